@@ -1,0 +1,37 @@
+# What Sluice relies on, all from Debian 12. scripts/install-packages lists the packages.
+
+find_package(fmt REQUIRED)
+find_package(spdlog REQUIRED)
+find_package(CLI11 REQUIRED)
+find_package(nlohmann_json REQUIRED)
+find_package(Threads REQUIRED)
+find_package(SQLite3 REQUIRED)
+find_package(Boost 1.74 REQUIRED)
+find_package(PkgConfig REQUIRED)
+if(SLUICE_TESTS)
+  find_package(GTest REQUIRED)
+endif()
+if(SLUICE_BENCH)
+  find_package(benchmark REQUIRED)
+endif()
+
+find_path(EXPECTED_INCLUDE tl/expected.hpp REQUIRED)
+add_library(tl-expected INTERFACE)
+target_include_directories(tl-expected SYSTEM INTERFACE ${EXPECTED_INCLUDE})
+
+find_library(ISAL_LIBRARY isal REQUIRED)
+add_library(sluice_isal INTERFACE)
+target_link_libraries(sluice_isal INTERFACE ${ISAL_LIBRARY})
+
+pkg_check_modules(PCAP REQUIRED IMPORTED_TARGET libpcap)
+add_library(sluice_pcap INTERFACE)
+target_link_libraries(sluice_pcap INTERFACE PkgConfig::PCAP)
+
+pkg_check_modules(TOMLPP REQUIRED IMPORTED_TARGET tomlplusplus)
+find_library(HTTPLIB_LIBRARY cpp-httplib REQUIRED)
+add_library(sluice_rack_libs INTERFACE)
+target_link_libraries(sluice_rack_libs INTERFACE spdlog::spdlog nlohmann_json::nlohmann_json PkgConfig::TOMLPP
+  SQLite::SQLite3 ${HTTPLIB_LIBRARY} Threads::Threads)
+
+add_library(sluice_cli_libs INTERFACE)
+target_link_libraries(sluice_cli_libs INTERFACE CLI11::CLI11)

@@ -1,0 +1,60 @@
+# The build's own words: sluice_module, warnings, sanitizers.
+
+add_library(sluice_options INTERFACE)
+target_compile_options(sluice_options INTERFACE
+  -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wsign-conversion -Wnon-virtual-dtor -Wold-style-cast -Wcast-align
+  -Woverloaded-virtual -Wnull-dereference -Werror -ffp-contract=off)
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+  # g++ 12 warns falsely inside inlined standard containers, and of coroutines' own frames.
+  target_compile_options(sluice_options INTERFACE -Wno-null-dereference -Wno-stringop-overflow -Wno-array-bounds
+    -Wno-maybe-uninitialized -Wno-restrict)
+endif()
+target_include_directories(sluice_options INTERFACE ${CMAKE_SOURCE_DIR}/src)
+if(SLUICE_SANITIZE)
+  target_compile_options(sluice_options INTERFACE -fsanitize=${SLUICE_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer)
+  target_link_options(sluice_options INTERFACE -fsanitize=${SLUICE_SANITIZE})
+endif()
+if(SLUICE_FUZZ)
+  target_compile_options(sluice_options INTERFACE -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=all)
+  target_link_options(sluice_options INTERFACE -fsanitize=address,undefined)
+endif()
+
+# sluice_module(NAME [DEPS module...] [LIBS target...])
+#   src/NAME/*.cpp        -> library sluice_NAME (main.cpp -> program sluice)
+#   src/NAME/*_test.cpp   -> test program NAME_test, run by ctest
+function(sluice_module name)
+  cmake_parse_arguments(ARG "" "" "DEPS;LIBS" ${ARGN})
+  file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/${name}/*.cpp)
+  set(tests ${sources})
+  set(mains ${sources})
+  list(FILTER tests INCLUDE REGEX "_test\\.cpp$")
+  list(FILTER mains INCLUDE REGEX "/main\\.cpp$")
+  list(FILTER sources EXCLUDE REGEX "(_test|/main)\\.cpp$")
+  list(TRANSFORM ARG_DEPS PREPEND sluice_ OUTPUT_VARIABLE deps)
+  if(sources)
+    add_library(sluice_${name} STATIC ${sources})
+    target_link_libraries(sluice_${name} PUBLIC sluice_options ${deps} ${ARG_LIBS})
+  else()
+    add_library(sluice_${name} INTERFACE)
+    target_link_libraries(sluice_${name} INTERFACE sluice_options ${deps} ${ARG_LIBS})
+  endif()
+  if(mains)
+    add_executable(sluice_${name}_main ${mains})
+    set_target_properties(sluice_${name}_main PROPERTIES OUTPUT_NAME sluice RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR})
+    target_link_libraries(sluice_${name}_main PRIVATE sluice_${name})
+  endif()
+  if(tests AND SLUICE_TESTS)
+    sluice_test(${name}_test SOURCES ${tests} LIBS sluice_${name})
+  endif()
+endfunction()
+
+# sluice_test(NAME SOURCES file... LIBS target...): a GoogleTest program whose cases ctest runs one by one.
+function(sluice_test name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;LIBS" ${ARGN})
+  add_executable(${name} ${ARG_SOURCES})
+  target_link_libraries(${name} PRIVATE sluice_options ${ARG_LIBS} GTest::gmock_main)
+  target_compile_definitions(${name} PRIVATE SLUICE_REFERENCE_DIR="${SLUICE_REFERENCE_DIR}"
+    SLUICE_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
+  add_test(NAME ${name} COMMAND ${name} --gtest_brief=1)
+  set_tests_properties(${name} PROPERTIES TIMEOUT 600 LABELS unit)
+endfunction()

@@ -1,0 +1,74 @@
+#include <gtest/gtest.h>
+
+#include <array>
+
+#include "base/bytes.h"
+#include "base/histogram.h"
+#include "base/rng.h"
+#include "base/time.h"
+
+namespace sluice {
+namespace {
+
+TEST(Bytes, StoresBigEndianAndReadsItBack) {
+  std::array<std::uint8_t, 8> b{};
+  store_be<std::uint32_t>(b.data(), 0x01020304);
+  EXPECT_EQ(b[0], 1);
+  EXPECT_EQ(b[3], 4);
+  EXPECT_EQ(load_be<std::uint32_t>(b.data()), 0x01020304u);
+  store_be24(b.data(), 0xABCDEF);
+  EXPECT_EQ(b[0], 0xAB);
+  EXPECT_EQ(load_be24(b.data()), 0xABCDEFu);
+}
+
+TEST(Rng, DrawsTheSameSequenceFromTheSameSeed) {
+  Rng a(42);
+  Rng b(42);
+  for (int i = 0; i < 100; ++i) EXPECT_EQ(a.next(), b.next());
+}
+
+TEST(Rng, ForksByNameIndependentlyOfDrawsMade) {
+  Rng a(42);
+  const auto before = a.fork("link").next();
+  a.next();
+  EXPECT_EQ(a.fork("link").next(), before);
+  EXPECT_NE(a.fork("other").next(), before);
+}
+
+TEST(Rng, StaysBelowItsBoundAndReachesEveryValue) {
+  Rng rng(7);
+  std::array<int, 10> seen{};
+  for (int i = 0; i < 10'000; ++i) ++seen.at(rng.below(10));
+  for (const int n : seen) EXPECT_GT(n, 800);
+}
+
+TEST(Histogram, ReportsQuantilesWithinOnePercent) {
+  Histogram h;
+  for (int i = 1; i <= 100'000; ++i) h.record(i);
+  EXPECT_EQ(h.count(), 100'000u);
+  EXPECT_NEAR(static_cast<double>(h.at_quantile(0.5)), 50'000, 500);
+  EXPECT_NEAR(static_cast<double>(h.at_quantile(0.99)), 99'000, 990);
+  EXPECT_EQ(h.at_quantile(1.0), 100'000);
+}
+
+TEST(Histogram, HoldsTheWholeRange) {
+  Histogram h;
+  h.record(0);
+  h.record(std::int64_t{1} << 61);
+  EXPECT_EQ(h.at_quantile(0.0), 0);
+  EXPECT_EQ(h.at_quantile(1.0), std::int64_t{1} << 61);
+}
+
+TEST(Histogram, MergesAsIfRecordedTogether) {
+  Histogram a;
+  Histogram b;
+  a.record(5);
+  b.record(500);
+  a.merge(b);
+  EXPECT_EQ(a.count(), 2u);
+  EXPECT_EQ(a.min(), 5);
+  EXPECT_EQ(a.max(), 500);
+}
+
+}  // namespace
+}  // namespace sluice

@@ -1,0 +1,93 @@
+#include "base/histogram.h"
+
+#include <algorithm>
+#include <bit>
+#include <boost/histogram/axis/option.hpp>
+#include <boost/histogram/histogram.hpp>
+#include <boost/histogram/make_histogram.hpp>
+#include <limits>
+#include <vector>
+
+namespace sluice {
+namespace {
+
+// 128 linear buckets an octave, as HdrHistogram has them.
+constexpr int kSubBits = 7;
+constexpr int kSub = 1 << kSubBits;
+
+struct LogLinearAxis {
+  static int index(std::int64_t value) {
+    const auto v = static_cast<std::uint64_t>(std::max<std::int64_t>(value, 0));
+    if (v < 2 * kSub) return static_cast<int>(v);
+    const int shift = static_cast<int>(std::bit_width(v)) - 1 - kSubBits;
+    return shift * kSub + static_cast<int>(v >> shift);
+  }
+  static std::int64_t upper_edge(int index) {
+    if (index < 2 * kSub) return index;
+    const int shift = index / kSub - 1;
+    return static_cast<std::int64_t>((static_cast<std::uint64_t>(index - shift * kSub) + 1) << shift) - 1;
+  }
+  int size() const { return (63 - kSubBits) * kSub + kSub; }
+  static constexpr unsigned options() { return boost::histogram::axis::option::none_t::value; }
+};
+
+}  // namespace
+
+struct Histogram::Buckets {
+  using Storage = boost::histogram::dense_storage<std::uint64_t>;
+  boost::histogram::histogram<std::tuple<LogLinearAxis>, Storage> counts{std::make_tuple(LogLinearAxis{}), Storage{}};
+  std::uint64_t count = 0;
+  double sum = 0;
+  std::int64_t min = std::numeric_limits<std::int64_t>::max();
+  std::int64_t max = 0;
+};
+
+Histogram::Histogram() : buckets_(std::make_unique<Buckets>()) {}
+Histogram::~Histogram() = default;
+Histogram::Histogram(Histogram&&) noexcept = default;
+Histogram& Histogram::operator=(Histogram&&) noexcept = default;
+Histogram::Histogram(const Histogram& other) : buckets_(std::make_unique<Buckets>(*other.buckets_)) {}
+Histogram& Histogram::operator=(const Histogram& other) {
+  if (this != &other) *buckets_ = *other.buckets_;
+  return *this;
+}
+
+void Histogram::record(std::int64_t value) {
+  auto& b = *buckets_;
+  ++b.counts.at(LogLinearAxis::index(value));
+  ++b.count;
+  b.sum += static_cast<double>(value);
+  b.min = std::min(b.min, value);
+  b.max = std::max(b.max, value);
+}
+
+void Histogram::merge(const Histogram& other) {
+  auto& b = *buckets_;
+  const auto& o = *other.buckets_;
+  for (int i = 0; i < b.counts.axis(0).size(); ++i) b.counts.at(i) += o.counts.at(i);
+  b.count += o.count;
+  b.sum += o.sum;
+  b.min = std::min(b.min, o.min);
+  b.max = std::max(b.max, o.max);
+}
+
+std::uint64_t Histogram::count() const { return buckets_->count; }
+double Histogram::mean() const {
+  return buckets_->count == 0 ? 0 : buckets_->sum / static_cast<double>(buckets_->count);
+}
+std::int64_t Histogram::min() const { return buckets_->count == 0 ? 0 : buckets_->min; }
+std::int64_t Histogram::max() const { return buckets_->max; }
+
+std::int64_t Histogram::at_quantile(double quantile) const {
+  const auto& b = *buckets_;
+  if (b.count == 0) return 0;
+  const auto wanted = std::max<std::uint64_t>(1, static_cast<std::uint64_t>(quantile * static_cast<double>(b.count) + 0.5));
+  std::uint64_t seen = 0;
+  for (int i = 0; i < b.counts.axis(0).size(); ++i) {
+    seen += b.counts.at(i);
+    if (seen >= wanted) return std::min(LogLinearAxis::upper_edge(i), b.max);
+  }
+  return b.max;
+}
+
+}  // namespace sluice

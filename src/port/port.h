@@ -1,0 +1,84 @@
+// The Port contract: Ethernet frames in, Ethernet frames out, in bursts. The only thing that touches the outside.
+//
+// Send:       reserve(n) -> write the frame there -> commit(length) ... -> flush(now) once a burst.
+// Receive:    receive(now, burst) -> read or edit the frames in place -> the next receive() takes them back.
+// Invariant:  frames leave in the order of their commits; nothing is promised about arrival.
+// Units:      lengths in bytes, from destination MAC to ICRC; no Ethernet FCS.
+// Errors:     a full or dead port refuses (reserve returns nullptr) or drops, and counts; it never throws after set-up.
+// Threads:    one owner. Two owners of two ends (two processes, two threads) are the normal case.
+// Limits:     a frame is at most kMaxFrame bytes: 4,096 of payload and every header RoCEv2 can put before it.
+// Source:     DESIGN §3.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include "base/bytes.h"
+#include "base/time.h"
+
+namespace sluice::port {
+
+// Ethernet 14 + VLAN 4 + IPv6 40 + UDP 8 + BTH 12 + extended headers + 4,096 + ICRC 4, rounded up. Non-RoCE jumbo frames of
+// 9,000 bytes are dropped and counted by ports.
+inline constexpr std::size_t kMaxFrame = 4352;
+
+// One received frame. The bytes belong to the port, may be edited in place, and stay valid until its next receive().
+struct Frame {
+  std::uint8_t* data = nullptr;
+  std::uint32_t length = 0;
+
+  ByteView bytes() const { return {data, length}; }
+  MutableBytes mutable_bytes() const { return {data, length}; }
+};
+
+// Where a machine writes the frames that it sends.
+class FrameSink {
+ public:
+  virtual ~FrameSink() = default;
+  // Room for one frame of up to `length` bytes, or nullptr when there is none now (then stop and come back later).
+  // A reservation that is not committed is simply forgotten by the next one. REQUIRES: length <= kMaxFrame.
+  virtual std::uint8_t* reserve(std::size_t length) = 0;
+  // The first `length` bytes of the last reservation are a frame. REQUIRES: length <= the reserved length.
+  virtual void commit(std::size_t length) = 0;
+};
+
+enum class PortState : std::uint8_t { kUp, kDown };
+
+struct PortCounters {
+  std::uint64_t rx_frames = 0;
+  std::uint64_t rx_bytes = 0;
+  std::uint64_t tx_frames = 0;
+  std::uint64_t tx_bytes = 0;
+  std::uint64_t tx_full = 0;       // reserve() refused
+  std::uint64_t rx_malformed = 0;  // what arrived was no frame (bad container, too long)
+  std::uint64_t tx_dropped = 0;    // committed, then lost here (peer gone, socket error)
+  std::uint64_t resets = 0;        // the other end went away and came back
+};
+
+class Port : public FrameSink {
+ public:
+  // Sends what has been committed. Cheap when nothing has.
+  virtual void flush(Time now) = 0;
+
+  // Fills `burst` from its start and returns how many frames. Takes back all frames of the call before.
+  virtual std::size_t receive(Time now, std::span<Frame> burst) = 0;
+
+  // When the port itself wants receive() or flush() to be called though nothing arrived (delayed frames, reattachment).
+  virtual Time next_deadline() const { return Time::never(); }
+
+  // A descriptor that becomes readable when frames arrive while the port is armed; -1: the port can only be polled.
+  virtual int wait_descriptor() const { return -1; }
+  // Before sleeping: ask to be woken. False: frames are there already, do not sleep.
+  virtual bool arm() { return false; }
+  // After sleeping, or when arm() of another port said no. Drains the wake-up.
+  virtual void disarm() {}
+
+  virtual PortState state() const { return PortState::kUp; }
+  virtual const PortCounters& counters() const = 0;
+  // For status lines and messages: "shm:/run/…/switch.sock", "udp:127.0.0.1:7471".
+  virtual std::string name() const = 0;
+};
+
+}  // namespace sluice::port

@@ -1,0 +1,151 @@
+// RemoteMemory: one-sided access to the memory of other nodes; what every data structure is written against.
+//
+// Life:       fill an Operation -> submit() -> it completes with a Status, once -> its coroutine goes on the ready queue.
+//             Or simply: `const Status s = co_await remote.write(address, bytes);`
+// Order:      operations that one RemoteMemory submits to one node take effect in the order of submission where
+//             capabilities().ordered says so; operations to different nodes are not ordered. A read that is followed by a write
+//             to the same bytes must be awaited first (a retransmitted READ executes again).
+// Units:      bytes. Atomics act on 8 aligned bytes, in the byte order of the memory node (little-endian).
+// Errors:     every operation ends in a Status; none throws. kUnknown says that the effect may or may not have taken place.
+// Threads:    one owner, the thread of the Scheduler.
+// Source:     DESIGN §3.
+#pragma once
+
+#include <coroutine>
+#include <cstdint>
+#include <string_view>
+
+#include "base/bytes.h"
+#include "base/strong.h"
+#include "remote/scheduler.h"
+
+namespace sluice::remote {
+
+using NodeId = Strong<struct NodeIdTag, std::uint32_t>;
+// The key of a region as its owner published it (an RC rkey, a 1RMA region key).
+using RegionKey = Strong<struct RegionKeyTag, std::uint32_t>;
+
+struct RemoteAddress {
+  NodeId node;
+  RegionKey key;
+  std::uint64_t address = 0;
+
+  friend constexpr auto operator<=>(const RemoteAddress&, const RemoteAddress&) = default;
+  friend constexpr RemoteAddress operator+(RemoteAddress a, std::uint64_t offset) {
+    a.address += offset;
+    return a;
+  }
+};
+
+enum class Status : std::uint8_t {
+  kOk,
+  kAccessDenied,   // bad key, out of bounds, right not granted: nothing happened
+  kMisaligned,     // atomic not on 8 bytes: nothing happened
+  kUnsupported,    // this backend has no such operation: nothing happened
+  kNodeUnknown,    // no such node in this RemoteMemory: nothing happened
+  kUnreachable,    // no connection to the node: nothing happened
+  kTooLong,        // longer than capabilities().max_length: nothing happened
+  kUnknown,        // the connection was lost meanwhile: it may have happened or not
+};
+std::string_view to_string(Status status);
+
+enum class OpKind : std::uint8_t { kRead, kWrite, kCompareAndSwap, kFetchAndAdd };
+
+// One operation. Lives (usually in a coroutine's frame) until it has completed; its local bytes too.
+struct Operation {
+  OpKind kind{};
+  Status status = Status::kOk;    // valid once completed
+  RemoteAddress remote{};
+  MutableBytes local{};           // kRead: destination; kWrite: source (never written to)
+  std::uint64_t compare = 0;      // kCompareAndSwap
+  std::uint64_t swap_or_add = 0;  // kCompareAndSwap: new value; kFetchAndAdd: addend
+  std::uint64_t prior = 0;        // atomics, once completed: the value before
+  // Called once, by the backend. May submit other operations, must not resume coroutines.
+  void (*on_complete)(Operation&) = nullptr;
+  void* context = nullptr;
+  Operation* next = nullptr;      // for the backend's own queues, until completed
+};
+
+struct Capabilities {
+  bool atomics = false;
+  bool ordered = false;               // see "Order" above
+  std::uint32_t max_length = 0;       // of one read or write
+  std::string_view name;              // "rc", "local", …
+};
+
+// What has gone over the wire for whom: for bytes and round trips an operation.
+struct Traffic {
+  std::uint64_t operations = 0;
+  std::uint64_t payload_bytes = 0;
+};
+
+struct AtomicResult {
+  Status status;
+  std::uint64_t prior;
+};
+
+class RemoteMemory {
+ public:
+  explicit RemoteMemory(Scheduler& scheduler) : scheduler_(scheduler) {}
+  virtual ~RemoteMemory() = default;
+
+  virtual Capabilities capabilities() const = 0;
+  // Takes the operation; completes it later or at once, always through on_complete. May be called from on_complete.
+  virtual void submit(Operation& operation) = 0;
+
+  Scheduler& scheduler() const { return scheduler_; }
+  const Traffic& traffic() const { return traffic_; }
+
+  // An operation that can be awaited; submitted when it is, or earlier by start() so that several run at once.
+  class [[nodiscard]] Awaitable {
+   public:
+    // Submits now; a later co_await only waits. The object must then stay where it is.
+    Awaitable& start();
+    bool await_ready() {
+      start();
+      return done_;
+    }
+    void await_suspend(std::coroutine_handle<> handle) { waiter_ = handle; }
+
+   protected:
+    friend class RemoteMemory;
+    Awaitable(RemoteMemory& remote, const Operation& operation) : remote_(remote), operation_(operation) {}
+    Awaitable(const Awaitable&) = default;  // before start() only
+
+    RemoteMemory& remote_;
+    Operation operation_;
+    std::coroutine_handle<> waiter_;
+    bool started_ = false;
+    bool done_ = false;
+  };
+  struct StatusAwaitable : Awaitable {
+    using Awaitable::Awaitable;
+    Status await_resume() const { return operation_.status; }
+  };
+  struct AtomicAwaitable : Awaitable {
+    using Awaitable::Awaitable;
+    AtomicResult await_resume() const { return {operation_.status, operation_.prior}; }
+  };
+
+  // REQUIRES: the local bytes stay valid until the result is there.
+  StatusAwaitable read(RemoteAddress from, MutableBytes into);
+  StatusAwaitable write(RemoteAddress to, ByteView bytes);
+  AtomicAwaitable compare_and_swap(RemoteAddress at, std::uint64_t compare, std::uint64_t swap);
+  AtomicAwaitable fetch_and_add(RemoteAddress at, std::uint64_t add);
+
+ protected:
+  void count(const Operation& operation) {
+    ++traffic_.operations;
+    traffic_.payload_bytes += operation.local.size();
+  }
+  static void complete(Operation& operation, Status status) {
+    operation.status = status;
+    operation.on_complete(operation);
+  }
+
+ private:
+  Scheduler& scheduler_;
+  Traffic traffic_;
+};
+
+}  // namespace sluice::remote
