@@ -1,0 +1,182 @@
+// The base transport header and the extended headers that may follow it, as values in host order.
+//
+// Invariant:  write(parse(x)) == x for any bytes, reserved bits included.
+// Source:     IBTA vol. 1 §9.2 (BTH), §9.3 (extended headers), §9.7.5.2 (AETH syndrome); A17.9.2 (FECN, BECN).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "base/time.h"
+#include "wire/opcode.h"
+#include "wire/types.h"
+
+namespace sluice::wire {
+
+inline constexpr std::size_t kIcrcSize = 4;
+
+struct Bth {
+  static constexpr std::size_t kSize = 12;
+  Opcode opcode{};  // from the wire it may be any value: see opcode_traits
+  bool solicited = false;
+  bool migrated = true;  // MigReq: the path-migration state; NICs send 1
+  std::uint8_t pad_count = 0;
+  std::uint8_t version = 0;
+  std::uint16_t pkey = kDefaultPkey;
+  bool fecn = false;
+  bool becn = false;
+  std::uint8_t reserved6 = 0;
+  Qpn destination{};
+  bool ack_request = false;
+  std::uint8_t reserved7 = 0;
+  Psn psn{};
+
+  static Bth parse(const std::uint8_t* p);
+  void write(std::uint8_t* p) const;
+  friend bool operator==(const Bth&, const Bth&) = default;
+};
+
+// RDMA: first packet of a WRITE, and READ requests.
+struct Reth {
+  static constexpr std::size_t kSize = extended_size(Extended::kReth);
+  static constexpr Extended kExtended = Extended::kReth;
+  std::uint64_t virtual_address = 0;
+  RKey rkey{};
+  std::uint32_t length = 0;  // of the whole message
+
+  static Reth parse(const std::uint8_t* p);
+  void write(std::uint8_t* p) const;
+  friend bool operator==(const Reth&, const Reth&) = default;
+};
+
+enum class NakCode : std::uint8_t {
+  kPsnSequenceError = 0,
+  kInvalidRequest = 1,
+  kRemoteAccessError = 2,
+  kRemoteOperationalError = 3,
+  kInvalidRdRequest = 4,
+};
+
+// ACK: all that a responder says besides data. The syndrome byte holds a type and five bits whose meaning it decides.
+struct Aeth {
+  static constexpr std::size_t kSize = extended_size(Extended::kAeth);
+  static constexpr Extended kExtended = Extended::kAeth;
+  enum class Type : std::uint8_t { kAck = 0, kRnrNak = 1, kReserved = 2, kNak = 3 };
+  static constexpr std::uint8_t kNoCredits = 0x1F;  // of an ACK: the responder does not count credits
+
+  std::uint8_t syndrome = kNoCredits;
+  std::uint32_t msn = 0;  // 24 bits: messages completed by the responder
+
+  static constexpr Aeth ack(std::uint32_t msn, std::uint8_t credit_code = kNoCredits) {
+    return {static_cast<std::uint8_t>(credit_code & 0x1F), msn};
+  }
+  static constexpr Aeth rnr_nak(std::uint32_t msn, std::uint8_t timer_code) {
+    return {static_cast<std::uint8_t>(0x20 | (timer_code & 0x1F)), msn};
+  }
+  static constexpr Aeth nak(std::uint32_t msn, NakCode code) {
+    return {static_cast<std::uint8_t>(0x60 | static_cast<std::uint8_t>(code)), msn};
+  }
+
+  constexpr Type type() const { return static_cast<Type>(syndrome >> 5 & 3); }
+  constexpr std::uint8_t value() const { return syndrome & 0x1F; }
+  constexpr bool is_ack() const { return type() == Type::kAck; }
+  constexpr bool is_rnr_nak() const { return type() == Type::kRnrNak; }
+  constexpr bool is_nak() const { return type() == Type::kNak; }
+  constexpr bool has_credits() const { return is_ack() && value() != kNoCredits; }
+  // Receive WQEs that the responder has ready beyond `msn`. REQUIRES: has_credits().
+  std::uint32_t credits() const;
+  // How long to wait before trying again. REQUIRES: is_rnr_nak().
+  Duration rnr_delay() const;
+  // REQUIRES: is_nak(). May be a value outside the enum.
+  constexpr NakCode nak_code() const { return static_cast<NakCode>(value()); }
+
+  static Aeth parse(const std::uint8_t* p);
+  void write(std::uint8_t* p) const;
+  friend bool operator==(const Aeth&, const Aeth&) = default;
+};
+
+// The five-bit codes of IBTA tables 45 and 46. REQUIRES: code < 32; for credits, not kNoCredits.
+Duration rnr_delay_of(std::uint8_t timer_code);
+std::uint32_t credits_of(std::uint8_t credit_code);
+// The code of the greatest credit count that does not exceed `credits`.
+std::uint8_t credit_code_of(std::uint32_t credits);
+// The code of the smallest delay that is at least `delay` (the longest delay when none is).
+std::uint8_t rnr_timer_code_of(Duration delay);
+
+// COMPARE_SWAP and FETCH_ADD requests.
+struct AtomicEth {
+  static constexpr std::size_t kSize = extended_size(Extended::kAtomicEth);
+  static constexpr Extended kExtended = Extended::kAtomicEth;
+  std::uint64_t virtual_address = 0;
+  RKey rkey{};
+  std::uint64_t swap_or_add = 0;
+  std::uint64_t compare = 0;
+
+  static AtomicEth parse(const std::uint8_t* p);
+  void write(std::uint8_t* p) const;
+  friend bool operator==(const AtomicEth&, const AtomicEth&) = default;
+};
+
+// ConnectX's masked COMPARE_SWAP: where compare_mask is set the old value must equal `compare`; then `swap` replaces
+// the bits of swap_mask. The order of the two masks is the one of mlx5 work-queue segments: no capture tells it.
+struct MaskedAtomicEth {
+  static constexpr std::size_t kSize = extended_size(Extended::kMaskedAtomicEth);
+  static constexpr Extended kExtended = Extended::kMaskedAtomicEth;
+  std::uint64_t virtual_address = 0;
+  RKey rkey{};
+  std::uint64_t swap = 0;
+  std::uint64_t compare = 0;
+  std::uint64_t swap_mask = 0;
+  std::uint64_t compare_mask = 0;
+
+  static MaskedAtomicEth parse(const std::uint8_t* p);
+  void write(std::uint8_t* p) const;
+  friend bool operator==(const MaskedAtomicEth&, const MaskedAtomicEth&) = default;
+};
+
+// The answer to an atomic: the value that was there before.
+struct AtomicAckEth {
+  static constexpr std::size_t kSize = extended_size(Extended::kAtomicAckEth);
+  static constexpr Extended kExtended = Extended::kAtomicAckEth;
+  std::uint64_t original = 0;
+
+  static AtomicAckEth parse(const std::uint8_t* p);
+  void write(std::uint8_t* p) const;
+  friend bool operator==(const AtomicAckEth&, const AtomicAckEth&) = default;
+};
+
+struct ImmDt {
+  static constexpr std::size_t kSize = extended_size(Extended::kImmDt);
+  static constexpr Extended kExtended = Extended::kImmDt;
+  std::uint32_t immediate = 0;  // verbs hands it over in network order; here it is a number
+
+  static ImmDt parse(const std::uint8_t* p);
+  void write(std::uint8_t* p) const;
+  friend bool operator==(const ImmDt&, const ImmDt&) = default;
+};
+
+// SEND with invalidate: the key that the responder takes back.
+struct Ieth {
+  static constexpr std::size_t kSize = extended_size(Extended::kIeth);
+  static constexpr Extended kExtended = Extended::kIeth;
+  RKey rkey{};
+
+  static Ieth parse(const std::uint8_t* p);
+  void write(std::uint8_t* p) const;
+  friend bool operator==(const Ieth&, const Ieth&) = default;
+};
+
+// Datagrams: the key that the receiving QP asks for, and who sends.
+struct Deth {
+  static constexpr std::size_t kSize = extended_size(Extended::kDeth);
+  static constexpr Extended kExtended = Extended::kDeth;
+  QKey qkey{};
+  std::uint8_t reserved = 0;
+  Qpn source{};
+
+  static Deth parse(const std::uint8_t* p);
+  void write(std::uint8_t* p) const;
+  friend bool operator==(const Deth&, const Deth&) = default;
+};
+
+}  // namespace sluice::wire
