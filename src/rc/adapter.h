@@ -1,0 +1,97 @@
+// Adapter: a software RDMA NIC as a machine (IBTA's channel adapter): queue pairs, memory regions, completion queues, one link.
+//
+// Life:       create_* -> modify() queue pairs to RTS -> post -> on_frame / poll_transmit / on_deadline -> poll completions.
+// Order:      one queue pair's frames leave in order; queue pairs take turns.
+// Invariant:  frames that are not for us, not whole or not valid change nothing but a counter.
+// Units:      bytes; deadlines in Time (ps).
+// Errors:     never fails on input. Set-up errors are Results with what to do.
+// Threads:    one owner. To share, lock around it.
+// Limits:     AdapterLimits, all told to the program as device attributes.
+// Source:     IBTA vol. 1 ch. 9 to 12, annex A17 (RoCEv2).
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "base/rng.h"
+#include "base/time.h"
+#include "memory/region.h"
+#include "port/port.h"
+#include "rc/completion_queue.h"
+#include "rc/counters.h"
+#include "rc/queue_pair.h"
+#include "rc/work.h"
+#include "wire/address.h"
+
+namespace sluice::rc {
+
+struct AdapterLimits {
+  std::uint32_t max_queue_pairs = 65'536;
+  std::uint32_t max_send_depth = 16'384;
+  std::uint32_t max_receive_depth = 16'384;
+  std::uint32_t max_sges = 32;
+  std::uint32_t max_inline = 512;
+  std::uint32_t max_reads_in_flight = 16;  // READs and atomics, either side, per queue pair
+};
+
+struct AdapterConfig {
+  wire::MacAddress mac{};
+  std::vector<wire::Gid> gids;               // at least one; GID table of the port, index 0 first
+  std::uint32_t mtu = 4096;                  // largest path MTU: 256 … 4096
+  std::uint64_t seed = 1;
+  std::shared_ptr<memory::RegionTable> regions;  // shared among the shards of one NIC; made when empty
+  bool coalesce_acks = true;                 // one ACK for all requests of a burst
+  bool dcqcn = false;                        // obey CNPs, send CNPs for ECN marks
+  Qpn first_qpn{0x11};                       // shards of one NIC take disjoint ranges
+  AdapterLimits limits{};
+};
+
+class ConnectionManager;
+class Neighbors;
+
+class Adapter {
+ public:
+  explicit Adapter(const AdapterConfig& config);
+  ~Adapter();
+
+  // --- set-up ---
+  memory::PdId create_domain();
+  memory::RegionTable& regions() { return *regions_; }
+  CompletionQueue* create_completion_queue(std::uint32_t depth);
+  void destroy(CompletionQueue* queue);  // REQUIRES: no queue pair uses it
+  SharedReceiveQueue* create_shared_receive_queue(std::uint32_t depth, std::uint32_t max_sges);
+  void destroy(SharedReceiveQueue* queue);
+  Result<QueuePair*> create_queue_pair(const QueuePairConfig& config);
+  void destroy(QueuePair* pair);
+  QueuePair* find(Qpn qpn) const;
+
+  // Moves a queue pair along RESET -> INIT -> RTR -> RTS (-> SQD -> RTS), or to ERR or RESET from anywhere.
+  // For RTR the path's destination MAC may be left zero: the adapter resolves it (ARP, ND) and sends when it is known.
+  Result<void> modify(Time now, QueuePair& pair, const QueuePairAttributes& attributes);
+
+  // RDMA-CM on QP1; made at first use.
+  ConnectionManager& connections();
+  Neighbors& neighbors() { return *neighbors_; }
+
+  // --- posting (these only queue; frames leave at poll_transmit) ---
+  PostError post_send(Time now, QueuePair& pair, const SendRequest& request);
+  PostError post_receive(QueuePair& pair, const ReceiveRequest& request);
+  PostError post_receive(SharedReceiveQueue& queue, const ReceiveRequest& request);
+
+  // --- the machine ---
+  void on_frame(Time now, port::Frame frame);
+  // Writes what may be sent now; false when nothing is left to send or the sink is full.
+  bool poll_transmit(Time now, port::FrameSink& sink);
+  Time next_deadline() const;
+  void on_deadline(Time now);
+
+  const AdapterConfig& config() const { return config_; }
+  const AdapterCounters& counters() const { return counters_; }
+
+ private:

@@ -1,0 +1,70 @@
+// Queue pair: the two halves of a connection (requester, responder), the path to the peer, and the state they share.
+//
+// Life:       RESET -> INIT -> RTR (responder answers) -> RTS (requester sends) -> SQD or ERR -> RESET.
+// Invariant:  in ERR all work is flushed, in order, and nothing is sent.
+// Threads:    the adapter's owner.
+// Limits:     under 4 KiB besides the work queues' buffers (a test measures it).
+// Source:     IBTA vol. 1 §10.3 (states).
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "rc/completion_queue.h"
+#include "rc/path.h"
+#include "rc/requester.h"
+#include "rc/responder.h"
+#include "rc/work.h"
+
+namespace sluice::rc {
+
+enum class Transport : std::uint8_t { kRc, kUc, kUd };
+enum class QpState : std::uint8_t { kReset, kInit, kReadyToReceive, kReadyToSend, kSendQueueDrained, kSendQueueError, kError };
+std::string_view to_string(QpState state);
+
+struct QueuePairConfig {
+  Transport transport = Transport::kRc;
+  memory::PdId pd{};
+  CompletionQueue* send_completions = nullptr;
+  CompletionQueue* receive_completions = nullptr;
+  SharedReceiveQueue* shared_receives = nullptr;  // instead of a receive queue of its own
+  std::uint32_t send_depth = 64;
+  std::uint32_t receive_depth = 64;
+  std::uint32_t max_send_sges = 1;
+  std::uint32_t max_receive_sges = 1;
+  std::uint32_t max_inline = 64;
+  bool signal_all = false;                        // every send leaves a completion
+};
+
+// What modify() may change; absent fields stay.
+struct QueuePairAttributes {
+  std::optional<QpState> state{};
+  std::optional<memory::Access> access{};          // what the peer may do at all
+  std::optional<wire::Gid> remote_gid{};
+  std::optional<wire::MacAddress> remote_mac{};    // absent: resolved
+  std::optional<std::uint8_t> source_gid_index{};
+  std::optional<std::uint8_t> traffic_class{};
+  std::optional<std::uint8_t> hop_limit{};
+  std::optional<Qpn> remote_qpn{};
+  std::optional<wire::QKey> qkey{};                // UD
+  std::optional<std::uint32_t> path_mtu{};         // 256 … 4096
+  std::optional<Psn> send_psn{};
+  std::optional<Psn> receive_psn{};
+  std::optional<std::uint8_t> timeout{};           // 4.096 us · 2^timeout; 0: never
+  std::optional<std::uint8_t> retry_count{};       // 0 … 7
+  std::optional<std::uint8_t> rnr_retry_count{};   // 7: for ever
+  std::optional<std::uint8_t> min_rnr_timer{};     // IBTA table 45 code, 0 … 31
+  std::optional<std::uint8_t> max_reads_out{};     // READs and atomics we start at once
+  std::optional<std::uint8_t> max_reads_in{};      // … we accept at once
+};
+
+class QueuePair {
+ public:
+  Qpn qpn() const { return qpn_; }
+  QpState state() const { return state_; }
+  const QueuePairConfig& config() const { return config_; }
+  const QueuePairAttributes& attributes() const { return attributes_; }  // all that has been set
+  // Work requests posted to the send queue and not completed; those posted and not yet started.
+  std::uint32_t send_queue_length() const;
+  void* user = nullptr;  // the owner's
+
