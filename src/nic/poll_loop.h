@@ -1,0 +1,169 @@
+// Poll loop: one thread's world in real time. Turns machines, ports and schedulers, and waits as cheaply as their work allows.
+//
+// Life:       add() what is to be turned, add_port() what may wake it -> run() until stop().  Or turn() by the caller's own loop.
+// A turn:     read the clock once -> poll(now) of each, in the order added -> flush(now) of each, so that all frames of a turn
+//             leave together.
+// Waiting:    after an empty turn: first spin, then sched_yield, then sleep in epoll until a port's descriptor, a watched one,
+//             post(), wake() or the earliest deadline. Two processes that only spin on one core cost each other 8 ms a round
+//             trip, with yields 3 us; a wake from sleep costs 22 us and more. So: yield early, sleep late.
+// Errors:     set-up aborts when the kernel has no descriptors left; nothing else fails.
+// Threads:    one owner; post(), wake() and stop() from any thread, wake() and stop() from a signal handler, too.
+// Source:     reference/limits.md "Waiting"; docs/performance.md for the figures of WaitPolicy.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "base/time.h"
+#include "nic/clock.h"
+#include "port/port.h"
+
+namespace sluice::nic {
+
+// Anything that a loop turns.
+class Pollable {
+ public:
+  virtual ~Pollable() = default;
+  // Does what there is to do, within bounds, and returns how much that was; 0 lets the loop come to rest.
+  virtual std::size_t poll(Time now) = 0;
+  // Sends what all pollables together have produced in this turn.
+  virtual void flush(Time now) { static_cast<void>(now); }
+  // When poll() wants to be called though no port has anything; in the past: at once.
+  virtual Time next_deadline() const { return Time::never(); }
+};
+
+struct WaitPolicy {
+  std::uint32_t spin_turns = 64;                         // empty turns before the first sched_yield
+  Duration awake = Duration::microseconds(100);          // without work for this long: sleep
+  Duration shortest_sleep = Duration::microseconds(80);  // a deadline nearer than this is awaited with yields
+  Duration blind_nap = Duration::microseconds(500);      // longest sleep while a port has no descriptor to wait on
+  Duration look_up = Duration::milliseconds(1);          // under load: how often watched descriptors are looked at
+};
+
+struct PollLoopCounters {
+  std::uint64_t turns = 0;
+  std::uint64_t busy_turns = 0;  // turns in which something was done
+  std::uint64_t yields = 0;
+  std::uint64_t sleeps = 0;
+  std::uint64_t posts = 0;  // functions run for other threads
+};
+
+class PollLoop {
+ public:
+  explicit PollLoop(WaitPolicy policy = {});
+  ~PollLoop();
+  PollLoop(const PollLoop&) = delete;
+  PollLoop& operator=(const PollLoop&) = delete;
+
+  // --- set-up; the owner's thread, also from within a turn ---
+  // The object stays alive until remove(). A pollable may remove itself or others in poll().
+  void add(Pollable& pollable);
+  void remove(Pollable& pollable);
+  // The loop wakes when frames arrive there and at the port's own deadlines. Polling it is some pollable's work.
+  void add_port(port::Port& port);
+  void remove_port(port::Port& port);
+  // Calls on_ready when the descriptor is readable (level-triggered): at once when idle, within policy.look_up under load.
+  void watch(int descriptor, std::function<void(Time)> on_ready);
+  void unwatch(int descriptor);
+
+  // --- running; the owner's thread ---
+  // Turns and waits until stop().
+  void run();
+  // Turns and waits until `done` says so (asked after every turn), or stop(): false then.
+  bool run_until(const std::function<bool()>& done);
+  // One turn, never waits. Returns how much was done.
+  std::size_t turn();
+  Time now() const { return clock_.now(); }
+  const PollLoopCounters& counters() const { return counters_; }
+
+  // --- any thread ---
+  void post(std::function<void(Time)> function);
+  void wake();
+  void stop();
+  bool stopping() const { return stop_.load(std::memory_order_relaxed); }
+
+ private:
+  struct Watch;
+
+  void wait(Time now);
+  void sleep(Time now, Time until);
+  bool arm_ports();
+  void disarm_ports();
+  void listen_to_ports();
+  // Waits at most until `until` for any descriptor and serves the watched ones; `now` itself: only looks.
+  void wait_for_descriptors(Time now, Time until);
+  std::size_t run_posted(Time now);
+  Time next_deadline() const;
+  bool can_be_woken() const;
+
+  WaitPolicy policy_;
+  Clock clock_;
+  PollLoopCounters counters_;
+  std::vector<Pollable*> pollables_;  // null: removed during this turn
+  std::vector<port::Port*> ports_;
+  std::vector<std::unique_ptr<Watch>> watches_;
+  int epoll_ = -1;
+  int wake_descriptor_ = -1;
+
+  std::uint32_t empty_turns_ = 0;
+  Time last_work_;
+  Time next_look_;
+
+  std::atomic<bool> stop_{false};
+  std::atomic<bool> sleeping_{false};
+  std::atomic<bool> posted_{false};
+  std::mutex mutex_;
+  std::vector<std::function<void(Time)>> queue_;  // guarded by mutex_
+};
+
+// Turns anything with poll(now), such as a RemoteRc or a MessageServerRc.
+template <class T>
+class Polled final : public Pollable {
+ public:
+  explicit Polled(T& target) : target_(target) {}
+  std::size_t poll(Time now) override { return target_.poll(now); }
+
+ private:
+  T& target_;
+};
+
+// Calls a function once a period; for work that nobody waits for.
+class Periodic final : public Pollable {
+ public:
+  Periodic(Duration period, std::function<void(Time)> function) : period_(period), function_(std::move(function)) {}
+  std::size_t poll(Time now) override {
+    if (now < next_) return 0;
+    next_ = now + period_;
+    function_(now);
+    return 0;  // no reason to stay awake
+  }
+  Time next_deadline() const override { return next_; }
+
+ private:
+  Duration period_;
+  std::function<void(Time)> function_;
+  Time next_;
+};
+
+// A loop with a thread of its own. What it turns is added by the set-up function, in that thread, before the first turn.
+class LoopThread {
+ public:
+  explicit LoopThread(std::function<void(PollLoop&)> set_up = {}, WaitPolicy policy = {});
+  ~LoopThread();  // stops and joins
+
+  PollLoop& loop() { return loop_; }
+  // Runs `function` in the loop's thread and waits for its end. REQUIRES: called from another thread.
+  void call(const std::function<void(Time)>& function);
+
+ private:
+  PollLoop loop_;
+  std::thread thread_;
+};
+
+}  // namespace sluice::nic
