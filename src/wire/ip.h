@@ -40,6 +40,8 @@ struct Ipv4Header {
 
 // The header checksum that belongs over the 20 bytes at `p`, whatever now stands in their checksum field.
 std::uint16_t ipv4_checksum(const std::uint8_t* p);
+// Whether the checksum that stands there is right.
+bool ipv4_checksum_is_right(const std::uint8_t* p);
 // The checksum after one 16-bit word under it changed (RFC 1624, equation 3).
 std::uint16_t patch_checksum(std::uint16_t checksum, std::uint16_t before, std::uint16_t after);
 

@@ -89,26 +89,16 @@ enum class Extended : std::uint8_t {
 
 constexpr std::uint8_t extended_size(Extended e) {
   switch (e) {
-    case Extended::kNone:
-      return 0;
-    case Extended::kReth:
-      return 16;
-    case Extended::kAeth:
-      return 4;
-    case Extended::kAtomicEth:
-      return 28;
-    case Extended::kAtomicAckEth:
-      return 8;
-    case Extended::kImmDt:
-      return 4;
-    case Extended::kIeth:
-      return 4;
-    case Extended::kDeth:
-      return 8;
-    case Extended::kMaskedAtomicEth:
-      return 44;
-    case Extended::kCnpReserved:
-      return 16;
+    case Extended::kNone: return 0;
+    case Extended::kReth: return 16;
+    case Extended::kAeth: return 4;
+    case Extended::kAtomicEth: return 28;
+    case Extended::kAtomicAckEth: return 8;
+    case Extended::kImmDt: return 4;
+    case Extended::kIeth: return 4;
+    case Extended::kDeth: return 8;
+    case Extended::kMaskedAtomicEth: return 44;
+    case Extended::kCnpReserved: return 16;
   }
   return 0;
 }

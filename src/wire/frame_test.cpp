@@ -1,0 +1,203 @@
+#include "wire/frame.h"
+
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <numeric>
+#include <tuple>
+#include <vector>
+
+#include "wire/icrc.h"
+
+namespace sluice::wire {
+namespace {
+
+AddressVector address(bool v6, bool vlan) {
+  AddressVector a{.source_mac = MacAddress::parse("02:00:00:00:00:01").value(),
+                  .destination_mac = MacAddress::parse("02:00:00:00:00:02").value(),
+                  .source = Gid::parse(v6 ? "fd00::1" : "10.0.0.1").value(),
+                  .destination = Gid::parse(v6 ? "fd00::2" : "10.0.0.2").value(),
+                  .source_port = 0xC123,
+                  .traffic_class = 0x02};
+  if (vlan) a.vlan_tci = 0x6064;
+  return a;
+}
+
+// A WRITE of `length` bytes 0, 1, 2 ...
+std::vector<std::uint8_t> write_only(const AddressVector& from, std::size_t length) {
+  const HeaderTemplate headers(from);
+  const std::uint8_t pad = pad_for(length);
+  const std::size_t transport = Bth::kSize + Reth::kSize + length + pad;
+  std::vector<std::uint8_t> frame(headers.frame_size(transport));
+  std::uint8_t* p = frame.data() + headers.write(frame.data(), transport);
+  Bth{.opcode = Opcode::kRcWriteOnly,
+      .pad_count = pad,
+      .destination = Qpn(0x11),
+      .ack_request = true,
+      .psn = Psn(0xFFFFFE)}
+      .write(p);
+  Reth{.virtual_address = 0x1122334455667788, .rkey = RKey(7), .length = static_cast<std::uint32_t>(length)}.write(
+      p + Bth::kSize);
+  std::iota(p + Bth::kSize + Reth::kSize, p + Bth::kSize + Reth::kSize + length, std::uint8_t{0});
+  EXPECT_EQ(headers.seal(frame.data(), frame.size() - kIcrcSize), frame.size());
+  return frame;
+}
+
+// Gives an edited IPv4 header without VLAN its checksum again.
+void fix_checksum(std::vector<std::uint8_t>& frame) { store_be(frame.data() + 24, ipv4_checksum(frame.data() + 14)); }
+
+Verdict verdict_of(const std::vector<std::uint8_t>& frame) {
+  ParsedFrame parsed;
+  return parse(frame, parsed);
+}
+
+class FrameOver : public testing::TestWithParam<std::tuple<bool, bool, std::size_t>> {};
+INSTANTIATE_TEST_SUITE_P(Networks, FrameOver,
+                         testing::Combine(testing::Bool(), testing::Bool(),
+                                          testing::Values(std::size_t{0}, std::size_t{1}, std::size_t{4},
+                                                          std::size_t{63}, std::size_t{4096})));
+
+TEST_P(FrameOver, ParsesToWhatWasWritten) {
+  const auto [v6, vlan, length] = GetParam();
+  const auto frame = write_only(address(v6, vlan), length);
+  ParsedFrame parsed;
+  ASSERT_EQ(parse_and_verify(frame, parsed), Verdict::kOk);
+  EXPECT_EQ(parsed.is_v4, !v6);
+  EXPECT_EQ(parsed.has_vlan, vlan);
+  EXPECT_EQ(parsed.vlan_tci, vlan ? 0x6064 : 0);
+  EXPECT_EQ(parsed.opcode, Opcode::kRcWriteOnly);
+  EXPECT_EQ(parsed.destination, Qpn(0x11));
+  EXPECT_EQ(parsed.psn, Psn(0xFFFFFE));
+  EXPECT_EQ(parsed.length, frame.size());
+  EXPECT_EQ(parsed.payload_length, length);
+  EXPECT_EQ(parsed.ecn(), Ecn::kCapable0);
+  EXPECT_TRUE(parsed.ack_request);
+  EXPECT_EQ(get<Reth>(frame.data(), parsed), (Reth{0x1122334455667788, RKey(7), static_cast<std::uint32_t>(length)}));
+  for (std::size_t i = 0; i < length; ++i) ASSERT_EQ(payload(frame.data(), parsed)[i], i % 256);
+  EXPECT_EQ(source_gid(frame.data(), parsed), address(v6, vlan).source);
+  EXPECT_EQ(destination_gid(frame.data(), parsed), address(v6, vlan).destination);
+}
+
+TEST_P(FrameOver, EndsWhereIpSaysThoughEthernetPadsIt) {
+  const auto [v6, vlan, length] = GetParam();
+  auto frame = write_only(address(v6, vlan), length);
+  const std::size_t unpadded = frame.size();
+  frame.resize(unpadded + 17, 0xEE);
+  ParsedFrame parsed;
+  ASSERT_EQ(parse_and_verify(frame, parsed), Verdict::kOk);
+  EXPECT_EQ(parsed.length, unpadded);
+  EXPECT_EQ(parsed.payload_length, length);
+}
+
+TEST_P(FrameOver, RefusesEveryTruncation) {
+  const auto [v6, vlan, length] = GetParam();
+  const auto frame = write_only(address(v6, vlan), length);
+  for (std::size_t n = 0; n < frame.size(); ++n) {
+    const std::vector<std::uint8_t> cut(frame.begin(), frame.begin() + static_cast<std::ptrdiff_t>(n));
+    ASSERT_NE(verdict_of(cut), Verdict::kOk) << n;
+  }
+}
+
+TEST_P(FrameOver, AnswersTheWayItCame) {
+  const auto [v6, vlan, length] = GetParam();
+  const auto frame = write_only(address(v6, vlan), length);
+  ParsedFrame parsed;
+  ASSERT_EQ(parse(frame, parsed), Verdict::kOk);
+  const AddressVector there = address(v6, vlan);
+  AddressVector expected = there;
+  std::swap(expected.source, expected.destination);
+  std::swap(expected.source_mac, expected.destination_mac);
+  EXPECT_EQ(AddressVector::reply_to(frame.data(), parsed), expected);
+}
+
+TEST_P(FrameOver, MarksCongestionWithoutTouchingTheIcrc) {
+  const auto [v6, vlan, length] = GetParam();
+  auto frame = write_only(address(v6, vlan), length);
+  ParsedFrame parsed;
+  ASSERT_EQ(parse(frame, parsed), Verdict::kOk);
+  mark_congestion(frame.data(), parsed);
+  ParsedFrame again;
+  ASSERT_EQ(parse_and_verify(frame, again), Verdict::kOk);
+  EXPECT_EQ(again.ecn(), Ecn::kCongestionExperienced);
+  EXPECT_EQ(again.traffic_class, parsed.traffic_class);
+}
+
+TEST(Frame, NamesWhatIsWrong) {
+  const auto good = write_only(address(false, false), 8);
+  constexpr std::size_t ip = 14;
+  constexpr std::size_t udp = 34;
+  constexpr std::size_t bth = 42;
+  struct Case {
+    const char* what;
+    Verdict expected;
+    std::function<void(std::vector<std::uint8_t>&)> damage;
+  };
+  const Case cases[] = {
+      {"no Ethernet", Verdict::kTruncatedEthernet, [](auto& f) { f.resize(13); }},
+      {"half a VLAN tag", Verdict::kTruncatedEthernet, [](auto& f) { f[12] = 0x81, f[13] = 0, f.resize(17); }},
+      {"ARP", Verdict::kNotIp, [](auto& f) { f[13] = 0x06; }},
+      {"half an IP header", Verdict::kTruncatedIp, [](auto& f) { f.resize(ip + 19); }},
+      {"IPv5", Verdict::kBadIpVersion, [](auto& f) { f[ip] = 0x55; }},
+      {"IPv4 options", Verdict::kBadIpHeaderLength, [](auto& f) { f[ip] = 0x46; }},
+      {"IP longer than the frame", Verdict::kBadIpLength, [](auto& f) { f.pop_back(); }},
+      {"IP shorter than its header", Verdict::kBadIpLength, [](auto& f) { f[ip + 2] = 0, f[ip + 3] = 19; }},
+      {"checksum", Verdict::kBadIpChecksum, [](auto& f) { f[ip + 10] ^= 1; }},
+      {"fragment", Verdict::kFragment, [](auto& f) { f[ip + 6] = 0x20, fix_checksum(f); }},
+      {"TCP", Verdict::kNotUdp, [](auto& f) { f[ip + 9] = 6, fix_checksum(f); }},
+      {"no UDP", Verdict::kTruncatedUdp, [](auto& f) { f[ip + 3] = 27, fix_checksum(f); }},
+      {"DNS", Verdict::kNotRoce, [](auto& f) { f[udp + 2] = 0, f[udp + 3] = 53; }},
+      {"UDP length", Verdict::kBadUdpLength, [](auto& f) { f[udp + 5] ^= 4; }},
+      {"no BTH", Verdict::kTruncatedBth, [](auto& f) { f[ip + 3] = 43, f[udp + 5] = 23, fix_checksum(f); }},
+      {"BTH version", Verdict::kBadTransportVersion, [](auto& f) { f[bth + 1] |= 1; }},
+      {"opcode", Verdict::kUnknownOpcode, [](auto& f) { f[bth] = 0x15; }},
+      {"half a RETH", Verdict::kTruncatedExtended, [](auto& f) { f[ip + 3] = 56, f[udp + 5] = 36, fix_checksum(f); }},
+      {"a READ request with payload", Verdict::kUnexpectedPayload, [](auto& f) { f[bth] = 0x0C; }},
+      {"pad without payload", Verdict::kBadPad,
+       [](auto& f) { f[ip + 3] = 60, f[udp + 5] = 40, f[bth + 1] |= 0x10, fix_checksum(f); }},
+      {"not a multiple of four", Verdict::kBadPad, [](auto& f) { f[ip + 3] -= 1, f[udp + 5] -= 1, fix_checksum(f); }},
+  };
+  EXPECT_EQ(verdict_of(good), Verdict::kOk);
+  for (const Case& c : cases) {
+    auto frame = good;
+    c.damage(frame);
+    EXPECT_EQ(to_string(verdict_of(frame)), to_string(c.expected)) << c.what;
+  }
+}
+
+TEST(Frame, RefusesMoreThanItsLimitEvenWhenIpCanSayIt) {
+  const std::size_t longest = kMaxFrameSize - 42 - Bth::kSize - Reth::kSize - kIcrcSize;
+  EXPECT_EQ(verdict_of(write_only(address(false, false), longest - longest % 4)), Verdict::kOk);
+  EXPECT_EQ(verdict_of(write_only(address(false, false), longest + 4)), Verdict::kOversized);
+}
+
+TEST(Frame, FindsAnyFlippedBitByChecksumOrIcrcUnlessItIsMasked) {
+  const auto good = write_only(address(false, false), 8);
+  for (std::size_t bit = 14 * 8; bit < good.size() * 8; ++bit) {
+    auto frame = good;
+    frame[bit / 8] ^= static_cast<std::uint8_t>(1 << bit % 8);
+    ParsedFrame parsed;
+    const std::size_t byte = bit / 8;
+    const bool masked = byte == 34 + 6 || byte == 34 + 7 || byte == 42 + 4;  // UDP checksum, BTH reserved
+    EXPECT_EQ(parse_and_verify(frame, parsed) == Verdict::kOk, masked) << "byte " << byte << " bit " << bit % 8;
+  }
+}
+
+TEST(Frame, GivesADatagramReceiverItsGrh) {
+  for (const bool v6 : {false, true}) {
+    const auto frame = write_only(address(v6, false), 8);
+    ParsedFrame parsed;
+    ASSERT_EQ(parse(frame, parsed), Verdict::kOk);
+    std::array<std::uint8_t, Grh::kSize> grh;
+    grh.fill(0xEE);
+    write_received_grh(frame.data(), parsed, grh.data());
+    if (v6) {
+      EXPECT_EQ(Grh::parse(grh.data()).source, address(true, false).source);
+    } else {
+      EXPECT_EQ(grh[0] | grh[19], 0);
+      EXPECT_EQ(Ipv4Header::parse(grh.data() + 20).source, address(false, false).source.v4());
+    }
+  }
+}
+
+}  // namespace
+}  // namespace sluice::wire

@@ -1,0 +1,26 @@
+// The invariant CRC at the end of every RoCEv2 packet: whole, verified, or patched in constant time.
+//
+// Invariant:  what a router may change (TOS, TTL, checksums, flow label, hop limit, and the byte of FECN and BECN in the
+//             BTH) counts as ones and is never patched. A wrong ICRC that is patched stays wrong.
+// Units:      lengths and distances in bytes. On the wire the ICRC is little-endian.
+// Source:     IBTA vol. 1 §7.8.1, A17.3.3; reference/roce.md, reference/limits.md.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "base/bytes.h"
+#include "wire/frame.h"
+
+namespace sluice::wire {
+
+// ICRC of the packet that begins with the IP header at `ip` and has `length` bytes before its ICRC.
+// REQUIRES: at least IP, UDP and BTH headers are there.
+std::uint32_t icrc_ipv4(const std::uint8_t* ip, std::size_t length);
+std::uint32_t icrc_ipv6(const std::uint8_t* ip, std::size_t length);
+
+// The ICRC that belongs on a parsed frame, and whether it is there.
+std::uint32_t icrc(const std::uint8_t* frame, const ParsedFrame& parsed);
+bool verify_icrc(const std::uint8_t* frame, const ParsedFrame& parsed);
+
+}  // namespace sluice::wire
