@@ -14,5 +14,6 @@ void set_check_context(std::string_view context);
 
 }  // namespace sluice
 
-#define SLUICE_CHECK(expression) \
-  (__builtin_expect(static_cast<bool>(expression), 1) ? static_cast<void>(0) : ::sluice::check_failed(#expression, __FILE__, __LINE__))
+#define SLUICE_CHECK(expression)                                             \
+  (__builtin_expect(static_cast<bool>(expression), 1) ? static_cast<void>(0) \
+                                                      : ::sluice::check_failed(#expression, __FILE__, __LINE__))

@@ -5,6 +5,7 @@
 #include <boost/histogram/axis/option.hpp>
 #include <boost/histogram/histogram.hpp>
 #include <boost/histogram/make_histogram.hpp>
+#include <cmath>
 #include <limits>
 #include <vector>
 
@@ -81,10 +82,10 @@ std::int64_t Histogram::max() const { return buckets_->max; }
 std::int64_t Histogram::at_quantile(double quantile) const {
   const auto& b = *buckets_;
   if (b.count == 0) return 0;
-  const auto wanted = std::max<std::uint64_t>(1, static_cast<std::uint64_t>(quantile * static_cast<double>(b.count) + 0.5));
-  std::uint64_t seen = 0;
+  const auto wanted = std::max<std::int64_t>(1, std::llround(quantile * static_cast<double>(b.count)));
+  std::int64_t seen = 0;
   for (int i = 0; i < b.counts.axis(0).size(); ++i) {
-    seen += b.counts.at(i);
+    seen += static_cast<std::int64_t>(b.counts.at(i));
     if (seen >= wanted) return std::min(LogLinearAxis::upper_edge(i), b.max);
   }
   return b.max;

@@ -24,7 +24,5 @@ struct Strong {
 
 template <class Tag, class T>
 struct std::hash<sluice::Strong<Tag, T>> {
-  std::size_t operator()(const sluice::Strong<Tag, T>& s) const noexcept {
-    return std::hash<T>{}(s.value);
-  }
+  std::size_t operator()(const sluice::Strong<Tag, T>& s) const noexcept { return std::hash<T>{}(s.value); }
 };

@@ -51,9 +51,7 @@ class Time {
   friend constexpr auto operator<=>(Time, Time) = default;
   friend constexpr Time operator+(Time t, Duration d) { return Time(t.ps_ + d.picoseconds()); }
   friend constexpr Time operator-(Time t, Duration d) { return Time(t.ps_ - d.picoseconds()); }
-  friend constexpr Duration operator-(Time a, Time b) {
-    return Duration::picoseconds(a.ps_ - b.ps_);
-  }
+  friend constexpr Duration operator-(Time a, Time b) { return Duration::picoseconds(a.ps_ - b.ps_); }
 
  private:
   constexpr explicit Time(std::int64_t ps) : ps_(ps) {}

@@ -39,7 +39,8 @@ RemoteMemory::StatusAwaitable RemoteMemory::write(RemoteAddress to, ByteView byt
   return {*this, Operation{.kind = OpKind::kWrite, .remote = to, .local = local}};
 }
 
-RemoteMemory::AtomicAwaitable RemoteMemory::compare_and_swap(RemoteAddress at, std::uint64_t compare, std::uint64_t swap) {
+RemoteMemory::AtomicAwaitable RemoteMemory::compare_and_swap(RemoteAddress at, std::uint64_t compare,
+                                                             std::uint64_t swap) {
   return {*this, Operation{.kind = OpKind::kCompareAndSwap, .remote = at, .compare = compare, .swap_or_add = swap}};
 }
 

@@ -39,13 +39,13 @@ struct RemoteAddress {
 
 enum class Status : std::uint8_t {
   kOk,
-  kAccessDenied,   // bad key, out of bounds, right not granted: nothing happened
-  kMisaligned,     // atomic not on 8 bytes: nothing happened
-  kUnsupported,    // this backend has no such operation: nothing happened
-  kNodeUnknown,    // no such node in this RemoteMemory: nothing happened
-  kUnreachable,    // no connection to the node: nothing happened
-  kTooLong,        // longer than capabilities().max_length: nothing happened
-  kUnknown,        // the connection was lost meanwhile: it may have happened or not
+  kAccessDenied,  // bad key, out of bounds, right not granted: nothing happened
+  kMisaligned,    // atomic not on 8 bytes: nothing happened
+  kUnsupported,   // this backend has no such operation: nothing happened
+  kNodeUnknown,   // no such node in this RemoteMemory: nothing happened
+  kUnreachable,   // no connection to the node: nothing happened
+  kTooLong,       // longer than capabilities().max_length: nothing happened
+  kUnknown,       // the connection was lost meanwhile: it may have happened or not
 };
 std::string_view to_string(Status status);
 
@@ -54,7 +54,7 @@ enum class OpKind : std::uint8_t { kRead, kWrite, kCompareAndSwap, kFetchAndAdd 
 // One operation. Lives (usually in a coroutine's frame) until it has completed; its local bytes too.
 struct Operation {
   OpKind kind{};
-  Status status = Status::kOk;    // valid once completed
+  Status status = Status::kOk;  // valid once completed
   RemoteAddress remote{};
   MutableBytes local{};           // kRead: destination; kWrite: source (never written to)
   std::uint64_t compare = 0;      // kCompareAndSwap
@@ -63,14 +63,14 @@ struct Operation {
   // Called once, by the backend. May submit other operations, must not resume coroutines.
   void (*on_complete)(Operation&) = nullptr;
   void* context = nullptr;
-  Operation* next = nullptr;      // for the backend's own queues, until completed
+  Operation* next = nullptr;  // for the backend's own queues, until completed
 };
 
 struct Capabilities {
   bool atomics = false;
-  bool ordered = false;               // see "Order" above
-  std::uint32_t max_length = 0;       // of one read or write
-  std::string_view name;              // "rc", "local", …
+  bool ordered = false;          // see "Order" above
+  std::uint32_t max_length = 0;  // of one read or write
+  std::string_view name;         // "rc", "local", …
 };
 
 // What has gone over the wire for whom: for bytes and round trips an operation.

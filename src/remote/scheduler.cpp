@@ -10,10 +10,10 @@ struct Scheduler::Root {
     promise_type(Scheduler& s, Task<void>&) : scheduler(s) {}
 
     Root get_return_object() {
-      const auto handle = std::coroutine_handle<promise_type>::from_promise(*this);
+      const auto self = std::coroutine_handle<promise_type>::from_promise(*this);
       place = scheduler.roots_.size();
-      scheduler.roots_.push_back(handle);
-      return Root{handle};
+      scheduler.roots_.push_back(self);
+      return Root{self};
     }
     std::suspend_always initial_suspend() const noexcept { return {}; }
     std::suspend_never final_suspend() const noexcept { return {}; }
@@ -26,7 +26,7 @@ struct Scheduler::Root {
       }
       roots.pop_back();
     }
-    void unhandled_exception() { SLUICE_CHECK(!"an exception left a spawned coroutine"); }
+    void unhandled_exception() { check_failed("no exception leaves a spawned coroutine", __FILE__, __LINE__); }
 
     Scheduler& scheduler;
     std::size_t place = 0;
@@ -44,7 +44,9 @@ void Scheduler::spawn(Task<void> task) { post(run_root(*this, std::move(task)).h
 
 std::size_t Scheduler::live() const { return roots_.size(); }
 
-void Scheduler::add_sleeper(Time when, std::coroutine_handle<> handle) { sleepers_.push({when, sleeper_order_++, handle}); }
+void Scheduler::add_sleeper(Time when, std::coroutine_handle<> handle) {
+  sleepers_.push({when, sleeper_order_++, handle});
+}
 
 std::size_t Scheduler::run(Time now, std::size_t limit) {
   now_ = now;
