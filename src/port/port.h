@@ -4,7 +4,8 @@
 // Receive:    receive(now, burst) -> read or edit the frames in place -> the next receive() takes them back.
 // Invariant:  frames leave in the order of their commits; nothing is promised about arrival.
 // Units:      lengths in bytes, from destination MAC to ICRC; no Ethernet FCS.
-// Errors:     a full or dead port refuses (reserve returns nullptr) or drops, and counts; it never throws after set-up.
+// Errors:     a full port refuses (reserve returns nullptr); a dead one (kDown) takes frames and drops them, so that its
+//             owner's timers see loss and not a stall. Both are counted; nothing throws after set-up.
 // Threads:    one owner. Two owners of two ends (two processes, two threads) are the normal case.
 // Limits:     a frame is at most kMaxFrame bytes: 4,096 of payload and every header RoCEv2 can put before it.
 // Source:     DESIGN §3.
@@ -38,7 +39,8 @@ class FrameSink {
  public:
   virtual ~FrameSink() = default;
   // Room for one frame of up to `length` bytes, or nullptr when there is none now (then stop and come back later).
-  // A reservation that is not committed is simply forgotten by the next one. REQUIRES: length <= kMaxFrame.
+  // A reservation that is not committed is simply forgotten by the next one, by flush() and by receive().
+  // REQUIRES: length <= kMaxFrame.
   virtual std::uint8_t* reserve(std::size_t length) = 0;
   // The first `length` bytes of the last reservation are a frame. REQUIRES: length <= the reserved length.
   virtual void commit(std::size_t length) = 0;
@@ -54,7 +56,8 @@ struct PortCounters {
   std::uint64_t tx_full = 0;       // reserve() refused
   std::uint64_t rx_malformed = 0;  // what arrived was no frame (bad container, too long)
   std::uint64_t tx_dropped = 0;    // committed, then lost here (peer gone, socket error)
-  std::uint64_t resets = 0;        // the other end went away and came back
+  std::uint64_t rx_lost = 0;       // arrived, and lost here for want of room (a full socket buffer)
+  std::uint64_t resets = 0;        // the other end was lost: it died, started anew, or broke the protocol
 };
 
 class Port : public FrameSink {
@@ -65,14 +68,17 @@ class Port : public FrameSink {
   // Fills `burst` from its start and returns how many frames. Takes back all frames of the call before.
   virtual std::size_t receive(Time now, std::span<Frame> burst) = 0;
 
-  // When the port itself wants receive() or flush() to be called though nothing arrived (delayed frames, reattachment).
+  // When the port itself wants flush() and receive() to be called though nothing arrived (delayed frames, keep-alives,
+  // reattachment, another try after a refused reserve()).
   virtual Time next_deadline() const { return Time::never(); }
 
-  // A descriptor that becomes readable when frames arrive while the port is armed; -1: the port can only be polled.
+  // A descriptor that becomes readable when frames arrive while the port is armed, or when its peer goes or comes; the
+  // same one for the port's whole life. -1: the port can only be polled. Ports may share one (those of a UDP listener
+  // share its socket): add each descriptor once, and remove it when its last port goes.
   virtual int wait_descriptor() const { return -1; }
   // Before sleeping: ask to be woken. False: frames are there already, do not sleep.
   virtual bool arm() { return false; }
-  // After sleeping, or when arm() of another port said no. Drains the wake-up.
+  // After sleeping, or when arm() of another port said no; receive() follows. Drains the wake-up.
   virtual void disarm() {}
 
   virtual PortState state() const { return PortState::kUp; }

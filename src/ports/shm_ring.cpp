@@ -1,0 +1,41 @@
+#include "ports/shm_ring.h"
+
+namespace sluice::ports {
+
+bool RingWriter::look_at_head(std::size_t needed) {
+  if (control_ == nullptr || broken_) return false;
+  const std::uint64_t head = control_->head.load(std::memory_order_acquire);
+  // The reader gives back only what was published, and never takes back what it gave.
+  if (published_ - head > published_ - head_seen_) {
+    broken_ = true;
+    head_seen_ = committed_ - size_;  // full for ever
+    return false;
+  }
+  head_seen_ = head;
+  return committed_ + needed - head_seen_ <= size_;
+}
+
+void RingReader::look_at_tail() {
+  if (control_ == nullptr || broken_) return;
+  const std::uint64_t tail = control_->tail.load(std::memory_order_acquire);
+  if (tail - position_ > size_ || tail % kRecordAlign != 0) {
+    broken_ = true;
+    return;
+  }
+  tail_seen_ = tail;
+}
+
+bool RingReader::arm() {
+  if (control_ == nullptr) return true;
+  if (position_ != tail_seen_) return false;
+  control_->armed.store(1, std::memory_order_seq_cst);
+  if (control_->tail.load(std::memory_order_seq_cst) == position_) return true;
+  disarm();
+  return false;
+}
+
+void RingReader::disarm() {
+  if (control_ != nullptr) control_->armed.store(0, std::memory_order_seq_cst);
+}
+
+}  // namespace sluice::ports
