@@ -28,10 +28,11 @@ add_library(sluice_pcap INTERFACE)
 target_link_libraries(sluice_pcap INTERFACE PkgConfig::PCAP)
 
 pkg_check_modules(TOMLPP REQUIRED IMPORTED_TARGET tomlplusplus)
-find_library(HTTPLIB_LIBRARY cpp-httplib REQUIRED)
+# With the flags that it was compiled with: its classes' layout depends on them.
+pkg_check_modules(HTTPLIB REQUIRED IMPORTED_TARGET cpp-httplib)
 add_library(sluice_rack_libs INTERFACE)
 target_link_libraries(sluice_rack_libs INTERFACE spdlog::spdlog nlohmann_json::nlohmann_json PkgConfig::TOMLPP
-  SQLite::SQLite3 ${HTTPLIB_LIBRARY} Threads::Threads)
+  SQLite::SQLite3 PkgConfig::HTTPLIB Threads::Threads)
 
 add_library(sluice_cli_libs INTERFACE)
 target_link_libraries(sluice_cli_libs INTERFACE CLI11::CLI11)

@@ -1,0 +1,248 @@
+#include "switching/learning_switch.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "base/check.h"
+#include "wire/ethernet.h"
+#include "wire/frame.h"
+
+namespace sluice::switching {
+
+using wire::EthernetHeader;
+using wire::MacAddress;
+
+std::string_view to_string(DropReason reason) {
+  switch (reason) {
+    case DropReason::kRunt: return "runt";
+    case DropReason::kBadSource: return "bad source";
+    case DropReason::kSamePort: return "same port";
+    case DropReason::kFloodLimit: return "flood limit";
+    case DropReason::kQueueFull: return "queue full";
+    case DropReason::kStage: return "taken by stage";
+    case DropReason::kRouterUnknown: return "no route";
+    case DropReason::kRouterTtl: return "hops used up";
+    case DropReason::kRouterMalformed: return "not routable";
+  }
+  return "?";
+}
+
+// Frames that a stage makes: kept until its burst has been forwarded.
+class LearningSwitch::Outbox final : public port::FrameSink {
+ public:
+  static constexpr std::size_t kFrames = 4 * kBurst;
+
+  std::uint8_t* reserve(std::size_t length) override {
+    return count_ < kFrames && length <= port::kMaxFrame ? &bytes_[count_ * port::kMaxFrame] : nullptr;
+  }
+  void commit(std::size_t length) override { lengths_[count_++] = static_cast<std::uint32_t>(length); }
+
+  bool empty() const { return count_ == 0; }
+  std::size_t size() const { return count_; }
+  port::Frame frame(std::size_t i) { return {&bytes_[i * port::kMaxFrame], lengths_[i]}; }
+  void clear() { count_ = 0; }
+
+ private:
+  std::vector<std::uint8_t> bytes_ = std::vector<std::uint8_t>(kFrames * port::kMaxFrame);
+  std::array<std::uint32_t, kFrames> lengths_{};
+  std::size_t count_ = 0;
+};
+
+LearningSwitch::LearningSwitch(SwitchConfig config)
+    : config_(std::move(config)), macs_(config_.mac_slots, config_.mac_age, config_.seed), router_(config_.router) {}
+
+LearningSwitch::~LearningSwitch() = default;
+
+std::optional<PortNumber> LearningSwitch::attach(Time now, port::FrameSink& out) {
+  if (attached_ == config_.max_ports) return std::nullopt;
+  const auto free = std::find(ports_.begin(), ports_.end(), nullptr);
+  const auto number = static_cast<std::uint16_t>(free - ports_.begin());
+  auto state =
+      std::make_unique<PortState>(PortState{&out, EgressQueue(config_.queue_bytes), {}, now, config_.flood_burst});
+  if (free == ports_.end()) {
+    ports_.push_back(std::move(state));
+  } else {
+    *free = std::move(state);
+  }
+  ++attached_;
+  return PortNumber{number};
+}
+
+void LearningSwitch::detach(PortNumber port) {
+  SLUICE_CHECK(find(port) != nullptr);
+  std::erase(waiting_, find(port));
+  macs_.forget(port);
+  ports_[port.value].reset();
+  --attached_;
+}
+
+void LearningSwitch::process(Time now, PortNumber port, std::span<port::Frame> burst) {
+  PortState* in = find(port);
+  SLUICE_CHECK(in != nullptr && burst.size() <= kBurst);
+  in->statistics.rx_frames += burst.size();
+  for (const port::Frame& frame : burst) in->statistics.rx_bytes += frame.length;
+  if (stage_ == nullptr) {
+    for (const port::Frame& frame : burst) forward(now, frame, in, port);
+    return;
+  }
+  if (!outbox_) outbox_ = std::make_unique<Outbox>();
+  std::array<Packet, kBurst> packets;
+  for (std::size_t i = 0; i < burst.size(); ++i) packets[i] = {burst[i], port, Packet::Action::kForward};
+  stage_->process(now, std::span(packets).first(burst.size()), *outbox_);
+  for (std::size_t i = 0; i < burst.size(); ++i) {
+    if (packets[i].action == Packet::Action::kForward) {
+      forward(now, packets[i].frame, in, port);
+    } else {
+      ++in->statistics.dropped(DropReason::kStage);
+    }
+  }
+  forward_outbox(now);
+}
+
+void LearningSwitch::on_deadline(Time now) {
+  if (stage_ == nullptr || now < stage_->next_deadline()) return;
+  if (!outbox_) outbox_ = std::make_unique<Outbox>();
+  stage_->on_deadline(now, *outbox_);
+  forward_outbox(now);
+}
+
+// What a stage made comes from no port: it teaches nothing and may go anywhere.
+void LearningSwitch::forward_outbox(Time now) {
+  for (std::size_t i = 0; i < outbox_->size(); ++i) {
+    const port::Frame frame = outbox_->frame(i);
+    if (frame.length < EthernetHeader::kSize) continue;
+    MacAddress destination;
+    std::memcpy(destination.bytes.data(), frame.data, 6);
+    const auto port = destination.is_multicast() ? std::nullopt : macs_.find(now, destination);
+    if (port) {
+      send(*ports_[port->value], frame.bytes());
+    } else {
+      flood(now, frame.bytes(), nullptr);
+    }
+  }
+  outbox_->clear();
+}
+
+void LearningSwitch::forward(Time now, port::Frame frame, PortState* in, PortNumber in_number) {
+  if (frame.length < EthernetHeader::kSize) {
+    ++in->statistics.dropped(DropReason::kRunt);
+    return;
+  }
+  MacAddress destination;
+  MacAddress source;
+  std::memcpy(destination.bytes.data(), frame.data, 6);
+  std::memcpy(source.bytes.data(), frame.data + 6, 6);
+  if (source.is_multicast() || (router_.enabled() && source == router_.mac())) {
+    ++in->statistics.dropped(DropReason::kBadSource);
+    return;
+  }
+  macs_.learn(now, source, in_number);
+  if (destination.is_multicast()) {
+    if (router_.enabled()) {
+      router_.snoop_arp(frame.bytes());
+      if (const auto answer = router_.answer_arp(frame.bytes())) return send(*in, *answer);
+    }
+    return flood(now, frame.bytes(), in);
+  }
+  if (router_.enabled() && destination == router_.mac()) return route(now, frame, in, in_number);
+  const auto out = macs_.find(now, destination);
+  if (!out) return flood(now, frame.bytes(), in);
+  if (*out == in_number) {
+    ++in->statistics.dropped(DropReason::kSamePort);
+    return;
+  }
+  send(*ports_[out->value], frame.bytes());
+}
+
+void LearningSwitch::route(Time now, port::Frame frame, PortState* in, PortNumber in_number) {
+  router_.snoop_arp(frame.bytes());
+  if (const auto answer = router_.answer_arp(frame.bytes())) return send(*in, *answer);
+  std::optional<std::array<std::uint8_t, 42>> request;
+  switch (router_.route(frame.mutable_bytes(), request)) {
+    case Router::Outcome::kForward: break;
+    case Router::Outcome::kUnknown:
+      ++in->statistics.dropped(DropReason::kRouterUnknown);
+      if (request && take_flood_token(now, *in)) flood(now, *request, nullptr);
+      return;
+    case Router::Outcome::kTtlExceeded: ++in->statistics.dropped(DropReason::kRouterTtl); return;
+    case Router::Outcome::kMalformed: ++in->statistics.dropped(DropReason::kRouterMalformed); return;
+  }
+  MacAddress destination;
+  std::memcpy(destination.bytes.data(), frame.data, 6);
+  const auto out = macs_.find(now, destination);
+  if (!out) return flood(now, frame.bytes(), in);
+  if (*out == in_number) {
+    send(*in, frame.bytes());  // between two subnets on one port: the way back is right
+    return;
+  }
+  send(*ports_[out->value], frame.bytes());
+}
+
+// `in`: where not to send it, and whose tokens it costs. Null: everywhere, for nothing.
+void LearningSwitch::flood(Time now, ByteView frame, PortState* in) {
+  if (in != nullptr) {
+    if (!take_flood_token(now, *in)) {
+      ++in->statistics.dropped(DropReason::kFloodLimit);
+      return;
+    }
+    ++in->statistics.flooded;
+  }
+  for (const auto& out : ports_) {
+    if (out && out.get() != in) send(*out, frame);
+  }
+}
+
+bool LearningSwitch::take_flood_token(Time now, PortState& in) const {
+  const std::uint64_t earned =
+      static_cast<std::uint64_t>((now - in.tokens_at).microseconds()) * config_.flood_rate / 1'000'000;
+  if (earned != 0) {
+    in.tokens = std::min<std::uint64_t>(in.tokens + earned, config_.flood_burst);
+    in.tokens_at = now;
+  }
+  if (in.tokens == 0) return false;
+  --in.tokens;
+  return true;
+}
+
+void LearningSwitch::send(PortState& out, ByteView frame) {
+  if (out.queue.empty()) {
+    if (std::uint8_t* room = out.out->reserve(frame.size())) {
+      std::memcpy(room, frame.data(), frame.size());
+      out.out->commit(frame.size());
+      ++out.statistics.tx_frames;
+      out.statistics.tx_bytes += frame.size();
+      return;
+    }
+    waiting_.push_back(&out);
+  }
+  const MutableBytes copy = out.queue.push(frame);
+  if (copy.empty()) {
+    ++out.statistics.dropped(DropReason::kQueueFull);
+    return;
+  }
+  ++out.statistics.queued;
+  if (config_.ecn_threshold_bytes != 0 && out.queue.bytes() > config_.ecn_threshold_bytes) mark(out, copy);
+}
+
+void LearningSwitch::mark(PortState& out, MutableBytes frame) {
+  wire::ParsedFrame parsed;
+  if (wire::parse(frame, parsed) != wire::Verdict::kOk || parsed.ecn() == wire::Ecn::kNotCapable) return;
+  wire::mark_congestion(frame.data(), parsed);
+  ++out.statistics.ecn_marked;
+}
+
+std::size_t LearningSwitch::drain() {
+  std::size_t left = 0;
+  for (PortState* port : waiting_) {
+    port->queue.drain(*port->out, [&](std::size_t length) {
+      ++port->statistics.tx_frames;
+      port->statistics.tx_bytes += length;
+    });
+    left += port->queue.frames();
+  }
+  std::erase_if(waiting_, [](const PortState* port) { return port->queue.empty(); });
+  return left;
+}
+
+}  // namespace sluice::switching

@@ -1,0 +1,97 @@
+// Learning switch: Ethernet frames of any number of ports, each to the port where its destination was last seen.
+//
+// Life:       attach() ports -> process(now, port, burst) for what each has received -> flush() once a turn.
+// A frame:    stage -> source learned -> for our router? rewritten -> known destination: to its port; else flooded to all others.
+// Invariant:  frames from one port to another stay in order, whether or not they have to wait in the egress queue.
+// Errors:     every frame that goes nowhere is counted under a DropReason.
+// Threads:    one owner.
+// Limits:     SwitchConfig. Floods are held down by a token bucket per incoming port (storm control): there is no spanning tree, a
+//             loop costs at most that rate.
+// Source:     IEEE 802.1D §7; RFC 3168 and DCQCN (SIGCOMM'15) for the marks.
+#pragma once
+
+#include <array>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "base/time.h"
+#include "port/port.h"
+#include "switching/egress_queue.h"
+#include "switching/mac_table.h"
+#include "switching/router.h"
+#include "switching/stage.h"
+#include "switching/types.h"
+
+namespace sluice::switching {
+
+struct SwitchConfig {
+  std::size_t max_ports = 1024;
+  std::size_t mac_slots = 16'384;
+  Duration mac_age = Duration::seconds(300);
+  std::size_t queue_bytes = std::size_t{4} << 20;  // of each port, behind its own ring
+  std::size_t ecn_threshold_bytes = 0;             // queued bytes from which ECN-capable packets are marked; 0: never
+  std::uint32_t flood_rate = 20'000;               // flooded frames a second and port
+  std::uint32_t flood_burst = 2'000;
+  RouterConfig router{};
+  std::uint64_t seed = 1;
+};
+
+class LearningSwitch {
+ public:
+  static constexpr std::size_t kBurst = 64;
+
+  explicit LearningSwitch(SwitchConfig config);
+  ~LearningSwitch();
+
+  // Gives a port the lowest free number. Null when there are max_ports already. `out` stays alive until detach().
+  std::optional<PortNumber> attach(Time now, port::FrameSink& out);
+  // Forgets the port and all that was learned there. Its statistics go with it.
+  void detach(PortNumber port);
+
+  // Before forwarding, every burst passes the stage. Null: none.
+  void set_stage(Stage* stage) { stage_ = stage; }
+
+  // Takes one burst that came in at `port`. The frames may be changed. REQUIRES: burst.size() <= kBurst; `port` is attached.
+  void process(Time now, PortNumber port, std::span<port::Frame> burst);
+  // Sends what waits in the queues as far as there is room. Returns how many frames still wait.
+  std::size_t drain();
+
+  Time next_deadline() const { return stage_ != nullptr ? stage_->next_deadline() : Time::never(); }
+  void on_deadline(Time now);
+
+  const PortStatistics& statistics(PortNumber port) const { return ports_[port.value]->statistics; }
+  std::size_t queued_bytes(PortNumber port) const { return ports_[port.value]->queue.bytes(); }
+  const MacTable& macs() const { return macs_; }
+  std::size_t ports() const { return attached_; }
+
+ private:
+  struct PortState {
+    port::FrameSink* out;
+    EgressQueue queue;
+    PortStatistics statistics;
+    Time tokens_at;            // when the flood bucket was last filled
+    std::uint64_t tokens = 0;  // flooded frames that may still pass
+  };
+  class Outbox;
+
+  void forward(Time now, port::Frame frame, PortState* in, PortNumber in_number);
+  void route(Time now, port::Frame frame, PortState* in, PortNumber in_number);
+  void flood(Time now, ByteView frame, PortState* in);
+  void send(PortState& out, ByteView frame);
+  static void mark(PortState& out, MutableBytes frame);
+  void forward_outbox(Time now);
+  bool take_flood_token(Time now, PortState& in) const;
+  PortState* find(PortNumber port) { return port.value < ports_.size() ? ports_[port.value].get() : nullptr; }
+
+  SwitchConfig config_;
+  std::vector<std::unique_ptr<PortState>> ports_;  // by number; null: free
+  std::size_t attached_ = 0;
+  MacTable macs_;
+  Router router_;
+  Stage* stage_ = nullptr;
+  std::unique_ptr<Outbox> outbox_;
+  std::vector<PortState*> waiting_;  // ports whose queue is not empty
+};
+
+}  // namespace sluice::switching

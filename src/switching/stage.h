@@ -1,0 +1,40 @@
+// Stage: what may stand in the switch's pipeline before forwarding, and see, change, take or make packets there.
+//
+// Life:       process(burst of one port) -> the switch forwards what is left, then what was put into the outbox.
+//             next_deadline() / on_deadline() as for every machine.
+// Order:      packets stay in their order; those from the outbox follow the burst. Who needs another order drops the packet and puts all
+//             into the outbox.
+// Invariant:  a packet may be edited in place but not grow; its length may shrink.
+// Threads:    the switch's owner.
+// Source:     DESIGN §3 ("Hot paths take bursts"), §5.2: this is where SwordBox stands.
+#pragma once
+
+#include <span>
+
+#include "base/time.h"
+#include "port/port.h"
+#include "switching/types.h"
+
+namespace sluice::switching {
+
+struct Packet {
+  enum class Action : std::uint8_t { kForward, kDrop };
+
+  port::Frame frame{};
+  PortNumber in{};
+  Action action = Action::kForward;
+};
+
+class Stage {
+ public:
+  virtual ~Stage() = default;
+  // `outbox` takes frames that the switch then forwards by their destination MAC.
+  virtual void process(Time now, std::span<Packet> packets, port::FrameSink& outbox) = 0;
+  virtual Time next_deadline() const { return Time::never(); }
+  virtual void on_deadline(Time now, port::FrameSink& outbox) {
+    static_cast<void>(now);
+    static_cast<void>(outbox);
+  }
+};
+
+}  // namespace sluice::switching
