@@ -1,0 +1,117 @@
+#include "wire/crc32_algebra.h"
+
+#include <isa-l/crc.h>
+
+#include <array>
+
+#if defined(__x86_64__)
+#include <wmmintrin.h>
+#endif
+
+namespace sluice::wire::crc32 {
+namespace {
+
+constexpr std::uint32_t kPolynomial = 0xEDB88320;  // IEEE 802.3, reflected
+constexpr std::uint32_t kOne = 0x80000000;         // x^0
+
+constexpr std::uint32_t times_x(std::uint32_t v) { return v >> 1 ^ ((v & 1) != 0 ? kPolynomial : 0); }
+constexpr std::uint32_t divided_by_x(std::uint32_t v) { return (v & kOne) != 0 ? (v ^ kPolynomial) << 1 | 1 : v << 1; }
+
+constexpr std::uint32_t multiply(std::uint32_t a, std::uint32_t b) {
+  std::uint32_t product = 0;
+  for (std::uint32_t bit = kOne; bit != 0; bit >>= 1) {
+    if ((a & bit) != 0) product ^= b;
+    b = times_x(b);
+  }
+  return product;
+}
+
+// kPowers[kZero + n] = x^(8n + 31) mod P. The odd 31: a carry-less product of two reflected 32-bit words, read as a
+// reflected 64-bit word, is theirs times x; and a change is 32 bits ahead of the bytes behind it.
+constexpr std::size_t kZero = kMaxDistance + 4;
+consteval std::array<std::uint32_t, kZero + kMaxDistance + 1> make_powers() {
+  std::array<std::uint32_t, kZero + kMaxDistance + 1> powers{};
+  std::uint32_t v = kOne;
+  for (int i = 0; i < 31; ++i) v = times_x(v);
+  powers[kZero] = v;
+  for (std::size_t n = kZero + 1; n < powers.size(); ++n) {
+    for (int i = 0; i < 8; ++i) v = times_x(v);
+    powers[n] = v;
+  }
+  v = powers[kZero];
+  for (std::size_t n = kZero; n-- > 0;) {
+    for (int i = 0; i < 8; ++i) v = divided_by_x(v);
+    powers[n] = v;
+  }
+  return powers;
+}
+constexpr auto kPowers = make_powers();
+
+constexpr std::uint32_t power_after_word(std::size_t distance) { return kPowers[kZero + distance]; }
+constexpr std::uint32_t power_of_shift(std::ptrdiff_t bytes) {
+  return kPowers[static_cast<std::size_t>(static_cast<std::ptrdiff_t>(kZero) + bytes - 4)];
+}
+
+#if defined(__x86_64__)
+
+// Barrett's constants for P, reflected: floor(x^64 / P) and P itself.
+constexpr std::uint64_t kBarrett = 0x1F7011641;
+constexpr std::uint64_t kModulus = 0x1DB710641;
+
+[[gnu::target("pclmul")]] __m128i product(std::uint32_t a, std::uint32_t b) {
+  return _mm_clmulepi64_si128(_mm_cvtsi32_si128(static_cast<int>(a)), _mm_cvtsi32_si128(static_cast<int>(b)), 0);
+}
+
+// A reflected polynomial of degree up to 63 modulo P.
+[[gnu::target("pclmul")]] std::uint32_t reduce(__m128i v) {
+  const __m128i low = _mm_cvtsi32_si128(-1);
+  const __m128i constants = _mm_set_epi64x(static_cast<long long>(kModulus), static_cast<long long>(kBarrett));
+  const __m128i quotient = _mm_clmulepi64_si128(_mm_and_si128(v, low), constants, 0x00);
+  const __m128i multiple = _mm_clmulepi64_si128(_mm_and_si128(quotient, low), constants, 0x10);
+  return static_cast<std::uint32_t>(_mm_cvtsi128_si64(_mm_xor_si128(v, multiple)) >> 32);
+}
+
+[[gnu::target("pclmul")]] std::uint32_t effect_by_clmul(std::span<const Change> changes) {
+  __m128i sum = _mm_setzero_si128();
+  for (const Change& c : changes) sum = _mm_xor_si128(sum, product(c.word, power_after_word(c.distance)));
+  return reduce(sum);
+}
+
+[[gnu::target("pclmul")]] std::uint32_t shift_by_clmul(std::uint32_t value, std::ptrdiff_t bytes) {
+  return reduce(product(value, power_of_shift(bytes)));
+}
+
+bool has_clmul() { return __builtin_cpu_supports("pclmul") != 0; }
+
+#endif
+
+}  // namespace
+
+std::uint32_t effect_of_portable(std::span<const Change> changes) {
+  std::uint32_t sum = 0;
+  for (const Change& c : changes) sum ^= multiply(c.word, times_x(power_after_word(c.distance)));
+  return sum;
+}
+
+std::uint32_t shift_portable(std::uint32_t value, std::ptrdiff_t bytes) {
+  return multiply(value, times_x(power_of_shift(bytes)));
+}
+
+std::uint32_t effect_of(std::span<const Change> changes) {
+#if defined(__x86_64__)
+  if (has_clmul()) return effect_by_clmul(changes);
+#endif
+  return effect_of_portable(changes);
+}
+
+std::uint32_t shift(std::uint32_t value, std::ptrdiff_t bytes) {
+#if defined(__x86_64__)
+  if (has_clmul()) return shift_by_clmul(value, bytes);
+#endif
+  return shift_portable(value, bytes);
+}
+
+std::uint32_t update(std::uint32_t crc, ByteView bytes) { return crc32_gzip_refl(crc, bytes.data(), bytes.size()); }
+std::uint32_t remainder(ByteView bytes) { return ~update(~std::uint32_t{0}, bytes); }
+
+}  // namespace sluice::wire::crc32

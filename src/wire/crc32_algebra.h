@@ -1,0 +1,42 @@
+// CRC-32 as algebra: what a change somewhere in a message does to the CRC at its end.
+//
+// A CRC is linear. Xor a word w into a message that goes on for d bytes behind it, and its CRC changes by
+// w * x^(8d+32) mod P, whatever the rest says. The powers are a table, so a change costs one carry-less multiplication
+// at any distance; one reduction serves all changes of a packet.
+//
+// Representation: bit-reflected, as in zlib: bit 31 is the coefficient of x^0. A word is loaded little-endian.
+// Limits:  distances and shifts up to kMaxDistance bytes.
+// Source:  Gopal et al., "Fast CRC Computation for Generic Polynomials Using PCLMULQDQ", Intel 2009 (reduction constants).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "base/bytes.h"
+
+namespace sluice::wire::crc32 {
+
+inline constexpr std::size_t kMaxDistance = 4352;
+
+// `word` is xored into the message; `distance` bytes follow it.
+struct Change {
+  std::uint32_t word = 0;
+  std::uint32_t distance = 0;
+};
+
+// What all `changes` together xor into the CRC.
+std::uint32_t effect_of(std::span<const Change> changes);
+// The same, without carry-less multiplication instructions: for machines that have none, and for tests.
+std::uint32_t effect_of_portable(std::span<const Change> changes);
+
+// value * x^(8 * bytes) mod P; `bytes` may be negative.
+std::uint32_t shift(std::uint32_t value, std::ptrdiff_t bytes);
+std::uint32_t shift_portable(std::uint32_t value, std::ptrdiff_t bytes);
+
+// Continues zlib's crc32 over more bytes, by ISA-L.
+std::uint32_t update(std::uint32_t crc, ByteView bytes);
+// The CRC of `bytes` without its ones before and after: linear, and zeros in front do not count.
+std::uint32_t remainder(ByteView bytes);
+
+}  // namespace sluice::wire::crc32

@@ -1,0 +1,69 @@
+#include "wire/crc32_algebra.h"
+
+#include <gtest/gtest.h>
+
+#include <array>
+#include <vector>
+
+#include "base/rng.h"
+
+namespace sluice::wire::crc32 {
+namespace {
+
+constexpr std::uint64_t kSeed = 20'240'117;
+
+TEST(Crc32Algebra, KnowsTheCheckValueOfCrc32) {
+  const std::array<std::uint8_t, 9> digits = {'1', '2', '3', '4', '5', '6', '7', '8', '9'};
+  EXPECT_EQ(update(0, digits), 0xCBF43926u);
+}
+
+TEST(Crc32Algebra, PredictsTheEffectOfAChangedWordAtEveryDistance) {
+  Rng rng(kSeed);
+  std::vector<std::uint8_t> message(kMaxDistance + 4);
+  for (auto& byte : message) byte = static_cast<std::uint8_t>(rng.next());
+  const std::uint32_t before = update(0, message);
+  for (std::size_t at = 0; at + 4 <= message.size(); ++at) {
+    const auto word = static_cast<std::uint32_t>(rng.next());
+    const auto original = load_le<std::uint32_t>(message.data() + at);
+    store_le(message.data() + at, original ^ word);
+    const Change change{word, static_cast<std::uint32_t>(message.size() - at - 4)};
+    ASSERT_EQ(before ^ effect_of({&change, 1}), update(0, message)) << at;
+    ASSERT_EQ(effect_of({&change, 1}), effect_of_portable({&change, 1})) << at;
+    store_le(message.data() + at, original);
+  }
+}
+
+TEST(Crc32Algebra, ShiftsForthAndBackToWhereItWas) {
+  Rng rng(kSeed);
+  constexpr auto kMax = static_cast<std::ptrdiff_t>(kMaxDistance);
+  for (std::ptrdiff_t bytes = -kMax; bytes <= kMax; ++bytes) {
+    const auto value = static_cast<std::uint32_t>(rng.next());
+    ASSERT_EQ(shift(shift(value, bytes), -bytes), value) << bytes;
+    ASSERT_EQ(shift(value, bytes), shift_portable(value, bytes)) << bytes;
+  }
+}
+
+TEST(Crc32Algebra, ShiftsAsZerosBehindAMessageDo) {
+  const std::array<std::uint8_t, 4> message = {1, 2, 3, 4};
+  for (const std::size_t zeros : {0U, 1U, 4U, 28U, 1024U}) {
+    std::vector<std::uint8_t> longer(message.begin(), message.end());
+    longer.resize(message.size() + zeros);
+    EXPECT_EQ(shift(remainder(message), static_cast<std::ptrdiff_t>(zeros)), remainder(longer)) << zeros;
+  }
+}
+
+TEST(Crc32Algebra, AddsManyChangesAtOnce) {
+  Rng rng(kSeed);
+  std::array<Change, 20> changes;
+  std::uint32_t one_by_one = 0;
+  for (Change& c : changes) {
+    c = {static_cast<std::uint32_t>(rng.next()), static_cast<std::uint32_t>(rng.below(kMaxDistance + 1))};
+    one_by_one ^= effect_of({&c, 1});
+  }
+  EXPECT_EQ(effect_of(changes), one_by_one);
+  EXPECT_EQ(effect_of_portable(changes), one_by_one);
+  EXPECT_EQ(effect_of({}), 0u);
+}
+
+}  // namespace
+}  // namespace sluice::wire::crc32
