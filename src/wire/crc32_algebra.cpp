@@ -77,6 +77,16 @@ constexpr std::uint64_t kModulus = 0x1DB710641;
   return reduce(sum);
 }
 
+[[gnu::target("pclmul")]] std::uint32_t masks_by_clmul(const std::uint8_t* message, std::size_t length,
+                                                       const std::array<Mask, 4>& masks) {
+  __m128i sum = _mm_setzero_si128();
+  for (const Mask& m : masks) {
+    const std::uint32_t word = ~load_le<std::uint32_t>(message + m.offset) & m.mask;
+    sum = _mm_xor_si128(sum, product(word, power_after_word(length - m.offset - 4)));
+  }
+  return reduce(sum);
+}
+
 [[gnu::target("pclmul")]] std::uint32_t shift_by_clmul(std::uint32_t value, std::ptrdiff_t bytes) {
   return reduce(product(value, power_of_shift(bytes)));
 }
@@ -102,6 +112,23 @@ std::uint32_t effect_of(std::span<const Change> changes) {
   if (has_clmul()) return effect_by_clmul(changes);
 #endif
   return effect_of_portable(changes);
+}
+
+std::uint32_t effect_of_masks_portable(const std::uint8_t* message, std::size_t length,
+                                       const std::array<Mask, 4>& masks) {
+  std::array<Change, 4> changes;
+  for (std::size_t i = 0; i < masks.size(); ++i) {
+    const std::size_t at = masks[i].offset;
+    changes[i] = {~load_le<std::uint32_t>(message + at) & masks[i].mask, static_cast<std::uint32_t>(length - at - 4)};
+  }
+  return effect_of_portable(changes);
+}
+
+std::uint32_t effect_of_masks(const std::uint8_t* message, std::size_t length, const std::array<Mask, 4>& masks) {
+#if defined(__x86_64__)
+  if (has_clmul()) return masks_by_clmul(message, length, masks);
+#endif
+  return effect_of_masks_portable(message, length, masks);
 }
 
 std::uint32_t shift(std::uint32_t value, std::ptrdiff_t bytes) {

@@ -9,6 +9,7 @@
 // Source:  Gopal et al., "Fast CRC Computation for Generic Polynomials Using PCLMULQDQ", Intel 2009 (reduction constants).
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -21,14 +22,25 @@ inline constexpr std::size_t kMaxDistance = 4352;
 
 // `word` is xored into the message; `distance` bytes follow it.
 struct Change {
-  std::uint32_t word = 0;
-  std::uint32_t distance = 0;
+  std::uint32_t word;
+  std::uint32_t distance;
+};
+
+// The bits of `mask` are set in the word at `offset` of the message.
+struct Mask {
+  std::uint32_t offset;
+  std::uint32_t mask;
 };
 
 // What all `changes` together xor into the CRC.
 std::uint32_t effect_of(std::span<const Change> changes);
 // The same, without carry-less multiplication instructions: for machines that have none, and for tests.
 std::uint32_t effect_of_portable(std::span<const Change> changes);
+
+// What setting four masks in a message of `length` bytes xors into its CRC. REQUIRES: length - offset - 4 <= kMaxDistance.
+std::uint32_t effect_of_masks(const std::uint8_t* message, std::size_t length, const std::array<Mask, 4>& masks);
+std::uint32_t effect_of_masks_portable(const std::uint8_t* message, std::size_t length,
+                                       const std::array<Mask, 4>& masks);
 
 // value * x^(8 * bytes) mod P; `bytes` may be negative.
 std::uint32_t shift(std::uint32_t value, std::ptrdiff_t bytes);

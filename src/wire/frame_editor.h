@@ -29,9 +29,18 @@ class FrameEditor {
         icrc_offset_(parsed.icrc_offset()),
         icrc_(load_le<std::uint32_t>(frame + parsed.icrc_offset())) {}
 
-  void set_destination(Qpn qpn);
-  void set_psn(Psn psn);
-  void set_ack_request(bool on);
+  void set_destination(Qpn qpn) {
+    set_bits(parsed_.bth_offset + std::size_t{4}, kLast24, swap_bytes(qpn.value));
+    parsed_.destination = qpn;
+  }
+  void set_psn(Psn psn) {
+    set_bits(parsed_.bth_offset + std::size_t{8}, kLast24, swap_bytes(psn.value()));
+    parsed_.psn = psn;
+  }
+  void set_ack_request(bool on) {
+    set_bits(parsed_.bth_offset + std::size_t{8}, kFirstBit, on ? kFirstBit : 0);
+    parsed_.ack_request = on;
+  }
   // MAC and IP addresses, UDP source port; the rest of `route` stays as the frame has it. REQUIRES: the same IP version.
   void set_route(const AddressVector& route);
   // Rewrites the extended header H. REQUIRES: parsed.traits().has(H::kExtended); before any replace_...
@@ -57,14 +66,30 @@ class FrameEditor {
 
  private:
   static constexpr std::size_t kBatch = 16;
+  // Fields of a word that is loaded little-endian, though they stand in network order.
+  static constexpr std::uint32_t kLast24 = 0xFFFF'FF00;  // QPN, PSN
+  static constexpr std::uint32_t kFirst16 = 0x0000'FFFF;
+  static constexpr std::uint32_t kLast16 = 0xFFFF'0000;
+  static constexpr std::uint32_t kFirstBit = 0x0000'0080;
 
-  void change_word(std::size_t offset, std::uint32_t difference);
-  void set_word(std::size_t offset, std::uint32_t value);
+  void change_word(std::size_t offset, std::uint32_t difference) {
+    if (pending_ == kBatch) flush();
+    changes_[pending_++] = {difference, static_cast<std::uint32_t>(icrc_offset_ - offset - 4)};
+  }
+  void set_word(std::size_t offset, std::uint32_t value) {
+    const auto before = load_le<std::uint32_t>(frame_ + offset);
+    store_le(frame_ + offset, value);
+    change_word(offset, before ^ value);
+  }
+  void set_bits(std::size_t offset, std::uint32_t mask, std::uint32_t value) {
+    set_word(offset, (load_le<std::uint32_t>(frame_ + offset) & ~mask) | value);
+  }
+  void flush();
   void set_opcode(Opcode opcode, std::uint8_t pad_count);
   void set_lengths();
-  void patch_ip_checksum(std::size_t offset, const std::uint8_t* before, std::size_t size);
+  void patch_ip_checksum(std::uint16_t before, std::uint16_t after);
   void splice(std::size_t old_length, ByteView bytes);
-  void flush();
+  std::uint32_t effect_of_span(ByteView bytes) const;
 
   std::uint8_t* frame_;
   ParsedFrame& parsed_;
@@ -73,13 +98,12 @@ class FrameEditor {
   std::uint32_t effect_ = 0;
   std::size_t pending_ = 0;
   std::array<crc32::Change, kBatch> changes_;
-  // One splice: between the BTH and its kept tail, spliced_out_ bytes became others.
+  // A splice: behind the BTH, out_size_ bytes became in_size_ others; kept_ bytes stand between them and the ICRC.
   bool spliced_ = false;
-  std::uint32_t out_ = 0;  // remainder of the bytes taken out
-  std::uint32_t in_ = 0;   // and put in
-  std::size_t kept_ = 0;   // bytes between them and the ICRC
+  std::uint32_t inserted_ = 0;  // what the bytes put in add to the CRC
   std::size_t out_size_ = 0;
   std::size_t in_size_ = 0;
+  std::size_t kept_ = 0;
 };
 
 }  // namespace sluice::wire

@@ -11,35 +11,27 @@ namespace {
 constexpr std::uint32_t kAfterEightOnes = 0x2144DF1C;
 
 // What the ICRC takes for ones, as little-endian words at offsets from the IP header.
-struct MaskedWord {
-  std::size_t offset;
-  std::uint32_t mask;
-};
-constexpr std::array<MaskedWord, 4> masked_words(std::size_t udp, MaskedWord first, MaskedWord second) {
+constexpr std::array<crc32::Mask, 4> masks_of(std::uint32_t udp, crc32::Mask first, crc32::Mask second) {
   constexpr std::uint32_t kUdpChecksum = 0xFFFF'0000;
   constexpr std::uint32_t kBthReserved = 0x0000'00FF;  // FECN, BECN and six bits
-  return {first, second, MaskedWord{udp + 4, kUdpChecksum}, MaskedWord{udp + UdpHeader::kSize + 4, kBthReserved}};
+  constexpr std::uint32_t kBth = UdpHeader::kSize;
+  return {first, second, crc32::Mask{udp + 4, kUdpChecksum}, crc32::Mask{udp + kBth + 4, kBthReserved}};
 }
 // Type of service; time to live and header checksum.
-constexpr auto kMaskedOfIpv4 = masked_words(Ipv4Header::kSize, {0, 0x0000'FF00}, {8, 0xFFFF'00FF});
+constexpr auto kMasksOfIpv4 = masks_of(Ipv4Header::kSize, {0, 0x0000'FF00}, {8, 0xFFFF'00FF});
 // Traffic class and flow label; hop limit.
-constexpr auto kMaskedOfIpv6 = masked_words(Ipv6Header::kSize, {0, 0xFFFF'FF0F}, {4, 0xFF00'0000});
+constexpr auto kMasksOfIpv6 = masks_of(Ipv6Header::kSize, {0, 0xFFFF'FF0F}, {4, 0xFF00'0000});
 
 // One pass over the bytes as they are, and what setting the masked bits changes. Copying the headers to mask them first
-// costs 14 ns more (bench/wire_bench): two short CRCs take longer than one, and wide loads stall on narrow stores.
-std::uint32_t masked_crc(const std::uint8_t* ip, std::size_t length, const std::array<MaskedWord, 4>& masked) {
-  std::array<crc32::Change, 4> changes;
-  for (std::size_t i = 0; i < changes.size(); ++i) {
-    const std::size_t at = masked[i].offset;
-    changes[i] = {~load_le<std::uint32_t>(ip + at) & masked[i].mask, static_cast<std::uint32_t>(length - at - 4)};
-  }
-  return crc32::effect_of(changes) ^ crc32::update(kAfterEightOnes, {ip, length});
+// costs more: two short CRCs take longer than one, and wide loads stall on narrow stores.
+std::uint32_t masked_crc(const std::uint8_t* ip, std::size_t length, const std::array<crc32::Mask, 4>& masks) {
+  return crc32::effect_of_masks(ip, length, masks) ^ crc32::update(kAfterEightOnes, {ip, length});
 }
 
 }  // namespace
 
-std::uint32_t icrc_ipv4(const std::uint8_t* ip, std::size_t length) { return masked_crc(ip, length, kMaskedOfIpv4); }
-std::uint32_t icrc_ipv6(const std::uint8_t* ip, std::size_t length) { return masked_crc(ip, length, kMaskedOfIpv6); }
+std::uint32_t icrc_ipv4(const std::uint8_t* ip, std::size_t length) { return masked_crc(ip, length, kMasksOfIpv4); }
+std::uint32_t icrc_ipv6(const std::uint8_t* ip, std::size_t length) { return masked_crc(ip, length, kMasksOfIpv6); }
 
 namespace {
 

@@ -9,7 +9,7 @@ namespace {
 
 // One's-complement sum over an IPv4 header with `checksum` in its place; the words stay in the order of the wire, which
 // only swaps the bytes of the sum (RFC 1071 §2).
-std::uint16_t sum_words(const std::uint8_t* p, std::uint16_t checksum) {
+std::uint16_t sum_of_header(const std::uint8_t* p, std::uint16_t checksum) {
   std::uint64_t sum = std::uint64_t{load_le<std::uint32_t>(p)} + load_le<std::uint32_t>(p + 4) +
                       load_le<std::uint16_t>(p + 8) + checksum + load_le<std::uint32_t>(p + 12) +
                       load_le<std::uint32_t>(p + 16);
@@ -48,9 +48,21 @@ void Ipv4Header::write(std::uint8_t* p) const {
   store_be(p + 16, destination.value);
 }
 
-bool ipv4_checksum_is_right(const std::uint8_t* p) { return sum_words(p, load_le<std::uint16_t>(p + 10)) == 0xFFFF; }
+bool ipv4_checksum_is_right(const std::uint8_t* p) {
+  return sum_of_header(p, load_le<std::uint16_t>(p + 10)) == 0xFFFF;
+}
 
-std::uint16_t ipv4_checksum(const std::uint8_t* p) { return swap_bytes(static_cast<std::uint16_t>(~sum_words(p, 0))); }
+std::uint16_t ipv4_checksum(const std::uint8_t* p) {
+  return swap_bytes(static_cast<std::uint16_t>(~sum_of_header(p, 0)));
+}
+
+std::uint16_t sum_of_words(const std::uint8_t* p, std::size_t words) {
+  std::uint32_t sum = 0;
+  for (std::size_t i = 0; i < words; ++i) sum += load_be<std::uint16_t>(p + 2 * i);
+  sum = (sum & 0xFFFF) + (sum >> 16);
+  sum = (sum & 0xFFFF) + (sum >> 16);
+  return static_cast<std::uint16_t>(sum);
+}
 
 std::uint16_t patch_checksum(std::uint16_t checksum, std::uint16_t before, std::uint16_t after) {
   std::uint32_t sum = (~std::uint32_t{checksum} & 0xFFFF) + (~std::uint32_t{before} & 0xFFFF) + after;
