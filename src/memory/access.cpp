@@ -13,7 +13,9 @@
 namespace sluice::memory {
 namespace {
 
-std::uint64_t* word(std::uint8_t* at) { return reinterpret_cast<std::uint64_t*>(at); }  // atomics need the object, not its bytes
+std::uint64_t* word(std::uint8_t* at) {
+  return reinterpret_cast<std::uint64_t*>(at);
+}  // atomics need the object, not its bytes
 
 #ifdef SLUICE_TSAN
 // Under the thread sanitizer every byte is an atomic access: the races are the protocol's, not ours.
@@ -42,7 +44,8 @@ void copy_in(std::uint8_t* to, const std::uint8_t* from, std::size_t length) {
   racy_copy(to, from, length - tail);
   std::atomic_thread_fence(std::memory_order_release);
   if (is_word(to + length - tail, tail)) {
-    std::atomic_ref(*word(to + length - tail)).store(load_le<std::uint64_t>(from + length - tail), std::memory_order_relaxed);
+    std::atomic_ref(*word(to + length - tail))
+        .store(load_le<std::uint64_t>(from + length - tail), std::memory_order_relaxed);
   } else if (tail != 0) {
     racy_copy(to + length - tail, from + length - tail, tail - 1);
     std::atomic_thread_fence(std::memory_order_release);
@@ -65,8 +68,8 @@ std::uint64_t compare_and_swap(std::uint8_t* at, std::uint64_t compare, std::uin
 
 std::uint64_t fetch_and_add(std::uint8_t* at, std::uint64_t add) { return std::atomic_ref(*word(at)).fetch_add(add); }
 
-std::uint64_t masked_compare_and_swap(std::uint8_t* at, std::uint64_t compare, std::uint64_t compare_mask, std::uint64_t swap,
-                                      std::uint64_t swap_mask) {
+std::uint64_t masked_compare_and_swap(std::uint8_t* at, std::uint64_t compare, std::uint64_t compare_mask,
+                                      std::uint64_t swap, std::uint64_t swap_mask) {
   const std::atomic_ref target(*word(at));
   std::uint64_t prior = target.load();
   while (((prior ^ compare) & compare_mask) == 0) {

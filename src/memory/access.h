@@ -19,7 +19,7 @@ void copy_out(std::uint8_t* to, const std::uint8_t* from, std::size_t length);
 std::uint64_t compare_and_swap(std::uint8_t* at, std::uint64_t compare, std::uint64_t swap);
 std::uint64_t fetch_and_add(std::uint8_t* at, std::uint64_t add);
 // Compares under compare_mask, replaces the bits of swap_mask (ConnectX's masked CAS).
-std::uint64_t masked_compare_and_swap(std::uint8_t* at, std::uint64_t compare, std::uint64_t compare_mask, std::uint64_t swap,
-                                      std::uint64_t swap_mask);
+std::uint64_t masked_compare_and_swap(std::uint8_t* at, std::uint64_t compare, std::uint64_t compare_mask,
+                                      std::uint64_t swap, std::uint64_t swap_mask);
 
 }  // namespace sluice::memory

@@ -31,7 +31,8 @@ RegionTable::Entry* RegionTable::entry_of(Key key) const {
 
 Result<Key> RegionTable::add(const RegionAttributes& a) {
   if (a.address + a.bytes.size() < a.address) {
-    return fail(fmt::format("region of {} bytes at address {:#x} passes the end of the address space", a.bytes.size(), a.address));
+    return fail(fmt::format("region of {} bytes at address {:#x} passes the end of the address space", a.bytes.size(),
+                            a.address));
   }
   if ((a.access.bits & (Access::kRemoteWrite | Access::kRemoteAtomic)) != 0 && !a.access.allows(kLocalWrite)) {
     return fail("remote write and remote atomic need local write as well");

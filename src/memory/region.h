@@ -56,8 +56,8 @@ std::string_view to_string(AccessFault fault);
 
 struct RegionAttributes {
   PdId pd{};
-  MutableBytes bytes{};         // the memory itself; stays mapped until remove()
-  std::uint64_t address = 0;    // of bytes[0] as peers name it (iova)
+  MutableBytes bytes{};       // the memory itself; stays mapped until remove()
+  std::uint64_t address = 0;  // of bytes[0] as peers name it (iova)
   Access access{};
   RegionKind kind = RegionKind::kHost;
 };

@@ -10,10 +10,13 @@
 // Source:     IBTA vol. 1 ch. 9 to 12, annex A17 (RoCEv2).
 #pragma once
 
+#include <array>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <optional>
+#include <queue>
 #include <span>
 #include <string>
 #include <vector>
@@ -42,13 +45,15 @@ struct AdapterLimits {
 
 struct AdapterConfig {
   wire::MacAddress mac{};
-  std::vector<wire::Gid> gids;               // at least one; GID table of the port, index 0 first
-  std::uint32_t mtu = 4096;                  // largest path MTU: 256 … 4096
+  std::vector<wire::Gid> gids;  // at least one; GID table of the port, index 0 first
+  std::uint32_t mtu = 4096;     // largest path MTU: 256 … 4096
   std::uint64_t seed = 1;
   std::shared_ptr<memory::RegionTable> regions;  // shared among the shards of one NIC; made when empty
-  bool coalesce_acks = true;                 // one ACK for all requests of a burst
-  bool dcqcn = false;                        // obey CNPs, send CNPs for ECN marks
-  Qpn first_qpn{0x11};                       // shards of one NIC take disjoint ranges
+  bool coalesce_acks = true;                     // one ACK for all requests of a burst
+  bool advertise_credits = false;                // ACKs tell how many receive buffers are ready (rxe does not)
+  std::uint32_t max_unacked_packets = 256;       // a queue pair's window
+  bool dcqcn = false;                            // obey CNPs, send CNPs for ECN marks
+  Qpn first_qpn{0x11};                           // shards of one NIC take disjoint ranges
   AdapterLimits limits{};
 };
 
@@ -95,3 +100,61 @@ class Adapter {
   const AdapterCounters& counters() const { return counters_; }
 
  private:
+  // modify (transitions.cpp)
+  Result<void> check_transition(const QueuePair& pair, const QueuePairAttributes& a) const;
+  Result<void> enter_ready_to_receive(Time now, QueuePair& pair);
+  void enter_ready_to_send(Time now, QueuePair& pair);
+  void enter_error(QueuePair& pair);
+  void set_route(QueuePair& pair, const wire::MacAddress& mac);
+
+  // Frames in (adapter.cpp)
+  void count_refusal(wire::Verdict verdict);
+  bool is_for_us(const std::uint8_t* frame, const wire::ParsedFrame& parsed) const;
+  void on_management_datagram(Time now, const std::uint8_t* frame, const wire::ParsedFrame& parsed);
+  void dispatch(Time now, QueuePair& pair, const std::uint8_t* frame, const wire::ParsedFrame& parsed);
+  void on_congestion(Time now, QueuePair& pair, const wire::ParsedFrame& parsed);
+
+  // Frames out
+  std::uint32_t transmit_quantum(Time now, QueuePair& pair, port::FrameSink& sink);
+  bool transmit_management(Time now, port::FrameSink& sink);
+  bool transmit_mad(Time now, port::FrameSink& sink);
+  bool transmit_cnp(QueuePair& pair, port::FrameSink& sink);
+  void activate(QueuePair& pair);
+  void settle(QueuePair& pair);
+  void deliver_resolutions();
+
+  // One entry in the heap of deadlines; may be out of date.
+  struct Deadline {
+    Time when;
+    Qpn qpn;
+    friend bool operator>(const Deadline& a, const Deadline& b) { return a.when > b.when; }
+  };
+
+  // A MAD taken from the connection manager that has not left yet.
+  struct PendingMad {
+    UdDestination to{};
+    std::array<std::uint8_t, 256> bytes{};
+  };
+
+  AdapterConfig config_;
+  Rng rng_;
+  std::deque<PendingMad> ready_mads_;
+  std::vector<PendingMad> unresolved_mads_;
+  Psn next_mad_psn_{};
+  DcqcnParameters dcqcn_parameters_{};
+  std::shared_ptr<memory::RegionTable> regions_;
+  AdapterCounters counters_;
+  std::unique_ptr<Neighbors> neighbors_;
+  std::unique_ptr<ConnectionManager> connections_;
+  std::vector<std::unique_ptr<CompletionQueue>> completion_queues_;
+  std::vector<std::unique_ptr<SharedReceiveQueue>> shared_receives_;
+  std::vector<std::unique_ptr<QueuePair>> pairs_;  // by qpn - first_qpn
+  std::deque<std::uint32_t> free_places_;          // oldest first: a QPN rests before it is used again
+  std::uint32_t live_pairs_ = 0;
+  std::uint32_t next_domain_ = 1;
+  std::deque<Qpn> active_;  // queue pairs that may have something to send, in turn
+  std::priority_queue<Deadline, std::vector<Deadline>, std::greater<>> deadlines_;
+  std::vector<Qpn> unresolved_;  // queue pairs that wait for their peer's MAC
+};
+
+}  // namespace sluice::rc

@@ -3,98 +3,153 @@
 //
 // Life:       active:  connect() -> REQ … REP -> RTU -> kEstablished        passive: listen() -> kRequest -> accept() -> RTU -> kEstablished
 //             either:  disconnect() or the peer's DREQ -> kDisconnected; REJ -> kRejected; silence -> kUnreachable
-// Invariant:  each MAD is sent again until answered, at most max_retries times; duplicates are answered again and otherwise ignored.
-//             A queue pair that is given to connect() or accept() is in RTS when kEstablished is reported, and in ERR after kDisconnected.
+//             Who moves the queue pair himself (parameters.pair is null) asks attributes() for what to set: active, he gets kResponse
+//             when the REP is there, moves to RTR and RTS, and calls establish(); passive, he moves before accept().
+// Invariant:  each MAD is sent again until answered or until its time is over; duplicates are answered again and otherwise ignored.
+//             A queue pair that is given to connect() or accept() is in RTS when kEstablished is reported, and in ERR after
+//             kRejected, kUnreachable and kDisconnected. After those three, and after release(), the id means nothing any more and
+//             the queue pair is the caller's alone.
+// Units:      time-outs on the wire are 4.096 us * 2^code.
 // Errors:     events; malformed MADs are dropped and counted.
 // Threads:    the adapter's owner.
-// Limits:     kMaxConnections at once; private data 56 bytes out with a REQ (92 less the 36 of the IP header), 196 with a REP.
-// Source:     IBTA vol. 1 ch. 12, annex A11 (RDMA IP CM service).
+// Limits:     kMaxConnections at once, those in time-wait included; private data: kPrivate… below. What arrives is always as long as
+//             its field, zeros after what the peer wrote.
+// Source:     IBTA vol. 1 ch. 12 (§12.9.7 states, §12.9.8.3 stale connections), annex A11 (RDMA IP CM service).
 #pragma once
 
 #include <cstdint>
-#include <deque>
-#include <map>
 #include <memory>
 #include <optional>
 #include <span>
-#include <unordered_map>
 #include <vector>
 
 #include "base/result.h"
 #include "base/rng.h"
+#include "base/strong.h"
 #include "base/time.h"
-#include "port/port.h"
+#include "rc/cm_codes.h"
+#include "rc/queue_pair.h"
 #include "rc/work.h"
 #include "wire/address.h"
 
 namespace sluice::rc {
 
 class Adapter;
-class QueuePair;
 
 using ConnectionId = Strong<struct ConnectionIdTag, std::uint32_t>;  // our local communication id
+using ServiceId = Strong<struct ServiceIdTag, std::uint64_t>;
+
+// The service behind a port of rdma_cm's TCP port space (annex A11: prefix 00 00 00 00 01, then the IP protocol, then the port).
+constexpr ServiceId service_of(std::uint16_t port) { return ServiceId(std::uint64_t{0x0106} << 16 | port); }
+// Services of the IP kind, any protocol: their REQs carry addresses before the private data.
+constexpr bool is_ip_service(ServiceId id) { return id.value >> 24 == 1; }
 
 struct ConnectionParameters {
   QueuePair* pair = nullptr;               // in RESET or INIT; the connection manager moves it on. May be null: then the caller does.
   Qpn qpn{};                               // when pair is null
-  Psn psn{};                               // our first send PSN, when pair is null
+  std::optional<Psn> psn{};                // our first send PSN; absent: random. Present when a null pair is already in RTS.
   std::vector<std::uint8_t> private_data{};
   std::uint8_t responder_resources = 16;   // READs and atomics that we accept at once
-  std::uint8_t initiator_depth = 16;       // … that we start at once
+  std::uint8_t initiator_depth = 16;       // … that we start at once; both are cut down to what the peer can do
   std::uint8_t retry_count = 7;
   std::uint8_t rnr_retry_count = 7;        // 7: for ever
-  Duration response_timeout = Duration::milliseconds(200);
-  std::uint8_t max_retries = 10;
+  std::optional<std::uint8_t> ack_timeout{};   // the queue pair's, as a code; absent: kDefaultAckTimeout, or what the REQ says
+  std::uint32_t path_mtu = 0;              // connect(): 0 is the adapter's. accept() takes the REQ's.
+  std::uint8_t traffic_class = 0;
+  Duration response_timeout = Duration::milliseconds(200);  // rounded up to a code
+  std::uint8_t max_retries = 10;           // at most 15
 };
 
 struct ConnectionEvent {
-  enum class Kind : std::uint8_t { kRequest, kEstablished, kRejected, kUnreachable, kDisconnected };
+  enum class Kind : std::uint8_t { kRequest, kResponse, kEstablished, kRejected, kUnreachable, kDisconnected };
   Kind kind{};
   ConnectionId id{};
   wire::Gid remote{};
-  std::uint16_t port = 0;                  // kRequest: the port listened on
+  ServiceId service{};                     // kRequest: what it asks for
+  std::uint16_t port = 0;                  // kRequest: … as a port, 0 if it is none
+  Qpn local_qpn{};
   Qpn remote_qpn{};
   Psn remote_psn{};
-  std::uint16_t reject_reason = 0;         // kRejected: IBTA table 111; 28 is the consumer's
-  std::uint8_t responder_resources = 0;    // as the peer says
+  RejectReason reject_reason{};            // kRejected
+  // kRequest: the most that accept() can get; later: what has been agreed, from our side.
+  std::uint8_t responder_resources = 0;
   std::uint8_t initiator_depth = 0;
   std::vector<std::uint8_t> private_data{};
+};
+
+struct ConnectionCounters {
+  std::uint64_t received = 0;
+  std::uint64_t malformed = 0;        // no CM MAD, or one that contradicts itself
+  std::uint64_t unexpected = 0;       // of no connection, or at the wrong time
+  std::uint64_t duplicates = 0;       // answered again
+  std::uint64_t stale = 0;            // peers that had forgotten a connection of ours
+  std::uint64_t rejected = 0;         // REJs sent
+  std::uint64_t sent = 0;
+  std::uint64_t resent = 0;
+  std::uint64_t established = 0;
+  std::uint64_t given_up = 0;
+  std::uint64_t dropped = 0;          // too much to send at once
 };
 
 class ConnectionManager {
  public:
   static constexpr std::size_t kMaxConnections = 65'536;
+  static constexpr std::size_t kMadSize = 256;
+  static constexpr std::uint8_t kDefaultAckTimeout = 14;  // 67 ms
+  // Private data that we may send.
+  static constexpr std::size_t kPrivateRequest = 92;
+  static constexpr std::size_t kPrivateIpRequest = 56;    // the 92 less the addresses
+  static constexpr std::size_t kPrivateReply = 196;
+  static constexpr std::size_t kPrivateReject = 148;
+  static constexpr std::size_t kPrivateDisconnect = 220;
 
   ConnectionManager(Adapter& adapter, Rng rng);
   ~ConnectionManager();
 
   // --- passive ---
-  Result<void> listen(std::uint16_t port);
-  void stop_listening(std::uint16_t port);
+  Result<void> listen(ServiceId service);
+  Result<void> listen(std::uint16_t port) { return listen(service_of(port)); }
+  void stop_listening(ServiceId service);
+  void stop_listening(std::uint16_t port) { stop_listening(service_of(port)); }
+  // After a failure the request still waits for accept() or reject().
   Result<void> accept(Time now, ConnectionId id, const ConnectionParameters& parameters);
   void reject(Time now, ConnectionId id, ByteView private_data);
 
   // --- active ---
-  Result<ConnectionId> connect(Time now, const wire::Gid& remote, std::uint16_t port, const ConnectionParameters& parameters);
-  // Only when `pair` was null: the caller has moved its queue pair to RTR and RTS after kEstablished's REP (active side).
+  Result<ConnectionId> connect(Time now, const wire::Gid& remote, ServiceId service, const ConnectionParameters& parameters);
+  Result<ConnectionId> connect(Time now, const wire::Gid& remote, std::uint16_t port, const ConnectionParameters& parameters) {
+    return connect(now, remote, service_of(port), parameters);
+  }
+  // After kResponse: the caller's queue pair is in RTS. Sends the RTU; the connection is established, without an event.
+  Result<void> establish(Time now, ConnectionId id);
+
   // --- either ---
-  void disconnect(Time now, ConnectionId id);
-  // Forgets a connection without telling the peer (after kDisconnected, kRejected, kUnreachable).
-  void release(ConnectionId id);
+  // Tells the peer that it is over; kDisconnected follows. The queue pair goes to ERR at once.
+  void disconnect(Time now, ConnectionId id, ByteView private_data = {});
+  // Ends it without another event: whatever its state, the peer is told as far as it needs to know.
+  void release(Time now, ConnectionId id);
+  // What the caller's queue pair is to be given for INIT, RTR or RTS. Known after kRequest (passive) or kResponse (active).
+  std::optional<QueuePairAttributes> attributes(ConnectionId id, QpState state) const;
+  // A packet has come in on this queue pair, which waits for its RTU: that is as good (IBTA §12.9.7.2, "communication established").
+  void on_communication_established(Time now, Qpn local);
 
   std::optional<ConnectionEvent> poll_event();
+  bool has_events() const;
 
   // --- for the adapter ---
   // A MAD that came to QP1.
   void on_mad(Time now, const UdDestination& from, ByteView mad);
-  // Writes one MAD to send, if any, and where to; returns false when there is none.
-  bool poll_mad(Time now, UdDestination& to, std::span<std::uint8_t, 256> mad);
+  // Writes one MAD to send, if any, and where to (its MAC is known); returns false when there is none.
+  bool poll_mad(Time now, UdDestination& to, std::span<std::uint8_t, kMadSize> mad);
   Time next_deadline() const;
   void on_deadline(Time now);
 
+  const ConnectionCounters& counters() const;
+  std::size_t size() const;  // connections, those in time-wait included
+
  private:
-  struct State;
-  std::unique_ptr<State> state_;
+  class Machine;
+  std::unique_ptr<Machine> machine_;
 };
 
 }  // namespace sluice::rc

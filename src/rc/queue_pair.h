@@ -8,18 +8,29 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 
 #include "rc/completion_queue.h"
-#include "rc/path.h"
+#include "rc/connection.h"
+#include "rc/datagram.h"
 #include "rc/requester.h"
 #include "rc/responder.h"
 #include "rc/work.h"
+#include "wire/opcode.h"
 
 namespace sluice::rc {
 
-enum class Transport : std::uint8_t { kRc, kUc, kUd };
-enum class QpState : std::uint8_t { kReset, kInit, kReadyToReceive, kReadyToSend, kSendQueueDrained, kSendQueueError, kError };
+using wire::Transport;
+enum class QpState : std::uint8_t {
+  kReset,
+  kInit,
+  kReadyToReceive,
+  kReadyToSend,
+  kSendQueueDrained,
+  kSendQueueError,
+  kError
+};
 std::string_view to_string(QpState state);
 
 struct QueuePairConfig {
@@ -33,38 +44,78 @@ struct QueuePairConfig {
   std::uint32_t max_send_sges = 1;
   std::uint32_t max_receive_sges = 1;
   std::uint32_t max_inline = 64;
-  bool signal_all = false;                        // every send leaves a completion
+  bool signal_all = false;  // every send leaves a completion
 };
 
 // What modify() may change; absent fields stay.
 struct QueuePairAttributes {
   std::optional<QpState> state{};
-  std::optional<memory::Access> access{};          // what the peer may do at all
+  std::optional<memory::Access> access{};  // what the peer may do at all
   std::optional<wire::Gid> remote_gid{};
-  std::optional<wire::MacAddress> remote_mac{};    // absent: resolved
+  std::optional<wire::MacAddress> remote_mac{};  // absent: resolved
   std::optional<std::uint8_t> source_gid_index{};
   std::optional<std::uint8_t> traffic_class{};
   std::optional<std::uint8_t> hop_limit{};
   std::optional<Qpn> remote_qpn{};
-  std::optional<wire::QKey> qkey{};                // UD
-  std::optional<std::uint32_t> path_mtu{};         // 256 … 4096
+  std::optional<wire::QKey> qkey{};         // UD
+  std::optional<std::uint32_t> path_mtu{};  // 256 … 4096
   std::optional<Psn> send_psn{};
   std::optional<Psn> receive_psn{};
-  std::optional<std::uint8_t> timeout{};           // 4.096 us · 2^timeout; 0: never
-  std::optional<std::uint8_t> retry_count{};       // 0 … 7
-  std::optional<std::uint8_t> rnr_retry_count{};   // 7: for ever
-  std::optional<std::uint8_t> min_rnr_timer{};     // IBTA table 45 code, 0 … 31
-  std::optional<std::uint8_t> max_reads_out{};     // READs and atomics we start at once
-  std::optional<std::uint8_t> max_reads_in{};      // … we accept at once
+  std::optional<std::uint8_t> timeout{};          // 4.096 us · 2^timeout; 0: never
+  std::optional<std::uint8_t> retry_count{};      // 0 … 7
+  std::optional<std::uint8_t> rnr_retry_count{};  // 7: for ever
+  std::optional<std::uint8_t> min_rnr_timer{};    // IBTA table 45 code, 0 … 31
+  std::optional<std::uint8_t> max_reads_out{};    // READs and atomics we start at once
+  std::optional<std::uint8_t> max_reads_in{};     // … we accept at once
 };
 
 class QueuePair {
  public:
-  Qpn qpn() const { return qpn_; }
+  QueuePair(Qpn qpn, const QueuePairConfig& config, memory::RegionTable& regions, AdapterCounters& counters);
+  QueuePair(const QueuePair&) = delete;
+  QueuePair& operator=(const QueuePair&) = delete;
+
+  Qpn qpn() const { return connection_.qpn; }
   QpState state() const { return state_; }
   const QueuePairConfig& config() const { return config_; }
   const QueuePairAttributes& attributes() const { return attributes_; }  // all that has been set
-  // Work requests posted to the send queue and not completed; those posted and not yet started.
+  // Work posted to the send queue and not completed.
   std::uint32_t send_queue_length() const;
+  // The PSN that the peer's next request must have: what a box or a test compares.
+  Psn expected_psn() const { return responder_ ? responder_->expected_psn() : Psn(); }
+  bool path_ready() const { return connection_.path_ready; }
+
   void* user = nullptr;  // the owner's
 
+ private:
+  friend class Adapter;
+
+  bool is_datagram() const { return datagrams_ != nullptr; }
+  ReceiveQueue& receives() {
+    return config_.shared_receives != nullptr ? config_.shared_receives->queue : own_receives_.queue;
+  }
+  bool can_transmit(Time now);
+  bool poll_transmit(Time now, port::FrameSink& sink);
+  Time next_deadline() const;
+  void on_deadline(Time now);
+  void flush();
+  void reset();
+  // Takes over what modify() sets, and what follows from it.
+  void apply(const QueuePairAttributes& attributes);
+
+  QueuePairConfig config_;
+  QueuePairAttributes attributes_;
+  QpState state_ = QpState::kReset;
+  Connection connection_;
+  SharedReceiveQueue own_receives_;
+  std::optional<Requester> requester_;       // RC and UC
+  std::optional<Responder> responder_;       // RC and UC
+  std::unique_ptr<DatagramHalf> datagrams_;  // UD
+  NotificationPoint congestion_;
+  wire::AddressVector route_;
+  bool is_active_ = false;  // stands in the adapter's line of those that may send
+  bool cnp_due_ = false;
+  Time queued_deadline_ = Time::never();  // the earliest entry in the adapter's heap
+};
+
+}  // namespace sluice::rc

@@ -26,7 +26,8 @@ struct Sge {
   memory::Key key = memory::kReservedKey;
 
   static Sge of(ByteView bytes) {
-    return {reinterpret_cast<std::uintptr_t>(bytes.data()), static_cast<std::uint32_t>(bytes.size()), memory::kReservedKey};
+    return {reinterpret_cast<std::uintptr_t>(bytes.data()), static_cast<std::uint32_t>(bytes.size()),
+            memory::kReservedKey};
   }
 };
 
@@ -42,9 +43,9 @@ enum class SendOp : std::uint8_t {
 };
 
 struct SendFlags {
-  bool signaled = true;    // leave a completion when it succeeds (a failure always leaves one)
-  bool fence = false;      // wait for all earlier READs and atomics of this queue pair
-  bool solicited = false;  // wake the receiver if it waits for solicited events only
+  bool signaled = true;      // leave a completion when it succeeds (a failure always leaves one)
+  bool fence = false;        // wait for all earlier READs and atomics of this queue pair
+  bool solicited = false;    // wake the receiver if it waits for solicited events only
   bool inline_data = false;  // copy the payload now; the sges are free again when post returns
 };
 
@@ -63,12 +64,12 @@ struct SendRequest {
   SendOp op = SendOp::kSend;
   SendFlags flags{};
   std::span<const Sge> sges{};
-  std::uint32_t immediate = 0;         // kSendWithImmediate, kWriteWithImmediate
-  memory::Key invalidate_key{};        // kSendWithInvalidate
-  std::uint64_t remote_address = 0;    // one-sided operations
+  std::uint32_t immediate = 0;       // kSendWithImmediate, kWriteWithImmediate
+  memory::Key invalidate_key{};      // kSendWithInvalidate
+  std::uint64_t remote_address = 0;  // one-sided operations
   memory::Key remote_key{};
-  std::uint64_t compare = 0;           // kCompareAndSwap
-  std::uint64_t swap_or_add = 0;       // atomics; their sge receives 8 bytes, the value before
+  std::uint64_t compare = 0;                   // kCompareAndSwap
+  std::uint64_t swap_or_add = 0;               // atomics; their sge receives 8 bytes, the value before
   const UdDestination* destination = nullptr;  // UD only
 };
 
@@ -110,12 +111,12 @@ struct Completion {
   CompletionKind kind = CompletionKind::kSend;
   bool has_immediate = false;
   bool has_invalidate = false;
-  bool has_grh = false;           // UD: 40 bytes of GRH stand before the message
+  bool has_grh = false;  // UD: 40 bytes of GRH stand before the message
   bool solicited = false;
-  std::uint32_t length = 0;       // received, or read
-  std::uint32_t immediate = 0;    // or the invalidated key
-  Qpn qpn{};                      // whose completion this is
-  Qpn source_qpn{};               // UD
+  std::uint32_t length = 0;     // received, or read
+  std::uint32_t immediate = 0;  // or the invalidated key
+  Qpn qpn{};                    // whose completion this is
+  Qpn source_qpn{};             // UD
 };
 
 // Why a post was refused; nothing has been queued then.

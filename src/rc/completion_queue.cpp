@@ -1,0 +1,43 @@
+#include "rc/completion_queue.h"
+
+#include <algorithm>
+#include <bit>
+
+#include "base/check.h"
+
+namespace sluice::rc {
+
+CompletionQueue::CompletionQueue(std::uint32_t depth)
+    : ring_(std::bit_ceil(depth)), depth_(depth), mask_(std::bit_ceil(depth) - 1) {
+  SLUICE_CHECK(depth > 0);
+}
+
+std::size_t CompletionQueue::poll(std::span<Completion> out) {
+  const auto n = std::min<std::size_t>(out.size(), size());
+  for (std::size_t i = 0; i < n; ++i) out[i] = ring_[head_++ & mask_];
+  return n;
+}
+
+void CompletionQueue::push(const Completion& completion) {
+  if (size() == depth_) {
+    overrun_ = true;
+    return;
+  }
+  ring_[tail_++ & mask_] = completion;
+  const bool wanted =
+      notify_ == Notify::kNext ||
+      (notify_ == Notify::kSolicited && (completion.solicited || completion.status != CompletionStatus::kSuccess));
+  if (!wanted) return;
+  notify_ = Notify::kNone;
+  if (on_event_) on_event_();
+}
+
+void CompletionQueue::remove_of(Qpn qpn) {
+  std::uint32_t kept = head_;
+  for (std::uint32_t i = head_; i != tail_; ++i) {
+    if (ring_[i & mask_].qpn != qpn) ring_[kept++ & mask_] = ring_[i & mask_];
+  }
+  tail_ = kept;
+}
+
+}  // namespace sluice::rc

@@ -1,0 +1,79 @@
+// What the two halves of a queue pair share: who they are, the path to the peer, and the negotiated limits.
+//
+// Threads:  the adapter's owner.
+// Source:   IBTA vol. 1 §11.2.4.2 (modify queue pair).
+#pragma once
+
+#include <cstdint>
+
+#include "base/time.h"
+#include "memory/region.h"
+#include "port/port.h"
+#include "rc/completion_queue.h"
+#include "rc/counters.h"
+#include "rc/work.h"
+#include "wire/frame.h"
+
+namespace sluice::rc {
+
+struct Connection {
+  Qpn qpn{};
+  memory::PdId pd{};
+  memory::RegionTable* regions = nullptr;
+  AdapterCounters* counters = nullptr;
+  CompletionQueue* send_completions = nullptr;
+  CompletionQueue* receive_completions = nullptr;
+
+  // The path.
+  wire::HeaderTemplate headers{};
+  wire::Gid remote_gid{};
+  Qpn remote_qpn{};
+  std::uint32_t mtu = 1024;
+  bool path_ready = false;  // the peer's MAC is known
+
+  // Limits and behaviour, as modify() set them.
+  memory::Access access{};  // what the peer may do at all
+  Duration timeout{};       // zero: never
+  std::uint8_t retry_count = 7;
+  std::uint8_t rnr_retry_count = 7;
+  std::uint8_t min_rnr_timer = 12;
+  std::uint8_t max_reads_out = 16;
+  std::uint8_t max_reads_in = 16;
+  std::uint32_t max_unacked_packets = 256;
+  bool coalesce_acks = true;
+  bool advertise_credits = false;
+  bool signal_all = false;  // every send leaves a completion
+
+  // Set when the sink had no room for a packet that might otherwise have left.
+  bool sink_full = false;
+  // Set by either half when the connection cannot go on; the queue pair then moves to ERR.
+  bool broken = false;
+};
+
+// One packet on its way into a sink: headers first, then what the caller writes at body(), then finish().
+class PacketWriter {
+ public:
+  // `body_length` bytes follow the BTH: extended headers, payload and pad. ok() is false when the sink has no room.
+  PacketWriter(Connection& connection, const wire::HeaderTemplate& headers, port::FrameSink& sink, const wire::Bth& bth,
+               std::size_t body_length)
+      : headers_(headers), sink_(sink), transport_bytes_(wire::Bth::kSize + body_length) {
+    frame_ = sink.reserve(headers.frame_size(transport_bytes_));
+    connection.sink_full = frame_ == nullptr;
+    if (frame_ == nullptr) return;
+    const std::size_t at = headers.write(frame_, transport_bytes_);
+    bth.write(frame_ + at);
+    body_ = frame_ + at + wire::Bth::kSize;
+  }
+  bool ok() const { return frame_ != nullptr; }
+  std::uint8_t* body() const { return body_; }
+  void finish() { sink_.commit(headers_.seal(frame_, headers_.bth_offset() + transport_bytes_)); }
+
+ private:
+  const wire::HeaderTemplate& headers_;
+  port::FrameSink& sink_;
+  std::size_t transport_bytes_;
+  std::uint8_t* frame_ = nullptr;
+  std::uint8_t* body_ = nullptr;
+};
+
+}  // namespace sluice::rc

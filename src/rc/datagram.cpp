@@ -1,0 +1,149 @@
+#include "rc/datagram.h"
+
+#include <algorithm>
+#include <bit>
+
+#include "wire/bth.h"
+
+namespace sluice::rc {
+namespace {
+
+constexpr std::size_t kGrhSize = 40;
+constexpr Duration kResolveWait = Duration::milliseconds(2);
+constexpr std::uint32_t kResolveTries = 1000;
+constexpr std::uint32_t kControlledQkey = 1u << 31;  // the top bit: take the queue pair's own Q_Key (§3.5.3)
+
+}  // namespace
+
+DatagramHalf::DatagramHalf(Connection& connection, SharedReceiveQueue& receives, std::uint32_t depth,
+                           std::uint32_t max_sges, std::uint32_t max_inline)
+    : connection_(connection),
+      receives_(receives),
+      queue_(depth, max_sges, max_inline),
+      destinations_(std::bit_ceil(depth)),
+      receive_pieces_(receives.queue.max_sges()) {}
+
+void DatagramHalf::start(const wire::AddressVector& source, wire::QKey qkey, Psn first) {
+  source_ = source;
+  qkey_ = qkey;
+  next_psn_ = first;
+}
+
+PostError DatagramHalf::post(const SendRequest& request) {
+  if (request.op != SendOp::kSend && request.op != SendOp::kSendWithImmediate) return PostError::kUnsupportedOp;
+  if (request.destination == nullptr) return PostError::kNoDestination;
+  if (queue_.full()) return PostError::kQueueFull;
+  std::uint64_t length = 0;
+  for (const Sge& sge : request.sges) length += sge.length;
+  if (length > connection_.mtu) return PostError::kTooLong;
+  destinations_[queue_.tail() & (destinations_.size() - 1)] = *request.destination;
+  return queue_.push(request);
+}
+
+bool DatagramHalf::find_route(Time now, const UdDestination& to, wire::AddressVector& route) {
+  route = source_;
+  route.destination = to.gid;
+  route.destination_mac = to.mac;
+  route.traffic_class = to.traffic_class;
+  route.hop_limit = to.hop_limit;
+  if (to.mac != wire::MacAddress{}) return true;
+  const auto mac = resolve_ ? resolve_(now, to.gid) : std::nullopt;
+  if (mac) route.destination_mac = *mac;
+  return mac.has_value();
+}
+
+bool DatagramHalf::poll_transmit(Time now, port::FrameSink& sink) {
+  if (!can_transmit(now)) return false;
+  SendWqe& wqe = queue_[queue_.head()];
+  const UdDestination& to = destinations_[queue_.head() & (destinations_.size() - 1)];
+  wire::AddressVector route;
+  if (!find_route(now, to, route)) {
+    if (++tries_ == kResolveTries) {
+      tries_ = 0;
+      complete_head(CompletionStatus::kRetryExceeded);
+    } else {
+      retry_at_ = now + kResolveWait;
+    }
+    return false;
+  }
+  const auto pieces = queue_.pieces(queue_.head());
+  if (!resolve(pieces, *connection_.regions, connection_.pd, memory::kLocalRead)) {
+    complete_head(CompletionStatus::kLocalProtectionError);
+    return true;
+  }
+  const bool immediate = wqe.op == SendOp::kSendWithImmediate;
+  const std::uint8_t pad = wire::pad_for(wqe.length);
+  const wire::Bth bth{.opcode = immediate ? wire::Opcode::kUdSendOnlyImmediate : wire::Opcode::kUdSendOnly,
+                      .solicited = wqe.flags.solicited,
+                      .pad_count = pad,
+                      .destination = to.qpn,
+                      .psn = next_psn_};
+  const wire::HeaderTemplate headers(route);
+  const std::size_t extended = wire::Deth::kSize + (immediate ? wire::ImmDt::kSize : 0);
+  PacketWriter packet(connection_, headers, sink, bth, extended + wqe.length + pad);
+  if (!packet.ok()) return false;
+  const bool own_qkey = (to.qkey.value & kControlledQkey) != 0;
+  wire::Deth{.qkey = own_qkey ? qkey_ : to.qkey, .source = connection_.qpn}.write(packet.body());
+  if (immediate) store_be(packet.body() + wire::Deth::kSize, wqe.immediate);
+  gather(pieces, 0, packet.body() + extended, wqe.length);
+  std::fill_n(packet.body() + extended + wqe.length, pad, std::uint8_t{0});
+  packet.finish();
+  ++connection_.counters->tx_packets;
+  ++next_psn_;
+  tries_ = 0;
+  retry_at_ = Time();
+  complete_head(CompletionStatus::kSuccess);
+  return true;
+}
+
+void DatagramHalf::on_datagram(const std::uint8_t* frame, const wire::ParsedFrame& parsed) {
+  const auto deth = wire::get<wire::Deth>(frame, parsed);
+  if (deth.qkey != qkey_ || receives_.queue.empty()) {
+    ++connection_.counters->rx_ud_dropped;
+    return;
+  }
+  const auto taken = receives_.queue.take(receive_pieces_);
+  const std::span<LocalPiece> pieces{receive_pieces_.data(), taken.sge_count};
+  Completion completion{.id = taken.id,
+                        .kind = CompletionKind::kReceive,
+                        .has_grh = true,
+                        .solicited = parsed.solicited,
+                        .length = static_cast<std::uint32_t>(kGrhSize + parsed.payload_length),
+                        .qpn = connection_.qpn,
+                        .source_qpn = deth.source};
+  if (!resolve(pieces, *connection_.regions, connection_.pd, memory::kLocalWrite)) {
+    completion.status = CompletionStatus::kLocalProtectionError;
+  } else if (total_length(pieces) < kGrhSize + parsed.payload_length) {
+    completion.status = CompletionStatus::kLocalLengthError;
+  } else {
+    std::uint8_t grh[kGrhSize];
+    wire::write_received_grh(frame, parsed, grh);
+    scatter(pieces, 0, grh, kGrhSize);
+    scatter(pieces, kGrhSize, frame + parsed.payload_offset, parsed.payload_length);
+  }
+  if (parsed.traits().has(wire::Extended::kImmDt)) {
+    completion.has_immediate = true;
+    completion.immediate = wire::get<wire::ImmDt>(frame, parsed).immediate;
+  }
+  ++connection_.counters->rx_requests;
+  connection_.receive_completions->push(completion);
+}
+
+void DatagramHalf::complete_head(CompletionStatus status) {
+  const SendWqe& wqe = queue_[queue_.head()];
+  if (wqe.flags.signaled || connection_.signal_all || status != CompletionStatus::kSuccess) {
+    connection_.send_completions->push(
+        {.id = wqe.id, .status = status, .kind = CompletionKind::kSend, .qpn = connection_.qpn});
+  }
+  queue_.pop();
+}
+
+void DatagramHalf::flush() {
+  while (queue_.size() != 0) complete_head(CompletionStatus::kFlushed);
+}
+
+void DatagramHalf::reset() {
+  while (queue_.size() != 0) queue_.pop();
+}
+
+}  // namespace sluice::rc

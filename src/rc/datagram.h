@@ -1,0 +1,58 @@
+// Datagram half of a UD queue pair: one packet a message, to anyone, without promises.
+//
+// Life:       post (with a destination) -> poll_transmit -> completion at once;  on_datagram -> receive completion.
+// Invariant:  a datagram with a wrong Q_Key or without a receive buffer is dropped and counted.
+// Units:      messages of at most one path MTU; a receive buffer holds 40 bytes of GRH before the message.
+// Threads:    one owner.
+// Source:     IBTA vol. 1 §9.8.3 (UD), A17.4.5 (GRH of RoCEv2).
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <vector>
+
+#include "rc/connection.h"
+#include "rc/receive_queue.h"
+#include "rc/send_queue.h"
+
+namespace sluice::rc {
+
+class DatagramHalf {
+ public:
+  DatagramHalf(Connection& connection, SharedReceiveQueue& receives, std::uint32_t depth, std::uint32_t max_sges,
+               std::uint32_t max_inline);
+
+  // `source` is who we are; its destination fields are filled for each message.
+  void start(const wire::AddressVector& source, wire::QKey qkey, Psn first);
+  // What resolves a destination without MAC; returns nothing while unknown (and has it resolved).
+  using Resolve = std::function<std::optional<wire::MacAddress>(Time, const wire::Gid&)>;
+  void set_resolver(Resolve resolve) { resolve_ = std::move(resolve); }
+
+  PostError post(const SendRequest& request);
+  bool can_transmit(Time now) const { return queue_.size() != 0 && now >= retry_at_; }
+  bool poll_transmit(Time now, port::FrameSink& sink);
+  void on_datagram(const std::uint8_t* frame, const wire::ParsedFrame& parsed);
+  Time next_deadline() const { return queue_.size() != 0 ? retry_at_ : Time::never(); }
+
+  void flush();
+  void reset();
+  std::uint32_t queue_length() const { return queue_.size(); }
+
+ private:
+  void complete_head(CompletionStatus status);
+  bool find_route(Time now, const UdDestination& to, wire::AddressVector& route);
+
+  Connection& connection_;
+  SharedReceiveQueue& receives_;
+  SendQueue queue_;
+  std::vector<UdDestination> destinations_;  // beside queue_
+  std::vector<LocalPiece> receive_pieces_;
+  wire::AddressVector source_;
+  wire::QKey qkey_{};
+  Psn next_psn_{};
+  Resolve resolve_;
+  Time retry_at_{};  // the head's destination is being resolved
+  std::uint32_t tries_ = 0;
+};
+
+}  // namespace sluice::rc

@@ -1,0 +1,63 @@
+#include "rc/local_memory.h"
+
+#include <algorithm>
+
+#include "memory/access.h"
+
+namespace sluice::rc {
+
+bool resolve(std::span<LocalPiece> pieces, const memory::RegionTable& regions, memory::PdId pd, memory::Access needed) {
+  for (LocalPiece& piece : pieces) {
+    if (piece.length == 0) continue;
+    if (piece.key == memory::kReservedKey) {
+      piece.host = reinterpret_cast<std::uint8_t*>(static_cast<std::uintptr_t>(piece.address));
+      continue;
+    }
+    const auto found = regions.translate(piece.key, pd, piece.address, piece.length, needed);
+    if (found.fault != memory::AccessFault::kNone) return false;
+    piece.host = found.host;
+  }
+  return true;
+}
+
+namespace {
+
+// Calls copy(host, length) for each stretch of the list from `offset` on.
+template <class Copy>
+void for_stretches(std::span<const LocalPiece> pieces, std::uint64_t offset, std::size_t length, Copy copy) {
+  for (const LocalPiece& piece : pieces) {
+    if (length == 0) return;
+    if (offset >= piece.length) {
+      offset -= piece.length;
+      continue;
+    }
+    const auto n = std::min<std::size_t>(length, piece.length - offset);
+    copy(piece.host + offset, n);
+    length -= n;
+    offset = 0;
+  }
+}
+
+}  // namespace
+
+void gather(std::span<const LocalPiece> pieces, std::uint64_t offset, std::uint8_t* to, std::size_t length) {
+  for_stretches(pieces, offset, length, [&](const std::uint8_t* host, std::size_t n) {
+    memory::copy_out(to, host, n);
+    to += n;
+  });
+}
+
+void scatter(std::span<const LocalPiece> pieces, std::uint64_t offset, const std::uint8_t* from, std::size_t length) {
+  for_stretches(pieces, offset, length, [&](std::uint8_t* host, std::size_t n) {
+    memory::copy_in(host, from, n);
+    from += n;
+  });
+}
+
+std::uint64_t total_length(std::span<const LocalPiece> pieces) {
+  std::uint64_t total = 0;
+  for (const LocalPiece& piece : pieces) total += piece.length;
+  return total;
+}
+
+}  // namespace sluice::rc

@@ -1,0 +1,138 @@
+#include "rc/queue_pair.h"
+
+#include <algorithm>
+
+namespace sluice::rc {
+
+std::string_view to_string(QpState state) {
+  switch (state) {
+    case QpState::kReset: return "RESET";
+    case QpState::kInit: return "INIT";
+    case QpState::kReadyToReceive: return "RTR";
+    case QpState::kReadyToSend: return "RTS";
+    case QpState::kSendQueueDrained: return "SQD";
+    case QpState::kSendQueueError: return "SQE";
+    case QpState::kError: return "ERR";
+  }
+  return "?";
+}
+
+QueuePair::QueuePair(Qpn qpn, const QueuePairConfig& config, memory::RegionTable& regions, AdapterCounters& counters)
+    : config_(config),
+      own_receives_(config.pd, config.shared_receives == nullptr ? config.receive_depth : 1, config.max_receive_sges) {
+  connection_.qpn = qpn;
+  connection_.pd = config.pd;
+  connection_.regions = &regions;
+  connection_.counters = &counters;
+  connection_.send_completions = config.send_completions;
+  connection_.receive_completions = config.receive_completions;
+  connection_.signal_all = config.signal_all;
+  const bool shared = config.shared_receives != nullptr;
+  SharedReceiveQueue& receives = shared ? *config.shared_receives : own_receives_;
+  if (config.transport == Transport::kUd) {
+    datagrams_ = std::make_unique<DatagramHalf>(connection_, receives, config.send_depth, config.max_send_sges,
+                                                config.max_inline);
+    return;
+  }
+  const bool reliable = config.transport == Transport::kRc;
+  requester_.emplace(connection_, config.send_depth, config.max_send_sges, config.max_inline, reliable);
+  responder_.emplace(connection_, receives, shared, reliable);
+}
+
+std::uint32_t QueuePair::send_queue_length() const {
+  return is_datagram() ? datagrams_->queue_length() : requester_->queue_length();
+}
+
+bool QueuePair::can_transmit(Time now) {
+  if (state_ != QpState::kReadyToReceive && state_ != QpState::kReadyToSend) return false;
+  if (is_datagram()) return state_ == QpState::kReadyToSend && datagrams_->can_transmit(now);
+  return responder_->can_transmit() || (state_ == QpState::kReadyToSend && requester_->can_transmit(now));
+}
+
+bool QueuePair::poll_transmit(Time now, port::FrameSink& sink) {
+  if (is_datagram()) return datagrams_->poll_transmit(now, sink);
+  // Answers first: they let the peer go on.
+  if (responder_->can_transmit()) return responder_->poll_transmit(now, sink);
+  return state_ == QpState::kReadyToSend && requester_->poll_transmit(now, sink);
+}
+
+Time QueuePair::next_deadline() const {
+  if (state_ != QpState::kReadyToSend) return Time::never();
+  return is_datagram() ? datagrams_->next_deadline() : requester_->next_deadline();
+}
+
+void QueuePair::on_deadline(Time now) {
+  if (requester_) requester_->on_deadline(now);
+}
+
+void QueuePair::flush() {
+  if (is_datagram()) {
+    datagrams_->flush();
+    while (config_.shared_receives == nullptr && !own_receives_.queue.empty()) {
+      std::vector<LocalPiece> pieces(own_receives_.queue.max_sges());
+      const auto taken = own_receives_.queue.take(pieces);
+      connection_.receive_completions->push(
+          {.id = taken.id, .status = CompletionStatus::kFlushed, .kind = CompletionKind::kReceive, .qpn = qpn()});
+    }
+    return;
+  }
+  requester_->flush();
+  responder_->flush();
+}
+
+void QueuePair::reset() {
+  if (is_datagram()) {
+    datagrams_->reset();
+  } else {
+    requester_->reset();
+    responder_->reset();
+  }
+  connection_.send_completions->remove_of(qpn());
+  if (connection_.receive_completions != connection_.send_completions)
+    connection_.receive_completions->remove_of(qpn());
+  connection_.broken = connection_.path_ready = false;
+  attributes_ = {};
+}
+
+namespace {
+template <class T>
+void take_over(std::optional<T>& to, const std::optional<T>& from) {
+  if (from) to = from;
+}
+}  // namespace
+
+void QueuePair::apply(const QueuePairAttributes& a) {
+  take_over(attributes_.access, a.access);
+  take_over(attributes_.remote_gid, a.remote_gid);
+  take_over(attributes_.remote_mac, a.remote_mac);
+  take_over(attributes_.source_gid_index, a.source_gid_index);
+  take_over(attributes_.traffic_class, a.traffic_class);
+  take_over(attributes_.hop_limit, a.hop_limit);
+  take_over(attributes_.remote_qpn, a.remote_qpn);
+  take_over(attributes_.qkey, a.qkey);
+  take_over(attributes_.path_mtu, a.path_mtu);
+  take_over(attributes_.send_psn, a.send_psn);
+  take_over(attributes_.receive_psn, a.receive_psn);
+  take_over(attributes_.timeout, a.timeout);
+  take_over(attributes_.retry_count, a.retry_count);
+  take_over(attributes_.rnr_retry_count, a.rnr_retry_count);
+  take_over(attributes_.min_rnr_timer, a.min_rnr_timer);
+  take_over(attributes_.max_reads_out, a.max_reads_out);
+  take_over(attributes_.max_reads_in, a.max_reads_in);
+
+  Connection& c = connection_;
+  c.access = attributes_.access.value_or(memory::Access{});
+  c.remote_gid = attributes_.remote_gid.value_or(wire::Gid{});
+  c.remote_qpn = attributes_.remote_qpn.value_or(Qpn{});
+  c.mtu = attributes_.path_mtu.value_or(c.mtu);
+  const std::uint8_t timeout = attributes_.timeout.value_or(14);
+  c.timeout = timeout == 0 ? Duration()
+                           : Duration::nanoseconds(std::int64_t{4096} << timeout);  // 4.096 us · 2^timeout (§9.7.6.1.3)
+  c.retry_count = attributes_.retry_count.value_or(7);
+  c.rnr_retry_count = attributes_.rnr_retry_count.value_or(7);
+  c.min_rnr_timer = attributes_.min_rnr_timer.value_or(12);
+  c.max_reads_out = attributes_.max_reads_out.value_or(16);
+  c.max_reads_in = attributes_.max_reads_in.value_or(16);
+}
+
+}  // namespace sluice::rc

@@ -1,0 +1,110 @@
+// Requester half of a connection: turns posted work into request packets, responses into completions, silence into retries.
+//
+// Life:       post -> poll_transmit (a packet a call) -> on_response -> completion; on_deadline retries.
+// Invariant:  una_ <= PSN of the cursor <= highest_sent_ <= next_psn_ (serial order); work completes in posting order;
+//             a new READ or atomic starts only while fewer than max_reads_out are unanswered.
+// Units:      PSNs in packets; a READ takes one PSN for each response packet.
+// Errors:     a fatal NAK or exhausted retries complete the oldest work with the reason and break the connection.
+// Threads:    one owner, no locks.
+// Limits:     at most max_unacked_packets PSNs unacknowledged; a READ is asked for in pieces of kReadPiece packets, so that no
+//             more is solicited than the window allows.
+// Source:     IBTA vol. 1 §9.7.3 to §9.7.7 (requester), §9.7.5.2.8 (RNR), §9.7.7.2 (credits); reference/roce.md.
+#pragma once
+
+#include <memory>
+
+#include "rc/connection.h"
+#include "rc/dcqcn.h"
+#include "rc/send_queue.h"
+
+namespace sluice::rc {
+
+class Requester {
+ public:
+  static constexpr std::uint32_t kReadPiece = 64;
+
+  Requester(Connection& connection, std::uint32_t depth, std::uint32_t max_sges, std::uint32_t max_inline,
+            bool reliable);
+
+  void start(Psn first);
+  PostError post(const SendRequest& request);
+
+  // Whether poll_transmit would try to send.
+  bool can_transmit(Time now);
+  // Writes at most one packet. False: nothing may be sent now, or the sink is full.
+  bool poll_transmit(Time now, port::FrameSink& sink);
+
+  void on_response(Time now, const std::uint8_t* frame, const wire::ParsedFrame& parsed);
+
+  Time next_deadline() const;
+  void on_deadline(Time now);
+  void on_congestion_notice(Time now);
+  // The parameters must outlive this.
+  void enable_congestion_control(const DcqcnParameters& parameters) {
+    pace_ = std::make_unique<ReactionPoint>(parameters);
+  }
+
+  // Completes all work as flushed.
+  void flush();
+  // Forgets all work.
+  void reset();
+
+  std::uint32_t queue_length() const { return queue_.size(); }
+  std::uint32_t unstarted() const { return queue_.tail() - started_; }
+  bool idle() const { return queue_.head() == started_; }
+
+ private:
+  struct Segment;
+
+  // Transmit (requester.cpp).
+  bool may_start(const SendWqe& wqe);
+  void begin(SendWqe& wqe);
+  bool window_open(std::uint32_t packets) const;
+  bool credit_open(const SendWqe& wqe) const;
+  Segment segment_at(const SendWqe& wqe, std::uint32_t packet) const;
+  bool emit_message_packet(Time now, const SendWqe& wqe, port::FrameSink& sink);
+  bool emit_read_request(Time now, const SendWqe& wqe, port::FrameSink& sink);
+  bool emit_atomic(Time now, const SendWqe& wqe, port::FrameSink& sink);
+  void sent(Time now, const SendWqe& wqe, std::uint32_t packets, std::size_t bytes);
+  void skip_to_unacked();
+
+  // Responses (completer.cpp).
+  void on_acknowledge(Time now, Psn psn, const wire::Aeth& aeth);
+  void on_nak(Time now, Psn psn, const wire::Aeth& aeth);
+  void on_rnr_nak(Time now, Psn psn, const wire::Aeth& aeth);
+  void on_read_response(Time now, const std::uint8_t* frame, const wire::ParsedFrame& parsed);
+  void on_atomic_response(Time now, const std::uint8_t* frame, const wire::ParsedFrame& parsed);
+  SendWqe* awaited_read(Time now, Psn psn);
+  void read_progressed(Time now, SendWqe& wqe);
+  void acknowledge_through(Time now, Psn psn);
+  void implied_nak();
+  void note_credits(const wire::Aeth& aeth);
+  void complete_head(CompletionStatus status);
+  void fail_head(CompletionStatus status);
+  bool spend_retry();
+  void progressed(Time now);
+  void go_back_to(Psn psn);
+
+  Connection& connection_;
+  SendQueue queue_;
+  bool reliable_;
+  bool implied_nak_sent_ = false;  // until the awaited response comes
+  bool credit_limited_ = false;
+  std::uint8_t retries_left_ = 7;
+  std::uint8_t rnr_retries_left_ = 7;
+  std::uint32_t started_ = 0;        // first entry without PSNs
+  std::uint32_t cursor_ = 0;         // entry to send from
+  std::uint32_t cursor_packet_ = 0;  // … and which of its packets
+  std::uint32_t reads_out_ = 0;      // READ pieces and atomics asked for and unanswered
+  std::uint32_t next_ssn_ = 1;
+  std::uint32_t credit_limit_ = 0;  // greatest SSN that has a receive buffer
+  Psn next_psn_{};
+  Psn highest_sent_{};
+  Psn una_{};
+  Time deadline_ = Time::never();
+  Time rnr_until_ = Time::never();  // never: not waiting
+  Time paced_until_{};              // the pace allowed nothing before, when last asked
+  std::unique_ptr<ReactionPoint> pace_;
+};
+
+}  // namespace sluice::rc

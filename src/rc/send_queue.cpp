@@ -1,0 +1,58 @@
+#include "rc/send_queue.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace sluice::rc {
+namespace {
+
+constexpr std::uint64_t kMaxMessage = std::uint64_t{1} << 31;  // IBTA vol. 1 §9.7.8
+
+bool needs_eight_bytes(SendOp op) { return op == SendOp::kCompareAndSwap || op == SendOp::kFetchAndAdd; }
+
+}  // namespace
+
+PostError SendQueue::push(const SendRequest& request) {
+  std::uint64_t length = 0;
+  for (const Sge& sge : request.sges) length += sge.length;
+  if (length > kMaxMessage) return PostError::kTooLong;
+  if (needs_eight_bytes(request.op) && length < 8) return PostError::kTooLong;
+  const bool copies = request.flags.inline_data;
+  if (copies && (length > max_inline_ || request.op == SendOp::kRead || needs_eight_bytes(request.op))) {
+    return PostError::kInlineTooLong;
+  }
+  if (!copies && request.sges.size() > max_sges_) return PostError::kTooManySges;
+
+  const std::uint32_t slot = tail_ & mask_;
+  SendWqe& wqe = wqes_[slot];
+  wqe =
+      SendWqe{.id = request.id,
+              .op = request.op,
+              .flags = request.flags,
+              .length = needs_eight_bytes(request.op) ? 8 : static_cast<std::uint32_t>(length),
+              .remote_key = request.remote_key,
+              .immediate = request.op == SendOp::kSendWithInvalidate ? request.invalidate_key.value : request.immediate,
+              .remote_address = request.remote_address,
+              .compare = request.compare,
+              .swap_or_add = request.swap_or_add};
+  LocalPiece* const pieces = &pieces_[std::size_t{slot} * std::max(max_sges_, 1u)];
+  if (copies) {
+    std::uint8_t* to = inline_.data() + std::size_t{slot} * max_inline_;
+    wqe.sge_count = length == 0 ? 0 : 1;
+    if (length != 0) pieces[0] = {reinterpret_cast<std::uintptr_t>(to), to, wqe.length, memory::kReservedKey};
+    for (const Sge& sge : request.sges) {
+      if (sge.length == 0) continue;
+      std::memcpy(to, reinterpret_cast<const void*>(static_cast<std::uintptr_t>(sge.address)), sge.length);
+      to += sge.length;
+    }
+  } else {
+    wqe.sge_count = static_cast<std::uint8_t>(request.sges.size());
+    for (std::size_t i = 0; i < request.sges.size(); ++i) {
+      pieces[i] = {request.sges[i].address, nullptr, request.sges[i].length, request.sges[i].key};
+    }
+  }
+  ++tail_;
+  return PostError::kNone;
+}
+
+}  // namespace sluice::rc

@@ -1,0 +1,85 @@
+// Send queue: posted work in order, each entry with the PSNs it has been given once started.
+//
+// Invariant:  head <= next <= tail; entries in [head, next) have PSNs, which follow each other without a gap.
+// Limits:     `depth` entries of `max_sges` pieces and `max_inline` bytes each, allocated once.
+// Source:     IBTA vol. 1 §10.8.
+#pragma once
+
+#include <algorithm>
+#include <bit>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "rc/local_memory.h"
+#include "rc/work.h"
+
+namespace sluice::rc {
+
+struct SendWqe {
+  std::uint64_t id = 0;
+  SendOp op{};
+  SendFlags flags{};
+  CompletionStatus status = CompletionStatus::kSuccess;  // of an entry that failed before it was sent
+  bool answered = false;                                 // READ and atomics: all of the response is there
+  std::uint8_t sge_count = 0;
+  std::uint32_t length = 0;
+  memory::Key remote_key{};
+  std::uint32_t immediate = 0;  // or the key to invalidate
+  std::uint64_t remote_address = 0;
+  std::uint64_t compare = 0;
+  std::uint64_t swap_or_add = 0;
+  // Once started:
+  Psn first_psn{};
+  std::uint32_t packets = 0;   // PSNs it takes; of a READ, its response's
+  std::uint32_t received = 0;  // READ: response packets that have come, in order
+  std::uint32_t ssn = 0;       // send sequence number, for end-to-end credits
+
+  bool reads() const { return op == SendOp::kRead || op == SendOp::kCompareAndSwap || op == SendOp::kFetchAndAdd; }
+  bool is_atomic() const { return op == SendOp::kCompareAndSwap || op == SendOp::kFetchAndAdd; }
+  bool takes_receive() const {
+    return op == SendOp::kSend || op == SendOp::kSendWithImmediate || op == SendOp::kSendWithInvalidate ||
+           op == SendOp::kWriteWithImmediate;
+  }
+  Psn last_psn() const { return first_psn + (packets - 1); }
+};
+
+class SendQueue {
+ public:
+  SendQueue(std::uint32_t depth, std::uint32_t max_sges, std::uint32_t max_inline)
+      : depth_(depth),
+        max_sges_(max_sges),
+        max_inline_(max_inline),
+        mask_(std::bit_ceil(depth) - 1),
+        wqes_(mask_ + 1),
+        pieces_(std::size_t{mask_ + 1} * std::max(max_sges, 1u)),
+        inline_(std::size_t{mask_ + 1} * max_inline) {}
+
+  std::uint32_t head() const { return head_; }
+  std::uint32_t tail() const { return tail_; }
+  std::uint32_t size() const { return tail_ - head_; }
+  bool full() const { return size() == depth_; }
+  SendWqe& operator[](std::uint32_t index) { return wqes_[index & mask_]; }
+  const SendWqe& operator[](std::uint32_t index) const { return wqes_[index & mask_]; }
+  std::span<LocalPiece> pieces(std::uint32_t index) {
+    return {&pieces_[std::size_t{index & mask_} * std::max(max_sges_, 1u)], wqes_[index & mask_].sge_count};
+  }
+
+  // Copies the request in. REQUIRES: not full.
+  PostError push(const SendRequest& request);
+  void pop() { ++head_; }
+  std::uint32_t depth() const { return depth_; }
+
+ private:
+  std::uint32_t depth_;
+  std::uint32_t max_sges_;
+  std::uint32_t max_inline_;
+  std::uint32_t mask_;
+  std::uint32_t head_ = 0;
+  std::uint32_t tail_ = 0;
+  std::vector<SendWqe> wqes_;
+  std::vector<LocalPiece> pieces_;
+  std::vector<std::uint8_t> inline_;
+};
+
+}  // namespace sluice::rc
