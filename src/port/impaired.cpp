@@ -1,0 +1,128 @@
+#include "port/impaired.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <utility>
+
+#include "base/check.h"
+
+namespace sluice::port {
+namespace {
+
+constexpr Duration kFullRetry = Duration::microseconds(10);
+constexpr std::size_t kTakeIn = 32;
+
+}  // namespace
+
+ImpairedPort::ImpairedPort(std::unique_ptr<Port> inner, const ImpairmentSpec& spec)
+    : inner_(std::move(inner)),
+      tx_impaired_(spec.tx.any()),
+      rx_impaired_(spec.rx.any()),
+      tx_(spec.tx, Rng(spec.seed).fork("tx")),
+      rx_(spec.rx, Rng(spec.seed).fork("rx")) {}
+
+std::unique_ptr<ImpairedPort> impaired(std::unique_ptr<Port> inner, const ImpairmentSpec& spec) {
+  return std::make_unique<ImpairedPort>(std::move(inner), spec);
+}
+
+std::uint8_t* ImpairedPort::reserve(std::size_t length) {
+  SLUICE_CHECK(length <= kMaxFrame);
+  std::uint8_t* room = tx_impaired_ ? tx_.slot() : inner_->reserve(length);
+  if (room == nullptr) ++counters_.tx_full;
+  return room;
+}
+
+void ImpairedPort::commit(std::size_t length) {
+  ++counters_.tx_frames;
+  counters_.tx_bytes += length;
+  if (tx_impaired_) {
+    tx_.push(length);
+  } else {
+    inner_->commit(length);
+  }
+}
+
+void ImpairedPort::flush(Time now) {
+  last_now_ = now;
+  if (tx_impaired_) {
+    tx_.stamp(now);
+    send_what_is_due(now);
+  }
+  inner_->flush(now);
+}
+
+void ImpairedPort::send_what_is_due(Time now) {
+  tx_retry_ = Time::never();
+  for (;;) {
+    if (stuck_.data == nullptr) {
+      const auto frame = tx_.next(now);
+      if (!frame) break;
+      stuck_ = *frame;
+    }
+    std::uint8_t* room = inner_->reserve(stuck_.length);
+    if (room == nullptr) {
+      tx_retry_ = now + kFullRetry;
+      return;  // the stuck frame keeps its slot
+    }
+    std::memcpy(room, stuck_.data, stuck_.length);
+    inner_->commit(stuck_.length);
+    stuck_ = Frame();
+  }
+  tx_.give_back();
+}
+
+std::size_t ImpairedPort::receive(Time now, std::span<Frame> burst) {
+  last_now_ = now;
+  // Delayed frames leave in time even when their owner only receives.
+  if (tx_impaired_ && (tx_.next_deadline() <= now || tx_retry_ <= now)) {
+    send_what_is_due(now);
+    inner_->flush(now);
+  }
+  std::size_t count = 0;
+  if (rx_impaired_) {
+    rx_.give_back();
+    take_in(now, burst.size());
+    for (; count < burst.size(); ++count) {
+      const auto frame = rx_.next(now);
+      if (!frame) break;
+      burst[count] = *frame;
+    }
+  } else {
+    count = inner_->receive(now, burst);
+  }
+  for (const auto& frame : burst.first(count)) counters_.rx_bytes += frame.length;
+  counters_.rx_frames += count;
+  return count;
+}
+
+void ImpairedPort::take_in(Time now, std::size_t at_most) {
+  std::array<Frame, kTakeIn> burst;
+  const std::size_t room = std::min({at_most, kTakeIn, rx_.room()});
+  const std::size_t count = inner_->receive(now, std::span(burst).first(room));
+  for (const auto& frame : std::span(burst).first(count)) {
+    std::memcpy(rx_.slot(), frame.data, frame.length);
+    rx_.push(frame.length);
+  }
+  rx_.stamp(now);
+}
+
+Time ImpairedPort::next_deadline() const {
+  return std::min({inner_->next_deadline(), tx_.next_deadline(), rx_.next_deadline(), tx_retry_});
+}
+
+bool ImpairedPort::arm() {
+  if (rx_.next_deadline() <= last_now_) return false;  // the burst was too small for all that is due
+  return inner_->arm();
+}
+
+const PortCounters& ImpairedPort::counters() const {
+  const PortCounters& inner = inner_->counters();
+  counters_.rx_malformed = inner.rx_malformed;
+  counters_.tx_dropped = inner.tx_dropped;
+  counters_.rx_lost = inner.rx_lost;
+  counters_.resets = inner.resets;
+  return counters_;
+}
+
+}  // namespace sluice::port

@@ -1,0 +1,40 @@
+// What can happen to frames on one direction of a link, how often, and the text form in which users write it.
+//
+// Text:    "drop=1%,duplicate=0.5%,reorder=1%,corrupt=250ppm,delay=10us,seed=7". A key may begin with "tx." or "rx." to mean
+//          one direction; without, both. What comes later overrides.
+// Units:   probabilities in parts per million of frames.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+#include "base/result.h"
+#include "base/time.h"
+
+namespace sluice::port {
+
+// Of one direction.
+struct Impairment {
+  std::uint32_t drop = 0;       // the frame is gone
+  std::uint32_t duplicate = 0;  // a second copy follows, up to kReorderReach frames later
+  std::uint32_t reorder =
+      0;  // the frame waits until 1 to kReorderReach later ones have passed, or kReorderHold is over
+  std::uint32_t corrupt = 0;  // 1 to 8 bits anywhere in the frame are flipped
+  Duration delay;             // of every frame
+
+  bool any() const { return (drop | duplicate | reorder | corrupt) != 0 || delay > Duration(); }
+};
+
+struct ImpairmentSpec {
+  Impairment tx;
+  Impairment rx;
+  std::uint64_t seed = 1;
+};
+
+inline constexpr std::uint32_t kReorderReach = 8;
+inline constexpr Duration kReorderHold = Duration::microseconds(50);
+
+// The error names key and value and says what is allowed.
+Result<ImpairmentSpec> parse_impairment(std::string_view text);
+
+}  // namespace sluice::port
