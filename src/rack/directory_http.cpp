@@ -1,0 +1,231 @@
+#include "rack/directory_http.h"
+
+#include <fmt/core.h>
+#include <httplib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "rack/directory_json.h"
+
+namespace sluice::rack {
+namespace {
+
+using nlohmann::json;
+
+constexpr int kThreads = DirectoryServer::kMaxWatches + 8;
+constexpr const char* kJson = "application/json";
+
+std::pair<std::string, int> host_and_port(const HttpAddress& address) {
+  if (address.is_unix()) return {address.text, 80};  // the port is ignored
+  const std::size_t colon = address.text.rfind(':');
+  return {address.text.substr(0, colon), colon == std::string::npos ? 80 : std::atoi(address.text.c_str() + colon + 1)};
+}
+
+void answer_error(httplib::Response& response, const Error& error) {
+  response.status = unknown_lease(error) ? 410 : 409;
+  response.set_content(json{{"error", error.message}}.dump(), kJson);
+}
+
+void answer(httplib::Response& response, const Result<json>& result) {
+  if (!result) return answer_error(response, result.error());
+  response.set_content(result->dump(), kJson);
+}
+
+Result<json> empty_object(const Result<void>& result) {
+  if (!result) return tl::unexpected(result.error());
+  return json::object();
+}
+
+Result<json> json_of(const Result<Snapshot>& result) {
+  if (!result) return tl::unexpected(result.error());
+  return to_json(*result);
+}
+
+// A handler that gets the request's JSON object, and a 400 for everything else.
+template <class Handle>
+auto with_json(Handle handle) {
+  return [handle](const httplib::Request& request, httplib::Response& response) {
+    try {
+      answer(response, handle(json::parse(request.body)));
+    } catch (const json::exception& e) {
+      response.status = 400;
+      response.set_content(json{{"error", fmt::format("malformed request: {}", e.what())}}.dump(), kJson);
+    }
+  };
+}
+
+std::int64_t number_parameter(const httplib::Request& request, const char* name, std::int64_t otherwise) {
+  return request.has_param(name) ? std::strtoll(request.get_param_value(name).c_str(), nullptr, 10) : otherwise;
+}
+
+}  // namespace
+
+DirectoryServer::DirectoryServer(SqliteDirectory& directory, HttpAddress address)
+    : directory_(directory), address_(std::move(address)), server_(std::make_unique<httplib::Server>()) {}
+
+Result<std::unique_ptr<DirectoryServer>> DirectoryServer::start(SqliteDirectory& directory, HttpAddress address) {
+  std::unique_ptr<DirectoryServer> server(new DirectoryServer(directory, std::move(address)));
+  httplib::Server& http = *server->server_;
+  http.new_task_queue = [] { return new httplib::ThreadPool(kThreads); };
+  http.set_keep_alive_max_count(1);  // an idle kept connection would cost its thread a wake every 10 ms
+  server->add_routes();
+  const auto [host, port] = host_and_port(server->address_);
+  if (server->address_.is_unix()) {
+    if (DirectoryClient(server->address_, Duration{}).nodes()) {
+      return fail(fmt::format("a directory is already served at {}; is this rack up already?", host));
+    }
+    unlink(host.c_str());
+    http.set_address_family(AF_UNIX);
+  }
+  const mode_t before = umask(0077);
+  const bool bound = http.bind_to_port(host, port);
+  umask(before);
+  if (!bound)
+    return fail(fmt::format("cannot listen at {}: {}; a UNIX socket's path may have 107 bytes", server->address_.text,
+                            std::strerror(errno)));
+  server->listening_ = true;
+  server->listener_ = std::thread([&http] { http.listen_after_bind(); });
+  server->expirer_ = std::thread([s = server.get()] {
+    while (!s->stopping_) {
+      s->directory_.expire();
+      std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    }
+  });
+  while (!http.is_running()) std::this_thread::yield();
+  return server;
+}
+
+DirectoryServer::~DirectoryServer() {
+  stopping_ = true;
+  directory_.stop_watches();
+  server_->stop();
+  if (listener_.joinable()) listener_.join();
+  if (expirer_.joinable()) expirer_.join();
+  if (listening_ && address_.is_unix()) unlink(address_.text.c_str());
+}
+
+void DirectoryServer::serve(const std::string& path, std::function<std::string()> body) {
+  server_->Get(path, [body = std::move(body)](const httplib::Request&, httplib::Response& response) {
+    response.set_content(body(), kJson);
+  });
+}
+
+void DirectoryServer::add_routes() {
+  server_->Post("/v1/join", with_json([this](const json& in) -> Result<json> {
+                  auto description = description_from_json(in.at("node"));
+                  if (!description) return tl::unexpected(description.error());
+                  auto joined =
+                      directory_.join(*description, Duration::milliseconds(in.at("lease_ms").get<std::int64_t>()));
+                  if (!joined) return tl::unexpected(joined.error());
+                  return json{{"node", to_json(joined->node)}, {"lease", joined->lease.value}};
+                }));
+  server_->Post("/v1/publish", with_json([this](const json& in) -> Result<json> {
+                  auto description = description_from_json(in.at("node"));
+                  if (!description) return tl::unexpected(description.error());
+                  return empty_object(directory_.publish(LeaseId(in.at("lease").get<std::uint64_t>()), *description));
+                }));
+  server_->Post("/v1/renew", with_json([this](const json& in) -> Result<json> {
+                  return empty_object(directory_.renew(LeaseId(in.at("lease").get<std::uint64_t>())));
+                }));
+  server_->Post("/v1/leave", with_json([this](const json& in) -> Result<json> {
+                  return empty_object(directory_.leave(LeaseId(in.at("lease").get<std::uint64_t>())));
+                }));
+  server_->Get("/v1/nodes", [this](const httplib::Request&, httplib::Response& response) {
+    answer(response, json_of(directory_.nodes()));
+  });
+  server_->Get("/v1/watch", [this](const httplib::Request& request, httplib::Response& response) {
+    const auto seen = static_cast<std::uint64_t>(number_parameter(request, "seen", 0));
+    const bool room = watches_.fetch_add(1) < kMaxWatches;
+    const std::int64_t timeout_ms =
+        room ? std::clamp<std::int64_t>(number_parameter(request, "timeout_ms", 0), 0, 60'000) : 0;
+    answer(response, json_of(directory_.watch(seen, Duration::milliseconds(timeout_ms))));
+    watches_.fetch_sub(1);
+  });
+}
+
+DirectoryClient::DirectoryClient(HttpAddress address, Duration patience)
+    : address_(std::move(address)), patience_(patience) {}
+
+// Asks until there is an answer or patience ends. Only connecting is repeated: a request that was sent may have been executed.
+template <class Request>
+Result<std::string> DirectoryClient::exchange(Duration timeout, Request&& request) {
+  const auto give_up = std::chrono::steady_clock::now() + std::chrono::nanoseconds(patience_.nanoseconds());
+  const auto [host, port] = host_and_port(address_);
+  for (;;) {
+    httplib::Client client(host, port);
+    if (address_.is_unix()) client.set_address_family(AF_UNIX);
+    client.set_read_timeout(std::chrono::milliseconds(timeout.milliseconds()));
+    const httplib::Result result = request(client);
+    if (result && result->status == 200) return result->body;
+    if (result) {
+      const json body = json::parse(result->body, nullptr, false);
+      return fail(body.is_object() && body.contains("error")
+                      ? body["error"].get<std::string>()
+                      : fmt::format("the directory answered {}", result->status));
+    }
+    const bool sent = result.error() != httplib::Error::Connection;
+    if (sent || std::chrono::steady_clock::now() >= give_up) {
+      return fail(fmt::format("no directory answers at {} ({}); is the rack up? `sluice rack status` tells",
+                              address_.text, httplib::to_string(result.error())));
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  }
+}
+
+Result<std::string> DirectoryClient::post(const std::string& path, const std::string& body) {
+  return exchange(Duration::seconds(5), [&](httplib::Client& client) { return client.Post(path, body, kJson); });
+}
+
+Result<std::string> DirectoryClient::get(const std::string& path, Duration timeout) {
+  return exchange(timeout, [&](httplib::Client& client) { return client.Get(path); });
+}
+
+Result<Registration> DirectoryClient::join(const NodeDescription& description, Duration lease) {
+  const auto body = post("/v1/join", json{{"node", to_json(description)}, {"lease_ms", lease.milliseconds()}}.dump());
+  if (!body) return tl::unexpected(body.error());
+  const json answer = json::parse(*body, nullptr, false);
+  if (!answer.is_object() || !answer.contains("node") || !answer.value("lease", json()).is_number_unsigned())
+    return fail("malformed answer of the directory");
+  auto node = node_from_json(answer["node"]);
+  if (!node) return tl::unexpected(node.error());
+  return Registration{std::move(*node), LeaseId(answer["lease"].get<std::uint64_t>())};
+}
+
+namespace {
+Result<void> nothing_of(const Result<std::string>& body) {
+  if (!body) return tl::unexpected(body.error());
+  return {};
+}
+Result<Snapshot> snapshot_of(const Result<std::string>& body) {
+  if (!body) return tl::unexpected(body.error());
+  return snapshot_from_json(json::parse(*body, nullptr, false));
+}
+}  // namespace
+
+Result<void> DirectoryClient::publish(LeaseId lease, const NodeDescription& description) {
+  return nothing_of(post("/v1/publish", json{{"lease", lease.value}, {"node", to_json(description)}}.dump()));
+}
+
+Result<void> DirectoryClient::renew(LeaseId lease) {
+  return nothing_of(post("/v1/renew", json{{"lease", lease.value}}.dump()));
+}
+
+Result<void> DirectoryClient::leave(LeaseId lease) {
+  return nothing_of(post("/v1/leave", json{{"lease", lease.value}}.dump()));
+}
+
+Result<Snapshot> DirectoryClient::nodes() { return snapshot_of(get("/v1/nodes")); }
+
+Result<Snapshot> DirectoryClient::watch(std::uint64_t seen, Duration timeout) {
+  return snapshot_of(get(fmt::format("/v1/watch?seen={}&timeout_ms={}", seen, timeout.milliseconds()),
+                         timeout + Duration::seconds(5)));
+}
+
+}  // namespace sluice::rack

@@ -1,0 +1,85 @@
+// The directory over HTTP with JSON, on a UNIX socket or a loopback port: the server in the switch daemon, the client everywhere else.
+//
+//   POST /v1/join    {"node": …, "lease_ms": n}        -> {"node": …, "lease": n}
+//   POST /v1/publish {"lease": n, "node": …}           POST /v1/renew {"lease": n}          POST /v1/leave {"lease": n}   -> {}
+//   GET  /v1/nodes                                     GET  /v1/watch?seen=REVISION&timeout_ms=n                          -> {"revision": n, "nodes": […]}
+//   Errors: 4xx or 5xx with {"error": "…"}; 410 says that the lease has ended.
+//
+// Threads:  any; the server has its own.
+// Limits:   kMaxWatches wait at once, more are answered at once with the present state.
+// Source:   DESIGN §3; cpp-httplib.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+
+#include "rack/directory.h"
+#include "rack/sqlite_directory.h"
+
+namespace httplib {
+class Server;
+class Client;
+}  // namespace httplib
+
+namespace sluice::rack {
+
+// Where a server is: a path is a UNIX socket, "host:port" is TCP.
+struct HttpAddress {
+  std::string text;
+
+  bool is_unix() const { return text.find('/') != std::string::npos; }
+};
+
+class DirectoryServer {
+ public:
+  static constexpr int kMaxWatches = 24;
+
+  // Serves at once, until destroyed. A socket file that nobody listens on is replaced.
+  static Result<std::unique_ptr<DirectoryServer>> start(SqliteDirectory& directory, HttpAddress address);
+  ~DirectoryServer();
+
+  // What GET `path` answers besides. REQUIRES: before the first request for it.
+  void serve(const std::string& path, std::function<std::string()> json);
+
+ private:
+  DirectoryServer(SqliteDirectory& directory, HttpAddress address);
+  void add_routes();
+
+  SqliteDirectory& directory_;
+  HttpAddress address_;
+  std::unique_ptr<httplib::Server> server_;
+  std::atomic<int> watches_{0};
+  std::atomic<bool> stopping_{false};
+  bool listening_ = false;
+  std::thread listener_;
+  std::thread expirer_;
+};
+
+class DirectoryClient final : public Directory {
+ public:
+  // `patience`: for how long a directory that does not answer is asked again.
+  explicit DirectoryClient(HttpAddress address, Duration patience = Duration::seconds(2));
+
+  Result<Registration> join(const NodeDescription& description, Duration lease) override;
+  Result<void> publish(LeaseId lease, const NodeDescription& description) override;
+  Result<void> renew(LeaseId lease) override;
+  Result<void> leave(LeaseId lease) override;
+  Result<Snapshot> nodes() override;
+  Result<Snapshot> watch(std::uint64_t seen, Duration timeout) override;
+
+  // The body of any other GET.
+  Result<std::string> get(const std::string& path, Duration timeout = Duration::seconds(5));
+
+ private:
+  Result<std::string> post(const std::string& path, const std::string& body);
+  template <class Request>
+  Result<std::string> exchange(Duration timeout, Request&& request);
+
+  HttpAddress address_;
+  Duration patience_;
+};
+
+}  // namespace sluice::rack

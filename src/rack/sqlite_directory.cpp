@@ -1,0 +1,319 @@
+#include "rack/sqlite_directory.h"
+
+#include <fmt/core.h>
+#include <sqlite3.h>
+
+#include <algorithm>
+#include <chrono>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <utility>
+
+#include "base/bytes.h"
+#include "rack/directory_json.h"
+
+namespace sluice::rack {
+namespace {
+
+constexpr std::size_t kMaxName = 200;
+
+Result<void> check_name(const std::string& name) {
+  const bool sound = !name.empty() && name.size() <= kMaxName && std::all_of(name.begin(), name.end(), [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' || c == '_' ||
+           c == '.';
+  });
+  if (sound) return {};
+  return fail(fmt::format("node name '{}' must have 1 to {} letters, digits, '-', '_' or '.'", name, kMaxName));
+}
+
+Error unknown(LeaseId lease) {
+  return {fmt::format("{} {}: it has ended or never was; join again", kUnknownLease, lease.value)};
+}
+
+}  // namespace
+
+wire::MacAddress Subnet::mac_of(wire::Ipv4Address ip) {
+  wire::MacAddress mac{{2, 0, 0, 0, 0, 0}};
+  store_be(mac.bytes.data() + 2, ip.value);
+  return mac;
+}
+
+// A prepared statement; SQLite copies what is bound.
+class SqliteDirectory::Statement {
+ public:
+  Statement(sqlite3* database, const char* sql) {
+    ok_ = sqlite3_prepare_v2(database, sql, -1, &statement_, nullptr) == SQLITE_OK;
+  }
+  ~Statement() { sqlite3_finalize(statement_); }
+  Statement(const Statement&) = delete;
+  Statement& operator=(const Statement&) = delete;
+
+  Statement& bind(const std::string& text) {
+    ok_ = ok_ && sqlite3_bind_text(statement_, ++bound_, text.c_str(), static_cast<int>(text.size()),
+                                   SQLITE_TRANSIENT) == SQLITE_OK;
+    return *this;
+  }
+  Statement& bind(std::uint64_t number) {
+    ok_ = ok_ && sqlite3_bind_int64(statement_, ++bound_, static_cast<sqlite3_int64>(number)) == SQLITE_OK;
+    return *this;
+  }
+  bool done() { return ok_ && sqlite3_step(statement_) == SQLITE_DONE; }
+  bool row() {
+    return ok_ && (ok_ = (last_ = sqlite3_step(statement_)) == SQLITE_ROW || last_ == SQLITE_DONE) &&
+           last_ == SQLITE_ROW;
+  }
+  bool ok() const { return ok_; }
+  std::uint64_t number(int column) const {
+    return static_cast<std::uint64_t>(sqlite3_column_int64(statement_, column));
+  }
+  std::string text(int column) const {
+    const unsigned char* bytes = sqlite3_column_text(statement_, column);
+    return bytes == nullptr ? std::string() : std::string(bytes, bytes + sqlite3_column_bytes(statement_, column));
+  }
+
+ private:
+  sqlite3_stmt* statement_ = nullptr;
+  int bound_ = 0;
+  int last_ = 0;
+  bool ok_ = false;
+};
+
+Result<std::unique_ptr<SqliteDirectory>> SqliteDirectory::open(const std::string& path, Subnet subnet,
+                                                               std::function<Time()> clock) {
+  sqlite3* database = nullptr;
+  const int status = sqlite3_open_v2(path.c_str(), &database,
+                                     SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_FULLMUTEX, nullptr);
+  std::unique_ptr<SqliteDirectory> directory(new SqliteDirectory(database, subnet, std::move(clock)));
+  if (status != SQLITE_OK)
+    return fail(fmt::format("directory state {}: {}; is its folder writable?", path, sqlite3_errstr(status)));
+  if (auto made = directory->create_tables(); !made) return tl::unexpected(made.error());
+  if (auto loaded = directory->load(); !loaded) return tl::unexpected(loaded.error());
+  return directory;
+}
+
+SqliteDirectory::SqliteDirectory(sqlite3* database, Subnet subnet, std::function<Time()> clock)
+    : database_(database), subnet_(subnet), clock_(std::move(clock)) {}
+
+SqliteDirectory::~SqliteDirectory() { sqlite3_close(database_); }
+
+Error SqliteDirectory::database_error(const std::string& what) const {
+  return {fmt::format("directory state: {}: {}; free space and rights of its folder may be the cause", what,
+                      sqlite3_errmsg(database_))};
+}
+
+Result<void> SqliteDirectory::run(const std::string& sql) {
+  if (sqlite3_exec(database_, sql.c_str(), nullptr, nullptr, nullptr) != SQLITE_OK)
+    return tl::unexpected(database_error(sql));
+  return {};
+}
+
+Result<void> SqliteDirectory::create_tables() {
+  return run(R"(
+    PRAGMA journal_mode = WAL;
+    PRAGMA synchronous = NORMAL;
+    CREATE TABLE IF NOT EXISTS nodes (name TEXT PRIMARY KEY, lease INTEGER, duration_ms INTEGER, record TEXT);
+    CREATE TABLE IF NOT EXISTS counters (one INTEGER PRIMARY KEY CHECK (one = 1), revision INTEGER, lease INTEGER, id INTEGER);
+    INSERT OR IGNORE INTO counters VALUES (1, 0, 0, 0);)");
+}
+
+Result<void> SqliteDirectory::load() {
+  Statement counters(database_, "SELECT revision, lease, id FROM counters");
+  if (!counters.row()) return tl::unexpected(database_error("reading counters"));
+  revision_ = counters.number(0);
+  last_lease_ = counters.number(1);
+  last_id_ = static_cast<std::uint32_t>(counters.number(2));
+  Statement nodes(database_, "SELECT lease, duration_ms, record FROM nodes");
+  const Time now = clock_();
+  while (nodes.row()) {
+    auto record = node_from_json(nlohmann::json::parse(nodes.text(2), nullptr, false));
+    if (!record) return fail("directory state: " + record.error().message + "; remove the file to start anew");
+    Entry entry{std::move(*record), LeaseId(nodes.number(0)),
+                Duration::milliseconds(static_cast<std::int64_t>(nodes.number(1))), now};
+    entry.ends = now + (entry.lease.value != 0 ? entry.duration : kForgetAfter);
+    entries_.emplace(entry.node.description.name, std::move(entry));
+  }
+  if (!nodes.ok()) return tl::unexpected(database_error("reading nodes"));
+  return {};
+}
+
+Result<void> SqliteDirectory::store(const Entry& entry) {
+  const std::string record = to_json(entry.node).dump();
+  const auto written = [&]() -> bool {
+    return Statement(database_, "INSERT OR REPLACE INTO nodes VALUES (?, ?, ?, ?)")
+               .bind(entry.node.description.name)
+               .bind(entry.lease.value)
+               .bind(static_cast<std::uint64_t>(entry.duration.milliseconds()))
+               .bind(record)
+               .done() &&
+           Statement(database_, "UPDATE counters SET revision = ?, lease = ?, id = ?")
+               .bind(revision_ + 1)
+               .bind(last_lease_)
+               .bind(last_id_)
+               .done();
+  };
+  if (auto begun = run("BEGIN IMMEDIATE"); !begun) return begun;
+  const bool sound = written();
+  if (!sound || !run("COMMIT")) {
+    Error error = database_error("writing " + entry.node.description.name);
+    static_cast<void>(run("ROLLBACK"));
+    return tl::unexpected(std::move(error));
+  }
+  ++revision_;
+  entries_.insert_or_assign(entry.node.description.name, entry);
+  changed_.notify_all();
+  return {};
+}
+
+Result<void> SqliteDirectory::erase(const std::string& name) {
+  const bool sound = Statement(database_, "DELETE FROM nodes WHERE name = ?").bind(name).done() &&
+                     Statement(database_, "UPDATE counters SET revision = ?").bind(revision_ + 1).done();
+  if (!sound) return tl::unexpected(database_error("forgetting " + name));
+  ++revision_;
+  entries_.erase(name);
+  changed_.notify_all();
+  return {};
+}
+
+// The number after the last one given that nobody has.
+Result<remote::NodeId> SqliteDirectory::next_id() {
+  std::set<std::uint32_t> taken;
+  for (const auto& [name, entry] : entries_) taken.insert(entry.node.id.value);
+  for (std::size_t i = 0; i < kMaxNodes; ++i) {
+    last_id_ = last_id_ % static_cast<std::uint32_t>(kMaxNodes) + 1;
+    if (!taken.contains(last_id_)) return remote::NodeId(last_id_);
+  }
+  return fail(
+      fmt::format("the directory knows {} nodes already, and that is its limit; gone nodes are forgotten after {} s",
+                  kMaxNodes, kForgetAfter.milliseconds() / 1000));
+}
+
+SqliteDirectory::Entry* SqliteDirectory::find(LeaseId lease) {
+  if (lease.value == 0) return nullptr;
+  for (auto& [name, entry] : entries_) {
+    if (entry.lease == lease) return &entry;
+  }
+  return nullptr;
+}
+
+Result<Registration> SqliteDirectory::join(const NodeDescription& description, Duration lease) {
+  const std::lock_guard lock(mutex_);
+  expire_locked();
+  if (auto sound = check_name(description.name); !sound) return tl::unexpected(sound.error());
+  if (lease < kShortestLease || lease > kLongestLease) return fail("a lease must last between 100 ms and 3600 s");
+  Entry entry;
+  const auto known = entries_.find(description.name);
+  if (known != entries_.end()) {
+    entry = known->second;
+    if (entry.lease.value != 0) {
+      return fail(fmt::format(
+          "node name '{}' is taken: its lease ends in {} ms unless renewed; stop that node or choose another name",
+          description.name, (entry.ends - clock_()).milliseconds()));
+    }
+  } else {
+    auto id = next_id();
+    if (!id) return tl::unexpected(id.error());
+    entry.node.id = *id;
+    entry.node.ip = subnet_.ip_of(*id);
+    entry.node.mac = Subnet::mac_of(entry.node.ip);
+  }
+  entry.node.description = description;
+  entry.node.state = NodeState::kJoining;
+  ++entry.node.incarnation;
+  entry.lease = LeaseId(++last_lease_);
+  entry.duration = lease;
+  entry.ends = clock_() + lease;
+  if (auto stored = store(entry); !stored) return tl::unexpected(stored.error());
+  return Registration{entry.node, entry.lease};
+}
+
+Result<void> SqliteDirectory::publish(LeaseId lease, const NodeDescription& description) {
+  const std::lock_guard lock(mutex_);
+  expire_locked();
+  const Entry* known = find(lease);
+  if (known == nullptr) return tl::unexpected(unknown(lease));
+  Entry entry = *known;
+  if (description.name != entry.node.description.name || description.kind != entry.node.description.kind) {
+    return fail(fmt::format("lease {} belongs to {} '{}', not to {} '{}'", lease.value,
+                            to_string(entry.node.description.kind), entry.node.description.name,
+                            to_string(description.kind), description.name));
+  }
+  entry.node.description = description;
+  entry.node.state = NodeState::kReady;
+  entry.ends = clock_() + entry.duration;
+  return store(entry);
+}
+
+Result<void> SqliteDirectory::renew(LeaseId lease) {
+  const std::lock_guard lock(mutex_);
+  expire_locked();
+  Entry* entry = find(lease);
+  if (entry == nullptr) return tl::unexpected(unknown(lease));
+  entry->ends = clock_() + entry->duration;
+  return {};
+}
+
+Result<void> SqliteDirectory::leave(LeaseId lease) {
+  const std::lock_guard lock(mutex_);
+  expire_locked();
+  const Entry* known = find(lease);
+  if (known == nullptr) return tl::unexpected(unknown(lease));
+  Entry entry = *known;
+  entry.node.state = NodeState::kGone;
+  entry.lease = {};
+  entry.ends = clock_() + kForgetAfter;
+  return store(entry);
+}
+
+Result<Snapshot> SqliteDirectory::nodes() {
+  const std::lock_guard lock(mutex_);
+  expire_locked();
+  return snapshot_locked();
+}
+
+Result<Snapshot> SqliteDirectory::watch(std::uint64_t seen, Duration timeout) {
+  std::unique_lock lock(mutex_);
+  expire_locked();
+  changed_.wait_for(lock, std::chrono::nanoseconds(std::max<std::int64_t>(timeout.nanoseconds(), 0)),
+                    [&] { return revision_ > seen || stopping_; });
+  return snapshot_locked();
+}
+
+void SqliteDirectory::expire() {
+  const std::lock_guard lock(mutex_);
+  expire_locked();
+}
+
+void SqliteDirectory::stop_watches() {
+  const std::lock_guard lock(mutex_);
+  stopping_ = true;
+  changed_.notify_all();
+}
+
+// A failing disk must not hide that a node is gone: what cannot be written is tried again at the next call.
+void SqliteDirectory::expire_locked() {
+  const Time now = clock_();
+  std::vector<Entry> ended;
+  for (const auto& [name, entry] : entries_) {
+    if (entry.ends <= now) ended.push_back(entry);
+  }
+  for (Entry& entry : ended) {
+    if (entry.lease.value == 0) {
+      static_cast<void>(erase(entry.node.description.name));
+      continue;
+    }
+    entry.node.state = NodeState::kGone;
+    entry.lease = {};
+    entry.ends = now + kForgetAfter;
+    static_cast<void>(store(entry));
+  }
+}
+
+Snapshot SqliteDirectory::snapshot_locked() const {
+  Snapshot snapshot{revision_, {}};
+  for (const auto& [name, entry] : entries_) snapshot.nodes.push_back(entry.node);
+  std::sort(snapshot.nodes.begin(), snapshot.nodes.end(),
+            [](const NodeRecord& a, const NodeRecord& b) { return a.id < b.id; });
+  return snapshot;
+}
+
+}  // namespace sluice::rack

@@ -1,0 +1,84 @@
+// The embedded directory: state in memory, every change first in one SQLite file.
+//
+// Life:       open() -> used by any thread -> destroyed. A killed process leaves a file that open() takes up where it was.
+// Invariant:  what a call has answered is in the file. Lease times are not: after open() every live lease has its whole time again.
+// Threads:    any; one mutex. watch() waits outside of it.
+// Source:     SQLite's WAL mode: a crash of the process loses no commit.
+#pragma once
+
+#include <condition_variable>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include "rack/directory.h"
+
+struct sqlite3;
+
+namespace sluice::rack {
+
+// Where nodes get their addresses from: number n has base + n, and the MAC 02:00 followed by the address.
+struct Subnet {
+  wire::Ipv4Address base{0x0A4D0000};  // 10.77.0.0/16
+
+  wire::Ipv4Address ip_of(remote::NodeId id) const { return {base.value + id.value}; }
+  static wire::MacAddress mac_of(wire::Ipv4Address ip);
+};
+
+class SqliteDirectory final : public Directory {
+ public:
+  // `clock` tells the time that leases are measured in. ":memory:" as the path keeps nothing.
+  static Result<std::unique_ptr<SqliteDirectory>> open(const std::string& path, Subnet subnet,
+                                                       std::function<Time()> clock);
+  ~SqliteDirectory() override;
+
+  Result<Registration> join(const NodeDescription& description, Duration lease) override;
+  Result<void> publish(LeaseId lease, const NodeDescription& description) override;
+  Result<void> renew(LeaseId lease) override;
+  Result<void> leave(LeaseId lease) override;
+  Result<Snapshot> nodes() override;
+  Result<Snapshot> watch(std::uint64_t seen, Duration timeout) override;
+
+  // Ends the leases whose time is over and forgets nodes long gone. Every call does so first; whoever serves watchers calls it from time
+  // to time.
+  void expire();
+  // Ends all watches, for shutting down.
+  void stop_watches();
+
+ private:
+  struct Entry {
+    NodeRecord node;
+    LeaseId lease{};  // 0: none
+    Duration duration{};
+    Time ends;  // of the lease; for a gone node: when it is forgotten
+  };
+  class Statement;
+
+  SqliteDirectory(sqlite3* database, Subnet subnet, std::function<Time()> clock);
+  Result<void> create_tables();
+  Result<void> load();
+  Result<void> run(const std::string& sql);
+  // Writes an entry and the counters in one transaction; the entry takes the next revision.
+  Result<void> store(const Entry& entry);
+  Result<void> erase(const std::string& name);
+  Result<remote::NodeId> next_id();
+  Entry* find(LeaseId lease);
+  void expire_locked();
+  Snapshot snapshot_locked() const;
+  Error database_error(const std::string& what) const;
+
+  sqlite3* database_;
+  Subnet subnet_;
+  std::function<Time()> clock_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::map<std::string, Entry> entries_;  // by name
+  std::uint64_t revision_ = 0;
+  std::uint64_t last_lease_ = 0;
+  std::uint32_t last_id_ = 0;
+  bool stopping_ = false;
+};
+
+}  // namespace sluice::rack
