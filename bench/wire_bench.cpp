@@ -62,12 +62,13 @@ BENCHMARK(ZlibCrc32OfTheSameLength)->Arg(64)->Arg(128)->Arg(1024)->Arg(4096);
 
 // The patch alone, over a ring of frames as a box sees them: one word's effect on the ICRC, and its store.
 void IcrcPatchOneWord(benchmark::State& state) {
-  std::vector<Sample> samples(16, Sample(payload_of(state)));
+  constexpr std::size_t kRing = 16;
+  std::vector<Sample> samples(kRing, Sample(payload_of(state)));
   const ParsedFrame& parsed = samples.front().parsed;
   const auto distance = static_cast<std::uint32_t>(parsed.icrc_offset() - parsed.bth_offset - 12);
   std::uint32_t word = 1;
   for (auto _ : state) {
-    std::uint8_t* icrc_field = samples[word % samples.size()].bytes.data() + parsed.icrc_offset();
+    std::uint8_t* icrc_field = samples[word % kRing].bytes.data() + parsed.icrc_offset();
     const crc32::Change change{++word, distance};
     store_le(icrc_field, load_le<std::uint32_t>(icrc_field) ^ crc32::effect_of({&change, 1}));
     benchmark::ClobberMemory();

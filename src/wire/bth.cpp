@@ -20,6 +20,17 @@ constexpr std::array<std::uint32_t, 31> kCredits = {0,    1,    2,    3,    4,  
 
 }  // namespace
 
+std::string_view to_string(NakCode code) {
+  switch (code) {
+    case NakCode::kPsnSequenceError: return "PSN sequence error";
+    case NakCode::kInvalidRequest: return "invalid request";
+    case NakCode::kRemoteAccessError: return "remote access error";
+    case NakCode::kRemoteOperationalError: return "remote operational error";
+    case NakCode::kInvalidRdRequest: return "invalid RD request";
+  }
+  return "reserved code";
+}
+
 Bth Bth::parse(const std::uint8_t* p) {
   return {.opcode = static_cast<Opcode>(p[0]),
           .solicited = (p[1] & 0x80) != 0,

@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string_view>
 
 #include "base/time.h"
 #include "wire/opcode.h"
@@ -19,7 +20,7 @@ struct Bth {
   static constexpr std::size_t kSize = 12;
   Opcode opcode{};  // from the wire it may be any value: see opcode_traits
   bool solicited = false;
-  bool migrated = true;  // MigReq: the path-migration state; NICs send 1
+  bool migrated = true;  // MigReq: ConnectX sends 1, rxe 0
   std::uint8_t pad_count = 0;
   std::uint8_t version = 0;
   std::uint16_t pkey = kDefaultPkey;
@@ -56,6 +57,7 @@ enum class NakCode : std::uint8_t {
   kRemoteOperationalError = 3,
   kInvalidRdRequest = 4,
 };
+std::string_view to_string(NakCode code);
 
 // ACK: all that a responder says besides data. The syndrome byte holds a type and five bits whose meaning it decides.
 struct Aeth {
