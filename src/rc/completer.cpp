@@ -224,6 +224,7 @@ void Requester::complete_head(CompletionStatus status) {
       default: completion.kind = CompletionKind::kSend; break;
     }
     completion.length = wqe.reads() ? wqe.length : 0;
+    completion.never_sent = queue_.head() == started_ || wqe.first_psn.since(highest_sent_) >= 0;
     connection_.send_completions->push(completion);
     if (connection_.send_completions->overrun()) ++connection_.counters->completions_lost;
   }

@@ -113,6 +113,7 @@ struct Completion {
   bool has_invalidate = false;
   bool has_grh = false;  // UD: 40 bytes of GRH stand before the message
   bool solicited = false;
+  bool never_sent = false;      // flushed before any packet of it left: the peer knows nothing of it
   std::uint32_t length = 0;     // received, or read
   std::uint32_t immediate = 0;  // or the invalidated key
   Qpn qpn{};                    // whose completion this is
