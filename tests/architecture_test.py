@@ -109,7 +109,7 @@ CONSTANT = re.compile(r"\b(?:const|constexpr|consteval)\b")
 
 def declares_mutable(text):
     """Whether a declaration is a variable, and one that can change."""
-    text = re.sub(r"\boperator\s*[^\s\w(]+", "operator_", text)
+    text = re.sub(r"\boperator\s*[^\s\w(]+", "operator_", text).replace("__extension__", "")
     head = re.split(r"[={(\[]", text, maxsplit=1)
     if not head[0].strip() or NO_VARIABLE.search(text) or CONSTANT.search(head[0]):
         return False
@@ -250,7 +250,7 @@ CLEAN = {
     "src/wire/README.md": "# wire\n",
     "src/wire/icrc.cpp": '#include "base/time.h"\n\n#include <vector>\n\nnamespace a::b {\nnamespace {\nconst std::vector<int> kTable = {1, 2};\n'
                          'constexpr int kShift{3};\nint twice(int x) { static const int kTwo = 2; return kTwo * x; }\n}  // namespace\n'
-                         'const char* name() { return "getenv(rand())"; }\nint T::*member();\nT::T(int a) : value_{a} {}\n}\n',
+                         '__extension__ using Wide = unsigned __int128;\nconst char* name() { return "getenv(rand())"; }\nint T::*member();\nT::T(int a) : value_{a} {}\n}\n',
     "src/wire/icrc_test.cpp": '#include "base/time.h"\n#include <thread>\nstatic int g_runs = 0;\n',
     "src/nic/README.md": "# nic\n",
     "src/nic/loop.cpp": '#include <thread>\n#include "wire/icrc.h"\nint g = 0;\nauto t = std::chrono::steady_clock::now();\n',
