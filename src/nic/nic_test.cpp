@@ -1,0 +1,160 @@
+#include "nic/nic.h"
+
+#include <gtest/gtest.h>
+
+#include <numeric>
+
+#include "port/memory_port.h"
+#include "rc/remote_rc.h"
+
+namespace sluice::nic {
+namespace {
+
+using rc::QpState;
+using wire::Gid;
+using wire::Ipv4Address;
+
+ShardAddress address(std::uint8_t n) {
+  return {wire::MacAddress{{2, 0, 0, 0, 0, n}}, {Gid::from(Ipv4Address{0x0A4D0000u + n})}};
+}
+
+// Two NICs on one cable in one loop, a queue pair from client to server.
+class NicTest : public testing::Test {
+ public:  // the tests' coroutines are lambdas without captures
+  NicTest() {
+    auto cable = port::make_memory_cable(8);
+    client_.add_shard(address(1), std::move(cable.a)).attach(loop_);
+    server_.add_shard(address(2), std::move(cable.b)).attach(loop_);
+    completions_ = client().create_completion_queue(1024);
+    remote_ = std::make_unique<rc::RemoteRc>(scheduler_, client(), *completions_);
+    polled_ = std::make_unique<Polled<rc::RemoteRc>>(*remote_);
+    loop_.add(*polled_);
+    loop_.add(coroutines_);
+    connect();
+  }
+  rc::Adapter& client() { return client_.shard(0).adapter(); }
+  rc::Adapter& server() { return server_.shard(0).adapter(); }
+
+  void connect() {
+    auto* unused = server().create_completion_queue(16);
+    const memory::PdId domain = server().create_domain();
+    rc::QueuePair* b =
+        server().create_queue_pair({.pd = domain, .send_completions = unused, .receive_completions = unused}).value();
+    rc::QueuePair* a =
+        client()
+            .create_queue_pair(
+                {.pd = client().create_domain(), .send_completions = completions_, .receive_completions = completions_})
+            .value();
+    ready(client(), *a, b->qpn(), address(2).gids[0]);
+    ready(server(), *b, a->qpn(), address(1).gids[0]);
+    remote_->add_node(remote::NodeId(2), *a);
+    key_ = server_.regions()
+               .add({.pd = domain, .bytes = memory_, .address = 0x1000, .access = memory::kAllAccess})
+               .value();
+  }
+  void ready(rc::Adapter& adapter, rc::QueuePair& pair, wire::Qpn peer, const Gid& gid) {
+    const Time now = loop_.now();
+    ASSERT_TRUE(adapter.modify(now, pair, {.state = QpState::kInit, .access = memory::kAllAccess}));
+    ASSERT_TRUE(adapter.modify(now, pair,
+                               {.state = QpState::kReadyToReceive,
+                                .remote_gid = gid,
+                                .remote_qpn = peer,
+                                .path_mtu = 4096,
+                                .receive_psn = wire::Psn(7),
+                                .min_rnr_timer = 1,
+                                .max_reads_in = 16}));
+    ASSERT_TRUE(adapter.modify(now, pair,
+                               {.state = QpState::kReadyToSend,
+                                .send_psn = wire::Psn(7),
+                                .timeout = 14,
+                                .retry_count = 7,
+                                .rnr_retry_count = 7,
+                                .max_reads_out = 16}));
+  }
+  remote::RemoteAddress at(std::uint64_t offset) const {
+    return {remote::NodeId(2), remote::RegionKey(key_.value), 0x1000 + offset};
+  }
+  void run(remote::Task<void> task) {
+    scheduler_.spawn(std::move(task));
+    ASSERT_TRUE(loop_.run_until([&] { return scheduler_.live() == 0; }));
+  }
+
+  PollLoop loop_;
+  Nic client_{NicConfig{}};
+  Nic server_{NicConfig{}};
+  remote::Scheduler scheduler_;
+  SchedulerPoll coroutines_{scheduler_};
+  rc::CompletionQueue* completions_ = nullptr;
+  std::unique_ptr<rc::RemoteRc> remote_;
+  std::unique_ptr<Polled<rc::RemoteRc>> polled_;
+  std::vector<std::uint8_t> memory_ = std::vector<std::uint8_t>(1 << 20);
+  memory::Key key_{};
+};
+
+TEST_F(NicTest, CoroutinesReadWriteAndSwapAcrossACable) {
+  run([](NicTest& t) -> remote::Task<void> {
+    std::vector<std::uint8_t> out(100'000);
+    std::iota(out.begin(), out.end(), std::uint8_t{3});
+    EXPECT_EQ(co_await t.remote_->write(t.at(64), out), remote::Status::kOk);
+    std::vector<std::uint8_t> in(out.size());
+    EXPECT_EQ(co_await t.remote_->read(t.at(64), in), remote::Status::kOk);
+    EXPECT_EQ(in, out);
+    const auto added = co_await t.remote_->fetch_and_add(t.at(0), 5);
+    EXPECT_EQ(added.prior, 0u);
+    const auto swapped = co_await t.remote_->compare_and_swap(t.at(0), 5, 9);
+    EXPECT_EQ(swapped.prior, 5u);
+  }(*this));
+  EXPECT_EQ(memory_[0], 9);
+  EXPECT_EQ(memory_[64], 3);
+}
+
+TEST_F(NicTest, ManyOperationsAtOnceCompleteThoughThePortIsSmall) {
+  int done = 0;
+  for (int i = 0; i < 200; ++i) {
+    scheduler_.spawn([](NicTest& t, int n, int& count) -> remote::Task<void> {
+      std::vector<std::uint8_t> bytes(9'000, static_cast<std::uint8_t>(n));
+      const auto place = t.at(static_cast<std::uint64_t>(n % 100) * 10'000);
+      EXPECT_EQ(co_await t.remote_->write(place, bytes), remote::Status::kOk);
+      EXPECT_EQ(co_await t.remote_->read(place, bytes), remote::Status::kOk);
+      ++count;
+    }(*this, i, done));
+  }
+  ASSERT_TRUE(loop_.run_until([&] { return scheduler_.live() == 0; }));
+  EXPECT_EQ(done, 200);
+  EXPECT_GT(client_.shard(0).port().counters().tx_full, 0u) << "the cable of 8 frames was meant to be too small";
+}
+
+TEST_F(NicTest, ABadKeyEndsTheOperationAndTheConnection) {
+  run([](NicTest& t) -> remote::Task<void> {
+    std::uint8_t byte = 1;
+    auto place = t.at(0);
+    place.key.value ^= 0xFF;
+    EXPECT_EQ(co_await t.remote_->write(place, {&byte, 1}), remote::Status::kAccessDenied);
+    EXPECT_EQ(co_await t.remote_->write(t.at(0), {&byte, 1}), remote::Status::kUnreachable);
+  }(*this));
+  EXPECT_FALSE(remote_->connected(remote::NodeId(2)));
+}
+
+TEST_F(NicTest, CoroutinesSleepInRealTime) {
+  const Time start = loop_.now();
+  run([](NicTest& t) -> remote::Task<void> { co_await t.scheduler_.sleep_for(Duration::milliseconds(3)); }(*this));
+  EXPECT_GE(loop_.now() - start, Duration::milliseconds(3));
+}
+
+TEST(Nic, ShardsTakeDisjointQpnsAndShareRegions) {
+  Nic nic({.queue_pairs_per_shard = 1000});
+  auto one = port::make_memory_cable();
+  auto two = port::make_memory_cable();
+  rc::Adapter& a = nic.add_shard(address(1), std::move(one.a)).adapter();
+  rc::Adapter& b = nic.add_shard(address(2), std::move(two.a)).adapter();
+  const auto make = [](rc::Adapter& adapter) {
+    auto* queue = adapter.create_completion_queue(4);
+    return adapter.create_queue_pair({.send_completions = queue, .receive_completions = queue}).value()->qpn().value;
+  };
+  EXPECT_EQ(make(b), make(a) + 1000);
+  EXPECT_EQ(&a.regions(), &b.regions());
+  EXPECT_EQ(&a.regions(), &nic.regions());
+}
+
+}  // namespace
+}  // namespace sluice::nic

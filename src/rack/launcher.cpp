@@ -1,0 +1,119 @@
+#include "rack/launcher.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <map>
+
+namespace sluice::rack {
+
+Launcher::Launcher(RunDirectory directory, std::function<void(const std::string&)> progress)
+    : directory_(std::move(directory)), progress_(std::move(progress)) {}
+
+std::vector<DaemonStatus> Launcher::status() const {
+  std::vector<DaemonStatus> all;
+  std::error_code ignored;
+  for (const auto& entry : std::filesystem::directory_iterator(directory_.path(), ignored)) {
+    if (entry.path().extension() != ".pid") continue;
+    DaemonStatus daemon{entry.path().stem().string(), read_pid_file(entry.path().string()), false};
+    daemon.running = daemon.process && alive(*daemon.process);
+    all.push_back(std::move(daemon));
+  }
+  std::sort(all.begin(), all.end(), [](const auto& a, const auto& b) { return a.name < b.name; });
+  return all;
+}
+
+Result<void> Launcher::up(const std::vector<DaemonSpec>& daemons, Duration timeout) {
+  if (auto prepared = directory_.prepare(); !prepared) return prepared;
+  auto lock = RunLock::take(directory_);
+  if (!lock) return tl::unexpected(lock.error());
+
+  const auto running = status();
+  const auto is_running = [&](const std::string& name) {
+    return std::any_of(running.begin(), running.end(),
+                       [&](const DaemonStatus& d) { return d.running && d.name == name; });
+  };
+  const bool any = std::any_of(running.begin(), running.end(), [](const DaemonStatus& d) { return d.running; });
+  if (!any) directory_.clear();  // whatever an earlier rack left: no process that it speaks of lives
+
+  std::map<int, std::vector<DaemonSpec>> stages;
+  for (const DaemonSpec& daemon : daemons) {
+    if (is_running(daemon.name)) {
+      progress_(fmt::format("{} is running already", daemon.name));
+    } else {
+      stages[daemon.stage].push_back(daemon);
+    }
+  }
+  std::vector<std::string> started;
+  for (const auto& [number, stage] : stages) {
+    if (auto done = start_stage(stage, timeout, started); !done) {
+      std::reverse(started.begin(), started.end());
+      end(started, Duration::seconds(2));
+      return done;
+    }
+  }
+  return {};
+}
+
+Result<void> Launcher::start_stage(const std::vector<DaemonSpec>& daemons, Duration timeout,
+                                   std::vector<std::string>& started) {
+  std::vector<Spawned> spawned;
+  Result<void> outcome;
+  for (const DaemonSpec& daemon : daemons) {
+    auto process = spawn(daemon.argv, directory_.log(daemon.name));
+    if (!process) {
+      outcome = fail(fmt::format("{}: {}", daemon.name, process.error().message));
+      break;
+    }
+    spawned.push_back(*process);
+    started.push_back(daemon.name);
+    outcome = write_pid_file(directory_.pid_file(daemon.name), process->process);
+    if (!outcome) break;
+  }
+  for (std::size_t i = 0; i < spawned.size(); ++i) {
+    const std::string& name = daemons[i].name;
+    auto ready = wait_ready(spawned[i], name, directory_.log(name), timeout);
+    if (!ready && outcome) outcome = ready;
+    if (ready) progress_(fmt::format("{} is ready, pid {}", name, spawned[i].process.pid));
+  }
+  return outcome;
+}
+
+Result<std::size_t> Launcher::down(Duration patience) {
+  std::error_code ignored;
+  if (!std::filesystem::exists(directory_.path(), ignored)) return 0;
+  if (auto prepared = directory_.prepare(); !prepared) return tl::unexpected(prepared.error());
+  auto lock = RunLock::take(directory_);
+  if (!lock) return tl::unexpected(lock.error());
+
+  auto daemons = status();
+  const auto dead =
+      std::stable_partition(daemons.begin(), daemons.end(), [](const DaemonStatus& d) { return d.running; });
+  daemons.erase(dead, daemons.end());
+  // The youngest first: others lean on those that were started before them.
+  std::stable_sort(daemons.begin(), daemons.end(), [](const DaemonStatus& a, const DaemonStatus& b) {
+    return a.process->start_ticks != b.process->start_ticks ? a.process->start_ticks > b.process->start_ticks
+                                                            : a.process->pid > b.process->pid;
+  });
+  std::vector<std::string> names;
+  for (const DaemonStatus& daemon : daemons) names.push_back(daemon.name);
+  end(names, patience);
+  for (const DaemonStatus& daemon : daemons) {
+    if (alive(*daemon.process))
+      return fail(fmt::format("{} (pid {}) does not end, not even by SIGKILL", daemon.name, daemon.process->pid));
+  }
+  directory_.clear();
+  return daemons.size();
+}
+
+void Launcher::end(const std::vector<std::string>& names, Duration patience) {
+  for (const std::string& name : names) {
+    const auto process = read_pid_file(directory_.pid_file(name));
+    if (process && alive(*process) && end_process(*process, patience)) progress_(fmt::format("{} has ended", name));
+    std::error_code ignored;
+    if (!process || !alive(*process)) std::filesystem::remove(directory_.pid_file(name), ignored);
+  }
+}
+
+}  // namespace sluice::rack

@@ -1,0 +1,181 @@
+#include "rack/launcher.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+
+namespace sluice::rack {
+namespace {
+
+using testing::HasSubstr;
+
+// Says that it is ready, then lives until it is told to end.
+const std::string kGood = "echo ready >&$SLUICE_READY_DESCRIPTOR; exec sleep 1000";
+// The same, but deaf to SIGTERM.
+const std::string kStubborn = "trap '' TERM; echo ready >&$SLUICE_READY_DESCRIPTOR; exec sleep 1000";
+const std::string kDying = "echo 'first line'; echo 'no such port: potato' >&2; exit 3";
+const std::string kSilent = "echo 'still thinking'; exec sleep 1000";
+
+class LauncherTest : public testing::Test {
+ protected:
+  LauncherTest() {
+    std::string name = (std::filesystem::temp_directory_path() / "sluice-test-XXXXXX").string();
+    folder_ = mkdtemp(name.data());
+    launcher_ = std::make_unique<Launcher>(RunDirectory(folder_ + "/run"),
+                                           [this](const std::string& line) { progress_ += line + "\n"; });
+  }
+  ~LauncherTest() override {
+    static_cast<void>(launcher_->down(Duration{}));
+    std::filesystem::remove_all(folder_);
+  }
+  static DaemonSpec daemon(const std::string& name, const std::string& script, int stage = 0) {
+    return {name, {"/bin/bash", "-c", script}, stage};
+  }
+  ProcessRecord process(const std::string& name) {
+    for (const DaemonStatus& d : launcher_->status()) {
+      if (d.name == name && d.process) return *d.process;
+    }
+    ADD_FAILURE() << name << " has no pid file";
+    return {};
+  }
+
+  std::string folder_;
+  std::string progress_;
+  std::unique_ptr<Launcher> launcher_;
+};
+
+TEST_F(LauncherTest, StartsAllAndEndsAll) {
+  ASSERT_TRUE(launcher_->up({daemon("a", kGood), daemon("b", kGood, 1)}));
+  const ProcessRecord a = process("a");
+  const ProcessRecord b = process("b");
+  EXPECT_TRUE(alive(a));
+  EXPECT_TRUE(alive(b));
+  const auto ended = launcher_->down();
+  ASSERT_TRUE(ended) << ended.error().message;
+  EXPECT_EQ(*ended, 2u);
+  EXPECT_FALSE(alive(a));
+  EXPECT_FALSE(alive(b));
+  EXPECT_TRUE(launcher_->status().empty());
+  EXPECT_LT(progress_.find("b has ended"), progress_.find("a has ended")) << "in reverse order";
+}
+
+TEST_F(LauncherTest, UpTwiceAndDownTwiceChangeNothing) {
+  ASSERT_TRUE(launcher_->up({daemon("a", kGood)}));
+  const ProcessRecord first = process("a");
+  ASSERT_TRUE(launcher_->up({daemon("a", kGood)}));
+  EXPECT_EQ(process("a"), first);
+  EXPECT_THAT(progress_, HasSubstr("a is running already"));
+  EXPECT_EQ(launcher_->down().value(), 1u);
+  EXPECT_EQ(launcher_->down().value(), 0u);
+}
+
+TEST_F(LauncherTest, DownWithoutAnyRackIsFine) {
+  EXPECT_EQ(Launcher(RunDirectory(folder_ + "/none"), [](auto&) {}).down().value(), 0u);
+}
+
+TEST_F(LauncherTest, UpRestartsOnlyTheOneThatDied) {
+  const std::vector<DaemonSpec> both{daemon("a", kGood), daemon("b", kGood)};
+  ASSERT_TRUE(launcher_->up(both));
+  const ProcessRecord a = process("a");
+  const ProcessRecord b = process("b");
+  ASSERT_TRUE(end_process(b, Duration{}));
+  for (const DaemonStatus& d : launcher_->status()) EXPECT_EQ(d.running, d.name == "a");
+  ASSERT_TRUE(launcher_->up(both));
+  EXPECT_EQ(process("a"), a);
+  EXPECT_NE(process("b"), b);
+}
+
+TEST_F(LauncherTest, ADaemonThatDiesAtItsStartIsToldWithItsLogAndTheOthersEnd) {
+  const auto up = launcher_->up({daemon("a", kGood), daemon("b", kDying, 1)});
+  ASSERT_FALSE(up);
+  EXPECT_THAT(up.error().message, HasSubstr("b ended while starting"));
+  EXPECT_THAT(up.error().message, HasSubstr("no such port: potato"));
+  for (const DaemonStatus& d : launcher_->status()) EXPECT_FALSE(d.running) << d.name;
+}
+
+TEST_F(LauncherTest, ADaemonThatIsNeverReadyIsToldAndEnded) {
+  const auto up = launcher_->up({daemon("a", kSilent)}, Duration::milliseconds(300));
+  ASSERT_FALSE(up);
+  EXPECT_THAT(up.error().message, HasSubstr("a was not ready"));
+  EXPECT_THAT(up.error().message, HasSubstr("still thinking"));
+  EXPECT_TRUE(launcher_->status().empty());
+}
+
+TEST_F(LauncherTest, AProgramThatCannotBeStartedIsTold) {
+  const auto up = launcher_->up({{"a", {"/no/such/program"}, 0}});
+  ASSERT_FALSE(up);
+  EXPECT_THAT(up.error().message, HasSubstr("/no/such/program"));
+}
+
+TEST_F(LauncherTest, KillsWhatDoesNotEnd) {
+  ASSERT_TRUE(launcher_->up({daemon("a", kStubborn)}));
+  const ProcessRecord a = process("a");
+  EXPECT_TRUE(launcher_->down(Duration::milliseconds(50)));
+  EXPECT_FALSE(alive(a));
+}
+
+TEST_F(LauncherTest, LeavesAStrangerAloneThatHasThePidOfADeadDaemon) {
+  const pid_t stranger = fork();
+  if (stranger == 0) {
+    execl("/bin/sleep", "sleep", "1000", nullptr);
+    _exit(127);
+  }
+  ASSERT_TRUE(launcher_->directory().prepare());
+  ProcessRecord recorded = find_process(stranger).value();
+  recorded.start_ticks -= 1;  // an older process that had this pid
+  ASSERT_TRUE(write_pid_file(launcher_->directory().pid_file("a"), recorded));
+  EXPECT_FALSE(launcher_->status()[0].running);
+  EXPECT_EQ(launcher_->down().value(), 0u);
+  EXPECT_TRUE(find_process(stranger)) << "it must still live";
+  kill(stranger, SIGKILL);
+  waitpid(stranger, nullptr, 0);
+}
+
+TEST_F(LauncherTest, CleansUpBehindARackThatWasKilled) {
+  ASSERT_TRUE(launcher_->up({daemon("a", kGood)}));
+  std::ofstream(launcher_->directory().directory_state()) << "old";
+  std::ofstream(launcher_->directory().switch_socket()) << "old";
+  ASSERT_TRUE(end_process(process("a"), Duration{}));
+  ASSERT_TRUE(launcher_->up({daemon("b", kGood)}));
+  EXPECT_FALSE(std::filesystem::exists(launcher_->directory().directory_state()));
+  EXPECT_FALSE(std::filesystem::exists(launcher_->directory().switch_socket()));
+  EXPECT_EQ(launcher_->status().size(), 1u) << "the pid file of the dead one is gone";
+}
+
+TEST_F(LauncherTest, TwoLaunchersDoNotMix) {
+  ASSERT_TRUE(launcher_->directory().prepare());
+  const auto lock = RunLock::take(launcher_->directory());
+  ASSERT_TRUE(lock);
+  const auto up = launcher_->up({daemon("a", kGood)});
+  ASSERT_FALSE(up);
+  EXPECT_THAT(up.error().message, HasSubstr("another `sluice rack` command"));
+}
+
+TEST_F(LauncherTest, RefusesARunDirectoryThatIsNotOurs) {
+  std::ofstream(folder_ + "/file") << "x";
+  EXPECT_THAT(RunDirectory(folder_ + "/file").prepare().error().message, HasSubstr("must be a directory of your own"));
+  EXPECT_THAT(RunDirectory("/proc/1/none").prepare().error().message, HasSubstr("choose a directory"));
+  EXPECT_THAT(RunDirectory("/tmp/" + std::string(100, 'a')).prepare().error().message, HasSubstr("at most 80 bytes"));
+}
+
+TEST(Process, TellsItsOwnUsage) {
+  const auto self = find_process(getpid());
+  ASSERT_TRUE(self);
+  const auto usage = usage_of(*self);
+  ASSERT_TRUE(usage);
+  EXPECT_GT(usage->resident_bytes, 1u << 20);
+  EXPECT_LT(usage->age, Duration::seconds(3600));
+  EXPECT_GE(usage->age, Duration{});
+}
+
+TEST(Process, KeepsTheLastLinesOfALog) { EXPECT_EQ(last_lines("/no/such/file", 3), "  (nothing)"); }
+
+}  // namespace
+}  // namespace sluice::rack

@@ -1,0 +1,208 @@
+#include "rack/process.h"
+
+#include <fcntl.h>
+#include <fmt/core.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+#include <deque>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+namespace sluice::rack {
+namespace {
+
+// Fields of /proc/PID/stat from the third on: the second, the name, may hold anything up to the last ')'.
+std::vector<std::string> stat_fields(pid_t pid) {
+  std::ifstream in(fmt::format("/proc/{}/stat", pid));
+  std::string line;
+  std::getline(in, line);
+  const std::size_t end_of_name = line.rfind(')');
+  if (end_of_name == std::string::npos) return {};
+  std::istringstream rest(line.substr(end_of_name + 1));
+  std::vector<std::string> fields;
+  for (std::string field; rest >> field;) fields.push_back(field);
+  return fields;
+}
+
+std::uint64_t number(const std::string& text) { return std::strtoull(text.c_str(), nullptr, 10); }
+
+constexpr std::size_t kState = 0;       // field 3
+constexpr std::size_t kUserTicks = 11;  // field 14
+constexpr std::size_t kSystemTicks = 12;
+constexpr std::size_t kStartTicks = 19;  // field 22
+constexpr std::size_t kResidentPages = 21;
+
+Duration ticks(std::uint64_t n) {
+  return Duration::microseconds(static_cast<std::int64_t>(n) * 1'000'000 / sysconf(_SC_CLK_TCK));
+}
+
+// Milliseconds left until a point in time, for poll().
+int left_ms(std::chrono::steady_clock::time_point until) {
+  const auto left =
+      std::chrono::duration_cast<std::chrono::milliseconds>(until - std::chrono::steady_clock::now()).count();
+  return static_cast<int>(std::max<std::int64_t>(left, 0));
+}
+
+auto from_now(Duration d) { return std::chrono::steady_clock::now() + std::chrono::nanoseconds(d.nanoseconds()); }
+
+bool wait_for_exit(int pidfd, pid_t pid, Duration timeout) {
+  pollfd descriptor{pidfd, POLLIN, 0};
+  const auto until = from_now(timeout);
+  for (;;) {
+    const int n = poll(&descriptor, 1, left_ms(until));
+    if (n < 0 && errno == EINTR) continue;
+    if (n == 1) waitpid(pid, nullptr, WNOHANG);  // if it is our child, let it go for good
+    return n == 1;
+  }
+}
+
+[[noreturn]] void become(const std::vector<char*>& argv, int log, int ready) {
+  setsid();
+  const int null = open("/dev/null", O_RDONLY);
+  dup2(null, STDIN_FILENO);
+  dup2(log, STDOUT_FILENO);
+  dup2(log, STDERR_FILENO);
+  fcntl(ready, F_SETFD, 0);  // the one descriptor that stays open
+  sigset_t none;
+  sigemptyset(&none);
+  sigprocmask(SIG_SETMASK, &none, nullptr);
+  execvp(argv[0], argv.data());
+  dprintf(STDERR_FILENO, "cannot start %s: %s\n", argv[0], strerror(errno));
+  _exit(127);
+}
+
+}  // namespace
+
+std::optional<ProcessRecord> find_process(pid_t pid) {
+  const auto fields = stat_fields(pid);
+  if (pid <= 0 || fields.size() <= kResidentPages || fields[kState] == "Z" || fields[kState] == "X")
+    return std::nullopt;
+  return ProcessRecord{pid, number(fields[kStartTicks])};
+}
+
+bool alive(const ProcessRecord& process) { return find_process(process.pid) == process; }
+
+std::optional<ProcessUsage> usage_of(const ProcessRecord& process) {
+  const auto fields = stat_fields(process.pid);
+  if (fields.size() <= kResidentPages || number(fields[kStartTicks]) != process.start_ticks) return std::nullopt;
+  double uptime_s = 0;
+  std::ifstream("/proc/uptime") >> uptime_s;
+  ProcessUsage usage;
+  usage.resident_bytes = number(fields[kResidentPages]) * static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
+  usage.cpu = ticks(number(fields[kUserTicks]) + number(fields[kSystemTicks]));
+  usage.age = Duration::milliseconds(static_cast<std::int64_t>(uptime_s * 1000)) - ticks(process.start_ticks);
+  return usage;
+}
+
+std::optional<ProcessRecord> read_pid_file(const std::string& path) {
+  std::ifstream in(path);
+  ProcessRecord process;
+  if (!(in >> process.pid >> process.start_ticks)) return std::nullopt;
+  return process;
+}
+
+Result<void> write_pid_file(const std::string& path, const ProcessRecord& process) {
+  const std::string fresh = path + ".new";
+  std::ofstream out(fresh);
+  out << process.pid << ' ' << process.start_ticks << '\n';
+  out.close();
+  if (!out || std::rename(fresh.c_str(), path.c_str()) != 0)
+    return fail(fmt::format("cannot write {}: {}", path, std::strerror(errno)));
+  return {};
+}
+
+Result<Spawned> spawn(const std::vector<std::string>& argv, const std::string& log) {
+  const int log_descriptor = open(log.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+  if (log_descriptor < 0) return fail(fmt::format("cannot write {}: {}", log, std::strerror(errno)));
+  int pipe_ends[2];
+  if (pipe2(pipe_ends, O_CLOEXEC) != 0) {
+    close(log_descriptor);
+    return fail(fmt::format("cannot start {}: {}", argv[0], std::strerror(errno)));
+  }
+  // Everything that allocates happens before fork().
+  std::vector<std::string> words{"env", fmt::format("{}={}", kReadyVariable, pipe_ends[1])};
+  words.insert(words.end(), argv.begin(), argv.end());
+  std::vector<char*> pointers;
+  for (std::string& word : words) pointers.push_back(word.data());
+  pointers.push_back(nullptr);
+  const pid_t pid = fork();
+  if (pid == 0) become(pointers, log_descriptor, pipe_ends[1]);
+  close(log_descriptor);
+  close(pipe_ends[1]);
+  const auto process = pid < 0 ? std::nullopt : find_process(pid);
+  if (!process) {
+    const int why = errno;
+    close(pipe_ends[0]);
+    return fail(fmt::format("cannot start {}: {}", argv[0], pid < 0 ? std::strerror(why) : "it ended at once"));
+  }
+  return Spawned{*process, pipe_ends[0]};
+}
+
+Result<void> wait_ready(Spawned& spawned, const std::string& name, const std::string& log, Duration timeout) {
+  const auto until = from_now(timeout);
+  pollfd descriptor{spawned.ready_descriptor, POLLIN, 0};
+  int ready = 0;
+  do {
+    ready = poll(&descriptor, 1, left_ms(until));
+  } while (ready < 0 && errno == EINTR);
+  char byte = 0;
+  const bool said = ready == 1 && read(spawned.ready_descriptor, &byte, 1) == 1;
+  close(spawned.ready_descriptor);
+  spawned.ready_descriptor = -1;
+  if (said) return {};
+  const std::string what =
+      ready == 1 ? "ended while starting" : fmt::format("was not ready after {} s", timeout.milliseconds() / 1000);
+  return fail(fmt::format("{} {}; the end of its log ({}):\n{}", name, what, log, last_lines(log, 10)));
+}
+
+void say_ready() {
+  const char* text = std::getenv(kReadyVariable);
+  if (text == nullptr) return;
+  const int descriptor = std::atoi(text);
+  unsetenv(kReadyVariable);
+  static_cast<void>(!write(descriptor, "ready\n", 6));
+  close(descriptor);
+}
+
+bool end_process(const ProcessRecord& process, Duration patience) {
+  const int pidfd = static_cast<int>(syscall(SYS_pidfd_open, process.pid, 0));
+  if (pidfd < 0) return !alive(process);
+  // From here on pidfd is one process for sure; whether it is ours is told by its start time.
+  bool gone = !alive(process);
+  if (!gone) {
+    syscall(SYS_pidfd_send_signal, pidfd, SIGTERM, nullptr, 0);
+    gone = wait_for_exit(pidfd, process.pid, patience);
+  }
+  if (!gone) {
+    syscall(SYS_pidfd_send_signal, pidfd, SIGKILL, nullptr, 0);
+    gone = wait_for_exit(pidfd, process.pid, Duration::seconds(5));
+  }
+  close(pidfd);
+  return gone;
+}
+
+std::string last_lines(const std::string& path, std::size_t lines) {
+  std::ifstream in(path);
+  std::deque<std::string> kept;
+  for (std::string line; std::getline(in, line);) {
+    kept.push_back("  " + line);
+    if (kept.size() > lines) kept.pop_front();
+  }
+  if (kept.empty()) return "  (nothing)";
+  std::string out;
+  for (const std::string& line : kept) out += (out.empty() ? "" : "\n") + line;
+  return out;
+}
+
+}  // namespace sluice::rack

@@ -1,0 +1,63 @@
+#include "rack/run_directory.h"
+
+#include <fcntl.h>
+#include <fmt/core.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+
+namespace sluice::rack {
+
+std::string RunDirectory::default_path() {
+  const char* runtime = std::getenv("XDG_RUNTIME_DIR");
+  if (runtime != nullptr && *runtime == '/' && access(runtime, W_OK) == 0) return std::string(runtime) + "/sluice";
+  return fmt::format("/tmp/sluice-{}", getuid());
+}
+
+Result<void> RunDirectory::prepare() const {
+  if (path_.size() > kMaxPath) {
+    return fail(
+        fmt::format("--dir = \"{}\": must have at most {} bytes, because UNIX sockets live in it", path_, kMaxPath));
+  }
+  if (mkdir(path_.c_str(), 0700) != 0 && errno != EEXIST) {
+    return fail(fmt::format("--dir = \"{}\": {}; choose a directory that can be made", path_, std::strerror(errno)));
+  }
+  struct stat status {};
+  const bool ours = lstat(path_.c_str(), &status) == 0 && S_ISDIR(status.st_mode) && status.st_uid == geteuid();
+  if (!ours) return fail(fmt::format("--dir = \"{}\": must be a directory of your own", path_));
+  if ((status.st_mode & 0077) != 0 && chmod(path_.c_str(), 0700) != 0) {
+    return fail(fmt::format("--dir = \"{}\": others may enter it; run chmod 700 on it", path_));
+  }
+  return {};
+}
+
+void RunDirectory::clear() const {
+  std::error_code ignored;
+  for (const auto& entry : std::filesystem::directory_iterator(path_, ignored)) {
+    const std::string name = entry.path().filename().string();
+    const bool ours = name.ends_with(".sock") || name.ends_with(".pid") || name.starts_with("directory.sqlite") ||
+                      name.ends_with(".new");
+    if (ours) std::filesystem::remove(entry.path(), ignored);
+  }
+}
+
+Result<RunLock> RunLock::take(const RunDirectory& directory) {
+  const int descriptor = open(directory.lock().c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+  if (descriptor < 0) return fail(fmt::format("cannot open {}: {}", directory.lock(), std::strerror(errno)));
+  if (flock(descriptor, LOCK_EX | LOCK_NB) != 0) {
+    close(descriptor);
+    return fail(fmt::format("another `sluice rack` command is at work in {}; wait for its end", directory.path()));
+  }
+  return RunLock(descriptor);
+}
+
+RunLock::~RunLock() {
+  if (descriptor_ >= 0) close(descriptor_);
+}
+
+}  // namespace sluice::rack

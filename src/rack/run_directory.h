@@ -1,0 +1,52 @@
+// Run directory: the one place where a rack on this machine keeps its sockets, state, logs and pid files.
+//
+// Invariant:  it is ours alone (0700, owned by us): whoever can enter it can reach every memory node.
+// Limits:     a UNIX socket's path has at most 107 bytes, so the directory's at most kMaxPath.
+#pragma once
+
+#include <string>
+#include <utility>
+
+#include "base/result.h"
+
+namespace sluice::rack {
+
+class RunDirectory {
+ public:
+  static constexpr std::size_t kMaxPath = 80;
+
+  explicit RunDirectory(std::string path) : path_(std::move(path)) {}
+  // $XDG_RUNTIME_DIR/sluice, or /tmp/sluice-UID.
+  static std::string default_path();
+
+  // Makes it if need be; an error when it is not ours alone.
+  Result<void> prepare() const;
+  // Removes what a rack leaves there, except logs.
+  void clear() const;
+
+  const std::string& path() const { return path_; }
+  std::string switch_socket() const { return path_ + "/switch.sock"; }
+  std::string directory_socket() const { return path_ + "/directory.sock"; }
+  std::string directory_state() const { return path_ + "/directory.sqlite"; }
+  std::string pid_file(const std::string& daemon) const { return path_ + "/" + daemon + ".pid"; }
+  std::string log(const std::string& daemon) const { return path_ + "/" + daemon + ".log"; }
+  std::string lock() const { return path_ + "/lock"; }
+
+ private:
+  std::string path_;
+};
+
+// Held by `up` and `down`, so that two of them do not mix. Released when destroyed, or when the process dies.
+class RunLock {
+ public:
+  static Result<RunLock> take(const RunDirectory& directory);
+  RunLock(RunLock&& other) noexcept : descriptor_(std::exchange(other.descriptor_, -1)) {}
+  RunLock& operator=(RunLock&&) = delete;
+  ~RunLock();
+
+ private:
+  explicit RunLock(int descriptor) : descriptor_(descriptor) {}
+  int descriptor_;
+};
+
+}  // namespace sluice::rack
