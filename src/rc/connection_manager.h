@@ -27,37 +27,34 @@
 #include "base/rng.h"
 #include "base/strong.h"
 #include "base/time.h"
-#include "rc/cm_codes.h"
 #include "rc/queue_pair.h"
 #include "rc/work.h"
 #include "wire/address.h"
+#include "wire/cm.h"
 
 namespace sluice::rc {
 
 class Adapter;
 
 using ConnectionId = Strong<struct ConnectionIdTag, std::uint32_t>;  // our local communication id
-using ServiceId = Strong<struct ServiceIdTag, std::uint64_t>;
-
-// The service behind a port of rdma_cm's TCP port space (annex A11: prefix 00 00 00 00 01, then the IP protocol, then the port).
-constexpr ServiceId service_of(std::uint16_t port) { return ServiceId(std::uint64_t{0x0106} << 16 | port); }
-// Services of the IP kind, any protocol: their REQs carry addresses before the private data.
-constexpr bool is_ip_service(ServiceId id) { return id.value >> 24 == 1; }
+using wire::ServiceId;
 
 struct ConnectionParameters {
-  QueuePair* pair = nullptr;               // in RESET or INIT; the connection manager moves it on. May be null: then the caller does.
-  Qpn qpn{};                               // when pair is null
-  std::optional<Psn> psn{};                // our first send PSN; absent: random. Present when a null pair is already in RTS.
+  QueuePair* pair =
+      nullptr;               // in RESET or INIT; the connection manager moves it on. May be null: then the caller does.
+  Qpn qpn{};                 // when pair is null
+  std::optional<Psn> psn{};  // our first send PSN; absent: random. Present when a null pair is already in RTS.
   std::vector<std::uint8_t> private_data{};
-  std::uint8_t responder_resources = 16;   // READs and atomics that we accept at once
-  std::uint8_t initiator_depth = 16;       // … that we start at once; both are cut down to what the peer can do
+  std::uint8_t responder_resources = 16;  // READs and atomics that we accept at once
+  std::uint8_t initiator_depth = 16;      // … that we start at once; both are cut down to what the peer can do
   std::uint8_t retry_count = 7;
-  std::uint8_t rnr_retry_count = 7;        // 7: for ever
-  std::optional<std::uint8_t> ack_timeout{};   // the queue pair's, as a code; absent: kDefaultAckTimeout, or what the REQ says
-  std::uint32_t path_mtu = 0;              // connect(): 0 is the adapter's. accept() takes the REQ's.
+  std::uint8_t rnr_retry_count = 7;  // 7: for ever
+  std::optional<std::uint8_t>
+      ack_timeout{};           // the queue pair's, as a code; absent: kDefaultAckTimeout, or what the REQ says
+  std::uint32_t path_mtu = 0;  // connect(): 0 is the adapter's. accept() takes the REQ's.
   std::uint8_t traffic_class = 0;
   Duration response_timeout = Duration::milliseconds(200);  // rounded up to a code
-  std::uint8_t max_retries = 10;           // at most 15
+  std::uint8_t max_retries = 10;                            // at most 15
 };
 
 struct ConnectionEvent {
@@ -65,12 +62,12 @@ struct ConnectionEvent {
   Kind kind{};
   ConnectionId id{};
   wire::Gid remote{};
-  ServiceId service{};                     // kRequest: what it asks for
-  std::uint16_t port = 0;                  // kRequest: … as a port, 0 if it is none
+  ServiceId service{};     // kRequest: what it asks for
+  std::uint16_t port = 0;  // kRequest: … as a port, 0 if it is none
   Qpn local_qpn{};
   Qpn remote_qpn{};
   Psn remote_psn{};
-  RejectReason reject_reason{};            // kRejected
+  wire::CmRejectReason reject_reason{};  // kRejected
   // kRequest: the most that accept() can get; later: what has been agreed, from our side.
   std::uint8_t responder_resources = 0;
   std::uint8_t initiator_depth = 0;
@@ -79,26 +76,25 @@ struct ConnectionEvent {
 
 struct ConnectionCounters {
   std::uint64_t received = 0;
-  std::uint64_t malformed = 0;        // no CM MAD, or one that contradicts itself
-  std::uint64_t unexpected = 0;       // of no connection, or at the wrong time
-  std::uint64_t duplicates = 0;       // answered again
-  std::uint64_t stale = 0;            // peers that had forgotten a connection of ours
-  std::uint64_t rejected = 0;         // REJs sent
+  std::uint64_t malformed = 0;   // no CM MAD, or one that contradicts itself
+  std::uint64_t unexpected = 0;  // of no connection, or at the wrong time
+  std::uint64_t duplicates = 0;  // answered again
+  std::uint64_t stale = 0;       // peers that had forgotten a connection of ours
+  std::uint64_t rejected = 0;    // REJs sent
   std::uint64_t sent = 0;
   std::uint64_t resent = 0;
   std::uint64_t established = 0;
   std::uint64_t given_up = 0;
-  std::uint64_t dropped = 0;          // too much to send at once
+  std::uint64_t dropped = 0;  // too much to send at once
 };
 
 class ConnectionManager {
  public:
   static constexpr std::size_t kMaxConnections = 65'536;
-  static constexpr std::size_t kMadSize = 256;
   static constexpr std::uint8_t kDefaultAckTimeout = 14;  // 67 ms
   // Private data that we may send.
   static constexpr std::size_t kPrivateRequest = 92;
-  static constexpr std::size_t kPrivateIpRequest = 56;    // the 92 less the addresses
+  static constexpr std::size_t kPrivateIpRequest = 56;  // the 92 less the addresses
   static constexpr std::size_t kPrivateReply = 196;
   static constexpr std::size_t kPrivateReject = 148;
   static constexpr std::size_t kPrivateDisconnect = 220;
@@ -108,17 +104,19 @@ class ConnectionManager {
 
   // --- passive ---
   Result<void> listen(ServiceId service);
-  Result<void> listen(std::uint16_t port) { return listen(service_of(port)); }
+  Result<void> listen(std::uint16_t port) { return listen(wire::rdma_service(port)); }
   void stop_listening(ServiceId service);
-  void stop_listening(std::uint16_t port) { stop_listening(service_of(port)); }
+  void stop_listening(std::uint16_t port) { stop_listening(wire::rdma_service(port)); }
   // After a failure the request still waits for accept() or reject().
   Result<void> accept(Time now, ConnectionId id, const ConnectionParameters& parameters);
   void reject(Time now, ConnectionId id, ByteView private_data);
 
   // --- active ---
-  Result<ConnectionId> connect(Time now, const wire::Gid& remote, ServiceId service, const ConnectionParameters& parameters);
-  Result<ConnectionId> connect(Time now, const wire::Gid& remote, std::uint16_t port, const ConnectionParameters& parameters) {
-    return connect(now, remote, service_of(port), parameters);
+  Result<ConnectionId> connect(Time now, const wire::Gid& remote, ServiceId service,
+                               const ConnectionParameters& parameters);
+  Result<ConnectionId> connect(Time now, const wire::Gid& remote, std::uint16_t port,
+                               const ConnectionParameters& parameters) {
+    return connect(now, remote, wire::rdma_service(port), parameters);
   }
   // After kResponse: the caller's queue pair is in RTS. Sends the RTU; the connection is established, without an event.
   Result<void> establish(Time now, ConnectionId id);
@@ -134,13 +132,12 @@ class ConnectionManager {
   void on_communication_established(Time now, Qpn local);
 
   std::optional<ConnectionEvent> poll_event();
-  bool has_events() const;
 
   // --- for the adapter ---
   // A MAD that came to QP1.
   void on_mad(Time now, const UdDestination& from, ByteView mad);
-  // Writes one MAD to send, if any, and where to (its MAC is known); returns false when there is none.
-  bool poll_mad(Time now, UdDestination& to, std::span<std::uint8_t, kMadSize> mad);
+  // Writes one MAD to send, if any, and where to (an unknown MAC is zero, for the adapter to resolve); returns false when there is none.
+  bool poll_mad(Time now, UdDestination& to, std::span<std::uint8_t, wire::kMadSize> mad);
   Time next_deadline() const;
   void on_deadline(Time now);
 

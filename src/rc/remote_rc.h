@@ -1,12 +1,14 @@
 // RemoteMemory and MessageChannel over reliable connections: a queue pair for each memory node, one completion queue for all.
 //
 // Life:       add_node() with a connected queue pair -> submit() -> the owner's loop drives the adapter, then calls poll().
-//             When a queue pair fails, its operations end as kUnknown and the node is unreachable until add_node() gives a new one.
+//             When a queue pair fails, what it may have executed ends as kUnknown, what it never sent as kUnreachable, what the peer
+//             refused as kAccessDenied; the node is then unreachable until add_node() gives a new queue pair.
 // Order:      as one queue pair has it: operations to one node execute in order; a READ and a later WRITE are not fenced.
 // Limits:     up to `depth` operations a node in the send queue; what is submitted beyond waits in line, without limit.
 // Threads:    the adapter's owner.
 #pragma once
 
+#include <memory>
 #include <unordered_map>
 #include <vector>
 
@@ -22,9 +24,11 @@ class RemoteRc final : public remote::RemoteMemory {
   RemoteRc(remote::Scheduler& scheduler, Adapter& adapter, CompletionQueue& completions);
   ~RemoteRc() override;
 
-  // REQUIRES: the pair is in RTS, its send completions go to `completions`.
+  // REQUIRES: the pair is in RTS, its send completions go to `completions`, which has room for the send depths of all nodes' pairs.
+  // Replaces the node's pair, as if by remove_node() first.
   void add_node(remote::NodeId node, QueuePair& pair);
-  // Ends what is outstanding as kUnknown. The pair itself stays the caller's.
+  // Ends what is outstanding as kUnknown, what waits in line as kUnreachable. The pair itself stays the caller's, who moves it to ERR or
+  // RESET, or destroys it, before the memory of those operations goes away.
   void remove_node(remote::NodeId node);
   bool connected(remote::NodeId node) const;
 
@@ -37,21 +41,44 @@ class RemoteRc final : public remote::RemoteMemory {
   Time now() const { return now_; }
 
  private:
-  struct Node;
-  void post(Node& node, remote::Operation& operation);
-  void fail_all(Node& node, remote::Status status);
+  struct Line {  // first in, first out, linked through Operation::next
+    remote::Operation* first = nullptr;
+    remote::Operation* last = nullptr;
+
+    bool empty() const { return first == nullptr; }
+    void push(remote::Operation& operation);
+    remote::Operation& pop();  // REQUIRES: not empty
+  };
+  struct Node {
+    QueuePair* pair = nullptr;
+    std::uint32_t in_flight = 0;
+    std::uint32_t depth = 0;
+    bool failed = false;
+    Line posted;   // in the send queue, so in the order of their completions
+    Line waiting;  // the send queue was full
+  };
+
+  Node* find(remote::NodeId node) const;
+  Node* find(Qpn qpn) const;
+  bool post(Node& node, remote::Operation& operation);
+  void on_completion(const Completion& completion);
+  void post_waiting(Node& node);
+  void fail_all(Line& line, remote::Status status);
 
   Adapter& adapter_;
   CompletionQueue& completions_;
+  std::vector<Node*> near_;                                         // nodes with small numbers, by number
   std::unordered_map<std::uint32_t, std::unique_ptr<Node>> nodes_;  // by NodeId
   std::unordered_map<std::uint32_t, Node*> by_qpn_;
+  std::uint32_t total_depth_ = 0;
   Time now_;
 };
 
 // Client of a MessageService at the other end of one queue pair: SEND carries the request, the answer comes as SEND.
 class MessageClientRc final : public remote::MessageChannel {
  public:
-  // REQUIRES: the pair is in RTS and has this completion queue, for itself alone, on both sides, with room for 2 * depth.
+  // REQUIRES: the pair is in RTS and has this completion queue, for itself alone, on both sides, with room for 2 * depth; its queues
+  // are at least `depth` deep. Buffers live here: the pair goes to ERR or RESET, or is destroyed, before this object.
   MessageClientRc(remote::Scheduler& scheduler, Adapter& adapter, QueuePair& pair, CompletionQueue& completions,
                   std::uint32_t depth = 16);
   ~MessageClientRc() override;
@@ -68,11 +95,14 @@ class MessageClientRc final : public remote::MessageChannel {
 // Serves a MessageService to the other ends of any number of queue pairs.
 class MessageServerRc {
  public:
-  MessageServerRc(Adapter& adapter, remote::MessageService& service, CompletionQueue& completions, std::uint32_t depth = 16);
+  MessageServerRc(Adapter& adapter, remote::MessageService& service, CompletionQueue& completions,
+                  std::uint32_t depth = 16);
   ~MessageServerRc();
 
-  // REQUIRES: the pair uses `completions` on both sides and may still be in INIT (its receives are posted now).
+  // REQUIRES: the pair uses `completions` on both sides, its queues are at least `depth` deep, and it is in INIT or beyond (its receives
+  // are posted now; before RTS no request can be answered).
   void add(QueuePair& pair);
+  // REQUIRES: the pair is in ERR or RESET, or is destroyed before the adapter runs again: its buffers are freed.
   void remove(QueuePair& pair);
   std::size_t poll(Time now);
 

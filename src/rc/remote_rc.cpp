@@ -1,0 +1,202 @@
+#include "rc/remote_rc.h"
+
+#include <algorithm>
+#include <array>
+
+#include "base/check.h"
+
+namespace sluice::rc {
+namespace {
+
+using remote::Operation;
+using remote::OpKind;
+using remote::Status;
+
+constexpr std::size_t kNear = 4096;  // node numbers below are found without hashing
+constexpr std::uint32_t kMaxLength = 1u << 30;
+constexpr std::size_t kPollBurst = 32;
+
+// How a failed work request ends its operation.
+Status status_of(const Completion& completion) {
+  switch (completion.status) {
+    case CompletionStatus::kSuccess: return Status::kOk;
+    case CompletionStatus::kRemoteAccessError: return Status::kAccessDenied;
+    case CompletionStatus::kRemoteInvalidRequest: return Status::kUnsupported;
+    case CompletionStatus::kFlushed: return completion.never_sent ? Status::kUnreachable : Status::kUnknown;
+    default: return Status::kUnknown;
+  }
+}
+
+SendRequest request_of(Operation& operation, std::span<Sge, 1> sge) {
+  SendRequest request{.id = reinterpret_cast<std::uintptr_t>(&operation),
+                      .remote_address = operation.remote.address,
+                      .remote_key = memory::Key(operation.remote.key.value)};
+  switch (operation.kind) {
+    case OpKind::kRead: request.op = SendOp::kRead; break;
+    case OpKind::kWrite: request.op = SendOp::kWrite; break;
+    case OpKind::kCompareAndSwap:
+      request.op = SendOp::kCompareAndSwap;
+      request.compare = operation.compare;
+      request.swap_or_add = operation.swap_or_add;
+      break;
+    case OpKind::kFetchAndAdd:
+      request.op = SendOp::kFetchAndAdd;
+      request.swap_or_add = operation.swap_or_add;
+      break;
+  }
+  const bool atomic = operation.kind == OpKind::kCompareAndSwap || operation.kind == OpKind::kFetchAndAdd;
+  sge[0] = atomic ? Sge{.address = reinterpret_cast<std::uintptr_t>(&operation.prior), .length = sizeof operation.prior}
+                  : Sge::of(operation.local);
+  request.sges = sge;
+  return request;
+}
+
+// What can be refused without asking anybody.
+Status judge(const Operation& operation) {
+  switch (operation.kind) {
+    case OpKind::kRead:
+    case OpKind::kWrite: return operation.local.size() > kMaxLength ? Status::kTooLong : Status::kOk;
+    case OpKind::kCompareAndSwap:
+    case OpKind::kFetchAndAdd: return operation.remote.address % 8 != 0 ? Status::kMisaligned : Status::kOk;
+  }
+  return Status::kUnsupported;
+}
+
+}  // namespace
+
+void RemoteRc::Line::push(Operation& operation) {
+  operation.next = nullptr;
+  if (last != nullptr) {
+    last->next = &operation;
+  } else {
+    first = &operation;
+  }
+  last = &operation;
+}
+
+Operation& RemoteRc::Line::pop() {
+  Operation& operation = *first;
+  first = operation.next;
+  if (first == nullptr) last = nullptr;
+  return operation;
+}
+
+RemoteRc::RemoteRc(remote::Scheduler& scheduler, Adapter& adapter, CompletionQueue& completions)
+    : RemoteMemory(scheduler), adapter_(adapter), completions_(completions), near_(kNear) {}
+
+RemoteRc::~RemoteRc() = default;
+
+void RemoteRc::add_node(remote::NodeId node, QueuePair& pair) {
+  remove_node(node);
+  SLUICE_CHECK(pair.config().send_completions == &completions_);
+  auto made = std::make_unique<Node>();
+  made->pair = &pair;
+  made->depth = pair.config().send_depth;
+  total_depth_ += made->depth;
+  SLUICE_CHECK(total_depth_ <= completions_.depth());
+  by_qpn_[pair.qpn().value] = made.get();
+  if (node.value < kNear) near_[node.value] = made.get();
+  nodes_[node.value] = std::move(made);
+}
+
+void RemoteRc::remove_node(remote::NodeId node) {
+  const auto found = nodes_.find(node.value);
+  if (found == nodes_.end()) return;
+  const std::unique_ptr<Node> gone = std::move(found->second);
+  nodes_.erase(found);
+  if (node.value < kNear) near_[node.value] = nullptr;
+  // The queue pair may be gone already: find it by what we know of it.
+  std::erase_if(by_qpn_, [&](const auto& entry) { return entry.second == gone.get(); });
+  total_depth_ -= gone->depth;
+  fail_all(gone->posted, Status::kUnknown);
+  fail_all(gone->waiting, Status::kUnreachable);
+}
+
+bool RemoteRc::connected(remote::NodeId node) const {
+  const Node* found = find(node);
+  return found != nullptr && !found->failed && found->pair->state() == QpState::kReadyToSend;
+}
+
+remote::Capabilities RemoteRc::capabilities() const {
+  return {.atomics = true, .ordered = true, .max_length = kMaxLength, .name = "rc"};
+}
+
+RemoteRc::Node* RemoteRc::find(remote::NodeId node) const {
+  if (node.value < kNear) return near_[node.value];
+  const auto found = nodes_.find(node.value);
+  return found == nodes_.end() ? nullptr : found->second.get();
+}
+
+RemoteRc::Node* RemoteRc::find(Qpn qpn) const {
+  const auto found = by_qpn_.find(qpn.value);
+  return found == by_qpn_.end() ? nullptr : found->second;
+}
+
+void RemoteRc::submit(Operation& operation) {
+  count(operation);
+  Node* node = find(operation.remote.node);
+  if (node == nullptr) return complete(operation, Status::kNodeUnknown);
+  if (const Status verdict = judge(operation); verdict != Status::kOk) return complete(operation, verdict);
+  if (node->failed) return complete(operation, Status::kUnreachable);
+  if (node->in_flight == node->depth || !node->waiting.empty()) return node->waiting.push(operation);
+  if (!post(*node, operation)) complete(operation, Status::kUnreachable);
+}
+
+// False when the queue pair takes no more work at all; the node is then lost.
+bool RemoteRc::post(Node& node, Operation& operation) {
+  std::array<Sge, 1> sge;
+  if (adapter_.post_send(now_, *node.pair, request_of(operation, sge)) != PostError::kNone) {
+    node.failed = true;
+    return false;
+  }
+  ++node.in_flight;
+  node.posted.push(operation);
+  return true;
+}
+
+std::size_t RemoteRc::poll(Time now) {
+  now_ = now;
+  std::array<Completion, kPollBurst> burst;
+  std::size_t total = 0;
+  for (;;) {
+    const std::size_t n = completions_.poll(burst);
+    for (std::size_t i = 0; i < n; ++i) on_completion(burst[i]);
+    total += n;
+    if (n < burst.size()) return total;
+  }
+}
+
+void RemoteRc::on_completion(const Completion& completion) {
+  Node* node = find(completion.qpn);
+  if (node == nullptr || node->posted.empty())
+    return;  // of a pair that has been taken away; or a receive, which we never post
+  if (reinterpret_cast<std::uintptr_t>(node->posted.first) != completion.id) return;
+  Operation& operation = node->posted.pop();
+  --node->in_flight;
+  const Status status = status_of(completion);
+  if (status != Status::kOk) {
+    node->failed = true;
+    Line lost = std::exchange(node->waiting, {});
+    complete(operation, status);
+    fail_all(lost, Status::kUnreachable);
+    return;
+  }
+  if (!node->waiting.empty()) post_waiting(*node);
+  complete(operation, status);
+}
+
+void RemoteRc::post_waiting(Node& node) {
+  while (!node.waiting.empty() && node.in_flight < node.depth) {
+    Operation& operation = node.waiting.pop();
+    if (post(node, operation)) continue;
+    Line lost = std::exchange(node.waiting, {});
+    complete(operation, Status::kUnreachable);
+    return fail_all(lost, Status::kUnreachable);
+  }
+}
+
+void RemoteRc::fail_all(Line& line, Status status) {
+  while (!line.empty()) complete(line.pop(), status);
+}
+
+}  // namespace sluice::rc
