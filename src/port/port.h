@@ -54,7 +54,7 @@ struct PortCounters {
   std::uint64_t tx_frames = 0;
   std::uint64_t tx_bytes = 0;
   std::uint64_t tx_full = 0;       // reserve() refused
-  std::uint64_t rx_malformed = 0;  // what arrived was no frame (bad container, too long)
+  std::uint64_t rx_malformed = 0;  // what arrived was no frame (bad container, too long, of a session that is over)
   std::uint64_t tx_dropped = 0;    // committed, then lost here (peer gone, socket error)
   std::uint64_t rx_lost = 0;       // arrived, and lost here for want of room (a full socket buffer)
   std::uint64_t resets = 0;        // the other end was lost: it died, started anew, or broke the protocol

@@ -1,0 +1,379 @@
+#include "ports/udp_port.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+
+#include <array>
+#include <csignal>
+#include <functional>
+#include <vector>
+
+namespace sluice::ports {
+namespace {
+
+using port::Frame;
+using port::Port;
+using port::PortState;
+using testing::HasSubstr;
+
+const HostPort kAnyPort{"127.0.0.1", 0};
+
+bool send(Port& port, std::uint8_t fill, std::size_t length) {
+  std::uint8_t* room = port.reserve(length);
+  if (room == nullptr) return false;
+  std::fill_n(room, length, fill);
+  port.commit(length);
+  return true;
+}
+
+bool wait_readable(int fd, int milliseconds = 10'000) {
+  pollfd entry{fd, POLLIN, 0};
+  return poll(&entry, 1, milliseconds) == 1;
+}
+
+struct Copy {
+  std::uint8_t fill = 0;
+  std::size_t length = 0;
+  bool operator==(const Copy&) const = default;
+};
+
+// The first look may rely on one that another port of the same socket has taken already; the second does not.
+std::size_t receive(Port& port, Time now, std::span<Frame> burst) {
+  const auto count = port.receive(now, burst);
+  return count > 0 ? count : port.receive(now, burst);
+}
+
+// A listener on loopback and callers of it. Time is the test's own.
+class UdpPortTest : public testing::Test {
+ protected:
+  explicit UdpPortTest(UdpOptions options = {}) : listener_(UdpListener::listen(kAnyPort, options).value()) {}
+
+  std::unique_ptr<UdpPort> call(UdpOptions options = {}) {
+    return UdpPort::connect({"127.0.0.1", listener_->port_number()}, options).value();
+  }
+  // Lets caller and listener come together.
+  std::unique_ptr<Port> meet(UdpPort& caller) {
+    std::unique_ptr<Port> accepted;
+    until([&] {
+      take(caller);
+      if (!accepted) accepted = listener_->accept(now_);
+      return accepted != nullptr && caller.state() == PortState::kUp;
+    });
+    return accepted;
+  }
+  bool until(const std::function<bool()>& done) {
+    for (int i = 0; i < 20'000; ++i) {
+      if (done()) return true;
+      now_ = now_ + Duration::milliseconds(1);
+    }
+    return false;
+  }
+  std::vector<Copy> take(Port& port) {
+    std::vector<Copy> all;
+    std::array<Frame, 16> burst;
+    while (const auto count = receive(port, now_, burst)) {
+      for (const auto& frame : std::span(burst).first(count)) {
+        const bool uniform =
+            std::all_of(frame.data, frame.data + frame.length, [&](auto b) { return b == *frame.data; });
+        all.push_back({frame.data[0], uniform ? frame.length : std::size_t{0}});
+      }
+    }
+    return all;
+  }
+
+  std::unique_ptr<UdpListener> listener_;
+  Time now_;
+};
+
+TEST_F(UdpPortTest, CarriesBurstsBothWays) {
+  auto caller = call();
+  auto callee = meet(*caller);
+  ASSERT_TRUE(callee);
+  for (std::uint8_t i = 0; i < 200; ++i) ASSERT_TRUE(send(*caller, i, 64u + i));
+  caller->flush(now_);
+  auto got = take(*callee);
+  ASSERT_EQ(got.size(), 200u);
+  for (std::uint8_t i = 0; i < 200; ++i) EXPECT_EQ(got[i], (Copy{i, 64u + i}));
+  ASSERT_TRUE(send(*callee, 9, 4352));
+  callee->flush(now_);
+  got = take(*caller);
+  ASSERT_EQ(got.size(), 1u);
+  EXPECT_EQ(got[0], (Copy{9, 4352}));
+  EXPECT_EQ(caller->counters().tx_frames, 200u);
+  EXPECT_EQ(callee->counters().rx_frames, 200u);
+  EXPECT_EQ(caller->counters().tx_bytes, callee->counters().rx_bytes);
+}
+
+TEST_F(UdpPortTest, UsesLargeDatagramsOnLoopbackAndTheAskedSizeElsewhere) {
+  EXPECT_GT(call()->datagram_bytes(), 30'000u);
+  EXPECT_EQ(call({.datagram_bytes = 1472})->datagram_bytes(), 1472u);
+  const auto refused = UdpPort::connect({"127.0.0.1", 1}, {.datagram_bytes = 20});
+  ASSERT_FALSE(refused);
+  EXPECT_THAT(refused.error().message, HasSubstr("128 to 60000"));
+}
+
+TEST_F(UdpPortTest, SendsTrainsOfSmallDatagramsWholeAndInOrder) {
+  auto caller = call({.datagram_bytes = 1472});
+  auto callee = meet(*caller);
+  ASSERT_TRUE(callee);
+  for (int round = 0; round < 20; ++round) {
+    std::vector<Copy> sent;
+    for (std::uint8_t i = 0; i < 250; ++i) {
+      // Some do not fit into a datagram, and go alone.
+      sent.push_back({i, i % 50 == 49 ? 4000u : 40u + i});
+      ASSERT_TRUE(send(*caller, i, sent.back().length));
+    }
+    caller->flush(now_);
+    std::vector<Copy> got;
+    until([&] {
+      for (const auto& copy : take(*callee)) got.push_back(copy);
+      return got.size() >= sent.size();
+    });
+    ASSERT_EQ(got, sent);
+  }
+  EXPECT_EQ(callee->counters().rx_malformed, 0u);
+}
+
+TEST_F(UdpPortTest, SendsMoreThanItsBufferHoldsWithinOneBurst) {
+  auto caller = call();
+  auto callee = meet(*caller);
+  ASSERT_TRUE(callee);
+  for (int i = 0; i < 500; ++i) ASSERT_TRUE(send(*caller, static_cast<std::uint8_t>(i), 4000));
+  caller->flush(now_);
+  std::size_t received = 0;
+  until([&] { return (received += take(*callee).size()) == 500; });
+  EXPECT_EQ(received, 500u);
+}
+
+TEST_F(UdpPortTest, KeepsManyPeersApartOnOneSocket) {
+  std::vector<std::unique_ptr<UdpPort>> callers;
+  std::vector<std::unique_ptr<Port>> callees;
+  for (std::uint8_t i = 0; i < 20; ++i) {
+    callers.push_back(call());
+    callees.push_back(meet(*callers.back()));
+    ASSERT_TRUE(callees.back());
+    EXPECT_EQ(callees.back()->wait_descriptor(), listener_->wait_descriptor());
+  }
+  for (std::uint8_t i = 0; i < 20; ++i) {
+    ASSERT_TRUE(send(*callers[i], i, 100));
+    callers[i]->flush(now_);
+  }
+  for (std::uint8_t i = 0; i < 20; ++i) {
+    const auto got = take(*callees[i]);
+    ASSERT_EQ(got.size(), 1u) << int{i};
+    EXPECT_EQ(got[0].fill, i);
+    ASSERT_TRUE(send(*callees[i], i, 50));
+    callees[i]->flush(now_);
+    EXPECT_EQ(take(*callers[i]), (std::vector<Copy>{{i, 50}}));
+  }
+}
+
+TEST_F(UdpPortTest, HandsOutFramesThatOutliveOtherPortsReceives) {
+  auto first = call();
+  auto second = call();
+  auto at_first = meet(*first);
+  auto at_second = meet(*second);
+  ASSERT_TRUE(at_first && at_second);
+  ASSERT_TRUE(send(*first, 1, 1000));
+  first->flush(now_);
+  std::array<Frame, 4> burst;
+  ASSERT_EQ(receive(*at_first, now_, burst), 1u);
+  for (int i = 0; i < 300; ++i) {
+    ASSERT_TRUE(send(*second, 2, 1000));
+    second->flush(now_);
+    take(*at_second);
+  }
+  EXPECT_EQ(burst[0].data[0], 1);
+  EXPECT_EQ(burst[0].data[999], 1);
+}
+
+TEST_F(UdpPortTest, SleepsOnItsSocket) {
+  auto caller = call();
+  auto callee = meet(*caller);
+  ASSERT_TRUE(callee);
+  take(*callee);
+  ASSERT_TRUE(callee->arm());
+  EXPECT_FALSE(wait_readable(callee->wait_descriptor(), 0));
+  ASSERT_TRUE(send(*caller, 1, 60));
+  caller->flush(now_);
+  ASSERT_TRUE(wait_readable(callee->wait_descriptor()));
+  callee->disarm();
+  EXPECT_EQ(take(*callee).size(), 1u);
+  EXPECT_FALSE(wait_readable(callee->wait_descriptor(), 0));
+}
+
+TEST_F(UdpPortTest, DropsFramesWhileNobodyAnswers) {
+  auto caller = call();
+  ASSERT_TRUE(send(*caller, 1, 60));
+  caller->flush(now_);
+  EXPECT_EQ(caller->counters().tx_dropped, 1u);
+  EXPECT_EQ(caller->state(), PortState::kDown);
+}
+
+TEST_F(UdpPortTest, TurnsDownWhenTheListenersSideSaysGoodbyeAndMeetsItAgain) {
+  auto caller = call();
+  auto callee = meet(*caller);
+  ASSERT_TRUE(callee);
+  callee.reset();
+  ASSERT_TRUE(until([&] {
+    take(*caller);
+    return caller->state() == PortState::kDown;
+  }));
+  EXPECT_EQ(caller->counters().resets, 1u);
+  EXPECT_TRUE(meet(*caller));
+}
+
+TEST_F(UdpPortTest, IsToldOfACallerThatIsGone) {
+  auto caller = call();
+  auto callee = meet(*caller);
+  ASSERT_TRUE(callee);
+  caller.reset();
+  ASSERT_TRUE(until([&] {
+    take(*callee);
+    return callee->state() == PortState::kDown;
+  }));
+  EXPECT_EQ(callee->counters().resets, 1u);
+  EXPECT_TRUE(meet(*(caller = call())));
+}
+
+TEST_F(UdpPortTest, LearnsFromTheKernelThatAKilledCallersPortIsClosed) {
+  std::array<int, 2> pipe_ends{};
+  ASSERT_EQ(pipe(pipe_ends.data()), 0);
+  const pid_t child = fork();
+  if (child == 0) {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    auto caller = call();
+    Time now;
+    std::array<Frame, 4> burst;
+    for (;; now = now + Duration::milliseconds(1)) {
+      caller->receive(now, burst);
+      wait_readable(caller->wait_descriptor(), 1);
+    }
+  }
+  std::unique_ptr<Port> callee;
+  for (int i = 0; i < 10'000 && !callee; ++i) {
+    wait_readable(listener_->wait_descriptor(), 1);
+    callee = listener_->accept(now_);
+  }
+  ASSERT_TRUE(callee);
+  kill(child, SIGKILL);
+  waitpid(child, nullptr, 0);
+  // No goodbye came; the first datagram to the closed port brings the refusal.
+  for (int i = 0; i < 1000 && callee->state() == PortState::kUp; ++i) {
+    send(*callee, 1, 60);
+    callee->flush(now_);
+    take(*callee);
+  }
+  EXPECT_EQ(callee->state(), PortState::kDown);
+  EXPECT_EQ(callee->counters().resets, 1u);
+}
+
+TEST_F(UdpPortTest, ExpiresASilentPeer) {
+  auto caller = call();
+  auto callee = meet(*caller);
+  ASSERT_TRUE(callee);
+  now_ = now_ + UdpSession::kSilence;
+  take(*callee);
+  EXPECT_EQ(callee->state(), PortState::kDown);
+}
+
+TEST_F(UdpPortTest, StaysUpWhileIdle) {
+  auto caller = call();
+  auto callee = meet(*caller);
+  ASSERT_TRUE(callee);
+  for (int i = 0; i < 600; ++i) {
+    now_ = now_ + Duration::milliseconds(100);
+    EXPECT_GT(caller->next_deadline() + Duration::milliseconds(100), now_);
+    take(*caller);
+    take(*callee);
+    ASSERT_EQ(caller->state(), PortState::kUp);
+    ASSERT_EQ(callee->state(), PortState::kUp);
+  }
+}
+
+TEST_F(UdpPortTest, CallsUntilAListenerAppearsAtARefusingPort) {
+  const auto number = listener_->port_number();
+  auto caller = call();
+  listener_.reset();
+  EXPECT_FALSE(until([&] {
+    take(*caller);
+    return caller->state() == PortState::kUp;
+  }));
+  listener_ = UdpListener::listen({"127.0.0.1", number}).value();
+  EXPECT_TRUE(meet(*caller));
+}
+
+TEST_F(UdpPortTest, CountsForeignAndMalformedDatagrams) {
+  auto caller = call();
+  auto callee = meet(*caller);
+  ASSERT_TRUE(callee);
+  // Written past the port, on its own socket.
+  const int raw = caller->wait_descriptor();
+  ASSERT_GT(::send(raw, "GET / HTTP/1.1", 14, 0), 0);
+  std::array<std::uint8_t, 20> forged{};
+  ContainerHeader{ContainerKind::kData, SessionId(1), SessionId(2)}.write(forged.data());
+  ASSERT_GT(::send(raw, forged.data(), forged.size(), 0), 0);
+  ASSERT_GE(::send(raw, "", 0, 0), 0);
+  ASSERT_TRUE(send(*caller, 1, 60));
+  caller->flush(now_);
+  EXPECT_TRUE(until([&] { return take(*callee).size() == 1; }));
+  EXPECT_EQ(callee->counters().rx_malformed, 2u);
+}
+
+class UdpPortWithThreePeers : public UdpPortTest {
+ protected:
+  UdpPortWithThreePeers() : UdpPortTest({.most_peers = 3}) {}
+};
+
+TEST_F(UdpPortWithThreePeers, TurnsTheFourthAway) {
+  std::vector<std::unique_ptr<UdpPort>> callers;
+  std::vector<std::unique_ptr<Port>> callees;
+  for (int i = 0; i < 3; ++i) {
+    callers.push_back(call());
+    callees.push_back(meet(*callers.back()));
+    ASSERT_TRUE(callees.back());
+  }
+  auto fourth = call();
+  EXPECT_FALSE(meet(*fourth));
+  EXPECT_GT(listener_->refused(), 0u);
+  callees.pop_back();
+  EXPECT_TRUE(meet(*fourth));
+}
+
+TEST(UdpPort, SaysWhatIsWrongWithAnAddress) {
+  const auto unknown = UdpPort::connect({"no.such.host.invalid", 7471});
+  ASSERT_FALSE(unknown);
+  EXPECT_THAT(unknown.error().message, HasSubstr("no.such.host.invalid"));
+  const auto foreign = UdpListener::listen({"192.0.2.1", 7471});
+  ASSERT_FALSE(foreign);
+  EXPECT_THAT(foreign.error().message, HasSubstr("does not have that address"));
+  auto first = UdpListener::listen(kAnyPort).value();
+  const auto second = UdpListener::listen({"127.0.0.1", first->port_number()});
+  ASSERT_FALSE(second);
+  EXPECT_THAT(second.error().message, HasSubstr("take another"));
+}
+
+TEST(UdpPort, WorksOverIpv6) {
+  auto listener = UdpListener::listen({"::1", 0});
+  if (!listener) GTEST_SKIP() << "no IPv6 loopback on this machine";
+  auto caller = UdpPort::connect({"::1", (*listener)->port_number()}).value();
+  std::unique_ptr<Port> callee;
+  std::array<Frame, 4> burst;
+  Time now;
+  for (int i = 0; i < 1000 && !(callee && caller->state() == PortState::kUp);
+       ++i, now = now + Duration::milliseconds(1)) {
+    caller->receive(now, burst);
+    if (!callee) callee = (*listener)->accept(now);
+  }
+  ASSERT_TRUE(callee);
+  EXPECT_THAT(callee->name(), HasSubstr("udp:[::1]:"));
+  ASSERT_TRUE(send(*caller, 3, 700));
+  caller->flush(now);
+  EXPECT_EQ(receive(*callee, now, burst), 1u);
+}
+
+}  // namespace
+}  // namespace sluice::ports
