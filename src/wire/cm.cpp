@@ -310,6 +310,7 @@ std::optional<IpCmHeader> IpCmHeader::parse(const std::uint8_t* p) {
   } else {
     load_array(h.source.bytes, p + 4);
     load_array(h.destination.bytes, p + 20);
+    if (h.source.is_v4() != h.destination.is_v4()) return std::nullopt;
   }
   return h;
 }

@@ -236,7 +236,7 @@ struct IpCmHeader {
   Gid source{};
   Gid destination{};  // REQUIRES: the same IP version as `source`
 
-  // Nothing when the IP version is neither 4 nor 6.
+  // Nothing when the IP version is neither 4 nor 6, or the addresses are of two kinds.
   static std::optional<IpCmHeader> parse(const std::uint8_t* p);
   void write(std::uint8_t* p) const;
   friend bool operator==(const IpCmHeader&, const IpCmHeader&) = default;

@@ -32,12 +32,17 @@ Verdict parse_ipv4(const std::uint8_t* ip, std::size_t available, IpExtent& exte
   return Verdict::kOk;
 }
 
+bool is_v4_mapped(const std::uint8_t* address) {
+  return load_be<std::uint64_t>(address) == 0 && load_be<std::uint32_t>(address + 8) == 0xFFFF;
+}
+
 Verdict parse_ipv6(const std::uint8_t* ip, std::size_t available, IpExtent& extent, ParsedFrame& out) {
   if (available < Ipv6Header::kSize) return Verdict::kTruncatedIp;
   if (ip[0] >> 4 != 6) return Verdict::kBadIpVersion;
   extent.length = Ipv6Header::kSize + load_be<std::uint16_t>(ip + 4);
   if (extent.length > available) return Verdict::kBadIpLength;
   if (ip[6] != kIpProtocolUdp) return Verdict::kNotUdp;
+  if (is_v4_mapped(ip + 8) || is_v4_mapped(ip + 24)) return Verdict::kBadIpAddress;
   out.traffic_class = static_cast<std::uint8_t>(ip[0] << 4 | ip[1] >> 4);
   out.is_v4 = false;
   extent.udp = Ipv6Header::kSize;
@@ -92,6 +97,7 @@ std::string_view to_string(Verdict verdict) {
     case Verdict::kBadIpHeaderLength: return "bad IPv4 header length";
     case Verdict::kBadIpLength: return "bad IP length";
     case Verdict::kBadIpChecksum: return "bad IPv4 checksum";
+    case Verdict::kBadIpAddress: return "IPv4 address in an IPv6 packet";
     case Verdict::kFragment: return "IP fragment";
     case Verdict::kNotUdp: return "not UDP";
     case Verdict::kTruncatedUdp: return "truncated UDP header";

@@ -38,6 +38,7 @@ enum class Verdict : std::uint8_t {
   kBadIpHeaderLength,  // IPv4 options, or fewer than five words
   kBadIpLength,        // longer than the frame, or shorter than its own header
   kBadIpChecksum,
+  kBadIpAddress,  // IPv6 with an IPv4 address in mapped form: on the wire that can only be a forgery (RFC 4038 §4.2)
   kFragment,
   kNotUdp,
   kTruncatedUdp,

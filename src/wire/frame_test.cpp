@@ -164,6 +164,15 @@ TEST(Frame, NamesWhatIsWrong) {
   }
 }
 
+TEST(Frame, RefusesIpv6ThatClaimsToBeIpv4) {
+  for (const std::size_t address_at : {14U + 8U, 14U + 24U}) {
+    auto frame = write_only(address(true, false), 8);
+    const Gid mapped = Gid::parse("10.0.0.1").value();
+    std::copy(mapped.bytes.begin(), mapped.bytes.end(), frame.begin() + static_cast<std::ptrdiff_t>(address_at));
+    EXPECT_EQ(verdict_of(frame), Verdict::kBadIpAddress);
+  }
+}
+
 TEST(Frame, RefusesMoreThanItsLimitEvenWhenIpCanSayIt) {
   const std::size_t longest = kMaxFrameSize - 42 - Bth::kSize - Reth::kSize - kIcrcSize;
   EXPECT_EQ(verdict_of(write_only(address(false, false), longest - longest % 4)), Verdict::kOk);
