@@ -247,8 +247,10 @@ void ConnectionManager::Machine::on(Time now, const Incoming&, const wire::CmMra
     ++counters.unexpected;
     return;
   }
+  const std::uint8_t retries = state == CmState::kRequestSent ? record->max_retries : record->peer_max_retries;
   const Duration more = std::min(wire::cm_timeout(mra.service_timeout), kLongestWait);
-  record->give_up_at = record->give_up_at + more;
+  // The peer lives: patience begins anew.
+  record->give_up_at = now + more + record->wait * (retries + 1);
   set_deadline(*record, now + more + record->wait);
 }
 
