@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <string_view>
 
+#include "base/bytes.h"
 #include "base/time.h"
 #include "wire/opcode.h"
 #include "wire/types.h"
@@ -180,5 +181,107 @@ struct Deth {
   void write(std::uint8_t* p) const;
   friend bool operator==(const Deth&, const Deth&) = default;
 };
+
+// ---- byte layouts; inline because the data path reads and writes them a packet ----
+
+inline Bth Bth::parse(const std::uint8_t* p) {
+  return {.opcode = static_cast<Opcode>(p[0]),
+          .solicited = (p[1] & 0x80) != 0,
+          .migrated = (p[1] & 0x40) != 0,
+          .pad_count = static_cast<std::uint8_t>(p[1] >> 4 & 3),
+          .version = static_cast<std::uint8_t>(p[1] & 0xF),
+          .pkey = load_be<std::uint16_t>(p + 2),
+          .fecn = (p[4] & 0x80) != 0,
+          .becn = (p[4] & 0x40) != 0,
+          .reserved6 = static_cast<std::uint8_t>(p[4] & 0x3F),
+          .destination = Qpn(load_be24(p + 5)),
+          .ack_request = (p[8] & 0x80) != 0,
+          .reserved7 = static_cast<std::uint8_t>(p[8] & 0x7F),
+          .psn = Psn(load_be24(p + 9))};
+}
+
+inline void Bth::write(std::uint8_t* p) const {
+  p[0] = static_cast<std::uint8_t>(opcode);
+  p[1] = static_cast<std::uint8_t>((solicited ? 0x80 : 0) | (migrated ? 0x40 : 0) | (pad_count & 3) << 4 |
+                                   (version & 0xF));
+  store_be(p + 2, pkey);
+  p[4] = static_cast<std::uint8_t>((fecn ? 0x80 : 0) | (becn ? 0x40 : 0) | (reserved6 & 0x3F));
+  store_be24(p + 5, destination.value);
+  p[8] = static_cast<std::uint8_t>((ack_request ? 0x80 : 0) | (reserved7 & 0x7F));
+  store_be24(p + 9, psn.value());
+}
+
+inline Reth Reth::parse(const std::uint8_t* p) {
+  return {.virtual_address = load_be<std::uint64_t>(p),
+          .rkey = RKey(load_be<std::uint32_t>(p + 8)),
+          .length = load_be<std::uint32_t>(p + 12)};
+}
+
+inline void Reth::write(std::uint8_t* p) const {
+  store_be(p, virtual_address);
+  store_be(p + 8, rkey.value);
+  store_be(p + 12, length);
+}
+
+inline Aeth Aeth::parse(const std::uint8_t* p) { return {.syndrome = p[0], .msn = load_be24(p + 1)}; }
+
+inline void Aeth::write(std::uint8_t* p) const {
+  p[0] = syndrome;
+  store_be24(p + 1, msn);
+}
+
+inline AtomicEth AtomicEth::parse(const std::uint8_t* p) {
+  return {.virtual_address = load_be<std::uint64_t>(p),
+          .rkey = RKey(load_be<std::uint32_t>(p + 8)),
+          .swap_or_add = load_be<std::uint64_t>(p + 12),
+          .compare = load_be<std::uint64_t>(p + 20)};
+}
+
+inline void AtomicEth::write(std::uint8_t* p) const {
+  store_be(p, virtual_address);
+  store_be(p + 8, rkey.value);
+  store_be(p + 12, swap_or_add);
+  store_be(p + 20, compare);
+}
+
+inline MaskedAtomicEth MaskedAtomicEth::parse(const std::uint8_t* p) {
+  return {.virtual_address = load_be<std::uint64_t>(p),
+          .rkey = RKey(load_be<std::uint32_t>(p + 8)),
+          .swap = load_be<std::uint64_t>(p + 12),
+          .compare = load_be<std::uint64_t>(p + 20),
+          .swap_mask = load_be<std::uint64_t>(p + 28),
+          .compare_mask = load_be<std::uint64_t>(p + 36)};
+}
+
+inline void MaskedAtomicEth::write(std::uint8_t* p) const {
+  store_be(p, virtual_address);
+  store_be(p + 8, rkey.value);
+  store_be(p + 12, swap);
+  store_be(p + 20, compare);
+  store_be(p + 28, swap_mask);
+  store_be(p + 36, compare_mask);
+}
+
+inline AtomicAckEth AtomicAckEth::parse(const std::uint8_t* p) { return {.original = load_be<std::uint64_t>(p)}; }
+
+inline void AtomicAckEth::write(std::uint8_t* p) const { store_be(p, original); }
+
+inline ImmDt ImmDt::parse(const std::uint8_t* p) { return {.immediate = load_be<std::uint32_t>(p)}; }
+
+inline void ImmDt::write(std::uint8_t* p) const { store_be(p, immediate); }
+
+inline Ieth Ieth::parse(const std::uint8_t* p) { return {.rkey = RKey(load_be<std::uint32_t>(p))}; }
+
+inline void Ieth::write(std::uint8_t* p) const { store_be(p, rkey.value); }
+
+inline Deth Deth::parse(const std::uint8_t* p) {
+  return {.qkey = QKey(load_be<std::uint32_t>(p)), .reserved = p[4], .source = Qpn(load_be24(p + 5))};
+}
+
+inline void Deth::write(std::uint8_t* p) const {
+  store_be(p, qkey.value);
+  p[4] = reserved;
+  store_be24(p + 5, source.value);
+}
 
 }  // namespace sluice::wire

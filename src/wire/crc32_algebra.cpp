@@ -58,12 +58,12 @@ constexpr std::uint32_t power_of_shift(std::ptrdiff_t bytes) {
 constexpr std::uint64_t kBarrett = 0x1F7011641;
 constexpr std::uint64_t kModulus = 0x1DB710641;
 
-[[gnu::target("pclmul")]] __m128i product(std::uint32_t a, std::uint32_t b) {
+[[gnu::target("avx,pclmul")]] __m128i product(std::uint32_t a, std::uint32_t b) {
   return _mm_clmulepi64_si128(_mm_cvtsi32_si128(static_cast<int>(a)), _mm_cvtsi32_si128(static_cast<int>(b)), 0);
 }
 
 // A reflected polynomial of degree up to 63 modulo P.
-[[gnu::target("pclmul")]] std::uint32_t reduce(__m128i v) {
+[[gnu::target("avx,pclmul")]] std::uint32_t reduce(__m128i v) {
   const __m128i low = _mm_cvtsi32_si128(-1);
   const __m128i constants = _mm_set_epi64x(static_cast<long long>(kModulus), static_cast<long long>(kBarrett));
   const __m128i quotient = _mm_clmulepi64_si128(_mm_and_si128(v, low), constants, 0x00);
@@ -71,14 +71,14 @@ constexpr std::uint64_t kModulus = 0x1DB710641;
   return static_cast<std::uint32_t>(_mm_cvtsi128_si64(_mm_xor_si128(v, multiple)) >> 32);
 }
 
-[[gnu::target("pclmul")]] std::uint32_t effect_by_clmul(std::span<const Change> changes) {
+[[gnu::target("avx,pclmul")]] std::uint32_t effect_by_clmul(std::span<const Change> changes) {
   __m128i sum = _mm_setzero_si128();
   for (const Change& c : changes) sum = _mm_xor_si128(sum, product(c.word, power_after_word(c.distance)));
   return reduce(sum);
 }
 
-[[gnu::target("pclmul")]] std::uint32_t masks_by_clmul(const std::uint8_t* message, std::size_t length,
-                                                       const std::array<Mask, 4>& masks) {
+[[gnu::target("avx,pclmul")]] std::uint32_t masks_by_clmul(const std::uint8_t* message, std::size_t length,
+                                                           const std::array<Mask, 4>& masks) {
   __m128i sum = _mm_setzero_si128();
   for (const Mask& m : masks) {
     const std::uint32_t word = ~load_le<std::uint32_t>(message + m.offset) & m.mask;
@@ -87,11 +87,12 @@ constexpr std::uint64_t kModulus = 0x1DB710641;
   return reduce(sum);
 }
 
-[[gnu::target("pclmul")]] std::uint32_t shift_by_clmul(std::uint32_t value, std::ptrdiff_t bytes) {
+[[gnu::target("avx,pclmul")]] std::uint32_t shift_by_clmul(std::uint32_t value, std::ptrdiff_t bytes) {
   return reduce(product(value, power_of_shift(bytes)));
 }
 
-bool has_clmul() { return __builtin_cpu_supports("pclmul") != 0; }
+// With AVX the instructions take three operands and do not wait for the upper halves that ISA-L leaves behind.
+bool has_clmul() { return __builtin_cpu_supports("avx") != 0 && __builtin_cpu_supports("pclmul") != 0; }
 
 #endif
 
