@@ -24,7 +24,7 @@ TEST_P(Faults, EveryOperationTakesEffectOnceWhateverTheCableDoes) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Rates, Faults, ::testing::Values(0, 10'000, 100'000),
-                         [](const auto& info) { return std::to_string(info.param / 10'000) + "Percent"; });
+                         [](const auto& rate) { return std::to_string(rate.param / 10'000) + "Percent"; });
 
 TEST(FaultWorld, RunsTheSameFromTheSameSeed) {
   const FaultOptions options{.seed = 77, .rate_per_million = 50'000, .operations = 300};

@@ -56,15 +56,17 @@ class World {
  private:
   static const port::ImpairmentSpec& spec(const FaultOptions& o) {
     thread_local port::ImpairmentSpec s;
-    const port::Impairment each{.drop = o.rate_per_million,
-                                .duplicate = o.rate_per_million,
-                                .reorder = o.rate_per_million,
-                                .corrupt = o.rate_per_million};
+    port::Impairment each;
+    each.drop = each.duplicate = each.reorder = each.corrupt = o.rate_per_million;
     s = {.tx = each, .rx = each, .seed = o.seed};
     return s;
   }
   static AdapterConfig adapter_config(const FaultOptions& o) {
-    return {.seed = o.seed, .coalesce_acks = o.coalesce_acks, .advertise_credits = o.advertise_credits};
+    AdapterConfig config;
+    config.seed = o.seed;
+    config.coalesce_acks = o.coalesce_acks;
+    config.advertise_credits = o.advertise_credits;
+    return config;
   }
 
   void fail_with(std::string what) {

@@ -254,7 +254,7 @@ INSTANTIATE_TEST_SUITE_P(
                       Refusal{"AtomicOverTheEnd",
                               {.op = SendOp::kCompareAndSwap, .remote_address = kRemoteBase + (1 << 20)},
                               CompletionStatus::kRemoteAccessError}),
-    [](const auto& info) { return info.param.name; });
+    [](const auto& refusal) { return std::string(refusal.param.name); });
 
 TEST_F(Transfer, RightsOfTheRegionAndOfTheQueuePairBothCount) {
   const auto read_only = world.region(world.b, remote, 0x9000'0000, memory::kRemoteRead);
@@ -265,7 +265,7 @@ TEST_F(Transfer, RightsOfTheRegionAndOfTheQueuePairBothCount) {
 
   pair = world.connect({.access = memory::kRemoteRead});
   post({.op = SendOp::kWrite, .sges = {&sge, 1}, .remote_address = kRemoteBase, .remote_key = key});
-  EXPECT_EQ(one_completion(world.a).status, CompletionStatus::kRemoteAccessError);
+  EXPECT_EQ(one_completion(world.a).status, CompletionStatus::kRemoteInvalidRequest);
 }
 
 TEST_F(Transfer, ASendLongerThanItsBufferFailsOnBothSides) {
@@ -275,7 +275,7 @@ TEST_F(Transfer, ASendLongerThanItsBufferFailsOnBothSides) {
   const auto data = pattern(101);
   const Sge sge = Sge::of(data);
   post({.op = SendOp::kSend, .sges = {&sge, 1}});
-  EXPECT_EQ(one_completion(world.a).status, CompletionStatus::kRemoteOperationError);
+  EXPECT_EQ(one_completion(world.a).status, CompletionStatus::kRemoteInvalidRequest);
   EXPECT_EQ(one_completion(world.b).status, CompletionStatus::kLocalLengthError);
 }
 
