@@ -102,7 +102,7 @@ void Responder::execute_send(const std::uint8_t* frame, const wire::ParsedFrame&
   }
   if (message_.done + std::uint64_t{parsed.payload_length} > receive_.capacity) {
     complete_receive(frame, parsed, CompletionKind::kReceive, CompletionStatus::kLocalLengthError, message_.done);
-    return refuse(parsed.psn, NakCode::kRemoteOperationalError);
+    return refuse(parsed.psn, NakCode::kInvalidRequest);
   }
   const std::span<const LocalPiece> pieces{receive_pieces_.data(), receive_.sge_count};
   scatter(pieces, message_.done, frame + parsed.payload_offset, parsed.payload_length);
@@ -121,13 +121,12 @@ void Responder::execute_send(const std::uint8_t* frame, const wire::ParsedFrame&
 // Checks what a WRITE's first packet promises.
 bool Responder::begin_write(const std::uint8_t* frame, const wire::ParsedFrame& parsed) {
   const auto reth = wire::get<wire::Reth>(frame, parsed);
-  if (reth.length > kMaxMessage) {
+  if (reth.length > kMaxMessage || !connection_.access.allows(memory::kRemoteWrite)) {
     refuse(parsed.psn, NakCode::kInvalidRequest);
     return false;
   }
   const memory::Key key{reth.rkey.value};
-  if (!connection_.access.allows(memory::kRemoteWrite) ||
-      (reth.length != 0 && translate(key, reth.virtual_address, reth.length, memory::kRemoteWrite) == nullptr)) {
+  if (reth.length != 0 && translate(key, reth.virtual_address, reth.length, memory::kRemoteWrite) == nullptr) {
     refuse(parsed.psn, NakCode::kRemoteAccessError);
     return false;
   }
@@ -165,12 +164,12 @@ void Responder::execute_write(const std::uint8_t* frame, const wire::ParsedFrame
 void Responder::execute_read(const std::uint8_t* frame, const wire::ParsedFrame& parsed) {
   const auto reth = wire::get<wire::Reth>(frame, parsed);
   if (answers_full()) return;  // only after duplicates; the requester asks again
-  if (reth.length > kMaxMessage || fresh_pending_ >= connection_.max_reads_in) {
+  if (reth.length > kMaxMessage || fresh_pending_ >= connection_.max_reads_in ||
+      !connection_.access.allows(memory::kRemoteRead)) {
     return refuse(parsed.psn, NakCode::kInvalidRequest);
   }
   const memory::Key key{reth.rkey.value};
-  if (!connection_.access.allows(memory::kRemoteRead) ||
-      (reth.length != 0 && translate(key, reth.virtual_address, reth.length, memory::kRemoteRead) == nullptr)) {
+  if (reth.length != 0 && translate(key, reth.virtual_address, reth.length, memory::kRemoteRead) == nullptr) {
     return refuse(parsed.psn, NakCode::kRemoteAccessError);
   }
   Record& record = new_record();
@@ -195,13 +194,12 @@ void Responder::execute_atomic(const std::uint8_t* frame, const wire::ParsedFram
   // Both layouts begin with address and key.
   const auto target = wire::AtomicEth::parse(frame + parsed.extended_offset());
   if (answers_full()) return;  // only after duplicates; the requester asks again
-  if (target.virtual_address % 8 != 0 || fresh_pending_ >= connection_.max_reads_in) {
+  if (target.virtual_address % 8 != 0 || fresh_pending_ >= connection_.max_reads_in ||
+      !connection_.access.allows(memory::kRemoteAtomic)) {
     return refuse(parsed.psn, NakCode::kInvalidRequest);
   }
   const memory::Key key{target.rkey.value};
-  std::uint8_t* const host = connection_.access.allows(memory::kRemoteAtomic)
-                                 ? translate(key, target.virtual_address, 8, memory::kRemoteAtomic)
-                                 : nullptr;
+  std::uint8_t* const host = translate(key, target.virtual_address, 8, memory::kRemoteAtomic);
   // A region whose memory is itself misaligned cannot hold atomic words.
   if (host == nullptr || reinterpret_cast<std::uintptr_t>(host) % 8 != 0) {
     return refuse(parsed.psn, NakCode::kRemoteAccessError);
