@@ -24,6 +24,11 @@ struct World {
   RemoteAddress region;
 
   void run() { run_until_idle(scheduler, fabric, Time(), Time::at(Duration::seconds(1))); }
+  // As well, and every coroutine must have ended.
+  void run_out() {
+    run();
+    EXPECT_EQ(scheduler.live(), 0u);
+  }
 };
 
 Task<void> write_then_read(RemoteMemory& memory, RemoteAddress at, bool& same) {
@@ -136,7 +141,7 @@ TEST(Local, KeepsTheOrderOfSubmissionWithinAConnection) {
     World w(seeded(seed));
     LocalMemory memory(w.scheduler, w.fabric);
     w.scheduler.spawn(write_twice(memory, w.region));
-    w.run();
+    w.run_out();
     EXPECT_EQ(w.fabric.region_bytes(w.region)[0], 2);
   }
 }
@@ -200,6 +205,27 @@ TEST(Local, IsTheSameAgainForTheSameSeed) {
   };
   EXPECT_EQ(trace(5), trace(5));
   EXPECT_NE(trace(5), trace(6));
+}
+
+Task<void> add_all(RemoteMemory& memory, RemoteAddress at, std::uint64_t& sum) {
+  std::array<Operation, 3> operations{add_operation(at, 1), add_operation(at, 10), add_operation(at + 4, 100)};
+  co_await memory.all(operations);
+  EXPECT_EQ(operations[2].status, Status::kMisaligned);
+  sum = operations[0].prior + operations[1].prior;
+  co_await memory.all({});
+}
+
+TEST(Local, WaitsForAllOperationsOfABatch) {
+  for (const auto mode : {LocalMode::kImmediate, LocalMode::kSeeded}) {
+    World w({.mode = mode});
+    LocalMemory memory(w.scheduler, w.fabric);
+    std::uint64_t sum = 0;
+    w.scheduler.spawn(add_all(memory, w.region, sum));
+    w.run();
+    EXPECT_EQ(w.scheduler.live(), 0u);
+    EXPECT_EQ(sum, 1u);
+    EXPECT_EQ(w.fabric.region_bytes(w.region)[0], 11);
+  }
 }
 
 struct Outcome {

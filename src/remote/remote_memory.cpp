@@ -29,23 +29,53 @@ RemoteMemory::Awaitable& RemoteMemory::Awaitable::start() {
   return *this;
 }
 
+bool RemoteMemory::BatchAwaitable::await_suspend(std::coroutine_handle<> handle) {
+  waiter_ = handle;
+  open_ = operations_.size() + 1;  // one for ourselves: completions may come from within submit()
+  for (auto& operation : operations_) {
+    operation.context = this;
+    operation.on_complete = [](Operation& completed) {
+      auto& self = *static_cast<BatchAwaitable*>(completed.context);
+      if (--self.open_ == 0) self.remote_.scheduler().post(self.waiter_);
+    };
+    remote_.submit(operation);
+  }
+  return --open_ != 0;
+}
+
+Operation read_operation(RemoteAddress from, MutableBytes into) {
+  return {.kind = OpKind::kRead, .remote = from, .local = into};
+}
+
+Operation write_operation(RemoteAddress to, ByteView bytes) {
+  // The one const_cast of the contract: a backend never writes to the bytes of a kWrite.
+  const MutableBytes local{const_cast<std::uint8_t*>(bytes.data()), bytes.size()};
+  return {.kind = OpKind::kWrite, .remote = to, .local = local};
+}
+
+Operation swap_operation(RemoteAddress at, std::uint64_t compare, std::uint64_t swap) {
+  return {.kind = OpKind::kCompareAndSwap, .remote = at, .compare = compare, .swap_or_add = swap};
+}
+
+Operation add_operation(RemoteAddress at, std::uint64_t add) {
+  return {.kind = OpKind::kFetchAndAdd, .remote = at, .swap_or_add = add};
+}
+
 RemoteMemory::StatusAwaitable RemoteMemory::read(RemoteAddress from, MutableBytes into) {
-  return {*this, Operation{.kind = OpKind::kRead, .remote = from, .local = into}};
+  return {*this, read_operation(from, into)};
 }
 
 RemoteMemory::StatusAwaitable RemoteMemory::write(RemoteAddress to, ByteView bytes) {
-  // The one const_cast of the contract: a backend never writes to the bytes of a kWrite.
-  const MutableBytes local{const_cast<std::uint8_t*>(bytes.data()), bytes.size()};
-  return {*this, Operation{.kind = OpKind::kWrite, .remote = to, .local = local}};
+  return {*this, write_operation(to, bytes)};
 }
 
 RemoteMemory::AtomicAwaitable RemoteMemory::compare_and_swap(RemoteAddress at, std::uint64_t compare,
                                                              std::uint64_t swap) {
-  return {*this, Operation{.kind = OpKind::kCompareAndSwap, .remote = at, .compare = compare, .swap_or_add = swap}};
+  return {*this, swap_operation(at, compare, swap)};
 }
 
 RemoteMemory::AtomicAwaitable RemoteMemory::fetch_and_add(RemoteAddress at, std::uint64_t add) {
-  return {*this, Operation{.kind = OpKind::kFetchAndAdd, .remote = at, .swap_or_add = add}};
+  return {*this, add_operation(at, add)};
 }
 
 }  // namespace sluice::remote

@@ -13,6 +13,7 @@
 
 #include <coroutine>
 #include <cstdint>
+#include <span>
 #include <string_view>
 
 #include "base/bytes.h"
@@ -66,6 +67,11 @@ struct Operation {
   Operation* next = nullptr;  // for the backend's own queues, until completed
 };
 
+Operation read_operation(RemoteAddress from, MutableBytes into);
+Operation write_operation(RemoteAddress to, ByteView bytes);
+Operation swap_operation(RemoteAddress at, std::uint64_t compare, std::uint64_t swap);
+Operation add_operation(RemoteAddress at, std::uint64_t add);
+
 struct Capabilities {
   bool atomics = false;
   bool ordered = false;          // see "Order" above
@@ -107,10 +113,14 @@ class RemoteMemory {
     }
     void await_suspend(std::coroutine_handle<> handle) { waiter_ = handle; }
 
+    // Neither copied nor moved: the backend holds on to it. (g++ 12 silently copies the operand of `co_await f()` when f returns a
+    // reference; so it does not compile. Name it first: `auto& a = f(); co_await a;`)
+    Awaitable(const Awaitable&) = delete;
+    Awaitable& operator=(const Awaitable&) = delete;
+
    protected:
     friend class RemoteMemory;
     Awaitable(RemoteMemory& remote, const Operation& operation) : remote_(remote), operation_(operation) {}
-    Awaitable(const Awaitable&) = default;  // before start() only
 
     RemoteMemory& remote_;
     Operation operation_;
@@ -126,6 +136,25 @@ class RemoteMemory {
     using Awaitable::Awaitable;
     AtomicResult await_resume() const { return {operation_.status, operation_.prior}; }
   };
+
+  // Submits several operations at once and waits for all of them; their results stand in them.
+  class [[nodiscard]] BatchAwaitable {
+   public:
+    BatchAwaitable(RemoteMemory& remote, std::span<Operation> operations) : remote_(remote), operations_(operations) {}
+    BatchAwaitable(const BatchAwaitable&) = delete;
+    BatchAwaitable& operator=(const BatchAwaitable&) = delete;
+    bool await_ready() const { return operations_.empty(); }
+    bool await_suspend(std::coroutine_handle<> handle);
+    void await_resume() const {}
+
+   private:
+    RemoteMemory& remote_;
+    std::span<Operation> operations_;
+    std::coroutine_handle<> waiter_;
+    std::size_t open_ = 0;
+  };
+  // REQUIRES: operations made by the functions below; they and their bytes stay where they are until all have completed.
+  BatchAwaitable all(std::span<Operation> operations) { return {*this, operations}; }
 
   // REQUIRES: the local bytes stay valid until the result is there.
   StatusAwaitable read(RemoteAddress from, MutableBytes into);

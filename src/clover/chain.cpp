@@ -1,0 +1,305 @@
+// Client: finding the tail of a chain, keeping mirrors equal, coping with nodes that do not answer.
+#include <algorithm>
+#include <array>
+#include <span>
+#include <utility>
+
+#include "clover/client_parts.h"
+
+namespace sluice::clover {
+
+using remote::NodeId;
+using remote::RemoteAddress;
+using remote::Status;
+using remote::Task;
+
+namespace {
+
+// Trying again cannot help: the store's idea of the memory node is wrong, or the transport cannot do it.
+bool is_final(Status status) { return status != Status::kUnknown && status != Status::kUnreachable; }
+
+}  // namespace
+
+const Volume* Client::volume_of(NodePointer node) const { return &view_.volumes[node.volume()]; }
+
+RemoteAddress Client::primary_of(NodePointer node) const {
+  const auto& volume = *volume_of(node);
+  const auto j = volume.primary();
+  return volume.locate(node, j < volume.count ? j : 0);
+}
+
+bool Client::in_lease(const Cursor& cursor) const {
+  return leased() && now() < cursor.confirmed + view_.cursor_lifetime && cursor.node.volume() < view_.volumes.size();
+}
+
+Client::Trust Client::trust(const Cursor& cursor) const {
+  return {view_.number, std::min(lease_, cursor.confirmed + view_.cursor_lifetime) + view_.max_flight};
+}
+
+// Not when it came so late that the slot may have been used again, or the replica been left out, before it took effect.
+bool Client::believable(const Trust& trust) {
+  const bool good = now() < trust.until && view_.number == trust.view;
+  if (!good) ++counters_.late;
+  return good;
+}
+
+// ------------------------------------------------------------------------------------------------------------ walking
+
+Task<Outcome> Client::look_up(Key key, Cursor& cursor, Time deadline) {
+  do {
+    if (!leased() && !co_await ensure_lease(deadline)) co_return Outcome::kUnavailable;
+    Call request(Request::kLookup, 1, view_.client);
+    request.body.put(key);
+    ++counters_.lookups;
+    if (!co_await call(request, deadline)) co_return Outcome::kUnavailable;
+    if (request.header.result == Answer::kOk && request.header.count == 1) {
+      cursor = {NodePointer{request.answer.take64()}, request.submitted};
+      co_return cursor.node ? Outcome::kOk : Outcome::kNotFound;
+    }
+  } while (now() < deadline);
+  co_return Outcome::kUnavailable;
+}
+
+Task<Outcome> Client::find_cursor(Key key, Cursor& cursor, Time deadline) {
+  if (const auto* const known = cursors_.find(key); known != nullptr && in_lease(*known)) {
+    ++counters_.cursor_hits;
+    cursor = *known;
+    co_return Outcome::kOk;
+  }
+  co_return co_await look_up(key, cursor, deadline);
+}
+
+// What has been read in place of `at`? When a box has led the READ elsewhere, `at` becomes the node that it was led to.
+Client::Found Client::judge_node(Key key, Cursor& at, const NodeView& seen) {
+  const bool end = is_end(seen.next);
+  const bool our_end = seen.next == free_word(key, NodeKind::kValue) ||
+                       seen.next == free_word(key, NodeKind::kTombstone) || seen.next == sealed_word(key);
+  const bool ours = seen.key == key && (end ? our_end : seen.next != 0) && seen.volume() < view_.volumes.size() &&
+                    seen.length() <= layout_.value_bytes();
+  const NodePointer self = ours ? seen.self(view_.volumes[seen.volume()].replicas[0].address) : NodePointer{};
+  if (!ours || (self.address() == at.node.address() && self != at.node.as(NodeKind::kValue))) {
+    ++counters_.foreign;
+    return Found::kForeign;
+  }
+  if (self != at.node.as(NodeKind::kValue)) {
+    ++counters_.steered;
+    at.node = self;
+  }
+  if (!end) return Found::kPassed;
+  if (is_sealed(seen.next)) return Found::kSealed;
+  at.node = at.node.as(seen.next == free_word(key, NodeKind::kTombstone) ? NodeKind::kTombstone : NodeKind::kValue);
+  return Found::kTail;
+}
+
+Task<Client::Tail> Client::find_tail(Key key, Cursor start, Time deadline, MutableBytes node) {
+  const Time expired = Time() - view_.cursor_lifetime - view_.cursor_lifetime;
+  Cursor at = start;
+  Cursor previous;         // the walk came from here, if its node is set
+  std::uint64_t link = 0;  // by this word
+  std::uint32_t steps = 0;
+  Duration backoff = config_.backoff_first;
+  for (;;) {
+    if (!in_lease(at)) {
+      previous = {};
+      const Outcome found = co_await look_up(key, at, deadline);
+      if (found != Outcome::kOk || now() >= deadline) {
+        co_return Tail{.outcome = found == Outcome::kOk ? Outcome::kUnavailable : found};
+      }
+      if (!in_lease(at)) continue;
+    }
+    const Trust terms = trust(at);
+    const Time submitted = now();
+    const std::uint64_t stamp = clock_;
+    const RemoteAddress where = primary_of(at.node);
+    ++counters_.reads;
+    ++counters_.round_trips;
+    counters_.bytes += node.size();
+    const Status status = co_await memory_.read(where, node);
+    if (status != Status::kOk) {
+      if (!co_await recover(where.node, status, deadline, backoff)) co_return Tail{.outcome = Outcome::kUnavailable};
+      continue;
+    }
+    node_works(where.node);
+    const NodeView seen = parse_node(layout_, node);
+    const Cursor read = at;
+    const Found found = believable(terms) ? judge_node(key, at, seen) : Found::kForeign;
+    if (at.node.as(NodeKind::kValue) != read.node.as(NodeKind::kValue)) previous = {};
+    switch (found) {
+      case Found::kForeign:
+        cursors_.drop(key, read.node);
+        at.confirmed = expired;
+        continue;
+      case Found::kSealed:
+        cursors_.drop(key, read.node);
+        if (!co_await report_sealed(key, at, deadline)) co_return Tail{.outcome = Outcome::kUnavailable};
+        at.confirmed = expired;
+        continue;
+      case Found::kPassed:
+        ++counters_.walks;
+        previous = at;
+        link = seen.next;
+        at.node = NodePointer{link};
+        if (++steps == config_.steps_before_lookup) at.confirmed = expired;
+        continue;
+      case Found::kTail: break;
+    }
+    if (previous.node && mirrored(previous.node)) {
+      const Mirrored stable = co_await stabilise(previous, key, link);
+      if (stable.late) continue;
+      if (stable.status != Status::kOk) {
+        if (!co_await recover(stable.failed, stable.status, deadline, backoff))
+          co_return Tail{.outcome = Outcome::kUnavailable};
+        at = std::exchange(previous, Cursor{});
+        continue;
+      }
+    }
+    at.confirmed = submitted;
+    cursors_.store(key, at);
+    co_return Tail{.outcome = Outcome::kOk, .cursor = at, .length = seen.length(), .stamp = stamp};
+  }
+}
+
+Task<bool> Client::report_sealed(Key key, Cursor node, Time deadline) {
+  Duration backoff = config_.backoff_first;
+  while (mirrored(node.node)) {
+    const Mirrored stable = co_await stabilise(node, key, sealed_word(key));
+    if (stable.late) co_return co_await ensure_lease(deadline);  // asks the server again, who may still name it
+    if (stable.status == Status::kOk) break;
+    if (!co_await recover(stable.failed, stable.status, deadline, backoff)) co_return false;
+  }
+  Call request(Request::kSealed, 1, view_.client);
+  request.body.put(key);
+  request.body.put(node.node.as(NodeKind::kTombstone).word);
+  co_return co_await call(request, deadline);
+}
+
+// ------------------------------------------------------------------------------------------------------------ mirrors
+
+Task<Client::Mirrored> Client::stabilise(Cursor cursor, Key key, std::uint64_t next) {
+  const NodePointer node = cursor.node;
+  if (!in_lease(cursor)) co_return Mirrored{.late = true};
+  const Trust terms = trust(cursor);
+  const Volume volume = *volume_of(node);
+  const std::size_t primary = volume.primary();
+  std::uint64_t expected[kMaxReplicas];
+  bool open[kMaxReplicas] = {};
+  for (std::size_t j = 0; j < volume.count; ++j) {
+    expected[j] = free_word(key, node.kind());
+    open[j] = volume.is_live(j) && j != primary;
+  }
+  Mirrored result;
+  for (;;) {
+    std::array<remote::Operation, kMaxReplicas> swaps;
+    std::array<std::size_t, kMaxReplicas> replica{};
+    std::size_t count = 0;
+    for (std::size_t j = 0; j < volume.count; ++j) {
+      if (!open[j]) continue;
+      replica[count] = j;
+      swaps[count++] = remote::swap_operation(volume.locate(node, j), expected[j], next);
+    }
+    if (count == 0) break;
+    ++counters_.round_trips;
+    counters_.swaps += count;
+    counters_.bytes += 8 * count;
+    co_await memory_.all(std::span(swaps).first(count));
+    for (std::size_t i = 0; i < count; ++i) {
+      const std::size_t j = replica[i];
+      if (swaps[i].status != Status::kOk) {
+        result.status = swaps[i].status;
+        result.failed = volume.replicas[j].node;
+        open[j] = false;
+        continue;
+      }
+      node_works(volume.replicas[j].node);
+      // What a loser left on this replica gives way to the primary's word.
+      open[j] = swaps[i].prior != expected[j] && swaps[i].prior != next;
+      expected[j] = swaps[i].prior;
+    }
+    if (!in_lease(cursor)) break;
+  }
+  for (const bool unfinished : open) result.late = result.late || unfinished;
+  if (result.status == Status::kOk && !believable(terms)) result.late = true;
+  co_return result;
+}
+
+Task<Client::Mirrored> Client::write_mirrors(NodePointer node, ByteView bytes) {
+  const Volume volume = *volume_of(node);
+  std::array<remote::Operation, kMaxReplicas> writes;
+  std::size_t count = 0;
+  for (std::size_t j = 0; j < volume.count; ++j) {
+    if (volume.is_live(j)) writes[count++] = remote::write_operation(volume.locate(node, j), bytes);
+  }
+  ++counters_.round_trips;
+  counters_.writes += count;
+  counters_.bytes += bytes.size() * count;
+  co_await memory_.all(std::span(writes).first(count));
+  Mirrored result;
+  for (std::size_t i = 0; i < count; ++i) {
+    if (writes[i].status == Status::kOk) {
+      node_works(writes[i].remote.node);
+      continue;
+    }
+    // An unknown outcome says the most: the slot must not be used again.
+    if (result.status != Status::kUnknown) result.status = writes[i].status;
+    result.failed = writes[i].remote.node;
+  }
+  co_return result;
+}
+
+// ----------------------------------------------------------------------------------------------------------- failures
+
+Client::NodeHealth& Client::health_of(NodeId node) {
+  for (auto& health : health_) {
+    if (health.node == node) return health;
+  }
+  return health_.emplace_back(NodeHealth{.node = node, .failing = false, .reported = false, .since = {}});
+}
+
+void Client::node_works(NodeId node) {
+  for (auto& health : health_) {
+    if (health.node == node) health.failing = health.reported = false;
+  }
+}
+
+Task<void> Client::back_off(Duration& backoff) {
+  const auto most = static_cast<std::uint64_t>(backoff.picoseconds());
+  const auto drawn = most / 2 + rng_.below(most / 2 + 1);
+  backoff = std::min(backoff * 2, config_.backoff_most);
+  co_await scheduler_.sleep_for(Duration::picoseconds(static_cast<std::int64_t>(drawn)));
+}
+
+Task<bool> Client::recover(NodeId node, Status status, Time deadline, Duration& backoff) {
+  ++counters_.failures;
+  if (is_final(status)) co_return false;
+  {
+    auto& health = health_of(node);
+    if (!health.failing) {
+      health.failing = true;
+      health.since = now();
+    }
+    const Duration failing = now() - health.since;
+    if (failing >= config_.suspect_after && !health.reported) {
+      health.reported = true;
+      co_await suspect(node);
+    }
+    // A node that has been away for long fails an operation at its first try.
+    if (failing >= config_.timeout || now() >= deadline) co_return false;
+  }
+  co_await back_off(backoff);
+  co_return leased() || co_await ensure_lease(deadline);
+}
+
+Task<void> Client::suspect(NodeId node) {
+  bool has_mirror = false;
+  for (const auto& volume : view_.volumes) {
+    for (std::size_t j = 0; j < volume.count; ++j) {
+      has_mirror = has_mirror || (volume.replicas[j].node == node && volume.is_live(j) && volume.mirrored());
+    }
+  }
+  if (!has_mirror || !leased()) co_return;
+  Call request(Request::kSuspect, 1, view_.client);
+  request.body.put(node.value);
+  co_await call(request, now() + config_.timeout);
+}
+
+}  // namespace sluice::clover

@@ -1,0 +1,232 @@
+// Clover's client: get, put, insert and erase on chains of versions in passive memory, one-sided but for the first touch of a key.
+//
+// get:        READ the node that the cursor names; it is the tail: done. It is not: walk on by next pointers.
+// put:        WRITE a new node to its slot, then CAS the tail's next word from free to it. Lost the race: the CAS returned
+//             the next pointer: try there. insert wants a tombstone (or no chain) at the tail, erase a value.
+// Mirrors:    a version is written to all live replicas first. The primary's next word decides who follows; what it says is then
+//             forced on the other replicas before anyone acknowledges the version, returns it or appends to it.
+// Life:       `co_await join()`, spawn(maintain()), any number of operations at once, `co_await leave()`.
+// Invariants: 1. Nothing is submitted on a cursor, or under a view, that is out of its lease; what completes too late to
+//                have surely been within it is not believed.
+//             2. A slot goes back to use only when it is known not to be linked; else it becomes an orphan at the server.
+// Errors:     Outcome. kUnknown: a CAS was submitted whose outcome could not be learnt in time.
+// Threads:    one owner, the thread of the RemoteMemory's scheduler. Operations hold on to the Client: it outlives them, or their
+//             scheduler is destroyed without running again.
+// Source:     docs/design/clover.md, which also argues that it is linearizable.
+#pragma once
+
+#include <coroutine>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <string_view>
+#include <vector>
+
+#include "base/rng.h"
+#include "clover/cursor_cache.h"
+#include "clover/messages.h"
+#include "remote/message_channel.h"
+#include "remote/remote_memory.h"
+#include "remote/task.h"
+
+namespace sluice::clover {
+
+enum class Outcome : std::uint8_t { kOk, kNotFound, kExists, kNoSpace, kUnavailable, kTooLong, kUnknown };
+std::string_view to_string(Outcome outcome);
+
+struct GetResult {
+  Outcome outcome = Outcome::kOk;
+  std::size_t length = 0;
+};
+
+struct ClientConfig {
+  std::size_t cursors = 1u << 16;
+  Duration timeout = Duration::seconds(2);        // of an operation whose memory or metadata is out of reach
+  Duration space_timeout = Duration::seconds(5);  // of an operation that waits for garbage collection
+  Duration backoff_first =
+      Duration::microseconds(20);  // after a failed step, doubling, each drawn between half and whole
+  Duration backoff_most = Duration::milliseconds(20);
+  Duration suspect_after = Duration::milliseconds(200);  // a node that fails for so long is reported
+  std::uint32_t slots_wanted = 256;                      // per grant
+  std::uint32_t links_per_report = 64;
+  std::uint32_t steps_before_lookup = 16;  // of a walk, then the server is asked for a newer version
+};
+
+struct ClientCounters {
+  std::uint64_t gets = 0;
+  std::uint64_t puts = 0;
+  std::uint64_t inserts = 0;
+  std::uint64_t erases = 0;
+  std::uint64_t round_trips = 0;  // waits for remote memory; operations started together count once
+  std::uint64_t reads = 0;
+  std::uint64_t writes = 0;
+  std::uint64_t swaps = 0;
+  std::uint64_t swaps_lost = 0;  // somebody else was first
+  std::uint64_t bytes = 0;       // payload of reads and writes, 8 for a swap
+  std::uint64_t walks = 0;       // steps to a next version
+  std::uint64_t cursor_hits = 0;
+  std::uint64_t lookups = 0;
+  std::uint64_t messages = 0;
+  std::uint64_t late = 0;      // completed out of lease, not believed
+  std::uint64_t foreign = 0;   // what was read is not the node that was meant: another life of its slot
+  std::uint64_t steered = 0;   // a box on the way led a read to a newer version
+  std::uint64_t failures = 0;  // remote operations that did not end as kOk
+  std::uint64_t orphans = 0;
+  std::uint64_t work = 0;  // pieces done for the server
+};
+
+class Client {
+ public:
+  Client(remote::RemoteMemory& memory, remote::MessageChannel& channel, const ClientConfig& config, Rng rng);
+  ~Client();
+  Client(const Client&) = delete;
+  Client& operator=(const Client&) = delete;
+
+  // Enters the store. kUnavailable when the server does not answer in time.
+  remote::Task<Outcome> join();
+  // Keeps lease and reports going and does work for the server, until leave(). To be spawned.
+  remote::Task<void> maintain();
+  // Reports what is to report, gives unused slots back and ends maintain(). REQUIRES: no operation is under way.
+  remote::Task<void> leave();
+
+  // The value goes to the start of `into`. REQUIRES: into.size() >= value_bytes().
+  remote::Task<GetResult> get(Key key, MutableBytes into);
+  remote::Task<Outcome> put(Key key, ByteView value);
+  remote::Task<Outcome> insert(Key key, ByteView value);
+  remote::Task<Outcome> erase(Key key);
+
+  // The most a value may have; 0 before join().
+  std::uint32_t value_bytes() const { return joined_ ? layout_.value_bytes() : 0; }
+  const ClientCounters& counters() const { return counters_; }
+  // Links not yet reported and slots in hand, for tests and status lines.
+  std::size_t unreported() const { return links_.size(); }
+  std::size_t slots_in_hand() const { return slots_.size(); }
+
+ private:
+  enum class Append : std::uint8_t { kPut, kInsert, kErase };
+  class Buffers;
+  class Buffer;
+  struct Operation;
+  struct Call;
+  // What a walk found: kOk, kNotFound (no such chain) or kUnavailable.
+  struct Tail {
+    Outcome outcome = Outcome::kOk;
+    Cursor cursor{};          // its node has the kind that the tail's next word says
+    std::size_t length = 0;   // of its value
+    std::uint64_t stamp = 0;  // it was the tail after the server's clock showed this
+  };
+  // What doing something to the mirrors of a node came to.
+  struct Mirrored {
+    remote::Status status = remote::Status::kOk;
+    remote::NodeId failed{};
+    bool late = false;  // not begun or not ended in lease: nothing is known
+  };
+  // What one try to append came to; kDone: the operation has its outcome.
+  enum class Step : std::uint8_t { kDone, kAgain };
+  // Under which conditions an answer of remote memory is to be believed.
+  struct Trust {
+    std::uint32_t view = 0;
+    Time until;
+  };
+
+  // operations.cpp: appending
+  remote::Task<Outcome> append(Append how, Key key, ByteView value);
+  remote::Task<Step> first_version(Operation& op);
+  remote::Task<Step> append_at(Operation& op);
+  remote::Task<Step> judge_swap(Operation& op, std::uint64_t prior);
+  remote::Task<Step> finish_link(Operation& op, Time submitted);
+  remote::Task<Step> write_node(Operation& op);
+  remote::Task<Step> check_kind(Operation& op);
+  Step lose_cursor(Operation& op);
+  void take_fresh(Operation& op, NodePointer slot);
+  Outcome close(Operation& op);
+
+  // chain.cpp: walking, mirrors, failures
+  remote::Task<Tail> find_tail(Key key, Cursor start, Time deadline, MutableBytes node);
+  remote::Task<Outcome> find_cursor(Key key, Cursor& cursor, Time deadline);
+  remote::Task<Outcome> look_up(Key key, Cursor& cursor, Time deadline);
+  // Makes the other live replicas of `node` say `next`, as its primary does.
+  remote::Task<Mirrored> stabilise(Cursor node, Key key, std::uint64_t next);
+  remote::Task<Mirrored> write_mirrors(NodePointer node, ByteView bytes);
+  // The chain of `key` has ended for good at `node`: the server may forget it. False: out of reach before the deadline.
+  remote::Task<bool> report_sealed(Key key, Cursor node, Time deadline);
+  // What the bytes read at `at` are.
+  enum class Found : std::uint8_t { kForeign, kPassed, kTail, kSealed };
+  Found judge_node(Key key, Cursor& at, const NodeView& seen);
+
+  const Volume* volume_of(NodePointer node) const;
+  bool mirrored(NodePointer node) const { return volume_of(node)->mirrored(); }
+  remote::RemoteAddress primary_of(NodePointer node) const;
+  bool leased() const { return joined_ && !view_stale_ && now() < lease_; }
+  bool in_lease(const Cursor& cursor) const;
+  Trust trust(const Cursor& cursor) const;
+  bool believable(const Trust& trust);
+
+  // A step on `node` failed: backs off, tells the server, renews the lease. False: no use in trying again.
+  remote::Task<bool> recover(remote::NodeId node, remote::Status status, Time deadline, Duration& backoff);
+  void node_works(remote::NodeId node);
+  remote::Task<void> suspect(remote::NodeId node);
+  remote::Task<void> back_off(Duration& backoff);
+
+  // server.cpp: talking with the metadata server
+  // False: no answer before the deadline.
+  remote::Task<bool> call(Call& call, Time deadline);
+  remote::Task<bool> ensure_lease(Time deadline);
+  remote::Task<bool> renew_lease(Time deadline);
+  void lost_membership();
+  remote::Task<Outcome> take_slot(NodePointer& slot, Time deadline);
+  remote::Task<void> refill();
+  void report(const Link& link);
+  void orphan(NodePointer slot);
+  remote::Task<void> flush_links();
+  remote::Task<void> send_slots(Request type, std::vector<NodePointer> slots);
+  remote::Task<void> do_work();
+  remote::Task<void> settle(Key key, Cursor head, WorkKind kind);
+  // True: no walk along the chain of the key that it holds meets it.
+  remote::Task<bool> check_orphan(NodePointer slot);
+  enum class Met : std::uint8_t { kNo, kYes, kCannotTell };
+  remote::Task<Met> meets(Key key, NodePointer slot);
+
+  Time now() const { return scheduler_.now(); }
+
+  remote::RemoteMemory& memory_;
+  remote::MessageChannel& channel_;
+  remote::Scheduler& scheduler_;
+  ClientConfig config_;
+  Rng rng_;
+
+  bool joined_ = false;
+  bool leaving_ = false;
+  NodeLayout layout_;
+  StoreView view_;
+  Time lease_;               // the view, and membership, may be acted upon until then
+  bool view_stale_ = false;  // the server has a newer one
+  bool work_waits_ = false;
+  std::uint64_t clock_ = 0;  // the server's, as last heard
+  bool renewing_ = false;
+
+  CursorCache cursors_;
+  std::shared_ptr<Buffers> buffers_;
+  std::deque<NodePointer> slots_;
+  std::uint64_t grant_sequence_ = 0;
+  bool grant_open_ = false;  // the last grant was asked for and not answered
+  Duration space_wait_;
+  bool out_of_space_ = false;
+  bool refilling_ = false;
+  std::deque<Link> links_;
+  bool flushing_ = false;
+  std::vector<NodePointer> orphans_;
+
+  struct NodeHealth {
+    remote::NodeId node;
+    bool failing = false;
+    bool reported = false;
+    Time since;
+  };
+  NodeHealth& health_of(remote::NodeId node);
+  std::vector<NodeHealth> health_;
+
+  ClientCounters counters_;
+};
+
+}  // namespace sluice::clover

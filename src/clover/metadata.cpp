@@ -1,0 +1,530 @@
+#include "clover/metadata.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/check.h"
+
+namespace sluice::clover {
+namespace {
+
+// Journal records: u8 kind | i64 time, ps | bytes.
+enum class RecordKind : std::uint8_t { kRequest = 1, kExpiry = 2, kRestart = 3 };
+constexpr std::size_t kRecordHeader = 9;
+
+bool changes_state(Request type) {
+  return type != Request::kLookup && type != Request::kWork && type != Request::kRefresh;
+}
+
+}  // namespace
+
+Result<void> check(const ServerConfig& config) {
+  if (config.value_bytes < kMinValueBytes || config.value_bytes > kMaxValueBytes) {
+    return fail(
+        fmt::format("clover: value size {}: {} to {} bytes", config.value_bytes, kMinValueBytes, kMaxValueBytes));
+  }
+  if (config.volumes.empty() || config.volumes.size() > kMaxVolumes) {
+    return fail(fmt::format("clover: {} volumes: 1 to {}", config.volumes.size(), kMaxVolumes));
+  }
+  const NodeLayout layout(config.value_bytes);
+  for (const auto& volume : config.volumes) {
+    if (volume.count < 1 || volume.count > kMaxReplicas) {
+      return fail(fmt::format("clover: a volume has {} replicas: 1 to {}", volume.count, kMaxReplicas));
+    }
+    if (volume.length < layout.slot_bytes()) {
+      return fail(
+          fmt::format("clover: a volume of {} bytes holds no node of {}: give the memory nodes more memory, or values "
+                      "fewer bytes",
+                      volume.length, layout.slot_bytes()));
+    }
+    for (std::size_t j = 0; j < volume.count; ++j) {
+      const auto base = volume.replicas[j].address;
+      if (base % 64 != 0 || base > kMaxAddress || volume.length > kMaxAddress - base) {
+        return fail(fmt::format("clover: volume at {:#x}: addresses must be 64-aligned and below 2^48", base));
+      }
+    }
+  }
+  const auto in_range = [](Duration d) { return d >= Duration::microseconds(10) && d <= Duration::seconds(3600); };
+  if (!in_range(config.cursor_lifetime) || !in_range(config.max_flight)) {
+    return fail("clover: cursor_lifetime and max_flight: 10 us to an hour each");
+  }
+  if (config.grant_slots < 1 || config.suspicions < 1)
+    return fail("clover: grant_slots and suspicions must be at least 1");
+  return {};
+}
+
+MetadataServer::MetadataServer(ServerConfig config, Journal* journal)
+    : config_(std::move(config)),
+      journal_(journal),
+      layout_(config_.value_bytes),
+      slots_(config_.volumes, layout_.slot_bytes()) {
+  SLUICE_CHECK(check(config_).has_value());
+}
+
+MetadataServer::~MetadataServer() = default;
+
+// ---------------------------------------------------------------------------------------------------------- messages
+
+std::size_t MetadataServer::handle(Time now, ByteView request, MutableBytes response) {
+  ++counters_.requests;
+  advance(now);
+  MessageReader in(request);
+  const auto header = take_request_header(in);
+  AnswerHeader answer;
+  MessageWriter body(response.subspan(kAnswerHeader));
+  if (!header) {
+    ++counters_.malformed;
+    answer.result = Answer::kMalformed;
+  } else {
+    answer.type = static_cast<std::uint8_t>(static_cast<std::uint8_t>(header->type) | 0x80);
+    if (journal_ != nullptr && !replaying_ && changes_state(header->type)) {
+      write_journal(now, static_cast<std::uint8_t>(RecordKind::kRequest), request);
+    }
+    answer.result = serve(now, *header, in, body, answer.count);
+    if (answer.result == Answer::kMalformed) ++counters_.malformed;
+    if (answer.result == Answer::kRefused) ++counters_.refused;
+  }
+  SLUICE_CHECK(body.ok());
+  const bool good = answer.result != Answer::kMalformed && answer.result != Answer::kExpired;
+  answer.view = view_;
+  answer.lease_us = good ? static_cast<std::uint32_t>(lease_left(now).microseconds()) : 0;
+  answer.work_waits = work_waits(now);
+  answer.clock = clock_;
+  MessageWriter head(response);
+  put_header(head, answer);
+  return kAnswerHeader + body.length();
+}
+
+Answer MetadataServer::serve(Time now, const RequestHeader& header, MessageReader& in, MessageWriter& out,
+                             std::uint16_t& count) {
+  if (header.type == Request::kRegister) return in.left() == 0 ? enter(now, header, out, count) : Answer::kMalformed;
+  const auto client = clients_.find(header.client);
+  if (client == clients_.end()) return Answer::kExpired;
+  client->second.until = now + config_.cursor_lifetime;
+  switch (header.type) {
+    case Request::kRegister: break;
+    case Request::kRefresh: put_current_view(header.client, out, count); return Answer::kOk;
+    case Request::kLookup: return look_up(header, in, out, count);
+    case Request::kCreate: return create(header, in, out, count);
+    case Request::kReport: return report(now, header, in);
+    case Request::kSealed: return take_sealed(now, header, in);
+    case Request::kAllocate: return allocate(now, header, in, out, count);
+    case Request::kRelease:
+    case Request::kOrphan:
+    case Request::kChecked: return give_back(now, header, in);
+    case Request::kWork: return hand_out_work(now, header, out, count);
+    case Request::kSuspect: return suspect(now, header, in);
+    case Request::kLeave: expire(header.client, now); return Answer::kOk;
+  }
+  return Answer::kMalformed;
+}
+
+Answer MetadataServer::enter(Time now, const RequestHeader&, MessageWriter& out, std::uint16_t& count) {
+  const std::uint32_t id = next_client_++;
+  clients_[id].until = now + config_.cursor_lifetime;
+  client_order_.push_back(id);
+  next_expiry_ = std::min(next_expiry_, clients_[id].until);
+  if (client_order_.size() == 1) next_expiry_ = clients_[id].until;
+  put_current_view(id, out, count);
+  return Answer::kOk;
+}
+
+void MetadataServer::put_current_view(std::uint32_t client, MessageWriter& out, std::uint16_t& count) const {
+  StoreView view{.client = client,
+                 .value_bytes = config_.value_bytes,
+                 .cursor_lifetime = config_.cursor_lifetime,
+                 .max_flight = config_.max_flight,
+                 .number = view_,
+                 .volumes = config_.volumes};
+  count = static_cast<std::uint16_t>(view.volumes.size());
+  put_view(out, view);
+}
+
+Answer MetadataServer::look_up(const RequestHeader& header, MessageReader& in, MessageWriter& out,
+                               std::uint16_t& count) {
+  if (in.left() != std::size_t{header.count} * 8) return Answer::kMalformed;
+  for (; count < header.count; ++count) {
+    ++counters_.lookups;
+    const auto entry = directory_.find(in.take64());
+    out.put(entry == directory_.end() ? std::uint64_t{0} : entry->second.head.node.word);
+  }
+  return Answer::kOk;
+}
+
+Answer MetadataServer::create(const RequestHeader& header, MessageReader& in, MessageWriter& out,
+                              std::uint16_t& count) {
+  if (header.count != 1 || in.left() != 16) return Answer::kMalformed;
+  const Key key = in.take64();
+  const NodePointer node{in.take64()};
+  auto* const slot = slots_.find(node);
+  if (slot == nullptr || slot->owner != header.client) return Answer::kRefused;
+  count = 1;
+  if (slot->state == SlotState::kLive ||
+      slot->state == SlotState::kRetired) {  // asked again, perhaps already superseded
+    out.put(node.word);
+    return Answer::kOk;
+  }
+  const auto entry = directory_.find(key);
+  if (entry != directory_.end()) {
+    out.put(entry->second.head.node.word);
+    return Answer::kExists;
+  }
+  slots_.make_live(*slot);
+  const std::uint64_t before = clock_++;
+  directory_[key].head = {.node = node, .told = clock_, .stamp = before};
+  ++counters_.created;
+  out.put(node.word);
+  return Answer::kOk;
+}
+
+Answer MetadataServer::report(Time now, const RequestHeader& header, MessageReader& in) {
+  if (in.left() != std::size_t{header.count} * 24) return Answer::kMalformed;
+  for (std::size_t i = 0; i < header.count; ++i) {
+    Link link;
+    link.key = in.take64();
+    link.node.word = in.take64();
+    link.stamp = in.take64();
+    take_link(now, link);
+  }
+  return Answer::kOk;
+}
+
+Answer MetadataServer::allocate(Time now, const RequestHeader& header, MessageReader& in, MessageWriter& out,
+                                std::uint16_t& count) {
+  if (in.left() != 8) return Answer::kMalformed;
+  auto& client = clients_.at(header.client);
+  const std::uint64_t wanted = in.take64();
+  if (header.sequence != client.last_sequence || client.last_grant.empty()) {
+    client.last_sequence = header.sequence;
+    // No one client takes all that is left.
+    const std::uint64_t share = slots_.count(SlotState::kFree) / (2 * clients_.size()) + 1;
+    const auto most = std::min({wanted, share, std::uint64_t{config_.grant_slots}, std::uint64_t{kMaxSlotsPerMessage}});
+    client.last_grant.resize(most);
+    client.last_grant.resize(slots_.allocate(header.client, config_.volumes, client.last_grant));
+    client.slots.insert(client.slots.end(), client.last_grant.begin(), client.last_grant.end());
+    counters_.grants += client.last_grant.size();
+    if (client.slots.size() >= client.tidy_at) tidy(client, header.client);
+  }
+  if (client.last_grant.empty()) {
+    const Time ready = slots_.next_ready();
+    const Duration wait = ready == Time::never() ? Duration{} : std::max(ready - now, Duration::microseconds(1));
+    out.put(static_cast<std::uint64_t>(wait.microseconds()));
+    return Answer::kNoSpace;
+  }
+  count = static_cast<std::uint16_t>(client.last_grant.size());
+  for (const auto pointer : client.last_grant) out.put(pointer.word);
+  return Answer::kOk;
+}
+
+// kRelease, kOrphan, kChecked: lists of slots.
+Answer MetadataServer::give_back(Time now, const RequestHeader& header, MessageReader& in) {
+  if (in.left() != std::size_t{header.count} * 8) return Answer::kMalformed;
+  bool all_good = true;
+  for (std::size_t i = 0; i < header.count; ++i) {
+    const NodePointer pointer = NodePointer{in.take64()}.as(NodeKind::kValue);
+    auto* const slot = slots_.find(pointer);
+    if (slot == nullptr) {
+      all_good = false;
+    } else if (header.type == Request::kChecked) {
+      if (slot->state == SlotState::kOrphan) slots_.retire(pointer, reusable(now));
+    } else if (slot->state != SlotState::kOwned || slot->owner != header.client) {
+      all_good = false;  // linked meanwhile, as others have reported
+    } else if (header.type == Request::kRelease) {
+      slots_.release(pointer);
+    } else {
+      slots_.make_orphan(*slot);
+      orphans_.push_back({now + config_.max_flight, 0, pointer});
+      ++counters_.orphans;
+    }
+  }
+  return all_good ? Answer::kOk : Answer::kRefused;
+}
+
+Answer MetadataServer::hand_out_work(Time now, const RequestHeader& header, MessageWriter& out, std::uint16_t& count) {
+  const std::size_t most = std::min<std::size_t>(header.count, kMaxLinksPerMessage);
+  const auto put = [&](WorkKind kind, Key key, NodePointer node) {
+    out.put(static_cast<std::uint64_t>(kind));
+    out.put(key);
+    out.put(node.word);
+    ++count;
+  };
+  // Whoever takes it may die: each piece of work comes up again unless its result has arrived by then.
+  const Time again = now + config_.cursor_lifetime * 2;
+  while (count < most && !orphans_.empty() && orphans_.front().due <= now) {
+    auto item = orphans_.front();
+    orphans_.pop_front();
+    const auto* const slot = slots_.find(item.node);
+    if (slot == nullptr || slot->state != SlotState::kOrphan) continue;
+    put(WorkKind::kOrphan, 0, item.node);
+    item.due = again;
+    orphans_.push_back(item);
+  }
+  while (count < most && !settles_.empty() && settles_.front().due <= now) {
+    auto item = settles_.front();
+    settles_.pop_front();
+    const auto entry = directory_.find(item.key);
+    if (entry == directory_.end()) continue;
+    entry->second.settling = !entry->second.others.empty();
+    if (!entry->second.settling) continue;
+    put(WorkKind::kSettle, item.key, entry->second.head.node);
+    item.due = again;
+    settles_.push_back(item);
+  }
+  while (count < most && !seals_.empty() && seals_.front().due <= now) {
+    auto item = seals_.front();
+    seals_.pop_front();
+    const auto entry = directory_.find(item.key);
+    if (entry == directory_.end() || !(entry->second.head.node == item.node)) continue;
+    put(WorkKind::kSeal, item.key, item.node);
+    item.due = again;
+    seals_.push_back(item);
+  }
+  return Answer::kOk;
+}
+
+bool MetadataServer::work_waits(Time now) const {
+  const auto due = [now](const std::deque<DueKey>& queue) { return !queue.empty() && queue.front().due <= now; };
+  return due(orphans_) || due(settles_) || due(seals_);
+}
+
+// ------------------------------------------------------------------------------------------------------------ chains
+
+void MetadataServer::retire(Time now, NodePointer node) {
+  slots_.retire(node, reusable(now));
+  ++counters_.retired;
+}
+
+void MetadataServer::take_link(Time now, const Link& link) {
+  auto* const slot = slots_.find(link.node);
+  if (slot == nullptr || slot->state == SlotState::kRetired) {
+    ++counters_.links_stale;
+    return;
+  }
+  const auto found = directory_.find(link.key);
+  if (found == directory_.end()) {
+    // Its chain was sealed after it. A live slot belongs to some other key's chain: not what the report says.
+    if (slot->state != SlotState::kLive) retire(now, link.node);
+    return;
+  }
+  auto& entry = found->second;
+  Known known{.node = link.node, .told = clock_ + 1, .stamp = std::min(link.stamp, clock_)};
+  if (slot->state == SlotState::kLive) {
+    const auto before = take_known(entry, link.node);
+    if (!before) return;  // in another key's chain
+    known.told = before->told;
+    known.stamp = std::max(known.stamp, before->stamp);
+    ++counters_.confirmed;
+  } else {
+    slots_.make_live(*slot);
+    ++clock_;
+    ++counters_.links;
+  }
+  supersede(now, entry, known);
+  if (!entry.head.node || known.stamp >= entry.head.stamp) std::swap(entry.head, known);
+  if (known.node) entry.others.push_back(known);
+  if (!entry.others.empty() && !entry.settling) {
+    entry.settling = true;
+    settles_.push_back({now + config_.cursor_lifetime, link.key, {}});
+  }
+  if (entry.head.node == link.node && link.node.kind() == NodeKind::kTombstone) {
+    seals_.push_back({now + config_.cursor_lifetime, link.key, link.node});
+  }
+}
+
+std::optional<MetadataServer::Known> MetadataServer::take_known(Entry& entry, NodePointer node) {
+  if (entry.head.node == node) return std::exchange(entry.head, Known{});
+  const auto other =
+      std::find_if(entry.others.begin(), entry.others.end(), [node](const Known& k) { return k.node == node; });
+  if (other == entry.others.end()) return std::nullopt;
+  const Known known = *other;
+  entry.others.erase(other);
+  return known;
+}
+
+void MetadataServer::supersede(Time now, Entry& entry, Known& newer) {
+  const std::uint64_t known_by = newer.stamp;
+  const auto comes_before = [&](const Known& k) {
+    if (k.told > known_by) return false;
+    newer.stamp = std::max(newer.stamp, k.stamp);
+    retire(now, k.node);
+    return true;
+  };
+  if (entry.head.node && comes_before(entry.head)) entry.head = {};
+  std::erase_if(entry.others, comes_before);
+}
+
+Answer MetadataServer::take_sealed(Time now, const RequestHeader& header, MessageReader& in) {
+  if (header.count != 1 || in.left() != 16) return Answer::kMalformed;
+  const Key key = in.take64();
+  const NodePointer tail{in.take64()};
+  const auto found = directory_.find(key);
+  const auto* const slot = slots_.find(tail);
+  if (found == directory_.end() || slot == nullptr || slot->state == SlotState::kRetired) return Answer::kOk;  // known
+  if (tail.kind() != NodeKind::kTombstone) return Answer::kRefused;
+  auto& entry = found->second;
+  std::erase_if(entry.others, [tail](const Known& k) { return k.node == tail; });
+  for (const auto& other : entry.others) retire(now, other.node);
+  if (!(entry.head.node == tail)) retire(now, entry.head.node);
+  retire(now, tail);
+  directory_.erase(found);
+  ++counters_.sealed;
+  return Answer::kOk;
+}
+
+std::size_t MetadataServer::live_versions(Key key) const {
+  const auto entry = directory_.find(key);
+  return entry == directory_.end() ? 0 : 1 + entry->second.others.size();
+}
+
+// ----------------------------------------------------------------------------------------------- time, clients and views
+
+void MetadataServer::advance(Time now) {
+  if (!replaying_ && now >= next_expiry_) expire_clients(now);
+  slots_.reclaim(now);
+  if (now >= view_change_) change_view();
+}
+
+void MetadataServer::expire_clients(Time now) {
+  next_expiry_ = Time::never();
+  const auto all = client_order_;
+  for (const auto id : all) {
+    const Time until = clients_.at(id).until;
+    if (until > now) {
+      next_expiry_ = std::min(next_expiry_, until);
+      continue;
+    }
+    ++counters_.expired_clients;
+    std::uint8_t bytes[4];
+    store_le(bytes, id);
+    if (journal_ != nullptr) write_journal(now, static_cast<std::uint8_t>(RecordKind::kExpiry), bytes);
+    expire(id, now);
+  }
+}
+
+// Its slots may hold linked versions that nobody has reported: they become orphans.
+void MetadataServer::expire(std::uint32_t id, Time now) {
+  auto& client = clients_.at(id);
+  for (const auto pointer : client.slots) {
+    auto* const slot = slots_.find(pointer);
+    if (slot == nullptr || slot->state != SlotState::kOwned || slot->owner != id) continue;
+    slots_.make_orphan(*slot);
+    orphans_.push_back({now + config_.max_flight, 0, pointer});
+    ++counters_.orphans;
+  }
+  clients_.erase(id);
+  std::erase(client_order_, id);
+}
+
+// Forgets slots that are no longer the client's own.
+void MetadataServer::tidy(ClientState& client, std::uint32_t id) {
+  std::erase_if(client.slots, [this, id](NodePointer pointer) {
+    const auto* const slot = slots_.find(pointer);
+    return slot == nullptr || slot->state != SlotState::kOwned || slot->owner != id;
+  });
+  client.tidy_at = std::max<std::size_t>(1024, client.slots.size() * 2);
+}
+
+Answer MetadataServer::suspect(Time now, const RequestHeader& header, MessageReader& in) {
+  const remote::NodeId node(in.take<std::uint32_t>());
+  if (!in.ok() || in.left() != 0) return Answer::kMalformed;
+  if (std::find(leaving_.begin(), leaving_.end(), node) != leaving_.end()) return Answer::kOk;
+  bool can_leave = false;
+  for (const auto& volume : config_.volumes) {
+    for (std::size_t j = 0; j < volume.count; ++j) {
+      can_leave = can_leave || (volume.replicas[j].node == node && volume.is_live(j) && volume.mirrored());
+    }
+  }
+  if (!can_leave) return Answer::kRefused;
+  const std::pair suspicion(header.client, node);
+  if (std::find(suspicions_.begin(), suspicions_.end(), suspicion) == suspicions_.end())
+    suspicions_.push_back(suspicion);
+  const auto sharers =
+      std::count_if(suspicions_.begin(), suspicions_.end(), [node](auto& s) { return s.second == node; });
+  if (static_cast<std::size_t>(sharers) < config_.suspicions) return Answer::kOk;
+  leaving_.push_back(node);
+  // All leases on the present view end before, and all that was submitted under them.
+  view_change_ = now + config_.cursor_lifetime + config_.max_flight;
+  return Answer::kOk;
+}
+
+void MetadataServer::change_view() {
+  for (const auto node : leaving_) {
+    for (auto& volume : config_.volumes) {
+      for (std::size_t j = 0; j < volume.count; ++j) {
+        const bool leaves = volume.replicas[j].node == node && volume.is_live(j);
+        // The last replica stays: there is nothing better, and it may come back.
+        if (leaves && volume.mirrored()) volume.live = static_cast<std::uint8_t>(volume.live & ~(1u << j));
+      }
+    }
+    std::erase_if(suspicions_, [node](const auto& s) { return s.second == node; });
+  }
+  leaving_.clear();
+  view_change_ = Time::never();
+  ++view_;
+  ++counters_.views;
+}
+
+Duration MetadataServer::lease_left(Time now) const {
+  if (view_change_ == Time::never()) return config_.cursor_lifetime;
+  return std::clamp(view_change_ - config_.max_flight - now, Duration{}, config_.cursor_lifetime);
+}
+
+// ----------------------------------------------------------------------------------------------------------- journal
+
+void MetadataServer::write_journal(Time now, std::uint8_t kind, ByteView bytes) {
+  std::vector<std::uint8_t> record(kRecordHeader + bytes.size());
+  record[0] = kind;
+  store_le(record.data() + 1, static_cast<std::uint64_t>(now.since_start().picoseconds()));
+  std::copy(bytes.begin(), bytes.end(), record.begin() + kRecordHeader);
+  journal_->append(record);
+}
+
+bool MetadataServer::replay(ByteView record) {
+  if (record.size() < kRecordHeader) return false;
+  replaying_ = true;
+  const auto at = static_cast<std::int64_t>(load_le<std::uint64_t>(record.data() + 1));
+  const Time now = Time::at(Duration::picoseconds(at));
+  const auto bytes = record.subspan(kRecordHeader);
+  switch (static_cast<RecordKind>(record[0])) {
+    case RecordKind::kRequest: {
+      std::uint8_t answer[remote::kMaxMessage];
+      handle(now, bytes, answer);
+      return true;
+    }
+    case RecordKind::kExpiry: {
+      if (bytes.size() != 4 || !clients_.contains(load_le<std::uint32_t>(bytes.data()))) return false;
+      advance(now);
+      expire(load_le<std::uint32_t>(bytes.data()), now);
+      return true;
+    }
+    case RecordKind::kRestart: renew(now); return true;
+  }
+  return false;
+}
+
+void MetadataServer::restart(Time now) {
+  if (journal_ != nullptr) write_journal(now, static_cast<std::uint8_t>(RecordKind::kRestart), {});
+  replaying_ = false;
+  renew(now);
+}
+
+// Time has begun again, perhaps at a smaller number: every wait starts anew.
+void MetadataServer::renew(Time now) {
+  slots_.restart(reusable(now));
+  for (auto& [id, client] : clients_) client.until = now + config_.cursor_lifetime;
+  next_expiry_ = clients_.empty() ? Time::never() : now + config_.cursor_lifetime;
+  for (auto& item : orphans_) item.due = reusable(now);
+  for (auto& item : settles_) item.due = reusable(now);
+  for (auto& item : seals_) item.due = reusable(now);
+  if (view_change_ != Time::never()) view_change_ = reusable(now);
+}
+
+std::string MetadataServer::summary() const {
+  using enum SlotState;
+  return fmt::format("{} keys, {} clients, view {}; slots: {} free, {} granted, {} live, {} retired, {} orphans",
+                     keys(), clients(), view_, slots_.count(kFree), slots_.count(kOwned), slots_.count(kLive),
+                     slots_.count(kRetired), slots_.count(kOrphan));
+}
+
+}  // namespace sluice::clover

@@ -1,0 +1,291 @@
+// Client: get, and appending versions for put, insert and erase.
+#include <cstring>
+
+#include "base/check.h"
+#include "clover/client_parts.h"
+
+namespace sluice::clover {
+
+using remote::RemoteAddress;
+using remote::Status;
+using remote::Task;
+
+std::string_view to_string(Outcome outcome) {
+  switch (outcome) {
+    case Outcome::kOk: return "ok";
+    case Outcome::kNotFound: return "not found";
+    case Outcome::kExists: return "exists";
+    case Outcome::kNoSpace: return "no space";
+    case Outcome::kUnavailable: return "unavailable";
+    case Outcome::kTooLong: return "too long";
+    case Outcome::kUnknown: return "unknown";
+  }
+  return "?";
+}
+
+Task<GetResult> Client::get(Key key, MutableBytes into) {
+  ++counters_.gets;
+  const Time deadline = now() + config_.timeout;
+  Cursor cursor;
+  const Outcome known = co_await find_cursor(key, cursor, deadline);
+  if (known != Outcome::kOk) co_return GetResult{known, 0};
+  Buffer node(buffers_, layout_.node_bytes());
+  const Tail tail = co_await find_tail(key, cursor, deadline, node.bytes());
+  if (tail.outcome != Outcome::kOk) co_return GetResult{tail.outcome, 0};
+  if (tail.cursor.node.kind() == NodeKind::kTombstone) co_return GetResult{Outcome::kNotFound, 0};
+  SLUICE_CHECK(into.size() >= tail.length);
+  std::memcpy(into.data(), node.bytes().data() + kValueOffset, tail.length);
+  co_return GetResult{Outcome::kOk, tail.length};
+}
+
+Task<Outcome> Client::put(Key key, ByteView value) {
+  ++counters_.puts;
+  return append(Append::kPut, key, value);
+}
+
+Task<Outcome> Client::insert(Key key, ByteView value) {
+  ++counters_.inserts;
+  return append(Append::kInsert, key, value);
+}
+
+Task<Outcome> Client::erase(Key key) {
+  ++counters_.erases;
+  return append(Append::kErase, key, {});
+}
+
+// ---------------------------------------------------------------------------------------------------------- appending
+
+Task<Outcome> Client::append(Append how, Key key, ByteView value) {
+  if (value.size() > layout_.value_bytes()) co_return Outcome::kTooLong;
+  Operation op(buffers_, layout_.node_bytes());
+  op.how = how;
+  op.key = key;
+  op.value = value;
+  op.deadline = now() + config_.timeout;
+  op.backoff = config_.backoff_first;
+  for (;;) {
+    Step step = Step::kAgain;
+    if (!leased() && !co_await ensure_lease(op.deadline)) {
+      step = op.done(Outcome::kUnavailable);
+    } else if (op.slot && op.member != view_.client) {
+      // The server took us for dead and the slot with us.
+      if (op.uncertain) {
+        step = op.done(Outcome::kUnknown);
+      } else {
+        op.slot = {};
+        op.written = false;
+      }
+    } else if (op.have_cursor) {
+      step = co_await append_at(op);
+    } else {
+      const Outcome known = co_await find_cursor(key, op.at, op.deadline);
+      if (known == Outcome::kOk) {
+        op.have_cursor = true;
+      } else if (known == Outcome::kNotFound) {
+        step = how == Append::kErase ? op.done(Outcome::kNotFound) : co_await first_version(op);
+      } else {
+        step = op.done(known);
+      }
+    }
+    if (step == Step::kDone) co_return close(op);
+    if (now() >= op.deadline) {
+      op.done(Outcome::kUnavailable);
+      co_return close(op);
+    }
+  }
+}
+
+// What becomes of the slot, and what may truly be said.
+Outcome Client::close(Operation& op) {
+  if (op.outcome == Outcome::kOk) return op.outcome;
+  if (!op.slot || op.member != view_.client || !joined_) {
+    // Nothing to give back: the server took it.
+  } else if (op.uncertain) {
+    orphan(op.slot);
+  } else {
+    slots_.push_front(op.slot.as(NodeKind::kValue));
+  }
+  return op.uncertain ? Outcome::kUnknown : op.outcome;
+}
+
+void Client::take_fresh(Operation& op, NodePointer slot) {
+  const NodeKind kind = op.how == Append::kErase ? NodeKind::kTombstone : NodeKind::kValue;
+  op.slot = slot.as(kind);
+  op.member = view_.client;
+  op.written = false;
+  const auto trailer = trailer_word(slot, volume_of(slot)->replicas[0].address, op.value.size());
+  compose_node(layout_, op.key, kind, op.value, trailer, op.node.bytes());
+}
+
+// Writes the node to its slot, where nobody looks yet.
+Task<Client::Step> Client::write_node(Operation& op) {
+  if (!op.slot) {
+    NodePointer slot;
+    const Outcome taken = co_await take_slot(slot, op.deadline);
+    if (taken != Outcome::kOk) co_return op.done(taken);
+    take_fresh(op, slot);
+  }
+  // Getting a slot may have taken long: out of lease it may be somebody else's already.
+  if (!leased() || op.member != view_.client) co_return Step::kAgain;
+  const auto bytes = op.node.bytes();
+  Mirrored result;
+  if (mirrored(op.slot)) {
+    result = co_await write_mirrors(op.slot, bytes);
+  } else {
+    ++counters_.writes;
+    ++counters_.round_trips;
+    counters_.bytes += bytes.size();
+    result.failed = primary_of(op.slot).node;
+    result.status = co_await memory_.write(primary_of(op.slot), bytes);
+    if (result.status == Status::kOk) node_works(result.failed);
+  }
+  if (result.status == Status::kOk) {
+    op.written = true;
+    co_return Step::kAgain;
+  }
+  if (result.status == Status::kUnknown) {
+    // The write may yet arrive, even when the node is in a chain and its next word is set: not this slot.
+    if (op.member == view_.client && joined_) orphan(op.slot);
+    op.slot = {};
+  }
+  if (co_await recover(result.failed, result.status, op.deadline, op.backoff)) co_return Step::kAgain;
+  co_return op.done(Outcome::kUnavailable);
+}
+
+// The key has no chain: the server begins one with our node.
+Task<Client::Step> Client::first_version(Operation& op) {
+  if (!op.written) {
+    const Step step = co_await write_node(op);
+    if (step == Step::kDone || !op.written) co_return step;
+  }
+  if (!leased() || op.member != view_.client) co_return Step::kAgain;
+  Call request(Request::kCreate, 1, view_.client);
+  request.body.put(op.key);
+  request.body.put(op.slot.word);
+  const bool answered = co_await call(request, op.deadline);
+  op.uncertain = op.uncertain || request.uncertain;
+  if (!answered) co_return op.done(Outcome::kUnavailable);
+  switch (request.header.result) {
+    case Answer::kOk:
+      op.uncertain = false;
+      cursors_.store(op.key, {op.slot, request.submitted});
+      co_return op.done(Outcome::kOk);
+    case Answer::kExists:
+      op.uncertain = false;
+      op.at = {NodePointer{request.answer.take64()}, request.submitted};
+      op.have_cursor = true;
+      co_return Step::kAgain;
+    default:
+      // Not our slot any more. Whether an earlier try was served, nobody can say now.
+      if (op.uncertain) co_return op.done(Outcome::kUnknown);
+      op.slot = {};
+      op.written = false;
+      co_return Step::kAgain;
+  }
+}
+
+// The cursor is of no use any more. What was tried on it stays uncertain.
+Client::Step Client::lose_cursor(Operation& op) {
+  cursors_.drop(op.key, op.at.node);
+  op.have_cursor = false;
+  return op.uncertain ? op.done(Outcome::kUnknown) : Step::kAgain;
+}
+
+// An insert needs a tombstone at the tail, an erase a value: looks whether the tail is so.
+Task<Client::Step> Client::check_kind(Operation& op) {
+  Buffer node(buffers_, layout_.node_bytes());
+  const Tail tail = co_await find_tail(op.key, op.at, op.deadline, node.bytes());
+  if (tail.outcome == Outcome::kNotFound) {
+    op.have_cursor = false;
+    co_return Step::kAgain;
+  }
+  if (tail.outcome != Outcome::kOk) co_return op.done(tail.outcome);
+  op.at = tail.cursor;
+  const bool is_value = op.at.node.kind() == NodeKind::kValue;
+  if (op.how == Append::kInsert && is_value) co_return op.done(Outcome::kExists);
+  if (op.how == Append::kErase && !is_value) co_return op.done(Outcome::kNotFound);
+  co_return Step::kAgain;
+}
+
+Task<Client::Step> Client::append_at(Operation& op) {
+  const bool is_value = op.at.node.kind() == NodeKind::kValue;
+  const bool wrong_kind = (op.how == Append::kInsert && is_value) || (op.how == Append::kErase && !is_value);
+  if (wrong_kind && !op.uncertain) co_return co_await check_kind(op);
+  if (!op.written) co_return co_await write_node(op);
+  if (!in_lease(op.at)) co_return lose_cursor(op);
+  const Trust terms = trust(op.at);
+  const Time submitted = now();
+  const RemoteAddress where = primary_of(op.at.node);
+  if (!op.uncertain) op.stamp = clock_;
+  ++counters_.swaps;
+  ++counters_.round_trips;
+  counters_.bytes += 8;
+  const remote::AtomicResult result =
+      co_await memory_.compare_and_swap(where, free_word(op.key, op.at.node.kind()), op.slot.word);
+  if (result.status != Status::kOk) {
+    op.uncertain = op.uncertain || result.status == Status::kUnknown;
+    if (co_await recover(where.node, result.status, op.deadline, op.backoff)) co_return Step::kAgain;
+    co_return op.done(Outcome::kUnavailable);
+  }
+  node_works(where.node);
+  const bool linked = result.prior == free_word(op.key, op.at.node.kind()) || result.prior == op.slot.word;
+  op.uncertain = op.uncertain || linked;
+  if (!believable(terms)) {
+    // Under a newer view the swap is tried on the replica that counts now; out of the cursor's lease nothing can be tried.
+    co_return in_lease(op.at) ? Step::kAgain : lose_cursor(op);
+  }
+  if (linked) co_return co_await finish_link(op, submitted);
+  co_return co_await judge_swap(op, result.prior);
+}
+
+// The swap failed: `prior` stood there instead.
+Task<Client::Step> Client::judge_swap(Operation& op, std::uint64_t prior) {
+  const NodeKind other = op.at.node.kind() == NodeKind::kValue ? NodeKind::kTombstone : NodeKind::kValue;
+  if (prior == free_word(op.key, other)) {
+    // Steered to a tail of the other kind on its way.
+    op.at.node = op.at.node.as(other);
+    co_return Step::kAgain;
+  }
+  if (prior == sealed_word(op.key)) {
+    op.uncertain = false;
+    const bool reported = co_await report_sealed(op.key, op.at, op.deadline);
+    if (!reported) co_return op.done(Outcome::kUnavailable);
+    co_return lose_cursor(op);
+  }
+  if (is_end(prior) || prior == 0) {
+    ++counters_.foreign;
+    co_return lose_cursor(op);
+  }
+  ++counters_.swaps_lost;
+  if (mirrored(op.at.node)) {
+    const Mirrored stable = co_await stabilise(op.at, op.key, prior);
+    if (stable.late) co_return in_lease(op.at) ? Step::kAgain : lose_cursor(op);
+    if (stable.status != Status::kOk) {
+      if (co_await recover(stable.failed, stable.status, op.deadline, op.backoff)) co_return Step::kAgain;
+      co_return op.done(Outcome::kUnavailable);
+    }
+  }
+  // All replicas agree on another successor: ours is not linked, and no swap that may still be under way can link it.
+  op.uncertain = false;
+  ++counters_.walks;
+  op.at.node = NodePointer{prior};
+  co_return Step::kAgain;
+}
+
+// The primary says that we follow: make it so on its mirrors, then it is done.
+Task<Client::Step> Client::finish_link(Operation& op, Time submitted) {
+  if (mirrored(op.at.node)) {
+    const Mirrored stable = co_await stabilise(op.at, op.key, op.slot.word);
+    if (stable.late) co_return in_lease(op.at) ? Step::kAgain : lose_cursor(op);
+    if (stable.status != Status::kOk) {
+      if (co_await recover(stable.failed, stable.status, op.deadline, op.backoff)) co_return Step::kAgain;
+      co_return op.done(Outcome::kUnavailable);
+    }
+  }
+  op.uncertain = false;
+  cursors_.store(op.key, {op.slot, submitted});
+  report({op.key, op.slot, op.stamp});
+  co_return op.done(Outcome::kOk);
+}
+
+}  // namespace sluice::clover

@@ -1,0 +1,312 @@
+// Client: what it says to the metadata server, in its own interest and in everyone's.
+#include <algorithm>
+#include <utility>
+
+#include "clover/client_parts.h"
+
+namespace sluice::clover {
+
+using remote::Status;
+using remote::Task;
+
+Client::Client(remote::RemoteMemory& memory, remote::MessageChannel& channel, const ClientConfig& config, Rng rng)
+    : memory_(memory),
+      channel_(channel),
+      scheduler_(memory.scheduler()),
+      config_(config),
+      rng_(rng),
+      cursors_(config.cursors),
+      buffers_(std::make_shared<Buffers>()) {}
+
+Client::~Client() = default;
+
+// ------------------------------------------------------------------------------------------------------------- calling
+
+Task<bool> Client::call(Call& call, Time deadline) {
+  const auto request = ByteView(call.request).first(call.body.length());
+  Duration backoff = config_.backoff_first;
+  for (;;) {
+    ++counters_.messages;
+    call.submitted = now();
+    const remote::MessageResult result = co_await channel_.call(request, call.response);
+    if (result.status == Status::kOk) {
+      call.answer = MessageReader(ByteView(call.response).first(result.length));
+      const auto header = take_answer_header(call.answer);
+      if (!header || header->type != call.expected) co_return false;
+      call.header = *header;
+      break;
+    }
+    call.uncertain = call.uncertain || result.status == Status::kUnknown;
+    if (now() >= deadline) co_return false;
+    co_await back_off(backoff);
+  }
+  if (call.client != view_.client) co_return true;  // asked in an earlier life
+  clock_ = std::max(clock_, call.header.clock);
+  work_waits_ = call.header.work_waits;
+  if (call.header.result == Answer::kExpired) {
+    lost_membership();
+  } else if (call.header.view != view_.number) {
+    view_stale_ = true;
+  } else {
+    lease_ = std::max(lease_, call.submitted + Duration::microseconds(call.header.lease_us));
+  }
+  co_return true;
+}
+
+// The server has given our slots to be looked into by others.
+void Client::lost_membership() {
+  joined_ = false;
+  lease_ = Time();
+  slots_.clear();
+  orphans_.clear();
+  grant_open_ = false;
+}
+
+Task<bool> Client::ensure_lease(Time deadline) {
+  Duration backoff = config_.backoff_first;
+  for (;;) {
+    if (!renewing_) {
+      renewing_ = true;
+      const bool answered = co_await renew_lease(deadline);
+      renewing_ = false;
+      if (!answered) co_return false;
+    }
+    if (leased()) co_return true;
+    if (now() >= deadline) co_return false;
+    co_await back_off(backoff);  // between two views nobody has a lease
+  }
+}
+
+Task<bool> Client::renew_lease(Time deadline) {
+  const bool enters = !joined_;
+  Call request(enters ? Request::kRegister : Request::kRefresh, 0, view_.client);
+  if (!co_await call(request, deadline)) co_return false;
+  if (request.header.result == Answer::kExpired) co_return true;  // enters at the next try
+  if (request.header.result != Answer::kOk) co_return false;
+  auto view = take_view(request.answer, request.header.count);
+  if (!view) co_return false;
+  view->number = request.header.view;
+  if (enters) {
+    lost_membership();
+  } else {
+    view->client = view_.client;
+  }
+  layout_ = NodeLayout(view->value_bytes);
+  view_ = std::move(*view);
+  joined_ = true;
+  view_stale_ = false;
+  clock_ = std::max(clock_, request.header.clock);
+  lease_ = request.submitted + Duration::microseconds(request.header.lease_us);
+  co_return true;
+}
+
+Task<Outcome> Client::join() {
+  const bool entered = co_await ensure_lease(now() + config_.timeout);
+  co_return entered ? Outcome::kOk : Outcome::kUnavailable;
+}
+
+Task<void> Client::leave() {
+  leaving_ = true;
+  Duration backoff = config_.backoff_first;
+  while (flushing_ || refilling_) co_await back_off(backoff);
+  co_await flush_links();
+  if (joined_) {
+    co_await send_slots(Request::kOrphan, std::exchange(orphans_, {}));
+    co_await send_slots(Request::kRelease, {slots_.begin(), slots_.end()});
+    slots_.clear();
+    Call request(Request::kLeave, 0, view_.client);
+    co_await call(request, now() + config_.timeout);
+    joined_ = false;
+    lease_ = Time();
+  }
+}
+
+Task<void> Client::maintain() {
+  while (!leaving_) {
+    co_await scheduler_.sleep_for(view_.cursor_lifetime / 4);
+    if (leaving_) co_return;
+    const Time deadline = now() + view_.cursor_lifetime;
+    if (now() >= lease_ - view_.cursor_lifetime / 2 || view_stale_) co_await ensure_lease(deadline);
+    if (!flushing_) co_await flush_links();
+    if (!orphans_.empty() && leased()) co_await send_slots(Request::kOrphan, std::exchange(orphans_, {}));
+    if (work_waits_ && leased()) co_await do_work();
+  }
+}
+
+// --------------------------------------------------------------------------------------------------------------- slots
+
+Task<Outcome> Client::take_slot(NodePointer& slot, Time deadline) {
+  const Time give_up = std::max(deadline, now() + config_.space_timeout);
+  Duration backoff = config_.backoff_first;
+  for (;;) {
+    if (slots_.size() <= config_.slots_wanted / 4 && !refilling_ && leased()) {
+      refilling_ = true;
+      scheduler_.spawn(refill());
+    }
+    if (!slots_.empty()) {
+      slot = slots_.front();
+      slots_.pop_front();
+      co_return Outcome::kOk;
+    }
+    if (!leased() && !co_await ensure_lease(deadline)) co_return Outcome::kUnavailable;
+    if (now() >= (out_of_space_ ? give_up : deadline)) {
+      co_return out_of_space_ ? Outcome::kNoSpace : Outcome::kUnavailable;
+    }
+    co_await back_off(backoff);
+  }
+}
+
+// REQUIRES: refilling_ was just set.
+Task<void> Client::refill() {
+  if (!grant_open_) ++grant_sequence_;
+  grant_open_ = true;
+  Call request(Request::kAllocate, 1, view_.client, grant_sequence_);
+  request.body.put(std::uint64_t{config_.slots_wanted});
+  const bool answered = co_await call(request, now() + config_.timeout);
+  if (answered && request.client == view_.client && joined_) {
+    grant_open_ = false;
+    out_of_space_ = request.header.result == Answer::kNoSpace;
+    if (request.header.result == Answer::kOk) {
+      for (std::size_t i = 0; i < request.header.count; ++i) slots_.push_back(NodePointer{request.answer.take64()});
+    } else if (out_of_space_) {
+      // What others may use again waits in our own reports, too.
+      if (!flushing_) co_await flush_links();
+      co_await scheduler_.sleep_for(std::min(view_.cursor_lifetime / 8, config_.backoff_most));
+    }
+  }
+  refilling_ = false;
+}
+
+void Client::orphan(NodePointer slot) {
+  ++counters_.orphans;
+  orphans_.push_back(slot.as(NodeKind::kValue));
+}
+
+Task<void> Client::send_slots(Request type, std::vector<NodePointer> slots) {
+  for (std::size_t from = 0; from < slots.size();) {
+    const std::size_t count = std::min(slots.size() - from, kMaxSlotsPerMessage);
+    Call request(type, count, view_.client);
+    for (std::size_t i = 0; i < count; ++i) request.body.put(slots[from + i].word);
+    from += count;
+    // What gets lost here is found when this client's lease ends.
+    if (!co_await call(request, now() + config_.timeout)) co_return;
+  }
+}
+
+// ------------------------------------------------------------------------------------------------------------- reports
+
+void Client::report(const Link& link) {
+  links_.push_back(link);
+  if (links_.size() >= config_.links_per_report && !flushing_) scheduler_.spawn(flush_links());
+}
+
+Task<void> Client::flush_links() {
+  if (flushing_) co_return;
+  flushing_ = true;
+  while (!links_.empty()) {
+    if (!leased() && !co_await ensure_lease(now() + config_.timeout)) break;
+    const std::size_t count = std::min(links_.size(), kMaxLinksPerMessage);
+    Call request(Request::kReport, count, view_.client);
+    for (std::size_t i = 0; i < count; ++i) {
+      request.body.put(links_[i].key);
+      request.body.put(links_[i].node.word);
+      request.body.put(links_[i].stamp);
+    }
+    if (!co_await call(request, now() + config_.timeout)) break;
+    if (request.header.result == Answer::kExpired) continue;
+    links_.erase(links_.begin(), links_.begin() + static_cast<std::ptrdiff_t>(count));
+  }
+  flushing_ = false;
+}
+
+// ---------------------------------------------------------------------------------------------------------------- work
+
+Task<void> Client::do_work() {
+  Call request(Request::kWork, 32, view_.client);
+  if (!co_await call(request, now() + config_.timeout) || request.header.result != Answer::kOk) co_return;
+  std::vector<NodePointer> checked;
+  for (std::size_t i = 0; i < request.header.count; ++i) {
+    const auto kind = static_cast<WorkKind>(request.answer.take64());
+    const Key key = request.answer.take64();
+    const NodePointer node{request.answer.take64()};
+    if (!request.answer.ok()) break;
+    ++counters_.work;
+    if (kind == WorkKind::kOrphan) {
+      if (co_await check_orphan(node)) checked.push_back(node);
+    } else {
+      co_await settle(key, {node, request.submitted}, kind);
+    }
+  }
+  co_await send_slots(Request::kChecked, std::move(checked));
+}
+
+Task<void> Client::settle(Key key, Cursor head, WorkKind kind) {
+  const Time deadline = now() + config_.timeout;
+  Buffer node(buffers_, layout_.node_bytes());
+  const Tail tail = co_await find_tail(key, head, deadline, node.bytes());
+  if (tail.outcome != Outcome::kOk) co_return;
+  const NodePointer last = tail.cursor.node;
+  if (kind == WorkKind::kSeal && last.kind() == NodeKind::kTombstone && in_lease(tail.cursor)) {
+    const Trust terms = trust(tail.cursor);
+    ++counters_.swaps;
+    ++counters_.round_trips;
+    const auto swapped =
+        co_await memory_.compare_and_swap(primary_of(last), free_word(key, NodeKind::kTombstone), sealed_word(key));
+    const bool sealed = swapped.status == Status::kOk &&
+                        (swapped.prior == free_word(key, NodeKind::kTombstone) || swapped.prior == sealed_word(key));
+    if (sealed && believable(terms)) {
+      cursors_.drop(key, last);
+      co_await report_sealed(key, tail.cursor, deadline);
+    }
+    co_return;
+  }
+  report({key, last, tail.stamp});
+}
+
+Task<bool> Client::check_orphan(NodePointer slot) {
+  if (slot.volume() >= view_.volumes.size() || !leased()) co_return false;
+  Buffer node(buffers_, layout_.node_bytes());
+  ++counters_.reads;
+  ++counters_.round_trips;
+  if (co_await memory_.read(primary_of(slot), node.bytes()) != Status::kOk) co_return false;
+  const NodeView seen = parse_node(layout_, node.bytes());
+  co_return co_await meets(seen.key, slot) == Met::kNo;
+}
+
+// Walks the whole chain of `key`; reports `slot` when it is met.
+Task<Client::Met> Client::meets(Key key, NodePointer slot) {
+  const Time deadline = now() + config_.timeout;
+  Cursor at;
+  const Outcome found = co_await look_up(key, at, deadline);
+  if (found == Outcome::kNotFound) co_return Met::kNo;
+  if (found != Outcome::kOk) co_return Met::kCannotTell;
+  Buffer node(buffers_, layout_.node_bytes());
+  while (in_lease(at)) {
+    if (at.node.as(NodeKind::kValue) == slot) {
+      report({key, at.node, 0});
+      co_return Met::kYes;
+    }
+    const Trust terms = trust(at);
+    ++counters_.reads;
+    ++counters_.round_trips;
+    if (co_await memory_.read(primary_of(at.node), node.bytes()) != Status::kOk) break;
+    const NodeView seen = parse_node(layout_, node.bytes());
+    if (!believable(terms)) break;
+    const NodePointer before = at.node;
+    switch (judge_node(key, at, seen)) {
+      case Found::kForeign: co_return Met::kCannotTell;
+      case Found::kTail:
+      case Found::kSealed: co_return at.node.address() == before.address() ? Met::kNo : Met::kCannotTell;
+      case Found::kPassed: break;
+    }
+    if (at.node != before) co_return Met::kCannotTell;  // steered past what is to be found
+    if (mirrored(at.node)) {
+      const Mirrored stable = co_await stabilise(at, key, seen.next);
+      if (stable.late || stable.status != Status::kOk) break;
+    }
+    at.node = NodePointer{seen.next};
+  }
+  co_return Met::kCannotTell;
+}
+
+}  // namespace sluice::clover

@@ -1,0 +1,99 @@
+#include "clover/slots.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+
+namespace sluice::clover {
+
+SlotTable::SlotTable(std::span<const Volume> volumes, std::size_t slot_bytes) : slot_bytes_(slot_bytes) {
+  for (const auto& volume : volumes) {
+    Space space;
+    space.base = volume.replicas[0].address;
+    space.slots = static_cast<std::uint32_t>(std::min<std::uint64_t>(volume.length / slot_bytes, 0xFFFF'FFFF));
+    counts_all_ += space.slots;
+    spaces_.push_back(std::move(space));
+  }
+  counts_[static_cast<std::size_t>(SlotState::kFree)] = counts_all_;
+}
+
+void SlotTable::set(Slot& slot, SlotState state) {
+  --counts_[static_cast<std::size_t>(slot.state)];
+  ++counts_[static_cast<std::size_t>(state)];
+  slot.state = state;
+}
+
+bool SlotTable::take_one(std::uint32_t client, std::uint32_t volume, NodePointer& out) {
+  auto& space = spaces_[volume];
+  std::uint32_t index = 0;
+  if (!space.free.empty()) {
+    index = space.free.front();
+    space.free.pop_front();
+  } else if (space.table.size() < space.slots) {
+    index = static_cast<std::uint32_t>(space.table.size());
+    space.table.emplace_back();
+  } else {
+    return false;
+  }
+  auto& slot = space.table[index];
+  SLUICE_CHECK(slot.state == SlotState::kFree);
+  slot.generation = static_cast<std::uint8_t>(slot.generation % 63 + 1);
+  slot.owner = client;
+  set(slot, SlotState::kOwned);
+  out = NodePointer::make(volume, slot.generation, space.base + std::uint64_t{index} * slot_bytes_);
+  return true;
+}
+
+std::size_t SlotTable::allocate(std::uint32_t client, std::span<const Volume> volumes, std::span<NodePointer> out) {
+  std::size_t granted = 0;
+  for (std::size_t misses = 0; granted < out.size() && misses < spaces_.size();) {
+    const auto volume = turn_++ % static_cast<std::uint32_t>(spaces_.size());
+    if (volumes[volume].live != 0 && take_one(client, volume, out[granted])) {
+      ++granted;
+      misses = 0;
+    } else {
+      ++misses;
+    }
+  }
+  return granted;
+}
+
+Slot* SlotTable::find(NodePointer pointer) {
+  if (is_end(pointer.word) || pointer.volume() >= spaces_.size()) return nullptr;
+  auto& space = spaces_[pointer.volume()];
+  if (pointer.address() < space.base) return nullptr;
+  const std::uint64_t offset = pointer.address() - space.base;
+  const std::uint64_t index = offset / slot_bytes_;
+  if (offset % slot_bytes_ != 0 || index >= space.table.size()) return nullptr;
+  auto& slot = space.table[index];
+  return slot.generation == pointer.generation() && slot.state != SlotState::kFree ? &slot : nullptr;
+}
+
+void SlotTable::retire(NodePointer pointer, Time ready) {
+  auto* const slot = find(pointer);
+  SLUICE_CHECK(slot != nullptr);
+  set(*slot, SlotState::kRetired);
+  SLUICE_CHECK(retired_.empty() || retired_.back().ready <= ready);
+  retired_.push_back({ready, pointer});
+}
+
+void SlotTable::release(NodePointer pointer) {
+  auto* const slot = find(pointer);
+  SLUICE_CHECK(slot != nullptr);
+  set(*slot, SlotState::kFree);
+  auto& space = spaces_[pointer.volume()];
+  space.free.push_back(static_cast<std::uint32_t>((pointer.address() - space.base) / slot_bytes_));
+}
+
+void SlotTable::reclaim(Time now) {
+  while (!retired_.empty() && retired_.front().ready <= now) {
+    release(retired_.front().pointer);
+    retired_.pop_front();
+  }
+}
+
+void SlotTable::restart(Time ready) {
+  for (auto& r : retired_) r.ready = ready;
+}
+
+}  // namespace sluice::clover

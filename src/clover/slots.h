@@ -1,0 +1,76 @@
+// The metadata server's account of every slot: who has it, whether it is in a chain, when it may be used again.
+//
+// Life of a slot:  free -> owned (granted to a client) -> live (the newest version known) -> retired (superseded) -> free
+//                  owned -> orphan (client lost, or outcome of its CAS unknown) -> live, or retired when found unlinked
+// Invariant:  a retired slot is free again not before its time, in the order of retirement; each grant has a generation of its own, so
+//             a pointer from an earlier life is known to be stale.
+// Limits:     12 bytes a slot that was ever granted.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <span>
+#include <vector>
+
+#include "base/time.h"
+#include "clover/volumes.h"
+
+namespace sluice::clover {
+
+enum class SlotState : std::uint8_t { kFree, kOwned, kLive, kRetired, kOrphan };
+inline constexpr std::size_t kSlotStates = 5;
+
+struct Slot {
+  std::uint32_t owner = 0;  // kOwned, kOrphan: the client
+  SlotState state = SlotState::kFree;
+  std::uint8_t generation = 0;
+};
+
+class SlotTable {
+ public:
+  SlotTable(std::span<const Volume> volumes, std::size_t slot_bytes);
+
+  // Grants up to out.size() slots of volumes that live, the volumes in turn. Returns how many.
+  std::size_t allocate(std::uint32_t client, std::span<const Volume> volumes, std::span<NodePointer> out);
+  // The slot, if `pointer` is one of its present life.
+  Slot* find(NodePointer pointer);
+
+  void make_live(Slot& slot) { set(slot, SlotState::kLive); }
+  void make_orphan(Slot& slot) { set(slot, SlotState::kOrphan); }
+  // REQUIRES: `ready` is not earlier than that of any slot retired before.
+  void retire(NodePointer pointer, Time ready);
+  // Free at once: it was never linked.
+  void release(NodePointer pointer);
+  // Frees what was retired and is ready.
+  void reclaim(Time now);
+
+  std::uint64_t count(SlotState state) const { return counts_[static_cast<std::size_t>(state)]; }
+  std::uint64_t capacity() const { return counts_all_; }
+  // When the next retired slot comes free; Time::never() when none is retired.
+  Time next_ready() const { return retired_.empty() ? Time::never() : retired_.front().ready; }
+  // All retired slots wait anew: time has started again.
+  void restart(Time ready);
+
+ private:
+  struct Space {
+    std::uint64_t base = 0;
+    std::uint32_t slots = 0;
+    std::vector<Slot> table;         // of those ever granted
+    std::deque<std::uint32_t> free;  // of those, longest free first
+  };
+  struct Retired {
+    Time ready;
+    NodePointer pointer;
+  };
+  void set(Slot& slot, SlotState state);
+  bool take_one(std::uint32_t client, std::uint32_t volume, NodePointer& out);
+
+  std::size_t slot_bytes_;
+  std::vector<Space> spaces_;  // by volume
+  std::deque<Retired> retired_;
+  std::uint32_t turn_ = 0;
+  std::uint64_t counts_[kSlotStates] = {};
+  std::uint64_t counts_all_ = 0;
+};
+
+}  // namespace sluice::clover
