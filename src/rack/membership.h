@@ -1,0 +1,59 @@
+// Membership: keeps this process on the rack. Joins, publishes, renews the lease in a thread of its own, joins again when the lease was lost,
+// leaves at the end; tells of changes among the nodes.
+//
+// Life:       join() -> node() has number and addresses -> publish() -> (renewals, changes) -> destroyed: leaves.
+// Errors:     join() and publish() say why not. A directory that is away for a while (the switch restarts) is waited for, silently.
+// Threads:    public functions from one thread; on_change is called from the membership's own.
+#pragma once
+
+#include <condition_variable>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <thread>
+
+#include "rack/directory.h"
+
+namespace sluice::rack {
+
+struct MembershipConfig {
+  Duration lease = Duration::seconds(3);
+  // How long join() waits for a name whose last owner died without leaving. Longer than any lease.
+  Duration patience = Duration::seconds(6);
+};
+
+class Membership {
+ public:
+  using OnChange = std::function<void(const Snapshot&)>;
+
+  // The directory outlives the membership. Null on_change: nothing is watched.
+  static Result<std::unique_ptr<Membership>> join(Directory& directory, NodeDescription description,
+                                                  MembershipConfig config = {}, OnChange on_change = {});
+  ~Membership();
+
+  Result<void> publish(const NodeDescription& description);
+  const NodeRecord& node() const { return registration_.node; }
+
+ private:
+  Membership(Directory& directory, NodeDescription description, MembershipConfig config, Registration registration,
+             OnChange on_change);
+  void keep_lease();
+  void renew_once();
+  void watch();
+  bool wait(Duration duration);
+
+  Directory& directory_;
+  MembershipConfig config_;
+  OnChange on_change_;
+  std::mutex mutex_;
+  std::condition_variable stop_;
+  bool stopping_ = false;  // guarded by mutex_, as the next three
+  NodeDescription description_;
+  LeaseId lease_;
+  bool published_ = false;
+  Registration registration_;  // as first given
+  std::thread keeper_;
+  std::thread watcher_;
+};
+
+}  // namespace sluice::rack
