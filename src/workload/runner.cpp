@@ -1,0 +1,218 @@
+#include "workload/runner.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+
+#include "base/check.h"
+
+namespace sluice::workload {
+
+using remote::Task;
+
+namespace {
+constexpr std::size_t kErrorsKept = 10;
+}
+
+struct Runner::Client {
+  std::uint32_t index = 0;
+  std::uint32_t writer = 0;
+  Store* store = nullptr;
+  Rng rng;
+  std::vector<std::uint8_t> out;
+  std::vector<std::uint8_t> in;
+};
+
+std::uint64_t RunResult::operations() const {
+  std::uint64_t sum = 0;
+  for (const auto& action : actions) sum += action.count;
+  return sum;
+}
+
+std::uint64_t RunResult::with_outcome(Outcome outcome) const {
+  std::uint64_t sum = 0;
+  for (const auto& action : actions) sum += action.outcomes.at(static_cast<std::size_t>(outcome));
+  return sum;
+}
+
+double RunResult::operations_per_second() const {
+  const auto ns = (ended - begun).nanoseconds();
+  return ns <= 0 ? 0 : static_cast<double>(operations()) * 1e9 / static_cast<double>(ns);
+}
+
+void RunResult::merge(const RunResult& other) {
+  for (std::size_t i = 0; i < kActions; ++i) {
+    actions[i].count += other.actions[i].count;
+    for (std::size_t o = 0; o < actions[i].outcomes.size(); ++o) actions[i].outcomes[o] += other.actions[i].outcomes[o];
+    actions[i].latency_ns.merge(other.actions[i].latency_ns);
+  }
+  values_verified += other.values_verified;
+  values_wrong += other.values_wrong;
+  errors.insert(errors.end(), other.errors.begin(), other.errors.end());
+  if (errors.size() > kErrorsKept) errors.resize(kErrorsKept);
+  begun = std::min(begun, other.begun);
+  ended = std::max(ended, other.ended);
+  cost += other.cost;
+}
+
+Runner::Runner(remote::Scheduler& scheduler, std::span<Store* const> stores, const RunConfig& config)
+    : scheduler_(scheduler),
+      stores_(stores.begin(), stores.end()),
+      config_(config),
+      rng_(Rng(config.seed).fork("workload").fork(config.place.thread)),
+      keys_(config.records, config.place),
+      chooser_(config.mix.distribution, config.records, config.theta_thousandths),
+      sequences_(config.clients) {
+  SLUICE_CHECK(!stores_.empty() && config.clients > 0 && config.value_bytes >= kMinValueBytes);
+}
+
+StoreCost Runner::total_cost() const {
+  StoreCost sum;
+  for (auto* const store : std::set<Store*>(stores_.begin(), stores_.end())) sum += store->cost();
+  return sum;
+}
+
+void Runner::begin(std::uint64_t operations) {
+  SLUICE_CHECK(done());
+  left_ = operations;
+  running_ = config_.clients;
+  completed_ = 0;
+  stopping_ = false;
+  result_ = {};
+  result_.begun = scheduler_.now();
+  result_.cost -= total_cost();
+}
+
+void Runner::start_load() {
+  begin(0);
+  for (std::uint32_t i = 0; i < config_.clients; ++i) scheduler_.spawn(load(i));
+}
+
+void Runner::start_run() {
+  begin(config_.operations);
+  for (std::uint32_t i = 0; i < config_.clients; ++i) scheduler_.spawn(run(i));
+}
+
+void Runner::client_ended() {
+  if (--running_ != 0) return;
+  result_.ended = scheduler_.now();
+  result_.cost += total_cost();
+}
+
+Task<void> Runner::load(std::uint32_t index) {
+  Client client{.index = index,
+                .writer = config_.place.thread * config_.clients + index + 1,
+                .store = stores_[index % stores_.size()],
+                .rng = rng_.fork("load").fork(index),
+                .out = std::vector<std::uint8_t>(config_.value_bytes),
+                .in = {}};
+  const std::uint64_t step = std::uint64_t{config_.clients} * config_.place.threads;
+  const std::uint64_t first = std::uint64_t{index} * config_.place.threads + config_.place.thread;
+  for (Key key = first; key < config_.records && !stopping_; key += step) {
+    const Time begun = scheduler_.now();
+    const Outcome outcome = co_await put(client, key, EventKind::kPut);
+    finish(Action::kUpdate, outcome, begun);
+  }
+  client_ended();
+}
+
+Task<void> Runner::run(std::uint32_t index) {
+  Store* const store = stores_[index % stores_.size()];
+  Client client{.index = index,
+                .writer = config_.place.thread * config_.clients + index + 1,
+                .store = store,
+                .rng = rng_.fork("run").fork(index),
+                .out = std::vector<std::uint8_t>(config_.value_bytes),
+                .in = std::vector<std::uint8_t>(store->max_value_bytes())};
+  while (left_ > 0 && !stopping_) {
+    --left_;
+    const Action action = config_.mix.draw(client.rng);
+    const Time begun = scheduler_.now();
+    const Outcome outcome = co_await act(client, action);
+    finish(action, outcome, begun);
+  }
+  client_ended();
+}
+
+void Runner::finish(Action action, Outcome outcome, Time begun) {
+  ++completed_;
+  auto& per_action = result_.actions[static_cast<std::size_t>(action)];
+  ++per_action.count;
+  ++per_action.outcomes.at(static_cast<std::size_t>(outcome));
+  per_action.latency_ns.record((scheduler_.now() - begun).nanoseconds());
+}
+
+Task<Outcome> Runner::act(Client& client, Action action) {
+  if (action == Action::kInsert) {
+    const Key key = keys_.reserve();
+    const Outcome outcome = co_await put(client, key, EventKind::kInsert);
+    keys_.acknowledge(key);
+    co_return outcome;
+  }
+  const Key key = chooser_.choose(keys_, client.rng);
+  switch (action) {
+    case Action::kRead: co_return co_await get(client, key);
+    case Action::kUpdate: co_return co_await put(client, key, EventKind::kPut);
+    case Action::kErase: co_return co_await erase(client, key);
+    case Action::kScan: {
+      const auto scanned = co_await client.store->scan(key, 1 + client.rng.below(config_.scan_length));
+      co_return scanned.outcome;
+    }
+    default: break;
+  }
+  const Outcome read = co_await get(client, key);
+  if (read != Outcome::kOk && read != Outcome::kNotFound) co_return read;
+  co_return co_await put(client, key, EventKind::kPut);
+}
+
+Task<Outcome> Runner::get(Client& client, Key key) {
+  History::Id id = 0;
+  if (config_.history != nullptr) id = config_.history->begin(client.writer, EventKind::kGet, key);
+  const GetResult result = co_await client.store->get(key, client.in);
+  ValueId read = 0;
+  if (result.outcome == Outcome::kOk) verify(client, key, result.length, read);
+  if (config_.history != nullptr) config_.history->end(id, result.outcome, read);
+  co_return result.outcome;
+}
+
+void Runner::verify(Client& client, Key key, std::size_t length, ValueId& read) {
+  ++result_.values_verified;
+  const auto value = ByteView(client.in).first(length);
+  const auto id = length == config_.value_bytes ? verify_value(key, value) : std::nullopt;
+  if (id) {
+    read = *id;
+    return;
+  }
+  ++result_.values_wrong;
+  if (result_.errors.size() >= kErrorsKept) return;
+  std::string start;
+  for (const auto byte : value.first(std::min<std::size_t>(length, 32))) start += fmt::format("{:02x}", byte);
+  result_.errors.push_back(
+      fmt::format("client {} read of key {} what nobody wrote: {} bytes, {}", client.writer, key, length, start));
+}
+
+Task<Outcome> Runner::put(Client& client, Key key, EventKind kind) {
+  const ValueId id = value_id(client.writer, ++sequences_[client.index]);
+  fill_value(key, id, client.out);
+  History::Id event = 0;
+  if (config_.history != nullptr) event = config_.history->begin(client.writer, kind, key, id);
+  Outcome outcome{};
+  if (kind == EventKind::kPut) {
+    outcome = co_await client.store->put(key, client.out);
+  } else {
+    outcome = co_await client.store->insert(key, client.out);
+  }
+  if (config_.history != nullptr) config_.history->end(event, outcome);
+  co_return outcome;
+}
+
+Task<Outcome> Runner::erase(Client& client, Key key) {
+  History::Id event = 0;
+  if (config_.history != nullptr) event = config_.history->begin(client.writer, EventKind::kErase, key);
+  const Outcome outcome = co_await client.store->erase(key);
+  if (config_.history != nullptr) config_.history->end(event, outcome);
+  co_return outcome;
+}
+
+}  // namespace sluice::workload
