@@ -52,6 +52,25 @@ TEST(Crc32Algebra, ShiftsAsZerosBehindAMessageDo) {
   }
 }
 
+TEST(Crc32Algebra, SetsMaskedBitsAsIfTheyHadBeenSetInTheMessage) {
+  Rng rng(kSeed);
+  for (int i = 0; i < 1000; ++i) {
+    std::vector<std::uint8_t> message(64 + rng.below(1000));
+    for (auto& byte : message) byte = static_cast<std::uint8_t>(rng.next());
+    std::array<Mask, 4> masks;
+    for (std::uint32_t k = 0; k < 4; ++k) {
+      masks[k] = {16 * k + static_cast<std::uint32_t>(rng.below(13)), static_cast<std::uint32_t>(rng.next())};
+    }
+    const std::uint32_t before = update(0, message);
+    const std::uint32_t effect = effect_of_masks(message.data(), message.size(), masks);
+    EXPECT_EQ(effect, effect_of_masks_portable(message.data(), message.size(), masks));
+    for (const Mask& m : masks) {
+      store_le(message.data() + m.offset, load_le<std::uint32_t>(message.data() + m.offset) | m.mask);
+    }
+    ASSERT_EQ(before ^ effect, update(0, message));
+  }
+}
+
 TEST(Crc32Algebra, AddsManyChangesAtOnce) {
   Rng rng(kSeed);
   std::array<Change, 20> changes;

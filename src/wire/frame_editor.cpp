@@ -11,6 +11,15 @@ namespace {
 // Up to here words one by one are faster than a CRC by the library.
 constexpr std::size_t kFewBytes = 64;
 
+// One's-complement sum over both IPv4 addresses: what they count under a checksum.
+std::uint16_t sum_of_addresses(const std::uint8_t* p) {
+  std::uint64_t sum = std::uint64_t{load_le<std::uint32_t>(p)} + load_le<std::uint32_t>(p + 4);
+  sum = (sum & 0xFFFF'FFFF) + (sum >> 32);
+  sum = (sum & 0xFFFF) + (sum >> 16);
+  sum = (sum & 0xFFFF) + (sum >> 16);
+  return swap_bytes(static_cast<std::uint16_t>(sum));
+}
+
 }  // namespace
 
 void FrameEditor::flush() {
@@ -36,10 +45,10 @@ void FrameEditor::set_route(const AddressVector& route) {
   std::memcpy(frame_ + 6, route.source_mac.bytes.data(), 6);
   const std::size_t udp = parsed_.udp_offset();
   if (parsed_.is_v4) {
-    const std::uint16_t sum_before = sum_of_words(frame_ + udp - 8, 4);
+    const std::uint16_t sum_before = sum_of_addresses(frame_ + udp - 8);
     set_word(udp - 8, load_le<std::uint32_t>(route.source.bytes.data() + 12));
     set_word(udp - 4, load_le<std::uint32_t>(route.destination.bytes.data() + 12));
-    patch_ip_checksum(sum_before, sum_of_words(frame_ + udp - 8, 4));
+    patch_ip_checksum(sum_before, sum_of_addresses(frame_ + udp - 8));
   } else {
     for (std::size_t i = 0; i < 16; i += 4) {
       set_word(udp - 32 + i, load_le<std::uint32_t>(route.source.bytes.data() + i));

@@ -56,14 +56,6 @@ std::uint16_t ipv4_checksum(const std::uint8_t* p) {
   return swap_bytes(static_cast<std::uint16_t>(~sum_of_header(p, 0)));
 }
 
-std::uint16_t sum_of_words(const std::uint8_t* p, std::size_t words) {
-  std::uint32_t sum = 0;
-  for (std::size_t i = 0; i < words; ++i) sum += load_be<std::uint16_t>(p + 2 * i);
-  sum = (sum & 0xFFFF) + (sum >> 16);
-  sum = (sum & 0xFFFF) + (sum >> 16);
-  return static_cast<std::uint16_t>(sum);
-}
-
 std::uint16_t patch_checksum(std::uint16_t checksum, std::uint16_t before, std::uint16_t after) {
   std::uint32_t sum = (~std::uint32_t{checksum} & 0xFFFF) + (~std::uint32_t{before} & 0xFFFF) + after;
   sum = (sum & 0xFFFF) + (sum >> 16);

@@ -42,8 +42,6 @@ struct Ipv4Header {
 std::uint16_t ipv4_checksum(const std::uint8_t* p);
 // Whether the checksum that stands there is right.
 bool ipv4_checksum_is_right(const std::uint8_t* p);
-// The one's-complement sum of `words` 16-bit words, which counts under a checksum as much as they do.
-std::uint16_t sum_of_words(const std::uint8_t* p, std::size_t words);
 // The checksum after one 16-bit word under it changed, or the sum of several (RFC 1624, equation 3).
 std::uint16_t patch_checksum(std::uint16_t checksum, std::uint16_t before, std::uint16_t after);
 
