@@ -1,0 +1,73 @@
+#include "workload/linearizability.h"
+
+#include <algorithm>
+
+#include "workload/register_check.h"
+
+namespace sluice::workload {
+namespace {
+
+// Whether the event tells anything about its key.
+bool counts(const Event& e) {
+  switch (e.outcome) {
+    case Outcome::kOk:
+    case Outcome::kNotFound:
+    case Outcome::kExists: return true;
+    case Outcome::kUnknown: return e.kind != EventKind::kGet;
+    case Outcome::kNoSpace:
+    case Outcome::kUnavailable:
+    case Outcome::kRefused: return false;
+  }
+  return false;
+}
+
+bool has_condition(const Event& e) {
+  return e.kind == EventKind::kInsert || (e.kind == EventKind::kErase && e.outcome == Outcome::kOk);
+}
+
+void judge_key(std::span<const Event> events, const CheckOptions& options, Verdict& verdict) {
+  if (auto bad = sweep_values(events)) {
+    verdict.violations.push_back(std::move(*bad));
+    return;
+  }
+  if (!options.conditions || std::none_of(events.begin(), events.end(), has_condition)) return;
+  Event stuck;
+  switch (search_order(events, options.search_limit, stuck)) {
+    case Search::kLinearizable: return;
+    case Search::kUndecided: ++verdict.undecided; return;
+    case Search::kNot:
+      verdict.violations.push_back({.key = stuck.key,
+                                    .what = "no order explains all inserts and erases; furthest came one that fails at",
+                                    .events = {stuck}});
+  }
+}
+
+}  // namespace
+
+Verdict check_linearizable(std::span<const Event> history, const CheckOptions& options) {
+  std::vector<Event> events;
+  events.reserve(history.size());
+  std::copy_if(history.begin(), history.end(), std::back_inserter(events), counts);
+  std::stable_sort(events.begin(), events.end(), [](const Event& a, const Event& b) { return a.key < b.key; });
+  Verdict verdict;
+  verdict.operations = events.size();
+  for (std::size_t from = 0; from < events.size();) {
+    std::size_t to = from;
+    while (to < events.size() && events[to].key == events[from].key) ++to;
+    ++verdict.keys;
+    judge_key(std::span(events).subspan(from, to - from), options, verdict);
+    from = to;
+  }
+  return verdict;
+}
+
+std::string Verdict::explain() const {
+  std::string text;
+  for (const auto& violation : violations) {
+    text += "key " + std::to_string(violation.key) + ": " + violation.what + "\n";
+    for (const auto& event : violation.events) text += "  " + to_string(event) + "\n";
+  }
+  return text;
+}
+
+}  // namespace sluice::workload
