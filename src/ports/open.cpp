@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "port/impaired.h"
+#include "ports/packet_port.h"
 #include "ports/spec.h"
 #include "ports/udp_port.h"
 
@@ -86,6 +87,13 @@ Result<std::unique_ptr<Port>> open_udp(const PortSpec& spec, Options options, Ab
   return as_port(UdpPort::connect(*peer, udp));
 }
 
+Result<std::unique_ptr<Port>> open_packet(const PortSpec& spec, Options options, Absent) {
+  const auto filter = options.take("filter").value_or("roce");
+  if (const auto wrong = options.finish()) return tl::unexpected(*wrong);
+  if (filter != "roce" && filter != "all") return fail(fmt::format("filter={}: filter must be roce or all", filter));
+  return as_port(PacketPort::open(spec.address, filter == "all" ? PacketFilter::kAll : PacketFilter::kRoce));
+}
+
 struct Kind {
   std::string_view name;
   std::string_view shape;
@@ -96,6 +104,7 @@ constexpr Kind kKinds[] = {
     {"shm", "shm:/path", open_shm},
     {"cable", "cable:/path", open_cable},
     {"udp", "udp:HOST:PORT", open_udp},
+    {"packet", "packet:INTERFACE", open_packet},
 };
 
 std::string shapes() {

@@ -77,6 +77,8 @@ TEST_F(OpenTest, SaysWhatIsWrongAndWhatIsAllowed) {
   EXPECT_THAT(refusal("udp:127.0.0.1:7471,datagram"), HasSubstr("KEY=VALUE"));
   EXPECT_THAT(refusal("udp:127.0.0.1:0"), HasSubstr("port 0"));
   EXPECT_THAT(refusal("udp:127.0.0.1:1,impair(drop=2)"), HasSubstr("drop must be a probability"));
+  EXPECT_THAT(refusal("packet:no-such-if"), HasSubstr("this machine has"));
+  EXPECT_THAT(refusal("packet:lo,filter=tcp"), HasSubstr("filter must be roce or all"));
   EXPECT_THAT(open_listener("packet:eth0").error().message, HasSubstr("shm:/path, udp:HOST:PORT"));
   EXPECT_THAT(open_listener("shm:/x,impair(drop=1%)").error().message, HasSubstr("belongs to a port"));
   EXPECT_THAT(open_listener("shm:" + directory_ + "/r,ring=5").error().message, HasSubstr("power of two"));
