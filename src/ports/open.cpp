@@ -10,6 +10,7 @@
 
 #include "port/impaired.h"
 #include "ports/packet_port.h"
+#include "ports/pcap_port.h"
 #include "ports/spec.h"
 #include "ports/udp_port.h"
 
@@ -94,6 +95,13 @@ Result<std::unique_ptr<Port>> open_packet(const PortSpec& spec, Options options,
   return as_port(PacketPort::open(spec.address, filter == "all" ? PacketFilter::kAll : PacketFilter::kRoce));
 }
 
+Result<std::unique_ptr<Port>> open_pcap(const PortSpec& spec, Options options, Absent) {
+  const auto pace = options.take("pace").value_or("fast");
+  if (const auto wrong = options.finish()) return tl::unexpected(*wrong);
+  if (pace != "fast" && pace != "recorded") return fail(fmt::format("pace={}: pace must be fast or recorded", pace));
+  return as_port(PcapPort::open(spec.address, pace == "fast" ? Pace::kAsPolled : Pace::kAsRecorded));
+}
+
 struct Kind {
   std::string_view name;
   std::string_view shape;
@@ -101,10 +109,9 @@ struct Kind {
 };
 
 constexpr Kind kKinds[] = {
-    {"shm", "shm:/path", open_shm},
-    {"cable", "cable:/path", open_cable},
-    {"udp", "udp:HOST:PORT", open_udp},
-    {"packet", "packet:INTERFACE", open_packet},
+    {"shm", "shm:/path", open_shm},     {"cable", "cable:/path", open_cable},
+    {"udp", "udp:HOST:PORT", open_udp}, {"packet", "packet:INTERFACE", open_packet},
+    {"pcap", "pcap:FILE", open_pcap},
 };
 
 std::string shapes() {
@@ -123,7 +130,10 @@ Result<std::unique_ptr<Port>> open_port(std::string_view text, Absent absent) {
   if (kind == std::end(kKinds)) {
     return fail(fmt::format("port \"{}\": unknown kind {}; allowed are {}", text, spec->kind, shapes()));
   }
-  auto made = kind->open(*spec, Options(*spec), absent);
+  Options options(*spec);
+  const auto record = options.take("record");
+  auto made = kind->open(*spec, std::move(options), absent);
+  if (made && record) made = as_port(recording(std::move(*made), *record));
   if (!made) return fail(fmt::format("port \"{}\": {}", text, made.error().message));
   if (spec->impairment) return port::impaired(std::move(*made), *spec->impairment);
   return made;

@@ -4,7 +4,9 @@
 //   cable:/path         shared memory: waits at /path for exactly one shm:/path, no switch between
 //   udp:HOST:PORT       Ethernet frames in UDP datagrams; options: datagram=BYTES (default: what the path's MTU allows)
 //   packet:INTERFACE    RoCEv2 on a real interface (AF_PACKET, needs CAP_NET_RAW); options: filter=roce|all
-// Any of them may end in ",impair(...)", see port/impairment.h.
+//   pcap:FILE           replays a capture; options: pace=fast|recorded
+// Any of them may end in ",record=FILE", which writes what passes on the wire to a capture, and in ",impair(...)", see
+// port/impairment.h.
 // Errors:  name the text, what is wrong with it, and what is allowed.
 #pragma once
 

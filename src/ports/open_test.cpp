@@ -72,11 +72,14 @@ TEST_F(OpenTest, SaysWhatIsWrongAndWhatIsAllowed) {
   EXPECT_THAT(refusal("eth0"), HasSubstr("KIND:ADDRESS"));
   EXPECT_THAT(refusal("shm:"), HasSubstr("nothing stands after shm:"));
   EXPECT_THAT(refusal("tcp:1.2.3.4:5"), HasSubstr("allowed are shm:/path"));
-  EXPECT_THAT(refusal("udp:127.0.0.1:7471,mtu=1500"), HasSubstr("unknown option mtu=1500; allowed: datagram"));
+  EXPECT_THAT(refusal("udp:127.0.0.1:7471,mtu=1500"), HasSubstr("unknown option mtu=1500; allowed: record, datagram"));
   EXPECT_THAT(refusal("udp:127.0.0.1:7471,datagram=big"), HasSubstr("must be a whole number"));
   EXPECT_THAT(refusal("udp:127.0.0.1:7471,datagram"), HasSubstr("KEY=VALUE"));
   EXPECT_THAT(refusal("udp:127.0.0.1:0"), HasSubstr("port 0"));
   EXPECT_THAT(refusal("udp:127.0.0.1:1,impair(drop=2)"), HasSubstr("drop must be a probability"));
+  EXPECT_THAT(refusal("pcap:/no/such.pcap"), HasSubstr("cannot replay /no/such.pcap"));
+  EXPECT_THAT(refusal("pcap:/x,pace=slow"), HasSubstr("pace must be fast or recorded"));
+  EXPECT_THAT(refusal("cable:" + directory_ + "/c,record=/no/such/dir/x"), HasSubstr("cannot record"));
   EXPECT_THAT(refusal("packet:no-such-if"), HasSubstr("this machine has"));
   EXPECT_THAT(refusal("packet:lo,filter=tcp"), HasSubstr("filter must be roce or all"));
   EXPECT_THAT(open_listener("packet:eth0").error().message, HasSubstr("shm:/path, udp:HOST:PORT"));

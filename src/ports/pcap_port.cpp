@@ -1,0 +1,171 @@
+#include "ports/pcap_port.h"
+
+#include <fmt/core.h>
+#include <pcap/pcap.h>
+#include <sys/eventfd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cstdio>
+#include <cstring>
+#include <utility>
+
+#include "base/check.h"
+
+namespace sluice::ports {
+namespace {
+
+constexpr std::int64_t kNanosecondsPerSecond = 1'000'000'000;
+constexpr Duration kWriteOutInterval = Duration::milliseconds(100);
+
+std::int64_t wall_clock_ns() {
+  return std::chrono::nanoseconds(std::chrono::system_clock::now().time_since_epoch()).count();
+}
+
+}  // namespace
+
+// Replay --------------------------------------------------------------------------------------------------------------
+
+PcapPort::PcapPort(std::string file, Pace pace, pcap* reader)
+    : file_(std::move(file)),
+      pace_(pace),
+      reader_(reader),
+      never_readable_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
+      frames_(std::make_unique_for_overwrite<std::uint8_t[]>((kBurst + 1) * port::kMaxFrame)) {
+  read_ahead();
+  if (next_) first_recorded_ns_ = next_->recorded_ns;
+}
+
+PcapPort::~PcapPort() { pcap_close(reader_); }
+
+Result<std::unique_ptr<PcapPort>> PcapPort::open(const std::string& file, Pace pace) {
+  std::array<char, PCAP_ERRBUF_SIZE> error{};
+  pcap* reader = pcap_open_offline_with_tstamp_precision(file.c_str(), PCAP_TSTAMP_PRECISION_NANO, error.data());
+  if (reader == nullptr) return fail(fmt::format("cannot replay {}: {}", file, error.data()));
+  if (const int link = pcap_datalink(reader); link != DLT_EN10MB) {
+    const char* name = pcap_datalink_val_to_name(link);
+    pcap_close(reader);
+    return fail(fmt::format("cannot replay {}: it holds {} frames; only Ethernet captures can be replayed", file,
+                            name == nullptr ? "unknown" : name));
+  }
+  return std::unique_ptr<PcapPort>(new PcapPort(file, pace, reader));
+}
+
+void PcapPort::read_ahead() {
+  next_.reset();
+  pcap_pkthdr* header = nullptr;
+  const std::uint8_t* data = nullptr;
+  while (pcap_next_ex(reader_, &header, &data) == 1) {
+    if (header->caplen != header->len || header->caplen == 0 || header->caplen > port::kMaxFrame) {
+      ++counters_.rx_malformed;  // cut short, or longer than any RoCEv2 frame
+      continue;
+    }
+    next_ = Next{.data = data,
+                 .length = header->caplen,
+                 .recorded_ns = header->ts.tv_sec * kNanosecondsPerSecond + header->ts.tv_usec};
+    return;
+  }
+}
+
+Time PcapPort::due(const Next& next) const {
+  if (pace_ == Pace::kAsPolled || !started_) return Time();
+  return *started_ + Duration::nanoseconds(next.recorded_ns - first_recorded_ns_);
+}
+
+Time PcapPort::next_deadline() const { return next_ ? due(*next_) : Time::never(); }
+
+std::size_t PcapPort::receive(Time now, std::span<port::Frame> burst) {
+  reserved_ = 0;
+  if (!started_) started_ = now;
+  std::size_t count = 0;
+  for (; count < std::min(burst.size(), kBurst) && next_ && due(*next_) <= now; ++count) {
+    std::uint8_t* copy = frames_.get() + count * port::kMaxFrame;
+    std::memcpy(copy, next_->data, next_->length);
+    burst[count] = {copy, next_->length};
+    counters_.rx_bytes += next_->length;
+    read_ahead();
+  }
+  counters_.rx_frames += count;
+  return count;
+}
+
+std::uint8_t* PcapPort::reserve(std::size_t length) {
+  SLUICE_CHECK(length <= port::kMaxFrame);
+  reserved_ = length;
+  return frames_.get() + kBurst * port::kMaxFrame;
+}
+
+void PcapPort::commit(std::size_t length) {
+  SLUICE_CHECK(length > 0 && length <= reserved_);
+  reserved_ = 0;
+  ++counters_.tx_frames;
+  counters_.tx_bytes += length;
+}
+
+// Record --------------------------------------------------------------------------------------------------------------
+
+RecordingPort::RecordingPort(std::unique_ptr<port::Port> inner, std::string file, pcap* format, pcap_dumper* writer)
+    : inner_(std::move(inner)), file_(std::move(file)), format_(format), writer_(writer) {}
+
+RecordingPort::~RecordingPort() {
+  write_out();
+  pcap_dump_close(writer_);
+  pcap_close(format_);
+}
+
+Result<std::unique_ptr<RecordingPort>> recording(std::unique_ptr<port::Port> inner, const std::string& file) {
+  pcap* format = pcap_open_dead_with_tstamp_precision(DLT_EN10MB, 65535, PCAP_TSTAMP_PRECISION_NANO);
+  pcap_dumper* writer = pcap_dump_open(format, file.c_str());
+  if (writer == nullptr) {
+    auto error = fail(fmt::format("cannot record: {}", pcap_geterr(format)));
+    pcap_close(format);
+    return error;
+  }
+  return std::unique_ptr<RecordingPort>(new RecordingPort(std::move(inner), file, format, writer));
+}
+
+std::uint8_t* RecordingPort::reserve(std::size_t length) { return reserved_ = inner_->reserve(length); }
+
+void RecordingPort::commit(std::size_t length) {
+  record({reserved_, length});
+  inner_->commit(length);
+}
+
+void RecordingPort::flush(Time now) {
+  now_ = now;
+  inner_->flush(now);
+  if (now >= next_write_out_) write_out();
+}
+
+std::size_t RecordingPort::receive(Time now, std::span<port::Frame> burst) {
+  now_ = now;
+  const std::size_t count = inner_->receive(now, burst);
+  for (const auto& frame : burst.first(count)) record(frame.bytes());
+  return count;
+}
+
+void RecordingPort::record(ByteView frame) {
+  if (broken_) {
+    ++lost_;
+    return;
+  }
+  if (!zero_ns_) zero_ns_ = wall_clock_ns() - now_.since_start().nanoseconds();
+  const std::int64_t at_ns = *zero_ns_ + now_.since_start().nanoseconds();
+  pcap_pkthdr header{};
+  header.ts.tv_sec = at_ns / kNanosecondsPerSecond;
+  header.ts.tv_usec = at_ns % kNanosecondsPerSecond;  // nanoseconds, by the file's precision
+  header.caplen = header.len = static_cast<bpf_u_int32>(frame.size());
+  auto* user = reinterpret_cast<u_char*>(writer_);
+  pcap_dump(user, &header, frame.data());
+  ++recorded_;
+}
+
+void RecordingPort::write_out() {
+  next_write_out_ = now_ + kWriteOutInterval;
+  if (broken_ || pcap_dump_flush(writer_) == 0) return;
+  broken_ = true;
+  std::fprintf(stderr, "recording to %s ends here, the traffic goes on: %s\n", file_.c_str(), std::strerror(errno));
+}
+
+}  // namespace sluice::ports
