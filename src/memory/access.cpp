@@ -28,38 +28,36 @@ void racy_copy(std::uint8_t* to, const std::uint8_t* from, std::size_t length) {
 void racy_copy(std::uint8_t* to, const std::uint8_t* from, std::size_t length) { std::memcpy(to, from, length); }
 #endif
 
-bool is_word(const std::uint8_t* at, std::size_t length) {
-  return length == 8 && (reinterpret_cast<std::uintptr_t>(at) & 7) == 0;
-}
-
 }  // namespace
 
-void copy_in(std::uint8_t* to, const std::uint8_t* from, std::size_t length) {
-  if (is_word(to, length)) {
-    std::atomic_ref(*word(to)).store(load_le<std::uint64_t>(from), std::memory_order_release);
+namespace detail {
+
+void copy_in_bytes(std::uint8_t* to, const std::uint8_t* from, std::size_t length) {
+  if (length == 0) return;
+  if (length == 4 && (reinterpret_cast<std::uintptr_t>(to) & 3) == 0) {  // a flag or a counter: in one piece
+    __atomic_store_n(reinterpret_cast<std::uint32_t*>(to), load_le<std::uint32_t>(from), __ATOMIC_RELEASE);
     return;
   }
-  // All but the last word first.
-  const std::size_t tail = length < 8 ? (length == 0 ? 0 : 1) : 8;
+  // All but the last word first; of the last word, if it is not one, the last byte last.
+  const std::size_t tail = length < 8 ? 1 : 8;
   racy_copy(to, from, length - tail);
+  to += length - tail;
+  from += length - tail;
   std::atomic_thread_fence(std::memory_order_release);
-  if (is_word(to + length - tail, tail)) {
-    std::atomic_ref(*word(to + length - tail))
-        .store(load_le<std::uint64_t>(from + length - tail), std::memory_order_relaxed);
-  } else if (tail != 0) {
-    racy_copy(to + length - tail, from + length - tail, tail - 1);
-    std::atomic_thread_fence(std::memory_order_release);
-    __atomic_store_n(to + length - 1, from[length - 1], __ATOMIC_RELAXED);
+  if (is_word(to, tail)) {
+    std::atomic_ref(*word(to)).store(load_le<std::uint64_t>(from), std::memory_order_relaxed);
+    return;
   }
+  racy_copy(to, from, tail - 1);
+  std::atomic_thread_fence(std::memory_order_release);
+  __atomic_store_n(to + tail - 1, from[tail - 1], __ATOMIC_RELAXED);
 }
 
-void copy_out(std::uint8_t* to, const std::uint8_t* from, std::size_t length) {
-  if (is_word(from, length)) {
-    store_le(to, __atomic_load_n(reinterpret_cast<const std::uint64_t*>(from), __ATOMIC_ACQUIRE));
-    return;
-  }
-  racy_copy(to, from, length);
+void copy_out_bytes(std::uint8_t* to, const std::uint8_t* from, std::size_t length) {
+  if (length != 0) racy_copy(to, from, length);
 }
+
+}  // namespace detail
 
 std::uint64_t compare_and_swap(std::uint8_t* at, std::uint64_t compare, std::uint64_t swap) {
   std::atomic_ref(*word(at)).compare_exchange_strong(compare, swap);

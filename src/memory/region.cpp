@@ -21,16 +21,8 @@ RegionTable::~RegionTable() {
   for (auto& chunk : chunks_) delete chunk.load();
 }
 
-RegionTable::Entry* RegionTable::entry_of(Key key) const {
-  const std::uint32_t slot = key.value >> 8;
-  if (slot >= kMaxRegions) return nullptr;
-  Chunk* chunk = chunks_[slot / kChunk].load(std::memory_order_acquire);
-  if (chunk == nullptr) return nullptr;
-  return &(*chunk)[slot % kChunk];
-}
-
 Result<Key> RegionTable::add(const RegionAttributes& a) {
-  if (a.address + a.bytes.size() < a.address) {
+  if (!a.bytes.empty() && a.address + (a.bytes.size() - 1) < a.address) {
     return fail(fmt::format("region of {} bytes at address {:#x} passes the end of the address space", a.bytes.size(),
                             a.address));
   }
@@ -55,7 +47,11 @@ Result<Key> RegionTable::add(const RegionAttributes& a) {
   entry.address = a.address;
   entry.length = a.bytes.size();
   entry.host = a.bytes.data();
-  const Key key{slot << 8 | static_cast<std::uint32_t>(rng_.below(256))};
+  // From a random start on, each key of a slot differs from the 255 before it: a stale one is not taken for its successor.
+  if (!entry.used) entry.variant = static_cast<std::uint8_t>(rng_.below(kVariants));
+  entry.used = true;
+  const Key key{slot * kVariants + entry.variant++};
+  entry.owned = key.value;
   entry.key.store(key.value, std::memory_order_release);
   ++live_;
   return key;
@@ -63,24 +59,22 @@ Result<Key> RegionTable::add(const RegionAttributes& a) {
 
 bool RegionTable::remove(Key key) {
   Entry* entry = entry_of(key);
-  if (entry == nullptr || key.value == 0 || entry->key.load() != key.value) return false;
+  if (entry == nullptr || key.value < kVariants || entry->owned != key.value) return false;
   entry->key.store(0, std::memory_order_release);
-  free_.push_back(key.value >> 8);
+  entry->owned = 0;
+  epoch_.fetch_add(1, std::memory_order_acq_rel);
+  free_.push_back(key.value / kVariants);
   --live_;
   return true;
 }
 
-RegionTable::Translation RegionTable::translate(Key key, PdId pd, std::uint64_t address, std::uint64_t length,
-                                                Access needed) const {
-  const Entry* entry = entry_of(key);
-  if (entry == nullptr || key.value < 256 || entry->key.load(std::memory_order_acquire) != key.value) {
-    return {.fault = AccessFault::kUnknownKey};
-  }
-  if (entry->pd != pd) return {.fault = AccessFault::kWrongDomain};
-  if (!entry->access.allows(needed)) return {.fault = AccessFault::kRightMissing};
-  const std::uint64_t offset = address - entry->address;  // wraps below the start, and is then too large
-  if (offset > entry->length || length > entry->length - offset) return {.fault = AccessFault::kOutOfBounds};
-  return {.host = entry->host + offset, .kind = entry->kind};
+bool RegionTable::invalidate(Key key, PdId pd) {
+  Entry* entry = entry_of(key);
+  if (entry == nullptr || key.value < kVariants || entry->pd != pd) return false;
+  std::uint32_t expected = key.value;
+  if (!entry->key.compare_exchange_strong(expected, 0, std::memory_order_acq_rel)) return false;
+  epoch_.fetch_add(1, std::memory_order_acq_rel);
+  return true;
 }
 
 }  // namespace sluice::memory

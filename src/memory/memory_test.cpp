@@ -1,0 +1,147 @@
+#include <gtest/gtest.h>
+
+#include <array>
+#include <numeric>
+#include <set>
+#include <vector>
+
+#include "memory/access.h"
+#include "memory/region.h"
+
+namespace sluice::memory {
+namespace {
+
+constexpr PdId kDomain{7};
+constexpr PdId kOther{8};
+
+class Regions : public ::testing::Test {
+ protected:
+  Key add(Access access = kAllAccess) {
+    return table.add({.pd = kDomain, .bytes = bytes, .address = 0x1000, .access = access}).value();
+  }
+  AccessFault fault(Key key, std::uint64_t address, std::uint64_t length, Access needed = kRemoteRead) const {
+    return table.translate(key, kDomain, address, length, needed).fault;
+  }
+
+  RegionTable table{Rng(1)};
+  std::vector<std::uint8_t> bytes = std::vector<std::uint8_t>(256);
+};
+
+TEST_F(Regions, AreReachedByKeyFromTheirFirstByteToTheirLast) {
+  const Key key = add();
+  EXPECT_EQ(table.translate(key, kDomain, 0x1000, 256, kRemoteWrite).host, bytes.data());
+  EXPECT_EQ(table.translate(key, kDomain, 0x10FF, 1, kRemoteRead).host, bytes.data() + 255);
+  EXPECT_EQ(fault(key, 0x1100, 0), AccessFault::kNone) << "nothing, at the end";
+}
+
+TEST_F(Regions, RefuseEveryByteOutside) {
+  const Key key = add();
+  for (const auto& [address, length] : std::vector<std::pair<std::uint64_t, std::uint64_t>>{{0xFFF, 1},
+                                                                                            {0xFFF, 2},
+                                                                                            {0x1000, 257},
+                                                                                            {0x1100, 1},
+                                                                                            {0x10FF, 2},
+                                                                                            {0, 1},
+                                                                                            {~0ull, 1},
+                                                                                            {0x1001, ~0ull},
+                                                                                            {0x1000, 1ull << 63},
+                                                                                            {0, ~0ull}}) {
+    EXPECT_EQ(fault(key, address, length), AccessFault::kOutOfBounds) << address << " " << length;
+  }
+}
+
+TEST_F(Regions, MayEndWhereTheAddressSpaceEnds) {
+  const Key key = table.add({.pd = kDomain, .bytes = bytes, .address = ~0ull - 255, .access = kAllAccess}).value();
+  EXPECT_EQ(fault(key, ~0ull, 1), AccessFault::kNone);
+  EXPECT_EQ(fault(key, ~0ull, 2), AccessFault::kOutOfBounds);
+  EXPECT_EQ(fault(key, 0, 1), AccessFault::kOutOfBounds);
+  EXPECT_FALSE(table.add({.pd = kDomain, .bytes = bytes, .address = ~0ull - 254}));
+}
+
+TEST_F(Regions, NameTheWayToBeRefused) {
+  const Key key = add(kRemoteRead);
+  EXPECT_EQ(fault(key, 0x1000, 8, kRemoteWrite), AccessFault::kRightMissing);
+  EXPECT_EQ(table.translate(key, kOther, 0x1000, 8, kRemoteRead).fault, AccessFault::kWrongDomain);
+  for (const std::uint32_t wrong : {0u, 1u, 255u, key.value ^ 1, key.value + 256, 0x7FFF'FFFFu, ~0u}) {
+    EXPECT_EQ(fault(Key{wrong}, 0x1000, 8), AccessFault::kUnknownKey) << wrong;
+  }
+}
+
+TEST_F(Regions, GiveRemoteWriteOnlyTogetherWithLocalWrite) {
+  EXPECT_FALSE(table.add({.pd = kDomain, .bytes = bytes, .access = kRemoteWrite}));
+  EXPECT_FALSE(table.add({.pd = kDomain, .bytes = bytes, .access = kRemoteAtomic}));
+  EXPECT_TRUE(table.add({.pd = kDomain, .bytes = bytes, .access = kRemoteAtomic | kLocalWrite}));
+}
+
+TEST_F(Regions, AreGoneOnceRemovedAndTheirKeysAreNotTakenForTheirSuccessors) {
+  std::set<std::uint32_t> keys;
+  for (int i = 0; i < 256; ++i) {
+    const Key key = add();
+    EXPECT_TRUE(keys.insert(key.value).second);
+    const std::uint32_t before = table.epoch();
+    EXPECT_TRUE(table.remove(key));
+    EXPECT_NE(table.epoch(), before);
+    EXPECT_FALSE(table.remove(key));
+    EXPECT_EQ(fault(key, 0x1000, 1), AccessFault::kUnknownKey);
+  }
+  EXPECT_EQ(table.size(), 0u);
+  EXPECT_FALSE(table.remove(kReservedKey));
+}
+
+TEST_F(Regions, InvalidatedByAPeerKeepTheirPlaceUntilRemoved) {
+  const Key key = add();
+  EXPECT_FALSE(table.invalidate(key, kOther)) << "of another protection domain";
+  EXPECT_EQ(fault(key, 0x1000, 1), AccessFault::kNone);
+  const std::uint32_t before = table.epoch();
+  EXPECT_TRUE(table.invalidate(key, kDomain));
+  EXPECT_NE(table.epoch(), before);
+  EXPECT_FALSE(table.invalidate(key, kDomain));
+  EXPECT_EQ(fault(key, 0x1000, 1), AccessFault::kUnknownKey);
+  EXPECT_EQ(table.size(), 1u);
+  EXPECT_TRUE(table.remove(key));
+  EXPECT_EQ(table.size(), 0u);
+}
+
+TEST_F(Regions, AreAsManyAsTheTableHolds) {
+  std::vector<Key> keys;
+  for (std::uint32_t i = 1; i < RegionTable::kMaxRegions; ++i) keys.push_back(add());
+  EXPECT_FALSE(table.add({.pd = kDomain, .bytes = bytes}));
+  EXPECT_TRUE(table.remove(keys[1000]));
+  EXPECT_TRUE(table.add({.pd = kDomain, .bytes = bytes}));
+}
+
+TEST(Access, CopiesEveryLengthToEveryAlignmentAndTouchesNothingElse) {
+  std::array<std::uint8_t, 96> from{};
+  std::iota(from.begin(), from.end(), std::uint8_t{1});
+  for (std::size_t length = 0; length <= 40; ++length) {
+    for (std::size_t at = 0; at < 16; ++at) {
+      for (std::size_t start = 0; start < 9; ++start) {
+        alignas(16) std::array<std::uint8_t, 64> in{};
+        copy_in(in.data() + at, from.data() + start, length);
+        alignas(16) std::array<std::uint8_t, 64> out{};
+        copy_out(out.data() + start, in.data() + at, length);
+        for (std::size_t i = 0; i < in.size(); ++i) {
+          const bool inside = i >= at && i < at + length;
+          ASSERT_EQ(in[i], inside ? from[start + i - at] : 0) << length << " " << at << " " << start << " " << i;
+          const bool inside_out = i >= start && i < start + length;
+          ASSERT_EQ(out[i], inside_out ? from[i] : 0);
+        }
+      }
+    }
+  }
+}
+
+TEST(Access, AtomicsReturnWhatWasThere) {
+  alignas(8) std::array<std::uint8_t, 8> word{};
+  store_le<std::uint64_t>(word.data(), 5);
+  EXPECT_EQ(fetch_and_add(word.data(), ~0ull), 5u);
+  EXPECT_EQ(compare_and_swap(word.data(), 4, 0xFF00), 4u);
+  EXPECT_EQ(compare_and_swap(word.data(), 4, 1), 0xFF00u);
+  EXPECT_EQ(masked_compare_and_swap(word.data(), 0xF000, 0xF000, 0x0AAA, 0x00FF), 0xFF00u);
+  EXPECT_EQ(load_le<std::uint64_t>(word.data()), 0xFFAAu);
+  EXPECT_EQ(masked_compare_and_swap(word.data(), 0x1000, 0xF000, 0, ~0ull), 0xFFAAu);
+  EXPECT_EQ(load_le<std::uint64_t>(word.data()), 0xFFAAu);
+}
+
+}  // namespace
+}  // namespace sluice::memory
