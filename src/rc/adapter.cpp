@@ -13,7 +13,9 @@
 namespace sluice::rc {
 namespace {
 
-constexpr std::uint32_t kQuantum = 16;  // packets that one queue pair may send before the next has its turn
+constexpr std::uint32_t kQuantum = 16;          // packets that one queue pair may send before the next has its turn
+constexpr std::uint32_t kManagementEvery = 64;  // turns of queue pairs after which ARP and MADs have theirs
+constexpr std::uint32_t kMaxWindow = 1u << 22;  // packets; a quarter of all PSNs
 constexpr Qpn kManagementQpn{1};
 constexpr std::uint32_t kManagementQkey = 0x8001'0000;
 constexpr std::size_t kMadSize = 256;
@@ -23,6 +25,8 @@ constexpr std::size_t kMaxUnresolvedMads = 256;
 
 Adapter::Adapter(const AdapterConfig& config) : config_(config), rng_(config.seed), regions_(config.regions) {
   SLUICE_CHECK(!config_.gids.empty());
+  for (const wire::Gid& gid : config_.gids) own_.emplace_back(gid);
+  config_.max_unacked_packets = std::clamp(config_.max_unacked_packets, 1u, kMaxWindow);
   if (!regions_) regions_ = std::make_shared<memory::RegionTable>(rng_.fork("regions"));
   neighbors_ = std::make_unique<Neighbors>(NeighborsConfig{.mac = config_.mac, .own = config_.gids});
 }
@@ -72,17 +76,18 @@ Result<QueuePair*> Adapter::create_queue_pair(const QueuePairConfig& c) {
     free_places_.pop_front();
   }
   const Qpn qpn{config_.first_qpn.value + place};
-  pairs_[place] = std::make_unique<QueuePair>(qpn, c, *regions_, counters_);
+  const auto max_reads = static_cast<std::uint8_t>(std::min(limits.max_reads_in_flight, 255u));
+  pairs_[place] = std::make_unique<QueuePair>(qpn, c, max_reads, *regions_, counters_);
   pairs_[place]->connection_.coalesce_acks = config_.coalesce_acks;
   pairs_[place]->connection_.advertise_credits = config_.advertise_credits;
   pairs_[place]->connection_.max_unacked_packets = config_.max_unacked_packets;
-  ++live_pairs_;
+  deadlines_.reserve(++live_pairs_);
   return pairs_[place].get();
 }
 
 void Adapter::destroy(QueuePair* pair) {
   const std::uint32_t place = pair->qpn().value - config_.first_qpn.value;
-  pair->reset();
+  enter_reset(*pair);
   pairs_[place].reset();
   free_places_.push_back(place);
   --live_pairs_;
@@ -99,14 +104,21 @@ ConnectionManager& Adapter::connections() {
 }
 
 PostError Adapter::post_send(Time now, QueuePair& pair, const SendRequest& request) {
-  if (pair.state_ == QpState::kError) {  // taken, and flushed at once (§10.3.1)
-    const PostError error = pair.is_datagram() ? pair.datagrams_->post(request) : pair.requester_->post(request);
-    if (error == PostError::kNone) pair.flush();
-    return error;
-  }
-  if (pair.state_ != QpState::kReadyToSend && pair.state_ != QpState::kSendQueueDrained) return PostError::kWrongState;
-  const PostError error = pair.is_datagram() ? pair.datagrams_->post(request) : pair.requester_->post(request);
-  if (error == PostError::kNone && !pair.is_active_ && pair.can_transmit(now)) activate(pair);
+  if (pair.state_ != QpState::kReadyToSend) [[unlikely]]
+    return post_elsewhere(pair, request);
+  const PostError error = pair.post(request);
+  if (error != PostError::kNone) return error;
+  if (!pair.is_linked() && pair.can_transmit(now)) active_.push_back(pair);
+  if (!pair.connection_.path_ready) neighbors_->resolve(now, pair.connection_.remote_gid);
+  return error;
+}
+
+// Outside of RTS: SQD keeps the work, the error states take it and flush it at once (§10.3.1).
+PostError Adapter::post_elsewhere(QueuePair& pair, const SendRequest& request) {
+  const bool flushed = pair.state_ == QpState::kError || pair.state_ == QpState::kSendQueueError;
+  if (!flushed && pair.state_ != QpState::kSendQueueDrained) return PostError::kWrongState;
+  const PostError error = pair.post(request);
+  if (error == PostError::kNone && flushed) pair.flush_sends();
   return error;
 }
 
@@ -114,7 +126,7 @@ PostError Adapter::post_receive(QueuePair& pair, const ReceiveRequest& request) 
   if (pair.state_ == QpState::kReset) return PostError::kWrongState;
   if (pair.config_.shared_receives != nullptr) return PostError::kUnsupportedOp;
   const PostError error = pair.own_receives_.queue.push(request);
-  if (error == PostError::kNone && pair.state_ == QpState::kError) pair.flush();
+  if (error == PostError::kNone && pair.state_ == QpState::kError) pair.flush_receives();
   return error;
 }
 
@@ -160,8 +172,10 @@ void Adapter::count_refusal(wire::Verdict verdict) {
 
 bool Adapter::is_for_us(const std::uint8_t* frame, const wire::ParsedFrame& parsed) const {
   if (std::memcmp(frame, config_.mac.bytes.data(), config_.mac.bytes.size()) != 0) return false;
-  const wire::Gid to = wire::destination_gid(frame, parsed);
-  return std::ranges::find(config_.gids, to) != config_.gids.end();
+  for (const HeaderAddress& own : own_) {
+    if (own.is_destination(frame, parsed)) return true;
+  }
+  return false;
 }
 
 void Adapter::on_management_datagram(Time now, const std::uint8_t* frame, const wire::ParsedFrame& parsed) {
@@ -185,73 +199,90 @@ void Adapter::on_management_datagram(Time now, const std::uint8_t* frame, const 
 
 void Adapter::dispatch(Time now, QueuePair& pair, const std::uint8_t* frame, const wire::ParsedFrame& parsed) {
   const wire::OpcodeTraits& traits = parsed.traits();
-  if (pair.state_ != QpState::kReadyToReceive && pair.state_ != QpState::kReadyToSend &&
-      pair.state_ != QpState::kSendQueueDrained) {
+  if (!pair.is_open()) {
     ++counters_.rx_wrong_state;
     return;
   }
-  if (traits.transport == wire::Transport::kCnp) {
-    ++counters_.rx_cnp;
-    if (pair.requester_) pair.requester_->on_congestion_notice(now);
-    return;
-  }
-  if (traits.transport != pair.config_.transport) {
-    ++counters_.rx_wrong_transport;
-    return;
-  }
-  if (pair.is_datagram()) return pair.datagrams_->on_datagram(frame, parsed);
-  if (wire::source_gid(frame, parsed) != pair.connection_.remote_gid) {
+  if (!pair.is_datagram() && !pair.connection_.peer.is_source(frame, parsed)) {
     ++counters_.rx_wrong_source;
     return;
   }
-  if (parsed.ecn() == wire::Ecn::kCongestionExperienced) on_congestion(now, pair, parsed);
-  if (traits.is_request) {
-    pair.responder_->on_request(now, frame, parsed);
-  } else if (pair.state_ != QpState::kReadyToReceive) {
-    pair.requester_->on_response(now, frame, parsed);
+  if (traits.transport != pair.config_.transport) {
+    if (traits.transport != wire::Transport::kCnp || pair.is_datagram()) {
+      ++counters_.rx_wrong_transport;
+      return;
+    }
+    ++counters_.rx_cnp;
+    return pair.requester_->on_congestion_notice(now);
   }
-  if (!pair.is_active_ && pair.can_transmit(now)) activate(pair);
+  if (parsed.ecn() == wire::Ecn::kCongestionExperienced) on_congestion(now, pair);
+  if (pair.is_datagram()) {
+    pair.datagrams_->on_datagram(frame, parsed);
+  } else if (traits.is_request) {
+    pair.responder_->on_request(now, frame, parsed);
+    if (!pair.heard_) on_first_request(now, pair);
+  } else if (pair.sends()) {
+    pair.requester_->on_response(now, frame, parsed);
+  } else {
+    ++counters_.rx_wrong_state;
+    return;
+  }
+  if (!pair.is_linked() && pair.can_transmit(now)) active_.push_back(pair);
   settle(pair);
 }
 
-void Adapter::on_congestion(Time now, QueuePair& pair, const wire::ParsedFrame&) {
+void Adapter::on_first_request(Time now, QueuePair& pair) {
+  pair.heard_ = true;
+  tell(AsyncEvent::Kind::kCommunicationEstablished, pair);
+  if (connections_) connections_->on_communication_established(now, pair.qpn());
+  if (!pair.connection_.path_ready) neighbors_->resolve(now, pair.connection_.remote_gid);
+}
+
+void Adapter::on_congestion(Time now, QueuePair& pair) {
   ++counters_.rx_ecn_marked;
-  if (!config_.dcqcn || !pair.congestion_.on_marked(now, dcqcn_parameters_)) return;
+  if (!config_.dcqcn || pair.is_datagram() || !pair.congestion_.on_marked(now, dcqcn_parameters_)) return;
   pair.cnp_due_ = true;
   activate(pair);
 }
 
-void Adapter::activate(QueuePair& pair) {
-  if (pair.is_active_) return;
-  pair.is_active_ = true;
-  active_.push_back(pair.qpn());
+// After a queue pair has moved: into an error state if it broke, its deadline into the heap if that came nearer.
+void Adapter::settle(QueuePair& pair) {
+  if (pair.connection_.broken()) [[unlikely]]
+    return settle_broken(pair);
+  if (pair.state_ == QpState::kSendQueueDrained && !pair.drain_told_ && pair.is_drained()) [[unlikely]] {
+    pair.drain_told_ = true;
+    tell(AsyncEvent::Kind::kSendQueueDrained, pair);
+  }
+  const Time next = pair.next_deadline();
+  if (next < pair.deadline_.when) deadlines_.set(pair.deadline_, next);
 }
 
-// After a queue pair has moved: into ERR if it broke, its deadline into the heap if that came nearer.
-void Adapter::settle(QueuePair& pair) {
-  if (pair.connection_.broken && pair.state_ != QpState::kError) return enter_error(pair);
-  const Time next = pair.next_deadline();
-  if (next < pair.queued_deadline_) {
-    pair.queued_deadline_ = next;
-    deadlines_.push({next, pair.qpn()});
-  }
+void Adapter::settle_broken(QueuePair& pair) {
+  if (pair.connection_.breakage == Breakage::kAll) return enter_error(pair);
+  enter_send_queue_error(pair);
 }
 
 bool Adapter::poll_transmit(Time now, port::FrameSink& sink) {
-  if (transmit_management(now, sink)) return true;
+  if (++turns_ % kManagementEvery == 0 && transmit_management(now, sink)) return true;
+  for (;;) {
+    if (transmit_work(now, sink)) return true;
+    if (!active_.empty()) return false;  // the sink is full
+    if (transmit_management(now, sink)) return true;
+    if (active_.empty()) return false;  // an address that came to be known may have woken somebody
+  }
+}
+
+// One queue pair's turn.
+bool Adapter::transmit_work(Time now, port::FrameSink& sink) {
   while (!active_.empty()) {
-    QueuePair* const pair = find(active_.front());
-    if (pair == nullptr) {
-      active_.pop_front();
-      continue;
-    }
-    pair->connection_.sink_full = false;
-    const std::uint32_t sent = transmit_quantum(now, *pair, sink);
-    settle(*pair);
-    if (pair->connection_.sink_full) return sent != 0;  // stays first in line
+    QueuePair& pair = active_.front();
+    pair.connection_.sink_full = false;
+    const std::uint32_t sent = transmit_quantum(now, pair, sink);
+    const bool full = pair.connection_.sink_full;
+    settle(pair);
+    if (full) return sent != 0;  // stays first in line
     active_.pop_front();
-    pair->is_active_ = false;
-    if (sent == kQuantum) activate(*pair);  // may have more: to the end of the line
+    if (sent == kQuantum) active_.push_back(pair);  // may have more: to the end of the line
     if (sent != 0) return true;
   }
   return false;
@@ -268,6 +299,10 @@ std::uint32_t Adapter::transmit_quantum(Time now, QueuePair& pair, port::FrameSi
 
 bool Adapter::transmit_cnp(QueuePair& pair, port::FrameSink& sink) {
   constexpr std::size_t kCnpBody = 16;
+  if (!pair.is_open() || !pair.connection_.path_ready) {
+    pair.cnp_due_ = false;
+    return false;
+  }
   const wire::Bth bth{.opcode = wire::Opcode::kCnp, .becn = true, .destination = pair.connection_.remote_qpn};
   PacketWriter packet(pair.connection_, pair.connection_.headers, sink, bth, kCnpBody);
   if (!packet.ok()) return false;
@@ -281,33 +316,38 @@ bool Adapter::transmit_cnp(QueuePair& pair, port::FrameSink& sink) {
 
 // ARP, neighbour discovery and MADs.
 bool Adapter::transmit_management(Time now, port::FrameSink& sink) {
-  if (neighbors_->poll_transmit(now, sink)) return true;
-  return connections_ && transmit_mad(now, sink);
+  deliver_resolutions();
+  if (connections_ && transmit_mad(now, sink)) return true;
+  return neighbors_->poll_transmit(now, sink);
+}
+
+// Takes a MAD that may leave from the connection manager, and sets aside those whose destination is to be found first.
+bool Adapter::fetch_mad(Time now) {
+  PendingMad mad;
+  while (connections_->poll_mad(now, mad.to, mad.bytes)) {
+    const bool pinned = mad.to.mac != wire::MacAddress{};
+    const auto mac = pinned ? mad.to.mac : neighbors_->lookup(mad.to.gid);
+    if (mac) {
+      mad.to.mac = *mac;
+      ready_mads_.push_back(mad);
+      return true;
+    }
+    // Beyond the limit the connection manager's own repetition has to do.
+    neighbors_->resolve(now, mad.to.gid);
+    if (unresolved_mads_.size() < kMaxUnresolvedMads) unresolved_mads_.push_back(mad);
+  }
+  return false;
 }
 
 bool Adapter::transmit_mad(Time now, port::FrameSink& sink) {
   constexpr std::size_t kBody = wire::Deth::kSize + kMadSize;
-  if (ready_mads_.empty()) {
-    PendingMad mad;
-    if (!connections_->poll_mad(now, mad.to, mad.bytes)) return false;
-    if (mad.to.mac == wire::MacAddress{}) {
-      const auto mac = neighbors_->lookup(mad.to.gid);
-      if (!mac) {
-        // Waits for the address; beyond the limit the connection manager's own repetition has to do.
-        neighbors_->resolve(now, mad.to.gid);
-        if (unresolved_mads_.size() < kMaxUnresolvedMads) unresolved_mads_.push_back(mad);
-        return neighbors_->poll_transmit(now, sink);
-      }
-      mad.to.mac = *mac;
-    }
-    ready_mads_.push_back(mad);
-  }
+  if (ready_mads_.empty() && !fetch_mad(now)) return false;
   const PendingMad& mad = ready_mads_.front();
   const auto same_version = [&](const wire::Gid& gid) { return gid.is_v4() == mad.to.gid.is_v4(); };
   const auto source = std::ranges::find_if(config_.gids, same_version);
   if (source == config_.gids.end()) {
     ready_mads_.pop_front();  // no way to say anything there: the connection manager gives up in time
-    return false;
+    return transmit_mad(now, sink);
   }
   const wire::HeaderTemplate headers(
       {.source_mac = config_.mac, .destination_mac = mad.to.mac, .source = *source, .destination = mad.to.gid});
@@ -326,8 +366,7 @@ bool Adapter::transmit_mad(Time now, port::FrameSink& sink) {
 }
 
 Time Adapter::next_deadline() const {
-  Time next = deadlines_.empty() ? Time::never() : deadlines_.top().when;
-  next = std::min(next, neighbors_->next_deadline());
+  const Time next = std::min(deadlines_.next(), neighbors_->next_deadline());
   return connections_ ? std::min(next, connections_->next_deadline()) : next;
 }
 
@@ -335,20 +374,16 @@ void Adapter::on_deadline(Time now) {
   neighbors_->on_deadline(now);
   deliver_resolutions();
   if (connections_) connections_->on_deadline(now);
-  while (!deadlines_.empty() && deadlines_.top().when <= now) {
-    const Deadline due = deadlines_.top();
-    deadlines_.pop();
-    QueuePair* const pair = find(due.qpn);
-    if (pair == nullptr || pair->queued_deadline_ != due.when) continue;
-    pair->queued_deadline_ = Time::never();
-    if (pair->state_ != QpState::kReadyToSend) continue;
-    if (pair->next_deadline() <= now) {
-      pair->on_deadline(now);
-      activate(*pair);
+  while (deadlines_.next() <= now) {
+    // What stands in the heap may be out of date: the queue pair itself knows.
+    QueuePair& pair = *find(deadlines_.first().qpn);
+    deadlines_.remove(pair.deadline_);
+    if (pair.next_deadline() <= now) {
+      pair.on_deadline(now);
+      activate(pair);
+      SLUICE_CHECK(pair.connection_.broken() || pair.next_deadline() > now);
     }
-    // Its deadline is counted again when it has had its turn to send.
-    if (pair->is_active_ && !pair->connection_.broken) continue;
-    settle(*pair);
+    settle(pair);
   }
 }
 

@@ -2,7 +2,8 @@
 //
 // Life:       create_* -> modify() queue pairs to RTS -> post -> on_frame / poll_transmit / on_deadline -> poll completions.
 // Order:      one queue pair's frames leave in order; queue pairs take turns.
-// Invariant:  frames that are not for us, not whole or not valid change nothing but a counter.
+// Invariant:  frames that are not for us, not whole or not valid change nothing but a counter. After on_deadline(now),
+//             next_deadline() is later than `now`. Once set up, frames and work requests allocate nothing.
 // Units:      bytes; deadlines in Time (ps).
 // Errors:     never fails on input. Set-up errors are Results with what to do.
 // Threads:    one owner. To share, lock around it.
@@ -16,7 +17,6 @@
 #include <functional>
 #include <memory>
 #include <optional>
-#include <queue>
 #include <span>
 #include <string>
 #include <vector>
@@ -60,6 +60,20 @@ struct AdapterConfig {
 class ConnectionManager;
 class Neighbors;
 
+// What happens to a queue pair besides completions (ibv_async_event; IBTA vol. 1 §11.6.3).
+struct AsyncEvent {
+  enum class Kind : std::uint8_t {
+    kCommunicationEstablished,  // the peer's first request has come
+    kSendQueueDrained,          // in SQD: nothing that had started is left
+    kLastReceiveReached,        // in ERR: it takes no more from its shared receive queue
+    kFatal,                     // in ERR, and a completion has been lost
+    kCompletionQueueOverrun,
+  };
+  Kind kind{};
+  QueuePair* pair = nullptr;  // with an overrun: who met it
+  CompletionQueue* completions = nullptr;
+};
+
 class Adapter {
  public:
   explicit Adapter(const AdapterConfig& config);
@@ -79,6 +93,9 @@ class Adapter {
   // Moves a queue pair along RESET -> INIT -> RTR -> RTS (-> SQD -> RTS), or to ERR or RESET from anywhere.
   // For RTR the path's destination MAC may be left zero: the adapter resolves it (ARP, ND) and sends when it is known.
   Result<void> modify(Time now, QueuePair& pair, const QueuePairAttributes& attributes);
+
+  // Called from within the machine: the handler may note what it hears, and not call the adapter.
+  void set_event_handler(std::function<void(const AsyncEvent&)> handler) { on_event_ = std::move(handler); }
 
   // RDMA-CM on QP1; made at first use.
   ConnectionManager& connections();
@@ -102,33 +119,37 @@ class Adapter {
  private:
   // modify (transitions.cpp)
   Result<void> check_transition(const QueuePair& pair, const QueuePairAttributes& a) const;
-  Result<void> enter_ready_to_receive(Time now, QueuePair& pair);
-  void enter_ready_to_send(Time now, QueuePair& pair);
+  Result<void> find_path(Time now, QueuePair& pair);
+  void enter_ready_to_send(QueuePair& pair);
+  void enter_send_queue_error(QueuePair& pair);
   void enter_error(QueuePair& pair);
+  void enter_reset(QueuePair& pair);
   void set_route(QueuePair& pair, const wire::MacAddress& mac);
+  void lose_path(QueuePair& pair);
+  void tell(AsyncEvent::Kind kind, QueuePair& pair, CompletionQueue* completions = nullptr);
 
   // Frames in (adapter.cpp)
   void count_refusal(wire::Verdict verdict);
   bool is_for_us(const std::uint8_t* frame, const wire::ParsedFrame& parsed) const;
   void on_management_datagram(Time now, const std::uint8_t* frame, const wire::ParsedFrame& parsed);
   void dispatch(Time now, QueuePair& pair, const std::uint8_t* frame, const wire::ParsedFrame& parsed);
-  void on_congestion(Time now, QueuePair& pair, const wire::ParsedFrame& parsed);
+  void on_first_request(Time now, QueuePair& pair);
+  void on_congestion(Time now, QueuePair& pair);
 
   // Frames out
   std::uint32_t transmit_quantum(Time now, QueuePair& pair, port::FrameSink& sink);
+  bool transmit_work(Time now, port::FrameSink& sink);
   bool transmit_management(Time now, port::FrameSink& sink);
   bool transmit_mad(Time now, port::FrameSink& sink);
+  bool fetch_mad(Time now);
   bool transmit_cnp(QueuePair& pair, port::FrameSink& sink);
-  void activate(QueuePair& pair);
+  void activate(QueuePair& pair) {
+    if (!pair.is_linked()) active_.push_back(pair);
+  }
   void settle(QueuePair& pair);
+  void settle_broken(QueuePair& pair);
+  PostError post_elsewhere(QueuePair& pair, const SendRequest& request);
   void deliver_resolutions();
-
-  // One entry in the heap of deadlines; may be out of date.
-  struct Deadline {
-    Time when;
-    Qpn qpn;
-    friend bool operator>(const Deadline& a, const Deadline& b) { return a.when > b.when; }
-  };
 
   // A MAD taken from the connection manager that has not left yet.
   struct PendingMad {
@@ -137,24 +158,27 @@ class Adapter {
   };
 
   AdapterConfig config_;
+  std::vector<HeaderAddress> own_;  // config_.gids
   Rng rng_;
-  std::deque<PendingMad> ready_mads_;
-  std::vector<PendingMad> unresolved_mads_;
-  Psn next_mad_psn_{};
   DcqcnParameters dcqcn_parameters_{};
   std::shared_ptr<memory::RegionTable> regions_;
   AdapterCounters counters_;
   std::unique_ptr<Neighbors> neighbors_;
   std::unique_ptr<ConnectionManager> connections_;
+  std::function<void(const AsyncEvent&)> on_event_;
+  std::deque<PendingMad> ready_mads_;
+  std::vector<PendingMad> unresolved_mads_;
+  Psn next_mad_psn_{};
   std::vector<std::unique_ptr<CompletionQueue>> completion_queues_;
   std::vector<std::unique_ptr<SharedReceiveQueue>> shared_receives_;
+  // In turn; a queue pair that goes away leaves by itself.
+  boost::intrusive::list<QueuePair, boost::intrusive::constant_time_size<false>> active_;
+  std::uint32_t turns_ = 0;
+  DeadlineHeap deadlines_;
   std::vector<std::unique_ptr<QueuePair>> pairs_;  // by qpn - first_qpn
   std::deque<std::uint32_t> free_places_;          // oldest first: a QPN rests before it is used again
   std::uint32_t live_pairs_ = 0;
   std::uint32_t next_domain_ = 1;
-  std::deque<Qpn> active_;  // queue pairs that may have something to send, in turn
-  std::priority_queue<Deadline, std::vector<Deadline>, std::greater<>> deadlines_;
-  std::vector<Qpn> unresolved_;  // queue pairs that wait for their peer's MAC
 };
 
 }  // namespace sluice::rc

@@ -10,6 +10,29 @@ namespace sluice::rc {
 using wire::Aeth;
 using wire::Kind;
 
+namespace {
+
+CompletionStatus status_of(wire::NakCode code) {
+  switch (code) {
+    case wire::NakCode::kRemoteAccessError: return CompletionStatus::kRemoteAccessError;
+    case wire::NakCode::kRemoteOperationalError: return CompletionStatus::kRemoteOperationError;
+    default: return CompletionStatus::kRemoteInvalidRequest;
+  }
+}
+
+CompletionKind kind_of(SendOp op) {
+  switch (op) {
+    case SendOp::kRead: return CompletionKind::kRead;
+    case SendOp::kCompareAndSwap: return CompletionKind::kCompareAndSwap;
+    case SendOp::kFetchAndAdd: return CompletionKind::kFetchAndAdd;
+    case SendOp::kWrite:
+    case SendOp::kWriteWithImmediate: return CompletionKind::kWrite;
+    default: return CompletionKind::kSend;
+  }
+}
+
+}  // namespace
+
 void Requester::on_response(Time now, const std::uint8_t* frame, const wire::ParsedFrame& parsed) {
   // Only what has been sent and not yet been acknowledged can be answered.
   if (parsed.psn.since(una_) < 0 || parsed.psn.since(highest_sent_) >= 0) {
@@ -44,39 +67,47 @@ void Requester::on_acknowledge(Time now, Psn psn, const Aeth& aeth) {
 
 void Requester::on_rnr_nak(Time now, Psn psn, const Aeth& aeth) {
   ++connection_.counters->rx_rnr_naks;
+  if (rnr_deadline_ != Time::never()) return;  // told before; nothing has been sent since
   acknowledge_through(now, psn - 1);
-  if (connection_.broken) return;
+  if (connection_.broken()) return;
   if (rnr_retries_left_ == 0) return fail_head(CompletionStatus::kRnrRetryExceeded);
   if (rnr_retries_left_ != 7) --rnr_retries_left_;
   go_back_to(una_);
-  rnr_until_ = now + aeth.rnr_delay();
+  rnr_until_ = rnr_deadline_ = now + aeth.rnr_delay();
   deadline_ = Time::never();  // nothing is expected while we wait
 }
 
 void Requester::on_nak(Time now, Psn psn, const Aeth& aeth) {
   acknowledge_through(now, psn - 1);
-  if (connection_.broken) return;
-  switch (aeth.nak_code()) {
-    case wire::NakCode::kPsnSequenceError:
-      ++connection_.counters->rx_naks;
-      // After an RNR NAK a responder also NAKs what had followed: the wait goes on.
-      if (rnr_until_ != Time::never()) return;
-      if (!spend_retry()) return fail_head(CompletionStatus::kRetryExceeded);
-      go_back_to(una_);  // the PSN named, or an earlier READ whose response is missing as well
-      return;
-    case wire::NakCode::kInvalidRequest: return fail_head(CompletionStatus::kRemoteInvalidRequest);
-    case wire::NakCode::kRemoteAccessError: return fail_head(CompletionStatus::kRemoteAccessError);
-    case wire::NakCode::kRemoteOperationalError: return fail_head(CompletionStatus::kRemoteOperationError);
-    case wire::NakCode::kInvalidRdRequest: return fail_head(CompletionStatus::kRemoteInvalidRequest);
+  if (connection_.broken()) return;
+  if (aeth.nak_code() == wire::NakCode::kPsnSequenceError) {
+    ++connection_.counters->rx_naks;
+    // After an RNR NAK a responder also NAKs what had followed: the wait goes on.
+    if (rnr_deadline_ != Time::never()) return;
+    if (!spend_retry()) return fail_head(CompletionStatus::kRetryExceeded);
+    return go_back_to(una_);  // the PSN named, or an earlier READ whose response is missing as well
   }
-  ++connection_.counters->rx_bad_responses;
+  if (aeth.nak_code() > wire::NakCode::kInvalidRdRequest) {
+    ++connection_.counters->rx_bad_responses;
+    return;
+  }
+  ++connection_.counters->rx_refusals;
+  // Behind a READ or atomic whose answer is lost: that one has been executed. It is asked for again, and must not end as refused.
+  if (names_head(psn)) fail_head(status_of(aeth.nak_code()));
+}
+
+// Whether `psn` belongs to the oldest work.
+bool Requester::names_head(Psn psn) const {
+  if (idle()) return false;
+  const SendWqe& head = queue_[queue_.head()];
+  return psn.since(head.first_psn) >= 0 && psn.since(head.last_psn()) <= 0;
 }
 
 // The READ or atomic whose next response packet has this PSN; everything before it is thereby acknowledged. Null when the packet
 // is not the one awaited.
 SendWqe* Requester::awaited_read(Time now, Psn psn) {
   acknowledge_through(now, psn - 1);
-  if (connection_.broken || idle()) return nullptr;
+  if (connection_.broken() || idle()) return nullptr;
   SendWqe& wqe = queue_[queue_.head()];
   if (!wqe.reads() || wqe.first_psn + wqe.received != psn) {
     // Either a response before this one is missing (and asked for again), or this one contradicts what was asked.
@@ -96,6 +127,7 @@ void Requester::on_read_response(Time now, const std::uint8_t* frame, const wire
     ++connection_.counters->rx_bad_responses;
     return fail_head(CompletionStatus::kBadResponse);
   }
+  if (!memory_is_there(*wqe)) return;
   const wire::OpcodeTraits& traits = parsed.traits();
   if (traits.has(wire::Extended::kAeth)) note_credits(wire::get<Aeth>(frame, parsed));
   scatter(queue_.pieces(queue_.head()), offset, frame + parsed.payload_offset, wanted);
@@ -109,12 +141,21 @@ void Requester::on_atomic_response(Time now, const std::uint8_t* frame, const wi
     ++connection_.counters->rx_bad_responses;
     return fail_head(CompletionStatus::kBadResponse);
   }
+  if (!memory_is_there(*wqe)) return;
   note_credits(wire::get<Aeth>(frame, parsed));
   const std::uint64_t prior = wire::get<wire::AtomicAckEth>(frame, parsed).original;
   std::uint8_t bytes[8];
   store_le(bytes, prior);
   scatter(queue_.pieces(queue_.head()), 0, bytes, 8);
   read_progressed(now, *wqe);
+}
+
+// The oldest work's; fails it when it is not.
+bool Requester::memory_is_there(SendWqe& wqe) {
+  if (connection_.regions->epoch() != epoch_) revalidate();
+  if (wqe.status == CompletionStatus::kSuccess) return true;
+  fail_head(wqe.status);
+  return false;
 }
 
 // One more response packet has come in order.
@@ -149,7 +190,7 @@ void Requester::acknowledge_through(Time now, Psn psn) {
     }
     if (!whole) break;
     complete_head(CompletionStatus::kSuccess);
-    if (connection_.broken) return;
+    if (connection_.broken()) return;
   }
   if (moved) progressed(now);
 }
@@ -158,12 +199,12 @@ void Requester::acknowledge_through(Time now, Psn psn) {
 void Requester::progressed(Time now) {
   retries_left_ = connection_.retry_count;
   rnr_retries_left_ = connection_.rnr_retry_count;
-  const bool waiting = una_ != highest_sent_;
+  const bool waiting = una_ != highest_sent_ && rnr_deadline_ == Time::never();
   deadline_ = waiting && connection_.timeout > Duration() ? now + connection_.timeout : Time::never();
   skip_to_unacked();
-  // Work whose memory was bad waited for its turn to fail.
-  if (queue_.size() != 0 && queue_.head() == started_ && queue_[started_].status != CompletionStatus::kSuccess) {
-    fail_head(queue_[started_].status);
+  // Work whose memory is not to be had waited for its turn to fail.
+  if (queue_.size() != 0 && queue_.head() == cursor_ && queue_[cursor_].status != CompletionStatus::kSuccess) {
+    fail_head(queue_[cursor_].status);
   }
 }
 
@@ -214,19 +255,12 @@ bool Requester::spend_retry() {
 void Requester::complete_head(CompletionStatus status) {
   const SendWqe& wqe = queue_[queue_.head()];
   if (wqe.flags.signaled || connection_.signal_all || status != CompletionStatus::kSuccess) {
-    Completion completion{.id = wqe.id, .status = status, .qpn = connection_.qpn};
-    switch (wqe.op) {
-      case SendOp::kRead: completion.kind = CompletionKind::kRead; break;
-      case SendOp::kCompareAndSwap: completion.kind = CompletionKind::kCompareAndSwap; break;
-      case SendOp::kFetchAndAdd: completion.kind = CompletionKind::kFetchAndAdd; break;
-      case SendOp::kWrite:
-      case SendOp::kWriteWithImmediate: completion.kind = CompletionKind::kWrite; break;
-      default: completion.kind = CompletionKind::kSend; break;
-    }
-    completion.length = wqe.reads() ? wqe.length : 0;
-    completion.never_sent = queue_.head() == started_ || wqe.first_psn.since(highest_sent_) >= 0;
-    connection_.send_completions->push(completion);
-    if (connection_.send_completions->overrun()) ++connection_.counters->completions_lost;
+    connection_.complete_send({.id = wqe.id,
+                               .status = status,
+                               .kind = kind_of(wqe.op),
+                               .never_sent = queue_.head() == started_ || wqe.first_psn.since(highest_sent_) >= 0,
+                               .length = wqe.reads() ? wqe.length : 0,
+                               .qpn = connection_.qpn});
   }
   queue_.pop();
   if (static_cast<std::int32_t>(started_ - queue_.head()) < 0) started_ = queue_.head();
@@ -237,7 +271,7 @@ void Requester::fail_head(CompletionStatus status) {
     ++connection_.counters->retries_exceeded;
   }
   if (queue_.size() != 0) complete_head(status);
-  connection_.broken = true;
+  connection_.break_off(reliable_ ? Breakage::kAll : Breakage::kSendQueue);
 }
 
 }  // namespace sluice::rc

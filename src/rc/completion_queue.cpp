@@ -18,16 +18,8 @@ std::size_t CompletionQueue::poll(std::span<Completion> out) {
   return n;
 }
 
-void CompletionQueue::push(const Completion& completion) {
-  if (size() == depth_) {
-    overrun_ = true;
-    return;
-  }
-  ring_[tail_++ & mask_] = completion;
-  const bool wanted =
-      notify_ == Notify::kNext ||
-      (notify_ == Notify::kSolicited && (completion.solicited || completion.status != CompletionStatus::kSuccess));
-  if (!wanted) return;
+void CompletionQueue::notify(const Completion& completion) {
+  if (notify_ == Notify::kSolicited && !completion.solicited && completion.status == CompletionStatus::kSuccess) return;
   notify_ = Notify::kNone;
   if (on_event_) on_event_();
 }

@@ -1,7 +1,7 @@
 // Completion queue: a bounded ring that queue pairs fill and a program polls.
 //
 // Invariant:  completions of one queue pair's send (or receive) queue come in posting order.
-// Errors:     a full queue loses the completion and is overrun for good (IBTA: an async event, the queue is unusable).
+// Errors:     a full queue loses the completion and is overrun for good; the queue pair that lost it goes to ERR, and the adapter tells.
 // Threads:    the adapter's owner. Whoever shares it locks around the adapter.
 // Source:     IBTA vol. 1 §11.4.2.
 #pragma once
@@ -32,18 +32,35 @@ class CompletionQueue {
   std::uint32_t size() const { return tail_ - head_; }
   std::uint32_t depth() const { return depth_; }
 
-  // For queue pairs.
-  void push(const Completion& completion);
+  // For queue pairs. False: there was no room, and the completion is lost.
+  bool push(const Completion& completion) {
+    if (size() == depth_) {
+      overrun_ = true;
+      return false;
+    }
+    ring_[tail_++ & mask_] = completion;
+    if (notify_ != Notify::kNone) notify(completion);
+    return true;
+  }
   // A queue pair that goes away takes its completions with it.
   void remove_of(Qpn qpn);
+  // True once after an overrun: for the event that tells of it.
+  bool take_overrun() {
+    const bool news = overrun_ && !overrun_told_;
+    overrun_told_ = overrun_;
+    return news;
+  }
 
  private:
+  void notify(const Completion& completion);
+
   std::vector<Completion> ring_;  // a power of two, at least depth_
   std::uint32_t depth_;
   std::uint32_t mask_;
   std::uint32_t head_ = 0;
   std::uint32_t tail_ = 0;
   bool overrun_ = false;
+  bool overrun_told_ = false;
   Notify notify_ = Notify::kNone;
   std::function<void()> on_event_;
 };

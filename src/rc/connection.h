@@ -4,7 +4,10 @@
 // Source:   IBTA vol. 1 §11.2.4.2 (modify queue pair).
 #pragma once
 
+#include <algorithm>
+#include <array>
 #include <cstdint>
+#include <cstring>
 
 #include "base/time.h"
 #include "memory/region.h"
@@ -15,6 +18,34 @@
 #include "wire/frame.h"
 
 namespace sluice::rc {
+
+// What of a queue pair cannot go on.
+enum class Breakage : std::uint8_t { kNone, kSendQueue, kAll };
+
+// An IP address as it stands in the headers of frames.
+class HeaderAddress {
+ public:
+  HeaderAddress() = default;
+  explicit HeaderAddress(const wire::Gid& gid) : bytes_(gid.bytes), is_v4_(gid.is_v4()) {
+    if (is_v4_) v4_ = load_le<std::uint32_t>(gid.bytes.data() + 12);
+  }
+  bool is_source(const std::uint8_t* frame, const wire::ParsedFrame& parsed) const {
+    return is_at(frame + parsed.ip_offset + (is_v4_ ? 12 : 8), parsed);
+  }
+  bool is_destination(const std::uint8_t* frame, const wire::ParsedFrame& parsed) const {
+    return is_at(frame + parsed.ip_offset + (is_v4_ ? 16 : 24), parsed);
+  }
+
+ private:
+  bool is_at(const std::uint8_t* address, const wire::ParsedFrame& parsed) const {
+    if (parsed.is_v4 != is_v4_) return false;
+    return is_v4_ ? load_le<std::uint32_t>(address) == v4_ : std::memcmp(address, bytes_.data(), bytes_.size()) == 0;
+  }
+
+  std::array<std::uint8_t, 16> bytes_{};
+  std::uint32_t v4_ = 0;
+  bool is_v4_ = false;
+};
 
 struct Connection {
   Qpn qpn{};
@@ -27,6 +58,7 @@ struct Connection {
   // The path.
   wire::HeaderTemplate headers{};
   wire::Gid remote_gid{};
+  HeaderAddress peer{};  // the same
   Qpn remote_qpn{};
   std::uint32_t mtu = 1024;
   bool path_ready = false;  // the peer's MAC is known
@@ -46,8 +78,22 @@ struct Connection {
 
   // Set when the sink had no room for a packet that might otherwise have left.
   bool sink_full = false;
-  // Set by either half when the connection cannot go on; the queue pair then moves to ERR.
-  bool broken = false;
+  // Set by either half when it cannot go on; the queue pair then moves to SQE or ERR.
+  Breakage breakage = Breakage::kNone;
+
+  bool broken() const { return breakage != Breakage::kNone; }
+  void break_off(Breakage what) { breakage = std::max(breakage, what); }
+
+  void complete_send(const Completion& completion) { complete(*send_completions, completion); }
+  void complete_receive(const Completion& completion) { complete(*receive_completions, completion); }
+
+ private:
+  void complete(CompletionQueue& queue, const Completion& completion) {
+    if (queue.push(completion)) [[likely]]
+      return;
+    ++counters->completions_lost;
+    break_off(Breakage::kAll);
+  }
 };
 
 // One packet on its way into a sink: headers first, then what the caller writes at body(), then finish().

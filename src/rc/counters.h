@@ -37,6 +37,7 @@ namespace sluice::rc {
   X(tx_rnr_naks, "receiver-not-ready NAKs sent")                                 \
   X(tx_cnp, "congestion notifications sent")                                     \
   X(rx_naks, "sequence NAKs received")                                           \
+  X(rx_refusals, "NAKs received that end a connection")                          \
   X(rx_rnr_naks, "receiver-not-ready NAKs received")                             \
   X(implied_naks, "responses missing from an otherwise live stream")             \
   X(timeouts, "retransmission time-outs")                                        \

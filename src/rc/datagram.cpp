@@ -9,8 +9,7 @@ namespace sluice::rc {
 namespace {
 
 constexpr std::size_t kGrhSize = 40;
-constexpr Duration kResolveWait = Duration::milliseconds(2);
-constexpr std::uint32_t kResolveTries = 1000;
+constexpr Duration kResolveWait = Duration::milliseconds(100);  // should nobody tell how it ended
 constexpr std::uint32_t kControlledQkey = 1u << 31;  // the top bit: take the queue pair's own Q_Key (§3.5.3)
 
 }  // namespace
@@ -32,6 +31,7 @@ void DatagramHalf::start(const wire::AddressVector& source, wire::QKey qkey, Psn
 PostError DatagramHalf::post(const SendRequest& request) {
   if (request.op != SendOp::kSend && request.op != SendOp::kSendWithImmediate) return PostError::kUnsupportedOp;
   if (request.destination == nullptr) return PostError::kNoDestination;
+  if (request.destination->gid.is_v4() != source_.source.is_v4()) return PostError::kNoDestination;
   if (queue_.full()) return PostError::kQueueFull;
   std::uint64_t length = 0;
   for (const Sge& sge : request.sges) length += sge.length;
@@ -58,18 +58,15 @@ bool DatagramHalf::poll_transmit(Time now, port::FrameSink& sink) {
   const UdDestination& to = destinations_[queue_.head() & (destinations_.size() - 1)];
   wire::AddressVector route;
   if (!find_route(now, to, route)) {
-    if (++tries_ == kResolveTries) {
-      tries_ = 0;
-      complete_head(CompletionStatus::kRetryExceeded);
-    } else {
-      retry_at_ = now + kResolveWait;
-    }
+    retry_at_ = now + kResolveWait;
     return false;
   }
+  retry_at_ = Time();
   const auto pieces = queue_.pieces(queue_.head());
   if (!resolve(pieces, *connection_.regions, connection_.pd, memory::kLocalRead)) {
     complete_head(CompletionStatus::kLocalProtectionError);
-    return true;
+    connection_.break_off(Breakage::kSendQueue);
+    return false;
   }
   const bool immediate = wqe.op == SendOp::kSendWithImmediate;
   const std::uint8_t pad = wire::pad_for(wqe.length);
@@ -90,9 +87,15 @@ bool DatagramHalf::poll_transmit(Time now, port::FrameSink& sink) {
   packet.finish();
   ++connection_.counters->tx_packets;
   ++next_psn_;
-  tries_ = 0;
-  retry_at_ = Time();
   complete_head(CompletionStatus::kSuccess);
+  return true;
+}
+
+bool DatagramHalf::on_resolution(const wire::Gid& gid, bool found) {
+  if (queue_.size() == 0 || retry_at_ == Time()) return false;
+  if (destinations_[queue_.head() & (destinations_.size() - 1)].gid != gid) return false;
+  retry_at_ = Time();
+  if (!found) complete_head(CompletionStatus::kRetryExceeded);
   return true;
 }
 
@@ -126,24 +129,29 @@ void DatagramHalf::on_datagram(const std::uint8_t* frame, const wire::ParsedFram
     completion.immediate = wire::get<wire::ImmDt>(frame, parsed).immediate;
   }
   ++connection_.counters->rx_requests;
-  connection_.receive_completions->push(completion);
+  connection_.complete_receive(completion);
 }
 
 void DatagramHalf::complete_head(CompletionStatus status) {
   const SendWqe& wqe = queue_[queue_.head()];
   if (wqe.flags.signaled || connection_.signal_all || status != CompletionStatus::kSuccess) {
-    connection_.send_completions->push(
-        {.id = wqe.id, .status = status, .kind = CompletionKind::kSend, .qpn = connection_.qpn});
+    connection_.complete_send({.id = wqe.id,
+                               .status = status,
+                               .kind = CompletionKind::kSend,
+                               .never_sent = status != CompletionStatus::kSuccess,
+                               .qpn = connection_.qpn});
   }
   queue_.pop();
 }
 
 void DatagramHalf::flush() {
   while (queue_.size() != 0) complete_head(CompletionStatus::kFlushed);
+  retry_at_ = Time();
 }
 
 void DatagramHalf::reset() {
   while (queue_.size() != 0) queue_.pop();
+  retry_at_ = Time();
 }
 
 }  // namespace sluice::rc

@@ -2,6 +2,7 @@
 //
 // Life:       post (with a destination) -> poll_transmit -> completion at once;  on_datagram -> receive completion.
 // Invariant:  a datagram with a wrong Q_Key or without a receive buffer is dropped and counted.
+// Errors:     a message to an address that nobody has ends with kRetryExceeded. Local memory that is not ours stops the send queue (SQE).
 // Units:      messages of at most one path MTU; a receive buffer holds 40 bytes of GRH before the message.
 // Threads:    one owner.
 // Source:     IBTA vol. 1 §9.8.3 (UD), A17.4.5 (GRH of RoCEv2).
@@ -32,7 +33,13 @@ class DatagramHalf {
   bool can_transmit(Time now) const { return queue_.size() != 0 && now >= retry_at_; }
   bool poll_transmit(Time now, port::FrameSink& sink);
   void on_datagram(const std::uint8_t* frame, const wire::ParsedFrame& parsed);
-  Time next_deadline() const { return queue_.size() != 0 ? retry_at_ : Time::never(); }
+  // What the oldest message waits for; never() while it does not.
+  Time next_deadline() const { return retry_at_ == Time() ? Time::never() : retry_at_; }
+  void on_deadline(Time now) {
+    if (retry_at_ <= now) retry_at_ = Time();
+  }
+  // Where `gid` is has become known, or that nobody is there. True: there may be something to send now.
+  bool on_resolution(const wire::Gid& gid, bool found);
 
   void flush();
   void reset();
@@ -51,8 +58,7 @@ class DatagramHalf {
   wire::QKey qkey_{};
   Psn next_psn_{};
   Resolve resolve_;
-  Time retry_at_{};  // the head's destination is being resolved
-  std::uint32_t tries_ = 0;
+  Time retry_at_{};  // the head's destination is being resolved; zero: it is not
 };
 
 }  // namespace sluice::rc

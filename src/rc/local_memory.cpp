@@ -2,23 +2,7 @@
 
 #include <algorithm>
 
-#include "memory/access.h"
-
 namespace sluice::rc {
-
-bool resolve(std::span<LocalPiece> pieces, const memory::RegionTable& regions, memory::PdId pd, memory::Access needed) {
-  for (LocalPiece& piece : pieces) {
-    if (piece.length == 0) continue;
-    if (piece.key == memory::kReservedKey) {
-      piece.host = reinterpret_cast<std::uint8_t*>(static_cast<std::uintptr_t>(piece.address));
-      continue;
-    }
-    const auto found = regions.translate(piece.key, pd, piece.address, piece.length, needed);
-    if (found.fault != memory::AccessFault::kNone) return false;
-    piece.host = found.host;
-  }
-  return true;
-}
 
 namespace {
 
@@ -40,19 +24,24 @@ void for_stretches(std::span<const LocalPiece> pieces, std::uint64_t offset, std
 
 }  // namespace
 
-void gather(std::span<const LocalPiece> pieces, std::uint64_t offset, std::uint8_t* to, std::size_t length) {
+namespace detail {
+
+void gather_pieces(std::span<const LocalPiece> pieces, std::uint64_t offset, std::uint8_t* to, std::size_t length) {
   for_stretches(pieces, offset, length, [&](const std::uint8_t* host, std::size_t n) {
     memory::copy_out(to, host, n);
     to += n;
   });
 }
 
-void scatter(std::span<const LocalPiece> pieces, std::uint64_t offset, const std::uint8_t* from, std::size_t length) {
+void scatter_pieces(std::span<const LocalPiece> pieces, std::uint64_t offset, const std::uint8_t* from,
+                    std::size_t length) {
   for_stretches(pieces, offset, length, [&](std::uint8_t* host, std::size_t n) {
     memory::copy_in(host, from, n);
     from += n;
   });
 }
+
+}  // namespace detail
 
 std::uint64_t total_length(std::span<const LocalPiece> pieces) {
   std::uint64_t total = 0;

@@ -8,6 +8,7 @@
 #include <span>
 
 #include "base/bytes.h"
+#include "memory/access.h"
 #include "memory/region.h"
 #include "rc/work.h"
 
@@ -22,11 +23,39 @@ struct LocalPiece {
 };
 
 // Finds every piece; false when one is not registered in `pd` with `needed`.
-bool resolve(std::span<LocalPiece> pieces, const memory::RegionTable& regions, memory::PdId pd, memory::Access needed);
+inline bool resolve(std::span<LocalPiece> pieces, const memory::RegionTable& regions, memory::PdId pd,
+                    memory::Access needed) {
+  for (LocalPiece& piece : pieces) {
+    if (piece.length == 0) continue;
+    if (piece.key == memory::kReservedKey) {
+      piece.host = reinterpret_cast<std::uint8_t*>(static_cast<std::uintptr_t>(piece.address));
+      continue;
+    }
+    const auto found = regions.translate(piece.key, pd, piece.address, piece.length, needed);
+    if (found.fault != memory::AccessFault::kNone) return false;
+    piece.host = found.host;
+  }
+  return true;
+}
+
+namespace detail {
+void gather_pieces(std::span<const LocalPiece> pieces, std::uint64_t offset, std::uint8_t* to, std::size_t length);
+void scatter_pieces(std::span<const LocalPiece> pieces, std::uint64_t offset, const std::uint8_t* from,
+                    std::size_t length);
+}  // namespace detail
 
 // Copies `length` bytes that begin `offset` bytes into the list. REQUIRES: the list is that long, and resolved.
-void gather(std::span<const LocalPiece> pieces, std::uint64_t offset, std::uint8_t* to, std::size_t length);
-void scatter(std::span<const LocalPiece> pieces, std::uint64_t offset, const std::uint8_t* from, std::size_t length);
+inline void gather(std::span<const LocalPiece> pieces, std::uint64_t offset, std::uint8_t* to, std::size_t length) {
+  if (pieces.size() == 1) [[likely]]
+    return memory::copy_out(to, pieces[0].host + offset, length);
+  detail::gather_pieces(pieces, offset, to, length);
+}
+inline void scatter(std::span<const LocalPiece> pieces, std::uint64_t offset, const std::uint8_t* from,
+                    std::size_t length) {
+  if (pieces.size() == 1) [[likely]]
+    return memory::copy_in(pieces[0].host + offset, from, length);
+  detail::scatter_pieces(pieces, offset, from, length);
+}
 
 std::uint64_t total_length(std::span<const LocalPiece> pieces);
 

@@ -1,7 +1,5 @@
 #include "rc/queue_pair.h"
 
-#include <algorithm>
-
 namespace sluice::rc {
 
 std::string_view to_string(QpState state) {
@@ -17,10 +15,11 @@ std::string_view to_string(QpState state) {
   return "?";
 }
 
-QueuePair::QueuePair(Qpn qpn, const QueuePairConfig& config, memory::RegionTable& regions, AdapterCounters& counters)
-    : config_(config),
-      own_receives_(config.pd, config.shared_receives == nullptr ? config.receive_depth : 1, config.max_receive_sges) {
-  connection_.qpn = qpn;
+QueuePair::QueuePair(Qpn qpn, const QueuePairConfig& config, std::uint8_t max_reads, memory::RegionTable& regions,
+                     AdapterCounters& counters)
+    : own_receives_(config.pd, config.shared_receives == nullptr ? config.receive_depth : 0, config.max_receive_sges),
+      config_(config) {
+  deadline_.qpn = connection_.qpn = qpn;
   connection_.pd = config.pd;
   connection_.regions = &regions;
   connection_.counters = &counters;
@@ -36,7 +35,7 @@ QueuePair::QueuePair(Qpn qpn, const QueuePairConfig& config, memory::RegionTable
   }
   const bool reliable = config.transport == Transport::kRc;
   requester_.emplace(connection_, config.send_depth, config.max_send_sges, config.max_inline, reliable);
-  responder_.emplace(connection_, receives, shared, reliable);
+  responder_.emplace(connection_, receives, shared, reliable, max_reads);
 }
 
 std::uint32_t QueuePair::send_queue_length() const {
@@ -44,45 +43,57 @@ std::uint32_t QueuePair::send_queue_length() const {
 }
 
 bool QueuePair::can_transmit(Time now) {
-  if (state_ != QpState::kReadyToReceive && state_ != QpState::kReadyToSend) return false;
+  if (!is_open()) return false;
   if (is_datagram()) return state_ == QpState::kReadyToSend && datagrams_->can_transmit(now);
-  return responder_->can_transmit() || (state_ == QpState::kReadyToSend && requester_->can_transmit(now));
+  return responder_->can_transmit() || (sends() && requester_->can_transmit(now));
 }
 
+// REQUIRES: can_transmit().
 bool QueuePair::poll_transmit(Time now, port::FrameSink& sink) {
   if (is_datagram()) return datagrams_->poll_transmit(now, sink);
   // Answers first: they let the peer go on.
   if (responder_->can_transmit()) return responder_->poll_transmit(now, sink);
-  return state_ == QpState::kReadyToSend && requester_->poll_transmit(now, sink);
+  return sends() && requester_->poll_transmit(now, sink);
 }
 
 Time QueuePair::next_deadline() const {
-  if (state_ != QpState::kReadyToSend) return Time::never();
+  if (!sends()) return Time::never();
   return is_datagram() ? datagrams_->next_deadline() : requester_->next_deadline();
 }
 
 void QueuePair::on_deadline(Time now) {
-  if (requester_) requester_->on_deadline(now);
+  if (is_datagram()) {
+    datagrams_->on_deadline(now);
+  } else {
+    requester_->on_deadline(now);
+  }
 }
 
-void QueuePair::flush() {
+void QueuePair::flush_sends() {
   if (is_datagram()) {
     datagrams_->flush();
-    while (config_.shared_receives == nullptr && !own_receives_.queue.empty()) {
-      std::vector<LocalPiece> pieces(own_receives_.queue.max_sges());
-      const auto taken = own_receives_.queue.take(pieces);
-      connection_.receive_completions->push(
-          {.id = taken.id, .status = CompletionStatus::kFlushed, .kind = CompletionKind::kReceive, .qpn = qpn()});
-    }
-    return;
+  } else {
+    requester_->flush();
   }
-  requester_->flush();
-  responder_->flush();
+}
+
+void QueuePair::flush_receives() {
+  if (!is_datagram()) return responder_->flush();
+  if (config_.shared_receives != nullptr) return;
+  std::vector<LocalPiece> pieces(own_receives_.queue.max_sges());
+  while (!own_receives_.queue.empty()) {
+    connection_.complete_receive({.id = own_receives_.queue.take(pieces).id,
+                                  .status = CompletionStatus::kFlushed,
+                                  .kind = CompletionKind::kReceive,
+                                  .qpn = qpn()});
+  }
 }
 
 void QueuePair::reset() {
   if (is_datagram()) {
     datagrams_->reset();
+    std::vector<LocalPiece> pieces(own_receives_.queue.max_sges());
+    while (!own_receives_.queue.empty()) own_receives_.queue.take(pieces);
   } else {
     requester_->reset();
     responder_->reset();
@@ -90,7 +101,10 @@ void QueuePair::reset() {
   connection_.send_completions->remove_of(qpn());
   if (connection_.receive_completions != connection_.send_completions)
     connection_.receive_completions->remove_of(qpn());
-  connection_.broken = connection_.path_ready = false;
+  connection_.breakage = Breakage::kNone;
+  connection_.path_ready = cnp_due_ = heard_ = drain_told_ = false;
+  connection_.mtu = Connection{}.mtu;
+  congestion_ = {};
   attributes_ = {};
 }
 
@@ -123,6 +137,7 @@ void QueuePair::apply(const QueuePairAttributes& a) {
   Connection& c = connection_;
   c.access = attributes_.access.value_or(memory::Access{});
   c.remote_gid = attributes_.remote_gid.value_or(wire::Gid{});
+  c.peer = HeaderAddress(c.remote_gid);
   c.remote_qpn = attributes_.remote_qpn.value_or(Qpn{});
   c.mtu = attributes_.path_mtu.value_or(c.mtu);
   const std::uint8_t timeout = attributes_.timeout.value_or(14);

@@ -1,12 +1,14 @@
 // Queue pair: the two halves of a connection (requester, responder), the path to the peer, and the state they share.
 //
 // Life:       RESET -> INIT -> RTR (responder answers) -> RTS (requester sends) -> SQD or ERR -> RESET.
+//             SQD: what has started finishes, nothing new starts. SQE (UC and UD): the send queue is flushed, the rest goes on.
 // Invariant:  in ERR all work is flushed, in order, and nothing is sent.
 // Threads:    the adapter's owner.
 // Limits:     under 4 KiB besides the work queues' buffers (a test measures it).
 // Source:     IBTA vol. 1 §10.3 (states).
 #pragma once
 
+#include <boost/intrusive/list.hpp>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -14,6 +16,7 @@
 #include "rc/completion_queue.h"
 #include "rc/connection.h"
 #include "rc/datagram.h"
+#include "rc/deadline_heap.h"
 #include "rc/requester.h"
 #include "rc/responder.h"
 #include "rc/work.h"
@@ -69,9 +72,14 @@ struct QueuePairAttributes {
   std::optional<std::uint8_t> max_reads_in{};     // … we accept at once
 };
 
-class QueuePair {
+// A place in the adapter's line of queue pairs that may have something to send.
+using ActiveHook = boost::intrusive::list_base_hook<boost::intrusive::link_mode<boost::intrusive::auto_unlink>>;
+
+class QueuePair : public ActiveHook {
  public:
-  QueuePair(Qpn qpn, const QueuePairConfig& config, memory::RegionTable& regions, AdapterCounters& counters);
+  // `max_reads` is the most that max_reads_in will ever be.
+  QueuePair(Qpn qpn, const QueuePairConfig& config, std::uint8_t max_reads, memory::RegionTable& regions,
+            AdapterCounters& counters);
   QueuePair(const QueuePair&) = delete;
   QueuePair& operator=(const QueuePair&) = delete;
 
@@ -94,28 +102,37 @@ class QueuePair {
   ReceiveQueue& receives() {
     return config_.shared_receives != nullptr ? config_.shared_receives->queue : own_receives_.queue;
   }
+  bool is_open() const { return state_ >= QpState::kReadyToReceive && state_ <= QpState::kSendQueueError; }
+  bool sends() const { return state_ == QpState::kReadyToSend || state_ == QpState::kSendQueueDrained; }
   bool can_transmit(Time now);
   bool poll_transmit(Time now, port::FrameSink& sink);
   Time next_deadline() const;
   void on_deadline(Time now);
-  void flush();
+  PostError post(const SendRequest& request) {
+    return is_datagram() ? datagrams_->post(request) : requester_->post(request);
+  }
+  // Nothing of the send queue is under way.
+  bool is_drained() const { return is_datagram() || requester_->idle(); }
+  void flush_sends();
+  void flush_receives();
   void reset();
   // Takes over what modify() sets, and what follows from it.
   void apply(const QueuePairAttributes& attributes);
 
-  QueuePairConfig config_;
-  QueuePairAttributes attributes_;
   QpState state_ = QpState::kReset;
+  bool cnp_due_ = false;
+  bool heard_ = false;       // a request of the peer's has come
+  bool drain_told_ = false;  // SQD: the event has been given
   Connection connection_;
-  SharedReceiveQueue own_receives_;
   std::optional<Requester> requester_;       // RC and UC
   std::optional<Responder> responder_;       // RC and UC
   std::unique_ptr<DatagramHalf> datagrams_;  // UD
+  DeadlineHeap::Place deadline_;             // not later than next_deadline()
   NotificationPoint congestion_;
+  SharedReceiveQueue own_receives_;
+  QueuePairConfig config_;
+  QueuePairAttributes attributes_;
   wire::AddressVector route_;
-  bool is_active_ = false;  // stands in the adapter's line of those that may send
-  bool cnp_due_ = false;
-  Time queued_deadline_ = Time::never();  // the earliest entry in the adapter's heap
 };
 
 }  // namespace sluice::rc

@@ -48,6 +48,7 @@ Requester::Requester(Connection& connection, std::uint32_t depth, std::uint32_t 
 
 void Requester::start(Psn first) {
   next_psn_ = highest_sent_ = una_ = first;
+  epoch_ = connection_.regions->epoch();
   retries_left_ = connection_.retry_count;
   rnr_retries_left_ = connection_.rnr_retry_count;
 }
@@ -56,16 +57,16 @@ PostError Requester::post(const SendRequest& request) {
   if (queue_.full()) return PostError::kQueueFull;
   const bool reads =
       request.op == SendOp::kRead || request.op == SendOp::kCompareAndSwap || request.op == SendOp::kFetchAndAdd;
-  if (!reliable_ && reads) return PostError::kUnsupportedOp;
+  // The peer that we connected with allows none: it would wait for ever.
+  if (reads && (!reliable_ || connection_.max_reads_out == 0)) return PostError::kUnsupportedOp;
+  if (!reliable_ && request.op == SendOp::kSendWithInvalidate) return PostError::kUnsupportedOp;
   return queue_.push(request);
 }
 
-bool Requester::can_transmit(Time now) {
-  if (cursor_ == queue_.tail() || !connection_.path_ready) return false;
-  if (rnr_until_ != Time::never() && now < rnr_until_) return false;
-  if (pace_ == nullptr) return true;
-  paced_until_ = pace_->next_send(now);
-  return paced_until_ <= now;
+bool Requester::pace_allows(Time now) {
+  const Time next = pace_->next_send(now);
+  paced_until_ = next <= now ? Time::never() : next;
+  return next <= now;
 }
 
 bool Requester::window_open(std::uint32_t packets) const {
@@ -84,29 +85,41 @@ bool Requester::may_start(const SendWqe& wqe) {
   return credit_open(wqe);
 }
 
-// Gives the entry its PSNs and finds its memory. An entry whose memory is not ours fails when its turn to complete comes.
-void Requester::begin(SendWqe& wqe) {
-  const auto rights = wqe.reads() ? memory::kLocalWrite : memory::kLocalRead;
-  if (!resolve(queue_.pieces(started_), *connection_.regions, connection_.pd, rights)) {
+// Gives the entry its PSNs and finds its memory. False: its memory is not ours to use.
+bool Requester::begin(SendWqe& wqe) {
+  if (!resolve(queue_.pieces(started_), *connection_.regions, connection_.pd, rights_for(wqe))) {
     wqe.status = CompletionStatus::kLocalProtectionError;
-    if (queue_.head() == started_) fail_head(wqe.status);
-    return;
+    return false;
   }
   wqe.first_psn = next_psn_;
   wqe.packets = wqe.is_atomic() ? 1 : packets_for(wqe.length, connection_.mtu);
-  wqe.ssn = next_ssn_++;
+  // Each piece of a READ is a message to the responder.
+  next_ssn_ += wqe.op == SendOp::kRead ? (wqe.packets - 1) / kReadPiece + 1 : 1;
   next_psn_ = next_psn_ + wqe.packets;
   ++started_;
+  return true;
+}
+
+// Some region has been withdrawn: finds the memory of all that has started anew.
+void Requester::revalidate() {
+  epoch_ = connection_.regions->epoch();
+  for (std::uint32_t i = queue_.head(); i != started_; ++i) {
+    SendWqe& wqe = queue_[i];
+    if (!resolve(queue_.pieces(i), *connection_.regions, connection_.pd, rights_for(wqe)))
+      wqe.status = CompletionStatus::kLocalProtectionError;
+  }
 }
 
 bool Requester::poll_transmit(Time now, port::FrameSink& sink) {
   if (!can_transmit(now)) return false;
-  rnr_until_ = Time::never();
+  rnr_deadline_ = Time::never();
+  if (connection_.regions->epoch() != epoch_) revalidate();
   SendWqe& wqe = queue_[cursor_];
-  if (cursor_ == started_) {
-    if (wqe.status != CompletionStatus::kSuccess || !may_start(wqe) || !window_open(1)) return false;
-    begin(wqe);
-    if (cursor_ == started_) return false;
+  const bool waits = cursor_ == started_ && (!may_start(wqe) || !window_open(1));
+  if (waits) return false;
+  if (wqe.status != CompletionStatus::kSuccess || (cursor_ == started_ && !begin(wqe))) {
+    if (cursor_ == queue_.head()) fail_head(wqe.status);  // else when its turn comes
+    return false;
   }
   switch (wqe.op) {
     case SendOp::kRead: return emit_read_request(now, wqe, sink);
@@ -220,13 +233,9 @@ void Requester::sent(Time now, const SendWqe& wqe, std::uint32_t packets, std::s
     deadline_ = now + connection_.timeout;
 }
 
-Time Requester::next_deadline() const {
-  const Time next = std::min(deadline_, rnr_until_);
-  return pace_ && cursor_ != queue_.tail() ? std::min(next, paced_until_) : next;
-}
-
 void Requester::on_deadline(Time now) {
-  if (rnr_until_ <= now) rnr_until_ = Time::never();
+  if (rnr_deadline_ <= now) rnr_deadline_ = Time::never();
+  if (paced_until_ <= now) paced_until_ = Time::never();
   if (now < deadline_) return;
   ++connection_.counters->timeouts;
   if (!spend_retry()) {
@@ -238,24 +247,35 @@ void Requester::on_deadline(Time now) {
   go_back_to(una_);
 }
 
+void Requester::on_path_lost() {
+  if (queue_.size() != 0) fail_head(CompletionStatus::kRetryExceeded);
+}
+
 void Requester::on_congestion_notice(Time now) {
   if (pace_) pace_->on_cnp(now);
 }
 
-void Requester::flush() {
-  while (queue_.size() != 0) complete_head(CompletionStatus::kFlushed);
+void Requester::stop() {
   cursor_ = started_ = queue_.head();
   cursor_packet_ = reads_out_ = 0;
-  deadline_ = rnr_until_ = Time::never();
+  implied_nak_sent_ = false;
+  deadline_ = rnr_deadline_ = paced_until_ = Time::never();
+  rnr_until_ = Time();
+}
+
+void Requester::flush() {
+  while (queue_.size() != 0) complete_head(CompletionStatus::kFlushed);
+  // What was begun and not sent gives its PSNs back.
+  next_psn_ = una_ = highest_sent_;
+  stop();
 }
 
 void Requester::reset() {
   while (queue_.size() != 0) queue_.pop();
-  cursor_ = started_ = queue_.head();
-  cursor_packet_ = reads_out_ = 0;
-  implied_nak_sent_ = credit_limited_ = false;
+  stop();
+  pace_.reset();
+  draining_ = credit_limited_ = false;
   next_ssn_ = 1;
-  deadline_ = rnr_until_ = Time::never();
 }
 
 }  // namespace sluice::rc

@@ -2,15 +2,17 @@
 //
 // Life:       post -> poll_transmit (a packet a call) -> on_response -> completion; on_deadline retries.
 // Invariant:  una_ <= PSN of the cursor <= highest_sent_ <= next_psn_ (serial order); work completes in posting order;
-//             a new READ or atomic starts only while fewer than max_reads_out are unanswered.
+//             a new READ or atomic starts only while fewer than max_reads_out are unanswered; a deadline is never left in the past.
 // Units:      PSNs in packets; a READ takes one PSN for each response packet.
 // Errors:     a fatal NAK or exhausted retries complete the oldest work with the reason and break the connection.
+//             Work whose memory cannot be had (any more) fails when it is the oldest.
 // Threads:    one owner, no locks.
 // Limits:     at most max_unacked_packets PSNs unacknowledged; a READ is asked for in pieces of kReadPiece packets, so that no
 //             more is solicited than the window allows.
 // Source:     IBTA vol. 1 §9.7.3 to §9.7.7 (requester), §9.7.5.2.8 (RNR), §9.7.7.2 (credits); reference/roce.md.
 #pragma once
 
+#include <algorithm>
 #include <memory>
 
 #include "rc/connection.h"
@@ -28,15 +30,21 @@ class Requester {
 
   void start(Psn first);
   PostError post(const SendRequest& request);
+  // While draining no new work starts; what has started finishes.
+  void set_draining(bool draining) { draining_ = draining; }
 
   // Whether poll_transmit would try to send.
-  bool can_transmit(Time now);
+  bool can_transmit(Time now) {
+    if (cursor_ == (draining_ ? started_ : queue_.tail()) || !connection_.path_ready || now < rnr_until_) return false;
+    return pace_ == nullptr || pace_allows(now);
+  }
   // Writes at most one packet. False: nothing may be sent now, or the sink is full.
   bool poll_transmit(Time now, port::FrameSink& sink);
 
   void on_response(Time now, const std::uint8_t* frame, const wire::ParsedFrame& parsed);
 
-  Time next_deadline() const;
+  // When poll_transmit or on_deadline has something to do without a response.
+  Time next_deadline() const { return std::min({deadline_, rnr_deadline_, paced_until_}); }
   void on_deadline(Time now);
   void on_congestion_notice(Time now);
   // The parameters must outlive this.
@@ -44,13 +52,16 @@ class Requester {
     pace_ = std::make_unique<ReactionPoint>(parameters);
   }
 
+  // Nobody knows the way to the peer.
+  void on_path_lost();
+
   // Completes all work as flushed.
   void flush();
   // Forgets all work.
   void reset();
 
   std::uint32_t queue_length() const { return queue_.size(); }
-  std::uint32_t unstarted() const { return queue_.tail() - started_; }
+  // Nothing has started that has not completed.
   bool idle() const { return queue_.head() == started_; }
 
  private:
@@ -58,7 +69,9 @@ class Requester {
 
   // Transmit (requester.cpp).
   bool may_start(const SendWqe& wqe);
-  void begin(SendWqe& wqe);
+  bool begin(SendWqe& wqe);
+  bool pace_allows(Time now);
+  void revalidate();
   bool window_open(std::uint32_t packets) const;
   bool credit_open(const SendWqe& wqe) const;
   Segment segment_at(const SendWqe& wqe, std::uint32_t packet) const;
@@ -67,6 +80,10 @@ class Requester {
   bool emit_atomic(Time now, const SendWqe& wqe, port::FrameSink& sink);
   void sent(Time now, const SendWqe& wqe, std::uint32_t packets, std::size_t bytes);
   void skip_to_unacked();
+  void stop();
+  static memory::Access rights_for(const SendWqe& wqe) {
+    return wqe.reads() ? memory::kLocalWrite : memory::kLocalRead;
+  }
 
   // Responses (completer.cpp).
   void on_acknowledge(Time now, Psn psn, const wire::Aeth& aeth);
@@ -75,12 +92,14 @@ class Requester {
   void on_read_response(Time now, const std::uint8_t* frame, const wire::ParsedFrame& parsed);
   void on_atomic_response(Time now, const std::uint8_t* frame, const wire::ParsedFrame& parsed);
   SendWqe* awaited_read(Time now, Psn psn);
+  bool memory_is_there(SendWqe& wqe);
   void read_progressed(Time now, SendWqe& wqe);
   void acknowledge_through(Time now, Psn psn);
   void implied_nak();
   void note_credits(const wire::Aeth& aeth);
   void complete_head(CompletionStatus status);
   void fail_head(CompletionStatus status);
+  bool names_head(Psn psn) const;
   bool spend_retry();
   void progressed(Time now);
   void go_back_to(Psn psn);
@@ -88,6 +107,7 @@ class Requester {
   Connection& connection_;
   SendQueue queue_;
   bool reliable_;
+  bool draining_ = false;
   bool implied_nak_sent_ = false;  // until the awaited response comes
   bool credit_limited_ = false;
   std::uint8_t retries_left_ = 7;
@@ -95,15 +115,17 @@ class Requester {
   std::uint32_t started_ = 0;        // first entry without PSNs
   std::uint32_t cursor_ = 0;         // entry to send from
   std::uint32_t cursor_packet_ = 0;  // … and which of its packets
-  std::uint32_t reads_out_ = 0;      // READ pieces and atomics asked for and unanswered
-  std::uint32_t next_ssn_ = 1;
-  std::uint32_t credit_limit_ = 0;  // greatest SSN that has a receive buffer
   Psn next_psn_{};
   Psn highest_sent_{};
   Psn una_{};
+  std::uint32_t reads_out_ = 0;     // READ pieces and atomics asked for and unanswered
+  std::uint32_t epoch_ = 0;         // of the regions, when the memory of what has started was found
+  std::uint32_t next_ssn_ = 1;      // send sequence number of the next message, as the responder counts them
+  std::uint32_t credit_limit_ = 0;  // greatest SSN that has a receive buffer
   Time deadline_ = Time::never();
-  Time rnr_until_ = Time::never();  // never: not waiting
-  Time paced_until_{};              // the pace allowed nothing before, when last asked
+  Time rnr_until_{};                   // nothing is sent before
+  Time rnr_deadline_ = Time::never();  // the same while we wait, never otherwise
+  Time paced_until_ = Time::never();   // … the pace allows nothing before; never: it does not hold us up
   std::unique_ptr<ReactionPoint> pace_;
 };
 

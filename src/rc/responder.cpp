@@ -20,21 +20,23 @@ std::uint32_t packets_for(std::uint32_t length, std::uint32_t mtu) {
 constexpr std::uint32_t kMaxMessage = 1u << 31;
 }  // namespace
 
-Responder::Responder(Connection& connection, SharedReceiveQueue& receives, bool shared, bool reliable)
+Responder::Responder(Connection& connection, SharedReceiveQueue& receives, bool shared, bool reliable,
+                     std::uint8_t max_reads)
     : connection_(connection),
       receives_(receives),
       shared_(shared),
       reliable_(reliable),
-      receive_pieces_(receives.queue.max_sges()) {}
+      receive_pieces_(receives.queue.max_sges()),
+      records_(reliable ? max_reads : 0),
+      answers_(reliable ? kMaxAnswers : 0) {}
 
-void Responder::start(Psn expected) {
-  expected_psn_ = expected;
-  records_.assign(connection_.max_reads_in, Record{});
-  answers_.resize(reliable_ ? kMaxAnswers : 1);
-}
+void Responder::start(Psn expected) { expected_psn_ = expected; }
 
 void Responder::on_request(Time, const std::uint8_t* frame, const wire::ParsedFrame& parsed) {
-  if (failing_) return;
+  if (failing_) {
+    ++connection_.counters->rx_wrong_state;
+    return;
+  }
   if (!check_psn(frame, parsed)) return;
   nak_sent_ = false;
   if (!check_sequence(parsed) || !check_length(parsed)) return refuse(parsed.psn, NakCode::kInvalidRequest);
@@ -78,7 +80,10 @@ bool Responder::check_psn(const std::uint8_t* frame, const wire::ParsedFrame& pa
 
 bool Responder::check_sequence(const wire::ParsedFrame& parsed) {
   const wire::OpcodeTraits& traits = parsed.traits();
-  if (traits.starts_message()) return message_.kind == MessageKind::kNone;
+  if (traits.starts_message()) {
+    if (!reliable_) message_.kind = MessageKind::kNone;  // UC: the one before has been given up (§9.8.2.2.6)
+    return message_.kind == MessageKind::kNone;
+  }
   const auto kind = traits.kind == Kind::kSend ? MessageKind::kSend : MessageKind::kWrite;
   return message_.kind == kind;
 }
@@ -100,6 +105,7 @@ void Responder::execute_send(const std::uint8_t* frame, const wire::ParsedFrame&
     if (!take_receive(parsed.psn)) return;
     message_ = {.kind = MessageKind::kSend};
   }
+  if (!find_receive_memory()) return refuse(parsed.psn, NakCode::kRemoteOperationalError);
   if (message_.done + std::uint64_t{parsed.payload_length} > receive_.capacity) {
     complete_receive(frame, parsed, CompletionKind::kReceive, CompletionStatus::kLocalLengthError, message_.done);
     return refuse(parsed.psn, NakCode::kInvalidRequest);
@@ -110,10 +116,10 @@ void Responder::execute_send(const std::uint8_t* frame, const wire::ParsedFrame&
   if (parsed.traits().ends_message()) {
     if (parsed.traits().has(wire::Extended::kIeth)) {
       const memory::Key key{wire::get<wire::Ieth>(frame, parsed).rkey.value};
-      if (!connection_.regions->remove(key)) return refuse(parsed.psn, NakCode::kRemoteAccessError);
+      if (!connection_.regions->invalidate(key, connection_.pd)) return refuse(parsed.psn, NakCode::kRemoteAccessError);
     }
     complete_receive(frame, parsed, CompletionKind::kReceive, CompletionStatus::kSuccess, message_.done);
-    message_ = {};
+    message_.kind = MessageKind::kNone;
   }
   finish_packet(parsed, 1);
 }
@@ -121,34 +127,42 @@ void Responder::execute_send(const std::uint8_t* frame, const wire::ParsedFrame&
 // Checks what a WRITE's first packet promises.
 bool Responder::begin_write(const std::uint8_t* frame, const wire::ParsedFrame& parsed) {
   const auto reth = wire::get<wire::Reth>(frame, parsed);
-  if (reth.length > kMaxMessage || !connection_.access.allows(memory::kRemoteWrite)) {
+  if (reth.length > kMaxMessage) {
     refuse(parsed.psn, NakCode::kInvalidRequest);
     return false;
   }
-  const memory::Key key{reth.rkey.value};
-  if (reth.length != 0 && translate(key, reth.virtual_address, reth.length, memory::kRemoteWrite) == nullptr) {
-    refuse(parsed.psn, NakCode::kRemoteAccessError);
-    return false;
-  }
-  message_ = {.kind = MessageKind::kWrite, .key = key, .address = reth.virtual_address, .length = reth.length};
-  return true;
+  message_ = {.kind = MessageKind::kWrite,
+              .key = memory::Key{reth.rkey.value},
+              .address = reth.virtual_address,
+              .length = reth.length};
+  if (find_target()) return true;
+  refuse(parsed.psn, NakCode::kRemoteAccessError);
+  return false;
+}
+
+// Where the WRITE goes. Of no bytes at all nothing is checked (§9.7.4.1.5).
+bool Responder::find_target() {
+  message_.epoch = connection_.regions->epoch();
+  if (message_.length == 0) return true;
+  message_.host = translate(message_.key, message_.address, message_.length, memory::kRemoteWrite);
+  return message_.host != nullptr;
 }
 
 void Responder::execute_write(const std::uint8_t* frame, const wire::ParsedFrame& parsed) {
   const wire::OpcodeTraits& traits = parsed.traits();
+  if (!connection_.access.allows(memory::kRemoteWrite)) return refuse(parsed.psn, NakCode::kInvalidRequest);
   const bool notifies = traits.has(wire::Extended::kImmDt);
-  const bool had_receive = receive_.taken;
-  if (notifies && !had_receive && !take_receive(parsed.psn)) return;
+  if (notifies && !receive_.taken && !take_receive(parsed.psn)) return;
   if (traits.starts_message() && !begin_write(frame, parsed)) return;
   const std::uint32_t left = message_.length - message_.done;
   const bool fits = traits.ends_message() ? parsed.payload_length == left : parsed.payload_length < left;
   if (!fits) return refuse(parsed.psn, NakCode::kInvalidRequest);
+  // The region may have been withdrawn since the message began.
+  if (message_.epoch != connection_.regions->epoch() && !find_target()) {
+    return refuse(parsed.psn, NakCode::kRemoteAccessError);
+  }
   if (parsed.payload_length != 0) {
-    // Looked up for each packet: the region may have been withdrawn meanwhile.
-    std::uint8_t* const host =
-        translate(message_.key, message_.address + message_.done, parsed.payload_length, memory::kRemoteWrite);
-    if (host == nullptr) return refuse(parsed.psn, NakCode::kRemoteAccessError);
-    memory::copy_in(host, frame + parsed.payload_offset, parsed.payload_length);
+    memory::copy_in(message_.host + message_.done, frame + parsed.payload_offset, parsed.payload_length);
     message_.done += parsed.payload_length;
   }
   if (traits.ends_message()) {
@@ -156,7 +170,7 @@ void Responder::execute_write(const std::uint8_t* frame, const wire::ParsedFrame
       complete_receive(frame, parsed, CompletionKind::kReceiveWithImmediate, CompletionStatus::kSuccess,
                        message_.length);
     }
-    message_ = {};
+    message_.kind = MessageKind::kNone;
   }
   finish_packet(parsed, 1);
 }
@@ -164,8 +178,7 @@ void Responder::execute_write(const std::uint8_t* frame, const wire::ParsedFrame
 void Responder::execute_read(const std::uint8_t* frame, const wire::ParsedFrame& parsed) {
   const auto reth = wire::get<wire::Reth>(frame, parsed);
   if (answers_full()) return;  // only after duplicates; the requester asks again
-  if (reth.length > kMaxMessage || fresh_pending_ >= connection_.max_reads_in ||
-      !connection_.access.allows(memory::kRemoteRead)) {
+  if (reth.length > kMaxMessage || too_many_reads() || !connection_.access.allows(memory::kRemoteRead)) {
     return refuse(parsed.psn, NakCode::kInvalidRequest);
   }
   const memory::Key key{reth.rkey.value};
@@ -194,8 +207,7 @@ void Responder::execute_atomic(const std::uint8_t* frame, const wire::ParsedFram
   // Both layouts begin with address and key.
   const auto target = wire::AtomicEth::parse(frame + parsed.extended_offset());
   if (answers_full()) return;  // only after duplicates; the requester asks again
-  if (target.virtual_address % 8 != 0 || fresh_pending_ >= connection_.max_reads_in ||
-      !connection_.access.allows(memory::kRemoteAtomic)) {
+  if (target.virtual_address % 8 != 0 || too_many_reads() || !connection_.access.allows(memory::kRemoteAtomic)) {
     return refuse(parsed.psn, NakCode::kInvalidRequest);
   }
   const memory::Key key{target.rkey.value};
@@ -292,7 +304,7 @@ bool Responder::take_receive(Psn psn) {
     return false;
   }
   const auto taken = queue.take(receive_pieces_);
-  receive_ = {.taken = true, .sge_count = taken.sge_count, .id = taken.id};
+  receive_ = {.taken = true, .sge_count = taken.sge_count, .epoch = connection_.regions->epoch(), .id = taken.id};
   if (shared_ && receives_.limit != 0 && queue.size() < receives_.limit) {
     receives_.limit = 0;
     if (receives_.on_limit) receives_.on_limit();
@@ -300,12 +312,28 @@ bool Responder::take_receive(Psn psn) {
   const std::span<LocalPiece> pieces{receive_pieces_.data(), receive_.sge_count};
   receive_.capacity = total_length(pieces);
   if (resolve(pieces, *connection_.regions, connection_.pd, memory::kLocalWrite)) return true;
-  receive_.taken = false;
-  connection_.receive_completions->push({.id = receive_.id,
-                                         .status = CompletionStatus::kLocalProtectionError,
-                                         .kind = CompletionKind::kReceive,
-                                         .qpn = connection_.qpn});
+  lose_receive();
   refuse(psn, NakCode::kRemoteOperationalError);
+  return false;
+}
+
+// A receive request whose memory is not ours to use ends so.
+void Responder::lose_receive() {
+  connection_.complete_receive({.id = receive_.id,
+                                .status = CompletionStatus::kLocalProtectionError,
+                                .kind = CompletionKind::kReceive,
+                                .qpn = connection_.qpn});
+  receive_ = {};
+}
+
+// Regions may have been withdrawn since the receive request was taken.
+bool Responder::find_receive_memory() {
+  const std::uint32_t epoch = connection_.regions->epoch();
+  if (receive_.epoch == epoch) return true;
+  receive_.epoch = epoch;
+  const std::span<LocalPiece> pieces{receive_pieces_.data(), receive_.sge_count};
+  if (resolve(pieces, *connection_.regions, connection_.pd, memory::kLocalWrite)) return true;
+  lose_receive();
   return false;
 }
 
@@ -326,13 +354,13 @@ void Responder::complete_receive(const std::uint8_t* frame, const wire::ParsedFr
     completion.has_invalidate = true;
     completion.immediate = wire::get<wire::Ieth>(frame, parsed).rkey.value;
   }
-  connection_.receive_completions->push(completion);
-  if (connection_.receive_completions->overrun()) ++connection_.counters->completions_lost;
+  connection_.complete_receive(completion);
   receive_ = {};
 }
 
 std::uint8_t* Responder::translate(memory::Key key, std::uint64_t address, std::uint64_t length,
                                    memory::Access needed) const {
+  if (!connection_.access.allows(needed)) return nullptr;
   return connection_.regions->translate(key, connection_.pd, address, length, needed).host;
 }
 
@@ -342,9 +370,12 @@ Responder::Record& Responder::new_record() {
   return record;
 }
 
+// The newest that covers `psn`: an old one may still lie where PSNs have come round to.
 Responder::Record* Responder::find_record(Psn psn) {
-  for (Record& record : records_) {
-    if (record.kind == Record::Kind::kNone) continue;
+  const auto count = static_cast<std::uint32_t>(records_.size());
+  for (std::uint32_t age = 1; age <= count; ++age) {
+    Record& record = records_[(next_record_ + count - age) % count];
+    if (record.kind == Record::Kind::kNone) return nullptr;
     const auto distance = psn.since(record.first_psn);
     if (distance >= 0 && static_cast<std::uint32_t>(distance) < record.packets) return &record;
   }
@@ -427,7 +458,7 @@ bool Responder::emit_aeth(const Answer& answer, port::FrameSink& sink) {
   if (aeth.is_ack()) ++connection_.counters->tx_acks;
   if (aeth.is_rnr_nak()) ++connection_.counters->tx_rnr_naks;
   if (aeth.is_nak()) ++connection_.counters->tx_naks;
-  if (failing_ && aeth.is_nak() && aeth.nak_code() != NakCode::kPsnSequenceError) connection_.broken = true;
+  if (failing_ && aeth.is_nak() && aeth.nak_code() != NakCode::kPsnSequenceError) connection_.break_off(Breakage::kAll);
   return true;
 }
 
@@ -451,7 +482,9 @@ bool Responder::emit_read(Answer& answer, port::FrameSink& sink) {
   const std::uint8_t* host = nullptr;
   if (length != 0) {
     host = translate(record.key, record.address + offset, length, memory::kRemoteRead);
-    if (host == nullptr) {  // the region has been withdrawn meanwhile
+    if (host == nullptr) {
+      // The region has been withdrawn meanwhile. Whatever was to follow this answer must not overtake the refusal.
+      answers_tail_ = answers_head_ + 1;
       refuse(answer.psn, NakCode::kRemoteAccessError);
       return true;
     }
@@ -475,20 +508,13 @@ bool Responder::emit_read(Answer& answer, port::FrameSink& sink) {
 }
 
 void Responder::flush() {
-  if (receive_.taken) {
-    connection_.receive_completions->push({.id = receive_.id,
-                                           .status = CompletionStatus::kFlushed,
-                                           .kind = CompletionKind::kReceive,
-                                           .qpn = connection_.qpn});
-    receive_ = {};
-  }
-  while (!shared_ && !receives_.queue.empty()) {
-    const auto taken = receives_.queue.take(receive_pieces_);
-    connection_.receive_completions->push({.id = taken.id,
-                                           .status = CompletionStatus::kFlushed,
-                                           .kind = CompletionKind::kReceive,
-                                           .qpn = connection_.qpn});
-  }
+  const auto flushed = [&](std::uint64_t id) {
+    connection_.complete_receive(
+        {.id = id, .status = CompletionStatus::kFlushed, .kind = CompletionKind::kReceive, .qpn = connection_.qpn});
+  };
+  if (receive_.taken) flushed(receive_.id);
+  receive_ = {};
+  while (!shared_ && !receives_.queue.empty()) flushed(receives_.queue.take(receive_pieces_).id);
   answers_head_ = answers_tail_;
   fresh_pending_ = 0;
   message_ = {};
@@ -496,9 +522,11 @@ void Responder::flush() {
 
 void Responder::reset() {
   while (!shared_ && !receives_.queue.empty()) receives_.queue.take(receive_pieces_);
+  std::fill(records_.begin(), records_.end(), Record{});
   receive_ = {};
   message_ = {};
   answers_head_ = answers_tail_;
+  next_record_ = 0;
   fresh_pending_ = msn_ = 0;
   nak_sent_ = failing_ = last_was_read_ = false;
 }

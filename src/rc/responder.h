@@ -8,6 +8,7 @@
 // Source:     IBTA vol. 1 §9.7.4 (validation), §9.7.5 (responses), §9.7.4.1.4 (duplicates); reference/roce.md.
 #pragma once
 
+#include <algorithm>
 #include <vector>
 
 #include "rc/connection.h"
@@ -19,8 +20,9 @@ class Responder {
  public:
   static constexpr std::uint32_t kMaxAnswers = 64;
 
-  // `receives` outlives this; `shared` says whether other queue pairs take from it too.
-  Responder(Connection& connection, SharedReceiveQueue& receives, bool shared, bool reliable);
+  // `receives` outlives this; `shared` says whether other queue pairs take from it too. `max_reads` is the most that max_reads_in
+  // will ever be.
+  Responder(Connection& connection, SharedReceiveQueue& receives, bool shared, bool reliable, std::uint8_t max_reads);
 
   void start(Psn expected);
   void on_request(Time now, const std::uint8_t* frame, const wire::ParsedFrame& parsed);
@@ -32,6 +34,8 @@ class Responder {
   // Completes a receive that a message has begun to fill, and all posted ones if the queue is our own, as flushed.
   void flush();
   void reset();
+  // A refusal waits to leave; then the connection breaks.
+  bool failing() const { return failing_; }
 
   Psn expected_psn() const { return expected_psn_; }
   std::uint32_t msn() const { return msn_; }
@@ -69,11 +73,14 @@ class Responder {
     std::uint64_t address = 0;
     std::uint32_t length = 0;  // a WRITE's promised length
     std::uint32_t done = 0;
+    std::uint32_t epoch = 0;       // of the regions, when `host` was found
+    std::uint8_t* host = nullptr;  // a WRITE's target
   };
   // The receive request that a message fills.
   struct Receive {
     bool taken = false;
     std::uint8_t sge_count = 0;
+    std::uint32_t epoch = 0;  // of the regions, when its pieces were found
     std::uint64_t id = 0;
     std::uint64_t capacity = 0;
   };
@@ -86,6 +93,9 @@ class Responder {
   void execute_read(const std::uint8_t* frame, const wire::ParsedFrame& parsed);
   void execute_atomic(const std::uint8_t* frame, const wire::ParsedFrame& parsed);
   bool begin_write(const std::uint8_t* frame, const wire::ParsedFrame& parsed);
+  bool find_target();
+  bool find_receive_memory();
+  void lose_receive();
   void finish_packet(const wire::ParsedFrame& parsed, std::uint32_t packets);
   void duplicate(const std::uint8_t* frame, const wire::ParsedFrame& parsed);
   void duplicate_read(const std::uint8_t* frame, const wire::ParsedFrame& parsed);
@@ -97,6 +107,9 @@ class Responder {
 
   Record& new_record();
   Record* find_record(Psn psn);
+  bool too_many_reads() const {
+    return fresh_pending_ >= std::min<std::size_t>(connection_.max_reads_in, records_.size());
+  }
   bool answers_full() const { return answers_tail_ - answers_head_ == kMaxAnswers; }
   void push(const Answer& answer);
   void push_ack(Psn psn);

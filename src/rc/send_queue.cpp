@@ -8,7 +8,7 @@ namespace {
 
 constexpr std::uint64_t kMaxMessage = std::uint64_t{1} << 31;  // IBTA vol. 1 §9.7.8
 
-bool needs_eight_bytes(SendOp op) { return op == SendOp::kCompareAndSwap || op == SendOp::kFetchAndAdd; }
+bool is_atomic(SendOp op) { return op == SendOp::kCompareAndSwap || op == SendOp::kFetchAndAdd; }
 
 }  // namespace
 
@@ -16,25 +16,25 @@ PostError SendQueue::push(const SendRequest& request) {
   std::uint64_t length = 0;
   for (const Sge& sge : request.sges) length += sge.length;
   if (length > kMaxMessage) return PostError::kTooLong;
-  if (needs_eight_bytes(request.op) && length < 8) return PostError::kTooLong;
+  const bool atomic = is_atomic(request.op);
+  if (atomic && length < 8) return PostError::kTooShort;
   const bool copies = request.flags.inline_data;
-  if (copies && (length > max_inline_ || request.op == SendOp::kRead || needs_eight_bytes(request.op))) {
+  if (copies && (length > max_inline_ || request.op == SendOp::kRead || atomic)) {
     return PostError::kInlineTooLong;
   }
   if (!copies && request.sges.size() > max_sges_) return PostError::kTooManySges;
 
   const std::uint32_t slot = tail_ & mask_;
   SendWqe& wqe = wqes_[slot];
-  wqe =
-      SendWqe{.id = request.id,
-              .op = request.op,
-              .flags = request.flags,
-              .length = needs_eight_bytes(request.op) ? 8 : static_cast<std::uint32_t>(length),
-              .remote_key = request.remote_key,
-              .immediate = request.op == SendOp::kSendWithInvalidate ? request.invalidate_key.value : request.immediate,
-              .remote_address = request.remote_address,
-              .compare = request.compare,
-              .swap_or_add = request.swap_or_add};
+  wqe = {.id = request.id,
+         .remote_address = request.remote_address,
+         .compare = request.compare,
+         .swap_or_add = request.swap_or_add,
+         .remote_key = request.remote_key,
+         .length = atomic ? 8 : static_cast<std::uint32_t>(length),
+         .immediate = request.op == SendOp::kSendWithInvalidate ? request.invalidate_key.value : request.immediate,
+         .op = request.op,
+         .flags = request.flags};
   LocalPiece* const pieces = &pieces_[std::size_t{slot} * std::max(max_sges_, 1u)];
   if (copies) {
     std::uint8_t* to = inline_.data() + std::size_t{slot} * max_inline_;

@@ -1,6 +1,6 @@
 // Send queue: posted work in order, each entry with the PSNs it has been given once started.
 //
-// Invariant:  head <= next <= tail; entries in [head, next) have PSNs, which follow each other without a gap.
+// Invariant:  head <= tail; entries are completed in the order in which they were posted.
 // Limits:     `depth` entries of `max_sges` pieces and `max_inline` bytes each, allocated once.
 // Source:     IBTA vol. 1 §10.8.
 #pragma once
@@ -16,24 +16,23 @@
 
 namespace sluice::rc {
 
-struct SendWqe {
+// One cache line.
+struct alignas(64) SendWqe {
   std::uint64_t id = 0;
-  SendOp op{};
-  SendFlags flags{};
-  CompletionStatus status = CompletionStatus::kSuccess;  // of an entry that failed before it was sent
-  bool answered = false;                                 // READ and atomics: all of the response is there
-  std::uint8_t sge_count = 0;
-  std::uint32_t length = 0;
-  memory::Key remote_key{};
-  std::uint32_t immediate = 0;  // or the key to invalidate
   std::uint64_t remote_address = 0;
   std::uint64_t compare = 0;
   std::uint64_t swap_or_add = 0;
+  memory::Key remote_key{};
+  std::uint32_t length = 0;
+  std::uint32_t immediate = 0;  // or the key to invalidate
   // Once started:
   Psn first_psn{};
   std::uint32_t packets = 0;   // PSNs it takes; of a READ, its response's
   std::uint32_t received = 0;  // READ: response packets that have come, in order
-  std::uint32_t ssn = 0;       // send sequence number, for end-to-end credits
+  SendOp op{};
+  CompletionStatus status = CompletionStatus::kSuccess;  // kLocalProtectionError: its memory is not to be had
+  std::uint8_t sge_count = 0;
+  SendFlags flags{};
 
   bool reads() const { return op == SendOp::kRead || op == SendOp::kCompareAndSwap || op == SendOp::kFetchAndAdd; }
   bool is_atomic() const { return op == SendOp::kCompareAndSwap || op == SendOp::kFetchAndAdd; }
@@ -43,6 +42,7 @@ struct SendWqe {
   }
   Psn last_psn() const { return first_psn + (packets - 1); }
 };
+static_assert(sizeof(SendWqe) == 64);
 
 class SendQueue {
  public:

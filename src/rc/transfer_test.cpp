@@ -140,7 +140,8 @@ TEST_F(Transfer, SendWithInvalidateWithdrawsTheRegion) {
   const Completion c = one_completion(world.b);
   EXPECT_TRUE(c.has_invalidate);
   EXPECT_EQ(c.immediate, key.value);
-  EXPECT_EQ(world.b.adapter->regions().size(), 0u);
+  EXPECT_EQ(world.b.adapter->regions().translate(key, world.b.pd, kRemoteBase, 1, memory::kRemoteRead).fault,
+            memory::AccessFault::kUnknownKey);
 }
 
 TEST_F(Transfer, InlineDataMayChangeRightAfterThePost) {

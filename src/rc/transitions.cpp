@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 
 #include "rc/adapter.h"
 #include "rc/neighbors.h"
@@ -26,12 +27,50 @@ bool may_move(QpState from, QpState to) {
 
 bool is_mtu(std::uint32_t mtu) { return mtu == 256 || mtu == 512 || mtu == 1024 || mtu == 2048 || mtu == 4096; }
 
+// When a group of attributes may be set: on the way to a state, and again in which (table 91).
+struct Group {
+  std::string_view names;
+  bool present;
+  bool allowed;
+};
+
+std::array<Group, 5> groups_of(const QueuePairAttributes& a, QpState from, QpState to) {
+  const bool to_receive = from == QpState::kInit && to == QpState::kReadyToReceive;
+  const bool to_send = from == QpState::kReadyToReceive && to == QpState::kReadyToSend;
+  const bool drained = from == QpState::kSendQueueDrained && to == QpState::kSendQueueDrained;
+  const bool live = to != QpState::kReset && to != QpState::kError &&
+                    !(from == QpState::kReadyToSend && to == QpState::kSendQueueDrained);
+  return {Group{"access rights, Q_Key and RNR timer", a.access || a.qkey || a.min_rnr_timer, live},
+          Group{"the peer's QPN, the path MTU and the receive PSN", a.remote_qpn || a.path_mtu || a.receive_psn,
+                to_receive},
+          Group{"the path", a.remote_gid || a.remote_mac || a.source_gid_index || a.traffic_class || a.hop_limit,
+                to_receive || drained},
+          Group{"the READs that are accepted", a.max_reads_in.has_value(), to_receive || drained},
+          Group{"the send PSN", a.send_psn.has_value(), to_send}};
+}
+
+bool sets_retries(const QueuePairAttributes& a) {
+  return a.timeout || a.retry_count || a.rnr_retry_count || a.max_reads_out;
+}
+
 }  // namespace
 
 Result<void> Adapter::check_transition(const QueuePair& pair, const QueuePairAttributes& a) const {
   const QpState to = a.state.value_or(pair.state_);
   if (!may_move(pair.state_, to)) {
     return fail(fmt::format("a queue pair cannot go from {} to {}", to_string(pair.state_), to_string(to)));
+  }
+  for (const Group& group : groups_of(a, pair.state_, to)) {
+    if (group.present && !group.allowed) {
+      return fail(
+          fmt::format("{} cannot be set on the way from {} to {}", group.names, to_string(pair.state_), to_string(to)));
+    }
+  }
+  const bool to_send = pair.state_ == QpState::kReadyToReceive && to == QpState::kReadyToSend;
+  const bool drained = pair.state_ == QpState::kSendQueueDrained && to == QpState::kSendQueueDrained;
+  if (sets_retries(a) && !to_send && !drained) {
+    return fail(fmt::format("time-outs, retries and the READs that are started cannot be set on the way from {} to {}",
+                            to_string(pair.state_), to_string(to)));
   }
   if (a.path_mtu && (!is_mtu(*a.path_mtu) || *a.path_mtu > config_.mtu)) {
     return fail(
@@ -58,25 +97,35 @@ Result<void> Adapter::modify(Time now, QueuePair& pair, const QueuePairAttribute
   const QpState from = pair.state_;
   const QpState to = attributes.state.value_or(from);
   if (to == QpState::kReset) {
-    pair.reset();
-    pair.state_ = QpState::kReset;
+    enter_reset(pair);
     return {};
   }
-  pair.apply(attributes);
   if (to == QpState::kError) {
     enter_error(pair);
     return {};
   }
-  if (to == QpState::kReadyToReceive && from == QpState::kInit) {
-    if (auto ready = enter_ready_to_receive(now, pair); !ready) return ready;
+  pair.apply(attributes);
+  const bool new_path = attributes.remote_gid || attributes.remote_mac || attributes.source_gid_index ||
+                        attributes.traffic_class || attributes.hop_limit;
+  if (from == QpState::kInit && to == QpState::kReadyToReceive) {
+    if (auto found = find_path(now, pair); !found) return found;
+    if (!pair.is_datagram()) pair.responder_->start(*pair.attributes_.receive_psn);
+  } else if (new_path && to == QpState::kSendQueueDrained) {
+    if (auto found = find_path(now, pair); !found) return found;
   }
   pair.state_ = to;
-  if (to == QpState::kReadyToSend && from == QpState::kReadyToReceive) enter_ready_to_send(now, pair);
-  if (to == QpState::kReadyToReceive || to == QpState::kReadyToSend) activate(pair);
+  if (from == QpState::kReadyToReceive && to == QpState::kReadyToSend) enter_ready_to_send(pair);
+  if (pair.requester_) pair.requester_->set_draining(to == QpState::kSendQueueDrained);
+  if (to != QpState::kSendQueueDrained) pair.drain_told_ = false;
+  if (pair.is_open()) {
+    activate(pair);
+    settle(pair);
+  }
   return {};
 }
 
-Result<void> Adapter::enter_ready_to_receive(Time now, QueuePair& pair) {
+// Where the peer is and how to get there. Its MAC may be found later.
+Result<void> Adapter::find_path(Time now, QueuePair& pair) {
   const QueuePairAttributes& a = pair.attributes_;
   wire::AddressVector& route = pair.route_;
   route.source_mac = config_.mac;
@@ -98,14 +147,13 @@ Result<void> Adapter::enter_ready_to_receive(Time now, QueuePair& pair) {
                             a.remote_gid->to_string(), a.source_gid_index.value_or(0), route.source.to_string()));
   }
   route.destination = *a.remote_gid;
-  pair.responder_->start(*a.receive_psn);
+  pair.connection_.path_ready = false;
   if (a.remote_mac && *a.remote_mac != wire::MacAddress{}) {
     set_route(pair, *a.remote_mac);
   } else if (const auto known = neighbors_->lookup(*a.remote_gid)) {
     set_route(pair, *known);
   } else {
     neighbors_->resolve(now, *a.remote_gid);
-    unresolved_.push_back(pair.qpn());
   }
   return {};
 }
@@ -117,7 +165,7 @@ void Adapter::set_route(QueuePair& pair, const wire::MacAddress& mac) {
   activate(pair);
 }
 
-void Adapter::enter_ready_to_send(Time, QueuePair& pair) {
+void Adapter::enter_ready_to_send(QueuePair& pair) {
   const Psn first = pair.attributes_.send_psn.value_or(Psn());
   if (pair.is_datagram()) {
     pair.datagrams_->start(pair.route_, pair.attributes_.qkey.value_or(wire::QKey{}), first);
@@ -132,11 +180,47 @@ void Adapter::enter_ready_to_send(Time, QueuePair& pair) {
   if (config_.dcqcn) pair.requester_->enable_congestion_control(dcqcn_parameters_);
 }
 
+void Adapter::enter_send_queue_error(QueuePair& pair) {
+  pair.connection_.breakage = Breakage::kNone;
+  if (!pair.sends()) return;
+  pair.state_ = QpState::kSendQueueError;
+  pair.flush_sends();
+  if (pair.connection_.broken()) enter_error(pair);  // not even room for that in the completion queue
+}
+
 void Adapter::enter_error(QueuePair& pair) {
   if (pair.state_ == QpState::kError) return;
   pair.state_ = QpState::kError;
-  pair.connection_.broken = true;
-  pair.flush();
+  pair.connection_.breakage = Breakage::kAll;
+  deadlines_.remove(pair.deadline_);
+  pair.flush_sends();
+  pair.flush_receives();
+  bool lost = false;
+  for (CompletionQueue* const queue : {pair.config_.send_completions, pair.config_.receive_completions}) {
+    lost = lost || queue->overrun();
+    if (queue->take_overrun()) tell(AsyncEvent::Kind::kCompletionQueueOverrun, pair, queue);
+  }
+  if (lost) tell(AsyncEvent::Kind::kFatal, pair);
+  if (pair.config_.shared_receives != nullptr) tell(AsyncEvent::Kind::kLastReceiveReached, pair);
+}
+
+void Adapter::enter_reset(QueuePair& pair) {
+  pair.unlink();
+  deadlines_.remove(pair.deadline_);
+  pair.reset();
+  pair.state_ = QpState::kReset;
+}
+
+// Nobody answers for the peer's address: what waits to be sent ends as if nobody had acknowledged it.
+void Adapter::lose_path(QueuePair& pair) {
+  if (pair.connection_.path_ready) return;
+  if (pair.responder_->failing()) pair.connection_.break_off(Breakage::kAll);
+  if (pair.sends()) pair.requester_->on_path_lost();
+  settle(pair);
+}
+
+void Adapter::tell(AsyncEvent::Kind kind, QueuePair& pair, CompletionQueue* completions) {
+  if (on_event_) on_event_({kind, &pair, completions});
 }
 
 void Adapter::deliver_resolutions() {
@@ -147,17 +231,20 @@ void Adapter::deliver_resolutions() {
       if (resolution->mac) ready_mads_.push_back(mad);
       return true;
     });
-    if (!resolution->mac) continue;  // the queue pair's own time-outs tell its program
     for (const auto& pair : pairs_) {
-      if (!pair || pair->is_datagram() || pair->state_ < QpState::kReadyToReceive || pair->state_ == QpState::kError)
+      if (!pair || !pair->is_open()) continue;
+      if (pair->is_datagram()) {
+        if (pair->datagrams_->on_resolution(resolution->gid, resolution->mac.has_value())) activate(*pair);
         continue;
+      }
       const bool pinned = pair->attributes_.remote_mac && *pair->attributes_.remote_mac != wire::MacAddress{};
-      if (!pinned && pair->connection_.remote_gid == resolution->gid) set_route(*pair, *resolution->mac);
+      if (pinned || pair->connection_.remote_gid != resolution->gid) continue;
+      if (resolution->mac) {
+        set_route(*pair, *resolution->mac);
+      } else {
+        lose_path(*pair);
+      }
     }
-    std::erase_if(unresolved_, [&](Qpn qpn) {
-      const QueuePair* const pair = find(qpn);
-      return pair == nullptr || pair->connection_.path_ready;
-    });
   }
 }
 

@@ -28,6 +28,7 @@ std::string_view to_string(PostError error) {
     case PostError::kTooManySges: return "more sges than the queue pair was made for";
     case PostError::kInlineTooLong: return "inline data longer than the queue pair was made for";
     case PostError::kTooLong: return "message longer than the transport allows";
+    case PostError::kTooShort: return "less than the 8 bytes that an atomic returns";
     case PostError::kWrongState: return "queue pair is in a state that takes no work";
     case PostError::kUnsupportedOp: return "operation not offered by this transport";
     case PostError::kBadLocalKey: return "bad local key";

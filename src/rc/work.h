@@ -127,6 +127,7 @@ enum class PostError : std::uint8_t {
   kTooManySges,
   kInlineTooLong,
   kTooLong,
+  kTooShort,
   kWrongState,
   kUnsupportedOp,
   kBadLocalKey,
