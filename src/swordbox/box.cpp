@@ -1,0 +1,229 @@
+#include "swordbox/box.h"
+
+#include <algorithm>
+
+#include "wire/icrc.h"
+
+namespace sluice::swordbox {
+
+using wire::Kind;
+
+namespace {
+
+bool is_refusal(const Judged& packet) {
+  return packet.parsed.traits().kind == Kind::kAcknowledge &&
+         !wire::get<wire::Aeth>(packet.frame, packet.parsed).is_ack();
+}
+
+}  // namespace
+
+Box::Box(const BoxConfig& config)
+    : config_(config), on_(config.on), connections_(config.connections, counters_, *this), hold_(config.held_frames) {
+  releasing_.reserve(std::size_t{config.connections.connections} * 2);
+}
+
+Box::~Box() = default;
+
+void Box::switch_on(bool on) {
+  if (on_ == on) return;
+  on_ = on;
+  if (rule_) rule_->forget_all();
+}
+
+void Box::process(Time now, std::span<Packet> burst, port::FrameSink& outbox) {
+  for (Packet& packet : burst) {
+    packet.verdict = judge(now, packet.frame);
+    counters_.count(packet.verdict);
+    packet.action = action_of(packet.verdict) == Action::kForward ? Action::kForward : Action::kDrop;
+  }
+  release(now, outbox);
+}
+
+Time Box::next_deadline() const {
+  const Time ageing = connections_.size() != 0 ? next_ageing_ : Time::never();
+  return rule_ ? std::min(ageing, rule_->next_deadline()) : ageing;
+}
+
+void Box::on_deadline(Time now, port::FrameSink& outbox) {
+  if (rule_) rule_->on_deadline(now, outbox);
+  if (now >= next_ageing_) {
+    connections_.age(now);
+    next_ageing_ = now + kAgeing;
+  }
+  release(now, outbox);
+}
+
+// ------------------------------------------------------------------------------------------------------------- judging
+
+Verdict Box::judge(Time now, const port::Frame& frame) {
+  wire::ParsedFrame parsed;
+  switch (wire::parse(frame.bytes(), parsed)) {
+    case wire::Verdict::kOk: break;
+    case wire::Verdict::kNotIp:
+    case wire::Verdict::kNotUdp:
+    case wire::Verdict::kNotRoce: return Verdict::kNotRoce;
+    default: return Verdict::kMalformed;
+  }
+  if (config_.verify_icrc && !wire::verify_icrc(frame.data, parsed)) return Verdict::kBadIcrc;
+  if (parsed.traits().transport != wire::Transport::kRc) {
+    if (parsed.traits().transport != wire::Transport::kUd || parsed.destination != wire::kCmQpn)
+      return Verdict::kNotReliable;
+    connections_.on_management(now, frame.data, parsed);
+    return Verdict::kManagement;
+  }
+  Crossing crossing = connections_.find(frame.data, parsed);
+  if (!crossing) {
+    if (parsed.traits().is_request) {
+      connections_.infer_from_request(now, frame.data, parsed);
+      crossing = connections_.find(frame.data, parsed);
+    } else {
+      crossing = connections_.infer_from_response(now, frame.data, parsed);
+    }
+    if (!crossing) return Verdict::kUnknown;
+  }
+  Connection& connection = connections_[crossing.connection];
+  connection.last_seen = now;
+  observe_mtu(connection, parsed);
+  const bool can_hold = hold_.used() < config_.held_frames;
+  return judge_known(now, frame, {frame.data, parsed, connection, crossing.connection, crossing.end, can_hold});
+}
+
+Verdict Box::judge_known(Time now, const port::Frame& frame, const Judged& packet) {
+  const bool is_request = packet.parsed.traits().is_request;
+  Direction& direction = packet.connection.to[packet.end];
+  if (direction.held != 0) {
+    if (!is_request) note_progress(now, packet);
+    const Verdict verdict = judge_behind_held(packet);
+    // A request that was forwarded before overtakes those that wait.
+    if (verdict != Verdict::kRepeated) return hold(frame, packet, verdict);
+  }
+  if (!is_request) note_progress(now, packet);
+  const Verdict verdict = is_request ? judge_request(now, packet) : judge_response(now, packet);
+  return action_of(verdict) == Action::kHold ? hold(frame, packet, verdict) : verdict;
+}
+
+Verdict Box::judge_behind_held(const Judged& packet) {
+  if (!packet.parsed.traits().is_request) return Verdict::kHeldResponse;
+  const Direction& direction = packet.connection.to[packet.end];
+  if (packet.psn().since(direction.expected) < 0) return Verdict::kRepeated;
+  const Psn next = direction.holds_request ? direction.held_next : direction.expected;
+  const auto ahead = packet.psn().since(next);
+  if (ahead < 0) return Verdict::kHeldAlready;
+  return ahead == 0 ? Verdict::kHeldRequest : Verdict::kGapDropped;
+}
+
+// Puts the packet behind those of its direction that wait, if that is its verdict.
+Verdict Box::hold(const port::Frame& frame, const Judged& packet, Verdict verdict) {
+  if (action_of(verdict) != Action::kHold) return verdict;
+  Direction& direction = packet.connection.to[packet.end];
+  if (!hold_.push(direction, frame)) return Verdict::kHoldFull;
+  if (packet.parsed.traits().is_request) {
+    const bool reads = packet.parsed.traits().kind == Kind::kReadRequest;
+    const std::uint32_t span =
+        reads ? read_span(packet.connection, wire::get<wire::Reth>(packet.frame, packet.parsed).length) : 1;
+    direction.holds_request = true;
+    direction.held_next = packet.psn() + std::max(span, 1u);
+  }
+  return verdict;
+}
+
+Verdict Box::judge_request(Time now, const Judged& packet) {
+  Direction& direction = packet.connection.to[packet.end];
+  const bool complete = packet.connection.qpn[1 - packet.end] != kUnknownQpn;
+  Rule* const rule = complete ? rule_.get() : nullptr;
+  if (!direction.started) {
+    direction.started = true;
+    direction.expected = packet.psn();
+    direction.acknowledged = packet.psn() - 1;
+  }
+  const auto ahead = packet.psn().since(direction.expected);
+  if (ahead < 0) return rule != nullptr ? rule->on_repeated_request(now, packet) : Verdict::kRepeated;
+  if (ahead > direction.loose) {
+    return rule != nullptr && on_ && !rule->may_pass_out_of_order(packet) ? Verdict::kGapDropped : Verdict::kGap;
+  }
+  Verdict verdict = complete ? Verdict::kPlain : Verdict::kUnknown;
+  if (rule != nullptr) verdict = on_ ? rule->on_request(now, packet) : Verdict::kOff;
+  if (action_of(verdict) != Action::kForward) return verdict;
+
+  direction.loose = 0;
+  std::uint32_t span = 1;
+  if (packet.parsed.traits().kind == Kind::kReadRequest) {
+    const auto reth = wire::get<wire::Reth>(packet.frame, packet.parsed);
+    span = read_span(packet.connection, reth.length);
+    if (span == 0) {
+      span = 1;
+      direction.loose = static_cast<std::uint16_t>(std::min<std::uint32_t>(reth.length / 256, 0xFFFF));
+    }
+  }
+  direction.expected = packet.psn() + span;
+  return verdict;
+}
+
+// What an answer says about the requests, whether or not it may pass now.
+void Box::note_progress(Time now, const Judged& packet) {
+  Direction& requests = packet.connection.to[1 - packet.end];
+  if (!requests.started) return;
+  const Psn done = is_refusal(packet) ? packet.psn() - 1 : packet.psn();
+  if (done.since(requests.acknowledged) > 0) requests.acknowledged = done;
+  if (done.since(requests.expected) >= 0) {
+    requests.expected = done + 1;
+    requests.loose = 0;
+  }
+  if (rule_ && packet.connection.qpn[1 - packet.end] != kUnknownQpn) rule_->observe_response(now, packet);
+}
+
+Verdict Box::judge_response(Time now, const Judged& packet) {
+  if (!packet.connection.to[1 - packet.end].started) return Verdict::kUnknown;
+  const bool complete = packet.connection.qpn[1 - packet.end] != kUnknownQpn;
+  if (rule_ && complete) return rule_->on_response(now, packet);
+  return is_refusal(packet) ? Verdict::kNak : Verdict::kResponse;
+}
+
+// ------------------------------------------------------------------------------------------------------------- holding
+
+void Box::release(Time now, port::FrameSink& outbox) {
+  if (!rule_) return;
+  while (!rule_->ready().empty()) {
+    releasing_.swap(rule_->ready());
+    for (const DirectionToken direction : releasing_) release_direction(now, direction, outbox);
+    releasing_.clear();
+  }
+}
+
+// Judges what waits anew, in order, until something has to go on waiting.
+void Box::release_direction(Time now, DirectionToken number, port::FrameSink& outbox) {
+  Connection& connection = connections_[number / 2];
+  const auto end = static_cast<std::uint8_t>(number % 2);
+  Direction& direction = connection.to[end];
+  while (direction.held != 0) {
+    const port::Frame frame = hold_.front(direction);
+    wire::ParsedFrame parsed;
+    const bool sound = wire::parse(frame.bytes(), parsed) == wire::Verdict::kOk;
+    SLUICE_CHECK(sound);
+    const Judged packet{frame.data, parsed, connection, number / 2, end, true};
+    const Verdict verdict = parsed.traits().is_request ? judge_request(now, packet) : judge_response(now, packet);
+    if (action_of(verdict) == Action::kHold) return;
+    counters_.count(verdict);
+    if (action_of(verdict) == Action::kForward && send(frame, outbox)) ++counters_.frames_released;
+    hold_.pop(direction);
+  }
+  direction.holds_request = false;
+}
+
+bool Box::send(const port::Frame& frame, port::FrameSink& outbox) {
+  std::uint8_t* const out = outbox.reserve(frame.length);
+  if (out == nullptr) {
+    ++counters_.outbox_full;
+    return false;
+  }
+  std::memcpy(out, frame.data, frame.length);
+  outbox.commit(frame.length);
+  return true;
+}
+
+void Box::on_connection_gone(ConnectionIndex connection) {
+  if (rule_) rule_->on_connection_gone(connection);
+  for (Direction& direction : connections_[connection].to) hold_.purge(direction);
+}
+
+}  // namespace sluice::swordbox

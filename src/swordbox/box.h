@@ -1,0 +1,89 @@
+// Box: SwordBox's pipeline: parse -> connection -> retransmission? -> rule -> edit and patch -> out, over bursts, in place.
+//
+// Life:       process(burst) for all that crosses; on_deadline() when next_deadline() has come.
+// Order:      packets of one direction of a connection leave in order. What was made or held goes to the outbox, which the caller sends
+//             after the burst; nothing is let go before the burst has been judged.
+// Invariant:  a packet is edited in place, never grows, and its ICRC is patched, not recomputed: damage stays visible.
+// Errors:     never fails on input: a Verdict each.
+// Threads:    one owner, no locks. No allocation after construction.
+// Limits:     BoxConfig.
+// Source:     SwordBox §4; docs/design/swordbox.md.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "base/time.h"
+#include "port/port.h"
+#include "swordbox/connections.h"
+#include "swordbox/hold.h"
+#include "swordbox/rule.h"
+#include "swordbox/verdict.h"
+
+namespace sluice::swordbox {
+
+struct Packet {
+  port::Frame frame{};
+  Action action = Action::kForward;  // after process(): kForward, or kDrop (dropped, or taken to be held)
+  Verdict verdict{};
+};
+
+struct BoxConfig {
+  ConnectionLimits connections{};
+  std::uint32_t held_frames = 1024;
+  bool on = true;
+  // Packets with a wrong ICRC pass untouched and change nothing. For links without a check of their own (FCS, UDP checksum).
+  bool verify_icrc = false;
+};
+
+class Box final : private Connections::Observer {
+ public:
+  // Without a rule the box only watches.
+  explicit Box(const BoxConfig& config);
+  ~Box() override;
+  Box(const Box&) = delete;
+  Box& operator=(const Box&) = delete;
+
+  // REQUIRES: before the first packet.
+  void set_rule(std::unique_ptr<Rule> rule) { rule_ = std::move(rule); }
+  Rule* rule() { return rule_.get(); }
+
+  void process(Time now, std::span<Packet> burst, port::FrameSink& outbox);
+  Time next_deadline() const;
+  void on_deadline(Time now, port::FrameSink& outbox);
+
+  // Off: nothing new is steered or held; retransmissions still go where the originals went, gates stay until they are open.
+  void switch_on(bool on);
+  bool on() const { return on_; }
+  Connections& connections() { return connections_; }
+  Counters& counters() { return counters_; }
+  const Counters& counters() const { return counters_; }
+  std::size_t held() const { return hold_.used(); }
+
+ private:
+  static constexpr Duration kAgeing = Duration::milliseconds(100);
+
+  Verdict judge(Time now, const port::Frame& frame);
+  Verdict judge_known(Time now, const port::Frame& frame, const Judged& packet);
+  Verdict judge_request(Time now, const Judged& packet);
+  void note_progress(Time now, const Judged& packet);
+  Verdict judge_response(Time now, const Judged& packet);
+  static Verdict judge_behind_held(const Judged& packet);
+  Verdict hold(const port::Frame& frame, const Judged& packet, Verdict verdict);
+  void release(Time now, port::FrameSink& outbox);
+  void release_direction(Time now, DirectionToken direction, port::FrameSink& outbox);
+  bool send(const port::Frame& frame, port::FrameSink& outbox);
+  void on_connection_gone(ConnectionIndex connection) override;
+
+  BoxConfig config_;
+  bool on_;
+  Counters counters_;
+  Connections connections_;
+  HoldBuffer hold_;
+  std::unique_ptr<Rule> rule_;
+  std::vector<DirectionToken> releasing_;
+  Time next_ageing_{};
+};
+
+}  // namespace sluice::swordbox

@@ -1,0 +1,382 @@
+#include "swordbox/clover_rule.h"
+
+#include <algorithm>
+
+#include "base/bytes.h"
+#include "wire/frame_editor.h"
+
+namespace sluice::swordbox {
+
+using wire::Kind;
+
+namespace {
+
+std::uint64_t region_hash(const NetAddress& server, wire::RKey rkey) {
+  return mix(server.low * 3 + server.high + (std::uint64_t{rkey.value} << 32));
+}
+
+// A next word or key in a node or packet: Clover's machines are little-endian.
+std::uint64_t word_at(ByteView bytes, std::size_t offset) { return load_le<std::uint64_t>(bytes.data() + offset); }
+
+}  // namespace
+
+CloverRule::CloverRule(const CloverConfig& config, Connections& connections, Counters& counters)
+    : config_(config),
+      connections_(connections),
+      counters_(counters),
+      regions_index_(kMaxRegions),
+      regions_fixed_(false),
+      history_(config.history_entries),
+      keys_(config.tracked_keys),
+      links_(config.open_links),
+      operations_(connections.capacity(), config.ring),
+      proven_(connections.capacity(), kNoRegion),
+      waiting_(std::size_t{connections.capacity()} * 2) {
+  regions_.reserve(kMaxRegions);
+  for (const Region& region : config.regions) region_index(NetAddress::from(region.server), region.rkey);
+  regions_fixed_ = !config.regions.empty();
+  repairs_.reserve(config.open_links);
+  ready_.reserve(waiting_.size() * 2);
+}
+
+std::uint16_t CloverRule::region_index(const NetAddress& server, wire::RKey rkey) {
+  const std::uint64_t hash = region_hash(server, rkey);
+  const std::uint32_t found = regions_index_.find(
+      hash, [&](std::uint32_t i) { return regions_[i].rkey == rkey && regions_[i].server == server; });
+  if (found != kNone) return static_cast<std::uint16_t>(found);
+  if (regions_fixed_ || regions_.size() == kMaxRegions) return kNoRegion;
+  regions_.push_back({server, rkey});
+  regions_index_.insert(hash, static_cast<std::uint32_t>(regions_.size() - 1));
+  return static_cast<std::uint16_t>(regions_.size() - 1);
+}
+
+void CloverRule::shift_address(const Judged& packet, std::int64_t shift) {
+  if (shift == 0) return;
+  // RETH and AtomicETH both begin with the address.
+  const std::size_t at = packet.parsed.extended_offset();
+  std::uint8_t bytes[8];
+  store_be(bytes, load_be<std::uint64_t>(packet.frame + at) + static_cast<std::uint64_t>(shift));
+  wire::FrameEditor editor(packet.frame, packet.parsed);
+  editor.set_bytes(at, bytes);
+  editor.commit();
+}
+
+std::optional<std::uint64_t> CloverRule::tail_of(std::uint64_t key) const {
+  const std::uint32_t i = keys_.find(key);
+  if (i == kNone || const_cast<Keys&>(keys_)[i].tail == 0) return std::nullopt;
+  return address_of(const_cast<Keys&>(keys_)[i].tail);
+}
+
+// ------------------------------------------------------------------------------------------------------------ requests
+
+Verdict CloverRule::on_request(Time now, const Judged& packet) {
+  switch (packet.parsed.traits().kind) {
+    case Kind::kWrite: return packet.parsed.traits().starts_message() ? on_write(packet) : Verdict::kPlain;
+    case Kind::kCompareSwap: return on_cas(now, packet);
+    case Kind::kReadRequest: return on_read(packet);
+    case Kind::kFetchAdd:
+    case Kind::kMaskedCompareSwap: return on_other_atomic(packet);
+    default: return Verdict::kPlain;
+  }
+}
+
+Verdict CloverRule::on_repeated_request(Time now, const Judged& packet) {
+  const Kind kind = packet.parsed.traits().kind;
+  Operation* op = nullptr;
+  if (kind == Kind::kReadRequest) op = operations_.find_read(packet.index, packet.end, packet.psn());
+  if (kind == Kind::kCompareSwap) op = operations_.find(packet.index, packet.end, packet.psn());
+  if (op == nullptr) return Verdict::kRepeated;
+  const bool watched = op->kind == Operation::Kind::kLink && keys_[op->key].generation == op->key_generation &&
+                       before(keys_[op->key].committed, op->needs);
+  if (watched && !links_[op->subject].acknowledged) {
+    // The client sees to it itself.
+    links_.leave_line(op->subject);
+    links_.line_up(op->subject, now + config_.repair_after);
+  }
+  if (op->shift == 0) return Verdict::kRepeated;
+  shift_address(packet, op->shift);
+  return Verdict::kRepeatedSteered;
+}
+
+// The responder refuses what is out of order; but reordered on its way to it, the packet may after all be in order there.
+bool CloverRule::may_pass_out_of_order(const Judged& packet) { return !packet.parsed.traits().is_atomic(); }
+
+bool CloverRule::write_acknowledged(const HistoryEntry& entry) const {
+  if (entry.state() == NodeState::kReady) return true;
+  if (entry.state() != NodeState::kWritten) return false;
+  const auto awaited = entry.awaited();
+  const Connection& connection = connections_[awaited.connection];
+  return connection.alive && (connection.generation & 0xF) == awaited.generation &&
+         connection.to[awaited.end].acknowledged.since(awaited.psn) >= 0;
+}
+
+Verdict CloverRule::on_write(const Judged& packet) {
+  const auto reth = wire::get<wire::Reth>(packet.frame, packet.parsed);
+  const std::uint16_t region = region_index(packet.connection.address[packet.end], reth.rkey);
+  if (region == kNoRegion || reth.virtual_address > kAddressBits) return Verdict::kPlain;
+  const Place place = place_of(region, reth.virtual_address);
+  std::uint32_t entry = history_.find(place);
+  if (entry != kNone) {
+    // The address is used anew: whatever was believed of it is over.
+    const NodeState state = history_[entry].state();
+    if (state == NodeState::kTail || state == NodeState::kOpen) {
+      const std::uint32_t key = keys_.find(history_[entry].key);
+      if (key != kNone && keys_[key].tail == place) lose_tail(key);
+      if (state == NodeState::kOpen) return Verdict::kPlain;
+    }
+    history_[entry].set_state(NodeState::kPast);
+  }
+
+  const ChainLayout& layout = config_.layout;
+  const ByteView bytes = wire::payload(packet.frame, packet.parsed);
+  const std::size_t needed = std::max(layout.key_offset, layout.next_offset) + std::size_t{8};
+  const bool is_node = reth.length >= layout.min_node_bytes && reth.length <= layout.max_node_bytes &&
+                       reth.length % 4 == 0 && bytes.size() >= needed &&
+                       layout.is_free(word_at(bytes, layout.next_offset));
+  if (!is_node) {
+    if (entry != kNone) history_[entry].set_state(NodeState::kEmpty);
+    return Verdict::kPlain;
+  }
+  if (entry == kNone) entry = history_.claim(place);
+  if (entry == kNone) return Verdict::kPlain;
+  const auto packets = static_cast<std::uint32_t>((reth.length + bytes.size() - 1) / bytes.size());
+  HistoryEntry& node = history_[entry];
+  node.key = word_at(bytes, layout.key_offset);
+  node.free_word = word_at(bytes, layout.next_offset);
+  node.words = static_cast<std::uint16_t>(reth.length / 4);
+  node.set_state(NodeState::kWritten);
+  node.await({packet.index & 0xFFFF, packet.end, static_cast<std::uint8_t>(packet.connection.generation & 0xF),
+              packet.psn() + (packets - 1)});
+  return Verdict::kNodeWritten;
+}
+
+// Where the node lies that the CAS wants to link.
+std::optional<Place> CloverRule::node_place(const Cas& cas) const {
+  const ChainLayout& layout = config_.layout;
+  if (!layout.is_pointer(cas.swap)) return std::nullopt;
+  std::uint16_t region = cas.region;
+  if (!layout.regions_by_volume.empty()) {
+    const auto volume = cas.swap >> layout.volume_shift & layout.volume_mask;
+    if (volume >= layout.regions_by_volume.size()) return std::nullopt;
+    region = layout.regions_by_volume[volume];
+  }
+  const std::uint64_t address = layout.address_of(cas.swap);
+  if (address > kAddressBits) return std::nullopt;
+  return place_of(region, address);
+}
+
+bool CloverRule::must_wait(const Cas& cas, bool only_if_free, std::uint32_t& key) {
+  const std::uint32_t entry = history_.find(cas.at);
+  if (entry == kNone) return false;
+  const HistoryEntry& node = history_[entry];
+  if (node.state() != NodeState::kTail && node.state() != NodeState::kOpen) return false;
+  if (only_if_free && cas.compare != node.free_word) return false;  // it will fail
+  key = keys_.find(node.key);
+  if (key == kNone) return false;
+  if (keys_[key].first_open != kNone && !keys_[key].broken) return true;
+  if (keys_[key].tail == cas.at) lose_tail(key);
+  return false;
+}
+
+Verdict CloverRule::wait_for_turn(const Judged& packet, std::uint32_t key) {
+  if (!packet.can_hold) return Verdict::kHoldFull;
+  wait(keys_[key].requests, token(packet.index, packet.end), key, true);
+  return Verdict::kHeldRequest;
+}
+
+Verdict CloverRule::on_other_atomic(const Judged& packet) {
+  // Masked or not, address and key come first.
+  const auto eth = wire::AtomicEth::parse(packet.frame + packet.parsed.extended_offset());
+  const std::uint16_t region = region_index(packet.connection.address[packet.end], eth.rkey);
+  if (region == kNoRegion || eth.virtual_address > kAddressBits) return Verdict::kPlain;
+  std::uint32_t key = kNone;
+  const Cas cas{.at = place_of(region, eth.virtual_address - config_.layout.next_offset)};
+  return must_wait(cas, false, key) ? wait_for_turn(packet, key) : Verdict::kPlain;
+}
+
+Verdict CloverRule::on_cas(Time now, const Judged& packet) {
+  const auto eth = wire::get<wire::AtomicEth>(packet.frame, packet.parsed);
+  const std::uint16_t region = region_index(packet.connection.address[packet.end], eth.rkey);
+  if (region == kNoRegion || config_.mirrored || eth.virtual_address > kAddressBits) return Verdict::kPlain;
+  if (packet.connection.fenced) return Verdict::kCasFenced;
+  const Cas cas{.region = region,
+                .address = eth.virtual_address,
+                .compare = eth.compare,
+                .swap = eth.swap_or_add,
+                .at = place_of(region, eth.virtual_address - config_.layout.next_offset)};
+  const auto place = node_place(cas);
+  const std::uint32_t entry = place ? history_.find(*place) : kNone;
+  if (entry == kNone) {
+    std::uint32_t key = kNone;
+    return must_wait(cas, true, key) ? wait_for_turn(packet, key) : Verdict::kCasUnknownNode;
+  }
+  const std::uint64_t name = history_[entry].key;
+  std::uint32_t key = keys_.find(name);
+  const std::uint32_t heat = sketch_.add(name);
+  if (key == kNone && heat >= config_.hot_from) key = admit(name);
+  if (key == kNone || keys_[key].broken) return pass_untracked(packet, cas, entry, Verdict::kCasCold);
+  return judge_tracked(now, packet, cas, entry, key);
+}
+
+Verdict CloverRule::judge_tracked(Time now, const Judged& packet, const Cas& cas, std::uint32_t entry,
+                                  std::uint32_t key) {
+  KeyState& state = keys_[key];
+  HistoryEntry& node = history_[entry];
+  if (node.state() == NodeState::kOpen) return reaim(packet, cas, entry, key);
+  const bool fresh = node.state() == NodeState::kWritten || node.state() == NodeState::kReady;
+  const bool at_tail = state.tail == cas.at;
+  if (!fresh && !at_tail) return pass_untracked(packet, cas, entry, Verdict::kCasAgain);
+
+  // One at a time: while the tail is not known, and behind a link that may yet be refused.
+  const bool alone = state.tail == 0 || state.exclusive || config_.order == Order::kStrict;
+  if (alone && state.first_open != kNone) return wait_for_turn(packet, key);
+  const bool proven = proven_[packet.index] == cas.region;
+  const bool exclusive = config_.order == Order::kStrict || !proven || !write_acknowledged(node);
+  if (state.tail == 0) return open_link(now, packet, cas, entry, key, 0, true, Verdict::kCasLearning);
+
+  if (!at_tail && region_of(state.tail) != cas.region)
+    return pass_untracked(packet, cas, entry, Verdict::kCasElsewhere);
+  if (!at_tail && !config_.steer_writes) return pass_untracked(packet, cas, entry, Verdict::kCasAgain);
+  if (cas.compare != state.free_word) return probe(packet, cas, entry, key);
+  const auto shift = static_cast<std::int64_t>(address_of(state.tail) - address_of(cas.at));
+  return open_link(now, packet, cas, entry, key, shift, exclusive,
+                   shift == 0 ? Verdict::kCasAtTail : Verdict::kCasSteered);
+}
+
+// Forwards a CAS that is not watched. From its answer it is known whether the node may be tried again elsewhere.
+Verdict CloverRule::pass_untracked(const Judged& packet, const Cas& cas, std::uint32_t entry, Verdict verdict) {
+  std::uint32_t disturbed = kNone;
+  if (must_wait(cas, true, disturbed)) return wait_for_turn(packet, disturbed);
+  HistoryEntry& node = history_[entry];
+  const bool ready = write_acknowledged(node);
+  const bool fresh = node.state() == NodeState::kWritten || node.state() == NodeState::kReady;
+  if (!fresh) return verdict;
+  Operation* const op =
+      ready ? operations_.add(packet.index, packet.end, packet.psn(), packet.connection.to[packet.end].acknowledged)
+            : nullptr;
+  node.set_state(op != nullptr ? NodeState::kTried : NodeState::kPast);
+  if (op == nullptr) return verdict;
+  node.await(
+      {packet.index & 0xFFFF, packet.end, static_cast<std::uint8_t>(packet.connection.generation & 0xF), packet.psn()});
+  op->kind = Operation::Kind::kTry;
+  op->compare_mark = Operation::mark_of(cas.compare);
+  op->subject = entry;
+  return verdict;
+}
+
+// The CAS compares with another word than the tail has: it will fail there, and its client will learn what the tail is like.
+Verdict CloverRule::probe(const Judged& packet, const Cas& cas, std::uint32_t entry, std::uint32_t key) {
+  KeyState& state = keys_[key];
+  HistoryEntry& node = history_[entry];
+  const bool ready = write_acknowledged(node);
+  const auto shift = static_cast<std::int64_t>(address_of(state.tail) - address_of(cas.at));
+  Operation* const op =
+      operations_.add(packet.index, packet.end, packet.psn(), packet.connection.to[packet.end].acknowledged);
+  if (op == nullptr) return Verdict::kCasNoRoom;
+  op->kind = Operation::Kind::kProbe;
+  op->compare_mark = Operation::mark_of(cas.compare);
+  op->key = key;
+  op->key_generation = state.generation;
+  op->needs = number_of_tail(state);
+  op->subject = entry;
+  op->shift = shift;
+  node.set_state(ready ? NodeState::kTried : NodeState::kPast);
+  if (ready) {
+    node.await({packet.index & 0xFFFF, packet.end, static_cast<std::uint8_t>(packet.connection.generation & 0xF),
+                packet.psn()});
+  }
+  shift_address(packet, shift);
+  return Verdict::kCasProbe;
+}
+
+// The client tries a link again that is already under way, perhaps on a new connection: it must not be linked in a second place.
+Verdict CloverRule::reaim(const Judged& packet, const Cas& cas, std::uint32_t entry, std::uint32_t key) {
+  LinkIndex found = kNone;
+  for (LinkIndex i = keys_[key].first_open; i != kNone; i = links_[i].next_of_key) {
+    if (links_[i].entry == entry) found = i;
+  }
+  if (found == kNone || links_[found].region != cas.region || links_[found].swap != cas.swap) {
+    return pass_untracked(packet, cas, entry, Verdict::kCasAgain);
+  }
+  Operation* const op =
+      operations_.add(packet.index, packet.end, packet.psn(), packet.connection.to[packet.end].acknowledged);
+  if (op == nullptr) return Verdict::kCasNoRoom;
+  Link& link = links_[found];
+  link.tried_twice = true;
+  op->kind = Operation::Kind::kLink;
+  op->key = key;
+  op->key_generation = keys_[key].generation;
+  op->needs = link.number;
+  op->subject = found;
+  op->shift = static_cast<std::int64_t>(link.target - cas.address);
+  shift_address(packet, op->shift);
+  return Verdict::kCasReaimed;
+}
+
+Verdict CloverRule::on_read(const Judged& packet) {
+  const auto reth = wire::get<wire::Reth>(packet.frame, packet.parsed);
+  const std::uint16_t region = region_index(packet.connection.address[packet.end], reth.rkey);
+  if (region == kNoRegion || !config_.steer_reads || config_.mirrored || reth.virtual_address > kAddressBits)
+    return Verdict::kPlain;
+  const Place place = place_of(region, reth.virtual_address);
+  const std::uint32_t entry = history_.find(place);
+  if (entry == kNone) return Verdict::kPlain;
+  const std::uint32_t key = keys_.find(history_[entry].key);
+  if (key == kNone || keys_[key].broken) return Verdict::kReadCold;
+  const KeyState& state = keys_[key];
+  if (state.tail == place) return Verdict::kReadAtTail;
+  if (state.tail == 0) return Verdict::kReadNoTail;
+  const bool same_length = history_[state.tail_entry].words * std::uint32_t{4} == reth.length;
+  const std::uint32_t span = read_span(packet.connection, reth.length);
+  if (region_of(state.tail) != region || !same_length || span == 0 || span > Operations::kMaxReadSpan) {
+    return Verdict::kReadElsewhere;
+  }
+  Operation* const op =
+      operations_.add(packet.index, packet.end, packet.psn(), packet.connection.to[packet.end].acknowledged);
+  if (op == nullptr) return Verdict::kReadElsewhere;
+  op->kind = Operation::Kind::kRead;
+  op->span = static_cast<std::uint16_t>(span);
+  op->key = key;
+  op->key_generation = state.generation;
+  op->needs = number_of_tail(state);
+  op->shift = static_cast<std::int64_t>(address_of(state.tail) - reth.virtual_address);
+  shift_address(packet, op->shift);
+  return Verdict::kReadSteered;
+}
+
+// ---------------------------------------------------------------------------------------------------------------- keys
+
+// A place among the tracked keys, if need be that of a colder one. kNone: it is not hot enough.
+std::uint32_t CloverRule::admit(std::uint64_t key) {
+  constexpr std::uint32_t kSample = 8;
+  if (keys_.full()) {
+    std::uint32_t coldest = kNone;
+    std::uint32_t least = sketch_.estimate(key);
+    for (std::uint32_t k = 0; k < std::min(kSample, keys_.capacity()); ++k) {
+      eviction_hand_ = (eviction_hand_ + 1) % keys_.capacity();
+      const std::uint32_t heat = sketch_.estimate(keys_[eviction_hand_].key);
+      // Some way below, so that two keys of equal heat do not take turns.
+      if (heat + heat / 4 + 1 < least && keys_[eviction_hand_].idle()) {
+        least = heat;
+        coldest = eviction_hand_;
+      }
+    }
+    if (coldest == kNone) return kNone;
+    lose_tail(coldest);
+    keys_.remove(coldest);
+    ++counters_.keys_evicted;
+  }
+  ++counters_.keys_admitted;
+  return keys_.add(key);
+}
+
+void CloverRule::forget_all() {
+  for (std::uint32_t i = 0; i < keys_.capacity(); ++i) {
+    if (keys_[i].tail != 0) lose_tail(i);
+  }
+  for (std::uint32_t i = 0; i < history_.size(); ++i) {
+    if (history_[i].state() != NodeState::kOpen) history_[i].set_state(NodeState::kEmpty);
+  }
+}
+
+}  // namespace sluice::swordbox

@@ -1,0 +1,293 @@
+#include "swordbox/connections.h"
+
+#include <algorithm>
+#include <variant>
+
+#include "base/bytes.h"
+#include "base/check.h"
+#include "wire/icrc.h"
+
+namespace sluice::swordbox {
+
+using wire::Kind;
+
+namespace {
+
+constexpr std::uint64_t kV4Mapped = 0xFFFF'0000'0000u;
+
+NetAddress v4(const std::uint8_t* p) { return {0, kV4Mapped | load_be<std::uint32_t>(p)}; }
+NetAddress v6(const std::uint8_t* p) { return {load_be<std::uint64_t>(p), load_be<std::uint64_t>(p + 8)}; }
+
+std::uint16_t mtu_of_code(std::uint8_t code) {
+  return code >= 1 && code <= 5 ? static_cast<std::uint16_t>(128u << code) : std::uint16_t{0};
+}
+
+// The smallest path MTU that lets a payload of this length through.
+std::uint16_t mtu_for(std::uint32_t length) {
+  std::uint32_t mtu = 256;
+  while (mtu < length && mtu < 4096) mtu *= 2;
+  return static_cast<std::uint16_t>(mtu);
+}
+
+}  // namespace
+
+NetAddress NetAddress::from(const wire::Gid& gid) { return v6(gid.bytes.data()); }
+wire::Gid NetAddress::gid() const {
+  wire::Gid out;
+  store_be(out.bytes.data(), high);
+  store_be(out.bytes.data() + 8, low);
+  return out;
+}
+NetAddress NetAddress::source_of(const std::uint8_t* frame, const wire::ParsedFrame& parsed) {
+  return parsed.is_v4 ? v4(frame + parsed.udp_offset() - 8) : v6(frame + parsed.udp_offset() - 32);
+}
+NetAddress NetAddress::destination_of(const std::uint8_t* frame, const wire::ParsedFrame& parsed) {
+  return parsed.is_v4 ? v4(frame + parsed.udp_offset() - 4) : v6(frame + parsed.udp_offset() - 16);
+}
+
+Connections::Connections(const ConnectionLimits& limits, Counters& counters, Observer& observer)
+    : limits_(limits),
+      counters_(counters),
+      observer_(observer),
+      table_(limits.connections),
+      by_end_(std::size_t{limits.connections} * 2),
+      handshakes_(kHandshakes) {
+  for (ConnectionIndex i = 0; i < limits.connections; ++i) free_.push_back(i);
+  candidates_.reserve(limits.connections);
+}
+
+std::uint64_t Connections::hash(const NetAddress& source, const NetAddress& destination, Qpn to) {
+  return mix(source.low * 3 + source.high + destination.low * 5 + destination.high * 7 +
+             (std::uint64_t{to.value} << 40));
+}
+
+std::uint64_t Connections::hash_of(std::uint32_t number) const {
+  const Connection& c = table_[number >> 1];
+  const std::size_t end = number & 1;
+  return hash(c.address[1 - end], c.address[end], c.qpn[end]);
+}
+
+Crossing Connections::find(const NetAddress& source, const NetAddress& destination, Qpn to) const {
+  const std::uint32_t number = by_end_.find(hash(source, destination, to), [&](std::uint32_t n) {
+    const Connection& c = table_[n >> 1];
+    const std::size_t end = n & 1;
+    return c.qpn[end] == to && c.address[end] == destination && c.address[1 - end] == source;
+  });
+  if (number == kNone) return {};
+  return {number >> 1, static_cast<std::uint8_t>(number & 1)};
+}
+
+Crossing Connections::find(const std::uint8_t* frame, const wire::ParsedFrame& parsed) const {
+  return find(NetAddress::source_of(frame, parsed), NetAddress::destination_of(frame, parsed), parsed.destination);
+}
+
+void Connections::prefetch(const std::uint8_t* frame, const wire::ParsedFrame& parsed) const {
+  by_end_.prefetch(
+      hash(NetAddress::source_of(frame, parsed), NetAddress::destination_of(frame, parsed), parsed.destination));
+}
+
+ConnectionIndex Connections::add(Time now) {
+  if (live_ == table_.size()) {
+    ++counters_.connections_refused;
+    return kNone;
+  }
+  const ConnectionIndex i = free_[free_first_];
+  free_first_ = (free_first_ + 1) % free_.size();
+  ++live_;
+  Connection& c = table_[i];
+  const std::uint32_t generation = c.generation + 1;
+  c = Connection{};
+  c.generation = generation;
+  c.alive = true;
+  c.last_seen = now;
+  return i;
+}
+
+void Connections::index(ConnectionIndex connection, std::uint8_t end) {
+  const std::uint32_t number = connection * 2 + end;
+  by_end_.insert(hash_of(number), number);
+}
+
+void Connections::unindex(ConnectionIndex connection, std::uint8_t end) {
+  if (table_[connection].qpn[end] == kUnknownQpn) return;
+  const std::uint32_t number = connection * 2 + end;
+  by_end_.erase(hash_of(number), number, [this](std::uint32_t n) { return hash_of(n); });
+}
+
+void Connections::close(ConnectionIndex connection) {
+  Connection& c = table_[connection];
+  SLUICE_CHECK(c.alive);
+  observer_.on_connection_gone(connection);
+  unindex(connection, 0);
+  unindex(connection, 1);
+  std::erase(candidates_, connection);
+  c.alive = false;
+  --live_;
+  free_[(free_first_ + free_.size() - live_ - 1) % free_.size()] = connection;
+}
+
+bool Connections::announce(Time now, const Announcement& announcement) {
+  const std::array<NetAddress, 2> address = {NetAddress::from(announcement.address[0]),
+                                             NetAddress::from(announcement.address[1])};
+  for (std::uint8_t end = 0; end < 2; ++end) {
+    const Crossing known = find(address[1 - end], address[end], announcement.qpn[end]);
+    if (known) close(known.connection);
+  }
+  const ConnectionIndex i = add(now);
+  if (i == kNone) return false;
+  Connection& c = table_[i];
+  c.address = address;
+  c.qpn = announcement.qpn;
+  c.announced = true;
+  c.mtu = announcement.mtu;
+  for (std::uint8_t end = 0; end < 2; ++end) {
+    c.to[end].expected = announcement.starting_psn[1 - end];
+    c.to[end].acknowledged = c.to[end].expected - 1;
+    c.to[end].started = true;
+    index(i, end);
+  }
+  ++counters_.connections_announced;
+  return true;
+}
+
+// ---------------------------------------------------------------------------------------------------------- inference
+
+void Connections::infer_from_request(Time now, const std::uint8_t* frame, const wire::ParsedFrame& parsed) {
+  const ConnectionIndex i = add(now);
+  if (i == kNone) return;
+  Connection& c = table_[i];
+  c.address = {NetAddress::source_of(frame, parsed), NetAddress::destination_of(frame, parsed)};
+  c.qpn[1] = parsed.destination;
+  c.mtu = limits_.assumed_mtu;
+  c.fenced = limits_.fence_inferred;
+  c.to[1].expected = parsed.psn;
+  c.to[1].acknowledged = parsed.psn - 1;
+  c.to[1].started = true;
+  index(i, 1);
+  candidates_.push_back(i);
+}
+
+// Only answers that carry the PSN of the request itself tell anything.
+Crossing Connections::infer_from_response(Time now, const std::uint8_t* frame, const wire::ParsedFrame& parsed) {
+  if (parsed.traits().kind == Kind::kReadResponse && !parsed.traits().starts_message()) return {};
+  if (parsed.traits().has(wire::Extended::kAeth) && !wire::get<wire::Aeth>(frame, parsed).is_ack()) return {};
+  const NetAddress responder = NetAddress::source_of(frame, parsed);
+  const NetAddress requester = NetAddress::destination_of(frame, parsed);
+  ConnectionIndex found = kNone;
+  for (const ConnectionIndex i : candidates_) {
+    const Connection& c = table_[i];
+    if (c.address[0] != requester || c.address[1] != responder) continue;
+    const bool fits = parsed.psn.since(c.to[1].acknowledged) > 0 && parsed.psn.since(c.to[1].expected) < 0;
+    if (!fits) continue;
+    if (found != kNone) {
+      ++counters_.connections_ambiguous;
+      return {};
+    }
+    found = i;
+  }
+  if (found == kNone) return {};
+  std::erase(candidates_, found);
+  Connection& c = table_[found];
+  c.qpn[0] = parsed.destination;
+  c.last_seen = now;
+  index(found, 0);
+  ++counters_.connections_inferred;
+  return {found, 0};
+}
+
+// --------------------------------------------------------------------------------------------- connection management
+
+void Connections::on_management(Time now, const std::uint8_t* frame, const wire::ParsedFrame& parsed) {
+  // Rare, and believed: so its ICRC is checked, as on no other packet.
+  if (!wire::verify_icrc(frame, parsed)) return;
+  const auto mad = wire::parse_cm(frame, parsed);
+  if (!mad) return;
+  const NetAddress from = NetAddress::source_of(frame, parsed);
+  const NetAddress to = NetAddress::destination_of(frame, parsed);
+  if (const auto* req = std::get_if<wire::CmReq>(&mad->message)) {
+    if (req->transport_service == 0) remember(now, *req, from, to);
+  } else if (const auto* rep = std::get_if<wire::CmRep>(&mad->message)) {
+    complete(now, *rep, from, to);
+  } else if (const auto* rej = std::get_if<wire::CmRej>(&mad->message)) {
+    if (Handshake* h = recall(to, rej->remote_comm_id)) h->used = false;
+  } else if (const auto* dreq = std::get_if<wire::CmDreq>(&mad->message)) {
+    const Crossing known = find(from, to, dreq->remote_qpn);
+    if (known) {
+      table_[known.connection].closing = true;
+      table_[known.connection].last_seen = now;
+    }
+  }
+}
+
+void Connections::remember(Time now, const wire::CmReq& req, const NetAddress& from, const NetAddress& to) {
+  const std::size_t home = mix(from.low ^ req.local_comm_id.value) & (kHandshakes - 1);
+  Handshake* place = nullptr;
+  for (std::size_t k = 0; k < kProbes; ++k) {
+    Handshake& h = handshakes_[(home + k) & (kHandshakes - 1)];
+    const bool same = h.used && h.initiator == from && h.comm_id == req.local_comm_id;
+    if (place == nullptr || same || (place->used && (!h.used || h.since < place->since))) place = &h;
+    if (same) break;
+  }
+  *place = {.used = true,
+            .initiator = from,
+            .acceptor = to,
+            .comm_id = req.local_comm_id,
+            .qpn = req.local_qpn,
+            .psn = req.starting_psn,
+            .mtu = mtu_of_code(req.path_mtu),
+            .since = now};
+}
+
+Connections::Handshake* Connections::recall(const NetAddress& initiator, wire::CommId comm_id) {
+  const std::size_t home = mix(initiator.low ^ comm_id.value) & (kHandshakes - 1);
+  for (std::size_t k = 0; k < kProbes; ++k) {
+    Handshake& h = handshakes_[(home + k) & (kHandshakes - 1)];
+    if (h.used && h.initiator == initiator && h.comm_id == comm_id) return &h;
+  }
+  return nullptr;
+}
+
+// REQ tells at which PSN its sender's requests begin, REP the same of the other side. A REP may come again.
+void Connections::complete(Time now, const wire::CmRep& rep, const NetAddress& from, const NetAddress& to) {
+  Handshake* const h = recall(to, rep.remote_comm_id);
+  if (h == nullptr || h->acceptor != from) return;
+  h->used = false;
+  announce(now, {.address = {to.gid(), from.gid()},
+                 .qpn = {h->qpn, rep.local_qpn},
+                 .starting_psn = {h->psn, rep.starting_psn},
+                 .mtu = h->mtu});
+}
+
+// -------------------------------------------------------------------------------------------------------------- ageing
+
+void Connections::age(Time now) {
+  constexpr ConnectionIndex kShare = 256;
+  const auto steps = std::min<ConnectionIndex>(kShare, capacity());
+  for (ConnectionIndex k = 0; k < steps; ++k) {
+    hand_ = (hand_ + 1) % capacity();
+    const Connection& c = table_[hand_];
+    if (!c.alive) continue;
+    const Duration silent = now - c.last_seen;
+    if (c.closing ? silent >= limits_.closing : silent >= limits_.idle) {
+      ++(c.closing ? counters_.connections_closed : counters_.connections_expired);
+      close(hand_);
+    }
+  }
+}
+
+// ----------------------------------------------------------------------------------------------------------------- MTU
+
+std::uint32_t read_span(const Connection& connection, std::uint32_t length) {
+  if (length <= connection.mtu_floor) return 1;
+  if (connection.mtu == 0) return 0;
+  return (length + connection.mtu - 1) / connection.mtu;
+}
+
+void observe_mtu(Connection& connection, const wire::ParsedFrame& parsed) {
+  if (parsed.payload_length > connection.mtu_floor) connection.mtu_floor = mtu_for(parsed.payload_length);
+  const wire::Position position = parsed.traits().position;
+  const bool full = position == wire::Position::kFirst || position == wire::Position::kMiddle;
+  if (full && parsed.traits().has_payload && connection.mtu == 0) connection.mtu = mtu_for(parsed.payload_length);
+}
+
+}  // namespace sluice::swordbox

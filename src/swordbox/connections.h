@@ -1,0 +1,171 @@
+// The reliable connections that cross the box: who they join, and how far each direction has come.
+//
+// Life:       announced (REQ and REP seen, or told by the control plane) or inferred (a request, then an answer that fits it) -> used ->
+//             closed (DREQ), replaced (a new connection of the same queue pair) or expired (silence).
+// Invariant:  `expected` of a direction is the PSN after the newest request that the box has forwarded in order, or after the newest one
+//             that the responder has acknowledged, whichever is later. Nothing is decided about requests beyond it.
+// Invariant:  an inferred connection is complete only when exactly one candidate fits the answer; until then it is not used.
+// Threads:    one owner. No allocation after construction.
+// Limits:     ConnectionLimits; a connection is two cache lines.
+// Source:     SwordBox §4.1 (connection tracking); IBTA vol. 1 §12.6 (REQ, REP, DREQ); reference/roce.md.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <vector>
+
+#include "base/time.h"
+#include "swordbox/flat_index.h"
+#include "swordbox/verdict.h"
+#include "wire/cm.h"
+#include "wire/frame.h"
+
+namespace sluice::swordbox {
+
+using wire::Psn;
+using wire::Qpn;
+
+// An IP address in two words; IPv4 mapped into IPv6.
+struct NetAddress {
+  std::uint64_t high = 0;
+  std::uint64_t low = 0;
+
+  static NetAddress from(const wire::Gid& gid);
+  static NetAddress source_of(const std::uint8_t* frame, const wire::ParsedFrame& parsed);
+  static NetAddress destination_of(const std::uint8_t* frame, const wire::ParsedFrame& parsed);
+  wire::Gid gid() const;
+  friend bool operator==(const NetAddress&, const NetAddress&) = default;
+};
+
+using ConnectionIndex = std::uint32_t;
+inline constexpr Qpn kUnknownQpn{0xFFFF'FFFF};
+
+// One of the two directions of a connection, named after the end that packets go to.
+struct Direction {
+  Psn expected{};                    // of the next request to this end
+  Psn acknowledged{};                // of requests to this end: the newest that this end has answered
+  std::uint32_t held_first = kNone;  // packets to this end that wait, in order
+  std::uint32_t held_last = kNone;
+  Psn held_next{};          // after the last request that waits
+  std::uint16_t held = 0;   // how many wait
+  std::uint16_t loose = 0;  // so many PSNs beyond `expected` the next request may be: a READ of unknown span came last
+  bool started = false;     // a request has been seen, so that the PSNs are known
+  bool holds_request = false;  // among what waits
+};
+
+struct Connection {
+  std::array<NetAddress, 2> address{};
+  std::array<Qpn, 2> qpn{kUnknownQpn, kUnknownQpn};
+  std::array<Direction, 2> to{};
+  Time last_seen{};
+  std::uint32_t generation = 0;  // of this place in the table
+  std::uint16_t mtu = 0;         // 0: not known, but not less than mtu_floor
+  std::uint16_t mtu_floor = 256;
+  bool alive = false;
+  bool closing = false;
+  bool announced = false;
+  bool fenced = false;  // from before a box was lost
+};
+static_assert(sizeof(Connection) <= 128);
+
+// A packet's connection, and the end that it goes to.
+struct Crossing {
+  ConnectionIndex connection = kNone;
+  std::uint8_t end = 0;
+
+  explicit operator bool() const { return connection != kNone; }
+};
+
+struct ConnectionLimits {
+  std::uint32_t connections = 4096;
+  Duration idle = Duration::seconds(600);
+  Duration closing = Duration::milliseconds(200);
+  std::uint16_t assumed_mtu = 0;  // of inferred connections; 0: found out
+  bool fence_inferred =
+      false;  // a steering box was lost: connections from before must not append (docs/design/swordbox.md)
+};
+
+// What the control plane may tell about a connection.
+struct Announcement {
+  std::array<wire::Gid, 2> address{};
+  std::array<Qpn, 2> qpn{};
+  std::array<Psn, 2> starting_psn{};  // of the requests that end i sends
+  std::uint16_t mtu = 0;
+};
+
+class Connections {
+ public:
+  // Told when a connection goes, before its place is used again.
+  class Observer {
+   public:
+    virtual ~Observer() = default;
+    virtual void on_connection_gone(ConnectionIndex connection) = 0;
+  };
+
+  Connections(const ConnectionLimits& limits, Counters& counters, Observer& observer);
+
+  Connection& operator[](ConnectionIndex i) { return table_[i]; }
+  const Connection& operator[](ConnectionIndex i) const { return table_[i]; }
+  std::size_t size() const { return live_; }
+  std::uint32_t capacity() const { return static_cast<std::uint32_t>(table_.size()); }
+
+  Crossing find(const NetAddress& source, const NetAddress& destination, Qpn to) const;
+  Crossing find(const std::uint8_t* frame, const wire::ParsedFrame& parsed) const;
+  // Brings the places that find() will look at nearer.
+  void prefetch(const std::uint8_t* frame, const wire::ParsedFrame& parsed) const;
+
+  // A request to an end nobody knows: a candidate, until an answer comes.
+  void infer_from_request(Time now, const std::uint8_t* frame, const wire::ParsedFrame& parsed);
+  // An answer to an end nobody knows: completes the one candidate that it fits.
+  Crossing infer_from_response(Time now, const std::uint8_t* frame, const wire::ParsedFrame& parsed);
+  // REQ, REP, DREQ, REJ as they pass.
+  void on_management(Time now, const std::uint8_t* frame, const wire::ParsedFrame& parsed);
+  // From the control plane. False: no room.
+  bool announce(Time now, const Announcement& announcement);
+  void close(ConnectionIndex connection);
+
+  // Looks at a share of the table for connections that are closing or silent.
+  void age(Time now);
+
+ private:
+  struct Handshake {
+    bool used = false;
+    NetAddress initiator{};
+    NetAddress acceptor{};
+    wire::CommId comm_id{};
+    Qpn qpn{};
+    Psn psn{};
+    std::uint16_t mtu = 0;
+    Time since{};
+  };
+  static constexpr std::size_t kHandshakes = 1024;  // a power of two
+  static constexpr std::size_t kProbes = 8;
+
+  static std::uint64_t hash(const NetAddress& source, const NetAddress& destination, Qpn to);
+  std::uint64_t hash_of(std::uint32_t number) const;
+  ConnectionIndex add(Time now);
+  void index(ConnectionIndex connection, std::uint8_t end);
+  void unindex(ConnectionIndex connection, std::uint8_t end);
+  void remember(Time now, const wire::CmReq& req, const NetAddress& from, const NetAddress& to);
+  Handshake* recall(const NetAddress& initiator, wire::CommId comm_id);
+  void complete(Time now, const wire::CmRep& rep, const NetAddress& from, const NetAddress& to);
+
+  ConnectionLimits limits_;
+  Counters& counters_;
+  Observer& observer_;
+  std::vector<Connection> table_;
+  FlatIndex by_end_;                   // connection * 2 + end
+  std::vector<ConnectionIndex> free_;  // a ring: oldest first, so that a place rests before it is used again
+  std::size_t free_first_ = 0;
+  std::size_t live_ = 0;
+  std::vector<ConnectionIndex> candidates_;  // inferred, not complete
+  std::vector<Handshake> handshakes_;
+  ConnectionIndex hand_ = 0;
+};
+
+// How many PSNs a READ of `length` bytes takes; 0 when the path MTU is not known well enough.
+std::uint32_t read_span(const Connection& connection, std::uint32_t length);
+// Learns from a packet what the path MTU is, or at least is.
+void observe_mtu(Connection& connection, const wire::ParsedFrame& parsed);
+
+}  // namespace sluice::swordbox

@@ -1,0 +1,69 @@
+// Hold buffer: whole frames that wait, in one queue for each direction of a connection.
+//
+// Life:       push -> front ... pop, in order; purge when the connection goes.
+// Limits:     so many frames altogether; then push() refuses, and the caller drops: RC sends again.
+// Threads:    one owner. No allocation after construction; memory is touched only when used.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <vector>
+
+#include "port/port.h"
+#include "swordbox/connections.h"
+
+namespace sluice::swordbox {
+
+class HoldBuffer {
+ public:
+  explicit HoldBuffer(std::uint32_t frames)
+      : bytes_(std::make_unique_for_overwrite<std::uint8_t[]>(std::size_t{frames} * port::kMaxFrame)), slots_(frames) {
+    for (std::uint32_t i = frames; i-- > 0;) free_.push_back(i);
+  }
+
+  // Copies the frame to the end of the direction's queue. False: full.
+  bool push(Direction& direction, const port::Frame& frame) {
+    if (free_.empty()) return false;
+    const std::uint32_t i = free_.back();
+    free_.pop_back();
+    std::memcpy(data(i), frame.data, frame.length);
+    slots_[i] = {.length = frame.length, .next = kNone};
+    if (direction.held_last == kNone) {
+      direction.held_first = i;
+    } else {
+      slots_[direction.held_last].next = i;
+    }
+    direction.held_last = i;
+    ++direction.held;
+    return true;
+  }
+  // REQUIRES of both: something waits.
+  port::Frame front(const Direction& direction) const {
+    return {data(direction.held_first), slots_[direction.held_first].length};
+  }
+  void pop(Direction& direction) {
+    const std::uint32_t i = direction.held_first;
+    direction.held_first = slots_[i].next;
+    if (direction.held_first == kNone) direction.held_last = kNone;
+    --direction.held;
+    free_.push_back(i);
+  }
+  void purge(Direction& direction) {
+    while (direction.held != 0) pop(direction);
+  }
+  std::size_t used() const { return slots_.size() - free_.size(); }
+
+ private:
+  struct Slot {
+    std::uint32_t length = 0;
+    std::uint32_t next = kNone;
+  };
+  std::uint8_t* data(std::uint32_t i) const { return bytes_.get() + std::size_t{i} * port::kMaxFrame; }
+
+  std::unique_ptr<std::uint8_t[]> bytes_;
+  std::vector<Slot> slots_;
+  std::vector<std::uint32_t> free_;
+};
+
+}  // namespace sluice::swordbox

@@ -1,0 +1,80 @@
+// Tracked keys: what the box believes about the chain of each, and who waits for it.
+//
+// Invariant:  opened - committed is the number of links opened and not yet committed, some of which may have failed.
+// Invariant:  while `exclusive` is set nobody links behind the newest link: it may yet be refused.
+// Limits:     one cache line a key.
+// Source:     docs/design/swordbox.md.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "swordbox/flat_index.h"
+#include "swordbox/history.h"
+#include "swordbox/rule.h"
+
+namespace sluice::swordbox {
+
+// Directions that wait, first come first.
+struct WaitingLine {
+  DirectionToken first = kNone;
+  DirectionToken last = kNone;
+};
+
+struct KeyState {
+  std::uint64_t key = 0;
+  Place tail = 0;               // 0: not known
+  std::uint64_t free_word = 0;  // that stands in the tail's next word
+  std::uint32_t tail_entry = kNone;
+  std::uint32_t opened = 0;  // number of the newest link
+  std::uint32_t committed = 0;
+  std::uint32_t first_open = kNone;
+  std::uint32_t last_open = kNone;
+  WaitingLine requests;
+  WaitingLine responses;
+  std::uint16_t generation = 0;  // of this place in the table
+  bool exclusive = false;
+  bool broken = false;  // the chain is not what the box took it for, and others depended on it: hands off
+
+  bool idle() const { return first_open == kNone && requests.first == kNone && responses.first == kNone; }
+};
+static_assert(sizeof(KeyState) == 64);
+
+class Keys {
+ public:
+  explicit Keys(std::uint32_t most) : states_(most), index_(most) {
+    for (std::uint32_t i = most; i-- > 0;) free_.push_back(i);
+  }
+  std::uint32_t find(std::uint64_t key) const {
+    return index_.find(mix(key), [&](std::uint32_t i) { return states_[i].key == key; });
+  }
+  KeyState& operator[](std::uint32_t i) { return states_[i]; }
+  bool full() const { return free_.empty(); }
+  std::uint32_t size() const { return static_cast<std::uint32_t>(states_.size() - free_.size()); }
+  std::uint32_t capacity() const { return static_cast<std::uint32_t>(states_.size()); }
+
+  // REQUIRES: not there, not full.
+  std::uint32_t add(std::uint64_t key) {
+    const std::uint32_t i = free_.back();
+    free_.pop_back();
+    const std::uint16_t generation = states_[i].generation;
+    states_[i] = KeyState{};
+    states_[i].key = key;
+    states_[i].generation = generation;
+    index_.insert(mix(key), i);
+    return i;
+  }
+  // REQUIRES: idle.
+  void remove(std::uint32_t i) {
+    index_.erase(mix(states_[i].key), i, [this](std::uint32_t n) { return mix(states_[n].key); });
+    ++states_[i].generation;
+    free_.push_back(i);
+  }
+
+ private:
+  std::vector<KeyState> states_;
+  FlatIndex index_;
+  std::vector<std::uint32_t> free_;
+};
+
+}  // namespace sluice::swordbox

@@ -1,0 +1,89 @@
+// What a rule did to the requests of each connection, in rings by PSN: so that retransmissions go where the originals went and answers
+// find what they belong to.
+//
+// Invariant:  an entry is overwritten only when its request has been acknowledged. That is enough for atomics, whose repetition the
+//             responder answers from memory, and for READs of one packet; a client with more packets outstanding than the ring has
+//             entries might see a READ of several packets answered from two nodes. So the ring is at least as long as a client's window.
+// Limits:     entries a connection: a power of two; 32 bytes each, touched only when used.
+// Source:     SwordBox §4.1 (map entries in rings indexed by sequence number).
+#pragma once
+
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+
+#include "base/check.h"
+#include "swordbox/connections.h"
+
+namespace sluice::swordbox {
+
+struct Operation {
+  // Equal for equal words; for unequal ones hardly ever, which costs a steering and no more.
+  static std::uint16_t mark_of(std::uint64_t word) { return static_cast<std::uint16_t>(mix(word)); }
+
+  enum class Kind : std::uint8_t {
+    kUnused,
+    kLink,   // a CAS that is a link under watch
+    kTry,    // a CAS that may link a node, not watched
+    kProbe,  // the same, steered
+    kRead,   // a steered READ
+    kDone,   // a link that failed: only its address counts
+  };
+  std::uint32_t psn = 0;
+  std::uint16_t span = 1;          // kRead: packets of the answer
+  std::uint16_t compare_mark = 0;  // kTry, kProbe: mark_of() what the CAS compares with
+  std::uint32_t key = 0;
+  std::uint16_t key_generation = 0;
+  Kind kind = Kind::kUnused;
+  std::uint32_t needs = 0;    // of the key's links must be committed before the answer may pass
+  std::uint32_t subject = 0;  // kLink: the link; kTry, kProbe: the history entry
+  std::int64_t shift = 0;     // added to the address
+};
+static_assert(sizeof(Operation) == 32);
+
+class Operations {
+ public:
+  Operations(std::uint32_t connections, std::uint32_t ring)
+      : ring_(ring),
+        all_(static_cast<Operation*>(std::calloc(std::size_t{connections} * 2 * ring, sizeof(Operation))), &std::free) {
+    SLUICE_CHECK(all_ != nullptr && (ring & (ring - 1)) == 0);
+  }
+
+  // The entry of exactly this request; null when nothing was done to it.
+  Operation* find(ConnectionIndex connection, std::uint8_t end, Psn psn) const {
+    Operation& op = at(connection, end, psn);
+    return op.kind != Operation::Kind::kUnused && op.psn == psn.value() ? &op : nullptr;
+  }
+  // The READ whose answer this PSN is a part of.
+  Operation* find_read(ConnectionIndex connection, std::uint8_t end, Psn psn) const {
+    for (std::uint32_t back = 0; back < kMaxReadSpan; ++back) {
+      Operation* const op = find(connection, end, psn - back);
+      if (op != nullptr) return op->kind == Operation::Kind::kRead && back < op->span ? op : nullptr;
+    }
+    return nullptr;
+  }
+  // A fresh entry; null when the place is taken by one that is not acknowledged.
+  Operation* add(ConnectionIndex connection, std::uint8_t end, Psn psn, Psn acknowledged) const {
+    Operation& op = at(connection, end, psn);
+    if (op.kind != Operation::Kind::kUnused && Psn(op.psn).since(acknowledged) > 0 && op.psn != psn.value())
+      return nullptr;
+    op = Operation{};
+    op.psn = psn.value();
+    return &op;
+  }
+  void forget(ConnectionIndex connection) const {
+    std::memset(static_cast<void*>(all_.get() + std::size_t{connection} * 2 * ring_), 0, sizeof(Operation) * 2 * ring_);
+  }
+  std::uint32_t ring() const { return ring_; }
+  static constexpr std::uint32_t kMaxReadSpan = 16;  // steered READs are of one node
+
+ private:
+  Operation& at(ConnectionIndex connection, std::uint8_t end, Psn psn) const {
+    return all_.get()[(std::size_t{connection} * 2 + end) * ring_ + (psn.value() & (ring_ - 1))];
+  }
+  std::uint32_t ring_;
+  std::unique_ptr<Operation[], decltype(&std::free)> all_;
+};
+
+}  // namespace sluice::swordbox

@@ -1,0 +1,67 @@
+// Rule: what the box knows about one application's packets. One class, one file, fixtures of its own.
+//
+// Life:       the box has parsed a packet, knows its connection and has put it in order; the rule judges it, may edit it, and may say
+//             that it has to wait. What waits is judged anew after the rule has named its direction in `ready`.
+// Invariant:  a rule answers kPlain, kRepeated or kResponse to what is none of its business, and has then changed nothing.
+// Threads:    the box's owner. No allocation after construction.
+// Source:     DESIGN §5.2 ("rules per application").
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "base/time.h"
+#include "port/port.h"
+#include "swordbox/connections.h"
+#include "swordbox/verdict.h"
+#include "wire/frame.h"
+
+namespace sluice::swordbox {
+
+// One packet of a known connection.
+struct Judged {
+  std::uint8_t* frame;
+  wire::ParsedFrame& parsed;
+  Connection& connection;
+  ConnectionIndex index;
+  std::uint8_t end;  // that it goes to
+  bool can_hold;     // there is room for it to wait
+
+  wire::Psn psn() const { return parsed.psn; }
+};
+
+// A direction of a connection, as one number.
+using DirectionToken = std::uint32_t;
+constexpr DirectionToken token(ConnectionIndex connection, std::uint8_t end) { return connection * 2 + end; }
+
+class Rule {
+ public:
+  virtual ~Rule() = default;
+
+  // The next request in order.
+  virtual Verdict on_request(Time now, const Judged& packet) = 0;
+  // A request that was forwarded before.
+  virtual Verdict on_repeated_request(Time now, const Judged& packet) = 0;
+  // Whether a request that is out of order may pass untouched.
+  virtual bool may_pass_out_of_order(const Judged& packet) = 0;
+  // ACK, NAK, READ response, Atomic ACK. `packet.end` is the requester's. Each is observed when it comes, even if it then has to wait
+  // behind others; whether it may pass is asked when it is its turn, perhaps again and again.
+  virtual void observe_response(Time now, const Judged& packet) = 0;
+  virtual Verdict on_response(Time now, const Judged& packet) = 0;
+  virtual void on_connection_gone(ConnectionIndex connection) = 0;
+  // The box is switched off, or on again: what passed meanwhile was not seen.
+  virtual void forget_all() = 0;
+
+  // Directions whose waiting packets may now go; taken and cleared by the box.
+  std::vector<DirectionToken>& ready() { return ready_; }
+
+  virtual Time next_deadline() const { return Time::never(); }
+  // Packets that the rule itself makes go into `outbox`.
+  virtual void on_deadline(Time now, port::FrameSink& outbox) = 0;
+
+ protected:
+  std::vector<DirectionToken> ready_;
+};
+
+}  // namespace sluice::swordbox

@@ -1,0 +1,124 @@
+// Every way for a packet to leave the box, and every event worth a number: one table each.
+//
+// Invariant:  each packet gets one Verdict, once; a packet that was held gets kHeld... when it comes and another when it is let go.
+// Source:     DESIGN §5.2 ("counters for every verdict").
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+namespace sluice::swordbox {
+
+// What becomes of the packet.
+enum class Action : std::uint8_t { kForward, kDrop, kHold };
+
+// name, action, what it means
+#define SLUICE_BOX_VERDICTS(X)                                                                                \
+  X(NotRoce, kForward, "no RoCE: not the box's business")                                                     \
+  X(Malformed, kForward, "cannot be parsed: the receiver's to refuse")                                        \
+  X(BadIcrc, kForward, "its ICRC is wrong: the receiver's to refuse")                                         \
+  X(NotReliable, kForward, "no packet of a reliable connection")                                              \
+  X(Management, kForward, "connection management")                                                            \
+  X(Off, kForward, "the box is switched off")                                                                 \
+  X(Unknown, kForward, "of a connection that the box does not know (yet)")                                    \
+  X(Plain, kForward, "nothing to do")                                                                         \
+  X(Gap, kForward, "a request beyond the expected PSN: the responder will refuse it")                         \
+  X(GapDropped, kDrop, "an atomic beyond the expected PSN: the responder would refuse it")                    \
+  X(Repeated, kForward, "a retransmission that was not changed the first time")                               \
+  X(RepeatedSteered, kForward, "a retransmission, steered to where the original went")                        \
+  X(Response, kForward, "a response")                                                                         \
+  X(Nak, kForward, "a refusal by the responder")                                                              \
+  X(NodeWritten, kForward, "a WRITE of a node: remembered")                                                   \
+  X(CasUnknownNode, kForward, "a CAS whose swap value names no node the box has seen written")                \
+  X(CasAgain, kForward, "a CAS for a node whose link was tried before: left alone")                           \
+  X(CasReaimed, kForward, "another CAS for a link under way: aimed where the first went")                     \
+  X(CasCold, kForward, "a CAS of a key that is not hot enough to be tracked")                                 \
+  X(CasElsewhere, kForward, "a CAS of a key whose tail lies on another node or region")                       \
+  X(CasLearning, kForward, "a CAS from whose answer the tail will be known")                                  \
+  X(CasAtTail, kForward, "a CAS at its key's tail: a link, unchanged")                                        \
+  X(CasSteered, kForward, "a CAS aimed at an old node: a link, steered to the tail")                          \
+  X(CasProbe, kForward, "a CAS that expects another kind of tail: steered there to learn so")                 \
+  X(CasNoRoom, kDrop, "a CAS for which there is no room to remember it: the client sends it again")           \
+  X(CasFenced, kDrop, "a CAS of a connection from before a box was lost: its queue pair must be set up anew") \
+  X(ReadAtTail, kForward, "a READ of the tail")                                                               \
+  X(ReadSteered, kForward, "a READ of an old node, steered to the tail")                                      \
+  X(ReadCold, kForward, "a READ of a node of a key that is not tracked")                                      \
+  X(ReadElsewhere, kForward, "a READ of a key whose tail lies on another node or region, or is longer")       \
+  X(ReadNoTail, kForward, "a READ of a key whose tail is not known now")                                      \
+  X(HeldRequest, kHold, "a request that waits for its key's turn, or behind one that does")                   \
+  X(HeldResponse, kHold, "a response that waits for the links it depends on, or behind one that does")        \
+  X(HeldAlready, kDrop, "a retransmission of a request that is held")                                         \
+  X(HoldFull, kDrop, "to be held, but there is no room: it will be sent again")                               \
+  X(Withheld, kDrop, "a response that must not be given, for its chain is broken")
+
+enum class Verdict : std::uint8_t {
+#define X(name, action, meaning) k##name,
+  SLUICE_BOX_VERDICTS(X)
+#undef X
+};
+
+inline constexpr std::size_t kVerdicts = 0
+#define X(name, action, meaning) +1
+    SLUICE_BOX_VERDICTS(X)
+#undef X
+    ;
+
+struct VerdictRow {
+  std::string_view name;
+  Action action;
+  std::string_view meaning;
+};
+
+inline constexpr std::array<VerdictRow, kVerdicts> kVerdictTable = {{
+#define X(name, action, meaning) {#name, Action::action, meaning},
+    SLUICE_BOX_VERDICTS(X)
+#undef X
+}};
+
+constexpr const VerdictRow& row(Verdict verdict) { return kVerdictTable[static_cast<std::size_t>(verdict)]; }
+constexpr Action action_of(Verdict verdict) { return row(verdict).action; }
+
+// name, what it means
+#define SLUICE_BOX_EVENTS(X)                                                                      \
+  X(connections_announced, "connections learned from connection management or the control plane") \
+  X(connections_inferred, "connections learned from a request and its answer")                    \
+  X(connections_ambiguous, "answers that fitted more than one unknown connection")                \
+  X(connections_refused, "connections for which the table had no room")                           \
+  X(connections_closed, "connections taken down")                                                 \
+  X(connections_expired, "connections forgotten for their silence")                               \
+  X(frames_released, "held packets let go")                                                       \
+  X(outbox_full, "packets lost because the way out was full")                                     \
+  X(keys_admitted, "keys taken under observation")                                                \
+  X(keys_evicted, "keys given up for hotter ones")                                                \
+  X(tails_learned, "tails known from an acknowledged link")                                       \
+  X(tails_lost, "tails that became unknown: changed by other means, or memory used anew")         \
+  X(links_opened, "links forwarded")                                                              \
+  X(links_committed, "links acknowledged together with all before them")                          \
+  X(links_failed, "links that the server refused and nothing depended on")                        \
+  X(links_resent, "links sent again by the box")                                                  \
+  X(repairs_requested, "links handed to the repair agent")                                        \
+  X(repairs_done, "links that the repair agent found or made whole")                              \
+  X(chains_broken, "links refused though others already depended on them: must never happen")
+
+struct Counters {
+  std::array<std::uint64_t, kVerdicts> verdicts{};
+#define X(name, meaning) std::uint64_t name = 0;
+  SLUICE_BOX_EVENTS(X)
+#undef X
+
+  void count(Verdict verdict) { ++verdicts[static_cast<std::size_t>(verdict)]; }
+  std::uint64_t of(Verdict verdict) const { return verdicts[static_cast<std::size_t>(verdict)]; }
+
+  // f(name, meaning, value) for each.
+  template <class F>
+  void for_each(F&& f) const {
+    for (std::size_t i = 0; i < kVerdicts; ++i) f(kVerdictTable[i].name, kVerdictTable[i].meaning, verdicts[i]);
+#define X(name, meaning) f(std::string_view(#name), std::string_view(meaning), name);
+    SLUICE_BOX_EVENTS(X)
+#undef X
+  }
+};
+
+}  // namespace sluice::swordbox
