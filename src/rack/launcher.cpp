@@ -8,8 +8,8 @@
 
 namespace sluice::rack {
 
-Launcher::Launcher(RunDirectory directory, std::function<void(const std::string&)> progress)
-    : directory_(std::move(directory)), progress_(std::move(progress)) {}
+Launcher::Launcher(RunDirectory directory, std::function<void(const std::string&)> progress, int interrupt)
+    : directory_(std::move(directory)), progress_(std::move(progress)), interrupt_(interrupt) {}
 
 std::vector<DaemonStatus> Launcher::status() const {
   std::vector<DaemonStatus> all;
@@ -73,7 +73,7 @@ Result<void> Launcher::start_stage(const std::vector<DaemonSpec>& daemons, Durat
   }
   for (std::size_t i = 0; i < spawned.size(); ++i) {
     const std::string& name = daemons[i].name;
-    auto ready = wait_ready(spawned[i], name, directory_.log(name), timeout);
+    auto ready = wait_ready(spawned[i], name, directory_.log(name), timeout, interrupt_);
     if (!ready && outcome) outcome = ready;
     if (ready) progress_(fmt::format("{} is ready, pid {}", name, spawned[i].process.pid));
   }

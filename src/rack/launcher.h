@@ -32,8 +32,8 @@ struct DaemonStatus {
 
 class Launcher {
  public:
-  // `progress` is told one line for each thing that happens.
-  Launcher(RunDirectory directory, std::function<void(const std::string&)> progress);
+  // `progress` is told one line for each thing that happens. When the descriptor `interrupt` becomes readable, up() gives up.
+  Launcher(RunDirectory directory, std::function<void(const std::string&)> progress, int interrupt = -1);
 
   Result<void> up(const std::vector<DaemonSpec>& daemons, Duration timeout = Duration::seconds(15));
   // Later stages end first. Returns how many were running.
@@ -49,6 +49,7 @@ class Launcher {
 
   RunDirectory directory_;
   std::function<void(const std::string&)> progress_;
+  int interrupt_;
 };
 
 }  // namespace sluice::rack

@@ -19,6 +19,8 @@
 #include <fstream>
 #include <sstream>
 
+#include "rack/schema.h"
+
 namespace sluice::rack {
 namespace {
 
@@ -149,20 +151,23 @@ Result<Spawned> spawn(const std::vector<std::string>& argv, const std::string& l
   return Spawned{*process, pipe_ends[0]};
 }
 
-Result<void> wait_ready(Spawned& spawned, const std::string& name, const std::string& log, Duration timeout) {
+Result<void> wait_ready(Spawned& spawned, const std::string& name, const std::string& log, Duration timeout,
+                        int interrupt) {
   const auto until = from_now(timeout);
-  pollfd descriptor{spawned.ready_descriptor, POLLIN, 0};
+  pollfd descriptors[2] = {{spawned.ready_descriptor, POLLIN, 0}, {interrupt, POLLIN, 0}};
   int ready = 0;
   do {
-    ready = poll(&descriptor, 1, left_ms(until));
+    ready = poll(descriptors, 2, left_ms(until));
   } while (ready < 0 && errno == EINTR);
   char byte = 0;
-  const bool said = ready == 1 && read(spawned.ready_descriptor, &byte, 1) == 1;
+  const bool spoke = ready > 0 && descriptors[0].revents != 0;
+  const bool said = spoke && read(spawned.ready_descriptor, &byte, 1) == 1;
   close(spawned.ready_descriptor);
   spawned.ready_descriptor = -1;
   if (said) return {};
+  if (!spoke && ready > 0) return fail("interrupted");
   const std::string what =
-      ready == 1 ? "ended while starting" : fmt::format("was not ready after {} s", timeout.milliseconds() / 1000);
+      spoke ? "ended while starting" : fmt::format("was not ready after {}", duration_text(timeout));
   return fail(fmt::format("{} {}; the end of its log ({}):\n{}", name, what, log, last_lines(log, 10)));
 }
 

@@ -47,8 +47,10 @@ struct Spawned {
 // Starts argv[0] in a session of its own, its output appended to `log`, with the environment variable kReadyVariable naming the descriptor
 // on which it says "ready\n".
 Result<Spawned> spawn(const std::vector<std::string>& argv, const std::string& log);
-// Waits until it is ready, takes its descriptor back. An error when it dies first or says nothing in time.
-Result<void> wait_ready(Spawned& spawned, const std::string& name, const std::string& log, Duration timeout);
+// Waits until it is ready, takes its descriptor back. An error when it dies first, says nothing in time, or `interrupt` (a descriptor, or
+// -1) becomes readable.
+Result<void> wait_ready(Spawned& spawned, const std::string& name, const std::string& log, Duration timeout,
+                        int interrupt = -1);
 // In the started process: tells that it is ready. Does nothing when nobody asked.
 void say_ready();
 inline constexpr const char* kReadyVariable = "SLUICE_READY_DESCRIPTOR";

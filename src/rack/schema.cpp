@@ -270,21 +270,20 @@ Result<void> apply_value(const Setting& setting, const toml::node& node, const s
   return {};
 }
 
-std::string names_of(const std::map<std::string, Table>& tables) {
+std::string names_of(const Tables& tables) {
   std::vector<std::string_view> names;
-  for (const auto& [name, table] : tables) names.push_back(name);
+  for (const auto& [name, schema] : tables) names.push_back(name);
   return fmt::format("{}", fmt::join(names, ", "));
 }
 
-Result<void> apply_table(const toml::table& content, const std::string& name, const Table& table,
+Result<void> apply_table(const toml::table& content, const std::string& name, const Schema& schema,
                          const std::string& path) {
   for (const auto& [key, node] : content) {
-    const Setting* setting = table.schema->find(key.str());
+    const Setting* setting = schema.find(key.str());
     if (setting == nullptr) {
       return fail(fmt::format("{}: [{}] {} = {}: unknown key; [{}] has {}", place_of(path, node), name, key.str(),
-                              quoted(text_of(node)), name, table.schema->names()));
+                              quoted(text_of(node)), name, schema.names()));
     }
-    if (!table.apply) continue;
     if (auto done = apply_value(*setting, node, fmt::format("{}: [{}] {}", place_of(path, node), name, key.str()));
         !done)
       return done;
@@ -294,7 +293,7 @@ Result<void> apply_table(const toml::table& content, const std::string& name, co
 
 }  // namespace
 
-Result<void> parse_toml(std::string_view text, const std::string& path, const std::map<std::string, Table>& tables) {
+Result<void> parse_toml(std::string_view text, const std::string& path, const Tables& tables) {
   toml::table file;
   try {
     file = toml::parse(text);
@@ -308,12 +307,12 @@ Result<void> parse_toml(std::string_view text, const std::string& path, const st
     if (!known)
       return fail(fmt::format("{}: {} = {}: unknown table; allowed are {}", place_of(path, node), name,
                               quoted(text_of(node)), names_of(tables)));
-    if (auto done = apply_table(*node.as_table(), name, table->second, path); !done) return done;
+    if (auto done = apply_table(*node.as_table(), name, *table->second, path); !done) return done;
   }
   return {};
 }
 
-Result<void> load_toml(const std::string& path, const std::map<std::string, Table>& tables) {
+Result<void> load_toml(const std::string& path, const Tables& tables) {
   std::ifstream in(path);
   if (!in)
     return fail(fmt::format("--config = {}: {}; give the path of a TOML file", quoted(path), std::strerror(errno)));

@@ -55,15 +55,13 @@ class Schema {
   std::vector<Setting> settings_;
 };
 
-// Reads a TOML file whose tables are named after the schemas. Tables of others are checked but not applied when their schema is given with
-// apply = false; unknown tables and keys are refused.
-struct Table {
-  Schema* schema;
-  bool apply = true;
-};
-Result<void> load_toml(const std::string& path, const std::map<std::string, Table>& tables);
+// The tables that a file may have.
+using Tables = std::map<std::string, Schema*>;
+
+// Sets from a TOML file whose tables are named after the schemas; other tables and keys are refused.
+Result<void> load_toml(const std::string& path, const Tables& tables);
 // The same from text; `path` is for messages.
-Result<void> parse_toml(std::string_view text, const std::string& path, const std::map<std::string, Table>& tables);
+Result<void> parse_toml(std::string_view text, const std::string& path, const Tables& tables);
 
 // "16GiB", "64k", "4096"; binary units, with or without "iB" or "B".
 bool parse_bytes(std::string_view text, std::uint64_t& out);

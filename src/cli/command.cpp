@@ -1,0 +1,75 @@
+#include "cli/command.h"
+
+#include <fmt/core.h>
+
+#include <cstdio>
+
+namespace sluice::cli {
+
+void say(const std::string& line) { fmt::print(stderr, "{}\n", line); }
+
+Command::Command(CLI::App& parent, const std::string& name, const std::string& what,
+                 const std::vector<std::string>& examples)
+    : app_(parent.add_subcommand(name, what)) {
+  name_ = parent.get_parent() == nullptr ? name : parent.get_name() + " " + name;
+  std::string footer = "Examples:";
+  for (const std::string& example : examples) footer += "\n  " + example;
+  app_->footer(footer);
+  rack_.declare(rack_schema_);
+}
+
+void Command::use_rack() {
+  app_->add_option("--config", config_, "TOML file with the same settings; flags win")->type_name("FILE");
+  add_flag(*rack_schema_.find("dir"));
+}
+
+void Command::use(const std::string& table, rack::Schema& schema) {
+  own_[table] = &schema;
+  for (const rack::Setting& setting : schema.settings()) add_flag(setting);
+}
+
+void Command::add_flag(const rack::Setting& setting) {
+  if (app_->get_option_no_throw("--" + setting.name) != nullptr) return;
+  flags_.push_back(std::make_unique<Flag>());
+  Flag& flag = *flags_.back();
+  flag.setting = &setting;
+  const std::string help = fmt::format("{} [{}]", setting.help, setting.default_text);
+  if (setting.is_switch) {
+    // "--router", "--router=false", "--no-router"
+    flag.option = app_->add_flag(fmt::format("--{},!--no-{}", setting.name, setting.name), flag.on, help);
+  } else {
+    flag.option = app_->add_option("--" + setting.name, flag.values, help)->type_name("")->allow_extra_args(false);
+    if (!setting.is_list) flag.option->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
+  }
+}
+
+Result<void> Command::configure(const Tables& all) {
+  if (!config_.empty()) {
+    Tables tables = all;
+    tables["rack"] = &rack_schema_;
+    if (auto loaded = rack::load_toml(config_, tables); !loaded) return loaded;
+  }
+  for (const auto& flag : flags_) {
+    if (flag->option->count() == 0) continue;
+    const std::string where = "--" + flag->setting->name;
+    if (flag->setting->is_switch) flag->values = {flag->on ? "true" : "false"};
+    if (flag->setting->is_list) flag->setting->clear();
+    for (const std::string& value : flag->values) {
+      if (auto done = rack::Schema::set(*flag->setting, value, where); !done) return done;
+    }
+  }
+  return {};
+}
+
+int Command::execute(const Tables& all) {
+  if (auto configured = configure(all); !configured) {
+    say(fmt::format("sluice {}: {}", name_, configured.error().message));
+    return kExitUsage;
+  }
+  const Result<int> code = run();
+  if (code) return *code;
+  say(fmt::format("sluice {}: {}", name_, code.error().message));
+  return kExitFailed;
+}
+
+}  // namespace sluice::cli

@@ -1,0 +1,73 @@
+// Command: one subcommand of `sluice`: its flags, the same settings from a TOML file, its run.
+//
+// Life:       constructed with the parser -> settings() declares -> CLI11 parses -> execute(): file, then flags, then run().
+// Errors:     one line on stderr, "sluice switch: …". Exit codes: 0 fine, 1 it failed, 2 it was asked wrongly.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "rack/config.h"
+#include "rack/schema.h"
+
+namespace sluice::cli {
+
+inline constexpr int kExitFailed = 1;
+inline constexpr int kExitUsage = 2;
+
+using rack::Tables;
+
+class Command {
+ public:
+  // `examples` end the help, a line each.
+  Command(CLI::App& parent, const std::string& name, const std::string& what, const std::vector<std::string>& examples);
+  virtual ~Command() = default;
+  Command(const Command&) = delete;
+  Command& operator=(const Command&) = delete;
+
+  bool chosen() const { return app_->parsed(); }
+  // `all`: every command's tables, because one file may serve them all.
+  int execute(const Tables& all);
+  const Tables& tables() const { return own_; }
+
+ protected:
+  // An error is reported and exits with kExitFailed.
+  virtual Result<int> run() = 0;
+
+  CLI::App& app() { return *app_; }
+  // Gives the command --config and --dir.
+  void use_rack();
+  // Flags for all settings of the schema, which [table] of a file may set too.
+  void use(const std::string& table, rack::Schema& schema);
+  const std::string& config_path() const { return config_; }
+  rack::RackSettings& rack() { return rack_; }
+  rack::Schema& rack_schema() { return rack_schema_; }
+  rack::RunDirectory run_directory() const { return rack::RunDirectory(rack_.dir); }
+
+ private:
+  struct Flag {
+    const rack::Setting* setting;
+    CLI::Option* option;
+    std::vector<std::string> values;
+    bool on = false;
+  };
+  void add_flag(const rack::Setting& setting);
+  Result<void> configure(const Tables& all);
+
+  CLI::App* app_;
+  std::string name_;
+  Tables own_;
+  std::vector<std::unique_ptr<Flag>> flags_;
+  std::string config_;
+  rack::RackSettings rack_;
+  rack::Schema rack_schema_;
+};
+
+// What commands write to people: progress lines go to stderr, results to stdout.
+void say(const std::string& line);
+
+}  // namespace sluice::cli

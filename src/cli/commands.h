@@ -1,0 +1,23 @@
+// All commands of `sluice`, each made with the parser it belongs to.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "cli/command.h"
+
+namespace sluice::cli {
+
+using Commands = std::vector<std::unique_ptr<Command>>;
+
+void add_daemon_commands(CLI::App& root, Commands& commands);  // switch, memory, metadata
+void add_rack_commands(CLI::App& root, Commands& commands);    // rack up, down, status
+void add_bench_commands(CLI::App& root, Commands& commands);   // bench clover, bench verbs
+void add_pcap_commands(CLI::App& root, Commands& commands);    // pcap check, show
+// The path of this very program, to start others of its kind.
+std::string own_program();
+
+void add_demo_command(CLI::App& root, Commands& commands);
+
+}  // namespace sluice::cli

@@ -1,0 +1,39 @@
+// sluice: the one program.
+#include <fmt/core.h>
+
+#include "cli/commands.h"
+#include "cli/version.h"
+
+int main(int argc, char** argv) {
+  using namespace sluice::cli;
+  CLI::App root{
+      "Sluice: a rack of disaggregated memory in software. RoCEv2 NICs, a switch and passive memory nodes as ordinary "
+      "processes.",
+      "sluice"};
+  root.footer(
+      "Examples:\n  sluice rack up\n  sluice bench clover --workload A\n  sluice rack down\n`sluice COMMAND --help` "
+      "tells more.");
+  root.require_subcommand(1);
+  root.set_version_flag("--version", std::string("sluice ") + kVersion);
+  CLI::App* version = root.add_subcommand("version", "Print the version");
+
+  Commands commands;
+  add_rack_commands(root, commands);
+  add_daemon_commands(root, commands);
+  Tables tables;
+  for (const auto& command : commands) tables.insert(command->tables().begin(), command->tables().end());
+
+  try {
+    root.parse(argc, argv);
+  } catch (const CLI::ParseError& e) {
+    return root.exit(e) == 0 ? 0 : kExitUsage;
+  }
+  if (version->parsed()) {
+    fmt::print("sluice {}\n", kVersion);
+    return 0;
+  }
+  for (const auto& command : commands) {
+    if (command->chosen()) return command->execute(tables);
+  }
+  return kExitUsage;
+}

@@ -1,0 +1,178 @@
+// sluice rack up | down | status: a whole rack as separate processes on this machine.
+#include <fmt/core.h>
+#include <unistd.h>
+
+#include <climits>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "cli/commands.h"
+#include "rack/directory_http.h"
+#include "rack/directory_json.h"
+#include "rack/endpoint.h"
+#include "rack/launcher.h"
+#include "rack/plan.h"
+
+namespace sluice::cli {
+namespace {
+
+using nlohmann::json;
+
+class RackUp final : public Command {
+ public:
+  explicit RackUp(CLI::App& group)
+      : Command(group, "up", "Start a switch, memory nodes and a metadata server; what runs already is left alone",
+                {"sluice rack up", "sluice rack up --memory-nodes 3 --replication 3",
+                 "sluice rack up --config rack.toml --dir /tmp/rack"}) {
+    use_rack();
+    use("rack", rack_schema());
+  }
+
+ private:
+  Result<int> run() override {
+    rack::StopSignals signals;
+    std::string config = config_path();
+    char absolute[PATH_MAX];
+    if (!config.empty() && realpath(config.c_str(), absolute) != nullptr) config = absolute;
+    rack::Launcher launcher(run_directory(), say, signals.descriptor());
+    const auto daemons = rack::plan(own_program(), config, rack());
+    if (auto up = launcher.up(daemons, rack().start_timeout); !up) return tl::unexpected(up.error());
+    say(fmt::format("the rack is up in {}; `sluice rack status` shows it, `sluice rack down` ends it", rack().dir));
+    return 0;
+  }
+};
+
+class RackDown final : public Command {
+ public:
+  explicit RackDown(CLI::App& group)
+      : Command(group, "down", "End every process of the rack",
+                {"sluice rack down", "sluice rack down --dir /tmp/rack"}) {
+    use_rack();
+  }
+
+ private:
+  Result<int> run() override {
+    rack::Launcher launcher(run_directory(), say);
+    const auto ended = launcher.down();
+    if (!ended) return tl::unexpected(ended.error());
+    say(*ended == 0 ? fmt::format("no rack is up in {}", rack().dir) : "the rack is down");
+    return 0;
+  }
+};
+
+class RackStatus final : public Command {
+ public:
+  explicit RackStatus(CLI::App& group)
+      : Command(group, "status", "Show the rack's processes, nodes and switch ports",
+                {"sluice rack status", "sluice rack status --json"}) {
+    use_rack();
+    app().add_flag("--json", json_, "as JSON");
+  }
+
+ private:
+  // Exit code 0 when at least one daemon runs and none has died, else 1.
+  Result<int> run() override {
+    const auto daemons = rack::Launcher(run_directory(), say).status();
+    bool healthy = !daemons.empty();
+    for (const auto& daemon : daemons) healthy = healthy && daemon.running;
+    rack::DirectoryClient directory({run_directory().directory_socket()}, Duration{});
+    const auto nodes = directory.nodes();
+    const auto ports = directory.get("/v1/switch");
+    if (json_) {
+      print_json(daemons, nodes, ports);
+    } else {
+      print_tables(daemons, nodes, ports);
+    }
+    return healthy ? 0 : kExitFailed;
+  }
+
+  static json daemon_json(const rack::DaemonStatus& daemon) {
+    json out{{"name", daemon.name}, {"running", daemon.running}};
+    if (!daemon.process) return out;
+    out["pid"] = daemon.process->pid;
+    if (const auto usage = rack::usage_of(*daemon.process)) {
+      out["resident_bytes"] = usage->resident_bytes;
+      out["cpu_ms"] = usage->cpu.milliseconds();
+      out["age_ms"] = usage->age.milliseconds();
+    }
+    return out;
+  }
+
+  void print_json(const std::vector<rack::DaemonStatus>& daemons, const Result<rack::Snapshot>& nodes,
+                  const Result<std::string>& ports) {
+    json out{{"dir", rack().dir}, {"daemons", json::array()}};
+    for (const auto& daemon : daemons) out["daemons"].push_back(daemon_json(daemon));
+    out["directory"] = nodes ? rack::to_json(*nodes) : json{{"error", nodes.error().message}};
+    if (ports) out["switch"] = json::parse(*ports, nullptr, false);
+    fmt::print("{}\n", out.dump(2));
+  }
+
+  void print_tables(const std::vector<rack::DaemonStatus>& daemons, const Result<rack::Snapshot>& nodes,
+                    const Result<std::string>& ports) {
+    if (daemons.empty()) {
+      fmt::print("no rack is up in {}; `sluice rack up` starts one\n", rack().dir);
+      return;
+    }
+    fmt::print("{:<12} {:>8} {:<8} {:>10} {:>9} {:>10}\n", "DAEMON", "PID", "STATE", "RESIDENT", "CPU", "UP");
+    for (const auto& daemon : daemons) print_daemon(daemon);
+    if (nodes) print_nodes(*nodes);
+    if (ports) print_ports(json::parse(*ports, nullptr, false));
+  }
+
+  static void print_daemon(const rack::DaemonStatus& daemon) {
+    const auto usage = daemon.process ? rack::usage_of(*daemon.process) : std::nullopt;
+    fmt::print("{:<12} {:>8} {:<8} ", daemon.name, daemon.process ? daemon.process->pid : 0,
+               daemon.running ? "running" : "DEAD");
+    if (!usage) {
+      fmt::print("{:>10} {:>9} {:>10}\n", "-", "-", "-");
+      return;
+    }
+    const double age_s = static_cast<double>(usage->age.milliseconds()) / 1e3;
+    fmt::print("{:>8.1f}MB {:>8.2f}% {:>9.0f}s\n", static_cast<double>(usage->resident_bytes) / 1e6,
+               100 * static_cast<double>(usage->cpu.milliseconds()) / 1e3 / std::max(age_s, 1e-3), age_s);
+  }
+
+  static void print_nodes(const rack::Snapshot& snapshot) {
+    fmt::print("\n{:<20} {:<9} {:<8} {:>5} {:<14} {:<18} {}\n", "NODE", "KIND", "STATE", "ID", "IP", "MAC", "EXPORTS");
+    for (const rack::NodeRecord& node : snapshot.nodes) {
+      std::string exports;
+      for (const auto& region : node.description.regions)
+        exports += fmt::format("{} (key {:#x}) ", rack::bytes_text(region.length), region.key);
+      fmt::print("{:<20} {:<9} {:<8} {:>5} {:<14} {:<18} {}\n", node.description.name, to_string(node.description.kind),
+                 to_string(node.state), node.id.value, node.ip.to_string(), node.mac.to_string(), exports);
+    }
+  }
+
+  static void print_ports(const json& status) {
+    if (!status.is_object() || !status.contains("ports")) return;
+    fmt::print("\n{:>4} {:<18} {:>12} {:>12} {:>9} {:>9} {}\n", "PORT", "MAC", "FRAMES IN", "FRAMES OUT", "FLOODED",
+               "QUEUED", "DROPS");
+    for (const json& port : status["ports"]) {
+      const std::string mac = port["macs"].empty() ? "-" : port["macs"][0].get<std::string>();
+      fmt::print("{:>4} {:<18} {:>12} {:>12} {:>9} {:>9} {}\n", port["number"].get<int>(), mac,
+                 port["rx_frames"].get<std::uint64_t>(), port["tx_frames"].get<std::uint64_t>(),
+                 port["flooded"].get<std::uint64_t>(), port["queued"].get<std::uint64_t>(),
+                 port["drops"].empty() ? "none" : port["drops"].dump());
+    }
+  }
+
+  bool json_ = false;
+};
+
+}  // namespace
+
+std::string own_program() {
+  char path[PATH_MAX];
+  const ssize_t n = readlink("/proc/self/exe", path, sizeof path);
+  return n > 0 ? std::string(path, static_cast<std::size_t>(n)) : "sluice";
+}
+
+void add_rack_commands(CLI::App& root, Commands& commands) {
+  CLI::App* group = root.add_subcommand("rack", "Bring a rack up, take it down, look at it");
+  group->require_subcommand(1);
+  commands.push_back(std::make_unique<RackUp>(*group));
+  commands.push_back(std::make_unique<RackDown>(*group));
+  commands.push_back(std::make_unique<RackStatus>(*group));
+}
+
+}  // namespace sluice::cli

@@ -1,0 +1,8 @@
+// The version of this program; CMakeLists.txt has the same.
+#pragma once
+
+namespace sluice::cli {
+
+inline constexpr const char* kVersion = "0.1.0";
+
+}  // namespace sluice::cli

@@ -1,0 +1,63 @@
+#include "rack/config.h"
+
+#include "switching/egress_queue.h"
+
+namespace sluice::rack {
+namespace {
+
+constexpr std::uint64_t kKib = 1024;
+constexpr std::uint64_t kGib = kKib * kKib * kKib;
+constexpr const char* kPortForms =
+    "a port such as shm:/path, udp:HOST:PORT, packet:INTERFACE, with ,impair(...) if wanted";
+
+}  // namespace
+
+void SwitchSettings::declare(Schema& s) {
+  s.list("listen", listen, "also take ports that connect here, e.g. udp:0.0.0.0:7471", kPortForms)
+      .list("ports", ports, "also open these ports, e.g. packet:eth1", kPortForms)
+      .bytes("ring", ring, 64 * kKib, kGib, "shared-memory ring of each port and direction, a power of two")
+      .integer("max-ports", max_ports, 2, 4096, "most ports at once")
+      .integer("mac-slots", mac_slots, 16, 1 << 20, "addresses that can be learned, a power of two")
+      .duration("mac-age", mac_age, Duration::seconds(1), Duration::seconds(86'400),
+                "a silent address is forgotten after")
+      .bytes("queue", queue, 2 * port::kMaxFrame, kGib, "frames that may wait for a full port")
+      .bytes("ecn-threshold", ecn_threshold, 0, kGib, "mark ECN-capable packets that find longer queues; 0: never")
+      .integer("flood-rate", flood_rate, 1, 10'000'000, "flooded frames a second and port")
+      .ipv4("subnet", subnet, "the rack's /16, from which nodes get their addresses")
+      .text("http", http, "serve the directory at this HOST:PORT too", "HOST:PORT, such as 127.0.0.1:7470")
+      .toggle("router", router, "route IPv4 sent to the switch's own MAC");
+}
+
+void MemorySettings::declare(Schema& s) {
+  s.text("name", name, "name on the rack", "a name")
+      .bytes("size", size, 4 * kKib, 1024 * kGib, "memory to export; only touched pages are paid for")
+      .integer("shards", shards, 1, 16, "threads, each with an adapter and a port of its own")
+      .integer("connections", connections, 1, 65'536, "most connections at once")
+      .text("port", port, "connect here instead of to the switch of the run directory", kPortForms)
+      .toggle("dcqcn", dcqcn, "obey and send congestion notifications");
+}
+
+void MetadataSettings::declare(Schema& s) {
+  s.text("name", name, "name on the rack", "a name")
+      .bytes("value-size", value_size, 8, 16'360, "the longest value")
+      .integer("replication", replication, 1, 3, "copies of each value, on different memory nodes")
+      .integer("memory-nodes", memory_nodes, 1, 256, "wait for so many memory nodes")
+      .bytes("space", space, 0, 1024 * kGib, "memory to use of each node; 0: all")
+      .duration("cursor-lifetime", cursor_lifetime, Duration::milliseconds(10), Duration::seconds(60),
+                "how long clients trust a cursor")
+      .integer("connections", connections, 1, 65'536, "most connections at once")
+      .text("port", port, "connect here instead of to the switch of the run directory", kPortForms);
+}
+
+void RackSettings::declare(Schema& s) {
+  s.text("dir", dir, "run directory: sockets, state, logs and pid files of the rack", "a directory's path")
+      .integer("memory-nodes", memory_nodes, 1, 64, "memory nodes to start")
+      .toggle("metadata", metadata, "start a Clover metadata server")
+      .bytes("memory-size", memory_size, 0, 1024 * kGib, "memory of each memory node; 0: as [memory] size says")
+      .bytes("value-size", value_size, 0, 16'360, "Clover's longest value; 0: as [metadata] value-size says")
+      .integer("replication", replication, 0, 3, "copies of each value; 0: as [metadata] replication says")
+      .duration("start-timeout", start_timeout, Duration::seconds(1), Duration::seconds(600),
+                "give up when a daemon is not ready after");
+}
+
+}  // namespace sluice::rack

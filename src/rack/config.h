@@ -1,0 +1,73 @@
+// What each daemon can be told, by TOML table and by flags of the same names.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "rack/run_directory.h"
+#include "rack/schema.h"
+
+namespace sluice::rack {
+
+inline constexpr std::uint16_t kConnectionPort = 7471;  // where memory nodes and the metadata server listen for RDMA-CM
+
+// [switch]
+struct SwitchSettings {
+  std::vector<std::string> listen;  // besides the run directory's shm socket
+  std::vector<std::string> ports;
+  std::uint64_t ring = std::uint64_t{1} << 20;
+  std::uint64_t max_ports = 1024;
+  std::uint64_t mac_slots = 16'384;
+  Duration mac_age = Duration::seconds(300);
+  std::uint64_t queue = std::uint64_t{4} << 20;
+  std::uint64_t ecn_threshold = 0;
+  std::uint64_t flood_rate = 20'000;
+  wire::Ipv4Address subnet{0x0A4D0000};
+  std::string http;  // also serve the directory there
+  bool router = true;
+
+  void declare(Schema& schema);
+};
+
+// [memory]
+struct MemorySettings {
+  std::string name = "memory1";
+  std::uint64_t size = std::uint64_t{16} << 30;
+  std::uint64_t shards = 1;
+  std::uint64_t connections = 4096;
+  std::string port;  // empty: the run directory's switch
+  bool dcqcn = false;
+
+  void declare(Schema& schema);
+};
+
+// [metadata]
+struct MetadataSettings {
+  std::string name = "metadata";
+  std::uint64_t value_size = 1000;
+  std::uint64_t replication = 1;
+  std::uint64_t memory_nodes = 1;  // wait for so many
+  std::uint64_t space = 0;         // of each memory node; 0: all
+  Duration cursor_lifetime = Duration::seconds(1);
+  std::uint64_t connections = 4096;
+  std::string port;
+
+  void declare(Schema& schema);
+};
+
+// [rack]
+struct RackSettings {
+  std::string dir = RunDirectory::default_path();
+  std::uint64_t memory_nodes = 2;
+  bool metadata = true;
+  // 0: as [memory] and [metadata] say.
+  std::uint64_t memory_size = 0;
+  std::uint64_t value_size = 0;
+  std::uint64_t replication = 0;
+  Duration start_timeout = Duration::seconds(15);
+
+  void declare(Schema& schema);
+};
+
+}  // namespace sluice::rack

@@ -1,0 +1,71 @@
+#include "rack/endpoint.h"
+
+#include <fmt/core.h>
+#include <signal.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#include <random>
+
+#include "base/check.h"
+#include "ports/open.h"
+
+namespace sluice::rack {
+
+Result<std::unique_ptr<Endpoint>> Endpoint::open(const EndpointConfig& config) {
+  const RunDirectory run(config.directory);
+  std::unique_ptr<Endpoint> endpoint(new Endpoint(run.directory_socket()));
+  Endpoint* self = endpoint.get();
+  Membership::OnChange on_change;
+  if (config.watch) {
+    on_change = [self](const Snapshot& snapshot) {
+      self->loop_.post([self, snapshot](Time now) {
+        if (self->on_change_) self->on_change_(now, snapshot);
+      });
+    };
+  }
+  auto membership =
+      Membership::join(endpoint->directory_, config.description, {.lease = config.lease}, std::move(on_change));
+  if (!membership) return tl::unexpected(membership.error());
+  endpoint->membership_ = std::move(*membership);
+
+  const std::string port_name = config.port.empty() ? "shm:" + run.switch_socket() : config.port;
+  auto port = ports::open_port(port_name);
+  if (!port) return fail(fmt::format("{}: {}", port_name, port.error().message));
+  rc::AdapterConfig adapter;
+  adapter.mac = endpoint->node().mac;
+  adapter.gids = {wire::Gid::from(endpoint->node().ip)};
+  adapter.seed = std::uint64_t{std::random_device{}()} << 32 | std::random_device{}();
+  adapter.regions = config.regions;
+  adapter.first_qpn = config.first_qpn;
+  adapter.dcqcn = config.dcqcn;
+  endpoint->shard_ = std::make_unique<nic::Shard>(adapter, std::move(*port));
+  endpoint->shard_->attach(endpoint->loop_);
+  endpoint->connector_ = std::make_unique<nic::Connector>(endpoint->adapter());
+  endpoint->loop_.add(*endpoint->connector_);
+  return endpoint;
+}
+
+Endpoint::~Endpoint() { membership_.reset(); }
+
+StopSignals::StopSignals() {
+  sigset_t signals;
+  sigemptyset(&signals);
+  sigaddset(&signals, SIGINT);
+  sigaddset(&signals, SIGTERM);
+  SLUICE_CHECK(pthread_sigmask(SIG_BLOCK, &signals, nullptr) == 0);
+  descriptor_ = signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK);
+  SLUICE_CHECK(descriptor_ >= 0);
+}
+
+StopSignals::~StopSignals() { close(descriptor_); }
+
+void StopSignals::stop_on_signal(nic::PollLoop& loop) {
+  loop.watch(descriptor_, [this, &loop](Time) {
+    signalfd_siginfo info{};
+    if (read(descriptor_, &info, sizeof info) == sizeof info) received_ = static_cast<int>(info.ssi_signo);
+    loop.stop();
+  });
+}
+
+}  // namespace sluice::rack

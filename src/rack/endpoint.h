@@ -1,0 +1,73 @@
+// Endpoint: a process's place on the rack: membership, a NIC with an address of its own, the loop that turns it, connections.
+//
+// Life:       open() joins the directory and opens the port -> add pollables -> publish() -> loop().run() -> destroyed: leaves.
+// Threads:    the loop's owner; one more keeps the lease.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "nic/connector.h"
+#include "nic/nic.h"
+#include "rack/directory_http.h"
+#include "rack/membership.h"
+#include "rack/run_directory.h"
+
+namespace sluice::rack {
+
+struct EndpointConfig {
+  std::string directory;  // the run directory's path
+  NodeDescription description{};
+  std::string port;  // empty: the switch of the run directory
+  bool dcqcn = false;
+  bool watch = true;  // call on_change
+  Duration lease = Duration::seconds(3);
+  std::shared_ptr<memory::RegionTable> regions{};  // shared with other endpoints of this process
+  wire::Qpn first_qpn{0x11};
+};
+
+class Endpoint {
+ public:
+  static Result<std::unique_ptr<Endpoint>> open(const EndpointConfig& config);
+  ~Endpoint();
+
+  // Called in the loop's thread whenever the nodes on the rack have changed. Set before the loop runs.
+  void on_change(std::function<void(Time, const Snapshot&)> handler) { on_change_ = std::move(handler); }
+  Result<void> publish(const NodeDescription& description) { return membership_->publish(description); }
+
+  const NodeRecord& node() const { return membership_->node(); }
+  nic::PollLoop& loop() { return loop_; }
+  nic::Shard& shard() { return *shard_; }
+  rc::Adapter& adapter() { return shard_->adapter(); }
+  nic::Connector& connector() { return *connector_; }
+  DirectoryClient& directory() { return directory_; }
+
+ private:
+  explicit Endpoint(const std::string& socket) : directory_({socket}) {}
+
+  DirectoryClient directory_;
+  nic::PollLoop loop_;
+  std::function<void(Time, const Snapshot&)> on_change_;
+  std::unique_ptr<nic::Shard> shard_;
+  std::unique_ptr<nic::Connector> connector_;
+  std::unique_ptr<Membership> membership_;  // goes first: its thread posts to the loop
+};
+
+// Blocks SIGINT and SIGTERM and ends the loop when one comes. Made before any thread is started.
+class StopSignals {
+ public:
+  StopSignals();
+  ~StopSignals();
+  void stop_on_signal(nic::PollLoop& loop);
+  // Readable when a signal has come.
+  int descriptor() const { return descriptor_; }
+  // The number of the signal that has come, or 0.
+  int received() const { return received_; }
+
+ private:
+  int descriptor_;
+  int received_ = 0;
+};
+
+}  // namespace sluice::rack

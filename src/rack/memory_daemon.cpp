@@ -1,0 +1,42 @@
+#include "rack/memory_daemon.h"
+
+#include <spdlog/spdlog.h>
+#include <unistd.h>
+
+#include "rack/endpoint.h"
+#include "rack/memory_node.h"
+#include "rack/process.h"
+
+namespace sluice::rack {
+
+Result<void> run_memory(const std::string& directory, const MemorySettings& settings) {
+  StopSignals signals;
+  EndpointConfig config;
+  config.directory = directory;
+  config.description = {settings.name, NodeKind::kMemory, 0, {}, {{"pid", std::to_string(getpid())}}};
+  config.port = settings.port;
+  config.dcqcn = settings.dcqcn;
+  auto opened = Endpoint::open(config);
+  if (!opened) return tl::unexpected(opened.error());
+  Endpoint& endpoint = **opened;
+
+  auto node = MemoryNode::make(endpoint.connector(), settings.size, settings.connections);
+  if (!node) return tl::unexpected(node.error());
+  if (auto serving = (*node)->serve(kConnectionPort); !serving) return serving;
+  endpoint.on_change([&](Time now, const Snapshot& snapshot) { (*node)->acceptor().drop_gone(now, snapshot); });
+  NodeDescription description = config.description;
+  description.cm_port = kConnectionPort;
+  description.regions = {(*node)->region()};
+  if (auto published = endpoint.publish(description); !published) return published;
+
+  signals.stop_on_signal(endpoint.loop());
+  spdlog::info("{}: ready, {} at {}, {}", settings.name, bytes_text(settings.size), endpoint.node().ip.to_string(),
+               endpoint.shard().port().name());
+  say_ready();
+  endpoint.loop().run();
+  spdlog::info("{}: ends; {} connections accepted, {} refused", settings.name, (*node)->acceptor().accepted(),
+               (*node)->acceptor().refused());
+  return {};
+}
+
+}  // namespace sluice::rack

@@ -1,0 +1,119 @@
+#include "rack/memory_node.h"
+
+#include <fmt/core.h>
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+#include <vector>
+
+#include "rack/schema.h"
+
+namespace sluice::rack {
+
+using rc::ConnectionEvent;
+
+Result<Mapping> Mapping::make(std::uint64_t size) {
+  void* at = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (at == MAP_FAILED)
+    return fail(
+        fmt::format("size = \"{}\": cannot be mapped: {}; choose less", bytes_text(size), std::strerror(errno)));
+  madvise(at, size, MADV_DONTDUMP);
+  return Mapping(MutableBytes(static_cast<std::uint8_t*>(at), size));
+}
+
+Mapping::~Mapping() {
+  if (!bytes_.empty()) munmap(bytes_.data(), bytes_.size());
+}
+
+Acceptor::Acceptor(nic::Connector& connector, rc::QueuePairConfig pair, std::size_t most, Events events)
+    : connector_(connector), pair_(pair), most_(most), events_(std::move(events)) {}
+
+Acceptor::~Acceptor() {
+  while (!connections_.empty()) end(Time(), rc::ConnectionId(connections_.begin()->first));
+}
+
+Result<void> Acceptor::listen(std::uint16_t port) {
+  return connector_.listen(port, [this](Time now, const ConnectionEvent& event) { on_request(now, event); });
+}
+
+void Acceptor::on_request(Time now, const ConnectionEvent& event) {
+  auto made =
+      connections_.size() < most_ ? connector_.adapter().create_queue_pair(pair_) : fail("too many connections");
+  if (!made) {
+    ++refused_;
+    return connector_.reject(now, event.id);
+  }
+  rc::QueuePair* pair = *made;
+  rc::ConnectionParameters parameters;
+  parameters.pair = pair;
+  connections_[event.id.value] = {pair, event.remote};
+  auto accepted =
+      connector_.accept(now, event.id, parameters, [this](Time t, const ConnectionEvent& e) { on_event(t, e); });
+  if (!accepted) {
+    ++refused_;
+    connections_.erase(event.id.value);
+    connector_.adapter().destroy(pair);
+    return connector_.reject(now, event.id);
+  }
+  ++accepted_;
+  if (events_.on_made) events_.on_made(*pair);
+}
+
+void Acceptor::on_event(Time now, const ConnectionEvent& event) {
+  if (event.kind == ConnectionEvent::Kind::kEstablished) return;
+  end(now, event.id);
+}
+
+void Acceptor::end(Time now, rc::ConnectionId id) {
+  const auto found = connections_.find(id.value);
+  if (found == connections_.end()) return;
+  rc::QueuePair* pair = found->second.pair;
+  connections_.erase(found);
+  connector_.forget(now, id);
+  static_cast<void>(connector_.adapter().modify(now, *pair, {.state = rc::QpState::kError}));
+  if (events_.on_gone) events_.on_gone(*pair);
+  connector_.adapter().destroy(pair);
+}
+
+void Acceptor::drop_gone(Time now, const Snapshot& snapshot) {
+  std::vector<rc::ConnectionId> over;
+  for (const auto& [id, connection] : connections_) {
+    const bool gone = std::any_of(snapshot.nodes.begin(), snapshot.nodes.end(), [&](const NodeRecord& node) {
+      return node.state == NodeState::kGone && wire::Gid::from(node.ip) == connection.remote;
+    });
+    if (gone) over.emplace_back(id);
+  }
+  for (const rc::ConnectionId id : over) end(now, id);
+}
+
+Result<std::unique_ptr<MemoryNode>> MemoryNode::make(nic::Connector& connector, std::uint64_t size,
+                                                     std::size_t connections) {
+  auto mapping = Mapping::make(size);
+  if (!mapping) return tl::unexpected(mapping.error());
+  std::unique_ptr<MemoryNode> node(new MemoryNode(std::move(*mapping)));
+  rc::Adapter& adapter = connector.adapter();
+  const memory::PdId domain = adapter.create_domain();
+  auto key = adapter.regions().add({.pd = domain,
+                                    .bytes = node->mapping_.bytes(),
+                                    .address = reinterpret_cast<std::uintptr_t>(node->mapping_.bytes().data()),
+                                    .access = memory::kAllAccess});
+  if (!key) return tl::unexpected(key.error());
+  node->key_ = *key;
+  rc::CompletionQueue* completions = adapter.create_completion_queue(16);
+  const rc::QueuePairConfig pair{.pd = domain,
+                                 .send_completions = completions,
+                                 .receive_completions = completions,
+                                 .send_depth = 1,
+                                 .receive_depth = 1};
+  node->acceptor_ = std::make_unique<Acceptor>(connector, pair, connections, Acceptor::Events{});
+  return node;
+}
+
+RegionRecord MemoryNode::region() const {
+  return {"main", reinterpret_cast<std::uintptr_t>(mapping_.bytes().data()), mapping_.bytes().size(), key_.value};
+}
+
+}  // namespace sluice::rack

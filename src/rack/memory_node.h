@@ -1,0 +1,86 @@
+// Memory node: a region of this process's memory that anybody on the rack may read, write and do atomics on, one-sided.
+//
+// Life:       make() maps and registers the memory -> serve() accepts connections until destroyed.
+// Invariant:  the CPU does nothing for an operation but move frames; the region's pages are paid for when they are first touched.
+// Errors:     of set-up only. A connection that breaks costs itself.
+// Threads:    the connector's.
+#pragma once
+
+#include <map>
+#include <memory>
+
+#include "base/result.h"
+#include "nic/connector.h"
+#include "rack/directory.h"
+
+namespace sluice::rack {
+
+// Zeroed memory of this process that takes no space until it is touched (MAP_NORESERVE).
+class Mapping {
+ public:
+  static Result<Mapping> make(std::uint64_t size);
+  Mapping(Mapping&& other) noexcept : bytes_(std::exchange(other.bytes_, {})) {}
+  Mapping& operator=(Mapping&&) = delete;
+  ~Mapping();
+  MutableBytes bytes() const { return bytes_; }
+
+ private:
+  explicit Mapping(MutableBytes bytes) : bytes_(bytes) {}
+  MutableBytes bytes_;
+};
+
+// Accepts connections of one adapter and keeps their queue pairs: for whatever serves by being connected to.
+class Acceptor {
+ public:
+  struct Events {
+    std::function<void(rc::QueuePair&)> on_made{};  // in INIT or RESET, before it is accepted
+    std::function<void(rc::QueuePair&)> on_gone{};  // in ERR, destroyed when this returns
+  };
+
+  Acceptor(nic::Connector& connector, rc::QueuePairConfig pair, std::size_t most, Events events);
+  ~Acceptor();
+
+  Result<void> listen(std::uint16_t port);
+  // Ends the connections of those who are gone: a client that was killed says no farewell.
+  void drop_gone(Time now, const Snapshot& snapshot);
+  std::size_t connections() const { return connections_.size(); }
+  std::uint64_t accepted() const { return accepted_; }
+  std::uint64_t refused() const { return refused_; }
+
+ private:
+  struct Connection {
+    rc::QueuePair* pair;
+    wire::Gid remote;
+  };
+  void on_request(Time now, const rc::ConnectionEvent& event);
+  void on_event(Time now, const rc::ConnectionEvent& event);
+  void end(Time now, rc::ConnectionId id);
+
+  nic::Connector& connector_;
+  rc::QueuePairConfig pair_;
+  std::size_t most_;
+  Events events_;
+  std::map<std::uint32_t, Connection> connections_;  // by ConnectionId
+  std::uint64_t accepted_ = 0;
+  std::uint64_t refused_ = 0;
+};
+
+class MemoryNode {
+ public:
+  static Result<std::unique_ptr<MemoryNode>> make(nic::Connector& connector, std::uint64_t size,
+                                                  std::size_t connections);
+
+  Result<void> serve(std::uint16_t port) { return acceptor_->listen(port); }
+  Acceptor& acceptor() { return *acceptor_; }
+  RegionRecord region() const;
+  MutableBytes bytes() const { return mapping_.bytes(); }
+
+ private:
+  explicit MemoryNode(Mapping mapping) : mapping_(std::move(mapping)) {}
+
+  Mapping mapping_;
+  memory::Key key_{};
+  std::unique_ptr<Acceptor> acceptor_;
+};
+
+}  // namespace sluice::rack

@@ -1,0 +1,14 @@
+// The switch as a process: a learning switch over every port that connects, and the rack's directory.
+//
+// Life:       run() until SIGTERM or SIGINT.
+// Threads:    one turns the switch; the directory has its own.
+#pragma once
+
+#include "base/result.h"
+#include "rack/config.h"
+
+namespace sluice::rack {
+
+Result<void> run_switch(const std::string& directory, const SwitchSettings& settings);
+
+}  // namespace sluice::rack

@@ -1,0 +1,116 @@
+#include "rack/switch_ports.h"
+
+#include <nlohmann/json.hpp>
+#include <utility>
+
+namespace sluice::rack {
+namespace {
+
+constexpr Duration kLookAround = Duration::milliseconds(1);
+
+}  // namespace
+
+SwitchPorts::SwitchPorts(switching::SwitchConfig config, nic::PollLoop& loop)
+    : loop_(loop), machine_(std::move(config)), burst_(switching::LearningSwitch::kBurst) {}
+
+SwitchPorts::~SwitchPorts() {
+  for (const Attached& attached : ports_) loop_.remove_port(*attached.port);
+}
+
+void SwitchPorts::add_listener(std::unique_ptr<port::Listener> listener) {
+  loop_.watch(listener->wait_descriptor(), [this](Time now) { accept(now); });
+  listeners_.push_back(std::move(listener));
+}
+
+bool SwitchPorts::add_port(std::unique_ptr<port::Port> port) {
+  const std::size_t before = ports_.size();
+  attach(loop_.now(), std::move(port), true);
+  return ports_.size() != before;
+}
+
+void SwitchPorts::accept(Time now) {
+  for (const auto& listener : listeners_) {
+    while (auto port = listener->accept(now)) attach(now, std::move(port), false);
+  }
+}
+
+void SwitchPorts::attach(Time now, std::unique_ptr<port::Port> port, bool stays) {
+  const auto number = machine_.attach(now, *port);
+  if (!number) {
+    ++turned_away_;
+    return;
+  }
+  loop_.add_port(*port);
+  ports_.push_back({std::move(port), *number, stays});
+}
+
+std::size_t SwitchPorts::poll(Time now) {
+  if (now >= next_look_) {
+    next_look_ = now + kLookAround;
+    let_go();
+    accept(now);
+  }
+  std::size_t work = held_up_ ? 1 : 0;
+  // A different port is first each time, so that none has a better chance at a full way out.
+  first_ = ports_.empty() ? 0 : (first_ + 1) % ports_.size();
+  for (std::size_t i = 0; i < ports_.size(); ++i) {
+    const std::size_t place = first_ + i;
+    work += receive(now, ports_[place < ports_.size() ? place : place - ports_.size()]);
+  }
+  machine_.on_deadline(now);
+  return work;
+}
+
+std::size_t SwitchPorts::receive(Time now, Attached& attached) {
+  const std::size_t n = attached.port->receive(now, burst_);
+  if (n != 0) machine_.process(now, attached.number, std::span(burst_).first(n));
+  return n;
+}
+
+void SwitchPorts::flush(Time now) {
+  held_up_ = machine_.drain() != 0;
+  for (const Attached& attached : ports_) attached.port->flush(now);
+}
+
+void SwitchPorts::let_go() {
+  std::erase_if(ports_, [&](const Attached& attached) {
+    if (attached.stays || attached.port->state() == port::PortState::kUp) return false;
+    loop_.remove_port(*attached.port);
+    machine_.detach(attached.number);
+    return true;
+  });
+}
+
+std::string SwitchPorts::status_json(Time now) const {
+  using nlohmann::json;
+  json ports = json::array();
+  for (const Attached& attached : ports_) {
+    const switching::PortStatistics& s = machine_.statistics(attached.number);
+    json drops = json::object();
+    for (std::size_t i = 0; i < switching::kDropReasons; ++i) {
+      const auto reason = static_cast<switching::DropReason>(i);
+      if (s.dropped(reason) != 0) drops[std::string(to_string(reason))] = s.dropped(reason);
+    }
+    json macs = json::array();
+    for (const auto& entry : machine_.macs().entries(now)) {
+      if (entry.port == attached.number) macs.push_back(entry.mac.to_string());
+    }
+    ports.push_back({{"number", attached.number.value},
+                     {"name", attached.port->name()},
+                     {"up", attached.port->state() == port::PortState::kUp},
+                     {"macs", std::move(macs)},
+                     {"rx_frames", s.rx_frames},
+                     {"rx_bytes", s.rx_bytes},
+                     {"tx_frames", s.tx_frames},
+                     {"tx_bytes", s.tx_bytes},
+                     {"flooded", s.flooded},
+                     {"queued", s.queued},
+                     {"queued_bytes_now", machine_.queued_bytes(attached.number)},
+                     {"ecn_marked", s.ecn_marked},
+                     {"drops", std::move(drops)}});
+  }
+  return json{{"ports", std::move(ports)}, {"turned_away", turned_away_}, {"macs_refused", machine_.macs().refused()}}
+      .dump();
+}
+
+}  // namespace sluice::rack

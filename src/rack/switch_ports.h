@@ -1,0 +1,57 @@
+// The switch's machine joined to its ports: takes what connects, moves bursts, lets go of what is gone.
+//
+// Threads:  the loop's owner.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "nic/poll_loop.h"
+#include "port/listener.h"
+#include "port/port.h"
+#include "switching/learning_switch.h"
+
+namespace sluice::rack {
+
+class SwitchPorts final : public nic::Pollable {
+ public:
+  SwitchPorts(switching::SwitchConfig config, nic::PollLoop& loop);
+  ~SwitchPorts() override;
+
+  void add_listener(std::unique_ptr<port::Listener> listener);
+  // A port that stays when its other end is gone. False: too many ports.
+  bool add_port(std::unique_ptr<port::Port> port);
+
+  std::size_t poll(Time now) override;
+  void flush(Time now) override;
+  Time next_deadline() const override { return held_up_ ? Time() : machine_.next_deadline(); }
+
+  switching::LearningSwitch& machine() { return machine_; }
+  std::size_t ports() const { return ports_.size(); }
+  // For people and programs: every port, its name, state and counters; the addresses learned.
+  std::string status_json(Time now) const;
+
+ private:
+  struct Attached {
+    std::unique_ptr<port::Port> port;
+    switching::PortNumber number;
+    bool stays = false;
+  };
+  void accept(Time now);
+  void attach(Time now, std::unique_ptr<port::Port> port, bool stays);
+  std::size_t receive(Time now, Attached& attached);
+  void let_go();
+
+  nic::PollLoop& loop_;
+  switching::LearningSwitch machine_;
+  std::vector<std::unique_ptr<port::Listener>> listeners_;
+  std::vector<Attached> ports_;
+  std::vector<port::Frame> burst_;
+  std::size_t first_ = 0;  // whose turn it is to be polled first
+  Time next_look_;         // for ports that are gone, and at listeners
+  bool held_up_ = false;
+  std::uint64_t turned_away_ = 0;
+};
+
+}  // namespace sluice::rack
