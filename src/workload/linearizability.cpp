@@ -25,21 +25,15 @@ bool has_condition(const Event& e) {
   return e.kind == EventKind::kInsert || (e.kind == EventKind::kErase && e.outcome == Outcome::kOk);
 }
 
-void judge_key(std::span<const Event> events, const CheckOptions& options, Verdict& verdict) {
-  if (auto bad = sweep_values(events)) {
-    verdict.violations.push_back(std::move(*bad));
-    return;
-  }
-  if (!options.conditions || std::none_of(events.begin(), events.end(), has_condition)) return;
-  Event stuck;
-  switch (search_order(events, options.search_limit, stuck)) {
-    case Search::kLinearizable: return;
-    case Search::kUndecided: ++verdict.undecided; return;
-    case Search::kNot:
-      verdict.violations.push_back({.key = stuck.key,
-                                    .what = "no order explains all inserts and erases; furthest came one that fails at",
-                                    .events = {stuck}});
-  }
+std::optional<Violation> judge_key(std::span<const Event> events, const CheckOptions& options, Verdict& verdict) {
+  Zones zones(events);
+  if (auto bad = zones.build()) return bad;
+  if (auto bad = sweep_values(zones)) return bad;
+  if (!options.conditions || std::none_of(events.begin(), events.end(), has_condition)) return std::nullopt;
+  bool decided = false;
+  auto bad = sweep_conditions(zones, options.search_limit, decided);
+  if (!decided) ++verdict.undecided;
+  return bad;
 }
 
 }  // namespace
@@ -55,7 +49,8 @@ Verdict check_linearizable(std::span<const Event> history, const CheckOptions& o
     std::size_t to = from;
     while (to < events.size() && events[to].key == events[from].key) ++to;
     ++verdict.keys;
-    judge_key(std::span(events).subspan(from, to - from), options, verdict);
+    auto bad = judge_key(std::span(events).subspan(from, to - from), options, verdict);
+    if (bad) verdict.violations.push_back(std::move(*bad));
     from = to;
   }
   return verdict;

@@ -4,13 +4,13 @@
 //   Values      gets, puts and erases as a register whose written values are distinct, absence being what erases write: exactly, in
 //               O(n log n), 10^6 operations in about a second. Erase and insert count as writes whatever was there before.
 //   Conditions  besides, that insert and erase found what they say they found (an erase that is ok removed something, two
-//               inserts in a row are not both ok): by search, for keys that have such operations, up to `search_limit`
-//               configurations; a key that needs more counts as undecided on this point.
+//               inserts in a row are not both ok): exactly, for keys that have such operations, by a sweep that follows all
+//               choices, up to `search_limit` configurations; a key that needs more counts as undecided on this point.
 // Unknown     outcomes: the operation may have taken effect at any time after its invocation, or never.
 // Keys begin absent: a history must begin with the load.
-// Source:     Gibbons and Korach, "Testing shared memories", SIAM J. Comput. 1997 (zones of a register with distinct values); Wing and
-//             Gong 1993 and Lowe 2017 (search with memory). That absence may be written many times is handled by a sweep over the
-//             gaps between zones, argued in linearizability.cpp and tested against brute force.
+// Source:     Gibbons and Korach, "Testing shared memories", SIAM J. Comput. 1997 (zones of a register with distinct values); both sweeps
+//             are argued in register_sweep.cpp and register_conditions.cpp and tested against brute force and against the search of
+//             Wing and Gong (1993) with the memory of Lowe (2017).
 #pragma once
 
 #include <cstdint>
