@@ -80,6 +80,7 @@ class MetadataServer : public remote::MessageService {
 
   const ServerCounters& counters() const { return counters_; }
   const SlotTable& slots() const { return slots_; }
+  SlotTable& slots() { return slots_; }
   std::size_t keys() const { return directory_.size(); }
   std::size_t clients() const { return clients_.size(); }
   // Versions of the key that are not retired.

@@ -11,10 +11,10 @@ SlotTable::SlotTable(std::span<const Volume> volumes, std::size_t slot_bytes) : 
     Space space;
     space.base = volume.replicas[0].address;
     space.slots = static_cast<std::uint32_t>(std::min<std::uint64_t>(volume.length / slot_bytes, 0xFFFF'FFFF));
-    counts_all_ += space.slots;
+    capacity_ += space.slots;
     spaces_.push_back(std::move(space));
   }
-  counts_[static_cast<std::size_t>(SlotState::kFree)] = counts_all_;
+  counts_[static_cast<std::size_t>(SlotState::kFree)] = capacity_;
 }
 
 void SlotTable::set(Slot& slot, SlotState state) {
@@ -80,6 +80,7 @@ void SlotTable::retire(NodePointer pointer, Time ready) {
 void SlotTable::release(NodePointer pointer) {
   auto* const slot = find(pointer);
   SLUICE_CHECK(slot != nullptr);
+  if (observer_) observer_(pointer.as(NodeKind::kValue));
   set(*slot, SlotState::kFree);
   auto& space = spaces_[pointer.volume()];
   space.free.push_back(static_cast<std::uint32_t>((pointer.address() - space.base) / slot_bytes_));

@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <span>
 #include <vector>
 
@@ -45,11 +46,13 @@ class SlotTable {
   void reclaim(Time now);
 
   std::uint64_t count(SlotState state) const { return counts_[static_cast<std::size_t>(state)]; }
-  std::uint64_t capacity() const { return counts_all_; }
+  std::uint64_t capacity() const { return capacity_; }
   // When the next retired slot comes free; Time::never() when none is retired.
   Time next_ready() const { return retired_.empty() ? Time::never() : retired_.front().ready; }
   // All retired slots wait anew: time has started again.
   void restart(Time ready);
+  // Is told of every slot that comes free, before it can be granted again: a place to poison it.
+  void on_free(std::function<void(NodePointer)> observer) { observer_ = std::move(observer); }
 
  private:
   struct Space {
@@ -70,7 +73,8 @@ class SlotTable {
   std::deque<Retired> retired_;
   std::uint32_t turn_ = 0;
   std::uint64_t counts_[kSlotStates] = {};
-  std::uint64_t counts_all_ = 0;
+  std::uint64_t capacity_ = 0;
+  std::function<void(NodePointer)> observer_;
 };
 
 }  // namespace sluice::clover

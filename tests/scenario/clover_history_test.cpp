@@ -1,0 +1,271 @@
+// Clover under an adversary: any interleaving, lost connections, stragglers, dying clients, memory nodes and metadata server, all
+// from one seed. What 64 clients see must be linearizable per key, and no memory may be lost for good.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdlib>
+
+#include "clover/test_world.h"
+#include "rack/clover_store.h"
+#include "workload/linearizability.h"
+
+namespace sluice {
+namespace {
+
+using clover::Client;
+using clover::World;
+using clover::WorldConfig;
+using remote::Task;
+using workload::EventKind;
+using workload::History;
+using workload::Key;
+using workload::Outcome;
+
+constexpr std::size_t kValueBytes = 40;
+
+struct Scenario {
+  std::uint64_t seed = 1;
+  std::uint32_t replication = 1;
+  std::uint32_t clients = 64;
+  std::uint32_t operations = 60;  // a client
+  std::uint64_t keys = 8;
+  std::uint32_t disconnect_per_million = 0;
+  bool stragglers = false;
+  bool torn = false;
+  std::uint32_t clients_killed = 0;
+  bool node_killed = false;
+  bool small_memory = true;
+};
+
+WorldConfig world_config(const Scenario& s) {
+  WorldConfig c;
+  c.local = {.mode = remote::LocalMode::kSeeded,
+             .seed = s.seed,
+             .piece_bytes = s.torn ? 24u : 0u,
+             .disconnect_per_million = s.disconnect_per_million,
+             .straggler_lifetime = s.stragglers ? Duration::microseconds(40) : Duration{}};
+  c.nodes = 3;
+  c.replication = s.replication;
+  c.value_bytes = kValueBytes;
+  // Slots of 64 bytes: small memory makes them go round several times.
+  c.node_memory = s.small_memory ? 64 * 700 * s.replication : 1u << 22;
+  c.lifetime = Duration::microseconds(150);
+  c.flight = Duration::microseconds(150);
+  c.client = {.cursors = 64,
+              .timeout = Duration::milliseconds(2),
+              .space_timeout = Duration::milliseconds(20),
+              .backoff_first = Duration::nanoseconds(500),
+              .backoff_most = Duration::microseconds(20),
+              .suspect_after = Duration::microseconds(60),
+              .slots_wanted = 8,
+              .links_per_report = 8,
+              .steps_before_lookup = 6};
+  return c;
+}
+
+class CloverUnderFault {
+ public:
+  explicit CloverUnderFault(const Scenario& scenario)
+      : scenario_(scenario), world_(world_config(scenario)), rng_(Rng(scenario.seed).fork("scenario")) {
+    set_check_context(fmt::format("seed {}", scenario.seed));
+    world_.server->slots().on_free([this](clover::NodePointer node) { poison(node); });
+  }
+
+  void run() {
+    // The witness does nothing until the end, when it looks at everything and does what the dead have left undone.
+    auto& witness = world_.add_client();
+    for (std::uint32_t i = 0; i < scenario_.clients; ++i) {
+      auto& member = world_.add_client();
+      stores_.push_back(std::make_unique<rack::CloverStore>(*member.client));
+      ++running_;
+      world_.scheduler.spawn(client(i));
+    }
+    const std::uint64_t steps = std::uint64_t{scenario_.clients} * scenario_.operations * 12;
+    std::vector<std::pair<std::uint64_t, std::uint32_t>> deaths;
+    for (std::uint32_t i = 0; i < scenario_.clients_killed; ++i) {
+      deaths.push_back({rng_.below(steps), static_cast<std::uint32_t>(rng_.below(scenario_.clients))});
+    }
+    const std::uint64_t node_death = scenario_.node_killed ? rng_.below(steps) : ~std::uint64_t{0};
+    std::uint64_t step = 0;
+    world_.run_until([&] {
+      for (const auto& [when, who] : deaths) {
+        if (step == when) kill(who);
+      }
+      if (step == node_death) kill_node();
+      ++step;
+      return running_ == 0;
+    });
+    if (testing::Test::HasFatalFailure()) return;
+    clean_up(witness);
+    judge();
+  }
+
+  const History& history() const { return history_; }
+  std::uint64_t foreign() const {
+    std::uint64_t sum = 0;
+    for (const auto& m : world_.members) sum += m->client->counters().foreign;
+    return sum;
+  }
+  std::uint64_t with(Outcome outcome) const {
+    return static_cast<std::uint64_t>(
+        std::ranges::count_if(history_.events(), [=](auto& e) { return e.outcome == outcome; }));
+  }
+  World& world() { return world_; }
+
+ private:
+  void poison(clover::NodePointer node) {
+    const auto& volume = world_.server_config.volumes.at(node.volume());
+    for (std::size_t j = 0; j < volume.count; ++j) {
+      if (!world_.fabric.alive(volume.replicas[j].node)) continue;
+      const auto at = volume.locate(node, j);
+      const auto bytes = world_.fabric.region_bytes(at);
+      const auto base = world_.memory.at(at.node.value).base.address;
+      std::ranges::fill(bytes.subspan(at.address - base, clover::NodeLayout(kValueBytes).node_bytes()), 0xDB);
+    }
+  }
+
+  void kill(std::uint32_t who) {
+    auto& member = *world_.members.at(who + 1);
+    if (member.dead || ended_.contains(who)) return;
+    member.kill();
+    --running_;
+  }
+  void kill_node() { world_.fabric.kill_node(remote::NodeId(static_cast<std::uint32_t>(rng_.below(3)))); }
+
+  Task<void> client(std::uint32_t index) {
+    auto& store = *stores_[index];
+    Rng rng = rng_.fork("client").fork(index);
+    std::vector<std::uint8_t> value(kValueBytes);
+    for (std::uint32_t i = 0; i < scenario_.operations; ++i) {
+      const Key key = std::min(rng.below(scenario_.keys), rng.below(scenario_.keys));
+      const auto id = workload::value_id(index + 1, i + 1);
+      workload::fill_value(key, id, value);
+      switch (rng.below(10)) {
+        case 0: {
+          const auto event = history_.begin(index, EventKind::kErase, key);
+          history_.end(event, co_await store.erase(key));
+          break;
+        }
+        case 1: {
+          const auto event = history_.begin(index, EventKind::kInsert, key, id);
+          history_.end(event, co_await store.insert(key, value));
+          break;
+        }
+        case 2:
+        case 3:
+        case 4:
+        case 5: {
+          const auto event = history_.begin(index, EventKind::kPut, key, id);
+          history_.end(event, co_await store.put(key, value));
+          break;
+        }
+        default: co_await get(store, index, key);
+      }
+    }
+    ended_.insert(index);
+    --running_;
+  }
+
+  Task<void> get(workload::Store& store, std::uint32_t index, Key key) {
+    std::vector<std::uint8_t> into(kValueBytes);
+    const auto event = history_.begin(index, EventKind::kGet, key);
+    const auto result = co_await store.get(key, into);
+    workload::ValueId read = 0;
+    if (result.outcome == Outcome::kOk) {
+      const auto id = workload::verify_value(key, ByteView(into).first(result.length));
+      EXPECT_TRUE(id.has_value()) << "seed " << scenario_.seed << ": what was read of key " << key << " is no value";
+      read = id.value_or(0);
+    }
+    history_.end(event, result.outcome, read);
+  }
+
+  Task<void> look_at_all(rack::CloverStore& store) {
+    for (Key key = 0; key < scenario_.keys; ++key) co_await get(store, 1000, key);
+    --running_;
+  }
+
+  // Everyone but the witness leaves; what the dead held comes back; the last values are read.
+  void clean_up(World::Member& witness) {
+    rack::CloverStore store(*witness.client);
+    running_ = 1;
+    world_.scheduler.spawn(look_at_all(store));
+    world_.run_until([&] { return running_ == 0; });
+    for (auto& m : world_.members) {
+      if (m.get() != &witness && !m->dead) world_.scheduler.spawn(m->client->leave());
+    }
+    world_.run_for(Duration::milliseconds(4));
+    const auto& server = *world_.server;
+    EXPECT_EQ(server.clients(), 1u);
+    if (lost_data()) return;
+    EXPECT_EQ(server.slots().count(clover::SlotState::kOrphan), 0u) << server.summary();
+    EXPECT_EQ(server.slots().count(clover::SlotState::kRetired), 0u) << server.summary();
+    EXPECT_EQ(server.slots().count(clover::SlotState::kLive), server.keys()) << server.summary();
+    EXPECT_EQ(server.slots().count(clover::SlotState::kOwned), witness->slots_in_hand()) << server.summary();
+  }
+  bool lost_data() const { return scenario_.node_killed && scenario_.replication == 1; }
+
+  void judge() {
+    const auto verdict = workload::check_linearizable(history_.events());
+    EXPECT_TRUE(verdict.linearizable()) << "seed " << scenario_.seed << "\n" << verdict.explain();
+    EXPECT_EQ(verdict.undecided, 0u) << "seed " << scenario_.seed;
+  }
+
+  Scenario scenario_;
+  World world_;
+  Rng rng_;
+  std::vector<std::unique_ptr<rack::CloverStore>> stores_;
+  History history_;
+  std::set<std::uint32_t> ended_;
+  std::uint32_t running_ = 0;
+};
+
+// More seeds: SLUICE_SEEDS=1000 clover_history_test
+std::uint64_t seeds(std::uint64_t usual) {
+  const char* const wanted = std::getenv("SLUICE_SEEDS");
+  return wanted == nullptr ? usual : std::strtoull(wanted, nullptr, 10);
+}
+
+template <class Change>
+void over_seeds(std::uint64_t usual, Change change) {
+  for (std::uint64_t seed = 1; seed <= seeds(usual); ++seed) {
+    Scenario s{.seed = seed, .replication = static_cast<std::uint32_t>(seed % 3 + 1)};
+    change(s);
+    CloverUnderFault run(s);
+    run.run();
+    if (testing::Test::HasFailure()) {
+      FAIL() << "seed " << seed << ": " << run.world().server->summary();
+    }
+  }
+}
+
+TEST(CloverHistory, IsLinearizableAndNeverReadsReclaimedMemoryWithoutFaults) {
+  over_seeds(60, [](Scenario&) {});
+}
+
+TEST(CloverHistory, IsLinearizableWhenConnectionsBreakAndStragglersArrive) {
+  over_seeds(60, [](Scenario& s) {
+    s.disconnect_per_million = 4000;
+    s.stragglers = true;
+    s.torn = s.seed % 2 == 0;
+  });
+}
+
+TEST(CloverHistory, IsLinearizableAndLosesNoMemoryWhenClientsDie) {
+  over_seeds(60, [](Scenario& s) {
+    s.clients_killed = 20;
+    s.disconnect_per_million = s.seed % 2 == 0 ? 2000 : 0;
+    s.stragglers = s.seed % 4 == 0;
+  });
+}
+
+TEST(CloverHistory, IsLinearizableWhenAMemoryNodeDies) {
+  over_seeds(60, [](Scenario& s) {
+    s.node_killed = true;
+    s.clients_killed = s.seed % 2 == 0 ? 10 : 0;
+    s.disconnect_per_million = s.seed % 5 == 0 ? 1000 : 0;
+  });
+}
+
+}  // namespace
+}  // namespace sluice
