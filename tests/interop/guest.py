@@ -17,15 +17,16 @@ import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import time
 
 import kernel
 from kernel import Unavailable
+from relay import Relay
 
 HERE = pathlib.Path(__file__).resolve().parent
 HOST_ADDRESS = "10.77.0.1"
 PREFIX = 24
+FOLDER = "/mnt"  # within our mount namespace: sockets, logs, initramfs
 NIC_INTERFACE = "nic0"  # our end of the veth pair: for an AF_PACKET port; the kernel has no address there
 PROGRAMS = ["ip", "tc", "rdma", "nft"]
 BOOT_SECONDS = 180
@@ -48,10 +49,14 @@ def enter_private_network():
     os.execvpe(command[0], [*command, sys.executable, *sys.argv], os.environ | {MARK: str(kernel.kernel())})
 
 
-def ip(*arguments):
-    done = subprocess.run(["ip", *arguments], capture_output=True, text=True, check=False)
+def run(*command):
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
-        raise Unavailable(f"ip {' '.join(arguments)}: {done.stderr.strip()}")
+        raise Unavailable(f"{' '.join(command)}: {done.stderr.strip()}")
+
+
+def ip(*arguments):
+    run("ip", *arguments)
 
 
 class GuestDied(RuntimeError):
@@ -69,7 +74,7 @@ class Lab:
         self.kvm = os.access("/dev/kvm", os.R_OK | os.W_OK) and not self.no_kvm.exists()
 
     def __enter__(self):
-        self.folder = tempfile.TemporaryDirectory(prefix="sluice-interop-")
+        run("mount", "-t", "tmpfs", "tmpfs", FOLDER)  # in our mount namespace alone
         for setting in pathlib.Path("/proc/sys/net/ipv6/conf").glob("*/disable_ipv6"):
             setting.write_text("1\n")
         ip("link", "set", "lo", "up")
@@ -87,7 +92,7 @@ class Lab:
             guest.stop()
         ip("link", "del", "br0")
         ip("link", "del", NIC_INTERFACE)
-        self.folder.cleanup()
+        run("umount", FOLDER)
 
     def forgo_kvm(self):
         self.kvm = False
@@ -104,7 +109,9 @@ class Lab:
 class RxeVm:
     def __init__(self, lab, name, address, files, mtu):
         self.lab, self.name, self.address, self.files, self.mtu = lab, name, address, files, mtu
-        self.place = pathlib.Path(lab.folder.name)
+        self.place = pathlib.Path(FOLDER)
+        self.interface = f"tap-{name}"
+        self.relay = None
         self.qemu = None
         self.channel = None
         self.received = b""
@@ -116,28 +123,43 @@ class RxeVm:
         self.stop()
 
     def start(self):
-        tap = f"tap-{self.name}"
-        ip("tuntap", "add", "dev", tap, "mode", "tap")
-        ip("link", "set", tap, "mtu", str(self.lab.mtu), "master", "br0", "up")
+        netdev = self.join_bridge()
         image = self.place / f"{self.name}.cpio"
         image.write_bytes(kernel.initramfs(self.lab.kernel, HERE / "guest_init.sh", PROGRAMS, self.files))
         began = time.monotonic()
         try:
-            self.launch(tap, image)
+            self.launch(netdev, image)
         except GuestDied:
             if not self.lab.kvm:
                 raise
             self.lab.forgo_kvm()
             self.end()
-            self.launch(tap, image)
+            self.launch(netdev, image)
         self.boot_seconds = time.monotonic() - began
 
-    def launch(self, tap, image):
+    def join_bridge(self):
+        """QEMU's -netdev: a tap on the bridge, or where there is none to be had a veth pair and a relay."""
+        mtu = str(self.lab.mtu)
+        try:
+            ip("tuntap", "add", "dev", self.interface, "mode", "tap")
+            ip("link", "set", self.interface, "mtu", mtu, "master", "br0", "up")
+            return f"tap,id=n0,ifname={self.interface},script=no,downscript=no"
+        except Unavailable:
+            far = f"{self.interface}-br"
+            ip("link", "add", self.interface, "mtu", mtu, "type", "veth", "peer", "name", far, "mtu", mtu)
+            ip("link", "set", far, "master", "br0", "up")
+            ip("link", "set", self.interface, "up")
+            for one in ("br0", self.interface, far):  # what is read from a veth must have its checksums
+                run("ethtool", "-K", one, "tx", "off")
+            self.relay = Relay(self.place, self.name, self.interface)
+            return self.relay.netdev
+
+    def launch(self, netdev, image):
         with open(self.said, "wb") as log:
-            self.qemu = subprocess.Popen(self.command(tap, image), stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+            self.qemu = subprocess.Popen(self.command(netdev, image), stdin=subprocess.DEVNULL, stdout=log, stderr=log)
         self.wait_until_ready()
 
-    def command(self, tap, image):
+    def command(self, netdev, image):
         number = int(self.address.rsplit(".", 1)[1])
         arguments = {"name": self.name, "address": f"{self.address}/{PREFIX}", "mtu": self.mtu}
         # no_timer_check: on a busy machine an emulated guest can fail the kernel's test of its timer; panic=-1 with -no-reboot
@@ -148,7 +170,7 @@ class RxeVm:
                 "-machine", "q35", "-accel", "kvm" if self.lab.kvm else "tcg,thread=multi",
                 "-cpu", "max,arch-capabilities=off", "-smp", "1", "-m", "384",
                 "-kernel", str(self.lab.kernel / "vmlinux"), "-initrd", str(image), "-append", append,
-                "-netdev", f"tap,id=n0,ifname={tap},script=no,downscript=no",
+                "-netdev", netdev,
                 # no offloads: whole frames with whole checksums on the bridge
                 "-device", f"virtio-net-pci,netdev=n0,mac=52:54:00:4d:00:{number:02x},romfile=,csum=off,guest_csum=off,gso=off",
                 "-chardev", f"file,id=console,path={self.console}", "-serial", "chardev:console",
@@ -168,12 +190,20 @@ class RxeVm:
 
     def wait_until_ready(self):
         deadline = time.monotonic() + (BOOT_SECONDS_KVM if self.lab.kvm else BOOT_SECONDS)
-        while not self.control.exists():
+        while not self.connect():
             self.check_alive(deadline)
             time.sleep(0.02)
-        self.channel = socket.socket(socket.AF_UNIX)
-        self.channel.connect(str(self.control))
         self.read_until(rb"READY\r?\n", deadline)
+
+    def connect(self):
+        channel = socket.socket(socket.AF_UNIX)
+        try:
+            channel.connect(str(self.control))
+        except (FileNotFoundError, ConnectionRefusedError):  # QEMU is not that far yet
+            channel.close()
+            return False
+        self.channel = channel
+        return True
 
     def check_alive(self, deadline):
         broken = "KVM internal error" in self.said.read_text(errors="replace")  # it then only stops
@@ -251,7 +281,9 @@ class RxeVm:
                 pass
         self.end()
         self.qemu = None
-        ip("link", "del", f"tap-{self.name}")
+        if self.relay:
+            self.relay.close()
+        ip("link", "del", self.interface)
 
     def end(self):
         if self.channel:

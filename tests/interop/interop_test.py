@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Linux Soft-RoCE in a QEMU guest against another peer, both ways.
 
-usage: interop_test.py --rxe-peer FILE [--sluice-peer FILE] [--only NAME] [--quick] [--keep]
+usage: interop_test.py --rxe-peer FILE [--sluice-peer FILE] [--only NAME] [--quick]
 
 Without --sluice-peer two guests talk to each other, which tests the harness and the peer program themselves. --only runs the
-scenarios whose name contains NAME; --keep leaves the guest running and prints how to reach it, until Ctrl-C.
+scenarios whose name contains NAME.
 Exits with 77 after a line "skipped: WHY" where no guest can be had.
 """
 
@@ -21,6 +21,7 @@ RXE_PORT = 7001
 SLUICE_PORT = 7002
 SLUICE_ADDRESS = "10.77.0.20"
 LOSS_PERCENT = 5
+IMPAIRMENT = "impair(drop=2%,duplicate=2%,reorder=2%,corrupt=2%,seed=7)"  # of frames, in each direction
 
 
 def parse():
@@ -29,7 +30,6 @@ def parse():
     parser.add_argument("--sluice-peer")
     parser.add_argument("--only", default="")
     parser.add_argument("--quick", action="store_true", help="one MTU, no loss")
-    parser.add_argument("--keep", action="store_true")
     return parser.parse_args()
 
 
@@ -43,12 +43,11 @@ def rxe(lab, number, arguments):
 class SluiceProcess:
     """sluice_peer on our end of the veth pair; ended with the block."""
 
-    def __init__(self, program):
-        self.program = program
+    def __init__(self, program, impairment=""):
+        self.command = [program, str(SLUICE_PORT), f"packet:{guest.NIC_INTERFACE}{impairment}", SLUICE_ADDRESS]
 
     def __enter__(self):
-        self.process = subprocess.Popen([self.program, str(SLUICE_PORT), guest.NIC_INTERFACE, SLUICE_ADDRESS],
-                                        stdin=subprocess.DEVNULL)
+        self.process = subprocess.Popen(self.command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
         return scenarios.Peer("sluice", "127.0.0.1", SLUICE_PORT)
 
     def __exit__(self, *_):
@@ -80,17 +79,28 @@ class Report:
         print(f"  {name}: {verdict} ({time.monotonic() - began:.1f} s)", flush=True)
 
 
-def run_all(report, vm, one, other, quick):
-    ways = [scenarios.Pair(one, other), scenarios.Pair(other, one)]
+def both_ways(one, other):
+    return [scenarios.Pair(one, other), scenarios.Pair(other, one)]
+
+
+def run_faultless(report, one, other, quick):
     for mtu in [1024] if quick else [1024, 4096]:
         for scenario in scenarios.FAULTLESS:
-            for pair in ways:
+            for pair in both_ways(one, other):
                 report.run(scenario, pair, mtu)
+
+
+def run_faulty(report, one, other, note):
+    for scenario in scenarios.UNDER_LOSS:
+        for pair in both_ways(one, other):
+            report.run(scenario, pair, 1024, note=note, lossy=True)
+
+
+def run_all(report, vm, one, other, quick):
+    run_faultless(report, one, other, quick)
     if not quick:
         vm.lose(LOSS_PERCENT)
-        for scenario in scenarios.UNDER_LOSS:
-            for pair in ways:
-                report.run(scenario, pair, 1024, note=f", {LOSS_PERCENT} % loss each way", lossy=True)
+        run_faulty(report, one, other, f", {LOSS_PERCENT} % loss each way")
         incoming, outgoing = vm.lost()
         print(f"  {vm.name} lost {incoming} packets coming in and {outgoing} going out", flush=True)
         if not report.only and min(incoming, outgoing) < 100:
@@ -107,15 +117,12 @@ def main():
         if arguments.sluice_peer:
             with SluiceProcess(arguments.sluice_peer) as other:
                 run_all(report, vm, one, other, arguments.quick)
+            if not arguments.quick:
+                with SluiceProcess(arguments.sluice_peer, "," + IMPAIRMENT) as other:
+                    run_faulty(report, one, other, f", {IMPAIRMENT}")
         else:
             _, other = rxe(lab, 2, arguments)
             run_all(report, vm, one, other, arguments.quick)
-        if arguments.keep:
-            print(f"left running; enter with: nsenter -t {guest.outer_pid()} -n -m -p", flush=True)
-            try:
-                time.sleep(1 << 30)
-            except KeyboardInterrupt:
-                pass
     print(f"{report.passed} scenarios as they should be, {len(report.failed)} not")
     return 1 if report.failed or not report.passed else 0
 
