@@ -183,7 +183,8 @@ bool Requester::emit_read_request(Time now, const SendWqe& wqe, port::FrameSink&
   if (is_new && (reads_out_ >= connection_.max_reads_out || !window_open(packets))) return false;
   const std::uint32_t offset = cursor_packet_ * connection_.mtu;
   const std::uint32_t length = end == wqe.packets ? wqe.length - offset : packets * connection_.mtu;
-  const wire::Bth bth{.opcode = Opcode::kRcReadRequest, .destination = connection_.remote_qpn, .psn = psn};
+  const wire::Bth bth{
+      .opcode = Opcode::kRcReadRequest, .destination = connection_.remote_qpn, .ack_request = true, .psn = psn};
   PacketWriter packet(connection_, connection_.headers, sink, bth, wire::Reth::kSize);
   if (!packet.ok()) return false;
   wire::Reth{wqe.remote_address + offset, wire::RKey{wqe.remote_key.value}, length}.write(packet.body());
