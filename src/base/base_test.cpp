@@ -59,6 +59,20 @@ TEST(Histogram, HoldsTheWholeRange) {
   EXPECT_EQ(h.at_quantile(1.0), std::int64_t{1} << 61);
 }
 
+TEST(Histogram, CanBeRebuiltFromItsBuckets) {
+  Histogram h;
+  for (std::int64_t v = 1; v < 1'000'000; v = v * 21 / 20 + 1) h.record(v, static_cast<std::uint64_t>(v % 7));
+  Histogram again;
+  std::int64_t last = -1;
+  h.visit([&](std::int64_t edge, std::uint64_t count) {
+    EXPECT_GT(edge, last);
+    last = edge;
+    again.record(edge, count);
+  });
+  EXPECT_EQ(again.count(), h.count());
+  for (const double q : {0.01, 0.5, 0.99, 1.0}) EXPECT_EQ(again.at_quantile(q), h.at_quantile(q));
+}
+
 TEST(Histogram, MergesAsIfRecordedTogether) {
   Histogram a;
   Histogram b;

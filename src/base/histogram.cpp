@@ -53,11 +53,12 @@ Histogram& Histogram::operator=(const Histogram& other) {
   return *this;
 }
 
-void Histogram::record(std::int64_t value) {
+void Histogram::record(std::int64_t value, std::uint64_t times) {
+  if (times == 0) return;
   auto& b = *buckets_;
-  ++b.counts.at(LogLinearAxis::index(value));
-  ++b.count;
-  b.sum += static_cast<double>(value);
+  b.counts.at(LogLinearAxis::index(value)) += times;
+  b.count += times;
+  b.sum += static_cast<double>(value) * static_cast<double>(times);
   b.min = std::min(b.min, value);
   b.max = std::max(b.max, value);
 }
@@ -89,6 +90,14 @@ std::int64_t Histogram::at_quantile(double quantile) const {
     if (seen >= wanted) return std::min(LogLinearAxis::upper_edge(i), b.max);
   }
   return b.max;
+}
+
+void Histogram::visit(const std::function<void(std::int64_t, std::uint64_t)>& visit) const {
+  const auto& b = *buckets_;
+  for (int i = 0; i < b.counts.axis(0).size(); ++i) {
+    const std::uint64_t count = b.counts.at(i);
+    if (count != 0) visit(std::min(LogLinearAxis::upper_edge(i), b.max), count);
+  }
 }
 
 }  // namespace sluice

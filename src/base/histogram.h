@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 
 namespace sluice {
@@ -19,7 +20,9 @@ class Histogram {
   Histogram(const Histogram&);
   Histogram& operator=(const Histogram&);
 
-  void record(std::int64_t value);
+  void record(std::int64_t value) { record(value, 1); }
+  // As often as `times` says.
+  void record(std::int64_t value, std::uint64_t times);
   void merge(const Histogram& other);
 
   std::uint64_t count() const;
@@ -28,6 +31,8 @@ class Histogram {
   std::int64_t max() const;
   // The smallest recorded bucket's upper edge that `quantile` (0 to 1) of the values do not exceed; 0 when empty.
   std::int64_t at_quantile(double quantile) const;
+  // Calls visit(upper edge, count) for each bucket that holds something, smallest first.
+  void visit(const std::function<void(std::int64_t, std::uint64_t)>& visit) const;
 
  private:
   struct Buckets;
