@@ -79,13 +79,21 @@ Verdict Box::judge(Time now, const port::Frame& frame) {
     } else {
       crossing = connections_.infer_from_response(now, frame.data, parsed);
     }
-    if (!crossing) return Verdict::kUnknown;
+    if (!crossing) return judge_homeless(frame.data, parsed);
   }
   Connection& connection = connections_[crossing.connection];
   connection.last_seen = now;
   observe_mtu(connection, parsed);
   const bool can_hold = hold_.used() < config_.held_frames;
   return judge_known(now, frame, {frame.data, parsed, connection, crossing.connection, crossing.end, can_hold});
+}
+
+// A packet for whose connection the table has no room.
+Verdict Box::judge_homeless(const std::uint8_t* frame, const wire::ParsedFrame& parsed) {
+  if (!rule_ || !on_ || !parsed.traits().is_atomic()) return Verdict::kUnknown;
+  const auto eth = wire::AtomicEth::parse(frame + parsed.extended_offset());
+  const bool watched = rule_->watches(NetAddress::destination_of(frame, parsed), eth.rkey);
+  return watched ? Verdict::kStrangerDropped : Verdict::kUnknown;
 }
 
 Verdict Box::judge_known(Time now, const port::Frame& frame, const Judged& packet) {
@@ -142,7 +150,11 @@ Verdict Box::judge_request(Time now, const Judged& packet) {
     return rule != nullptr && on_ && !rule->may_pass_out_of_order(packet) ? Verdict::kGapDropped : Verdict::kGap;
   }
   Verdict verdict = complete ? Verdict::kPlain : Verdict::kUnknown;
-  if (rule != nullptr) verdict = on_ ? rule->on_request(now, packet) : Verdict::kOff;
+  if (rule_ && !on_) {
+    verdict = Verdict::kOff;
+  } else if (rule_) {
+    verdict = complete ? rule_->on_request(now, packet) : rule_->on_stranger_request(now, packet);
+  }
   if (action_of(verdict) != Action::kForward) return verdict;
 
   direction.loose = 0;

@@ -65,6 +65,7 @@ class Box final : private Connections::Observer {
   static constexpr Duration kAgeing = Duration::milliseconds(100);
 
   Verdict judge(Time now, const port::Frame& frame);
+  Verdict judge_homeless(const std::uint8_t* frame, const wire::ParsedFrame& parsed);
   Verdict judge_known(Time now, const port::Frame& frame, const Judged& packet);
   Verdict judge_request(Time now, const Judged& packet);
   void note_progress(Time now, const Judged& packet);

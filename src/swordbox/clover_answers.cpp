@@ -7,9 +7,10 @@ namespace sluice::swordbox {
 using wire::Kind;
 
 void CloverRule::observe_response(Time now, const Judged& packet) {
+  now_ = now;
   const auto server_end = static_cast<std::uint8_t>(1 - packet.end);
   const Kind kind = packet.parsed.traits().kind;
-  if (kind == Kind::kAtomicAcknowledge) return observe_atomic_answer(now, packet, server_end);
+  if (kind == Kind::kAtomicAcknowledge) return observe_atomic_answer(packet, server_end);
   if (kind != Kind::kAcknowledge) return;
   const auto aeth = wire::get<wire::Aeth>(packet.frame, packet.parsed);
   if (aeth.is_nak() && aeth.nak_code() != wire::NakCode::kPsnSequenceError) on_refusal(now, packet, server_end);
@@ -39,7 +40,7 @@ Verdict CloverRule::gate(const Judged& packet, const Operation& op) {
   return Verdict::kHeldResponse;
 }
 
-void CloverRule::observe_atomic_answer(Time now, const Judged& packet, std::uint8_t server_end) {
+void CloverRule::observe_atomic_answer(const Judged& packet, std::uint8_t server_end) {
   Operation* const op = operations_.find(packet.index, server_end, packet.psn());
   if (op == nullptr) return;
   const std::uint64_t prior = wire::get<wire::AtomicAckEth>(packet.frame, packet.parsed).original;
@@ -49,7 +50,7 @@ void CloverRule::observe_atomic_answer(Time now, const Judged& packet, std::uint
   if (state.generation != op->key_generation || !before(state.committed, op->needs)) return;
   const LinkIndex link = op->subject;
   if (links_[link].acknowledged) return;
-  link_answered(now, link, prior);
+  link_answered(link, prior);
   // Closed by that, because committed or failed: then the answer is the truth.
   if (links_[link].key == kNone || links_[link].number != op->needs) op->kind = Operation::Kind::kDone;
 }
@@ -63,7 +64,11 @@ void CloverRule::settle_try(const Judged& packet, const Operation& op, std::uint
   if (!ours) return;
   const bool took_effect = Operation::mark_of(prior) == op.compare_mark;
   const bool is_there = config_.layout.is_pointer(prior) && config_.layout.address_of(prior) == address_of(node.place);
-  node.set_state(took_effect || is_there ? NodeState::kPast : NodeState::kReady);
+  if (took_effect || is_there) {
+    node.become_past(now_);
+  } else {
+    node.set_state(NodeState::kReady);
+  }
   const bool surprised =
       took_effect && op.kind == Operation::Kind::kProbe && keys_[op.key].generation == op.key_generation;
   if (surprised) lose_tail(op.key);

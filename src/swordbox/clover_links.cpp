@@ -55,7 +55,7 @@ Verdict CloverRule::open_link(Time now, const Judged& packet, const Cas& cas, st
 }
 
 // What stood in the target's next word says whether the link stands.
-void CloverRule::link_answered(Time, LinkIndex index, std::uint64_t prior) {
+void CloverRule::link_answered(LinkIndex index, std::uint64_t prior) {
   const Link& link = links_[index];
   if (prior == link.compare) return link_stands(index, true);
   if (prior == link.swap) return link_stands(index, false);
@@ -98,7 +98,8 @@ void CloverRule::link_failed(LinkIndex index) {
   const std::uint32_t key = link.key;
   links_.leave_line(index);
   HistoryEntry& node = history_[link.entry];
-  node.set_state(link.node_ready ? NodeState::kReady : NodeState::kPast);
+  node.become_past(now_);
+  if (link.node_ready) node.set_state(NodeState::kReady);
   lose_tail(key);
   state.exclusive = false;
   LinkIndex before_it = kNone;
@@ -107,7 +108,7 @@ void CloverRule::link_failed(LinkIndex index) {
   state.last_open = before_it;
   if (link.target_entry != kNone) {
     HistoryEntry& target = history_[link.target_entry];
-    if (before_it == kNone || links_[before_it].entry != link.target_entry) target.set_state(NodeState::kPast);
+    if (before_it == kNone || links_[before_it].entry != link.target_entry) target.become_past(now_);
   }
   links_.give_back(index);
   advance(key);
@@ -129,10 +130,14 @@ void CloverRule::close_link(LinkIndex index) {
   KeyState& state = keys_[link.key];
   state.first_open = link.next_of_key;
   if (state.first_open == kNone) state.last_open = kNone;
-  if (link.target_entry != kNone) history_[link.target_entry].set_state(NodeState::kPast);
+  if (link.target_entry != kNone) history_[link.target_entry].become_past(now_);
   const bool linked_behind = state.first_open != kNone && links_[state.first_open].target_entry == link.entry;
   const bool is_tail = state.tail_entry == link.entry;
-  history_[link.entry].set_state(linked_behind || is_tail ? NodeState::kTail : NodeState::kPast);
+  if (linked_behind || is_tail) {
+    history_[link.entry].set_state(NodeState::kTail);
+  } else {
+    history_[link.entry].become_past(now_);
+  }
   links_.give_back(index);
   ++counters_.links_committed;
 }
@@ -143,7 +148,7 @@ void CloverRule::lose_tail(std::uint32_t key) {
   // While a link under way leads to it, or from it, it keeps its place; closing the link then lets it go.
   HistoryEntry& node = history_[state.tail_entry];
   const bool from_it = state.last_open != kNone && links_[state.last_open].target_entry == state.tail_entry;
-  if (node.state() == NodeState::kTail && !from_it) node.set_state(NodeState::kPast);
+  if (node.state() == NodeState::kTail && !from_it) node.become_past(now_);
   state.tail = 0;
   state.tail_entry = kNone;
   ++counters_.tails_lost;
@@ -198,6 +203,7 @@ Time CloverRule::next_deadline() const {
 }
 
 void CloverRule::on_deadline(Time now, port::FrameSink& outbox) {
+  now_ = now;
   for (LinkIndex i = links_.first_in_line(); i != kNone && links_[i].due <= now; i = links_.first_in_line()) {
     Link& link = links_[i];
     links_.leave_line(i);
@@ -237,12 +243,13 @@ std::size_t CloverRule::take_repairs(std::span<Repair> out) {
 }
 
 void CloverRule::on_repair(Time now, const Repair& repair, std::optional<std::uint64_t> prior) {
+  now_ = now;
   Link& link = links_[repair.link];
   if (link.key == kNone || link.number != repair.number || link.acknowledged) return;
   link.repairing = false;
   if (!prior) return;
   ++counters_.repairs_done;
-  link_answered(now, repair.link, *prior);
+  link_answered(repair.link, *prior);
 }
 
 }  // namespace sluice::swordbox

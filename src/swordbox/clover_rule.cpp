@@ -70,8 +70,9 @@ std::optional<std::uint64_t> CloverRule::tail_of(std::uint64_t key) const {
 // ------------------------------------------------------------------------------------------------------------ requests
 
 Verdict CloverRule::on_request(Time now, const Judged& packet) {
+  now_ = now;
   switch (packet.parsed.traits().kind) {
-    case Kind::kWrite: return packet.parsed.traits().starts_message() ? on_write(packet) : Verdict::kPlain;
+    case Kind::kWrite: return packet.parsed.traits().starts_message() ? on_write(now, packet) : Verdict::kPlain;
     case Kind::kCompareSwap: return on_cas(now, packet);
     case Kind::kReadRequest: return on_read(packet);
     case Kind::kFetchAdd:
@@ -81,11 +82,15 @@ Verdict CloverRule::on_request(Time now, const Judged& packet) {
 }
 
 Verdict CloverRule::on_repeated_request(Time now, const Judged& packet) {
+  now_ = now;
   const Kind kind = packet.parsed.traits().kind;
   Operation* op = nullptr;
   if (kind == Kind::kReadRequest) op = operations_.find_read(packet.index, packet.end, packet.psn());
   if (kind == Kind::kCompareSwap) op = operations_.find(packet.index, packet.end, packet.psn());
-  if (op == nullptr) return Verdict::kRepeated;
+  if (op == nullptr) {
+    const auto cas = kind == Kind::kCompareSwap ? parse_cas(packet) : std::nullopt;
+    return cas && fenced(now, *cas) ? Verdict::kCasFenced : Verdict::kRepeated;
+  }
   const bool watched = op->kind == Operation::Kind::kLink && keys_[op->key].generation == op->key_generation &&
                        before(keys_[op->key].committed, op->needs);
   if (watched && !links_[op->subject].acknowledged) {
@@ -110,7 +115,7 @@ bool CloverRule::write_acknowledged(const HistoryEntry& entry) const {
          connection.to[awaited.end].acknowledged.since(awaited.psn) >= 0;
 }
 
-Verdict CloverRule::on_write(const Judged& packet) {
+Verdict CloverRule::on_write(Time now, const Judged& packet) {
   const auto reth = wire::get<wire::Reth>(packet.frame, packet.parsed);
   const std::uint16_t region = region_index(packet.connection.address[packet.end], reth.rkey);
   if (region == kNoRegion || reth.virtual_address > kAddressBits) return Verdict::kPlain;
@@ -124,7 +129,7 @@ Verdict CloverRule::on_write(const Judged& packet) {
       if (key != kNone && keys_[key].tail == place) lose_tail(key);
       if (state == NodeState::kOpen) return Verdict::kPlain;
     }
-    history_[entry].set_state(NodeState::kPast);
+    history_[entry].become_past(now_);
   }
 
   const ChainLayout& layout = config_.layout;
@@ -137,6 +142,7 @@ Verdict CloverRule::on_write(const Judged& packet) {
     if (entry != kNone) history_[entry].set_state(NodeState::kEmpty);
     return Verdict::kPlain;
   }
+  if (now < config_.trust_writes_from) return Verdict::kPlain;
   if (entry == kNone) entry = history_.claim(place);
   if (entry == kNone) return Verdict::kPlain;
   const auto packets = static_cast<std::uint32_t>((reth.length + bytes.size() - 1) / bytes.size());
@@ -194,22 +200,57 @@ Verdict CloverRule::on_other_atomic(const Judged& packet) {
   return must_wait(cas, false, key) ? wait_for_turn(packet, key) : Verdict::kPlain;
 }
 
-Verdict CloverRule::on_cas(Time now, const Judged& packet) {
+std::optional<CloverRule::Cas> CloverRule::parse_cas(const Judged& packet) {
   const auto eth = wire::get<wire::AtomicEth>(packet.frame, packet.parsed);
   const std::uint16_t region = region_index(packet.connection.address[packet.end], eth.rkey);
-  if (region == kNoRegion || config_.mirrored || eth.virtual_address > kAddressBits) return Verdict::kPlain;
-  if (packet.connection.fenced) return Verdict::kCasFenced;
-  const Cas cas{.region = region,
-                .address = eth.virtual_address,
-                .compare = eth.compare,
-                .swap = eth.swap_or_add,
-                .at = place_of(region, eth.virtual_address - config_.layout.next_offset)};
+  if (region == kNoRegion || config_.mirrored || eth.virtual_address > kAddressBits) return std::nullopt;
+  return Cas{.region = region,
+             .address = eth.virtual_address,
+             .compare = eth.compare,
+             .swap = eth.swap_or_add,
+             .at = place_of(region, eth.virtual_address - config_.layout.next_offset)};
+}
+
+// What the box before this one let happen to the node, nobody knows: it may hang in a chain that hangs nowhere.
+bool CloverRule::fenced(Time now, const Cas& cas) const {
+  if (now >= config_.fenced_until || !config_.layout.is_pointer(cas.swap)) return false;
+  const auto place = node_place(cas);
+  return !place || history_.find(*place) == kNone;
+}
+
+Verdict CloverRule::on_stranger_request(Time now, const Judged& packet) {
+  now_ = now;
+  const Kind kind = packet.parsed.traits().kind;
+  if (kind == Kind::kWrite && packet.parsed.traits().starts_message()) {
+    on_write(now, packet);
+  } else if (kind == Kind::kCompareSwap) {
+    const auto cas = parse_cas(packet);
+    if (!cas) return Verdict::kUnknown;
+    if (fenced(now, *cas)) return Verdict::kCasFenced;
+    const auto place = node_place(*cas);
+    const std::uint32_t entry = place ? history_.find(*place) : kNone;
+    return entry == kNone ? pass_unknown_node(packet, *cas) : pass_untracked(packet, *cas, entry, Verdict::kUnknown);
+  } else if (packet.parsed.traits().is_atomic()) {
+    return on_other_atomic(packet);
+  }
+  return Verdict::kUnknown;
+}
+
+Verdict CloverRule::pass_unknown_node(const Judged& packet, const Cas& cas) {
+  std::uint32_t key = kNone;
+  return must_wait(cas, true, key) ? wait_for_turn(packet, key) : Verdict::kCasUnknownNode;
+}
+
+bool CloverRule::watches(const NetAddress& server, wire::RKey rkey) { return region_index(server, rkey) != kNoRegion; }
+
+Verdict CloverRule::on_cas(Time now, const Judged& packet) {
+  const auto parsed = parse_cas(packet);
+  if (!parsed) return Verdict::kPlain;
+  const Cas& cas = *parsed;
+  if (fenced(now, cas)) return Verdict::kCasFenced;
   const auto place = node_place(cas);
   const std::uint32_t entry = place ? history_.find(*place) : kNone;
-  if (entry == kNone) {
-    std::uint32_t key = kNone;
-    return must_wait(cas, true, key) ? wait_for_turn(packet, key) : Verdict::kCasUnknownNode;
-  }
+  if (entry == kNone) return pass_unknown_node(packet, cas);
   const std::uint64_t name = history_[entry].key;
   std::uint32_t key = keys_.find(name);
   const std::uint32_t heat = sketch_.add(name);
@@ -254,8 +295,11 @@ Verdict CloverRule::pass_untracked(const Judged& packet, const Cas& cas, std::ui
   Operation* const op =
       ready ? operations_.add(packet.index, packet.end, packet.psn(), packet.connection.to[packet.end].acknowledged)
             : nullptr;
-  node.set_state(op != nullptr ? NodeState::kTried : NodeState::kPast);
-  if (op == nullptr) return verdict;
+  if (op == nullptr) {
+    node.become_past(now_);
+    return verdict;
+  }
+  node.set_state(NodeState::kTried);
   node.await(
       {packet.index & 0xFFFF, packet.end, static_cast<std::uint8_t>(packet.connection.generation & 0xF), packet.psn()});
   op->kind = Operation::Kind::kTry;
@@ -280,8 +324,9 @@ Verdict CloverRule::probe(const Judged& packet, const Cas& cas, std::uint32_t en
   op->needs = number_of_tail(state);
   op->subject = entry;
   op->shift = shift;
-  node.set_state(ready ? NodeState::kTried : NodeState::kPast);
+  node.become_past(now_);
   if (ready) {
+    node.set_state(NodeState::kTried);
     node.await({packet.index & 0xFFFF, packet.end, static_cast<std::uint8_t>(packet.connection.generation & 0xF),
                 packet.psn()});
   }
@@ -326,6 +371,11 @@ Verdict CloverRule::on_read(const Judged& packet) {
   const KeyState& state = keys_[key];
   if (state.tail == place) return Verdict::kReadAtTail;
   if (state.tail == 0) return Verdict::kReadNoTail;
+  // Its client takes the answer for that of the old node, and the old node for the tail: not for longer than the store waits before it
+  // uses a node's memory again.
+  const HistoryEntry& node = history_[entry];
+  if (node.state() == NodeState::kPast && now_ - node.past_since() > config_.steer_reads_for)
+    return Verdict::kReadTooOld;
   const bool same_length = history_[state.tail_entry].words * std::uint32_t{4} == reth.length;
   const std::uint32_t span = read_span(packet.connection, reth.length);
   if (region_of(state.tail) != region || !same_length || span == 0 || span > Operations::kMaxReadSpan) {

@@ -48,6 +48,8 @@ struct CloverConfig {
   bool mirrored = false;        // nodes are written to several regions and linked in each: not steered
   Order order = Order::kPipelined;
   bool steer_reads = true;
+  // How long after a node has got a successor READs of it are steered. Less than the store's max_flight.
+  Duration steer_reads_for = Duration::milliseconds(200);
   bool steer_writes = true;
   std::uint32_t tracked_keys = 1024;  // the hottest so many
   std::uint32_t history_entries = 1u << 16;
@@ -56,6 +58,10 @@ struct CloverConfig {
   std::uint32_t hot_from = 2;  // appends lately, from which a key is worth a free place
   Duration repair_after = Duration::microseconds(500);
   std::uint8_t resends = 6;  // then the agent's turn
+  // A steering box before this one was lost with its state: WRITEs count from `trust_writes_from` on, and until `fenced_until` no node
+  // is linked whose WRITE has not counted (docs/design/swordbox.md).
+  Time trust_writes_from{};
+  Time fenced_until{};
 };
 
 // A link that the box cannot bring about with the client's own connection.
@@ -78,6 +84,8 @@ class CloverRule final : public Rule {
 
   Verdict on_request(Time now, const Judged& packet) override;
   Verdict on_repeated_request(Time now, const Judged& packet) override;
+  Verdict on_stranger_request(Time now, const Judged& packet) override;
+  bool watches(const NetAddress& server, wire::RKey rkey) override;
   bool may_pass_out_of_order(const Judged& packet) override;
   void observe_response(Time now, const Judged& packet) override;
   Verdict on_response(Time now, const Judged& packet) override;
@@ -110,15 +118,18 @@ class CloverRule final : public Rule {
   };
 
   // clover_rule.cpp: requests
-  Verdict on_write(const Judged& packet);
+  Verdict on_write(Time now, const Judged& packet);
   Verdict on_cas(Time now, const Judged& packet);
   Verdict on_read(const Judged& packet);
   Verdict on_other_atomic(const Judged& packet);
   Verdict judge_tracked(Time now, const Judged& packet, const Cas& cas, std::uint32_t entry, std::uint32_t key);
+  Verdict pass_unknown_node(const Judged& packet, const Cas& cas);
   Verdict pass_untracked(const Judged& packet, const Cas& cas, std::uint32_t entry, Verdict verdict);
   Verdict probe(const Judged& packet, const Cas& cas, std::uint32_t entry, std::uint32_t key);
   Verdict reaim(const Judged& packet, const Cas& cas, std::uint32_t entry, std::uint32_t key);
   std::uint32_t admit(std::uint64_t key);
+  std::optional<Cas> parse_cas(const Judged& packet);
+  bool fenced(Time now, const Cas& cas) const;
   std::uint16_t region_index(const NetAddress& server, wire::RKey rkey);
   std::optional<Place> node_place(const Cas& cas) const;
   bool write_acknowledged(const HistoryEntry& entry) const;
@@ -132,7 +143,7 @@ class CloverRule final : public Rule {
   }
 
   // clover_answers.cpp: responses
-  void observe_atomic_answer(Time now, const Judged& packet, std::uint8_t server_end);
+  void observe_atomic_answer(const Judged& packet, std::uint8_t server_end);
   Verdict gate(const Judged& packet, const Operation& op);
   void settle_try(const Judged& packet, const Operation& op, std::uint64_t prior);
   void on_refusal(Time now, const Judged& packet, std::uint8_t server_end);
@@ -140,7 +151,7 @@ class CloverRule final : public Rule {
   // clover_links.cpp: links, waiting, repair
   Verdict open_link(Time now, const Judged& packet, const Cas& cas, std::uint32_t entry, std::uint32_t key,
                     std::int64_t shift, bool exclusive, Verdict verdict);
-  void link_answered(Time now, LinkIndex link, std::uint64_t prior);
+  void link_answered(LinkIndex link, std::uint64_t prior);
   void link_stands(LinkIndex link, bool tail_is_known);
   void link_failed(LinkIndex link);
   void close_link(LinkIndex link);
@@ -181,6 +192,7 @@ class CloverRule final : public Rule {
   std::vector<Waiting> waiting_;       // by direction
   std::vector<Repair> repairs_;
   std::uint32_t eviction_hand_ = 0;
+  Time now_;  // of the call under way
 };
 
 }  // namespace sluice::swordbox

@@ -159,7 +159,6 @@ void Connections::infer_from_request(Time now, const std::uint8_t* frame, const 
   c.address = {NetAddress::source_of(frame, parsed), NetAddress::destination_of(frame, parsed)};
   c.qpn[1] = parsed.destination;
   c.mtu = limits_.assumed_mtu;
-  c.fenced = limits_.fence_inferred;
   c.to[1].expected = parsed.psn;
   c.to[1].acknowledged = parsed.psn - 1;
   c.to[1].started = true;

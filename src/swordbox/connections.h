@@ -64,7 +64,6 @@ struct Connection {
   bool alive = false;
   bool closing = false;
   bool announced = false;
-  bool fenced = false;  // from before a box was lost
 };
 static_assert(sizeof(Connection) <= 128);
 
@@ -81,8 +80,6 @@ struct ConnectionLimits {
   Duration idle = Duration::seconds(600);
   Duration closing = Duration::milliseconds(200);
   std::uint16_t assumed_mtu = 0;  // of inferred connections; 0: found out
-  bool fence_inferred =
-      false;  // a steering box was lost: connections from before must not append (docs/design/swordbox.md)
 };
 
 // What the control plane may tell about a connection.

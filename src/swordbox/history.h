@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "base/bytes.h"
+#include "base/time.h"
 #include "swordbox/connections.h"
 #include "swordbox/flat_index.h"
 
@@ -65,7 +66,22 @@ class HistoryEntry {
     store_be24(psn_.data(), a.psn.value());
   }
 
+  // kPast, and since when. Units of 2^26 ps, about 67 us.
+  void become_past(Time now) {
+    set_state(NodeState::kPast);
+    const auto since = static_cast<std::uint64_t>(now.since_start().picoseconds()) >> kTimeShift;
+    connection_ = static_cast<std::uint16_t>(since >> 24);
+    store_be24(psn_.data(), static_cast<std::uint32_t>(since & Psn::kMask));
+  }
+  // REQUIRES: state() is kPast.
+  Time past_since() const {
+    const auto since = std::uint64_t{connection_} << 24 | load_be24(psn_.data());
+    return Time::at(Duration::picoseconds(static_cast<std::int64_t>(since << kTimeShift)));
+  }
+
  private:
+  static constexpr int kTimeShift = 26;
+
   std::uint16_t connection_ = 0;
   std::array<std::uint8_t, 3> psn_{};
   std::uint8_t marks_ = 0;  // state, end, generation

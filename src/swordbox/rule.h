@@ -43,6 +43,10 @@ class Rule {
   virtual Verdict on_request(Time now, const Judged& packet) = 0;
   // A request that was forwarded before.
   virtual Verdict on_repeated_request(Time now, const Judged& packet) = 0;
+  // A request of a connection whose other end is not known yet: its answer will not be recognised.
+  virtual Verdict on_stranger_request(Time now, const Judged& packet) = 0;
+  // Whether the rule watches this memory.
+  virtual bool watches(const NetAddress& server, wire::RKey rkey) = 0;
   // Whether a request that is out of order may pass untouched.
   virtual bool may_pass_out_of_order(const Judged& packet) = 0;
   // ACK, NAK, READ response, Atomic ACK. `packet.end` is the requester's. Each is observed when it comes, even if it then has to wait
