@@ -20,6 +20,7 @@ int main(int argc, char** argv) {
   Commands commands;
   add_rack_commands(root, commands);
   add_daemon_commands(root, commands);
+  add_bench_commands(root, commands);
   Tables tables;
   for (const auto& command : commands) tables.insert(command->tables().begin(), command->tables().end());
 

@@ -1,0 +1,215 @@
+// sluice bench clover: YCSB over the rack's Clover store.
+#include <fmt/core.h>
+#include <poll.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "cli/bench_commands.h"
+#include "cli/clover_results.h"
+#include "cli/progress.h"
+#include "rack/clover_bench.h"
+#include "rack/endpoint.h"
+#include "workload/linearizability.h"
+
+namespace sluice::cli {
+namespace {
+
+struct Settings {
+  std::string workload = "A";
+  std::string distribution;
+  double theta = 0.99;
+  std::uint64_t records = 10'000;
+  std::uint64_t value_size = 0;
+  std::uint64_t clients = 64;
+  std::uint64_t threads = 1;
+  std::uint64_t caches = 1;
+  std::uint64_t operations = 0;
+  Duration duration = Duration::seconds(10);
+  std::uint64_t seed = 1;
+  std::string phase = "all";
+  std::string place = "0/1";
+  std::string history;
+  bool check = false;
+
+  void declare(rack::Schema& s) {
+    s.text("workload", workload, "A, B, C, D, F of YCSB, or a share of writes such as w50",
+           "A, B, C, D, F or w0 … w100")
+        .choice("distribution", distribution, {"", "uniform", "zipfian", "scrambled", "latest"},
+                "of the keys; empty: the workload's own")
+        .number("theta", theta, 0, 0.999, "skew of zipfian distributions")
+        .integer("records", records, 1, 1'000'000'000, "keys that are loaded")
+        .bytes("value-size", value_size, 0, 16'360, "bytes of a value; 0: as long as the store takes")
+        .integer("clients", clients, 1, 65'536, "closed loops, of all threads together")
+        .integer("threads", threads, 1, 64, "threads, each with an address of its own on the rack")
+        .integer("caches", caches, 1, 4096, "Clover clients, so cursor caches, a thread")
+        .integer("operations", operations, 0, 1'000'000'000'000, "end after so many; 0: after --duration")
+        .duration("duration", duration, Duration::milliseconds(1), Duration::seconds(86'400), "how long to run")
+        .integer("seed", seed, 0, ~std::uint64_t{0}, "of all that is drawn")
+        .choice("phase", phase, {"all", "load", "run"}, "only load, or only run on what has been loaded")
+        .text("place", place, "I/N: this is process I of N that run side by side", "I/N, such as 0/2")
+        .toggle("check", check, "record a history and check that it is linearizable (one thread)")
+        .text("history", history, "write the history to this file, too", "a file's path");
+  }
+};
+
+std::optional<workload::KeySpace::Place> parse_place(const std::string& text) {
+  workload::KeySpace::Place place;
+  int end = 0;
+  if (std::sscanf(text.c_str(), "%u/%u%n", &place.thread, &place.threads, &end) != 2) return std::nullopt;
+  if (static_cast<std::size_t>(end) != text.size() || place.thread >= place.threads || place.threads > 4096)
+    return std::nullopt;
+  return place;
+}
+
+Result<void> write_history(const std::string& path, const workload::History& history) {
+  std::ofstream out(path);
+  out << "client,kind,key,value,begin,end,outcome\n";
+  static constexpr const char* kKinds[] = {"get", "put", "insert", "erase"};
+  for (const workload::Event& e : history.events()) {
+    out << fmt::format("{},{},{},{},{},{},{}\n", e.client, kKinds[static_cast<std::size_t>(e.kind)], e.key, e.value,
+                       e.begin, e.end == workload::Event::kNever ? std::string() : std::to_string(e.end),
+                       to_string(e.outcome));
+  }
+  out.close();
+  if (!out) return fail(fmt::format("--history = \"{}\": cannot be written: {}", path, std::strerror(errno)));
+  return {};
+}
+
+class BenchClover final : public Command {
+ public:
+  explicit BenchClover(CLI::App& group)
+      : Command(group, "clover", "Run YCSB over the rack's Clover store; every value read is verified",
+                {"sluice bench clover", "sluice bench clover --workload B --clients 256 --threads 2 --duration 30s",
+                 "sluice bench clover --workload A --check --operations 100000",
+                 "sluice bench clover --workload C --json > c.json"}) {
+    settings_.declare(schema_);
+    use_rack();
+    use("bench-clover", schema_);
+    app().add_flag("--json", json_, "result as JSON");
+    app().add_flag("--csv", csv_, "result as CSV");
+    app().add_flag("--buckets", buckets_, "latency histograms too, in JSON");
+  }
+
+ private:
+  Result<int> run() override;
+  Result<rack::CloverBenchConfig> bench_config();
+  bool watch(rack::CloverBench& bench, const rack::StopSignals& signals);
+  Result<void> judge_history(const workload::History& history, CloverOutcome& outcome);
+
+  Settings settings_;
+  rack::Schema schema_;
+  bool json_ = false;
+  bool csv_ = false;
+  bool buckets_ = false;
+};
+
+Result<rack::CloverBenchConfig> BenchClover::bench_config() {
+  const Settings& s = settings_;
+  rack::CloverBenchConfig config;
+  auto mix = workload::Mix::parse(s.workload);
+  if (!mix) return fail(fmt::format("--workload = \"{}\": {}", s.workload, mix.error().message));
+  const auto impossible = mix->impossible_for({.insert = true, .erase = true, .scan = false});
+  if (!impossible.empty())
+    return fail(
+        fmt::format("--workload = \"{}\": must be A, B, C, D, F or wN: Clover has no {}", s.workload, impossible));
+  if (!s.distribution.empty()) mix->distribution = workload::parse_distribution(s.distribution).value();
+  const auto place = parse_place(s.place);
+  if (!place) return fail(fmt::format("--place = \"{}\": must be I/N with I below N, such as 0/2", s.place));
+  config.history = s.check || !s.history.empty();
+  if (config.history && s.threads != 1)
+    return fail("--threads: must be 1 with --check or --history: threads have no common clock");
+  if (config.history && s.phase != "all")
+    return fail("--phase: must be all with --check or --history: a history begins with the load");
+  config.directory = rack().dir;
+  config.name = fmt::format("clover-{}", getpid());
+  config.threads = static_cast<std::uint32_t>(s.threads);
+  config.clients = static_cast<std::uint32_t>(std::max(s.clients, s.threads));
+  config.caches = static_cast<std::uint32_t>(s.caches);
+  config.load = s.phase != "run";
+  config.run = s.phase != "load";
+  config.operations = s.operations;
+  config.duration = s.duration;
+  config.place = *place;
+  config.workload.mix = *mix;
+  config.workload.theta_thousandths = static_cast<std::uint32_t>(s.theta * 1000 + 0.5);
+  config.workload.records = s.records;
+  config.workload.value_bytes = s.value_size;
+  config.workload.seed = s.seed;
+  if (s.value_size != 0 && s.value_size < workload::kMinValueBytes)
+    return fail(fmt::format("--value-size = \"{}\": must be at least 8", s.value_size));
+  return config;
+}
+
+// False: interrupted.
+bool BenchClover::watch(rack::CloverBench& bench, const rack::StopSignals& signals) {
+  Progress progress;
+  bool interrupted = false;
+  std::uint64_t last = 0;
+  while (bench.running()) {
+    pollfd descriptor{signals.descriptor(), POLLIN, 0};
+    if (poll(&descriptor, 1, 100) == 1 && !interrupted) {
+      interrupted = true;
+      bench.stop();
+    }
+    if (interrupted) usleep(10'000);
+    const auto p = bench.progress();
+    const std::string share = p.of == 0 ? "" : fmt::format(" of {}", p.of);
+    progress.show(fmt::format("{}: {} operations{}{}{}", p.phase, p.completed, share, p.problems.empty() ? "" : "; ",
+                              p.problems));
+    last = p.completed;
+  }
+  static_cast<void>(last);
+  return !interrupted;
+}
+
+Result<void> BenchClover::judge_history(const workload::History& history, CloverOutcome& outcome) {
+  if (!settings_.history.empty()) {
+    if (auto written = write_history(settings_.history, history); !written) return written;
+  }
+  const workload::Verdict verdict = workload::check_linearizable(history.events());
+  outcome.history_checked = true;
+  outcome.linearizable = verdict.linearizable();
+  outcome.history_operations = verdict.operations;
+  if (!verdict.linearizable()) say(verdict.explain());
+  return {};
+}
+
+Result<int> BenchClover::run() {
+  rack::StopSignals signals;
+  const auto config = bench_config();
+  if (!config) return tl::unexpected(config.error());
+  rack::CloverBench bench(*config);
+  bench.start();
+  const bool whole = watch(bench, signals);
+  auto result = bench.result();
+  if (!result) return tl::unexpected(result.error());
+
+  CloverOutcome outcome;
+  outcome.result = std::move(*result);
+  outcome.facts = {.workload = settings_.workload,
+                   .distribution = std::string(to_string(config->workload.mix.distribution)),
+                   .theta_thousandths = config->workload.theta_thousandths,
+                   .clients = config->clients,
+                   .threads = config->threads,
+                   .processes = 1,
+                   .records = config->workload.records,
+                   .value_bytes = outcome.result.value_bytes,
+                   .seed = settings_.seed};
+  if (config->history) {
+    if (auto judged = judge_history(bench.history(), outcome); !judged) return tl::unexpected(judged.error());
+  }
+  fmt::print("{}", json_ ? to_json(outcome, buckets_).dump(2) + "\n" : csv_ ? csv_of(outcome) : table_of(outcome));
+  if (!whole) return 130;  // as a shell says after Ctrl-C
+  return outcome.sound() ? 0 : kExitFailed;
+}
+
+}  // namespace
+
+std::unique_ptr<Command> make_bench_clover(CLI::App& group) { return std::make_unique<BenchClover>(group); }
+
+}  // namespace sluice::cli

@@ -1,0 +1,13 @@
+#include "cli/bench_commands.h"
+
+#include "cli/commands.h"
+
+namespace sluice::cli {
+
+void add_bench_commands(CLI::App& root, Commands& commands) {
+  CLI::App* group = root.add_subcommand("bench", "Measure: Clover, or bare RDMA operations");
+  group->require_subcommand(1);
+  commands.push_back(make_bench_clover(*group));
+}
+
+}  // namespace sluice::cli

@@ -1,0 +1,13 @@
+// The subcommands of `sluice bench`, one file each.
+#pragma once
+
+#include <memory>
+
+#include "cli/command.h"
+
+namespace sluice::cli {
+
+std::unique_ptr<Command> make_bench_clover(CLI::App& group);
+std::unique_ptr<Command> make_bench_verbs(CLI::App& group);
+
+}  // namespace sluice::cli

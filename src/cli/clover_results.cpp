@@ -1,0 +1,278 @@
+#include "cli/clover_results.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "cli/progress.h"
+
+namespace sluice::cli {
+namespace {
+
+using nlohmann::json;
+using workload::Action;
+using workload::Outcome;
+using workload::RunResult;
+
+constexpr std::array kOutcomes = {Outcome::kOk,          Outcome::kNotFound, Outcome::kExists, Outcome::kNoSpace,
+                                  Outcome::kUnavailable, Outcome::kRefused,  Outcome::kUnknown};
+// What may well happen in a run that is in order.
+bool is_fine(Outcome outcome) {
+  return outcome == Outcome::kOk || outcome == Outcome::kNotFound || outcome == Outcome::kExists;
+}
+
+double us(std::int64_t ns) { return static_cast<double>(ns) / 1e3; }
+
+double per_operation(std::uint64_t n, const RunResult& run) {
+  return run.operations() == 0 ? 0 : static_cast<double>(n) / static_cast<double>(run.operations());
+}
+
+Histogram all_latencies(const RunResult& run) {
+  Histogram all;
+  for (const auto& action : run.actions) all.merge(action.latency_ns);
+  return all;
+}
+
+json latency_json(const Histogram& h, bool with_buckets) {
+  json out{{"mean", h.mean() / 1e3},
+           {"p50", us(h.at_quantile(0.5))},
+           {"p99", us(h.at_quantile(0.99))},
+           {"p999", us(h.at_quantile(0.999))},
+           {"max", us(h.max())}};
+  if (with_buckets) {
+    json buckets = json::array();
+    h.visit([&](std::int64_t edge, std::uint64_t count) { buckets.push_back({edge, count}); });
+    out["buckets_ns"] = std::move(buckets);
+  }
+  return out;
+}
+
+json run_json(const RunResult& run, bool with_buckets) {
+  json actions = json::object();
+  for (std::size_t i = 0; i < workload::kActions; ++i) {
+    const auto& action = run.actions[i];
+    if (action.count == 0) continue;
+    json outcomes = json::object();
+    for (const Outcome o : kOutcomes) {
+      const std::uint64_t n = action.outcomes[static_cast<std::size_t>(o)];
+      if (n != 0) outcomes[std::string(to_string(o))] = n;
+    }
+    actions[std::string(to_string(static_cast<Action>(i)))] = {
+        {"count", action.count},
+        {"outcomes", std::move(outcomes)},
+        {"latency_us", latency_json(action.latency_ns, with_buckets)}};
+  }
+  return {{"operations", run.operations()},
+          {"latency_us", latency_json(all_latencies(run), false)},
+          {"actions", std::move(actions)},
+          {"values_verified", run.values_verified},
+          {"values_wrong", run.values_wrong},
+          {"errors", run.errors},
+          {"cost",
+           {{"round_trips", run.cost.round_trips},
+            {"remote_operations", run.cost.remote_operations},
+            {"remote_bytes", run.cost.remote_bytes},
+            {"messages", run.cost.messages},
+            {"atomics", run.cost.atomics},
+            {"atomics_failed", run.cost.atomics_failed},
+            {"walks", run.cost.walks}}}};
+}
+
+RunResult run_from_json(const json& in) {
+  RunResult run;
+  for (std::size_t i = 0; i < workload::kActions; ++i) {
+    const std::string name(to_string(static_cast<Action>(i)));
+    if (!in.at("actions").contains(name)) continue;
+    const json& from = in.at("actions").at(name);
+    auto& action = run.actions[i];
+    action.count = from.at("count").get<std::uint64_t>();
+    for (const Outcome o : kOutcomes) {
+      action.outcomes[static_cast<std::size_t>(o)] =
+          from.at("outcomes").value(std::string(to_string(o)), std::uint64_t{0});
+    }
+    for (const json& bucket : from.at("latency_us").at("buckets_ns")) {
+      action.latency_ns.record(bucket.at(0).get<std::int64_t>(), bucket.at(1).get<std::uint64_t>());
+    }
+  }
+  run.values_verified = in.at("values_verified").get<std::uint64_t>();
+  run.values_wrong = in.at("values_wrong").get<std::uint64_t>();
+  run.errors = in.at("errors").get<std::vector<std::string>>();
+  const json& cost = in.at("cost");
+  run.cost.round_trips = cost.at("round_trips").get<std::uint64_t>();
+  run.cost.remote_operations = cost.at("remote_operations").get<std::uint64_t>();
+  run.cost.remote_bytes = cost.at("remote_bytes").get<std::uint64_t>();
+  run.cost.messages = cost.at("messages").get<std::uint64_t>();
+  run.cost.atomics = cost.at("atomics").get<std::uint64_t>();
+  run.cost.atomics_failed = cost.at("atomics_failed").get<std::uint64_t>();
+  run.cost.walks = cost.at("walks").get<std::uint64_t>();
+  return run;
+}
+
+CloverOutcome outcome_from(const json& in) {
+  CloverOutcome out;
+  CloverRunFacts& f = out.facts;
+  f.workload = in.at("workload").get<std::string>();
+  f.distribution = in.at("distribution").get<std::string>();
+  f.theta_thousandths = static_cast<std::uint64_t>(in.at("theta").get<double>() * 1000 + 0.5);
+  f.clients = in.at("clients").get<std::uint64_t>();
+  f.threads = in.at("threads").get<std::uint64_t>();
+  f.processes = in.at("processes").get<std::uint64_t>();
+  f.records = in.at("records").get<std::uint64_t>();
+  f.value_bytes = in.at("value_bytes").get<std::uint64_t>();
+  f.seed = in.at("seed").get<std::uint64_t>();
+  rack::CloverBenchResult& r = out.result;
+  r.load = run_from_json(in.at("load"));
+  r.run = run_from_json(in.at("run"));
+  r.load_seconds = in.at("load_seconds").get<double>();
+  r.run_seconds = in.at("run_seconds").get<double>();
+  r.load_rate = in.at("load_ops_per_second").get<double>();
+  r.run_rate = in.at("ops_per_second").get<double>();
+  r.wire_frames = in.at("wire_frames").get<std::uint64_t>();
+  r.wire_bytes = in.at("wire_bytes").get<std::uint64_t>();
+  r.reconnects = in.at("reconnects").get<std::uint64_t>();
+  r.value_bytes = f.value_bytes;
+  return out;
+}
+
+}  // namespace
+
+std::uint64_t CloverOutcome::failed() const {
+  std::uint64_t sum = 0;
+  for (const Outcome o : kOutcomes) {
+    if (!is_fine(o)) sum += result.load.with_outcome(o) + result.run.with_outcome(o);
+  }
+  return sum;
+}
+
+json to_json(const CloverOutcome& outcome, bool with_buckets) {
+  const CloverRunFacts& f = outcome.facts;
+  const rack::CloverBenchResult& r = outcome.result;
+  json out{{"store", "clover"},
+           {"workload", f.workload},
+           {"distribution", f.distribution},
+           {"theta", static_cast<double>(f.theta_thousandths) / 1000},
+           {"clients", f.clients},
+           {"threads", f.threads},
+           {"processes", f.processes},
+           {"records", f.records},
+           {"value_bytes", f.value_bytes},
+           {"seed", f.seed},
+           {"load_seconds", r.load_seconds},
+           {"load_ops_per_second", r.load_rate},
+           {"run_seconds", r.run_seconds},
+           {"ops_per_second", r.run_rate},
+           {"round_trips_per_operation", per_operation(r.run.cost.round_trips, r.run)},
+           {"payload_bytes_per_operation", per_operation(r.run.cost.remote_bytes, r.run)},
+           {"wire_bytes_per_operation", per_operation(r.wire_bytes, r.run)},
+           {"wire_frames", r.wire_frames},
+           {"wire_bytes", r.wire_bytes},
+           {"reconnects", r.reconnects},
+           {"failed", outcome.failed()},
+           {"load", run_json(r.load, with_buckets)},
+           {"run", run_json(r.run, with_buckets)}};
+  if (outcome.history_checked)
+    out["history"] = {{"operations", outcome.history_operations}, {"linearizable", outcome.linearizable}};
+  return out;
+}
+
+Result<CloverOutcome> clover_outcome_from_json(const json& in) {
+  try {
+    return outcome_from(in);
+  } catch (const json::exception& e) {
+    return fail(fmt::format("malformed result: {}", e.what()));
+  }
+}
+
+CloverOutcome merge(const std::vector<CloverOutcome>& outcomes) {
+  CloverOutcome all = outcomes.front();
+  for (std::size_t i = 1; i < outcomes.size(); ++i) {
+    const CloverOutcome& one = outcomes[i];
+    rack::CloverBenchResult& r = all.result;
+    r.load.merge(one.result.load);
+    r.run.merge(one.result.run);
+    r.load_rate += one.result.load_rate;
+    r.run_rate += one.result.run_rate;
+    r.load_seconds = std::max(r.load_seconds, one.result.load_seconds);
+    r.run_seconds = std::max(r.run_seconds, one.result.run_seconds);
+    r.wire_frames += one.result.wire_frames;
+    r.wire_bytes += one.result.wire_bytes;
+    r.reconnects += one.result.reconnects;
+    all.facts.clients += one.facts.clients;
+    all.facts.processes += one.facts.processes;
+  }
+  return all;
+}
+
+namespace {
+
+std::string latency_row(std::string_view name, std::uint64_t count, double rate, const Histogram& h) {
+  return fmt::format("  {:<18} {:>12} {:>10} {:>10.1f} {:>10.1f} {:>10.1f}\n", name, count, rate_text(rate),
+                     us(h.at_quantile(0.5)), us(h.at_quantile(0.99)), us(h.at_quantile(0.999)));
+}
+
+std::string failures_of(const CloverOutcome& outcome) {
+  std::string text;
+  for (const Outcome o : kOutcomes) {
+    const std::uint64_t n = outcome.result.load.with_outcome(o) + outcome.result.run.with_outcome(o);
+    if (!is_fine(o) && n != 0) text += fmt::format(" {} {},", n, to_string(o));
+  }
+  if (text.empty()) return "";
+  text.back() = '\n';
+  return "  failed operations:" + text;
+}
+
+}  // namespace
+
+std::string table_of(const CloverOutcome& outcome) {
+  const CloverRunFacts& f = outcome.facts;
+  const rack::CloverBenchResult& r = outcome.result;
+  std::string out =
+      fmt::format("Clover, workload {}, {} keys ({}), {} clients in {} x {} threads, {} records of {} bytes\n",
+                  f.workload, f.distribution, static_cast<double>(f.theta_thousandths) / 1000, f.clients, f.processes,
+                  f.threads, f.records, f.value_bytes);
+  out += fmt::format("  {:<18} {:>12} {:>10} {:>10} {:>10} {:>10}\n", "", "operations", "ops/s", "p50 us", "p99 us",
+                     "p99.9 us");
+  if (r.load.operations() != 0) out += latency_row("load", r.load.operations(), r.load_rate, all_latencies(r.load));
+  for (std::size_t i = 0; i < workload::kActions; ++i) {
+    const auto& action = r.run.actions[i];
+    if (action.count == 0) continue;
+    const double part = static_cast<double>(action.count) / static_cast<double>(r.run.operations());
+    out += latency_row(to_string(static_cast<Action>(i)), action.count, r.run_rate * part, action.latency_ns);
+  }
+  if (r.run.operations() != 0) {
+    out += latency_row("all", r.run.operations(), r.run_rate, all_latencies(r.run));
+    out += fmt::format(
+        "  per operation: {:.2f} round trips, {:.0f} bytes of payload, {:.0f} bytes in {:.1f} frames on the wire\n",
+        per_operation(r.run.cost.round_trips, r.run), per_operation(r.run.cost.remote_bytes, r.run),
+        per_operation(r.wire_bytes, r.run), per_operation(r.wire_frames, r.run));
+    out += fmt::format("  values read and verified: {}, wrong: {}\n", r.run.values_verified, r.run.values_wrong);
+  }
+  for (const std::string& error : r.run.errors) out += "  " + error + "\n";
+  out += failures_of(outcome);
+  if (r.reconnects != 0) out += fmt::format("  connections made again: {}\n", r.reconnects);
+  if (outcome.history_checked) {
+    out += fmt::format("  history of {} operations: {}\n", outcome.history_operations,
+                       outcome.linearizable ? "linearizable" : "NOT LINEARIZABLE");
+  }
+  return out;
+}
+
+std::string csv_of(const CloverOutcome& outcome) {
+  const CloverRunFacts& f = outcome.facts;
+  const rack::CloverBenchResult& r = outcome.result;
+  const Histogram all = all_latencies(r.run);
+  return fmt::format(
+      "workload,distribution,theta,clients,threads,processes,records,value_bytes,seed,operations,ops_per_second,p50_us,"
+      "p99_us,p999_us,"
+      "round_trips_per_operation,payload_bytes_per_operation,wire_bytes_per_operation,values_verified,values_wrong,"
+      "failed\n"
+      "{},{},{},{},{},{},{},{},{},{},{:.1f},{:.3f},{:.3f},{:.3f},{:.3f},{:.1f},{:.1f},{},{},{}\n",
+      f.workload, f.distribution, static_cast<double>(f.theta_thousandths) / 1000, f.clients, f.threads, f.processes,
+      f.records, f.value_bytes, f.seed, r.run.operations(), r.run_rate, us(all.at_quantile(0.5)),
+      us(all.at_quantile(0.99)), us(all.at_quantile(0.999)), per_operation(r.run.cost.round_trips, r.run),
+      per_operation(r.run.cost.remote_bytes, r.run), per_operation(r.wire_bytes, r.run), r.run.values_verified,
+      r.run.values_wrong, outcome.failed());
+}
+
+}  // namespace sluice::cli

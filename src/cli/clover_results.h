@@ -1,0 +1,48 @@
+// What a run of `sluice bench clover` found, as people and programs read it.
+//
+// Invariant:  to_json() with buckets and from_json() lose nothing that the tables show: results of several processes are added up so.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "rack/clover_bench.h"
+
+namespace sluice::cli {
+
+struct CloverRunFacts {
+  std::string workload;
+  std::string distribution;
+  std::uint64_t theta_thousandths = 990;
+  std::uint64_t clients = 0;
+  std::uint64_t threads = 0;
+  std::uint64_t processes = 1;
+  std::uint64_t records = 0;
+  std::uint64_t value_bytes = 0;
+  std::uint64_t seed = 0;
+};
+
+struct CloverOutcome {
+  CloverRunFacts facts;
+  rack::CloverBenchResult result;
+  bool history_checked = false;
+  bool linearizable = false;
+  std::uint64_t history_operations = 0;
+
+  // Operations that did not do what they should.
+  std::uint64_t failed() const;
+  bool sound() const { return failed() == 0 && result.run.values_wrong == 0 && (!history_checked || linearizable); }
+};
+
+nlohmann::json to_json(const CloverOutcome& outcome, bool with_buckets);
+Result<CloverOutcome> clover_outcome_from_json(const nlohmann::json& json);
+// Runs of processes side by side, as one.
+CloverOutcome merge(const std::vector<CloverOutcome>& outcomes);
+
+std::string table_of(const CloverOutcome& outcome);
+std::string csv_of(const CloverOutcome& outcome);
+
+}  // namespace sluice::cli

@@ -1,0 +1,90 @@
+// Clover bench: drives the rack's Clover store from several threads, each with a session of its own, and adds up what they measured.
+//
+// Life:       start() -> poll progress() while running() -> result().
+// Invariant:  all threads have loaded before any runs, and all have ended before any leaves.
+// Threads:    public functions from the caller's one thread.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "rack/clover_session.h"
+#include "workload/runner.h"
+
+namespace sluice::rack {
+
+struct CloverBenchConfig {
+  std::string directory;
+  std::string name;  // sessions are called name-0, name-1, …
+  std::uint32_t threads = 1;
+  std::uint32_t clients = 64;  // closed loops, of all threads together
+  std::uint32_t caches = 0;    // Clover clients (cursor caches) a thread; 0: one
+  bool load = true;
+  bool run = true;
+  std::uint64_t operations = 0;  // of all threads; 0: until `duration` is over
+  Duration duration = Duration::seconds(10);
+  bool history = false;               // REQUIRES: one thread
+  workload::RunConfig workload{};     // place, clients, operations and history are set here; value_bytes 0: the store's
+  workload::KeySpace::Place place{};  // of this process among others
+};
+
+struct CloverBenchResult {
+  workload::RunResult load;
+  workload::RunResult run;
+  double load_seconds = 0;
+  double run_seconds = 0;  // of the slowest thread
+  double load_rate = 0;    // operations a second, threads added up
+  double run_rate = 0;
+  std::uint64_t wire_frames = 0;  // in and out, during the run
+  std::uint64_t wire_bytes = 0;
+  std::uint64_t reconnects = 0;
+  std::size_t value_bytes = 0;
+};
+
+class CloverBench {
+ public:
+  explicit CloverBench(CloverBenchConfig config);
+  ~CloverBench();
+
+  void start();
+  // Ends early, with what there is.
+  void stop() { stop_ = true; }
+  bool running() const { return running_ != 0; }
+
+  struct Progress {
+    std::string phase;  // "connecting", "loading", "running", "done"
+    std::uint64_t completed = 0;
+    std::uint64_t of = 0;  // 0: not known
+    std::string problems;
+  };
+  Progress progress() const;
+  // REQUIRES: !running(). An error when a thread could not do its part.
+  Result<CloverBenchResult> result() const;
+  const workload::History& history() const { return history_; }
+
+ private:
+  struct Worker;
+  enum Phase : int { kConnect, kLoad, kRun, kLeave, kPhases };
+
+  void work(Worker& worker);
+  Result<void> work_through(Worker& worker);
+  bool meet(Worker& worker, CloverSession& session, Phase phase);
+  void turn_until_done(Worker& worker, CloverSession& session, workload::Runner& runner, Duration at_most);
+  void fail_all(const std::string& why);
+
+  CloverBenchConfig config_;
+  workload::History history_;
+  std::vector<std::unique_ptr<Worker>> workers_;
+  std::atomic<int> arrived_[kPhases] = {};
+  std::atomic<int> running_{0};
+  std::atomic<bool> stop_{false};
+  std::atomic<bool> failed_{false};
+  mutable std::mutex mutex_;
+  std::string failure_;  // guarded by mutex_: the first
+};
+
+}  // namespace sluice::rack
