@@ -365,9 +365,5 @@ TEST_F(Transfer, DatagramsCarryAGrhAndTheirSender) {
   EXPECT_EQ(world.b.adapter->counters().rx_ud_dropped, 1u);
 }
 
-TEST(QueuePairSize, IsUnderFourKibibytesBesidesItsQueues) {
-  EXPECT_LT(sizeof(QueuePair) + Responder::kMaxAnswers * 32 + 16 * 48, 4096u);
-}
-
 }  // namespace
 }  // namespace sluice::rc
