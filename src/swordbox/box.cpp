@@ -72,6 +72,7 @@ Verdict Box::judge(Time now, const port::Frame& frame) {
     return Verdict::kManagement;
   }
   Crossing crossing = connections_.find(frame.data, parsed);
+  if (now < config_.fenced_until && rule_ && is_fenced(frame.data, parsed, crossing)) return Verdict::kFenced;
   if (!crossing) {
     if (parsed.traits().is_request) {
       connections_.infer_from_request(now, frame.data, parsed);
@@ -86,6 +87,24 @@ Verdict Box::judge(Time now, const port::Frame& frame) {
   observe_mtu(connection, parsed);
   const bool can_hold = hold_.used() < config_.held_frames;
   return judge_known(now, frame, {frame.data, parsed, connection, crossing.connection, crossing.end, can_hold});
+}
+
+// What the box before this one did to this connection's packets died with it: where its READs went, which links its answers depend on.
+bool Box::is_fenced(const std::uint8_t* frame, const wire::ParsedFrame& parsed, Crossing crossing) {
+  if (crossing && connections_[crossing.connection].announced) return false;
+  const wire::OpcodeTraits& traits = parsed.traits();
+  switch (traits.kind) {
+    case Kind::kReadRequest:
+      return rule_->watches(NetAddress::destination_of(frame, parsed), wire::get<wire::Reth>(frame, parsed).rkey);
+    case Kind::kCompareSwap:
+    case Kind::kFetchAdd:
+    case Kind::kMaskedCompareSwap:
+      return rule_->watches(NetAddress::destination_of(frame, parsed),
+                            wire::AtomicEth::parse(frame + parsed.extended_offset()).rkey);
+    case Kind::kReadResponse:
+    case Kind::kAtomicAcknowledge: return rule_->watches(NetAddress::source_of(frame, parsed));
+    default: return false;
+  }
 }
 
 // A packet for whose connection the table has no room.

@@ -35,6 +35,9 @@ struct BoxConfig {
   bool on = true;
   // Packets with a wrong ICRC pass untouched and change nothing. For links without a check of their own (FCS, UDP checksum).
   bool verify_icrc = false;
+  // A steering box before this one was lost with its state: until then connections that have not been announced since may neither read
+  // watched memory nor change it by atomics, nor hear of what they did. At least as long as a queue pair's retries last.
+  Time fenced_until{};
 };
 
 class Box final : private Connections::Observer {
@@ -65,6 +68,7 @@ class Box final : private Connections::Observer {
   static constexpr Duration kAgeing = Duration::milliseconds(100);
 
   Verdict judge(Time now, const port::Frame& frame);
+  bool is_fenced(const std::uint8_t* frame, const wire::ParsedFrame& parsed, Crossing crossing);
   Verdict judge_homeless(const std::uint8_t* frame, const wire::ParsedFrame& parsed);
   Verdict judge_known(Time now, const port::Frame& frame, const Judged& packet);
   Verdict judge_request(Time now, const Judged& packet);

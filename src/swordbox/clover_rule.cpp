@@ -243,6 +243,10 @@ Verdict CloverRule::pass_unknown_node(const Judged& packet, const Cas& cas) {
 
 bool CloverRule::watches(const NetAddress& server, wire::RKey rkey) { return region_index(server, rkey) != kNoRegion; }
 
+bool CloverRule::watches(const NetAddress& server) const {
+  return !regions_fixed_ || std::ranges::any_of(regions_, [&](const KnownRegion& r) { return r.server == server; });
+}
+
 Verdict CloverRule::on_cas(Time now, const Judged& packet) {
   const auto parsed = parse_cas(packet);
   if (!parsed) return Verdict::kPlain;

@@ -47,6 +47,8 @@ class Rule {
   virtual Verdict on_stranger_request(Time now, const Judged& packet) = 0;
   // Whether the rule watches this memory.
   virtual bool watches(const NetAddress& server, wire::RKey rkey) = 0;
+  // Whether it watches any memory of this node.
+  virtual bool watches(const NetAddress& server) const = 0;
   // Whether a request that is out of order may pass untouched.
   virtual bool may_pass_out_of_order(const Judged& packet) = 0;
   // ACK, NAK, READ response, Atomic ACK. `packet.end` is the requester's. Each is observed when it comes, even if it then has to wait

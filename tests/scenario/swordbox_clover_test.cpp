@@ -10,6 +10,7 @@
 #include "clover/metadata.h"
 #include "remote/local.h"
 #include "tests/scenario/swordbox_star.h"
+#include "wire/text.h"
 #include "workload/linearizability.h"
 
 namespace sluice::scenario {
@@ -300,7 +301,13 @@ std::uint64_t first_seed() {
 }
 bool verbose() { return std::getenv("SLUICE_SHOW") != nullptr; }
 
+void print_packet(Time now, const swordbox::Packet& packet) {
+  fmt::print("{:.1f} us {}: {}\n", static_cast<double>(now.since_start().nanoseconds()) / 1000,
+             swordbox::row(packet.verdict).name, wire::describe(packet.frame.bytes()));
+}
+
 void run_seeds(Scenario s, std::uint64_t few) {
+  if (std::getenv("SLUICE_TRACE") != nullptr) s.star.trace = print_packet;
   for (std::uint64_t seed = first_seed(); seed < first_seed() + seeds(few); ++seed) {
     s.seed = seed;
     CloverThroughBox world(s);

@@ -35,6 +35,7 @@ struct StarOptions {
   bool steer = true;
   bool announce = true;  // else the box infers connections
   bool agent = true;
+  void (*trace)(Time, const swordbox::Packet&) = nullptr;  // sees what the box has judged
   swordbox::CloverConfig rule{};
 };
 
@@ -232,6 +233,7 @@ class Star {
     config.connections.connections = 256;
     config.connections.assumed_mtu = static_cast<std::uint16_t>(options_.mtu);
     config.held_frames = 256;
+    config.fenced_until = now + fence;
     box_ = std::make_unique<swordbox::Box>(config);
     if (!options_.steer) return;
     auto rule = options_.rule;
@@ -290,6 +292,7 @@ class Star {
           box_->process(now, {packets, n}, outbox_);
         }
         for (std::size_t i = 0; i < n; ++i) {
+          if (options_.trace != nullptr && box_ && l != agent_link_) options_.trace(now, packets[i]);
           if (packets[i].action == swordbox::Action::kForward) forward(packets[i].frame);
         }
         outbox_.drain(send);
