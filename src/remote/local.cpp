@@ -99,27 +99,24 @@ Status LocalFabric::execute_whole(Operation& operation) {
 void LocalFabric::keep_straggler(const Operation& operation) {
   if (operation.kind == OpKind::kRead || options_.straggler_lifetime == Duration{}) return;
   if (rng_.below(2) == 0) return;
+  const auto delay = rng_.below(static_cast<std::uint64_t>(options_.straggler_lifetime.picoseconds()) + 1);
   Straggler s{.operation = operation,
               .bytes = {operation.local.begin(), operation.local.end()},
-              .until = now_ + options_.straggler_lifetime};
+              .due = now_ + Duration::picoseconds(static_cast<std::int64_t>(delay))};
   s.operation.local = s.bytes;
   stragglers_.push_back(std::move(s));
 }
 
-// Executes or loses one straggler. False: there is none whose time is still to come.
-bool LocalFabric::pump_straggler() {
-  std::erase_if(stragglers_, [this](const Straggler& s) { return s.until < now_; });
-  if (stragglers_.empty()) return false;
-  const auto i = rng_.below(stragglers_.size());
-  if (rng_.below(2) == 0) execute_whole(stragglers_[i].operation);
-  if (i + 1 != stragglers_.size()) std::swap(stragglers_[i], stragglers_.back());
-  stragglers_.pop_back();
-  return true;
+void LocalFabric::pump_stragglers() {
+  for (auto& s : stragglers_) {
+    if (s.due <= now_) execute_whole(s.operation);
+  }
+  std::erase_if(stragglers_, [this](const Straggler& s) { return s.due <= now_; });
 }
 
 bool LocalFabric::pump(Time now) {
   now_ = now;
-  if (!stragglers_.empty() && rng_.below(64) == 0) pump_straggler();
+  if (!stragglers_.empty()) pump_stragglers();
   if (busy_.empty()) return false;
   auto& link = *busy_[rng_.below(busy_.size())];
   if (options_.disconnect_per_million != 0 && rng_.chance_per_million(options_.disconnect_per_million)) {
@@ -208,10 +205,15 @@ class LocalMemory::Lane : public detail::LocalLink {
     arrived();
   }
   bool leads_to(NodeId node) const override { return node == node_; }
+  void set_cut(bool cut) { cut_ = cut; }
 
  private:
   bool execute_next() override {
     auto& operation = *queue_[executed_];
+    if (cut_) {
+      operation.status = Status::kUnreachable;
+      return true;
+    }
     std::uint8_t* at = nullptr;
     operation.status = fabric_.resolve(operation, at);
     if (operation.status != Status::kOk) return true;
@@ -251,6 +253,7 @@ class LocalMemory::Lane : public detail::LocalLink {
   NodeId node_;
   std::deque<Operation*> queue_;
   std::size_t progress_ = 0;  // bytes done of queue_[executed_]
+  bool cut_ = false;
 };
 
 LocalMemory::LocalMemory(Scheduler& scheduler, LocalFabric& fabric) : RemoteMemory(scheduler), fabric_(fabric) {}
@@ -278,6 +281,13 @@ void LocalMemory::submit(Operation& operation) {
 void LocalMemory::disconnect(NodeId node) {
   if (node.value < lanes_.size()) lanes_[node.value]->disconnect();
 }
+
+void LocalMemory::cut(NodeId node) {
+  lane(node)->disconnect();
+  lane(node)->set_cut(true);
+}
+
+void LocalMemory::mend(NodeId node) { lane(node)->set_cut(false); }
 
 void LocalMemory::kill() {
   killed_ = true;

@@ -7,8 +7,8 @@
 //             between nodes, every interleaving is possible.
 // Faults:     disconnect() ends all that is in flight on a connection as kUnknown: a prefix of it, as the seed says, has
 //             executed; of the rest some may still execute later, up to `straggler_lifetime` (a packet that was under way). The
-//             connection then works again. kill_node() loses the node and its bytes for ever. kill() on a client makes
-//             it vanish: what it had submitted executes or not, nothing is reported and its coroutines never go on.
+//             connection then works again. kill_node() loses the node and its bytes for ever. cut() takes a node from one
+//             client alone. kill() on a client makes it vanish: what it had submitted executes or not, nothing is reported and its coroutines never go on.
 // Invariant:  nothing executes outside a region, with a wrong key or without the right.
 // Errors:     as RemoteMemory; kUnreachable for a dead node, kUnknown for what was in flight to it when it died.
 // Threads:    one owner: all clients of a fabric live in one thread.
@@ -92,7 +92,7 @@ class LocalFabric {
   struct Straggler {
     Operation operation;
     std::vector<std::uint8_t> bytes;
-    Time until;
+    Time due;
   };
 
   // Where the operation's bytes are, or why it must be refused.
@@ -101,7 +101,7 @@ class LocalFabric {
   void execute(Operation& operation, std::uint8_t* at, std::size_t offset, std::size_t length);
   Status execute_whole(Operation& operation);
   void keep_straggler(const Operation& operation);
-  bool pump_straggler();
+  void pump_stragglers();
   void set_busy(detail::LocalLink& link);
   void set_idle(detail::LocalLink& link);
 
@@ -163,6 +163,9 @@ class LocalMemory : public RemoteMemory {
 
   // Breaks the connection to `node`; it works again at once.
   void disconnect(NodeId node);
+  // From now on (until mended) the node is out of this client's reach, though it lives for others.
+  void cut(NodeId node);
+  void mend(NodeId node);
   // The client dies: nothing is ever completed again.
   void kill();
 

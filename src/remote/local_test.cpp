@@ -297,6 +297,25 @@ TEST(Local, AKilledNodeAnswersUnknownToWhatWasInFlightAndUnreachableAfterwards) 
   EXPECT_FALSE(w.fabric.alive(w.node));
 }
 
+TEST(Local, ANodeThatIsCutOffFromOneClientLivesForOthers) {
+  World w(seeded(1));
+  LocalMemory one(w.scheduler, w.fabric);
+  LocalMemory other(w.scheduler, w.fabric);
+  one.cut(w.node);
+  Outcome a;
+  Outcome b;
+  w.scheduler.spawn(swap_once(one, w.region, a));
+  w.scheduler.spawn(swap_once(other, w.region + 8, b));
+  w.run();
+  EXPECT_EQ(a.status, Status::kUnreachable);
+  EXPECT_EQ(b.status, Status::kOk);
+  EXPECT_EQ(w.fabric.region_bytes(w.region)[0], 0);
+  one.mend(w.node);
+  w.scheduler.spawn(swap_once(one, w.region, a));
+  w.run();
+  EXPECT_EQ(a.status, Status::kOk);
+}
+
 TEST(Local, AKilledClientNeverHearsAgain) {
   World w(seeded(1));
   Outcome outcome;

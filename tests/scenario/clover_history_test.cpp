@@ -35,6 +35,8 @@ struct Scenario {
   bool torn = false;
   std::uint32_t clients_killed = 0;
   bool node_killed = false;
+  std::uint32_t clients_cut = 0;  // from one memory node, which lives on
+  bool impatient = false;         // operations give up after a few round trips
   bool small_memory = true;
 };
 
@@ -53,7 +55,7 @@ WorldConfig world_config(const Scenario& s) {
   c.lifetime = Duration::microseconds(150);
   c.flight = Duration::microseconds(150);
   c.client = {.cursors = 64,
-              .timeout = Duration::milliseconds(2),
+              .timeout = s.impatient ? Duration::microseconds(8) : Duration::milliseconds(2),
               .space_timeout = Duration::milliseconds(20),
               .backoff_first = Duration::nanoseconds(500),
               .backoff_most = Duration::microseconds(20),
@@ -86,6 +88,7 @@ class CloverUnderFault {
     for (std::uint32_t i = 0; i < scenario_.clients_killed; ++i) {
       deaths.push_back({rng_.below(steps), static_cast<std::uint32_t>(rng_.below(scenario_.clients))});
     }
+    const std::uint64_t cut_at = scenario_.clients_cut != 0 ? rng_.below(steps) : ~std::uint64_t{0};
     const std::uint64_t node_death = scenario_.node_killed ? rng_.below(steps) : ~std::uint64_t{0};
     std::uint64_t step = 0;
     world_.run_until([&] {
@@ -93,6 +96,7 @@ class CloverUnderFault {
         if (step == when) kill(who);
       }
       if (step == node_death) kill_node();
+      if (step == cut_at) cut_some();
       ++step;
       return running_ == 0;
     });
@@ -112,6 +116,30 @@ class CloverUnderFault {
         std::ranges::count_if(history_.events(), [=](auto& e) { return e.outcome == outcome; }));
   }
   World& world() { return world_; }
+  void show() const {
+    clover::ClientCounters sum;
+    for (const auto& m : world_.members) {
+      const auto& c = m->client->counters();
+      sum.swaps += c.swaps;
+      sum.swaps_lost += c.swaps_lost;
+      sum.walks += c.walks;
+      sum.late += c.late;
+      sum.foreign += c.foreign;
+      sum.failures += c.failures;
+      sum.orphans += c.orphans;
+      sum.work += c.work;
+      sum.lookups += c.lookups;
+    }
+    const auto& server = world_.server->counters();
+    fmt::print(
+        "seed {} x{}: {} ops, ok {}, unknown {}, unavailable {}, no space {}; swaps {} lost {}, walks {}, lookups {}, "
+        "late {}, foreign {}, "
+        "failures {}, orphans {}, work {}; retired {}, sealed {}, expired {}, views {}, ends at {} us\n",
+        scenario_.seed, scenario_.replication, history_.events().size(), with(Outcome::kOk), with(Outcome::kUnknown),
+        with(Outcome::kUnavailable), with(Outcome::kNoSpace), sum.swaps, sum.swaps_lost, sum.walks, sum.lookups,
+        sum.late, sum.foreign, sum.failures, server.orphans, sum.work, server.retired, server.sealed,
+        server.expired_clients, server.views, world_.now.since_start().microseconds());
+  }
 
  private:
   void poison(clover::NodePointer node) {
@@ -132,6 +160,14 @@ class CloverUnderFault {
     --running_;
   }
   void kill_node() { world_.fabric.kill_node(remote::NodeId(static_cast<std::uint32_t>(rng_.below(3)))); }
+
+  void cut_some() {
+    const remote::NodeId node(static_cast<std::uint32_t>(rng_.below(3)));
+    for (std::uint32_t i = 0; i < scenario_.clients_cut; ++i) {
+      auto& member = *world_.members.at(rng_.below(scenario_.clients) + 1);
+      if (!member.dead) member.memory->cut(node);
+    }
+  }
 
   Task<void> client(std::uint32_t index) {
     auto& store = *stores_[index];
@@ -233,6 +269,7 @@ void over_seeds(std::uint64_t usual, Change change) {
     change(s);
     CloverUnderFault run(s);
     run.run();
+    if (std::getenv("SLUICE_SHOW") != nullptr) run.show();
     if (testing::Test::HasFailure()) {
       FAIL() << "seed " << seed << ": " << run.world().server->summary();
     }
@@ -264,6 +301,37 @@ TEST(CloverHistory, IsLinearizableWhenAMemoryNodeDies) {
     s.node_killed = true;
     s.clients_killed = s.seed % 2 == 0 ? 10 : 0;
     s.disconnect_per_million = s.seed % 5 == 0 ? 1000 : 0;
+  });
+}
+
+TEST(CloverHistory, IsLinearizableWhenAMemoryNodeIsWronglyTakenForDead) {
+  over_seeds(60, [](Scenario& s) {
+    s.replication = s.seed % 2 == 0 ? 2 : 3;
+    s.keys = 3;
+    s.clients = 24;
+    s.clients_cut = 6;
+  });
+}
+
+TEST(CloverHistory, IsLinearizableOnAHotKeyWhosePrimaryDies) {
+  over_seeds(200, [](Scenario& s) {
+    s.replication = s.seed % 2 == 0 ? 2 : 3;
+    s.keys = 1;
+    s.clients = 12;
+    s.operations = 40;
+    s.node_killed = true;
+    s.clients_killed = s.seed % 3 == 0 ? 2 : 0;
+  });
+}
+
+TEST(CloverHistory, IsLinearizableWhenClientsGiveUpEarlyAndConnectionsBreakOften) {
+  over_seeds(100, [](Scenario& s) {
+    s.keys = 2;
+    s.clients = 12;
+    s.operations = 80;
+    s.impatient = true;
+    s.disconnect_per_million = 30'000;
+    s.stragglers = true;
   });
 }
 
