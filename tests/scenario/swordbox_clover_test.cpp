@@ -261,6 +261,10 @@ class CloverThroughBox {
   void look_at_everything() {
     const Time settle = star_.now + Duration::milliseconds(50);
     run_until([&] { return star_.now >= settle; });
+    if (star_.box() != nullptr && scenario_.star.steer) {
+      EXPECT_EQ(star_.rule().open_links(), 0u) << "a link was never brought about, seed " << scenario_.seed;
+      EXPECT_EQ(star_.box()->held(), 0u) << "packets wait for ever, seed " << scenario_.seed;
+    }
     star_.take_box_away();
     bool done = false;
     scheduler_.spawn(read_all(done));
