@@ -1,0 +1,237 @@
+#include "golden/swordbox/fixture.h"
+
+#include <algorithm>
+#include <fstream>
+#include <sstream>
+#include <stdexcept>
+
+#include "base/bytes.h"
+#include "wire/bth.h"
+
+namespace sluice::golden {
+namespace {
+
+using wire::Opcode;
+
+std::vector<std::string> words_of(const std::string& text) {
+  std::istringstream in(text);
+  std::vector<std::string> words;
+  for (std::string word; in >> word;) words.push_back(word);
+  return words;
+}
+
+FixtureLine cut(int number, const std::string& text) {
+  FixtureLine line{.number = number, .words = {}, .verdict = {}, .replaced = {}};
+  const auto arrow = text.find("=>");
+  line.words = words_of(text.substr(0, arrow));
+  if (arrow == std::string::npos) return line;
+  const std::string rest = text.substr(arrow + 2);
+  const auto bar = rest.find('|');
+  const auto verdict = words_of(rest.substr(0, bar));
+  if (verdict.size() != 1) throw std::runtime_error("one verdict, please: " + text);
+  line.verdict = verdict[0];
+  if (bar != std::string::npos) line.replaced = words_of(rest.substr(bar + 1));
+  return line;
+}
+
+wire::MacAddress mac(std::uint8_t host) { return {{2, 0, 0, 0, 0, host}}; }
+
+// What follows the BTH.
+struct Body {
+  Opcode opcode{};
+  std::vector<std::uint8_t> bytes;
+
+  template <class H>
+  void put(const H& header) {
+    bytes.resize(bytes.size() + H::kSize);
+    header.write(bytes.data() + bytes.size() - H::kSize);
+  }
+  void put64(std::uint64_t value) {
+    bytes.resize(bytes.size() + 8);
+    store_le(bytes.data() + bytes.size() - 8, value);
+  }
+};
+
+std::uint64_t number(const std::string& text) { return std::stoull(text, nullptr, 0); }
+
+int region_of_node(const std::string& node) {
+  const auto at = node.find('@');
+  return at == std::string::npos ? 1 : std::stoi(node.substr(at + 1));
+}
+
+// "free=7", "tomb=7", "ptr=B" or "word=0x1234" among the words.
+std::uint64_t word_in(const std::vector<std::string>& words) {
+  if (const auto key = setting(words, "free"); !key.empty()) return free_word(number(key));
+  if (const auto key = setting(words, "tomb"); !key.empty()) return tomb_word(number(key));
+  if (const auto node = setting(words, "ptr"); !node.empty()) return pointer_to(node_address(node));
+  if (const auto word = setting(words, "word"); !word.empty()) return number(word);
+  throw std::runtime_error("a word is missing");
+}
+
+Body write_body(const std::vector<std::string>& words) {
+  Body body;
+  const auto& node = words.at(3);
+  const auto length = static_cast<std::uint32_t>(number(setting(words, "len", "64")));
+  const auto payload = static_cast<std::uint32_t>(number(setting(words, "payload", std::to_string(length))));
+  const std::uint64_t key = number(setting(words, "key", "0"));
+  body.opcode = payload < length ? Opcode::kRcWriteFirst : Opcode::kRcWriteOnly;
+  body.put(wire::Reth{
+      .virtual_address = node_address(node), .rkey = FixtureNetwork::rkey(region_of_node(node)), .length = length});
+  const std::size_t start = body.bytes.size();
+  const bool tomb = std::ranges::find(words, "tomb") != words.end();
+  const bool plain = std::ranges::find(words, "plain") != words.end();
+  body.put64(plain ? 5 : tomb ? tomb_word(key) : free_word(key));
+  body.put64(key);
+  body.bytes.resize(start + std::max<std::size_t>(payload, 16), 0xA5);
+  body.bytes.resize(start + payload);
+  return body;
+}
+
+Body cas_body(const std::vector<std::string>& words) {
+  Body body;
+  const auto& at = words.at(3);
+  const bool masked = words.at(2) == "mcas";
+  const std::uint64_t compare = [&] {
+    const auto key = setting(words, "key");
+    return key.empty() ? word_in(words) : free_word(number(key));
+  }();
+  const std::uint64_t swap =
+      words.at(4) == "seal" ? (std::uint64_t{3} << 62 | 1) : pointer_to(node_address(words.at(4)));
+  const auto rkey = FixtureNetwork::rkey(region_of_node(at));
+  body.opcode = masked ? Opcode::kRcMaskedCompareSwap : Opcode::kRcCompareSwap;
+  if (masked) {
+    body.put(wire::MaskedAtomicEth{node_address(at), rkey, swap, compare, ~std::uint64_t{0}, ~std::uint64_t{0}});
+  } else {
+    body.put(wire::AtomicEth{node_address(at), rkey, swap, compare});
+  }
+  return body;
+}
+
+Body request_body(const std::vector<std::string>& words) {
+  const std::string& what = words.at(2);
+  if (what == "write") return write_body(words);
+  if (what == "cas" || what == "mcas") return cas_body(words);
+  Body body;
+  if (what == "middle" || what == "last") {
+    body.opcode = what == "last" ? Opcode::kRcWriteLast : Opcode::kRcWriteMiddle;
+    body.bytes.resize(number(setting(words, "payload", "256")), 0xA5);
+  } else if (what == "read") {
+    const auto offset = number(setting(words, "offset", "0"));
+    body.opcode = Opcode::kRcReadRequest;
+    body.put(wire::Reth{.virtual_address = node_address(words.at(3)) + offset,
+                        .rkey = FixtureNetwork::rkey(region_of_node(words.at(3))),
+                        .length = static_cast<std::uint32_t>(number(setting(words, "len", "64")))});
+  } else if (what == "faa") {
+    body.opcode = Opcode::kRcFetchAdd;
+    body.put(wire::AtomicEth{node_address(words.at(3)), FixtureNetwork::rkey(region_of_node(words.at(3))), 1, 0});
+  } else if (what == "send") {
+    body.opcode = Opcode::kRcSendOnly;
+    body.bytes.resize(64, 0x11);
+  } else {
+    throw std::runtime_error("no such request: " + what);
+  }
+  return body;
+}
+
+Body response_body(const std::vector<std::string>& words) {
+  const std::string& what = words.at(2);
+  Body body;
+  body.opcode = Opcode::kRcAcknowledge;
+  if (what == "ack") {
+    body.put(wire::Aeth::ack(1));
+  } else if (what == "nak") {
+    body.put(wire::Aeth::nak(1, static_cast<wire::NakCode>(number(words.at(3)))));
+  } else if (what == "rnr") {
+    body.put(wire::Aeth::rnr_nak(1, 12));
+  } else if (what == "prior") {
+    body.opcode = Opcode::kRcAtomicAcknowledge;
+    body.put(wire::Aeth::ack(1));
+    body.put(wire::AtomicAckEth{word_in(words)});
+  } else if (what == "data" || what == "first" || what == "rest" || what == "end") {
+    body.opcode = what == "data"    ? Opcode::kRcReadResponseOnly
+                  : what == "first" ? Opcode::kRcReadResponseFirst
+                  : what == "rest"  ? Opcode::kRcReadResponseMiddle
+                                    : Opcode::kRcReadResponseLast;
+    if (what != "rest") body.put(wire::Aeth::ack(1));
+    body.bytes.resize(body.bytes.size() + number(setting(words, "len", "64")), 0x77);
+  } else {
+    throw std::runtime_error("no such answer: " + what);
+  }
+  return body;
+}
+
+}  // namespace
+
+std::vector<Fixture> read_fixtures(const std::filesystem::path& folder) {
+  std::vector<std::filesystem::path> files;
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+    if (entry.path().extension() == ".fixture") files.push_back(entry.path());
+  }
+  std::ranges::sort(files);
+  std::vector<Fixture> fixtures;
+  for (const auto& file : files) {
+    std::ifstream in(file);
+    int at = 0;
+    for (std::string text; std::getline(in, text);) {
+      ++at;
+      if (const auto hash = text.find('#'); hash != std::string::npos) text.resize(hash);
+      const auto words = words_of(text);
+      if (words.empty()) continue;
+      if (words[0] == "fixture") {
+        fixtures.push_back({file.stem().string(), text.substr(text.find("fixture") + 8), {}});
+      } else if (fixtures.empty()) {
+        throw std::runtime_error(file.string() + ": begins without a fixture");
+      } else {
+        fixtures.back().lines.push_back(cut(at, text));
+      }
+    }
+  }
+  return fixtures;
+}
+
+wire::Gid FixtureNetwork::client_gid(int client) {
+  return wire::Gid::from(wire::Ipv4Address{0x0A4D000Au + static_cast<unsigned>(client)});
+}
+wire::Gid FixtureNetwork::server_gid() { return wire::Gid::from(wire::Ipv4Address{0x0A4D0001u}); }
+
+std::uint64_t node_address(const std::string& node) {
+  if (node.empty() || node[0] < 'A' || node[0] > 'Z') throw std::runtime_error("no node: " + node);
+  return 0x10000u + std::uint64_t{0x100} * static_cast<std::uint64_t>(node[0] - 'A');
+}
+std::uint64_t free_word(std::uint64_t key) { return std::uint64_t{1} << 63 | key; }
+std::uint64_t tomb_word(std::uint64_t key) { return std::uint64_t{1} << 63 | std::uint64_t{1} << 61 | key; }
+std::uint64_t pointer_to(std::uint64_t address) { return std::uint64_t{1} << 48 | address; }
+
+std::string setting(const std::vector<std::string>& words, const std::string& name, const std::string& otherwise) {
+  for (const auto& word : words) {
+    if (word.starts_with(name + "=")) return word.substr(name.size() + 1);
+  }
+  return otherwise;
+}
+
+std::vector<std::uint8_t> build_frame(const std::vector<std::string>& words) {
+  const bool request = words.at(0)[0] == 'c';
+  const int client = std::stoi(words[0].substr(1));
+  const Body body = request ? request_body(words) : response_body(words);
+  const auto host = static_cast<std::uint8_t>(client + 10);
+  wire::AddressVector route;
+  route.source_mac = mac(request ? host : 1);
+  route.destination_mac = mac(request ? 1 : host);
+  route.source = request ? FixtureNetwork::client_gid(client) : FixtureNetwork::server_gid();
+  route.destination = request ? FixtureNetwork::server_gid() : FixtureNetwork::client_gid(client);
+  const wire::HeaderTemplate headers(route);
+  const std::size_t transport = wire::Bth::kSize + body.bytes.size();
+  std::vector<std::uint8_t> frame(headers.frame_size(transport));
+  std::size_t at = headers.write(frame.data(), transport);
+  const wire::Bth bth{.opcode = body.opcode,
+                      .destination = request ? FixtureNetwork::server_qpn(client) : FixtureNetwork::client_qpn(client),
+                      .ack_request = request,
+                      .psn = wire::Psn(static_cast<std::uint32_t>(number(words.at(1))))};
+  bth.write(frame.data() + at);
+  at += wire::Bth::kSize;
+  std::ranges::copy(body.bytes, frame.begin() + static_cast<std::ptrdiff_t>(at));
+  headers.seal(frame.data(), at + body.bytes.size());
+  return frame;
+}
+
+}  // namespace sluice::golden
