@@ -69,8 +69,14 @@ void PollLoop::remove(Pollable& pollable) {
 void PollLoop::add_port(port::Port& port) { ports_.push_back(&port); }
 
 void PollLoop::remove_port(port::Port& port) {
-  if (port.wait_descriptor() >= 0) epoll_ctl(epoll_, EPOLL_CTL_DEL, port.wait_descriptor(), nullptr);
   std::erase(ports_, &port);
+  const int descriptor = port.wait_descriptor();
+  if (descriptor < 0) return;
+  epoll_ctl(epoll_, EPOLL_CTL_DEL, descriptor, nullptr);
+  // A listener and its ports may share one descriptor.
+  for (const auto& watch : watches_) {
+    if (watch->descriptor == descriptor && !watch->removed) add_to_epoll(epoll_, descriptor, watch.get());
+  }
 }
 
 void PollLoop::watch(int descriptor, std::function<void(Time)> on_ready) {

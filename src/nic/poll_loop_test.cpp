@@ -148,6 +148,21 @@ TEST(PollLoop, WakesForAPortWhoseDescriptorWasReplaced) {
   EXPECT_TRUE(loop.run_until([&] { return loop.counters().sleeps == 2; }));
 }
 
+TEST(PollLoop, StillWatchesADescriptorThatARemovedPortShared) {
+  PollLoop loop(kSleepy);
+  BellPort port;
+  Counting limit;
+  limit.deadline = loop.now() + Duration::seconds(5);
+  bool ready = false;
+  loop.add(limit);
+  loop.watch(port.wait_descriptor(), [&](Time) { ready = true; });
+  loop.add_port(port);
+  loop.remove_port(port);
+  port.ring();
+  EXPECT_TRUE(loop.run_until([&] { return ready || loop.now() >= limit.deadline; }));
+  EXPECT_TRUE(ready);
+}
+
 TEST(PollLoop, WakesAtADeadlineAndNotBefore) {
   PollLoop loop(kSleepy);
   Counting sleeper;
@@ -218,6 +233,17 @@ TEST(PollLoop, ServesWatchedDescriptorsWhenIdleAndUnderLoad) {
     EXPECT_EQ(served, 3);
     close(descriptor);
   }
+}
+
+TEST(PollLoop, KeepsWatchingADescriptorThatAPortHasSharedAndLeft) {
+  PollLoop loop(kSleepy);
+  BellPort port;
+  int served = 0;
+  loop.watch(port.wait_descriptor(), [&](Time) { ++served; });
+  loop.add_port(port);
+  loop.remove_port(port);
+  port.ring();
+  EXPECT_TRUE(loop.run_until([&] { return served != 0; }));
 }
 
 TEST(PollLoop, StopEndsAnEndlessSleep) {
