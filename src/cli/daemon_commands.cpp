@@ -5,6 +5,7 @@
 #include "cli/commands.h"
 #include "rack/memory_daemon.h"
 #include "rack/metadata_daemon.h"
+#include "rack/process.h"
 #include "rack/switch_daemon.h"
 
 namespace sluice::cli {
@@ -49,7 +50,9 @@ void add_daemon_commands(CLI::App& root, Commands& commands) {
       root, "switch", "Run the rack's switch and directory in the foreground",
       std::vector<std::string>{"sluice switch", "sluice switch --listen udp:0.0.0.0:7471",
                                "sluice switch --ports packet:eth1 --ecn-threshold 64KiB"},
-      rack::run_switch));
+      [](const std::string& directory, const rack::SwitchSettings& settings) {
+        return rack::run_switch(directory, settings, rack::say_ready);
+      }));
   commands.push_back(std::make_unique<Daemon<rack::MemorySettings>>(
       root, "memory", "Run a memory node in the foreground: exports memory, one-sided",
       std::vector<std::string>{"sluice memory", "sluice memory --name memory3 --size 64GiB",

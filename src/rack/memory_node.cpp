@@ -7,7 +7,6 @@
 #include <cerrno>
 #include <cstring>
 #include <utility>
-#include <vector>
 
 #include "rack/schema.h"
 
@@ -49,6 +48,7 @@ void Acceptor::on_request(Time now, const ConnectionEvent& event) {
   rc::QueuePair* pair = *made;
   rc::ConnectionParameters parameters;
   parameters.pair = pair;
+  parameters.private_data = events_.greeting;
   connections_[event.id.value] = {pair, event.remote};
   auto accepted =
       connector_.accept(now, event.id, parameters, [this](Time t, const ConnectionEvent& e) { on_event(t, e); });

@@ -6,8 +6,11 @@
 // Threads:    the connector's.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <memory>
+#include <utility>
+#include <vector>
 
 #include "base/result.h"
 #include "nic/connector.h"
@@ -35,6 +38,7 @@ class Acceptor {
   struct Events {
     std::function<void(rc::QueuePair&)> on_made{};  // in INIT or RESET, before it is accepted
     std::function<void(rc::QueuePair&)> on_gone{};  // in ERR, destroyed when this returns
+    std::vector<std::uint8_t> greeting{};           // private data that those who connect are given
   };
 
   Acceptor(nic::Connector& connector, rc::QueuePairConfig pair, std::size_t most, Events events);

@@ -13,7 +13,6 @@
 #include "rack/directory_http.h"
 #include "rack/endpoint.h"
 #include "rack/membership.h"
-#include "rack/process.h"
 #include "rack/sqlite_directory.h"
 #include "rack/switch_ports.h"
 
@@ -68,7 +67,7 @@ std::string ask_status(nic::PollLoop& loop, SwitchPorts& ports) {
 
 }  // namespace
 
-Result<void> run_switch(const std::string& path, const SwitchSettings& settings) {
+Result<void> run_switch(const std::string& path, const SwitchSettings& settings, const std::function<void()>& ready) {
   StopSignals signals;
   const RunDirectory run(path);
   if (auto prepared = run.prepare(); !prepared) return prepared;
@@ -103,7 +102,7 @@ Result<void> run_switch(const std::string& path, const SwitchSettings& settings)
 
   signals.stop_on_signal(loop);
   spdlog::info("switch: ready at {}", run.switch_socket());
-  say_ready();
+  ready();
   loop.run();
   spdlog::info("switch: ends after {} turns, {} of them with work, {} sleeps", loop.counters().turns,
                loop.counters().busy_turns, loop.counters().sleeps);

@@ -4,11 +4,16 @@
 // Threads:    one turns the switch; the directory has its own.
 #pragma once
 
+#include <functional>
+#include <string>
+
 #include "base/result.h"
 #include "rack/config.h"
 
 namespace sluice::rack {
 
-Result<void> run_switch(const std::string& directory, const SwitchSettings& settings);
+// `ready` is called when ports may connect.
+Result<void> run_switch(const std::string& directory, const SwitchSettings& settings,
+                        const std::function<void()>& ready);
 
 }  // namespace sluice::rack

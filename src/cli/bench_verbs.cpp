@@ -1,0 +1,280 @@
+// sluice bench verbs: latency and rate of bare RDMA operations, between processes that it starts itself.
+#include <fmt/core.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "cli/bench_commands.h"
+#include "cli/progress.h"
+#include "rack/endpoint.h"
+#include "rack/switch_daemon.h"
+#include "rack/verbs_bench.h"
+
+namespace sluice::cli {
+namespace {
+
+using rc::SendOp;
+
+constexpr wire::Ipv4Address kClientIp{0x0A4DFE01};  // 10.77.254.1
+constexpr wire::Ipv4Address kPeerIp{0x0A4DFE02};
+
+struct Settings {
+  std::string through = "cable";
+  std::vector<std::string> ops{"write", "read", "cas", "faa", "send"};
+  std::vector<std::string> sizes{"8"};
+  std::vector<std::string> depths{"1", "64"};
+  Duration duration = Duration::milliseconds(500);
+  std::uint64_t runs = 1;
+  std::string impair;
+
+  void declare(rack::Schema& s) {
+    s.choice("through", through, {"cable", "udp", "switch"},
+             "cable: one shared-memory cable between two processes; udp: UDP on loopback; switch: shared memory "
+             "through a switch process")
+        .list("ops", ops, "operations to measure (repeat the flag)", "write, read, cas, faa or send")
+        .list("sizes", sizes, "bytes of an operation (repeat the flag); atomics have 8", "a size up to 1MiB")
+        .list("depths", depths, "operations in flight (repeat the flag)", "a number from 1 to 1024")
+        .duration("duration", duration, Duration::milliseconds(1), Duration::seconds(3600), "of each point")
+        .integer("runs", runs, 1, 101, "runs of each point; the median by rate is shown")
+        .text("impair", impair, "what happens to frames, e.g. drop=1%,seed=7", "an impairment");
+  }
+};
+
+struct Row {
+  std::string op;
+  rack::VerbsPoint point;
+  rack::VerbsMeasured measured;
+};
+
+std::optional<SendOp> parse_op(const std::string& name) {
+  if (name == "write") return SendOp::kWrite;
+  if (name == "read") return SendOp::kRead;
+  if (name == "cas") return SendOp::kCompareAndSwap;
+  if (name == "faa") return SendOp::kFetchAndAdd;
+  if (name == "send") return SendOp::kSend;
+  return std::nullopt;
+}
+
+// A process of our own that runs a function and dies with us.
+class Child {
+ public:
+  // `body` gets a function to call when it is ready; false when it never was.
+  bool start(const std::function<Result<void>(const std::function<void()>& ready)>& body) {
+    int ends[2];
+    if (pipe(ends) != 0) return false;
+    pid_ = fork();
+    if (pid_ == 0) {
+      prctl(PR_SET_PDEATHSIG, SIGKILL);
+      close(ends[0]);
+      const auto done = body([&] { static_cast<void>(!write(ends[1], "r", 1)); });
+      if (!done) say("sluice bench verbs: peer: " + done.error().message);
+      _exit(done ? 0 : 1);
+    }
+    close(ends[1]);
+    pollfd descriptor{ends[0], POLLIN, 0};
+    char byte = 0;
+    const bool ready = pid_ > 0 && poll(&descriptor, 1, 10'000) == 1 && read(ends[0], &byte, 1) == 1;
+    close(ends[0]);
+    return ready;
+  }
+  ~Child() {
+    if (pid_ <= 0) return;
+    kill(pid_, SIGTERM);
+    for (int i = 0; i < 100 && waitpid(pid_, nullptr, WNOHANG) == 0; ++i) usleep(10'000);
+    kill(pid_, SIGKILL);
+    waitpid(pid_, nullptr, 0);
+  }
+
+ private:
+  pid_t pid_ = -1;
+};
+
+class Folder {
+ public:
+  Folder() {
+    std::string name = (std::filesystem::temp_directory_path() / "sluice-verbs-XXXXXX").string();
+    if (mkdtemp(name.data()) != nullptr) path_ = name;
+  }
+  ~Folder() {
+    std::error_code ignored;
+    if (!path_.empty()) std::filesystem::remove_all(path_, ignored);
+  }
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
+class BenchVerbs final : public Command {
+ public:
+  explicit BenchVerbs(CLI::App& group)
+      : Command(group, "verbs", "Measure bare RDMA operations between two processes that this command starts itself",
+                {"sluice bench verbs", "sluice bench verbs --through switch --ops read --depths 1 --runs 5",
+                 "sluice bench verbs --through udp --ops write --sizes 8 --sizes 4KiB --csv"}) {
+    settings_.declare(schema_);
+    use_rack();
+    use("bench-verbs", schema_);
+    app().add_flag("--json", json_, "result as JSON");
+    app().add_flag("--csv", csv_, "result as CSV");
+  }
+
+ private:
+  Result<int> run() override;
+  Result<std::vector<Row>> points() const;
+  Result<void> start(const std::string& folder, rack::VerbsEnd& client);
+  Result<void> measure(rack::VerbsClient& client, Row& row);
+  void print(const std::vector<Row>& rows, const std::string& port) const;
+
+  Settings settings_;
+  rack::Schema schema_;
+  bool json_ = false;
+  bool csv_ = false;
+  std::vector<std::unique_ptr<Child>> children_;
+};
+
+Result<std::vector<Row>> BenchVerbs::points() const {
+  std::vector<Row> rows;
+  for (const std::string& op_name : settings_.ops) {
+    const auto op = parse_op(op_name);
+    if (!op) return fail(fmt::format("--ops = \"{}\": must be write, read, cas, faa or send", op_name));
+    const bool atomic = *op == SendOp::kCompareAndSwap || *op == SendOp::kFetchAndAdd;
+    for (const std::string& size : atomic ? std::vector<std::string>{"8"} : settings_.sizes) {
+      std::uint64_t bytes = 0;
+      const std::uint64_t most = *op == SendOp::kSend ? 4096 : rack::VerbsClient::kMaxBytes;
+      if (!rack::parse_bytes(size, bytes) || bytes > most)
+        return fail(fmt::format("--sizes = \"{}\": must be a size up to {}", size, rack::bytes_text(most)));
+      for (const std::string& depth_text : settings_.depths) {
+        std::uint64_t depth = 0;
+        if (!rack::parse_bytes(depth_text, depth) || depth == 0 || depth > rack::VerbsClient::kMaxDepth) {
+          return fail(fmt::format("--depths = \"{}\": must be a number from 1 to {}", depth_text,
+                                  rack::VerbsClient::kMaxDepth));
+        }
+        rows.push_back({op_name,
+                        {.op = *op,
+                         .bytes = static_cast<std::uint32_t>(bytes),
+                         .depth = static_cast<std::uint32_t>(depth),
+                         .duration = settings_.duration},
+                        {}});
+      }
+    }
+  }
+  return rows;
+}
+
+// Starts the peer, and the switch if there is one; tells where the measuring end is to connect.
+Result<void> BenchVerbs::start(const std::string& folder, rack::VerbsEnd& client) {
+  const std::string tail = settings_.impair.empty() ? "" : fmt::format(",impair({})", settings_.impair);
+  rack::VerbsEnd peer{.port = {}, .listen = false, .ip = kPeerIp};
+  client.ip = kClientIp;
+  if (settings_.through == "udp") {
+    const int port = 20'000 + static_cast<int>(getpid() % 20'000);
+    peer.port = fmt::format("udp:127.0.0.1:{}", port);
+    peer.listen = true;
+    client.port = peer.port + tail;
+  } else if (settings_.through == "cable") {
+    peer.port = fmt::format("cable:{}/cable", folder);
+    client.port = fmt::format("shm:{}/cable{}", folder, tail);
+  } else {
+    children_.push_back(std::make_unique<Child>());
+    const bool ready = children_.back()->start(
+        [&](const std::function<void()>& say_so) { return rack::run_switch(folder, {}, say_so); });
+    if (!ready) return fail("the switch did not start");
+    peer.port = fmt::format("shm:{}/switch.sock", folder);
+    client.port = peer.port + tail;
+  }
+  children_.push_back(std::make_unique<Child>());
+  const bool ready =
+      children_.back()->start([&](const std::function<void()>& say_so) { return rack::serve_verbs(peer, say_so); });
+  if (!ready) return fail("the peer did not start");
+  return {};
+}
+
+// The run with the median rate of all.
+Result<void> BenchVerbs::measure(rack::VerbsClient& client, Row& row) {
+  std::vector<rack::VerbsMeasured> runs;
+  for (std::uint64_t i = 0; i < settings_.runs; ++i) {
+    auto measured = client.measure(row.point);
+    if (!measured)
+      return fail(fmt::format("{} of {} bytes, depth {}: {}", row.op, row.point.bytes, row.point.depth,
+                              measured.error().message));
+    runs.push_back(std::move(*measured));
+    if (client.loop().stopping()) return fail("interrupted");
+  }
+  std::sort(runs.begin(), runs.end(), [](const auto& a, const auto& b) { return a.rate < b.rate; });
+  row.measured = runs[runs.size() / 2];
+  return {};
+}
+
+void BenchVerbs::print(const std::vector<Row>& rows, const std::string& port) const {
+  using nlohmann::json;
+  const auto us = [](const Row& row, double quantile) {
+    return static_cast<double>(row.measured.latency_ns.at_quantile(quantile)) / 1e3;
+  };
+  if (json_) {
+    json out{{"through", settings_.through}, {"runs", settings_.runs}, {"points", json::array()}};
+    for (const Row& row : rows) {
+      out["points"].push_back({{"op", row.op},
+                               {"bytes", row.point.bytes},
+                               {"depth", row.point.depth},
+                               {"operations", row.measured.operations},
+                               {"ops_per_second", row.measured.rate},
+                               {"p50_us", us(row, 0.5)},
+                               {"p99_us", us(row, 0.99)},
+                               {"p999_us", us(row, 0.999)}});
+    }
+    fmt::print("{}\n", out.dump(2));
+    return;
+  }
+  if (csv_) {
+    fmt::print("through,op,bytes,depth,operations,ops_per_second,p50_us,p99_us,p999_us\n");
+  } else {
+    fmt::print("RDMA through {} ({})\n{:<8} {:>8} {:>6} {:>12} {:>10} {:>10} {:>10}\n", settings_.through, port, "op",
+               "bytes", "depth", "ops/s", "p50 us", "p99 us", "p99.9 us");
+  }
+  for (const Row& row : rows) {
+    if (csv_) {
+      fmt::print("{},{},{},{},{},{:.0f},{:.3f},{:.3f},{:.3f}\n", settings_.through, row.op, row.point.bytes,
+                 row.point.depth, row.measured.operations, row.measured.rate, us(row, 0.5), us(row, 0.99),
+                 us(row, 0.999));
+    } else {
+      fmt::print("{:<8} {:>8} {:>6} {:>12} {:>10.2f} {:>10.2f} {:>10.2f}\n", row.op, row.point.bytes, row.point.depth,
+                 rate_text(row.measured.rate), us(row, 0.5), us(row, 0.99), us(row, 0.999));
+    }
+  }
+}
+
+Result<int> BenchVerbs::run() {
+  auto rows = points();
+  if (!rows) return tl::unexpected(rows.error());
+  const Folder folder;
+  rack::VerbsEnd end;
+  if (auto started = start(folder.path(), end); !started) return tl::unexpected(started.error());
+  rack::StopSignals signals;
+  auto client = rack::VerbsClient::open(end, kPeerIp, Duration::seconds(10));
+  if (!client) return tl::unexpected(client.error());
+  signals.stop_on_signal((*client)->loop());
+  {
+    Progress progress;
+    for (std::size_t i = 0; i < rows->size(); ++i) {
+      progress.show(fmt::format("point {} of {}", i + 1, rows->size()));
+      if (auto measured = measure(**client, (*rows)[i]); !measured) return tl::unexpected(measured.error());
+    }
+  }
+  print(*rows, (*client)->port_name());
+  return 0;
+}
+
+}  // namespace
+
+std::unique_ptr<Command> make_bench_verbs(CLI::App& group) { return std::make_unique<BenchVerbs>(group); }
+
+}  // namespace sluice::cli
