@@ -65,11 +65,10 @@ endfunction()
 
 # The verbs module as what programs preload: libsluice-verbs.so, with nothing in sight but the ABI.
 function(sluice_verbs_library)
-  file(WRITE ${CMAKE_BINARY_DIR}/verbs_library.cpp.in "")
-  configure_file(${CMAKE_BINARY_DIR}/verbs_library.cpp.in ${CMAKE_BINARY_DIR}/verbs_library.cpp COPYONLY)
+  file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/verbs_library.cpp CONTENT "")
   add_library(sluice-verbs SHARED ${CMAKE_BINARY_DIR}/verbs_library.cpp)
   set(map ${CMAKE_SOURCE_DIR}/src/verbs/libsluice-verbs.map)
   set_target_properties(sluice-verbs PROPERTIES LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR} LINK_DEPENDS ${map})
   target_link_libraries(sluice-verbs PRIVATE -Wl,--whole-archive sluice_verbs -Wl,--no-whole-archive)
-  target_link_options(sluice-verbs PRIVATE -Wl,--version-script=${map} -Wl,--no-undefined -static-libstdc++ -static-libgcc)
+  target_link_options(sluice-verbs PRIVATE -Wl,--version-script=${map} -static-libstdc++ -static-libgcc)
 endfunction()

@@ -1,0 +1,216 @@
+#include "verbs/process_nic.h"
+
+#include <poll.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <random>
+
+#include "base/check.h"
+#include "ports/open.h"
+
+namespace sluice::verbs {
+namespace {
+
+constexpr Duration kSpin = Duration::microseconds(5);           // the progress thread, after work
+constexpr Duration kProgramAwake = Duration::microseconds(50);  // since its last turn: the program polls
+constexpr Duration kNap = Duration::microseconds(200);          // while the program polls
+constexpr Duration kLongestSleep = Duration::seconds(60);
+constexpr Duration kBlindSleep = Duration::microseconds(500);  // when the port has no descriptor
+constexpr int kMostNeeded = 4;
+
+rc::AdapterConfig adapter_config(const Settings& settings) {
+  std::random_device chance;
+  const std::uint64_t seed = std::uint64_t{chance()} << 32 | chance();
+  rc::AdapterConfig config;
+  config.mac = settings.mac;
+  config.gids = settings.gids;
+  config.mtu = settings.mtu;
+  config.seed = seed;
+  // QPNs begin anywhere, so that late packets for a program of the past do not meet one of today's.
+  constexpr std::uint32_t kLowest = 0x100;
+  constexpr std::uint32_t kQpns = 1u << 24;
+  config.first_qpn =
+      wire::Qpn(kLowest + static_cast<std::uint32_t>(Rng(seed).below(kQpns - kLowest - config.limits.max_queue_pairs)));
+  return config;
+}
+
+// Little at a time, but at once: with a short slice the scheduler lets this thread, when it wakes, take the core from one that
+// spins. Since Linux 6.12; before, nothing changes.
+void ask_for_short_slices() {
+  struct {  // sched_attr, which the C library lacks
+    std::uint32_t size = 48;
+    std::uint32_t policy = SCHED_OTHER;
+    std::uint64_t flags = 0;
+    std::int32_t nice = 0;
+    std::uint32_t priority = 0;
+    std::uint64_t runtime_ns = 100'000;
+    std::uint64_t deadline_ns = 0;
+    std::uint64_t period_ns = 0;
+  } attributes;
+  attributes.nice = getpriority(PRIO_PROCESS, 0);
+  syscall(SYS_sched_setattr, 0, &attributes, 0);
+}
+
+}  // namespace
+
+Result<std::unique_ptr<ProcessNic>> ProcessNic::open(const Settings& settings) {
+  std::unique_ptr<port::Port> outside;
+  if (!settings.port.empty()) {
+    auto opened = ports::open_port(settings.port);
+    if (!opened) return tl::unexpected(opened.error());
+    outside = std::move(*opened);
+  }
+  std::unique_ptr<ProcessNic> nic(new ProcessNic(settings));
+  auto port = std::make_unique<LoopbackPort>(settings.mac, std::move(outside));
+  nic->port_ = port.get();
+  nic->shard_ = std::make_unique<nic::Shard>(adapter_config(settings), std::move(port));
+  nic->wake_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  nic->epoll_ = epoll_create1(EPOLL_CLOEXEC);
+  if (nic->wake_ < 0 || nic->epoll_ < 0) return fail("no file descriptors left: raise the limit (ulimit -n)");
+  for (const int descriptor : {nic->wake_, nic->port_->wait_descriptor()}) {
+    epoll_event event{};
+    event.events = EPOLLIN;
+    event.data.fd = descriptor;
+    if (descriptor >= 0) SLUICE_CHECK(epoll_ctl(nic->epoll_, EPOLL_CTL_ADD, descriptor, &event) == 0);
+  }
+  // The program's signals are not for our thread.
+  sigset_t all;
+  sigset_t before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  nic->thread_ = std::thread([raw = nic.get()] { raw->make_progress(); });
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  return nic;
+}
+
+ProcessNic::ProcessNic(const Settings& settings) : settings_(settings) {}
+
+ProcessNic::~ProcessNic() {
+  retire();
+  if (epoll_ >= 0) close(epoll_);
+  if (wake_ >= 0) close(wake_);
+}
+
+void ProcessNic::transmit() {
+  shard_->flush(now());
+  wake_if_too_late();
+}
+
+std::size_t ProcessNic::turn() {
+  const Time now = clock_.now();
+  last_turn_ = now;
+  const std::size_t work = shard_->poll(now);
+  shard_->flush(now);
+  if (work != 0) ++found_by_program_;
+  wake_if_too_late();
+  return work;
+}
+
+// The progress thread must not sleep beyond a deadline that came up meanwhile.
+void ProcessNic::wake_if_too_late() {
+  if (sleeping_until_ == Time() || next_deadline() >= sleeping_until_) return;
+  sleeping_until_ = Time();
+  const std::uint64_t one = 1;
+  static_cast<void>(!write(wake_, &one, sizeof one));
+}
+
+void ProcessNic::make_progress() {
+  pthread_setname_np(pthread_self(), "sluice-nic");
+  prctl(PR_SET_TIMERSLACK, 1'000UL, 0UL, 0UL, 0UL);
+  ask_for_short_slices();
+  Rest how = Rest::kNone;
+  for (;;) {
+    Time until;
+    {
+      const NicLock guard(lock_);
+      if (ended_) return;
+      sleeping_until_ = Time();
+      if (how == Rest::kSleep) port_->disarm();
+      const Time now = clock_.now();
+      const std::size_t work = shard_->poll(now);
+      shard_->flush(now);
+      if (work != 0) last_work_ = now;
+      judge(how == Rest::kSleep, work);
+      how = find_rest(now, until);
+      if (how == Rest::kSleep) sleeping_until_ = until;
+    }
+    rest(how, until);
+  }
+}
+
+// Who found the frames that came in: the progress thread, or the program before it.
+void ProcessNic::judge(bool woken, std::size_t work) {
+  if (woken && work != 0) {
+    needed_ = kMostNeeded;
+  } else if (woken && found_by_program_ != found_before_) {
+    needed_ = std::max(needed_ - 1, 0);
+  }
+  found_before_ = found_by_program_;
+}
+
+ProcessNic::Rest ProcessNic::find_rest(Time now, Time& until) {
+  if (now - last_work_ < kSpin) return Rest::kNone;
+  if (now - last_turn_ < kProgramAwake && needed_ == 0) {
+    until = now + kNap;
+    return Rest::kNap;
+  }
+  const bool blind = port_->has_outside() && port_->wait_descriptor() < 0;
+  until = std::min(next_deadline(), now + (blind ? kBlindSleep : kLongestSleep));
+  if (until <= now) return Rest::kNone;
+  if (port_->wait_descriptor() < 0 || port_->arm()) return Rest::kSleep;
+  port_->disarm();
+  return Rest::kNone;
+}
+
+void ProcessNic::rest(Rest how, Time until) {
+  if (how == Rest::kNone) {
+    __builtin_ia32_pause();
+    return;
+  }
+  const std::int64_t ns = std::max<std::int64_t>((until - now()).nanoseconds(), 0);
+  timespec timeout{};
+  timeout.tv_sec = ns / 1'000'000'000;
+  timeout.tv_nsec = ns % 1'000'000'000;
+  if (how == Rest::kNap) {
+    pollfd wake{wake_, POLLIN, 0};
+    static_cast<void>(ppoll(&wake, 1, &timeout, nullptr));
+  } else {
+    std::array<epoll_event, 2> events;
+    const int count = epoll_pwait2(epoll_, events.data(), 2, &timeout, nullptr);
+    SLUICE_CHECK(count >= 0 || errno == EINTR);
+  }
+  std::uint64_t wakes = 0;
+  static_cast<void>(!read(wake_, &wakes, sizeof wakes));
+}
+
+void ProcessNic::retire() {
+  {
+    const NicLock guard(lock_);
+    ended_ = true;
+    const std::uint64_t one = 1;
+    static_cast<void>(!write(wake_, &one, sizeof one));
+  }
+  if (thread_.joinable()) thread_.join();
+  const NicLock guard(lock_);
+  if (port_ != nullptr) port_->cut();
+}
+
+void ProcessNic::abandon() {
+  lock_.reset();
+  ended_ = true;
+  port_->abandon();
+  if (thread_.joinable()) thread_.detach();  // it stayed with the parent
+}
+
+}  // namespace sluice::verbs

@@ -1,0 +1,86 @@
+// The NIC of this process: an adapter on a port behind one lock, turned by whoever of the program's threads is in a verb, and by a
+// thread of its own while none is.
+//
+// Turning:    posting sends at once (transmit()); polling an empty completion queue turns the whole NIC (turn()). So a program that
+//             polls meets no thread switch on the way of a message.
+// Thread:     one-sided servers never call a verb while data lands in their memory, and sleepers wait for completion events. The
+//             progress thread sleeps on the port's descriptor, armed, when it is needed: when it was it that found the last
+//             frames. When the program's threads find them first, it only looks every kNap whether they still do.
+//             It never yields while it spins: a program that spins on its memory would keep the core for a whole time slice, and
+//             a wake takes it away from it at once.
+// Fork:       the child keeps the objects but its cable is cut; it can open no device of its own either. Exec is fine.
+// Exit:       retire() closes the port, so that a recording is complete.
+// Threads:    any; all but lock(), now() and settings() REQUIRES the lock.
+// Source:     reference/limits.md "Waiting"; reference/verbs.md pitfall 7.
+#pragma once
+
+#include <algorithm>
+#include <memory>
+#include <mutex>
+#include <thread>
+
+#include "nic/clock.h"
+#include "nic/nic.h"
+#include "verbs/loopback_port.h"
+#include "verbs/settings.h"
+#include "verbs/spin_lock.h"
+
+namespace sluice::verbs {
+
+class ProcessNic {
+ public:
+  static Result<std::unique_ptr<ProcessNic>> open(const Settings& settings);
+  ~ProcessNic();
+  ProcessNic(const ProcessNic&) = delete;
+  ProcessNic& operator=(const ProcessNic&) = delete;
+
+  SpinLock& lock() { return lock_; }
+  Time now() const { return clock_.now(); }
+  const Settings& settings() const { return settings_; }
+
+  rc::Adapter& adapter() { return shard_->adapter(); }
+  // Sends what has been posted.
+  void transmit();
+  // Receives, lets time pass, sends; as the program. Returns how much was done.
+  std::size_t turn();
+  port::PortState port_state() const { return shard_->port().state(); }
+
+  // At the end of the process.
+  void retire();
+  // In the child of a fork.
+  void abandon();
+
+ private:
+  explicit ProcessNic(const Settings& settings);
+  void make_progress();
+  enum class Rest : std::uint8_t { kNone, kNap, kSleep };  // asleep, whoever needs the thread earlier wakes it
+
+  Rest find_rest(Time now, Time& until);
+  void rest(Rest how, Time until);
+  void judge(bool woken, std::size_t work);
+  Time next_deadline() const { return std::min(shard_->next_deadline(), port_->next_deadline()); }
+  void wake_if_too_late();
+
+  Settings settings_;
+  SpinLock lock_;
+  nic::Clock clock_;
+  std::unique_ptr<nic::Shard> shard_;
+  LoopbackPort* port_ = nullptr;  // the shard's
+
+  // Guarded by lock_.
+  Time last_turn_;                      // by the program
+  std::uint64_t found_by_program_ = 0;  // turns of the program that found something
+  std::uint64_t found_before_ = 0;      // … up to the progress thread's last turn
+  Time last_work_;                      // of the progress thread
+  int needed_ = 0;                      // above 0: the progress thread finds frames before the program does
+  Time sleeping_until_ = Time();        // of the progress thread; zero: it does not sleep
+  bool ended_ = false;
+
+  int wake_ = -1;
+  int epoll_ = -1;
+  std::thread thread_;
+};
+
+using NicLock = std::lock_guard<SpinLock>;
+
+}  // namespace sluice::verbs

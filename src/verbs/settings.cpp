@@ -1,0 +1,83 @@
+#include "verbs/settings.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <charconv>
+
+namespace sluice::verbs {
+namespace {
+
+// fe80:: with the modified EUI-64 of the MAC (RFC 4291 appendix A).
+wire::Gid link_local(const wire::MacAddress& mac) {
+  wire::Gid gid;
+  gid.bytes = {0xFE, 0x80};
+  const auto& m = mac.bytes;
+  const std::uint8_t identifier[] = {static_cast<std::uint8_t>(m[0] ^ 2), m[1], m[2], 0xFF, 0xFE, m[3], m[4], m[5]};
+  std::copy(std::begin(identifier), std::end(identifier), gid.bytes.begin() + 8);
+  return gid;
+}
+
+wire::MacAddress mac_of(wire::Ipv4Address ip) {
+  const auto byte = [&](int i) { return static_cast<std::uint8_t>(ip.value >> (24 - 8 * i)); };
+  return {{0x02, 0x00, byte(0), byte(1), byte(2), byte(3)}};
+}
+
+Result<void> read_addresses(const Environment& environment, Settings& settings) {
+  const char* const ip_text = environment("SLUICE_IP");
+  if (ip_text == nullptr) return fail("SLUICE_IP is not set: give this program's NIC an IPv4 address of its own");
+  const auto ip = wire::Ipv4Address::parse(ip_text);
+  if (!ip) return fail(fmt::format("SLUICE_IP: {}", ip.error().message));
+  settings.mac = mac_of(*ip);
+  if (const char* const text = environment("SLUICE_MAC")) {
+    const auto mac = wire::MacAddress::parse(text);
+    if (!mac) return fail(fmt::format("SLUICE_MAC: {}", mac.error().message));
+    if (mac->is_multicast()) return fail(fmt::format("SLUICE_MAC: {} is a multicast address", text));
+    settings.mac = *mac;
+  }
+  const wire::Gid v4 = wire::Gid::from(*ip);
+  wire::Gid v6 = link_local(settings.mac);
+  settings.gids = {v6, v4, v6, v4};
+  if (const char* const text = environment("SLUICE_IP6")) {
+    const auto more = wire::Gid::parse(text);
+    if (!more) return fail(fmt::format("SLUICE_IP6: {}", more.error().message));
+    settings.gids[2] = *more;
+  }
+  return {};
+}
+
+Result<void> read_mtu(const Environment& environment, Settings& settings) {
+  const char* const text = environment("SLUICE_MTU");
+  if (text == nullptr) return {};
+  const std::string_view digits = text;
+  const auto [end, error] = std::from_chars(digits.begin(), digits.end(), settings.mtu);
+  constexpr std::uint32_t kAllowed[] = {256, 512, 1024, 2048, 4096};
+  if (error != std::errc() || end != digits.end() || std::ranges::find(kAllowed, settings.mtu) == std::end(kAllowed)) {
+    return fail(fmt::format("SLUICE_MTU={}: must be 256, 512, 1024, 2048 or 4096", text));
+  }
+  return {};
+}
+
+}  // namespace
+
+std::optional<Result<Settings>> read_settings(const Environment& environment) {
+  const char* const port = environment("SLUICE_PORT");
+  if (port == nullptr || *port == '\0') return std::nullopt;
+  Settings settings;
+  if (const char* const name = environment("SLUICE_DEVICE")) settings.device = name;
+  if (settings.device.empty() || settings.device.size() > 63) return fail("SLUICE_DEVICE must have 1 to 63 characters");
+  if (auto read = read_addresses(environment, settings); !read) return tl::unexpected(read.error());
+  if (auto read = read_mtu(environment, settings); !read) return tl::unexpected(read.error());
+  if (std::string_view(port) == "loopback") return settings;
+  settings.port = port;
+  if (const char* const file = environment("SLUICE_TRACE")) settings.port += fmt::format(",record={}", file);
+  if (const char* const impair = environment("SLUICE_IMPAIR")) settings.port += fmt::format(",impair({})", impair);
+  return settings;
+}
+
+std::uint8_t ipv4_index(const std::vector<wire::Gid>& gids) {
+  const auto found = std::ranges::find_if(gids, [](const wire::Gid& gid) { return gid.is_v4(); });
+  return found == gids.end() ? std::uint8_t{0} : static_cast<std::uint8_t>(found - gids.begin());
+}
+
+}  // namespace sluice::verbs

@@ -1,0 +1,41 @@
+// What a program's NIC is: its port, its addresses, its name. Programs get it from the environment, where `sluice run` puts it.
+//
+//   SLUICE_PORT     where frames go, as ports/open.h spells it ("shm:/run/…/switch.sock", "udp:HOST:PORT", "packet:eth0");
+//                   "loopback": nowhere, the program talks to itself. Not set: the machine has no RDMA device.
+//   SLUICE_IP       our IPv4 address; SLUICE_IP6: an IPv6 address besides the link-local one
+//   SLUICE_MAC      default: 02:00 and the IPv4 address
+//   SLUICE_DEVICE   the device's name, default sluice0
+//   SLUICE_MTU      the largest path MTU: 256 … 4096 (default)
+//   SLUICE_TRACE    a pcap file that gets all frames that pass the port
+//   SLUICE_IMPAIR   "drop=1%,reorder=1%,seed=7", see port/impairment.h
+//   SLUICE_VERBOSE  1: say on stderr why a verb was refused
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "wire/address.h"
+
+namespace sluice::verbs {
+
+struct Settings {
+  std::string device = "sluice0";
+  std::string port;  // with recording and impairments; empty: loopback only
+  wire::MacAddress mac{};
+  std::vector<wire::Gid> gids{};  // the GID table: as on a ConnectX, index 1 and 3 are the IPv4 address, 0 and 2 IPv6
+  std::uint32_t mtu = 4096;
+};
+
+using Environment = std::function<const char*(const char* name)>;
+
+// Nothing: the environment does not ask for a device.
+std::optional<Result<Settings>> read_settings(const Environment& environment);
+
+// The first entry of the GID table with an IPv4 address.
+std::uint8_t ipv4_index(const std::vector<wire::Gid>& gids);
+
+}  // namespace sluice::verbs

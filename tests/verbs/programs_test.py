@@ -1,0 +1,192 @@
+#!/usr/bin/env python3
+"""Unmodified RDMA programs of Debian on Sluice's NIC: two processes each, over a shared-memory cable, libsluice-verbs.so preloaded.
+
+usage: programs_test.py LIBRARY [--only TEXT] [--list] [--impair SPEC]
+
+Exits with 77 when perftest or the ibv_ tools are not installed. --impair puts losses on the cable of each case that can bear them.
+"""
+
+import argparse
+import dataclasses
+import os
+import pathlib
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+
+TIMEOUT_S = 60
+LOSSES = "drop=1%,seed=7"
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    """One program as server and client. `expect` must appear in what the client prints."""
+
+    command: str  # the program and its options, the same on both sides
+    expect: str = ""
+    impair: str = ""
+    client: str = ""  # what the client's command has besides the address
+    server_must_succeed: bool = True
+    port_option: str = "-p"
+
+
+def pingpong(options, impair=""):
+    return Case(f"ibv_{options} -g 1", "usec/iter", impair)
+
+
+def perftest(options, impair=""):
+    return Case(f"ib_{options} -F -x 1", "#bytes", impair)
+
+
+CASES = [
+    pingpong("rc_pingpong"),
+    pingpong("rc_pingpong -e"),
+    pingpong("rc_pingpong -N"),
+    pingpong("rc_pingpong -c"),
+    pingpong("rc_pingpong -s 100000 -m 4096 -n 200"),
+    # The client may be gone before the server learns that its last message has arrived, as with any NIC.
+    dataclasses.replace(pingpong("rc_pingpong -n 200", LOSSES), server_must_succeed=False),
+    pingpong("uc_pingpong"),
+    pingpong("uc_pingpong -e"),
+    pingpong("ud_pingpong -s 1024"),
+    pingpong("ud_pingpong -s 1024 -e"),
+    pingpong("srq_pingpong -q 4"),
+    pingpong("srq_pingpong -q 4 -e"),
+    perftest("write_bw -n 1000"),
+    perftest("write_bw -a -n 200"),
+    perftest("write_bw -b -n 1000"),
+    perftest("write_bw -q 8 -n 500"),
+    perftest("write_bw -s 8 -I 220 -n 1000"),
+    perftest("write_bw -c UC -n 1000"),
+    perftest("write_bw -n 500", LOSSES),
+    perftest("write_lat -n 500"),
+    perftest("write_lat -s 8 -I 220 -n 500"),
+    perftest("write_lat -c UC -n 500"),
+    perftest("write_lat -n 200", LOSSES),
+    perftest("read_bw -n 1000"),
+    perftest("read_bw -a -n 200"),
+    perftest("read_bw -b -q 8 -n 500"),
+    perftest("read_bw -n 500", LOSSES),
+    perftest("read_lat -n 500"),
+    perftest("read_lat -e -n 500"),
+    perftest("send_bw -n 1000"),
+    perftest("send_bw -a -n 200"),
+    perftest("send_bw -b -n 1000"),
+    perftest("send_bw -q 8 --use-srq -n 500"),
+    perftest("send_bw -c UD -s 1024 -n 1000 -r 1000"),
+    perftest("send_bw -c UC -n 1000"),
+    perftest("send_bw -e -n 1000"),
+    perftest("send_bw -n 500", LOSSES),
+    perftest("send_lat -n 500"),
+    perftest("send_lat -e -n 500"),
+    perftest("send_lat -c UD -s 1024 -n 500"),
+    perftest("send_lat -n 200", LOSSES),
+    perftest("atomic_bw -A CMP_AND_SWAP -n 1000"),
+    perftest("atomic_bw -A FETCH_AND_ADD -n 1000"),
+    perftest("atomic_bw -n 500", LOSSES),
+    perftest("atomic_lat -A CMP_AND_SWAP -n 500"),
+    perftest("atomic_lat -A FETCH_AND_ADD -n 500"),
+]
+
+
+def free_port():
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]
+
+
+def listens(port):
+    wanted = f":{port:04X} "
+    return any(
+        wanted in line and line.split()[3] == "0A"
+        for table in ("/proc/net/tcp", "/proc/net/tcp6")
+        for line in pathlib.Path(table).read_text().splitlines()[1:]
+    )
+
+
+def environment(library, port, ip):
+    return dict(os.environ, LD_PRELOAD=library, SLUICE_PORT=port, SLUICE_IP=ip, SLUICE_VERBOSE="1")
+
+
+def await_listening(server, port, deadline):
+    while not listens(port):
+        if server.poll() is not None or time.monotonic() > deadline:
+            return False
+        time.sleep(0.02)
+    return True
+
+
+def run_case(case, library, directory, impair):
+    """Returns what went wrong, or ""."""
+    tcp = free_port()
+    cable = directory / f"{tcp}.sock"
+    losses = f",impair({impair or case.impair})" if impair or case.impair else ""
+    command = case.command.split() + [case.port_option, str(tcp)]
+    server_log = directory / "server.log"
+    deadline = time.monotonic() + TIMEOUT_S
+    with server_log.open("w") as log:
+        server = subprocess.Popen(command, env=environment(library, f"cable:{cable}{losses}", "10.77.0.1"), stdout=log,
+                                  stderr=subprocess.STDOUT)
+    client_says = ""
+    wrong = ""
+    try:
+        if not await_listening(server, tcp, deadline):
+            wrong = "the server does not listen"
+        else:
+            client = subprocess.run(command + case.client.split() + ["127.0.0.1"], capture_output=True, text=True,
+                                    env=environment(library, f"shm:{cable}{losses}", "10.77.0.2"),
+                                    timeout=max(deadline - time.monotonic(), 1))
+            client_says = client.stdout + client.stderr
+            if client.returncode != 0:
+                wrong = f"the client ended with {client.returncode}"
+            elif case.expect not in client_says:
+                wrong = f"the client did not print {case.expect!r}"
+            elif server.wait(timeout=max(deadline - time.monotonic(), 1)) != 0 and case.server_must_succeed:
+                wrong = f"the server ended with {server.returncode}"
+    except subprocess.TimeoutExpired as late:
+        wrong = "no end in time"
+        client_says += (late.stdout or b"").decode()
+    finally:
+        if server.poll() is None:
+            server.send_signal(signal.SIGKILL)
+            server.wait()
+    if wrong:
+        wrong += f"\n--- client\n{client_says}\n--- server\n{server_log.read_text()}"
+    return wrong
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("library", type=pathlib.Path)
+    parser.add_argument("--only", default="")
+    parser.add_argument("--list", action="store_true")
+    parser.add_argument("--impair", default="")
+    arguments = parser.parse_args()
+    cases = [case for case in CASES if arguments.only in case.command]
+    if arguments.list:
+        print("\n".join(case.command for case in cases))
+        return 0
+    missing = {case.command.split()[0] for case in cases if shutil.which(case.command.split()[0]) is None}
+    if missing:
+        print(f"skipped: not installed: {', '.join(sorted(missing))}")
+        return 77
+    failed = 0
+    with tempfile.TemporaryDirectory(prefix="sluice-verbs-") as directory:
+        for case in cases:
+            start = time.monotonic()
+            wrong = run_case(case, str(arguments.library.resolve()), pathlib.Path(directory), arguments.impair)
+            failed += wrong != ""
+            losses = f" [{case.impair}]" if case.impair else ""
+            print(f"{'FAILED' if wrong else 'ok':6} {time.monotonic() - start:5.1f} s  {case.command}{losses}", flush=True)
+            if wrong:
+                print("  " + wrong.replace("\n", "\n  "), flush=True)
+    print(f"{len(cases) - failed} of {len(cases)} passed")
+    return 1 if failed or not cases else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
