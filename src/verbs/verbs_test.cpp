@@ -1,0 +1,412 @@
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <thread>
+
+#include "verbs/loopback_pair.h"
+
+namespace sluice::verbs::test {
+namespace {
+
+TEST(Device, HasAGidTableWithTheIpv4AddressAtIndexOneAndThree) {
+  ibv_context* const context = open_device();
+  ASSERT_NE(context, nullptr);
+  ibv_gid_entry entries[8];
+  ASSERT_EQ(ibv_query_gid_table(context, entries, 8, 0), 4);
+  for (const int index : {1, 3}) {
+    EXPECT_EQ(entries[index].gid_type, std::uint32_t{IBV_GID_TYPE_ROCE_V2});
+    EXPECT_EQ(std::memcmp(entries[index].gid.raw + 10, "\xFF\xFF\x0A\x4D\x00\x09", 6), 0);
+  }
+  EXPECT_EQ(entries[0].gid.raw[0], 0xFE);
+  ibv_gid gid;
+  EXPECT_NE(ibv_query_gid(context, 1, 4, &gid), 0);
+  ibv_close_device(context);
+}
+
+TEST(Device, TellsItsLimitsAndItsPort) {
+  ibv_context* const context = open_device();
+  ibv_device_attr_ex attributes;
+  ASSERT_EQ(ibv_query_device_ex(context, nullptr, &attributes), 0);
+  EXPECT_EQ(attributes.orig_attr.vendor_id, 0xFFFFFFu);
+  EXPECT_GE(attributes.orig_attr.max_sge, 16);
+  ibv_port_attr port{};
+  ASSERT_EQ(___ibv_query_port(context, 1, &port), 0);
+  EXPECT_EQ(port.link_layer, IBV_LINK_LAYER_ETHERNET);
+  EXPECT_EQ(port.active_mtu, IBV_MTU_4096);
+  EXPECT_EQ(___ibv_query_port(context, 2, &port), EINVAL);
+  ibv_close_device(context);
+}
+
+TEST(Region, RefusesMemoryThatIsNotMappedAndRemoteWritesWithoutLocal) {
+  LoopbackPair pair;
+  const std::size_t size = 8192;
+  void* const hole = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  munmap(hole, size);
+  EXPECT_EQ(ibv_reg_mr(pair.pd, hole, size, IBV_ACCESS_LOCAL_WRITE), nullptr);
+  EXPECT_EQ(errno, EFAULT);
+  EXPECT_EQ(ibv_reg_mr(pair.pd, pair.memory.data(), 8, IBV_ACCESS_REMOTE_WRITE), nullptr);
+  EXPECT_EQ(errno, EINVAL);
+}
+
+TEST(Region, IsNamedByItsIova) {
+  LoopbackPair pair;
+  pair.connect();
+  ibv_mr* const zero_based = ibv_reg_mr_iova2(pair.pd, pair.memory.data() + 4096, 64, 0, kAllAccess);
+  ASSERT_NE(zero_based, nullptr);
+  pair.memory[0] = 77;
+  ibv_sge sge = pair.piece(0, 1);
+  ibv_send_wr wr{};
+  wr.opcode = IBV_WR_RDMA_WRITE;
+  wr.send_flags = IBV_SEND_SIGNALED;
+  wr.sg_list = &sge;
+  wr.num_sge = 1;
+  wr.wr.rdma.remote_addr = 5;
+  wr.wr.rdma.rkey = zero_based->rkey;
+  ibv_send_wr* bad = nullptr;
+  ASSERT_EQ(ibv_post_send(pair.qp[0], &wr, &bad), 0);
+  EXPECT_EQ(pair.status(0), IBV_WC_SUCCESS);
+  EXPECT_EQ(pair.memory[4096 + 5], 77);
+  EXPECT_EQ(ibv_dereg_mr(zero_based), 0);
+}
+
+TEST(Handles, AreBusyWhileOthersUseThem) {
+  LoopbackPair pair;
+  EXPECT_EQ(ibv_dealloc_pd(pair.pd), EBUSY);
+  EXPECT_EQ(ibv_destroy_cq(pair.cq[0]), EBUSY);
+  EXPECT_EQ(ibv_destroy_comp_channel(pair.channel), EBUSY);
+}
+
+TEST(QueuePair, NeedsAllThatATransitionAsksForAndNothingElse) {
+  LoopbackPair pair;
+  ibv_qp_attr a{};
+  a.qp_state = IBV_QPS_INIT;
+  a.port_num = 1;
+  EXPECT_EQ(ibv_modify_qp(pair.qp[0], &a, IBV_QP_STATE | IBV_QP_PORT | IBV_QP_PKEY_INDEX), EINVAL);
+  EXPECT_EQ(pair.to_receive(0, 1), EINVAL);
+  EXPECT_EQ(pair.to_init(0), 0);
+  EXPECT_EQ(pair.to_send(0), EINVAL);
+  a.timeout = 3;
+  EXPECT_EQ(ibv_modify_qp(pair.qp[0], &a, IBV_QP_STATE | IBV_QP_TIMEOUT), EINVAL);
+  EXPECT_EQ(pair.state(0), IBV_QPS_INIT);
+}
+
+TEST(QueuePair, MovesDataBothWaysByEveryOperation) {
+  LoopbackPair pair;
+  pair.connect();
+  std::fill_n(pair.memory.begin(), 5000, 0x5A);
+  EXPECT_EQ(pair.post(0, IBV_WR_RDMA_WRITE, pair.piece(0, 5000), 8192), 0);
+  auto wc = pair.poll(0);
+  ASSERT_TRUE(wc);
+  EXPECT_EQ(wc->status, IBV_WC_SUCCESS);
+  EXPECT_EQ(wc->opcode, IBV_WC_RDMA_WRITE);
+  EXPECT_EQ(wc->qp_num, pair.qp[0]->qp_num);
+  EXPECT_EQ(std::memcmp(&pair.memory[0], &pair.memory[8192], 5000), 0);
+  EXPECT_EQ(pair.post(1, IBV_WR_RDMA_READ, pair.piece(20000, 5000), 8192), 0);
+  EXPECT_EQ(pair.status(1), IBV_WC_SUCCESS);
+  EXPECT_EQ(std::memcmp(&pair.memory[20000], &pair.memory[8192], 5000), 0);
+}
+
+TEST(QueuePair, GathersAndScattersSixteenPiecesAndCarriesAnImmediate) {
+  LoopbackPair pair;
+  pair.connect();
+  std::vector<ibv_sge> from;
+  std::vector<ibv_sge> to;
+  for (std::uint32_t i = 0; i < 16; ++i) {
+    pair.memory[i * 100] = static_cast<std::uint8_t>(i);
+    from.push_back(pair.piece(i * 100, 1 + i));
+    to.push_back(pair.piece(10000 + i * 100, 1 + i));
+  }
+  ibv_recv_wr receive{.wr_id = 7, .next = nullptr, .sg_list = to.data(), .num_sge = 16};
+  ibv_recv_wr* bad_receive = nullptr;
+  ASSERT_EQ(ibv_post_recv(pair.qp[1], &receive, &bad_receive), 0);
+  ibv_send_wr wr{};
+  wr.opcode = IBV_WR_SEND_WITH_IMM;
+  wr.imm_data = htonl(0xCAFE);
+  wr.sg_list = from.data();
+  wr.num_sge = 16;
+  ibv_send_wr* bad = nullptr;
+  ASSERT_EQ(ibv_post_send(pair.qp[0], &wr, &bad), 0);
+  const auto wc = pair.poll(1);
+  ASSERT_TRUE(wc);
+  EXPECT_EQ(wc->wr_id, 7u);
+  EXPECT_EQ(wc->byte_len, 136u);
+  EXPECT_EQ(wc->wc_flags, unsigned{IBV_WC_WITH_IMM});
+  EXPECT_EQ(ntohl(wc->imm_data), 0xCAFEu);
+  for (std::uint32_t i = 0; i < 16; ++i) EXPECT_EQ(pair.memory[10000 + i * 100], i);
+  ibv_wc none;
+  EXPECT_EQ(ibv_poll_cq(pair.cq[0], 1, &none), 0) << "not signalled";
+}
+
+TEST(QueuePair, ReturnsTheValueBeforeAnAtomic) {
+  LoopbackPair pair;
+  pair.connect();
+  const std::uint64_t five = 5;
+  std::memcpy(&pair.memory[1024], &five, 8);
+  ibv_sge sge = pair.piece(0, 8);
+  ibv_send_wr add{};
+  add.opcode = IBV_WR_ATOMIC_FETCH_AND_ADD;
+  add.send_flags = IBV_SEND_SIGNALED;
+  add.sg_list = &sge;
+  add.num_sge = 1;
+  add.wr.atomic.remote_addr = pair.address(1024);
+  add.wr.atomic.rkey = pair.mr->rkey;
+  add.wr.atomic.compare_add = 3;
+  ibv_send_wr swap = add;
+  ibv_sge swap_sge = pair.piece(8, 8);
+  swap.opcode = IBV_WR_ATOMIC_CMP_AND_SWP;
+  swap.sg_list = &swap_sge;
+  swap.wr.atomic.compare_add = 8;
+  swap.wr.atomic.swap = 99;
+  add.next = &swap;
+  ibv_send_wr* bad = nullptr;
+  ASSERT_EQ(ibv_post_send(pair.qp[0], &add, &bad), 0);
+  EXPECT_EQ(pair.status(0), IBV_WC_SUCCESS);
+  EXPECT_EQ(pair.status(0), IBV_WC_SUCCESS);
+  std::uint64_t seen[2];
+  std::memcpy(seen, &pair.memory[0], 16);
+  EXPECT_EQ(seen[0], 5u);
+  EXPECT_EQ(seen[1], 8u);
+  EXPECT_EQ(pair.memory[1024], 99);
+}
+
+// --- errors as real NICs give them ---
+
+TEST(Errors, AWrongKeyIsARemoteAccessErrorAndBothQueuePairsAreFlushed) {
+  LoopbackPair pair;
+  pair.connect();
+  ASSERT_EQ(pair.post_receive(1, 5, pair.piece(0, 8)), 0);
+  ASSERT_EQ(pair.post(0, IBV_WR_RDMA_WRITE, pair.piece(0, 8), 8192, pair.mr->rkey ^ 1), 0);
+  ASSERT_EQ(pair.post(0, IBV_WR_RDMA_WRITE, pair.piece(0, 8), 8192), 0);
+  EXPECT_EQ(pair.status(0), IBV_WC_REM_ACCESS_ERR);
+  EXPECT_EQ(pair.status(0), IBV_WC_WR_FLUSH_ERR);
+  EXPECT_EQ(pair.status(1), IBV_WC_WR_FLUSH_ERR);
+  EXPECT_EQ(pair.state(0), IBV_QPS_ERR);
+  EXPECT_EQ(pair.state(1), IBV_QPS_ERR);
+  ASSERT_EQ(pair.post(0, IBV_WR_SEND, pair.piece(0, 8)), 0);
+  EXPECT_EQ(pair.status(0), IBV_WC_WR_FLUSH_ERR);
+}
+
+TEST(Errors, AWrongLocalKeyIsALocalProtectionError) {
+  LoopbackPair pair;
+  pair.connect();
+  ibv_sge sge = pair.piece(0, 8);
+  for (const std::uint32_t key : {0u, pair.mr->lkey ^ 1}) {
+    sge.lkey = key;
+    ASSERT_EQ(pair.post(key == 0 ? 0 : 1, IBV_WR_RDMA_WRITE, sge, 8192), 0);
+    EXPECT_EQ(pair.status(key == 0 ? 0 : 1), IBV_WC_LOC_PROT_ERR);
+  }
+}
+
+TEST(Errors, AReceiverThatIsNotReadyExhaustsTheRetries) {
+  LoopbackPair pair({.rnr_retries = 1});
+  pair.connect();
+  ASSERT_EQ(pair.post(0, IBV_WR_SEND, pair.piece(0, 8)), 0);
+  EXPECT_EQ(pair.status(0), IBV_WC_RNR_RETRY_EXC_ERR);
+  EXPECT_EQ(pair.state(0), IBV_QPS_ERR);
+}
+
+TEST(Errors, APeerThatIsGoneExhaustsTheRetriesInTheConfiguredTime) {
+  LoopbackPair pair({.timeout = 12, .retries = 2});  // 16.8 ms, three times
+  pair.connect(0, 0xABCDE);
+  const auto start = std::chrono::steady_clock::now();
+  ASSERT_EQ(pair.post(0, IBV_WR_SEND, pair.piece(0, 8)), 0);
+  EXPECT_EQ(pair.status(0), IBV_WC_RETRY_EXC_ERR);
+  EXPECT_GE(std::chrono::steady_clock::now() - start, std::chrono::milliseconds(45));
+}
+
+TEST(Errors, ATooLongSendIsRefusedByTheReceiver) {
+  LoopbackPair pair;
+  pair.connect();
+  ASSERT_EQ(pair.post_receive(1, 5, pair.piece(0, 8)), 0);
+  ASSERT_EQ(pair.post(0, IBV_WR_SEND, pair.piece(0, 16)), 0);
+  EXPECT_EQ(pair.status(0), IBV_WC_REM_INV_REQ_ERR);
+  EXPECT_EQ(pair.status(1), IBV_WC_LOC_LEN_ERR);
+}
+
+TEST(Errors, PostingNamesTheFirstRequestThatWasRefused) {
+  LoopbackPair pair({.depth = 4, .sges = 2});
+  ibv_sge sges[3] = {pair.piece(0, 8), pair.piece(8, 8), pair.piece(16, 8)};
+  ibv_send_wr second{};
+  second.opcode = IBV_WR_SEND;
+  second.sg_list = sges;
+  second.num_sge = 3;
+  ibv_send_wr first = second;
+  first.num_sge = 2;
+  first.next = &second;
+  ibv_send_wr* bad = nullptr;
+  EXPECT_EQ(ibv_post_send(pair.qp[0], &first, &bad), EINVAL) << "in RESET";
+  EXPECT_EQ(bad, &first);
+  pair.connect();
+  EXPECT_EQ(ibv_post_send(pair.qp[0], &first, &bad), EINVAL) << "too many pieces";
+  EXPECT_EQ(bad, &second);
+  ibv_recv_wr receive{.wr_id = 1, .next = nullptr, .sg_list = sges, .num_sge = 3};
+  ibv_recv_wr* bad_receive = nullptr;
+  EXPECT_EQ(ibv_post_recv(pair.qp[0], &receive, &bad_receive), EINVAL);
+  EXPECT_EQ(bad_receive, &receive);
+  for (int i = 0; i < 4; ++i) EXPECT_EQ(pair.post_receive(0, 1, pair.piece(0, 8)), 0);
+  EXPECT_EQ(pair.post_receive(0, 1, pair.piece(0, 8)), ENOMEM) << "the queue is full";
+}
+
+TEST(Errors, AFullCompletionQueueBreaksItsQueuePairsAndIsTold) {
+  LoopbackPair pair({.completions = 2});
+  pair.connect();
+  for (int i = 0; i < 4; ++i) ASSERT_EQ(pair.post(0, IBV_WR_RDMA_WRITE, pair.piece(0, 8), 8192), 0);
+  ibv_async_event event;
+  ASSERT_EQ(ibv_get_async_event(pair.context, &event), 0);  // the progress thread makes it happen
+  EXPECT_EQ(event.event_type, IBV_EVENT_CQ_ERR);
+  EXPECT_EQ(event.element.cq, pair.cq[0]);
+  ibv_ack_async_event(&event);
+  EXPECT_EQ(pair.state(0), IBV_QPS_ERR);
+}
+
+// --- events ---
+
+TEST(Channel, WakesAProgramThatSleepsWhileItsPeerIsServedByNobodyElse) {
+  LoopbackPair pair;
+  pair.connect();
+  ASSERT_EQ(ibv_req_notify_cq(pair.cq[1], 0), 0);
+  ASSERT_EQ(pair.post_receive(1, 5, pair.piece(0, 8)), 0);
+  ASSERT_EQ(pair.post(0, IBV_WR_SEND, pair.piece(8, 8)), 0);
+  pollfd ready{pair.channel->fd, POLLIN, 0};
+  ASSERT_EQ(poll(&ready, 1, 10'000), 1);
+  ibv_cq* from = nullptr;
+  void* user = nullptr;
+  ASSERT_EQ(ibv_get_cq_event(pair.channel, &from, &user), 0);
+  EXPECT_EQ(from, pair.cq[1]);
+  ibv_ack_cq_events(from, 1);
+  EXPECT_EQ(pair.status(1), IBV_WC_SUCCESS);
+}
+
+TEST(Channel, ThatDoesNotBlockSaysThatThereIsNothing) {
+  LoopbackPair pair;
+  ASSERT_EQ(fcntl(pair.channel->fd, F_SETFL, O_NONBLOCK), 0);
+  ibv_cq* from = nullptr;
+  void* user = nullptr;
+  EXPECT_EQ(ibv_get_cq_event(pair.channel, &from, &user), -1);
+  EXPECT_EQ(errno, EAGAIN);
+}
+
+// --- shared receive queues, datagrams, the extended interfaces ---
+
+TEST(Datagram, CarriesAGrhFromWhichTheAnswerFindsItsWay) {
+  LoopbackPair pair({.type = IBV_QPT_UD});
+  pair.connect();
+  ASSERT_EQ(pair.post_receive(1, 5, pair.piece(0, 100)), 0);
+  ibv_ah_attr to = pair.path();
+  ibv_ah* const ah = ibv_create_ah(pair.pd, &to);
+  ASSERT_NE(ah, nullptr);
+  ibv_sge sge = pair.piece(1000, 32);
+  pair.memory[1000] = 42;
+  ibv_send_wr wr{};
+  wr.opcode = IBV_WR_SEND;
+  wr.sg_list = &sge;
+  wr.num_sge = 1;
+  wr.wr.ud = {.ah = ah, .remote_qpn = pair.qp[1]->qp_num, .remote_qkey = 0x1234};
+  ibv_send_wr* bad = nullptr;
+  ASSERT_EQ(ibv_post_send(pair.qp[0], &wr, &bad), 0);
+  auto wc = pair.poll(1);
+  ASSERT_TRUE(wc);
+  EXPECT_EQ(wc->byte_len, 72u);
+  EXPECT_EQ(wc->src_qp, pair.qp[0]->qp_num);
+  EXPECT_EQ(pair.memory[40], 42);
+  ibv_ah_attr back;
+  ASSERT_EQ(ibv_init_ah_from_wc(pair.context, 1, &*wc, reinterpret_cast<ibv_grh*>(pair.memory.data()), &back), 0);
+  EXPECT_EQ(std::memcmp(back.grh.dgid.raw, to.grh.dgid.raw, 16), 0);
+  EXPECT_EQ(back.grh.sgid_index, kGidIndex);
+  EXPECT_EQ(ibv_destroy_ah(ah), 0);
+}
+
+TEST(Extended, PostsWhatWasPutTogetherAllOrNothing) {
+  LoopbackPair pair({.extended_operations = IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_SEND});
+  pair.connect();
+  ibv_qp_ex* const qp = ibv_qp_to_qp_ex(pair.qp[0]);
+  ASSERT_NE(qp, nullptr);
+  ibv_wr_start(qp);
+  qp->wr_id = 1;
+  qp->wr_flags = 0;
+  ibv_wr_rdma_write(qp, pair.mr->rkey, pair.address(8192));
+  std::uint8_t text[] = "inline";
+  ibv_wr_set_inline_data(qp, text, sizeof text);
+  text[0] = 'X';  // too late
+  qp->wr_id = 2;
+  qp->wr_flags = IBV_SEND_SIGNALED;
+  ibv_wr_rdma_write(qp, pair.mr->rkey, pair.address(8200));
+  ibv_wr_set_sge(qp, pair.mr->lkey, pair.address(0), 4);
+  ASSERT_EQ(ibv_wr_complete(qp), 0);
+  const auto wc = pair.poll(0);
+  ASSERT_TRUE(wc);
+  EXPECT_EQ(wc->wr_id, 2u);
+  EXPECT_EQ(std::memcmp(&pair.memory[8192], "inline", 7), 0);
+  ibv_wr_start(qp);
+  for (int i = 0; i < 65; ++i) ibv_wr_rdma_write(qp, pair.mr->rkey, pair.address(8192));
+  EXPECT_EQ(ibv_wr_complete(qp), ENOMEM);
+}
+
+TEST(Extended, CompletionQueueReadsOneCompletionAfterTheOther) {
+  LoopbackPair pair;
+  pair.connect();
+  for (int i = 0; i < 2; ++i) ASSERT_EQ(pair.post(0, IBV_WR_RDMA_WRITE, pair.piece(0, 8), 8192), 0);
+  auto* const cq = reinterpret_cast<ibv_cq_ex*>(pair.cq[0]);
+  ibv_poll_cq_attr none{};
+  int error = ENOENT;
+  while (error == ENOENT) error = ibv_start_poll(cq, &none);
+  ASSERT_EQ(error, 0);
+  EXPECT_EQ(ibv_wc_read_opcode(cq), IBV_WC_RDMA_WRITE);
+  while ((error = ibv_next_poll(cq)) == ENOENT) continue;
+  EXPECT_EQ(error, 0);
+  EXPECT_EQ(cq->status, IBV_WC_SUCCESS);
+  ibv_end_poll(cq);
+}
+
+// --- threads and processes ---
+
+TEST(Threads, MayPostAndPollAtOnce) {
+  constexpr int kThreads = 4;
+  constexpr int kEach = 300;
+  LoopbackPair pair({.depth = 256, .completions = 4096});
+  pair.connect();
+  std::atomic<int> completed{0};
+  std::vector<std::thread> threads;
+  for (int t = 0; t < kThreads; ++t) {
+    threads.emplace_back([&, t] {
+      const int side = t % 2;
+      int posted = 0;
+      ibv_wc wc[8];
+      while (posted < kEach || completed < kThreads * kEach) {
+        if (posted < kEach) {
+          const auto at = static_cast<std::size_t>(t) * 64;
+          posted += pair.post(side, IBV_WR_RDMA_WRITE, pair.piece(at, 64), 8192 + at) == 0 ? 1 : 0;
+        }
+        const int count = ibv_poll_cq(pair.cq[side], 8, wc);
+        for (int i = 0; i < count; ++i) EXPECT_EQ(wc[i].status, IBV_WC_SUCCESS);
+        completed += count;
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(completed, kThreads * kEach);
+}
+
+TEST(Fork, LeavesTheParentsNicAloneAndTheChildWithoutOne) {
+  LoopbackPair pair;
+  pair.connect();
+  const pid_t child = fork();
+  if (child == 0) {
+    pair.post(0, IBV_WR_RDMA_WRITE, pair.piece(0, 8), 8192);
+    _exit(open_device() == nullptr ? 0 : 1);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+  ASSERT_EQ(pair.post(0, IBV_WR_RDMA_WRITE, pair.piece(0, 8), 8192), 0);
+  EXPECT_EQ(pair.status(0), IBV_WC_SUCCESS);
+}
+
+}  // namespace
+}  // namespace sluice::verbs::test
