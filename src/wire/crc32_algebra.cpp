@@ -92,6 +92,63 @@ constexpr std::uint64_t kModulus = 0x1DB710641;
 }
 
 // With AVX the instructions take three operands and do not wait for the upper halves that ISA-L leaves behind.
+// What a block of 16 bytes is multiplied by when 16 n bytes follow it: its first half and its second.
+struct alignas(16) BlockPowers {
+  std::uint64_t first, second;
+};
+constexpr std::size_t kBlocks = kShort / 16 + 1;
+consteval std::array<BlockPowers, kBlocks> make_block_powers() {
+  std::array<BlockPowers, kBlocks> powers{};
+  for (std::size_t n = 0; n < powers.size(); ++n) {
+    powers[n] = {std::uint64_t{power_after_word(16 * n + 8)} << 32, std::uint64_t{power_after_word(16 * n)} << 32};
+  }
+  return powers;
+}
+constexpr auto kBlockPowers = make_block_powers();
+constexpr std::uint64_t kFold = std::uint64_t{power_after_word(4)} << 32;  // x^64, for what is above
+
+[[gnu::target("pclmul"), gnu::always_inline]] inline __m128i block_product(__m128i block, std::size_t blocks_behind) {
+  const __m128i powers = _mm_load_si128(reinterpret_cast<const __m128i*>(&kBlockPowers[blocks_behind]));
+  return _mm_xor_si128(_mm_clmulepi64_si128(block, powers, 0x00), _mm_clmulepi64_si128(block, powers, 0x11));
+}
+
+__m128i load_block(const std::uint8_t* p) { return _mm_loadu_si128(reinterpret_cast<const __m128i*>(p)); }
+
+// The first `length % 16` bytes as the end of a block, begun at `state`.
+__m128i first_block(std::uint32_t state, const std::uint8_t* message, std::size_t length, const Ones& ones) {
+  const std::uint64_t word = (load_le<std::uint32_t>(message) | load_le<std::uint32_t>(ones.data())) ^ state;
+  const auto rest = [&](std::size_t at) {
+    return std::uint64_t{load_le<std::uint32_t>(message + at) | load_le<std::uint32_t>(ones.data() + at)};
+  };
+  switch (length % 16) {
+    case 4: return _mm_set_epi64x(static_cast<long long>(word << 32), 0);
+    case 8: return _mm_set_epi64x(static_cast<long long>(rest(4) << 32 | word), 0);
+    default: return _mm_set_epi64x(static_cast<long long>(rest(8) << 32 | rest(4)), static_cast<long long>(word << 32));
+  }
+}
+
+[[gnu::target("pclmul")]] std::uint32_t short_by_clmul(std::uint32_t state, const std::uint8_t* message,
+                                                       std::size_t length, const Ones& ones) {
+  std::size_t behind = length / 16;
+  std::size_t at = length % 16;
+  __m128i sum = _mm_setzero_si128();
+  if (at != 0) {
+    sum = block_product(first_block(state, message, length, ones), behind);
+  } else {
+    const __m128i block = _mm_or_si128(load_block(message), load_block(ones.data()));
+    sum = block_product(_mm_xor_si128(block, _mm_cvtsi32_si128(static_cast<int>(state))), --behind);
+    at = 16;
+  }
+  for (; behind != 0 && at < 64; at += 16) {
+    sum = _mm_xor_si128(sum,
+                        block_product(_mm_or_si128(load_block(message + at), load_block(ones.data() + at)), --behind));
+  }
+  for (; behind != 0; at += 16) sum = _mm_xor_si128(sum, block_product(load_block(message + at), --behind));
+  // Of degree 95: what is of 64 and more goes first, then Barrett.
+  const __m128i above = _mm_clmulepi64_si128(sum, _mm_cvtsi64_si128(static_cast<long long>(kFold)), 0x00);
+  return reduce(_mm_srli_si128(_mm_xor_si128(sum, above), 8));
+}
+
 bool has_clmul() { return __builtin_cpu_supports("avx") != 0 && __builtin_cpu_supports("pclmul") != 0; }
 
 #endif
@@ -137,6 +194,22 @@ std::uint32_t shift(std::uint32_t value, std::ptrdiff_t bytes) {
   if (has_clmul()) return shift_by_clmul(value, bytes);
 #endif
   return shift_portable(value, bytes);
+}
+
+bool has_short() {
+#if defined(__x86_64__)
+  return has_clmul();
+#else
+  return false;
+#endif
+}
+
+std::uint32_t update_short(std::uint32_t crc, const std::uint8_t* message, std::size_t length, const Ones& ones) {
+#if defined(__x86_64__)
+  return ~short_by_clmul(~crc, message, length, ones);
+#else
+  __builtin_unreachable();
+#endif
 }
 
 std::uint32_t update(std::uint32_t crc, ByteView bytes) { return crc32_gzip_refl(crc, bytes.data(), bytes.size()); }

@@ -42,6 +42,16 @@ std::uint32_t effect_of_masks(const std::uint8_t* message, std::size_t length, c
 std::uint32_t effect_of_masks_portable(const std::uint8_t* message, std::size_t length,
                                        const std::array<Mask, 4>& masks);
 
+// Bits that count as set in the first bytes of a message, and zeros behind so that it can be read in blocks.
+using Ones = std::array<std::uint8_t, 80>;
+inline constexpr std::size_t kShortest = 16;
+inline constexpr std::size_t kShort = 252;
+// Continues zlib's crc32 over a short message of whole words in which `ones` are set: a multiplication for every eight bytes, none of
+// which waits for another, where a table or a fold would go through them in turn. REQUIRES: has_short(),
+// kShortest <= length <= kShort, length % 4 == 0, nothing but zeros in `ones` from byte 64 on.
+bool has_short();
+std::uint32_t update_short(std::uint32_t crc, const std::uint8_t* message, std::size_t length, const Ones& ones);
+
 // value * x^(8 * bytes) mod P; `bytes` may be negative.
 std::uint32_t shift(std::uint32_t value, std::ptrdiff_t bytes);
 std::uint32_t shift_portable(std::uint32_t value, std::ptrdiff_t bytes);

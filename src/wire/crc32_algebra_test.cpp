@@ -71,6 +71,25 @@ TEST(Crc32Algebra, SetsMaskedBitsAsIfTheyHadBeenSetInTheMessage) {
   }
 }
 
+TEST(Crc32Algebra, TakesShortMessagesAsTheLibraryDoes) {
+  if (!has_short()) GTEST_SKIP() << "no carry-less multiplication here";
+  Rng rng(kSeed);
+  for (std::size_t length = kShortest; length <= kShort; length += 4) {
+    for (int i = 0; i < 50; ++i) {
+      std::vector<std::uint8_t> message(length + 80);
+      Ones ones{};
+      for (auto& byte : message) byte = static_cast<std::uint8_t>(rng.next());
+      for (std::size_t k = 0; k < 64 && k < length; ++k) ones[k] = static_cast<std::uint8_t>(rng.next());
+      if (i == 0) ones = {};
+      std::vector<std::uint8_t> masked = message;
+      for (std::size_t k = 0; k < 64; ++k) masked[k] |= ones[k];
+      const auto begun = static_cast<std::uint32_t>(rng.next());
+      ASSERT_EQ(update_short(begun, message.data(), length, ones), update(begun, ByteView(masked).first(length)))
+          << length;
+    }
+  }
+}
+
 TEST(Crc32Algebra, AddsManyChangesAtOnce) {
   Rng rng(kSeed);
   std::array<Change, 20> changes;

@@ -11,27 +11,45 @@ namespace {
 constexpr std::uint32_t kAfterEightOnes = 0x2144DF1C;
 
 // What the ICRC takes for ones, as little-endian words at offsets from the IP header.
-constexpr std::array<crc32::Mask, 4> masks_of(std::uint32_t udp, crc32::Mask first, crc32::Mask second) {
+using Masks = std::array<crc32::Mask, 4>;
+constexpr Masks masks_of(std::uint32_t udp, crc32::Mask first, crc32::Mask second) {
   constexpr std::uint32_t kUdpChecksum = 0xFFFF'0000;
   constexpr std::uint32_t kBthReserved = 0x0000'00FF;  // FECN, BECN and six bits
   constexpr std::uint32_t kBth = UdpHeader::kSize;
   return {first, second, crc32::Mask{udp + 4, kUdpChecksum}, crc32::Mask{udp + kBth + 4, kBthReserved}};
 }
 // Type of service; time to live and header checksum.
-constexpr auto kMasksOfIpv4 = masks_of(Ipv4Header::kSize, {0, 0x0000'FF00}, {8, 0xFFFF'00FF});
+constexpr Masks kMasksOfIpv4 = masks_of(Ipv4Header::kSize, {0, 0x0000'FF00}, {8, 0xFFFF'00FF});
 // Traffic class and flow label; hop limit.
-constexpr auto kMasksOfIpv6 = masks_of(Ipv6Header::kSize, {0, 0xFFFF'FF0F}, {4, 0xFF00'0000});
+constexpr Masks kMasksOfIpv6 = masks_of(Ipv6Header::kSize, {0, 0xFFFF'FF0F}, {4, 0xFF00'0000});
 
-// One pass over the bytes as they are, and what setting the masked bits changes. Copying the headers to mask them first
-// costs more: two short CRCs take longer than one, and wide loads stall on narrow stores.
-std::uint32_t masked_crc(const std::uint8_t* ip, std::size_t length, const std::array<crc32::Mask, 4>& masks) {
+consteval crc32::Ones ones_of(const Masks& masks) {
+  crc32::Ones ones{};
+  for (const crc32::Mask& m : masks) {
+    for (std::uint32_t i = 0; i < 4; ++i) ones[m.offset + i] |= static_cast<std::uint8_t>(m.mask >> 8 * i);
+  }
+  return ones;
+}
+constexpr crc32::Ones kOnesOfIpv4 = ones_of(kMasksOfIpv4);
+constexpr crc32::Ones kOnesOfIpv6 = ones_of(kMasksOfIpv6);
+
+// Long packets: one pass over the bytes as they are, and what setting the masked bits changes. Copying the headers to mask them
+// first costs more: two short CRCs take longer than one, and wide loads stall on narrow stores.
+std::uint32_t masked_crc(const std::uint8_t* ip, std::size_t length, const Masks& masks, const crc32::Ones& ones) {
+  if (length <= crc32::kShort && length % 4 == 0 && crc32::has_short()) {
+    return crc32::update_short(kAfterEightOnes, ip, length, ones);
+  }
   return crc32::effect_of_masks(ip, length, masks) ^ crc32::update(kAfterEightOnes, {ip, length});
 }
 
 }  // namespace
 
-std::uint32_t icrc_ipv4(const std::uint8_t* ip, std::size_t length) { return masked_crc(ip, length, kMasksOfIpv4); }
-std::uint32_t icrc_ipv6(const std::uint8_t* ip, std::size_t length) { return masked_crc(ip, length, kMasksOfIpv6); }
+std::uint32_t icrc_ipv4(const std::uint8_t* ip, std::size_t length) {
+  return masked_crc(ip, length, kMasksOfIpv4, kOnesOfIpv4);
+}
+std::uint32_t icrc_ipv6(const std::uint8_t* ip, std::size_t length) {
+  return masked_crc(ip, length, kMasksOfIpv6, kOnesOfIpv6);
+}
 
 namespace {
 
