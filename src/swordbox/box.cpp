@@ -1,6 +1,7 @@
 #include "swordbox/box.h"
 
 #include <algorithm>
+#include <array>
 
 #include "wire/icrc.h"
 
@@ -31,12 +32,37 @@ void Box::switch_on(bool on) {
 }
 
 void Box::process(Time now, std::span<Packet> burst, port::FrameSink& outbox) {
-  for (Packet& packet : burst) {
-    packet.verdict = judge(now, packet.frame);
+  for (std::size_t first = 0; first < burst.size(); first += kStage) {
+    process_stage(now, burst.subspan(first, std::min(kStage, burst.size() - first)));
+  }
+  release(now, outbox);
+}
+
+void Box::process_stage(Time now, std::span<Packet> packets) {
+  std::array<Prepared, kStage> prepared;
+  for (std::size_t i = 0; i < packets.size(); ++i) {
+    Prepared& p = prepared[i];
+    p.verdict = wire::parse(packets[i].frame.bytes(), p.parsed);
+    p.reliable = p.verdict == wire::Verdict::kOk && p.parsed.traits().transport == wire::Transport::kRc;
+    if (p.reliable) connections_.prefetch(packets[i].frame.data, p.parsed);
+  }
+  for (std::size_t i = 0; i < packets.size(); ++i) {
+    Prepared& p = prepared[i];
+    p.crossing = p.reliable ? connections_.find(packets[i].frame.data, p.parsed) : Crossing{};
+    if (!p.crossing) continue;
+    connections_.prefetch(p.crossing);
+    if (rule_) {
+      rule_->prefetch({packets[i].frame.data, p.parsed, connections_[p.crossing.connection], p.crossing.connection,
+                       p.crossing.end, false});
+    }
+  }
+  const std::uint64_t version = connections_.version();
+  for (std::size_t i = 0; i < packets.size(); ++i) {
+    Packet& packet = packets[i];
+    packet.verdict = judge(now, packet.frame, prepared[i], version == connections_.version());
     counters_.count(packet.verdict);
     packet.action = action_of(packet.verdict) == Action::kForward ? Action::kForward : Action::kDrop;
   }
-  release(now, outbox);
 }
 
 Time Box::next_deadline() const {
@@ -55,9 +81,9 @@ void Box::on_deadline(Time now, port::FrameSink& outbox) {
 
 // ------------------------------------------------------------------------------------------------------------- judging
 
-Verdict Box::judge(Time now, const port::Frame& frame) {
-  wire::ParsedFrame parsed;
-  switch (wire::parse(frame.bytes(), parsed)) {
+Verdict Box::judge(Time now, const port::Frame& frame, Prepared& prepared, bool crossing_is_current) {
+  wire::ParsedFrame& parsed = prepared.parsed;
+  switch (prepared.verdict) {
     case wire::Verdict::kOk: break;
     case wire::Verdict::kNotIp:
     case wire::Verdict::kNotUdp:
@@ -65,13 +91,13 @@ Verdict Box::judge(Time now, const port::Frame& frame) {
     default: return Verdict::kMalformed;
   }
   if (config_.verify_icrc && !wire::verify_icrc(frame.data, parsed)) return Verdict::kBadIcrc;
-  if (parsed.traits().transport != wire::Transport::kRc) {
+  if (!prepared.reliable) {
     if (parsed.traits().transport != wire::Transport::kUd || parsed.destination != wire::kCmQpn)
       return Verdict::kNotReliable;
     connections_.on_management(now, frame.data, parsed);
     return Verdict::kManagement;
   }
-  Crossing crossing = connections_.find(frame.data, parsed);
+  Crossing crossing = crossing_is_current ? prepared.crossing : connections_.find(frame.data, parsed);
   if (now < config_.fenced_until && rule_ && is_fenced(frame.data, parsed, crossing)) return Verdict::kFenced;
   if (!crossing) {
     if (parsed.traits().is_request) {

@@ -67,7 +67,17 @@ class Box final : private Connections::Observer {
  private:
   static constexpr Duration kAgeing = Duration::milliseconds(100);
 
-  Verdict judge(Time now, const port::Frame& frame);
+  // What is found out about a whole burst before its first packet is judged, so that memory is on its way meanwhile.
+  struct Prepared {
+    wire::ParsedFrame parsed;
+    wire::Verdict verdict;
+    bool reliable;
+    Crossing crossing;
+  };
+  static constexpr std::size_t kStage = 32;
+
+  void process_stage(Time now, std::span<Packet> packets);
+  Verdict judge(Time now, const port::Frame& frame, Prepared& prepared, bool crossing_is_current);
   bool is_fenced(const std::uint8_t* frame, const wire::ParsedFrame& parsed, Crossing crossing);
   Verdict judge_homeless(const std::uint8_t* frame, const wire::ParsedFrame& parsed);
   Verdict judge_known(Time now, const port::Frame& frame, const Judged& packet);

@@ -69,6 +69,21 @@ std::optional<std::uint64_t> CloverRule::tail_of(std::uint64_t key) const {
 
 // ------------------------------------------------------------------------------------------------------------ requests
 
+void CloverRule::prefetch(const Judged& packet) const {
+  const wire::OpcodeTraits& traits = packet.parsed.traits();
+  if (!traits.is_request)
+    return operations_.prefetch(packet.index, static_cast<std::uint8_t>(1 - packet.end), packet.psn());
+  if (traits.has(wire::Extended::kReth) && !regions_.empty()) {
+    // The right set as long as there is one region; with more the guess may be wrong, which costs nothing.
+    history_.prefetch(
+        place_of(0, load_be<std::uint64_t>(packet.frame + packet.parsed.extended_offset()) & kAddressBits));
+  } else if (traits.kind == Kind::kCompareSwap) {
+    const std::uint64_t swap = load_be<std::uint64_t>(packet.frame + packet.parsed.extended_offset() + 12);
+    history_.prefetch(place_of(0, config_.layout.address_of(swap) & kAddressBits));
+  }
+  operations_.prefetch(packet.index, packet.end, packet.psn());
+}
+
 Verdict CloverRule::on_request(Time now, const Judged& packet) {
   now_ = now;
   switch (packet.parsed.traits().kind) {

@@ -82,6 +82,7 @@ class CloverRule final : public Rule {
   // Both outlive the rule.
   CloverRule(const CloverConfig& config, Connections& connections, Counters& counters);
 
+  void prefetch(const Judged& packet) const override;
   Verdict on_request(Time now, const Judged& packet) override;
   Verdict on_repeated_request(Time now, const Judged& packet) override;
   Verdict on_stranger_request(Time now, const Judged& packet) override;

@@ -91,6 +91,7 @@ ConnectionIndex Connections::add(Time now) {
     ++counters_.connections_refused;
     return kNone;
   }
+  ++version_;
   const ConnectionIndex i = free_[free_first_];
   free_first_ = (free_first_ + 1) % free_.size();
   ++live_;
@@ -117,6 +118,7 @@ void Connections::unindex(ConnectionIndex connection, std::uint8_t end) {
 void Connections::close(ConnectionIndex connection) {
   Connection& c = table_[connection];
   SLUICE_CHECK(c.alive);
+  ++version_;
   observer_.on_connection_gone(connection);
   unindex(connection, 0);
   unindex(connection, 1);
@@ -187,6 +189,7 @@ Crossing Connections::infer_from_response(Time now, const std::uint8_t* frame, c
   if (found == kNone) return {};
   std::erase(candidates_, found);
   Connection& c = table_[found];
+  ++version_;
   c.qpn[0] = parsed.destination;
   c.last_seen = now;
   index(found, 0);

@@ -72,6 +72,9 @@ class Operations {
     op.psn = psn.value();
     return &op;
   }
+  void prefetch(ConnectionIndex connection, std::uint8_t end, Psn psn) const {
+    __builtin_prefetch(&at(connection, end, psn));
+  }
   void forget(ConnectionIndex connection) const {
     std::memset(static_cast<void*>(all_.get() + std::size_t{connection} * 2 * ring_), 0, sizeof(Operation) * 2 * ring_);
   }

@@ -39,6 +39,8 @@ class Rule {
  public:
   virtual ~Rule() = default;
 
+  // Brings what judging a request will look at nearer.
+  virtual void prefetch(const Judged&) const {}
   // The next request in order.
   virtual Verdict on_request(Time now, const Judged& packet) = 0;
   // A request that was forwarded before.
