@@ -363,18 +363,20 @@ Answer MetadataServer::take_sealed(Time now, const RequestHeader& header, Messag
   if (found == directory_.end() || slot == nullptr || slot->state == SlotState::kRetired) return Answer::kOk;  // known
   if (tail.kind() != NodeKind::kTombstone) return Answer::kRefused;
   auto& entry = found->second;
-  std::erase_if(entry.others, [tail](const Known& k) { return k.node == tail; });
+  const bool known = take_known(entry, tail).has_value();
+  if (!known && slot->state == SlotState::kLive) return Answer::kRefused;  // in another key's chain
+  if (entry.head.node) retire(now, entry.head.node);
   for (const auto& other : entry.others) retire(now, other.node);
-  if (!(entry.head.node == tail)) retire(now, entry.head.node);
   retire(now, tail);
   directory_.erase(found);
   ++counters_.sealed;
   return Answer::kOk;
 }
 
-std::size_t MetadataServer::live_versions(Key key) const {
-  const auto entry = directory_.find(key);
-  return entry == directory_.end() ? 0 : 1 + entry->second.others.size();
+std::size_t MetadataServer::live_versions() const {
+  std::size_t sum = 0;
+  for (const auto& [key, entry] : directory_) sum += 1 + entry.others.size();
+  return sum;
 }
 
 // ----------------------------------------------------------------------------------------------- time, clients and views

@@ -83,8 +83,8 @@ class MetadataServer : public remote::MessageService {
   SlotTable& slots() { return slots_; }
   std::size_t keys() const { return directory_.size(); }
   std::size_t clients() const { return clients_.size(); }
-  // Versions of the key that are not retired.
-  std::size_t live_versions(Key key) const;
+  // Versions of all keys that are not retired; looks at every key.
+  std::size_t live_versions() const;
   std::uint32_t view_number() const { return view_; }
   std::uint64_t free_slots() const { return slots_.count(SlotState::kFree); }
   std::string summary() const;

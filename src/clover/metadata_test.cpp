@@ -1,0 +1,380 @@
+#include "clover/metadata.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <vector>
+
+#include "base/rng.h"
+
+namespace sluice::clover {
+namespace {
+
+constexpr Duration kLifetime = Duration::microseconds(100);
+constexpr Duration kFlight = Duration::microseconds(50);
+
+ServerConfig make_config(std::uint32_t replication = 1, std::uint64_t slots = 64) {
+  std::vector<Region> regions;
+  for (std::uint32_t i = 0; i < 2; ++i) {
+    regions.push_back({{remote::NodeId(i), remote::RegionKey(i + 1), 0x10000}, 64 * slots / 2 * replication});
+  }
+  return {.volumes = *spread(regions, replication),
+          .value_bytes = 40,
+          .cursor_lifetime = kLifetime,
+          .max_flight = kFlight,
+          .grant_slots = 1000};
+}
+
+// Speaks to a server as a client would, message by message.
+class Talk {
+ public:
+  explicit Talk(MetadataServer& server, Time& now) : server_(server), now_(now) {}
+
+  AnswerHeader call(Request type, const std::vector<std::uint64_t>& body = {}, std::size_t count = 1,
+                    std::uint64_t sequence = 0) {
+    std::array<std::uint8_t, remote::kMaxMessage> request{};
+    MessageWriter out(request);
+    put_header(out, {type, static_cast<std::uint16_t>(count), id, sequence});
+    for (const auto n : body) out.put(n);
+    return send(ByteView(request).first(out.length()));
+  }
+  AnswerHeader send(ByteView request) {
+    const std::size_t length = server_.handle(now_, request, answer_);
+    MessageReader in(ByteView(answer_).first(length));
+    const auto header = take_answer_header(in);
+    EXPECT_TRUE(header.has_value());
+    numbers.clear();
+    if (header->type != 0x81 && header->type != 0x82) {
+      while (in.left() >= 8) numbers.push_back(in.take64());
+    } else if (header->result == Answer::kOk) {
+      const auto view = take_view(in, header->count);
+      EXPECT_TRUE(view.has_value());
+      if (view) last_view = *view;
+    }
+    return *header;
+  }
+  void enter() {
+    EXPECT_EQ(call(Request::kRegister, {}, 0).result, Answer::kOk);
+    id = last_view.client;
+  }
+  std::vector<std::uint64_t> grant(std::uint64_t wanted) {
+    EXPECT_EQ(call(Request::kAllocate, {wanted}, 1, ++sequence_).result, Answer::kOk);
+    return numbers;
+  }
+  std::uint64_t head(Key key) {
+    EXPECT_EQ(call(Request::kLookup, {key}).result, Answer::kOk);
+    return numbers.at(0);
+  }
+
+  std::uint32_t id = 0;
+  StoreView last_view;
+  std::vector<std::uint64_t> numbers;
+
+ private:
+  MetadataServer& server_;
+  Time& now_;
+  std::uint64_t sequence_ = 0;
+  std::array<std::uint8_t, remote::kMaxMessage> answer_{};
+};
+
+class Metadata : public testing::Test {
+ protected:
+  void begin(const ServerConfig& config) {
+    server = std::make_unique<MetadataServer>(config);
+    a = std::make_unique<Talk>(*server, now);
+    b = std::make_unique<Talk>(*server, now);
+    a->enter();
+    b->enter();
+  }
+  std::uint64_t in_state(SlotState state) const { return server->slots().count(state); }
+
+  Time now = Time::at(Duration::seconds(1));
+  std::unique_ptr<MetadataServer> server;
+  std::unique_ptr<Talk> a;
+  std::unique_ptr<Talk> b;
+};
+
+TEST_F(Metadata, NamesAKeyOnceCreatedAndTellsTheSecondCreatorOfTheFirst) {
+  begin(make_config());
+  const auto mine = a->grant(2);
+  const auto yours = b->grant(2);
+  EXPECT_EQ(a->head(9), 0u);
+  EXPECT_EQ(a->call(Request::kCreate, {9, mine[0]}).result, Answer::kOk);
+  EXPECT_EQ(b->call(Request::kCreate, {9, yours[0]}).result, Answer::kExists);
+  EXPECT_EQ(b->numbers.at(0), mine[0]);
+  EXPECT_EQ(b->head(9), mine[0]);
+  // Asked again, because the answer was lost.
+  EXPECT_EQ(a->call(Request::kCreate, {9, mine[0]}).result, Answer::kOk);
+  // Not with a slot of somebody else's.
+  EXPECT_EQ(a->call(Request::kCreate, {10, yours[1]}).result, Answer::kRefused);
+}
+
+TEST_F(Metadata, RetiresWhatAStampProvesOlderAndReusesItOnlyAfterTheGrace) {
+  begin(make_config(1, 4));
+  const auto mine = a->grant(1);
+  auto header = a->call(Request::kCreate, {9, mine[0]});
+  const auto second = b->grant(1);
+  header = b->call(Request::kReport, {9, second[0], header.clock});
+  EXPECT_EQ(a->head(9), second[0]);
+  EXPECT_EQ(in_state(SlotState::kRetired), 1u);
+  now = now + kLifetime - Duration::microseconds(1);
+  a->call(Request::kRefresh, {}, 0);
+  b->call(Request::kRefresh, {}, 0);
+  now = now + kFlight;
+  a->call(Request::kRefresh, {}, 0);
+  EXPECT_EQ(in_state(SlotState::kRetired), 1u);
+  now = now + Duration::microseconds(1);
+  a->call(Request::kRefresh, {}, 0);
+  EXPECT_EQ(in_state(SlotState::kRetired), 0u);
+}
+
+TEST_F(Metadata, KeepsVersionsWhoseOrderItCannotKnowUntilSomebodySettlesIt) {
+  begin(make_config());
+  const auto mine = a->grant(2);
+  const auto yours = b->grant(2);
+  const auto created = a->call(Request::kCreate, {9, mine[0]});
+  // Both began after the creation and know nothing of each other.
+  a->call(Request::kReport, {9, mine[1], created.clock});
+  b->call(Request::kReport, {9, yours[0], created.clock});
+  EXPECT_EQ(in_state(SlotState::kLive), 2u);
+  EXPECT_EQ(in_state(SlotState::kRetired), 1u);
+  now = now + kLifetime - Duration::microseconds(1);
+  EXPECT_FALSE(a->call(Request::kRefresh, {}, 0).work_waits);
+  b->call(Request::kRefresh, {}, 0);
+  now = now + Duration::microseconds(1);
+  EXPECT_TRUE(a->call(Request::kRefresh, {}, 0).work_waits);
+  const auto work = a->call(Request::kWork, {}, 10);
+  ASSERT_EQ(work.count, 1u);
+  EXPECT_EQ(a->numbers.at(0), static_cast<std::uint64_t>(WorkKind::kSettle));
+  EXPECT_EQ(a->numbers.at(1), 9u);
+  a->call(Request::kReport, {9, mine[1], work.clock});  // seen at the tail
+  EXPECT_EQ(in_state(SlotState::kLive), 1u);
+  EXPECT_EQ(a->head(9), mine[1]);
+}
+
+TEST_F(Metadata, NeverNamesANodeThatIsRetiredWhateverTheOrderOfReports) {
+  begin(make_config(1, 4096));
+  Rng rng(1);
+  for (int round = 0; round < 200; ++round) {
+    // A chain as it truly came about, each link stamped with what its writer knew, reported in any order.
+    const Key key = 1000 + static_cast<Key>(round);
+    const auto slots = a->grant(6);
+    auto clock = a->call(Request::kCreate, {key, slots[0]}).clock;
+    std::vector<std::size_t> order{1, 2, 3, 4, 5};
+    std::vector<std::uint64_t> stamps(6, clock);
+    std::shuffle(order.begin(), order.end(), rng);
+    std::size_t last = 0;
+    for (const auto i : order) {
+      // A later link may have been stamped after earlier reports, never the other way round.
+      const bool after_all = i > last && rng.below(2) == 0;
+      stamps[i] = after_all ? clock : stamps[0];
+      if (after_all) last = i;
+      clock = a->call(Request::kReport, {key, slots[i], stamps[i]}).clock;
+      const std::uint64_t head = a->head(key);
+      const auto* const slot = server->slots().find(NodePointer{head});
+      ASSERT_NE(slot, nullptr);
+      EXPECT_EQ(slot->state, SlotState::kLive);
+      last = std::max(last, i);
+    }
+    now = now + Duration::microseconds(40);
+    b->call(Request::kRefresh, {}, 0);
+  }
+}
+
+TEST_F(Metadata, ForgetsASealedKeyAndRetiresLateReportsOfItsChain) {
+  begin(make_config());
+  const auto mine = a->grant(3);
+  const auto created = a->call(Request::kCreate, {9, mine[0]});
+  const auto tombstone = NodePointer{mine[2]}.as(NodeKind::kTombstone).word;
+  EXPECT_EQ(b->call(Request::kSealed, {9, mine[2]}).result, Answer::kRefused);
+  EXPECT_EQ(b->call(Request::kSealed, {9, tombstone}).result, Answer::kOk);
+  EXPECT_EQ(a->head(9), 0u);
+  EXPECT_EQ(in_state(SlotState::kRetired), 2u);
+  a->call(Request::kReport, {9, mine[1], created.clock});
+  EXPECT_EQ(in_state(SlotState::kRetired), 3u);
+  EXPECT_EQ(b->call(Request::kSealed, {9, tombstone}).result, Answer::kOk);
+  EXPECT_EQ(in_state(SlotState::kRetired), 3u);
+}
+
+TEST_F(Metadata, AsksForAnOldTombstoneToBeSealed) {
+  begin(make_config());
+  const auto mine = a->grant(2);
+  const auto created = a->call(Request::kCreate, {9, mine[0]});
+  a->call(Request::kReport, {9, NodePointer{mine[1]}.as(NodeKind::kTombstone).word, created.clock});
+  for (int i = 0; i < 2; ++i) {
+    now = now + kLifetime / 2;
+    a->call(Request::kRefresh, {}, 0);
+  }
+  ASSERT_EQ(a->call(Request::kWork, {}, 10).count, 1u);
+  EXPECT_EQ(a->numbers.at(0), static_cast<std::uint64_t>(WorkKind::kSeal));
+}
+
+TEST_F(Metadata, TurnsTheSlotsOfALostClientIntoOrphansAndFreesThoseThatNoWalkMeets) {
+  begin(make_config(1, 16));
+  const auto mine = a->grant(3);
+  a->call(Request::kCreate, {9, mine[0]});
+  for (int i = 0; i < 3; ++i) {
+    now = now + kLifetime / 2;
+    b->call(Request::kRefresh, {}, 0);
+  }
+  EXPECT_EQ(server->clients(), 1u);
+  EXPECT_EQ(in_state(SlotState::kOrphan), 2u);
+  EXPECT_EQ(a->call(Request::kRefresh, {}, 0).result, Answer::kExpired);
+  now = now + kFlight;
+  ASSERT_EQ(b->call(Request::kWork, {}, 10).count, 2u);
+  EXPECT_EQ(b->call(Request::kChecked, {mine[1], mine[2]}, 2).result, Answer::kOk);
+  EXPECT_EQ(in_state(SlotState::kOrphan), 0u);
+  EXPECT_EQ(in_state(SlotState::kRetired), 2u);
+  EXPECT_EQ(in_state(SlotState::kLive), 1u);
+}
+
+TEST_F(Metadata, HandsWorkOutAgainWhenWhoeverTookItIsNotHeardOf) {
+  begin(make_config(1, 16));
+  const auto mine = a->grant(1);
+  a->call(Request::kOrphan, {mine[0]});
+  now = now + kFlight;
+  EXPECT_EQ(b->call(Request::kWork, {}, 10).count, 1u);
+  EXPECT_EQ(b->call(Request::kWork, {}, 10).count, 0u);
+  for (int i = 0; i < 4; ++i) {
+    now = now + kLifetime / 2;
+    b->call(Request::kRefresh, {}, 0);
+  }
+  EXPECT_EQ(b->call(Request::kWork, {}, 10).count, 1u);
+}
+
+TEST_F(Metadata, RepeatsAGrantWhoseAnswerWasLost) {
+  begin(make_config());
+  EXPECT_EQ(a->call(Request::kAllocate, {4}, 1, 77).result, Answer::kOk);
+  const auto first = a->numbers;
+  EXPECT_EQ(a->call(Request::kAllocate, {4}, 1, 77).result, Answer::kOk);
+  EXPECT_EQ(a->numbers, first);
+  EXPECT_EQ(a->call(Request::kAllocate, {4}, 1, 78).result, Answer::kOk);
+  EXPECT_NE(a->numbers, first);
+}
+
+TEST_F(Metadata, GivesNoClientAllThatIsLeftAndSaysWhenThereIsNothing) {
+  begin(make_config(1, 8));
+  EXPECT_LE(a->grant(1000).size(), 3u);
+  std::size_t granted = 0;
+  while (a->call(Request::kAllocate, {1000}, 1, granted + 1000).result == Answer::kOk) granted += a->numbers.size();
+  EXPECT_EQ(in_state(SlotState::kFree), 0u);
+  EXPECT_EQ(a->numbers.at(0), 0u);  // nothing is on its way back
+}
+
+TEST_F(Metadata, TakesAReleasedSlotBackUnderAnotherGeneration) {
+  begin(make_config(1, 2));
+  const auto first = a->grant(1);
+  EXPECT_EQ(a->call(Request::kRelease, {first[0]}).result, Answer::kOk);
+  EXPECT_EQ(a->call(Request::kRelease, {first[0]}).result, Answer::kRefused);
+  const auto again = a->grant(1);
+  const auto more = a->grant(1);
+  for (const auto slot : {again[0], more[0]}) EXPECT_NE(slot, first[0]);
+}
+
+TEST_F(Metadata, ChangesTheViewOnlyWhenAllLeasesOnTheOldOneHaveEnded) {
+  begin(make_config(2));
+  EXPECT_EQ(a->last_view.volumes[0].live, 3);
+  EXPECT_EQ(a->call(Request::kSuspect, {1}).result, Answer::kMalformed);  // a node is 4 bytes
+  std::array<std::uint8_t, 64> request{};
+  MessageWriter out(request);
+  put_header(out, {Request::kSuspect, 1, a->id, 0});
+  out.put(std::uint32_t{1});
+  EXPECT_EQ(a->send(ByteView(request).first(out.length())).result, Answer::kOk);
+  const Time begun = now;
+  std::uint32_t view = 1;
+  while (now < begun + kLifetime + kFlight) {
+    const auto header = b->call(Request::kRefresh, {}, 0);
+    EXPECT_EQ(header.view, 1u);
+    // No lease reaches beyond the change less what is in flight.
+    EXPECT_LE(now + Duration::microseconds(header.lease_us), std::max(now, begun + kLifetime));
+    a->call(Request::kRefresh, {}, 0);
+    now = now + Duration::microseconds(10);
+    view = header.view;
+  }
+  EXPECT_EQ(view, 1u);
+  EXPECT_EQ(b->call(Request::kRefresh, {}, 0).view, 2u);
+  EXPECT_EQ(b->last_view.volumes[0].live, 1);
+  EXPECT_EQ(b->last_view.volumes[1].live, 2);
+  EXPECT_EQ(b->last_view.volumes[1].primary(), 1u);
+  // The last replica is never left out.
+  MessageWriter other(request);
+  put_header(other, {Request::kSuspect, 1, a->id, 0});
+  other.put(std::uint32_t{0});
+  a->call(Request::kRefresh, {}, 0);
+  EXPECT_EQ(a->send(ByteView(request).first(other.length())).result, Answer::kRefused);
+}
+
+TEST_F(Metadata, AnswersEveryTruncatedRequestAsMalformedAndChangesNothing) {
+  begin(make_config());
+  const auto mine = a->grant(2);
+  std::array<std::uint8_t, 128> request{};
+  for (std::uint8_t type = 0; type < 20; ++type) {
+    for (std::size_t length = 0; length < 64; ++length) {
+      MessageWriter out(request);
+      put_header(out, {static_cast<Request>(type), 2, a->id, 0});
+      out.put(mine[0]);
+      const auto before = server->summary();
+      const auto header = a->send(ByteView(request).first(length));
+      if (length < kRequestHeader) {
+        EXPECT_EQ(header.result, Answer::kMalformed);
+        EXPECT_EQ(server->summary(), before);
+      }
+    }
+    a->enter();
+  }
+}
+
+class KeptJournal : public Journal {
+ public:
+  void append(ByteView record) override { records.emplace_back(record.begin(), record.end()); }
+  std::vector<std::vector<std::uint8_t>> records;
+};
+
+TEST_F(Metadata, KnowsTheSameAfterARestartFromItsJournal) {
+  const auto config = make_config(2, 64);
+  KeptJournal journal;
+  server = std::make_unique<MetadataServer>(config, &journal);
+  a = std::make_unique<Talk>(*server, now);
+  b = std::make_unique<Talk>(*server, now);
+  a->enter();
+  b->enter();
+  auto mine = a->grant(6);
+  auto clock = a->call(Request::kCreate, {1, mine[0]}).clock;
+  clock = a->call(Request::kReport, {1, mine[1], clock}).clock;
+  b->grant(2);
+  a->call(Request::kOrphan, {mine[2]});
+  for (int i = 0; i < 4; ++i) {
+    now = now + kLifetime / 2;
+    a->call(Request::kRefresh, {}, 0);  // the other one expires
+  }
+  mine.push_back(a->grant(1).at(0));
+  MetadataServer again(config);
+  for (const auto& record : journal.records) EXPECT_TRUE(again.replay(record));
+  again.restart(Time());  // a new process, whose time begins anew
+  EXPECT_EQ(again.summary(), server->summary());
+  Time later = Time() + Duration::microseconds(1);
+  Talk c(again, later);
+  c.id = a->id;
+  EXPECT_EQ(c.head(1), mine[1]);
+  EXPECT_EQ(c.call(Request::kCreate, {2, mine[6]}).result, Answer::kOk);
+}
+
+TEST(ServerConfigCheck, NamesWhatIsWrong) {
+  EXPECT_TRUE(check(make_config()).has_value());
+  const auto wrong = [](auto change) {
+    auto config = make_config();
+    change(config);
+    const auto result = check(config);
+    return result.has_value() ? std::string() : result.error().message;
+  };
+  EXPECT_NE(wrong([](auto& c) { c.value_bytes = 7; }).find("value size 7"), std::string::npos);
+  EXPECT_NE(wrong([](auto& c) { c.value_bytes = 100'000; }), "");
+  EXPECT_NE(wrong([](auto& c) { c.volumes.clear(); }), "");
+  EXPECT_NE(wrong([](auto& c) { c.volumes[0].length = 10; }), "");
+  EXPECT_NE(wrong([](auto& c) { c.cursor_lifetime = Duration(); }), "");
+  EXPECT_NE(wrong([](auto& c) { c.grant_slots = 0; }), "");
+}
+
+}  // namespace
+}  // namespace sluice::clover
