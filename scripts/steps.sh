@@ -3,6 +3,8 @@
 # Source it with the repository's top folder as the working directory.
 
 jobs=$(nproc)
+# What one clone has compiled, the next need not compile again.
+export CCACHE_BASEDIR=$PWD CCACHE_NOHASHDIR=1
 step_number=0
 
 # step WORDS... -- COMMAND...: says what is done, does it, says how long it took. Returns the command's status.
