@@ -19,6 +19,10 @@
 
 namespace sluice::nic {
 
+// READs and atomics that our NICs keep in flight on a connection, each way, if the peer can: hardware has 16, which alone would hold a
+// connection through the switch below a million a second.
+inline constexpr std::uint8_t kReadsInFlight = 64;
+
 // One adapter on one port.
 class Shard final : public Pollable {
  public:

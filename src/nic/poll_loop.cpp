@@ -51,6 +51,7 @@ constexpr Duration kLongestSleep = Duration::seconds(60);
 
 PollLoop::PollLoop(WaitPolicy policy)
     : policy_(policy), epoll_(epoll_create1(EPOLL_CLOEXEC)), wake_descriptor_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+  turns_to_yield_ = policy_.spin_turns;
   SLUICE_CHECK(epoll_ >= 0 && wake_descriptor_ >= 0);
   add_to_epoll(epoll_, wake_descriptor_, nullptr);
 }
@@ -131,17 +132,21 @@ std::size_t PollLoop::turn() {
 }
 
 void PollLoop::wait(Time now) {
-  if (++empty_turns_ < policy_.spin_turns) {
+  if (++empty_turns_ < turns_to_yield_) {
     __builtin_ia32_pause();
     return;
   }
   const Time deadline = next_deadline();
-  if (now - last_work_ < policy_.awake || deadline < now + policy_.shortest_sleep) {
-    ++counters_.yields;
-    sched_yield();
-    return;
-  }
+  if (now - last_work_ < policy_.awake || deadline < now + policy_.shortest_sleep) return yield(now);
   sleep(now, std::min(deadline, now + (can_be_woken() ? kLongestSleep : policy_.blind_nap)));
+}
+
+void PollLoop::yield(Time now) {
+  ++counters_.yields;
+  sched_yield();
+  const bool crowded = clock_.now() - now > policy_.crowded_yield;
+  turns_to_yield_ = crowded ? policy_.crowded_spin_turns : policy_.spin_turns;
+  empty_turns_ = 0;
 }
 
 void PollLoop::sleep(Time now, Time until) {

@@ -5,7 +5,8 @@
 //             leave together.
 // Waiting:    after an empty turn: first spin, then sched_yield, then sleep in epoll until a port's descriptor, a watched one,
 //             post(), wake() or the earliest deadline. Two processes that only spin on one core cost each other 8 ms a round
-//             trip, with yields 3 us; a wake from sleep costs 22 us and more. So: yield early, sleep late.
+//             trip, with yields 3 us; a wake from sleep costs 22 us and more. So: yield early, sleep late. How long a yield
+//             lasts tells whether others want the core; on a core of our own spinning is better, a yield costs 0.5 us there.
 // Errors:     set-up aborts when the kernel has no descriptors left; nothing else fails.
 // Threads:    one owner; post(), wake() and stop() from any thread, wake() and stop() from a signal handler, too.
 // Source:     reference/limits.md "Waiting"; docs/performance.md for the figures of WaitPolicy.
@@ -39,7 +40,9 @@ class Pollable {
 };
 
 struct WaitPolicy {
-  std::uint32_t spin_turns = 64;                         // empty turns before the first sched_yield
+  std::uint32_t spin_turns = 64;         // empty turns before each sched_yield while the core is ours alone
+  std::uint32_t crowded_spin_turns = 2;  // … and while others take it when we yield
+  Duration crowded_yield = Duration::nanoseconds(900);   // a yield that lasts longer has let somebody else run
   Duration awake = Duration::microseconds(100);          // without work for this long: sleep
   Duration shortest_sleep = Duration::microseconds(80);  // a deadline nearer than this is awaited with yields
   Duration blind_nap = Duration::microseconds(500);      // longest sleep while a port has no descriptor to wait on
@@ -92,6 +95,7 @@ class PollLoop {
   struct Watch;
 
   void wait(Time now);
+  void yield(Time now);
   void sleep(Time now, Time until);
   bool arm_ports();
   void disarm_ports();
@@ -112,6 +116,7 @@ class PollLoop {
   int wake_descriptor_ = -1;
 
   std::uint32_t empty_turns_ = 0;
+  std::uint32_t turns_to_yield_ = 0;
   Time last_work_;
   Time next_look_;
 

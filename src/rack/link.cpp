@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "nic/nic.h"
+
 namespace sluice::rack {
 
 using rc::ConnectionEvent;
@@ -34,6 +36,8 @@ void Link::connect(Time now) {
   if (events_.on_made) events_.on_made(now, *pair_);
   rc::ConnectionParameters parameters;
   parameters.pair = pair_;
+  parameters.responder_resources = nic::kReadsInFlight;
+  parameters.initiator_depth = nic::kReadsInFlight;
   parameters.retry_count = config_.retry_count;
   parameters.ack_timeout = config_.ack_timeout;
   parameters.response_timeout = config_.response_timeout;

@@ -8,6 +8,7 @@
 #include <cstring>
 #include <utility>
 
+#include "nic/nic.h"
 #include "rack/schema.h"
 
 namespace sluice::rack {
@@ -48,6 +49,8 @@ void Acceptor::on_request(Time now, const ConnectionEvent& event) {
   rc::QueuePair* pair = *made;
   rc::ConnectionParameters parameters;
   parameters.pair = pair;
+  parameters.responder_resources = nic::kReadsInFlight;
+  parameters.initiator_depth = nic::kReadsInFlight;
   parameters.private_data = events_.greeting;
   connections_[event.id.value] = {pair, event.remote};
   auto accepted =

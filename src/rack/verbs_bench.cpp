@@ -30,6 +30,7 @@ rc::AdapterConfig adapter_config(wire::Ipv4Address ip) {
   config.mac = Subnet::mac_of(ip);
   config.gids = {wire::Gid::from(ip)};
   config.seed = ip.value;
+  config.limits.max_reads_in_flight = nic::kReadsInFlight;
   return config;
 }
 
@@ -161,6 +162,8 @@ Result<void> VerbsClient::connect(wire::Ipv4Address peer, Duration patience) {
   pair_ = *made;
   rc::ConnectionParameters parameters;
   parameters.pair = pair_;
+  parameters.responder_resources = nic::kReadsInFlight;
+  parameters.initiator_depth = nic::kReadsInFlight;
   auto id = connector_->connect(
       loop_.now(), wire::Gid::from(peer), kPort, parameters, [this](Time, const rc::ConnectionEvent& event) {
         up_ = event.kind == rc::ConnectionEvent::Kind::kEstablished && event.private_data.size() >= kGreeting;
