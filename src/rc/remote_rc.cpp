@@ -95,6 +95,7 @@ void RemoteRc::add_node(remote::NodeId node, QueuePair& pair) {
   total_depth_ += made->depth;
   SLUICE_CHECK(total_depth_ <= completions_.depth());
   by_qpn_[pair.qpn().value] = made.get();
+  last_node_ = nullptr;
   if (node.value < kNear) near_[node.value] = made.get();
   nodes_[node.value] = std::move(made);
 }
@@ -107,6 +108,7 @@ void RemoteRc::remove_node(remote::NodeId node) {
   if (node.value < kNear) near_[node.value] = nullptr;
   // The queue pair may be gone already: find it by what we know of it.
   std::erase_if(by_qpn_, [&](const auto& entry) { return entry.second == gone.get(); });
+  last_node_ = nullptr;
   total_depth_ -= gone->depth;
   fail_all(gone->posted, Status::kUnknown);
   fail_all(gone->waiting, Status::kUnreachable);
@@ -127,9 +129,12 @@ RemoteRc::Node* RemoteRc::find(remote::NodeId node) const {
   return found == nodes_.end() ? nullptr : found->second.get();
 }
 
-RemoteRc::Node* RemoteRc::find(Qpn qpn) const {
+RemoteRc::Node* RemoteRc::find(Qpn qpn) {
+  if (last_node_ != nullptr && qpn == last_qpn_) return last_node_;
   const auto found = by_qpn_.find(qpn.value);
-  return found == by_qpn_.end() ? nullptr : found->second;
+  last_qpn_ = qpn;
+  last_node_ = found == by_qpn_.end() ? nullptr : found->second;
+  return last_node_;
 }
 
 void RemoteRc::submit(Operation& operation) {

@@ -59,7 +59,7 @@ class RemoteRc final : public remote::RemoteMemory {
   };
 
   Node* find(remote::NodeId node) const;
-  Node* find(Qpn qpn) const;
+  Node* find(Qpn qpn);
   bool post(Node& node, remote::Operation& operation);
   void on_completion(const Completion& completion);
   void post_waiting(Node& node);
@@ -70,6 +70,8 @@ class RemoteRc final : public remote::RemoteMemory {
   std::vector<Node*> near_;                                         // nodes with small numbers, by number
   std::unordered_map<std::uint32_t, std::unique_ptr<Node>> nodes_;  // by NodeId
   std::unordered_map<std::uint32_t, Node*> by_qpn_;
+  Qpn last_qpn_{};  // looked up last: completions come in runs
+  Node* last_node_ = nullptr;
   std::uint32_t total_depth_ = 0;
   Time now_;
 };
