@@ -44,9 +44,9 @@ struct CmRecord {
   // The connection.
   std::uint8_t gid_index = 0;
   Qpn local_qpn{};
-  Psn local_psn{};
+  Psn receive_psn{};  // where the peer begins: what our message says
   Qpn remote_qpn{};
-  Psn remote_psn{};
+  Psn send_psn{};  // where we begin: what the peer's message says
   std::uint32_t path_mtu = 0;
   std::uint8_t ack_timeout = 0;
   std::uint8_t retry_count = 0;

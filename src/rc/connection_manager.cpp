@@ -71,12 +71,12 @@ QueuePairAttributes ConnectionManager::Machine::attributes(const CmRecord& r, Qp
               .hop_limit = r.hop_limit,
               .remote_qpn = r.remote_qpn,
               .path_mtu = r.path_mtu,
-              .receive_psn = r.remote_psn,
+              .receive_psn = r.receive_psn,
               .max_reads_in = std::max<std::uint8_t>(r.responder_resources, 1)};
     case QpState::kReadyToSend:
       // With none at all a READ would wait for ever; with one the peer says what it thinks of it.
       return {.state = state,
-              .send_psn = r.local_psn,
+              .send_psn = r.send_psn,
               .timeout = r.ack_timeout,
               .retry_count = r.retry_count,
               .rnr_retry_count = r.rnr_retry_count,
@@ -176,7 +176,7 @@ void ConnectionManager::Machine::tell(const CmRecord& record, ConnectionEvent ev
   event.remote = record.peer.gid;
   event.local_qpn = record.local_qpn;
   event.remote_qpn = record.remote_qpn;
-  event.remote_psn = record.remote_psn;
+  event.send_psn = record.send_psn;
   event.responder_resources = record.responder_resources;
   event.initiator_depth = record.initiator_depth;
   events.push_back(std::move(event));
@@ -242,7 +242,7 @@ void ConnectionManager::Machine::send_request(Time now, CmRecord& r, const Conne
                   .responder_resources = r.responder_resources,
                   .initiator_depth = r.initiator_depth,
                   .remote_cm_response_timeout = r.peer_response_code,
-                  .starting_psn = r.local_psn,
+                  .starting_psn = r.receive_psn,
                   .local_cm_response_timeout = r.peer_response_code,
                   .retry_count = p.retry_count,
                   .path_mtu = code_of_mtu(r.path_mtu),
@@ -272,7 +272,7 @@ void ConnectionManager::Machine::send_reply(Time now, CmRecord& r, const Connect
   wire::CmRep rep{.local_comm_id = wire::CommId(r.id.value),
                   .remote_comm_id = r.remote_id,
                   .local_qpn = r.local_qpn,
-                  .starting_psn = r.local_psn,
+                  .starting_psn = r.receive_psn,
                   .responder_resources = r.responder_resources,
                   .initiator_depth = r.initiator_depth,
                   .target_ack_delay = kTargetAckDelay,
@@ -356,7 +356,7 @@ Result<ConnectionId> ConnectionManager::Machine::connect(Time now, const wire::G
   r.peer = {.gid = remote, .qpn = wire::kCmQpn, .qkey = wire::kCmQkey, .traffic_class = p.traffic_class};
   r.gid_index = static_cast<std::uint8_t>(gid - own.gids.begin());
   r.local_qpn = r.managed ? p.pair->qpn() : p.qpn;
-  r.local_psn = p.psn.value_or(Psn(static_cast<std::uint32_t>(rng_.next())));
+  r.receive_psn = p.psn.value_or(Psn(static_cast<std::uint32_t>(rng_.next())));
   r.path_mtu = mtu;
   r.own_ack_timeout = p.ack_timeout.has_value();
   r.ack_timeout = p.ack_timeout.value_or(kDefaultAckTimeout);
@@ -381,7 +381,7 @@ Result<void> ConnectionManager::Machine::accept(Time now, ConnectionId id, const
   if (auto ready = prepare(now, p); !ready) return ready;
   r->managed = p.pair != nullptr;
   r->local_qpn = r->managed ? p.pair->qpn() : p.qpn;
-  r->local_psn = p.psn.value_or(Psn(static_cast<std::uint32_t>(rng_.next())));
+  r->receive_psn = p.psn.value_or(r->receive_psn);
   r->ack_timeout = p.ack_timeout.value_or(r->ack_timeout);
   r->responder_resources = std::min(r->responder_resources, limit_reads(p.responder_resources));
   r->initiator_depth = std::min(r->initiator_depth, limit_reads(p.initiator_depth));

@@ -41,9 +41,10 @@ using wire::ServiceId;
 
 struct ConnectionParameters {
   QueuePair* pair =
-      nullptr;               // in RESET or INIT; the connection manager moves it on. May be null: then the caller does.
-  Qpn qpn{};                 // when pair is null
-  std::optional<Psn> psn{};  // our first send PSN; absent: random. Present when a null pair is already in RTS.
+      nullptr;  // in RESET or INIT; the connection manager moves it on. May be null: then the caller does.
+  Qpn qpn{};    // when pair is null
+  // Where the peer shall begin to send, our first receive PSN; absent: random. Present when a null pair is already in RTR.
+  std::optional<Psn> psn{};
   std::vector<std::uint8_t> private_data{};
   std::uint8_t responder_resources = 16;  // READs and atomics that we accept at once
   std::uint8_t initiator_depth = 16;      // … that we start at once; both are cut down to what the peer can do
@@ -66,7 +67,7 @@ struct ConnectionEvent {
   std::uint16_t port = 0;  // kRequest: … as a port, 0 if it is none
   Qpn local_qpn{};
   Qpn remote_qpn{};
-  Psn remote_psn{};
+  Psn send_psn{};                        // where the peer wants us to begin
   wire::CmRejectReason reject_reason{};  // kRejected
   // kRequest: the most that accept() can get; later: what has been agreed, from our side.
   std::uint8_t responder_resources = 0;

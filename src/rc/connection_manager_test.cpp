@@ -182,15 +182,16 @@ TEST_F(ConnectionManagerTest, GivesTheQueuePairsWhatTheMessagesSay) {
                            .ack_timeout = 17,
                            .path_mtu = 2048}));
   const auto request = expect(b(), Kind::kRequest);
-  EXPECT_EQ(request.remote_psn, Psn(0x123456));
+  EXPECT_EQ(request.send_psn, Psn(0x123456));
   ASSERT_TRUE(b().accept(world.now, request.id, {.pair = &b_pair, .psn = Psn(0x654321), .rnr_retry_count = 5}));
   expect(a(), Kind::kEstablished);
   EXPECT_EQ(a_pair.attributes().remote_qpn, b_pair.qpn());
   EXPECT_EQ(b_pair.attributes().remote_qpn, a_pair.qpn());
-  EXPECT_EQ(a_pair.attributes().send_psn, Psn(0x123456));
-  EXPECT_EQ(a_pair.attributes().receive_psn, Psn(0x654321));
-  EXPECT_EQ(b_pair.attributes().receive_psn, Psn(0x123456));
-  EXPECT_EQ(b_pair.attributes().send_psn, Psn(0x654321));
+  // A message says where its receiver shall begin to send.
+  EXPECT_EQ(b_pair.attributes().send_psn, Psn(0x123456));
+  EXPECT_EQ(a_pair.attributes().receive_psn, Psn(0x123456));
+  EXPECT_EQ(a_pair.attributes().send_psn, Psn(0x654321));
+  EXPECT_EQ(b_pair.attributes().receive_psn, Psn(0x654321));
   EXPECT_EQ(a_pair.attributes().path_mtu, 2048u);
   EXPECT_EQ(b_pair.attributes().path_mtu, 2048u);
   EXPECT_EQ(a_pair.attributes().timeout, 17);
@@ -229,7 +230,7 @@ TEST_F(ConnectionManagerTest, LetsACarefulCallerMoveHisOwnQueuePairs) {
   const auto request = expect(b(), Kind::kRequest);
   ASSERT_TRUE(world.b.adapter->modify(world.now, b_pair, *b().attributes(request.id, QpState::kInit)));
   ASSERT_TRUE(world.b.adapter->modify(world.now, b_pair, *b().attributes(request.id, QpState::kReadyToReceive)));
-  ASSERT_TRUE(b().accept(world.now, request.id, {.qpn = b_pair.qpn(), .psn = Psn(8)}));
+  ASSERT_TRUE(b().accept(world.now, request.id, {.qpn = b_pair.qpn()}));
   ASSERT_TRUE(world.b.adapter->modify(world.now, b_pair, *b().attributes(request.id, QpState::kReadyToSend)));
 
   EXPECT_EQ(expect(a(), Kind::kResponse).id, *a_id);
@@ -240,8 +241,9 @@ TEST_F(ConnectionManagerTest, LetsACarefulCallerMoveHisOwnQueuePairs) {
   EXPECT_FALSE(b().poll_event()) << "no RTU before establish()";
   ASSERT_TRUE(a().establish(world.now, *a_id));
   expect(b(), Kind::kEstablished);
-  EXPECT_EQ(a_pair.attributes().send_psn, Psn(7));
-  EXPECT_EQ(a_pair.attributes().receive_psn, Psn(8));
+  EXPECT_EQ(a_pair.attributes().receive_psn, Psn(7));
+  EXPECT_EQ(b_pair.attributes().send_psn, Psn(7));
+  EXPECT_EQ(a_pair.attributes().send_psn, b_pair.attributes().receive_psn);
   EXPECT_FALSE(a().poll_event());
   EXPECT_FALSE(a().establish(world.now, *a_id)) << "only once";
 }

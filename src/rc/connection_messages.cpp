@@ -48,7 +48,7 @@ void ConnectionManager::Machine::on(Time now, const Incoming& in, const wire::Cm
   const auto known = by_peer_.find({req.local_ca_guid, req.local_comm_id.value});
   if (known != by_peer_.end()) {
     CmRecord& record = records_.at(known->second);
-    if (record.remote_qpn == req.local_qpn && record.remote_psn == req.starting_psn) {
+    if (record.remote_qpn == req.local_qpn && record.send_psn == req.starting_psn) {
       return on_duplicate_request(record, in, req);
     }
     stale = end_stale(now, record);  // the peer uses the name for something else: it has started anew
@@ -110,7 +110,8 @@ void ConnectionManager::Machine::take_request(CmRecord& record, const Incoming& 
                  .traffic_class = req.primary.traffic_class};
   record.gid_index = static_cast<std::uint8_t>(gid - own.gids.begin());
   record.remote_qpn = req.local_qpn;
-  record.remote_psn = req.starting_psn;
+  record.send_psn = req.starting_psn;
+  record.receive_psn = Psn(static_cast<std::uint32_t>(rng_.next()));
   record.path_mtu = mtu_of_code(req.path_mtu);
   record.ack_timeout = req.primary.local_ack_timeout != 0 ? req.primary.local_ack_timeout : kDefaultAckTimeout;
   record.retry_count = req.retry_count;
@@ -176,7 +177,7 @@ void ConnectionManager::Machine::on_first_reply(Time now, CmRecord& record, cons
   }
   record.remote_guid = rep.local_ca_guid;
   record.remote_qpn = rep.local_qpn;
-  record.remote_psn = rep.starting_psn;
+  record.send_psn = rep.starting_psn;
   record.rnr_retry_count = rep.rnr_retry_count;
   record.responder_resources = std::min(record.responder_resources, rep.initiator_depth);
   record.initiator_depth = std::min(record.initiator_depth, rep.responder_resources);
