@@ -174,7 +174,8 @@ class Client {
   remote::Task<bool> ensure_lease(Time deadline);
   remote::Task<bool> renew_lease(Time deadline);
   void lost_membership();
-  remote::Task<Outcome> take_slot(NodePointer& slot, Time deadline);
+  // The last slot in hand is kept for erasing: a full store could not be emptied otherwise.
+  remote::Task<Outcome> take_slot(Append how, NodePointer& slot, Time deadline);
   remote::Task<void> refill();
   void report(const Link& link);
   void orphan(NodePointer slot);

@@ -116,6 +116,236 @@ TEST(Clover, RefusesAValueThatIsTooLong) {
   EXPECT_EQ(w.wait_for(a->put(1, value_of(1, 41))), Outcome::kTooLong);
 }
 
+WorldConfig seeded(std::uint32_t replication = 1) {
+  WorldConfig c{.nodes = 3, .replication = replication};
+  c.local.mode = LocalMode::kSeeded;
+  c.client.timeout = Duration::milliseconds(1);
+  c.client.space_timeout = Duration::milliseconds(1);
+  c.client.backoff_first = Duration::microseconds(1);
+  c.client.backoff_most = Duration::microseconds(20);
+  c.client.suspect_after = Duration::microseconds(50);
+  return c;
+}
+
+Task<void> put_later(Client& client, Key key, std::vector<std::uint8_t> value, Outcome& outcome) {
+  outcome = co_await client.put(key, value);
+}
+
+// The memory nodes that hold the key's newest version as the server knows it: primary first.
+std::vector<remote::NodeId> nodes_of(World& w, std::uint32_t volume) {
+  const auto& v = w.server_config.volumes.at(volume);
+  std::vector<remote::NodeId> nodes;
+  for (std::size_t j = 0; j < v.count; ++j) nodes.push_back(v.replicas[j].node);
+  return nodes;
+}
+
+// A's version of key 1 stands behind the first one on the primary alone: A cannot reach the mirror.
+struct HalfLinked {
+  explicit HalfLinked(World& world) : w(world), a(w.add_client()), b(w.add_client()) {
+    EXPECT_EQ(w.wait_for(a->put(1, value_of(0, 40))), Outcome::kOk);
+    EXPECT_EQ(w.wait_for(b->put(1, value_of(1, 40))), Outcome::kOk);
+    // The slots go round the volumes; the tail's is found by looking for its key.
+    for (std::uint32_t v = 0; v < w.server_config.volumes.size(); ++v) {
+      const auto& base = w.server_config.volumes[v].replicas[0];
+      const auto bytes = w.fabric.region_bytes(base).subspan(base.address - w.memory[base.node.value].base.address);
+      const NodeLayout layout(40);
+      for (std::size_t at = 0; at + layout.slot_bytes() <= w.server_config.volumes[v].length;
+           at += layout.slot_bytes()) {
+        const auto seen = parse_node(layout, bytes.subspan(at, layout.node_bytes()));
+        if (seen.next == free_word(1, NodeKind::kValue) && seen.key == 1) nodes = nodes_of(w, v);
+      }
+    }
+    EXPECT_EQ(nodes.size(), 2u);
+    EXPECT_EQ(read(w, *a.client, 1), value_of(1, 40));
+    w.scheduler.spawn(put_later(*a.client, 1, value_of(2, 40), a_put));
+    // Up to where its swap on the primary has happened; the next things it does are those on the mirror.
+    const auto swaps = a->counters().swaps;
+    while (a->counters().swaps < swaps + 2) w.step();
+    a.memory->cut(nodes.at(1));
+  }
+  World& w;
+  World::Member& a;
+  World::Member& b;
+  std::vector<remote::NodeId> nodes;
+  Outcome a_put = Outcome::kUnavailable;
+};
+
+TEST(CloverMirrors, AReaderThatReturnsAVersionMakesItSurviveThePrimary) {
+  World w(seeded(2));
+  HalfLinked half(w);
+  const auto first = read(w, *half.b.client, 1);
+  ASSERT_EQ(first, value_of(2, 40));
+  half.a.kill();
+  w.fabric.kill_node(half.nodes.at(0));
+  EXPECT_EQ(read(w, *half.b.client, 1), first);
+  EXPECT_EQ(w.server->view_number(), 2u);
+}
+
+TEST(CloverMirrors, AWriterThatAppendsToAVersionMakesItSurviveThePrimary) {
+  World w(seeded(2));
+  HalfLinked half(w);
+  ASSERT_EQ(w.wait_for(half.b->put(1, value_of(3, 40))), Outcome::kOk);
+  EXPECT_GT(half.b->counters().swaps_lost, 0u);
+  half.a.kill();
+  w.fabric.kill_node(half.nodes.at(0));
+  EXPECT_EQ(read(w, *half.b.client, 1), value_of(3, 40));
+}
+
+TEST(CloverMirrors, AWriterThatCannotReachAMirrorSaysUnknownAndWorksOnInTheViewWithoutIt) {
+  World w(seeded(2));
+  HalfLinked half(w);
+  w.run_until([&] { return half.a_put != Outcome::kUnavailable; });
+  EXPECT_EQ(half.a_put, Outcome::kUnknown);
+  w.run_until([&] { return w.server->view_number() == 2; });
+  const auto seen = read(w, *half.b.client, 1);
+  EXPECT_TRUE(seen == value_of(1, 40) || seen == value_of(2, 40));
+  EXPECT_EQ(w.wait_for(half.a->put(1, value_of(3, 40))), Outcome::kOk);
+  EXPECT_EQ(read(w, *half.b.client, 1), value_of(3, 40));
+}
+
+TEST(CloverFaults, AnswersUnavailableAndDoesNotHangWhenTheOnlyReplicaIsDead) {
+  World w(seeded());
+  auto& a = w.add_client();
+  for (Key key = 0; key < 30; ++key) w.wait_for(a->put(key, value_of(key, 40)));
+  for (std::uint32_t i = 0; i < 3; ++i) w.fabric.kill_node(remote::NodeId(i));
+  std::vector<std::uint8_t> into(40);
+  const Time begun = w.now;
+  for (Key key = 0; key < 30; ++key) EXPECT_EQ(w.wait_for(a->get(key, into)).outcome, Outcome::kUnavailable);
+  EXPECT_EQ(w.wait_for(a->put(5, into)), Outcome::kUnavailable);
+  EXPECT_EQ(w.wait_for(a->put(500, into)), Outcome::kUnavailable);
+  // Only the first waits in vain; a node known to be away fails at once.
+  EXPECT_LT(w.now - begun, Duration::milliseconds(6));
+}
+
+TEST(CloverFaults, AnswersUnavailableWhenTheMetadataServerIsGoneAndWorksOnWhenItIsBack) {
+  auto c = seeded();
+  World w(c);
+  auto& a = w.add_client();
+  w.wait_for(a->put(1, value_of(1, 40)));
+  a.channel->set_service(nullptr);
+  // On cursors, until the lease ends.
+  EXPECT_EQ(read(w, *a.client, 1), value_of(1, 40));
+  w.run_for(c.lifetime * 2);
+  std::vector<std::uint8_t> into(40);
+  EXPECT_EQ(w.wait_for(a->get(1, into)).outcome, Outcome::kUnavailable);
+  EXPECT_EQ(w.wait_for(a->put(1, into)), Outcome::kUnavailable);
+  a.channel->set_service(w.server.get());
+  EXPECT_EQ(read(w, *a.client, 1), value_of(1, 40));
+  EXPECT_EQ(w.wait_for(a->put(1, value_of(2, 40))), Outcome::kOk);
+}
+
+class KeptJournal : public Journal {
+ public:
+  void append(ByteView record) override { records.emplace_back(record.begin(), record.end()); }
+  std::vector<std::vector<std::uint8_t>> records;
+};
+
+TEST(CloverFaults, LosesNothingWhenTheMetadataServerStartsAgainFromItsJournal) {
+  World w(seeded(2));
+  KeptJournal journal;
+  w.server = std::make_unique<MetadataServer>(w.server_config, &journal);
+  auto& a = w.add_client();
+  std::map<Key, std::vector<std::uint8_t>> model;
+  const auto write_some = [&](std::uint64_t round) {
+    for (std::uint64_t i = 0; i < 60; ++i) {
+      const Key key = (i * 7 + round) % 40;
+      if (i % 9 == 0) {
+        w.wait_for(a->erase(key));
+        model.erase(key);
+      } else {
+        ASSERT_EQ(w.wait_for(a->put(key, value_of(i + round * 100, 40))), Outcome::kOk);
+        model[key] = value_of(i + round * 100, 40);
+      }
+    }
+  };
+  for (std::uint64_t round = 0; round < 5; ++round) {
+    write_some(round);
+    auto again = std::make_unique<MetadataServer>(w.server_config, &journal);
+    const auto records = journal.records;
+    for (const auto& record : records) ASSERT_TRUE(again->replay(record));
+    EXPECT_EQ(journal.records.size(), records.size());
+    again->restart(w.now);
+    a.channel->set_service(again.get());
+    w.server = std::move(again);
+  }
+  for (Key key = 0; key < 40; ++key) {
+    const auto there = model.find(key);
+    EXPECT_EQ(read(w, *a.client, key), there == model.end() ? std::nullopt : std::optional(there->second)) << key;
+  }
+}
+
+TEST(CloverFaults, SaysNoSpaceWhenEverySlotHoldsAKeyAndTakesWritesAgainAfterErasing) {
+  auto c = seeded();
+  c.node_memory = 64 * 20;
+  World w(c);
+  auto& a = w.add_client();
+  std::vector<Key> kept;
+  Outcome outcome = Outcome::kOk;
+  for (Key key = 0; outcome == Outcome::kOk && key < 100; ++key) {
+    outcome = w.wait_for(a->put(key, value_of(key, 40)));
+    if (outcome == Outcome::kOk) kept.push_back(key);
+  }
+  EXPECT_EQ(outcome, Outcome::kNoSpace);
+  EXPECT_EQ(kept.size(), 59u);  // one slot is kept back, so that something can be erased
+  EXPECT_EQ(w.wait_for(a->put(0, value_of(1, 40))), Outcome::kNoSpace);
+  for (const Key key : kept) EXPECT_EQ(read(w, *a.client, key), value_of(key, 40));
+  for (Key key = 0; key < 5; ++key) EXPECT_EQ(w.wait_for(a->erase(key)), Outcome::kOk) << key;
+  for (Key key = 200; key < 203; ++key) EXPECT_EQ(w.wait_for(a->put(key, value_of(key, 40))), Outcome::kOk) << key;
+}
+
+TEST(CloverFaults, AClientThatDiesBetweenWriteAndSwapLeavesNothingBehind) {
+  auto c = seeded();
+  World w(c);
+  auto& a = w.add_client();
+  auto& b = w.add_client();
+  w.wait_for(a->put(1, value_of(1, 40)));
+  Outcome outcome = Outcome::kUnavailable;
+  const auto writes = a->counters().writes;
+  w.scheduler.spawn(put_later(*a.client, 1, value_of(2, 40), outcome));
+  while (a->counters().writes == writes) w.step();
+  a.kill();
+  EXPECT_EQ(read(w, *b.client, 1), value_of(1, 40));
+  w.run_for((c.lifetime + c.flight) * 8);
+  EXPECT_EQ(read(w, *b.client, 1), value_of(1, 40));
+  EXPECT_EQ(w.server->clients(), 1u);
+  EXPECT_EQ(w.server->slots().count(SlotState::kOrphan), 0u);
+  EXPECT_EQ(w.server->slots().count(SlotState::kLive), 1u);
+  EXPECT_EQ(w.server->slots().count(SlotState::kOwned), b->slots_in_hand());
+}
+
+TEST(CloverFaults, AVersionLinkedByAClientThatDiedBeforeReportingItIsKept) {
+  auto c = seeded();
+  World w(c);
+  auto& a = w.add_client();
+  auto& b = w.add_client();
+  w.wait_for(a->put(1, value_of(1, 40)));
+  w.wait_for(a->put(1, value_of(2, 40)));
+  EXPECT_EQ(a->unreported(), 1u);
+  a.kill();
+  w.run_for((c.lifetime + c.flight) * 8);
+  EXPECT_EQ(read(w, *b.client, 1), value_of(2, 40));
+  EXPECT_EQ(w.server->slots().count(SlotState::kOrphan), 0u);
+  EXPECT_EQ(w.server->slots().count(SlotState::kLive), 1u) << w.server->summary();
+}
+
+TEST(CloverFaults, AClientThatSleptThroughItsLeaseGoesOnAsANewOne) {
+  auto c = seeded();
+  World w(c);
+  auto& a = w.add_client();
+  auto& b = w.add_client();
+  w.wait_for(a->put(1, value_of(1, 40)));
+  // Nothing of a's goes through for long.
+  a.channel->set_service(nullptr);
+  w.run_for((c.lifetime + c.flight) * 4);
+  EXPECT_EQ(w.server->clients(), 1u);
+  w.wait_for(b->put(1, value_of(2, 40)));
+  a.channel->set_service(w.server.get());
+  EXPECT_EQ(read(w, *a.client, 1), value_of(2, 40));
+  EXPECT_EQ(w.wait_for(a->put(1, value_of(3, 40))), Outcome::kOk);
+  EXPECT_EQ(read(w, *b.client, 1), value_of(3, 40));
+  EXPECT_EQ(w.server->clients(), 2u);
+}
+
 Task<void> model_run(Client& client, std::uint64_t operations, Rng rng, std::map<Key, std::vector<std::uint8_t>>& model,
                      bool& done) {
   std::vector<std::uint8_t> into(client.value_bytes());

@@ -121,7 +121,7 @@ void Client::take_fresh(Operation& op, NodePointer slot) {
 Task<Client::Step> Client::write_node(Operation& op) {
   if (!op.slot) {
     NodePointer slot;
-    const Outcome taken = co_await take_slot(slot, op.deadline);
+    const Outcome taken = co_await take_slot(op.how, slot, op.deadline);
     if (taken != Outcome::kOk) co_return op.done(taken);
     take_fresh(op, slot);
   }

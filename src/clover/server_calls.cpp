@@ -135,15 +135,16 @@ Task<void> Client::maintain() {
 
 // --------------------------------------------------------------------------------------------------------------- slots
 
-Task<Outcome> Client::take_slot(NodePointer& slot, Time deadline) {
+Task<Outcome> Client::take_slot(Append how, NodePointer& slot, Time deadline) {
+  const std::size_t kept_back = how == Append::kErase ? 0 : 1;
   const Time give_up = std::max(deadline, now() + config_.space_timeout);
   Duration backoff = config_.backoff_first;
   for (;;) {
-    if (slots_.size() <= config_.slots_wanted / 4 && !refilling_ && leased()) {
+    if (slots_.size() <= std::max<std::size_t>(kept_back, config_.slots_wanted / 4) && !refilling_ && leased()) {
       refilling_ = true;
       scheduler_.spawn(refill());
     }
-    if (!slots_.empty()) {
+    if (slots_.size() > kept_back) {
       slot = slots_.front();
       slots_.pop_front();
       co_return Outcome::kOk;
