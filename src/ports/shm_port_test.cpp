@@ -334,7 +334,7 @@ TEST_F(ShmPortTest, DropsAPeerThatPublishesNonsense) {
   MadPeer peer(path_);
   auto port = listener->accept(now_);
   ASSERT_TRUE(peer.greeted());
-  peer.region().control(1)->tail = 12345;
+  store_le<std::uint64_t>(peer.region().bytes(1), 12345);
   std::array<Frame, 4> burst;
   EXPECT_EQ(port->receive(now_, burst), 0u);
   EXPECT_EQ(port->state(), PortState::kDown);

@@ -15,21 +15,10 @@ bool RingWriter::look_at_head(std::size_t needed) {
   return committed_ + needed - head_seen_ <= size_;
 }
 
-void RingReader::look_at_tail() {
-  if (control_ == nullptr || broken_) return;
-  const std::uint64_t tail = control_->tail.load(std::memory_order_acquire);
-  if (tail - position_ > size_ || tail % kRecordAlign != 0) {
-    broken_ = true;
-    return;
-  }
-  tail_seen_ = tail;
-}
-
 bool RingReader::arm() {
-  if (control_ == nullptr) return true;
-  if (position_ != tail_seen_) return false;
+  if (control_ == nullptr || broken_) return true;
   control_->armed.store(1, std::memory_order_seq_cst);
-  if (control_->tail.load(std::memory_order_seq_cst) == position_) return true;
+  if (load_header(__ATOMIC_SEQ_CST) == 0) return true;
   disarm();
   return false;
 }
