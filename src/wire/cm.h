@@ -89,7 +89,7 @@ struct CmReq {
   std::uint8_t remote_cm_response_timeout = 0;
   std::uint8_t transport_service = 0;  // 0 RC, 1 UC
   bool end_to_end_flow_control = false;
-  Psn starting_psn{};
+  Psn starting_psn{};  // where the receiver of this message shall begin to send (§12.7.31)
   std::uint8_t local_cm_response_timeout = 0;
   std::uint8_t retry_count = 0;
   std::uint16_t pkey = kDefaultPkey;
@@ -114,7 +114,7 @@ struct CmRep {
   QKey local_qkey{};
   Qpn local_qpn{};
   std::uint32_t local_eecn = 0;
-  Psn starting_psn{};
+  Psn starting_psn{};  // where the receiver of this message shall begin to send (§12.7.31)
   std::uint8_t responder_resources = 0;
   std::uint8_t initiator_depth = 0;
   std::uint8_t target_ack_delay = 0;
