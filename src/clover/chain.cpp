@@ -60,13 +60,11 @@ Task<Outcome> Client::look_up(Key key, Cursor& cursor, Time deadline) {
   co_return Outcome::kUnavailable;
 }
 
-Task<Outcome> Client::find_cursor(Key key, Cursor& cursor, Time deadline) {
-  if (const auto* const known = cursors_.find(key); known != nullptr && in_lease(*known)) {
-    ++counters_.cursor_hits;
-    cursor = *known;
-    co_return Outcome::kOk;
-  }
-  co_return co_await look_up(key, cursor, deadline);
+const Cursor* Client::cached_cursor(Key key) {
+  const auto* const known = cursors_.find(key);
+  if (known == nullptr || !in_lease(*known)) return nullptr;
+  ++counters_.cursor_hits;
+  return known;
 }
 
 // What has been read in place of `at`? When a box has led the READ elsewhere, `at` becomes the node that it was led to.

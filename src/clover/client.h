@@ -143,7 +143,8 @@ class Client {
 
   // chain.cpp: walking, mirrors, failures
   remote::Task<Tail> find_tail(Key key, Cursor start, Time deadline, MutableBytes node);
-  remote::Task<Outcome> find_cursor(Key key, Cursor& cursor, Time deadline);
+  // A cursor in the cache that is in lease; nullptr: the server must be asked.
+  const Cursor* cached_cursor(Key key);
   remote::Task<Outcome> look_up(Key key, Cursor& cursor, Time deadline);
   // Makes the other live replicas of `node` say `next`, as its primary does.
   remote::Task<Mirrored> stabilise(Cursor node, Key key, std::uint64_t next);

@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <functional>
+#include <numeric>
 
 #include "base/check.h"
 
@@ -374,9 +376,8 @@ Answer MetadataServer::take_sealed(Time now, const RequestHeader& header, Messag
 }
 
 std::size_t MetadataServer::live_versions() const {
-  std::size_t sum = 0;
-  for (const auto& [key, entry] : directory_) sum += 1 + entry.others.size();
-  return sum;
+  return std::transform_reduce(directory_.begin(), directory_.end(), std::size_t{0}, std::plus<>(),
+                               [](const auto& named) { return 1 + named.second.others.size(); });
 }
 
 // ----------------------------------------------------------------------------------------------- time, clients and views

@@ -14,6 +14,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -150,7 +151,7 @@ class MetadataServer : public remote::MessageService {
   SlotTable slots_;
   std::unordered_map<Key, Entry> directory_;
   std::uint64_t clock_ = 0;
-  std::unordered_map<std::uint32_t, ClientState> clients_;
+  std::map<std::uint32_t, ClientState> clients_;
   std::vector<std::uint32_t> client_order_;  // by number, for decisions that go over all of them
   std::uint32_t next_client_ = 1;
   Time next_expiry_;

@@ -27,8 +27,11 @@ Task<GetResult> Client::get(Key key, MutableBytes into) {
   ++counters_.gets;
   const Time deadline = now() + config_.timeout;
   Cursor cursor;
-  const Outcome known = co_await find_cursor(key, cursor, deadline);
-  if (known != Outcome::kOk) co_return GetResult{known, 0};
+  if (const auto* const known = cached_cursor(key)) {
+    cursor = *known;
+  } else if (const Outcome found = co_await look_up(key, cursor, deadline); found != Outcome::kOk) {
+    co_return GetResult{found, 0};
+  }
   Buffer node(buffers_, layout_.node_bytes());
   const Tail tail = co_await find_tail(key, cursor, deadline, node.bytes());
   if (tail.outcome != Outcome::kOk) co_return GetResult{tail.outcome, 0};
@@ -77,14 +80,19 @@ Task<Outcome> Client::append(Append how, Key key, ByteView value) {
       }
     } else if (op.have_cursor) {
       step = co_await append_at(op);
+    } else if (const auto* const known = cached_cursor(key)) {
+      op.at = *known;
+      op.have_cursor = true;
     } else {
-      const Outcome known = co_await find_cursor(key, op.at, op.deadline);
-      if (known == Outcome::kOk) {
+      const Outcome found = co_await look_up(key, op.at, op.deadline);
+      if (found == Outcome::kOk) {
         op.have_cursor = true;
-      } else if (known == Outcome::kNotFound) {
-        step = how == Append::kErase ? op.done(Outcome::kNotFound) : co_await first_version(op);
+      } else if (found != Outcome::kNotFound) {
+        step = op.done(found);
+      } else if (how == Append::kErase) {
+        step = op.done(Outcome::kNotFound);
       } else {
-        step = op.done(known);
+        step = co_await first_version(op);
       }
     }
     if (step == Step::kDone) co_return close(op);
