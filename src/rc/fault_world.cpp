@@ -39,7 +39,7 @@ bool takes_receive(SendOp op) {
 class World {
  public:
   explicit World(const FaultOptions& o)
-      : options_(o), rng_(Rng(o.seed).fork("work")), world_(&spec(o), adapter_config(o)) {
+      : options_(o), rng_(Rng(o.seed).fork("work")), impairment_(spec(o)), world_(&impairment_, adapter_config(o)) {
     memory_.resize(kSlots * kSlotSize);
     model_ = settled_ = memory_;
     key_ = world_.region(world_.b, memory_, kBase);
@@ -54,12 +54,10 @@ class World {
   }
 
  private:
-  static const port::ImpairmentSpec& spec(const FaultOptions& o) {
-    thread_local port::ImpairmentSpec s;
+  static port::ImpairmentSpec spec(const FaultOptions& o) {
     port::Impairment each;
     each.drop = each.duplicate = each.reorder = each.corrupt = o.rate_per_million;
-    s = {.tx = each, .rx = each, .seed = o.seed};
-    return s;
+    return {.tx = each, .rx = each, .seed = o.seed};
   }
   static AdapterConfig adapter_config(const FaultOptions& o) {
     AdapterConfig config;
@@ -254,6 +252,7 @@ class World {
 
   FaultOptions options_;
   Rng rng_;
+  port::ImpairmentSpec impairment_;
   TwoAdapters world_;
   TwoAdapters::Pair pair_;
   memory::Key key_{};

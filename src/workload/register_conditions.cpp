@@ -17,7 +17,7 @@
 // deadline the item is placed, after one other that makes the state that it needs, in all ways there are.
 #include <algorithm>
 #include <array>
-#include <unordered_map>
+#include <map>
 
 #include "workload/register_check.h"
 
@@ -46,7 +46,7 @@ struct Shape {
   std::uint32_t lock = kUnlocked;
   std::vector<std::uint32_t> open;  // ranks of forced items: by kind, then by deadline
 
-  friend bool operator==(const Shape&, const Shape&) = default;
+  friend auto operator<=>(const Shape&, const Shape&) = default;
 };
 // How many items of each maybe kind are open. All are alike: they have no deadline.
 using Maybes = std::array<std::uint32_t, kMaybeKinds>;
@@ -77,14 +77,7 @@ class Configurations {
   std::size_t size() const { return count_; }
 
  private:
-  struct Hash {
-    std::size_t operator()(const Shape& c) const {
-      std::size_t h = std::size_t{c.lock} * 2 + (c.present ? 1 : 0);
-      for (const auto i : c.open) h = (h ^ i) * 0x9E3779B97F4A7C15u + (h >> 29);
-      return h;
-    }
-  };
-  std::unordered_map<Shape, std::vector<Maybes>, Hash> by_shape_;
+  std::map<Shape, std::vector<Maybes>> by_shape_;
   std::size_t count_ = 0;
 };
 

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <set>
 
 #include "base/check.h"
 
@@ -69,7 +68,10 @@ Runner::Runner(remote::Scheduler& scheduler, std::span<Store* const> stores, con
 
 StoreCost Runner::total_cost() const {
   StoreCost sum;
-  for (auto* const store : std::set<Store*>(stores_.begin(), stores_.end())) sum += store->cost();
+  // Several clients may share a store: it counts where it first stands.
+  for (auto it = stores_.begin(); it != stores_.end(); ++it) {
+    if (std::find(stores_.begin(), it, *it) == it) sum += (*it)->cost();
+  }
   return sum;
 }
 
