@@ -48,7 +48,7 @@ class SluiceProcess:
 
     def __enter__(self):
         self.process = subprocess.Popen(self.command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
-        return scenarios.Peer("sluice", "127.0.0.1", SLUICE_PORT)
+        return scenarios.Peer("sluice", "127.0.0.1", SLUICE_PORT, SLUICE_ADDRESS)
 
     def __exit__(self, *_):
         self.process.terminate()
@@ -88,10 +88,13 @@ def run_faultless(report, one, other, quick):
         for scenario in scenarios.FAULTLESS:
             for pair in both_ways(one, other):
                 report.run(scenario, pair, mtu)
+    for scenario in scenarios.BY_CM:
+        for pair in both_ways(one, other):
+            report.run(scenario, pair, 4096)
 
 
 def run_faulty(report, one, other, note):
-    for scenario in scenarios.UNDER_LOSS:
+    for scenario in scenarios.UNDER_LOSS + scenarios.BY_CM_UNDER_LOSS:
         for pair in both_ways(one, other):
             report.run(scenario, pair, 1024, note=note, lossy=True)
 

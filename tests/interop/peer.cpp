@@ -58,6 +58,12 @@ class Commands {
     const Arguments a(line);
     if (verb == "open") return endpoint_.open(a);
     if (verb == "connect") return endpoint_.connect(a), "";
+    if (verb == "cm_listen") return endpoint_.cm_listen(static_cast<std::uint16_t>(a.number("service"))), "";
+    if (verb == "cm_connect") return endpoint_.cm_connect(a);
+    if (verb == "cm_accept") return endpoint_.cm_accept(a);
+    if (verb == "cm_reject") return endpoint_.cm_reject(a), "";
+    if (verb == "cm_disconnect") return endpoint_.cm_disconnect(), "";
+    if (verb == "cm_wait_until_disconnected") return endpoint_.cm_wait_until_disconnected(a), "";
     if (verb == "fill") return fill(bytes(a.number("offset"), a.number("length")), a.number("seed")), "";
     if (verb == "check") return check(bytes(a.number("offset"), a.number("length")), a.number("seed")), "";
     if (verb == "fill_slots") return slots(a, fill), "";
@@ -130,25 +136,21 @@ class Commands {
     endpoint_.post_receive(a.number("id", 0), a.number("offset"), static_cast<std::uint32_t>(into.size()));
   }
 
-  // Waits for the next completion; nullopt when `until` has passed.
-  std::optional<Done> next(Clock::time_point until) {
+  // Waits for the next completion; nullopt when patience is over.
+  std::optional<Done> next(const Patience& patience) {
     while (true) {
       endpoint_.turn();
       if (const auto done = endpoint_.poll()) return done;
-      if (Clock::now() > until) return std::nullopt;
+      if (patience.over()) return std::nullopt;
     }
-  }
-
-  static Clock::time_point until(const Arguments& a) {
-    return Clock::now() + std::chrono::milliseconds(a.number("ms", 10'000));
   }
 
   // Waits for `count` completions: "done=id:status:length:immediate,…", in their order.
   std::string poll(const Arguments& a) {
     std::string list;
-    const auto end = until(a);
+    const Patience patience(a);
     for (std::uint64_t i = 0; i < a.number("count"); ++i) {
-      const auto done = next(end);
+      const auto done = next(patience);
       if (!done) throw PeerError(std::to_string(i) + " completions after the time given: " + list);
       list += (i == 0 ? "" : ",") + std::to_string(done->id) + ":" + std::to_string(done->status) + ":" +
               std::to_string(done->length) + ":" + (done->immediate ? hex(*done->immediate) : "-");
@@ -164,11 +166,11 @@ class Commands {
     if (!op) throw PeerError("no operation " + a.text("op"));
     const auto count = a.number("count");
     const auto depth = a.number("depth");
-    const auto end = until(a);
+    const Patience patience(a);
     const auto began = Clock::now();
     for (std::uint64_t posted = 0, completed = 0; completed < count;) {
       for (; posted < count && posted < completed + depth; ++posted) post_one(*op, a, posted);
-      const auto done = next(end);
+      const auto done = next(patience);
       if (!done) throw PeerError("only " + std::to_string(completed) + " operations completed in the time given");
       if (done->status != 0 || done->id != completed) {
         throw PeerError("completion " + std::to_string(completed) + " is of operation " + std::to_string(done->id) +
@@ -217,14 +219,14 @@ class Commands {
     const auto count = a.number("count");
     const auto depth = a.number("depth");
     const auto length = a.number("length");
-    const auto end = until(a);
+    const Patience patience(a);
     const auto place = [&](std::uint64_t i) { return a.number("offset") + i % depth * length; };
     for (std::uint64_t i = 0; i < depth && i < count; ++i) {
       endpoint_.post_receive(i, place(i), static_cast<std::uint32_t>(length));
     }
     if (begun_) begun_();
     for (std::uint64_t i = 0; i < count; ++i) {
-      const auto done = next(end);
+      const auto done = next(patience);
       if (!done) throw PeerError("only " + std::to_string(i) + " messages came in the time given");
       const auto seed = a.number("seed", 0) + i;
       if (done->status != 0 || done->id != i || done->length != length) {

@@ -6,6 +6,7 @@
 // Threads:    one.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -76,8 +77,32 @@ class Endpoint {
   virtual void post_receive(std::uint64_t id, std::uint64_t offset, std::uint32_t length) = 0;
   virtual std::optional<Done> poll() = 0;
   virtual std::span<std::uint8_t> memory() = 0;
+
+  // --- connections made by RDMA-CM; the region and the queue pair are made with them (size, as with open) ---
+  // Private data is one number each way. What connect and accept return: "rkey=… address=… data=NUMBER", data the peer's.
+  virtual void cm_listen(std::uint16_t service) = 0;
+  // Arguments: to (an IPv4 address), service, data, ms, size. Throws "rejected reason=… data=…".
+  virtual std::string cm_connect(const Arguments& arguments) = 0;
+  // Waits for a request and accepts it. Arguments: data, ms, size.
+  virtual std::string cm_accept(const Arguments& arguments) = 0;
+  // Waits for a request and refuses it. Arguments: data, ms.
+  virtual void cm_reject(const Arguments& arguments) = 0;
+  virtual void cm_disconnect() = 0;
+  virtual void cm_wait_until_disconnected(const Arguments& arguments) = 0;
+
   // Lets the endpoint work while the test says nothing; returns for how many milliseconds it may be left alone.
   virtual int turn() = 0;
+};
+
+// A point in time some milliseconds ahead: argument ms, 10,000 by default.
+class Patience {
+ public:
+  explicit Patience(const Arguments& arguments)
+      : end_(std::chrono::steady_clock::now() + std::chrono::milliseconds(arguments.number("ms", 10'000))) {}
+  bool over() const { return std::chrono::steady_clock::now() > end_; }
+
+ private:
+  std::chrono::steady_clock::time_point end_;
 };
 
 // Listens on the TCP port, prints "listening", serves one connection after another until "quit" or SIGTERM.

@@ -5,6 +5,8 @@
 #include <arpa/inet.h>
 #include <endian.h>
 #include <infiniband/verbs.h>
+#include <poll.h>
+#include <rdma/rdma_cma.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -72,39 +74,29 @@ class VerbsEndpoint final : public Endpoint {
     if (devices == nullptr || count == 0) throw PeerError("no RDMA device");
     context_.reset(made(ibv_open_device(devices[0]), "ibv_open_device"));
     ibv_free_device_list(devices);
-    domain_.reset(made(ibv_alloc_pd(context_.get()), "ibv_alloc_pd"));
     find_gid();
+    channel_.reset(made(rdma_create_event_channel(), "rdma_create_event_channel"));
   }
 
+  ~VerbsEndpoint() override { forget_connection(); }
+
   std::string open(const Arguments& a) override {
-    pair_.reset();
-    region_.reset();
-    completions_.reset();
-    buffer_.assign(a.number("size"), 0);
-    const auto depth = static_cast<std::uint32_t>(a.number("depth", 128));
-    region_.reset(
-        made((ibv_reg_mr)(domain_.get(), buffer_.data(), buffer_.size(), static_cast<int>(a.number("access", 15))),
-             "ibv_reg_mr"));
-    completions_.reset(
-        made(ibv_create_cq(context_.get(), static_cast<int>(2 * depth), nullptr, nullptr, 0), "ibv_create_cq"));
-    ibv_qp_init_attr init{};
-    init.send_cq = init.recv_cq = completions_.get();
-    init.cap = {.max_send_wr = depth, .max_recv_wr = depth, .max_send_sge = 1, .max_recv_sge = 1, .max_inline_data = 0};
-    init.qp_type = IBV_QPT_RC;
-    init.sq_sig_all = 1;
-    pair_.reset(made(ibv_create_qp(domain_.get(), &init), "ibv_create_qp"));
+    forget_connection();
+    prepare(context_.get(), a);
+    auto init = queue_pair_attributes(a);
+    own_pair_.reset(made(ibv_create_qp(domain_.get(), &init), "ibv_create_qp"));
+    pair_ = own_pair_.get();
     ibv_qp_attr attributes{};
     attributes.qp_state = IBV_QPS_INIT;
     attributes.port_num = 1;
     attributes.qp_access_flags = static_cast<unsigned>(a.number("pair_access", 15));
-    check(ibv_modify_qp(pair_.get(), &attributes, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS),
+    check(ibv_modify_qp(pair_, &attributes, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS),
           "to INIT");
     psn_ = static_cast<std::uint32_t>(a.number("psn", 0));
     char text[INET6_ADDRSTRLEN];
     inet_ntop(AF_INET6, &gid_, text, sizeof text);
-    return "qpn=" + std::to_string(pair_->qp_num) + " psn=" + std::to_string(psn_) +
-           " rkey=" + std::to_string(region_->rkey) +
-           " address=" + std::to_string(reinterpret_cast<std::uintptr_t>(buffer_.data())) + " gid=" + text;
+    return "qpn=" + std::to_string(pair_->qp_num) + " psn=" + std::to_string(psn_) + " gid=" + text + " " +
+           region_facts();
   }
 
   void connect(const Arguments& a) override {
@@ -120,7 +112,7 @@ class VerbsEndpoint final : public Endpoint {
     attributes.ah_attr.grh.hop_limit = 64;
     attributes.ah_attr.grh.sgid_index = gid_index_;
     if (inet_pton(AF_INET6, a.text("gid").c_str(), &attributes.ah_attr.grh.dgid) != 1) throw PeerError("bad gid");
-    check(ibv_modify_qp(pair_.get(), &attributes,
+    check(ibv_modify_qp(pair_, &attributes,
                         IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
                             IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER),
           "to RTR");
@@ -130,7 +122,7 @@ class VerbsEndpoint final : public Endpoint {
     attributes.retry_cnt = static_cast<std::uint8_t>(a.number("retry", 7));
     attributes.rnr_retry = static_cast<std::uint8_t>(a.number("rnr_retry", 7));
     attributes.max_rd_atomic = 16;
-    check(ibv_modify_qp(pair_.get(), &attributes,
+    check(ibv_modify_qp(pair_, &attributes,
                         IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
                             IBV_QP_MAX_QP_RD_ATOMIC),
           "to RTS");
@@ -154,7 +146,7 @@ class VerbsEndpoint final : public Endpoint {
       request.wr.rdma.rkey = work.rkey;
     }
     ibv_send_wr* bad = nullptr;
-    check(ibv_post_send(pair_.get(), &request, &bad), "ibv_post_send");
+    check(ibv_post_send(pair_, &request, &bad), "ibv_post_send");
   }
 
   void post_receive(std::uint64_t id, std::uint64_t offset, std::uint32_t length) override {
@@ -164,7 +156,7 @@ class VerbsEndpoint final : public Endpoint {
     request.sg_list = &sge;
     request.num_sge = 1;
     ibv_recv_wr* bad = nullptr;
-    check(ibv_post_recv(pair_.get(), &request, &bad), "ibv_post_recv");
+    check(ibv_post_recv(pair_, &request, &bad), "ibv_post_recv");
   }
 
   std::optional<Done> poll() override {
@@ -184,7 +176,158 @@ class VerbsEndpoint final : public Endpoint {
   std::span<std::uint8_t> memory() override { return buffer_; }
   int turn() override { return 1000; }
 
+  void cm_listen(std::uint16_t service) override {
+    listener_.reset(new_id());
+    auto any = socket_address("0.0.0.0", service);
+    check(rdma_bind_addr(listener_.get(), reinterpret_cast<sockaddr*>(&any)), "rdma_bind_addr");
+    check(rdma_listen(listener_.get(), 8), "rdma_listen");
+  }
+
+  std::string cm_connect(const Arguments& a) override {
+    const Patience patience(a);
+    forget_connection();
+    id_.reset(new_id());
+    auto to = socket_address(a.text("to"), static_cast<std::uint16_t>(a.number("service")));
+    check(rdma_resolve_addr(id_.get(), nullptr, reinterpret_cast<sockaddr*>(&to), 2000), "rdma_resolve_addr");
+    expect(RDMA_CM_EVENT_ADDR_RESOLVED, patience);
+    check(rdma_resolve_route(id_.get(), 2000), "rdma_resolve_route");
+    expect(RDMA_CM_EVENT_ROUTE_RESOLVED, patience);
+    make_pair_of_id(a);
+    const auto data = a.number("data");
+    auto parameters = connection_parameters(data);
+    check(rdma_connect(id_.get(), &parameters), "rdma_connect");
+    return region_facts() + " data=" + std::to_string(expect(RDMA_CM_EVENT_ESTABLISHED, patience).data);
+  }
+
+  std::string cm_accept(const Arguments& a) override {
+    const Patience patience(a);
+    forget_connection();
+    const auto request = expect(RDMA_CM_EVENT_CONNECT_REQUEST, patience);
+    id_.reset(request.id);
+    make_pair_of_id(a);
+    const auto data = a.number("data");
+    auto parameters = connection_parameters(data);
+    check(rdma_accept(id_.get(), &parameters), "rdma_accept");
+    expect(RDMA_CM_EVENT_ESTABLISHED, patience);
+    return region_facts() + " data=" + std::to_string(request.data);
+  }
+
+  void cm_reject(const Arguments& a) override {
+    const Patience patience(a);
+    const auto request = expect(RDMA_CM_EVENT_CONNECT_REQUEST, patience);
+    const auto data = a.number("data");
+    check(rdma_reject(request.id, &data, sizeof data), "rdma_reject");
+    rdma_destroy_id(request.id);
+  }
+
+  void cm_disconnect() override {
+    if (!id_) throw PeerError("not connected");
+    check(rdma_disconnect(id_.get()), "rdma_disconnect");
+  }
+
+  void cm_wait_until_disconnected(const Arguments& a) override {
+    expect(RDMA_CM_EVENT_DISCONNECTED, Patience(a));
+    rdma_disconnect(id_.get());  // when the other side has begun it, this is what answers
+  }
+
  private:
+  struct Event {
+    rdma_cm_id* id = nullptr;
+    std::uint64_t data = 0;  // private
+  };
+
+  // The region and the completion queue, on this context.
+  void prepare(ibv_context* context, const Arguments& a) {
+    own_pair_.reset();
+    region_.reset();
+    completions_.reset();
+    domain_.reset(made(ibv_alloc_pd(context), "ibv_alloc_pd"));
+    buffer_.assign(a.number("size"), 0);
+    region_.reset(
+        made((ibv_reg_mr)(domain_.get(), buffer_.data(), buffer_.size(), static_cast<int>(a.number("access", 15))),
+             "ibv_reg_mr"));
+    const auto depth = static_cast<int>(a.number("depth", 128));
+    completions_.reset(made(ibv_create_cq(context, 2 * depth, nullptr, nullptr, 0), "ibv_create_cq"));
+  }
+
+  ibv_qp_init_attr queue_pair_attributes(const Arguments& a) {
+    const auto depth = static_cast<std::uint32_t>(a.number("depth", 128));
+    ibv_qp_init_attr init{};
+    init.send_cq = init.recv_cq = completions_.get();
+    init.cap = {.max_send_wr = depth, .max_recv_wr = depth, .max_send_sge = 1, .max_recv_sge = 1, .max_inline_data = 0};
+    init.qp_type = IBV_QPT_RC;
+    init.sq_sig_all = 1;
+    return init;
+  }
+
+  std::string region_facts() const {
+    return "rkey=" + std::to_string(region_->rkey) +
+           " address=" + std::to_string(reinterpret_cast<std::uintptr_t>(buffer_.data()));
+  }
+
+  rdma_cm_id* new_id() {
+    rdma_cm_id* id = nullptr;
+    check(rdma_create_id(channel_.get(), &id, nullptr, RDMA_PS_TCP), "rdma_create_id");
+    return id;
+  }
+
+  static sockaddr_in socket_address(const std::string& address, std::uint16_t port) {
+    sockaddr_in result{};
+    result.sin_family = AF_INET;
+    result.sin_port = htons(port);
+    if (inet_pton(AF_INET, address.c_str(), &result.sin_addr) != 1) throw PeerError("bad address");
+    return result;
+  }
+
+  static rdma_conn_param connection_parameters(const std::uint64_t& data) {
+    rdma_conn_param parameters{};
+    parameters.private_data = &data;
+    parameters.private_data_len = sizeof data;
+    parameters.responder_resources = 16;
+    parameters.initiator_depth = 16;
+    parameters.retry_count = 7;
+    parameters.rnr_retry_count = 7;
+    return parameters;
+  }
+
+  void make_pair_of_id(const Arguments& a) {
+    prepare(id_->verbs, a);
+    auto init = queue_pair_attributes(a);
+    check(rdma_create_qp(id_.get(), domain_.get(), &init), "rdma_create_qp");
+    pair_ = id_->qp;
+  }
+
+  // The next event, which must be of this kind.
+  Event expect(rdma_cm_event_type kind, const Patience& patience) {
+    pollfd ready{channel_->fd, POLLIN, 0};
+    while (::poll(&ready, 1, 10) <= 0) {
+      if (patience.over()) throw PeerError(std::string("no ") + rdma_event_str(kind) + " in the time given");
+    }
+    rdma_cm_event* event = nullptr;
+    check(rdma_get_cm_event(channel_.get(), &event), "rdma_get_cm_event");
+    const auto got = event->event;
+    const int status = event->status;
+    Event result{.id = event->id};
+    if (event->param.conn.private_data != nullptr && event->param.conn.private_data_len >= sizeof result.data) {
+      std::memcpy(&result.data, event->param.conn.private_data, sizeof result.data);
+    }
+    rdma_ack_cm_event(event);
+    if (got == RDMA_CM_EVENT_REJECTED) {
+      throw PeerError("rejected reason=" + std::to_string(status) + " data=" + std::to_string(result.data));
+    }
+    if (got != kind) {
+      throw PeerError(std::string(rdma_event_str(got)) + " status " + std::to_string(status) + " instead of " +
+                      rdma_event_str(kind));
+    }
+    return result;
+  }
+
+  void forget_connection() {
+    pair_ = nullptr;
+    if (id_ && id_->qp != nullptr) rdma_destroy_qp(id_.get());
+    id_.reset();
+  }
+
   ibv_sge piece(std::uint64_t offset, std::uint32_t length) {
     return {.addr = reinterpret_cast<std::uintptr_t>(buffer_.data()) + offset, .length = length, .lkey = region_->lkey};
   }
@@ -206,11 +349,15 @@ class VerbsEndpoint final : public Endpoint {
   }
 
   Owned<ibv_context, ibv_close_device> context_;
+  Owned<rdma_event_channel, rdma_destroy_event_channel> channel_;
+  Owned<rdma_cm_id, rdma_destroy_id> listener_;
+  Owned<rdma_cm_id, rdma_destroy_id> id_;
   Owned<ibv_pd, ibv_dealloc_pd> domain_;
   std::vector<std::uint8_t> buffer_;
   Owned<ibv_mr, ibv_dereg_mr> region_;
   Owned<ibv_cq, ibv_destroy_cq> completions_;
-  Owned<ibv_qp, ibv_destroy_qp> pair_;
+  Owned<ibv_qp, ibv_destroy_qp> own_pair_;
+  ibv_qp* pair_ = nullptr;  // own_pair_, or that of id_
   ibv_gid gid_{};
   std::uint8_t gid_index_ = 0;
   std::uint32_t psn_ = 0;

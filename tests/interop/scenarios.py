@@ -22,8 +22,9 @@ class Wrong(Exception):
 class Peer:
     """One endpoint (peer.h), over its TCP connection."""
 
-    def __init__(self, name, address, port, seconds=20):
+    def __init__(self, name, address, port, roce_address=None, seconds=20):
         self.name = name
+        self.roce_address = roce_address or address
         self.facts = {}
         end = time.monotonic() + seconds
         while True:
@@ -77,8 +78,15 @@ class Peer:
 
 
 class Pair:
+    services = 7000  # RDMA-CM ports handed out so far, one a scenario
+
     def __init__(self, a, b):
         self.a, self.b = a, b
+
+    def listen(self):
+        Pair.services += 1
+        self.b.do("cm_listen", service=Pair.services)
+        return {"to": self.b.roce_address, "service": Pair.services, "size": REGION, "ms": 90_000}
 
     def connect(self, mtu=1024, psn=(0xFFFFF0, 0x000123), b_access=EVERYTHING, b_pair_access=EVERYTHING, **attributes):
         """New queue pairs on both sides, connected. The first PSN is close to where it wraps."""
@@ -311,6 +319,53 @@ def flushes_after_the_peer_has_gone(pair, mtu):
     pair.a.expect(RETRY_EXCEEDED, FLUSHED, ms=20_000)
 
 
+def connects_and_disconnects(pair, _mtu, lossy=False):
+    """By RDMA-CM, with private data; then operations both ways; then one side or the other ends it."""
+    where = pair.listen()
+    for number in range(8 if lossy else 4):
+        pair.b.begin("cm_accept", data=2000 + number, size=REGION, ms=90_000)
+        pair.a.facts = pair.a.do("cm_connect", data=1000 + number, **where)
+        pair.b.facts = pair.b.finish()
+        if (told := (int(pair.a.facts["data"]), int(pair.b.facts["data"]))) != (2000 + number, 1000 + number):
+            raise Wrong(f"private data {told}")
+        for one, other in ((pair.a, pair.b), (pair.b, pair.a)):
+            other.do("recv", id=5, offset=HALF, length=10_000)
+            one.do("fill", offset=0, length=10_000, seed=number)
+            remote = {"remote": other.facts["address"], "rkey": other.facts["rkey"]}
+            one.do("write", id=1, offset=0, length=9_999, **remote)
+            one.do("read", id=2, offset=HALF + 20_000, length=9_999, **remote)
+            one.do("send", id=3, offset=0, length=10_000)
+            one.expect(SUCCESS, SUCCESS, SUCCESS)
+            other.expect(SUCCESS)
+            other.do("check", offset=0, length=9_999, seed=number)
+            other.do("check", offset=HALF, length=10_000, seed=number)
+            one.do("check", offset=HALF + 20_000, length=9_999, seed=number)
+        first, second = (pair.a, pair.b) if number % 2 else (pair.b, pair.a)
+        first.do("cm_disconnect")
+        second.do("cm_wait_until_disconnected", ms=90_000)
+        first.do("cm_wait_until_disconnected", ms=90_000)
+
+
+def expect_rejected(peer, reason, data, **where):
+    try:
+        peer.do("cm_connect", data=1, **where)
+    except Wrong as wrong:
+        if f"rejected reason={reason} data={data}" not in str(wrong):
+            raise
+    else:
+        raise Wrong(f"{peer.name} was connected")
+
+
+def is_rejected(pair, _mtu):
+    where = pair.listen()
+    pair.b.begin("cm_reject", data=4711)
+    expect_rejected(pair.a, 28, 4711, **where)  # 28: the consumer's own reason
+    pair.b.finish()
+    expect_rejected(pair.a, 8, 0, **(where | {"service": 6999}))  # 8: nobody listens there
+
+
+BY_CM = [connects_and_disconnects, is_rejected]
+BY_CM_UNDER_LOSS = [connects_and_disconnects]
 FAULTLESS = [sends, sends_with_immediate, writes, writes_with_immediate, reads, atomics, many, many_both_ways, waits_for_a_receive,
              gives_up_without_a_receive, refuses_wrong_keys, refuses_what_is_outside_of_the_region,
              refuses_rights_that_were_not_granted, refuses_misaligned_atomics, refuses_a_send_longer_than_the_receive,

@@ -7,11 +7,13 @@
 #include <memory>
 #include <vector>
 
+#include "base/bytes.h"
 #include "nic/nic.h"
 #include "nic/poll_loop.h"
 #include "peer.h"
 #include "ports/open.h"
 #include "rc/adapter.h"
+#include "rc/connection_manager.h"
 
 namespace sluice::interop {
 namespace {
@@ -60,24 +62,11 @@ class NicEndpoint final : public Endpoint {
   ~NicEndpoint() override { close(); }
 
   std::string open(const Arguments& a) override {
-    close();
-    buffer_.assign(a.number("size"), 0);
-    const auto depth = static_cast<std::uint32_t>(a.number("depth", 128));
-    const auto address = reinterpret_cast<std::uintptr_t>(buffer_.data());
-    key_ = value_of(
-        adapter_.regions().add({.pd = domain_, .bytes = buffer_, .address = address, .access = rights(a, "access")}));
-    completions_ = adapter_.create_completion_queue(2 * depth);
-    pair_ = value_of(adapter_.create_queue_pair({.pd = domain_,
-                                                 .send_completions = completions_,
-                                                 .receive_completions = completions_,
-                                                 .send_depth = depth,
-                                                 .receive_depth = depth,
-                                                 .signal_all = true}));
+    prepare(a);
     value_of(adapter_.modify(loop_.now(), *pair_, {.state = rc::QpState::kInit, .access = rights(a, "pair_access")}));
     psn_ = rc::Psn(static_cast<std::uint32_t>(a.number("psn", 0)));
     return "qpn=" + std::to_string(pair_->qpn().value) + " psn=" + std::to_string(psn_.value()) +
-           " rkey=" + std::to_string(key_.value) + " address=" + std::to_string(address) +
-           " gid=::ffff:" + gid_.v4().to_string();
+           " gid=::ffff:" + gid_.v4().to_string() + " " + region_facts();
   }
 
   void connect(const Arguments& a) override {
@@ -139,12 +128,104 @@ class NicEndpoint final : public Endpoint {
 
   int turn() override { return loop_.turn() > 0 ? 0 : 1; }
 
+  void cm_listen(std::uint16_t service) override { value_of(connections().listen(service)); }
+
+  std::string cm_connect(const Arguments& a) override {
+    const Patience patience(a);
+    prepare(a);
+    const auto to = wire::Gid::from(value_of(wire::Ipv4Address::parse(a.text("to"))));
+    connection_ = value_of(
+        connections().connect(loop_.now(), to, static_cast<std::uint16_t>(a.number("service")), parameters(a)));
+    return region_facts() + " data=" + std::to_string(number_in(expect(Kind::kEstablished, patience).private_data));
+  }
+
+  std::string cm_accept(const Arguments& a) override {
+    const Patience patience(a);
+    prepare(a);
+    const auto request = expect(Kind::kRequest, patience);
+    connection_ = request.id;
+    value_of(connections().accept(loop_.now(), connection_, parameters(a)));
+    expect(Kind::kEstablished, patience);
+    return region_facts() + " data=" + std::to_string(number_in(request.private_data));
+  }
+
+  void cm_reject(const Arguments& a) override {
+    const auto request = expect(Kind::kRequest, Patience(a));
+    connections().reject(loop_.now(), request.id, bytes_of(a.number("data")));
+  }
+
+  void cm_disconnect() override { connections().disconnect(loop_.now(), connection_); }
+
+  void cm_wait_until_disconnected(const Arguments& a) override { expect(Kind::kDisconnected, Patience(a)); }
+
  private:
+  using Kind = rc::ConnectionEvent::Kind;
+
+  rc::ConnectionManager& connections() { return adapter_.connections(); }
+
+  // Region, completion queue and queue pair anew.
+  void prepare(const Arguments& a) {
+    close();
+    buffer_.assign(a.number("size"), 0);
+    const auto depth = static_cast<std::uint32_t>(a.number("depth", 128));
+    const auto address = reinterpret_cast<std::uintptr_t>(buffer_.data());
+    key_ = value_of(
+        adapter_.regions().add({.pd = domain_, .bytes = buffer_, .address = address, .access = rights(a, "access")}));
+    completions_ = adapter_.create_completion_queue(2 * depth);
+    pair_ = value_of(adapter_.create_queue_pair({.pd = domain_,
+                                                 .send_completions = completions_,
+                                                 .receive_completions = completions_,
+                                                 .send_depth = depth,
+                                                 .receive_depth = depth,
+                                                 .signal_all = true}));
+  }
+
+  std::string region_facts() const {
+    return "rkey=" + std::to_string(key_.value) +
+           " address=" + std::to_string(reinterpret_cast<std::uintptr_t>(buffer_.data()));
+  }
+
+  rc::ConnectionParameters parameters(const Arguments& a) const {
+    rc::ConnectionParameters result;
+    result.pair = pair_;
+    result.private_data = bytes_of(a.number("data"));
+    return result;
+  }
+
+  static std::vector<std::uint8_t> bytes_of(std::uint64_t number) {
+    std::vector<std::uint8_t> bytes(sizeof number);
+    store_le(bytes.data(), number);
+    return bytes;
+  }
+  static std::uint64_t number_in(ByteView bytes) {
+    return bytes.size() < sizeof(std::uint64_t) ? 0 : load_le<std::uint64_t>(bytes.data());
+  }
+
+  // The next event, which must be of this kind.
+  rc::ConnectionEvent expect(Kind kind, const Patience& patience) {
+    while (true) {
+      loop_.turn();
+      if (const auto event = connections().poll_event()) {
+        if (event->kind == Kind::kRejected) {
+          throw PeerError("rejected reason=" + std::to_string(static_cast<unsigned>(event->reject_reason)) +
+                          " data=" + std::to_string(number_in(event->private_data)));
+        }
+        if (event->kind == Kind::kDisconnected) connection_ = {};
+        if (event->kind == kind) return *event;
+        throw PeerError("event " + std::to_string(static_cast<int>(event->kind)) + " instead of " +
+                        std::to_string(static_cast<int>(kind)));
+      }
+      if (patience.over()) throw PeerError("no event " + std::to_string(static_cast<int>(kind)) + " in the time given");
+    }
+  }
+
   rc::Sge piece(std::uint64_t offset, std::uint32_t length) const {
     return {reinterpret_cast<std::uintptr_t>(buffer_.data()) + offset, length, key_};
   }
 
   void close() {
+    if (connection_ != rc::ConnectionId{}) connections().release(loop_.now(), connection_);
+    connection_ = {};
     if (pair_ != nullptr) adapter_.destroy(pair_);
     if (completions_ != nullptr) adapter_.destroy(completions_);
     if (key_ != memory::kReservedKey) adapter_.regions().remove(key_);
@@ -163,6 +244,7 @@ class NicEndpoint final : public Endpoint {
   rc::CompletionQueue* completions_ = nullptr;
   rc::QueuePair* pair_ = nullptr;
   rc::Psn psn_;
+  rc::ConnectionId connection_{};
 };
 
 }  // namespace
