@@ -84,8 +84,9 @@ void Acceptor::end(Time now, rc::ConnectionId id) {
 void Acceptor::drop_gone(Time now, const Snapshot& snapshot) {
   std::vector<rc::ConnectionId> over;
   for (const auto& [id, connection] : connections_) {
-    const bool gone = std::any_of(snapshot.nodes.begin(), snapshot.nodes.end(), [&](const NodeRecord& node) {
-      return node.state == NodeState::kGone && wire::Gid::from(node.ip) == connection.remote;
+    const auto& remote = connection.remote;
+    const bool gone = std::any_of(snapshot.nodes.begin(), snapshot.nodes.end(), [&remote](const NodeRecord& node) {
+      return node.state == NodeState::kGone && wire::Gid::from(node.ip) == remote;
     });
     if (gone) over.emplace_back(id);
   }

@@ -50,7 +50,7 @@ void copy_text(char (&to)[N], std::string_view from) {
 bool look_up(Machine& m) {
   if (m.looked) return m.settings.has_value();
   m.looked = true;
-  const auto read = read_settings([](const char* name) -> const char* { return std::getenv(name); });
+  auto read = read_settings([](const char* name) -> const char* { return std::getenv(name); });
   if (!read) return false;
   if (!*read) {
     complain(read->error().message);
@@ -216,7 +216,8 @@ using namespace sluice::verbs;
 SLUICE_VERB ibv_device** ibv_get_device_list(int* count) {
   Machine& m = machine();
   const std::lock_guard guard(m.mutex);
-  auto** list = static_cast<ibv_device**>(std::calloc(2, sizeof(ibv_device*)));
+  // A list of one, and its end.
+  auto** list = static_cast<ibv_device**>(std::calloc(2, sizeof(void*)));
   if (list == nullptr) return nullptr;
   const bool there = look_up(m);
   if (there) list[0] = &m.device.abi;

@@ -349,7 +349,7 @@ class ConditionSweep {
       return;
     }
     if (c.lock != kUnlocked) return;  // too late: another value stands
-    const auto keep = [&next](Configuration d) { next.insert(d); };
+    const auto keep = [&next](const Configuration& d) { next.insert(d); };
     const auto place = [&](Configuration d) {  // a write
       close(d, item);
       become(d, true);

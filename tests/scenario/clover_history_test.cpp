@@ -13,7 +13,6 @@
 namespace sluice {
 namespace {
 
-using clover::Client;
 using clover::World;
 using clover::WorldConfig;
 using remote::Task;
