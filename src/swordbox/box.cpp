@@ -44,11 +44,13 @@ void Box::process_stage(Time now, std::span<Packet> packets) {
     Prepared& p = prepared[i];
     p.verdict = wire::parse(packets[i].frame.bytes(), p.parsed);
     p.reliable = p.verdict == wire::Verdict::kOk && p.parsed.traits().transport == wire::Transport::kRc;
-    if (p.reliable) connections_.prefetch(packets[i].frame.data, p.parsed);
+    if (!p.reliable) continue;
+    p.key = Connections::EndKey::of(packets[i].frame.data, p.parsed);
+    connections_.prefetch(p.key);
   }
   for (std::size_t i = 0; i < packets.size(); ++i) {
     Prepared& p = prepared[i];
-    p.crossing = p.reliable ? connections_.find(packets[i].frame.data, p.parsed) : Crossing{};
+    p.crossing = p.reliable ? connections_.find(p.key) : Crossing{};
     if (!p.crossing) continue;
     connections_.prefetch(p.crossing);
     if (rule_) {
@@ -97,12 +99,12 @@ Verdict Box::judge(Time now, const port::Frame& frame, Prepared& prepared, bool 
     connections_.on_management(now, frame.data, parsed);
     return Verdict::kManagement;
   }
-  Crossing crossing = crossing_is_current ? prepared.crossing : connections_.find(frame.data, parsed);
+  Crossing crossing = crossing_is_current ? prepared.crossing : connections_.find(prepared.key);
   if (now < config_.fenced_until && rule_ && is_fenced(frame.data, parsed, crossing)) return Verdict::kFenced;
   if (!crossing) {
     if (parsed.traits().is_request) {
       connections_.infer_from_request(now, frame.data, parsed);
-      crossing = connections_.find(frame.data, parsed);
+      crossing = connections_.find(prepared.key);
     } else {
       crossing = connections_.infer_from_response(now, frame.data, parsed);
     }

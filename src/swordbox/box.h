@@ -72,6 +72,7 @@ class Box final : private Connections::Observer {
     wire::ParsedFrame parsed;
     wire::Verdict verdict;
     bool reliable;
+    Connections::EndKey key;
     Crossing crossing;
   };
   static constexpr std::size_t kStage = 32;

@@ -30,6 +30,12 @@ Verdict CloverRule::on_response(Time, const Judged& packet) {
   return gated ? gate(packet, *op) : Verdict::kResponse;
 }
 
+// Whether the operation's link is still open: not committed, not failed.
+bool CloverRule::is_open(const Operation& op) {
+  const Link& link = links_[op.subject];
+  return keys_[op.key].generation == op.key_generation && link.key == op.key && link.number == op.needs;
+}
+
 // Passes when all that the answer depends on is acknowledged.
 Verdict CloverRule::gate(const Judged& packet, const Operation& op) {
   KeyState& state = keys_[op.key];
@@ -46,13 +52,10 @@ void CloverRule::observe_atomic_answer(const Judged& packet, std::uint8_t server
   const std::uint64_t prior = wire::get<wire::AtomicAckEth>(packet.frame, packet.parsed).original;
   if (op->kind == Operation::Kind::kTry || op->kind == Operation::Kind::kProbe) return settle_try(packet, *op, prior);
   if (op->kind != Operation::Kind::kLink) return;
-  const KeyState& state = keys_[op->key];
-  if (state.generation != op->key_generation || !before(state.committed, op->needs)) return;
-  const LinkIndex link = op->subject;
-  if (links_[link].acknowledged) return;
-  link_answered(link, prior);
+  if (!awaits_answer(*op)) return;
+  link_answered(op->subject, prior);
   // Closed by that, because committed or failed: then the answer is the truth.
-  if (links_[link].key == kNone || links_[link].number != op->needs) op->kind = Operation::Kind::kDone;
+  if (!is_open(*op)) op->kind = Operation::Kind::kDone;
 }
 
 // A CAS that was not watched has come back. If it surely linked nothing, its node may be tried again, wherever.
@@ -80,11 +83,8 @@ void CloverRule::on_refusal(Time now, const Judged& packet, std::uint8_t server_
   const auto behind = requests.expected.since(packet.psn());
   for (std::int32_t k = 0; k < behind && k < static_cast<std::int32_t>(operations_.ring()); ++k) {
     Operation* const op = operations_.find(packet.index, server_end, packet.psn() + static_cast<std::uint32_t>(k));
-    if (op == nullptr || op->kind != Operation::Kind::kLink) continue;
-    const KeyState& state = keys_[op->key];
-    if (state.generation != op->key_generation || !before(state.committed, op->needs)) continue;
+    if (op == nullptr || op->kind != Operation::Kind::kLink || !awaits_answer(*op)) continue;
     Link& link = links_[op->subject];
-    if (link.acknowledged || link.number != op->needs) continue;
     link.refused = true;
     if (link.next_of_key == kNone && !link.tried_twice) {
       op->kind = Operation::Kind::kDone;

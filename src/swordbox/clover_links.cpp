@@ -192,8 +192,9 @@ void CloverRule::on_connection_gone(ConnectionIndex connection) {
   for (std::uint8_t end = 0; end < 2; ++end) stop_waiting(token(connection, end));
   operations_.forget(connection);
   proven_[connection] = kNoRegion;
-  for (LinkIndex i = 0; i < links_.capacity(); ++i) {
-    if (links_[i].key != kNone && links_[i].connection == connection) links_[i].connection = kNone;
+  // Only links that are not acknowledged still need it.
+  for (LinkIndex i = links_.first_in_line(); i != kNone; i = links_[i].later) {
+    if (links_[i].connection == connection) links_[i].connection = kNone;
   }
 }
 

@@ -86,6 +86,11 @@ void CloverRule::prefetch(const Judged& packet) const {
 
 Verdict CloverRule::on_request(Time now, const Judged& packet) {
   now_ = now;
+  std::uint32_t span = 1;
+  if (packet.parsed.traits().kind == Kind::kReadRequest) {
+    span = std::max(1u, read_span(packet.connection, wire::get<wire::Reth>(packet.frame, packet.parsed).length));
+  }
+  operations_.begin(packet.index, packet.end, packet.psn(), span);
   switch (packet.parsed.traits().kind) {
     case Kind::kWrite: return packet.parsed.traits().starts_message() ? on_write(now, packet) : Verdict::kPlain;
     case Kind::kCompareSwap: return on_cas(now, packet);
@@ -106,9 +111,7 @@ Verdict CloverRule::on_repeated_request(Time now, const Judged& packet) {
     const auto cas = kind == Kind::kCompareSwap ? parse_cas(packet) : std::nullopt;
     return cas && fenced(now, *cas) ? Verdict::kCasFenced : Verdict::kRepeated;
   }
-  const bool watched = op->kind == Operation::Kind::kLink && keys_[op->key].generation == op->key_generation &&
-                       before(keys_[op->key].committed, op->needs);
-  if (watched && !links_[op->subject].acknowledged) {
+  if (op->kind == Operation::Kind::kLink && awaits_answer(*op)) {
     // The client sees to it itself.
     links_.leave_line(op->subject);
     links_.line_up(op->subject, now + config_.repair_after);
@@ -405,6 +408,7 @@ Verdict CloverRule::on_read(const Judged& packet) {
   if (op == nullptr) return Verdict::kReadElsewhere;
   op->kind = Operation::Kind::kRead;
   op->span = static_cast<std::uint16_t>(span);
+  operations_.note_span(span);
   op->key = key;
   op->key_generation = state.generation;
   op->needs = number_of_tail(state);

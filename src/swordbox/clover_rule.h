@@ -146,6 +146,8 @@ class CloverRule final : public Rule {
 
   // clover_answers.cpp: responses
   void observe_atomic_answer(const Judged& packet, std::uint8_t server_end);
+  bool is_open(const Operation& op);
+  bool awaits_answer(const Operation& op) { return is_open(op) && !links_[op.subject].acknowledged; }
   Verdict gate(const Judged& packet, const Operation& op);
   void settle_try(const Judged& packet, const Operation& op, std::uint64_t prior);
   void on_refusal(Time now, const Judged& packet, std::uint8_t server_end);

@@ -67,23 +67,20 @@ std::uint64_t Connections::hash_of(std::uint32_t number) const {
   return hash(c.address[1 - end], c.address[end], c.qpn[end]);
 }
 
-Crossing Connections::find(const NetAddress& source, const NetAddress& destination, Qpn to) const {
-  const std::uint32_t number = by_end_.find(hash(source, destination, to), [&](std::uint32_t n) {
+Connections::EndKey Connections::EndKey::of(const std::uint8_t* frame, const wire::ParsedFrame& parsed) {
+  EndKey key{NetAddress::source_of(frame, parsed), NetAddress::destination_of(frame, parsed), parsed.destination, 0};
+  key.hash = Connections::hash(key.source, key.destination, key.to);
+  return key;
+}
+
+Crossing Connections::find(const EndKey& key) const {
+  const std::uint32_t number = by_end_.find(key.hash, [&](std::uint32_t n) {
     const Connection& c = table_[n >> 1];
     const std::size_t end = n & 1;
-    return c.qpn[end] == to && c.address[end] == destination && c.address[1 - end] == source;
+    return c.qpn[end] == key.to && c.address[end] == key.destination && c.address[1 - end] == key.source;
   });
   if (number == kNone) return {};
   return {number >> 1, static_cast<std::uint8_t>(number & 1)};
-}
-
-Crossing Connections::find(const std::uint8_t* frame, const wire::ParsedFrame& parsed) const {
-  return find(NetAddress::source_of(frame, parsed), NetAddress::destination_of(frame, parsed), parsed.destination);
-}
-
-void Connections::prefetch(const std::uint8_t* frame, const wire::ParsedFrame& parsed) const {
-  by_end_.prefetch(
-      hash(NetAddress::source_of(frame, parsed), NetAddress::destination_of(frame, parsed), parsed.destination));
 }
 
 ConnectionIndex Connections::add(Time now) {
@@ -249,14 +246,14 @@ Connections::Handshake* Connections::recall(const NetAddress& initiator, wire::C
   return nullptr;
 }
 
-// REQ tells at which PSN its sender's requests begin, REP the same of the other side. A REP may come again.
+// REQ and REP tell at which PSN their receivers begin to send. A REP may come again.
 void Connections::complete(Time now, const wire::CmRep& rep, const NetAddress& from, const NetAddress& to) {
   Handshake* const h = recall(to, rep.remote_comm_id);
   if (h == nullptr || h->acceptor != from) return;
   h->used = false;
   announce(now, {.address = {to.gid(), from.gid()},
                  .qpn = {h->qpn, rep.local_qpn},
-                 .starting_psn = {h->psn, rep.starting_psn},
+                 .starting_psn = {rep.starting_psn, h->psn},
                  .mtu = h->mtu});
 }
 

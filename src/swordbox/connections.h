@@ -108,10 +108,21 @@ class Connections {
   std::uint64_t version() const { return version_; }
   std::uint32_t capacity() const { return static_cast<std::uint32_t>(table_.size()); }
 
-  Crossing find(const NetAddress& source, const NetAddress& destination, Qpn to) const;
-  Crossing find(const std::uint8_t* frame, const wire::ParsedFrame& parsed) const;
+  // What a packet's connection is found by, with its hash.
+  struct EndKey {
+    NetAddress source;
+    NetAddress destination;
+    Qpn to;
+    std::uint64_t hash;
+
+    static EndKey of(const std::uint8_t* frame, const wire::ParsedFrame& parsed);
+  };
+  Crossing find(const EndKey& key) const;
+  Crossing find(const NetAddress& source, const NetAddress& destination, Qpn to) const {
+    return find(EndKey{source, destination, to, hash(source, destination, to)});
+  }
   // Brings the places that find() will look at nearer.
-  void prefetch(const std::uint8_t* frame, const wire::ParsedFrame& parsed) const;
+  void prefetch(const EndKey& key) const { by_end_.prefetch(key.hash); }
   void prefetch(Crossing crossing) const {
     const auto* const bytes = reinterpret_cast<const char*>(&table_[crossing.connection]);
     __builtin_prefetch(bytes);

@@ -8,6 +8,7 @@
 // Source:     SwordBox §4.1 (map entries in rings indexed by sequence number).
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
@@ -57,21 +58,32 @@ class Operations {
   }
   // The READ whose answer this PSN is a part of.
   Operation* find_read(ConnectionIndex connection, std::uint8_t end, Psn psn) const {
-    for (std::uint32_t back = 0; back < kMaxReadSpan; ++back) {
+    if (Operation* const op = find(connection, end, psn)) return op->kind == Operation::Kind::kRead ? op : nullptr;
+    if (longest_read_ == 1) return nullptr;
+    for (std::uint32_t back = 1; back < longest_read_; ++back) {
       Operation* const op = find(connection, end, psn - back);
       if (op != nullptr) return op->kind == Operation::Kind::kRead && back < op->span ? op : nullptr;
     }
     return nullptr;
   }
+  // A new request takes these PSNs: what was done to the ones that had them before the numbers wrapped counts no more.
+  void begin(ConnectionIndex connection, std::uint8_t end, Psn psn, std::uint32_t span) const {
+    for (std::uint32_t k = 0; k < std::min(span, ring_); ++k) {
+      Operation& op = at(connection, end, psn + k);
+      if (op.psn == (psn + k).value()) op.kind = Operation::Kind::kUnused;
+    }
+  }
   // A fresh entry; null when the place is taken by one that is not acknowledged.
   Operation* add(ConnectionIndex connection, std::uint8_t end, Psn psn, Psn acknowledged) const {
     Operation& op = at(connection, end, psn);
-    if (op.kind != Operation::Kind::kUnused && Psn(op.psn).since(acknowledged) > 0 && op.psn != psn.value())
-      return nullptr;
+    const bool outstanding = Psn(op.psn).since(acknowledged) > 0 && Psn(op.psn).since(psn) < 0;
+    if (op.kind != Operation::Kind::kUnused && outstanding) return nullptr;
     op = Operation{};
     op.psn = psn.value();
     return &op;
   }
+  // A READ of so many packets is entered.
+  void note_span(std::uint32_t span) { longest_read_ = std::max(longest_read_, span); }
   void prefetch(ConnectionIndex connection, std::uint8_t end, Psn psn) const {
     __builtin_prefetch(&at(connection, end, psn));
   }
@@ -86,6 +98,7 @@ class Operations {
     return all_.get()[(std::size_t{connection} * 2 + end) * ring_ + (psn.value() & (ring_ - 1))];
   }
   std::uint32_t ring_;
+  std::uint32_t longest_read_ = 1;
   std::unique_ptr<Operation[], decltype(&std::free)> all_;
 };
 

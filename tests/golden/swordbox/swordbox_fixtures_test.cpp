@@ -251,6 +251,10 @@ TEST(SwordBoxCaptures, FollowsConnectionsFromManagementMessages) {
   EXPECT_GE(box.counters().connections_announced, 1u);
   EXPECT_EQ(box.counters().connections_inferred, 0u);
   EXPECT_EQ(box.counters().of(Verdict::kUnknown), 0u);
+  // And tell the PSNs of both directions right.
+  EXPECT_EQ(box.counters().of(Verdict::kGap), 0u);
+  EXPECT_EQ(box.counters().of(Verdict::kRepeated), 0u);
+  EXPECT_GT(box.counters().of(Verdict::kPlain), 0u);
   for (int i = 0; i < 20; ++i) {
     now = now + Duration::milliseconds(100);
     box.on_deadline(now, out);

@@ -1,0 +1,207 @@
+// The pipeline under packets that make no sense: any order, any answer, connections that come and go. Nothing may break, no packet with a
+// right ICRC may leave with a wrong one, and tables stay within their limits.
+#include "swordbox/box.h"
+
+#include <gtest/gtest.h>
+
+#include "base/check.h"
+#include "base/rng.h"
+#include "swordbox/clover_rule.h"
+#include "wire/icrc.h"
+
+namespace sluice::swordbox {
+namespace {
+
+constexpr std::uint32_t kClients = 6;
+constexpr wire::RKey kKey{7};
+
+wire::Gid host(std::uint32_t n) { return wire::Gid::from(wire::Ipv4Address{0x0A000000u + n}); }
+std::uint64_t node(std::uint64_t n) { return 0x1000 + n * 64; }
+std::uint64_t free_word(std::uint64_t key) { return std::uint64_t{1} << 63 | key; }
+
+// Looks at every packet that the box makes or lets go.
+class Judge final : public port::FrameSink {
+ public:
+  std::uint8_t* reserve(std::size_t length) override {
+    if (full) return nullptr;
+    room_.assign(length, 0);
+    return room_.data();
+  }
+  void commit(std::size_t length) override {
+    wire::ParsedFrame parsed;
+    EXPECT_EQ(wire::parse_and_verify({room_.data(), length}, parsed), wire::Verdict::kOk);
+    ++frames;
+  }
+  bool full = false;
+  std::uint64_t frames = 0;
+
+ private:
+  std::vector<std::uint8_t> room_;
+};
+
+class Noise {
+ public:
+  explicit Noise(std::uint64_t seed, Order order) : rng_(seed) {
+    set_check_context("seed " + std::to_string(seed));
+    BoxConfig config;
+    config.connections.connections = kClients + 2;
+    config.held_frames = 16;
+    box_ = std::make_unique<Box>(config);
+    CloverConfig rule;
+    rule.regions = {{host(100), kKey}};
+    rule.tracked_keys = 4;
+    rule.history_entries = 64;
+    rule.open_links = 12;
+    rule.ring = 16;
+    rule.hot_from = 1;
+    rule.resends = 2;
+    rule.order = order;
+    auto made = std::make_unique<CloverRule>(rule, box_->connections(), box_->counters());
+    rule_ = made.get();
+    box_->set_rule(std::move(made));
+  }
+
+  void run(int packets) {
+    for (int i = 0; i < packets; ++i) {
+      if (rng_.below(300) == 0) announce();
+      if (rng_.below(2000) == 0) box_->switch_on(!box_->on());
+      if (rng_.below(50) == 0) pass_time();
+      judge_.full = rng_.below(20) == 0;
+      std::vector<std::uint8_t> frame = rng_.below(2) == 0 ? request() : answer();
+      const std::size_t length = frame.size();
+      Packet packet;
+      packet.frame = {frame.data(), static_cast<std::uint32_t>(length)};
+      box_->process(now_, {&packet, 1}, judge_);
+      ASSERT_EQ(packet.frame.length, length);
+      wire::ParsedFrame parsed;
+      ASSERT_EQ(wire::parse_and_verify(packet.frame.bytes(), parsed), wire::Verdict::kOk) << row(packet.verdict).name;
+      ASSERT_LE(box_->held(), 16u);
+      ASSERT_LE(rule_->open_links(), 12u);
+      ASSERT_LE(rule_->tracked(), 4u);
+    }
+  }
+  const Counters& counters() const { return box_->counters(); }
+  Box& box() { return *box_; }
+
+ private:
+  void announce() {
+    const auto c = static_cast<std::uint32_t>(rng_.below(kClients));
+    psn_[c] = static_cast<std::uint32_t>(rng_.below(1u << 24));
+    box_->connections().announce(now_, {.address = {host(c), host(100)},
+                                        .qpn = {Qpn(0x20 + c), Qpn(0x10 + c)},
+                                        .starting_psn = {Psn(psn_[c]), Psn(5)},
+                                        .mtu = 256});
+  }
+  void pass_time() {
+    now_ = now_ + Duration::microseconds(static_cast<std::int64_t>(rng_.below(2000)));
+    if (box_->next_deadline() <= now_) box_->on_deadline(now_, judge_);
+    Repair asked[4];
+    const std::size_t n = rule_->take_repairs(asked);
+    for (std::size_t i = 0; i < n; ++i) {
+      const std::uint64_t prior = rng_.below(3) == 0 ? asked[i].compare : rng_.below(2) == 0 ? asked[i].swap : node(3);
+      rule_->on_repair(now_, asked[i], rng_.below(3) == 0 ? std::nullopt : std::optional(prior));
+    }
+  }
+
+  template <class Body>
+  std::vector<std::uint8_t> frame_of(std::uint32_t c, bool is_request, wire::Opcode opcode, std::uint32_t psn,
+                                     std::size_t size, Body body) {
+    wire::AddressVector route;
+    route.source = host(is_request ? c : 100);
+    route.destination = host(is_request ? 100 : c);
+    const wire::HeaderTemplate headers(route);
+    std::vector<std::uint8_t> frame(headers.frame_size(wire::Bth::kSize + size));
+    const std::size_t at = headers.write(frame.data(), wire::Bth::kSize + size);
+    wire::Bth{.opcode = opcode, .destination = Qpn((is_request ? 0x10u : 0x20u) + c), .psn = Psn(psn)}.write(
+        frame.data() + at);
+    body(frame.data() + at + wire::Bth::kSize);
+    headers.seal(frame.data(), at + wire::Bth::kSize + size);
+    return frame;
+  }
+
+  // Mostly the next PSN, sometimes an earlier one or one too far.
+  std::uint32_t next_psn(std::uint32_t c) {
+    const auto dice = rng_.below(20);
+    if (dice == 0) return psn_[c] - 1 - static_cast<std::uint32_t>(rng_.below(20));
+    if (dice == 1) return psn_[c] + static_cast<std::uint32_t>(rng_.below(3));
+    return psn_[c]++;
+  }
+  std::vector<std::uint8_t> request() {
+    const auto c = static_cast<std::uint32_t>(rng_.below(kClients));
+    const std::uint32_t psn = next_psn(c);
+    const std::uint64_t key = rng_.below(6);
+    const std::uint64_t at = node(rng_.below(40));
+    const std::uint64_t other = node(rng_.below(40));
+    switch (rng_.below(7)) {
+      case 0:
+      case 1:
+        return frame_of(c, true, wire::Opcode::kRcWriteOnly, psn, 16 + 64, [&](std::uint8_t* p) {
+          wire::Reth{at, kKey, 64}.write(p);
+          store_le(p + 16, rng_.below(8) == 0 ? std::uint64_t{1} : free_word(key));
+          store_le(p + 24, key);
+        });
+      case 2:
+      case 3:
+      case 4: {
+        const bool masked = rng_.below(20) == 0;
+        if (masked) {
+          return frame_of(c, true, wire::Opcode::kRcMaskedCompareSwap, psn, 44,
+                          [&](std::uint8_t* p) { wire::MaskedAtomicEth{at, kKey, other, 1, 2, 3}.write(p); });
+        }
+        return frame_of(c, true, wire::Opcode::kRcCompareSwap, psn, 28, [&](std::uint8_t* p) {
+          wire::AtomicEth{at, kKey, other, free_word(key)}.write(p);
+        });
+      }
+      case 5:
+        return frame_of(c, true, wire::Opcode::kRcFetchAdd, psn, 28, [&](std::uint8_t* p) {
+          wire::AtomicEth{at, rng_.below(2) == 0 ? kKey : wire::RKey(8), 1, 0}.write(p);
+        });
+      default:
+        return frame_of(c, true, wire::Opcode::kRcReadRequest, psn, 16, [&](std::uint8_t* p) {
+          wire::Reth{at, kKey, static_cast<std::uint32_t>(rng_.below(10) == 0 ? 700 : 64)}.write(p);
+        });
+    }
+  }
+  std::vector<std::uint8_t> answer() {
+    const auto c = static_cast<std::uint32_t>(rng_.below(kClients));
+    const std::uint32_t psn = psn_[c] - static_cast<std::uint32_t>(rng_.below(8));
+    switch (rng_.below(6)) {
+      case 0:
+        return frame_of(c, false, wire::Opcode::kRcAcknowledge, psn, 4,
+                        [](std::uint8_t* p) { wire::Aeth::ack(1).write(p); });
+      case 1:
+        return frame_of(c, false, wire::Opcode::kRcAcknowledge, psn, 4, [&](std::uint8_t* p) {
+          wire::Aeth::nak(1, static_cast<wire::NakCode>(rng_.below(5))).write(p);
+        });
+      case 2:
+        return frame_of(c, false, wire::Opcode::kRcReadResponseOnly, psn, 4 + 64,
+                        [](std::uint8_t* p) { wire::Aeth::ack(1).write(p); });
+      default:
+        return frame_of(c, false, wire::Opcode::kRcAtomicAcknowledge, psn, 12, [&](std::uint8_t* p) {
+          wire::Aeth::ack(1).write(p);
+          wire::AtomicAckEth{rng_.below(4) == 0 ? node(rng_.below(40)) : free_word(rng_.below(6))}.write(p + 4);
+        });
+    }
+  }
+
+  Rng rng_;
+  Time now_;
+  std::unique_ptr<Box> box_;
+  CloverRule* rule_ = nullptr;
+  Judge judge_;
+  std::uint32_t psn_[kClients] = {};
+};
+
+TEST(Box, SurvivesAnyOrderOfPacketsAndKeepsTheirIcrc) {
+  for (std::uint64_t seed = 1; seed <= 40; ++seed) {
+    Noise noise(seed, seed % 4 == 0 ? Order::kStrict : Order::kPipelined);
+    noise.run(8'000);
+    if (HasFatalFailure()) FAIL() << "seed " << seed;
+    // It was no idle talk: most of what can happen did.
+    EXPECT_GT(noise.counters().links_opened, 10u) << "seed " << seed;
+    EXPECT_GT(noise.counters().of(Verdict::kHeldRequest), 0u) << "seed " << seed;
+  }
+}
+
+}  // namespace
+}  // namespace sluice::swordbox

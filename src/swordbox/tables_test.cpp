@@ -1,0 +1,130 @@
+// The box's tables: index, history, sketch, connections.
+#include <gtest/gtest.h>
+
+#include <map>
+
+#include "base/rng.h"
+#include "swordbox/connections.h"
+#include "swordbox/flat_index.h"
+#include "swordbox/history.h"
+#include "swordbox/sketch.h"
+
+namespace sluice::swordbox {
+namespace {
+
+TEST(FlatIndex, AgreesWithAMapThroughInsertionsAndErasures) {
+  constexpr std::uint32_t kMost = 200;
+  std::vector<std::uint64_t> keys(kMost);
+  // Few hashes, so that places collide and runs grow long.
+  const auto hash = [](std::uint64_t key) { return key % 23; };
+  FlatIndex index(kMost);
+  std::map<std::uint64_t, std::uint32_t> model;
+  std::vector<std::uint32_t> free;
+  for (std::uint32_t i = 0; i < kMost; ++i) free.push_back(i);
+  Rng rng(5);
+  for (int step = 0; step < 20'000; ++step) {
+    const std::uint64_t key = rng.below(400);
+    const std::uint32_t found = index.find(hash(key), [&](std::uint32_t i) { return keys[i] == key; });
+    const auto expected = model.find(key);
+    ASSERT_EQ(found, expected == model.end() ? kNone : expected->second) << "step " << step;
+    if (found != kNone) {
+      index.erase(hash(key), found, [&](std::uint32_t i) { return hash(keys[i]); });
+      free.push_back(found);
+      model.erase(key);
+    } else if (!free.empty()) {
+      const std::uint32_t i = free.back();
+      free.pop_back();
+      keys[i] = key;
+      index.insert(hash(key), i);
+      model[key] = i;
+    }
+  }
+}
+
+TEST(History, NeverForgetsTailsAndOpenLinks) {
+  History history(64);
+  std::vector<Place> pinned;
+  for (std::uint64_t a = 0; a < 4000; ++a) {
+    const Place place = place_of(1, a * 64);
+    const std::uint32_t i = history.claim(place);
+    if (i == kNone) continue;
+    if (a % 97 == 0) {
+      history[i].set_state(a % 2 == 0 ? NodeState::kTail : NodeState::kOpen);
+      pinned.push_back(place);
+    }
+  }
+  ASSERT_GT(pinned.size(), 5u);
+  for (const Place place : pinned) EXPECT_NE(history.find(place), kNone);
+}
+
+TEST(History, KeepsTheTimeAtWhichANodeBecameOld) {
+  HistoryEntry entry;
+  const Time when = Time::at(Duration::seconds(86'400 * 30));
+  entry.become_past(when);
+  EXPECT_EQ(entry.state(), NodeState::kPast);
+  EXPECT_LE(when - entry.past_since(), Duration::microseconds(68));
+  EXPECT_GE(when - entry.past_since(), Duration());
+}
+
+TEST(Sketch, NeverCountsTooLittleAndHalvesInTime) {
+  Sketch sketch;
+  for (int i = 0; i < 1000; ++i) sketch.add(42);
+  for (std::uint64_t key = 100; key < 2000; ++key) sketch.add(key);
+  EXPECT_GE(sketch.estimate(42), 1000u);
+  EXPECT_LE(sketch.estimate(42), 1010u);
+  for (std::uint64_t i = 0; i < Sketch::kWidth * 8; ++i) sketch.add(1'000'000 + i);
+  EXPECT_LE(sketch.estimate(42), 540u);
+}
+
+class Nobody final : public Connections::Observer {
+ public:
+  void on_connection_gone(ConnectionIndex) override { ++gone; }
+  int gone = 0;
+};
+
+wire::Gid host(std::uint32_t n) { return wire::Gid::from(wire::Ipv4Address{0x0A000000u + n}); }
+
+TEST(Connections, HoldsAsManyAsItSaysAndFindsEachFromBothSides) {
+  Counters counters;
+  Nobody nobody;
+  Connections table({.connections = 5000}, counters, nobody);
+  for (std::uint32_t i = 0; i < 5000; ++i) {
+    ASSERT_TRUE(table.announce(Time(), {.address = {host(1 + i % 64), host(100)},
+                                        .qpn = {Qpn(0x100 + i), Qpn(0x8000 + i)},
+                                        .starting_psn = {Psn(i), Psn(2 * i)},
+                                        .mtu = 1024}));
+  }
+  EXPECT_FALSE(table.announce(Time(), {.address = {host(1), host(100)}, .qpn = {Qpn(1), Qpn(2)}}));
+  EXPECT_EQ(counters.connections_refused, 1u);
+  for (std::uint32_t i = 0; i < 5000; ++i) {
+    const NetAddress client = NetAddress::from(host(1 + i % 64));
+    const NetAddress server = NetAddress::from(host(100));
+    const Crossing up = table.find(client, server, Qpn(0x8000 + i));
+    const Crossing down = table.find(server, client, Qpn(0x100 + i));
+    ASSERT_TRUE(up && down);
+    ASSERT_EQ(up.connection, down.connection);
+    EXPECT_EQ(up.end, 1);
+    EXPECT_EQ(down.end, 0);
+    EXPECT_EQ(table[up.connection].to[1].expected, Psn(i));
+    EXPECT_EQ(table[up.connection].to[0].expected, Psn(2 * i));
+  }
+}
+
+TEST(Connections, ForgetsTheSilentAndTellsOfIt) {
+  Counters counters;
+  Nobody nobody;
+  Connections table({.connections = 16, .idle = Duration::seconds(10)}, counters, nobody);
+  table.announce(Time(), {.address = {host(1), host(2)}, .qpn = {Qpn(1), Qpn(2)}});
+  table.age(Time::at(Duration::seconds(9)));
+  EXPECT_EQ(table.size(), 1u);
+  table.age(Time::at(Duration::seconds(10)));
+  EXPECT_EQ(table.size(), 0u);
+  EXPECT_EQ(nobody.gone, 1);
+  EXPECT_EQ(counters.connections_expired, 1u);
+  EXPECT_FALSE(table.find(NetAddress::from(host(1)), NetAddress::from(host(2)), Qpn(2)));
+}
+
+TEST(Connections, TakeTwoCacheLinesEach) { EXPECT_LE(sizeof(Connection), 128u); }
+
+}  // namespace
+}  // namespace sluice::swordbox
