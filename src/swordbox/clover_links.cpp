@@ -200,7 +200,7 @@ void CloverRule::on_connection_gone(ConnectionIndex connection) {
 
 Time CloverRule::next_deadline() const {
   const LinkIndex first = links_.first_in_line();
-  return first == kNone ? Time::never() : const_cast<Links&>(links_)[first].due;
+  return first == kNone ? Time::never() : links_[first].due;
 }
 
 void CloverRule::on_deadline(Time now, port::FrameSink& outbox) {

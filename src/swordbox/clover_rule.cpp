@@ -63,8 +63,8 @@ void CloverRule::shift_address(const Judged& packet, std::int64_t shift) {
 
 std::optional<std::uint64_t> CloverRule::tail_of(std::uint64_t key) const {
   const std::uint32_t i = keys_.find(key);
-  if (i == kNone || const_cast<Keys&>(keys_)[i].tail == 0) return std::nullopt;
-  return address_of(const_cast<Keys&>(keys_)[i].tail);
+  if (i == kNone || keys_[i].tail == 0) return std::nullopt;
+  return address_of(keys_[i].tail);
 }
 
 // ------------------------------------------------------------------------------------------------------------ requests

@@ -49,6 +49,7 @@ class Keys {
     return index_.find(mix(key), [&](std::uint32_t i) { return states_[i].key == key; });
   }
   KeyState& operator[](std::uint32_t i) { return states_[i]; }
+  const KeyState& operator[](std::uint32_t i) const { return states_[i]; }
   bool full() const { return free_.empty(); }
   std::uint32_t size() const { return static_cast<std::uint32_t>(states_.size() - free_.size()); }
   std::uint32_t capacity() const { return static_cast<std::uint32_t>(states_.size()); }

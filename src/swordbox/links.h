@@ -53,6 +53,7 @@ class Links {
     for (LinkIndex i = most; i-- > 0;) free_.push_back(i);
   }
   Link& operator[](LinkIndex i) { return links_[i]; }
+  const Link& operator[](LinkIndex i) const { return links_[i]; }
   bool full() const { return free_.empty(); }
   std::size_t size() const { return links_.size() - free_.size(); }
   std::uint32_t capacity() const { return static_cast<std::uint32_t>(links_.size()); }
