@@ -167,6 +167,10 @@ class Commands(unittest.TestCase):
         self.assertEqual(out.splitlines()[-1], "0 passed, 1 failed, 0 skipped")
         self.assertNotIn("ctest", self.log())
 
+    def test_each_package_is_named_once(self):
+        names = subprocess.run([ROOT / "scripts/install-packages", "--list"], capture_output=True, text=True, check=True).stdout.split()
+        self.assertEqual(len(names), len(set(names)))
+
     def test_unknown_options_are_refused(self):
         status, _, err = self.run_command("test", "--fliter", "x")
         self.assertEqual(status, 2)
