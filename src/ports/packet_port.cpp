@@ -231,8 +231,8 @@ bool PacketPort::take(std::size_t index, port::Frame& frame) {
 }
 
 bool PacketPort::arm() {
-  give_back();  // a slot that we hold would keep the socket readable
-  return (status(next_) & TP_STATUS_USER) == 0;
+  // A slot that is still out would keep the socket readable: receive() first.
+  return held_ == 0 && (status(next_) & TP_STATUS_USER) == 0;
 }
 
 void PacketPort::disarm() {

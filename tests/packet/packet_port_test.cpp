@@ -185,6 +185,8 @@ TEST_F(PacketPortTest, SleepsUntilAFrameComes) {
   EXPECT_FALSE(far_->arm());
   far_->disarm();
   EXPECT_EQ(far_->receive(now(), burst), 1u);
+  EXPECT_FALSE(far_->arm());  // its slot is still out
+  EXPECT_EQ(far_->receive(now(), burst), 0u);
   ASSERT_TRUE(far_->arm());
   EXPECT_EQ(poll(&entry, 1, 0), 0);
 }
