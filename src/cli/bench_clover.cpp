@@ -35,6 +35,7 @@ struct Settings {
   std::string place = "0/1";
   std::string history;
   bool check = false;
+  std::string out;
 
   void declare(rack::Schema& s) {
     s.text("workload", workload, "A, B, C, D, F of YCSB, or a share of writes such as w50",
@@ -53,7 +54,8 @@ struct Settings {
         .choice("phase", phase, {"all", "load", "run"}, "only load, or only run on what has been loaded")
         .text("place", place, "I/N: this is process I of N that run side by side", "I/N, such as 0/2")
         .toggle("check", check, "record a history and check that it is linearizable (one thread)")
-        .text("history", history, "write the history to this file, too", "a file's path");
+        .text("history", history, "write the history to this file, too", "a file's path")
+        .text("out", out, "write the result to this file instead of stdout", "a file's path");
   }
 };
 
@@ -148,8 +150,8 @@ Result<rack::CloverBenchConfig> BenchClover::bench_config() {
 // False: interrupted.
 bool BenchClover::watch(rack::CloverBench& bench, const rack::StopSignals& signals) {
   Progress progress;
+  std::string told;
   bool interrupted = false;
-  std::uint64_t last = 0;
   while (bench.running()) {
     pollfd descriptor{signals.descriptor(), POLLIN, 0};
     if (poll(&descriptor, 1, 100) == 1 && !interrupted) {
@@ -157,13 +159,12 @@ bool BenchClover::watch(rack::CloverBench& bench, const rack::StopSignals& signa
       bench.stop();
     }
     if (interrupted) usleep(10'000);
+    bench.sample();
     const auto p = bench.progress();
+    if (!p.problems.empty() && p.problems != told) progress.note(told = p.problems);
     const std::string share = p.of == 0 ? "" : fmt::format(" of {}", p.of);
-    progress.show(fmt::format("{}: {} operations{}{}{}", p.phase, p.completed, share, p.problems.empty() ? "" : "; ",
-                              p.problems));
-    last = p.completed;
+    progress.show(fmt::format("{}: {} operations{}", p.phase, p.completed, share));
   }
-  static_cast<void>(last);
   return !interrupted;
 }
 
@@ -203,7 +204,10 @@ Result<int> BenchClover::run() {
   if (config->history) {
     if (auto judged = judge_history(bench.history(), outcome); !judged) return tl::unexpected(judged.error());
   }
-  fmt::print("{}", json_ ? to_json(outcome, buckets_).dump(2) + "\n" : csv_ ? csv_of(outcome) : table_of(outcome));
+  const std::string text = json_  ? to_json(outcome, buckets_).dump(2) + "\n"
+                           : csv_ ? csv_of(outcome)
+                                  : table_of(outcome);
+  if (auto written = write_output(settings_.out, text); !written) return tl::unexpected(written.error());
   if (!whole) return 130;  // as a shell says after Ctrl-C
   return outcome.sound() ? 0 : kExitFailed;
 }

@@ -35,6 +35,7 @@ struct Settings {
   Duration duration = Duration::milliseconds(500);
   std::uint64_t runs = 1;
   std::string impair;
+  std::string out;
 
   void declare(rack::Schema& s) {
     s.choice("through", through, {"cable", "udp", "switch"},
@@ -45,7 +46,8 @@ struct Settings {
         .list("depths", depths, "operations in flight (repeat the flag)", "a number from 1 to 1024")
         .duration("duration", duration, Duration::milliseconds(1), Duration::seconds(3600), "of each point")
         .integer("runs", runs, 1, 101, "runs of each point; the median by rate is shown")
-        .text("impair", impair, "what happens to frames, e.g. drop=1%,seed=7", "an impairment");
+        .text("impair", impair, "what happens to frames, e.g. drop=1%,seed=7", "an impairment")
+        .text("out", out, "write the result to this file instead of stdout", "a file's path");
   }
 };
 
@@ -53,6 +55,8 @@ struct Row {
   std::string op;
   rack::VerbsPoint point;
   rack::VerbsMeasured measured;
+
+  double us(double quantile) const { return static_cast<double>(measured.latency_ns.at_quantile(quantile)) / 1e3; }
 };
 
 std::optional<SendOp> parse_op(const std::string& name) {
@@ -132,7 +136,9 @@ class BenchVerbs final : public Command {
   Result<std::vector<Row>> points() const;
   Result<void> start(const std::string& folder, rack::VerbsEnd& client);
   Result<void> measure(rack::VerbsClient& client, Row& row);
-  void print(const std::vector<Row>& rows, const std::string& port) const;
+  std::string json_of(const std::vector<Row>& rows) const;
+  std::string csv_of(const std::vector<Row>& rows) const;
+  std::string table_of(const std::vector<Row>& rows, const std::string& port) const;
 
   Settings settings_;
   rack::Schema schema_;
@@ -214,42 +220,40 @@ Result<void> BenchVerbs::measure(rack::VerbsClient& client, Row& row) {
   return {};
 }
 
-void BenchVerbs::print(const std::vector<Row>& rows, const std::string& port) const {
-  using nlohmann::json;
-  const auto us = [](const Row& row, double quantile) {
-    return static_cast<double>(row.measured.latency_ns.at_quantile(quantile)) / 1e3;
-  };
-  if (json_) {
-    json out{{"through", settings_.through}, {"runs", settings_.runs}, {"points", json::array()}};
-    for (const Row& row : rows) {
-      out["points"].push_back({{"op", row.op},
-                               {"bytes", row.point.bytes},
-                               {"depth", row.point.depth},
-                               {"operations", row.measured.operations},
-                               {"ops_per_second", row.measured.rate},
-                               {"p50_us", us(row, 0.5)},
-                               {"p99_us", us(row, 0.99)},
-                               {"p999_us", us(row, 0.999)}});
-    }
-    fmt::print("{}\n", out.dump(2));
-    return;
-  }
-  if (csv_) {
-    fmt::print("through,op,bytes,depth,operations,ops_per_second,p50_us,p99_us,p999_us\n");
-  } else {
-    fmt::print("RDMA through {} ({})\n{:<8} {:>8} {:>6} {:>12} {:>10} {:>10} {:>10}\n", settings_.through, port, "op",
-               "bytes", "depth", "ops/s", "p50 us", "p99 us", "p99.9 us");
-  }
+std::string BenchVerbs::json_of(const std::vector<Row>& rows) const {
+  nlohmann::json out{{"through", settings_.through}, {"runs", settings_.runs}, {"points", nlohmann::json::array()}};
   for (const Row& row : rows) {
-    if (csv_) {
-      fmt::print("{},{},{},{},{},{:.0f},{:.3f},{:.3f},{:.3f}\n", settings_.through, row.op, row.point.bytes,
-                 row.point.depth, row.measured.operations, row.measured.rate, us(row, 0.5), us(row, 0.99),
-                 us(row, 0.999));
-    } else {
-      fmt::print("{:<8} {:>8} {:>6} {:>12} {:>10.2f} {:>10.2f} {:>10.2f}\n", row.op, row.point.bytes, row.point.depth,
-                 rate_text(row.measured.rate), us(row, 0.5), us(row, 0.99), us(row, 0.999));
-    }
+    out["points"].push_back({{"op", row.op},
+                             {"bytes", row.point.bytes},
+                             {"depth", row.point.depth},
+                             {"operations", row.measured.operations},
+                             {"ops_per_second", row.measured.rate},
+                             {"p50_us", row.us(0.5)},
+                             {"p99_us", row.us(0.99)},
+                             {"p999_us", row.us(0.999)}});
   }
+  return out.dump(2) + "\n";
+}
+
+std::string BenchVerbs::csv_of(const std::vector<Row>& rows) const {
+  std::string out = "through,op,bytes,depth,operations,ops_per_second,p50_us,p99_us,p999_us\n";
+  for (const Row& row : rows) {
+    out += fmt::format("{},{},{},{},{},{:.0f},{:.3f},{:.3f},{:.3f}\n", settings_.through, row.op, row.point.bytes,
+                       row.point.depth, row.measured.operations, row.measured.rate, row.us(0.5), row.us(0.99),
+                       row.us(0.999));
+  }
+  return out;
+}
+
+std::string BenchVerbs::table_of(const std::vector<Row>& rows, const std::string& port) const {
+  std::string out =
+      fmt::format("RDMA through {} ({})\n{:<8} {:>8} {:>6} {:>12} {:>10} {:>10} {:>10}\n", settings_.through, port,
+                  "op", "bytes", "depth", "ops/s", "p50 us", "p99 us", "p99.9 us");
+  for (const Row& row : rows) {
+    out += fmt::format("{:<8} {:>8} {:>6} {:>12} {:>10.2f} {:>10.2f} {:>10.2f}\n", row.op, row.point.bytes,
+                       row.point.depth, rate_text(row.measured.rate), row.us(0.5), row.us(0.99), row.us(0.999));
+  }
+  return out;
 }
 
 Result<int> BenchVerbs::run() {
@@ -269,7 +273,8 @@ Result<int> BenchVerbs::run() {
       if (auto measured = measure(**client, (*rows)[i]); !measured) return tl::unexpected(measured.error());
     }
   }
-  print(*rows, (*client)->port_name());
+  const std::string text = json_ ? json_of(*rows) : csv_ ? csv_of(*rows) : table_of(*rows, (*client)->port_name());
+  if (auto written = write_output(settings_.out, text); !written) return tl::unexpected(written.error());
   return 0;
 }
 

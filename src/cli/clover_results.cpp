@@ -132,6 +132,10 @@ CloverOutcome outcome_from(const json& in) {
   r.wire_bytes = in.at("wire_bytes").get<std::uint64_t>();
   r.reconnects = in.at("reconnects").get<std::uint64_t>();
   r.value_bytes = f.value_bytes;
+  out.timelines.emplace_back();
+  for (const json& sample : in.at("timeline")) {
+    out.timelines[0].push_back({sample.at(0).get<std::int64_t>(), sample.at(1).get<std::uint64_t>()});
+  }
   return out;
 }
 
@@ -171,6 +175,9 @@ json to_json(const CloverOutcome& outcome, bool with_buckets) {
            {"failed", outcome.failed()},
            {"load", run_json(r.load, with_buckets)},
            {"run", run_json(r.run, with_buckets)}};
+  json timeline = json::array();
+  for (const rack::CloverSample& sample : r.timeline) timeline.push_back({sample.wall_ms, sample.completed});
+  out["timeline"] = std::move(timeline);
   if (outcome.history_checked)
     out["history"] = {{"operations", outcome.history_operations}, {"linearizable", outcome.linearizable}};
   return out;
@@ -200,6 +207,7 @@ CloverOutcome merge(const std::vector<CloverOutcome>& outcomes) {
     r.reconnects += one.result.reconnects;
     all.facts.clients += one.facts.clients;
     all.facts.processes += one.facts.processes;
+    all.timelines.insert(all.timelines.end(), one.timelines.begin(), one.timelines.end());
   }
   return all;
 }

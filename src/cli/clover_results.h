@@ -31,6 +31,7 @@ struct CloverOutcome {
   bool history_checked = false;
   bool linearizable = false;
   std::uint64_t history_operations = 0;
+  std::vector<std::vector<rack::CloverSample>> timelines;  // of each process
 
   // Operations that did not do what they should.
   std::uint64_t failed() const;

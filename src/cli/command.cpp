@@ -2,11 +2,26 @@
 
 #include <fmt/core.h>
 
+#include <cerrno>
 #include <cstdio>
+#include <cstring>
+#include <fstream>
 
 namespace sluice::cli {
 
 void say(const std::string& line) { fmt::print(stderr, "{}\n", line); }
+
+Result<void> write_output(const std::string& out, const std::string& text) {
+  if (out.empty()) {
+    fmt::print("{}", text);
+    return {};
+  }
+  std::ofstream file(out);
+  file << text;
+  file.close();
+  if (!file) return fail(fmt::format("--out = \"{}\": cannot be written: {}", out, std::strerror(errno)));
+  return {};
+}
 
 Command::Command(CLI::App& parent, const std::string& name, const std::string& what,
                  const std::vector<std::string>& examples)

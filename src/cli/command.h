@@ -69,5 +69,7 @@ class Command {
 
 // What commands write to people: progress lines go to stderr, results to stdout.
 void say(const std::string& line);
+// Writes a result to the file that --out names, or to stdout when it names none.
+Result<void> write_output(const std::string& out, const std::string& text);
 
 }  // namespace sluice::cli

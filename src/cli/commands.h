@@ -13,6 +13,7 @@ using Commands = std::vector<std::unique_ptr<Command>>;
 
 void add_daemon_commands(CLI::App& root, Commands& commands);  // switch, memory, metadata
 void add_rack_commands(CLI::App& root, Commands& commands);    // rack up, down, status
+void add_run_command(CLI::App& root, Commands& commands);      // run
 void add_bench_commands(CLI::App& root, Commands& commands);   // bench clover, bench verbs
 void add_pcap_commands(CLI::App& root, Commands& commands);    // pcap check, show
 // The path of this very program, to start others of its kind.

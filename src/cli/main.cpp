@@ -18,9 +18,12 @@ int main(int argc, char** argv) {
   CLI::App* version = root.add_subcommand("version", "Print the version");
 
   Commands commands;
+  add_demo_command(root, commands);
   add_rack_commands(root, commands);
   add_daemon_commands(root, commands);
+  add_run_command(root, commands);
   add_bench_commands(root, commands);
+  add_pcap_commands(root, commands);
   Tables tables;
   for (const auto& command : commands) tables.insert(command->tables().begin(), command->tables().end());
 

@@ -30,6 +30,11 @@ void Progress::show(const std::string& line) {
   }
 }
 
+void Progress::note(const std::string& lines) {
+  fmt::print(stderr, "{}{}\n", on_screen_ ? "\r\033[K" : "", lines);
+  on_screen_ = false;
+}
+
 std::string rate_text(double per_second) {
   if (per_second >= 1e6) return fmt::format("{:.2f} M", per_second / 1e6);
   if (per_second >= 1e3) return fmt::format("{:.1f} k", per_second / 1e3);

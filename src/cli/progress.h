@@ -11,6 +11,8 @@ class Progress {
   Progress();
   ~Progress();  // clears the line
   void show(const std::string& line);
+  // What stays on the screen, at once.
+  void note(const std::string& lines);
 
  private:
   std::chrono::steady_clock::time_point begun_;

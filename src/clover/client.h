@@ -86,7 +86,8 @@ class Client {
   remote::Task<Outcome> join();
   // Keeps lease and reports going and does work for the server, until leave(). To be spawned.
   remote::Task<void> maintain();
-  // Reports what is to report, gives unused slots back and ends maintain(). REQUIRES: no operation is under way.
+  // Reports what is to report, gives unused slots back and returns when maintain() has ended. REQUIRES: no operation is under
+  // way.
   remote::Task<void> leave();
 
   // The value goes to the start of `into`. REQUIRES: into.size() >= value_bytes().
@@ -199,6 +200,7 @@ class Client {
 
   bool joined_ = false;
   bool leaving_ = false;
+  bool maintaining_ = false;
   NodeLayout layout_;
   StoreView view_;
   Time lease_;               // the view, and membership, may be acted upon until then

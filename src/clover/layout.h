@@ -39,6 +39,7 @@ inline constexpr std::size_t kTrailerBytes = 8;
 inline constexpr std::size_t kMaxReplicas = 3;
 inline constexpr std::size_t kMaxVolumes = 48;
 inline constexpr std::uint64_t kMaxAddress = (std::uint64_t{1} << 48) - 1;
+inline constexpr std::uint64_t kMaxVolumeBytes = std::uint64_t{1} << 42;  // what a trailer can tell
 
 // Values up to 4,072 bytes make nodes of at most 4,096: one packet each way at RoCE's largest MTU.
 inline constexpr std::uint32_t kMinValueBytes = 8;

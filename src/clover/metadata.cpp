@@ -42,6 +42,9 @@ Result<void> check(const ServerConfig& config) {
     }
     for (std::size_t j = 0; j < volume.count; ++j) {
       const auto base = volume.replicas[j].address;
+      if (volume.length > kMaxVolumeBytes) {
+        return fail(fmt::format("clover: a volume of {} bytes: at most {}", volume.length, kMaxVolumeBytes));
+      }
       if (base % 64 != 0 || base > kMaxAddress || volume.length > kMaxAddress - base) {
         return fail(fmt::format("clover: volume at {:#x}: addresses must be 64-aligned and below 2^48", base));
       }

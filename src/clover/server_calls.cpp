@@ -108,7 +108,7 @@ Task<Outcome> Client::join() {
 Task<void> Client::leave() {
   leaving_ = true;
   Duration backoff = config_.backoff_first;
-  while (flushing_ || refilling_) co_await back_off(backoff);
+  while (flushing_ || refilling_ || maintaining_) co_await back_off(backoff);
   co_await flush_links();
   if (joined_) {
     co_await send_slots(Request::kOrphan, std::exchange(orphans_, {}));
@@ -122,15 +122,17 @@ Task<void> Client::leave() {
 }
 
 Task<void> Client::maintain() {
-  while (!leaving_) {
-    co_await scheduler_.sleep_for(view_.cursor_lifetime / 4);
-    if (leaving_) co_return;
+  maintaining_ = true;
+  for (;;) {
+    co_await scheduler_.sleep_for(view_.cursor_lifetime / 8);
+    if (leaving_) break;
     const Time deadline = now() + view_.cursor_lifetime;
     if (now() >= lease_ - view_.cursor_lifetime / 2 || view_stale_) co_await ensure_lease(deadline);
     if (!flushing_) co_await flush_links();
     if (!orphans_.empty() && leased()) co_await send_slots(Request::kOrphan, std::exchange(orphans_, {}));
-    if (work_waits_ && leased()) co_await do_work();
+    if (work_waits_ && leased() && !leaving_) co_await do_work();
   }
+  maintaining_ = false;
 }
 
 // --------------------------------------------------------------------------------------------------------------- slots

@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <chrono>
 #include <limits>
 
 namespace sluice::rack {
@@ -157,10 +158,18 @@ CloverBench::Progress CloverBench::progress() const {
   return progress;
 }
 
+void CloverBench::sample() {
+  const Progress now = progress();
+  if (now.phase != "running") return;
+  const auto wall = std::chrono::system_clock::now().time_since_epoch();
+  timeline_.push_back({std::chrono::duration_cast<std::chrono::milliseconds>(wall).count(), now.completed});
+}
+
 Result<CloverBenchResult> CloverBench::result() const {
   const std::lock_guard lock(mutex_);
   if (!failure_.empty()) return fail(failure_);
   CloverBenchResult all;
+  all.timeline = timeline_;
   for (const auto& worker : workers_) {
     const CloverBenchResult& one = worker->result;
     all.load.merge(one.load);

@@ -32,6 +32,12 @@ struct CloverBenchConfig {
   workload::KeySpace::Place place{};  // of this process among others
 };
 
+// How many operations of the run had been completed by when.
+struct CloverSample {
+  std::int64_t wall_ms = 0;  // since 1970, so that processes can be laid side by side
+  std::uint64_t completed = 0;
+};
+
 struct CloverBenchResult {
   workload::RunResult load;
   workload::RunResult run;
@@ -43,6 +49,7 @@ struct CloverBenchResult {
   std::uint64_t wire_bytes = 0;
   std::uint64_t reconnects = 0;
   std::size_t value_bytes = 0;
+  std::vector<CloverSample> timeline;
 };
 
 class CloverBench {
@@ -62,6 +69,8 @@ class CloverBench {
     std::string problems;
   };
   Progress progress() const;
+  // Notes where the run stands, for the timeline; to be called from time to time.
+  void sample();
   // REQUIRES: !running(). An error when a thread could not do its part.
   Result<CloverBenchResult> result() const;
   const workload::History& history() const { return history_; }
@@ -79,6 +88,7 @@ class CloverBench {
   CloverBenchConfig config_;
   workload::History history_;
   std::vector<std::unique_ptr<Worker>> workers_;
+  std::vector<CloverSample> timeline_;
   std::atomic<int> arrived_[kPhases] = {};
   std::atomic<int> running_{0};
   std::atomic<bool> stop_{false};

@@ -224,6 +224,16 @@ TEST_P(DirectoryTest, StateCopiedFromUnderALivingDirectoryIsWhole) {
   EXPECT_TRUE((*copy)->renew(joined.lease));
 }
 
+TEST(SqliteDirectory, GivesAnEvictedNodesNameAtOnce) {
+  auto directory = SqliteDirectory::open(":memory:", {}, [] { return Time(); });
+  const NodeDescription node{"switch", NodeKind::kSwitch, 0, {}, {}};
+  const auto first = (*directory)->join(node, kLease);
+  ASSERT_TRUE((*directory)->evict("switch"));
+  EXPECT_FALSE((*directory)->renew(first->lease));
+  EXPECT_EQ((*directory)->join(node, kLease)->node.id, first->node.id);
+  EXPECT_TRUE((*directory)->evict("nobody"));
+}
+
 TEST(SqliteDirectory, SaysWhatIsWrongWithItsStateFile) {
   const Folder folder;
   const auto missing = SqliteDirectory::open(folder / "no/such/folder", {}, [] { return Time(); });

@@ -17,7 +17,9 @@
 #include <deque>
 #include <filesystem>
 #include <fstream>
+#include <initializer_list>
 #include <sstream>
+#include <utility>
 
 #include "rack/schema.h"
 
@@ -180,21 +182,31 @@ void say_ready() {
   close(descriptor);
 }
 
-bool end_process(const ProcessRecord& process, Duration patience) {
+namespace {
+
+// Sends the signals one after the other, waiting after each, until the process is gone.
+bool signal_until_gone(const ProcessRecord& process, std::initializer_list<std::pair<int, Duration>> signals) {
   const int pidfd = static_cast<int>(syscall(SYS_pidfd_open, process.pid, 0));
   if (pidfd < 0) return !alive(process);
   // From here on pidfd is one process for sure; whether it is ours is told by its start time.
   bool gone = !alive(process);
-  if (!gone) {
-    syscall(SYS_pidfd_send_signal, pidfd, SIGTERM, nullptr, 0);
+  for (const auto& [number, patience] : signals) {
+    if (gone) break;
+    syscall(SYS_pidfd_send_signal, pidfd, number, nullptr, 0);
     gone = wait_for_exit(pidfd, process.pid, patience);
-  }
-  if (!gone) {
-    syscall(SYS_pidfd_send_signal, pidfd, SIGKILL, nullptr, 0);
-    gone = wait_for_exit(pidfd, process.pid, Duration::seconds(5));
   }
   close(pidfd);
   return gone;
+}
+
+}  // namespace
+
+bool end_process(const ProcessRecord& process, Duration patience) {
+  return signal_until_gone(process, {{SIGTERM, patience}, {SIGKILL, Duration::seconds(5)}});
+}
+
+bool kill_process(const ProcessRecord& process) {
+  return signal_until_gone(process, {{SIGKILL, Duration::seconds(5)}});
 }
 
 std::string last_lines(const std::string& path, std::size_t lines) {

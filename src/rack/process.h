@@ -57,6 +57,8 @@ inline constexpr const char* kReadyVariable = "SLUICE_READY_DESCRIPTOR";
 
 // Asks it to end, and kills it when it has not after `patience`. True: it is gone; also when it was before.
 bool end_process(const ProcessRecord& process, Duration patience);
+// SIGKILL, as an accident would.
+bool kill_process(const ProcessRecord& process);
 
 std::string last_lines(const std::string& path, std::size_t lines);
 

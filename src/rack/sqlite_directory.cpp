@@ -257,7 +257,10 @@ Result<void> SqliteDirectory::leave(LeaseId lease) {
   expire_locked();
   const Entry* known = find(lease);
   if (known == nullptr) return tl::unexpected(unknown(lease));
-  Entry entry = *known;
+  return end_lease(*known);
+}
+
+Result<void> SqliteDirectory::end_lease(Entry entry) {
   entry.node.state = NodeState::kGone;
   entry.lease = {};
   entry.ends = clock_() + kForgetAfter;
@@ -283,6 +286,13 @@ void SqliteDirectory::expire() {
   expire_locked();
 }
 
+Result<void> SqliteDirectory::evict(const std::string& name) {
+  const std::lock_guard lock(mutex_);
+  const auto known = entries_.find(name);
+  if (known == entries_.end() || known->second.lease.value == 0) return {};
+  return end_lease(known->second);
+}
+
 void SqliteDirectory::stop_watches() {
   const std::lock_guard lock(mutex_);
   stopping_ = true;
@@ -296,15 +306,12 @@ void SqliteDirectory::expire_locked() {
   for (const auto& [name, entry] : entries_) {
     if (entry.ends <= now) ended.push_back(entry);
   }
-  for (Entry& entry : ended) {
+  for (const Entry& entry : ended) {
     if (entry.lease.value == 0) {
       static_cast<void>(erase(entry.node.description.name));
-      continue;
+    } else {
+      static_cast<void>(end_lease(entry));
     }
-    entry.node.state = NodeState::kGone;
-    entry.lease = {};
-    entry.ends = now + kForgetAfter;
-    static_cast<void>(store(entry));
   }
 }
 

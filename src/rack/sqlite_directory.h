@@ -44,6 +44,8 @@ class SqliteDirectory final : public Directory {
   // Ends the leases whose time is over and forgets nodes long gone. Every call does so first; whoever serves watchers calls it from time
   // to time.
   void expire();
+  // Ends the lease of a node whose process is known to be gone, so that the name may be taken at once.
+  Result<void> evict(const std::string& name);
   // Ends all watches, for shutting down.
   void stop_watches();
 
@@ -63,6 +65,7 @@ class SqliteDirectory final : public Directory {
   // Writes an entry and the counters in one transaction; the entry takes the next revision.
   Result<void> store(const Entry& entry);
   Result<void> erase(const std::string& name);
+  Result<void> end_lease(Entry entry);
   Result<remote::NodeId> next_id();
   Entry* find(LeaseId lease);
   void expire_locked();

@@ -96,6 +96,8 @@ Result<void> run_switch(const std::string& path, const SwitchSettings& settings,
   if (auto opened = open_all(ports, listeners, settings.ports); !opened) return opened;
 
   NodeDescription description{"switch", NodeKind::kSwitch, 0, {}, {{"pid", std::to_string(getpid())}}};
+  // A lease that is left is of a switch that was killed: the socket would not have been ours otherwise.
+  if (auto evicted = (*directory)->evict(description.name); !evicted) return evicted;
   auto membership = Membership::join(**directory, description);
   if (!membership) return tl::unexpected(membership.error());
   if (auto published = (*membership)->publish(description); !published) return published;

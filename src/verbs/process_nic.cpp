@@ -110,11 +110,24 @@ void ProcessNic::transmit() {
 std::size_t ProcessNic::turn() {
   const Time now = clock_.now();
   last_turn_ = now;
-  const std::size_t work = shard_->poll(now);
-  shard_->flush(now);
-  if (work != 0) ++found_by_program_;
+  const std::size_t done = work(now);
+  if (done != 0) ++found_by_program_;
   wake_if_too_late();
-  return work;
+  return done;
+}
+
+std::size_t ProcessNic::work(Time now) {
+  const std::size_t done = shard_->poll(now);
+  if (on_connection_event_) {
+    while (const auto event = adapter().connections().poll_event()) on_connection_event_(*event);
+  }
+  shard_->flush(now);
+  return done;
+}
+
+void ProcessNic::set_connection_handler(std::function<void(const rc::ConnectionEvent&)> handler) {
+  adapter().connections();  // from now on MADs are for it
+  on_connection_event_ = std::move(handler);
 }
 
 // The progress thread must not sleep beyond a deadline that came up meanwhile.
@@ -138,10 +151,9 @@ void ProcessNic::make_progress() {
       sleeping_until_ = Time();
       if (how == Rest::kSleep) port_->disarm();
       const Time now = clock_.now();
-      const std::size_t work = shard_->poll(now);
-      shard_->flush(now);
-      if (work != 0) last_work_ = now;
-      judge(how == Rest::kSleep, work);
+      const std::size_t done = work(now);
+      if (done != 0) last_work_ = now;
+      judge(how == Rest::kSleep, done);
       how = find_rest(now, until);
       if (how == Rest::kSleep) sleeping_until_ = until;
     }
@@ -150,8 +162,8 @@ void ProcessNic::make_progress() {
 }
 
 // Who found the frames that came in: the progress thread, or the program before it.
-void ProcessNic::judge(bool woken, std::size_t work) {
-  if (woken && work != 0) {
+void ProcessNic::judge(bool woken, std::size_t done) {
+  if (woken && done != 0) {
     needed_ = kMostNeeded;
   } else if (woken && found_by_program_ != found_before_) {
     needed_ = std::max(needed_ - 1, 0);

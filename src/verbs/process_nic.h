@@ -15,12 +15,14 @@
 #pragma once
 
 #include <algorithm>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <thread>
 
 #include "nic/clock.h"
 #include "nic/nic.h"
+#include "rc/connection_manager.h"
 #include "verbs/loopback_port.h"
 #include "verbs/settings.h"
 #include "verbs/spin_lock.h"
@@ -43,7 +45,8 @@ class ProcessNic {
   void transmit();
   // Receives, lets time pass, sends; as the program. Returns how much was done.
   std::size_t turn();
-  port::PortState port_state() const { return shard_->port().state(); }
+  // Called with each event of the connection manager, with the lock held; may call it.
+  void set_connection_handler(std::function<void(const rc::ConnectionEvent&)> handler);
 
   // At the end of the process.
   void retire();
@@ -52,12 +55,13 @@ class ProcessNic {
 
  private:
   explicit ProcessNic(const Settings& settings);
+  std::size_t work(Time now);
   void make_progress();
   enum class Rest : std::uint8_t { kNone, kNap, kSleep };  // asleep, whoever needs the thread earlier wakes it
 
   Rest find_rest(Time now, Time& until);
   void rest(Rest how, Time until);
-  void judge(bool woken, std::size_t work);
+  void judge(bool woken, std::size_t done);
   Time next_deadline() const { return std::min(shard_->next_deadline(), port_->next_deadline()); }
   void wake_if_too_late();
 
@@ -68,6 +72,7 @@ class ProcessNic {
   LoopbackPort* port_ = nullptr;  // the shard's
 
   // Guarded by lock_.
+  std::function<void(const rc::ConnectionEvent&)> on_connection_event_;
   Time last_turn_;                      // by the program
   std::uint64_t found_by_program_ = 0;  // turns of the program that found something
   std::uint64_t found_before_ = 0;      // … up to the progress thread's last turn

@@ -251,6 +251,10 @@ SLUICE_VERB int ibv_query_qp(ibv_qp* qp, ibv_qp_attr* attributes, int, ibv_qp_in
   QueuePair& pair = QueuePair::of(qp);
   const NicLock guard(pair.nic().lock());
   *attributes = pair.attributes;
+  const rc::QueuePairAttributes& set = pair.pair->attributes();
+  if (set.remote_qpn) attributes->dest_qp_num = set.remote_qpn->value;
+  if (set.send_psn) attributes->sq_psn = set.send_psn->value();
+  if (set.receive_psn) attributes->rq_psn = set.receive_psn->value();
   attributes->qp_state = attributes->cur_qp_state = qp->state = state_of(pair.pair->state());
   attributes->path_mig_state = IBV_MIG_MIGRATED;
   attributes->cap = pair.init.cap;
@@ -266,6 +270,7 @@ SLUICE_VERB int ibv_destroy_qp(ibv_qp* qp) {
   {
     const NicLock guard(nic.lock());
     pair.pair->user = nullptr;
+    release_connection_of(qp);
     nic.adapter().destroy(pair.pair);
     count_users(pair.init, qp->pd, ~0u);
     std::erase_if(Context::of(qp->context).events, [&](const ibv_async_event& event) {

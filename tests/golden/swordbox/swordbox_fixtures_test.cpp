@@ -184,7 +184,6 @@ class FixtureRun {
 
 const std::filesystem::path kFolder = std::filesystem::path(SLUICE_SOURCE_DIR) / "tests/golden/swordbox";
 
-
 class SwordBoxFixture : public testing::TestWithParam<Fixture> {};
 
 TEST_P(SwordBoxFixture, Holds) { FixtureRun(GetParam()).run(); }

@@ -1,0 +1,235 @@
+// sluice demo: a rack, a load, a run, an accident, a table, a report.
+#include <fmt/core.h>
+#include <poll.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+
+#include "cli/client_processes.h"
+#include "cli/commands.h"
+#include "cli/demo_report.h"
+#include "cli/progress.h"
+#include "cli/report.h"
+#include "rack/endpoint.h"
+#include "rack/launcher.h"
+#include "rack/plan.h"
+
+namespace sluice::cli {
+namespace {
+
+struct Settings {
+  std::string dir;
+  std::string report = "report.html";
+  std::uint64_t records = 20'000;
+  std::uint64_t value_size = 1000;
+  std::uint64_t clients = 64;
+  std::uint64_t processes = 2;
+  Duration duration = Duration::seconds(8);
+  bool verbs = true;
+
+  void declare(rack::Schema& s) {
+    s.text("dir", dir, "run directory; empty: a temporary one", "a directory's path")
+        .text("report", report, "where to write the report", "a file's path")
+        .integer("records", records, 100, 10'000'000, "values to load")
+        .bytes("value-size", value_size, 8, 16'360, "bytes of a value")
+        .integer("clients", clients, 1, 65'536, "closed-loop clients, in all processes together")
+        .integer("processes", processes, 1, 64, "client processes")
+        .duration("duration", duration, Duration::seconds(1), Duration::seconds(3600), "of each of the two runs")
+        .toggle("verbs", verbs, "measure bare RDMA operations, too");
+  }
+};
+
+constexpr std::uint64_t kMemoryNodes = 2;
+constexpr std::uint64_t kReplication = 2;
+constexpr const char* kVictim = "memory2";
+
+class Demo final : public Command {
+ public:
+  explicit Demo(CLI::App& root)
+      : Command(
+            root, "demo",
+            "Bring up a rack of processes, run YCSB-A over Clover, kill a memory node, write a report, take all down",
+            {"sluice demo", "sluice demo --duration 20s --clients 256 --report /tmp/report.html"}) {
+    settings_.declare(schema_);
+    use("demo", schema_);
+  }
+
+ private:
+  Result<int> run() override;
+  Result<void> show(const rack::Launcher& launcher, int interrupt);
+  Result<CloverOutcome> clients(const std::string& what, std::size_t processes, int interrupt,
+                                const std::vector<std::string>& flags,
+                                const std::function<void(Duration)>& meanwhile = {});
+  Result<void> run_with_an_accident(const rack::Launcher& launcher, int interrupt);
+  Result<void> measure_verbs(int interrupt);
+  std::vector<std::string> common_flags() const;
+  void note_processes(const rack::Launcher& launcher);
+  void print_summary() const;
+  void begin(const std::string& what) {
+    fmt::print("==> {}. {}\n", ++step_, what);
+    std::fflush(stdout);
+  }
+
+  Settings settings_;
+  rack::Schema schema_;
+  rack::RunDirectory run_{""};
+  DemoFindings findings_;
+  int step_ = 0;
+};
+
+std::vector<std::string> Demo::common_flags() const {
+  return {"--dir",     run_.path(),
+          "--records", std::to_string(settings_.records),
+          "--clients", std::to_string(std::max<std::uint64_t>(settings_.clients / settings_.processes, 1))};
+}
+
+Result<CloverOutcome> Demo::clients(const std::string& what, std::size_t processes, int interrupt,
+                                    const std::vector<std::string>& flags,
+                                    const std::function<void(Duration)>& meanwhile) {
+  ClientProcesses running(own_program(), run_.path(), interrupt);
+  std::vector<std::string> all = common_flags();
+  all.insert(all.end(), flags.begin(), flags.end());
+  if (auto started = running.start(processes, all); !started) return tl::unexpected(started.error());
+  Progress progress;
+  return running.wait([&](Duration since) {
+    progress.show(fmt::format("    {}: {} s", what, since.milliseconds() / 1000));
+    if (meanwhile) meanwhile(since);
+  });
+}
+
+// The same run again; when 40 % of its time is over, a memory node is killed.
+Result<void> Demo::run_with_an_accident(const rack::Launcher& launcher, int interrupt) {
+  const auto victim = rack::read_pid_file(run_.pid_file(kVictim));
+  if (!victim) return fail(fmt::format("{} has no pid file", kVictim));
+  static_cast<void>(launcher);
+  findings_.killed = kVictim;
+  const Duration when = Duration::seconds(1) + settings_.duration * 2 / 5;
+  auto outcome = clients("running", settings_.processes, interrupt,
+                         {"--phase", "run", "--seed", "2", "--duration", rack::duration_text(settings_.duration)},
+                         [&](Duration since) {
+                           if (since < when || findings_.killed_at_ms != 0) return;
+                           const auto wall = std::chrono::system_clock::now().time_since_epoch();
+                           findings_.killed_at_ms = std::chrono::duration_cast<std::chrono::milliseconds>(wall).count();
+                           rack::kill_process(*victim);
+                         });
+  if (!outcome) return tl::unexpected(outcome.error());
+  findings_.failure = std::move(*outcome);
+
+  auto back = clients("reading back", 1, interrupt,
+                      {"--phase", "run", "--workload", "C", "--distribution", "uniform", "--operations",
+                       std::to_string(settings_.records)});
+  if (!back) return tl::unexpected(back.error());
+  findings_.read_back = back->result.run.operations();
+  findings_.read_back_right = back->result.run.with_outcome(workload::Outcome::kOk) - back->result.run.values_wrong;
+  return {};
+}
+
+Result<void> Demo::measure_verbs(int interrupt) {
+  const std::string result = run_.path() + "/verbs.json";
+  const std::string log = run_.path() + "/verbs.log";
+  std::vector<std::string> argv{own_program(), "bench", "verbs",  "--through", "switch",
+                                "--duration",  "300ms", "--json", "--out",     result};
+  auto spawned = rack::spawn(argv, log);
+  if (!spawned) return tl::unexpected(spawned.error());
+  close(spawned->ready_descriptor);
+  while (rack::alive(spawned->process)) {
+    pollfd descriptor{interrupt, POLLIN, 0};
+    if (poll(&descriptor, 1, 50) == 1) {
+      rack::end_process(spawned->process, Duration::seconds(2));
+      return fail("interrupted");
+    }
+  }
+  std::ifstream in(result);
+  findings_.verbs = nlohmann::json::parse(in, nullptr, false);
+  if (!findings_.verbs.is_object())
+    return fail(fmt::format("bench verbs failed; the end of its log:\n{}", rack::last_lines(log, 10)));
+  return {};
+}
+
+void Demo::note_processes(const rack::Launcher& launcher) {
+  findings_.processes = nlohmann::json::array();
+  for (const auto& daemon : launcher.status()) {
+    const auto usage = daemon.process ? rack::usage_of(*daemon.process) : std::nullopt;
+    if (!usage) continue;
+    findings_.processes.push_back({{"name", daemon.name},
+                                   {"pid", daemon.process->pid},
+                                   {"resident_bytes", usage->resident_bytes},
+                                   {"cpu_ms", usage->cpu.milliseconds()}});
+  }
+}
+
+void Demo::print_summary() const {
+  fmt::print("\n");
+  for (const auto& [what, value] : summary_of(findings_)) fmt::print("  {:<34} {}\n", what, value);
+  fmt::print("\n");
+}
+
+Result<void> Demo::show(const rack::Launcher& launcher, int interrupt) {
+  begin(
+      fmt::format("load {} values of {} bytes, {} copies each", settings_.records, settings_.value_size, kReplication));
+  auto load =
+      clients("loading", 1, interrupt, {"--phase", "load", "--value-size", std::to_string(settings_.value_size)});
+  if (!load) return tl::unexpected(load.error());
+  findings_.load = std::move(*load);
+  fmt::print("    {} a second\n", rate_text(findings_.load.result.load_rate));
+
+  begin(fmt::format("YCSB-A for {}: {} clients in {} processes", rack::duration_text(settings_.duration),
+                    settings_.clients, settings_.processes));
+  auto run = clients("running", settings_.processes, interrupt,
+                     {"--phase", "run", "--duration", rack::duration_text(settings_.duration)});
+  if (!run) return tl::unexpected(run.error());
+  findings_.run = std::move(*run);
+  fmt::print("    {} a second, {} values checked, {} wrong\n", rate_text(findings_.run.result.run_rate),
+             findings_.run.result.run.values_verified, findings_.run.result.run.values_wrong);
+  note_processes(launcher);
+
+  begin(fmt::format("the same again, and {} is killed in the middle", kVictim));
+  if (auto done = run_with_an_accident(launcher, interrupt); !done) return done;
+  fmt::print("    {} a second, {} operations failed, {} values wrong\n", rate_text(findings_.failure.result.run_rate),
+             findings_.failure.failed(), findings_.failure.result.run.values_wrong);
+  if (settings_.verbs) {
+    begin("bare RDMA operations between two processes, through a switch process");
+    if (auto done = measure_verbs(interrupt); !done) return done;
+  }
+  return {};
+}
+
+Result<int> Demo::run() {
+  rack::StopSignals signals;
+  const bool temporary = settings_.dir.empty();
+  run_ = rack::RunDirectory(temporary ? fmt::format("/tmp/sluice-demo-{}", getpid()) : settings_.dir);
+  findings_.replication = kReplication;
+  const auto told = [](const std::string& line) {
+    fmt::print("    {}\n", line);
+    std::fflush(stdout);
+  };
+  rack::RackSettings rack_settings;
+  rack_settings.dir = run_.path();
+  rack_settings.memory_nodes = kMemoryNodes;
+  rack_settings.replication = kReplication;
+  rack_settings.value_size = settings_.value_size;
+  rack::Launcher launcher(run_, told, signals.descriptor());
+  begin("bring up a rack, each part a process of its own");
+  Result<void> outcome = launcher.up(rack::plan(own_program(), "", rack_settings));
+  if (outcome) outcome = show(launcher, signals.descriptor());
+  begin("take the rack down");
+  const auto down = launcher.down();
+  std::error_code ignored;
+  if (temporary && outcome) std::filesystem::remove_all(run_.path(), ignored);
+  if (!outcome) return fail(outcome.error().message + (temporary ? fmt::format(" (logs are in {})", run_.path()) : ""));
+  if (!down) return tl::unexpected(down.error());
+  print_summary();
+  if (auto written = write_report(settings_.report, demo_report(findings_)); !written)
+    return tl::unexpected(written.error());
+  fmt::print("{}\nreport: {}\n", findings_.sound() ? "Every value read was right." : "NOT ALL WAS RIGHT: see above.",
+             std::filesystem::absolute(settings_.report).string());
+  return findings_.sound() ? 0 : kExitFailed;
+}
+
+}  // namespace
+
+void add_demo_command(CLI::App& root, Commands& commands) { commands.push_back(std::make_unique<Demo>(root)); }
+
+}  // namespace sluice::cli

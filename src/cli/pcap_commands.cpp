@@ -1,0 +1,189 @@
+// sluice pcap check | show FILE…: every frame of captures decoded, its ICRC verified.
+#include <fmt/core.h>
+#include <pcap/pcap.h>
+
+#include <array>
+#include <ctime>
+#include <functional>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "cli/commands.h"
+#include "wire/frame.h"
+#include "wire/text.h"
+
+namespace sluice::cli {
+namespace {
+
+using wire::Verdict;
+
+struct Captured {
+  std::uint64_t number = 0;  // from 1, as Wireshark counts
+  timeval time{};
+  ByteView bytes;
+  bool cut = false;  // the capture holds less than was on the wire
+};
+
+struct Counts {
+  std::uint64_t frames = 0;
+  std::uint64_t sound = 0;  // RoCE, ICRC right
+  std::uint64_t other = 0;  // no RoCE: ARP, ordinary UDP …
+  std::uint64_t cut = 0;
+  std::array<std::uint64_t, wire::kVerdictCount> wrong{};
+  std::array<std::uint64_t, 256> opcodes{};
+
+  std::uint64_t all_wrong() const {
+    std::uint64_t sum = cut;
+    for (const std::uint64_t n : wrong) sum += n;
+    return sum;
+  }
+};
+
+enum class Kind { kSound, kOther, kWrong };
+
+Kind judge(const Captured& frame, Counts& counts) {
+  ++counts.frames;
+  if (frame.cut) {
+    ++counts.cut;
+    return Kind::kWrong;
+  }
+  wire::ParsedFrame parsed;
+  const Verdict verdict = wire::parse_and_verify(frame.bytes, parsed);
+  switch (verdict) {
+    case Verdict::kOk:
+      ++counts.sound;
+      ++counts.opcodes[static_cast<std::uint8_t>(parsed.opcode)];
+      return Kind::kSound;
+    case Verdict::kNotIp:
+    case Verdict::kNotUdp:
+    case Verdict::kNotRoce: ++counts.other; return Kind::kOther;
+    default: ++counts.wrong[static_cast<std::size_t>(verdict)]; return Kind::kWrong;
+  }
+}
+
+// Calls visit for each frame of the file. An error when it is no readable Ethernet capture to its end.
+Result<void> for_each_frame(const std::string& file, const std::function<void(const Captured&)>& visit) {
+  std::array<char, PCAP_ERRBUF_SIZE> error{};
+  const std::unique_ptr<pcap_t, decltype(&pcap_close)> pcap(pcap_open_offline(file.c_str(), error.data()), pcap_close);
+  if (!pcap) return fail(fmt::format("{}: {}", file, error.data()));
+  if (pcap_datalink(pcap.get()) != DLT_EN10MB)
+    return fail(fmt::format("{}: no Ethernet capture (link type {})", file, pcap_datalink(pcap.get())));
+  pcap_pkthdr* header = nullptr;
+  const u_char* bytes = nullptr;
+  int result = 0;
+  for (std::uint64_t number = 1; (result = pcap_next_ex(pcap.get(), &header, &bytes)) == 1; ++number) {
+    visit({number, header->ts, {bytes, header->caplen}, header->caplen < header->len});
+  }
+  if (result != PCAP_ERROR_BREAK) return fail(fmt::format("{}: {}", file, pcap_geterr(pcap.get())));
+  return {};
+}
+
+class PcapCheck final : public Command {
+ public:
+  explicit PcapCheck(CLI::App& group)
+      : Command(group, "check", "Decode every frame and verify its ICRC; exit code 1 when one is wrong",
+                {"sluice pcap check capture.pcap", "sluice pcap check --json tests/golden/rxe/*.pcap"}) {
+    app().add_option("FILE", files_, "captures: pcap or pcapng")->required();
+    app().add_flag("--json", json_, "result as JSON");
+  }
+
+ private:
+  Result<int> run() override {
+    using nlohmann::json;
+    json all = json::array();
+    bool sound = true;
+    for (const std::string& file : files_) {
+      Counts counts;
+      if (auto read = for_each_frame(file, [&](const Captured& frame) { judge(frame, counts); }); !read)
+        return tl::unexpected(read.error());
+      sound = sound && counts.all_wrong() == 0;
+      if (json_) {
+        all.push_back(to_json(file, counts));
+      } else {
+        fmt::print("{}: {} frames, {} RoCE with a right ICRC, {} other, {} wrong{}\n", file, counts.frames,
+                   counts.sound, counts.other, counts.all_wrong(), wrong_text(counts));
+      }
+    }
+    if (json_) fmt::print("{}\n", all.dump(2));
+    return sound ? 0 : kExitFailed;
+  }
+
+  static std::string wrong_text(const Counts& counts) {
+    std::string text;
+    if (counts.cut != 0) text += fmt::format(", {} cut by the capture", counts.cut);
+    for (std::size_t i = 0; i < counts.wrong.size(); ++i) {
+      if (counts.wrong[i] != 0) text += fmt::format(", {} {}", counts.wrong[i], to_string(static_cast<Verdict>(i)));
+    }
+    return text.empty() ? text : " (" + text.substr(2) + ")";
+  }
+
+  static nlohmann::json to_json(const std::string& file, const Counts& counts) {
+    using nlohmann::json;
+    json wrong = json::object();
+    if (counts.cut != 0) wrong["cut by the capture"] = counts.cut;
+    for (std::size_t i = 0; i < counts.wrong.size(); ++i) {
+      if (counts.wrong[i] != 0) wrong[std::string(to_string(static_cast<Verdict>(i)))] = counts.wrong[i];
+    }
+    json opcodes = json::object();
+    for (std::size_t i = 0; i < counts.opcodes.size(); ++i) {
+      if (counts.opcodes[i] != 0)
+        opcodes[std::string(wire::opcode_traits(static_cast<std::uint8_t>(i)).name)] = counts.opcodes[i];
+    }
+    return {{"file", file},          {"frames", counts.frames},   {"sound", counts.sound},
+            {"other", counts.other}, {"wrong", std::move(wrong)}, {"opcodes", std::move(opcodes)}};
+  }
+
+  std::vector<std::string> files_;
+  bool json_ = false;
+};
+
+class PcapShow final : public Command {
+ public:
+  explicit PcapShow(CLI::App& group)
+      : Command(group, "show", "Print every frame in a line; exit code 1 when one is wrong",
+                {"sluice pcap show capture.pcap", "sluice pcap show --wrong *.pcap",
+                 "sluice pcap show --limit 20 capture.pcap"}) {
+    app().add_option("FILE", files_, "captures: pcap or pcapng")->required();
+    app().add_flag("--wrong", only_wrong_, "only the frames that are wrong");
+    app().add_option("--limit", limit_, "lines a file [all]");
+  }
+
+ private:
+  Result<int> run() override {
+    bool sound = true;
+    for (const std::string& file : files_) {
+      if (files_.size() > 1) fmt::print("{}:\n", file);
+      Counts counts;
+      std::uint64_t shown = 0;
+      timeval first{};
+      auto read = for_each_frame(file, [&](const Captured& frame) {
+        if (frame.number == 1) first = frame.time;
+        const Kind kind = judge(frame, counts);
+        if ((only_wrong_ && kind != Kind::kWrong) || shown == limit_) return;
+        ++shown;
+        const double since = static_cast<double>(frame.time.tv_sec - first.tv_sec) +
+                             static_cast<double>(frame.time.tv_usec - first.tv_usec) / 1e6;
+        fmt::print("{:>6} {:>11.6f} {}\n", frame.number, since,
+                   frame.cut ? "cut by the capture" : wire::describe(frame.bytes));
+      });
+      if (!read) return tl::unexpected(read.error());
+      sound = sound && counts.all_wrong() == 0;
+    }
+    return sound ? 0 : kExitFailed;
+  }
+
+  std::vector<std::string> files_;
+  bool only_wrong_ = false;
+  std::uint64_t limit_ = ~std::uint64_t{0};
+};
+
+}  // namespace
+
+void add_pcap_commands(CLI::App& root, Commands& commands) {
+  CLI::App* group = root.add_subcommand("pcap", "Look into captures: decode frames, verify ICRCs");
+  group->require_subcommand(1);
+  commands.push_back(std::make_unique<PcapCheck>(*group));
+  commands.push_back(std::make_unique<PcapShow>(*group));
+}
+
+}  // namespace sluice::cli

@@ -1,0 +1,275 @@
+// A whole rack in one thread: clients, a memory node and a metadata service on cables to a switch, all turned by one loop.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <deque>
+#include <nlohmann/json.hpp>
+
+#include "port/memory_port.h"
+#include "rack/memory_node.h"
+#include "rack/message_link.h"
+#include "rack/remote_nodes.h"
+#include "rack/sqlite_directory.h"
+#include "rack/switch_ports.h"
+
+namespace sluice::rack {
+namespace {
+
+using remote::NodeId;
+using remote::Status;
+using testing::HasSubstr;
+
+// A listener whose callers are made by the test.
+class CableListener final : public port::Listener {
+ public:
+  std::unique_ptr<port::Port> call() {
+    auto cable = port::make_memory_cable(64);
+    waiting_.push_back(std::move(cable.a));
+    return std::move(cable.b);
+  }
+  std::unique_ptr<port::Port> accept(Time) override {
+    if (waiting_.empty()) return nullptr;
+    auto port = std::move(waiting_.front());
+    waiting_.pop_front();
+    return port;
+  }
+  int wait_descriptor() const override { return 0; }
+  std::uint64_t refused() const override { return 0; }
+  std::string name() const override { return "cables"; }
+
+ private:
+  std::deque<std::unique_ptr<port::Port>> waiting_;
+};
+
+// One machine on the rack.
+struct Station {
+  Station(nic::PollLoop& its_loop, std::unique_ptr<port::Port> port, std::uint32_t number)
+      : loop(its_loop), id(number) {
+    const wire::Ipv4Address ip = Subnet{}.ip_of(id);
+    rc::AdapterConfig config;
+    config.mac = Subnet::mac_of(ip);
+    config.gids = {wire::Gid::from(ip)};
+    config.seed = number;
+    shard = std::make_unique<nic::Shard>(config, std::move(port));
+    shard->attach(loop);
+    connector = std::make_unique<nic::Connector>(shard->adapter());
+    loop.add(*connector);
+  }
+  ~Station() {
+    loop.remove(*connector);
+    shard->detach(loop);
+  }
+  nic::PollLoop& loop;
+  NodeId id;
+  std::unique_ptr<nic::Shard> shard;
+  std::unique_ptr<nic::Connector> connector;
+};
+
+class RackWorld : public testing::Test {
+ public:  // the tests' coroutines are lambdas without captures
+  RackWorld() {
+    auto cables = std::make_unique<CableListener>();
+    listener_ = cables.get();
+    // Not add_listener(): there is no descriptor to watch.
+    switch_.add_listener(std::move(cables));
+    loop_.unwatch(0);
+    loop_.add(switch_);
+    client_ = std::make_unique<Station>(loop_, listener_->call(), 100);
+    nodes_ = std::make_unique<RemoteNodes>(*client_->connector, scheduler_,
+                                           RemoteNodes::Options{.depth = 32, .ack_timeout = 8, .retry_count = 3});
+    loop_.add(*nodes_);
+    loop_.add(coroutines_);
+  }
+  ~RackWorld() override { loop_.remove(*nodes_); }
+
+  struct Memory {
+    std::unique_ptr<Station> station;
+    std::unique_ptr<MemoryNode> node;
+    std::uint64_t incarnation = 1;
+  };
+  void start_memory(std::uint32_t number, std::uint64_t incarnation = 1) {
+    Memory& m = memories_[number];
+    m.station = std::make_unique<Station>(loop_, listener_->call(), number);
+    m.node = MemoryNode::make(*m.station->connector, 1 << 20, 16).value();
+    m.incarnation = incarnation;
+    ASSERT_TRUE(m.node->serve(7471));
+  }
+  void kill_memory(std::uint32_t number) {
+    memories_[number].node.reset();
+    memories_[number].station.reset();
+    memories_.erase(number);
+  }
+  Snapshot snapshot() {
+    Snapshot s;
+    for (const auto& [number, m] : memories_) {
+      NodeRecord node;
+      node.description = {"memory" + std::to_string(number), NodeKind::kMemory, 7471, {m.node->region()}, {}};
+      node.state = NodeState::kReady;
+      node.id = NodeId(number);
+      node.ip = Subnet{}.ip_of(node.id);
+      node.incarnation = m.incarnation;
+      s.nodes.push_back(node);
+    }
+    return s;
+  }
+  bool run_until(const std::function<bool()>& done) {
+    const Time give_up = loop_.now() + Duration::seconds(20);
+    bool fulfilled = false;
+    loop_.run_until([&] { return (fulfilled = done()) || loop_.now() > give_up; });
+    return fulfilled;
+  }
+  void connect_all() {
+    nodes_->set_nodes(loop_.now(), snapshot());
+    ASSERT_TRUE(run_until([&] { return nodes_->up() == nodes_->nodes(); })) << nodes_->problems();
+  }
+  remote::RemoteAddress at(std::uint32_t number, std::uint64_t offset) {
+    const RegionRecord region = memories_.at(number).node->region();
+    return {NodeId(number), remote::RegionKey(region.key), region.address + offset};
+  }
+  Status write(std::uint32_t number, std::uint64_t offset, std::uint8_t value) {
+    return write_to(at(number, offset), value);
+  }
+  Status write_to(remote::RemoteAddress address, std::uint8_t value) {
+    Status status = Status::kUnknown;
+    scheduler_.spawn([](RackWorld& w, remote::RemoteAddress to, std::uint8_t v, Status& result) -> remote::Task<void> {
+      result = co_await w.nodes_->memory().write(to, {&v, 1});
+    }(*this, address, value, status));
+    EXPECT_TRUE(run_until([&] { return scheduler_.live() == 0; }));
+    return status;
+  }
+
+  nic::PollLoop loop_;
+  SwitchPorts switch_{{}, loop_};
+  CableListener* listener_ = nullptr;
+  remote::Scheduler scheduler_;
+  nic::SchedulerPoll coroutines_{scheduler_};
+  std::map<std::uint32_t, Memory> memories_;
+  std::unique_ptr<Station> client_;
+  std::unique_ptr<RemoteNodes> nodes_;
+};
+
+TEST_F(RackWorld, AClientWritesIntoTheMemoryOfTwoNodesThroughTheSwitch) {
+  start_memory(1);
+  start_memory(2);
+  connect_all();
+  EXPECT_EQ(write(1, 10, 0xAB), Status::kOk);
+  EXPECT_EQ(write(2, 20, 0xCD), Status::kOk);
+  EXPECT_EQ(memories_[1].node->bytes()[10], 0xAB);
+  EXPECT_EQ(memories_[2].node->bytes()[20], 0xCD);
+  EXPECT_EQ(memories_[1].node->bytes()[20], 0);
+  const auto status = nlohmann::json::parse(switch_.status_json(loop_.now()));
+  EXPECT_EQ(status["ports"].size(), 3u);
+  EXPECT_GT(status["ports"][0]["rx_frames"].get<int>(), 0);
+  EXPECT_EQ(status["ports"][0]["macs"].size(), 1u);
+}
+
+TEST_F(RackWorld, AMemoryNodeThatDiesGivesErrorsAndOneThatReturnsIsConnectedAgain) {
+  start_memory(1);
+  start_memory(2);
+  connect_all();
+  const remote::RemoteAddress lost = at(1, 0);
+  kill_memory(1);
+  EXPECT_EQ(write_to(lost, 1), Status::kUnknown) << "nobody can tell whether it was executed";
+  EXPECT_EQ(write_to(lost, 1), Status::kUnreachable);
+  EXPECT_THAT(nodes_->problems(), HasSubstr("memory1"));
+  EXPECT_EQ(write(2, 0, 1), Status::kOk) << "the other is not concerned";
+
+  start_memory(1, 2);
+  connect_all();
+  EXPECT_EQ(write(1, 0, 7), Status::kOk);
+  EXPECT_EQ(nodes_->problems(), "");
+}
+
+TEST_F(RackWorld, ALinkThatBrokeIsMadeAgainThoughTheDirectorySaysNothing) {
+  start_memory(1);
+  connect_all();
+  EXPECT_EQ(write(1, 0, 1), Status::kOk);
+  remote::RemoteAddress wrong = at(1, 0);
+  wrong.key.value ^= 0xFF00;
+  EXPECT_EQ(write_to(wrong, 1), Status::kAccessDenied) << "which breaks a reliable connection";
+  ASSERT_TRUE(run_until([&] { return nodes_->reconnects() == 1 && nodes_->up() == 1; })) << nodes_->problems();
+  EXPECT_EQ(write(1, 1, 2), Status::kOk);
+  EXPECT_EQ(memories_[1].node->acceptor().accepted(), 2u);
+}
+
+TEST_F(RackWorld, AnAcceptorRefusesMoreThanItsLimitAndDropsThoseWhoAreGone) {
+  start_memory(1);
+  connect_all();
+  Acceptor& acceptor = memories_[1].node->acceptor();
+  EXPECT_EQ(acceptor.connections(), 1u);
+  Snapshot gone;
+  gone.nodes.push_back({.description = {"client", NodeKind::kClient, 0, {}, {}},
+                        .state = NodeState::kGone,
+                        .id = NodeId(100),
+                        .ip = Subnet{}.ip_of(NodeId(100))});
+  acceptor.drop_gone(loop_.now(), gone);
+  EXPECT_EQ(acceptor.connections(), 0u);
+}
+
+TEST_F(RackWorld, TheSwitchLetsGoOfAPortWhoseEndIsGone) {
+  start_memory(1);
+  connect_all();
+  ASSERT_EQ(switch_.ports(), 2u);
+  kill_memory(1);
+  EXPECT_TRUE(run_until([&] { return switch_.ports() == 1; }));
+}
+
+// --- messages ---
+
+// Answers each request with itself, reversed.
+class Reverse final : public remote::MessageService {
+ public:
+  std::size_t handle(Time, ByteView request, MutableBytes response) override {
+    std::reverse_copy(request.begin(), request.end(), response.begin());
+    return request.size();
+  }
+};
+
+TEST_F(RackWorld, MessagesGoThereAndBackAndFailCleanlyWhenTheServiceDies) {
+  auto service = std::make_unique<Station>(loop_, listener_->call(), 3);
+  Reverse reverse;
+  auto* completions = service->shard->adapter().create_completion_queue(256);
+  auto server = std::make_unique<rc::MessageServerRc>(service->shard->adapter(), reverse, *completions, 8);
+  auto polled = std::make_unique<nic::Polled<rc::MessageServerRc>>(*server);
+  loop_.add(*polled);
+  const rc::QueuePairConfig pair{.pd = service->shard->adapter().create_domain(),
+                                 .send_completions = completions,
+                                 .receive_completions = completions,
+                                 .send_depth = 8,
+                                 .receive_depth = 8};
+  auto acceptor = std::make_unique<Acceptor>(*service->connector, pair, 8,
+                                             Acceptor::Events{.on_made = [&](rc::QueuePair& p) { server->add(p); },
+                                                              .on_gone = [&](rc::QueuePair& p) { server->remove(p); },
+                                                              .greeting = {}});
+  ASSERT_TRUE(acceptor->listen(7471));
+
+  MessageLink link(*client_->connector, scheduler_, 8);
+  loop_.add(link);
+  const auto call = [&]() {
+    remote::MessageResult result;
+    std::string text(3, '?');
+    scheduler_.spawn([](MessageLink& l, std::string& answer, remote::MessageResult& r) -> remote::Task<void> {
+      const std::string question = "abc";
+      std::array<std::uint8_t, 16> bytes{};
+      r = co_await l.call({reinterpret_cast<const std::uint8_t*>(question.data()), 3}, bytes);
+      answer.assign(bytes.begin(), bytes.begin() + 3);
+    }(link, text, result));
+    EXPECT_TRUE(run_until([&] { return scheduler_.live() == 0; }));
+    return result.status == Status::kOk ? text : std::string(to_string(result.status));
+  };
+  EXPECT_EQ(call(), to_string(Status::kUnreachable)) << "not connected yet";
+  link.want(loop_.now(), Link::Peer{wire::Gid::from(Subnet{}.ip_of(NodeId(3))), 7471});
+  ASSERT_TRUE(run_until([&] { return link.up(); })) << link.why();
+  EXPECT_EQ(call(), "cba");
+
+  loop_.remove(*polled);
+  acceptor.reset();
+  server.reset();
+  service.reset();
+  EXPECT_EQ(call(), to_string(Status::kUnknown)) << "asked, never answered";
+  EXPECT_EQ(call(), to_string(Status::kUnreachable));
+  loop_.remove(link);
+}
+
+}  // namespace
+}  // namespace sluice::rack

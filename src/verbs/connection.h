@@ -1,0 +1,58 @@
+// rdma_cm behind librdmacm's symbols: ids and channels of programs over the NIC's connection manager.
+//
+// Life:       created -> resolved or bound -> listening | connecting -> established -> disconnected -> destroyed.
+//             Finding addresses and routes takes no time of its own: the REQ waits for ARP in the NIC.
+// Invariant:  an id has at most one connection; the connection manager's events find their id by it.
+// Errors:     as librdmacm: -1 and errno; what comes later is an event with a status.
+// Threads:    any; what is guarded, by the NIC's lock.
+// Limits:     port space TCP (reliable connections). RDMA_PS_UDP and multicast are refused with EOPNOTSUPP.
+// Source:     rdma/rdma_cma.h (rdma-core 44), rdma_cm(7).
+#pragma once
+
+#include <rdma/rdma_cma.h>
+
+#include <deque>
+#include <map>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "rc/connection_manager.h"
+#include "verbs/objects.h"
+
+namespace sluice::verbs {
+
+struct ConnectionId;
+
+struct CmEvent {
+  rdma_cm_event abi{};
+  std::vector<std::uint8_t> private_data{};
+  ConnectionId* counted = nullptr;  // whose event this is; not destroyed before it is acknowledged
+
+  static CmEvent& of(rdma_cm_event* event) { return *reinterpret_cast<CmEvent*>(event); }
+};
+
+struct EventChannel {
+  rdma_event_channel abi{};
+  std::deque<std::unique_ptr<CmEvent>> events{};  // guarded; abi.fd counts them
+
+  static EventChannel& of(rdma_event_channel* channel) { return *reinterpret_cast<EventChannel*>(channel); }
+};
+
+struct ConnectionId {
+  rdma_cm_id abi{};
+  bool synchronous = false;  // without a channel of the program's: calls wait for their event
+  bool owns_queues = false;  // completion queues made with the queue pair
+  std::uint8_t timeout = 0;  // of the queue pair; 0: the connection manager's choice
+  std::uint8_t traffic_class = 0;
+  // Guarded:
+  std::optional<rc::ConnectionId> connection{};
+  std::uint16_t listening = 0;  // the port, 0: does not
+  wire::Gid remote{};
+  std::uint32_t events_given = 0;
+  std::uint32_t events_acknowledged = 0;
+
+  static ConnectionId& of(rdma_cm_id* id) { return *reinterpret_cast<ConnectionId*>(id); }
+};
+
+}  // namespace sluice::verbs

@@ -1,0 +1,379 @@
+#!/usr/bin/env python3
+"""A rack of real processes: brought up, used, hurt, and taken down.
+
+usage: rack_test.py SLUICE [TEST...]
+
+SLUICE is the program. Every test has a rack of its own in a temporary run directory, and must leave no process behind.
+"""
+
+import json
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+SLUICE = ""
+GOLDEN = pathlib.Path(__file__).resolve().parent.parent / "golden" / "rxe"
+
+
+def run(*words, timeout=120):
+    return subprocess.run([SLUICE, *words], capture_output=True, text=True, timeout=timeout, check=False)
+
+
+def wait_until(condition, what, seconds=20):
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        if condition():
+            return
+        time.sleep(0.05)
+    raise AssertionError(f"not within {seconds} s: {what}")
+
+
+def processes_of(folder):
+    """Pids of all processes that name the folder in their arguments."""
+    found = []
+    for entry in pathlib.Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                if folder.encode() in (entry / "cmdline").read_bytes():
+                    found.append(int(entry.name))
+            except OSError:
+                pass
+    return found
+
+
+class RackTest(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.mkdtemp(prefix="sluice-rack-", dir="/tmp")
+        self.dir = self.folder + "/run"
+        self.children = []
+
+    def tearDown(self):
+        for child in self.children:
+            if child.poll() is None:
+                child.kill()
+            child.communicate()
+        self.sluice("rack", "down", code=0)
+        left = processes_of(self.folder)
+        for pid in left:
+            os.kill(pid, signal.SIGKILL)
+        shutil.rmtree(self.folder)
+        self.assertEqual(left, [], "processes left behind")
+
+    def sluice(self, *words, code=None, timeout=120):
+        done = run(*words, "--dir", self.dir, timeout=timeout)
+        if code is not None:
+            self.assertEqual(done.returncode, code, f"{words}\n{done.stdout}\n{done.stderr}")
+        return done
+
+    def start(self, *words):
+        child = subprocess.Popen([SLUICE, *words, "--dir", self.dir], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self.children.append(child)
+        return child
+
+    def up(self, *flags):
+        return self.sluice("rack", "up", *flags, code=0)
+
+    def status(self):
+        return json.loads(self.sluice("rack", "status", "--json").stdout)
+
+    def daemon(self, name):
+        return next(d for d in self.status()["daemons"] if d["name"] == name)
+
+    def node_states(self):
+        return {n["name"]: n["state"] for n in self.status()["directory"].get("nodes", [])}
+
+    def ports_with_traffic(self):
+        return [p for p in self.status()["switch"]["ports"] if p["rx_frames"]]
+
+    def bench(self, *flags, code=0, timeout=120):
+        done = self.sluice("bench", "clover", "--json", *flags, code=code, timeout=timeout)
+        return json.loads(done.stdout)
+
+    # --- up, down, status ---
+
+    def test_a_rack_needs_no_configuration_and_leaves_nothing_behind(self):
+        self.up()
+        status = self.status()
+        self.assertEqual([d["name"] for d in status["daemons"]], ["memory1", "memory2", "metadata", "switch"])
+        self.assertTrue(all(d["running"] for d in status["daemons"]))
+        self.assertEqual(set(self.node_states().values()), {"ready"})
+        exported = [r["length"] for n in status["directory"]["nodes"] for r in n["regions"]]
+        self.assertEqual(exported, [16 << 30, 16 << 30])
+        self.assertIn("memory1", self.sluice("rack", "status", code=0).stdout)
+        self.sluice("rack", "down", code=0)
+        self.assertEqual(processes_of(self.folder), [])
+        left = [f for f in os.listdir(self.dir) if not f.endswith(".log") and f != "lock"]
+        self.assertEqual(left, [])
+        self.sluice("rack", "status", code=1)
+
+    def test_up_and_down_are_idempotent(self):
+        self.up()
+        before = {d["name"]: d["pid"] for d in self.status()["daemons"]}
+        self.up()
+        self.assertEqual({d["name"]: d["pid"] for d in self.status()["daemons"]}, before)
+        self.sluice("rack", "down", code=0)
+        self.sluice("rack", "down", code=0)
+
+    def test_a_rack_killed_whole_is_recognised_and_replaced(self):
+        self.up()
+        for pid in processes_of(self.folder):
+            os.kill(pid, signal.SIGKILL)
+        wait_until(lambda: not processes_of(self.folder), "all dead")
+        done = self.sluice("rack", "status", code=1)
+        self.assertIn("DEAD", done.stdout)
+        self.up()
+        self.assertEqual(set(self.node_states().values()), {"ready"})
+        self.bench("--operations", "2000", "--records", "200")
+
+    def test_a_daemon_that_cannot_start_is_told_with_its_log(self):
+        config = self.folder + "/rack.toml"
+        pathlib.Path(config).write_text('[switch]\nlisten = ["udp:nowhere.invalid:1"]\n')
+        done = self.sluice("rack", "up", "--config", config, code=1)
+        self.assertIn("switch ended while starting", done.stderr)
+        self.assertIn("udp:nowhere.invalid:1", done.stderr)
+        self.assertEqual(processes_of(self.folder), [])
+
+    def test_an_idle_rack_uses_little_of_a_core_and_little_memory(self):
+        self.up()
+        time.sleep(1)
+        before = {d["name"]: d["cpu_ms"] for d in self.status()["daemons"]}
+        began = time.monotonic()
+        time.sleep(8)
+        after = {d["name"]: d["cpu_ms"] for d in self.status()["daemons"]}
+        percent = sum(after[n] - before[n] for n in after) / 10 / (time.monotonic() - began)
+        print(f"    idle: {percent:.2f} % of a core", file=sys.stderr)
+        self.assertLess(percent, 2)
+        for daemon in self.status()["daemons"]:
+            self.assertLess(daemon["resident_bytes"], 64 << 20, daemon["name"])
+
+    # --- Clover ---
+
+    def test_clover_histories_of_64_clients_are_linearizable(self):
+        self.up()
+        for workload, caches in (("A", 8), ("F", 64), ("w50", 1)):
+            result = self.bench("--workload", workload, "--clients", "64", "--caches", str(caches), "--records", "300", "--operations", "30000",
+                                "--check")
+            self.assertTrue(result["history"]["linearizable"])
+            self.assertGreaterEqual(result["history"]["operations"], 30300)
+            self.assertEqual(result["run"]["values_wrong"], 0)
+            self.assertGreater(result["run"]["values_verified"], 10000)
+
+    def test_every_workload_that_clover_can_do_runs(self):
+        self.up("--replication", "2", "--value-size", "256")
+        for workload in "ABCDF":
+            result = self.bench("--workload", workload, "--operations", "5000", "--records", "500", "--threads", "2")
+            self.assertEqual(result["run"]["operations"], 5000)
+            self.assertEqual(result["value_bytes"], 256)
+            self.assertEqual(result["failed"], 0)
+        done = self.sluice("bench", "clover", "--workload", "E", code=1)
+        self.assertIn("E", done.stderr)
+
+    def test_processes_side_by_side_share_the_store(self):
+        self.up()
+        self.bench("--phase", "load", "--records", "1000")
+        runs = [self.start("bench", "clover", "--json", "--phase", "run", "--records", "1000", "--operations", "5000", "--place", f"{i}/3")
+                for i in range(3)]
+        for child in runs:
+            out, err = child.communicate(timeout=60)
+            self.assertEqual(child.returncode, 0, err)
+            self.assertEqual(json.loads(out)["run"]["values_wrong"], 0)
+
+    def test_data_lands_in_the_memory_nodes(self):
+        self.up()
+        before = {d["name"]: d["resident_bytes"] for d in self.status()["daemons"]}
+        self.bench("--phase", "load", "--records", "20000")
+        grown = sum(self.daemon(n)["resident_bytes"] - before[n] for n in ("memory1", "memory2"))
+        self.assertGreater(grown, 20000 * 1000)
+        self.assertLess(grown, 20000 * 1024 * 4)
+
+    # --- deaths ---
+
+    def test_a_killed_client_loses_nothing_that_was_acknowledged(self):
+        self.up()
+        self.bench("--phase", "load", "--records", "1000")
+        child = self.start("bench", "clover", "--phase", "run", "--workload", "w100", "--records", "1000", "--duration", "60s")
+        time.sleep(2)
+        child.kill()
+        child.wait()
+        # Every key is still there and whole, and others go on.
+        result = self.bench("--phase", "run", "--workload", "C", "--distribution", "uniform", "--records", "1000", "--operations", "20000")
+        self.assertEqual(result["run"]["values_wrong"], 0)
+        self.assertEqual(result["run"]["actions"]["read"]["outcomes"], {"ok": 20000})
+        wait_until(lambda: self.node_states().get(f"clover-{child.pid}-0") == "gone", "the dead client's lease ends")
+
+    def test_a_killed_memory_node_gives_clear_errors_and_no_hang(self):
+        self.up("--replication", "1")
+        child = self.start("bench", "clover", "--json", "--workload", "A", "--records", "1000", "--duration", "8s")
+        time.sleep(3)
+        os.kill(self.daemon("memory2")["pid"], signal.SIGKILL)
+        out, err = child.communicate(timeout=60)
+        self.assertEqual(child.returncode, 1, err)
+        result = json.loads(out)
+        self.assertGreater(result["failed"], 0)
+        self.assertEqual(result["run"]["values_wrong"], 0)
+        self.assertIn("memory2", err)
+        self.assertIn("DEAD", self.sluice("rack", "status", code=1).stdout)
+        wait_until(lambda: self.node_states()["memory2"] == "gone", "the directory notices")
+
+    def test_with_replicas_a_store_survives_the_death_of_a_memory_node(self):
+        self.up("--replication", "2")
+        child = self.start("bench", "clover", "--json", "--workload", "A", "--records", "500", "--duration", "10s", "--check")
+        time.sleep(3)
+        os.kill(self.daemon("memory1")["pid"], signal.SIGKILL)
+        out, err = child.communicate(timeout=90)
+        result = json.loads(out)
+        self.assertTrue(result["history"]["linearizable"], err)
+        self.assertEqual(result["run"]["values_wrong"], 0)
+        # The survivors serve everything.
+        after = self.bench("--phase", "run", "--workload", "C", "--records", "500", "--operations", "5000")
+        self.assertEqual(after["run"]["actions"]["read"]["outcomes"], {"ok": 5000})
+
+    def test_a_killed_switch_comes_back_and_everybody_reattaches(self):
+        self.up()
+        before = {d["name"]: d["pid"] for d in self.status()["daemons"]}
+        child = self.start("bench", "clover", "--json", "--workload", "A", "--records", "500", "--duration", "10s", "--check")
+        time.sleep(3)
+        os.kill(before["switch"], signal.SIGKILL)
+        time.sleep(0.3)
+        self.up()
+        out, err = child.communicate(timeout=90)
+        result = json.loads(out)
+        self.assertTrue(result["history"]["linearizable"], err)
+        self.assertEqual(result["run"]["values_wrong"], 0)
+        after = {d["name"]: d["pid"] for d in self.status()["daemons"]}
+        self.assertNotEqual(after["switch"], before["switch"])
+        self.assertEqual({n: after[n] for n in after if n != "switch"}, {n: before[n] for n in before if n != "switch"})
+        wait_until(lambda: {n: s for n, s in self.node_states().items() if not n.startswith("clover-")} ==
+                   {"switch": "ready", "memory1": "ready", "memory2": "ready", "metadata": "ready"}, "all are ready again")
+        self.assertEqual(self.bench("--operations", "5000", "--records", "500")["failed"], 0)
+
+    def test_ctrl_c_ends_a_bench_with_what_it_has(self):
+        self.up()
+        child = self.start("bench", "clover", "--json", "--records", "500", "--duration", "60s")
+        time.sleep(2)
+        child.send_signal(signal.SIGINT)
+        out, _ = child.communicate(timeout=20)
+        self.assertEqual(child.returncode, 130)
+        self.assertGreater(json.loads(out)["run"]["operations"], 0)
+        self.assertEqual(self.node_states()[f"clover-{child.pid}-0"], "gone", "it has left")
+
+    def test_without_a_rack_a_bench_says_what_to_do(self):
+        done = self.sluice("bench", "clover", code=1)
+        self.assertIn("is the rack up?", done.stderr)
+        self.assertEqual(len(done.stderr.strip().splitlines()), 1)
+
+
+class ConfigurationTest(unittest.TestCase):
+    """Every mistake: exit code 2 (or 1), one line that names file, key, value and what is allowed."""
+
+    def setUp(self):
+        self.folder = tempfile.mkdtemp(prefix="sluice-config-", dir="/tmp")
+
+    def tearDown(self):
+        shutil.rmtree(self.folder)
+
+    def refused(self, command, *expected, toml=None):
+        words = [*command, "--dir", self.folder + "/run"]
+        if toml is not None:
+            pathlib.Path(self.folder + "/rack.toml").write_text(toml)
+            words += ["--config", self.folder + "/rack.toml"]
+        done = run(*words)
+        self.assertIn(done.returncode, (1, 2), done.stderr)
+        self.assertEqual(len(done.stderr.strip().splitlines()), 1, done.stderr)
+        for text in expected:
+            self.assertIn(text, done.stderr)
+
+    def test_flags(self):
+        self.refused(["memory", "--size", "16potatoes"], '--size = "16potatoes": must be a size from 4KiB')
+        self.refused(["rack", "up", "--memory-nodes", "0"], '--memory-nodes = "0": must be a whole number from 1 to 64')
+        self.refused(["rack", "up", "--replication", "4"], "must be a whole number from 0 to 3")
+        self.refused(["switch", "--mac-age", "soon"], '--mac-age = "soon": must be a time from 1s')
+        self.refused(["switch", "--mac-slots", "1000"], "power of two")
+        self.refused(["bench", "clover", "--workload", "Z"], '--workload = "Z"')
+        self.refused(["bench", "clover", "--place", "2/2"], '--place = "2/2"')
+        self.refused(["bench", "clover", "--check", "--threads", "2"], "--threads: must be 1")
+        self.refused(["bench", "verbs", "--ops", "steal"], '--ops = "steal"')
+        self.refused(["bench", "verbs", "--through", "wall"], '--through = "wall": must be one of cable, udp, switch')
+
+    def test_files(self):
+        up = ["rack", "up"]
+        self.refused(up, "rack.toml: line 2: [memory] size", '"lots"', "must be a size", toml='[memory]\nsize = "lots"\n')
+        self.refused(up, "line 2: [switch] colour", "unknown key", "mac-age", toml='[switch]\ncolour = "red"\n')
+        self.refused(up, "unknown table", "memory, metadata, rack, switch", toml="[memroy]\nsize = 1\n")
+        self.refused(up, "no valid TOML", toml="[memory\n")
+        self.refused(up, "line 2: [rack] metadata", "true or false", toml="[rack]\nmetadata = 7\n")
+        self.refused([*up, "--config", self.folder + "/missing.toml"], "missing.toml", "No such file")
+
+    def test_unknown_flags_and_commands(self):
+        self.assertEqual(run("rack", "up", "--colour", "red").returncode, 2)
+        self.assertEqual(run("dance").returncode, 2)
+        self.assertEqual(run().returncode, 2)
+
+    def test_every_command_has_help_with_examples(self):
+        for words in (["rack", "up"], ["rack", "down"], ["rack", "status"], ["switch"], ["memory"], ["metadata"], ["bench", "clover"],
+                      ["bench", "verbs"], ["pcap", "check"], ["pcap", "show"], ["demo"]):
+            done = run(*words, "--help")
+            self.assertEqual(done.returncode, 0)
+            self.assertIn("Examples:", done.stdout, words)
+            self.assertIn("sluice " + " ".join(words), done.stdout)
+
+
+class VerbsTest(unittest.TestCase):
+    def test_every_operation_runs_through_every_path(self):
+        for through in ("cable", "udp", "switch"):
+            done = run("bench", "verbs", "--through", through, "--duration", "50ms", "--sizes", "8", "--sizes", "4KiB", "--json")
+            self.assertEqual(done.returncode, 0, done.stderr)
+            points = json.loads(done.stdout)["points"]
+            self.assertEqual({p["op"] for p in points}, {"write", "read", "cas", "faa", "send"})
+            self.assertEqual(len(points), 3 * 2 * 2 + 2 * 2)
+            for point in points:
+                self.assertGreater(point["operations"], 0, point)
+
+    def test_operations_survive_a_bad_cable(self):
+        done = run("bench", "verbs", "--through", "cable", "--duration", "300ms", "--impair", "drop=1%,duplicate=1%,reorder=1%,corrupt=1%,seed=3",
+                   "--csv")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(len(done.stdout.strip().splitlines()), 1 + 10)
+
+
+class PcapTest(unittest.TestCase):
+    def test_sound_captures_pass(self):
+        files = sorted(str(f) for f in GOLDEN.glob("*.pcap"))
+        done = run("pcap", "check", "--json", *files)
+        self.assertEqual(done.returncode, 0, done.stdout)
+        results = json.loads(done.stdout)
+        self.assertEqual(len(results), len(files))
+        self.assertTrue(all(r["sound"] > 0 and r["wrong"] == {} for r in results))
+        shown = run("pcap", "show", files[0])
+        self.assertEqual(len(shown.stdout.splitlines()), results[0]["frames"])
+
+    def test_a_flipped_bit_is_found(self):
+        with tempfile.TemporaryDirectory() as folder:
+            data = bytearray((GOLDEN / "cas_lat.pcap").read_bytes())
+            data[-20] ^= 1
+            damaged = pathlib.Path(folder) / "damaged.pcap"
+            damaged.write_bytes(data)
+            self.assertEqual(run("pcap", "check", str(damaged)).returncode, 1)
+            shown = run("pcap", "show", "--wrong", str(damaged))
+            self.assertEqual(shown.returncode, 1)
+            self.assertEqual(len(shown.stdout.splitlines()), 1)
+            damaged.write_bytes(data[:-7])
+            self.assertEqual(run("pcap", "check", str(damaged)).returncode, 1)
+
+    def test_what_is_no_capture_is_said_so(self):
+        done = run("pcap", "check", __file__)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("rack_test.py", done.stderr)
+
+
+if __name__ == "__main__":
+    if len(sys.argv) < 2:
+        sys.exit(__doc__)
+    SLUICE = sys.argv.pop(1)
+    unittest.main(verbosity=2)

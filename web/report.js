@@ -1,0 +1,44 @@
+// Draws a report from the data in the page: headings, tables, plots. Loads nothing.
+//
+// data = {title, subtitle, sound, verdict, sections: [{title, text, table: {columns, rows}, plot: <Vega-Lite spec>}], facts}
+'use strict';
+
+function element(name, attributes, ...children) {
+  const made = document.createElement(name);
+  for (const [key, value] of Object.entries(attributes || {})) made.setAttribute(key, value);
+  made.append(...children);
+  return made;
+}
+
+function table(content) {
+  const row = (cells, kind) => element('tr', {}, ...cells.map((cell) => element(kind, {}, String(cell))));
+  return element('table', {}, element('thead', {}, row(content.columns, 'th')),
+                 element('tbody', {}, ...content.rows.map((cells) => row(cells, 'td'))));
+}
+
+// Where the program was built without the plotting library, tables remain.
+function plot(spec) {
+  const place = element('div', {class: 'plot'});
+  if (typeof vega === 'undefined' || typeof vegaLite === 'undefined') {
+    place.append(element('p', {class: 'subtitle'}, 'This program was built without npm, so there is no plot here.'));
+    return place;
+  }
+  const config = {font: 'system-ui, sans-serif', view: {stroke: null}, axis: {gridColor: '#e3e8ee', domainColor: '#9aa7b4', tickColor: '#9aa7b4'}};
+  const compiled = vegaLite.compile({width: 720, height: 260, ...spec, config}).spec;
+  new vega.View(vega.parse(compiled), {renderer: 'svg', container: place, hover: true}).run();
+  return place;
+}
+
+function draw(data, into) {
+  into.append(element('h1', {}, data.title), element('p', {class: 'subtitle'}, data.subtitle),
+              element('p', {}, element('span', {class: 'verdict ' + (data.sound ? 'good' : 'bad')}, data.verdict)));
+  for (const section of data.sections) {
+    into.append(element('h2', {}, section.title));
+    if (section.text) into.append(element('p', {}, section.text));
+    if (section.table) into.append(table(section.table));
+    if (section.plot) into.append(plot(section.plot));
+  }
+  into.append(element('details', {}, element('summary', {}, 'All data'), element('pre', {}, JSON.stringify(data.facts, null, 1))));
+}
+
+draw(JSON.parse(document.getElementById('data').textContent), document.getElementById('report'));
