@@ -89,6 +89,7 @@ RemoteRc::~RemoteRc() = default;
 void RemoteRc::add_node(remote::NodeId node, QueuePair& pair) {
   remove_node(node);
   SLUICE_CHECK(pair.config().send_completions == &completions_);
+  lost_.erase(node.value);
   auto made = std::make_unique<Node>();
   made->pair = &pair;
   made->depth = pair.config().send_depth;
@@ -105,6 +106,7 @@ void RemoteRc::remove_node(remote::NodeId node) {
   if (found == nodes_.end()) return;
   const std::unique_ptr<Node> gone = std::move(found->second);
   nodes_.erase(found);
+  lost_.insert(node.value);
   if (node.value < kNear) near_[node.value] = nullptr;
   // The queue pair may be gone already: find it by what we know of it.
   std::erase_if(by_qpn_, [&](const auto& entry) { return entry.second == gone.get(); });
@@ -140,7 +142,10 @@ RemoteRc::Node* RemoteRc::find(Qpn qpn) {
 void RemoteRc::submit(Operation& operation) {
   count(operation);
   Node* node = find(operation.remote.node);
-  if (node == nullptr) return complete(operation, Status::kNodeUnknown);
+  if (node == nullptr) {
+    const bool was_here = lost_.contains(operation.remote.node.value);
+    return complete(operation, was_here ? Status::kUnreachable : Status::kNodeUnknown);
+  }
   if (const Status verdict = judge(operation); verdict != Status::kOk) return complete(operation, verdict);
   if (node->failed) return complete(operation, Status::kUnreachable);
   if (node->in_flight == node->depth || !node->waiting.empty()) return node->waiting.push(operation);

@@ -10,6 +10,7 @@
 
 #include <memory>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 #include "rc/adapter.h"
@@ -70,7 +71,8 @@ class RemoteRc final : public remote::RemoteMemory {
   std::vector<Node*> near_;                                         // nodes with small numbers, by number
   std::unordered_map<std::uint32_t, std::unique_ptr<Node>> nodes_;  // by NodeId
   std::unordered_map<std::uint32_t, Node*> by_qpn_;
-  Qpn last_qpn_{};  // looked up last: completions come in runs
+  std::unordered_set<std::uint32_t> lost_;  // nodes that were connected, and are not now: unreachable, not unknown
+  Qpn last_qpn_{};                          // looked up last: completions come in runs
   Node* last_node_ = nullptr;
   std::uint32_t total_depth_ = 0;
   Time now_;
