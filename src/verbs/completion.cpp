@@ -20,6 +20,10 @@ constexpr int kMostEntries = 1 << 22;
 constexpr std::uint32_t kPollsBeforeYield =
     16;  // empty ones: the program waits, and whom it waits for may need the core
 
+// RoCE has no service levels; as on ConnectX the field says what a datagram's GRH is, without which UCX drops it: bit 3 for RoCE v2,
+// 2 for IPv4. Our UD queue pairs have IPv4 addresses.
+constexpr std::uint8_t kRoceV2OverIpv4 = 8 | 2;
+
 static_assert(static_cast<int>(rc::CompletionStatus::kRemoteAccessError) == IBV_WC_REM_ACCESS_ERR);
 static_assert(static_cast<int>(rc::CompletionStatus::kFlushed) == IBV_WC_WR_FLUSH_ERR);
 static_assert(static_cast<int>(rc::CompletionStatus::kRnrRetryExceeded) == IBV_WC_RNR_RETRY_EXC_ERR);
@@ -57,7 +61,7 @@ void translate(const rc::Completion& c, ibv_wc& wc) {
   wc.src_qp = c.source_qpn.value;
   wc.pkey_index = 0;
   wc.slid = 0;
-  wc.sl = 0;
+  wc.sl = c.has_grh ? kRoceV2OverIpv4 : std::uint8_t{0};
   wc.dlid_path_bits = 0;
 }
 

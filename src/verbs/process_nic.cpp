@@ -14,6 +14,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <chrono>
 #include <random>
 
 #include "base/check.h"
@@ -28,6 +29,8 @@ constexpr Duration kNap = Duration::microseconds(200);          // while the pro
 constexpr Duration kLongestSleep = Duration::seconds(60);
 constexpr Duration kBlindSleep = Duration::microseconds(500);  // when the port has no descriptor
 constexpr int kMostNeeded = 4;
+constexpr int kOpenTries = 100;
+constexpr std::chrono::milliseconds kOpenPause{20};
 
 rc::AdapterConfig adapter_config(const Settings& settings) {
   std::random_device chance;
@@ -43,6 +46,16 @@ rc::AdapterConfig adapter_config(const Settings& settings) {
   config.first_qpn =
       wire::Qpn(kLowest + static_cast<std::uint32_t>(Rng(seed).below(kQpns - kLowest - config.limits.max_queue_pairs)));
   return config;
+}
+
+// A switch or a peer that is being started at the same time may be a little late.
+Result<std::unique_ptr<port::Port>> open_patiently(const std::string& spec) {
+  auto opened = ports::open_port(spec);
+  for (int tries = 0; !opened && tries < kOpenTries && spec.starts_with("shm:"); ++tries) {
+    std::this_thread::sleep_for(kOpenPause);
+    opened = ports::open_port(spec);
+  }
+  return opened;
 }
 
 // Little at a time, but at once: with a short slice the scheduler lets this thread, when it wakes, take the core from one that
@@ -67,7 +80,7 @@ void ask_for_short_slices() {
 Result<std::unique_ptr<ProcessNic>> ProcessNic::open(const Settings& settings) {
   std::unique_ptr<port::Port> outside;
   if (!settings.port.empty()) {
-    auto opened = ports::open_port(settings.port);
+    auto opened = open_patiently(settings.port);
     if (!opened) return tl::unexpected(opened.error());
     outside = std::move(*opened);
   }
