@@ -1,5 +1,4 @@
 // sluice switch, sluice memory, sluice metadata: one daemon in the foreground, logging to stderr.
-#include <spdlog/sinks/stdout_color_sinks.h>
 #include <spdlog/spdlog.h>
 
 #include "cli/commands.h"
@@ -10,12 +9,6 @@
 
 namespace sluice::cli {
 namespace {
-
-void log_to_stderr() {
-  spdlog::set_default_logger(spdlog::stderr_color_mt("sluice"));
-  spdlog::set_pattern("%Y-%m-%d %H:%M:%S.%e %l %v");
-  spdlog::flush_on(spdlog::level::info);
-}
 
 // A daemon with Settings in [table], run by a function of the run directory and the settings.
 template <class Settings>
@@ -33,7 +26,6 @@ class Daemon final : public Command {
 
  private:
   Result<int> run() override {
-    log_to_stderr();
     if (auto done = run_daemon_(rack().dir, settings_); !done) return tl::unexpected(done.error());
     return 0;
   }

@@ -1,5 +1,7 @@
 // sluice: the one program.
 #include <fmt/core.h>
+#include <spdlog/sinks/stdout_color_sinks.h>
+#include <spdlog/spdlog.h>
 
 #include "cli/commands.h"
 #include "cli/version.h"
@@ -36,6 +38,10 @@ int main(int argc, char** argv) {
     fmt::print("sluice {}\n", kVersion);
     return 0;
   }
+  // Results go to stdout, everything else to stderr.
+  spdlog::set_default_logger(spdlog::stderr_color_mt("sluice"));
+  spdlog::set_pattern("%Y-%m-%d %H:%M:%S.%e %l %v");
+  spdlog::flush_on(spdlog::level::info);
   for (const auto& command : commands) {
     if (command->chosen()) return command->execute(tables);
   }
