@@ -50,6 +50,7 @@ struct ClientConfig {
   std::uint32_t slots_wanted = 256;                      // per grant
   std::uint32_t links_per_report = 64;
   std::uint32_t steps_before_lookup = 16;  // of a walk, then the server is asked for a newer version
+  std::uint32_t swaps_before_walk = 2;     // lost in a row, then the tail is looked for by reading
 };
 
 struct ClientCounters {
@@ -137,6 +138,7 @@ class Client {
   remote::Task<Step> judge_swap(Operation& op, std::uint64_t prior);
   remote::Task<Step> finish_link(Operation& op, Time submitted);
   remote::Task<Step> write_node(Operation& op);
+  remote::Task<Step> catch_up(Operation& op);
   remote::Task<Step> check_kind(Operation& op);
   Step lose_cursor(Operation& op);
   void take_fresh(Operation& op, NodePointer slot);

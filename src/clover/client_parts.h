@@ -62,7 +62,8 @@ struct Client::Operation {
   std::uint32_t member = 0;  // the client that the slot was granted to
   bool written = false;
   bool have_cursor = false;
-  Cursor at;  // where it is to be appended
+  Cursor at;                        // where it is to be appended
+  std::uint32_t lost_in_a_row = 0;  // swaps
   // The slot may be linked, or may yet come to be: a CAS (at `at`) or a creation of unknown outcome is out.
   bool uncertain = false;
   std::uint64_t stamp = 0;  // the server's clock when the first such CAS at `at` began

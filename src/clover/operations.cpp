@@ -199,8 +199,10 @@ Client::Step Client::lose_cursor(Operation& op) {
   return op.uncertain ? op.done(Outcome::kUnknown) : Step::kAgain;
 }
 
-// An insert needs a tombstone at the tail, an erase a value: looks whether the tail is so.
-Task<Client::Step> Client::check_kind(Operation& op) {
+// Goes on at the tail, found by reading: a step costs one round trip, where a lost swap and its mirrors cost two, and the lease
+// of the cursor begins anew. REQUIRES: our node is in no chain and no swap of it is under way.
+Task<Client::Step> Client::catch_up(Operation& op) {
+  op.lost_in_a_row = 0;
   Buffer node(buffers_, layout_.node_bytes());
   const Tail tail = co_await find_tail(op.key, op.at, op.deadline, node.bytes());
   if (tail.outcome == Outcome::kNotFound) {
@@ -209,6 +211,13 @@ Task<Client::Step> Client::check_kind(Operation& op) {
   }
   if (tail.outcome != Outcome::kOk) co_return op.done(tail.outcome);
   op.at = tail.cursor;
+  co_return Step::kAgain;
+}
+
+// An insert needs a tombstone at the tail, an erase a value: looks whether the tail is so.
+Task<Client::Step> Client::check_kind(Operation& op) {
+  const Step step = co_await catch_up(op);
+  if (step == Step::kDone || !op.have_cursor) co_return step;
   const bool is_value = op.at.node.kind() == NodeKind::kValue;
   if (op.how == Append::kInsert && is_value) co_return op.done(Outcome::kExists);
   if (op.how == Append::kErase && !is_value) co_return op.done(Outcome::kNotFound);
@@ -254,7 +263,10 @@ Task<Client::Step> Client::judge_swap(Operation& op, std::uint64_t prior) {
     op.at.node = op.at.node.as(other);
     co_return Step::kAgain;
   }
+  // An earlier try may have been led elsewhere by a box, and stand there; of mirrored nodes no box leads any.
+  const bool told = !op.uncertain || mirrored(op.at.node);
   if (prior == sealed_word(op.key)) {
+    if (!told) co_return op.done(Outcome::kUnknown);
     op.uncertain = false;
     const bool reported = co_await report_sealed(op.key, op.at, op.deadline);
     if (!reported) co_return op.done(Outcome::kUnavailable);
@@ -265,6 +277,8 @@ Task<Client::Step> Client::judge_swap(Operation& op, std::uint64_t prior) {
     co_return lose_cursor(op);
   }
   ++counters_.swaps_lost;
+  if (!told) co_return op.done(Outcome::kUnknown);
+  if (!op.uncertain && ++op.lost_in_a_row >= config_.swaps_before_walk) co_return co_await catch_up(op);
   if (mirrored(op.at.node)) {
     const Mirrored stable = co_await stabilise(op.at, op.key, prior);
     if (stable.late) co_return in_lease(op.at) ? Step::kAgain : lose_cursor(op);
