@@ -41,7 +41,9 @@ struct GetResult {
 
 struct ClientConfig {
   std::size_t cursors = 1u << 16;
-  Duration timeout = Duration::seconds(2);        // of an operation whose memory or metadata is out of reach
+  // Of an operation whose memory or metadata is out of reach. Longer than a change of view takes: suspect_after and the store's
+  // cursor_lifetime and max_flight.
+  Duration timeout = Duration::seconds(4);
   Duration space_timeout = Duration::seconds(5);  // of an operation that waits for garbage collection
   Duration backoff_first =
       Duration::microseconds(20);  // after a failed step, doubling, each drawn between half and whole

@@ -230,6 +230,8 @@ Task<Client::Step> Client::append_at(Operation& op) {
   if (wrong_kind && !op.uncertain) co_return co_await check_kind(op);
   if (!op.written) co_return co_await write_node(op);
   if (!in_lease(op.at)) co_return lose_cursor(op);
+  // Time must be left to learn what came of the swap.
+  if (!op.uncertain && now() >= op.at.confirmed + view_.cursor_lifetime / 4 * 3) co_return co_await catch_up(op);
   const Trust terms = trust(op.at);
   const Time submitted = now();
   const RemoteAddress where = primary_of(op.at.node);
@@ -278,7 +280,13 @@ Task<Client::Step> Client::judge_swap(Operation& op, std::uint64_t prior) {
   }
   ++counters_.swaps_lost;
   if (!told) co_return op.done(Outcome::kUnknown);
-  if (!op.uncertain && ++op.lost_in_a_row >= config_.swaps_before_walk) co_return co_await catch_up(op);
+  if (!op.uncertain) {
+    if (const auto* const known = cached_cursor(op.key); known != nullptr && known->confirmed > op.at.confirmed) {
+      op.at = *known;  // another operation of this client has been further
+      co_return Step::kAgain;
+    }
+    if (++op.lost_in_a_row >= config_.swaps_before_walk) co_return co_await catch_up(op);
+  }
   if (mirrored(op.at.node)) {
     const Mirrored stable = co_await stabilise(op.at, op.key, prior);
     if (stable.late) co_return in_lease(op.at) ? Step::kAgain : lose_cursor(op);
