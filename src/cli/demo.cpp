@@ -223,9 +223,11 @@ Result<int> Demo::run() {
   print_summary();
   if (auto written = write_report(settings_.report, demo_report(findings_)); !written)
     return tl::unexpected(written.error());
-  fmt::print("{}\nreport: {}\n", findings_.sound() ? "Every value read was right." : "NOT ALL WAS RIGHT: see above.",
-             std::filesystem::absolute(settings_.report).string());
-  return findings_.sound() ? 0 : kExitFailed;
+  const auto complaints = findings_.complaints();
+  for (const std::string& complaint : complaints) fmt::print("NOT RIGHT: {}\n", complaint);
+  if (complaints.empty()) fmt::print("Every value read was right.\n");
+  fmt::print("report: {}\n", std::filesystem::absolute(settings_.report).string());
+  return complaints.empty() ? 0 : kExitFailed;
 }
 
 }  // namespace

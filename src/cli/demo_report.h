@@ -22,7 +22,8 @@ struct DemoFindings {
   nlohmann::json verbs;      // as `sluice bench verbs --json` has it
   std::uint64_t replication = 2;
 
-  bool sound() const;
+  // What was not as it should be, a line each; none: all was right.
+  std::vector<std::string> complaints() const;
 };
 
 // Rows of {what, value}: the table that is printed and the report's first one.
