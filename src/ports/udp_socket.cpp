@@ -243,6 +243,7 @@ std::size_t UdpSocket::send_train(ContainerTrain& train, const SocketAddress* to
 }
 
 std::size_t UdpSocket::send_apart(ContainerTrain& train, const SocketAddress* to, std::size_t count) {
+  if (count == 1) return put(train.bytes(train.datagrams().front()), to) ? 1 : 0;
   std::array<mmsghdr, kBatch> messages{};
   std::array<iovec, kBatch> vectors{};
   for (std::size_t i = 0; i < count; ++i) {
@@ -258,17 +259,20 @@ std::size_t UdpSocket::send_apart(ContainerTrain& train, const SocketAddress* to
 }
 
 UdpSocket::SendStatus UdpSocket::send_one(ByteView datagram, const SocketAddress* to) {
-  const auto sent = sendto(socket_.get(), datagram.data(), datagram.size(), MSG_DONTWAIT | MSG_NOSIGNAL,
-                           to == nullptr ? nullptr : to->get(), to == nullptr ? 0 : to->length());
-  return sent >= 0 ? SendStatus::kSent : status_of_error();
+  return put(datagram, to) ? SendStatus::kSent : status_of_error();
+}
+
+bool UdpSocket::put(ByteView datagram, const SocketAddress* to) const {
+  return sendto(socket_.get(), datagram.data(), datagram.size(), MSG_DONTWAIT | MSG_NOSIGNAL,
+                to == nullptr ? nullptr : to->get(), to == nullptr ? 0 : to->length()) >= 0;
 }
 
 // Receiving -----------------------------------------------------------------------------------------------------------
 
 std::span<const UdpSocket::Arrival> UdpSocket::receive(std::span<std::uint8_t* const> buffers) {
   arrivals_.clear();
-  // One look costs least when nothing is there; a full batch asks for a longer one next time.
-  const std::size_t wanted = std::min({buffers.size(), 2 * last_batch_, kBatch});
+  // One look costs least when nothing or one thing is there; a full batch asks for a longer one next time.
+  const std::size_t wanted = std::min({buffers.size(), next_batch_, kBatch});
   if (wanted == 0) return arrivals_;
   Headers& headers = *headers_;
   for (std::size_t i = 0; i < wanted; ++i) {
@@ -283,7 +287,7 @@ std::span<const UdpSocket::Arrival> UdpSocket::receive(std::span<std::uint8_t* c
   }
   const int got =
       recvmmsg(socket_.get(), headers.messages.data(), static_cast<unsigned>(wanted), MSG_DONTWAIT, nullptr);
-  last_batch_ = got < 1 ? 1 : static_cast<std::size_t>(got);
+  next_batch_ = got < 1 ? 1 : static_cast<std::size_t>(got) == wanted ? 2 * wanted : static_cast<std::size_t>(got);
   if (got < 0) {
     status_of_error();
     return arrivals_;

@@ -100,6 +100,7 @@ class UdpSocket {
   void set_up();
   std::size_t send_train(ContainerTrain& train, const SocketAddress* to, std::size_t count);
   std::size_t send_apart(ContainerTrain& train, const SocketAddress* to, std::size_t count);
+  bool put(ByteView datagram, const SocketAddress* to) const;
   SendStatus status_of_error();
 
   static constexpr std::size_t kBatch = 16;
@@ -111,7 +112,7 @@ class UdpSocket {
   bool segmentation_ = true;
   bool error_seen_ = false;
   bool refused_seen_ = false;
-  std::size_t last_batch_ = 1;
+  std::size_t next_batch_ = 1;  // datagrams to ask for
   std::vector<Arrival> arrivals_;
   std::shared_ptr<Headers> headers_;  // reused for each call
 };
