@@ -1,6 +1,7 @@
 // The completer: what the requester does with responses. In the order of IBTA vol. 1 §9.7.5 to §9.7.7.
 
 #include <algorithm>
+#include <utility>
 
 #include "base/check.h"
 #include "rc/requester.h"
@@ -72,6 +73,9 @@ void Requester::on_rnr_nak(Time now, Psn psn, const Aeth& aeth) {
   if (connection_.broken()) return;
   if (rnr_retries_left_ == 0) return fail_head(CompletionStatus::kRnrRetryExceeded);
   if (rnr_retries_left_ != 7) --rnr_retries_left_;
+  retries_left_ =
+      connection_.retry_count;  // the way is good and the peer alive: waiting for it has a counter of its own
+  nak_follows_rnr_ = highest_sent_.since(psn) > 1;
   go_back_to(una_);
   rnr_until_ = rnr_deadline_ = now + aeth.rnr_delay();
   deadline_ = Time::never();  // nothing is expected while we wait
@@ -82,8 +86,9 @@ void Requester::on_nak(Time now, Psn psn, const Aeth& aeth) {
   if (connection_.broken()) return;
   if (aeth.nak_code() == wire::NakCode::kPsnSequenceError) {
     ++connection_.counters->rx_naks;
-    // After an RNR NAK a responder also NAKs what had followed: the wait goes on.
-    if (rnr_deadline_ != Time::never()) return;
+    // After an RNR NAK a responder also NAKs what had followed. That is no reason to send again: neither while we wait nor, when
+    // the wait was shorter than the way, afterwards; each round would make two of itself.
+    if (std::exchange(nak_follows_rnr_, false) || rnr_deadline_ != Time::never()) return;
     if (!spend_retry()) return fail_head(CompletionStatus::kRetryExceeded);
     return go_back_to(una_);  // the PSN named, or an earlier READ whose response is missing as well
   }
@@ -199,6 +204,7 @@ void Requester::acknowledge_through(Time now, Psn psn) {
 void Requester::progressed(Time now) {
   retries_left_ = connection_.retry_count;
   rnr_retries_left_ = connection_.rnr_retry_count;
+  nak_follows_rnr_ = false;
   const bool waiting = una_ != highest_sent_ && rnr_deadline_ == Time::never();
   deadline_ = waiting && connection_.timeout > Duration() ? now + connection_.timeout : Time::never();
   skip_to_unacked();

@@ -244,7 +244,7 @@ void Requester::on_deadline(Time now) {
     return;
   }
   deadline_ = now + connection_.timeout;
-  implied_nak_sent_ = false;
+  implied_nak_sent_ = nak_follows_rnr_ = false;
   go_back_to(una_);
 }
 
@@ -259,7 +259,7 @@ void Requester::on_congestion_notice(Time now) {
 void Requester::stop() {
   cursor_ = started_ = queue_.head();
   cursor_packet_ = reads_out_ = 0;
-  implied_nak_sent_ = false;
+  implied_nak_sent_ = nak_follows_rnr_ = false;
   deadline_ = rnr_deadline_ = paced_until_ = Time::never();
   rnr_until_ = Time();
 }

@@ -109,6 +109,7 @@ class Requester {
   bool reliable_;
   bool draining_ = false;
   bool implied_nak_sent_ = false;  // until the awaited response comes
+  bool nak_follows_rnr_ = false;   // of packets that were on their way when the RNR NAK came
   bool credit_limited_ = false;
   std::uint8_t retries_left_ = 7;
   std::uint8_t rnr_retries_left_ = 7;

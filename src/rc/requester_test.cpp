@@ -511,6 +511,48 @@ TEST_F(RequesterTest, KeepsWaitingWhenWhatFollowedIsNakd) {
   EXPECT_THAT(p->answers(), SizeIs(3));
 }
 
+// Linux rxe, slow and a wait of 10 us: what it NAKs of one round comes when the next has been sent.
+TEST_F(RequesterTest, DoesNotSendAgainWhenWhatFollowedIsNakdAfterTheWait) {
+  CraftedOptions options;
+  options.rnr_retry_count = 7;
+  restart(options);
+  send(SendOp::kSend, 3000);
+  for (int i = 0; i < 20; ++i) {
+    rnr_nak(kFirst);
+    p->wait();
+    EXPECT_THAT(p->answers(), SizeIs(3));
+    nak(kFirst, NakCode::kPsnSequenceError);
+    EXPECT_THAT(p->answers(), IsEmpty());
+  }
+  ack(kFirst + 2);
+  EXPECT_THAT(done_ids(), ElementsAre(1));
+}
+
+TEST_F(RequesterTest, SendsAgainWhenASecondNakSaysThatTheResentPacketIsLost) {
+  send(SendOp::kSend, 3000);
+  rnr_nak(kFirst);
+  p->wait();
+  EXPECT_THAT(p->answers(), SizeIs(3));
+  nak(kFirst, NakCode::kPsnSequenceError);
+  nak(kFirst, NakCode::kPsnSequenceError);
+  EXPECT_THAT(p->answers(), SizeIs(3));
+}
+
+TEST_F(RequesterTest, ANotReadyRestoresTheRetriesButNotItsOwn) {
+  CraftedOptions options;
+  options.rnr_retry_count = 7;
+  restart(options);
+  send(SendOp::kSend);
+  for (int i = 0; i < 20; ++i) {
+    nak(kFirst, NakCode::kPsnSequenceError);
+    EXPECT_THAT(p->answers(), SizeIs(1));
+    rnr_nak(kFirst);
+    p->wait();
+    EXPECT_THAT(p->answers(), SizeIs(1));
+  }
+  EXPECT_THAT(p->completed(), IsEmpty());
+}
+
 TEST_F(RequesterTest, KeepsWaitingWhenEarlierWorkIsAcknowledged) {
   send(SendOp::kRead, 8);
   send(SendOp::kSend, 8);
