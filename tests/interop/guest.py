@@ -209,9 +209,13 @@ class RxeVm:
         broken = "KVM internal error" in self.said.read_text(errors="replace")  # it then only stops
         if self.qemu.poll() is None and time.monotonic() < deadline and not broken:
             return
-        said = [p.read_text(errors="replace")[-2000:] for p in (self.said, self.console) if p.exists()]
-        what = "does not answer" if self.qemu.poll() is None else "has ended"
-        raise GuestDied(f"the guest {self.name} {what}\n" + "\n".join(said))
+        what = "does not answer" if self.qemu.poll() is None else f"has ended ({self.qemu.returncode})"
+        raise GuestDied(f"the guest {self.name} {what}\n{self.console_end()}")
+
+    def console_end(self):
+        """The last that QEMU and the guest's kernel said."""
+        said = [p.read_text(errors="replace")[-3000:] for p in (self.said, self.console) if p.exists()]
+        return "".join(f"    | {line}\n" for line in "\n".join(said).splitlines() if line.strip())
 
     def read_until(self, pattern, deadline):
         """What the channel said, as a match of `pattern`; the rest stays for the next time."""
@@ -232,7 +236,11 @@ class RxeVm:
 
     def run(self, command, seconds=120, check=True):
         """Runs a shell command in the guest; its output, or with check=False (exit status, output)."""
-        self.channel.sendall(base64.b64encode(command.encode()) + b"\n")
+        try:
+            self.channel.sendall(base64.b64encode(command.encode()) + b"\n")
+        except OSError:  # QEMU has ended, or ends
+            self.qemu.wait(10)
+            self.check_alive(0)
         match = self.read_until(rb"BEGIN\r?\n(.*?)END (\d+)\r?\n", time.monotonic() + seconds)
         output, status = base64.b64decode(match[1]).decode(errors="replace"), int(match[2])
         if not check:

@@ -13,6 +13,11 @@ LOCAL_WRITE, REMOTE_WRITE, REMOTE_READ, REMOTE_ATOMIC = 1, 2, 4, 8
 EVERYTHING = 15
 REGION = 4 << 20
 HALF = REGION // 2
+COMMAND_MS = 20_000  # for one command, unless it says otherwise
+# Time-outs of the queue pairs (4.096 us * 2^n). The guest is emulated and the machine may be loaded: it can stand still for a good
+# part of a second, and eight time-outs must be longer than that.
+PATIENT = {"timeout": 17, "retry": 7, "rnr_retry": 7, "min_rnr": 1}  # 0.5 s; nothing is lost, so it never matters
+PATIENT_UNDER_LOSS = PATIENT | {"timeout": 15}  # 0.13 s
 
 
 class Wrong(Exception):
@@ -22,14 +27,21 @@ class Wrong(Exception):
 class Peer:
     """One endpoint (peer.h), over its TCP connection."""
 
-    def __init__(self, name, address, port, roce_address=None, seconds=20):
+    def __init__(self, name, address, port, roce_address=None):
         self.name = name
+        self.where = (address, port)
         self.roce_address = roce_address or address
         self.facts = {}
+        self.socket = None
+        self.connect()
+
+    def connect(self, seconds=60):
+        """Also again, to a program that has been started anew."""
+        self.close()
         end = time.monotonic() + seconds
         while True:
             try:
-                self.socket = socket.create_connection((address, port), timeout=5)
+                self.socket = socket.create_connection(self.where, timeout=5)
                 break
             except OSError:
                 if time.monotonic() > end:
@@ -41,16 +53,22 @@ class Peer:
     def begin(self, verb, **arguments):
         line = " ".join([verb, *(f"{k}={v}" for k, v in arguments.items())])
         self.said = line
-        self.socket.settimeout(arguments.get("ms", 10_000) / 1000 + 20)
+        self.socket.settimeout(arguments.get("ms", COMMAND_MS) / 1000 + 20)
         self.socket.sendall(line.encode() + b"\n")
 
+    def answer(self):
+        try:
+            return self.lines.readline().rstrip("\n")
+        except TimeoutError as late:
+            raise Wrong(f"{self.name}: `{self.said}`: no answer within {self.socket.gettimeout():.0f} s") from late
+
     def wait_for(self, word):
-        line = self.lines.readline().rstrip("\n")
+        line = self.answer()
         if line != word:
             raise Wrong(f"{self.name}: `{self.said}`: {line or 'the peer has gone'}")
 
     def finish(self):
-        line = self.lines.readline().rstrip("\n")
+        line = self.answer()
         if not line.startswith("ok"):
             raise Wrong(f"{self.name}: `{self.said}`: {line or 'the peer has gone'}")
         return dict(word.split("=", 1) for word in line.split()[1:])
@@ -62,19 +80,20 @@ class Peer:
     def open(self, **arguments):
         self.facts = self.do("open", **({"size": REGION, "access": EVERYTHING, "pair_access": EVERYTHING} | arguments))
 
-    def completions(self, count, ms=10_000):
+    def completions(self, count, ms=COMMAND_MS):
         """[(id, status, length, immediate)] of the next `count` completions."""
         done = self.do("poll", count=count, ms=ms)["done"]
         parts = [d.split(":") for d in done.split(",")]
         return [(int(i), int(s), int(n), None if m == "-" else int(m, 16)) for i, s, n, m in parts]
 
-    def expect(self, *expected, ms=10_000):
+    def expect(self, *expected, ms=COMMAND_MS):
         got = [status for _, status, _, _ in self.completions(len(expected), ms)]
         if got != list(expected):
             raise Wrong(f"{self.name}: statuses {got} instead of {list(expected)}")
 
     def close(self):
-        self.socket.close()
+        if self.socket:
+            self.socket.close()
 
 
 class Pair:
@@ -95,7 +114,7 @@ class Pair:
         self.mtu = mtu
         for one, other in ((self.a, self.b), (self.b, self.a)):
             peer = {name: other.facts[name] for name in ("qpn", "psn", "gid")}
-            one.do("connect", mtu=mtu, **peer, **attributes)
+            one.do("connect", mtu=mtu, **peer, **(PATIENT | {"min_rnr": 12} | attributes))
 
     def at(self, offset=0):
         """The address of b's region, for a's one-sided operations."""
@@ -104,10 +123,6 @@ class Pair:
     def sizes(self):
         m = self.mtu
         return [1, 7, 8, 63, m - 1, m, m + 1, 2 * m, 3 * m + 5, 65536, (1 << 20) + 3]
-
-    def patient(self, lossy):
-        """Attributes with which no retry counter runs out under a few per cent of loss. 2^9 * 4.096 us is 2 ms."""
-        return {"timeout": 12 if lossy else 14, "retry": 7, "rnr_retry": 7, "min_rnr": 1}
 
 
 def sends(pair, mtu):
@@ -196,7 +211,7 @@ def atomics(pair, mtu):
 
 def many(pair, mtu, lossy=False):
     """Many operations in flight of every kind, each result checked, also under loss."""
-    pair.connect(mtu, **pair.patient(lossy))
+    pair.connect(mtu, **(PATIENT_UNDER_LOSS if lossy else PATIENT))
     a, b = pair.a, pair.b
     count = 300 if lossy else 1000
     ms = 90_000
@@ -222,7 +237,7 @@ def many(pair, mtu, lossy=False):
 
 def many_both_ways(pair, mtu, lossy=False):
     """Both sides write to each other at once, so that ACKs and requests mix on one connection."""
-    pair.connect(mtu, **pair.patient(lossy))
+    pair.connect(mtu, **(PATIENT_UNDER_LOSS if lossy else PATIENT))
     count, depth, length, ms = 300, 16, 2 * mtu + 1, 90_000
     for one, other in ((pair.a, pair.b), (pair.b, pair.a)):
         remote = {"remote": other.facts["address"], "rkey": other.facts["rkey"]}
