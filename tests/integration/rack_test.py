@@ -49,6 +49,7 @@ def processes_of(folder):
 
 class RackTest(unittest.TestCase):
     def setUp(self):
+        self.began = time.monotonic()
         self.folder = tempfile.mkdtemp(prefix="sluice-rack-", dir="/tmp")
         self.dir = self.folder + "/run"
         self.children = []
@@ -63,6 +64,7 @@ class RackTest(unittest.TestCase):
         for pid in left:
             os.kill(pid, signal.SIGKILL)
         shutil.rmtree(self.folder)
+        print(f"    {time.monotonic() - self.began:.1f} s", file=sys.stderr)
         self.assertEqual(left, [], "processes left behind")
 
     def sluice(self, *words, code=None, timeout=120):
@@ -90,6 +92,13 @@ class RackTest(unittest.TestCase):
 
     def ports_with_traffic(self):
         return [p for p in self.status()["switch"]["ports"] if p["rx_frames"]]
+
+    def bench_under_way(self, *flags):
+        """A bench on 500 records, some way into its run."""
+        child = self.start("bench", "clover", "--json", "--records", "500", *flags)
+        wait_until(lambda: f"clover-{child.pid}-0" in self.node_states(), "the bench has joined")
+        time.sleep(1)
+        return child
 
     def bench(self, *flags, code=0, timeout=120):
         done = self.sluice("bench", "clover", "--json", *flags, code=code, timeout=timeout)
@@ -144,7 +153,7 @@ class RackTest(unittest.TestCase):
         time.sleep(1)
         before = {d["name"]: d["cpu_ms"] for d in self.status()["daemons"]}
         began = time.monotonic()
-        time.sleep(8)
+        time.sleep(4)
         after = {d["name"]: d["cpu_ms"] for d in self.status()["daemons"]}
         percent = sum(after[n] - before[n] for n in after) / 10 / (time.monotonic() - began)
         print(f"    idle: {percent:.2f} % of a core", file=sys.stderr)
@@ -157,18 +166,18 @@ class RackTest(unittest.TestCase):
     def test_clover_histories_of_64_clients_are_linearizable(self):
         self.up()
         for workload, caches in (("A", 8), ("F", 64), ("w50", 1)):
-            result = self.bench("--workload", workload, "--clients", "64", "--caches", str(caches), "--records", "300", "--operations", "30000",
+            result = self.bench("--workload", workload, "--clients", "64", "--caches", str(caches), "--records", "300", "--operations", "10000",
                                 "--check")
             self.assertTrue(result["history"]["linearizable"])
-            self.assertGreaterEqual(result["history"]["operations"], 30300)
+            self.assertGreaterEqual(result["history"]["operations"], 10300)
             self.assertEqual(result["run"]["values_wrong"], 0)
-            self.assertGreater(result["run"]["values_verified"], 10000)
+            self.assertGreater(result["run"]["values_verified"], 3000)
 
     def test_every_workload_that_clover_can_do_runs(self):
         self.up("--replication", "2", "--value-size", "256")
         for workload in "ABCDF":
-            result = self.bench("--workload", workload, "--operations", "5000", "--records", "500", "--threads", "2")
-            self.assertEqual(result["run"]["operations"], 5000)
+            result = self.bench("--workload", workload, "--clients", "16", "--operations", "2000", "--records", "500", "--threads", "2")
+            self.assertEqual(result["run"]["operations"], 2000)
             self.assertEqual(result["value_bytes"], 256)
             self.assertEqual(result["failed"], 0)
         done = self.sluice("bench", "clover", "--workload", "E", code=1)
@@ -177,7 +186,7 @@ class RackTest(unittest.TestCase):
     def test_processes_side_by_side_share_the_store(self):
         self.up()
         self.bench("--phase", "load", "--records", "1000")
-        runs = [self.start("bench", "clover", "--json", "--phase", "run", "--records", "1000", "--operations", "5000", "--place", f"{i}/3")
+        runs = [self.start("bench", "clover", "--json", "--phase", "run", "--clients", "16", "--records", "1000", "--operations", "2000", "--place", f"{i}/3")
                 for i in range(3)]
         for child in runs:
             out, err = child.communicate(timeout=60)
@@ -187,30 +196,27 @@ class RackTest(unittest.TestCase):
     def test_data_lands_in_the_memory_nodes(self):
         self.up()
         before = {d["name"]: d["resident_bytes"] for d in self.status()["daemons"]}
-        self.bench("--phase", "load", "--records", "20000")
+        self.bench("--phase", "load", "--records", "8000")
         grown = sum(self.daemon(n)["resident_bytes"] - before[n] for n in ("memory1", "memory2"))
-        self.assertGreater(grown, 20000 * 1000)
-        self.assertLess(grown, 20000 * 1024 * 4)
+        self.assertGreater(grown, 8000 * 1000)
+        self.assertLess(grown, 8000 * 1024 * 4 + (8 << 20))
 
     # --- deaths ---
 
     def test_a_killed_client_loses_nothing_that_was_acknowledged(self):
         self.up()
-        self.bench("--phase", "load", "--records", "1000")
-        child = self.start("bench", "clover", "--phase", "run", "--workload", "w100", "--records", "1000", "--duration", "60s")
-        time.sleep(2)
+        child = self.bench_under_way("--workload", "w100", "--duration", "60s")
         child.kill()
         child.wait()
         # Every key is still there and whole, and others go on.
-        result = self.bench("--phase", "run", "--workload", "C", "--distribution", "uniform", "--records", "1000", "--operations", "20000")
+        result = self.bench("--phase", "run", "--workload", "C", "--distribution", "uniform", "--records", "500", "--operations", "20000")
         self.assertEqual(result["run"]["values_wrong"], 0)
         self.assertEqual(result["run"]["actions"]["read"]["outcomes"], {"ok": 20000})
         wait_until(lambda: self.node_states().get(f"clover-{child.pid}-0") == "gone", "the dead client's lease ends")
 
     def test_a_killed_memory_node_gives_clear_errors_and_no_hang(self):
         self.up("--replication", "1")
-        child = self.start("bench", "clover", "--json", "--workload", "A", "--records", "1000", "--duration", "8s")
-        time.sleep(3)
+        child = self.bench_under_way("--workload", "A", "--duration", "5s")
         os.kill(self.daemon("memory2")["pid"], signal.SIGKILL)
         out, err = child.communicate(timeout=60)
         self.assertEqual(child.returncode, 1, err)
@@ -223,8 +229,7 @@ class RackTest(unittest.TestCase):
 
     def test_with_replicas_a_store_survives_the_death_of_a_memory_node(self):
         self.up("--replication", "2")
-        child = self.start("bench", "clover", "--json", "--workload", "A", "--records", "500", "--duration", "10s", "--check")
-        time.sleep(3)
+        child = self.bench_under_way("--workload", "A", "--duration", "6s", "--check")
         os.kill(self.daemon("memory1")["pid"], signal.SIGKILL)
         out, err = child.communicate(timeout=90)
         result = json.loads(out)
@@ -237,8 +242,7 @@ class RackTest(unittest.TestCase):
     def test_a_killed_switch_comes_back_and_everybody_reattaches(self):
         self.up()
         before = {d["name"]: d["pid"] for d in self.status()["daemons"]}
-        child = self.start("bench", "clover", "--json", "--workload", "A", "--records", "500", "--duration", "10s", "--check")
-        time.sleep(3)
+        child = self.bench_under_way("--workload", "A", "--duration", "6s", "--check")
         os.kill(before["switch"], signal.SIGKILL)
         time.sleep(0.3)
         self.up()
@@ -255,8 +259,7 @@ class RackTest(unittest.TestCase):
 
     def test_ctrl_c_ends_a_bench_with_what_it_has(self):
         self.up()
-        child = self.start("bench", "clover", "--json", "--records", "500", "--duration", "60s")
-        time.sleep(2)
+        child = self.bench_under_way("--duration", "60s")
         child.send_signal(signal.SIGINT)
         out, _ = child.communicate(timeout=20)
         self.assertEqual(child.returncode, 130)
@@ -305,7 +308,7 @@ class ConfigurationTest(unittest.TestCase):
         up = ["rack", "up"]
         self.refused(up, "rack.toml: line 2: [memory] size", '"lots"', "must be a size", toml='[memory]\nsize = "lots"\n')
         self.refused(up, "line 2: [switch] colour", "unknown key", "mac-age", toml='[switch]\ncolour = "red"\n')
-        self.refused(up, "unknown table", "memory, metadata, rack, switch", toml="[memroy]\nsize = 1\n")
+        self.refused(up, "unknown table", "memory, metadata, rack", toml="[memroy]\nsize = 1\n")
         self.refused(up, "no valid TOML", toml="[memory\n")
         self.refused(up, "line 2: [rack] metadata", "true or false", toml="[rack]\nmetadata = 7\n")
         self.refused([*up, "--config", self.folder + "/missing.toml"], "missing.toml", "No such file")
