@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "cli/box_report.h"
 #include "cli/commands.h"
 #include "rack/directory_http.h"
 #include "rack/directory_json.h"
@@ -78,10 +79,11 @@ class RackStatus final : public Command {
     rack::DirectoryClient directory({run_directory().directory_socket()}, Duration{});
     const auto nodes = directory.nodes();
     const auto ports = directory.get("/v1/switch");
+    const auto box = directory.get("/v1/box");  // fails where the switch has none
     if (json_) {
-      print_json(daemons, nodes, ports);
+      print_json(daemons, nodes, ports, box);
     } else {
-      print_tables(daemons, nodes, ports);
+      print_tables(daemons, nodes, ports, box);
     }
     return healthy ? 0 : kExitFailed;
   }
@@ -99,16 +101,17 @@ class RackStatus final : public Command {
   }
 
   void print_json(const std::vector<rack::DaemonStatus>& daemons, const Result<rack::Snapshot>& nodes,
-                  const Result<std::string>& ports) {
+                  const Result<std::string>& ports, const Result<std::string>& box) {
     json out{{"dir", rack().dir}, {"daemons", json::array()}};
     for (const auto& daemon : daemons) out["daemons"].push_back(daemon_json(daemon));
     out["directory"] = nodes ? rack::to_json(*nodes) : json{{"error", nodes.error().message}};
     if (ports) out["switch"] = json::parse(*ports, nullptr, false);
+    if (box) out["box"] = json::parse(*box, nullptr, false);
     fmt::print("{}\n", out.dump(2));
   }
 
   void print_tables(const std::vector<rack::DaemonStatus>& daemons, const Result<rack::Snapshot>& nodes,
-                    const Result<std::string>& ports) {
+                    const Result<std::string>& ports, const Result<std::string>& box) {
     if (daemons.empty()) {
       fmt::print("no rack is up in {}; `sluice rack up` starts one\n", rack().dir);
       return;
@@ -117,6 +120,10 @@ class RackStatus final : public Command {
     for (const auto& daemon : daemons) print_daemon(daemon);
     if (nodes) print_nodes(*nodes);
     if (ports) print_ports(json::parse(*ports, nullptr, false));
+    const json state = box ? json::parse(*box, nullptr, false) : json();
+    if (state.is_object() && state.contains("counters")) {
+      fmt::print("\n{}; `sluice box top` shows more\n", box_line(state));
+    }
   }
 
   static void print_daemon(const rack::DaemonStatus& daemon) {

@@ -26,6 +26,7 @@ void SwitchSettings::declare(Schema& s) {
       .ipv4("subnet", subnet, "the rack's /16, from which nodes get their addresses")
       .text("http", http, "serve the directory at this HOST:PORT too", "HOST:PORT, such as 127.0.0.1:7470")
       .toggle("router", router, "route IPv4 sent to the switch's own MAC");
+  box.declare(s);
 }
 
 void MemorySettings::declare(Schema& s) {
@@ -56,6 +57,7 @@ void RackSettings::declare(Schema& s) {
       .bytes("memory-size", memory_size, 0, 1024 * kGib, "memory of each memory node; 0: as [memory] size says")
       .bytes("value-size", value_size, 0, 16'360, "Clover's longest value; 0: as [metadata] value-size says")
       .integer("replication", replication, 0, 3, "copies of each value; 0: as [metadata] replication says")
+      .choice("box", box, {"", "off", "watch", "clover"}, "SwordBox in the switch; empty: as [switch] box says")
       .duration("start-timeout", start_timeout, Duration::seconds(1), Duration::seconds(600),
                 "give up when a daemon is not ready after");
 }

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "rack/box_settings.h"
 #include "rack/run_directory.h"
 #include "rack/schema.h"
 
@@ -26,6 +27,7 @@ struct SwitchSettings {
   wire::Ipv4Address subnet{0x0A4D0000};
   std::string http;  // also serve the directory there
   bool router = true;
+  BoxSettings box{};
 
   void declare(Schema& schema);
 };
@@ -61,10 +63,11 @@ struct RackSettings {
   std::string dir = RunDirectory::default_path();
   std::uint64_t memory_nodes = 2;
   bool metadata = true;
-  // 0: as [memory] and [metadata] say.
+  // 0 or empty: as [memory], [metadata] and [switch] say.
   std::uint64_t memory_size = 0;
   std::uint64_t value_size = 0;
   std::uint64_t replication = 0;
+  std::string box;
   Duration start_timeout = Duration::seconds(15);
 
   void declare(Schema& schema);

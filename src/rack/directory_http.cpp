@@ -117,6 +117,14 @@ void DirectoryServer::serve(const std::string& path, std::function<std::string()
   });
 }
 
+void DirectoryServer::take(const std::string& path, std::function<Result<std::string>(const std::string&)> handle) {
+  server_->Post(path, [handle = std::move(handle)](const httplib::Request& request, httplib::Response& response) {
+    const auto answered = handle(request.body);
+    if (!answered) return answer_error(response, answered.error());
+    response.set_content(*answered, kJson);
+  });
+}
+
 void DirectoryServer::add_routes() {
   server_->Post("/v1/join", with_json([this](const json& in) -> Result<json> {
                   auto description = description_from_json(in.at("node"));

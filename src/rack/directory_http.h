@@ -43,6 +43,8 @@ class DirectoryServer {
 
   // What GET `path` answers besides. REQUIRES: before the first request for it.
   void serve(const std::string& path, std::function<std::string()> json);
+  // What POST `path` does with its body, and answers.
+  void take(const std::string& path, std::function<Result<std::string>(const std::string&)> handle);
 
  private:
   DirectoryServer(SqliteDirectory& directory, HttpAddress address);
@@ -72,9 +74,10 @@ class DirectoryClient final : public Directory {
 
   // The body of any other GET.
   Result<std::string> get(const std::string& path, Duration timeout = Duration::seconds(5));
+  // The answer to any other POST.
+  Result<std::string> post(const std::string& path, const std::string& body);
 
  private:
-  Result<std::string> post(const std::string& path, const std::string& body);
   template <class Request>
   Result<std::string> exchange(Duration timeout, Request&& request);
 

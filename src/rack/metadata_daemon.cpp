@@ -11,6 +11,7 @@
 #include "rack/endpoint.h"
 #include "rack/memory_node.h"
 #include "rack/process.h"
+#include "rack/store_memory.h"
 #include "rc/remote_rc.h"
 
 namespace sluice::rack {
@@ -87,7 +88,8 @@ Result<void> run_metadata(const std::string& directory, const MetadataSettings& 
   NodeDescription description = endpoint_config.description;
   description.cm_port = kConnectionPort;
   description.attributes["value-size"] = std::to_string(settings.value_size);
-  description.attributes["replication"] = std::to_string(settings.replication);
+  description.attributes[kReplicationAttribute] = std::to_string(settings.replication);
+  description.attributes[kVolumesAttribute] = volumes_attribute(config->volumes);
   if (auto published = endpoint.publish(description); !published) return published;
 
   signals.stop_on_signal(endpoint.loop());

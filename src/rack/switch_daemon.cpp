@@ -6,10 +6,14 @@
 
 #include <bit>
 #include <chrono>
+#include <functional>
 #include <future>
+#include <memory>
 #include <random>
 
 #include "ports/open.h"
+#include "rack/box_agent.h"
+#include "rack/box_stage.h"
 #include "rack/directory_http.h"
 #include "rack/endpoint.h"
 #include "rack/membership.h"
@@ -18,6 +22,8 @@
 
 namespace sluice::rack {
 namespace {
+
+constexpr const char* kBoxAttribute = "box";
 
 Result<switching::SwitchConfig> machine_config(const SwitchSettings& s) {
   if (!std::has_single_bit(s.mac_slots))
@@ -56,13 +62,51 @@ Result<void> open_all(SwitchPorts& ports, const std::vector<std::string>& listen
   return {};
 }
 
-// The switch's own state, fetched by the HTTP server's threads.
-std::string ask_status(nic::PollLoop& loop, SwitchPorts& ports) {
-  auto answer = std::make_shared<std::promise<std::string>>();
+// What the switch's thread says, asked by the HTTP server's threads.
+Result<std::string> ask(nic::PollLoop& loop, std::function<Result<std::string>(Time)> question) {
+  auto answer = std::make_shared<std::promise<Result<std::string>>>();
   auto future = answer->get_future();
-  loop.post([answer, &ports](Time now) { answer->set_value(ports.status_json(now)); });
-  return future.wait_for(std::chrono::seconds(2)) == std::future_status::ready ? future.get()
-                                                                               : R"({"error": "the switch is busy"})";
+  loop.post([answer, question = std::move(question)](Time now) { answer->set_value(question(now)); });
+  if (future.wait_for(std::chrono::seconds(2)) != std::future_status::ready) return fail("the switch is busy");
+  return future.get();
+}
+
+std::string ask_status(nic::PollLoop& loop, SwitchPorts& ports) {
+  return ask(loop, [&ports](Time now) -> Result<std::string> { return ports.status_json(now); })
+      .value_or(R"({"error": "the switch is busy"})");
+}
+
+// GET /v1/box: its state and counters. POST /v1/box: BoxStage::change(), then the same.
+void serve_box(DirectoryServer& server, nic::PollLoop& loop, BoxStage& stage) {
+  constexpr std::size_t kMost = 20;
+  server.serve("/v1/box", [&loop, &stage] {
+    return ask(loop, [&stage](Time) -> Result<std::string> { return stage.status_json(kMost); })
+        .value_or(R"({"error": "the switch is busy"})");
+  });
+  server.take("/v1/box", [&loop, &stage](const std::string& body) {
+    return ask(loop, [&stage, body](Time) -> Result<std::string> {
+      if (auto changed = stage.change(body); !changed) return tl::unexpected(changed.error());
+      return stage.status_json(kMost);
+    });
+  });
+}
+
+// Whether a switch with a box that steers was here before and did not end by `sluice rack down`, which removes the directory's state.
+Result<bool> steering_box_was_lost(Directory& directory) {
+  const auto snapshot = directory.nodes();
+  if (!snapshot) return tl::unexpected(snapshot.error());
+  const NodeRecord* const before = snapshot->find("switch");
+  return before != nullptr && before->description.attributes.contains(kBoxAttribute) &&
+         before->description.attributes.at(kBoxAttribute) != "watch";
+}
+
+Result<std::unique_ptr<BoxStage>> make_box(const BoxSettings& settings, Directory& directory, Time now) {
+  auto lost = steering_box_was_lost(directory);
+  if (!lost) return tl::unexpected(lost.error());
+  if (*lost)
+    spdlog::warn("box: one before this was lost: connections from before are shut out for {}",
+                 duration_text(settings.fence));
+  return std::make_unique<BoxStage>(settings, *lost ? now + settings.fence : Time());
 }
 
 }  // namespace
@@ -71,6 +115,7 @@ Result<void> run_switch(const std::string& path, const SwitchSettings& settings,
   StopSignals signals;
   const RunDirectory run(path);
   if (auto prepared = run.prepare(); !prepared) return prepared;
+  if (auto sound = settings.box.check(); !sound) return sound;
   auto config = machine_config(settings);
   if (!config) return tl::unexpected(config.error());
 
@@ -81,8 +126,16 @@ Result<void> run_switch(const std::string& path, const SwitchSettings& settings,
   auto directory =
       SqliteDirectory::open(run.directory_state(), Subnet{settings.subnet}, [&clock] { return clock.now(); });
   if (!directory) return tl::unexpected(directory.error());
+  std::unique_ptr<BoxStage> box;
+  if (settings.box.wanted()) {
+    auto made = make_box(settings.box, **directory, loop.now());
+    if (!made) return tl::unexpected(made.error());
+    box = std::move(*made);
+    ports.machine().set_stage(box.get());
+  }
   auto server = DirectoryServer::start(**directory, {run.directory_socket()});
   if (!server) return tl::unexpected(server.error());
+  if (box) serve_box(**server, loop, *box);
   (*server)->serve("/v1/switch", [&] { return ask_status(loop, ports); });
   std::unique_ptr<DirectoryServer> tcp;
   if (!settings.http.empty()) {
@@ -96,6 +149,7 @@ Result<void> run_switch(const std::string& path, const SwitchSettings& settings,
   if (auto opened = open_all(ports, listeners, settings.ports); !opened) return opened;
 
   NodeDescription description{"switch", NodeKind::kSwitch, 0, {}, {{"pid", std::to_string(getpid())}}};
+  if (box) description.attributes[kBoxAttribute] = settings.box.box;
   // A lease that is left is of a switch that was killed: the socket would not have been ours otherwise.
   if (auto evicted = (*directory)->evict(description.name); !evicted) return evicted;
   auto membership = Membership::join(**directory, description);
@@ -105,6 +159,7 @@ Result<void> run_switch(const std::string& path, const SwitchSettings& settings,
   signals.stop_on_signal(loop);
   spdlog::info("switch: ready at {}", run.switch_socket());
   ready();
+  const auto agent = box ? std::make_unique<BoxAgent>(path, loop, *box) : nullptr;
   loop.run();
   spdlog::info("switch: ends after {} turns, {} of them with work, {} sleeps", loop.counters().turns,
                loop.counters().busy_turns, loop.counters().sleeps);

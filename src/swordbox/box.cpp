@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <array>
+#include <functional>
+#include <utility>
 
 #include "wire/icrc.h"
 
@@ -21,9 +23,40 @@ bool is_refusal(const Judged& packet) {
 Box::Box(const BoxConfig& config)
     : config_(config), on_(config.on), connections_(config.connections, counters_, *this), hold_(config.held_frames) {
   releasing_.reserve(std::size_t{config.connections.connections} * 2);
+  use_.resize(config.connections.connections);
 }
 
 Box::~Box() = default;
+
+void Box::set_rule(std::unique_ptr<Rule> rule, Time fenced_until) {
+  for (ConnectionIndex i = 0; i < connections_.capacity(); ++i) {
+    for (Direction& direction : connections_[i].to) {
+      hold_.purge(direction);
+      direction.holds_request = false;
+    }
+  }
+  rule_ = std::move(rule);
+  config_.fenced_until = fenced_until;
+}
+
+std::vector<BusyConnection> Box::busiest(std::size_t most) const {
+  std::vector<ConnectionIndex> alive;
+  for (ConnectionIndex i = 0; i < connections_.capacity(); ++i) {
+    if (connections_[i].alive) alive.push_back(i);
+  }
+  const std::size_t n = std::min(most, alive.size());
+  std::ranges::partial_sort(alive, alive.begin() + static_cast<std::ptrdiff_t>(n), std::greater<>{},
+                            [this](ConnectionIndex i) { return std::pair(use_[i].requests, ~i); });
+  std::vector<BusyConnection> out;
+  for (const ConnectionIndex i : std::span(alive).first(n)) {
+    const Connection& c = connections_[i];
+    // The end that requests go to is the second.
+    const bool backwards = c.to[0].started && !c.to[1].started;
+    const std::size_t to = backwards ? 0 : 1;
+    out.push_back({c.address[1 - to].gid(), c.address[to].gid(), c.qpn[1 - to].value, c.qpn[to].value, use_[i]});
+  }
+  return out;
+}
 
 void Box::switch_on(bool on) {
   if (on_ == on) return;
@@ -53,6 +86,7 @@ void Box::process_stage(Time now, std::span<Packet> packets) {
     p.crossing = p.reliable ? connections_.find(p.key) : Crossing{};
     if (!p.crossing) continue;
     connections_.prefetch(p.crossing);
+    __builtin_prefetch(&use_[p.crossing.connection]);
     if (rule_) {
       rule_->prefetch({packets[i].frame.data, p.parsed, connections_[p.crossing.connection], p.crossing.connection,
                        p.crossing.end, false});
@@ -63,8 +97,20 @@ void Box::process_stage(Time now, std::span<Packet> packets) {
     Packet& packet = packets[i];
     packet.verdict = judge(now, packet.frame, prepared[i], version == connections_.version());
     counters_.count(packet.verdict);
+    if (prepared[i].crossing) {
+      account(prepared[i].crossing.connection, prepared[i].parsed.traits().is_request, packet.verdict);
+    }
     packet.action = action_of(packet.verdict) == Action::kForward ? Action::kForward : Action::kDrop;
   }
+}
+
+void Box::account(ConnectionIndex connection, bool is_request, Verdict verdict) {
+  ConnectionUse& use = use_[connection];
+  ++(is_request ? use.requests : use.responses);
+  const Action action = action_of(verdict);
+  if (action == Action::kDrop) ++use.dropped;
+  if (action == Action::kHold) ++use.delayed;
+  if (changes_packet(verdict)) ++use.changed;
 }
 
 Time Box::next_deadline() const {
@@ -110,6 +156,7 @@ Verdict Box::judge(Time now, const port::Frame& frame, Prepared& prepared, bool 
     }
     if (!crossing) return judge_homeless(frame.data, parsed);
   }
+  prepared.crossing = crossing;
   Connection& connection = connections_[crossing.connection];
   connection.last_seen = now;
   observe_mtu(connection, parsed);
@@ -263,6 +310,7 @@ void Box::release_direction(Time now, DirectionToken number, port::FrameSink& ou
     const Verdict verdict = parsed.traits().is_request ? judge_request(now, packet) : judge_response(now, packet);
     if (action_of(verdict) == Action::kHold) return;
     counters_.count(verdict);
+    if (changes_packet(verdict)) ++use_[number / 2].changed;
     if (action_of(verdict) == Action::kForward && send(frame, outbox)) ++counters_.frames_released;
     hold_.pop(direction);
   }
@@ -283,6 +331,7 @@ bool Box::send(const port::Frame& frame, port::FrameSink& outbox) {
 void Box::on_connection_gone(ConnectionIndex connection) {
   if (rule_) rule_->on_connection_gone(connection);
   for (Direction& direction : connections_[connection].to) hold_.purge(direction);
+  use_[connection] = {};
 }
 
 }  // namespace sluice::swordbox

@@ -29,6 +29,24 @@ struct Packet {
   Verdict verdict{};
 };
 
+// What a connection has cost and got.
+struct ConnectionUse {
+  std::uint32_t requests = 0;
+  std::uint32_t responses = 0;
+  std::uint32_t changed = 0;  // packets that left otherwise than they came
+  std::uint32_t delayed = 0;
+  std::uint32_t dropped = 0;
+};
+
+// For status lines.
+struct BusyConnection {
+  wire::Gid from{};
+  wire::Gid to{};
+  std::uint32_t from_qpn = 0;
+  std::uint32_t to_qpn = 0;
+  ConnectionUse use{};
+};
+
 struct BoxConfig {
   ConnectionLimits connections{};
   std::uint32_t held_frames = 1024;
@@ -48,8 +66,10 @@ class Box final : private Connections::Observer {
   Box(const Box&) = delete;
   Box& operator=(const Box&) = delete;
 
-  // REQUIRES: before the first packet.
-  void set_rule(std::unique_ptr<Rule> rule) { rule_ = std::move(rule); }
+  // In the place of the rule so far, if any: what that one made wait is dropped, and until `fenced_until` connections are treated as after
+  // the loss of a box.
+  void set_rule(std::unique_ptr<Rule> rule) { set_rule(std::move(rule), config_.fenced_until); }
+  void set_rule(std::unique_ptr<Rule> rule, Time fenced_until);
   Rule* rule() { return rule_.get(); }
 
   void process(Time now, std::span<Packet> burst, port::FrameSink& outbox);
@@ -60,9 +80,12 @@ class Box final : private Connections::Observer {
   void switch_on(bool on);
   bool on() const { return on_; }
   Connections& connections() { return connections_; }
+  const Connections& connections() const { return connections_; }
   Counters& counters() { return counters_; }
   const Counters& counters() const { return counters_; }
   std::size_t held() const { return hold_.used(); }
+  // The `most` connections with the most requests, busiest first.
+  std::vector<BusyConnection> busiest(std::size_t most) const;
 
  private:
   static constexpr Duration kAgeing = Duration::milliseconds(100);
@@ -78,6 +101,7 @@ class Box final : private Connections::Observer {
   static constexpr std::size_t kStage = 32;
 
   void process_stage(Time now, std::span<Packet> packets);
+  void account(ConnectionIndex connection, bool is_request, Verdict verdict);
   Verdict judge(Time now, const port::Frame& frame, Prepared& prepared, bool crossing_is_current);
   bool is_fenced(const std::uint8_t* frame, const wire::ParsedFrame& parsed, Crossing crossing);
   Verdict judge_homeless(const std::uint8_t* frame, const wire::ParsedFrame& parsed);
@@ -99,6 +123,7 @@ class Box final : private Connections::Observer {
   HoldBuffer hold_;
   std::unique_ptr<Rule> rule_;
   std::vector<DirectionToken> releasing_;
+  std::vector<ConnectionUse> use_;
   Time next_ageing_{};
 };
 

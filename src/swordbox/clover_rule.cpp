@@ -1,6 +1,8 @@
 #include "swordbox/clover_rule.h"
 
 #include <algorithm>
+#include <functional>
+#include <utility>
 
 #include "base/bytes.h"
 #include "wire/frame_editor.h"
@@ -65,6 +67,19 @@ std::optional<std::uint64_t> CloverRule::tail_of(std::uint64_t key) const {
   const std::uint32_t i = keys_.find(key);
   if (i == kNone || keys_[i].tail == 0) return std::nullopt;
   return address_of(keys_[i].tail);
+}
+
+std::vector<CloverRule::HotKey> CloverRule::hottest(std::size_t most) const {
+  std::vector<HotKey> keys;
+  for (const std::uint32_t i : keys_.places()) {
+    const KeyState& state = keys_[i];
+    keys.push_back({state.key, sketch_.estimate(state.key), state.opened, address_of(state.tail), keys_.use(i)});
+  }
+  const std::size_t n = std::min(most, keys.size());
+  std::ranges::partial_sort(keys, keys.begin() + static_cast<std::ptrdiff_t>(n), std::greater<>{},
+                            [](const HotKey& k) { return std::pair(k.heat, ~k.key); });
+  keys.resize(n);
+  return keys;
 }
 
 // ------------------------------------------------------------------------------------------------------------ requests
@@ -302,6 +317,7 @@ Verdict CloverRule::judge_tracked(Time now, const Judged& packet, const Cas& cas
   if (!at_tail && !config_.steer_writes) return pass_untracked(packet, cas, entry, Verdict::kCasAgain);
   if (cas.compare != state.free_word) return probe(packet, cas, entry, key);
   const auto shift = static_cast<std::int64_t>(address_of(state.tail) - address_of(cas.at));
+  if (shift != 0) ++keys_.use(key).writes_steered;
   return open_link(now, packet, cas, entry, key, shift, exclusive,
                    shift == 0 ? Verdict::kCasAtTail : Verdict::kCasSteered);
 }
@@ -414,6 +430,7 @@ Verdict CloverRule::on_read(const Judged& packet) {
   op->needs = number_of_tail(state);
   op->shift = static_cast<std::int64_t>(address_of(state.tail) - reth.virtual_address);
   shift_address(packet, op->shift);
+  ++keys_.use(key).reads_steered;
   return Verdict::kReadSteered;
 }
 

@@ -108,6 +108,15 @@ class CloverRule final : public Rule {
   std::uint32_t tracked() const { return keys_.size(); }
   // The address that CASes of the key are steered to now; nothing when its tail is not known. For tests and status lines.
   std::optional<std::uint64_t> tail_of(std::uint64_t key) const;
+  struct HotKey {
+    std::uint64_t key = 0;
+    std::uint32_t heat = 0;   // appends lately, about
+    std::uint32_t links = 0;  // since it is tracked
+    std::uint64_t tail = 0;   // 0: not known
+    KeyUse use{};
+  };
+  // The `most` hottest tracked keys, hottest first. For status lines.
+  std::vector<HotKey> hottest(std::size_t most) const;
 
  private:
   // A CAS as it came.

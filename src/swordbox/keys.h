@@ -40,9 +40,15 @@ struct KeyState {
 };
 static_assert(sizeof(KeyState) == 64);
 
+// What a tracked key has cost and got since it is tracked; beside the state, for people.
+struct KeyUse {
+  std::uint32_t writes_steered = 0;
+  std::uint32_t reads_steered = 0;
+};
+
 class Keys {
  public:
-  explicit Keys(std::uint32_t most) : states_(most), index_(most) {
+  explicit Keys(std::uint32_t most) : states_(most), uses_(most), index_(most) {
     for (std::uint32_t i = most; i-- > 0;) free_.push_back(i);
   }
   std::uint32_t find(std::uint64_t key) const {
@@ -50,6 +56,18 @@ class Keys {
   }
   KeyState& operator[](std::uint32_t i) { return states_[i]; }
   const KeyState& operator[](std::uint32_t i) const { return states_[i]; }
+  KeyUse& use(std::uint32_t i) { return uses_[i]; }
+  const KeyUse& use(std::uint32_t i) const { return uses_[i]; }
+  // The places of all keys, in no order that means anything.
+  std::vector<std::uint32_t> places() const {
+    std::vector<bool> is_free(states_.size());
+    for (const std::uint32_t i : free_) is_free[i] = true;
+    std::vector<std::uint32_t> out;
+    for (std::uint32_t i = 0; i < capacity(); ++i) {
+      if (!is_free[i]) out.push_back(i);
+    }
+    return out;
+  }
   bool full() const { return free_.empty(); }
   std::uint32_t size() const { return static_cast<std::uint32_t>(states_.size() - free_.size()); }
   std::uint32_t capacity() const { return static_cast<std::uint32_t>(states_.size()); }
@@ -62,6 +80,7 @@ class Keys {
     states_[i] = KeyState{};
     states_[i].key = key;
     states_[i].generation = generation;
+    uses_[i] = KeyUse{};
     index_.insert(mix(key), i);
     return i;
   }
@@ -74,6 +93,7 @@ class Keys {
 
  private:
   std::vector<KeyState> states_;
+  std::vector<KeyUse> uses_;
   FlatIndex index_;
   std::vector<std::uint32_t> free_;
 };

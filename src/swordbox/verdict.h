@@ -82,6 +82,17 @@ inline constexpr std::array<VerdictRow, kVerdicts> kVerdictTable = {{
 
 constexpr const VerdictRow& row(Verdict verdict) { return kVerdictTable[static_cast<std::size_t>(verdict)]; }
 constexpr Action action_of(Verdict verdict) { return row(verdict).action; }
+// Whether the packet leaves otherwise than it came.
+constexpr bool changes_packet(Verdict verdict) {
+  switch (verdict) {
+    case Verdict::kRepeatedSteered:
+    case Verdict::kCasReaimed:
+    case Verdict::kCasSteered:
+    case Verdict::kCasProbe:
+    case Verdict::kReadSteered: return true;
+    default: return false;
+  }
+}
 
 // name, what it means
 #define SLUICE_BOX_EVENTS(X)                                                                      \

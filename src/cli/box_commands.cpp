@@ -1,0 +1,208 @@
+// sluice box top | set | explain: what SwordBox in the switch does, what it is told, and what it would do to a capture.
+#include <fmt/core.h>
+#include <pcap/pcap.h>
+#include <poll.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "cli/box_report.h"
+#include "cli/commands.h"
+#include "rack/directory_http.h"
+#include "rack/endpoint.h"
+#include "swordbox/explain.h"
+
+namespace sluice::cli {
+namespace {
+
+using nlohmann::json;
+
+Result<json> ask_box(const rack::RunDirectory& run, const std::optional<json>& change) {
+  rack::DirectoryClient directory({run.directory_socket()}, Duration{});
+  const auto answer = change ? directory.post("/v1/box", change->dump()) : directory.get("/v1/box");
+  if (!answer) {
+    if (directory.nodes()) {
+      return fail(fmt::format("the switch in {} has no box ({}); `sluice rack up --box clover` starts one that has",
+                              run.path(), answer.error().message));
+    }
+    return fail(answer.error().message);
+  }
+  json status = json::parse(*answer, nullptr, false);
+  if (!status.is_object() || !status.contains("counters")) return fail("the switch is busy; try again");
+  return status;
+}
+
+class BoxTop final : public Command {
+ public:
+  explicit BoxTop(CLI::App& group)
+      : Command(group, "top", "Show what the box does, every second: verdicts, hottest keys, busiest connections",
+                {"sluice box top", "sluice box top --once", "sluice box top --json"}) {
+    use_rack();
+    app().add_flag("--once", once_, "show all counts once, and end");
+    app().add_flag("--json", json_, "the same as JSON, once");
+  }
+
+ private:
+  Result<int> run() override {
+    rack::StopSignals signals;
+    auto status = ask_box(run_directory(), std::nullopt);
+    if (!status) return tl::unexpected(status.error());
+    if (json_) {
+      fmt::print("{}\n", status->dump(2));
+      return 0;
+    }
+    if (once_) {
+      fmt::print("{}", box_page(*status, nullptr, 1));
+      return 0;
+    }
+    return follow(signals, std::move(*status));
+  }
+
+  Result<int> follow(const rack::StopSignals& signals, json before) {
+    const bool terminal = isatty(STDOUT_FILENO) != 0;
+    pollfd descriptor{signals.descriptor(), POLLIN, 0};
+    while (poll(&descriptor, 1, 1000) == 0) {
+      auto status = ask_box(run_directory(), std::nullopt);
+      if (!status) return tl::unexpected(status.error());
+      fmt::print("{}{}", terminal ? "\x1b[H\x1b[2J" : "", box_page(*status, &before, 1));
+      std::fflush(stdout);
+      before = std::move(*status);
+    }
+    return 0;
+  }
+
+  bool once_ = false;
+  bool json_ = false;
+};
+
+class BoxSet final : public Command {
+ public:
+  explicit BoxSet(CLI::App& group)
+      : Command(group, "set", "Change what the box does while it runs; no packet is lost by that",
+                {"sluice box set --on=false", "sluice box set --order strict"}) {
+    use_rack();
+    app().add_option("--on", on_, "true: steer; false: nothing new is changed, what was changed stays consistent");
+    app().add_option("--order", order_, "pipelined or strict");
+  }
+
+ private:
+  Result<int> run() override {
+    json change = json::object();
+    if (on_) change["on"] = *on_;
+    if (!order_.empty()) change["order"] = order_;
+    if (change.empty()) return fail("nothing to change; give --on or --order");
+    const auto status = ask_box(run_directory(), change);
+    if (!status) return tl::unexpected(status.error());
+    fmt::print("{}\n", box_line(*status));
+    return 0;
+  }
+
+  std::optional<bool> on_;
+  std::string order_;
+};
+
+// "10.77.0.2:0x1234" -> the memory of a node with that key.
+std::optional<swordbox::Region> parse_region(const std::string& text) {
+  const std::size_t colon = text.rfind(':');
+  if (colon == std::string::npos) return std::nullopt;
+  const auto address = wire::Ipv4Address::parse(text.substr(0, colon));
+  std::string_view key = std::string_view(text).substr(colon + 1);
+  const bool hex = key.starts_with("0x");
+  if (hex) key.remove_prefix(2);
+  std::uint32_t number = 0;
+  const auto parsed = std::from_chars(key.data(), key.data() + key.size(), number, hex ? 16 : 10);
+  if (!address || parsed.ec != std::errc{} || parsed.ptr != key.data() + key.size()) return std::nullopt;
+  return swordbox::Region{wire::Gid::from(*address), wire::RKey(number)};
+}
+
+class BoxExplain final : public Command {
+ public:
+  explicit BoxExplain(CLI::App& group)
+      : Command(group, "explain", "Say for each packet of a capture what the box would do with it, and why",
+                {"sluice box explain capture.pcap", "sluice box explain --rule none --summary capture.pcap",
+                 "sluice box explain --region 10.77.0.2:0x1234 --order strict capture.pcap"}) {
+    app().add_option("FILE", file_, "capture of one point before the box: pcap or pcapng")->required();
+    app().add_option("--rule", rule_, "clover or none [clover]")->check(CLI::IsMember({"clover", "none"}));
+    app()
+        .add_option("--order", order_, "pipelined or strict [pipelined]")
+        ->check(CLI::IsMember({"pipelined", "strict"}));
+    app().add_option("--region", regions_, "memory to watch, IP:KEY, in the order of volumes [all that is seen]");
+    app().add_flag("--authors-layout", authors_,
+                   "nodes as the authors' Clover lays them out: next words are 0 or an address");
+    app().add_flag("--summary", summary_only_, "only the counts");
+  }
+
+ private:
+  Result<int> run() override {
+    std::optional<swordbox::CloverConfig> rule;
+    if (rule_ == "clover") {
+      auto config = rule_config();
+      if (!config) return tl::unexpected(config.error());
+      rule = std::move(*config);
+    }
+    std::array<char, PCAP_ERRBUF_SIZE> error{};
+    const std::unique_ptr<pcap_t, decltype(&pcap_close)> pcap(
+        pcap_open_offline_with_tstamp_precision(file_.c_str(), PCAP_TSTAMP_PRECISION_NANO, error.data()), pcap_close);
+    if (!pcap) return fail(fmt::format("{}: {}", file_, error.data()));
+    if (pcap_datalink(pcap.get()) != DLT_EN10MB) return fail(fmt::format("{}: no Ethernet capture", file_));
+    return explain_all(*pcap, rule);
+  }
+
+  Result<int> explain_all(pcap_t& pcap, const std::optional<swordbox::CloverConfig>& rule) {
+    swordbox::Explainer explainer({}, rule);
+    pcap_pkthdr* header = nullptr;
+    const u_char* bytes = nullptr;
+    std::optional<Time> first;
+    int result = 0;
+    for (std::uint64_t number = 1; (result = pcap_next_ex(&pcap, &header, &bytes)) == 1; ++number) {
+      const Time at = Time::at(Duration::seconds(header->ts.tv_sec) + Duration::nanoseconds(header->ts.tv_usec));
+      if (!first) first = at;
+      // The capture's clock may have been set back meanwhile; the box's never is.
+      const Time now = std::max(Time() + (at - *first), last_);
+      last_ = now;
+      const std::string text = explainer.explain(now, {bytes, header->caplen});
+      if (!summary_only_) fmt::print("{:>6} {}", number, text);
+    }
+    if (result != PCAP_ERROR_BREAK) return fail(fmt::format("{}: {}", file_, pcap_geterr(&pcap)));
+    fmt::print("{}{}", summary_only_ ? "" : "\n", explainer.summary());
+    return 0;
+  }
+
+  Result<swordbox::CloverConfig> rule_config() const {
+    swordbox::CloverConfig config;
+    if (authors_) config.layout = swordbox::ChainLayout{};
+    config.order = order_ == "strict" ? swordbox::Order::kStrict : swordbox::Order::kPipelined;
+    for (const std::string& text : regions_) {
+      const auto region = parse_region(text);
+      if (!region) return fail(fmt::format("--region = \"{}\": must be IP:KEY, such as 10.77.0.2:0x1234", text));
+      config.layout.regions_by_volume.push_back(static_cast<std::uint16_t>(config.regions.size()));
+      config.regions.push_back(*region);
+    }
+    return config;
+  }
+
+  std::string file_;
+  std::string rule_ = "clover";
+  std::string order_ = "pipelined";
+  std::vector<std::string> regions_;
+  bool authors_ = false;
+  bool summary_only_ = false;
+  Time last_;
+};
+
+}  // namespace
+
+void add_box_commands(CLI::App& root, Commands& commands) {
+  CLI::App* group = root.add_subcommand("box", "SwordBox: watch it, set it, ask it what it would do");
+  group->require_subcommand(1);
+  commands.push_back(std::make_unique<BoxTop>(*group));
+  commands.push_back(std::make_unique<BoxSet>(*group));
+  commands.push_back(std::make_unique<BoxExplain>(*group));
+}
+
+}  // namespace sluice::cli

@@ -1,0 +1,37 @@
+#include "rack/box_settings.h"
+
+#include <fmt/core.h>
+
+#include <bit>
+
+namespace sluice::rack {
+
+void BoxSettings::declare(Schema& s) {
+  s.choice("box", box, {"off", "watch", "clover"},
+           "SwordBox in the switch's path: watch only counts, clover steers the appends and reads of the rack's Clover "
+           "store")
+      .choice("box-order", order, {"pipelined", "strict"},
+              "pipelined: append behind appends under way; strict: one append a round trip and key")
+      .toggle("box-steer-writes", steer_writes, "send CASes to the tail of their key's chain")
+      .toggle("box-steer-reads", steer_reads, "send READs of old versions to the tail")
+      .duration("box-steer-reads-for", steer_reads_for, Duration::milliseconds(1), Duration::milliseconds(900),
+                "READs of a version are steered for so long after it has got a successor; below the store's max-flight")
+      .integer("box-keys", keys, 1, 1u << 22, "steer only so many keys, the hottest")
+      .integer("box-history", history, 16, 1u << 26, "node addresses remembered")
+      .integer("box-connections", connections, 16, 65'536, "most connections followed at once")
+      .integer("box-held-frames", held_frames, 16, 1u << 20,
+               "packets that may wait in the box; what does not fit is dropped")
+      .integer("box-ring", ring, 16, 4096, "operations remembered of each connection, a power of two")
+      .duration("box-repair-after", repair_after, Duration::microseconds(50), Duration::seconds(10),
+                "the box sends an append that is not acknowledged again after")
+      .duration("box-fence", fence, Duration::milliseconds(1), Duration::seconds(600),
+                "after the loss of a steering switch, connections from before it are shut out for")
+      .toggle("box-verify-icrc", verify_icrc, "let packets with a wrong ICRC pass without looking at them");
+}
+
+Result<void> BoxSettings::check() const {
+  if (!std::has_single_bit(ring)) return fail(fmt::format("box-ring = \"{}\": must be a power of two", ring));
+  return {};
+}
+
+}  // namespace sluice::rack

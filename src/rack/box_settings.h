@@ -1,0 +1,33 @@
+// What the box in the switch can be told: part of [switch], and what may be changed while it runs.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "base/result.h"
+#include "rack/schema.h"
+
+namespace sluice::rack {
+
+struct BoxSettings {
+  std::string box = "off";
+  std::string order = "pipelined";
+  bool steer_writes = true;
+  bool steer_reads = true;
+  Duration steer_reads_for = Duration::milliseconds(500);
+  std::uint64_t keys = 1024;
+  std::uint64_t history = 1u << 16;
+  std::uint64_t connections = 4096;
+  std::uint64_t held_frames = 4096;
+  std::uint64_t ring = 256;
+  Duration repair_after = Duration::milliseconds(10);
+  Duration fence = Duration::seconds(5);
+  bool verify_icrc = false;
+
+  bool wanted() const { return box != "off"; }
+  void declare(Schema& schema);
+  // Of what cannot be checked one by one.
+  Result<void> check() const;
+};
+
+}  // namespace sluice::rack

@@ -1,0 +1,185 @@
+#include "rack/box_stage.h"
+
+#include <fmt/core.h>
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <nlohmann/json.hpp>
+
+namespace sluice::rack {
+namespace {
+
+using nlohmann::json;
+using swordbox::Order;
+
+// WRITEs seen earlier after the loss of a box may be late duplicates.
+constexpr Duration kDistrust = Duration::milliseconds(1);
+
+swordbox::BoxConfig box_config(const BoxSettings& settings, Time fenced_until) {
+  swordbox::BoxConfig config;
+  config.connections.connections = static_cast<std::uint32_t>(settings.connections);
+  config.held_frames = static_cast<std::uint32_t>(settings.held_frames);
+  config.verify_icrc = settings.verify_icrc;
+  config.fenced_until = fenced_until;
+  return config;
+}
+
+Order order_of(const std::string& text) { return text == "strict" ? Order::kStrict : Order::kPipelined; }
+
+}  // namespace
+
+BoxStage::BoxStage(const BoxSettings& settings, Time fenced_until)
+    : settings_(settings), box_(box_config(settings, fenced_until)), first_fence_(fenced_until) {}
+
+BoxStage::~BoxStage() = default;
+
+swordbox::CloverConfig BoxStage::rule_config(Time now, const StoreMemory& store, Time fenced_until) const {
+  swordbox::CloverConfig config;
+  for (const StoreMemory::Volume& volume : store.volumes) {
+    config.layout.regions_by_volume.push_back(static_cast<std::uint16_t>(config.regions.size()));
+    config.regions.push_back({volume.node, volume.key});
+  }
+  config.mirrored = store.mirrored;
+  config.order = order_of(settings_.order);
+  config.steer_reads = settings_.steer_reads;
+  config.steer_reads_for = settings_.steer_reads_for;
+  config.steer_writes = settings_.steer_writes;
+  config.tracked_keys = static_cast<std::uint32_t>(settings_.keys);
+  config.history_entries = static_cast<std::uint32_t>(settings_.history);
+  config.ring = static_cast<std::uint32_t>(settings_.ring);
+  config.repair_after = settings_.repair_after;
+  if (now < fenced_until) {
+    config.fenced_until = fenced_until;
+    config.trust_writes_from = now + kDistrust;
+  }
+  return config;
+}
+
+void BoxStage::set_store(Time now, const std::optional<StoreMemory>& store) {
+  if (settings_.box != "clover" || !store || store == store_) return;
+  // What the rule before this one knew of links under way is lost with it.
+  const Time fenced_until = store_ ? std::max(first_fence_, now + settings_.fence) : first_fence_;
+  store_ = store;
+  auto rule = std::make_unique<swordbox::CloverRule>(rule_config(now, *store, fenced_until), box_.connections(),
+                                                     box_.counters());
+  rule_ = rule.get();
+  ++rule_number_;
+  box_.set_rule(std::move(rule), fenced_until);
+  if (store->mirrored) {
+    spdlog::warn("box: the store keeps each value on several memory nodes: it is not steered");
+  } else {
+    spdlog::info("box: steers a Clover store of {} volumes{}", store->volumes.size(),
+                 now < fenced_until ? ", behind a fence for a while" : "");
+  }
+}
+
+bool BoxStage::is_agents(const port::Frame& frame) const {
+  return agent_ && frame.length >= 12 &&
+         (std::memcmp(frame.data, agent_mac_.bytes.data(), 6) == 0 ||
+          std::memcmp(frame.data + 6, agent_mac_.bytes.data(), 6) == 0);
+}
+
+void BoxStage::process(Time now, std::span<switching::Packet> packets, port::FrameSink& outbox) {
+  burst_.clear();
+  places_.clear();
+  for (std::size_t i = 0; i < packets.size(); ++i) {
+    if (is_agents(packets[i].frame)) continue;
+    burst_.push_back({.frame = packets[i].frame});
+    places_.push_back(i);
+  }
+  box_.process(now, burst_, outbox);
+  for (std::size_t i = 0; i < burst_.size(); ++i) {
+    switching::Packet& packet = packets[places_[i]];
+    packet.frame = burst_[i].frame;
+    const bool forward = burst_[i].action == swordbox::Action::kForward;
+    packet.action = forward ? switching::Packet::Action::kForward : switching::Packet::Action::kDrop;
+  }
+}
+
+void BoxStage::on_deadline(Time now, port::FrameSink& outbox) {
+  box_.on_deadline(now, outbox);
+  if (rule_ == nullptr || !agent_) return;
+  std::array<swordbox::Repair, 16> repairs;
+  while (const std::size_t n = rule_->take_repairs(repairs)) {
+    for (std::size_t i = 0; i < n; ++i) agent_({rule_number_, repairs[i]});
+  }
+}
+
+void BoxStage::set_agent(wire::MacAddress mac, Agent agent) {
+  agent_mac_ = mac;
+  agent_ = std::move(agent);
+}
+
+void BoxStage::on_repair(Time now, const Errand& errand, std::optional<std::uint64_t> prior) {
+  if (rule_ != nullptr && errand.rule == rule_number_) rule_->on_repair(now, errand.repair, prior);
+}
+
+Result<void> BoxStage::change(const std::string& text) {
+  const json wish = json::parse(text, nullptr, false);
+  if (!wish.is_object()) return fail("the box is told what to change by a JSON object");
+  for (const auto& [name, value] : wish.items()) {
+    const bool sound =
+        (name == "on" && value.is_boolean()) || (name == "order" && (value == "pipelined" || value == "strict"));
+    if (!sound)
+      return fail(
+          fmt::format("{} = {}: the box takes on = true or false, order = pipelined or strict", name, value.dump()));
+  }
+  if (wish.contains("on")) box_.switch_on(wish["on"].get<bool>());
+  if (wish.contains("order")) {
+    settings_.order = wish["order"].get<std::string>();
+    if (rule_ != nullptr) rule_->set_order(order_of(settings_.order));
+  }
+  return {};
+}
+
+std::string BoxStage::status_json(std::size_t most) const {
+  json counters = json::object();
+  json meanings = json::object();
+  box_.counters().for_each([&](std::string_view name, std::string_view meaning, std::uint64_t value) {
+    if (value == 0) return;
+    counters[std::string(name)] = value;
+    meanings[std::string(name)] = meaning;
+  });
+  json connections = json::array();
+  for (const auto& c : box_.busiest(most)) {
+    connections.push_back({{"from", c.from.to_string()},
+                           {"to", c.to.to_string()},
+                           {"qpns", {c.from_qpn, c.to_qpn}},
+                           {"requests", c.use.requests},
+                           {"responses", c.use.responses},
+                           {"changed", c.use.changed},
+                           {"delayed", c.use.delayed},
+                           {"dropped", c.use.dropped}});
+  }
+  json keys = json::array();
+  if (rule_ != nullptr) {
+    for (const auto& k : rule_->hottest(most)) {
+      keys.push_back({{"key", k.key},
+                      {"heat", k.heat},
+                      {"links", k.links},
+                      {"writes_steered", k.use.writes_steered},
+                      {"reads_steered", k.use.reads_steered},
+                      {"tail", k.tail},
+                      {"tail_known", k.tail != 0}});
+    }
+  }
+  return json{{"box", settings_.box},
+              {"on", box_.on()},
+              {"order", settings_.order},
+              {"steering", rule_ != nullptr && !store_->mirrored},
+              {"mirrored", store_ && store_->mirrored},
+              {"volumes", store_ ? store_->volumes.size() : 0},
+              {"connections", box_.connections().size()},
+              {"tracked_keys", rule_ != nullptr ? rule_->tracked() : 0},
+              {"open_links", rule_ != nullptr ? rule_->open_links() : 0},
+              {"held", box_.held()},
+              {"counters", std::move(counters)},
+              {"meanings", std::move(meanings)},
+              {"top_connections", std::move(connections)},
+              {"top_keys", std::move(keys)}}
+      .dump();
+}
+
+}  // namespace sluice::rack

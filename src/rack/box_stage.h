@@ -1,0 +1,67 @@
+// Box stage: SwordBox as a stage of the switch.
+//
+// Life:       made from settings -> set_store() whenever the directory tells of another store -> process() and on_deadline() by the switch.
+// Rule:       steering begins when the store is known. When the store changes, the rule is made anew and the old store's connections are
+//             fenced, as after the loss of a box.
+// Repair:     links that the box cannot bring about by itself are handed to the agent; on_repair() takes the outcome.
+// Threads:    the switch's owner.
+// Source:     DESIGN §5.2; docs/design/swordbox.md.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "rack/box_settings.h"
+#include "rack/store_memory.h"
+#include "switching/stage.h"
+#include "swordbox/box.h"
+#include "swordbox/clover_rule.h"
+
+namespace sluice::rack {
+
+class BoxStage final : public switching::Stage {
+ public:
+  // `fenced_until`: a steering box came before this one and was lost.
+  BoxStage(const BoxSettings& settings, Time fenced_until);
+  ~BoxStage() override;
+
+  void process(Time now, std::span<switching::Packet> packets, port::FrameSink& outbox) override;
+  Time next_deadline() const override { return box_.next_deadline(); }
+  void on_deadline(Time now, port::FrameSink& outbox) override;
+
+  void set_store(Time now, const std::optional<StoreMemory>& store);
+  // A repair, and the rule that it is for: one for a rule that is gone means nothing.
+  struct Errand {
+    std::uint64_t rule = 0;
+    swordbox::Repair repair{};
+  };
+  using Agent = std::function<void(Errand)>;
+  // Frames from or to the agent's own address pass without a look. Without an agent repairs wait.
+  void set_agent(wire::MacAddress mac, Agent agent);
+  void on_repair(Time now, const Errand& errand, std::optional<std::uint64_t> prior);
+
+  // {"on": bool, "order": "strict"}: what may change at run time. An error says what is not known; then nothing has changed.
+  Result<void> change(const std::string& json);
+  // Counters; the hottest keys and busiest connections, so many of each.
+  std::string status_json(std::size_t most) const;
+
+ private:
+  bool is_agents(const port::Frame& frame) const;
+  swordbox::CloverConfig rule_config(Time now, const StoreMemory& store, Time fenced_until) const;
+
+  BoxSettings settings_;
+  swordbox::Box box_;
+  swordbox::CloverRule* rule_ = nullptr;  // the box's
+  std::uint64_t rule_number_ = 0;
+  std::optional<StoreMemory> store_;
+  Time first_fence_;
+  wire::MacAddress agent_mac_{};
+  Agent agent_;
+  std::vector<swordbox::Packet> burst_;
+  std::vector<std::size_t> places_;  // of burst_ in the switch's burst
+};
+
+}  // namespace sluice::rack

@@ -1,0 +1,44 @@
+#include "rack/store_memory.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <sstream>
+
+namespace sluice::rack {
+
+std::string volumes_attribute(std::span<const clover::Volume> volumes) {
+  std::string text;
+  for (const clover::Volume& volume : volumes) {
+    const remote::RemoteAddress& first = volume.replicas[0];
+    text += fmt::format("{}{}:{}", text.empty() ? "" : " ", first.node.value, first.key.value);
+  }
+  return text;
+}
+
+std::optional<StoreMemory> find_store(const Snapshot& snapshot) {
+  const auto servers = snapshot.ready(NodeKind::kMetadata);
+  if (servers.empty()) return std::nullopt;
+  const auto& attributes = servers.front()->description.attributes;
+  const auto volumes = attributes.find(kVolumesAttribute);
+  if (volumes == attributes.end()) return std::nullopt;
+  const auto replication = attributes.find(kReplicationAttribute);
+
+  StoreMemory store;
+  store.incarnation = servers.front()->incarnation;
+  store.mirrored = replication != attributes.end() && replication->second != "1";
+  std::istringstream words(volumes->second);
+  for (std::string word; words >> word;) {
+    unsigned node = 0;
+    unsigned key = 0;
+    if (std::sscanf(word.c_str(), "%u:%u", &node, &key) != 2) return std::nullopt;
+    const auto found = std::ranges::find_if(snapshot.nodes, [&](const NodeRecord& n) { return n.id.value == node; });
+    if (found == snapshot.nodes.end()) return std::nullopt;
+    store.volumes.push_back({wire::Gid::from(found->ip), wire::RKey(key)});
+  }
+  if (store.volumes.empty()) return std::nullopt;
+  return store;
+}
+
+}  // namespace sluice::rack

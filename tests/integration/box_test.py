@@ -1,0 +1,152 @@
+#!/usr/bin/env python3
+"""SwordBox in the switch of a live rack: real processes, real packets.
+
+usage: box_test.py SLUICE [TEST...]
+"""
+
+import json
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+SLUICE = ""
+GOLDEN = pathlib.Path(__file__).resolve().parent.parent / "golden" / "rxe"
+STORE = ("--memory-nodes", "1", "--memory-size", "1GiB", "--value-size", "128")
+
+
+def run(*words, timeout=180):
+    return subprocess.run([SLUICE, *words], capture_output=True, text=True, timeout=timeout, check=False)
+
+
+class BoxOnARack(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.mkdtemp(prefix="sluice-box-", dir="/tmp")
+        self.dir = self.folder + "/run"
+        self.children = []
+
+    def tearDown(self):
+        for child in self.children:
+            if child.poll() is None:
+                child.kill()
+            child.communicate()
+        self.sluice("rack", "down")
+        shutil.rmtree(self.folder)
+
+    def sluice(self, *words, code=0):
+        done = run(*words, "--dir", self.dir)
+        self.assertEqual(done.returncode, code, f"{words}\n{done.stdout}\n{done.stderr}")
+        return done.stdout
+
+    def start(self, *words):
+        child = subprocess.Popen([SLUICE, *words, "--dir", self.dir], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self.children.append(child)
+        return child
+
+    def bench(self, *flags):
+        return json.loads(self.sluice("bench", "clover", "--json", "--clients", "64", "--caches", "64", "--records", "200", *flags))
+
+    def box(self):
+        return json.loads(self.sluice("box", "top", "--json"))
+
+    def counters(self):
+        return self.box()["counters"]
+
+    def lost_swaps(self, result):
+        cost = result["run"]["cost"]
+        return cost["atomics_failed"] / cost["atomics"]
+
+    def test_nearly_every_swap_succeeds_and_histories_are_linearizable(self):
+        self.sluice("rack", "up", "--box", "clover", *STORE)
+        on = self.bench("--workload", "w50", "--operations", "8000", "--check")
+        self.assertTrue(on["history"]["linearizable"])
+        counters = self.counters()
+        self.assertGreater(counters["CasSteered"], 500)
+        self.assertNotIn("chains_broken", counters)
+        self.assertEqual(self.box()["open_links"], 0)
+        # Off, in the middle of everything: nothing is steered, nothing is lost.
+        self.assertIn(", off,", self.sluice("box", "set", "--on=false"))
+        off = self.bench("--workload", "w50", "--operations", "4000", "--check", "--phase", "all")
+        self.assertTrue(off["history"]["linearizable"])
+        self.assertEqual(self.counters()["CasSteered"], counters["CasSteered"])
+        self.assertGreater(self.counters()["Off"], 4000)
+        self.sluice("box", "set", "--on=true", "--order", "strict")
+        strict = self.bench("--workload", "w50", "--operations", "4000", "--check")
+        self.assertTrue(strict["history"]["linearizable"])
+        print(f"    swaps lost: {self.lost_swaps(on):.1%} steered, {self.lost_swaps(off):.1%} not, {self.lost_swaps(strict):.1%} in strict order",
+              file=sys.stderr)
+        self.assertLess(self.lost_swaps(on), 0.1)  # keys are learned first
+        self.assertLess(self.lost_swaps(on), self.lost_swaps(off) / 2)
+
+    def test_what_the_box_does_can_be_seen(self):
+        self.sluice("rack", "up", "--box", "clover", "--config", self.config("[switch]\nbox-keys = 16\n"), *STORE)
+        self.bench("--workload", "A", "--operations", "3000")
+        box = self.box()
+        self.assertEqual(box["tracked_keys"], 16)
+        self.assertEqual(len(box["top_keys"]), 16)
+        self.assertGreaterEqual(len(box["top_connections"]), 2)
+        self.assertIn("HOTTEST KEYS", self.sluice("box", "top", "--once"))
+        self.assertIn("box: clover, on", self.sluice("rack", "status"))
+        self.sluice("box", "set", "--order", "random", code=1)
+
+    def config(self, text):
+        path = self.folder + "/rack.toml"
+        pathlib.Path(path).write_text(text)
+        return path
+
+    def test_a_store_with_replicas_is_left_alone(self):
+        self.sluice("rack", "up", "--box", "clover", "--memory-nodes", "2", "--replication", "2", "--memory-size", "1GiB")
+        self.bench("--workload", "A", "--operations", "2000")
+        self.assertFalse(self.box()["steering"])
+        self.assertNotIn("CasSteered", self.counters())
+
+    def test_a_killed_box_comes_back_behind_a_fence(self):
+        self.sluice("rack", "up", "--box", "clover", *STORE)
+        child = self.start("bench", "clover", "--json", "--clients", "32", "--records", "200", "--workload", "w50", "--duration", "10s",
+                           "--check")
+        time.sleep(3)
+        status = json.loads(self.sluice("rack", "status", "--json"))
+        switch = next(d for d in status["daemons"] if d["name"] == "switch")
+        os.kill(switch["pid"], signal.SIGKILL)
+        time.sleep(0.3)
+        self.sluice("rack", "up", "--box", "clover", *STORE)
+        out, err = child.communicate(timeout=120)
+        result = json.loads(out)
+        self.assertTrue(result["history"]["linearizable"], err)
+        self.assertEqual(result["run"]["values_wrong"], 0)
+        self.assertIn("one before this was lost", pathlib.Path(self.dir + "/switch.log").read_text())
+        after = self.bench("--workload", "A", "--operations", "3000", "--check")
+        self.assertTrue(after["history"]["linearizable"])
+        self.assertNotIn("chains_broken", self.counters())
+
+    def test_without_a_box_the_command_says_so(self):
+        self.sluice("rack", "up", "--memory-size", "1GiB")
+        done = run("box", "top", "--once", "--dir", self.dir)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("has no box", done.stderr)
+
+
+class BoxOnCaptures(unittest.TestCase):
+    def test_explain_says_what_becomes_of_every_packet(self):
+        done = run("box", "explain", str(GOLDEN / "rping_cm.pcap"))
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("passes: Management", done.stdout)
+        self.assertRegex(done.stdout, r"1 +connections_announced")
+        self.assertNotIn("dropped:", done.stdout)
+        atomics = run("box", "explain", "--summary", str(GOLDEN / "cas_lat.pcap"))
+        self.assertRegex(atomics.stdout, r"8 +CasUnknownNode")
+
+    def test_explain_refuses_nonsense(self):
+        self.assertEqual(run("box", "explain", "/dev/null").returncode, 1)
+        done = run("box", "explain", "--region", "nowhere", str(GOLDEN / "cas_lat.pcap"))
+        self.assertIn("must be IP:KEY", done.stderr)
+
+
+if __name__ == "__main__":
+    SLUICE = sys.argv.pop(1)
+    unittest.main(verbosity=2)
