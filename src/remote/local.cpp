@@ -96,15 +96,17 @@ Status LocalFabric::execute_whole(Operation& operation) {
   return status;
 }
 
-void LocalFabric::keep_straggler(const Operation& operation) {
-  if (operation.kind == OpKind::kRead || options_.straggler_lifetime == Duration{}) return;
-  if (rng_.below(2) == 0) return;
+bool LocalFabric::keep_straggler(const Operation& operation, Time& earliest) {
+  if (operation.kind == OpKind::kRead) return true;
+  if (options_.straggler_lifetime == Duration{} || rng_.below(2) == 0) return false;
   const auto delay = rng_.below(static_cast<std::uint64_t>(options_.straggler_lifetime.picoseconds()) + 1);
   Straggler s{.operation = operation,
               .bytes = {operation.local.begin(), operation.local.end()},
               .due = now_ + Duration::picoseconds(static_cast<std::int64_t>(delay))};
   s.operation.local = s.bytes;
+  if (options_.stragglers_in_order) earliest = s.due = std::max(earliest, s.due);
   stragglers_.push_back(std::move(s));
+  return true;
 }
 
 void LocalFabric::pump_stragglers() {
@@ -182,6 +184,8 @@ void LocalLink::end(bool silently) {
   const std::size_t executed = executed_;
   const std::size_t all = in_flight_;
   executed_ = 0;
+  straggling_ = true;
+  straggle_from_ = Time();
   for (std::size_t i = 0; i < all; ++i) {
     left();
     abandon_oldest(i < executed, silently);
@@ -238,7 +242,8 @@ class LocalMemory::Lane : public detail::LocalLink {
     auto& operation = *take();
     if (!has_executed) {
       progress_ = 0;
-      fabric_.keep_straggler(operation);
+      const bool kept = straggling_ && fabric_.keep_straggler(operation, straggle_from_);
+      straggling_ = kept || !fabric_.options().stragglers_in_order;
     }
     // What was refused before the connection went stays refused.
     const bool refused = has_executed && operation.status != Status::kOk;
@@ -260,7 +265,9 @@ LocalMemory::LocalMemory(Scheduler& scheduler, LocalFabric& fabric) : RemoteMemo
 LocalMemory::~LocalMemory() = default;
 
 Capabilities LocalMemory::capabilities() const {
-  return {.atomics = true, .ordered = true, .max_length = fabric_.options_.max_length, .name = "local"};
+  const LocalOptions& o = fabric_.options_;
+  const bool ordered = o.straggler_lifetime == Duration{} || o.stragglers_in_order;
+  return {.atomics = true, .ordered = ordered, .max_length = o.max_length, .name = "local"};
 }
 
 LocalMemory::Lane* LocalMemory::lane(NodeId node) {

@@ -38,6 +38,8 @@ struct LocalOptions {
   std::uint32_t disconnect_per_million = 0;
   // Seeded: how long after its connection was lost an operation may still execute. Zero: never.
   Duration straggler_lifetime{};
+  // As with RC: of a lost connection, none executes before an earlier one, or without it. capabilities().ordered says so.
+  bool stragglers_in_order = false;
 };
 
 struct LocalRights {
@@ -100,7 +102,8 @@ class LocalFabric {
   // Does all or (reads and writes) `length` bytes from `offset` of the operation.
   void execute(Operation& operation, std::uint8_t* at, std::size_t offset, std::size_t length);
   Status execute_whole(Operation& operation);
-  void keep_straggler(const Operation& operation);
+  // False: it will never execute. `earliest` moves on to when it may.
+  bool keep_straggler(const Operation& operation, Time& earliest);
   void pump_stragglers();
   void set_busy(detail::LocalLink& link);
   void set_idle(detail::LocalLink& link);
@@ -143,6 +146,9 @@ class LocalLink {
   LocalFabric& fabric_;
   std::size_t in_flight_ = 0;
   std::size_t executed_ = 0;  // of them, from the oldest on
+  // While all end as unknown: whether one may still execute, and not before when.
+  bool straggling_ = false;
+  Time straggle_from_;
 
  private:
   friend class sluice::remote::LocalFabric;

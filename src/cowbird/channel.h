@@ -1,0 +1,122 @@
+// Channel: the issuing side of one thread. A request is a few stores into rings; an engine elsewhere moves the data.
+//
+// Life:       Channel(block) -> async_read/async_write return ids -> collect() copies what has arrived to its destinations and says which
+//             requests are complete; or advance() does so, and poll groups (poll_group.h) pick from what is complete.
+// Order:      requests of one type complete in the order of issue. A read sees every earlier write of this channel that it overlaps.
+// Cost:       no system call, no lock, no read-modify-write; plain stores and two release stores a request (free on x86).
+// Units:      bytes.
+// Errors:     a refused call returns its Status negated, and nothing has been issued; what befalls a request later is in its Completion.
+// Threads:    one owner a channel. The block is shared with an engine.
+// Limits:     a request's length: its data ring. Requests under way: shape.entries, or what the data rings hold.
+// Source:     Cowbird §4.1 (Table 2), §4.3.
+#pragma once
+
+#include <atomic>
+#include <cstring>
+#include <span>
+#include <vector>
+
+#include "cowbird/layout.h"
+#include "cowbird/request_id.h"
+#include "cowbird/status.h"
+
+namespace sluice::cowbird {
+
+struct Completion {
+  RequestId id;
+  Status status = Status::kOk;
+};
+
+struct ChannelCounters {
+  std::uint64_t reads = 0;
+  std::uint64_t writes = 0;
+  std::uint64_t full = 0;  // calls refused for a full ring
+  std::uint64_t refused = 0;
+  std::uint64_t failed = 0;  // requests that an engine reported as failed
+};
+
+class Channel {
+ public:
+  // `block`: the channel's bytes, 8-byte aligned (64: no line is shared with a neighbour), zero or as an earlier issuer left them when all its requests were complete.
+  // `regions`: by id; must outlive the channel. REQUIRES: block.size() >= layout.bytes.
+  Channel(MutableBytes block, const ChannelLayout& layout, const std::vector<Region>& regions);
+
+  // The id of the request, or a negated Status. The destination must stay valid until the request is complete.
+  std::int64_t async_read(std::uint16_t region, std::uint64_t from, void* to, std::uint32_t length);
+  // The source may be used again at once.
+  std::int64_t async_write(std::uint16_t region, const void* from, std::uint64_t to, std::uint32_t length);
+
+  // Takes what the engine has completed: reads' bytes are at their destinations afterwards. Cheap when there is nothing.
+  void advance();
+  // The same for at most out.size() requests, and says which: oldest first of each type.
+  std::size_t collect(std::span<Completion> out);
+  // Complete, as of the last advance().
+  bool is_complete(RequestId id) const { return id.sequence() <= done_[id.is_write()]; }
+  // Issued, so that it can be waited for.
+  bool is_issued(RequestId id) const {
+    return id.value() > 0 && id.sequence() != 0 && id.sequence() <= issued_[id.is_write()];
+  }
+  // What became of a complete request. Failures are remembered for the last kRemembered of them.
+  Status status_of(RequestId id) const;
+
+  std::uint64_t under_way() const { return issued_[0] + issued_[1] - done_[0] - done_[1]; }
+  std::uint64_t completed(RwType type) const { return done_[type == RwType::kWrite]; }
+  // Changes as long as an engine lives, even an idle one.
+  std::uint64_t heartbeat() const { return load(ChannelLayout::kProgress + ProgressLine::kHeartbeat); }
+  // Regions have changed: the engine reads the table again before the next request.
+  void set_regions_generation(std::uint64_t generation);
+  const ChannelCounters& counters() const { return counters_; }
+
+  static constexpr std::size_t kRemembered = 1024;
+
+ private:
+  // A data ring of which only this side knows how far it is filled. Positions count bytes and never turn back.
+  struct DataRing {
+    std::size_t start = 0;  // in the channel
+    std::uint64_t size = 0;
+    std::uint64_t head = 0;
+    std::uint64_t tail = 0;
+    // Room for `length` bytes in one piece: its offset in the ring; size if there is none. Moves nothing.
+    std::uint64_t place(std::uint64_t length, std::uint64_t& new_tail) const;
+  };
+  struct Pending {
+    std::uint64_t new_head = 0;  // of its data ring, once complete
+    void* to = nullptr;          // reads: where the bytes go
+    std::uint32_t length = 0;
+    std::uint32_t at = 0;  // reads: offset in the response ring
+    std::uint16_t region = 0;
+  };
+  struct Done {
+    std::uint64_t reads;
+    std::uint64_t writes;
+  };
+
+  Status check(std::uint16_t region, std::uint64_t offset, std::uint32_t length, std::uint64_t ring);
+  bool has_room(RwType type);
+  void put(const Entry& entry);
+  Done progress();
+  void take_read(const Pending& read, RequestId id);
+  void take_errors();
+  std::int64_t refuse(Status status);
+
+  std::atomic_ref<std::uint64_t> word(std::size_t at) const {
+    return std::atomic_ref(*reinterpret_cast<std::uint64_t*>(block_ + at));
+  }
+  std::uint64_t load(std::size_t at) const { return word(at).load(std::memory_order_acquire); }
+
+  std::uint8_t* block_;
+  ChannelLayout layout_;
+  const std::vector<Region>& regions_;
+  std::uint64_t tail_ = 0;
+  std::uint64_t head_ = 0;  // of the metadata ring, as last seen
+  DataRing requests_;
+  DataRing responses_;
+  std::uint64_t issued_[2] = {};     // reads, writes
+  std::uint64_t done_[2] = {};       // taken by advance() or collect()
+  std::vector<Pending> pending_[2];  // by sequence
+  std::uint64_t errors_taken_ = 0;
+  std::vector<Completion> errors_;  // the last kRemembered
+  ChannelCounters counters_;
+};
+
+}  // namespace sluice::cowbird

@@ -1,0 +1,410 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "base/rng.h"
+#include "cowbird/channel.h"
+#include "cowbird/engine.h"
+#include "cowbird/poll_group.h"
+#include "remote/local.h"
+
+namespace sluice::cowbird {
+namespace {
+
+using remote::LocalFabric;
+using remote::LocalMemory;
+using remote::LocalMode;
+using remote::LocalOptions;
+using remote::NodeId;
+using remote::RemoteAddress;
+
+constexpr std::uint64_t kBlockBase = 0x10000;
+constexpr std::uint64_t kPoolBase = 0x7000'0000;
+
+// One compute node, memory nodes with a region each, and an engine, on a fabric of the test's choice.
+class World {
+ public:
+  explicit World(const LocalOptions& options,
+                 Shape shape = {.entries = 16, .request_bytes = 1024, .response_bytes = 1024}, std::size_t pools = 1,
+                 EngineConfig config = {}, std::uint32_t threads = 1)
+      : fabric(options), layout{.shape = shape, .channels = threads}, config_(config) {
+    compute_node = fabric.add_node();
+    block = fabric.add_region(compute_node, kBlockBase, layout.bytes());
+    layout.write(bytes().data());
+    for (std::size_t i = 0; i < pools; ++i) {
+      const NodeId node = fabric.add_node();
+      pools_.push_back(fabric.add_region(node, kPoolBase, kPoolBytes));
+      add_region({.node = node.value, .key = pools_[i].key.value, .base = kPoolBase, .length = kPoolBytes});
+    }
+    for (std::uint32_t i = 0; i < threads; ++i) {
+      channels.push_back(std::make_unique<Channel>(bytes().subspan(layout.channel_at(i)), layout.channel(), regions));
+    }
+  }
+
+  MutableBytes bytes() { return fabric.region_bytes(block); }
+  MutableBytes pool(std::size_t i = 0) { return fabric.region_bytes(pools_[i]); }
+  Channel& channel(std::size_t i = 0) { return *channels[i]; }
+  NodeId pool_node(std::size_t i = 0) const { return pools_[i].node; }
+
+  void add_region(const Region& region) {
+    region.write(bytes().data() + InstanceLayout::kRegions + regions.size() * kRegionBytes);
+    regions.push_back(region);
+  }
+
+  // A client of the fabric with an engine for every channel.
+  struct EngineProcess {
+    std::unique_ptr<LocalMemory> memory;
+    std::vector<std::unique_ptr<Engine>> engines;
+    std::size_t running = 0;
+  };
+  EngineProcess& start_engine() {
+    auto& process = *engines.emplace_back(std::make_unique<EngineProcess>());
+    process.memory = std::make_unique<LocalMemory>(scheduler, fabric);
+    for (std::uint32_t i = 0; i < layout.channels; ++i) {
+      process.engines.push_back(
+          std::make_unique<Engine>(scheduler, *process.memory, block, layout, i, *process.memory, config_));
+      ++process.running;
+      scheduler.spawn(run(*process.engines.back(), process));
+    }
+    return process;
+  }
+  static remote::Task<void> run(Engine& engine, EngineProcess& process) {
+    co_await engine.run();
+    --process.running;
+  }
+
+  // Moves on by some steps of fabric and scheduler.
+  void step(int steps = 1) {
+    for (int i = 0; i < steps; ++i) {
+      now = now + Duration::nanoseconds(100);
+      scheduler.run(now);
+      if (!fabric.pump(now)) now = std::max(now, std::min(scheduler.next_deadline(), now + Duration::milliseconds(1)));
+    }
+  }
+  template <class Condition>
+  bool run_until(Condition condition, int most = 2'000'000) {
+    for (int i = 0; i < most; ++i) {
+      if (condition()) return true;
+      step();
+    }
+    return condition();
+  }
+  std::vector<Completion> wait_for(std::size_t count, std::size_t channel = 0) {
+    std::vector<Completion> all;
+    run_until([&] {
+      Completion out[8];
+      const auto n = channels[channel]->collect(out);
+      all.insert(all.end(), out, out + n);
+      return all.size() >= count;
+    });
+    return all;
+  }
+
+  static constexpr std::size_t kPoolBytes = 1 << 16;
+  LocalFabric fabric;
+  InstanceLayout layout;
+  remote::Scheduler scheduler;
+  Time now;
+  NodeId compute_node;
+  RemoteAddress block;
+  std::vector<Region> regions;
+  std::vector<std::unique_ptr<Channel>> channels;
+  std::vector<std::unique_ptr<EngineProcess>> engines;
+
+ private:
+  EngineConfig config_;
+  std::vector<RemoteAddress> pools_;
+};
+
+LocalOptions seeded(std::uint64_t seed) { return {.mode = LocalMode::kSeeded, .seed = seed, .piece_bytes = 8}; }
+
+std::vector<std::uint8_t> pattern(std::size_t length, std::uint8_t first) {
+  std::vector<std::uint8_t> bytes(length);
+  for (std::size_t i = 0; i < length; ++i) bytes[i] = static_cast<std::uint8_t>(first + i);
+  return bytes;
+}
+
+TEST(Cowbird, AReadBringsTheBytesOfTheRegionToItsDestination) {
+  World w(seeded(1));
+  const auto expected = pattern(40, 7);
+  std::copy(expected.begin(), expected.end(), w.pool().begin() + 100);
+  w.start_engine();
+  std::vector<std::uint8_t> into(40);
+  const auto id = w.channel().async_read(0, 100, into.data(), 40);
+  ASSERT_GT(id, 0);
+  EXPECT_FALSE(w.channel().is_complete(RequestId(id)));
+  const auto done = w.wait_for(1);
+  ASSERT_EQ(done.size(), 1u);
+  EXPECT_EQ(done[0].id.value(), id);
+  EXPECT_EQ(done[0].status, Status::kOk);
+  EXPECT_EQ(into, expected);
+}
+
+TEST(Cowbird, AWriteIsInTheRegionWhenItIsCompleteAndItsSourceIsFreeAtOnce) {
+  World w(seeded(2));
+  w.start_engine();
+  auto source = pattern(24, 1);
+  const auto expected = source;
+  const auto id = w.channel().async_write(0, source.data(), 4096, 24);
+  ASSERT_GT(id, 0);
+  std::fill(source.begin(), source.end(), 0xee);
+  const auto done = w.wait_for(1);
+  ASSERT_EQ(done.size(), 1u);
+  EXPECT_EQ(done[0].id.value(), id);
+  EXPECT_TRUE(std::equal(expected.begin(), expected.end(), w.pool().begin() + 4096));
+}
+
+TEST(Cowbird, RefusesWhatMakesNoSenseAndSaysWhy) {
+  World w(seeded(3));
+  w.regions.push_back({.node = 9, .key = 1, .base = 0, .length = 100, .writable = false});
+  std::uint8_t byte[2000] = {};
+  const auto refused = [](std::int64_t value) { return value < 0 ? static_cast<Status>(-value) : Status::kOk; };
+  EXPECT_EQ(refused(w.channel().async_read(7, 0, byte, 1)), Status::kNoRegion);
+  EXPECT_EQ(refused(w.channel().async_read(0, World::kPoolBytes, byte, 1)), Status::kOutOfRange);
+  EXPECT_EQ(refused(w.channel().async_read(0, ~0ull, byte, 2)), Status::kOutOfRange);
+  EXPECT_EQ(refused(w.channel().async_read(0, 0, byte, 0)), Status::kBadLength);
+  EXPECT_EQ(refused(w.channel().async_read(0, 0, byte, 1025)), Status::kBadLength);
+  EXPECT_EQ(refused(w.channel().async_write(1, byte, 0, 8)), Status::kReadOnly);
+  EXPECT_EQ(w.channel().counters().refused, 6u);
+  EXPECT_EQ(w.channel().under_way(), 0u);
+}
+
+TEST(Cowbird, SaysWhichRingIsFullAndGoesOnOnceThereIsRoom) {
+  World w(seeded(4));
+  std::uint8_t bytes[512] = {};
+  EXPECT_GT(w.channel().async_read(0, 0, bytes, 512), 0);
+  EXPECT_GT(w.channel().async_read(0, 0, bytes, 512), 0);
+  EXPECT_EQ(w.channel().async_read(0, 0, bytes, 8), -static_cast<int>(Status::kResponseDataFull));
+  EXPECT_GT(w.channel().async_write(0, bytes, 0, 512), 0);
+  EXPECT_GT(w.channel().async_write(0, bytes, 0, 512), 0);
+  EXPECT_EQ(w.channel().async_write(0, bytes, 0, 8), -static_cast<int>(Status::kRequestDataFull));
+  w.start_engine();
+  EXPECT_EQ(w.wait_for(4).size(), 4u);
+  const std::size_t head = w.layout.channel_at(0) + ChannelLayout::kProgress + ProgressLine::kHead;
+  EXPECT_TRUE(w.run_until([&] { return load_le<std::uint64_t>(w.bytes().data() + head) == 4; }));
+  for (int i = 0; i < 16; ++i) EXPECT_GT(w.channel().async_read(0, 0, bytes, 8), 0);
+  EXPECT_EQ(w.channel().async_read(0, 0, bytes, 8), -static_cast<int>(Status::kMetadataFull));
+  EXPECT_EQ(w.wait_for(16).size(), 16u);
+}
+
+TEST(Cowbird, PollGroupsReturnEachRequestOnceWhenItIsComplete) {
+  World w(seeded(5));
+  std::uint8_t bytes[8] = {};
+  std::vector<RequestId> ids;
+  for (int i = 0; i < 3; ++i) ids.emplace_back(w.channel().async_read(0, 0, bytes, 8));
+  ids.emplace_back(w.channel().async_write(0, bytes, 8, 8));
+  PollGroup group(w.channel());
+  EXPECT_EQ(group.add(ids[2]), Status::kOk);
+  EXPECT_EQ(group.add(ids[0]), Status::kOk);
+  EXPECT_EQ(group.add(ids[0]), Status::kOk);
+  EXPECT_EQ(group.add(ids[1]), Status::kOk);
+  EXPECT_EQ(group.add(ids[3]), Status::kOk);
+  EXPECT_EQ(group.add(RequestId(RwType::kRead, 0, 99)), Status::kNoSuchRequest);
+  EXPECT_EQ(group.remove(ids[1]), Status::kOk);
+  EXPECT_EQ(group.remove(ids[1]), Status::kNoSuchRequest);
+  Completion out[8];
+  EXPECT_EQ(group.collect(out), 0u);
+  w.start_engine();
+  std::vector<RequestId> seen;
+  w.run_until([&] {
+    const auto n = group.collect(out);
+    for (std::size_t i = 0; i < n; ++i) seen.push_back(out[i].id);
+    return seen.size() == 3;
+  });
+  EXPECT_THAT(seen, testing::UnorderedElementsAre(ids[0], ids[2], ids[3]));
+  EXPECT_EQ(group.size(), 0u);
+}
+
+TEST(Cowbird, AnUnreachableMemoryNodeFailsRequestsAfterAWhileAndLaterOnesToo) {
+  EngineConfig config;
+  config.patience = Duration::milliseconds(20);
+  config.max_flight = Duration::milliseconds(5);
+  World w(seeded(6), {.entries = 16, .request_bytes = 1024, .response_bytes = 1024}, 2, config);
+  w.fabric.kill_node(w.pool_node(0));
+  w.start_engine();
+  std::uint8_t bytes[8] = {1, 2, 3};
+  std::uint8_t good[8] = {};
+  const RequestId read(w.channel().async_read(0, 0, bytes, 8));
+  const RequestId write(w.channel().async_write(0, bytes, 0, 8));
+  const RequestId other(w.channel().async_read(1, 0, good, 8));
+  const auto done = w.wait_for(3);
+  ASSERT_EQ(done.size(), 3u);
+  EXPECT_EQ(w.channel().status_of(read), Status::kUnreachable);
+  EXPECT_EQ(w.channel().status_of(write), Status::kUnreachable);
+  EXPECT_EQ(w.channel().status_of(other), Status::kOk);
+  EXPECT_EQ(bytes[2], 3) << "a failed read leaves its destination alone";
+  EXPECT_EQ(w.channel().counters().failed, 2u);
+}
+
+TEST(Cowbird, ManyFailuresWaitUntilTheIssuerHasTakenThem) {
+  World w(seeded(7), {.entries = 64, .request_bytes = 1024, .response_bytes = 1024});
+  w.regions[0].length = 1 << 20;  // the issuer believes in more than the engine does
+  w.start_engine();
+  std::uint8_t bytes[8] = {};
+  for (std::uint64_t i = 0; i < 50; ++i) ASSERT_GT(w.channel().async_read(0, (1 << 19) + 8 * i, bytes, 8), 0);
+  const auto done = w.wait_for(50);
+  ASSERT_EQ(done.size(), 50u);
+  for (const auto& completion : done) EXPECT_EQ(completion.status, Status::kOutOfRange);
+}
+
+TEST(Cowbird, AnEngineLetsGoOfAChannelWhoseEntriesMakeNoSense) {
+  World w(seeded(8));
+  auto& process = w.start_engine();
+  const std::size_t at = w.layout.channel_at(0);
+  store_le(w.bytes().data() + at + ChannelLayout::kIssuer + IssuerLine::kTail, std::uint64_t{3});
+  EXPECT_TRUE(w.run_until([&] { return process.running == 0; }));
+  EXPECT_TRUE(process.engines[0]->broken());
+}
+
+// Random reads and writes against a model: what each read must return follows from the order of issue.
+class Driver {
+ public:
+  Driver(World& world, std::uint64_t seed) : w_(world), rng_(Rng(seed).fork("driver")), model_(World::kPoolBytes) {}
+
+  void issue_some() {
+    for (std::uint64_t i = 0, n = rng_.below(4); i < n; ++i) rng_.below(2) == 0 ? issue_read() : issue_write();
+  }
+  void take() {
+    Completion out[8];
+    const auto n = w_.channel().collect(out);
+    for (std::size_t i = 0; i < n; ++i) {
+      ASSERT_EQ(out[i].status, Status::kOk);
+      ++completed_;
+      if (out[i].id.is_write()) continue;
+      const auto read = reads_.find(out[i].id.sequence());
+      ASSERT_NE(read, reads_.end()) << "completed twice or never issued";
+      ASSERT_EQ(read->second->into, read->second->expected) << "seed read " << out[i].id.sequence();
+      reads_.erase(read);
+    }
+  }
+  std::uint64_t issued() const { return issued_; }
+  std::uint64_t completed() const { return completed_; }
+  bool model_is_pool() { return std::equal(model_.begin(), model_.end(), w_.pool().begin()); }
+
+ private:
+  struct Read {
+    std::vector<std::uint8_t> into;
+    std::vector<std::uint8_t> expected;
+  };
+  // Few places, so that requests overlap.
+  std::pair<std::uint64_t, std::uint32_t> place() {
+    const auto length = static_cast<std::uint32_t>(1 + rng_.below(48));
+    return {rng_.below(96), length};
+  }
+  void issue_read() {
+    const auto [offset, length] = place();
+    auto read = std::make_unique<Read>();
+    read->into.resize(length);
+    read->expected.assign(model_.begin() + static_cast<std::ptrdiff_t>(offset),
+                          model_.begin() + static_cast<std::ptrdiff_t>(offset + length));
+    const auto id = w_.channel().async_read(0, offset, read->into.data(), length);
+    if (id < 0) return;
+    ++issued_;
+    reads_[RequestId(id).sequence()] = std::move(read);
+  }
+  void issue_write() {
+    const auto [offset, length] = place();
+    const auto bytes = pattern(length, static_cast<std::uint8_t>(rng_.next()));
+    if (w_.channel().async_write(0, bytes.data(), offset, length) < 0) return;
+    ++issued_;
+    std::copy(bytes.begin(), bytes.end(), model_.begin() + static_cast<std::ptrdiff_t>(offset));
+  }
+
+  World& w_;
+  Rng rng_;
+  std::vector<std::uint8_t> model_;
+  std::map<std::uint64_t, std::unique_ptr<Read>> reads_;
+  std::uint64_t issued_ = 0;
+  std::uint64_t completed_ = 0;
+};
+
+struct Adversary {
+  std::uint64_t seed;
+  bool disconnects;
+  bool restarts;
+};
+
+void run_against(const Adversary& adversary) {
+  LocalOptions options = seeded(adversary.seed);
+  if (adversary.disconnects) {
+    options.disconnect_per_million = 3000;
+    options.straggler_lifetime = Duration::microseconds(300);
+    options.stragglers_in_order = adversary.seed % 3 != 0;  // RC, or a transport without order
+  }
+  EngineConfig config;
+  config.retry = Duration::microseconds(20);
+  config.max_flight = Duration::microseconds(400);
+  config.batch_size = 1 + static_cast<std::uint32_t>(adversary.seed % 5);
+  World w(options, {.entries = 16, .request_bytes = 256, .response_bytes = 320}, 1, config);
+  Driver driver(w, adversary.seed);
+  Rng rng = Rng(adversary.seed).fork("adversary");
+  auto* engine = &w.start_engine();
+  for (int i = 0; i < 3000; ++i) {
+    driver.issue_some();
+    w.step(static_cast<int>(rng.below(40)));
+    driver.take();
+    if (testing::Test::HasFatalFailure()) return;
+    if (adversary.restarts && rng.below(100) == 0) {
+      for (auto& one : engine->engines) one->stop();
+      ASSERT_TRUE(w.run_until([&] { return engine->running == 0; }));
+      w.step(5000);  // what was under way is over
+      engine = &w.start_engine();
+    }
+  }
+  ASSERT_TRUE(w.run_until([&] {
+    driver.take();
+    return testing::Test::HasFatalFailure() || driver.completed() == driver.issued();
+  })) << driver.completed()
+      << " of " << driver.issued() << "; engine broken: " << engine->engines[0]->broken();
+  EXPECT_TRUE(driver.model_is_pool());
+  EXPECT_FALSE(engine->engines[0]->broken());
+}
+
+TEST(Cowbird, ReadsSeeEarlierWritesInEveryInterleaving) {
+  for (std::uint64_t seed = 1; seed <= 30; ++seed) {
+    SCOPED_TRACE(seed);
+    run_against({.seed = seed, .disconnects = false, .restarts = false});
+    if (HasFailure()) return;
+  }
+}
+
+TEST(Cowbird, NothingIsLostOrDoneTwiceWhenConnectionsBreak) {
+  for (std::uint64_t seed = 1; seed <= 30; ++seed) {
+    SCOPED_TRACE(seed);
+    run_against({.seed = seed, .disconnects = true, .restarts = false});
+    if (HasFailure()) return;
+  }
+}
+
+TEST(Cowbird, ANewEngineTakesUpWhereTheLastOneLeftOff) {
+  for (std::uint64_t seed = 1; seed <= 30; ++seed) {
+    SCOPED_TRACE(seed);
+    run_against({.seed = seed, .disconnects = seed % 2 == 0, .restarts = true});
+    if (HasFailure()) return;
+  }
+}
+
+TEST(Cowbird, LayoutRefusesShapesThatCannotBe) {
+  const auto check = [](Shape shape, std::uint32_t channels) {
+    return InstanceLayout{.shape = shape, .channels = channels}.check();
+  };
+  EXPECT_TRUE(check({}, 1));
+  EXPECT_FALSE(check({.entries = 3}, 1));
+  EXPECT_FALSE(check({.entries = 1024, .request_bytes = 100}, 1));
+  EXPECT_FALSE(check({.entries = 1024, .request_bytes = 1024, .response_bytes = 0}, 1));
+  EXPECT_FALSE(check({}, 0));
+  std::vector<std::uint8_t> header(InstanceLayout::kHeaderBytes);
+  EXPECT_THAT(InstanceLayout::parse(header).error().message, testing::HasSubstr("no Cowbird instance"));
+  const InstanceLayout layout{.shape = {.entries = 64}, .channels = 3};
+  layout.write(header.data());
+  const auto parsed = InstanceLayout::parse(header);
+  ASSERT_TRUE(parsed);
+  EXPECT_EQ(parsed->shape, layout.shape);
+  EXPECT_EQ(parsed->channels, 3u);
+}
+
+}  // namespace
+}  // namespace sluice::cowbird

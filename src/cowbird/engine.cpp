@@ -1,0 +1,489 @@
+#include "cowbird/engine.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/check.h"
+
+namespace sluice::cowbird {
+
+using remote::Operation;
+using remote::RemoteAddress;
+using remote::Task;
+
+namespace {
+
+constexpr std::size_t kMostFetched = 512;  // entries of one metadata READ
+
+bool is_final(remote::Status status) {
+  return status != remote::Status::kUnknown && status != remote::Status::kUnreachable;
+}
+
+bool overlap(const RemoteAddress& a, std::uint64_t a_bytes, const RemoteAddress& b, std::uint64_t b_bytes) {
+  return a.node == b.node && a.address < b.address + b_bytes && b.address < a.address + a_bytes;
+}
+
+std::uint64_t aligned(std::uint64_t bytes) { return (bytes + kDataAlignment - 1) & ~(kDataAlignment - 1); }
+
+bool is_write(const Entry& entry) { return entry.type == RwType::kWrite; }
+
+}  // namespace
+
+Engine::Engine(remote::Scheduler& scheduler, remote::RemoteMemory& compute, RemoteAddress block,
+               const InstanceLayout& layout, std::uint32_t channel, remote::RemoteMemory& pool,
+               const EngineConfig& config)
+    : scheduler_(scheduler),
+      compute_(compute),
+      pool_(pool),
+      block_(block),
+      channel_(block + layout.channel_at(channel)),
+      layout_(layout.channel()),
+      config_(config),
+      pool_ordered_(pool.capabilities().ordered),
+      compute_ordered_(compute.capabilities().ordered),
+      requests_(layout.shape.entries),
+      staging_(std::make_unique<std::uint8_t[]>(layout.shape.request_bytes + layout.shape.response_bytes)) {
+  SLUICE_CHECK(config.batch_size > 0);
+}
+
+Engine::~Engine() = default;
+
+void Engine::stop() {
+  stopping_ = true;
+  signal();
+}
+
+void Engine::signal() {
+  signal_.set = true;
+  if (signal_.waiter) scheduler_.post(std::exchange(signal_.waiter, nullptr));
+}
+
+Task<void> Engine::run() {
+  // (g++ 12 lays the frame out wrongly when `if (!co_await f())` stands alone: the result gets a name, here and below.)
+  const bool attached = co_await attach();
+  if (!attached) co_return;
+  probing_ = true;
+  scheduler_.spawn(probe());
+  co_await move();
+}
+
+// Setting up ----------------------------------------------------------------------------------------------------------
+
+Task<bool> Engine::read_block(std::size_t offset, MutableBytes into) {
+  while (!stopping_) {
+    const auto status = co_await compute_.read(at(offset), into);
+    if (status == remote::Status::kOk) co_return true;
+    ++counters_.retries;
+    co_await scheduler_.sleep_for(config_.retry);
+  }
+  co_return false;
+}
+
+// Where the last engine left off; nothing of what it had not published counts.
+Task<bool> Engine::attach() {
+  bool good = co_await read_block(ChannelLayout::kProgress, progress_);
+  if (!good) co_return false;
+  good = co_await read_block(ChannelLayout::kErrorLog, errors_);
+  if (!good) co_return false;
+  published_[0] = load_le<std::uint64_t>(progress_ + ProgressLine::kReads);
+  published_[1] = load_le<std::uint64_t>(progress_ + ProgressLine::kWrites);
+  retired_ = dispatched_ = fetched_ = load_le<std::uint64_t>(progress_ + ProgressLine::kHead);
+  heartbeat_ = load_le<std::uint64_t>(progress_ + ProgressLine::kHeartbeat);
+  epoch_ = load_le<std::uint64_t>(progress_ + ProgressLine::kEpoch) + 1;
+  errors_logged_ = errors_taken_ = load_le<std::uint64_t>(errors_);
+  next_heartbeat_ = scheduler_.now();
+  co_return true;
+}
+
+Task<bool> Engine::read_regions(std::uint64_t generation) {
+  std::vector<std::uint8_t> table(kMaxRegions * kRegionBytes);
+  const auto status = co_await compute_.read(block_ + InstanceLayout::kRegions, table);
+  if (status != remote::Status::kOk) co_return false;
+  regions_.clear();
+  for (std::size_t i = 0; i < kMaxRegions; ++i) regions_.push_back(Region::parse(table.data() + i * kRegionBytes));
+  regions_generation_ = generation;
+  regions_known_ = true;
+  co_return true;
+}
+
+// Phase II: probing ---------------------------------------------------------------------------------------------------
+
+Task<void> Engine::probe() {
+  Duration interval = config_.probe_least;
+  std::uint8_t line[kLine];
+  while (!stopping_ && !broken_) {
+    const auto status = co_await compute_.read(at(ChannelLayout::kIssuer), line);
+    ++counters_.probes;
+    if (status != remote::Status::kOk) {
+      co_await scheduler_.sleep_for(config_.retry);
+      continue;
+    }
+    const auto tail = load_le<std::uint64_t>(line + IssuerLine::kTail);
+    const auto generation = load_le<std::uint64_t>(line + IssuerLine::kRegionsGeneration);
+    errors_taken_ = load_le<std::uint64_t>(line + IssuerLine::kErrorsTaken);
+    if (!regions_known_ || generation != regions_generation_) {
+      const bool known = co_await read_regions(generation);
+      if (!known) continue;
+    }
+    if (tail < fetched_ || tail - retired_ > layout_.shape.entries) {
+      broken_ = true;
+      break;
+    }
+    if (tail != fetched_) {
+      co_await fetch(tail);
+      interval = config_.probe_least;
+    } else if (under_way() != 0) {
+      interval = config_.probe_least;
+    } else {
+      interval = std::min(interval * 2, config_.probe_most);
+    }
+    if (fetched_ != dispatched_ || has_finished() || scheduler_.now() >= std::min(retry_at_, next_heartbeat_)) signal();
+    co_await scheduler_.sleep_for(interval);
+  }
+  probing_ = false;
+  signal();
+}
+
+Task<void> Engine::fetch(std::uint64_t tail) {
+  std::uint8_t buffer[kMostFetched * kEntryBytes];
+  while (fetched_ != tail && !broken_) {
+    const std::uint64_t to_end = layout_.shape.entries - (fetched_ & (layout_.shape.entries - 1));
+    const std::size_t count = std::min({tail - fetched_, to_end, std::uint64_t{kMostFetched}});
+    const auto into = MutableBytes(buffer).first(count * kEntryBytes);
+    const auto status = co_await compute_.read(at(layout_.entry(fetched_)), into);
+    if (status != remote::Status::kOk) co_return;  // the next probe begins again here
+    for (std::size_t i = 0; i < count && !broken_; ++i) broken_ = !accept(fetched_, buffer + i * kEntryBytes);
+  }
+}
+
+bool Engine::accept(std::uint64_t index, const std::uint8_t* bytes) {
+  Request& r = request(index);
+  r.entry = Entry::parse(bytes);
+  if (r.entry.type != RwType::kRead && r.entry.type != RwType::kWrite) return false;
+  const bool write = is_write(r.entry);
+  auto& newest = sequence_[write];
+  const bool follows =
+      newest == 0 ? r.entry.sequence != 0 && r.entry.sequence <= published_[write] + 1 : r.entry.sequence == newest + 1;
+  if (!follows) return false;
+  newest = r.entry.sequence;
+  ++fetched_;
+  r.index = index;
+  r.engine = this;
+  r.begun = Time::never();
+  r.status = Status::kOk;
+  if (newest <= published_[write]) {  // an earlier engine has completed it
+    r.state = State::kPublished;
+    return true;
+  }
+  fifo_[write].push_back(index);
+  r.state = State::kNew;
+  if (const Status bad = judge(r.entry); bad != Status::kOk) {
+    ++counters_.malformed;
+    finish(r, bad);
+  }
+  return true;
+}
+
+Status Engine::judge(const Entry& entry) const {
+  const std::size_t ring = is_write(entry) ? layout_.requests : layout_.responses;
+  const std::size_t bytes = is_write(entry) ? layout_.shape.request_bytes : layout_.shape.response_bytes;
+  if (entry.length == 0 || entry.length > bytes || entry.length > pool_.capabilities().max_length) {
+    return Status::kBadLength;
+  }
+  if (entry.local() < ring || entry.local() - ring > bytes - entry.length || entry.local() % kDataAlignment != 0) {
+    return Status::kMalformed;
+  }
+  if (entry.region >= regions_.size() || regions_[entry.region].length == 0) return Status::kNoRegion;
+  const Region& region = regions_[entry.region];
+  if (entry.length > region.length || entry.remote() > region.length - entry.length) return Status::kOutOfRange;
+  return is_write(entry) && !region.writable ? Status::kReadOnly : Status::kOk;
+}
+
+RemoteAddress Engine::target(const Entry& entry) const {
+  const Region& region = regions_[entry.region];
+  return {remote::NodeId(region.node), remote::RegionKey(region.key), region.base + entry.remote()};
+}
+
+// Phase III: execution ------------------------------------------------------------------------------------------------
+
+Task<void> Engine::move() {
+  for (;;) {
+    const bool moved = dispatch();
+    if (!cut_off_ && (has_finished() || scheduler_.now() >= next_heartbeat_)) {
+      co_await publish();
+      continue;
+    }
+    if ((stopping_ || broken_) && in_flight_ == 0 && !probing_) co_return;
+    if (!moved) co_await wait_for_signal();
+  }
+}
+
+bool Engine::dispatch() {
+  if (stopping_ || broken_ || (retry_at_ != Time::never() && scheduler_.now() < retry_at_)) return false;
+  retry_at_ = Time::never();
+  bool moved = dispatch_new();
+  moved = dispatch_writes() || moved;
+  return dispatch_waiting_reads() || moved;
+}
+
+bool Engine::dispatch_new() {
+  const bool any = dispatched_ != fetched_;
+  for (; dispatched_ != fetched_; ++dispatched_) {
+    Request& r = request(dispatched_);
+    if (r.state != State::kNew) continue;
+    if (is_write(r.entry)) {
+      writes_.push_back(r.index);
+      submit_fetch(r);
+    } else if (read_must_wait(r)) {
+      ++counters_.waited;
+      waiting_reads_.push_back(r.index);
+    } else {
+      submit_move(r);
+    }
+  }
+  return any;
+}
+
+// A read may not overtake an earlier write that it overlaps. On an ordered pool the write need only be on its way.
+bool Engine::read_must_wait(const Request& read) const {
+  const auto blocks = [&](std::uint64_t index) {
+    const Request& write = requests_[index & (layout_.shape.entries - 1)];
+    return write.index < read.index && write.state < State::kDone &&
+           overlap(target(write.entry), write.entry.length, target(read.entry), read.entry.length);
+  };
+  if (pool_ordered_) return std::any_of(writes_.begin(), writes_.end(), blocks);
+  return std::any_of(fifo_[1].begin(), fifo_[1].end(), blocks);
+}
+
+bool Engine::write_must_wait(const Request& write) {
+  const auto blocks = [&](std::uint64_t index, State until) {
+    const Request& other = request(index);
+    return other.index == index && index < write.index && other.state < until &&
+           overlap(target(other.entry), other.entry.length, target(write.entry), write.entry.length);
+  };
+  const auto read = [&](std::uint64_t index) { return blocks(index, State::kPublished); };
+  const auto earlier_write = [&](std::uint64_t index) { return blocks(index, State::kDone); };
+  if (std::any_of(fifo_[0].begin(), fifo_[0].end(), read)) return true;
+  if (std::any_of(publishing_[0].begin(), publishing_[0].end(), read)) return true;
+  if (pool_ordered_) return std::any_of(writes_.begin(), writes_.end(), earlier_write);
+  return std::any_of(fifo_[1].begin(), fifo_[1].end(), earlier_write);
+}
+
+bool Engine::dispatch_writes() {
+  bool moved = false;
+  for (std::size_t i = 0; i < writes_.size();) {
+    Request& write = request(writes_[i]);
+    if (write.state != State::kReady || write_must_wait(write)) {
+      ++i;
+      continue;
+    }
+    writes_.erase(writes_.begin() + static_cast<std::ptrdiff_t>(i));
+    submit_move(write);
+    moved = true;
+  }
+  return moved;
+}
+
+bool Engine::dispatch_waiting_reads() {
+  bool moved = false;
+  for (std::size_t i = 0; i < waiting_reads_.size();) {
+    Request& read = request(waiting_reads_[i]);
+    if (read_must_wait(read)) {
+      ++i;
+      continue;
+    }
+    waiting_reads_.erase(waiting_reads_.begin() + static_cast<std::ptrdiff_t>(i));
+    submit_move(read);
+    moved = true;
+  }
+  return moved;
+}
+
+void Engine::submit_fetch(Request& write) {
+  const MutableBytes bytes(staging_.get() + write.entry.local() - layout_.requests, write.entry.length);
+  write.operation = remote::read_operation(at(write.entry.local()), bytes);
+  write.operation.on_complete = on_complete;
+  write.operation.context = &write;
+  write.state = State::kFetching;
+  ++in_flight_;
+  compute_.submit(write.operation);
+}
+
+void Engine::submit_move(Request& r) {
+  const MutableBytes bytes(staging_.get() + r.entry.local() - layout_.requests, r.entry.length);
+  r.operation = is_write(r.entry) ? remote::write_operation(target(r.entry), bytes)
+                                  : remote::read_operation(target(r.entry), bytes);
+  r.operation.on_complete = on_complete;
+  r.operation.context = &r;
+  r.state = State::kMoving;
+  ++in_flight_;
+  pool_.submit(r.operation);
+}
+
+void Engine::on_complete(Operation& operation) {
+  auto& request = *static_cast<Request*>(operation.context);
+  request.engine->completed(request);
+}
+
+void Engine::completed(Request& r) {
+  --in_flight_;
+  const auto status = r.operation.status;
+  const bool fetching = r.state == State::kFetching;
+  if (status == remote::Status::kOk) {
+    if (fetching) {
+      r.state = State::kReady;
+    } else {
+      finish(r, r.status == Status::kUnknown ? Status::kOk : r.status);
+    }
+  } else if (is_final(status) && !fetching) {
+    finish(r, Status::kDenied);
+  } else {
+    try_again(r);
+  }
+  signal();
+}
+
+void Engine::try_again(Request& r) {
+  ++counters_.retries;
+  if (r.state == State::kFetching) {  // it still has its place in writes_
+    r.state = State::kNew;
+    ++in_flight_;
+    scheduler_.spawn(fetch_again(r.index));
+    return;
+  }
+  const Time now = scheduler_.now();
+  const bool unknown = r.operation.status == remote::Status::kUnknown;
+  retry_at_ = now + (unknown ? config_.max_flight : config_.retry);
+  if (is_write(r.entry) && unknown) r.status = Status::kUnknown;
+  if (stopping_) {  // the next engine does it
+    r.state = State::kNew;
+    return;
+  }
+  if (r.begun == Time::never()) r.begun = now;
+  if (now - r.begun >= config_.patience) {
+    finish(r, r.status == Status::kUnknown ? Status::kUnknown : Status::kUnreachable);
+    return;
+  }
+  // In its old place: what overlaps it and comes later waits for it again.
+  auto& queue = is_write(r.entry) ? writes_ : waiting_reads_;
+  r.state = is_write(r.entry) ? State::kReady : State::kNew;
+  queue.insert(std::lower_bound(queue.begin(), queue.end(), r.index), r.index);
+}
+
+Task<void> Engine::fetch_again(std::uint64_t index) {
+  co_await scheduler_.sleep_for(config_.retry);
+  --in_flight_;
+  if (!stopping_ && !broken_) submit_fetch(request(index));
+  signal();
+}
+
+void Engine::finish(Request& r, Status status) {
+  r.state = State::kDone;
+  r.status = status;
+  ++(is_write(r.entry) ? counters_.writes : counters_.reads);
+  if (status != Status::kOk) ++counters_.failed;
+}
+
+// Phase IV: completion ------------------------------------------------------------------------------------------------
+
+bool Engine::has_finished() const {
+  const auto done = [&](const std::deque<std::uint64_t>& fifo) {
+    if (fifo.empty()) return false;
+    const Request& front = requests_[fifo.front() & (layout_.shape.entries - 1)];
+    return front.state == State::kDone && (front.status == Status::kOk || errors_logged_ - errors_taken_ < kErrors);
+  };
+  return done(fifo_[0]) || done(fifo_[1]);
+}
+
+Task<void> Engine::publish() {
+  ++counters_.publications;
+  outgoing_.clear();
+  const bool errors = take_finished();
+  if (errors) outgoing_.push_back(remote::write_operation(at(ChannelLayout::kErrorLog), errors_));
+  compose_progress();
+  const std::size_t data = outgoing_.size();
+  outgoing_.push_back(remote::write_operation(at(ChannelLayout::kProgress), progress_));
+  for (;;) {
+    const std::span<Operation> all(outgoing_);
+    if (compute_ordered_) {
+      co_await compute_.all(all);
+    } else {
+      co_await compute_.all(all.first(data));
+      if (all_well(all.first(data))) co_await compute_.all(all.last(1));
+    }
+    if (all_well(all)) break;
+    ++counters_.retries;
+    cut_off_ = stopping_;
+    if (cut_off_) co_return;
+    co_await scheduler_.sleep_for(config_.max_flight);
+    for (Operation& operation : outgoing_) operation = remote::write_operation(operation.remote, operation.local);
+  }
+  for (auto& indexes : publishing_) {
+    for (const std::uint64_t index : indexes) {
+      if (request(index).index == index) request(index).state = State::kPublished;
+    }
+    indexes.clear();
+  }
+  next_heartbeat_ = scheduler_.now() + config_.heartbeat;
+}
+
+bool Engine::all_well(std::span<const Operation> operations) {
+  return std::all_of(operations.begin(), operations.end(),
+                     [](const Operation& o) { return o.status == remote::Status::kOk; });
+}
+
+// Moves finished requests of both types, in order, into this publication. True: errors were noted.
+bool Engine::take_finished() {
+  const std::uint64_t errors_before = errors_logged_;
+  std::size_t run_end = 0;  // of the last WRITE of response data
+  for (const bool write : {false, true}) {
+    auto& fifo = fifo_[write];
+    for (std::uint32_t n = 0; n < config_.batch_size && !fifo.empty(); ++n) {
+      Request& r = request(fifo.front());
+      if (r.state != State::kDone || (r.status != Status::kOk && !log_error(r))) break;
+      if (!write && r.status == Status::kOk) run_end = add_response(r.entry, run_end);
+      r.state = State::kPublishing;
+      published_[write] = r.entry.sequence;
+      publishing_[write].push_back(r.index);
+      fifo.pop_front();
+    }
+  }
+  while (retired_ != fetched_ && request(retired_).state >= State::kPublishing) ++retired_;
+  return errors_logged_ != errors_before;
+}
+
+// The response joins the last WRITE where it touches it. Returns the end of that WRITE.
+std::size_t Engine::add_response(const Entry& entry, std::size_t run_end) {
+  const std::size_t begin = entry.local();
+  std::uint8_t* const bytes = staging_.get() + begin - layout_.requests;
+  const std::size_t end =
+      std::min<std::size_t>(begin + aligned(entry.length), layout_.responses + layout_.shape.response_bytes);
+  if (begin == run_end && begin != layout_.responses) {
+    auto& local = outgoing_.back().local;
+    local = MutableBytes(local.data(), local.size() + (end - begin));
+    return end;
+  }
+  ++counters_.response_writes;
+  outgoing_.push_back(remote::write_operation(at(begin), MutableBytes(bytes, end - begin)));
+  return end;
+}
+
+bool Engine::log_error(const Request& r) {
+  if (errors_logged_ - errors_taken_ >= kErrors) return false;
+  std::uint8_t* const slot = errors_ + kErrorBytes * (1 + errors_logged_ % kErrors);
+  const RequestId id(r.entry.type, r.entry.region, r.entry.sequence);
+  store_le(slot, static_cast<std::uint64_t>(id.value()));
+  store_le(slot + 8, static_cast<std::uint64_t>(r.status));
+  store_le(errors_, ++errors_logged_);
+  return true;
+}
+
+void Engine::compose_progress() {
+  store_le(progress_ + ProgressLine::kReads, published_[0]);
+  store_le(progress_ + ProgressLine::kWrites, published_[1]);
+  store_le(progress_ + ProgressLine::kHead, retired_);
+  store_le(progress_ + ProgressLine::kHeartbeat, ++heartbeat_);
+  store_le(progress_ + ProgressLine::kEpoch, epoch_);
+}
+
+}  // namespace sluice::cowbird

@@ -1,0 +1,178 @@
+// Spot engine: carries out the requests of one channel of a Cowbird instance, over RemoteMemory on both sides.
+//
+// Life:       Engine(...) -> spawn(run()) -> probes the issuer line, fetches new entries, moves the data, publishes progress -> stop();
+//             run() ends when nothing of it is in flight. A new engine takes up where the last one left off.
+// Order:      requests of one type complete in the order of issue. A read waits for earlier writes that it overlaps to be submitted
+//             (to be complete, where the pool is not ordered); a write waits until earlier reads that it overlaps are published,
+//             because until then they may be executed again, by the transport or by the next engine. All others overlap in time.
+// Batches:    what is complete when the last publication has ended goes into one: response data in as few WRITEs as the ring
+//             allows, then one WRITE of the progress line. Nothing ever waits for a batch to fill.
+// Probes:     every `probe_least` while there is something to do, then ever rarer, down to every `probe_most`.
+// Errors:     of a memory node: tried again for `patience`, then reported to the issuer. Of the compute node: tried again for ever.
+// Trust:      the block's bytes are checked: entries may point nowhere but into their channel and region.
+// Threads:    the scheduler's.
+// Source:     Cowbird §5.2 (phases), §5.3 (consistency), §6 (spot: overlap checks, batching).
+#pragma once
+
+#include <coroutine>
+#include <deque>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "cowbird/layout.h"
+#include "cowbird/request_id.h"
+#include "cowbird/status.h"
+#include "remote/remote_memory.h"
+
+namespace sluice::cowbird {
+
+struct EngineConfig {
+  Duration probe_least = Duration::microseconds(2);
+  Duration probe_most = Duration::microseconds(100);
+  std::uint32_t batch_size = 256;  // reads in one publication at most; 1: each by itself
+  Duration heartbeat = Duration::milliseconds(50);
+  Duration retry = Duration::milliseconds(1);  // after an operation that did not happen
+  // An operation of a lost connection may still take effect for so long. Nothing is repeated sooner: a late WRITE would undo a newer one.
+  Duration max_flight = Duration::milliseconds(100);
+  Duration patience = Duration::seconds(5);  // with a memory node that cannot be reached
+};
+
+struct EngineCounters {
+  std::uint64_t probes = 0;
+  std::uint64_t reads = 0;  // completed, with success or not
+  std::uint64_t writes = 0;
+  std::uint64_t publications = 0;
+  std::uint64_t response_writes = 0;  // WRITEs of response data
+  std::uint64_t waited = 0;           // requests that had to wait for one that they overlap
+  std::uint64_t retries = 0;
+  std::uint64_t failed = 0;     // reported to the issuer as failed
+  std::uint64_t malformed = 0;  // of them, those that made no sense
+};
+
+class Engine {
+ public:
+  // Channel `channel` of the instance that lies at `block` in `compute`. The pool's nodes are those that the region table names.
+  Engine(remote::Scheduler& scheduler, remote::RemoteMemory& compute, remote::RemoteAddress block,
+         const InstanceLayout& layout, std::uint32_t channel, remote::RemoteMemory& pool, const EngineConfig& config);
+  ~Engine();
+  Engine(const Engine&) = delete;
+  Engine& operator=(const Engine&) = delete;
+
+  remote::Task<void> run();
+  // run() ends soon: nothing new is begun.
+  void stop();
+  // The issuer's memory has made no sense (its tail or an entry): the engine has let go of the channel.
+  bool broken() const { return broken_; }
+  const EngineCounters& counters() const { return counters_; }
+  std::uint64_t under_way() const { return fetched_ - retired_; }
+
+ private:
+  enum class State : std::uint8_t { kNew, kFetching, kReady, kMoving, kDone, kPublishing, kPublished };
+  struct Request {
+    Entry entry;
+    State state = State::kNew;
+    Status status = Status::kOk;
+    std::uint64_t index = 0;
+    Time begun;  // of the first failed try; never: none
+    Engine* engine = nullptr;
+    remote::Operation operation;
+  };
+  // One coroutine waits; whoever has something for it signals.
+  struct Signal {
+    std::coroutine_handle<> waiter;
+    bool set = false;
+  };
+
+  Request& request(std::uint64_t index) { return requests_[index & (layout_.shape.entries - 1)]; }
+  remote::RemoteAddress at(std::size_t offset) const { return channel_ + offset; }
+  remote::RemoteAddress target(const Entry& entry) const;
+
+  remote::Task<bool> attach();
+  remote::Task<void> probe();
+  remote::Task<bool> read_block(std::size_t offset, MutableBytes into);
+  remote::Task<bool> read_regions(std::uint64_t generation);
+  remote::Task<void> fetch(std::uint64_t tail);
+  bool accept(std::uint64_t index, const std::uint8_t* bytes);
+  Status judge(const Entry& entry) const;
+
+  remote::Task<void> move();
+  bool dispatch();
+  bool dispatch_new();
+  bool dispatch_writes();
+  bool dispatch_waiting_reads();
+  bool read_must_wait(const Request& read) const;
+  bool write_must_wait(const Request& write);
+  void submit_fetch(Request& write);
+  void submit_move(Request& request);
+  static void on_complete(remote::Operation& operation);
+  void completed(Request& request);
+  void try_again(Request& request);
+  remote::Task<void> fetch_again(std::uint64_t index);
+  void finish(Request& request, Status status);
+
+  bool has_finished() const;
+  remote::Task<void> publish();
+  bool take_finished();
+  std::size_t add_response(const Entry& entry, std::size_t run_end);
+  bool log_error(const Request& request);
+  void compose_progress();
+  static bool all_well(std::span<const remote::Operation> operations);
+
+  void signal();
+  auto wait_for_signal() {
+    struct Awaiter {
+      Signal& signal;
+      bool await_ready() const { return signal.set; }
+      void await_suspend(std::coroutine_handle<> handle) { signal.waiter = handle; }
+      void await_resume() const { signal.set = false; }
+    };
+    return Awaiter{signal_};
+  }
+
+  remote::Scheduler& scheduler_;
+  remote::RemoteMemory& compute_;
+  remote::RemoteMemory& pool_;
+  remote::RemoteAddress block_;
+  remote::RemoteAddress channel_;
+  ChannelLayout layout_;
+  EngineConfig config_;
+  bool pool_ordered_;
+  bool compute_ordered_;
+  bool stopping_ = false;
+  bool broken_ = false;
+  bool probing_ = false;  // probe() runs
+  bool cut_off_ = false;  // stopped, and a publication failed: none may follow it
+
+  std::vector<Region> regions_;
+  std::uint64_t regions_generation_ = 0;
+  bool regions_known_ = false;
+
+  std::vector<Request> requests_;      // by index
+  std::uint64_t retired_ = 0;          // all before are published
+  std::uint64_t dispatched_ = 0;       // all before are no longer kNew, or wait in waiting_reads_
+  std::uint64_t fetched_ = 0;          // all before have been fetched
+  std::uint64_t sequence_[2] = {};     // of the newest fetched one
+  std::deque<std::uint64_t> fifo_[2];  // of each type, those not published, by index
+  std::vector<std::uint64_t> writes_;  // not yet submitted to the pool, by index
+  std::vector<std::uint64_t> waiting_reads_;
+  Time retry_at_ = Time::never();  // something failed: nothing is moved before
+  std::uint64_t in_flight_ = 0;    // operations of requests
+
+  std::uint64_t published_[2] = {};
+  std::uint64_t errors_logged_ = 0;
+  std::uint64_t errors_taken_ = 0;  // by the issuer, as last probed
+  std::uint64_t heartbeat_ = 0;
+  std::uint64_t epoch_ = 0;
+  Time next_heartbeat_;
+  std::vector<remote::Operation> outgoing_;   // of the publication under way
+  std::vector<std::uint64_t> publishing_[2];  // its requests, by index
+  std::uint8_t progress_[kLine] = {};
+  std::uint8_t errors_[kErrorBlock] = {};
+  std::unique_ptr<std::uint8_t[]> staging_;  // as the channel's two data rings lie, so that runs stay runs
+
+  Signal signal_;
+  EngineCounters counters_;
+};
+
+}  // namespace sluice::cowbird
