@@ -140,7 +140,10 @@ void Adapter::on_frame(Time now, port::Frame frame) {
   const wire::Verdict verdict = wire::parse_and_verify(frame.bytes(), parsed);
   if (verdict != wire::Verdict::kOk) {
     const bool other = verdict == wire::Verdict::kNotIp || verdict == wire::Verdict::kNotUdp;
-    if (other && neighbors_->on_frame(now, frame.bytes())) return deliver_resolutions();
+    if (other && neighbors_->on_frame(now, frame.bytes())) {
+      ++counters_.rx_neighbor;
+      return deliver_resolutions();
+    }
     return count_refusal(verdict);
   }
   if (!is_for_us(frame.data, parsed)) {
@@ -188,6 +191,7 @@ void Adapter::on_management_datagram(Time now, const std::uint8_t* frame, const 
     ++counters_.rx_ud_dropped;
     return;
   }
+  ++counters_.rx_mads;
   const wire::AddressVector back = wire::AddressVector::reply_to(frame, parsed);
   const UdDestination from{.gid = back.destination,
                            .mac = back.destination_mac,

@@ -39,6 +39,7 @@ void Requester::on_response(Time now, const std::uint8_t* frame, const wire::Par
   if (parsed.psn.since(una_) < 0 || parsed.psn.since(highest_sent_) >= 0) {
     // An ACK of the past may still bring credits.
     if (parsed.traits().kind == Kind::kAcknowledge && parsed.psn == una_ - 1) {
+      ++connection_.counters->rx_responses;
       note_credits(wire::get<Aeth>(frame, parsed));
     } else {
       ++connection_.counters->rx_ignored_responses;

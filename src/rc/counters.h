@@ -1,4 +1,7 @@
 // What a NIC counts: one number for each way a packet can end. Never logged a packet; read by metrics and tests.
+//
+// Invariant:  every frame handed to the NIC adds to rx_frames and to at least one other rx_ counter: no silence without a reason
+//             (fuzz/adapter_properties.h looks for one).
 #pragma once
 
 #include <cstdint>
@@ -11,6 +14,8 @@ namespace sluice::rc {
   X(rx_not_for_us, "frames for another MAC or IP address")                       \
   X(rx_malformed, "frames that could not be parsed")                             \
   X(rx_bad_icrc, "frames whose ICRC was wrong")                                  \
+  X(rx_neighbor, "ARP and neighbour discovery messages")                         \
+  X(rx_mads, "management datagrams for the connection manager")                  \
   X(rx_bad_pkey, "packets with a foreign P_Key")                                 \
   X(rx_unknown_qp, "packets for a queue pair that does not exist")               \
   X(rx_wrong_transport, "packets whose opcode does not fit their queue pair")    \
@@ -24,6 +29,8 @@ namespace sluice::rc {
   X(rx_invalid_requests, "requests refused with NAK invalid request")            \
   X(rx_access_errors, "requests refused with NAK remote access error")           \
   X(rx_operation_errors, "requests refused with NAK remote operational error")   \
+  X(rx_no_receive, "requests that found no receive request")                     \
+  X(rx_put_off, "READs and atomics dropped as too many answers were waiting")    \
   X(rx_ignored_responses, "responses to nothing that is outstanding")            \
   X(rx_bad_responses, "responses that contradict their request")                 \
   X(rx_ecn_marked, "packets that a switch marked congested")                     \

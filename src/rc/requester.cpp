@@ -221,14 +221,11 @@ void Requester::sent(Time now, const SendWqe& wqe, std::uint32_t packets, std::s
   }
   if (pace_) pace_->on_sent(now, static_cast<std::uint32_t>(bytes));
   cursor_packet_ += packets;
+  if (!reliable_) una_ = highest_sent_;  // nobody acknowledges: the window stays open
   if (cursor_packet_ == wqe.packets) {
     ++cursor_;
     cursor_packet_ = 0;
-    if (!reliable_) {
-      una_ = highest_sent_;
-      complete_head(CompletionStatus::kSuccess);
-      return;
-    }
+    if (!reliable_) return complete_head(CompletionStatus::kSuccess);
   }
   if (reliable_ && deadline_ == Time::never() && connection_.timeout > Duration())
     deadline_ = now + connection_.timeout;

@@ -698,6 +698,17 @@ TEST_F(RequesterTest, UnreliableWorkCompletesWhenSentAndOffersNoReads) {
   EXPECT_EQ(p->adapter->next_deadline(), Time::never());
 }
 
+TEST_F(RequesterTest, UnreliableMessagesMayBeLongerThanTheWindow) {
+  CraftedOptions options;
+  options.transport = Transport::kUc;
+  AdapterConfig config;
+  config.max_unacked_packets = 4;
+  restart(options, config);
+  next_id = 1;
+  EXPECT_THAT(send(SendOp::kWrite, 12 * 1024), SizeIs(12));
+  EXPECT_THAT(done_ids(), ElementsAre(1));
+}
+
 TEST_F(RequesterTest, UnreliableSendQueueStopsAtABadLocalKeyAndGoesOnWhenTold) {
   CraftedOptions options;
   options.transport = Transport::kUc;

@@ -40,7 +40,6 @@ void Responder::on_request(Time, const std::uint8_t* frame, const wire::ParsedFr
   if (!check_psn(frame, parsed)) return;
   nak_sent_ = false;
   if (!check_sequence(parsed) || !check_length(parsed)) return refuse(parsed.psn, NakCode::kInvalidRequest);
-  ++connection_.counters->rx_requests;
   switch (parsed.traits().kind) {
     case Kind::kSend: return execute_send(frame, parsed);
     case Kind::kWrite: return execute_write(frame, parsed);
@@ -110,14 +109,14 @@ void Responder::execute_send(const std::uint8_t* frame, const wire::ParsedFrame&
     complete_receive(frame, parsed, CompletionKind::kReceive, CompletionStatus::kLocalLengthError, message_.done);
     return refuse(parsed.psn, NakCode::kInvalidRequest);
   }
+  if (parsed.traits().has(wire::Extended::kIeth)) {
+    const memory::Key key{wire::get<wire::Ieth>(frame, parsed).rkey.value};
+    if (!connection_.regions->invalidate(key, connection_.pd)) return refuse(parsed.psn, NakCode::kRemoteAccessError);
+  }
   const std::span<const LocalPiece> pieces{receive_pieces_.data(), receive_.sge_count};
   scatter(pieces, message_.done, frame + parsed.payload_offset, parsed.payload_length);
   message_.done += parsed.payload_length;
   if (parsed.traits().ends_message()) {
-    if (parsed.traits().has(wire::Extended::kIeth)) {
-      const memory::Key key{wire::get<wire::Ieth>(frame, parsed).rkey.value};
-      if (!connection_.regions->invalidate(key, connection_.pd)) return refuse(parsed.psn, NakCode::kRemoteAccessError);
-    }
     complete_receive(frame, parsed, CompletionKind::kReceive, CompletionStatus::kSuccess, message_.done);
     message_.kind = MessageKind::kNone;
   }
@@ -177,7 +176,7 @@ void Responder::execute_write(const std::uint8_t* frame, const wire::ParsedFrame
 
 void Responder::execute_read(const std::uint8_t* frame, const wire::ParsedFrame& parsed) {
   const auto reth = wire::get<wire::Reth>(frame, parsed);
-  if (answers_full()) return;  // only after duplicates; the requester asks again
+  if (answers_full()) return put_off();
   if (reth.length > kMaxMessage || too_many_reads() || !connection_.access.allows(memory::kRemoteRead)) {
     return refuse(parsed.psn, NakCode::kInvalidRequest);
   }
@@ -206,7 +205,7 @@ void Responder::execute_atomic(const std::uint8_t* frame, const wire::ParsedFram
   const bool masked = parsed.traits().kind == Kind::kMaskedCompareSwap;
   // Both layouts begin with address and key.
   const auto target = wire::AtomicEth::parse(frame + parsed.extended_offset());
-  if (answers_full()) return;  // only after duplicates; the requester asks again
+  if (answers_full()) return put_off();
   if (target.virtual_address % 8 != 0 || too_many_reads() || !connection_.access.allows(memory::kRemoteAtomic)) {
     return refuse(parsed.psn, NakCode::kInvalidRequest);
   }
@@ -238,6 +237,7 @@ void Responder::execute_atomic(const std::uint8_t* frame, const wire::ParsedFram
 // The request is executed: moves on, counts the message, acknowledges if asked to.
 void Responder::finish_packet(const wire::ParsedFrame& parsed, std::uint32_t packets) {
   const wire::OpcodeTraits& traits = parsed.traits();
+  ++connection_.counters->rx_requests;
   expected_psn_ = expected_psn_ + packets;
   if (traits.ends_message()) msn_ = (msn_ + 1) & Psn::kMask;
   last_was_read_ = traits.kind == Kind::kReadRequest || traits.is_atomic();
@@ -300,6 +300,7 @@ bool Responder::take_receive(Psn psn) {
   if (!reliable_ && receive_.taken) return true;  // left over from a message that a gap ended
   ReceiveQueue& queue = receives_.queue;
   if (queue.empty()) {
+    ++connection_.counters->rx_no_receive;
     if (reliable_) refuse_not_ready(psn);
     return false;
   }
@@ -418,6 +419,9 @@ void Responder::refuse(Psn psn, NakCode code) {
   if (answers_full()) --answers_tail_;  // the NAK matters more than the youngest answer, which it makes moot
   push({.syndrome = Aeth::nak(0, code).syndrome, .psn = psn, .msn = msn_});
 }
+
+// No room for its answer, which happens only after many duplicates: the requester asks again.
+void Responder::put_off() { ++connection_.counters->rx_put_off; }
 
 void Responder::refuse_not_ready(Psn psn) {
   nak_sent_ = true;

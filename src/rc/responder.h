@@ -114,6 +114,7 @@ class Responder {
   void push(const Answer& answer);
   void push_ack(Psn psn);
   void refuse(Psn psn, wire::NakCode code);
+  void put_off();
   void refuse_not_ready(Psn psn);
   std::uint8_t ack_syndrome() const;
 
