@@ -4,7 +4,7 @@
 //             aligned words of 8 bytes are never torn, nor is an aligned
 //             one of 4 bytes that is all there is to copy.
 // Threads:    any number, on the same bytes, as with a real NIC.
-// Source:     reference: programs poll on the last byte (perftest); IBTA vol. 1 §9.4.5 (atomics).
+// Source:     programs poll on the last byte (perftest); IBTA vol. 1 §9.4.5 (atomics).
 #pragma once
 
 #include <cstdint>

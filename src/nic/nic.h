@@ -5,7 +5,7 @@
 //             so the switch does the demultiplexing and no two threads share a queue.
 // Order:      a turn takes what has come in, lets time pass, and sends at its end what all pollables of the loop have asked for.
 // Threads:    a shard belongs to the thread of its loop. Regions are added and removed by one thread at a time.
-// Source:     DESIGN §4.
+// Source:     ARCHITECTURE.md "Real time and virtual time".
 #pragma once
 
 #include <array>

@@ -9,7 +9,7 @@
 //             lasts tells whether others want the core; on a core of our own spinning is better, a yield costs 0.5 us there.
 // Errors:     set-up aborts when the kernel has no descriptors left; nothing else fails.
 // Threads:    one owner; post(), wake() and stop() from any thread, wake() and stop() from a signal handler, too.
-// Source:     reference/limits.md "Waiting"; docs/performance.md for the figures of WaitPolicy.
+// Source:     ARCHITECTURE.md "Real time and virtual time"; docs/performance.md for the figures of WaitPolicy.
 #pragma once
 
 #include <atomic>

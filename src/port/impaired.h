@@ -5,7 +5,7 @@
 // Counters:   counters() as this port's owner sees it; what was done to frames: tx_impairments(), rx_impairments().
 // Invariant:  fates depend on seed and on the order of frames, never on `now`; time only drives delay and reordering.
 // Threads:    one owner; no clock, no chance but the seed's.
-// Source:     DESIGN §3: works the same on real ports and on simulated links.
+// Source:     ARCHITECTURE.md "Contracts": works the same on real ports and on simulated links.
 #pragma once
 
 #include <memory>

@@ -3,7 +3,7 @@
 // Life:     poll accept(now) until it says nullptr; a port whose peer is gone turns kDown, and its owner destroys it.
 // Errors:   an end that could not be admitted (too many, not speaking the protocol) is refused and counted.
 // Threads:  one owner, who owns the accepted ports too. The ports must not outlive the listener.
-// Source:   DESIGN §3; the switch is its user.
+// Source:   ARCHITECTURE.md "Contracts"; the switch is its user.
 #pragma once
 
 #include <cstdint>

@@ -8,7 +8,7 @@
 //             owner's timers see loss and not a stall. Both are counted; nothing throws after set-up.
 // Threads:    one owner. Two owners of two ends (two processes, two threads) are the normal case.
 // Limits:     a frame is at most kMaxFrame bytes: 4,096 of payload and every header RoCEv2 can put before it.
-// Source:     DESIGN §3.
+// Source:     ARCHITECTURE.md "Contracts".
 #pragma once
 
 #include <cstddef>

@@ -15,7 +15,7 @@
 //             Both with sequential consistency, so at least one sees the other and no wake-up is lost.
 // Errors:     broken() once the peer's index or a header was impossible; from then on nothing is read or reserved.
 // Threads:    one writer, one reader.
-// Source:     DESIGN §3 "Port"; the double mapping is the classic "magic ring buffer".
+// Source:     port/port.h; the double mapping is the classic "magic ring buffer".
 #pragma once
 
 #include <atomic>

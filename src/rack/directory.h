@@ -8,7 +8,7 @@
 // Errors:     Result, with what to do. unknown_lease() tells the one that a program handles: join again.
 // Threads:    any.
 // Limits:     kMaxNodes; gone nodes are forgotten after kForgetAfter.
-// Source:     DESIGN §3 "Directory".
+// Source:     ARCHITECTURE.md "Contracts".
 #pragma once
 
 #include <cstdint>

@@ -7,7 +7,7 @@
 //
 // Threads:  any; the server has its own.
 // Limits:   kMaxWatches wait at once, more are answered at once with the present state.
-// Source:   DESIGN §3; cpp-httplib.
+// Source:   rack/directory.h; cpp-httplib.
 #pragma once
 
 #include <atomic>

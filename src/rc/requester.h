@@ -9,7 +9,7 @@
 // Threads:    one owner, no locks.
 // Limits:     at most max_unacked_packets PSNs unacknowledged; a READ is asked for in pieces of kReadPiece packets, so that no
 //             more is solicited than the window allows.
-// Source:     IBTA vol. 1 §9.7.3 to §9.7.7 (requester), §9.7.5.2.8 (RNR), §9.7.7.2 (credits); reference/roce.md.
+// Source:     IBTA vol. 1 §9.7.3 to §9.7.7 (requester), §9.7.5.2.8 (RNR), §9.7.7.2 (credits); ARCHITECTURE.md "What real NICs do".
 #pragma once
 
 #include <algorithm>

@@ -5,7 +5,7 @@
 // Errors:     never fails on input; every refusal is a NAK or silence, and a counter. After a fatal NAK has left the connection breaks.
 // Threads:    one owner, no locks.
 // Limits:     max_reads_in READs and atomics are kept for replay; kMaxAnswers answers wait to be sent.
-// Source:     IBTA vol. 1 §9.7.4 (validation), §9.7.5 (responses), §9.7.4.1.4 (duplicates); reference/roce.md.
+// Source:     IBTA vol. 1 §9.7.4 (validation), §9.7.5 (responses), §9.7.4.1.4 (duplicates); ARCHITECTURE.md "What real NICs do".
 #pragma once
 
 #include <algorithm>

@@ -12,7 +12,7 @@
 // Invariant:  nothing executes outside a region, with a wrong key or without the right.
 // Errors:     as RemoteMemory; kUnreachable for a dead node, kUnknown for what was in flight to it when it died.
 // Threads:    one owner: all clients of a fabric live in one thread.
-// Source:     DESIGN §3 (RemoteMemory), §6.
+// Source:     ARCHITECTURE.md "Contracts", "How it is checked".
 #pragma once
 
 #include <cstdlib>

@@ -5,7 +5,7 @@
 // Units:      bytes; a message is at most kMaxMessage.
 // Errors:     a Status, as with RemoteMemory; kUnknown when the connection was lost before the answer came.
 // Threads:    one owner.
-// Source:     DESIGN §5.3: RPC over SEND and RECV.
+// Source:     docs/design/clover.md: RPC over SEND and RECV.
 #pragma once
 
 #include <cstddef>

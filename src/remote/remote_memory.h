@@ -8,7 +8,7 @@
 // Units:      bytes. Atomics act on 8 aligned bytes, in the byte order of the memory node (little-endian).
 // Errors:     every operation ends in a Status; none throws. kUnknown says that the effect may or may not have taken place.
 // Threads:    one owner, the thread of the Scheduler.
-// Source:     DESIGN §3.
+// Source:     ARCHITECTURE.md "Contracts".
 #pragma once
 
 #include <coroutine>

@@ -3,7 +3,7 @@
 // Life:       spawn() or a completion puts a coroutine on the ready queue -> run(now) resumes each in turn, first in first out.
 // Invariant:  coroutines are only ever resumed from run(), never from inside a completion (g++ 12 overflows the stack otherwise).
 // Threads:    one owner.
-// Source:     DESIGN §3 (RemoteMemory), STYLE "C++20".
+// Source:     ARCHITECTURE.md "Contracts" (RemoteMemory).
 #pragma once
 
 #include <coroutine>

@@ -6,7 +6,7 @@
 //             into the outbox.
 // Invariant:  a packet may be edited in place but not grow; its length may shrink.
 // Threads:    the switch's owner.
-// Source:     DESIGN §3 ("Hot paths take bursts"), §5.2: this is where SwordBox stands.
+// Source:     docs/design/swordbox.md: this is where SwordBox stands.
 #pragma once
 
 #include <span>

@@ -1,6 +1,6 @@
 // What the parts of the switch share: port numbers, verdicts, counters.
 //
-// Source:  DESIGN §5.1; IEEE 802.1D §7 (learning and forwarding).
+// Source:  IEEE 802.1D §7 (learning and forwarding).
 #pragma once
 
 #include <array>

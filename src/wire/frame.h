@@ -7,7 +7,7 @@
 // Units:      offsets from the first byte of the destination MAC, lengths in bytes.
 // Errors:     every way to be wrong is a Verdict. parse does not look at the ICRC: parse_and_verify does.
 // Limits:     kMaxFrameSize; one VLAN tag; no IPv4 options, no IPv6 extension headers (A17.3.1 forbids them).
-// Source:     IBTA vol. 1 §9.2 and annex A17; reference/roce.md.
+// Source:     IBTA vol. 1 §9.2 and annex A17; ARCHITECTURE.md "What real NICs do".
 #pragma once
 
 #include <array>

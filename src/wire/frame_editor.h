@@ -7,7 +7,7 @@
 // Errors:     none: every edit's conditions are REQUIRES.
 // Limits:     one replace_... a commit. With a payload behind the replaced headers it costs their CRC and a move of the
 //             payload; otherwise nothing depends on the length.
-// Source:     crc32_algebra.h; reference/limits.md; SwordBox (CAS -> WRITE, ACK -> Atomic ACK); Cowbird fig. 6 and 7.
+// Source:     crc32_algebra.h; SwordBox (CAS -> WRITE, ACK -> Atomic ACK); Cowbird fig. 6 and 7.
 #pragma once
 
 #include <array>

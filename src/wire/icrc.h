@@ -4,7 +4,7 @@
 //             BTH) counts as ones.
 // Units:      lengths in bytes. On the wire the ICRC is little-endian.
 // Limits:     kMaxFrameSize.
-// Source:     IBTA vol. 1 §7.8.1, A17.3.3; reference/roce.md, reference/limits.md.
+// Source:     IBTA vol. 1 §7.8.1, A17.3.3; ARCHITECTURE.md "What real NICs do".
 #pragma once
 
 #include <cstddef>

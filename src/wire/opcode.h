@@ -1,7 +1,7 @@
 // BTH opcodes, and the one table that says what each means and which extended headers follow it, in which order.
 //
 // Invariant:  opcode_traits(code).valid is false for every code that is not an Opcode; then nothing else in it counts.
-// Source:     IBTA vol. 1 §9.2.1, table 38; A17.9 (CNP); reference/roce.md (ConnectX masked compare and swap).
+// Source:     IBTA vol. 1 §9.2.1, table 38; A17.9 (CNP); ARCHITECTURE.md "What real NICs do" (ConnectX masked compare and swap).
 #pragma once
 
 #include <array>
@@ -136,7 +136,7 @@ struct OpcodeRow {
   Extended second = Extended::kNone;
 };
 
-consteval std::array<OpcodeTraits, 256> make_opcode_table() {
+consteval std::array<OpcodeTraits, 256> make_opcode_table() {  // NOLINT(readability-function-size): it is a table
   using enum Opcode;
   using enum Position;
   using E = Extended;

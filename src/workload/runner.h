@@ -5,7 +5,7 @@
 // Units:      latencies in nanoseconds of the scheduler's time.
 // Errors:     an outcome other than ok is counted, not repeated. A wrong value is counted and the first ones are described.
 // Threads:    one owner. Several threads: a Runner each, with writers and Place of their own; merge results afterwards.
-// Source:     YCSB's closed-loop clients; DESIGN §5.3.
+// Source:     YCSB's closed-loop clients (Cooper et al., SoCC 2010).
 #pragma once
 
 #include <array>

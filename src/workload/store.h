@@ -5,7 +5,7 @@
 // Errors:     an Outcome each. kUnknown: the change may have taken effect, may still do so, or never will; the linearizability
 //             checker treats it so. kUnavailable and kNoSpace: it has not and never will.
 // Threads:    one owner.
-// Source:     DESIGN §5.3; YCSB (Cooper et al., SoCC 2010) §4: read, insert, update, scan; delete besides.
+// Source:     YCSB (Cooper et al., SoCC 2010) §4: read, insert, update, scan; delete besides.
 #pragma once
 
 #include <cstddef>
