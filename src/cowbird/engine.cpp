@@ -110,6 +110,7 @@ Task<bool> Engine::read_regions(std::uint64_t generation) {
 
 Task<void> Engine::probe() {
   Duration interval = config_.probe_least;
+  Time last_work = scheduler_.now();
   std::uint8_t line[kLine];
   while (!stopping_ && !broken_) {
     const auto status = co_await compute_.read(at(ChannelLayout::kIssuer), line);
@@ -129,12 +130,11 @@ Task<void> Engine::probe() {
       broken_ = true;
       break;
     }
-    if (tail != fetched_) {
-      co_await fetch(tail);
+    if (tail != fetched_) co_await fetch(tail);
+    if (under_way() != 0) {
       interval = config_.probe_least;
-    } else if (under_way() != 0) {
-      interval = config_.probe_least;
-    } else {
+      last_work = scheduler_.now();
+    } else if (scheduler_.now() - last_work > config_.awake) {
       interval = std::min(interval * 2, config_.probe_most);
     }
     if (fetched_ != dispatched_ || has_finished() || scheduler_.now() >= std::min(retry_at_, next_heartbeat_)) signal();

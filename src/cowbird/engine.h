@@ -7,7 +7,7 @@
 //             because until then they may be executed again, by the transport or by the next engine. All others overlap in time.
 // Batches:    what is complete when the last publication has ended goes into one: response data in as few WRITEs as the ring
 //             allows, then one WRITE of the progress line. Nothing ever waits for a batch to fill.
-// Probes:     every `probe_least` while there is something to do, then ever rarer, down to every `probe_most`.
+// Probes:     every `probe_least` while there is something to do and for `awake` after it, then ever rarer, down to every `probe_most`.
 // Errors:     of a memory node: tried again for `patience`, then reported to the issuer. Of the compute node: tried again for ever.
 // Trust:      the block's bytes are checked: entries may point nowhere but into their channel and region.
 // Threads:    the scheduler's.
@@ -29,7 +29,8 @@ namespace sluice::cowbird {
 
 struct EngineConfig {
   Duration probe_least = Duration::microseconds(2);
-  Duration probe_most = Duration::microseconds(100);
+  Duration probe_most = Duration::milliseconds(1);
+  Duration awake = Duration::milliseconds(20);
   std::uint32_t batch_size = 256;  // reads in one publication at most; 1: each by itself
   Duration heartbeat = Duration::milliseconds(50);
   Duration retry = Duration::milliseconds(1);  // after an operation that did not happen

@@ -32,7 +32,10 @@ Result<sockaddr_un> address_of(const std::string& path) {
 
 const sockaddr* generic(const sockaddr_un& address) { return reinterpret_cast<const sockaddr*>(&address); }
 
-Descriptor new_socket() { return Descriptor(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)); }
+Descriptor new_socket(UnixKind kind) {
+  const int type = kind == UnixKind::kStream ? SOCK_STREAM : SOCK_SEQPACKET;
+  return Descriptor(socket(AF_UNIX, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+}
 
 std::string explain_connect(const std::string& path) {
   switch (errno) {
@@ -45,14 +48,14 @@ std::string explain_connect(const std::string& path) {
 
 }  // namespace
 
-Result<Descriptor> listen_unix(const std::string& path) {
+Result<Descriptor> listen_unix(const std::string& path, UnixKind kind) {
   const auto address = address_of(path);
   if (!address) return tl::unexpected(address.error());
-  Descriptor socket = new_socket();
+  Descriptor socket = new_socket(kind);
   if (!socket) return fail(fmt::format("cannot make a UNIX socket: {}", std::strerror(errno)));
   int bound = bind(socket.get(), generic(*address), sizeof *address);
   if (bound != 0 && errno == EADDRINUSE) {
-    if (connect_unix(path))
+    if (connect_unix(path, kind))
       return fail(fmt::format("another process listens at {}: stop it or take another path", path));
     if (errno != ECONNREFUSED) return fail(fmt::format("{} is there and is no socket to replace", path));
     unlink(path.c_str());
@@ -64,10 +67,10 @@ Result<Descriptor> listen_unix(const std::string& path) {
   return socket;
 }
 
-Result<Descriptor> connect_unix(const std::string& path) {
+Result<Descriptor> connect_unix(const std::string& path, UnixKind kind) {
   const auto address = address_of(path);
   if (!address) return tl::unexpected(address.error());
-  Descriptor socket = new_socket();
+  Descriptor socket = new_socket(kind);
   if (!socket) return fail(fmt::format("cannot make a UNIX socket: {}", std::strerror(errno)));
   if (connect(socket.get(), generic(*address), sizeof *address) != 0) {
     const int error = errno;

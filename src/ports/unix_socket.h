@@ -16,10 +16,11 @@
 
 namespace sluice::ports {
 
+enum class UnixKind : std::uint8_t { kStream, kMessages };
 // Listens at `path`. A socket file that a dead process left there is replaced, a living one is an error.
-Result<Descriptor> listen_unix(const std::string& path);
+Result<Descriptor> listen_unix(const std::string& path, UnixKind kind = UnixKind::kStream);
 // Connects without waiting; the listener need not have accepted yet.
-Result<Descriptor> connect_unix(const std::string& path);
+Result<Descriptor> connect_unix(const std::string& path, UnixKind kind = UnixKind::kStream);
 
 // Makes a region and sends it. Fails when the peer is gone already.
 Result<ShmRegion> send_hello(int socket, std::size_t ring_bytes);

@@ -1,0 +1,62 @@
+#include "remote/mapped.h"
+
+#include <cstring>
+
+namespace sluice::remote {
+namespace {
+
+bool is_aligned(const void* at) { return (reinterpret_cast<std::uintptr_t>(at) & 7) == 0; }
+
+// As a program's own stores: word by word, each a release (free on x86), so that whoever sees one sees those before it.
+void copy_words_in(std::uint8_t* to, const std::uint8_t* from, std::size_t length) {
+  for (; length >= 8 && is_aligned(to); to += 8, from += 8, length -= 8) {
+    __atomic_store_n(reinterpret_cast<std::uint64_t*>(to), load_le<std::uint64_t>(from), __ATOMIC_RELEASE);
+  }
+  for (; length > 0; ++to, ++from, --length) __atomic_store_n(to, *from, __ATOMIC_RELEASE);
+}
+
+void copy_words_out(std::uint8_t* to, const std::uint8_t* from, std::size_t length) {
+  for (; length >= 8 && is_aligned(from); to += 8, from += 8, length -= 8) {
+    store_le(to, __atomic_load_n(reinterpret_cast<const std::uint64_t*>(from), __ATOMIC_ACQUIRE));
+  }
+  for (; length > 0; ++to, ++from, --length) *to = __atomic_load_n(from, __ATOMIC_ACQUIRE);
+}
+
+}  // namespace
+
+void MappedMemory::submit(Operation& operation) {
+  count(operation);
+  complete(operation, execute(operation));
+}
+
+Status MappedMemory::execute(Operation& operation) const {
+  const bool atomic = operation.kind == OpKind::kCompareAndSwap || operation.kind == OpKind::kFetchAndAdd;
+  const std::size_t length = atomic ? 8 : operation.local.size();
+  for (const Range& range : ranges_) {
+    if (range.start.node != operation.remote.node || range.start.key != operation.remote.key) continue;
+    const std::uint64_t offset = operation.remote.address - range.start.address;
+    if (operation.remote.address < range.start.address || length > range.bytes.size() ||
+        offset > range.bytes.size() - length) {
+      continue;
+    }
+    std::uint8_t* const at = range.bytes.data() + offset;
+    if (atomic && !is_aligned(at)) return Status::kMisaligned;
+    auto* const word = reinterpret_cast<std::uint64_t*>(at);
+    switch (operation.kind) {
+      case OpKind::kRead: copy_words_out(operation.local.data(), at, length); break;
+      case OpKind::kWrite: copy_words_in(at, operation.local.data(), length); break;
+      case OpKind::kFetchAndAdd:
+        operation.prior = __atomic_fetch_add(word, operation.swap_or_add, __ATOMIC_ACQ_REL);
+        break;
+      case OpKind::kCompareAndSwap:
+        operation.prior = operation.compare;
+        __atomic_compare_exchange_n(word, &operation.prior, operation.swap_or_add, false, __ATOMIC_ACQ_REL,
+                                    __ATOMIC_ACQUIRE);
+        break;
+    }
+    return Status::kOk;
+  }
+  return Status::kAccessDenied;
+}
+
+}  // namespace sluice::remote
