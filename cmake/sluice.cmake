@@ -17,10 +17,13 @@ if(SLUICE_SANITIZE)
   target_link_options(sluice_options INTERFACE -fsanitize=${SLUICE_SANITIZE})
 endif()
 if(SLUICE_FUZZ)
+  target_compile_options(sluice_options INTERFACE -fsanitize=fuzzer-no-link)
+endif()
+if(SLUICE_FUZZ AND SLUICE_FUZZ_SANITIZERS)
   # clang 14 cannot assemble coroutines under -fsanitize=function ("cannot represent a difference across sections").
-  target_compile_options(sluice_options INTERFACE -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize=function
+  target_compile_options(sluice_options INTERFACE -fsanitize=${SLUICE_FUZZ_SANITIZERS} -fno-sanitize=function
     -fno-sanitize-recover=all)
-  target_link_options(sluice_options INTERFACE -fsanitize=address,undefined)
+  target_link_options(sluice_options INTERFACE -fsanitize=${SLUICE_FUZZ_SANITIZERS})
 endif()
 
 # sluice_module(NAME [DEPS module...] [LIBS target...])

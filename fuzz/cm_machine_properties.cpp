@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/check.h"
+#include "fuzz/script.h"
 #include "rc/adapter.h"
 #include "rc/connection_manager.h"
 
@@ -20,22 +21,6 @@ using Mad = std::array<std::uint8_t, wire::kMadSize>;
 
 constexpr std::uint16_t kPort = 7;
 constexpr std::size_t kMostConnections = 64;  // that a script opens at once
-
-// The input, byte after byte; zeros when it is used up.
-class Script {
- public:
-  explicit Script(ByteView bytes) : bytes_(bytes) {}
-  bool empty() const { return bytes_.empty(); }
-  std::uint8_t next() {
-    if (bytes_.empty()) return 0;
-    const std::uint8_t byte = bytes_.front();
-    bytes_ = bytes_.subspan(1);
-    return byte;
-  }
-
- private:
-  ByteView bytes_;
-};
 
 // One program and its adapter.
 class Side {

@@ -1,0 +1,485 @@
+#include "fuzz/adapter_properties.h"
+
+#include <algorithm>
+#include <array>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <set>
+#include <vector>
+
+#include "base/check.h"
+#include "fuzz/frame_maker.h"
+#include "fuzz/script.h"
+#include "rc/adapter.h"
+#include "rc/connection_manager.h"
+#include "rc/neighbors.h"
+
+namespace sluice::fuzz {
+namespace {
+
+using namespace rc;
+
+constexpr std::size_t kArea = 4096;
+constexpr std::size_t kGuard = 256;
+constexpr std::uint16_t kPort = 7;
+
+// The program's memory: four areas between guards.
+enum class Area : std::uint8_t { kOpen, kReadOnly, kForeign, kLocal };
+constexpr std::size_t kAreas = 4;
+
+class Memory {
+ public:
+  Memory() {
+    for (std::size_t i = 0; i < bytes_.size(); ++i) bytes_[i] = static_cast<std::uint8_t>(i * 7 + i / 256);
+    before_ = bytes_;
+  }
+  MutableBytes area(Area which) { return MutableBytes(bytes_).subspan(start(which), kArea); }
+  bool unchanged() const { return bytes_ == before_; }
+  // Whether all but the local area, and the open one if it `may`, is as it was.
+  enum class Open : std::uint8_t { kMay, kMayNot };
+  bool changed_locally(Open open) const {
+    const std::size_t from = open == Open::kMay ? start(Area::kOpen) + kArea : 0;
+    return same(0, start(Area::kOpen)) && same(from, start(Area::kLocal)) &&
+           same(start(Area::kLocal) + kArea, bytes_.size());
+  }
+  void take_for_granted() { before_ = bytes_; }
+
+ private:
+  static constexpr std::size_t start(Area area) { return kGuard + static_cast<std::size_t>(area) * (kArea + kGuard); }
+  bool same(std::size_t from, std::size_t to) const {
+    return std::equal(bytes_.begin() + static_cast<std::ptrdiff_t>(from),
+                      bytes_.begin() + static_cast<std::ptrdiff_t>(to),
+                      before_.begin() + static_cast<std::ptrdiff_t>(from));
+  }
+  std::vector<std::uint8_t> bytes_ = std::vector<std::uint8_t>(kGuard + kAreas * (kArea + kGuard));
+  std::vector<std::uint8_t> before_;
+};
+
+// Room for as many frames as a step wants.
+class Outbox final : public port::FrameSink {
+ public:
+  std::uint8_t* reserve(std::size_t length) override {
+    SLUICE_CHECK(length <= port::kMaxFrame);
+    reserved_ = room == 0 ? 0 : length;
+    return room == 0 ? nullptr : frame_.data();
+  }
+  void commit(std::size_t length) override {
+    SLUICE_CHECK(length <= reserved_);
+    --room;
+    on_frame({frame_.data(), length});
+  }
+  std::function<void(ByteView)> on_frame;
+  std::size_t room = 0;
+
+ private:
+  std::array<std::uint8_t, port::kMaxFrame> frame_{};
+  std::size_t reserved_ = 0;
+};
+
+struct Peer {
+  Transport transport = Transport::kRc;
+  QpState state = QpState::kReadyToSend;
+  bool shares_receives = false;
+  memory::Access access = memory::kAllAccess;
+  QueuePair* pair = nullptr;
+  Psn last_sent{};                     // of our requests, as seen on the wire
+  std::uint64_t last_completed = 0;    // sends
+  std::set<std::uint64_t> receives{};  // posted and not completed; of its own queue
+};
+
+class World {
+ public:
+  explicit World(Script& script) {
+    const std::uint8_t options = script.next();
+    AdapterConfig config;
+    config.mac = kOurMac;
+    config.gids = {our_gid(false), our_gid(true)};
+    config.coalesce_acks = (options & 1) == 0;
+    config.advertise_credits = (options & 2) != 0;
+    config.dcqcn = (options & 4) != 0;
+    config.max_unacked_packets = (options & 8) != 0 ? 4 : 256;
+    config.limits.max_queue_pairs = 32;
+    adapter_ = std::make_unique<Adapter>(config);
+    domain_ = adapter_->create_domain();
+    completions_ = adapter_->create_completion_queue((options & 16) != 0 ? 4 : 1024);
+    shared_ = adapter_->create_shared_receive_queue(8, 2);
+    for (std::size_t i = 0; i < kAreas; ++i) register_area(i);
+    for (Peer& peer : peers_) make_pair(peer);
+    SLUICE_CHECK(adapter_->connections().listen(kPort).has_value());
+    outbox_.on_frame = [this](ByteView frame) { on_sent(frame); };
+    memory_.take_for_granted();
+  }
+
+  void run(Script& script) {
+    while (!script.empty()) {
+      step(script);
+      take_completions();
+    }
+    come_to_rest();
+  }
+  const AdapterCounters& counters() const { return adapter_->counters(); }
+
+ private:
+  void step(Script& script) {
+    const std::uint8_t what = script.next();
+    switch (what & 0x0F) {
+      case 7: return repeat(script.next());
+      case 8: return transmit(script.next());
+      case 9: return post_send(peers_[script.next() % peers_.size()], script);
+      case 10: return post_receive(peers_[script.next() % peers_.size()], script);
+      case 11: return wait(script.next());
+      case 12: return modify(peers_[script.next() % peers_.size()], script);
+      case 13: return change_region(script.next());
+      case 14: return program(script);
+      case 15: return deliver(maker_.odd_frame(script));
+      default: return deliver(crafted(script));
+    }
+  }
+
+  // --- frames in ---
+
+  MutableBytes crafted(Script& script) {
+    const std::size_t whom = script.next() % (peers_.size() + 2);
+    FrameMaker::Target to{.qpn = wire::kCmQpn, .keys = {}};
+    if (whom < peers_.size()) {
+      const Peer& peer = peers_[whom];
+      to = {.qpn = peer.pair->qpn(), .expected = peer.pair->expected_psn(), .last_sent = peer.last_sent, .keys = {}};
+    } else if (whom == peers_.size()) {
+      to.qpn = Qpn{0x4242};
+    }
+    to.keys = keys_;
+    return maker_.frame(to, script);
+  }
+
+  void repeat(std::uint8_t times) {
+    for (unsigned i = times % 80u; i != 0; --i) deliver(maker_.again());
+  }
+
+  void deliver(MutableBytes frame) {
+    const AdapterCounters before = adapter_->counters();
+    adapter_->on_frame(now_, {frame.data(), static_cast<std::uint32_t>(frame.size())});
+    const AdapterCounters& after = adapter_->counters();
+    SLUICE_CHECK(after.rx_frames == before.rx_frames + 1);
+    SLUICE_CHECK(outcomes(after) > outcomes(before));  // no silence without a reason
+    const bool executed = after.rx_requests != before.rx_requests;
+    const bool accepted = after.rx_responses != before.rx_responses;
+    if (executed || accepted) {
+      SLUICE_CHECK(memory_.changed_locally(executed ? Memory::Open::kMay : Memory::Open::kMayNot));
+      memory_.take_for_granted();
+    }
+    SLUICE_CHECK(memory_.unchanged());
+  }
+
+  static std::uint64_t outcomes(const AdapterCounters& c) {
+    return c.rx_not_for_us + c.rx_malformed + c.rx_bad_icrc + c.rx_neighbor + c.rx_mads + c.rx_bad_pkey +
+           c.rx_unknown_qp + c.rx_wrong_transport + c.rx_wrong_state + c.rx_wrong_source + c.rx_requests +
+           c.rx_responses + c.rx_duplicate_requests + c.rx_out_of_sequence + c.rx_invalid_requests +
+           c.rx_access_errors + c.rx_operation_errors + c.rx_no_receive + c.rx_put_off + c.rx_ignored_responses +
+           c.rx_cnp + c.rx_ud_dropped;
+  }
+
+  // --- frames out ---
+
+  void transmit(std::size_t room) {
+    outbox_.room = room;
+    while (adapter_->poll_transmit(now_, outbox_)) {
+    }
+    SLUICE_CHECK(memory_.unchanged());
+    const AdapterCounters& c = adapter_->counters();
+    SLUICE_CHECK(c.tx_naks == naks_ && c.tx_rnr_naks == rnr_naks_);
+    SLUICE_CHECK(c.rx_out_of_sequence >= sequence_naks_ && c.rx_no_receive >= rnr_naks_);
+    SLUICE_CHECK(c.rx_invalid_requests + c.rx_access_errors + c.rx_operation_errors >= naks_ - sequence_naks_);
+  }
+
+  void on_sent(ByteView frame) {
+    wire::ParsedFrame parsed;
+    const wire::Verdict verdict = wire::parse_and_verify(frame, parsed);
+    if (verdict == wire::Verdict::kNotIp || verdict == wire::Verdict::kNotUdp) return;  // ARP, neighbour discovery
+    SLUICE_CHECK(verdict == wire::Verdict::kOk);
+    if (parsed.opcode == wire::Opcode::kRcAcknowledge)
+      return count_acknowledge(wire::get<wire::Aeth>(frame.data(), parsed));
+    if (!parsed.traits().is_request) return;
+    for (std::size_t i = 0; i < peers_.size(); ++i) {
+      if (parsed.destination == peer_qpn(i)) peers_[i].last_sent = parsed.psn;
+    }
+  }
+
+  void count_acknowledge(const wire::Aeth& aeth) {
+    if (aeth.is_rnr_nak()) ++rnr_naks_;
+    if (!aeth.is_nak()) return;
+    ++naks_;
+    if (aeth.nak_code() == wire::NakCode::kPsnSequenceError) ++sequence_naks_;
+  }
+
+  // --- the program ---
+
+  std::array<Sge, 2> sges(Script& script) {
+    std::array<Sge, 2> pieces;
+    for (Sge& sge : pieces) {
+      const std::uint8_t where = script.next();
+      const std::uint8_t length = script.next();
+      const memory::Key key = where < 0xF0 ? keys_[static_cast<std::size_t>(Area::kLocal)] : keys_[where % kAreas];
+      sge = {.address = FrameMaker::address_of(static_cast<std::size_t>(Area::kLocal)) + where * 8u,
+             .length = (length & 0x80) != 0 ? (length & 0x7Fu) * 16u : length & 0x1Fu,
+             .key = key};
+    }
+    return pieces;
+  }
+
+  void post_send(Peer& peer, Script& script) {
+    const std::uint8_t op = script.next();
+    const std::uint8_t flags = script.next();
+    auto pieces = sges(script);
+    const bool atomic = op % 8 >= 6;
+    const bool inlined = !atomic && (flags & 24) == 24;
+    if (inlined) {  // from the program's own memory, without a key
+      for (Sge& sge : pieces) sge = Sge::of(memory_.area(Area::kLocal).first(sge.length));
+    }
+    const Sge word{.address = FrameMaker::address_of(static_cast<std::size_t>(Area::kLocal)) + (flags & 0xF8u),
+                   .length = 8,
+                   .key = keys_[static_cast<std::size_t>(Area::kLocal)]};
+    const UdDestination to{.gid = peer_gid((flags & 64) != 0),
+                           .mac = (flags & 128) != 0 ? wire::MacAddress{} : kPeerMac,
+                           .qpn = Qpn{0x55},
+                           .qkey = wire::QKey{0x1111}};
+    const SendRequest request{
+        .id = next_id_,
+        .op = static_cast<SendOp>(op % 8),
+        .flags = {.signaled = (flags & 1) == 0,
+                  .fence = (flags & 2) != 0,
+                  .solicited = (flags & 4) != 0,
+                  .inline_data = inlined},
+        .sges = atomic ? std::span<const Sge>(&word, 1) : std::span<const Sge>(pieces).first(op >> 3 & 1u ? 2 : 1),
+        .immediate = 0x1234,
+        .invalidate_key = keys_[0],
+        .remote_address = FrameMaker::address_of(0) + flags * 8u,
+        .remote_key = keys_[0],
+        .compare = op,
+        .swap_or_add = flags,
+        .destination = peer.transport == Transport::kUd ? &to : nullptr};
+    if (adapter_->post_send(now_, *peer.pair, request) == PostError::kNone) ++next_id_;
+  }
+
+  void post_receive(Peer& peer, Script& script) {
+    const auto pieces = sges(script);
+    if (peer.shares_receives) {
+      if (adapter_->post_receive(*shared_, {.id = next_id_, .sges = pieces}) == PostError::kNone)
+        shared_receives_.insert(next_id_++);
+    } else if (peer.receives.insert(next_id_);
+               adapter_->post_receive(*peer.pair, {.id = next_id_, .sges = pieces}) == PostError::kNone) {
+      ++next_id_;
+    } else {
+      peer.receives.erase(next_id_);
+    }
+  }
+
+  void modify(Peer& peer, Script& script) {
+    const std::uint8_t what = script.next();
+    switch (what % 6) {
+      case 0: return reset(peer);
+      case 1: static_cast<void>(adapter_->modify(now_, *peer.pair, {.state = QpState::kError})); return;
+      case 2: static_cast<void>(adapter_->modify(now_, *peer.pair, {.state = QpState::kSendQueueDrained})); return;
+      case 3: static_cast<void>(adapter_->modify(now_, *peer.pair, {.state = QpState::kReadyToSend})); return;
+      case 4: adapter_->destroy(peer.pair); return make_pair(peer);
+      default:
+        static_cast<void>(adapter_->modify(now_, *peer.pair,
+                                           {.state = static_cast<QpState>(script.next() % 7),
+                                            .path_mtu = 256u << script.next() % 6,
+                                            .timeout = script.next(),
+                                            .retry_count = script.next(),
+                                            .max_reads_in = script.next()}));
+    }
+  }
+
+  void reset(Peer& peer) {
+    SLUICE_CHECK(adapter_->modify(now_, *peer.pair, {.state = QpState::kReset}).has_value());
+    take_completions();  // of before
+    peer.receives.clear();
+    move_on(peer, QpState::kReadyToSend);
+  }
+
+  void register_area(std::size_t i) {
+    const auto area = static_cast<Area>(i);
+    const memory::PdId domain = area == Area::kForeign ? memory::PdId{domain_.value + 1} : domain_;
+    const memory::Access access = area == Area::kReadOnly ? memory::kRemoteRead
+                                  : area == Area::kLocal  ? memory::kLocalWrite
+                                                          : memory::kAllAccess;
+    keys_[i] =
+        adapter_->regions()
+            .add({.pd = domain, .bytes = memory_.area(area), .address = FrameMaker::address_of(i), .access = access})
+            .value();
+  }
+
+  void change_region(std::uint8_t what) {
+    const std::size_t i = what % kAreas;
+    if ((what & 0x10) != 0) {
+      adapter_->regions().invalidate(keys_[i], domain_);
+    } else {
+      SLUICE_CHECK(adapter_->regions().remove(keys_[i]));
+      register_area(i);
+    }
+  }
+
+  // Connections by RDMA-CM: what has come is accepted, refused, ended or forgotten.
+  void program(Script& script) {
+    ConnectionManager& manager = adapter_->connections();
+    while (const auto event = manager.poll_event()) connections_.insert(event->id);
+    const std::uint8_t what = script.next();
+    if (what % 4 == 0 && connections_.size() < 16) {
+      const auto id = manager.connect(now_, peer_gid((what & 0x40) != 0), kPort, {.qpn = Qpn{0x99}, .max_retries = 1});
+      if (id) connections_.insert(*id);
+      return;
+    }
+    if (connections_.empty()) return;
+    const ConnectionId id = *connections_.begin();
+    switch (what % 4) {
+      case 1: static_cast<void>(manager.accept(now_, id, {.qpn = Qpn{0x99}, .max_retries = 1})); return;
+      case 2: return manager.disconnect(now_, id);
+      default: manager.release(now_, id); connections_.erase(id);
+    }
+  }
+
+  // --- queue pairs ---
+
+  void make_pair(Peer& peer) {
+    peer.pair = adapter_
+                    ->create_queue_pair({.transport = peer.transport,
+                                         .pd = domain_,
+                                         .send_completions = completions_,
+                                         .receive_completions = completions_,
+                                         .shared_receives = peer.shares_receives ? shared_ : nullptr,
+                                         .send_depth = 8,
+                                         .receive_depth = 8,
+                                         .max_send_sges = 2,
+                                         .max_receive_sges = 2})
+                    .value();
+    peer.receives.clear();
+    move_on(peer, peer.state);
+  }
+
+  void move_on(Peer& peer, QpState to) {
+    const auto number = static_cast<std::size_t>(&peer - peers_.data());
+    const bool by_v6 = number == 1;
+    if (to == QpState::kReset) return;
+    must(adapter_->modify(now_, *peer.pair,
+                          {.state = QpState::kInit, .access = peer.access, .qkey = wire::QKey{0x1111}}));
+    if (to == QpState::kInit) return;
+    must(adapter_->modify(now_, *peer.pair,
+                          {.state = QpState::kReadyToReceive,
+                           .remote_gid = peer_gid(by_v6),
+                           .remote_mac = number == 2 ? wire::MacAddress{} : kPeerMac,
+                           .source_gid_index = by_v6 ? 1 : 0,
+                           .remote_qpn = peer_qpn(number),
+                           .path_mtu = 256,
+                           .receive_psn = Psn{0xFF'FFF8},
+                           .min_rnr_timer = 1,
+                           .max_reads_in = 4}));
+    if (to == QpState::kReadyToReceive) return;
+    peer.last_sent = Psn{0x2000};
+    must(adapter_->modify(now_, *peer.pair,
+                          {.state = QpState::kReadyToSend,
+                           .send_psn = peer.last_sent,
+                           .timeout = 8,
+                           .retry_count = 2,
+                           .rnr_retry_count = 2,
+                           .max_reads_out = 4}));
+    if (to == QpState::kError) must(adapter_->modify(now_, *peer.pair, {.state = QpState::kError}));
+  }
+  static void must(const Result<void>& result) { SLUICE_CHECK(result.has_value()); }
+  static Qpn peer_qpn(std::size_t number) { return Qpn{static_cast<std::uint32_t>(0x1000 + number)}; }
+
+  Peer* peer_of(Qpn qpn) {
+    const auto found = std::ranges::find_if(peers_, [&](const Peer& peer) { return peer.pair->qpn() == qpn; });
+    return found == peers_.end() ? nullptr : &*found;
+  }
+
+  void take_completions() {
+    std::array<Completion, 64> some;
+    while (const std::size_t n = completions_->poll(some)) {
+      for (std::size_t i = 0; i < n; ++i) on_completion(some[i]);
+    }
+  }
+  void on_completion(const Completion& c) {
+    Peer* const peer = peer_of(c.qpn);
+    if (peer == nullptr) return;  // destroyed meanwhile
+    const bool receive = c.kind == CompletionKind::kReceive || c.kind == CompletionKind::kReceiveWithImmediate;
+    if (!receive) {
+      SLUICE_CHECK(c.id > peer->last_completed && c.id < next_id_);
+      peer->last_completed = c.id;
+    } else {
+      auto& posted = peer->shares_receives ? shared_receives_ : peer->receives;
+      SLUICE_CHECK(posted.erase(c.id) == 1);
+    }
+  }
+
+  // --- time ---
+
+  void wait(std::uint8_t how_long) {
+    const Time next = adapter_->next_deadline();
+    if ((how_long & 0x80) == 0) {
+      now_ = now_ + Duration::microseconds(std::int64_t{1} << how_long % 24);
+    } else if (next != Time::never()) {
+      now_ = std::max(now_, next);
+    }
+    adapter_->on_deadline(now_);
+    SLUICE_CHECK(adapter_->next_deadline() > now_);
+    SLUICE_CHECK(memory_.unchanged());
+  }
+
+  // No peer says anything any more: all that waits gives up.
+  void come_to_rest() {
+    for (const ConnectionId id : connections_) adapter_->connections().release(now_, id);
+    for (int turn = 0; turn < 20'000; ++turn) {
+      while (const auto event = adapter_->connections().poll_event()) adapter_->connections().release(now_, event->id);
+      transmit(1'000'000);
+      take_completions();
+      if (adapter_->next_deadline() == Time::never()) return check_idle();
+      wait(0x80);
+    }
+    constexpr bool kComesToRest = false;
+    SLUICE_CHECK(kComesToRest);
+  }
+  void check_idle() {
+    for (const Peer& peer : peers_) {
+      const bool sends = peer.pair->state() == QpState::kReadyToSend || peer.pair->state() == QpState::kError;
+      SLUICE_CHECK(!sends || peer.pair->attributes().timeout == 0 || peer.pair->send_queue_length() == 0);
+    }
+  }
+
+  Time now_;
+  Memory memory_;
+  FrameMaker maker_;
+  std::unique_ptr<Adapter> adapter_;
+  memory::PdId domain_{};
+  CompletionQueue* completions_ = nullptr;
+  SharedReceiveQueue* shared_ = nullptr;
+  std::set<std::uint64_t> shared_receives_;
+  std::array<memory::Key, kAreas> keys_{};
+  std::array<Peer, 9> peers_{Peer{},
+                             Peer{},
+                             Peer{},
+                             Peer{.shares_receives = true, .access = memory::kRemoteRead},
+                             Peer{.state = QpState::kReadyToReceive},
+                             Peer{.state = QpState::kInit},
+                             Peer{.state = QpState::kError},
+                             Peer{.transport = Transport::kUc},
+                             Peer{.transport = Transport::kUd}};
+  Outbox outbox_;
+  std::set<ConnectionId> connections_;
+  std::uint64_t next_id_ = 1;
+  std::uint64_t naks_ = 0;
+  std::uint64_t sequence_naks_ = 0;
+  std::uint64_t rnr_naks_ = 0;
+};
+
+}  // namespace
+
+rc::AdapterCounters check_adapter(ByteView input) {
+  Script script(input);
+  World world(script);
+  world.run(script);
+  return world.counters();
+}
+
+}  // namespace sluice::fuzz
