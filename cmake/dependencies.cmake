@@ -34,5 +34,8 @@ add_library(sluice_rack_libs INTERFACE)
 target_link_libraries(sluice_rack_libs INTERFACE spdlog::spdlog nlohmann_json::nlohmann_json PkgConfig::TOMLPP
   SQLite::SQLite3 PkgConfig::HTTPLIB Threads::Threads)
 
+add_library(sluice_sim_libs INTERFACE)
+target_link_libraries(sluice_sim_libs INTERFACE PkgConfig::TOMLPP)
+
 add_library(sluice_cli_libs INTERFACE)
 target_link_libraries(sluice_cli_libs INTERFACE CLI11::CLI11)

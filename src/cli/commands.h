@@ -11,12 +11,13 @@ namespace sluice::cli {
 
 using Commands = std::vector<std::unique_ptr<Command>>;
 
-void add_daemon_commands(CLI::App& root, Commands& commands);  // switch, memory, metadata
-void add_rack_commands(CLI::App& root, Commands& commands);    // rack up, down, status
-void add_run_command(CLI::App& root, Commands& commands);      // run
-void add_bench_commands(CLI::App& root, Commands& commands);   // bench clover, bench verbs
-void add_box_commands(CLI::App& root, Commands& commands);     // box top, set, explain
-void add_pcap_commands(CLI::App& root, Commands& commands);    // pcap check, show
+void add_daemon_commands(CLI::App& root, Commands& commands);      // switch, memory, metadata
+void add_rack_commands(CLI::App& root, Commands& commands);        // rack up, down, status
+void add_run_command(CLI::App& root, Commands& commands);          // run
+void add_bench_commands(CLI::App& root, Commands& commands);       // bench clover, bench verbs
+void add_box_commands(CLI::App& root, Commands& commands);         // box top, set, explain
+void add_pcap_commands(CLI::App& root, Commands& commands);        // pcap check, show
+void add_experiment_commands(CLI::App& root, Commands& commands);  // experiment, report
 // The path of this very program, to start others of its kind.
 std::string own_program();
 

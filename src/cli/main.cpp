@@ -26,6 +26,7 @@ int main(int argc, char** argv) {
   add_run_command(root, commands);
   add_bench_commands(root, commands);
   add_pcap_commands(root, commands);
+  add_experiment_commands(root, commands);
   add_box_commands(root, commands);
   Tables tables;
   for (const auto& command : commands) tables.insert(command->tables().begin(), command->tables().end());

@@ -1,0 +1,227 @@
+// sluice experiment: simulates the figures that experiment files describe. sluice report: draws what they came to.
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "cli/commands.h"
+#include "cli/experiment_report.h"
+#include "cli/experiment_results.h"
+#include "cli/point_processes.h"
+#include "cli/progress.h"
+#include "cli/report.h"
+#include "sim/experiment.h"
+
+namespace sluice::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Folders in which experiments are looked for, nearest first.
+std::vector<fs::path> experiment_folders() {
+  const fs::path program = fs::path(own_program()).parent_path();
+  return {"experiments", program / "../experiments", program / "../share/sluice/experiments"};
+}
+
+std::vector<fs::path> files_in(const fs::path& folder) {
+  std::vector<fs::path> found;
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(folder, error)) {
+    if (entry.path().extension() == ".toml") found.push_back(entry.path());
+  }
+  std::ranges::sort(found);
+  return found;
+}
+
+Result<fs::path> experiments_here() {
+  for (const fs::path& folder : experiment_folders()) {
+    if (!files_in(folder).empty()) return folder;
+  }
+  return fail("no folder experiments/ here; name a file, or run it where Sluice's sources are");
+}
+
+// A file, or the name of one: "fig1" and "fig01" are the same.
+Result<fs::path> find_experiment(const std::string& name) {
+  if (fs::is_regular_file(name)) return fs::path(name);
+  const auto folder = experiments_here();
+  if (!folder) return tl::unexpected(folder.error());
+  std::string padded = name;
+  if (padded.size() == 4 && padded.starts_with("fig")) padded.insert(3, "0");
+  for (const std::string& stem : {name, padded}) {
+    fs::path path = *folder / (stem + ".toml");
+    if (fs::is_regular_file(path)) return path;
+  }
+  std::string names;
+  for (const fs::path& file : files_in(*folder)) names += (names.empty() ? "" : ", ") + file.stem().string();
+  return fail(fmt::format("{} is no file and no experiment; there are {}", name, names));
+}
+
+struct ExperimentSettings {
+  std::string out = "results";
+  std::string hardware;
+  std::uint64_t jobs = std::max(1u, std::thread::hardware_concurrency());
+  bool fresh = false;
+  bool list = false;
+  bool check = false;
+
+  void declare(rack::Schema& s) {
+    s.text("out", out, "folder for results, and for what has been simulated already", "a folder's path")
+        .text("hardware", hardware, "hardware file to use instead of the experiment's own", "a file's path")
+        .integer("jobs", jobs, 1, 1024, "simulations at once")
+        .toggle("fresh", fresh, "simulate anew what has been simulated already")
+        .toggle("list", list, "list the experiments there are")
+        .toggle("check", check, "fail when a point is farther from the paper's than the experiment says it may be");
+  }
+};
+
+class ExperimentCommand final : public Command {
+ public:
+  explicit ExperimentCommand(CLI::App& root)
+      : Command(root, "experiment", "Simulate a figure of a paper, or any other experiment file",
+                {"sluice experiment fig3", "sluice experiment --list", "sluice experiment mine.toml --out mine",
+                 "sluice experiment fig1 fig2 fig3 fig4 --check && sluice report"}) {
+    settings_.declare(schema_);
+    use("experiment", schema_);
+    app().add_option("name", names_, "experiments: names such as fig3, or files")->type_name("NAME");
+  }
+
+ private:
+  Result<int> run() override {
+    if (settings_.list) return list();
+    if (names_.empty()) return fail("say which experiment; --list tells what there are");
+    // All files are read before anything starts.
+    std::vector<sim::Experiment> experiments;
+    for (const std::string& name : names_) {
+      const auto path = find_experiment(name);
+      if (!path) return tl::unexpected(path.error());
+      auto loaded = sim::load_experiment(path->string(), settings_.hardware);
+      if (!loaded) return tl::unexpected(loaded.error());
+      experiments.push_back(std::move(*loaded));
+    }
+    auto cache = PointCache::open(settings_.out + "/points", own_program());
+    if (!cache) return tl::unexpected(cache.error());
+    bool near = true;
+    for (const sim::Experiment& experiment : experiments) {
+      const auto done = run_one(experiment, *cache);
+      if (!done) return tl::unexpected(done.error());
+      near = near && *done;
+    }
+    return settings_.check && !near ? kExitFailed : 0;
+  }
+
+  static Result<int> list() {
+    const auto folder = experiments_here();
+    if (!folder) return tl::unexpected(folder.error());
+    for (const fs::path& file : files_in(*folder)) {
+      const auto loaded = sim::load_experiment(file.string());
+      if (!loaded) return tl::unexpected(loaded.error());
+      fmt::print("{:<12} {:<22} {} ({} points)\n", loaded->name, loaded->figure, loaded->title, loaded->points.size());
+    }
+    return 0;
+  }
+
+  // Whether all points are as near the paper's as the experiment promises.
+  Result<bool> run_one(const sim::Experiment& experiment, const PointCache& cache) {
+    std::vector<PointTask> tasks;
+    for (const sim::Point& point : experiment.points) {
+      if (!settings_.fresh && cache.find(experiment, point)) continue;
+      const std::string path = cache.path_of(experiment, point);
+      tasks.push_back({fmt::format("{}: {} {} = {}", experiment.name, experiment.series[point.series], experiment.x,
+                                   experiment.xs[point.x]),
+                       [&experiment, &point, path] { return PointCache::store(path, run_point(experiment, point)); }});
+    }
+    {
+      Progress progress;
+      const auto show = [&](std::size_t done, std::size_t of) {
+        progress.show(fmt::format("{}: {} of {} points simulated", experiment.name, done, of));
+      };
+      if (auto ran = run_in_processes(tasks, static_cast<unsigned>(settings_.jobs), show); !ran)
+        return tl::unexpected(ran.error());
+    }
+    ExperimentOutcome outcome{.experiment = &experiment, .results = {}};
+    for (const sim::Point& point : experiment.points) {
+      auto result = cache.find(experiment, point);
+      if (!result) return fail(fmt::format("{}: cannot be read", cache.path_of(experiment, point)));
+      outcome.results.push_back(std::move(*result));
+    }
+    return publish(outcome);
+  }
+
+  Result<bool> publish(const ExperimentOutcome& outcome) {
+    const std::string base = settings_.out + "/" + outcome.experiment->name;
+    if (auto written = write_output(base + ".json", to_json(outcome).dump(1) + "\n"); !written)
+      return tl::unexpected(written.error());
+    if (auto written = write_output(base + ".csv", to_csv(outcome)); !written) return tl::unexpected(written.error());
+    fmt::print("{}{}.json, {}.csv\n", to_table(outcome), base, base);
+    if (!outcome.problem().empty()) return fail(fmt::format("{}: {}", outcome.experiment->name, outcome.problem()));
+    const std::uint64_t within = outcome.experiment->within_percent;
+    if (within == 0) return true;
+    const Nearness near = nearness_of(to_json(outcome));
+    fmt::print("{} of {} points within {} % of the paper's, the worst is {:+.1f} % off\n\n", near.near, near.compared,
+               within, near.worst_percent);
+    return near.near == near.compared;
+  }
+
+  ExperimentSettings settings_;
+  rack::Schema schema_;
+  std::vector<std::string> names_;
+};
+
+struct ReportSettings {
+  std::string results = "results";
+  std::string out = "report.html";
+
+  void declare(rack::Schema& s) {
+    s.text("results", results, "folder that `sluice experiment` wrote to", "a folder's path")
+        .text("out", out, "the report", "a file's path");
+  }
+};
+
+class ReportCommand final : public Command {
+ public:
+  explicit ReportCommand(CLI::App& root)
+      : Command(root, "report", "Draw all results of experiments as one HTML file, the paper's points beside ours",
+                {"sluice report", "sluice report --results mine --out mine.html"}) {
+    settings_.declare(schema_);
+    use("report", schema_);
+  }
+
+ private:
+  Result<int> run() override {
+    std::vector<nlohmann::json> results;
+    std::vector<fs::path> files;
+    std::error_code error;
+    for (const auto& entry : fs::directory_iterator(settings_.results, error)) {
+      if (entry.path().extension() == ".json") files.push_back(entry.path());
+    }
+    std::ranges::sort(files);
+    for (const fs::path& file : files) {
+      std::ifstream in(file);
+      auto parsed = nlohmann::json::parse(in, nullptr, false);
+      if (!parsed.is_object() || !parsed.contains("points"))
+        return fail(fmt::format("{}: not a result of `sluice experiment`", file.string()));
+      results.push_back(std::move(parsed));
+    }
+    if (results.empty())
+      return fail(fmt::format("no results in {}; `sluice experiment fig1` makes some", settings_.results));
+    if (auto written = write_report(settings_.out, experiments_report(results)); !written)
+      return tl::unexpected(written.error());
+    fmt::print("{}\n", settings_.out);
+    return 0;
+  }
+
+  ReportSettings settings_;
+  rack::Schema schema_;
+};
+
+}  // namespace
+
+void add_experiment_commands(CLI::App& root, Commands& commands) {
+  commands.push_back(std::make_unique<ExperimentCommand>(root));
+  commands.push_back(std::make_unique<ReportCommand>(root));
+}
+
+}  // namespace sluice::cli

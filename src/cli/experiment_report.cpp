@@ -1,0 +1,196 @@
+#include "cli/experiment_report.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <string>
+#include <tuple>
+
+namespace sluice::cli {
+namespace {
+
+using nlohmann::json;
+
+// One place of a figure: the median of its repetitions, and the paper's value.
+struct Place {
+  std::string panel;
+  std::string series;
+  std::string x;
+  double ours = 0;
+  double least = 0;
+  double most = 0;
+  json paper;
+
+  double error() const { return 100 * (ours / paper.get<double>() - 1); }
+};
+
+std::vector<Place> places_of(const json& result, const std::string& metric) {
+  std::vector<Place> places;
+  std::map<std::tuple<std::string, std::string, std::string>, std::vector<double>> values;
+  for (const json& point : result["points"]) {
+    const json& value = point["metrics"].value(metric, json());
+    if (!value.is_number()) continue;
+    Place place{.panel = point["panel"],
+                .series = point["series"],
+                .x = point["x"],
+                .paper = point["paper"].value(metric, json())};
+    auto& here = values[{place.panel, place.series, place.x}];
+    if (here.empty()) places.push_back(place);
+    here.push_back(value.get<double>());
+  }
+  for (Place& place : places) {
+    auto& here = values[{place.panel, place.series, place.x}];
+    std::ranges::sort(here);
+    place.least = here.front();
+    place.most = here.back();
+    place.ours = here[here.size() / 2];
+  }
+  return places;
+}
+
+std::vector<std::string> metrics_of(const json& result) {
+  std::vector<std::string> metrics{result["y"]};
+  std::set<std::string> others;
+  for (const json& point : result["points"]) {
+    for (const auto& [name, value] : point["paper"].items()) others.insert(name);
+  }
+  others.erase(metrics.front());
+  metrics.insert(metrics.end(), others.begin(), others.end());
+  return metrics;
+}
+
+json x_value(const json& result, const std::string& x) {
+  return result["numeric"].get<bool>() ? json(std::stod(x)) : json(x);
+}
+
+// Lines are ours, points the paper's; where x is a name, bars and ticks.
+json plot_of(const json& result, const std::vector<Place>& places, const std::string& y_title) {
+  json rows = json::array();
+  for (const Place& place : places) {
+    const std::string series = place.series.empty() ? "simulated" : place.series;
+    rows.push_back({{"x", x_value(result, place.x)},
+                    {"y", place.ours},
+                    {"least", place.least},
+                    {"most", place.most},
+                    {"series", series},
+                    {"panel", place.panel},
+                    {"whose", "simulated"}});
+    if (place.paper.is_number())
+      rows.push_back({{"x", x_value(result, place.x)},
+                      {"y", place.paper},
+                      {"series", series},
+                      {"panel", place.panel},
+                      {"whose", "paper"}});
+  }
+  const bool numeric = result["numeric"];
+  json x = {{"field", "x"}, {"type", numeric ? "quantitative" : "nominal"}, {"title", result["x_title"]}};
+  json y = {{"field", "y"}, {"type", "quantitative"}, {"title", y_title}, {"scale", {{"type", result["y_scale"]}}}};
+  const json color = {{"field", "series"}, {"type", "nominal"}, {"title", nullptr}};
+  const json shape = {{"field", "whose"},
+                      {"type", "nominal"},
+                      {"title", nullptr},
+                      {"scale", {{"domain", {"simulated", "paper"}}, {"range", {"cross", "circle"}}}}};
+  const auto ours = [](bool yes) {
+    return json{{{"filter", fmt::format("datum.whose {} 'simulated'", yes ? "==" : "!=")}}};
+  };
+  json line = {{"mark", {{"type", "line"}, {"strokeWidth", 1.5}}},
+               {"transform", ours(true)},
+               {"encoding", {{"x", x}, {"y", y}, {"color", color}}}};
+  json points = {{"mark", {{"type", "point"}, {"filled", true}, {"size", 45}, {"tooltip", true}}},
+                 {"encoding", {{"x", x}, {"y", y}, {"color", color}, {"shape", shape}}}};
+  if (!numeric) points["encoding"]["xOffset"] = {{"field", "series"}};
+  json layers = numeric ? json{line, points} : json{points};
+  const bool panels = std::ranges::any_of(places, [](const Place& place) { return !place.panel.empty(); });
+  if (!panels) return {{"data", {{"values", rows}}}, {"layer", layers}};
+  return {{"data", {{"values", rows}}},
+          {"facet", {{"field", "panel"}, {"type", "nominal"}, {"title", nullptr}, {"sort", nullptr}}},
+          {"columns", 2},
+          {"spec", {{"width", 320}, {"height", 220}, {"layer", layers}}},
+          {"resolve", {{"scale", {{"y", "independent"}}}}}};
+}
+
+json table_of(const json& result, const std::vector<Place>& places, const std::string& y_title) {
+  const bool panels = std::ranges::any_of(places, [](const Place& place) { return !place.panel.empty(); });
+  const bool series = std::ranges::any_of(places, [](const Place& place) { return !place.series.empty(); });
+  json columns = json::array();
+  if (panels) columns.push_back("");
+  if (series) columns.push_back("series");
+  columns.insert(columns.end(), {result["x_title"], y_title + ", simulated", "paper", "error"});
+  json rows = json::array();
+  for (const Place& place : places) {
+    json row = json::array();
+    if (panels) row.push_back(place.panel);
+    if (series) row.push_back(place.series);
+    row.push_back(place.x);
+    row.push_back(fmt::format("{:.4g}", place.ours));
+    row.push_back(place.paper.is_number() ? fmt::format("{:.4g}", place.paper.get<double>()) : "");
+    row.push_back(place.paper.is_number() ? fmt::format("{:+.1f} %", place.error()) : "");
+    rows.push_back(row);
+  }
+  return {{"columns", columns}, {"rows", rows}};
+}
+
+std::string nearness_text(const json& result) {
+  const Nearness near = nearness_of(result);
+  if (near.compared == 0) return {};
+  if (result["within_percent"] == 0) {
+    return fmt::format(" Of {} points that the paper has, the farthest is {:+.0f} % off.", near.compared,
+                       near.worst_percent);
+  }
+  return fmt::format(" {} of {} points are within {} % of the paper's; the farthest is {:+.1f} % off.", near.near,
+                     near.compared, result["within_percent"].get<int>(), near.worst_percent);
+}
+
+}  // namespace
+
+Nearness nearness_of(const json& result) {
+  Nearness near;
+  for (const Place& place : places_of(result, result["y"])) {
+    if (!place.paper.is_number()) continue;
+    ++near.compared;
+    if (std::abs(place.error()) <= result["within_percent"].get<double>()) ++near.near;
+    if (std::abs(place.error()) > std::abs(near.worst_percent)) near.worst_percent = place.error();
+  }
+  return near;
+}
+
+json experiments_report(const std::vector<json>& results) {
+  json sections = json::array();
+  bool sound = true;
+  std::size_t points = 0;
+  std::set<std::string> commits;
+  std::set<std::string> hardware;
+  for (const json& result : results) {
+    points += result["points"].size();
+    commits.insert(result["commit"]);
+    hardware.insert(result["hardware"]);
+    sound = sound && result["problem"] == "";
+    for (const std::string& metric : metrics_of(result)) {
+      const auto places = places_of(result, metric);
+      const bool first = metric == result["y"];
+      const std::string y_title = first ? result["y_title"].get<std::string>() : metric;
+      const std::string title = fmt::format("{}: {} (simulated)", result["figure"].get<std::string>(),
+                                            first ? result["title"].get<std::string>() : metric);
+      json section = {
+          {"title", title}, {"table", table_of(result, places, y_title)}, {"plot", plot_of(result, places, y_title)}};
+      if (first) section["text"] = result["text"].get<std::string>() + nearness_text(result);
+      sections.push_back(section);
+    }
+  }
+  return {{"title", "Sluice: the papers' figures, simulated"},
+          {"subtitle",
+           fmt::format(
+               "Everything here is simulated, in virtual time, with the project's own protocol code and models of the "
+               "hardware; nothing is measured. Circles are the paper's. Hardware: {}. Program: commit {}.",
+               fmt::join(hardware, "; "), fmt::join(commits, ", "))},
+          {"sound", sound},
+          {"verdict", sound ? fmt::format("{} simulations, all sound", points) : "some simulations went wrong"},
+          {"sections", sections},
+          {"facts", results}};
+}
+
+}  // namespace sluice::cli

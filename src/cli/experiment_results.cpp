@@ -1,0 +1,206 @@
+#include "cli/experiment_results.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <limits>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <tuple>
+
+#include "cli/version.h"
+#include "commit.h"
+#include "sim/fields.h"
+
+namespace sluice::cli {
+namespace {
+
+using nlohmann::json;
+
+constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
+
+// FNV-1a, twice from different starts: 128 bits that no accident makes equal.
+std::string content_hash(std::string_view text) {
+  std::uint64_t a = 0xCBF2'9CE4'8422'2325u;
+  std::uint64_t b = 0x6C62'272E'07BB'0142u;
+  for (const char c : text) {
+    a = (a ^ static_cast<unsigned char>(c)) * 0x100'0000'01B3u;
+    b = (b ^ (static_cast<unsigned char>(c) + 0x5Bu)) * 0x100'0000'01B3u;
+  }
+  return fmt::format("{:016x}{:016x}", a, b);
+}
+
+json number_or_null(double value) { return std::isnan(value) ? json(nullptr) : json(value); }
+
+}  // namespace
+
+Result<PointCache> PointCache::open(const std::string& folder, const std::string& program) {
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  if (error) return fail(fmt::format("{}: cannot be made: {}", folder, error.message()));
+  const auto bytes = sim::read_text(program);
+  if (!bytes) return tl::unexpected(bytes.error());
+  PointCache cache;
+  cache.folder_ = folder;
+  cache.program_hash_ = content_hash(*bytes);
+  return cache;
+}
+
+std::string PointCache::path_of(const sim::Experiment& experiment, const sim::Point& point) const {
+  const std::string all = program_hash_ + '\n' + experiment.hardware.text + '\n' + point.settings;
+  return fmt::format("{}/{}.json", folder_, content_hash(all));
+}
+
+std::optional<sim::PointResult> PointCache::find(const sim::Experiment& experiment, const sim::Point& point) const {
+  std::ifstream in(path_of(experiment, point));
+  if (!in) return std::nullopt;
+  const json kept = json::parse(in, nullptr, false);
+  if (!kept.is_object() || !kept.contains("metrics")) return std::nullopt;
+  sim::PointResult result;
+  for (const auto& pair : kept["metrics"]) {
+    result.metrics.emplace_back(pair[0].get<std::string>(), pair[1].is_null() ? kNone : pair[1].get<double>());
+  }
+  result.events = kept.value("events", std::uint64_t{0});
+  result.trace_hash = kept.value("trace_hash", std::uint64_t{0});
+  result.problem = kept.value("problem", std::string());
+  return result;
+}
+
+Result<void> PointCache::store(const std::string& path, const sim::PointResult& result) {
+  json kept = {{"events", result.events}, {"trace_hash", result.trace_hash}, {"problem", result.problem}};
+  kept["metrics"] = json::array();
+  for (const auto& [name, value] : result.metrics) kept["metrics"].push_back({name, number_or_null(value)});
+  const std::string partial = fmt::format("{}.{}", path, getpid());
+  std::ofstream out(partial);
+  out << kept.dump() << '\n';
+  out.close();
+  std::error_code error;
+  if (out) std::filesystem::rename(partial, path, error);
+  if (!out || error) return fail(fmt::format("{}: cannot be written", path));
+  return {};
+}
+
+double Summary::error_percent() const { return std::isnan(paper) ? kNone : 100 * (median / paper - 1); }
+
+std::vector<Summary> ExperimentOutcome::summaries(std::string_view metric) const {
+  std::map<std::tuple<std::size_t, std::size_t, std::size_t>, std::vector<double>> values;
+  std::vector<Summary> all;
+  for (std::size_t i = 0; i < results.size(); ++i) {
+    const sim::Point& point = experiment->points[i];
+    if (point.repetition == 0) all.push_back({.point = &point, .paper = experiment->paper_at(point, metric)});
+    values[{point.panel, point.series, point.x}].push_back(results[i].metric(metric));
+  }
+  for (Summary& summary : all) {
+    auto& here = values[{summary.point->panel, summary.point->series, summary.point->x}];
+    std::ranges::sort(here);
+    summary.least = here.front();
+    summary.most = here.back();
+    summary.median = here[here.size() / 2];
+  }
+  return all;
+}
+
+std::vector<std::string> ExperimentOutcome::compared_metrics() const {
+  std::vector<std::string> names{experiment->y};
+  for (const sim::PaperPoints& paper : experiment->paper) {
+    const bool known = paper.metric.empty() || std::ranges::find(names, paper.metric) != names.end();
+    if (!known) names.push_back(paper.metric);
+  }
+  return names;
+}
+
+std::string ExperimentOutcome::problem() const {
+  for (const sim::PointResult& result : results) {
+    if (!result.problem.empty()) return result.problem;
+  }
+  return {};
+}
+
+json to_json(const ExperimentOutcome& outcome) {
+  const sim::Experiment& e = *outcome.experiment;
+  json out = {{"name", e.name},
+              {"title", e.title},
+              {"figure", e.figure},
+              {"text", e.text},
+              {"kind", e.kind},
+              {"simulated", true},
+              {"version", kVersion},
+              {"commit", SLUICE_COMMIT},
+              {"seed", e.seed},
+              {"hardware", e.hardware.name},
+              {"x", e.x},
+              {"x_title", e.x_title},
+              {"y", e.y},
+              {"y_title", e.y_title},
+              {"y_scale", e.y_scale},
+              {"numeric", e.numeric},
+              {"within_percent", e.within_percent},
+              {"problem", outcome.problem()}};
+  out["points"] = json::array();
+  for (std::size_t i = 0; i < e.points.size(); ++i) {
+    const sim::Point& point = e.points[i];
+    json metrics = json::object();
+    for (const auto& [name, value] : outcome.results[i].metrics) metrics[name] = number_or_null(value);
+    json paper = json::object();
+    for (const std::string& metric : outcome.compared_metrics()) {
+      const double value = e.paper_at(point, metric);
+      if (!std::isnan(value)) paper[metric] = value;
+    }
+    out["points"].push_back({{"panel", e.panels[point.panel]},
+                             {"series", e.series[point.series]},
+                             {"x", e.xs[point.x]},
+                             {"repetition", point.repetition},
+                             {"seed", point.seed},
+                             {"metrics", metrics},
+                             {"paper", paper},
+                             {"events", outcome.results[i].events},
+                             {"trace_hash", fmt::format("{:016x}", outcome.results[i].trace_hash)}});
+  }
+  out["sources"] = json::array();
+  for (const sim::PaperPoints& paper : e.paper) out["sources"].push_back(paper.source);
+  return out;
+}
+
+std::string to_csv(const ExperimentOutcome& outcome) {
+  const sim::Experiment& e = *outcome.experiment;
+  std::string out = fmt::format("panel,series,{},repetition,seed", e.x);
+  for (const auto& [name, value] : outcome.results.front().metrics) out += "," + name;
+  for (const std::string& metric : outcome.compared_metrics()) out += ",paper_" + metric;
+  out += ",trace_hash,commit,hardware,simulated\n";
+  const auto quoted = [](const std::string& text) { return '"' + text + '"'; };
+  for (std::size_t i = 0; i < e.points.size(); ++i) {
+    const sim::Point& point = e.points[i];
+    out += fmt::format("{},{},{},{},{}", quoted(e.panels[point.panel]), quoted(e.series[point.series]), e.xs[point.x],
+                       point.repetition, point.seed);
+    for (const auto& [name, value] : outcome.results[i].metrics) out += fmt::format(",{:.6g}", value);
+    for (const std::string& metric : outcome.compared_metrics()) {
+      const double paper = e.paper_at(point, metric);
+      out += std::isnan(paper) ? "," : fmt::format(",{:.6g}", paper);
+    }
+    out += fmt::format(",{:016x},{},{},yes\n", outcome.results[i].trace_hash, SLUICE_COMMIT, quoted(e.hardware.name));
+  }
+  return out;
+}
+
+std::string to_table(const ExperimentOutcome& outcome) {
+  const sim::Experiment& e = *outcome.experiment;
+  std::string out = fmt::format("{} ({}), simulated on {}\n", e.title, e.figure, e.hardware.name);
+  for (const std::string& metric : outcome.compared_metrics()) {
+    out +=
+        fmt::format("{:<44} {:>12} {:>12} {:>8}\n", metric == e.y ? e.y_title : metric, "simulated", "paper", "error");
+    for (const Summary& s : outcome.summaries(metric)) {
+      std::string name = fmt::format("{} {}", e.series[s.point->series], e.xs[s.point->x]);
+      if (!e.panels[s.point->panel].empty()) name = e.panels[s.point->panel] + ", " + name;
+      out += fmt::format("{:<44} {:>12.4g}", name, s.median);
+      if (!std::isnan(s.paper)) out += fmt::format(" {:>12.4g} {:>+7.1f}%", s.paper, s.error_percent());
+      out += '\n';
+    }
+  }
+  return out;
+}
+
+}  // namespace sluice::cli

@@ -1,0 +1,60 @@
+// What an experiment came to: beside the paper's points, as JSON, CSV and a table; and the cache of points already simulated.
+//
+// Invariant:  a point is kept under the contents of all that decides it: program, hardware, settings, seed. So nothing stale is ever used,
+//             and an interrupted sweep goes on where it was.
+// Source:     docs/design/sim.md.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "sim/experiment.h"
+
+namespace sluice::cli {
+
+class PointCache {
+ public:
+  // Makes the folder.
+  static Result<PointCache> open(const std::string& folder, const std::string& program);
+
+  std::string path_of(const sim::Experiment& experiment, const sim::Point& point) const;
+  std::optional<sim::PointResult> find(const sim::Experiment& experiment, const sim::Point& point) const;
+  // Whole or not at all.
+  static Result<void> store(const std::string& path, const sim::PointResult& result);
+
+ private:
+  std::string folder_;
+  std::string program_hash_;
+};
+
+// A metric of all repetitions at one place of the figure.
+struct Summary {
+  const sim::Point* point = nullptr;  // the first of them
+  double median = 0;
+  double least = 0;
+  double most = 0;
+  double paper = 0;  // NaN: the paper has none
+
+  // Of ours from the paper's, in percent; NaN without one.
+  double error_percent() const;
+};
+
+struct ExperimentOutcome {
+  const sim::Experiment* experiment = nullptr;
+  std::vector<sim::PointResult> results;  // as experiment->points
+
+  std::vector<Summary> summaries(std::string_view metric) const;
+  // Metrics that the paper has points of, y first.
+  std::vector<std::string> compared_metrics() const;
+  std::string problem() const;
+};
+
+nlohmann::json to_json(const ExperimentOutcome& outcome);
+std::string to_csv(const ExperimentOutcome& outcome);
+std::string to_table(const ExperimentOutcome& outcome);
+
+}  // namespace sluice::cli

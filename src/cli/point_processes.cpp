@@ -1,0 +1,113 @@
+#include "cli/point_processes.h"
+
+#include <fmt/core.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <cstring>
+#include <map>
+
+#include "cli/command.h"
+
+namespace sluice::cli {
+namespace {
+
+std::atomic<bool> interrupted{false};
+
+// Ends on SIGINT and SIGTERM like other programs do, but after its children.
+class Interrupts {
+ public:
+  Interrupts() {
+    interrupted = false;
+    struct sigaction action = {};
+    action.sa_handler = [](int) { interrupted = true; };
+    sigaction(SIGINT, &action, &before_int_);
+    sigaction(SIGTERM, &action, &before_term_);
+  }
+  ~Interrupts() {
+    sigaction(SIGINT, &before_int_, nullptr);
+    sigaction(SIGTERM, &before_term_, nullptr);
+  }
+  Interrupts(const Interrupts&) = delete;
+  Interrupts& operator=(const Interrupts&) = delete;
+
+ private:
+  struct sigaction before_int_ = {};
+  struct sigaction before_term_ = {};
+};
+
+class Children {
+ public:
+  explicit Children(const std::vector<PointTask>& tasks) : tasks_(tasks) {}
+  ~Children() {
+    for (const auto& [pid, task] : running_) kill(pid, SIGKILL);
+    for (const auto& [pid, task] : running_) waitpid(pid, nullptr, 0);
+  }
+  Children(const Children&) = delete;
+  Children& operator=(const Children&) = delete;
+
+  std::size_t running() const { return running_.size(); }
+  Result<void> start(std::size_t task) {
+    const pid_t parent = getpid();
+    const pid_t pid = fork();
+    if (pid < 0) return fail(fmt::format("no further process could be started: {}", std::strerror(errno)));
+    if (pid == 0) {
+      signal(SIGINT, SIG_IGN);  // the parent decides
+      signal(SIGTERM, SIG_DFL);
+      prctl(PR_SET_PDEATHSIG, SIGKILL);
+      if (getppid() != parent) _exit(1);
+      const auto done = tasks_[task].simulate();
+      if (!done) say(tasks_[task].name + ": " + done.error().message);
+      _exit(done ? 0 : 1);
+    }
+    running_[pid] = task;
+    return {};
+  }
+  // Waits for one to end, or for a signal.
+  Result<bool> wait_for_one() {
+    int status = 0;
+    const pid_t pid = waitpid(-1, &status, WNOHANG);
+    if (pid <= 0) {
+      usleep(20'000);
+      return false;
+    }
+    const auto found = running_.find(pid);
+    if (found == running_.end()) return false;
+    const std::string& name = tasks_[found->second].name;
+    running_.erase(found);
+    if (WIFSIGNALED(status)) return fail(fmt::format("{}: its process died of signal {}", name, WTERMSIG(status)));
+    if (WEXITSTATUS(status) != 0) return fail(fmt::format("{}: could not be simulated", name));
+    return true;
+  }
+
+ private:
+  const std::vector<PointTask>& tasks_;
+  std::map<pid_t, std::size_t> running_;
+};
+
+}  // namespace
+
+Result<void> run_in_processes(const std::vector<PointTask>& tasks, unsigned at_once,
+                              const std::function<void(std::size_t, std::size_t)>& progress) {
+  const Interrupts interrupts;
+  Children children(tasks);
+  std::size_t started = 0;
+  for (std::size_t done = 0; done < tasks.size();) {
+    if (interrupted) return fail("interrupted; what has been simulated is kept, the same command goes on from there");
+    if (started < tasks.size() && children.running() < at_once) {
+      if (auto begun = children.start(started++); !begun) return begun;
+      continue;
+    }
+    const auto ended = children.wait_for_one();
+    if (!ended) return tl::unexpected(ended.error());
+    if (*ended) ++done;
+    progress(done, tasks.size());
+  }
+  return {};
+}
+
+}  // namespace sluice::cli

@@ -1,0 +1,285 @@
+#include "sim/experiment.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <limits>
+#include <sstream>
+#include <variant>
+
+#include "base/check.h"
+#include "base/rng.h"
+#include "sim/fields.h"
+#include "sim/order_load.h"
+#include "sim/verbs_load.h"
+
+namespace sluice::sim {
+namespace {
+
+constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
+constexpr auto kOptional = Fields::Need::kOptional;
+
+using Workload = std::variant<VerbsWorkload, OrderWorkload>;
+
+Workload workload_of(const std::string& kind) {
+  if (kind == "order") return OrderWorkload{};
+  return VerbsWorkload{};
+}
+
+PointResult result_of(const VerbsResult& r) {
+  return {.metrics = {{"throughput", r.per_second / 1e6},
+                      {"p50_us", static_cast<double>(r.latency_ns.at_quantile(0.5)) / 1e3},
+                      {"p99_us", static_cast<double>(r.latency_ns.at_quantile(0.99)) / 1e3}},
+          .events = r.events,
+          .trace_hash = r.trace_hash,
+          .problem = r.problem};
+}
+
+PointResult result_of(const OrderResult& r, std::uint64_t gap) {
+  return {.metrics = {{"share", 100 * r.share_of(static_cast<std::int64_t>(gap))}},
+          .events = r.events,
+          .trace_hash = r.trace_hash,
+          .problem = {}};
+}
+
+bool as_number(const toml::node& node, double& out) {
+  if (const auto whole = node.value_exact<std::int64_t>()) return out = static_cast<double>(*whole), true;
+  if (const auto real = node.value_exact<double>()) return out = *real, true;
+  return false;
+}
+
+}  // namespace
+
+// The file's tables stay where they are: points point into them.
+struct Experiment::Source {
+  toml::table table;
+  const toml::table* workload = nullptr;
+  const toml::array* values = nullptr;
+  std::vector<const toml::table*> series;
+  std::vector<const toml::table*> panels;
+};
+
+namespace {
+
+using Source = Experiment::Source;
+
+class Loader {
+ public:
+  Loader(Experiment& experiment, Source& source) : e_(experiment), s_(source) {}
+
+  Result<void> load(const std::string& hardware_path) {
+    Fields top(s_.table, e_.path, "", error_);
+    read_top(top);
+    s_.workload = table_of(top, "workload");
+    read_sweep(top);
+    read_variants(top, "series", e_.series, s_.series);
+    read_variants(top, "panel", e_.panels, s_.panels);
+    read_paper(top);
+    top.finish();
+    if (error_.empty()) make_points();
+    if (!error_.empty()) return fail(error_);
+    const auto folder = std::filesystem::path(e_.path).parent_path() / "hardware";
+    auto hardware = load_hardware(hardware_path.empty() ? (folder / (hardware_ + ".toml")).string() : hardware_path);
+    if (!hardware) return tl::unexpected(hardware.error());
+    e_.hardware = std::move(*hardware);
+    return {};
+  }
+
+ private:
+  void read_top(Fields& top) {
+    top.text("title", e_.title);
+    top.text("figure", e_.figure);
+    top.text("text", e_.text, kOptional);
+    top.choice("kind", e_.kind, {"verbs", "order"});
+    top.text("hardware", hardware_);
+    top.text("x", e_.x);
+    top.text("x_title", e_.x_title);
+    top.text("y", e_.y);
+    top.text("y_title", e_.y_title);
+    top.choice("y_scale", e_.y_scale, {"linear", "log"}, kOptional);
+    top.integer("within_percent", e_.within_percent, 1, 1000, kOptional);
+    top.integer("repetitions", e_.repetitions, 1, 1000, kOptional);
+    top.integer("seed", e_.seed, 0, std::numeric_limits<std::int64_t>::max(), kOptional);
+  }
+
+  const toml::table* table_of(Fields& top, const char* key) {
+    const toml::node* const node = top.node(key);
+    if (node == nullptr) return nullptr;
+    if (!node->is_table()) top.fail(*node, key, "must be a table");
+    return node->as_table();
+  }
+
+  void read_sweep(Fields& top) {
+    const toml::table* const sweep = table_of(top, "sweep");
+    if (sweep == nullptr || !error_.empty()) return;
+    Fields fields(*sweep, e_.path, "sweep", error_);
+    const toml::node* const values = fields.node(e_.x);
+    if (values == nullptr) return;
+    s_.values = values->as_array();
+    if (s_.values == nullptr || s_.values->empty())
+      return fields.fail(*values, e_.x, "must be a list of numbers or texts");
+    for (const toml::node& value : *s_.values) {
+      double number = 0;
+      const bool is_number = as_number(value, number);
+      e_.numeric = e_.numeric && is_number;
+      if (!is_number && !value.is_string()) return fields.fail(value, e_.x, "must be a list of numbers or texts");
+      e_.xs.push_back(is_number ? fmt::format("{}", number) : value.as_string()->get());
+    }
+    fields.finish();
+  }
+
+  // Without any there is one of no name that changes nothing.
+  void read_variants(Fields& top, const char* key, std::vector<std::string>& names,
+                     std::vector<const toml::table*>& tables) {
+    const toml::node* const node = top.node(key, kOptional);
+    if (node == nullptr) {
+      names.emplace_back();
+      tables.push_back(nullptr);
+      return;
+    }
+    const toml::array* const array = node->as_array();
+    if (array == nullptr || !array->is_array_of_tables()) return top.fail(*node, key, "must be tables, [[...]]");
+    for (const toml::node& variant : *array) {
+      const toml::node* const name = variant.as_table()->get("name");
+      if (name == nullptr || !name->is_string()) return top.fail(variant, key, "needs a name");
+      names.push_back(name->as_string()->get());
+      tables.push_back(variant.as_table());
+    }
+  }
+
+  void read_paper(Fields& top) {
+    const toml::node* const node = top.node("paper", kOptional);
+    if (node == nullptr) return;
+    const toml::array* const array = node->as_array();
+    if (array == nullptr || !array->is_array_of_tables()) return top.fail(*node, "paper", "must be tables, [[paper]]");
+    for (const toml::node& one : *array) {
+      Fields f(*one.as_table(), e_.path, "paper", error_);
+      PaperPoints points;
+      f.text("series", points.series, kOptional);
+      f.text("panel", points.panel, kOptional);
+      f.text("metric", points.metric, kOptional);
+      f.text("source", points.source);
+      read_ys(f, points);
+      f.finish();
+      check_name(f, one, "series", points.series, e_.series);
+      check_name(f, one, "panel", points.panel, e_.panels);
+      e_.paper.push_back(std::move(points));
+    }
+  }
+
+  void read_ys(Fields& f, PaperPoints& points) {
+    const toml::node* const node = f.node("y");
+    if (node == nullptr) return;
+    const toml::array* const ys = node->as_array();
+    const std::string allowed = fmt::format("must be a list of {} numbers, one for each {}", e_.xs.size(), e_.x);
+    if (ys == nullptr || ys->size() != e_.xs.size()) return f.fail(*node, "y", allowed);
+    for (const toml::node& y : *ys) {
+      if (!as_number(y, points.ys.emplace_back())) return f.fail(y, "y", allowed);
+    }
+  }
+
+  static void check_name(Fields& f, const toml::node& at, const char* key, const std::string& name,
+                         const std::vector<std::string>& names) {
+    if (std::ranges::find(names, name) == names.end())
+      f.fail(at, key, fmt::format("must be one of {}", fmt::join(names, ", ")));
+  }
+
+  void make_points();
+
+  Experiment& e_;
+  Source& s_;
+  std::string hardware_;
+  std::string error_;
+};
+
+// The settings of one point.
+Workload read_workload(const Experiment& e, const Source& s, const Point& point, std::string& error) {
+  Fields fields(*s.workload, e.path, "workload", error);
+  if (s.panels[point.panel] != nullptr) fields.over(*s.panels[point.panel]);
+  if (s.series[point.series] != nullptr) fields.over(*s.series[point.series]);
+  fields.replace(e.x, *s.values->get(point.x));
+  Workload workload = workload_of(e.kind);
+  std::visit([&](auto& w) { w.read(fields); }, workload);
+  fields.finish();
+  return workload;
+}
+
+std::string settings_text(const Experiment& e, const Source& s, const Point& point) {
+  std::ostringstream text;
+  text << e.kind << '\n' << *s.workload << '\n';
+  if (s.panels[point.panel] != nullptr) text << *s.panels[point.panel] << '\n';
+  if (s.series[point.series] != nullptr) text << *s.series[point.series] << '\n';
+  text << e.x << '=' << e.xs[point.x] << " seed=" << point.seed;
+  return text.str();
+}
+
+void Loader::make_points() {
+  const Rng rng(e_.seed);
+  for (std::size_t panel = 0; panel < e_.panels.size(); ++panel) {
+    for (std::size_t series = 0; series < e_.series.size(); ++series) {
+      for (std::size_t x = 0; x < e_.xs.size(); ++x) {
+        for (std::uint64_t repetition = 0; repetition < e_.repetitions; ++repetition) {
+          // The same chance for all series and values: what differs is what is compared.
+          Point point{.panel = panel,
+                      .series = series,
+                      .x = x,
+                      .repetition = repetition,
+                      .seed = rng.fork(repetition).next(),
+                      .settings = {}};
+          point.settings = settings_text(e_, s_, point);
+          read_workload(e_, s_, point, error_);
+          if (!error_.empty()) return;
+          e_.points.push_back(std::move(point));
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+
+double PointResult::metric(std::string_view name) const {
+  for (const auto& [key, value] : metrics) {
+    if (key == name) return value;
+  }
+  return kNone;
+}
+
+double Experiment::paper_at(const Point& point, std::string_view metric) const {
+  for (const PaperPoints& line : paper) {
+    const std::string& about = line.metric.empty() ? y : line.metric;
+    if (line.series == series[point.series] && line.panel == panels[point.panel] && about == metric) {
+      return line.ys[point.x];
+    }
+  }
+  return kNone;
+}
+
+Result<Experiment> load_experiment(const std::string& path, const std::string& hardware_path) {
+  const auto text = read_text(path);
+  if (!text) return tl::unexpected(text.error());
+  auto parsed = parse_toml(*text, path);
+  if (!parsed) return tl::unexpected(parsed.error());
+  Experiment experiment;
+  experiment.path = path;
+  experiment.name = std::filesystem::path(path).stem().string();
+  const auto source = std::make_shared<Source>();
+  source->table = std::move(*parsed);
+  if (auto loaded = Loader(experiment, *source).load(hardware_path); !loaded) return tl::unexpected(loaded.error());
+  experiment.source = source;
+  return experiment;
+}
+
+PointResult run_point(const Experiment& experiment, const Point& point) {
+  std::string error;
+  const Workload workload = read_workload(experiment, *experiment.source, point, error);
+  SLUICE_CHECK(error.empty());  // load_experiment() has read the same
+  if (const auto* const verbs = std::get_if<VerbsWorkload>(&workload)) {
+    return result_of(run_verbs_load(experiment.hardware, *verbs, point.seed));
+  }
+  const auto& order = std::get<OrderWorkload>(workload);
+  return result_of(run_order_load(experiment.hardware, order, point.seed), order.gap);
+}
+
+}  // namespace sluice::sim

@@ -1,0 +1,102 @@
+#include "sim/fields.h"
+
+#include <gmock/gmock.h>
+
+#include "sim/experiment.h"
+#include "sim/hardware.h"
+
+namespace sluice::sim {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+TEST(Units, AreReadExactly) {
+  Duration duration;
+  EXPECT_TRUE(parse_duration("54.6 ns", duration));
+  EXPECT_EQ(duration, Duration::picoseconds(54'600));
+  EXPECT_TRUE(parse_duration("3ms", duration));
+  EXPECT_EQ(duration, Duration::milliseconds(3));
+  std::uint64_t number = 0;
+  EXPECT_TRUE(parse_rate("100 Gb/s", number));
+  EXPECT_EQ(number, 100'000'000'000u);
+  EXPECT_TRUE(parse_byte_count("2 MiB", number));
+  EXPECT_EQ(number, 2u << 20);
+}
+
+TEST(Units, RefuseWhatTheyDoNotKnow) {
+  Duration duration;
+  for (const char* text :
+       {"", "5", "5 parsecs", "ns", "-5 ns", "5. ns", ".5 ns", "0.0001 ns", "99999999999999999999 s", "9999999999 s"}) {
+    EXPECT_FALSE(parse_duration(text, duration)) << text;
+  }
+}
+
+std::string connectx5() { return read_text(SLUICE_SOURCE_DIR "/experiments/hardware/connectx5.toml").value(); }
+
+std::string replaced(std::string text, const std::string& what, const std::string& by) {
+  const std::size_t place = text.find(what);
+  EXPECT_NE(place, std::string::npos) << what;
+  return text.replace(place, what.size(), by);
+}
+
+TEST(Hardware, NamesFileLineAndKeyOfWhatIsWrong) {
+  const auto message = [](const std::string& text) { return parse_hardware(text, "my.toml").error().message; };
+  EXPECT_THAT(message(replaced(connectx5(), "packet_interval = { value = \"5 ns\"",
+                               "packet_interval = { value = \"5 lightyears\"")),
+              AllOf(HasSubstr("my.toml: line 6:"), HasSubstr("[nic] packet_interval"), HasSubstr("duration")));
+  EXPECT_THAT(message(replaced(connectx5(), "atomic_interval =", "atomic_intervall =")),
+              HasSubstr("[nic] atomic_interval"));
+  EXPECT_THAT(message(replaced(connectx5(), "[host]", "[host]\nturbo = { value = 1, source = \"x\" }")),
+              AllOf(HasSubstr("turbo is not known"), HasSubstr("time_slice")));
+  EXPECT_THAT(message("name = \"x\""), HasSubstr("is missing"));
+}
+
+TEST(Hardware, NeedsASourceForEachNumber) {
+  const std::string text =
+      replaced(connectx5(), "{ value = 16, source = \"ConnectX-5: max_qp_rd_atom = 16 (ibv_devinfo)\" }", "16");
+  EXPECT_THAT(parse_hardware(text, "my.toml").error().message,
+              AllOf(HasSubstr("reads_in_flight"), HasSubstr("source")));
+}
+
+// Every experiment of the project can be loaded.
+TEST(Experiment, LoadsTheProjectsOwn) {
+  for (const char* name : {"fig01", "fig02", "fig03", "fig04"}) {
+    const auto loaded = load_experiment(std::string(SLUICE_SOURCE_DIR "/experiments/") + name + ".toml");
+    ASSERT_TRUE(loaded.has_value()) << loaded.error().message;
+    EXPECT_GE(loaded->points.size(), 8u);
+  }
+}
+
+class Broken : public ::testing::Test {
+ protected:
+  // The message for Figure 1's file with `what` replaced.
+  static std::string message(const std::string& what, const std::string& by) {
+    const std::string text = read_text(SLUICE_SOURCE_DIR "/experiments/fig01.toml").value();
+    const std::string path = ::testing::TempDir() + "broken.toml";
+    std::FILE* const file = std::fopen(path.c_str(), "w");
+    std::fputs(replaced(text, what, by).c_str(), file);
+    std::fclose(file);
+    const auto loaded = load_experiment(path, SLUICE_SOURCE_DIR "/experiments/hardware/connectx5.toml");
+    return loaded ? "loaded" : loaded.error().message;
+  }
+};
+
+TEST_F(Broken, ExperimentsAreRefusedWithLineKeyAndWhatIsAllowed) {
+  EXPECT_EQ(message("Inlined", "Inlined"), "loaded");
+  EXPECT_THAT(message("operation = \"write\"", "operation = \"wirte\""),
+              AllOf(HasSubstr("broken.toml: line 13:"), HasSubstr("operation must be one of write, read, cas, faa")));
+  EXPECT_THAT(message("in_flight = 128", "in_flihgt = 128"), HasSubstr("in_flight is missing"));
+  EXPECT_THAT(message("measure = \"500 us\"", "measure = 500"),
+              AllOf(HasSubstr("measure must be a duration"), HasSubstr("line 17")));
+  EXPECT_THAT(message("queue_pairs = [1, 2,", "queue_pairs = [1, 100000,"),
+              HasSubstr("queue_pairs must be a whole number"));
+  EXPECT_THAT(message("117.9, 117.9]", "117.9]"), HasSubstr("must be a list of 8 numbers"));
+  EXPECT_THAT(message("kind = \"verbs\"", "kind = \"magic\""), HasSubstr("kind must be one of"));
+  EXPECT_THAT(message("[workload]", "[workload]\ncolour = 3"), HasSubstr("colour is not known here"));
+  EXPECT_THAT(message("[workload]", "[worklaod]"), HasSubstr("workload is missing"));
+  EXPECT_THAT(message("title =", "= title"), HasSubstr("line 1"));
+}
+
+}  // namespace
+}  // namespace sluice::sim

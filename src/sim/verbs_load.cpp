@@ -1,0 +1,175 @@
+#include "sim/verbs_load.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <deque>
+#include <memory>
+#include <vector>
+
+#include "base/check.h"
+#include "sim/cpu.h"
+#include "sim/rack.h"
+
+namespace sluice::sim {
+namespace {
+
+constexpr std::uint64_t kServerAddress = 0x10000;
+constexpr std::size_t kLine = 64;
+constexpr std::uint32_t kMostInFlight = 4096;
+
+rc::SendOp op_of(const std::string& name) {
+  if (name == "read") return rc::SendOp::kRead;
+  if (name == "cas") return rc::SendOp::kCompareAndSwap;
+  if (name == "faa") return rc::SendOp::kFetchAndAdd;
+  return rc::SendOp::kWrite;
+}
+
+struct Tally {
+  Time from;
+  std::uint64_t operations = 0;
+  Histogram latency_ns;
+  std::string problem;
+};
+
+// One polling thread and its queue pair.
+class LoadThread final : public Event, public CompletionListener {
+ public:
+  LoadThread(Rack& rack, Rack::Machine& machine, Cpu& cpu, const VerbsWorkload& workload, std::uint32_t number,
+             Tally& tally)
+      : rack_(rack),
+        nic_(machine.nic),
+        cpu_(cpu),
+        number_(number),
+        tally_(tally),
+        in_flight_(static_cast<std::uint32_t>(workload.in_flight)),
+        signal_every_(static_cast<std::uint32_t>(std::min(workload.signal_every, workload.in_flight))),
+        completions_(machine.make_completions(in_flight_)),
+        buffer_(workload.bytes) {
+    request_.op = op_of(workload.operation);
+    const bool atomic = request_.op == rc::SendOp::kCompareAndSwap || request_.op == rc::SendOp::kFetchAndAdd;
+    sge_ = rc::Sge::of(ByteView(buffer_).first(atomic ? 8 : buffer_.size()));
+    request_.sges = {&sge_, 1};
+  }
+
+  rc::CompletionQueue* completions() const { return completions_; }
+  void begin(rc::QueuePair& pair, memory::Key key, std::uint64_t address) {
+    pair_ = &pair;
+    request_.remote_key = key;
+    request_.remote_address = address;
+    rack_.loop.schedule(*this, rack_.loop.now());
+  }
+  void on_completions(Time now) override {
+    rack_.loop.schedule_no_later(*this, std::max(now, cpu_.busy_until(number_)));
+  }
+
+ private:
+  // One turn of the thread's loop: what has completed, and as much again.
+  void fire(Time now) override {
+    std::array<rc::Completion, 64> found;
+    const std::size_t n = completions_->poll(std::span(found).first(cpu_.host().poll_batch));
+    for (std::size_t i = 0; i < n; ++i) complete(now, found[i]);
+    const std::uint32_t room = in_flight_ - out_;
+    const HostParameters& host = cpu_.host();
+    Duration cost = host.poll_cost + host.completion_cost * static_cast<std::int64_t>(n);
+    if (room > 0) cost = cost + host.post_cost * room + host.doorbell_cost;
+    const Time done = cpu_.finish_of(number_, now, cost);
+    for (std::uint32_t i = 0; i < room; ++i) post(now, done, nic_.doorbell_latency());
+    if (completions_->size() != 0) rack_.loop.schedule_no_later(*this, done);
+  }
+
+  void complete(Time now, const rc::Completion& completion) {
+    if (completion.status != rc::CompletionStatus::kSuccess) {
+      tally_.problem = fmt::format("an operation ended as {}", to_string(completion.status));
+    }
+    out_ -= signal_every_;
+    if (now < tally_.from) return;
+    tally_.operations += signal_every_;
+    tally_.latency_ns.record(
+        (now - Time::at(Duration::picoseconds(static_cast<std::int64_t>(completion.id)))).nanoseconds());
+  }
+
+  void post(Time now, Time done, Duration launch) {
+    request_.id = static_cast<std::uint64_t>(done.since_start().picoseconds());
+    request_.flags.signaled = ++posted_ % signal_every_ == 0;
+    if (request_.op == rc::SendOp::kCompareAndSwap) {
+      request_.compare = posted_ - 1;
+      request_.swap_or_add = posted_;
+    } else {
+      request_.swap_or_add = 1;
+    }
+    SLUICE_CHECK(nic_.post(now, done - now + launch, *pair_, request_) == rc::PostError::kNone);
+    ++out_;
+  }
+
+  Rack& rack_;
+  Nic& nic_;
+  Cpu& cpu_;
+  std::uint32_t number_;
+  Tally& tally_;
+  std::uint32_t in_flight_;
+  std::uint32_t signal_every_;
+  rc::CompletionQueue* completions_;
+  rc::QueuePair* pair_ = nullptr;
+  std::vector<std::uint8_t> buffer_;
+  rc::Sge sge_;
+  rc::SendRequest request_;
+  std::uint32_t out_ = 0;
+  std::uint64_t posted_ = 0;
+};
+
+}  // namespace
+
+void VerbsWorkload::read(Fields& f) {
+  constexpr auto kOptional = Fields::Need::kOptional;
+  f.choice("operation", operation, {"write", "read", "cas", "faa"});
+  f.choice("memory", memory, {"host", "device"}, kOptional);
+  f.choice("addresses", addresses, {"own", "same"}, kOptional);
+  f.integer("queue_pairs", queue_pairs, 1, 4096);
+  f.integer("in_flight", in_flight, 1, kMostInFlight / 4);
+  f.integer("signal_every", signal_every, 1, kMostInFlight / 4, kOptional);
+  f.byte_count("bytes", bytes, kOptional);
+  f.duration("warm_up", warm_up, kOptional);
+  f.duration("measure", measure, kOptional);
+  if (in_flight % std::min(signal_every, in_flight) != 0)
+    f.fail(*f.node("in_flight"), "in_flight", "must be a multiple of signal_every");
+}
+
+VerbsResult run_verbs_load(const Hardware& hardware, const VerbsWorkload& workload, std::uint64_t seed) {
+  Rack rack(hardware, seed);
+  Rack::Machine& server = rack.add_machine();
+  Rack::Machine& client = rack.add_machine();
+  const bool same = workload.addresses == "same";
+  const std::uint64_t stride = (workload.bytes + kLine - 1) / kLine * kLine;
+  std::vector<std::uint8_t> memory(stride * (same ? 1 : workload.queue_pairs));
+  const auto kind = workload.memory == "device" ? memory::RegionKind::kDevice : memory::RegionKind::kHost;
+  const memory::Key key = server.share(memory, kServerAddress, kind);
+  rc::CompletionQueue* const server_completions = server.make_completions(16);
+
+  Cpu cpu(hardware.host, static_cast<std::uint32_t>(workload.queue_pairs));
+  Tally tally;
+  tally.from = Time::at(workload.warm_up);
+  std::deque<LoadThread> threads;
+  for (std::uint32_t i = 0; i < workload.queue_pairs; ++i) {
+    LoadThread& thread = threads.emplace_back(rack, client, cpu, workload, i, tally);
+    const auto connection =
+        rack.connect({&client, thread.completions(), &thread, static_cast<std::uint32_t>(workload.in_flight)},
+                     {&server, server_completions});
+    thread.begin(*connection.a, key, kServerAddress + (same ? 0 : stride * i));
+  }
+  rack.loop.run_until(Time::at(workload.warm_up + workload.measure));
+
+  VerbsResult result;
+  result.operations = tally.operations;
+  result.per_second =
+      static_cast<double>(tally.operations) * 1e12 / static_cast<double>(workload.measure.picoseconds());
+  result.latency_ns = std::move(tally.latency_ns);
+  result.events = rack.loop.fired();
+  result.packets = rack.trace.packets();
+  result.trace_hash = rack.trace.hash();
+  result.problem = std::move(tally.problem);
+  return result;
+}
+
+}  // namespace sluice::sim
