@@ -18,6 +18,9 @@ bool is_refusal(const Judged& packet) {
          !wire::get<wire::Aeth>(packet.frame, packet.parsed).is_ack();
 }
 
+// Whether the multiplexer has put another packet into the place of this one, with its number.
+bool is_made_anew(Verdict verdict) { return verdict == Verdict::kAtomicReplaced || verdict == Verdict::kWriteMoved; }
+
 }  // namespace
 
 Box::Box(const BoxConfig& config)
@@ -65,13 +68,15 @@ void Box::switch_on(bool on) {
 }
 
 void Box::process(Time now, std::span<Packet> burst, port::FrameSink& outbox) {
+  now_ = now;
+  if (multiplexer_) multiplexer_->begin_burst();
   for (std::size_t first = 0; first < burst.size(); first += kStage) {
-    process_stage(now, burst.subspan(first, std::min(kStage, burst.size() - first)));
+    process_stage(now, burst.subspan(first, std::min(kStage, burst.size() - first)), outbox);
   }
   release(now, outbox);
 }
 
-void Box::process_stage(Time now, std::span<Packet> packets) {
+void Box::process_stage(Time now, std::span<Packet> packets, port::FrameSink& outbox) {
   std::array<Prepared, kStage> prepared;
   for (std::size_t i = 0; i < packets.size(); ++i) {
     Prepared& p = prepared[i];
@@ -87,15 +92,16 @@ void Box::process_stage(Time now, std::span<Packet> packets) {
     if (!p.crossing) continue;
     connections_.prefetch(p.crossing);
     __builtin_prefetch(&use_[p.crossing.connection]);
-    if (rule_) {
-      rule_->prefetch({packets[i].frame.data, p.parsed, connections_[p.crossing.connection], p.crossing.connection,
-                       p.crossing.end, false});
-    }
+    const Judged packet{packets[i].frame.data, p.parsed,       connections_[p.crossing.connection],
+                        p.crossing.connection, p.crossing.end, false};
+    if (rule_) rule_->prefetch(packet);
+    if (multiplexer_) multiplexer_->prefetch(packet);
   }
   const std::uint64_t version = connections_.version();
   for (std::size_t i = 0; i < packets.size(); ++i) {
     Packet& packet = packets[i];
-    packet.verdict = judge(now, packet.frame, prepared[i], version == connections_.version());
+    packet.verdict = judge(now, packet.frame, prepared[i], version == connections_.version(), outbox);
+    if (is_made_anew(packet.verdict)) packet.frame.length = prepared[i].parsed.length;
     counters_.count(packet.verdict);
     if (prepared[i].crossing) {
       account(prepared[i].crossing.connection, prepared[i].parsed.traits().is_request, packet.verdict);
@@ -115,11 +121,18 @@ void Box::account(ConnectionIndex connection, bool is_request, Verdict verdict) 
 
 Time Box::next_deadline() const {
   const Time ageing = connections_.size() != 0 ? next_ageing_ : Time::never();
-  return rule_ ? std::min(ageing, rule_->next_deadline()) : ageing;
+  Time next = rule_ ? std::min(ageing, rule_->next_deadline()) : ageing;
+  if (multiplexer_) next = std::min(next, multiplexer_->next_deadline());
+  return next;
 }
 
 void Box::on_deadline(Time now, port::FrameSink& outbox) {
+  now_ = now;
   if (rule_) rule_->on_deadline(now, outbox);
+  if (multiplexer_) {
+    multiplexer_->begin_burst();
+    multiplexer_->on_deadline(now, outbox);
+  }
   if (now >= next_ageing_) {
     connections_.age(now);
     next_ageing_ = now + kAgeing;
@@ -129,7 +142,8 @@ void Box::on_deadline(Time now, port::FrameSink& outbox) {
 
 // ------------------------------------------------------------------------------------------------------------- judging
 
-Verdict Box::judge(Time now, const port::Frame& frame, Prepared& prepared, bool crossing_is_current) {
+Verdict Box::judge(Time now, const port::Frame& frame, Prepared& prepared, bool crossing_is_current,
+                   port::FrameSink& outbox) {
   wire::ParsedFrame& parsed = prepared.parsed;
   switch (prepared.verdict) {
     case wire::Verdict::kOk: break;
@@ -147,6 +161,7 @@ Verdict Box::judge(Time now, const port::Frame& frame, Prepared& prepared, bool 
   }
   Crossing crossing = crossing_is_current ? prepared.crossing : connections_.find(prepared.key);
   if (now < config_.fenced_until && rule_ && is_fenced(frame.data, parsed, crossing)) return Verdict::kFenced;
+  if (now < config_.numbers_fenced_until && has_strange_numbers(frame.data, parsed, crossing)) return Verdict::kFenced;
   if (!crossing) {
     if (parsed.traits().is_request) {
       connections_.infer_from_request(now, frame.data, parsed);
@@ -161,7 +176,13 @@ Verdict Box::judge(Time now, const port::Frame& frame, Prepared& prepared, bool 
   connection.last_seen = now;
   observe_mtu(connection, parsed);
   const bool can_hold = hold_.used() < config_.held_frames;
-  return judge_known(now, frame, {frame.data, parsed, connection, crossing.connection, crossing.end, can_hold});
+  return judge_known(now, frame, {frame.data, parsed, connection, crossing.connection, crossing.end, can_hold}, outbox);
+}
+
+bool Box::has_strange_numbers(const std::uint8_t* frame, const wire::ParsedFrame& parsed, Crossing crossing) const {
+  if (!multiplexer_ || (crossing && connections_[crossing.connection].announced)) return false;
+  return multiplexer_->watches(parsed.traits().is_request ? NetAddress::destination_of(frame, parsed)
+                                                          : NetAddress::source_of(frame, parsed));
 }
 
 // What the box before this one did to this connection's packets died with it: where its READs went, which links its answers depend on.
@@ -184,14 +205,24 @@ bool Box::is_fenced(const std::uint8_t* frame, const wire::ParsedFrame& parsed, 
 
 // A packet for whose connection the table has no room.
 Verdict Box::judge_homeless(const std::uint8_t* frame, const wire::ParsedFrame& parsed) {
-  if (!rule_ || !on_ || !parsed.traits().is_atomic()) return Verdict::kUnknown;
+  if (!parsed.traits().is_atomic()) return Verdict::kUnknown;
+  if (multiplexer_ && multiplexer_->watches(NetAddress::destination_of(frame, parsed)))
+    return Verdict::kStrangerDropped;
+  if (!rule_ || !on_) return Verdict::kUnknown;
   const auto eth = wire::AtomicEth::parse(frame + parsed.extended_offset());
   const bool watched = rule_->watches(NetAddress::destination_of(frame, parsed), eth.rkey);
   return watched ? Verdict::kStrangerDropped : Verdict::kUnknown;
 }
 
-Verdict Box::judge_known(Time now, const port::Frame& frame, const Judged& packet) {
+Verdict Box::judge_known(Time now, const port::Frame& frame, const Judged& packet, port::FrameSink& outbox) {
   const bool is_request = packet.parsed.traits().is_request;
+  if (!is_request && multiplexer_) {
+    const auto shared = multiplexer_->on_response(now, frame, packet, outbox);
+    if (shared && *shared != Verdict::kResponse) {
+      multiplexer_->after_progress(now, packet);
+      return *shared;
+    }
+  }
   Direction& direction = packet.connection.to[packet.end];
   if (direction.held != 0) {
     if (!is_request) note_progress(now, packet);
@@ -200,7 +231,7 @@ Verdict Box::judge_known(Time now, const port::Frame& frame, const Judged& packe
     if (verdict != Verdict::kRepeated) return hold(frame, packet, verdict);
   }
   if (!is_request) note_progress(now, packet);
-  const Verdict verdict = is_request ? judge_request(now, packet) : judge_response(now, packet);
+  const Verdict verdict = is_request ? judge_request(now, packet, outbox) : judge_response(now, packet);
   return action_of(verdict) == Action::kHold ? hold(frame, packet, verdict) : verdict;
 }
 
@@ -229,26 +260,40 @@ Verdict Box::hold(const port::Frame& frame, const Judged& packet, Verdict verdic
   return verdict;
 }
 
-Verdict Box::judge_request(Time now, const Judged& packet) {
+Verdict Box::judge_repeated(Time now, const Judged& packet, port::FrameSink& outbox) {
+  if (multiplexer_) {
+    if (const auto shared = multiplexer_->on_repeated_request(now, packet, outbox)) return *shared;
+  }
+  const bool complete = packet.connection.qpn[1 - packet.end] != kUnknownQpn;
+  return rule_ && complete ? rule_->on_repeated_request(now, packet) : Verdict::kRepeated;
+}
+
+// The next request in order: the multiplexer's, or the rule's.
+Verdict Box::judge_next(Time now, const Judged& packet, bool complete) {
+  if (multiplexer_) {
+    if (const auto shared = multiplexer_->on_request(now, packet, on_)) return *shared;
+  }
+  if (!rule_) return complete ? Verdict::kPlain : Verdict::kUnknown;
+  if (!on_) return Verdict::kOff;
+  return complete ? rule_->on_request(now, packet) : rule_->on_stranger_request(now, packet);
+}
+
+Verdict Box::judge_request(Time now, const Judged& packet, port::FrameSink& outbox) {
   Direction& direction = packet.connection.to[packet.end];
   const bool complete = packet.connection.qpn[1 - packet.end] != kUnknownQpn;
-  Rule* const rule = complete ? rule_.get() : nullptr;
   if (!direction.started) {
     direction.started = true;
     direction.expected = packet.psn();
     direction.acknowledged = packet.psn() - 1;
   }
   const auto ahead = packet.psn().since(direction.expected);
-  if (ahead < 0) return rule != nullptr ? rule->on_repeated_request(now, packet) : Verdict::kRepeated;
+  if (ahead < 0) return judge_repeated(now, packet, outbox);
   if (ahead > direction.loose) {
-    return rule != nullptr && on_ && !rule->may_pass_out_of_order(packet) ? Verdict::kGapDropped : Verdict::kGap;
+    if (multiplexer_ && !multiplexer_->may_pass_out_of_order(now, packet)) return Verdict::kGapDropped;
+    return rule_ && complete && on_ && !rule_->may_pass_out_of_order(packet) ? Verdict::kGapDropped : Verdict::kGap;
   }
-  Verdict verdict = complete ? Verdict::kPlain : Verdict::kUnknown;
-  if (rule_ && !on_) {
-    verdict = Verdict::kOff;
-  } else if (rule_) {
-    verdict = complete ? rule_->on_request(now, packet) : rule_->on_stranger_request(now, packet);
-  }
+  const Psn psn = packet.psn();  // as the client numbers it
+  const Verdict verdict = judge_next(now, packet, complete);
   if (action_of(verdict) != Action::kForward) return verdict;
 
   direction.loose = 0;
@@ -261,7 +306,8 @@ Verdict Box::judge_request(Time now, const Judged& packet) {
       direction.loose = static_cast<std::uint16_t>(std::min<std::uint32_t>(reth.length / 256, 0xFFFF));
     }
   }
-  direction.expected = packet.psn() + span;
+  direction.expected = psn + span;
+  if (multiplexer_ && !is_made_anew(verdict)) multiplexer_->number(packet, psn, span);
   return verdict;
 }
 
@@ -275,6 +321,7 @@ void Box::note_progress(Time now, const Judged& packet) {
     requests.expected = done + 1;
     requests.loose = 0;
   }
+  if (multiplexer_) multiplexer_->after_progress(now, packet);
   if (rule_ && packet.connection.qpn[1 - packet.end] != kUnknownQpn) rule_->observe_response(now, packet);
 }
 
@@ -288,12 +335,19 @@ Verdict Box::judge_response(Time now, const Judged& packet) {
 // ------------------------------------------------------------------------------------------------------------- holding
 
 void Box::release(Time now, port::FrameSink& outbox) {
-  if (!rule_) return;
-  while (!rule_->ready().empty()) {
-    releasing_.swap(rule_->ready());
-    for (const DirectionToken direction : releasing_) release_direction(now, direction, outbox);
-    releasing_.clear();
+  bool again = true;
+  while (again) {
+    again = rule_ && release_ready(now, rule_->ready(), outbox);
+    again = (multiplexer_ && release_ready(now, multiplexer_->ready(), outbox)) || again;
   }
+}
+
+bool Box::release_ready(Time now, std::vector<DirectionToken>& ready, port::FrameSink& outbox) {
+  if (ready.empty()) return false;
+  releasing_.swap(ready);
+  for (const DirectionToken direction : releasing_) release_direction(now, direction, outbox);
+  releasing_.clear();
+  return true;
 }
 
 // Judges what waits anew, in order, until something has to go on waiting.
@@ -301,14 +355,20 @@ void Box::release_direction(Time now, DirectionToken number, port::FrameSink& ou
   Connection& connection = connections_[number / 2];
   const auto end = static_cast<std::uint8_t>(number % 2);
   Direction& direction = connection.to[end];
+  if (direction.holds_request && now - connection.last_seen > config_.stale_after) {
+    counters_.frames_stale += direction.held;
+    hold_.purge(direction);
+  }
   while (direction.held != 0) {
-    const port::Frame frame = hold_.front(direction);
+    port::Frame frame = hold_.front(direction);
     wire::ParsedFrame parsed;
     const bool sound = wire::parse(frame.bytes(), parsed) == wire::Verdict::kOk;
     SLUICE_CHECK(sound);
     const Judged packet{frame.data, parsed, connection, number / 2, end, true};
-    const Verdict verdict = parsed.traits().is_request ? judge_request(now, packet) : judge_response(now, packet);
+    const Verdict verdict =
+        parsed.traits().is_request ? judge_request(now, packet, outbox) : judge_response(now, packet);
     if (action_of(verdict) == Action::kHold) return;
+    if (is_made_anew(verdict)) frame.length = parsed.length;
     counters_.count(verdict);
     if (changes_packet(verdict)) ++use_[number / 2].changed;
     if (action_of(verdict) == Action::kForward && send(frame, outbox)) ++counters_.frames_released;
@@ -330,6 +390,7 @@ bool Box::send(const port::Frame& frame, port::FrameSink& outbox) {
 
 void Box::on_connection_gone(ConnectionIndex connection) {
   if (rule_) rule_->on_connection_gone(connection);
+  if (multiplexer_) multiplexer_->on_connection_gone(now_, connection);
   for (Direction& direction : connections_[connection].to) hold_.purge(direction);
   use_[connection] = {};
 }

@@ -18,6 +18,7 @@
 #include "port/port.h"
 #include "swordbox/connections.h"
 #include "swordbox/hold.h"
+#include "swordbox/multiplexer.h"
 #include "swordbox/rule.h"
 #include "swordbox/verdict.h"
 
@@ -51,11 +52,18 @@ struct BoxConfig {
   ConnectionLimits connections{};
   std::uint32_t held_frames = 1024;
   bool on = true;
+  // Requests that wait are dropped when nothing was heard of their connection for so long: their client may have given up, and must
+  // not be surprised by their late execution. More than its time-out, less than what the store allows for flight.
+  Duration stale_after = Duration::milliseconds(250);
   // Packets with a wrong ICRC pass untouched and change nothing. For links without a check of their own (FCS, UDP checksum).
   bool verify_icrc = false;
   // A steering box before this one was lost with its state: until then connections that have not been announced since may neither read
   // watched memory nor change it by atomics, nor hear of what they did. At least as long as a queue pair's retries last.
   Time fenced_until{};
+  // Until then connections that have not been announced are shut out of the memory nodes that the multiplexer watches: their numbers may
+  // have been translated, by a box before this one or before they were forgotten for their silence. That does not pass, so Time::never();
+  // only where all connections are known to be new may it be less.
+  Time numbers_fenced_until = Time::never();
 };
 
 class Box final : private Connections::Observer {
@@ -71,6 +79,9 @@ class Box final : private Connections::Observer {
   void set_rule(std::unique_ptr<Rule> rule) { set_rule(std::move(rule), config_.fenced_until); }
   void set_rule(std::unique_ptr<Rule> rule, Time fenced_until);
   Rule* rule() { return rule_.get(); }
+  // REQUIRES: before the first packet.
+  void set_multiplexer(std::unique_ptr<Multiplexer> multiplexer) { multiplexer_ = std::move(multiplexer); }
+  Multiplexer* multiplexer() { return multiplexer_.get(); }
 
   void process(Time now, std::span<Packet> burst, port::FrameSink& outbox);
   Time next_deadline() const;
@@ -100,18 +111,23 @@ class Box final : private Connections::Observer {
   };
   static constexpr std::size_t kStage = 32;
 
-  void process_stage(Time now, std::span<Packet> packets);
+  void process_stage(Time now, std::span<Packet> packets, port::FrameSink& outbox);
   void account(ConnectionIndex connection, bool is_request, Verdict verdict);
-  Verdict judge(Time now, const port::Frame& frame, Prepared& prepared, bool crossing_is_current);
+  Verdict judge(Time now, const port::Frame& frame, Prepared& prepared, bool crossing_is_current,
+                port::FrameSink& outbox);
   bool is_fenced(const std::uint8_t* frame, const wire::ParsedFrame& parsed, Crossing crossing);
   Verdict judge_homeless(const std::uint8_t* frame, const wire::ParsedFrame& parsed);
-  Verdict judge_known(Time now, const port::Frame& frame, const Judged& packet);
-  Verdict judge_request(Time now, const Judged& packet);
+  bool has_strange_numbers(const std::uint8_t* frame, const wire::ParsedFrame& parsed, Crossing crossing) const;
+  Verdict judge_known(Time now, const port::Frame& frame, const Judged& packet, port::FrameSink& outbox);
+  Verdict judge_request(Time now, const Judged& packet, port::FrameSink& outbox);
+  Verdict judge_repeated(Time now, const Judged& packet, port::FrameSink& outbox);
+  Verdict judge_next(Time now, const Judged& packet, bool complete);
   void note_progress(Time now, const Judged& packet);
   Verdict judge_response(Time now, const Judged& packet);
   static Verdict judge_behind_held(const Judged& packet);
   Verdict hold(const port::Frame& frame, const Judged& packet, Verdict verdict);
   void release(Time now, port::FrameSink& outbox);
+  bool release_ready(Time now, std::vector<DirectionToken>& ready, port::FrameSink& outbox);
   void release_direction(Time now, DirectionToken direction, port::FrameSink& outbox);
   bool send(const port::Frame& frame, port::FrameSink& outbox);
   void on_connection_gone(ConnectionIndex connection) override;
@@ -122,6 +138,8 @@ class Box final : private Connections::Observer {
   Connections connections_;
   HoldBuffer hold_;
   std::unique_ptr<Rule> rule_;
+  std::unique_ptr<Multiplexer> multiplexer_;
+  Time now_;  // of the call under way
   std::vector<DirectionToken> releasing_;
   std::vector<ConnectionUse> use_;
   Time next_ageing_{};

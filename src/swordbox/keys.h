@@ -11,15 +11,9 @@
 
 #include "swordbox/flat_index.h"
 #include "swordbox/history.h"
-#include "swordbox/rule.h"
+#include "swordbox/waiting.h"
 
 namespace sluice::swordbox {
-
-// Directions that wait, first come first.
-struct WaitingLine {
-  DirectionToken first = kNone;
-  DirectionToken last = kNone;
-};
 
 struct KeyState {
   std::uint64_t key = 0;

@@ -15,6 +15,7 @@
 #include "port/port.h"
 #include "swordbox/connections.h"
 #include "swordbox/verdict.h"
+#include "swordbox/waiting.h"
 #include "wire/frame.h"
 
 namespace sluice::swordbox {
@@ -31,8 +32,6 @@ struct Judged {
   wire::Psn psn() const { return parsed.psn; }
 };
 
-// A direction of a connection, as one number.
-using DirectionToken = std::uint32_t;
 constexpr DirectionToken token(ConnectionIndex connection, std::uint8_t end) { return connection * 2 + end; }
 
 class Rule {

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -37,6 +38,9 @@ struct StarOptions {
   bool agent = true;
   void (*trace)(Time, const swordbox::Packet&) = nullptr;  // sees what the box has judged
   swordbox::CloverConfig rule{};
+  // Words that the box shares connections for; its region is set here. REQUIRES: not together with `steer`.
+  std::optional<swordbox::MultiplexerConfig> words{};
+  std::uint64_t word_bytes = 0;  // so much of the memory, from its start; 0: all
 };
 
 class Star {
@@ -234,7 +238,21 @@ class Star {
     config.connections.assumed_mtu = static_cast<std::uint16_t>(options_.mtu);
     config.held_frames = 256;
     config.fenced_until = now + fence;
+    if (options_.words) {
+      config.numbers_fenced_until = Time::never();
+      config.connections.idle = Duration::milliseconds(500);
+      config.stale_after = Duration::milliseconds(2);
+    }
     box_ = std::make_unique<swordbox::Box>(config);
+    if (options_.words) {
+      auto words = *options_.words;
+      words.regions = {{.server = server_.adapter->config().gids[0],
+                        .rkey = wire::RKey(key_.value),
+                        .address = kBase,
+                        .length = options_.word_bytes,
+                        .writable = true}};
+      box_->set_multiplexer(std::make_unique<swordbox::Multiplexer>(words, box_->connections(), box_->counters()));
+    }
     if (!options_.steer) return;
     auto rule = options_.rule;
     rule.regions = {{server_.adapter->config().gids[0], wire::RKey(key_.value)}};

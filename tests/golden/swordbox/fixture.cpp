@@ -107,8 +107,35 @@ Body cas_body(const std::vector<std::string>& words) {
   return body;
 }
 
+// Operations on words: "cs A cmp=0 new=1", "mcs A cmp=0 cmask=1 new=1 nmask=1", "add A 5", "put A 7".
+Body word_body(const std::vector<std::string>& words) {
+  Body body;
+  const std::string& what = words.at(2);
+  const std::uint64_t address = node_address(words.at(3)) + number(setting(words, "offset", "0"));
+  const auto rkey = FixtureNetwork::rkey(region_of_node(words.at(3)));
+  const auto value = [&](const char* name, const char* otherwise = "0") {
+    return number(setting(words, name, otherwise));
+  };
+  if (what == "cs") {
+    body.opcode = Opcode::kRcCompareSwap;
+    body.put(wire::AtomicEth{address, rkey, value("new"), value("cmp")});
+  } else if (what == "mcs") {
+    body.opcode = Opcode::kRcMaskedCompareSwap;
+    body.put(wire::MaskedAtomicEth{address, rkey, value("new"), value("cmp"), value("nmask"), value("cmask")});
+  } else if (what == "add") {
+    body.opcode = Opcode::kRcFetchAdd;
+    body.put(wire::AtomicEth{address, rkey, number(words.at(4)), 0});
+  } else {
+    body.opcode = Opcode::kRcWriteOnly;
+    body.put(wire::Reth{.virtual_address = address, .rkey = rkey, .length = 8});
+    body.put64(number(words.at(4)));
+  }
+  return body;
+}
+
 Body request_body(const std::vector<std::string>& words) {
   const std::string& what = words.at(2);
+  if (what == "cs" || what == "mcs" || what == "add" || what == "put") return word_body(words);
   if (what == "write") return write_body(words);
   if (what == "cas" || what == "mcas") return cas_body(words);
   Body body;
@@ -137,22 +164,23 @@ Body response_body(const std::vector<std::string>& words) {
   const std::string& what = words.at(2);
   Body body;
   body.opcode = Opcode::kRcAcknowledge;
+  const auto msn = static_cast<std::uint32_t>(number(setting(words, "msn", "1")));
   if (what == "ack") {
-    body.put(wire::Aeth::ack(1));
+    body.put(wire::Aeth::ack(msn));
   } else if (what == "nak") {
-    body.put(wire::Aeth::nak(1, static_cast<wire::NakCode>(number(words.at(3)))));
+    body.put(wire::Aeth::nak(msn, static_cast<wire::NakCode>(number(words.at(3)))));
   } else if (what == "rnr") {
-    body.put(wire::Aeth::rnr_nak(1, 12));
+    body.put(wire::Aeth::rnr_nak(msn, 12));
   } else if (what == "prior") {
     body.opcode = Opcode::kRcAtomicAcknowledge;
-    body.put(wire::Aeth::ack(1));
+    body.put(wire::Aeth::ack(msn));
     body.put(wire::AtomicAckEth{word_in(words)});
   } else if (what == "data" || what == "first" || what == "rest" || what == "end") {
     body.opcode = what == "data"    ? Opcode::kRcReadResponseOnly
                   : what == "first" ? Opcode::kRcReadResponseFirst
                   : what == "rest"  ? Opcode::kRcReadResponseMiddle
                                     : Opcode::kRcReadResponseLast;
-    if (what != "rest") body.put(wire::Aeth::ack(1));
+    if (what != "rest") body.put(wire::Aeth::ack(msn));
     body.bytes.resize(body.bytes.size() + number(setting(words, "len", "64")), 0x77);
   } else {
     throw std::runtime_error("no such answer: " + what);
@@ -215,7 +243,9 @@ std::vector<std::uint8_t> build_frame(const std::vector<std::string>& words) {
   const Body body = request ? request_body(words) : response_body(words);
   const auto host = static_cast<std::uint8_t>(client + 10);
   wire::AddressVector route;
-  route.source_mac = mac(request ? host : 1);
+  // A packet on another's connection comes from where it comes all the same.
+  const auto sender = static_cast<std::uint8_t>(number(setting(words, "mac", std::to_string(client))) + 10);
+  route.source_mac = mac(request ? sender : 1);
   route.destination_mac = mac(request ? 1 : host);
   route.source = request ? FixtureNetwork::client_gid(client) : FixtureNetwork::server_gid();
   route.destination = request ? FixtureNetwork::server_gid() : FixtureNetwork::client_gid(client);
@@ -225,7 +255,7 @@ std::vector<std::uint8_t> build_frame(const std::vector<std::string>& words) {
   std::size_t at = headers.write(frame.data(), transport);
   const wire::Bth bth{.opcode = body.opcode,
                       .destination = request ? FixtureNetwork::server_qpn(client) : FixtureNetwork::client_qpn(client),
-                      .ack_request = request,
+                      .ack_request = request && std::ranges::find(words, "silent") == words.end(),
                       .psn = wire::Psn(static_cast<std::uint32_t>(number(words.at(1))))};
   bth.write(frame.data() + at);
   at += wire::Bth::kSize;

@@ -59,6 +59,14 @@ class FixtureRun {
         const auto tail = rule_->tail_of(std::stoull(line.words.at(1)));
         const auto& expected = line.words.at(3);
         EXPECT_EQ(tail, expected == "none" ? std::nullopt : std::optional(node_address(expected)));
+      } else if (first == "word") {
+        const auto value = box().multiplexer()->value_of(node_address(line.words.at(1)));
+        const auto& expected = line.words.at(3);
+        EXPECT_EQ(value, expected == "none" ? std::nullopt : std::optional(std::stoull(expected, nullptr, 0)));
+      } else if (first == "open") {
+        EXPECT_EQ(box().multiplexer()->open(), std::stoull(line.words.at(1)));
+      } else if (first == "carriers") {
+        EXPECT_EQ(box().multiplexer()->carriers(), std::stoull(line.words.at(1)));
       } else if (first == "links") {
         EXPECT_EQ(rule_->open_links(), std::stoull(line.words.at(1)));
       } else if (first == "repair") {
@@ -103,7 +111,13 @@ class FixtureRun {
     config.held_frames = static_cast<std::uint32_t>(config_number("held", 64));
     config.fenced_until = Time::at(Duration::milliseconds(static_cast<std::int64_t>(config_number("fence_ms", 0))));
     config.verify_icrc = config_number("verify_icrc", 0) != 0;
+    if (config_number("numbers_fence", 1) == 0) config.numbers_fenced_until = Time();
+    config.stale_after = Duration::milliseconds(static_cast<std::int64_t>(config_number("stale_ms", 250)));
     box_ = std::make_unique<Box>(config);
+    if (config_number("words", 0) != 0) {
+      share_words();
+      return *box_;
+    }
     CloverConfig rule;
     rule.regions = {{FixtureNetwork::server_gid(), FixtureNetwork::rkey(1)},
                     {FixtureNetwork::server_gid(), FixtureNetwork::rkey(2)}};
@@ -123,6 +137,23 @@ class FixtureRun {
     rule_ = made.get();
     box_->set_rule(std::move(made));
     return *box_;
+  }
+
+  void share_words() {
+    MultiplexerConfig words;
+    for (int region = 1; region <= 2; ++region) {
+      words.regions.push_back({.server = FixtureNetwork::server_gid(),
+                               .rkey = FixtureNetwork::rkey(region),
+                               .address = node_address("A"),
+                               .length = config_number("length", 0x1000),
+                               .writable = config_number("writable", 1) != 0});
+    }
+    words.words = static_cast<std::uint32_t>(config_number("words", 16));
+    words.ring = static_cast<std::uint32_t>(config_number("ring", 16));
+    words.carriers = static_cast<std::uint32_t>(config_number("carriers", 4));
+    words.carrier_ring = static_cast<std::uint32_t>(config_number("carrier_ring", 64));
+    words.passes = static_cast<std::uint32_t>(config_number("passes", 64));
+    box_->set_multiplexer(std::make_unique<Multiplexer>(words, box_->connections(), box_->counters()));
   }
 
   void connect(const FixtureLine& line) {
@@ -152,10 +183,15 @@ class FixtureRun {
     if (!leaves) return;
     Bytes expected = before;
     if (!line.replaced.empty()) {
-      std::vector<std::string> words = {line.words[0], line.words[1]};
+      // With a client and a number of its own, or those of the packet that came.
+      const bool whole =
+          line.replaced[0].size() > 1 && std::isdigit(static_cast<unsigned char>(line.replaced[0][1])) != 0;
+      std::vector<std::string> words;
+      if (!whole) words = {line.words[0], line.words[1]};
       words.insert(words.end(), line.replaced.begin(), line.replaced.end());
       expected = build_frame(words);
     }
+    frame.resize(packet.frame.length);
     EXPECT_EQ(frame, expected) << "left as    " << wire::describe(frame) << "\nexpected   " << wire::describe(expected);
   }
   void expect_out(const std::vector<std::string>& words) {

@@ -1,0 +1,482 @@
+#include "swordbox/multiplexer.h"
+
+#include <algorithm>
+#include <array>
+
+#include "base/bytes.h"
+#include "base/check.h"
+#include "wire/frame_editor.h"
+#include "wire/icrc.h"
+
+namespace sluice::swordbox {
+
+using wire::Kind;
+
+namespace {
+
+constexpr std::uint16_t kNoRegion = 0xFFFF;
+constexpr std::uint32_t kWordBytes = 8;
+// Further back than any packet that can still be asked for, and near enough for serial numbers.
+constexpr std::int32_t kFarBack = 1 << 21;
+
+bool is_whole_word(const Judged& packet, const wire::Reth& reth) {
+  return packet.parsed.opcode == wire::Opcode::kRcWriteOnly && reth.length == kWordBytes &&
+         packet.parsed.payload_length == kWordBytes && reth.virtual_address % kWordBytes == 0;
+}
+
+}  // namespace
+
+std::uint64_t Multiplexer::WordOperation::outcome(std::uint64_t prior) const {
+  switch (kind) {
+    case Kind::kCompareSwap: return prior == compare ? swap_or_add : prior;
+    case Kind::kMaskedCompareSwap:
+      return ((prior ^ compare) & compare_mask) == 0 ? (prior & ~swap_mask) | (swap_or_add & swap_mask) : prior;
+    case Kind::kAdd: return prior + swap_or_add;
+    case Kind::kWrite: return swap_or_add;
+    case Kind::kUnknown: break;
+  }
+  return prior;
+}
+
+Multiplexer::Multiplexer(const MultiplexerConfig& config, Connections& connections, Counters& counters)
+    : config_(config),
+      connections_(connections),
+      counters_(counters),
+      regions_fixed_(!config.regions.empty()),
+      words_(config.words),
+      in_(connections.capacity(), config.ring),
+      out_(connections.capacity(), config.ring),
+      carrier_out_(config.carriers, config.carrier_ring),
+      numbers_(connections.capacity()),
+      carriers_(config.carriers),
+      passes_(config.passes),
+      lines_(kLines),
+      room_(std::size_t{connections.capacity()} * 2) {
+  SLUICE_CHECK(config.regions.size() <= kMaxRegions);
+  regions_.reserve(kMaxRegions);  // lines in them stay where they are
+  for (const WordRegion& region : config.regions)
+    regions_.push_back({region, NetAddress::from(region.server), kNone, {}, false, {}});
+  for (std::uint32_t i = config.passes; i-- > 0;) free_passes_.push_back(i);
+  for (Carrier& carrier : carriers_) carrier.regions.reserve(kMaxRegions);
+  ready_.reserve(std::size_t{connections.capacity()} * 4);
+}
+
+std::uint16_t Multiplexer::region_of(const NetAddress& server, wire::RKey rkey, std::uint64_t address) {
+  for (std::size_t i = 0; i < regions_.size(); ++i) {
+    const KnownRegion& r = regions_[i];
+    if (r.region.rkey != rkey || r.server != server) continue;
+    if (r.region.length == 0 || address - r.region.address < r.region.length) return static_cast<std::uint16_t>(i);
+  }
+  if (regions_fixed_ || regions_.size() == kMaxRegions) return kNoRegion;
+  regions_.push_back({{.server = server.gid(), .rkey = rkey}, server, kNone, {}, false, {}});
+  return static_cast<std::uint16_t>(regions_.size() - 1);
+}
+
+bool Multiplexer::watches(const NetAddress& server) const {
+  return !regions_fixed_ || std::ranges::any_of(regions_, [&](const KnownRegion& r) { return r.server == server; });
+}
+
+// An atomic, or a WRITE of exactly one word.
+std::optional<Multiplexer::WordOperation> Multiplexer::parse(const Judged& packet, std::uint64_t& address,
+                                                             wire::RKey& rkey) const {
+  const std::uint8_t* const at = packet.frame + packet.parsed.extended_offset();
+  WordOperation operation;
+  switch (packet.parsed.traits().kind) {
+    case Kind::kCompareSwap:
+    case Kind::kFetchAdd: {
+      const auto eth = wire::AtomicEth::parse(at);
+      address = eth.virtual_address;
+      rkey = eth.rkey;
+      const bool adds = packet.parsed.traits().kind == Kind::kFetchAdd;
+      operation.kind = adds ? WordOperation::Kind::kAdd : WordOperation::Kind::kCompareSwap;
+      operation.swap_or_add = eth.swap_or_add;
+      operation.compare = eth.compare;
+      return operation;
+    }
+    case Kind::kMaskedCompareSwap: {
+      const auto eth = wire::MaskedAtomicEth::parse(at);
+      address = eth.virtual_address;
+      rkey = eth.rkey;
+      operation = {WordOperation::Kind::kMaskedCompareSwap, eth.swap, eth.compare, eth.swap_mask, eth.compare_mask};
+      return operation;
+    }
+    case Kind::kWrite: {
+      if (!packet.parsed.traits().has(wire::Extended::kReth)) return std::nullopt;
+      const auto reth = wire::Reth::parse(at);
+      address = reth.virtual_address;
+      rkey = reth.rkey;
+      if (!is_whole_word(packet, reth)) return std::nullopt;
+      operation.kind = WordOperation::Kind::kWrite;
+      operation.swap_or_add = load_le<std::uint64_t>(wire::payload(packet.frame, packet.parsed).data());
+      return operation;
+    }
+    default: return std::nullopt;
+  }
+}
+
+void Multiplexer::prefetch(const Judged& packet) const {
+  __builtin_prefetch(&numbers_[packet.index]);
+  if (!packet.parsed.traits().is_atomic()) return;
+  words_.prefetch(0, load_be<std::uint64_t>(packet.frame + packet.parsed.extended_offset()));
+}
+
+std::uint32_t Multiplexer::span_of(const Judged& packet) {
+  if (packet.parsed.traits().kind != Kind::kReadRequest) return 1;
+  return std::max(1u, read_span(packet.connection, wire::get<wire::Reth>(packet.frame, packet.parsed).length));
+}
+
+bool Multiplexer::under_way(const Judged& packet) const {
+  const Direction& d = packet.connection.to[packet.end];
+  return d.started && d.expected.since(d.acknowledged) != 1;
+}
+
+bool Multiplexer::has_room(const Judged& packet, std::uint32_t span) const {
+  const Numbering& n = numbers_[packet.index];
+  if (!n.translated) return true;
+  const Direction& d = packet.connection.to[packet.end];
+  const bool in =
+      d.expected.since(d.acknowledged) - 1 + static_cast<std::int32_t>(span) <= static_cast<std::int32_t>(config_.ring);
+  const auto out = out_ring(packet.index);
+  return in &&
+         n.out_next.since(n.first_open) + static_cast<std::int32_t>(span) <= static_cast<std::int32_t>(out.size());
+}
+
+Verdict Multiplexer::wait(WaitingLine& line, const Judged& packet) {
+  if (!packet.can_hold) return Verdict::kHoldFull;
+  room_.wait(line, token(packet.index, packet.end));
+  return Verdict::kHeldRequest;
+}
+
+std::optional<Verdict> Multiplexer::on_request(Time now, const Judged& packet, bool on) {
+  now_ = now;
+  Numbering& n = numbers_[packet.index];
+  const bool other_way = n.member && n.server_end != packet.end;
+  if (n.cut_off && !other_way) return Verdict::kCutOff;
+  std::uint64_t address = 0;
+  wire::RKey rkey{};
+  const auto operation = parse(packet, address, rkey);
+  if (!operation) {
+    if (packet.parsed.traits().kind == Kind::kWrite && packet.parsed.traits().starts_message()) {
+      if (const auto verdict = on_long_write(now, packet)) return verdict;
+    }
+    return own_way(packet);
+  }
+  const std::uint16_t region = region_of(packet.connection.address[packet.end], rkey, address);
+  if (region == kNoRegion || address % kWordBytes != 0) return own_way(packet);
+  WordIndex word = words_.find(region, address);
+  // What it says is acted upon, not only passed on.
+  if (!wire::verify_icrc(packet.frame, packet.parsed)) return Verdict::kDamaged;
+  if (other_way) return Verdict::kWordNoRoom;  // a connection operates on words in one direction only
+  if (word == kNone) {
+    word = track(now, region, address);
+    if (word == kNone) return Verdict::kWordNoRoom;
+  }
+  n.member = true;
+  n.server_end = packet.end;
+  return on_word(now, packet, word, *operation, on);
+}
+
+WordIndex Multiplexer::track(Time now, std::uint16_t region, std::uint64_t address) {
+  if (free_passes_.empty()) return kNone;
+  const WordIndex index = words_.add(region, address, counters_.words_evicted);
+  if (index == kNone) return kNone;
+  ++counters_.words_tracked;
+  const Time quiet = lines_[line_of(region, address)];
+  if (quiet <= now) return index;
+  // Something that nobody watches may be under way to it.
+  const std::uint32_t i = free_passes_.back();
+  free_passes_.pop_back();
+  passes_[i] = {.word = index, .expires = quiet};
+  words_[index].pass = i;
+  next_look_ = std::min(next_look_, quiet);
+  return index;
+}
+
+// A WRITE that concerns no tracked word goes to memory where words may be tracked later.
+void Multiplexer::note_write(Time now, const Judged& packet) {
+  const auto reth = wire::get<wire::Reth>(packet.frame, packet.parsed);
+  const Time quiet = now + config_.flight;
+  const std::uint64_t end = reth.virtual_address + reth.length;
+  for (std::uint64_t a = reth.virtual_address & ~(kLineBytes - 1); a < end; a += kLineBytes) {
+    const std::uint16_t region =
+        region_of(packet.connection.address[packet.end], reth.rkey, std::max(a, reth.virtual_address));
+    if (region != kNoRegion) lines_[line_of(region, a)] = quiet;
+  }
+}
+
+// A request that stays on its client's connection: not before everything under way elsewhere is answered.
+std::optional<Verdict> Multiplexer::own_way(const Judged& packet) {
+  Numbering& n = numbers_[packet.index];
+  if (!n.translated || n.server_end != packet.end) return std::nullopt;
+  if (under_way(packet) && n.place != packet.index) return wait(n.line, packet);
+  if (!has_room(packet, span_of(packet))) return Verdict::kWordNoRoom;
+  return std::nullopt;
+}
+
+bool Multiplexer::replaceable(const Judged& packet, const Word& word) const {
+  const Numbering& n = numbers_[packet.index];
+  return word.known && n.has_request_headers && n.has_answer_headers && (n.proven >> word.region & 1) != 0 &&
+         packet.connection.mtu != 0 && packet.connection.qpn[1 - packet.end] != kUnknownQpn;
+}
+
+Verdict Multiplexer::on_word(Time now, const Judged& packet, WordIndex index, const WordOperation& operation, bool on) {
+  Word& word = words_[index];
+  Numbering& n = numbers_[packet.index];
+  KnownRegion& region = regions_[word.region];
+  // Who waits already comes first, or a word that is always under way would never be idle for those who need it so.
+  if (word.pass != kNone || !word.line.empty()) return wait(word.line, packet);
+  if (!on || !replaceable(packet, word)) return pass(now, packet, index, operation, 1);
+  if (region.recovering) return wait(region.line, packet);
+
+  if (region.carrier != kNone) {
+    const Carrier& carrier = carriers_[region.carrier];
+    const bool leaves = connections_[carrier.connection].closing;
+    if (leaves && carrier.open != 0) return wait(carriers_[region.carrier].line, packet);
+    if (leaves) retire(region.carrier);
+  }
+  if (region.carrier == kNone) {
+    const bool may_carry = region.region.writable || (n.proven_write >> word.region & 1) != 0;
+    const ConnectionIndex other = may_carry ? kNone : find_carrier_for(word.region);
+    if (!may_carry && other == kNone) return pass(now, packet, index, operation, 1);
+    if (may_carry && under_way(packet) && (!n.translated || n.place != packet.index)) return wait(n.line, packet);
+    if (may_carry && !n.translated) begin_translation(packet);
+    region.carrier = make_carrier(now, may_carry ? packet.index : other);
+    if (region.carrier == kNone) return pass(now, packet, index, operation, 1);
+    auto& served = carriers_[region.carrier].regions;
+    if (std::ranges::find(served, word.region) == served.end()) served.push_back(word.region);
+  }
+  const Carrier& carrier = carriers_[region.carrier];
+  const bool same_headers = numbers_[carrier.connection].request_headers.bth_offset() == packet.parsed.bth_offset;
+  if (!same_headers) return pass(now, packet, index, operation, 1);
+  if (under_way(packet) && (!n.translated || n.place != carrier.connection)) return wait(n.line, packet);
+  if (!n.translated) begin_translation(packet);
+  return replace(now, packet, index, operation);
+}
+
+Verdict Multiplexer::replace(Time now, const Judged& packet, WordIndex index, const WordOperation& operation) {
+  Word& word = words_[index];
+  Numbering& n = numbers_[packet.index];
+  Carrier& carrier = carriers_[regions_[word.region].carrier];
+  Numbering& shared = numbers_[carrier.connection];
+  const auto ring = out_ring(carrier.connection);
+  const bool full = shared.out_next.since(shared.first_open) >= static_cast<std::int32_t>(ring.size());
+  if (shared.mid_message || full) return wait(carrier.line, packet);
+  const Direction& d = packet.connection.to[packet.end];
+  if (d.expected.since(d.acknowledged) > static_cast<std::int32_t>(config_.ring)) return Verdict::kWordNoRoom;
+
+  const Psn out = shared.out_next;
+  const Psn in = packet.psn();
+  const bool is_write = operation.kind == WordOperation::Kind::kWrite;
+  in_ring(packet.index).place(in) = {.psn = in.value(),
+                                     .out = out.value(),
+                                     .prior = word.value,
+                                     .span = 1,
+                                     .went = Went::kReplaced,
+                                     .answered = false,
+                                     .is_write = is_write};
+  word.value = operation.outcome(word.value);
+  ++word.open;
+  OutEntry& entry = ring.place(out);
+  entry = {out.value(), in.value(), packet.index, index, word.value, 1, Went::kReplaced};
+  shared.out_next = out + 1;
+  n.place = carrier.connection;
+  if (carrier.open++ == 0) {
+    carrier.progress = now;
+    carrier.due = now + config_.repair_after;
+  }
+
+  std::array<std::uint8_t, 6> mac{};
+  std::copy_n(packet.frame + 6, 6, mac.begin());
+  const std::size_t length = compose(carrier, entry, packet.frame);
+  std::copy_n(mac.begin(), 6, packet.frame + 6);  // the frame comes from where it comes
+  const bool sound = wire::parse({packet.frame, length}, packet.parsed) == wire::Verdict::kOk;
+  SLUICE_CHECK(sound);
+  return is_write ? Verdict::kWriteMoved : Verdict::kAtomicReplaced;
+}
+
+// The word's value is not known, or this client cannot share: the operation passes by itself, and nothing else of the word meanwhile.
+Verdict Multiplexer::pass(Time now, const Judged& packet, WordIndex index, const WordOperation& operation,
+                          std::uint32_t packets) {
+  Word& word = words_[index];
+  if (word.open != 0 || word.pass != kNone) return wait(word.line, packet);
+  if (const auto verdict = own_way(packet)) return *verdict;
+  if (free_passes_.empty()) return Verdict::kWordNoRoom;
+  Numbering& n = numbers_[packet.index];
+  if (!n.has_request_headers) learn_request_headers(packet);
+  const std::uint32_t i = free_passes_.back();
+  free_passes_.pop_back();
+  passes_[i] = {index, packet.index,        (packet.psn() + (packets - 1)).value(), n.first_pass, operation,
+                {},    now + config_.flight};
+  n.first_pass = i;
+  word.pass = i;
+  word.known = false;
+  next_look_ = std::min(next_look_, now + config_.flight);
+  return Verdict::kWordPassed;
+}
+
+// A WRITE of more or less than a word: none of the words that it covers may be under way.
+std::optional<Verdict> Multiplexer::on_long_write(Time now, const Judged& packet) {
+  const auto reth = wire::get<wire::Reth>(packet.frame, packet.parsed);
+  if (reth.length == 0) return std::nullopt;
+  const std::uint64_t first = reth.virtual_address & ~std::uint64_t{kWordBytes - 1};
+  const std::uint64_t last = (reth.virtual_address + reth.length - 1) & ~std::uint64_t{kWordBytes - 1};
+  std::uint32_t covered = 0;
+  const auto for_each = [&](auto&& f) {
+    for (std::uint64_t page = first & ~(Words::kPageBytes - 1); page <= last; page += Words::kPageBytes) {
+      const std::uint16_t region = region_of(packet.connection.address[packet.end], reth.rkey, std::max(page, first));
+      if (region == kNoRegion || !words_.may_be_on_page(region, page)) continue;
+      const std::uint64_t end = std::min(last, page + Words::kPageBytes - kWordBytes);
+      for (std::uint64_t a = std::max(page, first); a <= end; a += kWordBytes) {
+        const WordIndex word = words_.find(region, a);
+        if (word != kNone && !f(word)) return;
+      }
+    }
+  };
+  WordIndex busy = kNone;
+  for_each([&](WordIndex word) {
+    ++covered;
+    if (words_[word].open != 0 || words_[word].pass != kNone) busy = word;
+    return busy == kNone;
+  });
+  if (busy != kNone) return wait(words_[busy].line, packet);
+  note_write(now, packet);
+  if (covered == 0) return std::nullopt;
+  if (covered > free_passes_.size()) return Verdict::kWordNoRoom;
+  if (const auto verdict = own_way(packet)) return verdict;
+  numbers_[packet.index].member = true;
+  numbers_[packet.index].server_end = packet.end;
+  const std::uint32_t packet_bytes = std::max<std::uint32_t>(packet.parsed.payload_length, 1);
+  const std::uint32_t packets = (reth.length + packet_bytes - 1) / packet_bytes;
+  for_each([&](WordIndex word) { return pass(now, packet, word, {}, packets) == Verdict::kWordPassed; });
+  return Verdict::kWordPassed;
+}
+
+void Multiplexer::learn_request_headers(const Judged& packet) {
+  wire::AddressVector back = wire::AddressVector::reply_to(packet.frame, packet.parsed);
+  std::swap(back.source_mac, back.destination_mac);
+  std::swap(back.source, back.destination);
+  Numbering& n = numbers_[packet.index];
+  n.request_headers = wire::HeaderTemplate(back);
+  n.has_request_headers = true;
+}
+
+// REQUIRES: nothing of the connection is under way.
+void Multiplexer::begin_translation(const Judged& packet) {
+  Numbering& n = numbers_[packet.index];
+  const Direction& d = packet.connection.to[packet.end];
+  n.translated = true;
+  n.server_end = packet.end;
+  n.place = packet.index;
+  n.in_start = n.out_start = n.out_next = n.first_open = d.expected;
+}
+
+void Multiplexer::number(const Judged& packet, Psn in, std::uint32_t span) {
+  Numbering& n = numbers_[packet.index];
+  if (n.server_end != packet.end) return;
+  const wire::OpcodeTraits& traits = packet.parsed.traits();
+  // What waits for this one's answer must not wait for ever.
+  const bool ask = n.member && traits.ends_message() && (traits.kind == Kind::kWrite || traits.kind == Kind::kSend) &&
+                   !packet.parsed.ack_request;
+  if (!n.translated && !ask) return;
+  wire::FrameEditor editor(packet.frame, packet.parsed);
+  if (ask) editor.set_ack_request(true);
+  if (n.translated) {
+    const Psn out = n.out_next;
+    in_ring(packet.index).place(in) = {
+        .psn = in.value(), .out = out.value(), .span = static_cast<std::uint16_t>(span), .went = Went::kOwnWay};
+    out_ring(packet.index).place(out) = {.psn = out.value(),
+                                         .in = in.value(),
+                                         .owner = packet.index,
+                                         .span = static_cast<std::uint16_t>(span),
+                                         .went = Went::kOwnWay};
+    n.out_next = out + span;
+    n.place = packet.index;
+    n.longest_read = std::max(n.longest_read, span);
+    if (in.since(n.in_start) > kFarBack) n.in_start = in - kFarBack / 2;
+    if (out.since(n.out_start) > kFarBack) n.out_start = out - kFarBack / 2;
+    if (traits.kind == Kind::kWrite || traits.kind == Kind::kSend) {
+      n.mid_message = !traits.ends_message();
+      if (!n.mid_message && n.carrier != kNone) room_.wake(carriers_[n.carrier].line, ready_);
+    }
+    if (out != in) {
+      editor.set_psn(out);
+      ++counters_.requests_renumbered;
+    }
+  }
+  editor.commit();
+}
+
+std::optional<Verdict> Multiplexer::on_repeated_request(Time now, const Judged& packet, port::FrameSink& outbox) {
+  now_ = now;
+  Numbering& n = numbers_[packet.index];
+  if (n.cut_off && n.server_end == packet.end) return Verdict::kCutOff;
+  const bool translated = n.translated && n.server_end == packet.end;
+  if (packet.parsed.traits().has(wire::Extended::kReth) && packet.parsed.traits().kind == Kind::kWrite)
+    note_write(now, packet);
+  if (packet.parsed.traits().is_atomic() && n.member) {
+    // Not answered, and not under watch any more: it could still be executed, and must not be.
+    const auto* const entry = translated ? in_ring(packet.index).find(packet.psn()) : nullptr;
+    const bool answered = packet.psn().since(packet.connection.to[packet.end].acknowledged) <= 0;
+    bool watched = false;
+    for (std::uint32_t i = n.first_pass; i != kNone; i = passes_[i].next)
+      watched = watched || passes_[i].psn == packet.psn().value();
+    const bool replaced = entry != nullptr && entry->went == Went::kReplaced;
+    if (!answered && !watched && !replaced) return Verdict::kStale;
+  }
+  if (!translated || packet.psn().since(n.in_start) < 0) return std::nullopt;
+  InEntry* const entry = in_ring(packet.index).find_covering(packet.psn(), n.longest_read);
+  if (entry == nullptr) return Verdict::kStale;
+  if (entry->went == Went::kReplaced) {
+    if (!entry->answered) return Verdict::kStillUnderWay;
+    return answer(packet.index, *entry, outbox) ? Verdict::kAnsweredAgain : Verdict::kHoldFull;
+  }
+  const Psn out = Psn(entry->out) + static_cast<std::uint32_t>(packet.psn().since(Psn(entry->psn)));
+  const auto& traits = packet.parsed.traits();
+  wire::FrameEditor editor(packet.frame, packet.parsed);
+  if (n.member && traits.ends_message() && (traits.kind == Kind::kWrite || traits.kind == Kind::kSend))
+    editor.set_ack_request(true);
+  editor.set_psn(out);
+  editor.commit();
+  // What stands behind it on the shared connection was refused with it.
+  if (n.carrier != kNone) send_again(now, n.carrier, out + entry->span, outbox);
+  return Verdict::kRepeatedRenumbered;
+}
+
+// Numbers are given to requests in order only, and nothing may overtake what the box has judged.
+bool Multiplexer::may_pass_out_of_order(Time now, const Judged& packet) {
+  const Numbering& n = numbers_[packet.index];
+  if (n.translated && n.server_end == packet.end) return false;
+  const wire::OpcodeTraits& traits = packet.parsed.traits();
+  if (traits.is_atomic()) return false;
+  if (traits.kind != Kind::kWrite || !traits.starts_message()) return true;
+  const auto reth = wire::get<wire::Reth>(packet.frame, packet.parsed);
+  const std::uint16_t region = region_of(packet.connection.address[packet.end], reth.rkey, reth.virtual_address);
+  if (region == kNoRegion) return true;
+  for (std::uint64_t a = reth.virtual_address; a < reth.virtual_address + reth.length; a += Words::kPageBytes) {
+    if (words_.may_be_on_page(region, a)) return false;
+  }
+  if (reth.length != 0 && words_.may_be_on_page(region, reth.virtual_address + reth.length - 1)) return false;
+  note_write(now, packet);
+  return true;
+}
+
+std::optional<std::uint64_t> Multiplexer::value_of(std::uint64_t address) const {
+  for (std::size_t region = 0; region < regions_.size(); ++region) {
+    const WordIndex word = words_.find(static_cast<std::uint16_t>(region), address);
+    if (word != kNone && words_[word].known) return words_[word].value;
+  }
+  return std::nullopt;
+}
+
+std::size_t Multiplexer::carriers() const {
+  return static_cast<std::size_t>(
+      std::ranges::count_if(carriers_, [](const Carrier& c) { return c.connection != kNone; }));
+}
+
+std::size_t Multiplexer::open() const {
+  std::size_t sum = orphans_.size();
+  for (const Carrier& carrier : carriers_) sum += carrier.open;
+  return sum;
+}
+
+}  // namespace sluice::swordbox

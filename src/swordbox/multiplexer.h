@@ -1,0 +1,215 @@
+// Multiplexer: operations of many clients on tracked words, replaced by WRITEs of their outcome on one shared connection to the server.
+//
+// A request:  on a tracked word whose value is known -> the outcome is determined, the packet becomes a WRITE of it on the shared connection
+//             (the carrier). On a word that is not known it passes by itself, on its client's connection; its answer tells the value.
+// An answer:  the server's ACK of the WRITE becomes the Atomic ACK with the true prior value, in the client's own numbers.
+// Order:      a client's operations are under way in one place at a time, its own connection or the carrier; a request for the other place
+//             waits until all is answered. So RC's order holds for each client, and answers come in order.
+// Invariant:  on a carrier only operations travel that the box can repeat by itself: WRITEs of 8 bytes. A lost one it sends again.
+// Invariant:  nobody is told an outcome that the server has not acknowledged.
+// Losing one: a carrier that does not answer any more is cut off; after `flight` nothing of it can be executed late. Then the last values are
+//             written over another carrier, and everybody is answered in order; without another, those operations are never answered.
+// Errors:     a client that cannot be served rightly hears nothing more: its connection fails, retries exceeded.
+// Threads:    the box's owner. No allocation after construction, but for the loss of a carrier.
+// Limits:     MultiplexerConfig. A client's window is at most `ring` packets.
+// Source:     SwordBox §4.1-4.3, §4.5; docs/design/swordbox.md ("Multiplexing and atomic replacement").
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "base/time.h"
+#include "port/port.h"
+#include "swordbox/connections.h"
+#include "swordbox/numbering.h"
+#include "swordbox/rule.h"
+#include "swordbox/words.h"
+
+namespace sluice::swordbox {
+
+// Memory whose atomics the box may replace. Only atomics and WRITEs that cross the box change it.
+struct WordRegion {
+  wire::Gid server{};
+  wire::RKey rkey{};
+  std::uint64_t address = 0;
+  std::uint64_t length = 0;  // 0: all that the key opens
+  bool writable = false;     // the key allows remote WRITEs; else a WRITE must have shown it
+};
+
+struct MultiplexerConfig {
+  std::vector<WordRegion> regions;  // at most kMaxRegions; none: every one that is seen
+  std::uint32_t words = 1024;
+  std::uint32_t ring = 128;           // packets of a client
+  std::uint32_t carriers = 16;        // at once
+  std::uint32_t carrier_ring = 8192;  // packets on each
+  std::uint32_t passes = 4096;        // operations that pass by themselves, at once
+  Duration repair_after = Duration::microseconds(500);
+  Duration give_up_after = Duration::milliseconds(20);  // a carrier that has not got on for so long is lost
+  // What the box has forwarded is executed sooner or never.
+  Duration flight = Duration::milliseconds(100);
+};
+
+class Multiplexer {
+ public:
+  static constexpr std::size_t kMaxRegions = 64;
+
+  // Both outlive it.
+  Multiplexer(const MultiplexerConfig& config, Connections& connections, Counters& counters);
+
+  // --- requests ---
+  // The next request in order. Nothing: not the multiplexer's business, or only to be numbered.
+  std::optional<Verdict> on_request(Time now, const Judged& packet, bool on);
+  // A request that is forwarded and not replaced gets its number on the way to the server. `psn` is the client's.
+  void number(const Judged& packet, Psn psn, std::uint32_t span);
+  std::optional<Verdict> on_repeated_request(Time now, const Judged& packet, port::FrameSink& outbox);
+  bool may_pass_out_of_order(Time now, const Judged& packet);
+  void prefetch(const Judged& packet) const;
+
+  // --- answers ---
+  // First: puts a packet from the server into its client's numbers, and answers those that it concerns. Something: it goes no further.
+  std::optional<Verdict> on_response(Time now, const port::Frame& frame, const Judged& packet, port::FrameSink& outbox);
+  // Then, when the connection's progress has been noted.
+  void after_progress(Time now, const Judged& packet);
+
+  bool watches(const NetAddress& server) const;
+  void on_connection_gone(Time now, ConnectionIndex connection);
+  std::vector<DirectionToken>& ready() { return ready_; }
+  Time next_deadline() const;
+  void on_deadline(Time now, port::FrameSink& outbox);
+  // A new burst begins: what was put into the outbox before has left.
+  void begin_burst() { ++burst_; }
+
+  // --- for tests and status lines ---
+  std::size_t words() const { return words_.size(); }
+  std::optional<std::uint64_t> value_of(std::uint64_t address) const;
+  std::size_t carriers() const;
+  std::size_t open() const;
+
+ private:
+  struct KnownRegion {
+    WordRegion region{};
+    NetAddress server{};
+    std::uint32_t carrier = kNone;
+    Time recovering_until{};  // its carrier was lost
+    bool recovering = false;
+    WaitingLine line;  // for a carrier
+  };
+  // An operation on a word as it came.
+  struct WordOperation {
+    enum class Kind : std::uint8_t { kCompareSwap, kMaskedCompareSwap, kAdd, kWrite, kUnknown };
+    Kind kind = Kind::kUnknown;
+    std::uint64_t swap_or_add = 0;
+    std::uint64_t compare = 0;
+    std::uint64_t swap_mask = 0;
+    std::uint64_t compare_mask = 0;
+
+    std::uint64_t outcome(std::uint64_t prior) const;
+  };
+  // An operation that passes by itself.
+  struct Pass {
+    std::uint32_t word = kNone;          // kNone: unused
+    ConnectionIndex connection = kNone;  // kNone: gone
+    std::uint32_t psn = 0;               // of its last packet, in the client's numbers
+    std::uint32_t next = kNone;          // of the same connection
+    WordOperation operation{};
+    std::optional<std::uint64_t> prior{};
+    Time expires{};  // then it has been executed or never will be
+  };
+  struct Carrier {
+    ConnectionIndex connection = kNone;
+    std::uint32_t open = 0;  // replaced operations not acknowledged
+    Time progress{};         // when the server last acknowledged something, or there was nothing to
+    Time due{};              // when to send again what is open
+    wire::Qpn server_qpn{};
+    WaitingLine line;  // for room, or the end of the owner's message
+    std::vector<std::uint16_t> regions;
+  };
+  // Operations whose carrier was lost, in order.
+  struct Orphan {
+    ConnectionIndex owner = kNone;
+    std::uint32_t in = 0;
+    WordIndex word = kNone;
+    std::uint16_t region = 0;
+    bool under_way = false;  // its word's last value is on the new carrier
+  };
+
+  // multiplexer.cpp: requests
+  std::uint16_t region_of(const NetAddress& server, wire::RKey rkey, std::uint64_t address);
+  std::optional<WordOperation> parse(const Judged& packet, std::uint64_t& address, wire::RKey& rkey) const;
+  std::optional<Verdict> own_way(const Judged& packet);
+  Verdict on_word(Time now, const Judged& packet, WordIndex word, const WordOperation& operation, bool on);
+  std::optional<Verdict> on_long_write(Time now, const Judged& packet);
+  WordIndex track(Time now, std::uint16_t region, std::uint64_t address);
+  void note_write(Time now, const Judged& packet);
+  static std::size_t line_of(std::uint16_t region, std::uint64_t address) {
+    return mix(address / kLineBytes ^ std::uint64_t{region} << 48) & (kLines - 1);
+  }
+  bool replaceable(const Judged& packet, const Word& word) const;
+  Verdict replace(Time now, const Judged& packet, WordIndex word, const WordOperation& operation);
+  Verdict pass(Time now, const Judged& packet, WordIndex word, const WordOperation& operation, std::uint32_t packets);
+  Verdict wait(WaitingLine& line, const Judged& packet);
+  void begin_translation(const Judged& packet);
+  void learn_request_headers(const Judged& packet);
+  bool under_way(const Judged& packet) const;
+  bool has_room(const Judged& packet, std::uint32_t span) const;
+  static std::uint32_t span_of(const Judged& packet);
+
+  // multiplexer_answers.cpp
+  std::optional<Verdict> on_acknowledge(Time now, const port::Frame& frame, const Judged& packet,
+                                        port::FrameSink& outbox);
+  std::optional<Verdict> on_data(Time now, const port::Frame& frame, const Judged& packet, port::FrameSink& outbox);
+  // Returns the client's own last request that this acknowledges anew, if any.
+  std::optional<Psn> acknowledge(Time now, ConnectionIndex connection, Psn up_to, port::FrameSink& outbox);
+  void complete(std::uint32_t carrier, const OutEntry& entry, port::FrameSink& outbox);
+  void flush_answers(ConnectionIndex connection, port::FrameSink& outbox);
+  bool answer(ConnectionIndex connection, const InEntry& entry, port::FrameSink& outbox);
+  Verdict forward_answer(const port::Frame& frame, const Judged& packet, Psn in, port::FrameSink& outbox);
+  void resolve(std::uint32_t pass);
+  void wake_if_done(ConnectionIndex connection);
+
+  // carriers.cpp
+  std::uint32_t make_carrier(Time now, ConnectionIndex connection);
+  std::size_t compose(const Carrier& carrier, const OutEntry& entry, std::uint8_t* out) const;
+  bool send_again(Time now, std::uint32_t carrier, Psn from, port::FrameSink& outbox);
+  void lose(Time now, std::uint32_t carrier);
+  void retire(std::uint32_t carrier);
+  void recover(Time now, std::uint16_t region, port::FrameSink& outbox);
+  void carry_over(Time now, std::uint16_t region, std::uint32_t carrier, port::FrameSink& outbox);
+  void abandon(std::uint16_t region);
+  ConnectionIndex find_carrier_for(std::uint16_t region) const;
+
+  NumberRing<InEntry> in_ring(ConnectionIndex c) const { return in_.ring(c); }
+  NumberRing<OutEntry> out_ring(ConnectionIndex c) const {
+    const std::uint32_t carrier = numbers_[c].carrier;
+    return carrier == kNone ? out_.ring(c) : carrier_out_.ring(carrier);
+  }
+  Direction& requests_of(ConnectionIndex c) { return connections_[c].to[numbers_[c].server_end]; }
+
+  MultiplexerConfig config_;
+  Connections& connections_;
+  Counters& counters_;
+  std::vector<KnownRegion> regions_;
+  bool regions_fixed_;
+  Words words_;
+  RingMemory<InEntry> in_;
+  RingMemory<OutEntry> out_;
+  RingMemory<OutEntry> carrier_out_;
+  std::vector<Numbering> numbers_;
+  std::vector<Carrier> carriers_;
+  std::vector<Pass> passes_;
+  std::vector<std::uint32_t> free_passes_;
+  std::vector<Orphan> orphans_;
+  // By a hash of 64 bytes of memory: until when WRITEs of more or less than one word may still be executed there. A word that is tracked
+  // anew must not be judged before.
+  static constexpr std::uint64_t kLineBytes = 64;
+  static constexpr std::size_t kLines = 1u << 16;
+  std::vector<Time> lines_;
+  WaitingRoom room_;
+  std::vector<DirectionToken> ready_;
+  std::uint32_t burst_ = 1;
+  Time now_;          // of the call under way
+  Time next_look_{};  // at passes that may have expired and at regions that recover
+};
+
+}  // namespace sluice::swordbox

@@ -1,0 +1,267 @@
+// Multiplexer: what comes back from the server, and whom it concerns.
+#include "base/check.h"
+#include "swordbox/multiplexer.h"
+#include "wire/frame_editor.h"
+#include "wire/icrc.h"
+
+namespace sluice::swordbox {
+
+using wire::Aeth;
+using wire::Kind;
+using wire::Opcode;
+
+std::optional<Verdict> Multiplexer::on_response(Time now, const port::Frame& frame, const Judged& packet,
+                                                port::FrameSink& outbox) {
+  now_ = now;
+  Numbering& n = numbers_[packet.index];
+  if (!n.member && !n.translated) return std::nullopt;
+  if (packet.end == n.server_end) return std::nullopt;  // an answer of the client to the server
+  // What it says is acted upon.
+  if (packet.parsed.payload_length == 0 && !wire::verify_icrc(packet.frame, packet.parsed)) return Verdict::kDamaged;
+  const bool before = !n.translated || packet.psn().since(n.out_start) < 0;
+  if (!before) {
+    return packet.parsed.traits().kind == Kind::kAcknowledge ? on_acknowledge(now, frame, packet, outbox)
+                                                             : on_data(now, frame, packet, outbox);
+  }
+  if (packet.parsed.traits().has(wire::Extended::kAeth)) {
+    const auto aeth = wire::get<Aeth>(packet.frame, packet.parsed);
+    if (aeth.is_ack()) n.syndrome = aeth.syndrome;
+    n.msn = aeth.msn;
+  }
+  if (packet.parsed.traits().kind != Kind::kAtomicAcknowledge) return std::nullopt;
+  n.answer_headers = wire::HeaderTemplate([&] {
+    wire::AddressVector back = wire::AddressVector::reply_to(packet.frame, packet.parsed);
+    std::swap(back.source_mac, back.destination_mac);
+    std::swap(back.source, back.destination);
+    return back;
+  }());
+  n.has_answer_headers = true;
+  for (std::uint32_t i = n.first_pass; i != kNone; i = passes_[i].next) {
+    if (passes_[i].psn == packet.psn().value())
+      passes_[i].prior = wire::get<wire::AtomicAckEth>(packet.frame, packet.parsed).original;
+  }
+  return std::nullopt;
+}
+
+// ACK, NAK and RNR NAK on a connection with numbers of its own.
+std::optional<Verdict> Multiplexer::on_acknowledge(Time now, const port::Frame& frame, const Judged& packet,
+                                                   port::FrameSink& outbox) {
+  Numbering& n = numbers_[packet.index];
+  const Psn out = packet.psn();
+  if (out.since(n.out_next) >= 0) return Verdict::kStale;
+  const auto aeth = wire::get<Aeth>(packet.frame, packet.parsed);
+  if (aeth.is_ack()) {
+    n.syndrome = aeth.syndrome;
+    const auto own = acknowledge(now, packet.index, out, outbox);
+    if (own) return forward_answer(frame, packet, *own, outbox);
+    // Nothing new of the client's own: let it have an ACK that it asked for again.
+    const OutEntry* const entry = out_ring(packet.index).find_covering(out, n.longest_read);
+    if (entry == nullptr || entry->went != Went::kOwnWay) return Verdict::kSharedAnswer;
+    return forward_answer(frame, packet, Psn(entry->in) + (entry->span - 1u), outbox);
+  }
+  const auto own = acknowledge(now, packet.index, out - 1, outbox);
+  static_cast<void>(own);  // the NAK says so itself
+  const bool fatal = aeth.is_nak() && aeth.nak_code() != wire::NakCode::kPsnSequenceError;
+  if (n.carrier != kNone && !fatal) send_again(now, n.carrier, out, outbox);
+  const auto ring = out_ring(packet.index);
+  std::optional<Psn> in;
+  for (Psn p = out; p.since(n.out_next) < 0 && !in; ++p) {
+    const OutEntry* const entry = p == out ? ring.find_covering(p, n.longest_read) : ring.find(p);
+    if (entry != nullptr && entry->went == Went::kOwnWay)
+      in = Psn(entry->in) + static_cast<std::uint32_t>(p.since(Psn(entry->psn)));
+  }
+  const OutEntry* const refused = ring.find_covering(out, n.longest_read);
+  const bool is_own = refused != nullptr && refused->went == Went::kOwnWay;
+  if (fatal && n.carrier != kNone) lose(now, n.carrier);
+  if (!in || (fatal && !is_own)) return Verdict::kSharedAnswer;
+  return forward_answer(frame, packet, *in, outbox);
+}
+
+// READ responses and Atomic ACKs: always to requests of the client's own.
+std::optional<Verdict> Multiplexer::on_data(Time now, const port::Frame& frame, const Judged& packet,
+                                            port::FrameSink& outbox) {
+  Numbering& n = numbers_[packet.index];
+  const Psn out = packet.psn();
+  const OutEntry* const entry = out_ring(packet.index).find_covering(out, n.longest_read);
+  if (entry == nullptr || entry->went != Went::kOwnWay) return Verdict::kStale;
+  const Psn in = Psn(entry->in) + static_cast<std::uint32_t>(out.since(Psn(entry->psn)));
+  const bool last = out == Psn(entry->psn) + (entry->span - 1u);
+  const Psn first(entry->psn);
+  // It says that all before it has been executed.
+  static_cast<void>(acknowledge(now, packet.index, last ? out : first - 1, outbox));
+  if (packet.parsed.traits().kind == Kind::kAtomicAcknowledge) {
+    for (std::uint32_t i = n.first_pass; i != kNone; i = passes_[i].next) {
+      if (passes_[i].psn == in.value())
+        passes_[i].prior = wire::get<wire::AtomicAckEth>(packet.frame, packet.parsed).original;
+    }
+  }
+  return forward_answer(frame, packet, in, outbox);
+}
+
+// All up to this out-PSN has been executed by the server.
+std::optional<Psn> Multiplexer::acknowledge(Time now, ConnectionIndex connection, Psn up_to, port::FrameSink& outbox) {
+  Numbering& n = numbers_[connection];
+  const auto ring = out_ring(connection);
+  std::optional<Psn> own;
+  bool progress = false;
+  while (up_to.since(n.first_open) >= 0) {
+    const OutEntry* const entry = ring.find(n.first_open);
+    SLUICE_CHECK(entry != nullptr);
+    const Psn end = n.first_open + entry->span;
+    if (up_to.since(end) < -1) break;  // a READ that is answered in part
+    n.first_open = end;
+    progress = true;
+    if (entry->went == Went::kOwnWay) {
+      own = Psn(entry->in) + (entry->span - 1u);
+      if (InEntry* const in = in_ring(connection).find(Psn(entry->in))) in->answered = true;
+      flush_answers(connection, outbox);
+    } else {
+      n.msn_shift = n.msn_shift - 1;  // the server has counted it
+      const bool says_it_too = entry->owner == connection;
+      complete(n.carrier, *entry, outbox);
+      if (says_it_too) own.reset();
+    }
+  }
+  if (progress && n.carrier != kNone) {
+    Carrier& carrier = carriers_[n.carrier];
+    carrier.progress = now;
+    carrier.due = now + config_.repair_after;
+    room_.wake(carrier.line, ready_);
+  }
+  return own;
+}
+
+// A replaced operation has been executed.
+void Multiplexer::complete(std::uint32_t carrier, const OutEntry& entry, port::FrameSink& outbox) {
+  Word& word = words_[entry.word];
+  --carriers_[carrier].open;
+  if (entry.went == Went::kCarriedOver) {
+    std::vector<ConnectionIndex> owners;
+    for (Orphan& orphan : orphans_) {
+      if (orphan.word != entry.word || !orphan.under_way) continue;
+      --word.open;
+      orphan.word = kNone;
+      if (orphan.owner == kNone) continue;
+      if (InEntry* const in = in_ring(orphan.owner).find(Psn(orphan.in))) in->answered = true;
+      owners.push_back(orphan.owner);
+    }
+    std::erase_if(orphans_, [](const Orphan& orphan) { return orphan.word == kNone; });
+    for (const ConnectionIndex owner : owners) {
+      flush_answers(owner, outbox);
+      wake_if_done(owner);
+    }
+  } else {
+    --word.open;
+    if (entry.owner != kNone) {
+      if (InEntry* const in = in_ring(entry.owner).find(Psn(entry.in))) in->answered = true;
+      flush_answers(entry.owner, outbox);
+      wake_if_done(entry.owner);
+    }
+  }
+  if (word.open == 0) room_.wake(word.line, ready_);
+}
+
+// Tells a client, in the order of its own numbers, of all that is answered.
+void Multiplexer::flush_answers(ConnectionIndex connection, port::FrameSink& outbox) {
+  Numbering& n = numbers_[connection];
+  Direction& d = requests_of(connection);
+  while (d.expected.since(d.acknowledged) > 1) {
+    InEntry* const entry = in_ring(connection).find_covering(d.acknowledged + 1, n.longest_read);
+    if (entry == nullptr || !entry->answered) return;
+    d.acknowledged = Psn(entry->psn) + (entry->span - 1u);
+    if (entry->went != Went::kReplaced) continue;
+    n.msn_shift = n.msn_shift + 1;
+    n.msn = n.msn + 1;
+    if (!n.cut_off) answer(connection, *entry, outbox);  // if there is no room now, the client asks again
+  }
+}
+
+bool Multiplexer::answer(ConnectionIndex connection, const InEntry& entry, port::FrameSink& outbox) {
+  Numbering& n = numbers_[connection];
+  const std::size_t transport = wire::Bth::kSize + Aeth::kSize + (entry.is_write ? 0 : wire::AtomicAckEth::kSize);
+  std::uint8_t* const out = outbox.reserve(n.answer_headers.frame_size(transport));
+  if (out == nullptr) {
+    ++counters_.outbox_full;
+    return false;
+  }
+  const std::size_t bth = n.answer_headers.write(out, transport);
+  const wire::Bth header{.opcode = entry.is_write ? Opcode::kRcAcknowledge : Opcode::kRcAtomicAcknowledge,
+                         .destination = connections_[connection].qpn[1 - n.server_end],
+                         .psn = Psn(entry.psn)};
+  header.write(out + bth);
+  Aeth{n.syndrome, n.msn & Psn::kMask}.write(out + bth + wire::Bth::kSize);
+  if (!entry.is_write) wire::AtomicAckEth{entry.prior}.write(out + bth + wire::Bth::kSize + Aeth::kSize);
+  outbox.commit(n.answer_headers.seal(out, bth + transport));
+  n.burst = burst_;
+  ++counters_.operations_answered;
+  return true;
+}
+
+// Puts the client's number and message count into an answer to a request of its own.
+Verdict Multiplexer::forward_answer(const port::Frame& frame, const Judged& packet, Psn in, port::FrameSink& outbox) {
+  Numbering& n = numbers_[packet.index];
+  if (n.cut_off) return Verdict::kCutOff;
+  wire::FrameEditor editor(packet.frame, packet.parsed);
+  if (packet.psn() != in) editor.set_psn(in);
+  if (packet.parsed.traits().has(wire::Extended::kAeth)) {
+    auto aeth = wire::get<Aeth>(packet.frame, packet.parsed);
+    n.msn = (aeth.msn + n.msn_shift) & Psn::kMask;
+    if (n.msn != aeth.msn) {
+      aeth.msn = n.msn;
+      editor.set(aeth);
+    }
+  }
+  editor.commit();
+  if (n.burst != burst_) return Verdict::kResponse;  // the box goes on with it
+  // Answers that come before it stand in the outbox already.
+  std::uint8_t* const out = outbox.reserve(frame.length);
+  if (out == nullptr) return Verdict::kHoldFull;
+  std::copy_n(frame.data, packet.parsed.length, out);
+  outbox.commit(packet.parsed.length);
+  return Verdict::kSharedAnswer;
+}
+
+void Multiplexer::after_progress(Time now, const Judged& packet) {
+  now_ = now;
+  Numbering& n = numbers_[packet.index];
+  if (!n.member || packet.end == n.server_end) return;
+  const Direction& d = requests_of(packet.index);
+  for (std::uint32_t i = n.first_pass, next = kNone; i != kNone; i = next) {
+    next = passes_[i].next;
+    if (Psn(passes_[i].psn).since(d.acknowledged) <= 0) resolve(i);
+  }
+  wake_if_done(packet.index);
+}
+
+// The operation that passed by itself has been executed, or never will be.
+void Multiplexer::resolve(std::uint32_t index) {
+  Pass& pass = passes_[index];
+  Word& word = words_[pass.word];
+  if (pass.connection != kNone) {
+    Numbering& n = numbers_[pass.connection];
+    std::uint32_t* link = &n.first_pass;
+    while (*link != index) link = &passes_[*link].next;
+    *link = pass.next;
+    const bool acknowledged = Psn(pass.psn).since(requests_of(pass.connection).acknowledged) <= 0;
+    const bool writes = pass.operation.kind == WordOperation::Kind::kWrite;
+    if (acknowledged && (writes || pass.prior)) {
+      word.known = true;
+      word.value = pass.operation.outcome(pass.prior.value_or(0));
+      (writes ? n.proven_write : n.proven) |= std::uint64_t{1} << word.region;
+      ++counters_.words_learned;
+    }
+  }
+  word.pass = kNone;
+  pass = Pass{};
+  free_passes_.push_back(index);
+  room_.wake(word.line, ready_);
+}
+
+void Multiplexer::wake_if_done(ConnectionIndex connection) {
+  Numbering& n = numbers_[connection];
+  if (n.line.empty()) return;
+  const Direction& d = requests_of(connection);
+  if (d.expected.since(d.acknowledged) == 1) room_.wake(n.line, ready_);
+}
+
+}  // namespace sluice::swordbox

@@ -1,0 +1,123 @@
+// Two PSN spaces of a connection towards its server: what the client numbers (in) and what the server expects (out). They are equal until
+// an operation of the connection is moved elsewhere, or one of another is moved here; from then on they are joined by entries in two rings.
+//
+// Ring in:    by in-PSN: where the request went, and for a replaced operation what its answer says. A retransmission goes the same way.
+// Ring out:   by out-PSN: whose it is. An answer finds its way back.
+// Invariant:  an entry of ring in is overwritten only when it has been answered; of ring out, only when it has been acknowledged.
+//             A client with more packets outstanding than its ring has entries is not answered a second time: it fails, it is not misled.
+// Limits:     a power of two of entries a connection; more for connections that carry others' operations. Memory is touched when used.
+// Source:     SwordBox §4.1, figure 7; docs/design/swordbox.md ("Two PSN spaces").
+#pragma once
+
+#include <cstdint>
+#include <cstdlib>
+#include <memory>
+
+#include "base/check.h"
+#include "swordbox/connections.h"
+#include "swordbox/waiting.h"
+#include "wire/frame.h"
+
+namespace sluice::swordbox {
+
+enum class Went : std::uint8_t {
+  kNowhere,      // an unused entry
+  kOwnWay,       // on the client's own connection
+  kReplaced,     // as a WRITE of its outcome, on the shared connection (which may be the client's own)
+  kCarriedOver,  // ring out only: a WRITE of the last outcome for a word whose shared connection was lost
+};
+
+struct InEntry {
+  std::uint32_t psn = 0;
+  std::uint32_t out = 0;
+  std::uint64_t prior = 0;
+  std::uint16_t span = 1;
+  Went went = Went::kNowhere;
+  bool answered = false;
+  bool is_write = false;  // its answer is a plain ACK
+};
+
+struct OutEntry {
+  std::uint32_t psn = 0;
+  std::uint32_t in = 0;
+  ConnectionIndex owner = kNone;  // kNone: gone
+  std::uint32_t word = kNone;
+  std::uint64_t value = 0;
+  std::uint16_t span = 1;
+  Went went = Went::kNowhere;
+};
+static_assert(sizeof(InEntry) == 24 && sizeof(OutEntry) == 32);
+
+template <class Entry>
+class NumberRing {
+ public:
+  NumberRing() = default;
+  NumberRing(Entry* entries, std::uint32_t size) : entries_(entries), mask_(size - 1) {}
+
+  Entry& place(Psn psn) const { return entries_[psn.value() & mask_]; }
+  Entry* find(Psn psn) const {
+    Entry& entry = place(psn);
+    return entry.went != Went::kNowhere && entry.psn == psn.value() ? &entry : nullptr;
+  }
+  // The entry that this PSN is a part of; READs take several.
+  Entry* find_covering(Psn psn, std::uint32_t longest) const {
+    for (std::uint32_t back = 0; back < longest && back <= mask_; ++back) {
+      Entry* const entry = find(psn - back);
+      if (entry != nullptr) return back < entry->span ? entry : nullptr;
+    }
+    return nullptr;
+  }
+  std::uint32_t size() const { return mask_ + 1; }
+
+ private:
+  Entry* entries_ = nullptr;
+  std::uint32_t mask_ = 0;
+};
+
+// Zeroed memory for `count` rings of one size that is touched only when used.
+template <class Entry>
+class RingMemory {
+ public:
+  RingMemory(std::size_t count, std::uint32_t size)
+      : size_(size), all_(static_cast<Entry*>(std::calloc(count * size, sizeof(Entry))), &std::free) {
+    SLUICE_CHECK(all_ != nullptr && (size & (size - 1)) == 0);
+  }
+  NumberRing<Entry> ring(std::size_t i) const { return {all_.get() + i * size_, size_}; }
+  void clear(std::size_t i) const {
+    for (std::uint32_t k = 0; k < size_; ++k) all_.get()[i * size_ + k].went = Went::kNowhere;
+  }
+
+ private:
+  std::uint32_t size_;
+  std::unique_ptr<Entry[], decltype(&std::free)> all_;
+};
+
+// One connection's numbers.
+struct Numbering {
+  Psn in_start{};  // before it the spaces are equal
+  Psn out_start{};
+  Psn out_next{};    // of the next request to the server
+  Psn first_open{};  // the first out-PSN that the server has not acknowledged
+  std::uint32_t longest_read = 1;
+  std::uint32_t msn_shift = 0;  // client's MSN less the server's, modulo 2^24
+  std::uint32_t msn = 0;        // the client's, as last told
+  std::uint8_t syndrome = wire::Aeth::kNoCredits;
+  std::uint8_t server_end = 0;
+  bool translated = false;
+  bool mid_message = false;  // the client's own message is not complete
+  bool cut_off = false;      // nothing of it may reach the server any more
+  bool member = false;       // has operated on tracked words
+  bool has_request_headers = false;
+  bool has_answer_headers = false;
+  std::uint64_t proven = 0;  // regions in which one of its atomics has succeeded, a bit each
+  std::uint64_t proven_write = 0;
+  ConnectionIndex place = kNone;  // where its operations under way are
+  std::uint32_t carrier = kNone;  // if it carries others' operations: which carrier it is
+  std::uint32_t first_pass = kNone;
+  std::uint32_t burst = 0;  // in which an answer was last put into the outbox
+  WaitingLine line;         // of its own direction: until nothing is under way elsewhere
+  wire::HeaderTemplate request_headers;
+  wire::HeaderTemplate answer_headers;
+};
+
+}  // namespace sluice::swordbox
