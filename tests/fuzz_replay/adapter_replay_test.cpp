@@ -1,38 +1,32 @@
-// Replays the corpus of adapter_fuzz, and random scripts.
+// Replays the corpus of adapter_fuzz, and looks further: near it, and at random.
 #include <gtest/gtest.h>
 
-#include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <map>
 #include <string>
-#include <vector>
 
-#include "base/rng.h"
 #include "fuzz/adapter_properties.h"
+#include "tests/fuzz_replay/kept_inputs.h"
 
 namespace sluice::fuzz {
 namespace {
 
 TEST(AdapterReplay, HoldsForEveryKeptScriptAndTheyReachEveryCounter) {
-  std::size_t inputs = 0;
+  const auto inputs = kept_inputs("adapter");
+  EXPECT_GT(inputs.size(), 50u);
   std::map<std::string, std::uint64_t> counted;
-  for (const auto& entry : std::filesystem::directory_iterator(SLUICE_SOURCE_DIR "/fuzz/corpus/adapter")) {
-    std::ifstream file(entry.path(), std::ios::binary);
-    const std::vector<char> text{std::istreambuf_iterator<char>(file), {}};
-    const std::vector<std::uint8_t> bytes(text.begin(), text.end());
-    SCOPED_TRACE(entry.path().string());
-    check_adapter(bytes).for_each([&](const char* name, const char*, std::uint64_t n) { counted[name] += n; });
-    ++inputs;
+  for (const KeptInput& input : inputs) {
+    SCOPED_TRACE(input.name);
+    check_adapter(input.bytes).for_each([&](const char* name, const char*, std::uint64_t n) { counted[name] += n; });
   }
-  EXPECT_GT(inputs, 50u);
   for (const auto& [name, n] : counted) EXPECT_GT(n, 0u) << name << ": no kept script reaches it";
 }
 
+TEST(AdapterReplay, HoldsNearTheKeptScripts) { search_near(kept_inputs("adapter"), rounds(3'000), check_adapter); }
+
 TEST(AdapterReplay, HoldsForRandomScripts) {
   Rng rng(1);
-  for (int round = 0; round < 2'000; ++round) {
-    std::vector<std::uint8_t> script(rng.below(600));
+  for (int round = 0; round < 1'000; ++round) {
+    Input script(rng.below(600));
     for (auto& byte : script) byte = static_cast<std::uint8_t>(rng.below(256));
     check_adapter(script);
   }

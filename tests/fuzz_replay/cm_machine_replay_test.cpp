@@ -1,27 +1,20 @@
 // Replays the corpus of cm_machine_fuzz.
 #include <gtest/gtest.h>
 
-#include <filesystem>
-#include <fstream>
-#include <iterator>
-#include <vector>
-
 #include "fuzz/cm_machine_properties.h"
+#include "tests/fuzz_replay/kept_inputs.h"
 
 namespace sluice::fuzz {
 namespace {
 
-TEST(CmMachineReplay, HoldsForEveryKeptScript) {
-  std::size_t inputs = 0;
-  for (const auto& entry : std::filesystem::directory_iterator(SLUICE_SOURCE_DIR "/fuzz/corpus/cm_machine")) {
-    std::ifstream file(entry.path(), std::ios::binary);
-    const std::vector<char> text{std::istreambuf_iterator<char>(file), {}};
-    const std::vector<std::uint8_t> bytes(text.begin(), text.end());
-    SCOPED_TRACE(entry.path().string());
-    check_connection_managers(bytes);
-    ++inputs;
+TEST(CmMachineReplay, HoldsForEveryKeptScriptAndNearIt) {
+  const auto inputs = kept_inputs("cm_machine");
+  EXPECT_GT(inputs.size(), 50u);
+  for (const KeptInput& input : inputs) {
+    SCOPED_TRACE(input.name);
+    check_connection_managers(input.bytes);
   }
-  EXPECT_GT(inputs, 50u);
+  search_near(inputs, rounds(2'000), check_connection_managers);
 }
 
 }  // namespace

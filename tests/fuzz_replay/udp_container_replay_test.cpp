@@ -1,28 +1,24 @@
 // Replays the corpus of udp_container_fuzz.
 #include <gtest/gtest.h>
 
-#include <filesystem>
-#include <fstream>
-#include <iterator>
-#include <vector>
-
 #include "fuzz/udp_properties.h"
+#include "tests/fuzz_replay/kept_inputs.h"
 
 namespace sluice::fuzz {
 namespace {
 
-TEST(UdpContainerReplay, HoldsForEveryKeptInput) {
-  std::size_t inputs = 0;
-  for (const auto& entry : std::filesystem::directory_iterator(SLUICE_SOURCE_DIR "/fuzz/corpus/udp_container")) {
-    std::ifstream file(entry.path(), std::ios::binary);
-    const std::vector<char> text{std::istreambuf_iterator<char>(file), {}};
-    const std::vector<std::uint8_t> bytes(text.begin(), text.end());
-    SCOPED_TRACE(entry.path().string());
+TEST(UdpContainerReplay, HoldsForEveryKeptInputAndNearIt) {
+  const auto inputs = kept_inputs("udp_container");
+  EXPECT_GT(inputs.size(), 20u);
+  const auto check = [](ByteView bytes) {
     check_container(bytes);
     check_sessions(bytes);
-    ++inputs;
+  };
+  for (const KeptInput& input : inputs) {
+    SCOPED_TRACE(input.name);
+    check(input.bytes);
   }
-  EXPECT_GT(inputs, 20u);
+  search_near(inputs, rounds(5'000), check);
 }
 
 }  // namespace
