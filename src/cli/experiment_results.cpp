@@ -1,5 +1,6 @@
 #include "cli/experiment_results.h"
 
+#include <commit.h>  // generated: cmake/commit.cmake
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -13,7 +14,6 @@
 #include <tuple>
 
 #include "cli/version.h"
-#include "commit.h"
 #include "sim/fields.h"
 
 namespace sluice::cli {

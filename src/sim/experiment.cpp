@@ -10,6 +10,7 @@
 
 #include "base/check.h"
 #include "base/rng.h"
+#include "sim/clover_load.h"
 #include "sim/fields.h"
 #include "sim/order_load.h"
 #include "sim/verbs_load.h"
@@ -20,10 +21,11 @@ namespace {
 constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
 constexpr auto kOptional = Fields::Need::kOptional;
 
-using Workload = std::variant<VerbsWorkload, OrderWorkload>;
+using Workload = std::variant<VerbsWorkload, OrderWorkload, CloverWorkload>;
 
 Workload workload_of(const std::string& kind) {
   if (kind == "order") return OrderWorkload{};
+  if (kind == "clover") return CloverWorkload{};
   return VerbsWorkload{};
 }
 
@@ -91,7 +93,7 @@ class Loader {
     top.text("title", e_.title);
     top.text("figure", e_.figure);
     top.text("text", e_.text, kOptional);
-    top.choice("kind", e_.kind, {"verbs", "order"});
+    top.choice("kind", e_.kind, {"verbs", "order", "clover"});
     top.text("hardware", hardware_);
     top.text("x", e_.x);
     top.text("x_title", e_.x_title);
@@ -277,6 +279,13 @@ PointResult run_point(const Experiment& experiment, const Point& point) {
   SLUICE_CHECK(error.empty());  // load_experiment() has read the same
   if (const auto* const verbs = std::get_if<VerbsWorkload>(&workload)) {
     return result_of(run_verbs_load(experiment.hardware, *verbs, point.seed));
+  }
+  if (const auto* const clover = std::get_if<CloverWorkload>(&workload)) {
+    CloverResult result = run_clover_load(experiment.hardware, *clover, point.seed);
+    return {.metrics = std::move(result.metrics),
+            .events = result.events,
+            .trace_hash = result.trace_hash,
+            .problem = std::move(result.problem)};
   }
   const auto& order = std::get<OrderWorkload>(workload);
   return result_of(run_order_load(experiment.hardware, order, point.seed), order.gap);

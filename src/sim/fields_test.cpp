@@ -61,10 +61,11 @@ TEST(Hardware, NeedsASourceForEachNumber) {
 
 // Every experiment of the project can be loaded.
 TEST(Experiment, LoadsTheProjectsOwn) {
-  for (const char* name : {"fig01", "fig02", "fig03", "fig04"}) {
+  for (const char* name :
+       {"fig01", "fig02", "fig03", "fig04", "fig05", "fig11", "fig12", "fig13", "fig14", "fig15", "fig16"}) {
     const auto loaded = load_experiment(std::string(SLUICE_SOURCE_DIR "/experiments/") + name + ".toml");
     ASSERT_TRUE(loaded.has_value()) << loaded.error().message;
-    EXPECT_GE(loaded->points.size(), 8u);
+    EXPECT_GE(loaded->points.size(), 8u) << name;
   }
 }
 

@@ -1,0 +1,424 @@
+#include "sim/clover_load.h"
+
+#include <fmt/format.h>
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <limits>
+#include <memory>
+#include <vector>
+
+#include "base/check.h"
+#include "clover/client.h"
+#include "clover/metadata.h"
+#include "rc/remote_rc.h"
+#include "sim/box_stage.h"
+#include "sim/host_memory.h"
+#include "sim/rack.h"
+#include "swordbox/clover_rule.h"
+#include "workload/runner.h"
+
+namespace sluice::sim {
+namespace {
+
+constexpr std::uint64_t kMemoryAddress = 0x1000'0000;
+constexpr remote::NodeId kMemoryNode{1};
+constexpr std::uint32_t kMessageDepth = 32;
+constexpr Duration kPatience = Duration::seconds(1);  // of set-up, in virtual time
+
+// Memory that costs nothing until it is touched.
+class LazyMemory {
+ public:
+  explicit LazyMemory(std::size_t bytes)
+      : bytes_(bytes),
+        at_(mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0)) {
+    SLUICE_CHECK(at_ != MAP_FAILED);
+  }
+  ~LazyMemory() { munmap(at_, bytes_); }
+  LazyMemory(const LazyMemory&) = delete;
+  LazyMemory& operator=(const LazyMemory&) = delete;
+  MutableBytes bytes() const { return {static_cast<std::uint8_t*>(at_), bytes_}; }
+
+ private:
+  std::size_t bytes_;
+  void* at_;
+};
+
+// The metadata server's one thread.
+class ServerThread final : public Event, public CompletionListener {
+ public:
+  ServerThread(Rack& rack, Rack::Machine& machine, clover::MetadataServer& server, Duration cost)
+      : rack_(rack),
+        nic_(machine.nic),
+        cost_(cost),
+        completions_(machine.make_completions(1u << 16)),
+        messages_(machine.nic.adapter(), server, *completions_, kMessageDepth) {}
+
+  rc::CompletionQueue* completions() const { return completions_; }
+  void serve(rc::QueuePair& pair) {
+    messages_.add(pair);
+    pair.user = static_cast<CompletionListener*>(this);
+  }
+  void on_completions(Time now) override { rack_.loop.schedule_no_later(*this, std::max(now, free_) + cost_); }
+
+ private:
+  void fire(Time now) override {
+    const std::size_t n = messages_.poll(now);
+    free_ = now + cost_ * static_cast<std::int64_t>(n > 0 ? n - 1 : 0);
+    nic_.touched(now, nic_.doorbell_latency());
+  }
+
+  Rack& rack_;
+  Nic& nic_;
+  Duration cost_;
+  rc::CompletionQueue* completions_;
+  rc::MessageServerRc messages_;
+  Time free_;
+};
+
+// A machine's way to the metadata server; its thread 0 looks after it.
+class Channel final : public Event, public CompletionListener {
+ public:
+  Channel(remote::Scheduler& scheduler, Rack& rack, Rack::Machine& machine, HostMemory& memory, ServerThread& server,
+          Rack::Machine& server_machine)
+      : rack_(rack), memory_(memory), completions_(*machine.make_completions(4 * kMessageDepth)) {
+    const auto made =
+        rack.connect({&machine, &completions_, this, 2 * kMessageDepth, 2 * kMessageDepth},
+                     {&server_machine, server.completions(), nullptr, 2 * kMessageDepth, 2 * kMessageDepth});
+    server.serve(*made.b);
+    client_ =
+        std::make_unique<rc::MessageClientRc>(scheduler, machine.nic.adapter(), *made.a, completions_, kMessageDepth);
+  }
+  remote::MessageChannel& channel() { return *client_; }
+  void on_completions(Time now) override { rack_.loop.schedule_no_later(*this, now + Duration::nanoseconds(200)); }
+
+ private:
+  void fire(Time now) override {
+    client_->poll(now);
+    memory_.run(now, 0);
+  }
+
+  Rack& rack_;
+  HostMemory& memory_;
+  rc::CompletionQueue& completions_;
+  std::unique_ptr<rc::MessageClientRc> client_;
+};
+
+// A thread's use of its machine's Clover client.
+class ThreadStore final : public workload::Store {
+ public:
+  ThreadStore(clover::Client& client, HostMemory& memory, std::uint32_t thread, Duration write_cost)
+      : client_(client), memory_(memory), thread_(thread), write_cost_(write_cost) {}
+
+  std::string_view name() const override { return "clover"; }
+  workload::StoreAbilities abilities() const override { return {}; }
+  std::size_t max_value_bytes() const override { return client_.value_bytes(); }
+  workload::StoreCost cost() const override { return {}; }
+  remote::Task<workload::GetResult> get(workload::Key key, MutableBytes into) override {
+    memory_.enter(thread_);
+    const clover::GetResult got = co_await client_.get(key, into);
+    co_return workload::GetResult{outcome_of(got.outcome), got.length};
+  }
+  remote::Task<workload::Outcome> put(workload::Key key, ByteView value) override {
+    memory_.enter(thread_);
+    memory_.work(write_cost_);
+    co_return outcome_of(co_await client_.put(key, value));
+  }
+  remote::Task<workload::Outcome> insert(workload::Key, ByteView) override { co_return workload::Outcome::kRefused; }
+  remote::Task<workload::Outcome> erase(workload::Key) override { co_return workload::Outcome::kRefused; }
+
+ private:
+  static workload::Outcome outcome_of(clover::Outcome outcome) {
+    switch (outcome) {
+      case clover::Outcome::kOk: return workload::Outcome::kOk;
+      case clover::Outcome::kNotFound: return workload::Outcome::kNotFound;
+      case clover::Outcome::kUnknown: return workload::Outcome::kUnknown;
+      default: return workload::Outcome::kUnavailable;
+    }
+  }
+  clover::Client& client_;
+  HostMemory& memory_;
+  std::uint32_t thread_;
+  Duration write_cost_;
+};
+
+remote::Task<void> join_one(clover::Client& client, clover::Outcome& outcome) { outcome = co_await client.join(); }
+
+// Reads the thread's share of all keys once, so that the machine's client knows where they are.
+remote::Task<void> touch(ThreadStore& store, workload::Key first, workload::Key step, workload::Key keys,
+                         std::uint32_t& running) {
+  std::vector<std::uint8_t> value(store.max_value_bytes());
+  for (workload::Key key = first; key < keys; key += step) co_await store.get(key, value);
+  --running;
+}
+
+// A client machine: one Clover client, used by all its threads.
+class ClientMachine {
+ public:
+  ClientMachine(Rack& rack, const CloverWorkload& workload, std::uint32_t number, std::uint32_t threads,
+                Rack::Machine& server_machine, ServerThread& server, Rack::Machine& memory_machine,
+                rc::CompletionQueue& memory_completions)
+      : machine_(rack.add_machine()),
+        cpu_(rack.hardware().host, threads),
+        scheduler_(std::make_unique<remote::Scheduler>()),
+        memory_(*scheduler_, rack, machine_, cpu_, step_cost(workload, rack.hardware().host, threads)),
+        channel_(*scheduler_, rack, machine_, memory_, server, server_machine),
+        client_(memory_, channel_.channel(), config(workload), Rng(rack.seed()).fork("client").fork(number)) {
+    memory_.connect(kMemoryNode, memory_machine, memory_completions);
+    for (std::uint32_t i = 0; i < threads; ++i)
+      stores_.push_back(std::make_unique<ThreadStore>(client_, memory_, i, workload.write_cost));
+    scheduler_->spawn(join_one(client_, joined_));
+    memory_.run(rack.loop.now(), 0);
+  }
+  // Coroutines go before what they use.
+  ~ClientMachine() { scheduler_.reset(); }
+  ClientMachine(const ClientMachine&) = delete;
+  ClientMachine& operator=(const ClientMachine&) = delete;
+
+  bool joined() const { return joined_ == clover::Outcome::kOk; }
+  void make_runner(Time now, const workload::RunConfig& run) {
+    scheduler_->spawn(client_.maintain());
+    std::vector<workload::Store*> stores;
+    for (const auto& store : stores_) stores.push_back(store.get());
+    runner_ = std::make_unique<workload::Runner>(*scheduler_, stores, run);
+    memory_.run(now, 0);
+  }
+  workload::Runner& runner() { return *runner_; }
+  void touch_all(Time now, workload::Key keys) {
+    touching_ = static_cast<std::uint32_t>(stores_.size());
+    for (std::uint32_t i = 0; i < stores_.size(); ++i)
+      scheduler_->spawn(touch(*stores_[i], i, stores_.size(), keys, touching_));
+    memory_.run(now, 0);
+  }
+  bool busy() const { return touching_ != 0 || (runner_ && !runner_->done()); }
+  void run(Time now) { memory_.run(now, 0); }
+  const clover::ClientCounters& counters() const { return client_.counters(); }
+
+ private:
+  static clover::ClientConfig config(const CloverWorkload& workload) {
+    clover::ClientConfig config;
+    config.cursors = 2 * workload.keys;
+    config.timeout = Duration::seconds(10);
+    config.space_timeout = Duration::seconds(10);
+    return config;
+  }
+  // Between one busy core and all, in proportion.
+  static Duration step_cost(const CloverWorkload& workload, const HostParameters& host, std::uint32_t threads) {
+    const auto busy = static_cast<std::int64_t>(std::min<std::uint64_t>(threads, host.cores));
+    const auto steps = static_cast<std::int64_t>(std::max<std::uint64_t>(host.cores - 1, 1));
+    return workload.step_cost + (workload.step_cost_all_cores - workload.step_cost) * (busy - 1) / steps;
+  }
+
+  Rack::Machine& machine_;
+  Cpu cpu_;
+  std::unique_ptr<remote::Scheduler> scheduler_;
+  HostMemory memory_;
+  Channel channel_;
+  clover::Client client_;
+  clover::Outcome joined_ = clover::Outcome::kUnknown;
+  std::vector<std::unique_ptr<ThreadStore>> stores_;
+  std::unique_ptr<workload::Runner> runner_;
+  std::uint32_t touching_ = 0;  // threads that still do
+};
+
+// What is counted from one time to another.
+struct Counts {
+  std::uint64_t operations = 0;
+  std::uint64_t reads = 0;
+  std::uint64_t writes = 0;
+  std::uint64_t swaps = 0;
+  std::uint64_t swaps_lost = 0;
+  std::uint64_t walks = 0;
+  std::uint64_t lookups = 0;
+  std::uint64_t messages = 0;
+  std::uint64_t wire_bytes = 0;
+};
+
+class World {
+ public:
+  World(const Hardware& hardware, const CloverWorkload& workload, std::uint64_t seed)
+      : workload_(workload), memory_(workload.node_memory), stage_(make_stage(workload)), rack_(hardware, seed) {
+    if (stage_) rack_.net_switch().set_stage(stage_.get());
+    memory_machine_ = &rack_.add_machine();
+    memory_completions_ = memory_machine_->make_completions(16);
+    const memory::Key key = memory_machine_->share(memory_.bytes(), kMemoryAddress);
+    const clover::Region region{{kMemoryNode, remote::RegionKey{key.value}, kMemoryAddress}, workload.node_memory};
+    auto volumes = clover::spread({&region, 1}, 1);
+    clover::ServerConfig config{.volumes = *volumes, .value_bytes = static_cast<std::uint32_t>(workload.value_bytes)};
+    // Longer than the run: what is collected, and when, is no part of these figures.
+    config.cursor_lifetime = Duration::seconds(10);
+    config.max_flight = Duration::seconds(10);
+    server_ = std::make_unique<clover::MetadataServer>(std::move(config));
+    server_machine_ = &rack_.add_machine();
+    server_thread_ = std::make_unique<ServerThread>(rack_, *server_machine_, *server_, workload.message_cost);
+    const std::uint64_t machines = std::min(workload.machines, workload.threads);
+    for (std::uint64_t i = 0; i < machines; ++i) {
+      const std::uint64_t threads = workload.threads * (i + 1) / machines - workload.threads * i / machines;
+      clients_.push_back(std::make_unique<ClientMachine>(rack_, workload, static_cast<std::uint32_t>(i),
+                                                         static_cast<std::uint32_t>(threads), *server_machine_,
+                                                         *server_thread_, *memory_machine_, *memory_completions_));
+    }
+  }
+
+  CloverResult run() {
+    CloverResult result;
+    if (!set_up(result)) return result;
+    start([](workload::Runner& runner) { runner.start_run(); });
+    rack_.loop.run_until(rack_.loop.now() + workload_.warm_up);
+    // Latencies are counted anew; cursors stay as they are.
+    for (const auto& client : clients_) client->runner().stop();
+    if (!run_until_done(result, "warming up")) return result;
+    start([](workload::Runner& runner) { runner.start_run(); });
+    const Time begun = rack_.loop.now();
+    const Counts before = counts();
+    rack_.loop.run_until(begun + workload_.measure);
+    report(before, result);
+    return result;
+  }
+
+ private:
+  static std::unique_ptr<BoxStage> make_stage(const CloverWorkload& workload) {
+    if (workload.system == "clover") return nullptr;
+    swordbox::BoxConfig config;
+    config.connections.connections = static_cast<std::uint32_t>(std::max<std::uint64_t>(2 * workload.threads, 1024));
+    config.connections.assumed_mtu = 1024;
+    auto stage = std::make_unique<BoxStage>(config);
+    swordbox::CloverConfig rule;
+    rule.steer_reads = workload.system == "steering";
+    rule.tracked_keys = static_cast<std::uint32_t>(workload.steered_keys);
+    swordbox::Box& box = stage->box();
+    box.set_rule(std::make_unique<swordbox::CloverRule>(rule, box.connections(), box.counters()));
+    return stage;
+  }
+
+  workload::RunConfig run_config(std::uint32_t machine) const {
+    workload::RunConfig run;
+    run.mix = *workload::Mix::parse(fmt::format("w{}", workload_.writes_percent));
+    run.mix.distribution = workload::KeyDistribution::kZipfian;
+    run.theta_thousandths = static_cast<std::uint32_t>(workload_.theta_thousandths);
+    run.records = workload_.keys;
+    run.operations = std::numeric_limits<std::uint64_t>::max();
+    run.clients = static_cast<std::uint32_t>(workload_.threads * (machine + 1) / clients_.size() -
+                                             workload_.threads * machine / clients_.size());
+    run.value_bytes = workload_.value_bytes;
+    run.seed = rack_.seed();
+    run.place = {machine, static_cast<std::uint32_t>(clients_.size())};
+    return run;
+  }
+
+  template <class Start>
+  void start(Start&& begin) {
+    for (const auto& client : clients_) {
+      begin(client->runner());
+      client->run(rack_.loop.now());
+    }
+  }
+  bool run_until_done(CloverResult& result, const char* what) {
+    const auto done = [&] { return std::ranges::all_of(clients_, [](const auto& c) { return !c->busy(); }); };
+    if (rack_.loop.run_until(rack_.loop.now() + kPatience, done)) return true;
+    result.problem = fmt::format("{} did not end", what);
+    return false;
+  }
+
+  bool set_up(CloverResult& result) {
+    const auto joined = [&] { return std::ranges::all_of(clients_, [](const auto& c) { return c->joined(); }); };
+    if (!rack_.loop.run_until(rack_.loop.now() + kPatience, joined)) {
+      result.problem = "the metadata server does not answer";
+      return false;
+    }
+    for (std::uint32_t i = 0; i < clients_.size(); ++i) clients_[i]->make_runner(rack_.loop.now(), run_config(i));
+    start([](workload::Runner& runner) { runner.start_load(); });
+    if (!run_until_done(result, "loading")) return false;
+    for (const auto& client : clients_) client->touch_all(rack_.loop.now(), workload_.keys);
+    return run_until_done(result, "reading all keys");
+  }
+
+  Counts counts() const {
+    Counts sum;
+    for (const auto& client : clients_) {
+      const clover::ClientCounters& c = client->counters();
+      sum.operations += client->runner().completed();
+      sum.reads += c.reads;
+      sum.writes += c.writes;
+      sum.swaps += c.swaps;
+      sum.swaps_lost += c.swaps_lost;
+      sum.walks += c.walks;
+      sum.lookups += c.lookups;
+      sum.messages += c.messages;
+    }
+    sum.wire_bytes = memory_machine_->nic.counters().wire_bytes;
+    return sum;
+  }
+
+  void report(const Counts& before, CloverResult& result) const {
+    const Counts now = counts();
+    workload::RunResult all = clients_.front()->runner().result();
+    for (std::size_t i = 1; i < clients_.size(); ++i) all.merge(clients_[i]->runner().result());
+    const auto operations = static_cast<double>(now.operations - before.operations);
+    const auto each = [&](std::uint64_t Counts::*field) {
+      return static_cast<double>(now.*field - before.*field) / std::max(operations, 1.0);
+    };
+    const auto p99 = [&](workload::Action action) {
+      return static_cast<double>(all.actions[static_cast<std::size_t>(action)].latency_ns.at_quantile(0.99)) / 1e3;
+    };
+    const double tries = each(&Counts::reads) + each(&Counts::swaps);
+    result.metrics = {
+        {"throughput", operations * 1e6 / static_cast<double>(workload_.measure.picoseconds())},
+        {"read_p99_us", p99(workload::Action::kRead)},
+        {"write_p99_us", p99(workload::Action::kUpdate)},
+        {"success_percent", tries > 0 ? 100 / tries : 0},
+        {"bytes_per_operation", each(&Counts::wire_bytes)},
+        {"reads_per_operation", each(&Counts::reads)},
+        {"swaps_per_operation", each(&Counts::swaps)},
+        {"swaps_lost_per_operation", each(&Counts::swaps_lost)},
+        {"walks_per_operation", each(&Counts::walks)},
+        {"lookups_per_operation", each(&Counts::lookups)},
+        {"messages_per_operation", each(&Counts::messages)},
+        {"per_client_kops", operations * 1e9 / static_cast<double>(workload_.measure.picoseconds()) /
+                                static_cast<double>(workload_.threads)},
+    };
+    result.events = rack_.loop.fired();
+    result.trace_hash = rack_.trace.hash();
+    const std::uint64_t wrong = all.operations() - all.with_outcome(workload::Outcome::kOk);
+    if (all.values_wrong != 0) result.problem = all.errors.front();
+    if (wrong != 0) result.problem = fmt::format("{} operations did not end well", wrong);
+  }
+
+  CloverWorkload workload_;
+  LazyMemory memory_;
+  std::unique_ptr<BoxStage> stage_;
+  Rack rack_;
+  Rack::Machine* memory_machine_ = nullptr;
+  rc::CompletionQueue* memory_completions_ = nullptr;
+  Rack::Machine* server_machine_ = nullptr;
+  std::unique_ptr<clover::MetadataServer> server_;
+  std::unique_ptr<ServerThread> server_thread_;
+  std::vector<std::unique_ptr<ClientMachine>> clients_;
+};
+
+}  // namespace
+
+void CloverWorkload::read(Fields& f) {
+  constexpr auto kOptional = Fields::Need::kOptional;
+  f.choice("system", system, {"clover", "write_steering", "steering"});
+  f.integer("threads", threads, 1, 4096);
+  f.integer("machines", machines, 1, 1024);
+  f.integer("writes_percent", writes_percent, 0, 100);
+  f.integer("keys", keys, 1, 1 << 20);
+  f.integer("theta_thousandths", theta_thousandths, 0, workload::Zipf::kMaxTheta);
+  f.byte_count("value_bytes", value_bytes);
+  f.integer("steered_keys", steered_keys, 1, 1 << 20, kOptional);
+  f.byte_count("node_memory", node_memory, kOptional);
+  f.duration("step_cost", step_cost);
+  f.duration("step_cost_all_cores", step_cost_all_cores);
+  f.duration("write_cost", write_cost);
+  f.duration("message_cost", message_cost);
+  f.duration("warm_up", warm_up, kOptional);
+  f.duration("measure", measure, kOptional);
+}
+
+CloverResult run_clover_load(const Hardware& hardware, const CloverWorkload& workload, std::uint64_t seed) {
+  return World(hardware, workload, seed).run();
+}
+
+}  // namespace sluice::sim

@@ -1,0 +1,51 @@
+// Clover load: the paper's rack of Clover, simulated: client machines whose threads run a YCSB mix, a memory node, a metadata server, and
+// SwordBox in the switch or not.
+//
+// Life:       run_clover_load(hardware, workload, seed): machines, connections, clients join, load, warm up, measure.
+// Real:       clover::Client (one a machine: its threads share its cursors, as threads of a process do), clover::MetadataServer over
+//             messages, workload::Runner, swordbox::Box with its rule for Clover, RC underneath.
+// Source:     SwordBox §6.1, §6.4.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "sim/fields.h"
+#include "sim/hardware.h"
+
+namespace sluice::sim {
+
+struct CloverWorkload {
+  std::string system = "clover";  // clover, write_steering, steering (of writes and reads)
+  std::uint64_t threads = 7;      // of all client machines
+  std::uint64_t machines = 7;
+  std::uint64_t writes_percent = 50;
+  std::uint64_t keys = 1024;
+  std::uint64_t theta_thousandths = 990;
+  std::uint64_t value_bytes = 128;
+  std::uint64_t steered_keys = 1024;
+  std::uint64_t node_memory = std::uint64_t{256} << 20;
+  // What Clover's library spends: for each remote operation, on a machine with one busy core and with all; for each write besides; and what the
+  // metadata server spends on a message.
+  Duration step_cost{};
+  Duration step_cost_all_cores{};
+  Duration write_cost{};
+  Duration message_cost = Duration::microseconds(1);
+  Duration warm_up = Duration::milliseconds(2);
+  Duration measure = Duration::milliseconds(6);
+
+  void read(Fields& fields);
+};
+
+struct CloverResult {
+  std::vector<std::pair<std::string, double>> metrics;
+  std::uint64_t events = 0;
+  std::uint64_t trace_hash = 0;
+  std::string problem;
+};
+
+CloverResult run_clover_load(const Hardware& hardware, const CloverWorkload& workload, std::uint64_t seed);
+
+}  // namespace sluice::sim

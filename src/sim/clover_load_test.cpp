@@ -1,0 +1,69 @@
+// Clover on the simulated rack: small runs, of which something certain can be said.
+#include "sim/clover_load.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "sim/hardware.h"
+
+namespace sluice::sim {
+namespace {
+
+Hardware connectx5() { return load_hardware(SLUICE_SOURCE_DIR "/experiments/hardware/connectx5.toml").value(); }
+
+CloverWorkload small(const char* system, std::uint64_t writes_percent) {
+  CloverWorkload workload;
+  workload.system = system;
+  workload.threads = 24;
+  workload.machines = 3;
+  workload.writes_percent = writes_percent;
+  workload.keys = 64;
+  workload.node_memory = std::uint64_t{32} << 20;
+  workload.step_cost = Duration::microseconds(1);
+  workload.step_cost_all_cores = Duration::microseconds(1);
+  workload.write_cost = Duration::microseconds(1);
+  workload.warm_up = Duration::microseconds(500);
+  workload.measure = Duration::milliseconds(1);
+  return workload;
+}
+
+double metric(const CloverResult& result, std::string_view name) {
+  for (const auto& [key, value] : result.metrics) {
+    if (key == name) return value;
+  }
+  return std::nan("");
+}
+
+TEST(CloverLoad, ReadsWithOneTryWhereNobodyWrites) {
+  const CloverResult result = run_clover_load(connectx5(), small("clover", 0), 1);
+  EXPECT_EQ(result.problem, "");
+  EXPECT_NEAR(metric(result, "success_percent"), 100, 1);
+  EXPECT_NEAR(metric(result, "lookups_per_operation"), 0, 0.01);
+  // 24 threads, about 4 us each.
+  EXPECT_NEAR(metric(result, "throughput"), 6, 1);
+}
+
+TEST(CloverLoad, NeedsManyTriesUnderContentionAndHardlyMoreThanOneWithTheBox) {
+  const CloverResult alone = run_clover_load(connectx5(), small("clover", 50), 1);
+  const CloverResult writes = run_clover_load(connectx5(), small("write_steering", 50), 1);
+  const CloverResult both = run_clover_load(connectx5(), small("steering", 50), 1);
+  for (const CloverResult* result : {&alone, &writes, &both}) EXPECT_EQ(result->problem, "");
+  EXPECT_GT(metric(alone, "swaps_lost_per_operation"), 0.2);
+  EXPECT_LT(metric(writes, "swaps_lost_per_operation"), 0.05);
+  EXPECT_LT(metric(alone, "success_percent"), 50);
+  EXPECT_GT(metric(both, "success_percent"), 90);
+  EXPECT_GT(metric(both, "throughput"), 3 * metric(alone, "throughput"));
+  EXPECT_LT(metric(both, "bytes_per_operation"), metric(alone, "bytes_per_operation") / 2);
+}
+
+TEST(CloverLoad, DependsOnItsSeedAlone) {
+  const CloverResult a = run_clover_load(connectx5(), small("steering", 50), 3);
+  const CloverResult b = run_clover_load(connectx5(), small("steering", 50), 3);
+  EXPECT_EQ(a.trace_hash, b.trace_hash);
+  EXPECT_EQ(a.events, b.events);
+  EXPECT_NE(a.trace_hash, run_clover_load(connectx5(), small("steering", 50), 4).trace_hash);
+}
+
+}  // namespace
+}  // namespace sluice::sim

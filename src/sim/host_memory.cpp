@@ -1,0 +1,141 @@
+#include "sim/host_memory.h"
+
+#include <algorithm>
+#include <array>
+
+#include "base/check.h"
+
+namespace sluice::sim {
+
+using remote::Operation;
+using remote::OpKind;
+using remote::Status;
+
+namespace {
+
+rc::SendOp send_op(OpKind kind) {
+  switch (kind) {
+    case OpKind::kRead: return rc::SendOp::kRead;
+    case OpKind::kWrite: return rc::SendOp::kWrite;
+    case OpKind::kCompareAndSwap: return rc::SendOp::kCompareAndSwap;
+    case OpKind::kFetchAndAdd: return rc::SendOp::kFetchAndAdd;
+  }
+  return rc::SendOp::kWrite;
+}
+
+rc::Sge local_of(Operation& operation) {
+  const bool atomic = operation.kind == OpKind::kCompareAndSwap || operation.kind == OpKind::kFetchAndAdd;
+  if (!atomic) return rc::Sge::of(operation.local);
+  return {reinterpret_cast<std::uintptr_t>(&operation.prior), sizeof operation.prior, memory::kReservedKey};
+}
+
+}  // namespace
+
+// One thread: its queue pairs, one a node, and the completions it is about to find.
+class HostMemory::Thread final : public Event, public CompletionListener {
+ public:
+  Thread(HostMemory& owner, std::uint32_t number, rc::CompletionQueue* completions)
+      : owner_(owner), number_(number), completions_(completions) {}
+
+  rc::CompletionQueue* completions() const { return completions_; }
+  void set_pair(remote::NodeId node, rc::QueuePair& pair) {
+    if (node.value >= pairs_.size()) pairs_.resize(node.value + 1);
+    pairs_[node.value] = &pair;
+  }
+  rc::QueuePair* pair(remote::NodeId node) const { return node.value < pairs_.size() ? pairs_[node.value] : nullptr; }
+
+  // The completions are in host memory: the thread will have found and handled them once it has been free for long enough.
+  void on_completions(Time now) override {
+    if (scheduled()) return;  // it looks again when it is through with what it has
+    const HostParameters& host = owner_.cpu_.host();
+    found_count_ = completions_->poll(std::span(found_).first(std::min(host.poll_batch, found_.size())));
+    if (found_count_ == 0) return;
+    const Duration cost = host.poll_cost + host.completion_cost * static_cast<std::int64_t>(found_count_);
+    owner_.rack_.loop.schedule(*this, owner_.cpu_.finish_of(number_, now, cost));
+  }
+
+ private:
+  void fire(Time now) override {
+    for (std::size_t i = 0; i < found_count_; ++i) {
+      const rc::Completion& completion = found_.at(i);
+      const bool done = completion.status == rc::CompletionStatus::kSuccess;
+      complete(*reinterpret_cast<Operation*>(completion.id), done ? Status::kOk : Status::kUnknown);
+    }
+    owner_.run(now, number_);
+    on_completions(now);
+  }
+
+  HostMemory& owner_;
+  std::uint32_t number_;
+  rc::CompletionQueue* completions_;
+  std::vector<rc::QueuePair*> pairs_;  // by node
+  std::array<rc::Completion, 16> found_;
+  std::size_t found_count_ = 0;
+};
+
+// Wakes coroutines that wait for a time.
+class HostMemory::Sleeper final : public Event {
+ public:
+  explicit Sleeper(HostMemory& owner) : owner_(owner) {}
+  void fire(Time now) override { owner_.run(now, 0); }
+
+ private:
+  HostMemory& owner_;
+};
+
+HostMemory::HostMemory(remote::Scheduler& scheduler, Rack& rack, Rack::Machine& machine, Cpu& cpu, Duration step_cost)
+    : RemoteMemory(scheduler),
+      rack_(rack),
+      machine_(machine),
+      cpu_(cpu),
+      step_cost_(step_cost),
+      sleeper_(std::make_unique<Sleeper>(*this)) {
+  for (std::uint32_t i = 0; i < cpu.threads(); ++i) {
+    threads_.push_back(std::make_unique<Thread>(*this, i, machine.make_completions(256)));
+  }
+}
+
+HostMemory::~HostMemory() = default;
+
+void HostMemory::connect(remote::NodeId node, Rack::Machine& server, rc::CompletionQueue& server_completions) {
+  for (const auto& thread : threads_) {
+    const auto made =
+        rack_.connect({&machine_, thread->completions(), thread.get(), kDepth}, {&server, &server_completions});
+    thread->set_pair(node, *made.a);
+  }
+}
+
+remote::Capabilities HostMemory::capabilities() const {
+  return {.atomics = true, .ordered = true, .max_length = 1u << 20, .name = "simulated"};
+}
+
+void HostMemory::submit(Operation& operation) {
+  count(operation);
+  Thread& thread = *threads_[current_];
+  rc::QueuePair* const pair = thread.pair(operation.remote.node);
+  if (pair == nullptr) return complete(operation, Status::kNodeUnknown);
+  const rc::Sge sge = local_of(operation);
+  const rc::SendRequest request{.id = reinterpret_cast<std::uintptr_t>(&operation),
+                                .op = send_op(operation.kind),
+                                .sges = {&sge, 1},
+                                .remote_address = operation.remote.address,
+                                .remote_key = memory::Key{operation.remote.key.value},
+                                .compare = operation.compare,
+                                .swap_or_add = operation.swap_or_add};
+  const Time now = rack_.loop.now();
+  const HostParameters& host = cpu_.host();
+  const Time posted = cpu_.finish_of(current_, now, step_cost_ + host.post_cost + host.doorbell_cost);
+  const auto error = machine_.nic.post(now, posted - now + machine_.nic.doorbell_latency(), *pair, request);
+  if (error != rc::PostError::kNone) complete(operation, Status::kUnreachable);
+}
+
+void HostMemory::run(Time now, std::uint32_t thread) {
+  current_ = thread;
+  scheduler().run(now);
+  machine_.nic.touched(now, cpu_.host().doorbell_cost + machine_.nic.doorbell_latency());
+  if (const Time next = scheduler().next_deadline(); next != Time::never()) {
+    rack_.loop.schedule_no_later(*sleeper_, std::max(next, now + Duration::nanoseconds(1)));
+  }
+}
+
+}  // namespace sluice::sim

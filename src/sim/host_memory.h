@@ -1,0 +1,53 @@
+// HostMemory: the RemoteMemory of a machine whose threads each have queue pairs of their own, with what their CPUs spend on it.
+//
+// Life:       enter(thread) before a thread's code runs -> what it submits goes out on its queue pairs once it has posted it -> the answer
+//             comes -> the thread, when it runs and is free, finds it -> its coroutines go on.
+// Invariant:  a thread does one thing at a time. What a coroutine submits belongs to the thread that runs it.
+// Threads:    one owner.
+// Limits:     kDepth operations of a thread to a node at once.
+#pragma once
+
+#include <deque>
+#include <memory>
+#include <vector>
+
+#include "remote/remote_memory.h"
+#include "sim/cpu.h"
+#include "sim/rack.h"
+
+namespace sluice::sim {
+
+class HostMemory final : public remote::RemoteMemory {
+ public:
+  static constexpr std::uint32_t kDepth = 32;
+
+  // `step_cost`: what the program itself does for each remote operation. All references outlive this.
+  HostMemory(remote::Scheduler& scheduler, Rack& rack, Rack::Machine& machine, Cpu& cpu, Duration step_cost);
+  ~HostMemory() override;
+
+  // Connects every thread with the node, which is `server`.
+  void connect(remote::NodeId node, Rack::Machine& server, rc::CompletionQueue& server_completions);
+
+  void enter(std::uint32_t thread) { current_ = thread; }
+  // The current thread works; what it submits then leaves later.
+  void work(Duration cost) { cpu_.finish_of(current_, rack_.loop.now(), cost); }
+  // Lets the coroutines run that can, as code of this thread; the machine's messages leave with what they post.
+  void run(Time now, std::uint32_t thread);
+
+  remote::Capabilities capabilities() const override;
+  void submit(remote::Operation& operation) override;
+
+ private:
+  class Thread;
+  class Sleeper;
+
+  Rack& rack_;
+  Rack::Machine& machine_;
+  Cpu& cpu_;
+  Duration step_cost_;
+  std::uint32_t current_ = 0;
+  std::vector<std::unique_ptr<Thread>> threads_;
+  std::unique_ptr<Sleeper> sleeper_;
+};
+
+}  // namespace sluice::sim
