@@ -27,6 +27,7 @@
 #include <string>
 #include <vector>
 
+#include "base/check.h"
 #include "ports/descriptor.h"
 #include "ports/shm_port.h"
 #include "ports/udp_port.h"
@@ -159,7 +160,7 @@ Ends socket_ends(std::array<int, 2> pair) {
 
 Ends unix_ends() {
   std::array<int, 2> pair{};
-  socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair.data());
+  SLUICE_CHECK(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair.data()) == 0);
   return socket_ends(pair);
 }
 
@@ -172,11 +173,13 @@ Ends raw_udp_ends() {
     setsockopt(pair[i], SOL_SOCKET, SO_RCVBUFFORCE, &buffer, sizeof buffer);
     names[i].sin_family = AF_INET;
     names[i].sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    bind(pair[i], reinterpret_cast<sockaddr*>(&names[i]), sizeof names[i]);
+    SLUICE_CHECK(bind(pair[i], reinterpret_cast<sockaddr*>(&names[i]), sizeof names[i]) == 0);
     socklen_t length = sizeof names[i];
     getsockname(pair[i], reinterpret_cast<sockaddr*>(&names[i]), &length);
   }
-  for (std::size_t i = 0; i < 2; ++i) connect(pair[i], reinterpret_cast<sockaddr*>(&names[1 - i]), sizeof names[i]);
+  for (std::size_t i = 0; i < 2; ++i) {
+    SLUICE_CHECK(connect(pair[i], reinterpret_cast<sockaddr*>(&names[1 - i]), sizeof names[i]) == 0);
+  }
   return socket_ends(pair);
 }
 

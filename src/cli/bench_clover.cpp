@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cmath>
 #include <cstring>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -138,7 +139,7 @@ Result<rack::CloverBenchConfig> BenchClover::bench_config() {
   config.duration = s.duration;
   config.place = *place;
   config.workload.mix = *mix;
-  config.workload.theta_thousandths = static_cast<std::uint32_t>(s.theta * 1000 + 0.5);
+  config.workload.theta_thousandths = static_cast<std::uint32_t>(std::lround(s.theta * 1000));
   config.workload.records = s.records;
   config.workload.value_bytes = s.value_size;
   config.workload.seed = s.seed;

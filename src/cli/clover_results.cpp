@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "cli/progress.h"
@@ -114,7 +115,7 @@ CloverOutcome outcome_from(const json& in) {
   CloverRunFacts& f = out.facts;
   f.workload = in.at("workload").get<std::string>();
   f.distribution = in.at("distribution").get<std::string>();
-  f.theta_thousandths = static_cast<std::uint64_t>(in.at("theta").get<double>() * 1000 + 0.5);
+  f.theta_thousandths = static_cast<std::uint64_t>(std::lround(in.at("theta").get<double>() * 1000));
   f.clients = in.at("clients").get<std::uint64_t>();
   f.threads = in.at("threads").get<std::uint64_t>();
   f.processes = in.at("processes").get<std::uint64_t>();

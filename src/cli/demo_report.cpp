@@ -68,7 +68,8 @@ json rates_over_time(const CloverOutcome& outcome) {
     double done = 0;
     for (const auto& timeline : outcome.timelines)
       done += completed_at(timeline, t + kGridMs) - completed_at(timeline, t);
-    points.push_back({{"seconds", static_cast<double>(t + kGridMs / 2 - span.begin) / 1e3},
+    const std::int64_t middle = t + kGridMs / 2;
+    points.push_back({{"seconds", static_cast<double>(middle - span.begin) / 1e3},
                       {"rate", done * 1e3 / static_cast<double>(kGridMs)}});
   }
   return points;

@@ -66,6 +66,7 @@ Result<std::unique_ptr<Port>> as_port(Result<std::unique_ptr<T>> made) {
   return std::unique_ptr<Port>(std::move(*made));
 }
 
+// NOLINTNEXTLINE(performance-unnecessary-value-param): one signature for all
 Result<std::unique_ptr<Port>> open_shm(const PortSpec& spec, Options options, Absent absent) {
   if (const auto wrong = options.finish()) return tl::unexpected(*wrong);
   return as_port(ShmPort::connect(spec.address, absent));

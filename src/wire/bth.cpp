@@ -43,7 +43,8 @@ std::uint8_t credit_code_of(std::uint32_t credits) {
 }
 
 std::uint8_t rnr_timer_code_of(Duration delay) {
-  for (std::uint8_t code = 1; code < kRnrTens.size(); ++code) {
+  for (std::uint32_t i = 1; i < kRnrTens.size(); ++i) {
+    const auto code = static_cast<std::uint8_t>(i);
     if (rnr_delay_of(code) >= delay) return code;
   }
   return 0;
