@@ -75,3 +75,13 @@ function(sluice_verbs_library)
   target_link_libraries(sluice-verbs PRIVATE -Wl,--whole-archive sluice_verbs -Wl,--no-whole-archive)
   target_link_options(sluice-verbs PRIVATE -Wl,--version-script=${map} -static-libstdc++ -static-libgcc)
 endfunction()
+
+# sluice_cowbird_library(): libcowbird.so, which exports the C interface and nothing else.
+function(sluice_cowbird_library)
+  file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/cowbird_library.cpp CONTENT "")
+  add_library(cowbird SHARED ${CMAKE_BINARY_DIR}/cowbird_library.cpp)
+  set(map ${CMAKE_SOURCE_DIR}/src/libcowbird/libcowbird.map)
+  set_target_properties(cowbird PROPERTIES LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR} LINK_DEPENDS ${map} VERSION 1.0.0 SOVERSION 1)
+  target_link_libraries(cowbird PRIVATE -Wl,--whole-archive sluice_libcowbird -Wl,--no-whole-archive)
+  target_link_options(cowbird PRIVATE -Wl,--version-script=${map} -static-libstdc++ -static-libgcc)
+endfunction()

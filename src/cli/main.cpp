@@ -25,6 +25,7 @@ int main(int argc, char** argv) {
   add_daemon_commands(root, commands);
   add_run_command(root, commands);
   add_bench_commands(root, commands);
+  add_cowbird_commands(root, commands);
   add_pcap_commands(root, commands);
   add_experiment_commands(root, commands);
   add_box_commands(root, commands);

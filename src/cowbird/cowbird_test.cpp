@@ -239,6 +239,26 @@ TEST(Cowbird, AnUnreachableMemoryNodeFailsRequestsAfterAWhileAndLaterOnesToo) {
   EXPECT_EQ(w.channel().counters().failed, 2u);
 }
 
+// A transport without a connection fails operations within their submission.
+TEST(Cowbird, OperationsThatFailAtOnceAreTriedAgainLaterNotForEver) {
+  EngineConfig config;
+  config.patience = Duration::milliseconds(20);
+  World w({.mode = LocalMode::kImmediate}, {.entries = 16, .request_bytes = 1024, .response_bytes = 1024}, 2, config);
+  w.fabric.kill_node(w.pool_node(0));
+  w.start_engine();
+  std::uint8_t bytes[8] = {};
+  for (std::uint64_t i = 0; i < 4; ++i) {
+    ASSERT_GT(w.channel().async_write(0, bytes, 8 * i, 8), 0);
+    ASSERT_GT(w.channel().async_read(0, 8 * i, bytes, 8), 0);
+  }
+  ASSERT_GT(w.channel().async_read(1, 0, bytes, 8), 0);
+  const auto done = w.wait_for(9);
+  ASSERT_EQ(done.size(), 9u);
+  for (const auto& completion : done) {
+    EXPECT_EQ(completion.status, completion.id.region() == 1 ? Status::kOk : Status::kUnreachable);
+  }
+}
+
 TEST(Cowbird, ManyFailuresWaitUntilTheIssuerHasTakenThem) {
   World w(seeded(7), {.entries = 64, .request_bytes = 1024, .response_bytes = 1024});
   w.regions[0].length = 1 << 20;  // the issuer believes in more than the engine does

@@ -15,8 +15,10 @@ namespace {
 
 constexpr std::size_t kMostFetched = 512;  // entries of one metadata READ
 
+// A node that is not known may become so: a new engine has to connect first.
 bool is_final(remote::Status status) {
-  return status != remote::Status::kUnknown && status != remote::Status::kUnreachable;
+  return status != remote::Status::kUnknown && status != remote::Status::kUnreachable &&
+         status != remote::Status::kNodeUnknown;
 }
 
 bool overlap(const RemoteAddress& a, std::uint64_t a_bytes, const RemoteAddress& b, std::uint64_t b_bytes) {
@@ -219,16 +221,19 @@ Task<void> Engine::move() {
 }
 
 bool Engine::dispatch() {
-  if (stopping_ || broken_ || (retry_at_ != Time::never() && scheduler_.now() < retry_at_)) return false;
+  if (stopping_ || broken_ || held()) return false;
   retry_at_ = Time::never();
   bool moved = dispatch_new();
   moved = dispatch_writes() || moved;
   return dispatch_waiting_reads() || moved;
 }
 
+// Something has just failed, maybe within its own submission: nothing is moved before the next try.
+bool Engine::held() const { return retry_at_ != Time::never() && scheduler_.now() < retry_at_; }
+
 bool Engine::dispatch_new() {
   const bool any = dispatched_ != fetched_;
-  for (; dispatched_ != fetched_; ++dispatched_) {
+  for (; dispatched_ != fetched_ && !held(); ++dispatched_) {
     Request& r = request(dispatched_);
     if (r.state != State::kNew) continue;
     if (is_write(r.entry)) {
@@ -271,7 +276,7 @@ bool Engine::write_must_wait(const Request& write) {
 
 bool Engine::dispatch_writes() {
   bool moved = false;
-  for (std::size_t i = 0; i < writes_.size();) {
+  for (std::size_t i = 0; i < writes_.size() && !held();) {
     Request& write = request(writes_[i]);
     if (write.state != State::kReady || write_must_wait(write)) {
       ++i;
@@ -286,7 +291,7 @@ bool Engine::dispatch_writes() {
 
 bool Engine::dispatch_waiting_reads() {
   bool moved = false;
-  for (std::size_t i = 0; i < waiting_reads_.size();) {
+  for (std::size_t i = 0; i < waiting_reads_.size() && !held();) {
     Request& read = request(waiting_reads_[i]);
     if (read_must_wait(read)) {
       ++i;

@@ -99,6 +99,7 @@ class Engine {
 
   remote::Task<void> move();
   bool dispatch();
+  bool held() const;
   bool dispatch_new();
   bool dispatch_writes();
   bool dispatch_waiting_reads();

@@ -50,6 +50,19 @@ void MetadataSettings::declare(Schema& s) {
       .text("port", port, "connect here instead of to the switch of the run directory", kPortForms);
 }
 
+void CowbirdSettings::declare(Schema& s) {
+  s.text("name", name, "name on the rack", "a name")
+      .text("socket", socket, "where applications find the engine; empty: cowbird.sock in the run directory", "a path")
+      .text("port", port, "connect here instead of to the switch of the run directory", kPortForms)
+      .duration("probe", probe, Duration::nanoseconds(100), Duration::seconds(1),
+                "between looks at an instance's rings while it is busy")
+      .duration("idle-probe", idle_probe, Duration::microseconds(1), Duration::seconds(1), "the same while it is idle")
+      .integer("batch-size", batch_size, 1, 65'536, "most reads whose data goes back in one batch")
+      .integer("instances", instances, 1, 65'536, "most applications at once")
+      .duration("patience", patience, Duration::milliseconds(10), Duration::seconds(600),
+                "fail requests to a memory node that has been out of reach for so long");
+}
+
 void RackSettings::declare(Schema& s) {
   s.text("dir", dir, "run directory: sockets, state, logs and pid files of the rack", "a directory's path")
       .integer("memory-nodes", memory_nodes, 1, 64, "memory nodes to start")
@@ -57,7 +70,7 @@ void RackSettings::declare(Schema& s) {
       .bytes("memory-size", memory_size, 0, 1024 * kGib, "memory of each memory node; 0: as [memory] size says")
       .bytes("value-size", value_size, 0, 16'360, "Clover's longest value; 0: as [metadata] value-size says")
       .integer("replication", replication, 0, 3, "copies of each value; 0: as [metadata] replication says")
-      .choice("box", box, {"", "off", "watch", "clover"}, "SwordBox in the switch; empty: as [switch] box says")
+      .choice("box", box, {"", "off", "watch", "clover", "words"}, "SwordBox in the switch; empty: as [switch] box says")
       .duration("start-timeout", start_timeout, Duration::seconds(1), Duration::seconds(600),
                 "give up when a daemon is not ready after");
 }

@@ -58,6 +58,20 @@ struct MetadataSettings {
   void declare(Schema& schema);
 };
 
+// [cowbird]
+struct CowbirdSettings {
+  std::string name = "cowbird";
+  std::string socket;  // empty: cowbird.sock in the run directory
+  std::string port;
+  Duration probe = Duration::microseconds(2);
+  Duration idle_probe = Duration::milliseconds(1);
+  std::uint64_t batch_size = 256;
+  std::uint64_t instances = 256;
+  Duration patience = Duration::seconds(5);
+
+  void declare(Schema& schema);
+};
+
 // [rack]
 struct RackSettings {
   std::string dir = RunDirectory::default_path();

@@ -27,6 +27,7 @@ class RunDirectory {
   const std::string& path() const { return path_; }
   std::string switch_socket() const { return path_ + "/switch.sock"; }
   std::string directory_socket() const { return path_ + "/directory.sock"; }
+  std::string cowbird_socket() const { return path_ + "/cowbird.sock"; }
   std::string directory_state() const { return path_ + "/directory.sqlite"; }
   std::string pid_file(const std::string& daemon) const { return path_ + "/" + daemon + ".pid"; }
   std::string log(const std::string& daemon) const { return path_ + "/" + daemon + ".log"; }

@@ -1,0 +1,104 @@
+/* libcowbird: remote memory without spending the application's CPU. C interface; C++ may use it as it is.
+ *
+ * Life:      cowbird_open() -> cowbird_region_add() -> cowbird_thread() for each issuing thread -> cowbird_async_read/write() return request
+ *            ids -> cowbird_poll_wait() -> cowbird_close(). `sluice cowbird engine` moves the data; it may be restarted at any time.
+ * Cost:      issuing and completing are loads and stores in this process's memory; only cowbird_poll_wait() that finds nothing
+ *            yields and then sleeps.
+ * Order:     per thread, requests of one type complete in the order of issue, and a read sees every earlier write that it overlaps.
+ * Errors:    negative numbers, each with a sentence: cowbird_strerror(). cowbird_last_error() says more about the last failed call of
+ *            cowbird_open, cowbird_region_add or cowbird_poll_wait in this thread.
+ * Threads:   a cowbird_thread belongs to one thread at a time. Regions are added before the threads issue.
+ * Limits:    64 regions; a request is at most as long as its data ring; options->entries requests under way a thread.
+ * Source:    Cowbird (SIGCOMM 2023), Table 2.
+ */
+#ifndef SLUICE_COWBIRD_H
+#define SLUICE_COWBIRD_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define COWBIRD_API __attribute__((visibility("default")))
+
+typedef struct cowbird_instance cowbird_t;
+typedef struct cowbird_channel cowbird_thread_t;
+
+/* Zero: the default. */
+typedef struct {
+  const char* engine;      /* path of the engine's socket; NULL: cowbird.sock in SLUICE_DIR, or in the rack's usual directory */
+  uint32_t threads;        /* issuing threads, 1 to 256 [1] */
+  uint32_t entries;        /* requests under way a thread, a power of two [1024] */
+  uint32_t request_bytes;  /* data ring for writes, a multiple of 64 [256 KiB] */
+  uint32_t response_bytes; /* data ring for reads, a multiple of 64 [256 KiB] */
+} cowbird_options_t;
+
+enum {
+  COWBIRD_NO_REGION = -1,
+  COWBIRD_OUT_OF_RANGE = -2,
+  COWBIRD_BAD_LENGTH = -3,
+  COWBIRD_READ_ONLY = -4,
+  COWBIRD_METADATA_FULL = -5,
+  COWBIRD_REQUEST_DATA_FULL = -6,
+  COWBIRD_RESPONSE_DATA_FULL = -7,
+  COWBIRD_NO_SUCH_REQUEST = -8,
+  COWBIRD_NO_SUCH_GROUP = -9,
+  COWBIRD_DENIED = -16,
+  COWBIRD_UNREACHABLE = -17,
+  COWBIRD_UNKNOWN = -18,
+  COWBIRD_MALFORMED = -19,
+  COWBIRD_ENGINE_ABSENT = -32,
+  COWBIRD_SYSTEM = -33 /* cowbird_last_error() says what */
+};
+
+enum { COWBIRD_READ_ONLY_REGION = 1 };
+
+typedef struct {
+  int64_t request;
+  int32_t status; /* 0, or why it failed (negative) */
+  int32_t reserved;
+} cowbird_completion_t;
+
+/* Makes the rings and hands them to the engine. NULL: cowbird_last_error() says why. */
+COWBIRD_API cowbird_t* cowbird_open(const cowbird_options_t* options);
+COWBIRD_API void cowbird_close(cowbird_t* cowbird);
+
+/* Memory of a memory node, by its name on the rack: `length` bytes from `offset` in what it exports. A region id, or negative. */
+COWBIRD_API int cowbird_region_add(cowbird_t* cowbird, const char* memory_node, uint64_t offset, uint64_t length,
+                                   int flags);
+
+/* The rings of issuing thread `index`; NULL: there is none. */
+COWBIRD_API cowbird_thread_t* cowbird_thread(cowbird_t* cowbird, uint32_t index);
+
+/* A request id, or negative. `src` and `dest` on the remote side are offsets into the region. The source of a write may be used again
+   at once; the destination of a read must stay until the request is complete. */
+COWBIRD_API int64_t cowbird_async_read(cowbird_thread_t* thread, uint16_t region, uint64_t src, void* dest,
+                                       uint32_t length);
+COWBIRD_API int64_t cowbird_async_write(cowbird_thread_t* thread, uint16_t region, const void* src, uint64_t dest,
+                                        uint32_t length);
+
+/* Poll groups, as epoll's. A group belongs to its thread. */
+COWBIRD_API int cowbird_poll_create(cowbird_thread_t* thread);
+COWBIRD_API int cowbird_poll_destroy(cowbird_thread_t* thread, int poll_id);
+COWBIRD_API int cowbird_poll_add(cowbird_thread_t* thread, int poll_id, int64_t request);
+COWBIRD_API int cowbird_poll_remove(cowbird_thread_t* thread, int poll_id, int64_t request);
+/* Waits until `max_ret` requests of the group are complete or `timeout_us` has passed (negative: for ever), or nothing is left in the
+   group. How many there are in `responses`; or COWBIRD_ENGINE_ABSENT, when there is none because no engine is at work. */
+COWBIRD_API int cowbird_poll_wait(cowbird_thread_t* thread, int poll_id, cowbird_completion_t* responses, int max_ret,
+                                  int64_t timeout_us);
+
+/* Without groups: whatever has completed since the last call, at most max_ret, without waiting. Do not mix with groups in one thread. */
+COWBIRD_API int cowbird_collect(cowbird_thread_t* thread, cowbird_completion_t* responses, int max_ret);
+/* select-like: 1 when the request is complete, 0 when not, negative when there is no such request. */
+COWBIRD_API int cowbird_is_complete(cowbird_thread_t* thread, int64_t request);
+
+COWBIRD_API const char* cowbird_strerror(int error);
+COWBIRD_API const char* cowbird_last_error(void);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,111 @@
+#!/usr/bin/env python3
+"""libcowbird, the engine and a memory node as real processes: right answers, also when the engine or the memory node is killed."""
+import os
+import pathlib
+import select
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+SLUICE, APP = (pathlib.Path(p).resolve() for p in sys.argv[1:3])
+PATIENCE = 60
+
+
+class Rack:
+    """A rack of its own: a switch, two memory nodes, and engines that the test starts."""
+
+    def __enter__(self):
+        self.folder = tempfile.TemporaryDirectory(prefix="sluice-")
+        self.dir = self.folder.name
+        self.engines = []
+        subprocess.run([SLUICE, "rack", "up", "--dir", self.dir, "--no-metadata", "--memory-nodes", "2"], check=True,
+                       capture_output=True, timeout=PATIENCE)
+        return self
+
+    def __exit__(self, *_):
+        for engine in self.engines:
+            engine.kill()
+            engine.wait()
+        subprocess.run([SLUICE, "rack", "down", "--dir", self.dir], check=False, capture_output=True, timeout=PATIENCE)
+        self.folder.cleanup()
+
+    @property
+    def socket(self):
+        return f"{self.dir}/cowbird.sock"
+
+    def start_engine(self, *arguments):
+        with open(f"{self.dir}/engine.log", "ab") as log:
+            engine = subprocess.Popen([SLUICE, "cowbird", "engine", "--dir", self.dir, *arguments], stderr=log)
+        self.engines.append(engine)
+        for _ in range(PATIENCE * 20):
+            if os.path.exists(self.socket) or engine.poll() is not None:
+                break
+            time.sleep(0.05)
+        return engine
+
+    def app(self, node="memory1", operations=5000, seed=1):
+        return subprocess.Popen([APP, self.socket, node, str(operations), str(seed)], stdout=subprocess.PIPE,
+                                stderr=subprocess.PIPE, text=True)
+
+    def pid_of(self, daemon):
+        return int(pathlib.Path(f"{self.dir}/{daemon}.pid").read_text().split()[0])
+
+
+class Engine(unittest.TestCase):
+    def test_every_read_is_right(self):
+        with Rack() as rack:
+            rack.start_engine()
+            apps = [rack.app(node, seed=seed) for seed, node in enumerate(["memory1", "memory2"])]
+            for app in apps:
+                out, err = app.communicate(timeout=PATIENCE)
+                self.assertEqual(app.returncode, 0, out + err)
+                self.assertIn("5000 operations, 0 wrong, 0 failed", out)
+
+    def test_a_killed_engine_is_replaced_and_nothing_is_lost(self):
+        with Rack() as rack:
+            app = None
+            for restart in range(4):
+                engine = rack.start_engine("--name", f"engine{restart}")
+                if app is None:
+                    app = rack.app(operations=100000)
+                    self.assertEqual(app.stdout.readline(), "ready\n")
+                time.sleep(0.5)
+                if restart < 3:
+                    engine.send_signal(signal.SIGKILL if restart % 2 == 0 else signal.SIGTERM)
+                    engine.wait(PATIENCE)
+            out, err = app.communicate(timeout=2 * PATIENCE)
+            self.assertEqual(app.returncode, 0, out + err)
+            self.assertIn("100000 operations, 0 wrong, 0 failed", out)
+
+    def test_a_killed_memory_node_gives_errors_and_others_go_on(self):
+        with Rack() as rack:
+            rack.start_engine("--patience", "500ms")
+            app = rack.app(operations=100_000_000)
+            self.addCleanup(app.kill)
+            self.assertEqual(app.stdout.readline(), "ready\n")
+            os.kill(rack.pid_of("memory1"), signal.SIGKILL)
+            readable, _, _ = select.select([app.stdout], [], [], PATIENCE)
+            self.assertTrue(readable, "the application never heard of it")
+            self.assertIn("request failed: the memory node", app.stdout.readline())
+            other = rack.app(node="memory2")
+            out, err = other.communicate(timeout=PATIENCE)
+            self.assertEqual(other.returncode, 0, out + err)
+            app.kill()
+            app.communicate()
+
+    def test_says_what_is_wrong(self):
+        with Rack() as rack:
+            app = rack.app()
+            _, err = app.communicate(timeout=PATIENCE)
+            self.assertIn("start one with `sluice cowbird engine`", err)
+            rack.start_engine()
+            app = rack.app(node="memory9")
+            _, err = app.communicate(timeout=PATIENCE)
+            self.assertRegex(err, 'no memory node "memory9" on the rack; there are: memory[12] memory[12]')
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1], verbosity=2)
