@@ -1,18 +1,16 @@
-/* libcowbird: remote memory without spending the application's CPU. C interface; C++ may use it as it is.
- *
- * Life:      cowbird_open() -> cowbird_region_add() -> cowbird_thread() for each issuing thread -> cowbird_async_read/write() return request
- *            ids -> cowbird_poll_wait() -> cowbird_close(). `sluice cowbird engine` moves the data; it may be restarted at any time.
- * Cost:      issuing and completing are loads and stores in this process's memory; only cowbird_poll_wait() that finds nothing
- *            yields and then sleeps.
- * Order:     per thread, requests of one type complete in the order of issue, and a read sees every earlier write that it overlaps.
- * Errors:    negative numbers, each with a sentence: cowbird_strerror(). cowbird_last_error() says more about the last failed call of
- *            cowbird_open, cowbird_region_add or cowbird_poll_wait in this thread.
- * Threads:   a cowbird_thread belongs to one thread at a time. Regions are added before the threads issue.
- * Limits:    64 regions; a request is at most as long as its data ring; options->entries requests under way a thread.
- * Source:    Cowbird (SIGCOMM 2023), Table 2.
- */
-#ifndef SLUICE_COWBIRD_H
-#define SLUICE_COWBIRD_H
+// libcowbird: remote memory without spending the application's CPU. C interface; C++ may use it as it is.
+//
+// Life:      cowbird_open() -> cowbird_region_add() -> cowbird_thread() for each issuing thread -> cowbird_async_read/write() return request
+//            ids -> cowbird_poll_wait() -> cowbird_close(). `sluice cowbird engine` moves the data; it may be restarted at any time.
+// Cost:      issuing and completing are loads and stores in this process's memory; only cowbird_poll_wait() that finds nothing
+//            yields and then sleeps.
+// Order:     per thread, requests of one type complete in the order of issue, and a read sees every earlier write that it overlaps.
+// Errors:    negative numbers, each with a sentence: cowbird_strerror(). cowbird_last_error() says more about the last failed call of
+//            cowbird_open, cowbird_region_add or cowbird_poll_wait in this thread.
+// Threads:   a cowbird_thread belongs to one thread at a time. Regions are added before the threads issue.
+// Limits:    64 regions; a request is at most as long as its data ring; options->entries requests under way a thread.
+// Source:    Cowbird (SIGCOMM 2023), Table 2.
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -28,7 +26,8 @@ typedef struct cowbird_channel cowbird_thread_t;
 
 /* Zero: the default. */
 typedef struct {
-  const char* engine;      /* path of the engine's socket; NULL: cowbird.sock in SLUICE_DIR, or in the rack's usual directory */
+  const char*
+      engine; /* path of the engine's socket; NULL: cowbird.sock in SLUICE_DIR, or in the rack's usual directory */
   uint32_t threads;        /* issuing threads, 1 to 256 [1] */
   uint32_t entries;        /* requests under way a thread, a power of two [1024] */
   uint32_t request_bytes;  /* data ring for writes, a multiple of 64 [256 KiB] */
@@ -99,6 +98,4 @@ COWBIRD_API const char* cowbird_last_error(void);
 
 #ifdef __cplusplus
 }
-#endif
-
 #endif

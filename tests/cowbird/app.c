@@ -116,7 +116,8 @@ int main(int argc, char** argv) {
     for (int i = 0; i < n; ++i) complete(&responses[i]);
     if (n > 0) done += n;
   }
-  printf("%ld operations, %d wrong, %d failed, engine was absent: %s\n", operations, wrong, failed, absent ? "yes" : "no");
+  printf("%ld operations, %d wrong, %d failed, engine was absent: %s\n", operations, wrong, failed,
+         absent ? "yes" : "no");
   cowbird_close(cowbird);
   return wrong != 0 ? 1 : failed != 0 ? 3 : 0;
 }
