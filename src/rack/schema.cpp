@@ -51,7 +51,7 @@ bool parse_bytes(std::string_view text, std::uint64_t& out) {
     const std::size_t power = kLetters.find(static_cast<char>(unit[0] | 0x20));
     if (power == std::string_view::npos) return false;
     unit.remove_prefix(1);
-    if (unit != "" && unit != "B" && unit != "iB") return false;
+    if (!unit.empty() && unit != "B" && unit != "iB") return false;
     shift = 10 * (power + 1);
   }
   if (shift != 0 && count >> (64 - shift) != 0) return false;

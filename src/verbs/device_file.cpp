@@ -33,9 +33,11 @@ SLUICE_VERB int stat(const char* path, struct stat* out) noexcept {
 SLUICE_VERB int stat64(const char* path, struct stat64* out) noexcept {
   return is_ours(path) ? describe(out) : fstatat64(AT_FDCWD, path, out, 0);
 }
-// What programs call that were built with a C library before 2.33.
+// What programs call that were built with a C library before 2.33; the names are that library's.
+// NOLINTBEGIN(bugprone-reserved-identifier)
 SLUICE_VERB int __xstat(int, const char* path, struct stat* out) noexcept { return stat(path, out); }
 SLUICE_VERB int __xstat64(int, const char* path, struct stat64* out) noexcept { return stat64(path, out); }
+// NOLINTEND(bugprone-reserved-identifier)
 SLUICE_VERB int access(const char* path, int mode) noexcept {
   return is_ours(path) ? 0 : faccessat(AT_FDCWD, path, mode, 0);
 }
