@@ -125,6 +125,7 @@ std::size_t ProcessNic::turn() {
   last_turn_ = now;
   const std::size_t done = work(now);
   if (done != 0) ++found_by_program_;
+  keep_armed();
   wake_if_too_late();
   return done;
 }
@@ -143,9 +144,18 @@ void ProcessNic::set_connection_handler(std::function<void(const rc::ConnectionE
   on_connection_event_ = std::move(handler);
 }
 
+// A port rings once. When the progress thread sleeps, a turn of the program may just have taken the ring meant for it: the port is
+// asked to ring again, for what comes when the program polls no more.
+void ProcessNic::keep_armed() {
+  if (sleeping_until_ != Time() && port_->wait_descriptor() >= 0 && !port_->arm()) wake();
+}
+
 // The progress thread must not sleep beyond a deadline that came up meanwhile.
 void ProcessNic::wake_if_too_late() {
-  if (sleeping_until_ == Time() || next_deadline() >= sleeping_until_) return;
+  if (sleeping_until_ != Time() && next_deadline() < sleeping_until_) wake();
+}
+
+void ProcessNic::wake() {
   sleeping_until_ = Time();
   const std::uint64_t one = 1;
   static_cast<void>(!write(wake_, &one, sizeof one));

@@ -63,7 +63,9 @@ class ProcessNic {
   void rest(Rest how, Time until);
   void judge(bool woken, std::size_t done);
   Time next_deadline() const { return std::min(shard_->next_deadline(), port_->next_deadline()); }
+  void keep_armed();
   void wake_if_too_late();
+  void wake();
 
   Settings settings_;
   SpinLock lock_;
