@@ -5,7 +5,7 @@
 //             fenced, as after the loss of a box.
 // Repair:     links that the box cannot bring about by itself are handed to the agent; on_repair() takes the outcome.
 // Threads:    the switch's owner.
-// Source:     DESIGN §5.2; docs/design/swordbox.md.
+// Source:     docs/design/swordbox.md.
 #pragma once
 
 #include <functional>

@@ -2,7 +2,7 @@
 //
 // Life:     declare with text(), integer(), size() … -> set() from the file, then from the flags -> the bound variables have their values.
 // Errors:   one line: where it stands, the value, and what is allowed.
-// Source:   STYLE "Errors"; tomlplusplus.
+// Source:   ARCHITECTURE.md "Errors"; tomlplusplus.
 #pragma once
 
 #include <cstdint>

@@ -6,7 +6,7 @@
 // Units:      picoseconds.
 // Threads:    one owner.
 // Limits:     2^63 ps, 106 days.
-// Source:     htsim's kernel (one pending event a pipe); DESIGN §4.
+// Source:     htsim's kernel (one pending event a pipe); ARCHITECTURE.md "Real time and virtual time".
 #pragma once
 
 #include <cstdint>

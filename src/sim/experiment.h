@@ -5,7 +5,7 @@
 // Points:     every panel, series, value of x and repetition; each is a simulation of its own, with a seed of its own.
 // Life:       load_experiment() checks all of it and starts nothing -> run_point() for each point, in any order and process.
 // Errors:     file, line, key and what is allowed.
-// Source:     DESIGN §4; docs/design/sim.md.
+// Source:     docs/design/sim.md.
 #pragma once
 
 #include <cstdint>

@@ -4,7 +4,7 @@
 // Life:       load_hardware(file) -> a Rack is built of it.
 // Units:      Durations; rates as the time that one thing takes ("interval").
 // Errors:     a key that is missing or unknown, a value of another kind, a number without a source: a message with its line.
-// Source:     DESIGN §4; docs/design/sim.md.
+// Source:     docs/design/sim.md.
 #pragma once
 
 #include <cstdint>

@@ -2,7 +2,7 @@
 //
 // Node:       a WRITE of a whole node carries, at its start, the next word ("free": nothing follows) and the key.
 // Link:       a CAS of a node's next word from "free" to a pointer.
-// Source:     Clover as captured on ConnectX (reference/roce.md); SwordBox §4.4.2.
+// Source:     Clover as captured on ConnectX (docs/design/clover.md); SwordBox §4.4.2.
 #pragma once
 
 #include <cstdint>

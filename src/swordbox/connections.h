@@ -7,7 +7,7 @@
 // Invariant:  an inferred connection is complete only when exactly one candidate fits the answer; until then it is not used.
 // Threads:    one owner. No allocation after construction.
 // Limits:     ConnectionLimits; a connection is two cache lines.
-// Source:     SwordBox §4.1 (connection tracking); IBTA vol. 1 §12.6 (REQ, REP, DREQ); reference/roce.md.
+// Source:     SwordBox §4.1 (connection tracking); IBTA vol. 1 §12.6 (REQ, REP, DREQ).
 #pragma once
 
 #include <array>

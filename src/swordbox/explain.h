@@ -2,7 +2,7 @@
 //
 // Life:       make one with the box's configuration -> explain() each packet in the order of its arrival.
 // Invariant:  it is the production pipeline that answers, on a copy of the packet.
-// Source:     DESIGN §5.2; katran's simulator (STYLE, "Whose shoulders").
+// Source:     katran's simulator: the what-if tool is made of the code that forwards.
 #pragma once
 
 #include <optional>

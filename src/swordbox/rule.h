@@ -4,7 +4,7 @@
 //             that it has to wait. What waits is judged anew after the rule has named its direction in `ready`.
 // Invariant:  a rule answers kPlain, kRepeated or kResponse to what is none of its business, and has then changed nothing.
 // Threads:    the box's owner. No allocation after construction.
-// Source:     DESIGN §5.2 ("rules per application").
+// Source:     docs/design/swordbox.md: rules per application.
 #pragma once
 
 #include <cstdint>

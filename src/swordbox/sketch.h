@@ -2,7 +2,7 @@
 //
 // Invariant:  never below the true count of the time that counts: all counts are halved every kWidth * 8 additions.
 // Threads:    one owner. No chance: the rows' hashes are fixed.
-// Source:     Cormode and Muthukrishnan, "An improved data stream summary" (2005); SwordBox §6.4.4 (partial steering), DESIGN §5.2.
+// Source:     Cormode and Muthukrishnan, "An improved data stream summary" (2005); SwordBox §6.4.4 (partial steering).
 #pragma once
 
 #include <algorithm>

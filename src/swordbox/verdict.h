@@ -1,7 +1,7 @@
 // Every way for a packet to leave the box, and every event worth a number: one table each.
 //
 // Invariant:  each packet gets one Verdict, once; a packet that was held gets kHeld... when it comes and another when it is let go.
-// Source:     DESIGN §5.2 ("counters for every verdict").
+// Source:     docs/design/swordbox.md: a counter for every verdict.
 #pragma once
 
 #include <array>

@@ -1,6 +1,6 @@
 // The device's character file, for those who look whether it is there (UCX does): it has none, and is open to all.
 //
-// Source:  reference/verbs.md pitfall 5: stat() must say S_ISCHR, access() yes. Everything else passes to the system, as glibc does it.
+// Source:  what UCX looks for: stat() must say S_ISCHR, access() yes. Everything else passes to the system, as glibc does it.
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>

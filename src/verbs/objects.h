@@ -3,7 +3,7 @@
 // Invariant:  a handle given out is the address of the ABI struct inside one of these; of() is the way back.
 // Threads:    fields below "guarded" by the NIC's lock; the rest does not change after creation.
 // Errors:     refuse() sets errno, and says why on stderr with SLUICE_VERBOSE.
-// Source:     infiniband/verbs.h; reference/verbs.md §2 (which calls are struct members).
+// Source:     infiniband/verbs.h; which calls are struct members stands there.
 #pragma once
 
 #include <cstdint>

