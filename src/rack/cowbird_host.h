@@ -5,7 +5,7 @@
 // Errors:     an application learns why in words.
 // Threads:    the loop's owner.
 // Limits:     Options::instances at once.
-// Source:     Cowbird §5.2 Phase I (set-up), §6; DESIGN §5.4.
+// Source:     Cowbird §5.2 Phase I (set-up), §6; docs/cowbird.md.
 #pragma once
 
 #include <memory>
