@@ -198,6 +198,7 @@ class ClientMachine {
   static clover::ClientConfig config(const CloverWorkload& workload) {
     clover::ClientConfig config;
     config.cursors = 2 * workload.keys;
+    config.swaps_before_walk = static_cast<std::uint32_t>(workload.swaps_before_walk);
     config.timeout = Duration::seconds(10);
     config.space_timeout = Duration::seconds(10);
     return config;
@@ -408,6 +409,7 @@ void CloverWorkload::read(Fields& f) {
   f.integer("theta_thousandths", theta_thousandths, 0, workload::Zipf::kMaxTheta);
   f.byte_count("value_bytes", value_bytes);
   f.integer("steered_keys", steered_keys, 1, 1 << 20, kOptional);
+  f.integer("swaps_before_walk", swaps_before_walk, 1, 1000, kOptional);
   f.byte_count("node_memory", node_memory, kOptional);
   f.duration("step_cost", step_cost);
   f.duration("step_cost_all_cores", step_cost_all_cores);

@@ -26,6 +26,8 @@ struct CloverWorkload {
   std::uint64_t theta_thousandths = 990;
   std::uint64_t value_bytes = 128;
   std::uint64_t steered_keys = 1024;
+  std::uint64_t swaps_before_walk =
+      1;  // lost CASes after which a writer reads its way to the tail: the paper's Clover does at once
   std::uint64_t node_memory = std::uint64_t{256} << 20;
   // What Clover's library spends: for each remote operation, on a machine with one busy core and with all; for each write besides; and what the
   // metadata server spends on a message.

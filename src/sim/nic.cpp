@@ -171,8 +171,7 @@ Time Nic::time_of_request(Time at, Turns& turns, Packet* packet, std::uint8_t op
   } else if (traits.has(wire::Extended::kReth) && packet->length >= kExtended + wire::Reth::kSize) {
     const auto header = wire::Reth::parse(packet->data + kExtended);
     device = is_device(header.rkey.value, header.virtual_address);
-    const Guard& guard = guard_of(header.virtual_address);
-    if (guard.address == header.virtual_address) when = std::max(when, guard.free);
+    when = after_atomic(when, header.virtual_address, device);
     if (traits.kind == Kind::kReadRequest) {
       ++counters_.reads;
       packet->answer_after = device ? parameters_.read_latency_device : parameters_.read_latency;
@@ -186,6 +185,14 @@ Time Nic::time_of_request(Time at, Turns& turns, Packet* packet, std::uint8_t op
   if (!device && packet->answer_after != Duration{}) packet->answer_after = packet->answer_after + memory_delay(when);
   turns.request_in = when + (device ? parameters_.responder_qp_interval_device : parameters_.responder_qp_interval);
   return when;
+}
+
+// What reads or writes an address waits for the atomic that is at work there, not for those behind it.
+Time Nic::after_atomic(Time at, std::uint64_t address, bool device) {
+  const Guard& guard = guard_of(address);
+  if (guard.address != address || guard.free <= at) return at;
+  const Duration each = device ? parameters_.atomic_address_interval_device : parameters_.atomic_address_interval;
+  return guard.free - each * ((guard.free - at) / each);
 }
 
 // Three lines at once: all atomics, those of the address, those of the queue pair.

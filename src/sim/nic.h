@@ -99,6 +99,7 @@ class Nic final : public Consumer {
   void enqueue_transmit(Time now, Packet* packet);
   Time time_of_request(Time at, Turns& turns, Packet* packet, std::uint8_t opcode);
   Time time_of_atomic(Time at, Turns& turns, Packet* packet, std::uint64_t address, bool device);
+  Time after_atomic(Time at, std::uint64_t address, bool device);
   Guard& guard_of(std::uint64_t address) { return guards_[(address >> 3) * 0x9E3779B97F4A7C15u >> 51]; }
   bool is_device(std::uint32_t rkey, std::uint64_t address) const;
   Duration refetch() const;
