@@ -22,9 +22,8 @@ DatagramHalf::DatagramHalf(Connection& connection, SharedReceiveQueue& receives,
       destinations_(std::bit_ceil(depth)),
       receive_pieces_(receives.queue.max_sges()) {}
 
-void DatagramHalf::start(const wire::AddressVector& source, wire::QKey qkey, Psn first) {
+void DatagramHalf::start(const wire::AddressVector& source, Psn first) {
   source_ = source;
-  qkey_ = qkey;
   next_psn_ = first;
 }
 

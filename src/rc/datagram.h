@@ -24,7 +24,9 @@ class DatagramHalf {
                std::uint32_t max_inline);
 
   // `source` is who we are; its destination fields are filled for each message.
-  void start(const wire::AddressVector& source, wire::QKey qkey, Psn first);
+  void start(const wire::AddressVector& source, Psn first);
+  // Counts from RTR on: one who only receives never starts.
+  void set_qkey(wire::QKey qkey) { qkey_ = qkey; }
   // What resolves a destination without MAC; returns nothing while unknown (and has it resolved).
   using Resolve = std::function<std::optional<wire::MacAddress>(Time, const wire::Gid&)>;
   void set_resolver(Resolve resolve) { resolve_ = std::move(resolve); }

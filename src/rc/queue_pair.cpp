@@ -134,6 +134,7 @@ void QueuePair::apply(const QueuePairAttributes& a) {
   take_over(attributes_.max_reads_out, a.max_reads_out);
   take_over(attributes_.max_reads_in, a.max_reads_in);
 
+  if (is_datagram()) datagrams_->set_qkey(attributes_.qkey.value_or(wire::QKey{}));
   Connection& c = connection_;
   c.access = attributes_.access.value_or(memory::Access{});
   c.remote_gid = attributes_.remote_gid.value_or(wire::Gid{});

@@ -414,6 +414,19 @@ TEST_F(DatagramTest, StopsItsSendQueueAtABadLocalKeyAndGoesOnReceiving) {
   EXPECT_THAT(done(), ElementsAre(std::pair(7ul, CompletionStatus::kSuccess)));
 }
 
+TEST_F(DatagramTest, ReceivesWithItsKeyBeforeItMaySend) {
+  CraftedOptions options;
+  options.transport = Transport::kUd;
+  options.state = QpState::kReadyToReceive;
+  p = std::make_unique<CraftedPeer>(options);
+  const Sge into{CraftedPeer::kBase, 100, p->key};
+  p->post_receive(7, {&into, 1});
+  p->deliver(datagram(4, 0));
+  EXPECT_EQ(p->counters().rx_ud_dropped, 1u);
+  p->deliver(datagram(4));
+  EXPECT_THAT(done(), ElementsAre(std::pair(7ul, CompletionStatus::kSuccess)));
+}
+
 TEST_F(DatagramTest, DropsWhatHasAWrongKeyOrFindsNoReceive) {
   p->deliver(datagram(4));
   const Sge into{CraftedPeer::kBase, 100, p->key};

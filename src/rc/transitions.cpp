@@ -168,7 +168,7 @@ void Adapter::set_route(QueuePair& pair, const wire::MacAddress& mac) {
 void Adapter::enter_ready_to_send(QueuePair& pair) {
   const Psn first = pair.attributes_.send_psn.value_or(Psn());
   if (pair.is_datagram()) {
-    pair.datagrams_->start(pair.route_, pair.attributes_.qkey.value_or(wire::QKey{}), first);
+    pair.datagrams_->start(pair.route_, first);
     pair.datagrams_->set_resolver([this](Time now, const wire::Gid& gid) {
       const auto mac = neighbors_->lookup(gid);
       if (!mac) neighbors_->resolve(now, gid);
