@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Unmodified RDMA programs of Debian on Sluice's NIC: two processes each, over a shared-memory cable, libsluice-verbs.so preloaded.
 
-usage: programs_test.py LIBRARY [--only TEXT] [--list] [--impair SPEC]
+usage: programs_test.py LIBRARY [--all] [--only TEXT] [--list] [--impair SPEC]
 
-Exits with 77 when perftest or the ibv_ tools are not installed. --impair puts losses on the cable of each case that can bear them.
+Without --all only what finds most in little time: each verb and way of waiting once. Exits with 77 when perftest or the ibv_ tools are not installed. --impair puts losses on the cable of each case that can bear them.
 """
 
 import argparse
@@ -35,7 +35,12 @@ class Case:
     variables: str = ""  # NAME=VALUE … for both
     by_tcp: bool = True  # the server listens on a TCP port, not by rdma_cm
     server_must_succeed: bool = True
+    excuse: str = ""  # either side that says this may end as it likes
     port_option: str = "-p"
+
+    @property
+    def name(self):
+        return " ".join(filter(None, [self.variables, self.command, f"[{self.impair}]" if self.impair else ""]))
 
 
 def pingpong(options, impair=""):
@@ -43,83 +48,96 @@ def pingpong(options, impair=""):
 
 
 def perftest(options, impair=""):
-    return Case(f"ib_{options} -F -x 1", "#bytes", impair)
+    # -u: time-outs for a loaded machine; 4 us * 2^n, seven retries
+    return Case(f"ib_{options} -F -x 1 -u {16 if impair else 18}", "#bytes", impair)
 
 
 def by_rdma_cm(options, impair=""):
-    return Case(f"ib_{options} -F -R", "#bytes", impair, client="10.77.0.1", by_tcp=False)
+    return Case(f"ib_{options} -F -R -u {16 if impair else 18}", "#bytes", impair, client="10.77.0.1", by_tcp=False)
 
 
 def rping(options, impair=""):
-    return Case(f"rping {options} -v", "ping data: rdma-ping-4", impair, server="-s -a 10.77.0.1", client="-c -a 10.77.0.1",
-                by_tcp=False)
+    # Its thread for events may be on its way back to the channel that its main thread closes at the end, on any NIC.
+    return Case(f"rping {options} -v", "ping data: rdma-ping-9", impair, server="-s -a 10.77.0.1", client="-c -a 10.77.0.1",
+                by_tcp=False, excuse="rdma_get_cm_event: Bad file descriptor")
 
 
 def ucx(transports, test, impair=""):
     return Case(f"ucx_perftest -t {test} -n 1000 -w 10", "Final:", impair, variables=f"UCX_TLS={transports}")
 
 
-CASES = [
+def ucmatose(options, impair=""):
+    return Case(f"ucmatose {options}", "return status 0", impair, server="-b 10.77.0.1", client="-s 10.77.0.1", by_tcp=False)
+
+
+QUICK = [
     pingpong("rc_pingpong"),
     pingpong("rc_pingpong -e"),
     pingpong("rc_pingpong -N"),
-    pingpong("rc_pingpong -c"),
-    pingpong("rc_pingpong -s 100000 -m 4096 -n 200"),
     # The client may be gone before the server learns that its last message has arrived, as with any NIC.
     dataclasses.replace(pingpong("rc_pingpong -n 200", LOSSES), server_must_succeed=False),
-    pingpong("uc_pingpong"),
     pingpong("uc_pingpong -e"),
     pingpong("ud_pingpong -s 1024"),
-    pingpong("ud_pingpong -s 1024 -e"),
-    pingpong("srq_pingpong -q 4"),
     pingpong("srq_pingpong -q 4 -e"),
-    perftest("write_bw -n 1000"),
-    perftest("write_bw -a -n 200"),
-    perftest("write_bw -b -n 1000"),
     perftest("write_bw -q 8 -n 500"),
     perftest("write_bw -s 8 -I 220 -n 1000"),
     perftest("write_bw -c UC -n 1000"),
     perftest("write_bw -n 500", LOSSES),
-    perftest("write_lat -n 500"),
-    perftest("write_lat -s 8 -I 220 -n 500"),
-    perftest("write_lat -c UC -n 500"),
-    perftest("write_lat -n 200", LOSSES),
-    perftest("read_bw -n 1000"),
-    perftest("read_bw -a -n 200"),
-    perftest("read_bw -b -q 8 -n 500"),
+    perftest("write_lat -n 100"),
+    perftest("read_bw -b -n 500"),
     perftest("read_bw -n 500", LOSSES),
-    perftest("read_lat -n 500"),
     perftest("read_lat -e -n 500"),
-    perftest("send_bw -n 1000"),
-    perftest("send_bw -a -n 200"),
-    perftest("send_bw -b -n 1000"),
     perftest("send_bw -q 8 --use-srq -n 500"),
+    # No more datagrams than receives: one that finds none is lost, and the server waits for it for ever.
     perftest("send_bw -c UD -s 1024 -n 1000 -r 1000"),
-    perftest("send_bw -c UC -n 1000"),
     perftest("send_bw -e -n 1000"),
     perftest("send_bw -n 500", LOSSES),
-    perftest("send_lat -n 500"),
-    perftest("send_lat -e -n 500"),
-    perftest("send_lat -c UD -s 1024 -n 500"),
-    perftest("send_lat -n 200", LOSSES),
+    perftest("send_lat -c UD -s 1024 -n 200"),
     perftest("atomic_bw -A CMP_AND_SWAP -n 1000"),
-    perftest("atomic_bw -A FETCH_AND_ADD -n 1000"),
     perftest("atomic_bw -n 500", LOSSES),
-    perftest("atomic_lat -A CMP_AND_SWAP -n 500"),
     perftest("atomic_lat -A FETCH_AND_ADD -n 500"),
     rping("-C 10"),
     rping("-C 10", LOSSES),
-    by_rdma_cm("write_bw -n 500"),
-    by_rdma_cm("read_lat -n 200"),
     by_rdma_cm("send_bw -n 500"),
+    by_rdma_cm("read_lat -n 200"),
+    ucmatose(""),
+    ucx("rc_v,tcp", "tag_lat"),
+    ucx("rc,ud", "tag_lat"),
+    ucx("rc_v,tcp", "ucp_fadd"),
+    ucx("ud_v,tcp", "tag_lat", LOSSES),
+]
+
+REST = [
+    pingpong("rc_pingpong -c"),
+    pingpong("rc_pingpong -s 100000 -m 4096 -n 200"),
+    pingpong("uc_pingpong"),
+    pingpong("ud_pingpong -s 1024 -e"),
+    pingpong("srq_pingpong -q 4"),
+    perftest("write_bw -n 1000"),
+    perftest("write_bw -a -n 200"),
+    perftest("write_bw -b -n 1000"),
+    perftest("write_lat -s 8 -I 220 -n 500"),
+    perftest("write_lat -c UC -n 500"),
+    perftest("write_lat -n 200", LOSSES),
+    perftest("read_bw -a -n 200"),
+    perftest("read_bw -b -q 8 -n 500"),
+    perftest("read_lat -n 500"),
+    perftest("send_bw -n 1000"),
+    perftest("send_bw -a -n 200"),
+    perftest("send_bw -b -n 1000"),
+    perftest("send_bw -c UC -n 1000"),
+    perftest("send_lat -n 500"),
+    perftest("send_lat -e -n 500"),
+    perftest("send_lat -n 200", LOSSES),
+    perftest("atomic_bw -A FETCH_AND_ADD -n 1000"),
+    perftest("atomic_lat -A CMP_AND_SWAP -n 500"),
+    by_rdma_cm("write_bw -n 500"),
     by_rdma_cm("atomic_lat -n 200"),
     by_rdma_cm("send_bw -n 200", LOSSES),
-    ucx("rc_v,tcp", "tag_lat"),
     ucx("rc_v,tcp", "ucp_put_bw"),
     ucx("rc_v,tcp", "ucp_get"),
-    ucx("rc_v,tcp", "ucp_fadd"),
     ucx("ud_v,tcp", "tag_lat"),
-    ucx("ud_v,tcp", "tag_lat", LOSSES),
+    ucx("rc_v,tcp", "tag_lat", LOSSES),
 ]
 
 
@@ -151,6 +169,10 @@ def await_listening(server, ready, deadline):
     return True
 
 
+def excused(case, said):
+    return case.excuse != "" and case.excuse in said
+
+
 def run_case(case, library, directory, impair):
     """Returns what went wrong, or ""."""
     tcp = free_port()
@@ -177,11 +199,12 @@ def run_case(case, library, directory, impair):
                 if "REJECTED" not in client.stdout + client.stderr:
                     break
             client_says = client.stdout + client.stderr
-            if client.returncode != 0:
+            if client.returncode != 0 and not excused(case, client_says):
                 wrong = f"the client ended with {client.returncode}"
             elif case.expect not in client_says:
                 wrong = f"the client did not print {case.expect!r}"
-            elif server.wait(timeout=max(deadline - time.monotonic(), 1)) != 0 and case.server_must_succeed:
+            elif server.wait(timeout=max(deadline - time.monotonic(), 1)) != 0 and case.server_must_succeed and not excused(
+                    case, server_log.read_text()):
                 wrong = f"the server ended with {server.returncode}"
     except subprocess.TimeoutExpired as late:
         wrong = "no end in time"
@@ -198,29 +221,30 @@ def run_case(case, library, directory, impair):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("library", type=pathlib.Path)
+    parser.add_argument("--all", action="store_true")
     parser.add_argument("--only", default="")
     parser.add_argument("--list", action="store_true")
     parser.add_argument("--impair", default="")
     arguments = parser.parse_args()
-    cases = [case for case in CASES if arguments.only in f"{case.variables} {case.command} {case.impair}"]
+    cases = [case for case in QUICK + (REST if arguments.all else []) if arguments.only in case.name]
     if arguments.list:
-        print("\n".join(case.command for case in cases))
+        print("\n".join(case.name for case in cases))
         return 0
     missing = {case.command.split()[0] for case in cases if shutil.which(case.command.split()[0]) is None}
     if missing:
         print(f"skipped: not installed: {', '.join(sorted(missing))}")
         return 77
     failed = 0
+    began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="sluice-verbs-") as directory:
         for case in cases:
             start = time.monotonic()
             wrong = run_case(case, str(arguments.library.resolve()), pathlib.Path(directory), arguments.impair)
             failed += wrong != ""
-            losses = f" [{case.impair}]" if case.impair else ""
-            print(f"{'FAILED' if wrong else 'ok':6} {time.monotonic() - start:5.1f} s  {case.command}{losses}", flush=True)
+            print(f"{'FAILED' if wrong else 'ok':6} {time.monotonic() - start:5.1f} s  {case.name}", flush=True)
             if wrong:
                 print("  " + wrong.replace("\n", "\n  "), flush=True)
-    print(f"{len(cases) - failed} of {len(cases)} passed")
+    print(f"{len(cases) - failed} of {len(cases)} passed in {time.monotonic() - began:.0f} s")
     return 1 if failed or not cases else 0
 
 
