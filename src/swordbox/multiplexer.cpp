@@ -42,7 +42,6 @@ Multiplexer::Multiplexer(const MultiplexerConfig& config, Connections& connectio
     : config_(config),
       connections_(connections),
       counters_(counters),
-      regions_fixed_(!config.regions.empty()),
       words_(config.words),
       in_(connections.capacity(), config.ring),
       out_(connections.capacity(), config.ring),
@@ -50,15 +49,28 @@ Multiplexer::Multiplexer(const MultiplexerConfig& config, Connections& connectio
       numbers_(connections.capacity()),
       carriers_(config.carriers),
       passes_(config.passes),
-      lines_(kLines),
+      writes_(config.long_writes),
+      lines_(config.lines),
       room_(std::size_t{connections.capacity()} * 2) {
-  SLUICE_CHECK(config.regions.size() <= kMaxRegions);
   regions_.reserve(kMaxRegions);  // lines in them stay where they are
-  for (const WordRegion& region : config.regions)
-    regions_.push_back({region, NetAddress::from(region.server), kNone, {}, false, {}});
+  for (const WordRegion& region : config.regions) {
+    const bool added = add_region(region);
+    SLUICE_CHECK(added);
+  }
   for (std::uint32_t i = config.passes; i-- > 0;) free_passes_.push_back(i);
   for (Carrier& carrier : carriers_) carrier.regions.reserve(kMaxRegions);
   ready_.reserve(std::size_t{connections.capacity()} * 4);
+}
+
+bool Multiplexer::add_region(const WordRegion& region) {
+  const NetAddress server = NetAddress::from(region.server);
+  const bool known = std::ranges::any_of(regions_, [&](const KnownRegion& r) {
+    return r.server == server && r.region.rkey == region.rkey && r.region.address == region.address;
+  });
+  if (known) return true;
+  if (regions_.size() == kMaxRegions) return false;
+  regions_.push_back({region, server, kNone, {}, false, {}});
+  return true;
 }
 
 std::uint16_t Multiplexer::region_of(const NetAddress& server, wire::RKey rkey, std::uint64_t address) {
@@ -67,13 +79,13 @@ std::uint16_t Multiplexer::region_of(const NetAddress& server, wire::RKey rkey, 
     if (r.region.rkey != rkey || r.server != server) continue;
     if (r.region.length == 0 || address - r.region.address < r.region.length) return static_cast<std::uint16_t>(i);
   }
-  if (regions_fixed_ || regions_.size() == kMaxRegions) return kNoRegion;
+  if (!config_.discover || regions_.size() == kMaxRegions) return kNoRegion;
   regions_.push_back({{.server = server.gid(), .rkey = rkey}, server, kNone, {}, false, {}});
   return static_cast<std::uint16_t>(regions_.size() - 1);
 }
 
 bool Multiplexer::watches(const NetAddress& server) const {
-  return !regions_fixed_ || std::ranges::any_of(regions_, [&](const KnownRegion& r) { return r.server == server; });
+  return config_.discover || std::ranges::any_of(regions_, [&](const KnownRegion& r) { return r.server == server; });
 }
 
 // An atomic, or a WRITE of exactly one word.
@@ -168,7 +180,7 @@ std::optional<Verdict> Multiplexer::on_request(Time now, const Judged& packet, b
   if (!wire::verify_icrc(packet.frame, packet.parsed)) return Verdict::kDamaged;
   if (other_way) return Verdict::kWordNoRoom;  // a connection operates on words in one direction only
   if (word == kNone) {
-    word = track(now, region, address);
+    word = track(region, address);
     if (word == kNone) return Verdict::kWordNoRoom;
   }
   n.member = true;
@@ -176,32 +188,76 @@ std::optional<Verdict> Multiplexer::on_request(Time now, const Judged& packet, b
   return on_word(now, packet, word, *operation, on);
 }
 
-WordIndex Multiplexer::track(Time now, std::uint16_t region, std::uint64_t address) {
-  if (free_passes_.empty()) return kNone;
+WordIndex Multiplexer::track(std::uint16_t region, std::uint64_t address) {
   const WordIndex index = words_.add(region, address, counters_.words_evicted);
-  if (index == kNone) return kNone;
-  ++counters_.words_tracked;
-  const Time quiet = lines_[line_of(region, address)];
-  if (quiet <= now) return index;
-  // Something that nobody watches may be under way to it.
-  const std::uint32_t i = free_passes_.back();
-  free_passes_.pop_back();
-  passes_[i] = {.word = index, .expires = quiet};
-  words_[index].pass = i;
-  next_look_ = std::min(next_look_, quiet);
+  if (index != kNone) ++counters_.words_tracked;
   return index;
 }
 
-// A WRITE that concerns no tracked word goes to memory where words may be tracked later.
+bool Multiplexer::reaches_region(const Judged& packet, const wire::Reth& reth) const {
+  if (config_.discover) return true;
+  return std::ranges::any_of(regions_, [&](const KnownRegion& r) {
+    const bool same = r.region.rkey == reth.rkey && r.server == packet.connection.address[packet.end];
+    return same && (r.region.length == 0 || (reth.virtual_address < r.region.address + r.region.length &&
+                                             r.region.address < reth.virtual_address + reth.length));
+  });
+}
+
+bool Multiplexer::is_done(Time now, const LongWrite& write) const {
+  if (write.expires <= now) return true;
+  const Connection& connection = connections_[write.connection];
+  const bool same = connection.alive && connection.generation == write.generation;
+  return same && Psn(write.psn).since(connection.to[write.end].acknowledged) <= 0;
+}
+
+// Whether a WRITE that concerned no tracked word when it went by may still be executed there. `until`: what has to be waited for.
+bool Multiplexer::is_written_to(Time now, const Word& word, Pass& until) const {
+  const KnownRegion& region = regions_[word.region];
+  for (std::size_t k = 0; k < writes_under_way_; ++k) {
+    const LongWrite& write = writes_[(first_write_ + k) % writes_.size()];
+    const bool meets = write.rkey == region.region.rkey && write.server == region.server &&
+                       word.address < write.address + write.length && write.address < word.address + kWordBytes;
+    if (!meets || is_done(now, write)) continue;
+    const bool same = connections_[write.connection].generation == write.generation;
+    until = {.connection = same ? write.connection : kNone, .psn = write.psn, .expires = write.expires};
+    return true;
+  }
+  until = {.expires = lines_[line_of(word.region, word.address)]};
+  return until.expires > now;
+}
+
+// A WRITE of more or less than a word goes to memory where words may be tracked later.
 void Multiplexer::note_write(Time now, const Judged& packet) {
   const auto reth = wire::get<wire::Reth>(packet.frame, packet.parsed);
-  const Time quiet = now + config_.flight;
-  const std::uint64_t end = reth.virtual_address + reth.length;
-  for (std::uint64_t a = reth.virtual_address & ~(kLineBytes - 1); a < end; a += kLineBytes) {
-    const std::uint16_t region =
-        region_of(packet.connection.address[packet.end], reth.rkey, std::max(a, reth.virtual_address));
-    if (region != kNoRegion) lines_[line_of(region, a)] = quiet;
+  if (reth.length == 0) return;
+  const std::uint32_t packet_bytes = std::max<std::uint32_t>(packet.parsed.payload_length, 1);
+  const std::uint32_t packets = (reth.length + packet_bytes - 1) / packet_bytes;
+  while (writes_under_way_ != 0 && is_done(now, writes_[first_write_])) {
+    first_write_ = (first_write_ + 1) % writes_.size();
+    --writes_under_way_;
   }
+  if (writes_under_way_ == writes_.size()) {
+    const LongWrite& oldest = writes_[first_write_];
+    for (std::uint64_t a = oldest.address & ~(kLineBytes - 1); a < oldest.address + oldest.length; a += kLineBytes) {
+      for (std::uint16_t region = 0; region < regions_.size(); ++region) lines_[line_of(region, a)] = oldest.expires;
+    }
+    first_write_ = (first_write_ + 1) % writes_.size();
+    --writes_under_way_;
+  }
+  writes_[(first_write_ + writes_under_way_++) % writes_.size()] = {.connection = packet.index,
+                                                                    .generation = packet.connection.generation,
+                                                                    .psn = (packet.psn() + (packets - 1)).value(),
+                                                                    .end = packet.end,
+                                                                    .server = packet.connection.address[packet.end],
+                                                                    .rkey = reth.rkey,
+                                                                    .address = reth.virtual_address,
+                                                                    .length = reth.length,
+                                                                    .expires = now + config_.flight};
+  // So that its ACK is asked for, and noticed.
+  Numbering& n = numbers_[packet.index];
+  if (n.member) return;
+  n.member = true;
+  n.server_end = packet.end;
 }
 
 // A request that stays on its client's connection: not before everything under way elsewhere is answered.
@@ -301,17 +357,34 @@ Verdict Multiplexer::pass(Time now, const Judged& packet, WordIndex index, const
   if (word.open != 0 || word.pass != kNone) return wait(word.line, packet);
   if (const auto verdict = own_way(packet)) return *verdict;
   if (free_passes_.empty()) return Verdict::kWordNoRoom;
+  Pass before{};
+  if (!word.known && operation.kind != WordOperation::Kind::kUnknown && is_written_to(now, word, before)) {
+    before.word = index;
+    take_pass(before);
+    return wait(word.line, packet);
+  }
   Numbering& n = numbers_[packet.index];
   if (!n.has_request_headers) learn_request_headers(packet);
+  take_pass({.word = index,
+             .connection = packet.index,
+             .psn = (packet.psn() + (packets - 1)).value(),
+             .operation = operation,
+             .expires = now + config_.flight});
+  return Verdict::kWordPassed;
+}
+
+// REQUIRES: there is a free one.
+void Multiplexer::take_pass(const Pass& pass) {
   const std::uint32_t i = free_passes_.back();
   free_passes_.pop_back();
-  passes_[i] = {index, packet.index,        (packet.psn() + (packets - 1)).value(), n.first_pass, operation,
-                {},    now + config_.flight};
-  n.first_pass = i;
+  passes_[i] = pass;
+  Word& word = words_[pass.word];
   word.pass = i;
   word.known = false;
-  next_look_ = std::min(next_look_, now + config_.flight);
-  return Verdict::kWordPassed;
+  next_look_ = std::min(next_look_, pass.expires);
+  if (pass.connection == kNone) return;
+  passes_[i].next = numbers_[pass.connection].first_pass;
+  numbers_[pass.connection].first_pass = i;
 }
 
 // A WRITE of more or less than a word: none of the words that it covers may be under way.
@@ -339,10 +412,10 @@ std::optional<Verdict> Multiplexer::on_long_write(Time now, const Judged& packet
     return busy == kNone;
   });
   if (busy != kNone) return wait(words_[busy].line, packet);
-  note_write(now, packet);
-  if (covered == 0) return std::nullopt;
   if (covered > free_passes_.size()) return Verdict::kWordNoRoom;
   if (const auto verdict = own_way(packet)) return verdict;
+  if (reaches_region(packet, reth)) note_write(now, packet);
+  if (covered == 0) return std::nullopt;
   numbers_[packet.index].member = true;
   numbers_[packet.index].server_end = packet.end;
   const std::uint32_t packet_bytes = std::max<std::uint32_t>(packet.parsed.payload_length, 1);
@@ -411,8 +484,6 @@ std::optional<Verdict> Multiplexer::on_repeated_request(Time now, const Judged& 
   Numbering& n = numbers_[packet.index];
   if (n.cut_off && n.server_end == packet.end) return Verdict::kCutOff;
   const bool translated = n.translated && n.server_end == packet.end;
-  if (packet.parsed.traits().has(wire::Extended::kReth) && packet.parsed.traits().kind == Kind::kWrite)
-    note_write(now, packet);
   if (packet.parsed.traits().is_atomic() && n.member) {
     // Not answered, and not under watch any more: it could still be executed, and must not be.
     const auto* const entry = translated ? in_ring(packet.index).find(packet.psn()) : nullptr;
@@ -450,8 +521,8 @@ bool Multiplexer::may_pass_out_of_order(Time now, const Judged& packet) {
   if (traits.is_atomic()) return false;
   if (traits.kind != Kind::kWrite || !traits.starts_message()) return true;
   const auto reth = wire::get<wire::Reth>(packet.frame, packet.parsed);
+  if (!reaches_region(packet, reth)) return true;
   const std::uint16_t region = region_of(packet.connection.address[packet.end], reth.rkey, reth.virtual_address);
-  if (region == kNoRegion) return true;
   for (std::uint64_t a = reth.virtual_address; a < reth.virtual_address + reth.length; a += Words::kPageBytes) {
     if (words_.may_be_on_page(region, a)) return false;
   }

@@ -38,12 +38,15 @@ struct WordRegion {
 };
 
 struct MultiplexerConfig {
-  std::vector<WordRegion> regions;  // at most kMaxRegions; none: every one that is seen
+  std::vector<WordRegion> regions;  // at most kMaxRegions
+  bool discover = false;            // every other one that is seen, too; whether it is writable has to be shown
   std::uint32_t words = 1024;
   std::uint32_t ring = 128;           // packets of a client
   std::uint32_t carriers = 16;        // at once
   std::uint32_t carrier_ring = 8192;  // packets on each
   std::uint32_t passes = 4096;        // operations that pass by themselves, at once
+  std::uint32_t long_writes = 1024;   // WRITEs of more than a word that are followed, at once
+  std::uint32_t lines = 1u << 14;     // a power of two: places told apart when there are more
   Duration repair_after = Duration::microseconds(500);
   Duration give_up_after = Duration::milliseconds(20);  // a carrier that has not got on for so long is lost
   // What the box has forwarded is executed sooner or never.
@@ -56,6 +59,8 @@ class Multiplexer {
 
   // Both outlive it.
   Multiplexer(const MultiplexerConfig& config, Connections& connections, Counters& counters);
+  // One more, at any time. False: there are too many. One that is there already is left as it is.
+  bool add_region(const WordRegion& region);
 
   // --- requests ---
   // The next request in order. Nothing: not the multiplexer's business, or only to be numbered.
@@ -116,6 +121,17 @@ class Multiplexer {
     std::optional<std::uint64_t> prior{};
     Time expires{};  // then it has been executed or never will be
   };
+  struct LongWrite {
+    ConnectionIndex connection = kNone;
+    std::uint32_t generation = 0;  // of the connection's place
+    std::uint32_t psn = 0;         // of its last packet
+    std::uint8_t end = 0;
+    NetAddress server{};
+    wire::RKey rkey{};
+    std::uint64_t address = 0;
+    std::uint64_t length = 0;
+    Time expires{};
+  };
   struct Carrier {
     ConnectionIndex connection = kNone;
     std::uint32_t open = 0;  // replaced operations not acknowledged
@@ -140,14 +156,18 @@ class Multiplexer {
   std::optional<Verdict> own_way(const Judged& packet);
   Verdict on_word(Time now, const Judged& packet, WordIndex word, const WordOperation& operation, bool on);
   std::optional<Verdict> on_long_write(Time now, const Judged& packet);
-  WordIndex track(Time now, std::uint16_t region, std::uint64_t address);
+  WordIndex track(std::uint16_t region, std::uint64_t address);
+  bool reaches_region(const Judged& packet, const wire::Reth& reth) const;
+  bool is_done(Time now, const LongWrite& write) const;
+  bool is_written_to(Time now, const Word& word, Pass& until) const;
   void note_write(Time now, const Judged& packet);
-  static std::size_t line_of(std::uint16_t region, std::uint64_t address) {
-    return mix(address / kLineBytes ^ std::uint64_t{region} << 48) & (kLines - 1);
+  std::size_t line_of(std::uint16_t region, std::uint64_t address) const {
+    return mix(address / kLineBytes ^ std::uint64_t{region} << 48) & (lines_.size() - 1);
   }
   bool replaceable(const Judged& packet, const Word& word) const;
   Verdict replace(Time now, const Judged& packet, WordIndex word, const WordOperation& operation);
   Verdict pass(Time now, const Judged& packet, WordIndex word, const WordOperation& operation, std::uint32_t packets);
+  void take_pass(const Pass& pass);
   Verdict wait(WaitingLine& line, const Judged& packet);
   void begin_translation(const Judged& packet);
   void learn_request_headers(const Judged& packet);
@@ -190,7 +210,6 @@ class Multiplexer {
   Connections& connections_;
   Counters& counters_;
   std::vector<KnownRegion> regions_;
-  bool regions_fixed_;
   Words words_;
   RingMemory<InEntry> in_;
   RingMemory<OutEntry> out_;
@@ -200,10 +219,12 @@ class Multiplexer {
   std::vector<Pass> passes_;
   std::vector<std::uint32_t> free_passes_;
   std::vector<Orphan> orphans_;
-  // By a hash of 64 bytes of memory: until when WRITEs of more or less than one word may still be executed there. A word that is tracked
-  // anew must not be judged before.
+  // WRITEs of more or less than a word that are under way, oldest first; and for those that did not fit, by a hash of 64 bytes of memory,
+  // until when one may still be executed there. A word must not be judged before.
+  std::vector<LongWrite> writes_;
+  std::size_t first_write_ = 0;
+  std::size_t writes_under_way_ = 0;
   static constexpr std::uint64_t kLineBytes = 64;
-  static constexpr std::size_t kLines = 1u << 16;
   std::vector<Time> lines_;
   WaitingRoom room_;
   std::vector<DirectionToken> ready_;

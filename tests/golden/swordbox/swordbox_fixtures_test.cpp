@@ -152,6 +152,7 @@ class FixtureRun {
     words.ring = static_cast<std::uint32_t>(config_number("ring", 16));
     words.carriers = static_cast<std::uint32_t>(config_number("carriers", 4));
     words.carrier_ring = static_cast<std::uint32_t>(config_number("carrier_ring", 64));
+    words.long_writes = static_cast<std::uint32_t>(config_number("long_writes", 64));
     words.passes = static_cast<std::uint32_t>(config_number("passes", 64));
     box_->set_multiplexer(std::make_unique<Multiplexer>(words, box_->connections(), box_->counters()));
   }
