@@ -70,6 +70,13 @@ std::string box_line(const json& status) {
   if (what == "clover" && !status["steering"].get<bool>())
     what += status["mirrored"].get<bool>() ? " (not steering: the store mirrors its nodes)"
                                            : " (not steering: no store yet)";
+  if (what == "words") {
+    return fmt::format(
+        "box: words, {}; {} connections, {} of them shared, {} words tracked, {} operations under way, {} packets held",
+        status["on"].get<bool>() ? "on" : "off", status["connections"].get<std::uint64_t>(),
+        status["shared_connections"].get<std::uint64_t>(), status["tracked_words"].get<std::uint64_t>(),
+        status["replaced_under_way"].get<std::uint64_t>(), status["held"].get<std::uint64_t>());
+  }
   return fmt::format("box: {}, {}, {}; {} connections, {} keys tracked, {} links under way, {} packets held", what,
                      status["on"].get<bool>() ? "on" : "off", status["order"].get<std::string>(),
                      status["connections"].get<std::uint64_t>(), status["tracked_keys"].get<std::uint64_t>(),

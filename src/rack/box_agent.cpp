@@ -48,7 +48,7 @@ BoxAgent::~BoxAgent() {
 void BoxAgent::work() {
   EndpointConfig config;
   config.directory = directory_;
-  config.description = {"box-agent", NodeKind::kClient, 0, {}, {{"pid", std::to_string(getpid())}}};
+  config.description = {kName, NodeKind::kClient, 0, {}, {{"pid", std::to_string(getpid())}}};
   while (!stopping_) {
     auto endpoint = Endpoint::open(config);
     if (endpoint) return serve(**endpoint);
@@ -59,7 +59,7 @@ void BoxAgent::work() {
 
 void BoxAgent::serve(Endpoint& endpoint) {
   Desk desk(endpoint);
-  if (auto published = endpoint.publish({"box-agent", NodeKind::kClient}); !published)
+  if (auto published = endpoint.publish({kName, NodeKind::kClient}); !published)
     spdlog::warn("box: the repair agent: {}", published.error().message);
   nic::PollLoop& loop = endpoint.loop();
   loop.add(desk.nodes);
@@ -68,7 +68,10 @@ void BoxAgent::serve(Endpoint& endpoint) {
     desk.nodes.set_nodes(now, snapshot);
     for (const NodeRecord* node : snapshot.ready(NodeKind::kMemory))
       desk.by_address[wire::Gid::from(node->ip)] = node->id;
-    switch_loop_.post([&stage = stage_, store = find_store(snapshot)](Time t) { stage.set_store(t, store); });
+    switch_loop_.post([&stage = stage_, store = find_store(snapshot), words = find_words(snapshot)](Time t) {
+      stage.set_store(t, store);
+      stage.set_words(words);
+    });
   });
   {
     const std::scoped_lock lock(mutex_);

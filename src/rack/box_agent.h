@@ -22,6 +22,8 @@ class Endpoint;
 
 class BoxAgent {
  public:
+  static constexpr const char* kName = "box-agent";  // on the rack
+
   // Loop and stage are the switch's and outlive the agent.
   BoxAgent(std::string directory, nic::PollLoop& switch_loop, BoxStage& stage);
   ~BoxAgent();

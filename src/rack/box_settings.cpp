@@ -7,9 +7,10 @@
 namespace sluice::rack {
 
 void BoxSettings::declare(Schema& s) {
-  s.choice("box", box, {"off", "watch", "clover"},
+  s.choice("box", box, {"off", "watch", "clover", "words"},
            "SwordBox in the switch's path: watch only counts, clover steers the appends and reads of the rack's Clover "
-           "store")
+           "store, "
+           "words replaces atomics on the memory nodes by WRITEs on shared connections")
       .choice("box-order", order, {"pipelined", "strict"},
               "pipelined: append behind appends under way; strict: one append a round trip and key")
       .toggle("box-steer-writes", steer_writes, "send CASes to the tail of their key's chain")
@@ -21,6 +22,9 @@ void BoxSettings::declare(Schema& s) {
       .integer("box-connections", connections, 16, 65'536, "most connections followed at once")
       .integer("box-held-frames", held_frames, 16, 1u << 20,
                "packets that may wait in the box; what does not fit is dropped")
+      .integer("box-words", words, 16, 1u << 22, "words whose atomics are replaced, at once")
+      .duration("box-flight", flight, Duration::milliseconds(10), Duration::seconds(60),
+                "what a client has sent is executed within this or never: above its retries all together")
       .integer("box-ring", ring, 16, 4096, "operations remembered of each connection, a power of two")
       .duration("box-repair-after", repair_after, Duration::microseconds(50), Duration::seconds(10),
                 "the box sends an append that is not acknowledged again after")

@@ -20,11 +20,15 @@ struct BoxSettings {
   std::uint64_t connections = 4096;
   std::uint64_t held_frames = 4096;
   std::uint64_t ring = 256;
+  std::uint64_t words = 65'536;
+  Duration flight = Duration::seconds(1);
   Duration repair_after = Duration::milliseconds(10);
   Duration fence = Duration::seconds(5);
   bool verify_icrc = false;
 
   bool wanted() const { return box != "off"; }
+  bool steers() const { return box == "clover"; }
+  bool shares() const { return box == "words"; }
   void declare(Schema& schema);
   // Of what cannot be checked one by one.
   Result<void> check() const;

@@ -31,7 +31,16 @@ Order order_of(const std::string& text) { return text == "strict" ? Order::kStri
 }  // namespace
 
 BoxStage::BoxStage(const BoxSettings& settings, Time fenced_until)
-    : settings_(settings), box_(box_config(settings, fenced_until)), first_fence_(fenced_until) {}
+    : settings_(settings), box_(box_config(settings, fenced_until)), first_fence_(fenced_until) {
+  if (!settings.shares()) return;
+  swordbox::MultiplexerConfig config;
+  config.words = static_cast<std::uint32_t>(settings.words);
+  config.ring = static_cast<std::uint32_t>(settings.ring);
+  config.repair_after = settings.repair_after;
+  config.give_up_after = settings.flight / 4;
+  config.flight = settings.flight;
+  box_.set_multiplexer(std::make_unique<swordbox::Multiplexer>(config, box_.connections(), box_.counters()));
+}
 
 BoxStage::~BoxStage() = default;
 
@@ -58,7 +67,7 @@ swordbox::CloverConfig BoxStage::rule_config(Time now, const StoreMemory& store,
 }
 
 void BoxStage::set_store(Time now, const std::optional<StoreMemory>& store) {
-  if (settings_.box != "clover" || !store || store == store_) return;
+  if (!settings_.steers() || !store || store == store_) return;
   // What the rule before this one knew of links under way is lost with it.
   const Time fenced_until = store_ ? std::max(first_fence_, now + settings_.fence) : first_fence_;
   store_ = store;
@@ -72,6 +81,14 @@ void BoxStage::set_store(Time now, const std::optional<StoreMemory>& store) {
   } else {
     spdlog::info("box: steers a Clover store of {} volumes{}", store->volumes.size(),
                  now < fenced_until ? ", behind a fence for a while" : "");
+  }
+}
+
+void BoxStage::set_words(const std::vector<swordbox::WordRegion>& regions) {
+  if (!settings_.shares()) return;
+  for (const swordbox::WordRegion& region : regions) {
+    if (!box_.multiplexer()->add_region(region))
+      spdlog::warn("box: too many regions of memory: atomics on key {:#x} are not replaced", region.rkey.value);
   }
 }
 
@@ -134,7 +151,7 @@ Result<void> BoxStage::change(const std::string& text) {
   return {};
 }
 
-std::string BoxStage::status_json(std::size_t most) const {
+std::string BoxStage::status_json(std::size_t most) {
   json counters = json::object();
   json meanings = json::object();
   box_.counters().for_each([&](std::string_view name, std::string_view meaning, std::uint64_t value) {
@@ -174,6 +191,9 @@ std::string BoxStage::status_json(std::size_t most) const {
               {"connections", box_.connections().size()},
               {"tracked_keys", rule_ != nullptr ? rule_->tracked() : 0},
               {"open_links", rule_ != nullptr ? rule_->open_links() : 0},
+              {"tracked_words", settings_.shares() ? box_.multiplexer()->words() : 0},
+              {"shared_connections", settings_.shares() ? box_.multiplexer()->carriers() : 0},
+              {"replaced_under_way", settings_.shares() ? box_.multiplexer()->open() : 0},
               {"held", box_.held()},
               {"counters", std::move(counters)},
               {"meanings", std::move(meanings)},

@@ -33,6 +33,8 @@ class BoxStage final : public switching::Stage {
   void on_deadline(Time now, port::FrameSink& outbox) override;
 
   void set_store(Time now, const std::optional<StoreMemory>& store);
+  // The memory whose atomics may be replaced, as the directory tells it.
+  void set_words(const std::vector<swordbox::WordRegion>& regions);
   // A repair, and the rule that it is for: one for a rule that is gone means nothing.
   struct Errand {
     std::uint64_t rule = 0;
@@ -46,7 +48,7 @@ class BoxStage final : public switching::Stage {
   // {"on": bool, "order": "strict"}: what may change at run time. An error says what is not known; then nothing has changed.
   Result<void> change(const std::string& json);
   // Counters; the hottest keys and busiest connections, so many of each.
-  std::string status_json(std::size_t most) const;
+  std::string status_json(std::size_t most);
 
  private:
   bool is_agents(const port::Frame& frame) const;

@@ -70,12 +70,14 @@ std::int64_t number_parameter(const httplib::Request& request, const char* name,
 DirectoryServer::DirectoryServer(SqliteDirectory& directory, HttpAddress address)
     : directory_(directory), address_(std::move(address)), server_(std::make_unique<httplib::Server>()) {}
 
-Result<std::unique_ptr<DirectoryServer>> DirectoryServer::start(SqliteDirectory& directory, HttpAddress address) {
+Result<std::unique_ptr<DirectoryServer>> DirectoryServer::start(SqliteDirectory& directory, HttpAddress address,
+                                                                const std::function<void(DirectoryServer&)>& add_more) {
   std::unique_ptr<DirectoryServer> server(new DirectoryServer(directory, std::move(address)));
   httplib::Server& http = *server->server_;
   http.new_task_queue = [] { return new httplib::ThreadPool(kThreads); };
   http.set_keep_alive_max_count(1);  // an idle kept connection would cost its thread a wake every 10 ms
   server->add_routes();
+  if (add_more) add_more(*server);
   const auto [host, port] = host_and_port(server->address_);
   if (server->address_.is_unix()) {
     if (DirectoryClient(server->address_, Duration{}).nodes()) {

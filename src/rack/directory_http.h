@@ -37,11 +37,13 @@ class DirectoryServer {
  public:
   static constexpr int kMaxWatches = 24;
 
-  // Serves at once, until destroyed. A socket file that nobody listens on is replaced.
-  static Result<std::unique_ptr<DirectoryServer>> start(SqliteDirectory& directory, HttpAddress address);
+  // Serves at once, until destroyed. A socket file that nobody listens on is replaced. `add_more` may serve() and take() more paths: requests
+  // come as soon as the server listens.
+  static Result<std::unique_ptr<DirectoryServer>> start(SqliteDirectory& directory, HttpAddress address,
+                                                        const std::function<void(DirectoryServer&)>& add_more = {});
   ~DirectoryServer();
 
-  // What GET `path` answers besides. REQUIRES: before the first request for it.
+  // What GET `path` answers besides. REQUIRES of both: called from add_more.
   void serve(const std::string& path, std::function<std::string()> json);
   // What POST `path` does with its body, and answers.
   void take(const std::string& path, std::function<Result<std::string>(const std::string&)> handle);

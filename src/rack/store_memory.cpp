@@ -41,4 +41,18 @@ std::optional<StoreMemory> find_store(const Snapshot& snapshot) {
   return store;
 }
 
+std::vector<swordbox::WordRegion> find_words(const Snapshot& snapshot) {
+  std::vector<swordbox::WordRegion> words;
+  for (const NodeRecord* node : snapshot.ready(NodeKind::kMemory)) {
+    for (const RegionRecord& region : node->description.regions) {
+      words.push_back({.server = wire::Gid::from(node->ip),
+                       .rkey = wire::RKey(region.key),
+                       .address = region.address,
+                       .length = region.length,
+                       .writable = true});
+    }
+  }
+  return words;
+}
+
 }  // namespace sluice::rack

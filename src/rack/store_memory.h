@@ -5,11 +5,13 @@
 #pragma once
 
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "clover/volumes.h"
 #include "rack/directory.h"
+#include "swordbox/multiplexer.h"
 #include "wire/address.h"
 #include "wire/types.h"
 
@@ -33,5 +35,8 @@ inline constexpr const char* kReplicationAttribute = "replication";
 std::string volumes_attribute(std::span<const clover::Volume> volumes);
 // Of the first metadata server that is ready; nothing while there is none, or when one of its memory nodes is not there.
 std::optional<StoreMemory> find_store(const Snapshot& snapshot);
+
+// The memory that all memory nodes export: its words may be operated on by anybody.
+std::vector<swordbox::WordRegion> find_words(const Snapshot& snapshot);
 
 }  // namespace sluice::rack

@@ -133,16 +133,17 @@ Result<void> run_switch(const std::string& path, const SwitchSettings& settings,
     box = std::move(*made);
     ports.machine().set_stage(box.get());
   }
-  auto server = DirectoryServer::start(**directory, {run.directory_socket()});
+  const auto add_more = [&](DirectoryServer& server) {
+    server.serve("/v1/switch", [&] { return ask_status(loop, ports); });
+    if (box) serve_box(server, loop, *box);
+  };
+  auto server = DirectoryServer::start(**directory, {run.directory_socket()}, add_more);
   if (!server) return tl::unexpected(server.error());
-  if (box) serve_box(**server, loop, *box);
-  (*server)->serve("/v1/switch", [&] { return ask_status(loop, ports); });
   std::unique_ptr<DirectoryServer> tcp;
   if (!settings.http.empty()) {
-    auto started = DirectoryServer::start(**directory, {settings.http});
+    auto started = DirectoryServer::start(**directory, {settings.http}, add_more);
     if (!started) return fail("http: " + started.error().message);
     tcp = std::move(*started);
-    tcp->serve("/v1/switch", [&] { return ask_status(loop, ports); });
   }
   std::vector<std::string> listeners{fmt::format("shm:{},ring={}", run.switch_socket(), settings.ring)};
   listeners.insert(listeners.end(), settings.listen.begin(), settings.listen.end());
@@ -152,6 +153,7 @@ Result<void> run_switch(const std::string& path, const SwitchSettings& settings,
   if (box) description.attributes[kBoxAttribute] = settings.box.box;
   // A lease that is left is of a switch that was killed: the socket would not have been ours otherwise.
   if (auto evicted = (*directory)->evict(description.name); !evicted) return evicted;
+  if (auto evicted = (*directory)->evict(BoxAgent::kName); !evicted) return evicted;
   auto membership = Membership::join(**directory, description);
   if (!membership) return tl::unexpected(membership.error());
   if (auto published = (*membership)->publish(description); !published) return published;

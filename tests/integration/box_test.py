@@ -24,6 +24,15 @@ def run(*words, timeout=180):
     return subprocess.run([SLUICE, *words], capture_output=True, text=True, timeout=timeout, check=False)
 
 
+def wait_until(condition, what, seconds=30):
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        if condition():
+            return
+        time.sleep(0.1)
+    raise AssertionError(f"not within {seconds} s: {what}")
+
+
 class BoxOnARack(unittest.TestCase):
     def setUp(self):
         self.folder = tempfile.mkdtemp(prefix="sluice-box-", dir="/tmp")
@@ -85,8 +94,11 @@ class BoxOnARack(unittest.TestCase):
 
     def test_what_the_box_does_can_be_seen(self):
         self.sluice("rack", "up", "--box", "clover", "--config", self.config("[switch]\nbox-keys = 16\n"), *STORE)
-        self.bench("--workload", "A", "--operations", "3000")
+        child = self.start("bench", "clover", "--clients", "64", "--records", "200", "--duration", "60s")
+        wait_until(lambda: self.box()["tracked_keys"] == 16 and len(self.box()["top_connections"]) >= 2, "keys are tracked")
         box = self.box()
+        child.kill()
+        child.wait()
         self.assertEqual(box["tracked_keys"], 16)
         self.assertEqual(len(box["top_keys"]), 16)
         self.assertGreaterEqual(len(box["top_connections"]), 2)
@@ -123,6 +135,37 @@ class BoxOnARack(unittest.TestCase):
         after = self.bench("--workload", "A", "--operations", "3000", "--check")
         self.assertTrue(after["history"]["linearizable"])
         self.assertNotIn("chains_broken", self.counters())
+
+    def locks(self, *flags):
+        result = json.loads(self.sluice("bench", "locks", "--json", "--clients", "16", "--duration", "1500ms", *flags))
+        self.assertTrue(result["sound"])
+        self.assertGreater(result["turns"], 10)
+        return result
+
+    def test_locks_over_shared_connections_exclude_each_other(self):
+        self.sluice("rack", "up", "--no-metadata", "--memory-nodes", "1", "--memory-size", "1GiB", "--box", "words")
+        self.locks()
+        self.locks("--release", "cas")
+        self.locks("--locks", "64", "--release", "cas")
+        counters = self.counters()
+        self.assertGreater(counters["AtomicReplaced"], 100)
+        self.assertGreater(counters["WriteMoved"], 10)
+        self.assertNotIn("operations_abandoned", counters)
+        self.sluice("box", "set", "--on=false")
+        self.locks()
+        self.assertEqual(self.counters()["AtomicReplaced"], counters["AtomicReplaced"])
+        self.sluice("box", "set", "--on=true")
+        # A box that is lost with its numbers: what was connected is shut out, what connects anew is served.
+        status = json.loads(self.sluice("rack", "status", "--json"))
+        os.kill(next(d for d in status["daemons"] if d["name"] == "switch")["pid"], signal.SIGKILL)
+        time.sleep(0.3)
+        self.sluice("rack", "up", "--no-metadata", "--memory-nodes", "1", "--memory-size", "1GiB", "--box", "words")
+        self.locks()
+        self.assertGreater(self.counters()["AtomicReplaced"], 10)
+
+    def test_locks_need_a_rack_without_a_store(self):
+        self.sluice("rack", "up", *STORE)
+        self.assertIn("--no-metadata", run("bench", "locks", "--dir", self.dir).stderr)
 
     def test_without_a_box_the_command_says_so(self):
         self.sluice("rack", "up", "--memory-size", "1GiB")

@@ -1,0 +1,190 @@
+#include "rack/lock_bench.h"
+
+#include <fmt/core.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <functional>
+#include <vector>
+
+#include "base/bytes.h"
+#include "base/rng.h"
+#include "rack/endpoint.h"
+#include "rack/remote_nodes.h"
+
+namespace sluice::rack {
+namespace {
+
+using remote::RemoteAddress;
+using remote::Status;
+using remote::Task;
+
+constexpr std::uint64_t kStride = 128;  // a lock word, and 64 bytes further on its record
+constexpr std::uint64_t kRecordBytes = 64;
+constexpr Duration kPatience = Duration::seconds(10);
+
+class Bench {
+ public:
+  Bench(const LockBenchConfig& config, Endpoint& endpoint)
+      : config_(config), endpoint_(endpoint), loop_(endpoint.loop()), coroutines_(scheduler_) {}
+  ~Bench() {
+    stop_ = true;
+    for (const auto& client : clients_) client->set_nodes(loop_.now(), {});
+    run_for(Duration::seconds(1), [this] { return scheduler_.live() == 0; });
+    for (const auto& client : clients_) loop_.remove(*client);
+    loop_.remove(coroutines_);
+  }
+
+  Result<LockBenchResult> run() {
+    loop_.add(coroutines_);
+    if (auto connected = connect(); !connected) return tl::unexpected(connected.error());
+    if (auto cleared = in_coroutine(clear()); !cleared) return tl::unexpected(cleared.error());
+    const auto& port = endpoint_.shard().port().counters();
+    const std::uint64_t frames = port.rx_frames + port.tx_frames;
+    const Time begin = loop_.now();
+    for (std::uint32_t i = 0; i < config_.clients; ++i) scheduler_.spawn(work(i));
+    run_for(config_.duration, [this] { return scheduler_.live() == 0; });
+    stop_ = true;
+    const bool ended = run_for(kPatience, [this] { return scheduler_.live() == 0; });
+    result_.seconds = static_cast<double>((loop_.now() - begin).nanoseconds()) / 1e9;
+    result_.wire_frames = port.rx_frames + port.tx_frames - frames;
+    if (!error_.empty()) return fail(error_);
+    if (!ended) return fail("operations do not end; is the memory node still there?");
+    if (auto counted = in_coroutine(count()); !counted) return tl::unexpected(counted.error());
+    return result_;
+  }
+
+ private:
+  Result<void> connect() {
+    const auto snapshot = endpoint_.directory().nodes();
+    if (!snapshot) return tl::unexpected(snapshot.error());
+    const auto nodes = snapshot->ready(NodeKind::kMemory);
+    if (nodes.empty() || nodes.front()->description.regions.empty())
+      return fail("no memory node is on the rack; `sluice rack up --no-metadata` starts some");
+    if (!snapshot->ready(NodeKind::kMetadata).empty())
+      return fail("the memory belongs to a Clover store; start a rack of its own with `sluice rack up --no-metadata`");
+    const RegionRecord& region = nodes.front()->description.regions.front();
+    base_ = {nodes.front()->id, remote::RegionKey(region.key), region.address};
+    if (region.length < config_.locks * kStride) return fail("locks: more than the memory node has room for");
+    Snapshot one = *snapshot;
+    std::erase_if(one.nodes, [&](const NodeRecord& n) { return n.id != base_.node; });
+    for (std::uint32_t i = 0; i < config_.clients; ++i) {
+      auto& client = clients_.emplace_back(
+          std::make_unique<RemoteNodes>(endpoint_.connector(), scheduler_, RemoteNodes::Options{.depth = 16}));
+      loop_.add(*client);
+      client->set_nodes(loop_.now(), one);
+    }
+    const bool up = run_for(kPatience, [this] {
+      return std::ranges::all_of(clients_, [](const auto& client) { return client->up() == 1; });
+    });
+    return up ? Result<void>() : fail(fmt::format("no connection: {}", clients_.front()->problems()));
+  }
+
+  RemoteAddress lock(std::uint64_t i) const { return base_ + i * kStride; }
+  RemoteAddress record(std::uint64_t i) const { return base_ + (i * kStride + kRecordBytes); }
+  rc::RemoteRc& memory(std::uint32_t client) { return clients_[client]->memory(); }
+  bool wrong(Status status) {
+    if (status == Status::kOk) return false;
+    if (error_.empty()) error_ = fmt::format("an operation ended as {}", to_string(status));
+    stop_ = true;
+    return true;
+  }
+
+  Task<void> clear() {
+    std::array<std::uint8_t, kStride> zeros{};
+    for (std::uint64_t i = 0; i < config_.locks; ++i) {
+      const Status status = co_await memory(0).write(lock(i), zeros);
+      if (wrong(status)) co_return;
+    }
+  }
+  Task<void> count() {
+    std::array<std::uint8_t, 8> bytes{};
+    for (std::uint64_t i = 0; i < config_.locks; ++i) {
+      const Status status = co_await memory(0).read(record(i), bytes);
+      if (wrong(status)) co_return;
+      result_.counted += load_le<std::uint64_t>(bytes.data());
+    }
+  }
+  Task<void> work(std::uint32_t who) {
+    Rng rng = Rng(config_.seed).fork(who);
+    std::array<std::uint8_t, kRecordBytes> bytes{};
+    while (!stop_) {
+      const std::uint64_t i = rng.below(config_.locks);
+      const Time begin = loop_.now();
+      bool mine = false;
+      while (!mine && !stop_) {
+        const auto taken = co_await memory(who).compare_and_swap(lock(i), 0, who + 1);
+        if (wrong(taken.status)) co_return;
+        ++result_.swaps;
+        mine = taken.prior == 0;
+        if (!mine) ++result_.swaps_failed;
+      }
+      if (!mine) co_return;
+      const Status read = co_await memory(who).read(record(i), bytes);
+      if (wrong(read)) co_return;
+      store_le(bytes.data(), load_le<std::uint64_t>(bytes.data()) + 1);
+      if (!co_await release(who, i, bytes)) co_return;
+      ++result_.turns;
+      result_.turn_ns.record((loop_.now() - begin).nanoseconds());
+    }
+  }
+  Task<bool> release(std::uint32_t who, std::uint64_t i, MutableBytes bytes) {
+    std::array<std::uint8_t, 8> zero{};
+    auto write_back = memory(who).write(record(i), bytes);
+    write_back.start();
+    if (config_.release_by_write) {
+      auto unlock = memory(who).write(lock(i), zero);
+      unlock.start();
+      const Status wrote = co_await write_back;
+      const Status unlocked = co_await unlock;
+      co_return !wrong(wrote) && !wrong(unlocked);
+    }
+    auto unlock = memory(who).compare_and_swap(lock(i), who + 1, 0);
+    unlock.start();
+    const Status wrote = co_await write_back;
+    const auto unlocked = co_await unlock;
+    if (unlocked.status == Status::kOk && unlocked.prior != who + 1) error_ = "a lock was not its holder's any more";
+    co_return !wrong(wrote) && !wrong(unlocked.status) && error_.empty();
+  }
+
+  Result<void> in_coroutine(Task<void> task) {
+    scheduler_.spawn(std::move(task));
+    const bool done = run_for(kPatience, [this] { return scheduler_.live() == 0; });
+    if (!error_.empty()) return fail(error_);
+    return done ? Result<void>() : fail("the memory node does not answer");
+  }
+  bool run_for(Duration patience, const std::function<bool()>& done) {
+    const Time give_up = loop_.now() + patience;
+    nic::Periodic alarm(Duration::milliseconds(20), [](Time) {});  // so that a sleeping loop looks at the clock
+    loop_.add(alarm);
+    bool fulfilled = false;
+    loop_.run_until([&] { return (fulfilled = done()) || loop_.now() >= give_up; });
+    loop_.remove(alarm);
+    return fulfilled;
+  }
+
+  const LockBenchConfig& config_;
+  Endpoint& endpoint_;
+  nic::PollLoop& loop_;
+  remote::Scheduler scheduler_;
+  nic::SchedulerPoll coroutines_;
+  std::vector<std::unique_ptr<RemoteNodes>> clients_;
+  RemoteAddress base_{};
+  LockBenchResult result_;
+  std::string error_;
+  bool stop_ = false;
+};
+
+}  // namespace
+
+Result<LockBenchResult> bench_locks(const LockBenchConfig& config) {
+  EndpointConfig endpoint;
+  endpoint.directory = config.directory;
+  endpoint.description = {config.name, NodeKind::kClient, 0, {}, {{"pid", std::to_string(getpid())}}};
+  auto opened = Endpoint::open(endpoint);
+  if (!opened) return tl::unexpected(opened.error());
+  return Bench(config, **opened).run();
+}
+
+}  // namespace sluice::rack
