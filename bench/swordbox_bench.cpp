@@ -109,6 +109,36 @@ class World {
       std::memset(p + 4, 0, kNode);
     });
   }
+  void add(std::size_t k, std::uint32_t c, std::uint64_t at) {
+    put(k, c, true, wire::Opcode::kRcFetchAdd, psn_[c]++, 28, [&](std::uint8_t* p) {
+      wire::AtomicEth{at, wire::RKey(7), 1, 0}.write(p);
+    });
+  }
+  // Lets the box replace atomics, and makes every word and every connection known to it: connection 0 is the shared one.
+  void share(std::uint32_t words) {
+    MultiplexerConfig config;
+    config.regions = {{.server = server_, .rkey = wire::RKey(7), .address = kBase, .length = 0, .writable = true}};
+    config.words = words;
+    config.ring = 64;
+    box_->set_multiplexer(std::make_unique<Multiplexer>(config, box_->connections(), box_->counters()));
+    const auto connections = static_cast<std::uint32_t>(psn_.size());
+    // The first operation of a connection, and on a word, passes by itself. Connection 0 comes last, so that none is shared before.
+    for (std::uint32_t c = connections; c-- > 0;) learn(c, 0);
+    for (std::uint32_t i = 1; i < words; ++i) learn(connections - 1, i);
+    add(0, 0, word(0));
+    out_psn_ = psn_[0] - 1;
+    settle();
+    ack(0, 0, out_psn_++);
+    settle();
+  }
+  void learn(std::uint32_t c, std::uint32_t i) {
+    add(0, c, word(i));
+    settle();
+    swapped(0, c, psn_[c] - 1, 0);
+    settle();
+  }
+  void shared_ack(std::size_t k) { ack(k, 0, out_psn_++); }
+  static std::uint64_t word(std::uint64_t i) { return kBase + i * 8; }
   // One by one: for what the clock should not see.
   void settle(std::size_t n = 1) { box_->process(now, {packets_.data(), n}, outbox_); }
   // Links a first node of each key, so that its tail is known.
@@ -184,6 +214,7 @@ class World {
   std::array<std::array<std::uint8_t, 512>, kBurst> buffers_{};
   std::array<Packet, kBurst> packets_{};
   NoOutbox outbox_;
+  std::uint32_t out_psn_ = 0;  // of the next packet on the shared connection
 };
 
 // Draws keys before the clock runs.
@@ -291,6 +322,28 @@ void SteerReads(benchmark::State& state) {
   });
 }
 BENCHMARK(SteerReads)->ArgsProduct({{64, 4096}, {1024, 1 << 20}, {0, 1}});
+
+// Atomics of all connections on words, replaced by WRITEs on a shared one, and the server's ACKs, turned into Atomic ACKs.
+void ReplaceAtomics(benchmark::State& state) {
+  const auto connections = static_cast<std::uint32_t>(state.range(0));
+  const auto words = static_cast<std::uint32_t>(state.range(1));
+  World world(connections, 16, false);
+  world.share(words);
+  Keys draw(words, state.range(2) != 0);
+  Rng rng(4);
+  bool answers = false;
+  run(state, world, [&] {
+    for (std::size_t k = 0; k < kBurst; ++k) {
+      if (answers) {
+        world.shared_ack(k);
+      } else {
+        world.add(k, static_cast<std::uint32_t>(rng.below(connections)), World::word(draw.draw()));
+      }
+    }
+    answers = !answers;
+  });
+}
+BENCHMARK(ReplaceAtomics)->ArgsProduct({{64, 4096}, {1024, 1 << 20}, {0, 1}});
 
 // Whole appends by different clients: WRITE, ACK, CAS at an old node (steered), Atomic ACK; a burst of each in turn.
 void SteerAppends(benchmark::State& state) {
