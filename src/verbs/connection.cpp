@@ -11,6 +11,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <mutex>
+#include <utility>
 
 namespace sluice::verbs {
 namespace {
@@ -164,7 +165,6 @@ void on_request(Service& s, const rc::ConnectionEvent& told) {
   id->abi.port_num = 1;
   id->abi.qp_type = IBV_QPT_RC;
   id->abi.pd = parent.abi.pd;
-  id->synchronous = parent.synchronous;
   id->connection = told.id;
   set_source(*id, own_gid(nic_of(*id), told.remote.is_v4()), told.port);
   set_destination(*id, told.remote, 0);
@@ -240,6 +240,22 @@ rc::ConnectionParameters parameters_of(const ConnectionId& id, const rdma_conn_p
   p.retry_count = std::min(conn->retry_count, std::uint8_t{7});
   p.rnr_retry_count = std::min(conn->rnr_retry_count, std::uint8_t{7});
   return p;
+}
+
+// From now on the id's events are told on `to`, also those that wait.
+void move_events(ConnectionId& id, rdma_event_channel& to) {
+  const NicLock guard(Context::of(open_context()).nic->lock());
+  auto& events = EventChannel::of(id.abi.channel).events;
+  id.abi.channel = &to;
+  std::deque<std::unique_ptr<CmEvent>> staying;
+  for (auto& event : events) {
+    if (event->counted == &id) {
+      queue_event(id, std::move(event));
+    } else {
+      staying.push_back(std::move(event));
+    }
+  }
+  events = std::move(staying);
 }
 
 // The end of a call that an event answers: an id without a channel waits for it.
@@ -513,25 +529,24 @@ SLUICE_VERB int rdma_get_request(rdma_cm_id* listener, rdma_cm_id** out) {
   if (rdma_get_cm_event(listener->channel, &event) != 0) return -1;
   ConnectionId& id = ConnectionId::of(event->id);
   rdma_ack_cm_event(event);
-  if (rdma_migrate_id(&id.abi, rdma_create_event_channel()) != 0) return -1;
+  if (rdma_migrate_id(&id.abi, nullptr) != 0) return -1;  // calls on it wait for their events, too
+  if (auto attributes = ConnectionId::of(listener).queue_pairs) {
+    if (rdma_create_qp(&id.abi, listener->pd, &*attributes) != 0) return -1;
+  }
   *out = &id.abi;
   return 0;
 }
 
 SLUICE_VERB int rdma_migrate_id(rdma_cm_id* handle, rdma_event_channel* to) {
   ConnectionId& id = ConnectionId::of(handle);
-  const NicLock guard(Context::of(open_context()).nic->lock());
-  auto& events = EventChannel::of(handle->channel).events;
-  handle->channel = to;
-  std::deque<std::unique_ptr<CmEvent>> staying;
-  for (auto& event : events) {
-    if (event->counted == &id) {
-      queue_event(id, std::move(event));
-    } else {
-      staying.push_back(std::move(event));
-    }
-  }
-  events = std::move(staying);
+  const bool synchronous = to == nullptr;
+  if (synchronous) to = rdma_create_event_channel();
+  if (to == nullptr) return -1;
+  if (id.synchronous && handle->event != nullptr) rdma_ack_cm_event(std::exchange(handle->event, nullptr));
+  rdma_event_channel* const from = handle->channel;
+  move_events(id, *to);
+  // The channel of its own that an id without one had.
+  if (std::exchange(id.synchronous, synchronous)) rdma_destroy_event_channel(from);
   return 0;
 }
 

@@ -45,6 +45,7 @@ struct ConnectionId {
   bool owns_queues = false;  // completion queues made with the queue pair
   std::uint8_t timeout = 0;  // of the queue pair; 0: the connection manager's choice
   std::uint8_t traffic_class = 0;
+  std::optional<ibv_qp_init_attr> queue_pairs{};  // a listener made by rdma_create_ep: what its connections get
   // Guarded:
   std::optional<rc::ConnectionId> connection{};
   std::uint16_t listening = 0;  // the port, 0: does not

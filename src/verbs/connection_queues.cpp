@@ -118,7 +118,31 @@ SLUICE_VERB void rdma_destroy_srq(rdma_cm_id* id) {
   id->srq = nullptr;
 }
 
+// Without names to look up the answer is what the program knows already: how libfabric asks.
+static int answer_from_hints(const rdma_addrinfo& hints, rdma_addrinfo** out) {
+  auto* const result = static_cast<rdma_addrinfo*>(std::calloc(1, sizeof(rdma_addrinfo)));
+  result->ai_flags = hints.ai_flags;
+  result->ai_family = hints.ai_family;
+  result->ai_qp_type = hints.ai_qp_type != 0 ? hints.ai_qp_type : int{IBV_QPT_RC};
+  result->ai_port_space = hints.ai_port_space != 0 ? hints.ai_port_space : int{RDMA_PS_TCP};
+  if (hints.ai_src_len != 0) {
+    result->ai_src_len = hints.ai_src_len;
+    result->ai_src_addr = copy_address(hints.ai_src_addr, hints.ai_src_len);
+  }
+  if (hints.ai_dst_len != 0) {
+    result->ai_dst_len = hints.ai_dst_len;
+    result->ai_dst_addr = copy_address(hints.ai_dst_addr, hints.ai_dst_len);
+  }
+  *out = result;
+  return 0;
+}
+
 SLUICE_VERB int rdma_getaddrinfo(const char* node, const char* port, const rdma_addrinfo* hints, rdma_addrinfo** out) {
+  if (node == nullptr && port == nullptr) {
+    if (hints != nullptr) return answer_from_hints(*hints, out);
+    refuse(EINVAL, "rdma_getaddrinfo: neither a name nor hints");
+    return -1;
+  }
   addrinfo wanted{};
   addrinfo* found = nullptr;
   const int flags = hints == nullptr ? 0 : hints->ai_flags;
@@ -170,12 +194,19 @@ SLUICE_VERB int rdma_create_ep(rdma_cm_id** out, rdma_addrinfo* address, ibv_pd*
   int done = passive ? rdma_bind_addr(id, address->ai_src_addr)
                      : rdma_resolve_addr(id, address->ai_src_addr, address->ai_dst_addr, 2000);
   if (done == 0 && !passive) done = rdma_resolve_route(id, 2000);
-  if (done == 0 && !passive && attributes != nullptr) done = rdma_create_qp(id, pd, attributes);
+  if (done == 0 && !passive && attributes != nullptr) {
+    attributes->qp_type = static_cast<ibv_qp_type>(address->ai_qp_type);
+    done = rdma_create_qp(id, pd, attributes);
+  }
   if (done != 0) {
     rdma_destroy_id(id);
     return -1;
   }
-  id->pd = pd;
+  if (passive && attributes != nullptr) {
+    ConnectionId::of(id).queue_pairs = *attributes;
+    ConnectionId::of(id).queue_pairs->qp_type = static_cast<ibv_qp_type>(address->ai_qp_type);
+  }
+  if (pd != nullptr) id->pd = pd;
   *out = id;
   return 0;
 }
@@ -209,4 +240,10 @@ SLUICE_VERB int rdma_get_remote_ece(rdma_cm_id*, ibv_ece* ece) {
 }
 SLUICE_VERB int rdma_reject_ece(rdma_cm_id* id, const void* data, std::uint8_t length) {
   return rdma_reject(id, data, length);
+}
+
+// librdmacm's sockets reach into its own ids, which are not these.
+SLUICE_VERB int rsocket(int, int, int) {
+  refuse(EOPNOTSUPP, "rsockets are not supported: use TCP (rstream -T s), or verbs");
+  return -1;
 }

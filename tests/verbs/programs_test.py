@@ -37,6 +37,8 @@ class Case:
     server_must_succeed: bool = True
     excuse: str = ""  # either side that says this may end as it likes
     port_option: str = "-p"
+    client_port_option: str = ""  # where it is another
+    client_command: str = ""  # likewise
 
     @property
     def name(self):
@@ -64,6 +66,11 @@ def rping(options, impair=""):
 
 def ucx(transports, test, impair=""):
     return Case(f"ucx_perftest -t {test} -n 1000 -w 10", "Final:", impair, variables=f"UCX_TLS={transports}")
+
+
+def libfabric(provider, endpoint, impair=""):
+    return Case(f"fi_pingpong -p {provider} -e {endpoint} -I 100 -S 4096", "MB/sec", impair, port_option="-B", client_port_option="-P",
+                server_must_succeed=False)  # it may see the client go before the completion of its last message
 
 
 def ucmatose(options, impair=""):
@@ -100,7 +107,9 @@ QUICK = [
     rping("-C 10", LOSSES),
     by_rdma_cm("send_bw -n 500"),
     by_rdma_cm("read_lat -n 200"),
-    ucmatose(""),
+    ucmatose("-C 4"),
+    Case("rdma_server", "rdma_client: end 0", client_command="rdma_client", client="-s 10.77.0.1", by_tcp=False),
+    libfabric("verbs;ofi_rxm", "rdm"),
     ucx("rc_v,tcp", "tag_lat"),
     ucx("rc,ud", "tag_lat"),
     ucx("rc_v,tcp", "ucp_fadd"),
@@ -134,6 +143,8 @@ REST = [
     by_rdma_cm("write_bw -n 500"),
     by_rdma_cm("atomic_lat -n 200"),
     by_rdma_cm("send_bw -n 200", LOSSES),
+    libfabric("verbs", "msg"),
+    libfabric("verbs;ofi_rxm", "rdm", LOSSES),
     ucx("rc_v,tcp", "ucp_put_bw"),
     ucx("rc_v,tcp", "ucp_get"),
     ucx("ud_v,tcp", "tag_lat"),
@@ -179,6 +190,7 @@ def run_case(case, library, directory, impair):
     cable = directory / f"{tcp}.sock"
     losses = f",impair({impair or case.impair})" if impair or case.impair else ""
     command = case.command.split() + [case.port_option, str(tcp)]
+    client_command = (case.client_command or case.command).split() + [case.client_port_option or case.port_option, str(tcp)]
     server_log = directory / "server.log"
     deadline = time.monotonic() + TIMEOUT_S
     with server_log.open("w") as log:
@@ -194,7 +206,7 @@ def run_case(case, library, directory, impair):
             address = environment(case, library, f"shm:{cable}{losses}", "10.77.0.2")
             for _ in range(1 if case.by_tcp else RDMA_CM_TRIES):
                 time.sleep(0 if case.by_tcp else 1)
-                client = subprocess.run(command + case.client.split(), capture_output=True, text=True, env=address,
+                client = subprocess.run(client_command + case.client.split(), capture_output=True, text=True, env=address,
                                         timeout=max(deadline - time.monotonic(), 1))
                 if "REJECTED" not in client.stdout + client.stderr:
                     break
@@ -230,7 +242,8 @@ def main():
     if arguments.list:
         print("\n".join(case.name for case in cases))
         return 0
-    missing = {case.command.split()[0] for case in cases if shutil.which(case.command.split()[0]) is None}
+    programs = {command.split()[0] for case in cases for command in (case.command, case.client_command) if command}
+    missing = {program for program in programs if shutil.which(program) is None}
     if missing:
         print(f"skipped: not installed: {', '.join(sorted(missing))}")
         return 77
