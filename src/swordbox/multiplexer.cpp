@@ -345,8 +345,14 @@ Verdict Multiplexer::replace(Time now, const Judged& packet, WordIndex index, co
   std::copy_n(packet.frame + 6, 6, mac.begin());
   const std::size_t length = compose(carrier, entry, packet.frame);
   std::copy_n(mac.begin(), 6, packet.frame + 6);  // the frame comes from where it comes
-  const bool sound = wire::parse({packet.frame, length}, packet.parsed) == wire::Verdict::kOk;
-  SLUICE_CHECK(sound);
+  packet.parsed.length = static_cast<std::uint16_t>(length);
+  packet.parsed.payload_offset =
+      static_cast<std::uint16_t>(packet.parsed.bth_offset + wire::Bth::kSize + wire::Reth::kSize);
+  packet.parsed.payload_length = kWordBytes;
+  packet.parsed.opcode = wire::Opcode::kRcWriteOnly;
+  packet.parsed.ack_request = true;
+  packet.parsed.destination = carrier.server_qpn;
+  packet.parsed.psn = out;
   return is_write ? Verdict::kWriteMoved : Verdict::kAtomicReplaced;
 }
 
