@@ -360,7 +360,9 @@ class World {
       return static_cast<double>(now.*field - before.*field) / std::max(operations, 1.0);
     };
     const auto p99 = [&](workload::Action action) {
-      return static_cast<double>(all.actions[static_cast<std::size_t>(action)].latency_ns.at_quantile(0.99)) / 1e3;
+      const Histogram& latency = all.actions[static_cast<std::size_t>(action)].latency_ns;
+      if (latency.count() == 0) return std::numeric_limits<double>::quiet_NaN();
+      return static_cast<double>(latency.at_quantile(0.99)) / 1e3;
     };
     const double tries = each(&Counts::reads) + each(&Counts::swaps);
     result.metrics = {
