@@ -91,7 +91,7 @@ void read_awaited(benchmark::State& state) {
   std::size_t target = 0;
   for (auto _ : state) {
     target += kDepth;
-    while (done < target) {
+    while (done < target) {  // NOLINT(bugprone-infinite-loop): the readers count
       scheduler.run(w.adapters.now);
       w.adapters.round();
       remote.poll(w.adapters.now);
