@@ -1,7 +1,6 @@
 // A type of its own for every number that could be swapped for another at a call site.
 //
 // Invariant:  compares and converts only within its own kind; `value` is the bare number.
-// Source:     every value that could be swapped at a call site is a type of its own.
 #pragma once
 
 #include <compare>
