@@ -194,7 +194,7 @@ std::string to_table(const ExperimentOutcome& outcome) {
         fmt::format("{:<44} {:>12} {:>12} {:>8}\n", metric == e.y ? e.y_title : metric, "simulated", "paper", "error");
     for (const Summary& s : outcome.summaries(metric)) {
       std::string name = fmt::format("{} {}", e.series[s.point->series], e.xs[s.point->x]);
-      if (!e.panels[s.point->panel].empty()) name = e.panels[s.point->panel] + ", " + name;
+      if (!e.panels[s.point->panel].empty()) name = fmt::format("{}, {}", e.panels[s.point->panel], name);
       if (std::isnan(s.median)) continue;
       out += fmt::format("{:<44} {:>12.4g}", name, s.median);
       if (!std::isnan(s.paper)) out += fmt::format(" {:>12.4g} {:>+7.1f}%", s.paper, s.error_percent());

@@ -239,7 +239,9 @@ void Multiplexer::note_write(Time now, const Judged& packet) {
   if (writes_under_way_ == writes_.size()) {
     const LongWrite& oldest = writes_[first_write_];
     for (std::uint64_t a = oldest.address & ~(kLineBytes - 1); a < oldest.address + oldest.length; a += kLineBytes) {
-      for (std::uint16_t region = 0; region < regions_.size(); ++region) lines_[line_of(region, a)] = oldest.expires;
+      for (std::size_t region = 0; region < regions_.size(); ++region) {
+        lines_[line_of(static_cast<std::uint16_t>(region), a)] = oldest.expires;
+      }
     }
     first_write_ = (first_write_ + 1) % writes_.size();
     --writes_under_way_;
