@@ -252,7 +252,7 @@ bool Engine::dispatch_new() {
 // A read may not overtake an earlier write that it overlaps. On an ordered pool the write need only be on its way.
 bool Engine::read_must_wait(const Request& read) const {
   const auto blocks = [&](std::uint64_t index) {
-    const Request& write = requests_[index & (layout_.shape.entries - 1)];
+    const Request& write = request(index);
     return write.index < read.index && write.state < State::kDone &&
            overlap(target(write.entry), write.entry.length, target(read.entry), read.entry.length);
   };
@@ -260,7 +260,7 @@ bool Engine::read_must_wait(const Request& read) const {
   return std::any_of(fifo_[1].begin(), fifo_[1].end(), blocks);
 }
 
-bool Engine::write_must_wait(const Request& write) {
+bool Engine::write_must_wait(const Request& write) const {
   const auto blocks = [&](std::uint64_t index, State until) {
     const Request& other = request(index);
     return other.index == index && index < write.index && other.state < until &&
@@ -275,30 +275,25 @@ bool Engine::write_must_wait(const Request& write) {
 }
 
 bool Engine::dispatch_writes() {
-  bool moved = false;
-  for (std::size_t i = 0; i < writes_.size() && !held();) {
-    Request& write = request(writes_[i]);
-    if (write.state != State::kReady || write_must_wait(write)) {
-      ++i;
-      continue;
-    }
-    writes_.erase(writes_.begin() + static_cast<std::ptrdiff_t>(i));
-    submit_move(write);
-    moved = true;
-  }
-  return moved;
+  return submit_unless(writes_,
+                       [this](const Request& write) { return write.state != State::kReady || write_must_wait(write); });
 }
 
 bool Engine::dispatch_waiting_reads() {
+  return submit_unless(waiting_reads_, [this](const Request& read) { return read_must_wait(read); });
+}
+
+template <class MustWait>
+bool Engine::submit_unless(std::vector<std::uint64_t>& queue, MustWait must_wait) {
   bool moved = false;
-  for (std::size_t i = 0; i < waiting_reads_.size() && !held();) {
-    Request& read = request(waiting_reads_[i]);
-    if (read_must_wait(read)) {
+  for (std::size_t i = 0; i < queue.size() && !held();) {
+    Request& r = request(queue[i]);
+    if (must_wait(r)) {
       ++i;
       continue;
     }
-    waiting_reads_.erase(waiting_reads_.begin() + static_cast<std::ptrdiff_t>(i));
-    submit_move(read);
+    queue.erase(queue.begin() + static_cast<std::ptrdiff_t>(i));
+    submit_move(r);
     moved = true;
   }
   return moved;
@@ -394,7 +389,7 @@ void Engine::finish(Request& r, Status status) {
 bool Engine::has_finished() const {
   const auto done = [&](const std::deque<std::uint64_t>& fifo) {
     if (fifo.empty()) return false;
-    const Request& front = requests_[fifo.front() & (layout_.shape.entries - 1)];
+    const Request& front = request(fifo.front());
     return front.state == State::kDone && (front.status == Status::kOk || errors_logged_ - errors_taken_ < kErrors);
   };
   return done(fifo_[0]) || done(fifo_[1]);

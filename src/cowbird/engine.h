@@ -86,6 +86,7 @@ class Engine {
   };
 
   Request& request(std::uint64_t index) { return requests_[index & (layout_.shape.entries - 1)]; }
+  const Request& request(std::uint64_t index) const { return requests_[index & (layout_.shape.entries - 1)]; }
   remote::RemoteAddress at(std::size_t offset) const { return channel_ + offset; }
   remote::RemoteAddress target(const Entry& entry) const;
 
@@ -103,8 +104,11 @@ class Engine {
   bool dispatch_new();
   bool dispatch_writes();
   bool dispatch_waiting_reads();
+  // Moves what of a queue need not wait, in order. True: something.
+  template <class MustWait>
+  bool submit_unless(std::vector<std::uint64_t>& queue, MustWait must_wait);
   bool read_must_wait(const Request& read) const;
-  bool write_must_wait(const Request& write);
+  bool write_must_wait(const Request& write) const;
   void submit_fetch(Request& write);
   void submit_move(Request& request);
   static void on_complete(remote::Operation& operation);

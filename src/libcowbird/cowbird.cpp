@@ -4,7 +4,6 @@
 #include <poll.h>
 #include <sched.h>
 #include <time.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -17,6 +16,7 @@
 #include "cowbird/attach.h"
 #include "cowbird/channel.h"
 #include "cowbird/poll_group.h"
+#include "ports/run_path.h"
 #include "ports/shared_block.h"
 #include "ports/unix_socket.h"
 
@@ -54,11 +54,8 @@ int refuse(int error, std::string why) {
 }
 
 std::string default_engine() {
-  for (const auto& [variable, below] : {std::pair{"SLUICE_DIR", ""}, std::pair{"XDG_RUNTIME_DIR", "/sluice"}}) {
-    const char* dir = std::getenv(variable);
-    if (dir != nullptr && *dir != 0) return fmt::format("{}{}/cowbird.sock", dir, below);
-  }
-  return fmt::format("/tmp/sluice-{}/cowbird.sock", getuid());
+  const char* dir = std::getenv("SLUICE_DIR");
+  return (dir != nullptr && *dir != 0 ? std::string(dir) : ports::default_run_directory()) + "/cowbird.sock";
 }
 
 }  // namespace

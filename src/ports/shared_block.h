@@ -1,6 +1,6 @@
 // A block of memory that one process makes and hands to others of this machine, and messages over which it is handed.
 //
-// Block:      a memfd, sealed against changing its size, so that no peer can turn an access into SIGBUS. Zero at first.
+// Block:      sealed memory (sealed_memory.h).
 // Messages:   over a SOCK_SEQPACKET UNIX socket: whole messages of at most kMaxMessage bytes, each with a descriptor or without.
 // Trust:      what comes from a peer is checked before it is mapped; message contents are the caller's to check.
 // Threads:    any one at a time.
@@ -12,8 +12,7 @@
 
 #include "base/bytes.h"
 #include "base/result.h"
-#include "ports/descriptor.h"
-#include "ports/shm_region.h"
+#include "ports/sealed_memory.h"
 
 namespace sluice::ports {
 

@@ -10,29 +10,13 @@
 #include <cstdint>
 
 #include "base/result.h"
-#include "ports/descriptor.h"
+#include "ports/sealed_memory.h"
 #include "ports/shm_ring.h"
 
 namespace sluice::ports {
 
 inline constexpr std::size_t kMinRing = std::size_t{64} << 10;
 inline constexpr std::size_t kMaxRing = std::size_t{64} << 20;
-
-// An mmap-ed range.
-class Mapping {
- public:
-  Mapping() = default;
-  Mapping(std::uint8_t* start, std::size_t length) : start_(start), length_(length) {}
-  Mapping(Mapping&& other) noexcept;
-  Mapping& operator=(Mapping&& other) noexcept;
-  ~Mapping();
-
-  std::uint8_t* start() const { return start_; }
-
- private:
-  std::uint8_t* start_ = nullptr;
-  std::size_t length_ = 0;
-};
 
 class ShmRegion {
  public:

@@ -81,6 +81,52 @@ Result<Descriptor> connect_unix(const std::string& path, UnixKind kind) {
   return socket;
 }
 
+namespace {
+
+struct alignas(cmsghdr) Control {
+  std::array<std::uint8_t, CMSG_SPACE(sizeof(int))> bytes{};
+};
+
+}  // namespace
+
+bool send_with_descriptor(int socket, ByteView bytes, int descriptor) {
+  iovec vector{const_cast<std::uint8_t*>(bytes.data()), bytes.size()};
+  Control control;
+  msghdr message{};
+  message.msg_iov = &vector;
+  message.msg_iovlen = 1;
+  if (descriptor >= 0) {
+    message.msg_control = control.bytes.data();
+    message.msg_controllen = control.bytes.size();
+    cmsghdr* header = CMSG_FIRSTHDR(&message);
+    header->cmsg_level = SOL_SOCKET;
+    header->cmsg_type = SCM_RIGHTS;
+    header->cmsg_len = CMSG_LEN(sizeof(int));
+    std::memcpy(CMSG_DATA(header), &descriptor, sizeof descriptor);
+  }
+  return sendmsg(socket, &message, MSG_DONTWAIT | MSG_NOSIGNAL) == static_cast<ssize_t>(bytes.size());
+}
+
+std::ptrdiff_t receive_with_descriptor(int socket, MutableBytes bytes, Descriptor& descriptor) {
+  iovec vector{bytes.data(), bytes.size()};
+  Control control;
+  msghdr message{};
+  message.msg_iov = &vector;
+  message.msg_iovlen = 1;
+  message.msg_control = control.bytes.data();
+  message.msg_controllen = control.bytes.size();
+  descriptor.close();
+  const ssize_t got = recvmsg(socket, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+  const cmsghdr* header = got < 0 ? nullptr : CMSG_FIRSTHDR(&message);
+  if (header != nullptr && header->cmsg_level == SOL_SOCKET && header->cmsg_type == SCM_RIGHTS &&
+      header->cmsg_len == CMSG_LEN(sizeof(int))) {
+    int fd = -1;
+    std::memcpy(&fd, CMSG_DATA(header), sizeof fd);
+    descriptor = Descriptor(fd);
+  }
+  return got;
+}
+
 Result<ShmRegion> send_hello(int socket, std::size_t ring_bytes) {
   auto region = ShmRegion::create(ring_bytes);
   if (!region) return region;
@@ -88,21 +134,7 @@ Result<ShmRegion> send_hello(int socket, std::size_t ring_bytes) {
   store_le<std::uint64_t>(hello.data(), kMagic);
   store_le<std::uint32_t>(hello.data() + 8, kVersion);
   store_le<std::uint32_t>(hello.data() + 12, static_cast<std::uint32_t>(ring_bytes));
-
-  alignas(cmsghdr) std::array<std::uint8_t, CMSG_SPACE(sizeof(int))> control{};
-  iovec vector{hello.data(), hello.size()};
-  msghdr message{};
-  message.msg_iov = &vector;
-  message.msg_iovlen = 1;
-  message.msg_control = control.data();
-  message.msg_controllen = control.size();
-  cmsghdr* header = CMSG_FIRSTHDR(&message);
-  header->cmsg_level = SOL_SOCKET;
-  header->cmsg_type = SCM_RIGHTS;
-  header->cmsg_len = CMSG_LEN(sizeof(int));
-  const int memfd = region->memfd();
-  std::memcpy(CMSG_DATA(header), &memfd, sizeof memfd);
-  if (sendmsg(socket, &message, MSG_DONTWAIT | MSG_NOSIGNAL) != static_cast<ssize_t>(kHelloBytes)) {
+  if (!send_with_descriptor(socket, hello, region->memfd())) {
     return fail(fmt::format("cannot greet the peer: {}", std::strerror(errno)));
   }
   return region;
@@ -110,25 +142,10 @@ Result<ShmRegion> send_hello(int socket, std::size_t ring_bytes) {
 
 HelloState receive_hello(int socket, ShmRegion& region) {
   std::array<std::uint8_t, kHelloBytes> hello{};
-  alignas(cmsghdr) std::array<std::uint8_t, CMSG_SPACE(sizeof(int))> control{};
-  iovec vector{hello.data(), hello.size()};
-  msghdr message{};
-  message.msg_iov = &vector;
-  message.msg_iovlen = 1;
-  message.msg_control = control.data();
-  message.msg_controllen = control.size();
-  const ssize_t got = recvmsg(socket, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
-  if (got < 0 && (errno == EAGAIN || errno == EINTR)) return HelloState::kPending;
-
   Descriptor memfd;
-  const cmsghdr* header = got < 0 ? nullptr : CMSG_FIRSTHDR(&message);
-  if (header != nullptr && header->cmsg_level == SOL_SOCKET && header->cmsg_type == SCM_RIGHTS &&
-      header->cmsg_len == CMSG_LEN(sizeof(int))) {
-    int fd = -1;
-    std::memcpy(&fd, CMSG_DATA(header), sizeof fd);
-    memfd = Descriptor(fd);
-  }
-  if (got != static_cast<ssize_t>(kHelloBytes) || !memfd || load_le<std::uint64_t>(hello.data()) != kMagic ||
+  const std::ptrdiff_t got = receive_with_descriptor(socket, hello, memfd);
+  if (got < 0 && (errno == EAGAIN || errno == EINTR)) return HelloState::kPending;
+  if (got != static_cast<std::ptrdiff_t>(kHelloBytes) || !memfd || load_le<std::uint64_t>(hello.data()) != kMagic ||
       load_le<std::uint32_t>(hello.data() + 8) != kVersion) {
     return HelloState::kRefused;
   }

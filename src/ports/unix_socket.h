@@ -7,9 +7,11 @@
 // Trust:    the hello is checked before it is used; a wake-up costs its receiver one look at its ring.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 
+#include "base/bytes.h"
 #include "base/result.h"
 #include "ports/descriptor.h"
 #include "ports/shm_region.h"
@@ -21,6 +23,11 @@ enum class UnixKind : std::uint8_t { kStream, kMessages };
 Result<Descriptor> listen_unix(const std::string& path, UnixKind kind = UnixKind::kStream);
 // Connects without waiting; the listener need not have accepted yet.
 Result<Descriptor> connect_unix(const std::string& path, UnixKind kind = UnixKind::kStream);
+
+// Sends bytes, and a descriptor with them unless it is -1. False: the peer is gone, or takes none now.
+bool send_with_descriptor(int socket, ByteView bytes, int descriptor);
+// As recv() without waiting: how many, 0 at the end, negative with errno. `descriptor` becomes the one that came along, or none.
+std::ptrdiff_t receive_with_descriptor(int socket, MutableBytes bytes, Descriptor& descriptor);
 
 // Makes a region and sends it. Fails when the peer is gone already.
 Result<ShmRegion> send_hello(int socket, std::size_t ring_bytes);

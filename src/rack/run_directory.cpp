@@ -11,13 +11,11 @@
 #include <cstring>
 #include <filesystem>
 
+#include "ports/run_path.h"
+
 namespace sluice::rack {
 
-std::string RunDirectory::default_path() {
-  const char* runtime = std::getenv("XDG_RUNTIME_DIR");
-  if (runtime != nullptr && *runtime == '/' && access(runtime, W_OK) == 0) return std::string(runtime) + "/sluice";
-  return fmt::format("/tmp/sluice-{}", getuid());
-}
+std::string RunDirectory::default_path() { return ports::default_run_directory(); }
 
 Result<void> RunDirectory::prepare() const {
   if (path_.size() > kMaxPath) {

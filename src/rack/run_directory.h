@@ -16,7 +16,7 @@ class RunDirectory {
   static constexpr std::size_t kMaxPath = 80;
 
   explicit RunDirectory(std::string path) : path_(std::move(path)) {}
-  // $XDG_RUNTIME_DIR/sluice, or /tmp/sluice-UID.
+  // As ports/run_path.h has it.
   static std::string default_path();
 
   // Makes it if need be; an error when it is not ours alone.
