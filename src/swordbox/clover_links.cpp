@@ -72,7 +72,7 @@ void CloverRule::link_stands(LinkIndex index, bool tail_is_known) {
   const std::uint32_t key = link.key;
   if (state.exclusive && index == state.last_open) {
     state.exclusive = false;
-    const bool known = tail_is_known && link.node_ready;
+    const bool known = tail_is_known && link.node_ready && !link.overtaken;
     state.tail = known ? link.node : 0;
     state.tail_entry = known ? link.entry : kNone;
     state.free_word = history_[link.entry].free_word;

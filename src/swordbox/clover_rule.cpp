@@ -212,7 +212,12 @@ bool CloverRule::must_wait(const Cas& cas, bool only_if_free, std::uint32_t& key
   if (only_if_free && cas.compare != node.free_word) return false;  // it will fail
   key = keys_.find(node.key);
   if (key == kNone) return false;
-  if (keys_[key].first_open != kNone && !keys_[key].broken) return true;
+  if (keys_[key].first_open != kNone && !keys_[key].broken) {
+    if (config_.order != Order::kPassing) return true;
+    Link& link = links_[keys_[key].last_open];
+    if (link.entry == entry) link.overtaken = true;
+    return false;
+  }
   if (keys_[key].tail == cas.at) lose_tail(key);
   return false;
 }
@@ -306,10 +311,14 @@ Verdict CloverRule::judge_tracked(Time now, const Judged& packet, const Cas& cas
   if (!fresh && !at_tail) return pass_untracked(packet, cas, entry, Verdict::kCasAgain);
 
   // One at a time: while the tail is not known, and behind a link that may yet be refused.
-  const bool alone = state.tail == 0 || state.exclusive || config_.order == Order::kStrict;
-  if (alone && state.first_open != kNone) return wait_for_turn(packet, key);
+  const bool one_at_a_time = config_.order != Order::kPipelined;
+  const bool alone = state.tail == 0 || state.exclusive || one_at_a_time;
+  if (alone && state.first_open != kNone) {
+    return config_.order == Order::kPassing ? pass_untracked(packet, cas, entry, Verdict::kCasBusy)
+                                            : wait_for_turn(packet, key);
+  }
   const bool proven = proven_[packet.index] == cas.region;
-  const bool exclusive = config_.order == Order::kStrict || !proven || !write_acknowledged(node);
+  const bool exclusive = one_at_a_time || !proven || !write_acknowledged(node);
   if (state.tail == 0) return open_link(now, packet, cas, entry, key, 0, true, Verdict::kCasLearning);
 
   if (!at_tail && region_of(state.tail) != cas.region)

@@ -7,7 +7,7 @@
 // Repair:     a link that stays unacknowledged is sent again by the box, then handed to an agent with a connection of its own.
 // Learning:   a tail is known from an acknowledged link. Until then CASes of the key go out one at a time, unchanged; likewise behind a
 //             CAS that may yet be refused (its connection has not proved its rights, its WRITE is not acknowledged), and
-//             always with Order::kStrict.
+//             always with Order::kStrict and Order::kPassing.
 // Invariant:  a node at which a link is under way, or which one under way will make the tail, gets no CAS that is not watched: such a CAS
 //             waits. So nothing comes between links that were forwarded one behind the other.
 // Invariant:  a CAS is aimed elsewhere only if the node has not been tried before, the tail's next word is known to be what the CAS
@@ -40,7 +40,11 @@ struct Region {
   wire::RKey rkey{};
 };
 
-enum class Order : std::uint8_t { kPipelined, kStrict };
+enum class Order : std::uint8_t {
+  kPipelined,  // links behind links under way
+  kStrict,     // one link a key at a time; who comes meanwhile waits
+  kPassing,  // the same, but who comes meanwhile goes where its client sent it: for homes that cannot hold packets (XDP)
+};
 
 struct CloverConfig {
   ChainLayout layout = ChainLayout::clover();

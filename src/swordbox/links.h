@@ -39,6 +39,7 @@ struct Link {
   bool repairing = false;
   std::uint8_t resends = 0;
   bool tried_twice = false;  // by a second CAS of the client
+  bool overtaken = false;  // kPassing: a CAS of its node's next word has passed, so that the node may have a successor
   Time due{};
   LinkIndex next_of_key = kNone;
   LinkIndex earlier = kNone;  // in the line of unacknowledged links

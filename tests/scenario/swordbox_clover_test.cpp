@@ -358,6 +358,21 @@ TEST(SwordBoxClover, IsLinearizableInStrictOrderUnderLoss) {
   s.star.rule.order = swordbox::Order::kStrict;
   run_seeds(s, 10);
 }
+// As in the kernel, where nothing can be held.
+TEST(SwordBoxClover, IsLinearizableWhenNothingIsHeldUnderLoss) {
+  Scenario s{.keys = 2, .erases_per_thousand = 100};
+  s.star.client_rate = s.star.server_rate = 20'000;
+  s.star.rule.order = swordbox::Order::kPassing;
+  s.star.held_frames = 0;
+  run_seeds(s, 10);
+}
+TEST(SwordBoxClover, LosesNothingWhenNothingIsHeldAndClientsDie) {
+  Scenario s{.clients = 12, .kills = 4};
+  s.star.client_rate = s.star.server_rate = 50'000;
+  s.star.rule.order = swordbox::Order::kPassing;
+  s.star.held_frames = 0;
+  run_seeds(s, 10);
+}
 TEST(SwordBoxClover, InfersConnectionsUnderLoss) {
   Scenario s;
   s.star.client_rate = s.star.server_rate = 20'000;

@@ -36,6 +36,7 @@ struct StarOptions {
   bool steer = true;
   bool announce = true;  // else the box infers connections
   bool agent = true;
+  std::uint32_t held_frames = 256;
   void (*trace)(Time, const swordbox::Packet&) = nullptr;  // sees what the box has judged
   swordbox::CloverConfig rule{};
   // Words that the box shares connections for; its region is set here. REQUIRES: not together with `steer`.
@@ -236,7 +237,7 @@ class Star {
     swordbox::BoxConfig config;
     config.connections.connections = 256;
     config.connections.assumed_mtu = static_cast<std::uint16_t>(options_.mtu);
-    config.held_frames = 256;
+    config.held_frames = options_.held_frames;
     config.fenced_until = now + fence;
     if (options_.words) {
       config.numbers_fenced_until = Time::never();

@@ -133,6 +133,40 @@ Body word_body(const std::vector<std::string>& words) {
   return body;
 }
 
+// What is no request of a reliable connection: "mad", "datagram"; what spoil() then takes for something else begins as a SEND.
+Body other_body(const std::string& what) {
+  Body body;
+  const bool datagram = what == "mad" || what == "datagram";
+  body.opcode = datagram ? Opcode::kUdSendOnly : Opcode::kRcSendOnly;
+  if (datagram) body.put(wire::Deth{.qkey = wire::QKey(0x8001'0000), .source = wire::Qpn(1)});
+  body.bytes.resize(body.bytes.size() + 256, 0x11);
+  return body;
+}
+
+// Makes a whole frame one that is none.
+void spoil(std::vector<std::uint8_t>& frame, const std::string& what) {
+  constexpr std::size_t kIp = wire::EthernetHeader::kSize;
+  constexpr std::size_t kUdp = kIp + wire::Ipv4Header::kSize;
+  constexpr std::size_t kBth = kUdp + wire::UdpHeader::kSize;
+  std::uint8_t* const p = frame.data();
+  if (what == "arp") store_be<std::uint16_t>(p + 12, 0x0806);
+  if (what == "tcp") {
+    p[kIp + 9] = 6;
+    store_be<std::uint16_t>(p + kIp + 10, 0);
+    store_be<std::uint16_t>(p + kIp + 10, wire::ipv4_checksum(p + kIp));
+  }
+  if (what == "dns") store_be<std::uint16_t>(p + kUdp + 2, 53);
+  if (what == "opcode") p[kBth] = 0x1F;
+  if (what == "version") p[kBth + 1] |= 0x0F;
+  if (what == "checksum") p[kIp + 10] ^= 0x10;
+  if (what == "fragment") {
+    store_be<std::uint16_t>(p + kIp + 6, 0x2000);
+    store_be<std::uint16_t>(p + kIp + 10, 0);
+    store_be<std::uint16_t>(p + kIp + 10, wire::ipv4_checksum(p + kIp));
+  }
+  if (what == "cut") frame.resize(frame.size() - 8);
+}
+
 Body request_body(const std::vector<std::string>& words) {
   const std::string& what = words.at(2);
   if (what == "cs" || what == "mcs" || what == "add" || what == "put") return word_body(words);
@@ -154,6 +188,8 @@ Body request_body(const std::vector<std::string>& words) {
   } else if (what == "send") {
     body.opcode = Opcode::kRcSendOnly;
     body.bytes.resize(64, 0x11);
+  } else if (what == "other") {
+    body = other_body(words.at(3));
   } else {
     throw std::runtime_error("no such request: " + what);
   }
@@ -241,6 +277,7 @@ std::vector<std::uint8_t> build_frame(const std::vector<std::string>& words) {
   const bool request = words.at(0)[0] == 'c';
   const int client = std::stoi(words[0].substr(1));
   const Body body = request ? request_body(words) : response_body(words);
+  const std::string other = words.at(2) == "other" ? words.at(3) : "";
   const auto host = static_cast<std::uint8_t>(client + 10);
   wire::AddressVector route;
   // A packet on another's connection comes from where it comes all the same.
@@ -254,13 +291,16 @@ std::vector<std::uint8_t> build_frame(const std::vector<std::string>& words) {
   std::vector<std::uint8_t> frame(headers.frame_size(transport));
   std::size_t at = headers.write(frame.data(), transport);
   const wire::Bth bth{.opcode = body.opcode,
-                      .destination = request ? FixtureNetwork::server_qpn(client) : FixtureNetwork::client_qpn(client),
+                      .destination = other == "mad" ? wire::Qpn(1)
+                                     : request      ? FixtureNetwork::server_qpn(client)
+                                                    : FixtureNetwork::client_qpn(client),
                       .ack_request = request && std::ranges::find(words, "silent") == words.end(),
                       .psn = wire::Psn(static_cast<std::uint32_t>(number(words.at(1))))};
   bth.write(frame.data() + at);
   at += wire::Bth::kSize;
   std::ranges::copy(body.bytes, frame.begin() + static_cast<std::ptrdiff_t>(at));
   headers.seal(frame.data(), at + body.bytes.size());
+  spoil(frame, other);
   return frame;
 }
 

@@ -122,7 +122,8 @@ class FixtureRun {
     rule.regions = {{FixtureNetwork::server_gid(), FixtureNetwork::rkey(1)},
                     {FixtureNetwork::server_gid(), FixtureNetwork::rkey(2)}};
     if (setting(config_, "regions") == "none") rule.regions = {{FixtureNetwork::server_gid(), FixtureNetwork::rkey(9)}};
-    rule.order = setting(config_, "order") == "strict" ? Order::kStrict : Order::kPipelined;
+    const std::string order = setting(config_, "order");
+    rule.order = order == "strict" ? Order::kStrict : order == "passing" ? Order::kPassing : Order::kPipelined;
     rule.tracked_keys = static_cast<std::uint32_t>(config_number("keys", 16));
     rule.history_entries = static_cast<std::uint32_t>(config_number("history", 256));
     rule.open_links = static_cast<std::uint32_t>(config_number("open_links", 64));
