@@ -66,6 +66,27 @@ function(sluice_test name)
   set_tests_properties(${name} PROPERTIES TIMEOUT 600 LABELS unit)
 endfunction()
 
+# sluice_drop_in(NAME): libNAME.so.1 for programs that open it by name, with all that this machine's libNAME.so exports, over
+# libsluice-verbs.so.
+function(sluice_drop_in name)
+  find_library(SLUICE_REAL_${name} ${name} REQUIRED)
+  find_program(SLUICE_PYTHON NAMES python3 REQUIRED)
+  set(assembler ${CMAKE_BINARY_DIR}/generated/drop_in_${name}.s)
+  set(map ${CMAKE_BINARY_DIR}/generated/drop_in_${name}.map)
+  set(tool ${CMAKE_SOURCE_DIR}/cmake/drop_in.py)
+  add_custom_command(OUTPUT ${assembler} ${map} DEPENDS ${tool} ${SLUICE_REAL_${name}} VERBATIM
+    COMMAND ${CMAKE_COMMAND} -E make_directory ${CMAKE_BINARY_DIR}/generated
+    COMMAND ${SLUICE_PYTHON} ${tool} ${SLUICE_REAL_${name}} ${assembler} ${map})
+  set_source_files_properties(${assembler} PROPERTIES GENERATED ON LANGUAGE ASM)
+  set(target drop-in-${name})
+  add_library(${target} SHARED ${CMAKE_SOURCE_DIR}/src/drop_in/drop_in.cpp ${assembler})
+  set_target_properties(${target} PROPERTIES OUTPUT_NAME ${name} SOVERSION 1 LINK_DEPENDS ${map}
+    LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/drop-in BUILD_RPATH "$ORIGIN;$ORIGIN/.." INSTALL_RPATH "$ORIGIN;$ORIGIN/.."
+    BUILD_WITH_INSTALL_RPATH ON)
+  target_link_libraries(${target} PRIVATE sluice_options -Wl,--no-as-needed sluice-verbs ${CMAKE_DL_LIBS})
+  target_link_options(${target} PRIVATE -Wl,--version-script=${map} -static-libstdc++ -static-libgcc)
+endfunction()
+
 # The verbs module as what programs preload: libsluice-verbs.so, with nothing in sight but the ABI.
 function(sluice_verbs_library)
   file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/verbs_library.cpp CONTENT "")

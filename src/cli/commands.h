@@ -11,7 +11,7 @@ namespace sluice::cli {
 
 using Commands = std::vector<std::unique_ptr<Command>>;
 
-void add_daemon_commands(CLI::App& root, Commands& commands);      // switch, memory, metadata
+void add_daemon_commands(CLI::App& root, Commands& commands);      // switch, memory, metadata, host
 void add_rack_commands(CLI::App& root, Commands& commands);        // rack up, down, status
 void add_run_command(CLI::App& root, Commands& commands);          // run
 void add_bench_commands(CLI::App& root, Commands& commands);       // bench clover, bench verbs

@@ -2,6 +2,7 @@
 #include <spdlog/spdlog.h>
 
 #include "cli/commands.h"
+#include "rack/host_daemon.h"
 #include "rack/memory_daemon.h"
 #include "rack/metadata_daemon.h"
 #include "rack/process.h"
@@ -54,6 +55,10 @@ void add_daemon_commands(CLI::App& root, Commands& commands) {
       root, "metadata", "Run Clover's metadata server in the foreground",
       std::vector<std::string>{"sluice metadata", "sluice metadata --memory-nodes 2 --replication 2 --value-size 256"},
       rack::run_metadata));
+  commands.push_back(std::make_unique<Daemon<rack::HostSettings>>(
+      root, "host", "Run a NIC that several programs share, in the foreground; `sluice run --host` starts it by itself",
+      std::vector<std::string>{"sluice host --name a", "sluice host --name a --port packet:eth0 --ip 10.0.0.77"},
+      rack::run_host));
 }
 
 }  // namespace sluice::cli

@@ -13,8 +13,12 @@
 
 #include "cli/commands.h"
 #include "port/impairment.h"
+#include "ports/host_directory.h"
+#include "ports/unix_socket.h"
 #include "rack/directory_http.h"
+#include "rack/host_daemon.h"
 #include "rack/membership.h"
+#include "rack/process.h"
 #include "wire/address.h"
 
 extern char** environ;  // NOLINT: what the child inherits
@@ -32,10 +36,15 @@ struct RunSettings {
   std::uint64_t mtu = 4096;
   std::string trace;
   std::string impair;
+  std::string kill_link_after;
+  std::string rnr;
+  std::string drop_in;
   bool verbose = false;
 
   void declare(rack::Schema& schema) {
-    schema.text("host", host, "name on the rack; without, one of its own")
+    schema
+        .text("host", host,
+              "a host of this name, whose address all programs run with --host share; without, one of its own")
         .text("switch", attach, "where frames go instead of the rack's switch; needs --ip",
               "udp:HOST:PORT or shm:/path")
         .text("wire", wire, "a real interface instead of a switch (needs CAP_NET_RAW); needs --ip", "an interface")
@@ -46,6 +55,14 @@ struct RunSettings {
         .text("trace", trace, "record all frames of the NIC into this pcap file", "a file")
         .text("impair", impair, "lose, double, reorder, damage, delay frames",
               "drop=1%,duplicate=1%,reorder=1%,corrupt=1%,delay=10us,seed=7")
+        .text("kill-link-after", kill_link_after, "let nothing pass any more after this time, or so many frames",
+              "a time such as 5s, or a number of frames")
+        .text("rnr", rnr, "answer so many messages as if their receiver were not ready", "a probability such as 1%")
+        .text("drop-in", drop_in,
+              "put libibverbs.so.1 and librdmacm.so.1 there, for programs that open them by name; without a program, "
+              "print what a "
+              "container needs",
+              "a directory")
         .toggle("verbose", verbose, "say on stderr why a verb was refused");
   }
 };
@@ -61,6 +78,20 @@ Result<std::string> find_library() {
     if (!error) return path.string();
   }
   return fail(fmt::format("libsluice-verbs.so is not beside {}; set SLUICE_VERBS_LIBRARY to its path", here.string()));
+}
+
+// Copies what a program loads in place of libibverbs.so.1 and librdmacm.so.1 to `to`.
+Result<void> fill_drop_in(const std::filesystem::path& library, const std::string& to) {
+  namespace fs = std::filesystem;
+  std::error_code error;
+  fs::create_directories(to, error);
+  if (error) return fail(fmt::format("--drop-in {}: {}", to, error.message()));
+  for (const fs::path& name : {library.filename(), fs::path("libibverbs.so.1"), fs::path("librdmacm.so.1")}) {
+    const fs::path from = name == library.filename() ? library : library.parent_path() / "drop-in" / name;
+    fs::copy_file(fs::canonical(from, error), fs::path(to) / name, fs::copy_options::overwrite_existing, error);
+    if (error) return fail(fmt::format("--drop-in {}: {}: {}", to, from.string(), error.message()));
+  }
+  return {};
 }
 
 void set(const char* name, const std::string& value) { setenv(name, value.c_str(), 1); }
@@ -89,25 +120,102 @@ class Run final : public Command {
                 {"sluice run -- ib_write_bw            # the server; prints nothing special, just works",
                  "sluice run -- ib_write_bw 127.0.0.1  # the client",
                  "sluice run --impair drop=1%,seed=7 -- ib_write_bw 127.0.0.1",
+                 "sluice run --drop-in /tmp/rdma -- ./program-that-dlopens-libibverbs",
+                 "sluice run --kill-link-after 5s -- rping -c -a 10.77.0.9",
+                 "sluice run --host a -- ib_write_bw   # both ends, or more programs, on one NIC with one address",
                  "sluice run --switch udp:10.0.0.1:7471 --ip 10.77.0.9 -- ibv_rc_pingpong -g 1"}) {
     settings_.declare(schema_);
     use_rack();
     use("run", schema_);
-    app().add_option("program", program_, "the program and its arguments, after --")->required();
+    app().add_option("program", program_, "the program and its arguments, after --");
   }
 
  private:
   Result<int> run() override {
     const auto library = find_library();
     if (!library) return tl::unexpected(library.error());
+    if (!settings_.kill_link_after.empty())
+      settings_.impair += (settings_.impair.empty() ? "cut=" : ",cut=") + settings_.kill_link_after;
+    if (!settings_.rnr.empty() && !port::parse_probability(settings_.rnr))
+      return fail(fmt::format("--rnr {}: must be a probability such as 1% or 250ppm", settings_.rnr));
     if (!settings_.impair.empty()) {
       if (auto parsed = port::parse_impairment(settings_.impair); !parsed) return tl::unexpected(parsed.error());
     }
+    if (!settings_.drop_in.empty()) {
+      if (auto filled = fill_drop_in(*library, settings_.drop_in); !filled) return tl::unexpected(filled.error());
+    }
+    if (program_.empty()) return print_for_containers();
     rack::DirectoryClient directory({run_directory().directory_socket()});
     std::unique_ptr<rack::Membership> membership;
-    if (auto attached = attach(directory, membership); !attached) return tl::unexpected(attached.error());
+    ports::Descriptor host_use;
+    if (!settings_.host.empty()) {
+      auto used = use_host();
+      if (!used) return tl::unexpected(used.error());
+      host_use = std::move(*used);
+    } else if (auto attached = attach(directory, membership); !attached) {
+      return tl::unexpected(attached.error());
+    }
     set_environment(*library);
     return run_program();
+  }
+
+  // A container has neither this process to keep a lease for it nor our environment.
+  Result<int> print_for_containers() {
+    if (settings_.drop_in.empty()) {
+      fmt::print(stderr, "sluice run: no program: sluice run [flags] -- PROGRAM ARGUMENTS\n");
+      return kExitUsage;
+    }
+    if (settings_.ip == wire::Ipv4Address{})
+      return fail("--drop-in without a program needs --ip: an address that nobody else on that network has");
+    const std::string directory = std::filesystem::absolute(settings_.drop_in).lexically_normal().string();
+    const std::string port = outside().empty() ? "shm:" + run_directory().switch_socket() : outside();
+    fmt::print("# mount {}{} and set in the container:\n", directory,
+               outside().empty() ? " and " + run_directory().path() : std::string());
+    fmt::print("LD_LIBRARY_PATH={}\nSLUICE_PORT={}\nSLUICE_IP={}\nSLUICE_DEVICE={}\n", directory, port,
+               settings_.ip.to_string(), settings_.device);
+    return 0;
+  }
+
+  std::string outside() const { return settings_.wire.empty() ? settings_.attach : "packet:" + settings_.wire; }
+
+  // The NIC of the host that was named, started if it is not there. It stays as long as the result is kept.
+  Result<ports::Descriptor> use_host() {
+    const std::string path = run_directory().host(settings_.host);
+    const ports::HostDirectory host(path);
+    if (auto prepared = run_directory().prepare(); !prepared) return tl::unexpected(prepared.error());
+    ports::Descriptor alone;
+    do {  // until it is not that of a host which has just gone
+      if (auto prepared = host.prepare(); !prepared) return tl::unexpected(prepared.error());
+      alone = host.lock();
+    } while (!std::filesystem::exists(path));
+    ports::Descriptor use = host.use();
+    if (!use) return fail(fmt::format("{}: {}", path, std::strerror(errno)));
+    if (!ports::connect_unix(host.socket())) {
+      if (auto started = start_host(); !started) return tl::unexpected(started.error());
+    }
+    const auto address = rack::read_host_address(path);
+    if (!address) return tl::unexpected(address.error());
+    settings_.ip = address->ip;
+    settings_.mac = address->mac.to_string();
+    port_ = "shm:" + host.socket();
+    set("SLUICE_HOST", path);
+    return use;
+  }
+
+  Result<void> start_host() {
+    std::vector<std::string> argv{own_program(), "host", "--name", settings_.host, "--dir", run_directory().path()};
+    const auto add = [&argv](const char* flag, const std::string& value) {
+      if (!value.empty()) argv.insert(argv.end(), {flag, value});
+    };
+    add("--port", outside());
+    if (settings_.ip != wire::Ipv4Address{}) add("--ip", settings_.ip.to_string());
+    add("--mac", settings_.mac);
+    const std::string name = "host-" + settings_.host;
+    const std::string log = run_directory().log(name);
+    auto spawned = rack::spawn(argv, log);
+    if (!spawned) return tl::unexpected(spawned.error());
+    if (auto written = rack::write_pid_file(run_directory().pid_file(name), spawned->process); !written) return written;
+    return rack::wait_ready(*spawned, name, log, Duration::seconds(10));
   }
 
   Result<void> attach(rack::DirectoryClient& directory, std::unique_ptr<rack::Membership>& membership) {
@@ -115,12 +223,10 @@ class Run final : public Command {
     if (alone && settings_.ip == wire::Ipv4Address{}) {
       return fail("--switch and --wire need --ip: an address that nobody else on that network has");
     }
-    port_ = !settings_.wire.empty()     ? "packet:" + settings_.wire
-            : !settings_.attach.empty() ? settings_.attach
-                                        : "shm:" + run_directory().switch_socket();
+    port_ = alone ? outside() : "shm:" + run_directory().switch_socket();
     if (alone) return {};
     rack::NodeDescription description;
-    description.name = settings_.host.empty() ? fmt::format("run-{}", getpid()) : settings_.host;
+    description.name = fmt::format("run-{}", getpid());
     description.attributes = {{"pid", std::to_string(getpid())}, {"program", program_.front()}};
     auto joined = rack::Membership::join(directory, description);
     if (!joined) return fail(fmt::format("{} (is a rack up? `sluice rack up` starts one)", joined.error().message));
@@ -132,6 +238,11 @@ class Run final : public Command {
   }
 
   void set_environment(const std::string& library) {
+    if (!settings_.drop_in.empty()) {
+      const char* const paths = std::getenv("LD_LIBRARY_PATH");
+      const std::string ours = std::filesystem::absolute(settings_.drop_in).string();
+      set("LD_LIBRARY_PATH", paths == nullptr || *paths == '\0' ? ours : ours + ":" + paths);
+    }
     const char* const before = std::getenv("LD_PRELOAD");
     set("LD_PRELOAD", before == nullptr || *before == '\0' ? library : library + ":" + before);
     set("SLUICE_PORT", port_);
@@ -141,6 +252,7 @@ class Run final : public Command {
     if (!settings_.mac.empty()) set("SLUICE_MAC", settings_.mac);
     if (!settings_.trace.empty()) set("SLUICE_TRACE", settings_.trace);
     if (!settings_.impair.empty()) set("SLUICE_IMPAIR", settings_.impair);
+    if (!settings_.rnr.empty()) set("SLUICE_RNR", settings_.rnr);
     if (settings_.verbose) set("SLUICE_VERBOSE", "1");
   }
 

@@ -20,7 +20,15 @@ ImpairedPort::ImpairedPort(std::unique_ptr<Port> inner, const ImpairmentSpec& sp
       tx_impaired_(spec.tx.any()),
       rx_impaired_(spec.rx.any()),
       tx_(spec.tx, Rng(spec.seed).fork("tx")),
-      rx_(spec.rx, Rng(spec.seed).fork("rx")) {}
+      rx_(spec.rx, Rng(spec.seed).fork("rx")),
+      cut_after_(spec.cut_after),
+      frames_left_(spec.cut_after_frames == 0 ? ~std::uint64_t{0} : spec.cut_after_frames) {}
+
+bool ImpairedPort::look_at_cable(Time now) {
+  if (began_ == Time::never()) began_ = now;
+  if (cut_after_ > Duration() && now - began_ >= cut_after_) cut_ = true;
+  return cut_;
+}
 
 std::unique_ptr<ImpairedPort> impaired(std::unique_ptr<Port> inner, const ImpairmentSpec& spec) {
   return std::make_unique<ImpairedPort>(std::move(inner), spec);
@@ -36,6 +44,12 @@ std::uint8_t* ImpairedPort::reserve(std::size_t length) {
 void ImpairedPort::commit(std::size_t length) {
   ++counters_.tx_frames;
   counters_.tx_bytes += length;
+  if (frames_left_ == 0) cut_ = true;
+  if (cut_) {
+    ++lost_to_cut_;
+    return;
+  }
+  --frames_left_;
   if (tx_impaired_) {
     tx_.push(length);
   } else {
@@ -45,6 +59,7 @@ void ImpairedPort::commit(std::size_t length) {
 
 void ImpairedPort::flush(Time now) {
   last_now_ = now;
+  look_at_cable(now);
   if (tx_impaired_) {
     tx_.stamp(now);
     send_what_is_due(now);
@@ -79,6 +94,10 @@ std::size_t ImpairedPort::receive(Time now, std::span<Frame> burst) {
     send_what_is_due(now);
     inner_->flush(now);
   }
+  if (look_at_cable(now)) {
+    lost_to_cut_ += inner_->receive(now, burst);
+    return 0;
+  }
   std::size_t count = 0;
   if (rx_impaired_) {
     rx_.give_back();
@@ -91,6 +110,8 @@ std::size_t ImpairedPort::receive(Time now, std::span<Frame> burst) {
   } else {
     count = inner_->receive(now, burst);
   }
+  count = static_cast<std::size_t>(std::min<std::uint64_t>(count, frames_left_));
+  frames_left_ -= count;
   for (const auto& frame : burst.first(count)) counters_.rx_bytes += frame.length;
   counters_.rx_frames += count;
   return count;
@@ -112,14 +133,14 @@ Time ImpairedPort::next_deadline() const {
 }
 
 bool ImpairedPort::arm() {
-  if (rx_.next_deadline() <= last_now_) return false;  // the burst was too small for all that is due
+  if (!cut_ && rx_.next_deadline() <= last_now_) return false;  // the burst was too small for all that is due
   return inner_->arm();
 }
 
 const PortCounters& ImpairedPort::counters() const {
   const PortCounters& inner = inner_->counters();
   counters_.rx_malformed = inner.rx_malformed;
-  counters_.tx_dropped = inner.tx_dropped;
+  counters_.tx_dropped = inner.tx_dropped + lost_to_cut_;
   counters_.rx_lost = inner.rx_lost;
   counters_.resets = inner.resets;
   return counters_;

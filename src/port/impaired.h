@@ -38,6 +38,8 @@ class ImpairedPort final : public Port {
   Port& inner() { return *inner_; }
 
  private:
+  // Whether the cable has been cut by now.
+  bool look_at_cable(Time now);
   void send_what_is_due(Time now);
   void take_in(Time now, std::size_t at_most);
 
@@ -49,6 +51,11 @@ class ImpairedPort final : public Port {
   Frame stuck_;  // due, but the inner port was full
   Time tx_retry_ = Time::never();
   Time last_now_;
+  Time began_ = Time::never();  // when it was used first
+  Duration cut_after_;
+  std::uint64_t frames_left_;  // until the cable is cut
+  bool cut_ = false;
+  std::uint64_t lost_to_cut_ = 0;
   mutable PortCounters counters_;
 };
 

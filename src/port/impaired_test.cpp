@@ -225,6 +225,32 @@ TEST(ImpairedPort, LosesNothingWhenTheInnerPortIsFullOrTheBurstSmall) {
   EXPECT_EQ(numbers(back), count_up(2'000));
 }
 
+TEST(ImpairedPort, IsCutAfterSoManyFramesOfBothDirections) {
+  Line line(spec_of("cut=10"));
+  for (std::uint64_t i = 0; i < 6; ++i) line.send(*line.near, i);
+  line.near->flush(line.now);
+  EXPECT_EQ(line.take(*line.far).size(), 6u);
+  for (std::uint64_t i = 0; i < 6; ++i) line.send(*line.far, i);
+  line.far->flush(line.now);
+  EXPECT_EQ(numbers(line.take(*line.near)), (std::vector<std::uint64_t>{0, 1, 2, 3}));
+  line.send(*line.near, 6);
+  line.near->flush(line.now);
+  EXPECT_TRUE(line.take(*line.far).empty());
+  EXPECT_EQ(line.near->counters().tx_dropped, 1u);
+  line.send(*line.far, 7);
+  line.far->flush(line.now);
+  EXPECT_TRUE(line.take(*line.near).empty());
+}
+
+TEST(ImpairedPort, IsCutSomeTimeAfterItsFirstUse) {
+  Line line(spec_of("cut=5us,delay=1us"));
+  line.now = Time::at(Duration::seconds(3));
+  EXPECT_EQ(line.run(*line.near, *line.far, 1).size(), 1u);
+  line.now = Time::at(Duration::seconds(4));
+  EXPECT_TRUE(line.run(*line.near, *line.far, 1).empty());
+  EXPECT_TRUE(line.run(*line.far, *line.near, 1).empty());
+}
+
 TEST(ImpairedPort, RefusesWhenItsLinkIsFull) {
   Line line(spec_of("tx.delay=1s"));
   std::size_t sent = 0;

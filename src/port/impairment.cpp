@@ -10,6 +10,9 @@
 namespace sluice::port {
 namespace {
 
+constexpr Duration kLongestDelay = Duration::seconds(10);
+constexpr Duration kLatestCut = Duration::seconds(3600);
+
 std::optional<std::uint64_t> parse_integer(std::string_view text) {
   std::uint64_t value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
@@ -23,26 +26,7 @@ bool strip_suffix(std::string_view& text, std::string_view suffix) {
   return true;
 }
 
-// "1%", "0.25%" or "250ppm" in parts per million; exact, in integers.
-std::optional<std::uint32_t> parse_probability(std::string_view text) {
-  constexpr std::uint64_t kWhole = 1'000'000;
-  std::optional<std::uint64_t> ppm;
-  if (strip_suffix(text, "ppm")) {
-    ppm = parse_integer(text);
-  } else if (strip_suffix(text, "%")) {
-    const auto point = text.find('.');
-    const auto digits = std::string(text.substr(0, point));
-    auto fraction = point == std::string_view::npos ? std::string() : std::string(text.substr(point + 1));
-    if (digits.empty() || fraction.size() > 4) return std::nullopt;
-    if (point != std::string_view::npos && fraction.empty()) return std::nullopt;
-    fraction.resize(4, '0');
-    ppm = parse_integer(digits + fraction);
-  }
-  if (!ppm || *ppm > kWhole) return std::nullopt;
-  return static_cast<std::uint32_t>(*ppm);
-}
-
-std::optional<Duration> parse_delay(std::string_view text) {
+std::optional<Duration> parse_duration(std::string_view text, Duration longest) {
   struct Unit {
     std::string_view suffix;
     Duration length;
@@ -51,11 +35,10 @@ std::optional<Duration> parse_delay(std::string_view text) {
                                         {"us", Duration::microseconds(1)},
                                         {"ms", Duration::milliseconds(1)},
                                         {"s", Duration::seconds(1)}}};
-  constexpr Duration kLongest = Duration::seconds(10);
   for (const auto& unit : kUnits) {
     if (!strip_suffix(text, unit.suffix)) continue;
     const auto count = parse_integer(text);
-    if (!count || *count > static_cast<std::uint64_t>(kLongest / unit.length)) return std::nullopt;
+    if (!count || *count > static_cast<std::uint64_t>(longest / unit.length)) return std::nullopt;
     return unit.length * static_cast<std::int64_t>(*count);
   }
   return std::nullopt;
@@ -89,9 +72,17 @@ Result<bool> set_one(ImpairmentSpec& spec, std::string_view full_key, std::strin
     return true;
   }
   if (key == "delay") {
-    const auto delay = parse_delay(value);
+    const auto delay = parse_duration(value, kLongestDelay);
     if (!delay) return refuse(full_key, value, "a time from 0ns to 10s, such as 500ns, 10us or 2ms");
     set(&Impairment::delay, *delay);
+    return true;
+  }
+  if (full_key == "cut") {
+    const auto time = parse_duration(value, kLatestCut);
+    const auto frames = parse_integer(value);
+    if (!time && !frames) return refuse(full_key, value, "a time such as 5s, at most an hour, or a number of frames");
+    spec.cut_after = time.value_or(Duration());
+    spec.cut_after_frames = frames.value_or(0);
     return true;
   }
   if (full_key == "seed") {
@@ -102,12 +93,30 @@ Result<bool> set_one(ImpairmentSpec& spec, std::string_view full_key, std::strin
   }
   return fail(
       fmt::format("impairment {}={}: unknown key {}; allowed are drop, duplicate, reorder, corrupt, delay (each also "
-                  "as tx.… or rx.…) "
-                  "and seed",
+                  "as tx.… or rx.…), "
+                  "cut and seed",
                   full_key, value, full_key));
 }
 
 }  // namespace
+
+std::optional<std::uint32_t> parse_probability(std::string_view text) {
+  constexpr std::uint64_t kWhole = 1'000'000;
+  std::optional<std::uint64_t> ppm;
+  if (strip_suffix(text, "ppm")) {
+    ppm = parse_integer(text);
+  } else if (strip_suffix(text, "%")) {
+    const auto point = text.find('.');
+    const auto digits = std::string(text.substr(0, point));
+    auto fraction = point == std::string_view::npos ? std::string() : std::string(text.substr(point + 1));
+    if (digits.empty() || fraction.size() > 4) return std::nullopt;
+    if (point != std::string_view::npos && fraction.empty()) return std::nullopt;
+    fraction.resize(4, '0');
+    ppm = parse_integer(digits + fraction);
+  }
+  if (!ppm || *ppm > kWhole) return std::nullopt;
+  return static_cast<std::uint32_t>(*ppm);
+}
 
 Result<ImpairmentSpec> parse_impairment(std::string_view text) {
   ImpairmentSpec spec;

@@ -40,7 +40,7 @@ void RunDirectory::clear() const {
     const std::string name = entry.path().filename().string();
     const bool ours = name.ends_with(".sock") || name.ends_with(".pid") || name.starts_with("directory.sqlite") ||
                       name.ends_with(".new");
-    if (ours) std::filesystem::remove(entry.path(), ignored);
+    if (ours || name.starts_with("host-")) std::filesystem::remove_all(entry.path(), ignored);
   }
 }
 

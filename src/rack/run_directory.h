@@ -28,6 +28,8 @@ class RunDirectory {
   std::string switch_socket() const { return path_ + "/switch.sock"; }
   std::string directory_socket() const { return path_ + "/directory.sock"; }
   std::string cowbird_socket() const { return path_ + "/cowbird.sock"; }
+  // What the programs of one host share: ports/host_directory.h.
+  std::string host(const std::string& name) const { return path_ + "/host-" + name; }
   std::string directory_state() const { return path_ + "/directory.sqlite"; }
   std::string pid_file(const std::string& daemon) const { return path_ + "/" + daemon + ".pid"; }
   std::string log(const std::string& daemon) const { return path_ + "/" + daemon + ".log"; }

@@ -23,7 +23,11 @@ constexpr std::size_t kMaxUnresolvedMads = 256;
 
 }  // namespace
 
-Adapter::Adapter(const AdapterConfig& config) : config_(config), rng_(config.seed), regions_(config.regions) {
+Adapter::Adapter(const AdapterConfig& config)
+    : config_(config),
+      rng_(config.seed),
+      feigned_rnr_{config.feigned_rnr_ppm, Rng(config.seed).fork("rnr")},
+      regions_(config.regions) {
   SLUICE_CHECK(!config_.gids.empty());
   for (const wire::Gid& gid : config_.gids) own_.emplace_back(gid);
   config_.max_unacked_packets = std::clamp(config_.max_unacked_packets, 1u, kMaxWindow);
@@ -78,6 +82,7 @@ Result<QueuePair*> Adapter::create_queue_pair(const QueuePairConfig& c) {
   const Qpn qpn{config_.first_qpn.value + place};
   const auto max_reads = static_cast<std::uint8_t>(std::min(limits.max_reads_in_flight, 255u));
   pairs_[place] = std::make_unique<QueuePair>(qpn, c, max_reads, *regions_, counters_);
+  pairs_[place]->connection_.feigned_rnr = &feigned_rnr_;
   pairs_[place]->connection_.coalesce_acks = config_.coalesce_acks;
   pairs_[place]->connection_.advertise_credits = config_.advertise_credits;
   pairs_[place]->connection_.max_unacked_packets = config_.max_unacked_packets;

@@ -52,8 +52,10 @@ struct AdapterConfig {
   bool coalesce_acks = true;                     // one ACK for all requests of a burst
   bool advertise_credits = false;                // ACKs tell how many receive buffers are ready (rxe does not)
   std::uint32_t max_unacked_packets = 256;       // a queue pair's window
+  std::uint32_t feigned_rnr_ppm = 0;             // of the messages that need a receive request: as if there were none
   bool dcqcn = false;                            // obey CNPs, send CNPs for ECN marks
   Qpn first_qpn{0x11};                           // shards of one NIC take disjoint ranges
+  std::uint8_t communication_prefix = 0;         // the top byte of the connection manager's ids, when not 0
   AdapterLimits limits{};
 };
 
@@ -160,6 +162,7 @@ class Adapter {
   AdapterConfig config_;
   std::vector<HeaderAddress> own_;  // config_.gids
   Rng rng_;
+  FeignedRnr feigned_rnr_;
   DcqcnParameters dcqcn_parameters_{};
   std::shared_ptr<memory::RegionTable> regions_;
   AdapterCounters counters_;

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <cstring>
 
+#include "base/rng.h"
 #include "base/time.h"
 #include "memory/region.h"
 #include "port/port.h"
@@ -47,11 +48,20 @@ class HeaderAddress {
   bool is_v4_ = false;
 };
 
+// For tests of programs: receivers that are not ready now and then.
+struct FeignedRnr {
+  std::uint32_t per_million = 0;
+  Rng rng;
+
+  bool strikes() { return per_million != 0 && rng.chance_per_million(per_million); }
+};
+
 struct Connection {
   Qpn qpn{};
   memory::PdId pd{};
   memory::RegionTable* regions = nullptr;
   AdapterCounters* counters = nullptr;
+  FeignedRnr* feigned_rnr = nullptr;  // the adapter's
   CompletionQueue* send_completions = nullptr;
   CompletionQueue* receive_completions = nullptr;
 

@@ -116,7 +116,11 @@ void ConnectionManager::Machine::to_error(Time now, const CmRecord& record) {
 Result<CmRecord*> ConnectionManager::Machine::make_record() {
   if (records_.size() >= kMaxConnections) return sluice::fail(fmt::format("at most {} connections", kMaxConnections));
   std::uint32_t id = 0;
-  while (id == 0 || records_.contains(id)) id = static_cast<std::uint32_t>(rng_.next());
+  const std::uint8_t prefix = adapter_.config().communication_prefix;
+  while (id == 0 || records_.contains(id)) {
+    id = static_cast<std::uint32_t>(rng_.next());
+    if (prefix != 0) id = std::uint32_t{prefix} << 24 | (id & 0xFF'FFFF);
+  }
   CmRecord& record = records_[id];
   record.id = ConnectionId(id);
   return &record;

@@ -30,7 +30,7 @@ void DatagramHalf::start(const wire::AddressVector& source, Psn first) {
 PostError DatagramHalf::post(const SendRequest& request) {
   if (request.op != SendOp::kSend && request.op != SendOp::kSendWithImmediate) return PostError::kUnsupportedOp;
   if (request.destination == nullptr) return PostError::kNoDestination;
-  if (request.destination->gid.is_v4() != source_.source.is_v4()) return PostError::kNoDestination;
+  if (request.destination->gid.is_v4() != source_of(*request.destination).is_v4()) return PostError::kNoDestination;
   if (queue_.full()) return PostError::kQueueFull;
   std::uint64_t length = 0;
   for (const Sge& sge : request.sges) length += sge.length;
@@ -41,6 +41,7 @@ PostError DatagramHalf::post(const SendRequest& request) {
 
 bool DatagramHalf::find_route(Time now, const UdDestination& to, wire::AddressVector& route) {
   route = source_;
+  route.source = source_of(to);
   route.destination = to.gid;
   route.destination_mac = to.mac;
   route.traffic_class = to.traffic_class;
@@ -109,6 +110,7 @@ void DatagramHalf::on_datagram(const std::uint8_t* frame, const wire::ParsedFram
   Completion completion{.id = taken.id,
                         .kind = CompletionKind::kReceive,
                         .has_grh = true,
+                        .over_ipv6 = !parsed.is_v4,
                         .solicited = parsed.solicited,
                         .length = static_cast<std::uint32_t>(kGrhSize + parsed.payload_length),
                         .qpn = connection_.qpn,

@@ -48,6 +48,9 @@ class DatagramHalf {
   std::uint32_t queue_length() const { return queue_.size(); }
 
  private:
+  const wire::Gid& source_of(const UdDestination& to) const {
+    return to.source == wire::Gid{} ? source_.source : to.source;
+  }
   void complete_head(CompletionStatus status);
   bool find_route(Time now, const UdDestination& to, wire::AddressVector& route);
 

@@ -299,7 +299,8 @@ void Responder::duplicate_read(const std::uint8_t* frame, const wire::ParsedFram
 bool Responder::take_receive(Psn psn) {
   if (!reliable_ && receive_.taken) return true;  // left over from a message that a gap ended
   ReceiveQueue& queue = receives_.queue;
-  if (queue.empty()) {
+  const bool feigned = reliable_ && connection_.feigned_rnr != nullptr && connection_.feigned_rnr->strikes();
+  if (queue.empty() || feigned) {
     ++connection_.counters->rx_no_receive;
     if (reliable_) refuse_not_ready(psn);
     return false;

@@ -365,5 +365,24 @@ TEST_F(Transfer, DatagramsCarryAGrhAndTheirSender) {
   EXPECT_EQ(world.b.adapter->counters().rx_ud_dropped, 1u);
 }
 
+TEST(FeignedRnr, HoldsMessagesUpAndLosesNone) {
+  AdapterConfig config;
+  config.feigned_rnr_ppm = 300'000;
+  TwoAdapters world(nullptr, config);
+  const TwoAdapters::Pair pair = world.connect();
+  std::vector<std::uint8_t> into(8);
+  const Sge sge = Sge::of(into);
+  constexpr int kMessages = 50;
+  for (int i = 0; i < kMessages; ++i) {
+    ASSERT_EQ(world.b.adapter->post_receive(*pair.b, {.sges = {&sge, 1}}), PostError::kNone);
+    ASSERT_EQ(world.a.adapter->post_send(world.now, *pair.a, {.sges = {&sge, 1}}), PostError::kNone);
+  }
+  world.run_until([&] { return world.b.completions->size() == kMessages && world.a.completions->size() == kMessages; });
+  for (Host* const host : {&world.a, &world.b}) {
+    for (const Completion& c : TwoAdapters::take(*host)) EXPECT_EQ(c.status, CompletionStatus::kSuccess);
+  }
+  EXPECT_GT(world.b.adapter->counters().tx_rnr_naks, 5u);
+}
+
 }  // namespace
 }  // namespace sluice::rc

@@ -53,6 +53,7 @@ struct SendFlags {
 struct UdDestination {
   wire::Gid gid{};
   wire::MacAddress mac{};
+  wire::Gid source{};  // whom it comes from; all zero: the queue pair's own
   Qpn qpn{};
   wire::QKey qkey{};
   std::uint8_t traffic_class = 0;
@@ -111,7 +112,8 @@ struct Completion {
   CompletionKind kind = CompletionKind::kSend;
   bool has_immediate = false;
   bool has_invalidate = false;
-  bool has_grh = false;  // UD: 40 bytes of GRH stand before the message
+  bool has_grh = false;    // UD: 40 bytes of GRH stand before the message
+  bool over_ipv6 = false;  // UD
   bool solicited = false;
   bool never_sent = false;      // flushed before any packet of it left: the peer knows nothing of it
   std::uint32_t length = 0;     // received, or read

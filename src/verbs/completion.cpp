@@ -21,8 +21,9 @@ constexpr std::uint32_t kPollsBeforeYield =
     16;  // empty ones: the program waits, and whom it waits for may need the core
 
 // RoCE has no service levels; as on ConnectX the field says what a datagram's GRH is, without which UCX drops it: bit 3 for RoCE v2,
-// 2 for IPv4. Our UD queue pairs have IPv4 addresses.
+// 2 for IPv4, 1 for IPv6.
 constexpr std::uint8_t kRoceV2OverIpv4 = 8 | 2;
+constexpr std::uint8_t kRoceV2OverIpv6 = 8 | 1;
 
 static_assert(static_cast<int>(rc::CompletionStatus::kRemoteAccessError) == IBV_WC_REM_ACCESS_ERR);
 static_assert(static_cast<int>(rc::CompletionStatus::kFlushed) == IBV_WC_WR_FLUSH_ERR);
@@ -61,7 +62,8 @@ void translate(const rc::Completion& c, ibv_wc& wc) {
   wc.src_qp = c.source_qpn.value;
   wc.pkey_index = 0;
   wc.slid = 0;
-  wc.sl = c.has_grh ? kRoceV2OverIpv4 : std::uint8_t{0};
+  const std::uint8_t network = c.over_ipv6 ? kRoceV2OverIpv6 : kRoceV2OverIpv4;
+  wc.sl = c.has_grh ? network : std::uint8_t{0};
   wc.dlid_path_bits = 0;
 }
 

@@ -29,7 +29,11 @@ struct Service {
   std::map<std::uint32_t, ConnectionId*> connections{};
   std::uint16_t next_port = kFirstEphemeral;
   // Ports whose listener is gone, until when requests for them wait for the next one, and those that do.
-  std::map<std::uint16_t, Time> lingering{};
+  struct Lingering {
+    Time until{};
+    ports::Descriptor alone{};  // its lock
+  };
+  std::map<std::uint16_t, Lingering> lingering{};
   std::vector<rc::ConnectionEvent> waiting{};
 };
 
@@ -143,7 +147,7 @@ std::unique_ptr<CmEvent> translate(const rc::ConnectionEvent& told, ConnectionId
 // A request for a port whose listener is gone.
 void on_orphan(Service& s, const rc::ConnectionEvent& told) {
   ProcessNic& nic = *Context::of(s.context).nic;
-  if (nic.now() < s.lingering[told.port]) {
+  if (nic.now() < s.lingering[told.port].until) {
     s.waiting.push_back(told);
     return;
   }
@@ -272,6 +276,27 @@ int finish(ConnectionId& id) {
   return -1;
 }
 
+// False: somebody listens there. REQUIRES: the NIC's lock.
+bool take_port(Service& s, ProcessNic& nic, std::uint16_t port, ports::Descriptor& alone) {
+  if (s.listeners.contains(port)) return false;
+  if (!nic.is_shared()) return true;
+  const auto lingering = s.lingering.find(port);
+  alone = lingering != s.lingering.end()
+              ? std::move(lingering->second.alone)
+              : nic.take_service(static_cast<std::uint32_t>(wire::rdma_service(port).value & 0xFF'FFFF));
+  return static_cast<bool>(alone);
+}
+
+// One that nobody has, for an id that asks for any.
+std::uint16_t any_port(ConnectionId& id) {
+  Service& s = service();
+  const NicLock guard(nic_of(id).lock());
+  do {
+    s.next_port = static_cast<std::uint16_t>(std::max(s.next_port + 1, int{kFirstEphemeral}));
+  } while (!take_port(s, nic_of(id), s.next_port, id.port_lock));
+  return s.next_port;
+}
+
 int bind_to(ConnectionId& id, const sockaddr* address) {
   const auto gid = gid_of(address);
   if (!gid) return failed(EAFNOSUPPORT, "rdma_cm: IPv4 and IPv6 addresses only");
@@ -281,7 +306,9 @@ int bind_to(ConnectionId& id, const sockaddr* address) {
   if (std::ranges::find(nic.settings().gids, own) == nic.settings().gids.end()) {
     return failed(EADDRNOTAVAIL, fmt::format("rdma_cm: {} is no address of this NIC", own.to_string()));
   }
-  set_source(id, own, port_of(address));
+  std::uint16_t port = port_of(address);
+  if (port == 0) port = any_port(id);
+  set_source(id, own, port);
   return 0;
 }
 
@@ -339,7 +366,7 @@ SLUICE_VERB int rdma_destroy_id(rdma_cm_id* handle) {
     const NicLock guard(nic.lock());
     if (id.listening != 0) {
       service().listeners.erase(id.listening);
-      service().lingering[id.listening] = nic.now() + kLinger;
+      service().lingering[id.listening] = {nic.now() + kLinger, std::move(id.port_lock)};
     }
     if (id.connection) {
       nic.adapter().connections().release(nic.now(), *id.connection);
@@ -404,16 +431,14 @@ SLUICE_VERB int rdma_listen(rdma_cm_id* handle, int) {
   if (handle->verbs == nullptr) return failed(EINVAL, "rdma_cm: bind to an address first");
   Service& s = service();
   const NicLock guard(nic_of(id).lock());
-  std::uint16_t port = port_of(&handle->route.addr.src_addr);
-  while (port == 0 || (s.listeners.contains(port) && port == s.next_port)) {
-    port = s.next_port = static_cast<std::uint16_t>(std::max(s.next_port + 1, int{kFirstEphemeral}));
-  }
+  const std::uint16_t port = port_of(&handle->route.addr.src_addr);
+  if (!id.port_lock && !take_port(s, nic_of(id), port, id.port_lock))
+    return failed(EADDRINUSE, "rdma_cm: another id or program of this host listens at that port");
   if (s.lingering.erase(port) == 0) {
     if (auto listening = manager_of(id).listen(port); !listening) return failed(EADDRINUSE, listening.error().message);
   }
   s.listeners[port] = &id;
   id.listening = port;
-  set_source(id, *gid_of(&handle->route.addr.src_addr), port);
   for (const rc::ConnectionEvent& told : s.waiting) {
     if (told.port == port) on_request(s, told);
   }

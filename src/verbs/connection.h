@@ -48,7 +48,8 @@ struct ConnectionId {
   std::optional<ibv_qp_init_attr> queue_pairs{};  // a listener made by rdma_create_ep: what its connections get
   // Guarded:
   std::optional<rc::ConnectionId> connection{};
-  std::uint16_t listening = 0;  // the port, 0: does not
+  std::uint16_t listening = 0;    // the port, 0: does not
+  ports::Descriptor port_lock{};  // on a shared NIC: nobody else may listen there
   wire::Gid remote{};
   std::uint32_t events_given = 0;
   std::uint32_t events_acknowledged = 0;

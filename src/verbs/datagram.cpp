@@ -49,6 +49,7 @@ SLUICE_VERB ibv_ah* ibv_create_ah(ibv_pd* pd, ibv_ah_attr* attributes) {
   ah->abi.context = pd->context;
   ah->abi.pd = pd;
   std::ranges::copy(attributes->grh.dgid.raw, ah->destination.gid.bytes.begin());
+  ah->destination.source = gids[attributes->grh.sgid_index];
   ah->destination.traffic_class = attributes->grh.traffic_class;
   if (attributes->grh.hop_limit != 0) ah->destination.hop_limit = attributes->grh.hop_limit;
   if (ah->destination.gid.is_v4() != gids[attributes->grh.sgid_index].is_v4()) {

@@ -146,6 +146,9 @@ void fill_context(Context& c, ibv_device* device) {
   v.create_cq_ex = create_extended_completion_queue;
   v.create_qp_ex = create_extended_queue_pair;
   v.create_srq_ex = create_extended_shared_receive_queue;
+  v.alloc_dm = allocate_device_memory;
+  v.free_dm = free_device_memory;
+  v.reg_dm_mr = register_device_memory;
   ibv_context& b = v.context;
   b.device = device;
   b.ops.poll_cq = poll_completions;
@@ -184,6 +187,7 @@ int query_device_extended(ibv_context* context, const ibv_query_device_ex_input*
   ibv_device_attr_ex all{};
   all.orig_attr = device_attributes(*Context::of(context).nic);
   all.phys_port_cnt_ex = 1;
+  all.max_dm_size = kDeviceMemory;
   std::memset(attributes, 0, size);
   std::memcpy(attributes, &all, std::min(size, sizeof all));
   return 0;
@@ -316,3 +320,25 @@ SLUICE_VERB int ibv_get_pkey_index(ibv_context*, std::uint8_t port, __be16 pkey)
 SLUICE_VERB int ibv_read_sysfs_file(const char*, const char*, char*, std::size_t) { return -1; }
 SLUICE_VERB int ibv_fork_init() { return 0; }
 SLUICE_VERB ibv_fork_status ibv_is_fork_initialized() { return IBV_FORK_UNNEEDED; }
+
+// Objects of another process's context.
+SLUICE_VERB ibv_context* ibv_import_device(int) {
+  refuse(EOPNOTSUPP, "importing a device is not supported");
+  return nullptr;
+}
+SLUICE_VERB ibv_pd* ibv_import_pd(ibv_context*, std::uint32_t) {
+  refuse(EOPNOTSUPP, "importing a protection domain is not supported");
+  return nullptr;
+}
+SLUICE_VERB ibv_mr* ibv_import_mr(ibv_pd*, std::uint32_t) {
+  refuse(EOPNOTSUPP, "importing a memory region is not supported");
+  return nullptr;
+}
+SLUICE_VERB ibv_dm* ibv_import_dm(ibv_context*, std::uint32_t) {
+  refuse(EOPNOTSUPP, "importing device memory is not supported");
+  return nullptr;
+}
+SLUICE_VERB void ibv_unimport_pd(ibv_pd*) {}
+SLUICE_VERB void ibv_unimport_mr(ibv_mr*) {}
+SLUICE_VERB void ibv_unimport_dm(ibv_dm*) {}
+SLUICE_VERB const char* ibv_get_sysfs_path() { return "/sys"; }

@@ -2,13 +2,15 @@
 
 #include <cstring>
 
+#include "wire/frame.h"
+
 namespace sluice::verbs {
 
 using port::Frame;
 using port::kMaxFrame;
 
-LoopbackPort::LoopbackPort(const wire::MacAddress& own, std::unique_ptr<port::Port> outside)
-    : own_(own), outside_(std::move(outside)), scrap_(kMaxFrame) {}
+LoopbackPort::LoopbackPort(const wire::MacAddress& own, std::uint8_t place, std::unique_ptr<port::Port> outside)
+    : own_(own), place_(place), outside_(std::move(outside)), scrap_(kMaxFrame) {}
 
 // Where a frame goes is known only when it is written: so there must be room on both ways.
 std::uint8_t* LoopbackPort::reserve(std::size_t length) {
@@ -21,7 +23,7 @@ std::uint8_t* LoopbackPort::reserve(std::size_t length) {
 void LoopbackPort::commit(std::size_t length) {
   ++counters_.tx_frames;
   counters_.tx_bytes += length;
-  if (std::memcmp(reserved_, own_.bytes.data(), own_.bytes.size()) != 0) {
+  if (!turns_round({reserved_, length})) {
     if (outside_) return outside_->commit(length);
     ++counters_.tx_dropped;
     return;
@@ -33,6 +35,13 @@ void LoopbackPort::commit(std::size_t length) {
   std::memcpy(slot(tail_), reserved_, length);
   lengths_[tail_ % kSlots] = static_cast<std::uint32_t>(length);
   ++tail_;
+}
+
+bool LoopbackPort::turns_round(ByteView frame) const {
+  if (std::memcmp(frame.data(), own_.bytes.data(), own_.bytes.size()) != 0) return false;
+  if (place_ == 0) return true;
+  wire::ParsedFrame parsed;
+  return wire::parse(frame, parsed) == wire::Verdict::kOk && parsed.destination.value >> 16 == place_;
 }
 
 void LoopbackPort::flush(Time now) {

@@ -1,4 +1,5 @@
 // The NIC's own end of its cable: frames to our own MAC turn round here, as in a real NIC; all others pass to the port outside.
+// On a NIC that several programs share only those to our own queue pairs turn round: the rest may be for one of the others.
 //
 // Life:       made around a port, or around none -> cut() or abandon(): from then on only the turning round is left.
 // Invariant:  frames keep their order, on each of the two ways.
@@ -17,7 +18,8 @@ namespace sluice::verbs {
 
 class LoopbackPort final : public port::Port {
  public:
-  LoopbackPort(const wire::MacAddress& own, std::unique_ptr<port::Port> outside);
+  // `place`: ours on a shared NIC (switching/host_stage.h has the rules); 0: it is not shared.
+  LoopbackPort(const wire::MacAddress& own, std::uint8_t place, std::unique_ptr<port::Port> outside);
 
   std::uint8_t* reserve(std::size_t length) override;
   void commit(std::size_t length) override;
@@ -41,9 +43,11 @@ class LoopbackPort final : public port::Port {
 
  private:
   static constexpr std::size_t kSlots = 128;
+  bool turns_round(ByteView frame) const;
   std::uint8_t* slot(std::size_t index) { return slots_.data() + index % kSlots * port::kMaxFrame; }
 
   wire::MacAddress own_;
+  std::uint8_t place_;
   std::unique_ptr<port::Port> outside_;
   std::vector<std::uint8_t> scrap_;     // what is written to nobody
   std::vector<std::uint8_t> slots_;     // made at first use

@@ -1,4 +1,4 @@
-// Protection domains and memory regions.
+// Protection domains, memory regions, device memory.
 #include <fmt/core.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cstring>
+#include <memory>
 
 #include "verbs/objects.h"
 
@@ -26,25 +28,23 @@ bool is_mapped(const void* address, std::size_t length) {
   return true;
 }
 
-ibv_mr* add_region(ibv_pd* pd, void* address, std::size_t length, std::uint64_t iova, unsigned access) {
+constexpr unsigned kKnownAccess = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
+                                  IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_ZERO_BASED | IBV_ACCESS_ON_DEMAND |
+                                  IBV_ACCESS_HUGETLB;
+
+bool is_known(unsigned access) {
+  if ((access & ~(kKnownAccess | IBV_ACCESS_OPTIONAL_RANGE)) == 0) return true;
+  refuse(EOPNOTSUPP, fmt::format("memory region: access flags {:#x} are not supported", access));
+  return false;
+}
+
+// What the program sees of the region is the caller's to fill in. Null: errno says why not.
+std::unique_ptr<Region> add_region(ibv_pd* pd, const memory::RegionAttributes& attributes) {
   Domain& domain = Domain::of(pd);
   ProcessNic& nic = domain.nic();
-  const unsigned known = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
-                         IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_ZERO_BASED | IBV_ACCESS_ON_DEMAND | IBV_ACCESS_HUGETLB;
-  if ((access & ~(known | IBV_ACCESS_OPTIONAL_RANGE)) != 0) {
-    refuse(EOPNOTSUPP, fmt::format("memory region: access flags {:#x} are not supported", access));
-    return nullptr;
-  }
-  if ((access & IBV_ACCESS_ON_DEMAND) == 0 && !is_mapped(address, length)) {
-    refuse(EFAULT, fmt::format("memory region: {} bytes from {} are not all mapped", length, address));
-    return nullptr;
-  }
   auto region = std::make_unique<Region>();
   const NicLock guard(nic.lock());
-  const auto key = nic.adapter().regions().add({.pd = domain.id,
-                                                .bytes = {static_cast<std::uint8_t*>(address), length},
-                                                .address = iova,
-                                                .access = {access & memory::kAllAccess.bits}});
+  const auto key = nic.adapter().regions().add(attributes);
   if (!key) {
     const bool full = nic.adapter().regions().size() >= memory::RegionTable::kMaxRegions - 1;
     refuse(full ? ENOMEM : EINVAL, key.error().message);
@@ -54,15 +54,110 @@ ibv_mr* add_region(ibv_pd* pd, void* address, std::size_t length, std::uint64_t 
   region->key = *key;
   region->abi = {.context = pd->context,
                  .pd = pd,
-                 .addr = address,
-                 .length = length,
+                 .addr = nullptr,
+                 .length = attributes.bytes.size(),
                  .handle = key->value,
                  .lkey = key->value,
                  .rkey = key->value};
+  return region;
+}
+
+ibv_mr* add_host_region(ibv_pd* pd, void* address, std::size_t length, std::uint64_t iova, unsigned access) {
+  if (!is_known(access)) return nullptr;
+  if ((access & IBV_ACCESS_ON_DEMAND) == 0 && !is_mapped(address, length)) {
+    refuse(EFAULT, fmt::format("memory region: {} bytes from {} are not all mapped", length, address));
+    return nullptr;
+  }
+  auto region = add_region(pd, {.pd = Domain::of(pd).id,
+                                .bytes = {static_cast<std::uint8_t*>(address), length},
+                                .address = iova,
+                                .access = {access & memory::kAllAccess.bits}});
+  if (!region) return nullptr;
+  region->abi.addr = address;
   return &region.release()->abi;
 }
 
+// --- device memory: the NIC's own, which the host reaches by copying only ---
+
+bool is_inside(const DeviceMemory& memory, std::uint64_t offset, std::size_t length) {
+  return offset <= memory.bytes.size() && length <= memory.bytes.size() - offset;
+}
+
+int copy_to_device(ibv_dm* dm, std::uint64_t offset, const void* from, std::size_t length) {
+  DeviceMemory& memory = DeviceMemory::of(dm);
+  if (!is_inside(memory, offset, length)) return refuse(EINVAL, "device memory: beyond its end");
+  const NicLock guard(Context::of(dm->context).nic->lock());
+  std::memcpy(memory.bytes.data() + offset, from, length);
+  return 0;
+}
+
+int copy_from_device(void* to, ibv_dm* dm, std::uint64_t offset, std::size_t length) {
+  DeviceMemory& memory = DeviceMemory::of(dm);
+  if (!is_inside(memory, offset, length)) return refuse(EINVAL, "device memory: beyond its end");
+  const NicLock guard(Context::of(dm->context).nic->lock());
+  std::memcpy(to, memory.bytes.data() + offset, length);
+  return 0;
+}
+
 }  // namespace
+
+ibv_dm* allocate_device_memory(ibv_context* context, ibv_alloc_dm_attr* a) {
+  ProcessNic& nic = *Context::of(context).nic;
+  constexpr std::uint32_t kMostAligned = 12;
+  if (a->comp_mask != 0 || a->length == 0 || a->log_align_req > kMostAligned) {
+    refuse(EINVAL, fmt::format("device memory: at least a byte, aligned to at most {}", 1 << kMostAligned));
+    return nullptr;
+  }
+  auto memory = std::make_unique<DeviceMemory>();
+  {
+    const NicLock guard(nic.lock());
+    if (a->length > kDeviceMemory - nic.device_memory_used) {
+      refuse(ENOMEM, fmt::format("device memory: {} of {} bytes are left", kDeviceMemory - nic.device_memory_used,
+                                 kDeviceMemory));
+      return nullptr;
+    }
+    nic.device_memory_used += a->length;
+  }
+  memory->bytes.resize(a->length);
+  memory->abi = {.context = context,
+                 .memcpy_to_dm = copy_to_device,
+                 .memcpy_from_dm = copy_from_device,
+                 .comp_mask = 0,
+                 .handle = 0};
+  return &memory.release()->abi;
+}
+
+int free_device_memory(ibv_dm* dm) {
+  DeviceMemory& memory = DeviceMemory::of(dm);
+  ProcessNic& nic = *Context::of(dm->context).nic;
+  {
+    const NicLock guard(nic.lock());
+    if (memory.users != 0) return refuse(EBUSY, "device memory: regions still use it");
+    nic.device_memory_used -= memory.bytes.size();
+  }
+  delete &memory;
+  return 0;
+}
+
+ibv_mr* register_device_memory(ibv_pd* pd, ibv_dm* dm, std::uint64_t offset, std::size_t length, unsigned access) {
+  DeviceMemory& memory = DeviceMemory::of(dm);
+  if (!is_known(access)) return nullptr;
+  if ((access & IBV_ACCESS_ZERO_BASED) == 0 || !is_inside(memory, offset, length)) {
+    refuse(EINVAL, "device memory: a region of it is zero-based (IBV_ACCESS_ZERO_BASED) and inside");
+    return nullptr;
+  }
+  auto region = add_region(pd, {.pd = Domain::of(pd).id,
+                                .bytes = {memory.bytes.data() + offset, length},
+                                .address = 0,
+                                .access = {access & memory::kAllAccess.bits},
+                                .kind = memory::RegionKind::kDevice});
+  if (!region) return nullptr;
+  region->device_memory = &memory;
+  const NicLock guard(Domain::of(pd).nic().lock());
+  ++memory.users;
+  return &region.release()->abi;
+}
+
 }  // namespace sluice::verbs
 
 using namespace sluice::verbs;
@@ -89,7 +184,7 @@ SLUICE_VERB int ibv_dealloc_pd(ibv_pd* pd) {
 
 SLUICE_VERB ibv_mr* ibv_reg_mr_iova2(ibv_pd* pd, void* address, std::size_t length, std::uint64_t iova,
                                      unsigned access) {
-  return add_region(pd, address, length, (access & IBV_ACCESS_ZERO_BASED) != 0 ? 0 : iova, access);
+  return add_host_region(pd, address, length, (access & IBV_ACCESS_ZERO_BASED) != 0 ? 0 : iova, access);
 }
 
 SLUICE_VERB ibv_mr* ibv_reg_mr_iova(ibv_pd* pd, void* address, std::size_t length, std::uint64_t iova, int access) {
@@ -106,6 +201,7 @@ SLUICE_VERB int ibv_dereg_mr(ibv_mr* mr) {
   {
     const NicLock guard(domain.nic().lock());
     domain.nic().adapter().regions().remove(region.key);
+    if (region.device_memory != nullptr) --region.device_memory->users;
     --domain.users;
   }
   delete &region;

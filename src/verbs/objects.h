@@ -51,9 +51,19 @@ struct Domain {
   ProcessNic& nic() { return *Context::of(abi.context).nic; }
 };
 
+// Memory of the NIC's own.
+struct DeviceMemory {
+  ibv_dm abi{};
+  std::vector<std::uint8_t> bytes{};  // guarded
+  std::uint32_t users = 0;            // guarded: regions
+
+  static DeviceMemory& of(ibv_dm* dm) { return *reinterpret_cast<DeviceMemory*>(dm); }
+};
+
 struct Region {
   ibv_mr abi{};
   memory::Key key{};
+  DeviceMemory* device_memory = nullptr;  // whose it is a part of, if any
 
   static Region& of(ibv_mr* mr) { return *reinterpret_cast<Region*>(mr); }
 };
@@ -150,6 +160,10 @@ ibv_srq* create_extended_shared_receive_queue(ibv_context* context, ibv_srq_init
 int query_device_extended(ibv_context* context, const ibv_query_device_ex_input* input, ibv_device_attr_ex* attributes,
                           std::size_t size);
 int query_port(ibv_context* context, std::uint8_t port, ibv_port_attr* attributes, std::size_t size);
+inline constexpr std::size_t kDeviceMemory = std::size_t{256} << 10;  // of a NIC: as a ConnectX-5 has
+ibv_dm* allocate_device_memory(ibv_context* context, ibv_alloc_dm_attr* attributes);
+int free_device_memory(ibv_dm* dm);
+ibv_mr* register_device_memory(ibv_pd* pd, ibv_dm* dm, std::uint64_t offset, std::size_t length, unsigned access);
 void set_extended_posting(QueuePair& pair);
 // What the adapter tells of queue pairs and completion queues, to the context they belong to. REQUIRES: the lock.
 void on_async_event(const rc::AsyncEvent& event);

@@ -32,7 +32,16 @@ constexpr int kMostNeeded = 4;
 constexpr int kOpenTries = 100;
 constexpr std::chrono::milliseconds kOpenPause{20};
 
-rc::AdapterConfig adapter_config(const Settings& settings) {
+// A shared NIC: our queue pairs and ids are told apart from the others' by our place (switching/host_stage.h).
+void take_place(rc::AdapterConfig& config, std::uint8_t place, Rng rng) {
+  constexpr std::uint32_t kQpns = 1u << 16;
+  config.mac.bytes[1] = place;
+  config.communication_prefix = place;
+  config.limits.max_queue_pairs = kQpns / 4;
+  config.first_qpn = wire::Qpn(place * kQpns + static_cast<std::uint32_t>(rng.below(kQpns - kQpns / 4)));
+}
+
+rc::AdapterConfig adapter_config(const Settings& settings, std::uint8_t place) {
   std::random_device chance;
   const std::uint64_t seed = std::uint64_t{chance()} << 32 | chance();
   rc::AdapterConfig config;
@@ -40,11 +49,13 @@ rc::AdapterConfig adapter_config(const Settings& settings) {
   config.gids = settings.gids;
   config.mtu = settings.mtu;
   config.seed = seed;
+  config.feigned_rnr_ppm = settings.feigned_rnr_ppm;
   // QPNs begin anywhere, so that late packets for a program of the past do not meet one of today's.
   constexpr std::uint32_t kLowest = 0x100;
   constexpr std::uint32_t kQpns = 1u << 24;
   config.first_qpn =
       wire::Qpn(kLowest + static_cast<std::uint32_t>(Rng(seed).below(kQpns - kLowest - config.limits.max_queue_pairs)));
+  if (place != 0) take_place(config, place, Rng(seed));
   return config;
 }
 
@@ -85,9 +96,15 @@ Result<std::unique_ptr<ProcessNic>> ProcessNic::open(const Settings& settings) {
     outside = std::move(*opened);
   }
   std::unique_ptr<ProcessNic> nic(new ProcessNic(settings));
-  auto port = std::make_unique<LoopbackPort>(settings.mac, std::move(outside));
+  if (!settings.host.empty()) {
+    auto place = ports::HostDirectory(settings.host).take_place();
+    if (!place) return tl::unexpected(place.error());
+    nic->place_ = std::move(*place);
+  }
+  const rc::AdapterConfig config = adapter_config(settings, nic->place_.number);
+  auto port = std::make_unique<LoopbackPort>(config.mac, nic->place_.number, std::move(outside));
   nic->port_ = port.get();
-  nic->shard_ = std::make_unique<nic::Shard>(adapter_config(settings), std::move(port));
+  nic->shard_ = std::make_unique<nic::Shard>(config, std::move(port));
   nic->wake_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   nic->epoll_ = epoll_create1(EPOLL_CLOEXEC);
   if (nic->wake_ < 0 || nic->epoll_ < 0) return fail("no file descriptors left: raise the limit (ulimit -n)");
@@ -227,6 +244,10 @@ void ProcessNic::rest(Rest how, Time until) {
   }
   std::uint64_t wakes = 0;
   static_cast<void>(!read(wake_, &wakes, sizeof wakes));
+}
+
+ports::Descriptor ProcessNic::take_service(std::uint32_t service) const {
+  return ports::HostDirectory(settings_.host).take_service(service, place_.number);
 }
 
 void ProcessNic::retire() {

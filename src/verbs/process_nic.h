@@ -22,6 +22,7 @@
 
 #include "nic/clock.h"
 #include "nic/nic.h"
+#include "ports/host_directory.h"
 #include "rc/connection_manager.h"
 #include "verbs/loopback_port.h"
 #include "verbs/settings.h"
@@ -48,6 +49,12 @@ class ProcessNic {
   // Called with each event of the connection manager, with the lock held; may call it.
   void set_connection_handler(std::function<void(const rc::ConnectionEvent&)> handler);
 
+  // On a NIC that several programs share: nobody else listens for this service as long as we hold the lock. Empty: another does.
+  ports::Descriptor take_service(std::uint32_t service) const;
+  bool is_shared() const { return place_.number != 0; }
+
+  std::size_t device_memory_used = 0;  // guarded by the lock
+
   // At the end of the process.
   void retire();
   // In the child of a fork.
@@ -68,6 +75,7 @@ class ProcessNic {
   void wake();
 
   Settings settings_;
+  ports::HostDirectory::Place place_{};  // number 0: the NIC is ours alone
   SpinLock lock_;
   nic::Clock clock_;
   std::unique_ptr<nic::Shard> shard_;

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <charconv>
 
+#include "port/impairment.h"
+
 namespace sluice::verbs {
 namespace {
 
@@ -58,6 +60,15 @@ Result<void> read_mtu(const Environment& environment, Settings& settings) {
   return {};
 }
 
+Result<void> read_rnr(const Environment& environment, Settings& settings) {
+  const char* const text = environment("SLUICE_RNR");
+  if (text == nullptr) return {};
+  const auto ppm = port::parse_probability(text);
+  if (!ppm) return fail(fmt::format("SLUICE_RNR={}: must be a probability such as 1% or 250ppm", text));
+  settings.feigned_rnr_ppm = *ppm;
+  return {};
+}
+
 }  // namespace
 
 std::optional<Result<Settings>> read_settings(const Environment& environment) {
@@ -68,7 +79,9 @@ std::optional<Result<Settings>> read_settings(const Environment& environment) {
   if (settings.device.empty() || settings.device.size() > 63) return fail("SLUICE_DEVICE must have 1 to 63 characters");
   if (auto read = read_addresses(environment, settings); !read) return tl::unexpected(read.error());
   if (auto read = read_mtu(environment, settings); !read) return tl::unexpected(read.error());
+  if (auto read = read_rnr(environment, settings); !read) return tl::unexpected(read.error());
   if (std::string_view(port) == "loopback") return settings;
+  if (const char* const host = environment("SLUICE_HOST")) settings.host = host;
   settings.port = port;
   if (const char* const file = environment("SLUICE_TRACE")) settings.port += fmt::format(",record={}", file);
   if (const char* const impair = environment("SLUICE_IMPAIR")) settings.port += fmt::format(",impair({})", impair);

@@ -2,12 +2,14 @@
 //
 //   SLUICE_PORT     where frames go, as ports/open.h spells it ("shm:/run/…/switch.sock", "udp:HOST:PORT", "packet:eth0");
 //                   "loopback": nowhere, the program talks to itself. Not set: the machine has no RDMA device.
+//   SLUICE_HOST     the directory of a host whose NIC several programs share (ports/host_directory.h); SLUICE_PORT leads to it
 //   SLUICE_IP       our IPv4 address; SLUICE_IP6: an IPv6 address besides the link-local one
 //   SLUICE_MAC      default: 02:00 and the IPv4 address
 //   SLUICE_DEVICE   the device's name, default sluice0
 //   SLUICE_MTU      the largest path MTU: 256 … 4096 (default)
 //   SLUICE_TRACE    a pcap file that gets all frames that pass the port
 //   SLUICE_IMPAIR   "drop=1%,reorder=1%,seed=7", see port/impairment.h
+//   SLUICE_RNR      "1%": of the messages that need a receive request, so many are answered as if there were none
 //   SLUICE_VERBOSE  1: say on stderr why a verb was refused
 #pragma once
 
@@ -24,10 +26,12 @@ namespace sluice::verbs {
 
 struct Settings {
   std::string device = "sluice0";
+  std::string host;  // empty: the NIC is this process's alone
   std::string port;  // with recording and impairments; empty: loopback only
   wire::MacAddress mac{};
   std::vector<wire::Gid> gids{};  // the GID table: as on a ConnectX, index 1 and 3 are the IPv4 address, 0 and 2 IPv6
   std::uint32_t mtu = 4096;
+  std::uint32_t feigned_rnr_ppm = 0;
 };
 
 using Environment = std::function<const char*(const char* name)>;

@@ -75,6 +75,56 @@ TEST(Region, IsNamedByItsIova) {
   EXPECT_EQ(ibv_dereg_mr(zero_based), 0);
 }
 
+TEST(DeviceMemory, IsReachedByPeersAsAnyRegionAndByTheHostByCopying) {
+  LoopbackPair pair;
+  pair.connect();
+  ibv_alloc_dm_attr wanted{.length = 4096, .log_align_req = 6, .comp_mask = 0};
+  ibv_dm* const dm = ibv_alloc_dm(pair.context, &wanted);
+  ASSERT_NE(dm, nullptr);
+  EXPECT_EQ(ibv_reg_dm_mr(pair.pd, dm, 64, 128, kAllAccess), nullptr) << "not zero-based";
+  EXPECT_EQ(errno, EINVAL);
+  EXPECT_EQ(ibv_reg_dm_mr(pair.pd, dm, 4000, 128, kAllAccess | IBV_ACCESS_ZERO_BASED), nullptr) << "beyond the end";
+  ibv_mr* const mr = ibv_reg_dm_mr(pair.pd, dm, 64, 128, kAllAccess | IBV_ACCESS_ZERO_BASED);
+  ASSERT_NE(mr, nullptr);
+
+  const std::uint64_t before = 40;
+  EXPECT_EQ(ibv_memcpy_to_dm(dm, 64 + 8, &before, sizeof before), 0);
+  ibv_sge sge = pair.piece(0, 8);
+  ibv_send_wr wr{};
+  wr.opcode = IBV_WR_ATOMIC_FETCH_AND_ADD;
+  wr.send_flags = IBV_SEND_SIGNALED;
+  wr.sg_list = &sge;
+  wr.num_sge = 1;
+  wr.wr.atomic = {.remote_addr = 8, .compare_add = 2, .swap = 0, .rkey = mr->rkey};
+  ibv_send_wr* bad = nullptr;
+  ASSERT_EQ(ibv_post_send(pair.qp[0], &wr, &bad), 0);
+  EXPECT_EQ(pair.status(0), IBV_WC_SUCCESS);
+  std::uint64_t after = 0;
+  EXPECT_EQ(ibv_memcpy_from_dm(&after, dm, 64 + 8, sizeof after), 0);
+  EXPECT_EQ(after, 42u);
+  EXPECT_EQ(ibv_memcpy_from_dm(&after, dm, 4090, sizeof after), EINVAL);
+
+  EXPECT_EQ(ibv_free_dm(dm), EBUSY);
+  EXPECT_EQ(ibv_dereg_mr(mr), 0);
+  EXPECT_EQ(ibv_free_dm(dm), 0);
+}
+
+TEST(DeviceMemory, HasAnEndThatTheDeviceTells) {
+  LoopbackPair pair;
+  ibv_device_attr_ex attributes{};
+  ASSERT_EQ(ibv_query_device_ex(pair.context, nullptr, &attributes), 0);
+  ibv_alloc_dm_attr wanted{.length = attributes.max_dm_size, .log_align_req = 0, .comp_mask = 0};
+  ibv_dm* const all = ibv_alloc_dm(pair.context, &wanted);
+  ASSERT_NE(all, nullptr);
+  wanted.length = 1;
+  EXPECT_EQ(ibv_alloc_dm(pair.context, &wanted), nullptr);
+  EXPECT_EQ(errno, ENOMEM);
+  EXPECT_EQ(ibv_free_dm(all), 0);
+  ibv_dm* const one = ibv_alloc_dm(pair.context, &wanted);
+  ASSERT_NE(one, nullptr);
+  EXPECT_EQ(ibv_free_dm(one), 0);
+}
+
 TEST(Handles, AreBusyWhileOthersUseThem) {
   LoopbackPair pair;
   EXPECT_EQ(ibv_dealloc_pd(pair.pd), EBUSY);
@@ -294,11 +344,17 @@ TEST(Channel, ThatDoesNotBlockSaysThatThereIsNothing) {
 
 // --- shared receive queues, datagrams, the extended interfaces ---
 
-TEST(Datagram, CarriesAGrhFromWhichTheAnswerFindsItsWay) {
+class DatagramOfGid : public testing::TestWithParam<std::uint8_t> {};
+INSTANTIATE_TEST_SUITE_P(Gids, DatagramOfGid,
+                         testing::Values(std::uint8_t{0}, std::uint8_t{1}, std::uint8_t{2}, std::uint8_t{3}));
+
+TEST_P(DatagramOfGid, CarriesAGrhFromWhichTheAnswerFindsItsWay) {
   LoopbackPair pair({.type = IBV_QPT_UD});
   pair.connect();
   ASSERT_EQ(pair.post_receive(1, 5, pair.piece(0, 100)), 0);
   ibv_ah_attr to = pair.path();
+  to.grh.sgid_index = GetParam();
+  ASSERT_EQ(ibv_query_gid(pair.context, 1, GetParam(), &to.grh.dgid), 0);
   ibv_ah* const ah = ibv_create_ah(pair.pd, &to);
   ASSERT_NE(ah, nullptr);
   ibv_sge sge = pair.piece(1000, 32);
@@ -318,7 +374,7 @@ TEST(Datagram, CarriesAGrhFromWhichTheAnswerFindsItsWay) {
   ibv_ah_attr back;
   ASSERT_EQ(ibv_init_ah_from_wc(pair.context, 1, &*wc, reinterpret_cast<ibv_grh*>(pair.memory.data()), &back), 0);
   EXPECT_EQ(std::memcmp(back.grh.dgid.raw, to.grh.dgid.raw, 16), 0);
-  EXPECT_EQ(back.grh.sgid_index, kGidIndex);
+  EXPECT_EQ(back.grh.sgid_index, GetParam() % 2) << "the first with that address";
   EXPECT_EQ(ibv_destroy_ah(ah), 0);
 }
 

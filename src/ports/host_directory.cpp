@@ -1,0 +1,83 @@
+#include "ports/host_directory.h"
+
+#include <fcntl.h>
+#include <fmt/core.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+
+namespace sluice::ports {
+namespace {
+
+bool locked(const Descriptor& file, int how) {
+  int done = -1;
+  do {
+    done = flock(file.get(), how);
+  } while (done != 0 && errno == EINTR);
+  return done == 0;
+}
+
+}  // namespace
+
+Descriptor HostDirectory::open(const std::string& name, int flags) const {
+  return Descriptor(::open((path_ + "/" + name).c_str(), flags | O_CLOEXEC, 0600));
+}
+
+Result<void> HostDirectory::prepare() const {
+  if (mkdir(path_.c_str(), 0700) != 0 && errno != EEXIST) {
+    return fail(fmt::format("{}: {}; is a rack up? `sluice rack up` starts one", path_, std::strerror(errno)));
+  }
+  return {};
+}
+
+void HostDirectory::remove() const {
+  std::error_code ignored;
+  std::filesystem::remove_all(path_, ignored);
+}
+
+Descriptor HostDirectory::use() const {
+  Descriptor file = open("users", O_RDWR | O_CREAT);
+  if (file) locked(file, LOCK_SH);
+  return file;
+}
+
+Descriptor HostDirectory::lock() const {
+  Descriptor file = open("lock", O_RDWR | O_CREAT);
+  if (file) locked(file, LOCK_EX);
+  return file;
+}
+
+bool HostDirectory::has_users() const {
+  const Descriptor file = open("users", O_RDWR);
+  return file && !locked(file, LOCK_EX | LOCK_NB);
+}
+
+Result<HostDirectory::Place> HostDirectory::take_place() const {
+  for (unsigned number = 1; number <= kPlaces; ++number) {
+    Descriptor file = open(fmt::format("place-{}", number), O_RDWR | O_CREAT);
+    if (!file) return fail(fmt::format("{}: {}", path_, std::strerror(errno)));
+    if (locked(file, LOCK_EX | LOCK_NB)) return Place{static_cast<std::uint8_t>(number), std::move(file)};
+  }
+  return fail(fmt::format("{}: {} programs share this host's NIC already", path_, kPlaces));
+}
+
+Descriptor HostDirectory::take_service(std::uint32_t service, std::uint8_t place) const {
+  Descriptor file = open(fmt::format("service-{:06x}", service), O_RDWR | O_CREAT);
+  if (!file || !locked(file, LOCK_EX | LOCK_NB)) return {};
+  if (pwrite(file.get(), &place, 1, 0) != 1) return {};
+  return file;
+}
+
+std::optional<std::uint8_t> HostDirectory::listener(std::uint32_t service) const {
+  const Descriptor file = open(fmt::format("service-{:06x}", service), O_RDWR);
+  if (!file || locked(file, LOCK_EX | LOCK_NB)) return std::nullopt;
+  std::uint8_t place = 0;
+  if (pread(file.get(), &place, 1, 0) != 1 || place == 0) return std::nullopt;
+  return place;
+}
+
+}  // namespace sluice::ports

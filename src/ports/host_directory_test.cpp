@@ -1,0 +1,60 @@
+#include "ports/host_directory.h"
+
+#include <gtest/gtest.h>
+#include <stdlib.h>
+
+namespace sluice::ports {
+namespace {
+
+class HostDirectoryTest : public testing::Test {
+ protected:
+  HostDirectoryTest() {
+    std::string name = testing::TempDir() + "sluice-host-XXXXXX";
+    path_ = mkdtemp(name.data());
+  }
+  ~HostDirectoryTest() override { host().remove(); }
+  HostDirectory host() const { return HostDirectory(path_); }
+
+  std::string path_;
+};
+
+TEST_F(HostDirectoryTest, GivesEachProgramTheLowestPlaceThatIsFree) {
+  auto first = host().take_place();
+  const auto second = host().take_place();
+  ASSERT_TRUE(first && second);
+  EXPECT_EQ(first->number, 1);
+  EXPECT_EQ(second->number, 2);
+  first->lock.close();
+  EXPECT_EQ(host().take_place()->number, 1);
+}
+
+TEST_F(HostDirectoryTest, HasAsManyPlacesAsATopByteOfQueuePairNumbersAndThenSaysSo) {
+  std::vector<HostDirectory::Place> taken;
+  for (int i = 0; i < HostDirectory::kPlaces; ++i) taken.push_back(std::move(*host().take_place()));
+  EXPECT_EQ(taken.back().number, HostDirectory::kPlaces);
+  EXPECT_FALSE(host().take_place());
+}
+
+TEST_F(HostDirectoryTest, AServiceHasOneListenerAndIsFreeWhenHeIsGone) {
+  EXPECT_EQ(host().listener(7471), std::nullopt);
+  Descriptor listener = host().take_service(7471, 3);
+  EXPECT_TRUE(listener);
+  EXPECT_FALSE(host().take_service(7471, 4));
+  EXPECT_EQ(host().listener(7471), 3);
+  EXPECT_EQ(host().listener(7472), std::nullopt);
+  listener.close();
+  EXPECT_EQ(host().listener(7471), std::nullopt);
+  EXPECT_TRUE(host().take_service(7471, 4));
+}
+
+TEST_F(HostDirectoryTest, KnowsWhetherSomebodyUsesIt) {
+  EXPECT_FALSE(host().has_users());
+  Descriptor one = host().use();
+  const Descriptor another = host().use();
+  EXPECT_TRUE(host().has_users());
+  one.close();
+  EXPECT_TRUE(host().has_users());
+}
+
+}  // namespace
+}  // namespace sluice::ports

@@ -1,0 +1,237 @@
+#!/usr/bin/env python3
+"""`sluice run` on a live rack: hosts that several programs share, drop-in libraries, names, injected faults.
+
+usage: run_test.py SLUICE [TEST...]
+
+SLUICE is the program. Exits with 77 when the RDMA programs are not installed.
+"""
+
+import os
+import pathlib
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+SLUICE = ""
+PROGRAMS = ("ibv_devices", "ibv_devinfo", "ibv_rc_pingpong", "ib_send_bw", "ib_write_bw", "rping")
+# Asks for the first device as NCCL does, by name and version; prints its name.
+BY_DLVSYM = """
+import ctypes, os
+libc = ctypes.CDLL(None)
+libc.dlvsym.restype = ctypes.c_void_p
+libc.dlvsym.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_char_p]
+library = ctypes.CDLL("libibverbs.so.1")
+def verb(name, version, result, *arguments):
+    return ctypes.CFUNCTYPE(result, *arguments)(libc.dlvsym(library._handle, name, version))
+get_list = verb(b"ibv_get_device_list", b"IBVERBS_1.1", ctypes.POINTER(ctypes.c_void_p), ctypes.POINTER(ctypes.c_int))
+get_name = verb(b"ibv_get_device_name", b"IBVERBS_1.1", ctypes.c_char_p, ctypes.c_void_p)
+status = verb(b"ibv_wc_status_str", b"IBVERBS_1.1", ctypes.c_char_p, ctypes.c_int)
+verb(b"ibv_query_ece", b"IBVERBS_1.10", ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)
+count = ctypes.c_int(0)
+devices = get_list(ctypes.byref(count))
+print(count.value, get_name(devices[0]).decode(), status(10).decode())
+"""
+
+
+def free_port():
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]
+
+
+def listens(port):
+    return any(f":{port:04X} " in line and line.split()[3] == "0A"
+               for table in ("/proc/net/tcp", "/proc/net/tcp6")
+               for line in pathlib.Path(table).read_text().splitlines()[1:])
+
+
+def wait_until(condition, what, seconds=20):
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        if condition():
+            return
+        time.sleep(0.05)
+    raise AssertionError(f"not within {seconds} s: {what}")
+
+
+def processes_of(folder):
+    found = []
+    for entry in pathlib.Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                if folder.encode() in (entry / "cmdline").read_bytes():
+                    found.append(int(entry.name))
+            except OSError:
+                pass
+    return found
+
+
+class RunTest(unittest.TestCase):
+    def setUp(self):
+        self.began = time.monotonic()
+        self.folder = tempfile.mkdtemp(prefix="sluice-run-", dir="/tmp")
+        self.dir = self.folder + "/run"
+        self.children = []
+
+    def tearDown(self):
+        for child in self.children:
+            if child.poll() is None:
+                child.terminate()  # it passes that on to its program
+            child.communicate(timeout=20)
+        subprocess.run([SLUICE, "rack", "down", "--dir", self.dir], capture_output=True, timeout=60, check=False)
+        wait_until(lambda: not processes_of(self.folder), "all processes have ended")
+        shutil.rmtree(self.folder)
+        print(f"    {time.monotonic() - self.began:.1f} s", file=sys.stderr)
+
+    def up(self):
+        subprocess.run([SLUICE, "rack", "up", "--memory-nodes", "1", "--memory-size", "64MiB", "--metadata=false", "--dir", self.dir],
+                       check=True, capture_output=True, timeout=60)
+
+    def start(self, *words):
+        child = subprocess.Popen([SLUICE, "run", "--dir", self.dir, *words], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        self.children.append(child)
+        return child
+
+    def run_program(self, *words, timeout=60):
+        return subprocess.run([SLUICE, "run", "--dir", self.dir, *words], capture_output=True, text=True, timeout=timeout, check=False)
+
+    def serve(self, flags, *command):
+        """A server that listens on a TCP port of its own; returns it and the port."""
+        port = free_port()
+        server = self.start(*flags, "--", *command, "-p", str(port))
+        wait_until(lambda: listens(port) or server.poll() is not None, f"{command} listens")
+        self.assertIsNone(server.poll(), server.communicate()[0] if server.poll() is not None else "")
+        return server, str(port)
+
+    def pingpong(self, server_flags, client_flags):
+        server, port = self.serve(server_flags, "ibv_rc_pingpong", "-g", "1", "-n", "200")
+        done = self.run_program(*client_flags, "--", "ibv_rc_pingpong", "-g", "1", "-n", "200", "-p", port, "127.0.0.1")
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        said = server.communicate(timeout=20)[0]
+        self.assertEqual(server.returncode, 0, said)
+        return [re.search(r"local address:.*GID (\S+)", text)[1] for text in (said, done.stdout)]
+
+    # --- hosts ---
+
+    def test_programs_of_one_host_have_one_address_and_reach_each_other_and_others(self):
+        self.up()
+        gids = self.pingpong(["--host", "a"], ["--host", "a"])
+        self.assertEqual(gids[0], gids[1])
+        # Several at a time: a server of another pair must not get what is for this one.
+        servers = [self.serve(["--host", "a"], "ibv_rc_pingpong", "-g", "1", "-n", "2000") for _ in range(3)]
+        clients = [self.start("--", "ibv_rc_pingpong", "-g", "1", "-n", "2000", "-p", port, "127.0.0.1") for _, port in servers]
+        for process in clients + [server for server, _ in servers]:
+            said = process.communicate(timeout=60)[0]
+            self.assertEqual(process.returncode, 0, said)
+        self.assertNotEqual(*self.pingpong(["--host", "a"], ["--host", "b"]))
+
+    def test_rdma_cm_finds_the_program_of_a_host_that_listens_at_the_port(self):
+        self.up()
+        address = re.search(r"GID\[.*::ffff:([\d.]+)", self.run_program("--host", "a", "--", "ibv_devinfo", "-v").stdout)[1]
+        servers = [self.start("--host", "a", "--", "rping", "-s", "-a", address, "-p", str(port), "-C", "5", "-v") for port in (7001, 7002)]
+        for port, flags in ((7001, ["--host", "a"]), (7002, [])):
+            done = None
+            for _ in range(10):  # until the server listens
+                time.sleep(1)
+                done = self.run_program(*flags, "--", "rping", "-c", "-a", address, "-p", str(port), "-C", "5", "-v")
+                if "ping data: rdma-ping-4" in done.stdout:
+                    break
+            self.assertIn("ping data: rdma-ping-4", done.stdout, done.stderr)
+        for server in servers:
+            server.communicate(timeout=20)
+        twice = [self.start("--host", "a", "--verbose", "--", "rping", "-s", "-a", address, "-p", "7003", "-C", "1") for _ in range(2)]
+        wait_until(lambda: any(child.poll() is not None for child in twice), "the second to listen at a port is refused")
+        refused = next(child for child in twice if child.poll() is not None)
+        self.assertIn("another program of this host listens", refused.communicate()[0])
+
+    def test_a_host_goes_when_its_last_program_has_gone_also_one_that_was_killed(self):
+        self.up()
+        server, _ = self.serve(["--host", "a"], "ibv_rc_pingpong", "-g", "1")
+        host = pathlib.Path(self.dir) / "host-a"
+        self.assertTrue(host.exists())
+        program = next(pid for pid in processes_of("ibv_rc_pingpong") if int((pathlib.Path("/proc") / str(pid) / "stat").read_text().split()[3]) == server.pid)
+        os.kill(program, signal.SIGKILL)
+        self.assertEqual(server.wait(timeout=10), 128 + signal.SIGKILL)
+        wait_until(lambda: not host.exists(), "the host has gone", 10)
+        self.pingpong(["--host", "a"], ["--host", "a"])
+
+    # --- names ---
+
+    def test_the_device_has_the_name_that_was_asked_for(self):
+        self.up()
+        self.assertIn("mlx5_0", self.run_program("--device", "mlx5_0", "--", "ibv_devices").stdout)
+
+    def test_devinfo_tells_the_truth(self):
+        self.up()
+        said = self.run_program("--", "ibv_devinfo", "-v").stdout
+        told = dict(re.findall(r"^\s*([\w ]+):\s+(.+?)\s*$", said, re.MULTILINE))
+        expected = {"hca_id": "sluice0", "vendor_id": "0xffffff", "atomic_cap": "ATOMIC_GLOB (2)", "max_sge": "32", "max_qp_wr": "16384",
+                    "max_mw": "0", "max_mcast_grp": "0", "phys_port_cnt": "1", "state": "PORT_ACTIVE (4)",
+                    "max_mtu": "4096 (5)", "link_layer": "Ethernet", "max_srq_sge": "32", "num_comp_vectors": "1",
+                    "maximum available device memory": "262144Bytes", "gid_tbl_len": "4", "active_speed": "25.0 Gbps (32)"}
+        for name, value in expected.items():
+            self.assertEqual(told.get(name), value, said)
+        gids = re.findall(r"GID\[\s*(\d)\]:\s+(\S+?),? (RoCE v2)", said)
+        self.assertEqual([index for index, _, _ in gids], ["0", "1", "2", "3"], said)
+        self.assertEqual([gid.startswith("::ffff:") for _, gid, _ in gids], [False, True, False, True])
+
+    # --- drop-in libraries ---
+
+    def test_a_program_that_opens_libibverbs_by_name_and_asks_by_version_finds_the_device(self):
+        self.up()
+        drop_in = self.folder + "/drop-in"
+        without = self.run_program("--", sys.executable, "-c", BY_DLVSYM)
+        self.assertNotIn("1 sluice0", without.stdout, "preloading does not reach it")
+        done = self.run_program("--drop-in", drop_in, "--", sys.executable, "-c", BY_DLVSYM)
+        self.assertEqual(done.stdout, "1 sluice0 remote access error\n", done.stderr)
+        # Everything that links libibverbs, librdmacm and the drivers' libraries still starts.
+        for program in ("ib_write_bw", "rping", "ibv_devices"):
+            self.assertNotIn("symbol", self.run_program("--drop-in", drop_in, "--", program, "--help").stderr)
+
+    def test_a_container_needs_no_preloading(self):
+        self.up()
+        done = self.run_program("--drop-in", self.folder + "/drop-in", "--ip", "10.77.9.9")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        container = dict(line.split("=", 1) for line in done.stdout.splitlines() if not line.startswith("#"))
+        said = subprocess.run(["ibv_devinfo", "-v"], env=dict(os.environ, **container), capture_output=True, text=True, timeout=30, check=False).stdout
+        self.assertIn("::ffff:10.77.9.9", said)
+        self.assertEqual(self.run_program().returncode, 2)
+
+    # --- faults ---
+
+    def test_a_link_that_is_killed_ends_a_program_in_its_configured_time(self):
+        self.up()
+        # ib_write_bw always has something under way: who only waits for a receive cannot notice, on no NIC.
+        command = ("ib_write_bw", "-F", "-x", "1", "-u", "10", "-D", "50")
+        _, port = self.serve([], *command)
+        began = time.monotonic()
+        done = self.run_program("--kill-link-after", "1s", "--", *command, "-p", port, "127.0.0.1")
+        self.assertIn("Failed status 12", done.stdout + done.stderr)
+        self.assertLess(time.monotonic() - began, 15)
+        wrong = self.run_program("--kill-link-after", "soon", "--", "true")
+        self.assertIn("a time such as 5s", wrong.stderr)
+
+    def test_receivers_that_feign_not_to_be_ready_hold_a_program_up_and_do_not_break_it(self):
+        self.up()
+        trace = self.folder + "/rnr.pcap"
+        server, port = self.serve(["--rnr", "5%", "--trace", trace], "ib_send_bw", "-F", "-x", "1", "-n", "500", "-u", "18")
+        done = self.run_program("--", "ib_send_bw", "-F", "-x", "1", "-n", "500", "-u", "18", "-p", port, "127.0.0.1")
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.assertEqual(server.wait(timeout=20), 0)
+        shown = subprocess.run([SLUICE, "pcap", "show", trace], capture_output=True, text=True, timeout=60, check=False).stdout
+        self.assertRegex(shown, r"(?i)rnr")
+
+
+if __name__ == "__main__":
+    SLUICE = os.path.abspath(sys.argv[1])
+    missing = [program for program in PROGRAMS if shutil.which(program) is None]
+    if missing:
+        print("skipped: not installed:", ", ".join(missing))
+        sys.exit(77)
+    unittest.main(argv=[sys.argv[0], *sys.argv[2:]], verbosity=2)
