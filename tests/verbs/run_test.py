@@ -148,7 +148,7 @@ class RunTest(unittest.TestCase):
         twice = [self.start("--host", "a", "--verbose", "--", "rping", "-s", "-a", address, "-p", "7003", "-C", "1") for _ in range(2)]
         wait_until(lambda: any(child.poll() is not None for child in twice), "the second to listen at a port is refused")
         refused = next(child for child in twice if child.poll() is not None)
-        self.assertIn("another program of this host listens", refused.communicate()[0])
+        self.assertIn("another id or program of this host listens at that port", refused.communicate()[0])
 
     def test_a_host_goes_when_its_last_program_has_gone_also_one_that_was_killed(self):
         self.up()
