@@ -1,10 +1,10 @@
 #include "swordbox/box.h"
 
 #include <algorithm>
-#include <array>
 #include <functional>
 #include <utility>
 
+#include "base/prefetch.h"
 #include "wire/icrc.h"
 
 namespace sluice::swordbox {
@@ -77,46 +77,57 @@ void Box::process(Time now, std::span<Packet> burst, port::FrameSink& outbox) {
 }
 
 void Box::process_stage(Time now, std::span<Packet> packets, port::FrameSink& outbox) {
-  std::array<Prepared, kStage> prepared;
+  Prepared* const prepared = prepared_.data();
   for (std::size_t i = 0; i < packets.size(); ++i) {
     Prepared& p = prepared[i];
     p.verdict = wire::parse(packets[i].frame.bytes(), p.parsed);
     p.reliable = p.verdict == wire::Verdict::kOk && p.parsed.traits().transport == wire::Transport::kRc;
+    p.crossing = {};
     if (!p.reliable) continue;
-    p.key = Connections::EndKey::of(packets[i].frame.data, p.parsed);
+    p.key.assign(packets[i].frame.data, p.parsed);
     connections_.prefetch(p.key);
   }
   for (std::size_t i = 0; i < packets.size(); ++i) {
     Prepared& p = prepared[i];
-    p.crossing = p.reliable ? connections_.find(p.key) : Crossing{};
+    if (!p.reliable) continue;
+    p.crossing = connections_.find(p.key);
     if (!p.crossing) continue;
     connections_.prefetch(p.crossing);
-    __builtin_prefetch(&use_[p.crossing.connection]);
-    const Judged packet{packets[i].frame.data, p.parsed,       connections_[p.crossing.connection],
-                        p.crossing.connection, p.crossing.end, false};
-    if (rule_) rule_->prefetch(packet);
-    if (multiplexer_) multiplexer_->prefetch(packet);
+    sluice::prefetch(&use_[p.crossing.connection]);
+    p.judged.emplace(packets[i].frame.data, p.parsed, connections_[p.crossing.connection], p.crossing, false);
+    prefetch(*p.judged, 0);
+  }
+  for (int step = 1; step < kPrefetchSteps; ++step) {
+    for (std::size_t i = 0; i < packets.size(); ++i) {
+      if (prepared[i].crossing) prefetch(*prepared[i].judged, step);
+    }
   }
   const std::uint64_t version = connections_.version();
   for (std::size_t i = 0; i < packets.size(); ++i) {
     Packet& packet = packets[i];
-    packet.verdict = judge(now, packet.frame, prepared[i], version == connections_.version(), outbox);
-    if (is_made_anew(packet.verdict)) packet.frame.length = prepared[i].parsed.length;
-    counters_.count(packet.verdict);
-    if (prepared[i].crossing) {
-      account(prepared[i].crossing.connection, prepared[i].parsed.traits().is_request, packet.verdict);
-    }
-    packet.action = action_of(packet.verdict) == Action::kForward ? Action::kForward : Action::kDrop;
+    Prepared& p = prepared[i];
+    if (version != connections_.version() && p.reliable) p.crossing = connections_.find(p.key);
+    const Verdict verdict = p.reliable ? judge(now, packet.frame, p, outbox) : judge_other(now, packet.frame, p);
+    packet.verdict = verdict;
+    if (is_made_anew(verdict)) packet.frame.length = p.parsed.length;
+    counters_.count(verdict);
+    if (p.crossing) account(p.crossing.connection, p.parsed.traits().is_request, verdict);
+    packet.action = action_of(verdict) == Action::kForward ? Action::kForward : Action::kDrop;
   }
 }
 
-void Box::account(ConnectionIndex connection, bool is_request, Verdict verdict) {
+inline void Box::prefetch(const Judged& packet, int step) const {
+  if (rule_) rule_->prefetch(packet, step);
+  if (multiplexer_) multiplexer_->prefetch(packet, step);
+}
+
+inline void Box::account(ConnectionIndex connection, bool is_request, Verdict verdict) {
   ConnectionUse& use = use_[connection];
   ++(is_request ? use.requests : use.responses);
   const Action action = action_of(verdict);
-  if (action == Action::kDrop) ++use.dropped;
-  if (action == Action::kHold) ++use.delayed;
-  if (changes_packet(verdict)) ++use.changed;
+  use.dropped += static_cast<std::uint32_t>(action == Action::kDrop);
+  use.delayed += static_cast<std::uint32_t>(action == Action::kHold);
+  use.changed += static_cast<std::uint32_t>(changes_packet(verdict));
 }
 
 Time Box::next_deadline() const {
@@ -142,9 +153,9 @@ void Box::on_deadline(Time now, port::FrameSink& outbox) {
 
 // ------------------------------------------------------------------------------------------------------------- judging
 
-Verdict Box::judge(Time now, const port::Frame& frame, Prepared& prepared, bool crossing_is_current,
-                   port::FrameSink& outbox) {
-  wire::ParsedFrame& parsed = prepared.parsed;
+// What is no packet of a reliable connection.
+Verdict Box::judge_other(Time now, const port::Frame& frame, const Prepared& prepared) {
+  const wire::ParsedFrame& parsed = prepared.parsed;
   switch (prepared.verdict) {
     case wire::Verdict::kOk: break;
     case wire::Verdict::kNotIp:
@@ -153,15 +164,19 @@ Verdict Box::judge(Time now, const port::Frame& frame, Prepared& prepared, bool 
     default: return Verdict::kMalformed;
   }
   if (config_.verify_icrc && !wire::verify_icrc(frame.data, parsed)) return Verdict::kBadIcrc;
-  if (!prepared.reliable) {
-    if (parsed.traits().transport != wire::Transport::kUd || parsed.destination != wire::kCmQpn)
-      return Verdict::kNotReliable;
-    connections_.on_management(now, frame.data, parsed);
-    return Verdict::kManagement;
-  }
-  Crossing crossing = crossing_is_current ? prepared.crossing : connections_.find(prepared.key);
+  if (parsed.traits().transport != wire::Transport::kUd || parsed.destination != wire::kCmQpn)
+    return Verdict::kNotReliable;
+  connections_.on_management(now, frame.data, parsed);
+  return Verdict::kManagement;
+}
+
+inline Verdict Box::judge(Time now, const port::Frame& frame, Prepared& prepared, port::FrameSink& outbox) {
+  wire::ParsedFrame& parsed = prepared.parsed;
+  if (config_.verify_icrc && !wire::verify_icrc(frame.data, parsed)) return Verdict::kBadIcrc;
+  Crossing& crossing = prepared.crossing;
   if (now < config_.fenced_until && rule_ && is_fenced(frame.data, parsed, crossing)) return Verdict::kFenced;
-  if (now < config_.numbers_fenced_until && has_strange_numbers(frame.data, parsed, crossing)) return Verdict::kFenced;
+  if (now < config_.numbers_fenced_until && multiplexer_ && has_strange_numbers(frame.data, parsed, crossing))
+    return Verdict::kFenced;
   if (!crossing) {
     if (parsed.traits().is_request) {
       connections_.infer_from_request(now, frame.data, parsed);
@@ -171,16 +186,15 @@ Verdict Box::judge(Time now, const port::Frame& frame, Prepared& prepared, bool 
     }
     if (!crossing) return judge_homeless(frame.data, parsed);
   }
-  prepared.crossing = crossing;
   Connection& connection = connections_[crossing.connection];
   connection.last_seen = now;
   observe_mtu(connection, parsed);
   const bool can_hold = hold_.used() < config_.held_frames;
-  return judge_known(now, frame, {frame.data, parsed, connection, crossing.connection, crossing.end, can_hold}, outbox);
+  return judge_known(now, frame, {frame.data, parsed, connection, crossing, can_hold}, outbox);
 }
 
 bool Box::has_strange_numbers(const std::uint8_t* frame, const wire::ParsedFrame& parsed, Crossing crossing) const {
-  if (!multiplexer_ || (crossing && connections_[crossing.connection].announced)) return false;
+  if (crossing && connections_[crossing.connection].announced) return false;
   return multiplexer_->watches(parsed.traits().is_request ? NetAddress::destination_of(frame, parsed)
                                                           : NetAddress::source_of(frame, parsed));
 }
@@ -364,7 +378,7 @@ void Box::release_direction(Time now, DirectionToken number, port::FrameSink& ou
     wire::ParsedFrame parsed;
     const bool sound = wire::parse(frame.bytes(), parsed) == wire::Verdict::kOk;
     SLUICE_CHECK(sound);
-    const Judged packet{frame.data, parsed, connection, number / 2, end, true};
+    const Judged packet{frame.data, parsed, connection, {number / 2, end}, true};
     const Verdict verdict =
         parsed.traits().is_request ? judge_request(now, packet, outbox) : judge_response(now, packet);
     if (action_of(verdict) == Action::kHold) return;

@@ -11,6 +11,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -104,17 +105,19 @@ class Box final : private Connections::Observer {
   // What is found out about a whole burst before its first packet is judged, so that memory is on its way meanwhile.
   struct Prepared {
     wire::ParsedFrame parsed;
-    wire::Verdict verdict;
-    bool reliable;
+    wire::Verdict verdict{};
+    bool reliable = false;
     Connections::EndKey key;
     Crossing crossing;
+    std::optional<Judged> judged;
   };
   static constexpr std::size_t kStage = 32;
 
   void process_stage(Time now, std::span<Packet> packets, port::FrameSink& outbox);
+  void prefetch(const Judged& packet, int step) const;
   void account(ConnectionIndex connection, bool is_request, Verdict verdict);
-  Verdict judge(Time now, const port::Frame& frame, Prepared& prepared, bool crossing_is_current,
-                port::FrameSink& outbox);
+  Verdict judge(Time now, const port::Frame& frame, Prepared& prepared, port::FrameSink& outbox);
+  Verdict judge_other(Time now, const port::Frame& frame, const Prepared& prepared);
   bool is_fenced(const std::uint8_t* frame, const wire::ParsedFrame& parsed, Crossing crossing);
   Verdict judge_homeless(const std::uint8_t* frame, const wire::ParsedFrame& parsed);
   bool has_strange_numbers(const std::uint8_t* frame, const wire::ParsedFrame& parsed, Crossing crossing) const;
@@ -141,7 +144,8 @@ class Box final : private Connections::Observer {
   std::unique_ptr<Multiplexer> multiplexer_;
   Time now_;  // of the call under way
   std::vector<DirectionToken> releasing_;
-  std::vector<ConnectionUse> use_;
+  Table<ConnectionUse> use_;
+  std::vector<Prepared> prepared_ = std::vector<Prepared>(kStage);
   Time next_ageing_{};
 };
 

@@ -1,5 +1,6 @@
 // Multiplexer: shared connections: made, sent over again, lost, replaced by others.
 #include <algorithm>
+#include <array>
 
 #include "base/bytes.h"
 #include "base/check.h"
@@ -34,6 +35,10 @@ std::uint32_t Multiplexer::make_carrier(Time now, ConnectionIndex connection) {
   free->due = now + config_.repair_after;
   free->server_qpn = connections_[connection].qpn[n.server_end];
   free->regions.clear();
+  std::array<std::uint8_t, wire::Bth::kSize + wire::Reth::kSize + sizeof(std::uint64_t)> transport{};
+  wire::Bth{.opcode = wire::Opcode::kRcWriteOnly, .destination = free->server_qpn}.write(transport.data());
+  wire::Reth{.length = sizeof(std::uint64_t)}.write(transport.data() + wire::Bth::kSize);
+  free->write = wire::PacketTemplate(n.request_headers, transport);
   ++counters_.carriers_chosen;
   return index;
 }
@@ -41,19 +46,14 @@ std::uint32_t Multiplexer::make_carrier(Time now, ConnectionIndex connection) {
 // The WRITE that an entry stands for, as it goes to the server.
 std::size_t Multiplexer::compose(const Carrier& carrier, const OutEntry& entry, std::uint8_t* out) const {
   const Word& word = words_[entry.word];
-  const wire::HeaderTemplate& headers = numbers_[carrier.connection].request_headers;
-  constexpr std::size_t kTransport = wire::Bth::kSize + wire::Reth::kSize + sizeof(std::uint64_t);
-  std::size_t at = headers.write(out, kTransport);
-  const wire::Bth bth{.opcode = wire::Opcode::kRcWriteOnly,
-                      .destination = carrier.server_qpn,
-                      .ack_request = true,
-                      .psn = Psn(entry.psn)};
-  bth.write(out + at);
-  at += wire::Bth::kSize;
-  wire::Reth{word.address, regions_[word.region].region.rkey, sizeof(std::uint64_t)}.write(out + at);
-  at += wire::Reth::kSize;
-  store_le(out + at, entry.value);
-  return headers.seal(out, at + sizeof(std::uint64_t));
+  const std::uint32_t psn = std::uint32_t{1} << 31 | entry.psn;  // an ACK is asked for
+  const std::uint64_t key = regions_[word.region].region.rkey.value;
+  const std::array<wire::PacketTemplate::Field, 3> fields = {
+      {{swap_bytes(std::uint64_t{psn} << 32 | word.address >> 32), 20},
+       {swap_bytes(word.address << 32 | key), 12},
+       {entry.value, 0}}};
+  carrier.write.write(out, fields);
+  return carrier.write.frame_size();
 }
 
 // Sends what is open from there on, up to the next request of the owner's own: that one only the owner can send.
@@ -65,7 +65,7 @@ bool Multiplexer::send_again(Time now, std::uint32_t index, Psn from, port::Fram
   for (std::uint32_t k = 0; k < kSentAgainAtOnce && p.since(n.out_next) < 0; ++k, ++p) {
     const OutEntry* const entry = carrier_out_.ring(index).find(p);
     if (entry == nullptr || entry->went == Went::kOwnWay) break;
-    std::uint8_t* const out = outbox.reserve(n.request_headers.frame_size(64));
+    std::uint8_t* const out = outbox.reserve(carrier.write.frame_size());
     if (out == nullptr) return false;
     outbox.commit(compose(carrier, *entry, out));
     ++counters_.operations_sent_again;

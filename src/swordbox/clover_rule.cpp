@@ -84,19 +84,33 @@ std::vector<CloverRule::HotKey> CloverRule::hottest(std::size_t most) const {
 
 // ------------------------------------------------------------------------------------------------------------ requests
 
-void CloverRule::prefetch(const Judged& packet) const {
+// The right one as long as there is one region; with more the guess may be wrong, which costs nothing.
+std::optional<Place> CloverRule::place_to_prefetch(const Judged& packet) const {
   const wire::OpcodeTraits& traits = packet.parsed.traits();
-  if (!traits.is_request)
-    return operations_.prefetch(packet.index, static_cast<std::uint8_t>(1 - packet.end), packet.psn());
-  if (traits.has(wire::Extended::kReth) && !regions_.empty()) {
-    // The right set as long as there is one region; with more the guess may be wrong, which costs nothing.
-    history_.prefetch(
-        place_of(0, load_be<std::uint64_t>(packet.frame + packet.parsed.extended_offset()) & kAddressBits));
-  } else if (traits.kind == Kind::kCompareSwap) {
-    const std::uint64_t swap = load_be<std::uint64_t>(packet.frame + packet.parsed.extended_offset() + 12);
-    history_.prefetch(place_of(0, config_.layout.address_of(swap) & kAddressBits));
+  const std::uint8_t* const at = packet.frame + packet.parsed.extended_offset();
+  if (traits.has(wire::Extended::kReth)) return place_of(0, load_be<std::uint64_t>(at) & kAddressBits);
+  if (traits.kind != Kind::kCompareSwap) return std::nullopt;
+  return place_of(0, config_.layout.address_of(load_be<std::uint64_t>(at + 12)) & kAddressBits);
+}
+
+void CloverRule::prefetch(const Judged& packet, int step) const {
+  const bool is_request = packet.parsed.traits().is_request;
+  const std::uint8_t server_end = is_request ? packet.end : static_cast<std::uint8_t>(1 - packet.end);
+  if (step == 0) operations_.prefetch(packet.index, server_end, packet.psn());
+  if (!is_request) {
+    const Operation* const op = step == 0 ? nullptr : operations_.find(packet.index, server_end, packet.psn());
+    if (op == nullptr) return;
+    if (op->kind == Operation::Kind::kLink) links_.prefetch(op->subject);
+    if (op->kind != Operation::Kind::kTry) keys_.prefetch_state(op->key);
+    return;
   }
-  operations_.prefetch(packet.index, packet.end, packet.psn());
+  const auto place = place_to_prefetch(packet);
+  if (!place) return;
+  if (step == 0) return history_.prefetch(*place);
+  const std::uint32_t entry = history_.find(*place);
+  if (entry == kNone) return;
+  if (step == 1) return keys_.prefetch(history_[entry].key);
+  keys_.prefetch_likely(history_[entry].key);
 }
 
 Verdict CloverRule::on_request(Time now, const Judged& packet) {

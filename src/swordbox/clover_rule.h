@@ -86,7 +86,7 @@ class CloverRule final : public Rule {
   // Both outlive the rule.
   CloverRule(const CloverConfig& config, Connections& connections, Counters& counters);
 
-  void prefetch(const Judged& packet) const override;
+  void prefetch(const Judged& packet, int step) const override;
   Verdict on_request(Time now, const Judged& packet) override;
   Verdict on_repeated_request(Time now, const Judged& packet) override;
   Verdict on_stranger_request(Time now, const Judged& packet) override;
@@ -133,6 +133,7 @@ class CloverRule final : public Rule {
   };
 
   // clover_rule.cpp: requests
+  std::optional<Place> place_to_prefetch(const Judged& packet) const;
   Verdict on_write(Time now, const Judged& packet);
   Verdict on_cas(Time now, const Judged& packet);
   Verdict on_read(const Judged& packet);

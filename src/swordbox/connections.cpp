@@ -13,11 +13,6 @@ using wire::Kind;
 
 namespace {
 
-constexpr std::uint64_t kV4Mapped = 0xFFFF'0000'0000u;
-
-NetAddress v4(const std::uint8_t* p) { return {0, kV4Mapped | load_be<std::uint32_t>(p)}; }
-NetAddress v6(const std::uint8_t* p) { return {load_be<std::uint64_t>(p), load_be<std::uint64_t>(p + 8)}; }
-
 std::uint16_t mtu_of_code(std::uint8_t code) {
   return code >= 1 && code <= 5 ? static_cast<std::uint16_t>(128u << code) : std::uint16_t{0};
 }
@@ -38,12 +33,6 @@ wire::Gid NetAddress::gid() const {
   store_be(out.bytes.data() + 8, low);
   return out;
 }
-NetAddress NetAddress::source_of(const std::uint8_t* frame, const wire::ParsedFrame& parsed) {
-  return parsed.is_v4 ? v4(frame + parsed.udp_offset() - 8) : v6(frame + parsed.udp_offset() - 32);
-}
-NetAddress NetAddress::destination_of(const std::uint8_t* frame, const wire::ParsedFrame& parsed) {
-  return parsed.is_v4 ? v4(frame + parsed.udp_offset() - 4) : v6(frame + parsed.udp_offset() - 16);
-}
 
 Connections::Connections(const ConnectionLimits& limits, Counters& counters, Observer& observer)
     : limits_(limits),
@@ -56,31 +45,10 @@ Connections::Connections(const ConnectionLimits& limits, Counters& counters, Obs
   candidates_.reserve(limits.connections);
 }
 
-std::uint64_t Connections::hash(const NetAddress& source, const NetAddress& destination, Qpn to) {
-  return mix(source.low * 3 + source.high + destination.low * 5 + destination.high * 7 +
-             (std::uint64_t{to.value} << 40));
-}
-
 std::uint64_t Connections::hash_of(std::uint32_t number) const {
   const Connection& c = table_[number >> 1];
   const std::size_t end = number & 1;
   return hash(c.address[1 - end], c.address[end], c.qpn[end]);
-}
-
-Connections::EndKey Connections::EndKey::of(const std::uint8_t* frame, const wire::ParsedFrame& parsed) {
-  EndKey key{NetAddress::source_of(frame, parsed), NetAddress::destination_of(frame, parsed), parsed.destination, 0};
-  key.hash = Connections::hash(key.source, key.destination, key.to);
-  return key;
-}
-
-Crossing Connections::find(const EndKey& key) const {
-  const std::uint32_t number = by_end_.find(key.hash, [&](std::uint32_t n) {
-    const Connection& c = table_[n >> 1];
-    const std::size_t end = n & 1;
-    return c.qpn[end] == key.to && c.address[end] == key.destination && c.address[1 - end] == key.source;
-  });
-  if (number == kNone) return {};
-  return {number >> 1, static_cast<std::uint8_t>(number & 1)};
 }
 
 ConnectionIndex Connections::add(Time now) {
@@ -276,13 +244,7 @@ void Connections::age(Time now) {
 
 // ----------------------------------------------------------------------------------------------------------------- MTU
 
-std::uint32_t read_span(const Connection& connection, std::uint32_t length) {
-  if (length <= connection.mtu_floor) return 1;
-  if (connection.mtu == 0) return 0;
-  return (length + connection.mtu - 1) / connection.mtu;
-}
-
-void observe_mtu(Connection& connection, const wire::ParsedFrame& parsed) {
+void observe_payload(Connection& connection, const wire::ParsedFrame& parsed) {
   if (parsed.payload_length > connection.mtu_floor) connection.mtu_floor = mtu_for(parsed.payload_length);
   const wire::Position position = parsed.traits().position;
   const bool full = position == wire::Position::kFirst || position == wire::Position::kMiddle;

@@ -14,6 +14,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "base/bytes.h"
+#include "base/prefetch.h"
 #include "base/time.h"
 #include "swordbox/flat_index.h"
 #include "swordbox/verdict.h"
@@ -31,10 +33,18 @@ struct NetAddress {
   std::uint64_t low = 0;
 
   static NetAddress from(const wire::Gid& gid);
-  static NetAddress source_of(const std::uint8_t* frame, const wire::ParsedFrame& parsed);
-  static NetAddress destination_of(const std::uint8_t* frame, const wire::ParsedFrame& parsed);
+  static NetAddress source_of(const std::uint8_t* frame, const wire::ParsedFrame& parsed) {
+    return parsed.is_v4 ? v4(frame + parsed.udp_offset() - 8) : v6(frame + parsed.udp_offset() - 32);
+  }
+  static NetAddress destination_of(const std::uint8_t* frame, const wire::ParsedFrame& parsed) {
+    return parsed.is_v4 ? v4(frame + parsed.udp_offset() - 4) : v6(frame + parsed.udp_offset() - 16);
+  }
   wire::Gid gid() const;
   friend bool operator==(const NetAddress&, const NetAddress&) = default;
+
+ private:
+  static NetAddress v4(const std::uint8_t* p) { return {0, 0xFFFF'0000'0000u | load_be<std::uint32_t>(p)}; }
+  static NetAddress v6(const std::uint8_t* p) { return {load_be<std::uint64_t>(p), load_be<std::uint64_t>(p + 8)}; }
 };
 
 using ConnectionIndex = std::uint32_t;
@@ -53,7 +63,7 @@ struct Direction {
   bool holds_request = false;  // among what waits
 };
 
-struct Connection {
+struct alignas(64) Connection {
   std::array<NetAddress, 2> address{};
   std::array<Qpn, 2> qpn{kUnknownQpn, kUnknownQpn};
   std::array<Direction, 2> to{};
@@ -65,7 +75,7 @@ struct Connection {
   bool closing = false;
   bool announced = false;
 };
-static_assert(sizeof(Connection) <= 128);
+static_assert(sizeof(Connection) == 128);
 
 // A packet's connection, and the end that it goes to.
 struct Crossing {
@@ -113,11 +123,25 @@ class Connections {
     NetAddress source;
     NetAddress destination;
     Qpn to;
-    std::uint64_t hash;
+    std::uint64_t hash = 0;
 
-    static EndKey of(const std::uint8_t* frame, const wire::ParsedFrame& parsed);
+    // Fills this one in its place: what is written in parts and copied as a whole at once costs a stall.
+    void assign(const std::uint8_t* frame, const wire::ParsedFrame& parsed) {
+      source = NetAddress::source_of(frame, parsed);
+      destination = NetAddress::destination_of(frame, parsed);
+      to = parsed.destination;
+      hash = Connections::hash(source, destination, to);
+    }
   };
-  Crossing find(const EndKey& key) const;
+  Crossing find(const EndKey& key) const {
+    const std::uint32_t number = by_end_.find(key.hash, [&](std::uint32_t n) {
+      const Connection& c = table_[n >> 1];
+      const std::size_t end = n & 1;
+      return c.qpn[end] == key.to && c.address[end] == key.destination && c.address[1 - end] == key.source;
+    });
+    if (number == kNone) return {};
+    return {number >> 1, static_cast<std::uint8_t>(number & 1)};
+  }
   Crossing find(const NetAddress& source, const NetAddress& destination, Qpn to) const {
     return find(EndKey{source, destination, to, hash(source, destination, to)});
   }
@@ -125,8 +149,8 @@ class Connections {
   void prefetch(const EndKey& key) const { by_end_.prefetch(key.hash); }
   void prefetch(Crossing crossing) const {
     const auto* const bytes = reinterpret_cast<const char*>(&table_[crossing.connection]);
-    __builtin_prefetch(bytes);
-    __builtin_prefetch(bytes + 64);
+    sluice::prefetch(bytes);
+    sluice::prefetch(bytes + 64);
   }
 
   // A request to an end nobody knows: a candidate, until an answer comes.
@@ -156,7 +180,10 @@ class Connections {
   static constexpr std::size_t kHandshakes = 1024;  // a power of two
   static constexpr std::size_t kProbes = 8;
 
-  static std::uint64_t hash(const NetAddress& source, const NetAddress& destination, Qpn to);
+  static std::uint64_t hash(const NetAddress& source, const NetAddress& destination, Qpn to) {
+    return mix(source.low * 3 + source.high + destination.low * 5 + destination.high * 7 +
+               (std::uint64_t{to.value} << 40));
+  }
   std::uint64_t hash_of(std::uint32_t number) const;
   ConnectionIndex add(Time now);
   void index(ConnectionIndex connection, std::uint8_t end);
@@ -168,7 +195,7 @@ class Connections {
   ConnectionLimits limits_;
   Counters& counters_;
   Observer& observer_;
-  std::vector<Connection> table_;
+  Table<Connection> table_;
   FlatIndex by_end_;                   // connection * 2 + end
   std::vector<ConnectionIndex> free_;  // a ring: oldest first, so that a place rests before it is used again
   std::size_t free_first_ = 0;
@@ -180,8 +207,15 @@ class Connections {
 };
 
 // How many PSNs a READ of `length` bytes takes; 0 when the path MTU is not known well enough.
-std::uint32_t read_span(const Connection& connection, std::uint32_t length);
+inline std::uint32_t read_span(const Connection& connection, std::uint32_t length) {
+  if (length <= connection.mtu_floor) return 1;
+  if (connection.mtu == 0) return 0;
+  return (length + connection.mtu - 1) / connection.mtu;
+}
 // Learns from a packet what the path MTU is, or at least is.
-void observe_mtu(Connection& connection, const wire::ParsedFrame& parsed);
+void observe_payload(Connection& connection, const wire::ParsedFrame& parsed);
+inline void observe_mtu(Connection& connection, const wire::ParsedFrame& parsed) {
+  if (parsed.payload_length > connection.mtu_floor || connection.mtu == 0) observe_payload(connection, parsed);
+}
 
 }  // namespace sluice::swordbox

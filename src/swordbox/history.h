@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "base/bytes.h"
+#include "base/prefetch.h"
 #include "base/time.h"
 #include "swordbox/connections.h"
 #include "swordbox/flat_index.h"
@@ -38,7 +39,7 @@ constexpr Place place_of(std::uint16_t region, std::uint64_t address) { return s
 constexpr std::uint64_t address_of(Place place) { return place & kAddressBits; }
 constexpr std::uint16_t region_of(Place place) { return static_cast<std::uint16_t>(place >> 48); }
 
-class HistoryEntry {
+class alignas(32) HistoryEntry {
  public:
   Place place = 0;
   std::uint64_t key = 0;
@@ -122,10 +123,15 @@ class History {
     return static_cast<std::uint32_t>(victim);
   }
   HistoryEntry& operator[](std::uint32_t i) { return entries_[i]; }
+  const HistoryEntry& operator[](std::uint32_t i) const { return entries_[i]; }
   void clear() {
     for (auto& entry : entries_) entry = {};
   }
-  void prefetch(Place place) const { __builtin_prefetch(&entries_[set_of(place)]); }
+  void prefetch(Place place) const {
+    const std::size_t set = set_of(place);
+    sluice::prefetch(&entries_[set]);
+    sluice::prefetch(&entries_[set + kWays / 2]);
+  }
   std::size_t size() const { return entries_.size(); }
 
  private:
@@ -146,7 +152,7 @@ class History {
   }
   std::size_t set_of(Place place) const { return (mix(place) & sets_mask_) * kWays; }
 
-  std::vector<HistoryEntry> entries_;
+  Table<HistoryEntry> entries_;
   std::size_t sets_mask_;
   std::uint32_t turn_ = 0;
 };

@@ -9,13 +9,14 @@
 #include <cstdint>
 #include <vector>
 
+#include "base/prefetch.h"
 #include "swordbox/flat_index.h"
 #include "swordbox/history.h"
 #include "swordbox/waiting.h"
 
 namespace sluice::swordbox {
 
-struct KeyState {
+struct alignas(64) KeyState {
   std::uint64_t key = 0;
   Place tail = 0;               // 0: not known
   std::uint64_t free_word = 0;  // that stands in the tail's next word
@@ -48,6 +49,13 @@ class Keys {
   std::uint32_t find(std::uint64_t key) const {
     return index_.find(mix(key), [&](std::uint32_t i) { return states_[i].key == key; });
   }
+  void prefetch(std::uint64_t key) const { index_.prefetch(mix(key)); }
+  // And, when that is here, the key's state.
+  void prefetch_likely(std::uint64_t key) const {
+    const std::uint32_t likely = index_.likely(mix(key));
+    if (likely != kNone) prefetch_state(likely);
+  }
+  void prefetch_state(std::uint32_t i) const { sluice::prefetch(&states_[i]); }
   KeyState& operator[](std::uint32_t i) { return states_[i]; }
   const KeyState& operator[](std::uint32_t i) const { return states_[i]; }
   KeyUse& use(std::uint32_t i) { return uses_[i]; }
@@ -86,8 +94,8 @@ class Keys {
   }
 
  private:
-  std::vector<KeyState> states_;
-  std::vector<KeyUse> uses_;
+  Table<KeyState> states_;
+  Table<KeyUse> uses_;
   FlatIndex index_;
   std::vector<std::uint32_t> free_;
 };

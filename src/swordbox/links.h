@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "base/prefetch.h"
 #include "base/time.h"
 #include "swordbox/connections.h"
 #include "swordbox/history.h"
@@ -53,6 +54,11 @@ class Links {
   explicit Links(std::uint32_t most) : links_(most) {
     for (LinkIndex i = most; i-- > 0;) free_.push_back(i);
   }
+  void prefetch(LinkIndex i) const {
+    const auto* const link = reinterpret_cast<const char*>(&links_[i]);
+    sluice::prefetch(link);
+    sluice::prefetch(link + 64);
+  }
   Link& operator[](LinkIndex i) { return links_[i]; }
   const Link& operator[](LinkIndex i) const { return links_[i]; }
   bool full() const { return free_.empty(); }
@@ -88,7 +94,7 @@ class Links {
   }
 
  private:
-  std::vector<Link> links_;
+  Table<Link> links_;
   std::vector<LinkIndex> free_;
   LinkIndex first_ = kNone;
   LinkIndex last_ = kNone;

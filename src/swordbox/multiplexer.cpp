@@ -5,6 +5,7 @@
 
 #include "base/bytes.h"
 #include "base/check.h"
+#include "base/prefetch.h"
 #include "wire/frame_editor.h"
 #include "wire/icrc.h"
 
@@ -16,8 +17,13 @@ namespace {
 
 constexpr std::uint16_t kNoRegion = 0xFFFF;
 constexpr std::uint32_t kWordBytes = 8;
-// Further back than any packet that can still be asked for, and near enough for serial numbers.
-constexpr std::int32_t kFarBack = 1 << 21;
+
+// Whether the packet begins with an address that may be that of a word: RETH and AtomicETH both do.
+bool names_word(const Judged& packet) {
+  const wire::OpcodeTraits& traits = packet.parsed.traits();
+  return traits.is_atomic() ||
+         (packet.parsed.opcode == wire::Opcode::kRcWriteOnly && packet.parsed.payload_length == kWordBytes);
+}
 
 bool is_whole_word(const Judged& packet, const wire::Reth& reth) {
   return packet.parsed.opcode == wire::Opcode::kRcWriteOnly && reth.length == kWordBytes &&
@@ -126,10 +132,29 @@ std::optional<Multiplexer::WordOperation> Multiplexer::parse(const Judged& packe
   }
 }
 
-void Multiplexer::prefetch(const Judged& packet) const {
-  __builtin_prefetch(&numbers_[packet.index]);
-  if (!packet.parsed.traits().is_atomic()) return;
-  words_.prefetch(0, load_be<std::uint64_t>(packet.frame + packet.parsed.extended_offset()));
+void Multiplexer::prefetch_places(const Judged& packet) const {
+  sluice::prefetch(&numbers_[packet.index]);
+  if (!packet.parsed.traits().is_request) return;
+  sluice::prefetch(&in_ring(packet.index).place(packet.psn()));
+  // The right place as long as there is one region; with more the guess may be wrong, which costs nothing.
+  if (names_word(packet)) words_.prefetch(0, load_be<std::uint64_t>(packet.frame + packet.parsed.extended_offset()));
+}
+
+void Multiplexer::prefetch_contents(const Judged& packet) const {
+  if (packet.parsed.traits().is_request) {
+    if (names_word(packet))
+      words_.prefetch_likely(0, load_be<std::uint64_t>(packet.frame + packet.parsed.extended_offset()));
+    return;
+  }
+  const Numbering& n = numbers_[packet.index];
+  if (n.carrier == kNone) return;
+  const OutEntry& entry = carrier_out_.ring(n.carrier).place(packet.psn());
+  if (entry.went != Went::kReplaced || entry.owner == kNone) return;
+  sluice::prefetch(&words_[entry.word]);
+  sluice::prefetch(&in_ring(entry.owner).place(Psn(entry.in)));
+  connections_.prefetch(Crossing{entry.owner, 0});
+  const auto* const owner = reinterpret_cast<const char*>(&numbers_[entry.owner]);
+  for (std::size_t at = 0; at < 192; at += 64) sluice::prefetch(owner + at);
 }
 
 std::uint32_t Multiplexer::span_of(const Judged& packet) {
@@ -317,6 +342,7 @@ Verdict Multiplexer::replace(Time now, const Judged& packet, WordIndex index, co
   Carrier& carrier = carriers_[regions_[word.region].carrier];
   Numbering& shared = numbers_[carrier.connection];
   const auto ring = out_ring(carrier.connection);
+  if (word.open == Word::kMostOpen) return Verdict::kWordNoRoom;
   const bool full = shared.out_next.since(shared.first_open) >= static_cast<std::int32_t>(ring.size());
   if (shared.mid_message || full) return wait(carrier.line, packet);
   const Direction& d = packet.connection.to[packet.end];
@@ -337,6 +363,8 @@ Verdict Multiplexer::replace(Time now, const Judged& packet, WordIndex index, co
   OutEntry& entry = ring.place(out);
   entry = {out.value(), in.value(), packet.index, index, word.value, 1, Went::kReplaced};
   shared.out_next = out + 1;
+  shared.out_start = followed(shared.out_start, out);
+  n.in_start = followed(n.in_start, in);
   n.place = carrier.connection;
   if (carrier.open++ == 0) {
     carrier.progress = now;
@@ -473,8 +501,8 @@ void Multiplexer::number(const Judged& packet, Psn in, std::uint32_t span) {
     n.out_next = out + span;
     n.place = packet.index;
     n.longest_read = std::max(n.longest_read, span);
-    if (in.since(n.in_start) > kFarBack) n.in_start = in - kFarBack / 2;
-    if (out.since(n.out_start) > kFarBack) n.out_start = out - kFarBack / 2;
+    n.in_start = followed(n.in_start, in);
+    n.out_start = followed(n.out_start, out);
     if (traits.kind == Kind::kWrite || traits.kind == Kind::kSend) {
       n.mid_message = !traits.ends_message();
       if (!n.mid_message && n.carrier != kNone) room_.wake(carriers_[n.carrier].line, ready_);

@@ -69,7 +69,11 @@ class Multiplexer {
   void number(const Judged& packet, Psn psn, std::uint32_t span);
   std::optional<Verdict> on_repeated_request(Time now, const Judged& packet, port::FrameSink& outbox);
   bool may_pass_out_of_order(Time now, const Judged& packet);
-  void prefetch(const Judged& packet) const;
+  // Brings what judging a packet will look at nearer, in kPrefetchSteps: each needs what the one before has asked for.
+  void prefetch(const Judged& packet, int step) const {
+    if (step == 0) prefetch_places(packet);
+    if (step == 1) prefetch_contents(packet);
+  }
 
   // --- answers ---
   // First: puts a packet from the server into its client's numbers, and answers those that it concerns. Something: it goes no further.
@@ -138,7 +142,8 @@ class Multiplexer {
     Time progress{};         // when the server last acknowledged something, or there was nothing to
     Time due{};              // when to send again what is open
     wire::Qpn server_qpn{};
-    WaitingLine line;  // for room, or the end of the owner's message
+    WaitingLine line;            // for room, or the end of the owner's message
+    wire::PacketTemplate write;  // of a word
     std::vector<std::uint16_t> regions;
   };
   // Operations whose carrier was lost, in order.
@@ -151,6 +156,8 @@ class Multiplexer {
   };
 
   // multiplexer.cpp: requests
+  void prefetch_places(const Judged& packet) const;
+  void prefetch_contents(const Judged& packet) const;
   std::uint16_t region_of(const NetAddress& server, wire::RKey rkey, std::uint64_t address);
   std::optional<WordOperation> parse(const Judged& packet, std::uint64_t& address, wire::RKey& rkey) const;
   std::optional<Verdict> own_way(const Judged& packet);
@@ -179,11 +186,12 @@ class Multiplexer {
   std::optional<Verdict> on_acknowledge(Time now, const port::Frame& frame, const Judged& packet,
                                         port::FrameSink& outbox);
   std::optional<Verdict> on_data(Time now, const port::Frame& frame, const Judged& packet, port::FrameSink& outbox);
-  // Returns the client's own last request that this acknowledges anew, if any.
-  std::optional<Psn> acknowledge(Time now, ConnectionIndex connection, Psn up_to, port::FrameSink& outbox);
+  // Returns the client's own last request that this acknowledges anew; kNone when there is none.
+  std::uint32_t acknowledge(Time now, ConnectionIndex connection, Psn up_to, port::FrameSink& outbox);
   void complete(std::uint32_t carrier, const OutEntry& entry, port::FrameSink& outbox);
   void flush_answers(ConnectionIndex connection, port::FrameSink& outbox);
   bool answer(ConnectionIndex connection, const InEntry& entry, port::FrameSink& outbox);
+  bool answer_write(ConnectionIndex connection, const InEntry& entry, port::FrameSink& outbox);
   Verdict forward_answer(const port::Frame& frame, const Judged& packet, Psn in, port::FrameSink& outbox);
   void resolve(std::uint32_t pass);
   void wake_if_done(ConnectionIndex connection);
@@ -214,7 +222,7 @@ class Multiplexer {
   RingMemory<InEntry> in_;
   RingMemory<OutEntry> out_;
   RingMemory<OutEntry> carrier_out_;
-  std::vector<Numbering> numbers_;
+  Table<Numbering> numbers_;
   std::vector<Carrier> carriers_;
   std::vector<Pass> passes_;
   std::vector<std::uint32_t> free_passes_;

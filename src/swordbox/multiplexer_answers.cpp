@@ -1,4 +1,7 @@
 // Multiplexer: what comes back from the server, and whom it concerns.
+#include <array>
+
+#include "base/bytes.h"
 #include "base/check.h"
 #include "swordbox/multiplexer.h"
 #include "wire/frame_editor.h"
@@ -9,6 +12,12 @@ namespace sluice::swordbox {
 using wire::Aeth;
 using wire::Kind;
 using wire::Opcode;
+
+namespace {
+
+constexpr std::size_t kAtomicAnswer = wire::Bth::kSize + Aeth::kSize + wire::AtomicAckEth::kSize;
+
+}  // namespace
 
 std::optional<Verdict> Multiplexer::on_response(Time now, const port::Frame& frame, const Judged& packet,
                                                 port::FrameSink& outbox) {
@@ -36,6 +45,9 @@ std::optional<Verdict> Multiplexer::on_response(Time now, const port::Frame& fra
     return back;
   }());
   n.has_answer_headers = true;
+  std::array<std::uint8_t, kAtomicAnswer> transport{};
+  wire::Bth{.opcode = Opcode::kRcAtomicAcknowledge, .destination = packet.parsed.destination}.write(transport.data());
+  n.atomic_answer = wire::PacketTemplate(n.answer_headers, transport);
   for (std::uint32_t i = n.first_pass; i != kNone; i = passes_[i].next) {
     if (passes_[i].psn == packet.psn().value())
       passes_[i].prior = wire::get<wire::AtomicAckEth>(packet.frame, packet.parsed).original;
@@ -52,15 +64,14 @@ std::optional<Verdict> Multiplexer::on_acknowledge(Time now, const port::Frame& 
   const auto aeth = wire::get<Aeth>(packet.frame, packet.parsed);
   if (aeth.is_ack()) {
     n.syndrome = aeth.syndrome;
-    const auto own = acknowledge(now, packet.index, out, outbox);
-    if (own) return forward_answer(frame, packet, *own, outbox);
+    const std::uint32_t own = acknowledge(now, packet.index, out, outbox);
+    if (own != kNone) return forward_answer(frame, packet, Psn(own), outbox);
     // Nothing new of the client's own: let it have an ACK that it asked for again.
     const OutEntry* const entry = out_ring(packet.index).find_covering(out, n.longest_read);
     if (entry == nullptr || entry->went != Went::kOwnWay) return Verdict::kSharedAnswer;
     return forward_answer(frame, packet, Psn(entry->in) + (entry->span - 1u), outbox);
   }
-  const auto own = acknowledge(now, packet.index, out - 1, outbox);
-  static_cast<void>(own);  // the NAK says so itself
+  static_cast<void>(acknowledge(now, packet.index, out - 1, outbox));  // the NAK says so itself
   const bool fatal = aeth.is_nak() && aeth.nak_code() != wire::NakCode::kPsnSequenceError;
   if (n.carrier != kNone && !fatal) send_again(now, n.carrier, out, outbox);
   const auto ring = out_ring(packet.index);
@@ -99,10 +110,10 @@ std::optional<Verdict> Multiplexer::on_data(Time now, const port::Frame& frame, 
 }
 
 // All up to this out-PSN has been executed by the server.
-std::optional<Psn> Multiplexer::acknowledge(Time now, ConnectionIndex connection, Psn up_to, port::FrameSink& outbox) {
+std::uint32_t Multiplexer::acknowledge(Time now, ConnectionIndex connection, Psn up_to, port::FrameSink& outbox) {
   Numbering& n = numbers_[connection];
   const auto ring = out_ring(connection);
-  std::optional<Psn> own;
+  std::uint32_t own = kNone;
   bool progress = false;
   while (up_to.since(n.first_open) >= 0) {
     const OutEntry* const entry = ring.find(n.first_open);
@@ -112,14 +123,14 @@ std::optional<Psn> Multiplexer::acknowledge(Time now, ConnectionIndex connection
     n.first_open = end;
     progress = true;
     if (entry->went == Went::kOwnWay) {
-      own = Psn(entry->in) + (entry->span - 1u);
+      own = (Psn(entry->in) + (entry->span - 1u)).value();
       if (InEntry* const in = in_ring(connection).find(Psn(entry->in))) in->answered = true;
       flush_answers(connection, outbox);
     } else {
       n.msn_shift = n.msn_shift - 1;  // the server has counted it
       const bool says_it_too = entry->owner == connection;
       complete(n.carrier, *entry, outbox);
-      if (says_it_too) own.reset();
+      if (says_it_too) own = kNone;
     }
   }
   if (progress && n.carrier != kNone) {
@@ -177,21 +188,38 @@ void Multiplexer::flush_answers(ConnectionIndex connection, port::FrameSink& out
 }
 
 bool Multiplexer::answer(ConnectionIndex connection, const InEntry& entry, port::FrameSink& outbox) {
+  if (entry.is_write) return answer_write(connection, entry, outbox);
   Numbering& n = numbers_[connection];
-  const std::size_t transport = wire::Bth::kSize + Aeth::kSize + (entry.is_write ? 0 : wire::AtomicAckEth::kSize);
-  std::uint8_t* const out = outbox.reserve(n.answer_headers.frame_size(transport));
+  std::uint8_t* const out = outbox.reserve(n.atomic_answer.frame_size());
   if (out == nullptr) {
     ++counters_.outbox_full;
     return false;
   }
-  const std::size_t bth = n.answer_headers.write(out, transport);
-  const wire::Bth header{.opcode = entry.is_write ? Opcode::kRcAcknowledge : Opcode::kRcAtomicAcknowledge,
+  const std::uint32_t aeth = std::uint32_t{n.syndrome} << 24 | (n.msn & Psn::kMask);
+  const std::array<wire::PacketTemplate::Field, 2> fields = {
+      {{swap_bytes(std::uint64_t{entry.psn} << 32 | aeth), wire::AtomicAckEth::kSize}, {swap_bytes(entry.prior), 0}}};
+  n.atomic_answer.write(out, fields);
+  outbox.commit(n.atomic_answer.frame_size());
+  n.burst = burst_;
+  ++counters_.operations_answered;
+  return true;
+}
+
+bool Multiplexer::answer_write(ConnectionIndex connection, const InEntry& entry, port::FrameSink& outbox) {
+  Numbering& n = numbers_[connection];
+  constexpr std::size_t kTransport = wire::Bth::kSize + Aeth::kSize;
+  std::uint8_t* const out = outbox.reserve(n.answer_headers.frame_size(kTransport));
+  if (out == nullptr) {
+    ++counters_.outbox_full;
+    return false;
+  }
+  const std::size_t bth = n.answer_headers.write(out, kTransport);
+  const wire::Bth header{.opcode = Opcode::kRcAcknowledge,
                          .destination = connections_[connection].qpn[1 - n.server_end],
                          .psn = Psn(entry.psn)};
   header.write(out + bth);
   Aeth{n.syndrome, n.msn & Psn::kMask}.write(out + bth + wire::Bth::kSize);
-  if (!entry.is_write) wire::AtomicAckEth{entry.prior}.write(out + bth + wire::Bth::kSize + Aeth::kSize);
-  outbox.commit(n.answer_headers.seal(out, bth + transport));
+  outbox.commit(n.answer_headers.seal(out, bth + kTransport));
   n.burst = burst_;
   ++counters_.operations_answered;
   return true;

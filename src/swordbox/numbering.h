@@ -10,11 +10,10 @@
 #pragma once
 
 #include <cstdint>
-#include <cstdlib>
-#include <memory>
 
 #include "base/check.h"
 #include "swordbox/connections.h"
+#include "swordbox/lazy_array.h"
 #include "swordbox/waiting.h"
 #include "wire/frame.h"
 
@@ -78,26 +77,26 @@ class NumberRing {
 template <class Entry>
 class RingMemory {
  public:
-  RingMemory(std::size_t count, std::uint32_t size)
-      : size_(size), all_(static_cast<Entry*>(std::calloc(count * size, sizeof(Entry))), &std::free) {
-    SLUICE_CHECK(all_ != nullptr && (size & (size - 1)) == 0);
+  RingMemory(std::size_t count, std::uint32_t size) : size_(size), all_(count * size) {
+    SLUICE_CHECK((size & (size - 1)) == 0);
   }
-  NumberRing<Entry> ring(std::size_t i) const { return {all_.get() + i * size_, size_}; }
+  NumberRing<Entry> ring(std::size_t i) const { return {all_.data() + i * size_, size_}; }
   void clear(std::size_t i) const {
-    for (std::uint32_t k = 0; k < size_; ++k) all_.get()[i * size_ + k].went = Went::kNowhere;
+    for (std::uint32_t k = 0; k < size_; ++k) all_[i * size_ + k].went = Went::kNowhere;
   }
 
  private:
   std::uint32_t size_;
-  std::unique_ptr<Entry[], decltype(&std::free)> all_;
+  LazyArray<Entry> all_;
 };
 
-// One connection's numbers.
-struct Numbering {
+// One connection's numbers. What every packet needs comes first.
+struct alignas(64) Numbering {
   Psn in_start{};  // before it the spaces are equal
   Psn out_start{};
-  Psn out_next{};    // of the next request to the server
-  Psn first_open{};  // the first out-PSN that the server has not acknowledged
+  Psn out_next{};            // of the next request to the server
+  Psn first_open{};          // the first out-PSN that the server has not acknowledged
+  std::uint64_t proven = 0;  // regions in which one of its atomics has succeeded, a bit each
   std::uint32_t longest_read = 1;
   std::uint32_t msn_shift = 0;  // client's MSN less the server's, modulo 2^24
   std::uint32_t msn = 0;        // the client's, as last told
@@ -109,15 +108,21 @@ struct Numbering {
   bool member = false;       // has operated on tracked words
   bool has_request_headers = false;
   bool has_answer_headers = false;
-  std::uint64_t proven = 0;  // regions in which one of its atomics has succeeded, a bit each
-  std::uint64_t proven_write = 0;
   ConnectionIndex place = kNone;  // where its operations under way are
   std::uint32_t carrier = kNone;  // if it carries others' operations: which carrier it is
   std::uint32_t first_pass = kNone;
   std::uint32_t burst = 0;  // in which an answer was last put into the outbox
   WaitingLine line;         // of its own direction: until nothing is under way elsewhere
+  wire::PacketTemplate atomic_answer;
+  std::uint64_t proven_write = 0;
   wire::HeaderTemplate request_headers;
   wire::HeaderTemplate answer_headers;
 };
+// Numbers are 24 bits wide: what is compared with newer ones has to follow them.
+constexpr Psn followed(Psn start, Psn newest) {
+  // Further back than any packet that can still be asked for, and near enough for serial numbers.
+  constexpr std::int32_t kFarBack = 1 << 21;
+  return newest.since(start) > kFarBack ? newest - kFarBack / 2 : start;
+}
 
 }  // namespace sluice::swordbox

@@ -10,12 +10,12 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <cstdlib>
 #include <cstring>
-#include <memory>
 
 #include "base/check.h"
+#include "base/prefetch.h"
 #include "swordbox/connections.h"
+#include "swordbox/lazy_array.h"
 
 namespace sluice::swordbox {
 
@@ -45,10 +45,8 @@ static_assert(sizeof(Operation) == 32);
 
 class Operations {
  public:
-  Operations(std::uint32_t connections, std::uint32_t ring)
-      : ring_(ring),
-        all_(static_cast<Operation*>(std::calloc(std::size_t{connections} * 2 * ring, sizeof(Operation))), &std::free) {
-    SLUICE_CHECK(all_ != nullptr && (ring & (ring - 1)) == 0);
+  Operations(std::uint32_t connections, std::uint32_t ring) : ring_(ring), all_(std::size_t{connections} * 2 * ring) {
+    SLUICE_CHECK((ring & (ring - 1)) == 0);
   }
 
   // The entry of exactly this request; null when nothing was done to it.
@@ -85,21 +83,22 @@ class Operations {
   // A READ of so many packets is entered.
   void note_span(std::uint32_t span) { longest_read_ = std::max(longest_read_, span); }
   void prefetch(ConnectionIndex connection, std::uint8_t end, Psn psn) const {
-    __builtin_prefetch(&at(connection, end, psn));
+    sluice::prefetch(&at(connection, end, psn));
   }
   void forget(ConnectionIndex connection) const {
-    std::memset(static_cast<void*>(all_.get() + std::size_t{connection} * 2 * ring_), 0, sizeof(Operation) * 2 * ring_);
+    std::memset(static_cast<void*>(all_.data() + std::size_t{connection} * 2 * ring_), 0,
+                sizeof(Operation) * 2 * ring_);
   }
   std::uint32_t ring() const { return ring_; }
   static constexpr std::uint32_t kMaxReadSpan = 16;  // steered READs are of one node
 
  private:
   Operation& at(ConnectionIndex connection, std::uint8_t end, Psn psn) const {
-    return all_.get()[(std::size_t{connection} * 2 + end) * ring_ + (psn.value() & (ring_ - 1))];
+    return all_[(std::size_t{connection} * 2 + end) * ring_ + (psn.value() & (ring_ - 1))];
   }
   std::uint32_t ring_;
   std::uint32_t longest_read_ = 1;
-  std::unique_ptr<Operation[], decltype(&std::free)> all_;
+  LazyArray<Operation> all_;
 };
 
 }  // namespace sluice::swordbox

@@ -22,6 +22,15 @@ namespace sluice::swordbox {
 
 // One packet of a known connection.
 struct Judged {
+  Judged(std::uint8_t* the_frame, wire::ParsedFrame& the_parsed, Connection& the_connection, Crossing crossing,
+         bool there_is_room)
+      : frame(the_frame),
+        parsed(the_parsed),
+        connection(the_connection),
+        index(crossing.connection),
+        end(crossing.end),
+        can_hold(there_is_room) {}
+
   std::uint8_t* frame;
   wire::ParsedFrame& parsed;
   Connection& connection;
@@ -32,14 +41,17 @@ struct Judged {
   wire::Psn psn() const { return parsed.psn; }
 };
 
+// Between the steps the other packets of a burst have theirs, so that memory has time to come.
+inline constexpr int kPrefetchSteps = 3;
+
 constexpr DirectionToken token(ConnectionIndex connection, std::uint8_t end) { return connection * 2 + end; }
 
 class Rule {
  public:
   virtual ~Rule() = default;
 
-  // Brings what judging a request will look at nearer.
-  virtual void prefetch(const Judged&) const {}
+  // Brings what judging a packet will look at nearer, in kPrefetchSteps: each needs what the one before has asked for.
+  virtual void prefetch(const Judged&, int) const {}
   // The next request in order.
   virtual Verdict on_request(Time now, const Judged& packet) = 0;
   // A request that was forwarded before.

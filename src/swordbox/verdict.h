@@ -41,7 +41,12 @@ inline constexpr std::array<VerdictRow, kVerdicts> kVerdictTable = {{
 }};
 
 constexpr const VerdictRow& row(Verdict verdict) { return kVerdictTable[static_cast<std::size_t>(verdict)]; }
-constexpr Action action_of(Verdict verdict) { return row(verdict).action; }
+inline constexpr std::array<Action, kVerdicts> kActions = {{
+#define X(name, action, meaning) Action::action,
+    SLUICE_BOX_VERDICTS(X)
+#undef X
+}};
+constexpr Action action_of(Verdict verdict) { return kActions[static_cast<std::size_t>(verdict)]; }
 // Whether the packet leaves otherwise than it came.
 constexpr bool changes_packet(Verdict verdict) {
   switch (verdict) {

@@ -3,42 +3,44 @@
 // Invariant:  `known` says that `value` is what the word will be when everything under way has been executed. A word with replaced operations
 //             under way (`open`) is known; one with an operation that passes by itself (`pass`) is not.
 // Invariant:  an operation passes by itself only while no replaced one is open, and the other way round.
-// Limits:     a fixed number; the idle are evicted in turn. 40 bytes each.
+// Limits:     a fixed number; the idle are evicted in turn. 32 bytes each, and 8 or more in the index.
 // Source:     SwordBox §4.2 (state caching); docs/design/swordbox.md.
 #pragma once
 
 #include <cstdint>
 #include <vector>
 
+#include "base/prefetch.h"
 #include "swordbox/flat_index.h"
+#include "swordbox/table.h"
 #include "swordbox/waiting.h"
 
 namespace sluice::swordbox {
 
 using WordIndex = std::uint32_t;
 
-struct Word {
+struct alignas(32) Word {
+  static constexpr std::uint16_t kMostOpen = 0xFFFF;
+  static constexpr std::uint8_t kNoRegion = 0xFF;
+
   std::uint64_t address = 0;
   std::uint64_t value = 0;
-  std::uint32_t open = 0;
-  std::uint32_t pass = kNone;
   WaitingLine line;
-  std::uint16_t region = 0;
-  bool used = false;
+  std::uint32_t pass = kNone;  // of an unused one: the next unused one
+  std::uint16_t open = 0;
+  std::uint8_t region = kNoRegion;  // kNoRegion: unused
   bool known = false;
 
   bool idle() const { return open == 0 && pass == kNone && line.empty(); }
 };
-static_assert(sizeof(Word) == 40);
+static_assert(sizeof(Word) == 32);
 
 class Words {
  public:
-  explicit Words(std::uint32_t most) : words_(most), index_(most), pages_(kPages) {
-    for (WordIndex i = most; i-- > 0;) free_.push_back(i);
-  }
+  explicit Words(std::uint32_t most) : words_(most), index_(most), pages_(kPages) {}
   Word& operator[](WordIndex i) { return words_[i]; }
   const Word& operator[](WordIndex i) const { return words_[i]; }
-  std::size_t size() const { return words_.size() - free_.size(); }
+  std::size_t size() const { return size_; }
   std::uint32_t capacity() const { return static_cast<std::uint32_t>(words_.size()); }
 
   WordIndex find(std::uint16_t region, std::uint64_t address) const {
@@ -46,19 +48,26 @@ class Words {
                        [&](WordIndex i) { return words_[i].address == address && words_[i].region == region; });
   }
   void prefetch(std::uint16_t region, std::uint64_t address) const { index_.prefetch(hash(region, address)); }
+  // And, when those are here, the word.
+  void prefetch_likely(std::uint16_t region, std::uint64_t address) const {
+    const std::uint32_t likely = index_.likely(hash(region, address));
+    if (likely != kNone) sluice::prefetch(&words_[likely]);
+  }
   // Whether any word of the page that the address lies in may be tracked. Cheap, sometimes wrong in saying yes.
   bool may_be_on_page(std::uint16_t region, std::uint64_t address) const { return pages_[page(region, address)] != 0; }
 
   // REQUIRES: not there. kNone: no word is idle.
   WordIndex add(std::uint16_t region, std::uint64_t address, std::uint64_t& evicted) {
-    if (free_.empty() && !evict()) return kNone;
-    if (evicted_) ++evicted;
-    const WordIndex i = free_.back();
-    free_.pop_back();
+    if (size_ == words_.size()) {
+      if (!evict()) return kNone;
+      ++evicted;
+    }
+    const WordIndex i = free_ != kNone ? free_ : never_used_++;
+    if (i == free_) free_ = words_[i].pass;
+    ++size_;
     words_[i] = Word{};
     words_[i].address = address;
-    words_[i].region = region;
-    words_[i].used = true;
+    words_[i].region = static_cast<std::uint8_t>(region);
     index_.insert(hash(region, address), i);
     ++pages_[page(region, address)];
     return i;
@@ -76,28 +85,29 @@ class Words {
     return hash(region, address / kPageBytes) & (kPages - 1);
   }
   bool evict() {
-    evicted_ = false;
     for (std::uint32_t k = 0; k < kTries && k < capacity(); ++k) {
       hand_ = (hand_ + 1) % capacity();
       Word& word = words_[hand_];
-      if (!word.used || !word.idle()) continue;
+      if (word.region == Word::kNoRegion || !word.idle()) continue;
       index_.erase(hash(word.region, word.address), hand_,
                    [this](WordIndex n) { return hash(words_[n].region, words_[n].address); });
       --pages_[page(word.region, word.address)];
-      word.used = false;
-      free_.push_back(hand_);
-      evicted_ = true;
+      word.region = Word::kNoRegion;
+      word.pass = free_;
+      free_ = hand_;
+      --size_;
       return true;
     }
     return false;
   }
 
-  std::vector<Word> words_;
+  Table<Word> words_;
   FlatIndex index_;
   std::vector<std::uint32_t> pages_;
-  std::vector<WordIndex> free_;
+  WordIndex free_ = kNone;    // evicted, by Word::pass
+  WordIndex never_used_ = 0;  // these and all behind them
+  std::size_t size_ = 0;
   WordIndex hand_ = 0;
-  bool evicted_ = false;
 };
 
 }  // namespace sluice::swordbox

@@ -127,6 +127,22 @@ __m128i first_block(std::uint32_t state, const std::uint8_t* message, std::size_
   }
 }
 
+// A sum of products of 64-bit and shifted 32-bit words, of degree 95: what is of 64 and more goes first, then Barrett.
+[[gnu::target("avx,pclmul")]] std::uint32_t reduce_wide(__m128i sum) {
+  const __m128i above = _mm_clmulepi64_si128(sum, _mm_cvtsi64_si128(static_cast<long long>(kFold)), 0x00);
+  return reduce(_mm_srli_si128(_mm_xor_si128(sum, above), 8));
+}
+
+[[gnu::target("avx,pclmul")]] std::uint32_t wide_by_clmul(std::span<const WideChange> changes) {
+  __m128i sum = _mm_setzero_si128();
+  for (const WideChange& c : changes) {
+    const std::uint64_t power = std::uint64_t{power_after_word(c.distance)} << 32;
+    sum = _mm_xor_si128(sum, _mm_clmulepi64_si128(_mm_cvtsi64_si128(static_cast<long long>(c.bytes)),
+                                                  _mm_cvtsi64_si128(static_cast<long long>(power)), 0x00));
+  }
+  return reduce_wide(sum);
+}
+
 [[gnu::target("pclmul")]] std::uint32_t short_by_clmul(std::uint32_t state, const std::uint8_t* message,
                                                        std::size_t length, const Ones& ones) {
   std::size_t behind = length / 16;
@@ -144,12 +160,44 @@ __m128i first_block(std::uint32_t state, const std::uint8_t* message, std::size_
                         block_product(_mm_or_si128(load_block(message + at), load_block(ones.data() + at)), --behind));
   }
   for (; behind != 0; at += 16) sum = _mm_xor_si128(sum, block_product(load_block(message + at), --behind));
-  // Of degree 95: what is of 64 and more goes first, then Barrett.
-  const __m128i above = _mm_clmulepi64_si128(sum, _mm_cvtsi64_si128(static_cast<long long>(kFold)), 0x00);
-  return reduce(_mm_srli_si128(_mm_xor_si128(sum, above), 8));
+  return reduce_wide(sum);
 }
 
-bool has_clmul() { return __builtin_cpu_supports("avx") != 0 && __builtin_cpu_supports("pclmul") != 0; }
+// Keeps the last `n` bytes of a block: loaded from kKeep + n.
+alignas(16) constexpr std::uint8_t kKeep[32] = {0,    0,    0,    0,    0,    0,    0,    0,    0,    0,    0,
+                                                0,    0,    0,    0,    0,    0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF,
+                                                0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF};
+
+// The block that ends `end` bytes behind the beginning, with its ones.
+[[gnu::always_inline]] inline __m128i block_with_ones(const std::uint8_t* message, std::size_t end,
+                                                      const Start& start) {
+  return _mm_or_si128(load_block(message + end - 16), load_block(start.ones.data() + end));
+}
+
+[[gnu::target("avx,pclmul")]] std::uint32_t started_by_clmul(const std::uint8_t* message, std::size_t length,
+                                                             const Start& start) {
+  const std::size_t first = (length - 1) % 16 + 1;  // bytes of the first block
+  std::size_t behind = (length - first) / 16;
+  __m128i block = _mm_and_si128(load_block(message + first - 16), load_block(kKeep + first));
+  block = _mm_or_si128(block, load_block(start.ones.data() + first));
+  __m128i sum = block_product(_mm_xor_si128(block, load_block(start.state.data() + first)), behind);
+  const std::uint8_t* at = message + first;
+  if (behind != 0) {
+    sum = _mm_xor_si128(sum, block_product(block_with_ones(message, first + 16, start), --behind));
+    at += 16;
+  }
+  if (behind != 0) {
+    sum = _mm_xor_si128(sum, block_product(block_with_ones(message, first + 32, start), --behind));
+    at += 16;
+  }
+  for (; behind != 0; at += 16) sum = _mm_xor_si128(sum, block_product(load_block(at), --behind));
+  return reduce_wide(sum);
+}
+
+bool find_clmul() { return __builtin_cpu_supports("avx") != 0 && __builtin_cpu_supports("pclmul") != 0; }
+// Until it is set, which other constants may not wait for, the slow ways are taken.
+const bool kHasClmul = find_clmul();
+bool has_clmul() { return kHasClmul; }
 
 #endif
 
@@ -158,6 +206,16 @@ bool has_clmul() { return __builtin_cpu_supports("avx") != 0 && __builtin_cpu_su
 std::uint32_t effect_of_portable(std::span<const Change> changes) {
   std::uint32_t sum = 0;
   for (const Change& c : changes) sum ^= multiply(c.word, times_x(power_after_word(c.distance)));
+  return sum;
+}
+
+std::uint32_t effect_of_wide_portable(std::span<const WideChange> changes) {
+  std::uint32_t sum = 0;
+  for (const WideChange& c : changes) {
+    const std::array<Change, 2> halves = {{{static_cast<std::uint32_t>(c.bytes), c.distance + 4},
+                                           {static_cast<std::uint32_t>(c.bytes >> 32), c.distance}}};
+    sum ^= effect_of_portable(halves);
+  }
   return sum;
 }
 
@@ -170,6 +228,13 @@ std::uint32_t effect_of(std::span<const Change> changes) {
   if (has_clmul()) return effect_by_clmul(changes);
 #endif
   return effect_of_portable(changes);
+}
+
+std::uint32_t effect_of_wide(std::span<const WideChange> changes) {
+#if defined(__x86_64__)
+  if (has_clmul()) return wide_by_clmul(changes);
+#endif
+  return effect_of_wide_portable(changes);
 }
 
 std::uint32_t effect_of_masks_portable(const std::uint8_t* message, std::size_t length,
@@ -207,6 +272,14 @@ bool has_short() {
 std::uint32_t update_short(std::uint32_t crc, const std::uint8_t* message, std::size_t length, const Ones& ones) {
 #if defined(__x86_64__)
   return ~short_by_clmul(~crc, message, length, ones);
+#else
+  __builtin_unreachable();
+#endif
+}
+
+std::uint32_t crc_short(const std::uint8_t* message, std::size_t length, const Start& start) {
+#if defined(__x86_64__)
+  return ~started_by_clmul(message, length, start);
 #else
   __builtin_unreachable();
 #endif

@@ -26,6 +26,12 @@ struct Change {
   std::uint32_t distance;
 };
 
+// `bytes`, loaded little-endian, are xored into the message; `distance` bytes follow them.
+struct WideChange {
+  std::uint64_t bytes;
+  std::uint32_t distance;
+};
+
 // The bits of `mask` are set in the word at `offset` of the message.
 struct Mask {
   std::uint32_t offset;
@@ -36,6 +42,9 @@ struct Mask {
 std::uint32_t effect_of(std::span<const Change> changes);
 // The same, without carry-less multiplication instructions: for machines that have none, and for tests.
 std::uint32_t effect_of_portable(std::span<const Change> changes);
+
+std::uint32_t effect_of_wide(std::span<const WideChange> changes);
+std::uint32_t effect_of_wide_portable(std::span<const WideChange> changes);
 
 // What setting four masks in a message of `length` bytes xors into its CRC. REQUIRES: length - offset - 4 <= kMaxDistance.
 std::uint32_t effect_of_masks(const std::uint8_t* message, std::size_t length, const std::array<Mask, 4>& masks);
@@ -51,6 +60,24 @@ inline constexpr std::size_t kShort = 252;
 // kShortest <= length <= kShort, length % 4 == 0, nothing but zeros in `ones` from byte 64 on.
 bool has_short();
 std::uint32_t update_short(std::uint32_t crc, const std::uint8_t* message, std::size_t length, const Ones& ones);
+
+// The same for a message before which memory may be read: whole blocks from its end on, without a case for its beginning. What the state
+// and the ones are, is known beforehand.
+struct Start {
+  static constexpr std::size_t kBefore = 12;  // bytes that are read there
+  static constexpr std::size_t kBlock = 16;
+  std::array<std::uint8_t, kBlock + 80> ones{};       // from kBlock on, as in Ones
+  std::array<std::uint8_t, kBlock + kBlock> state{};  // from kBlock on: the CRC so far, to be xored in
+};
+constexpr Start make_start(std::uint32_t crc, const Ones& ones) {
+  Start start;
+  for (std::size_t i = 0; i < ones.size(); ++i) start.ones[Start::kBlock + i] = ones[i];
+  for (std::size_t i = 0; i < 4; ++i) start.state[Start::kBlock + i] = static_cast<std::uint8_t>(~crc >> 8 * i);
+  return start;
+}
+// REQUIRES: as of update_short(); Start::kBefore bytes before `message` can be read, whatever they are; nothing but zeros in the ones from
+// byte 36 on.
+std::uint32_t crc_short(const std::uint8_t* message, std::size_t length, const Start& start);
 
 // value * x^(8 * bytes) mod P; `bytes` may be negative.
 std::uint32_t shift(std::uint32_t value, std::ptrdiff_t bytes);

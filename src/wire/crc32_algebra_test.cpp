@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <vector>
 
@@ -33,6 +34,24 @@ TEST(Crc32Algebra, PredictsTheEffectOfAChangedWordAtEveryDistance) {
   }
 }
 
+TEST(Crc32Algebra, PredictsTheEffectOfTwoWordsAtOnceAtEveryDistance) {
+  Rng rng(kSeed);
+  std::vector<std::uint8_t> message(300);
+  for (auto& byte : message) byte = static_cast<std::uint8_t>(rng.next());
+  const std::uint32_t before = update(0, message);
+  for (std::size_t at = 0; at + 16 <= message.size(); ++at) {
+    const std::array<WideChange, 2> changes = {
+        {{rng.next(), static_cast<std::uint32_t>(message.size() - at - 8)}, {rng.next(), 0}}};
+    std::vector<std::uint8_t> changed = message;
+    for (const WideChange& c : changes) {
+      std::uint8_t* const place = changed.data() + changed.size() - c.distance - 8;
+      store_le(place, load_le<std::uint64_t>(place) ^ c.bytes);
+    }
+    ASSERT_EQ(before ^ effect_of_wide(changes), update(0, changed)) << at;
+    ASSERT_EQ(effect_of_wide(changes), effect_of_wide_portable(changes)) << at;
+  }
+}
+
 TEST(Crc32Algebra, ShiftsForthAndBackToWhereItWas) {
   Rng rng(kSeed);
   constexpr auto kMax = static_cast<std::ptrdiff_t>(kMaxDistance);
@@ -40,6 +59,21 @@ TEST(Crc32Algebra, ShiftsForthAndBackToWhereItWas) {
     const auto value = static_cast<std::uint32_t>(rng.next());
     ASSERT_EQ(shift(shift(value, bytes), -bytes), value) << bytes;
     ASSERT_EQ(shift(value, bytes), shift_portable(value, bytes)) << bytes;
+  }
+}
+
+TEST(Crc32Algebra, BeginsAtAKnownStateAsInTheMiddleOfAMessage) {
+  if (!has_short()) GTEST_SKIP() << "no carry-less multiplication here";
+  Rng rng(kSeed);
+  for (std::size_t length = kShortest; length <= kShort; length += 4) {
+    std::vector<std::uint8_t> message(Start::kBefore + length);
+    for (auto& byte : message) byte = static_cast<std::uint8_t>(rng.next());
+    Ones ones{};
+    for (std::size_t i = 0; i < 36; ++i) ones[i] = static_cast<std::uint8_t>(rng.next() & rng.next());
+    const auto crc = static_cast<std::uint32_t>(rng.next());
+    const std::uint32_t started = crc_short(message.data() + Start::kBefore, length, make_start(crc, ones));
+    for (std::size_t i = 0; i < std::min<std::size_t>(36, length); ++i) message[Start::kBefore + i] |= ones[i];
+    ASSERT_EQ(started, update(crc, ByteView(message).subspan(Start::kBefore))) << length;
   }
 }
 

@@ -2,6 +2,7 @@
 
 #include <cstring>
 
+#include "base/check.h"
 #include "wire/icrc.h"
 
 namespace sluice::wire {
@@ -57,7 +58,7 @@ Verdict parse_udp(const std::uint8_t* udp, std::size_t available) {
 }
 
 // `available` counts from the BTH to the end of the ICRC; out.bth_offset is set.
-Verdict parse_transport(const std::uint8_t* bth, std::size_t available, ParsedFrame& out) {
+inline Verdict parse_transport(const std::uint8_t* bth, std::size_t available, ParsedFrame& out) {
   if (available < kMinTransport) return Verdict::kTruncatedBth;
   if ((bth[1] & 0xF) != 0) return Verdict::kBadTransportVersion;
   const OpcodeTraits& traits = opcode_traits(bth[0]);
@@ -83,6 +84,34 @@ Verdict parse_transport(const std::uint8_t* bth, std::size_t available, ParsedFr
   out.payload_offset = static_cast<std::uint16_t>(out.bth_offset + headers);
   out.payload_length = static_cast<std::uint16_t>(body - pad);
   return Verdict::kOk;
+}
+
+// What nearly every frame is: IPv4 without tag, options, fragments or faults, UDP to RoCE's port. All that says so stands in a few
+// words. False: look closer.
+inline bool parse_common(ByteView frame, ParsedFrame& out) {
+  constexpr std::size_t kIp = EthernetHeader::kSize;
+  constexpr std::size_t kBth = kIp + Ipv4Header::kSize + UdpHeader::kSize;
+  constexpr std::uint32_t kTypeAndVersion = 0x45'0008;  // little-endian: 0x0800, version 4, five words
+  constexpr std::uint32_t kAnyFragment = Ipv4Header::kMoreFragments | Ipv4Header::kFragmentOffsetMask;
+  if (frame.size() < kBth + kMinTransport) return false;
+  const std::uint8_t* const p = frame.data();
+  const std::uint32_t ip_length = load_be<std::uint16_t>(p + kIp + 2);
+  const std::size_t length = kIp + ip_length;
+  std::uint32_t odd = (load_le<std::uint32_t>(p + kIp - 2) & 0xFF'FFFF) ^ kTypeAndVersion;
+  odd |= load_be<std::uint16_t>(p + kIp + 6) & kAnyFragment;
+  odd |= p[kIp + 9] ^ std::uint32_t{kIpProtocolUdp};
+  odd |= load_be<std::uint32_t>(p + kBth - 6) ^
+         (std::uint32_t{kRoceUdpPort} << 16 | (ip_length - std::uint32_t{Ipv4Header::kSize}));
+  if (odd != 0 || length > frame.size() || length > kMaxFrameSize || length < kBth + kMinTransport) return false;
+  if (!ipv4_checksum_is_right(p + kIp)) return false;
+  out.has_vlan = false;
+  out.is_v4 = true;
+  out.vlan_tci = 0;
+  out.traffic_class = p[kIp + 1];
+  out.ip_offset = kIp;
+  out.bth_offset = kBth;
+  out.length = static_cast<std::uint16_t>(length);
+  return true;
 }
 
 }  // namespace
@@ -116,6 +145,7 @@ std::string_view to_string(Verdict verdict) {
 }
 
 Verdict parse(ByteView frame, ParsedFrame& out) {
+  if (parse_common(frame, out)) return parse_transport(frame.data() + out.bth_offset, out.length - out.bth_offset, out);
   if (frame.size() < EthernetHeader::kSize) return Verdict::kTruncatedEthernet;
   std::size_t ip_offset = EthernetHeader::kSize;
   auto ether_type = load_be<std::uint16_t>(frame.data() + 12);
@@ -244,6 +274,18 @@ std::size_t HeaderTemplate::seal(std::uint8_t* frame, std::size_t length) const 
   const std::size_t covered = length - ip_offset_;
   store_le(frame + length, is_v4_ ? icrc_ipv4(ip, covered) : icrc_ipv6(ip, covered));
   return length + kIcrcSize;
+}
+
+PacketTemplate::PacketTemplate(const HeaderTemplate& headers, ByteView transport)
+    : bth_offset_(static_cast<std::uint8_t>(headers.bth_offset())) {
+  SLUICE_CHECK(transport.size() <= kMaxTransport && transport.size() % 4 == 0);
+  const std::size_t at = headers.write(bytes_.data(), transport.size());
+  std::memcpy(bytes_.data() + at, transport.data(), transport.size());
+  const std::size_t length = at + transport.size();
+  SLUICE_CHECK(length >= kShortest);
+  headers.seal(bytes_.data(), length);
+  size_ = static_cast<std::uint8_t>(length);
+  icrc_ = load_le<std::uint32_t>(bytes_.data() + length);
 }
 
 void mark_congestion(std::uint8_t* frame, ParsedFrame& parsed) {

@@ -13,11 +13,14 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <optional>
+#include <span>
 #include <string_view>
 
 #include "base/bytes.h"
 #include "wire/bth.h"
+#include "wire/crc32_algebra.h"
 #include "wire/ethernet.h"
 #include "wire/ip.h"
 #include "wire/opcode.h"
@@ -149,6 +152,40 @@ class HeaderTemplate {
   std::uint8_t bth_offset_ = 0;
   std::uint8_t ip_offset_ = 0;
   bool is_v4_ = true;
+};
+
+// A packet of which only a few words differ from one to the next, its ICRC included: a frame costs a copy and a carry-less
+// multiplication a field, none of which reads what has just been written.
+class PacketTemplate {
+ public:
+  static constexpr std::size_t kMaxTransport = 48;
+  // Eight bytes of the packet, as loaded little-endian, with `behind` bytes between them and the ICRC.
+  using Field = crc32::WideChange;
+
+  PacketTemplate() = default;
+  // `transport`: BTH and all behind it, with zeros where fields will be. REQUIRES: whole words; the frame without its ICRC is at least
+  // kShortest long.
+  PacketTemplate(const HeaderTemplate& headers, ByteView transport);
+
+  std::size_t bth_offset() const { return bth_offset_; }
+  std::size_t frame_size() const { return size_ + kIcrcSize; }
+  // REQUIRES: room for frame_size().
+  void write(std::uint8_t* out, std::span<const Field> fields) const {
+    std::memcpy(out, bytes_.data(), kShortest);
+    std::memcpy(out + size_ - kTail, bytes_.data() + size_ - kTail, kTail);
+    if (size_ > kShortest + kTail) std::memcpy(out + kShortest, bytes_.data() + kShortest, size_ - kShortest);
+    for (const Field& field : fields) store_le(out + size_ - field.distance - 8, field.bytes);
+    store_le(out + size_, icrc_ ^ crc32::effect_of_wide(fields));
+  }
+
+ private:
+  static constexpr std::size_t kShortest = 64;
+  static constexpr std::size_t kTail = 32;
+
+  std::uint32_t icrc_ = 0;
+  std::uint8_t size_ = 0;  // without ICRC
+  std::uint8_t bth_offset_ = 0;
+  std::array<std::uint8_t, kMaxHeadersBeforeBth + kMaxTransport + kIcrcSize> bytes_{};
 };
 
 // Bytes of pad that bring a payload to a multiple of four.

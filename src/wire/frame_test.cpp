@@ -2,11 +2,13 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <functional>
 #include <numeric>
 #include <tuple>
 #include <vector>
 
+#include "base/rng.h"
 #include "wire/icrc.h"
 
 namespace sluice::wire {
@@ -204,6 +206,37 @@ TEST(Frame, GivesADatagramReceiverItsGrh) {
     } else {
       EXPECT_EQ(grh[0] | grh[19], 0);
       EXPECT_EQ(Ipv4Header::parse(grh.data() + 20).source, address(false, false).source.v4());
+    }
+  }
+}
+
+TEST(PacketTemplate, WritesWhatItsHeadersAndFieldsWrittenByHandWouldBe) {
+  Rng rng(11);
+  for (const bool v6 : {false, true}) {
+    for (const bool tagged : {false, true}) {
+      const HeaderTemplate headers(address(v6, tagged));
+      constexpr std::size_t kTransport = Bth::kSize + Aeth::kSize + AtomicAckEth::kSize;
+      std::array<std::uint8_t, kTransport> transport{};
+      const Bth bth{.opcode = Opcode::kRcAtomicAcknowledge, .destination = Qpn(0x123456)};
+      bth.write(transport.data());
+      const PacketTemplate packet(headers, transport);
+      for (int i = 0; i < 100; ++i) {
+        Bth expected_bth = bth;
+        expected_bth.psn = Psn(static_cast<std::uint32_t>(rng.next()));
+        const Aeth aeth = Aeth::ack(static_cast<std::uint32_t>(rng.below(1u << 24)));
+        const std::uint64_t original = rng.next();
+        std::vector<std::uint8_t> expected(headers.frame_size(kTransport));
+        const std::size_t at = headers.write(expected.data(), kTransport);
+        expected_bth.write(expected.data() + at);
+        aeth.write(expected.data() + at + Bth::kSize);
+        AtomicAckEth{original}.write(expected.data() + at + Bth::kSize + Aeth::kSize);
+        headers.seal(expected.data(), at + kTransport);
+        std::vector<std::uint8_t> written(packet.frame_size());
+        const std::array<PacketTemplate::Field, 2> fields = {
+            {{load_le<std::uint64_t>(expected.data() + at + 8), AtomicAckEth::kSize}, {swap_bytes(original), 0}}};
+        packet.write(written.data(), fields);
+        ASSERT_EQ(written, expected);
+      }
     }
   }
 }

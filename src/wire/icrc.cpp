@@ -33,6 +33,8 @@ consteval crc32::Ones ones_of(const Masks& masks) {
 constexpr crc32::Ones kOnesOfIpv4 = ones_of(kMasksOfIpv4);
 constexpr crc32::Ones kOnesOfIpv6 = ones_of(kMasksOfIpv6);
 
+constexpr crc32::Start kStartOfIpv4 = crc32::make_start(kAfterEightOnes, kOnesOfIpv4);
+
 // Long packets: one pass over the bytes as they are, and what setting the masked bits changes. Copying the headers to mask them
 // first costs more: two short CRCs take longer than one, and wide loads stall on narrow stores.
 std::uint32_t masked_crc(const std::uint8_t* ip, std::size_t length, const Masks& masks, const crc32::Ones& ones) {
@@ -45,6 +47,9 @@ std::uint32_t masked_crc(const std::uint8_t* ip, std::size_t length, const Masks
 }  // namespace
 
 std::uint32_t icrc_ipv4(const std::uint8_t* ip, std::size_t length) {
+  static_assert(EthernetHeader::kSize >= crc32::Start::kBefore);
+  if (length <= crc32::kShort && length % 4 == 0 && crc32::has_short())
+    return crc32::crc_short(ip, length, kStartOfIpv4);
   return masked_crc(ip, length, kMasksOfIpv4, kOnesOfIpv4);
 }
 std::uint32_t icrc_ipv6(const std::uint8_t* ip, std::size_t length) {

@@ -16,7 +16,7 @@
 namespace sluice::wire {
 
 // ICRC of the packet that begins with the IP header at `ip` and has `length` bytes before its ICRC.
-// REQUIRES: at least IP, UDP and BTH headers are there.
+// REQUIRES: at least IP, UDP and BTH headers are there, and before them an Ethernet header.
 std::uint32_t icrc_ipv4(const std::uint8_t* ip, std::size_t length);
 std::uint32_t icrc_ipv6(const std::uint8_t* ip, std::size_t length);
 

@@ -5,21 +5,6 @@
 #include "base/bytes.h"
 
 namespace sluice::wire {
-namespace {
-
-// One's-complement sum over an IPv4 header with `checksum` in its place; the words stay in the order of the wire, which
-// only swaps the bytes of the sum (RFC 1071 §2).
-std::uint16_t sum_of_header(const std::uint8_t* p, std::uint16_t checksum) {
-  std::uint64_t sum = std::uint64_t{load_le<std::uint32_t>(p)} + load_le<std::uint32_t>(p + 4) +
-                      load_le<std::uint16_t>(p + 8) + checksum + load_le<std::uint32_t>(p + 12) +
-                      load_le<std::uint32_t>(p + 16);
-  sum = (sum & 0xFFFF'FFFF) + (sum >> 32);
-  sum = (sum & 0xFFFF) + (sum >> 16);
-  sum = (sum & 0xFFFF) + (sum >> 16);
-  return static_cast<std::uint16_t>(sum);
-}
-
-}  // namespace
 
 Ipv4Header Ipv4Header::parse(const std::uint8_t* p) {
   return {.version = static_cast<std::uint8_t>(p[0] >> 4),
@@ -48,13 +33,7 @@ void Ipv4Header::write(std::uint8_t* p) const {
   store_be(p + 16, destination.value);
 }
 
-bool ipv4_checksum_is_right(const std::uint8_t* p) {
-  return sum_of_header(p, load_le<std::uint16_t>(p + 10)) == 0xFFFF;
-}
-
-std::uint16_t ipv4_checksum(const std::uint8_t* p) {
-  return swap_bytes(static_cast<std::uint16_t>(~sum_of_header(p, 0)));
-}
+std::uint16_t ipv4_checksum(const std::uint8_t* p) { return swap_bytes(static_cast<std::uint16_t>(~ipv4_sum(p, 0))); }
 
 std::uint16_t patch_checksum(std::uint16_t checksum, std::uint16_t before, std::uint16_t after) {
   std::uint32_t sum = (~std::uint32_t{checksum} & 0xFFFF) + (~std::uint32_t{before} & 0xFFFF) + after;

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "base/bytes.h"
 #include "wire/address.h"
 
 namespace sluice::wire {
@@ -38,10 +39,23 @@ struct Ipv4Header {
   friend bool operator==(const Ipv4Header&, const Ipv4Header&) = default;
 };
 
+// One's-complement sum over an IPv4 header with `checksum` in its place; the words stay in the order of the wire, which
+// only swaps the bytes of the sum (RFC 1071 §2).
+inline std::uint16_t ipv4_sum(const std::uint8_t* p, std::uint16_t checksum) {
+  std::uint64_t sum = std::uint64_t{load_le<std::uint32_t>(p)} + load_le<std::uint32_t>(p + 4) +
+                      load_le<std::uint16_t>(p + 8) + checksum + load_le<std::uint32_t>(p + 12) +
+                      load_le<std::uint32_t>(p + 16);
+  sum = (sum & 0xFFFF'FFFF) + (sum >> 32);
+  sum = (sum & 0xFFFF) + (sum >> 16);
+  sum = (sum & 0xFFFF) + (sum >> 16);
+  return static_cast<std::uint16_t>(sum);
+}
 // The header checksum that belongs over the 20 bytes at `p`, whatever now stands in their checksum field.
 std::uint16_t ipv4_checksum(const std::uint8_t* p);
 // Whether the checksum that stands there is right.
-bool ipv4_checksum_is_right(const std::uint8_t* p);
+inline bool ipv4_checksum_is_right(const std::uint8_t* p) {
+  return ipv4_sum(p, load_le<std::uint16_t>(p + 10)) == 0xFFFF;
+}
 // The checksum after one 16-bit word under it changed, or the sum of several (RFC 1624, equation 3).
 std::uint16_t patch_checksum(std::uint16_t checksum, std::uint16_t before, std::uint16_t after);
 
