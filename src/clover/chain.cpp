@@ -152,7 +152,6 @@ Task<Client::Tail> Client::find_tail(Key key, Cursor start, Time deadline, Mutab
       }
     }
     at.confirmed = submitted;
-    cursors_.store(key, at);
     co_return Tail{.outcome = Outcome::kOk, .cursor = at, .length = seen.length(), .stamp = stamp};
   }
 }

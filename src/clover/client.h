@@ -25,6 +25,7 @@
 #include "base/rng.h"
 #include "clover/cursor_cache.h"
 #include "clover/messages.h"
+#include "clover/slot_stock.h"
 #include "remote/message_channel.h"
 #include "remote/remote_memory.h"
 #include "remote/task.h"
@@ -53,6 +54,7 @@ struct ClientConfig {
   std::uint32_t links_per_report = 64;
   std::uint32_t steps_before_lookup = 16;  // of a walk, then the server is asked for a newer version
   std::uint32_t swaps_before_walk = 2;     // lost in a row, then the tail is looked for by reading
+  bool share_finds = true;  // writers tell the client's other operations what tail they found, and go on at theirs
 };
 
 struct ClientCounters {
@@ -181,8 +183,9 @@ class Client {
   remote::Task<bool> renew_lease(Time deadline);
   void lost_membership();
   // The last slot in hand is kept for erasing: a full store could not be emptied otherwise.
-  remote::Task<Outcome> take_slot(Append how, NodePointer& slot, Time deadline);
-  remote::Task<void> refill();
+  remote::Task<Outcome> take_slot(const Operation& op, NodePointer& slot);
+  remote::Task<void> refill(std::uint32_t volume);
+  std::uint32_t home_of(Key key) const;
   void report(const Link& link);
   void orphan(NodePointer slot);
   remote::Task<void> flush_links();
@@ -215,7 +218,7 @@ class Client {
 
   CursorCache cursors_;
   std::shared_ptr<Buffers> buffers_;
-  std::deque<NodePointer> slots_;
+  SlotStock slots_;
   std::uint64_t grant_sequence_ = 0;
   bool grant_open_ = false;  // the last grant was asked for and not answered
   Duration space_wait_;

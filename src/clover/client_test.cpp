@@ -109,6 +109,25 @@ TEST(Clover, WalksFromAStaleCursorAndRemembersTheTail) {
   EXPECT_EQ(b->counters().walks - before.walks, 3u);
 }
 
+TEST(Clover, TakesSlotsOfAVolumeWhileThereAreAnyAndThenOfTheFullest) {
+  SlotStock stock;
+  NodePointer slot;
+  EXPECT_FALSE(stock.take(0, slot));
+  for (std::uint32_t i = 0; i < 3; ++i) stock.add(NodePointer::make(1, 1, 0x1000 + std::uint64_t{64} * i));
+  stock.add(NodePointer::make(0, 1, 0x2000));
+  stock.put_back(NodePointer::make(2, 1, 0x3000));
+  EXPECT_EQ(stock.size(), 5u);
+  EXPECT_TRUE(stock.take(2, slot));
+  EXPECT_EQ(slot.volume(), 2u);
+  EXPECT_TRUE(stock.take(2, slot));
+  EXPECT_EQ(slot.volume(), 1u);
+  EXPECT_EQ(slot.address(), 0x1000u);
+  EXPECT_TRUE(stock.take(7, slot));
+  EXPECT_EQ(slot.address(), 0x1040u);
+  EXPECT_EQ(stock.take_all().size(), 2u);
+  EXPECT_EQ(stock.size(), 0u);
+}
+
 TEST(Clover, RefusesAValueThatIsTooLong) {
   World w({});
   auto& a = w.add_client();

@@ -11,7 +11,7 @@
 //   kCreate     u64 key, u64 node                 u64: the node itself, or with kExists a node of the chain that is there
 //   kReport     {u64 key, u64 node, u64 stamp}    -
 //   kSealed     u64 key, u64 node                 -   (the chain ended at `node` for good)
-//   kAllocate   u64 wanted                        slots, u64 each; none: u64 wait_us until one comes free (0: nobody knows)
+//   kAllocate   u64 wanted [u64 volume]           slots (of that volume first), u64 each; none: u64 wait_us until one comes free (0: nobody knows)
 //   kRelease    slots, u64 each                   -   (not linked, never will be)
 //   kOrphan     slots, u64 each                   -   (perhaps linked, by a CAS whose outcome is not known)
 //   kWork       -                                 {u64 kind, u64 key, u64 node} each, see WorkKind; the request's count: at most

@@ -197,16 +197,17 @@ Answer MetadataServer::report(Time now, const RequestHeader& header, MessageRead
 
 Answer MetadataServer::allocate(Time now, const RequestHeader& header, MessageReader& in, MessageWriter& out,
                                 std::uint16_t& count) {
-  if (in.left() != 8) return Answer::kMalformed;
+  if (in.left() != 8 && in.left() != 16) return Answer::kMalformed;
   auto& client = clients_.at(header.client);
   const std::uint64_t wanted = in.take64();
+  const std::uint64_t volume = in.left() == 8 ? in.take64() : ~std::uint64_t{0};
   if (header.sequence != client.last_sequence || client.last_grant.empty()) {
     client.last_sequence = header.sequence;
     // No one client takes all that is left.
     const std::uint64_t share = slots_.count(SlotState::kFree) / (2 * clients_.size()) + 1;
     const auto most = std::min({wanted, share, std::uint64_t{config_.grant_slots}, std::uint64_t{kMaxSlotsPerMessage}});
     client.last_grant.resize(most);
-    client.last_grant.resize(slots_.allocate(header.client, config_.volumes, client.last_grant));
+    client.last_grant.resize(slots_.allocate(header.client, config_.volumes, volume, client.last_grant));
     client.slots.insert(client.slots.end(), client.last_grant.begin(), client.last_grant.end());
     counters_.grants += client.last_grant.size();
     if (client.slots.size() >= client.tidy_at) tidy(client, header.client);

@@ -253,6 +253,21 @@ TEST_F(Metadata, RepeatsAGrantWhoseAnswerWasLost) {
   EXPECT_NE(a->numbers, first);
 }
 
+TEST_F(Metadata, GivesSlotsOfTheVolumeThatIsAskedForWhileItHasAny) {
+  begin(make_config(1, 64));
+  std::size_t of_one = 0;
+  for (std::uint64_t sequence = 1; a->call(Request::kAllocate, {4, 1}, 1, sequence).result == Answer::kOk; ++sequence) {
+    for (const std::uint64_t word : a->numbers) {
+      const bool wanted = NodePointer{word}.volume() == 1;
+      if (wanted) ++of_one;
+      EXPECT_TRUE(wanted || of_one == 32u) << of_one;
+    }
+  }
+  EXPECT_EQ(of_one, 32u);
+  EXPECT_EQ(in_state(SlotState::kFree), 0u);
+  EXPECT_EQ(a->call(Request::kAllocate, {4, 1, 1}, 1, 1000).result, Answer::kMalformed);
+}
+
 TEST_F(Metadata, GivesNoClientAllThatIsLeftAndSaysWhenThereIsNothing) {
   begin(make_config(1, 8));
   EXPECT_LE(a->grant(1000).size(), 3u);

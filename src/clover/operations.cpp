@@ -35,6 +35,7 @@ Task<GetResult> Client::get(Key key, MutableBytes into) {
   Buffer node(buffers_, layout_.node_bytes());
   const Tail tail = co_await find_tail(key, cursor, deadline, node.bytes());
   if (tail.outcome != Outcome::kOk) co_return GetResult{tail.outcome, 0};
+  cursors_.store(key, tail.cursor);
   if (tail.cursor.node.kind() == NodeKind::kTombstone) co_return GetResult{Outcome::kNotFound, 0};
   SLUICE_CHECK(into.size() >= tail.length);
   std::memcpy(into.data(), node.bytes().data() + kValueOffset, tail.length);
@@ -111,7 +112,7 @@ Outcome Client::close(Operation& op) {
   } else if (op.uncertain) {
     orphan(op.slot);
   } else {
-    slots_.push_front(op.slot.as(NodeKind::kValue));
+    slots_.put_back(op.slot.as(NodeKind::kValue));
   }
   return op.uncertain ? Outcome::kUnknown : op.outcome;
 }
@@ -129,7 +130,7 @@ void Client::take_fresh(Operation& op, NodePointer slot) {
 Task<Client::Step> Client::write_node(Operation& op) {
   if (!op.slot) {
     NodePointer slot;
-    const Outcome taken = co_await take_slot(op.how, slot, op.deadline);
+    const Outcome taken = co_await take_slot(op, slot);
     if (taken != Outcome::kOk) co_return op.done(taken);
     take_fresh(op, slot);
   }
@@ -211,6 +212,7 @@ Task<Client::Step> Client::catch_up(Operation& op) {
   }
   if (tail.outcome != Outcome::kOk) co_return op.done(tail.outcome);
   op.at = tail.cursor;
+  if (config_.share_finds) cursors_.store(op.key, op.at);
   co_return Step::kAgain;
 }
 
@@ -281,7 +283,8 @@ Task<Client::Step> Client::judge_swap(Operation& op, std::uint64_t prior) {
   ++counters_.swaps_lost;
   if (!told) co_return op.done(Outcome::kUnknown);
   if (!op.uncertain) {
-    if (const auto* const known = cached_cursor(op.key); known != nullptr && known->confirmed > op.at.confirmed) {
+    if (const auto* const known = config_.share_finds ? cached_cursor(op.key) : nullptr;
+        known != nullptr && known->confirmed > op.at.confirmed) {
       op.at = *known;  // another operation of this client has been further
       co_return Step::kAgain;
     }

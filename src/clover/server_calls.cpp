@@ -57,7 +57,7 @@ Task<bool> Client::call(Call& call, Time deadline) {
 void Client::lost_membership() {
   joined_ = false;
   lease_ = Time();
-  slots_.clear();
+  slots_.take_all();
   orphans_.clear();
   grant_open_ = false;
 }
@@ -112,8 +112,7 @@ Task<void> Client::leave() {
   co_await flush_links();
   if (joined_) {
     co_await send_slots(Request::kOrphan, std::exchange(orphans_, {}));
-    co_await send_slots(Request::kRelease, {slots_.begin(), slots_.end()});
-    slots_.clear();
+    co_await send_slots(Request::kRelease, slots_.take_all());
     Call request(Request::kLeave, 0, view_.client);
     co_await call(request, now() + config_.timeout);
     joined_ = false;
@@ -137,40 +136,55 @@ Task<void> Client::maintain() {
 
 // --------------------------------------------------------------------------------------------------------------- slots
 
-Task<Outcome> Client::take_slot(Append how, NodePointer& slot, Time deadline) {
-  const std::size_t kept_back = how == Append::kErase ? 0 : 1;
-  const Time give_up = std::max(deadline, now() + config_.space_timeout);
+Task<Outcome> Client::take_slot(const Operation& op, NodePointer& slot) {
+  const std::size_t kept_back = op.how == Append::kErase ? 0 : 1;
+  const Time give_up = std::max(op.deadline, now() + config_.space_timeout);
   Duration backoff = config_.backoff_first;
   for (;;) {
-    if (slots_.size() <= std::max<std::size_t>(kept_back, config_.slots_wanted / 4) && !refilling_ && leased()) {
+    const std::uint32_t volume = home_of(op.key);
+    const bool low = slots_.size_of(volume) <= std::max<std::size_t>(kept_back, config_.slots_wanted / 4);
+    // Where its volume is full a key takes slots of others: no reason to hoard them.
+    const bool room = slots_.size() < config_.slots_wanted * view_.volumes.size();
+    if (low && room && !refilling_ && leased()) {
       refilling_ = true;
-      scheduler_.spawn(refill());
+      scheduler_.spawn(refill(volume));
     }
     if (slots_.size() > kept_back) {
-      slot = slots_.front();
-      slots_.pop_front();
+      slots_.take(volume, slot);
       co_return Outcome::kOk;
     }
-    if (!leased() && !co_await ensure_lease(deadline)) co_return Outcome::kUnavailable;
-    if (now() >= (out_of_space_ ? give_up : deadline)) {
+    if (!leased() && !co_await ensure_lease(op.deadline)) co_return Outcome::kUnavailable;
+    if (now() >= (out_of_space_ ? give_up : op.deadline)) {
       co_return out_of_space_ ? Outcome::kNoSpace : Outcome::kUnavailable;
     }
     co_await back_off(backoff);
   }
 }
 
+// The volume for a key's versions: the same one for all clients, so that a box in the network can lead any append to any tail.
+std::uint32_t Client::home_of(Key key) const {
+  const auto live = [](const Volume& volume) { return volume.live != 0; };
+  const auto count = static_cast<std::uint64_t>(std::ranges::count_if(view_.volumes, live));
+  std::uint64_t turn = count == 0 ? 0 : key_hash(key) % count;
+  for (std::uint32_t v = 0; v < view_.volumes.size(); ++v) {
+    if (live(view_.volumes[v]) && turn-- == 0) return v;
+  }
+  return 0;
+}
+
 // REQUIRES: refilling_ was just set.
-Task<void> Client::refill() {
+Task<void> Client::refill(std::uint32_t volume) {
   if (!grant_open_) ++grant_sequence_;
   grant_open_ = true;
   Call request(Request::kAllocate, 1, view_.client, grant_sequence_);
   request.body.put(std::uint64_t{config_.slots_wanted});
+  request.body.put(std::uint64_t{volume});
   const bool answered = co_await call(request, now() + config_.timeout);
   if (answered && request.client == view_.client && joined_) {
     grant_open_ = false;
     out_of_space_ = request.header.result == Answer::kNoSpace;
     if (request.header.result == Answer::kOk) {
-      for (std::size_t i = 0; i < request.header.count; ++i) slots_.push_back(NodePointer{request.answer.take64()});
+      for (std::size_t i = 0; i < request.header.count; ++i) slots_.add(NodePointer{request.answer.take64()});
     } else if (out_of_space_) {
       // What others may use again waits in our own reports, too.
       if (!flushing_) co_await flush_links();

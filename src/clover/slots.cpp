@@ -44,8 +44,12 @@ bool SlotTable::take_one(std::uint32_t client, std::uint32_t volume, NodePointer
   return true;
 }
 
-std::size_t SlotTable::allocate(std::uint32_t client, std::span<const Volume> volumes, std::span<NodePointer> out) {
+std::size_t SlotTable::allocate(std::uint32_t client, std::span<const Volume> volumes, std::uint64_t first,
+                                std::span<NodePointer> out) {
   std::size_t granted = 0;
+  if (first < spaces_.size() && volumes[first].live != 0) {
+    while (granted < out.size() && take_one(client, static_cast<std::uint32_t>(first), out[granted])) ++granted;
+  }
   for (std::size_t misses = 0; granted < out.size() && misses < spaces_.size();) {
     const auto volume = turn_++ % static_cast<std::uint32_t>(spaces_.size());
     if (volumes[volume].live != 0 && take_one(client, volume, out[granted])) {

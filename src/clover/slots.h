@@ -31,8 +31,9 @@ class SlotTable {
  public:
   SlotTable(std::span<const Volume> volumes, std::size_t slot_bytes);
 
-  // Grants up to out.size() slots of volumes that live, the volumes in turn. Returns how many.
-  std::size_t allocate(std::uint32_t client, std::span<const Volume> volumes, std::span<NodePointer> out);
+  // Grants up to out.size() slots of volumes that live: of volume `first` while it has any, then of all in turn. Returns how many.
+  std::size_t allocate(std::uint32_t client, std::span<const Volume> volumes, std::uint64_t first,
+                       std::span<NodePointer> out);
   // The slot, if `pointer` is one of its present life.
   Slot* find(NodePointer pointer);
 
