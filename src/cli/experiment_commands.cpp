@@ -99,6 +99,11 @@ class ExperimentCommand final : public Command {
       if (!path) return tl::unexpected(path.error());
       auto loaded = sim::load_experiment(path->string(), settings_.hardware);
       if (!loaded) return tl::unexpected(loaded.error());
+      if (settings_.check && !loaded->promises())
+        return fail(
+            fmt::format("{}: says nowhere how near the paper's points it means to be (within_percent, "
+                        "within_factor, within_points): there is nothing to --check",
+                        path->string()));
       experiments.push_back(std::move(*loaded));
     }
     auto cache = PointCache::open(settings_.out + "/points", own_program());
@@ -147,6 +152,7 @@ class ExperimentCommand final : public Command {
       if (!result) return fail(fmt::format("{}: cannot be read", cache.path_of(experiment, point)));
       outcome.results.push_back(std::move(*result));
     }
+    sim::add_ratios(experiment, outcome.results);
     return publish(outcome);
   }
 
@@ -157,12 +163,9 @@ class ExperimentCommand final : public Command {
     if (auto written = write_output(base + ".csv", to_csv(outcome)); !written) return tl::unexpected(written.error());
     fmt::print("{}{}.json, {}.csv\n", to_table(outcome), base, base);
     if (!outcome.problem().empty()) return fail(fmt::format("{}: {}", outcome.experiment->name, outcome.problem()));
-    const std::uint64_t within = outcome.experiment->within_percent;
-    if (within == 0) return true;
-    const Nearness near = nearness_of(to_json(outcome));
-    fmt::print("{} of {} points within {} % of the paper's, the worst is {:+.1f} % off\n\n", near.near, near.compared,
-               within, near.worst_percent);
-    return near.near == near.compared;
+    const Nearness near = outcome.nearness();
+    if (!near.text.empty()) fmt::print("{}\n\n", near.text);
+    return near.near == near.promised;
   }
 
   ExperimentSettings settings_;

@@ -134,29 +134,7 @@ json table_of(const json& result, const std::vector<Place>& places, const std::s
   return {{"columns", columns}, {"rows", rows}};
 }
 
-std::string nearness_text(const json& result) {
-  const Nearness near = nearness_of(result);
-  if (near.compared == 0) return {};
-  if (result["within_percent"] == 0) {
-    return fmt::format(" Of {} points that the paper has, the farthest is {:+.0f} % off.", near.compared,
-                       near.worst_percent);
-  }
-  return fmt::format(" {} of {} points are within {} % of the paper's; the farthest is {:+.1f} % off.", near.near,
-                     near.compared, result["within_percent"].get<int>(), near.worst_percent);
-}
-
 }  // namespace
-
-Nearness nearness_of(const json& result) {
-  Nearness near;
-  for (const Place& place : places_of(result, result["y"])) {
-    if (!place.paper.is_number()) continue;
-    ++near.compared;
-    if (std::abs(place.error()) <= result["within_percent"].get<double>()) ++near.near;
-    if (std::abs(place.error()) > std::abs(near.worst_percent)) near.worst_percent = place.error();
-  }
-  return near;
-}
 
 json experiments_report(const std::vector<json>& results) {
   json sections = json::array();
@@ -177,7 +155,7 @@ json experiments_report(const std::vector<json>& results) {
                                             first ? result["title"].get<std::string>() : metric);
       json section = {
           {"title", title}, {"table", table_of(result, places, y_title)}, {"plot", plot_of(result, places, y_title)}};
-      if (first) section["text"] = result["text"].get<std::string>() + nearness_text(result);
+      if (first) section["text"] = result["text"].get<std::string>() + " " + result.value("nearness", "");
       sections.push_back(section);
     }
   }

@@ -85,13 +85,21 @@ Result<void> PointCache::store(const std::string& path, const sim::PointResult& 
 }
 
 double Summary::error_percent() const { return std::isnan(paper) ? kNone : 100 * (median / paper - 1); }
+bool Summary::compared() const { return !std::isnan(paper) && !std::isnan(median); }
+bool Summary::promised() const { return compared() && within.promised(); }
+bool Summary::near() const { return promised() && within.holds(median, paper); }
 
 std::vector<Summary> ExperimentOutcome::summaries(std::string_view metric) const {
   std::map<std::tuple<std::size_t, std::size_t, std::size_t>, std::vector<double>> values;
   std::vector<Summary> all;
   for (std::size_t i = 0; i < results.size(); ++i) {
     const sim::Point& point = experiment->points[i];
-    if (point.repetition == 0) all.push_back({.point = &point, .paper = experiment->paper_at(point, metric)});
+    if (point.repetition == 0) {
+      const sim::PaperPoints* const line = experiment->paper_of(point, metric);
+      all.push_back({.point = &point,
+                     .paper = line == nullptr ? kNone : line->ys[point.x],
+                     .within = line == nullptr ? sim::Tolerance() : line->within});
+    }
     values[{point.panel, point.series, point.x}].push_back(results[i].metric(metric));
   }
   for (Summary& summary : all) {
@@ -107,10 +115,33 @@ std::vector<Summary> ExperimentOutcome::summaries(std::string_view metric) const
 std::vector<std::string> ExperimentOutcome::compared_metrics() const {
   std::vector<std::string> names{experiment->y};
   for (const sim::PaperPoints& paper : experiment->paper) {
-    const bool known = paper.metric.empty() || std::ranges::find(names, paper.metric) != names.end();
-    if (!known) names.push_back(paper.metric);
+    const std::string name = paper.over.empty() ? paper.metric : paper.ratio_name();
+    if (std::ranges::find(names, name) == names.end()) names.push_back(name);
   }
   return names;
+}
+
+Nearness ExperimentOutcome::nearness() const {
+  Nearness near;
+  std::vector<std::string> promises;
+  for (const std::string& metric : compared_metrics()) {
+    for (const Summary& s : summaries(metric)) {
+      if (!s.compared()) continue;
+      ++near.compared;
+      if (std::abs(s.error_percent()) > std::abs(near.worst_percent)) near.worst_percent = s.error_percent();
+      if (!s.promised()) continue;
+      ++near.promised;
+      if (s.near()) ++near.near;
+      const std::string text = s.within.text();
+      if (std::ranges::find(promises, text) == promises.end()) promises.push_back(text);
+    }
+  }
+  if (near.compared == 0) return near;
+  near.text = near.promised == 0 ? fmt::format("No promise is made for the {} points that the paper has", near.compared)
+                                 : fmt::format("{} of {} points are as near the paper's as they are meant to be ({})",
+                                               near.near, near.promised, fmt::join(promises, ", "));
+  near.text += fmt::format("; the farthest of all is {:+.1f} % off.", near.worst_percent);
+  return near;
 }
 
 std::string ExperimentOutcome::problem() const {
@@ -138,7 +169,7 @@ json to_json(const ExperimentOutcome& outcome) {
               {"y_title", e.y_title},
               {"y_scale", e.y_scale},
               {"numeric", e.numeric},
-              {"within_percent", e.within_percent},
+              {"nearness", outcome.nearness().text},
               {"problem", outcome.problem()}};
   out["points"] = json::array();
   for (std::size_t i = 0; i < e.points.size(); ++i) {
@@ -197,7 +228,8 @@ std::string to_table(const ExperimentOutcome& outcome) {
       if (!e.panels[s.point->panel].empty()) name = fmt::format("{}, {}", e.panels[s.point->panel], name);
       if (std::isnan(s.median)) continue;
       out += fmt::format("{:<44} {:>12.4g}", name, s.median);
-      if (!std::isnan(s.paper)) out += fmt::format(" {:>12.4g} {:>+7.1f}%", s.paper, s.error_percent());
+      if (s.compared()) out += fmt::format(" {:>12.4g} {:>+7.1f}%", s.paper, s.error_percent());
+      if (s.promised() && !s.near()) out += fmt::format("  not {}", s.within.text());
       out += '\n';
     }
   }

@@ -37,10 +37,23 @@ struct Summary {
   double median = 0;
   double least = 0;
   double most = 0;
-  double paper = 0;  // NaN: the paper has none
+  double paper = 0;       // NaN: the paper has none
+  sim::Tolerance within;  // of the paper's value
 
   // Of ours from the paper's, in percent; NaN without one.
   double error_percent() const;
+  bool compared() const;  // both have a value
+  bool promised() const;  // and the experiment says how near they are to be
+  bool near() const;      // and they are
+};
+
+// How near an experiment came to the paper's points, over all metrics that it has points of.
+struct Nearness {
+  std::size_t compared = 0;
+  std::size_t promised = 0;
+  std::size_t near = 0;  // of those promised
+  double worst_percent = 0;
+  std::string text;  // a sentence; empty: the paper has no points
 };
 
 struct ExperimentOutcome {
@@ -50,6 +63,7 @@ struct ExperimentOutcome {
   std::vector<Summary> summaries(std::string_view metric) const;
   // Metrics that the paper has points of, y first.
   std::vector<std::string> compared_metrics() const;
+  Nearness nearness() const;
   std::string problem() const;
 };
 

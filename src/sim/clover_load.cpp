@@ -161,12 +161,15 @@ class ClientMachine {
       : machine_(rack.add_machine()),
         cpu_(rack.hardware().host, threads),
         scheduler_(std::make_unique<remote::Scheduler>()),
-        memory_(*scheduler_, rack, machine_, cpu_, step_cost(workload, rack.hardware().host, threads)),
+        memory_(*scheduler_, rack, machine_, cpu_,
+                with_cores(workload.step_cost, workload.step_cost_all_cores, rack.hardware().host, threads)),
         channel_(*scheduler_, rack, machine_, memory_, server, server_machine),
         client_(memory_, channel_.channel(), config(workload), Rng(rack.seed()).fork("client").fork(number)) {
     memory_.connect(kMemoryNode, memory_machine, memory_completions);
     for (std::uint32_t i = 0; i < threads; ++i)
-      stores_.push_back(std::make_unique<ThreadStore>(client_, memory_, i, workload.write_cost));
+      stores_.push_back(std::make_unique<ThreadStore>(
+          client_, memory_, i,
+          with_cores(workload.write_cost, workload.write_cost_all_cores, rack.hardware().host, threads)));
     scheduler_->spawn(join_one(client_, joined_));
     memory_.run(rack.loop.now(), 0);
   }
@@ -198,16 +201,20 @@ class ClientMachine {
   static clover::ClientConfig config(const CloverWorkload& workload) {
     clover::ClientConfig config;
     config.cursors = 2 * workload.keys;
-    config.swaps_before_walk = static_cast<std::uint32_t>(workload.swaps_before_walk);
+    if (workload.client == "paper") {
+      config.share_finds = false;
+      config.steps_before_lookup = std::numeric_limits<std::uint32_t>::max();
+      config.swaps_before_walk = 1;
+    }
     config.timeout = Duration::seconds(10);
     config.space_timeout = Duration::seconds(10);
     return config;
   }
   // Between one busy core and all, in proportion.
-  static Duration step_cost(const CloverWorkload& workload, const HostParameters& host, std::uint32_t threads) {
+  static Duration with_cores(Duration one, Duration all, const HostParameters& host, std::uint32_t threads) {
     const auto busy = static_cast<std::int64_t>(std::min<std::uint64_t>(threads, host.cores));
     const auto steps = static_cast<std::int64_t>(std::max<std::uint64_t>(host.cores - 1, 1));
-    return workload.step_cost + (workload.step_cost_all_cores - workload.step_cost) * (busy - 1) / steps;
+    return one + (all - one) * (busy - 1) / steps;
   }
 
   Rack::Machine& machine_;
@@ -411,11 +418,12 @@ void CloverWorkload::read(Fields& f) {
   f.integer("theta_thousandths", theta_thousandths, 0, workload::Zipf::kMaxTheta);
   f.byte_count("value_bytes", value_bytes);
   f.integer("steered_keys", steered_keys, 1, 1 << 20, kOptional);
-  f.integer("swaps_before_walk", swaps_before_walk, 1, 1000, kOptional);
+  f.choice("client", client, {"paper", "sluice"}, kOptional);
   f.byte_count("node_memory", node_memory, kOptional);
   f.duration("step_cost", step_cost);
   f.duration("step_cost_all_cores", step_cost_all_cores);
   f.duration("write_cost", write_cost);
+  f.duration("write_cost_all_cores", write_cost_all_cores);
   f.duration("message_cost", message_cost);
   f.duration("warm_up", warm_up, kOptional);
   f.duration("measure", measure, kOptional);

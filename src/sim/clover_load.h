@@ -26,14 +26,16 @@ struct CloverWorkload {
   std::uint64_t theta_thousandths = 990;
   std::uint64_t value_bytes = 128;
   std::uint64_t steered_keys = 1024;
-  std::uint64_t swaps_before_walk =
-      1;  // lost CASes after which a writer reads its way to the tail: the paper's Clover does at once
+  // "paper": as the authors' code, a writer that lost its CAS reads its way to the tail from where it stood, however long that is.
+  // "sluice": as our clients do by default.
+  std::string client = "paper";
   std::uint64_t node_memory = std::uint64_t{256} << 20;
-  // What Clover's library spends: for each remote operation, on a machine with one busy core and with all; for each write besides; and what the
-  // metadata server spends on a message.
+  // What Clover's library spends for each remote operation, and for each write besides, on a machine with one busy core and with all; and
+  // what the metadata server spends on a message.
   Duration step_cost{};
   Duration step_cost_all_cores{};
   Duration write_cost{};
+  Duration write_cost_all_cores{};
   Duration message_cost = Duration::microseconds(1);
   Duration warm_up = Duration::milliseconds(2);
   Duration measure = Duration::milliseconds(6);

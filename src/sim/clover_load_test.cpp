@@ -23,6 +23,7 @@ CloverWorkload small(const char* system, std::uint64_t writes_percent) {
   workload.step_cost = Duration::microseconds(1);
   workload.step_cost_all_cores = Duration::microseconds(1);
   workload.write_cost = Duration::microseconds(1);
+  workload.write_cost_all_cores = Duration::microseconds(1);
   workload.warm_up = Duration::microseconds(500);
   workload.measure = Duration::milliseconds(1);
   return workload;

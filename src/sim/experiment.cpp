@@ -100,9 +100,15 @@ class Loader {
     top.text("y", e_.y);
     top.text("y_title", e_.y_title);
     top.choice("y_scale", e_.y_scale, {"linear", "log"}, kOptional);
-    top.integer("within_percent", e_.within_percent, 1, 1000, kOptional);
+    read_tolerance(top, within_);
     top.integer("repetitions", e_.repetitions, 1, 1000, kOptional);
     top.integer("seed", e_.seed, 0, std::numeric_limits<std::int64_t>::max(), kOptional);
+  }
+
+  static void read_tolerance(Fields& f, Tolerance& within) {
+    f.integer("within_percent", within.percent, 1, 1000, kOptional);
+    f.integer("within_factor", within.factor, 2, 1000, kOptional);
+    f.integer("within_points", within.points, 1, 1000, kOptional);
   }
 
   const toml::table* table_of(Fields& top, const char* key) {
@@ -161,10 +167,15 @@ class Loader {
       f.text("series", points.series, kOptional);
       f.text("panel", points.panel, kOptional);
       f.text("metric", points.metric, kOptional);
+      f.text("over", points.over, kOptional);
       f.text("source", points.source);
+      read_tolerance(f, points.within);
+      if (!points.within.promised()) points.within = within_;
+      if (points.metric.empty()) points.metric = e_.y;
       read_ys(f, points);
       f.finish();
       check_name(f, one, "series", points.series, e_.series);
+      if (!points.over.empty()) check_name(f, one, "over", points.over, e_.series);
       check_name(f, one, "panel", points.panel, e_.panels);
       e_.paper.push_back(std::move(points));
     }
@@ -192,6 +203,7 @@ class Loader {
   Experiment& e_;
   Source& s_;
   std::string hardware_;
+  Tolerance within_;  // of points that say nothing themselves
   std::string error_;
 };
 
@@ -248,14 +260,56 @@ double PointResult::metric(std::string_view name) const {
   return kNone;
 }
 
-double Experiment::paper_at(const Point& point, std::string_view metric) const {
+bool Tolerance::holds(double ours, double paper) const {
+  if (percent != 0 && std::abs(ours / paper - 1) * 100 > static_cast<double>(percent)) return false;
+  if (factor != 0 && std::max(ours / paper, paper / ours) > static_cast<double>(factor)) return false;
+  return points == 0 || std::abs(ours - paper) <= static_cast<double>(points);
+}
+
+std::string Tolerance::text() const {
+  std::vector<std::string> parts;
+  if (points != 0) parts.push_back(fmt::format("{} points", points));
+  if (percent != 0) parts.push_back(fmt::format("{} %", percent));
+  if (factor != 0) parts.push_back(fmt::format("{}x", factor));
+  return fmt::format("within {}", fmt::join(parts, " and "));
+}
+
+std::string PaperPoints::ratio_name() const { return fmt::format("{}, times that of {}", metric, over); }
+
+const PaperPoints* Experiment::paper_of(const Point& point, std::string_view metric) const {
   for (const PaperPoints& line : paper) {
-    const std::string& about = line.metric.empty() ? y : line.metric;
-    if (line.series == series[point.series] && line.panel == panels[point.panel] && about == metric) {
-      return line.ys[point.x];
+    const bool about = line.over.empty() ? line.metric == metric : line.ratio_name() == metric;
+    if (line.series == series[point.series] && line.panel == panels[point.panel] && about) return &line;
+  }
+  return nullptr;
+}
+
+double Experiment::paper_at(const Point& point, std::string_view metric) const {
+  const PaperPoints* const line = paper_of(point, metric);
+  return line == nullptr ? kNone : line->ys[point.x];
+}
+
+bool Experiment::promises() const {
+  return std::ranges::any_of(paper, [](const PaperPoints& line) { return line.within.promised(); });
+}
+
+void add_ratios(const Experiment& e, std::vector<PointResult>& results) {
+  const auto same_but_series = [&](const Point& a, const Point& b) {
+    return a.panel == b.panel && a.x == b.x && a.repetition == b.repetition;
+  };
+  for (const PaperPoints& line : e.paper) {
+    if (line.over.empty()) continue;
+    for (std::size_t i = 0; i < results.size(); ++i) {
+      const Point& point = e.points[i];
+      if (e.series[point.series] != line.series || e.panels[point.panel] != line.panel) continue;
+      for (std::size_t j = 0; j < results.size(); ++j) {
+        const Point& other = e.points[j];
+        if (e.series[other.series] != line.over || !same_but_series(point, other)) continue;
+        results[i].metrics.emplace_back(line.ratio_name(),
+                                        results[i].metric(line.metric) / results[j].metric(line.metric));
+      }
     }
   }
-  return kNone;
 }
 
 Result<Experiment> load_experiment(const std::string& path, const std::string& hardware_path) {

@@ -1,7 +1,8 @@
 // Experiment: one figure as a TOML file: a rack, a workload, what is varied, and what the paper measured.
 //
 // File:       title, figure, kind, hardware, x, y and how to draw them; [workload] with the kind's settings; [sweep] with the values of x;
-//             [[series]] and [[panel]] with a name and settings that differ; [[paper]] with the paper's points and their source.
+//             [[series]] and [[panel]] with a name and settings that differ; [[paper]] with the paper's points, their source, and how near
+//             them the figure means to be: within_percent, within_factor, within_points (at the top: for all that say nothing themselves).
 // Points:     every panel, series, value of x and repetition; each is a simulation of its own, with a seed of its own.
 // Life:       load_experiment() checks all of it and starts nothing -> run_point() for each point, in any order and process.
 // Errors:     file, line, key and what is allowed.
@@ -38,12 +39,27 @@ struct Point {
   std::string settings;  // all that decides its outcome besides hardware and program, as text
 };
 
+// How near the paper's points a figure means to be. Whatever is not 0 must hold; all 0: it makes no promise.
+struct Tolerance {
+  std::uint64_t percent = 0;  // of the paper's value
+  std::uint64_t factor = 0;   // neither value more than so many times the other
+  std::uint64_t points = 0;   // absolute, in the metric's unit
+
+  bool promised() const { return percent != 0 || factor != 0 || points != 0; }
+  bool holds(double ours, double paper) const;
+  std::string text() const;  // "within 25 %", "within 2x"
+};
+
 struct PaperPoints {
   std::string series;
   std::string panel;   // empty: there are no panels
   std::string metric;  // empty: y
+  std::string over;  // another series: the points are ratios, of `series` to it; the metric is then called ratio_name()
   std::string source;
+  Tolerance within;
   std::vector<double> ys;  // at each x; NaN: the paper has none
+
+  std::string ratio_name() const;  // "metric, times that of OVER"
 };
 
 struct Experiment {
@@ -58,7 +74,6 @@ struct Experiment {
   std::string y;  // the metric to draw
   std::string y_title;
   std::string y_scale = "linear";
-  std::uint64_t within_percent = 0;  // how near the paper's points the figure means to be; 0: it makes no promise
   std::uint64_t repetitions = 1;
   std::uint64_t seed = 1;
   Hardware hardware;
@@ -69,14 +84,21 @@ struct Experiment {
   std::vector<PaperPoints> paper;
   std::vector<Point> points;
 
-  // The paper's value there; NaN: none.
+  // The paper's line of that metric through this point; nullptr: it has none.
+  const PaperPoints* paper_of(const Point& point, std::string_view metric) const;
+  // Its value there; NaN: none.
   double paper_at(const Point& point, std::string_view metric) const;
+  // Whether any of the paper's points comes with a promise.
+  bool promises() const;
 
   struct Source;
   std::shared_ptr<const Source> source;  // the parsed file
 };
 
 // `hardware_path` empty: as the file says, in the folder hardware/ beside it.
+// Adds to the results (as experiment.points) the ratios that the paper has points of.
+void add_ratios(const Experiment& experiment, std::vector<PointResult>& results);
+
 Result<Experiment> load_experiment(const std::string& path, const std::string& hardware_path = {});
 PointResult run_point(const Experiment& experiment, const Point& point);
 

@@ -1,0 +1,128 @@
+#!/usr/bin/env python3
+"""sluice experiment and report: what they promise, check, and refuse.
+
+usage: experiment_test.py SLUICE [TEST...]
+"""
+
+import csv
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+
+SLUICE = ""
+HARDWARE = pathlib.Path(__file__).resolve().parents[2] / "experiments" / "hardware" / "connectx5.toml"
+
+TWO_LINES = """title = "WRITEs and CASes"
+figure = "none"
+kind = "verbs"
+hardware = "connectx5"
+x = "queue_pairs"
+x_title = "Queue pairs"
+y = "throughput"
+y_title = "M operations/s"
+
+[workload]
+in_flight = 16
+signal_every = 16
+warm_up = "20 us"
+measure = "50 us"
+
+[sweep]
+queue_pairs = [1, 2]
+
+[[series]]
+name = "WRITE"
+operation = "write"
+
+[[series]]
+name = "CAS"
+operation = "cas"
+"""
+
+
+def points(series, ys, **more):
+    lines = "".join(f"{key} = {json.dumps(value)}\n" for key, value in more.items())
+    return f'\n[[paper]]\nseries = "{series}"\nsource = "made up"\n{lines}y = {ys}\n'
+
+
+class Experiment(unittest.TestCase):
+    def setUp(self):
+        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="sluice-experiment-", dir="/tmp"))
+        (self.folder / "hardware").mkdir()
+        shutil.copy(HARDWARE, self.folder / "hardware")
+
+    def tearDown(self):
+        shutil.rmtree(self.folder)
+
+    def simulate(self, text, *flags, code=0):
+        (self.folder / "mine.toml").write_text(text)
+        done = subprocess.run([SLUICE, "experiment", str(self.folder / "mine.toml"), "--out", str(self.folder / "out"), *flags],
+                              capture_output=True, text=True, timeout=120, check=False)
+        self.assertEqual(done.returncode, code, f"{done.stdout}\n{done.stderr}")
+        return done
+
+    def rates(self):
+        """What it comes to, by series and queue pairs."""
+        self.simulate(TWO_LINES)
+        with open(self.folder / "out" / "mine.csv", encoding="utf-8") as file:
+            return {(row["series"], row["queue_pairs"]): float(row["throughput"]) for row in csv.DictReader(file)}
+
+    def test_check_fails_exactly_when_a_promise_is_broken(self):
+        rates = self.rates()
+        right = [rates["CAS", "1"], rates["CAS", "2"]]
+        far = [right[0], right[1] * 1.3]
+        self.simulate(TWO_LINES + points("CAS", right, within_percent=1), "--check")
+        said = self.simulate(TWO_LINES + points("CAS", far, within_percent=20), "--check", code=1).stdout
+        self.assertIn("1 of 2 points are as near the paper's as they are meant to be (within 20 %)", said)
+        self.assertIn("not within 20 %", said)
+        self.simulate(TWO_LINES + points("CAS", far, within_percent=20))  # told, but not asked to check
+        self.simulate(TWO_LINES + points("CAS", far, within_factor=2), "--check")
+        self.simulate(TWO_LINES + points("CAS", [right[0] * 3, "nan"], within_factor=2).replace('"nan"', "nan"), "--check", code=1)
+        self.simulate(TWO_LINES + points("CAS", [right[0] + 0.5, right[1]], within_points=1), "--check")
+        self.simulate(TWO_LINES + points("CAS", [right[0] + 2, right[1]], within_points=1), "--check", code=1)
+
+    def test_ratios_of_two_series_are_compared(self):
+        rates = self.rates()
+        ratios = [rates["WRITE", n] / rates["CAS", n] for n in ("1", "2")]
+        text = TWO_LINES + points("WRITE", ratios, over="CAS", within_percent=1)
+        said = self.simulate(text, "--check").stdout
+        self.assertIn("throughput, times that of CAS", said)
+        self.simulate(TWO_LINES + points("WRITE", [ratios[0], ratios[1] * 1.1], over="CAS", within_percent=1), "--check", code=1)
+
+    def test_check_without_a_promise_is_refused_before_anything_is_simulated(self):
+        said = self.simulate(TWO_LINES + points("CAS", [1, 2]), "--check", code=1).stderr
+        self.assertIn("there is nothing to --check", said)
+        self.assertFalse((self.folder / "out").exists())
+
+    def test_a_wrong_file_names_line_key_and_what_is_allowed(self):
+        for wrong, words in (
+            (TWO_LINES.replace("in_flight = 16", "in_flight = 16\nin_fligth = 16"), ("mine.toml: line 12", "in_fligth")),
+            (TWO_LINES.replace('"50 us"', '"50 parsecs"'), ("mine.toml: line 14", "measure", "us")),
+            (TWO_LINES + points("FAA", [1, 2]), ("series", "WRITE, CAS")),
+            (TWO_LINES + points("CAS", [1, 2, 3]), ("y", "2 numbers")),
+            (TWO_LINES + points("CAS", [1, 2], within_factor=1), ("within_factor",)),
+        ):
+            said = self.simulate(wrong, code=1).stderr
+            for word in words:
+                self.assertIn(word, said)
+            self.assertEqual(len(said.strip().splitlines()), 1, said)
+
+    def test_a_report_holds_the_plots_and_says_simulated(self):
+        self.simulate(TWO_LINES + points("CAS", [1, 2], within_percent=10))
+        report = self.folder / "report.html"
+        subprocess.run([SLUICE, "report", "--results", str(self.folder / "out"), "--out", str(report)], check=True, timeout=60,
+                       capture_output=True)
+        text = report.read_text(encoding="utf-8")
+        for words in ("WRITEs and CASes", "simulated", "as near the paper&#39;s" if "&#39;" in text else "as near the paper"):
+            self.assertIn(words, text)
+        self.assertGreater(os.path.getsize(report), 100_000)  # it carries its plotting library
+
+
+if __name__ == "__main__":
+    SLUICE = os.path.abspath(sys.argv.pop(1))
+    unittest.main()
