@@ -43,14 +43,12 @@ void copy_in_bytes(std::uint8_t* to, const std::uint8_t* from, std::size_t lengt
   racy_copy(to, from, length - tail);
   to += length - tail;
   from += length - tail;
-  std::atomic_thread_fence(std::memory_order_release);
   if (is_word(to, tail)) {
-    std::atomic_ref(*word(to)).store(load_le<std::uint64_t>(from), std::memory_order_relaxed);
+    std::atomic_ref(*word(to)).store(load_le<std::uint64_t>(from), std::memory_order_release);
     return;
   }
   racy_copy(to, from, tail - 1);
-  std::atomic_thread_fence(std::memory_order_release);
-  __atomic_store_n(to + tail - 1, from[tail - 1], __ATOMIC_RELAXED);
+  __atomic_store_n(to + tail - 1, from[tail - 1], __ATOMIC_RELEASE);
 }
 
 void copy_out_bytes(std::uint8_t* to, const std::uint8_t* from, std::size_t length) {

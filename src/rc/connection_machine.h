@@ -77,6 +77,7 @@ class ConnectionManager::Machine {
   void reject(Time now, ConnectionId id, ByteView private_data);
   void disconnect(Time now, ConnectionId id, ByteView private_data);
   void release(Time now, ConnectionId id);
+  void forget_pair(ConnectionId id);
   std::optional<QueuePairAttributes> attributes(ConnectionId id, QpState state) const;
   void on_communication_established(Time now, Qpn local);
   void on_deadline(Time now);

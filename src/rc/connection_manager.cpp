@@ -443,6 +443,12 @@ void ConnectionManager::Machine::release(Time now, ConnectionId id) {
   disconnect(now, id, {});
 }
 
+void ConnectionManager::Machine::forget_pair(ConnectionId id) {
+  CmRecord* const record = find(id);
+  // Before the reply its absence is found when it is to be moved, and the peer told.
+  if (record != nullptr && record->state != CmState::kRequestSent) record->managed = false;
+}
+
 void ConnectionManager::Machine::on_communication_established(Time, Qpn local) {
   const auto found = awaiting_ready_.find(local.value);
   if (found == awaiting_ready_.end()) return;
@@ -508,6 +514,7 @@ void ConnectionManager::disconnect(Time now, ConnectionId id, ByteView private_d
   machine_->disconnect(now, id, private_data);
 }
 void ConnectionManager::release(Time now, ConnectionId id) { machine_->release(now, id); }
+void ConnectionManager::forget_pair(ConnectionId id) { machine_->forget_pair(id); }
 
 std::optional<QueuePairAttributes> ConnectionManager::attributes(ConnectionId id, QpState state) const {
   return std::as_const(*machine_).attributes(id, state);

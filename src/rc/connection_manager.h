@@ -127,6 +127,8 @@ class ConnectionManager {
   void disconnect(Time now, ConnectionId id, ByteView private_data = {});
   // Ends it without another event: whatever its state, the peer is told as far as it needs to know.
   void release(Time now, ConnectionId id);
+  // The queue pair is about to be destroyed; the connection stays until it is disconnected or released.
+  void forget_pair(ConnectionId id);
   // What the caller's queue pair is to be given for INIT, RTR or RTS. Known after kRequest (passive) or kResponse (active).
   std::optional<QueuePairAttributes> attributes(ConnectionId id, QpState state) const;
   // A packet has come in on this queue pair, which waits for its RTU: that is as good (IBTA §12.9.7.2, "communication established").

@@ -314,15 +314,13 @@ int bind_to(ConnectionId& id, const sockaddr* address) {
 
 }  // namespace
 
-void release_connection_of(const ibv_qp* qp) {
+void forget_pair_of_connection(const ibv_qp* qp) {
   Service& s = service();
   const auto found =
       std::ranges::find_if(s.connections, [qp](const auto& entry) { return entry.second->abi.qp == qp; });
   if (found == s.connections.end()) return;
   ConnectionId& id = *found->second;
-  manager_of(id).release(nic_of(id).now(), *id.connection);
-  id.connection.reset();
-  s.connections.erase(found);
+  manager_of(id).forget_pair(*id.connection);
 }
 
 }  // namespace sluice::verbs

@@ -167,8 +167,8 @@ ibv_mr* register_device_memory(ibv_pd* pd, ibv_dm* dm, std::uint64_t offset, std
 void set_extended_posting(QueuePair& pair);
 // What the adapter tells of queue pairs and completion queues, to the context they belong to. REQUIRES: the lock.
 void on_async_event(const rc::AsyncEvent& event);
-// Ends the connection that the connection manager has with this queue pair, which is about to go. REQUIRES: the lock.
-void release_connection_of(const ibv_qp* qp);
+// The connection, if any, of this queue pair, which is about to go, goes on without it: its end is still told. REQUIRES: the lock.
+void forget_pair_of_connection(const ibv_qp* qp);
 // One request. REQUIRES: the lock.
 int post_one(QueuePair& pair, const ibv_send_wr& wr);
 // Waits until the program has acknowledged all events it has fetched of an object that it destroys.

@@ -270,7 +270,7 @@ SLUICE_VERB int ibv_destroy_qp(ibv_qp* qp) {
   {
     const NicLock guard(nic.lock());
     pair.pair->user = nullptr;
-    release_connection_of(qp);
+    forget_pair_of_connection(qp);
     nic.adapter().destroy(pair.pair);
     count_users(pair.init, qp->pd, ~0u);
     std::erase_if(Context::of(qp->context).events, [&](const ibv_async_event& event) {

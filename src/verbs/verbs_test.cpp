@@ -449,6 +449,37 @@ TEST(Threads, MayPostAndPollAtOnce) {
   EXPECT_EQ(completed, kThreads * kEach);
 }
 
+// What threads do besides posting and polling: objects of their own come and go on the one NIC, sleepers are woken.
+TEST(Threads, MayMakeUseAndDestroyObjectsAtOnce) {
+  constexpr int kThreads = 4;
+  constexpr int kRounds = 10;
+  std::vector<std::thread> threads;
+  for (int t = 0; t < kThreads; ++t) {
+    threads.emplace_back([t] {
+      for (int round = 0; round < kRounds; ++round) {
+        LoopbackPair pair;
+        pair.connect();
+        EXPECT_EQ(ibv_req_notify_cq(pair.cq[1], 0), 0);
+        ASSERT_EQ(pair.post_receive(1, 7, pair.piece(0, 64)), 0);
+        pair.memory[1000] = static_cast<std::uint8_t>(t);
+        ASSERT_EQ(pair.post(0, IBV_WR_SEND, pair.piece(1000, 1)), 0);
+        ibv_cq* from = nullptr;
+        void* user = nullptr;
+        ASSERT_EQ(ibv_get_cq_event(pair.channel, &from, &user), 0);
+        EXPECT_EQ(from, pair.cq[1]);
+        ibv_ack_cq_events(from, 1);
+        EXPECT_EQ(pair.status(1), IBV_WC_SUCCESS);
+        EXPECT_EQ(pair.status(0), IBV_WC_SUCCESS);
+        EXPECT_EQ(pair.memory[0], t);
+        // The peer's refusal moves both queue pairs to the error state, which is told on the other thread's time.
+        ASSERT_EQ(pair.post(0, IBV_WR_RDMA_WRITE, pair.piece(0, 8), 0, 0xDEAD'0000), 0);
+        EXPECT_EQ(pair.status(0), IBV_WC_REM_ACCESS_ERR);
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
 TEST(Fork, LeavesTheParentsNicAloneAndTheChildWithoutOne) {
   LoopbackPair pair;
   pair.connect();

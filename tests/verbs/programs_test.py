@@ -1,15 +1,21 @@
 #!/usr/bin/env python3
 """Unmodified RDMA programs of Debian on Sluice's NIC: two processes each, over a shared-memory cable, libsluice-verbs.so preloaded.
 
-usage: programs_test.py LIBRARY [--all] [--only TEXT] [--list] [--impair SPEC]
+usage: programs_test.py LIBRARY [--all] [--only TEXT] [--list] [--impair SPEC] [--box SLUICE]
 
-Without --all only what finds most in little time: each verb and way of waiting once. Exits with 77 when perftest or the ibv_ tools are not installed. --impair puts losses on the cable of each case that can bear them.
+Without --all only what finds most in little time: each verb and way of waiting once. Exits with 77 when perftest or the ibv_ tools are not installed.
+--impair puts losses on the cable of each case. --box runs each program that has a reliable connection, or UCX's ud_verbs, on a rack of SLUICE (the
+program) instead, as two hosts with SwordBox between them.
+
+Runs in a network namespace of its own, whose loopback has the NICs' addresses too: some programs talk TCP to the address of their peer.
 """
 
 import argparse
+import contextlib
 import dataclasses
 import os
 import pathlib
+import re
 import shutil
 import signal
 import socket
@@ -19,8 +25,12 @@ import tempfile
 import time
 
 TIMEOUT_S = 60
+ALL_SIZES_TIMEOUT_S = 240  # perftest measures the clock's frequency anew for each size
 RDMA_CM_TRIES = 8  # a second apart: nobody listened yet
 LOSSES = "drop=1%,seed=7"
+ADDRESSES = ("10.77.0.1", "10.77.0.2")  # server, client
+SUBNET, BOX_SUBNET = "10.77.0.", "10.77.200."  # a rack gives its own nodes the addresses of the first
+NOBODY_LISTENS = re.compile("REJECTED|Event rejected|nothing is at|UNREACHABLE", re.IGNORECASE)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,10 +49,12 @@ class Case:
     port_option: str = "-p"
     client_port_option: str = ""  # where it is another
     client_command: str = ""  # likewise
+    server_ends: bool = True
 
     @property
     def name(self):
-        return " ".join(filter(None, [self.variables, self.command, f"[{self.impair}]" if self.impair else ""]))
+        asks = self.client if " " in self.client else ""
+        return " ".join(filter(None, [self.variables, self.command, asks, f"[{self.impair}]" if self.impair else ""]))
 
 
 def pingpong(options, impair=""):
@@ -71,6 +83,21 @@ def ucx(transports, test, impair=""):
 def libfabric(provider, endpoint, impair=""):
     return Case(f"fi_pingpong -p {provider} -e {endpoint} -I 100 -S 4096", "MB/sec", impair, port_option="-B", client_port_option="-P",
                 server_must_succeed=False)  # it may see the client go before the completion of its last message
+
+
+def qperf(tests, impair=""):
+    return Case("qperf", "=", impair, client=f"10.77.0.1 -t 1 -cm 1 {tests}", port_option="-lp", server_ends=False)
+
+
+def cmtime(options):
+    return Case(f"cmtime {options}", "destroy ", server="-b 10.77.0.1", client="-s 10.77.0.1", by_tcp=False, server_ends=False)
+
+
+def fio(verb, impair=""):
+    receiver = "--rw=read" + (" --verb=recv" if verb == "send" else "")  # which is how fio is told that it is the server
+    return Case("fio --name=job --ioengine=rdma --size=4m --bs=64k --iodepth=8", "io=4096KiB", impair, server=receiver,
+                client=f"--hostname=10.77.0.1 --verb={verb} --rw=write", by_tcp=False, port_option="--port",
+                server_must_succeed=False)
 
 
 def ucmatose(options, impair=""):
@@ -108,6 +135,9 @@ QUICK = [
     by_rdma_cm("send_bw -n 500"),
     by_rdma_cm("read_lat -n 200"),
     ucmatose("-C 4"),
+    cmtime("-c 20"),
+    qperf("rc_lat rc_rdma_write_bw"),
+    fio("write"),
     Case("rdma_server", "rdma_client: end 0", client_command="rdma_client", client="-s 10.77.0.1", by_tcp=False),
     libfabric("verbs;ofi_rxm", "rdm"),
     ucx("rc_v,tcp", "tag_lat"),
@@ -143,6 +173,32 @@ REST = [
     by_rdma_cm("write_bw -n 500"),
     by_rdma_cm("atomic_lat -n 200"),
     by_rdma_cm("send_bw -n 200", LOSSES),
+    perftest("read_bw -e -n 500"),
+    perftest("read_lat -n 200", LOSSES),
+    perftest("send_bw -I 220 -s 8 -n 1000"),
+    perftest("send_bw -q 8 -n 500"),
+    perftest("send_bw -c UD -q 4 -s 1024 -n 500 -r 500"),
+    perftest("send_lat -a -n 100"),
+    perftest("send_lat -c UC -n 200"),
+    perftest("write_lat -a -n 50"),
+    perftest("write_bw -c UC -q 8 -n 500"),
+    perftest("atomic_bw -b -q 8 -n 500"),
+    perftest("atomic_bw -e -n 500"),
+    perftest("atomic_lat -n 200", LOSSES),
+    by_rdma_cm("read_bw -n 500"),
+    by_rdma_cm("write_lat -n 200"),
+    by_rdma_cm("send_lat -n 200"),
+    by_rdma_cm("atomic_bw -n 500"),
+    by_rdma_cm("write_bw -n 200", LOSSES),
+    by_rdma_cm("read_bw -n 200", LOSSES),
+    qperf("rc_bw rc_bi_bw rc_rdma_write_lat rc_rdma_read_bw rc_rdma_read_lat rc_rdma_write_poll_lat rc_compare_swap_mr rc_fetch_add_mr"),
+    qperf("rc_lat rc_rdma_read_bw", LOSSES),
+    fio("read"),
+    fio("send"),
+    fio("write", LOSSES),
+    ucmatose("-C 4", LOSSES),
+    Case("rdma_server", "rdma_client: end 0", LOSSES, client_command="rdma_client", client="-s 10.77.0.1", by_tcp=False),
+    pingpong("srq_pingpong -q 4 -n 100", LOSSES),
     libfabric("verbs", "msg"),
     libfabric("verbs;ofi_rxm", "rdm", LOSSES),
     ucx("rc_v,tcp", "ucp_put_bw"),
@@ -167,9 +223,57 @@ def listens(port):
     )
 
 
-def environment(case, library, port, ip):
-    variables = dict(variable.split("=", 1) for variable in case.variables.split())
-    return dict(os.environ, LD_PRELOAD=library, SLUICE_PORT=port, SLUICE_IP=ip, SLUICE_VERBOSE="1", **variables)
+class Cable:
+    """Two NICs on one shared-memory cable; which end makes it is the server's."""
+
+    def __init__(self, library, directory, impair):
+        self.library, self.directory, self.impair = library, directory, impair
+
+    def launch(self, case, tcp, command, server):
+        losses = f",impair({self.impair or case.impair})" if self.impair or case.impair else ""
+        variables = dict(variable.split("=", 1) for variable in case.variables.split())
+        port = f"{'cable' if server else 'shm'}:{self.path(tcp)}{losses}"
+        return command, dict(os.environ, LD_PRELOAD=self.library, SLUICE_PORT=port, SLUICE_IP=ADDRESSES[0 if server else 1], SLUICE_VERBOSE="1", **variables)
+
+    def path(self, tcp):
+        return self.directory / f"{tcp}.sock"
+
+    def is_there(self, tcp):
+        # An rdma_cm listener cannot be seen from outside; its NIC's cable can, and the listener comes soon after.
+        return self.path(tcp).exists()
+
+
+class Box:
+    """Two hosts of a rack with SwordBox in its switch."""
+
+    def __init__(self, program, directory, impair):
+        self.program, self.directory, self.impair = program, directory, impair
+
+    def __enter__(self):
+        self.rack("up", "--box", "words", "--memory-nodes", "1", "--memory-size", "64MiB", "--metadata=false")
+        return self
+
+    def __exit__(self, *_):
+        self.rack("down")
+
+    def rack(self, *words):
+        subprocess.run([self.program, "rack", *words, "--dir", str(self.directory / "run")], check=True, capture_output=True, timeout=60)
+
+    def launch(self, case, _tcp, command, server):
+        losses = self.impair or case.impair
+        flags = ["--impair", losses] if losses else []
+        address = ADDRESSES[0 if server else 1].replace(SUBNET, BOX_SUBNET)
+        command = [word.replace(SUBNET, BOX_SUBNET) for word in command]
+        variables = dict(variable.split("=", 1) for variable in case.variables.split())
+        return [self.program, "run", "--dir", str(self.directory / "run"), "--ip", address, "--verbose", *flags, "--", *command], dict(os.environ, **variables)
+
+    def is_there(self, _tcp):
+        return True
+
+
+def is_reliable(case):
+    words = case.command.split()
+    return "-c" not in words[:-1] and not words[0].startswith(("ibv_uc", "ibv_ud"))
 
 
 def await_listening(server, ready, deadline):
@@ -184,38 +288,34 @@ def excused(case, said):
     return case.excuse != "" and case.excuse in said
 
 
-def run_case(case, library, directory, impair):
+def run_case(case, link, directory):
     """Returns what went wrong, or ""."""
     tcp = free_port()
-    cable = directory / f"{tcp}.sock"
-    losses = f",impair({impair or case.impair})" if impair or case.impair else ""
     command = case.command.split() + [case.port_option, str(tcp)]
     client_command = (case.client_command or case.command).split() + [case.client_port_option or case.port_option, str(tcp)]
     server_log = directory / "server.log"
-    deadline = time.monotonic() + TIMEOUT_S
+    deadline = time.monotonic() + (ALL_SIZES_TIMEOUT_S if "-a" in command else TIMEOUT_S)
     with server_log.open("w") as log:
-        server = subprocess.Popen(command + case.server.split(), env=environment(case, library, f"cable:{cable}{losses}", "10.77.0.1"), stdout=log,
-                                  stderr=subprocess.STDOUT)
+        words, variables = link.launch(case, tcp, command + case.server.split(), server=True)
+        server = subprocess.Popen(words, env=variables, stdout=log, stderr=subprocess.STDOUT, start_new_session=True)
     client_says = ""
     wrong = ""
     try:
-        # An rdma_cm listener cannot be seen from outside; its NIC's cable can, and the listener comes soon after.
-        if not await_listening(server, (lambda: listens(tcp)) if case.by_tcp else cable.exists, deadline):
+        if not await_listening(server, (lambda: listens(tcp)) if case.by_tcp else (lambda: link.is_there(tcp)), deadline):
             wrong = "the server does not listen"
         else:
-            address = environment(case, library, f"shm:{cable}{losses}", "10.77.0.2")
+            words, variables = link.launch(case, tcp, client_command + case.client.split(), server=False)
             for _ in range(1 if case.by_tcp else RDMA_CM_TRIES):
                 time.sleep(0 if case.by_tcp else 1)
-                client = subprocess.run(client_command + case.client.split(), capture_output=True, text=True, env=address,
-                                        timeout=max(deadline - time.monotonic(), 1))
-                if "REJECTED" not in client.stdout + client.stderr:
+                client = subprocess.run(words, capture_output=True, text=True, env=variables, timeout=max(deadline - time.monotonic(), 1))
+                if not NOBODY_LISTENS.search(client.stdout + client.stderr):
                     break
             client_says = client.stdout + client.stderr
             if client.returncode != 0 and not excused(case, client_says):
                 wrong = f"the client ended with {client.returncode}"
             elif case.expect not in client_says:
                 wrong = f"the client did not print {case.expect!r}"
-            elif server.wait(timeout=max(deadline - time.monotonic(), 1)) != 0 and case.server_must_succeed and not excused(
+            elif case.server_ends and server.wait(timeout=max(deadline - time.monotonic(), 1)) != 0 and case.server_must_succeed and not excused(
                     case, server_log.read_text()):
                 wrong = f"the server ended with {server.returncode}"
     except subprocess.TimeoutExpired as late:
@@ -223,11 +323,23 @@ def run_case(case, library, directory, impair):
         client_says += (late.stdout or b"").decode()
     finally:
         if server.poll() is None:
-            server.send_signal(signal.SIGKILL)
+            os.killpg(server.pid, signal.SIGKILL)
             server.wait()
     if wrong:
         wrong += f"\n--- client\n{client_says}\n--- server\n{server_log.read_text()}"
     return wrong
+
+
+def enter_namespace():
+    """Runs this script again in a network namespace, unless it is in one."""
+    if "SLUICE_IN_NAMESPACE" not in os.environ:
+        os.environ["SLUICE_IN_NAMESPACE"] = "1"
+        as_root = [] if os.geteuid() == 0 else ["--map-root-user", "--user"]
+        os.execvp("unshare", ["unshare", *as_root, "--net", sys.executable, *sys.argv])
+    subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
+    for address in ADDRESSES:
+        for own in (address, address.replace(SUBNET, BOX_SUBNET)):
+            subprocess.run(["ip", "address", "add", f"{own}/32", "dev", "lo"], check=True)
 
 
 def main():
@@ -237,8 +349,11 @@ def main():
     parser.add_argument("--only", default="")
     parser.add_argument("--list", action="store_true")
     parser.add_argument("--impair", default="")
+    parser.add_argument("--box", default="")
     arguments = parser.parse_args()
     cases = [case for case in QUICK + (REST if arguments.all else []) if arguments.only in case.name]
+    if arguments.box:
+        cases = [case for case in cases if is_reliable(case)]
     if arguments.list:
         print("\n".join(case.name for case in cases))
         return 0
@@ -247,12 +362,18 @@ def main():
     if missing:
         print(f"skipped: not installed: {', '.join(sorted(missing))}")
         return 77
+    enter_namespace()
     failed = 0
     began = time.monotonic()
-    with tempfile.TemporaryDirectory(prefix="sluice-verbs-") as directory:
+    with contextlib.ExitStack() as stack:
+        directory = pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="sluice-verbs-")))
+        if arguments.box:
+            link = stack.enter_context(Box(str(pathlib.Path(arguments.box).resolve()), directory, arguments.impair))
+        else:
+            link = Cable(str(arguments.library.resolve()), directory, arguments.impair)
         for case in cases:
             start = time.monotonic()
-            wrong = run_case(case, str(arguments.library.resolve()), pathlib.Path(directory), arguments.impair)
+            wrong = run_case(case, link, directory)
             failed += wrong != ""
             print(f"{'FAILED' if wrong else 'ok':6} {time.monotonic() - start:5.1f} s  {case.name}", flush=True)
             if wrong:
