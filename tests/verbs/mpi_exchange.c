@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { kLargest = 1 << 20, kWords = 4096, kRounds = 1000 };
+enum { kLargest = 1 << 20, kWords = 4096, kRounds = 300 };
 
 static int rank;
 
@@ -16,15 +16,15 @@ static void check(int fine, const char* what, long detail) {
   MPI_Abort(MPI_COMM_WORLD, 1);
 }
 
-static uint8_t pattern(long i, long length, int from) { return (uint8_t)(i * 31 + length + 7 * from); }
+static uint8_t pattern(int i, int length, int from) { return (uint8_t)(i * 31 + length + 7 * from); }
 
 /* Both sides at once, so that each length crosses itself. */
-static void exchange(uint8_t* out, uint8_t* in, long length) {
+static void exchange(uint8_t* out, uint8_t* in, int length) {
   const int peer = 1 - rank;
-  for (long i = 0; i < length; ++i) out[i] = pattern(i, length, rank);
-  memset(in, 0, (size_t)length);
-  MPI_Sendrecv(out, (int)length, MPI_BYTE, peer, 1, in, (int)length, MPI_BYTE, peer, 1, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
-  for (long i = 0; i < length; ++i) check(in[i] == pattern(i, length, peer), "a byte of a message", length);
+  for (int i = 0; i < length; ++i) out[i] = pattern(i, length, rank);
+  memset(in, 0, kLargest);
+  MPI_Sendrecv(out, length, MPI_BYTE, peer, 1, in, length, MPI_BYTE, peer, 1, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+  for (int i = 0; i < length; ++i) check(in[i] == pattern(i, length, peer), "a byte of a message", length);
 }
 
 static void one_sided(void) {
@@ -72,7 +72,7 @@ int main(int argc, char** argv) {
   check(ranks == 2, "the number of ranks", ranks);
   uint8_t* out = malloc(kLargest);
   uint8_t* in = malloc(kLargest);
-  for (long length = 1; length <= kLargest; length = length * 3 + 1) exchange(out, in, length);
+  for (int length = 1; length <= kLargest; length = length * 3 + 1) exchange(out, in, length);
   for (int i = 0; i < kRounds; ++i) exchange(out, in, 8);
   one_sided();
   free(out);

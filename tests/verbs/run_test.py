@@ -203,6 +203,21 @@ class RunTest(unittest.TestCase):
         self.assertIn("::ffff:10.77.9.9", said)
         self.assertEqual(self.run_program().returncode, 2)
 
+    # --- MPI ---
+
+    @unittest.skipIf(shutil.which("mpicc") is None or shutil.which("mpirun") is None, "no Open MPI")
+    def test_two_ranks_of_open_mpi_over_ucx_exchange_messages_and_access_each_others_memory(self):
+        self.up()
+        program = self.folder + "/mpi_exchange"
+        subprocess.run(["mpicc", "-O2", "-o", program, str(pathlib.Path(__file__).with_name("mpi_exchange.c"))], check=True, timeout=60)
+        root = ["--allow-run-as-root"] if os.geteuid() == 0 else []
+        ucx = ["--mca", "pml", "ucx", "--mca", "osc", "ucx", "--mca", "btl", "^openib,vader,tcp,uct", "-x", "UCX_TLS=rc_v", "-x", "UCX_NET_DEVICES=sluice0:1",
+               "-x", "UCX_RC_TIMEOUT=100ms"]  # its own is a second: what a loss at the end of a message costs
+        for faults in ([], ["--impair", "drop=1%,seed=7"]):
+            done = subprocess.run(["mpirun", *root, "--oversubscribe", "-np", "2", *ucx, SLUICE, "run", "--dir", self.dir, *faults, "--", program],
+                                  capture_output=True, text=True, timeout=120, check=False)
+            self.assertEqual((done.returncode, done.stdout), (0, "all right\n"), done.stderr)
+
     # --- faults ---
 
     def test_a_link_that_is_killed_ends_a_program_in_its_configured_time(self):
