@@ -27,6 +27,15 @@ pkg_check_modules(PCAP REQUIRED IMPORTED_TARGET libpcap)
 add_library(sluice_pcap INTERFACE)
 target_link_libraries(sluice_pcap INTERFACE PkgConfig::PCAP)
 
+# Optional: ports on DPDK's devices. Its headers want the instructions that it was compiled for.
+pkg_check_modules(DPDK IMPORTED_TARGET libdpdk)
+if(DPDK_FOUND)
+  add_library(sluice_libdpdk INTERFACE)
+  target_link_libraries(sluice_libdpdk INTERFACE PkgConfig::DPDK)
+else()
+  message(STATUS "No libdpdk (Debian: dpdk, dpdk-dev): built without dpdk: ports")
+endif()
+
 pkg_check_modules(TOMLPP REQUIRED IMPORTED_TARGET tomlplusplus)
 # With the flags that it was compiled with: its classes' layout depends on them.
 pkg_check_modules(HTTPLIB REQUIRED IMPORTED_TARGET cpp-httplib)

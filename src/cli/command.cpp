@@ -53,7 +53,11 @@ void Command::add_flag(const rack::Setting& setting) {
     // "--router", "--router=false", "--no-router"
     flag.option = app_->add_flag(fmt::format("--{},!--no-{}", setting.name, setting.name), flag.on, help);
   } else {
-    flag.option = app_->add_option("--" + setting.name, flag.values, help)->type_name("")->allow_extra_args(false);
+    // A list is given one by one: "--ports A --port B".
+    const bool plural = setting.is_list && setting.name.ends_with('s');
+    const std::string one = plural ? ",--" + setting.name.substr(0, setting.name.size() - 1) : "";
+    flag.option =
+        app_->add_option("--" + setting.name + one, flag.values, help)->type_name("")->allow_extra_args(false);
     if (!setting.is_list) flag.option->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   }
 }

@@ -5,9 +5,15 @@
 
 #include "cli/commands.h"
 #include "cli/version.h"
+#ifdef SLUICE_DPDK
+#include "dpdk/dpdk_port.h"
+#endif
 
 int main(int argc, char** argv) {
   using namespace sluice::cli;
+#ifdef SLUICE_DPDK
+  sluice::dpdk::add_port_kind();
+#endif
   CLI::App root{
       "Sluice: a rack of disaggregated memory in software. RoCEv2 NICs, a switch and passive memory nodes as ordinary "
       "processes.",

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <charconv>
+#include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <utility>
@@ -45,6 +47,9 @@ class Options {
       complaint_ = fmt::format("{}: {}={}: {} must be a whole number", kind_, key, *value, key);
     }
   }
+
+  // What nobody has taken: somebody else's to understand.
+  const std::vector<std::pair<std::string, std::string>>& rest() const { return left_; }
 
   std::optional<Error> finish() const {
     if (!complaint_.empty()) return Error{complaint_};
@@ -103,6 +108,26 @@ Result<std::unique_ptr<Port>> open_pcap(const PortSpec& spec, Options options, A
   return as_port(PcapPort::open(spec.address, pace == "fast" ? Pace::kAsPolled : Pace::kAsRecorded));
 }
 
+// Those that programs have added.
+std::map<std::string, PortOpener, std::less<>>& added_kinds() {
+  static std::map<std::string, PortOpener, std::less<>> kinds;
+  return kinds;
+}
+
+// NOLINTNEXTLINE(performance-unnecessary-value-param): one signature for all
+Result<std::unique_ptr<Port>> open_dpdk(const PortSpec& spec, Options options, Absent) {
+  const auto opener = added_kinds().find("dpdk");
+  if (opener == added_kinds().end()) {
+    return fail(
+        "this program has no DPDK in it. `sluice` has it when libdpdk was there at build time: "
+        "scripts/install-packages, "
+        "configure and build again; other programs reach such a device through a switch");
+  }
+  PortSpec device = spec;
+  device.options = options.rest();
+  return opener->second(device);
+}
+
 struct Kind {
   std::string_view name;
   std::string_view shape;
@@ -112,7 +137,7 @@ struct Kind {
 constexpr Kind kKinds[] = {
     {"shm", "shm:/path", open_shm},     {"cable", "cable:/path", open_cable},
     {"udp", "udp:HOST:PORT", open_udp}, {"packet", "packet:INTERFACE", open_packet},
-    {"pcap", "pcap:FILE", open_pcap},
+    {"pcap", "pcap:FILE", open_pcap},   {"dpdk", "dpdk:DEVICE", open_dpdk},
 };
 
 std::string shapes() {
@@ -122,6 +147,8 @@ std::string shapes() {
 }
 
 }  // namespace
+
+void add_port_kind(std::string_view name, PortOpener opener) { added_kinds()[std::string(name)] = opener; }
 
 Result<std::unique_ptr<Port>> open_port(std::string_view text, Absent absent) {
   const auto spec = parse_port_spec(text);

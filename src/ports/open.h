@@ -5,6 +5,7 @@
 //   udp:HOST:PORT       Ethernet frames in UDP datagrams; options: datagram=BYTES (default: what the path's MTU allows)
 //   packet:INTERFACE    RoCEv2 on a real interface (AF_PACKET, needs CAP_NET_RAW); options: filter=roce|all
 //   pcap:FILE           replays a capture; options: pace=fast|recorded
+//   dpdk:DEVICE         a virtual device of DPDK's, in programs that have it; options: the driver's, see dpdk/dpdk_port.h
 // Any of them may end in ",record=FILE", which writes what passes on the wire to a capture, and in ",impair(...)", see
 // port/impairment.h.
 // Errors:  name the text, what is wrong with it, and what is allowed.
@@ -17,6 +18,7 @@
 #include "port/listener.h"
 #include "port/port.h"
 #include "ports/shm_port.h"
+#include "ports/spec.h"
 
 namespace sluice::ports {
 
@@ -25,5 +27,9 @@ Result<std::unique_ptr<port::Port>> open_port(std::string_view spec, Absent abse
 
 // "shm:/path" or "udp:HOST:PORT". Options: ring=BYTES (shm), datagram=BYTES and peers=COUNT (udp).
 Result<std::unique_ptr<port::Listener>> open_listener(std::string_view spec);
+
+// Another kind, in a program that brings its libraries. REQUIRES: before the first port is opened.
+using PortOpener = Result<std::unique_ptr<port::Port>> (*)(const PortSpec&);
+void add_port_kind(std::string_view name, PortOpener opener);
 
 }  // namespace sluice::ports

@@ -8,13 +8,13 @@ namespace {
 constexpr std::uint64_t kKib = 1024;
 constexpr std::uint64_t kGib = kKib * kKib * kKib;
 constexpr const char* kPortForms =
-    "a port such as shm:/path, udp:HOST:PORT, packet:INTERFACE, with ,impair(...) if wanted";
+    "a port such as shm:/path, udp:HOST:PORT, packet:INTERFACE, dpdk:DEVICE, with ,impair(...) if wanted";
 
 }  // namespace
 
 void SwitchSettings::declare(Schema& s) {
   s.list("listen", listen, "also take ports that connect here, e.g. udp:0.0.0.0:7471", kPortForms)
-      .list("ports", ports, "also open these ports, e.g. packet:eth1", kPortForms)
+      .list("ports", ports, "also open these ports, e.g. packet:eth1, dpdk:af_xdp,iface=eth1", kPortForms)
       .bytes("ring", ring, 64 * kKib, kGib, "shared-memory ring of each port and direction, a power of two")
       .integer("max-ports", max_ports, 2, 4096, "most ports at once")
       .integer("mac-slots", mac_slots, 16, 1 << 20, "addresses that can be learned, a power of two")

@@ -47,7 +47,7 @@ class FlatIndex {
     }
   }
   // The number that find() would ask about first; kNone when there is none. To bring it nearer.
-  std::uint32_t likely(std::uint64_t hash) const {
+  std::uint32_t guess(std::uint64_t hash) const {
     return find(hash, [](std::uint32_t) { return true; });
   }
   // REQUIRES: not there; fewer than `most` are.

@@ -52,8 +52,8 @@ class Keys {
   void prefetch(std::uint64_t key) const { index_.prefetch(mix(key)); }
   // And, when that is here, the key's state.
   void prefetch_likely(std::uint64_t key) const {
-    const std::uint32_t likely = index_.likely(mix(key));
-    if (likely != kNone) prefetch_state(likely);
+    const std::uint32_t guess = index_.guess(mix(key));
+    if (guess != kNone) prefetch_state(guess);
   }
   void prefetch_state(std::uint32_t i) const { sluice::prefetch(&states_[i]); }
   KeyState& operator[](std::uint32_t i) { return states_[i]; }

@@ -50,8 +50,8 @@ class Words {
   void prefetch(std::uint16_t region, std::uint64_t address) const { index_.prefetch(hash(region, address)); }
   // And, when those are here, the word.
   void prefetch_likely(std::uint16_t region, std::uint64_t address) const {
-    const std::uint32_t likely = index_.likely(hash(region, address));
-    if (likely != kNone) sluice::prefetch(&words_[likely]);
+    const std::uint32_t guess = index_.guess(hash(region, address));
+    if (guess != kNone) sluice::prefetch(&words_[guess]);
   }
   // Whether any word of the page that the address lies in may be tracked. Cheap, sometimes wrong in saying yes.
   bool may_be_on_page(std::uint16_t region, std::uint64_t address) const { return pages_[page(region, address)] != 0; }

@@ -1,0 +1,260 @@
+// The box between two DPDK devices, on one core: receive a burst, judge it, send what is left of it and what the box has made.
+//
+// Null:   net_null to net_null, as `dpdk-testpmd` does it: 64-byte frames that are no RoCE, seen and passed.
+// Ring:   net_ring to net_ring. Under the clock: from the receive burst to the send burst, buffers taken and given back included. Not
+//         under it: making the packets, and the sink, which verifies the ICRC of every one.
+// Beside dpdk-testpmd in one run: bench/beside_testpmd.py. Buffers of 2,048 + 128 bytes on both sides.
+// Arguments:  connections, tracked words or keys, Zipf (1) or uniform (0).
+#include <benchmark/benchmark.h>
+#include <rte_ethdev.h>
+#include <rte_mbuf.h>
+#include <time.h>
+
+#include <array>
+#include <memory>
+#include <vector>
+
+#include "base/check.h"
+#include "bench/swordbox_world.h"
+#include "dpdk/dpdk_port.h"
+#include "dpdk/eal.h"
+
+namespace sluice::swordbox {
+namespace {
+
+// Of this thread alone: a machine is seldom all ours.
+double thread_seconds() {
+  timespec now{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+  return static_cast<double>(now.tv_sec) + static_cast<double>(now.tv_nsec) * 1e-9;
+}
+
+constexpr std::uint32_t kRoom = 2048;
+constexpr std::size_t kBursts = 30;  // at once in a ring of 1,024
+
+std::unique_ptr<dpdk::Device> device(const char* driver, const char* arguments) {
+  auto made = dpdk::Device::open({driver, arguments}, kRoom);
+  SLUICE_CHECK(made.has_value());
+  dpdk::enter_thread();
+  return std::move(*made);
+}
+
+// What the box makes, in buffers of the way out.
+class Outbox final : public port::FrameSink {
+ public:
+  explicit Outbox(rte_mempool* pool) : pool_(pool) {}
+  std::uint8_t* reserve(std::size_t) override {
+    if (made_count_ == made_.size()) return nullptr;
+    if (reserved_ == nullptr) reserved_ = rte_pktmbuf_alloc(pool_);
+    return reserved_ == nullptr ? nullptr : rte_pktmbuf_mtod(reserved_, std::uint8_t*);
+  }
+  void commit(std::size_t length) override {
+    reserved_->data_len = static_cast<std::uint16_t>(length);
+    reserved_->pkt_len = static_cast<std::uint32_t>(length);
+    made_[made_count_++] = reserved_;
+    reserved_ = nullptr;
+  }
+  void send(std::uint16_t port) {
+    if (made_count_ == 0) return;
+    const std::uint16_t sent = rte_eth_tx_burst(port, 0, made_.data(), made_count_);
+    rte_pktmbuf_free_bulk(made_.data() + sent, made_count_ - sent);
+    made_count_ = 0;
+  }
+
+ private:
+  rte_mempool* pool_;
+  rte_mbuf* reserved_ = nullptr;
+  std::array<rte_mbuf*, 128> made_{};
+  std::uint16_t made_count_ = 0;
+};
+
+// One burst from one device to the other. Returns how many were received.
+std::size_t turn(Box& box, const dpdk::Device& in, const dpdk::Device& out, Outbox& outbox) {
+  std::array<rte_mbuf*, kBurst> buffers;
+  std::array<rte_mbuf*, kBurst> leave;
+  std::array<rte_mbuf*, kBurst> end;
+  std::array<Packet, kBurst> packets;
+  const std::uint16_t n = rte_eth_rx_burst(in.number(), 0, buffers.data(), kBurst);
+  for (std::size_t i = 0; i < n; ++i) {
+    packets[i].frame = {rte_pktmbuf_mtod(buffers[i], std::uint8_t*), buffers[i]->pkt_len};
+  }
+  box.process(Time(), {packets.data(), n}, outbox);
+  std::uint16_t leaving = 0;
+  unsigned ending = 0;
+  for (std::size_t i = 0; i < n; ++i) {
+    if (packets[i].action != Action::kForward) {
+      end[ending++] = buffers[i];
+      continue;
+    }
+    buffers[i]->pkt_len = packets[i].frame.length;
+    buffers[i]->data_len = static_cast<std::uint16_t>(packets[i].frame.length);
+    leave[leaving++] = buffers[i];
+  }
+  const std::uint16_t sent = rte_eth_tx_burst(out.number(), 0, leave.data(), leaving);
+  rte_pktmbuf_free_bulk(leave.data() + sent, leaving - sent);
+  rte_pktmbuf_free_bulk(end.data(), ending);
+  outbox.send(out.number());
+  return n;
+}
+
+// Packets from a world into a ring, through the box, into another ring, into a sink.
+class Track {
+ public:
+  explicit Track(World& world) : world_(world) {}
+
+  // Makes bursts by `make`, which the way in holds.
+  template <class Make>
+  void fill(Make make) {
+    for (std::size_t b = 0; b < kBursts; ++b) {
+      make();
+      World::Saved saved;
+      world_.save(saved);
+      std::array<rte_mbuf*, kBurst> buffers;
+      SLUICE_CHECK(rte_pktmbuf_alloc_bulk(in_->pool(), buffers.data(), kBurst) == 0);
+      for (std::size_t k = 0; k < kBurst; ++k) {
+        std::memcpy(rte_pktmbuf_mtod(buffers[k], std::uint8_t*), saved.bytes[k].data(), saved.lengths[k]);
+        buffers[k]->pkt_len = saved.lengths[k];
+        buffers[k]->data_len = static_cast<std::uint16_t>(saved.lengths[k]);
+      }
+      SLUICE_CHECK(rte_eth_tx_burst(in_->number(), 0, buffers.data(), kBurst) == kBurst);
+    }
+  }
+  std::size_t pass() {
+    std::size_t packets = 0;
+    while (const std::size_t n = turn(world_.box(), *in_, *out_, outbox_)) packets += n;
+    return packets;
+  }
+  // Takes all that has come out. Returns how many.
+  std::size_t drain() {
+    std::array<rte_mbuf*, kBurst> buffers;
+    std::size_t packets = 0;
+    while (const std::uint16_t n = rte_eth_rx_burst(out_->number(), 0, buffers.data(), kBurst)) {
+      packets += n;
+      for (std::size_t i = 0; i < n; ++i) {
+        wire::ParsedFrame parsed;
+        const ByteView bytes{rte_pktmbuf_mtod(buffers[i], const std::uint8_t*), buffers[i]->pkt_len};
+        SLUICE_CHECK(wire::parse_and_verify(bytes, parsed) == wire::Verdict::kOk);
+      }
+      rte_pktmbuf_free_bulk(buffers.data(), n);
+    }
+    return packets;
+  }
+
+ private:
+  World& world_;
+  std::unique_ptr<dpdk::Device> in_ = device("ring", "");
+  std::unique_ptr<dpdk::Device> out_ = device("ring", "");
+  Outbox outbox_{out_->pool()};
+};
+
+template <class Make>
+void run(benchmark::State& state, World& world, Make make) {
+  Track track(world);
+  std::size_t packets = 0;
+  std::size_t verified = 0;
+  const auto before = world.box().counters();
+  for ([[maybe_unused]] auto unused : state) {
+    track.fill(make);
+    const double start = thread_seconds();
+    const std::size_t passed = track.pass();
+    state.SetIterationTime(thread_seconds() - start);
+    packets += passed;
+    verified += track.drain();
+  }
+  state.SetItemsProcessed(static_cast<std::int64_t>(packets));
+  state.counters["verified"] = static_cast<double>(verified) / static_cast<double>(packets);
+  const auto& after = world.box().counters();
+  for (std::size_t i = 0; i < kVerdicts; ++i) {
+    const auto n = after.verdicts[i] - before.verdicts[i];
+    if (n != 0)
+      state.counters[std::string(kVerdictTable[i].name)] = static_cast<double>(n) / static_cast<double>(packets);
+  }
+}
+
+void NullForward(benchmark::State& state) {
+  World world(64, 16, true);
+  const auto in = device("null", "size=64");
+  const auto out = device("null", "size=64");
+  Outbox outbox(out->pool());
+  std::size_t packets = 0;
+  for ([[maybe_unused]] auto unused : state) packets += turn(world.box(), *in, *out, outbox);
+  state.SetItemsProcessed(static_cast<std::int64_t>(packets));
+}
+BENCHMARK(NullForward);
+
+// The devices, the buffers and the loop alone.
+void RingWithoutBox(benchmark::State& state) {
+  World world(64, 16, false);
+  const auto in = device("ring", "");
+  const auto out = device("ring", "");
+  std::array<rte_mbuf*, kBurst> buffers;
+  SLUICE_CHECK(rte_pktmbuf_alloc_bulk(in->pool(), buffers.data(), kBurst) == 0);
+  SLUICE_CHECK(rte_eth_tx_burst(in->number(), 0, buffers.data(), kBurst) == kBurst);
+  std::size_t packets = 0;
+  bool forth = true;
+  for ([[maybe_unused]] auto unused : state) {
+    const auto& from = forth ? in : out;
+    const auto& to = forth ? out : in;
+    const std::uint16_t n = rte_eth_rx_burst(from->number(), 0, buffers.data(), kBurst);
+    packets += rte_eth_tx_burst(to->number(), 0, buffers.data(), n);
+    forth = !forth;
+  }
+  state.SetItemsProcessed(static_cast<std::int64_t>(packets));
+}
+BENCHMARK(RingWithoutBox);
+
+// READs and their answers: of no interest to the rule (tracked 0), or of old nodes, steered.
+void RingReads(benchmark::State& state, bool steered) {
+  const auto connections = static_cast<std::uint32_t>(state.range(0));
+  const auto keys = static_cast<std::uint32_t>(state.range(1));
+  World world(connections, keys, true);
+  if (steered) {
+    world.teach(keys);
+    for (std::uint32_t key = 0; key < keys; ++key) world.append(key % connections, key);
+  }
+  KeyDraw draw(keys, state.range(2) != 0);
+  Rng rng(2);
+  bool answers = false;
+  std::array<std::uint32_t, kBurst> who{};
+  std::array<std::uint32_t, kBurst> psn{};
+  run(state, world, [&] {
+    for (std::size_t k = 0; k < kBurst; ++k) {
+      if (answers) {
+        world.data(k, who[k], psn[k]);
+        continue;
+      }
+      who[k] = static_cast<std::uint32_t>(rng.below(connections));
+      psn[k] = world.psn(who[k]);
+      world.read(k, who[k], steered ? World::address(draw.draw(), 0) : 0x9000'0000);
+    }
+    answers = !answers;
+  });
+}
+void RingForward(benchmark::State& state) { RingReads(state, false); }
+void RingSteerReads(benchmark::State& state) { RingReads(state, true); }
+BENCHMARK(RingForward)->Args({64, 1024, 0})->Args({4096, 1024, 0})->UseManualTime();
+BENCHMARK(RingSteerReads)->ArgsProduct({{64, 4096}, {1024, 1 << 20}, {0, 1}})->UseManualTime();
+
+void RingReplaceAtomics(benchmark::State& state) {
+  const auto connections = static_cast<std::uint32_t>(state.range(0));
+  const auto words = static_cast<std::uint32_t>(state.range(1));
+  World world(connections, 16, false);
+  world.share(words);
+  KeyDraw draw(words, state.range(2) != 0);
+  Rng rng(4);
+  bool answers = false;
+  run(state, world, [&] {
+    for (std::size_t k = 0; k < kBurst; ++k) {
+      if (answers) {
+        world.shared_ack(k);
+      } else {
+        world.add(k, static_cast<std::uint32_t>(rng.below(connections)), World::word(draw.draw()));
+      }
+    }
+    answers = !answers;
+  });
+}
+BENCHMARK(RingReplaceAtomics)->ArgsProduct({{64, 4096}, {1024, 1 << 20}, {0, 1}})->UseManualTime();
+
+}  // namespace
+}  // namespace sluice::swordbox

@@ -1,0 +1,199 @@
+#include "dpdk/dpdk_port.h"
+
+#include <fmt/core.h>
+#include <rte_dev.h>
+#include <rte_errno.h>
+#include <rte_ethdev.h>
+#include <rte_mbuf.h>
+
+#include <algorithm>
+#include <atomic>
+#include <charconv>
+#include <utility>
+
+#include "base/check.h"
+#include "dpdk/eal.h"
+#include "ports/open.h"
+#include "ports/spec.h"
+
+namespace sluice::dpdk {
+namespace {
+
+constexpr unsigned kAnySocket = static_cast<unsigned>(SOCKET_ID_ANY);
+
+// What a buffer holds: XDP wants all of it on one page, the packet sockets' driver wants it as large as a frame of the kernel's ring.
+constexpr std::uint32_t kXdpRoom = 2048;
+constexpr std::uint32_t kPacketRoom = 8192;
+
+std::string reason(int error) { return rte_strerror(error < 0 ? -error : error); }
+
+}  // namespace
+
+// -------------------------------------------------------------------------------------------------------------- device
+
+Result<std::unique_ptr<Device>> Device::open(const DeviceSpec& spec, std::uint32_t room) {
+  if (auto started = start_environment(); !started) return tl::unexpected(started.error());
+  static std::atomic<unsigned> opened{0};
+  const unsigned turn = opened.fetch_add(1);
+  auto device = std::unique_ptr<Device>(new Device());
+  device->name_ = fmt::format("net_{}{}", spec.driver, turn);
+  if (const int error = rte_eal_hotplug_add("vdev", device->name_.c_str(), spec.arguments.c_str()); error != 0) {
+    return fail(fmt::format(
+        "{}({}): {}; a driver of DPDK's such as af_packet, af_xdp, memif, ring, pcap or null, with its options",
+        spec.driver, spec.arguments, reason(error)));
+  }
+  device->plugged_ = true;
+  const auto refuse = [&](const char* what, int error) {
+    return fail(fmt::format("{}({}): {}: {}", spec.driver, spec.arguments, what, reason(error)));
+  };
+  if (const int error = rte_eth_dev_get_port_by_name(device->name_.c_str(), &device->number_); error != 0)
+    return refuse("no port", error);
+  const auto pool_name = fmt::format("sluice{}", turn);
+  device->pool_ = rte_pktmbuf_pool_create(pool_name.c_str(), kBuffers, 256, 0,
+                                          static_cast<std::uint16_t>(room + RTE_PKTMBUF_HEADROOM), SOCKET_ID_ANY);
+  if (device->pool_ == nullptr) return refuse("no memory for its buffers", rte_errno);
+
+  rte_eth_dev_info facts{};
+  if (const int error = rte_eth_dev_info_get(device->number_, &facts); error != 0)
+    return refuse("no description", error);
+  rte_eth_conf configuration{};
+  if (const int error = rte_eth_dev_configure(device->number_, 1, 1, &configuration); error != 0)
+    return refuse("cannot be configured", error);
+  std::uint16_t receive = spec.descriptors;
+  std::uint16_t send = spec.descriptors;
+  if (const int error = rte_eth_dev_adjust_nb_rx_tx_desc(device->number_, &receive, &send); error != 0)
+    return refuse("queue", error);
+  if (const int error = rte_eth_rx_queue_setup(device->number_, 0, receive, kAnySocket, nullptr, device->pool_);
+      error != 0)
+    return refuse("cannot receive", error);
+  if (const int error = rte_eth_tx_queue_setup(device->number_, 0, send, kAnySocket, nullptr); error != 0)
+    return refuse("cannot send", error);
+  if (const int error = rte_eth_dev_start(device->number_); error != 0) return refuse("does not start", error);
+  device->started_ = true;
+  // Frames for everybody: a switch stands here. Some drivers know no other way and no such call.
+  rte_eth_promiscuous_enable(device->number_);
+  return device;
+}
+
+Device::~Device() {
+  if (started_) rte_eth_dev_stop(number_);
+  if (plugged_) {
+    rte_eth_dev_close(number_);
+    rte_eal_hotplug_remove("vdev", name_.c_str());
+  }
+  rte_mempool_free(pool_);
+}
+
+// ---------------------------------------------------------------------------------------------------------------- port
+
+Result<std::unique_ptr<DpdkPort>> DpdkPort::open(const DeviceSpec& wanted) {
+  DeviceSpec spec = wanted;
+  std::uint32_t room = port::kMaxFrame;
+  if (spec.driver == "af_xdp") room = kXdpRoom;
+  if (spec.driver == "af_packet") {
+    room = kPacketRoom;
+    // So that the longest frame fits, unless somebody knows better.
+    if (spec.arguments.find("framesz=") == std::string::npos)
+      spec.arguments += fmt::format(",blocksz={0},framesz={0},framecnt=512", kPacketRoom);
+  }
+  auto device = Device::open(spec, room);
+  if (!device) return tl::unexpected(device.error());
+  return std::unique_ptr<DpdkPort>(new DpdkPort(std::move(*device), room));
+}
+
+DpdkPort::DpdkPort(std::unique_ptr<Device> device, std::uint32_t room) : device_(std::move(device)), room_(room) {
+  if (room_ < port::kMaxFrame) too_long_.resize(port::kMaxFrame);
+}
+
+DpdkPort::~DpdkPort() {
+  take_back();
+  rte_pktmbuf_free_bulk(unsent_.data(), unsent_count_);
+  rte_pktmbuf_free(reserved_);
+}
+
+void DpdkPort::take_back() {
+  rte_pktmbuf_free_bulk(lent_.data(), lent_count_);
+  lent_count_ = 0;
+}
+
+std::uint8_t* DpdkPort::reserve(std::size_t length) {
+  SLUICE_CHECK(length <= port::kMaxFrame);
+  reserved_too_long_ = length > room_;
+  if (reserved_too_long_) return too_long_.data();
+  if (unsent_count_ == kUnsent) flush(Time());
+  if (reserved_ == nullptr && unsent_count_ != kUnsent) reserved_ = rte_pktmbuf_alloc(device_->pool());
+  if (reserved_ == nullptr || unsent_count_ == kUnsent) {
+    ++counters_.tx_full;
+    return nullptr;
+  }
+  return rte_pktmbuf_mtod(reserved_, std::uint8_t*);
+}
+
+void DpdkPort::commit(std::size_t length) {
+  if (std::exchange(reserved_too_long_, false)) {
+    ++counters_.tx_dropped;
+    return;
+  }
+  SLUICE_CHECK(reserved_ != nullptr);
+  reserved_->data_len = static_cast<std::uint16_t>(length);
+  reserved_->pkt_len = static_cast<std::uint32_t>(length);
+  unsent_[unsent_count_++] = std::exchange(reserved_, nullptr);
+  ++counters_.tx_frames;
+  counters_.tx_bytes += length;
+}
+
+void DpdkPort::flush(Time) {
+  if (unsent_count_ == 0) return;
+  const std::uint16_t sent =
+      rte_eth_tx_burst(device_->number(), 0, unsent_.data(), static_cast<std::uint16_t>(unsent_count_));
+  std::copy(unsent_.begin() + sent, unsent_.begin() + unsent_count_, unsent_.begin());
+  unsent_count_ -= sent;
+}
+
+std::size_t DpdkPort::receive(Time, std::span<port::Frame> burst) {
+  if (!entered_) enter_thread();
+  entered_ = true;
+  take_back();
+  const std::uint16_t n =
+      rte_eth_rx_burst(device_->number(), 0, lent_.data(), static_cast<std::uint16_t>(std::min(burst.size(), kBurst)));
+  lent_count_ = n;
+  std::size_t frames = 0;
+  for (std::uint32_t i = 0; i < n; ++i) {
+    rte_mbuf* const buffer = lent_[i];
+    if (buffer->nb_segs != 1 || buffer->pkt_len > port::kMaxFrame) {
+      ++counters_.rx_malformed;
+      continue;
+    }
+    burst[frames++] = {rte_pktmbuf_mtod(buffer, std::uint8_t*), buffer->pkt_len};
+    ++counters_.rx_frames;
+    counters_.rx_bytes += buffer->pkt_len;
+  }
+  return frames;
+}
+
+// ---------------------------------------------------------------------------------------------------------------- kind
+
+namespace {
+
+Result<std::unique_ptr<port::Port>> open_spec(const ports::PortSpec& spec) {
+  DeviceSpec device;
+  device.driver = spec.address.starts_with("net_") ? spec.address.substr(4) : spec.address;
+  for (const auto& [key, value] : spec.options) {
+    if (key == "queue") {
+      const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), device.descriptors);
+      if (error != std::errc() || end != value.data() + value.size() || device.descriptors == 0)
+        return fail(fmt::format("dpdk: queue={}: a number of descriptors, 1 to 65535", value));
+      continue;
+    }
+    device.arguments += fmt::format("{}{}={}", device.arguments.empty() ? "" : ",", key, value);
+  }
+  auto made = DpdkPort::open(device);
+  if (!made) return tl::unexpected(made.error());
+  return std::unique_ptr<port::Port>(std::move(*made));
+}
+
+}  // namespace
+
+void add_port_kind() { ports::add_port_kind("dpdk", open_spec); }
+
+}  // namespace sluice::dpdk

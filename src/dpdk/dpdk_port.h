@@ -1,0 +1,99 @@
+// Frames of a virtual device of DPDK's, by its poll-mode driver.
+//
+//   dpdk:af_packet,iface=eth1         the kernel's packet sockets        dpdk:null,size=64     frames from nowhere, to nowhere
+//   dpdk:af_xdp,iface=eth1            XDP sockets                        dpdk:ring             what is sent comes back
+//   dpdk:memif,socket=/run/m.sock     shared memory with VPP and others  dpdk:pcap,rx_pcap=a.pcap,tx_pcap=b.pcap
+// Every option but ours goes to the driver as it is. Ours: queue=DESCRIPTORS each way.
+//
+// Receiving:  in place, in the driver's buffers, until the next receive().
+// Sending:    buffers from the port's pool, one burst a flush; what the driver does not take waits, in order, as far as there is room.
+// Waiting:    polled only.
+// Errors:     a frame in several pieces, or too long: dropped, rx_malformed. No buffer, or the driver full: reserve() refuses.
+// Threads:    one owner.
+// Limits:     kBuffers buffers of kMaxFrame bytes a port; one queue each way. af_xdp: frames of 2,048 bytes, for XDP's buffers lie on one
+//             page each; longer ones are dropped, tx_dropped.
+// Source:     DPDK 22.11, Programmer's Guide, "Poll Mode Driver"; Network Interface Controller Drivers.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "port/port.h"
+
+struct rte_mbuf;
+struct rte_mempool;
+
+namespace sluice::dpdk {
+
+// A device by DPDK's name for its driver, without "net_", and what the driver is told.
+struct DeviceSpec {
+  std::string driver;
+  std::string arguments;  // KEY=VALUE,...
+  std::uint16_t descriptors = 512;
+};
+
+// One device with one queue each way, and the pool that its buffers come from.
+class Device {
+ public:
+  static constexpr std::uint32_t kBuffers = 4095;
+
+  // `room`: bytes of a frame that a buffer holds.
+  static Result<std::unique_ptr<Device>> open(const DeviceSpec& spec, std::uint32_t room = port::kMaxFrame);
+  ~Device();
+  Device(const Device&) = delete;
+  Device& operator=(const Device&) = delete;
+
+  std::uint16_t number() const { return number_; }
+  rte_mempool* pool() const { return pool_; }
+  const std::string& name() const { return name_; }
+
+ private:
+  Device() = default;
+
+  std::string name_;
+  std::uint16_t number_ = 0;
+  bool started_ = false;
+  bool plugged_ = false;
+  rte_mempool* pool_ = nullptr;
+};
+
+class DpdkPort final : public port::Port {
+ public:
+  static Result<std::unique_ptr<DpdkPort>> open(const DeviceSpec& spec);
+  ~DpdkPort() override;
+
+  std::uint8_t* reserve(std::size_t length) override;
+  void commit(std::size_t length) override;
+  void flush(Time now) override;
+  std::size_t receive(Time now, std::span<port::Frame> burst) override;
+  const port::PortCounters& counters() const override { return counters_; }
+  std::string name() const override { return "dpdk:" + device_->name(); }
+
+ private:
+  static constexpr std::size_t kBurst = 64;
+  static constexpr std::size_t kUnsent = 256;
+
+  DpdkPort(std::unique_ptr<Device> device, std::uint32_t room);
+  void take_back();
+
+  std::unique_ptr<Device> device_;
+  std::array<rte_mbuf*, kBurst> lent_{};  // received ones that the owner may look at
+  std::uint32_t lent_count_ = 0;
+  std::array<rte_mbuf*, kUnsent> unsent_{};
+  std::uint32_t unsent_count_ = 0;
+  rte_mbuf* reserved_ = nullptr;
+  std::uint32_t room_;
+  std::vector<std::uint8_t> too_long_;  // where frames go that do not fit into a buffer
+  bool reserved_too_long_ = false;
+  bool entered_ = false;
+  port::PortCounters counters_;
+};
+
+// From now on ports::open_port() takes "dpdk:...". REQUIRES: before the first port is opened.
+void add_port_kind();
+
+}  // namespace sluice::dpdk

@@ -1,0 +1,171 @@
+// Ports on DPDK's af_packet, af_xdp and memif, in a network namespace that this program makes for itself: nothing outside is touched, and
+// nothing is left behind. Needs root or unprivileged user namespaces; exits with 77 and says why where neither is to be had.
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sched.h>
+#include <unistd.h>
+
+#include <array>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "base/bytes.h"
+#include "dpdk/dpdk_port.h"
+#include "ports/open.h"
+
+namespace sluice::dpdk {
+namespace {
+
+using port::Frame;
+using port::Port;
+
+void run(const std::string& command) { ASSERT_EQ(std::system(command.c_str()), 0) << command; }
+
+// Ethernet and a type that nobody answers to; then bytes that tell the frame's number.
+std::vector<std::uint8_t> frame_of(std::size_t length, std::uint8_t number) {
+  std::vector<std::uint8_t> frame(length);
+  const std::array<std::uint8_t, 14> ethernet{2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 0x88, 0xB5};
+  for (std::size_t i = 0; i < length; ++i) {
+    frame[i] = i < ethernet.size() ? ethernet[i] : static_cast<std::uint8_t>(number + i);
+  }
+  return frame;
+}
+
+class DeviceTest : public testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    add_port_kind();
+    run("ip link add near type veth peer name far && ip link set near addrgenmode none && ip link set far addrgenmode "
+        "none && "
+        "ip link set near up && ip link set far up");
+  }
+  static std::unique_ptr<Port> open(const std::string& spec) {
+    auto port = ports::open_port(spec);
+    EXPECT_TRUE(port) << port.error().message;
+    return port ? std::move(*port) : nullptr;
+  }
+  static bool send(Port& port, const std::vector<std::uint8_t>& frame) {
+    std::uint8_t* room = port.reserve(frame.size());
+    if (room == nullptr) return false;
+    std::copy(frame.begin(), frame.end(), room);
+    port.commit(frame.size());
+    return true;
+  }
+  Time now() const { return Time::at(Duration::nanoseconds((std::chrono::steady_clock::now() - start_).count())); }
+  // All frames arrive at the other end, as they were and in order.
+  void cross(Port& from, Port& to, const std::vector<std::size_t>& lengths) {
+    std::vector<std::vector<std::uint8_t>> sent;
+    std::vector<std::vector<std::uint8_t>> arrived;
+    std::array<Frame, 16> burst;
+    for (std::size_t i = 0; i < lengths.size(); ++i) {
+      sent.push_back(frame_of(lengths[i], static_cast<std::uint8_t>(i)));
+      ASSERT_TRUE(send(from, sent.back())) << i;
+      if (i % 8 == 7) from.flush(now());
+    }
+    for (const Time end = now() + Duration::seconds(10); arrived.size() < sent.size() && now() < end;) {
+      from.flush(now());
+      for (const auto& frame : std::span(burst).first(to.receive(now(), burst))) {
+        arrived.emplace_back(frame.data, frame.data + frame.length);
+      }
+    }
+    ASSERT_EQ(arrived.size(), sent.size());
+    for (std::size_t i = 0; i < sent.size(); ++i) ASSERT_EQ(arrived[i], sent[i]) << "frame " << i;
+  }
+  static std::vector<std::size_t> lengths(std::size_t most) {
+    std::vector<std::size_t> all;
+    for (std::size_t length = 60; length <= most; length += 37) all.push_back(length);
+    return all;
+  }
+
+  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+};
+
+TEST_F(DeviceTest, AfPacketCarriesFramesBothWays) {
+  const auto dpdk = open("dpdk:af_packet,iface=near");
+  const auto packet = open("packet:far,filter=all");
+  ASSERT_TRUE(dpdk && packet);
+  cross(*packet, *dpdk, lengths(1514));
+  cross(*dpdk, *packet, lengths(1514));
+}
+
+TEST_F(DeviceTest, AfPacketCarriesTheLongestFrame) {
+  run("ip link set near mtu 9000 && ip link set far mtu 9000");
+  const auto dpdk = open("dpdk:af_packet,iface=near");
+  const auto packet = open("packet:far,filter=all");
+  ASSERT_TRUE(dpdk && packet);
+  cross(*packet, *dpdk, {port::kMaxFrame, 60, port::kMaxFrame});
+  cross(*dpdk, *packet, {port::kMaxFrame, 60, port::kMaxFrame});
+  run("ip link set near mtu 1500 && ip link set far mtu 1500");
+}
+
+TEST_F(DeviceTest, AfXdpCarriesFramesBothWays) {
+  const auto dpdk = open("dpdk:af_xdp,iface=near");
+  ASSERT_NE(dpdk, nullptr);
+  const auto packet = open("packet:far,filter=all");
+  ASSERT_NE(packet, nullptr);
+  cross(*packet, *dpdk, lengths(1514));
+  cross(*dpdk, *packet, lengths(1514));
+}
+
+TEST_F(DeviceTest, MemifCarriesFramesBothWays) {
+  const std::string socket = "/tmp/sluice_memif_" + std::to_string(getpid()) + ".sock";
+  const auto server = open("dpdk:memif,role=server,id=0,socket-abstract=no,socket=" + socket);
+  ASSERT_NE(server, nullptr);
+  const auto client = open("dpdk:memif,role=client,id=0,socket-abstract=no,socket=" + socket);
+  ASSERT_NE(client, nullptr);
+  // They find each other in threads of DPDK's own; until then what is sent is lost.
+  std::array<Frame, 16> burst;
+  bool joined = false;
+  for (const Time end = now() + Duration::seconds(10); !joined && now() < end;) {
+    if (!send(*client, frame_of(64, 0))) client->flush(now());
+    client->flush(now());
+    joined = server->receive(now(), burst) != 0;
+    usleep(1000);
+  }
+  ASSERT_TRUE(joined);
+  for (int quiet = 0; quiet < 100; ++quiet) {
+    client->flush(now());
+    if (server->receive(now(), burst) != 0) quiet = 0;
+  }
+  cross(*client, *server, lengths(1514));
+  cross(*server, *client, lengths(1514));
+  unlink(socket.c_str());
+}
+
+// A network namespace of our own; as an ordinary user inside a user namespace of our own, where that is allowed.
+bool enter_namespace() {
+  const auto write_file = [](const char* path, const std::string& text) {
+    const int fd = open(path, O_WRONLY | O_CLOEXEC);
+    const bool done = fd >= 0 && write(fd, text.data(), text.size()) == static_cast<ssize_t>(text.size());
+    if (fd >= 0) close(fd);
+    return done;
+  };
+  if (unshare(CLONE_NEWNET) == 0) return true;
+  const auto user = getuid();
+  const auto group = getgid();
+  if (unshare(CLONE_NEWUSER | CLONE_NEWNET) != 0) return false;
+  return write_file("/proc/self/setgroups", "deny") &&
+         write_file("/proc/self/uid_map", "0 " + std::to_string(user) + " 1") &&
+         write_file("/proc/self/gid_map", "0 " + std::to_string(group) + " 1");
+}
+
+}  // namespace
+}  // namespace sluice::dpdk
+
+int main(int argc, char** argv) {
+  testing::InitGoogleTest(&argc, argv);
+  if (!sluice::dpdk::enter_namespace()) {
+    std::printf("skipped: no network namespace of our own (needs root or unprivileged user namespaces)\n");
+    return 77;
+  }
+  if (std::system("ip link set lo up && ip link add probe type veth && ip link del probe") != 0) {
+    std::printf("skipped: `ip link add ... type veth` does not work here (package iproute2, kernel module veth)\n");
+    return 77;
+  }
+  return RUN_ALL_TESTS();
+}
