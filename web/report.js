@@ -10,10 +10,18 @@ function element(name, attributes, ...children) {
   return made;
 }
 
+// A long one is folded: the plot says the same.
+const FOLDED_FROM = 20;
+
+// Columns of words to the left, of numbers to the right.
 function table(content) {
-  const row = (cells, kind) => element('tr', {}, ...cells.map((cell) => element(kind, {}, String(cell))));
-  return element('table', {}, element('thead', {}, row(content.columns, 'th')),
-                 element('tbody', {}, ...content.rows.map((cells) => row(cells, 'td'))));
+  const wordy = content.columns.map((_, i) => content.rows.every((cells) => !/[0-9]/.test(String(cells[i]).charAt(0))));
+  const kind = (i) => (i === 0 || wordy[i] && content.rows.some((cells) => cells[i] !== '') ? {class: 'words'} : {});
+  const row = (cells, name) => element('tr', {}, ...cells.map((cell, i) => element(name, kind(i), String(cell))));
+  const made = element('table', {}, element('thead', {}, row(content.columns, 'th')),
+                       element('tbody', {}, ...content.rows.map((cells) => row(cells, 'td'))));
+  if (content.rows.length < FOLDED_FROM) return made;
+  return element('details', {class: 'rows'}, element('summary', {}, `${content.rows.length} rows`), made);
 }
 
 // Where the program was built without the plotting library, tables remain.
@@ -35,8 +43,8 @@ function draw(data, into) {
   for (const section of data.sections) {
     into.append(element('h2', {}, section.title));
     if (section.text) into.append(element('p', {}, section.text));
-    if (section.table) into.append(table(section.table));
     if (section.plot) into.append(plot(section.plot));
+    if (section.table) into.append(table(section.table));
   }
   into.append(element('details', {}, element('summary', {}, 'All data'), element('pre', {}, JSON.stringify(data.facts, null, 1))));
 }

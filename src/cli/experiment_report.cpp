@@ -24,6 +24,7 @@ struct Place {
   double least = 0;
   double most = 0;
   json paper;
+  bool far = false;  // farther from the paper's than it means to be
 
   double error() const { return 100 * (ours / paper.get<double>() - 1); }
 };
@@ -38,6 +39,7 @@ std::vector<Place> places_of(const json& result, const std::string& metric) {
                 .series = point["series"],
                 .x = point["x"],
                 .paper = point["paper"].value(metric, json())};
+    for (const json& far : point["far"]) place.far = place.far || far == metric;
     auto& here = values[{place.panel, place.series, place.x}];
     if (here.empty()) places.push_back(place);
     here.push_back(value.get<double>());
@@ -89,7 +91,8 @@ json plot_of(const json& result, const std::vector<Place>& places, const std::st
   const bool numeric = result["numeric"];
   json x = {{"field", "x"}, {"type", numeric ? "quantitative" : "nominal"}, {"title", result["x_title"]}};
   json y = {{"field", "y"}, {"type", "quantitative"}, {"title", y_title}, {"scale", {{"type", result["y_scale"]}}}};
-  const json color = {{"field", "series"}, {"type", "nominal"}, {"title", nullptr}};
+  json color = {{"field", "series"}, {"type", "nominal"}, {"title", nullptr}};
+  if (std::ranges::all_of(places, [](const Place& place) { return place.series.empty(); })) color["legend"] = nullptr;
   const json shape = {{"field", "whose"},
                       {"type", "nominal"},
                       {"title", nullptr},
@@ -100,7 +103,7 @@ json plot_of(const json& result, const std::vector<Place>& places, const std::st
   json line = {{"mark", {{"type", "line"}, {"strokeWidth", 1.5}}},
                {"transform", ours(true)},
                {"encoding", {{"x", x}, {"y", y}, {"color", color}}}};
-  json points = {{"mark", {{"type", "point"}, {"filled", true}, {"size", 45}, {"tooltip", true}}},
+  json points = {{"mark", {{"type", "point"}, {"size", 50}, {"tooltip", true}}},
                  {"encoding", {{"x", x}, {"y", y}, {"color", color}, {"shape", shape}}}};
   if (!numeric) points["encoding"]["xOffset"] = {{"field", "series"}};
   json layers = numeric ? json{line, points} : json{points};
@@ -128,7 +131,8 @@ json table_of(const json& result, const std::vector<Place>& places, const std::s
     row.push_back(place.x);
     row.push_back(fmt::format("{:.4g}", place.ours));
     row.push_back(place.paper.is_number() ? fmt::format("{:.4g}", place.paper.get<double>()) : "");
-    row.push_back(place.paper.is_number() ? fmt::format("{:+.1f} %", place.error()) : "");
+    row.push_back(place.paper.is_number() ? fmt::format("{:+.1f} %{}", place.error(), place.far ? ", too far" : "")
+                                          : "");
     rows.push_back(row);
   }
   return {{"columns", columns}, {"rows", rows}};

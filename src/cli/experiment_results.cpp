@@ -171,6 +171,13 @@ json to_json(const ExperimentOutcome& outcome) {
               {"numeric", e.numeric},
               {"nearness", outcome.nearness().text},
               {"problem", outcome.problem()}};
+  // What is farther from the paper's points than it means to be, by place.
+  std::map<const sim::Point*, std::vector<std::string>> far;
+  for (const std::string& metric : outcome.compared_metrics()) {
+    for (const Summary& s : outcome.summaries(metric)) {
+      if (s.promised() && !s.near()) far[s.point].push_back(metric);
+    }
+  }
   out["points"] = json::array();
   for (std::size_t i = 0; i < e.points.size(); ++i) {
     const sim::Point& point = e.points[i];
@@ -188,6 +195,7 @@ json to_json(const ExperimentOutcome& outcome) {
                              {"seed", point.seed},
                              {"metrics", metrics},
                              {"paper", paper},
+                             {"far", far[&point]},
                              {"events", outcome.results[i].events},
                              {"trace_hash", fmt::format("{:016x}", outcome.results[i].trace_hash)}});
   }
