@@ -162,6 +162,7 @@ void run(benchmark::State& state, World& world, Make make) {
     verified += track.drain();
   }
   state.SetItemsProcessed(static_cast<std::int64_t>(packets));
+  state.counters["MB"] = world.megabytes();
   state.counters["verified"] = static_cast<double>(verified) / static_cast<double>(packets);
   const auto& after = world.box().counters();
   for (std::size_t i = 0; i < kVerdicts; ++i) {
@@ -207,12 +208,12 @@ BENCHMARK(RingWithoutBox);
 void RingReads(benchmark::State& state, bool steered) {
   const auto connections = static_cast<std::uint32_t>(state.range(0));
   const auto keys = static_cast<std::uint32_t>(state.range(1));
+  KeyDraw draw(keys, state.range(2) != 0);
   World world(connections, keys, true);
   if (steered) {
     world.teach(keys);
     for (std::uint32_t key = 0; key < keys; ++key) world.append(key % connections, key);
   }
-  KeyDraw draw(keys, state.range(2) != 0);
   Rng rng(2);
   bool answers = false;
   std::array<std::uint32_t, kBurst> who{};
@@ -238,9 +239,9 @@ BENCHMARK(RingSteerReads)->ArgsProduct({{64, 4096}, {1024, 1 << 20}, {0, 1}})->U
 void RingReplaceAtomics(benchmark::State& state) {
   const auto connections = static_cast<std::uint32_t>(state.range(0));
   const auto words = static_cast<std::uint32_t>(state.range(1));
+  KeyDraw draw(words, state.range(2) != 0);
   World world(connections, 16, false);
   world.share(words);
-  KeyDraw draw(words, state.range(2) != 0);
   Rng rng(4);
   bool answers = false;
   run(state, world, [&] {

@@ -35,6 +35,7 @@ void run(benchmark::State& state, World& world, Make make) {
     packets += kBatch * std::int64_t{kBurst};
   }
   state.SetItemsProcessed(packets);
+  state.counters["MB"] = world.megabytes();
   const auto& after = world.box().counters();
   for (std::size_t i = 0; i < kVerdicts; ++i) {
     const auto n = after.verdicts[i] - before.verdicts[i];
@@ -83,10 +84,10 @@ BENCHMARK(Forward)->Arg(64)->Arg(4096);
 void SteerReads(benchmark::State& state) {
   const auto connections = static_cast<std::uint32_t>(state.range(0));
   const auto keys = static_cast<std::uint32_t>(state.range(1));
+  KeyDraw draw(keys, state.range(2) != 0);
   World world(connections, keys, true);
   world.teach(keys);
   for (std::uint32_t key = 0; key < keys; ++key) world.append(key % connections, key);
-  KeyDraw draw(keys, state.range(2) != 0);
   Rng rng(2);
   bool answers = false;
   std::array<std::uint32_t, kBurst> who{};
@@ -110,9 +111,9 @@ BENCHMARK(SteerReads)->ArgsProduct({{64, 4096}, {1024, 1 << 20}, {0, 1}});
 void ReplaceAtomics(benchmark::State& state) {
   const auto connections = static_cast<std::uint32_t>(state.range(0));
   const auto words = static_cast<std::uint32_t>(state.range(1));
+  KeyDraw draw(words, state.range(2) != 0);
   World world(connections, 16, false);
   world.share(words);
-  KeyDraw draw(words, state.range(2) != 0);
   Rng rng(4);
   bool answers = false;
   run(state, world, [&] {
@@ -135,9 +136,9 @@ BENCHMARK(ReplaceAtomics)->Name("ReplaceAtomicsSharded")->Args({4096, 1 << 20, 0
 void SteerAppends(benchmark::State& state) {
   const auto connections = static_cast<std::uint32_t>(state.range(0));
   const auto keys = static_cast<std::uint32_t>(state.range(1));
+  KeyDraw draw(keys, state.range(2) != 0);
   World world(connections, keys, true);
   world.teach(keys);
-  KeyDraw draw(keys, state.range(2) != 0);
   Rng rng(3);
   int step = 0;
   std::array<std::uint32_t, kBurst> who{};

@@ -5,6 +5,7 @@
 
 #include <array>
 #include <cstring>
+#include <fstream>
 #include <memory>
 #include <vector>
 
@@ -33,6 +34,15 @@ class NoOutbox final : public port::FrameSink {
 };
 
 inline std::uint64_t free_word(std::uint64_t key) { return std::uint64_t{1} << 63 | key; }
+
+// Memory that this process has touched, in bytes.
+inline double resident() {
+  std::ifstream pages("/proc/self/statm");
+  double all = 0;
+  double touched = 0;
+  pages >> all >> touched;
+  return touched * 4096;
+}
 
 // Frames are made from templates; the fields that change are patched like the box patches.
 class World {
@@ -193,6 +203,8 @@ class World {
   }
 
   Box& box() { return *box_; }
+  // That the box and this world around it have come to take.
+  double megabytes() const { return (resident() - resident_before_) / (1 << 20); }
   std::uint32_t psn(std::uint32_t c) const { return psn_[c]; }
   Time now;
 
@@ -203,6 +215,7 @@ class World {
     v.destination = to;
     return wire::HeaderTemplate(v);
   }
+  double resident_before_ = resident();
   wire::Gid server_ = wire::Gid::from(wire::Ipv4Address{0x0A4D0001u});
   std::unique_ptr<Box> box_;
   std::vector<std::uint32_t> psn_;

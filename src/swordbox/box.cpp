@@ -97,7 +97,8 @@ void Box::process_stage(Time now, std::span<Packet> packets, port::FrameSink& ou
     p.judged.emplace(packets[i].frame.data, p.parsed, connections_[p.crossing.connection], p.crossing, false);
     prefetch(*p.judged, 0);
   }
-  for (int step = 1; step < kPrefetchSteps; ++step) {
+  const int steps = std::max(rule_ ? rule_->prefetch_steps() : 0, multiplexer_ ? multiplexer_->prefetch_steps() : 0);
+  for (int step = 1; step < steps; ++step) {
     for (std::size_t i = 0; i < packets.size(); ++i) {
       if (prepared[i].crossing) prefetch(*prepared[i].judged, step);
     }

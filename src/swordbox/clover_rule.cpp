@@ -28,6 +28,7 @@ CloverRule::CloverRule(const CloverConfig& config, Connections& connections, Cou
       counters_(counters),
       regions_index_(kMaxRegions),
       regions_fixed_(false),
+      far_(config.history_entries * sizeof(HistoryEntry) + config.tracked_keys * sizeof(KeyState) > kNearBytes),
       history_(config.history_entries),
       keys_(config.tracked_keys),
       links_(config.open_links),

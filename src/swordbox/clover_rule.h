@@ -87,6 +87,7 @@ class CloverRule final : public Rule {
   CloverRule(const CloverConfig& config, Connections& connections, Counters& counters);
 
   void prefetch(const Judged& packet, int step) const override;
+  int prefetch_steps() const override { return far_ ? 3 : 1; }
   Verdict on_request(Time now, const Judged& packet) override;
   Verdict on_repeated_request(Time now, const Judged& packet) override;
   Verdict on_stranger_request(Time now, const Judged& packet) override;
@@ -201,6 +202,7 @@ class CloverRule final : public Rule {
   std::vector<KnownRegion> regions_;
   FlatIndex regions_index_;
   bool regions_fixed_;
+  bool far_;  // its tables are large
   History history_;
   Keys keys_;
   Links links_;

@@ -40,9 +40,9 @@ struct NetAddress {
     return parsed.is_v4 ? v4(frame + parsed.udp_offset() - 4) : v6(frame + parsed.udp_offset() - 16);
   }
   wire::Gid gid() const;
-  friend bool operator==(const NetAddress&, const NetAddress&) = default;
-
- private:
+  friend bool operator==(const NetAddress& a, const NetAddress& b) {
+    return ((a.high ^ b.high) | (a.low ^ b.low)) == 0;
+  }
   static NetAddress v4(const std::uint8_t* p) { return {0, 0xFFFF'0000'0000u | load_be<std::uint32_t>(p)}; }
   static NetAddress v6(const std::uint8_t* p) { return {load_be<std::uint64_t>(p), load_be<std::uint64_t>(p + 8)}; }
 };
@@ -127,8 +127,14 @@ class Connections {
 
     // Fills this one in its place: what is written in parts and copied as a whole at once costs a stall.
     void assign(const std::uint8_t* frame, const wire::ParsedFrame& parsed) {
-      source = NetAddress::source_of(frame, parsed);
-      destination = NetAddress::destination_of(frame, parsed);
+      if (parsed.is_v4) {
+        const std::uint8_t* const addresses = frame + parsed.udp_offset() - 8;
+        source = NetAddress::v4(addresses);
+        destination = NetAddress::v4(addresses + 4);
+      } else {
+        source = NetAddress::source_of(frame, parsed);
+        destination = NetAddress::destination_of(frame, parsed);
+      }
       to = parsed.destination;
       hash = Connections::hash(source, destination, to);
     }
@@ -137,7 +143,10 @@ class Connections {
     const std::uint32_t number = by_end_.find(key.hash, [&](std::uint32_t n) {
       const Connection& c = table_[n >> 1];
       const std::size_t end = n & 1;
-      return c.qpn[end] == key.to && c.address[end] == key.destination && c.address[1 - end] == key.source;
+      const NetAddress& to = c.address[end];
+      const NetAddress& from = c.address[1 - end];
+      return ((c.qpn[end].value ^ key.to.value) | (to.high ^ key.destination.high) | (to.low ^ key.destination.low) |
+              (from.high ^ key.source.high) | (from.low ^ key.source.low)) == 0;
     });
     if (number == kNone) return {};
     return {number >> 1, static_cast<std::uint8_t>(number & 1)};

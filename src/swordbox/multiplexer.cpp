@@ -46,6 +46,7 @@ std::uint64_t Multiplexer::WordOperation::outcome(std::uint64_t prior) const {
 
 Multiplexer::Multiplexer(const MultiplexerConfig& config, Connections& connections, Counters& counters)
     : config_(config),
+      far_(config.words * sizeof(Word) + connections.capacity() * sizeof(Numbering) > kNearBytes),
       connections_(connections),
       counters_(counters),
       words_(config.words),

@@ -69,7 +69,8 @@ class Multiplexer {
   void number(const Judged& packet, Psn psn, std::uint32_t span);
   std::optional<Verdict> on_repeated_request(Time now, const Judged& packet, port::FrameSink& outbox);
   bool may_pass_out_of_order(Time now, const Judged& packet);
-  // Brings what judging a packet will look at nearer, in kPrefetchSteps: each needs what the one before has asked for.
+  // As of a rule.
+  int prefetch_steps() const { return far_ ? 2 : 1; }
   void prefetch(const Judged& packet, int step) const {
     if (step == 0) prefetch_places(packet);
     if (step == 1) prefetch_contents(packet);
@@ -215,6 +216,7 @@ class Multiplexer {
   Direction& requests_of(ConnectionIndex c) { return connections_[c].to[numbers_[c].server_end]; }
 
   MultiplexerConfig config_;
+  bool far_;  // its tables are large
   Connections& connections_;
   Counters& counters_;
   std::vector<KnownRegion> regions_;

@@ -41,8 +41,8 @@ struct Judged {
   wire::Psn psn() const { return parsed.psn; }
 };
 
-// Between the steps the other packets of a burst have theirs, so that memory has time to come.
-inline constexpr int kPrefetchSteps = 3;
+// Tables up to so large are near anyhow, most of the time: asking for them beforehand costs more than it saves.
+inline constexpr std::size_t kNearBytes = std::size_t{1} << 19;
 
 constexpr DirectionToken token(ConnectionIndex connection, std::uint8_t end) { return connection * 2 + end; }
 
@@ -50,8 +50,9 @@ class Rule {
  public:
   virtual ~Rule() = default;
 
-  // Brings what judging a packet will look at nearer, in kPrefetchSteps: each needs what the one before has asked for.
+  // Brings what judging a packet will look at nearer, in steps: each needs what the one before has asked for. As many as prefetch_steps().
   virtual void prefetch(const Judged&, int) const {}
+  virtual int prefetch_steps() const { return 0; }
   // The next request in order.
   virtual Verdict on_request(Time now, const Judged& packet) = 0;
   // A request that was forwarded before.
