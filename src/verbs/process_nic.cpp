@@ -23,7 +23,9 @@
 namespace sluice::verbs {
 namespace {
 
-constexpr Duration kSpin = Duration::microseconds(5);           // the progress thread, after work
+constexpr Duration kSpin = Duration::microseconds(5);  // the progress thread, after work
+constexpr int kMostSpinCredit = 8;
+constexpr unsigned kSpinsSaved = 16;                            // one of so many is tried again when they find nothing
 constexpr Duration kProgramAwake = Duration::microseconds(50);  // since its last turn: the program polls
 constexpr Duration kNap = Duration::microseconds(200);          // while the program polls
 constexpr Duration kLongestSleep = Duration::seconds(60);
@@ -191,9 +193,10 @@ void ProcessNic::make_progress() {
       sleeping_until_ = Time();
       if (how == Rest::kSleep) port_->disarm();
       const Time now = clock_.now();
-      const std::size_t done = work(now);
-      if (done != 0) last_work_ = now;
-      judge(how == Rest::kSleep, done);
+      const std::uint64_t requests = adapter().counters().rx_requests;
+      const bool found = work(now) != 0;
+      if (found) plan_spin(now, how == Rest::kNone);
+      judge(how == Rest::kSleep, adapter().counters().rx_requests != requests);
       how = find_rest(now, until);
       if (how == Rest::kSleep) sleeping_until_ = until;
     }
@@ -201,9 +204,9 @@ void ProcessNic::make_progress() {
   }
 }
 
-// Who found the frames that came in: the progress thread, or the program before it.
-void ProcessNic::judge(bool woken, std::size_t done) {
-  if (woken && done != 0) {
+// Who found the peer's requests: the progress thread, or the program before it. Responses do not count: who waits for them polls.
+void ProcessNic::judge(bool woken, bool served) {
+  if (woken && served) {
     needed_ = kMostNeeded;
   } else if (woken && found_by_program_ != found_before_) {
     needed_ = std::max(needed_ - 1, 0);
@@ -211,9 +214,22 @@ void ProcessNic::judge(bool woken, std::size_t done) {
   found_before_ = found_by_program_;
 }
 
+// After work: shall the thread spin for more? Only as long as that finds some; a peer that shares our core cannot send meanwhile.
+void ProcessNic::plan_spin(Time now, bool found_by_spinning) {
+  last_work_ = now;
+  if (found_by_spinning && spinning_) spin_credit_ = std::min(spin_credit_ + 1, kMostSpinCredit);
+  spinning_ = spin_credit_ > 0 || ++spins_saved_ % kSpinsSaved == 0;
+}
+
 ProcessNic::Rest ProcessNic::find_rest(Time now, Time& until) {
-  if (now - last_work_ < kSpin) return Rest::kNone;
-  if (now - last_turn_ < kProgramAwake && needed_ == 0) {
+  const bool program_awake = now - last_turn_ < kProgramAwake;
+  // While the program polls as well, spinning would only take a core from it, or from its peer.
+  if (spinning_ && !program_awake) {
+    if (now - last_work_ < kSpin) return Rest::kNone;
+    spinning_ = false;
+    spin_credit_ = std::max(spin_credit_ - 1, 0);
+  }
+  if (program_awake && needed_ == 0) {
     until = now + kNap;
     return Rest::kNap;
   }

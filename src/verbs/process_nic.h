@@ -5,7 +5,7 @@
 //             polls meets no thread switch on the way of a message.
 // Thread:     one-sided servers never call a verb while data lands in their memory, and sleepers wait for completion events. The
 //             progress thread sleeps on the port's descriptor, armed, when it is needed: when it was it that found the last
-//             frames. When the program's threads find them first, it only looks every kNap whether they still do.
+//             requests. When the program's threads find them first, it only looks every kNap whether they still do.
 //             It never yields while it spins: a program that spins on its memory would keep the core for a whole time slice, and
 //             a wake takes it away from it at once.
 // Fork:       the child keeps the objects but its cable is cut; it can open no device of its own either. Exec is fine.
@@ -68,7 +68,8 @@ class ProcessNic {
 
   Rest find_rest(Time now, Time& until);
   void rest(Rest how, Time until);
-  void judge(bool woken, std::size_t done);
+  void plan_spin(Time now, bool found_by_spinning);
+  void judge(bool woken, bool served);
   Time next_deadline() const { return std::min(shard_->next_deadline(), port_->next_deadline()); }
   void keep_armed();
   void wake_if_too_late();
@@ -87,9 +88,13 @@ class ProcessNic {
   std::uint64_t found_by_program_ = 0;  // turns of the program that found something
   std::uint64_t found_before_ = 0;      // … up to the progress thread's last turn
   Time last_work_;                      // of the progress thread
-  int needed_ = 0;                      // above 0: the progress thread finds frames before the program does
+  int needed_ = 0;                      // above 0: the progress thread finds requests before the program does
   Time sleeping_until_ = Time();        // of the progress thread; zero: it does not sleep
   bool ended_ = false;
+
+  bool spinning_ = false;  // the progress thread, after work
+  int spin_credit_ = 0;    // above 0: spinning has found work of late
+  unsigned spins_saved_ = 0;
 
   int wake_ = -1;
   int epoll_ = -1;

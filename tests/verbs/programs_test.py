@@ -30,7 +30,7 @@ RDMA_CM_TRIES = 8  # a second apart: nobody listened yet
 LOSSES = "drop=1%,seed=7"
 ADDRESSES = ("10.77.0.1", "10.77.0.2")  # server, client
 SUBNET, BOX_SUBNET = "10.77.0.", "10.77.200."  # a rack gives its own nodes the addresses of the first
-NOBODY_LISTENS = re.compile("REJECTED|Event rejected|nothing is at|UNREACHABLE", re.IGNORECASE)
+NOBODY_LISTENS = re.compile("rejected|nothing is at|unreachable|connection refused|error -8$", re.IGNORECASE | re.MULTILINE)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -94,9 +94,10 @@ def cmtime(options):
 
 
 def fio(verb, impair=""):
+    # The sender has fewer messages under way than the receiver has buffers: fio asks for no RNR retries, and hangs after the error.
     receiver = "--rw=read" + (" --verb=recv" if verb == "send" else "")  # which is how fio is told that it is the server
     return Case("fio --name=job --ioengine=rdma --size=4m --bs=64k --iodepth=8", "io=4096KiB", impair, server=receiver,
-                client=f"--hostname=10.77.0.1 --verb={verb} --rw=write", by_tcp=False, port_option="--port",
+                client=f"--hostname=10.77.0.1 --verb={verb} --rw=write --iodepth=2", by_tcp=False, port_option="--port",
                 server_must_succeed=False)
 
 
@@ -374,6 +375,8 @@ def main():
         for case in cases:
             start = time.monotonic()
             wrong = run_case(case, link, directory)
+            if wrong and case.by_tcp and NOBODY_LISTENS.search(wrong):  # fi_pingpong says over TCP that it is ready just before it listens
+                wrong = run_case(case, link, directory)
             failed += wrong != ""
             print(f"{'FAILED' if wrong else 'ok':6} {time.monotonic() - start:5.1f} s  {case.name}", flush=True)
             if wrong:
