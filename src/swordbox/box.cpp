@@ -67,6 +67,10 @@ void Box::switch_on(bool on) {
   if (rule_) rule_->forget_all();
 }
 
+void Box::set_held_frames(std::uint32_t most) {
+  config_.held_frames = std::min(most, static_cast<std::uint32_t>(hold_.capacity()));
+}
+
 void Box::process(Time now, std::span<Packet> burst, port::FrameSink& outbox) {
   now_ = now;
   if (multiplexer_) multiplexer_->begin_burst();
@@ -108,7 +112,8 @@ void Box::process_stage(Time now, std::span<Packet> packets, port::FrameSink& ou
     Packet& packet = packets[i];
     Prepared& p = prepared[i];
     if (version != connections_.version() && p.reliable) p.crossing = connections_.find(p.key);
-    const Verdict verdict = p.reliable ? judge(now, packet.frame, p, outbox) : judge_other(now, packet.frame, p);
+    const Verdict verdict =
+        p.reliable ? judge(now, packet.frame, p, outbox) : judge_other(now, packet.frame, p, outbox);
     packet.verdict = verdict;
     if (is_made_anew(verdict)) packet.frame.length = p.parsed.length;
     counters_.count(verdict);
@@ -155,7 +160,7 @@ void Box::on_deadline(Time now, port::FrameSink& outbox) {
 // ------------------------------------------------------------------------------------------------------------- judging
 
 // What is no packet of a reliable connection.
-Verdict Box::judge_other(Time now, const port::Frame& frame, const Prepared& prepared) {
+Verdict Box::judge_other(Time now, const port::Frame& frame, const Prepared& prepared, port::FrameSink& outbox) {
   const wire::ParsedFrame& parsed = prepared.parsed;
   switch (prepared.verdict) {
     case wire::Verdict::kOk: break;
@@ -165,6 +170,11 @@ Verdict Box::judge_other(Time now, const port::Frame& frame, const Prepared& pre
     default: return Verdict::kMalformed;
   }
   if (config_.verify_icrc && !wire::verify_icrc(frame.data, parsed)) return Verdict::kBadIcrc;
+  if (parsed.traits().transport == wire::Transport::kCnp && multiplexer_) {
+    const Crossing crossing = connections_.find(NetAddress::source_of(frame.data, parsed),
+                                                NetAddress::destination_of(frame.data, parsed), parsed.destination);
+    if (crossing && multiplexer_->on_congestion(frame, parsed, crossing, outbox)) return Verdict::kCongestionShared;
+  }
   if (parsed.traits().transport != wire::Transport::kUd || parsed.destination != wire::kCmQpn)
     return Verdict::kNotReliable;
   connections_.on_management(now, frame.data, parsed);
@@ -286,7 +296,7 @@ Verdict Box::judge_repeated(Time now, const Judged& packet, port::FrameSink& out
 // The next request in order: the multiplexer's, or the rule's.
 Verdict Box::judge_next(Time now, const Judged& packet, bool complete) {
   if (multiplexer_) {
-    if (const auto shared = multiplexer_->on_request(now, packet, on_)) return *shared;
+    if (const auto shared = multiplexer_->on_request(now, packet, on_ && share_words_)) return *shared;
   }
   if (!rule_) return complete ? Verdict::kPlain : Verdict::kUnknown;
   if (!on_) return Verdict::kOff;

@@ -91,6 +91,12 @@ class Box final : private Connections::Observer {
   // Off: nothing new is steered or held; retransmissions still go where the originals went, gates stay until they are open.
   void switch_on(bool on);
   bool on() const { return on_; }
+  // Off: operations on words go on their clients' own connections; numbers stay translated until those connections end.
+  void share_words(bool on) { share_words_ = on; }
+  bool shares_words() const { return share_words_; }
+  // So many packets may wait; at most what the box was made with. Fewer than wait now: those go on waiting.
+  void set_held_frames(std::uint32_t most);
+  std::uint32_t held_frames() const { return config_.held_frames; }
   Connections& connections() { return connections_; }
   const Connections& connections() const { return connections_; }
   Counters& counters() { return counters_; }
@@ -117,7 +123,7 @@ class Box final : private Connections::Observer {
   void prefetch(const Judged& packet, int step) const;
   void account(ConnectionIndex connection, bool is_request, Verdict verdict);
   Verdict judge(Time now, const port::Frame& frame, Prepared& prepared, port::FrameSink& outbox);
-  Verdict judge_other(Time now, const port::Frame& frame, const Prepared& prepared);
+  Verdict judge_other(Time now, const port::Frame& frame, const Prepared& prepared, port::FrameSink& outbox);
   bool is_fenced(const std::uint8_t* frame, const wire::ParsedFrame& parsed, Crossing crossing);
   Verdict judge_homeless(const std::uint8_t* frame, const wire::ParsedFrame& parsed);
   bool has_strange_numbers(const std::uint8_t* frame, const wire::ParsedFrame& parsed, Crossing crossing) const;
@@ -137,6 +143,7 @@ class Box final : private Connections::Observer {
 
   BoxConfig config_;
   bool on_;
+  bool share_words_ = true;
   Counters counters_;
   Connections connections_;
   HoldBuffer hold_;

@@ -30,7 +30,7 @@ CloverRule::CloverRule(const CloverConfig& config, Connections& connections, Cou
       regions_fixed_(false),
       far_(config.history_entries * sizeof(HistoryEntry) + config.tracked_keys * sizeof(KeyState) > kNearBytes),
       history_(config.history_entries),
-      keys_(config.tracked_keys),
+      keys_(std::max(config.tracked_keys, config.most_tracked_keys)),
       links_(config.open_links),
       operations_(connections.capacity(), config.ring),
       proven_(connections.capacity(), kNoRegion),
@@ -460,14 +460,34 @@ Verdict CloverRule::on_read(const Judged& packet) {
 
 // ---------------------------------------------------------------------------------------------------------------- keys
 
+// REQUIRES: idle.
+void CloverRule::give_up(std::uint32_t key) {
+  lose_tail(key);
+  keys_.remove(key);
+  ++counters_.keys_evicted;
+}
+
+void CloverRule::set_tracked_keys(std::uint32_t most) {
+  config_.tracked_keys = std::min(most, keys_.capacity());
+  if (keys_.size() <= config_.tracked_keys) return;
+  auto places = keys_.places();
+  std::ranges::sort(places, {}, [this](std::uint32_t i) { return std::pair(sketch_.estimate(keys_[i].key), i); });
+  for (const std::uint32_t i : places) {
+    if (keys_.size() > config_.tracked_keys && keys_[i].idle()) give_up(i);
+  }
+}
+
 // A place among the tracked keys, if need be that of a colder one. kNone: it is not hot enough.
 std::uint32_t CloverRule::admit(std::uint64_t key) {
   constexpr std::uint32_t kSample = 8;
-  if (keys_.full()) {
+  // More than there should be, because those were not idle when their number was reduced.
+  if (keys_.size() > config_.tracked_keys) set_tracked_keys(config_.tracked_keys);
+  if (keys_.size() >= config_.tracked_keys) {
     std::uint32_t coldest = kNone;
     std::uint32_t least = sketch_.estimate(key);
-    for (std::uint32_t k = 0; k < std::min(kSample, keys_.capacity()); ++k) {
-      eviction_hand_ = (eviction_hand_ + 1) % keys_.capacity();
+    for (std::uint32_t k = 0; k < std::min(kSample, keys_.reach()); ++k) {
+      eviction_hand_ = (eviction_hand_ + 1) % keys_.reach();
+      if (!keys_.use(eviction_hand_).tracked) continue;
       const std::uint32_t heat = sketch_.estimate(keys_[eviction_hand_].key);
       // Some way below, so that two keys of equal heat do not take turns.
       if (heat + heat / 4 + 1 < least && keys_[eviction_hand_].idle()) {
@@ -476,10 +496,9 @@ std::uint32_t CloverRule::admit(std::uint64_t key) {
       }
     }
     if (coldest == kNone) return kNone;
-    lose_tail(coldest);
-    keys_.remove(coldest);
-    ++counters_.keys_evicted;
+    give_up(coldest);
   }
+  if (keys_.size() >= config_.tracked_keys) return kNone;
   ++counters_.keys_admitted;
   return keys_.add(key);
 }

@@ -55,7 +55,8 @@ struct CloverConfig {
   // How long after a node has got a successor READs of it are steered. Less than the store's max_flight.
   Duration steer_reads_for = Duration::milliseconds(200);
   bool steer_writes = true;
-  std::uint32_t tracked_keys = 1024;  // the hottest so many
+  std::uint32_t tracked_keys = 1024;    // the hottest so many
+  std::uint32_t most_tracked_keys = 0;  // room for so many, should tracked_keys be raised while it runs; 0: no more
   std::uint32_t history_entries = 1u << 16;
   std::uint32_t open_links = 4096;
   std::uint32_t ring = 128;    // operations a connection; at least a client's window in packets
@@ -106,8 +107,14 @@ class CloverRule final : public Rule {
   // The agent's CAS found `prior`; nothing: it could not be done now, it will be asked again.
   void on_repair(Time now, const Repair& repair, std::optional<std::uint64_t> prior);
 
-  // May change at any time.
+  // These may change at any time. What was steered before stays consistent: retransmissions go where the originals went.
   void set_order(Order order) { config_.order = order; }
+  void set_steer_reads(bool on) { config_.steer_reads = on; }
+  void set_steer_writes(bool on) { config_.steer_writes = on; }
+  // At most most_tracked_keys(). Fewer than are tracked: the coldest are given up, as soon as they are idle.
+  void set_tracked_keys(std::uint32_t most);
+  std::uint32_t most_tracked_keys() const { return keys_.capacity(); }
+  const CloverConfig& config() const { return config_; }
 
   std::size_t open_links() const { return links_.size(); }
   std::uint32_t tracked() const { return keys_.size(); }
@@ -145,6 +152,7 @@ class CloverRule final : public Rule {
   Verdict probe(const Judged& packet, const Cas& cas, std::uint32_t entry, std::uint32_t key);
   Verdict reaim(const Judged& packet, const Cas& cas, std::uint32_t entry, std::uint32_t key);
   std::uint32_t admit(std::uint64_t key);
+  void give_up(std::uint32_t key);
   std::optional<Cas> parse_cas(const Judged& packet);
   bool fenced(Time now, const Cas& cas) const;
   std::uint16_t region_index(const NetAddress& server, wire::RKey rkey);

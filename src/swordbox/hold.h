@@ -52,6 +52,7 @@ class HoldBuffer {
   void purge(Direction& direction) {
     while (direction.held != 0) pop(direction);
   }
+  std::size_t capacity() const { return slots_.size(); }
   std::size_t used() const { return slots_.size() - free_.size(); }
 
  private:

@@ -6,6 +6,7 @@
 // Source:     docs/design/swordbox.md.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
@@ -39,6 +40,7 @@ static_assert(sizeof(KeyState) == 64);
 struct KeyUse {
   std::uint32_t writes_steered = 0;
   std::uint32_t reads_steered = 0;
+  bool tracked = false;
 };
 
 class Keys {
@@ -62,15 +64,14 @@ class Keys {
   const KeyUse& use(std::uint32_t i) const { return uses_[i]; }
   // The places of all keys, in no order that means anything.
   std::vector<std::uint32_t> places() const {
-    std::vector<bool> is_free(states_.size());
-    for (const std::uint32_t i : free_) is_free[i] = true;
     std::vector<std::uint32_t> out;
-    for (std::uint32_t i = 0; i < capacity(); ++i) {
-      if (!is_free[i]) out.push_back(i);
+    for (std::uint32_t i = 0; i < reach_; ++i) {
+      if (uses_[i].tracked) out.push_back(i);
     }
     return out;
   }
-  bool full() const { return free_.empty(); }
+  // All keys ever added have places below this.
+  std::uint32_t reach() const { return reach_; }
   std::uint32_t size() const { return static_cast<std::uint32_t>(states_.size() - free_.size()); }
   std::uint32_t capacity() const { return static_cast<std::uint32_t>(states_.size()); }
 
@@ -82,7 +83,8 @@ class Keys {
     states_[i] = KeyState{};
     states_[i].key = key;
     states_[i].generation = generation;
-    uses_[i] = KeyUse{};
+    uses_[i] = KeyUse{.tracked = true};
+    reach_ = std::max(reach_, i + 1);
     index_.insert(mix(key), i);
     return i;
   }
@@ -90,6 +92,7 @@ class Keys {
   void remove(std::uint32_t i) {
     index_.erase(mix(states_[i].key), i, [this](std::uint32_t n) { return mix(states_[n].key); });
     ++states_[i].generation;
+    uses_[i].tracked = false;
     free_.push_back(i);
   }
 
@@ -98,6 +101,7 @@ class Keys {
   Table<KeyUse> uses_;
   FlatIndex index_;
   std::vector<std::uint32_t> free_;
+  std::uint32_t reach_ = 0;
 };
 
 }  // namespace sluice::swordbox

@@ -362,7 +362,8 @@ Verdict Multiplexer::replace(Time now, const Judged& packet, WordIndex index, co
   word.value = operation.outcome(word.value);
   ++word.open;
   OutEntry& entry = ring.place(out);
-  entry = {out.value(), in.value(), packet.index, index, word.value, 1, Went::kReplaced};
+  const bool marked = packet.parsed.ecn() == wire::Ecn::kCongestionExperienced;
+  entry = {out.value(), in.value(), packet.index, index, word.value, 1, Went::kReplaced, marked};
   shared.out_next = out + 1;
   shared.out_start = followed(shared.out_start, out);
   n.in_start = followed(n.in_start, in);
@@ -384,6 +385,10 @@ Verdict Multiplexer::replace(Time now, const Judged& packet, WordIndex index, co
   packet.parsed.ack_request = true;
   packet.parsed.destination = carrier.server_qpn;
   packet.parsed.psn = out;
+  const std::uint8_t* const ip = packet.frame + packet.parsed.ip_offset;
+  packet.parsed.traffic_class =
+      packet.parsed.is_v4 ? ip[1] : static_cast<std::uint8_t>(load_be<std::uint16_t>(ip) >> 4);
+  if (marked && packet.parsed.ecn() != wire::Ecn::kNotCapable) wire::mark_congestion(packet.frame, packet.parsed);
   return is_write ? Verdict::kWriteMoved : Verdict::kAtomicReplaced;
 }
 

@@ -79,6 +79,10 @@ class Multiplexer {
   // --- answers ---
   // First: puts a packet from the server into its client's numbers, and answers those that it concerns. Something: it goes no further.
   std::optional<Verdict> on_response(Time now, const port::Frame& frame, const Judged& packet, port::FrameSink& outbox);
+  // A congestion notification for the owner of a shared connection: told to those whose operations are under way on it, or, when among
+  // these are some that came to the box with a mark, to them. True: the owner is none of them.
+  bool on_congestion(const port::Frame& frame, const wire::ParsedFrame& parsed, Crossing crossing,
+                     port::FrameSink& outbox);
   // Then, when the connection's progress has been noted.
   void after_progress(Time now, const Judged& packet);
 
@@ -193,6 +197,8 @@ class Multiplexer {
   void flush_answers(ConnectionIndex connection, port::FrameSink& outbox);
   bool answer(ConnectionIndex connection, const InEntry& entry, port::FrameSink& outbox);
   bool answer_write(ConnectionIndex connection, const InEntry& entry, port::FrameSink& outbox);
+  bool tell_of_congestion(ConnectionIndex connection, const port::Frame& frame, const wire::ParsedFrame& parsed,
+                          port::FrameSink& outbox);
   Verdict forward_answer(const port::Frame& frame, const Judged& packet, Psn in, port::FrameSink& outbox);
   void resolve(std::uint32_t pass);
   void wake_if_done(ConnectionIndex connection);
@@ -239,8 +245,9 @@ class Multiplexer {
   WaitingRoom room_;
   std::vector<DirectionToken> ready_;
   std::uint32_t burst_ = 1;
-  Time now_;          // of the call under way
-  Time next_look_{};  // at passes that may have expired and at regions that recover
+  std::uint32_t notifications_ = 0;  // of congestion on shared connections, so far
+  Time now_;                         // of the call under way
+  Time next_look_{};                 // at passes that may have expired and at regions that recover
 };
 
 }  // namespace sluice::swordbox

@@ -249,6 +249,54 @@ Verdict Multiplexer::forward_answer(const port::Frame& frame, const Judged& pack
   return Verdict::kSharedAnswer;
 }
 
+bool Multiplexer::on_congestion(const port::Frame& frame, const wire::ParsedFrame& parsed, Crossing crossing,
+                                port::FrameSink& outbox) {
+  const Numbering& shared = numbers_[crossing.connection];
+  if (shared.carrier == kNone || crossing.end == shared.server_end) return false;
+  const auto ring = out_ring(crossing.connection);
+  bool any_marked = false;
+  bool owner_concerned = false;
+  for (Psn p = shared.first_open; p.since(shared.out_next) < 0; ++p) {
+    const OutEntry* const entry = ring.find(p);
+    if (entry != nullptr && entry->marked) any_marked = true;
+  }
+  ++notifications_;
+  bool others_told = false;
+  for (Psn p = shared.first_open; p.since(shared.out_next) < 0; ++p) {
+    const OutEntry* const entry = ring.find(p);
+    if (entry == nullptr || (any_marked && !entry->marked)) continue;
+    const bool is_owners = entry->went == Went::kOwnWay || entry->owner == crossing.connection;
+    if (is_owners || entry->owner == kNone) {
+      owner_concerned = owner_concerned || is_owners;
+      continue;
+    }
+    Numbering& n = numbers_[entry->owner];
+    if (n.told == notifications_) continue;
+    n.told = notifications_;
+    others_told = tell_of_congestion(entry->owner, frame, parsed, outbox) || others_told;
+  }
+  // With nothing under way it is about what was: the owner's to obey, as without a box.
+  return others_told && !owner_concerned;
+}
+
+bool Multiplexer::tell_of_congestion(ConnectionIndex connection, const port::Frame& frame,
+                                     const wire::ParsedFrame& parsed, port::FrameSink& outbox) {
+  const Numbering& n = numbers_[connection];
+  if (!n.has_answer_headers || n.cut_off) return false;
+  const std::size_t transport = parsed.icrc_offset() - parsed.bth_offset;
+  std::uint8_t* const out = outbox.reserve(n.answer_headers.frame_size(transport));
+  if (out == nullptr) {
+    ++counters_.outbox_full;
+    return false;
+  }
+  const std::size_t bth = n.answer_headers.write(out, transport);
+  std::copy_n(frame.data + parsed.bth_offset, transport, out + bth);
+  store_be24(out + bth + 5, connections_[connection].qpn[1 - n.server_end].value);
+  outbox.commit(n.answer_headers.seal(out, bth + transport));
+  ++counters_.congestion_told;
+  return true;
+}
+
 void Multiplexer::after_progress(Time now, const Judged& packet) {
   now_ = now;
   Numbering& n = numbers_[packet.index];

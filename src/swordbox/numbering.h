@@ -44,6 +44,7 @@ struct OutEntry {
   std::uint64_t value = 0;
   std::uint16_t span = 1;
   Went went = Went::kNowhere;
+  bool marked = false;  // it had met congestion before it came to the box
 };
 static_assert(sizeof(InEntry) == 24 && sizeof(OutEntry) == 32);
 
@@ -112,6 +113,7 @@ struct alignas(64) Numbering {
   std::uint32_t carrier = kNone;  // if it carries others' operations: which carrier it is
   std::uint32_t first_pass = kNone;
   std::uint32_t burst = 0;  // in which an answer was last put into the outbox
+  std::uint32_t told = 0;   // of congestion, by so many notifications of its carrier
   WaitingLine line;         // of its own direction: until nothing is under way elsewhere
   wire::PacketTemplate atomic_answer;
   std::uint64_t proven_write = 0;

@@ -20,18 +20,34 @@ std::vector<std::string> words_of(const std::string& text) {
   return words;
 }
 
+// "Verdict" or "Verdict | what leaves".
+FixtureLine::InKernel cut_outcome(const std::string& text) {
+  const auto bar = text.find('|');
+  const auto verdict = words_of(text.substr(0, bar));
+  if (verdict.size() != 1) throw std::runtime_error("one verdict, please: " + text);
+  return {verdict[0], bar == std::string::npos ? std::vector<std::string>{} : words_of(text.substr(bar + 1))};
+}
+
 FixtureLine cut(int number, const std::string& text) {
-  FixtureLine line{.number = number, .words = {}, .verdict = {}, .replaced = {}};
+  FixtureLine line{.number = number, .words = {}, .verdict = {}, .replaced = {}, .in_kernel = {}};
   const auto arrow = text.find("=>");
   line.words = words_of(text.substr(0, arrow));
   if (arrow == std::string::npos) return line;
   const std::string rest = text.substr(arrow + 2);
-  const auto bar = rest.find('|');
-  const auto verdict = words_of(rest.substr(0, bar));
-  if (verdict.size() != 1) throw std::runtime_error("one verdict, please: " + text);
-  line.verdict = verdict[0];
-  if (bar != std::string::npos) line.replaced = words_of(rest.substr(bar + 1));
+  const auto kernel = rest.find("||");
+  auto outcome = cut_outcome(rest.substr(0, kernel));
+  line.verdict = std::move(outcome.verdict);
+  line.replaced = std::move(outcome.replaced);
+  if (kernel != std::string::npos) line.in_kernel = cut_outcome(rest.substr(kernel + 2));
   return line;
+}
+
+// "xdp none why not" -> "why not".
+std::string reason_in(const std::vector<std::string>& words) {
+  std::string reason;
+  for (std::size_t i = 2; i < words.size(); ++i) reason += (i == 2 ? "" : " ") + words[i];
+  if (reason.empty()) throw std::runtime_error("xdp needs a reason");
+  return reason;
 }
 
 wire::MacAddress mac(std::uint8_t host) { return {{2, 0, 0, 0, 0, host}}; }
@@ -201,7 +217,10 @@ Body response_body(const std::vector<std::string>& words) {
   Body body;
   body.opcode = Opcode::kRcAcknowledge;
   const auto msn = static_cast<std::uint32_t>(number(setting(words, "msn", "1")));
-  if (what == "ack") {
+  if (what == "cnp") {
+    body.opcode = Opcode::kCnp;
+    body.bytes.resize(16);
+  } else if (what == "ack") {
     body.put(wire::Aeth::ack(msn));
   } else if (what == "nak") {
     body.put(wire::Aeth::nak(msn, static_cast<wire::NakCode>(number(words.at(3)))));
@@ -236,13 +255,17 @@ std::vector<Fixture> read_fixtures(const std::filesystem::path& folder) {
   for (const auto& file : files) {
     std::ifstream in(file);
     int at = 0;
+    std::string beyond;  // all fixtures of the file
     for (std::string text; std::getline(in, text);) {
       ++at;
       if (const auto hash = text.find('#'); hash != std::string::npos) text.resize(hash);
       const auto words = words_of(text);
       if (words.empty()) continue;
       if (words[0] == "fixture") {
-        fixtures.push_back({file.stem().string(), text.substr(text.find("fixture") + 8), {}});
+        fixtures.push_back({file.stem().string(), text.substr(text.find("fixture") + 8), {}, beyond});
+      } else if (words[0] == "xdp" && words.at(1) == "none") {
+        const bool of_file = fixtures.empty() || fixtures.back().file != file.stem().string();
+        (of_file ? beyond : fixtures.back().beyond_kernel) = reason_in(words);
       } else if (fixtures.empty()) {
         throw std::runtime_error(file.string() + ": begins without a fixture");
       } else {
@@ -284,6 +307,9 @@ std::vector<std::uint8_t> build_frame(const std::vector<std::string>& words) {
   const auto sender = static_cast<std::uint8_t>(number(setting(words, "mac", std::to_string(client))) + 10);
   route.source_mac = mac(request ? sender : 1);
   route.destination_mac = mac(request ? 1 : host);
+  // ECN-capable, or with a mark.
+  if (std::ranges::find(words, "ect") != words.end()) route.traffic_class = 2;
+  if (std::ranges::find(words, "ce") != words.end()) route.traffic_class = 3;
   route.source = request ? FixtureNetwork::client_gid(client) : FixtureNetwork::server_gid();
   route.destination = request ? FixtureNetwork::server_gid() : FixtureNetwork::client_gid(client);
   const wire::HeaderTemplate headers(route);

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -19,12 +20,19 @@ struct FixtureLine {
   std::vector<std::string> words;     // before =>
   std::string verdict;                // after =>
   std::vector<std::string> replaced;  // after |
+  // What the program in the kernel does otherwise, after ||.
+  struct InKernel {
+    std::string verdict;
+    std::vector<std::string> replaced;
+  };
+  std::optional<InKernel> in_kernel;
 };
 
 struct Fixture {
   std::string file;
   std::string name;
-  std::vector<FixtureLine> lines;
+  std::vector<FixtureLine> lines;  // the words "xdp ends WHY" or "xdp none WHY" are for the kernel's runner alone
+  std::string beyond_kernel;       // why the program in the kernel passes all this by; empty: it does not
 };
 
 // All fixtures of all *.fixture files of a folder, sorted by file. Throws std::runtime_error on nonsense.
