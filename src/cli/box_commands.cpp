@@ -1,4 +1,4 @@
-// sluice box top | set | explain: what SwordBox in the switch does, what it is told, and what it would do to a capture.
+// sluice box top | on | off | rules | set | explain: what SwordBox in the switch does, what it is told, and what it would do to a capture.
 #include <fmt/core.h>
 #include <pcap/pcap.h>
 #include <poll.h>
@@ -6,13 +6,13 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
 
 #include "cli/box_report.h"
 #include "cli/commands.h"
+#include "cli/parse_region.h"
 #include "rack/directory_http.h"
 #include "rack/endpoint.h"
 #include "swordbox/explain.h"
@@ -80,14 +80,74 @@ class BoxTop final : public Command {
   bool json_ = false;
 };
 
+Result<int> change_box(const rack::RunDirectory& run, const json& change) {
+  const auto status = ask_box(run, change);
+  if (!status) return tl::unexpected(status.error());
+  fmt::print("{}\n", box_line(*status));
+  return 0;
+}
+
+// sluice box on, sluice box off
+class BoxSwitch final : public Command {
+ public:
+  enum class To : std::uint8_t { kOff, kOn };
+  BoxSwitch(CLI::App& group, To to)
+      : Command(group, to == To::kOn ? "on" : "off",
+                to == To::kOn ? "Let the box act again"
+                              : "Let everything pass; what was changed before stays consistent, no packet is lost",
+                {to == To::kOn ? "sluice box on" : "sluice box off"}),
+        to_(to) {
+    use_rack();
+  }
+
+ private:
+  Result<int> run() override { return change_box(run_directory(), {{"on", to_ == To::kOn}}); }
+  To to_;
+};
+
+class BoxRules final : public Command {
+ public:
+  explicit BoxRules(CLI::App& group)
+      : Command(group, "rules", "List the box's rules, or switch some on and off while it runs",
+                {"sluice box rules", "sluice box rules clover-reads=off",
+                 "sluice box rules clover-writes=on clover-reads=on"}) {
+    use_rack();
+    app().add_option("RULE=on|off", wishes_, "what to change [nothing: list them]");
+  }
+
+ private:
+  Result<int> run() override {
+    json rules = json::object();
+    for (const std::string& wish : wishes_) {
+      const std::size_t equals = wish.find('=');
+      const std::string state = equals == std::string::npos ? "" : wish.substr(equals + 1);
+      if (state != "on" && state != "off") return fail(fmt::format("\"{}\": must be RULE=on or RULE=off", wish));
+      rules[wish.substr(0, equals)] = state == "on";
+    }
+    const auto status =
+        ask_box(run_directory(), rules.empty() ? std::nullopt : std::optional(json{{"rules", std::move(rules)}}));
+    if (!status) return tl::unexpected(status.error());
+    if (!(*status)["on"].get<bool>()) fmt::print("the box is off: no rule acts (`sluice box on`)\n");
+    for (const auto& [name, acts] : (*status)["rules"].items())
+      fmt::print("{:<16} {}\n", name, acts.get<bool>() ? "on" : "off");
+    if ((*status)["rules"].empty())
+      fmt::print("the box only watches; `sluice rack up --box clover` or words gives it rules\n");
+    return 0;
+  }
+  std::vector<std::string> wishes_;
+};
+
 class BoxSet final : public Command {
  public:
   explicit BoxSet(CLI::App& group)
       : Command(group, "set", "Change what the box does while it runs; no packet is lost by that",
-                {"sluice box set --on=false", "sluice box set --order strict"}) {
+                {"sluice box set --on=false", "sluice box set --order strict",
+                 "sluice box set --keys 64 --held-frames 512"}) {
     use_rack();
     app().add_option("--on", on_, "true: steer; false: nothing new is changed, what was changed stays consistent");
     app().add_option("--order", order_, "pipelined or strict");
+    app().add_option("--keys", keys_, "steer only so many keys, the hottest");
+    app().add_option("--held-frames", held_, "packets that may wait in the box; what does not fit is dropped");
   }
 
  private:
@@ -95,30 +155,17 @@ class BoxSet final : public Command {
     json change = json::object();
     if (on_) change["on"] = *on_;
     if (!order_.empty()) change["order"] = order_;
-    if (change.empty()) return fail("nothing to change; give --on or --order");
-    const auto status = ask_box(run_directory(), change);
-    if (!status) return tl::unexpected(status.error());
-    fmt::print("{}\n", box_line(*status));
-    return 0;
+    if (keys_) change["keys"] = *keys_;
+    if (held_) change["held-frames"] = *held_;
+    if (change.empty()) return fail("nothing to change; give --on, --order, --keys or --held-frames");
+    return change_box(run_directory(), change);
   }
 
   std::optional<bool> on_;
   std::string order_;
+  std::optional<std::uint64_t> keys_;
+  std::optional<std::uint64_t> held_;
 };
-
-// "10.77.0.2:0x1234" -> the memory of a node with that key.
-std::optional<swordbox::Region> parse_region(const std::string& text) {
-  const std::size_t colon = text.rfind(':');
-  if (colon == std::string::npos) return std::nullopt;
-  const auto address = wire::Ipv4Address::parse(text.substr(0, colon));
-  std::string_view key = std::string_view(text).substr(colon + 1);
-  const bool hex = key.starts_with("0x");
-  if (hex) key.remove_prefix(2);
-  std::uint32_t number = 0;
-  const auto parsed = std::from_chars(key.data(), key.data() + key.size(), number, hex ? 16 : 10);
-  if (!address || parsed.ec != std::errc{} || parsed.ptr != key.data() + key.size()) return std::nullopt;
-  return swordbox::Region{wire::Gid::from(*address), wire::RKey(number)};
-}
 
 class BoxExplain final : public Command {
  public:
@@ -201,6 +248,9 @@ void add_box_commands(CLI::App& root, Commands& commands) {
   CLI::App* group = root.add_subcommand("box", "SwordBox: watch it, set it, ask it what it would do");
   group->require_subcommand(1);
   commands.push_back(std::make_unique<BoxTop>(*group));
+  commands.push_back(std::make_unique<BoxSwitch>(*group, BoxSwitch::To::kOn));
+  commands.push_back(std::make_unique<BoxSwitch>(*group, BoxSwitch::To::kOff));
+  commands.push_back(std::make_unique<BoxRules>(*group));
   commands.push_back(std::make_unique<BoxSet>(*group));
   commands.push_back(std::make_unique<BoxExplain>(*group));
 }

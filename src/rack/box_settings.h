@@ -16,6 +16,7 @@ struct BoxSettings {
   bool steer_reads = true;
   Duration steer_reads_for = Duration::milliseconds(500);
   std::uint64_t keys = 1024;
+  std::uint64_t keys_at_start = 1024;  // `keys` may change while the switch runs, up to a multiple of this
   std::uint64_t history = 1u << 16;
   std::uint64_t connections = 4096;
   std::uint64_t held_frames = 4096;

@@ -26,12 +26,19 @@ swordbox::BoxConfig box_config(const BoxSettings& settings, Time fenced_until) {
   return config;
 }
 
+// What may be tracked at most, should it be raised while the switch runs.
+std::uint64_t most_keys(const BoxSettings& settings) {
+  return std::max<std::uint64_t>(settings.keys_at_start * 4, 4096);
+}
+
 Order order_of(const std::string& text) { return text == "strict" ? Order::kStrict : Order::kPipelined; }
 
 }  // namespace
 
 BoxStage::BoxStage(const BoxSettings& settings, Time fenced_until)
     : settings_(settings), box_(box_config(settings, fenced_until)), first_fence_(fenced_until) {
+  settings_.keys_at_start = settings.keys;
+  most_held_ = box_.held_frames();
   if (!settings.shares()) return;
   swordbox::MultiplexerConfig config;
   config.words = static_cast<std::uint32_t>(settings.words);
@@ -56,6 +63,7 @@ swordbox::CloverConfig BoxStage::rule_config(Time now, const StoreMemory& store,
   config.steer_reads_for = settings_.steer_reads_for;
   config.steer_writes = settings_.steer_writes;
   config.tracked_keys = static_cast<std::uint32_t>(settings_.keys);
+  config.most_tracked_keys = static_cast<std::uint32_t>(most_keys(settings_));
   config.history_entries = static_cast<std::uint32_t>(settings_.history);
   config.ring = static_cast<std::uint32_t>(settings_.ring);
   config.repair_after = settings_.repair_after;
@@ -133,20 +141,76 @@ void BoxStage::on_repair(Time now, const Errand& errand, std::optional<std::uint
   if (rule_ != nullptr && errand.rule == rule_number_) rule_->on_repair(now, errand.repair, prior);
 }
 
+namespace {
+
+constexpr const char* kSteerWrites = "clover-writes";
+constexpr const char* kSteerReads = "clover-reads";
+constexpr const char* kWords = "words";
+
+Result<void> refuse(std::string_view name, const json& value, std::string_view allowed) {
+  return fail(fmt::format("{} = {}: {}", name, value.dump(), allowed));
+}
+
+}  // namespace
+
+// The rules that this box was started with, and whether they act.
+std::vector<std::pair<std::string, bool>> BoxStage::rules() const {
+  if (settings_.steers()) return {{kSteerWrites, settings_.steer_writes}, {kSteerReads, settings_.steer_reads}};
+  if (settings_.shares()) return {{kWords, box_.shares_words()}};
+  return {};
+}
+
+Result<void> BoxStage::check_change(const json& wish) const {
+  for (const auto& [name, value] : wish.items()) {
+    if (name == "on") {
+      if (!value.is_boolean()) return refuse(name, value, "must be true or false");
+    } else if (name == "order") {
+      if (value != "pipelined" && value != "strict") return refuse(name, value, "must be pipelined or strict");
+    } else if (name == "keys") {
+      if (!settings_.steers())
+        return refuse(name, value, "this box does not steer (it was not started with --box clover)");
+      if (!value.is_number_unsigned() || value == 0 || value > most_keys(settings_))
+        return refuse(name, value,
+                      fmt::format("must be 1 to {}; more needs a switch with more box-keys", most_keys(settings_)));
+    } else if (name == "held-frames") {
+      if (!value.is_number_unsigned() || value > most_held_)
+        return refuse(name, value,
+                      fmt::format("must be 0 to {}; more needs a switch with more box-held-frames", most_held_));
+    } else if (name == "rules") {
+      const auto mine = rules();
+      if (!value.is_object()) return refuse(name, value, "must be an object");
+      for (const auto& [rule, state] : value.items()) {
+        if (std::ranges::find(mine, rule, &std::pair<std::string, bool>::first) == mine.end())
+          return refuse(rule, state, "this box has no such rule; `sluice box rules` lists those that it has");
+        if (!state.is_boolean()) return refuse(rule, state, "must be true or false");
+      }
+    } else {
+      return refuse(name, value, "the box takes on, order, keys, held-frames and rules");
+    }
+  }
+  return {};
+}
+
 Result<void> BoxStage::change(const std::string& text) {
   const json wish = json::parse(text, nullptr, false);
   if (!wish.is_object()) return fail("the box is told what to change by a JSON object");
-  for (const auto& [name, value] : wish.items()) {
-    const bool sound =
-        (name == "on" && value.is_boolean()) || (name == "order" && (value == "pipelined" || value == "strict"));
-    if (!sound)
-      return fail(
-          fmt::format("{} = {}: the box takes on = true or false, order = pipelined or strict", name, value.dump()));
-  }
+  if (auto sound = check_change(wish); !sound) return sound;
   if (wish.contains("on")) box_.switch_on(wish["on"].get<bool>());
-  if (wish.contains("order")) {
-    settings_.order = wish["order"].get<std::string>();
-    if (rule_ != nullptr) rule_->set_order(order_of(settings_.order));
+  if (wish.contains("order")) settings_.order = wish["order"].get<std::string>();
+  if (wish.contains("keys")) settings_.keys = wish["keys"].get<std::uint64_t>();
+  if (wish.contains("held-frames")) box_.set_held_frames(wish["held-frames"].get<std::uint32_t>());
+  if (wish.contains("rules")) {
+    const json& rules = wish["rules"];
+    settings_.steer_writes = rules.value(kSteerWrites, settings_.steer_writes);
+    settings_.steer_reads = rules.value(kSteerReads, settings_.steer_reads);
+    box_.share_words(rules.value(kWords, box_.shares_words()));
+  }
+  // A rule that is made later, for another store, takes them from the settings.
+  if (rule_ != nullptr) {
+    rule_->set_order(order_of(settings_.order));
+    rule_->set_tracked_keys(static_cast<std::uint32_t>(settings_.keys));
+    rule_->set_steer_writes(settings_.steer_writes);
+    rule_->set_steer_reads(settings_.steer_reads);
   }
   return {};
 }
@@ -182,7 +246,15 @@ std::string BoxStage::status_json(std::size_t most) {
                       {"tail_known", k.tail != 0}});
     }
   }
+  json rule_states = json::object();
+  for (const auto& [name, acts] : rules()) rule_states[name] = acts;
   return json{{"box", settings_.box},
+              {"rules", std::move(rule_states)},
+              {"limits",
+               {{"keys", settings_.keys},
+                {"most_keys", most_keys(settings_)},
+                {"held_frames", box_.held_frames()},
+                {"most_held_frames", most_held_}}},
               {"on", box_.on()},
               {"order", settings_.order},
               {"steering", rule_ != nullptr && !store_->mirrored},

@@ -10,8 +10,10 @@
 
 #include <functional>
 #include <memory>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "rack/box_settings.h"
@@ -45,13 +47,16 @@ class BoxStage final : public switching::Stage {
   void set_agent(wire::MacAddress mac, Agent agent);
   void on_repair(Time now, const Errand& errand, std::optional<std::uint64_t> prior);
 
-  // {"on": bool, "order": "strict"}: what may change at run time. An error says what is not known; then nothing has changed.
+  // {"on": bool, "order": "strict", "keys": 64, "held-frames": 100, "rules": {"clover-reads": false}}: what may change at run time. An
+  // error says what is not known or too much; then nothing has changed. No packet is lost by it.
   Result<void> change(const std::string& json);
   // Counters; the hottest keys and busiest connections, so many of each.
   std::string status_json(std::size_t most);
 
  private:
   bool is_agents(const port::Frame& frame) const;
+  std::vector<std::pair<std::string, bool>> rules() const;
+  Result<void> check_change(const nlohmann::json& wish) const;
   swordbox::CloverConfig rule_config(Time now, const StoreMemory& store, Time fenced_until) const;
 
   BoxSettings settings_;
@@ -60,6 +65,7 @@ class BoxStage final : public switching::Stage {
   std::uint64_t rule_number_ = 0;
   std::optional<StoreMemory> store_;
   Time first_fence_;
+  std::uint32_t most_held_ = 0;
   wire::MacAddress agent_mac_{};
   Agent agent_;
   std::vector<swordbox::Packet> burst_;

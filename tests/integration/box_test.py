@@ -92,6 +92,48 @@ class BoxOnARack(unittest.TestCase):
         self.assertLess(self.lost_swaps(on), 0.1)  # keys are learned first
         self.assertLess(self.lost_swaps(on), self.lost_swaps(off) / 2)
 
+    def test_it_is_controlled_while_clients_work(self):
+        """On and off, rule by rule, limits up and down, in the midst of work: nobody notices, but for how much is steered."""
+        self.sluice("rack", "up", "--box", "clover", *STORE)
+        child = self.start("bench", "clover", "--json", "--clients", "32", "--caches", "32", "--records", "200", "--workload", "w50",
+                           "--duration", "8s", "--check")
+        wait_until(lambda: self.counters().get("CasSteered", 0) > 100, "something is steered")
+        for _ in range(3):
+            self.assertIn(", off,", self.sluice("box", "off"))
+            time.sleep(0.1)
+            before = self.counters()
+            time.sleep(0.3)
+            after = self.counters()
+            for verdict in ("CasSteered", "ReadSteered", "links_opened"):
+                self.assertEqual(before.get(verdict, 0), after.get(verdict, 0), verdict)
+            self.assertGreater(after["Off"], before.get("Off", 0))
+            self.assertIn(", on,", self.sluice("box", "on"))
+            wait_until(lambda steered=after.get("CasSteered", 0): self.counters().get("CasSteered", 0) > steered, "it steers again")
+        self.assertIn("clover-reads     off", self.sluice("box", "rules", "clover-reads=off"))
+        time.sleep(0.1)
+        reads = self.counters().get("ReadSteered", 0)
+        writes = self.counters()["CasSteered"]
+        time.sleep(0.3)
+        self.assertEqual(self.counters().get("ReadSteered", 0), reads)
+        wait_until(lambda: self.counters()["CasSteered"] > writes, "writes are steered all the same")
+        self.sluice("box", "rules", "clover-reads=on", "clover-writes=off")
+        wait_until(lambda: self.counters().get("ReadSteered", 0) > reads, "reads are steered again")
+        self.sluice("box", "rules", "clover-writes=on")
+        self.sluice("box", "set", "--keys", "5", "--held-frames", "64")
+        wait_until(lambda: self.box()["tracked_keys"] <= 5, "only so many keys are tracked")
+        self.sluice("box", "set", "--keys", "100", "--held-frames", "4096")
+        wait_until(lambda: self.box()["tracked_keys"] > 5, "more keys are tracked")
+        self.sluice("box", "set", "--keys", "1000000", code=1)
+        self.sluice("box", "rules", "words=on", code=1)
+        self.sluice("box", "rules", "clover-reads", code=1)
+        out, err = child.communicate(timeout=120)
+        result = json.loads(out)
+        self.assertTrue(result["history"]["linearizable"], err)
+        self.assertEqual(result["run"]["values_wrong"], 0)
+        counters = self.counters()
+        for lost in ("frames_stale", "outbox_full", "chains_broken"):
+            self.assertNotIn(lost, counters)
+
     def test_what_the_box_does_can_be_seen(self):
         self.sluice("rack", "up", "--box", "clover", "--config", self.config("[switch]\nbox-keys = 16\n"), *STORE)
         child = self.start("bench", "clover", "--clients", "64", "--records", "200", "--duration", "60s")
