@@ -16,6 +16,7 @@ void add_rack_commands(CLI::App& root, Commands& commands);        // rack up, d
 void add_run_command(CLI::App& root, Commands& commands);          // run
 void add_bench_commands(CLI::App& root, Commands& commands);       // bench clover, bench verbs
 void add_box_commands(CLI::App& root, Commands& commands);         // box top, set, explain
+void add_xdp_commands(CLI::App& root, Commands& commands);         // xdp attach, detach, show
 void add_cowbird_commands(CLI::App& root, Commands& commands);     // cowbird engine
 void add_pcap_commands(CLI::App& root, Commands& commands);        // pcap check, show
 void add_experiment_commands(CLI::App& root, Commands& commands);  // experiment, report
