@@ -205,6 +205,25 @@ class BoxOnARack(unittest.TestCase):
         self.locks()
         self.assertGreater(self.counters()["AtomicReplaced"], 10)
 
+    def test_a_killed_box_ends_what_it_had_translated_and_nothing_is_executed_twice(self):
+        up = ("rack", "up", "--no-metadata", "--memory-nodes", "1", "--memory-size", "1GiB", "--box", "words")
+        self.sluice(*up)
+        child = self.start("bench", "locks", "--json", "--clients", "16", "--duration", "60s")
+        wait_until(lambda: self.counters().get("AtomicReplaced", 0) > 1000, "atomics are replaced")
+        status = json.loads(self.sluice("rack", "status", "--json"))
+        os.kill(next(d for d in status["daemons"] if d["name"] == "switch")["pid"], signal.SIGKILL)
+        time.sleep(0.3)
+        self.sluice(*up)
+        # Its connections' numbers are lost: they must not reach the server, and fail when their retries are used up.
+        out, err = child.communicate(timeout=60)
+        self.assertEqual(child.returncode, 1, out + err)
+        self.assertRegex(err, "an operation ended as (unknown|failed|unreachable)")
+        self.assertNotIn("not its holder's", err)
+        self.assertGreater(self.counters()["Fenced"], 0)
+        self.assertNotIn("AtomicReplaced", self.counters())
+        self.locks()
+        self.assertGreater(self.counters()["AtomicReplaced"], 10)
+
     def test_locks_need_a_rack_without_a_store(self):
         self.sluice("rack", "up", *STORE)
         self.assertIn("--no-metadata", run("bench", "locks", "--dir", self.dir).stderr)
