@@ -1,10 +1,10 @@
 /* The two ends of the measurement in xdp_veth.cpp: makes frames, reflects them, counts what comes back. */
+#include "bench/xdp_veth.h"
+
 #include <linux/bpf.h>
 #include <linux/types.h>
-
+/* These need the kernel's types. */
 #include <bpf/bpf_helpers.h>
-
-#include "bench/xdp_veth.h"
 
 const volatile __u32 out_interface;
 const volatile __u32 frames_in_use;

@@ -8,29 +8,28 @@
  * Limits:     steer_state.h.
  * Source:     SwordBox §4.4.2; docs/design/swordbox.md ("In the kernel").
  */
-#include "xdp/steer_state.h"
-
 #include <linux/bpf.h>
 #include <linux/if_ether.h>
 #include <linux/in.h>
-
+/* These need the kernel's types. */
 #include <bpf/bpf_endian.h>
 #include <bpf/bpf_helpers.h>
 
 #include "swordbox/verdict_table.h"
+#include "xdp/steer_state.h"
 
 enum verdict {
 #define X(name, action, meaning) V_##name,
   SLUICE_BOX_VERDICTS(X)
 #undef X
-  VERDICTS
+      VERDICTS
 };
 enum action { kForward, kDrop, kHold };
 enum event {
 #define X(name, meaning) E_##name,
   SLUICE_BOX_EVENTS(X)
 #undef X
-  EVENTS
+      EVENTS
 };
 
 #define INLINE static __always_inline
@@ -94,7 +93,7 @@ struct {
 
 enum {
   CLASS_OTHER,
-  CLASS_WRITE,        /* begins a message */
+  CLASS_WRITE, /* begins a message */
   CLASS_READ,
   CLASS_CAS,
   CLASS_OTHER_ATOMIC, /* FETCH_ADD, masked CAS */
@@ -154,9 +153,7 @@ INLINE __u32 region_of(__u64 place) { return (__u32)(place >> 48); }
 #define count_event(name) (++events[E_##name])
 
 INLINE int is_free(__u64 w) { return (w & config.free_mask) == config.free_value; }
-INLINE int is_pointer(__u64 w) {
-  return (w & config.pointer_mask) == config.pointer_value && !is_free(w) && w != 0;
-}
+INLINE int is_pointer(__u64 w) { return (w & config.pointer_mask) == config.pointer_value && !is_free(w) && w != 0; }
 INLINE __u64 pointed_to(__u64 w) {
   return config.address_base + (w >> (config.address_shift & 63) & config.address_mask) * config.address_stride;
 }
@@ -662,8 +659,8 @@ INLINE int judge_request(struct steer_packet* p, __u32 index, struct steer_conne
 INLINE void settle_try(const struct steer_packet* p, const struct steer_operation* op, __u32 index,
                        const struct steer_connection* c) {
   struct steer_node* n = node_at(op->subject);
-  const int ours = n->state == STEER_TRIED && n->connection == index && n->psn == op->psn &&
-                   n->generation == c->generation;
+  const int ours =
+      n->state == STEER_TRIED && n->connection == index && n->psn == op->psn && n->generation == c->generation;
   if (!ours) return;
   const int took_effect = p->compare == op->compare;
   const int is_there = is_pointer(p->compare) && pointed_to(p->compare) == address_of(n->place);
@@ -685,8 +682,8 @@ INLINE void settle(const struct steer_packet* p, struct steer_operation* op, __u
     return;
   }
   struct steer_key* k = key_at(op->key);
-  const int open = op->kind == STEER_LINK && k->generation == op->key_generation && k->link.open &&
-                   k->opened == op->number;
+  const int open =
+      op->kind == STEER_LINK && k->generation == op->key_generation && k->link.open && k->opened == op->number;
   if (!open || (refused && k->link.tried_twice)) return;
   op->kind = STEER_DONE;
   if (!refused && (p->compare == k->link.compare || p->compare == k->link.swap)) {
@@ -892,9 +889,8 @@ INLINE void on_management(const struct steer_end_key* route, const __u8* mad) {
 /* What every opcode is: its extended headers' bytes, whether a payload may follow, and its class here. */
 enum { KNOWN = 0x80, PAYLOAD = 0x40, REQUEST = 0x20 };
 const __u8 rc_extended[32] = {
-    [0x03] = 4,  [0x05] = 4,  [0x06] = 16, [0x09] = 4,  [0x0A] = 16, [0x0B] = 20, [0x0C] = 16, [0x0D] = 4,
-    [0x0F] = 4,  [0x10] = 4,  [0x11] = 4,  [0x12] = 12, [0x13] = 28, [0x14] = 28, [0x16] = 4,  [0x17] = 4,
-    [0x18] = 44,
+    [0x03] = 4, [0x05] = 4, [0x06] = 16, [0x09] = 4,  [0x0A] = 16, [0x0B] = 20, [0x0C] = 16, [0x0D] = 4,  [0x0F] = 4,
+    [0x10] = 4, [0x11] = 4, [0x12] = 12, [0x13] = 28, [0x14] = 28, [0x16] = 4,  [0x17] = 4,  [0x18] = 44,
 };
 const __u8 rc_traits[32] = {
     [0x00] = KNOWN | REQUEST | PAYLOAD,
@@ -998,8 +994,7 @@ INLINE int steer_frame(struct xdp_md* context) {
   if (((__u32)udp[2] << 8 | udp[3]) != ROCE_PORT) return V_NotRoce;
   if (((__u32)udp[4] << 8 | udp[5]) != part.length - part.transport) return V_Malformed;
   const __u32 transport = part.length - part.transport - 8;
-  if (transport < BTH + ICRC || bth + BTH + ICRC > data_end || ip_offset + part.length > MAX_FRAME)
-    return V_Malformed;
+  if (transport < BTH + ICRC || bth + BTH + ICRC > data_end || ip_offset + part.length > MAX_FRAME) return V_Malformed;
   if ((bth[1] & 0xF) != 0) return V_Malformed;
 
   const __u8 opcode = bth[0];
@@ -1091,7 +1086,10 @@ int sluice_steer(struct xdp_md* context) {
   __u64* count = bpf_map_lookup_elem(&verdicts, &verdict);
   if (count) ++*count;
   switch (verdict) {
-#define X(name, action, meaning) case V_##name:  if (action != kForward) return XDP_DROP; break;
+#define X(name, action, meaning)             \
+  case V_##name:                             \
+    if (action != kForward) return XDP_DROP; \
+    break;
     SLUICE_BOX_VERDICTS(X)
 #undef X
     default: break;
