@@ -26,6 +26,8 @@ constexpr std::uint32_t shard_of(const NetAddress& node, std::uint32_t shards) {
 // REQUIRES: `parsed` is what parse() said of `frame`; shards is not 0.
 inline std::uint32_t shard_of(const std::uint8_t* frame, const wire::ParsedFrame& parsed, std::uint32_t shards) {
   const wire::OpcodeTraits& traits = parsed.traits();
+  // The server whose shared connection it is about sends it.
+  if (traits.transport == wire::Transport::kCnp) return shard_of(NetAddress::source_of(frame, parsed), shards);
   if (traits.transport != wire::Transport::kRc) return kEveryShard;
   return shard_of(traits.is_request ? NetAddress::destination_of(frame, parsed) : NetAddress::source_of(frame, parsed),
                   shards);
