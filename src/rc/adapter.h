@@ -41,6 +41,8 @@ struct AdapterLimits {
   std::uint32_t max_sges = 32;
   std::uint32_t max_inline = 512;
   std::uint32_t max_reads_in_flight = 16;  // READs and atomics, either side, per queue pair
+  std::uint32_t max_reads_started =
+      0;  // more than those that a queue pair may start at once, if its peer answers so many
 };
 
 struct AdapterConfig {

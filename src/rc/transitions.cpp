@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <utility>
 
 #include "rc/adapter.h"
 #include "rc/neighbors.h"
@@ -79,10 +80,10 @@ Result<void> Adapter::check_transition(const QueuePair& pair, const QueuePairAtt
   if (a.source_gid_index && *a.source_gid_index >= config_.gids.size()) {
     return fail(fmt::format("GID index {}: this port has {}", *a.source_gid_index, config_.gids.size()));
   }
-  for (const auto& reads : {a.max_reads_in, a.max_reads_out}) {
-    if (reads && *reads > config_.limits.max_reads_in_flight) {
-      return fail(fmt::format("{} READs in flight: at most {}", *reads, config_.limits.max_reads_in_flight));
-    }
+  const std::uint32_t most_in = config_.limits.max_reads_in_flight;
+  const std::uint32_t most_out = std::max(most_in, config_.limits.max_reads_started);
+  for (const auto& [reads, most] : {std::pair(a.max_reads_in, most_in), std::pair(a.max_reads_out, most_out)}) {
+    if (reads && *reads > most) return fail(fmt::format("{} READs in flight: at most {}", *reads, most));
   }
   if ((a.retry_count && *a.retry_count > 7) || (a.rnr_retry_count && *a.rnr_retry_count > 7)) {
     return fail("retry counts are 0 to 7");

@@ -129,7 +129,8 @@ ibv_device_attr device_attributes(ProcessNic& nic) {
   a.max_cq = a.max_srq = a.max_pd = a.max_ah = 65'536;
   a.max_cqe = 1 << 22;
   a.max_mr = whole(memory::RegionTable::kMaxRegions - 1);
-  a.max_qp_rd_atom = a.max_qp_init_rd_atom = whole(limits.max_reads_in_flight);
+  a.max_qp_rd_atom = whole(limits.max_reads_in_flight);
+  a.max_qp_init_rd_atom = whole(limits.max_reads_started);
   a.max_res_rd_atom = whole(limits.max_reads_in_flight * limits.max_queue_pairs);
   a.atomic_cap = IBV_ATOMIC_GLOB;  // the processor's own atomics
   a.max_srq_wr = whole(limits.max_receive_depth);

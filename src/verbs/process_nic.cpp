@@ -51,6 +51,8 @@ rc::AdapterConfig adapter_config(const Settings& settings, std::uint8_t place) {
   config.gids = settings.gids;
   config.mtu = settings.mtu;
   config.seed = seed;
+  // perftest starts as many READs as the peer's device says that it answers: Linux rxe says 128.
+  config.limits.max_reads_started = 128;
   config.feigned_rnr_ppm = settings.feigned_rnr_ppm;
   // QPNs begin anywhere, so that late packets for a program of the past do not meet one of today's.
   constexpr std::uint32_t kLowest = 0x100;

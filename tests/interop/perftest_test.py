@@ -40,7 +40,13 @@ class Sluice:
             self.server = subprocess.Popen(self.prefix + command.split(), stdout=log, stderr=subprocess.STDOUT)
 
     def await_end(self, deadline):
-        return self.server.wait(max(deadline - time.monotonic(), 1)), self.log.read_text()
+        try:
+            return self.server.wait(max(deadline - time.monotonic(), 1)), self.said()
+        except subprocess.TimeoutExpired:
+            return -1, self.said()
+
+    def said(self):
+        return self.log.read_text()
 
     def run(self, command, seconds):
         try:
@@ -64,13 +70,16 @@ class Rxe:
         self.vm, self.address, self.tcp_address = vm, vm.address, vm.address
 
     def start(self, command):
-        self.vm.run(f"rm -f /tmp/status; ({command} >/tmp/server.log 2>&1; echo $? >/tmp/status) &")
+        self.vm.run(f"rm -f /tmp/status /tmp/server.log; ({command} >/tmp/server.log 2>&1; echo $? >/tmp/status) &")
 
     def await_end(self, deadline):
         seconds = max(deadline - time.monotonic(), 1)
         self.vm.run(f"n=0; while [ ! -s /tmp/status ] && [ $n -lt {int(seconds)} ]; do sleep 1; n=$((n+1)); done; true", seconds=seconds + 60)
-        status, log = self.vm.run("cat /tmp/status", check=False)[1].strip(), self.vm.run("cat /tmp/server.log", check=False)[1]
-        return int(status) if status else -1, log
+        there, status = self.vm.run("cat /tmp/status", check=False)
+        return -1 if there or not status.strip() else int(status), self.said()
+
+    def said(self):
+        return self.vm.run("cat /tmp/server.log", check=False)[1]
 
     def run(self, command, seconds):
         return self.vm.run(f"timeout {int(seconds)} {command} 2>&1", seconds=seconds + 60, check=False)
@@ -91,7 +100,7 @@ def run_test(test, server, client, by_cm):
             status, said = client.run(f"{test} {flags} {client.options} {server.address if by_cm else server.tcp_address}", deadline - time.monotonic())
             if status == 0 or time.monotonic() > deadline - 5 or ("Couldn't connect" not in said and "REJECTED" not in said):
                 break
-        ended, log = server.await_end(deadline) if status == 0 else (0, server.await_end(time.monotonic())[1] if isinstance(server, Rxe) else server.log.read_text())
+        ended, log = server.await_end(deadline) if status == 0 else (0, server.said())
     finally:
         server.end()
     if status or "#bytes" not in said:
