@@ -29,7 +29,9 @@ Verdict CloverRule::open_link(Time now, const Judged& packet, const Cas& cas, st
   link.compare = cas.compare;
   link.swap = cas.swap;
   link.region = cas.region;
-  link.node_ready = write_acknowledged(node) || node.awaited().connection == (packet.index & 0xFFFF);
+  // A WRITE of this very connection is acknowledged by the CAS's own answer.
+  const bool written_here = node.state() == NodeState::kWritten && node.awaited().connection == (packet.index & 0xFFFF);
+  link.node_ready = write_acknowledged(node) || written_here;
   link.frame_length = packet.parsed.length;
   std::copy_n(packet.frame, packet.parsed.length, link.frame.begin());
   (state.last_open == kNone ? state.first_open : links_[state.last_open].next_of_key) = index;
@@ -108,7 +110,8 @@ void CloverRule::link_failed(LinkIndex index) {
   state.last_open = before_it;
   if (link.target_entry != kNone) {
     HistoryEntry& target = history_[link.target_entry];
-    if (before_it == kNone || links_[before_it].entry != link.target_entry) target.become_past(now_);
+    const bool links_on = before_it != kNone && links_[before_it].entry == link.target_entry;
+    if (!links_on && target.state() == NodeState::kTail) target.become_past(now_);
   }
   links_.give_back(index);
   advance(key);
@@ -130,7 +133,9 @@ void CloverRule::close_link(LinkIndex index) {
   KeyState& state = keys_[link.key];
   state.first_open = link.next_of_key;
   if (state.first_open == kNone) state.last_open = kNone;
-  if (link.target_entry != kNone) history_[link.target_entry].become_past(now_);
+  // Unless its memory has got another node meanwhile.
+  if (link.target_entry != kNone && history_[link.target_entry].state() == NodeState::kTail)
+    history_[link.target_entry].become_past(now_);
   const bool linked_behind = state.first_open != kNone && links_[state.first_open].target_entry == link.entry;
   const bool is_tail = state.tail_entry == link.entry;
   if (linked_behind || is_tail) {

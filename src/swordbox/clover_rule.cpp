@@ -175,6 +175,8 @@ Verdict CloverRule::on_write(Time now, const Judged& packet) {
     if (state == NodeState::kTail || state == NodeState::kOpen) {
       const std::uint32_t key = keys_.find(history_[entry].key);
       if (key != kNone && keys_[key].tail == place) lose_tail(key);
+      const LinkIndex newest = key != kNone ? keys_[key].last_open : kNone;
+      if (newest != kNone && links_[newest].entry == entry) links_[newest].overtaken = true;
       if (state == NodeState::kOpen) return Verdict::kPlain;
     }
     history_[entry].become_past(now_);

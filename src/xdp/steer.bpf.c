@@ -306,7 +306,10 @@ INLINE void link_stands(struct steer_key* k, int free_before, __u64 now) {
   if (c->generation == link->generation) c->proven = link->region;
   link->open = 0;
   struct steer_node* n = node_at(link->entry);
-  if (link->target_entry != STEER_NONE) become_past(node_at(link->target_entry), now);
+  if (link->target_entry != STEER_NONE) {
+    struct steer_node* target = node_at(link->target_entry);
+    if (target->state == STEER_TAIL) become_past(target, now);
+  }
   if (free_before && link->node_ready && !link->overtaken) {
     k->tail = link->node;
     k->tail_entry = link->entry;
@@ -507,7 +510,8 @@ INLINE void open_link(const struct steer_packet* p, const struct cas* cas, struc
   link->generation = c->generation;
   link->region = (__u16)cas->region;
   link->open = 1;
-  link->node_ready = write_acknowledged(n) || (n->connection == index && n->generation == c->generation);
+  const int written_here = n->state == STEER_WRITTEN && n->connection == index && n->generation == c->generation;
+  link->node_ready = write_acknowledged(n) || written_here;
   link->overtaken = 0;
   link->tried_twice = 0;
   ++k->opened;

@@ -4,12 +4,18 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <chrono>
+#include <cstdlib>
+#include <iterator>
 #include <map>
+#include <sstream>
 #include <thread>
 
+#include "base/rng.h"
 #include "golden/capture.h"
 #include "golden/swordbox/fixture.h"
+#include "swordbox/box.h"
 #include "wire/icrc.h"
 #include "wire/text.h"
 #include "xdp/steering.h"
@@ -173,6 +179,231 @@ TEST(XdpFixtures, TheKernelDoesWhatTheTableSays) {
              part);
   for (const auto& [why, n] : beyond) fmt::print("  {:3} {}\n", n, why);
   EXPECT_GE(whole, 60u);
+}
+
+xdp::SteeringConfig plain_config() {
+  xdp::SteeringConfig config;
+  config.rule.regions = {{FixtureNetwork::server_gid(), FixtureNetwork::rkey(1)},
+                         {FixtureNetwork::server_gid(), FixtureNetwork::rkey(2)}};
+  config.rule.ring = 32;
+  config.rule.hot_from = 1;
+  config.rule.tracked_keys = 1024;
+  config.rule.steer_reads_for = Duration::seconds(1000);
+  return config;
+}
+
+Announcement connection_of(int client) {
+  return {.address = {FixtureNetwork::client_gid(client), FixtureNetwork::server_gid()},
+          .qpn = {FixtureNetwork::client_qpn(client), FixtureNetwork::server_qpn(client)},
+          .starting_psn = {Psn(100), Psn(100)},
+          .mtu = 1024};
+}
+
+std::vector<std::string> words_of(const std::string& text) {
+  std::istringstream in(text);
+  return {std::istream_iterator<std::string>(in), {}};
+}
+
+// Feeds the kernel with lines as in the table; returns the verdict of the last.
+std::string feed(Steering& steering, std::initializer_list<const char*> lines) {
+  std::string last;
+  for (const char* line : lines) {
+    const Counters before = steering.counters();
+    EXPECT_TRUE(steering.try_frame(build_frame(words_of(line))));
+    const Counters after = steering.counters();
+    for (std::size_t i = 0; i < kVerdicts; ++i) {
+      if (before.verdicts[i] != after.verdicts[i]) last = kVerdictTable[i].name;
+    }
+  }
+  return last;
+}
+
+TEST(XdpSteering, ALinkWithoutAnAnswerIsGivenUp) {
+  auto config = plain_config();
+  config.flight = Duration::milliseconds(30);
+  auto steering = Steering::load(config);
+  ASSERT_TRUE(steering) << steering.error().message;
+  Steering& s = **steering;
+  ASSERT_TRUE(s.announce(connection_of(1)));
+  feed(s, {"c1 100 write B key=7", "c1 101 write C key=7", "c1 102 write D key=7", "s1 102 ack"});
+  EXPECT_EQ(feed(s, {"c1 103 cas A B key=7"}), "CasLearning");
+  feed(s, {"s1 103 prior free=7"});
+  EXPECT_EQ(feed(s, {"c1 104 cas A C key=7"}), "CasSteered");
+  EXPECT_EQ(feed(s, {"c1 105 cas A D key=7"}), "CasBusy");
+  feed(s, {"s1 105 prior ptr=B"});
+  std::this_thread::sleep_for(std::chrono::milliseconds(60));
+  EXPECT_EQ(feed(s, {"c1 106 read A"}), "Plain");  // nobody was seen to write A
+  EXPECT_EQ(feed(s, {"c1 107 cas A D key=7"}), "CasLearning");
+  EXPECT_EQ(s.counters().links_expired, 1u);
+  // Its client's retransmission still goes where the original went.
+  EXPECT_EQ(feed(s, {"c1 104 cas A C key=7"}), "RepeatedSteered");
+}
+
+TEST(XdpSteering, OfConnectionsThatAreNotFollowedNothingIsLearnedAndWhatTheyMayChangeIsForgotten) {
+  auto steering = Steering::load(plain_config());
+  ASSERT_TRUE(steering) << steering.error().message;
+  Steering& s = **steering;
+  ASSERT_TRUE(s.announce(connection_of(1)));
+  const auto learn = [&](int psn) {
+    const auto at = [&](int k, const char* what) { return fmt::format("c1 {} {}", psn + k, what); };
+    const std::string write = at(0, "write B key=7");
+    const std::string ack = fmt::format("s1 {} ack", psn);
+    const std::string cas = at(1, "cas A B key=7");
+    const std::string prior = fmt::format("s1 {} prior free=7", psn + 1);
+    feed(s, {write.c_str(), ack.c_str(), cas.c_str(), prior.c_str()});
+    return s.tail_of(7) == node_address("B");
+  };
+  ASSERT_TRUE(learn(100));
+  EXPECT_EQ(feed(s, {"c2 100 write X key=7"}), "Unknown");
+  EXPECT_EQ(s.tail_of(7), node_address("B"));
+  EXPECT_EQ(feed(s, {"c1 102 cas A X key=7"}), "CasUnknownNode");  // it was not learned
+  feed(s, {"s1 102 prior ptr=B"});
+  EXPECT_EQ(feed(s, {"c2 101 cas B X key=7"}), "Unknown");
+  EXPECT_EQ(s.tail_of(7), std::nullopt);
+  ASSERT_TRUE(learn(103));
+  EXPECT_EQ(feed(s, {"c2 102 write B key=9"}), "Unknown");
+  EXPECT_EQ(s.tail_of(7), std::nullopt);
+  ASSERT_TRUE(learn(105));
+  EXPECT_EQ(feed(s, {"c2 103 faa B"}), "Unknown");
+  EXPECT_EQ(s.tail_of(7), std::nullopt);
+}
+
+class Nowhere final : public port::FrameSink {
+ public:
+  std::uint8_t* reserve(std::size_t) override { return nullptr; }
+  void commit(std::size_t) override {}
+};
+
+// The same packets, drawn by chance, through the pipeline in C++ that holds nothing and through the kernel: the same verdict and the same
+// bytes for each, whatever clients and server do.
+class Twins {
+ public:
+  Twins(Steering& kernel, std::uint64_t seed) : kernel_(kernel), rng_(Rng(seed).fork("twins")), box_(box_config()) {
+    CloverConfig rule = plain_config().rule;
+    rule.order = Order::kPassing;
+    rule.history_entries = 1u << 16;
+    box_.set_rule(std::make_unique<CloverRule>(rule, box_.connections(), box_.counters()));
+    kernel_.start_over();
+    for (int client = 1; client <= kClients; ++client) {
+      EXPECT_TRUE(kernel_.announce(connection_of(client)));
+      EXPECT_TRUE(box_.connections().announce(Time(), connection_of(client)));
+      clients_[static_cast<std::size_t>(client)].next = clients_[static_cast<std::size_t>(client)].answered = 100;
+    }
+  }
+
+  void run(int packets) {
+    for (int i = 0; i < packets && !testing::Test::HasFailure(); ++i) step();
+  }
+  const Counters& counters() const { return box_.counters(); }
+
+ private:
+  static constexpr int kClients = 4;
+  struct Client {
+    std::uint32_t next = 0;
+    std::uint32_t answered = 0;
+    std::map<std::uint32_t, std::string> sent;
+  };
+
+  static BoxConfig box_config() {
+    BoxConfig config;
+    config.held_frames = 0;
+    return config;
+  }
+  char node() { return static_cast<char>('A' + rng_.below(8)); }
+  std::string request() {
+    const auto key = 1 + rng_.below(2);
+    switch (rng_.below(10)) {
+      case 0:
+      case 1:
+      case 2: return fmt::format("write {} key={}{}", node(), key, rng_.below(8) == 0 ? " tomb" : "");
+      case 3:
+      case 4:
+      case 5:
+      case 6: return fmt::format("cas {} {} {}={}", node(), node(), rng_.below(10) == 0 ? "tomb" : "key", key);
+      case 7: return fmt::format("read {}", node());
+      case 8: return rng_.below(4) == 0 ? fmt::format("faa {}", node()) : fmt::format("read {}", node());
+      default: return rng_.below(4) == 0 ? fmt::format("write {} plain", node()) : "send";
+    }
+  }
+  std::string answer(const std::string& request) {
+    if (request.starts_with("read")) return "data";
+    if (!request.starts_with("cas") && !request.starts_with("faa")) return "ack";
+    switch (rng_.below(4)) {
+      case 0: return fmt::format("prior ptr={}", node());
+      case 1: return fmt::format("prior ptr={}", request.starts_with("cas") ? request[6] : node());
+      default: return fmt::format("prior free={}", 1 + rng_.below(2));
+    }
+  }
+  void step() {
+    const auto number = 1 + rng_.below(kClients);
+    Client& client = clients_[number];
+    const bool may_answer = client.answered != client.next;
+    if (may_answer && (rng_.below(2) == 0 || client.next - client.answered >= 8)) {
+      const std::uint32_t psn = client.answered;
+      if (rng_.below(20) == 0) return both(fmt::format("s{} {} nak 0", number, psn));
+      if (rng_.below(20) != 0) ++client.answered;  // else it is lost on the way to the client, and comes again
+      return both(fmt::format("s{} {} {}", number, psn, answer(client.sent[psn])));
+    }
+    if (!client.sent.empty() && rng_.below(8) == 0) {
+      const std::uint32_t psn =
+          client.next - 1 - static_cast<std::uint32_t>(rng_.below(std::min<std::uint64_t>(client.sent.size(), 6)));
+      return both(fmt::format("c{} {} {}", number, psn, client.sent[psn]));
+    }
+    if (rng_.below(30) == 0) return both(fmt::format("c{} {} {}", number, client.next + 1, request()));
+    const std::uint32_t psn = client.next++;
+    client.sent[psn] = request();
+    if (client.sent.size() > 8) client.sent.erase(client.sent.begin());
+    both(fmt::format("c{} {} {}", number, psn, client.sent[psn]));
+  }
+
+  void both(const std::string& line) {
+    history_ += line + "\n";
+    const Bytes frame = build_frame(words_of(line));
+    Bytes mine = frame;
+    Packet packet;
+    packet.frame = {mine.data(), static_cast<std::uint32_t>(mine.size())};
+    now_ = now_ + Duration::microseconds(1);
+    box_.process(now_, {&packet, 1}, nowhere_);
+    const Counters before = kernel_.counters();
+    const auto outcome = kernel_.try_frame(frame);
+    ASSERT_TRUE(outcome) << outcome.error().message;
+    const Counters after = kernel_.counters();
+    for (std::size_t i = 0; i < kVerdicts; ++i) {
+      const auto expected = before.verdicts[i] + (i == static_cast<std::size_t>(packet.verdict) ? 1u : 0u);
+      EXPECT_EQ(after.verdicts[i], expected) << kVerdictTable[i].name << ", but C++ says " << row(packet.verdict).name;
+    }
+    EXPECT_EQ(outcome->dropped, packet.action != Action::kForward);
+    if (!outcome->dropped) {
+      EXPECT_EQ(outcome->frame, mine);
+    }
+    if (testing::Test::HasFailure()) fmt::print("{}", history_);
+  }
+
+  Steering& kernel_;
+  Rng rng_;
+  Box box_;
+  Nowhere nowhere_;
+  Time now_;
+  std::array<Client, kClients + 1> clients_;
+  std::string history_;
+};
+
+TEST(XdpSteering, DoesWhatTheBoxDoesThatHoldsNothing) {
+  auto kernel = Steering::load(plain_config());
+  ASSERT_TRUE(kernel) << kernel.error().message;
+  const char* const text = std::getenv("SLUICE_SEEDS");
+  const std::uint64_t seeds = text != nullptr ? std::strtoull(text, nullptr, 10) : 20;
+  Counters all;
+  for (std::uint64_t seed = 1; seed <= seeds && !HasFailure(); ++seed) {
+    SCOPED_TRACE(fmt::format("seed {}", seed));
+    Twins twins(**kernel, seed);
+    twins.run(400);
+    for (std::size_t i = 0; i < kVerdicts; ++i) all.verdicts[i] += twins.counters().verdicts[i];
+  }
+  for (const Verdict verdict :
+       {Verdict::kCasSteered, Verdict::kCasBusy, Verdict::kCasProbe, Verdict::kCasReaimed, Verdict::kCasAgain,
+        Verdict::kReadSteered, Verdict::kRepeatedSteered, Verdict::kGapDropped})
+    EXPECT_GT(all.of(verdict), 0u) << row(verdict).name;
 }
 
 // Connections are learned from management messages between two Linux machines, with their PSNs, and taken down by them.
