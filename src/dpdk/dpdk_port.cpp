@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/prefetch.h"
 #include "dpdk/eal.h"
 #include "ports/open.h"
 #include "ports/spec.h"
@@ -165,6 +166,8 @@ std::size_t DpdkPort::receive(Time, std::span<port::Frame> burst) {
       continue;
     }
     burst[frames++] = {rte_pktmbuf_mtod(buffer, std::uint8_t*), buffer->pkt_len};
+    prefetch(burst[frames - 1].data);
+    prefetch(burst[frames - 1].data + 64);
     ++counters_.rx_frames;
     counters_.rx_bytes += buffer->pkt_len;
   }
