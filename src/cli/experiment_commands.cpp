@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "cli/commands.h"
+#include "cli/experiment_files.h"
 #include "cli/experiment_report.h"
 #include "cli/experiment_results.h"
 #include "cli/point_processes.h"
@@ -19,29 +20,6 @@ namespace sluice::cli {
 namespace {
 
 namespace fs = std::filesystem;
-
-// Folders in which experiments are looked for, nearest first.
-std::vector<fs::path> experiment_folders() {
-  const fs::path program = fs::path(own_program()).parent_path();
-  return {"experiments", program / "../experiments", program / "../share/sluice/experiments"};
-}
-
-std::vector<fs::path> files_in(const fs::path& folder) {
-  std::vector<fs::path> found;
-  std::error_code error;
-  for (const auto& entry : fs::directory_iterator(folder, error)) {
-    if (entry.path().extension() == ".toml") found.push_back(entry.path());
-  }
-  std::ranges::sort(found);
-  return found;
-}
-
-Result<fs::path> experiments_here() {
-  for (const fs::path& folder : experiment_folders()) {
-    if (!files_in(folder).empty()) return folder;
-  }
-  return fail("no folder experiments/ here; name a file, or run it where Sluice's sources are");
-}
 
 // A file, or the name of one: "fig1" and "fig01" are the same.
 Result<fs::path> find_experiment(const std::string& name) {

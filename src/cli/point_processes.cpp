@@ -51,6 +51,8 @@ class Children {
   Children& operator=(const Children&) = delete;
 
   std::size_t running() const { return running_.size(); }
+  // The task of the one that ended last.
+  std::size_t ended() const { return ended_; }
   Result<void> start(std::size_t task) {
     const pid_t parent = getpid();
     const pid_t pid = fork();
@@ -77,7 +79,8 @@ class Children {
     }
     const auto found = running_.find(pid);
     if (found == running_.end()) return false;
-    const std::string& name = tasks_[found->second].name;
+    ended_ = found->second;
+    const std::string& name = tasks_[ended_].name;
     running_.erase(found);
     if (WIFSIGNALED(status)) return fail(fmt::format("{}: its process died of signal {}", name, WTERMSIG(status)));
     if (WEXITSTATUS(status) != 0) return fail(fmt::format("{}: could not be simulated", name));
@@ -87,12 +90,14 @@ class Children {
  private:
   const std::vector<PointTask>& tasks_;
   std::map<pid_t, std::size_t> running_;
+  std::size_t ended_ = 0;
 };
 
 }  // namespace
 
 Result<void> run_in_processes(const std::vector<PointTask>& tasks, unsigned at_once,
-                              const std::function<void(std::size_t, std::size_t)>& progress) {
+                              const std::function<void(std::size_t, std::size_t)>& progress,
+                              std::optional<std::size_t>* failed) {
   const Interrupts interrupts;
   Children children(tasks);
   std::size_t started = 0;
@@ -103,7 +108,10 @@ Result<void> run_in_processes(const std::vector<PointTask>& tasks, unsigned at_o
       continue;
     }
     const auto ended = children.wait_for_one();
-    if (!ended) return tl::unexpected(ended.error());
+    if (!ended) {
+      if (failed != nullptr) *failed = children.ended();
+      return tl::unexpected(ended.error());
+    }
     if (*ended) ++done;
     progress(done, tasks.size());
   }

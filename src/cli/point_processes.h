@@ -6,6 +6,7 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -18,8 +19,9 @@ struct PointTask {
   std::function<Result<void>()> simulate;  // in the child
 };
 
-// `progress(done, of)` is called now and then. An error when one failed or the user interrupted.
+// `progress(done, of)` is called now and then. An error when one failed, which `failed` then names, or the user interrupted.
 Result<void> run_in_processes(const std::vector<PointTask>& tasks, unsigned at_once,
-                              const std::function<void(std::size_t, std::size_t)>& progress);
+                              const std::function<void(std::size_t, std::size_t)>& progress,
+                              std::optional<std::size_t>* failed = nullptr);
 
 }  // namespace sluice::cli

@@ -91,6 +91,8 @@ class QueuePair : public ActiveHook {
   std::uint32_t send_queue_length() const;
   // The PSN that the peer's next request must have: what a box or a test compares.
   Psn expected_psn() const { return responder_ ? responder_->expected_psn() : Psn(); }
+  // The PSN that our next request will have; the peer's expected_psn() once all is answered.
+  Psn next_psn() const { return requester_ ? requester_->next_psn() : Psn(); }
   bool path_ready() const { return connection_.path_ready; }
 
   void* user = nullptr;  // the owner's

@@ -33,6 +33,8 @@ class Requester {
   // While draining no new work starts; what has started finishes.
   void set_draining(bool draining) { draining_ = draining; }
 
+  Psn next_psn() const { return next_psn_; }
+
   // Whether poll_transmit would try to send.
   bool can_transmit(Time now) {
     if (cursor_ == (draining_ ? started_ : queue_.tail()) || !connection_.path_ready || now < rnr_until_) return false;

@@ -11,11 +11,13 @@
 #include "base/check.h"
 #include "clover/client.h"
 #include "clover/metadata.h"
+#include "port/impairment.h"
 #include "rc/remote_rc.h"
 #include "sim/box_stage.h"
 #include "sim/host_memory.h"
 #include "sim/rack.h"
 #include "swordbox/clover_rule.h"
+#include "workload/linearizability.h"
 #include "workload/runner.h"
 
 namespace sluice::sim {
@@ -180,7 +182,7 @@ class ClientMachine {
 
   bool joined() const { return joined_ == clover::Outcome::kOk; }
   void make_runner(Time now, const workload::RunConfig& run) {
-    scheduler_->spawn(client_.maintain());
+    if (!runner_) scheduler_->spawn(client_.maintain());
     std::vector<workload::Store*> stores;
     for (const auto& store : stores_) stores.push_back(store.get());
     runner_ = std::make_unique<workload::Runner>(*scheduler_, stores, run);
@@ -245,7 +247,11 @@ struct Counts {
 class World {
  public:
   World(const Hardware& hardware, const CloverWorkload& workload, std::uint64_t seed)
-      : workload_(workload), memory_(workload.node_memory), stage_(make_stage(workload)), rack_(hardware, seed) {
+      : workload_(workload),
+        memory_(workload.node_memory),
+        stage_(make_stage(workload)),
+        rack_(hardware, seed,
+              {.faults = faults_of(workload), .ack_timeout = static_cast<std::uint8_t>(workload.ack_timeout)}) {
     if (stage_) rack_.net_switch().set_stage(stage_.get());
     memory_machine_ = &rack_.add_machine();
     memory_completions_ = memory_machine_->make_completions(16);
@@ -253,9 +259,8 @@ class World {
     const clover::Region region{{kMemoryNode, remote::RegionKey{key.value}, kMemoryAddress}, workload.node_memory};
     auto volumes = clover::spread({&region, 1}, 1);
     clover::ServerConfig config{.volumes = *volumes, .value_bytes = static_cast<std::uint32_t>(workload.value_bytes)};
-    // Longer than the run: what is collected, and when, is no part of these figures.
-    config.cursor_lifetime = Duration::seconds(10);
-    config.max_flight = Duration::seconds(10);
+    config.cursor_lifetime = workload.cursor_lifetime;
+    config.max_flight = workload.max_flight;
     server_ = std::make_unique<clover::MetadataServer>(std::move(config));
     server_machine_ = &rack_.add_machine();
     server_thread_ = std::make_unique<ServerThread>(rack_, *server_machine_, *server_, workload.message_cost);
@@ -284,7 +289,53 @@ class World {
     return result;
   }
 
+  CloverResult check(std::uint64_t operations) {
+    CloverResult result;
+    history_ = std::make_unique<workload::History>();
+    operations_ = operations / clients_.size() + 1;
+    if (set_up(result)) {
+      start([](workload::Runner& runner) { runner.start_run(); });
+      if (run_until_done(result, "running")) read_all(result);
+    }
+    if (result.problem.empty()) come_to_rest(result);
+    result.events = rack_.loop.fired();
+    result.trace_hash = rack_.trace.hash();
+    if (result.problem.empty()) {
+      const workload::Verdict verdict = workload::check_linearizable(history_->events());
+      if (!verdict.linearizable()) result.problem = "not linearizable: " + verdict.explain();
+    }
+    return result;
+  }
+
  private:
+  static port::Impairment faults_of(const CloverWorkload& workload) {
+    return workload.faults.empty() ? port::Impairment() : port::parse_impairment(workload.faults).value().tx;
+  }
+
+  // The last word of every key, as any machine sees it.
+  void read_all(CloverResult& result) {
+    if (!sound(result)) return;
+    reading_ = true;
+    for (std::uint32_t i = 0; i < clients_.size(); ++i) clients_[i]->make_runner(rack_.loop.now(), run_config(i));
+    start([](workload::Runner& runner) { runner.start_run(); });
+    if (run_until_done(result, "reading all keys again")) sound(result);
+  }
+  bool sound(CloverResult& result) const {
+    workload::RunResult all = clients_.front()->runner().result();
+    for (std::size_t i = 1; i < clients_.size(); ++i) all.merge(clients_[i]->runner().result());
+    const std::uint64_t wrong = all.operations() - all.with_outcome(workload::Outcome::kOk);
+    if (all.values_wrong != 0) result.problem = all.errors.front();
+    if (wrong != 0) result.problem = fmt::format("{} operations did not end well", wrong);
+    return result.problem.empty();
+  }
+  // Clients renew their leases now and then: between these there is time to rest.
+  void come_to_rest(CloverResult& result) {
+    const auto rests = [&] { return rack_.at_rest() && (!stage_ || stage_->box().held() == 0); };
+    if (!rack_.loop.run_until(rack_.loop.now() + kPatience, rests))
+      result.problem =
+          fmt::format("{} packets are left over, or ends of a connection do not agree", rack_.pool.in_flight());
+  }
+
   static std::unique_ptr<BoxStage> make_stage(const CloverWorkload& workload) {
     if (workload.system == "clover") return nullptr;
     swordbox::BoxConfig config;
@@ -305,7 +356,13 @@ class World {
     run.mix.distribution = workload::KeyDistribution::kZipfian;
     run.theta_thousandths = static_cast<std::uint32_t>(workload_.theta_thousandths);
     run.records = workload_.keys;
-    run.operations = std::numeric_limits<std::uint64_t>::max();
+    run.operations = operations_;
+    run.history = history_.get();
+    if (reading_) {
+      run.mix = *workload::Mix::parse("w0");
+      run.mix.distribution = workload::KeyDistribution::kUniform;
+      run.operations = 8 * workload_.keys;
+    }
     run.clients = static_cast<std::uint32_t>(workload_.threads * (machine + 1) / clients_.size() -
                                              workload_.threads * machine / clients_.size());
     run.value_bytes = workload_.value_bytes;
@@ -389,12 +446,13 @@ class World {
     };
     result.events = rack_.loop.fired();
     result.trace_hash = rack_.trace.hash();
-    const std::uint64_t wrong = all.operations() - all.with_outcome(workload::Outcome::kOk);
-    if (all.values_wrong != 0) result.problem = all.errors.front();
-    if (wrong != 0) result.problem = fmt::format("{} operations did not end well", wrong);
+    sound(result);
   }
 
   CloverWorkload workload_;
+  std::unique_ptr<workload::History> history_;
+  std::uint64_t operations_ = std::numeric_limits<std::uint64_t>::max();  // of each machine
+  bool reading_ = false;
   LazyMemory memory_;
   std::unique_ptr<BoxStage> stage_;
   Rack rack_;
@@ -427,10 +485,19 @@ void CloverWorkload::read(Fields& f) {
   f.duration("message_cost", message_cost);
   f.duration("warm_up", warm_up, kOptional);
   f.duration("measure", measure, kOptional);
+  f.impairment("faults", faults, kOptional);
+  f.integer("ack_timeout", ack_timeout, 1, 31, kOptional);
+  f.duration("cursor_lifetime", cursor_lifetime, kOptional);
+  f.duration("max_flight", max_flight, kOptional);
 }
 
 CloverResult run_clover_load(const Hardware& hardware, const CloverWorkload& workload, std::uint64_t seed) {
   return World(hardware, workload, seed).run();
+}
+
+CloverResult check_clover_load(const Hardware& hardware, const CloverWorkload& workload, std::uint64_t operations,
+                               std::uint64_t seed) {
+  return World(hardware, workload, seed).check(operations);
 }
 
 }  // namespace sluice::sim

@@ -40,6 +40,14 @@ struct CloverWorkload {
   Duration warm_up = Duration::milliseconds(2);
   Duration measure = Duration::milliseconds(6);
 
+  // What goes wrong on every link, as text of port/impairment.h; empty: nothing. How long queue pairs wait for an ACK: 4.096 us times two to
+  // the power of ack_timeout.
+  std::string faults;
+  std::uint64_t ack_timeout = 14;
+  // Longer than the run, unless said otherwise: what is collected, and when, is no part of the figures.
+  Duration cursor_lifetime = Duration::seconds(10);
+  Duration max_flight = Duration::seconds(10);
+
   void read(Fields& fields);
 };
 
@@ -51,5 +59,10 @@ struct CloverResult {
 };
 
 CloverResult run_clover_load(const Hardware& hardware, const CloverWorkload& workload, std::uint64_t seed);
+
+// The same rack with checkers on, for `operations` operations whatever their time, and then a READ of every key. A problem is: a wrong value, a
+// history that is not linearizable, an operation that does not end, a packet that is left over, a connection whose ends do not agree.
+CloverResult check_clover_load(const Hardware& hardware, const CloverWorkload& workload, std::uint64_t operations,
+                               std::uint64_t seed);
 
 }  // namespace sluice::sim

@@ -9,6 +9,8 @@
 #include <sstream>
 #include <utility>
 
+#include "port/impairment.h"
+
 namespace sluice::sim {
 namespace {
 
@@ -184,6 +186,11 @@ void Fields::toggle(std::string_view key, bool& out, Need need) {
 
 void Fields::text(std::string_view key, std::string& out, Need need) {
   parsed(key, out, need, "text", [](std::string_view text, std::string& to) { return !(to = text).empty(); });
+}
+
+void Fields::impairment(std::string_view key, std::string& out, Need need) {
+  parsed(key, out, need, "faults of a link such as drop=1%,duplicate=1%,reorder=1%,delay=10us",
+         [](std::string_view text, std::string& to) { return port::parse_impairment(to = text).has_value(); });
 }
 
 void Fields::choice(std::string_view key, std::string& out, const std::vector<std::string_view>& choices, Need need) {

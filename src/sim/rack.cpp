@@ -1,5 +1,6 @@
 #include "sim/rack.h"
 
+#include <algorithm>
 #include <limits>
 
 #include "base/check.h"
@@ -7,8 +8,7 @@
 namespace sluice::sim {
 namespace {
 
-constexpr std::uint32_t kMtu = 1024;   // of RoCE, as on Ethernet with 1,500-byte frames
-constexpr std::uint8_t kTimeout = 14;  // 67 ms: never by mistake
+constexpr std::uint32_t kMtu = 1024;  // of RoCE, as on Ethernet with 1,500-byte frames
 constexpr std::uint32_t kFirstQpn = 0x100;
 
 rc::AdapterConfig adapter_config(const Hardware& hardware, std::uint64_t seed, std::uint32_t number) {
@@ -34,7 +34,9 @@ Rack::Machine::Machine(Rack& rack, std::uint32_t number)
              {.bits_per_second = rack.hardware_.link.bits_per_second,
               .delay = rack.hardware_.link.delay,
               .queue_bytes = std::numeric_limits<std::uint64_t>::max() / 2},  // a NIC does not lose its own packets
-             rack.switch_.attach(nic, nic.adapter().config().mac.bytes.data()),
+             rack.behind_faults(rack.switch_.attach(rack.behind_faults(nic, down, "down", number),
+                                                    nic.adapter().config().mac.bytes.data()),
+                                up, "up", number),
              Rng(rack.seed_).fork("up").fork(number)) {
   nic.attach(uplink);
   rack.switch_.set_uplink(uplink);
@@ -47,8 +49,19 @@ memory::Key Rack::Machine::share(MutableBytes bytes, std::uint64_t address, memo
       .value();
 }
 
-Rack::Rack(const Hardware& hardware, std::uint64_t seed)
-    : hardware_(hardware), seed_(seed), switch_(loop, pool, hardware.net_switch, hardware.link, seed) {}
+Rack::Rack(const Hardware& hardware, std::uint64_t seed, const RackOptions& options)
+    : hardware_(hardware),
+      seed_(seed),
+      options_(options),
+      switch_(loop, pool, hardware.net_switch, hardware.link, seed) {}
+
+Consumer& Rack::behind_faults(Consumer& consumer, std::unique_ptr<FaultyLink>& link, std::string_view way,
+                              std::uint32_t machine) {
+  if (!options_.faults.any()) return consumer;
+  const Rng rng = Rng(seed_).fork("faults").fork(way).fork(machine);
+  link = std::make_unique<FaultyLink>(loop, pool, consumer, options_.faults, rng);
+  return *link;
+}
 
 Rack::Machine& Rack::add_machine() {
   machines_.push_back(std::make_unique<Machine>(*this, static_cast<std::uint32_t>(machines_.size())));
@@ -84,7 +97,7 @@ void Rack::bring_up(const End& end, rc::QueuePair& pair, const End& other, const
   check(adapter.modify(loop.now(), pair,
                        {.state = rc::QpState::kReadyToSend,
                         .send_psn = psn(pair),
-                        .timeout = kTimeout,
+                        .timeout = options_.ack_timeout,
                         .retry_count = 7,
                         .rnr_retry_count = 7,
                         .max_reads_out = reads}));
@@ -94,7 +107,15 @@ Rack::Connection Rack::connect(const End& a, const End& b) {
   const Connection connection{make_pair(a), make_pair(b)};
   bring_up(a, *connection.a, b, *connection.b);
   bring_up(b, *connection.b, a, *connection.a);
+  connections_.push_back(connection);
   return connection;
+}
+
+bool Rack::at_rest() const {
+  if (pool.in_flight() > switch_.reserved()) return false;
+  return std::ranges::all_of(connections_, [](const Connection& c) {
+    return c.a->next_psn() == c.b->expected_psn() && c.b->next_psn() == c.a->expected_psn();
+  });
 }
 
 }  // namespace sluice::sim

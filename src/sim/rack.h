@@ -6,10 +6,12 @@
 #pragma once
 
 #include <memory>
+#include <string_view>
 #include <vector>
 
 #include "rc/adapter.h"
 #include "sim/event_loop.h"
+#include "sim/faulty_link.h"
 #include "sim/hardware.h"
 #include "sim/nic.h"
 #include "sim/packet.h"
@@ -19,9 +21,14 @@
 
 namespace sluice::sim {
 
+struct RackOptions {
+  port::Impairment faults{};      // of every link, each way
+  std::uint8_t ack_timeout = 14;  // of all queue pairs (IBTA §9.7.6.1.3); 67 ms: never by mistake
+};
+
 class Rack {
  public:
-  Rack(const Hardware& hardware, std::uint64_t seed);
+  Rack(const Hardware& hardware, std::uint64_t seed, const RackOptions& options = {});
   Rack(const Rack&) = delete;
   Rack& operator=(const Rack&) = delete;
 
@@ -29,6 +36,7 @@ class Rack {
     Machine(Rack& rack, std::uint32_t number);
 
     Nic nic;
+    std::unique_ptr<FaultyLink> down, up;  // null: nothing is wrong with them
     Pipe uplink;
     rc::CompletionQueue* make_completions(std::uint32_t depth) { return nic.adapter().create_completion_queue(depth); }
     // Memory of this machine that peers may do everything to. `bytes` stays.
@@ -51,6 +59,8 @@ class Rack {
   };
   // A reliable connection, ready to send both ways.
   Connection connect(const End& a, const End& b);
+  // Whether everything has come to rest: no packet under way, and both ends of each connection agree on what was sent and done.
+  bool at_rest() const;
 
   EventLoop loop;
   PacketPool pool;
@@ -60,13 +70,18 @@ class Rack {
   Switch& net_switch() { return switch_; }
 
  private:
+  // The consumer, or a faulty link before it.
+  Consumer& behind_faults(Consumer& consumer, std::unique_ptr<FaultyLink>& link, std::string_view way,
+                          std::uint32_t machine);
   rc::QueuePair* make_pair(const End& end);
   void bring_up(const End& end, rc::QueuePair& pair, const End& other, const rc::QueuePair& peer);
 
   Hardware hardware_;
   std::uint64_t seed_;
+  RackOptions options_;
   Switch switch_;
   std::vector<std::unique_ptr<Machine>> machines_;
+  std::vector<Connection> connections_;
 };
 
 }  // namespace sluice::sim

@@ -47,6 +47,7 @@ class Switch::Port final : public Consumer, public port::FrameSink, private Pipe
   }
 
   std::uint32_t number() const { return number_; }
+  bool has_reserved() const { return reserved_ != nullptr; }
   const Pipe& out() const { return out_; }
   void set_uplink(Pipe& uplink) { uplink_ = &uplink; }
 
@@ -97,6 +98,11 @@ Consumer& Switch::attach(Consumer& consumer, const std::uint8_t* mac) {
 void Switch::set_uplink(Pipe& uplink) { ports_.back()->set_uplink(uplink); }
 
 const Pipe::Counters& Switch::out(std::size_t port) const { return ports_[port]->out().counters(); }
+
+std::uint64_t Switch::reserved() const {
+  return static_cast<std::uint64_t>(
+      std::ranges::count_if(ports_, [](const auto& port) { return port->has_reserved(); }));
+}
 
 void Switch::arrive(Time now, Port& port, Packet* packet) {
   ++packets_;

@@ -35,6 +35,8 @@ class Switch final {
 
   const Pipe::Counters& out(std::size_t port) const;
   std::uint64_t packets() const { return packets_; }
+  // Packets of the pool that ports keep at hand, empty.
+  std::uint64_t reserved() const;
 
  private:
   class Port;

@@ -104,7 +104,7 @@ void Runner::client_ended() {
 
 Task<void> Runner::load(std::uint32_t index) {
   Client client{.index = index,
-                .writer = config_.place.thread * config_.clients + index + 1,
+                .writer = index * config_.place.threads + config_.place.thread + 1,
                 .store = stores_[index % stores_.size()],
                 .rng = rng_.fork("load").fork(index),
                 .out = std::vector<std::uint8_t>(config_.value_bytes),
@@ -122,7 +122,7 @@ Task<void> Runner::load(std::uint32_t index) {
 Task<void> Runner::run(std::uint32_t index) {
   Store* const store = stores_[index % stores_.size()];
   Client client{.index = index,
-                .writer = config_.place.thread * config_.clients + index + 1,
+                .writer = index * config_.place.threads + config_.place.thread + 1,
                 .store = store,
                 .rng = rng_.fork("run").fork(index),
                 .out = std::vector<std::uint8_t>(config_.value_bytes),

@@ -12,6 +12,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 
 SLUICE = ""
@@ -111,6 +112,18 @@ class Experiment(unittest.TestCase):
             for word in words:
                 self.assertIn(word, said)
             self.assertEqual(len(said.strip().splitlines()), 1, said)
+
+    def search(self, *flags):
+        done = subprocess.run([SLUICE, "search", "--hardware", str(HARDWARE), *flags], capture_output=True, text=True, timeout=600,
+                              check=False)
+        self.assertEqual(done.returncode, 0, f"{done.stdout}\n{done.stderr}")
+        return done.stdout
+
+    def test_racks_drawn_from_seeds_are_sound(self):
+        self.assertIn("150 seeds from 1 on: all sound", self.search("--seeds", "150"))
+        fresh = time.time_ns() % 1_000_000_000_000
+        self.assertIn("all sound", self.search("--first", str(fresh), "--seeds", "50"))  # a failure names the seed
+        self.assertEqual(self.search("--first", "7", "--seeds", "1", "--show"), self.search("--first", "7", "--seeds", "1", "--show"))
 
     def test_a_report_holds_the_plots_and_says_simulated(self):
         self.simulate(TWO_LINES + points("CAS", [1, 2], within_percent=10))

@@ -1,0 +1,112 @@
+// sluice search: racks, faults and workloads drawn from seeds and simulated with checkers on; what fails is shrunk.
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <thread>
+
+#include "cli/commands.h"
+#include "cli/experiment_files.h"
+#include "cli/point_processes.h"
+#include "cli/progress.h"
+#include "sim/search.h"
+
+namespace sluice::cli {
+namespace {
+
+struct SearchSettings {
+  std::string hardware;
+  std::uint64_t first = 1;
+  std::uint64_t seeds = 100;
+  std::uint64_t jobs = std::max(1u, std::thread::hardware_concurrency());
+  std::uint64_t tries = 200;
+  bool show = false;
+
+  void declare(rack::Schema& s) {
+    s.text("hardware", hardware, "hardware file; empty: the experiments' ConnectX-5", "a file's path")
+        .integer("first", first, 0, std::uint64_t{1} << 62, "the first seed")
+        .integer("seeds", seeds, 1, 1'000'000'000, "how many, from the first on")
+        .integer("jobs", jobs, 1, 1024, "simulations at once")
+        .integer("tries", tries, 0, 1'000'000, "simulations spent on making a failing case simpler")
+        .toggle("show", show, "print what each seed stands for, and simulate nothing");
+  }
+};
+
+class SearchCommand final : public Command {
+ public:
+  explicit SearchCommand(CLI::App& root)
+      : Command(root, "search",
+                "Draw racks, faults and workloads from seeds, simulate them with checkers on, shrink what fails",
+                {"sluice search", "sluice search --seeds 10000", "sluice search --first 4711 --seeds 1",
+                 "sluice search --first 4711 --seeds 1 --show"}) {
+    settings_.declare(schema_);
+    use("search", schema_);
+  }
+
+ private:
+  Result<int> run() override {
+    if (settings_.show) {
+      for (std::uint64_t i = 0; i < settings_.seeds; ++i)
+        fmt::print("{}\n", to_string(sim::draw_case(settings_.first + i)));
+      return 0;
+    }
+    auto hardware = load_hardware_named(settings_.hardware, "connectx5");
+    if (!hardware) return tl::unexpected(hardware.error());
+    std::vector<PointTask> tasks;
+    for (std::uint64_t i = 0; i < settings_.seeds; ++i) {
+      const sim::SearchCase one = sim::draw_case(settings_.first + i);
+      tasks.push_back({fmt::format("seed {}", one.seed), [one, &hardware] { return judge(*hardware, one); }});
+    }
+    std::optional<std::size_t> failed;
+    {
+      Progress progress;
+      const auto show = [&](std::size_t done, std::size_t of) {
+        progress.show(fmt::format("{} of {} seeds", done, of));
+      };
+      auto ran = run_in_processes(tasks, static_cast<unsigned>(settings_.jobs), show, &failed);
+      if (!ran && !failed) return tl::unexpected(ran.error());
+    }
+    if (!failed) {
+      fmt::print("{} seeds from {} on: all sound\n", settings_.seeds, settings_.first);
+      return 0;
+    }
+    const std::uint64_t seed = settings_.first + *failed;
+    fmt::print("seed {} fails; again: sluice search --first {} --seeds 1\n", seed, seed);
+    std::fflush(stdout);
+    const sim::SearchCase least = make_simple(*hardware, sim::draw_case(seed));
+    fmt::print("The simplest case that was found to fail:\n{}", to_string(least));
+    return kExitFailed;
+  }
+
+  static Result<void> judge(const sim::Hardware& hardware, const sim::SearchCase& one) {
+    const sim::CloverResult result = sim::run_case(hardware, one);
+    if (!result.problem.empty()) return fail(result.problem);
+    return {};
+  }
+
+  sim::SearchCase make_simple(const sim::Hardware& hardware, const sim::SearchCase& failing) const {
+    Progress progress;
+    std::uint64_t tried = 0;
+    // Each in a process of its own: it may die.
+    const auto fails = [&](const sim::SearchCase& one) {
+      progress.show(fmt::format("making it simpler: {} of at most {} tries", ++tried, settings_.tries));
+      std::optional<std::size_t> failed;
+      const std::vector<PointTask> task{{"a simpler case", [&] { return judge(hardware, one); }}};
+      (void)run_in_processes(
+          task, 1, [](std::size_t, std::size_t) {}, &failed);
+      return failed.has_value();
+    };
+    return sim::shrink(failing, settings_.tries, fails);
+  }
+
+  SearchSettings settings_;
+  rack::Schema schema_;
+};
+
+}  // namespace
+
+void add_search_command(CLI::App& root, Commands& commands) {
+  commands.push_back(std::make_unique<SearchCommand>(root));
+}
+
+}  // namespace sluice::cli
