@@ -210,7 +210,8 @@ std::unique_ptr<xdp::Steering> prepared_steering() {
 
 void make_frames(xdp_veth_bpf& ends, std::uint32_t count) {
   std::array<std::uint8_t, BENCH_BYTES> room{};
-  LIBBPF_OPTS(bpf_test_run_opts, run);
+  bpf_test_run_opts run{};
+  run.sz = sizeof run;
   run.data_in = room.data();
   run.data_size_in = room.size();
   run.flags = BPF_F_TEST_XDP_LIVE_FRAMES;

@@ -34,7 +34,6 @@ using swordbox::Counters;
 using swordbox::kVerdicts;
 
 constexpr const char* kProgram = "sluice_steer";
-constexpr const char* kOrders = "sluice_order";
 // A value of the map that holds all tables, as this build lays it out.
 using Tables = std::remove_pointer_t<decltype(steer_bpf::bss)>;
 using Constants = std::remove_pointer_t<decltype(steer_bpf::rodata)>;
@@ -202,10 +201,12 @@ Result<Found> find(const std::string& interface) {
     __u32 size = sizeof kind;
     if (!map || bpf_obj_get_info_by_fd(map.get(), &kind, &size) != 0) continue;
     const std::string_view name = kind.name;
-    if (name.ends_with(".bss") && padded(kind.value_size) == sizeof(Tables)) found.tables = std::move(map);
-    if (name.ends_with(".rodata") && padded(kind.value_size) == sizeof(Constants)) found.constants = std::move(map);
-    if (name == "verdicts" && kind.max_entries == kVerdicts) found.verdicts = std::move(map);
-    if (name == "regions") found.regions = std::move(map);
+    Descriptor* place = nullptr;
+    if (name.ends_with(".bss") && padded(kind.value_size) == sizeof(Tables)) place = &found.tables;
+    if (name.ends_with(".rodata") && padded(kind.value_size) == sizeof(Constants)) place = &found.constants;
+    if (name == "verdicts" && kind.max_entries == kVerdicts) place = &found.verdicts;
+    if (name == "regions") place = &found.regions;
+    if (place != nullptr) *place = std::move(map);
   }
   if (!found.tables || !found.verdicts || !found.regions || !found.constants)
     return fail(fmt::format("{} has the steering program of another build of Sluice: detach it and attach this one's",
@@ -334,7 +335,8 @@ class LoadedSteering final : public Steering {
   Result<Outcome> try_frame(ByteView frame) override {
     Outcome outcome;
     outcome.frame.resize(std::max<std::size_t>(frame.size(), 64) + 64);
-    LIBBPF_OPTS(bpf_test_run_opts, run);
+    bpf_test_run_opts run{};
+    run.sz = sizeof run;
     run.data_in = frame.data();
     run.data_size_in = static_cast<__u32>(frame.size());
     run.data_out = outcome.frame.data();
@@ -346,7 +348,8 @@ class LoadedSteering final : public Steering {
     return outcome;
   }
   Result<std::uint32_t> time_frame(ByteView frame, std::uint32_t repeat) override {
-    LIBBPF_OPTS(bpf_test_run_opts, run);
+    bpf_test_run_opts run{};
+    run.sz = sizeof run;
     run.data_in = frame.data();
     run.data_size_in = static_cast<__u32>(frame.size());
     run.repeat = static_cast<int>(repeat);
@@ -413,7 +416,8 @@ class LoadedSteering final : public Steering {
   }
   Result<std::uint32_t> run_order(steer_order order) const {
     if (orders_ < 0) return fail("only who has loaded it can give it orders");
-    LIBBPF_OPTS(bpf_test_run_opts, run);
+    bpf_test_run_opts run{};
+    run.sz = sizeof run;
     run.data_in = &order;
     run.data_size_in = sizeof order;
     if (const int error = bpf_prog_test_run_opts(orders_, &run); error != 0)
@@ -500,7 +504,8 @@ Result<void> Steering::detach(const std::string& interface) {
   libbpf_set_print(keep_last_words);
   auto found = find(interface);
   if (!found) return tl::unexpected(found.error());
-  LIBBPF_OPTS(bpf_xdp_attach_opts, only_this);
+  bpf_xdp_attach_opts only_this{};
+  only_this.sz = sizeof only_this;
   only_this.old_prog_fd = found->program.get();
   const int error = bpf_xdp_detach(static_cast<int>(if_nametoindex(interface.c_str())), XDP_FLAGS_REPLACE, &only_this);
   if (error != 0) return fail(fmt::format("{}: cannot detach: {}", interface, reason(error)));
