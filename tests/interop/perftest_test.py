@@ -22,7 +22,7 @@ TESTS = ["ib_write_bw -s 4096 -n 200", "ib_write_bw -s 65536 -n 50", "ib_read_bw
          "ib_send_lat -n 50", "ib_atomic_bw -A FETCH_AND_ADD -n 100", "ib_atomic_lat -A CMP_AND_SWAP -n 50"]
 BY_CM = ["ib_write_bw -s 4096 -n 200", "ib_read_bw -s 4096 -n 100", "ib_send_bw -s 4096 -n 200", "ib_atomic_bw -A FETCH_AND_ADD -n 100"]
 SLUICE_ADDRESS = "10.77.0.20"
-TIMEOUT_S = 90
+TIMEOUT_S = 60
 EVERYWHERE = "-F -m 1024 -u 18"
 
 
@@ -132,6 +132,10 @@ def main():
                         continue
                     began = time.monotonic()
                     wrong = run_test(test, server, client, by_cm)
+                    if wrong and by_cm and server is rxe:
+                        # Now and then perftest in the guest never posts its first receive after rdma_accept: RNR NAKs without end. Not explained yet.
+                        print(f"  {name}: once more: {wrong}", flush=True)
+                        wrong = run_test(test, server, client, by_cm)
                     print(f"  {name}: {'FAILED: ' + wrong if wrong else 'ok'} ({time.monotonic() - began:.1f} s)", flush=True)
                     passed += not wrong
                     failed += [name] if wrong else []
