@@ -7,55 +7,22 @@ usage: box_test.py SLUICE [TEST...]
 import json
 import os
 import pathlib
-import shutil
 import signal
-import subprocess
 import sys
-import tempfile
 import time
 import unittest
 
-SLUICE = ""
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
+import live_rack  # noqa: E402
+from live_rack import run, wait_until  # noqa: E402
+
 GOLDEN = pathlib.Path(__file__).resolve().parent.parent / "golden" / "rxe"
 STORE = ("--memory-nodes", "1", "--memory-size", "1GiB", "--value-size", "128")
 
 
-def run(*words, timeout=180):
-    return subprocess.run([SLUICE, *words], capture_output=True, text=True, timeout=timeout, check=False)
-
-
-def wait_until(condition, what, seconds=30):
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        if condition():
-            return
-        time.sleep(0.1)
-    raise AssertionError(f"not within {seconds} s: {what}")
-
-
-class BoxOnARack(unittest.TestCase):
-    def setUp(self):
-        self.folder = tempfile.mkdtemp(prefix="sluice-box-", dir="/tmp")
-        self.dir = self.folder + "/run"
-        self.children = []
-
-    def tearDown(self):
-        for child in self.children:
-            if child.poll() is None:
-                child.kill()
-            child.communicate()
-        self.sluice("rack", "down")
-        shutil.rmtree(self.folder)
-
-    def sluice(self, *words, code=0):
-        done = run(*words, "--dir", self.dir)
-        self.assertEqual(done.returncode, code, f"{words}\n{done.stdout}\n{done.stderr}")
-        return done.stdout
-
-    def start(self, *words):
-        child = subprocess.Popen([SLUICE, *words, "--dir", self.dir], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        self.children.append(child)
-        return child
+class BoxOnARack(live_rack.LiveRack):
+    def sluice(self, *words, code=0, timeout=240):
+        return super().sluice(*words, code=code, timeout=timeout).stdout
 
     def bench(self, *flags):
         return json.loads(self.sluice("bench", "clover", "--json", "--clients", "64", "--caches", "64", "--records", "200", *flags))
@@ -252,5 +219,5 @@ class BoxOnCaptures(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    SLUICE = sys.argv.pop(1)
+    live_rack.SLUICE = sys.argv.pop(1)
     unittest.main(verbosity=2)

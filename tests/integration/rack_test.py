@@ -11,73 +11,19 @@ import os
 import pathlib
 import shutil
 import signal
-import subprocess
 import sys
 import tempfile
 import time
 import unittest
 
-SLUICE = ""
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
+import live_rack  # noqa: E402
+from live_rack import processes_of, run, wait_until  # noqa: E402
+
 GOLDEN = pathlib.Path(__file__).resolve().parent.parent / "golden" / "rxe"
 
 
-def run(*words, timeout=120):
-    return subprocess.run([SLUICE, *words], capture_output=True, text=True, timeout=timeout, check=False)
-
-
-def wait_until(condition, what, seconds=20):
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        if condition():
-            return
-        time.sleep(0.05)
-    raise AssertionError(f"not within {seconds} s: {what}")
-
-
-def processes_of(folder):
-    """Pids of all processes that name the folder in their arguments."""
-    found = []
-    for entry in pathlib.Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                if folder.encode() in (entry / "cmdline").read_bytes():
-                    found.append(int(entry.name))
-            except OSError:
-                pass
-    return found
-
-
-class RackTest(unittest.TestCase):
-    def setUp(self):
-        self.began = time.monotonic()
-        self.folder = tempfile.mkdtemp(prefix="sluice-rack-", dir="/tmp")
-        self.dir = self.folder + "/run"
-        self.children = []
-
-    def tearDown(self):
-        for child in self.children:
-            if child.poll() is None:
-                child.kill()
-            child.communicate()
-        self.sluice("rack", "down", code=0)
-        left = processes_of(self.folder)
-        for pid in left:
-            os.kill(pid, signal.SIGKILL)
-        shutil.rmtree(self.folder)
-        print(f"    {time.monotonic() - self.began:.1f} s", file=sys.stderr)
-        self.assertEqual(left, [], "processes left behind")
-
-    def sluice(self, *words, code=None, timeout=120):
-        done = run(*words, "--dir", self.dir, timeout=timeout)
-        if code is not None:
-            self.assertEqual(done.returncode, code, f"{words}\n{done.stdout}\n{done.stderr}")
-        return done
-
-    def start(self, *words):
-        child = subprocess.Popen([SLUICE, *words, "--dir", self.dir], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        self.children.append(child)
-        return child
-
+class RackTest(live_rack.LiveRack):
     def up(self, *flags):
         return self.sluice("rack", "up", *flags, code=0)
 
@@ -378,5 +324,5 @@ class PcapTest(unittest.TestCase):
 if __name__ == "__main__":
     if len(sys.argv) < 2:
         sys.exit(__doc__)
-    SLUICE = sys.argv.pop(1)
+    live_rack.SLUICE = sys.argv.pop(1)
     unittest.main(verbosity=2)

@@ -14,11 +14,13 @@ import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import time
 import unittest
 
-SLUICE = ""
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
+import live_rack  # noqa: E402
+from live_rack import processes_of, wait_until  # noqa: E402
+
 PROGRAMS = ("ibv_devices", "ibv_devinfo", "ibv_rc_pingpong", "ib_send_bw", "ib_write_bw", "rping")
 # Asks for the first device as NCCL does, by name and version; prints its name.
 BY_DLVSYM = """
@@ -51,55 +53,28 @@ def listens(port):
                for line in pathlib.Path(table).read_text().splitlines()[1:])
 
 
-def wait_until(condition, what, seconds=20):
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        if condition():
-            return
-        time.sleep(0.05)
-    raise AssertionError(f"not within {seconds} s: {what}")
+class RunTest(live_rack.LiveRack):
+    def end(self, child):
+        if child.poll() is None:
+            child.terminate()  # it passes that on to its program
+        child.communicate(timeout=20)
 
-
-def processes_of(folder):
-    found = []
-    for entry in pathlib.Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                if folder.encode() in (entry / "cmdline").read_bytes():
-                    found.append(int(entry.name))
-            except OSError:
-                pass
-    return found
-
-
-class RunTest(unittest.TestCase):
-    def setUp(self):
-        self.began = time.monotonic()
-        self.folder = tempfile.mkdtemp(prefix="sluice-run-", dir="/tmp")
-        self.dir = self.folder + "/run"
-        self.children = []
-
-    def tearDown(self):
-        for child in self.children:
-            if child.poll() is None:
-                child.terminate()  # it passes that on to its program
-            child.communicate(timeout=20)
-        subprocess.run([SLUICE, "rack", "down", "--dir", self.dir], capture_output=True, timeout=60, check=False)
-        wait_until(lambda: not processes_of(self.folder), "all processes have ended")
-        shutil.rmtree(self.folder)
-        print(f"    {time.monotonic() - self.began:.1f} s", file=sys.stderr)
+    def left_over(self):
+        # What it passes on takes a moment.
+        wait_until(lambda: not super(RunTest, self).left_over(), "all processes have ended", 20)
+        return []
 
     def up(self):
-        subprocess.run([SLUICE, "rack", "up", "--memory-nodes", "1", "--memory-size", "64MiB", "--metadata=false", "--dir", self.dir],
+        subprocess.run([live_rack.SLUICE, "rack", "up", "--memory-nodes", "1", "--memory-size", "64MiB", "--metadata=false", "--dir", self.dir],
                        check=True, capture_output=True, timeout=60)
 
     def start(self, *words):
-        child = subprocess.Popen([SLUICE, "run", "--dir", self.dir, *words], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        child = subprocess.Popen([live_rack.SLUICE, "run", "--dir", self.dir, *words], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         self.children.append(child)
         return child
 
     def run_program(self, *words, timeout=60):
-        return subprocess.run([SLUICE, "run", "--dir", self.dir, *words], capture_output=True, text=True, timeout=timeout, check=False)
+        return subprocess.run([live_rack.SLUICE, "run", "--dir", self.dir, *words], capture_output=True, text=True, timeout=timeout, check=False)
 
     def serve(self, flags, *command):
         """A server that listens on a TCP port of its own; returns it and the port."""
@@ -214,7 +189,7 @@ class RunTest(unittest.TestCase):
         ucx = ["--mca", "pml", "ucx", "--mca", "osc", "ucx", "--mca", "btl", "^openib,vader,tcp,uct", "-x", "UCX_TLS=rc_v", "-x", "UCX_NET_DEVICES=sluice0:1",
                "-x", "UCX_RC_TIMEOUT=100ms"]  # its own is a second: what a loss at the end of a message costs
         for faults in ([], ["--impair", "drop=1%,seed=7"]):
-            done = subprocess.run(["mpirun", *root, "--oversubscribe", "-np", "2", *ucx, SLUICE, "run", "--dir", self.dir, *faults, "--", program],
+            done = subprocess.run(["mpirun", *root, "--oversubscribe", "-np", "2", *ucx, live_rack.SLUICE, "run", "--dir", self.dir, *faults, "--", program],
                                   capture_output=True, text=True, timeout=120, check=False)
             self.assertEqual((done.returncode, done.stdout), (0, "all right\n"), done.stderr)
 
@@ -239,12 +214,12 @@ class RunTest(unittest.TestCase):
         done = self.run_program("--", "ib_send_bw", "-F", "-x", "1", "-n", "500", "-u", "18", "-p", port, "127.0.0.1")
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         self.assertEqual(server.wait(timeout=20), 0)
-        shown = subprocess.run([SLUICE, "pcap", "show", trace], capture_output=True, text=True, timeout=60, check=False).stdout
+        shown = subprocess.run([live_rack.SLUICE, "pcap", "show", trace], capture_output=True, text=True, timeout=60, check=False).stdout
         self.assertRegex(shown, r"(?i)rnr")
 
 
 if __name__ == "__main__":
-    SLUICE = os.path.abspath(sys.argv[1])
+    live_rack.SLUICE = os.path.abspath(sys.argv[1])
     missing = [program for program in PROGRAMS if shutil.which(program) is None]
     if missing:
         print("skipped: not installed:", ", ".join(missing))

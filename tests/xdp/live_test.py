@@ -7,20 +7,16 @@ usage: live_test.py SLUICE [TEST...]
 
 import ctypes
 import json
-import os
 import pathlib
-import shutil
 import subprocess
 import sys
-import tempfile
 import unittest
 
-SLUICE = ""
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
+import live_rack  # noqa: E402
+from live_rack import run  # noqa: E402
+
 CLONE_NEWNET = 0x40000000
-
-
-def run(*words, timeout=240):
-    return subprocess.run([SLUICE, *words], capture_output=True, text=True, timeout=timeout, check=False)
 
 
 def ip(*words):
@@ -45,18 +41,16 @@ def refusal():
     return ""
 
 
-class SteeringInTheKernel(unittest.TestCase):
+class SteeringInTheKernel(live_rack.LiveRack):
     def setUp(self):
-        self.folder = tempfile.mkdtemp(prefix="sluice-xdp-", dir="/tmp")
-        self.dir = self.folder + "/run"
+        super().setUp()
         config = pathlib.Path(self.folder + "/rack.toml")
         config.write_text('[switch]\nports = ["packet:near"]\n[memory]\nport = "packet:far"\n')
         self.sluice("rack", "up", "--config", str(config), "--memory-nodes", "1", "--memory-size", "1GiB", "--value-size", "128")
 
     def tearDown(self):
         run("xdp", "detach")
-        self.sluice("rack", "down")
-        shutil.rmtree(self.folder)
+        super().tearDown()
 
     def sluice(self, *words, code=0, with_dir=True):
         done = run(*words, *(("--dir", self.dir) if with_dir else ()))
@@ -98,7 +92,7 @@ class SteeringInTheKernel(unittest.TestCase):
     def test_its_state_can_be_lost_at_any_time(self):
         """Detached and attached anew, again and again, while clients write: whose connections are then not followed."""
         self.sluice("xdp", "attach", "near", "far")
-        child = subprocess.Popen([SLUICE, "bench", "clover", "--json", "--clients", "16", "--caches", "16", "--records", "200", "--workload",
+        child = subprocess.Popen([live_rack.SLUICE, "bench", "clover", "--json", "--clients", "16", "--caches", "16", "--records", "200", "--workload",
                                   "w50", "--duration", "4s", "--check", "--dir", self.dir], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                                  text=True)
         turns = 0
@@ -118,7 +112,7 @@ class SteeringInTheKernel(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    SLUICE = str(pathlib.Path(sys.argv[1]).resolve())
+    live_rack.SLUICE = str(pathlib.Path(sys.argv[1]).resolve())
     why = refusal()
     if why:
         print(f"skipped: {why}")

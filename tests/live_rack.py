@@ -1,0 +1,85 @@
+"""What tests of real processes share: a run directory of their own, `sluice` in it, waiting, and that nothing is left behind.
+
+A test script sets `live_rack.SLUICE` to the program before it begins, and finds this file beside its own folder.
+"""
+
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+SLUICE = ""
+
+
+def run(*words, timeout=240):
+    return subprocess.run([SLUICE, *words], capture_output=True, text=True, timeout=timeout, check=False)
+
+
+def wait_until(condition, what, seconds=30):
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        if condition():
+            return
+        time.sleep(0.05)
+    raise AssertionError(f"not within {seconds} s: {what}")
+
+
+def processes_of(folder):
+    """Pids of all processes that name the folder in their arguments."""
+    found = []
+    for entry in pathlib.Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                if folder.encode() in (entry / "cmdline").read_bytes():
+                    found.append(int(entry.name))
+            except OSError:
+                pass
+    return found
+
+
+class LiveRack(unittest.TestCase):
+    """Every test has a run directory in a folder of its own; the rack in it is taken down, and no process may outlive it."""
+
+    def setUp(self):
+        self.began = time.monotonic()
+        self.folder = tempfile.mkdtemp(prefix="sluice-test-", dir="/tmp")
+        self.dir = self.folder + "/run"
+        self.children = []
+
+    def tearDown(self):
+        for child in self.children:
+            self.end(child)
+        done = run("rack", "down", "--dir", self.dir)
+        left = self.left_over()
+        for pid in left:
+            os.kill(pid, signal.SIGKILL)
+        shutil.rmtree(self.folder)
+        print(f"    {time.monotonic() - self.began:.1f} s", file=sys.stderr)
+        self.assertEqual(done.returncode, 0, f"{done.stdout}\n{done.stderr}")
+        self.assertEqual(left, [], "processes left behind")
+
+    def end(self, child):
+        """Ends a process that the test started."""
+        if child.poll() is None:
+            child.kill()
+        child.communicate()
+
+    def left_over(self):
+        return processes_of(self.folder)
+
+    def sluice(self, *words, code=None, timeout=240):
+        """Runs a command on the rack; fails when it does not end with `code`, if one is given."""
+        done = run(*words, "--dir", self.dir, timeout=timeout)
+        if code is not None:
+            self.assertEqual(done.returncode, code, f"{words}\n{done.stdout}\n{done.stderr}")
+        return done
+
+    def start(self, *words):
+        child = subprocess.Popen([SLUICE, *words, "--dir", self.dir], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self.children.append(child)
+        return child
