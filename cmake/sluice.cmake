@@ -77,7 +77,8 @@ function(sluice_drop_in name)
   add_custom_command(OUTPUT ${assembler} ${map} DEPENDS ${tool} ${SLUICE_REAL_${name}} VERBATIM
     COMMAND ${CMAKE_COMMAND} -E make_directory ${CMAKE_BINARY_DIR}/generated
     COMMAND ${SLUICE_PYTHON} ${tool} ${SLUICE_REAL_${name}} ${assembler} ${map})
-  set_source_files_properties(${assembler} PROPERTIES GENERATED ON LANGUAGE ASM)
+  # clang warns of every option that an assembler has no use for.
+  set_source_files_properties(${assembler} PROPERTIES GENERATED ON LANGUAGE ASM COMPILE_OPTIONS -Wno-unused-command-line-argument)
   set(target drop-in-${name})
   add_library(${target} SHARED ${CMAKE_SOURCE_DIR}/src/drop_in/drop_in.cpp ${assembler})
   set_target_properties(${target} PROPERTIES OUTPUT_NAME ${name} SOVERSION 1 LINK_DEPENDS ${map}

@@ -13,7 +13,8 @@ namespace {
 
 template <std::size_t N>
 const char* name_of(const std::array<const char*, N>& names, int number, const char* other) {
-  return number >= 0 && static_cast<std::size_t>(number) < N ? names[static_cast<std::size_t>(number)] : other;
+  if (number < 0 || static_cast<std::size_t>(number) >= N) return other;
+  return names[static_cast<std::size_t>(number)];
 }
 
 constexpr std::array kStatuses{"success",
