@@ -150,7 +150,7 @@ json experiments_report(const std::vector<json>& results) {
     points += result["points"].size();
     commits.insert(result["commit"]);
     hardware.insert(result["hardware"]);
-    sound = sound && result["problem"] == "";
+    sound = sound && result["problem"].get_ref<const std::string&>().empty();
     for (const std::string& metric : metrics_of(result)) {
       const auto places = places_of(result, metric);
       const bool first = metric == result["y"];

@@ -262,9 +262,9 @@ void Multiplexer::on_deadline(Time now, port::FrameSink& outbox) {
       next_look_ = std::min(next_look_, passes_[i].expires);
     }
   }
-  for (std::uint16_t r = 0; r < regions_.size(); ++r) {
+  for (std::size_t r = 0; r < regions_.size(); ++r) {
     if (!regions_[r].recovering) continue;
-    if (regions_[r].recovering_until <= now) recover(now, r, outbox);
+    if (regions_[r].recovering_until <= now) recover(now, static_cast<std::uint16_t>(r), outbox);
     if (regions_[r].recovering) next_look_ = std::min(next_look_, regions_[r].recovering_until);
   }
 }
