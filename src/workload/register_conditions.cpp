@@ -17,7 +17,7 @@
 // deadline the item is placed, after one other that makes the state that it needs, in all ways there are.
 #include <algorithm>
 #include <array>
-#include <map>
+#include <unordered_map>
 
 #include "workload/register_check.h"
 
@@ -46,7 +46,15 @@ struct Shape {
   std::uint32_t lock = kUnlocked;
   std::vector<std::uint32_t> open;  // ranks of forced items: by kind, then by deadline
 
-  friend auto operator<=>(const Shape&, const Shape&) = default;
+  friend bool operator==(const Shape&, const Shape&) = default;
+};
+struct ShapeHash {
+  std::size_t operator()(const Shape& s) const {
+    std::uint64_t h = s.lock * std::uint64_t{2} + (s.present ? 1 : 0);
+    for (const auto item : s.open)
+      h = (h ^ item) * 0x9E37'79B9'7F4A'7C15;  // Fibonacci hashing; the top bits are the good ones
+    return h ^ (h >> 32);
+  }
 };
 // How many items of each maybe kind are open. All are alike: they have no deadline.
 using Maybes = std::array<std::uint32_t, kMaybeKinds>;
@@ -68,16 +76,24 @@ class Configurations {
     best.push_back(c.maybes);
     ++count_;
   }
-  template <class Visit>
-  void for_each(Visit visit) const {
-    for (const auto& [shape, best] : by_shape_) {
-      for (const auto& maybes : best) visit(Configuration{shape, maybes});
+  // Those whose shape `chosen` says yes to, moved to `taken`.
+  template <class Chosen>
+  void take(Chosen chosen, std::vector<Configuration>& taken) {
+    taken.clear();
+    for (auto at = by_shape_.begin(); at != by_shape_.end();) {
+      if (!chosen(at->first)) {
+        ++at;
+        continue;
+      }
+      for (const auto& maybes : at->second) taken.push_back(Configuration{at->first, maybes});
+      count_ -= at->second.size();
+      at = by_shape_.erase(at);
     }
   }
   std::size_t size() const { return count_; }
 
  private:
-  std::map<Shape, std::vector<Maybes>> by_shape_;
+  std::unordered_map<Shape, std::vector<Maybes>, ShapeHash> by_shape_;
   std::size_t count_ = 0;
 };
 
@@ -90,10 +106,9 @@ class ConditionSweep {
     if (auto bad = build_items()) return bad;
     current_.insert(Configuration{});
     for (const auto& point : points()) {
-      Configurations next;
-      current_.for_each([&](const Configuration& c) { step(point, c, next); });
-      if (next.size() == 0) return refusal(point);
-      current_ = std::move(next);
+      current_.take([&](const Shape& s) { return concerns(point, s); }, stepping_);
+      for (const auto& c : stepping_) step(point, c, current_);
+      if (current_.size() == 0) return refusal(point);
       seen_ += current_.size();
       if (seen_ > limit_) {
         decided = false;
@@ -175,8 +190,8 @@ class ConditionSweep {
 
   // ------------------------------------------------------------------------------------------------- configurations
 
-  static bool is_open(const Configuration& c, std::uint32_t item) {
-    return std::binary_search(c.open.begin(), c.open.end(), item);
+  static bool is_open(const Shape& s, std::uint32_t item) {
+    return std::binary_search(s.open.begin(), s.open.end(), item);
   }
   static void close(Configuration& c, std::uint32_t item) {
     c.open.erase(std::lower_bound(c.open.begin(), c.open.end(), item));
@@ -292,6 +307,12 @@ class ConditionSweep {
     }
   }
 
+  // Whether the point can change configurations of this shape.
+  static bool concerns(const Point& point, const Shape& s) {
+    return point.type != Point::kDeadline || is_open(s, point.number);
+  }
+
+  // REQUIRES: the point concerns c. Puts into `next` all that c can become.
   void step(const Point& point, const Configuration& c, Configurations& next) const {
     switch (point.type) {
       case Point::kZoneEnd: return end_zone(c, next);
@@ -344,10 +365,6 @@ class ConditionSweep {
 
   void meet_deadline(const Point& point, const Configuration& c, Configurations& next) const {
     const std::uint32_t item = point.number;
-    if (!is_open(c, item)) {
-      next.insert(c);
-      return;
-    }
     if (c.lock != kUnlocked) return;  // too late: another value stands
     const auto keep = [&next](const Configuration& d) { next.insert(d); };
     const auto place = [&](Configuration d) {  // a write
@@ -389,6 +406,7 @@ class ConditionSweep {
   std::vector<Item> items_;  // by rank
   std::array<std::uint32_t, kForcedKinds + kMaybeKinds + 1> first_of_kind_{};
   Configurations current_;
+  std::vector<Configuration> stepping_;
 };
 
 }  // namespace
