@@ -34,6 +34,7 @@ struct Settings {
   std::uint64_t seed = 1;
   std::string phase = "all";
   std::string place = "0/1";
+  std::string port;
   std::string history;
   bool check = false;
   std::string out;
@@ -54,6 +55,8 @@ struct Settings {
         .integer("seed", seed, 0, ~std::uint64_t{0}, "of all that is drawn")
         .choice("phase", phase, {"all", "load", "run"}, "only load, or only run on what has been loaded")
         .text("place", place, "I/N: this is process I of N that run side by side", "I/N, such as 0/2")
+        .text("port", port, "where each thread's frames go; empty: the switch of the run directory",
+              "a port such as udp:HOST:PORT or shm:/path")
         .toggle("check", check, "record a history and check that it is linearizable (one thread)")
         .text("history", history, "write the history to this file, too", "a file's path")
         .text("out", out, "write the result to this file instead of stdout", "a file's path");
@@ -130,6 +133,7 @@ Result<rack::CloverBenchConfig> BenchClover::bench_config() {
     return fail("--phase: must be all with --check or --history: a history begins with the load");
   config.directory = rack().dir;
   config.name = fmt::format("clover-{}", getpid());
+  config.port = s.port;
   config.threads = static_cast<std::uint32_t>(s.threads);
   config.clients = static_cast<std::uint32_t>(std::max(s.clients, s.threads));
   config.caches = static_cast<std::uint32_t>(s.caches);

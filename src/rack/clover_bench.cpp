@@ -76,6 +76,7 @@ Result<void> CloverBench::work_through(Worker& worker) {
   CloverSessionConfig session_config;
   session_config.directory = config_.directory;
   session_config.name = fmt::format("{}-{}", config_.name, worker.index);
+  session_config.port = config_.port;
   session_config.clients = std::max<std::uint32_t>(config_.caches, 1);
   session_config.seed = Rng(config_.workload.seed).fork(config_.place.thread).fork(worker.index).next();
   auto opened = CloverSession::open(session_config);

@@ -20,6 +20,7 @@ namespace sluice::rack {
 struct CloverBenchConfig {
   std::string directory;
   std::string name;  // sessions are called name-0, name-1, …
+  std::string port;  // of each session; empty: the rack's switch
   std::uint32_t threads = 1;
   std::uint32_t clients = 64;  // closed loops, of all threads together
   std::uint32_t caches = 0;    // Clover clients (cursor caches) a thread; 0: one
