@@ -4,7 +4,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
-#include <utility>
 #include <vector>
 
 #include "clover/layout.h"
@@ -16,9 +15,15 @@ class SlotStock {
   std::size_t size() const { return size_; }
   std::size_t size_of(std::uint32_t volume) const { return volume < volumes_.size() ? volumes_[volume].size() : 0; }
 
-  void add(NodePointer slot) { of(slot).push_back(slot), ++size_; }
+  void add(NodePointer slot) {
+    of(slot).push_back(slot);
+    ++size_;
+  }
   // The next one to be taken.
-  void put_back(NodePointer slot) { of(slot).push_front(slot), ++size_; }
+  void put_back(NodePointer slot) {
+    of(slot).push_front(slot);
+    ++size_;
+  }
 
   // Of `volume`, or if there is none, of the volume that has most. False: there are none at all.
   bool take(std::uint32_t volume, NodePointer& out) {

@@ -241,12 +241,14 @@ Verdict Box::judge_homeless(const std::uint8_t* frame, const wire::ParsedFrame& 
 
 Verdict Box::judge_known(Time now, const port::Frame& frame, const Judged& packet, port::FrameSink& outbox) {
   const bool is_request = packet.parsed.traits().is_request;
+  bool behind_outbox = false;  // answers that come before it stand there already
   if (!is_request && multiplexer_) {
-    const auto shared = multiplexer_->on_response(now, frame, packet, outbox);
+    const auto shared = multiplexer_->on_response(now, packet, outbox);
     if (shared && *shared != Verdict::kResponse) {
       multiplexer_->after_progress(now, packet);
       return *shared;
     }
+    behind_outbox = shared && multiplexer_->answered_in_burst(packet.index);
   }
   Direction& direction = packet.connection.to[packet.end];
   if (direction.held != 0) {
@@ -257,6 +259,8 @@ Verdict Box::judge_known(Time now, const port::Frame& frame, const Judged& packe
   }
   if (!is_request) note_progress(now, packet);
   const Verdict verdict = is_request ? judge_request(now, packet, outbox) : judge_response(now, packet);
+  if (behind_outbox && action_of(verdict) == Action::kForward)
+    return send({frame.data, packet.parsed.length}, outbox) ? Verdict::kSharedAnswer : Verdict::kHoldFull;
   return action_of(verdict) == Action::kHold ? hold(frame, packet, verdict) : verdict;
 }
 
@@ -285,12 +289,12 @@ Verdict Box::hold(const port::Frame& frame, const Judged& packet, Verdict verdic
   return verdict;
 }
 
+// The rule says where the original went, the multiplexer with which number.
 Verdict Box::judge_repeated(Time now, const Judged& packet, port::FrameSink& outbox) {
-  if (multiplexer_) {
-    if (const auto shared = multiplexer_->on_repeated_request(now, packet, outbox)) return *shared;
-  }
   const bool complete = packet.connection.qpn[1 - packet.end] != kUnknownQpn;
-  return rule_ && complete ? rule_->on_repeated_request(now, packet) : Verdict::kRepeated;
+  const Verdict verdict = rule_ && complete ? rule_->on_repeated_request(now, packet) : Verdict::kRepeated;
+  if (!multiplexer_ || action_of(verdict) != Action::kForward) return verdict;
+  return multiplexer_->on_repeated_request(now, packet, outbox).value_or(verdict);
 }
 
 // The next request in order: the multiplexer's, or the rule's.
@@ -332,7 +336,10 @@ Verdict Box::judge_request(Time now, const Judged& packet, port::FrameSink& outb
     }
   }
   direction.expected = psn + span;
-  if (multiplexer_ && !is_made_anew(verdict)) multiplexer_->number(packet, psn, span);
+  if (multiplexer_ && !is_made_anew(verdict)) {
+    multiplexer_->number(packet, psn, span);
+    if (rule_ && packet.psn() != psn) rule_->on_renumbered(packet, psn);
+  }
   return verdict;
 }
 
@@ -341,7 +348,9 @@ void Box::note_progress(Time now, const Judged& packet) {
   Direction& requests = packet.connection.to[1 - packet.end];
   if (!requests.started) return;
   const Psn done = is_refusal(packet) ? packet.psn() - 1 : packet.psn();
-  if (done.since(requests.acknowledged) > 0) requests.acknowledged = done;
+  // The multiplexer keeps this account itself for those to whom it answers.
+  const bool is_kept = multiplexer_ && multiplexer_->translates(packet);
+  if (!is_kept && done.since(requests.acknowledged) > 0) requests.acknowledged = done;
   if (done.since(requests.expected) >= 0) {
     requests.expected = done + 1;
     requests.loose = 0;
@@ -400,6 +409,7 @@ void Box::release_direction(Time now, DirectionToken number, port::FrameSink& ou
     hold_.pop(direction);
   }
   direction.holds_request = false;
+  if (multiplexer_) multiplexer_->after_release(now, number / 2, outbox);
 }
 
 bool Box::send(const port::Frame& frame, port::FrameSink& outbox) {

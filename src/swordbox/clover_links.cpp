@@ -56,6 +56,16 @@ Verdict CloverRule::open_link(Time now, const Judged& packet, const Cas& cas, st
   return verdict;
 }
 
+// What is kept to be sent again has to be what the server has been sent.
+void CloverRule::on_renumbered(const Judged& packet, Psn psn) {
+  if (packet.parsed.traits().kind != wire::Kind::kCompareSwap) return;
+  const Operation* const op = operations_.find(packet.index, packet.end, psn);
+  if (op == nullptr || op->kind != Operation::Kind::kLink || !awaits_answer(*op)) return;
+  Link& link = links_[op->subject];
+  if (link.connection == packet.index && link.psn == psn.value())
+    std::copy_n(packet.frame, link.frame_length, link.frame.begin());
+}
+
 // What stood in the target's next word says whether the link stands.
 void CloverRule::link_answered(LinkIndex index, std::uint64_t prior) {
   const Link& link = links_[index];

@@ -91,6 +91,7 @@ class CloverRule final : public Rule {
   int prefetch_steps() const override { return far_ ? 3 : 1; }
   Verdict on_request(Time now, const Judged& packet) override;
   Verdict on_repeated_request(Time now, const Judged& packet) override;
+  void on_renumbered(const Judged& packet, Psn psn) override;
   Verdict on_stranger_request(Time now, const Judged& packet) override;
   bool watches(const NetAddress& server, wire::RKey rkey) override;
   bool watches(const NetAddress& server) const override;

@@ -165,7 +165,15 @@ std::uint32_t Multiplexer::span_of(const Judged& packet) {
 
 bool Multiplexer::under_way(const Judged& packet) const {
   const Direction& d = packet.connection.to[packet.end];
-  return d.started && d.expected.since(d.acknowledged) != 1;
+  const bool answers_wait = packet.connection.to[1 - packet.end].held != 0;
+  return answers_wait || (d.started && d.expected.since(d.acknowledged) != 1);
+}
+
+bool Multiplexer::is_on_word(const Judged& packet) {
+  std::uint64_t address = 0;
+  wire::RKey rkey{};
+  const auto operation = parse(packet, address, rkey);
+  return operation && region_of(packet.connection.address[packet.end], rkey, address) != kNoRegion;
 }
 
 bool Multiplexer::has_room(const Judged& packet, std::uint32_t span) const {
@@ -526,7 +534,7 @@ std::optional<Verdict> Multiplexer::on_repeated_request(Time now, const Judged& 
   Numbering& n = numbers_[packet.index];
   if (n.cut_off && n.server_end == packet.end) return Verdict::kCutOff;
   const bool translated = n.translated && n.server_end == packet.end;
-  if (packet.parsed.traits().is_atomic() && n.member) {
+  if (packet.parsed.traits().is_atomic() && n.member && is_on_word(packet)) {
     // Not answered, and not under watch any more: it could still be executed, and must not be.
     const auto* const entry = translated ? in_ring(packet.index).find(packet.psn()) : nullptr;
     const bool answered = packet.psn().since(packet.connection.to[packet.end].acknowledged) <= 0;

@@ -78,13 +78,22 @@ class Multiplexer {
 
   // --- answers ---
   // First: puts a packet from the server into its client's numbers, and answers those that it concerns. Something: it goes no further.
-  std::optional<Verdict> on_response(Time now, const port::Frame& frame, const Judged& packet, port::FrameSink& outbox);
+  std::optional<Verdict> on_response(Time now, const Judged& packet, port::FrameSink& outbox);
   // A congestion notification for the owner of a shared connection: told to those whose operations are under way on it, or, when among
   // these are some that came to the box with a mark, to them. True: the owner is none of them.
   bool on_congestion(const port::Frame& frame, const wire::ParsedFrame& parsed, Crossing crossing,
                      port::FrameSink& outbox);
   // Then, when the connection's progress has been noted.
   void after_progress(Time now, const Judged& packet);
+  // Nothing waits on the connection any more: answers that had to come behind it may go.
+  void after_release(Time now, ConnectionIndex connection, port::FrameSink& outbox);
+  // Whether answers to this client stand in the outbox of the burst under way.
+  bool answered_in_burst(ConnectionIndex connection) const { return numbers_[connection].burst == burst_; }
+  // Whether the answer is to a client whose requests have numbers of their own towards the server.
+  bool translates(const Judged& answer) const {
+    const Numbering& n = numbers_[answer.index];
+    return n.translated && n.server_end != answer.end && answer.psn().since(n.in_start) >= 0;
+  }
 
   bool watches(const NetAddress& server) const;
   void on_connection_gone(Time now, ConnectionIndex connection);
@@ -184,13 +193,13 @@ class Multiplexer {
   void begin_translation(const Judged& packet);
   void learn_request_headers(const Judged& packet);
   bool under_way(const Judged& packet) const;
+  bool is_on_word(const Judged& packet);
   bool has_room(const Judged& packet, std::uint32_t span) const;
   static std::uint32_t span_of(const Judged& packet);
 
   // multiplexer_answers.cpp
-  std::optional<Verdict> on_acknowledge(Time now, const port::Frame& frame, const Judged& packet,
-                                        port::FrameSink& outbox);
-  std::optional<Verdict> on_data(Time now, const port::Frame& frame, const Judged& packet, port::FrameSink& outbox);
+  std::optional<Verdict> on_acknowledge(Time now, const Judged& packet, port::FrameSink& outbox);
+  std::optional<Verdict> on_data(Time now, const Judged& packet, port::FrameSink& outbox);
   // Returns the client's own last request that this acknowledges anew; kNone when there is none.
   std::uint32_t acknowledge(Time now, ConnectionIndex connection, Psn up_to, port::FrameSink& outbox);
   void complete(std::uint32_t carrier, const OutEntry& entry, port::FrameSink& outbox);
@@ -199,7 +208,7 @@ class Multiplexer {
   bool answer_write(ConnectionIndex connection, const InEntry& entry, port::FrameSink& outbox);
   bool tell_of_congestion(ConnectionIndex connection, const port::Frame& frame, const wire::ParsedFrame& parsed,
                           port::FrameSink& outbox);
-  Verdict forward_answer(const port::Frame& frame, const Judged& packet, Psn in, port::FrameSink& outbox);
+  Verdict forward_answer(const Judged& packet, Psn in);
   void resolve(std::uint32_t pass);
   void wake_if_done(ConnectionIndex connection);
 
@@ -219,6 +228,8 @@ class Multiplexer {
     const std::uint32_t carrier = numbers_[c].carrier;
     return carrier == kNone ? out_.ring(c) : carrier_out_.ring(carrier);
   }
+  // Whether answers to this client wait in the box for somebody else's say.
+  bool answers_wait(ConnectionIndex c) const { return connections_[c].to[1 - numbers_[c].server_end].held != 0; }
   Direction& requests_of(ConnectionIndex c) { return connections_[c].to[numbers_[c].server_end]; }
 
   MultiplexerConfig config_;

@@ -19,8 +19,7 @@ constexpr std::size_t kAtomicAnswer = wire::Bth::kSize + Aeth::kSize + wire::Ato
 
 }  // namespace
 
-std::optional<Verdict> Multiplexer::on_response(Time now, const port::Frame& frame, const Judged& packet,
-                                                port::FrameSink& outbox) {
+std::optional<Verdict> Multiplexer::on_response(Time now, const Judged& packet, port::FrameSink& outbox) {
   now_ = now;
   Numbering& n = numbers_[packet.index];
   if (!n.member && !n.translated) return std::nullopt;
@@ -29,8 +28,8 @@ std::optional<Verdict> Multiplexer::on_response(Time now, const port::Frame& fra
   if (packet.parsed.payload_length == 0 && !wire::verify_icrc(packet.frame, packet.parsed)) return Verdict::kDamaged;
   const bool before = !n.translated || packet.psn().since(n.out_start) < 0;
   if (!before) {
-    return packet.parsed.traits().kind == Kind::kAcknowledge ? on_acknowledge(now, frame, packet, outbox)
-                                                             : on_data(now, frame, packet, outbox);
+    return packet.parsed.traits().kind == Kind::kAcknowledge ? on_acknowledge(now, packet, outbox)
+                                                             : on_data(now, packet, outbox);
   }
   if (packet.parsed.traits().has(wire::Extended::kAeth)) {
     const auto aeth = wire::get<Aeth>(packet.frame, packet.parsed);
@@ -56,8 +55,7 @@ std::optional<Verdict> Multiplexer::on_response(Time now, const port::Frame& fra
 }
 
 // ACK, NAK and RNR NAK on a connection with numbers of its own.
-std::optional<Verdict> Multiplexer::on_acknowledge(Time now, const port::Frame& frame, const Judged& packet,
-                                                   port::FrameSink& outbox) {
+std::optional<Verdict> Multiplexer::on_acknowledge(Time now, const Judged& packet, port::FrameSink& outbox) {
   Numbering& n = numbers_[packet.index];
   const Psn out = packet.psn();
   if (out.since(n.out_next) >= 0) return Verdict::kStale;
@@ -65,11 +63,11 @@ std::optional<Verdict> Multiplexer::on_acknowledge(Time now, const port::Frame& 
   if (aeth.is_ack()) {
     n.syndrome = aeth.syndrome;
     const std::uint32_t own = acknowledge(now, packet.index, out, outbox);
-    if (own != kNone) return forward_answer(frame, packet, Psn(own), outbox);
+    if (own != kNone) return forward_answer(packet, Psn(own));
     // Nothing new of the client's own: let it have an ACK that it asked for again.
     const OutEntry* const entry = out_ring(packet.index).find_covering(out, n.longest_read);
     if (entry == nullptr || entry->went != Went::kOwnWay) return Verdict::kSharedAnswer;
-    return forward_answer(frame, packet, Psn(entry->in) + (entry->span - 1u), outbox);
+    return forward_answer(packet, Psn(entry->in) + (entry->span - 1u));
   }
   static_cast<void>(acknowledge(now, packet.index, out - 1, outbox));  // the NAK says so itself
   const bool fatal = aeth.is_nak() && aeth.nak_code() != wire::NakCode::kPsnSequenceError;
@@ -85,12 +83,11 @@ std::optional<Verdict> Multiplexer::on_acknowledge(Time now, const port::Frame& 
   const bool is_own = refused != nullptr && refused->went == Went::kOwnWay;
   if (fatal && n.carrier != kNone) lose(now, n.carrier);
   if (!in || (fatal && !is_own)) return Verdict::kSharedAnswer;
-  return forward_answer(frame, packet, *in, outbox);
+  return forward_answer(packet, *in);
 }
 
 // READ responses and Atomic ACKs: always to requests of the client's own.
-std::optional<Verdict> Multiplexer::on_data(Time now, const port::Frame& frame, const Judged& packet,
-                                            port::FrameSink& outbox) {
+std::optional<Verdict> Multiplexer::on_data(Time now, const Judged& packet, port::FrameSink& outbox) {
   Numbering& n = numbers_[packet.index];
   const Psn out = packet.psn();
   const OutEntry* const entry = out_ring(packet.index).find_covering(out, n.longest_read);
@@ -106,7 +103,7 @@ std::optional<Verdict> Multiplexer::on_data(Time now, const port::Frame& frame, 
         passes_[i].prior = wire::get<wire::AtomicAckEth>(packet.frame, packet.parsed).original;
     }
   }
-  return forward_answer(frame, packet, in, outbox);
+  return forward_answer(packet, in);
 }
 
 // All up to this out-PSN has been executed by the server.
@@ -179,6 +176,7 @@ void Multiplexer::flush_answers(ConnectionIndex connection, port::FrameSink& out
   while (d.expected.since(d.acknowledged) > 1) {
     InEntry* const entry = in_ring(connection).find_covering(d.acknowledged + 1, n.longest_read);
     if (entry == nullptr || !entry->answered) return;
+    if (entry->went == Went::kReplaced && answers_wait(connection)) return;  // behind those; after_release() goes on
     d.acknowledged = Psn(entry->psn) + (entry->span - 1u);
     if (entry->went != Went::kReplaced) continue;
     n.msn_shift = n.msn_shift + 1;
@@ -226,7 +224,7 @@ bool Multiplexer::answer_write(ConnectionIndex connection, const InEntry& entry,
 }
 
 // Puts the client's number and message count into an answer to a request of its own.
-Verdict Multiplexer::forward_answer(const port::Frame& frame, const Judged& packet, Psn in, port::FrameSink& outbox) {
+Verdict Multiplexer::forward_answer(const Judged& packet, Psn in) {
   Numbering& n = numbers_[packet.index];
   if (n.cut_off) return Verdict::kCutOff;
   wire::FrameEditor editor(packet.frame, packet.parsed);
@@ -240,13 +238,7 @@ Verdict Multiplexer::forward_answer(const port::Frame& frame, const Judged& pack
     }
   }
   editor.commit();
-  if (n.burst != burst_) return Verdict::kResponse;  // the box goes on with it
-  // Answers that come before it stand in the outbox already.
-  std::uint8_t* const out = outbox.reserve(frame.length);
-  if (out == nullptr) return Verdict::kHoldFull;
-  std::copy_n(frame.data, packet.parsed.length, out);
-  outbox.commit(packet.parsed.length);
-  return Verdict::kSharedAnswer;
+  return Verdict::kResponse;  // the box goes on with it
 }
 
 bool Multiplexer::on_congestion(const port::Frame& frame, const wire::ParsedFrame& parsed, Crossing crossing,
@@ -309,6 +301,13 @@ void Multiplexer::after_progress(Time now, const Judged& packet) {
   wake_if_done(packet.index);
 }
 
+void Multiplexer::after_release(Time now, ConnectionIndex connection, port::FrameSink& outbox) {
+  now_ = now;
+  if (!numbers_[connection].member || answers_wait(connection)) return;
+  flush_answers(connection, outbox);
+  wake_if_done(connection);
+}
+
 // The operation that passed by itself has been executed, or never will be.
 void Multiplexer::resolve(std::uint32_t index) {
   Pass& pass = passes_[index];
@@ -335,7 +334,7 @@ void Multiplexer::resolve(std::uint32_t index) {
 
 void Multiplexer::wake_if_done(ConnectionIndex connection) {
   Numbering& n = numbers_[connection];
-  if (n.line.empty()) return;
+  if (n.line.empty() || answers_wait(connection)) return;
   const Direction& d = requests_of(connection);
   if (d.expected.since(d.acknowledged) == 1) room_.wake(n.line, ready_);
 }

@@ -57,6 +57,8 @@ class Rule {
   virtual Verdict on_request(Time now, const Judged& packet) = 0;
   // A request that was forwarded before.
   virtual Verdict on_repeated_request(Time now, const Judged& packet) = 0;
+  // The request that it has just let go leaves with another number than its client gave it, `psn`.
+  virtual void on_renumbered(const Judged&, Psn) {}
   // A request of a connection whose other end is not known yet: its answer will not be recognised.
   virtual Verdict on_stranger_request(Time now, const Judged& packet) = 0;
   // Whether the rule watches this memory.

@@ -1,15 +1,11 @@
 // Ports on DPDK's af_packet, af_xdp and memif, in a network namespace that this program makes for itself: nothing outside is touched, and
 // nothing is left behind. Needs root or unprivileged user namespaces; exits with 77 and says why where neither is to be had.
-#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <sched.h>
 #include <unistd.h>
 
 #include <array>
 #include <chrono>
-#include <cstdio>
-#include <cstdlib>
 #include <functional>
 #include <string>
 #include <vector>
@@ -17,14 +13,14 @@
 #include "base/bytes.h"
 #include "dpdk/dpdk_port.h"
 #include "ports/open.h"
+#include "tests/packet/own_namespace.h"
 
 namespace sluice::dpdk {
 namespace {
 
+using packet_tests::run;
 using port::Frame;
 using port::Port;
-
-void run(const std::string& command) { ASSERT_EQ(std::system(command.c_str()), 0) << command; }
 
 // Ethernet and a type that nobody answers to; then bytes that tell the frame's number.
 std::vector<std::uint8_t> frame_of(std::size_t length, std::uint8_t number) {
@@ -137,35 +133,7 @@ TEST_F(DeviceTest, MemifCarriesFramesBothWays) {
   unlink(socket.c_str());
 }
 
-// A network namespace of our own; as an ordinary user inside a user namespace of our own, where that is allowed.
-bool enter_namespace() {
-  const auto write_file = [](const char* path, const std::string& text) {
-    const int fd = open(path, O_WRONLY | O_CLOEXEC);
-    const bool done = fd >= 0 && write(fd, text.data(), text.size()) == static_cast<ssize_t>(text.size());
-    if (fd >= 0) close(fd);
-    return done;
-  };
-  if (unshare(CLONE_NEWNET) == 0) return true;
-  const auto user = getuid();
-  const auto group = getgid();
-  if (unshare(CLONE_NEWUSER | CLONE_NEWNET) != 0) return false;
-  return write_file("/proc/self/setgroups", "deny") &&
-         write_file("/proc/self/uid_map", "0 " + std::to_string(user) + " 1") &&
-         write_file("/proc/self/gid_map", "0 " + std::to_string(group) + " 1");
-}
-
 }  // namespace
 }  // namespace sluice::dpdk
 
-int main(int argc, char** argv) {
-  testing::InitGoogleTest(&argc, argv);
-  if (!sluice::dpdk::enter_namespace()) {
-    std::printf("skipped: no network namespace of our own (needs root or unprivileged user namespaces)\n");
-    return 77;
-  }
-  if (std::system("ip link set lo up && ip link add probe type veth && ip link del probe") != 0) {
-    std::printf("skipped: `ip link add ... type veth` does not work here (package iproute2, kernel module veth)\n");
-    return 77;
-  }
-  return RUN_ALL_TESTS();
-}
+int main(int argc, char** argv) { return sluice::packet_tests::run_all_in_own_namespace(argc, argv); }

@@ -3,18 +3,15 @@
 #include "ports/packet_port.h"
 
 #include <arpa/inet.h>
-#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <netinet/udp.h>
 #include <poll.h>
-#include <sched.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <array>
 #include <chrono>
-#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <functional>
@@ -23,10 +20,12 @@
 
 #include "port/impaired.h"
 #include "ports/open.h"
+#include "tests/packet/own_namespace.h"
 
 namespace sluice::ports {
 namespace {
 
+using packet_tests::run;
 using port::Frame;
 using port::Port;
 using port::PortState;
@@ -36,8 +35,6 @@ using testing::HasSubstr;
 const std::string kMakePair =
     "ip link add near type veth peer name far && ip link set near addrgenmode none && ip link set far addrgenmode none "
     "&& ";
-
-void run(const std::string& command) { ASSERT_EQ(std::system(command.c_str()), 0) << command; }
 
 // Ethernet + IPv4 + UDP to 4791 + payload; enough for the filter and for equality.
 std::vector<std::uint8_t> roce_frame(std::size_t length, std::uint8_t fill, std::uint16_t udp_port = 4791) {
@@ -275,35 +272,7 @@ TEST_F(PacketPortTest, OpensFromTextWithImpairment) {
   EXPECT_THAT(absent.error().message, HasSubstr("this machine has"));
 }
 
-// A network namespace of our own; as an ordinary user inside a user namespace of our own, where that is allowed.
-bool enter_namespace() {
-  const auto write_file = [](const char* path, const std::string& text) {
-    const int fd = open(path, O_WRONLY | O_CLOEXEC);
-    const bool done = fd >= 0 && write(fd, text.data(), text.size()) == static_cast<ssize_t>(text.size());
-    if (fd >= 0) close(fd);
-    return done;
-  };
-  if (unshare(CLONE_NEWNET) == 0) return true;
-  const auto user = getuid();
-  const auto group = getgid();
-  if (unshare(CLONE_NEWUSER | CLONE_NEWNET) != 0) return false;
-  return write_file("/proc/self/setgroups", "deny") &&
-         write_file("/proc/self/uid_map", "0 " + std::to_string(user) + " 1") &&
-         write_file("/proc/self/gid_map", "0 " + std::to_string(group) + " 1");
-}
-
 }  // namespace
 }  // namespace sluice::ports
 
-int main(int argc, char** argv) {
-  testing::InitGoogleTest(&argc, argv);
-  if (!sluice::ports::enter_namespace()) {
-    std::printf("skipped: no network namespace of our own (needs root or unprivileged user namespaces)\n");
-    return 77;
-  }
-  if (std::system("ip link set lo up && ip link add probe type veth && ip link del probe") != 0) {
-    std::printf("skipped: `ip link add ... type veth` does not work here (package iproute2, kernel module veth)\n");
-    return 77;
-  }
-  return RUN_ALL_TESTS();
-}
+int main(int argc, char** argv) { return sluice::packet_tests::run_all_in_own_namespace(argc, argv); }

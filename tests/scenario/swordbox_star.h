@@ -2,7 +2,8 @@
 //
 // Life:     construct -> client(i).memory is a RemoteMemory to node 0 -> round() until done. Queue pairs that fail are set up anew by
 //           themselves.
-// Faults:   impairments; kill(i): the host is never heard of again; restart_box(): the box and all its state are lost.
+// Faults:   impairments; kill(i): the host is never heard of again; restart_box(): the box and all its state are lost; restart_node(): the
+//           memory node and all its queue pairs are lost and, after a while, it is there again, with its memory.
 // Time:     each round takes kRound; when nothing moves it jumps to the next deadline.
 #pragma once
 
@@ -39,9 +40,10 @@ struct StarOptions {
   std::uint32_t held_frames = 256;
   void (*trace)(Time, const swordbox::Packet&) = nullptr;  // sees what the box has judged
   swordbox::CloverConfig rule{};
-  // Words that the box shares connections for; its region is set here. REQUIRES: not together with `steer`.
+  // Words that the box shares connections for; its region is set here. With `steer`: no nodes lie there.
   std::optional<swordbox::MultiplexerConfig> words{};
-  std::uint64_t word_bytes = 0;  // so much of the memory, from its start; 0: all
+  std::uint64_t words_at = 0;    // offset in the memory
+  std::uint64_t word_bytes = 0;  // so much of it; 0: all
 };
 
 class Star {
@@ -102,6 +104,12 @@ class Star {
     collect();
     make_box(fence);
   }
+  // Nothing that was sent to it before is executed afterwards.
+  void restart_node(Duration down) {
+    server_down_until_ = std::max(server_down_until_, now + down);
+    for (auto& c : clients_) lose_peer(*c);
+    lose_peer(agent_);
+  }
   // Steers no more and forgets.
   void take_box_away() {
     if (box_) collect();
@@ -109,7 +117,7 @@ class Star {
   }
 
   bool round() {
-    bool moved = server_.turn(now);
+    bool moved = server_turn();
     for (auto& c : clients_) {
       if (!c->dead) moved |= turn(*c);
     }
@@ -119,7 +127,8 @@ class Star {
     return moved;
   }
   Time next_deadline() const {
-    Time next = std::min(server_.next_deadline(), agent_.host.next_deadline());
+    const Time server = now < server_down_until_ ? server_down_until_ : server_.next_deadline();
+    Time next = std::min(server, agent_.host.next_deadline());
     for (const auto& c : clients_) {
       if (!c->dead) next = std::min(next, c->host.next_deadline());
     }
@@ -130,6 +139,18 @@ class Star {
   Time now;
 
  private:
+  bool server_turn() {
+    if (now >= server_down_until_) return server_.turn(now);
+    port::Frame lost[32];
+    while (server_.port->receive(now, lost) != 0) {
+    }
+    return false;
+  }
+  void lose_peer(Client& c) {
+    if (c.peer != nullptr) server_.adapter->destroy(c.peer);
+    c.peer = nullptr;
+  }
+
   struct Link {
     std::unique_ptr<port::Port> port;
     wire::MacAddress mac;
@@ -214,7 +235,7 @@ class Star {
     if (c.pair != nullptr) {
       c.memory->remove_node(remote::NodeId(0));
       c.host.adapter->destroy(c.pair);
-      server_.adapter->destroy(c.peer);
+      lose_peer(c);
       ++c.reconnects;
     }
     const rc::Psn mine(static_cast<std::uint32_t>(rng_.next()));
@@ -249,7 +270,7 @@ class Star {
       auto words = *options_.words;
       words.regions = {{.server = server_.adapter->config().gids[0],
                         .rkey = wire::RKey(key_.value),
-                        .address = kBase,
+                        .address = kBase + options_.words_at,
                         .length = options_.word_bytes,
                         .writable = true}};
       box_->set_multiplexer(std::make_unique<swordbox::Multiplexer>(words, box_->connections(), box_->counters()));
@@ -344,6 +365,7 @@ class Star {
   memory::Key key_{};
   std::vector<Link> links_;
   rc::Host server_;
+  Time server_down_until_;
   std::vector<std::unique_ptr<Client>> clients_;
   Client agent_;
   std::size_t agent_link_ = 0;
