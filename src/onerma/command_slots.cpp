@@ -1,0 +1,114 @@
+#include "onerma/command_slots.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+
+namespace sluice::onerma {
+
+CommandSlots::CommandSlots(const SlotParameters& parameters, SolicitationWindow& window)
+    : parameters_(parameters), window_(window), slots_(parameters.slots) {
+  SLUICE_CHECK(parameters.slots != 0 && parameters.slots < kNoIndex);
+  SLUICE_CHECK(window.limit() >= kOverhead + kMaxOp);
+  free_.reserve(slots_.size());
+  for (std::size_t i = slots_.size(); i-- != 0;) free_.push_back(static_cast<std::uint16_t>(i));
+}
+
+bool CommandSlots::issue(Time now, const Command& command) {
+  SLUICE_CHECK(command.local.size() <= kMaxOp && command.completions != nullptr);
+  if (free_.empty() || command.completions->full()) return false;
+  const std::uint16_t index = free_.back();
+  free_.pop_back();
+  command.completions->reserve();
+  ++open_;
+  Slot& slot = slots_[index];
+  slot.command = command;
+  slot.op = OpId(++sequence_ << 16 | index);
+  slot.issued = now;
+  slot.deadline = now + parameters_.dispatch_timeout;
+  slot.issue_delay = {};
+  slot.state = Slot::State::kWaiting;
+  slot.window_bytes =
+      command.op == OpKind::kRead ? static_cast<std::uint32_t>(FrameWriter::frame_size(command.local.size())) : 0;
+  list_of(slot).push(slots_, index);
+  return true;
+}
+
+Slot* CommandSlots::next_to_send() {
+  const bool read = !reads_.empty() && window_.has_room(slots_[reads_.first()].window_bytes);
+  const bool write = !writes_.empty();
+  if (read && (!write || !writes_turn_)) return &slots_[reads_.first()];
+  return write ? &slots_[writes_.first()] : nullptr;
+}
+
+void CommandSlots::on_sent(Time now, Slot& slot) {
+  const std::uint16_t index = index_of(slot);
+  window_.take(slot.window_bytes);
+  list_of(slot).remove(slots_, index);
+  writes_turn_ = slot.command.op == OpKind::kRead;
+  slot.issue_delay = now - slot.issued;
+  slot.deadline = slot.issued + parameters_.timeout;
+  slot.state = Slot::State::kSent;
+  sent_.push(slots_, index);
+}
+
+void CommandSlots::on_pull(Time now, Slot& slot) {
+  slot.pulled = now;
+  slot.state = Slot::State::kPulled;
+}
+
+void CommandSlots::on_data_sent(Time now, Slot& slot) {
+  const std::uint16_t index = index_of(slot);
+  sent_.remove(slots_, index);
+  slot.issue_delay = slot.issue_delay + (now - slot.pulled);
+  slot.deadline = now + parameters_.timeout;
+  slot.state = Slot::State::kDataSent;
+  data_.push(slots_, index);
+}
+
+void CommandSlots::complete(Time now, Slot& slot, Status status) {
+  const bool sent = slot.state != Slot::State::kWaiting;
+  const std::uint16_t index = index_of(slot);
+  list_of(slot).remove(slots_, index);
+  if (sent) window_.give_back(slot.window_bytes);
+  slot.state = Slot::State::kFree;
+  free_.push_back(index);
+  --open_;
+  const Duration total = now - slot.issued;
+  slot.command.completions->push({.user = slot.command.user,
+                                  .issue_delay = sent ? slot.issue_delay : total,
+                                  .total_delay = total,
+                                  .length = static_cast<std::uint32_t>(slot.command.local.size()),
+                                  .slot = SlotId(index),
+                                  .op = slot.command.op,
+                                  .status = status});
+}
+
+void CommandSlots::expire(Time now) {
+  expire(now, reads_, Status::kDispatchTimeout);
+  expire(now, writes_, Status::kDispatchTimeout);
+  expire(now, sent_, Status::kTimeout);
+  expire(now, data_, Status::kTimeout);
+}
+
+void CommandSlots::expire(Time now, List& list, Status status) {
+  while (!list.empty() && slots_[list.first()].deadline <= now) complete(now, slots_[list.first()], status);
+}
+
+Time CommandSlots::next_deadline() const {
+  Time next = Time::never();
+  for (const List* list : {&reads_, &writes_, &sent_, &data_}) {
+    if (!list->empty()) next = std::min(next, slots_[list->first()].deadline);
+  }
+  return next;
+}
+
+CommandSlots::List& CommandSlots::list_of(const Slot& slot) {
+  switch (slot.state) {
+    case Slot::State::kWaiting: return slot.command.op == OpKind::kRead ? reads_ : writes_;
+    case Slot::State::kDataSent: return data_;
+    default: return sent_;
+  }
+}
+
+}  // namespace sluice::onerma

@@ -1,0 +1,114 @@
+// Command slots: the state of every operation that an initiator has open, from its command to its completion. No frames here.
+//
+// Life:       issue() -> waits to enter service -> next_to_send() -> on_sent() -> (write: on_data_sent()) -> complete() or expire().
+// Enters:     a read when the solicitation window has room for its answer, in the order of issue; a write or Rekey at its turn. What has
+//             not entered `dispatch_timeout` after its command ends as kDispatchTimeout.
+// Ends:       without an answer, `timeout` after its command as kTimeout; a write whose data have been sent, `timeout` after those: by then
+//             the target has closed its side, so that what is reported as timed out has no effect later.
+// Units:      bytes; window bytes are those of the answer's frame.
+// Errors:     every operation ends in one Completion.
+// Threads:    one owner; nothing is allocated after construction.
+// Limits:     65,535 slots.
+// Source:     1RMA §4.5, §6.1; slot count, window and the rule for writes are ours: docs/design/onerma.md.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "base/bytes.h"
+#include "base/time.h"
+#include "onerma/completion_ring.h"
+#include "onerma/index_fifo.h"
+#include "onerma/message.h"
+#include "onerma/types.h"
+#include "onerma/window.h"
+
+namespace sluice::onerma {
+
+using GrantId = Strong<struct GrantIdTag, std::uint32_t>;
+
+struct SlotParameters {
+  std::uint16_t slots = 256;
+  Duration dispatch_timeout = Duration::microseconds(10);  // §6.1
+  Duration timeout = Duration::microseconds(25);           // §6.1: 4 to 5 times the fabric's RTT
+};
+
+struct Command {
+  OpKind op{};
+  GrantId grant{};
+  std::uint64_t address = 0;
+  MutableBytes
+      local{};  // read: destination; write: source, never written to; Rekey: the new key. At most kMaxOp; stays until the end
+  std::uint64_t user = 0;
+  CompletionRing* completions = nullptr;
+};
+
+struct Slot {
+  enum class State : std::uint8_t { kFree, kWaiting, kSent, kPulled, kDataSent };
+
+  Command command{};
+  OpId op{};
+  Time issued;
+  Time deadline;
+  Time pulled;  // when the target asked for the data
+  Duration issue_delay;
+  Echo echo{};                     // of the request
+  std::uint64_t pull_counter = 0;  // kPulled: what the data must carry
+  Generation generation{};
+  Boot pull_boot{};
+  std::uint32_t window_bytes = 0;
+  std::uint16_t place = 0;
+  std::uint16_t next = kNoIndex;
+  std::uint16_t previous = kNoIndex;
+  State state = State::kFree;
+};
+
+class CommandSlots {
+ public:
+  // The window outlives the slots.
+  CommandSlots(const SlotParameters& parameters, SolicitationWindow& window);
+
+  // False: no slot is free, or the ring is full; nothing happened.
+  // REQUIRES: local.size() <= kMaxOp; a ring.
+  bool issue(Time now, const Command& command);
+  std::uint32_t open() const { return open_; }
+  bool full() const { return free_.empty(); }
+
+  // What may enter service next, or nullptr; the same until on_sent() or a change in the window.
+  Slot* next_to_send();
+  void on_sent(Time now, Slot& slot);
+  void on_pull(Time now, Slot& slot);
+  void on_data_sent(Time now, Slot& slot);
+  void complete(Time now, Slot& slot, Status status);
+
+  // The slot in which this very attempt is open, or nullptr.
+  Slot* find(OpId op) {
+    const std::uint16_t index = slot_of(op).value;
+    return index < slots_.size() && slots_[index].state != Slot::State::kFree && slots_[index].op == op ? &slots_[index]
+                                                                                                        : nullptr;
+  }
+  void expire(Time now);
+  Time next_deadline() const;
+  const SlotParameters& parameters() const { return parameters_; }
+
+ private:
+  using List = IndexFifo<Slot>;  // each in the order in which its slots run out of time
+
+  List& list_of(const Slot& slot);
+  void expire(Time now, List& list, Status status);
+  std::uint16_t index_of(const Slot& slot) const { return static_cast<std::uint16_t>(&slot - slots_.data()); }
+
+  SlotParameters parameters_;
+  SolicitationWindow& window_;
+  std::vector<Slot> slots_;
+  std::vector<std::uint16_t> free_;
+  List reads_;   // waiting
+  List writes_;  // waiting
+  List sent_;    // kSent, kPulled
+  List data_;    // kDataSent
+  std::uint64_t sequence_ = 0;
+  std::uint32_t open_ = 0;
+  bool writes_turn_ = false;
+};
+
+}  // namespace sluice::onerma

@@ -1,0 +1,40 @@
+#include "onerma/congestion.h"
+
+#include <algorithm>
+
+namespace sluice::onerma {
+namespace {
+
+constexpr std::uint32_t kOne = CongestionWindow::kOne;
+
+std::uint32_t times(std::uint32_t a, std::uint32_t b) {
+  return static_cast<std::uint32_t>(std::uint64_t{a} * b / kOne);
+}
+
+}  // namespace
+
+void Algorithm1::on_success(Time now, CongestionWindow& window, Duration delay, Duration target, Duration rtt) const {
+  const Algorithm1Parameters& p = parameters_;
+  if (delay < target) {
+    const std::uint64_t step =
+        window.size >= kOne ? std::uint64_t{p.additive_increase} * kOne / window.size : p.additive_increase;
+    window.size = static_cast<std::uint32_t>(std::min<std::uint64_t>(window.size + step, p.largest));
+    return;
+  }
+  if (now - window.last_decrease < rtt) return;
+  const auto over = static_cast<std::uint64_t>((delay - target).nanoseconds());
+  const auto all = static_cast<std::uint64_t>(std::max<std::int64_t>(delay.nanoseconds(), 1));
+  const auto cut = static_cast<std::uint32_t>(std::min<std::uint64_t>(std::uint64_t{p.beta} * over / all, kOne));
+  decrease(now, window, std::max(kOne - cut, p.least_factor));
+}
+
+void Algorithm1::on_failure(Time now, CongestionWindow& window, Duration rtt) const {
+  if (now - window.last_decrease >= rtt) decrease(now, window, parameters_.timeout_decrease);
+}
+
+void Algorithm1::decrease(Time now, CongestionWindow& window, std::uint32_t factor) const {
+  window.size = std::max(times(window.size, factor), parameters_.smallest);
+  window.last_decrease = now;
+}
+
+}  // namespace sluice::onerma

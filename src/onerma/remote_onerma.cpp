@@ -1,0 +1,405 @@
+#include "onerma/remote_onerma.h"
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "base/check.h"
+
+namespace sluice::onerma {
+
+using remote::NodeId;
+using remote::Operation;
+
+// Operations in line, by their own links.
+struct RemoteOnerma::Line {
+  Operation* first = nullptr;
+  Operation* last = nullptr;
+
+  bool empty() const { return first == nullptr; }
+  void push(Operation& operation) {
+    operation.next = nullptr;
+    (first == nullptr ? first : last->next) = &operation;
+    last = &operation;
+  }
+  Operation& pop() { return *std::exchange(first, first->next); }
+};
+
+// Reads from a node, or writes to it.
+struct RemoteOnerma::Direction {
+  PathId path{};
+  Transfer* first = nullptr;  // with more to issue, in turn
+  Transfer* last = nullptr;
+  std::uint32_t open = 0;  // pieces before the executor or under way
+  bool starved = false;
+  Direction* next_starved = nullptr;
+
+  void push(Transfer& transfer);
+  Transfer& pop();
+  void remove(Transfer& transfer);
+};
+
+struct RemoteOnerma::Node {
+  Peer peer{};
+  Direction read{};
+  Direction write{};
+  Line behind;        // kInOrder: submitted while another is under way
+  bool busy = false;  // kInOrder
+};
+
+struct RemoteOnerma::Region {
+  NodeId node{};
+  RegionId id{};
+  GrantId grant{};
+  std::optional<Grant> announced{};
+};
+
+struct RemoteOnerma::Transfer {
+  Operation* operation = nullptr;
+  Node* node = nullptr;
+  Region* region = nullptr;
+  Transfer* next = nullptr;
+  Time give_up;
+  std::size_t issued = 0;        // bytes handed to pieces
+  std::uint32_t open = 0;        // pieces
+  Status failure = Status::kOk;  // the first that was final
+  bool touched = false;          // a write of which something has been done, or may have been
+};
+
+struct RemoteOnerma::Piece {
+  Request request{};
+  Transfer* transfer = nullptr;
+  RemoteOnerma* owner = nullptr;
+  Piece* next = nullptr;
+  Generation generation{};  // that it was submitted under
+  Time key_deadline;
+};
+
+void RemoteOnerma::Direction::push(Transfer& transfer) {
+  transfer.next = nullptr;
+  (first == nullptr ? first : last->next) = &transfer;
+  last = &transfer;
+}
+
+RemoteOnerma::Transfer& RemoteOnerma::Direction::pop() { return *std::exchange(first, first->next); }
+
+void RemoteOnerma::Direction::remove(Transfer& transfer) {
+  Transfer** link = &first;
+  Transfer* before = nullptr;
+  while (*link != nullptr && *link != &transfer) {
+    before = *link;
+    link = &(*link)->next;
+  }
+  if (*link == nullptr) return;
+  *link = transfer.next;
+  if (last == &transfer) last = before;
+}
+
+namespace {
+
+constexpr std::uint32_t kAhead = 2;  // pieces that wait at the executor, so that it need not wait for us
+
+std::uint64_t key_of(NodeId node, RegionId region) { return std::uint64_t{node.value} << 32 | region.value; }
+
+// What a failed transfer says: nothing happened, or nobody knows how much did.
+remote::Status status_of(Status failure, bool touched) {
+  if (failure == Status::kOk) return remote::Status::kOk;
+  if (touched) return remote::Status::kUnknown;
+  const bool denied = failure == Status::kBadKey || failure == Status::kBadBounds || failure == Status::kRightMissing;
+  return denied ? remote::Status::kAccessDenied : remote::Status::kUnreachable;
+}
+
+// Whether memory may have changed.
+bool touches(const Completion& completion) {
+  const Status s = completion.status;
+  return completion.op != OpKind::kRead && (s == Status::kOk || s == Status::kTimeout || s == Status::kReplay);
+}
+
+}  // namespace
+
+RemoteOnerma::RemoteOnerma(remote::Scheduler& scheduler, Initiator& initiator, const CongestionPolicy& policy,
+                           const Parameters& parameters)
+    : RemoteMemory(scheduler),
+      parameters_(parameters),
+      initiator_(initiator),
+      executor_(parameters.executor, policy, initiator.slots()),
+      transfers_(parameters.transfers),
+      pieces_(parameters.pieces),
+      waiting_(std::make_unique<Line>()) {
+  for (Transfer& transfer : transfers_) transfer.next = std::exchange(free_transfers_, &transfer);
+  for (Piece& piece : pieces_) {
+    piece.owner = this;
+    piece.request.context = &piece;
+    piece.request.on_complete = on_piece;
+    piece.next = std::exchange(free_pieces_, &piece);
+  }
+}
+
+RemoteOnerma::~RemoteOnerma() = default;
+
+void RemoteOnerma::add_node(NodeId node, const Peer& peer) {
+  auto made = std::make_unique<Node>();
+  made->peer = peer;
+  made->read.path = executor_.add_path();
+  made->write.path = executor_.add_path();
+  nodes_[node.value] = std::move(made);
+}
+
+void RemoteOnerma::add_grant(NodeId node, const Grant& grant) {
+  const auto found = nodes_.find(node.value);
+  SLUICE_CHECK(found != nodes_.end());
+  regions_[key_of(node, grant.region)] = std::make_unique<Region>(
+      Region{.node = node, .id = grant.region, .grant = initiator_.add_grant(found->second->peer, grant)});
+}
+
+void RemoteOnerma::replace_grant(Time now, NodeId node, const Grant& grant) {
+  now_ = std::max(now_, now);
+  Region* const region = find(node, grant.region);
+  SLUICE_CHECK(region != nullptr);
+  initiator_.replace_grant(region->grant, grant);
+  release_key_waiters(*region);
+}
+
+void RemoteOnerma::announce_grant(NodeId node, const Grant& grant) {
+  Region* const region = find(node, grant.region);
+  SLUICE_CHECK(region != nullptr);
+  region->announced = grant;
+}
+
+void RemoteOnerma::rekey(Time now, NodeId node, RegionId region, const Secret& key,
+                         std::function<void(Time now, Status status)> done) {
+  Region* const found = find(node, region);
+  SLUICE_CHECK(found != nullptr && !rekey_done_);
+  new_key_ = key;
+  rekey_done_ = std::move(done);
+  rekey_ = {.op = OpKind::kRekey,
+            .grant = found->grant,
+            .path = nodes_.find(node.value)->second->write.path,
+            .local = new_key_.mutable_bytes(),
+            .on_complete =
+                [](Time at, Request& request, const Completion& completion) {
+                  auto& self = *static_cast<RemoteOnerma*>(request.context);
+                  self.new_key_ = Secret();
+                  std::exchange(self.rekey_done_, nullptr)(at, completion.status);
+                },
+            .context = this};
+  executor_.submit(now, rekey_);
+}
+
+remote::Capabilities RemoteOnerma::capabilities() const {
+  return {.atomics = false,
+          .ordered = parameters_.order == Order::kInOrder,
+          .max_length = std::numeric_limits<std::uint32_t>::max(),
+          .name = "onerma"};
+}
+
+RemoteOnerma::Region* RemoteOnerma::find(NodeId node, RegionId region) {
+  const auto found = regions_.find(key_of(node, region));
+  return found == regions_.end() ? nullptr : found->second.get();
+}
+
+// ------------------------------------------------------------------------------------------------------- transfers in
+
+remote::Status RemoteOnerma::judge(const Operation& operation) {
+  if (operation.kind == remote::OpKind::kCompareAndSwap || operation.kind == remote::OpKind::kFetchAndAdd)
+    return remote::Status::kUnsupported;
+  if (!nodes_.contains(operation.remote.node.value)) return remote::Status::kNodeUnknown;
+  if (operation.local.size() > capabilities().max_length) return remote::Status::kTooLong;
+  const Region* const region = find(operation.remote.node, RegionId(operation.remote.key.value));
+  return region == nullptr ? remote::Status::kAccessDenied : remote::Status::kOk;
+}
+
+void RemoteOnerma::submit(Operation& operation) {
+  count(operation);
+  if (const remote::Status verdict = judge(operation); verdict != remote::Status::kOk)
+    return complete(operation, verdict);
+  Node& node = *nodes_.find(operation.remote.node.value)->second;
+  if (parameters_.order == Order::kInOrder) {
+    if (node.busy) return node.behind.push(operation);
+    node.busy = true;
+  }
+  begin(operation);
+}
+
+void RemoteOnerma::begin(Operation& operation) {
+  if (free_transfers_ == nullptr) return waiting_->push(operation);
+  Transfer& transfer = *std::exchange(free_transfers_, free_transfers_->next);
+  transfer = {.operation = &operation,
+              .node = nodes_.find(operation.remote.node.value)->second.get(),
+              .region = find(operation.remote.node, RegionId(operation.remote.key.value)),
+              .give_up = now_ + parameters_.give_up};
+  Direction& direction = direction_of(transfer);
+  direction.push(transfer);
+  pump(direction);
+}
+
+RemoteOnerma::Direction& RemoteOnerma::direction_of(const Transfer& transfer) {
+  return transfer.operation->kind == remote::OpKind::kRead ? transfer.node->read : transfer.node->write;
+}
+
+// One piece of each transfer that has more, in turn, while the executor would take it.
+void RemoteOnerma::pump(Direction& direction) {
+  while (direction.first != nullptr && direction.open < executor_.window(direction.path).operations() + kAhead) {
+    if (free_pieces_ == nullptr) {
+      if (!std::exchange(direction.starved, true)) direction.next_starved = std::exchange(starved_, &direction);
+      return;
+    }
+    Transfer& transfer = direction.pop();
+    if (transfer.failure != Status::kOk) continue;  // ends with its last piece
+    issue(transfer, direction);
+    if (transfer.issued != transfer.operation->local.size()) direction.push(transfer);
+  }
+}
+
+void RemoteOnerma::feed_starved() {
+  Direction* waiting = std::exchange(starved_, nullptr);
+  while (waiting != nullptr) {
+    Direction& direction = *std::exchange(waiting, waiting->next_starved);
+    direction.starved = false;
+    pump(direction);
+  }
+}
+
+void RemoteOnerma::issue(Transfer& transfer, Direction& direction) {
+  Piece& piece = *std::exchange(free_pieces_, free_pieces_->next);
+  const Operation& operation = *transfer.operation;
+  const std::size_t length = std::min<std::size_t>(operation.local.size() - transfer.issued, kMaxOp);
+  const bool read = operation.kind == remote::OpKind::kRead;
+  piece.transfer = &transfer;
+  piece.generation = initiator_.grant(transfer.region->grant).generation;
+  piece.request.op = read ? OpKind::kRead : OpKind::kWrite;
+  piece.request.grant = transfer.region->grant;
+  piece.request.path = direction.path;
+  piece.request.address = operation.remote.address + transfer.issued;
+  piece.request.local = operation.local.subspan(transfer.issued, length);
+  transfer.issued += length;
+  ++transfer.open;
+  ++direction.open;
+  executor_.submit(now_, piece.request);
+}
+
+void RemoteOnerma::resubmit(Piece& piece) {
+  ++counters_.retries;
+  piece.generation = initiator_.grant(piece.request.grant).generation;
+  executor_.submit(now_, piece.request);
+}
+
+// ---------------------------------------------------------------------------------------------------------- pieces out
+
+void RemoteOnerma::on_piece(Time now, Request& request, const Completion& completion) {
+  Piece& piece = *static_cast<Piece*>(request.context);
+  piece.owner->now_ = std::max(piece.owner->now_, now);
+  piece.owner->ended(piece, completion);
+}
+
+void RemoteOnerma::ended(Piece& piece, const Completion& completion) {
+  Transfer& transfer = *piece.transfer;
+  transfer.touched = transfer.touched || touches(completion);
+  if (completion.status == Status::kOk) {
+    ++counters_.operations;
+    return piece_done(piece, Status::kOk);
+  }
+  if (transfer.failure == Status::kOk && retry(piece, completion.status)) return;
+  piece_done(piece, completion.status);
+}
+
+// False: there is no use in trying again.
+bool RemoteOnerma::retry(Piece& piece, Status status) {
+  if (status == Status::kBadBounds || status == Status::kRightMissing || now_ >= piece.transfer->give_up) return false;
+  if (status == Status::kBadKey && wait_for_key(piece)) return true;
+  resubmit(piece);
+  return true;
+}
+
+// False: there is a newer key than the one that was refused.
+bool RemoteOnerma::wait_for_key(Piece& piece) {
+  Region& region = *piece.transfer->region;
+  const Generation present = initiator_.grant(region.grant).generation;
+  if (present == piece.generation && region.announced) {
+    initiator_.replace_grant(region.grant, *std::exchange(region.announced, std::nullopt));
+    return false;
+  }
+  if (present != piece.generation) return false;
+  ++counters_.key_waits;
+  piece.key_deadline = now_ + parameters_.key_wait;
+  piece.next = std::exchange(key_waiters_, &piece);
+  --direction_of(*piece.transfer).open;
+  if (ask_) ask_(now_, region.node, region.id);
+  return true;
+}
+
+void RemoteOnerma::release_key_waiters(Region& region) {
+  Piece* waiting = std::exchange(key_waiters_, nullptr);
+  while (waiting != nullptr) {
+    Piece& piece = *std::exchange(waiting, waiting->next);
+    if (piece.transfer->region != &region) {
+      piece.next = std::exchange(key_waiters_, &piece);
+      continue;
+    }
+    ++direction_of(*piece.transfer).open;
+    resubmit(piece);
+  }
+}
+
+void RemoteOnerma::expire_key_waiters() {
+  Piece* waiting = std::exchange(key_waiters_, nullptr);
+  while (waiting != nullptr) {
+    Piece& piece = *std::exchange(waiting, waiting->next);
+    if (piece.key_deadline <= now_) {
+      ++direction_of(*piece.transfer).open;
+      piece_done(piece, Status::kBadKey);
+    } else {
+      piece.next = std::exchange(key_waiters_, &piece);
+    }
+  }
+}
+
+void RemoteOnerma::piece_done(Piece& piece, Status status) {
+  Transfer& transfer = *piece.transfer;
+  Direction& direction = direction_of(transfer);
+  piece.next = std::exchange(free_pieces_, &piece);
+  --direction.open;
+  if (transfer.failure == Status::kOk) transfer.failure = status;
+  const bool failed = transfer.failure != Status::kOk;
+  const bool all_issued = transfer.issued == transfer.operation->local.size();
+  if (--transfer.open == 0 && (failed || all_issued)) {
+    if (!all_issued) direction.remove(transfer);
+    finish(transfer);
+  }
+  pump(direction);
+  if (starved_ != nullptr) feed_starved();
+}
+
+void RemoteOnerma::finish(Transfer& transfer) {
+  Operation& operation = *transfer.operation;
+  Node& node = *transfer.node;
+  const remote::Status status = status_of(transfer.failure, transfer.touched);
+  transfer.next = std::exchange(free_transfers_, &transfer);
+  if (parameters_.order == Order::kInOrder) {
+    node.busy = !node.behind.empty();
+    if (node.busy) begin(node.behind.pop());
+  }
+  start_waiting();
+  complete(operation, status);
+}
+
+void RemoteOnerma::start_waiting() {
+  while (free_transfers_ != nullptr && !waiting_->empty()) begin(waiting_->pop());
+}
+
+std::size_t RemoteOnerma::poll(Time now) {
+  now_ = now;
+  const std::size_t done = executor_.poll(now);
+  if (key_waiters_ != nullptr) expire_key_waiters();
+  return done;
+}
+
+Time RemoteOnerma::next_deadline() const {
+  Time next = executor_.next_deadline();
+  for (const Piece* piece = key_waiters_; piece != nullptr; piece = piece->next) {
+    next = std::min(next, piece->key_deadline);
+  }
+  return next;
+}
+
+}  // namespace sluice::onerma

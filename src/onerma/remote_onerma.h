@@ -1,0 +1,131 @@
+// RemoteOnerma: RemoteMemory over 1RMA, the client library. Transfers of any length become operations of at most 4 KB, which are tried
+// again until they succeed or time is over; order, where it is wanted, is kept here, above the transport.
+//
+// Life:       add_node() -> add_grant() -> submit() / co_await -> poll() completes.
+// Atomics:    none, and capabilities() says so: they end as kUnsupported.
+// Retries:    NACK, dispatch time-out, time-out, replay: again, at the pace that congestion control leaves. Every operation is idempotent,
+//             and one that is reported as timed out has no effect later, so that a new try never undoes what came after it.
+// Rekey:      a key that is refused waits for another: announce_grant() before the Rekey, or replace_grant() after it, lets what was
+//             refused go on, one round trip later; after `key_wait` it ends as kAccessDenied.
+// Order:      kNone: operations are under way together. kInOrder: to one node, one after the other, as they were submitted.
+// Turns:      transfers to one node that have more to issue take turns, an operation each, and no more stand before the executor than its
+//             window takes: a long transfer does not hold up a short one.
+// Errors:     kAccessDenied: bad key, bounds or right. kUnreachable: not done when `give_up` was over. kUnknown: a write that failed after
+//             some part of it had been done, or may have been.
+// Threads:    one owner, the scheduler's. After set-up nothing is allocated, but for coroutines by who makes them.
+// Limits:     Parameters; what is beyond waits its turn.
+// Source:     1RMA §3 (ordering and retry are software's), §5.2; ARCHITECTURE.md "Contracts" (RemoteMemory).
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <unordered_map>
+#include <vector>
+
+#include "onerma/executor.h"
+#include "onerma/initiator.h"
+#include "remote/remote_memory.h"
+
+namespace sluice::onerma {
+
+class RemoteOnerma final : public remote::RemoteMemory {
+ public:
+  enum class Order : std::uint8_t { kNone, kInOrder };
+  struct Parameters {
+    ExecutorParameters executor{};
+    Order order = Order::kNone;
+    std::uint32_t transfers = 1024;                  // under way at once
+    std::uint32_t pieces = 1024;                     // operations under way or waiting to be issued
+    Duration give_up = Duration::milliseconds(100);  // of a transfer
+    Duration key_wait = Duration::milliseconds(10);  // for a new key
+  };
+  struct Counters {
+    std::uint64_t operations = 0;  // of at most 4 KB, that succeeded
+    std::uint64_t retries = 0;
+    std::uint64_t key_waits = 0;
+  };
+
+  // All outlive it.
+  RemoteOnerma(remote::Scheduler& scheduler, Initiator& initiator, const CongestionPolicy& policy,
+               const Parameters& parameters);
+  ~RemoteOnerma() override;
+
+  // --- set-up ---
+  void add_node(remote::NodeId node, const Peer& peer);
+  // REQUIRES: the node has been added; its region key in RemoteAddress is the region's number.
+  void add_grant(remote::NodeId node, const Grant& grant);
+  // After a Rekey: the key for operations from now on.
+  void replace_grant(Time now, remote::NodeId node, const Grant& grant);
+  // Before a Rekey: the key to go on with when the present one is refused.
+  void announce_grant(remote::NodeId node, const Grant& grant);
+  // Who wants to know that a key has been refused and none has been announced. Called from poll(); may call replace_grant().
+  void on_key_refused(std::function<void(Time now, remote::NodeId node, RegionId region)> ask) {
+    ask_ = std::move(ask);
+  }
+
+  // Changes the key of a region through a grant that may: remote or third-party Rekey. Calls done(now, status) once, from poll().
+  // REQUIRES: such a grant; one at a time.
+  void rekey(Time now, remote::NodeId node, RegionId region, const Secret& key,
+             std::function<void(Time now, Status status)> done);
+
+  // --- RemoteMemory ---
+  remote::Capabilities capabilities() const override;
+  void submit(remote::Operation& operation) override;
+
+  // Takes completions, issues what may be issued. Returns how much was done.
+  std::size_t poll(Time now);
+  Time next_deadline() const;
+
+  Executor& executor() { return executor_; }
+  const Counters& counters() const { return counters_; }
+
+ private:
+  struct Line;
+  struct Direction;
+  struct Node;
+  struct Region;
+  struct Transfer;
+  struct Piece;
+
+  Region* find(remote::NodeId node, RegionId region);
+  remote::Status judge(const remote::Operation& operation);
+  void begin(remote::Operation& operation);
+  void start_waiting();
+  Direction& direction_of(const Transfer& transfer);
+  void pump(Direction& direction);
+  void feed_starved();
+  void issue(Transfer& transfer, Direction& direction);
+  void resubmit(Piece& piece);
+  static void on_piece(Time now, Request& request, const Completion& completion);
+  void ended(Piece& piece, const Completion& completion);
+  bool retry(Piece& piece, Status status);
+  bool wait_for_key(Piece& piece);
+  void release_key_waiters(Region& region);
+  void expire_key_waiters();
+  void piece_done(Piece& piece, Status status);
+  void leave_line(Transfer& transfer);
+  void finish(Transfer& transfer);
+
+  Parameters parameters_;
+  Initiator& initiator_;
+  Executor executor_;
+  std::unordered_map<std::uint32_t, std::unique_ptr<Node>> nodes_;
+  std::unordered_map<std::uint64_t, std::unique_ptr<Region>> regions_;  // by node and region
+  std::vector<Transfer> transfers_;
+  std::vector<Piece> pieces_;
+  Transfer* free_transfers_ = nullptr;
+  Piece* free_pieces_ = nullptr;
+  Direction* starved_ = nullptr;   // could issue more, had there been pieces
+  std::unique_ptr<Line> waiting_;  // for a transfer's place
+  Piece* key_waiters_ = nullptr;
+  std::function<void(Time, remote::NodeId, RegionId)> ask_;
+  Secret new_key_{};
+  Request rekey_{};
+  std::function<void(Time, Status)> rekey_done_;
+  Time now_;
+  Counters counters_;
+};
+
+}  // namespace sluice::onerma

@@ -1,0 +1,245 @@
+#include "onerma/remote_onerma.h"
+
+#include <gtest/gtest.h>
+
+#include <deque>
+
+#include "onerma/test_world.h"
+
+namespace sluice::onerma {
+namespace {
+
+using remote::NodeId;
+
+using remote::RemoteAddress;
+
+constexpr std::uint64_t kBase = 0x10000;
+constexpr std::size_t kSize = 1 << 20;
+constexpr NodeId kNode{1};
+const Algorithm1 kPolicy;
+
+struct ClientWorld {
+  explicit ClientWorld(const RemoteOnerma::Parameters& parameters = {}, const port::Impairment& bad = {})
+      : world(3, bad), a(world.add_host()), b(world.add_host()) {
+    region = b.node->regions().add(memory, kBase, memory::kAllAccess, test_key(1)).value();
+    client = std::make_unique<RemoteOnerma>(world.scheduler, a.node->initiator(), kPolicy, parameters);
+    client->add_node(kNode, b.node->address());
+    client->add_grant(kNode, grant_of({Rights::kAll}));
+    a.clients.push_back(client.get());
+  }
+  Grant grant_of(Rights rights) { return *b.node->regions().grant(region, InitiatorId(1), rights); }
+  RemoteAddress at(std::uint64_t offset) const { return {kNode, remote::RegionKey(region.value), kBase + offset}; }
+  remote::Status run(remote::Operation operation) {
+    std::optional<remote::Status> status;
+    world.scheduler.spawn(await(operation, status));
+    EXPECT_TRUE(world.run_until([&] { return status.has_value(); }));
+    return status.value_or(remote::Status::kUnknown);
+  }
+  remote::Task<void> await(remote::Operation operation, std::optional<remote::Status>& status) {
+    co_await client->all({&operation, 1});
+    status = operation.status;
+  }
+
+  World world;
+  World::Host& a;
+  World::Host& b;
+  std::vector<std::uint8_t> memory = std::vector<std::uint8_t>(kSize);
+  RegionId region{};
+  std::unique_ptr<RemoteOnerma> client;
+};
+
+std::vector<std::uint8_t> noise(std::size_t length, std::uint64_t seed) {
+  Rng rng(seed);
+  std::vector<std::uint8_t> bytes(length);
+  for (auto& byte : bytes) byte = static_cast<std::uint8_t>(rng.next());
+  return bytes;
+}
+
+TEST(RemoteOnerma, MovesAnyLengthBothWays) {
+  ClientWorld w;
+  for (const std::size_t length : {0u, 1u, 4095u, 4096u, 4097u, 100'000u, 1'000'000u}) {
+    const auto from = noise(length, length);
+    std::vector<std::uint8_t> into(length);
+    EXPECT_EQ(w.run(remote::write_operation(w.at(7), from)), remote::Status::kOk);
+    EXPECT_TRUE(std::equal(from.begin(), from.end(), w.memory.begin() + 7));
+    EXPECT_EQ(w.run(remote::read_operation(w.at(7), into)), remote::Status::kOk);
+    EXPECT_EQ(into, from);
+  }
+}
+
+TEST(RemoteOnerma, SaysThatItHasNoAtomics) {
+  ClientWorld w;
+  EXPECT_FALSE(w.client->capabilities().atomics);
+  EXPECT_EQ(w.run(remote::swap_operation(w.at(0), 0, 1)), remote::Status::kUnsupported);
+  EXPECT_EQ(w.run(remote::add_operation(w.at(0), 1)), remote::Status::kUnsupported);
+  EXPECT_EQ(w.memory[0], 0);
+}
+
+TEST(RemoteOnerma, NamesWhatIsWrongWithAnAddress) {
+  ClientWorld w;
+  std::vector<std::uint8_t> bytes(64);
+  auto elsewhere = w.at(0);
+  elsewhere.node = NodeId(9);
+  EXPECT_EQ(w.run(remote::read_operation(elsewhere, bytes)), remote::Status::kNodeUnknown);
+  auto other = w.at(0);
+  other.key.value += 1;
+  EXPECT_EQ(w.run(remote::read_operation(other, bytes)), remote::Status::kAccessDenied);
+  EXPECT_EQ(w.run(remote::read_operation(w.at(kSize - 63), bytes)), remote::Status::kAccessDenied);
+  EXPECT_EQ(w.run(remote::write_operation(w.at(kSize - 63), bytes)), remote::Status::kAccessDenied);
+}
+
+TEST(RemoteOnerma, AWriteOfWhichOnlyAPartWasAllowedIsInDoubt) {
+  ClientWorld w;
+  const auto from = noise(3 * kMaxOp, 1);
+  EXPECT_EQ(w.run(remote::write_operation(w.at(kSize - 2 * kMaxOp), from)), remote::Status::kUnknown);
+  std::vector<std::uint8_t> into(3 * kMaxOp);
+  EXPECT_EQ(w.run(remote::read_operation(w.at(kSize - 2 * kMaxOp), into)), remote::Status::kAccessDenied);
+}
+
+TEST(RemoteOnerma, ADeadNodeIsUnreachableForReadsAndNotForWritesThatNeverLeft) {
+  RemoteOnerma::Parameters quick;
+  quick.give_up = Duration::milliseconds(1);
+  ClientWorld w(quick);
+  World::kill(w.b);
+  std::vector<std::uint8_t> bytes(10'000);
+  EXPECT_EQ(w.run(remote::read_operation(w.at(0), bytes)), remote::Status::kUnreachable);
+  EXPECT_EQ(w.run(remote::write_operation(w.at(0), bytes)), remote::Status::kUnknown);
+  EXPECT_EQ(w.a.node->initiator().slots().open(), 0u);
+}
+
+TEST(RemoteOnerma, InOrderOperationsToOneNodeTakeEffectAsSubmitted) {
+  RemoteOnerma::Parameters ordered;
+  ordered.order = RemoteOnerma::Order::kInOrder;
+  port::Impairment bad;
+  bad.drop = bad.reorder = 50'000;
+  ClientWorld w(ordered, bad);
+  EXPECT_TRUE(w.client->capabilities().ordered);
+  std::deque<std::vector<std::uint8_t>> bytes;
+  std::vector<remote::Operation> operations;
+  for (std::uint8_t i = 0; i < 50; ++i) {
+    bytes.emplace_back(100 + 200 * std::size_t{i}, i);
+    operations.push_back(remote::write_operation(w.at(0), bytes.back()));
+  }
+  // Shorter and shorter, so that each leaves a mark.
+  std::ranges::reverse(operations);
+  bool done = false;
+  const auto all = [&]() -> remote::Task<void> {
+    co_await w.client->all(operations);
+    done = true;
+  };
+  w.world.scheduler.spawn(all());
+  ASSERT_TRUE(w.world.run_until([&] { return done; }));
+  for (std::size_t i = 0; i < operations.size(); ++i) EXPECT_EQ(operations[i].status, remote::Status::kOk);
+  for (std::uint8_t i = 0; i < 50; ++i) EXPECT_EQ(w.memory[99 + 200 * std::size_t{i}], i);
+}
+
+TEST(RemoteOnerma, ALongTransferDoesNotHoldUpAShortOne) {
+  ClientWorld w;
+  std::vector<std::uint8_t> big(1'000'000), little(64);
+  // The window holds some 15 operations of 4 KB: the long one takes some 17 round trips.
+  std::optional<remote::Status> big_done, little_done;
+  w.world.scheduler.spawn(w.await(remote::read_operation(w.at(0), big), big_done));
+  w.world.run_for(Duration::microseconds(3));
+  w.world.scheduler.spawn(w.await(remote::read_operation(w.at(0), little), little_done));
+  ASSERT_TRUE(w.world.run_until([&] { return little_done.has_value(); }));
+  EXPECT_FALSE(big_done.has_value());
+  ASSERT_TRUE(w.world.run_until([&] { return big_done.has_value(); }));
+}
+
+TEST(RemoteOnerma, WithoutANewKeyWhatWasRefusedEndsAsDenied) {
+  RemoteOnerma::Parameters quick;
+  quick.key_wait = Duration::milliseconds(1);
+  ClientWorld w(quick);
+  int asked = 0;
+  w.client->on_key_refused([&](Time, NodeId node, RegionId region) {
+    ++asked;
+    EXPECT_EQ(node, kNode);
+    EXPECT_EQ(region, w.region);
+  });
+  ASSERT_TRUE(w.b.node->regions().rekey(w.region, test_key(2)));
+  std::vector<std::uint8_t> bytes(64);
+  EXPECT_EQ(w.run(remote::read_operation(w.at(0), bytes)), remote::Status::kAccessDenied);
+  EXPECT_EQ(asked, 1);
+}
+
+TEST(RemoteOnerma, ANewKeyLetsWhatWasRefusedGoOn) {
+  ClientWorld w;
+  w.client->on_key_refused(
+      [&](Time now, NodeId node, RegionId) { w.client->replace_grant(now, node, w.grant_of({Rights::kAll})); });
+  ASSERT_TRUE(w.b.node->regions().rekey(w.region, test_key(2)));
+  std::vector<std::uint8_t> bytes(64);
+  EXPECT_EQ(w.run(remote::read_operation(w.at(0), bytes)), remote::Status::kOk);
+  EXPECT_EQ(w.client->counters().key_waits, 1u);
+}
+
+// Readers and writers without pause; a third party changes the key every 50 us and has told them the next one.
+TEST(RemoteOnerma, ARekeyUnderFullLoadFailsNothingAndPausesForARoundTrip) {
+  ClientWorld w;
+  World::Host& control = w.world.add_host();
+  RemoteOnerma third(w.world.scheduler, control.node->initiator(), kPolicy, {});
+  third.add_node(kNode, w.b.node->address());
+  third.add_grant(kNode, *w.b.node->regions().grant(w.region, InitiatorId(5), kMayRekey));
+  control.clients.push_back(&third);
+  bool stop = false;
+  Time last = w.world.now;
+  Duration usual, longest;  // between two completions of any worker
+  int failed = 0, done = 0, rekeys = 0;
+  const auto worker = [&](std::uint64_t offset) -> remote::Task<void> {
+    std::vector<std::uint8_t> bytes(4096);
+    while (!stop) {
+      const remote::Status wrote = co_await w.client->write(w.at(offset), bytes);
+      const remote::Status read = co_await w.client->read(w.at(offset), bytes);
+      failed += wrote != remote::Status::kOk || read != remote::Status::kOk ? 1 : 0;
+      ++done;
+      longest = std::max(longest, w.world.now - last);
+      last = w.world.now;
+    }
+  };
+  for (std::uint64_t i = 0; i < 16; ++i) w.world.scheduler.spawn(worker(i * 8192));
+  w.world.run_for(Duration::microseconds(200));
+  usual = std::exchange(longest, Duration{});
+  for (std::uint32_t generation = 2; generation < 12; ++generation) {
+    const onerma::RegionKey key(test_key(generation + 100));
+    w.client->announce_grant(kNode, make_grant(key, w.region, Generation(generation), InitiatorId(1), {Rights::kAll}));
+    bool changed = false;
+    third.rekey(w.world.now, kNode, w.region, test_key(generation + 100), [&](Time now, Status status) {
+      EXPECT_EQ(status, Status::kOk);
+      changed = true;
+      ++rekeys;
+      third.replace_grant(now, kNode, make_grant(key, w.region, Generation(generation), InitiatorId(5), kMayRekey));
+    });
+    ASSERT_TRUE(w.world.run_until([&] { return changed; }));
+    w.world.run_for(Duration::microseconds(50));
+  }
+  stop = true;
+  ASSERT_TRUE(w.world.run_until([&] { return w.world.scheduler.live() == 0; }));
+  EXPECT_EQ(rekeys, 10);
+  EXPECT_EQ(failed, 0);
+  EXPECT_GT(done, 500);
+  EXPECT_EQ(w.client->counters().key_waits, 0u);
+  // No longer without a completion than before, and one round trip (of a write: four hops) more.
+  const Duration round_trip = w.client->executor().rtt(PathId(1));
+  EXPECT_LE(longest, usual + round_trip * 2) << longest.nanoseconds() << " ns";
+  RecordProperty("pause_ns", static_cast<int>(longest.nanoseconds()));
+}
+
+TEST(RemoteOnerma, MoreOperationsThanPlacesWaitTheirTurn) {
+  RemoteOnerma::Parameters few;
+  few.transfers = 2;
+  few.pieces = 3;
+  ClientWorld w(few);
+  std::vector<std::vector<std::uint8_t>> into(40, std::vector<std::uint8_t>(10'000));
+  std::vector<remote::Operation> operations;
+  for (auto& bytes : into) operations.push_back(remote::read_operation(w.at(0), bytes));
+  bool done = false;
+  const auto all = [&]() -> remote::Task<void> {
+    co_await w.client->all(operations);
+    done = true;
+  };
+  w.world.scheduler.spawn(all());
+  ASSERT_TRUE(w.world.run_until([&] { return done; }));
+  for (const auto& operation : operations) EXPECT_EQ(operation.status, remote::Status::kOk);
+}
+
+}  // namespace
+}  // namespace sluice::onerma

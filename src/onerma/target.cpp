@@ -1,0 +1,314 @@
+#include "onerma/target.h"
+
+#include <openssl/crypto.h>
+
+#include <algorithm>
+#include <array>
+
+#include "base/check.h"
+#include "memory/access.h"
+
+namespace sluice::onerma {
+namespace {
+
+std::uint32_t wire_bytes(std::uint32_t body) { return static_cast<std::uint32_t>(FrameWriter::frame_size(body)); }
+
+OpKind op_of(Kind request) {
+  if (request == Kind::kReadRequest) return OpKind::kRead;
+  return request == Kind::kWriteRequest ? OpKind::kWrite : OpKind::kRekey;
+}
+
+memory::Access access_of(OpKind op) { return op == OpKind::kRead ? memory::kRemoteRead : memory::kRemoteWrite; }
+
+std::size_t body_of(Kind answer, std::uint32_t length) {
+  if (answer == Kind::kReadResponse) return length;
+  return answer == Kind::kRefusal ? kRefusalBody : 0;
+}
+
+}  // namespace
+
+Target::Target(const TargetConfig& config, Regions& regions, SolicitationWindow& window)
+    : config_(config),
+      regions_(regions),
+      window_(window),
+      writer_(config.mac, config.ip, kUdpPort),
+      answers_(config.queue),
+      waiting_(config.queue),
+      places_(config.pulls) {
+  SLUICE_CHECK(config.boot.value >> 24 == 0 && config.queue != 0);
+  SLUICE_CHECK(config.pulls != 0 && config.pulls < kNoIndex);
+  SLUICE_CHECK(window.limit() >= wire_bytes(kMaxOp));
+  free_.reserve(places_.size());
+  for (std::size_t i = places_.size(); i-- != 0;) free_.push_back(static_cast<std::uint16_t>(i));
+}
+
+// ----------------------------------------------------------------------------------------------------------------- in
+
+void Target::on_message(Time now, MutableBytes frame, const Message& message) {
+  if (message.header.plain && !config_.allow_plain) {
+    ++counters_.plain_refused;
+    return refuse(frame, message, Status::kBadKey);
+  }
+  if (message.header.kind == Kind::kData) return on_data(now, frame, message);
+  on_request(now, frame, message);
+}
+
+Target::Job Target::job_of(const Message& message, Kind answer) {
+  const Header& h = message.header;
+  return {.kind = answer,
+          .rights = h.rights,
+          .plain = h.plain,
+          .to = message.from,
+          .id = h.op,
+          .initiator = h.initiator,
+          .region = h.region,
+          .generation = h.generation};
+}
+
+Target::Seal Target::check(MutableBytes frame, const Message& message) {
+  const Header& h = message.header;
+  if (h.plain) {
+    if (!checksum_is_right(frame.data(), message.body_length)) return Seal::kForged;
+    return regions_.is_current(h.region, h.generation) ? Seal::kGood : Seal::kForged;
+  }
+  const Regions::Found found = regions_.find(h.region, h.generation, h.initiator, h.rights);
+  if (found.sealer == nullptr || !found.sealer->open(frame.data(), h, message.body_length)) return Seal::kForged;
+  return found.current ? Seal::kGood : Seal::kOldKey;
+}
+
+void Target::on_request(Time now, MutableBytes frame, const Message& message) {
+  const bool read = message.header.kind == Kind::kReadRequest;
+  if ((read ? queued_bytes_ : waiting_bytes_) > config_.nack_bytes || (!read && waiting_.full())) {
+    ++counters_.nacks;
+    return refuse(frame, message, Status::kNack);
+  }
+  // Opening spoils the body, which a refusal speaks of.
+  std::array<std::uint8_t, kRequestBody> body;
+  const auto sealed = frame.subspan(kBodyOffset, message.body_length);
+  std::ranges::copy(sealed, body.begin());
+  const Seal seal = check(frame, message);
+  if (seal == Seal::kForged) {
+    ++counters_.forged;
+    std::copy_n(body.begin(), sealed.size(), sealed.begin());
+    return refuse(frame, message, Status::kBadKey);
+  }
+  Job job = job_of(message, read ? Kind::kReadResponse : Kind::kPull);
+  job.op = op_of(message.header.kind);
+  if (job.op != OpKind::kRekey) {
+    const auto asked = RequestBody::parse(frame.data() + kBodyOffset);
+    job.address = asked.address;
+    job.length = asked.length;
+  } else {
+    job.length = Secret::kSize;
+  }
+  if (seal == Seal::kOldKey) {
+    ++counters_.old_key;
+    return complete(job, Status::kBadKey);
+  }
+  if (const Status status = judge(job); status != Status::kOk) return complete(job, status);
+  if (read) return answer(job);
+  waiting_bytes_ += wire_bytes(job.length);
+  waiting_.push(job);
+  start_pulls(now);
+}
+
+// What is wrong with an authentic request.
+Status Target::judge(const Job& job) {
+  if (!job.rights.allow(job.op)) {
+    ++counters_.right_missing;
+    return Status::kRightMissing;
+  }
+  if (job.op == OpKind::kRekey) return Status::kOk;
+  if (job.length > kMaxOp) {
+    ++counters_.bad_bounds;
+    return Status::kBadBounds;
+  }
+  switch (regions_.translate(job.region, job.address, job.length, access_of(job.op)).fault) {
+    case memory::AccessFault::kNone: return Status::kOk;
+    case memory::AccessFault::kOutOfBounds: ++counters_.bad_bounds; return Status::kBadBounds;
+    case memory::AccessFault::kRightMissing: ++counters_.right_missing; return Status::kRightMissing;
+    default: return Status::kBadKey;
+  }
+}
+
+void Target::on_data(Time now, MutableBytes frame, const Message& message) {
+  const Header& h = message.header;
+  const Seal seal = check(frame, message);
+  if (seal == Seal::kForged) {
+    ++counters_.forged;
+    return;
+  }
+  Place* const place = h.place < places_.size() ? &places_[h.place] : nullptr;
+  const bool asked = place != nullptr && place->open && place->job.counter == h.counter &&
+                     h.pull_boot == config_.boot && place->job.id == h.op && place->job.initiator == h.initiator &&
+                     place->job.region == h.region && place->job.rights == h.rights &&
+                     place->job.generation == h.generation && place->job.plain == h.plain;
+  if (!asked) {
+    ++counters_.replays;
+    return complete(job_of(message, Kind::kCompletion), Status::kReplay);
+  }
+  Job job = place->job;
+  job.to = message.from;
+  close(h.place);
+  if (seal == Seal::kOldKey) {
+    ++counters_.old_key;
+    complete(job, Status::kBadKey);
+  } else {
+    complete(job, execute(job, frame.subspan(kBodyOffset, message.body_length)));
+  }
+  start_pulls(now);
+}
+
+// Its key is the region's, and these are the bytes that it was asked for.
+Status Target::execute(const Job& job, MutableBytes body) {
+  if (body.size() != job.length) {
+    ++counters_.bad_bounds;
+    return Status::kBadBounds;
+  }
+  if (job.op == OpKind::kRekey) {
+    const bool changed = regions_.rekey(job.region, Secret(body));
+    OPENSSL_cleanse(body.data(), body.size());
+    if (!changed) return Status::kBadKey;
+    ++counters_.rekeys;
+    return Status::kOk;
+  }
+  // The region may have gone since the request.
+  const auto found = regions_.translate(job.region, job.address, job.length, access_of(job.op));
+  if (found.fault != memory::AccessFault::kNone) return Status::kBadKey;
+  memory::copy_in(found.host, body.data(), body.size());
+  ++counters_.writes;
+  return Status::kOk;
+}
+
+void Target::refuse(MutableBytes frame, const Message& message, Status status) {
+  if (!is_request(message.header.kind)) return;
+  Job job = job_of(message, Kind::kRefusal);
+  job.status = status;
+  job.echo = Echo::of(frame.data(), message.body_length);
+  answer(job);
+}
+
+void Target::complete(Job job, Status status) {
+  job.kind = Kind::kCompletion;
+  job.status = status;
+  job.place = 0;
+  answer(job);
+}
+
+void Target::answer(const Job& job) {
+  if (answers_.full()) {
+    ++counters_.dropped;
+    return;
+  }
+  queued_bytes_ += wire_bytes(static_cast<std::uint32_t>(body_of(job.kind, job.length)));
+  answers_.push(job);
+}
+
+// -------------------------------------------------------------------------------------------------------------- pulls
+
+void Target::start_pulls(Time now) {
+  while (!waiting_.empty() && !free_.empty() && !answers_.full() &&
+         window_.has_room(wire_bytes(waiting_.front().length))) {
+    Job job = waiting_.front();
+    waiting_.pop();
+    waiting_bytes_ -= wire_bytes(job.length);
+    window_.take(wire_bytes(job.length));
+    job.place = free_.back();
+    free_.pop_back();
+    job.counter = ++counter_;
+    places_[job.place] = {.job = job, .expires = now + config_.pull_timeout, .open = true};
+    asked_.push(places_, job.place);
+    answer(job);
+    ++counters_.pulls;
+  }
+}
+
+void Target::close(std::uint16_t place) {
+  asked_.remove(places_, place);
+  places_[place].open = false;
+  free_.push_back(place);
+  window_.give_back(wire_bytes(places_[place].job.length));
+}
+
+Time Target::next_deadline() const { return asked_.empty() ? Time::never() : places_[asked_.first()].expires; }
+
+void Target::on_deadline(Time now) {
+  while (next_deadline() <= now) {
+    ++counters_.pull_timeouts;
+    close(asked_.first());
+  }
+  start_pulls(now);
+}
+
+// ---------------------------------------------------------------------------------------------------------------- out
+
+bool Target::poll_transmit(Time now, port::FrameSink& sink) {
+  // The window may be shared: an initiator's answers make room, too.
+  if (!waiting_.empty()) start_pulls(now);
+  while (!answers_.empty()) {
+    const Job& job = answers_.front();
+    const std::uint32_t bytes = wire_bytes(static_cast<std::uint32_t>(body_of(job.kind, job.length)));
+    const Sent sent = send(job, sink);
+    if (sent == Sent::kFull) return false;
+    answers_.pop();
+    queued_bytes_ -= bytes;
+    if (sent == Sent::kYes) return true;
+    ++counters_.dropped;
+  }
+  return false;
+}
+
+// Whether there is a key to answer under. A read whose region has changed its key or is gone becomes a refusal.
+bool Target::prepare(Job& job, Sealer*& sealer) {
+  bool current = job.plain && regions_.is_current(job.region, job.generation);
+  if (!job.plain) {
+    const Regions::Found found = regions_.find(job.region, job.generation, job.initiator, job.rights);
+    if (found.sealer == nullptr) return false;
+    sealer = found.sealer;
+    current = found.current;
+  }
+  if (job.kind == Kind::kReadResponse && !current) {
+    job.kind = Kind::kCompletion;
+    job.status = Status::kBadKey;
+    ++counters_.old_key;
+  }
+  return true;
+}
+
+Target::Sent Target::send(Job job, port::FrameSink& sink) {
+  Sealer* sealer = nullptr;
+  if (job.kind != Kind::kRefusal && !prepare(job, sealer)) return Sent::kDropped;
+  const std::size_t body = body_of(job.kind, job.length);
+  const std::size_t size = FrameWriter::frame_size(body);
+  const std::uint8_t* memory = nullptr;
+  if (job.kind == Kind::kReadResponse) {
+    memory = regions_.translate(job.region, job.address, job.length, memory::kRemoteRead).host;
+    if (memory == nullptr && job.length != 0) return Sent::kDropped;  // removed, with its key
+  }
+  std::uint8_t* const frame = sink.reserve(size);
+  if (frame == nullptr) return Sent::kFull;
+  const Header header{.kind = job.kind,
+                      .plain = job.plain,
+                      .rights = job.rights,
+                      .status = job.status,
+                      .place = job.place,
+                      .op = job.id,
+                      .initiator = job.initiator,
+                      .region = job.region,
+                      .generation = job.generation,
+                      .boot = config_.boot,
+                      .counter = job.kind == Kind::kPull ? job.counter : ++counter_};
+  writer_.write(frame, job.to, header, body);
+  if (memory != nullptr) memory::copy_out(frame + kBodyOffset, memory, body);
+  if (job.kind == Kind::kRefusal) job.echo.write(frame + kBodyOffset);
+  if (sealer == nullptr) {
+    write_checksum(frame, body);
+  } else {
+    sealer->seal(frame, header, body);
+  }
+  sink.commit(size);
+  counters_.reads += job.kind == Kind::kReadResponse ? 1 : 0;
+  return Sent::kYes;
+}
+
+}  // namespace sluice::onerma

@@ -1,0 +1,160 @@
+// Target: requests in, answers out. It keeps nothing of an initiator: a read is forgotten when it is answered, a write or Rekey when its
+// data have come or its time is over.
+//
+// Read:       request -> queued -> response, sealed under a counter that is used once; a replayed request is answered again, anew.
+// Write:      request -> queued -> window and a place -> kPull -> kData that carries the pull's counter, once -> memory -> kCompletion.
+//             Data that come twice, late, or for another pull are refused as a replay.
+// Sheds:      a request that finds more than `nack_bytes` of answers or of unasked data before it: kRefusal, before any cryptography.
+// Refuses:    authentic but wrong: kCompletion, sealed (bad bounds, right missing, a key of before the Rekey). Not authentic: kRefusal.
+// Errors:     never fails on input; every refusal is counted.
+// Threads:    one owner; nothing is allocated after set-up.
+// Limits:     TargetConfig; queues are fixed.
+// Source:     1RMA §5.1 (Figure 7), §5.2, §6.1 (4); docs/design/onerma.md.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "base/time.h"
+#include "onerma/index_fifo.h"
+#include "onerma/message.h"
+#include "onerma/regions.h"
+#include "onerma/window.h"
+#include "port/port.h"
+
+namespace sluice::onerma {
+
+struct TargetConfig {
+  wire::MacAddress mac{};
+  wire::Ipv4Address ip{};
+  Boot boot{};
+  bool allow_plain = false;                            // requests without any protection are obeyed
+  std::uint64_t nack_bytes = 128 << 10;                // (time-out - RTT - dispatch time-out) x bandwidth, §6.1 (4)
+  Duration pull_timeout = Duration::microseconds(25);  // not above the initiators' time-out
+  std::uint16_t pulls = 256;                           // solicited at once
+  std::uint32_t queue = 4096;                          // answers, and requests that wait to be pulled
+};
+
+struct TargetCounters {
+  std::uint64_t reads = 0;  // answered
+  std::uint64_t writes = 0;
+  std::uint64_t rekeys = 0;
+  std::uint64_t pulls = 0;
+  std::uint64_t pull_timeouts = 0;
+  std::uint64_t nacks = 0;
+  std::uint64_t forged = 0;   // tag wrong, no such region, or of no generation that we know
+  std::uint64_t old_key = 0;  // sealed under the key of before the last Rekey
+  std::uint64_t plain_refused = 0;
+  std::uint64_t replays = 0;  // data twice, late, or for another pull
+  std::uint64_t bad_bounds = 0;
+  std::uint64_t right_missing = 0;
+  std::uint64_t dropped = 0;  // answers for which there was no place
+
+  template <class Visit>
+  void for_each(Visit visit) const {
+    visit("reads", "reads answered", reads);
+    visit("writes", "writes executed", writes);
+    visit("rekeys", "keys changed", rekeys);
+    visit("pulls", "data asked for", pulls);
+    visit("pull_timeouts", "data asked for that did not come", pull_timeouts);
+    visit("nacks", "requests shed", nacks);
+    visit("forged", "messages that are not authentic", forged);
+    visit("old_key", "messages under the key before the Rekey", old_key);
+    visit("plain_refused", "plain messages refused", plain_refused);
+    visit("replays", "data refused as replays", replays);
+    visit("bad_bounds", "requests outside their region", bad_bounds);
+    visit("right_missing", "requests without the right", right_missing);
+    visit("dropped", "answers dropped for want of a place", dropped);
+  }
+};
+
+class Target {
+ public:
+  // Regions and window outlive the target.
+  Target(const TargetConfig& config, Regions& regions, SolicitationWindow& window);
+
+  // The frame is edited in place. REQUIRES: parse() said kOk and a kind that is to a target.
+  void on_message(Time now, MutableBytes frame, const Message& message);
+  // One frame; false: nothing to send now, or the sink is full.
+  bool poll_transmit(Time now, port::FrameSink& sink);
+  Time next_deadline() const;
+  void on_deadline(Time now);
+
+  // Bytes of answers that wait to be sent.
+  std::uint64_t queued_bytes() const { return queued_bytes_; }
+  // Writes and Rekeys that are under way: all that there is besides regions.
+  std::size_t open_pulls() const { return places_.size() - free_.size(); }
+  const TargetCounters& counters() const { return counters_; }
+
+ private:
+  // A request that has been believed, or its answer.
+  struct Job {
+    Kind kind{};  // of the answer
+    Status status = Status::kOk;
+    OpKind op{};
+    Rights rights{};
+    bool plain = false;
+    std::uint16_t place = 0;
+    std::uint32_t length = 0;
+    Peer to{};
+    OpId id{};
+    InitiatorId initiator{};
+    RegionId region{};
+    Generation generation{};
+    std::uint64_t address = 0;
+    std::uint64_t counter = 0;  // kPull
+    Echo echo{};                // kRefusal
+  };
+  struct Ring {
+    explicit Ring(std::size_t size) : jobs(size) {}
+    bool empty() const { return in == out; }
+    bool full() const { return in - out == jobs.size(); }
+    Job& front() { return jobs[out % jobs.size()]; }
+    void push(const Job& job) { jobs[in++ % jobs.size()] = job; }
+    void pop() { ++out; }
+
+    std::vector<Job> jobs;
+    std::uint64_t in = 0;
+    std::uint64_t out = 0;
+  };
+  // Data that have been asked for.
+  struct Place {
+    Job job{};
+    Time expires;
+    bool open = false;
+    std::uint16_t next = kNoIndex;
+    std::uint16_t previous = kNoIndex;
+  };
+  enum class Sent : std::uint8_t { kYes, kFull, kDropped };
+  enum class Seal : std::uint8_t { kGood, kOldKey, kForged };
+
+  static Job job_of(const Message& message, Kind answer);
+  Seal check(MutableBytes frame, const Message& message);
+  void on_request(Time now, MutableBytes frame, const Message& message);
+  void on_data(Time now, MutableBytes frame, const Message& message);
+  Status judge(const Job& job);
+  Status execute(const Job& job, MutableBytes body);
+  void refuse(MutableBytes frame, const Message& message, Status status);
+  void answer(const Job& job);
+  void complete(Job job, Status status);
+  void close(std::uint16_t place);
+  void start_pulls(Time now);
+  Sent send(Job job, port::FrameSink& sink);
+  bool prepare(Job& job, Sealer*& sealer);
+
+  TargetConfig config_;
+  Regions& regions_;
+  SolicitationWindow& window_;
+  FrameWriter writer_;
+  Ring answers_;
+  Ring waiting_;  // to be pulled
+  std::vector<Place> places_;
+  std::vector<std::uint16_t> free_;
+  IndexFifo<Place> asked_;  // those that are open, in the order of asking
+  std::uint64_t counter_ = 0;
+  std::uint64_t queued_bytes_ = 0;
+  std::uint64_t waiting_bytes_ = 0;
+  TargetCounters counters_;
+};
+
+}  // namespace sluice::onerma
