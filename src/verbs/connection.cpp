@@ -28,7 +28,7 @@ struct Service {
   std::map<std::uint16_t, ConnectionId*> listeners{};
   std::map<std::uint32_t, ConnectionId*> connections{};
   std::uint16_t next_port = kFirstEphemeral;
-  // Ports whose listener is gone, until when requests for them wait for the next one, and those that do.
+  // Ports whose listener is gone or not there yet, until when requests for them wait for one, and those that do.
   struct Lingering {
     Time until{};
     ports::Descriptor alone{};  // its lock
@@ -262,6 +262,14 @@ void move_events(ConnectionId& id, rdma_event_channel& to) {
   events = std::move(staying);
 }
 
+// The request that made an id stays to be read at it; its listener need not outlive it.
+void keep_event(ConnectionId& id, rdma_cm_event& event) {
+  const NicLock guard(nic_of(id).lock());
+  ++std::exchange(CmEvent::of(&event).counted, &id)->events_acknowledged;
+  ++id.events_given;
+  id.abi.event = &event;
+}
+
 // The end of a call that an event answers: an id without a channel waits for it.
 int finish(ConnectionId& id) {
   if (!id.synchronous) return 0;
@@ -281,7 +289,7 @@ bool take_port(Service& s, ProcessNic& nic, std::uint16_t port, ports::Descripto
   if (s.listeners.contains(port)) return false;
   if (!nic.is_shared()) return true;
   const auto lingering = s.lingering.find(port);
-  alone = lingering != s.lingering.end()
+  alone = lingering != s.lingering.end() && lingering->second.alone
               ? std::move(lingering->second.alone)
               : nic.take_service(static_cast<std::uint32_t>(wire::rdma_service(port).value & 0xFF'FFFF));
   return static_cast<bool>(alone);
@@ -310,6 +318,16 @@ int bind_to(ConnectionId& id, const sockaddr* address) {
   if (port == 0) port = any_port(id);
   set_source(id, own, port);
   return 0;
+}
+
+// Programs that tell their peer a port before they listen at it (qperf 0.4.11) rely on the same slow peer.
+void expect_listener(ConnectionId& id) {
+  Service& s = service();
+  ProcessNic& nic = nic_of(id);
+  const NicLock guard(nic.lock());
+  const std::uint16_t port = port_of(&id.abi.route.addr.src_addr);
+  if (s.listeners.contains(port) || s.lingering.contains(port) || (nic.is_shared() && !id.port_lock)) return;
+  if (manager_of(id).listen(port)) s.lingering[port].until = nic.now() + kLinger;
 }
 
 }  // namespace
@@ -384,6 +402,7 @@ SLUICE_VERB int rdma_bind_addr(rdma_cm_id* handle, sockaddr* address) {
   ConnectionId& id = ConnectionId::of(handle);
   handle->verbs = open_context();
   if (bind_to(id, address) != 0) return -1;
+  expect_listener(id);
   handle->port_num = 1;
   return 0;
 }
@@ -551,8 +570,8 @@ SLUICE_VERB int rdma_get_request(rdma_cm_id* listener, rdma_cm_id** out) {
   if (!ConnectionId::of(listener).synchronous) return failed(EINVAL, "rdma_cm: the listener has an event channel");
   if (rdma_get_cm_event(listener->channel, &event) != 0) return -1;
   ConnectionId& id = ConnectionId::of(event->id);
-  rdma_ack_cm_event(event);
   if (rdma_migrate_id(&id.abi, nullptr) != 0) return -1;  // calls on it wait for their events, too
+  keep_event(id, *event);
   if (auto attributes = ConnectionId::of(listener).queue_pairs) {
     if (rdma_create_qp(&id.abi, listener->pd, &*attributes) != 0) return -1;
   }

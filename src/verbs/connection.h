@@ -6,11 +6,13 @@
 // Errors:     as librdmacm: -1 and errno; what comes later is an event with a status.
 // Threads:    any; what is guarded, by the NIC's lock.
 // Limits:     port space TCP (reliable connections). RDMA_PS_UDP and multicast are refused with EOPNOTSUPP.
+// Rsockets:   librdmacm's own (rsocket, rconnect, …), unmodified: they call these functions by name, and look behind the id (AfterId).
 // Source:     rdma/rdma_cma.h (rdma-core 44), rdma_cm(7).
 #pragma once
 
 #include <rdma/rdma_cma.h>
 
+#include <array>
 #include <deque>
 #include <map>
 #include <memory>
@@ -39,8 +41,18 @@ struct EventChannel {
   static EventChannel& of(rdma_event_channel* channel) { return *reinterpret_cast<EventChannel*>(channel); }
 };
 
+// What librdmacm's rsockets look at behind an id: the device, null (then they ask for the least of all devices), and, at a place that
+// differs from version to version, whether calls wait for their event. Nothing else, so all of it says that they do.
+struct AfterId {
+  AfterId() { waits.fill(1); }
+
+  void* device = nullptr;
+  std::array<std::uint32_t, 64> waits;
+};
+
 struct ConnectionId {
   rdma_cm_id abi{};
+  AfterId after{};
   bool synchronous = false;  // without a channel of the program's: calls wait for their event
   bool owns_queues = false;  // completion queues made with the queue pair
   std::uint8_t timeout = 0;  // of the queue pair; 0: the connection manager's choice

@@ -45,10 +45,13 @@ bool make_completion_queues(rdma_cm_id* id, ibv_qp_init_attr_ex& a) {
   return true;
 }
 
+// A program may have set them itself, also one for both.
 void destroy_completion_queues(rdma_cm_id* id) {
-  if (id->send_cq != nullptr) ibv_destroy_cq(id->send_cq);
+  if (id->send_cq != nullptr && id->send_cq != id->recv_cq) ibv_destroy_cq(id->send_cq);
   if (id->recv_cq != nullptr) ibv_destroy_cq(id->recv_cq);
-  if (id->send_cq_channel != nullptr) ibv_destroy_comp_channel(id->send_cq_channel);
+  if (id->send_cq_channel != nullptr && id->send_cq_channel != id->recv_cq_channel) {
+    ibv_destroy_comp_channel(id->send_cq_channel);
+  }
   if (id->recv_cq_channel != nullptr) ibv_destroy_comp_channel(id->recv_cq_channel);
   id->send_cq = id->recv_cq = nullptr;
   id->send_cq_channel = id->recv_cq_channel = nullptr;
@@ -240,10 +243,4 @@ SLUICE_VERB int rdma_get_remote_ece(rdma_cm_id*, ibv_ece* ece) {
 }
 SLUICE_VERB int rdma_reject_ece(rdma_cm_id* id, const void* data, std::uint8_t length) {
   return rdma_reject(id, data, length);
-}
-
-// librdmacm's sockets reach into its own ids, which are not these.
-SLUICE_VERB int rsocket(int, int, int) {
-  refuse(EOPNOTSUPP, "rsockets are not supported: use TCP (rstream -T s), or verbs");
-  return -1;
 }

@@ -105,6 +105,11 @@ def ucmatose(options, impair=""):
     return Case(f"ucmatose {options}", "return status 0", impair, server="-b 10.77.0.1", client="-s 10.77.0.1", by_tcp=False)
 
 
+def rsockets(command, impair=""):
+    # Not -T a: its poll() takes the hang-up that follows the last bytes for an error.
+    return Case(command, "Gb/sec", impair, server="-b 10.77.0.1", client="-s 10.77.0.1", by_tcp=False)
+
+
 QUICK = [
     pingpong("rc_pingpong"),
     pingpong("rc_pingpong -e"),
@@ -140,6 +145,7 @@ QUICK = [
     qperf("rc_lat rc_rdma_write_bw"),
     fio("write"),
     Case("rdma_server", "rdma_client: end 0", client_command="rdma_client", client="-s 10.77.0.1", by_tcp=False),
+    rsockets("rstream -T v -S 65536 -C 200"),
     libfabric("verbs;ofi_rxm", "rdm"),
     ucx("rc_v,tcp", "tag_lat"),
     ucx("rc,ud", "tag_lat"),
@@ -199,6 +205,10 @@ REST = [
     fio("write", LOSSES),
     ucmatose("-C 4", LOSSES),
     Case("rdma_server", "rdma_client: end 0", LOSSES, client_command="rdma_client", client="-s 10.77.0.1", by_tcp=False),
+    rsockets("rstream"),
+    rsockets("rstream -T n -S 4096 -C 500"),
+    rsockets("rstream -T v -S 65536 -C 200", LOSSES),
+    rsockets("riostream -T v -S 65536 -C 200"),
     pingpong("srq_pingpong -q 4 -n 100", LOSSES),
     libfabric("verbs", "msg"),
     libfabric("verbs;ofi_rxm", "rdm", LOSSES),
