@@ -29,9 +29,9 @@ enum class CmState : std::uint8_t {
 struct CmRecord {
   ConnectionId id{};
   CmState state{};
-  bool managed = false;       // we move the queue pair
-  bool silent = false;        // released: its owner hears nothing more
-  bool called_stale = false;  // the last answer was "stale": try again until time is over
+  bool managed = false;  // we move the queue pair
+  bool silent = false;   // released: its owner hears nothing more
+  bool refused = false;  // by the last answer, which may change: try again until time is over
   bool own_ack_timeout = false;
 
   // The peer.
@@ -64,6 +64,8 @@ struct CmRecord {
   std::uint8_t peer_max_retries = 0;
   Time deadline = Time::never();
   Time give_up_at = Time::never();
+  Time patient_until{};                   // for a listener
+  wire::CmRejectReason refusal_reason{};  // when refused
 };
 
 class ConnectionManager::Machine {
@@ -119,7 +121,7 @@ class ConnectionManager::Machine {
   void on_first_reply(Time now, CmRecord& record, const Incoming& in, const wire::CmRep& rep);
   bool end_stale(Time now, CmRecord& record);
   bool end_stale(Time now, std::uint64_t guid, Qpn qpn);
-  void try_again_soon(Time now, CmRecord& record);
+  void try_again_soon(Time now, CmRecord& record, wire::CmRejectReason refusal);
   CmRecord* find_rejected(const wire::CmRej& rej);
 
   // Messages out.

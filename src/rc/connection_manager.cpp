@@ -269,6 +269,7 @@ void ConnectionManager::Machine::send_request(Time now, CmRecord& r, const Conne
   }
   r.state = CmState::kRequestSent;
   r.give_up_at = now + r.wait * (r.max_retries + 1);
+  r.patient_until = now + p.patience;
   send_repeatedly(now, r, r.transaction_id, req);
 }
 
@@ -475,8 +476,8 @@ void ConnectionManager::Machine::on_deadline(Time now) {
       continue;
     }
     if (record.state == CmState::kReplySent) send_reject(record, CmMessageKind::kRep, CmRejectReason::kTimeout);
-    if (record.called_stale) {
-      fail(now, record, {.kind = ConnectionEvent::Kind::kRejected, .reject_reason = CmRejectReason::kStaleConnection});
+    if (record.refused) {
+      fail(now, record, {.kind = ConnectionEvent::Kind::kRejected, .reject_reason = record.refusal_reason});
     } else {
       fail(now, record, {.kind = ConnectionEvent::Kind::kUnreachable});
     }

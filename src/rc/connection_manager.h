@@ -56,6 +56,7 @@ struct ConnectionParameters {
   std::uint8_t traffic_class = 0;
   Duration response_timeout = Duration::milliseconds(200);  // rounded up to a code
   std::uint8_t max_retries = 10;                            // at most 15
+  Duration patience{};  // connect(): so long a peer where nobody listens is asked again; the time above ends it, too
 };
 
 struct ConnectionEvent {

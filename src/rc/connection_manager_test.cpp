@@ -448,9 +448,9 @@ class ManagerAlone : public testing::Test {
     EXPECT_EQ(next_kind(), Kind::kEstablished);
     return rep;
   }
-  wire::CmReq connect() {
+  wire::CmReq connect(Duration patience = {}) {
     pair = &make_pair();
-    id = manager.connect(now, from.gid, kPort, {.pair = pair, .max_retries = 3}).value();
+    id = manager.connect(now, from.gid, kPort, {.pair = pair, .max_retries = 3, .patience = patience}).value();
     return sent_only<wire::CmReq>();
   }
   wire::CmRep reply_for(const wire::CmReq& req) const {
@@ -698,6 +698,25 @@ TEST_F(ManagerAlone, TriesAgainWhenThePeerCallsItStale) {
   wait(Duration::seconds(2));
   EXPECT_EQ(next_kind(), Kind::kRejected) << "but not for ever";
   EXPECT_EQ(last_event.reject_reason, CmRejectReason::kStaleConnection);
+}
+
+TEST_F(ManagerAlone, AsksAgainWhereNobodyListensAsLongAsItIsPatient) {
+  const auto refuse = [&](const wire::CmReq& req) {
+    receive(wire::CmRej{.local_comm_id = wire::CommId(0),
+                        .remote_comm_id = req.local_comm_id,
+                        .rejected = CmMessageKind::kReq,
+                        .reason = CmRejectReason::kInvalidServiceId});
+  };
+  const auto req = connect(Duration::seconds(1));
+  refuse(req);
+  EXPECT_FALSE(manager.poll_event());
+  wait(Duration::milliseconds(50));
+  EXPECT_EQ(sent_only<wire::CmReq>(), req);
+  wait(Duration::seconds(1));
+  EXPECT_FALSE(manager.poll_event());
+  refuse(req);
+  EXPECT_EQ(next_kind(), Kind::kRejected);
+  EXPECT_EQ(last_event.reject_reason, CmRejectReason::kInvalidServiceId);
 }
 
 TEST_F(ManagerAlone, TakesAPacketOnItsQueuePairForAReadyMessage) {

@@ -173,7 +173,7 @@ void ConnectionManager::Machine::on_first_reply(Time now, CmRecord& record, cons
   if (in.from.gid == record.peer.gid) record.peer.mac = in.from.mac;
   if (end_stale(now, rep.local_ca_guid, rep.local_qpn)) {
     send_reject(record, CmMessageKind::kRep, CmRejectReason::kStaleConnection);
-    return try_again_soon(now, record);
+    return try_again_soon(now, record, CmRejectReason::kStaleConnection);
   }
   record.remote_guid = rep.local_ca_guid;
   record.remote_qpn = rep.local_qpn;
@@ -196,8 +196,9 @@ void ConnectionManager::Machine::on_first_reply(Time now, CmRecord& record, cons
   established(record, rep.private_data);
 }
 
-void ConnectionManager::Machine::try_again_soon(Time now, CmRecord& record) {
-  record.called_stale = true;
+void ConnectionManager::Machine::try_again_soon(Time now, CmRecord& record, CmRejectReason refusal) {
+  record.refused = true;
+  record.refusal_reason = refusal;
   set_deadline(record, std::min(now + record.wait / 8, record.give_up_at));
 }
 
@@ -232,8 +233,10 @@ void ConnectionManager::Machine::on(Time now, const Incoming&, const wire::CmRej
   if (record->state == CmState::kEstablished || record->state == CmState::kDisconnectSent) {
     return disconnected(now, *record, rej.private_data);
   }
-  if (record->state == CmState::kRequestSent && rej.reason == CmRejectReason::kStaleConnection) {
-    return try_again_soon(now, *record);  // the peer is just letting go of our predecessor
+  const bool letting_go = rej.reason == CmRejectReason::kStaleConnection;  // of our predecessor
+  const bool too_early = rej.reason == CmRejectReason::kInvalidServiceId && now < record->patient_until;
+  if (record->state == CmState::kRequestSent && (letting_go || too_early)) {
+    return try_again_soon(now, *record, rej.reason);
   }
   fail(now, *record,
        {.kind = Kind::kRejected,

@@ -20,6 +20,13 @@ constexpr std::uint16_t kFirstEphemeral = 32'768;
 // Programs that listen, talk, and listen again at the same port (perftest -R) rely on a peer that needs some time to resolve its route.
 constexpr Duration kLinger = Duration::seconds(2);
 
+// Such programs, as the peer that takes no time, come before a slow server listens again: who has just talked to it asks again.
+struct Acquaintance {
+  wire::Gid remote{};
+  std::uint16_t port = 0;
+  Time until{};
+};
+
 // What all ids of this process share. Lives to the end.
 struct Service {
   std::mutex mutex;                // guards the first use
@@ -35,6 +42,7 @@ struct Service {
   };
   std::map<std::uint16_t, Lingering> lingering{};
   std::vector<rc::ConnectionEvent> waiting{};
+  std::vector<Acquaintance> acquaintances{};
 };
 
 Service& service() {
@@ -190,6 +198,30 @@ rdma_cm_event_type type_of(rc::ConnectionEvent::Kind kind) {
   return RDMA_CM_EVENT_CONNECT_ERROR;
 }
 
+// A connection is over that we may have asked for.
+void remember_peer(Service& s, const ConnectionId& id) {
+  const std::uint16_t port = port_of(&id.abi.route.addr.dst_addr);
+  if (port == 0) return;  // the peer asked
+  const Time now = nic_of(id).now();
+  std::erase_if(s.acquaintances,
+                [&](const Acquaintance& a) { return a.until < now || (a.remote == id.remote && a.port == port); });
+  s.acquaintances.push_back({id.remote, port, now + kLinger});
+}
+
+// Of a connection that there is, or that has just ended.
+bool knows_peer(const Service& s, const ConnectionId& id) {
+  const std::uint16_t port = port_of(&id.abi.route.addr.dst_addr);
+  const Time now = nic_of(id).now();
+  return std::ranges::any_of(s.connections,
+                             [&](const auto& entry) {
+                               const ConnectionId& other = *entry.second;
+                               return other.remote == id.remote && port_of(&other.abi.route.addr.dst_addr) == port;
+                             }) ||
+         std::ranges::any_of(s.acquaintances, [&](const Acquaintance& a) {
+           return a.remote == id.remote && a.port == port && now < a.until;
+         });
+}
+
 void on_connection_event(const rc::ConnectionEvent& told) {
   using Kind = rc::ConnectionEvent::Kind;
   Service& s = service();
@@ -200,6 +232,7 @@ void on_connection_event(const rc::ConnectionEvent& told) {
   auto event = translate(told, id, type_of(told.kind));
   if (told.kind == Kind::kRejected) event->abi.status = static_cast<int>(told.reject_reason);
   if (told.kind == Kind::kUnreachable) event->abi.status = -ETIMEDOUT;
+  if (told.kind == Kind::kDisconnected) remember_peer(s, id);
   queue_event(id, std::move(event));
   const bool over = told.kind == Kind::kRejected || told.kind == Kind::kUnreachable || told.kind == Kind::kDisconnected;
   if (!over) return;
@@ -385,6 +418,7 @@ SLUICE_VERB int rdma_destroy_id(rdma_cm_id* handle) {
       service().lingering[id.listening] = {nic.now() + kLinger, std::move(id.port_lock)};
     }
     if (id.connection) {
+      remember_peer(service(), id);
       nic.adapter().connections().release(nic.now(), *id.connection);
       service().connections.erase(id.connection->value);
       nic.transmit();
@@ -469,8 +503,10 @@ SLUICE_VERB int rdma_connect(rdma_cm_id* handle, rdma_conn_param* conn) {
   {
     ProcessNic& nic = nic_of(id);
     const NicLock guard(nic.lock());
+    rc::ConnectionParameters parameters = parameters_of(id, conn);
+    if (knows_peer(service(), id)) parameters.patience = kLinger;
     const auto connection =
-        manager_of(id).connect(nic.now(), id.remote, port_of(&handle->route.addr.dst_addr), parameters_of(id, conn));
+        manager_of(id).connect(nic.now(), id.remote, port_of(&handle->route.addr.dst_addr), parameters);
     if (!connection) return failed(EINVAL, connection.error().message);
     id.connection = *connection;
     service().connections[connection->value] = &id;

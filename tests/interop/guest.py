@@ -9,6 +9,7 @@ touched, and when this process ends, however it ends, the kernel ends the guests
 """
 
 import base64
+import hashlib
 import os
 import pathlib
 import re
@@ -47,6 +48,15 @@ def enter_private_network():
     if subprocess.run([*command, "true"], capture_output=True, check=False).returncode:
         raise Unavailable("no namespaces of our own here (neither root nor unprivileged user namespaces)")
     os.execvpe(command[0], [*command, sys.executable, *sys.argv], os.environ | {MARK: str(kernel.kernel())})
+
+
+def exit_with(main):
+    """Ends this program with what main returns; with 77, after a line that says why, where no guest can be had."""
+    try:
+        sys.exit(main())
+    except Unavailable as why:
+        print(f"skipped: {why}")
+        sys.exit(77)
 
 
 def run(*command):
@@ -236,12 +246,15 @@ class RxeVm:
 
     def run(self, command, seconds=120, check=True):
         """Runs a shell command in the guest; its output, or with check=False (exit status, output)."""
-        try:
-            self.channel.sendall(base64.b64encode(command.encode()) + b"\n")
-        except OSError:  # QEMU has ended, or ends
-            self.qemu.wait(10)
-            self.check_alive(0)
-        match = self.read_until(rb"BEGIN\r?\n(.*?)END (\d+)\r?\n", time.monotonic() + seconds)
+        line = base64.b64encode(command.encode()) + b"\n"
+        match = None
+        while match is None or match[2] == b"AGAIN":
+            try:
+                self.channel.sendall(hashlib.md5(line).hexdigest()[:8].encode() + b" " + line)
+            except OSError:  # QEMU has ended, or ends
+                self.qemu.wait(10)
+                self.check_alive(0)
+            match = self.read_until(rb"BEGIN\r?\n(.*?)END (\d+|AGAIN)\r?\n", time.monotonic() + seconds)
         output, status = base64.b64decode(match[1]).decode(errors="replace"), int(match[2])
         if not check:
             return status, output

@@ -37,14 +37,20 @@ stty -F /dev/ttyS1 raw -echo
 exec </dev/ttyS1 >/dev/ttyS1
 echo READY
 while :; do
-  read -r line || {
+  read -r sum line || {
     sleep 0.1
     continue
   }
-  case $line in
+  case $sum in
     "") ;;
     OFF) poweroff -f ;;
     *)
+      # On a busy machine the serial line loses bytes.
+      if [ "$(echo "$line" | md5sum | cut -c 1-8)" != "$sum" ]; then
+        echo "BEGIN"
+        echo "END AGAIN"
+        continue
+      fi
       # busybox sh prefers its own applets: name the real ones
       {
         echo 'ip() { /usr/bin/ip "$@"; }; tc() { /usr/sbin/tc "$@"; }'

@@ -206,8 +206,4 @@ def main():
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(main())
-    except guest.Unavailable as why:
-        print(f"skipped: {why}")
-        sys.exit(77)
+    guest.exit_with(main)

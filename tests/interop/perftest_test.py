@@ -132,10 +132,6 @@ def main():
                         continue
                     began = time.monotonic()
                     wrong = run_test(test, server, client, by_cm)
-                    if wrong and by_cm and server is rxe:
-                        # Now and then perftest in the guest never posts its first receive after rdma_accept: RNR NAKs without end. Not explained yet.
-                        print(f"  {name}: once more: {wrong}", flush=True)
-                        wrong = run_test(test, server, client, by_cm)
                     print(f"  {name}: {'FAILED: ' + wrong if wrong else 'ok'} ({time.monotonic() - began:.1f} s)", flush=True)
                     passed += not wrong
                     failed += [name] if wrong else []
@@ -144,8 +140,4 @@ def main():
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(main())
-    except guest.Unavailable as why:
-        print(f"skipped: {why}")
-        sys.exit(77)
+    guest.exit_with(main)
