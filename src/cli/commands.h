@@ -20,6 +20,7 @@ void add_xdp_commands(CLI::App& root, Commands& commands);         // xdp attach
 void add_cowbird_commands(CLI::App& root, Commands& commands);     // cowbird engine
 void add_pcap_commands(CLI::App& root, Commands& commands);        // pcap check, show
 void add_experiment_commands(CLI::App& root, Commands& commands);  // experiment, report
+void add_edm_commands(CLI::App& root, Commands& commands);         // edm trace, simulate
 void add_search_command(CLI::App& root, Commands& commands);       // search
 // The path of this very program, to start others of its kind.
 std::string own_program();

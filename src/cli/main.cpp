@@ -35,6 +35,7 @@ int main(int argc, char** argv) {
   add_pcap_commands(root, commands);
   add_experiment_commands(root, commands);
   add_search_command(root, commands);
+  add_edm_commands(root, commands);
   add_box_commands(root, commands);
   add_xdp_commands(root, commands);
   Tables tables;

@@ -26,6 +26,8 @@ Scheduler::Scheduler(const SchedulerConfig& config)
       by_destination_(config.ports),
       by_source_(config.ports),
       wanted_of_(config.ports),
+      source_held_for_(config.ports),
+      destination_held_for_(config.ports),
       whole_(config.ports),
       best_of_(config.ports),
       grants_(std::size_t{config.ports} * 2) {
@@ -69,6 +71,7 @@ NotifyVerdict Scheduler::notify(Time now, const Demand& demand) {
   ++waiting_messages_;
   if (queue.count > 1) return verdict;
   list(source, destination, added.key);
+  if (config_.patience > Duration{}) let_go_for(now, source, destination);
   if (!free_sources_.has(source) || !free_destinations_.has(destination)) return verdict;
   touched_destinations_.add(destination);
   match_later(now);
@@ -160,30 +163,63 @@ void Scheduler::release_due(Time now) {
 }
 
 void Scheduler::release(const Release& due) {
-  // The most urgent message that each of the two could go on with; its other port may be held for it, or may be worth waiting for.
-  OrderedLists::Entry next;
-  const auto any = [](std::uint16_t) { return true; };
-  const bool patient = config_.patience > Duration{} && config_.policy == Policy::kFirstCome;
-  if (!patient || !by_source_.first(due.source, any, next) || !hold_for_oldest(due.at, due.source, next.peer, true))
-    free_source(due.at, due.source);
-  if (!patient || !by_destination_.first(due.destination, any, next) ||
-      !hold_for_oldest(due.at, next.peer, due.destination, false))
-    free_destination(due.at, due.destination);
+  if (config_.patience > Duration{}) {
+    // Who has waited for either of these two waits no longer.
+    held_sources_.each([&](std::uint32_t port) {
+      if (source_held_for_[port] == due.destination) free_source(due.at, port);
+    });
+    held_destinations_.each([&](std::uint32_t port) {
+      if (destination_held_for_[port] == due.source) free_destination(due.at, port);
+    });
+    if (hold_source(due)) held_sources_.add(due.source);
+    if (hold_destination(due)) held_destinations_.add(due.destination);
+  }
+  if (!held_sources_.has(due.source)) free_source(due.at, due.source);
+  if (!held_destinations_.has(due.destination)) free_destination(due.at, due.destination);
 }
 
-// One port of a pair is back, and this pair's message the most urgent at that port. Whether the port is held (or the other one no longer).
-bool Scheduler::hold_for_oldest(Time now, std::uint32_t source, std::uint32_t destination, bool source_is_back) {
-  const bool most_urgent =
-      by_source_.at(source, 0).peer == destination && by_destination_.at(destination, 0).peer == source;
-  if (!most_urgent || now - message(source, destination, 0).since < config_.patience) return false;
-  if (source_is_back ? held_destinations_.has(destination) : held_sources_.has(source)) {
-    source_is_back ? free_destination(now, destination) : free_source(now, source);
+// Whether a pair's message is the most urgent at both its ports, and has waited long enough to be waited for.
+bool Scheduler::worth_waiting(Time now, std::uint32_t source, std::uint32_t destination) {
+  return by_source_.at(source, 0).peer == destination && by_destination_.at(destination, 0).peer == source &&
+         now - message(source, destination, 0).since >= config_.patience;
+}
+
+bool Scheduler::hold_source(const Release& due) {
+  if (by_source_.size(due.source) == 0) return false;
+  const std::uint16_t destination = by_source_.at(due.source, 0).peer;
+  if (destination == due.destination || free_destinations_.has(destination)) return false;
+  if (!worth_waiting(due.at, due.source, destination)) return false;
+  if (held_destinations_.has(destination)) {  // for somebody less urgent
+    free_destination(due.at, destination);
     return false;
   }
-  if (source_is_back ? free_destinations_.has(destination) : free_sources_.has(source)) return false;
-  source_is_back ? held_sources_.add(source) : held_destinations_.add(destination);
+  source_held_for_[due.source] = destination;
   ++counters_.holds;
   return true;
+}
+
+bool Scheduler::hold_destination(const Release& due) {
+  if (by_destination_.size(due.destination) == 0) return false;
+  const std::uint16_t source = by_destination_.at(due.destination, 0).peer;
+  if (source == due.source || free_sources_.has(source)) return false;
+  if (!worth_waiting(due.at, source, due.destination)) return false;
+  if (held_sources_.has(source)) {
+    free_source(due.at, source);
+    return false;
+  }
+  destination_held_for_[due.destination] = source;
+  ++counters_.holds;
+  return true;
+}
+
+// A port that is held for a less urgent message is there for a new one whose other port is there too.
+void Scheduler::let_go_for(Time now, std::uint32_t source, std::uint32_t destination) {
+  const bool source_there = free_sources_.has(source) || held_sources_.has(source);
+  const bool destination_there = free_destinations_.has(destination) || held_destinations_.has(destination);
+  if (!source_there || !destination_there) return;
+  if (by_source_.at(source, 0).peer != destination || by_destination_.at(destination, 0).peer != source) return;
+  if (held_sources_.has(source)) free_source(now, source);
+  if (held_destinations_.has(destination)) free_destination(now, destination);
 }
 
 void Scheduler::free_source(Time now, std::uint32_t port) {
@@ -318,8 +354,8 @@ void Scheduler::grant(Time at, std::uint32_t source, std::uint32_t destination) 
     if (++queue.head == config_.active_per_pair) queue.head = 0;
     if (queue.count != 0) list(source, destination, message(source, destination, 0).key);
   }
-  const Release due{at + wire_time(bytes), static_cast<std::uint16_t>(source), static_cast<std::uint16_t>(destination)};
-  if (bytes == config_.chunk_bytes) {
+  const Release due{at + time_taken(out), static_cast<std::uint16_t>(source), static_cast<std::uint16_t>(destination)};
+  if (bytes == config_.chunk_bytes && due.at == at + wire_time(bytes)) {
     whole_[(whole_head_ + whole_count_++) % whole_.size()] = due;
   } else {
     parts_.push_back(due);

@@ -44,9 +44,15 @@ struct SchedulerConfig {
   std::uint32_t active_per_pair = 3;  // X, at most 255
   Policy policy = Policy::kShortestRemaining;
   Matching matching = Matching::kPim;
-  std::uint32_t chunk_bytes = 256;                    // a multiple of 8
-  Duration block_time = Duration::picoseconds(640);   // eight bytes on the wire
-  std::uint32_t framing_blocks = 0;                   // of a chunk, besides its bytes
+  std::uint32_t chunk_bytes = 256;                   // a multiple of 8
+  Duration block_time = Duration::picoseconds(640);  // eight bytes on the wire
+  std::uint32_t framing_blocks = 0;                  // of a chunk, besides its bytes
+  // Left free after a chunk, at both its ports, for /N/ and RREQs on the way up and /G/ on the way down. The paper has 0: then requests find no
+  // gap behind a long message, and grants push chunks back one block each.
+  std::uint32_t gap_blocks = 0;
+  // A response's first bytes come so much later after its grant than others do: its RREQ is longer than a /G/, and memory takes time. Ports
+  // stay taken for that time too; without it, chunks would meet in the switch.
+  Duration response_lead{};
   Duration iteration = Duration::picoseconds(1'000);  // three cycles of the scheduler's clock
   Duration patience{};  // kFirstCome: see "Starvation"; 0: never hold a port, as the paper has it
 };
@@ -97,9 +103,14 @@ class Scheduler {
   std::uint32_t active(PortId source, PortId destination) const { return pair(source.value, destination.value).count; }
   bool source_free(PortId port) const { return free_sources_.has(port.value); }
   bool destination_free(PortId port) const { return free_destinations_.has(port.value); }
-  // How long a chunk takes a port.
+  // How long a chunk takes its ports.
+  Duration time_taken(const Grant& grant) const {
+    const bool leads = grant.first && grant.kind == DemandKind::kResponse;
+    return wire_time(grant.bytes) + (leads ? config_.response_lead : Duration{});
+  }
   Duration wire_time(std::uint32_t bytes) const {
-    return config_.block_time * static_cast<std::int64_t>((bytes + 7) / 8 + config_.framing_blocks);
+    return config_.block_time *
+           static_cast<std::int64_t>((bytes + 7) / 8 + config_.framing_blocks + config_.gap_blocks);
   }
 
  private:
@@ -150,7 +161,10 @@ class Scheduler {
   void release(const Release& due);
   void free_source(Time now, std::uint32_t port);
   void free_destination(Time now, std::uint32_t port);
-  bool hold_for_oldest(Time now, std::uint32_t source, std::uint32_t destination, bool source_is_back);
+  bool worth_waiting(Time now, std::uint32_t source, std::uint32_t destination);
+  bool hold_source(const Release& due);
+  bool hold_destination(const Release& due);
+  void let_go_for(Time now, std::uint32_t source, std::uint32_t destination);
   void match_later(Time now);
   void match_greedily(Time now);
   void offer(std::uint32_t port, bool as_source);
@@ -167,6 +181,8 @@ class Scheduler {
   PortSet free_destinations_;
   PortSet held_sources_;  // neither busy nor free
   PortSet held_destinations_;
+  std::vector<std::uint16_t> source_held_for_;  // which destination
+  std::vector<std::uint16_t> destination_held_for_;
   std::uint64_t sequence_ = 0;
   std::uint64_t waiting_bytes_ = 0;
   std::uint64_t waiting_messages_ = 0;

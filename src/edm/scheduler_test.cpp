@@ -76,7 +76,8 @@ class Model {
   GrantRow grant(Time at, Message& m) {
     const std::uint32_t bytes = std::min(config_.chunk_bytes, m.remaining);
     m.remaining -= bytes;
-    const Time until = at + config_.block_time * static_cast<std::int64_t>((bytes + 7) / 8 + config_.framing_blocks);
+    const Time until = at + config_.block_time * static_cast<std::int64_t>((bytes + 7) / 8 + config_.framing_blocks +
+                                                                           config_.gap_blocks);
     source_busy_[m.demand.source.value] = destination_busy_[m.demand.destination.value] = until;
     const Grant out{.at = at,
                     .source = m.demand.source,
@@ -158,6 +159,7 @@ SchedulerConfig drawn_config(Rng& rng, Matching matching) {
           .matching = matching,
           .chunk_bytes = 64u << rng.below(3),
           .framing_blocks = static_cast<std::uint32_t>(rng.below(3)),
+          .gap_blocks = static_cast<std::uint32_t>(rng.below(2)),
           .iteration = Duration::picoseconds(static_cast<std::int64_t>(100 + rng.below(2'000)))};
 }
 Demand drawn_demand(Rng& rng, std::uint32_t ports, std::uint32_t id) {
@@ -261,7 +263,7 @@ class Checker {
     Time& destination = destination_until_[g.destination.value];
     ASSERT_LE(source, g.at) << "source granted twice at once";
     ASSERT_LE(destination, g.at) << "destination granted twice at once";
-    source = destination = g.at + scheduler_.wire_time(g.bytes);
+    source = destination = g.at + scheduler_.time_taken(g);
     auto& pair = expected_[{g.source.value, g.destination.value}];
     ASSERT_FALSE(pair.empty());
     ASSERT_EQ(pair.front().first, g.id) << "out of order within a pair";
@@ -293,12 +295,14 @@ TEST(Scheduler, NeverGrantsAPortTwiceKeepsPairsInOrderAndGrantsEveryByteOnce) {
     SCOPED_TRACE(fmt::format("seed {}", seed));
     Rng rng(seed);
     SchedulerConfig config = drawn_config(rng, rng.below(2) == 0 ? Matching::kGreedy : Matching::kPim);
+    if (rng.below(2) == 0) config.response_lead = kBlock * static_cast<std::int64_t>(rng.below(20));
     if (rng.below(2) == 0) config.patience = kBlock * static_cast<std::int64_t>(1 + rng.below(200));
     Scheduler scheduler(config);
     Checker checker(scheduler);
     Time now;
     for (std::uint32_t i = 0; i < 200; ++i) {
-      const Demand d = drawn_demand(rng, config.ports, i);
+      Demand d = drawn_demand(rng, config.ports, i);
+      if (rng.below(2) == 0) d.kind = DemandKind::kResponse;
       now = now + Duration::picoseconds(static_cast<std::int64_t>(rng.below(20'000)));
       for (const Grant& grant : run_to(scheduler, now)) checker.granted(grant);
       if (scheduler.notify(now, d) == NotifyVerdict::kAccepted) checker.asked(d);
@@ -412,7 +416,8 @@ TEST(Scheduler, WithPatienceNoMessageWaitsLongerThanThoseBeforeItTake) {
         if (asked.contains(key)) continue;
         // Each message before it may take both ports once, and hold a port for a chunk before each of its own.
         const Duration all = config.block_time * static_cast<std::int64_t>(scheduler.waiting_bytes() / 8) +
-                             config.block_time * static_cast<std::int64_t>(config.framing_blocks + 1) *
+                             config.block_time *
+                                 static_cast<std::int64_t>(config.framing_blocks + config.gap_blocks + 1) *
                                  static_cast<std::int64_t>(scheduler.waiting_bytes() / config.chunk_bytes +
                                                            scheduler.waiting_messages() + 1);
         if (scheduler.notify(now, d) == NotifyVerdict::kAccepted)

@@ -11,6 +11,7 @@
 #include "base/check.h"
 #include "base/rng.h"
 #include "sim/clover_load.h"
+#include "sim/edm_load.h"
 #include "sim/fields.h"
 #include "sim/order_load.h"
 #include "sim/verbs_load.h"
@@ -21,11 +22,12 @@ namespace {
 constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
 constexpr auto kOptional = Fields::Need::kOptional;
 
-using Workload = std::variant<VerbsWorkload, OrderWorkload, CloverWorkload>;
+using Workload = std::variant<VerbsWorkload, OrderWorkload, CloverWorkload, EdmWorkload>;
 
 Workload workload_of(const std::string& kind) {
   if (kind == "order") return OrderWorkload{};
   if (kind == "clover") return CloverWorkload{};
+  if (kind == "edm") return EdmWorkload{};
   return VerbsWorkload{};
 }
 
@@ -82,18 +84,29 @@ class Loader {
     if (error_.empty()) make_points();
     if (!error_.empty()) return fail(error_);
     const auto folder = std::filesystem::path(e_.path).parent_path() / "hardware";
-    auto hardware = load_hardware(hardware_path.empty() ? (folder / (hardware_ + ".toml")).string() : hardware_path);
+    return load_hardware_of_kind(hardware_path.empty() ? (folder / (hardware_ + ".toml")).string() : hardware_path);
+  }
+
+ private:
+  Result<void> load_hardware_of_kind(const std::string& path) {
+    if (e_.kind == "edm") {
+      auto edm = load_edm_hardware(path);
+      if (!edm) return tl::unexpected(edm.error());
+      e_.edm = std::move(*edm);
+      e_.hardware.name = e_.edm.name;
+      e_.hardware.text = e_.edm.text;
+      return {};
+    }
+    auto hardware = load_hardware(path);
     if (!hardware) return tl::unexpected(hardware.error());
     e_.hardware = std::move(*hardware);
     return {};
   }
-
- private:
   void read_top(Fields& top) {
     top.text("title", e_.title);
     top.text("figure", e_.figure);
     top.text("text", e_.text, kOptional);
-    top.choice("kind", e_.kind, {"verbs", "order", "clover"});
+    top.choice("kind", e_.kind, {"verbs", "order", "clover", "edm"});
     top.text("hardware", hardware_);
     top.text("x", e_.x);
     top.text("x_title", e_.x_title);
@@ -340,6 +353,11 @@ PointResult run_point(const Experiment& experiment, const Point& point) {
             .events = result.events,
             .trace_hash = result.trace_hash,
             .problem = std::move(result.problem)};
+  }
+  if (const auto* const edm = std::get_if<EdmWorkload>(&workload)) {
+    EdmResult result = run_edm_load(experiment.edm, *edm, point.seed);
+    return {
+        .metrics = std::move(result.metrics), .events = result.events, .trace_hash = result.trace_hash, .problem = {}};
   }
   const auto& order = std::get<OrderWorkload>(workload);
   return result_of(run_order_load(experiment.hardware, order, point.seed), order.gap);

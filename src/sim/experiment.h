@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "sim/edm_hardware.h"
 #include "sim/hardware.h"
 
 namespace sluice::sim {
@@ -76,7 +77,8 @@ struct Experiment {
   std::string y_scale = "linear";
   std::uint64_t repetitions = 1;
   std::uint64_t seed = 1;
-  Hardware hardware;
+  Hardware hardware;  // its name and text, whatever kind of hardware it is
+  EdmHardware edm;    // kind "edm" alone
   std::vector<std::string> panels;
   std::vector<std::string> series;
   std::vector<std::string> xs;  // as text

@@ -19,6 +19,8 @@ class Trace {
     if (frame.size() >= sizeof end) end = load_le<std::uint64_t>(frame.data() + frame.size() - sizeof end);
     mix(end ^ std::uint64_t{node} << 40 ^ std::uint64_t{frame.size()} << 20);
   }
+  // For worlds without packets.
+  void note(std::uint64_t word) { mix(word); }
   std::uint64_t hash() const { return hash_; }
   std::uint64_t packets() const { return packets_; }
 

@@ -1,0 +1,153 @@
+// sluice edm trace | simulate: messages in the format of the published EDM simulation, drawn from a seed or run through the cluster.
+#include <fmt/core.h>
+
+#include "cli/commands.h"
+#include "cli/experiment_files.h"
+#include "sim/edm_cluster.h"
+#include "sim/fields.h"
+
+namespace sluice::cli {
+namespace {
+
+struct TraceSettings {
+  std::uint64_t nodes = 144;
+  std::uint64_t messages = 2'000;
+  std::string rate = "40 Gb/s";
+  std::uint64_t bytes = 64;
+  std::uint64_t request_bytes = 16;
+  std::uint64_t reads = 500;
+  std::uint64_t seed = 1;
+  std::string out;
+
+  void declare(rack::Schema& s) {
+    s.integer("nodes", nodes, 2, edm::kMaxPorts, "nodes")
+        .integer("messages", messages, 1, 100'000'000, "messages")
+        .text("rate", rate, "data that each node sends, on average, on links of 100 Gb/s", "a rate, \"40 Gb/s\"")
+        .bytes("bytes", bytes, 1, edm::kMaxMessageBytes, "data of a message")
+        .bytes("request-bytes", request_bytes, 1, 64, "size of a read's request")
+        .integer("reads", reads, 0, 1'000, "reads, of a thousand messages")
+        .integer("seed", seed, 0, std::uint64_t{1} << 62, "seed of the arrivals")
+        .text("out", out, "file to write; empty: stdout", "a file's path");
+  }
+};
+
+class TraceCommand final : public Command {
+ public:
+  explicit TraceCommand(CLI::App& group)
+      : Command(group, "trace", "Draw messages between any two nodes, as a trace in the published format",
+                {"sluice edm trace --rate '81 Gb/s' --reads 0 --out writes.csv"}) {
+    settings_.declare(schema_);
+    use("edm-trace", schema_);
+  }
+
+ private:
+  Result<int> run() override {
+    sim::TraceSpec spec{.nodes = static_cast<std::uint32_t>(settings_.nodes),
+                        .messages = settings_.messages,
+                        .reads_per_mille = static_cast<std::uint32_t>(settings_.reads),
+                        .request_bytes = static_cast<std::uint32_t>(settings_.request_bytes),
+                        .sizes = sim::SizeDistribution::constant(static_cast<std::uint32_t>(settings_.bytes))};
+    if (!sim::parse_rate(settings_.rate, spec.bits_per_second) || spec.bits_per_second == 0)
+      return fail(fmt::format("--rate {}: must be a rate, \"40 Gb/s\"", settings_.rate));
+    const auto written = write_output(settings_.out, sim::format_trace(sim::generate_trace(spec, settings_.seed)));
+    if (!written) return tl::unexpected(written.error());
+    return 0;
+  }
+
+  TraceSettings settings_;
+  rack::Schema schema_;
+};
+
+struct SimulateSettings {
+  std::uint64_t nodes = 144;
+  std::string hardware;
+  std::string matching = "pim";
+  std::string policy = "shortest";
+  std::uint64_t chunk = 256;
+  std::uint64_t active = 3;
+  std::uint64_t framing = 0;
+  std::uint64_t gap = 0;
+  Duration patience{};
+  std::string out;
+
+  void declare(rack::Schema& s) {
+    s.integer("nodes", nodes, 2, edm::kMaxPorts, "nodes")
+        .text("hardware", hardware, "hardware file; empty: the experiments' edm_cluster", "a file's path")
+        .choice("matching", matching, {"pim", "greedy"}, "how the switch matches: as the paper's, or in no time")
+        .choice("policy", policy, {"shortest", "first-come"}, "which message goes first")
+        .bytes("chunk", chunk, 8, 65'536, "data that a grant is for, at most; a multiple of 8")
+        .integer("active", active, 1, 127,
+                 "requests that a node may have under way to another (X); of reads and of writes")
+        .integer("framing", framing, 0, 8, "blocks of a chunk besides its data")
+        .integer("gap", gap, 0, 8, "blocks that are left free after a chunk")
+        .duration("patience", patience, Duration{}, Duration::seconds(1),
+                  "hold a port for the most urgent message once that has waited so long; 0: never")
+        .text("out", out, "file to write; empty: stdout", "a file's path");
+  }
+};
+
+class SimulateCommand final : public Command {
+ public:
+  explicit SimulateCommand(CLI::App& group)
+      : Command(
+            group, "simulate",
+            "Run a trace of memory messages through a cluster; a line for each, in the published format",
+            {"sluice edm simulate writes.csv --out finished.csv", "sluice edm simulate writes.csv --matching greedy"}) {
+    settings_.declare(schema_);
+    use("edm-simulate", schema_);
+    app().add_option("trace", trace_, "trace: id,type,src,dst,size_bytes,request_bytes,timeslot")->required();
+  }
+
+ private:
+  Result<int> run() override {
+    auto hardware = load_hardware();
+    if (!hardware) return tl::unexpected(hardware.error());
+    if (settings_.chunk % 8 != 0) return fail(fmt::format("--chunk {}: must be a multiple of 8", settings_.chunk));
+    const auto text = sim::read_text(trace_);
+    if (!text) return tl::unexpected(text.error());
+    const auto rows = sim::parse_trace(*text, static_cast<std::uint32_t>(settings_.nodes));
+    if (!rows) return fail(fmt::format("{}: {}", trace_, rows.error().message));
+    for (const sim::TraceRow& row : *rows) {
+      if (row.type == sim::TraceRow::Type::kFrame)
+        return fail(
+            fmt::format("{}: row {} is a frame (type 100); memory messages alone are simulated", trace_, row.id));
+    }
+    const sim::ClusterSettings cluster{
+        .nodes = static_cast<std::uint32_t>(settings_.nodes),
+        .active_per_pair = static_cast<std::uint32_t>(settings_.active),
+        .chunk_bytes = static_cast<std::uint32_t>(settings_.chunk),
+        .framing_blocks = static_cast<std::uint32_t>(settings_.framing),
+        .gap_blocks = static_cast<std::uint32_t>(settings_.gap),
+        .policy = settings_.policy == "shortest" ? edm::Policy::kShortestRemaining : edm::Policy::kFirstCome,
+        .matching = settings_.matching == "pim" ? edm::Matching::kPim : edm::Matching::kGreedy,
+        .patience = settings_.patience};
+    const sim::ClusterOutcome outcome = sim::run_cluster(*hardware, cluster, *rows);
+    const auto written = write_output(settings_.out, sim::format_outcome(*hardware, *rows, outcome));
+    if (!written) return tl::unexpected(written.error());
+    say(fmt::format("simulated: {} messages, {} chunks, {} rounds of matching", rows->size(), outcome.chunks,
+                    outcome.iterations));
+    return 0;
+  }
+
+  Result<sim::EdmHardware> load_hardware() const {
+    if (!settings_.hardware.empty()) return sim::load_edm_hardware(settings_.hardware);
+    const auto folder = experiments_here();
+    if (!folder) return tl::unexpected(folder.error());
+    return sim::load_edm_hardware((*folder / "hardware" / "edm_cluster.toml").string());
+  }
+
+  SimulateSettings settings_;
+  rack::Schema schema_;
+  std::string trace_;
+};
+
+}  // namespace
+
+void add_edm_commands(CLI::App& root, Commands& commands) {
+  CLI::App* group = root.add_subcommand("edm", "EDM's cluster in virtual time: draw traces, run them");
+  group->require_subcommand(1);
+  commands.push_back(std::make_unique<TraceCommand>(*group));
+  commands.push_back(std::make_unique<SimulateCommand>(*group));
+}
+
+}  // namespace sluice::cli

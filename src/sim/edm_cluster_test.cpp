@@ -1,0 +1,211 @@
+// The cluster: lone messages against arithmetic, bursts against properties, traces against their format, Figure 8a against the paper.
+#include "sim/edm_cluster.h"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <numeric>
+
+#include "sim/experiment.h"
+
+namespace sluice::sim {
+namespace {
+
+EdmHardware hardware() {
+  auto loaded = load_edm_hardware(SLUICE_SOURCE_DIR "/experiments/hardware/edm_cluster.toml");
+  EXPECT_TRUE(loaded.has_value()) << loaded.error().message;
+  return *loaded;
+}
+TraceRow write_row(std::uint32_t bytes, std::int64_t slot = 0, std::uint16_t from = 0, std::uint16_t to = 1) {
+  return {.id = 0, .source = from, .destination = to, .bytes = bytes, .slot = slot};
+}
+TraceRow read_row(std::uint32_t bytes, std::int64_t slot = 0, std::uint16_t from = 0, std::uint16_t to = 1) {
+  return {.id = 0,
+          .type = TraceRow::Type::kRead,
+          .source = from,
+          .destination = to,
+          .bytes = 8,
+          .request_bytes = bytes,
+          .slot = slot};
+}
+
+TEST(EdmCluster, AWriteAloneTakesARoundTripOfItsNotificationAndThenItsBytes) {
+  const std::vector<TraceRow> rows{write_row(64, 5)};
+  const ClusterOutcome outcome = run_cluster(hardware(), {.nodes = 2, .matching = edm::Matching::kGreedy}, rows);
+  const MessageTimes& t = outcome.times[0];
+  EXPECT_EQ(t.requested, 5);
+  EXPECT_EQ(t.demanded, 5 + 16 + 1);
+  EXPECT_EQ(t.granted, t.demanded);
+  EXPECT_EQ(t.started, t.granted + 16 + 1);
+  EXPECT_EQ(t.finished, t.started + 16 + 1 + 16 + 7);
+}
+
+TEST(EdmCluster, AMessageAloneTakesAsLongAsArithmeticSays) {
+  const EdmHardware h = hardware();
+  for (const std::uint32_t bytes : {1u, 8u, 64u, 256u, 257u, 1460u, 100'000u}) {
+    for (const TraceRow& row : {write_row(bytes, 3), read_row(bytes, 3)}) {
+      for (const std::uint32_t framing : {0u, 2u}) {
+        const ClusterSettings settings{.nodes = 2, .framing_blocks = framing, .matching = edm::Matching::kGreedy};
+        const ClusterOutcome outcome = run_cluster(h, settings, {row});
+        EXPECT_EQ(outcome.times[0].finished - row.slot, alone_blocks(h, settings, row)) << bytes << " " << row.reads();
+      }
+    }
+  }
+}
+
+TEST(EdmCluster, PimTakesIterationsMore) {
+  const ClusterOutcome outcome =
+      run_cluster(hardware(), {.nodes = 2, .matching = edm::Matching::kPim}, {write_row(64)});
+  // Known at 10.88 ns; the iteration from 11 to 12 ns; the next block begins at 12.16 ns.
+  EXPECT_EQ(outcome.times[0].demanded, 17);
+  EXPECT_EQ(outcome.times[0].granted, 19);
+}
+
+TEST(EdmCluster, TwoWritesToOneNodeFollowEachOtherWithoutAGapOrAQueue) {
+  const ClusterOutcome outcome = run_cluster(hardware(), {.nodes = 3, .matching = edm::Matching::kGreedy},
+                                             {write_row(64, 0, 0, 2), write_row(64, 0, 1, 2)});
+  EXPECT_EQ(outcome.times[1].finished - outcome.times[0].finished, 8);
+  EXPECT_EQ(outcome.times[1].granted - outcome.times[0].granted, 8);
+}
+
+TEST(EdmCluster, HostsKeepTheirRequestsBackBeyondX) {
+  std::vector<TraceRow> rows;
+  for (std::uint32_t i = 0; i < 5; ++i) rows.push_back(write_row(64));
+  const ClusterOutcome outcome =
+      run_cluster(hardware(), {.nodes = 2, .active_per_pair = 2, .matching = edm::Matching::kGreedy}, rows);
+  EXPECT_EQ(outcome.times[0].requested, 0);
+  EXPECT_EQ(outcome.times[1].requested, 1);
+  EXPECT_EQ(outcome.times[2].requested, outcome.times[0].granted + 16);  // when the grant came
+}
+
+// All that the run itself checks (no chunk finds another one, every byte is granted) holds for whatever comes; and nothing is faster than
+// alone, and pairs stay in order.
+TEST(EdmCluster, KeepsPairsInOrderAndChunksApartUnderAnyLoad) {
+  const EdmHardware h = hardware();
+  for (std::uint64_t seed = 0; seed < 300; ++seed) {
+    SCOPED_TRACE(fmt::format("seed {}", seed));
+    Rng rng(seed);
+    const ClusterSettings settings{
+        .nodes = 2 + static_cast<std::uint32_t>(rng.below(30)),
+        .active_per_pair = 1 + static_cast<std::uint32_t>(rng.below(4)),
+        .chunk_bytes = 64u << rng.below(4),
+        .framing_blocks = static_cast<std::uint32_t>(rng.below(3)),
+        .gap_blocks = static_cast<std::uint32_t>(rng.below(2)),
+        .policy = rng.below(2) == 0 ? edm::Policy::kFirstCome : edm::Policy::kShortestRemaining,
+        .matching = rng.below(2) == 0 ? edm::Matching::kGreedy : edm::Matching::kPim,
+        .patience = Duration::nanoseconds(static_cast<std::int64_t>(rng.below(3) * 50))};
+    TraceSpec spec{.nodes = settings.nodes,
+                   .messages = 500,
+                   .bits_per_second = (1 + rng.below(150)) * 1'000'000'000,
+                   .reads_per_mille = static_cast<std::uint32_t>(rng.below(1'001)),
+                   .sizes = {{{1, 500}, {100, 1'000}}, 8 + static_cast<std::uint32_t>(rng.below(100))}};
+    const std::vector<TraceRow> rows = generate_trace(spec, seed);
+    const ClusterOutcome outcome = run_cluster(h, settings, rows);
+    std::map<std::tuple<std::uint16_t, std::uint16_t, bool>, std::int64_t> last;
+    for (std::size_t i = 0; i < rows.size(); ++i) {
+      const TraceRow& row = rows[i];
+      ASSERT_GE(outcome.times[i].finished - row.slot, alone_blocks(h, settings, row));
+      std::int64_t& before = last[{row.source, row.destination, row.reads()}];
+      ASSERT_GT(outcome.times[i].finished, before);
+      before = outcome.times[i].finished;
+    }
+  }
+}
+
+TEST(EdmCluster, DependsOnItsSeedAlone) {
+  TraceSpec spec{.messages = 1'000, .bits_per_second = 50'000'000'000, .sizes = SizeDistribution::constant(64)};
+  const auto run = [&](std::uint64_t seed) {
+    return run_cluster(hardware(), {}, generate_trace(spec, seed)).trace_hash;
+  };
+  EXPECT_EQ(run(1), run(1));
+  EXPECT_NE(run(1), run(2));
+}
+
+TEST(EdmTrace, ReadsWhatItWrites) {
+  TraceSpec spec{.messages = 500,
+                 .bits_per_second = 40'000'000'000,
+                 .reads_per_mille = 500,
+                 .sizes = {{{4, 0}, {4, 700}, {88, 1'000}}, 1460}};
+  const std::vector<TraceRow> rows = generate_trace(spec, 7);
+  const auto parsed = parse_trace(format_trace(rows), spec.nodes);
+  ASSERT_TRUE(parsed.has_value()) << parsed.error().message;
+  EXPECT_EQ(*parsed, rows);
+}
+
+TEST(EdmTrace, TakesThePublishedFormat) {
+  const auto parsed = parse_trace("0,3,87,110,64,-1,1\n1,1,5,143,16,64,1\r\n\n2, 100, 1, 2, 1500, -1, 9\n", 144);
+  ASSERT_TRUE(parsed.has_value()) << parsed.error().message;
+  ASSERT_EQ(parsed->size(), 3u);
+  EXPECT_EQ((*parsed)[1].request_bytes, 64u);
+  EXPECT_EQ((*parsed)[1].source, 5u);
+  EXPECT_EQ((*parsed)[2].type, TraceRow::Type::kFrame);
+}
+
+TEST(EdmTrace, SaysWhichLineIsWrongAndWhy) {
+  for (const auto& [text, why] : std::vector<std::pair<std::string, std::string>>{
+           {"0,3,1,2,64,-1", "line 1: must be id,type,src,dst,size_bytes,request_bytes,timeslot"},
+           {"0,3,1,2,64,-1,0\n0,3,1,2,64,-1,x", "line 2: must be"},
+           {"0,3,1,2,64,-1,0,9", "must be"},
+           {"0,2,1,2,64,-1,0", "the type is not"},
+           {"0,3,144,2,64,-1,0", "no such node"},
+           {"0,3,2,2,64,-1,0", "same node"},
+           {"0,3,1,2,0,-1,0", "size"},
+           {"0,1,1,2,16,-1,0", "size"},
+           {"0,3,1,2,64,64,0", "only an RREQ"},
+           {"0,3,1,2,64,-1,5\n1,3,1,2,64,-1,4", "line 2: rows are not in the order"}}) {
+    const auto parsed = parse_trace(text, 144);
+    ASSERT_FALSE(parsed.has_value()) << text;
+    EXPECT_NE(parsed.error().message.find(why), std::string::npos) << parsed.error().message;
+  }
+}
+
+TEST(EdmTrace, DrawsExponentialsAndSizesWithTheirMeans) {
+  Rng rng(1);
+  constexpr std::uint64_t kMean = 1'000'000;
+  constexpr int kDraws = 200'000;
+  double sum = 0;
+  int beyond = 0;  // of three means: e^-3
+  for (int i = 0; i < kDraws; ++i) {
+    const std::uint64_t drawn = draw_exponential(rng, kMean);
+    sum += static_cast<double>(drawn);
+    if (drawn > 3 * kMean) ++beyond;
+  }
+  EXPECT_NEAR(sum / kDraws / kMean, 1.0, 0.01);
+  EXPECT_NEAR(static_cast<double>(beyond) / kDraws, std::exp(-3.0), 0.002);
+
+  const SizeDistribution hadoop{{{4, 0}, {4, 700}, {88, 800}, {167, 900}, {920, 1'000}}, 1460};
+  EXPECT_EQ(hadoop.mean_bytes(), 108'770u);  // (4 * 0.7 + 46 * 0.1 + 127.5 * 0.1 + 543.5 * 0.1) * 1460, cut down
+  double bytes = 0;
+  std::uint32_t least = ~0u;
+  for (int i = 0; i < kDraws; ++i) {
+    const std::uint32_t drawn = hadoop.draw(rng);
+    EXPECT_LE(drawn, 920u * 1460);
+    least = std::min(least, drawn);
+    bytes += drawn;
+  }
+  EXPECT_EQ(least, 4u * 1460);
+  EXPECT_NEAR(bytes / kDraws / 108'770, 1.0, 0.02);
+}
+
+TEST(EdmFigures, Figure8aIsAsNearThePaperAsItPromises) {
+  const auto loaded = load_experiment(SLUICE_SOURCE_DIR "/experiments/edm-fig8a.toml");
+  ASSERT_TRUE(loaded.has_value()) << loaded.error().message;
+  std::map<std::tuple<std::size_t, std::size_t, std::size_t>, std::vector<double>> by_place;
+  for (const Point& point : loaded->points) {
+    if (std::isnan(loaded->paper_at(point, loaded->y))) continue;
+    by_place[{point.panel, point.series, point.x}].push_back(run_point(*loaded, point).metric(loaded->y));
+  }
+  EXPECT_EQ(by_place.size(), 10u);
+  for (const Point& point : loaded->points) {
+    const auto found = by_place.find({point.panel, point.series, point.x});
+    if (found == by_place.end() || point.repetition != 0) continue;
+    const double ours =
+        std::reduce(found->second.begin(), found->second.end()) / static_cast<double>(found->second.size());
+    const double paper = loaded->paper_at(point, loaded->y);
+    EXPECT_NEAR(ours, paper, paper * 0.10) << loaded->panels[point.panel] << " " << loaded->xs[point.x];
+  }
+}
+
+}  // namespace
+}  // namespace sluice::sim

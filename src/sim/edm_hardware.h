@@ -1,0 +1,37 @@
+// EDM's hardware as numbers: links, hosts and the scheduler's clock. Where each comes from: experiments/hardware/edm_*.toml.
+//
+// Errors:  as hardware.h.
+// Source:  EDM §3.2, §4.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "base/result.h"
+#include "base/time.h"
+
+namespace sluice::sim {
+
+struct EdmHardware {
+  std::string name;
+  std::string text;  // the file
+  std::uint64_t bits_per_second = 0;
+  Duration propagation{};     // of a link, one way, with all that a block passes besides
+  Duration host_latency{};    // from a grant's coming to the first block it lets go
+  Duration switch_latency{};  // from a block's coming to its going, or to the scheduler's knowing of it
+  Duration iteration{};       // three cycles of the scheduler
+
+  Duration block() const {
+    return Duration::picoseconds(static_cast<std::int64_t>(64'000'000'000'000u / bits_per_second));
+  }
+  // Rounded to whole blocks.
+  std::int64_t blocks(Duration duration) const { return (duration + block() / 2) / block(); }
+  std::int64_t hop_blocks() const { return blocks(propagation); }
+  std::int64_t host_blocks() const { return blocks(host_latency); }
+  std::int64_t switch_blocks() const { return blocks(switch_latency); }
+};
+
+Result<EdmHardware> load_edm_hardware(const std::string& path);
+Result<EdmHardware> parse_edm_hardware(std::string text, const std::string& path);
+
+}  // namespace sluice::sim

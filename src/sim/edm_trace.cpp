@@ -1,0 +1,159 @@
+#include "sim/edm_trace.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <charconv>
+
+#include "base/check.h"
+#include "edm/types.h"
+
+namespace sluice::sim {
+namespace {
+
+__extension__ using Wide = unsigned __int128;
+
+// -log2(draw / 2^64), in 2^-32ths: the whole part by counting zeros, each further bit by squaring.
+std::uint64_t negative_log2(std::uint64_t draw) {
+  if (draw == 0) draw = 1;
+  const auto zeros = static_cast<std::uint64_t>(std::countl_zero(draw));
+  std::uint64_t x = draw << zeros;  // in [1, 2), its one in the topmost bit
+  std::uint64_t fraction = 0;
+  for (int i = 0; i < 32; ++i) {
+    const Wide square = Wide{x} * x;
+    const auto high = static_cast<std::uint64_t>(square >> 64);
+    const bool two = high >> 63 != 0;
+    x = two ? high : static_cast<std::uint64_t>(square >> 63);
+    fraction = fraction << 1 | (two ? 1u : 0u);
+  }
+  return ((zeros + 1) << 32) - fraction;
+}
+
+constexpr std::uint64_t kLn2 = 2'977'044'472;  // times 2^32
+
+// The seven numbers of a line.
+bool numbers_of(std::string_view line, std::array<std::int64_t, 7>& out) {
+  const char* at = line.data();
+  const char* const end = at + line.size();
+  for (std::size_t i = 0; i < out.size(); ++i) {
+    while (at != end && *at == ' ') ++at;
+    const auto [next, error] = std::from_chars(at, end, out[i]);
+    if (error != std::errc{}) return false;
+    at = next;
+    while (at != end && (*at == ' ' || *at == '\r')) ++at;
+    if (i + 1 < out.size() && (at == end || *at++ != ',')) return false;
+  }
+  return at == end;
+}
+
+// Nothing: the row is as it should be.
+std::string_view problem_of(const std::array<std::int64_t, 7>& n, std::uint32_t nodes, std::int64_t last_slot) {
+  const auto [id, type, source, destination, bytes, request, slot] = n;
+  const std::int64_t data = type == 1 ? request : bytes;
+  if (id < 0 || id > UINT32_MAX) return "the id is not a 32-bit number";
+  if (type != 1 && type != 3 && type != 100) return "the type is not 1 (RREQ), 3 (WREQ) or 100 (a frame)";
+  if (source < 0 || source >= nodes || destination < 0 || destination >= nodes) return "there is no such node";
+  if (source == destination) return "source and destination are the same node";
+  if (bytes <= 0 || bytes > edm::kMaxMessageBytes || data <= 0 || data > edm::kMaxMessageBytes)
+    return "the size is not between 1 and 16,777,215";
+  if (type != 1 && request != -1) return "only an RREQ has request bytes; others have -1";
+  if (slot < last_slot) return "rows are not in the order of their time";
+  return {};
+}
+
+}  // namespace
+
+Result<std::vector<TraceRow>> parse_trace(std::string_view text, std::uint32_t nodes) {
+  std::vector<TraceRow> rows;
+  for (std::size_t line = 1; !text.empty(); ++line) {
+    const std::size_t end = std::min(text.find('\n'), text.size());
+    const std::string_view one = text.substr(0, end);
+    text.remove_prefix(std::min(end + 1, text.size()));
+    if (one.empty() || one == "\r") continue;
+    std::array<std::int64_t, 7> n{};
+    if (!numbers_of(one, n))
+      return fail(fmt::format("line {}: must be id,type,src,dst,size_bytes,request_bytes,timeslot", line));
+    const std::string_view problem = problem_of(n, nodes, rows.empty() ? 0 : rows.back().slot);
+    if (!problem.empty()) return fail(fmt::format("line {}: {}", line, problem));
+    rows.push_back({.id = static_cast<std::uint32_t>(n[0]),
+                    .type = static_cast<TraceRow::Type>(n[1]),
+                    .source = static_cast<std::uint16_t>(n[2]),
+                    .destination = static_cast<std::uint16_t>(n[3]),
+                    .bytes = static_cast<std::uint32_t>(n[4]),
+                    .request_bytes = n[5] < 0 ? 0 : static_cast<std::uint32_t>(n[5]),
+                    .slot = n[6]});
+  }
+  return rows;
+}
+
+std::string format_trace(const std::vector<TraceRow>& rows) {
+  fmt::memory_buffer out;
+  for (const TraceRow& r : rows) {
+    const std::int64_t request = r.reads() ? std::int64_t{r.request_bytes} : -1;
+    fmt::format_to(std::back_inserter(out), "{},{},{},{},{},{},{}\n", r.id, static_cast<int>(r.type), r.source,
+                   r.destination, r.bytes, request, r.slot);
+  }
+  return fmt::to_string(out);
+}
+
+std::uint32_t SizeDistribution::draw(Rng& rng) const {
+  constexpr std::uint64_t kFine = 1'000'000;  // parts of a thousandth
+  const std::uint64_t u = rng.below(1'000 * kFine);
+  std::size_t i = 0;
+  while (u >= points[i].up_to_per_mille * kFine) ++i;
+  std::uint64_t units = points[i].units;
+  if (i != 0) {
+    const Point& before = points[i - 1];
+    const std::uint64_t width = (points[i].up_to_per_mille - before.up_to_per_mille) * kFine;
+    units = before.units + (points[i].units - before.units) * (u - before.up_to_per_mille * kFine) / width;
+  }
+  return static_cast<std::uint32_t>(units * unit_bytes);
+}
+
+std::uint64_t SizeDistribution::mean_bytes() const {
+  // Of the straight lines: twice the mean times a thousand, in units.
+  std::uint64_t sum = points.front().units * points.front().up_to_per_mille * 2;
+  for (std::size_t i = 1; i < points.size(); ++i)
+    sum += (points[i].units + points[i - 1].units) * (points[i].up_to_per_mille - points[i - 1].up_to_per_mille);
+  return sum * unit_bytes / 2'000;
+}
+
+std::uint64_t draw_exponential(Rng& rng, std::uint64_t mean) {
+  const auto ln = Wide{negative_log2(rng.next())} * kLn2 >> 32;  // in 2^-32ths
+  return static_cast<std::uint64_t>(ln * mean >> 32);
+}
+
+std::vector<TraceRow> generate_trace(const TraceSpec& spec, std::uint64_t seed) {
+  SLUICE_CHECK(spec.nodes >= 2 && spec.bits_per_second != 0 && !spec.sizes.points.empty());
+  Rng times = Rng(seed).fork("times");
+  Rng places = Rng(seed).fork("places");
+  Rng sizes = Rng(seed).fork("sizes");
+  Rng kinds = Rng(seed).fork("kinds");
+  // A message every so many femtoseconds, all nodes together.
+  const auto bits = Wide{spec.sizes.mean_bytes()} * 8;
+  const auto interval_fs =
+      static_cast<std::uint64_t>(bits * 1'000'000'000'000'000u / spec.bits_per_second / spec.nodes);
+  std::vector<TraceRow> rows;
+  rows.reserve(spec.messages);
+  std::uint64_t now_fs = 0;
+  const std::uint64_t slot_fs = static_cast<std::uint64_t>(spec.slot_ps) * 1'000;
+  for (std::uint64_t i = 0; i < spec.messages; ++i) {
+    now_fs += draw_exponential(times, interval_fs);
+    const std::uint64_t source = places.below(spec.nodes);
+    const std::uint64_t destination = (source + 1 + places.below(spec.nodes - 1)) % spec.nodes;
+    const bool reads = kinds.below(1'000) < spec.reads_per_mille;
+    const std::uint32_t bytes = spec.sizes.draw(sizes);
+    rows.push_back({.id = static_cast<std::uint32_t>(i),
+                    .type = reads ? TraceRow::Type::kRead : TraceRow::Type::kWrite,
+                    .source = static_cast<std::uint16_t>(source),
+                    .destination = static_cast<std::uint16_t>(destination),
+                    .bytes = reads ? spec.request_bytes : bytes,
+                    .request_bytes = reads ? bytes : 0,
+                    .slot = static_cast<std::int64_t>(now_fs / slot_fs)});
+  }
+  return rows;
+}
+
+}  // namespace sluice::sim
