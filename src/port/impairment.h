@@ -24,6 +24,7 @@ struct Impairment {
   std::uint32_t corrupt = 0;  // 1 to 8 bits anywhere in the frame are flipped
   Duration delay;             // of every frame
 
+  friend bool operator==(const Impairment&, const Impairment&) = default;
   bool any() const { return (drop | duplicate | reorder | corrupt) != 0 || delay > Duration(); }
 };
 
@@ -33,6 +34,8 @@ struct ImpairmentSpec {
   std::uint64_t seed = 1;
   Duration cut_after{};                // zero: never
   std::uint64_t cut_after_frames = 0;  // 0: never
+
+  bool cuts() const { return cut_after > Duration() || cut_after_frames != 0; }
 };
 
 inline constexpr std::uint32_t kReorderReach = 8;

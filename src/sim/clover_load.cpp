@@ -146,11 +146,27 @@ class ThreadStore final : public workload::Store {
 
 remote::Task<void> join_one(clover::Client& client, clover::Outcome& outcome) { outcome = co_await client.join(); }
 
-// Reads the thread's share of all keys once, so that the machine's client knows where they are.
-remote::Task<void> touch(ThreadStore& store, workload::Key first, workload::Key step, workload::Key keys,
-                         std::uint32_t& running) {
-  std::vector<std::uint8_t> value(store.max_value_bytes());
-  for (workload::Key key = first; key < keys; key += step) co_await store.get(key, value);
+// The keys that one of a machine's threads reads, each once, and what is to become of that.
+struct Reading {
+  workload::Key first = 0;
+  workload::Key step = 1;
+  workload::Key keys = 0;
+  workload::History* history = nullptr;  // null: nobody asks
+  std::uint32_t client = 0;              // by which the history knows the thread
+};
+
+remote::Task<void> read_keys(ThreadStore& store, Reading reading, std::uint32_t& running, std::uint64_t& not_read) {
+  std::vector<std::uint8_t> into(store.max_value_bytes());
+  for (workload::Key key = reading.first; key < reading.keys; key += reading.step) {
+    std::size_t event = 0;
+    if (reading.history) event = reading.history->begin(reading.client, workload::EventKind::kGet, key);
+    const workload::GetResult got = co_await store.get(key, into);
+    if (got.outcome != workload::Outcome::kOk) ++not_read;
+    if (!reading.history) continue;
+    // What is no value of this key has the number of none: no order explains it.
+    const auto value = workload::verify_value(key, ByteView(into).first(got.length));
+    reading.history->end(event, got.outcome, value.value_or(~workload::ValueId{0}));
+  }
   --running;
 }
 
@@ -182,20 +198,23 @@ class ClientMachine {
 
   bool joined() const { return joined_ == clover::Outcome::kOk; }
   void make_runner(Time now, const workload::RunConfig& run) {
-    if (!runner_) scheduler_->spawn(client_.maintain());
+    scheduler_->spawn(client_.maintain());
     std::vector<workload::Store*> stores;
     for (const auto& store : stores_) stores.push_back(store.get());
     runner_ = std::make_unique<workload::Runner>(*scheduler_, stores, run);
     memory_.run(now, 0);
   }
   workload::Runner& runner() { return *runner_; }
-  void touch_all(Time now, workload::Key keys) {
-    touching_ = static_cast<std::uint32_t>(stores_.size());
+  // Each key once, its threads in turn; so the machine's client knows where all are. Threads are called `first_client` and so on.
+  void read_all(Time now, workload::Key keys, workload::History* history, std::uint32_t first_client) {
+    reading_ = static_cast<std::uint32_t>(stores_.size());
     for (std::uint32_t i = 0; i < stores_.size(); ++i)
-      scheduler_->spawn(touch(*stores_[i], i, stores_.size(), keys, touching_));
+      scheduler_->spawn(
+          read_keys(*stores_[i], {i, stores_.size(), keys, history, first_client + i}, reading_, not_read_));
     memory_.run(now, 0);
   }
-  bool busy() const { return touching_ != 0 || (runner_ && !runner_->done()); }
+  std::uint64_t not_read() const { return not_read_; }  // keys that read_all() got no value for
+  bool busy() const { return reading_ != 0 || (runner_ && !runner_->done()); }
   void run(Time now) { memory_.run(now, 0); }
   const clover::ClientCounters& counters() const { return client_.counters(); }
 
@@ -228,7 +247,8 @@ class ClientMachine {
   clover::Outcome joined_ = clover::Outcome::kUnknown;
   std::vector<std::unique_ptr<ThreadStore>> stores_;
   std::unique_ptr<workload::Runner> runner_;
-  std::uint32_t touching_ = 0;  // threads that still do
+  std::uint32_t reading_ = 0;  // threads that read_all() has at work
+  std::uint64_t not_read_ = 0;
 };
 
 // What is counted from one time to another.
@@ -295,7 +315,8 @@ class World {
     operations_ = operations / clients_.size() + 1;
     if (set_up(result)) {
       start([](workload::Runner& runner) { runner.start_run(); });
-      if (run_until_done(result, "running")) read_all(result);
+      // The last word of every key, as each machine sees it.
+      if (run_until_done(result, "running") && sound(result)) read_all(result, "reading all keys again");
     }
     if (result.problem.empty()) come_to_rest(result);
     result.events = rack_.loop.fired();
@@ -312,13 +333,15 @@ class World {
     return workload.faults.empty() ? port::Impairment() : port::parse_impairment(workload.faults).value().tx;
   }
 
-  // The last word of every key, as any machine sees it.
-  void read_all(CloverResult& result) {
-    if (!sound(result)) return;
-    reading_ = true;
-    for (std::uint32_t i = 0; i < clients_.size(); ++i) clients_[i]->make_runner(rack_.loop.now(), run_config(i));
-    start([](workload::Runner& runner) { runner.start_run(); });
-    if (run_until_done(result, "reading all keys again")) sound(result);
+  // Every key by every machine.
+  bool read_all(CloverResult& result, const char* what) {
+    for (std::uint32_t i = 0; i < clients_.size(); ++i)
+      clients_[i]->read_all(rack_.loop.now(), workload_.keys, history_.get(), first_thread(i));
+    if (!run_until_done(result, what)) return false;
+    for (const auto& client : clients_) {
+      if (client->not_read() != 0) result.problem = fmt::format("{}: {} had no value", what, client->not_read());
+    }
+    return result.problem.empty();
   }
   bool sound(CloverResult& result) const {
     workload::RunResult all = clients_.front()->runner().result();
@@ -350,6 +373,10 @@ class World {
     return stage;
   }
 
+  // Threads are spread over the machines.
+  std::uint32_t first_thread(std::size_t machine) const {
+    return static_cast<std::uint32_t>(workload_.threads * machine / clients_.size());
+  }
   workload::RunConfig run_config(std::uint32_t machine) const {
     workload::RunConfig run;
     run.mix = *workload::Mix::parse(fmt::format("w{}", workload_.writes_percent));
@@ -358,13 +385,7 @@ class World {
     run.records = workload_.keys;
     run.operations = operations_;
     run.history = history_.get();
-    if (reading_) {
-      run.mix = *workload::Mix::parse("w0");
-      run.mix.distribution = workload::KeyDistribution::kUniform;
-      run.operations = 8 * workload_.keys;
-    }
-    run.clients = static_cast<std::uint32_t>(workload_.threads * (machine + 1) / clients_.size() -
-                                             workload_.threads * machine / clients_.size());
+    run.clients = first_thread(machine + 1) - first_thread(machine);
     run.value_bytes = workload_.value_bytes;
     run.seed = rack_.seed();
     run.place = {machine, static_cast<std::uint32_t>(clients_.size())};
@@ -394,8 +415,7 @@ class World {
     for (std::uint32_t i = 0; i < clients_.size(); ++i) clients_[i]->make_runner(rack_.loop.now(), run_config(i));
     start([](workload::Runner& runner) { runner.start_load(); });
     if (!run_until_done(result, "loading")) return false;
-    for (const auto& client : clients_) client->touch_all(rack_.loop.now(), workload_.keys);
-    return run_until_done(result, "reading all keys");
+    return read_all(result, "reading all keys");
   }
 
   Counts counts() const {
@@ -452,7 +472,6 @@ class World {
   CloverWorkload workload_;
   std::unique_ptr<workload::History> history_;
   std::uint64_t operations_ = std::numeric_limits<std::uint64_t>::max();  // of each machine
-  bool reading_ = false;
   LazyMemory memory_;
   std::unique_ptr<BoxStage> stage_;
   Rack rack_;

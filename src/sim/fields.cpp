@@ -189,8 +189,13 @@ void Fields::text(std::string_view key, std::string& out, Need need) {
 }
 
 void Fields::impairment(std::string_view key, std::string& out, Need need) {
-  parsed(key, out, need, "faults of a link such as drop=1%,duplicate=1%,reorder=1%,delay=10us",
-         [](std::string_view text, std::string& to) { return port::parse_impairment(to = text).has_value(); });
+  parsed(key, out, need,
+         "faults of a link, the same each way and without seed and cut, such as "
+         "drop=1%,duplicate=1%,reorder=1%,delay=10us",
+         [](std::string_view text, std::string& to) {
+           const auto spec = port::parse_impairment(to = text);
+           return spec && spec->tx == spec->rx && spec->seed == port::ImpairmentSpec().seed && !spec->cuts();
+         });
 }
 
 void Fields::choice(std::string_view key, std::string& out, const std::vector<std::string_view>& choices, Need need) {

@@ -47,7 +47,7 @@ class Fields {
   void byte_count(std::string_view key, std::uint64_t& out, Need need = Need::kRequired);
   void integer(std::string_view key, std::uint64_t& out, std::uint64_t least, std::uint64_t most,
                Need need = Need::kRequired);
-  // Text of port/impairment.h: "drop=1%,reorder=1%"; kept as it is.
+  // Text of port/impairment.h, "drop=1%,reorder=1%", that means both directions alike; kept as it is.
   void impairment(std::string_view key, std::string& out, Need need = Need::kRequired);
   void toggle(std::string_view key, bool& out, Need need = Need::kRequired);
   void text(std::string_view key, std::string& out, Need need = Need::kRequired);
