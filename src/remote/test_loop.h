@@ -1,0 +1,58 @@
+// Turns coroutines and a local fabric in virtual time, for tests of data structures.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "remote/local.h"
+
+namespace sluice::remote {
+
+class TestLoop {
+ public:
+  explicit TestLoop(const LocalOptions& options) : fabric(options) {}
+
+  // One step of the fabric, all that follows from it, and a little time.
+  void step() {
+    scheduler.run(now);
+    const bool busy = fabric.pump(now);
+    const Time next = scheduler.next_deadline();
+    const Time soon = now + Duration::nanoseconds(20);
+    now = busy || next == Time::never() ? soon : std::max(soon, next);
+    scheduler.run(now);
+  }
+  template <class Until>
+  void run_until(Until until, std::uint64_t limit = 50'000'000) {
+    for (std::uint64_t i = 0; !until(); ++i) {
+      ASSERT_LT(i, limit) << "no end in sight";
+      step();
+    }
+  }
+  void run_for(Duration d) {
+    const Time end = now + d;
+    while (now < end) step();
+  }
+  template <class T>
+  T wait_for(Task<T> task) {
+    T result{};
+    bool done = false;
+    scheduler.spawn(keep(std::move(task), result, done));
+    run_until([&] { return done; });
+    return result;
+  }
+
+  Scheduler scheduler;
+  LocalFabric fabric;
+  Time now;
+
+ private:
+  template <class T>
+  static Task<void> keep(Task<T> task, T& result, bool& done) {
+    result = co_await std::move(task);
+    done = true;
+  }
+};
+
+}  // namespace sluice::remote

@@ -1,0 +1,183 @@
+#include "sherman/client.h"
+
+#include <algorithm>
+#include <array>
+
+#include "base/check.h"
+
+namespace sluice::sherman {
+
+using remote::Operation;
+using remote::Status;
+using remote::Task;
+
+std::string_view to_string(Outcome outcome) {
+  switch (outcome) {
+    case Outcome::kOk: return "ok";
+    case Outcome::kNotFound: return "not found";
+    case Outcome::kExists: return "exists";
+    case Outcome::kNoSpace: return "no space";
+    case Outcome::kUnavailable: return "unavailable";
+    case Outcome::kTooLong: return "too long";
+    case Outcome::kUnknown: return "unknown";
+  }
+  return "?";
+}
+
+// ----------------------------------------------------------------------------------------------------- create and join
+
+Task<Outcome> create_tree(remote::RemoteMemory& memory, std::vector<MemoryNode> nodes, Geometry geometry) {
+  if (*geometry.refusal() != '\0' || nodes.empty() || nodes.size() > 0xFFFF) co_return Outcome::kTooLong;
+  const MemoryMap map(nodes, geometry);
+  if (map.chunks(0) < 1) co_return Outcome::kNoSpace;
+  // The first leaf has the first chunk for itself: the client that fills it cuts up chunks of its own.
+  const NodePointer first = map.start_of_chunk(0, 0);
+  std::vector<std::uint8_t> image(geometry.node_bytes);
+  Leaf(image, geometry).build({.version = 1, .self = first}, {});
+  std::array<std::uint8_t, 8> word;
+  store_le(word.data(), ~std::uint64_t{0});
+  Status status = co_await memory.write(map.owner_of_chunk(0, 0), word);
+  if (status == Status::kOk) status = co_await memory.write(map.at(first), image);
+  store_le(word.data(), Root{first, 0}.word());
+  if (status == Status::kOk) status = co_await memory.write(nodes[0].heap + kRootOffset, word);
+  std::array<std::uint8_t, 64> superblock;
+  put_superblock(superblock, geometry, map.nodes());
+  if (status == Status::kOk) status = co_await memory.write(nodes[0].heap, superblock);
+  co_return status == Status::kOk ? Outcome::kOk : Outcome::kUnavailable;
+}
+
+Client::Client(remote::RemoteMemory& memory, std::vector<MemoryNode> nodes, const ClientConfig& config, Rng rng)
+    : c_(memory, config, rng), nodes_(std::move(nodes)), locks_(c_), space_(c_) {}
+
+Task<Outcome> Client::join() {
+  const Time deadline = c_.now() + c_.config.timeout;
+  Duration backoff{};
+  while (c_.now() < deadline) {
+    std::array<std::uint8_t, 64> superblock;
+    const Status status = co_await c_.read(nodes_[0].heap, superblock);
+    if (status == Status::kOk) {
+      std::uint32_t nodes = 0;
+      if (!parse_superblock(superblock, c_.geometry, nodes) || nodes != nodes_.size()) co_return Outcome::kNotFound;
+      // One number lost with a connection is no loss.
+      const auto number = co_await c_.memory.fetch_and_add(nodes_[0].heap + kClientOffset, 1);
+      if (number.status == Status::kOk) {
+        c_.client = static_cast<std::uint32_t>(number.prior % 0xF'FFFF) + 1;
+        c_.map = MemoryMap(nodes_, c_.geometry);
+        c_.buffers = std::make_shared<Buffers>(c_.geometry.node_bytes);
+        cache_ = std::make_unique<IndexCache>(c_.config.cached_nodes, c_.rng.fork("cache"));
+        co_return Outcome::kOk;
+      }
+    }
+    ++c_.counters.failures;
+    co_await c_.back_off(backoff);
+  }
+  co_return Outcome::kUnavailable;
+}
+
+// ------------------------------------------------------------------------------------------------------------ reading
+
+Task<GetResult> Client::get(Key key, MutableBytes into) {
+  ++c_.counters.gets;
+  const Time deadline = c_.now() + c_.config.timeout;
+  Buffer image(c_.buffers);
+  NodePointer node;
+  bool descended = false;
+  while (true) {
+    if (!node) {
+      const bool found = co_await descend(key, 0, deadline, node);
+      if (!found) co_return GetResult{Outcome::kUnavailable, 0};
+    }
+    const bool read = co_await read_leaf(node, image.bytes(), deadline, key, First::kRead);
+    if (!read) co_return GetResult{Outcome::kUnavailable, 0};
+    const Leaf leaf(image.bytes(), c_.geometry);
+    const NodeHeader header = leaf.header();
+    if (key < header.low || key > header.last) {
+      if (!step_right(key, header, node, descended)) node = {};
+      continue;
+    }
+    const Place place = find(leaf, key);
+    if (place.found != Found::kYes) co_return GetResult{Outcome::kNotFound, 0};
+    SLUICE_CHECK(into.size() >= place.entry.value.size());
+    std::ranges::copy(place.entry.value, into.begin());
+    co_return GetResult{Outcome::kOk, place.entry.value.size()};
+  }
+}
+
+// A leaf that a scan has asked for.
+struct Client::Ahead {
+  explicit Ahead(const std::shared_ptr<Buffers>& buffers) : image(buffers) {}
+  NodePointer node;
+  bool read = false;
+  Buffer image;
+};
+
+Task<std::size_t> Client::read_ahead(NodePointer node, Key from, std::size_t wanted,
+                                     std::span<std::unique_ptr<Ahead>> ahead) {
+  std::vector<Operation> operations;
+  operations.reserve(ahead.size());
+  IndexCache::Child child{.node = node};
+  bool known = cache_->find_child(1, from, child) && child.node == node;
+  child.node = node;
+  while (operations.size() < std::min(wanted, ahead.size())) {
+    auto& next = *ahead[operations.size()];
+    next.node = child.node;
+    operations.push_back(remote::read_operation(c_.map.at(child.node), next.image.bytes()));
+    if (!known || child.last == kLastKey) break;
+    known = cache_->find_child(1, child.last + 1, child);
+    if (!known) break;
+  }
+  co_await c_.chain(operations);
+  for (std::size_t i = 0; i < operations.size(); ++i) ahead[i]->read = operations[i].status == Status::kOk;
+  co_return operations.size();
+}
+
+std::size_t Client::deliver(const Leaf& leaf, Key from, std::size_t count, ScanSink& sink) const {
+  std::vector<Entry> entries;
+  for (std::uint32_t i = 0; i < c_.geometry.leaf_slots(); ++i) {
+    Entry entry;
+    if (leaf.entry(i, c_.config.guard, entry) && entry.used && entry.key >= from) entries.push_back(entry);
+  }
+  std::ranges::sort(entries, {}, &Entry::key);
+  const std::size_t some = std::min(count, entries.size());
+  for (const auto& entry : std::span(entries).first(some)) sink.on_pair(entry.key, entry.value);
+  return some;
+}
+
+Task<ScanResult> Client::scan(Key first, std::size_t count, ScanSink& sink) {
+  ++c_.counters.scans;
+  const Time deadline = c_.now() + c_.config.timeout;
+  std::vector<std::unique_ptr<Ahead>> ahead;
+  const std::size_t half_leaf = std::max<std::size_t>(1, c_.geometry.leaf_slots() / 2);
+  const std::size_t most = std::clamp<std::size_t>(count / half_leaf + 1, 1, std::max(1u, c_.config.scan_ahead));
+  for (std::size_t i = 0; i < most; ++i) ahead.push_back(std::make_unique<Ahead>(c_.buffers));
+  std::size_t found = 0;
+  NodePointer node;
+  bool descended = false;
+  while (found < count) {
+    if (!node) {
+      const bool known = co_await descend(first, 0, deadline, node);
+      if (!known) co_return ScanResult{Outcome::kUnavailable, found};
+    }
+    const std::size_t here = co_await read_ahead(node, first, (count - found) / half_leaf + 1, ahead);
+    for (std::size_t i = 0; i < here && found < count; ++i) {
+      Ahead& one = *ahead[i];
+      if (one.node != node) break;  // the cache did not know of a leaf in between
+      const bool read =
+          co_await read_leaf(node, one.image.bytes(), deadline, std::nullopt, one.read ? First::kJudge : First::kRead);
+      if (!read) co_return ScanResult{Outcome::kUnavailable, found};
+      const Leaf leaf(one.image.bytes(), c_.geometry);
+      const NodeHeader header = leaf.header();
+      if (first < header.low || first > header.last) {
+        if (!step_right(first, header, node, descended)) node = {};
+        break;
+      }
+      found += deliver(leaf, first, count - found, sink);
+      if (header.last == kLastKey) co_return ScanResult{Outcome::kOk, found};
+      first = header.last + 1;
+      node = header.sibling;
+    }
+  }
+  co_return ScanResult{Outcome::kOk, found};
+}
+
+}  // namespace sluice::sherman

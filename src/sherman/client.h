@@ -1,0 +1,127 @@
+// Sherman's client: a B+tree in passive memory. get, put, insert, erase and scan, one-sided.
+//
+// get:        the index cache names the leaf; READ it; believe what its versions and checks allow; it says itself which keys it covers.
+// put:        lock the leaf and READ it in one chain; WRITE one entry and the unlock in another: two round trips. A full leaf is split: the
+//             right half goes to a new node, then the left half, the new sibling pointer and the unlock go out as one.
+// Parents:    the separator follows under the parent's own lock, after the leaf's. Until it is there (for ever, if its client dies), the sibling pointer
+//             leads to the new node; who then has to walk although the parent was read afresh adds the separator.
+// Never:      nodes are not merged and not freed, so a pointer to one stays right for ever.
+// Life:       create_tree() once; `co_await join()`; any number of operations at once. There is nothing to leave.
+// Errors:     Outcome. kUnknown: the write-back was submitted and its outcome could not be found out within the lease of the lock.
+// Threads:    one owner, the thread of the RemoteMemory's scheduler. Operations hold on to the Client: it outlives them, or their
+//             scheduler is destroyed without running again.
+// Source:     README.md; Sherman (SIGMOD 2022).
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string_view>
+
+#include "sherman/connection.h"
+#include "sherman/index_cache.h"
+#include "sherman/locks.h"
+#include "sherman/space.h"
+
+namespace sluice::sherman {
+
+enum class Outcome : std::uint8_t { kOk, kNotFound, kExists, kNoSpace, kUnavailable, kTooLong, kUnknown };
+std::string_view to_string(Outcome outcome);
+
+struct GetResult {
+  Outcome outcome = Outcome::kOk;
+  std::size_t length = 0;
+};
+
+struct ScanResult {
+  Outcome outcome = Outcome::kOk;
+  std::size_t count = 0;
+};
+
+// Takes what a scan finds: keys rising, each once. The bytes are the scan's own.
+class ScanSink {
+ public:
+  virtual ~ScanSink() = default;
+  virtual void on_pair(Key key, ByteView value) = 0;
+};
+
+// Makes an empty tree in memory that is all zero and that nobody else uses yet. kTooLong: no tree has this geometry;
+// kNoSpace: a heap is too small for it; else try again.
+remote::Task<Outcome> create_tree(remote::RemoteMemory& memory, std::vector<MemoryNode> nodes, Geometry geometry);
+
+class Client {
+ public:
+  // The memory nodes in the order that create_tree had.
+  Client(remote::RemoteMemory& memory, std::vector<MemoryNode> nodes, const ClientConfig& config, Rng rng);
+  Client(const Client&) = delete;
+  Client& operator=(const Client&) = delete;
+
+  // kNotFound: there is no tree, or one over other nodes. kUnavailable: out of reach.
+  remote::Task<Outcome> join();
+
+  // The value goes to the start of `into`. REQUIRES: joined; into.size() >= value_bytes().
+  remote::Task<GetResult> get(Key key, MutableBytes into);
+  remote::Task<Outcome> put(Key key, ByteView value);
+  remote::Task<Outcome> insert(Key key, ByteView value);
+  remote::Task<Outcome> erase(Key key);
+  // Up to `count` pairs from `first` on. Each was there at some moment of the scan; a key that is left out was absent at one. It is no
+  // snapshot of all keys at once.
+  remote::Task<ScanResult> scan(Key first, std::size_t count, ScanSink& sink);
+
+  std::uint32_t value_bytes() const { return c_.geometry.value_bytes; }
+  const ClientCounters& counters() const { return c_.counters; }
+  const Geometry& geometry() const { return c_.geometry; }
+  std::size_t cached_nodes() const { return cache_ ? cache_->size() : 0; }
+
+ private:
+  enum class Change : std::uint8_t { kPut, kInsert, kErase };
+  struct Mutation;
+  struct Ahead;
+  enum class Step : std::uint8_t { kDone, kAgain, kSpace };
+
+  // descend.cpp: finding and reading nodes
+  // The node at `level` that covers the key, as far as is known. False: out of reach before the deadline.
+  remote::Task<bool> descend(Key key, std::uint8_t level, Time deadline, NodePointer& node);
+  remote::Task<bool> read_root(Time deadline);
+  remote::Task<bool> read_internal(NodePointer node, MutableBytes image, Time deadline);
+  // A leaf of which may be believed what is needed: all of it, or what it says of one key. Torn too often, it is read under its lock.
+  enum class First : std::uint8_t { kRead, kJudge };  // kJudge: `image` was read already
+  remote::Task<bool> read_leaf(NodePointer node, MutableBytes image, Time deadline, std::optional<Key> only,
+                               First first);
+  bool believable(NodePointer node, MutableBytes image, std::optional<Key> only) const;
+  // To the leaf that covers the key, from where it was looked for. False: look again from the top.
+  bool step_right(Key key, const NodeHeader& leaf, NodePointer& node, bool& descended);
+
+  enum class Found : std::uint8_t { kYes, kNo, kTorn };
+  struct Place {
+    Found found = Found::kNo;
+    Entry entry;
+    std::uint32_t slot = 0;                      // of the entry; kNo: an empty one,
+    static constexpr std::uint32_t kNone = ~0u;  // or none is
+  };
+  Place find(const Leaf& leaf, Key key) const;
+  // client.cpp: reading
+  // The leaves from `node` on that the cache knows, read at once. Returns how many.
+  remote::Task<std::size_t> read_ahead(NodePointer node, Key from, std::size_t wanted,
+                                       std::span<std::unique_ptr<Ahead>> ahead);
+  std::size_t deliver(const Leaf& leaf, Key from, std::size_t count, ScanSink& sink) const;
+
+  // write.cpp: writing
+  remote::Task<Outcome> change(Change how, Key key, ByteView value);
+  remote::Task<Step> change_leaf(Mutation& op);
+  remote::Task<Step> write_entry(Mutation& op, Grip& grip, Leaf& leaf, std::uint32_t slot, Entry entry);
+  remote::Task<Step> split_leaf(Mutation& op, Grip& grip, Leaf& leaf);
+  remote::Task<void> add_separator(std::uint8_t level, Separator separator, Time deadline);
+  remote::Task<Step> add_to_node(std::uint8_t level, Separator separator, Time deadline, NodePointer& spare,
+                                 Separator& split_off);
+  remote::Task<bool> grow(Separator separator, std::uint8_t level, Time deadline, NodePointer& spare);
+  remote::Task<Outcome> spare_node(Time deadline, NodePointer& spare);
+
+  Connection c_;
+  std::vector<MemoryNode> nodes_;
+  NodeLocks locks_;
+  Space space_;
+  std::unique_ptr<IndexCache> cache_;
+  Root root_;
+};
+
+}  // namespace sluice::sherman

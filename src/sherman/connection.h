@@ -1,0 +1,155 @@
+// What the parts of a Sherman client share: its remote memory, where the tree lies, its settings, and the account of what it does.
+//
+// Threads:    the client's.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "base/rng.h"
+#include "base/time.h"
+#include "remote/remote_memory.h"
+#include "remote/task.h"
+#include "sherman/layout.h"
+
+namespace sluice::sherman {
+
+struct ClientConfig {
+  std::size_t cached_nodes = 4096;  // internal nodes in the index cache
+  Duration timeout = Duration::seconds(4);
+  // A lock that has not changed hands for lease + flight belongs to nobody any more. Its holder submits nothing later than lease after it
+  // submitted the CAS that took it.
+  Duration lease = Duration::milliseconds(400);
+  // What was submitted longer ago has been executed or never will be, also when its connection was lost.
+  Duration flight = Duration::milliseconds(100);
+  Duration backoff_first = Duration::microseconds(2);  // doubling, each drawn between half and whole
+  Duration backoff_most = Duration::microseconds(200);
+  std::uint32_t hand_overs = 8;   // of a lock within this client, in a row; then others get their chance
+  std::uint32_t torn_reads = 16;  // in a row, then the node's lock is taken to read it
+  std::uint32_t scan_ahead = 8;   // leaves that a scan reads at once
+  Guard guard = Guard::kChecks;
+};
+
+struct ClientCounters {
+  std::uint64_t gets = 0;
+  std::uint64_t puts = 0;
+  std::uint64_t inserts = 0;
+  std::uint64_t erases = 0;
+  std::uint64_t scans = 0;
+  std::uint64_t round_trips = 0;  // waits for remote memory; operations started together count once
+  std::uint64_t reads = 0;
+  std::uint64_t writes = 0;
+  std::uint64_t swaps = 0;
+  std::uint64_t swaps_lost = 0;  // the lock was taken
+  std::uint64_t bytes = 0;       // payload of reads and writes, 8 for a swap
+  std::uint64_t cache_hits = 0;  // the leaf was known without reading
+  std::uint64_t walks = 0;       // to a sibling, or down again, because what led there was old
+  std::uint64_t torn = 0;        // reads not believed
+  std::uint64_t locked_reads = 0;
+  std::uint64_t hand_overs = 0;
+  std::uint64_t combined = 0;  // write-back and unlock in one chain
+  std::uint64_t splits = 0;
+  std::uint64_t roots = 0;
+  std::uint64_t chunks = 0;
+  std::uint64_t failures = 0;    // remote operations that did not end as kOk
+  std::uint64_t resolved = 0;    // … whose outcome was then found out
+  std::uint64_t abandoned = 0;   // locks left to others, their lease over
+  std::uint64_t recovered = 0;   // locks of others, gone or late
+  std::uint64_t redone = 0;      // … whose half-done write was finished
+  std::uint64_t damaged = 0;     // nodes that were not whole even under their lock
+  std::uint64_t nodes_lost = 0;  // allocated, and it cannot be known whether they are linked
+};
+
+// Node-sized buffers, used again. Shared, so that a coroutine frame may be destroyed after its client.
+class Buffers {
+ public:
+  explicit Buffers(std::size_t bytes) : bytes_(bytes) {}
+  std::size_t size() const { return bytes_; }
+  std::unique_ptr<std::uint8_t[]> take() {
+    if (idle_.empty()) return std::make_unique<std::uint8_t[]>(bytes_);
+    auto buffer = std::move(idle_.back());
+    idle_.pop_back();
+    return buffer;
+  }
+  void give(std::unique_ptr<std::uint8_t[]> buffer) { idle_.push_back(std::move(buffer)); }
+
+ private:
+  std::size_t bytes_;
+  std::vector<std::unique_ptr<std::uint8_t[]>> idle_;
+};
+
+class Buffer {
+ public:
+  explicit Buffer(const std::shared_ptr<Buffers>& buffers) : buffers_(buffers), memory_(buffers->take()) {}
+  Buffer(const Buffer&) = delete;
+  Buffer& operator=(const Buffer&) = delete;
+  ~Buffer() { buffers_->give(std::move(memory_)); }
+  MutableBytes bytes() { return {memory_.get(), buffers_->size()}; }
+
+ private:
+  std::shared_ptr<Buffers> buffers_;
+  std::unique_ptr<std::uint8_t[]> memory_;
+};
+
+// The client's way to remote memory, counted.
+struct Connection {
+  Connection(remote::RemoteMemory& m, const ClientConfig& c, Rng r)
+      : memory(m), scheduler(m.scheduler()), config(c), rng(r) {}
+
+  Time now() const { return scheduler.now(); }
+  bool ordered() const { return memory.capabilities().ordered; }
+  auto read(remote::RemoteAddress from, MutableBytes into) {
+    count(counters.reads, into.size());
+    return memory.read(from, into);
+  }
+  auto write(remote::RemoteAddress to, ByteView bytes) {
+    count(counters.writes, bytes.size());
+    return memory.write(to, bytes);
+  }
+  auto swap(remote::RemoteAddress at, std::uint64_t compare, std::uint64_t value) {
+    count(counters.swaps, 8);
+    return memory.compare_and_swap(at, compare, value);
+  }
+  // Several, submitted together in their order.
+  auto chain(std::span<remote::Operation> operations) {
+    ++counters.round_trips;
+    for (const auto& o : operations) {
+      using enum remote::OpKind;
+      ++(o.kind == kRead ? counters.reads : o.kind == kWrite ? counters.writes : counters.swaps);
+      counters.bytes += o.kind == kRead || o.kind == kWrite ? o.local.size() : 8;
+    }
+    return memory.all(operations);
+  }
+  // Sleeps, and the next time for longer. Wait for it at once.
+  auto back_off(Duration& backoff) {
+    if (backoff == Duration{}) backoff = config.backoff_first;
+    const auto whole = static_cast<std::uint64_t>(backoff.picoseconds());
+    const auto drawn = static_cast<std::int64_t>(whole / 2 + rng.below(whole / 2 + 1));
+    backoff = std::min(backoff * 2, config.backoff_most);
+    return scheduler.sleep_for(Duration::picoseconds(drawn));
+  }
+  // Until nothing submitted before can still be executed.
+  auto outlive() { return scheduler.sleep_for(config.flight); }
+
+  remote::RemoteMemory& memory;
+  remote::Scheduler& scheduler;
+  ClientConfig config;
+  Rng rng;
+  Geometry geometry;  // and these, once joined
+  MemoryMap map;
+  std::uint32_t client = 0;
+  std::shared_ptr<Buffers> buffers;
+  ClientCounters counters;
+
+ private:
+  void count(std::uint64_t& kind, std::size_t bytes) {
+    ++kind;
+    ++counters.round_trips;
+    counters.bytes += bytes;
+  }
+};
+
+}  // namespace sluice::sherman
