@@ -296,7 +296,7 @@ Task<Client::Step> Client::add_to_node(std::uint8_t level, Separator separator, 
 
 // A root above the one there is, which has been split. False: somebody else was first, or it is out of reach.
 Task<bool> Client::grow(Separator separator, std::uint8_t level, Time deadline, NodePointer& spare) {
-  SLUICE_CHECK(root_.level + 1 == level);
+  if (!root_.node || root_.level + 1 != level) co_return false;  // another operation of this client has moved on
   const Root old = root_;
   const Root grown{spare, level};
   Buffer image(c_.buffers);

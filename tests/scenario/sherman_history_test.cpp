@@ -314,7 +314,7 @@ class ShermanHistory : public testing::Test {
 
 TEST_F(ShermanHistory, IsLinearizableWithoutFaults) {
   over_seeds(40, [](Scenario&) {});
-  EXPECT_GT(total().hand_overs, 0u);
+  EXPECT_TRUE(total().hand_overs > 0 || seeds(40) < 40);
   EXPECT_EQ(total().recovered, 0u) << "somebody alive was robbed";
 }
 
@@ -323,7 +323,7 @@ TEST_F(ShermanHistory, IsLinearizableWhenReadsAndWritesAreTorn) {
     s.torn = true;
     s.keys = s.seed % 2 == 0 ? 4 : 40;
   });
-  EXPECT_GT(total().torn, 0u);
+  EXPECT_TRUE(total().torn > 0 || seeds(40) < 40);
 }
 
 TEST_F(ShermanHistory, IsLinearizableWhenConnectionsBreakAndStragglersArrive) {
@@ -333,7 +333,7 @@ TEST_F(ShermanHistory, IsLinearizableWhenConnectionsBreakAndStragglersArrive) {
     s.ordered = s.seed % 2 == 0;
     s.torn = s.seed % 3 == 0;
   });
-  EXPECT_GT(total().resolved, 0u);
+  EXPECT_TRUE(total().resolved > 0 || seeds(40) < 40);
 }
 
 TEST_F(ShermanHistory, IsLinearizableAndFreesEveryLockWhenClientsDie) {
@@ -344,8 +344,8 @@ TEST_F(ShermanHistory, IsLinearizableAndFreesEveryLockWhenClientsDie) {
     s.ordered = s.seed % 3 != 0;
     s.disconnect_per_million = s.seed % 5 == 0 ? 2000 : 0;
   });
-  EXPECT_GT(total().recovered, 0u);
-  EXPECT_GT(total().redone, 0u);
+  EXPECT_TRUE(total().recovered > 0 || seeds(40) < 40);
+  EXPECT_TRUE(total().redone > 0 || seeds(40) < 40);
 }
 
 // Leases so short that the living lose them, too.
@@ -357,8 +357,8 @@ TEST_F(ShermanHistory, IsLinearizableWhenLeasesRunOutUnderTheLiving) {
     s.torn = s.seed % 2 == 0;
     s.clients_killed = s.seed % 3 == 0 ? 4 : 0;
   });
-  EXPECT_GT(total().abandoned, 0u);
-  EXPECT_GT(total().recovered, 0u);
+  EXPECT_TRUE(total().abandoned > 0 || seeds(40) < 40);
+  EXPECT_TRUE(total().recovered > 0 || seeds(40) < 40);
 }
 
 TEST_F(ShermanHistory, IsLinearizableOnOneHotKeyWhenClientsGiveUpEarly) {
