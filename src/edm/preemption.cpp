@@ -1,0 +1,120 @@
+#include "edm/preemption.h"
+
+#include <utility>
+
+#include "base/check.h"
+
+namespace sluice::edm {
+namespace {
+
+bool is_type(const Block& block, MemoryBlock type) {
+  return !block.is_data() && block.type() == static_cast<std::uint8_t>(type);
+}
+
+}  // namespace
+
+TransmitMultiplexer::TransmitMultiplexer(Policy policy, Neighbour neighbour)
+    : policy_(policy), neighbour_(neighbour), unit_(kMaxUnitBlocks) {}
+
+void TransmitMultiplexer::offer_frame(const Block& block) {
+  SLUICE_CHECK(frame_has_room());
+  frame_.push(block);
+}
+
+bool TransmitMultiplexer::offer(const Unit& unit) {
+  if (neighbour_ == Neighbour::kPlain) return false;
+  const std::size_t blocks = unit_blocks(unit);
+  BlockQueue& queue = blocks == 1 ? singles_ : memory_;
+  if (queue.room() < blocks) return false;
+  write_unit(unit, unit_);
+  for (std::size_t i = 0; i < blocks; ++i) queue.push(unit_[i]);
+  return true;
+}
+
+Block TransmitMultiplexer::next() {
+  const bool memory = !singles_.empty() || !memory_.empty();
+  // Idle blocks are there to be used.
+  if (memory && !in_message_ && !frame_.empty() && frame_.front() == kIdleBlock) {
+    frame_.pop();
+    return next_of_memory();
+  }
+  const bool frame_turn = !in_message_ && owed_ != 0 && !frame_.empty();
+  if (memory && !frame_turn) return next_of_memory();
+  return next_of_frame();
+}
+
+Block TransmitMultiplexer::next_of_frame() {
+  if (frame_.empty()) {
+    owed_ = 0;
+    return kIdleBlock;
+  }
+  if (owed_ != 0) --owed_;
+  return frame_.pop();
+}
+
+Block TransmitMultiplexer::next_of_memory() {
+  std::size_t over = 0;
+  Block out;
+  if (!singles_.empty()) {
+    out = singles_.pop();
+    over = in_message_ ? 0 : 1;
+    message_sent_ += in_message_ ? 1 : 0;
+  } else {
+    out = memory_.pop();
+    in_message_ = !is_type(out, MemoryBlock::kEnd);
+    ++message_sent_;
+    if (!in_message_) over = std::exchange(message_sent_, 0);
+  }
+  if (policy_ == Policy::kFair) owed_ = frame_.empty() ? 0 : owed_ + over;
+  return out;
+}
+
+ReceiveSeparator::ReceiveSeparator(std::size_t most_frame_blocks) : queue_(most_frame_blocks + 2) {}
+
+bool ReceiveSeparator::receive(const Block& block) {
+  if (in_message_ && (block.is_data() || is_type(block, MemoryBlock::kEnd))) {
+    in_message_ = block.is_data();
+    return true;
+  }
+  if (is_memory_control(block)) {
+    if (is_type(block, MemoryBlock::kStart)) in_message_ = true;
+    return true;
+  }
+  if (in_message_) {
+    in_message_ = false;
+    ++counters_.broken_messages;
+  }
+  keep(block);
+  return false;
+}
+
+void ReceiveSeparator::keep(const Block& block) {
+  const BlockClass what = class_of(block);
+  if (skipping_) {
+    skipping_ = what == BlockClass::kData;
+    if (what != BlockClass::kStart) return;
+  }
+  if (queue_.room() == 0) {
+    // Only an open frame can fill the queue: it is dropped, and with it whatever was wrong with it.
+    ++counters_.frames_too_long;
+    queue_.drop_newest(open_);
+    open_ = 0;
+    in_frame_ = false;
+    skipping_ = what == BlockClass::kData;
+    if (skipping_ || queue_.room() == 0) return;
+  }
+  queue_.push(block);
+  if (what == BlockClass::kStart) {
+    in_frame_ = true;
+    open_ = 1;
+  } else if (in_frame_ && what == BlockClass::kData) {
+    ++open_;
+  } else {
+    in_frame_ = false;
+    open_ = 0;
+  }
+}
+
+Block ReceiveSeparator::next() { return queue_.size() > open_ ? queue_.pop() : kIdleBlock; }
+
+}  // namespace sluice::edm

@@ -1,0 +1,308 @@
+// Memory's blocks and frames on one link: what goes in comes out, in order, the decoder's stream is legal, and nobody waits longer than he must.
+#include "edm/preemption.h"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <deque>
+
+#include "base/rng.h"
+
+namespace sluice::edm {
+namespace {
+
+using Bytes = std::vector<std::uint8_t>;
+using Policy = TransmitMultiplexer::Policy;
+using Neighbour = TransmitMultiplexer::Neighbour;
+
+struct OwnedUnit {
+  Unit unit;
+  Bytes data;
+};
+bool same(const Unit& a, const Unit& b) {
+  return a.kind == b.kind && a.port == b.port && a.id == b.id && a.bytes == b.bytes && a.op == b.op &&
+         a.last == b.last && a.of_response == b.of_response && a.address == b.address &&
+         std::ranges::equal(a.data, b.data);
+}
+
+OwnedUnit drawn_unit(Rng& rng) {
+  static constexpr std::array kKinds{UnitKind::kReadLine, UnitKind::kRead, UnitKind::kWrite,  UnitKind::kModify,
+                                     UnitKind::kResponse, UnitKind::kNull, UnitKind::kNotify, UnitKind::kGrant};
+  OwnedUnit out;
+  Unit& u = out.unit;
+  u.kind = kKinds.at(rng.below(kKinds.size()));
+  u.port = PortId(static_cast<std::uint16_t>(rng.below(kMaxPorts)));
+  u.id = MessageId(static_cast<std::uint8_t>(rng.below(256)));
+  const bool carries = u.kind == UnitKind::kWrite || u.kind == UnitKind::kResponse;
+  if (u.kind == UnitKind::kReadLine) {
+    u.bytes = kLineBytes;
+    u.address = rng.below(kMaxLine + 1) * kLineBytes;
+  } else if (u.kind != UnitKind::kNull && u.kind != UnitKind::kModify) {
+    u.bytes = static_cast<std::uint32_t>(
+        1 + rng.below(carries ? (rng.below(8) == 0 ? kMaxChunkBytes : 256) : kMaxMessageBytes));
+  }
+  if (u.kind == UnitKind::kModify) u.op = static_cast<ModifyOp>(1 + rng.below(3));
+  if (u.kind == UnitKind::kRead || u.kind == UnitKind::kWrite || u.kind == UnitKind::kModify) u.address = rng.next();
+  if (carries || u.kind == UnitKind::kGrant) u.last = rng.below(2) == 0;
+  if (u.kind == UnitKind::kGrant) u.of_response = rng.below(2) == 0;
+  if (carries) out.data.resize(u.bytes);
+  if (u.kind == UnitKind::kModify) out.data.resize(u.op == ModifyOp::kCompareAndSwap ? 16 : 8);
+  for (auto& byte : out.data) byte = static_cast<std::uint8_t>(rng.below(256));
+  u.data = out.data;
+  return out;
+}
+Bytes drawn_frame(Rng& rng) {
+  Bytes frame(64 + rng.below(rng.below(4) == 0 ? 1'460 : 100));
+  for (auto& byte : frame) byte = static_cast<std::uint8_t>(rng.below(256));
+  return frame;
+}
+
+TEST(MemoryBlocks, ReadsEveryUnitThatItWrites) {
+  Rng rng(1);
+  UnitReader reader;
+  std::array<Block, kMaxUnitBlocks> blocks;
+  for (int i = 0; i < 20'000; ++i) {
+    const OwnedUnit sent = drawn_unit(rng);
+    const std::size_t n = write_unit(sent.unit, blocks);
+    ASSERT_EQ(n, unit_blocks(sent.unit));
+    for (std::size_t b = 0; b + 1 < n; ++b) ASSERT_EQ(reader.take(blocks[b]), UnitVerdict::kMore);
+    ASSERT_EQ(reader.take(blocks[n - 1]), UnitVerdict::kWhole);
+    ASSERT_TRUE(same(reader.unit(), sent.unit));
+  }
+}
+
+TEST(MemoryBlocks, LiesInBitsAsItsTableSays) {
+  std::array<Block, kMaxUnitBlocks> blocks;
+  const Bytes data{1, 2, 3, 4, 5, 6, 7, 8, 9};
+  const Unit write{.kind = UnitKind::kWrite,
+                   .port = PortId(0x155),
+                   .id = MessageId(0xa5),
+                   .bytes = 9,
+                   .last = true,
+                   .address = 0x1122334455667788u,
+                   .data = data};
+  ASSERT_EQ(write_unit(write, blocks), 5u);
+  const std::uint64_t header =
+      0x1d | 2u << 8 | 0x155u << 11 | std::uint64_t{0xa5} << 20 | std::uint64_t{9} << 28 | std::uint64_t{1} << 55;
+  EXPECT_EQ(blocks[0].payload << 8 >> 8, header);
+  EXPECT_EQ(blocks[0].sync, Sync::kControl);
+  EXPECT_EQ(blocks[1], (Block{Sync::kData, 0x1122334455667788u}));
+  EXPECT_EQ(blocks[2], (Block{Sync::kData, 0x0807060504030201u}));
+  EXPECT_EQ(blocks[3], (Block{Sync::kData, 9}));
+  EXPECT_EQ(blocks[4].type(), 0x2e);
+  EXPECT_EQ(blocks[4].payload >> 40 & 0xffff, 0u);
+}
+
+TEST(MemoryBlocks, HasTypesThatClashWithNoneAndBecomeNoneByAFlippedBit) {
+  std::vector<unsigned> standard;
+  std::vector<unsigned> ours;
+  for (unsigned type = 0; type < 256; ++type) {
+    if (decode({Sync::kControl, type}) != kErrorLanes) standard.push_back(type);
+    if (is_memory_control({Sync::kControl, type})) ours.push_back(type);
+  }
+  ASSERT_EQ(standard.size(), 15u);
+  ASSERT_EQ(ours.size(), 5u);
+  for (const unsigned a : ours) {
+    for (const unsigned b : standard) EXPECT_GE(std::popcount(a ^ b), 2);
+    for (const unsigned b : ours) EXPECT_TRUE(a == b || std::popcount(a ^ b) >= 4);
+  }
+}
+
+// What one, two or three flipped bits of the payloads do (three is what the descrambler makes of one on the line).
+TEST(MemoryBlocks, NoticesFlippedBits) {
+  Rng rng(2);
+  std::array<Block, kMaxUnitBlocks> blocks;
+  for (int i = 0; i < 20'000; ++i) {
+    const OwnedUnit sent = drawn_unit(rng);
+    const std::size_t n = write_unit(sent.unit, blocks);
+    if (n > 40) continue;
+    std::array<Block, kMaxUnitBlocks> before = blocks;
+    for (std::uint64_t flips = 1 + rng.below(3); flips != 0; --flips)
+      blocks[rng.below(n)].payload ^= std::uint64_t{1} << rng.below(64);
+    if (std::equal(blocks.begin(), blocks.begin() + static_cast<std::ptrdiff_t>(n), before.begin())) continue;
+    UnitReader reader;
+    for (std::size_t b = 0; b < n; ++b) ASSERT_NE(reader.take(blocks[b]), UnitVerdict::kWhole) << "round " << i;
+  }
+}
+
+TEST(MemoryBlocks, NamesWhatIsWrong) {
+  std::array<Block, kMaxUnitBlocks> blocks;
+  const Bytes data(24);
+  const std::size_t n = write_unit({.kind = UnitKind::kResponse, .bytes = 24, .data = data}, blocks);
+  ASSERT_EQ(n, 5u);
+  UnitReader reader;
+  EXPECT_EQ(reader.take(blocks[1]), UnitVerdict::kOutOfPlace);
+  EXPECT_EQ(reader.take(blocks[4]), UnitVerdict::kOutOfPlace);
+  reader.take(blocks[0]);
+  reader.take(blocks[1]);
+  EXPECT_EQ(reader.take(blocks[4]), UnitVerdict::kBadLength);
+  reader.take(blocks[0]);
+  for (int i = 1; i < 4; ++i) EXPECT_EQ(reader.take(blocks[1]), UnitVerdict::kMore);
+  EXPECT_EQ(reader.take(blocks[1]), UnitVerdict::kBadLength);
+  reader.take(blocks[0]);
+  EXPECT_EQ(reader.take(blocks[0]), UnitVerdict::kOutOfPlace);
+  for (int i = 1; i < 4; ++i) reader.take(blocks[static_cast<std::size_t>(i)]);
+  EXPECT_EQ(reader.take(blocks[4]), UnitVerdict::kWhole);
+}
+
+struct Link {
+  TransmitMultiplexer transmit;
+  ReceiveSeparator receive{};
+  Scrambler scrambler{};
+  Descrambler descrambler{};
+  LaneWriter writer{};
+  LaneReader reader{};
+  UnitReader units{};
+  StreamRule rule{};
+  std::deque<Lanes> mac{};  // what the MAC has to send
+  std::vector<Bytes> frames_came{};
+  std::uint64_t blocks = 0;
+  bool started = false;
+
+  void send(const Bytes& frame) {
+    std::vector<Lanes> lanes;
+    writer.frame(frame, lanes);
+    writer.idle(lanes);
+    mac.insert(mac.end(), lanes.begin(), lanes.end());
+  }
+  // A block's time. Returns whether a unit of memory came.
+  bool turn() {
+    if (transmit.frame_has_room() && !mac.empty()) {
+      transmit.offer_frame(encode(mac.front()));
+      mac.pop_front();
+    }
+    Block block = transmit.next();
+    block.payload = descrambler.descramble(scrambler.scramble(block.payload));
+    ++blocks;
+    bool whole = false;
+    if (receive.receive(block)) {
+      const UnitVerdict verdict = units.take(block);
+      EXPECT_TRUE(verdict == UnitVerdict::kWhole || verdict == UnitVerdict::kMore) << to_string(verdict);
+      whole = verdict == UnitVerdict::kWhole;
+    }
+    const Block decoded = receive.next();
+    EXPECT_TRUE(rule.accept(decoded)) << fmt::format("block {}: {:016x}", blocks, decoded.payload);
+    reader.take(decode(decoded), frames_came);
+    return whole;
+  }
+};
+
+TEST(Preemption, WhateverIsMixedInEverythingComesOutAsItWentIn) {
+  for (std::uint64_t seed = 0; seed < 1'500; ++seed) {
+    SCOPED_TRACE(fmt::format("seed {}", seed));
+    Rng rng(seed);
+    Link link{.transmit{rng.below(2) == 0 ? Policy::kFair : Policy::kMemoryFirst, Neighbour::kEdm}};
+    std::vector<Bytes> frames;
+    // Single blocks may overtake messages: each kind keeps its order.
+    std::deque<OwnedUnit> singles;
+    std::deque<OwnedUnit> messages;
+    const std::uint64_t frame_rate = 1 + rng.below(60);
+    const std::uint64_t unit_rate = 1 + rng.below(60);
+    int units_sent = 0;
+    for (int block = 0; block < 1'500; ++block) {
+      if (block < 600 && rng.below(frame_rate) == 0 && link.mac.size() < 400)
+        link.send(frames.emplace_back(drawn_frame(rng)));
+      if (block < 600 && rng.below(unit_rate) == 0) {
+        OwnedUnit unit = drawn_unit(rng);
+        if (link.transmit.offer(unit.unit)) {
+          (unit_blocks(unit.unit) == 1 ? singles : messages).push_back(std::move(unit));
+          ++units_sent;
+        }
+      }
+      ASSERT_LE(link.transmit.frame_waiting(), TransmitMultiplexer::kFrameBlocks);
+      if (link.turn()) {
+        auto& expected = unit_blocks(link.units.unit()) == 1 ? singles : messages;
+        ASSERT_FALSE(expected.empty());
+        ASSERT_TRUE(same(link.units.unit(), expected.front().unit));
+        expected.pop_front();
+      }
+      if (HasFailure()) return;
+    }
+    for (int block = 0; block < 40'000 && link.frames_came.size() < frames.size(); ++block) {
+      if (!link.turn()) continue;
+      (unit_blocks(link.units.unit()) == 1 ? singles : messages).pop_front();
+    }
+    ASSERT_EQ(link.frames_came, frames);
+    EXPECT_EQ(link.reader.broken(), 0u);
+    EXPECT_EQ(link.receive.counters().broken_messages + link.receive.counters().frames_too_long, 0u);
+    EXPECT_GT(units_sent, 0);
+  }
+}
+
+// How many blocks a one-block request waits behind a frame of that many bytes that has just begun.
+TEST(Preemption, ARequestGoesBetweenTheBlocksOfAFrame) {
+  for (const std::size_t bytes : {64u, 1'500u, 9'000u}) {
+    Link link{.transmit{Policy::kFair, Neighbour::kEdm}};
+    link.send(Bytes(bytes, 7));
+    for (int i = 0; i < 5; ++i) EXPECT_FALSE(link.turn());
+    ASSERT_TRUE(link.transmit.offer({.kind = UnitKind::kReadLine, .bytes = 64, .address = 640, .data = {}}));
+    EXPECT_TRUE(link.turn()) << bytes;
+    for (int i = 0; i < 3'000; ++i) link.turn();
+    EXPECT_EQ(link.frames_came, std::vector<Bytes>{Bytes(bytes, 7)});
+  }
+}
+
+TEST(Preemption, FairGivesFramesAsManyBlocksAsMemoryAndMemoryFirstNone) {
+  for (const Policy policy : {Policy::kFair, Policy::kMemoryFirst}) {
+    Link link{.transmit{policy, Neighbour::kEdm}};
+    link.send(Bytes(9'000, 7));
+    const Bytes data(256, 1);
+    std::uint64_t memory = 0;
+    constexpr int kTurns = 700;
+    for (int i = 0; i < kTurns; ++i) {
+      while (link.transmit.memory_waiting() < 100) {
+        ASSERT_TRUE(link.transmit.offer({.kind = UnitKind::kResponse, .bytes = 256, .data = data}));
+      }
+      if (link.turn()) memory += 34;
+    }
+    if (policy == Policy::kFair) {
+      EXPECT_NEAR(static_cast<double>(memory), kTurns / 2, 40);
+    } else {
+      EXPECT_GT(memory, kTurns - 40u);
+    }
+  }
+}
+
+TEST(Preemption, TakesIdleBlocksForMemoryAndHoldsNobodyUp) {
+  Link link{.transmit{Policy::kFair, Neighbour::kEdm}};
+  link.mac.insert(link.mac.end(), 100, kIdleLanes);
+  for (int i = 0; i < 60; ++i) ASSERT_TRUE(link.transmit.offer({.kind = UnitKind::kNotify, .bytes = 8, .data = {}}));
+  for (int i = 0; i < 60; ++i) EXPECT_TRUE(link.turn());
+  EXPECT_EQ(link.mac.size(), 40u);
+}
+
+TEST(Preemption, ANeighbourWithoutEdmIsSentNoneOfItsBlocks) {
+  Link link{.transmit{Policy::kMemoryFirst, Neighbour::kPlain}};
+  link.send(Bytes(200, 7));
+  for (int i = 0; i < 100; ++i) {
+    EXPECT_FALSE(link.transmit.offer({.kind = UnitKind::kNotify, .bytes = 8, .data = {}}));
+    EXPECT_FALSE(link.turn());
+  }
+  EXPECT_EQ(link.frames_came.size(), 1u);
+}
+
+TEST(Preemption, DropsAFrameThatIsTooLongAndGoesOn) {
+  Link link{.transmit{Policy::kFair, Neighbour::kEdm}, .receive = ReceiveSeparator(100)};
+  link.send(Bytes(64, 1));
+  link.send(Bytes(2'000, 2));
+  link.send(Bytes(64, 3));
+  for (int i = 0; i < 600; ++i) link.turn();
+  EXPECT_EQ(link.frames_came, (std::vector<Bytes>{Bytes(64, 1), Bytes(64, 3)}));
+  EXPECT_EQ(link.receive.counters().frames_too_long, 1u);
+}
+
+TEST(Preemption, AMessageThatIsBrokenOffIsCountedAndTheFrameBehindItComes) {
+  ReceiveSeparator receive;
+  std::array<Block, kMaxUnitBlocks> blocks;
+  const Bytes data(64);
+  write_unit({.kind = UnitKind::kResponse, .bytes = 64, .data = data}, blocks);
+  EXPECT_TRUE(receive.receive(blocks[0]));
+  EXPECT_TRUE(receive.receive(blocks[1]));
+  EXPECT_FALSE(receive.receive(kIdleBlock));
+  EXPECT_EQ(receive.counters().broken_messages, 1u);
+  EXPECT_FALSE(receive.receive({Sync::kData, 5}));
+}
+
+}  // namespace
+}  // namespace sluice::edm
