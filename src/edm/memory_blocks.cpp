@@ -103,6 +103,14 @@ bool is_memory_control(const Block& block) {
   return false;
 }
 
+bool goes_through(const Block& first) {
+  const auto kind = static_cast<UnitKind>(field(first.payload, kKindAt, 3));
+  const auto type = static_cast<MemoryBlock>(first.type());
+  if (first.is_data()) return false;
+  if (type == MemoryBlock::kStart) return kind == UnitKind::kWrite || kind == UnitKind::kResponse;
+  return type == MemoryBlock::kSingle && kind == UnitKind::kNull;
+}
+
 std::size_t unit_blocks(const Unit& unit) {
   switch (unit.kind) {
     case UnitKind::kReadLine:

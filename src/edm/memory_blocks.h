@@ -19,7 +19,8 @@
 //
 // Types:      the fifteen of Clause 49 are words of the extended Hamming code, four bits apart, and leave no other such word but 0. These five
 //             are four bits apart from each other and two from any of those: one flipped bit makes no type of another.
-// Port:       of the other end: on the way up the destination, on the way down (for a request) who asked.
+// Port:       of a request or a write the destination, of a request on its way down who asked, of an answer who answers (it goes along a
+//             circuit, and needs no destination), of a grant the destination of the data.
 // Errors:     a reader says what was wrong with a unit, and is ready for the next.
 // Threads:    one owner; no allocation after construction.
 // Limits:     chunks up to kMaxChunkBytes.
@@ -71,6 +72,9 @@ struct Unit {
 
 // Whether a block is one of EDM's control blocks; data blocks are told by where they stand.
 bool is_memory_control(const Block& block);
+
+// Of the first block of a unit: whether it goes along a circuit, untouched (a write, an answer), and not to the scheduler.
+bool goes_through(const Block& first);
 
 // Blocks of a unit; returns how many. REQUIRES: a unit that fits its layout (SLUICE_CHECK), room for unit_blocks().
 std::size_t unit_blocks(const Unit& unit);

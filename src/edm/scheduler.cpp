@@ -241,10 +241,11 @@ void Scheduler::free_destination(Time now, std::uint32_t port) {
   match_later(now);
 }
 
-// Iterations of PIM begin at every third cycle, whether there is something to match or not.
 void Scheduler::match_later(Time now) {
   Time at = now;
-  if (config_.matching == Matching::kPim) {
+  if (config_.matching == Matching::kPim && config_.iterations == Iterations::kOnDemand) {
+    at = std::max(now, iterating_until_);
+  } else if (config_.matching == Matching::kPim) {
     const std::int64_t each = config_.iteration.picoseconds();
     const std::int64_t since = now.since_start().picoseconds();
     at = Time::at(Duration::picoseconds((since + each - 1) / each * each));
@@ -313,7 +314,7 @@ void Scheduler::match_once(Time now) {
     }
     best = {.key = entry.key, .source = entry.peer, .destination = static_cast<std::uint16_t>(destination)};
   });
-  const Time at = now + config_.iteration;
+  const Time at = iterating_until_ = now + config_.iteration;
   asked_.each([&](std::uint32_t source) { grant(at, source, best_of_[source].destination); });
   asked_ = {};
   if (lost) match_later(at);

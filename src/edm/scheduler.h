@@ -38,6 +38,8 @@ enum class Policy : std::uint8_t {
   kShortestRemaining,  // SRPT: for heavy tails
 };
 enum class Matching : std::uint8_t { kGreedy, kPim };
+// When an iteration of PIM may begin: at every third cycle of a clock that runs on, or, when none is under way, at once.
+enum class Iterations : std::uint8_t { kFreeRunning, kOnDemand };
 
 struct SchedulerConfig {
   std::uint32_t ports = 144;
@@ -54,7 +56,8 @@ struct SchedulerConfig {
   // stay taken for that time too; without it, chunks would meet in the switch.
   Duration response_lead{};
   Duration iteration = Duration::picoseconds(1'000);  // three cycles of the scheduler's clock
-  Duration patience{};  // kFirstCome: see "Starvation"; 0: never hold a port, as the paper has it
+  Iterations iterations = Iterations::kFreeRunning;
+  Duration patience{};  // see "Starvation"; 0: never hold a port, as the paper has it
 };
 
 // The least chunk that keeps a link busy while the next maximal matching forms: log2(ports) iterations on average, rounded up to
@@ -194,6 +197,7 @@ class Scheduler {
   std::vector<Release> parts_;  // a heap, the earliest first
 
   Time match_at_ = Time::never();
+  Time iterating_until_{};        // kPim
   PortSet touched_sources_;       // kGreedy: free, and perhaps matchable since the last match
   PortSet touched_destinations_;  // both
   std::vector<Candidate> candidates_;

@@ -22,12 +22,13 @@ namespace {
 constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
 constexpr auto kOptional = Fields::Need::kOptional;
 
-using Workload = std::variant<VerbsWorkload, OrderWorkload, CloverWorkload, EdmWorkload>;
+using Workload = std::variant<VerbsWorkload, OrderWorkload, CloverWorkload, EdmWorkload, EdmTestbedWorkload>;
 
 Workload workload_of(const std::string& kind) {
   if (kind == "order") return OrderWorkload{};
   if (kind == "clover") return CloverWorkload{};
   if (kind == "edm") return EdmWorkload{};
+  if (kind == "edm_testbed") return EdmTestbedWorkload{};
   return VerbsWorkload{};
 }
 
@@ -97,6 +98,14 @@ class Loader {
       e_.hardware.text = e_.edm.text;
       return {};
     }
+    if (e_.kind == "edm_testbed") {
+      auto edm = load_edm_testbed_hardware(path);
+      if (!edm) return tl::unexpected(edm.error());
+      e_.edm_testbed = std::move(*edm);
+      e_.hardware.name = e_.edm_testbed.name;
+      e_.hardware.text = e_.edm_testbed.text;
+      return {};
+    }
     auto hardware = load_hardware(path);
     if (!hardware) return tl::unexpected(hardware.error());
     e_.hardware = std::move(*hardware);
@@ -106,7 +115,7 @@ class Loader {
     top.text("title", e_.title);
     top.text("figure", e_.figure);
     top.text("text", e_.text, kOptional);
-    top.choice("kind", e_.kind, {"verbs", "order", "clover", "edm"});
+    top.choice("kind", e_.kind, {"verbs", "order", "clover", "edm", "edm_testbed"});
     top.text("hardware", hardware_);
     top.text("x", e_.x);
     top.text("x_title", e_.x_title);
@@ -358,6 +367,9 @@ PointResult run_point(const Experiment& experiment, const Point& point) {
     EdmResult result = run_edm_load(experiment.edm, *edm, point.seed);
     return {
         .metrics = std::move(result.metrics), .events = result.events, .trace_hash = result.trace_hash, .problem = {}};
+  }
+  if (const auto* const testbed = std::get_if<EdmTestbedWorkload>(&workload)) {
+    return {.metrics = run_edm_testbed(experiment.edm_testbed, *testbed), .problem = {}};
   }
   const auto& order = std::get<OrderWorkload>(workload);
   return result_of(run_order_load(experiment.hardware, order, point.seed), order.gap);

@@ -17,6 +17,7 @@
 
 #include "base/result.h"
 #include "sim/edm_hardware.h"
+#include "sim/edm_testbed.h"
 #include "sim/hardware.h"
 
 namespace sluice::sim {
@@ -77,8 +78,9 @@ struct Experiment {
   std::string y_scale = "linear";
   std::uint64_t repetitions = 1;
   std::uint64_t seed = 1;
-  Hardware hardware;  // its name and text, whatever kind of hardware it is
-  EdmHardware edm;    // kind "edm" alone
+  Hardware hardware;               // its name and text, whatever kind of hardware it is
+  EdmHardware edm;                 // kind "edm" alone
+  EdmTestbedHardware edm_testbed;  // kind "edm_testbed" alone
   std::vector<std::string> panels;
   std::vector<std::string> series;
   std::vector<std::string> xs;  // as text

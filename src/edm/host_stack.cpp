@@ -1,0 +1,198 @@
+#include "edm/host_stack.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+
+namespace sluice::edm {
+namespace {
+
+constexpr std::int64_t kRequestCycles = 2;       // message queue, block
+constexpr std::int64_t kGrantCycles = 2;         // parse, grant queue
+constexpr std::int64_t kRequestTakenCycles = 3;  // the same, and the memory controller
+constexpr std::int64_t kGrantQueueCycles = 4;    // across the clock domains
+constexpr std::int64_t kDataCycles = 3;          // state table, data buffer, block
+constexpr std::int64_t kDataTakenCycles = 3;     // parse, address, on to memory
+
+}  // namespace
+
+bool HostStack::read(Time now, PortId node, std::uint64_t address, std::uint32_t bytes, std::uint64_t tag) {
+  const MessageId id(next_read_.at(node.value));
+  const bool free =
+      reads_.try_emplace({node.value, id.value}, Read{tag, now + config_.read_timer, Time::never(), {}, bytes}).second;
+  if (!free) return false;
+  ++next_read_.at(node.value);
+  const bool line = bytes == kLineBytes && address % kLineBytes == 0 && address / kLineBytes <= kMaxLine;
+  ready(after(now, kRequestCycles), {.kind = line ? UnitKind::kReadLine : UnitKind::kRead,
+                                     .port = node,
+                                     .id = id,
+                                     .bytes = bytes,
+                                     .address = address,
+                                     .data = {}});
+  return true;
+}
+
+bool HostStack::write(Time now, PortId node, std::uint64_t address, std::vector<std::uint8_t> bytes) {
+  const MessageId id(next_write_.at(node.value));
+  const auto size = static_cast<std::uint32_t>(bytes.size());
+  if (!writes_.try_emplace({node.value, id.value}, Outgoing{address, std::move(bytes)}).second) return false;
+  ++next_write_.at(node.value);
+  ready(after(now, kRequestCycles), {.kind = UnitKind::kNotify, .port = node, .id = id, .bytes = size, .data = {}});
+  return true;
+}
+
+bool HostStack::modify(Time now, PortId node, std::uint64_t address, ModifyOp op, std::uint64_t operand,
+                       std::uint64_t compare, std::uint64_t tag) {
+  const MessageId id(next_read_.at(node.value));
+  if (!reads_.try_emplace({node.value, id.value}, Read{tag, now + config_.read_timer, Time::never(), {}, 8}).second)
+    return false;
+  ++next_read_.at(node.value);
+  std::vector<std::uint8_t> operands(op == ModifyOp::kCompareAndSwap ? 16 : 8);
+  store_le(operands.data(), op == ModifyOp::kCompareAndSwap ? compare : operand);
+  if (op == ModifyOp::kCompareAndSwap) store_le(operands.data() + 8, operand);
+  ready(after(now, kRequestCycles),
+        {.kind = UnitKind::kModify, .port = node, .id = id, .op = op, .address = address, .data = {}},
+        std::move(operands));
+  return true;
+}
+
+void HostStack::ready(Time at, const Unit& unit, std::vector<std::uint8_t> data) {
+  const auto place =
+      std::upper_bound(ready_.begin(), ready_.end(), at, [](Time t, const Ready& r) { return t < r.at; });
+  ready_.insert(place, {at, unit, std::move(data)});
+}
+
+bool HostStack::poll(Time now, Unit& out) {
+  if (ready_.empty() || ready_.front().at > now) return false;
+  sending_ = std::move(ready_.front());
+  ready_.pop_front();
+  out = sending_.unit;
+  out.data = sending_.data;
+  return true;
+}
+
+Time HostStack::next_deadline() const {
+  Time next = ready_.empty() ? Time::never() : ready_.front().at;
+  for (const auto& [peer, read] : reads_) next = std::min(next, read.deadline);
+  return next;
+}
+
+void HostStack::on_deadline(Time now) {
+  for (auto it = reads_.begin(); it != reads_.end();) {
+    if (it->second.deadline > now) {
+      ++it;
+      continue;
+    }
+    done_.push_back({.tag = it->second.tag, .null = true, .first_block = now, .last_block = now, .data = {}});
+    it = reads_.erase(it);
+  }
+}
+
+bool HostStack::poll_done(Done& out) {
+  if (done_.empty()) return false;
+  out = std::move(done_.front());
+  done_.pop_front();
+  return true;
+}
+
+void HostStack::take(Time first_block, Time now, const Unit& unit) {
+  const Peer peer{unit.port.value, unit.id.value};
+  switch (unit.kind) {
+    case UnitKind::kReadLine:
+    case UnitKind::kRead: return serve(now, unit);
+    case UnitKind::kModify: return modify_here(now, unit);
+    case UnitKind::kResponse:
+    case UnitKind::kNull: return answered(first_block, now, unit);
+    case UnitKind::kWrite: {
+      if (!inside(unit.address, unit.bytes)) break;
+      std::ranges::copy(unit.data, memory_.begin() + static_cast<std::ptrdiff_t>(unit.address));
+      written_.push_back(
+          {after(first_block, kDataTakenCycles), after(now, kDataTakenCycles), unit.address, unit.bytes});
+      return;
+    }
+    case UnitKind::kGrant: {
+      auto& table = unit.of_response ? answers_ : writes_;
+      const auto found = table.find(peer);
+      if (found == table.end()) break;
+      const Time at = after(now, kGrantCycles + kGrantQueueCycles + kDataCycles);
+      send_chunk(at, unit.of_response ? UnitKind::kResponse : UnitKind::kWrite, peer, found->second, unit.bytes);
+      if (found->second.sent == found->second.data.size()) table.erase(found);
+      return;
+    }
+    case UnitKind::kNotify: break;
+  }
+  ++strays_;
+}
+
+void HostStack::send_chunk(Time at, UnitKind kind, const Peer& peer, Outgoing& from, std::uint32_t bytes) {
+  const std::size_t n = std::min<std::size_t>(bytes, from.data.size() - from.sent);
+  if (n == 0) return;
+  const auto begin = from.data.begin() + static_cast<std::ptrdiff_t>(from.sent);
+  const Unit unit{.kind = kind,
+                  .port = kind == UnitKind::kResponse ? config_.port : PortId(peer.first),
+                  .id = MessageId(peer.second),
+                  .bytes = static_cast<std::uint32_t>(n),
+                  .last = from.sent + n == from.data.size(),
+                  .address = kind == UnitKind::kWrite ? from.address + from.sent : 0,
+                  .data = {}};
+  from.sent += n;
+  ready(at, unit, {begin, begin + static_cast<std::ptrdiff_t>(n)});
+}
+
+// The request is the first chunk's grant.
+void HostStack::serve(Time now, const Unit& request) {
+  const Peer peer{request.port.value, request.id.value};
+  if (!inside(request.address, request.bytes) || request.bytes == 0) {
+    ++strays_;
+    return ready(after(now, kRequestTakenCycles + kGrantQueueCycles + kDataCycles),
+                 {.kind = UnitKind::kNull, .port = config_.port, .id = request.id, .data = {}});
+  }
+  const auto begin = memory_.begin() + static_cast<std::ptrdiff_t>(request.address);
+  Outgoing answer{0, {begin, begin + request.bytes}};
+  const Time at = after(now, kRequestTakenCycles + kGrantQueueCycles + kDataCycles) + config_.dram;
+  send_chunk(at, UnitKind::kResponse, peer, answer, config_.chunk_bytes);
+  if (answer.sent != answer.data.size()) answers_.insert_or_assign(peer, std::move(answer));
+}
+
+// Read, change and write back at one instant: nothing comes between.
+void HostStack::modify_here(Time now, const Unit& request) {
+  const Time at = after(now, kRequestTakenCycles + kGrantQueueCycles + kDataCycles) + config_.dram * 2;
+  if (!inside(request.address, 8) || request.address % 8 != 0) {
+    ++strays_;
+    return ready(at, {.kind = UnitKind::kNull, .port = config_.port, .id = request.id, .data = {}});
+  }
+  std::uint8_t* const word = memory_.data() + request.address;
+  const auto before = load_le<std::uint64_t>(word);
+  const auto first = load_le<std::uint64_t>(request.data.data());
+  std::uint64_t after_it = before;
+  if (request.op == ModifyOp::kSwap) after_it = first;
+  if (request.op == ModifyOp::kFetchAndAdd) after_it = before + first;
+  if (request.op == ModifyOp::kCompareAndSwap && before == first)
+    after_it = load_le<std::uint64_t>(request.data.data() + 8);
+  store_le(word, after_it);
+  std::vector<std::uint8_t> answer(8);
+  store_le(answer.data(), before);
+  ready(at, {.kind = UnitKind::kResponse, .port = config_.port, .id = request.id, .bytes = 8, .last = true, .data = {}},
+        std::move(answer));
+}
+
+void HostStack::answered(Time first_block, Time now, const Unit& unit) {
+  const auto found = reads_.find({unit.port.value, unit.id.value});
+  if (found == reads_.end()) {
+    ++strays_;  // its timer has ended
+    return;
+  }
+  Read& read = found->second;
+  read.first_block = std::min(read.first_block, after(first_block, kDataTakenCycles));
+  read.data.insert(read.data.end(), unit.data.begin(), unit.data.end());
+  const bool null = unit.kind == UnitKind::kNull;
+  if (!null && read.data.size() < read.wanted) return;
+  done_.push_back({.tag = read.tag,
+                   .null = null,
+                   .first_block = read.first_block,
+                   .last_block = after(now, kDataTakenCycles),
+                   .data = std::move(read.data)});
+  reads_.erase(found);
+}
+
+}  // namespace sluice::edm

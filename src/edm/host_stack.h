@@ -1,0 +1,115 @@
+// A host's stack in the PHY, at a compute node and at a memory node alike: messages as units of blocks, each after as many cycles as the
+// paper's hardware takes.
+//
+// Life:       read(), write(), modify() -> take(now, unit) for what comes -> poll(now, unit) for what is to be sent, when next_deadline() says so ->
+//             poll_done() for what is over.
+// Cycles:     request or /N/ 2; /G/ 2, then 4 for the grant queue and 3 for data; RREQ 3, then the same 4 and 3; data that came 3.
+// Order:      messages to one node are done in the order in which they were asked for, reads among themselves and writes among themselves.
+// Errors:     what comes and fits nothing that is under way is counted; a read without an answer is done as NULL when its timer ends.
+// Threads:    one owner. Allocates for each message: it is a model of hardware, and not for a data path.
+// Limits:     256 messages a peer and direction; further ones are refused.
+// Source:     EDM §3.2.1; the cycles, its last paragraph.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <utility>
+#include <vector>
+
+#include "base/time.h"
+#include "edm/memory_blocks.h"
+
+namespace sluice::edm {
+
+struct HostConfig {
+  PortId port{};
+  Duration cycle = Duration::picoseconds(2'560);
+  Duration dram{};  // a memory node's
+  Duration read_timer = Duration::microseconds(100);
+  std::uint32_t chunk_bytes = 256;
+};
+
+// A message that is over.
+struct Done {
+  std::uint64_t tag = 0;
+  bool null = false;   // a read that nobody answered
+  Time first_block{};  // when the first block of the answer had been processed; of a write, see HostStack::written()
+  Time last_block{};
+  std::vector<std::uint8_t> data;  // read: the bytes; modify: the word before
+};
+
+class HostStack {
+ public:
+  HostStack(const HostConfig& config, MutableBytes memory) : config_(config), memory_(memory) {}
+
+  // False: too many under way. REQUIRES: lengths above 0; modify: as many operands as op has.
+  bool read(Time now, PortId node, std::uint64_t address, std::uint32_t bytes, std::uint64_t tag);
+  bool write(Time now, PortId node, std::uint64_t address, std::vector<std::uint8_t> bytes);
+  bool modify(Time now, PortId node, std::uint64_t address, ModifyOp op, std::uint64_t operand, std::uint64_t compare,
+              std::uint64_t tag);
+
+  // The first block of a unit has come, and when it was whole.
+  void take(Time first_block, Time now, const Unit& unit);
+  // A unit that is ready; what it points to is the host's until the next call.
+  bool poll(Time now, Unit& out);
+  Time next_deadline() const;
+  void on_deadline(Time now);
+  bool poll_done(Done& out);
+
+  struct Written {
+    Time first_block{};  // had been processed
+    Time last_block{};
+    std::uint64_t address = 0;
+    std::uint32_t bytes = 0;
+  };
+  // What has been written to this node's memory, in order.
+  const std::vector<Written>& written() const { return written_; }
+  std::uint64_t strays() const { return strays_; }
+
+ private:
+  using Peer = std::pair<std::uint16_t, std::uint8_t>;  // port, message id
+  struct Read {
+    std::uint64_t tag = 0;
+    Time deadline{};
+    Time first_block = Time::never();
+    std::vector<std::uint8_t> data;
+    std::uint32_t wanted = 0;
+  };
+  struct Outgoing {  // data that waits for grants: a WREQ's, or an RRES's
+    std::uint64_t address = 0;
+    std::vector<std::uint8_t> data;
+    std::size_t sent = 0;
+  };
+  struct Ready {
+    Time at{};
+    Unit unit;
+    std::vector<std::uint8_t> data;
+  };
+
+  Time after(Time now, std::int64_t cycles) const { return now + config_.cycle * cycles; }
+  void ready(Time at, const Unit& unit, std::vector<std::uint8_t> data = {});
+  void send_chunk(Time at, UnitKind kind, const Peer& peer, Outgoing& from, std::uint32_t bytes);
+  void serve(Time now, const Unit& request);
+  void modify_here(Time now, const Unit& request);
+  void answered(Time first_block, Time now, const Unit& unit);
+  bool inside(std::uint64_t address, std::uint64_t bytes) const {
+    return bytes <= memory_.size() && address <= memory_.size() - bytes;
+  }
+
+  HostConfig config_;
+  MutableBytes memory_;
+  std::map<Peer, Read> reads_;
+  std::map<Peer, Outgoing> writes_;
+  std::map<Peer, Outgoing> answers_;
+  std::array<std::uint8_t, kMaxPorts> next_read_{};
+  std::array<std::uint8_t, kMaxPorts> next_write_{};
+  std::deque<Ready> ready_;  // in order of time
+  Ready sending_;
+  std::deque<Done> done_;
+  std::vector<Written> written_;
+  std::uint64_t strays_ = 0;
+};
+
+}  // namespace sluice::edm

@@ -1,0 +1,71 @@
+// The switch's stack in the PHY: requests into the scheduler, grants out, data from port to port along the circuits that grants set up.
+//
+// Life:       take(now, port, unit) for requests and notifications, forward(port) for where the next data unit of a port goes ->
+//             on_deadline(now) when next_deadline() is due -> poll(now, port, unit) for what is to be sent to whom.
+// Cycles:     a block is identified in 1; into the notification queue 2; an iteration 3, in the last of which the /G/ (or the buffered request) is made
+//             while ports become busy; data pass in 4, after 1 to be identified.
+// Port field: of a request, the destination on its way here; who asked, on its way on.
+// Threads:    one owner. Allocates for each request, as host_stack.h.
+// Source:     EDM §3.1, §3.2.2.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <utility>
+#include <vector>
+
+#include "edm/memory_blocks.h"
+#include "edm/scheduler.h"
+
+namespace sluice::edm {
+
+class SwitchStack {
+ public:
+  SwitchStack(const SchedulerConfig& scheduler, Duration cycle);
+
+  // An RREQ, RMWREQ or /N/ whose last block came now.
+  void take(Time now, PortId from, const Unit& unit);
+  // Where data from this port goes: the oldest grant of its port that has not been used. False: none, the unit is dropped.
+  bool forward(PortId from, PortId& to);
+  // How long a block of data is in the switch.
+  Duration data_latency() const { return cycle_ * 5; }
+
+  Time next_deadline() const;
+  void on_deadline(Time now);
+  // Something to send from now on: to whom, and what. Valid until the next call.
+  bool poll(Time now, PortId& to, Unit& out);
+
+  const Scheduler& scheduler() const { return scheduler_; }
+  std::uint64_t refused() const { return refused_; }
+
+ private:
+  struct Request {
+    Unit unit;
+    std::vector<std::uint8_t> data;
+    PortId from{};
+  };
+  struct Notified {
+    Time at{};
+    PortId from{};
+    Request request;
+  };
+  struct Outgoing {
+    Time at{};
+    PortId to{};
+    Request request;
+  };
+  void notify(const Notified& notified);
+  void granted(const Grant& grant);
+
+  Scheduler scheduler_;
+  Duration cycle_;
+  std::deque<Notified> coming_;
+  std::map<std::pair<std::uint16_t, std::uint16_t>, std::deque<Request>> requests_;  // by pair of the data
+  std::vector<std::deque<PortId>> circuits_;                                         // by source
+  std::deque<Outgoing> going_;
+  Outgoing sending_;
+  std::uint64_t refused_ = 0;
+};
+
+}  // namespace sluice::edm

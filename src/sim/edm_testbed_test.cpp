@@ -1,0 +1,155 @@
+// The testbed: Table 1 to the cycle, long messages, atomics, memory that is what was written, a node that dies.
+#include "sim/edm_testbed.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+
+#include "base/rng.h"
+
+namespace sluice::sim {
+namespace {
+
+using edm::ModifyOp;
+using edm::PortId;
+
+EdmTestbedHardware hardware() {
+  auto loaded = load_edm_testbed_hardware(SLUICE_SOURCE_DIR "/experiments/hardware/edm_testbed.toml");
+  EXPECT_TRUE(loaded.has_value()) << loaded.error().message;
+  return *loaded;
+}
+std::map<std::string, double> measured(const EdmTestbedWorkload& workload) {
+  const auto metrics = run_edm_testbed(hardware(), workload);
+  return {metrics.begin(), metrics.end()};
+}
+Time end() { return Time::at(Duration::milliseconds(10)); }
+
+TEST(EdmTestbed, AReadTakesAsLongAsTable1SaysToTheCycle) {
+  auto m = measured({.operation = "read"});
+  EXPECT_DOUBLE_EQ(m["first_ns"], 299.52);
+  EXPECT_DOUBLE_EQ(m["compute_ns"], 12.8);
+  EXPECT_DOUBLE_EQ(m["switch_ns"], 28.16);
+  EXPECT_DOUBLE_EQ(m["memory_ns"], 25.6);
+  EXPECT_DOUBLE_EQ(m["pcs_ns"], 40.96);
+  EXPECT_DOUBLE_EQ(m["pma_ns"], 152);
+  EXPECT_DOUBLE_EQ(m["propagation_ns"], 40);
+  EXPECT_DOUBLE_EQ(m["last_ns"], 299.52 + 9 * 2.56);  // eight blocks of data and /MT/
+}
+
+TEST(EdmTestbed, AWriteTakesAsLongAsTable1SaysToTheCycle) {
+  auto m = measured({.operation = "write"});
+  EXPECT_DOUBLE_EQ(m["first_ns"], 296.96);
+  EXPECT_DOUBLE_EQ(m["compute_ns"], 28.16);
+  EXPECT_DOUBLE_EQ(m["switch_ns"], 28.16);
+  EXPECT_DOUBLE_EQ(m["memory_ns"], 7.68);
+  EXPECT_DOUBLE_EQ(m["pcs_ns"], 40.96);
+}
+
+TEST(EdmTestbed, DramAddsItsTimeToAReadAndNothingToAWrite) {
+  const Duration dram = Duration::nanoseconds(82);
+  EXPECT_DOUBLE_EQ(measured({.operation = "read", .dram = dram})["first_ns"], 299.52 + 82);
+  EXPECT_DOUBLE_EQ(measured({.operation = "write", .dram = dram})["first_ns"], 296.96);
+}
+
+TEST(EdmTestbed, MemoryIsWhatAModelOfItSaysUnderReadsWritesAndAtomics) {
+  for (std::uint64_t seed = 0; seed < 60; ++seed) {
+    SCOPED_TRACE(seed);
+    Rng rng(seed);
+    constexpr std::uint32_t kHosts = 4;
+    constexpr std::size_t kMemory = 8'192;
+    EdmTestbed bed(hardware(), kHosts, kMemory, Duration::nanoseconds(static_cast<std::int64_t>(rng.below(100))));
+    // Each host writes a quarter of its own in every other's memory, and all add to one word of host 0's.
+    std::vector<std::vector<std::uint8_t>> model(kHosts, std::vector<std::uint8_t>(kMemory));
+    std::uint64_t added = 0;
+    std::uint64_t adds = 0;
+    Time now;
+    for (int round = 0; round < 150; ++round) {
+      const auto from = static_cast<std::uint32_t>(rng.below(kHosts));
+      const auto to = (from + 1 + static_cast<std::uint32_t>(rng.below(kHosts - 1))) % kHosts;
+      const std::uint64_t quarter = 16 + from * 2'000;
+      const auto bytes = static_cast<std::uint32_t>(1 + rng.below(900));
+      const std::uint64_t address = quarter + rng.below(1'000);
+      bed.run(now);
+      if (rng.below(3) == 0 && to == 0) {
+        const std::uint64_t much = rng.below(1'000);
+        ASSERT_TRUE(bed.host(from).modify(now, PortId(0), 0, ModifyOp::kFetchAndAdd, much, 0, 1));
+        added += much;
+        ++adds;
+      } else {
+        std::vector<std::uint8_t> data(bytes);
+        for (auto& byte : data) byte = static_cast<std::uint8_t>(rng.below(256));
+        std::ranges::copy(data, model[to].begin() + static_cast<std::ptrdiff_t>(address));
+        ASSERT_TRUE(bed.host(from).write(now, PortId(static_cast<std::uint16_t>(to)), address, data));
+      }
+      bed.wake(from);
+      now = now + Duration::nanoseconds(static_cast<std::int64_t>(700 + rng.below(2'000)));
+    }
+    bed.run(end());
+    store_le(model[0].data(), added);
+    for (std::uint32_t h = 0; h < kHosts; ++h) {
+      EXPECT_TRUE(std::ranges::equal(bed.memory(h), model[h])) << "host " << h;
+      EXPECT_EQ(bed.host(h).strays(), 0u);
+    }
+    EXPECT_EQ(bed.switch_stack().refused(), 0u);
+    // And each of them reads what is there.
+    for (std::uint32_t h = 1; h < kHosts; ++h) {
+      edm::Done done;
+      while (bed.host(h).poll_done(done)) --adds;
+      ASSERT_TRUE(bed.host(h).read(bed.now(), PortId(0), 3, 3'000, 7));
+      bed.wake(h);
+      bed.run(end() + Duration::milliseconds(10));
+      ASSERT_TRUE(bed.host(h).poll_done(done));
+      EXPECT_FALSE(done.null);
+      EXPECT_TRUE(std::ranges::equal(done.data, std::span(model[0]).subspan(3, 3'000)));
+    }
+    EXPECT_EQ(adds, 0u);
+  }
+}
+
+TEST(EdmTestbed, CompareAndSwapLetsOneOfTwoWin) {
+  EdmTestbed bed(hardware(), 3, 64, {});
+  for (const std::uint32_t h : {1u, 2u}) {
+    ASSERT_TRUE(bed.host(h).modify(Time{}, PortId(0), 8, ModifyOp::kCompareAndSwap, 100 + h, 0, h));
+    bed.wake(h);
+  }
+  bed.run(end());
+  int won = 0;
+  for (const std::uint32_t h : {1u, 2u}) {
+    edm::Done done;
+    ASSERT_TRUE(bed.host(h).poll_done(done));
+    if (load_le<std::uint64_t>(done.data.data()) != 0) continue;
+    ++won;
+    EXPECT_EQ(load_le<std::uint64_t>(bed.memory(0).data() + 8), 100 + h);
+  }
+  EXPECT_EQ(won, 1);
+}
+
+TEST(EdmTestbed, AReadOfADeadNodeIsNullWhenItsTimerEndsAndOthersGoOn) {
+  EdmTestbed bed(hardware(), 3, 4'096, {});
+  bed.kill(1);
+  ASSERT_TRUE(bed.host(0).read(Time{}, PortId(1), 0, 64, 1));
+  ASSERT_TRUE(bed.host(0).read(Time{}, PortId(2), 0, 1'000, 2));
+  bed.wake(0);
+  bed.run(end());
+  edm::Done done;
+  ASSERT_TRUE(bed.host(0).poll_done(done));
+  EXPECT_EQ(done.tag, 2u);
+  EXPECT_FALSE(done.null);
+  ASSERT_TRUE(bed.host(0).poll_done(done));
+  EXPECT_EQ(done.tag, 1u);
+  EXPECT_TRUE(done.null);
+  EXPECT_EQ(done.last_block, Time::at(Duration::microseconds(100)));
+}
+
+TEST(EdmTestbed, AReadOutsideMemoryIsNullAtOnce) {
+  EdmTestbed bed(hardware(), 2, 4'096, {});
+  ASSERT_TRUE(bed.host(0).read(Time{}, PortId(1), 4'090, 64, 1));
+  bed.wake(0);
+  bed.run(Time::at(Duration::microseconds(1)));
+  edm::Done done;
+  ASSERT_TRUE(bed.host(0).poll_done(done));
+  EXPECT_TRUE(done.null);
+}
+
+}  // namespace
+}  // namespace sluice::sim
