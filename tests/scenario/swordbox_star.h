@@ -312,6 +312,11 @@ class Star {
       link.port->commit(frame.length);
     }
   }
+  // The agent stands beside the box, not behind it.
+  bool is_agents(const port::Frame& frame, std::size_t link) const {
+    const auto& mac = links_[agent_link_].mac.bytes;
+    return link == agent_link_ || std::equal(mac.begin(), mac.end(), frame.data);
+  }
   bool hub() {
     bool moved = false;
     const auto send = [this](port::Frame frame) { forward(frame); };
@@ -325,14 +330,17 @@ class Star {
       while (const std::size_t n = links_[l].port->receive(now, frames)) {
         moved = true;
         swordbox::Packet packets[32];
-        for (std::size_t i = 0; i < n; ++i) packets[i].frame = frames[i];
-        // The agent stands beside the box, not behind it.
-        if (box_ && l != agent_link_) {
-          // Answers to the agent cross it too: of a connection that it does not know and that concerns no rule.
-          box_->process(now, {packets, n}, outbox_);
-        }
+        std::size_t seen = 0;
         for (std::size_t i = 0; i < n; ++i) {
-          if (options_.trace != nullptr && box_ && l != agent_link_) options_.trace(now, packets[i]);
+          if (is_agents(frames[i], l)) {
+            forward(frames[i]);
+          } else {
+            packets[seen++].frame = frames[i];
+          }
+        }
+        if (box_) box_->process(now, {packets, seen}, outbox_);
+        for (std::size_t i = 0; i < seen; ++i) {
+          if (options_.trace != nullptr && box_) options_.trace(now, packets[i]);
           if (packets[i].action == swordbox::Action::kForward) forward(packets[i].frame);
         }
         outbox_.drain(send);
