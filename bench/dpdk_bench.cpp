@@ -176,15 +176,8 @@ void run(benchmark::State& state, World& world, Make make) {
     packets += passed;
     verified += track.drain();
   }
-  state.SetItemsProcessed(static_cast<std::int64_t>(packets));
-  state.counters["MB"] = world.megabytes();
   state.counters["verified"] = static_cast<double>(verified) / static_cast<double>(packets);
-  const auto& after = world.box().counters();
-  for (std::size_t i = 0; i < kVerdicts; ++i) {
-    const auto n = after.verdicts[i] - before.verdicts[i];
-    if (n != 0)
-      state.counters[std::string(kVerdictTable[i].name)] = static_cast<double>(n) / static_cast<double>(packets);
-  }
+  report(state, world, before, packets);
 }
 
 void NullForward(benchmark::State& state) {
@@ -223,28 +216,10 @@ BENCHMARK(RingWithoutBox);
 void RingReads(benchmark::State& state, bool steered) {
   const auto connections = static_cast<std::uint32_t>(state.range(0));
   const auto keys = static_cast<std::uint32_t>(state.range(1));
-  KeyDraw draw(keys, state.range(2) != 0);
   World world(connections, keys, true);
-  if (steered) {
-    world.teach(keys);
-    for (std::uint32_t key = 0; key < keys; ++key) world.append(key % connections, key);
-  }
-  Rng rng(2);
-  bool answers = false;
-  std::array<std::uint32_t, kBurst> who{};
-  std::array<std::uint32_t, kBurst> psn{};
-  run(state, world, [&] {
-    for (std::size_t k = 0; k < kBurst; ++k) {
-      if (answers) {
-        world.data(k, who[k], psn[k]);
-        continue;
-      }
-      who[k] = static_cast<std::uint32_t>(rng.below(connections));
-      psn[k] = world.psn(who[k]);
-      world.read(k, who[k], steered ? World::address(draw.draw(), 0) : 0x9000'0000);
-    }
-    answers = !answers;
-  });
+  run(state, world,
+      steered ? ReadLoad::steered(world, connections, keys, state.range(2) != 0)
+              : ReadLoad::unwatched(world, connections));
 }
 void RingForward(benchmark::State& state) { RingReads(state, false); }
 void RingSteerReads(benchmark::State& state) { RingReads(state, true); }
@@ -254,21 +229,8 @@ BENCHMARK(RingSteerReads)->ArgsProduct({{64, 4096}, {1024, 1 << 20}, {0, 1}})->U
 void RingReplaceAtomics(benchmark::State& state) {
   const auto connections = static_cast<std::uint32_t>(state.range(0));
   const auto words = static_cast<std::uint32_t>(state.range(1));
-  KeyDraw draw(words, state.range(2) != 0);
   World world(connections, 16, false);
-  world.share(words);
-  Rng rng(4);
-  bool answers = false;
-  run(state, world, [&] {
-    for (std::size_t k = 0; k < kBurst; ++k) {
-      if (answers) {
-        world.shared_ack(k);
-      } else {
-        world.add(k, static_cast<std::uint32_t>(rng.below(connections)), World::word(draw.draw()));
-      }
-    }
-    answers = !answers;
-  });
+  run(state, world, AddLoad(world, connections, words, state.range(2) != 0));
 }
 BENCHMARK(RingReplaceAtomics)->ArgsProduct({{64, 4096}, {1024, 1 << 20}, {0, 1}})->UseManualTime();
 

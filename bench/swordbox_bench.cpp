@@ -34,14 +34,7 @@ void run(benchmark::State& state, World& world, Make make) {
     }
     packets += kBatch * std::int64_t{kBurst};
   }
-  state.SetItemsProcessed(packets);
-  state.counters["MB"] = world.megabytes();
-  const auto& after = world.box().counters();
-  for (std::size_t i = 0; i < kVerdicts; ++i) {
-    const auto n = after.verdicts[i] - before.verdicts[i];
-    if (n != 0)
-      state.counters[std::string(kVerdictTable[i].name)] = static_cast<double>(n) / static_cast<double>(packets);
-  }
+  report(state, world, before, static_cast<std::size_t>(packets));
 }
 
 void Copy(benchmark::State& state) {
@@ -61,22 +54,7 @@ BENCHMARK(Copy);
 void Forward(benchmark::State& state) {
   const auto connections = static_cast<std::uint32_t>(state.range(0));
   World world(connections, 16, true);
-  Rng rng(1);
-  bool answers = false;
-  std::array<std::uint32_t, kBurst> who{};
-  std::array<std::uint32_t, kBurst> psn{};
-  run(state, world, [&] {
-    for (std::size_t k = 0; k < kBurst; ++k) {
-      if (answers) {
-        world.data(k, who[k], psn[k]);
-        continue;
-      }
-      who[k] = static_cast<std::uint32_t>(rng.below(connections));
-      psn[k] = world.psn(who[k]);
-      world.read(k, who[k], 0x9000'0000);
-    }
-    answers = !answers;
-  });
+  run(state, world, ReadLoad::unwatched(world, connections));
 }
 BENCHMARK(Forward)->Arg(64)->Arg(4096);
 
@@ -84,26 +62,8 @@ BENCHMARK(Forward)->Arg(64)->Arg(4096);
 void SteerReads(benchmark::State& state) {
   const auto connections = static_cast<std::uint32_t>(state.range(0));
   const auto keys = static_cast<std::uint32_t>(state.range(1));
-  KeyDraw draw(keys, state.range(2) != 0);
   World world(connections, keys, true);
-  world.teach(keys);
-  for (std::uint32_t key = 0; key < keys; ++key) world.append(key % connections, key);
-  Rng rng(2);
-  bool answers = false;
-  std::array<std::uint32_t, kBurst> who{};
-  std::array<std::uint32_t, kBurst> psn{};
-  run(state, world, [&] {
-    for (std::size_t k = 0; k < kBurst; ++k) {
-      if (answers) {
-        world.data(k, who[k], psn[k]);
-        continue;
-      }
-      who[k] = static_cast<std::uint32_t>(rng.below(connections));
-      psn[k] = world.psn(who[k]);
-      world.read(k, who[k], World::address(draw.draw(), 0));
-    }
-    answers = !answers;
-  });
+  run(state, world, ReadLoad::steered(world, connections, keys, state.range(2) != 0));
 }
 BENCHMARK(SteerReads)->ArgsProduct({{64, 4096}, {1024, 1 << 20}, {0, 1}});
 
@@ -111,21 +71,8 @@ BENCHMARK(SteerReads)->ArgsProduct({{64, 4096}, {1024, 1 << 20}, {0, 1}});
 void ReplaceAtomics(benchmark::State& state) {
   const auto connections = static_cast<std::uint32_t>(state.range(0));
   const auto words = static_cast<std::uint32_t>(state.range(1));
-  KeyDraw draw(words, state.range(2) != 0);
   World world(connections, 16, false);
-  world.share(words);
-  Rng rng(4);
-  bool answers = false;
-  run(state, world, [&] {
-    for (std::size_t k = 0; k < kBurst; ++k) {
-      if (answers) {
-        world.shared_ack(k);
-      } else {
-        world.add(k, static_cast<std::uint32_t>(rng.below(connections)), World::word(draw.draw()));
-      }
-    }
-    answers = !answers;
-  });
+  run(state, world, AddLoad(world, connections, words, state.range(2) != 0));
 }
 BENCHMARK(ReplaceAtomics)->ArgsProduct({{64, 4096}, {1024, 1 << 20}, {0, 1}});
 // Boxes on cores of their own, each with memory nodes of its own (shard.h).

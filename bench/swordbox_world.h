@@ -3,10 +3,15 @@
 // Units:      frames of at most Saved's length. Threads: one owner.
 #pragma once
 
+#include <benchmark/benchmark.h>
+
 #include <array>
 #include <cstring>
 #include <fstream>
 #include <memory>
+#include <optional>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "base/bytes.h"
@@ -240,5 +245,81 @@ class KeyDraw {
   std::uint32_t count_;
   bool skewed_;
 };
+
+// Loads: each call makes a burst of requests, the next one their answers.
+
+// READs, of nodes of all keys that have become old (steered), or of no interest to any rule.
+class ReadLoad {
+ public:
+  static ReadLoad steered(World& world, std::uint32_t connections, std::uint32_t keys, bool zipf) {
+    world.teach(keys);
+    for (std::uint32_t key = 0; key < keys; ++key) world.append(key % connections, key);
+    return {world, connections, KeyDraw(keys, zipf)};
+  }
+  static ReadLoad unwatched(World& world, std::uint32_t connections) { return {world, connections, std::nullopt}; }
+
+  void operator()() {
+    for (std::size_t k = 0; k < kBurst; ++k) {
+      if (answers_) {
+        world_.data(k, who_[k], psn_[k]);
+        continue;
+      }
+      who_[k] = static_cast<std::uint32_t>(rng_.below(connections_));
+      psn_[k] = world_.psn(who_[k]);
+      world_.read(k, who_[k], keys_ ? World::address(keys_->draw(), 0) : 0x9000'0000);
+    }
+    answers_ = !answers_;
+  }
+
+ private:
+  ReadLoad(World& world, std::uint32_t connections, std::optional<KeyDraw> keys)
+      : world_(world), connections_(connections), keys_(std::move(keys)) {}
+
+  World& world_;
+  std::uint32_t connections_;
+  std::optional<KeyDraw> keys_;
+  Rng rng_{2};
+  bool answers_ = false;
+  std::array<std::uint32_t, kBurst> who_{};
+  std::array<std::uint32_t, kBurst> psn_{};
+};
+
+// FAAs of all connections on words, to be replaced by WRITEs on a shared one, and the server's ACKs.
+class AddLoad {
+ public:
+  AddLoad(World& world, std::uint32_t connections, std::uint32_t words, bool zipf)
+      : world_(world), connections_(connections), words_(words, zipf) {
+    world.share(words);
+  }
+  void operator()() {
+    for (std::size_t k = 0; k < kBurst; ++k) {
+      if (answers_) {
+        world_.shared_ack(k);
+      } else {
+        world_.add(k, static_cast<std::uint32_t>(rng_.below(connections_)), World::word(words_.draw()));
+      }
+    }
+    answers_ = !answers_;
+  }
+
+ private:
+  World& world_;
+  std::uint32_t connections_;
+  KeyDraw words_;
+  Rng rng_{4};
+  bool answers_ = false;
+};
+
+// What the box takes of memory, and the shares of its verdicts since `before`.
+inline void report(benchmark::State& state, World& world, const Counters& before, std::size_t packets) {
+  state.SetItemsProcessed(static_cast<std::int64_t>(packets));
+  state.counters["MB"] = world.megabytes();
+  const auto& after = world.box().counters();
+  for (std::size_t i = 0; i < kVerdicts; ++i) {
+    const auto n = after.verdicts[i] - before.verdicts[i];
+    if (n != 0)
+      state.counters[std::string(kVerdictTable[i].name)] = static_cast<double>(n) / static_cast<double>(packets);
+  }
+}
 
 }  // namespace sluice::swordbox

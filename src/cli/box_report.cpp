@@ -67,7 +67,7 @@ std::string connection_table(const json& status) {
 
 std::string box_line(const json& status) {
   std::string what = status["box"].get<std::string>();
-  if (what == "clover" && !status["steering"].get<bool>())
+  if (what.starts_with("clover") && !status["steering"].get<bool>())
     what += status["mirrored"].get<bool>() ? " (not steering: the store mirrors its nodes)"
                                            : " (not steering: no store yet)";
   if (what == "words") {
@@ -77,10 +77,15 @@ std::string box_line(const json& status) {
         status["shared_connections"].get<std::uint64_t>(), status["tracked_words"].get<std::uint64_t>(),
         status["replaced_under_way"].get<std::uint64_t>(), status["held"].get<std::uint64_t>());
   }
-  return fmt::format("box: {}, {}, {}; {} connections, {} keys tracked, {} links under way, {} packets held", what,
+  const std::string words =
+      status["box"] == "clover+words"
+          ? fmt::format(", {} words tracked on {} shared connections", status["tracked_words"].get<std::uint64_t>(),
+                        status["shared_connections"].get<std::uint64_t>())
+          : "";
+  return fmt::format("box: {}, {}, {}; {} connections, {} keys tracked, {} links under way{}, {} packets held", what,
                      status["on"].get<bool>() ? "on" : "off", status["order"].get<std::string>(),
                      status["connections"].get<std::uint64_t>(), status["tracked_keys"].get<std::uint64_t>(),
-                     status["open_links"].get<std::uint64_t>(), status["held"].get<std::uint64_t>());
+                     status["open_links"].get<std::uint64_t>(), words, status["held"].get<std::uint64_t>());
 }
 
 std::string box_page(const json& status, const json* before, double seconds) {

@@ -33,7 +33,7 @@ struct BoxAgent::Desk {
   std::map<wire::Gid, remote::NodeId> by_address;
 };
 
-BoxAgent::BoxAgent(std::string directory, nic::PollLoop& switch_loop, BoxStage& stage)
+BoxAgent::BoxAgent(std::string directory, nic::PollLoop& switch_loop, BoxControl& stage)
     : directory_(std::move(directory)), switch_loop_(switch_loop), stage_(stage), thread_([this] { work(); }) {}
 
 BoxAgent::~BoxAgent() {
@@ -78,7 +78,7 @@ void BoxAgent::serve(Endpoint& endpoint) {
     own_loop_ = &loop;
   }
   switch_loop_.post([this, &desk, mac = endpoint.node().mac](Time) {
-    stage_.set_agent(mac, [this, &desk](const BoxStage::Errand& errand) {
+    stage_.set_agent(mac, [this, &desk](const BoxControl::Errand& errand) {
       const std::scoped_lock lock(mutex_);
       if (own_loop_ != nullptr) own_loop_->post([this, &desk, errand](Time) { run_errand(desk, errand); });
     });
@@ -97,7 +97,7 @@ void BoxAgent::serve(Endpoint& endpoint) {
 }
 
 // Called in our own thread; the outcome goes back to the switch's.
-void BoxAgent::run_errand(Desk& desk, const BoxStage::Errand& errand) {
+void BoxAgent::run_errand(Desk& desk, const BoxControl::Errand& errand) {
   const auto done = [&loop = switch_loop_, &stage = stage_, errand](std::optional<std::uint64_t> prior) {
     loop.post([&stage, errand, prior](Time now) { stage.on_repair(now, errand, prior); });
   };

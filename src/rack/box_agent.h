@@ -3,7 +3,7 @@
 //
 // Life:       started once the switch takes ports -> tells the stage of the store, now and whenever it changes -> serves repairs until
 //             destroyed.
-// Invariant:  its packets pass the box untouched (BoxStage::let_pass).
+// Invariant:  its packets pass the box untouched (BoxControl::set_agent).
 // Errors:     a directory or a node that does not answer is tried again; meanwhile repairs are answered with "not now".
 // Threads:    one of its own; joined when destroyed. It talks to the switch's thread by posting.
 #pragma once
@@ -25,7 +25,7 @@ class BoxAgent {
   static constexpr const char* kName = "box-agent";  // on the rack
 
   // Loop and stage are the switch's and outlive the agent.
-  BoxAgent(std::string directory, nic::PollLoop& switch_loop, BoxStage& stage);
+  BoxAgent(std::string directory, nic::PollLoop& switch_loop, BoxControl& stage);
   ~BoxAgent();
 
  private:
@@ -33,11 +33,11 @@ class BoxAgent {
 
   void work();
   void serve(Endpoint& endpoint);
-  void run_errand(Desk& desk, const BoxStage::Errand& errand);
+  void run_errand(Desk& desk, const BoxControl::Errand& errand);
 
   std::string directory_;
   nic::PollLoop& switch_loop_;
-  BoxStage& stage_;
+  BoxControl& stage_;
   std::atomic<bool> stopping_{false};
   std::mutex mutex_;
   nic::PollLoop* own_loop_ = nullptr;  // guarded by mutex_

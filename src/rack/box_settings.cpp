@@ -7,10 +7,12 @@
 namespace sluice::rack {
 
 void BoxSettings::declare(Schema& s) {
-  s.choice("box", box, {"off", "watch", "clover", "words"},
+  s.choice("box", box, {"off", "watch", "clover", "words", "clover+words"},
            "SwordBox in the switch's path: watch only counts, clover steers the appends and reads of the rack's Clover "
-           "store, "
-           "words replaces atomics on the memory nodes by WRITEs on shared connections")
+           "store, words replaces atomics on the memory nodes by WRITEs on shared connections, on memory that no store "
+           "has taken; clover+words does both")
+      .integer("cores", cores, 1, 64,
+               "threads for the box, memory nodes divided among them; 1: all on the switch's own thread")
       .choice("box-order", order, {"pipelined", "strict"},
               "pipelined: append behind appends under way; strict: one append a round trip and key")
       .toggle("box-steer-writes", steer_writes, "send CASes to the tail of their key's chain")
@@ -35,6 +37,8 @@ void BoxSettings::declare(Schema& s) {
 
 Result<void> BoxSettings::check() const {
   if (!std::has_single_bit(ring)) return fail(fmt::format("box-ring = \"{}\": must be a power of two", ring));
+  if (cores != 1 && !wanted())
+    return fail(fmt::format("cores = \"{}\": it is the box's work that is spread over them; say --box, too", cores));
   return {};
 }
 

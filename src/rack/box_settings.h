@@ -11,6 +11,7 @@ namespace sluice::rack {
 
 struct BoxSettings {
   std::string box = "off";
+  std::uint64_t cores = 1;
   std::string order = "pipelined";
   bool steer_writes = true;
   bool steer_reads = true;
@@ -28,8 +29,8 @@ struct BoxSettings {
   bool verify_icrc = false;
 
   bool wanted() const { return box != "off"; }
-  bool steers() const { return box == "clover"; }
-  bool shares() const { return box == "words"; }
+  bool steers() const { return box == "clover" || box == "clover+words"; }
+  bool shares() const { return box == "words" || box == "clover+words"; }
   void declare(Schema& schema);
   // Of what cannot be checked one by one.
   Result<void> check() const;

@@ -94,6 +94,7 @@ void BoxStage::set_store(Time now, const std::optional<StoreMemory>& store) {
 
 void BoxStage::set_words(const std::vector<swordbox::WordRegion>& regions) {
   if (!settings_.shares()) return;
+  if (settings_.steers() && !store_) return;  // what of the memory is the store's is not known yet
   for (const swordbox::WordRegion& region : regions) {
     if (!box_.multiplexer()->add_region(region))
       spdlog::warn("box: too many regions of memory: atomics on key {:#x} are not replaced", region.rkey.value);
@@ -128,7 +129,7 @@ void BoxStage::on_deadline(Time now, port::FrameSink& outbox) {
   if (rule_ == nullptr || !agent_) return;
   std::array<swordbox::Repair, 16> repairs;
   while (const std::size_t n = rule_->take_repairs(repairs)) {
-    for (std::size_t i = 0; i < n; ++i) agent_({rule_number_, repairs[i]});
+    for (std::size_t i = 0; i < n; ++i) agent_({.rule = rule_number_, .repair = repairs[i]});
   }
 }
 
@@ -155,9 +156,10 @@ Result<void> refuse(std::string_view name, const json& value, std::string_view a
 
 // The rules that this box was started with, and whether they act.
 std::vector<std::pair<std::string, bool>> BoxStage::rules() const {
-  if (settings_.steers()) return {{kSteerWrites, settings_.steer_writes}, {kSteerReads, settings_.steer_reads}};
-  if (settings_.shares()) return {{kWords, box_.shares_words()}};
-  return {};
+  std::vector<std::pair<std::string, bool>> rules;
+  if (settings_.steers()) rules = {{kSteerWrites, settings_.steer_writes}, {kSteerReads, settings_.steer_reads}};
+  if (settings_.shares()) rules.emplace_back(kWords, box_.shares_words());
+  return rules;
 }
 
 Result<void> BoxStage::check_change(const json& wish) const {

@@ -24,7 +24,33 @@
 
 namespace sluice::rack {
 
-class BoxStage final : public switching::Stage {
+// What the rest of a switch may ask of its box, be it one or several.
+class BoxControl {
+ public:
+  // A repair, and the rule that it is for: one for a rule that is gone means nothing.
+  struct Errand {
+    std::uint32_t shard = 0;
+    std::uint64_t rule = 0;
+    swordbox::Repair repair{};
+  };
+  using Agent = std::function<void(Errand)>;
+
+  virtual ~BoxControl() = default;
+  virtual void set_store(Time now, const std::optional<StoreMemory>& store) = 0;
+  // The memory whose atomics may be replaced, as the directory tells it.
+  virtual void set_words(const std::vector<swordbox::WordRegion>& regions) = 0;
+  // Frames from or to the agent's own address pass without a look. Without an agent repairs wait. It may be called from any of the
+  // box's threads.
+  virtual void set_agent(wire::MacAddress mac, Agent agent) = 0;
+  virtual void on_repair(Time now, const Errand& errand, std::optional<std::uint64_t> prior) = 0;
+  // {"on": bool, "order": "strict", "keys": 64, "held-frames": 100, "rules": {"clover-reads": false}}: what may change at run time. An
+  // error says what is not known or too much; then nothing has changed. No packet is lost by it.
+  virtual Result<void> change(const std::string& json) = 0;
+  // Counters; the hottest keys and busiest connections, so many of each.
+  virtual std::string status_json(std::size_t most) = 0;
+};
+
+class BoxStage final : public switching::Stage, public BoxControl {
  public:
   // `fenced_until`: a steering box came before this one and was lost.
   BoxStage(const BoxSettings& settings, Time fenced_until);
@@ -34,24 +60,12 @@ class BoxStage final : public switching::Stage {
   Time next_deadline() const override { return box_.next_deadline(); }
   void on_deadline(Time now, port::FrameSink& outbox) override;
 
-  void set_store(Time now, const std::optional<StoreMemory>& store);
-  // The memory whose atomics may be replaced, as the directory tells it.
-  void set_words(const std::vector<swordbox::WordRegion>& regions);
-  // A repair, and the rule that it is for: one for a rule that is gone means nothing.
-  struct Errand {
-    std::uint64_t rule = 0;
-    swordbox::Repair repair{};
-  };
-  using Agent = std::function<void(Errand)>;
-  // Frames from or to the agent's own address pass without a look. Without an agent repairs wait.
-  void set_agent(wire::MacAddress mac, Agent agent);
-  void on_repair(Time now, const Errand& errand, std::optional<std::uint64_t> prior);
-
-  // {"on": bool, "order": "strict", "keys": 64, "held-frames": 100, "rules": {"clover-reads": false}}: what may change at run time. An
-  // error says what is not known or too much; then nothing has changed. No packet is lost by it.
-  Result<void> change(const std::string& json);
-  // Counters; the hottest keys and busiest connections, so many of each.
-  std::string status_json(std::size_t most);
+  void set_store(Time now, const std::optional<StoreMemory>& store) override;
+  void set_words(const std::vector<swordbox::WordRegion>& regions) override;
+  void set_agent(wire::MacAddress mac, Agent agent) override;
+  void on_repair(Time now, const Errand& errand, std::optional<std::uint64_t> prior) override;
+  Result<void> change(const std::string& json) override;
+  std::string status_json(std::size_t most) override;
 
  private:
   bool is_agents(const port::Frame& frame) const;

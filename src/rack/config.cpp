@@ -70,7 +70,7 @@ void RackSettings::declare(Schema& s) {
       .bytes("memory-size", memory_size, 0, 1024 * kGib, "memory of each memory node; 0: as [memory] size says")
       .bytes("value-size", value_size, 0, 16'360, "Clover's longest value; 0: as [metadata] value-size says")
       .integer("replication", replication, 0, 3, "copies of each value; 0: as [metadata] replication says")
-      .choice("box", box, {"", "off", "watch", "clover", "words"},
+      .choice("box", box, {"", "off", "watch", "clover", "words", "clover+words"},
               "SwordBox in the switch; empty: as [switch] box says")
       .duration("start-timeout", start_timeout, Duration::seconds(1), Duration::seconds(600),
                 "give up when a daemon is not ready after");

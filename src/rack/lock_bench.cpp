@@ -12,6 +12,7 @@
 #include "base/rng.h"
 #include "rack/endpoint.h"
 #include "rack/remote_nodes.h"
+#include "rack/store_memory.h"
 
 namespace sluice::rack {
 namespace {
@@ -43,7 +44,8 @@ class Bench {
     const auto& port = endpoint_.shard().port().counters();
     const std::uint64_t frames = port.rx_frames + port.tx_frames;
     const Time begin = loop_.now();
-    for (std::uint32_t i = 0; i < config_.clients; ++i) scheduler_.spawn(work(i));
+    tickets_.resize(config_.locks);
+    for (std::uint32_t i = 0; i < config_.clients; ++i) scheduler_.spawn(config_.tickets ? draw(i) : work(i));
     run_for(config_.duration, [this] { return scheduler_.live() == 0; });
     stop_ = true;
     const bool ended = run_for(kPatience, [this] { return scheduler_.live() == 0; });
@@ -51,7 +53,9 @@ class Bench {
     result_.wire_frames = port.rx_frames + port.tx_frames - frames;
     if (!error_.empty()) return fail(error_);
     if (!ended) return fail("operations do not end; is the memory node still there?");
-    if (auto counted = in_coroutine(count()); !counted) return tl::unexpected(counted.error());
+    for (const auto& client : clients_) result_.reconnects += client->reconnects();
+    const auto counted = in_coroutine(config_.tickets ? count_tickets() : count());
+    if (!counted) return tl::unexpected(counted.error());
     return result_;
   }
 
@@ -62,10 +66,14 @@ class Bench {
     const auto nodes = snapshot->ready(NodeKind::kMemory);
     if (nodes.empty() || nodes.front()->description.regions.empty())
       return fail("no memory node is on the rack; `sluice rack up --no-metadata` starts some");
-    if (!snapshot->ready(NodeKind::kMetadata).empty())
-      return fail("the memory belongs to a Clover store; start a rack of its own with `sluice rack up --no-metadata`");
-    const RegionRecord& region = nodes.front()->description.regions.front();
-    base_ = {nodes.front()->id, remote::RegionKey(region.key), region.address};
+    const auto free = find_words(*snapshot);
+    if (free.empty())
+      return fail(
+          "all memory belongs to a Clover store; start a rack without one (`sluice rack up --no-metadata`), or leave "
+          "some with [metadata] space");
+    const swordbox::WordRegion& region = free.front();
+    const auto node = std::ranges::find(nodes, region.server, [](const auto* n) { return wire::Gid::from(n->ip); });
+    base_ = {(*node)->id, remote::RegionKey(region.rkey.value), region.address};
     if (region.length < config_.locks * kStride) return fail("locks: more than the memory node has room for");
     Snapshot one = *snapshot;
     std::erase_if(one.nodes, [&](const NodeRecord& n) { return n.id != base_.node; });
@@ -129,6 +137,38 @@ class Bench {
       result_.turn_ns.record((loop_.now() - begin).nanoseconds());
     }
   }
+  Task<void> draw(std::uint32_t who) {
+    Rng rng = Rng(config_.seed).fork(who);
+    while (!stop_) {
+      const std::uint64_t i = rng.below(config_.locks);
+      const Time begin = loop_.now();
+      const auto drawn = co_await memory(who).fetch_and_add(lock(i), 1);
+      if (drawn.status == Status::kOk) {
+        tickets_[i].push_back(drawn.prior);
+        ++result_.turns;
+        result_.turn_ns.record((loop_.now() - begin).nanoseconds());
+        continue;
+      }
+      // It was not sent when there was no connection; else it may have been executed.
+      if (drawn.status == Status::kUnknown) ++result_.unknown;
+      co_await scheduler_.sleep_for(Duration::milliseconds(5));
+    }
+  }
+  Task<void> count_tickets() {
+    for (std::uint64_t i = 0; i < config_.locks; ++i) {
+      std::array<std::uint8_t, 8> bytes{};
+      const Status status = co_await memory(0).read(lock(i), bytes);
+      if (wrong(status)) co_return;
+      const auto value = load_le<std::uint64_t>(bytes.data());
+      result_.counted += value;
+      std::ranges::sort(tickets_[i]);
+      const auto twice = std::ranges::adjacent_find(tickets_[i]);
+      if (twice != tickets_[i].end()) error_ = fmt::format("ticket {} of word {} was handed out twice", *twice, i);
+      if (!tickets_[i].empty() && tickets_[i].back() >= value)
+        error_ = fmt::format("word {} has lost additions: it is {}, and ticket {} was handed out", i, value,
+                             tickets_[i].back());
+    }
+  }
   Task<bool> release(std::uint32_t who, std::uint64_t i, MutableBytes bytes) {
     std::array<std::uint8_t, 8> zero{};
     auto write_back = memory(who).write(record(i), bytes);
@@ -171,6 +211,7 @@ class Bench {
   nic::SchedulerPoll coroutines_;
   std::vector<std::unique_ptr<RemoteNodes>> clients_;
   RemoteAddress base_{};
+  std::vector<std::vector<std::uint64_t>> tickets_;  // by lock
   LockBenchResult result_;
   std::string error_;
   bool stop_ = false;

@@ -3,6 +3,8 @@
 // A turn:     CAS takes the lock, again and again until it does; the record behind it is read, changed, and written back together with the
 //             unlock (a WRITE or a CAS): both are posted before either is awaited.
 // Invariant:  the records count the turns: at the end their sum is the number of turns, or two held one lock at once.
+// Tickets:    instead, a turn is one FAA on the word. Whose outcome is not known goes on; at the end each value must have been handed out
+//             once, and the word must count those that are known and, once at most, those that are not.
 // Threads:    one.
 // Source:     SwordBox §4.4.1 and figure 10; Sherman (SIGMOD'22) §4.3 for the combined unlock.
 #pragma once
@@ -23,6 +25,7 @@ struct LockBenchConfig {
   std::uint32_t clients = 64;
   std::uint32_t locks = 1;
   bool release_by_write = true;  // else by CAS
+  bool tickets = false;          // FAAs instead of locks
   Duration duration = Duration::seconds(3);
   std::uint64_t seed = 1;
 };
@@ -31,12 +34,14 @@ struct LockBenchResult {
   std::uint64_t turns = 0;
   std::uint64_t swaps = 0;         // CASes that tried to take a lock
   std::uint64_t swaps_failed = 0;  // … of which found it taken
-  std::uint64_t counted = 0;       // by the records: must be `turns`
+  std::uint64_t counted = 0;       // by the records: must be `turns`; tickets: at most `unknown` more
+  std::uint64_t unknown = 0;       // tickets whose outcome nobody knows
+  std::uint64_t reconnects = 0;
   double seconds = 0;
   std::uint64_t wire_frames = 0;
   Histogram turn_ns;
 
-  bool sound() const { return counted == turns; }
+  bool sound() const { return counted >= turns && counted <= turns + unknown; }
 };
 
 Result<LockBenchResult> bench_locks(const LockBenchConfig& config);

@@ -89,6 +89,7 @@ Result<void> run_metadata(const std::string& directory, const MetadataSettings& 
   description.cm_port = kConnectionPort;
   description.attributes["value-size"] = std::to_string(settings.value_size);
   description.attributes[kReplicationAttribute] = std::to_string(settings.replication);
+  description.attributes[kSpaceAttribute] = std::to_string(settings.space);
   description.attributes[kVolumesAttribute] = volumes_attribute(config->volumes);
   if (auto published = endpoint.publish(description); !published) return published;
 

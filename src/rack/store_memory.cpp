@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <cstdlib>
 #include <sstream>
 
 namespace sluice::rack {
@@ -38,17 +39,27 @@ std::optional<StoreMemory> find_store(const Snapshot& snapshot) {
     store.volumes.push_back({wire::Gid::from(found->ip), wire::RKey(key)});
   }
   if (store.volumes.empty()) return std::nullopt;
+  if (const auto space = attributes.find(kSpaceAttribute); space != attributes.end())
+    store.space = std::strtoull(space->second.c_str(), nullptr, 10);
   return store;
 }
 
 std::vector<swordbox::WordRegion> find_words(const Snapshot& snapshot) {
   std::vector<swordbox::WordRegion> words;
+  const auto store = find_store(snapshot);
+  if (!store && !snapshot.ready(NodeKind::kMetadata).empty()) return words;  // nobody knows what is the store's
   for (const NodeRecord* node : snapshot.ready(NodeKind::kMemory)) {
     for (const RegionRecord& region : node->description.regions) {
-      words.push_back({.server = wire::Gid::from(node->ip),
-                       .rkey = wire::RKey(region.key),
-                       .address = region.address,
-                       .length = region.length,
+      const StoreMemory::Volume here{wire::Gid::from(node->ip), wire::RKey(region.key)};
+      const bool is_stores = store && std::ranges::find(store->volumes, here) != store->volumes.end();
+      const std::uint64_t taken = !is_stores          ? 0
+                                  : store->space == 0 ? region.length
+                                                      : std::min(store->space, region.length);
+      if (taken == region.length) continue;
+      words.push_back({.server = here.node,
+                       .rkey = here.key,
+                       .address = region.address + taken,
+                       .length = region.length - taken,
                        .writable = true});
     }
   }

@@ -17,6 +17,7 @@
 #include "rack/directory_http.h"
 #include "rack/endpoint.h"
 #include "rack/membership.h"
+#include "rack/sharded_box.h"
 #include "rack/sqlite_directory.h"
 #include "rack/switch_ports.h"
 
@@ -77,7 +78,7 @@ std::string ask_status(nic::PollLoop& loop, SwitchPorts& ports) {
 }
 
 // GET /v1/box: its state and counters. POST /v1/box: BoxStage::change(), then the same.
-void serve_box(DirectoryServer& server, nic::PollLoop& loop, BoxStage& stage) {
+void serve_box(DirectoryServer& server, nic::PollLoop& loop, BoxControl& stage) {
   constexpr std::size_t kMost = 20;
   server.serve("/v1/box", [&loop, &stage] {
     return ask(loop, [&stage](Time) -> Result<std::string> { return stage.status_json(kMost); })
@@ -100,13 +101,35 @@ Result<bool> steering_box_was_lost(Directory& directory) {
          before->description.attributes.at(kBoxAttribute) != "watch";
 }
 
-Result<std::unique_ptr<BoxStage>> make_box(const BoxSettings& settings, Directory& directory, Time now) {
+// One box in the switch's own thread, or several in threads of their own.
+struct Boxes {
+  std::unique_ptr<BoxStage> one;
+  std::unique_ptr<ShardedBox> several;
+
+  BoxControl* control() const {
+    return several ? static_cast<BoxControl*>(several.get()) : static_cast<BoxControl*>(one.get());
+  }
+};
+
+Result<Boxes> make_boxes(const BoxSettings& settings, const RunDirectory& run, Directory& directory,
+                         nic::PollLoop& loop, SwitchPorts& ports) {
+  Boxes boxes;
+  if (!settings.wanted()) return boxes;
   auto lost = steering_box_was_lost(directory);
   if (!lost) return tl::unexpected(lost.error());
   if (*lost)
     spdlog::warn("box: one before this was lost: connections from before are shut out for {}",
                  duration_text(settings.fence));
-  return std::make_unique<BoxStage>(settings, *lost ? now + settings.fence : Time());
+  if (settings.cores == 1) {
+    boxes.one = std::make_unique<BoxStage>(settings, *lost ? loop.now() + settings.fence : Time());
+    ports.machine().set_stage(boxes.one.get());
+    return boxes;
+  }
+  auto several = ShardedBox::start(run.path(), settings, *lost ? settings.fence : Duration(), loop, ports.machine());
+  if (!several) return tl::unexpected(several.error());
+  boxes.several = std::move(*several);
+  ports.machine().set_stage(boxes.several.get());
+  return boxes;
 }
 
 }  // namespace
@@ -126,13 +149,9 @@ Result<void> run_switch(const std::string& path, const SwitchSettings& settings,
   auto directory =
       SqliteDirectory::open(run.directory_state(), Subnet{settings.subnet}, [&clock] { return clock.now(); });
   if (!directory) return tl::unexpected(directory.error());
-  std::unique_ptr<BoxStage> box;
-  if (settings.box.wanted()) {
-    auto made = make_box(settings.box, **directory, loop.now());
-    if (!made) return tl::unexpected(made.error());
-    box = std::move(*made);
-    ports.machine().set_stage(box.get());
-  }
+  auto boxes = make_boxes(settings.box, run, **directory, loop, ports);
+  if (!boxes) return tl::unexpected(boxes.error());
+  BoxControl* const box = boxes->control();
   const auto add_more = [&](DirectoryServer& server) {
     server.serve("/v1/switch", [&] { return ask_status(loop, ports); });
     if (box) serve_box(server, loop, *box);

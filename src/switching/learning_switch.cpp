@@ -28,27 +28,6 @@ std::string_view to_string(DropReason reason) {
   return "?";
 }
 
-// Frames that a stage makes: kept until its burst has been forwarded.
-class LearningSwitch::Outbox final : public port::FrameSink {
- public:
-  static constexpr std::size_t kFrames = 4 * kBurst;
-
-  std::uint8_t* reserve(std::size_t length) override {
-    return count_ < kFrames && length <= port::kMaxFrame ? &bytes_[count_ * port::kMaxFrame] : nullptr;
-  }
-  void commit(std::size_t length) override { lengths_[count_++] = static_cast<std::uint32_t>(length); }
-
-  bool empty() const { return count_ == 0; }
-  std::size_t size() const { return count_; }
-  port::Frame frame(std::size_t i) { return {&bytes_[i * port::kMaxFrame], lengths_[i]}; }
-  void clear() { count_ = 0; }
-
- private:
-  std::vector<std::uint8_t> bytes_ = std::vector<std::uint8_t>(kFrames * port::kMaxFrame);
-  std::array<std::uint32_t, kFrames> lengths_{};
-  std::size_t count_ = 0;
-};
-
 LearningSwitch::LearningSwitch(SwitchConfig config)
     : config_(std::move(config)), macs_(config_.mac_slots, config_.mac_age, config_.seed), router_(config_.router) {}
 
@@ -86,7 +65,7 @@ void LearningSwitch::process(Time now, PortNumber port, std::span<port::Frame> b
     for (const port::Frame& frame : burst) forward(now, frame, in, port);
     return;
   }
-  if (!outbox_) outbox_ = std::make_unique<Outbox>();
+  if (!outbox_) outbox_ = std::make_unique<FrameBuffer>();
   std::array<Packet, kBurst> packets;
   for (std::size_t i = 0; i < burst.size(); ++i) packets[i] = {burst[i], port, Packet::Action::kForward};
   stage_->process(now, std::span(packets).first(burst.size()), *outbox_);
@@ -94,6 +73,7 @@ void LearningSwitch::process(Time now, PortNumber port, std::span<port::Frame> b
     if (packets[i].action == Packet::Action::kForward) {
       forward(now, packets[i].frame, in, port);
     } else {
+      learn_source(now, packets[i].frame, port);
       ++in->statistics.dropped(DropReason::kStage);
     }
   }
@@ -102,26 +82,40 @@ void LearningSwitch::process(Time now, PortNumber port, std::span<port::Frame> b
 
 void LearningSwitch::on_deadline(Time now) {
   if (stage_ == nullptr || now < stage_->next_deadline()) return;
-  if (!outbox_) outbox_ = std::make_unique<Outbox>();
+  if (!outbox_) outbox_ = std::make_unique<FrameBuffer>();
   stage_->on_deadline(now, *outbox_);
   forward_outbox(now);
 }
 
-// What a stage made comes from no port: it teaches nothing and may go anywhere.
 void LearningSwitch::forward_outbox(Time now) {
-  for (std::size_t i = 0; i < outbox_->size(); ++i) {
-    const port::Frame frame = outbox_->frame(i);
-    if (frame.length < EthernetHeader::kSize) continue;
-    MacAddress destination;
-    std::memcpy(destination.bytes.data(), frame.data, 6);
-    const auto port = destination.is_multicast() ? std::nullopt : macs_.find(now, destination);
-    if (port) {
-      send(*ports_[port->value], frame.bytes());
-    } else {
-      flood(now, frame.bytes(), nullptr);
-    }
-  }
+  for (std::size_t i = 0; i < outbox_->size(); ++i) forward_made(now, outbox_->frame(i));
   outbox_->clear();
+}
+
+// It comes from no port: it teaches nothing and may go anywhere.
+void LearningSwitch::forward_made(Time now, port::Frame frame) {
+  if (frame.length < EthernetHeader::kSize) return;
+  MacAddress destination;
+  std::memcpy(destination.bytes.data(), frame.data, 6);
+  if (router_.enabled() && destination == router_.mac()) {
+    std::optional<std::array<std::uint8_t, 42>> request;
+    if (router_.route(frame.mutable_bytes(), request) != Router::Outcome::kForward) return;  // it is sent again
+    std::memcpy(destination.bytes.data(), frame.data, 6);
+  }
+  const auto port = destination.is_multicast() ? std::nullopt : macs_.find(now, destination);
+  if (port) {
+    send(*ports_[port->value], frame.bytes());
+  } else {
+    flood(now, frame.bytes(), nullptr);
+  }
+}
+
+// From a frame that the stage has taken: it may come back by forward_made(), which teaches nothing.
+void LearningSwitch::learn_source(Time now, port::Frame frame, PortNumber in) {
+  if (frame.length < EthernetHeader::kSize) return;
+  MacAddress source;
+  std::memcpy(source.bytes.data(), frame.data + 6, 6);
+  if (!source.is_multicast() && !(router_.enabled() && source == router_.mac())) macs_.learn(now, source, in);
 }
 
 void LearningSwitch::forward(Time now, port::Frame frame, PortState* in, PortNumber in_number) {

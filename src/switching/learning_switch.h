@@ -18,6 +18,7 @@
 #include "base/time.h"
 #include "port/port.h"
 #include "switching/egress_queue.h"
+#include "switching/frame_buffer.h"
 #include "switching/mac_table.h"
 #include "switching/router.h"
 #include "switching/stage.h"
@@ -49,6 +50,8 @@ class LearningSwitch {
   // Forgets the port and all that was learned there. Its statistics go with it.
   void detach(PortNumber port);
 
+  // Sends on what a stage has made, or has taken before and gives back now.
+  void forward_made(Time now, port::Frame frame);
   // Before forwarding, every burst passes the stage. Null: none.
   void set_stage(Stage* stage) { stage_ = stage; }
 
@@ -73,7 +76,6 @@ class LearningSwitch {
     Time tokens_at;            // when the flood bucket was last filled
     std::uint64_t tokens = 0;  // flooded frames that may still pass
   };
-  class Outbox;
 
   void forward(Time now, port::Frame frame, PortState* in, PortNumber in_number);
   void route(Time now, port::Frame frame, PortState* in, PortNumber in_number);
@@ -81,6 +83,7 @@ class LearningSwitch {
   void send(PortState& out, ByteView frame);
   static void mark(PortState& out, MutableBytes frame);
   void forward_outbox(Time now);
+  void learn_source(Time now, port::Frame frame, PortNumber in);
   bool take_flood_token(Time now, PortState& in) const;
   PortState* find(PortNumber port) { return port.value < ports_.size() ? ports_[port.value].get() : nullptr; }
 
@@ -90,7 +93,7 @@ class LearningSwitch {
   MacTable macs_;
   Router router_;
   Stage* stage_ = nullptr;
-  std::unique_ptr<Outbox> outbox_;
+  std::unique_ptr<FrameBuffer> outbox_;
   std::vector<PortState*> waiting_;  // ports whose queue is not empty
 };
 

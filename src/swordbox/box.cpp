@@ -37,6 +37,7 @@ void Box::set_rule(std::unique_ptr<Rule> rule, Time fenced_until) {
       hold_.purge(direction);
       direction.holds_request = false;
     }
+    if (multiplexer_) multiplexer_->forget_waiting(i);
   }
   rule_ = std::move(rule);
   config_.fenced_until = fenced_until;

@@ -199,7 +199,7 @@ void Multiplexer::abandon(std::uint16_t region) {
 
 void Multiplexer::on_connection_gone(Time now, ConnectionIndex connection) {
   Numbering& n = numbers_[connection];
-  for (std::uint8_t end = 0; end < 2; ++end) room_.leave(token(connection, end));
+  forget_waiting(connection);
   if (n.carrier != kNone) {
     if (carriers_[n.carrier].open != 0) {
       lose(now, n.carrier);

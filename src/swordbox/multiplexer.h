@@ -87,6 +87,8 @@ class Multiplexer {
   void after_progress(Time now, const Judged& packet);
   // Nothing waits on the connection any more: answers that had to come behind it may go.
   void after_release(Time now, ConnectionIndex connection, port::FrameSink& outbox);
+  // What waited on the connection is gone.
+  void forget_waiting(ConnectionIndex connection);
   // Whether answers to this client stand in the outbox of the burst under way.
   bool answered_in_burst(ConnectionIndex connection) const { return numbers_[connection].burst == burst_; }
   // Whether the answer is to a client whose requests have numbers of their own towards the server.

@@ -308,6 +308,10 @@ void Multiplexer::after_release(Time now, ConnectionIndex connection, port::Fram
   wake_if_done(connection);
 }
 
+void Multiplexer::forget_waiting(ConnectionIndex connection) {
+  for (std::uint8_t end = 0; end < 2; ++end) room_.leave(token(connection, end));
+}
+
 // The operation that passed by itself has been executed, or never will be.
 void Multiplexer::resolve(std::uint32_t index) {
   Pass& pass = passes_[index];

@@ -191,6 +191,72 @@ class BoxOnARack(live_rack.LiveRack):
         self.locks()
         self.assertGreater(self.counters()["AtomicReplaced"], 10)
 
+    def kill_switch(self):
+        status = json.loads(self.sluice("rack", "status", "--json"))
+        os.kill(next(d for d in status["daemons"] if d["name"] == "switch")["pid"], signal.SIGKILL)
+
+    def test_no_atomic_is_executed_twice_however_often_the_box_is_killed(self):
+        """Every ticket is handed out once: through kills in mid-load, and what the clients' own retries make of them."""
+        up = ("rack", "up", "--no-metadata", "--memory-nodes", "1", "--memory-size", "1GiB", "--box", "words")
+        self.sluice(*up)
+        child = self.start("bench", "locks", "--turn", "ticket", "--json", "--clients", "16", "--locks", "4", "--duration", "24s")
+        for _ in range(3):
+            wait_until(lambda: self.counters().get("AtomicReplaced", 0) > 1000, "atomics are replaced")
+            self.kill_switch()
+            time.sleep(0.2)
+            self.sluice(*up)
+        wait_until(lambda: self.counters().get("AtomicReplaced", 0) > 1000, "atomics are replaced again")
+        out, err = child.communicate(timeout=120)
+        self.assertEqual(child.returncode, 0, out + err)
+        result = json.loads(out)
+        self.assertTrue(result["sound"])
+        self.assertGreater(result["unknown"], 0)  # else nothing was under way when it was killed
+        self.assertGreater(result["turns"], 3000)
+        print(f"    {result['turns']} tickets, {result['unknown']} unknown, {result['counted']} in memory, {result['reconnects']} reconnects",
+              file=sys.stderr)
+
+    def test_steering_and_shared_connections_stand_side_by_side(self):
+        config = self.config("[metadata]\nspace = \"512MiB\"\n")
+        self.sluice("rack", "up", "--box", "clover+words", "--config", config, *STORE)
+        locks = self.start("bench", "locks", "--json", "--clients", "16", "--locks", "8", "--duration", "8s")
+        store = self.bench("--workload", "w50", "--operations", "8000", "--check")
+        self.assertTrue(store["history"]["linearizable"])
+        out, err = locks.communicate(timeout=120)
+        self.assertEqual(locks.returncode, 0, out + err)
+        self.assertTrue(json.loads(out)["sound"])
+        counters = self.counters()
+        self.assertGreater(counters["CasSteered"], 500)
+        self.assertGreater(counters["AtomicReplaced"], 100)
+        self.assertNotIn("chains_broken", counters)
+        rules = self.sluice("box", "rules")
+        for rule in ("clover-writes", "clover-reads", "words"):
+            self.assertRegex(rules, rule + r" +on")
+
+    def test_the_box_works_on_several_cores(self):
+        config = self.config("[switch]\ncores = 2\n[metadata]\nspace = \"512MiB\"\n")
+        self.sluice("rack", "up", "--box", "clover+words", "--config", config, "--memory-nodes", "6", "--memory-size", "1GiB",
+                    "--value-size", "128")
+        locks = self.start("bench", "locks", "--json", "--clients", "16", "--locks", "8", "--duration", "8s")
+        on = self.bench("--workload", "w50", "--operations", "8000", "--check")
+        self.assertTrue(on["history"]["linearizable"])
+        out, err = locks.communicate(timeout=120)
+        self.assertEqual(locks.returncode, 0, out + err)
+        self.assertTrue(json.loads(out)["sound"])
+        box = self.box()
+        self.assertEqual(len(box["shards"]), 2)
+        for shard in box["shards"]:  # both have had keys to steer
+            self.assertGreater(shard["frames"], 1000, box["shards"])
+            self.assertGreater(shard["tracked_keys"], 10, box["shards"])
+        self.assertGreater(box["counters"]["CasSteered"], 500)
+        self.assertGreater(box["counters"]["AtomicReplaced"], 100)
+        self.assertNotIn("chains_broken", box["counters"])
+        self.sluice("box", "off")
+        before = self.counters()["CasSteered"]
+        off = self.bench("--workload", "w50", "--operations", "2000", "--check")
+        self.assertTrue(off["history"]["linearizable"])
+        self.assertEqual(self.counters()["CasSteered"], before)
+        self.assertLess(self.lost_swaps(on), self.lost_swaps(off) / 2)
+
     def test_locks_need_a_rack_without_a_store(self):
         self.sluice("rack", "up", *STORE)
         self.assertIn("--no-metadata", run("bench", "locks", "--dir", self.dir).stderr)

@@ -104,6 +104,9 @@ class FixtureRun {
     return text.empty() ? otherwise : std::stoull(text);
   }
 
+  // Steering and shared connections: nodes lie in region 1, words in region 2.
+  bool both() const { return config_number("both", 0) != 0; }
+
   Box& box() {
     if (box_) return *box_;
     BoxConfig config;
@@ -115,13 +118,12 @@ class FixtureRun {
     if (config_number("numbers_fence", 1) == 0) config.numbers_fenced_until = Time();
     config.stale_after = Duration::milliseconds(static_cast<std::int64_t>(config_number("stale_ms", 250)));
     box_ = std::make_unique<Box>(config);
-    if (config_number("words", 0) != 0) {
-      share_words();
-      return *box_;
-    }
+    if (config_number("words", 0) != 0) share_words();
+    if (config_number("words", 0) != 0 && !both()) return *box_;
     CloverConfig rule;
     rule.regions = {{FixtureNetwork::server_gid(), FixtureNetwork::rkey(1)},
                     {FixtureNetwork::server_gid(), FixtureNetwork::rkey(2)}};
+    if (both()) rule.regions.pop_back();
     if (setting(config_, "regions") == "none") rule.regions = {{FixtureNetwork::server_gid(), FixtureNetwork::rkey(9)}};
     const std::string order = setting(config_, "order");
     rule.order = order == "strict" ? Order::kStrict : order == "passing" ? Order::kPassing : Order::kPipelined;
@@ -143,7 +145,7 @@ class FixtureRun {
 
   void share_words() {
     MultiplexerConfig words;
-    for (int region = 1; region <= 2; ++region) {
+    for (int region = both() ? 2 : 1; region <= 2; ++region) {
       words.regions.push_back({.server = FixtureNetwork::server_gid(),
                                .rkey = FixtureNetwork::rkey(region),
                                .address = node_address("A"),
