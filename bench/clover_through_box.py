@@ -18,19 +18,21 @@ import tempfile
 
 
 class Rack:
-    def __init__(self, sluice, folder, port, lifetime):
+    def __init__(self, sluice, folder, port, args):
         self.sluice, self.dir = sluice, f"{folder}/run-{port}"
-        config = f"[metadata]\ncursor-lifetime = \"{lifetime}\"\n"
+        switch = f"[switch]\ncores = {args.cores}\n"
+        config = f"[metadata]\ncursor-lifetime = \"{args.cursor_lifetime}\"\n"
         self.flags = []
         if port == "udp":
             with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
                 s.bind(("127.0.0.1", 0))
                 address = f"udp:127.0.0.1:{s.getsockname()[1]}"
-            config += f"port = \"{address}\"\n[memory]\nport = \"{address}\"\n[switch]\nlisten = [\"{address}\"]\n"
+            switch += f"listen = [\"{address}\"]\n"
+            config += f"port = \"{address}\"\n[memory]\nport = \"{address}\"\n"
             self.flags = ["--port", address]
         path = pathlib.Path(folder, f"{port}.toml")
-        path.write_text(config)
-        self.do("rack", "up", "--config", str(path), "--box", "clover", "--memory-nodes", "1", "--memory-size", "2GiB", "--value-size", "128")
+        path.write_text(config + switch)
+        self.do("rack", "up", "--config", str(path), "--box", "clover", "--memory-nodes", str(args.memory_nodes), "--memory-size", "2GiB", "--value-size", "128")
 
     def do(self, *words):
         done = subprocess.run([self.sluice, *words, "--dir", self.dir], capture_output=True, text=True, check=False)
@@ -69,12 +71,14 @@ def main():
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=int, default=8)
     parser.add_argument("--cursor-lifetime", default="1s", help="of the metadata server; the box's limits stay as they are")
+    parser.add_argument("--cores", type=int, default=1, help="threads of the box")
+    parser.add_argument("--memory-nodes", type=int, default=1)
     args = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="sluice-bench-", dir="/tmp") as folder:
         print("| port | mix | caches | steering | first try | round trips/op | bytes/op | p50 ms | p99 ms | operations/s | ratio |")
         print("|---|---|---|---|---:|---:|---:|---:|---:|---:|---:|")
         for port in args.port or ["shm", "udp"]:
-            rack = Rack(args.sluice, folder, port, args.cursor_lifetime)
+            rack = Rack(args.sluice, folder, port, args)
             try:
                 compare(rack, port, args)
             finally:
