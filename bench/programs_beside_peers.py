@@ -6,6 +6,9 @@ for all. CPU is what the client process used in all (its start-up too, which is 
 
     bench/programs_beside_peers.py            # five rounds, about five minutes; let nothing else run meanwhile
     bench/programs_beside_peers.py --rounds 1 --json out.json
+    bench/programs_beside_peers.py --realtime # as root: bandwidths and rates with real-time priority, so that a busy machine is nearly a quiet one
+
+Latencies are never measured with real-time priority: a program that spins on its memory would keep its NIC's thread from its core.
 """
 import argparse
 import json
@@ -22,6 +25,7 @@ import time
 SIZES = [8, 4096, 65536, 1048576]
 ITERATIONS = {8: 1_000_000, 4096: 200_000, 65536: 30_000, 1048576: 2_000}
 LATENCY_ITERATIONS = 20_000
+PREFIX = []  # of the commands that may have real-time priority
 UCX_TRANSPORTS = {"UCX tcp": {"UCX_TLS": "tcp", "UCX_NET_DEVICES": "lo"}, "UCX shm": {"UCX_TLS": "posix,sysv,self"}}
 
 
@@ -33,6 +37,8 @@ def free_port():
 
 def pair(server, client, environments, wait=0.5):
     """Runs a server and its client; what the client printed, and its CPU seconds."""
+    if not server[0].endswith("_lat") and not any(word.endswith(("_lat", "_get")) for word in client):
+        server, client = PREFIX + server, PREFIX + client
     with subprocess.Popen(server, env=environments[0], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
         time.sleep(wait)
         try:
@@ -116,7 +122,10 @@ def main():
     parser.add_argument("--library", default=str(pathlib.Path(__file__).resolve().parent.parent / "build" / "libsluice-verbs.so"))
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--json", help="write every figure of every round there")
+    parser.add_argument("--realtime", action="store_true", help="run what streams with real-time priority (chrt); needs root")
     arguments = parser.parse_args()
+    if arguments.realtime:
+        PREFIX.extend(["chrt", "--fifo", "5"])
     results = {}
 
     def note(*key_and_value):

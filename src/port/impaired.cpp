@@ -129,7 +129,9 @@ void ImpairedPort::take_in(Time now, std::size_t at_most) {
 }
 
 Time ImpairedPort::next_deadline() const {
-  return std::min({inner_->next_deadline(), tx_.next_deadline(), rx_.next_deadline(), tx_retry_});
+  const bool to_be_cut = !cut_ && cut_after_ > Duration() && began_ != Time::never();
+  return std::min({inner_->next_deadline(), tx_.next_deadline(), rx_.next_deadline(), tx_retry_,
+                   to_be_cut ? began_ + cut_after_ : Time::never()});
 }
 
 bool ImpairedPort::arm() {

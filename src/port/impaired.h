@@ -1,6 +1,7 @@
 // A port whose frames are lost, doubled, reordered, damaged and delayed, the same way on every run with the same seed.
 //
-// Life:       impaired(port, spec) owns `port`; everything but the frames themselves (state, waking) is the inner port's.
+// Life:       impaired(port, spec) owns `port`; everything but the frames themselves (state, waking) is the inner port's;
+//             a cable that is cut is down.
 // Cost:       a direction with nothing to do passes straight through; the other copies each frame once.
 // Counters:   counters() as this port's owner sees it; what was done to frames: tx_impairments(), rx_impairments().
 // Invariant:  fates depend on seed and on the order of frames, never on `now`; time only drives delay and reordering.
@@ -29,7 +30,7 @@ class ImpairedPort final : public Port {
   int wait_descriptor() const override { return inner_->wait_descriptor(); }
   bool arm() override;
   void disarm() override { inner_->disarm(); }
-  PortState state() const override { return inner_->state(); }
+  PortState state() const override { return cut_ ? PortState::kDown : inner_->state(); }
   const PortCounters& counters() const override;
   std::string name() const override { return inner_->name() + " impaired"; }
 

@@ -243,12 +243,18 @@ TEST(ImpairedPort, IsCutAfterSoManyFramesOfBothDirections) {
 }
 
 TEST(ImpairedPort, IsCutSomeTimeAfterItsFirstUse) {
-  Line line(spec_of("cut=5us,delay=1us"));
+  Line line(spec_of("cut=5ms,delay=1us"));
   line.now = Time::at(Duration::seconds(3));
   EXPECT_EQ(line.run(*line.near, *line.far, 1).size(), 1u);
+  EXPECT_EQ(line.near->state(), PortState::kUp);
+  EXPECT_LE(line.near->next_deadline(), Time::at(Duration::seconds(3) + Duration::milliseconds(5)))
+      << "its owner is told";
   line.now = Time::at(Duration::seconds(4));
+  line.near->flush(line.now);  // as at the deadline
   EXPECT_TRUE(line.run(*line.near, *line.far, 1).empty());
   EXPECT_TRUE(line.run(*line.far, *line.near, 1).empty());
+  EXPECT_EQ(line.near->state(), PortState::kDown);
+  EXPECT_EQ(line.near->next_deadline(), Time::never());
 }
 
 TEST(ImpairedPort, RefusesWhenItsLinkIsFull) {

@@ -11,6 +11,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <mutex>
+#include <vector>
 
 #include "base/bytes.h"
 #include "verbs/objects.h"
@@ -29,7 +30,8 @@ struct Machine {
   std::optional<Settings> settings{};
   Device device{};
   std::unique_ptr<ProcessNic> nic{};
-  std::atomic<bool> forked{false};  // a child of the process that opened it
+  std::atomic<bool> forked{false};   // a child of the process that opened it
+  std::vector<Context*> contexts{};  // open; guarded by the NIC's lock
 };
 
 Machine& machine() {
@@ -79,6 +81,14 @@ void in_child_of_fork() {
   m.nic->abandon();
 }
 
+// REQUIRES: the NIC's lock.
+void tell_of_link() {
+  ibv_async_event event{};
+  event.event_type = machine().nic->link_up() ? IBV_EVENT_PORT_ACTIVE : IBV_EVENT_PORT_ERR;
+  event.element.port_num = 1;
+  for (Context* const context : machine().contexts) context->tell(event);
+}
+
 // REQUIRES: the mutex.
 bool open_nic(Machine& m) {
   if (m.forked) {
@@ -95,6 +105,7 @@ bool open_nic(Machine& m) {
   }
   m.nic = std::move(*opened);
   m.nic->adapter().set_event_handler(on_async_event);
+  m.nic->set_link_handler(tell_of_link);
   pthread_atfork(nullptr, nullptr, in_child_of_fork);
   std::atexit(at_exit);
   return true;
@@ -196,17 +207,21 @@ int query_device_extended(ibv_context* context, const ibv_query_device_ex_input*
 
 int query_port(ibv_context* context, std::uint8_t port, ibv_port_attr* attributes, std::size_t size) {
   if (port != 1) return refuse(EINVAL, fmt::format("port {}: the device has one, number 1", port));
-  const ProcessNic& nic = *Context::of(context).nic;
+  ProcessNic& nic = *Context::of(context).nic;
+  const bool up = [&] {
+    const NicLock locked(nic.lock());
+    return nic.link_up();
+  }();
   ibv_port_attr a{};
-  a.state = IBV_PORT_ACTIVE;
+  a.state = up ? IBV_PORT_ACTIVE : IBV_PORT_DOWN;
   a.max_mtu = a.active_mtu = mtu_code(nic.settings().mtu);
   a.gid_tbl_len = static_cast<int>(nic.settings().gids.size());
   a.port_cap_flags = IBV_PORT_CM_SUP;
   a.max_msg_sz = 1u << 31;
   a.pkey_tbl_len = 1;
-  a.active_width = 2;   // 4X
-  a.active_speed = 32;  // EDR, 25 Gb/s a lane
-  a.phys_state = 5;     // link up
+  a.active_width = 2;         // 4X
+  a.active_speed = 32;        // EDR, 25 Gb/s a lane
+  a.phys_state = up ? 5 : 3;  // link up; disabled
   a.link_layer = IBV_LINK_LAYER_ETHERNET;
   std::memset(attributes, 0, size);
   std::memcpy(attributes, &a, std::min(size, sizeof a));
@@ -248,11 +263,17 @@ SLUICE_VERB ibv_context* ibv_open_device(ibv_device* device) {
   context->nic = m.nic.get();
   fill_context(*context, device);
   if (context->abi.context.async_fd < 0) return nullptr;
+  const NicLock locked(m.nic->lock());
+  m.contexts.push_back(context.get());
   return context.release()->handle();
 }
 
 SLUICE_VERB int ibv_close_device(ibv_context* context) {
   Context& c = Context::of(context);
+  {
+    const NicLock locked(c.nic->lock());
+    std::erase(machine().contexts, &c);
+  }
   close(c.abi.context.async_fd);
   delete &c;
   return 0;

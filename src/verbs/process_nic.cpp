@@ -74,8 +74,9 @@ Result<std::unique_ptr<port::Port>> open_patiently(const std::string& spec) {
 }
 
 // Little at a time, but at once: with a short slice the scheduler lets this thread, when it wakes, take the core from one that
-// spins. Since Linux 6.12; before, nothing changes.
+// spins. Since Linux 6.12; before, nothing changes. A real-time thread (chrt) stays what it is.
 void ask_for_short_slices() {
+  if (sched_getscheduler(0) != SCHED_OTHER) return;
   struct {  // sched_attr, which the C library lacks
     std::uint32_t size = 48;
     std::uint32_t policy = SCHED_OTHER;
@@ -197,6 +198,7 @@ void ProcessNic::make_progress() {
       const Time now = clock_.now();
       const std::uint64_t requests = adapter().counters().rx_requests;
       const bool found = work(now) != 0;
+      look_at_link();
       if (found) plan_spin(now, how == Rest::kNone);
       judge(how == Rest::kSleep, adapter().counters().rx_requests != requests);
       how = find_rest(now, until);
@@ -204,6 +206,14 @@ void ProcessNic::make_progress() {
     }
     rest(how, until);
   }
+}
+
+void ProcessNic::look_at_link() {
+  const bool up = port_->state() == port::PortState::kUp;
+  link_found_ |= up;
+  if (!link_found_ || up == link_up_) return;
+  link_up_ = up;
+  if (on_link_change_) on_link_change_();
 }
 
 // Who found the peer's requests: the progress thread, or the program before it. Responses do not count: who waits for them polls.

@@ -49,6 +49,11 @@ class ProcessNic {
   // Called with each event of the connection manager, with the lock held; may call it.
   void set_connection_handler(std::function<void(const rc::ConnectionEvent&)> handler);
 
+  // Called when the link goes down and when it comes back, with the lock held.
+  void set_link_handler(std::function<void()> handler) { on_link_change_ = std::move(handler); }
+  // A link is taken to be up until one that was up goes down: the other end of a cable may come later than we. REQUIRES the lock.
+  bool link_up() const { return link_up_; }
+
   // On a NIC that several programs share: nobody else listens for this service as long as we hold the lock. Empty: another does.
   ports::Descriptor take_service(std::uint32_t service) const;
   bool is_shared() const { return place_.number != 0; }
@@ -71,6 +76,7 @@ class ProcessNic {
   void plan_spin(Time now, bool found_by_spinning);
   void judge(bool woken, bool served);
   Time next_deadline() const { return std::min(shard_->next_deadline(), port_->next_deadline()); }
+  void look_at_link();
   void keep_armed();
   void wake_if_too_late();
   void wake();
@@ -84,6 +90,9 @@ class ProcessNic {
 
   // Guarded by lock_.
   std::function<void(const rc::ConnectionEvent&)> on_connection_event_;
+  std::function<void()> on_link_change_;
+  bool link_found_ = false;  // it has been up
+  bool link_up_ = true;
   Time last_turn_;                      // by the program
   std::uint64_t found_by_program_ = 0;  // turns of the program that found something
   std::uint64_t found_before_ = 0;      // … up to the progress thread's last turn

@@ -21,7 +21,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 import live_rack  # noqa: E402
 from live_rack import processes_of, wait_until  # noqa: E402
 
-PROGRAMS = ("ibv_devices", "ibv_devinfo", "ibv_rc_pingpong", "ib_send_bw", "ib_write_bw", "rping")
+PROGRAMS = ("ibv_asyncwatch", "ibv_devices", "ibv_devinfo", "ibv_rc_pingpong", "ib_send_bw", "ib_write_bw", "rping")
 # Asks for the first device as NCCL does, by name and version; prints its name.
 BY_DLVSYM = """
 import ctypes, os
@@ -206,6 +206,37 @@ class RunTest(live_rack.LiveRack):
         self.assertLess(time.monotonic() - began, 15)
         wrong = self.run_program("--kill-link-after", "soon", "--", "true")
         self.assertIn("a time such as 5s", wrong.stderr)
+
+    def await_said(self, log, text):
+        wait_until(lambda: text in log.read_text(), f"{text!r} is said", 20)
+
+    def watch(self, name, *flags):
+        """A program that prints its device's async events; the file that it prints to."""
+        log = pathlib.Path(self.folder) / name
+        with log.open("w") as out:
+            self.children.append(subprocess.Popen([live_rack.SLUICE, "run", "--dir", self.dir, *flags, "--", "stdbuf", "-oL", "ibv_asyncwatch"],
+                                                  stdout=out, stderr=subprocess.STDOUT))
+        self.await_said(log, "async event FD")
+        return log
+
+    def start_switch(self):
+        switch = subprocess.Popen([live_rack.SLUICE, "switch", "--dir", self.dir], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        self.children.append(switch)
+        return switch
+
+    def test_a_link_that_goes_down_and_comes_back_is_told(self):
+        switch = self.start_switch()
+        wait_until(lambda: self.run_program("--", "true").returncode == 0, "the switch is there", 20)
+        cut = self.watch("cut", "--kill-link-after", "1s")
+        whole = self.watch("whole")
+        self.await_said(cut, "IBV_EVENT_PORT_ERR (10), port 1")
+        self.assertNotIn("PORT_ERR", whole.read_text())
+        switch.kill()
+        switch.wait()
+        self.await_said(whole, "IBV_EVENT_PORT_ERR (10), port 1")
+        self.start_switch()
+        self.await_said(whole, "IBV_EVENT_PORT_ACTIVE (9), port 1")
+        self.assertNotIn("PORT_ACTIVE", cut.read_text())
 
     def test_receivers_that_feign_not_to_be_ready_hold_a_program_up_and_do_not_break_it(self):
         self.up()
