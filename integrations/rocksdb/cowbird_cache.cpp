@@ -1,0 +1,277 @@
+#include "integrations/rocksdb/cowbird_cache.h"
+
+#include <isa-l/crc.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstring>
+#include <functional>
+#include <thread>
+#include <vector>
+
+#include "integrations/rocksdb/remote_lane.h"
+#include "integrations/rocksdb/remote_log.h"
+
+namespace sluice {
+namespace {
+
+using rocksdb::Slice;
+using rocksdb::Status;
+using rocksdb_cache::Read;
+using rocksdb_cache::RemoteLane;
+using rocksdb_cache::RemoteLog;
+using Clock = std::chrono::steady_clock;
+
+// What precedes a block's key and value in remote memory. Only this process reads it again: the host's byte order.
+struct BlockHeader {
+  std::uint32_t checksum = 0;  // CRC-32C of all that follows
+  std::uint32_t key_bytes = 0;
+  std::uint64_t position = 0;  // in the log
+};
+static_assert(sizeof(BlockHeader) == 16);
+
+std::uint32_t checksum_of(const char* block, std::size_t length) {
+  constexpr std::size_t kSkipped = sizeof(BlockHeader::checksum);
+  // ISA-L's argument is not const, though it only reads.
+  auto* const from = reinterpret_cast<unsigned char*>(const_cast<char*>(block + kSkipped));
+  return crc32_iscsi(from, static_cast<int>(length - kSkipped), ~0u);
+}
+
+struct Counts {
+  std::atomic<std::uint64_t> inserts{0}, dropped{0}, lookups{0}, hits{0}, late{0}, failed{0}, wrong{0};
+};
+
+constexpr auto kRest = std::chrono::seconds(1);  // after an engine was found to be absent, between looks for a new one
+constexpr int kSpins = 100;                      // looks before the first yield
+constexpr int kYields = 2000;                    // before the first nap and look for the engine
+constexpr auto kNap = std::chrono::microseconds(50);
+
+class CowbirdCache;
+
+// A look-up under way. The block is in no lane's hands once the Read is done.
+class Lookup final : public rocksdb::SecondaryCacheResultHandle {
+ public:
+  Lookup(CowbirdCache& cache, RemoteLane& lane, std::shared_ptr<Read> read, std::string key, RemoteLog::Entry entry,
+         rocksdb::Cache::CreateCallback create)
+      : cache_(cache),
+        lane_(lane),
+        read_(std::move(read)),
+        key_(std::move(key)),
+        entry_(entry),
+        create_(std::move(create)) {}
+
+  bool IsReady() override;
+  void Wait() override;
+  void* Value() override { return value_; }
+  size_t Size() override { return size_; }
+
+ private:
+  void take();
+
+  CowbirdCache& cache_;
+  RemoteLane& lane_;
+  std::shared_ptr<Read> read_;  // null: over
+  std::string key_;
+  RemoteLog::Entry entry_;
+  rocksdb::Cache::CreateCallback create_;
+  void* value_ = nullptr;
+  size_t size_ = 0;
+};
+
+class CowbirdCache final : public rocksdb::SecondaryCache {
+ public:
+  explicit CowbirdCache(const CowbirdCacheOptions& options) : options_(options), log_(options.capacity) {}
+  ~CowbirdCache() override {
+    lanes_.clear();
+    cowbird_close(cowbird_);
+  }
+  CowbirdCache(const CowbirdCache&) = delete;
+  CowbirdCache& operator=(const CowbirdCache&) = delete;
+
+  Status open();
+
+  const char* Name() const override { return "SluiceCowbirdCache"; }
+  Status Insert(const Slice& key, void* value, const rocksdb::Cache::CacheItemHelper* helper) override;
+  std::unique_ptr<rocksdb::SecondaryCacheResultHandle> Lookup(const Slice& key,
+                                                              const rocksdb::Cache::CreateCallback& create_cb,
+                                                              bool wait, bool advise_erase,
+                                                              bool& is_in_sec_cache) override;
+  // What comes back into the block cache stays in remote memory, so that it need not be written again.
+  bool SupportForceErase() const override { return false; }
+  void Erase(const Slice& key) override { log_.erase(key.ToStringView()); }
+  void WaitAll(std::vector<rocksdb::SecondaryCacheResultHandle*> handles) override {
+    for (auto* handle : handles) handle->Wait();  // all of them are on their way
+  }
+  Status GetCapacity(size_t& capacity) override {
+    capacity = log_.capacity();
+    return Status::OK();
+  }
+  std::string GetPrintableOptions() const override {
+    return "    memory_node : " + options_.memory_node + "\n    capacity : " + std::to_string(options_.capacity) + "\n";
+  }
+
+  CowbirdCacheCounters counters() const {
+    return {counts_.inserts, counts_.dropped, counts_.lookups, counts_.hits,
+            counts_.late,    counts_.failed,  counts_.wrong,   log_.keys()};
+  }
+  Counts& counts() { return counts_; }
+  std::chrono::microseconds patience() const { return std::chrono::microseconds(options_.patience_us); }
+  // No engine was at work a moment ago: for a while nobody waits for it.
+  void engine_is_gone() { rest_until_.store((Clock::now() + kRest).time_since_epoch().count()); }
+
+ private:
+  RemoteLane& lane() { return *lanes_[std::hash<std::thread::id>()(std::this_thread::get_id()) % lanes_.size()]; }
+  bool resting(RemoteLane& lane);
+
+  CowbirdCacheOptions options_;
+  RemoteLog log_;
+  cowbird_t* cowbird_ = nullptr;
+  std::vector<std::unique_ptr<RemoteLane>> lanes_;
+  std::atomic<Clock::rep> rest_until_{0};  // 0: the engine is there
+  Counts counts_;
+};
+
+Status CowbirdCache::open() {
+  if (options_.capacity == 0 || options_.capacity % RemoteLog::kAlignment != 0)
+    return Status::InvalidArgument("capacity must be a multiple of 64 bytes");
+  if (options_.largest_block == 0) return Status::InvalidArgument("largest_block must not be 0");
+  const std::uint64_t ring = (std::uint64_t{options_.largest_block} * 4 + 63) / 64 * 64;
+  if (ring > (1u << 30)) return Status::InvalidArgument("largest_block must be at most 256 MiB");
+  cowbird_options_t o{};
+  o.engine = options_.engine.empty() ? nullptr : options_.engine.c_str();
+  o.threads = options_.lanes;
+  o.request_bytes = o.response_bytes = static_cast<std::uint32_t>(ring);
+  cowbird_ = cowbird_open(&o);
+  if (cowbird_ == nullptr) return Status::IOError(cowbird_last_error());
+  const int region = cowbird_region_add(cowbird_, options_.memory_node.c_str(), options_.offset, options_.capacity, 0);
+  if (region < 0) return Status::IOError(cowbird_last_error());
+  for (std::uint32_t i = 0; i < options_.lanes; ++i)
+    lanes_.push_back(std::make_unique<RemoteLane>(cowbird_thread(cowbird_, i), static_cast<std::uint16_t>(region)));
+  return Status::OK();
+}
+
+// One call a while looks whether an engine is back; the others do without the cache.
+bool CowbirdCache::resting(RemoteLane& lane) {
+  auto until = rest_until_.load();
+  if (until == 0) return false;
+  const auto now = Clock::now().time_since_epoch().count();
+  if (now < until) return true;
+  const auto next = (Clock::now() + kRest).time_since_epoch().count();
+  if (!rest_until_.compare_exchange_strong(until, next)) return true;
+  if (!lane.poll(true)) return true;
+  rest_until_.store(0);
+  return false;
+}
+
+Status CowbirdCache::Insert(const Slice& key, void* value, const rocksdb::Cache::CacheItemHelper* helper) {
+  counts_.inserts.fetch_add(1);
+  RemoteLane& to = lane();
+  const std::size_t size = helper->size_cb(value);
+  const std::size_t length = sizeof(BlockHeader) + key.size() + size;
+  const auto entry = length > options_.largest_block ? std::nullopt : log_.place(static_cast<std::uint32_t>(length));
+  if (!entry || resting(to)) {
+    counts_.dropped.fetch_add(1);
+    return Status::OK();
+  }
+  thread_local std::vector<char> block;
+  block.resize(length);
+  BlockHeader header{.key_bytes = static_cast<std::uint32_t>(key.size()), .position = entry->position};
+  std::memcpy(block.data() + sizeof header, key.data(), key.size());
+  if (Status saved = helper->saveto_cb(value, 0, size, block.data() + sizeof header + key.size()); !saved.ok())
+    return saved;
+  std::memcpy(block.data(), &header, sizeof header);
+  header.checksum = checksum_of(block.data(), length);
+  std::memcpy(block.data(), &header, sizeof header);
+  if (to.write(log_.offset(*entry), block)) {
+    log_.put(key.ToStringView(), *entry);
+  } else {
+    counts_.dropped.fetch_add(1);
+  }
+  return Status::OK();
+}
+
+std::unique_ptr<rocksdb::SecondaryCacheResultHandle> CowbirdCache::Lookup(
+    const Slice& key, const rocksdb::Cache::CreateCallback& create_cb, bool wait, bool /*advise_erase*/,
+    bool& is_in_sec_cache) {
+  is_in_sec_cache = false;
+  counts_.lookups.fetch_add(1);
+  const auto entry = log_.find(key.ToStringView());
+  if (!entry) return nullptr;
+  RemoteLane& from = lane();
+  if (resting(from)) return nullptr;
+  auto read = from.read(log_.offset(*entry), entry->length);
+  if (!read) return nullptr;
+  auto handle = std::make_unique<sluice::Lookup>(*this, from, std::move(read), key.ToString(), *entry, create_cb);
+  if (wait) handle->Wait();
+  is_in_sec_cache = true;  // a value that turns out to be lost is no value at all
+  return handle;
+}
+
+bool Lookup::IsReady() {
+  if (read_ && !read_->done.load(std::memory_order_acquire)) lane_.poll();
+  if (read_ && read_->done.load(std::memory_order_acquire)) take();
+  return read_ == nullptr;
+}
+
+void Lookup::Wait() {
+  Clock::time_point give_up{};
+  for (int looks = 0; !IsReady(); ++looks) {
+    if (looks < kSpins) continue;
+    if (give_up == Clock::time_point()) give_up = Clock::now() + cache_.patience();
+    if (looks < kYields) {
+      std::this_thread::yield();
+      continue;
+    }
+    const bool engine = lane_.poll(true);
+    if (!engine) cache_.engine_is_gone();
+    if (!engine || Clock::now() > give_up) {
+      cache_.counts().late.fetch_add(1);
+      read_.reset();  // the lane keeps it as long as bytes may arrive
+      return;
+    }
+    std::this_thread::sleep_for(kNap);
+  }
+}
+
+// REQUIRES: the read is done.
+void Lookup::take() {
+  const std::shared_ptr<Read> read = std::move(read_);
+  read_ = nullptr;
+  const std::vector<char>& block = read->bytes;
+  if (read->status != 0) {
+    cache_.counts().failed.fetch_add(1);
+    return;
+  }
+  BlockHeader header;
+  std::memcpy(&header, block.data(), sizeof header);
+  const bool ours = header.position == entry_.position && header.key_bytes == key_.size() &&
+                    sizeof header + key_.size() <= block.size() &&
+                    header.checksum == checksum_of(block.data(), block.size()) &&
+                    std::memcmp(block.data() + sizeof header, key_.data(), key_.size()) == 0;
+  if (!ours) {
+    cache_.counts().wrong.fetch_add(1);
+    cache_.Erase(key_);  // it comes again when the block cache evicts it
+    return;
+  }
+  const std::size_t before = sizeof header + key_.size();
+  if (!create_(block.data() + before, block.size() - before, &value_, &size_).ok()) {
+    value_ = nullptr;
+    return;
+  }
+  cache_.counts().hits.fetch_add(1);
+}
+
+}  // namespace
+
+rocksdb::Status NewCowbirdCache(const CowbirdCacheOptions& options, std::shared_ptr<rocksdb::SecondaryCache>* cache) {
+  auto made = std::make_shared<CowbirdCache>(options);
+  if (Status opened = made->open(); !opened.ok()) return opened;
+  *cache = std::move(made);
+  return Status::OK();
+}
+
+CowbirdCacheCounters counters_of(const rocksdb::SecondaryCache& cache) {
+  return dynamic_cast<const CowbirdCache&>(cache).counters();
+}
+
+}  // namespace sluice

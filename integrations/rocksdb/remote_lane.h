@@ -1,0 +1,51 @@
+// Remote lane: one libcowbird thread's rings, shared by whichever threads of the database come by.
+//
+// Life:       RemoteLane(thread, region) -> write(), read() -> poll() until the Read says done, or nobody wants it any more.
+// Order:      reads complete in the order of issue. A read of this lane sees its earlier writes; that of another lane may not yet.
+// Errors:     a full ring or an absent engine refuses; the caller does without its cache.
+// Threads:    any; a lock each call, never held while waiting.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <vector>
+
+#include "libcowbird/cowbird.h"
+
+namespace sluice::rocksdb_cache {
+
+// The lane keeps it until it is done, so that its bytes have a place even when the reader has given up.
+struct Read {
+  std::vector<char> bytes;
+  int status = 0;  // of libcowbird; read it when `done`
+  std::atomic<bool> done{false};
+};
+
+class RemoteLane {
+ public:
+  // `thread` belongs to this lane from now on.
+  RemoteLane(cowbird_thread_t* thread, std::uint16_t region);
+
+  // False: refused, because the rings are full or no engine is there.
+  bool write(std::uint64_t offset, std::span<const char> bytes);
+  // Null: refused likewise.
+  std::shared_ptr<Read> read(std::uint64_t offset, std::uint32_t length);
+  // Takes what has completed. With `look_for_engine`, says also whether an engine is at work, and finds a new one.
+  // False: there is none.
+  bool poll(bool look_for_engine = false);
+
+ private:
+  bool poll_locked(std::int64_t timeout_us);
+
+  std::mutex mutex_;
+  cowbird_thread_t* thread_;
+  std::uint16_t region_;
+  int group_;
+  std::deque<std::shared_ptr<Read>> reads_;  // issued, not complete
+};
+
+}  // namespace sluice::rocksdb_cache
