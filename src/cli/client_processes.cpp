@@ -48,7 +48,7 @@ bool ClientProcesses::all_ended() {
   return std::all_of(processes_.begin(), processes_.end(), [](const One& one) { return one.ended; });
 }
 
-Result<CloverOutcome> ClientProcesses::wait(const std::function<void(Duration)>& meanwhile) {
+Result<StoreOutcome> ClientProcesses::wait(const std::function<void(Duration)>& meanwhile) {
   const auto begun = std::chrono::steady_clock::now();
   while (!all_ended()) {
     pollfd descriptor{interrupt_, POLLIN, 0};
@@ -56,11 +56,11 @@ Result<CloverOutcome> ClientProcesses::wait(const std::function<void(Duration)>&
     const auto since = std::chrono::steady_clock::now() - begun;
     meanwhile(Duration::milliseconds(std::chrono::duration_cast<std::chrono::milliseconds>(since).count()));
   }
-  std::vector<CloverOutcome> outcomes;
+  std::vector<StoreOutcome> outcomes;
   for (const One& one : processes_) {
     std::ifstream in(one.result);
     const auto json = nlohmann::json::parse(in, nullptr, false);
-    auto outcome = json.is_object() ? clover_outcome_from_json(json) : fail("no result");
+    auto outcome = json.is_object() ? store_outcome_from_json(json) : fail("no result");
     if (!outcome)
       return fail(
           fmt::format("a client: {}; the end of its log:\n{}", outcome.error().message, rack::last_lines(one.log, 10)));

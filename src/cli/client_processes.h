@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "cli/clover_results.h"
+#include "cli/store_results.h"
 #include "rack/process.h"
 
 namespace sluice::cli {
@@ -23,7 +23,7 @@ class ClientProcesses {
   // Starts `count` processes with these flags of bench clover, each with its place among them.
   Result<void> start(std::size_t count, const std::vector<std::string>& flags);
   // Calls `meanwhile` ten times a second until all have ended.
-  Result<CloverOutcome> wait(const std::function<void(Duration since_start)>& meanwhile);
+  Result<StoreOutcome> wait(const std::function<void(Duration since_start)>& meanwhile);
 
  private:
   struct One {

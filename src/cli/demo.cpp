@@ -59,9 +59,9 @@ class Demo final : public Command {
  private:
   Result<int> run() override;
   Result<void> show(const rack::Launcher& launcher, int interrupt);
-  Result<CloverOutcome> clients(const std::string& what, std::size_t processes, int interrupt,
-                                const std::vector<std::string>& flags,
-                                const std::function<void(Duration)>& meanwhile = {});
+  Result<StoreOutcome> clients(const std::string& what, std::size_t processes, int interrupt,
+                               const std::vector<std::string>& flags,
+                               const std::function<void(Duration)>& meanwhile = {});
   Result<void> run_with_an_accident(const rack::Launcher& launcher, int interrupt);
   Result<void> measure_verbs(int interrupt);
   std::vector<std::string> common_flags() const;
@@ -85,9 +85,9 @@ std::vector<std::string> Demo::common_flags() const {
           "--clients", std::to_string(std::max<std::uint64_t>(settings_.clients / settings_.processes, 1))};
 }
 
-Result<CloverOutcome> Demo::clients(const std::string& what, std::size_t processes, int interrupt,
-                                    const std::vector<std::string>& flags,
-                                    const std::function<void(Duration)>& meanwhile) {
+Result<StoreOutcome> Demo::clients(const std::string& what, std::size_t processes, int interrupt,
+                                   const std::vector<std::string>& flags,
+                                   const std::function<void(Duration)>& meanwhile) {
   ClientProcesses running(own_program(), run_.path(), interrupt);
   std::vector<std::string> all = common_flags();
   all.insert(all.end(), flags.begin(), flags.end());

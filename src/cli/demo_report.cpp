@@ -26,12 +26,12 @@ std::string us(const Histogram& h, double quantile) {
   return fmt::format("{:.0f} us", static_cast<double>(h.at_quantile(quantile)) / 1e3);
 }
 
-const workload::RunResult::PerAction& action_of(const CloverOutcome& outcome, Action action) {
+const workload::RunResult::PerAction& action_of(const StoreOutcome& outcome, Action action) {
   return outcome.result.run.actions[static_cast<std::size_t>(action)];
 }
 
 // Operations completed by `at`, between the samples around it.
-double completed_at(const std::vector<rack::CloverSample>& timeline, std::int64_t at) {
+double completed_at(const std::vector<rack::StoreSample>& timeline, std::int64_t at) {
   if (timeline.empty() || at <= timeline.front().wall_ms) return 0;
   for (std::size_t i = 1; i < timeline.size(); ++i) {
     if (at > timeline[i].wall_ms) continue;
@@ -51,7 +51,7 @@ struct Span {
 };
 
 // While all of the processes ran.
-Span common_span(const std::vector<std::vector<rack::CloverSample>>& timelines) {
+Span common_span(const std::vector<std::vector<rack::StoreSample>>& timelines) {
   Span span{0, std::numeric_limits<std::int64_t>::max()};
   for (const auto& timeline : timelines) {
     if (timeline.empty()) return {};
@@ -61,7 +61,7 @@ Span common_span(const std::vector<std::vector<rack::CloverSample>>& timelines) 
   return span;
 }
 
-json rates_over_time(const CloverOutcome& outcome) {
+json rates_over_time(const StoreOutcome& outcome) {
   json points = json::array();
   const Span span = common_span(outcome.timelines);
   for (std::int64_t t = span.begin; t + kGridMs <= span.end; t += kGridMs) {
@@ -75,7 +75,7 @@ json rates_over_time(const CloverOutcome& outcome) {
   return points;
 }
 
-json throughput_plot(const CloverOutcome& outcome, std::int64_t mark_ms, const std::string& mark) {
+json throughput_plot(const StoreOutcome& outcome, std::int64_t mark_ms, const std::string& mark) {
   json line{{"mark", {{"type", "area"}, {"line", true}, {"opacity", 0.25}, {"color", "#2563a8"}}},
             {"data", {{"values", rates_over_time(outcome)}}},
             {"encoding",
@@ -100,7 +100,7 @@ json throughput_plot(const CloverOutcome& outcome, std::int64_t mark_ms, const s
   return {{"layer", std::move(layers)}};
 }
 
-json latency_plot(const CloverOutcome& outcome) {
+json latency_plot(const StoreOutcome& outcome) {
   json points = json::array();
   for (const Action action : {Action::kRead, Action::kUpdate}) {
     const auto& h = action_of(outcome, action).latency_ns;
@@ -126,7 +126,7 @@ json latency_plot(const CloverOutcome& outcome) {
         {"color", {{"field", "operation"}, {"type", "nominal"}, {"title", nullptr}}}}}};
 }
 
-json latency_table(const CloverOutcome& outcome) {
+json latency_table(const StoreOutcome& outcome) {
   json rows = json::array();
   for (std::size_t i = 0; i < workload::kActions; ++i) {
     const auto& action = outcome.result.run.actions[i];

@@ -6,14 +6,14 @@
 #include <string>
 #include <vector>
 
-#include "cli/clover_results.h"
+#include "cli/store_results.h"
 
 namespace sluice::cli {
 
 struct DemoFindings {
-  CloverOutcome load;
-  CloverOutcome run;
-  CloverOutcome failure;          // the run during which a memory node dies
+  StoreOutcome load;
+  StoreOutcome run;
+  StoreOutcome failure;           // the run during which a memory node dies
   std::int64_t killed_at_ms = 0;  // wall clock
   std::string killed;             // its name
   std::uint64_t read_back = 0;    // values read after it, all

@@ -16,6 +16,7 @@
 #include "rack/endpoint.h"
 #include "rack/message_link.h"
 #include "rack/remote_nodes.h"
+#include "rack/store_session.h"
 
 namespace sluice::rack {
 
@@ -30,19 +31,18 @@ struct CloverSessionConfig {
   clover::ClientConfig client{};
 };
 
-class CloverSession {
+class CloverSession final : public StoreSession {
  public:
   static Result<std::unique_ptr<CloverSession>> open(const CloverSessionConfig& config);
-  ~CloverSession();
+  ~CloverSession() override;
 
-  remote::Scheduler& scheduler() { return *scheduler_; }
-  nic::PollLoop& loop() { return endpoint_->loop(); }
-  port::Port& port() { return endpoint_->shard().port(); }
-  std::vector<workload::Store*> stores() const;
-  std::uint32_t value_bytes() const { return clients_.front()->value_bytes(); }
-  const RemoteNodes& nodes() const { return *nodes_; }
-  // What is not connected now, a line each; empty when all is well.
-  std::string problems() const;
+  remote::Scheduler& scheduler() override { return *scheduler_; }
+  nic::PollLoop& loop() override { return endpoint_->loop(); }
+  port::Port& port() override { return endpoint_->shard().port(); }
+  std::vector<workload::Store*> stores() const override;
+  std::uint32_t value_bytes() const override { return clients_.front()->value_bytes(); }
+  const RemoteNodes& nodes() const override { return *nodes_; }
+  std::string problems() const override;
 
  private:
   explicit CloverSession(CloverSessionConfig config) : config_(std::move(config)) {}

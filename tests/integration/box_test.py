@@ -172,6 +172,25 @@ class BoxOnARack(live_rack.LiveRack):
         self.locks()
         self.assertGreater(self.counters()["AtomicReplaced"], 10)
 
+    def tree(self, *flags):
+        result = json.loads(self.sluice("bench", "sherman", "--json", "--clients", "32", "--caches", "8", "--records", "300", "--operations", "6000",
+                                        "--seed", "3", *flags))
+        self.assertEqual(result["failed"], 0)
+        self.assertEqual(result["run"]["values_wrong"], 0)
+        return result
+
+    def test_a_tree_whose_locks_are_replaced_by_the_box(self):
+        self.sluice("rack", "up", "--no-metadata", "--memory-nodes", "2", "--memory-size", "1GiB", "--box", "words")
+        self.assertTrue(self.tree("--workload", "A", "--check")["history"]["linearizable"])
+        replaced = self.counters()["AtomicReplaced"]
+        self.assertGreater(replaced, 1000)
+        self.assertNotIn("operations_abandoned", self.counters())
+        self.tree("--workload", "E")
+        self.sluice("box", "set", "--on=false")
+        before = self.counters()["AtomicReplaced"]
+        self.tree("--workload", "w100", "--phase", "run")
+        self.assertEqual(self.counters()["AtomicReplaced"], before)
+
     def test_a_killed_box_ends_what_it_had_translated_and_nothing_is_executed_twice(self):
         up = ("rack", "up", "--no-metadata", "--memory-nodes", "1", "--memory-size", "1GiB", "--box", "words")
         self.sluice(*up)

@@ -129,6 +129,36 @@ class RackTest(live_rack.LiveRack):
         done = self.sluice("bench", "clover", "--workload", "E", code=1)
         self.assertIn("E", done.stderr)
 
+    # --- sherman ---
+
+    def tree(self, *flags, code=0):
+        return json.loads(self.sluice("bench", "sherman", "--json", *flags, code=code).stdout)
+
+    def test_a_tree_does_all_of_ycsb_and_is_linearizable(self):
+        self.up("--no-metadata")
+        for workload in "ABCDEF":
+            records = "900" if workload == "E" else "500"  # D has inserted some behind the 500th
+            result = self.tree("--workload", workload, "--clients", "16", "--operations", "2000", "--records", records, "--threads", "2", "--caches", "2")
+            self.assertEqual((result["store"], result["run"]["operations"], result["failed"]), ("sherman", 2000, 0))
+            self.assertEqual((result["value_bytes"], result["run"]["values_wrong"]), (64, 0))
+        checked = self.tree("--workload", "A", "--clients", "32", "--caches", "8", "--operations", "5000", "--records", "100", "--check")
+        self.assertTrue(checked["history"]["linearizable"])
+
+    def test_a_tree_outlives_a_client_that_is_killed_with_locks_in_its_hands(self):
+        self.up("--no-metadata")
+        child = self.start("bench", "sherman", "--workload", "w100", "--clients", "64", "--caches", "16", "--records", "200", "--duration", "60s")
+        wait_until(lambda: f"sherman-{child.pid}-0" in self.node_states(), "the bench has joined")
+        time.sleep(2)
+        child.kill()
+        child.wait()
+        after = self.tree("--workload", "A", "--records", "200", "--operations", "5000", "--check")
+        self.assertEqual(after["failed"], 0)
+        self.assertTrue(after["history"]["linearizable"])
+
+    def test_a_tree_needs_a_rack_without_a_store(self):
+        self.up()
+        self.assertIn("--no-metadata", self.sluice("bench", "sherman", code=1).stderr)
+
     def test_processes_side_by_side_share_the_store(self):
         self.up()
         self.bench("--phase", "load", "--records", "1000")

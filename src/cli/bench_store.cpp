@@ -1,4 +1,4 @@
-// sluice bench clover: YCSB over the rack's Clover store.
+// sluice bench clover, sluice bench sherman: YCSB over a store on the rack.
 #include <fmt/core.h>
 #include <poll.h>
 #include <unistd.h>
@@ -11,10 +11,10 @@
 #include <optional>
 
 #include "cli/bench_commands.h"
-#include "cli/clover_results.h"
 #include "cli/progress.h"
-#include "rack/clover_bench.h"
+#include "cli/store_results.h"
 #include "rack/endpoint.h"
+#include "rack/store_bench.h"
 #include "workload/linearizability.h"
 
 namespace sluice::cli {
@@ -39,17 +39,24 @@ struct Settings {
   bool check = false;
   std::string out;
 
-  void declare(rack::Schema& s) {
-    s.text("workload", workload, "A, B, C, D, F of YCSB, or a share of writes such as w50",
-           "A, B, C, D, F or w0 … w100")
+  void declare(rack::Schema& s, rack::StoreKind store) {
+    const bool tree = store == rack::StoreKind::kSherman;
+    s.text("workload", workload,
+           tree ? "A to F of YCSB, or a share of writes such as w50"
+                : "A, B, C, D, F of YCSB, or a share of writes such as w50",
+           tree ? "A … F or w0 … w100" : "A, B, C, D, F or w0 … w100")
         .choice("distribution", distribution, {"", "uniform", "zipfian", "scrambled", "latest"},
                 "of the keys; empty: the workload's own")
         .number("theta", theta, 0, 0.999, "skew of zipfian distributions")
         .integer("records", records, 1, 1'000'000'000, "keys that are loaded")
-        .bytes("value-size", value_size, 0, 16'360, "bytes of a value; 0: as long as the store takes")
+        .bytes("value-size", value_size, 0, 16'360,
+               tree ? "bytes of a value; 0: as long as the tree takes, which is 64 when it is made now"
+                    : "bytes of a value; 0: as long as the store takes")
         .integer("clients", clients, 1, 65'536, "closed loops, of all threads together")
         .integer("threads", threads, 1, 64, "threads, each with an address of its own on the rack")
-        .integer("caches", caches, 1, 4096, "Clover clients, so cursor caches, a thread")
+        .integer("caches", caches, 1, 4096,
+                 tree ? "Sherman clients, so index caches and local locks, a thread"
+                      : "Clover clients, so cursor caches, a thread")
         .integer("operations", operations, 0, 1'000'000'000'000, "end after so many; 0: after --duration")
         .duration("duration", duration, Duration::milliseconds(1), Duration::seconds(86'400), "how long to run")
         .integer("seed", seed, 0, ~std::uint64_t{0}, "of all that is drawn")
@@ -86,16 +93,14 @@ Result<void> write_history(const std::string& path, const workload::History& his
   return {};
 }
 
-class BenchClover final : public Command {
+class BenchStore final : public Command {
  public:
-  explicit BenchClover(CLI::App& group)
-      : Command(group, "clover", "Run YCSB over the rack's Clover store; every value read is verified",
-                {"sluice bench clover", "sluice bench clover --workload B --clients 256 --threads 2 --duration 30s",
-                 "sluice bench clover --workload A --check --operations 100000",
-                 "sluice bench clover --workload C --json > c.json"}) {
-    settings_.declare(schema_);
+  BenchStore(CLI::App& group, rack::StoreKind store, const char* name, const char* what,
+             std::vector<std::string> examples)
+      : Command(group, name, what, std::move(examples)), store_(store), name_(name) {
+    settings_.declare(schema_, store);
     use_rack();
-    use("bench-clover", schema_);
+    use("bench-" + name_, schema_);
     app().add_flag("--json", json_, "result as JSON");
     app().add_flag("--csv", csv_, "result as CSV");
     app().add_flag("--buckets", buckets_, "latency histograms too, in JSON");
@@ -103,10 +108,12 @@ class BenchClover final : public Command {
 
  private:
   Result<int> run() override;
-  Result<rack::CloverBenchConfig> bench_config();
-  bool watch(rack::CloverBench& bench, const rack::StopSignals& signals);
-  Result<void> judge_history(const workload::History& history, CloverOutcome& outcome);
+  Result<rack::StoreBenchConfig> bench_config();
+  bool watch(rack::StoreBench& bench, const rack::StopSignals& signals);
+  Result<void> judge_history(const workload::History& history, StoreOutcome& outcome);
 
+  rack::StoreKind store_;
+  std::string name_;
   Settings settings_;
   rack::Schema schema_;
   bool json_ = false;
@@ -114,15 +121,16 @@ class BenchClover final : public Command {
   bool buckets_ = false;
 };
 
-Result<rack::CloverBenchConfig> BenchClover::bench_config() {
+Result<rack::StoreBenchConfig> BenchStore::bench_config() {
   const Settings& s = settings_;
-  rack::CloverBenchConfig config;
+  rack::StoreBenchConfig config;
   auto mix = workload::Mix::parse(s.workload);
   if (!mix) return fail(fmt::format("--workload = \"{}\": {}", s.workload, mix.error().message));
-  const auto impossible = mix->impossible_for({.insert = true, .erase = true, .scan = false});
+  const bool scans = store_ == rack::StoreKind::kSherman;
+  const auto impossible = mix->impossible_for({.insert = true, .erase = true, .scan = scans});
   if (!impossible.empty())
-    return fail(
-        fmt::format("--workload = \"{}\": must be A, B, C, D, F or wN: Clover has no {}", s.workload, impossible));
+    return fail(fmt::format("--workload = \"{}\": must be A, B, C, D, F or wN: {} has no {}", s.workload,
+                            to_string(store_), impossible));
   if (!s.distribution.empty()) mix->distribution = workload::parse_distribution(s.distribution).value();
   const auto place = parse_place(s.place);
   if (!place) return fail(fmt::format("--place = \"{}\": must be I/N with I below N, such as 0/2", s.place));
@@ -131,8 +139,9 @@ Result<rack::CloverBenchConfig> BenchClover::bench_config() {
     return fail("--threads: must be 1 with --check or --history: threads have no common clock");
   if (config.history && s.phase != "all")
     return fail("--phase: must be all with --check or --history: a history begins with the load");
+  config.store = store_;
   config.directory = rack().dir;
-  config.name = fmt::format("clover-{}", getpid());
+  config.name = fmt::format("{}-{}", name_, getpid());
   config.port = s.port;
   config.threads = static_cast<std::uint32_t>(s.threads);
   config.clients = static_cast<std::uint32_t>(std::max(s.clients, s.threads));
@@ -153,7 +162,7 @@ Result<rack::CloverBenchConfig> BenchClover::bench_config() {
 }
 
 // False: interrupted.
-bool BenchClover::watch(rack::CloverBench& bench, const rack::StopSignals& signals) {
+bool BenchStore::watch(rack::StoreBench& bench, const rack::StopSignals& signals) {
   Progress progress;
   std::string told;
   bool interrupted = false;
@@ -173,7 +182,7 @@ bool BenchClover::watch(rack::CloverBench& bench, const rack::StopSignals& signa
   return !interrupted;
 }
 
-Result<void> BenchClover::judge_history(const workload::History& history, CloverOutcome& outcome) {
+Result<void> BenchStore::judge_history(const workload::History& history, StoreOutcome& outcome) {
   if (!settings_.history.empty()) {
     if (auto written = write_history(settings_.history, history); !written) return written;
   }
@@ -185,19 +194,20 @@ Result<void> BenchClover::judge_history(const workload::History& history, Clover
   return {};
 }
 
-Result<int> BenchClover::run() {
+Result<int> BenchStore::run() {
   rack::StopSignals signals;
   const auto config = bench_config();
   if (!config) return tl::unexpected(config.error());
-  rack::CloverBench bench(*config);
+  rack::StoreBench bench(*config);
   bench.start();
   const bool whole = watch(bench, signals);
   auto result = bench.result();
   if (!result) return tl::unexpected(result.error());
 
-  CloverOutcome outcome;
+  StoreOutcome outcome;
   outcome.result = std::move(*result);
-  outcome.facts = {.workload = settings_.workload,
+  outcome.facts = {.store = name_,
+                   .workload = settings_.workload,
                    .distribution = std::string(to_string(config->workload.mix.distribution)),
                    .theta_thousandths = config->workload.theta_thousandths,
                    .clients = config->clients,
@@ -219,6 +229,23 @@ Result<int> BenchClover::run() {
 
 }  // namespace
 
-std::unique_ptr<Command> make_bench_clover(CLI::App& group) { return std::make_unique<BenchClover>(group); }
+std::unique_ptr<Command> make_bench_clover(CLI::App& group) {
+  return std::make_unique<BenchStore>(
+      group, rack::StoreKind::kClover, "clover", "Run YCSB over the rack's Clover store; every value read is verified",
+      std::vector<std::string>{"sluice bench clover",
+                               "sluice bench clover --workload B --clients 256 --threads 2 --duration 30s",
+                               "sluice bench clover --workload A --check --operations 100000",
+                               "sluice bench clover --workload C --json > c.json"});
+}
+
+std::unique_ptr<Command> make_bench_sherman(CLI::App& group) {
+  return std::make_unique<BenchStore>(
+      group, rack::StoreKind::kSherman, "sherman",
+      "Run YCSB over a Sherman tree in the rack's memory, made if there is none; every value read is verified",
+      std::vector<std::string>{"sluice rack up --no-metadata && sluice bench sherman",
+                               "sluice bench sherman --workload E --records 100000 --clients 16",
+                               "sluice bench sherman --workload A --check --operations 100000",
+                               "sluice rack up --no-metadata --box words && sluice bench sherman --caches 16"});
+}
 
 }  // namespace sluice::cli

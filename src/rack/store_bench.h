@@ -1,4 +1,4 @@
-// Clover bench: drives the rack's Clover store from several threads, each with a session of its own, and adds up what they measured.
+// Store bench: drives a store on the rack from several threads, each with a session of its own, and adds up what they measured.
 //
 // Life:       start() -> poll progress() while running() -> result().
 // Invariant:  all threads have loaded before any runs, and all have ended before any leaves.
@@ -9,21 +9,26 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <vector>
 
-#include "rack/clover_session.h"
+#include "rack/store_session.h"
 #include "workload/runner.h"
 
 namespace sluice::rack {
 
-struct CloverBenchConfig {
+enum class StoreKind : std::uint8_t { kClover, kSherman };
+std::string_view to_string(StoreKind kind);
+
+struct StoreBenchConfig {
+  StoreKind store = StoreKind::kClover;
   std::string directory;
   std::string name;  // sessions are called name-0, name-1, …
   std::string port;  // of each session; empty: the rack's switch
   std::uint32_t threads = 1;
   std::uint32_t clients = 64;  // closed loops, of all threads together
-  std::uint32_t caches = 0;    // Clover clients (cursor caches) a thread; 0: one
+  std::uint32_t caches = 0;    // clients of the store (so cursor or index caches) a thread; 0: one
   bool load = true;
   bool run = true;
   std::uint64_t operations = 0;  // of all threads; 0: until `duration` is over
@@ -34,12 +39,12 @@ struct CloverBenchConfig {
 };
 
 // How many operations of the run had been completed by when.
-struct CloverSample {
+struct StoreSample {
   std::int64_t wall_ms = 0;  // since 1970, so that processes can be laid side by side
   std::uint64_t completed = 0;
 };
 
-struct CloverBenchResult {
+struct StoreBenchResult {
   workload::RunResult load;
   workload::RunResult run;
   double load_seconds = 0;
@@ -50,13 +55,13 @@ struct CloverBenchResult {
   std::uint64_t wire_bytes = 0;
   std::uint64_t reconnects = 0;
   std::size_t value_bytes = 0;
-  std::vector<CloverSample> timeline;
+  std::vector<StoreSample> timeline;
 };
 
-class CloverBench {
+class StoreBench {
  public:
-  explicit CloverBench(CloverBenchConfig config);
-  ~CloverBench();
+  explicit StoreBench(StoreBenchConfig config);
+  ~StoreBench();
 
   void start();
   // Ends early, with what there is.
@@ -73,23 +78,24 @@ class CloverBench {
   // Notes where the run stands, for the timeline; to be called from time to time.
   void sample();
   // REQUIRES: !running(). An error when a thread could not do its part.
-  Result<CloverBenchResult> result() const;
+  Result<StoreBenchResult> result() const;
   const workload::History& history() const { return history_; }
 
  private:
   struct Worker;
   enum Phase : int { kConnect, kLoad, kRun, kLeave, kPhases };
 
+  Result<std::unique_ptr<StoreSession>> open(const Worker& worker) const;
   void work(Worker& worker);
   Result<void> work_through(Worker& worker);
-  bool meet(Worker& worker, CloverSession& session, Phase phase);
-  void turn_until_done(Worker& worker, CloverSession& session, workload::Runner& runner, Duration at_most);
+  bool meet(Worker& worker, StoreSession& session, Phase phase);
+  void turn_until_done(Worker& worker, StoreSession& session, workload::Runner& runner, Duration at_most);
   void fail_all(const std::string& why);
 
-  CloverBenchConfig config_;
+  StoreBenchConfig config_;
   workload::History history_;
   std::vector<std::unique_ptr<Worker>> workers_;
-  std::vector<CloverSample> timeline_;
+  std::vector<StoreSample> timeline_;
   std::atomic<int> arrived_[kPhases] = {};
   std::atomic<int> running_{0};
   std::atomic<bool> stop_{false};

@@ -1,4 +1,4 @@
-#include "cli/clover_results.h"
+#include "cli/store_results.h"
 
 #include <fmt/core.h>
 
@@ -110,9 +110,10 @@ RunResult run_from_json(const json& in) {
   return run;
 }
 
-CloverOutcome outcome_from(const json& in) {
-  CloverOutcome out;
-  CloverRunFacts& f = out.facts;
+StoreOutcome outcome_from(const json& in) {
+  StoreOutcome out;
+  StoreRunFacts& f = out.facts;
+  f.store = in.at("store").get<std::string>();
   f.workload = in.at("workload").get<std::string>();
   f.distribution = in.at("distribution").get<std::string>();
   f.theta_thousandths = static_cast<std::uint64_t>(std::lround(in.at("theta").get<double>() * 1000));
@@ -122,7 +123,7 @@ CloverOutcome outcome_from(const json& in) {
   f.records = in.at("records").get<std::uint64_t>();
   f.value_bytes = in.at("value_bytes").get<std::uint64_t>();
   f.seed = in.at("seed").get<std::uint64_t>();
-  rack::CloverBenchResult& r = out.result;
+  rack::StoreBenchResult& r = out.result;
   r.load = run_from_json(in.at("load"));
   r.run = run_from_json(in.at("run"));
   r.load_seconds = in.at("load_seconds").get<double>();
@@ -142,7 +143,7 @@ CloverOutcome outcome_from(const json& in) {
 
 }  // namespace
 
-std::uint64_t CloverOutcome::failed() const {
+std::uint64_t StoreOutcome::failed() const {
   std::uint64_t sum = 0;
   for (const Outcome o : kOutcomes) {
     if (!is_fine(o)) sum += result.load.with_outcome(o) + result.run.with_outcome(o);
@@ -150,10 +151,10 @@ std::uint64_t CloverOutcome::failed() const {
   return sum;
 }
 
-json to_json(const CloverOutcome& outcome, bool with_buckets) {
-  const CloverRunFacts& f = outcome.facts;
-  const rack::CloverBenchResult& r = outcome.result;
-  json out{{"store", "clover"},
+json to_json(const StoreOutcome& outcome, bool with_buckets) {
+  const StoreRunFacts& f = outcome.facts;
+  const rack::StoreBenchResult& r = outcome.result;
+  json out{{"store", f.store},
            {"workload", f.workload},
            {"distribution", f.distribution},
            {"theta", static_cast<double>(f.theta_thousandths) / 1000},
@@ -177,14 +178,14 @@ json to_json(const CloverOutcome& outcome, bool with_buckets) {
            {"load", run_json(r.load, with_buckets)},
            {"run", run_json(r.run, with_buckets)}};
   json timeline = json::array();
-  for (const rack::CloverSample& sample : r.timeline) timeline.push_back({sample.wall_ms, sample.completed});
+  for (const rack::StoreSample& sample : r.timeline) timeline.push_back({sample.wall_ms, sample.completed});
   out["timeline"] = std::move(timeline);
   if (outcome.history_checked)
     out["history"] = {{"operations", outcome.history_operations}, {"linearizable", outcome.linearizable}};
   return out;
 }
 
-Result<CloverOutcome> clover_outcome_from_json(const json& in) {
+Result<StoreOutcome> store_outcome_from_json(const json& in) {
   try {
     return outcome_from(in);
   } catch (const json::exception& e) {
@@ -192,11 +193,11 @@ Result<CloverOutcome> clover_outcome_from_json(const json& in) {
   }
 }
 
-CloverOutcome merge(const std::vector<CloverOutcome>& outcomes) {
-  CloverOutcome all = outcomes.front();
+StoreOutcome merge(const std::vector<StoreOutcome>& outcomes) {
+  StoreOutcome all = outcomes.front();
   for (std::size_t i = 1; i < outcomes.size(); ++i) {
-    const CloverOutcome& one = outcomes[i];
-    rack::CloverBenchResult& r = all.result;
+    const StoreOutcome& one = outcomes[i];
+    rack::StoreBenchResult& r = all.result;
     r.load.merge(one.result.load);
     r.run.merge(one.result.run);
     r.load_rate += one.result.load_rate;
@@ -220,7 +221,7 @@ std::string latency_row(std::string_view name, std::uint64_t count, double rate,
                      us(h.at_quantile(0.5)), us(h.at_quantile(0.99)), us(h.at_quantile(0.999)));
 }
 
-std::string failures_of(const CloverOutcome& outcome) {
+std::string failures_of(const StoreOutcome& outcome) {
   std::string text;
   for (const Outcome o : kOutcomes) {
     const std::uint64_t n = outcome.result.load.with_outcome(o) + outcome.result.run.with_outcome(o);
@@ -233,13 +234,13 @@ std::string failures_of(const CloverOutcome& outcome) {
 
 }  // namespace
 
-std::string table_of(const CloverOutcome& outcome) {
-  const CloverRunFacts& f = outcome.facts;
-  const rack::CloverBenchResult& r = outcome.result;
-  std::string out =
-      fmt::format("Clover, workload {}, {} keys ({}), {} clients in {} x {} threads, {} records of {} bytes\n",
-                  f.workload, f.distribution, static_cast<double>(f.theta_thousandths) / 1000, f.clients, f.processes,
-                  f.threads, f.records, f.value_bytes);
+std::string table_of(const StoreOutcome& outcome) {
+  const StoreRunFacts& f = outcome.facts;
+  const rack::StoreBenchResult& r = outcome.result;
+  std::string out = fmt::format(
+      "{}, workload {}, {} keys ({}), {} clients in {} x {} threads, {} records of {} bytes\n",
+      f.store == "sherman" ? "Sherman" : "Clover", f.workload, f.distribution,
+      static_cast<double>(f.theta_thousandths) / 1000, f.clients, f.processes, f.threads, f.records, f.value_bytes);
   out += fmt::format("  {:<18} {:>12} {:>10} {:>10} {:>10} {:>10}\n", "", "operations", "ops/s", "p50 us", "p99 us",
                      "p99.9 us");
   if (r.load.operations() != 0) out += latency_row("load", r.load.operations(), r.load_rate, all_latencies(r.load));
@@ -267,9 +268,9 @@ std::string table_of(const CloverOutcome& outcome) {
   return out;
 }
 
-std::string csv_of(const CloverOutcome& outcome) {
-  const CloverRunFacts& f = outcome.facts;
-  const rack::CloverBenchResult& r = outcome.result;
+std::string csv_of(const StoreOutcome& outcome) {
+  const StoreRunFacts& f = outcome.facts;
+  const rack::StoreBenchResult& r = outcome.result;
   const Histogram all = all_latencies(r.run);
   return fmt::format(
       "workload,distribution,theta,clients,threads,processes,records,value_bytes,seed,operations,ops_per_second,p50_us,"

@@ -1,4 +1,4 @@
-// What a run of `sluice bench clover` found, as people and programs read it.
+// What a run of `sluice bench clover` or `sherman` found, as people and programs read it.
 //
 // Invariant:  to_json() with buckets and from_json() lose nothing that the tables show: results of several processes are added up so.
 #pragma once
@@ -9,11 +9,12 @@
 #include <vector>
 
 #include "base/result.h"
-#include "rack/clover_bench.h"
+#include "rack/store_bench.h"
 
 namespace sluice::cli {
 
-struct CloverRunFacts {
+struct StoreRunFacts {
+  std::string store = "clover";
   std::string workload;
   std::string distribution;
   std::uint64_t theta_thousandths = 990;
@@ -25,25 +26,25 @@ struct CloverRunFacts {
   std::uint64_t seed = 0;
 };
 
-struct CloverOutcome {
-  CloverRunFacts facts;
-  rack::CloverBenchResult result;
+struct StoreOutcome {
+  StoreRunFacts facts;
+  rack::StoreBenchResult result;
   bool history_checked = false;
   bool linearizable = false;
   std::uint64_t history_operations = 0;
-  std::vector<std::vector<rack::CloverSample>> timelines;  // of each process
+  std::vector<std::vector<rack::StoreSample>> timelines;  // of each process
 
   // Operations that did not do what they should.
   std::uint64_t failed() const;
   bool sound() const { return failed() == 0 && result.run.values_wrong == 0 && (!history_checked || linearizable); }
 };
 
-nlohmann::json to_json(const CloverOutcome& outcome, bool with_buckets);
-Result<CloverOutcome> clover_outcome_from_json(const nlohmann::json& json);
+nlohmann::json to_json(const StoreOutcome& outcome, bool with_buckets);
+Result<StoreOutcome> store_outcome_from_json(const nlohmann::json& json);
 // Runs of processes side by side, as one.
-CloverOutcome merge(const std::vector<CloverOutcome>& outcomes);
+StoreOutcome merge(const std::vector<StoreOutcome>& outcomes);
 
-std::string table_of(const CloverOutcome& outcome);
-std::string csv_of(const CloverOutcome& outcome);
+std::string table_of(const StoreOutcome& outcome);
+std::string csv_of(const StoreOutcome& outcome);
 
 }  // namespace sluice::cli

@@ -1,4 +1,4 @@
-#include "rack/clover_bench.h"
+#include "rack/store_bench.h"
 
 #include <fmt/core.h>
 
@@ -6,19 +6,24 @@
 #include <chrono>
 #include <limits>
 
+#include "rack/clover_session.h"
+#include "rack/sherman_session.h"
+
 namespace sluice::rack {
 
 using workload::Runner;
 using workload::RunResult;
 
-struct CloverBench::Worker {
+struct StoreBench::Worker {
   std::uint32_t index = 0;
   std::thread thread;
   std::atomic<int> phase{kConnect};
   std::atomic<std::uint64_t> completed{0};
-  CloverBenchResult result;
+  StoreBenchResult result;
   std::string problems;  // guarded by the bench's mutex
 };
+
+std::string_view to_string(StoreKind kind) { return kind == StoreKind::kSherman ? "Sherman" : "Clover"; }
 
 namespace {
 
@@ -42,16 +47,16 @@ std::uint32_t share(std::uint64_t whole, std::uint32_t parts, std::uint32_t inde
 
 }  // namespace
 
-CloverBench::CloverBench(CloverBenchConfig config) : config_(std::move(config)) {}
+StoreBench::StoreBench(StoreBenchConfig config) : config_(std::move(config)) {}
 
-CloverBench::~CloverBench() {
+StoreBench::~StoreBench() {
   stop_ = true;
   for (const auto& worker : workers_) {
     if (worker->thread.joinable()) worker->thread.join();
   }
 }
 
-void CloverBench::start() {
+void StoreBench::start() {
   running_ = static_cast<int>(config_.threads);
   for (std::uint32_t i = 0; i < config_.threads; ++i) {
     workers_.push_back(std::make_unique<Worker>());
@@ -60,28 +65,48 @@ void CloverBench::start() {
   for (const auto& worker : workers_) worker->thread = std::thread([this, w = worker.get()] { work(*w); });
 }
 
-void CloverBench::work(Worker& worker) {
+void StoreBench::work(Worker& worker) {
   if (auto done = work_through(worker); !done) fail_all(done.error().message);
   worker.phase = kPhases;
   --running_;
 }
 
-void CloverBench::fail_all(const std::string& why) {
+void StoreBench::fail_all(const std::string& why) {
   const std::lock_guard lock(mutex_);
   if (failure_.empty()) failure_ = why;
   failed_ = true;
 }
 
-Result<void> CloverBench::work_through(Worker& worker) {
-  CloverSessionConfig session_config;
-  session_config.directory = config_.directory;
-  session_config.name = fmt::format("{}-{}", config_.name, worker.index);
-  session_config.port = config_.port;
-  session_config.clients = std::max<std::uint32_t>(config_.caches, 1);
-  session_config.seed = Rng(config_.workload.seed).fork(config_.place.thread).fork(worker.index).next();
-  auto opened = CloverSession::open(session_config);
+Result<std::unique_ptr<StoreSession>> StoreBench::open(const Worker& worker) const {
+  const std::string name = fmt::format("{}-{}", config_.name, worker.index);
+  const std::uint32_t clients = std::max<std::uint32_t>(config_.caches, 1);
+  const std::uint64_t seed = Rng(config_.workload.seed).fork(config_.place.thread).fork(worker.index).next();
+  if (config_.store == StoreKind::kSherman) {
+    ShermanSessionConfig sherman;
+    sherman.directory = config_.directory;
+    sherman.name = name;
+    sherman.port = config_.port;
+    sherman.clients = clients;
+    sherman.seed = seed;
+    sherman.may_create = config_.place.thread == 0 && worker.index == 0;
+    if (config_.workload.value_bytes != 0) {
+      sherman.value_bytes = static_cast<std::uint32_t>(config_.workload.value_bytes);
+    }
+    return ShermanSession::open(sherman);
+  }
+  CloverSessionConfig clover;
+  clover.directory = config_.directory;
+  clover.name = name;
+  clover.port = config_.port;
+  clover.clients = clients;
+  clover.seed = seed;
+  return CloverSession::open(clover);
+}
+
+Result<void> StoreBench::work_through(Worker& worker) {
+  auto opened = open(worker);
   if (!opened) return tl::unexpected(opened.error());
-  CloverSession& session = **opened;
+  StoreSession& session = **opened;
 
   workload::RunConfig run = config_.workload;
   run.place = {config_.place.thread * config_.threads + worker.index, config_.place.threads * config_.threads};
@@ -117,7 +142,7 @@ Result<void> CloverBench::work_through(Worker& worker) {
 }
 
 // Waits for all workers, turning the session's loop meanwhile. False: it is over.
-bool CloverBench::meet(Worker& worker, CloverSession& session, Phase phase) {
+bool StoreBench::meet(Worker& worker, StoreSession& session, Phase phase) {
   const int all = static_cast<int>(workers_.size());
   ++arrived_[phase];
   nic::Periodic look(Duration::milliseconds(5), [](Time) {});
@@ -129,7 +154,7 @@ bool CloverBench::meet(Worker& worker, CloverSession& session, Phase phase) {
   return !stop_ && !failed_;
 }
 
-void CloverBench::turn_until_done(Worker& worker, CloverSession& session, Runner& runner, Duration at_most) {
+void StoreBench::turn_until_done(Worker& worker, StoreSession& session, Runner& runner, Duration at_most) {
   const Time begun = session.loop().now();
   nic::Periodic look(Duration::milliseconds(20), [&](Time now) {
     worker.completed = runner.completed();
@@ -143,7 +168,7 @@ void CloverBench::turn_until_done(Worker& worker, CloverSession& session, Runner
   session.loop().remove(look);
 }
 
-CloverBench::Progress CloverBench::progress() const {
+StoreBench::Progress StoreBench::progress() const {
   static constexpr const char* kNames[] = {"connecting", "loading", "running", "leaving", "done"};
   Progress progress;
   int phase = kPhases;
@@ -159,20 +184,20 @@ CloverBench::Progress CloverBench::progress() const {
   return progress;
 }
 
-void CloverBench::sample() {
+void StoreBench::sample() {
   const Progress now = progress();
   if (now.phase != "running") return;
   const auto wall = std::chrono::system_clock::now().time_since_epoch();
   timeline_.push_back({std::chrono::duration_cast<std::chrono::milliseconds>(wall).count(), now.completed});
 }
 
-Result<CloverBenchResult> CloverBench::result() const {
+Result<StoreBenchResult> StoreBench::result() const {
   const std::lock_guard lock(mutex_);
   if (!failure_.empty()) return fail(failure_);
-  CloverBenchResult all;
+  StoreBenchResult all;
   all.timeline = timeline_;
   for (const auto& worker : workers_) {
-    const CloverBenchResult& one = worker->result;
+    const StoreBenchResult& one = worker->result;
     all.load.merge(one.load);
     all.run.merge(one.run);
     all.load_rate += one.load.operations_per_second();
