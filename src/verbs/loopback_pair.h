@@ -132,13 +132,20 @@ class LoopbackPair {
     wr.num_sge = 1;
     wr.wr.rdma.remote_addr = address(remote);
     wr.wr.rdma.rkey = rkey == 0 ? mr->rkey : rkey;
+    return post(side, wr);
+  }
+  // A chain of them, as it is.
+  int post(int side, ibv_send_wr& wr) {
     ibv_send_wr* bad = nullptr;
     return ibv_post_send(qp[side], &wr, &bad);
   }
-  int post_receive(int side, std::uint64_t id, ibv_sge sge) {
-    ibv_recv_wr wr{.wr_id = id, .next = nullptr, .sg_list = &sge, .num_sge = 1};
+  int post(int side, ibv_recv_wr& wr) {
     ibv_recv_wr* bad = nullptr;
     return ibv_post_recv(qp[side], &wr, &bad);
+  }
+  int post_receive(int side, std::uint64_t id, ibv_sge sge) {
+    ibv_recv_wr wr{.wr_id = id, .next = nullptr, .sg_list = &sge, .num_sge = 1};
+    return post(side, wr);
   }
 
   // The next completion, or nothing after ten seconds.

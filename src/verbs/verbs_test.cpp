@@ -68,8 +68,7 @@ TEST(Region, IsNamedByItsIova) {
   wr.num_sge = 1;
   wr.wr.rdma.remote_addr = 5;
   wr.wr.rdma.rkey = zero_based->rkey;
-  ibv_send_wr* bad = nullptr;
-  ASSERT_EQ(ibv_post_send(pair.qp[0], &wr, &bad), 0);
+  ASSERT_EQ(pair.post(0, wr), 0);
   EXPECT_EQ(pair.status(0), IBV_WC_SUCCESS);
   EXPECT_EQ(pair.memory[4096 + 5], 77);
   EXPECT_EQ(ibv_dereg_mr(zero_based), 0);
@@ -96,8 +95,7 @@ TEST(DeviceMemory, IsReachedByPeersAsAnyRegionAndByTheHostByCopying) {
   wr.sg_list = &sge;
   wr.num_sge = 1;
   wr.wr.atomic = {.remote_addr = 8, .compare_add = 2, .swap = 0, .rkey = mr->rkey};
-  ibv_send_wr* bad = nullptr;
-  ASSERT_EQ(ibv_post_send(pair.qp[0], &wr, &bad), 0);
+  ASSERT_EQ(pair.post(0, wr), 0);
   EXPECT_EQ(pair.status(0), IBV_WC_SUCCESS);
   std::uint64_t after = 0;
   EXPECT_EQ(ibv_memcpy_from_dm(&after, dm, 64 + 8, sizeof after), 0);
@@ -173,15 +171,13 @@ TEST(QueuePair, GathersAndScattersSixteenPiecesAndCarriesAnImmediate) {
     to.push_back(pair.piece(10000 + i * 100, 1 + i));
   }
   ibv_recv_wr receive{.wr_id = 7, .next = nullptr, .sg_list = to.data(), .num_sge = 16};
-  ibv_recv_wr* bad_receive = nullptr;
-  ASSERT_EQ(ibv_post_recv(pair.qp[1], &receive, &bad_receive), 0);
+  ASSERT_EQ(pair.post(1, receive), 0);
   ibv_send_wr wr{};
   wr.opcode = IBV_WR_SEND_WITH_IMM;
   wr.imm_data = htonl(0xCAFE);
   wr.sg_list = from.data();
   wr.num_sge = 16;
-  ibv_send_wr* bad = nullptr;
-  ASSERT_EQ(ibv_post_send(pair.qp[0], &wr, &bad), 0);
+  ASSERT_EQ(pair.post(0, wr), 0);
   const auto wc = pair.poll(1);
   ASSERT_TRUE(wc);
   EXPECT_EQ(wc->wr_id, 7u);
@@ -214,8 +210,7 @@ TEST(QueuePair, ReturnsTheValueBeforeAnAtomic) {
   swap.wr.atomic.compare_add = 8;
   swap.wr.atomic.swap = 99;
   add.next = &swap;
-  ibv_send_wr* bad = nullptr;
-  ASSERT_EQ(ibv_post_send(pair.qp[0], &add, &bad), 0);
+  ASSERT_EQ(pair.post(0, add), 0);
   EXPECT_EQ(pair.status(0), IBV_WC_SUCCESS);
   EXPECT_EQ(pair.status(0), IBV_WC_SUCCESS);
   std::uint64_t seen[2];
@@ -364,8 +359,7 @@ TEST_P(DatagramOfGid, CarriesAGrhFromWhichTheAnswerFindsItsWay) {
   wr.sg_list = &sge;
   wr.num_sge = 1;
   wr.wr.ud = {.ah = ah, .remote_qpn = pair.qp[1]->qp_num, .remote_qkey = 0x1234};
-  ibv_send_wr* bad = nullptr;
-  ASSERT_EQ(ibv_post_send(pair.qp[0], &wr, &bad), 0);
+  ASSERT_EQ(pair.post(0, wr), 0);
   auto wc = pair.poll(1);
   ASSERT_TRUE(wc);
   EXPECT_EQ(wc->byte_len, 72u);
