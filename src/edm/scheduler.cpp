@@ -242,6 +242,11 @@ void Scheduler::free_destination(Time now, std::uint32_t port) {
 }
 
 void Scheduler::match_later(Time now) {
+  // Iterations are far enough apart for one that is this near to be the next one.
+  if (match_at_ < now + config_.iteration) {
+    if (config_.matching == Matching::kGreedy) match_at_ = std::min(match_at_, now);
+    return;
+  }
   Time at = now;
   if (config_.matching == Matching::kPim && config_.iterations == Iterations::kOnDemand) {
     at = std::max(now, iterating_until_);
@@ -327,7 +332,9 @@ void Scheduler::grant(Time at, std::uint32_t source, std::uint32_t destination) 
   Pair& queue = pair(source, destination);
   Message& granted = message(source, destination, 0);
   const std::uint32_t bytes = std::min(config_.chunk_bytes, granted.remaining);
-  Grant& out = grants_[(grants_head_ + grants_count_++) % grants_.size()];
+  std::size_t place = grants_head_ + grants_count_++;
+  if (place >= grants_.size()) place -= grants_.size();
+  Grant& out = grants_[place];
   out = {.at = at,
          .source = PortId(static_cast<std::uint16_t>(source)),
          .destination = PortId(static_cast<std::uint16_t>(destination)),
@@ -357,7 +364,9 @@ void Scheduler::grant(Time at, std::uint32_t source, std::uint32_t destination) 
   }
   const Release due{at + time_taken(out), static_cast<std::uint16_t>(source), static_cast<std::uint16_t>(destination)};
   if (bytes == config_.chunk_bytes && due.at == at + wire_time(bytes)) {
-    whole_[(whole_head_ + whole_count_++) % whole_.size()] = due;
+    std::size_t end = whole_head_ + whole_count_++;
+    if (end >= whole_.size()) end -= whole_.size();
+    whole_[end] = due;
   } else {
     parts_.push_back(due);
     std::push_heap(parts_.begin(), parts_.end(), std::greater<>{});

@@ -153,7 +153,9 @@ class Scheduler {
   }
   Message& message(std::uint32_t source, std::uint32_t destination, std::uint32_t index) {
     const std::size_t which = std::size_t{source} * config_.ports + destination;
-    return messages_[which * config_.active_per_pair + (pairs_[which].head + index) % config_.active_per_pair];
+    std::uint32_t place = pairs_[which].head + index;
+    if (place >= config_.active_per_pair) place -= config_.active_per_pair;
+    return messages_[which * config_.active_per_pair + place];
   }
   NotifyVerdict judge(const Demand& demand) const;
   Key key_of(std::uint32_t remaining, std::uint64_t sequence) const;

@@ -91,8 +91,9 @@ class Downlink {
 // A link from a host to the switch. Granted chunks leave when they were planned to; requests wait for gaps.
 class Uplink {
  public:
-  void plan(Blocks from, Blocks length) {
+  void plan(Blocks now, Blocks from, Blocks length) {
     SLUICE_CHECK(from >= planned_until_);
+    while (!planned_.empty() && planned_.front().until <= now) planned_.pop_front();
     planned_until_ = from + length;
     planned_.push_back({from, planned_until_});
   }
@@ -291,7 +292,7 @@ class Cluster {
     back.control(leaves, control, [this](const auto& chunk, Blocks end) { over(chunk, end); });
     const Blocks starts = leaves + control - 1 + hop_ + hardware_.host_blocks();
     const Blocks length = blocks_of(grant.bytes) + settings_.framing_blocks;
-    uplinks_[grant.source.value].plan(starts, length);
+    uplinks_[grant.source.value].plan(leaves, starts, length);
     const Blocks comes = starts + hop_ + hardware_.switch_blocks();
     Downlink& link = downlinks_[grant.destination.value];
     link.plan({.comes = comes, .length = length, .row = grant.last ? row : kNone});
