@@ -32,7 +32,16 @@
 
 namespace sluice::clover {
 
-enum class Outcome : std::uint8_t { kOk, kNotFound, kExists, kNoSpace, kUnavailable, kTooLong, kUnknown };
+enum class Outcome : std::uint8_t {
+  kOk,
+  kNotFound,
+  kExists,
+  kNoSpace,
+  kUnavailable,
+  kTooLong,
+  kUnknown,
+  kNoAtomics,  // join(): the remote memory has no compare-and-swap (1RMA), without which there is no Clover
+};
 std::string_view to_string(Outcome outcome);
 
 struct GetResult {
@@ -87,7 +96,7 @@ class Client {
   Client(const Client&) = delete;
   Client& operator=(const Client&) = delete;
 
-  // Enters the store. kUnavailable when the server does not answer in time.
+  // Enters the store. kUnavailable when the server does not answer in time; kNoAtomics when the remote memory has none.
   remote::Task<Outcome> join();
   // Keeps lease and reports going and does work for the server, until leave(). To be spawned.
   remote::Task<void> maintain();

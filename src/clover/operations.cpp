@@ -18,6 +18,7 @@ std::string_view to_string(Outcome outcome) {
     case Outcome::kNoSpace: return "no space";
     case Outcome::kUnavailable: return "unavailable";
     case Outcome::kTooLong: return "too long";
+    case Outcome::kNoAtomics: return "this transport has no atomics, which Clover needs";
     case Outcome::kUnknown: return "unknown";
   }
   return "?";

@@ -101,6 +101,7 @@ Task<bool> Client::renew_lease(Time deadline) {
 }
 
 Task<Outcome> Client::join() {
+  if (!memory_.capabilities().atomics) co_return Outcome::kNoAtomics;
   const bool entered = co_await ensure_lease(now() + config_.timeout);
   co_return entered ? Outcome::kOk : Outcome::kUnavailable;
 }

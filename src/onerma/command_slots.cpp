@@ -5,6 +5,11 @@
 #include "base/check.h"
 
 namespace sluice::onerma {
+namespace {
+
+constexpr auto kTurn = static_cast<std::uint32_t>(FrameWriter::frame_size(kMaxOp));
+
+}  // namespace
 
 CommandSlots::CommandSlots(const SlotParameters& parameters, SolicitationWindow& window)
     : parameters_(parameters), window_(window), slots_(parameters.slots) {
@@ -35,15 +40,43 @@ bool CommandSlots::issue(Time now, const Command& command) {
 }
 
 Slot* CommandSlots::next_to_send() {
-  const bool read = !reads_.empty() && window_.has_room(slots_[reads_.first()].window_bytes);
+  Slot* const read = next_read();
   const bool write = !writes_.empty();
-  if (read && (!write || !writes_turn_)) return &slots_[reads_.first()];
+  const bool room = read != nullptr && window_.has_room(read->window_bytes);
+  if (room && (!write || !writes_turn_)) return read;
   return write ? &slots_[writes_.first()] : nullptr;
+}
+
+// Deficit round robin: a turn is worth one operation of the largest kind. The same user until its credit or its reads are used up.
+Slot* CommandSlots::next_read() {
+  for (std::size_t looked = 0; looked <= users_.size(); ++looked) {
+    if (users_.empty()) return nullptr;
+    User& user = users_[turn_];
+    if (!user.reads.empty()) {
+      Slot& slot = slots_[user.reads.first()];
+      if (user.credit >= slot.window_bytes) return &slot;
+    } else {
+      user.credit = 0;
+    }
+    turn_ = turn_ + 1 == users_.size() ? 0 : turn_ + 1;
+    if (!users_[turn_].reads.empty()) users_[turn_].credit += kTurn;
+  }
+  return nullptr;
+}
+
+CommandSlots::User& CommandSlots::user_of(CompletionRing& ring) {
+  if (ring.user() < users_.size() && users_[ring.user()].ring == &ring) return users_[ring.user()];
+  // New here, or last seen by another initiator.
+  const auto known = std::ranges::find(users_, &ring, &User::ring);
+  ring.set_user(static_cast<std::uint32_t>(known - users_.begin()));
+  if (known == users_.end()) users_.push_back({.ring = &ring});
+  return users_[ring.user()];
 }
 
 void CommandSlots::on_sent(Time now, Slot& slot) {
   const std::uint16_t index = index_of(slot);
   window_.take(slot.window_bytes);
+  if (slot.command.op == OpKind::kRead) user_of(*slot.command.completions).credit -= slot.window_bytes;
   list_of(slot).remove(slots_, index);
   writes_turn_ = slot.command.op == OpKind::kRead;
   slot.issue_delay = now - slot.issued;
@@ -85,7 +118,7 @@ void CommandSlots::complete(Time now, Slot& slot, Status status) {
 }
 
 void CommandSlots::expire(Time now) {
-  expire(now, reads_, Status::kDispatchTimeout);
+  for (User& user : users_) expire(now, user.reads, Status::kDispatchTimeout);
   expire(now, writes_, Status::kDispatchTimeout);
   expire(now, sent_, Status::kTimeout);
   expire(now, data_, Status::kTimeout);
@@ -97,15 +130,18 @@ void CommandSlots::expire(Time now, List& list, Status status) {
 
 Time CommandSlots::next_deadline() const {
   Time next = Time::never();
-  for (const List* list : {&reads_, &writes_, &sent_, &data_}) {
-    if (!list->empty()) next = std::min(next, slots_[list->first()].deadline);
-  }
+  const auto look = [&](const List& list) {
+    if (!list.empty()) next = std::min(next, slots_[list.first()].deadline);
+  };
+  for (const User& user : users_) look(user.reads);
+  for (const List* list : {&writes_, &sent_, &data_}) look(*list);
   return next;
 }
 
 CommandSlots::List& CommandSlots::list_of(const Slot& slot) {
   switch (slot.state) {
-    case Slot::State::kWaiting: return slot.command.op == OpKind::kRead ? reads_ : writes_;
+    case Slot::State::kWaiting:
+      return slot.command.op == OpKind::kRead ? user_of(*slot.command.completions).reads : writes_;
     case Slot::State::kDataSent: return data_;
     default: return sent_;
   }

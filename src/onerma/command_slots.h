@@ -1,8 +1,8 @@
 // Command slots: the state of every operation that an initiator has open, from its command to its completion. No frames here.
 //
 // Life:       issue() -> waits to enter service -> next_to_send() -> on_sent() -> (write: on_data_sent()) -> complete() or expire().
-// Enters:     a read when the solicitation window has room for its answer, in the order of issue; a write or Rekey at its turn. What has
-//             not entered `dispatch_timeout` after its command ends as kDispatchTimeout.
+// Enters:     a read when the solicitation window has room for its answer; a user's in the order of issue, users (rings) by turns of equal
+//             bytes; a write or Rekey at its turn. What has not entered `dispatch_timeout` after its command ends as kDispatchTimeout.
 // Ends:       without an answer, `timeout` after its command as kTimeout; a write whose data have been sent, `timeout` after those: by then
 //             the target has closed its side, so that what is reported as timed out has no effect later.
 // Units:      bytes; window bytes are those of the answer's frame.
@@ -94,7 +94,16 @@ class CommandSlots {
  private:
   using List = IndexFifo<Slot>;  // each in the order in which its slots run out of time
 
+  // One ring's reads that wait, and the bytes that its turn still allows.
+  struct User {
+    const CompletionRing* ring = nullptr;
+    List reads{};
+    std::uint32_t credit = 0;
+  };
+
   List& list_of(const Slot& slot);
+  User& user_of(CompletionRing& ring);
+  Slot* next_read();
   void expire(Time now, List& list, Status status);
   std::uint16_t index_of(const Slot& slot) const { return static_cast<std::uint16_t>(&slot - slots_.data()); }
 
@@ -102,10 +111,11 @@ class CommandSlots {
   SolicitationWindow& window_;
   std::vector<Slot> slots_;
   std::vector<std::uint16_t> free_;
-  List reads_;   // waiting
-  List writes_;  // waiting
-  List sent_;    // kSent, kPulled
-  List data_;    // kDataSent
+  std::vector<User> users_;
+  std::size_t turn_ = 0;  // whose read is next
+  List writes_;           // waiting
+  List sent_;             // kSent, kPulled
+  List data_;             // kDataSent
   std::uint64_t sequence_ = 0;
   std::uint32_t open_ = 0;
   bool writes_turn_ = false;

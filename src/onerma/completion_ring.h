@@ -39,6 +39,11 @@ class CompletionRing {
   std::uint32_t open() const { return open_; }
   std::uint32_t capacity() const { return static_cast<std::uint32_t>(ring_.size()); }
 
+  // The number under which the initiator knows its user; kNobody until it has issued something.
+  static constexpr std::uint32_t kNobody = ~std::uint32_t{0};
+  std::uint32_t user() const { return user_; }
+  void set_user(std::uint32_t user) { user_ = user; }
+
   // Called by the initiator. REQUIRES: !full().
   void reserve() { ++open_; }
   void push(const Completion& completion) { ring_[pushed_++ & (ring_.size() - 1)] = completion; }
@@ -53,6 +58,7 @@ class CompletionRing {
   std::uint64_t pushed_ = 0;
   std::uint64_t popped_ = 0;
   std::uint32_t open_ = 0;
+  std::uint32_t user_ = kNobody;
 };
 
 }  // namespace sluice::onerma

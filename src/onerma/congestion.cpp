@@ -1,6 +1,7 @@
 #include "onerma/congestion.h"
 
 #include <algorithm>
+#include <bit>
 
 namespace sluice::onerma {
 namespace {
@@ -11,10 +12,27 @@ std::uint32_t times(std::uint32_t a, std::uint32_t b) {
   return static_cast<std::uint32_t>(std::uint64_t{a} * b / kOne);
 }
 
+std::uint32_t square_root(std::uint32_t n) {
+  std::uint32_t root = 1u << (std::bit_width(n) + 1) / 2;  // not below it; Newton's method falls from there
+  for (;;) {
+    const std::uint32_t next = (root + n / root) / 2;
+    if (next >= root) return root;
+    root = next;
+  }
+}
+
+// spread / sqrt(window), at most four times the spread.
+Duration extra_target(Duration spread, std::uint32_t size) {
+  if (spread == Duration{}) return spread;
+  const std::uint32_t root = std::max(square_root(size), 64u);  // 256 stands for 1
+  return spread * 256 / root;
+}
+
 }  // namespace
 
 void Algorithm1::on_success(Time now, CongestionWindow& window, Duration delay, Duration target, Duration rtt) const {
   const Algorithm1Parameters& p = parameters_;
+  target = target + extra_target(p.spread, window.size);
   if (delay < target) {
     const std::uint64_t step =
         window.size >= kOne ? std::uint64_t{p.additive_increase} * kOne / window.size : p.additive_increase;

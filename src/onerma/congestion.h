@@ -44,6 +44,9 @@ struct Algorithm1Parameters {
   std::uint32_t timeout_decrease = CongestionWindow::kOne / 10;  // TIMEOUT_DECR = 0.1
   std::uint32_t smallest = CongestionWindow::kOne / 100;         // CWND_MIN; ours
   std::uint32_t largest = 256 * CongestionWindow::kOne;          // CWND_MAX; ours
+  // Ours, after Swift (SIGCOMM 2020) §3.5: a window's target is longer by spread / sqrt(window), at most four times `spread`. Who has less is cut
+  // later, which makes shares even where delays do not vary by chance; and many small windows keep a link busy. Zero: as the paper has it.
+  Duration spread{};
 };
 
 class Algorithm1 final : public CongestionPolicy {

@@ -69,6 +69,21 @@ TEST(Algorithm1, AFailureCutsToATenthButNotBelowTheSmallest) {
   EXPECT_NEAR(size_of(w), 0.01, 0.0001);
 }
 
+TEST(Algorithm1, ASpreadTargetIsLongerForASmallerWindow) {
+  const Algorithm1 policy({.spread = Duration::microseconds(2)});
+  const auto grows = [&](double window, double delay_us) {
+    auto w = of(window);
+    policy.on_success(kStart, w, Duration::nanoseconds(static_cast<std::int64_t>(delay_us * 1000)), kTarget, kRtt);
+    return size_of(w) > window;
+  };
+  EXPECT_TRUE(grows(1, 3.99));  // 2 + 2 / 1
+  EXPECT_FALSE(grows(1, 4.01));
+  EXPECT_TRUE(grows(16, 2.49));  // 2 + 2 / 4
+  EXPECT_FALSE(grows(16, 2.51));
+  EXPECT_TRUE(grows(0.02, 9.9));  // at most four times
+  EXPECT_FALSE(grows(0.02, 10.1));
+}
+
 TEST(CongestionWindow, PacesAtAWindowARoundTrip) {
   EXPECT_EQ(of(5).interval(kRtt), Duration::microseconds(1));
   EXPECT_EQ(of(0.5).interval(kRtt), Duration::microseconds(10));

@@ -12,8 +12,9 @@ Executor::Executor(const ExecutorParameters& parameters, const CongestionPolicy&
   local_.rtt = parameters.base_rtt;
 }
 
-PathId Executor::add_path() {
+PathId Executor::add_path(Direction direction) {
   Path path;
+  path.target = direction == Direction::kInbound ? parameters_.remote_target : parameters_.write_target;
   path.window.size = parameters_.first_remote;
   path.rtt = parameters_.base_rtt;
   paths_.push_back(path);
@@ -117,7 +118,7 @@ void Executor::react(Time now, Path& path, const Completion& completion) {
       path.measure(completion.total_delay);
       local_.measure(completion.total_delay);
       policy_.on_success(now, local_.window, completion.issue_delay, parameters_.local_target, local_.rtt);
-      policy_.on_success(now, path.window, completion.remote_delay(), parameters_.remote_target, path.rtt);
+      policy_.on_success(now, path.window, completion.remote_delay(), path.target, path.rtt);
       return;
     case Status::kDispatchTimeout: return policy_.on_failure(now, local_.window, local_.rtt);
     case Status::kNack:

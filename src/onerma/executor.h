@@ -9,7 +9,8 @@
 // Errors:     a request ends once, by on_complete, with its completion.
 // Threads:    one owner. submit() and poll() allocate nothing.
 // Limits:     the ring's capacity of requests outstanding; as many paths as are added.
-// Source:     1RMA §6 (CommandExecutor). What RTT means is ours: the smoothed total delay of what succeeded.
+// Source:     1RMA §6 (CommandExecutor). What RTT means is ours: the smoothed total delay of what succeeded; so is a target delay of its own for
+//             writes.
 #pragma once
 
 #include <cstdint>
@@ -28,7 +29,9 @@ struct ExecutorParameters {
   std::uint32_t ring = 1024;  // a power of two
   Duration base_rtt = Duration::microseconds(5);
   Duration local_target = Duration::microseconds(2);   // of issue delays
-  Duration remote_target = Duration::microseconds(8);  // of remote delays
+  Duration remote_target = Duration::microseconds(8);  // of remote delays of reads
+  Duration write_target =
+      Duration::microseconds(16);  // of writes and Rekeys: four hops, and a place in the target's window
   std::uint32_t first_local = 64 * CongestionWindow::kOne;
   std::uint32_t first_remote = 8 * CongestionWindow::kOne;
   Duration pacing_slack{};  // how much of the pace may be made up for at once, for owners that are not called often
@@ -57,7 +60,8 @@ class Executor {
   // Policy and slots outlive the executor.
   Executor(const ExecutorParameters& parameters, const CongestionPolicy& policy, CommandSlots& slots);
 
-  PathId add_path();
+  enum class Direction : std::uint8_t { kInbound, kOutbound };  // reads; writes and Rekeys
+  PathId add_path(Direction direction = Direction::kInbound);
   void submit(Time now, Request& request);
   // Returns how many requests ended or were issued.
   std::size_t poll(Time now);
@@ -87,6 +91,7 @@ class Executor {
   struct Path : Limited {
     Request* first = nullptr;
     Request* last = nullptr;
+    Duration target{};
     std::uint32_t next = kNone;  // in line
     State state = State::kIdle;
   };

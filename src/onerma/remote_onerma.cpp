@@ -141,7 +141,7 @@ void RemoteOnerma::add_node(NodeId node, const Peer& peer) {
   auto made = std::make_unique<Node>();
   made->peer = peer;
   made->read.path = executor_.add_path();
-  made->write.path = executor_.add_path();
+  made->write.path = executor_.add_path(Executor::Direction::kOutbound);
   nodes_[node.value] = std::move(made);
 }
 

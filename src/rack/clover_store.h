@@ -49,7 +49,8 @@ class CloverStore : public workload::Store {
       case clover::Outcome::kExists: return workload::Outcome::kExists;
       case clover::Outcome::kNoSpace: return workload::Outcome::kNoSpace;
       case clover::Outcome::kUnavailable: return workload::Outcome::kUnavailable;
-      case clover::Outcome::kTooLong: return workload::Outcome::kRefused;
+      case clover::Outcome::kTooLong:
+      case clover::Outcome::kNoAtomics: return workload::Outcome::kRefused;
       case clover::Outcome::kUnknown: return workload::Outcome::kUnknown;
     }
     return workload::Outcome::kUnknown;

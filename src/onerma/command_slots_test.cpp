@@ -1,0 +1,79 @@
+// Command slots alone: who enters service, and in which turn.
+#include "onerma/command_slots.h"
+
+#include <gtest/gtest.h>
+
+#include <array>
+
+#include "onerma/message.h"
+
+namespace sluice::onerma {
+namespace {
+
+constexpr std::uint32_t kLarge = FrameWriter::frame_size(kMaxOp);
+
+struct Bench {
+  bool issue(CompletionRing& ring, std::size_t bytes, OpKind op = OpKind::kRead, std::uint64_t user = 0) {
+    return slots.issue(now, {.op = op, .local = MutableBytes(local).first(bytes), .user = user, .completions = &ring});
+  }
+  // Whose operation enters service next.
+  CompletionRing* send() {
+    Slot* const slot = slots.next_to_send();
+    if (slot == nullptr) return nullptr;
+    EXPECT_EQ(slot, slots.next_to_send()) << "the same until it is sent";
+    slots.on_sent(now, *slot);
+    return slot->command.completions;
+  }
+
+  SolicitationWindow window{64 * kLarge};
+  CommandSlots slots{{.slots = 1024}, window};
+  std::array<std::uint8_t, kMaxOp> local{};
+  CompletionRing a{512}, b{512};
+  Time now = Time::at(Duration::milliseconds(1));
+};
+
+TEST(CommandSlots, UsersTakeTurnsOfEqualBytes) {
+  Bench w;
+  for (int i = 0; i < 30; ++i) w.issue(w.a, kMaxOp);
+  for (int i = 0; i < 400; ++i) w.issue(w.b, 64);
+  std::uint32_t a_bytes = 0, b_bytes = 0;
+  for (int i = 0; i < 10 * 25; ++i) {
+    CompletionRing* const who = w.send();
+    ASSERT_NE(who, nullptr);
+    (who == &w.a ? a_bytes : b_bytes) += who == &w.a ? kLarge : static_cast<std::uint32_t>(FrameWriter::frame_size(64));
+  }
+  EXPECT_GT(a_bytes, 0u);
+  EXPECT_NEAR(static_cast<double>(a_bytes), static_cast<double>(b_bytes), 2.0 * kLarge);
+}
+
+TEST(CommandSlots, AUserAloneHasAllTurnsAndItsReadsGoInOrder) {
+  Bench w;
+  for (std::uint64_t i = 0; i < 20; ++i) w.issue(w.a, i % 2 == 0 ? kMaxOp : 64, OpKind::kRead, i);
+  for (std::uint64_t i = 0; i < 20; ++i) {
+    Slot* const slot = w.slots.next_to_send();
+    ASSERT_NE(slot, nullptr);
+    EXPECT_EQ(slot->command.user, i);
+    w.slots.on_sent(w.now, *slot);
+  }
+  EXPECT_EQ(w.send(), nullptr);
+}
+
+TEST(CommandSlots, AFullWindowHoldsReadsBackAndLetsWritesPass) {
+  Bench w;
+  for (int i = 0; i < 65; ++i) w.issue(w.a, kMaxOp);
+  for (int i = 0; i < 64; ++i) EXPECT_EQ(w.send(), &w.a);
+  EXPECT_EQ(w.send(), nullptr);
+  w.issue(w.b, kMaxOp, OpKind::kWrite);
+  EXPECT_EQ(w.send(), &w.b);
+  w.now = w.now + SlotParameters{}.dispatch_timeout;
+  w.slots.expire(w.now);
+  EXPECT_EQ(w.a.pop().status, Status::kDispatchTimeout);
+  w.now = w.now + SlotParameters{}.timeout;
+  w.slots.expire(w.now);
+  EXPECT_EQ(w.window.used(), 0u);
+  EXPECT_EQ(w.slots.open(), 0u);
+  EXPECT_EQ(w.slots.next_deadline(), Time::never());
+}
+
+}  // namespace
+}  // namespace sluice::onerma
