@@ -239,6 +239,20 @@ TEST_F(SwitchTest, AStageDropsEditsAndMakesPackets) {
   EXPECT_EQ(drops(0, DropReason::kStage), 1u);
 }
 
+TEST_F(SwitchTest, WhatAStageHasTakenTeachesItsSourceAndMayComeBackLater) {
+  TestStage stage;
+  machine_->set_stage(&stage);
+  receive(0, {frame(mac(2), mac(1), 1)});  // taken: but its source is known from now on
+  for (Tray& tray : trays_) EXPECT_TRUE(tray.frames.empty());
+  Bytes back = frame(mac(1), mac(2), 7);
+  machine_->forward_made(now_, {back.data(), static_cast<std::uint32_t>(back.size())});
+  EXPECT_EQ(trays_[0].take(), std::vector<Bytes>{back});
+  EXPECT_TRUE(trays_[1].frames.empty());
+  receive(2, {frame(mac(2), mac(3), 5)});
+  EXPECT_EQ(trays_[0].take().size(), 1u) << "what came back has taught nothing: its source is unknown, this is a flood";
+  EXPECT_EQ(trays_[1].take().size(), 1u);
+}
+
 TEST_F(SwitchTest, AStageGetsItsDeadlines) {
   TestStage stage;
   stage.deadline = now_ + Duration::microseconds(3);
