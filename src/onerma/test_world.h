@@ -31,21 +31,21 @@ class World {
     std::unique_ptr<port::Port> hub_end;
     std::vector<RemoteOnerma*> clients;  // turned with the host
 
-    bool turn(Time now) {
+    bool turn(Time at) {
       bool moved = false;
       port::Frame burst[32];
-      while (const std::size_t n = port->receive(now, burst)) {
-        for (std::size_t i = 0; i < n && node != nullptr; ++i) node->on_frame(now, burst[i]);
+      while (const std::size_t n = port->receive(at, burst)) {
+        for (std::size_t i = 0; i < n && node != nullptr; ++i) node->on_frame(at, burst[i]);
         moved = true;
       }
       if (node == nullptr) return moved;
-      if (node->next_deadline() <= now) {
-        node->on_deadline(now);
+      if (node->next_deadline() <= at) {
+        node->on_deadline(at);
         moved = true;
       }
-      for (RemoteOnerma* client : clients) moved = client->poll(now) != 0 || moved;
-      while (node->poll_transmit(now, *port)) moved = true;
-      port->flush(now);
+      for (RemoteOnerma* client : clients) moved = client->poll(at) != 0 || moved;
+      while (node->poll_transmit(at, *port)) moved = true;
+      port->flush(at);
       return moved;
     }
     Time next_deadline() const {

@@ -9,6 +9,7 @@
 #include "ports/open.h"
 #include "rack/endpoint.h"
 #include "rack/memory_node.h"
+#include "rack/open_end.h"
 #include "rack/sqlite_directory.h"
 
 namespace sluice::rack {
@@ -32,27 +33,6 @@ rc::AdapterConfig adapter_config(wire::Ipv4Address ip) {
   config.seed = ip.value;
   config.limits.max_reads_in_flight = nic::kReadsInFlight;
   return config;
-}
-
-Result<std::unique_ptr<port::Port>> open_end(const VerbsEnd& end, nic::PollLoop& loop,
-                                             const std::function<void()>& listening,
-                                             std::unique_ptr<port::Listener>& listener) {
-  if (!end.listen) {
-    auto port = ports::open_port(end.port, ports::Absent::kWait);
-    if (port) listening();
-    return port;
-  }
-  auto opened = ports::open_listener(end.port);
-  if (!opened) return tl::unexpected(opened.error());
-  listener = std::move(*opened);
-  listening();
-  std::unique_ptr<port::Port> port;
-  nic::Periodic look(Duration::milliseconds(1), [&](Time now) { port = listener->accept(now); });
-  loop.add(look);
-  loop.run_until([&] { return port != nullptr; });
-  loop.remove(look);
-  if (!port) return fail("stopped");
-  return port;
 }
 
 // Keeps receives posted for SENDs.
@@ -94,7 +74,7 @@ Result<void> serve_verbs(const VerbsEnd& end, const std::function<void()>& ready
   nic::PollLoop loop;
   signals.stop_on_signal(loop);
   std::unique_ptr<port::Listener> listener;
-  auto port = open_end(end, loop, ready, listener);
+  auto port = open_end(end.port, end.listen, loop, ready, listener);
   if (!port) return tl::unexpected(port.error());
   nic::Shard shard(adapter_config(end.ip), std::move(*port));
   shard.attach(loop);

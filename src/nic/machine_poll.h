@@ -1,0 +1,58 @@
+// A machine on a port, turned by a poll loop: frames in, deadlines, and at the end of the turn frames out.
+//
+// Machine:    on_frame(now, frame), poll_transmit(now, sink), next_deadline(), on_deadline(now): ARCHITECTURE.md "Contracts".
+// Threads:    that of its loop. The machine outlives it; the port is its own.
+#pragma once
+
+#include <array>
+#include <memory>
+
+#include "nic/poll_loop.h"
+#include "port/port.h"
+
+namespace sluice::nic {
+
+template <class Machine>
+class MachinePoll final : public Pollable {
+ public:
+  MachinePoll(Machine& machine, std::unique_ptr<port::Port> port) : machine_(machine), port_(std::move(port)) {}
+
+  // Adds itself and its port.
+  void attach(PollLoop& loop) {
+    loop.add(*this);
+    loop.add_port(*port_);
+  }
+  port::Port& port() { return *port_; }
+
+  std::size_t poll(Time now) override {
+    std::size_t work = held_up_ ? 1 : 0;
+    for (std::size_t i = 0; i < kBursts; ++i) {
+      const std::size_t n = port_->receive(now, burst_);
+      for (std::size_t k = 0; k < n; ++k) machine_.on_frame(now, burst_[k]);
+      work += n;
+      if (n < burst_.size()) break;
+    }
+    if (machine_.next_deadline() > now) return work;
+    machine_.on_deadline(now);
+    return work + 1;
+  }
+  void flush(Time now) override {
+    const std::uint64_t refusals = port_->counters().tx_full;
+    while (machine_.poll_transmit(now, *port_)) {
+    }
+    held_up_ = port_->counters().tx_full != refusals;
+    port_->flush(now);
+  }
+  Time next_deadline() const override { return machine_.next_deadline(); }
+
+ private:
+  static constexpr std::size_t kBurst = 32;
+  static constexpr std::size_t kBursts = 4;  // a turn
+
+  Machine& machine_;
+  std::unique_ptr<port::Port> port_;
+  std::array<port::Frame, kBurst> burst_{};
+  bool held_up_ = false;  // the port was full; there is more to send
+};
+
+}  // namespace sluice::nic

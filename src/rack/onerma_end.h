@@ -1,0 +1,91 @@
+// 1RMA in real time: a target process that exports memory, and a client that measures operations on it.
+//
+// Life:       serve_onerma() writes a file of grants and serves until it is told to end. OnermaClient::open() takes a grant from the file,
+//             which is then nobody else's -> measure() each point.
+// Keys:       drawn from the kernel for each life of the target. The file of grants is a secret: mode 0600, for whoever runs clients.
+// Invariant:  the first and the last operation of every point are verified against what the memory must hold.
+// Units:      latencies in nanoseconds, submission to completion.
+// Threads:    one in each process.
+// Source:     docs/onerma.md; the control plane that hands out keys is not 1RMA's (§5.2).
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "base/histogram.h"
+#include "base/result.h"
+#include "nic/machine_poll.h"
+#include "onerma/node.h"
+#include "onerma/remote_onerma.h"
+
+namespace sluice::rack {
+
+// Time-outs and queues for processes that share cores: a round trip is tens of microseconds, and now and then a scheduler's time slice.
+onerma::NodeConfig real_time_node(wire::Ipv4Address ip);
+onerma::RemoteOnerma::Parameters real_time_client();
+
+struct OnermaTargetEnd {
+  std::string port;     // "shm:…", "cable:…", "udp:…", "packet:…,filter=all"
+  bool listen = false;  // a listener whose first caller is the peer
+  wire::Ipv4Address ip{};
+  std::uint64_t memory = 64u << 20;
+  std::uint64_t clients = 16;  // grants in the file
+  bool allow_plain = false;
+  std::string grants;  // the file
+};
+
+// Serves until the process is told to end. `ready` is called when the file is there and clients may come.
+Result<void> serve_onerma(const OnermaTargetEnd& end, const std::function<void()>& ready);
+
+struct OnermaClientEnd {
+  std::string port;
+  wire::Ipv4Address ip{};
+  std::string grants;
+  onerma::Protection protection = onerma::Protection::kSealed;
+};
+
+struct OnermaPoint {
+  onerma::OpKind op = onerma::OpKind::kRead;  // kRead or kWrite
+  std::uint32_t bytes = 64;
+  std::uint32_t depth = 1;
+  Duration duration = Duration::milliseconds(500);
+};
+
+struct OnermaMeasured {
+  std::uint64_t operations = 0;
+  std::uint64_t retries = 0;  // of operations of at most 4 KB
+  double rate = 0;            // a second
+  Histogram latency_ns;
+};
+
+class OnermaClient {
+ public:
+  static constexpr std::uint32_t kMaxBytes = 1u << 20;
+  static constexpr std::uint32_t kMaxDepth = 1024;
+
+  static Result<std::unique_ptr<OnermaClient>> open(const OnermaClientEnd& end);
+  ~OnermaClient();
+  Result<OnermaMeasured> measure(const OnermaPoint& point);
+  std::string port_name() const { return shard_->port().name(); }
+  nic::PollLoop& loop() { return loop_; }
+
+ private:
+  class Driver;
+  OnermaClient() = default;
+  Result<void> verify(std::uint32_t bytes);
+  Result<void> run(remote::Operation operation);
+
+  nic::PollLoop loop_;
+  remote::Scheduler scheduler_;
+  std::unique_ptr<onerma::Node> node_;
+  std::unique_ptr<nic::MachinePoll<onerma::Node>> shard_;
+  onerma::Algorithm1 policy_;
+  std::unique_ptr<onerma::RemoteOnerma> remote_;
+  std::unique_ptr<nic::Pollable> remote_poll_;
+  remote::RemoteAddress base_{};
+  std::uint64_t length_ = 0;
+  std::vector<std::uint8_t> local_;
+};
+
+}  // namespace sluice::rack
