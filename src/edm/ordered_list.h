@@ -71,10 +71,10 @@ class OrderedLists {
   }
 
  private:
-  Key* keys(std::uint32_t list) { return keys_.data() + std::size_t{list} * ports_; }
-  const Key* keys(std::uint32_t list) const { return keys_.data() + std::size_t{list} * ports_; }
-  std::uint16_t* peers(std::uint32_t list) { return peers_.data() + std::size_t{list} * ports_; }
-  const std::uint16_t* peers(std::uint32_t list) const { return peers_.data() + std::size_t{list} * ports_; }
+  Key* keys(std::uint32_t list) { return &keys_[std::size_t{list} * ports_]; }
+  const Key* keys(std::uint32_t list) const { return &keys_[std::size_t{list} * ports_]; }
+  std::uint16_t* peers(std::uint32_t list) { return &peers_[std::size_t{list} * ports_]; }
+  const std::uint16_t* peers(std::uint32_t list) const { return &peers_[std::size_t{list} * ports_]; }
 
   std::uint32_t place_of(std::uint32_t list, Key key) const {
     return static_cast<std::uint32_t>(std::lower_bound(keys(list), keys(list) + sizes_[list], key) - keys(list));
