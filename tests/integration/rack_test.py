@@ -284,7 +284,7 @@ class ConfigurationTest(unittest.TestCase):
         up = ["rack", "up"]
         self.refused(up, "rack.toml: line 2: [memory] size", '"lots"', "must be a size", toml='[memory]\nsize = "lots"\n')
         self.refused(up, "line 2: [switch] colour", "unknown key", "mac-age", toml='[switch]\ncolour = "red"\n')
-        self.refused(up, "unknown table", "memory, metadata, rack", toml="[memroy]\nsize = 1\n")
+        self.refused(up, "unknown table", "memory, metadata, ", ", rack", toml="[memroy]\nsize = 1\n")
         self.refused(up, "no valid TOML", toml="[memory\n")
         self.refused(up, "line 2: [rack] metadata", "true or false", toml="[rack]\nmetadata = 7\n")
         self.refused([*up, "--config", self.folder + "/missing.toml"], "missing.toml", "No such file")
