@@ -1,9 +1,10 @@
 #include "rack/sherman_session.h"
 
 #include <fmt/core.h>
-#include <unistd.h>
 
 #include <algorithm>
+
+#include "rack/sherman_store.h"
 
 namespace sluice::rack {
 namespace {
@@ -23,25 +24,13 @@ sherman::Geometry geometry_for(std::uint32_t value_bytes) {
 
 Result<std::unique_ptr<StoreSession>> ShermanSession::open(const ShermanSessionConfig& config) {
   std::unique_ptr<ShermanSession> session(new ShermanSession(config));
-  EndpointConfig endpoint;
-  endpoint.directory = config.directory;
-  endpoint.description = {config.name, NodeKind::kClient, 0, {}, {{"pid", std::to_string(getpid())}}};
-  endpoint.port = config.port;
-  auto opened = Endpoint::open(endpoint);
-  if (!opened) return tl::unexpected(opened.error());
-  session->endpoint_ = std::move(*opened);
   if (auto connected = session->connect(); !connected) return tl::unexpected(connected.error());
   if (auto joined = session->join(); !joined) return tl::unexpected(joined.error());
   return std::unique_ptr<StoreSession>(std::move(session));
 }
 
 Result<void> ShermanSession::connect() {
-  scheduler_ = std::make_unique<remote::Scheduler>();
-  coroutines_ = std::make_unique<nic::SchedulerPoll>(*scheduler_);
-  nodes_ = std::make_unique<RemoteNodes>(endpoint_->connector(), *scheduler_, config_.nodes);
-  loop().add(*nodes_);
-  loop().add(*coroutines_);
-  const auto snapshot = endpoint_->directory().nodes();
+  const auto snapshot = attach(config_);
   if (!snapshot) return tl::unexpected(snapshot.error());
   if (!snapshot->ready(NodeKind::kMetadata).empty())
     return fail("the memory belongs to a Clover store; start a rack of its own with `sluice rack up --no-metadata`");
@@ -55,23 +44,23 @@ Result<void> ShermanSession::connect() {
     memory_.push_back({base + kLockTableBytes, region.length - kLockTableBytes, base});
   }
   if (memory_.empty()) return fail("no memory node is on the rack; `sluice rack up --no-metadata` starts some");
-  nodes_->set_nodes(loop().now(), *snapshot);
-  endpoint_->on_change([this](Time now, const Snapshot& changed) { nodes_->set_nodes(now, changed); });
-  if (!run_for(config_.patience, [this] { return nodes_->up() >= memory_.size(); }))
+  remote_nodes().set_nodes(loop().now(), *snapshot);
+  endpoint().on_change([this](Time now, const Snapshot& changed) { remote_nodes().set_nodes(now, changed); });
+  if (!run_for(config_.patience, [this] { return nodes().up() >= memory_.size(); }))
     return fail(fmt::format("no connection to {}", problems()));
   return {};
 }
 
 remote::Task<void> ShermanSession::join_all(std::string& refused) {
-  const Time give_up = scheduler_->now() + config_.patience;
+  const Time give_up = scheduler().now() + config_.patience;
   for (const auto& client : clients_) {
     sherman::Outcome outcome = co_await client->join();
-    while (outcome == sherman::Outcome::kNotFound && scheduler_->now() < give_up) {
+    while (outcome == sherman::Outcome::kNotFound && scheduler().now() < give_up) {
       if (config_.may_create && client == clients_.front()) {
-        outcome = co_await sherman::create_tree(nodes_->memory(), memory_, geometry_for(config_.value_bytes));
+        outcome = co_await sherman::create_tree(remote_nodes().memory(), memory_, geometry_for(config_.value_bytes));
         if (outcome != sherman::Outcome::kOk) break;
       } else {
-        co_await scheduler_->sleep_for(Duration::milliseconds(20));
+        co_await scheduler().sleep_for(Duration::milliseconds(20));
       }
       outcome = co_await client->join();
     }
@@ -85,44 +74,16 @@ remote::Task<void> ShermanSession::join_all(std::string& refused) {
 Result<void> ShermanSession::join() {
   const Rng rng = Rng(config_.seed).fork("sherman");
   for (std::uint32_t i = 0; i < config_.clients; ++i) {
-    clients_.push_back(std::make_unique<sherman::Client>(nodes_->memory(), memory_, config_.client, rng.fork(i)));
+    clients_.push_back(
+        std::make_unique<sherman::Client>(remote_nodes().memory(), memory_, config_.client, rng.fork(i)));
   }
   std::string refused;
-  scheduler_->spawn(join_all(refused));
-  if (!run_for(config_.patience * 3, [this] { return scheduler_->live() == 0; }))
+  scheduler().spawn(join_all(refused));
+  if (!run_for(config_.patience * 3, [this] { return scheduler().live() == 0; }))
     return fail("the memory nodes do not answer");
   if (!refused.empty()) return fail(fmt::format("the tree cannot be used: {}", refused));
-  for (const auto& client : clients_) stores_.push_back(std::make_unique<ShermanStore>(*client));
+  for (const auto& client : clients_) offer(std::make_unique<ShermanStore>(*client));
   return {};
-}
-
-bool ShermanSession::run_for(Duration patience, const std::function<bool()>& done) {
-  const Time give_up = loop().now() + patience;
-  nic::Periodic alarm(Duration::milliseconds(50), [](Time) {});  // so that a sleeping loop looks at the clock
-  loop().add(alarm);
-  bool fulfilled = false;
-  loop().run_until([&] { return (fulfilled = done()) || loop().now() >= give_up; });
-  loop().remove(alarm);
-  return fulfilled;
-}
-
-// The order matters: what is under way must end before the scheduler goes, coroutines before their clients.
-ShermanSession::~ShermanSession() {
-  if (!nodes_) return;
-  endpoint_->on_change({});
-  nodes_->set_nodes(loop().now(), {});
-  run_for(Duration::milliseconds(20), [] { return false; });  // farewells leave
-  loop().remove(*coroutines_);
-  loop().remove(*nodes_);
-  stores_.clear();
-  scheduler_.reset();
-  clients_.clear();
-}
-
-std::vector<workload::Store*> ShermanSession::stores() const {
-  std::vector<workload::Store*> out;
-  for (const auto& store : stores_) out.push_back(store.get());
-  return out;
 }
 
 }  // namespace sluice::rack

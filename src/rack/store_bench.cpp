@@ -78,29 +78,23 @@ void StoreBench::fail_all(const std::string& why) {
 }
 
 Result<std::unique_ptr<StoreSession>> StoreBench::open(const Worker& worker) const {
-  const std::string name = fmt::format("{}-{}", config_.name, worker.index);
-  const std::uint32_t clients = std::max<std::uint32_t>(config_.caches, 1);
-  const std::uint64_t seed = Rng(config_.workload.seed).fork(config_.place.thread).fork(worker.index).next();
-  if (config_.store == StoreKind::kSherman) {
-    ShermanSessionConfig sherman;
-    sherman.directory = config_.directory;
-    sherman.name = name;
-    sherman.port = config_.port;
-    sherman.clients = clients;
-    sherman.seed = seed;
-    sherman.may_create = config_.place.thread == 0 && worker.index == 0;
-    if (config_.workload.value_bytes != 0) {
-      sherman.value_bytes = static_cast<std::uint32_t>(config_.workload.value_bytes);
+  StoreSessionConfig session;
+  session.directory = config_.directory;
+  session.name = fmt::format("{}-{}", config_.name, worker.index);
+  session.port = config_.port;
+  session.clients = std::max<std::uint32_t>(config_.caches, 1);
+  session.seed = Rng(config_.workload.seed).fork(config_.place.thread).fork(worker.index).next();
+  switch (config_.store) {
+    case StoreKind::kClover: return CloverSession::open({session});
+    case StoreKind::kSherman: {
+      ShermanSessionConfig sherman{session};
+      sherman.may_create = config_.place.thread == 0 && worker.index == 0;
+      if (config_.workload.value_bytes != 0)
+        sherman.value_bytes = static_cast<std::uint32_t>(config_.workload.value_bytes);
+      return ShermanSession::open(sherman);
     }
-    return ShermanSession::open(sherman);
   }
-  CloverSessionConfig clover;
-  clover.directory = config_.directory;
-  clover.name = name;
-  clover.port = config_.port;
-  clover.clients = clients;
-  clover.seed = seed;
-  return CloverSession::open(clover);
+  return fail("no such store");
 }
 
 Result<void> StoreBench::work_through(Worker& worker) {
