@@ -96,8 +96,8 @@ Result<void> write_history(const std::string& path, const workload::History& his
 class BenchStore final : public Command {
  public:
   BenchStore(CLI::App& group, rack::StoreKind store, const char* name, const char* what,
-             std::vector<std::string> examples)
-      : Command(group, name, what, std::move(examples)), store_(store), name_(name) {
+             const std::vector<std::string>& examples)
+      : Command(group, name, what, examples), store_(store), name_(name) {
     settings_.declare(schema_, store);
     use_rack();
     use("bench-" + name_, schema_);

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <limits>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "base/check.h"
@@ -18,6 +19,7 @@
 #include "sim/rack.h"
 #include "swordbox/clover_rule.h"
 #include "workload/linearizability.h"
+#include "workload/recorder.h"
 #include "workload/runner.h"
 
 namespace sluice::sim {
@@ -155,17 +157,14 @@ struct Reading {
   std::uint32_t client = 0;              // by which the history knows the thread
 };
 
-remote::Task<void> read_keys(ThreadStore& store, Reading reading, std::uint32_t& running, std::uint64_t& not_read) {
+remote::Task<void> read_keys(ThreadStore& of, Reading reading, std::uint32_t& running, std::uint64_t& not_read) {
+  std::optional<workload::Recorder> recorder;
+  workload::Store& store =
+      reading.history ? recorder.emplace(of, *reading.history, reading.client) : static_cast<workload::Store&>(of);
   std::vector<std::uint8_t> into(store.max_value_bytes());
   for (workload::Key key = reading.first; key < reading.keys; key += reading.step) {
-    std::size_t event = 0;
-    if (reading.history) event = reading.history->begin(reading.client, workload::EventKind::kGet, key);
     const workload::GetResult got = co_await store.get(key, into);
     if (got.outcome != workload::Outcome::kOk) ++not_read;
-    if (!reading.history) continue;
-    // What is no value of this key has the number of none: no order explains it.
-    const auto value = workload::verify_value(key, ByteView(into).first(got.length));
-    reading.history->end(event, got.outcome, value.value_or(~workload::ValueId{0}));
   }
   --running;
 }

@@ -3,8 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <optional>
 
 #include "base/check.h"
+#include "workload/recorder.h"
 
 namespace sluice::workload {
 
@@ -21,6 +23,11 @@ struct Runner::Client {
   Rng rng;
   std::vector<std::uint8_t> out;
   std::vector<std::uint8_t> in;
+  std::optional<Recorder> recorder{};
+
+  void record_in(History* history) {
+    if (history != nullptr) store = &recorder.emplace(*store, *history, writer);
+  }
 };
 
 std::uint64_t RunResult::operations() const {
@@ -109,6 +116,7 @@ Task<void> Runner::load(std::uint32_t index) {
                 .rng = rng_.fork("load").fork(index),
                 .out = std::vector<std::uint8_t>(config_.value_bytes),
                 .in = {}};
+  client.record_in(config_.history);
   const std::uint64_t step = std::uint64_t{config_.clients} * config_.place.threads;
   const std::uint64_t first = std::uint64_t{index} * config_.place.threads + config_.place.thread;
   for (Key key = first; key < config_.records && !stopping_; key += step) {
@@ -127,6 +135,7 @@ Task<void> Runner::run(std::uint32_t index) {
                 .rng = rng_.fork("run").fork(index),
                 .out = std::vector<std::uint8_t>(config_.value_bytes),
                 .in = std::vector<std::uint8_t>(store->max_value_bytes())};
+  client.record_in(config_.history);
   while (left_ > 0 && !stopping_) {
     --left_;
     const Action action = config_.mix.draw(client.rng);
@@ -156,7 +165,7 @@ Task<Outcome> Runner::act(Client& client, Action action) {
   switch (action) {
     case Action::kRead: co_return co_await get(client, key);
     case Action::kUpdate: co_return co_await put(client, key, EventKind::kPut);
-    case Action::kErase: co_return co_await erase(client, key);
+    case Action::kErase: co_return co_await client.store->erase(key);
     case Action::kScan: {
       const auto scanned = co_await client.store->scan(key, 1 + client.rng.below(config_.scan_length));
       co_return scanned.outcome;
@@ -169,23 +178,15 @@ Task<Outcome> Runner::act(Client& client, Action action) {
 }
 
 Task<Outcome> Runner::get(Client& client, Key key) {
-  History::Id id = 0;
-  if (config_.history != nullptr) id = config_.history->begin(client.writer, EventKind::kGet, key);
   const GetResult result = co_await client.store->get(key, client.in);
-  ValueId read = 0;
-  if (result.outcome == Outcome::kOk) verify(client, key, result.length, read);
-  if (config_.history != nullptr) config_.history->end(id, result.outcome, read);
+  if (result.outcome == Outcome::kOk) verify(client, key, result.length);
   co_return result.outcome;
 }
 
-void Runner::verify(Client& client, Key key, std::size_t length, ValueId& read) {
+void Runner::verify(const Client& client, Key key, std::size_t length) {
   ++result_.values_verified;
   const auto value = ByteView(client.in).first(length);
-  const auto id = length == config_.value_bytes ? verify_value(key, value) : std::nullopt;
-  if (id) {
-    read = *id;
-    return;
-  }
+  if (length == config_.value_bytes && verify_value(key, value)) return;
   ++result_.values_wrong;
   if (result_.errors.size() >= kErrorsKept) return;
   std::string start;
@@ -195,26 +196,9 @@ void Runner::verify(Client& client, Key key, std::size_t length, ValueId& read) 
 }
 
 Task<Outcome> Runner::put(Client& client, Key key, EventKind kind) {
-  const ValueId id = value_id(client.writer, ++sequences_[client.index]);
-  fill_value(key, id, client.out);
-  History::Id event = 0;
-  if (config_.history != nullptr) event = config_.history->begin(client.writer, kind, key, id);
-  Outcome outcome{};
-  if (kind == EventKind::kPut) {
-    outcome = co_await client.store->put(key, client.out);
-  } else {
-    outcome = co_await client.store->insert(key, client.out);
-  }
-  if (config_.history != nullptr) config_.history->end(event, outcome);
-  co_return outcome;
-}
-
-Task<Outcome> Runner::erase(Client& client, Key key) {
-  History::Id event = 0;
-  if (config_.history != nullptr) event = config_.history->begin(client.writer, EventKind::kErase, key);
-  const Outcome outcome = co_await client.store->erase(key);
-  if (config_.history != nullptr) config_.history->end(event, outcome);
-  co_return outcome;
+  fill_value(key, value_id(client.writer, ++sequences_[client.index]), client.out);
+  if (kind == EventKind::kInsert) co_return co_await client.store->insert(key, client.out);
+  co_return co_await client.store->put(key, client.out);
 }
 
 }  // namespace sluice::workload

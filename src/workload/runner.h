@@ -78,8 +78,7 @@ class Runner {
   remote::Task<Outcome> act(Client& client, Action action);
   remote::Task<Outcome> get(Client& client, Key key);
   remote::Task<Outcome> put(Client& client, Key key, EventKind kind);
-  remote::Task<Outcome> erase(Client& client, Key key);
-  void verify(Client& client, Key key, std::size_t length, ValueId& read);
+  void verify(const Client& client, Key key, std::size_t length);
   void finish(Action action, Outcome outcome, Time begun);
   void client_ended();
   StoreCost total_cost() const;

@@ -9,6 +9,7 @@
 #include "clover/test_world.h"
 #include "rack/clover_store.h"
 #include "workload/linearizability.h"
+#include "workload/recorder.h"
 
 namespace sluice {
 namespace {
@@ -16,7 +17,6 @@ namespace {
 using clover::World;
 using clover::WorldConfig;
 using remote::Task;
-using workload::EventKind;
 using workload::History;
 using workload::Key;
 using workload::Outcome;
@@ -173,7 +173,7 @@ class CloverUnderFault {
   }
 
   Task<void> client(std::uint32_t index) {
-    auto& store = *stores_[index];
+    workload::Recorder store(*stores_[index], history_, index);
     Rng rng = rng_.fork("client").fork(index);
     std::vector<std::uint8_t> value(kValueBytes);
     for (std::uint32_t i = 0; i < scenario_.operations; ++i) {
@@ -181,52 +181,34 @@ class CloverUnderFault {
       const auto id = workload::value_id(index + 1, i + 1);
       workload::fill_value(key, id, value);
       switch (rng.below(10)) {
-        case 0: {
-          const auto event = history_.begin(index, EventKind::kErase, key);
-          history_.end(event, co_await store.erase(key));
-          break;
-        }
-        case 1: {
-          const auto event = history_.begin(index, EventKind::kInsert, key, id);
-          history_.end(event, co_await store.insert(key, value));
-          break;
-        }
+        case 0: co_await store.erase(key); break;
+        case 1: co_await store.insert(key, value); break;
         case 2:
         case 3:
         case 4:
-        case 5: {
-          const auto event = history_.begin(index, EventKind::kPut, key, id);
-          history_.end(event, co_await store.put(key, value));
-          break;
-        }
-        default: co_await get(store, index, key);
+        case 5: co_await store.put(key, value); break;
+        default: co_await get(store, key);
       }
     }
     ended_.insert(index);
     --running_;
   }
 
-  Task<void> get(workload::Store& store, std::uint32_t index, Key key) {
+  Task<void> get(workload::Recorder& store, Key key) {
     std::vector<std::uint8_t> into(kValueBytes);
-    const auto event = history_.begin(index, EventKind::kGet, key);
-    const auto result = co_await store.get(key, into);
-    workload::ValueId read = 0;
-    if (result.outcome == Outcome::kOk) {
-      const auto id = workload::verify_value(key, ByteView(into).first(result.length));
-      EXPECT_TRUE(id.has_value()) << "seed " << scenario_.seed << ": what was read of key " << key << " is no value";
-      read = id.value_or(0);
-    }
-    history_.end(event, result.outcome, read);
+    co_await store.get(key, into);
+    EXPECT_EQ(store.wrong(), 0u) << "seed " << scenario_.seed << ": what was read of key " << key << " is no value";
   }
 
-  Task<void> look_at_all(rack::CloverStore& store) {
-    for (Key key = 0; key < scenario_.keys; ++key) co_await get(store, 1000, key);
+  Task<void> look_at_all(workload::Recorder& store) {
+    for (Key key = 0; key < scenario_.keys; ++key) co_await get(store, key);
     --running_;
   }
 
   // Everyone but the witness leaves; what the dead held comes back; the last values are read.
   void clean_up(World::Member& witness) {
-    rack::CloverStore store(*witness.client);
+    rack::CloverStore unrecorded(*witness.client);
+    workload::Recorder store(unrecorded, history_, 1000);
     running_ = 1;
     world_.scheduler.spawn(look_at_all(store));
     world_.run_until([&] { return running_ == 0; });

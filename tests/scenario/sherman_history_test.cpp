@@ -10,6 +10,7 @@
 #include "rack/sherman_store.h"
 #include "sherman/test_world.h"
 #include "workload/linearizability.h"
+#include "workload/recorder.h"
 
 namespace sluice {
 namespace {
@@ -153,8 +154,8 @@ class ShermanUnderFault {
   }
 
   Task<void> client(std::uint32_t index, std::uint32_t lane) {
-    auto& store = *stores_[index];
     const std::uint32_t writer = index * scenario_.lanes + lane + 1;
+    workload::Recorder store(*stores_[index], history_, writer);
     Rng rng = rng_.fork("client").fork(writer);
     std::vector<std::uint8_t> value(kValueBytes);
     for (std::uint32_t i = 0; i < scenario_.operations; ++i) {
@@ -163,46 +164,29 @@ class ShermanUnderFault {
       workload::fill_value(key, id, value);
       switch (rng.below(10)) {
         case 0:
-        case 1: {
-          const auto event = history_.begin(writer, EventKind::kErase, key);
-          history_.end(event, co_await store.erase(key));
-          break;
-        }
-        case 2: {
-          const auto event = history_.begin(writer, EventKind::kInsert, key, id);
-          history_.end(event, co_await store.insert(key, value));
-          break;
-        }
+        case 1: co_await store.erase(key); break;
+        case 2: co_await store.insert(key, value); break;
         case 3:
         case 4:
         case 5:
-        case 6: {
-          const auto event = history_.begin(writer, EventKind::kPut, key, id);
-          history_.end(event, co_await store.put(key, value));
-          break;
-        }
+        case 6: co_await store.put(key, value); break;
         case 7: {
           if (i % 3 == 0) co_await scan(*world_.members[index + 1]->client, writer, key);
           break;
         }
-        default: co_await get(store, writer, key);
+        default: co_await get(store, key);
       }
     }
     --running_[index];
   }
 
-  Task<std::uint64_t> get(workload::Store& store, std::uint32_t writer, Key key) {
+  // The number of the value read; 0: none.
+  Task<workload::ValueId> get(workload::Recorder& store, Key key) {
     std::vector<std::uint8_t> into(kValueBytes);
-    const auto event = history_.begin(writer, EventKind::kGet, key);
     const auto result = co_await store.get(key, into);
-    workload::ValueId read = 0;
-    if (result.outcome == Outcome::kOk) {
-      const auto id = workload::verify_value(key, ByteView(into).first(result.length));
-      EXPECT_TRUE(id.has_value()) << "seed " << scenario_.seed << ": what was read of key " << key << " is no value";
-      read = id.value_or(0);
-    }
-    history_.end(event, result.outcome, read);
-    co_return read;
+    EXPECT_EQ(store.wrong(), 0u) << "seed " << scenario_.seed << ": what was read of key " << key << " is no value";
+    if (result.outcome != Outcome::kOk) co_return 0;
+    co_return workload::verify_value(key, ByteView(into).first(result.length)).value_or(0);
   }
 
   struct InOrder : sherman::ScanSink {
@@ -239,10 +223,11 @@ class ShermanUnderFault {
 
   // One client that lives looks at everything, and writes everywhere.
   void inspect(World::Member& witness) {
-    rack::ShermanStore store(*witness.client);
+    rack::ShermanStore unrecorded(*witness.client);
+    workload::Recorder store(unrecorded, history_, 1'000'000);
     std::vector<std::pair<Key, workload::ValueId>> there;
     for (Key key = 0; key < scenario_.keys; ++key) {
-      const auto read = world_.wait_for(get(store, 1'000'000, key * 1000));
+      const auto read = world_.wait_for(get(store, key * 1000));
       if (read != 0) there.push_back({key * 1000, read});
     }
     InOrder all;
