@@ -59,3 +59,9 @@ target_link_libraries(sluice_sim_libs INTERFACE PkgConfig::TOMLPP)
 
 add_library(sluice_cli_libs INTERFACE)
 target_link_libraries(sluice_cli_libs INTERFACE CLI11::CLI11)
+
+# Optional: sweeps over several machines.
+pkg_check_modules(MPI ompi-c)
+if(NOT MPI_FOUND)
+  message(STATUS "No Open MPI (Debian: openmpi-bin, libopenmpi-dev): built without sluice experiment --distribute mpi")
+endif()

@@ -2,12 +2,15 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <deque>
 #include <filesystem>
 #include <fstream>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <thread>
 
 #include "cli/commands.h"
+#include "cli/distribution.h"
 #include "cli/experiment_files.h"
 #include "cli/experiment_report.h"
 #include "cli/experiment_results.h"
@@ -40,7 +43,8 @@ Result<fs::path> find_experiment(const std::string& name) {
 struct ExperimentSettings {
   std::string out = "results";
   std::string hardware;
-  std::uint64_t jobs = std::max(1u, std::thread::hardware_concurrency());
+  std::uint64_t jobs = 0;
+  std::string distribute = "off";
   bool fresh = false;
   bool list = false;
   bool check = false;
@@ -48,7 +52,10 @@ struct ExperimentSettings {
   void declare(rack::Schema& s) {
     s.text("out", out, "folder for results, and for what has been simulated already", "a folder's path")
         .text("hardware", hardware, "hardware file to use instead of the experiment's own", "a file's path")
-        .integer("jobs", jobs, 1, 1024, "simulations at once")
+        .integer("jobs", jobs, 0, 1024,
+                 "simulations at once; 0: as many as there are cores, divided by the ranks on this machine")
+        .choice("distribute", distribute, {"off", "mpi"},
+                "mpi: spread the points over the ranks of an MPI job, for whom mpirun starts this command")
         .toggle("fresh", fresh, "simulate anew what has been simulated already")
         .toggle("list", list, "list the experiments there are")
         .toggle("check", check, "fail when a point is farther from the paper's than the experiment says it may be");
@@ -60,7 +67,8 @@ class ExperimentCommand final : public Command {
   explicit ExperimentCommand(CLI::App& root)
       : Command(root, "experiment", "Simulate a figure of a paper, or any other experiment file",
                 {"sluice experiment fig3", "sluice experiment --list", "sluice experiment mine.toml --out mine",
-                 "sluice experiment fig1 fig2 fig3 fig4 --check && sluice report"}) {
+                 "sluice experiment fig1 fig2 fig3 fig4 --check && sluice report",
+                 "mpirun -n 8 --host a,b,c,d --map-by node sluice experiment fig11 --distribute mpi"}) {
     settings_.declare(schema_);
     use("experiment", schema_);
     app().add_option("name", names_, "experiments: names such as fig3, or files")->type_name("NAME");
@@ -86,13 +94,22 @@ class ExperimentCommand final : public Command {
     }
     auto cache = PointCache::open(settings_.out + "/points", own_program());
     if (!cache) return tl::unexpected(cache.error());
+    if (settings_.distribute == "mpi") {
+      if (auto begun = begin_distribution(experiments, *cache); !begun) return end_with(begun.error());
+    }
     bool near = true;
     for (const sim::Experiment& experiment : experiments) {
       const auto done = run_one(experiment, *cache);
-      if (!done) return tl::unexpected(done.error());
+      if (!done) return end_with(done.error());
       near = near && *done;
     }
     return settings_.check && !near ? kExitFailed : 0;
+  }
+
+  // Of several ranks the first speaks for all.
+  Result<int> end_with(const Error& error) const {
+    if (distribution_ && !distribution_->leads()) return 0;
+    return tl::unexpected(error);
   }
 
   static Result<int> list() {
@@ -106,24 +123,22 @@ class ExperimentCommand final : public Command {
     return 0;
   }
 
+  Result<void> begin_distribution(const std::vector<sim::Experiment>& experiments, const PointCache& cache) {
+    auto made = Distribution::over_mpi(static_cast<unsigned>(settings_.jobs));
+    if (!made) return tl::unexpected(made.error());
+    distribution_ = std::move(*made);
+    // A point's name in the cache is made from all that decides it.
+    std::string names;
+    for (const sim::Experiment& experiment : experiments) {
+      for (const sim::Point& point : experiment.points) names += fs::path(cache.path_of(experiment, point)).filename();
+    }
+    return distribution_->agree(names);
+  }
+
   // Whether all points are as near the paper's as the experiment promises.
   Result<bool> run_one(const sim::Experiment& experiment, const PointCache& cache) {
-    std::vector<PointTask> tasks;
-    for (const sim::Point& point : experiment.points) {
-      if (!settings_.fresh && cache.find(experiment, point)) continue;
-      const std::string path = cache.path_of(experiment, point);
-      tasks.push_back({fmt::format("{}: {} {} = {}", experiment.name, experiment.series[point.series], experiment.x,
-                                   experiment.xs[point.x]),
-                       [&experiment, &point, path] { return PointCache::store(path, run_point(experiment, point)); }});
-    }
-    {
-      Progress progress;
-      const auto show = [&](std::size_t done, std::size_t of) {
-        progress.show(fmt::format("{}: {} of {} points simulated", experiment.name, done, of));
-      };
-      if (auto ran = run_in_processes(tasks, static_cast<unsigned>(settings_.jobs), show); !ran)
-        return tl::unexpected(ran.error());
-    }
+    if (auto simulated = simulate(experiment, cache); !simulated) return tl::unexpected(simulated.error());
+    if (distribution_ && !distribution_->leads()) return true;
     ExperimentOutcome outcome{.experiment = &experiment, .results = {}};
     for (const sim::Point& point : experiment.points) {
       auto result = cache.find(experiment, point);
@@ -132,6 +147,35 @@ class ExperimentCommand final : public Command {
     }
     sim::add_ratios(experiment, outcome.results);
     return publish(outcome);
+  }
+
+  // Afterwards the cache has every point, with a distribution that of rank 0.
+  Result<void> simulate(const sim::Experiment& experiment, const PointCache& cache) {
+    const auto path = [&](std::size_t i) { return cache.path_of(experiment, experiment.points[i]); };
+    std::vector<PointTask> tasks;
+    std::deque<std::size_t> wanted;
+    for (std::size_t i = 0; i < experiment.points.size(); ++i) {
+      const sim::Point& point = experiment.points[i];
+      if (settings_.fresh || !cache.find(experiment, point)) wanted.push_back(i);
+      tasks.push_back({fmt::format("{}: {} {} = {}", experiment.name, experiment.series[point.series], experiment.x,
+                                   experiment.xs[point.x]),
+                       [&, i] { return PointCache::store(path(i), run_point(experiment, experiment.points[i])); }});
+    }
+    Progress progress;
+    const auto show = [&](std::size_t done, std::size_t of) {
+      const std::string by = distribution_ ? fmt::format(", by {} ranks", distribution_->ranks()) : "";
+      progress.show(fmt::format("{}: {} of {} points simulated{}", experiment.name, done, of, by));
+    };
+    if (distribution_) {
+      const PointCargo cargo{
+          .load = [&](std::size_t i) { return sim::read_text(path(i)); },
+          .store = [&](std::size_t i, const std::string& text) { return PointCache::store_text(path(i), text); }};
+      return distribution_->run(tasks, wanted, cargo, show);
+    }
+    std::vector<PointTask> here;
+    for (const std::size_t i : wanted) here.push_back(tasks[i]);
+    const unsigned cores = std::max(1u, std::thread::hardware_concurrency());
+    return run_in_processes(here, settings_.jobs == 0 ? cores : static_cast<unsigned>(settings_.jobs), show);
   }
 
   Result<bool> publish(const ExperimentOutcome& outcome) {
@@ -149,6 +193,7 @@ class ExperimentCommand final : public Command {
   ExperimentSettings settings_;
   rack::Schema schema_;
   std::vector<std::string> names_;
+  std::unique_ptr<Distribution> distribution_;  // null: all is simulated here
 };
 
 struct ReportSettings {

@@ -74,9 +74,13 @@ Result<void> PointCache::store(const std::string& path, const sim::PointResult& 
   json kept = {{"events", result.events}, {"trace_hash", result.trace_hash}, {"problem", result.problem}};
   kept["metrics"] = json::array();
   for (const auto& [name, value] : result.metrics) kept["metrics"].push_back({name, number_or_null(value)});
+  return store_text(path, kept.dump() + '\n');
+}
+
+Result<void> PointCache::store_text(const std::string& path, const std::string& text) {
   const std::string partial = fmt::format("{}.{}", path, getpid());
   std::ofstream out(partial);
-  out << kept.dump() << '\n';
+  out << text;
   out.close();
   std::error_code error;
   if (out) std::filesystem::rename(partial, path, error);

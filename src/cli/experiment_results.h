@@ -25,6 +25,7 @@ class PointCache {
   std::optional<sim::PointResult> find(const sim::Experiment& experiment, const sim::Point& point) const;
   // Whole or not at all.
   static Result<void> store(const std::string& path, const sim::PointResult& result);
+  static Result<void> store_text(const std::string& path, const std::string& text);
 
  private:
   std::string folder_;

@@ -9,7 +9,6 @@
 #include <atomic>
 #include <cerrno>
 #include <cstring>
-#include <map>
 
 #include "cli/command.h"
 
@@ -18,96 +17,79 @@ namespace {
 
 std::atomic<bool> interrupted{false};
 
-// Ends on SIGINT and SIGTERM like other programs do, but after its children.
-class Interrupts {
- public:
-  Interrupts() {
-    interrupted = false;
-    struct sigaction action = {};
-    action.sa_handler = [](int) { interrupted = true; };
-    sigaction(SIGINT, &action, &before_int_);
-    sigaction(SIGTERM, &action, &before_term_);
-  }
-  ~Interrupts() {
-    sigaction(SIGINT, &before_int_, nullptr);
-    sigaction(SIGTERM, &before_term_, nullptr);
-  }
-  Interrupts(const Interrupts&) = delete;
-  Interrupts& operator=(const Interrupts&) = delete;
-
- private:
-  struct sigaction before_int_ = {};
-  struct sigaction before_term_ = {};
-};
-
-class Children {
- public:
-  explicit Children(const std::vector<PointTask>& tasks) : tasks_(tasks) {}
-  ~Children() {
-    for (const auto& [pid, task] : running_) kill(pid, SIGKILL);
-    for (const auto& [pid, task] : running_) waitpid(pid, nullptr, 0);
-  }
-  Children(const Children&) = delete;
-  Children& operator=(const Children&) = delete;
-
-  std::size_t running() const { return running_.size(); }
-  // The task of the one that ended last.
-  std::size_t ended() const { return ended_; }
-  Result<void> start(std::size_t task) {
-    const pid_t parent = getpid();
-    const pid_t pid = fork();
-    if (pid < 0) return fail(fmt::format("no further process could be started: {}", std::strerror(errno)));
-    if (pid == 0) {
-      signal(SIGINT, SIG_IGN);  // the parent decides
-      signal(SIGTERM, SIG_DFL);
-      prctl(PR_SET_PDEATHSIG, SIGKILL);
-      if (getppid() != parent) _exit(1);
-      const auto done = tasks_[task].simulate();
-      if (!done) say(tasks_[task].name + ": " + done.error().message);
-      _exit(done ? 0 : 1);
-    }
-    running_[pid] = task;
-    return {};
-  }
-  // Waits for one to end, or for a signal.
-  Result<bool> wait_for_one() {
-    int status = 0;
-    const pid_t pid = waitpid(-1, &status, WNOHANG);
-    if (pid <= 0) {
-      usleep(20'000);
-      return false;
-    }
-    const auto found = running_.find(pid);
-    if (found == running_.end()) return false;
-    ended_ = found->second;
-    const std::string& name = tasks_[ended_].name;
-    running_.erase(found);
-    if (WIFSIGNALED(status)) return fail(fmt::format("{}: its process died of signal {}", name, WTERMSIG(status)));
-    if (WEXITSTATUS(status) != 0) return fail(fmt::format("{}: could not be simulated", name));
-    return true;
-  }
-
- private:
-  const std::vector<PointTask>& tasks_;
-  std::map<pid_t, std::size_t> running_;
-  std::size_t ended_ = 0;
-};
-
 }  // namespace
+
+Interrupts::Interrupts() {
+  interrupted = false;
+  struct sigaction action = {};
+  action.sa_handler = [](int) { interrupted = true; };
+  sigaction(SIGINT, &action, &before_int_);
+  sigaction(SIGTERM, &action, &before_term_);
+}
+
+Interrupts::~Interrupts() {
+  sigaction(SIGINT, &before_int_, nullptr);
+  sigaction(SIGTERM, &before_term_, nullptr);
+}
+
+bool Interrupts::come() { return interrupted; }
+
+tl::unexpected<Error> Interrupts::told() {
+  return fail("interrupted; what has been simulated is kept, the same command goes on from there");
+}
+
+PointProcesses::~PointProcesses() {
+  for (const auto& [pid, task] : running_) kill(pid, SIGKILL);
+  for (const auto& [pid, task] : running_) waitpid(pid, nullptr, 0);
+}
+
+Result<void> PointProcesses::start(std::size_t task) {
+  const pid_t parent = getpid();
+  const pid_t pid = fork();
+  if (pid < 0) return fail(fmt::format("no further process could be started: {}", std::strerror(errno)));
+  if (pid == 0) {
+    signal(SIGINT, SIG_IGN);  // the parent decides
+    signal(SIGTERM, SIG_DFL);
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != parent) _exit(1);
+    const auto done = tasks_[task].simulate();
+    if (!done) say(tasks_[task].name + ": " + done.error().message);
+    _exit(done ? 0 : 1);
+  }
+  running_[pid] = task;
+  return {};
+}
+
+Result<std::optional<std::size_t>> PointProcesses::wait_briefly() {
+  int status = 0;
+  const pid_t pid = waitpid(-1, &status, WNOHANG);
+  if (pid <= 0) {
+    usleep(20'000);
+    return std::optional<std::size_t>();
+  }
+  const auto found = running_.find(pid);
+  if (found == running_.end()) return std::optional<std::size_t>();
+  ended_ = found->second;
+  const std::string& name = tasks_[ended_].name;
+  running_.erase(found);
+  if (WIFSIGNALED(status)) return fail(fmt::format("{}: its process died of signal {}", name, WTERMSIG(status)));
+  if (WEXITSTATUS(status) != 0) return fail(fmt::format("{}: could not be simulated", name));
+  return std::optional(ended_);
+}
 
 Result<void> run_in_processes(const std::vector<PointTask>& tasks, unsigned at_once,
                               const std::function<void(std::size_t, std::size_t)>& progress,
                               std::optional<std::size_t>* failed) {
   const Interrupts interrupts;
-  Children children(tasks);
+  PointProcesses children(tasks);
   std::size_t started = 0;
   for (std::size_t done = 0; done < tasks.size();) {
-    if (interrupted) return fail("interrupted; what has been simulated is kept, the same command goes on from there");
+    if (Interrupts::come()) return Interrupts::told();
     if (started < tasks.size() && children.running() < at_once) {
       if (auto begun = children.start(started++); !begun) return begun;
       continue;
     }
-    const auto ended = children.wait_for_one();
+    const auto ended = children.wait_briefly();
     if (!ended) {
       if (failed != nullptr) *failed = children.ended();
       return tl::unexpected(ended.error());

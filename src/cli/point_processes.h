@@ -5,7 +5,12 @@
 // Threads:    one, which is why it may fork.
 #pragma once
 
+#include <signal.h>
+#include <sys/types.h>
+
+#include <cstddef>
 #include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -17,6 +22,45 @@ namespace sluice::cli {
 struct PointTask {
   std::string name;                        // for messages
   std::function<Result<void>()> simulate;  // in the child
+};
+
+// While it lives, SIGINT and SIGTERM end nothing but are remembered, so that children can be ended first. One at a time.
+class Interrupts {
+ public:
+  Interrupts();
+  ~Interrupts();
+  Interrupts(const Interrupts&) = delete;
+  Interrupts& operator=(const Interrupts&) = delete;
+
+  static bool come();
+  // fail() with what is to be said then.
+  static tl::unexpected<Error> told();
+
+ private:
+  struct sigaction before_int_ = {};
+  struct sigaction before_term_ = {};
+};
+
+// The children that are at work; what is left of them ends with this.
+class PointProcesses {
+ public:
+  // `tasks` stays.
+  explicit PointProcesses(const std::vector<PointTask>& tasks) : tasks_(tasks) {}
+  ~PointProcesses();
+  PointProcesses(const PointProcesses&) = delete;
+  PointProcesses& operator=(const PointProcesses&) = delete;
+
+  std::size_t running() const { return running_.size(); }
+  Result<void> start(std::size_t task);
+  // A task that has been done since; none yet: after a pause of 20 ms. An error when a child failed.
+  Result<std::optional<std::size_t>> wait_briefly();
+  // The task of the child that ended last, well or not.
+  std::size_t ended() const { return ended_; }
+
+ private:
+  const std::vector<PointTask>& tasks_;
+  std::map<pid_t, std::size_t> running_;
+  std::size_t ended_ = 0;
 };
 
 // `progress(done, of)` is called now and then. An error when one failed, which `failed` then names, or the user interrupted.

@@ -113,6 +113,42 @@ class Experiment(unittest.TestCase):
                 self.assertIn(word, said)
             self.assertEqual(len(said.strip().splitlines()), 1, said)
 
+    def ranks(self, *files, out="spread"):
+        """One rank for each file, of one MPI job."""
+        root = ["--allow-run-as-root"] if os.geteuid() == 0 else []
+        apps = []
+        for file in files:
+            apps += [":"] if apps else []
+            apps += ["-n", "1", SLUICE, "experiment", str(self.folder / file), "--distribute", "mpi", "--jobs", "1", "--out",
+                     str(self.folder / f"{out}-{len(apps)}")]
+        return subprocess.run(["mpirun", *root, "--oversubscribe", *apps], capture_output=True, text=True, timeout=120, check=False)
+
+    @unittest.skipIf(shutil.which("mpirun") is None, "no Open MPI")
+    def test_ranks_of_an_mpi_job_share_the_points_and_come_to_the_same(self):
+        self.rates()
+        done = self.ranks("mine.toml", "mine.toml")
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        first, second = sorted(self.folder.glob("spread-*"), key=lambda path: int(path.name.split("-")[1]))
+        self.assertEqual((first / "mine.csv").read_text(), (self.folder / "out" / "mine.csv").read_text())
+        self.assertEqual(len(list((first / "points").glob("*.json"))), 4)  # the first rank has all
+        self.assertGreater(len(list((second / "points").glob("*.json"))), 0)  # the second has done some
+        self.assertFalse((second / "mine.csv").exists())
+        self.assertEqual(done.stdout.count("simulated on"), 1)
+
+    @unittest.skipIf(shutil.which("mpirun") is None, "no Open MPI")
+    def test_ranks_that_have_not_the_same_before_them_start_nothing(self):
+        (self.folder / "mine.toml").write_text(TWO_LINES)
+        (self.folder / "other.toml").write_text(TWO_LINES.replace("in_flight = 16", "in_flight = 8"))
+        done = self.ranks("mine.toml", "other.toml", out="apart")
+        self.assertEqual(done.returncode, 1, done.stdout + done.stderr)
+        self.assertIn("rank 1 on", done.stderr)
+        self.assertIn("all must have the same", done.stderr)
+        self.assertEqual(list(self.folder.glob("apart-*/points/*")), [])
+
+    def test_distribution_without_mpirun_says_how_to_start_it(self):
+        said = self.simulate(TWO_LINES, "--distribute", "mpi", code=1).stderr
+        self.assertTrue("mpirun -n" in said or "built without MPI" in said, said)
+
     def search(self, *flags):
         done = subprocess.run([SLUICE, "search", "--hardware", str(HARDWARE), *flags], capture_output=True, text=True, timeout=600,
                               check=False)
