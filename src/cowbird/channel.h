@@ -72,12 +72,19 @@ class Channel {
  private:
   // A data ring of which only this side knows how far it is filled. Positions count bytes and never turn back.
   struct DataRing {
+    // Where `at` is the offset in the ring, and new_tail the position behind it. at == size: there is no room.
+    struct Place {
+      std::uint64_t at;
+      std::uint64_t new_tail;
+    };
     std::size_t start = 0;  // in the channel
     std::uint64_t size = 0;
     std::uint64_t head = 0;
     std::uint64_t tail = 0;
-    // Room for `length` bytes in one piece: its offset in the ring; size if there is none. Moves nothing.
-    std::uint64_t place(std::uint64_t length, std::uint64_t& new_tail) const;
+    std::uint64_t tail_at = 0;  // tail modulo size: a division costs as much as all stores of a request
+    // Room for `length` bytes in one piece. Moves nothing.
+    Place place(std::uint64_t length) const;
+    void take(const Place& place, std::uint64_t length);
   };
   struct Pending {
     std::uint64_t new_head = 0;  // of its data ring, once complete
@@ -107,6 +114,7 @@ class Channel {
   std::uint8_t* block_;
   ChannelLayout layout_;
   const std::vector<Region>& regions_;
+  std::uint64_t mask_;
   std::uint64_t tail_ = 0;
   std::uint64_t head_ = 0;  // of the metadata ring, as last seen
   DataRing requests_;

@@ -132,7 +132,8 @@ Task<void> Engine::probe() {
       broken_ = true;
       break;
     }
-    if (tail != fetched_) co_await fetch(tail);
+    const bool found = tail != fetched_;
+    if (found) co_await fetch(tail);
     if (under_way() != 0) {
       interval = config_.probe_least;
       last_work = scheduler_.now();
@@ -140,7 +141,11 @@ Task<void> Engine::probe() {
       interval = std::min(interval * 2, config_.probe_most);
     }
     if (fetched_ != dispatched_ || has_finished() || scheduler_.now() >= std::min(retry_at_, next_heartbeat_)) signal();
-    co_await scheduler_.sleep_for(interval);
+    if (found) {
+      co_await scheduler_.sleep_for(interval);
+    } else {
+      co_await scheduler_.rest_for(interval);
+    }
   }
   probing_ = false;
   signal();

@@ -36,7 +36,7 @@ constexpr std::int64_t kAnswerMs = 3000;       // the engine has so long to answ
 constexpr std::int64_t kAbsentUs = 1'000'000;  // without a heartbeat: the engine is gone
 constexpr std::int64_t kReattachUs = 100'000;  // between attempts to find a new one
 constexpr int kSpins = 200;                    // looks before the first yield
-constexpr std::int64_t kYieldUs = 200;         // then sleep
+constexpr std::int64_t kYieldUs = 2000;        // then sleep
 constexpr long kNapNs = 50'000;
 constexpr std::size_t kChunk = 64;
 

@@ -1,5 +1,7 @@
 #include "remote/scheduler.h"
 
+#include <algorithm>
+
 #include "base/check.h"
 
 namespace sluice::remote {
@@ -50,6 +52,7 @@ void Scheduler::add_sleeper(Time when, std::coroutine_handle<> handle) {
 
 std::size_t Scheduler::run(Time now, std::size_t limit) {
   now_ = now;
+  const std::uint64_t rests_before = rests_;
   while (!sleepers_.empty() && sleepers_.top().when <= now) {
     ready_.push_back(sleepers_.top().handle);
     sleepers_.pop();
@@ -60,7 +63,7 @@ std::size_t Scheduler::run(Time now, std::size_t limit) {
     ready_.pop_front();
     handle.resume();
   }
-  return resumed;
+  return resumed - std::min<std::uint64_t>(resumed, rests_ - rests_before);
 }
 
 Time Scheduler::next_deadline() const {

@@ -30,7 +30,8 @@ class Scheduler {
   // Puts a suspended coroutine on the ready queue.
   void post(std::coroutine_handle<> handle) { ready_.push_back(handle); }
 
-  // Resumes what is ready, including what becomes ready meanwhile, up to `limit` resumptions. Returns how many.
+  // Resumes what is ready, including what becomes ready meanwhile, up to `limit` resumptions. Returns how many, without those that
+  // ended in rest_for().
   std::size_t run(Time now, std::size_t limit = 1'000'000);
 
   // The `now` of the current or last run().
@@ -52,6 +53,12 @@ class Scheduler {
     return Awaiter{*this, when};
   }
   auto sleep_for(Duration d) { return sleep_until(now_ + d); }
+  // The same for one that has looked and found nothing to do: run() does not count this look as work, so that whoever turns us
+  // may give the core away.
+  auto rest_for(Duration d) {
+    ++rests_;
+    return sleep_for(d);
+  }
   // Lets everything else that is ready run first.
   auto yield() {
     struct Awaiter {
@@ -81,6 +88,7 @@ class Scheduler {
   std::vector<std::coroutine_handle<>> roots_;  // spawned and alive; each knows its place here
   Time now_;
   std::uint64_t sleeper_order_ = 0;
+  std::uint64_t rests_ = 0;
 };
 
 }  // namespace sluice::remote

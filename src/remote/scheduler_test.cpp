@@ -44,6 +44,26 @@ Task<void> sleeper(Scheduler& scheduler, Duration d, int id, std::vector<int>& o
   order.push_back(id);
 }
 
+Task<void> looker(Scheduler& scheduler, int looks, bool finds) {
+  for (int i = 0; i < looks; ++i) {
+    if (finds) {
+      co_await scheduler.sleep_for(Duration::nanoseconds(10));
+    } else {
+      co_await scheduler.rest_for(Duration::nanoseconds(10));
+    }
+  }
+}
+
+TEST(Scheduler, DoesNotCountALookThatFoundNothingAsWork) {
+  Scheduler scheduler;
+  scheduler.spawn(looker(scheduler, 3, false));
+  EXPECT_EQ(scheduler.run(Time()), 0u);
+  EXPECT_EQ(scheduler.run(Time::at(Duration::nanoseconds(10))), 0u);
+  scheduler.spawn(looker(scheduler, 2, true));
+  EXPECT_EQ(scheduler.run(Time::at(Duration::nanoseconds(20))), 1u) << "one looked in vain, one worked";
+  EXPECT_EQ(scheduler.run(Time::at(Duration::nanoseconds(30))), 2u) << "one worked, one came to its end";
+}
+
 TEST(Scheduler, WakesSleepersByDeadlineThenByOrderOfGoingToSleep) {
   Scheduler scheduler;
   std::vector<int> order;
