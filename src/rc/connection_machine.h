@@ -70,7 +70,7 @@ struct CmRecord {
 
 class ConnectionManager::Machine {
  public:
-  Machine(Adapter& adapter, Rng rng) : adapter_(adapter), rng_(rng) {}
+  Machine(Adapter& adapter, Rng rng) : resolver(adapter, rng.fork("resolver")), adapter_(adapter), rng_(rng) {}
 
   // What the program asks for (connection_manager.cpp).
   Result<ConnectionId> connect(Time now, const wire::Gid& remote, ServiceId service, const ConnectionParameters& p);
@@ -87,6 +87,7 @@ class ConnectionManager::Machine {
   // What comes in (connection_messages.cpp).
   void on_mad(Time now, const UdDestination& from, ByteView mad);
 
+  ServiceResolver resolver;
   std::set<ServiceId> services;
   std::deque<ConnectionEvent> events;
   ConnectionCounters counters;
@@ -115,6 +116,10 @@ class ConnectionManager::Machine {
   void on(Time now, const Incoming& in, const wire::CmMra& mra);
   void on(Time now, const Incoming& in, const wire::CmDreq& dreq);
   void on(Time now, const Incoming& in, const wire::CmDrep& drep);
+  void on(Time now, const Incoming& in, const wire::CmSidrReq& req) {
+    resolver.on(now, in.from, in.transaction_id, req);
+  }
+  void on(Time now, const Incoming&, const wire::CmSidrRep& rep) { resolver.on(now, rep); }
   void on_duplicate_request(CmRecord& record, const Incoming& in, const wire::CmReq& req);
   std::optional<wire::CmRejectReason> judge(const wire::CmReq& req) const;
   void take_request(CmRecord& record, const Incoming& in, const wire::CmReq& req);

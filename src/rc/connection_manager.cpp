@@ -534,7 +534,7 @@ std::optional<ConnectionEvent> ConnectionManager::poll_event() {
 void ConnectionManager::on_mad(Time now, const UdDestination& from, ByteView mad) { machine_->on_mad(now, from, mad); }
 
 bool ConnectionManager::poll_mad(Time, UdDestination& to, std::span<std::uint8_t, wire::kMadSize> mad) {
-  if (machine_->outgoing.empty()) return false;
+  if (machine_->outgoing.empty()) return machine_->resolver.poll_mad(to, mad);
   const Machine::Outgoing& next = machine_->outgoing.front();
   to = next.to;
   std::ranges::copy(next.bytes, mad.begin());
@@ -543,8 +543,14 @@ bool ConnectionManager::poll_mad(Time, UdDestination& to, std::span<std::uint8_t
   return true;
 }
 
-Time ConnectionManager::next_deadline() const { return machine_->next_deadline(); }
-void ConnectionManager::on_deadline(Time now) { machine_->on_deadline(now); }
+Time ConnectionManager::next_deadline() const {
+  return std::min(machine_->next_deadline(), machine_->resolver.next_deadline());
+}
+void ConnectionManager::on_deadline(Time now) {
+  machine_->on_deadline(now);
+  machine_->resolver.on_deadline(now);
+}
+ServiceResolver& ConnectionManager::resolver() { return machine_->resolver; }
 const ConnectionCounters& ConnectionManager::counters() const { return machine_->counters; }
 std::size_t ConnectionManager::size() const { return machine_->size(); }
 

@@ -28,6 +28,7 @@
 #include "base/strong.h"
 #include "base/time.h"
 #include "rc/queue_pair.h"
+#include "rc/service_resolver.h"
 #include "rc/work.h"
 #include "wire/address.h"
 #include "wire/cm.h"
@@ -136,6 +137,9 @@ class ConnectionManager {
   void on_communication_established(Time now, Qpn local);
 
   std::optional<ConnectionEvent> poll_event();
+
+  // For datagrams, which need no connection.
+  ServiceResolver& resolver();
 
   // --- for the adapter ---
   // A MAD that came to QP1.

@@ -9,8 +9,6 @@ namespace sluice::switching {
 namespace {
 
 constexpr std::size_t kMacSize = 6;
-constexpr std::uint16_t kSidrRequest = 0x17;
-constexpr std::uint16_t kSidrReply = 0x18;
 constexpr std::uint32_t kServiceBits = 24;  // port space and port
 
 std::optional<std::uint8_t> top_byte(std::uint32_t id) {
@@ -57,12 +55,12 @@ std::optional<HostStage::Place> HostStage::place_of_mad(ByteView mad) const {
   const auto header = wire::MadHeader::parse(mad.data());
   const std::uint8_t* const body = mad.data() + wire::MadHeader::kSize;
   if (header.management_class != wire::MadHeader::kClassCm) return std::nullopt;
-  if (header.attribute_id == wire::CmReq::kAttribute || header.attribute_id == kSidrRequest) {
+  if (header.attribute_id == wire::CmReq::kAttribute || header.attribute_id == wire::CmSidrReq::kAttribute) {
     const auto service = load_be<std::uint64_t>(body + 8);
     if (service >> kServiceBits != wire::rdma_service(0).value >> kServiceBits) return std::nullopt;
     return listener_(static_cast<std::uint32_t>(service & ((1u << kServiceBits) - 1)));
   }
-  return top_byte(load_be<std::uint32_t>(body + (header.attribute_id == kSidrReply ? 0 : 4)));
+  return top_byte(load_be<std::uint32_t>(body + (header.attribute_id == wire::CmSidrRep::kAttribute ? 0 : 4)));
 }
 
 }  // namespace sluice::switching

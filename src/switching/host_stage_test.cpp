@@ -16,8 +16,6 @@ using Bytes = std::vector<std::uint8_t>;
 
 constexpr wire::MacAddress kHost{{2, 0, 10, 77, 0, 9}};
 constexpr wire::MacAddress kPeer{{2, 0, 10, 77, 0, 1}};
-constexpr std::uint16_t kSidrRequest = 0x17;
-constexpr std::uint16_t kSidrReply = 0x18;
 
 wire::MacAddress program(std::uint8_t place) { return HostStage::mac_at(kHost, place); }
 
@@ -95,11 +93,11 @@ TEST_F(HostStageTest, LeavesWhatIsForOthersAndWhatIsNoRocePacket) {
 TEST_F(HostStageTest, GivesARequestToWhoListensAndAnyOtherMadToWhoseIdItNames) {
   const auto listened = wire::rdma_service(0x1D2F).value;
   EXPECT_EQ(pass(packet(kPeer, program(1), 1, mad(wire::CmReq::kAttribute, 0x0400'0001, 0, listened))), program(7));
-  EXPECT_EQ(pass(packet(kPeer, program(1), 1, mad(kSidrRequest, 0x0400'0001, 0, listened))), program(7));
+  EXPECT_EQ(pass(packet(kPeer, program(1), 1, mad(wire::CmSidrReq::kAttribute, 0x0400'0001, 0, listened))), program(7));
   EXPECT_EQ(pass(packet(kPeer, program(1), 1, mad(wire::CmReq::kAttribute, 1, 0, listened + 1))), program(1))
       << "nobody listens: rejected where it was sent";
   EXPECT_EQ(pass(packet(kPeer, program(1), 1, mad(wire::CmRep::kAttribute, 0x0400'0001, 0x0900'0002))), program(9));
-  EXPECT_EQ(pass(packet(kPeer, program(1), 1, mad(kSidrReply, 0x0900'0001, 0))), program(9));
+  EXPECT_EQ(pass(packet(kPeer, program(1), 1, mad(wire::CmSidrRep::kAttribute, 0x0900'0001, 0))), program(9));
 }
 
 TEST_F(HostStageTest, GivesAProgramBackWhatItSendsToItself) {

@@ -2,7 +2,6 @@
 
 #include <arpa/inet.h>
 #include <fmt/core.h>
-#include <netinet/in.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
@@ -10,253 +9,23 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
-#include <mutex>
 #include <utility>
+
+#include "verbs/connection_addresses.h"
+#include "verbs/connection_service.h"
 
 namespace sluice::verbs {
 namespace {
-
-constexpr std::uint16_t kFirstEphemeral = 32'768;
-// Programs that listen, talk, and listen again at the same port (perftest -R) rely on a peer that needs some time to resolve its route.
-constexpr Duration kLinger = Duration::seconds(2);
-
-// Such programs, as the peer that takes no time, come before a slow server listens again: who has just talked to it asks again.
-struct Acquaintance {
-  wire::Gid remote{};
-  std::uint16_t port = 0;
-  Time until{};
-};
-
-// What all ids of this process share. Lives to the end.
-struct Service {
-  std::mutex mutex;                // guards the first use
-  ibv_context* context = nullptr;  // then constant
-  // Guarded by the NIC's lock:
-  std::map<std::uint16_t, ConnectionId*> listeners{};
-  std::map<std::uint32_t, ConnectionId*> connections{};
-  std::uint16_t next_port = kFirstEphemeral;
-  // Ports whose listener is gone or not there yet, until when requests for them wait for one, and those that do.
-  struct Lingering {
-    Time until{};
-    ports::Descriptor alone{};  // its lock
-  };
-  std::map<std::uint16_t, Lingering> lingering{};
-  std::vector<rc::ConnectionEvent> waiting{};
-  std::vector<Acquaintance> acquaintances{};
-};
-
-Service& service() {
-  static Service* const one = new Service;
-  return *one;
-}
-
-ProcessNic& nic_of(const ConnectionId& id) { return *Context::of(id.abi.verbs).nic; }
-rc::ConnectionManager& manager_of(const ConnectionId& id) { return nic_of(id).adapter().connections(); }
 
 int failed(int error, std::string_view why) {
   refuse(error, why);
   return -1;
 }
 
-sockaddr_storage socket_address(const wire::Gid& gid, std::uint16_t port) {
-  sockaddr_storage storage{};
-  if (gid.is_v4()) {
-    auto& v4 = reinterpret_cast<sockaddr_in&>(storage);
-    v4.sin_family = AF_INET;
-    v4.sin_port = htons(port);
-    v4.sin_addr.s_addr = htonl(gid.v4().value);
-  } else {
-    auto& v6 = reinterpret_cast<sockaddr_in6&>(storage);
-    v6.sin6_family = AF_INET6;
-    v6.sin6_port = htons(port);
-    std::ranges::copy(gid.bytes, v6.sin6_addr.s6_addr);
-  }
-  return storage;
-}
-
-std::uint16_t port_of(const sockaddr* address) {
-  if (address->sa_family == AF_INET6) return ntohs(reinterpret_cast<const sockaddr_in6*>(address)->sin6_port);
-  return ntohs(reinterpret_cast<const sockaddr_in*>(address)->sin_port);
-}
-
-// Nothing: of a family without GIDs.
-std::optional<wire::Gid> gid_of(const sockaddr* address) {
-  wire::Gid gid;
-  if (address->sa_family == AF_INET) {
-    return wire::Gid::from({ntohl(reinterpret_cast<const sockaddr_in*>(address)->sin_addr.s_addr)});
-  }
-  if (address->sa_family != AF_INET6) return std::nullopt;
-  std::ranges::copy(reinterpret_cast<const sockaddr_in6*>(address)->sin6_addr.s6_addr, gid.bytes.begin());
-  return gid;
-}
-
-bool is_any(const sockaddr* address) {
-  if (address->sa_family == AF_INET)
-    return reinterpret_cast<const sockaddr_in*>(address)->sin_addr.s_addr == INADDR_ANY;
-  return IN6_IS_ADDR_UNSPECIFIED(&reinterpret_cast<const sockaddr_in6*>(address)->sin6_addr) != 0;
-}
-
-// 127.0.0.0/8 and ::1 mean this host.
-bool is_loopback(const wire::Gid& gid) {
-  if (gid.is_v4()) return gid.v4().value >> 24 == 127;
-  wire::Gid one;
-  one.bytes[15] = 1;
-  return gid == one;
-}
-
-wire::Gid own_gid(const ProcessNic& nic, bool v4) {
-  const auto& gids = nic.settings().gids;
-  return *std::ranges::find_if(gids, [v4](const wire::Gid& gid) { return gid.is_v4() == v4; });
-}
-
-void set_source(ConnectionId& id, const wire::Gid& gid, std::uint16_t port) {
-  id.abi.route.addr.src_storage = socket_address(gid, port);
-  std::ranges::copy(gid.bytes, id.abi.route.addr.addr.ibaddr.sgid.raw);
-  id.abi.route.addr.addr.ibaddr.pkey = 0xFFFF;
-}
-
-void set_destination(ConnectionId& id, const wire::Gid& gid, std::uint16_t port) {
-  id.remote = gid;
-  id.abi.route.addr.dst_storage = socket_address(gid, port);
-  std::ranges::copy(gid.bytes, id.abi.route.addr.addr.ibaddr.dgid.raw);
-}
-
-// REQUIRES: the lock.
-void queue_event(ConnectionId& id, std::unique_ptr<CmEvent> event) {
-  event->counted = &id;
-  EventChannel& channel = EventChannel::of(id.abi.channel);
-  channel.events.push_back(std::move(event));
-  const std::uint64_t one = 1;
-  static_cast<void>(!write(channel.abi.fd, &one, sizeof one));
-}
-
-void queue_event(ConnectionId& id, rdma_cm_event_type type, int status = 0) {
-  auto event = std::make_unique<CmEvent>();
-  event->abi.id = &id.abi;
-  event->abi.event = type;
-  event->abi.status = status;
-  queue_event(id, std::move(event));
-}
-
-std::unique_ptr<CmEvent> translate(const rc::ConnectionEvent& told, ConnectionId& id, rdma_cm_event_type type) {
-  auto event = std::make_unique<CmEvent>();
-  event->private_data = told.private_data;
-  event->abi.id = &id.abi;
-  event->abi.event = type;
-  rdma_conn_param& conn = event->abi.param.conn;
-  conn.private_data = event->private_data.empty() ? nullptr : event->private_data.data();
-  conn.private_data_len = static_cast<std::uint8_t>(std::min<std::size_t>(event->private_data.size(), 255));
-  conn.responder_resources = told.responder_resources;
-  conn.initiator_depth = told.initiator_depth;
-  conn.qp_num = told.remote_qpn.value;
-  return event;
-}
-
-// A request for a port whose listener is gone.
-void on_orphan(Service& s, const rc::ConnectionEvent& told) {
-  ProcessNic& nic = *Context::of(s.context).nic;
-  if (nic.now() < s.lingering[told.port].until) {
-    s.waiting.push_back(told);
-    return;
-  }
-  s.lingering.erase(told.port);
-  nic.adapter().connections().reject(nic.now(), told.id, {});
-  nic.adapter().connections().stop_listening(told.port);
-}
-
-// A new id for a request that has come to a listener.
-void on_request(Service& s, const rc::ConnectionEvent& told) {
-  const auto listener = s.listeners.find(told.port);
-  if (listener == s.listeners.end()) return on_orphan(s, told);
-  ConnectionId& parent = *listener->second;
-  auto* const id = new ConnectionId;  // the program's, by the event
-  id->abi.verbs = parent.abi.verbs;
-  id->abi.channel = parent.abi.channel;
-  id->abi.context = parent.abi.context;
-  id->abi.ps = parent.abi.ps;
-  id->abi.port_num = 1;
-  id->abi.qp_type = IBV_QPT_RC;
-  id->abi.pd = parent.abi.pd;
-  id->connection = told.id;
-  set_source(*id, own_gid(nic_of(*id), told.remote.is_v4()), told.port);
-  set_destination(*id, told.remote, 0);
-  s.connections[told.id.value] = id;
-  auto event = translate(told, *id, RDMA_CM_EVENT_CONNECT_REQUEST);
-  event->abi.listen_id = &parent.abi;
-  queue_event(parent, std::move(event));
-}
-
-rdma_cm_event_type type_of(rc::ConnectionEvent::Kind kind) {
-  switch (kind) {
-    case rc::ConnectionEvent::Kind::kRequest: return RDMA_CM_EVENT_CONNECT_REQUEST;
-    case rc::ConnectionEvent::Kind::kResponse: return RDMA_CM_EVENT_CONNECT_RESPONSE;
-    case rc::ConnectionEvent::Kind::kEstablished: return RDMA_CM_EVENT_ESTABLISHED;
-    case rc::ConnectionEvent::Kind::kRejected: return RDMA_CM_EVENT_REJECTED;
-    case rc::ConnectionEvent::Kind::kUnreachable: return RDMA_CM_EVENT_UNREACHABLE;
-    case rc::ConnectionEvent::Kind::kDisconnected: return RDMA_CM_EVENT_DISCONNECTED;
-  }
-  return RDMA_CM_EVENT_CONNECT_ERROR;
-}
-
-// A connection is over that we may have asked for.
-void remember_peer(Service& s, const ConnectionId& id) {
-  const std::uint16_t port = port_of(&id.abi.route.addr.dst_addr);
-  if (port == 0) return;  // the peer asked
-  const Time now = nic_of(id).now();
-  std::erase_if(s.acquaintances,
-                [&](const Acquaintance& a) { return a.until < now || (a.remote == id.remote && a.port == port); });
-  s.acquaintances.push_back({id.remote, port, now + kLinger});
-}
-
-// Of a connection that there is, or that has just ended.
-bool knows_peer(const Service& s, const ConnectionId& id) {
-  const std::uint16_t port = port_of(&id.abi.route.addr.dst_addr);
-  const Time now = nic_of(id).now();
-  return std::ranges::any_of(s.connections,
-                             [&](const auto& entry) {
-                               const ConnectionId& other = *entry.second;
-                               return other.remote == id.remote && port_of(&other.abi.route.addr.dst_addr) == port;
-                             }) ||
-         std::ranges::any_of(s.acquaintances, [&](const Acquaintance& a) {
-           return a.remote == id.remote && a.port == port && now < a.until;
-         });
-}
-
-void on_connection_event(const rc::ConnectionEvent& told) {
-  using Kind = rc::ConnectionEvent::Kind;
-  Service& s = service();
-  if (told.kind == Kind::kRequest) return on_request(s, told);
-  const auto found = s.connections.find(told.id.value);
-  if (found == s.connections.end()) return;
-  ConnectionId& id = *found->second;
-  auto event = translate(told, id, type_of(told.kind));
-  if (told.kind == Kind::kRejected) event->abi.status = static_cast<int>(told.reject_reason);
-  if (told.kind == Kind::kUnreachable) event->abi.status = -ETIMEDOUT;
-  if (told.kind == Kind::kDisconnected) remember_peer(s, id);
-  queue_event(id, std::move(event));
-  const bool over = told.kind == Kind::kRejected || told.kind == Kind::kUnreachable || told.kind == Kind::kDisconnected;
-  if (!over) return;
-  s.connections.erase(found);
-  id.connection.reset();
-}
-
-// The device, opened at first use. Null: there is none, and errno says so.
-ibv_context* open_context() {
-  Service& s = service();
-  const std::lock_guard guard(s.mutex);
-  if (s.context != nullptr) return s.context;
-  int count = 0;
-  ibv_device** const list = ibv_get_device_list(&count);
-  if (count != 0) s.context = ibv_open_device(list[0]);
-  ibv_free_device_list(list);
-  if (s.context == nullptr) {
-    errno = ENODEV;
-    return nullptr;
-  }
-  ProcessNic& nic = *Context::of(s.context).nic;
-  const NicLock locked(nic.lock());
-  nic.set_connection_handler(on_connection_event);
-  return s.context;
+std::vector<std::uint8_t> private_data_of(const rdma_conn_param* conn) {
+  if (conn == nullptr || conn->private_data == nullptr) return {};
+  const auto* const bytes = static_cast<const std::uint8_t*>(conn->private_data);
+  return {bytes, bytes + conn->private_data_len};
 }
 
 rc::ConnectionParameters parameters_of(const ConnectionId& id, const rdma_conn_param* conn) {
@@ -269,14 +38,32 @@ rc::ConnectionParameters parameters_of(const ConnectionId& id, const rdma_conn_p
   p.traffic_class = id.traffic_class;
   if (id.timeout != 0) p.ack_timeout = id.timeout;
   if (conn == nullptr) return p;
-  const auto* const bytes = static_cast<const std::uint8_t*>(conn->private_data);
-  if (bytes != nullptr) p.private_data.assign(bytes, bytes + conn->private_data_len);
+  p.private_data = private_data_of(conn);
   const auto most = static_cast<std::uint8_t>(nic_of(id).adapter().config().limits.max_reads_in_flight);
   p.responder_resources = std::min(conn->responder_resources, most);
   p.initiator_depth = std::min(conn->initiator_depth, most);
   p.retry_count = std::min(conn->retry_count, std::uint8_t{7});
   p.rnr_retry_count = std::min(conn->rnr_retry_count, std::uint8_t{7});
   return p;
+}
+
+// REQUIRES: the lock.
+int connect(ConnectionId& id, const rdma_conn_param* conn) {
+  rc::ConnectionParameters parameters = parameters_of(id, conn);
+  if (knows_peer(service(), id)) parameters.patience = kLinger;
+  const auto connection =
+      manager_of(id).connect(nic_of(id).now(), id.remote, port_of(&id.abi.route.addr.dst_addr), parameters);
+  if (!connection) return failed(EINVAL, connection.error().message);
+  id.connection = *connection;
+  service().connections[connection->value] = &id;
+  return 0;
+}
+
+// REQUIRES: the lock.
+int accept(ConnectionId& id, const rdma_conn_param* conn) {
+  if (!id.connection) return failed(EINVAL, "rdma_cm: there is no request to accept (any more)");
+  const auto accepted = manager_of(id).accept(nic_of(id).now(), *id.connection, parameters_of(id, conn));
+  return accepted ? 0 : failed(EINVAL, accepted.error().message);
 }
 
 // From now on the id's events are told on `to`, also those that wait.
@@ -318,24 +105,24 @@ int finish(ConnectionId& id) {
 }
 
 // False: somebody listens there. REQUIRES: the NIC's lock.
-bool take_port(Service& s, ProcessNic& nic, std::uint16_t port, ports::Descriptor& alone) {
-  if (s.listeners.contains(port)) return false;
+bool take_service(Service& s, ProcessNic& nic, wire::ServiceId wanted, ports::Descriptor& alone) {
+  if (s.listeners.contains(wanted)) return false;
   if (!nic.is_shared()) return true;
-  const auto lingering = s.lingering.find(port);
+  const auto lingering = s.lingering.find(wanted);
   alone = lingering != s.lingering.end() && lingering->second.alone
               ? std::move(lingering->second.alone)
-              : nic.take_service(static_cast<std::uint32_t>(wire::rdma_service(port).value & 0xFF'FFFF));
+              : nic.take_service(static_cast<std::uint32_t>(wanted.value & 0xFF'FFFF));
   return static_cast<bool>(alone);
 }
 
-// One that nobody has, for an id that asks for any.
-std::uint16_t any_port(ConnectionId& id) {
+// A port that nobody has, for an id that asks for any.
+void set_any_port(ConnectionId& id, const wire::Gid& own) {
   Service& s = service();
   const NicLock guard(nic_of(id).lock());
   do {
-    s.next_port = static_cast<std::uint16_t>(std::max(s.next_port + 1, int{kFirstEphemeral}));
-  } while (!take_port(s, nic_of(id), s.next_port, id.port_lock));
-  return s.next_port;
+    s.next_port = static_cast<std::uint16_t>(std::max(s.next_port + 1, int{Service::kFirstEphemeral}));
+    set_source(id, own, s.next_port);
+  } while (!take_service(s, nic_of(id), service_of(id), id.port_lock));
 }
 
 int bind_to(ConnectionId& id, const sockaddr* address) {
@@ -347,9 +134,8 @@ int bind_to(ConnectionId& id, const sockaddr* address) {
   if (std::ranges::find(nic.settings().gids, own) == nic.settings().gids.end()) {
     return failed(EADDRNOTAVAIL, fmt::format("rdma_cm: {} is no address of this NIC", own.to_string()));
   }
-  std::uint16_t port = port_of(address);
-  if (port == 0) port = any_port(id);
-  set_source(id, own, port);
+  set_source(id, own, port_of(address));
+  if (port_of(address) == 0) set_any_port(id, own);
   return 0;
 }
 
@@ -358,21 +144,37 @@ void expect_listener(ConnectionId& id) {
   Service& s = service();
   ProcessNic& nic = nic_of(id);
   const NicLock guard(nic.lock());
-  const std::uint16_t port = port_of(&id.abi.route.addr.src_addr);
-  if (s.listeners.contains(port) || s.lingering.contains(port) || (nic.is_shared() && !id.port_lock)) return;
-  if (manager_of(id).listen(port)) s.lingering[port].until = nic.now() + kLinger;
+  const wire::ServiceId expected = service_of(id);
+  if (s.listeners.contains(expected) || s.lingering.contains(expected) || (nic.is_shared() && !id.port_lock)) return;
+  if (listen_at(nic, expected)) s.lingering[expected].until = nic.now() + kLinger;
+}
+
+// --- datagrams: a question and its answer instead of a connection; either side may send once it knows the other's queue pair ---
+
+// REQUIRES: the lock.
+int resolve(ConnectionId& id, const rdma_conn_param* conn) {
+  ProcessNic& nic = nic_of(id);
+  rc::ResolutionParameters parameters{.private_data = private_data_of(conn), .traffic_class = id.traffic_class};
+  if (knows_peer(service(), id)) parameters.patience = kLinger;
+  const auto asked = manager_of(id).resolver().resolve(
+      nic.now(), id.remote, wire::rdma_datagram_service(port_of(&id.abi.route.addr.dst_addr)), parameters);
+  if (!asked) return failed(EINVAL, asked.error().message);
+  id.resolution = *asked;
+  service().resolutions[asked->value] = &id;
+  return 0;
+}
+
+// REQUIRES: the lock.
+int answer(ConnectionId& id, const rdma_conn_param* conn) {
+  if (!id.resolution || (id.abi.qp == nullptr && conn == nullptr))
+    return failed(EINVAL, "rdma_cm: there is no request to accept (any more), or no queue pair to name");
+  const rc::Qpn qpn(id.abi.qp != nullptr ? id.abi.qp->qp_num : conn->qp_num);
+  const auto answered =
+      manager_of(id).resolver().answer(*id.resolution, qpn, wire::QKey(RDMA_UDP_QKEY), private_data_of(conn));
+  return answered ? 0 : failed(EINVAL, answered.error().message);
 }
 
 }  // namespace
-
-void forget_pair_of_connection(const ibv_qp* qp) {
-  Service& s = service();
-  const auto found =
-      std::ranges::find_if(s.connections, [qp](const auto& entry) { return entry.second->abi.qp == qp; });
-  if (found == s.connections.end()) return;
-  ConnectionId& id = *found->second;
-  manager_of(id).forget_pair(*id.connection);
-}
 
 }  // namespace sluice::verbs
 
@@ -392,8 +194,8 @@ SLUICE_VERB void rdma_destroy_event_channel(rdma_event_channel* channel) {
 }
 
 SLUICE_VERB int rdma_create_id(rdma_event_channel* channel, rdma_cm_id** out, void* context, rdma_port_space space) {
-  if (space == RDMA_PS_UDP || space == RDMA_PS_IPOIB)
-    return failed(EOPNOTSUPP, "rdma_cm: datagrams are not supported; connections (RDMA_PS_TCP) are");
+  if (space == RDMA_PS_IPOIB)
+    return failed(EOPNOTSUPP, "rdma_cm: RDMA_PS_IPOIB is not supported; RDMA_PS_TCP and RDMA_PS_UDP are");
   ibv_context* const verbs = open_context();
   if (verbs == nullptr) return -1;
   auto id = std::make_unique<ConnectionId>();
@@ -401,7 +203,7 @@ SLUICE_VERB int rdma_create_id(rdma_event_channel* channel, rdma_cm_id** out, vo
   id->abi.channel = channel == nullptr ? rdma_create_event_channel() : channel;
   id->abi.context = context;
   id->abi.ps = space;
-  id->abi.qp_type = IBV_QPT_RC;
+  id->abi.qp_type = space == RDMA_PS_UDP ? IBV_QPT_UD : IBV_QPT_RC;
   *out = &id.release()->abi;
   return 0;
 }
@@ -413,9 +215,15 @@ SLUICE_VERB int rdma_destroy_id(rdma_cm_id* handle) {
   ProcessNic& nic = *Context::of(verbs).nic;
   {
     const NicLock guard(nic.lock());
-    if (id.listening != 0) {
-      service().listeners.erase(id.listening);
-      service().lingering[id.listening] = {nic.now() + kLinger, std::move(id.port_lock)};
+    if (id.listening) {
+      service().listeners.erase(*id.listening);
+      service().lingering[*id.listening] = {nic.now() + kLinger, std::move(id.port_lock)};
+    }
+    if (id.resolution) {
+      remember_peer(service(), id);
+      nic.adapter().connections().resolver().release(*id.resolution);
+      service().resolutions.erase(id.resolution->value);
+      nic.transmit();
     }
     if (id.connection) {
       remember_peer(service(), id);
@@ -482,18 +290,16 @@ SLUICE_VERB int rdma_listen(rdma_cm_id* handle, int) {
   if (handle->verbs == nullptr) return failed(EINVAL, "rdma_cm: bind to an address first");
   Service& s = service();
   const NicLock guard(nic_of(id).lock());
-  const std::uint16_t port = port_of(&handle->route.addr.src_addr);
-  if (!id.port_lock && !take_port(s, nic_of(id), port, id.port_lock))
+  const wire::ServiceId wanted = service_of(id);
+  if (!id.port_lock && !take_service(s, nic_of(id), wanted, id.port_lock))
     return failed(EADDRINUSE, "rdma_cm: another id or program of this host listens at that port");
-  if (s.lingering.erase(port) == 0) {
-    if (auto listening = manager_of(id).listen(port); !listening) return failed(EADDRINUSE, listening.error().message);
+  if (s.lingering.erase(wanted) == 0) {
+    if (auto listening = listen_at(nic_of(id), wanted); !listening)
+      return failed(EADDRINUSE, listening.error().message);
   }
-  s.listeners[port] = &id;
-  id.listening = port;
-  for (const rc::ConnectionEvent& told : s.waiting) {
-    if (told.port == port) on_request(s, told);
-  }
-  std::erase_if(s.waiting, [port](const rc::ConnectionEvent& told) { return told.port == port; });
+  s.listeners[wanted] = &id;
+  id.listening = wanted;
+  serve_waiting(s, wanted);
   return 0;
 }
 
@@ -503,13 +309,7 @@ SLUICE_VERB int rdma_connect(rdma_cm_id* handle, rdma_conn_param* conn) {
   {
     ProcessNic& nic = nic_of(id);
     const NicLock guard(nic.lock());
-    rc::ConnectionParameters parameters = parameters_of(id, conn);
-    if (knows_peer(service(), id)) parameters.patience = kLinger;
-    const auto connection =
-        manager_of(id).connect(nic.now(), id.remote, port_of(&handle->route.addr.dst_addr), parameters);
-    if (!connection) return failed(EINVAL, connection.error().message);
-    id.connection = *connection;
-    service().connections[connection->value] = &id;
+    if ((id.is_datagram() ? resolve(id, conn) : connect(id, conn)) != 0) return -1;
     nic.transmit();
   }
   return finish(id);
@@ -520,23 +320,31 @@ SLUICE_VERB int rdma_accept(rdma_cm_id* handle, rdma_conn_param* conn) {
   {
     ProcessNic& nic = nic_of(id);
     const NicLock guard(nic.lock());
-    if (!id.connection) return failed(EINVAL, "rdma_cm: there is no request to accept (any more)");
-    const auto accepted = manager_of(id).accept(nic.now(), *id.connection, parameters_of(id, conn));
-    if (!accepted) return failed(EINVAL, accepted.error().message);
+    if ((id.is_datagram() ? answer(id, conn) : accept(id, conn)) != 0) return -1;
     nic.transmit();
   }
-  return finish(id);
+  if (!id.is_datagram()) return finish(id);
+  // No event follows.
+  if (id.synchronous && handle->event != nullptr) rdma_ack_cm_event(std::exchange(handle->event, nullptr));
+  return 0;
 }
 
 SLUICE_VERB int rdma_reject(rdma_cm_id* handle, const void* data, std::uint8_t length) {
   ConnectionId& id = ConnectionId::of(handle);
   ProcessNic& nic = nic_of(id);
   const NicLock guard(nic.lock());
-  if (!id.connection) return failed(EINVAL, "rdma_cm: there is no request to reject (any more)");
-  manager_of(id).reject(nic.now(), *id.connection,
-                        {static_cast<const std::uint8_t*>(data), data == nullptr ? std::size_t{0} : length});
-  service().connections.erase(id.connection->value);
-  id.connection.reset();
+  const ByteView private_data(static_cast<const std::uint8_t*>(data), data == nullptr ? std::size_t{0} : length);
+  if (id.resolution) {
+    manager_of(id).resolver().refuse(*id.resolution, wire::SidrStatus::kRejected, private_data);
+    service().resolutions.erase(id.resolution->value);
+    id.resolution.reset();
+  } else if (id.connection) {
+    manager_of(id).reject(nic.now(), *id.connection, private_data);
+    service().connections.erase(id.connection->value);
+    id.connection.reset();
+  } else {
+    return failed(EINVAL, "rdma_cm: there is no request to reject (any more)");
+  }
   nic.transmit();
   return 0;
 }
@@ -554,6 +362,13 @@ SLUICE_VERB int rdma_establish(rdma_cm_id* handle) {
 
 SLUICE_VERB int rdma_disconnect(rdma_cm_id* handle) {
   ConnectionId& id = ConnectionId::of(handle);
+  if (id.is_datagram()) return failed(EINVAL, "rdma_cm: datagrams have no connection to end");
+  if (handle->qp != nullptr) {
+    ibv_qp_attr attributes{};
+    attributes.qp_state = IBV_QPS_ERR;
+    if (const int error = ibv_modify_qp(handle->qp, &attributes, IBV_QP_STATE); error != 0)
+      return failed(error, "rdma_cm: the queue pair does not end");
+  }
   bool told = false;
   {
     ProcessNic& nic = nic_of(id);
@@ -635,6 +450,13 @@ SLUICE_VERB int rdma_init_qp_attr(rdma_cm_id* handle, ibv_qp_attr* attributes, i
   std::memset(attributes, 0, sizeof *attributes);
   attributes->qp_state = state;
   attributes->port_num = 1;
+  if (id.is_datagram()) {
+    attributes->qkey = RDMA_UDP_QKEY;
+    *mask = IBV_QP_STATE;
+    if (state == IBV_QPS_INIT) *mask |= IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY;
+    if (state == IBV_QPS_RTS) *mask |= IBV_QP_SQ_PSN;
+    return 0;
+  }
   if (state == IBV_QPS_INIT) {
     attributes->qp_access_flags = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
     *mask = IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS;

@@ -5,7 +5,8 @@
 // Invariant:  an id has at most one connection; the connection manager's events find their id by it.
 // Errors:     as librdmacm: -1 and errno; what comes later is an event with a status.
 // Threads:    any; what is guarded, by the NIC's lock.
-// Limits:     port space TCP (reliable connections). RDMA_PS_UDP and multicast are refused with EOPNOTSUPP.
+// Datagrams:  ids of RDMA_PS_UDP have no connection: rdma_connect asks for the peer's queue pair, rdma_accept names one.
+// Limits:     RDMA_PS_IPOIB and multicast are refused with EOPNOTSUPP.
 // Rsockets:   librdmacm's own (rsocket, rconnect, …), unmodified: they call these functions by name, and look behind the id (AfterId).
 // Source:     rdma/rdma_cma.h (rdma-core 44), rdma_cm(7).
 #pragma once
@@ -60,12 +61,14 @@ struct ConnectionId {
   std::optional<ibv_qp_init_attr> queue_pairs{};  // a listener made by rdma_create_ep: what its connections get
   // Guarded:
   std::optional<rc::ConnectionId> connection{};
-  std::uint16_t listening = 0;    // the port, 0: does not
+  std::optional<rc::ResolutionId> resolution{};  // of a datagram id
+  std::optional<wire::ServiceId> listening{};
   ports::Descriptor port_lock{};  // on a shared NIC: nobody else may listen there
   wire::Gid remote{};
   std::uint32_t events_given = 0;
   std::uint32_t events_acknowledged = 0;
 
+  bool is_datagram() const { return abi.qp_type == IBV_QPT_UD; }
   static ConnectionId& of(rdma_cm_id* id) { return *reinterpret_cast<ConnectionId*>(id); }
 };
 

@@ -57,8 +57,17 @@ void destroy_completion_queues(rdma_cm_id* id) {
   id->send_cq_channel = id->recv_cq_channel = nullptr;
 }
 
-int to_init(ibv_qp* qp) {
+// Connections take their queue pairs further; datagrams have nobody to wait for.
+int make_ready(rdma_cm_id* id, ibv_qp* qp) {
   ibv_qp_attr a{};
+  if (id->qp_type == IBV_QPT_UD) {
+    for (const ibv_qp_state state : {IBV_QPS_INIT, IBV_QPS_RTR, IBV_QPS_RTS}) {
+      int mask = 0;
+      a.qp_state = state;
+      if (rdma_init_qp_attr(id, &a, &mask) != 0 || ibv_modify_qp(qp, &a, mask) != 0) return -1;
+    }
+    return 0;
+  }
   a.qp_state = IBV_QPS_INIT;
   a.port_num = 1;
   a.qp_access_flags = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
@@ -74,8 +83,8 @@ sockaddr* copy_address(const sockaddr* from, socklen_t length) {
 }  // namespace
 
 SLUICE_VERB int rdma_create_qp_ex(rdma_cm_id* id, ibv_qp_init_attr_ex* a) {
-  if (id->verbs == nullptr || id->qp != nullptr || a->qp_type != IBV_QPT_RC) {
-    refuse(EINVAL, "rdma_cm: one RC queue pair an id, once its address is resolved");
+  if (id->verbs == nullptr || id->qp != nullptr || a->qp_type != id->qp_type) {
+    refuse(EINVAL, "rdma_cm: one queue pair an id, RC or UD as its port space, once its address is resolved");
     return -1;
   }
   if ((a->comp_mask & IBV_QP_INIT_ATTR_PD) == 0) {
@@ -85,7 +94,7 @@ SLUICE_VERB int rdma_create_qp_ex(rdma_cm_id* id, ibv_qp_init_attr_ex* a) {
   if (a->pd == nullptr || !make_completion_queues(id, *a)) return -1;
   if (a->srq == nullptr) a->srq = id->srq;
   ibv_qp* const qp = ibv_create_qp_ex(id->verbs, a);
-  if (qp == nullptr || to_init(qp) != 0) {
+  if (qp == nullptr || make_ready(id, qp) != 0) {
     if (qp != nullptr) ibv_destroy_qp(qp);
     destroy_completion_queues(id);
     return -1;
@@ -126,8 +135,9 @@ static int answer_from_hints(const rdma_addrinfo& hints, rdma_addrinfo** out) {
   auto* const result = static_cast<rdma_addrinfo*>(std::calloc(1, sizeof(rdma_addrinfo)));
   result->ai_flags = hints.ai_flags;
   result->ai_family = hints.ai_family;
-  result->ai_qp_type = hints.ai_qp_type != 0 ? hints.ai_qp_type : int{IBV_QPT_RC};
-  result->ai_port_space = hints.ai_port_space != 0 ? hints.ai_port_space : int{RDMA_PS_TCP};
+  const bool datagram = hints.ai_qp_type == IBV_QPT_UD || hints.ai_port_space == RDMA_PS_UDP;
+  result->ai_qp_type = hints.ai_qp_type != 0 ? hints.ai_qp_type : int{datagram ? IBV_QPT_UD : IBV_QPT_RC};
+  result->ai_port_space = hints.ai_port_space != 0 ? hints.ai_port_space : int{datagram ? RDMA_PS_UDP : RDMA_PS_TCP};
   if (hints.ai_src_len != 0) {
     result->ai_src_len = hints.ai_src_len;
     result->ai_src_addr = copy_address(hints.ai_src_addr, hints.ai_src_len);
@@ -152,7 +162,8 @@ SLUICE_VERB int rdma_getaddrinfo(const char* node, const char* port, const rdma_
   if ((flags & RAI_PASSIVE) != 0) wanted.ai_flags |= AI_PASSIVE;
   if ((flags & RAI_NUMERICHOST) != 0) wanted.ai_flags |= AI_NUMERICHOST;
   if ((flags & RAI_FAMILY) != 0) wanted.ai_family = hints->ai_family;
-  wanted.ai_socktype = SOCK_STREAM;
+  const bool datagram = hints != nullptr && (hints->ai_qp_type == IBV_QPT_UD || hints->ai_port_space == RDMA_PS_UDP);
+  wanted.ai_socktype = datagram ? SOCK_DGRAM : SOCK_STREAM;
   if (const int error = getaddrinfo(node, port, &wanted, &found); error != 0) return error;
   // IPv4 first, if there is any: what the GID tables of a rack have in common.
   const addrinfo* best = found;
@@ -162,8 +173,8 @@ SLUICE_VERB int rdma_getaddrinfo(const char* node, const char* port, const rdma_
   auto* const result = static_cast<rdma_addrinfo*>(std::calloc(1, sizeof(rdma_addrinfo)));
   result->ai_flags = flags;
   result->ai_family = best->ai_family;
-  result->ai_qp_type = IBV_QPT_RC;
-  result->ai_port_space = RDMA_PS_TCP;
+  result->ai_qp_type = datagram ? IBV_QPT_UD : IBV_QPT_RC;
+  result->ai_port_space = datagram ? RDMA_PS_UDP : RDMA_PS_TCP;
   if ((flags & RAI_PASSIVE) != 0) {
     result->ai_src_len = best->ai_addrlen;
     result->ai_src_addr = copy_address(best->ai_addr, best->ai_addrlen);

@@ -155,15 +155,19 @@ std::size_t ProcessNic::turn() {
 std::size_t ProcessNic::work(Time now) {
   const std::size_t done = shard_->poll(now);
   if (on_connection_event_) {
-    while (const auto event = adapter().connections().poll_event()) on_connection_event_(*event);
+    rc::ConnectionManager& connections = adapter().connections();
+    while (const auto event = connections.poll_event()) on_connection_event_(*event);
+    while (const auto event = connections.resolver().poll_event()) on_resolution_event_(*event);
   }
   shard_->flush(now);
   return done;
 }
 
-void ProcessNic::set_connection_handler(std::function<void(const rc::ConnectionEvent&)> handler) {
+void ProcessNic::set_connection_handlers(std::function<void(const rc::ConnectionEvent&)> of_connections,
+                                         std::function<void(const rc::ResolutionEvent&)> of_resolutions) {
   adapter().connections();  // from now on MADs are for it
-  on_connection_event_ = std::move(handler);
+  on_connection_event_ = std::move(of_connections);
+  on_resolution_event_ = std::move(of_resolutions);
 }
 
 // A port rings once. When the progress thread sleeps, a turn of the program may just have taken the ring meant for it: the port is

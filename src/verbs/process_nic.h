@@ -47,7 +47,8 @@ class ProcessNic {
   // Receives, lets time pass, sends; as the program. Returns how much was done.
   std::size_t turn();
   // Called with each event of the connection manager, with the lock held; may call it.
-  void set_connection_handler(std::function<void(const rc::ConnectionEvent&)> handler);
+  void set_connection_handlers(std::function<void(const rc::ConnectionEvent&)> of_connections,
+                               std::function<void(const rc::ResolutionEvent&)> of_resolutions);
 
   // Called when the link goes down and when it comes back, with the lock held.
   void set_link_handler(std::function<void()> handler) { on_link_change_ = std::move(handler); }
@@ -90,6 +91,7 @@ class ProcessNic {
 
   // Guarded by lock_.
   std::function<void(const rc::ConnectionEvent&)> on_connection_event_;
+  std::function<void(const rc::ResolutionEvent&)> on_resolution_event_;
   std::function<void()> on_link_change_;
   bool link_found_ = false;  // it has been up
   bool link_up_ = true;

@@ -223,6 +223,44 @@ void store(std::uint8_t* p, const CmDreq& m) {
   store_array(p + 12, m.private_data);
 }
 
+CmSidrReq load_sidr_req(const std::uint8_t* p) {
+  CmSidrReq m{.request_id = SidrRequestId(load_be<std::uint32_t>(p)),
+              .pkey = load_be<std::uint16_t>(p + 4),
+              .service_id = ServiceId(load_be<std::uint64_t>(p + 8))};
+  load_array(m.private_data, p + 16);
+  return m;
+}
+
+void store(std::uint8_t* p, const CmSidrReq& m) {
+  store_be(p, m.request_id.value);
+  store_be(p + 4, m.pkey);
+  store_be(p + 8, m.service_id.value);
+  store_array(p + 16, m.private_data);
+}
+
+CmSidrRep load_sidr_rep(const std::uint8_t* p) {
+  CmSidrRep m{.request_id = SidrRequestId(load_be<std::uint32_t>(p)),
+              .status = static_cast<SidrStatus>(p[4]),
+              .info_length = p[5],
+              .qpn = Qpn(load_be24(p + 8)),
+              .service_id = ServiceId(load_be<std::uint64_t>(p + 12)),
+              .qkey = QKey(load_be<std::uint32_t>(p + 20))};
+  load_array(m.info, p + 24);
+  load_array(m.private_data, p + 96);
+  return m;
+}
+
+void store(std::uint8_t* p, const CmSidrRep& m) {
+  store_be(p, m.request_id.value);
+  p[4] = static_cast<std::uint8_t>(m.status);
+  p[5] = m.info_length;
+  store_be24(p + 8, m.qpn.value);
+  store_be(p + 12, m.service_id.value);
+  store_be(p + 20, m.qkey.value);
+  store_array(p + 24, m.info);
+  store_array(p + 96, m.private_data);
+}
+
 std::optional<CmMessage> load_message(std::uint16_t attribute, const std::uint8_t* p) {
   switch (attribute) {
     case CmReq::kAttribute: return load_req(p);
@@ -232,6 +270,8 @@ std::optional<CmMessage> load_message(std::uint16_t attribute, const std::uint8_
     case CmMra::kAttribute: return load_mra(p);
     case CmDreq::kAttribute: return load_dreq(p);
     case CmDrep::kAttribute: return load_pair<CmDrep>(p);
+    case CmSidrReq::kAttribute: return load_sidr_req(p);
+    case CmSidrRep::kAttribute: return load_sidr_rep(p);
     default: return std::nullopt;
   }
 }

@@ -2,10 +2,11 @@
 //
 // Life:       active side  REQ ->          <- REP          RTU ->    ... DREQ ->        <- DREP
 //             either side may answer REJ; a slow one says MRA first. All are UD SENDs from QP 1 to QP 1.
+//             Datagrams need no connection: SIDR_REQ asks for the queue pair of a service, SIDR_REP names it.
 // Invariant:  parse_cm(write_cm(m)) == m. Reserved bits are read over and written as zeros.
 // Units:      time-outs are codes: 4.096 us * 2^code.
-// Errors:     anything else than one of the seven messages is no message: std::nullopt.
-// Source:     IBTA vol. 1 §12.6 (messages), §13.4.2 (MAD header), annex A11 (RDMA IP CM service); Linux cm_msgs.h.
+// Errors:     anything else than one of these nine messages is no message: std::nullopt.
+// Source:     IBTA vol. 1 §12.6 and §12.11 (messages), §13.4.2 (MAD header), annex A11 (RDMA IP CM service); Linux cm_msgs.h.
 #pragma once
 
 #include <array>
@@ -32,6 +33,8 @@ inline constexpr std::size_t kMadSize = 256;
 
 // The service identifier of a TCP-like port in rdma_cm (annex A11.3.1).
 constexpr ServiceId rdma_service(std::uint16_t port) { return ServiceId(0x0000'0000'0106'0000 | port); }
+// … of a UDP-like one, whose queue pairs are datagram ones.
+constexpr ServiceId rdma_datagram_service(std::uint16_t port) { return ServiceId(0x0000'0000'0111'0000 | port); }
 // The waiting time that a 5-bit code stands for.
 constexpr Duration cm_timeout(std::uint8_t code) {
   return Duration::nanoseconds(4096) * (std::int64_t{1} << (code & 0x1F));
@@ -206,7 +209,44 @@ struct CmDrep {
   friend bool operator==(const CmDrep&, const CmDrep&) = default;
 };
 
-using CmMessage = std::variant<CmReq, CmRep, CmRtu, CmRej, CmMra, CmDreq, CmDrep>;
+using SidrRequestId = Strong<struct SidrRequestIdTag, std::uint32_t>;  // names a question at who asks it
+
+// Asks for the datagram queue pair of a service.
+struct CmSidrReq {
+  static constexpr std::uint16_t kAttribute = 0x17;
+  SidrRequestId request_id{};
+  std::uint16_t pkey = kDefaultPkey;
+  ServiceId service_id{};
+  std::array<std::uint8_t, 216> private_data{};
+
+  friend bool operator==(const CmSidrReq&, const CmSidrReq&) = default;
+};
+
+enum class SidrStatus : std::uint8_t {
+  kValid = 0,
+  kNoSuchService = 1,
+  kRejected = 2,
+  kNoQp = 3,
+  kRedirect = 4,
+  kUnsupportedVersion = 5,
+};
+
+// Names it, or says why not.
+struct CmSidrRep {
+  static constexpr std::uint16_t kAttribute = 0x18;
+  SidrRequestId request_id{};
+  SidrStatus status{};
+  std::uint8_t info_length = 0;  // bytes of `info` that count, up to 72
+  Qpn qpn{};
+  ServiceId service_id{};
+  QKey qkey{};
+  std::array<std::uint8_t, 72> info{};
+  std::array<std::uint8_t, 136> private_data{};
+
+  friend bool operator==(const CmSidrRep&, const CmSidrRep&) = default;
+};
+
+using CmMessage = std::variant<CmReq, CmRep, CmRtu, CmRej, CmMra, CmDreq, CmDrep, CmSidrReq, CmSidrRep>;
 
 // A message and the transaction that it belongs to: answers carry the transaction of their question.
 struct CmMad {
@@ -228,7 +268,7 @@ inline std::size_t cm_frame_size(const HeaderTemplate& headers) {
   return headers.frame_size(Bth::kSize + Deth::kSize + kMadSize);
 }
 
-// How rdma_cm begins the private data of a REQ: the IP addresses and source port of the connection (annex A11.4).
+// How rdma_cm begins the private data of a REQ or SIDR_REQ: the IP addresses and source port of the connection (annex A11.4).
 struct IpCmHeader {
   static constexpr std::size_t kSize = 36;
   std::uint8_t version = 0;  // major and minor, four bits each

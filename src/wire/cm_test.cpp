@@ -18,7 +18,8 @@ std::array<std::uint8_t, kMadSize> random_mad(Rng& rng, std::uint16_t attribute)
 class CmMessages : public testing::TestWithParam<std::uint16_t> {};
 INSTANTIATE_TEST_SUITE_P(All, CmMessages,
                          testing::Values(CmReq::kAttribute, CmRep::kAttribute, CmRtu::kAttribute, CmRej::kAttribute,
-                                         CmMra::kAttribute, CmDreq::kAttribute, CmDrep::kAttribute));
+                                         CmMra::kAttribute, CmDreq::kAttribute, CmDrep::kAttribute,
+                                         CmSidrReq::kAttribute, CmSidrRep::kAttribute));
 
 TEST_P(CmMessages, ReadWhatTheyWrote) {
   Rng rng(GetParam());
@@ -46,6 +47,8 @@ TEST_P(CmMessages, KeepEveryBitThatIsNotReserved) {
     case CmRej::kAttribute: reserved_bits = 6 + 1; break;
     case CmMra::kAttribute: reserved_bits = 6 + 3; break;
     case CmDreq::kAttribute: reserved_bits = 8; break;
+    case CmSidrReq::kAttribute: reserved_bits = 16; break;
+    case CmSidrRep::kAttribute: reserved_bits = 16 + 8; break;
     default: break;
   }
   std::size_t dropped = 0;
@@ -105,6 +108,7 @@ TEST(Cm, DoesNotTrustAnotherQkey) {
 
 TEST(Cm, NamesPortsAndTimesAsRdmaCmDoes) {
   EXPECT_EQ(rdma_service(7174).value, 0x0000'0000'0106'1C06u);
+  EXPECT_EQ(rdma_datagram_service(7174).value, 0x0000'0000'0111'1C06u);
   EXPECT_EQ(cm_timeout(0), Duration::nanoseconds(4096));
   EXPECT_EQ(cm_timeout(20).milliseconds(), 4294);
 }

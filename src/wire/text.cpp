@@ -105,6 +105,13 @@ struct CmText {
   }
   std::string operator()(const CmRtu& m) const { return pair("RTU", m); }
   std::string operator()(const CmDrep& m) const { return pair("DREP", m); }
+  std::string operator()(const CmSidrReq& m) const {
+    return fmt::format("SIDR_REQ {:#x} service {:#x}", m.request_id.value, m.service_id.value);
+  }
+  std::string operator()(const CmSidrRep& m) const {
+    return fmt::format("SIDR_REP {:#x} service {:#x} status {} qpn {:#x} qkey {:#x}", m.request_id.value,
+                       m.service_id.value, static_cast<unsigned>(m.status), m.qpn.value, m.qkey.value);
+  }
 
  private:
   template <class M>

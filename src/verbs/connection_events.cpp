@@ -1,0 +1,276 @@
+// What the connection manager tells, as events of rdma_cm ids.
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <utility>
+
+#include "verbs/connection_addresses.h"
+#include "verbs/connection_service.h"
+
+namespace sluice::verbs {
+namespace {
+
+rc::ConnectionManager& manager(const Service& s) { return Context::of(s.context).nic->adapter().connections(); }
+
+bool is_datagram(wire::ServiceId service) { return service.value >> 16 == wire::rdma_datagram_service(0).value >> 16; }
+
+wire::ServiceId service_of(const Request& request) {
+  return std::visit([](const auto& told) { return told.service; }, request);
+}
+
+template <class Told>
+std::unique_ptr<CmEvent> make_event(const Told& told, ConnectionId& id, rdma_cm_event_type type) {
+  auto event = std::make_unique<CmEvent>();
+  event->private_data = told.private_data;
+  event->abi.id = &id.abi;
+  event->abi.event = type;
+  return event;
+}
+
+std::unique_ptr<CmEvent> translate(const rc::ConnectionEvent& told, ConnectionId& id, rdma_cm_event_type type) {
+  auto event = make_event(told, id, type);
+  rdma_conn_param& conn = event->abi.param.conn;
+  conn.private_data = event->private_data.empty() ? nullptr : event->private_data.data();
+  conn.private_data_len = static_cast<std::uint8_t>(std::min<std::size_t>(event->private_data.size(), 255));
+  conn.responder_resources = told.responder_resources;
+  conn.initiator_depth = told.initiator_depth;
+  conn.qp_num = told.remote_qpn.value;
+  return event;
+}
+
+std::unique_ptr<CmEvent> translate(const rc::ResolutionEvent& told, ConnectionId& id, rdma_cm_event_type type) {
+  auto event = make_event(told, id, type);
+  rdma_ud_param& ud = event->abi.param.ud;
+  ud.private_data = event->private_data.empty() ? nullptr : event->private_data.data();
+  ud.private_data_len = static_cast<std::uint8_t>(std::min<std::size_t>(event->private_data.size(), 255));
+  if (told.kind != rc::ResolutionEvent::Kind::kResolved) return event;
+  const auto& gids = nic_of(id).settings().gids;
+  const auto own = std::ranges::find(gids, own_gid(nic_of(id), told.remote.is_v4()));
+  ud.ah_attr.is_global = 1;
+  ud.ah_attr.port_num = 1;
+  std::ranges::copy(told.remote.bytes, ud.ah_attr.grh.dgid.raw);
+  ud.ah_attr.grh.sgid_index = static_cast<std::uint8_t>(own - gids.begin());
+  ud.ah_attr.grh.hop_limit = 64;
+  ud.ah_attr.grh.traffic_class = id.traffic_class;
+  ud.qp_num = told.qpn.value;
+  ud.qkey = told.qkey.value;
+  return event;
+}
+
+void take_in(Service& s, ConnectionId& id, const rc::ConnectionEvent& told) {
+  id.connection = told.id;
+  s.connections[told.id.value] = &id;
+}
+
+void take_in(Service& s, ConnectionId& id, const rc::ResolutionEvent& told) {
+  id.resolution = told.id;
+  s.resolutions[told.id.value] = &id;
+}
+
+void turn_down(const Service& s, const rc::ConnectionEvent& told) {
+  manager(s).reject(Context::of(s.context).nic->now(), told.id, {});
+  manager(s).stop_listening(told.service);
+}
+
+void turn_down(const Service& s, const rc::ResolutionEvent& told) {
+  manager(s).resolver().refuse(told.id, wire::SidrStatus::kNoSuchService, {});
+  manager(s).resolver().stop_listening(told.service);
+}
+
+// A request for a port whose listener is gone.
+void on_orphan(Service& s, const Request& request) {
+  const wire::ServiceId wanted = service_of(request);
+  if (Context::of(s.context).nic->now() < s.lingering[wanted].until) {
+    s.waiting.push_back(request);
+    return;
+  }
+  s.lingering.erase(wanted);
+  std::visit([&](const auto& told) { turn_down(s, told); }, request);
+}
+
+// A new id for a request that has come to a listener.
+void on_request(Service& s, const Request& request) {
+  const auto listener = s.listeners.find(service_of(request));
+  if (listener == s.listeners.end()) return on_orphan(s, request);
+  ConnectionId& parent = *listener->second;
+  auto* const id = new ConnectionId;  // the program's, by the event
+  id->abi.verbs = parent.abi.verbs;
+  id->abi.channel = parent.abi.channel;
+  id->abi.context = parent.abi.context;
+  id->abi.ps = parent.abi.ps;
+  id->abi.port_num = 1;
+  id->abi.qp_type = parent.abi.qp_type;
+  id->abi.pd = parent.abi.pd;
+  std::visit(
+      [&](const auto& told) {
+        take_in(s, *id, told);
+        set_source(*id, own_gid(nic_of(*id), told.remote.is_v4()), told.port);
+        set_destination(*id, told.remote, 0);
+        auto event = translate(told, *id, RDMA_CM_EVENT_CONNECT_REQUEST);
+        event->abi.listen_id = &parent.abi;
+        queue_event(parent, std::move(event));
+      },
+      request);
+}
+
+rdma_cm_event_type type_of(rc::ConnectionEvent::Kind kind) {
+  switch (kind) {
+    case rc::ConnectionEvent::Kind::kRequest: return RDMA_CM_EVENT_CONNECT_REQUEST;
+    case rc::ConnectionEvent::Kind::kResponse: return RDMA_CM_EVENT_CONNECT_RESPONSE;
+    case rc::ConnectionEvent::Kind::kEstablished: return RDMA_CM_EVENT_ESTABLISHED;
+    case rc::ConnectionEvent::Kind::kRejected: return RDMA_CM_EVENT_REJECTED;
+    case rc::ConnectionEvent::Kind::kUnreachable: return RDMA_CM_EVENT_UNREACHABLE;
+    case rc::ConnectionEvent::Kind::kDisconnected: return RDMA_CM_EVENT_DISCONNECTED;
+  }
+  return RDMA_CM_EVENT_CONNECT_ERROR;
+}
+
+void on_connection_event(const rc::ConnectionEvent& told) {
+  using Kind = rc::ConnectionEvent::Kind;
+  Service& s = service();
+  if (told.kind == Kind::kRequest) return on_request(s, told);
+  const auto found = s.connections.find(told.id.value);
+  if (found == s.connections.end()) return;
+  ConnectionId& id = *found->second;
+  auto event = translate(told, id, type_of(told.kind));
+  if (told.kind == Kind::kRejected) event->abi.status = static_cast<int>(told.reject_reason);
+  if (told.kind == Kind::kUnreachable) event->abi.status = -ETIMEDOUT;
+  if (told.kind == Kind::kDisconnected) remember_peer(s, id);
+  // From now on the queue pair is the program's alone, as librdmacm has it: a peer that goes leaves it in RTS, so that what has arrived
+  // before is not followed by flushed requests; rdma_disconnect moves it on.
+  if (told.kind == Kind::kEstablished) manager(s).forget_pair(told.id);
+  queue_event(id, std::move(event));
+  const bool over = told.kind == Kind::kRejected || told.kind == Kind::kUnreachable || told.kind == Kind::kDisconnected;
+  if (!over) return;
+  s.connections.erase(found);
+  id.connection.reset();
+}
+
+// As Linux: whatever the answer says, what is not an address is "unreachable".
+void on_resolution_event(const rc::ResolutionEvent& told) {
+  using Kind = rc::ResolutionEvent::Kind;
+  Service& s = service();
+  if (told.kind == Kind::kQuery) return on_request(s, told);
+  const auto found = s.resolutions.find(told.id.value);
+  if (found == s.resolutions.end()) return;
+  ConnectionId& id = *found->second;
+  const bool resolved = told.kind == Kind::kResolved;
+  auto event = translate(told, id, resolved ? RDMA_CM_EVENT_ESTABLISHED : RDMA_CM_EVENT_UNREACHABLE);
+  if (told.kind == Kind::kRefused) event->abi.status = static_cast<int>(told.status);
+  if (told.kind == Kind::kUnreachable) event->abi.status = -ETIMEDOUT;
+  queue_event(id, std::move(event));
+  if (resolved) return;
+  s.resolutions.erase(found);
+  id.resolution.reset();
+}
+
+}  // namespace
+
+Service& service() {
+  static Service* const one = new Service;
+  return *one;
+}
+
+ProcessNic& nic_of(const ConnectionId& id) { return *Context::of(id.abi.verbs).nic; }
+rc::ConnectionManager& manager_of(const ConnectionId& id) { return nic_of(id).adapter().connections(); }
+
+ibv_context* open_context() {
+  Service& s = service();
+  const std::lock_guard guard(s.mutex);
+  if (s.context != nullptr) return s.context;
+  int count = 0;
+  ibv_device** const list = ibv_get_device_list(&count);
+  if (count != 0) s.context = ibv_open_device(list[0]);
+  ibv_free_device_list(list);
+  if (s.context == nullptr) {
+    errno = ENODEV;
+    return nullptr;
+  }
+  ProcessNic& nic = *Context::of(s.context).nic;
+  const NicLock locked(nic.lock());
+  nic.set_connection_handlers(on_connection_event, on_resolution_event);
+  return s.context;
+}
+
+wire::Gid own_gid(const ProcessNic& nic, bool v4) {
+  const auto& gids = nic.settings().gids;
+  return *std::ranges::find_if(gids, [v4](const wire::Gid& gid) { return gid.is_v4() == v4; });
+}
+
+void set_source(ConnectionId& id, const wire::Gid& gid, std::uint16_t port) {
+  id.abi.route.addr.src_storage = socket_address(gid, port);
+  std::ranges::copy(gid.bytes, id.abi.route.addr.addr.ibaddr.sgid.raw);
+  id.abi.route.addr.addr.ibaddr.pkey = 0xFFFF;
+}
+
+void set_destination(ConnectionId& id, const wire::Gid& gid, std::uint16_t port) {
+  id.remote = gid;
+  id.abi.route.addr.dst_storage = socket_address(gid, port);
+  std::ranges::copy(gid.bytes, id.abi.route.addr.addr.ibaddr.dgid.raw);
+}
+
+wire::ServiceId service_of(const ConnectionId& id) {
+  const std::uint16_t port = port_of(&id.abi.route.addr.src_addr);
+  return id.is_datagram() ? wire::rdma_datagram_service(port) : wire::rdma_service(port);
+}
+
+Result<void> listen_at(ProcessNic& nic, wire::ServiceId service) {
+  rc::ConnectionManager& connections = nic.adapter().connections();
+  return is_datagram(service) ? connections.resolver().listen(service) : connections.listen(service);
+}
+
+void queue_event(ConnectionId& id, std::unique_ptr<CmEvent> event) {
+  event->counted = &id;
+  EventChannel& channel = EventChannel::of(id.abi.channel);
+  channel.events.push_back(std::move(event));
+  const std::uint64_t one = 1;
+  static_cast<void>(!write(channel.abi.fd, &one, sizeof one));
+}
+
+void queue_event(ConnectionId& id, rdma_cm_event_type type) {
+  auto event = std::make_unique<CmEvent>();
+  event->abi.id = &id.abi;
+  event->abi.event = type;
+  queue_event(id, std::move(event));
+}
+
+void remember_peer(Service& s, const ConnectionId& id) {
+  const std::uint16_t port = port_of(&id.abi.route.addr.dst_addr);
+  if (port == 0) return;  // the peer asked
+  const Time now = nic_of(id).now();
+  std::erase_if(s.acquaintances,
+                [&](const auto& a) { return a.until < now || (a.remote == id.remote && a.port == port); });
+  s.acquaintances.push_back({id.remote, port, now + kLinger});
+}
+
+bool knows_peer(const Service& s, const ConnectionId& id) {
+  const std::uint16_t port = port_of(&id.abi.route.addr.dst_addr);
+  const Time now = nic_of(id).now();
+  const auto same = [&](const auto& entry) {
+    const ConnectionId& other = *entry.second;
+    return other.remote == id.remote && port_of(&other.abi.route.addr.dst_addr) == port;
+  };
+  return std::ranges::any_of(s.connections, same) || std::ranges::any_of(s.resolutions, same) ||
+         std::ranges::any_of(s.acquaintances,
+                             [&](const auto& a) { return a.remote == id.remote && a.port == port && now < a.until; });
+}
+
+void serve_waiting(Service& s, wire::ServiceId service) {
+  for (const Request& request : s.waiting) {
+    if (service_of(request) == service) on_request(s, request);
+  }
+  std::erase_if(s.waiting, [service](const Request& request) { return service_of(request) == service; });
+}
+
+void forget_pair_of_connection(const ibv_qp* qp) {
+  Service& s = service();
+  const auto found =
+      std::ranges::find_if(s.connections, [qp](const auto& entry) { return entry.second->abi.qp == qp; });
+  if (found == s.connections.end()) return;
+  ConnectionId& id = *found->second;
+  manager_of(id).forget_pair(*id.connection);
+}
+
+}  // namespace sluice::verbs

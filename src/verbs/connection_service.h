@@ -1,0 +1,71 @@
+// What all rdma_cm ids of a process share: who listens, which connection belongs to which id, and who is waited for.
+//
+// Why so patient: programs that listen, talk, and listen again at the same port (perftest -R) rely on a peer that needs some time to resolve
+//             its route; ours takes none. So a request for a port whose listener has just gone, or that is bound and not listened at yet,
+//             waits kLinger for one; and who has just talked to a peer asks it so long again.
+// Threads:    any; what is guarded, by the NIC's lock.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <mutex>
+#include <variant>
+#include <vector>
+
+#include "rc/connection_manager.h"
+#include "verbs/connection.h"
+
+namespace sluice::verbs {
+
+constexpr Duration kLinger = Duration::seconds(2);
+
+using Request = std::variant<rc::ConnectionEvent, rc::ResolutionEvent>;
+
+struct Service {
+  static constexpr std::uint16_t kFirstEphemeral = 32'768;
+
+  std::mutex mutex;                // guards the first use
+  ibv_context* context = nullptr;  // then constant
+  // Guarded by the NIC's lock:
+  std::map<wire::ServiceId, ConnectionId*> listeners{};
+  std::map<std::uint32_t, ConnectionId*> connections{};  // by rc::ConnectionId
+  std::map<std::uint32_t, ConnectionId*> resolutions{};  // by rc::ResolutionId
+  std::uint16_t next_port = kFirstEphemeral;
+  // Services whose listener is gone or not there yet, until when requests for them wait for one, and those that do.
+  struct Lingering {
+    Time until{};
+    ports::Descriptor alone{};  // its lock
+  };
+  std::map<wire::ServiceId, Lingering> lingering{};
+  std::vector<Request> waiting{};
+  struct Acquaintance {
+    wire::Gid remote{};
+    std::uint16_t port = 0;
+    Time until{};
+  };
+  std::vector<Acquaintance> acquaintances{};
+};
+
+// Lives to the end.
+Service& service();
+// The device, opened at first use. Null: there is none, and errno says so.
+ibv_context* open_context();
+ProcessNic& nic_of(const ConnectionId& id);
+rc::ConnectionManager& manager_of(const ConnectionId& id);
+wire::Gid own_gid(const ProcessNic& nic, bool v4);
+void set_source(ConnectionId& id, const wire::Gid& gid, std::uint16_t port);
+void set_destination(ConnectionId& id, const wire::Gid& gid, std::uint16_t port);
+wire::ServiceId service_of(const ConnectionId& id);  // at its own port
+Result<void> listen_at(ProcessNic& nic, wire::ServiceId service);
+
+// All below REQUIRE the lock.
+void queue_event(ConnectionId& id, std::unique_ptr<CmEvent> event);
+void queue_event(ConnectionId& id, rdma_cm_event_type type);
+// A connection is over that we may have asked for.
+void remember_peer(Service& s, const ConnectionId& id);
+// Of a connection that there is, or that has just ended.
+bool knows_peer(const Service& s, const ConnectionId& id);
+// There is a listener now.
+void serve_waiting(Service& s, wire::ServiceId service);
+
+}  // namespace sluice::verbs
