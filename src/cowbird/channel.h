@@ -11,13 +11,12 @@
 // Source:     Cowbird §4.1 (Table 2), §4.3.
 #pragma once
 
-#include <atomic>
-#include <cstring>
 #include <span>
 #include <vector>
 
 #include "cowbird/layout.h"
 #include "cowbird/request_id.h"
+#include "cowbird/ring_words.h"
 #include "cowbird/status.h"
 
 namespace sluice::cowbird {
@@ -35,11 +34,16 @@ struct ChannelCounters {
   std::uint64_t failed = 0;  // requests that an engine reported as failed
 };
 
-class Channel {
+// `Words`: how it touches the block, PlainWords but for the test that tries every order (ring_explorer_test.cpp).
+template <class Words>
+class BasicChannel {
  public:
-  // `block`: the channel's bytes, 8-byte aligned (64: no line is shared with a neighbour), zero or as an earlier issuer left them when all its requests were complete.
-  // `regions`: by id; must outlive the channel. REQUIRES: block.size() >= layout.bytes.
-  Channel(MutableBytes block, const ChannelLayout& layout, const std::vector<Region>& regions);
+  // `words`: the channel's block, 8-byte aligned (64: no line is shared with a neighbour), zero or as an earlier issuer left them when all its requests were complete.
+  // `regions`: by id; must outlive the channel.
+  BasicChannel(Words words, const ChannelLayout& layout, const std::vector<Region>& regions);
+  // REQUIRES: block.size() >= layout.bytes.
+  BasicChannel(MutableBytes block, const ChannelLayout& layout, const std::vector<Region>& regions)
+      : BasicChannel(Words(checked(block, layout)), layout, regions) {}
 
   // The id of the request, or a negated Status. The destination must stay valid until the request is complete.
   std::int64_t async_read(std::uint16_t region, std::uint64_t from, void* to, std::uint32_t length);
@@ -62,7 +66,7 @@ class Channel {
   std::uint64_t under_way() const { return issued_[0] + issued_[1] - done_[0] - done_[1]; }
   std::uint64_t completed(RwType type) const { return done_[type == RwType::kWrite]; }
   // Changes as long as an engine lives, even an idle one.
-  std::uint64_t heartbeat() const { return load(ChannelLayout::kProgress + ProgressLine::kHeartbeat); }
+  std::uint64_t heartbeat() const { return words_.load(ChannelLayout::kProgress + ProgressLine::kHeartbeat); }
   // Regions have changed: the engine reads the table again before the next request.
   void set_regions_generation(std::uint64_t generation);
   const ChannelCounters& counters() const { return counters_; }
@@ -106,12 +110,9 @@ class Channel {
   void take_errors();
   std::int64_t refuse(Status status);
 
-  std::atomic_ref<std::uint64_t> word(std::size_t at) const {
-    return std::atomic_ref(*reinterpret_cast<std::uint64_t*>(block_ + at));
-  }
-  std::uint64_t load(std::size_t at) const { return word(at).load(std::memory_order_acquire); }
+  static std::uint8_t* checked(MutableBytes block, const ChannelLayout& layout);
 
-  std::uint8_t* block_;
+  Words words_;
   ChannelLayout layout_;
   const std::vector<Region>& regions_;
   std::uint64_t mask_;
@@ -126,5 +127,8 @@ class Channel {
   std::vector<Completion> errors_;  // the last kRemembered
   ChannelCounters counters_;
 };
+
+using Channel = BasicChannel<PlainWords>;
+extern template class BasicChannel<PlainWords>;
 
 }  // namespace sluice::cowbird

@@ -1,0 +1,208 @@
+// The bodies of BasicChannel: for channel.cpp, and for tests that make one with words of their own.
+#pragma once
+
+#include <algorithm>
+
+#include "cowbird/channel.h"
+
+namespace sluice::cowbird {
+namespace channel_detail {
+
+inline constexpr std::uint64_t kOwnedAhead = 8;  // entries
+constexpr std::uint64_t aligned(std::uint64_t bytes) { return (bytes + kDataAlignment - 1) & ~(kDataAlignment - 1); }
+
+}  // namespace channel_detail
+
+template <class Words>
+BasicChannel<Words>::BasicChannel(Words words, const ChannelLayout& layout, const std::vector<Region>& regions)
+    : words_(words), layout_(layout), regions_(regions), mask_(layout.shape.entries - 1) {
+  requests_ = {.start = layout.requests, .size = layout.shape.request_bytes};
+  responses_ = {.start = layout.responses, .size = layout.shape.response_bytes};
+  for (auto& pending : pending_) pending.resize(layout.shape.entries);
+  tail_ = head_ = words_.load(ChannelLayout::kProgress + ProgressLine::kHead);
+  issued_[0] = done_[0] = words_.load(ChannelLayout::kProgress + ProgressLine::kReads);
+  issued_[1] = done_[1] = words_.load(ChannelLayout::kProgress + ProgressLine::kWrites);
+  errors_taken_ = words_.load(ChannelLayout::kErrorLog);
+}
+
+template <class Words>
+typename BasicChannel<Words>::DataRing::Place BasicChannel<Words>::DataRing::place(std::uint64_t length) const {
+  const std::uint64_t to_end = size - tail_at;
+  const bool fits = length <= to_end;  // otherwise in one piece at the start
+  const std::uint64_t new_tail = tail + (fits ? 0 : to_end) + channel_detail::aligned(length);
+  if (new_tail - head > size) return {size, tail};
+  return {fits ? tail_at : 0, new_tail};
+}
+
+template <class Words>
+void BasicChannel<Words>::DataRing::take(const Place& place, std::uint64_t length) {
+  tail = place.new_tail;
+  tail_at = place.at + channel_detail::aligned(length);
+  if (tail_at == size) tail_at = 0;
+}
+
+template <class Words>
+Status BasicChannel<Words>::check(std::uint16_t region, std::uint64_t offset, std::uint32_t length,
+                                  std::uint64_t ring) {
+  if (region >= regions_.size() || regions_[region].length == 0) return Status::kNoRegion;
+  if (length == 0 || length > ring) return Status::kBadLength;
+  const std::uint64_t bytes = regions_[region].length;
+  if (length > bytes || offset > bytes - length) return Status::kOutOfRange;
+  return Status::kOk;
+}
+
+template <class Words>
+bool BasicChannel<Words>::has_room(RwType type) {
+  const bool write = type == RwType::kWrite;
+  // Requests that are complete but not yet taken still need their place here.
+  if (issued_[write] - done_[write] >= layout_.shape.entries) return false;
+  if (tail_ - head_ < layout_.shape.entries) return true;
+  head_ = words_.load(ChannelLayout::kProgress + ProgressLine::kHead);
+  return tail_ - head_ < layout_.shape.entries;
+}
+
+template <class Words>
+std::int64_t BasicChannel<Words>::refuse(Status status) {
+  const bool full =
+      status == Status::kMetadataFull || status == Status::kRequestDataFull || status == Status::kResponseDataFull;
+  ++(full ? counters_.full : counters_.refused);
+  return -static_cast<std::int64_t>(status);
+}
+
+// Inlined into its two callers, so that the entry is never in memory of its own.
+template <class Words>
+[[gnu::always_inline]] inline void BasicChannel<Words>::put(const Entry& entry) {
+  const std::size_t at = ChannelLayout::kMetadata + (tail_ & mask_) * kEntryBytes;
+  // The engine has read these lines a lap ago. Owned before they are needed, none of them is waited for.
+  words_.own_soon(ChannelLayout::kMetadata + ((tail_ + channel_detail::kOwnedAhead) & mask_) * kEntryBytes);
+  words_.store(at, entry.req_addr);
+  words_.store(at + 8, entry.resp_addr);
+  words_.store(at + 24, entry.sequence);
+  words_.publish(at + 16, entry.type_word());
+  words_.publish(ChannelLayout::kIssuer + IssuerLine::kTail, ++tail_);
+}
+
+template <class Words>
+std::int64_t BasicChannel<Words>::async_read(std::uint16_t region, std::uint64_t from, void* to, std::uint32_t length) {
+  if (const Status bad = check(region, from, length, responses_.size); bad != Status::kOk) return refuse(bad);
+  if (!has_room(RwType::kRead)) return refuse(Status::kMetadataFull);
+  const auto place = responses_.place(length);
+  if (place.at == responses_.size) return refuse(Status::kResponseDataFull);
+  responses_.take(place, length);
+  const std::uint64_t sequence = ++issued_[0];
+  pending_[0][sequence & mask_] = {place.new_tail, to, length, static_cast<std::uint32_t>(place.at), region};
+  put({.type = RwType::kRead,
+       .region = region,
+       .length = length,
+       .req_addr = from,
+       .resp_addr = responses_.start + place.at,
+       .sequence = sequence});
+  ++counters_.reads;
+  return RequestId(RwType::kRead, region, sequence).value();
+}
+
+template <class Words>
+std::int64_t BasicChannel<Words>::async_write(std::uint16_t region, const void* from, std::uint64_t to,
+                                              std::uint32_t length) {
+  if (const Status bad = check(region, to, length, requests_.size); bad != Status::kOk) return refuse(bad);
+  if (!regions_[region].writable) return refuse(Status::kReadOnly);
+  if (!has_room(RwType::kWrite)) return refuse(Status::kMetadataFull);
+  auto place = requests_.place(length);
+  if (place.at == requests_.size) {
+    requests_.head = std::max(requests_.head, pending_[1][progress().writes & mask_].new_head);
+    place = requests_.place(length);
+    if (place.at == requests_.size) return refuse(Status::kRequestDataFull);
+  }
+  requests_.take(place, length);
+  words_.copy_in(requests_.start + place.at, from, length);
+  const std::uint64_t sequence = ++issued_[1];
+  pending_[1][sequence & mask_] = {place.new_tail, nullptr, length, 0, region};
+  put({.type = RwType::kWrite,
+       .region = region,
+       .length = length,
+       .req_addr = requests_.start + place.at,
+       .resp_addr = to,
+       .sequence = sequence});
+  ++counters_.writes;
+  return RequestId(RwType::kWrite, region, sequence).value();
+}
+
+template <class Words>
+typename BasicChannel<Words>::Done BasicChannel<Words>::progress() {
+  // An engine that has lost its mind cannot lead us beyond what we have issued.
+  return {std::min(words_.load(ChannelLayout::kProgress + ProgressLine::kReads), issued_[0]),
+          std::min(words_.load(ChannelLayout::kProgress + ProgressLine::kWrites), issued_[1])};
+}
+
+template <class Words>
+void BasicChannel<Words>::take_read(const Pending& read, RequestId id) {
+  if (errors_.empty() || status_of(id) == Status::kOk) {
+    words_.copy_out(read.to, responses_.start + read.at, read.length);
+  }
+  responses_.head = read.new_head;
+}
+
+template <class Words>
+void BasicChannel<Words>::advance() {
+  const Done now = progress();
+  if (now.reads > done_[0] || now.writes > done_[1]) take_errors();
+  while (done_[0] < now.reads) {
+    const Pending& read = pending_[0][++done_[0] & mask_];
+    take_read(read, RequestId(RwType::kRead, read.region, done_[0]));
+  }
+  if (done_[1] < now.writes) {
+    done_[1] = now.writes;
+    requests_.head = std::max(requests_.head, pending_[1][now.writes & mask_].new_head);
+  }
+}
+
+template <class Words>
+std::size_t BasicChannel<Words>::collect(std::span<Completion> out) {
+  const Done now = progress();
+  if (now.reads == done_[0] && now.writes == done_[1]) return 0;
+  take_errors();
+  std::size_t count = 0;
+  for (; count < out.size() && done_[0] < now.reads; ++count) {
+    const Pending& read = pending_[0][++done_[0] & mask_];
+    const RequestId id(RwType::kRead, read.region, done_[0]);
+    take_read(read, id);
+    out[count] = {id, status_of(id)};
+  }
+  for (; count < out.size() && done_[1] < now.writes; ++count) {
+    const Pending& write = pending_[1][++done_[1] & mask_];
+    requests_.head = std::max(requests_.head, write.new_head);
+    const RequestId id(RwType::kWrite, write.region, done_[1]);
+    out[count] = {id, status_of(id)};
+  }
+  return count;
+}
+
+template <class Words>
+void BasicChannel<Words>::take_errors() {
+  const std::uint64_t logged = words_.load(ChannelLayout::kErrorLog);
+  if (logged == errors_taken_ || logged - errors_taken_ > kErrors) return;
+  for (; errors_taken_ < logged; ++errors_taken_) {
+    const std::size_t at = ChannelLayout::kErrorLog + kErrorBytes * (1 + errors_taken_ % kErrors);
+    if (errors_.size() == kRemembered) errors_.erase(errors_.begin());
+    errors_.push_back(
+        {RequestId(static_cast<std::int64_t>(words_.load(at))), static_cast<Status>(words_.load(at + 8))});
+    ++counters_.failed;
+  }
+  words_.publish(ChannelLayout::kIssuer + IssuerLine::kErrorsTaken, errors_taken_);
+}
+
+template <class Words>
+Status BasicChannel<Words>::status_of(RequestId id) const {
+  if (errors_.empty()) return Status::kOk;
+  for (const Completion& error : errors_) {
+    if (error.id == id) return error.status;
+  }
+  return Status::kOk;
+}
+
+template <class Words>
+void BasicChannel<Words>::set_regions_generation(std::uint64_t generation) {
+  words_.publish(ChannelLayout::kIssuer + IssuerLine::kRegionsGeneration, generation);
+}
+
+}  // namespace sluice::cowbird
