@@ -11,11 +11,15 @@
 
 #include "base/rng.h"
 #include "base/time.h"
+#include "remote/buffers.h"
 #include "remote/remote_memory.h"
 #include "remote/task.h"
 #include "sherman/layout.h"
 
 namespace sluice::sherman {
+
+using remote::Buffer;
+using remote::Buffers;
 
 struct ClientConfig {
   std::size_t cached_nodes = 4096;  // internal nodes in the index cache
@@ -61,37 +65,6 @@ struct ClientCounters {
   std::uint64_t redone = 0;      // … whose half-done write was finished
   std::uint64_t damaged = 0;     // nodes that were not whole even under their lock
   std::uint64_t nodes_lost = 0;  // allocated, and it cannot be known whether they are linked
-};
-
-// Node-sized buffers, used again. Shared, so that a coroutine frame may be destroyed after its client.
-class Buffers {
- public:
-  explicit Buffers(std::size_t bytes) : bytes_(bytes) {}
-  std::size_t size() const { return bytes_; }
-  std::unique_ptr<std::uint8_t[]> take() {
-    if (idle_.empty()) return std::make_unique<std::uint8_t[]>(bytes_);
-    auto buffer = std::move(idle_.back());
-    idle_.pop_back();
-    return buffer;
-  }
-  void give(std::unique_ptr<std::uint8_t[]> buffer) { idle_.push_back(std::move(buffer)); }
-
- private:
-  std::size_t bytes_;
-  std::vector<std::unique_ptr<std::uint8_t[]>> idle_;
-};
-
-class Buffer {
- public:
-  explicit Buffer(const std::shared_ptr<Buffers>& buffers) : buffers_(buffers), memory_(buffers->take()) {}
-  Buffer(const Buffer&) = delete;
-  Buffer& operator=(const Buffer&) = delete;
-  ~Buffer() { buffers_->give(std::move(memory_)); }
-  MutableBytes bytes() { return {memory_.get(), buffers_->size()}; }
-
- private:
-  std::shared_ptr<Buffers> buffers_;
-  std::unique_ptr<std::uint8_t[]> memory_;
 };
 
 // The client's way to remote memory, counted.

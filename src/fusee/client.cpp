@@ -1,0 +1,218 @@
+#include "fusee/client.h"
+
+#include <algorithm>
+#include <array>
+
+#include "base/check.h"
+
+namespace sluice::fusee {
+
+using remote::Buffer;
+using remote::Operation;
+using remote::Status;
+using remote::Task;
+
+std::string_view to_string(Outcome outcome) {
+  switch (outcome) {
+    case Outcome::kOk: return "ok";
+    case Outcome::kNotFound: return "not found";
+    case Outcome::kExists: return "exists";
+    case Outcome::kNoSpace: return "no space";
+    case Outcome::kUnavailable: return "unavailable";
+    case Outcome::kTooLong: return "too long";
+    case Outcome::kUnknown: return "unknown";
+  }
+  return "?";
+}
+
+// ----------------------------------------------------------------------------------------------------- create and join
+
+Task<Outcome> create_store(remote::RemoteMemory& memory, std::vector<MemoryNode> nodes, Geometry geometry) {
+  const bool fits = *geometry.refusal() == '\0' && geometry.replicas <= nodes.size() && nodes.size() <= 256;
+  if (!fits) co_return Outcome::kTooLong;
+  const MemoryMap map(nodes, geometry);
+  if (map.blocks() < 1) co_return Outcome::kNoSpace;
+  // All else is zero, and that is an empty index and blocks of nobody.
+  std::array<std::uint8_t, kSuperblockHead> superblock;
+  put_superblock(superblock, geometry, map.partitions());
+  const Status status = co_await memory.write(nodes[0].heap, superblock);
+  co_return status == Status::kOk ? Outcome::kOk : Outcome::kUnavailable;
+}
+
+Client::Client(remote::RemoteMemory& memory, std::vector<MemoryNode> nodes, const ClientConfig& config, Rng rng)
+    : c_(memory, config, rng), nodes_(std::move(nodes)), snapshot_(c_, *this), space_(c_, snapshot_) {}
+
+Task<Outcome> Client::join() {
+  const Time deadline = c_.now() + c_.config.timeout;
+  Duration backoff{};
+  while (c_.now() < deadline) {
+    std::array<std::uint8_t, kSuperblockHead> superblock;
+    const Status status = co_await c_.read(nodes_[0].heap, superblock);
+    if (status == Status::kOk) {
+      std::uint32_t nodes = 0;
+      if (!parse_superblock(superblock, c_.geometry, nodes) || nodes != nodes_.size()) co_return Outcome::kNotFound;
+      // One number lost with a connection is no loss.
+      const auto number = co_await c_.memory.fetch_and_add(nodes_[0].heap + kClientOffset, 1);
+      if (number.status == Status::kOk) {
+        c_.client = static_cast<std::uint32_t>(number.prior % 0xFF'FFFF) + 1;
+        c_.map = MemoryMap(nodes_, c_.geometry);
+        c_.buffers = std::make_shared<remote::Buffers>(std::size_t{c_.geometry.most_units()} * kUnit);
+        cache_ = std::make_unique<SlotCache>(c_.config.cached_keys);
+        co_return Outcome::kOk;
+      }
+    }
+    ++c_.counters.failures;
+    co_await c_.back_off(backoff);
+  }
+  co_return Outcome::kUnavailable;
+}
+
+// ------------------------------------------------------------------------------------------------------------ reading
+
+// Entries of the index that may be a key's.
+struct Client::Candidates {
+  std::array<Entry, 2 * kSlotsAChoice> entries;
+  std::size_t count = 0;
+  Entry vacant;
+  bool has_vacancy = false;
+};
+
+void Client::list(const Choices& choices, ByteView slots, Word own, Candidates& candidates) {
+  std::size_t most = 0;
+  for (std::size_t run = 0; run < 2; ++run) {
+    std::size_t vacancies = 0;
+    Entry vacant;
+    // From somewhere on, so that clients seldom choose the same vacancy.
+    const std::uint64_t start = c_.rng.below(kSlotsAChoice);
+    for (std::uint64_t i = 0; i < kSlotsAChoice; ++i) {
+      const std::uint64_t slot = (start + i) % kSlotsAChoice;
+      const Word word{load_le<std::uint64_t>(slots.data() + run * kChoiceBytes + slot * 8)};
+      const Entry entry{.slot = choices.run[run] + slot * 8, .word = word, .seen = candidates.vacant.seen};
+      if (word.vacant()) {
+        // One that was never used needs no freeing.
+        if (++vacancies == 1 || (vacant.word.raw != 0 && word.raw == 0)) vacant = entry;
+        continue;
+      }
+      const bool same = word.fingerprint() == choices.fingerprint && (own.raw == 0 || word.object() != own.object());
+      if (same) candidates.entries[candidates.count++] = entry;
+    }
+    if (vacancies <= most) continue;
+    most = vacancies;
+    candidates.vacant = vacant;
+    candidates.has_vacancy = true;
+  }
+}
+
+Task<Client::Seen> Client::read_object(Word word, Key key, Time seen, MutableBytes object, Time deadline,
+                                       Object& parsed) {
+  if (!c_.map.holds(word) || word.units() * kUnit > object.size()) co_return Seen::kBroken;
+  const MutableBytes bytes = object.first(std::size_t{word.units()} * kUnit);
+  std::array<Operation, 1> operation = {remote::read_operation(c_.map.at(word.object(), 0), bytes)};
+  bool read = co_await c_.read_all(operation, deadline);
+  // The other replicas have it, too.
+  for (std::uint32_t i = 1; i < c_.map.replicas() && !read && c_.now() < deadline; ++i) {
+    operation[0] = remote::read_operation(c_.map.at(word.object(), i), bytes);
+    read = co_await c_.read_all(operation, deadline);
+  }
+  if (!read) co_return Seen::kUnreachable;
+  if (!c_.fresh(seen)) co_return Seen::kBroken;
+  if (!parse_object(bytes, word.object(), parsed)) {
+    ++c_.counters.damaged;
+    co_return Seen::kBroken;
+  }
+  co_return parsed.key == key ? Seen::kKey : Seen::kOther;
+}
+
+Task<bool> Client::look(Key key, Word own, MutableBytes object, Time deadline, Look& found) {
+  const Choices choices = c_.map.choices(key);
+  std::array<std::uint8_t, 2 * kChoiceBytes> slots;
+  Duration backoff{};
+  while (true) {
+    found = Look{};
+    const Time seen = c_.now();
+    std::array<Operation, 2> reads = {
+        remote::read_operation(c_.map.at(choices.run[0], 0), MutableBytes(slots).first(kChoiceBytes)),
+        remote::read_operation(c_.map.at(choices.run[1], 0), MutableBytes(slots).subspan(kChoiceBytes))};
+    const bool read = co_await c_.read_all(reads, deadline);
+    if (!read) co_return false;
+    Candidates candidates;
+    candidates.vacant.seen = seen;
+    list(choices, slots, own, candidates);
+    found.vacant = candidates.vacant;
+    found.has_vacancy = candidates.has_vacancy;
+    bool whole = true;
+    for (std::size_t i = 0; i < candidates.count && whole && found.live.word.raw == 0; ++i) {
+      Entry& entry = candidates.entries[i];
+      Object parsed;
+      const Seen what = co_await read_object(entry.word, key, seen, object, deadline, parsed);
+      if (what == Seen::kUnreachable) co_return false;
+      whole = what != Seen::kBroken;
+      if (what != Seen::kKey) continue;
+      entry.sequence = parsed.sequence;
+      if (!entry.word.live()) {
+        found.rival = entry;
+        continue;
+      }
+      found.live = entry;
+      found.length = parsed.value.size();
+    }
+    if (whole) co_return true;
+    if (c_.now() >= deadline) co_return false;
+    co_await c_.back_off(backoff);
+  }
+}
+
+Task<Client::Hit> Client::get_cached(Key key, MutableBytes object, Time deadline, Object& parsed) {
+  const SlotCache::Entry* const known = cache_->find(key);
+  if (known == nullptr) co_return Hit::kNo;
+  const SlotCache::Entry entry = *known;
+  const bool both = c_.fresh(entry.seen) && !SlotCache::doubtful(entry, c_.config.cache_doubt);
+  std::array<std::uint8_t, 8> slot;
+  const MutableBytes bytes = object.first(std::size_t{entry.word.units()} * kUnit);
+  const Time seen = c_.now();
+  std::array<Operation, 2> reads = {remote::read_operation(c_.map.at(entry.slot, 0), slot),
+                                    remote::read_operation(c_.map.at(entry.word.object(), 0), bytes)};
+  const bool read = co_await c_.read_all(std::span(reads).first(both ? 2 : 1), deadline);
+  if (!read) co_return Hit::kUnreachable;
+  const Word word{load_le<std::uint64_t>(slot.data())};
+  const bool right = word == entry.word;
+  if (SlotCache::Entry* const now = cache_->find(key)) SlotCache::note(*now, right);
+  ++(right ? c_.counters.cache_hits : c_.counters.walks);
+  // The object that was read is the word's if the word has not been used again since it was seen.
+  const bool got = right && both && c_.fresh(entry.seen) && parse_object(bytes, word.object(), parsed);
+  if (!got) {
+    if (!word.live() || word.fingerprint() != entry.word.fingerprint()) co_return Hit::kNo;
+    const Seen what = co_await read_object(word, key, seen, object, deadline, parsed);
+    if (what == Seen::kUnreachable) co_return Hit::kUnreachable;
+    if (what != Seen::kKey) co_return Hit::kNo;
+  }
+  if (parsed.key != key) co_return Hit::kNo;
+  cache_->put(key, entry.slot, word, parsed.sequence, seen);
+  co_return Hit::kYes;
+}
+
+Task<GetResult> Client::get(Key key, MutableBytes into) {
+  ++c_.counters.gets;
+  const Time deadline = c_.now() + c_.config.timeout;
+  Buffer object(c_.buffers);
+  Object parsed;
+  const Hit hit = co_await get_cached(key, object.bytes(), deadline, parsed);
+  if (hit == Hit::kUnreachable) co_return GetResult{Outcome::kUnavailable, 0};
+  ByteView value = parsed.value;
+  if (hit == Hit::kNo) {
+    Look found;
+    const bool looked = co_await look(key, Word{}, object.bytes(), deadline, found);
+    if (!looked) co_return GetResult{Outcome::kUnavailable, 0};
+    if (found.live.word.raw == 0) {
+      cache_->forget(key);
+      co_return GetResult{Outcome::kNotFound, 0};
+    }
+    cache_->put(key, found.live.slot, found.live.word, found.live.sequence, found.live.seen);
+    value = object.bytes().subspan(kObjectHeader, found.length);
+  }
+  SLUICE_CHECK(into.size() >= value.size());
+  std::ranges::copy(value, into.begin());
+  co_return GetResult{Outcome::kOk, value.size()};
+}
+
+}  // namespace sluice::fusee

@@ -1,0 +1,142 @@
+// FUSEE's client: a replicated hash table in passive memory. get, put, insert and erase, one-sided, without locks and without a server.
+//
+// get:        a cached key takes one round trip: READ of its slot and of the object that was there, together. Else both choices of the key, then the
+//             objects whose fingerprint fits.
+// put:        the object goes to all replicas (with the READ of the slot, if cached); then Snapshot changes the slot's word: three round trips
+//             without contention. A put that loses was overwritten just before the winner took effect.
+// insert:     the word goes into an empty slot as *tentative*, which readers do not see. Then both choices are read again: when no other entry of the
+//             key stands there, it is made live.
+// erase:      the slot's word becomes void: that of a tombstone, an object of one unit, so that the word is new and the log has its place.
+//
+// Why a key never has two live entries. An entry becomes live only after its client, in a reading that began when the entry was tentative in the
+//   primary, has found no other entry of the key, live or tentative. Of two such entries the later one began its reading when the earlier was
+//   tentative, live or gone for good; so it became live only in the last case. Entries do not move. RACE inserts live at once and lets re-readers
+//   remove what they find double: between the two a reader may see either, and two clients may each remove the other's.
+// Two that insert the same key: the larger word is withdrawn, the smaller waits for that. A tentative entry that stands longer than a lease is withdrawn
+//   by whoever it is in the way of. Withdrawing and making live are both changes of one word: one of them wins.
+// Life:       create_store() once; `co_await join()`; any number of operations at once. Who has died is cleaned up after by recover().
+// Errors:     Outcome. kUnknown: the change was proposed and what became of it could not be found out. A memory node that is out of reach: kUnavailable
+//             for what needs it, kUnknown for what was under way.
+// Threads:    one owner, the thread of the RemoteMemory's scheduler. Operations hold on to the Client: it outlives them, or their
+//             scheduler is destroyed without running again.
+// Source:     README.md; FUSEE (FAST 2023).
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "fusee/connection.h"
+#include "fusee/slot_cache.h"
+#include "fusee/snapshot.h"
+#include "fusee/space.h"
+
+namespace sluice::fusee {
+
+enum class Outcome : std::uint8_t { kOk, kNotFound, kExists, kNoSpace, kUnavailable, kTooLong, kUnknown };
+std::string_view to_string(Outcome outcome);
+
+struct GetResult {
+  Outcome outcome = Outcome::kOk;
+  std::size_t length = 0;
+};
+
+// Makes an empty store in memory that is all zero and that nobody else uses yet. kTooLong: no store has this geometry over so many nodes; kNoSpace: a heap
+// is too small for it; else try again.
+remote::Task<Outcome> create_store(remote::RemoteMemory& memory, std::vector<MemoryNode> nodes, Geometry geometry);
+
+class Client : private Retirement {
+ public:
+  // The memory nodes in the order that create_store had.
+  Client(remote::RemoteMemory& memory, std::vector<MemoryNode> nodes, const ClientConfig& config, Rng rng);
+  Client(const Client&) = delete;
+  Client& operator=(const Client&) = delete;
+
+  // kNotFound: there is no store, or one over other nodes. kUnavailable: out of reach.
+  remote::Task<Outcome> join();
+
+  // The value goes to the start of `into`. REQUIRES: joined; into.size() >= value_bytes().
+  remote::Task<GetResult> get(Key key, MutableBytes into);
+  remote::Task<Outcome> put(Key key, ByteView value);
+  remote::Task<Outcome> insert(Key key, ByteView value);
+  remote::Task<Outcome> erase(Key key);
+
+  // Takes over the memory of a client that has died (its number(); it never submits anything again), ends what it left half done, and frees what
+  // nobody refers to. Several may do so at once. kUnavailable: not all of it; try again.
+  remote::Task<Outcome> recover(std::uint32_t dead);
+  // Frees those of its own objects that no slot refers to: what was left over by unknown outcomes, or by others that died between taking an object out of
+  // its slot and marking it. Done by itself when memory runs out.
+  remote::Task<Outcome> audit();
+
+  std::uint32_t number() const { return c_.client; }
+  std::uint32_t value_bytes() const { return c_.geometry.value_bytes; }
+  const ClientCounters& counters() const { return c_.counters; }
+  const Geometry& geometry() const { return c_.geometry; }
+  const MemoryMap& map() const { return c_.map; }
+  std::span<const std::unique_ptr<Block>> blocks() const { return space_.blocks(); }
+
+ private:
+  enum class How : std::uint8_t { kPut, kInsert, kErase };
+  enum class Step : std::uint8_t { kDone, kAgain };
+  struct Mutation;
+  struct Candidates;
+
+  // An entry of the index, as it was at `seen`.
+  struct Entry {
+    Place slot;
+    Word word{};  // raw 0: none
+    std::uint64_t sequence = 0;
+    Time seen;
+  };
+  // What was found of a key.
+  struct Look {
+    Entry live;
+    Entry rival;  // tentative
+    Entry vacant;
+    bool has_vacancy = false;
+    std::size_t length = 0;  // of the live one's value, which is in the buffer from kObjectHeader on
+  };
+  // Reads both choices of the key, and the objects of what may be it. `own`: not to be counted. False: out of reach before the deadline.
+  remote::Task<bool> look(Key key, Word own, MutableBytes object, Time deadline, Look& found);
+  void list(const Choices& choices, ByteView slots, Word own, Candidates& candidates);
+  enum class Seen : std::uint8_t { kKey, kOther, kBroken, kUnreachable };
+  remote::Task<Seen> read_object(Word word, Key key, Time seen, MutableBytes object, Time deadline, Object& parsed);
+
+  enum class Hit : std::uint8_t { kYes, kNo, kUnreachable };
+  remote::Task<Hit> get_cached(Key key, MutableBytes object, Time deadline, Object& parsed);
+
+  // write.cpp
+  remote::Task<Outcome> change(How how, Key key, ByteView value);
+  remote::Task<Step> replace(Mutation& op, Entry entry, bool cached);
+  remote::Task<Step> add(Mutation& op, const Look& found);
+  remote::Task<Step> confirm(Mutation& op, Entry mine);
+  remote::Task<void> withdraw(Entry entry, Time deadline);
+  bool expired(Mutation& op, Word rival);
+  remote::Task<bool> take(Mutation& op, Piece& piece);
+  // Writes the object to all replicas; and reads the slot, if there is one. False: not all.
+  remote::Task<bool> write_object(Mutation& op, const Piece& piece, const Log& log, std::optional<Place> slot,
+                                  std::uint64_t& in_slot);
+  Word word_of(const Mutation& op, const Piece& piece, State state) const;
+  void on_replaced(Word old, Time seen) override;
+  remote::Task<void> retire(Word old, Time seen);
+
+  // recovery.cpp
+  // Where the object's word stands, in any replica. False: could not be found out.
+  remote::Task<bool> find_reference(Key key, Place object, Time deadline, Entry& found);
+  remote::Task<bool> read_choices(const Choices& choices, std::uint32_t first, std::uint32_t last, MutableBytes into,
+                                  Time deadline);
+  remote::Task<bool> examine(Block& block, Time deadline);
+  remote::Task<bool> examine_log(Key key, const Log& log, Time deadline);
+  remote::Task<Outcome> take_over(Place owner, Place block, std::uint32_t dead, Time deadline);
+
+  Connection c_;
+  std::vector<MemoryNode> nodes_;
+  Snapshot snapshot_;
+  Space space_;
+  std::unique_ptr<SlotCache> cache_;
+  bool auditing_ = false;
+  Time audited_;
+};
+
+}  // namespace sluice::fusee

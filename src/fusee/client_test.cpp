@@ -1,0 +1,441 @@
+#include "fusee/client.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <map>
+#include <optional>
+
+#include "fusee/test_world.h"
+
+namespace sluice::fusee {
+namespace {
+
+using remote::LocalMode;
+using remote::Task;
+
+using Bytes = std::vector<std::uint8_t>;
+
+Bytes value_of(std::uint64_t n, std::size_t size = 8) {
+  Bytes value(size);
+  for (std::size_t i = 0; i < size; ++i) value[i] = static_cast<std::uint8_t>(n * 31 + i * 7 + (n >> 8));
+  return value;
+}
+
+std::optional<Bytes> read(World& w, Client& client, Key key) {
+  Bytes into(client.value_bytes());
+  const GetResult result = w.wait_for(client.get(key, into));
+  if (result.outcome != Outcome::kOk) {
+    EXPECT_EQ(result.outcome, Outcome::kNotFound);
+    return std::nullopt;
+  }
+  into.resize(result.length);
+  return into;
+}
+
+// More: SLUICE_ROUNDS=10000000
+std::uint64_t rounds(std::uint64_t usual) {
+  const char* const wanted = std::getenv("SLUICE_ROUNDS");
+  return wanted == nullptr ? usual : std::strtoull(wanted, nullptr, 10);
+}
+
+WorldConfig with_replicas(std::uint32_t replicas) {
+  WorldConfig config;
+  config.nodes = std::max(replicas, 2u);
+  config.geometry.replicas = replicas;
+  return config;
+}
+
+// Every object that a client thinks placed stands in the index, and the other way round; all replicas agree.
+void expect_no_memory_lost(World& w) {
+  for (const auto& m : w.members) {
+    if (m->dead) continue;
+    ASSERT_EQ(w.wait_for(m->client->audit()), Outcome::kOk);
+  }
+  w.run_for(w.config_.client.hold + w.config_.client.flight);
+  for (const auto& m : w.members) {
+    if (m->dead) continue;
+    ASSERT_EQ(w.wait_for(m->client->audit()), Outcome::kOk);
+  }
+  const auto index = w.index();
+  EXPECT_EQ(index.differing, 0u);
+  EXPECT_EQ(w.placed(), index.objects);
+}
+
+TEST(Fusee, ReadsBackReplacesErasesAndInserts) {
+  for (std::uint32_t replicas = 1; replicas <= 4; ++replicas) {
+    World w(with_replicas(replicas));
+    auto& a = w.add_client();
+    auto& b = w.add_client();
+    EXPECT_EQ(read(w, *a.client, 5), std::nullopt);
+    EXPECT_EQ(w.wait_for(a->erase(5)), Outcome::kNotFound);
+    EXPECT_EQ(w.wait_for(a->put(5, value_of(1))), Outcome::kOk);
+    EXPECT_EQ(read(w, *a.client, 5), value_of(1));
+    EXPECT_EQ(read(w, *b.client, 5), value_of(1));
+    EXPECT_EQ(w.wait_for(b->put(5, value_of(2, 3))), Outcome::kOk);
+    EXPECT_EQ(read(w, *a.client, 5), value_of(2, 3));
+    EXPECT_EQ(w.wait_for(a->insert(5, value_of(1))), Outcome::kExists);
+    EXPECT_EQ(w.wait_for(b->erase(5)), Outcome::kOk);
+    EXPECT_EQ(w.wait_for(a->erase(5)), Outcome::kNotFound);
+    EXPECT_EQ(read(w, *a.client, 5), std::nullopt);
+    EXPECT_EQ(w.wait_for(a->insert(5, value_of(3, 0))), Outcome::kOk);
+    EXPECT_EQ(read(w, *b.client, 5), value_of(3, 0));
+    EXPECT_EQ(w.wait_for(b->put(6, value_of(4, 9))), Outcome::kTooLong);
+    expect_no_memory_lost(w);
+  }
+}
+
+TEST(Fusee, ThereIsNoStoreInEmptyMemoryNorOneOfAnotherShape) {
+  World w({});
+  remote::LocalMemory memory(w.scheduler, w.fabric);
+  auto fewer = w.memory;
+  fewer.pop_back();
+  Client client(memory, fewer, {}, Rng(1));
+  EXPECT_EQ(w.wait_for(client.join()), Outcome::kNotFound);
+  EXPECT_EQ(w.wait_for(create_store(memory, fewer, {.replicas = 3})), Outcome::kTooLong);
+  EXPECT_EQ(w.wait_for(create_store(memory, w.memory, {.groups = 1u << 20})), Outcome::kNoSpace);
+  EXPECT_EQ(w.wait_for(create_store(memory, w.memory, {.value_bytes = 20'000})), Outcome::kTooLong);
+}
+
+TEST(Fusee, AGetTakesOneRoundTripAndAPutThree) {
+  World w({});
+  auto& a = w.add_client();
+  ASSERT_EQ(w.wait_for(a->put(1, value_of(1))), Outcome::kOk);  // also claims its first block
+  const auto trips = [&](auto operation) {
+    const auto before = a->counters();
+    operation();
+    return a->counters().round_trips - before.round_trips;
+  };
+  EXPECT_EQ(trips([&] { read(w, *a.client, 1); }), 1u);
+  // The object with the slot, the backups, the primary; and the mark, for which nobody waits.
+  EXPECT_EQ(trips([&] { w.wait_for(a->put(1, value_of(2))); }), 4u);
+  EXPECT_EQ(trips([&] { w.wait_for(a->erase(1)); }), 4u);
+  // Look; object; tentative in backups and primary; look again; live in backups and primary.
+  EXPECT_EQ(trips([&] { w.wait_for(a->insert(2, value_of(2))); }), 7u);
+}
+
+TEST(Fusee, WhatAnotherHasReplacedIsFoundInTheNextRead) {
+  World w({});
+  auto& a = w.add_client();
+  auto& b = w.add_client();
+  for (Key key = 0; key < 20; ++key) ASSERT_EQ(w.wait_for(a->put(key, value_of(key))), Outcome::kOk);
+  for (Key key = 0; key < 20; ++key) EXPECT_EQ(read(w, *b.client, key), value_of(key));
+  for (Key key = 0; key < 20; key += 2) ASSERT_EQ(w.wait_for(a->put(key, value_of(key + 100))), Outcome::kOk);
+  for (Key key = 1; key < 20; key += 2) ASSERT_EQ(w.wait_for(a->erase(key)), Outcome::kOk);
+  for (Key key = 0; key < 20; ++key) {
+    const auto expected = key % 2 == 0 ? std::optional(value_of(key + 100)) : std::nullopt;
+    EXPECT_EQ(read(w, *b.client, key), expected);
+  }
+  EXPECT_GT(b->counters().walks, 0u);
+}
+
+// A key whose word is always another is read in two steps: the slot, then the object that it names.
+TEST(Fusee, ACacheThatIsOftenWrongIsDoubted) {
+  World w({});
+  auto& a = w.add_client();
+  auto& b = w.add_client();
+  ASSERT_EQ(w.wait_for(a->put(1, value_of(1))), Outcome::kOk);
+  ASSERT_EQ(read(w, *b.client, 1), value_of(1));
+  std::uint64_t bytes = 0;
+  for (std::uint64_t i = 0; i < 12; ++i) {
+    ASSERT_EQ(w.wait_for(a->put(1, value_of(i))), Outcome::kOk);
+    const auto before = b->counters().bytes;
+    ASSERT_EQ(read(w, *b.client, 1), value_of(i));
+    bytes = b->counters().bytes - before;
+    EXPECT_EQ(bytes, i < 9 ? 8u + 64 + 64 : 8u + 64) << i;
+  }
+}
+
+void random_operations(World& w, Client& client, std::uint64_t count, std::uint64_t keys, std::uint64_t seed) {
+  std::map<Key, Bytes> model;
+  Rng rng = Rng(seed).fork("model");
+  Bytes into(client.value_bytes());
+  std::uint64_t wrong = 0;
+  for (std::uint64_t i = 0; i < count && wrong == 0; ++i) {
+    Key key = rng.below(keys);
+    if (key % 3 == 0) key *= 0x0123'4567'89AB'CDEF;
+    const bool there = model.contains(key);
+    const Bytes value = value_of(i, rng.below(client.value_bytes() + 1));
+    switch (rng.below(10)) {
+      case 0:
+      case 1:
+      case 2: {
+        wrong += w.wait_for(client.put(key, value)) != Outcome::kOk;
+        model[key] = value;
+        break;
+      }
+      case 3:
+      case 4: {
+        wrong += w.wait_for(client.insert(key, value)) != (there ? Outcome::kExists : Outcome::kOk);
+        model.try_emplace(key, value);
+        break;
+      }
+      case 5:
+      case 6: {
+        wrong += w.wait_for(client.erase(key)) != (there ? Outcome::kOk : Outcome::kNotFound);
+        model.erase(key);
+        break;
+      }
+      default: {
+        const GetResult got = w.wait_for(client.get(key, into));
+        wrong += got.outcome != (there ? Outcome::kOk : Outcome::kNotFound);
+        if (there) wrong += !std::ranges::equal(ByteView(into).first(got.length), model[key]);
+      }
+    }
+    ASSERT_EQ(wrong, 0u) << "seed " << seed << ", operation " << i << ", key " << key;
+  }
+  EXPECT_EQ(w.index().live, model.size());
+}
+
+TEST(Fusee, AgreesWithAMapOverRandomOperations) {
+  WorldConfig config{.node_memory = 64u << 20};
+  config.geometry.groups = 1024;
+  config.geometry.block_bytes = 64 << 10;
+  World w(config);
+  auto& a = w.add_client();
+  random_operations(w, *a.client, rounds(1'000'000), 20'000, 1);
+  EXPECT_GT(a->counters().reused, 0u);
+  expect_no_memory_lost(w);
+}
+
+TEST(Fusee, AgreesWithAMapWhateverItsGeometry) {
+  for (std::uint64_t seed = 1; seed <= 12; ++seed) {
+    auto config = with_replicas(static_cast<std::uint32_t>(seed % 4 + 1));
+    config.nodes += static_cast<std::uint32_t>(seed % 3);
+    config.node_memory = 8u << 20;
+    config.geometry.value_bytes = static_cast<std::uint32_t>(seed * seed * 10);
+    config.geometry.block_bytes = seed % 2 == 0 ? 4096 : 16384;
+    config.client.cached_keys = std::size_t{2} << seed % 8;
+    World w(config);
+    auto& a = w.add_client();
+    random_operations(w, *a.client, 4000, 300, seed);
+    expect_no_memory_lost(w);
+  }
+}
+
+Task<void> own_keys(Client& client, std::uint64_t i, std::uint64_t clients, std::uint64_t count, std::uint64_t seed,
+                    std::uint64_t& wrong, std::uint64_t& ended) {
+  std::map<Key, Bytes> model;
+  Rng rng = Rng(seed).fork("own keys").fork(i);
+  Bytes into(client.value_bytes());
+  for (std::uint64_t n = 0; n < count; ++n) {
+    const Key key = rng.below(40) * clients + i;
+    const bool there = model.contains(key);
+    const Bytes value = value_of(n);
+    switch (rng.below(4)) {
+      case 0: {
+        const Outcome outcome = co_await client.put(key, value);
+        wrong += outcome != Outcome::kOk;
+        model[key] = value;
+        break;
+      }
+      case 1: {
+        const Outcome outcome = co_await client.insert(key, value);
+        wrong += outcome != (there ? Outcome::kExists : Outcome::kOk);
+        model.try_emplace(key, value);
+        break;
+      }
+      case 2: {
+        const Outcome outcome = co_await client.erase(key);
+        wrong += outcome != (there ? Outcome::kOk : Outcome::kNotFound);
+        model.erase(key);
+        break;
+      }
+      default: {
+        const GetResult got = co_await client.get(key, into);
+        wrong += got.outcome != (there ? Outcome::kOk : Outcome::kNotFound);
+        wrong += there && !std::ranges::equal(ByteView(into).first(got.length), model[key]);
+      }
+    }
+  }
+  ++ended;
+}
+
+TEST(Fusee, SixteenClientsAgreeWithTheirMaps) {
+  WorldConfig config{.node_memory = 64u << 20};
+  config.geometry.groups = 128;
+  config.local = {.mode = LocalMode::kSeeded, .seed = 7};
+  World w(config);
+  std::uint64_t wrong = 0;
+  std::uint64_t ended = 0;
+  for (std::uint64_t i = 0; i < 16; ++i) {
+    auto& m = w.add_client();
+    w.scheduler.spawn(own_keys(*m.client, i, 16, rounds(1'000'000) / 64, 3, wrong, ended));
+  }
+  w.run_until([&] { return ended == 16; }, ~0ull);
+  EXPECT_EQ(wrong, 0u);
+  expect_no_memory_lost(w);
+}
+
+// All clients insert and erase the same few keys: of those who insert at once exactly one is told ok.
+Task<void> insert_same(Client& client, std::uint64_t who, std::uint64_t rounds, std::vector<int>& there,
+                       std::uint64_t& wrong, std::uint64_t& running) {
+  Rng rng = Rng(who).fork("same");
+  for (std::uint64_t i = 0; i < rounds; ++i) {
+    const Key key = rng.below(there.size());
+    const Bytes value = value_of(i);
+    const bool erase = rng.below(2) == 0;
+    Outcome outcome{};
+    if (erase) {
+      outcome = co_await client.erase(key);
+      wrong += outcome != Outcome::kOk && outcome != Outcome::kNotFound;
+    } else {
+      outcome = co_await client.insert(key, value);
+      wrong += outcome != Outcome::kOk && outcome != Outcome::kExists;
+    }
+    if (outcome == Outcome::kOk) there[key] += erase ? -1 : 1;
+  }
+  --running;
+}
+
+TEST(Fusee, AKeyIsNeverInTwoSlots) {
+  for (std::uint64_t seed = 1; seed <= 8; ++seed) {
+    WorldConfig config = with_replicas(static_cast<std::uint32_t>(seed % 4 + 1));
+    config.local = {.mode = LocalMode::kSeeded, .seed = seed};
+    World w(config);
+    std::vector<int> there(3);
+    std::uint64_t wrong = 0;
+    std::uint64_t running = 6;
+    for (std::uint64_t i = 0; i < 6; ++i) {
+      auto& m = w.add_client();
+      w.scheduler.spawn(insert_same(*m.client, seed * 10 + i, 150, there, wrong, running));
+    }
+    w.run_until([&] { return running == 0; });
+    EXPECT_EQ(wrong, 0u);
+    for (Key key = 0; key < there.size(); ++key) {
+      EXPECT_EQ(there[key], read(w, *w.members[0]->client, key) ? 1 : 0) << "seed " << seed << " key " << key;
+    }
+    const auto index = w.index();
+    EXPECT_EQ(index.live, static_cast<std::uint64_t>(there[0] + there[1] + there[2])) << "seed " << seed;
+    expect_no_memory_lost(w);
+  }
+}
+
+TEST(Fusee, FullMemoryRefusesAndStillReadsAndReplaces) {
+  WorldConfig config;
+  config.node_memory = 64u << 10;
+  config.geometry.groups = 32;
+  World w(config);
+  auto& a = w.add_client();
+  Key key = 0;
+  Outcome outcome = Outcome::kOk;
+  for (; outcome == Outcome::kOk; ++key) outcome = w.wait_for(a->put(key, value_of(key + 1)));
+  EXPECT_EQ(outcome, Outcome::kNoSpace);
+  EXPECT_GT(key, 100u);
+  for (Key k = 0; k + 1 < key; ++k) ASSERT_EQ(read(w, *a.client, k), value_of(k + 1));
+}
+
+TEST(Fusee, MemoryOfReplacedObjectsIsUsedAgain) {
+  WorldConfig config;
+  config.node_memory = 64u << 10;
+  config.geometry.groups = 16;
+  World w(config);
+  auto& a = w.add_client();
+  auto& b = w.add_client();
+  for (std::uint64_t i = 0; i < 3000; ++i) {
+    ASSERT_EQ(w.wait_for((i % 2 == 0 ? a : b)->put(i % 7, value_of(i))), Outcome::kOk) << i;
+  }
+  EXPECT_GT(a->counters().reused, 500u);
+  expect_no_memory_lost(w);
+}
+
+TEST(Fusee, AnOutOfReachNodeIsSaidToBeSo) {
+  WorldConfig config;
+  config.client.timeout = Duration::milliseconds(1);
+  World w(config);
+  auto& a = w.add_client();
+  for (Key key = 0; key < 30; ++key) ASSERT_EQ(w.wait_for(a->put(key, value_of(key))), Outcome::kOk);
+  w.fabric.kill_node(w.memory[2].heap.node);
+  std::map<Outcome, int> gets;
+  std::map<Outcome, int> puts;
+  Bytes into(8);
+  for (Key key = 0; key < 30; ++key) ++gets[w.wait_for(a->get(key, into)).outcome];
+  for (Key key = 0; key < 30; ++key) ++puts[w.wait_for(a->put(key, value_of(key)))];
+  EXPECT_EQ(gets[Outcome::kOk] + gets[Outcome::kUnavailable], 30);
+  EXPECT_GT(gets[Outcome::kOk], 5);
+  EXPECT_GT(gets[Outcome::kUnavailable], 0);
+  EXPECT_EQ(puts[Outcome::kUnavailable], 30);  // objects go to all replicas, and there are only three nodes
+}
+
+// ------------------------------------------------------------------------------------------------------ dead clients
+
+// A client dies after so many steps of the fabric in its operation; what it did is all or nothing, and recover() leaves nothing of it.
+enum class Doing : std::uint8_t { kPut, kInsert, kErase };
+
+bool dies_after(Doing doing, std::uint32_t replicas, std::uint64_t steps, std::uint64_t seed) {
+  auto config = with_replicas(replicas);
+  config.local = {.mode = LocalMode::kSeeded, .seed = seed};
+  World w(config);
+  auto& victim = w.add_client();
+  auto& other = w.add_client();
+  const Bytes before = value_of(1);
+  const Bytes after = value_of(2);
+  if (doing != Doing::kInsert) {
+    EXPECT_EQ(w.wait_for(other->put(9, before)), Outcome::kOk);
+  }
+  EXPECT_EQ(w.wait_for(victim->put(10, before)), Outcome::kOk);
+  bool ended = false;
+  const auto act = [](Client& client, Doing what, const Bytes& value, bool& done) -> Task<void> {
+    Outcome outcome{};
+    if (what == Doing::kPut) outcome = co_await client.put(9, value);
+    if (what == Doing::kInsert) outcome = co_await client.insert(9, value);
+    if (what == Doing::kErase) outcome = co_await client.erase(9);
+    EXPECT_EQ(outcome, Outcome::kOk);
+    done = true;
+  };
+  w.scheduler.spawn(act(*victim.client, doing, after, ended));
+  for (std::uint64_t i = 0; i < steps && !ended; ++i) w.step();
+  victim.kill();
+  EXPECT_EQ(w.wait_for(other->recover(victim->number())), Outcome::kOk);
+  const auto seen = read(w, *other.client, 9);
+  const auto old = doing == Doing::kInsert ? std::nullopt : std::optional(before);
+  const auto fresh = doing == Doing::kErase ? std::nullopt : std::optional(after);
+  EXPECT_TRUE(seen == fresh || (!ended && seen == old)) << "after " << steps << " steps";
+  EXPECT_EQ(w.index().tentative, 0u);
+  EXPECT_EQ(w.owners()[victim->number()], 0u);
+  expect_no_memory_lost(w);
+  EXPECT_EQ(w.wait_for(other->put(9, value_of(3))), Outcome::kOk);
+  EXPECT_EQ(read(w, *other.client, 10), before);
+  return ended;
+}
+
+TEST(Fusee, WhereverAClientDiesOthersGoOnAndItsMemoryIsFound) {
+  for (const Doing doing : {Doing::kPut, Doing::kInsert, Doing::kErase}) {
+    for (std::uint32_t replicas = 1; replicas <= 4; ++replicas) {
+      std::uint64_t steps = 0;
+      while (!dies_after(doing, replicas, steps, steps + 1) && !testing::Test::HasFailure()) ++steps;
+      if (testing::Test::HasFailure()) FAIL() << "replicas " << replicas << ", step " << steps;
+      EXPECT_GT(steps, 5u);
+    }
+  }
+}
+
+TEST(Fusee, WithoutRecoveryOthersWriteOverWhatADeadClientLeftHalfDone) {
+  std::uint64_t finished = 0;
+  for (std::uint64_t steps = 0; steps < 60; ++steps) {
+    auto config = with_replicas(3);
+    config.local = {.mode = LocalMode::kSeeded, .seed = steps + 1};
+    World w(config);
+    auto& victim = w.add_client();
+    auto& other = w.add_client();
+    ASSERT_EQ(w.wait_for(other->put(9, value_of(1))), Outcome::kOk);
+    const auto act = [](Client& client) -> Task<void> {
+      const Bytes value = value_of(2);
+      co_await client.put(9, value);
+    };
+    w.scheduler.spawn(act(*victim.client));
+    for (std::uint64_t i = 0; i < steps; ++i) w.step();
+    victim.kill();
+    ASSERT_EQ(w.wait_for(other->put(9, value_of(3))), Outcome::kOk);
+    // The dead one's may still win over it, as if it had been written after.
+    const auto seen = read(w, *other.client, 9);
+    EXPECT_TRUE(seen == value_of(3) || seen == value_of(2));
+    ASSERT_EQ(w.wait_for(other->erase(9)), Outcome::kOk);
+    EXPECT_EQ(read(w, *other.client, 9), std::nullopt);
+    finished += other->counters().finished + other->counters().won_more;
+  }
+  EXPECT_GT(finished, 0u);
+}
+
+}  // namespace
+}  // namespace sluice::fusee

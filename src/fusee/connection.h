@@ -1,0 +1,137 @@
+// What the parts of a FUSEE client share: its remote memory, where the store lies, its settings, and the account of what it does.
+//
+// Threads:    the client's.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "base/rng.h"
+#include "base/time.h"
+#include "fusee/layout.h"
+#include "remote/buffers.h"
+#include "remote/remote_memory.h"
+#include "remote/task.h"
+
+namespace sluice::fusee {
+
+struct ClientConfig {
+  std::size_t cached_keys = 65536;  // a power of two, not 1: places for their slots
+  Duration timeout = Duration::seconds(4);
+  // How long a word that was read from a slot may be relied on: nothing is submitted for its sake later. What was taken out of a slot is used again
+  // no sooner than hold + flight after. (Only this makes words unique; see snapshot.h.)
+  Duration hold = Duration::milliseconds(400);
+  // What was submitted longer ago has been executed or never will be, also when its connection was lost.
+  Duration flight = Duration::milliseconds(100);
+  // Who has waited so long for a change of somebody else's to end, ends it. No safety hangs on it.
+  Duration lease = Duration::milliseconds(5);
+  Duration backoff_first = Duration::microseconds(2);  // doubling, each drawn between half and whole
+  Duration backoff_most = Duration::microseconds(200);
+  // A key whose cached word was wrong in more than this many of 16 cases is read in two steps (§4.6).
+  std::uint32_t cache_doubt = 8;
+};
+
+struct ClientCounters {
+  std::uint64_t gets = 0;
+  std::uint64_t puts = 0;
+  std::uint64_t inserts = 0;
+  std::uint64_t erases = 0;
+  std::uint64_t round_trips = 0;  // waits for remote memory; operations started together count once
+  std::uint64_t reads = 0;
+  std::uint64_t writes = 0;
+  std::uint64_t swaps = 0;
+  std::uint64_t swaps_lost = 0;  // found something else there
+  std::uint64_t bytes = 0;       // payload of reads and writes, 8 for a swap
+  std::uint64_t cache_hits = 0;  // the cached word was right
+  std::uint64_t walks = 0;       // it was not
+  std::uint64_t won_all = 0;     // changes decided by rule 1,
+  std::uint64_t won_more = 0;    // by rule 2 or 3
+  std::uint64_t lost = 0;
+  std::uint64_t finished = 0;   // changes of others, ended for them
+  std::uint64_t withdrawn = 0;  // tentative entries, own and others'
+  std::uint64_t blocks = 0;     // claimed
+  std::uint64_t reused = 0;     // objects
+  std::uint64_t recovered = 0;  // blocks of dead clients
+  std::uint64_t reclaimed = 0;  // objects found to be nobody's
+  std::uint64_t failures = 0;   // remote operations that did not end as kOk
+  std::uint64_t unknown = 0;    // changes whose outcome could not be found out
+  std::uint64_t damaged = 0;    // objects that a slot named and that were not whole
+};
+
+// The client's way to remote memory, counted.
+struct Connection {
+  Connection(remote::RemoteMemory& m, const ClientConfig& c, Rng r)
+      : memory(m), scheduler(m.scheduler()), config(c), rng(r) {}
+
+  Time now() const { return scheduler.now(); }
+  // May what was read at `seen` still be relied on?
+  bool fresh(Time seen) const { return now() < seen + config.hold; }
+  auto read(remote::RemoteAddress from, MutableBytes into) {
+    count(counters.reads, into.size());
+    return memory.read(from, into);
+  }
+  auto write(remote::RemoteAddress to, ByteView bytes) {
+    count(counters.writes, bytes.size());
+    return memory.write(to, bytes);
+  }
+  auto swap(remote::RemoteAddress at, std::uint64_t compare, std::uint64_t value) {
+    count(counters.swaps, 8);
+    return memory.compare_and_swap(at, compare, value);
+  }
+  // Several, submitted together.
+  auto all(std::span<remote::Operation> operations) {
+    ++counters.round_trips;
+    for (const auto& o : operations) {
+      using enum remote::OpKind;
+      ++(o.kind == kRead ? counters.reads : o.kind == kWrite ? counters.writes : counters.swaps);
+      counters.bytes += o.kind == kRead || o.kind == kWrite ? o.local.size() : 8;
+    }
+    return memory.all(operations);
+  }
+  // Sleeps, and the next time for longer. Wait for it at once.
+  auto back_off(Duration& backoff) {
+    if (backoff == Duration{}) backoff = config.backoff_first;
+    const auto whole = static_cast<std::uint64_t>(backoff.picoseconds());
+    const auto drawn = static_cast<std::int64_t>(whole / 2 + rng.below(whole / 2 + 1));
+    backoff = std::min(backoff * 2, config.backoff_most);
+    return scheduler.sleep_for(Duration::picoseconds(drawn));
+  }
+  // Reads until all is there. False: a node cannot be reached, or not before the deadline.
+  remote::Task<bool> read_all(std::span<remote::Operation> operations, Time deadline) {
+    Duration backoff{};
+    while (true) {
+      co_await all(operations);
+      bool whole = true;
+      for (const auto& o : operations) {
+        if (o.status == remote::Status::kOk) continue;
+        ++counters.failures;
+        whole = false;
+        if (o.status != remote::Status::kUnknown) co_return false;
+      }
+      if (whole) co_return true;
+      if (now() >= deadline) co_return false;
+      co_await back_off(backoff);
+    }
+  }
+
+  remote::RemoteMemory& memory;
+  remote::Scheduler& scheduler;
+  ClientConfig config;
+  Rng rng;
+  Geometry geometry;  // and these, once joined
+  MemoryMap map;
+  std::uint32_t client = 0;
+  std::shared_ptr<remote::Buffers> buffers;  // each for the longest object
+  ClientCounters counters;
+
+ private:
+  void count(std::uint64_t& kind, std::size_t bytes) {
+    ++kind;
+    ++counters.round_trips;
+    counters.bytes += bytes;
+  }
+};
+
+}  // namespace sluice::fusee

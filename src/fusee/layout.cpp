@@ -1,0 +1,158 @@
+#include "fusee/layout.h"
+
+#include <isa-l/crc.h>
+
+#include <algorithm>
+#include <bit>
+
+#include "base/check.h"
+
+namespace sluice::fusee {
+namespace {
+
+constexpr std::uint64_t kMagic = 0x31'4545'5355'4653;  // "SFUSEE1"
+
+std::uint32_t crc(ByteView bytes, std::uint32_t start) {
+  return crc32_iscsi(const_cast<unsigned char*>(bytes.data()), static_cast<int>(bytes.size()), start);
+}
+
+// The finaliser of splitmix64 (Steele, Lea, Flood 2014).
+std::uint64_t mix(std::uint64_t x) {
+  x = (x ^ x >> 30) * 0xBF58'476D'1CE4'E5B9;
+  x = (x ^ x >> 27) * 0x94D0'49BB'1331'11EB;
+  return x ^ x >> 31;
+}
+
+std::uint32_t object_check(ByteView object, Place place) {
+  std::array<std::uint8_t, 8> seed;
+  store_le(seed.data(), place.raw);
+  const std::uint32_t head = crc(object.first(32), crc(seed, 0xF05EE));
+  return crc(object.subspan(36), head);
+}
+
+}  // namespace
+
+const char* Geometry::refusal() const {
+  if (replicas < 1 || replicas > kMostReplicas) return "there are 1 to 4 replicas";
+  if (groups < 2) return "an index has at least two groups";
+  if (most_units() > 255) return "a value has at most 16,280 bytes";
+  if (block_bytes % kUnit != 0 || shape_of(block_bytes, class_of(most_units())).objects < 1)
+    return "not one object fits into a block";
+  return "";
+}
+
+std::uint32_t class_of(std::uint32_t units) {
+  const std::uint32_t power = std::bit_ceil(units);
+  const std::uint32_t between = power / 4 * 3;
+  return std::min<std::uint32_t>(units <= between ? between : power, 255);
+}
+
+BlockShape shape_of(std::uint32_t block_bytes, std::uint32_t class_units) {
+  const auto first = [](std::uint32_t objects) { return (objects * 8 + kUnit - 1) / kUnit * kUnit; };
+  std::uint32_t objects = block_bytes / (class_units * kUnit + 8);
+  while (objects > 0 && first(objects) + objects * class_units * kUnit > block_bytes) --objects;
+  return {class_units, objects, first(objects)};
+}
+
+MemoryMap::MemoryMap(std::vector<MemoryNode> nodes, const Geometry& geometry)
+    : nodes_(std::move(nodes)), geometry_(geometry) {
+  SLUICE_CHECK(geometry.replicas <= nodes_.size() && nodes_.size() <= 256);
+  std::uint64_t heap = ~std::uint64_t{0};
+  for (const auto& node : nodes_) heap = std::min(heap, node.heap_bytes);
+  if (heap < kSuperblockBytes) return;
+  share_ = (heap - kSuperblockBytes) / geometry.replicas / kUnit * kUnit;
+  if (share_ <= index_bytes() + kUnit) return;
+  blocks_ = static_cast<std::uint32_t>((share_ - index_bytes() - kUnit) / (std::uint64_t{geometry.block_bytes} + 8));
+  first_block_ = (index_bytes() + std::uint64_t{8} * blocks_ + kUnit - 1) / kUnit * kUnit;
+}
+
+Choices MemoryMap::choices(Key key) const {
+  const std::uint64_t first = mix(key + 0x9E37'79B9'7F4A'7C15);
+  const std::uint64_t second = mix(first + 0xD1B5'4A32'D192'ED03);
+  const std::uint64_t groups = std::uint64_t{partitions()} * geometry_.groups;
+  const std::uint64_t a = (first >> 8) % groups;
+  const std::uint64_t b = (a + 1 + (second >> 8) % (groups - 1)) % groups;
+  const auto run = [this](std::uint64_t group, std::uint64_t side) {
+    return Place::at(static_cast<std::uint32_t>(group % partitions()), group / partitions() * 192 + side * 64);
+  };
+  const auto mark = static_cast<std::uint8_t>((second & 0xFF) == 0 ? 0xA5 : second & 0xFF);
+  return {{run(a, first & 1), run(b, first >> 1 & 1)}, mark};
+}
+
+bool MemoryMap::holds(Word word) const {
+  const Place place = word.object();
+  if (word.units() == 0 || word.units() > 255 || place.partition() >= partitions()) return false;
+  if (place.offset() < first_block_) return false;
+  const std::uint64_t inside = place.offset() - first_block_;
+  if (inside / geometry_.block_bytes >= blocks_) return false;
+  const BlockShape shape = shape_of(geometry_.block_bytes, class_of(word.units()));
+  const std::uint64_t in_block = inside % geometry_.block_bytes;
+  if (in_block < shape.first) return false;
+  const std::uint64_t stride = std::uint64_t{shape.units} * kUnit;
+  return (in_block - shape.first) % stride == 0 && (in_block - shape.first) / stride < shape.objects;
+}
+
+Place MemoryMap::mark(Word word) const {
+  const BlockShape shape = shape_of(geometry_.block_bytes, class_of(word.units()));
+  const std::uint64_t inside = word.object().offset() - first_block_;
+  const std::uint64_t in_block = inside % geometry_.block_bytes;
+  const std::uint64_t index = (in_block - shape.first) / (std::uint64_t{shape.units} * kUnit);
+  return Place::at(word.object().partition(), first_block_ + inside - in_block + index * 8);
+}
+
+void put_superblock(MutableBytes into, const Geometry& geometry, std::uint32_t nodes) {
+  std::uint8_t* const p = into.data();
+  store_le(p, kMagic);
+  store_le<std::uint32_t>(p + 8, geometry.replicas);
+  store_le<std::uint32_t>(p + 12, geometry.groups);
+  store_le<std::uint32_t>(p + 16, geometry.value_bytes);
+  store_le<std::uint32_t>(p + 20, geometry.block_bytes);
+  store_le<std::uint32_t>(p + 24, nodes);
+  store_le<std::uint32_t>(p + 28, crc(into.first(28), 0));
+  std::ranges::fill(into.subspan(32, kSuperblockHead - 32), std::uint8_t{0});
+}
+
+bool parse_superblock(ByteView bytes, Geometry& geometry, std::uint32_t& nodes) {
+  const std::uint8_t* const p = bytes.data();
+  if (bytes.size() < kSuperblockHead || load_le<std::uint64_t>(p) != kMagic) return false;
+  if (load_le<std::uint32_t>(p + 28) != crc(bytes.first(28), 0)) return false;
+  geometry = {.replicas = load_le<std::uint32_t>(p + 8),
+              .groups = load_le<std::uint32_t>(p + 12),
+              .value_bytes = load_le<std::uint32_t>(p + 16),
+              .block_bytes = load_le<std::uint32_t>(p + 20)};
+  nodes = load_le<std::uint32_t>(p + 24);
+  return *geometry.refusal() == '\0' && geometry.replicas <= nodes;
+}
+
+ByteView put_object(MutableBytes into, Place place, const Object& object) {
+  std::uint8_t* const p = into.data();
+  store_le(p, object.key);
+  store_le(p + kSequenceOffset, object.sequence);
+  store_le(p + kOldWordOffset, object.log.old.raw);
+  store_le(p + 24, object.log.old_sequence);
+  const auto kind = static_cast<std::uint32_t>(object.kind);
+  store_le<std::uint32_t>(p + 36, kind << 24 | static_cast<std::uint32_t>(object.value.size()));
+  std::ranges::copy(object.value, into.begin() + kObjectHeader);
+  const MutableBytes whole = into.first(kObjectHeader + object.value.size());
+  store_le<std::uint32_t>(p + 32, object_check(whole, place));
+  return whole;
+}
+
+bool parse_object(ByteView bytes, Place place, Object& object) {
+  if (bytes.size() < kObjectHeader) return false;
+  const std::uint8_t* const p = bytes.data();
+  const auto form = load_le<std::uint32_t>(p + 36);
+  const std::size_t length = form & 0xFF'FFFF;
+  if (length > bytes.size() - kObjectHeader) return false;
+  if (load_le<std::uint32_t>(p + 32) != object_check(bytes.first(kObjectHeader + length), place)) return false;
+  const auto kind = static_cast<Kind>(form >> 24);
+  if (kind != Kind::kValue && kind != Kind::kTombstone) return false;
+  object = {.key = load_le<std::uint64_t>(p),
+            .sequence = load_le<std::uint64_t>(p + kSequenceOffset),
+            .log = {{load_le<std::uint64_t>(p + kOldWordOffset)}, load_le<std::uint64_t>(p + 24)},
+            .kind = kind,
+            .value = bytes.subspan(kObjectHeader, length)};
+  return true;
+}
+
+}  // namespace sluice::fusee

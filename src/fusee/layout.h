@@ -1,0 +1,186 @@
+// Every byte of a FUSEE store in remote memory: slots of the index, objects, blocks, superblock, and where their replicas lie.
+//
+// Partition     [index: groups | owners of blocks, 8 each | blocks]. There is one a memory node; its replica j lies on memory node
+//               (partition + j) modulo nodes, in share j. So one Place names all replicas of a word or an object.
+// Memory node   [superblock 4096 | share 0: its own partition | share 1: the one before it | … share r - 1]
+// Group         bucket | overflow bucket | bucket, eight slots of 8 bytes each. A key has two choices, in different groups: a bucket and its overflow.
+// Slot          8 bits units | 8 bits fingerprint | 48 bits place of the object, in whose lowest bits stands the state: live, tentative, void.
+//               0: never used. A slot that held something is void, never 0 again: every word that a slot takes is a new one.
+// Block         marks, 8 each | objects of one size, in units of 64. A mark is the sequence of the allocation that is over: whoever took an object's
+//               word out of its slot writes it; the block's owner reads it. Written twice or too late, it changes nothing.
+// Object        u64 key | u64 sequence | log: u64 old slot word, u64 old object's sequence | u32 check | u8 kind, u24 length | value
+// Units:        little-endian; offsets in bytes from the start of a partition.
+// Source:       Shen et al., "FUSEE" (FAST 2023) §4.2, §4.4, §4.5; Zuo et al., "RACE" (ATC 2021) §4.1.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "base/bytes.h"
+#include "remote/remote_memory.h"
+
+namespace sluice::fusee {
+
+using Key = std::uint64_t;
+
+inline constexpr std::uint32_t kUnit = 64;
+inline constexpr std::uint32_t kMostReplicas = 4;
+inline constexpr std::uint32_t kObjectHeader = 40;
+inline constexpr std::uint32_t kSlotsAChoice = 16;
+inline constexpr std::uint32_t kChoiceBytes = kSlotsAChoice * 8;
+
+// Where something is, in all its replicas.
+struct Place {
+  std::uint64_t raw = 0;
+
+  static constexpr Place at(std::uint32_t partition, std::uint64_t offset) {
+    return {std::uint64_t{partition} << 40 | offset};
+  }
+  constexpr std::uint32_t partition() const { return static_cast<std::uint32_t>(raw >> 40 & 0xFF); }
+  constexpr std::uint64_t offset() const { return raw & 0xFF'FFFF'FFFF; }
+  friend constexpr Place operator+(Place p, std::uint64_t bytes) { return {p.raw + bytes}; }
+  friend constexpr auto operator<=>(const Place&, const Place&) = default;
+};
+
+enum class State : std::uint8_t { kLive, kTentative, kVoid };
+
+// What stands in a slot.
+struct Word {
+  std::uint64_t raw = 0;
+
+  static constexpr Word of(Place object, std::uint8_t fingerprint, std::uint32_t units, State state) {
+    return {std::uint64_t{units} << 56 | std::uint64_t{fingerprint} << 48 | object.raw |
+            static_cast<std::uint64_t>(state)};
+  }
+  constexpr Place object() const { return {raw & 0xFFFF'FFFF'FFC0}; }
+  constexpr std::uint8_t fingerprint() const { return static_cast<std::uint8_t>(raw >> 48); }
+  constexpr std::uint32_t units() const { return static_cast<std::uint32_t>(raw >> 56); }
+  constexpr State state() const { return static_cast<State>(raw & 3); }
+  constexpr Word with(State state) const { return {(raw & ~std::uint64_t{3}) | static_cast<std::uint64_t>(state)}; }
+  constexpr bool live() const { return raw != 0 && state() == State::kLive; }
+  constexpr bool tentative() const { return raw != 0 && state() == State::kTentative; }
+  constexpr bool vacant() const { return raw == 0 || state() == State::kVoid; }
+  friend constexpr auto operator<=>(const Word&, const Word&) = default;
+};
+
+// Who a block belongs to; no word is used twice.
+struct Owner {
+  std::uint64_t raw = 0;
+
+  static constexpr Owner of(std::uint32_t client, std::uint64_t claim, std::uint32_t units) {
+    return {std::uint64_t{units} << 56 | (claim & 0xFFFF'FFFF) << 24 | (client & 0xFF'FFFF)};
+  }
+  constexpr std::uint32_t client() const { return static_cast<std::uint32_t>(raw & 0xFF'FFFF); }
+  constexpr std::uint32_t units() const { return static_cast<std::uint32_t>(raw >> 56); }
+};
+
+// What all clients of a store agree on.
+struct Geometry {
+  std::uint32_t replicas = 3;     // of everything; at most as many as memory nodes
+  std::uint32_t groups = 1024;    // of the index, a partition; 24 slots each
+  std::uint32_t value_bytes = 8;  // the most that a value may have
+  std::uint32_t block_bytes = 64 << 10;
+
+  constexpr std::uint32_t most_units() const { return (kObjectHeader + value_bytes + kUnit - 1) / kUnit; }
+  const char* refusal() const;  // empty, or why no store can have it
+  friend constexpr bool operator==(const Geometry&, const Geometry&) = default;
+};
+
+struct MemoryNode {
+  remote::RemoteAddress heap;
+  std::uint64_t heap_bytes = 0;
+};
+
+// Where a key may be: two runs of kSlotsAChoice slots, in different groups.
+struct Choices {
+  std::array<Place, 2> run;
+  std::uint8_t fingerprint = 0;  // never 0
+};
+
+// The objects of a block with this many units an object.
+struct BlockShape {
+  std::uint32_t units = 0;  // an object has at most
+  std::uint32_t objects = 0;
+  std::uint32_t first = 0;  // offset of the first object
+};
+// Objects come in these sizes: 1, 2, 3, 4, 6, 8, 12, 16, … units.
+std::uint32_t class_of(std::uint32_t units);
+BlockShape shape_of(std::uint32_t block_bytes, std::uint32_t class_units);
+
+// Where everything lies. Pure.
+class MemoryMap {
+ public:
+  MemoryMap() = default;
+  // REQUIRES: the geometry is not refused; no more replicas than nodes.
+  MemoryMap(std::vector<MemoryNode> nodes, const Geometry& geometry);
+
+  std::uint32_t partitions() const { return static_cast<std::uint32_t>(nodes_.size()); }
+  std::uint32_t replicas() const { return geometry_.replicas; }
+  std::uint32_t blocks() const { return blocks_; }  // a partition
+  std::uint64_t slots() const { return std::uint64_t{partitions()} * geometry_.groups * 24; }
+  // REQUIRES: replica < replicas(). Replica 0 is the primary.
+  remote::RemoteAddress at(Place place, std::uint32_t replica) const {
+    const std::uint32_t node = (place.partition() + replica) % partitions();
+    return nodes_[node].heap + (kSuperblockBytes + replica * share_ + place.offset());
+  }
+  Choices choices(Key key) const;
+  Place slot(std::uint32_t partition, std::uint64_t index) const { return Place::at(partition, index * 8); }
+  Place owner(std::uint32_t partition, std::uint32_t block) const {
+    return Place::at(partition, index_bytes() + std::uint64_t{8} * block);
+  }
+  Place block(std::uint32_t partition, std::uint32_t number) const {
+    return Place::at(partition, first_block_ + std::uint64_t{number} * geometry_.block_bytes);
+  }
+  // Could an object be there? Nothing that is read is followed without asking this.
+  bool holds(Word word) const;
+  // REQUIRES: holds(word).
+  Place mark(Word word) const;
+
+  static constexpr std::uint64_t kSuperblockBytes = 4096;
+
+ private:
+  std::uint64_t index_bytes() const { return std::uint64_t{geometry_.groups} * 192; }
+  std::vector<MemoryNode> nodes_;
+  Geometry geometry_;
+  std::uint64_t share_ = 0;
+  std::uint64_t first_block_ = 0;
+  std::uint32_t blocks_ = 0;
+};
+
+// ------------------------------------------------------------------------------------------------------- superblock
+
+inline constexpr std::uint64_t kClientOffset = 64;  // u64: clients that ever joined
+inline constexpr std::size_t kSuperblockHead = 48;
+void put_superblock(MutableBytes into, const Geometry& geometry, std::uint32_t nodes);
+// False: no store.
+bool parse_superblock(ByteView bytes, Geometry& geometry, std::uint32_t& nodes);
+
+// ---------------------------------------------------------------------------------------------------------- objects
+
+enum class Kind : std::uint8_t { kValue = 1, kTombstone = 2 };
+// The embedded log: what the object's word was to replace.
+struct Log {
+  Word old{};
+  std::uint64_t old_sequence = 0;
+};
+struct Object {
+  Key key = 0;
+  std::uint64_t sequence = 0;
+  Log log{};
+  Kind kind = Kind::kValue;
+  ByteView value{};
+};
+inline constexpr std::uint64_t kSequenceOffset = 8;
+inline constexpr std::uint64_t kOldWordOffset = 16;
+
+constexpr std::uint32_t units_for(std::size_t value_bytes) {
+  return static_cast<std::uint32_t>((kObjectHeader + value_bytes + kUnit - 1) / kUnit);
+}
+// Returns the bytes to write. REQUIRES: into.size() >= kObjectHeader + value, rounded up to units.
+ByteView put_object(MutableBytes into, Place place, const Object& object);
+// False: no whole object of this place. `object.value` lies in `bytes`.
+bool parse_object(ByteView bytes, Place place, Object& object);
+
+}  // namespace sluice::fusee

@@ -1,0 +1,195 @@
+// What a dead client has left: changes half done, blocks, objects that nobody refers to.
+
+#include <algorithm>
+#include <array>
+
+#include "fusee/client.h"
+
+namespace sluice::fusee {
+
+using remote::Operation;
+using remote::Status;
+using remote::Task;
+
+Task<bool> Client::read_choices(const Choices& choices, std::uint32_t first, std::uint32_t last, MutableBytes into,
+                                Time deadline) {
+  std::array<Operation, 2 * kMostReplicas> reads;
+  std::size_t count = 0;
+  for (std::uint32_t replica = first; replica < last; ++replica) {
+    for (const Place run : choices.run) {
+      reads[count] = remote::read_operation(c_.map.at(run, replica), into.subspan(count * kChoiceBytes, kChoiceBytes));
+      ++count;
+    }
+  }
+  co_return co_await c_.read_all(std::span(reads).first(count), deadline);
+}
+
+// The backups first: a word that they held goes, if at all, into the primary, and is found there, or has been replaced for good.
+Task<bool> Client::find_reference(Key key, Place object, Time deadline, Entry& found) {
+  const Choices choices = c_.map.choices(key);
+  std::array<std::uint8_t, 2 * kChoiceBytes * kMostReplicas> slots;
+  const MutableBytes in_backups = MutableBytes(slots).subspan(2 * kChoiceBytes);
+  const auto look_for = [&](std::size_t first, std::size_t last) {
+    for (std::size_t i = first * 2 * kSlotsAChoice; i < last * 2 * kSlotsAChoice; ++i) {
+      const Word word{load_le<std::uint64_t>(slots.data() + i * 8)};
+      if (word.raw == 0 || word.object() != object) continue;
+      found.word = word;
+      found.slot = choices.run[i / kSlotsAChoice % 2] + i % kSlotsAChoice * 8;
+      return true;
+    }
+    return false;
+  };
+  // Does a backup hold something else in that slot?
+  const auto differs = [&] {
+    for (std::size_t i = 0; i < 2 * kSlotsAChoice; ++i) {
+      if (choices.run[i / kSlotsAChoice] + i % kSlotsAChoice * 8 != found.slot) continue;
+      for (std::uint32_t replica = 1; replica < c_.map.replicas(); ++replica) {
+        const std::size_t at = (replica * 2 * kSlotsAChoice + i) * 8;
+        if (load_le<std::uint64_t>(slots.data() + at) != found.word.raw) return true;
+      }
+    }
+    return false;
+  };
+  while (c_.now() < deadline) {
+    found = Entry{};
+    if (c_.map.replicas() > 1) {
+      const bool read = co_await read_choices(choices, 1, c_.map.replicas(), in_backups, deadline);
+      if (!read) co_return false;
+    }
+    found.seen = c_.now();
+    const bool read = co_await read_choices(choices, 0, 1, slots, deadline);
+    if (!read) co_return false;
+    const bool in_primary = look_for(0, 1);
+    if (in_primary && !differs()) co_return true;
+    if (!in_primary && (c_.map.replicas() == 1 || !look_for(1, c_.map.replicas()))) co_return true;
+    // Half done: it is decided, then looked for again.
+    const bool finished = co_await snapshot_.finish(WordKind::kEntry, found.slot, deadline);
+    if (!finished) co_return false;
+  }
+  co_return false;
+}
+
+// What the object was to replace: if it is in its slot no more, it is free, and whoever replaced it may have died before saying so.
+Task<bool> Client::examine_log(Key key, const Log& log, Time deadline) {
+  if (log.old_sequence == 0 || !c_.map.holds(log.old)) co_return true;
+  Entry stands;
+  const bool known = co_await find_reference(key, log.old.object(), deadline, stands);
+  if (!known) co_return false;
+  if (stands.word.raw == 0) co_await space_.retire(log.old, log.old_sequence);
+  co_return true;
+}
+
+// Frees what nobody refers to. Of a block that was taken over, nothing is known of an item but what is written in it.
+Task<bool> Client::examine(Block& block, Time deadline) {
+  const BlockShape shape = block.shape;
+  std::vector<std::uint8_t> bytes(shape.first + std::size_t{shape.objects} * shape.units * kUnit);
+  std::array<Operation, 1> read = {remote::read_operation(c_.map.at(block.at, 0), bytes)};
+  const bool got = co_await c_.read_all(read, deadline);
+  if (!got) co_return false;
+  bool whole = true;
+  for (std::uint32_t i = 0; i < shape.objects; ++i) {
+    auto& item = block.items[i];
+    const Time settled = item.since + (c_.config.hold + c_.config.flight);
+    const bool taken_over = item.sequence == 0;
+    if (item.use != Block::Use::kPlaced || (!taken_over && settled >= c_.now())) continue;
+    const std::size_t offset = shape.first + std::size_t{i} * shape.units * kUnit;
+    const auto mark = load_le<std::uint64_t>(bytes.data() + std::size_t{8} * i);
+    Object object;
+    if (!parse_object(ByteView(bytes).subspan(offset, std::size_t{shape.units} * kUnit), block.object(i), object)) {
+      // Never written, or not to its end; so it was never proposed.
+      if (taken_over) space_.free_later(block, i);
+      continue;
+    }
+    if (taken_over && mark == object.sequence) {
+      space_.free_later(block, i);
+      continue;
+    }
+    if (!taken_over && object.sequence != item.sequence) continue;
+    bool known = true;
+    if (taken_over) known = co_await examine_log(object.key, object.log, deadline);
+    Entry stands;
+    if (known) known = co_await find_reference(object.key, block.object(i), deadline, stands);
+    whole = whole && known;
+    const bool same = item.sequence == (taken_over ? 0 : object.sequence) && item.use == Block::Use::kPlaced;
+    if (!known || !same) continue;
+    item.sequence = object.sequence;
+    item.since = c_.now();
+    if (stands.word.raw == 0) {
+      ++c_.counters.reclaimed;
+      space_.free_later(block, i);
+    } else if (taken_over && stands.word.tentative()) {
+      co_await withdraw(stands, deadline);
+    }
+  }
+  co_return whole;
+}
+
+Task<Outcome> Client::audit() {
+  if (auditing_) co_return Outcome::kOk;
+  auditing_ = true;
+  const Time deadline = c_.now() + c_.config.timeout;
+  bool whole = co_await space_.scan_all(deadline);
+  // Blocks may be added meanwhile.
+  for (std::size_t i = 0; i < space_.blocks().size() && whole; ++i) {
+    whole = co_await examine(*space_.blocks()[i], deadline);
+  }
+  audited_ = c_.now();
+  auditing_ = false;
+  co_return whole ? Outcome::kOk : Outcome::kUnavailable;
+}
+
+Task<Outcome> Client::take_over(Place owner, Place block, std::uint32_t dead, Time deadline) {
+  const bool finished = co_await snapshot_.finish(WordKind::kOwner, owner, deadline);
+  if (!finished) co_return Outcome::kUnavailable;
+  std::array<std::uint8_t, 8> bytes;
+  std::array<Operation, 1> read = {remote::read_operation(c_.map.at(owner, 0), bytes)};
+  const Time seen = c_.now();
+  const bool got = co_await c_.read_all(read, deadline);
+  if (!got) co_return Outcome::kUnavailable;
+  const Owner was{load_le<std::uint64_t>(bytes.data())};
+  if (was.client() != dead) co_return Outcome::kOk;
+  const Owner mine = Owner::of(c_.client, space_.next_claim(), was.units());
+  const Changed changed = co_await snapshot_.change(WordKind::kOwner, owner, was.raw, mine.raw, seen, deadline);
+  if (changed == Changed::kLost) co_return Outcome::kOk;
+  if (changed != Changed::kWon) co_return Outcome::kUnavailable;
+  Block& taken = space_.adopt(block, was.units());
+  taken.fresh = taken.shape.objects;
+  for (auto& item : taken.items) item.use = Block::Use::kPlaced;
+  ++c_.counters.recovered;
+  const bool examined = co_await examine(taken, deadline);
+  co_return examined ? Outcome::kOk : Outcome::kUnavailable;
+}
+
+Task<Outcome> Client::recover(std::uint32_t dead) {
+  // What it has submitted has been executed after that.
+  co_await c_.scheduler.sleep_for(c_.config.flight);
+  const Time deadline = c_.now() + c_.config.timeout;
+  std::array<std::uint8_t, 512 * kMostReplicas> owners;
+  Outcome outcome = Outcome::kOk;
+  for (std::uint32_t partition = 0; partition < c_.map.partitions(); ++partition) {
+    for (std::uint32_t first = 0; first < c_.map.blocks(); first += 64) {
+      const std::uint32_t some = std::min<std::uint32_t>(64, c_.map.blocks() - first);
+      std::array<Operation, kMostReplicas> reads;
+      for (std::uint32_t i = 0; i < c_.map.replicas(); ++i) {
+        reads[i] = remote::read_operation(c_.map.at(c_.map.owner(partition, first), i),
+                                          MutableBytes(owners).subspan(std::size_t{512} * i, std::size_t{8} * some));
+      }
+      const bool read = co_await c_.read_all(std::span(reads).first(c_.map.replicas()), deadline);
+      if (!read) co_return Outcome::kUnavailable;
+      for (std::uint32_t block = 0; block < some; ++block) {
+        bool its = false;
+        for (std::uint32_t i = 0; i < c_.map.replicas(); ++i) {
+          const Owner owner{load_le<std::uint64_t>(owners.data() + std::size_t{512} * i + std::size_t{8} * block)};
+          its = its || (owner.raw != 0 && owner.client() == dead);
+        }
+        if (!its) continue;
+        const Outcome one = co_await take_over(c_.map.owner(partition, first + block),
+                                               c_.map.block(partition, first + block), dead, deadline);
+        if (one != Outcome::kOk) outcome = one;
+      }
+    }
+  }
+  co_return outcome;
+}
+
+}  // namespace sluice::fusee

@@ -1,0 +1,398 @@
+#include "fusee/snapshot.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <unordered_set>
+
+#include "base/check.h"
+
+namespace sluice::fusee {
+namespace {
+
+using remote::Operation;
+using remote::OpKind;
+using remote::Status;
+using remote::Task;
+
+TEST(Decide, FollowsThePapersThreeRules) {
+  const auto of = [](std::vector<std::uint64_t> backups) { return decide(backups, 1); };
+  EXPECT_EQ(of({7, 7}), 7u);     // all
+  EXPECT_EQ(of({7, 7, 9}), 7u);  // more than half, though
+  EXPECT_EQ(of({9, 9, 7}), 9u);  // it is not the smallest,
+  EXPECT_EQ(of({9, 9, 1}), 9u);  // and though one is open
+  EXPECT_EQ(of({9, 7}), 7u);     // the smallest
+  EXPECT_EQ(of({9, 8, 7}), 7u);
+  EXPECT_EQ(of({7, 1}), std::nullopt);  // half is not more than half
+  EXPECT_EQ(of({9, 7, 1}), std::nullopt);
+  EXPECT_EQ(of({1}), std::nullopt);
+  EXPECT_EQ(of({7}), 7u);
+}
+
+// ---------------------------------------------------------------------------------------------- every interleaving
+
+// Words of memory, and operations on them that wait until they are chosen to be executed.
+struct Memory {
+  struct Pending {
+    std::uint32_t client = 0;
+    Operation operation;             // as submitted
+    Operation* submitted = nullptr;  // nullptr: nobody hears of it any more
+  };
+  std::map<std::pair<std::uint32_t, std::uint64_t>, std::uint64_t> words;
+  std::vector<Pending> pending;
+};
+
+class ModelMemory : public remote::RemoteMemory {
+ public:
+  ModelMemory(remote::Scheduler& scheduler, Memory& memory, std::uint32_t client)
+      : RemoteMemory(scheduler), memory_(memory), client_(client) {}
+  remote::Capabilities capabilities() const override {
+    return {.atomics = true, .ordered = false, .max_length = 1 << 20, .name = "model"};
+  }
+  void submit(Operation& operation) override { memory_.pending.push_back({client_, operation, &operation}); }
+  void answer(Operation& operation, Status status) { complete(operation, status); }
+
+ private:
+  Memory& memory_;
+  std::uint32_t client_;
+};
+
+struct Program {
+  std::uint32_t replicas = 3;
+  std::uint32_t writers = 2;
+  std::uint32_t rounds = 1;  // changes a writer
+  std::uint32_t deaths = 0;
+  std::uint32_t losses = 0;  // answers that are lost; the operation may be executed later or never
+  Duration lease{};
+};
+
+// One run, up to where the choices lead.
+class Run : public Retirement {
+ public:
+  explicit Run(const Program& program) : program_(program), deaths_(program.deaths), losses_(program.losses) {
+    std::vector<MemoryNode> nodes;
+    for (std::uint32_t i = 0; i < program.replicas; ++i) {
+      nodes.push_back({{remote::NodeId(i), remote::RegionKey(1), 0}, 1 << 20});
+    }
+    const Geometry geometry{.replicas = program.replicas, .groups = 2, .value_bytes = 8, .block_bytes = 4096};
+    map_ = MemoryMap(nodes, geometry);
+    slot_ = map_.slot(0, 0);
+    for (std::uint32_t i = 0; i < program.writers; ++i) {
+      auto& w = *writers_.emplace_back(std::make_unique<Writer>(memory_, i, *this));
+      w.connection.geometry = geometry;
+      w.connection.map = map_;
+      w.connection.config.lease = program.lease;
+      w.connection.config.timeout = Duration::seconds(1000);
+      w.connection.config.hold = Duration::seconds(10'000);
+      w.scheduler.spawn(write(w, i));
+      w.scheduler.run(w.now);
+    }
+  }
+
+  // How many ways there are to go on.
+  std::size_t choices() {
+    wake();
+    std::size_t count = memory_.pending.size();
+    if (losses_ > 0) count += memory_.pending.size();
+    if (deaths_ > 0 && !all_done()) count += writers_.size();
+    return count;
+  }
+  void choose(std::size_t which) {
+    const std::size_t pending = memory_.pending.size();
+    if (which < pending) return execute(which);
+    which -= pending;
+    if (losses_ > 0) {
+      if (which < pending) return lose(which);
+      which -= pending;
+    }
+    --deaths_;
+    auto& w = *writers_[which];
+    w.dead = true;
+    for (auto& p : memory_.pending) {
+      if (p.client == which) p.submitted = nullptr;
+    }
+  }
+
+  bool all_done() const {
+    return std::ranges::all_of(writers_, [](auto& w) { return w->dead || w->done; });
+  }
+  // Everything on which the rest depends.
+  std::string state() const {
+    std::string s;
+    const auto add = [&s](std::uint64_t v) { s.append(reinterpret_cast<const char*>(&v), sizeof v); };
+    for (const auto& [at, word] : memory_.words) {
+      add(at.first << 20 ^ at.second);
+      add(word);
+    }
+    for (const auto& w : writers_) {
+      add(w->dead ? 1 : 0);
+      add(w->dead ? 0 : w->past);
+    }
+    // In no order: which of a client's operations they are shows in themselves.
+    std::multiset<std::string> open;
+    for (const auto& p : memory_.pending) {
+      std::string one;
+      for (const std::uint64_t v :
+           {std::uint64_t{p.submitted == nullptr ? 99 : p.client}, std::uint64_t{p.operation.remote.node.value},
+            p.operation.remote.address, static_cast<std::uint64_t>(p.operation.kind), p.operation.compare,
+            p.operation.swap_or_add}) {
+        one.append(reinterpret_cast<const char*>(&v), sizeof v);
+      }
+      open.insert(one);
+    }
+    for (const auto& one : open) s += one;
+    add(deaths_ << 8 | losses_);
+    for (const std::uint64_t word : past_) add(word);
+    return s;
+  }
+
+  // All living are done: were they told the truth? Then somebody ends what is left, and it must be the truth still.
+  void judge() {
+    check();
+    finish();
+    check();
+    while (!memory_.pending.empty()) execute(0);  // what comes late, and may begin anew what was not
+    finish();
+    check();
+    for (std::uint32_t i = 1; i < program_.replicas; ++i) EXPECT_EQ(word(i), word(0)) << "replicas differ";
+    EXPECT_EQ(past_.empty() ? 0 : past_.back(), word(0));
+  }
+
+ private:
+  struct Writer {
+    Writer(Memory& m, std::uint32_t number, Retirement& retirement)
+        : memory(scheduler, m, number), connection(memory, {}, Rng(number + 1)), snapshot(connection, retirement) {}
+    remote::Scheduler scheduler;
+    ModelMemory memory;
+    Connection connection;
+    Snapshot snapshot;
+    Time now;
+    std::uint64_t past = 14695981039346656037u;  // digest of all answers it has had
+    std::vector<std::pair<std::uint64_t, Changed>> results;
+    bool done = false;
+    bool dead = false;
+  };
+
+  std::uint64_t& at(remote::RemoteAddress a) { return memory_.words[{a.node.value, a.address}]; }
+  std::uint64_t word(std::uint32_t replica) { return at(map_.at(slot_, replica)); }
+
+  Task<void> write(Writer& w, std::uint32_t number) {
+    for (std::uint32_t round = 0; round < program_.rounds; ++round) {
+      std::array<std::uint8_t, 8> bytes;
+      Status status = Status::kUnknown;
+      while (status != Status::kOk) status = co_await w.memory.read(map_.at(slot_, 0), bytes);
+      const auto old = load_le<std::uint64_t>(bytes.data());
+      // The object was written before; its log is in its place.
+      const Place object = map_.block(0, 0) + (kUnit * (1 + round * program_.writers + number) + 448);
+      const Word mine = Word::of(object, 7, 1, State::kLive);
+      SLUICE_CHECK(map_.holds(mine));
+      at(map_.at(object + kOldWordOffset, 0)) = old;
+      const Time now = w.connection.now();
+      const Changed changed =
+          co_await w.snapshot.change(WordKind::kEntry, slot_, old, mine.raw, now, now + w.connection.config.timeout);
+      w.results.push_back({mine.raw, changed});
+    }
+    w.done = true;
+  }
+
+  void execute(std::size_t which) {
+    const Memory::Pending p = take(which);
+    Operation o = p.operation;
+    std::uint64_t& there = at(o.remote);
+    if (o.kind == OpKind::kRead) {
+      if (p.submitted != nullptr) store_le(o.local.data(), there);
+      o.prior = there;
+    } else {
+      o.prior = there;
+      if (there == o.compare) set(o.remote, o.swap_or_add);
+    }
+    if (p.submitted == nullptr) return;
+    p.submitted->prior = o.prior;
+    answer(p, Status::kOk, o.prior);
+  }
+  void lose(std::size_t which) {
+    --losses_;
+    const Memory::Pending p = take(which);
+    if (p.operation.kind != OpKind::kRead) memory_.pending.push_back({p.client, p.operation, nullptr});
+    if (p.submitted != nullptr) answer(p, Status::kUnknown, 0x10057);
+  }
+  Memory::Pending take(std::size_t which) {
+    const Memory::Pending p = memory_.pending[which];
+    memory_.pending.erase(memory_.pending.begin() + static_cast<std::ptrdiff_t>(which));
+    return p;
+  }
+  void answer(const Memory::Pending& p, Status status, std::uint64_t what) {
+    auto& w = *writers_[p.client];
+    // Answers to operations that wait together may come in any order; which is which is told by the address.
+    const std::uint64_t told =
+        (p.operation.remote.node.value * 31 + p.operation.remote.address) * 1099511628211u ^ what;
+    w.past = (w.past ^ told) * 1099511628211u;
+    w.memory.answer(*p.submitted, status);
+    w.scheduler.run(w.now);
+  }
+  void set(remote::RemoteAddress a, std::uint64_t value) {
+    at(a) = value;
+    if (a.node.value != 0 || a.address != map_.at(slot_, 0).address) return;
+    past_.push_back(value);
+    for (std::uint32_t i = 1; i < program_.replicas; ++i) {
+      EXPECT_EQ(word(i), value) << "the primary is ahead of a backup";
+    }
+  }
+  // Who sleeps goes on when nobody else can.
+  void wake() {
+    for (int i = 0; i < 10'000; ++i) {
+      const bool somebody = std::ranges::any_of(memory_.pending, [](auto& p) { return p.submitted != nullptr; });
+      if (somebody || all_done()) return;
+      Writer* first = nullptr;
+      for (const auto& w : writers_) {
+        if (w->dead || w->done) continue;
+        if (first == nullptr || w->scheduler.next_deadline() < first->scheduler.next_deadline()) first = w.get();
+      }
+      first->now = std::max(first->now, first->scheduler.next_deadline());
+      first->scheduler.run(first->now);
+    }
+    FAIL() << "nobody gets on";
+  }
+  void check() {
+    for (const auto& w : writers_) {
+      for (const auto& [mine, changed] : w->results) {
+        const bool was = std::ranges::count(past_, mine) > 0;
+        EXPECT_TRUE(changed == Changed::kWon || changed == Changed::kLost) << static_cast<int>(changed);
+        EXPECT_EQ(changed == Changed::kWon, was) << "told " << static_cast<int>(changed);
+      }
+    }
+    EXPECT_EQ(std::set<std::uint64_t>(past_.begin(), past_.end()).size(), past_.size()) << "a word came twice";
+  }
+  void finish() {
+    Writer helper(memory_, static_cast<std::uint32_t>(writers_.size()), *this);
+    helper.connection.geometry = {.replicas = program_.replicas, .groups = 2, .block_bytes = 4096};
+    helper.connection.map = map_;
+    bool finished = false;
+    const auto run = [](Snapshot& snapshot, Place slot, bool& done) -> Task<void> {
+      const bool ended = co_await snapshot.finish(WordKind::kEntry, slot, Time::at(Duration::seconds(1)));
+      done = ended;
+    };
+    helper.scheduler.spawn(run(helper.snapshot, slot_, finished));
+    helper.scheduler.run(helper.now);
+    for (int i = 0; i < 1000 && !finished; ++i) {
+      const auto its = std::ranges::find_if(memory_.pending, [&](auto& p) { return p.client == writers_.size(); });
+      ASSERT_NE(its, memory_.pending.end());
+      const Memory::Pending p = take(static_cast<std::size_t>(its - memory_.pending.begin()));
+      if (p.operation.kind == OpKind::kRead) {
+        store_le(p.operation.local.data(), at(p.operation.remote));
+      } else {
+        p.submitted->prior = at(p.operation.remote);
+        if (p.submitted->prior == p.operation.compare) set(p.operation.remote, p.operation.swap_or_add);
+      }
+      helper.memory.answer(*p.submitted, Status::kOk);
+      helper.scheduler.run(helper.now);
+    }
+    EXPECT_TRUE(finished);
+  }
+  void on_replaced(Word, Time) override {}
+
+  Program program_;
+  std::uint64_t deaths_;
+  std::uint64_t losses_;
+  MemoryMap map_;
+  Place slot_;
+  Memory memory_;
+  std::vector<std::unique_ptr<Writer>> writers_;
+  std::vector<std::uint64_t> past_;  // of the primary
+};
+
+struct Explored {
+  std::uint64_t states = 0;
+  std::uint64_t ends = 0;
+};
+
+// Depth first, each state once; a state is reached by running its choices from the start.
+Explored explore(const Program& program, std::uint64_t most = 3'000'000) {
+  Explored seen;
+  std::unordered_set<std::size_t> known;
+  std::vector<std::vector<std::uint8_t>> open = {{}};
+  while (!open.empty() && !testing::Test::HasFailure()) {
+    const auto path = std::move(open.back());
+    open.pop_back();
+    Run run(program);
+    for (const std::uint8_t choice : path) {
+      run.choices();
+      run.choose(choice);
+    }
+    const std::size_t choices = run.choices();
+    if (!known.insert(std::hash<std::string>{}(run.state())).second) continue;
+    ++seen.states;
+    if (seen.states > most) {
+      ADD_FAILURE() << "too many states";
+      break;
+    }
+    if (run.all_done()) {
+      ++seen.ends;
+      run.judge();
+      if (testing::Test::HasFailure()) {
+        std::string way;
+        for (const auto choice : path) way += std::to_string(choice) + " ";
+        ADD_FAILURE() << "after " << way;
+      }
+      continue;
+    }
+    for (std::size_t i = 0; i < choices; ++i) {
+      open.push_back(path);
+      open.back().push_back(static_cast<std::uint8_t>(i));
+    }
+  }
+  return seen;
+}
+
+class SnapshotModel : public testing::Test {
+ protected:
+  void every(const Program& program) {
+    if (HasFailure()) return;
+    const auto seen = explore(program);
+    EXPECT_GT(seen.ends, 1u);
+    states_ += seen.states;
+  }
+  void TearDown() override { RecordProperty("states", std::to_string(states_)); }
+
+ private:
+  std::uint64_t states_ = 0;
+};
+
+constexpr Duration kWaiting = Duration::milliseconds(1);
+
+TEST_F(SnapshotModel, TwoWriters) {
+  for (const std::uint32_t replicas : {1u, 2u, 3u, 4u}) {
+    every({.replicas = replicas, .writers = 2});
+    every({.replicas = replicas, .writers = 2, .lease = kWaiting});
+  }
+}
+TEST_F(SnapshotModel, TwoWritersOfWhomOneDiesAnywhere) {
+  for (const std::uint32_t replicas : {2u, 3u, 4u}) {
+    every({.replicas = replicas, .writers = 2, .deaths = 1});
+    every({.replicas = replicas, .writers = 2, .deaths = 1, .lease = kWaiting});
+  }
+}
+TEST_F(SnapshotModel, TwoWritersAndALostAnswer) {
+  for (const std::uint32_t replicas : {1u, 2u, 3u}) {
+    every({.replicas = replicas, .writers = 2, .losses = 1, .lease = kWaiting});
+  }
+}
+TEST_F(SnapshotModel, TwoWritersOfWhomOneDiesAndALostAnswer) {
+  every({.replicas = 3, .writers = 2, .deaths = 1, .losses = 1, .lease = kWaiting});
+}
+TEST_F(SnapshotModel, TwoWritersTwice) {
+  for (const std::uint32_t replicas : {1u, 2u, 3u}) every({.replicas = replicas, .writers = 2, .rounds = 2});
+  every({.replicas = 3, .writers = 2, .rounds = 2, .deaths = 1, .lease = kWaiting});
+}
+TEST_F(SnapshotModel, ThreeWriters) {
+  for (const std::uint32_t replicas : {1u, 2u, 3u}) every({.replicas = replicas, .writers = 3, .lease = kWaiting});
+}
+TEST_F(SnapshotModel, ThreeWritersOfWhomOneDiesAnywhere) {
+  every({.replicas = 3, .writers = 3, .deaths = 1, .lease = kWaiting});
+}
+
+}  // namespace
+}  // namespace sluice::fusee

@@ -1,0 +1,180 @@
+#include "fusee/space.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+
+namespace sluice::fusee {
+
+using remote::Status;
+using remote::Task;
+
+namespace {
+constexpr std::size_t kScannedAtOnce = 16;  // blocks
+}
+
+bool Space::cut(Pool& pool, Piece& piece) {
+  Block* block = nullptr;
+  std::uint32_t index = 0;
+  if (!pool.waiting.empty() && pool.waiting.front().ready <= c_.now()) {
+    block = pool.waiting.front().block;
+    index = pool.waiting.front().index;
+    pool.waiting.pop_front();
+    ++c_.counters.reused;
+  } else {
+    while (pool.unused < pool.blocks.size() &&
+           pool.blocks[pool.unused]->fresh == pool.blocks[pool.unused]->shape.objects)
+      ++pool.unused;
+    if (pool.unused == pool.blocks.size()) return false;
+    block = pool.blocks[pool.unused];
+    index = block->fresh++;
+  }
+  const std::uint64_t sequence = std::uint64_t{c_.client} << 40 | ++sequences_;
+  block->items[index] = {.sequence = sequence, .since = {}, .use = Block::Use::kBusy};
+  piece = {block, index, sequence};
+  return true;
+}
+
+void Space::placed(const Piece& piece) {
+  auto& item = piece.block->items[piece.index];
+  item.use = Block::Use::kPlaced;
+  item.since = c_.now();
+}
+
+void Space::free_later(Block& block, std::uint32_t index) {
+  block.items[index].use = Block::Use::kWaiting;
+  pools_[block.shape.units].waiting.push_back({&block, index, c_.now() + (c_.config.hold + c_.config.flight)});
+}
+
+Task<Space::Given> Space::take(std::uint32_t units, Time deadline, Piece& piece) {
+  const std::uint32_t size = class_of(units);
+  Pool& pool = pools_[size];
+  while (!cut(pool, piece)) {
+    if (c_.now() >= deadline) co_return Given::kUnavailable;
+    if (filling_) {
+      co_await c_.scheduler.sleep_for(c_.config.backoff_first);
+      continue;
+    }
+    filling_ = true;
+    const Given given = co_await refill(pool, size, deadline);
+    filling_ = false;
+    if (given == Given::kOk) continue;
+    if (given == Given::kUnavailable || pool.waiting.empty()) co_return given;
+    const Time ready = std::min(deadline, pool.waiting.front().ready);
+    co_await c_.scheduler.sleep_until(ready);
+  }
+  co_return Given::kOk;
+}
+
+Task<Space::Given> Space::refill(Pool& pool, std::uint32_t units, Time deadline) {
+  for (std::size_t i = 0; i < std::min(kScannedAtOnce, pool.blocks.size()); ++i) {
+    const bool read = co_await scan(*pool.blocks[pool.cursor++ % pool.blocks.size()], deadline);
+    if (!read) break;
+  }
+  co_return co_await claim(units, deadline);
+}
+
+Task<bool> Space::scan(Block& block, Time deadline) {
+  marks_.resize(std::size_t{8} * block.shape.objects);
+  std::array<remote::Operation, 1> operation = {remote::read_operation(c_.map.at(block.at, 0), marks_)};
+  const bool read = co_await c_.read_all(operation, deadline);
+  if (!read) co_return false;
+  for (std::uint32_t i = 0; i < block.shape.objects; ++i) {
+    const auto& item = block.items[i];
+    if (item.use != Block::Use::kPlaced || item.sequence == 0) continue;
+    if (load_le<std::uint64_t>(marks_.data() + std::size_t{8} * i) == item.sequence) free_later(block, i);
+  }
+  co_return true;
+}
+
+Task<bool> Space::scan_all(Time deadline) {
+  while (filling_) co_await c_.scheduler.sleep_for(c_.config.backoff_first);
+  filling_ = true;
+  bool whole = true;
+  for (std::size_t i = 0; i < blocks_.size() && whole; ++i) whole = co_await scan(*blocks_[i], deadline);
+  filling_ = false;
+  co_return whole;
+}
+
+Task<void> Space::retire(Word old, std::uint64_t sequence) {
+  std::array<std::uint8_t, 8> mark;
+  store_le(mark.data(), sequence);
+  const remote::RemoteAddress at = c_.map.at(c_.map.mark(old), 0);
+  Duration backoff{};
+  const Time deadline = c_.now() + c_.config.timeout;
+  while (c_.now() < deadline) {
+    const Status status = co_await c_.write(at, mark);
+    if (status != Status::kUnknown) co_return;
+    ++c_.counters.failures;
+    co_await c_.back_off(backoff);
+  }
+}
+
+Block& Space::adopt(Place at, std::uint32_t units) {
+  auto& block = *blocks_.emplace_back(std::make_unique<Block>());
+  block.at = at;
+  block.shape = shape_of(c_.geometry.block_bytes, units);
+  block.items.resize(block.shape.objects);
+  pools_[units].blocks.push_back(&block);
+  ++c_.counters.blocks;
+  return block;
+}
+
+bool Space::owns(Place at) const {
+  return std::ranges::any_of(blocks_, [at](const auto& block) { return block->at == at; });
+}
+
+Task<Space::Given> Space::claim(std::uint32_t units, Time deadline) {
+  const std::uint32_t partitions = c_.map.partitions();
+  if (hints_.empty()) {
+    hints_.resize(partitions);
+    turn_ = c_.client % partitions;
+  }
+  Given worst = Given::kNoSpace;
+  for (std::uint32_t i = 0; i < partitions; ++i) {
+    const std::uint32_t partition = turn_;
+    turn_ = (turn_ + 1) % partitions;
+    const Given given = co_await claim_in(partition, units, deadline);
+    if (given == Given::kOk) co_return given;
+    if (given == Given::kUnavailable) worst = given;
+  }
+  co_return worst;
+}
+
+Task<Space::Given> Space::claim_in(std::uint32_t partition, std::uint32_t units, Time deadline) {
+  std::array<std::uint8_t, 512> owners;
+  std::uint32_t& hint = hints_[partition];
+  while (hint < c_.map.blocks()) {
+    const std::uint32_t some = std::min<std::uint32_t>(c_.map.blocks() - hint, owners.size() / 8);
+    const Time seen = c_.now();
+    std::array<remote::Operation, 1> operation = {remote::read_operation(
+        c_.map.at(c_.map.owner(partition, hint), 0), MutableBytes(owners).first(std::size_t{8} * some))};
+    const bool read = co_await c_.read_all(operation, deadline);
+    if (!read) co_return Given::kUnavailable;
+    std::uint32_t skipped = 0;
+    for (; skipped < some; ++skipped) {
+      const Owner owner{load_le<std::uint64_t>(owners.data() + std::size_t{8} * skipped)};
+      if (owner.raw == 0) break;
+      // Ours, though we had to give it up as unknown?
+      const Place at = c_.map.block(partition, hint + skipped);
+      if (owner.client() != c_.client || owns(at)) continue;
+      adopt(at, owner.units());
+      if (owner.units() == units) co_return Given::kOk;
+    }
+    hint += skipped;
+    if (skipped == some) continue;
+    const Owner mine = Owner::of(c_.client, next_claim(), units);
+    const Place at = c_.map.owner(partition, hint);
+    const Changed changed = co_await snapshot_.change(WordKind::kOwner, at, 0, mine.raw, seen, deadline);
+    if (changed == Changed::kWon) {
+      adopt(c_.map.block(partition, hint), units);
+      ++hint;
+      co_return Given::kOk;
+    }
+    // What has become of it shows when somebody looks there again.
+    if (changed == Changed::kUnknown || changed == Changed::kUnavailable) co_return Given::kUnavailable;
+  }
+  co_return Given::kNoSpace;
+}
+
+}  // namespace sluice::fusee

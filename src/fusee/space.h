@@ -1,0 +1,98 @@
+// Memory for objects: blocks of the partitions, claimed one-sided, cut up by the client that owns them (two-level allocation).
+//
+// Claim:      the block's owner word, replicated by Snapshot, 0 -> {client, how manieth claim, units an object}. Partitions in turn.
+// Life:       take() -> written, proposed -> placed() (its word is or may be in a slot) or give_back() (surely in none)
+//             -> marked by whoever replaced its word -> seen in a scan of the marks -> hold + flight later free again.
+// Marks:      written with retire(), by WRITE: the sequence of the allocation that is over, so that a mark that is repeated or late is harmless. (The
+//             paper adds bits by FAA, which cannot be repeated when its outcome is lost.) A block's marks are on its primary.
+// Errors:     Given. Waits for memory that is about to be free, up to the deadline, before it says kNoSpace.
+// Threads:    the client's.
+// Source:     FUSEE (FAST 2023) §4.4.
+#pragma once
+
+#include <deque>
+#include <map>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "fusee/snapshot.h"
+
+namespace sluice::fusee {
+
+// A block that this client owns.
+struct Block {
+  enum class Use : std::uint8_t { kFree, kBusy, kPlaced, kWaiting };
+  struct Item {
+    std::uint64_t sequence = 0;  // kPlaced: 0 while it is not known what it is (recovery)
+    Time since;                  // kPlaced
+    Use use = Use::kFree;
+  };
+  Place at;
+  BlockShape shape;
+  std::vector<Item> items;
+  std::uint32_t fresh = 0;  // items from here on were never used
+
+  Place object(std::uint32_t index) const { return at + (shape.first + std::uint64_t{index} * shape.units * kUnit); }
+};
+
+// Memory for one object.
+struct Piece {
+  Block* block = nullptr;
+  std::uint32_t index = 0;
+  std::uint64_t sequence = 0;
+
+  Place place() const { return block->object(index); }
+};
+
+class Space {
+ public:
+  Space(Connection& connection, Snapshot& snapshot) : c_(connection), snapshot_(snapshot) {}
+
+  enum class Given : std::uint8_t { kOk, kNoSpace, kUnavailable };
+  remote::Task<Given> take(std::uint32_t units, Time deadline, Piece& piece);
+  void placed(const Piece& piece);
+  void give_back(const Piece& piece) { free_later(*piece.block, piece.index); }
+  // Marks the object whose word was taken out of its slot. Its bytes are its own: call and forget.
+  remote::Task<void> retire(Word old, std::uint64_t sequence);
+
+  // For recovery: takes over a block whose owner word is now this client's; its items are to be set by the caller.
+  Block& adopt(Place at, std::uint32_t units);
+  void free_later(Block& block, std::uint32_t index);
+  std::uint64_t next_claim() { return ++claims_; }
+  std::span<const std::unique_ptr<Block>> blocks() const { return blocks_; }
+  // Reads the marks of all blocks.
+  remote::Task<bool> scan_all(Time deadline);
+
+ private:
+  struct Waiting {
+    Block* block;
+    std::uint32_t index;
+    Time ready;
+  };
+  struct Pool {  // of one size
+    std::deque<Waiting> waiting;
+    std::vector<Block*> blocks;
+    std::size_t unused = 0;  // blocks before this have no fresh items
+    std::size_t cursor = 0;  // of the scan
+  };
+  bool cut(Pool& pool, Piece& piece);
+  remote::Task<Given> refill(Pool& pool, std::uint32_t units, Time deadline);
+  remote::Task<bool> scan(Block& block, Time deadline);
+  remote::Task<Given> claim(std::uint32_t units, Time deadline);
+  remote::Task<Given> claim_in(std::uint32_t partition, std::uint32_t units, Time deadline);
+  bool owns(Place block) const;
+
+  Connection& c_;
+  Snapshot& snapshot_;
+  std::vector<std::unique_ptr<Block>> blocks_;
+  std::map<std::uint32_t, Pool> pools_;  // by units
+  std::vector<std::uint32_t> hints_;     // by partition: blocks before this are taken
+  std::vector<std::uint8_t> marks_;
+  std::uint32_t turn_ = 0;
+  std::uint64_t claims_ = 0;
+  std::uint64_t sequences_ = 0;
+  bool filling_ = false;
+};
+
+}  // namespace sluice::fusee

@@ -1,0 +1,291 @@
+// put, insert and erase.
+
+#include <algorithm>
+#include <array>
+
+#include "base/check.h"
+#include "fusee/client.h"
+
+namespace sluice::fusee {
+
+using remote::Buffer;
+using remote::Operation;
+using remote::Status;
+using remote::Task;
+
+// An operation under way.
+struct Client::Mutation {
+  How how{};
+  Key key = 0;
+  ByteView value;
+  Time deadline;
+  Buffer read;
+  Buffer written;
+  Duration backoff{};
+  // A tentative entry that is in the way, and since when.
+  Word rival{};
+  Time rival_since;
+  Outcome outcome = Outcome::kUnavailable;
+
+  Kind kind() const { return how == How::kErase ? Kind::kTombstone : Kind::kValue; }
+};
+
+Task<Outcome> Client::put(Key key, ByteView value) {
+  ++c_.counters.puts;
+  co_return co_await change(How::kPut, key, value);
+}
+Task<Outcome> Client::insert(Key key, ByteView value) {
+  ++c_.counters.inserts;
+  co_return co_await change(How::kInsert, key, value);
+}
+Task<Outcome> Client::erase(Key key) {
+  ++c_.counters.erases;
+  co_return co_await change(How::kErase, key, {});
+}
+
+Task<Outcome> Client::change(How how, Key key, ByteView value) {
+  if (value.size() > c_.geometry.value_bytes) co_return Outcome::kTooLong;
+  Mutation op{.how = how,
+              .key = key,
+              .value = value,
+              .deadline = c_.now() + c_.config.timeout,
+              .read = Buffer(c_.buffers),
+              .written = Buffer(c_.buffers),
+              .rival_since = {}};
+  while (c_.now() < op.deadline) {
+    const SlotCache::Entry* const known = how == How::kInsert ? nullptr : cache_->find(key);
+    Step step{};
+    if (known != nullptr && c_.fresh(known->seen) && !SlotCache::doubtful(*known, c_.config.cache_doubt)) {
+      const Entry entry{known->slot, known->word, known->sequence, known->seen};
+      step = co_await replace(op, entry, true);
+    } else {
+      Look found;
+      const bool looked = co_await look(key, Word{}, op.read.bytes(), op.deadline, found);
+      if (!looked) co_return Outcome::kUnavailable;
+      const bool there = found.live.word.raw != 0;
+      if (there && how == How::kInsert) co_return Outcome::kExists;
+      if (!there && how == How::kErase) co_return Outcome::kNotFound;
+      if (there) {
+        step = co_await replace(op, found.live, false);
+      } else {
+        step = co_await add(op, found);
+      }
+    }
+    if (step == Step::kDone) co_return op.outcome;
+  }
+  co_return Outcome::kUnavailable;
+}
+
+Task<bool> Client::take(Mutation& op, Piece& piece) {
+  const std::uint32_t units = units_for(op.value.size());
+  Space::Given given = co_await space_.take(units, op.deadline, piece);
+  if (given == Space::Given::kNoSpace && !c_.fresh(audited_)) {
+    co_await audit();
+    given = co_await space_.take(units, op.deadline, piece);
+  }
+  if (given != Space::Given::kOk)
+    op.outcome = given == Space::Given::kNoSpace ? Outcome::kNoSpace : Outcome::kUnavailable;
+  co_return given == Space::Given::kOk;
+}
+
+Word Client::word_of(const Mutation& op, const Piece& piece, State state) const {
+  return Word::of(piece.place(), c_.map.choices(op.key).fingerprint, units_for(op.value.size()), state);
+}
+
+Task<bool> Client::write_object(Mutation& op, const Piece& piece, const Log& log, std::optional<Place> slot,
+                                std::uint64_t& in_slot) {
+  const Object object{.key = op.key, .sequence = piece.sequence, .log = log, .kind = op.kind(), .value = op.value};
+  const ByteView bytes = put_object(op.written.bytes(), piece.place(), object);
+  std::array<Operation, kMostReplicas + 1> operations;
+  std::array<std::uint8_t, 8> word;
+  std::size_t count = 0;
+  for (std::uint32_t i = 0; i < c_.map.replicas(); ++i)
+    operations[count++] = remote::write_operation(c_.map.at(piece.place(), i), bytes);
+  if (slot) operations[count++] = remote::read_operation(c_.map.at(*slot, 0), word);
+  // Writing the same bytes again does no harm.
+  const bool done = co_await c_.read_all(std::span(operations).first(count), op.deadline);
+  if (!done) op.outcome = Outcome::kUnavailable;
+  if (slot && done) in_slot = load_le<std::uint64_t>(word.data());
+  co_return done;
+}
+
+// Puts a value or a tombstone in the place of a live entry.
+Task<Client::Step> Client::replace(Mutation& op, Entry entry, bool cached) {
+  Piece piece;
+  const bool taken = co_await take(op, piece);
+  if (!taken) co_return Step::kDone;
+  const Log log{entry.word, entry.sequence};
+  std::uint64_t in_slot = entry.word.raw;
+  Time asked = c_.now();
+  const auto slot = cached ? std::optional<Place>(entry.slot) : std::nullopt;
+  const bool written = co_await write_object(op, piece, log, slot, in_slot);
+  if (!written) {
+    space_.give_back(piece);
+    co_return Step::kDone;
+  }
+  if (cached) {
+    const bool right = in_slot == entry.word.raw && c_.fresh(entry.seen);
+    if (SlotCache::Entry* const known = cache_->find(op.key)) SlotCache::note(*known, right);
+    ++(right ? c_.counters.cache_hits : c_.counters.walks);
+    if (!right) {
+      space_.give_back(piece);
+      cache_->forget(op.key);
+      co_return Step::kAgain;
+    }
+    entry.seen = asked;
+  }
+  const bool erase = op.how == How::kErase;
+  const Word mine = word_of(op, piece, erase ? State::kVoid : State::kLive);
+  asked = c_.now();
+  const Changed changed =
+      co_await snapshot_.change(WordKind::kEntry, entry.slot, entry.word.raw, mine.raw, entry.seen, op.deadline);
+  if (changed == Changed::kWon || changed == Changed::kUnknown) {
+    space_.placed(piece);
+  } else {
+    space_.give_back(piece);
+  }
+  if (changed == Changed::kWon) {
+    c_.scheduler.spawn(space_.retire(entry.word, entry.sequence));
+    if (!erase) cache_->put(op.key, entry.slot, mine, piece.sequence, asked);
+  }
+  if (changed != Changed::kWon || erase) cache_->forget(op.key);
+  switch (changed) {
+    case Changed::kWon: op.outcome = Outcome::kOk; break;
+    case Changed::kLost:
+      // Overwritten, or to be looked at again: what erase found may have been erased by another.
+      if (erase) co_return Step::kAgain;
+      op.outcome = Outcome::kOk;
+      break;
+    case Changed::kStale: co_return Step::kAgain;
+    case Changed::kUnavailable: op.outcome = Outcome::kUnavailable; break;
+    case Changed::kUnknown: op.outcome = Outcome::kUnknown; break;
+  }
+  co_return Step::kDone;
+}
+
+bool Client::expired(Mutation& op, Word rival) {
+  if (op.rival != rival) {
+    op.rival = rival;
+    op.rival_since = c_.now();
+  }
+  return c_.now() - op.rival_since > c_.config.lease;
+}
+
+Task<void> Client::withdraw(Entry entry, Time deadline) {
+  ++c_.counters.withdrawn;
+  co_await snapshot_.change(WordKind::kEntry, entry.slot, entry.word.raw, entry.word.with(State::kVoid).raw, entry.seen,
+                            deadline);
+}
+
+// Puts a new entry into the index.
+Task<Client::Step> Client::add(Mutation& op, const Look& found) {
+  if (found.rival.word.raw != 0) {
+    if (expired(op, found.rival.word)) {
+      co_await withdraw(found.rival, op.deadline);
+    } else {
+      co_await c_.back_off(op.backoff);
+    }
+    co_return Step::kAgain;
+  }
+  if (!found.has_vacancy) {
+    op.outcome = Outcome::kNoSpace;
+    co_return Step::kDone;
+  }
+  Log log{.old = found.vacant.word};
+  if (log.old.raw != 0) {
+    std::array<std::uint8_t, 8> sequence;
+    std::array<Operation, 1> read = {
+        remote::read_operation(c_.map.at(log.old.object() + kSequenceOffset, 0), sequence)};
+    const bool got = co_await c_.read_all(read, op.deadline);
+    if (!got) {
+      op.outcome = Outcome::kUnavailable;
+      co_return Step::kDone;
+    }
+    if (!c_.fresh(found.vacant.seen)) co_return Step::kAgain;
+    log.old_sequence = load_le<std::uint64_t>(sequence.data());
+  }
+  Piece piece;
+  const bool taken = co_await take(op, piece);
+  if (!taken) co_return Step::kDone;
+  std::uint64_t none = 0;
+  const bool written = co_await write_object(op, piece, log, std::nullopt, none);
+  if (!written) {
+    space_.give_back(piece);
+    co_return Step::kDone;
+  }
+  const Entry mine{found.vacant.slot, word_of(op, piece, State::kTentative), piece.sequence, c_.now()};
+  const Changed changed = co_await snapshot_.change(WordKind::kEntry, mine.slot, log.old.raw, mine.word.raw,
+                                                    found.vacant.seen, op.deadline);
+  if (changed == Changed::kWon || changed == Changed::kUnknown) {
+    space_.placed(piece);
+  } else {
+    space_.give_back(piece);
+  }
+  switch (changed) {
+    case Changed::kWon: break;
+    case Changed::kLost: co_await c_.back_off(op.backoff); co_return Step::kAgain;
+    case Changed::kStale: co_return Step::kAgain;
+    // Should it stand there, it stays tentative: only this operation would have made it live.
+    case Changed::kUnavailable:
+    case Changed::kUnknown: op.outcome = Outcome::kUnavailable; co_return Step::kDone;
+  }
+  if (log.old.raw != 0) c_.scheduler.spawn(space_.retire(log.old, log.old_sequence));
+  co_return co_await confirm(op, mine);
+}
+
+// The entry is tentative: makes it live, or withdraws it.
+Task<Client::Step> Client::confirm(Mutation& op, Entry mine) {
+  while (true) {
+    Look others;
+    const bool looked = co_await look(op.key, mine.word, op.read.bytes(), op.deadline, others);
+    if (!looked) co_return Step::kDone;  // nothing has happened
+    if (others.live.word.raw != 0) {
+      co_await withdraw(mine, op.deadline);
+      co_return Step::kAgain;
+    }
+    const Entry& rival = others.rival;
+    if (rival.word.raw == 0) break;
+    if (mine.word > rival.word) {
+      co_await withdraw(mine, op.deadline);
+      co_await c_.back_off(op.backoff);
+      co_return Step::kAgain;
+    }
+    if (expired(op, rival.word)) {
+      co_await withdraw(rival, op.deadline);
+    } else {
+      co_await c_.back_off(op.backoff);
+    }
+    if (c_.now() >= op.deadline) co_return Step::kDone;
+  }
+  const Word live = mine.word.with(State::kLive);
+  const Time asked = c_.now();
+  const Changed changed =
+      co_await snapshot_.change(WordKind::kEntry, mine.slot, mine.word.raw, live.raw, mine.seen, op.deadline);
+  switch (changed) {
+    case Changed::kWon:
+      cache_->put(op.key, mine.slot, live, mine.sequence, asked);
+      op.outcome = Outcome::kOk;
+      co_return Step::kDone;
+    case Changed::kLost:
+    case Changed::kStale: co_return Step::kAgain;
+    case Changed::kUnavailable: co_return Step::kDone;
+    case Changed::kUnknown: op.outcome = Outcome::kUnknown; co_return Step::kDone;
+  }
+  co_return Step::kDone;
+}
+
+// An entry was replaced in somebody else's name; what it named is free.
+void Client::on_replaced(Word old, Time seen) {
+  if (c_.map.holds(old)) c_.scheduler.spawn(retire(old, seen));
+}
+
+Task<void> Client::retire(Word old, Time seen) {
+  std::array<std::uint8_t, 8> sequence;
+  std::array<Operation, 1> read = {remote::read_operation(c_.map.at(old.object() + kSequenceOffset, 0), sequence)};
+  const bool got = co_await c_.read_all(read, c_.now() + c_.config.timeout);
+  // Later the object may be another.
+  if (!got || !c_.fresh(seen)) co_return;
+  co_await space_.retire(old, load_le<std::uint64_t>(sequence.data()));
+}
+
+}  // namespace sluice::fusee

@@ -1,0 +1,370 @@
+// FUSEE under an adversary: any interleaving, torn reads and writes, lost connections, stragglers and dying clients, all from one
+// seed. What its clients see must be linearizable per key; once the dead are recovered, replicas agree and no memory is lost.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdlib>
+
+#include "fusee/test_world.h"
+#include "rack/fusee_store.h"
+#include "workload/linearizability.h"
+
+namespace sluice {
+namespace {
+
+using fusee::World;
+using fusee::WorldConfig;
+using remote::Task;
+using workload::EventKind;
+using workload::History;
+using workload::Key;
+using workload::Outcome;
+
+constexpr std::size_t kValueBytes = 40;
+
+struct Scenario {
+  std::uint64_t seed = 1;
+  std::uint32_t replicas = 3;
+  std::uint32_t clients = 12;
+  std::uint32_t lanes = 2;        // coroutines a client
+  std::uint32_t operations = 30;  // a coroutine
+  std::uint64_t keys = 30;
+  std::uint32_t disconnect_per_million = 0;
+  bool stragglers = false;
+  bool torn = false;
+  std::uint32_t clients_killed = 0;
+  bool recover_at_once = false;  // while the others go on
+  bool impatient = false;        // operations give up after a few round trips
+  Duration lease = Duration::microseconds(50);
+};
+
+WorldConfig world_config(const Scenario& s) {
+  WorldConfig c;
+  c.local = {.mode = remote::LocalMode::kSeeded,
+             .seed = s.seed,
+             .piece_bytes = s.torn ? 24u : 0u,
+             .disconnect_per_million = s.disconnect_per_million,
+             .straggler_lifetime = s.stragglers ? Duration::microseconds(40) : Duration{}};
+  c.nodes = s.replicas + static_cast<std::uint32_t>(s.seed % 3);
+  c.node_memory = 1u << 20;
+  // So few slots that entries of other keys are taken over all the time.
+  c.geometry = {.replicas = s.replicas, .groups = 2, .value_bytes = kValueBytes, .block_bytes = 2048};
+  c.client = {.cached_keys = std::size_t{2} << s.seed % 5,
+              .timeout = s.impatient ? Duration::microseconds(60) : Duration::milliseconds(200),
+              // Short, so that memory is used again at once.
+              .hold = s.impatient ? Duration::microseconds(60) : Duration::microseconds(200),
+              .flight = Duration::microseconds(50),
+              .lease = s.lease,
+              .backoff_first = Duration::nanoseconds(500),
+              .backoff_most = Duration::microseconds(20)};
+  return c;
+}
+
+class FuseeUnderFault {
+ public:
+  explicit FuseeUnderFault(const Scenario& scenario)
+      : scenario_(scenario), world_(world_config(scenario)), rng_(Rng(scenario.seed).fork("scenario")) {
+    set_check_context(fmt::format("seed {}", scenario.seed));
+  }
+
+  void run() {
+    auto patient = world_.config_.client;
+    patient.timeout = Duration::milliseconds(500);
+    patient.hold = world_config(scenario_).client.hold;
+    auto& witness = world_.add_client(patient);
+    for (std::uint32_t i = 0; i < scenario_.clients; ++i) {
+      auto& member = world_.add_client(patient);
+      stores_.push_back(std::make_unique<rack::FuseeStore>(*member.client));
+    }
+    // Joining may take an impatient client several attempts: all begin as members.
+    if (scenario_.impatient) be_impatient();
+    for (std::uint32_t i = 0; i < scenario_.clients; ++i) {
+      for (std::uint32_t lane = 0; lane < scenario_.lanes; ++lane) world_.scheduler.spawn(client(i, lane));
+    }
+    running_.assign(scenario_.clients, scenario_.lanes);
+    const std::uint64_t steps = std::uint64_t{scenario_.clients} * scenario_.lanes * scenario_.operations * 30;
+    std::vector<std::pair<std::uint64_t, std::uint32_t>> deaths;
+    for (std::uint32_t i = 0; i < scenario_.clients_killed; ++i) {
+      deaths.push_back({rng_.below(steps), static_cast<std::uint32_t>(rng_.below(scenario_.clients))});
+    }
+    std::uint64_t step = 0;
+    world_.run_until([&] {
+      for (const auto& [when, who] : deaths) {
+        if (step == when) kill(who, witness);
+      }
+      ++step;
+      return std::ranges::all_of(running_, [](auto n) { return n == 0; }) && recovering_ == 0;
+    });
+    if (testing::Test::HasFatalFailure()) return;
+    inspect(witness);
+    const auto verdict = workload::check_linearizable(history_.events());
+    EXPECT_TRUE(verdict.linearizable()) << "seed " << scenario_.seed << "\n" << verdict.explain();
+    keys_judged += verdict.keys;
+    keys_undecided += verdict.undecided;
+  }
+
+  std::uint64_t with(Outcome outcome) const {
+    return static_cast<std::uint64_t>(
+        std::ranges::count_if(history_.events(), [=](auto& e) { return e.outcome == outcome; }));
+  }
+  // Over all seeds of a test.
+  static inline std::uint64_t keys_judged = 0;
+  static inline std::uint64_t keys_undecided = 0;
+  static inline fusee::ClientCounters total;
+
+  void account() {
+    fusee::ClientCounters sum;
+    for (const auto& m : world_.members) {
+      const auto& c = m->client->counters();
+      for (auto* const s : {&sum, &total}) {
+        s->won_all += c.won_all;
+        s->won_more += c.won_more;
+        s->lost += c.lost;
+        s->finished += c.finished;
+        s->withdrawn += c.withdrawn;
+        s->reused += c.reused;
+        s->recovered += c.recovered;
+        s->reclaimed += c.reclaimed;
+        s->failures += c.failures;
+        s->unknown += c.unknown;
+        s->damaged += c.damaged;
+        s->cache_hits += c.cache_hits;
+      }
+    }
+    if (std::getenv("SLUICE_SHOW") == nullptr) return;
+    fmt::print(
+        "seed {}: {} ops, ok {}, unknown {}, unavailable {}; won {} + {}, lost {}, finished {}, withdrawn {}, reused "
+        "{}, "
+        "recovered {}, reclaimed {}, failures {}, in doubt {}, damaged {}, hits {}, ends at {} us\n",
+        scenario_.seed, history_.events().size(), with(Outcome::kOk), with(Outcome::kUnknown),
+        with(Outcome::kUnavailable), sum.won_all, sum.won_more, sum.lost, sum.finished, sum.withdrawn, sum.reused,
+        sum.recovered, sum.reclaimed, sum.failures, sum.unknown, sum.damaged, sum.cache_hits,
+        world_.now.since_start().microseconds());
+  }
+
+ private:
+  void be_impatient() {
+    stores_.clear();
+    for (std::uint32_t i = 0; i < scenario_.clients; ++i) {
+      auto& member = *world_.members.at(i + 1);
+      const Rng rng = rng_.fork("impatient").fork(i);
+      auto client = std::make_unique<fusee::Client>(*member.memory, world_.memory, world_.config_.client, rng);
+      fusee::Outcome joined = fusee::Outcome::kUnavailable;
+      while (joined != fusee::Outcome::kOk) joined = world_.wait_for(client->join());
+      member.client = std::move(client);
+      stores_.push_back(std::make_unique<rack::FuseeStore>(*member.client));
+    }
+  }
+
+  void kill(std::uint32_t who, World::Member& witness) {
+    auto& member = *world_.members.at(who + 1);
+    if (member.dead || running_[who] == 0) return;
+    member.kill();
+    running_[who] = 0;
+    if (!scenario_.recover_at_once) return;
+    ++recovering_;
+    world_.scheduler.spawn(recover(*witness.client, member->number()));
+  }
+  Task<void> recover(fusee::Client& witness, std::uint32_t dead) {
+    fusee::Outcome outcome = fusee::Outcome::kUnavailable;
+    while (outcome != fusee::Outcome::kOk) outcome = co_await witness.recover(dead);
+    --recovering_;
+  }
+
+  Task<void> client(std::uint32_t index, std::uint32_t lane) {
+    auto& store = *stores_[index];
+    const std::uint32_t writer = index * scenario_.lanes + lane + 1;
+    Rng rng = rng_.fork("client").fork(writer);
+    std::vector<std::uint8_t> value(kValueBytes);
+    for (std::uint32_t i = 0; i < scenario_.operations; ++i) {
+      const Key key = std::min(rng.below(scenario_.keys), rng.below(scenario_.keys));
+      const auto id = workload::value_id(writer, i + 1);
+      const MutableBytes bytes = MutableBytes(value).first(rng.below(2) == 0 ? 24 : kValueBytes);
+      workload::fill_value(key, id, bytes);
+      switch (rng.below(10)) {
+        case 0:
+        case 1: {
+          const auto event = history_.begin(writer, EventKind::kErase, key);
+          history_.end(event, co_await store.erase(key));
+          break;
+        }
+        case 2:
+        case 3: {
+          const auto event = history_.begin(writer, EventKind::kInsert, key, id);
+          history_.end(event, co_await store.insert(key, bytes));
+          break;
+        }
+        case 4:
+        case 5:
+        case 6: {
+          const auto event = history_.begin(writer, EventKind::kPut, key, id);
+          history_.end(event, co_await store.put(key, bytes));
+          break;
+        }
+        default: co_await get(store, writer, key);
+      }
+    }
+    --running_[index];
+  }
+
+  Task<std::uint64_t> get(workload::Store& store, std::uint32_t writer, Key key) {
+    std::vector<std::uint8_t> into(kValueBytes);
+    const auto event = history_.begin(writer, EventKind::kGet, key);
+    const auto result = co_await store.get(key, into);
+    workload::ValueId read = 0;
+    if (result.outcome == Outcome::kOk) {
+      const auto id = workload::verify_value(key, ByteView(into).first(result.length));
+      EXPECT_TRUE(id.has_value()) << "seed " << scenario_.seed << ": what was read of key " << key << " is no value";
+      read = id.value_or(0);
+    }
+    history_.end(event, result.outcome, read);
+    co_return read;
+  }
+
+  fusee::Outcome patiently(World::Member& member, bool recovery, std::uint32_t dead) {
+    fusee::Outcome outcome = fusee::Outcome::kUnavailable;
+    for (int i = 0; i < 1000 && outcome != fusee::Outcome::kOk; ++i)
+      outcome = world_.wait_for(recovery ? member->recover(dead) : member->audit());
+    return outcome;
+  }
+
+  // Who lives cleans up after the dead, then all is looked at.
+  void inspect(World::Member& witness) {
+    rack::FuseeStore store(*witness.client);
+    for (const auto& m : world_.members) {
+      if (m->dead) {
+        EXPECT_EQ(patiently(witness, true, (*m)->number()), fusee::Outcome::kOk);
+      }
+    }
+    for (Key key = 0; key < scenario_.keys; ++key) world_.wait_for(get(store, 1'000'000, key));
+    // Whoever gave up may have left a tentative entry, or a change half done: as many as clients at most stand until somebody needs the slot.
+    const auto& c = world_.config_.client;
+    for (int i = 0; i < 2; ++i) {
+      world_.run_for((c.hold + c.flight) * 2);
+      for (const auto& m : world_.members) {
+        if (!m->dead) {
+          EXPECT_EQ(patiently(*m, false, 0), fusee::Outcome::kOk);
+        }
+      }
+    }
+    const auto index = world_.index();
+    EXPECT_EQ(index.differing, 0u) << "seed " << scenario_.seed;
+    EXPECT_EQ(world_.placed(), index.objects) << "seed " << scenario_.seed << ": memory is lost";
+    const auto owners = world_.owners();
+    for (const auto& m : world_.members) {
+      if (m->dead) {
+        EXPECT_FALSE(owners.contains((*m)->number())) << "seed " << scenario_.seed;
+      }
+    }
+    // All keys can be written.
+    std::vector<std::uint8_t> value(kValueBytes);
+    for (Key key = 0; key < scenario_.keys; ++key) {
+      const auto outcome = world_.wait_for(witness->put(key, value));
+      EXPECT_TRUE(outcome != fusee::Outcome::kUnavailable) << "seed " << scenario_.seed;
+    }
+  }
+
+  Scenario scenario_;
+  World world_;
+  Rng rng_;
+  std::vector<std::unique_ptr<rack::FuseeStore>> stores_;
+  History history_;
+  std::vector<std::uint32_t> running_;
+  std::uint32_t recovering_ = 0;
+};
+
+// More seeds: SLUICE_SEEDS=1000 fusee_history_test
+std::uint64_t seeds(std::uint64_t usual) {
+  const char* const wanted = std::getenv("SLUICE_SEEDS");
+  return wanted == nullptr ? usual : std::strtoull(wanted, nullptr, 10);
+}
+std::uint64_t first_seed() {
+  const char* const wanted = std::getenv("SLUICE_SEED");
+  return wanted == nullptr ? 1 : std::strtoull(wanted, nullptr, 10);
+}
+
+class FuseeHistory : public testing::Test {
+ protected:
+  template <class Change>
+  void over_seeds(std::uint64_t usual, Change change) {
+    for (std::uint64_t seed = first_seed(); seed < first_seed() + seeds(usual); ++seed) {
+      Scenario s{.seed = seed, .replicas = static_cast<std::uint32_t>(seed % 4 + 1)};
+      change(s);
+      FuseeUnderFault run(s);
+      run.run();
+      run.account();
+      if (HasFailure()) FAIL() << "seed " << seed;
+    }
+  }
+  void SetUp() override {
+    FuseeUnderFault::keys_judged = FuseeUnderFault::keys_undecided = 0;
+    FuseeUnderFault::total = {};
+  }
+  void TearDown() override {
+    EXPECT_LE(FuseeUnderFault::keys_undecided * 100, FuseeUnderFault::keys_judged) << "too little was judged whole";
+    EXPECT_EQ(total().damaged, 0u);
+    EXPECT_TRUE(total().lost > 0 || seeds(40) < 40);
+    EXPECT_TRUE(total().reused > 0 || seeds(40) < 40);
+  }
+  const fusee::ClientCounters& total() const { return FuseeUnderFault::total; }
+};
+
+TEST_F(FuseeHistory, IsLinearizableWithoutFaults) {
+  over_seeds(40, [](Scenario&) {});
+  EXPECT_TRUE(total().won_more > 0 || seeds(40) < 40);
+  EXPECT_TRUE(total().withdrawn > 0 || seeds(40) < 40);
+}
+
+TEST_F(FuseeHistory, IsLinearizableWhenReadsAndWritesAreTorn) {
+  over_seeds(40, [](Scenario& s) {
+    s.torn = true;
+    s.keys = s.seed % 2 == 0 ? 4 : 30;
+  });
+}
+
+TEST_F(FuseeHistory, IsLinearizableWhenConnectionsBreakAndStragglersArrive) {
+  over_seeds(40, [](Scenario& s) {
+    s.disconnect_per_million = 4000;
+    s.stragglers = s.seed % 4 != 0;
+    s.torn = s.seed % 3 == 0;
+  });
+  EXPECT_TRUE(total().failures > 0 || seeds(40) < 40);
+}
+
+TEST_F(FuseeHistory, IsLinearizableAndLosesNoMemoryWhenClientsDie) {
+  over_seeds(40, [](Scenario& s) {
+    s.clients_killed = 8;
+    s.recover_at_once = s.seed % 2 == 0;
+    s.torn = s.seed % 3 == 0;
+    s.stragglers = s.seed % 5 == 0;
+    s.disconnect_per_million = s.seed % 5 == 0 ? 2000 : 0;
+  });
+  EXPECT_TRUE(total().recovered > 0 || seeds(40) < 40);
+  EXPECT_TRUE(total().finished > 0 || seeds(40) < 40);
+}
+
+TEST_F(FuseeHistory, IsLinearizableWhenEverybodyFinishesForEverybody) {
+  over_seeds(40, [](Scenario& s) {
+    s.lease = Duration{};
+    s.keys = 3;
+    s.disconnect_per_million = 5000;
+    s.stragglers = true;
+    s.clients_killed = s.seed % 3 == 0 ? 4 : 0;
+  });
+  EXPECT_TRUE(total().finished > 0 || seeds(40) < 40);
+}
+
+TEST_F(FuseeHistory, IsLinearizableOnOneHotKeyWhenClientsGiveUpEarly) {
+  over_seeds(40, [](Scenario& s) {
+    s.keys = 1 + s.seed % 3;
+    s.impatient = true;
+    s.disconnect_per_million = 5'000;
+    s.stragglers = true;
+    s.operations = 40;
+  });
+  EXPECT_TRUE(total().unknown > 0 || seeds(40) < 40);
+}
+
+}  // namespace
+}  // namespace sluice
