@@ -237,6 +237,48 @@ TEST(Errors, AWrongKeyIsARemoteAccessErrorAndBothQueuePairsAreFlushed) {
   EXPECT_EQ(pair.status(0), IBV_WC_WR_FLUSH_ERR);
 }
 
+TEST(Errors, WhatARegionDoesNotAllowIsARemoteAccessError) {
+  constexpr int kReadable = IBV_ACCESS_REMOTE_READ;
+  constexpr int kWritable = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE;
+  constexpr int kAtomic = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_ATOMIC;
+  struct Forbidden {
+    const char* what;
+    ibv_wr_opcode opcode;
+    std::size_t offset;  // in a region of 64 bytes
+    int access;
+  };
+  for (const Forbidden& f : {Forbidden{"write, read only", IBV_WR_RDMA_WRITE, 0, kReadable},
+                             Forbidden{"read, write only", IBV_WR_RDMA_READ, 0, kWritable},
+                             Forbidden{"atomic, write only", IBV_WR_ATOMIC_FETCH_AND_ADD, 0, kWritable},
+                             Forbidden{"write, atomic only", IBV_WR_RDMA_WRITE, 0, kAtomic},
+                             Forbidden{"write over the end", IBV_WR_RDMA_WRITE, 60, kWritable},
+                             Forbidden{"read over the end", IBV_WR_RDMA_READ, 60, kReadable},
+                             Forbidden{"read behind the end", IBV_WR_RDMA_READ, 4096, kReadable},
+                             Forbidden{"atomic behind the end", IBV_WR_ATOMIC_CMP_AND_SWP, 64, kAtomic}}) {
+    SCOPED_TRACE(f.what);
+    LoopbackPair pair;
+    pair.connect();
+    ibv_mr* const region = ibv_reg_mr(pair.pd, pair.memory.data() + 8192, 64, f.access);
+    ASSERT_NE(region, nullptr);
+    ibv_sge sge = pair.piece(0, 8);
+    ibv_send_wr wr{};
+    wr.opcode = f.opcode;
+    wr.send_flags = IBV_SEND_SIGNALED;
+    wr.sg_list = &sge;
+    wr.num_sge = 1;
+    if (f.opcode == IBV_WR_RDMA_WRITE || f.opcode == IBV_WR_RDMA_READ) {
+      wr.wr.rdma = {.remote_addr = pair.address(8192 + f.offset), .rkey = region->rkey};
+    } else {
+      wr.wr.atomic = {.remote_addr = pair.address(8192 + f.offset), .compare_add = 0, .swap = 1, .rkey = region->rkey};
+    }
+    ASSERT_EQ(pair.post(0, wr), 0);
+    EXPECT_EQ(pair.status(0), IBV_WC_REM_ACCESS_ERR);
+    EXPECT_EQ(pair.state(0), IBV_QPS_ERR);
+    EXPECT_EQ(pair.state(1), IBV_QPS_ERR);
+    EXPECT_EQ(ibv_dereg_mr(region), 0);
+  }
+}
+
 TEST(Errors, AWrongLocalKeyIsALocalProtectionError) {
   LoopbackPair pair;
   pair.connect();
@@ -263,6 +305,8 @@ TEST(Errors, APeerThatIsGoneExhaustsTheRetriesInTheConfiguredTime) {
   ASSERT_EQ(pair.post(0, IBV_WR_SEND, pair.piece(0, 8)), 0);
   EXPECT_EQ(pair.status(0), IBV_WC_RETRY_EXC_ERR);
   EXPECT_GE(std::chrono::steady_clock::now() - start, std::chrono::milliseconds(45));
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(5)) << "a busy machine may be late";
+  EXPECT_EQ(pair.state(0), IBV_QPS_ERR);
 }
 
 TEST(Errors, ATooLongSendIsRefusedByTheReceiver) {
@@ -296,6 +340,25 @@ TEST(Errors, PostingNamesTheFirstRequestThatWasRefused) {
   EXPECT_EQ(bad_receive, &receive);
   for (int i = 0; i < 4; ++i) EXPECT_EQ(pair.post_receive(0, 1, pair.piece(0, 8)), 0);
   EXPECT_EQ(pair.post_receive(0, 1, pair.piece(0, 8)), ENOMEM) << "the queue is full";
+}
+
+TEST(Errors, AFullSendQueueAndTooMuchInlineAreRefusedWithTheirRequest) {
+  LoopbackPair pair({.depth = 4, .inline_bytes = 64});
+  pair.connect(0, 0xABCDE);  // nobody answers
+  ibv_sge sge = pair.piece(0, 65);
+  ibv_send_wr wr{};
+  wr.opcode = IBV_WR_SEND;
+  wr.send_flags = IBV_SEND_INLINE;
+  wr.sg_list = &sge;
+  wr.num_sge = 1;
+  ibv_send_wr* bad = nullptr;
+  EXPECT_EQ(ibv_post_send(pair.qp[0], &wr, &bad), EINVAL);
+  EXPECT_EQ(bad, &wr);
+  sge.length = 64;
+  for (int i = 0; i < 4; ++i) EXPECT_EQ(ibv_post_send(pair.qp[0], &wr, &bad), 0);
+  bad = nullptr;
+  EXPECT_EQ(ibv_post_send(pair.qp[0], &wr, &bad), ENOMEM);
+  EXPECT_EQ(bad, &wr);
 }
 
 TEST(Errors, AFullCompletionQueueBreaksItsQueuePairsAndIsTold) {
