@@ -193,6 +193,24 @@ class RunTest(live_rack.LiveRack):
                                   capture_output=True, text=True, timeout=120, check=False)
             self.assertEqual((done.returncode, done.stdout), (0, "all right\n"), done.stderr)
 
+    # --- other people's CI ---
+
+    def test_the_steps_of_the_documented_actions_job_run(self):
+        text = (pathlib.Path(__file__).resolve().parents[2] / "docs" / "verbs.md").read_text()
+        job = text[text.index("```yaml"):]
+        job = job[:job.index("```", 7)]
+        variables = dict(os.environ) | dict(re.findall(r"^      ([A-Z]+): (.+)$", job, re.MULTILINE))
+        variables |= {"SLUICE": live_rack.SLUICE, "XDG_RUNTIME_DIR": self.folder}
+        self.dir = self.folder + "/sluice"  # where a rack is without --dir
+        steps = re.findall(r"- name: (.+)\n(?:        (?!run).+\n)*        run: (?:\|\n((?:          .+\n)+)|(.+)\n)", job)
+        steps = [(name, block or line) for name, block, line in steps if "$SLUICE" in block + line]
+        self.assertEqual(len(steps), 5)
+        for name, script in steps:
+            done = subprocess.run(["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", script], env=variables, cwd=self.folder, capture_output=True,
+                                  text=True, timeout=120, check=False)
+            self.assertEqual(done.returncode, 0, f"{name}\n{done.stdout}\n{done.stderr}")
+        self.assertGreater((pathlib.Path(self.folder) / "server.pcap").stat().st_size, 10_000)
+
     # --- faults ---
 
     def test_a_link_that_is_killed_ends_a_program_in_its_configured_time(self):
