@@ -62,6 +62,13 @@ void Command::add_flag(const rack::Setting& setting) {
   }
 }
 
+std::vector<std::string> Command::choices(const CLI::Option& option) const {
+  for (const auto& flag : flags_) {
+    if (flag->option == &option) return flag->setting->choices;
+  }
+  return {};
+}
+
 Result<void> Command::configure(const Tables& all) {
   if (!config_.empty()) {
     Tables tables = all;

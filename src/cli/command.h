@@ -30,6 +30,9 @@ class Command {
   Command& operator=(const Command&) = delete;
 
   bool chosen() const { return app_->parsed(); }
+  bool is(const CLI::App& app) const { return app_ == &app; }
+  // What an option may be set to, where that is a few words.
+  std::vector<std::string> choices(const CLI::Option& option) const;
   // `all`: every command's tables, because one file may serve them all.
   int execute(const Tables& all);
   const Tables& tables() const { return own_; }

@@ -23,6 +23,8 @@ void add_pcap_commands(CLI::App& root, Commands& commands);        // pcap check
 void add_experiment_commands(CLI::App& root, Commands& commands);  // experiment, report
 void add_edm_commands(CLI::App& root, Commands& commands);         // edm trace, simulate
 void add_search_command(CLI::App& root, Commands& commands);       // search
+// completion, man, reference; they see all commands that there are when they run.
+void add_reference_commands(CLI::App& root, Commands& commands);
 // The path of this very program, to start others of its kind.
 std::string own_program();
 

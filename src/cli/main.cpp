@@ -3,7 +3,10 @@
 #include <spdlog/sinks/stdout_color_sinks.h>
 #include <spdlog/spdlog.h>
 
+#include <string_view>
+
 #include "cli/commands.h"
+#include "cli/reference.h"
 #include "cli/version.h"
 #ifdef SLUICE_DPDK
 #include "dpdk/dpdk_port.h"
@@ -39,9 +42,16 @@ int main(int argc, char** argv) {
   add_edm_commands(root, commands);
   add_box_commands(root, commands);
   add_xdp_commands(root, commands);
+  add_reference_commands(root, commands);
   Tables tables;
   for (const auto& command : commands) tables.insert(command->tables().begin(), command->tables().end());
 
+  // Asked by a shell, with the words typed so far: see `sluice completion`.
+  if (argc > 1 && std::string_view(argv[1]) == "__complete") {
+    const std::vector<std::string> words(argv + 2, argv + argc);
+    for (const Candidate& c : complete(root, commands, words)) fmt::print("{}\t{}\n", c.word, c.what);
+    return 0;
+  }
   try {
     root.parse(argc, argv);
   } catch (const CLI::ParseError& e) {

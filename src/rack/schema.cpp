@@ -181,11 +181,12 @@ Schema& Schema::choice(std::string name, std::string& target, std::vector<std::s
               target,
               false,
               false,
-              [&target, choices = std::move(choices)](std::string_view value) {
+              [&target, choices](std::string_view value) {
                 if (std::find(choices.begin(), choices.end(), value) == choices.end()) return false;
                 return target = value, true;
               },
-              {}});
+              {},
+              std::move(choices)});
 }
 
 Schema& Schema::toggle(std::string name, bool& target, std::string help) {

@@ -27,6 +27,7 @@ struct Setting {
   bool is_list = false;                       // may be given several times
   std::function<bool(std::string_view)> set;  // false: not allowed
   std::function<void()> clear;                // lists: before the first set() of a source
+  std::vector<std::string> choices{};         // all that is allowed, where that is a few words
 };
 
 class Schema {

@@ -1,0 +1,79 @@
+# What `cmake --install` puts where, and the Debian packages that `cpack` makes of it: a component each.
+include(GNUInstallDirs)
+include(CMakePackageConfigHelpers)
+set(CMAKE_SKIP_INSTALL_ALL_DEPENDENCY ON)  # packages need neither tests nor benchmarks
+
+# Manual pages and completions, as the program itself knows them.
+set(reference ${CMAKE_BINARY_DIR}/generated/reference)
+add_custom_command(OUTPUT ${reference}/made DEPENDS sluice_cli_main VERBATIM
+  COMMAND ${CMAKE_COMMAND} -E rm -rf ${reference}
+  COMMAND $<TARGET_FILE:sluice_cli_main> man --out ${reference}/man1
+  COMMAND sh -c "for s in bash zsh fish; do \"$0\" completion $s >\"$1/sluice.$s\" || exit 1; done" $<TARGET_FILE:sluice_cli_main>
+    ${reference}
+  COMMAND ${CMAKE_COMMAND} -E touch ${reference}/made)
+add_custom_target(sluice_reference ALL DEPENDS ${reference}/made)
+
+install(TARGETS sluice_cli_main RUNTIME COMPONENT sluice)
+install(DIRECTORY experiments DESTINATION ${CMAKE_INSTALL_DATADIR}/sluice COMPONENT sluice)
+install(DIRECTORY ${reference}/man1 DESTINATION ${CMAKE_INSTALL_MANDIR} COMPONENT sluice)
+install(FILES ${reference}/sluice.bash DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions RENAME sluice COMPONENT sluice)
+install(FILES ${reference}/sluice.zsh DESTINATION ${CMAKE_INSTALL_DATADIR}/zsh/vendor-completions RENAME _sluice COMPONENT sluice)
+install(FILES ${reference}/sluice.fish DESTINATION ${CMAKE_INSTALL_DATADIR}/fish/vendor_completions.d COMPONENT sluice)
+
+# Loaded by path, by programs that `sluice run` starts: no library of the system.
+install(TARGETS sluice-verbs LIBRARY DESTINATION lib/sluice COMPONENT sluice-verbs)
+install(TARGETS drop-in-ibverbs drop-in-rdmacm LIBRARY DESTINATION lib/sluice/drop-in COMPONENT sluice-verbs)
+
+# libcowbird: found by the linker, by pkg-config and by find_package(cowbird).
+get_target_property(cowbird_version cowbird VERSION)
+get_target_property(cowbird_soversion cowbird SOVERSION)
+target_include_directories(cowbird INTERFACE $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
+install(TARGETS cowbird EXPORT cowbird LIBRARY COMPONENT libcowbird NAMELINK_COMPONENT libcowbird-dev)
+install(FILES src/libcowbird/cowbird.h TYPE INCLUDE COMPONENT libcowbird-dev)
+file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/generated/cowbird.pc @ONLY CONTENT [[
+prefix=${pcfiledir}/../..
+libdir=${prefix}/@CMAKE_INSTALL_LIBDIR@
+includedir=${prefix}/@CMAKE_INSTALL_INCLUDEDIR@
+
+Name: cowbird
+Description: Remote memory for a few stores into local rings
+Version: @cowbird_version@
+Libs: -L${libdir} -lcowbird
+Cflags: -I${includedir}
+]])
+install(FILES ${CMAKE_BINARY_DIR}/generated/cowbird.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig COMPONENT libcowbird-dev)
+install(EXPORT cowbird NAMESPACE cowbird:: FILE cowbird-config.cmake DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/cowbird
+  COMPONENT libcowbird-dev)
+write_basic_package_version_file(${CMAKE_BINARY_DIR}/generated/cowbird-config-version.cmake VERSION ${cowbird_version}
+  COMPATIBILITY SameMajorVersion)
+install(FILES ${CMAKE_BINARY_DIR}/generated/cowbird-config-version.cmake DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/cowbird
+  COMPONENT libcowbird-dev)
+
+set(CPACK_GENERATOR DEB)
+set(CPACK_PACKAGE_CONTACT "Sluice <sluice@example.org>")
+set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "Disaggregated memory in software")
+set(CPACK_PACKAGE_DESCRIPTION "RoCEv2 NICs, a switch that resolves races in flight, passive memory nodes and stores on them, as
+ordinary processes on any Linux machine, and in a simulator.")
+set(CPACK_RESOURCE_FILE_LICENSE ${CMAKE_SOURCE_DIR}/LICENSE)
+set(CPACK_PACKAGING_INSTALL_PREFIX /usr)
+set(CPACK_STRIP_FILES ON)
+set(CPACK_COMPONENTS_ALL sluice sluice-verbs libcowbird libcowbird-dev)
+set(CPACK_DEB_COMPONENT_INSTALL ON)
+set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
+set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
+set(CPACK_DEBIAN_PACKAGE_SECTION net)
+set(CPACK_DEBIAN_SLUICE_PACKAGE_NAME sluice)
+set(CPACK_DEBIAN_SLUICE_PACKAGE_RECOMMENDS sluice-verbs)
+set(CPACK_COMPONENT_SLUICE-VERBS_DESCRIPTION "Lets unmodified RDMA programs (libibverbs, rdma_cm) run on Sluice's software NIC.")
+set(CPACK_DEBIAN_SLUICE-VERBS_PACKAGE_NAME sluice-verbs)
+set(CPACK_DEBIAN_SLUICE-VERBS_PACKAGE_DEPENDS sluice)
+set(CPACK_COMPONENT_LIBCOWBIRD_DESCRIPTION "Cowbird: a program only stores its requests for remote memory; an engine moves the data.")
+set(CPACK_DEBIAN_LIBCOWBIRD_PACKAGE_NAME libcowbird${cowbird_soversion})
+set(CPACK_DEBIAN_LIBCOWBIRD_PACKAGE_SECTION libs)
+set(CPACK_DEBIAN_LIBCOWBIRD_PACKAGE_CONTROL_EXTRA "${CMAKE_SOURCE_DIR}/cmake/debian/triggers")
+set(CPACK_DEBIAN_LIBCOWBIRD_PACKAGE_GENERATE_SHLIBS ON)
+set(CPACK_COMPONENT_LIBCOWBIRD-DEV_DESCRIPTION "Header, pkg-config and CMake files of libcowbird.")
+set(CPACK_DEBIAN_LIBCOWBIRD-DEV_PACKAGE_NAME libcowbird-dev)
+set(CPACK_DEBIAN_LIBCOWBIRD-DEV_PACKAGE_SECTION libdevel)
+set(CPACK_DEBIAN_LIBCOWBIRD-DEV_PACKAGE_DEPENDS "libcowbird${cowbird_soversion} (= ${PROJECT_VERSION})")
+include(CPack)

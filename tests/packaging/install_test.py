@@ -1,0 +1,192 @@
+#!/usr/bin/env python3
+"""What `cmake --install` leaves behind, used as its user would: pages, completions, a program of one's own on libcowbird.
+
+    install_test.py BUILD             the installed tree
+    install_test.py BUILD --packages  the Debian packages too, installed and tried in a fresh Debian (needs root, debootstrap, a mirror)
+"""
+
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tests"))
+import live_rack  # noqa: E402
+
+BUILD = pathlib.Path()
+PREFIX = pathlib.Path()
+
+
+def run(*words, **more):
+    return subprocess.run([str(w) for w in words], capture_output=True, text=True, timeout=300, check=False, **more)
+
+
+class Case(unittest.TestCase):
+    def done(self, *words, **more):
+        """Runs a command that must succeed; returns what it printed."""
+        ended = run(*words, **more)
+        self.assertEqual(ended.returncode, 0, f"{words}\n{ended.stdout}\n{ended.stderr}")
+        return ended.stdout
+
+    def need(self, program):
+        if shutil.which(program) is None:
+            self.skipTest(f"{program} is not installed; scripts/install-packages does it")
+
+
+class Program(Case):
+    def test_runs_from_where_it_was_installed(self):
+        program = PREFIX / "bin/sluice"
+        self.assertRegex(self.done(program, "--version"), r"^sluice \d+\.\d+\.\d+\n$")
+        self.assertIn("fig11", self.done(program, "experiment", "--list", cwd="/"))
+
+    def test_finds_its_verbs_library(self):
+        folder = tempfile.mkdtemp(prefix="sluice-install-", dir="/tmp")
+        self.addCleanup(shutil.rmtree, folder)
+        ended = run(PREFIX / "bin/sluice", "run", "--dir", folder, "--", "true")
+        self.assertNotIn("libsluice-verbs.so is not beside", ended.stderr)
+
+
+class Pages(Case):
+    def test_one_for_each_command_and_none_that_troff_warns_of(self):
+        self.need("groff")
+        pages = sorted((PREFIX / "share/man/man1").glob("*.1"))
+        names = {page.stem for page in pages}
+        self.assertLessEqual({"sluice", "sluice-rack", "sluice-rack-up", "sluice-bench-clover", "sluice-switch"}, names)
+        for page in pages:
+            self.assertEqual(run("groff", "-man", "-ww", "-z", page).stderr, "", page)
+        text = self.done("groff", "-man", "-Tascii", "-P-cbou", PREFIX / "share/man/man1/sluice-bench-clover.1")
+        self.assertIn("--workload VALUE", text)
+        self.assertIn("sluice bench clover", text)
+
+    def test_the_reference_has_every_flag_of_the_help(self):
+        program = PREFIX / "bin/sluice"
+        chapter = self.done(program, "reference").split("## sluice switch\n")[1].split("\n## ")[0]
+        flags = re.findall(r"^  (?:-h,)?(--[a-z-]+)", self.done(program, "switch", "--help"), re.MULTILINE)
+        self.assertGreater(len(flags), 20)
+        for flag in flags:
+            self.assertIn(flag, chapter)
+
+
+class Completions(Case):
+    def words(self, *typed):
+        return [line.split("\t")[0] for line in self.done(PREFIX / "bin/sluice", "__complete", *typed).splitlines()]
+
+    def test_commands_flags_and_values(self):
+        self.assertIn("rack", self.words(""))
+        self.assertEqual(self.words("bench", "cl"), ["clover"])
+        self.assertEqual(self.words("bench", "clover", "--worklo"), ["--workload"])
+        self.assertEqual(self.words("bench", "clover", "--workload", "--threads", "2", "--pha"), ["--phase"])
+        self.assertEqual(self.words("bench", "clover", "--phase", "l"), ["load"])
+        self.assertEqual(self.words("bench", "clover", "--phase", ""), ["all", "load", "run"])
+        self.assertEqual(self.words("dance", "xyz"), [])
+        self.assertEqual(self.words(), self.words(""))
+
+    def test_bash(self):
+        script = f"""
+            PATH={PREFIX}/bin:$PATH
+            source {PREFIX}/share/bash-completion/completions/sluice
+            COMP_WORDS=(sluice bench clover --pha); COMP_CWORD=3; _sluice; echo "${{COMPREPLY[*]}}"
+            COMP_WORDS=(sluice rack ""); COMP_CWORD=2; _sluice; echo "${{COMPREPLY[*]}}"
+            complete -p sluice
+        """
+        first, second, third = self.done("bash", "--norc", "-c", script).splitlines()
+        self.assertEqual(first, "--phase")
+        self.assertEqual(second.split(), ["up", "down", "status"])
+        self.assertIn("-F _sluice sluice", third)
+
+    def test_zsh_and_fish_can_read_theirs(self):
+        for shell, path in (("zsh", "share/zsh/vendor-completions/_sluice"),
+                            ("fish", "share/fish/vendor_completions.d/sluice.fish")):
+            with self.subTest(shell=shell):
+                self.need(shell)
+                self.done(shell, "-n", PREFIX / path)
+
+    def test_fish(self):
+        self.need("fish")
+        script = f"source {PREFIX}/share/fish/vendor_completions.d/sluice.fish; complete -C 'sluice bench clover --pha'"
+        environment = {**os.environ, "PATH": f"{PREFIX}/bin:{os.environ['PATH']}", "HOME": "/nonexistent"}
+        self.assertIn("--phase", self.done("fish", "--no-config", "-c", script, env=environment))
+
+
+class OnesOwnProgram(live_rack.LiveRack, Case):
+    """examples/cowbird, built outside the tree in both ways, and run."""
+
+    def test_hello(self):
+        source = pathlib.Path(self.folder) / "example"
+        shutil.copytree(ROOT / "examples/cowbird", source)
+        environment = {**os.environ, "PKG_CONFIG_PATH": ":".join(map(str, PREFIX.glob("lib*/**/pkgconfig")))}
+        flags = self.done("pkg-config", "--cflags", "--libs", "cowbird", env=environment).split()
+        self.done("cc", "-Wall", "-Wextra", "-Werror", source / "hello.c", "-o", source / "hello", *flags)
+        self.done("cmake", "-S", source, "-B", source / "build", f"-DCMAKE_PREFIX_PATH={PREFIX}")
+        self.done("cmake", "--build", source / "build")
+        libraries = {"LD_LIBRARY_PATH": os.pathsep.join({str(p.parent) for p in PREFIX.glob("lib*/**/libcowbird.so")})}
+        environment = {**os.environ, **libraries, "SLUICE_DIR": self.dir}
+        alone = run(source / "hello", env=environment)
+        self.assertEqual(alone.returncode, 1)
+        self.assertIn("sluice cowbird engine", alone.stderr)
+        self.sluice("rack", "up", "--no-metadata", "--memory-size", "64MiB", code=0)
+        with open(self.folder + "/engine.log", "wb") as log:
+            engine = subprocess.Popen([live_rack.SLUICE, "cowbird", "engine", "--dir", self.dir], stderr=log)
+        self.children.append(engine)
+        live_rack.wait_until(lambda: os.path.exists(self.dir + "/cowbird.sock"), "an engine")
+        for program in (source / "hello", source / "build/hello"):
+            self.assertEqual(self.done(program, env=environment), "hello\n")
+
+    def test_the_example_is_the_one_in_the_docs(self):
+        program = (ROOT / "docs/cowbird.md").read_text().split("```c\n")[1].split("```")[0]
+        self.assertIn(program, (ROOT / "examples/cowbird/hello.c").read_text())
+
+
+class Packages(Case):
+    def test_in_a_fresh_debian(self):
+        self.need("debootstrap")
+        folder = pathlib.Path(tempfile.mkdtemp(prefix="sluice-packages-", dir="/tmp"))
+        self.addCleanup(shutil.rmtree, folder)
+        self.done("cpack", "--config", BUILD / "CPackConfig.cmake", "-G", "DEB", "-B", folder / "packages")
+        names = sorted(p.name.split("_")[0] for p in (folder / "packages").glob("*.deb"))
+        self.assertEqual(names, ["libcowbird-dev", "libcowbird1", "sluice", "sluice-verbs"])
+        root = folder / "root"
+        self.done("debootstrap", "--variant=minbase", "bookworm", root)
+        for path in ("etc/apt/sources.list", "etc/apt/apt.conf.d", "etc/apt/sources.list.d"):
+            if pathlib.Path("/", path).is_dir():
+                shutil.copytree(pathlib.Path("/", path), root / path, dirs_exist_ok=True)
+            elif pathlib.Path("/", path).exists():
+                shutil.copy(pathlib.Path("/", path), root / path)
+        for package in (folder / "packages").glob("*.deb"):
+            shutil.copy(package, root / "tmp")
+        shutil.copytree(ROOT / "examples/cowbird", root / "tmp/example")
+        inside = ("chroot", root, "env", "DEBIAN_FRONTEND=noninteractive")
+        self.done(*inside, "apt-get", "update")
+        self.done(*inside, "sh", "-c", "apt-get install -y --no-install-recommends /tmp/*.deb gcc libc6-dev pkg-config")
+        self.assertRegex(self.done(*inside, "sluice", "--version"), r"^sluice ")
+        self.done(*inside, "sh", "-c", "cc /tmp/example/hello.c -o /tmp/hello $(pkg-config --cflags --libs cowbird)")
+        self.assertIn("sluice cowbird engine", run(*inside, "/tmp/hello").stderr)
+        self.done(*inside, "apt-get", "purge", "-y", "sluice", "sluice-verbs", "libcowbird1", "libcowbird-dev")
+        self.assertFalse((root / "usr/bin/sluice").exists())
+        self.assertFalse((root / "usr/lib/sluice").exists())
+
+
+def main():
+    global BUILD, PREFIX
+    BUILD = pathlib.Path(sys.argv.pop(1)).resolve()
+    packages = "--packages" in sys.argv
+    if packages:
+        sys.argv.remove("--packages")
+    with tempfile.TemporaryDirectory(prefix="sluice-prefix-", dir="/tmp") as prefix:
+        PREFIX = pathlib.Path(prefix)
+        live_rack.SLUICE = str(PREFIX / "bin/sluice")
+        installed = run("cmake", "--install", BUILD, "--prefix", PREFIX)
+        if installed.returncode != 0:
+            sys.exit(installed.stdout + installed.stderr)
+        if not packages:
+            del globals()["Packages"]
+        unittest.main(verbosity=2)
+
+
+if __name__ == "__main__":
+    main()
