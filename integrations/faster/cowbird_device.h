@@ -1,0 +1,293 @@
+// A FASTER device whose log lies in a rack's remote memory, through Cowbird: for FASTER's C++ store, compiled against your own checkout.
+//
+// Use:        include FASTER's headers, then this one; in place of FASTER's disk type
+//                 using disk_t = sluice::faster::CowbirdDisk<FASTER::device::FileSystemDisk<handler_t, 1073741824L>>;
+//             and give the store the configuration "memory_node=memory1,capacity=17179869184". Link libcowbird.
+//             Checkpoints stay files of the disk type that is wrapped; only the log is remote. `sluice cowbird engine` must run.
+// Life:       ReadAsync, WriteAsync -> TryComplete() of any thread calls back. Nothing calls back before. A callback may read again.
+//             A full ring is absorbed: what does not fit is issued by later calls. An absent engine only delays.
+// Order:      reads of what has been written see it once the write has called back, as the store uses it.
+// Limits:     kAlignment of offsets and lengths; what lies between Truncate's offset and the end of the log: `capacity` bytes. A write
+//             beyond that calls back with IOError, and so does a request that the memory node refuses.
+// Threads:    any. Each thread issues on a lane (`lanes`, [4]) with a lock of its own, never held in a callback.
+// Source:     Cowbird §5 (FASTER); FASTER C++, its device interface.
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <charconv>
+#include <cstdint>
+#include <deque>
+#include <iterator>
+#include <memory>
+#include <mutex>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <vector>
+
+#include "libcowbird/cowbird.h"
+
+namespace sluice::faster {
+
+struct CowbirdLogOptions {
+  std::string memory_node = "memory1";
+  std::string engine{};               // its socket; empty: of the rack in its usual place
+  std::uint64_t offset = 0;           // in the node's memory
+  std::uint64_t capacity = 1u << 30;  // bytes, a multiple of CowbirdLog::kAlignment
+  std::uint32_t lanes = 4;
+
+  // "memory_node=memory1,capacity=17179869184,offset=0,lanes=4,engine=/path". Throws std::invalid_argument.
+  static CowbirdLogOptions parse(std::string_view text) {
+    CowbirdLogOptions o;
+    while (!text.empty()) {
+      const auto comma = std::min(text.find(','), text.size());
+      const std::string_view one = text.substr(0, comma);
+      text.remove_prefix(std::min(comma + 1, text.size()));
+      const auto equals = one.find('=');
+      if (equals == one.npos) throw std::invalid_argument("cowbird: name=value expected: " + std::string(one));
+      o.set(one.substr(0, equals), one.substr(equals + 1));
+    }
+    return o;
+  }
+
+ private:
+  void set(std::string_view name, std::string_view value) {
+    if (name == "memory_node") {
+      memory_node = value;
+    } else if (name == "engine") {
+      engine = value;
+    } else if (name == "offset") {
+      offset = number(value);
+    } else if (name == "capacity") {
+      capacity = number(value);
+    } else if (name == "lanes") {
+      lanes = static_cast<std::uint32_t>(number(value));
+    } else {
+      throw std::invalid_argument("cowbird: no such setting: " + std::string(name));
+    }
+  }
+  static std::uint64_t number(std::string_view text) {
+    std::uint64_t n = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), n);
+    if (error != std::errc() || end != text.data() + text.size()) {
+      throw std::invalid_argument("cowbird: a number expected: " + std::string(text));
+    }
+    return n;
+  }
+};
+
+// The log: FASTER's log_file_t.
+class CowbirdLog {
+ public:
+  using Status = FASTER::core::Status;
+  using Context = FASTER::core::IAsyncContext;
+  using Callback = FASTER::core::AsyncIOCallback;
+  static constexpr std::uint32_t kAlignment =
+      64;  // not a disk's sector: what remote memory saves is read amplification
+
+  // Throws std::invalid_argument or std::runtime_error, which say what to do.
+  explicit CowbirdLog(const CowbirdLogOptions& options) : capacity_(options.capacity) {
+    if (options.capacity == 0 || options.capacity % kAlignment != 0) {
+      throw std::invalid_argument("cowbird: capacity must be a multiple of 64 bytes");
+    }
+    cowbird_options_t o{};
+    o.engine = options.engine.empty() ? nullptr : options.engine.c_str();
+    o.threads = options.lanes;
+    o.request_bytes = o.response_bytes = kRingBytes;
+    cowbird_.reset(cowbird_open(&o));
+    if (cowbird_ == nullptr) throw std::runtime_error(cowbird_last_error());
+    const int region =
+        cowbird_region_add(cowbird_.get(), options.memory_node.c_str(), options.offset, options.capacity, 0);
+    if (region < 0) throw std::runtime_error(cowbird_last_error());
+    region_ = static_cast<std::uint16_t>(region);
+    for (std::uint32_t i = 0; i < options.lanes; ++i) {
+      lanes_.push_back(std::make_unique<Lane>());
+      lanes_.back()->thread = cowbird_thread(cowbird_.get(), i);
+      lanes_.back()->group = cowbird_poll_create(lanes_.back()->thread);
+    }
+  }
+
+  template <class Handler>
+  Status Open(Handler*) {
+    return Status::Ok;
+  }
+  Status Close() { return Status::Ok; }
+  Status Delete() { return Status::Ok; }
+  // What lies before `offset` is given up. `done`, if there is one, is called with it.
+  template <class Done>
+  void Truncate(std::uint64_t offset, Done done) {
+    std::uint64_t begin = begin_.load();
+    while (begin < offset && !begin_.compare_exchange_weak(begin, offset)) {
+    }
+    if constexpr (std::is_pointer_v<Done>) {
+      if (done != nullptr) done(offset);
+    } else if constexpr (std::is_invocable_v<Done, std::uint64_t>) {
+      done(offset);
+    }
+  }
+  static constexpr std::size_t alignment() { return kAlignment; }
+
+  // The context is copied before the call returns; `to` and `from` stay until the callback.
+  Status ReadAsync(std::uint64_t offset, void* to, std::uint32_t length, Callback callback, Context& context) const {
+    return start(false, offset, static_cast<std::uint8_t*>(to), length, callback, context);
+  }
+  Status WriteAsync(const void* from, std::uint64_t offset, std::uint32_t length, Callback callback, Context& context) {
+    auto* const bytes = static_cast<std::uint8_t*>(const_cast<void*>(from));  // never written to
+    return start(true, offset, bytes, length, callback, context);
+  }
+
+  // Calls back whatever has completed. True: something has.
+  bool TryComplete() {
+    std::vector<std::shared_ptr<Operation>> ready;
+    for (const auto& lane : lanes_) {
+      const std::unique_lock lock(lane->mutex, std::try_to_lock);
+      if (!lock) continue;  // its owner is at it
+      collect(*lane);
+      pump(*lane);
+      std::move(lane->ready.begin(), lane->ready.end(), std::back_inserter(ready));
+      lane->ready.clear();
+    }
+    for (const auto& o : ready) {
+      o->callback(o->context, o->failed ? Status::IOError : Status::Ok, o->failed ? 0 : o->length);
+    }
+    return !ready.empty();
+  }
+
+ private:
+  static constexpr std::uint32_t kRingBytes = 1u << 20;
+  static constexpr std::uint32_t kPiece = 64u << 10;  // of a request in the rings
+  static constexpr int kVainLooks = 1000;             // before a look for a new engine
+
+  struct Operation {
+    bool write;
+    std::uint64_t offset;
+    std::uint8_t* bytes;
+    std::uint32_t length;
+    Callback callback;
+    Context* context;
+    std::uint32_t issued = 0;
+    std::uint32_t completed = 0;
+    bool failed = false;
+  };
+  struct Piece {
+    std::int64_t id;
+    std::uint32_t length;
+    std::shared_ptr<Operation> operation;
+  };
+  struct Lane {
+    std::mutex mutex;
+    cowbird_thread_t* thread = nullptr;
+    int group = 0;
+    std::deque<std::shared_ptr<Operation>> waiting;  // not wholly issued
+    std::deque<Piece> under_way[2];                  // reads, writes: each complete in their order
+    std::vector<std::shared_ptr<Operation>> ready;   // to be called back
+    int vain = 0;
+  };
+  struct Closer {
+    void operator()(cowbird_t* cowbird) const { cowbird_close(cowbird); }
+  };
+
+  Lane& lane() const {
+    static std::atomic<std::uint32_t> threads{0};
+    thread_local const std::uint32_t mine = threads++;
+    return *lanes_[mine % lanes_.size()];
+  }
+
+  Status start(bool write, std::uint64_t offset, std::uint8_t* bytes, std::uint32_t length, Callback callback,
+               Context& context) const {
+    Context* copy = nullptr;
+    if (const Status copied = context.DeepCopy(copy); copied != Status::Ok) return copied;
+    auto made = std::make_shared<Operation>(Operation{write, offset, bytes, length, callback, copy});
+    Lane& mine = lane();
+    const std::scoped_lock lock(mine.mutex);
+    const bool beyond = length > capacity_ || offset + length > begin_.load() + capacity_;
+    if (length == 0 || beyond) {
+      made->failed = beyond;
+      mine.ready.push_back(std::move(made));
+      return Status::Ok;  // the store looks at the callback alone
+    }
+    mine.waiting.push_back(std::move(made));
+    pump(mine);
+    return Status::Ok;
+  }
+
+  // Issues what the rings take.
+  void pump(Lane& lane) const {
+    while (!lane.waiting.empty()) {
+      const std::shared_ptr<Operation> o = lane.waiting.front();
+      while (o->issued < o->length && !o->failed) {
+        const std::uint64_t at = (o->offset + o->issued) % capacity_;
+        const auto length =
+            static_cast<std::uint32_t>(std::min<std::uint64_t>({o->length - o->issued, kPiece, capacity_ - at}));
+        const std::int64_t id = o->write ? cowbird_async_write(lane.thread, region_, o->bytes + o->issued, at, length)
+                                         : cowbird_async_read(lane.thread, region_, at, o->bytes + o->issued, length);
+        if (is_full(id)) return;
+        if (id < 0) {
+          o->failed = true;
+          break;
+        }
+        cowbird_poll_add(lane.thread, lane.group, id);
+        lane.under_way[o->write].push_back({id, length, o});
+        o->issued += length;
+      }
+      lane.waiting.pop_front();
+      if (o->failed && o->completed == o->issued) lane.ready.push_back(o);
+    }
+  }
+
+  void collect(Lane& lane) const {
+    cowbird_completion_t done[64];
+    const bool look = lane.vain >= kVainLooks;  // libcowbird looks for an engine only when it may wait
+    if (look) lane.vain = 0;
+    const int n = cowbird_poll_wait(lane.thread, lane.group, done, 64, look ? 1 : 0);
+    if (n <= 0 && !(lane.under_way[0].empty() && lane.under_way[1].empty())) ++lane.vain;
+    for (int i = 0; i < n; ++i) {
+      auto& reads = lane.under_way[0];
+      auto& pieces = !reads.empty() && reads.front().id == done[i].request ? reads : lane.under_way[1];
+      const Piece piece = std::move(pieces.front());
+      pieces.pop_front();
+      Operation& o = *piece.operation;
+      o.completed += piece.length;
+      o.failed = o.failed || done[i].status != 0;
+      const bool waits = !lane.waiting.empty() && lane.waiting.front() == piece.operation;
+      if (!waits && o.completed == o.issued) lane.ready.push_back(piece.operation);
+    }
+  }
+
+  static bool is_full(std::int64_t error) {
+    return error == COWBIRD_METADATA_FULL || error == COWBIRD_REQUEST_DATA_FULL || error == COWBIRD_RESPONSE_DATA_FULL;
+  }
+
+  std::uint64_t capacity_;
+  std::unique_ptr<cowbird_t, Closer> cowbird_;
+  std::uint16_t region_ = 0;
+  std::vector<std::unique_ptr<Lane>> lanes_;
+  std::atomic<std::uint64_t> begin_{0};
+};
+
+// FASTER's disk type: LocalDisk's files for checkpoints, a CowbirdLog for the log.
+template <class LocalDisk>
+class CowbirdDisk : public LocalDisk {
+ public:
+  using log_file_t = CowbirdLog;
+
+  // As LocalDisk's, but for the configuration, which is the log's. Throws as CowbirdLog.
+  template <class Epoch>
+  CowbirdDisk(const std::string& root_path, Epoch& epoch, const std::string& config)
+      : LocalDisk(root_path, epoch, ""), log_(CowbirdLogOptions::parse(config)) {}
+
+  static constexpr std::uint32_t sector_size() { return CowbirdLog::kAlignment; }
+  const log_file_t& log() const { return log_; }
+  log_file_t& log() { return log_; }
+  bool TryComplete() {
+    const bool local = LocalDisk::TryComplete();
+    return log_.TryComplete() || local;
+  }
+
+ private:
+  log_file_t log_;
+};
+
+}  // namespace sluice::faster

@@ -1,0 +1,196 @@
+// Drives the FASTER device as a store's log does: pages are appended, flushed and truncated round and round the remote memory, while threads
+// read back pieces of what has been flushed. Every byte is checked, and that nothing calls back outside of TryComplete.
+//
+// device_check ENGINE-SOCKET [MEGABYTES [THREADS]]: exit code 0 when all was right; what was wrong stands on stderr.
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+#include <exception>
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "base/bytes.h"
+#include "base/rng.h"
+#include "integrations/faster/stand_in.h"
+// The device comes after the headers of the store.
+#include "integrations/faster/cowbird_device.h"
+
+namespace {
+
+using namespace sluice;
+using FASTER::core::IAsyncContext;
+using FASTER::core::Status;
+using Disk = faster::CowbirdDisk<faster::stand_in::LocalDisk>;
+
+constexpr std::uint64_t kCapacity = 8u << 20;
+constexpr std::uint64_t kPage = 1u << 18;
+constexpr std::uint64_t kPages = kCapacity / kPage;
+constexpr std::uint32_t kLongest = 4096;
+constexpr int kReadsAhead = 32;
+
+std::uint64_t word_at(std::uint64_t offset) { return offset * 0x9e3779b97f4a7c15; }
+
+struct Run {
+  explicit Run(const std::string& engine)
+      : disk("", epoch, fmt::format("memory_node=memory1,capacity={},engine={}", kCapacity, engine)) {}
+  void complain(const std::string& what) {
+    if (wrong++ == 0) fmt::print(stderr, "{}\n", what);
+  }
+  faster::stand_in::Epoch epoch;
+  Disk disk;
+  std::atomic<std::uint64_t> begin{0}, flushed{0}, wrong{0}, reads{0}, refused{0};
+  std::atomic<bool> stop{false};
+};
+
+thread_local bool completing = false;
+
+void try_complete(Run& run) {
+  completing = true;
+  if (!run.disk.TryComplete()) std::this_thread::yield();
+  completing = false;
+}
+
+// What FASTER's contexts are: copied by the device, freed by who is called back.
+template <class T>
+class Context final : public IAsyncContext {
+ public:
+  explicit Context(T held) : value(held) {}
+  Status DeepCopy(IAsyncContext*& copy) override {
+    copy = new Context(value);
+    return Status::Ok;
+  }
+  T value;
+};
+
+struct Flush {
+  Run* run;
+  bool expected_to_fail;
+  std::atomic<bool>* done;
+};
+
+void flushed(IAsyncContext* context, Status result, std::size_t) {
+  const std::unique_ptr<IAsyncContext> owned(context);
+  const Flush flush = static_cast<Context<Flush>*>(context)->value;
+  if (!completing) flush.run->complain("a flush was called back outside of TryComplete");
+  if ((result != Status::Ok) != flush.expected_to_fail) flush.run->complain("a flush ended as it should not");
+  if (result != Status::Ok) ++flush.run->refused;
+  *flush.done = true;
+}
+
+// Appends pages, and gives up the oldest ones before the memory is full.
+void append(Run& run, std::uint64_t pages) {
+  std::vector<std::uint8_t> page(kPage);
+  for (std::uint64_t n = 0; n < pages && run.wrong == 0; ++n) {
+    const std::uint64_t at = n * kPage;
+    const auto write = [&](bool expected_to_fail) {
+      std::atomic<bool> done{false};
+      Context<Flush> context({&run, expected_to_fail, &done});
+      run.disk.log().WriteAsync(page.data(), at, kPage, flushed, context);
+      while (!done) try_complete(run);
+    };
+    for (std::uint64_t i = 0; i < kPage; i += 8) store_le(page.data() + i, word_at(at + i));
+    if (n >= kPages) {
+      if (n == kPages) write(true);  // there is no room until something is given up
+      // Half a log at once: readers keep away from what is about to go.
+      const std::uint64_t begin = at - kCapacity / 2;
+      if (begin > run.begin + kCapacity / 4) {
+        run.begin = begin;
+        std::this_thread::sleep_for(
+            std::chrono::milliseconds(20));  // reads under way there may find other bytes: they do not count
+      }
+      run.disk.log().Truncate(begin, [](std::uint64_t) {});
+    }
+    write(false);
+    run.flushed = at + kPage;
+  }
+}
+
+struct Piece {
+  Run* run;
+  Rng* rng;
+  int* under_way;
+  std::uint8_t* into;
+  std::uint64_t offset;
+  std::uint32_t length;
+  bool again;  // the callback reads another piece
+};
+
+void read_piece(Piece piece);
+
+void arrived(IAsyncContext* context, Status result, std::size_t bytes) {
+  const std::unique_ptr<IAsyncContext> owned(context);
+  Piece piece = static_cast<Context<Piece>*>(context)->value;
+  Run& run = *piece.run;
+  if (!completing) run.complain("a read was called back outside of TryComplete");
+  if (result != Status::Ok || bytes != piece.length) run.complain("a read failed");
+  bool same = true;
+  for (std::uint32_t i = 0; i < piece.length; i += 8) {
+    same = same && load_le<std::uint64_t>(piece.into + i) == word_at(piece.offset + i);
+  }
+  if (!same && piece.offset >= run.begin)
+    run.complain(fmt::format("other bytes than were written at {}", piece.offset));
+  if (piece.offset >= run.begin) ++run.reads;
+  if (piece.again) {
+    piece.again = false;
+    read_piece(piece);
+  } else {
+    --*piece.under_way;
+  }
+}
+
+void read_piece(Piece piece) {
+  const std::uint64_t begin = piece.run->begin, end = piece.run->flushed;
+  piece.length = 64 * (1 + static_cast<std::uint32_t>(piece.rng->below(kLongest / 64)));
+  piece.offset = begin + 64 * piece.rng->below((end - begin - kLongest) / 64);
+  Context<Piece> context(piece);
+  piece.run->disk.log().ReadAsync(piece.offset, piece.into, piece.length, arrived, context);
+}
+
+void read(Run& run, std::uint64_t seed) {
+  Rng rng(seed);
+  std::vector<std::uint8_t> into(kReadsAhead * kLongest);
+  int under_way[kReadsAhead] = {};
+  const auto busy = [&] {
+    return std::any_of(std::begin(under_way), std::end(under_way), [](int n) { return n != 0; });
+  };
+  while (!run.stop || busy()) {
+    for (int i = 0; i < kReadsAhead && !run.stop && run.flushed - run.begin >= 2 * kPage; ++i) {
+      if (std::exchange(under_way[i], 1) != 0) continue;
+      read_piece({&run, &rng, &under_way[i], into.data() + static_cast<std::size_t>(i) * kLongest, 0, 0, i % 4 == 0});
+    }
+    try_complete(run);
+  }
+}
+
+int check(const std::string& engine, std::uint64_t megabytes, std::uint64_t threads) {
+  Run run(engine);
+  const auto began = std::chrono::steady_clock::now();
+  std::vector<std::thread> readers;
+  for (std::uint64_t i = 0; i < threads; ++i) readers.emplace_back([&run, i] { read(run, i + 1); });
+  append(run, (megabytes << 20) / kPage);
+  run.stop = true;
+  for (auto& reader : readers) reader.join();
+  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
+  fmt::print("{} MiB appended, {} pieces read and checked, {} refused, {} wrong, {:.1f} s\n", megabytes,
+             run.reads.load(), run.refused.load(), run.wrong.load(), seconds);
+  return run.wrong == 0 && run.reads > 0 && run.refused == 1 ? 0 : 1;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    return check(argc > 1 ? argv[1] : "", argc > 2 ? std::strtoull(argv[2], nullptr, 10) : 64,
+                 argc > 3 ? std::strtoull(argv[3], nullptr, 10) : 2);
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "device_check: {}\n", error.what());
+    return 1;
+  }
+}
