@@ -4,6 +4,7 @@
 #pragma once
 
 #include <benchmark/benchmark.h>
+#include <time.h>
 
 #include <array>
 #include <cstring>
@@ -48,6 +49,34 @@ inline double resident() {
   pages >> all >> touched;
   return touched * 4096;
 }
+
+// Time of this thread alone: a machine is seldom all ours.
+inline double thread_seconds() {
+  timespec now{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+  return static_cast<double>(now.tv_sec) + static_cast<double>(now.tv_nsec) * 1e-9;
+}
+
+// How long a cycle lasts, from a chain of multiplications that wait for one another: clocks drift within seconds.
+class CycleClock {
+ public:
+  // Now and then, beside what is measured.
+  void look() {
+    constexpr int kTurns = 200;
+    constexpr int kCycles =
+        3 * 40;  // a turn: forty multiplications of three each, as all x86-64 processors of the last fifteen years take
+    std::uint64_t x = 3;
+    const double start = thread_seconds();
+    for (int i = 0; i < kTurns; ++i) asm volatile(".rept 40\n imul %0, %0\n .endr" : "+r"(x));
+    seconds_ += thread_seconds() - start;
+    cycles_ += kTurns * kCycles;
+  }
+  double seconds() const { return cycles_ == 0 ? 0 : seconds_ / static_cast<double>(cycles_); }
+
+ private:
+  double seconds_ = 0;
+  std::int64_t cycles_ = 0;
+};
 
 // Frames are made from templates; the fields that change are patched like the box patches.
 class World {

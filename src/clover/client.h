@@ -60,6 +60,9 @@ struct ClientConfig {
   Duration backoff_most = Duration::milliseconds(20);
   Duration suspect_after = Duration::milliseconds(200);  // a node that fails for so long is reported
   std::uint32_t slots_wanted = 256;                      // per grant
+  // How long an append waits for a slot of its key's volume, unless that is full, before it takes another's. A version in another volume
+  // than the ones before it cannot be steered to.
+  Duration volume_patience = Duration::milliseconds(100);
   std::uint32_t links_per_report = 64;
   std::uint32_t steps_before_lookup = 16;  // of a walk, then the server is asked for a newer version
   std::uint32_t swaps_before_walk = 2;     // lost in a row, then the tail is looked for by reading
@@ -86,7 +89,8 @@ struct ClientCounters {
   std::uint64_t steered = 0;   // a box on the way led a read to a newer version
   std::uint64_t failures = 0;  // remote operations that did not end as kOk
   std::uint64_t orphans = 0;
-  std::uint64_t work = 0;  // pieces done for the server
+  std::uint64_t strays = 0;  // appends to another volume than their key's
+  std::uint64_t work = 0;    // pieces done for the server
 };
 
 class Client {
@@ -193,6 +197,7 @@ class Client {
   void lost_membership();
   // The last slot in hand is kept for erasing: a full store could not be emptied otherwise.
   remote::Task<Outcome> take_slot(const Operation& op, NodePointer& slot);
+  bool is_full(std::uint32_t volume) const { return volume < full_until_.size() && now() < full_until_[volume]; }
   remote::Task<void> refill(std::uint32_t volume);
   std::uint32_t home_of(Key key) const;
   void report(const Link& link);
@@ -232,6 +237,7 @@ class Client {
   bool grant_open_ = false;  // the last grant was asked for and not answered
   Duration space_wait_;
   bool out_of_space_ = false;
+  std::vector<Time> full_until_;  // by volume: a grant that was to be of it had none
   bool refilling_ = false;
   std::deque<Link> links_;
   bool flushing_ = false;

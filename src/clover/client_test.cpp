@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <array>
 #include <map>
 #include <optional>
 
@@ -128,6 +130,28 @@ TEST(Clover, TakesSlotsOfAVolumeWhileThereAreAnyAndThenOfTheFullest) {
   EXPECT_EQ(stock.size(), 0u);
 }
 
+Task<void> put_later(Client& client, Key key, std::vector<std::uint8_t> value, Outcome& outcome) {
+  outcome = co_await client.put(key, value);
+}
+
+TEST(Clover, WaitsForSlotsOfAKeysVolumeAndTakesAnothersWhenThatIsFull) {
+  World w({.nodes = 3, .node_memory = 1u << 16});
+  auto& a = w.add_client();
+  std::array<Outcome, 96> outcomes;
+  outcomes.fill(Outcome::kUnknown);
+  // All at once, before the client has slots of any volume.
+  for (std::uint64_t key = 0; key < outcomes.size(); ++key) {
+    w.scheduler.spawn(put_later(*a.client, key, value_of(1, 40), outcomes[key]));
+  }
+  w.run_until([&] { return std::ranges::all_of(outcomes, [](Outcome o) { return o == Outcome::kOk; }); });
+  EXPECT_EQ(a->counters().strays, 0u);
+  // The first volume that is full sends its keys to the others, and nothing fails.
+  for (std::uint64_t key = outcomes.size(); a->counters().strays == 0 && key < 10'000; ++key) {
+    ASSERT_EQ(w.wait_for(a->put(key, value_of(1, 40))), Outcome::kOk) << key;
+  }
+  EXPECT_GT(a->counters().strays, 0u);
+}
+
 TEST(Clover, RefusesAValueThatIsTooLong) {
   World w({});
   auto& a = w.add_client();
@@ -144,10 +168,6 @@ WorldConfig seeded(std::uint32_t replication = 1) {
   c.client.backoff_most = Duration::microseconds(20);
   c.client.suspect_after = Duration::microseconds(50);
   return c;
-}
-
-Task<void> put_later(Client& client, Key key, std::vector<std::uint8_t> value, Outcome& outcome) {
-  outcome = co_await client.put(key, value);
 }
 
 // The memory nodes that hold the key's newest version as the server knows it: primary first.

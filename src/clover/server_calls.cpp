@@ -140,6 +140,7 @@ Task<void> Client::maintain() {
 Task<Outcome> Client::take_slot(const Operation& op, NodePointer& slot) {
   const std::size_t kept_back = op.how == Append::kErase ? 0 : 1;
   const Time give_up = std::max(op.deadline, now() + config_.space_timeout);
+  const Time any_volume = now() + std::min(config_.volume_patience, (op.deadline - now()) / 2);
   Duration backoff = config_.backoff_first;
   for (;;) {
     const std::uint32_t volume = home_of(op.key);
@@ -150,8 +151,10 @@ Task<Outcome> Client::take_slot(const Operation& op, NodePointer& slot) {
       refilling_ = true;
       scheduler_.spawn(refill(volume));
     }
-    if (slots_.size() > kept_back) {
+    const bool any = now() >= any_volume || is_full(volume);
+    if (slots_.size() > kept_back && (any || slots_.size_of(volume) != 0)) {
       slots_.take(volume, slot);
+      counters_.strays += static_cast<std::uint64_t>(slot.volume() != volume);
       co_return Outcome::kOk;
     }
     if (!leased() && !co_await ensure_lease(op.deadline)) co_return Outcome::kUnavailable;
@@ -184,9 +187,19 @@ Task<void> Client::refill(std::uint32_t volume) {
   if (answered && request.client == view_.client && joined_) {
     grant_open_ = false;
     out_of_space_ = request.header.result == Answer::kNoSpace;
+    bool some = false;
     if (request.header.result == Answer::kOk) {
-      for (std::size_t i = 0; i < request.header.count; ++i) slots_.add(NodePointer{request.answer.take64()});
-    } else if (out_of_space_) {
+      for (std::size_t i = 0; i < request.header.count; ++i) {
+        const NodePointer slot{request.answer.take64()};
+        some = some || slot.volume() == volume;
+        slots_.add(slot);
+      }
+    }
+    if (!some) {
+      if (full_until_.size() <= volume) full_until_.resize(volume + std::size_t{1});
+      full_until_[volume] = now() + view_.cursor_lifetime / 8;
+    }
+    if (out_of_space_) {
       // What others may use again waits in our own reports, too.
       if (!flushing_) co_await flush_links();
       co_await scheduler_.sleep_for(std::min(view_.cursor_lifetime / 8, config_.backoff_most));

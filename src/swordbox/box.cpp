@@ -4,6 +4,7 @@
 #include <functional>
 #include <utility>
 
+#include "base/instructions.h"
 #include "base/prefetch.h"
 #include "wire/icrc.h"
 
@@ -82,37 +83,49 @@ void Box::process(Time now, std::span<Packet> burst, port::FrameSink& outbox) {
 }
 
 void Box::process_stage(Time now, std::span<Packet> packets, port::FrameSink& outbox) {
+  if (has_new_instructions()) return process_stage_on_new_machine(now, packets, outbox);
+  do_stage(now, packets, outbox);
+}
+
+[[SLUICE_FOR_NEW_MACHINES]] void Box::process_stage_on_new_machine(Time now, std::span<Packet> packets,
+                                                                   port::FrameSink& outbox) {
+  do_stage(now, packets, outbox);
+}
+
+[[gnu::always_inline]] inline void Box::do_stage(Time now, std::span<Packet> packets, port::FrameSink& outbox) {
   Prepared* const prepared = prepared_.data();
   for (std::size_t i = 0; i < packets.size(); ++i) {
     Prepared& p = prepared[i];
     p.verdict = wire::parse(packets[i].frame.bytes(), p.parsed);
     p.reliable = p.verdict == wire::Verdict::kOk && p.parsed.traits().transport == wire::Transport::kRc;
-    p.crossing = {};
     if (!p.reliable) continue;
     p.key.assign(packets[i].frame.data, p.parsed);
     connections_.prefetch(p.key);
   }
   for (std::size_t i = 0; i < packets.size(); ++i) {
     Prepared& p = prepared[i];
-    if (!p.reliable) continue;
-    p.crossing = connections_.find(p.key);
-    if (!p.crossing) continue;
-    connections_.prefetch(p.crossing);
-    sluice::prefetch(&use_[p.crossing.connection]);
-    p.judged.emplace(packets[i].frame.data, p.parsed, connections_[p.crossing.connection], p.crossing, false);
-    prefetch(*p.judged, 0);
+    p.crossing = p.reliable ? connections_.find(p.key) : Crossing();
+    if (p.crossing) connections_.prefetch(p.crossing);
   }
   const int steps = std::max(rule_ ? rule_->prefetch_steps() : 0, multiplexer_ ? multiplexer_->prefetch_steps() : 0);
-  for (int step = 1; step < steps; ++step) {
+  for (int step = 0; step < steps; ++step) {
     for (std::size_t i = 0; i < packets.size(); ++i) {
-      if (prepared[i].crossing) prefetch(*prepared[i].judged, step);
+      Prepared& p = prepared[i];
+      if (!p.crossing) continue;
+      if (step == 0) {
+        sluice::prefetch(&use_[p.crossing.connection]);
+        p.judged.emplace(packets[i].frame.data, p.parsed, connections_[p.crossing.connection], p.crossing, false);
+      }
+      prefetch(*p.judged, step);
     }
   }
   const std::uint64_t version = connections_.version();
+  const bool in_steps = !short_cuts_ || !multiplexer_ || !on_ || !share_words_ || !has_new_instructions();
   for (std::size_t i = 0; i < packets.size(); ++i) {
     Packet& packet = packets[i];
     Prepared& p = prepared[i];
     if (version != connections_.version() && p.reliable) p.crossing = connections_.find(p.key);
+    if (!in_steps && p.crossing && judge_at_once(now, packet, p, outbox)) continue;
     const Verdict verdict =
         p.reliable ? judge(now, packet.frame, p, outbox) : judge_other(now, packet.frame, p, outbox);
     packet.verdict = verdict;
@@ -121,6 +134,34 @@ void Box::process_stage(Time now, std::span<Packet> packets, port::FrameSink& ou
     if (p.crossing) account(p.crossing.connection, p.parsed.traits().is_request, verdict);
     packet.action = action_of(verdict) == Action::kForward ? Action::kForward : Action::kDrop;
   }
+}
+
+// The packets of the steady state, without the questions that the others have to answer.
+inline bool Box::judge_at_once(Time now, Packet& packet, Prepared& p, port::FrameSink& outbox) {
+  const bool atomic = p.parsed.opcode == wire::Opcode::kRcFetchAdd || p.parsed.opcode == wire::Opcode::kRcCompareSwap;
+  if (!atomic && p.parsed.opcode != wire::Opcode::kRcAcknowledge) return false;
+  Connection& connection = connections_[p.crossing.connection];
+  const bool fenced = now < config_.numbers_fenced_until || (rule_ && now < config_.fenced_until);
+  if (fenced && !connection.announced) return false;
+  const bool done = atomic ? multiplexer_->replace_at_once(now, packet.frame, p.parsed, connection, p.crossing)
+                           : multiplexer_->answer_at_once(now, packet.frame, p.parsed, p.crossing, outbox);
+  if (!done) return false;
+  connection.last_seen = now;
+  ConnectionUse& use = use_[p.crossing.connection];
+  if (atomic) {
+    packet.verdict = Verdict::kAtomicReplaced;
+    packet.action = Action::kForward;
+    packet.frame.length = p.parsed.length;
+    ++use.requests;
+    ++use.changed;
+  } else {
+    packet.verdict = Verdict::kSharedAnswer;
+    packet.action = Action::kDrop;
+    ++use.responses;
+    ++use.dropped;
+  }
+  counters_.count(packet.verdict);
+  return true;
 }
 
 inline void Box::prefetch(const Judged& packet, int step) const {

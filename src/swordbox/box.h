@@ -94,6 +94,8 @@ class Box final : private Connections::Observer {
   // Off: operations on words go on their clients' own connections; numbers stay translated until those connections end.
   void share_words(bool on) { share_words_ = on; }
   bool shares_words() const { return share_words_; }
+  // Whether what is usual is judged in one go; that it makes no difference but for time is for tests to show.
+  void take_short_cuts(bool on) { short_cuts_ = on; }
   // So many packets may wait; at most what the box was made with. Fewer than wait now: those go on waiting.
   void set_held_frames(std::uint32_t most);
   std::uint32_t held_frames() const { return config_.held_frames; }
@@ -120,7 +122,10 @@ class Box final : private Connections::Observer {
   static constexpr std::size_t kStage = 32;
 
   void process_stage(Time now, std::span<Packet> packets, port::FrameSink& outbox);
+  void process_stage_on_new_machine(Time now, std::span<Packet> packets, port::FrameSink& outbox);
+  void do_stage(Time now, std::span<Packet> packets, port::FrameSink& outbox);
   void prefetch(const Judged& packet, int step) const;
+  bool judge_at_once(Time now, Packet& packet, Prepared& prepared, port::FrameSink& outbox);
   void account(ConnectionIndex connection, bool is_request, Verdict verdict);
   Verdict judge(Time now, const port::Frame& frame, Prepared& prepared, port::FrameSink& outbox);
   Verdict judge_other(Time now, const port::Frame& frame, const Prepared& prepared, port::FrameSink& outbox);
@@ -144,6 +149,7 @@ class Box final : private Connections::Observer {
   BoxConfig config_;
   bool on_;
   bool share_words_ = true;
+  bool short_cuts_ = true;
   Counters counters_;
   Connections connections_;
   HoldBuffer hold_;

@@ -88,7 +88,7 @@ class CloverRule final : public Rule {
   CloverRule(const CloverConfig& config, Connections& connections, Counters& counters);
 
   void prefetch(const Judged& packet, int step) const override;
-  int prefetch_steps() const override { return far_ ? 3 : 1; }
+  int prefetch_steps() const override { return far_ ? 3 : 0; }
   Verdict on_request(Time now, const Judged& packet) override;
   Verdict on_repeated_request(Time now, const Judged& packet) override;
   void on_renumbered(const Judged& packet, Psn psn) override;

@@ -48,7 +48,7 @@ Connections::Connections(const ConnectionLimits& limits, Counters& counters, Obs
 std::uint64_t Connections::hash_of(std::uint32_t number) const {
   const Connection& c = table_[number >> 1];
   const std::size_t end = number & 1;
-  return hash(c.address[1 - end], c.address[end], c.qpn[end]);
+  return hash(c.pair_to(end), c.qpn[end]);
 }
 
 ConnectionIndex Connections::add(Time now) {
@@ -103,7 +103,7 @@ bool Connections::announce(Time now, const Announcement& announcement) {
   const ConnectionIndex i = add(now);
   if (i == kNone) return false;
   Connection& c = table_[i];
-  c.address = address;
+  c.set_addresses(address[0], address[1]);
   c.qpn = announcement.qpn;
   c.announced = true;
   c.mtu = announcement.mtu;
@@ -123,7 +123,7 @@ void Connections::infer_from_request(Time now, const std::uint8_t* frame, const 
   const ConnectionIndex i = add(now);
   if (i == kNone) return;
   Connection& c = table_[i];
-  c.address = {NetAddress::source_of(frame, parsed), NetAddress::destination_of(frame, parsed)};
+  c.set_addresses(NetAddress::source_of(frame, parsed), NetAddress::destination_of(frame, parsed));
   c.qpn[1] = parsed.destination;
   c.mtu = limits_.assumed_mtu;
   c.to[1].expected = parsed.psn;

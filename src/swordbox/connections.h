@@ -11,6 +11,7 @@
 #pragma once
 
 #include <array>
+#include <bit>
 #include <cstdint>
 #include <vector>
 
@@ -40,12 +41,21 @@ struct NetAddress {
     return parsed.is_v4 ? v4(frame + parsed.udp_offset() - 4) : v6(frame + parsed.udp_offset() - 16);
   }
   wire::Gid gid() const;
+  bool is_v4() const { return high == 0 && low >> 32 == 0xFFFF; }
   friend bool operator==(const NetAddress& a, const NetAddress& b) {
     return ((a.high ^ b.high) | (a.low ^ b.low)) == 0;
   }
   static NetAddress v4(const std::uint8_t* p) { return {0, 0xFFFF'0000'0000u | load_be<std::uint32_t>(p)}; }
   static NetAddress v6(const std::uint8_t* p) { return {load_be<std::uint64_t>(p), load_be<std::uint64_t>(p + 8)}; }
 };
+
+// Two addresses in one word, the first in its upper half: of IPv4 themselves, of IPv6 their hashes.
+inline std::uint64_t pair_of(const NetAddress& first, const NetAddress& second) {
+  const auto half = [](const NetAddress& a) {
+    return static_cast<std::uint32_t>(a.is_v4() ? a.low : mix(a.low * 3 + a.high));
+  };
+  return std::uint64_t{half(first)} << 32 | half(second);
+}
 
 using ConnectionIndex = std::uint32_t;
 inline constexpr Qpn kUnknownQpn{0xFFFF'FFFF};
@@ -67,6 +77,7 @@ struct alignas(64) Connection {
   std::array<NetAddress, 2> address{};
   std::array<Qpn, 2> qpn{kUnknownQpn, kUnknownQpn};
   std::array<Direction, 2> to{};
+  std::uint64_t pair = 0;  // pair_of(address[0], address[1])
   Time last_seen{};
   std::uint32_t generation = 0;  // of this place in the table
   std::uint16_t mtu = 0;         // 0: not known, but not less than mtu_floor
@@ -74,6 +85,15 @@ struct alignas(64) Connection {
   bool alive = false;
   bool closing = false;
   bool announced = false;
+  bool is_v4 = false;  // both addresses
+
+  void set_addresses(const NetAddress& first, const NetAddress& second) {
+    address = {first, second};
+    pair = pair_of(first, second);
+    is_v4 = first.is_v4() && second.is_v4();
+  }
+  // As packets to this end have it: source, then destination.
+  std::uint64_t pair_to(std::size_t end) const { return std::rotl(pair, end == 1 ? 0 : 32); }
 };
 static_assert(sizeof(Connection) == 128);
 
@@ -120,39 +140,41 @@ class Connections {
 
   // What a packet's connection is found by, with its hash.
   struct EndKey {
-    NetAddress source;
-    NetAddress destination;
-    Qpn to;
+    std::uint64_t pair = 0;  // pair_of(source, destination)
     std::uint64_t hash = 0;
+    Qpn to;
+    bool is_v4 = false;
+    NetAddress source;  // these two only of IPv6: an IPv4 pair says all
+    NetAddress destination;
 
     // Fills this one in its place: what is written in parts and copied as a whole at once costs a stall.
     void assign(const std::uint8_t* frame, const wire::ParsedFrame& parsed) {
-      if (parsed.is_v4) {
-        const std::uint8_t* const addresses = frame + parsed.udp_offset() - 8;
-        source = NetAddress::v4(addresses);
-        destination = NetAddress::v4(addresses + 4);
+      is_v4 = parsed.is_v4;
+      if (is_v4) {
+        pair = load_be<std::uint64_t>(frame + parsed.udp_offset() - 8);
       } else {
         source = NetAddress::source_of(frame, parsed);
         destination = NetAddress::destination_of(frame, parsed);
+        pair = pair_of(source, destination);
       }
       to = parsed.destination;
-      hash = Connections::hash(source, destination, to);
+      hash = Connections::hash(pair, to);
     }
   };
   Crossing find(const EndKey& key) const {
     const std::uint32_t number = by_end_.find(key.hash, [&](std::uint32_t n) {
       const Connection& c = table_[n >> 1];
       const std::size_t end = n & 1;
-      const NetAddress& to = c.address[end];
-      const NetAddress& from = c.address[1 - end];
-      return ((c.qpn[end].value ^ key.to.value) | (to.high ^ key.destination.high) | (to.low ^ key.destination.low) |
-              (from.high ^ key.source.high) | (from.low ^ key.source.low)) == 0;
+      if (((c.qpn[end].value ^ key.to.value) | (c.pair_to(end) ^ key.pair)) != 0) return false;
+      if (c.is_v4 && key.is_v4) return true;
+      return c.is_v4 == key.is_v4 && c.address[end] == key.destination && c.address[1 - end] == key.source;
     });
     if (number == kNone) return {};
     return {number >> 1, static_cast<std::uint8_t>(number & 1)};
   }
   Crossing find(const NetAddress& source, const NetAddress& destination, Qpn to) const {
-    return find(EndKey{source, destination, to, hash(source, destination, to)});
+    const std::uint64_t pair = pair_of(source, destination);
+    return find({pair, hash(pair, to), to, source.is_v4() && destination.is_v4(), source, destination});
   }
   // Brings the places that find() will look at nearer.
   void prefetch(const EndKey& key) const { by_end_.prefetch(key.hash); }
@@ -189,9 +211,9 @@ class Connections {
   static constexpr std::size_t kHandshakes = 1024;  // a power of two
   static constexpr std::size_t kProbes = 8;
 
-  static std::uint64_t hash(const NetAddress& source, const NetAddress& destination, Qpn to) {
-    return mix(source.low * 3 + source.high + destination.low * 5 + destination.high * 7 +
-               (std::uint64_t{to.value} << 40));
+  static std::uint64_t hash(std::uint64_t pair, Qpn to) {
+    const std::uint64_t h = (pair ^ to.value * std::uint64_t{0x9E3779B97F4A7C15}) * 0xBF58476D1CE4E5B9;
+    return h ^ h >> 32;
   }
   std::uint64_t hash_of(std::uint32_t number) const;
   ConnectionIndex add(Time now);

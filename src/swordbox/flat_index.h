@@ -1,7 +1,7 @@
 // An open-addressed index of numbers by key: fixed size, linear probing, no tombstones.
 //
 // Life:       find / insert / erase; the owner keeps the keys beside the numbers and says how to hash and to compare them.
-// Invariant:  at most half of the places are taken, so that a search ends soon.
+// Invariant:  at most half of the places are taken, of small indices a quarter, so that a search ends soon.
 // Threads:    one owner. No allocation after construction.
 #pragma once
 
@@ -32,7 +32,7 @@ class FlatIndex {
  public:
   // Of numbers below `most`.
   explicit FlatIndex(std::size_t most)
-      : places_(std::bit_ceil(std::max<std::size_t>(most * 2, 2)), kNone),
+      : places_(std::bit_ceil(std::max<std::size_t>(most * (most <= kSmall ? 4 : 2), 2)), kNone),
         mask_(places_.size() - 1),
         numbers_(static_cast<std::uint32_t>((std::uint64_t{1} << std::bit_width(most)) - 1)) {}
 
@@ -77,6 +77,8 @@ class FlatIndex {
   void prefetch(std::uint64_t hash) const { sluice::prefetch(&places_[hash & mask_]); }
 
  private:
+  static constexpr std::size_t kSmall = std::size_t{1} << 16;
+
   // A place holds a number and, in the bits that numbers leave free, some of its hash: so that others are seldom asked about.
   std::uint32_t tag_of(std::uint64_t hash) const { return static_cast<std::uint32_t>(hash >> 32) & ~numbers_; }
 

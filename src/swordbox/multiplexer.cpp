@@ -15,7 +15,6 @@ using wire::Kind;
 
 namespace {
 
-constexpr std::uint16_t kNoRegion = 0xFFFF;
 constexpr std::uint32_t kWordBytes = 8;
 
 // Whether the packet begins with an address that may be that of a word: RETH and AtomicETH both do.
@@ -81,12 +80,8 @@ bool Multiplexer::add_region(const WordRegion& region) {
 }
 
 std::uint16_t Multiplexer::region_of(const NetAddress& server, wire::RKey rkey, std::uint64_t address) {
-  for (std::size_t i = 0; i < regions_.size(); ++i) {
-    const KnownRegion& r = regions_[i];
-    if (r.region.rkey != rkey || r.server != server) continue;
-    if (r.region.length == 0 || address - r.region.address < r.region.length) return static_cast<std::uint16_t>(i);
-  }
-  if (!config_.discover || regions_.size() == kMaxRegions) return kNoRegion;
+  const std::uint16_t known = known_region(server, rkey, address);
+  if (known != kNoRegion || !config_.discover || regions_.size() == kMaxRegions) return known;
   regions_.push_back({{.server = server.gid(), .rkey = rkey}, server, kNone, {}, false, {}});
   return static_cast<std::uint16_t>(regions_.size() - 1);
 }

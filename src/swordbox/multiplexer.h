@@ -70,11 +70,19 @@ class Multiplexer {
   std::optional<Verdict> on_repeated_request(Time now, const Judged& packet, port::FrameSink& outbox);
   bool may_pass_out_of_order(Time now, const Judged& packet);
   // As of a rule.
-  int prefetch_steps() const { return far_ ? 2 : 1; }
+  int prefetch_steps() const { return far_ ? 2 : 0; }
   void prefetch(const Judged& packet, int step) const {
     if (step == 0) prefetch_places(packet);
     if (step == 1) prefetch_contents(packet);
   }
+
+  // --- the steady state ---
+  // Judges the packet in one go: an atomic that can be replaced at once, or the ACK of the oldest replaced operation. False: it is not that
+  // simple, and nothing has been changed. REQUIRES: a packet of that kind, on a connection that is not fenced; replacing is on; has_new_instructions().
+  bool replace_at_once(Time now, const port::Frame& frame, wire::ParsedFrame& parsed, Connection& connection,
+                       Crossing crossing);
+  bool answer_at_once(Time now, const port::Frame& frame, const wire::ParsedFrame& parsed, Crossing crossing,
+                      port::FrameSink& outbox);
 
   // --- answers ---
   // First: puts a packet from the server into its client's numbers, and answers those that it concerns. Something: it goes no further.
@@ -174,6 +182,16 @@ class Multiplexer {
   // multiplexer.cpp: requests
   void prefetch_places(const Judged& packet) const;
   void prefetch_contents(const Judged& packet) const;
+  static constexpr std::uint16_t kNoRegion = 0xFFFF;
+  std::uint16_t known_region(const NetAddress& server, wire::RKey rkey, std::uint64_t address) const {
+    for (std::size_t i = 0; i < regions_.size(); ++i) {
+      const KnownRegion& r = regions_[i];
+      if (r.region.rkey != rkey || r.server != server) continue;
+      if (r.region.length == 0 || address - r.region.address < r.region.length) return static_cast<std::uint16_t>(i);
+    }
+    return kNoRegion;
+  }
+  // Makes it known, if it is to be discovered.
   std::uint16_t region_of(const NetAddress& server, wire::RKey rkey, std::uint64_t address);
   std::optional<WordOperation> parse(const Judged& packet, std::uint64_t& address, wire::RKey& rkey) const;
   std::optional<Verdict> own_way(const Judged& packet);
@@ -207,6 +225,7 @@ class Multiplexer {
   void complete(std::uint32_t carrier, const OutEntry& entry, port::FrameSink& outbox);
   void flush_answers(ConnectionIndex connection, port::FrameSink& outbox);
   bool answer(ConnectionIndex connection, const InEntry& entry, port::FrameSink& outbox);
+  bool answer_atomic(Numbering& n, const InEntry& entry, port::FrameSink& outbox);
   bool answer_write(ConnectionIndex connection, const InEntry& entry, port::FrameSink& outbox);
   bool tell_of_congestion(ConnectionIndex connection, const port::Frame& frame, const wire::ParsedFrame& parsed,
                           port::FrameSink& outbox);

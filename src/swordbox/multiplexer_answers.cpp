@@ -187,7 +187,10 @@ void Multiplexer::flush_answers(ConnectionIndex connection, port::FrameSink& out
 
 bool Multiplexer::answer(ConnectionIndex connection, const InEntry& entry, port::FrameSink& outbox) {
   if (entry.is_write) return answer_write(connection, entry, outbox);
-  Numbering& n = numbers_[connection];
+  return answer_atomic(numbers_[connection], entry, outbox);
+}
+
+bool Multiplexer::answer_atomic(Numbering& n, const InEntry& entry, port::FrameSink& outbox) {
   std::uint8_t* const out = outbox.reserve(n.atomic_answer.frame_size());
   if (out == nullptr) {
     ++counters_.outbox_full;

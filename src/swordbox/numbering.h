@@ -119,6 +119,11 @@ struct alignas(64) Numbering {
   std::uint64_t proven_write = 0;
   wire::HeaderTemplate request_headers;
   wire::HeaderTemplate answer_headers;
+
+  // Whether its operations towards this end are numbered anew, and all is known that their replacements and answers take.
+  bool replaces_for(std::uint8_t end) const {
+    return (translated & member & has_request_headers & has_answer_headers & !cut_off) && server_end == end;
+  }
 };
 // Numbers are 24 bits wide: what is compared with newer ones has to follow them.
 constexpr Psn followed(Psn start, Psn newest) {

@@ -31,6 +31,8 @@ struct alignas(32) Word {
   std::uint8_t region = kNoRegion;  // kNoRegion: unused
   bool known = false;
 
+  // Without waiting for anything.
+  bool can_be_replaced() const { return known && pass == kNone && line.empty() && open != kMostOpen; }
   bool idle() const { return open == 0 && pass == kNone && line.empty(); }
 };
 static_assert(sizeof(Word) == 32);

@@ -63,7 +63,7 @@ constexpr std::uint64_t kModulus = 0x1DB710641;
 }
 
 // A reflected polynomial of degree up to 63 modulo P.
-[[gnu::target("avx,pclmul")]] std::uint32_t reduce(__m128i v) {
+[[gnu::target("avx,pclmul")]] inline std::uint32_t reduce(__m128i v) {
   const __m128i low = _mm_cvtsi32_si128(-1);
   const __m128i constants = _mm_set_epi64x(static_cast<long long>(kModulus), static_cast<long long>(kBarrett));
   const __m128i quotient = _mm_clmulepi64_si128(_mm_and_si128(v, low), constants, 0x00);
@@ -128,12 +128,12 @@ __m128i first_block(std::uint32_t state, const std::uint8_t* message, std::size_
 }
 
 // A sum of products of 64-bit and shifted 32-bit words, of degree 95: what is of 64 and more goes first, then Barrett.
-[[gnu::target("avx,pclmul")]] std::uint32_t reduce_wide(__m128i sum) {
+[[gnu::target("avx,pclmul")]] inline std::uint32_t reduce_wide(__m128i sum) {
   const __m128i above = _mm_clmulepi64_si128(sum, _mm_cvtsi64_si128(static_cast<long long>(kFold)), 0x00);
   return reduce(_mm_srli_si128(_mm_xor_si128(sum, above), 8));
 }
 
-[[gnu::target("avx,pclmul")]] std::uint32_t wide_by_clmul(std::span<const WideChange> changes) {
+[[gnu::target("avx,pclmul")]] inline std::uint32_t wide_by_clmul(std::span<const WideChange> changes) {
   __m128i sum = _mm_setzero_si128();
   for (const WideChange& c : changes) {
     const std::uint64_t power = std::uint64_t{power_after_word(c.distance)} << 32;
@@ -174,8 +174,8 @@ alignas(16) constexpr std::uint8_t kKeep[32] = {0,    0,    0,    0,    0,    0,
   return _mm_or_si128(load_block(message + end - 16), load_block(start.ones.data() + end));
 }
 
-[[gnu::target("avx,pclmul")]] std::uint32_t started_by_clmul(const std::uint8_t* message, std::size_t length,
-                                                             const Start& start) {
+[[gnu::target("avx,pclmul")]] inline std::uint32_t started_by_clmul(const std::uint8_t* message, std::size_t length,
+                                                                    const Start& start) {
   const std::size_t first = (length - 1) % 16 + 1;  // bytes of the first block
   std::size_t behind = (length - first) / 16;
   __m128i block = _mm_and_si128(load_block(message + first - 16), load_block(kKeep + first));

@@ -1,0 +1,272 @@
+// The short cuts of the steady state make no difference but for time: two boxes see the same packets, one takes the short cuts, and
+// whatever leaves them is the same, byte for byte.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/rng.h"
+#include "swordbox/box.h"
+#include "wire/frame.h"
+#include "wire/frame_editor.h"
+
+namespace sluice::swordbox {
+namespace {
+
+using Bytes = std::vector<std::uint8_t>;
+
+constexpr std::uint32_t kClients = 5;
+constexpr std::uint64_t kMemory = 0x10'0000;
+constexpr std::uint64_t kWords = 6;
+constexpr wire::RKey kKey{7};
+
+// A box and what has left it.
+class Side final : public port::FrameSink {
+ public:
+  explicit Side(bool short_cuts, const wire::Gid& server) {
+    MultiplexerConfig config;
+    // Two regions behind one key, so that a word of either may be meant.
+    config.regions = {{.server = server, .rkey = kKey, .address = kMemory, .length = 32, .writable = true},
+                      {.server = server, .rkey = kKey, .address = kMemory + 32, .length = 0, .writable = true}};
+    config.words = 16;
+    config.ring = 16;
+    box.take_short_cuts(short_cuts);
+    box.set_multiplexer(std::make_unique<Multiplexer>(config, box.connections(), box.counters()));
+  }
+  // One burst. What leaves it, in order: forwarded packets, then what the box has made; as text, the verdicts.
+  std::vector<Bytes> judge(Time now, std::vector<Bytes> frames, std::string& verdicts) {
+    std::vector<Packet> packets(frames.size());
+    for (std::size_t i = 0; i < frames.size(); ++i) {
+      frames[i].resize(512);
+      packets[i].frame = {frames[i].data(), lengths(frames[i])};
+    }
+    made.clear();
+    box.process(now, packets, *this);
+    std::vector<Bytes> out;
+    for (const Packet& packet : packets) {
+      verdicts += std::string(row(packet.verdict).name) + ' ';
+      if (packet.action == Action::kForward)
+        out.emplace_back(packet.frame.data, packet.frame.data + packet.frame.length);
+    }
+    out.insert(out.end(), made.begin(), made.end());
+    return out;
+  }
+  std::vector<Bytes> pass_time(Time now) {
+    made.clear();
+    if (box.next_deadline() <= now) box.on_deadline(now, *this);
+    return made;
+  }
+  std::uint8_t* reserve(std::size_t) override { return room_.data(); }
+  void commit(std::size_t length) override { made.emplace_back(room_.data(), room_.data() + length); }
+
+  Box box{BoxConfig{}};
+  std::vector<Bytes> made;
+
+ private:
+  static std::uint32_t lengths(const Bytes& frame) { return 14u + load_be<std::uint16_t>(frame.data() + 16); }
+  std::array<std::uint8_t, port::kMaxFrame> room_{};
+};
+
+// Clients that send whatever they like, and a server that answers what reaches it.
+class Traffic {
+ public:
+  explicit Traffic(std::uint64_t seed) : rng_(seed) {
+    for (std::uint32_t c = 0; c < kClients; ++c) {
+      for (Side* const side : {&quick_, &slow_}) {
+        side->box.connections().announce(Time(), {.address = {client(c), server_},
+                                                  .qpn = {Qpn(0x10 + c), Qpn(0x20 + c)},
+                                                  .starting_psn = {Psn(100), Psn(100)},
+                                                  .mtu = 1024});
+      }
+    }
+  }
+
+  void run(int turns) {
+    for (int turn = 0; turn < turns && !::testing::Test::HasFailure(); ++turn) {
+      now_ = now_ + Duration::microseconds(static_cast<std::int64_t>(rng_.below(200)));
+      deliver(quick_.pass_time(now_), slow_.pass_time(now_));
+      std::vector<Bytes> burst;
+      for (std::uint32_t k = static_cast<std::uint32_t>(rng_.below(12)); k-- > 0;) {
+        if (!on_the_way_.empty() && rng_.below(2) == 0) {
+          burst.push_back(std::move(on_the_way_.front()));
+          on_the_way_.erase(on_the_way_.begin());
+        } else {
+          burst.push_back(request(static_cast<std::uint32_t>(rng_.below(kClients))));
+        }
+        if (rng_.below(40) == 0) burst.push_back(burst.back());  // a duplicate
+        if (rng_.below(60) == 0) burst.back().back() ^= 1;       // damage
+        if (rng_.below(60) == 0) burst.pop_back();               // a loss
+      }
+      std::string quick;
+      std::string slow;
+      auto a = quick_.judge(now_, burst, quick);
+      auto b = slow_.judge(now_, burst, slow);
+      ASSERT_EQ(quick, slow) << "in turn " << turn;
+      deliver(std::move(a), std::move(b));
+    }
+    quick_.box.counters().for_each([&](std::string_view name, std::string_view, std::uint64_t n) { count_[name] = n; });
+    slow_.box.counters().for_each(
+        [&](std::string_view name, std::string_view, std::uint64_t n) { ASSERT_EQ(count_[name], n) << name; });
+    ASSERT_EQ(quick_.box.multiplexer()->open(), slow_.box.multiplexer()->open());
+    for (std::uint64_t w = 0; w < kWords; ++w) {
+      ASSERT_EQ(quick_.box.multiplexer()->value_of(kMemory + 8 * w),
+                slow_.box.multiplexer()->value_of(kMemory + 8 * w));
+    }
+  }
+  std::uint64_t count(std::string_view name) const { return count_.at(name); }
+
+ private:
+  static wire::Gid client(std::uint32_t c) { return wire::Gid::from(wire::Ipv4Address{0x0A000010 + c}); }
+
+  Bytes packet(std::uint32_t c, bool to_server, wire::Bth bth, const Bytes& body) {
+    wire::AddressVector v;
+    v.source = to_server ? client(c) : server_;
+    v.destination = to_server ? server_ : client(c);
+    v.traffic_class = rng_.below(50) == 0 ? 3 : 2;
+    const wire::HeaderTemplate headers(v);
+    Bytes frame(512);
+    const std::size_t at = headers.write(frame.data(), wire::Bth::kSize + body.size());
+    bth.destination = Qpn((to_server ? 0x20 : 0x10) + c);
+    bth.write(frame.data() + at);
+    std::ranges::copy(body, frame.begin() + static_cast<std::ptrdiff_t>(at + wire::Bth::kSize));
+    frame.resize(headers.seal(frame.data(), at + wire::Bth::kSize + body.size()));
+    return frame;
+  }
+
+  // A new one, or after a while the oldest that is not answered once more.
+  Bytes request(std::uint32_t c) {
+    Client& me = clients_[c];
+    if (!me.sent.empty() && (me.sent.size() > 8 || rng_.below(20) == 0)) {
+      const std::size_t which = rng_.below(10) == 0 ? rng_.below(me.sent.size()) : 0;
+      return std::next(me.sent.begin(), static_cast<std::ptrdiff_t>(which))->second;
+    }
+    const std::uint64_t address = kMemory + 8 * rng_.below(kWords);
+    wire::Bth bth{.opcode = wire::Opcode::kRcFetchAdd, .ack_request = true, .psn = Psn(me.next)};
+    Bytes body(28);
+    const auto kind = rng_.below(40);
+    if (kind >= 4) {
+      if (kind >= 22) bth.opcode = wire::Opcode::kRcCompareSwap;
+      wire::AtomicEth{address, kKey, rng_.below(3), rng_.below(3)}.write(body.data());
+    } else if (kind >= 2) {
+      bth.opcode = wire::Opcode::kRcWriteOnly;
+      body.resize(24);
+      wire::Reth{address, kKey, 8}.write(body.data());
+      store_le(body.data() + 16, rng_.below(3));
+    } else {
+      bth.opcode = wire::Opcode::kRcReadRequest;
+      body.resize(16);
+      wire::Reth{address, kKey, 8}.write(body.data());
+    }
+    const Bytes frame = packet(c, true, bth, body);
+    me.sent[me.next++] = frame;
+    return frame;
+  }
+
+  // What left both boxes reaches clients and server.
+  void deliver(std::vector<Bytes> quick, std::vector<Bytes> slow) {
+    ASSERT_EQ(quick.size(), slow.size());
+    for (std::size_t i = 0; i < quick.size(); ++i) {
+      ASSERT_EQ(quick[i], slow[i]) << "packet " << i;
+      wire::ParsedFrame parsed;
+      if (wire::parse_and_verify(quick[i], parsed) != wire::Verdict::kOk) continue;
+      const std::uint32_t c = parsed.destination.value & 0xF;
+      if (parsed.traits().is_request) {
+        serve(c, quick[i], parsed);
+      } else if (!parsed.traits().has(wire::Extended::kAeth) ||
+                 wire::get<wire::Aeth>(quick[i].data(), parsed).is_ack()) {
+        auto& sent = clients_[c].sent;
+        sent.erase(sent.begin(), sent.upper_bound(parsed.psn.value()));
+      }
+    }
+  }
+
+  void serve(std::uint32_t c, const Bytes& frame, const wire::ParsedFrame& parsed) {
+    Server& server = servers_[c];
+    const auto ahead = parsed.psn.since(Psn(server.expected));
+    if (ahead > 0) {
+      Bytes nak(4);
+      wire::Aeth::nak(server.msn, wire::NakCode::kPsnSequenceError).write(nak.data());
+      answer(packet(c, false, {.opcode = wire::Opcode::kRcAcknowledge, .psn = Psn(server.expected)}, nak));
+      return;
+    }
+    if (ahead < 0) {
+      const auto before = server.answers.find(parsed.psn.value());
+      if (before != server.answers.end()) answer(before->second);
+      return;
+    }
+    ++server.expected;
+    ++server.msn;
+    const std::uint8_t* const eth = frame.data() + parsed.extended_offset();
+    std::uint64_t& word = memory_[load_be<std::uint64_t>(eth)];
+    Bytes body(4);
+    wire::Aeth::ack(server.msn).write(body.data());
+    wire::Bth bth{.opcode = wire::Opcode::kRcAcknowledge, .psn = parsed.psn};
+    if (parsed.traits().is_atomic()) {
+      const auto atomic = wire::AtomicEth::parse(eth);
+      bth.opcode = wire::Opcode::kRcAtomicAcknowledge;
+      body.resize(12);
+      wire::AtomicAckEth{word}.write(body.data() + 4);
+      const bool adds = parsed.opcode == wire::Opcode::kRcFetchAdd;
+      if (adds || word == atomic.compare) word = adds ? word + atomic.swap_or_add : atomic.swap_or_add;
+    } else if (parsed.traits().kind == wire::Kind::kWrite) {
+      word = load_le<std::uint64_t>(frame.data() + parsed.payload_offset);
+    } else {
+      bth.opcode = wire::Opcode::kRcReadResponseOnly;
+      body.resize(12);
+      store_le(body.data() + 4, word);
+    }
+    const Bytes made = packet(c, false, bth, body);
+    server.answers[parsed.psn.value()] = made;
+    const bool merged =
+        bth.opcode == wire::Opcode::kRcAcknowledge && rng_.below(8) == 0;  // the next one will say it, too
+    if (!merged) answer(made);
+  }
+  void answer(const Bytes& frame) {
+    on_the_way_.push_back(frame);
+    const std::size_t n = on_the_way_.size();
+    if (n > 1 && rng_.below(30) == 0) std::swap(on_the_way_[n - 1], on_the_way_[n - 2]);
+  }
+
+  struct Client {
+    std::uint32_t next = 100;
+    std::map<std::uint32_t, Bytes> sent;  // not answered
+  };
+  struct Server {
+    std::uint32_t expected = 100;
+    std::uint32_t msn = 0;
+    std::map<std::uint32_t, Bytes> answers;
+  };
+
+  Rng rng_;
+  wire::Gid server_ = wire::Gid::from(wire::Ipv4Address{0x0A000001});
+  Side quick_{true, server_};
+  Side slow_{false, server_};
+  std::array<Client, kClients> clients_;
+  std::array<Server, kClients> servers_;
+  std::map<std::uint64_t, std::uint64_t> memory_;
+  std::vector<Bytes> on_the_way_;  // to clients
+  std::map<std::string_view, std::uint64_t> count_;
+  Time now_;
+};
+
+TEST(ShortCuts, MakeNoDifference) {
+  std::uint64_t replaced = 0;
+  std::uint64_t shared = 0;
+  for (std::uint64_t seed = 1; seed <= 60 && !HasFailure(); ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    Traffic traffic(seed);
+    traffic.run(400);
+    if (HasFailure()) return;
+    replaced += traffic.count("AtomicReplaced");
+    shared += traffic.count("SharedAnswer");
+  }
+  EXPECT_GT(replaced, 20'000u);
+  EXPECT_GT(shared, 10'000u);
+}
+
+}  // namespace
+}  // namespace sluice::swordbox
