@@ -72,7 +72,7 @@ VerbsPool::~VerbsPool() {
 
 // The pool's process: its NIC's own thread answers, until the other end goes.
 void VerbsPool::serve(int socket, const std::string& port) {
-  std::memset(memory_.data(), 0x5a, memory_.size());
+  std::memset(memory_.data(), kFill, memory_.size());
   open(port, kPoolIp);
   const Address ours = address(kPoolIp);
   Address theirs{};

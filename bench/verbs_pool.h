@@ -17,14 +17,15 @@ namespace sluice::bench {
 class VerbsPool {
  public:
   static constexpr std::uint32_t kDepth = 128;
-  static constexpr std::size_t kBytes = 1 << 20;
+  static constexpr std::size_t kBytes = 64 << 20;
+  static constexpr std::uint8_t kFill = 0x5a;  // every byte of the pool
 
   VerbsPool();
   ~VerbsPool();
   VerbsPool(const VerbsPool&) = delete;
   VerbsPool& operator=(const VerbsPool&) = delete;
 
-  // Where reads go; all of it is registered. Every word of the pool is different from zero.
+  // Where reads go; all of it is registered.
   std::uint8_t* local() { return memory_.data(); }
   // One signalled READ, posted by itself: what ibv_post_send costs.
   void post_read(std::uint64_t from, std::size_t to, std::uint32_t length) {
