@@ -359,7 +359,7 @@ def run_case(case, link, directory):
     client_port_option = case.client_port_option or case.port_option
     client_command = (case.client_command or case.command).split() + ([client_port_option, str(tcp)] if client_port_option else [])
     server_log = directory / "server.log"
-    deadline = time.monotonic() + (ALL_SIZES_TIMEOUT_S if "-a" in command else TIMEOUT_S)
+    deadline = time.monotonic() + (ALL_SIZES_TIMEOUT_S if "-a" in command or case.command == "rstream" else TIMEOUT_S)
     with server_log.open("w") as log:
         words, variables = link.launch(case, tcp, command + case.server.split(), server=True)
         server = subprocess.Popen(words, env=variables, stdout=log, stderr=subprocess.STDOUT, start_new_session=True)
