@@ -51,7 +51,7 @@ Result<PointCache> PointCache::open(const std::string& folder, const std::string
 }
 
 std::string PointCache::path_of(const sim::Experiment& experiment, const sim::Point& point) const {
-  const std::string all = program_hash_ + '\n' + experiment.hardware.text + '\n' + point.settings;
+  const std::string all = program_hash_ + '\n' + experiment.hardware_of(point).text + '\n' + point.settings;
   return fmt::format("{}/{}.json", folder_, content_hash(all));
 }
 
@@ -197,6 +197,7 @@ json to_json(const ExperimentOutcome& outcome) {
                              {"x", e.xs[point.x]},
                              {"repetition", point.repetition},
                              {"seed", point.seed},
+                             {"hardware", e.hardware_of(point).name},
                              {"metrics", metrics},
                              {"paper", paper},
                              {"far", far[&point]},
@@ -224,7 +225,8 @@ std::string to_csv(const ExperimentOutcome& outcome) {
       const double paper = e.paper_at(point, metric);
       out += std::isnan(paper) ? "," : fmt::format(",{:.6g}", paper);
     }
-    out += fmt::format(",{:016x},{},{},yes\n", outcome.results[i].trace_hash, SLUICE_COMMIT, quoted(e.hardware.name));
+    out += fmt::format(",{:016x},{},{},yes\n", outcome.results[i].trace_hash, SLUICE_COMMIT,
+                       quoted(e.hardware_of(point).name));
   }
   return out;
 }

@@ -53,6 +53,25 @@ TEST(OrderLoad, ReordersAFewAndRarelyByMoreThanAHandful) {
   EXPECT_GT(few, out_of_order * 8 / 10);
 }
 
+VerbsResult through_box(const char* box, Duration packet_cost) {
+  const auto hardware = load_hardware(file("hardware/connectx5"));
+  VerbsWorkload workload;
+  workload.operation = "cas";
+  workload.addresses = "same";
+  workload.queue_pairs = 20;
+  workload.box = box;
+  workload.box_packet_cost = packet_cost;
+  return run_verbs_load(hardware.value(), workload, 1);
+}
+
+TEST(VerbsLoad, IsAsFastAsTheBoxsCoreAllowsOrTheAtomicUnit) {
+  constexpr Duration kSlow = Duration::nanoseconds(250);  // 2 M operations a second, of two packets each
+  EXPECT_NEAR(through_box("watching", kSlow).per_second / 1e6, 2.0, 0.05);
+  EXPECT_NEAR(through_box("words", kSlow).per_second / 1e6, 2.0, 0.05);
+  EXPECT_NEAR(through_box("watching", {}).per_second / 1e6, 2.93, 0.1);
+  EXPECT_GT(through_box("words", {}).per_second / 1e6, 2 * 2.93);
+}
+
 VerbsResult small_run(std::uint64_t seed) {
   const auto hardware = load_hardware(file("hardware/connectx5"));
   VerbsWorkload workload;

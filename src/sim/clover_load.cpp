@@ -17,6 +17,7 @@
 #include "sim/box_stage.h"
 #include "sim/host_memory.h"
 #include "sim/rack.h"
+#include "sim/verbs_load.h"
 #include "swordbox/clover_rule.h"
 #include "workload/linearizability.h"
 #include "workload/recorder.h"
@@ -261,6 +262,7 @@ struct Counts {
   std::uint64_t lookups = 0;
   std::uint64_t messages = 0;
   std::uint64_t wire_bytes = 0;
+  std::uint64_t locks = 0;
 };
 
 class World {
@@ -272,6 +274,7 @@ class World {
         rack_(hardware, seed,
               {.faults = faults_of(workload), .ack_timeout = static_cast<std::uint8_t>(workload.ack_timeout)}) {
     if (stage_) rack_.net_switch().set_stage(stage_.get());
+    if (shares_words()) rack_.announce_to(stage_->box());
     memory_machine_ = &rack_.add_machine();
     memory_completions_ = memory_machine_->make_completions(16);
     const memory::Key key = memory_machine_->share(memory_.bytes(), kMemoryAddress);
@@ -290,6 +293,7 @@ class World {
                                                          static_cast<std::uint32_t>(threads), *server_machine_,
                                                          *server_thread_, *memory_machine_, *memory_completions_));
     }
+    if (workload.lock_threads != 0) add_lock_threads();
   }
 
   CloverResult run() {
@@ -328,6 +332,16 @@ class World {
   }
 
  private:
+  void add_lock_threads() {
+    VerbsWorkload locks;
+    locks.operation = "cas";
+    locks.addresses = "same";
+    locks.queue_pairs = workload_.lock_threads;
+    locks_ = std::make_unique<VerbsThreads>(rack_, *memory_machine_, locks, rack_.loop.now());
+    if (shares_words()) stage_->box().multiplexer()->add_region(locks_->words());
+  }
+  bool shares_words() const { return workload_.system == "steering+words"; }
+
   static port::Impairment faults_of(const CloverWorkload& workload) {
     return workload.faults.empty() ? port::Impairment() : port::parse_impairment(workload.faults).value().tx;
   }
@@ -361,14 +375,18 @@ class World {
   static std::unique_ptr<BoxStage> make_stage(const CloverWorkload& workload) {
     if (workload.system == "clover") return nullptr;
     swordbox::BoxConfig config;
-    config.connections.connections = static_cast<std::uint32_t>(std::max<std::uint64_t>(2 * workload.threads, 1024));
+    config.connections.connections =
+        static_cast<std::uint32_t>(std::max<std::uint64_t>(2 * (workload.threads + workload.lock_threads), 1024));
     config.connections.assumed_mtu = 1024;
     auto stage = std::make_unique<BoxStage>(config);
     swordbox::CloverConfig rule;
-    rule.steer_reads = workload.system == "steering";
+    rule.steer_reads = workload.system != "write_steering";
     rule.tracked_keys = static_cast<std::uint32_t>(workload.steered_keys);
     swordbox::Box& box = stage->box();
     box.set_rule(std::make_unique<swordbox::CloverRule>(rule, box.connections(), box.counters()));
+    if (workload.system == "steering+words") {
+      box.set_multiplexer(std::make_unique<swordbox::Multiplexer>(words_config(), box.connections(), box.counters()));
+    }
     return stage;
   }
 
@@ -431,6 +449,7 @@ class World {
       sum.messages += c.messages;
     }
     sum.wire_bytes = memory_machine_->nic.counters().wire_bytes;
+    if (locks_) sum.locks = locks_->operations();
     return sum;
   }
 
@@ -462,10 +481,12 @@ class World {
         {"messages_per_operation", each(&Counts::messages)},
         {"per_client_kops", operations * 1e9 / static_cast<double>(workload_.measure.picoseconds()) /
                                 static_cast<double>(workload_.threads)},
+        {"lock_throughput",
+         static_cast<double>(now.locks - before.locks) * 1e6 / static_cast<double>(workload_.measure.picoseconds())},
     };
     result.events = rack_.loop.fired();
     result.trace_hash = rack_.trace.hash();
-    sound(result);
+    if (sound(result) && locks_) result.problem = locks_->problem();
   }
 
   CloverWorkload workload_;
@@ -480,13 +501,14 @@ class World {
   std::unique_ptr<clover::MetadataServer> server_;
   std::unique_ptr<ServerThread> server_thread_;
   std::vector<std::unique_ptr<ClientMachine>> clients_;
+  std::unique_ptr<VerbsThreads> locks_;
 };
 
 }  // namespace
 
 void CloverWorkload::read(Fields& f) {
   constexpr auto kOptional = Fields::Need::kOptional;
-  f.choice("system", system, {"clover", "write_steering", "steering"});
+  f.choice("system", system, {"clover", "write_steering", "steering", "steering+words"});
   f.integer("threads", threads, 1, 4096);
   f.integer("machines", machines, 1, 1024);
   f.integer("writes_percent", writes_percent, 0, 100);
@@ -503,6 +525,7 @@ void CloverWorkload::read(Fields& f) {
   f.duration("message_cost", message_cost);
   f.duration("warm_up", warm_up, kOptional);
   f.duration("measure", measure, kOptional);
+  f.integer("lock_threads", lock_threads, 0, 1024, kOptional);
   f.impairment("faults", faults, kOptional);
   f.integer("ack_timeout", ack_timeout, 1, 31, kOptional);
   f.duration("cursor_lifetime", cursor_lifetime, kOptional);

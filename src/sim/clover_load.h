@@ -18,8 +18,9 @@
 namespace sluice::sim {
 
 struct CloverWorkload {
-  std::string system = "clover";  // clover, write_steering, steering (of writes and reads)
-  std::uint64_t threads = 7;      // of all client machines
+  // clover, write_steering, steering (of writes and reads), steering+words (and connections to the memory node shared, atomics replaced)
+  std::string system = "clover";
+  std::uint64_t threads = 7;  // of all client machines
   std::uint64_t machines = 7;
   std::uint64_t writes_percent = 50;
   std::uint64_t keys = 1024;
@@ -39,6 +40,9 @@ struct CloverWorkload {
   Duration message_cost = Duration::microseconds(1);
   Duration warm_up = Duration::milliseconds(2);
   Duration measure = Duration::milliseconds(6);
+
+  // Threads of one more machine, which all CAS one word of the memory node, without a pause.
+  std::uint64_t lock_threads = 0;
 
   // What goes wrong on every link, as text of port/impairment.h; empty: nothing. How long queue pairs wait for an ACK: 4.096 us times two to
   // the power of ack_timeout.

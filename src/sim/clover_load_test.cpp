@@ -58,6 +58,20 @@ TEST(CloverLoad, NeedsManyTriesUnderContentionAndHardlyMoreThanOneWithTheBox) {
   EXPECT_LT(metric(both, "bytes_per_operation"), metric(alone, "bytes_per_operation") / 2);
 }
 
+TEST(CloverLoad, SharesConnectionsAndReplacesCasesWhileItSteers) {
+  CloverWorkload one = small("steering", 50);
+  one.lock_threads = 24;
+  const CloverResult by_nic = run_clover_load(connectx5(), one, 1);
+  one.system = "steering+words";
+  const CloverResult by_box = run_clover_load(connectx5(), one, 1);
+  EXPECT_EQ(by_nic.problem, "");
+  EXPECT_EQ(by_box.problem, "");
+  // One address takes 341 ns a CAS.
+  EXPECT_NEAR(metric(by_nic, "lock_throughput"), 2.9, 0.3);
+  EXPECT_GT(metric(by_box, "lock_throughput"), 2 * metric(by_nic, "lock_throughput"));
+  EXPECT_NEAR(metric(by_box, "throughput"), metric(by_nic, "throughput"), 0.2 * metric(by_nic, "throughput"));
+}
+
 TEST(CloverLoad, DependsOnItsSeedAlone) {
   const CloverResult a = run_clover_load(connectx5(), small("steering", 50), 3);
   const CloverResult b = run_clover_load(connectx5(), small("steering", 50), 3);

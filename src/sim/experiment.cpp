@@ -21,6 +21,7 @@ namespace {
 
 constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
 constexpr auto kOptional = Fields::Need::kOptional;
+constexpr std::string_view kPanelHardware = "hardware";
 
 using Workload = std::variant<VerbsWorkload, OrderWorkload, CloverWorkload, EdmWorkload, EdmTestbedWorkload>;
 
@@ -85,10 +86,22 @@ class Loader {
     if (error_.empty()) make_points();
     if (!error_.empty()) return fail(error_);
     const auto folder = std::filesystem::path(e_.path).parent_path() / "hardware";
+    if (auto panels = load_panel_hardware(folder); !panels) return panels;
     return load_hardware_of_kind(hardware_path.empty() ? (folder / (hardware_ + ".toml")).string() : hardware_path);
   }
 
  private:
+  Result<void> load_panel_hardware(const std::filesystem::path& folder) {
+    e_.panel_hardware.resize(s_.panels.size());
+    for (std::size_t i = 0; i < s_.panels.size(); ++i) {
+      if (s_.panels[i] == nullptr || !s_.panels[i]->contains(kPanelHardware)) continue;
+      auto hardware =
+          load_hardware((folder / (*(*s_.panels[i])[kPanelHardware].value<std::string>() + ".toml")).string());
+      if (!hardware) return tl::unexpected(hardware.error());
+      e_.panel_hardware[i] = std::move(*hardware);
+    }
+    return {};
+  }
   Result<void> load_hardware_of_kind(const std::string& path) {
     if (e_.kind == "edm") {
       auto edm = load_edm_hardware(path);
@@ -232,7 +245,12 @@ class Loader {
 // The settings of one point.
 Workload read_workload(const Experiment& e, const Source& s, const Point& point, std::string& error) {
   Fields fields(*s.workload, e.path, "workload", error);
-  if (s.panels[point.panel] != nullptr) fields.over(*s.panels[point.panel]);
+  const toml::table* const panel = s.panels[point.panel];
+  if (panel != nullptr) fields.over(*panel);
+  // What a panel is simulated on has been loaded with the file.
+  const bool own_rack = e.kind == "verbs" || e.kind == "order" || e.kind == "clover";
+  std::string hardware;
+  if (own_rack && panel != nullptr && panel->contains(kPanelHardware)) fields.text(kPanelHardware, hardware);
   if (s.series[point.series] != nullptr) fields.over(*s.series[point.series]);
   fields.replace(e.x, *s.values->get(point.x));
   Workload workload = workload_of(e.kind);
@@ -334,6 +352,11 @@ void add_ratios(const Experiment& e, std::vector<PointResult>& results) {
   }
 }
 
+const Hardware& Experiment::hardware_of(const Point& point) const {
+  const Hardware& own = panel_hardware[point.panel];
+  return own.name.empty() ? hardware : own;
+}
+
 Result<Experiment> load_experiment(const std::string& path, const std::string& hardware_path) {
   const auto text = read_text(path);
   if (!text) return tl::unexpected(text.error());
@@ -354,10 +377,10 @@ PointResult run_point(const Experiment& experiment, const Point& point) {
   const Workload workload = read_workload(experiment, *experiment.source, point, error);
   SLUICE_CHECK(error.empty());  // load_experiment() has read the same
   if (const auto* const verbs = std::get_if<VerbsWorkload>(&workload)) {
-    return result_of(run_verbs_load(experiment.hardware, *verbs, point.seed));
+    return result_of(run_verbs_load(experiment.hardware_of(point), *verbs, point.seed));
   }
   if (const auto* const clover = std::get_if<CloverWorkload>(&workload)) {
-    CloverResult result = run_clover_load(experiment.hardware, *clover, point.seed);
+    CloverResult result = run_clover_load(experiment.hardware_of(point), *clover, point.seed);
     return {.metrics = std::move(result.metrics),
             .events = result.events,
             .trace_hash = result.trace_hash,
@@ -372,7 +395,7 @@ PointResult run_point(const Experiment& experiment, const Point& point) {
     return {.metrics = run_edm_testbed(experiment.edm_testbed, *testbed), .problem = {}};
   }
   const auto& order = std::get<OrderWorkload>(workload);
-  return result_of(run_order_load(experiment.hardware, order, point.seed), order.gap);
+  return result_of(run_order_load(experiment.hardware_of(point), order, point.seed), order.gap);
 }
 
 }  // namespace sluice::sim

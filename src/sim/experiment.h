@@ -1,7 +1,7 @@
 // Experiment: one figure as a TOML file: a rack, a workload, what is varied, and what the paper measured.
 //
 // File:       title, figure, kind, hardware, x, y and how to draw them; [workload] with the kind's settings; [sweep] with the values of x;
-//             [[series]] and [[panel]] with a name and settings that differ; [[paper]] with the paper's points, their source, and how near
+//             [[series]] and [[panel]] with a name and settings that differ (a panel's hardware, too); [[paper]] with the paper's points, their source, and how near
 //             them the figure means to be: within_percent, within_factor, within_points (at the top: for all that say nothing themselves).
 // Points:     every panel, series, value of x and repetition; each is a simulation of its own, with a seed of its own.
 // Life:       load_experiment() checks all of it and starts nothing -> run_point() for each point, in any order and process.
@@ -78,9 +78,10 @@ struct Experiment {
   std::string y_scale = "linear";
   std::uint64_t repetitions = 1;
   std::uint64_t seed = 1;
-  Hardware hardware;               // its name and text, whatever kind of hardware it is
-  EdmHardware edm;                 // kind "edm" alone
-  EdmTestbedHardware edm_testbed;  // kind "edm_testbed" alone
+  Hardware hardware;                     // its name and text, whatever kind of hardware it is
+  std::vector<Hardware> panel_hardware;  // as panels; without a name: it has none of its own
+  EdmHardware edm;                       // kind "edm" alone
+  EdmTestbedHardware edm_testbed;        // kind "edm_testbed" alone
   std::vector<std::string> panels;
   std::vector<std::string> series;
   std::vector<std::string> xs;  // as text
@@ -88,6 +89,7 @@ struct Experiment {
   std::vector<PaperPoints> paper;
   std::vector<Point> points;
 
+  const Hardware& hardware_of(const Point& point) const;
   // The paper's line of that metric through this point; nullptr: it has none.
   const PaperPoints* paper_of(const Point& point, std::string_view metric) const;
   // Its value there; NaN: none.

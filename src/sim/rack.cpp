@@ -108,7 +108,18 @@ Rack::Connection Rack::connect(const End& a, const End& b) {
   bring_up(a, *connection.a, b, *connection.b);
   bring_up(b, *connection.b, a, *connection.a);
   connections_.push_back(connection);
+  if (box_ != nullptr) announce(a, b, connection);
   return connection;
+}
+
+void Rack::announce(const End& a, const End& b, const Connection& connection) {
+  const auto gid = [](const End& end) { return end.machine->nic.adapter().config().gids[0]; };
+  const bool room =
+      box_->connections().announce(loop.now(), {.address = {gid(a), gid(b)},
+                                                .qpn = {connection.a->qpn(), connection.b->qpn()},
+                                                .starting_psn = {connection.a->next_psn(), connection.b->next_psn()},
+                                                .mtu = kMtu});
+  SLUICE_CHECK(room);
 }
 
 bool Rack::at_rest() const {

@@ -18,6 +18,7 @@
 #include "sim/pipe.h"
 #include "sim/switch.h"
 #include "sim/trace.h"
+#include "swordbox/box.h"
 
 namespace sluice::sim {
 
@@ -59,6 +60,8 @@ class Rack {
   };
   // A reliable connection, ready to send both ways.
   Connection connect(const End& a, const End& b);
+  // A box in the switch that is told of every connection made from now on, as a control plane tells it. Outlives the rack.
+  void announce_to(swordbox::Box& box) { box_ = &box; }
   // Whether everything has come to rest: no packet under way, and both ends of each connection agree on what was sent and done.
   bool at_rest() const;
 
@@ -73,6 +76,7 @@ class Rack {
   // The consumer, or a faulty link before it.
   Consumer& behind_faults(Consumer& consumer, std::unique_ptr<FaultyLink>& link, std::string_view way,
                           std::uint32_t machine);
+  void announce(const End& a, const End& b, const Connection& connection);
   rc::QueuePair* make_pair(const End& end);
   void bring_up(const End& end, rc::QueuePair& pair, const End& other, const rc::QueuePair& peer);
 
@@ -80,6 +84,7 @@ class Rack {
   std::uint64_t seed_;
   RackOptions options_;
   Switch switch_;
+  swordbox::Box* box_ = nullptr;
   std::vector<std::unique_ptr<Machine>> machines_;
   std::vector<Connection> connections_;
 };

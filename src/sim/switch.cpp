@@ -26,7 +26,7 @@ class Switch::Port final : public Consumer, public port::FrameSink, private Pipe
     if (reserved_ != nullptr) owner_.pool_.give_back(reserved_);
   }
 
-  void on_packet(Time now, Packet* packet) override { owner_.arrive(now, *this, packet); }
+  void on_packet(Time now, Packet* packet) override { owner_.arrive(now, number_, packet); }
 
   std::uint8_t* reserve(std::size_t length) override {
     if (reserved_ != nullptr && reserved_->room < length) {
@@ -79,7 +79,9 @@ Switch::Switch(EventLoop& loop, PacketPool& pool, const SwitchParameters& parame
       rng_(Rng(seed).fork("switch")),
       forwarding_({.queue_bytes = std::size_t{1} << 16, .seed = rng_.fork("macs").next()}) {}
 
-Switch::~Switch() = default;
+Switch::~Switch() {
+  while (!at_stage_.empty()) pool_.give_back(at_stage_.pop());
+}
 
 Consumer& Switch::attach(Consumer& consumer, const std::uint8_t* mac) {
   const auto number = static_cast<std::uint32_t>(ports_.size());
@@ -104,11 +106,25 @@ std::uint64_t Switch::reserved() const {
       std::ranges::count_if(ports_, [](const auto& port) { return port->has_reserved(); }));
 }
 
-void Switch::arrive(Time now, Port& port, Packet* packet) {
+void Switch::arrive(Time now, std::uint32_t port, Packet* packet) {
   ++packets_;
-  ingress_ = port.number();
+  packet->ingress = port;
+  if (stage_cost_ == Duration{}) return forward(now, packet);
+  packet->when = stage_free_ = std::max(now, stage_free_) + stage_cost_;
+  if (at_stage_.empty()) loop_.schedule(stage_, packet->when);
+  at_stage_.push(packet);
+}
+
+void Switch::on_stage(Time now) {
+  Packet* const packet = at_stage_.pop();
+  if (!at_stage_.empty()) loop_.schedule(stage_, at_stage_.front()->when);
+  forward(now, packet);
+}
+
+void Switch::forward(Time now, Packet* packet) {
+  ingress_ = packet->ingress;
   port::Frame frame = packet->frame();
-  forwarding_.process(now, switching::PortNumber{static_cast<decltype(switching::PortNumber{}.value)>(port.number())},
+  forwarding_.process(now, switching::PortNumber{static_cast<decltype(switching::PortNumber{}.value)>(ingress_)},
                       {&frame, 1});
   pool_.give_back(packet);
   arm_timer();

@@ -25,8 +25,12 @@ class Switch final {
          std::uint64_t seed);
   ~Switch();
 
-  // Before every packet is forwarded. Null: none. Outlives the switch.
-  void set_stage(switching::Stage* stage) { forwarding_.set_stage(stage); }
+  // Before every packet is forwarded. Null: none. Outlives the switch. With a `cost` the stage is a program on one core: packets wait for it,
+  // one by one, without limit. REQUIRES: before the first packet.
+  void set_stage(switching::Stage* stage, Duration cost = {}) {
+    forwarding_.set_stage(stage);
+    stage_cost_ = cost;
+  }
 
   // A port whose packets go to `consumer`; what stands at `mac` is found there from the start. Returns where packets come in.
   Consumer& attach(Consumer& consumer, const std::uint8_t* mac);
@@ -42,7 +46,9 @@ class Switch final {
   class Port;
   void on_timer(Time now);
   void arm_timer();
-  void arrive(Time now, Port& port, Packet* packet);
+  void arrive(Time now, std::uint32_t port, Packet* packet);
+  void forward(Time now, Packet* packet);
+  void on_stage(Time now);
 
   EventLoop& loop_;
   PacketPool& pool_;
@@ -53,6 +59,10 @@ class Switch final {
   std::vector<std::unique_ptr<Port>> ports_;
   std::uint32_t ingress_ = 0;  // of the packet that is being forwarded
   std::uint64_t packets_ = 0;
+  Duration stage_cost_{};
+  Time stage_free_;
+  PacketLine at_stage_;
+  MemberEvent<Switch, &Switch::on_stage> stage_{*this};
   MemberEvent<Switch, &Switch::on_timer> timer_{*this};
 };
 

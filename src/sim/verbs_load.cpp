@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/check.h"
+#include "sim/box_stage.h"
 #include "sim/cpu.h"
 #include "sim/rack.h"
 
@@ -130,45 +131,95 @@ void VerbsWorkload::read(Fields& f) {
   f.integer("in_flight", in_flight, 1, kMostInFlight / 4);
   f.integer("signal_every", signal_every, 1, kMostInFlight / 4, kOptional);
   f.byte_count("bytes", bytes, kOptional);
+  f.choice("box", box, {"none", "watching", "words"}, kOptional);
+  f.duration("box_packet_cost", box_packet_cost, kOptional);
   f.duration("warm_up", warm_up, kOptional);
   f.duration("measure", measure, kOptional);
   if (in_flight % std::min(signal_every, in_flight) != 0)
     f.fail(*f.node("in_flight"), "in_flight", "must be a multiple of signal_every");
 }
 
-VerbsResult run_verbs_load(const Hardware& hardware, const VerbsWorkload& workload, std::uint64_t seed) {
-  Rack rack(hardware, seed);
-  Rack::Machine& server = rack.add_machine();
-  Rack::Machine& client = rack.add_machine();
-  const bool same = workload.addresses == "same";
-  const std::uint64_t stride = (workload.bytes + kLine - 1) / kLine * kLine;
-  std::vector<std::uint8_t> memory(stride * (same ? 1 : workload.queue_pairs));
-  const auto kind = workload.memory == "device" ? memory::RegionKind::kDevice : memory::RegionKind::kHost;
-  const memory::Key key = server.share(memory, kServerAddress, kind);
-  rc::CompletionQueue* const server_completions = server.make_completions(16);
+struct VerbsThreads::State {
+  State(Rack& rack, Rack::Machine& server_machine, const VerbsWorkload& workload)
+      : server(server_machine),
+        stride((workload.bytes + kLine - 1) / kLine * kLine),
+        memory(stride * (workload.addresses == "same" ? 1 : workload.queue_pairs)),
+        cpu(rack.hardware().host, static_cast<std::uint32_t>(workload.queue_pairs)) {}
 
-  Cpu cpu(hardware.host, static_cast<std::uint32_t>(workload.queue_pairs));
+  Rack::Machine& server;
+  std::uint64_t stride;  // from one thread's address to the next one's
+  std::vector<std::uint8_t> memory;
+  memory::Key key{};
+  Cpu cpu;
   Tally tally;
-  tally.from = Time::at(workload.warm_up);
   std::deque<LoadThread> threads;
+};
+
+VerbsThreads::VerbsThreads(Rack& rack, Rack::Machine& server, const VerbsWorkload& workload, Time count_from)
+    : state_(std::make_unique<State>(rack, server, workload)) {
+  State& s = *state_;
+  Rack::Machine& client = rack.add_machine();
+  const auto kind = workload.memory == "device" ? memory::RegionKind::kDevice : memory::RegionKind::kHost;
+  s.key = server.share(s.memory, kServerAddress, kind);
+  rc::CompletionQueue* const server_completions = server.make_completions(16);
+  s.tally.from = count_from;
   for (std::uint32_t i = 0; i < workload.queue_pairs; ++i) {
-    LoadThread& thread = threads.emplace_back(rack, client, cpu, workload, i, tally);
+    LoadThread& thread = s.threads.emplace_back(rack, client, s.cpu, workload, i, s.tally);
     const auto connection =
         rack.connect({&client, thread.completions(), &thread, static_cast<std::uint32_t>(workload.in_flight)},
                      {&server, server_completions});
-    thread.begin(*connection.a, key, kServerAddress + (same ? 0 : stride * i));
+    thread.begin(*connection.a, s.key, kServerAddress + (workload.addresses == "same" ? 0 : s.stride * i));
+  }
+}
+
+VerbsThreads::~VerbsThreads() = default;
+std::uint64_t VerbsThreads::operations() const { return state_->tally.operations; }
+const Histogram& VerbsThreads::latency_ns() const { return state_->tally.latency_ns; }
+const std::string& VerbsThreads::problem() const { return state_->tally.problem; }
+
+swordbox::WordRegion VerbsThreads::words() const {
+  return {.server = state_->server.nic.adapter().config().gids[0],
+          .rkey = wire::RKey{state_->key.value},
+          .address = kServerAddress,
+          .length = state_->memory.size(),
+          .writable = true};
+}
+
+swordbox::MultiplexerConfig words_config() {
+  swordbox::MultiplexerConfig config;
+  config.repair_after = Duration::milliseconds(10);
+  config.give_up_after = Duration::milliseconds(250);
+  config.flight = Duration::seconds(1);
+  return config;
+}
+
+VerbsResult run_verbs_load(const Hardware& hardware, const VerbsWorkload& workload, std::uint64_t seed) {
+  std::unique_ptr<BoxStage> box;
+  if (workload.box != "none") box = std::make_unique<BoxStage>(swordbox::BoxConfig{});
+  Rack rack(hardware, seed);
+  if (box) {
+    rack.net_switch().set_stage(box.get(), workload.box_packet_cost);
+    rack.announce_to(box->box());
+  }
+  Rack::Machine& server = rack.add_machine();
+  const VerbsThreads threads(rack, server, workload, Time::at(workload.warm_up));
+  if (workload.box == "words") {
+    swordbox::Box& words = box->box();
+    words.set_multiplexer(
+        std::make_unique<swordbox::Multiplexer>(words_config(), words.connections(), words.counters()));
+    words.multiplexer()->add_region(threads.words());
   }
   rack.loop.run_until(Time::at(workload.warm_up + workload.measure));
 
   VerbsResult result;
-  result.operations = tally.operations;
+  result.operations = threads.operations();
   result.per_second =
-      static_cast<double>(tally.operations) * 1e12 / static_cast<double>(workload.measure.picoseconds());
-  result.latency_ns = std::move(tally.latency_ns);
+      static_cast<double>(result.operations) * 1e12 / static_cast<double>(workload.measure.picoseconds());
+  result.latency_ns = threads.latency_ns();
   result.events = rack.loop.fired();
   result.packets = rack.trace.packets();
   result.trace_hash = rack.trace.hash();
-  result.problem = std::move(tally.problem);
+  result.problem = threads.problem();
   return result;
 }
 

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 
 #include "base/histogram.h"
@@ -14,6 +15,8 @@
 #include "rc/work.h"
 #include "sim/fields.h"
 #include "sim/hardware.h"
+#include "sim/rack.h"
+#include "swordbox/multiplexer.h"
 
 namespace sluice::sim {
 
@@ -26,6 +29,10 @@ struct VerbsWorkload {
   std::uint64_t signal_every = 1;  // only each so-manieth operation leaves a completion
   std::uint64_t bytes = 8;
   std::uint64_t servers = 1;
+  // SwordBox between them: none, one that only watches, or one that makes one connection of all and WRITEs of atomics. And what its one core
+  // takes for each packet; 0: it keeps up with the links.
+  std::string box = "none";  // none, watching, words
+  Duration box_packet_cost{};
   Duration warm_up = Duration::microseconds(50);
   Duration measure = Duration::microseconds(500);
 
@@ -41,6 +48,29 @@ struct VerbsResult {
   std::uint64_t trace_hash = 0;
   std::string problem;  // not empty: operations failed
 };
+
+// The polling threads, their queue pairs and what these work on, at a machine of a rack that may do other things besides.
+class VerbsThreads {
+ public:
+  // A machine of their own is added for them. Operations are counted from `count_from` on. The rack outlives them.
+  VerbsThreads(Rack& rack, Rack::Machine& server, const VerbsWorkload& workload, Time count_from);
+  ~VerbsThreads();
+  VerbsThreads(const VerbsThreads&) = delete;
+  VerbsThreads& operator=(const VerbsThreads&) = delete;
+
+  // The memory that they work on, for a box that watches it.
+  swordbox::WordRegion words() const;
+  std::uint64_t operations() const;
+  const Histogram& latency_ns() const;
+  const std::string& problem() const;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+// SwordBox that shares connections and replaces atomics on `words`, once these are known.
+swordbox::MultiplexerConfig words_config();
 
 VerbsResult run_verbs_load(const Hardware& hardware, const VerbsWorkload& workload, std::uint64_t seed);
 

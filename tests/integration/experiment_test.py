@@ -100,6 +100,20 @@ class Experiment(unittest.TestCase):
         self.assertIn("there is nothing to --check", said)
         self.assertFalse((self.folder / "out").exists())
 
+    def test_a_panel_may_have_hardware_of_its_own(self):
+        other = (self.folder / "hardware" / "connectx5.toml").read_text()
+        self.assertIn('"100 Gb/s", source', other)
+        other = other.replace('name = "', 'name = "slow ', 1).replace('"100 Gb/s", source', '"1 Gb/s", source')
+        (self.folder / "hardware" / "slow.toml").write_text(other)
+        panels = '\n[[panel]]\nname = "usual"\n\n[[panel]]\nname = "slow"\nhardware = "slow"\n'
+        self.simulate(TWO_LINES + panels)
+        with open(self.folder / "out" / "mine.csv", encoding="utf-8") as file:
+            rates = {(row["panel"], row["series"], row["queue_pairs"]): (float(row["throughput"]), row["hardware"]) for row in csv.DictReader(file)}
+        usual, slow = rates["usual", "WRITE", "2"], rates["slow", "WRITE", "2"]
+        self.assertLess(slow[0], usual[0] / 2)
+        self.assertTrue(slow[1].startswith("slow "))
+        self.assertIn("nowhere.toml", self.simulate(TWO_LINES + panels.replace('hardware = "slow"', 'hardware = "nowhere"'), code=1).stderr)
+
     def test_a_wrong_file_names_line_key_and_what_is_allowed(self):
         for wrong, words in (
             (TWO_LINES.replace("in_flight = 16", "in_flight = 16\nin_fligth = 16"), ("mine.toml: line 12", "in_fligth")),
