@@ -9,6 +9,7 @@ namespace sluice::cli {
 
 std::unique_ptr<Command> make_bench_clover(CLI::App& group);
 std::unique_ptr<Command> make_bench_sherman(CLI::App& group);
+std::unique_ptr<Command> make_bench_fusee(CLI::App& group);
 std::unique_ptr<Command> make_bench_verbs(CLI::App& group);
 std::unique_ptr<Command> make_bench_locks(CLI::App& group);
 

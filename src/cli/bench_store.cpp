@@ -1,4 +1,4 @@
-// sluice bench clover, sluice bench sherman: YCSB over a store on the rack.
+// sluice bench clover, sherman, fusee: YCSB over a store on the rack.
 #include <fmt/core.h>
 #include <poll.h>
 #include <unistd.h>
@@ -41,6 +41,7 @@ struct Settings {
 
   void declare(rack::Schema& s, rack::StoreKind store) {
     const bool tree = store == rack::StoreKind::kSherman;
+    const bool fusee = store == rack::StoreKind::kFusee;
     s.text("workload", workload,
            tree ? "A to F of YCSB, or a share of writes such as w50"
                 : "A, B, C, D, F of YCSB, or a share of writes such as w50",
@@ -50,13 +51,15 @@ struct Settings {
         .number("theta", theta, 0, 0.999, "skew of zipfian distributions")
         .integer("records", records, 1, 1'000'000'000, "keys that are loaded")
         .bytes("value-size", value_size, 0, 16'360,
-               tree ? "bytes of a value; 0: as long as the tree takes, which is 64 when it is made now"
-                    : "bytes of a value; 0: as long as the store takes")
+               tree    ? "bytes of a value; 0: as long as the tree takes, which is 64 when it is made now"
+               : fusee ? "bytes of a value; 0: as long as the store takes, which is 64 when it is made now"
+                       : "bytes of a value; 0: as long as the store takes")
         .integer("clients", clients, 1, 65'536, "closed loops, of all threads together")
         .integer("threads", threads, 1, 64, "threads, each with an address of its own on the rack")
         .integer("caches", caches, 1, 4096,
-                 tree ? "Sherman clients, so index caches and local locks, a thread"
-                      : "Clover clients, so cursor caches, a thread")
+                 tree    ? "Sherman clients, so index caches and local locks, a thread"
+                 : fusee ? "FUSEE clients, so caches and blocks of memory, a thread"
+                         : "Clover clients, so cursor caches, a thread")
         .integer("operations", operations, 0, 1'000'000'000'000, "end after so many; 0: after --duration")
         .duration("duration", duration, Duration::milliseconds(1), Duration::seconds(86'400), "how long to run")
         .integer("seed", seed, 0, ~std::uint64_t{0}, "of all that is drawn")
@@ -246,6 +249,17 @@ std::unique_ptr<Command> make_bench_sherman(CLI::App& group) {
                                "sluice bench sherman --workload E --records 100000 --clients 16",
                                "sluice bench sherman --workload A --check --operations 100000",
                                "sluice rack up --no-metadata --box words && sluice bench sherman --caches 16"});
+}
+
+std::unique_ptr<Command> make_bench_fusee(CLI::App& group) {
+  return std::make_unique<BenchStore>(
+      group, rack::StoreKind::kFusee, "fusee",
+      "Run YCSB over a FUSEE store in the rack's memory, three copies of everything, made if there is none; every "
+      "value "
+      "read is verified",
+      std::vector<std::string>{"sluice rack up --no-metadata && sluice bench fusee",
+                               "sluice bench fusee --workload B --clients 256 --threads 2 --duration 30s",
+                               "sluice bench fusee --workload A --check --operations 100000"});
 }
 
 }  // namespace sluice::cli

@@ -237,10 +237,13 @@ std::string failures_of(const StoreOutcome& outcome) {
 std::string table_of(const StoreOutcome& outcome) {
   const StoreRunFacts& f = outcome.facts;
   const rack::StoreBenchResult& r = outcome.result;
-  std::string out = fmt::format(
-      "{}, workload {}, {} keys ({}), {} clients in {} x {} threads, {} records of {} bytes\n",
-      f.store == "sherman" ? "Sherman" : "Clover", f.workload, f.distribution,
-      static_cast<double>(f.theta_thousandths) / 1000, f.clients, f.processes, f.threads, f.records, f.value_bytes);
+  std::string out =
+      fmt::format("{}, workload {}, {} keys ({}), {} clients in {} x {} threads, {} records of {} bytes\n",
+                  f.store == "sherman" ? "Sherman"
+                  : f.store == "fusee" ? "FUSEE"
+                                       : "Clover",
+                  f.workload, f.distribution, static_cast<double>(f.theta_thousandths) / 1000, f.clients, f.processes,
+                  f.threads, f.records, f.value_bytes);
   out += fmt::format("  {:<18} {:>12} {:>10} {:>10} {:>10} {:>10}\n", "", "operations", "ops/s", "p50 us", "p99 us",
                      "p99.9 us");
   if (r.load.operations() != 0) out += latency_row("load", r.load.operations(), r.load_rate, all_latencies(r.load));

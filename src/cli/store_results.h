@@ -1,4 +1,4 @@
-// What a run of `sluice bench clover` or `sherman` found, as people and programs read it.
+// What a run of `sluice bench clover`, `sherman` or `fusee` found, as people and programs read it.
 //
 // Invariant:  to_json() with buckets and from_json() lose nothing that the tables show: results of several processes are added up so.
 #pragma once

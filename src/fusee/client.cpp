@@ -32,10 +32,13 @@ Task<Outcome> create_store(remote::RemoteMemory& memory, std::vector<MemoryNode>
   if (!fits) co_return Outcome::kTooLong;
   const MemoryMap map(nodes, geometry);
   if (map.blocks() < 1) co_return Outcome::kNoSpace;
-  // All else is zero, and that is an empty index and blocks of nobody.
   std::array<std::uint8_t, kSuperblockHead> superblock;
+  Status status = co_await memory.read(nodes[0].heap, superblock);
+  if (status != Status::kOk) co_return Outcome::kUnavailable;
+  if (std::ranges::any_of(superblock, [](std::uint8_t byte) { return byte != 0; })) co_return Outcome::kExists;
+  // All else is zero, and that is an empty index and blocks of nobody.
   put_superblock(superblock, geometry, map.partitions());
-  const Status status = co_await memory.write(nodes[0].heap, superblock);
+  status = co_await memory.write(nodes[0].heap, superblock);
   co_return status == Status::kOk ? Outcome::kOk : Outcome::kUnavailable;
 }
 

@@ -42,7 +42,7 @@ struct GetResult {
   std::size_t length = 0;
 };
 
-// Makes an empty store in memory that is all zero and that nobody else uses yet. kTooLong: no store has this geometry over so many nodes; kNoSpace: a heap
+// Makes an empty store in memory that is all zero and that nobody else uses yet. kExists: something is there already. kTooLong: no store has this geometry over so many nodes; kNoSpace: a heap
 // is too small for it; else try again.
 remote::Task<Outcome> create_store(remote::RemoteMemory& memory, std::vector<MemoryNode> nodes, Geometry geometry);
 

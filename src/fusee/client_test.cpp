@@ -93,6 +93,7 @@ TEST(Fusee, ThereIsNoStoreInEmptyMemoryNorOneOfAnotherShape) {
   Client client(memory, fewer, {}, Rng(1));
   EXPECT_EQ(w.wait_for(client.join()), Outcome::kNotFound);
   EXPECT_EQ(w.wait_for(create_store(memory, fewer, {.replicas = 3})), Outcome::kTooLong);
+  EXPECT_EQ(w.wait_for(create_store(memory, w.memory, w.config_.geometry)), Outcome::kExists);
   EXPECT_EQ(w.wait_for(create_store(memory, w.memory, {.groups = 1u << 20})), Outcome::kNoSpace);
   EXPECT_EQ(w.wait_for(create_store(memory, w.memory, {.value_bytes = 20'000})), Outcome::kTooLong);
 }

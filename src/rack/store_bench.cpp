@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "rack/clover_session.h"
+#include "rack/fusee_session.h"
 #include "rack/sherman_session.h"
 
 namespace sluice::rack {
@@ -23,7 +24,14 @@ struct StoreBench::Worker {
   std::string problems;  // guarded by the bench's mutex
 };
 
-std::string_view to_string(StoreKind kind) { return kind == StoreKind::kSherman ? "Sherman" : "Clover"; }
+std::string_view to_string(StoreKind kind) {
+  switch (kind) {
+    case StoreKind::kClover: return "Clover";
+    case StoreKind::kSherman: return "Sherman";
+    case StoreKind::kFusee: return "FUSEE";
+  }
+  return "?";
+}
 
 namespace {
 
@@ -92,6 +100,13 @@ Result<std::unique_ptr<StoreSession>> StoreBench::open(const Worker& worker) con
       if (config_.workload.value_bytes != 0)
         sherman.value_bytes = static_cast<std::uint32_t>(config_.workload.value_bytes);
       return ShermanSession::open(sherman);
+    }
+    case StoreKind::kFusee: {
+      FuseeSessionConfig fusee{session};
+      fusee.may_create = config_.place.thread == 0 && worker.index == 0;
+      if (config_.workload.value_bytes != 0)
+        fusee.value_bytes = static_cast<std::uint32_t>(config_.workload.value_bytes);
+      return FuseeSession::open(fusee);
     }
   }
   return fail("no such store");

@@ -18,7 +18,7 @@
 
 namespace sluice::rack {
 
-enum class StoreKind : std::uint8_t { kClover, kSherman };
+enum class StoreKind : std::uint8_t { kClover, kSherman, kFusee };
 std::string_view to_string(StoreKind kind);
 
 struct StoreBenchConfig {

@@ -159,6 +159,26 @@ class RackTest(live_rack.LiveRack):
         self.up()
         self.assertIn("--no-metadata", self.sluice("bench", "sherman", code=1).stderr)
 
+    # --- fusee ---
+
+    def fusee(self, *flags, code=0):
+        return json.loads(self.sluice("bench", "fusee", "--json", *flags, code=code).stdout)
+
+    def test_fusee_does_ycsb_and_is_linearizable_also_after_a_client_was_killed(self):
+        self.up("--no-metadata")
+        for workload in "ABCDF":
+            result = self.fusee("--workload", workload, "--clients", "16", "--operations", "2000", "--records", "500", "--threads", "2", "--caches", "2")
+            self.assertEqual((result["store"], result["run"]["operations"], result["failed"]), ("fusee", 2000, 0))
+            self.assertEqual((result["value_bytes"], result["run"]["values_wrong"]), (64, 0))
+        child = self.start("bench", "fusee", "--workload", "w100", "--clients", "64", "--caches", "16", "--records", "200", "--duration", "60s")
+        wait_until(lambda: f"fusee-{child.pid}-0" in self.node_states(), "the bench has joined")
+        time.sleep(2)
+        child.kill()
+        child.wait()
+        checked = self.fusee("--workload", "A", "--clients", "32", "--caches", "8", "--operations", "5000", "--records", "100", "--check")
+        self.assertEqual(checked["failed"], 0)
+        self.assertTrue(checked["history"]["linearizable"])
+
     def test_processes_side_by_side_share_the_store(self):
         self.up()
         self.bench("--phase", "load", "--records", "1000")

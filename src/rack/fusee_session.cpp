@@ -1,0 +1,95 @@
+#include "rack/fusee_session.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+
+#include "rack/fusee_store.h"
+
+namespace sluice::rack {
+namespace {
+
+constexpr std::uint64_t kBefore = 64 << 10;         // not ours
+constexpr std::uint64_t kLeast = 1 << 20;           // of memory of a node
+constexpr std::uint64_t kBytesASlot = 512;          // of memory: so large is the index
+constexpr std::uint64_t kMostGroups = 1 << 17;      // of a partition
+constexpr std::uint32_t kLongestSmallValue = 4096;  // with blocks of the usual size
+
+}  // namespace
+
+fusee::Geometry FuseeSession::geometry() const {
+  std::uint64_t heap = ~std::uint64_t{0};
+  for (const auto& node : memory_) heap = std::min(heap, node.heap_bytes);
+  const auto replicas = std::min(config_.replicas, static_cast<std::uint32_t>(memory_.size()));
+  const std::uint64_t groups = heap / replicas / kBytesASlot / 24;
+  return {.replicas = replicas,
+          .groups = static_cast<std::uint32_t>(std::clamp<std::uint64_t>(groups, 2, kMostGroups)),
+          .value_bytes = config_.value_bytes,
+          .block_bytes = config_.value_bytes > kLongestSmallValue ? 1u << 20 : 64u << 10};
+}
+
+Result<std::unique_ptr<StoreSession>> FuseeSession::open(const FuseeSessionConfig& config) {
+  std::unique_ptr<FuseeSession> session(new FuseeSession(config));
+  if (auto connected = session->connect(); !connected) return tl::unexpected(connected.error());
+  if (auto joined = session->join(); !joined) return tl::unexpected(joined.error());
+  return std::unique_ptr<StoreSession>(std::move(session));
+}
+
+Result<void> FuseeSession::connect() {
+  const auto snapshot = attach(config_);
+  if (!snapshot) return tl::unexpected(snapshot.error());
+  if (!snapshot->ready(NodeKind::kMetadata).empty())
+    return fail("the memory belongs to a Clover store; start a rack of its own with `sluice rack up --no-metadata`");
+  for (const NodeRecord* node : snapshot->ready(NodeKind::kMemory)) {
+    if (node->description.regions.empty()) continue;
+    const RegionRecord& region = node->description.regions.front();
+    if (region.length < kLeast)
+      return fail(fmt::format("{} has too little memory for a store; start memory nodes of at least 1 MiB",
+                              node->description.name));
+    const remote::RemoteAddress base{node->id, remote::RegionKey(region.key), region.address};
+    memory_.push_back({base + kBefore, region.length - kBefore});
+  }
+  if (memory_.empty()) return fail("no memory node is on the rack; `sluice rack up --no-metadata` starts some");
+  remote_nodes().set_nodes(loop().now(), *snapshot);
+  endpoint().on_change([this](Time now, const Snapshot& changed) { remote_nodes().set_nodes(now, changed); });
+  if (!run_for(config_.patience, [this] { return nodes().up() >= memory_.size(); }))
+    return fail(fmt::format("no connection to {}", problems()));
+  return {};
+}
+
+remote::Task<void> FuseeSession::join_all(std::string& refused) {
+  const Time give_up = scheduler().now() + config_.patience;
+  for (const auto& client : clients_) {
+    fusee::Outcome outcome = co_await client->join();
+    while (outcome == fusee::Outcome::kNotFound && scheduler().now() < give_up) {
+      if (config_.may_create && client == clients_.front()) {
+        outcome = co_await fusee::create_store(remote_nodes().memory(), memory_, geometry());
+        if (outcome != fusee::Outcome::kOk) break;
+      } else {
+        co_await scheduler().sleep_for(Duration::milliseconds(20));
+      }
+      outcome = co_await client->join();
+    }
+    if (outcome == fusee::Outcome::kOk) continue;
+    refused = outcome == fusee::Outcome::kNotFound ? "there is no store, or one over other memory nodes"
+              : outcome == fusee::Outcome::kExists ? "the memory is in use by another"
+                                                   : std::string(to_string(outcome));
+    co_return;
+  }
+}
+
+Result<void> FuseeSession::join() {
+  const Rng rng = Rng(config_.seed).fork("fusee");
+  for (std::uint32_t i = 0; i < config_.clients; ++i) {
+    clients_.push_back(std::make_unique<fusee::Client>(remote_nodes().memory(), memory_, config_.client, rng.fork(i)));
+  }
+  std::string refused;
+  scheduler().spawn(join_all(refused));
+  if (!run_for(config_.patience * 3, [this] { return scheduler().live() == 0; }))
+    return fail("the memory nodes do not answer");
+  if (!refused.empty()) return fail(fmt::format("the store cannot be used: {}", refused));
+  for (const auto& client : clients_) offer(std::make_unique<FuseeStore>(*client));
+  return {};
+}
+
+}  // namespace sluice::rack
