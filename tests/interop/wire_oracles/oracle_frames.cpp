@@ -135,7 +135,10 @@ struct CmFields {
     fields["infiniband.cm.rej.ari"] = bytes(m.info);
     return fields;
   }
-  json operator()(const CmMra&) const { return json::object(); }  // tshark knows none of its fields
+  // tshark knows none of their fields.
+  json operator()(const CmMra&) const { return json::object(); }
+  json operator()(const CmSidrReq&) const { return json::object(); }
+  json operator()(const CmSidrRep&) const { return json::object(); }
 
  private:
   static std::string bytes(ByteView data) {
