@@ -10,7 +10,6 @@ namespace sluice::fusee {
 
 using remote::Buffer;
 using remote::Operation;
-using remote::Status;
 using remote::Task;
 
 // An operation under way.
