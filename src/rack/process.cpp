@@ -144,13 +144,14 @@ Result<Spawned> spawn(const std::vector<std::string>& argv, const std::string& l
   if (pid == 0) become(pointers, log_descriptor, pipe_ends[1]);
   close(log_descriptor);
   close(pipe_ends[1]);
-  const auto process = pid < 0 ? std::nullopt : find_process(pid);
-  if (!process) {
+  if (pid < 0) {
     const int why = errno;
     close(pipe_ends[0]);
-    return fail(fmt::format("cannot start {}: {}", argv[0], pid < 0 ? std::strerror(why) : "it ended at once"));
+    return fail(fmt::format("cannot start {}: {}", argv[0], std::strerror(why)));
   }
-  return Spawned{*process, pipe_ends[0]};
+  // One that has ended already is a zombie with a start time (or nothing at all, where children are not waited for): wait_ready() tells.
+  const auto fields = stat_fields(pid);
+  return Spawned{{pid, fields.size() > kStartTicks ? number(fields[kStartTicks]) : 0}, pipe_ends[0]};
 }
 
 Result<void> wait_ready(Spawned& spawned, const std::string& name, const std::string& log, Duration timeout,
