@@ -1,4 +1,4 @@
-// sluice box top | on | off | rules | set | explain: what SwordBox in the switch does, what it is told, and what it would do to a capture.
+// sluice box top | on | off | rules | set | explain | memory: what SwordBox in the switch does, what it is told, and what it would do to a capture.
 #include <fmt/core.h>
 #include <pcap/pcap.h>
 #include <poll.h>
@@ -15,6 +15,7 @@
 #include "cli/parse_region.h"
 #include "rack/directory_http.h"
 #include "rack/endpoint.h"
+#include "sim/box_memory.h"
 #include "swordbox/explain.h"
 
 namespace sluice::cli {
@@ -242,6 +243,56 @@ class BoxExplain final : public Command {
   Time last_;
 };
 
+// sluice box memory
+class BoxMemory final : public Command {
+ public:
+  explicit BoxMemory(CLI::App& group)
+      : Command(group, "memory", "Say what a box of a given size takes of memory, table by table",
+                {"sluice box memory", "sluice box memory --connections 64 --words 4096", "sluice box memory --json"}) {
+    app().add_option("--connections", box_.connections, "that it follows [4096]")->check(CLI::Range(1u, 1u << 16));
+    app().add_option("--keys", box_.keys, "that it steers [1024]")->check(CLI::Range(1u, 1u << 22));
+    app().add_option("--nodes", box_.nodes, "that it remembers, of all keys [65536]")->check(CLI::Range(1u, 1u << 26));
+    app().add_option("--words", box_.words, "whose atomics it replaces [1048576]")->check(CLI::Range(1u, 1u << 26));
+    app()
+        .add_option("--held-frames", box_.held_packets, "packets that may wait [1024]")
+        ->check(CLI::Range(1u, 1u << 16));
+    app().add_flag("--json", json_, "as JSON");
+  }
+
+ private:
+  Result<int> run() override {
+    const auto uses = sim::make_box(box_)->account();
+    json rows = json::array();
+    if (!json_) fmt::print("{:<12} {:<40} {:>10} {:>12} {:>10}\n", "FEATURE", "TABLE", "ENTRIES", "KiB", "B/ENTRY");
+    std::size_t total = 0;
+    std::size_t lazy = 0;
+    for (const swordbox::MemoryUse& use : uses) {
+      total += use.bytes;
+      if (use.lazy) lazy += use.bytes;
+      rows.push_back({{"feature", swordbox::feature_name(use.feature)},
+                      {"table", use.table},
+                      {"entries", use.entries},
+                      {"bytes", use.bytes},
+                      {"touched_when_used", use.lazy}});
+      if (json_) continue;
+      fmt::print("{:<12} {:<40} {:>10} {:>12.1f} {:>10.1f}{}\n", swordbox::feature_name(use.feature), use.table,
+                 use.entries, static_cast<double>(use.bytes) / 1024,
+                 static_cast<double>(use.bytes) / static_cast<double>(use.entries), use.lazy ? "  *" : "");
+    }
+    if (json_) {
+      fmt::print("{}\n", rows.dump(2));
+      return 0;
+    }
+    fmt::print("{:<12} {:<40} {:>10} {:>12.1f}\n", "all", "", "", static_cast<double>(total) / 1024);
+    fmt::print("* touched only when used: {:.1f} KiB are there from the start\n",
+               static_cast<double>(total - lazy) / 1024);
+    return 0;
+  }
+
+  sim::BoxMemoryWorkload box_;
+  bool json_ = false;
+};
+
 }  // namespace
 
 void add_box_commands(CLI::App& root, Commands& commands) {
@@ -253,6 +304,7 @@ void add_box_commands(CLI::App& root, Commands& commands) {
   commands.push_back(std::make_unique<BoxRules>(*group));
   commands.push_back(std::make_unique<BoxSet>(*group));
   commands.push_back(std::make_unique<BoxExplain>(*group));
+  commands.push_back(std::make_unique<BoxMemory>(*group));
 }
 
 }  // namespace sluice::cli

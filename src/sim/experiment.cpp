@@ -10,6 +10,7 @@
 
 #include "base/check.h"
 #include "base/rng.h"
+#include "sim/box_memory.h"
 #include "sim/clover_load.h"
 #include "sim/edm_load.h"
 #include "sim/fields.h"
@@ -23,13 +24,15 @@ constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
 constexpr auto kOptional = Fields::Need::kOptional;
 constexpr std::string_view kPanelHardware = "hardware";
 
-using Workload = std::variant<VerbsWorkload, OrderWorkload, CloverWorkload, EdmWorkload, EdmTestbedWorkload>;
+using Workload =
+    std::variant<VerbsWorkload, OrderWorkload, CloverWorkload, EdmWorkload, EdmTestbedWorkload, BoxMemoryWorkload>;
 
 Workload workload_of(const std::string& kind) {
   if (kind == "order") return OrderWorkload{};
   if (kind == "clover") return CloverWorkload{};
   if (kind == "edm") return EdmWorkload{};
   if (kind == "edm_testbed") return EdmTestbedWorkload{};
+  if (kind == "box_memory") return BoxMemoryWorkload{};
   return VerbsWorkload{};
 }
 
@@ -128,7 +131,7 @@ class Loader {
     top.text("title", e_.title);
     top.text("figure", e_.figure);
     top.text("text", e_.text, kOptional);
-    top.choice("kind", e_.kind, {"verbs", "order", "clover", "edm", "edm_testbed"});
+    top.choice("kind", e_.kind, {"verbs", "order", "clover", "edm", "edm_testbed", "box_memory"});
     top.text("hardware", hardware_);
     top.text("x", e_.x);
     top.text("x_title", e_.x_title);
@@ -393,6 +396,9 @@ PointResult run_point(const Experiment& experiment, const Point& point) {
   }
   if (const auto* const testbed = std::get_if<EdmTestbedWorkload>(&workload)) {
     return {.metrics = run_edm_testbed(experiment.edm_testbed, *testbed), .problem = {}};
+  }
+  if (const auto* const memory = std::get_if<BoxMemoryWorkload>(&workload)) {
+    return {.metrics = run_box_memory(*memory), .problem = {}};
   }
   const auto& order = std::get<OrderWorkload>(workload);
   return result_of(run_order_load(experiment.hardware_of(point), order, point.seed), order.gap);

@@ -44,6 +44,16 @@ void Box::set_rule(std::unique_ptr<Rule> rule, Time fenced_until) {
   config_.fenced_until = fenced_until;
 }
 
+std::vector<MemoryUse> Box::account() const {
+  std::vector<MemoryUse> uses{
+      {Feature::kConnections, "both ends' numbers and progress, index", connections_.capacity(), connections_.bytes()},
+      {Feature::kConnections, "counts", use_.size(), bytes_of(use_)},
+      {Feature::kHolding, "packets that wait", hold_.capacity(), hold_.bytes(), true}};
+  if (rule_) rule_->account(uses);
+  if (multiplexer_) multiplexer_->account(uses);
+  return uses;
+}
+
 std::vector<BusyConnection> Box::busiest(std::size_t most) const {
   std::vector<ConnectionIndex> alive;
   for (ConnectionIndex i = 0; i < connections_.capacity(); ++i) {

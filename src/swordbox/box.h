@@ -106,6 +106,8 @@ class Box final : private Connections::Observer {
   std::size_t held() const { return hold_.used(); }
   // The `most` connections with the most requests, busiest first.
   std::vector<BusyConnection> busiest(std::size_t most) const;
+  // What its tables take; it takes no more while it runs.
+  std::vector<MemoryUse> account() const;
 
  private:
   static constexpr Duration kAgeing = Duration::milliseconds(100);

@@ -42,6 +42,18 @@ CloverRule::CloverRule(const CloverConfig& config, Connections& connections, Cou
   ready_.reserve(waiting_.size() * 2);
 }
 
+void CloverRule::account(std::vector<MemoryUse>& uses) const {
+  const auto add = [&](std::string_view table, std::size_t entries, std::size_t bytes, bool lazy = false) {
+    uses.push_back({Feature::kSteering, table, entries, bytes, lazy});
+  };
+  add("nodes written lately (the hashed history)", history_.size(), history_.bytes());
+  add("keys with their tails", keys_.capacity(), keys_.bytes());
+  add("links under way, with their CAS", links_.capacity(), links_.bytes());
+  add("what was done to each operation, by PSN", connections_.capacity(), operations_.bytes(), true);
+  add("count-min sketch", 1, sketch_.bytes());
+  add("who waits, what is proven", connections_.capacity(), bytes_of(waiting_) + bytes_of(proven_));
+}
+
 std::uint16_t CloverRule::region_index(const NetAddress& server, wire::RKey rkey) {
   const std::uint64_t hash = region_hash(server, rkey);
   const std::uint32_t found = regions_index_.find(

@@ -119,6 +119,7 @@ class CloverRule final : public Rule {
 
   std::size_t open_links() const { return links_.size(); }
   std::uint32_t tracked() const { return keys_.size(); }
+  void account(std::vector<MemoryUse>& uses) const override;
   // The address that CASes of the key are steered to now; nothing when its tail is not known. For tests and status lines.
   std::optional<std::uint64_t> tail_of(std::uint64_t key) const;
   struct HotKey {

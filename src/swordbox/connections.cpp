@@ -5,6 +5,7 @@
 
 #include "base/bytes.h"
 #include "base/check.h"
+#include "swordbox/memory_use.h"
 #include "wire/icrc.h"
 
 namespace sluice::swordbox {
@@ -43,6 +44,10 @@ Connections::Connections(const ConnectionLimits& limits, Counters& counters, Obs
       handshakes_(kHandshakes) {
   for (ConnectionIndex i = 0; i < limits.connections; ++i) free_.push_back(i);
   candidates_.reserve(limits.connections);
+}
+
+std::size_t Connections::bytes() const {
+  return bytes_of(table_) + by_end_.bytes() + bytes_of(free_) + bytes_of(candidates_) + bytes_of(handshakes_);
 }
 
 std::uint64_t Connections::hash_of(std::uint32_t number) const {

@@ -194,6 +194,8 @@ class Connections {
   bool announce(Time now, const Announcement& announcement);
   void close(ConnectionIndex connection);
 
+  std::size_t bytes() const;
+
   // Looks at a share of the table for connections that are closing or silent.
   void age(Time now);
 

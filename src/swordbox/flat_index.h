@@ -74,6 +74,7 @@ class FlatIndex {
     }
     places_[hole] = kNone;
   }
+  std::size_t bytes() const { return places_.capacity() * sizeof(std::uint32_t); }
   void prefetch(std::uint64_t hash) const { sluice::prefetch(&places_[hash & mask_]); }
 
  private:

@@ -19,6 +19,7 @@
 #include "base/time.h"
 #include "swordbox/connections.h"
 #include "swordbox/flat_index.h"
+#include "swordbox/memory_use.h"
 
 namespace sluice::swordbox {
 
@@ -133,6 +134,7 @@ class History {
     sluice::prefetch(&entries_[set + kWays / 2]);
   }
   std::size_t size() const { return entries_.size(); }
+  std::size_t bytes() const { return bytes_of(entries_); }
 
  private:
   static constexpr std::size_t kWays = 4;

@@ -12,6 +12,7 @@
 
 #include "port/port.h"
 #include "swordbox/connections.h"
+#include "swordbox/memory_use.h"
 
 namespace sluice::swordbox {
 
@@ -53,6 +54,7 @@ class HoldBuffer {
     while (direction.held != 0) pop(direction);
   }
   std::size_t capacity() const { return slots_.size(); }
+  std::size_t bytes() const { return slots_.size() * port::kMaxFrame + bytes_of(slots_) + bytes_of(free_); }
   std::size_t used() const { return slots_.size() - free_.size(); }
 
  private:

@@ -74,6 +74,7 @@ class Keys {
   std::uint32_t reach() const { return reach_; }
   std::uint32_t size() const { return static_cast<std::uint32_t>(states_.size() - free_.size()); }
   std::uint32_t capacity() const { return static_cast<std::uint32_t>(states_.size()); }
+  std::size_t bytes() const { return bytes_of(states_) + bytes_of(uses_) + index_.bytes() + bytes_of(free_); }
 
   // REQUIRES: not there, not full.
   std::uint32_t add(std::uint64_t key) {

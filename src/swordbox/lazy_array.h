@@ -29,6 +29,7 @@ class LazyArray {
   }
   Entry& operator[](std::size_t i) const { return entries_.get()[i]; }
   Entry* data() const { return entries_.get(); }
+  std::size_t bytes() const { return entries_.get_deleter().bytes; }
 
  private:
   struct Unmap {

@@ -64,6 +64,7 @@ class Links {
   bool full() const { return free_.empty(); }
   std::size_t size() const { return links_.size() - free_.size(); }
   std::uint32_t capacity() const { return static_cast<std::uint32_t>(links_.size()); }
+  std::size_t bytes() const { return bytes_of(links_) + bytes_of(free_); }
 
   // REQUIRES: not full.
   LinkIndex take() {

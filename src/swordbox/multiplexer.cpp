@@ -68,6 +68,20 @@ Multiplexer::Multiplexer(const MultiplexerConfig& config, Connections& connectio
   ready_.reserve(std::size_t{connections.capacity()} * 4);
 }
 
+void Multiplexer::account(std::vector<MemoryUse>& uses) const {
+  const auto add = [&](std::string_view table, std::size_t entries, std::size_t bytes, bool lazy = false) {
+    uses.push_back({Feature::kReplacing, table, entries, bytes, lazy});
+  };
+  add("words with their values", words_.capacity(), words_.bytes());
+  add("clients' numbers and headers", numbers_.size(), bytes_of(numbers_));
+  add("operations by the client's PSN", numbers_.size(), in_.bytes(), true);
+  add("operations by the server's PSN", numbers_.size(), out_.bytes(), true);
+  add("the same of shared connections", carriers_.size(), carrier_out_.bytes() + bytes_of(carriers_), true);
+  add("operations that pass by themselves", passes_.size(), bytes_of(passes_) + bytes_of(free_passes_));
+  add("WRITEs that may touch words", writes_.size(), bytes_of(writes_) + bytes_of(lines_));
+  add("who waits", numbers_.size(), room_.bytes());
+}
+
 bool Multiplexer::add_region(const WordRegion& region) {
   const NetAddress server = NetAddress::from(region.server);
   const bool known = std::ranges::any_of(regions_, [&](const KnownRegion& r) {

@@ -114,6 +114,7 @@ class Multiplexer {
   void begin_burst() { ++burst_; }
 
   // --- for tests and status lines ---
+  void account(std::vector<MemoryUse>& uses) const;
   std::size_t words() const { return words_.size(); }
   std::optional<std::uint64_t> value_of(std::uint64_t address) const;
   std::size_t carriers() const;

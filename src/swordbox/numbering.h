@@ -82,6 +82,7 @@ class RingMemory {
     SLUICE_CHECK((size & (size - 1)) == 0);
   }
   NumberRing<Entry> ring(std::size_t i) const { return {all_.data() + i * size_, size_}; }
+  std::size_t bytes() const { return all_.bytes(); }
   void clear(std::size_t i) const {
     for (std::uint32_t k = 0; k < size_; ++k) all_[i * size_ + k].went = Went::kNowhere;
   }

@@ -90,6 +90,7 @@ class Operations {
                 sizeof(Operation) * 2 * ring_);
   }
   std::uint32_t ring() const { return ring_; }
+  std::size_t bytes() const { return all_.bytes(); }
   static constexpr std::uint32_t kMaxReadSpan = 16;  // steered READs are of one node
 
  private:

@@ -14,6 +14,7 @@
 #include "base/time.h"
 #include "port/port.h"
 #include "swordbox/connections.h"
+#include "swordbox/memory_use.h"
 #include "swordbox/verdict.h"
 #include "swordbox/waiting.h"
 #include "wire/frame.h"
@@ -77,6 +78,8 @@ class Rule {
 
   // Directions whose waiting packets may now go; taken and cleared by the box.
   std::vector<DirectionToken>& ready() { return ready_; }
+
+  virtual void account(std::vector<MemoryUse>&) const {}
 
   virtual Time next_deadline() const { return Time::never(); }
   // Packets that the rule itself makes go into `outbox`.

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "swordbox/flat_index.h"
+#include "swordbox/memory_use.h"
 
 namespace sluice::swordbox {
 
@@ -42,6 +43,7 @@ class Sketch {
     }
     return least;
   }
+  std::size_t bytes() const { return bytes_of(counts_); }
 
  private:
   std::vector<std::uint16_t> counts_ = std::vector<std::uint16_t>(kRows * kWidth);

@@ -9,6 +9,7 @@
 
 #include "base/check.h"
 #include "swordbox/flat_index.h"
+#include "swordbox/memory_use.h"
 
 namespace sluice::swordbox {
 
@@ -56,6 +57,7 @@ class WaitingRoom {
     if (line.last == direction) line.last = earlier;
     waiting = {};
   }
+  std::size_t bytes() const { return bytes_of(waiting_); }
 
  private:
   struct Waiting {

@@ -44,6 +44,7 @@ class Words {
   const Word& operator[](WordIndex i) const { return words_[i]; }
   std::size_t size() const { return size_; }
   std::uint32_t capacity() const { return static_cast<std::uint32_t>(words_.size()); }
+  std::size_t bytes() const { return bytes_of(words_) + index_.bytes() + bytes_of(pages_); }
 
   WordIndex find(std::uint16_t region, std::uint64_t address) const {
     return index_.find(hash(region, address),

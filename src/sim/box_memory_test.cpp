@@ -1,0 +1,69 @@
+#include "sim/box_memory.h"
+
+#include <gtest/gtest.h>
+#include <malloc.h>
+
+#include <fstream>
+#include <set>
+#include <string>
+
+namespace sluice::sim {
+namespace {
+
+std::size_t total(const BoxMemoryWorkload& w) {
+  std::size_t bytes = 0;
+  for (const auto& use : make_box(w)->account()) bytes += use.bytes;
+  return bytes;
+}
+
+// Of this process, in bytes.
+std::size_t address_space() {
+  std::ifstream in("/proc/self/statm");
+  std::size_t pages = 0;
+  in >> pages;
+  return pages * 4096;
+}
+
+TEST(BoxMemory, EveryFeatureHasTables) {
+  std::set<std::string_view> features;
+  for (const auto& use : make_box({})->account()) {
+    EXPECT_GT(use.bytes, 0u) << use.table;
+    EXPECT_GT(use.entries, 0u) << use.table;
+    features.insert(swordbox::feature_name(use.feature));
+  }
+  EXPECT_EQ(features, (std::set<std::string_view>{"connections", "holding", "steering", "replacing"}));
+}
+
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+// What the account says is what the system gives: nothing large is forgotten, nothing counted twice.
+TEST(BoxMemory, IsWhatTheProcessGrowsBy) {
+  mallopt(M_MMAP_THRESHOLD, 64 << 10);  // tables come and go with their pages
+  const BoxMemoryWorkload w{.connections = 2048, .keys = 4096, .words = 1u << 20};
+  const std::size_t before = address_space();
+  const auto box = make_box(w);
+  const auto grown = static_cast<double>(address_space() - before);
+  const auto said = static_cast<double>(total(w));
+  EXPECT_NEAR(grown / said, 1, 0.1) << "said " << said << ", grown " << grown;
+}
+#endif
+
+TEST(BoxMemory, GrowsWithWhatItIsMadeFor) {
+  const std::size_t least = total({.connections = 64, .keys = 64, .nodes = 1024, .words = 1024, .held_packets = 64});
+  EXPECT_GT(total({.connections = 128, .keys = 64, .nodes = 1024, .words = 1024, .held_packets = 64}), least);
+  EXPECT_GT(total({.connections = 64, .keys = 256, .nodes = 1024, .words = 1024, .held_packets = 64}), least);
+  EXPECT_GT(total({.connections = 64, .keys = 64, .nodes = 4096, .words = 1024, .held_packets = 64}), least);
+  EXPECT_GT(total({.connections = 64, .keys = 64, .nodes = 1024, .words = 4096, .held_packets = 64}), least);
+  EXPECT_GT(total({.connections = 64, .keys = 64, .nodes = 1024, .words = 1024, .held_packets = 128}), least);
+}
+
+TEST(BoxMemory, AFeatureIsAPartOfAll) {
+  const auto kib = [](const char* feature) {
+    BoxMemoryWorkload w;
+    w.feature = feature;
+    return run_box_memory(w).front().second;
+  };
+  EXPECT_NEAR(kib("connections") + kib("holding") + kib("steering") + kib("replacing"), kib("all"), 0.01);
+}
+
+}  // namespace
+}  // namespace sluice::sim
