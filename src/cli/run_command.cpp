@@ -1,7 +1,8 @@
 // sluice run: a program with libsluice-verbs.so preloaded, as a host of the rack with an address of its own.
+#include <fcntl.h>
 #include <fmt/core.h>
 #include <signal.h>
-#include <spawn.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -20,8 +21,6 @@
 #include "rack/membership.h"
 #include "rack/process.h"
 #include "wire/address.h"
-
-extern char** environ;  // NOLINT: what the child inherits
 
 namespace sluice::cli {
 namespace {
@@ -261,13 +260,30 @@ class Run final : public Command {
     std::vector<char*> arguments;
     for (std::string& argument : program_) arguments.push_back(argument.data());
     arguments.push_back(nullptr);
-    pid_t child = 0;
-    const int error = posix_spawnp(&child, arguments[0], nullptr, nullptr, arguments.data(), environ);
+    int exec_failed[2];  // says why, or closes
+    if (pipe2(exec_failed, O_CLOEXEC) != 0) return fail(fmt::format("{}: {}", program_.front(), std::strerror(errno)));
+    const pid_t us = getpid();
+    const pid_t child = fork();
+    if (child == 0) become_program(arguments, us, exec_failed[1]);
+    int error = child < 0 ? errno : 0;
+    close(exec_failed[1]);
+    if (child > 0 && read(exec_failed[0], &error, sizeof error) != sizeof error) error = 0;
+    close(exec_failed[0]);
     if (error != 0) return fail(fmt::format("{}: {}", program_.front(), std::strerror(error)));
     const Forwarding forwarding(child);
     int status = 0;
     while (waitpid(child, &status, 0) < 0 && errno == EINTR) continue;
     return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+  }
+
+  // In the child. Killed with us: the address of its NIC is free for another then.
+  [[noreturn]] static void become_program(const std::vector<char*>& arguments, pid_t parent, int exec_failed) {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != parent) _exit(128 + SIGKILL);
+    execvp(arguments[0], arguments.data());
+    const int error = errno;
+    static_cast<void>(!write(exec_failed, &error, sizeof error));
+    _exit(127);
   }
 
   RunSettings settings_;

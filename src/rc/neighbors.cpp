@@ -73,6 +73,12 @@ void Neighbors::resolve(Time now, const wire::Gid& gid) {
   plan();
 }
 
+void Neighbors::probe() {
+  for (const wire::Gid& own : config_.own) {
+    if (own.is_v4()) probes_.push_back(own);
+  }
+}
+
 std::optional<Resolution> Neighbors::poll_resolution() {
   if (resolutions_.empty()) return std::nullopt;
   const Resolution resolution = resolutions_.front();
@@ -209,6 +215,11 @@ bool Neighbors::poll_transmit(Time, port::FrameSink& sink) {
     answers_.pop_front();
     return true;
   }
+  if (!probes_.empty()) {
+    if (!send_probe(sink, probes_.back())) return false;
+    probes_.pop_back();
+    return true;
+  }
   if (to_ask_ == 0) return false;
   const auto entry = std::find_if(entries_.begin(), entries_.end(), [](const Entry& e) { return e.ask; });
   if (!send_solicitation(sink, entry->gid)) return false;
@@ -236,6 +247,15 @@ bool Neighbors::send_answer(port::FrameSink& sink, const Answer& answer) const {
                               .link_layer = config_.mac,
                               .solicited = answer.solicited,
                               .override_known = true});
+}
+
+bool Neighbors::send_probe(port::FrameSink& sink, const wire::Gid& own) const {
+  return write_arp(sink, wire::MacAddress::broadcast(),
+                   {.operation = ArpPacket::kRequest,
+                    .sender_mac = config_.mac,
+                    .sender_ip = {},
+                    .target_mac = {},
+                    .target_ip = own.v4()});
 }
 
 bool Neighbors::send_solicitation(port::FrameSink& sink, const wire::Gid& target) const {

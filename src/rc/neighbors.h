@@ -8,7 +8,7 @@
 // Threads:    one owner.
 // Limits:     `capacity` neighbours; the one heard of longest ago makes room. kMaxAnswers answers in line. Every address is
 //             taken to be on our link: there is no routing. Untagged frames only.
-// Source:     RFC 826, RFC 5227 (ARP); RFC 4861 (neighbour discovery), §10 for the timing, quickened for a rack.
+// Source:     RFC 826, RFC 5227 (ARP; §2.1.1: probes); RFC 4861 (neighbour discovery), §10 for the timing, quickened for a rack.
 #pragma once
 
 #include <cstdint>
@@ -64,6 +64,8 @@ class Neighbors {
   std::optional<wire::MacAddress> lookup(const wire::Gid& gid) const;
   // Asks for it, unless that is under way. A Resolution follows in any case.
   void resolve(Time now, const wire::Gid& gid);
+  // Asks once whether another has one of our IPv4 addresses; an answer counts as a conflict.
+  void probe();
   // What has been found, changed or given up since the last call; one at a time.
   std::optional<Resolution> poll_resolution();
 
@@ -101,6 +103,7 @@ class Neighbors {
   void tell(const Resolution& resolution);
   const wire::Gid* source_for(const wire::Gid& target) const;
   bool send_answer(port::FrameSink& sink, const Answer& answer) const;
+  bool send_probe(port::FrameSink& sink, const wire::Gid& own) const;
   bool send_solicitation(port::FrameSink& sink, const wire::Gid& target) const;
   void plan();
 
@@ -108,7 +111,8 @@ class Neighbors {
   std::vector<Entry> entries_;  // sorted by gid; reserved, never grows
   std::deque<Answer> answers_;
   std::deque<Resolution> resolutions_;
-  std::uint32_t to_ask_ = 0;  // entries whose `ask` is set
+  std::vector<wire::Gid> probes_;  // of ours, to be asked for
+  std::uint32_t to_ask_ = 0;       // entries whose `ask` is set
   Time next_deadline_ = Time::never();
   NeighborCounters counters_;
 };

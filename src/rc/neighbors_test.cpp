@@ -31,6 +31,8 @@ constexpr std::string_view kArpRequestOfOurs =
     "ffffffffffff020000000001080600010800060400010200000000010a0000010000000000000a000002";
 constexpr std::string_view kArpReplyFromPeer =
     "020000000001020000000002080600010800060400020200000000020a0000020200000000010a000001";
+constexpr std::string_view kProbeOfOurs =
+    "ffffffffffff02000000000108060001080006040001020000000001000000000000000000000a000001";
 constexpr std::string_view kSolicitationFromPeer =
     "3333ff00000a02000000000286dd6000000000203afffe80000000000000000000000000000bff0200000000000000000001ff00000a"
     "87007a7c00000000fe80000000000000000000000000000a0101020000000002";
@@ -308,6 +310,22 @@ TEST_F(NeighborsTest, CountsWhoeverClaimsItsAddress) {
   receive(claim);
   EXPECT_EQ(neighbors.counters().conflicts, 1u);
   EXPECT_EQ(neighbors.lookup(kUs4), kUs);
+}
+
+TEST_F(NeighborsTest, FindsWhoHasItsAddressByAProbeThatNobodyLearnsFrom) {
+  frames.full = true;
+  neighbors.probe();
+  EXPECT_TRUE(sent().empty());
+  frames.full = false;
+  EXPECT_EQ(sent(), Hexes{std::string(kProbeOfOurs)});
+  EXPECT_TRUE(sent().empty());
+  Neighbors twin({.mac = kPeer, .own = {kUs4}});
+  Frames answers;
+  EXPECT_TRUE(twin.on_frame(now, from_hex(kProbeOfOurs)));
+  EXPECT_EQ(twin.counters().conflicts, 0u);
+  while (twin.poll_transmit(now, answers)) continue;
+  for (const std::string& answer : answers.take()) receive(answer);
+  EXPECT_EQ(neighbors.counters().conflicts, 1u);
 }
 
 TEST_F(NeighborsTest, LeavesOtherFramesToOthers) {

@@ -89,6 +89,14 @@ void tell_of_link() {
   for (Context* const context : machine().contexts) context->tell(event);
 }
 
+void tell_of_conflict() {
+  const wire::Gid& own = machine().settings->gids[ipv4_index(machine().settings->gids)];
+  complain(
+      fmt::format("another NIC on this network has our address {}: give each program its own, and look for one that "
+                  "was left behind",
+                  own.v4().to_string()));
+}
+
 // REQUIRES: the mutex.
 bool open_nic(Machine& m) {
   if (m.forked) {
@@ -104,8 +112,12 @@ bool open_nic(Machine& m) {
     return false;
   }
   m.nic = std::move(*opened);
-  m.nic->adapter().set_event_handler(on_async_event);
-  m.nic->set_link_handler(tell_of_link);
+  {
+    const NicLock guard(m.nic->lock());
+    m.nic->adapter().set_event_handler(on_async_event);
+    m.nic->set_link_handler(tell_of_link);
+    m.nic->set_conflict_handler(tell_of_conflict);
+  }
   pthread_atfork(nullptr, nullptr, in_child_of_fork);
   std::atexit(at_exit);
   return true;

@@ -19,6 +19,7 @@
 
 #include "base/check.h"
 #include "ports/open.h"
+#include "rc/neighbors.h"
 
 namespace sluice::verbs {
 namespace {
@@ -110,6 +111,7 @@ Result<std::unique_ptr<ProcessNic>> ProcessNic::open(const Settings& settings) {
   auto port = std::make_unique<LoopbackPort>(config.mac, nic->place_.number, std::move(outside));
   nic->port_ = port.get();
   nic->shard_ = std::make_unique<nic::Shard>(config, std::move(port));
+  if (!nic->is_shared()) nic->adapter().neighbors().probe();
   nic->wake_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   nic->epoll_ = epoll_create1(EPOLL_CLOEXEC);
   if (nic->wake_ < 0 || nic->epoll_ < 0) return fail("no file descriptors left: raise the limit (ulimit -n)");
@@ -203,6 +205,7 @@ void ProcessNic::make_progress() {
       const std::uint64_t requests = adapter().counters().rx_requests;
       const bool found = work(now) != 0;
       look_at_link();
+      look_for_conflict();
       if (found) plan_spin(now, how == Rest::kNone);
       judge(how == Rest::kSleep, adapter().counters().rx_requests != requests);
       how = find_rest(now, until);
@@ -218,6 +221,13 @@ void ProcessNic::look_at_link() {
   if (!link_found_ || up == link_up_) return;
   link_up_ = up;
   if (on_link_change_) on_link_change_();
+}
+
+// The programs of a shared NIC have one address by intent.
+void ProcessNic::look_for_conflict() {
+  if (is_shared() || !on_conflict_ || adapter().neighbors().counters().conflicts == 0) return;
+  on_conflict_();
+  on_conflict_ = nullptr;
 }
 
 // Who found the peer's requests: the progress thread, or the program before it. Responses do not count: who waits for them polls.

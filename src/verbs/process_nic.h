@@ -52,6 +52,8 @@ class ProcessNic {
 
   // Called when the link goes down and when it comes back, with the lock held.
   void set_link_handler(std::function<void()> handler) { on_link_change_ = std::move(handler); }
+  // Called once, when another NIC on our network is found to have our address, with the lock held.
+  void set_conflict_handler(std::function<void()> handler) { on_conflict_ = std::move(handler); }
   // A link is taken to be up until one that was up goes down: the other end of a cable may come later than we. REQUIRES the lock.
   bool link_up() const { return link_up_; }
 
@@ -78,6 +80,7 @@ class ProcessNic {
   void judge(bool woken, bool served);
   Time next_deadline() const { return std::min(shard_->next_deadline(), port_->next_deadline()); }
   void look_at_link();
+  void look_for_conflict();
   void keep_armed();
   void wake_if_too_late();
   void wake();
@@ -93,7 +96,8 @@ class ProcessNic {
   std::function<void(const rc::ConnectionEvent&)> on_connection_event_;
   std::function<void(const rc::ResolutionEvent&)> on_resolution_event_;
   std::function<void()> on_link_change_;
-  bool link_found_ = false;  // it has been up
+  std::function<void()> on_conflict_;  // empty once it has been called
+  bool link_found_ = false;            // it has been up
   bool link_up_ = true;
   Time last_turn_;                      // by the program
   std::uint64_t found_by_program_ = 0;  // turns of the program that found something

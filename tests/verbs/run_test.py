@@ -19,6 +19,7 @@ import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 import live_rack  # noqa: E402
+import open_mpi  # noqa: E402
 from live_rack import processes_of, wait_until  # noqa: E402
 
 PROGRAMS = ("ibv_asyncwatch", "ibv_devices", "ibv_devinfo", "ibv_rc_pingpong", "ib_send_bw", "ib_write_bw", "rping")
@@ -51,6 +52,15 @@ def listens(port):
     return any(f":{port:04X} " in line and line.split()[3] == "0A"
                for table in ("/proc/net/tcp", "/proc/net/tcp6")
                for line in pathlib.Path(table).read_text().splitlines()[1:])
+
+
+def is_child(pid, parent):
+    """Of a process that has ended, not."""
+    try:
+        state, its_parent = (pathlib.Path("/proc") / str(pid) / "stat").read_text().rsplit(")", 1)[1].split()[:2]
+    except OSError:
+        return False
+    return state != "Z" and int(its_parent) == parent
 
 
 class RunTest(live_rack.LiveRack):
@@ -130,11 +140,25 @@ class RunTest(live_rack.LiveRack):
         server, _ = self.serve(["--host", "a"], "ibv_rc_pingpong", "-g", "1")
         host = pathlib.Path(self.dir) / "host-a"
         self.assertTrue(host.exists())
-        program = next(pid for pid in processes_of("ibv_rc_pingpong") if int((pathlib.Path("/proc") / str(pid) / "stat").read_text().split()[3]) == server.pid)
+        program = next(pid for pid in processes_of("ibv_rc_pingpong") if is_child(pid, server.pid))
         os.kill(program, signal.SIGKILL)
         self.assertEqual(server.wait(timeout=10), 128 + signal.SIGKILL)
         wait_until(lambda: not host.exists(), "the host has gone", 10)
         self.pingpong(["--host", "a"], ["--host", "a"])
+
+    def test_a_program_goes_with_the_sluice_run_that_was_killed(self):
+        self.up()
+        server, _ = self.serve([], "ibv_rc_pingpong", "-g", "1")
+        program = next(pid for pid in processes_of("ibv_rc_pingpong") if is_child(pid, server.pid))
+        server.kill()  # who has its address next would share it with the program otherwise
+        server.wait()
+        wait_until(lambda: program not in processes_of("ibv_rc_pingpong"), "the program has ended", 10)
+
+    def test_a_second_program_with_an_address_is_told_of_the_first(self):
+        self.up()
+        self.serve(["--ip", "10.77.200.9"], "ibv_rc_pingpong", "-g", "1")
+        log = self.watch("second", "--ip", "10.77.200.9")
+        self.await_said(log, "another NIC on this network has our address 10.77.200.9")
 
     # --- names ---
 
@@ -180,18 +204,13 @@ class RunTest(live_rack.LiveRack):
 
     # --- MPI ---
 
-    @unittest.skipIf(shutil.which("mpicc") is None or shutil.which("mpirun") is None, "no Open MPI")
+    @unittest.skipIf(not open_mpi.is_installed(), "no Open MPI")
     def test_two_ranks_of_open_mpi_over_ucx_exchange_messages_and_access_each_others_memory(self):
         self.up()
-        program = self.folder + "/mpi_exchange"
-        subprocess.run(["mpicc", "-O2", "-o", program, str(pathlib.Path(__file__).with_name("mpi_exchange.c"))], check=True, timeout=60)
-        root = ["--allow-run-as-root"] if os.geteuid() == 0 else []
-        ucx = ["--mca", "pml", "ucx", "--mca", "osc", "ucx", "--mca", "btl", "^openib,vader,tcp,uct", "-x", "UCX_TLS=rc_v", "-x", "UCX_NET_DEVICES=sluice0:1",
-               "-x", "UCX_RC_TIMEOUT=100ms"]  # its own is a second: what a loss at the end of a message costs
+        program = open_mpi.build(self.folder)
         for faults in ([], ["--impair", "drop=1%,seed=7"]):
-            done = subprocess.run(["mpirun", *root, "--oversubscribe", "-np", "2", *ucx, live_rack.SLUICE, "run", "--dir", self.dir, *faults, "--", program],
-                                  capture_output=True, text=True, timeout=120, check=False)
-            self.assertEqual((done.returncode, done.stdout), (0, "all right\n"), done.stderr)
+            done = open_mpi.run([live_rack.SLUICE, "run", "--dir", self.dir, *faults, "--"], program, 120)
+            self.assertEqual((done.returncode, done.stdout), (0, open_mpi.ALL_RIGHT), done.stderr)
 
     # --- other people's CI ---
 
