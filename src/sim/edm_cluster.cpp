@@ -355,6 +355,12 @@ std::int64_t alone_blocks(const EdmHardware& hardware, const ClusterSettings& se
          length - 1;
 }
 
+std::int64_t ideal_blocks(const EdmHardware& hardware, const TraceRow& row) {
+  const Blocks through = hardware.hop_blocks() * 2 + hardware.switch_blocks();
+  const Blocks request = row.reads() ? blocks_of(row.bytes) - 1 + through + hardware.host_blocks() : 0;
+  return request + through + blocks_of(row.data_bytes()) - 1;
+}
+
 PublishedSlowdown published_slowdown(const EdmHardware& hardware, const TraceRow& row, const MessageTimes& times) {
   constexpr std::uint32_t kChunk = 256;
   const Blocks hop = hardware.hop_blocks();

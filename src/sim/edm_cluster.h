@@ -58,6 +58,9 @@ ClusterOutcome run_cluster(const EdmHardware& hardware, const ClusterSettings& s
 // In blocks, for one message alone, with a scheduler that takes no time; from its coming to its last byte's.
 std::int64_t alone_blocks(const EdmHardware& hardware, const ClusterSettings& settings, const TraceRow& row);
 
+// In blocks: the message's bytes straight through the switch, a read's after its request. No protocol does it in less.
+std::int64_t ideal_blocks(const EdmHardware& hardware, const TraceRow& row);
+
 // The published metric: how many times its ideal a message took, at least 1, by the artifact's own formulas; of an RREQ and of
 // the answer apart, which are two rows there.
 struct PublishedSlowdown {

@@ -1,6 +1,9 @@
 #include "sim/edm_load.h"
 
 #include <algorithm>
+#include <array>
+#include <map>
+#include <numeric>
 
 #include "base/check.h"
 
@@ -62,6 +65,7 @@ void EdmWorkload::read(Fields& f) {
   f.duration("patience", cluster.patience, kOptional);
   f.choice("matching", matching, {"pim", "greedy"}, kOptional);
   f.choice("policy", policy, {"shortest", "first_come"}, kOptional);
+  read_rival(f);
   trace.sizes =
       SizeDistribution::constant(static_cast<std::uint32_t>(std::min<std::uint64_t>(bytes, edm::kMaxMessageBytes)));
   read_sizes(f, trace.sizes);
@@ -76,45 +80,165 @@ void EdmWorkload::read(Fields& f) {
   cluster.policy = policy == "shortest" ? edm::Policy::kShortestRemaining : edm::Policy::kFirstCome;
 }
 
+void EdmWorkload::read_rival(Fields& f) {
+  constexpr std::array kNames{"dctcp", "receiver_driven", "pfabric", "pfc", "cxl", "fastpass"};
+  std::string protocol = "edm";
+  std::uint64_t packet = rival.packet_bytes;
+  std::uint64_t packet_framing = rival.packet_framing_bytes;
+  std::uint64_t message_framing = rival.message_framing_bytes;
+  std::uint64_t control = rival.control_bytes;
+  std::uint64_t ack = rival.ack_bytes;
+  std::uint64_t window = rival.window_bytes;
+  std::uint64_t mark = std::uint64_t{rival.mark_blocks} * 8;
+  std::uint64_t buffer = std::uint64_t{rival.buffer_blocks} * 8;
+  std::uint64_t credit = std::uint64_t{rival.credit_blocks} * 8;
+  std::uint64_t egress = std::uint64_t{rival.egress_blocks} * 8;
+  Duration hop{};
+  f.choice("protocol", protocol, {"edm", "dctcp", "receiver_driven", "pfabric", "pfc", "cxl", "fastpass"}, kOptional);
+  f.duration("propagation", hop, kOptional);
+  f.byte_count("packet_bytes", packet, kOptional);
+  f.byte_count("packet_framing", packet_framing, kOptional);
+  f.byte_count("message_framing", message_framing, kOptional);
+  f.byte_count("control_bytes", control, kOptional);
+  f.byte_count("ack_bytes", ack, kOptional);
+  f.byte_count("window", window, kOptional);
+  f.byte_count("mark_above", mark, kOptional);
+  f.byte_count("buffer", buffer, kOptional);
+  f.byte_count("credit", credit, kOptional);
+  f.byte_count("egress", egress, kOptional);
+  f.duration("retransmit_after", rival.retransmit_after, kOptional);
+  const auto found = std::ranges::find(kNames, protocol);
+  is_rival = found != kNames.end();
+  if (is_rival) rival.rival = static_cast<Rival>(found - kNames.begin());
+  if (hop != Duration{}) propagation = hop;
+  const auto blocks = [](std::uint64_t bytes) {
+    return static_cast<std::uint32_t>(std::clamp<std::uint64_t>(bytes, 8, 1u << 30) / 8);
+  };
+  const auto up_to = [](std::uint64_t bytes, std::uint64_t most) {
+    return static_cast<std::uint32_t>(std::min(bytes, most));
+  };
+  rival.nodes = cluster.nodes;
+  rival.packet_bytes = std::max(up_to(packet, 65'536), 8u);
+  rival.packet_framing_bytes = up_to(packet_framing, 1'024);
+  rival.message_framing_bytes = up_to(message_framing, 1'024);
+  rival.control_bytes = up_to(control, 1'024);
+  rival.ack_bytes = up_to(ack, 1'024);
+  rival.window_bytes = up_to(window, 1u << 30);
+  rival.mark_blocks = blocks(mark);
+  rival.buffer_blocks = blocks(buffer);
+  rival.credit_blocks = blocks(credit);
+  rival.egress_blocks = blocks(egress);
+}
+
+namespace {
+
+// The published simulation ends when the last message starts, and leaves out what is not over by then.
+std::int64_t published_end(const std::vector<MessageTimes>& times) {
+  std::int64_t last = 0;
+  for (const MessageTimes& t : times) last = std::max(last, t.started);
+  return last;
+}
+
+// What the metrics are made of, message by message.
+struct Count {
+  std::int64_t published_until = 0;
+  double published = 0;
+  std::uint64_t published_rows = 0;
+  double took = 0;
+  double common = 0;
+  std::vector<double> slowdowns;
+
+  void published_row(double slowdown, std::int64_t finished) {
+    if (finished > published_until) return;
+    published += slowdown;
+    ++published_rows;
+  }
+  void message(std::int64_t blocks, std::int64_t alone, std::int64_t ideal) {
+    SLUICE_CHECK(blocks >= alone && alone >= ideal);  // nothing is faster than a message alone
+    took += static_cast<double>(blocks);
+    common += static_cast<double>(blocks) / static_cast<double>(ideal);
+    slowdowns.push_back(static_cast<double>(blocks) / static_cast<double>(alone));
+  }
+  std::vector<std::pair<std::string, double>> metrics(const EdmHardware& hardware) {
+    const auto count = static_cast<double>(slowdowns.size());
+    const double slowdown = std::reduce(slowdowns.begin(), slowdowns.end());
+    const auto p99 = slowdowns.begin() + static_cast<std::ptrdiff_t>((slowdowns.size() - 1) * 99 / 100);
+    std::nth_element(slowdowns.begin(), p99, slowdowns.end());
+    return {{"published", published / static_cast<double>(published_rows)},
+            {"slowdown", slowdown / count},
+            {"p99", *p99},
+            {"common", common / count},
+            {"took_ns", took / count * block_ns(hardware)}};
+  }
+  static double block_ns(const EdmHardware& hardware) {
+    return static_cast<double>(hardware.block().picoseconds()) / 1e3;
+  }
+};
+
+EdmResult run_edm(const EdmHardware& hardware, const EdmWorkload& workload, const std::vector<TraceRow>& rows) {
+  const ClusterOutcome outcome = run_cluster(hardware, workload.cluster, rows);
+  Count count;
+  count.published_until = published_end(outcome.times);
+  double waited = 0;
+  for (std::size_t i = workload.first(rows); i < workload.end(rows); ++i) {
+    const TraceRow& row = rows[i];
+    const MessageTimes& times = outcome.times[i];
+    const PublishedSlowdown as_published = published_slowdown(hardware, row, times);
+    if (row.reads()) count.published_row(as_published.request, times.started - hardware.host_blocks());
+    count.published_row(as_published.data, times.finished);
+    count.message(times.finished - row.slot, alone_blocks(hardware, workload.cluster, row),
+                  ideal_blocks(hardware, row));
+    waited += static_cast<double>(times.granted - times.demanded);
+  }
+  EdmResult result{.metrics = count.metrics(hardware),
+                   .events = outcome.events,
+                   .chunks = outcome.chunks,
+                   .trace_hash = outcome.trace_hash};
+  const double block_ns = Count::block_ns(hardware);
+  result.metrics.emplace_back("wait_ns", waited / static_cast<double>(count.slowdowns.size()) * block_ns);
+  result.metrics.emplace_back("displaced_ns", static_cast<double>(outcome.most_displaced) * block_ns);
+  return result;
+}
+
+EdmResult run_one_of_its_rivals(const EdmHardware& hardware, const EdmWorkload& workload,
+                                const std::vector<TraceRow>& rows) {
+  EdmHardware own = hardware;
+  if (workload.propagation) own.propagation = *workload.propagation;
+  const RivalOutcome outcome = run_rival(own, workload.rival, rows);
+  Count count;
+  count.published_until = published_end(outcome.times);
+  std::map<std::pair<bool, std::uint32_t>, std::int64_t> alone;  // by size: each is a simulation
+  for (std::size_t i = workload.first(rows); i < workload.end(rows); ++i) {
+    const TraceRow& row = rows[i];
+    const MessageTimes& times = outcome.times[i];
+    const PublishedIdeal ideal = published_ideal(workload.rival.rival, own.hop_blocks(), row);
+    const auto slowdown = [](std::int64_t took, std::int64_t of) {
+      return std::max(1.0, static_cast<double>(took) / static_cast<double>(of));
+    };
+    if (ideal.request != 0) count.published_row(slowdown(times.demanded - row.slot, ideal.request), times.demanded);
+    const std::int64_t asked = row.reads() ? times.demanded + own.host_blocks() : row.slot;
+    count.published_row(slowdown(times.finished - asked, ideal.data), times.finished);
+    const auto [known, is_new] = alone.try_emplace({row.reads(), row.data_bytes()});
+    if (is_new) known->second = alone_blocks(own, workload.rival, row);
+    count.message(times.finished - row.slot, known->second, ideal_blocks(own, row));
+  }
+  EdmResult result{.metrics = count.metrics(hardware),
+                   .events = outcome.events,
+                   .chunks = outcome.packets,
+                   .trace_hash = outcome.trace_hash};
+  result.metrics.emplace_back("dropped", static_cast<double>(outcome.dropped));
+  result.metrics.emplace_back("pauses", static_cast<double>(outcome.pauses));
+  result.metrics.emplace_back("queue_ns", static_cast<double>(outcome.longest_queue) * Count::block_ns(hardware));
+  return result;
+}
+
+}  // namespace
+
 EdmResult run_edm_load(const EdmHardware& hardware, const EdmWorkload& workload, std::uint64_t seed) {
   TraceSpec spec = workload.trace;
   spec.slot_ps = hardware.block().picoseconds();
   const std::vector<TraceRow> rows = generate_trace(spec, seed);
-  const ClusterOutcome outcome = run_cluster(hardware, workload.cluster, rows);
-  double published = 0;
-  std::uint64_t published_rows = 0;
-  double slowdown = 0;
-  double took = 0;
-  double waited = 0;
-  std::vector<double> slowdowns;
-  const std::size_t skip = std::min<std::size_t>(workload.skip, (rows.size() - 1) / 2);
-  for (std::size_t i = skip; i < rows.size() - skip; ++i) {
-    const TraceRow& row = rows[i];
-    const MessageTimes& times = outcome.times[i];
-    const PublishedSlowdown as_published = published_slowdown(hardware, row, times);
-    published += as_published.request + as_published.data;
-    published_rows += row.reads() ? 2u : 1u;
-    const std::int64_t alone = alone_blocks(hardware, workload.cluster, row);
-    SLUICE_CHECK(times.finished - row.slot >= alone);  // nothing is faster than a message alone
-    const double one = static_cast<double>(times.finished - row.slot) / static_cast<double>(alone);
-    slowdowns.push_back(one);
-    slowdown += one;
-    took += static_cast<double>(times.finished - row.slot);
-    waited += static_cast<double>(times.granted - times.demanded);
-  }
-  const auto count = static_cast<double>(slowdowns.size());
-  const auto p99 = slowdowns.begin() + static_cast<std::ptrdiff_t>((slowdowns.size() - 1) * 99 / 100);
-  std::nth_element(slowdowns.begin(), p99, slowdowns.end());
-  const double block_ns = static_cast<double>(hardware.block().picoseconds()) / 1e3;
-  return {.metrics = {{"published", published / static_cast<double>(published_rows)},
-                      {"slowdown", slowdown / count},
-                      {"p99", *p99},
-                      {"took_ns", took / count * block_ns},
-                      {"wait_ns", waited / count * block_ns},
-                      {"displaced_ns", static_cast<double>(outcome.most_displaced) * block_ns}},
-          .events = outcome.events,
-          .chunks = outcome.chunks,
-          .trace_hash = outcome.trace_hash};
+  return workload.is_rival ? run_one_of_its_rivals(hardware, workload, rows) : run_edm(hardware, workload, rows);
 }
 
 }  // namespace sluice::sim

@@ -1,35 +1,55 @@
-// EDM load: Poisson messages on a cluster of EDM nodes; EDM Figure 8.
+// EDM load: Poisson messages on a cluster of EDM nodes, or of one of its rivals; EDM Figure 8.
 //
-// Metrics:  published     mean slowdown as the published simulation counts it (edm_cluster.h); reads count twice, as two rows
-//           slowdown      mean of each message's time over its time alone, with a scheduler that takes no time
+// Metrics:  published     mean slowdown as the published simulation counts it (edm_cluster.h, edm_rivals.h); reads count twice, as two rows
+//           slowdown      mean of each message's time over its time alone with the same protocol (EDM: a scheduler that takes no time)
 //           p99           of the same
+//           common        mean of each message's time over one ideal for all: its bytes straight through the switch, a read's after its request
+//           took_ns       mean of the messages' times
+// EDM alone:
 //           wait_ns       mean, from when the scheduler knows of a message to its first grant
 //           displaced_ns  the most by which grants and requests held up a chunk on its way down
+// Rivals alone:
+//           dropped, pauses  packets; pauses of a node
+//           queue_ns         the longest queue of data in front of a node's link
 // Source:   EDM §4.3.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "sim/edm_cluster.h"
+#include "sim/edm_rivals.h"
 #include "sim/fields.h"
 
 namespace sluice::sim {
 
 struct EdmWorkload {
   ClusterSettings cluster;
+  RivalSettings rival;
+  bool is_rival = false;                // otherwise it is EDM
+  std::optional<Duration> propagation;  // instead of the hardware's
   TraceSpec trace;
   std::uint64_t skip = 0;  // of so many messages at the beginning, and as many at the end, nothing is counted
 
   void read(Fields& fields);
+  // Rows from the first that counts to the last.
+  std::size_t first(const std::vector<TraceRow>& rows) const {
+    return std::min<std::size_t>(skip, (rows.size() - 1) / 2);
+  }
+  std::size_t end(const std::vector<TraceRow>& rows) const { return rows.size() - first(rows); }
+
+ private:
+  void read_rival(Fields& fields);
 };
 
 struct EdmResult {
   std::vector<std::pair<std::string, double>> metrics;
   std::uint64_t events = 0;
-  std::uint64_t chunks = 0;
+  std::uint64_t chunks = 0;  // of a rival: packets
   std::uint64_t trace_hash = 0;
 };
 
