@@ -8,7 +8,6 @@
 namespace sluice::fusee {
 
 using remote::Operation;
-using remote::Status;
 using remote::Task;
 
 Task<bool> Client::read_choices(const Choices& choices, std::uint32_t first, std::uint32_t last, MutableBytes into,
