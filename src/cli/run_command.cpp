@@ -1,6 +1,8 @@
 // sluice run: a program with libsluice-verbs.so preloaded, as a host of the rack with an address of its own.
+#include <dlfcn.h>
 #include <fcntl.h>
 #include <fmt/core.h>
+#include <link.h>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
@@ -79,16 +81,44 @@ Result<std::string> find_library() {
   return fail(fmt::format("libsluice-verbs.so is not beside {}; set SLUICE_VERBS_LIBRARY to its path", here.string()));
 }
 
-// Copies what a program loads in place of libibverbs.so.1 and librdmacm.so.1 to `to`.
+// The librdmacm that programs get by themselves, for its rsockets. Empty: it is not installed, or stood in for already.
+std::filesystem::path real_rdmacm() {
+  void* const library = dlopen("librdmacm.so.1", RTLD_LAZY | RTLD_LOCAL);
+  if (library == nullptr) return {};
+  link_map* loaded = nullptr;
+  const bool ours = dlopen("libsluice-verbs.so", RTLD_LAZY | RTLD_NOLOAD) != nullptr;  // what a drop-in needs
+  const bool known = dlinfo(library, RTLD_DI_LINKMAP, static_cast<void*>(&loaded)) == 0;
+  const std::filesystem::path path = known && !ours ? loaded->l_name : "";
+  dlclose(library);
+  return path;
+}
+
+// By way of another name: a program that has mapped the file of before keeps it.
+Result<void> put(const std::filesystem::path& from, const std::filesystem::path& to) {
+  namespace fs = std::filesystem;
+  const fs::path aside = fmt::format("{}.{}", to.string(), getpid());
+  std::error_code error;
+  fs::copy_file(fs::canonical(from, error), aside, error);
+  if (!error) fs::rename(aside, to, error);
+  if (!error) return {};
+  std::error_code ignored;
+  fs::remove(aside, ignored);
+  return fail(fmt::format("--drop-in {}: {}: {}", to.parent_path().string(), from.string(), error.message()));
+}
+
+// Puts there what a program loads in place of libibverbs.so.1 and librdmacm.so.1.
 Result<void> fill_drop_in(const std::filesystem::path& library, const std::string& to) {
   namespace fs = std::filesystem;
   std::error_code error;
   fs::create_directories(to, error);
   if (error) return fail(fmt::format("--drop-in {}: {}", to, error.message()));
-  for (const fs::path& name : {library.filename(), fs::path("libibverbs.so.1"), fs::path("librdmacm.so.1")}) {
-    const fs::path from = name == library.filename() ? library : library.parent_path() / "drop-in" / name;
-    fs::copy_file(fs::canonical(from, error), fs::path(to) / name, fs::copy_options::overwrite_existing, error);
-    if (error) return fail(fmt::format("--drop-in {}: {}: {}", to, from.string(), error.message()));
+  const fs::path ours = library.parent_path() / "drop-in";
+  std::vector<std::pair<fs::path, const char*>> files{{library, "libsluice-verbs.so"},
+                                                      {ours / "libibverbs.so.1", "libibverbs.so.1"},
+                                                      {ours / "librdmacm.so.1", "librdmacm.so.1"}};
+  if (const fs::path rdmacm = real_rdmacm(); !rdmacm.empty()) files.emplace_back(rdmacm, "librdmacm-rsockets.so");
+  for (const auto& [from, name] : files) {
+    if (auto done = put(from, fs::path(to) / name); !done) return done;
   }
   return {};
 }

@@ -38,7 +38,42 @@ status = verb(b"ibv_wc_status_str", b"IBVERBS_1.1", ctypes.c_char_p, ctypes.c_in
 verb(b"ibv_query_ece", b"IBVERBS_1.10", ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)
 count = ctypes.c_int(0)
 devices = get_list(ctypes.byref(count))
-print(count.value, get_name(devices[0]).decode(), status(10).decode())
+rate = verb(b"mbps_to_ibv_rate", b"IBVERBS_1.1", ctypes.c_int, ctypes.c_int)(10000)
+print(count.value, get_name(devices[0]).decode(), status(10).decode(), rate)
+"""
+
+# An rsocket to port 7000 of the given address; waits for its server. And the server, which sends back what it gets once.
+RSOCKETS = """
+import ctypes, socket, sys, time
+rsockets = ctypes.CDLL("librdmacm.so.1", use_errno=True)
+address = socket.AF_INET.to_bytes(2, "little") + (7000).to_bytes(2, "big") + socket.inet_aton(sys.argv[1]) + bytes(8)
+def made():
+    made = rsockets.rsocket(socket.AF_INET, socket.SOCK_STREAM, 0)
+    assert made >= 0, ctypes.get_errno()
+    return made
+buffer = ctypes.create_string_buffer(100)
+"""
+RSOCKET_CALL = RSOCKETS + """
+for _ in range(100):
+    call = made()
+    if rsockets.rconnect(call, address, len(address)) == 0:
+        break
+    rsockets.rclose(call)
+    time.sleep(0.2)
+assert rsockets.rsend(call, b"hello", 5, 0) == 5, ctypes.get_errno()
+assert rsockets.rrecv(call, buffer, 5, socket.MSG_WAITALL) == 5, ctypes.get_errno()
+print(buffer.value.decode())
+rsockets.rclose(call)
+"""
+RSOCKET_ECHO = RSOCKETS + """
+door = made()
+assert rsockets.rbind(door, address, len(address)) == 0, ctypes.get_errno()
+assert rsockets.rlisten(door, 1) == 0, ctypes.get_errno()
+call = rsockets.raccept(door, None, None)
+assert rsockets.rrecv(call, buffer, 5, socket.MSG_WAITALL) == 5, ctypes.get_errno()
+assert rsockets.rsend(call, buffer, 5, 0) == 5, ctypes.get_errno()
+rsockets.rclose(call)
+rsockets.rclose(door)
 """
 
 
@@ -188,19 +223,32 @@ class RunTest(live_rack.LiveRack):
         without = self.run_program("--", sys.executable, "-c", BY_DLVSYM)
         self.assertNotIn("1 sluice0", without.stdout, "preloading does not reach it")
         done = self.run_program("--drop-in", drop_in, "--", sys.executable, "-c", BY_DLVSYM)
-        self.assertEqual(done.stdout, "1 sluice0 remote access error\n", done.stderr)
+        self.assertEqual(done.stdout, "1 sluice0 remote access error 3\n", done.stderr)
         # Everything that links libibverbs, librdmacm and the drivers' libraries still starts.
         for program in ("ib_write_bw", "rping", "ibv_devices"):
             self.assertNotIn("symbol", self.run_program("--drop-in", drop_in, "--", program, "--help").stderr)
 
+    def container(self, ip):
+        """What a container's environment is told to be."""
+        done = self.run_program("--drop-in", self.folder + "/drop-in", "--ip", ip)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return dict(os.environ) | dict(line.split("=", 1) for line in done.stdout.splitlines() if not line.startswith("#"))
+
     def test_a_container_needs_no_preloading(self):
         self.up()
-        done = self.run_program("--drop-in", self.folder + "/drop-in", "--ip", "10.77.9.9")
-        self.assertEqual(done.returncode, 0, done.stderr)
-        container = dict(line.split("=", 1) for line in done.stdout.splitlines() if not line.startswith("#"))
-        said = subprocess.run(["ibv_devinfo", "-v"], env=dict(os.environ, **container), capture_output=True, text=True, timeout=30, check=False).stdout
+        said = subprocess.run(["ibv_devinfo", "-v"], env=self.container("10.77.9.9"), capture_output=True, text=True, timeout=30, check=False).stdout
         self.assertIn("::ffff:10.77.9.9", said)
         self.assertEqual(self.run_program().returncode, 2)
+
+    def test_rsockets_work_in_drop_in_libraries_also_for_who_opens_them_by_name(self):
+        self.up()
+        server = self.start("--drop-in", self.folder + "/drop-in", "--ip", "10.77.200.1", "--", sys.executable, "-c", RSOCKET_ECHO, "10.77.200.1")
+        # Filled once more meanwhile: the server keeps what it has loaded.
+        done = subprocess.run([sys.executable, "-c", RSOCKET_CALL, "10.77.200.1"], env=self.container("10.77.200.2"), capture_output=True, text=True,
+                              timeout=60, check=False)
+        self.assertEqual((done.returncode, done.stdout), (0, "hello\n"), done.stderr)
+        said = server.communicate(timeout=20)[0]
+        self.assertEqual(server.returncode, 0, said)
 
     # --- MPI ---
 
