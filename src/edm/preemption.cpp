@@ -31,6 +31,15 @@ bool TransmitMultiplexer::offer(const Unit& unit) {
   return true;
 }
 
+bool TransmitMultiplexer::offer(const Block& block) {
+  if (neighbour_ == Neighbour::kPlain) return false;
+  const bool single = !block.is_data() && !is_type(block, MemoryBlock::kStart) && !is_type(block, MemoryBlock::kEnd);
+  BlockQueue& queue = single ? singles_ : memory_;
+  if (queue.room() == 0) return false;
+  queue.push(block);
+  return true;
+}
+
 Block TransmitMultiplexer::next() {
   const bool memory = !singles_.empty() || !memory_.empty();
   // Idle blocks are there to be used.

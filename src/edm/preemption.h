@@ -60,6 +60,11 @@ class TransmitMultiplexer {
   void offer_frame(const Block& block);
   // False, and nothing is taken: no room, or a plain neighbour.
   bool offer(const Unit& unit);
+  // A block of memory that passes through a switch, in the order in which it came. Once a message has begun, its blocks must come as fast as they are
+  // taken: see starved().
+  bool offer(const Block& block);
+  // Inside a message whose next block is not here: what next() gave now would break it.
+  bool starved() const { return in_message_ && memory_.empty() && singles_.empty(); }
 
   Block next();
   std::size_t frame_waiting() const { return frame_.size(); }

@@ -4,8 +4,13 @@
 
 #include <algorithm>
 #include <array>
+#include <deque>
+#include <numeric>
 
 #include "base/check.h"
+#include "base/rng.h"
+#include "edm/preemption.h"
+#include "sim/edm_stacks.h"
 
 namespace sluice::sim {
 
@@ -31,7 +36,76 @@ struct EdmTestbed::Node {
   PortId to{};
 };
 
-EdmTestbed::EdmTestbed(const EdmTestbedHardware& hardware, std::uint32_t hosts, std::size_t memory_bytes, Duration dram)
+// One way of a link with frames on it: a block at every tick.
+class EdmTestbed::Line {
+ public:
+  Line(const Background& background, std::uint32_t which_node, bool is_up, Rng& rng)
+      : node(which_node), up(is_up), background_(background), frame_(background.frame_bytes) {
+    for (std::uint8_t& byte : frame_) byte = static_cast<std::uint8_t>(rng.below(256));
+    std::vector<edm::Lanes> lanes;
+    writer_.frame(frame_, lanes);
+    writer_.idle(lanes);
+    // Idle blocks behind each frame, so that frames take their share of the time.
+    const std::size_t busy = lanes.size();
+    const std::size_t all = background.percent == 0 ? busy : busy * 100 / background.percent;
+    for (const edm::Lanes& one : lanes) cycle_.push_back(background.percent == 0 ? edm::kIdleBlock : edm::encode(one));
+    cycle_.resize(std::max(all, busy), edm::kIdleBlock);
+    lead_ = rng.below(cycle_.size());
+  }
+
+  edm::Block next() {
+    while (multiplexer_.frame_has_room()) multiplexer_.offer_frame(frame_block());
+    const bool may = background_.preemption || !on_wire_.in_frame() || in_message_;
+    while (may && !held.empty() && multiplexer_.offer(held.front())) held.pop_front();
+    SLUICE_CHECK(!multiplexer_.starved());  // one operation at a time: nothing stands inside another's message
+    const edm::Block block = multiplexer_.next();
+    const bool memory = edm::is_memory_control(block) || (in_message_ && block.is_data());
+    if (edm::is_memory_control(block))
+      in_message_ = block.type() == static_cast<std::uint8_t>(edm::MemoryBlock::kStart);
+    if (!memory) on_wire_.accept(block);
+    return block;
+  }
+  // A block has come. True: it is memory's.
+  bool came(const edm::Block& block, std::uint64_t& frames, std::uint64_t& broken) {
+    const bool memory = separator_.receive(block);
+    lane_reader_.take(edm::decode(separator_.next()), came_);
+    for (const auto& frame : came_) ++(frame == frame_ ? frames : broken);
+    came_.clear();
+    return memory;
+  }
+
+  std::uint32_t node;
+  bool up;
+  std::deque<edm::Block> held;  // memory's, until they may go
+
+ private:
+  edm::Block frame_block() {
+    if (lead_ != 0) {
+      --lead_;
+      return edm::kIdleBlock;
+    }
+    const edm::Block block = cycle_[at_];
+    at_ = (at_ + 1) % cycle_.size();
+    return block;
+  }
+
+  Background background_;
+  std::vector<std::uint8_t> frame_;
+  edm::LaneWriter writer_;
+  std::vector<edm::Block> cycle_;  // a frame and the gap behind it, over and over
+  std::size_t at_ = 0;
+  std::uint64_t lead_ = 0;  // idle blocks before the first one
+  edm::TransmitMultiplexer multiplexer_{edm::TransmitMultiplexer::Policy::kFair,
+                                        edm::TransmitMultiplexer::Neighbour::kEdm};
+  edm::StreamRule on_wire_;
+  bool in_message_ = false;
+  edm::ReceiveSeparator separator_;
+  edm::LaneReader lane_reader_;
+  std::vector<std::vector<std::uint8_t>> came_;
+};
+
+EdmTestbed::EdmTestbed(const EdmTestbedHardware& hardware, std::uint32_t hosts, std::size_t memory_bytes, Duration dram,
+                       const Background& background)
     : hardware_(hardware),
       switch_({.ports = hosts,
                .block_time = hardware.block(),
@@ -43,6 +117,15 @@ EdmTestbed::EdmTestbed(const EdmTestbedHardware& hardware, std::uint32_t hosts, 
     nodes_.push_back(std::make_unique<Node>(
         edm::HostConfig{.port = PortId(static_cast<std::uint16_t>(i)), .cycle = hardware.cycle, .dram = dram},
         memory_bytes));
+  }
+  if (background.frame_bytes == 0) return;
+  Rng rng = Rng(background.seed).fork("frames");
+  for (std::uint32_t i = 0; i < hosts; ++i) {
+    up_.push_back(std::make_unique<Line>(background, i, true, rng));
+    down_.push_back(std::make_unique<Line>(background, i, false, rng));
+  }
+  for (auto* lines : {&up_, &down_}) {
+    for (auto& line : *lines) at(Time{}, [this, which = line.get()] { tick(*which); });
   }
 }
 EdmTestbed::~EdmTestbed() = default;
@@ -59,6 +142,9 @@ void EdmTestbed::run(Time end) {
     now_ = step.at;
     step.what();
   }
+}
+void EdmTestbed::wake_at(std::uint32_t which, Time when) {
+  at(when, [this, which] { wake(which); });
 }
 
 void EdmTestbed::wake(std::uint32_t which) {
@@ -94,6 +180,7 @@ void EdmTestbed::send_up(std::uint32_t from, const Unit& unit) {
   std::array<Block, edm::kMaxUnitBlocks> blocks;
   const std::size_t n = edm::write_unit(unit, blocks);
   passages_.push_back({now_, fmt::format("host {} sends", from)});
+  if (!up_.empty()) return void(up_[from]->held.insert(up_[from]->held.end(), blocks.begin(), blocks.begin() + n));
   for (std::size_t i = 0; i < n; ++i) {
     const Time leaves = std::max(now_, node.up_free);
     node.up_free = leaves + hardware_.block();
@@ -102,10 +189,22 @@ void EdmTestbed::send_up(std::uint32_t from, const Unit& unit) {
 }
 
 void EdmTestbed::send_down(std::uint32_t to, const Block& block) {
+  if (!down_.empty()) return down_[to]->held.push_back(block);
   Node& node = *nodes_[to];
   const Time leaves = std::max(now_, node.down_free);
   node.down_free = leaves + hardware_.block();
   at(leaves + hardware_.link(), [this, to, block] { at_host(to, block); });
+}
+
+void EdmTestbed::tick(Line& line) {
+  const Block block = line.next();
+  at(now_ + hardware_.link(), [this, &line, block] { receive(line, block); });
+  at(now_ + hardware_.block(), [this, &line] { tick(line); });
+}
+
+void EdmTestbed::receive(Line& line, const Block& block) {
+  if (!line.came(block, frames_, broken_frames_)) return;
+  line.up ? at_switch(line.node, block) : at_host(line.node, block);
 }
 
 void EdmTestbed::at_switch(std::uint32_t from, const Block& block) {
@@ -170,6 +269,14 @@ Result<EdmTestbedHardware> load_edm_testbed_hardware(const std::string& path) {
     fields.duration("pcs_latency", hardware.pcs_latency);
     fields.duration("pma_latency", hardware.pma_latency);
     fields.duration("propagation", hardware.propagation);
+    fields.duration("ethernet_pcs_latency", hardware.ethernet_pcs_latency);
+    fields.duration("mac_latency", hardware.mac_latency);
+    fields.duration("parsing", hardware.parsing);
+    fields.duration("match_action", hardware.match_action);
+    fields.duration("packet_manager", hardware.packet_manager);
+    fields.duration("crossbar", hardware.crossbar);
+    fields.duration("rocev2_stack", hardware.rocev2_stack);
+    fields.duration("tcp_stack", hardware.tcp_stack);
     fields.finish();
     if (error.empty() && hardware.bits_per_second == 0) top.fail(*node, "bits_per_second", "must not be 0");
   }
@@ -179,14 +286,99 @@ Result<EdmTestbedHardware> load_edm_testbed_hardware(const std::string& path) {
 }
 
 void EdmTestbedWorkload::read(Fields& f) {
+  f.choice("stack", stack, {"edm", "ethernet", "rocev2", "tcp"}, Fields::Need::kOptional);
   f.choice("operation", operation, {"read", "write"});
   f.byte_count("bytes", bytes, Fields::Need::kOptional);
   f.duration("dram", dram, Fields::Need::kOptional);
+  std::uint64_t frame = 0;
+  std::uint64_t percent = 0;
+  std::string preemption = "on";
+  f.byte_count("frame_bytes", frame, Fields::Need::kOptional);
+  f.integer("frames_percent", percent, 0, 100, Fields::Need::kOptional);
+  f.choice("preemption", preemption, {"on", "off"}, Fields::Need::kOptional);
+  f.integer("operations", operations, 1, 100'000, Fields::Need::kOptional);
+  background.frame_bytes = static_cast<std::uint32_t>(frame == 0 ? 0 : std::clamp<std::uint64_t>(frame, 64, 9'000));
+  background.percent = static_cast<std::uint32_t>(percent);
+  background.preemption = preemption == "on";
   bytes = std::clamp<std::uint64_t>(bytes, 1, 1 << 20);
 }
 
+namespace {
+
+using Metrics = std::vector<std::pair<std::string, double>>;
+
+double ns(Duration d) { return static_cast<double>(d.picoseconds()) / 1e3; }
+
+Metrics run_other_stack(const EdmTestbedHardware& hardware, const EdmTestbedWorkload& workload) {
+  const Stack stack = workload.stack == "tcp"      ? Stack::kTcp
+                      : workload.stack == "rocev2" ? Stack::kRocev2
+                                                   : Stack::kEthernet;
+  const std::vector<Stage> stages = stages_of(hardware, stack, workload.operation == "read");
+  const auto sum = [&](auto&& counts) {
+    Duration total{};
+    for (const Stage& stage : stages) {
+      if (counts(stage)) total = total + stage.latency;
+    }
+    return ns(total);
+  };
+  const auto at = [&](Stage::Where where) { return sum([&](const Stage& s) { return s.where == where; }); };
+  const auto in = [&](Stage::What what) { return sum([&](const Stage& s) { return s.what == what; }); };
+  return {{"first_ns", sum([](const Stage&) { return true; })},
+          {"compute_ns", at(Stage::Where::kCompute)},
+          {"switch_ns", at(Stage::Where::kSwitch)},
+          {"memory_ns", at(Stage::Where::kMemory)},
+          {"pcs_ns", in(Stage::What::kPcs)},
+          {"pma_ns", in(Stage::What::kPma)},
+          {"propagation_ns", in(Stage::What::kPropagation)},
+          {"protocol_ns", in(Stage::What::kProtocol)},
+          {"mac_ns", in(Stage::What::kMac)},
+          {"forwarding_ns", in(Stage::What::kForwarding)}};
+}
+
+// One operation after another, each at a random instant; how long each took to its first block.
+std::vector<double> first_blocks(EdmTestbed& bed, const EdmTestbedWorkload& workload) {
+  Rng rng = Rng(workload.background.seed).fork("operations");
+  const auto bytes = static_cast<std::uint32_t>(workload.bytes);
+  std::vector<double> took;
+  for (std::uint64_t i = 0; i < workload.operations; ++i) {
+    const Time start = bed.now() + Duration::picoseconds(static_cast<std::int64_t>(rng.below(5'000'000)));
+    bed.run(start);
+    const std::size_t written = bed.host(1).written().size();
+    SLUICE_CHECK(workload.operation == "read"
+                     ? bed.host(0).read(start, PortId(1), 0, bytes, i)
+                     : bed.host(0).write(start, PortId(1), 0, std::vector<std::uint8_t>(bytes)));
+    bed.wake_at(0, start);
+    edm::Done done;
+    bool over = false;
+    while (!over) {
+      bed.run(bed.now() + Duration::nanoseconds(100));
+      over = workload.operation == "read" ? bed.host(0).poll_done(done) : bed.host(1).written().size() != written;
+    }
+    const Time first = workload.operation == "read" ? done.first_block : bed.host(1).written().back().first_block;
+    SLUICE_CHECK(!done.null);
+    took.push_back(ns(first - start));
+  }
+  return took;
+}
+
+Metrics run_with_frames(const EdmTestbedHardware& hardware, const EdmTestbedWorkload& workload) {
+  EdmTestbed bed(hardware, 2, 4'096, workload.dram, workload.background);
+  std::vector<double> took = first_blocks(bed, workload);
+  SLUICE_CHECK(bed.broken_frames() == 0);
+  std::sort(took.begin(), took.end());
+  const double mean = std::accumulate(took.begin(), took.end(), 0.0) / static_cast<double>(took.size());
+  return {{"first_ns", mean},
+          {"p99_ns", took[(took.size() - 1) * 99 / 100]},
+          {"most_ns", took.back()},
+          {"frames", static_cast<double>(bed.frames())}};
+}
+
+}  // namespace
+
 std::vector<std::pair<std::string, double>> run_edm_testbed(const EdmTestbedHardware& hardware,
                                                             const EdmTestbedWorkload& workload) {
+  if (workload.stack != "edm") return run_other_stack(hardware, workload);
+  if (workload.background.frame_bytes != 0) return run_with_frames(hardware, workload);
   EdmTestbed bed(hardware, 2, std::size_t{2} << 20, workload.dram);
   const auto bytes = static_cast<std::uint32_t>(workload.bytes);
   const bool reads = workload.operation == "read";
@@ -224,7 +416,6 @@ std::vector<std::pair<std::string, double>> run_edm_testbed(const EdmTestbedHard
     where = p.where;
   }
   (where == "host 0 takes" ? compute : memory) = (where == "host 0 takes" ? compute : memory) + (first - since);
-  const auto ns = [](Duration d) { return static_cast<double>(d.picoseconds()) / 1e3; };
   return {{"first_ns", ns(first - Time{})},
           {"last_ns", ns(last - Time{})},
           {"compute_ns", ns(compute)},

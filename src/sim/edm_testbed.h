@@ -26,6 +26,15 @@ struct EdmTestbedHardware {
   Duration pcs_latency{};  // one way through a PCS: encoder and scrambler, or back
   Duration pma_latency{};  // PMA, PMD and transceiver, at one end of a link
   Duration propagation{};
+  // Of the other stacks (edm_stacks.h).
+  Duration ethernet_pcs_latency{};
+  Duration mac_latency{};
+  Duration parsing{};  // layer 2 forwarding's parts
+  Duration match_action{};
+  Duration packet_manager{};
+  Duration crossbar{};
+  Duration rocev2_stack{};  // one way through it
+  Duration tcp_stack{};
 
   Duration block() const {
     return Duration::picoseconds(static_cast<std::int64_t>(64'000'000'000'000u / bits_per_second));
@@ -43,7 +52,18 @@ class EdmTestbed {
     std::string where;  // "host 0 sends", "switch takes", "switch sends", "host 1 takes"
   };
 
-  EdmTestbed(const EdmTestbedHardware& hardware, std::uint32_t hosts, std::size_t memory_bytes, Duration dram);
+  // Frames that are no memory messages, on every link both ways. They end where the link ends.
+  struct Background {
+    std::uint32_t frame_bytes = 0;  // with the FCS; 0: none
+    std::uint32_t percent = 0;      // of the link's time
+    bool preemption = true;         // otherwise memory's blocks wait for the end of a frame
+    std::uint64_t seed = 1;         // of the frames' phases
+  };
+
+  EdmTestbed(const EdmTestbedHardware& hardware, std::uint32_t hosts, std::size_t memory_bytes, Duration dram)
+      : EdmTestbed(hardware, hosts, memory_bytes, dram, {}) {}
+  EdmTestbed(const EdmTestbedHardware& hardware, std::uint32_t hosts, std::size_t memory_bytes, Duration dram,
+             const Background& background);
   ~EdmTestbed();
 
   edm::HostStack& host(std::uint32_t which);
@@ -51,6 +71,8 @@ class EdmTestbed {
   Time now() const { return now_; }
   // To be called after each call of a host.
   void wake(std::uint32_t which);
+  // The same, at a time that has not come yet.
+  void wake_at(std::uint32_t which, Time when);
   // Until nothing happens any more, or that time.
   void run(Time end);
   // A host that no longer answers.
@@ -58,9 +80,13 @@ class EdmTestbed {
   const edm::SwitchStack& switch_stack() const { return switch_; }
   const std::vector<Passage>& passages() const { return passages_; }
   std::uint64_t blocks() const { return blocks_; }
+  // Frames that came out as they went in; frames that did not.
+  std::uint64_t frames() const { return frames_; }
+  std::uint64_t broken_frames() const { return broken_frames_; }
 
  private:
   struct Node;
+  class Line;
   struct Step {
     Time at{};
     std::uint64_t order = 0;
@@ -74,25 +100,35 @@ class EdmTestbed {
   void send_down(std::uint32_t to, const edm::Block& block);
   void at_switch(std::uint32_t from, const edm::Block& block);
   void at_host(std::uint32_t to, const edm::Block& block);
+  void tick(Line& line);
+  void receive(Line& line, const edm::Block& block);
 
   EdmTestbedHardware hardware_;
   edm::SwitchStack switch_;
   std::vector<std::unique_ptr<Node>> nodes_;
+  std::vector<std::unique_ptr<Line>> up_;  // with frames on them; empty without
+  std::vector<std::unique_ptr<Line>> down_;
   std::priority_queue<Step, std::vector<Step>, std::greater<>> steps_;
   Time now_;
   std::uint64_t order_ = 0;
   std::uint64_t blocks_ = 0;
+  std::uint64_t frames_ = 0;
+  std::uint64_t broken_frames_ = 0;
   std::vector<Passage> passages_;
 };
 
 struct EdmTestbedWorkload {
+  std::string stack = "edm";
   std::string operation = "read";
   std::uint64_t bytes = 64;
   Duration dram{};
+  EdmTestbed::Background background{};
+  std::uint64_t operations = 1;  // one after another, at random instants
 
   void read(Fields& fields);
 };
-// first_ns, last_ns: to the first and the last block of the data; and where the time to the first went.
+// first_ns, last_ns: to the first and the last block of the data; and where the time to the first went. Of other stacks than EDM's: no last_ns, DRAM's time
+// not counted, and what lies in MACs and in forwarding besides.
 std::vector<std::pair<std::string, double>> run_edm_testbed(const EdmTestbedHardware& hardware,
                                                             const EdmTestbedWorkload& workload);
 

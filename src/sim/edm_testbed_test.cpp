@@ -1,11 +1,13 @@
 // The testbed: Table 1 to the cycle, long messages, atomics, memory that is what was written, a node that dies.
 #include "sim/edm_testbed.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <map>
 
 #include "base/rng.h"
+#include "sim/edm_stacks.h"
 
 namespace sluice::sim {
 namespace {
@@ -43,6 +45,41 @@ TEST(EdmTestbed, AWriteTakesAsLongAsTable1SaysToTheCycle) {
   EXPECT_DOUBLE_EQ(m["switch_ns"], 28.16);
   EXPECT_DOUBLE_EQ(m["memory_ns"], 7.68);
   EXPECT_DOUBLE_EQ(m["pcs_ns"], 40.96);
+}
+
+// Table 1's "network stack latency" besides links, which its own rows add up to.
+TEST(EdmStacks, AddUpToTheNetworkStackLatenciesOfTable1) {
+  const EdmTestbedHardware h = hardware();
+  const auto stack_ns = [&](Stack stack, bool reads) {
+    Duration sum{};
+    for (const Stage& stage : stages_of(h, stack, reads)) {
+      if (stage.where != Stage::Where::kLink) sum = sum + stage.latency;
+    }
+    return static_cast<double>(sum.picoseconds()) / 1e3;
+  };
+  EXPECT_DOUBLE_EQ(stack_ns(Stack::kEthernet, false), 461.44);
+  EXPECT_NEAR(stack_ns(Stack::kEthernet, true), 920, 5);
+  EXPECT_NEAR(stack_ns(Stack::kRocev2, false), 920, 5);
+  EXPECT_NEAR(stack_ns(Stack::kRocev2, true), 1'840, 5);
+  EXPECT_NEAR(stack_ns(Stack::kTcp, false), 1'790, 5);
+  EXPECT_NEAR(stack_ns(Stack::kTcp, true), 3'590, 5);
+}
+
+// A read passes every stage of a write twice; the paper's ratios to EDM follow.
+TEST(EdmStacks, AreSlowerThanEdmByThePapersFactors) {
+  const EdmTestbedHardware h = hardware();
+  const auto first = [&](const char* stack, const char* operation) {
+    EdmTestbedWorkload workload;
+    workload.stack = stack;
+    workload.operation = operation;
+    return run_edm_testbed(h, workload).front().second;
+  };
+  EXPECT_NEAR(first("ethernet", "read") / first("edm", "read"), 3.7, 0.05);
+  EXPECT_NEAR(first("rocev2", "read") / first("edm", "read"), 6.8, 0.05);
+  EXPECT_NEAR(first("tcp", "read") / first("edm", "read"), 12.7, 0.1);
+  EXPECT_NEAR(first("ethernet", "write") / first("edm", "write"), 1.9, 0.05);
+  EXPECT_NEAR(first("rocev2", "write") / first("edm", "write"), 3.4, 0.05);
+  EXPECT_NEAR(first("tcp", "write") / first("edm", "write"), 6.4, 0.05);
 }
 
 TEST(EdmTestbed, DramAddsItsTimeToAReadAndNothingToAWrite) {
@@ -149,6 +186,56 @@ TEST(EdmTestbed, AReadOutsideMemoryIsNullAtOnce) {
   edm::Done done;
   ASSERT_TRUE(bed.host(0).poll_done(done));
   EXPECT_TRUE(done.null);
+}
+
+EdmTestbedWorkload beside_frames(std::uint32_t bytes, std::uint32_t percent, bool preemption, std::uint64_t seed = 1) {
+  EdmTestbedWorkload workload;
+  workload.background = {.frame_bytes = bytes, .percent = percent, .preemption = preemption, .seed = seed};
+  workload.operations = 20;
+  return workload;
+}
+
+TEST(EdmTestbed, FramesHoldUpMemoryByLessThanABlockALinkWhenTheyArePreempted) {
+  for (const std::uint32_t bytes : {64u, 1'500u, 9'000u}) {
+    for (const std::uint32_t percent : {50u, 100u}) {
+      for (const char* operation : {"read", "write"}) {
+        SCOPED_TRACE(fmt::format("{} {} {}", bytes, percent, operation));
+        EdmTestbedWorkload workload = beside_frames(bytes, percent, true);
+        workload.operation = operation;
+        auto m = measured(workload);
+        EXPECT_GE(m["first_ns"], 296);
+        EXPECT_LT(m["most_ns"], 299.52 + 4 * 2.56);
+        EXPECT_GT(m["frames"], 0);
+      }
+    }
+  }
+}
+
+TEST(EdmTestbed, WithoutPreemptionMemoryWaitsForFramesToEnd) {
+  // A frame of 9,000 bytes and its gap take 2.9 us of a link of 25 Gb/s; there are four links.
+  auto m = measured(beside_frames(9'000, 100, false));
+  EXPECT_GT(m["first_ns"], 2'900);
+  EXPECT_LT(m["most_ns"], 300 + 4 * 2'900);
+  EXPECT_LT(measured(beside_frames(1'500, 100, false))["first_ns"], m["first_ns"] / 2);
+  EXPECT_LT(measured(beside_frames(9'000, 0, false))["most_ns"], 299.52 + 4 * 2.56);
+}
+
+TEST(EdmTestbed, EveryFrameBesideMemoryComesOutAsItWentIn) {
+  for (std::uint64_t seed = 0; seed < 30; ++seed) {
+    SCOPED_TRACE(seed);
+    EdmTestbed bed(
+        hardware(), 3, 4'096, {},
+        {.frame_bytes = 64 + static_cast<std::uint32_t>(seed * 47), .percent = 80, .preemption = true, .seed = seed});
+    for (int i = 0; i < 20; ++i) {
+      ASSERT_TRUE(bed.host(0).write(bed.now(), PortId(1), 64, std::vector<std::uint8_t>(500, 7)));
+      bed.wake(0);
+      bed.run(bed.now() + Duration::microseconds(2));
+      ASSERT_EQ(bed.host(1).written().back().bytes, 500u % 256);
+      ASSERT_EQ(bed.memory(1)[64 + 499], 7);
+    }
+    EXPECT_GT(bed.frames(), 100u);
+    EXPECT_EQ(bed.broken_frames(), 0u);
+  }
 }
 
 }  // namespace
