@@ -94,7 +94,12 @@ function(sluice_test name)
   target_compile_definitions(${name} PRIVATE SLUICE_REFERENCE_DIR="${SLUICE_REFERENCE_DIR}"
     SLUICE_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
   add_test(NAME ${name} COMMAND ${name} --gtest_brief=1)
-  set_tests_properties(${name} PROPERTIES TIMEOUT 600 LABELS unit)
+  # Against hanging, not against being slow: sanitizers take eight times as long, a busy machine twice that.
+  set(timeout 600)
+  if(SLUICE_SANITIZE)
+    set(timeout 2400)
+  endif()
+  set_tests_properties(${name} PROPERTIES TIMEOUT ${timeout} LABELS unit)
 endfunction()
 
 # sluice_drop_in(NAME): libNAME.so.1 for programs that open it by name, with all that this machine's libNAME.so exports, over
