@@ -24,16 +24,23 @@ struct EdmTestbed::Node {
 
   std::vector<std::uint8_t> memory;
   edm::HostStack stack;
-  edm::UnitReader reader;
-  Time first_block{};  // of the message that is coming
   bool dead = false;
-  Time up_free{};
-  Time down_free{};
-
-  // The switch's end.
-  edm::UnitReader switch_reader;
-  bool going_through = false;
-  PortId to{};
+  // Its link to one network.
+  struct Side {
+    edm::UnitReader reader;
+    Time first_block{};  // of the message that is coming
+    Time up_free{};
+    Time down_free{};
+    std::uint64_t units = 0;  // that have come
+    std::uint64_t blocks_up = 0;
+    std::uint64_t blocks_down = 0;
+    // The switch's end.
+    edm::UnitReader switch_reader;
+    bool going_through = false;
+    PortId to{};
+  };
+  std::array<Side, 2> sides;
+  std::uint64_t taken = 0;  // units, from whichever network had them first
 };
 
 // One way of a link with frames on it: a block at every tick.
@@ -105,14 +112,19 @@ class EdmTestbed::Line {
 };
 
 EdmTestbed::EdmTestbed(const EdmTestbedHardware& hardware, std::uint32_t hosts, std::size_t memory_bytes, Duration dram,
-                       const Background& background)
-    : hardware_(hardware),
-      switch_({.ports = hosts,
-               .block_time = hardware.block(),
-               .framing_blocks = 3,
-               .iteration = hardware.cycle * 3,
-               .iterations = edm::Iterations::kOnDemand},
-              hardware.cycle) {
+                       const Background& background, Networks networks)
+    : hardware_(hardware) {
+  SLUICE_CHECK(networks == Networks::kOne || background.frame_bytes == 0);
+  for (std::uint32_t i = 0; i < static_cast<std::uint32_t>(networks); ++i) {
+    networks_.push_back({edm::SwitchStack({.ports = hosts,
+                                           .block_time = hardware.block(),
+                                           .framing_blocks = 3,
+                                           .response_lead = {},
+                                           .iteration = hardware.cycle * 3,
+                                           .iterations = edm::Iterations::kOnDemand,
+                                           .patience = {}},
+                                          hardware.cycle)});
+  }
   for (std::uint32_t i = 0; i < hosts; ++i) {
     nodes_.push_back(std::make_unique<Node>(
         edm::HostConfig{.port = PortId(static_cast<std::uint16_t>(i)), .cycle = hardware.cycle, .dram = dram},
@@ -133,6 +145,9 @@ EdmTestbed::~EdmTestbed() = default;
 edm::HostStack& EdmTestbed::host(std::uint32_t which) { return nodes_.at(which)->stack; }
 MutableBytes EdmTestbed::memory(std::uint32_t which) { return nodes_.at(which)->memory; }
 void EdmTestbed::kill(std::uint32_t which) { nodes_.at(which)->dead = true; }
+void EdmTestbed::kill_switch(std::uint32_t network, Time when) {
+  at(when, [this, network] { networks_.at(network).alive = false; });
+}
 void EdmTestbed::at(Time when, std::function<void()> what) { steps_.push({when, order_++, std::move(what)}); }
 
 void EdmTestbed::run(Time end) {
@@ -159,20 +174,47 @@ void EdmTestbed::wake(std::uint32_t which) {
     });
 }
 
-void EdmTestbed::wake_switch() {
-  switch_.on_deadline(now_);
+void EdmTestbed::note(std::uint32_t network, std::string where) {
+  if (network == 0) passages_.push_back({now_, std::move(where)});
+}
+
+void EdmTestbed::wake_switch(std::uint32_t network) {
+  if (!runs(network)) return;
+  edm::SwitchStack& stack = networks_[network].stack;
+  stack.on_deadline(now_);
   PortId to;
-  for (Unit unit; switch_.poll(now_, to, unit);) {
+  for (Unit unit; stack.poll(now_, to, unit);) {
     std::array<Block, edm::kMaxUnitBlocks> blocks;
     const std::size_t n = edm::write_unit(unit, blocks);
-    passages_.push_back({now_, "switch sends"});
-    for (std::size_t i = 0; i < n; ++i) send_down(to.value, blocks[i]);
+    note(network, "switch sends");
+    for (std::size_t i = 0; i < n; ++i) send_down(network, to.value, blocks[i]);
   }
-  const Time next = switch_.next_deadline();
+  const Time next = stack.next_deadline();
   if (next != Time::never())
-    at(next, [this, next] {
-      if (switch_.next_deadline() <= next) wake_switch();
+    at(next, [this, network, next] {
+      if (networks_[network].stack.next_deadline() <= next) wake_switch(network);
     });
+}
+
+Block EdmTestbed::over_link(std::uint32_t network, std::uint32_t host, Way way, Block block) {
+  Node::Side& side = nodes_[host]->sides[network];
+  const std::uint64_t index = way == Way::kUp ? side.blocks_up++ : side.blocks_down++;
+  for (const Corruption& c : corruptions_) {
+    if (c.network != network || c.host != host || c.way != way || c.block != index) continue;
+    for (const unsigned bit : c.bits) {
+      if (bit < 2) {
+        block.sync = static_cast<edm::Sync>(static_cast<unsigned>(block.sync) ^ 1u << bit);
+      } else {
+        block.payload ^= std::uint64_t{1} << (bit - 2);
+      }
+    }
+  }
+  return block;
+}
+
+std::uint64_t EdmTestbed::blocks_over(std::uint32_t network, std::uint32_t host, Way way) const {
+  const Node::Side& side = nodes_.at(host)->sides.at(network);
+  return way == Way::kUp ? side.blocks_up : side.blocks_down;
 }
 
 void EdmTestbed::send_up(std::uint32_t from, const Unit& unit) {
@@ -180,20 +222,26 @@ void EdmTestbed::send_up(std::uint32_t from, const Unit& unit) {
   std::array<Block, edm::kMaxUnitBlocks> blocks;
   const std::size_t n = edm::write_unit(unit, blocks);
   passages_.push_back({now_, fmt::format("host {} sends", from)});
-  if (!up_.empty()) return void(up_[from]->held.insert(up_[from]->held.end(), blocks.begin(), blocks.begin() + n));
-  for (std::size_t i = 0; i < n; ++i) {
-    const Time leaves = std::max(now_, node.up_free);
-    node.up_free = leaves + hardware_.block();
-    at(leaves + hardware_.link(), [this, from, block = blocks[i]] { at_switch(from, block); });
+  if (!up_.empty())
+    return void(
+        up_[from]->held.insert(up_[from]->held.end(), blocks.begin(), blocks.begin() + static_cast<std::ptrdiff_t>(n)));
+  for (std::uint32_t network = 0; network < networks_.size(); ++network) {
+    if (!runs(network)) continue;
+    Time& free = node.sides[network].up_free;
+    for (std::size_t i = 0; i < n; ++i) {
+      const Time leaves = std::max(now_, free);
+      free = leaves + hardware_.block();
+      at(leaves + hardware_.link(), [this, network, from, block = blocks[i]] { at_switch(network, from, block); });
+    }
   }
 }
 
-void EdmTestbed::send_down(std::uint32_t to, const Block& block) {
+void EdmTestbed::send_down(std::uint32_t network, std::uint32_t to, const Block& block) {
   if (!down_.empty()) return down_[to]->held.push_back(block);
-  Node& node = *nodes_[to];
-  const Time leaves = std::max(now_, node.down_free);
-  node.down_free = leaves + hardware_.block();
-  at(leaves + hardware_.link(), [this, to, block] { at_host(to, block); });
+  Time& free = nodes_[to]->sides[network].down_free;
+  const Time leaves = std::max(now_, free);
+  free = leaves + hardware_.block();
+  at(leaves + hardware_.link(), [this, network, to, block] { at_host(network, to, block); });
 }
 
 void EdmTestbed::tick(Line& line) {
@@ -204,50 +252,72 @@ void EdmTestbed::tick(Line& line) {
 
 void EdmTestbed::receive(Line& line, const Block& block) {
   if (!line.came(block, frames_, broken_frames_)) return;
-  line.up ? at_switch(line.node, block) : at_host(line.node, block);
+  line.up ? at_switch(0, line.node, block) : at_host(0, line.node, block);
 }
 
-void EdmTestbed::at_switch(std::uint32_t from, const Block& block) {
+void EdmTestbed::at_switch(std::uint32_t network, std::uint32_t from, const Block& sent) {
+  if (!runs(network)) return;
   ++blocks_;
-  Node& node = *nodes_[from];
-  const bool begins = edm::goes_through(block);
+  const Block block = over_link(network, from, Way::kUp, sent);
+  Node::Side& side = nodes_[from]->sides[network];
+  edm::SwitchStack& stack = networks_[network].stack;
+  const bool legal = block.sync == edm::Sync::kData || block.sync == edm::Sync::kControl;
+  const bool begins = legal && edm::goes_through(block);
+  // Data come by a grant alone.
+  if (!legal || (begins && !stack.forward(PortId(static_cast<std::uint16_t>(from)), side.to))) {
+    networks_[network].in_service = false;
+    return;
+  }
   if (begins) {
-    passages_.push_back({now_, "switch takes"});
-    SLUICE_CHECK(switch_.forward(PortId(static_cast<std::uint16_t>(from)), node.to));  // data come by a grant alone
-    node.going_through = true;
+    note(network, "switch takes");
+    side.going_through = true;
   }
   // A data block, /MS/ or /MT/ of what goes through; other control blocks may stand between.
-  const bool part = node.going_through &&
+  const bool part = side.going_through &&
                     (begins || block.is_data() || block.type() == static_cast<std::uint8_t>(edm::MemoryBlock::kEnd));
   if (part) {
     const bool single = block.type() == static_cast<std::uint8_t>(edm::MemoryBlock::kSingle);
-    if (!block.is_data() && (!begins || single)) node.going_through = false;
-    at(now_ + switch_.data_latency(), [this, to = node.to.value, block, begins] {
-      if (begins) passages_.push_back({now_, "switch sends"});
-      send_down(to, block);
+    if (!block.is_data() && (!begins || single)) side.going_through = false;
+    at(now_ + stack.data_latency(), [this, network, to = side.to.value, block, begins] {
+      if (!runs(network)) return;
+      if (begins) note(network, "switch sends");
+      send_down(network, to, block);
     });
     return;
   }
   if (!block.is_data() && block.type() != static_cast<std::uint8_t>(edm::MemoryBlock::kEnd))
-    passages_.push_back({now_, "switch takes"});
-  const UnitVerdict verdict = node.switch_reader.take(block);
-  SLUICE_CHECK(verdict == UnitVerdict::kMore || verdict == UnitVerdict::kWhole);  // these links flip nothing
-  if (verdict != UnitVerdict::kWhole) return;
-  switch_.take(now_, PortId(static_cast<std::uint16_t>(from)), node.switch_reader.unit());
-  wake_switch();
+    note(network, "switch takes");
+  const UnitVerdict verdict = side.switch_reader.take(block);
+  if (verdict == UnitVerdict::kMore) return;
+  if (verdict != UnitVerdict::kWhole) {
+    networks_[network].in_service = false;
+    return;
+  }
+  stack.take(now_, PortId(static_cast<std::uint16_t>(from)), side.switch_reader.unit());
+  wake_switch(network);
 }
 
-void EdmTestbed::at_host(std::uint32_t to, const Block& block) {
+void EdmTestbed::at_host(std::uint32_t network, std::uint32_t to, const Block& sent) {
+  if (!networks_[network].in_service) return;
   ++blocks_;
+  const Block block = over_link(network, to, Way::kDown, sent);
   Node& node = *nodes_[to];
+  Node::Side& side = node.sides[network];
   const bool starts = !block.is_data() && block.type() == static_cast<std::uint8_t>(edm::MemoryBlock::kStart);
   const bool ends = !block.is_data() && block.type() == static_cast<std::uint8_t>(edm::MemoryBlock::kEnd);
-  if (starts) node.first_block = now_;
-  if (!block.is_data() && !ends) passages_.push_back({now_, fmt::format("host {} takes", to)});
-  const UnitVerdict verdict = node.reader.take(block);
-  SLUICE_CHECK(verdict == UnitVerdict::kMore || verdict == UnitVerdict::kWhole);
-  if (verdict != UnitVerdict::kWhole || node.dead) return;
-  node.stack.take(ends ? node.first_block : now_, now_, node.reader.unit());
+  if (starts) side.first_block = now_;
+  if (!block.is_data() && !ends) note(network, fmt::format("host {} takes", to));
+  const bool legal = block.sync == edm::Sync::kData || block.sync == edm::Sync::kControl;
+  const UnitVerdict verdict = legal ? side.reader.take(block) : UnitVerdict::kBadKind;
+  if (verdict == UnitVerdict::kMore) return;
+  if (verdict != UnitVerdict::kWhole) {
+    networks_[network].in_service = false;
+    return;
+  }
+  // Both networks bring the same units in the same order: the first copy counts.
+  if (++side.units <= node.taken || node.dead) return;
+  node.taken = side.units;
+  node.stack.take(ends ? side.first_block : now_, now_, side.reader.unit());
   wake(to);
 }
 

@@ -1,5 +1,8 @@
 // EDM's testbed, block by block: host stacks, the switch's stack and links, each with the latencies of the paper's hardware. Table 1 comes out.
 //
+// Mirrored: with two networks, hosts send all that they send on both links, and take of what comes on both the copy that is first; so both switches see
+//           and decide the same (EDM §3.3). A block that does not check, wherever it is seen, takes its network out of service, since the two
+//           would not agree any longer; the other one goes on.
 // Time:     each stage is counted from when its block came, without a phase between clocks: that is in the cycles of a crossing.
 // Source:   EDM §3.2.1, §3.2.2, Table 1, Figure 5.
 #pragma once
@@ -59,11 +62,13 @@ class EdmTestbed {
     bool preemption = true;         // otherwise memory's blocks wait for the end of a frame
     std::uint64_t seed = 1;         // of the frames' phases
   };
+  enum class Networks : std::uint8_t { kOne = 1, kMirrored = 2 };
+  enum class Way : std::uint8_t { kUp, kDown };
 
   EdmTestbed(const EdmTestbedHardware& hardware, std::uint32_t hosts, std::size_t memory_bytes, Duration dram)
       : EdmTestbed(hardware, hosts, memory_bytes, dram, {}) {}
   EdmTestbed(const EdmTestbedHardware& hardware, std::uint32_t hosts, std::size_t memory_bytes, Duration dram,
-             const Background& background);
+             const Background& background, Networks networks = Networks::kOne);
   ~EdmTestbed();
 
   edm::HostStack& host(std::uint32_t which);
@@ -77,7 +82,20 @@ class EdmTestbed {
   void run(Time end);
   // A host that no longer answers.
   void kill(std::uint32_t which);
-  const edm::SwitchStack& switch_stack() const { return switch_; }
+  // A switch that stops at that time, whatever it is doing; blocks that it has sent go on.
+  void kill_switch(std::uint32_t network, Time when);
+  // Flips these bits (0 and 1: of the sync header, then 64 of the payload) of a block, the so manieth that goes that way over a host's link.
+  struct Corruption {
+    std::uint32_t network = 0;
+    std::uint32_t host = 0;
+    Way way = Way::kUp;
+    std::uint64_t block = 0;
+    std::vector<unsigned> bits;
+  };
+  void corrupt(const Corruption& corruption) { corruptions_.push_back(corruption); }
+  bool in_service(std::uint32_t network) const { return networks_.at(network).in_service; }
+  std::uint64_t blocks_over(std::uint32_t network, std::uint32_t host, Way way) const;
+  const edm::SwitchStack& switch_stack(std::uint32_t network = 0) const { return networks_.at(network).stack; }
   const std::vector<Passage>& passages() const { return passages_; }
   std::uint64_t blocks() const { return blocks_; }
   // Frames that came out as they went in; frames that did not.
@@ -94,17 +112,26 @@ class EdmTestbed {
 
     friend bool operator>(const Step& a, const Step& b) { return a.at != b.at ? a.at > b.at : a.order > b.order; }
   };
+  struct Network {
+    edm::SwitchStack stack;
+    bool alive = true;
+    bool in_service = true;  // false: a block did not check
+  };
   void at(Time when, std::function<void()> what);
-  void wake_switch();
+  void wake_switch(std::uint32_t network);
   void send_up(std::uint32_t from, const edm::Unit& unit);
-  void send_down(std::uint32_t to, const edm::Block& block);
-  void at_switch(std::uint32_t from, const edm::Block& block);
-  void at_host(std::uint32_t to, const edm::Block& block);
+  void send_down(std::uint32_t network, std::uint32_t to, const edm::Block& block);
+  void at_switch(std::uint32_t network, std::uint32_t from, const edm::Block& block);
+  void at_host(std::uint32_t network, std::uint32_t to, const edm::Block& block);
   void tick(Line& line);
   void receive(Line& line, const edm::Block& block);
+  bool runs(std::uint32_t network) const { return networks_[network].alive && networks_[network].in_service; }
+  void note(std::uint32_t network, std::string where);
+  edm::Block over_link(std::uint32_t network, std::uint32_t host, Way way, edm::Block block);
 
   EdmTestbedHardware hardware_;
-  edm::SwitchStack switch_;
+  std::vector<Network> networks_;
+  std::vector<Corruption> corruptions_;
   std::vector<std::unique_ptr<Node>> nodes_;
   std::vector<std::unique_ptr<Line>> up_;  // with frames on them; empty without
   std::vector<std::unique_ptr<Line>> down_;
