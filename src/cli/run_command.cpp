@@ -17,6 +17,7 @@
 #include "cli/commands.h"
 #include "port/impairment.h"
 #include "ports/host_directory.h"
+#include "ports/interface_address.h"
 #include "ports/unix_socket.h"
 #include "rack/directory_http.h"
 #include "rack/host_daemon.h"
@@ -48,7 +49,10 @@ struct RunSettings {
               "a host of this name, whose address all programs run with --host share; without, one of its own")
         .text("switch", attach, "where frames go instead of the rack's switch; needs --ip",
               "udp:HOST:PORT or shm:/path")
-        .text("wire", wire, "a real interface instead of a switch (needs CAP_NET_RAW); needs --ip", "an interface")
+        .text("wire", wire,
+              "a real interface instead of a switch (needs CAP_NET_RAW); without --ip, the address that the kernel has "
+              "there",
+              "an interface")
         .ipv4("ip", ip, "address of the program's NIC; without, the rack gives one")
         .text("mac", mac, "MAC of the program's NIC", "a MAC such as 02:00:0a:4d:00:09")
         .text("device", device, "what programs see the device called", "a name such as mlx5_0")
@@ -88,7 +92,7 @@ std::filesystem::path real_rdmacm() {
   link_map* loaded = nullptr;
   const bool ours = dlopen("libsluice-verbs.so", RTLD_LAZY | RTLD_NOLOAD) != nullptr;  // what a drop-in needs
   const bool known = dlinfo(library, RTLD_DI_LINKMAP, static_cast<void*>(&loaded)) == 0;
-  const std::filesystem::path path = known && !ours ? loaded->l_name : "";
+  std::filesystem::path path = known && !ours ? loaded->l_name : "";
   dlclose(library);
   return path;
 }
@@ -249,8 +253,11 @@ class Run final : public Command {
 
   Result<void> attach(rack::DirectoryClient& directory, std::unique_ptr<rack::Membership>& membership) {
     const bool alone = !settings_.attach.empty() || !settings_.wire.empty();
+    if (!settings_.wire.empty()) {
+      if (auto shared = share_with_kernel(); !shared) return shared;
+    }
     if (alone && settings_.ip == wire::Ipv4Address{}) {
-      return fail("--switch and --wire need --ip: an address that nobody else on that network has");
+      return fail("--switch needs --ip: an address that nobody else on that network has");
     }
     port_ = alone ? outside() : "shm:" + run_directory().switch_socket();
     if (alone) return {};
@@ -263,6 +270,16 @@ class Run final : public Command {
     if (auto published = membership->publish(description); !published) return published;
     if (settings_.ip == wire::Ipv4Address{}) settings_.ip = membership->node().ip;
     if (settings_.mac.empty()) settings_.mac = membership->node().mac.to_string();
+    return {};
+  }
+
+  // On a wire without an address of its own, or with that of the kernel, the NIC has the interface's MAC too.
+  Result<void> share_with_kernel() {
+    const bool any = settings_.ip == wire::Ipv4Address{};
+    const auto kernel = ports::address_of_interface(settings_.wire);
+    if (!kernel) return any ? fail(kernel.error().message + "; give an address with --ip") : Result<void>{};
+    if (any) settings_.ip = kernel->ip;
+    if (settings_.ip == kernel->ip && settings_.mac.empty()) settings_.mac = kernel->mac.to_string();
     return {};
   }
 

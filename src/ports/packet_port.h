@@ -5,8 +5,8 @@
 //             frames back until a block is full or a millisecond is over; recvmmsg costs 0.6 us a frame and a poll.)
 // Sending:    copied once, sendmmsg a flush. A TX ring and PACKET_QDISC_BYPASS measured no faster.
 // Filter:     in the kernel, before the ring: RoCEv2 (UDP port 4791), ARP and IPv6 neighbour discovery; or everything.
-// Pitfalls:   - Use an IP address that the host's kernel does not have on this interface, or its UDP stack answers our peers with
-//               ICMP "port unreachable" for 4791 (nothing is bound there).
+// Pitfalls:   - With an IP address that the host's kernel has on this interface, its UDP stack answers our peers with ICMP "port
+//               unreachable" for 4791, unless something is bound there (interface_address.h).
 //             - Frames that the local kernel has not segmented or merged yet (GSO, GRO) are longer than kMaxFrame and counted as
 //               rx_malformed: `ethtool -K IF gro off`, on a veth's other end `ethtool -K IF tx-udp-segmentation off`.
 //             - Short frames arrive padded to 60 bytes by real NICs. A VLAN tag that the kernel took off is put back.

@@ -138,6 +138,11 @@ void RecordingPort::flush(Time now) {
   if (now >= next_write_out_) write_out();
 }
 
+// What is recorded is written out also when nothing more comes: who looks at a program that hangs wants its last frames.
+Time RecordingPort::next_deadline() const {
+  return std::min(inner_->next_deadline(), unwritten_ ? next_write_out_ : Time::never());
+}
+
 std::size_t RecordingPort::receive(Time now, std::span<port::Frame> burst) {
   now_ = now;
   const std::size_t count = inner_->receive(now, burst);
@@ -159,10 +164,12 @@ void RecordingPort::record(ByteView frame) {
   auto* user = reinterpret_cast<u_char*>(writer_);
   pcap_dump(user, &header, frame.data());
   ++recorded_;
+  unwritten_ = true;
 }
 
 void RecordingPort::write_out() {
   next_write_out_ = now_ + kWriteOutInterval;
+  unwritten_ = false;
   if (broken_ || pcap_dump_flush(writer_) == 0) return;
   broken_ = true;
   std::fprintf(stderr, "recording to %s ends here, the traffic goes on: %s\n", file_.c_str(), std::strerror(errno));

@@ -76,7 +76,7 @@ class RecordingPort final : public port::Port {
   void commit(std::size_t length) override;
   void flush(Time now) override;
   std::size_t receive(Time now, std::span<port::Frame> burst) override;
-  Time next_deadline() const override { return inner_->next_deadline(); }
+  Time next_deadline() const override;
   int wait_descriptor() const override { return inner_->wait_descriptor(); }
   bool arm() override { return inner_->arm(); }
   void disarm() override { inner_->disarm(); }
@@ -102,6 +102,7 @@ class RecordingPort final : public port::Port {
   std::uint8_t* reserved_ = nullptr;
   Time now_;  // the owner's last
   Time next_write_out_;
+  bool unwritten_ = false;
   bool broken_ = false;
   std::uint64_t recorded_ = 0;
   std::uint64_t lost_ = 0;

@@ -91,6 +91,20 @@ TEST_F(PcapPortTest, ReplaysAtTheRecordedTimes) {
   EXPECT_EQ(replay->next_deadline(), Time::never());
 }
 
+TEST_F(PcapPortTest, WritesTheLastFramesOutWhenNothingFollows) {
+  auto [near, far] = port::make_memory_cable();
+  auto port = recording(std::move(near), file_).value();
+  EXPECT_EQ(port->next_deadline(), Time::never());
+  send(*port, 1, 60, now_);
+  send(*port, 2, 60, now_ + Duration::milliseconds(1));
+  EXPECT_EQ(take(*PcapPort::open(file_).value(), now_).size(), 1u);
+  const Time due = port->next_deadline();
+  EXPECT_EQ(due, now_ + Duration::milliseconds(100));
+  port->flush(due);
+  EXPECT_EQ(port->next_deadline(), Time::never());
+  EXPECT_EQ(take(*PcapPort::open(file_).value(), now_).size(), 2u) << "while it is still being recorded";
+}
+
 TEST_F(PcapPortTest, StampsFramesWithTheWallClockToTheNanosecond) {
   const auto before = std::chrono::system_clock::now();
   record_some(file_);

@@ -18,6 +18,7 @@
 #include <random>
 
 #include "base/check.h"
+#include "ports/interface_address.h"
 #include "ports/open.h"
 #include "rc/neighbors.h"
 
@@ -112,6 +113,8 @@ Result<std::unique_ptr<ProcessNic>> ProcessNic::open(const Settings& settings) {
   nic->port_ = port.get();
   nic->shard_ = std::make_unique<nic::Shard>(config, std::move(port));
   if (!nic->is_shared()) nic->adapter().neighbors().probe();
+  if (settings.port.starts_with("packet:"))
+    nic->kernel_kept_quiet_ = ports::keep_kernel_quiet(settings.gids[ipv4_index(settings.gids)].v4());
   nic->wake_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   nic->epoll_ = epoll_create1(EPOLL_CLOEXEC);
   if (nic->wake_ < 0 || nic->epoll_ < 0) return fail("no file descriptors left: raise the limit (ulimit -n)");

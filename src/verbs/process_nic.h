@@ -111,6 +111,7 @@ class ProcessNic {
   int spin_credit_ = 0;    // above 0: spinning has found work of late
   unsigned spins_saved_ = 0;
 
+  ports::Descriptor kernel_kept_quiet_;  // on a wire, where our address may be the kernel's as well
   int wake_ = -1;
   int epoll_ = -1;
   std::thread thread_;

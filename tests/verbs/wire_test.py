@@ -1,0 +1,110 @@
+#!/usr/bin/env python3
+"""`sluice run --wire`: programs on a real interface, with the address that the kernel has there.
+
+usage: wire_test.py SLUICE
+
+SLUICE is the program. Two network namespaces of the test's own, joined by a veth pair; each end's kernel has an address, which the program's NIC
+shares: the program's TCP is the kernel's, RoCEv2 the NIC's. Exits with 77 where no namespaces can be had, or no pingpong.
+"""
+
+import os
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import time
+
+SERVER_IP, CLIENT_IP = "10.9.0.1", "10.9.0.2"
+ROCE_PORT = 4791
+PATIENCE_S = 60
+
+
+def enter_namespace():
+    """Runs this script again in a network namespace, unless it is in one."""
+    if "SLUICE_IN_NAMESPACE" in os.environ:
+        return
+    as_root = [] if os.geteuid() == 0 else ["--map-root-user", "--user"]
+    if subprocess.run(["unshare", *as_root, "--net", "true"], check=False, capture_output=True).returncode:
+        print("skipped: no network namespaces")
+        sys.exit(77)
+    os.environ["SLUICE_IN_NAMESPACE"] = "1"
+    os.execvp("unshare", ["unshare", *as_root, "--net", sys.executable, *sys.argv])
+
+
+class Neighbor:
+    """The other namespace, as long as this lasts."""
+
+    def __enter__(self):
+        self.holder = subprocess.Popen(["unshare", "--net", "sh", "-c", "echo there; exec sleep 600"], stdout=subprocess.PIPE, text=True)
+        self.holder.stdout.readline()
+        self.prefix = ["nsenter", "-t", str(self.holder.pid), "-n"]
+        for command in ("ip link add here type veth peer name there", f"ip link set there netns {self.holder.pid}", f"ip address add {SERVER_IP}/24 dev here",
+                        "ip link set lo up", "ip link set here up"):
+            subprocess.run(command.split(), check=True)
+        for command in (f"ip address add {CLIENT_IP}/24 dev there", "ip link set lo up", "ip link set there up"):
+            subprocess.run(self.prefix + command.split(), check=True)
+        return self
+
+    def __exit__(self, *_):
+        self.holder.kill()
+        self.holder.wait()
+
+
+def refusals(prefix):
+    """ICMP "destination unreachable" messages that this kernel has sent."""
+    lines = [line.split() for line in subprocess.run([*prefix, "cat", "/proc/net/snmp"], check=True, capture_output=True, text=True).stdout.splitlines()
+             if line.startswith("Icmp:")]
+    return int(dict(zip(*lines))["OutDestUnreachs"])
+
+
+def pingpong(sluice, neighbor):
+    """What the two said: server, client."""
+    command = ["--", "ibv_rc_pingpong", "-g", "1", "-n", "500"]
+    server = subprocess.Popen([sluice, "run", "--wire", "here", *command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    try:
+        deadline = time.monotonic() + PATIENCE_S
+        for _ in range(PATIENCE_S * 5):  # until it listens
+            client = subprocess.run([*neighbor.prefix, sluice, "run", "--wire", "there", *command, SERVER_IP], capture_output=True, text=True,
+                                    timeout=max(deadline - time.monotonic(), 1), check=False)
+            if "Couldn't connect" not in client.stderr:
+                break
+            time.sleep(0.2)
+        said = server.communicate(timeout=max(deadline - time.monotonic(), 1))[0]
+    finally:
+        server.kill()
+    if client.returncode or server.returncode or "usec/iter" not in client.stdout:
+        sys.exit(f"ended with {server.returncode} and {client.returncode}\n--- server\n{said}\n--- client\n{client.stdout}{client.stderr}")
+    return said, client.stdout
+
+
+def expect(fine, what):
+    if not fine:
+        sys.exit(f"FAILED: {what}")
+
+
+def main():
+    sluice = os.path.abspath(sys.argv[1])
+    missing = [name for name in ("ibv_rc_pingpong", "ip", "nsenter", "unshare") if shutil.which(name) is None]
+    if missing:
+        print("skipped: not installed:", ", ".join(missing))
+        return 77
+    enter_namespace()
+    with Neighbor() as neighbor:
+        said = pingpong(sluice, neighbor)
+        for text, ip in zip(said, (SERVER_IP, CLIENT_IP)):
+            expect(re.search(rf"local address:.*GID ::ffff:{re.escape(ip)}$", text, re.MULTILINE), f"the NIC has the kernel's address {ip}:\n{text}")
+        expect(refusals([]) == 0 and refusals(neighbor.prefix) == 0, "a kernel answered RoCEv2 with ICMP")
+        # Without a NIC it does answer: what was counted above can be seen.
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as stray:
+            stray.sendto(b"x", (CLIENT_IP, ROCE_PORT))
+        deadline = time.monotonic() + PATIENCE_S
+        while refusals(neighbor.prefix) == 0:
+            expect(time.monotonic() < deadline, "no ICMP where nobody has the port")
+            time.sleep(0.05)
+    print("a program on each end of a wire, with the kernels' addresses: all right")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
