@@ -39,6 +39,7 @@ struct PairOptions {
   std::uint8_t retries = 7;
   std::uint8_t rnr_retries = 7;
   std::uint64_t extended_operations = 0;
+  bool shared_receives = false;  // both take their receives from one queue
 };
 
 class LoopbackPair {
@@ -48,6 +49,10 @@ class LoopbackPair {
     pd = ibv_alloc_pd(context);
     mr = ibv_reg_mr(pd, memory.data(), memory.size(), kAllAccess);
     channel = ibv_create_comp_channel(context);
+    if (options.shared_receives) {
+      ibv_srq_init_attr a{.srq_context = nullptr, .attr = {.max_wr = options.depth, .max_sge = 1, .srq_limit = 0}};
+      srq = ibv_create_srq(pd, &a);
+    }
     for (int side = 0; side < 2; ++side) {
       cq[side] = ibv_create_cq(context, options.completions, nullptr, channel, 0);
       qp[side] = make_pair(side);
@@ -55,7 +60,9 @@ class LoopbackPair {
   }
   ~LoopbackPair() {
     for (ibv_qp* pair : qp) EXPECT_EQ(ibv_destroy_qp(pair), 0);
-
+    if (srq != nullptr) {
+      EXPECT_EQ(ibv_destroy_srq(srq), 0);
+    }
     for (ibv_cq* queue : cq) EXPECT_EQ(ibv_destroy_cq(queue), 0);
     EXPECT_EQ(ibv_destroy_comp_channel(channel), 0);
     EXPECT_EQ(ibv_dereg_mr(mr), 0);
@@ -175,6 +182,7 @@ class LoopbackPair {
   ibv_pd* pd = nullptr;
   ibv_mr* mr = nullptr;
   ibv_comp_channel* channel = nullptr;
+  ibv_srq* srq = nullptr;
   ibv_cq* cq[2] = {};
   ibv_qp* qp[2] = {};
 
@@ -188,6 +196,7 @@ class LoopbackPair {
              .max_recv_sge = options.sges,
              .max_inline_data = options.inline_bytes};
     a.qp_type = options.type;
+    a.srq = srq;
     a.pd = pd;
     a.comp_mask = IBV_QP_INIT_ATTR_PD;
     if (options.extended_operations != 0) {

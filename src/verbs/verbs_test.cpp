@@ -373,6 +373,55 @@ TEST(Errors, AFullCompletionQueueBreaksItsQueuePairsAndIsTold) {
   EXPECT_EQ(pair.state(0), IBV_QPS_ERR);
 }
 
+// What a verb that is not supported returns, and errno. docs/verbs.md lists them.
+TEST(Errors, WhatIsNotSupportedSaysSo) {
+  LoopbackPair pair({.type = IBV_QPT_UD});
+  ibv_gid group{};
+  group.raw[0] = 0xFF;
+  EXPECT_EQ(ibv_attach_mcast(pair.qp[0], &group, 0), EOPNOTSUPP);
+  EXPECT_EQ(ibv_detach_mcast(pair.qp[0], &group, 0), EOPNOTSUPP);
+  EXPECT_EQ(ibv_resize_cq(pair.cq[0], 1 << 16), EOPNOTSUPP);
+  EXPECT_EQ(ibv_rereg_mr(pair.mr, IBV_REREG_MR_CHANGE_ACCESS, nullptr, nullptr, 0, 0), int{IBV_REREG_MR_ERR_INPUT});
+  EXPECT_EQ(errno, EOPNOTSUPP);
+
+  const auto refused = [](const char* what, const auto& call) {
+    errno = 0;
+    EXPECT_EQ(call(), nullptr) << what;
+    EXPECT_EQ(errno, EOPNOTSUPP) << what;
+  };
+  refused("memory window", [&] { return ibv_alloc_mw(pair.pd, IBV_MW_TYPE_1); });
+  refused("dma-buf", [&] { return ibv_reg_dmabuf_mr(pair.pd, 0, 8, 0, 0, IBV_ACCESS_LOCAL_WRITE); });
+  refused("another process's device", [&] { return ibv_import_device(0); });
+  refused("another process's domain", [&] { return ibv_import_pd(pair.context, 0); });
+  refused("another process's region", [&] { return ibv_import_mr(pair.pd, 0); });
+  refused("another process's device memory", [&] { return ibv_import_dm(pair.context, 0); });
+  refused("thread domain", [&] {
+    ibv_td_init_attr a{};
+    return ibv_alloc_td(pair.context, &a);
+  });
+  refused("XRC domain", [&] {
+    ibv_xrcd_init_attr a{};
+    return ibv_open_xrcd(pair.context, &a);
+  });
+  refused("flow steering", [&] {
+    ibv_flow_attr a{};
+    return ibv_create_flow(pair.qp[0], &a);
+  });
+  refused("raw packets", [&] {
+    ibv_qp_init_attr a{};
+    a.send_cq = a.recv_cq = pair.cq[0];
+    a.cap = {.max_send_wr = 1, .max_recv_wr = 1, .max_send_sge = 1, .max_recv_sge = 1, .max_inline_data = 0};
+    a.qp_type = IBV_QPT_RAW_PACKET;
+    return ibv_create_qp(pair.pd, &a);
+  });
+  refused("time stamps", [&] {
+    ibv_cq_init_attr_ex a{};
+    a.cqe = 1;
+    a.wc_flags = IBV_WC_EX_WITH_COMPLETION_TIMESTAMP;
+    return ibv_create_cq_ex(pair.context, &a);
+  });
+}
+
 // --- events ---
 
 TEST(Channel, WakesAProgramThatSleepsWhileItsPeerIsServedByNobodyElse) {
