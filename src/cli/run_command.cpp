@@ -8,6 +8,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <array>
+#include <atomic>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
@@ -129,21 +131,38 @@ Result<void> fill_drop_in(const std::filesystem::path& library, const std::strin
 
 void set(const char* name, const std::string& value) { setenv(name, value.c_str(), 1); }
 
-// Ctrl-C reaches the program by itself; a TERM for us is for the program.
+// Ctrl-C reaches the program by itself; a TERM for us is for the program, also one that comes before it is there.
 class Forwarding {
  public:
-  explicit Forwarding(pid_t child) {
-    child_ = child;
+  Forwarding() {
     struct sigaction forward {};
-    forward.sa_handler = [](int number) { kill(child_, number); };
-    sigaction(SIGTERM, &forward, nullptr);
-    sigaction(SIGHUP, &forward, nullptr);
-    signal(SIGINT, SIG_IGN);
-    signal(SIGQUIT, SIG_IGN);
+    forward.sa_handler = [](int number) {
+      child_ > 0 ? static_cast<void>(kill(child_, number)) : early_.store(number);
+    };
+    struct sigaction ignore {};
+    ignore.sa_handler = SIG_IGN;  // NOLINT: a cast of the C library's
+    for (std::size_t i = 0; i < kSignals.size(); ++i) {
+      sigaction(kSignals[i].number, kSignals[i].forwarded ? &forward : &ignore, &before_[i]);
+    }
+  }
+  void to(pid_t child) {
+    child_ = child;
+    if (const int number = early_; number != 0) kill(child, number);
+  }
+  // In the child, whose signals are its own.
+  void undo() const {
+    for (std::size_t i = 0; i < kSignals.size(); ++i) sigaction(kSignals[i].number, &before_[i], nullptr);
   }
 
  private:
-  static inline volatile pid_t child_ = 0;
+  struct Signal {
+    int number;
+    bool forwarded;
+  };
+  static constexpr std::array<Signal, 4> kSignals{{{SIGTERM, true}, {SIGHUP, true}, {SIGINT, false}, {SIGQUIT, false}}};
+  std::array<struct sigaction, kSignals.size()> before_{};
+  static inline std::atomic<pid_t> child_ = 0;
+  static inline std::atomic<int> early_ = 0;
 };
 
 class Run final : public Command {
@@ -310,14 +329,18 @@ class Run final : public Command {
     int exec_failed[2];  // says why, or closes
     if (pipe2(exec_failed, O_CLOEXEC) != 0) return fail(fmt::format("{}: {}", program_.front(), std::strerror(errno)));
     const pid_t us = getpid();
+    Forwarding forwarding;
     const pid_t child = fork();
-    if (child == 0) become_program(arguments, us, exec_failed[1]);
+    if (child == 0) {
+      forwarding.undo();
+      become_program(arguments, us, exec_failed[1]);
+    }
+    if (child > 0) forwarding.to(child);
     int error = child < 0 ? errno : 0;
     close(exec_failed[1]);
     if (child > 0 && read(exec_failed[0], &error, sizeof error) != sizeof error) error = 0;
     close(exec_failed[0]);
     if (error != 0) return fail(fmt::format("{}: {}", program_.front(), std::strerror(error)));
-    const Forwarding forwarding(child);
     int status = 0;
     while (waitpid(child, &status, 0) < 0 && errno == EINTR) continue;
     return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);

@@ -181,6 +181,23 @@ class RunTest(live_rack.LiveRack):
         wait_until(lambda: not host.exists(), "the host has gone", 10)
         self.pingpong(["--host", "a"], ["--host", "a"])
 
+    def test_a_signal_for_sluice_run_is_for_its_program_which_ends_as_it_would_alone(self):
+        self.up()
+        for sent in (signal.SIGTERM, signal.SIGHUP):
+            server, _ = self.serve([], "ibv_rc_pingpong", "-g", "1")
+            program = next(pid for pid in processes_of("ibv_rc_pingpong") if is_child(pid, server.pid))
+            server.send_signal(sent)
+            self.assertEqual(server.wait(timeout=20), 128 + sent)
+            self.assertNotIn(program, processes_of("ibv_rc_pingpong"))
+        # Ctrl-C is for the whole group; the program decides what comes of it.
+        shell = ("-c", "trap 'echo caught; exit 7' INT; echo there; while :; do sleep 0.1; done")
+        group = subprocess.Popen([live_rack.SLUICE, "run", "--dir", self.dir, "--", "sh", *shell], stdout=subprocess.PIPE, text=True, start_new_session=True)
+        self.children.append(group)
+        self.assertEqual(group.stdout.readline(), "there\n")
+        os.killpg(group.pid, signal.SIGINT)
+        self.assertEqual(group.communicate(timeout=20)[0], "caught\n")
+        self.assertEqual(group.returncode, 7)
+
     def test_a_program_goes_with_the_sluice_run_that_was_killed(self):
         self.up()
         server, _ = self.serve([], "ibv_rc_pingpong", "-g", "1")
@@ -194,6 +211,19 @@ class RunTest(live_rack.LiveRack):
         self.serve(["--ip", "10.77.200.9"], "ibv_rc_pingpong", "-g", "1")
         log = self.watch("second", "--ip", "10.77.200.9")
         self.await_said(log, "another NIC on this network has our address 10.77.200.9")
+
+    # --- other switches ---
+
+    def test_programs_reach_a_switch_of_another_machine_by_udp(self):
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as free:
+            free.bind(("127.0.0.1", 0))
+            where = f"udp:127.0.0.1:{free.getsockname()[1]}"
+        switch = subprocess.Popen([live_rack.SLUICE, "switch", "--dir", self.dir, "--listen", where], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        self.children.append(switch)
+        wait_until(lambda: (pathlib.Path(self.dir) / "switch.sock").exists(), "the switch is there", 20)
+        gids = self.pingpong(["--switch", where, "--ip", "10.77.200.1"], ["--switch", where, "--ip", "10.77.200.2"])
+        self.assertEqual(gids, ["::ffff:10.77.200.1", "::ffff:10.77.200.2"])
+        self.assertIn("needs --ip", self.run_program("--switch", where, "--", "true").stderr)
 
     # --- names ---
 
