@@ -15,6 +15,7 @@ void add_daemon_commands(CLI::App& root, Commands& commands);      // switch, me
 void add_rack_commands(CLI::App& root, Commands& commands);        // rack up, down, status
 void add_run_command(CLI::App& root, Commands& commands);          // run
 void add_bench_commands(CLI::App& root, Commands& commands);       // bench clover, bench verbs
+void add_remote_commands(CLI::App& root, Commands& commands);      // remote read, write, add, cas
 void add_box_commands(CLI::App& root, Commands& commands);         // box top, set, explain
 void add_xdp_commands(CLI::App& root, Commands& commands);         // xdp attach, detach, show
 void add_cowbird_commands(CLI::App& root, Commands& commands);     // cowbird engine

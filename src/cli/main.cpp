@@ -33,6 +33,7 @@ int main(int argc, char** argv) {
   add_rack_commands(root, commands);
   add_daemon_commands(root, commands);
   add_run_command(root, commands);
+  add_remote_commands(root, commands);
   add_bench_commands(root, commands);
   add_cowbird_commands(root, commands);
   add_onerma_commands(root, commands);

@@ -264,6 +264,40 @@ class RackTest(live_rack.LiveRack):
         self.assertGreater(json.loads(out)["run"]["operations"], 0)
         self.assertEqual(self.node_states()[f"clover-{child.pid}-0"], "gone", "it has left")
 
+    def remote(self, *words, code=0):
+        return self.sluice("remote", *words, code=code)
+
+    def test_memory_is_read_and_changed_by_hand(self):
+        self.up("--no-metadata")
+        self.remote("write", "memory1", "4096", "--text", "hello rack")
+        self.assertIn("|hello rack......|", self.remote("read", "memory1", "0x1000").stdout)
+        data = os.urandom(1_000_003)
+        path = pathlib.Path(self.folder) / "data"
+        path.write_bytes(data)
+        self.remote("write", "memory2", "1MiB", "--file", str(path))
+        self.remote("write", "memory2", str((1 << 20) + 16), "--hex", "00ff10")
+        self.assertEqual(self.remote("read", "memory2", str((1 << 20) + 16), "8", "--word").stdout.strip(),
+                         str(int.from_bytes(b"\x00\xff\x10" + data[19:24], "little")))
+        self.assertEqual(self.remote("cas", "memory1", "8192", "0", "7").stdout, "swapped, was 0\n")
+        self.assertEqual(self.remote("cas", "memory1", "8192", "0", "9", code=1).stdout, "not swapped, was 7\n")
+
+    def test_clients_that_count_by_hand_lose_nothing(self):
+        self.up("--no-metadata")
+        counting = [self.start("remote", "add", "memory1", "64", "3", "--times", "2000") for _ in range(3)]
+        for child in counting:
+            out, errors = child.communicate(timeout=120)
+            self.assertEqual(child.returncode, 0, errors)
+            self.assertEqual(int(out) % 3, 0)
+        self.assertEqual(self.remote("read", "memory1", "64", "8", "--word").stdout, "18000\n")
+
+    def test_what_cannot_be_done_by_hand_is_told(self):
+        self.up("--no-metadata", "--memory-nodes", "1", "--memory-size", "1MiB")
+        for words, told in ((("read", "memory1", "1MiB", "8"), "memory1 has 1MiB of memory"), (("read", "memory1", "1048568", "9"), "do not lie in it"),
+                            (("add", "memory1", "3"), "must be a multiple of 8"), (("read", "memory7", "0"), "there are memory1"),
+                            (("write", "memory1", "0", "--hex", "0g"), "pairs of hexadecimal digits"), (("cas", "memory1", "0", "x", "1"), 'COMPARE = "x"'),
+                            (("write", "memory1", "0", "--file", self.folder + "/none"), "cannot be read"), (("read", "memory1", "here"), 'OFFSET = "here"')):
+            self.assertIn(told, self.remote(*words, code=1).stderr)
+
     def test_without_a_rack_a_bench_says_what_to_do(self):
         done = self.sluice("bench", "clover", code=1)
         self.assertIn("is the rack up?", done.stderr)
