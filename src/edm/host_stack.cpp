@@ -62,6 +62,11 @@ void HostStack::ready(Time at, const Unit& unit, std::vector<std::uint8_t> data)
   ready_.insert(place, {at, unit, std::move(data)});
 }
 
+void HostStack::granted(Time at, const Unit& unit, std::vector<std::uint8_t> data) {
+  granted_at_ = std::max(granted_at_, at);
+  ready(granted_at_, unit, std::move(data));
+}
+
 bool HostStack::poll(Time now, Unit& out) {
   if (ready_.empty() || ready_.front().at > now) return false;
   sending_ = std::move(ready_.front());
@@ -113,7 +118,13 @@ void HostStack::take(Time first_block, Time now, const Unit& unit) {
     case UnitKind::kGrant: {
       auto& table = unit.of_response ? answers_ : writes_;
       const auto found = table.find(peer);
-      if (found == table.end()) break;
+      if (found == table.end()) {
+        // Of an answer that was NULL: its further grants have made circuits, which must be used.
+        if (unit.of_response)
+          granted(after(now, kGrantCycles + kGrantQueueCycles + kDataCycles),
+                  {.kind = UnitKind::kNull, .port = config_.port, .id = unit.id, .data = {}});
+        break;
+      }
       const Time at = after(now, kGrantCycles + kGrantQueueCycles + kDataCycles);
       send_chunk(at, unit.of_response ? UnitKind::kResponse : UnitKind::kWrite, peer, found->second, unit.bytes);
       if (found->second.sent == found->second.data.size()) table.erase(found);
@@ -136,7 +147,7 @@ void HostStack::send_chunk(Time at, UnitKind kind, const Peer& peer, Outgoing& f
                   .address = kind == UnitKind::kWrite ? from.address + from.sent : 0,
                   .data = {}};
   from.sent += n;
-  ready(at, unit, {begin, begin + static_cast<std::ptrdiff_t>(n)});
+  granted(at, unit, {begin, begin + static_cast<std::ptrdiff_t>(n)});
 }
 
 // The request is the first chunk's grant.
@@ -144,8 +155,8 @@ void HostStack::serve(Time now, const Unit& request) {
   const Peer peer{request.port.value, request.id.value};
   if (!inside(request.address, request.bytes) || request.bytes == 0) {
     ++strays_;
-    return ready(after(now, kRequestTakenCycles + kGrantQueueCycles + kDataCycles),
-                 {.kind = UnitKind::kNull, .port = config_.port, .id = request.id, .data = {}});
+    return granted(after(now, kRequestTakenCycles + kGrantQueueCycles + kDataCycles),
+                   {.kind = UnitKind::kNull, .port = config_.port, .id = request.id, .data = {}});
   }
   const auto begin = memory_.begin() + static_cast<std::ptrdiff_t>(request.address);
   Outgoing answer{0, {begin, begin + request.bytes}};
@@ -159,7 +170,7 @@ void HostStack::modify_here(Time now, const Unit& request) {
   const Time at = after(now, kRequestTakenCycles + kGrantQueueCycles + kDataCycles) + config_.dram * 2;
   if (!inside(request.address, 8) || request.address % 8 != 0) {
     ++strays_;
-    return ready(at, {.kind = UnitKind::kNull, .port = config_.port, .id = request.id, .data = {}});
+    return granted(at, {.kind = UnitKind::kNull, .port = config_.port, .id = request.id, .data = {}});
   }
   std::uint8_t* const word = memory_.data() + request.address;
   const auto before = load_le<std::uint64_t>(word);
@@ -172,8 +183,9 @@ void HostStack::modify_here(Time now, const Unit& request) {
   store_le(word, after_it);
   std::vector<std::uint8_t> answer(8);
   store_le(answer.data(), before);
-  ready(at, {.kind = UnitKind::kResponse, .port = config_.port, .id = request.id, .bytes = 8, .last = true, .data = {}},
-        std::move(answer));
+  granted(at,
+          {.kind = UnitKind::kResponse, .port = config_.port, .id = request.id, .bytes = 8, .last = true, .data = {}},
+          std::move(answer));
 }
 
 void HostStack::answered(Time first_block, Time now, const Unit& unit) {

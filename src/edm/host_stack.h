@@ -90,6 +90,8 @@ class HostStack {
 
   Time after(Time now, std::int64_t cycles) const { return now + config_.cycle * cycles; }
   void ready(Time at, const Unit& unit, std::vector<std::uint8_t> data = {});
+  // What goes along a circuit leaves in the order of its grants, as from a grant queue: circuits in the switch are used in that order.
+  void granted(Time at, const Unit& unit, std::vector<std::uint8_t> data = {});
   void send_chunk(Time at, UnitKind kind, const Peer& peer, Outgoing& from, std::uint32_t bytes);
   void serve(Time now, const Unit& request);
   void modify_here(Time now, const Unit& request);
@@ -106,6 +108,7 @@ class HostStack {
   std::array<std::uint8_t, kMaxPorts> next_read_{};
   std::array<std::uint8_t, kMaxPorts> next_write_{};
   std::deque<Ready> ready_;  // in order of time
+  Time granted_at_{};        // when the last of what was granted may go
   Ready sending_;
   std::deque<Done> done_;
   std::vector<Written> written_;

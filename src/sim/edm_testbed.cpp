@@ -19,6 +19,10 @@ using edm::PortId;
 using edm::Unit;
 using edm::UnitVerdict;
 
+namespace {
+constexpr std::uint32_t kSwitch = edm::kMaxPorts;  // as where a message comes from
+}
+
 struct EdmTestbed::Node {
   Node(const edm::HostConfig& config, std::size_t bytes) : memory(bytes), stack(config, memory) {}
 
@@ -38,6 +42,13 @@ struct EdmTestbed::Node {
     edm::UnitReader switch_reader;
     bool going_through = false;
     PortId to{};
+    // Messages on their way down, the first one as its blocks come.
+    struct Stream {
+      std::uint32_t from = 0;
+      std::deque<Block> blocks;
+      bool over = false;
+    };
+    std::deque<Stream> down;
   };
   std::array<Side, 2> sides;
   std::uint64_t taken = 0;  // units, from whichever network had them first
@@ -119,7 +130,7 @@ EdmTestbed::EdmTestbed(const EdmTestbedHardware& hardware, std::uint32_t hosts, 
     networks_.push_back({edm::SwitchStack({.ports = hosts,
                                            .block_time = hardware.block(),
                                            .framing_blocks = 3,
-                                           .response_lead = {},
+                                           .response_lead = hardware.cycle + hardware.block() * 4 + dram * 2,
                                            .iteration = hardware.cycle * 3,
                                            .iterations = edm::Iterations::kOnDemand,
                                            .patience = {}},
@@ -151,12 +162,15 @@ void EdmTestbed::kill_switch(std::uint32_t network, Time when) {
 void EdmTestbed::at(Time when, std::function<void()> what) { steps_.push({when, order_++, std::move(what)}); }
 
 void EdmTestbed::run(Time end) {
-  while (!steps_.empty() && steps_.top().at <= end) {
-    const Step step = steps_.top();
-    steps_.pop();
-    now_ = step.at;
-    step.what();
-  }
+  while (!steps_.empty() && steps_.top().at <= end) run_one();
+}
+bool EdmTestbed::run_one() {
+  if (steps_.empty()) return false;
+  const Step step = steps_.top();
+  steps_.pop();
+  now_ = step.at;
+  step.what();
+  return true;
 }
 void EdmTestbed::wake_at(std::uint32_t which, Time when) {
   at(when, [this, which] { wake(which); });
@@ -187,7 +201,16 @@ void EdmTestbed::wake_switch(std::uint32_t network) {
     std::array<Block, edm::kMaxUnitBlocks> blocks;
     const std::size_t n = edm::write_unit(unit, blocks);
     note(network, "switch sends");
-    for (std::size_t i = 0; i < n; ++i) send_down(network, to.value, blocks[i]);
+    for (std::size_t i = 0; i < n; ++i) {
+      // A single block goes between those of a message, but never before an earlier request that waits for one to end.
+      const auto& waiting = nodes_[to.value]->sides[network].down;
+      const bool behind = std::ranges::any_of(waiting, [](const auto& stream) { return stream.from == kSwitch; });
+      if (n == 1 && !behind) {
+        send_down(network, to.value, blocks[i]);
+      } else {
+        queue_down(network, to.value, kSwitch, blocks[i]);
+      }
+    }
   }
   const Time next = stack.next_deadline();
   if (next != Time::never())
@@ -244,6 +267,27 @@ void EdmTestbed::send_down(std::uint32_t network, std::uint32_t to, const Block&
   at(leaves + hardware_.link(), [this, network, to, block] { at_host(network, to, block); });
 }
 
+void EdmTestbed::queue_down(std::uint32_t network, std::uint32_t to, std::uint32_t from, const Block& block) {
+  auto& streams = nodes_[to]->sides[network].down;
+  const auto type = [&](edm::MemoryBlock which) {
+    return !block.is_data() && block.type() == static_cast<std::uint8_t>(which);
+  };
+  auto stream =
+      std::find_if(streams.rbegin(), streams.rend(), [&](const auto& s) { return s.from == from && !s.over; });
+  if (stream == streams.rend() || type(edm::MemoryBlock::kStart)) {
+    streams.push_back({from, {}, false});
+    stream = streams.rbegin();
+  }
+  stream->blocks.push_back(block);
+  stream->over = type(edm::MemoryBlock::kEnd) || (!block.is_data() && !type(edm::MemoryBlock::kStart));
+  while (!streams.empty()) {
+    auto& first = streams.front();
+    for (; !first.blocks.empty(); first.blocks.pop_front()) send_down(network, to, first.blocks.front());
+    if (!first.over) return;
+    streams.pop_front();
+  }
+}
+
 void EdmTestbed::tick(Line& line) {
   const Block block = line.next();
   at(now_ + hardware_.link(), [this, &line, block] { receive(line, block); });
@@ -278,10 +322,10 @@ void EdmTestbed::at_switch(std::uint32_t network, std::uint32_t from, const Bloc
   if (part) {
     const bool single = block.type() == static_cast<std::uint8_t>(edm::MemoryBlock::kSingle);
     if (!block.is_data() && (!begins || single)) side.going_through = false;
-    at(now_ + stack.data_latency(), [this, network, to = side.to.value, block, begins] {
+    at(now_ + stack.data_latency(), [this, network, from, to = side.to.value, block, begins] {
       if (!runs(network)) return;
       if (begins) note(network, "switch sends");
-      send_down(network, to, block);
+      queue_down(network, to, from, block);
     });
     return;
   }
@@ -347,6 +391,8 @@ Result<EdmTestbedHardware> load_edm_testbed_hardware(const std::string& path) {
     fields.duration("crossbar", hardware.crossbar);
     fields.duration("rocev2_stack", hardware.rocev2_stack);
     fields.duration("tcp_stack", hardware.tcp_stack);
+    fields.duration("cxl_switch", hardware.cxl_switch);
+    fields.duration("dram", hardware.dram);
     fields.finish();
     if (error.empty() && hardware.bits_per_second == 0) top.fail(*node, "bits_per_second", "must not be 0");
   }
@@ -493,7 +539,10 @@ std::vector<std::pair<std::string, double>> run_edm_testbed(const EdmTestbedHard
           {"memory_ns", ns(memory)},
           {"pcs_ns", ns(hardware.pcs_latency * 2 * links)},
           {"pma_ns", ns(hardware.pma_latency * 2 * links)},
-          {"propagation_ns", ns(hardware.propagation * links)}};
+          {"propagation_ns", ns(hardware.propagation * links)},
+          {"compute_cycles", ns(compute) / ns(hardware.cycle)},
+          {"switch_cycles", ns(in_switch) / ns(hardware.cycle)},
+          {"memory_cycles", ns(memory) / ns(hardware.cycle)}};
 }
 
 }  // namespace sluice::sim

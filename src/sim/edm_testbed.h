@@ -38,6 +38,8 @@ struct EdmTestbedHardware {
   Duration crossbar{};
   Duration rocev2_stack{};  // one way through it
   Duration tcp_stack{};
+  Duration cxl_switch{};  // one way, all that CXL has besides memory
+  Duration dram{};        // one access
 
   Duration block() const {
     return Duration::picoseconds(static_cast<std::int64_t>(64'000'000'000'000u / bits_per_second));
@@ -80,6 +82,8 @@ class EdmTestbed {
   void wake_at(std::uint32_t which, Time when);
   // Until nothing happens any more, or that time.
   void run(Time end);
+  // The next thing that happens. False: there is none.
+  bool run_one();
   // A host that no longer answers.
   void kill(std::uint32_t which);
   // A switch that stops at that time, whatever it is doing; blocks that it has sent go on.
@@ -121,6 +125,8 @@ class EdmTestbed {
   void wake_switch(std::uint32_t network);
   void send_up(std::uint32_t from, const edm::Unit& unit);
   void send_down(std::uint32_t network, std::uint32_t to, const edm::Block& block);
+  // A block of a message, whose blocks go together: those of one that comes meanwhile, from another source, wait until it is over.
+  void queue_down(std::uint32_t network, std::uint32_t to, std::uint32_t from, const edm::Block& block);
   void at_switch(std::uint32_t network, std::uint32_t from, const edm::Block& block);
   void at_host(std::uint32_t network, std::uint32_t to, const edm::Block& block);
   void tick(Line& line);

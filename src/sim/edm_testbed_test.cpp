@@ -143,6 +143,51 @@ TEST(EdmTestbed, MemoryIsWhatAModelOfItSaysUnderReadsWritesAndAtomics) {
   }
 }
 
+// Requests of three blocks and chunks meet in the switch's links down, from several hosts at once; none breaks another up.
+TEST(EdmTestbed, ReadsAndWritesOfSeveralHostsUnderWayAtOnceAllComeThrough) {
+  for (std::uint64_t seed = 0; seed < 200; ++seed) {
+    SCOPED_TRACE(seed);
+    Rng rng(seed);
+    constexpr std::uint32_t kHosts = 4;
+    EdmTestbed bed(hardware(), kHosts, 4'096, Duration::nanoseconds(static_cast<std::int64_t>(rng.below(100))));
+    for (std::uint32_t h = 0; h < kHosts; ++h)
+      std::ranges::fill(bed.memory(h).first(2'048), static_cast<std::uint8_t>(h));
+    std::uint64_t reads = 0;
+    std::uint64_t answers = 0;
+    for (int round = 0; round < 10; ++round) {
+      // No more of a pair than X allows.
+      for (std::uint32_t from = 0; from < kHosts; ++from) {
+        for (std::uint16_t to = 0; to < kHosts; ++to) {
+          if (from == to) continue;
+          const auto bytes = static_cast<std::uint32_t>(1 + rng.below(700));
+          ASSERT_TRUE(bed.host(from).read(bed.now(), PortId(to), rng.below(1'000), bytes, to));
+          ++reads;
+          ASSERT_TRUE(
+              bed.host(from).write(bed.now(), PortId(to), 2'048 + from * 512,
+                                   std::vector<std::uint8_t>(1 + rng.below(500), static_cast<std::uint8_t>(from))));
+        }
+        bed.wake(from);
+      }
+      bed.run(bed.now() + Duration::microseconds(20));
+      for (std::uint32_t h = 0; h < kHosts; ++h) {
+        for (edm::Done done; bed.host(h).poll_done(done); ++answers) {
+          ASSERT_FALSE(done.null);
+          for (const std::uint8_t byte : done.data) ASSERT_EQ(byte, done.tag);
+        }
+      }
+    }
+    EXPECT_EQ(answers, reads);
+    EXPECT_TRUE(bed.in_service(0));
+    EXPECT_EQ(bed.switch_stack().refused(), 0u);
+    for (std::uint32_t h = 0; h < kHosts; ++h) {
+      EXPECT_EQ(bed.host(h).strays(), 0u);
+      for (std::uint32_t from = 0; from < kHosts; ++from) {
+        EXPECT_EQ(bed.memory(h)[2'048 + from * 512], h == from ? 0 : from);
+      }
+    }
+  }
+}
+
 TEST(EdmTestbed, CompareAndSwapLetsOneOfTwoWin) {
   EdmTestbed bed(hardware(), 3, 64, {});
   for (const std::uint32_t h : {1u, 2u}) {
@@ -236,6 +281,22 @@ TEST(EdmTestbed, EveryFrameBesideMemoryComesOutAsItWentIn) {
     EXPECT_GT(bed.frames(), 100u);
     EXPECT_EQ(bed.broken_frames(), 0u);
   }
+}
+
+// The scheduler has granted all chunks of an answer that is NULL; what the node sends next must not go along the circuits of those.
+TEST(EdmTestbed, ALongReadOutsideMemoryLeavesNoCircuitBehind) {
+  EdmTestbed bed(hardware(), 3, 1'024, {});
+  ASSERT_TRUE(bed.host(0).read(Time{}, PortId(1), 4'096, 1'000, 1));
+  bed.wake(0);
+  bed.run(end());
+  edm::Done done;
+  ASSERT_TRUE(bed.host(0).poll_done(done));
+  EXPECT_TRUE(done.null);
+  ASSERT_TRUE(bed.host(1).write(bed.now(), PortId(2), 64, std::vector<std::uint8_t>(300, 5)));
+  bed.wake(1);
+  bed.run(bed.now() + Duration::milliseconds(1));
+  EXPECT_EQ(bed.memory(2)[64 + 299], 5);
+  EXPECT_EQ(bed.memory(0)[64], 0);
 }
 
 }  // namespace

@@ -13,6 +13,7 @@
 #include "sim/box_memory.h"
 #include "sim/clover_load.h"
 #include "sim/edm_load.h"
+#include "sim/edm_ycsb.h"
 #include "sim/fields.h"
 #include "sim/order_load.h"
 #include "sim/verbs_load.h"
@@ -24,14 +25,15 @@ constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
 constexpr auto kOptional = Fields::Need::kOptional;
 constexpr std::string_view kPanelHardware = "hardware";
 
-using Workload =
-    std::variant<VerbsWorkload, OrderWorkload, CloverWorkload, EdmWorkload, EdmTestbedWorkload, BoxMemoryWorkload>;
+using Workload = std::variant<VerbsWorkload, OrderWorkload, CloverWorkload, EdmWorkload, EdmTestbedWorkload,
+                              EdmYcsbWorkload, BoxMemoryWorkload>;
 
 Workload workload_of(const std::string& kind) {
   if (kind == "order") return OrderWorkload{};
   if (kind == "clover") return CloverWorkload{};
   if (kind == "edm") return EdmWorkload{};
   if (kind == "edm_testbed") return EdmTestbedWorkload{};
+  if (kind == "edm_ycsb") return EdmYcsbWorkload{};
   if (kind == "box_memory") return BoxMemoryWorkload{};
   return VerbsWorkload{};
 }
@@ -114,7 +116,7 @@ class Loader {
       e_.hardware.text = e_.edm.text;
       return {};
     }
-    if (e_.kind == "edm_testbed") {
+    if (e_.kind == "edm_testbed" || e_.kind == "edm_ycsb") {
       auto edm = load_edm_testbed_hardware(path);
       if (!edm) return tl::unexpected(edm.error());
       e_.edm_testbed = std::move(*edm);
@@ -131,7 +133,7 @@ class Loader {
     top.text("title", e_.title);
     top.text("figure", e_.figure);
     top.text("text", e_.text, kOptional);
-    top.choice("kind", e_.kind, {"verbs", "order", "clover", "edm", "edm_testbed", "box_memory"});
+    top.choice("kind", e_.kind, {"verbs", "order", "clover", "edm", "edm_testbed", "edm_ycsb", "box_memory"});
     top.text("hardware", hardware_);
     top.text("x", e_.x);
     top.text("x_title", e_.x_title);
@@ -399,6 +401,9 @@ PointResult run_point(const Experiment& experiment, const Point& point) {
   }
   if (const auto* const memory = std::get_if<BoxMemoryWorkload>(&workload)) {
     return {.metrics = run_box_memory(*memory), .problem = {}};
+  }
+  if (const auto* const ycsb = std::get_if<EdmYcsbWorkload>(&workload)) {
+    return {.metrics = run_edm_ycsb(experiment.edm_testbed, *ycsb, point.seed), .problem = {}};
   }
   const auto& order = std::get<OrderWorkload>(workload);
   return result_of(run_order_load(experiment.hardware_of(point), order, point.seed), order.gap);
