@@ -16,8 +16,8 @@ std::size_t total(const BoxMemoryWorkload& w) {
   return bytes;
 }
 
-// That is in use, in bytes: what is mapped, but of the heap only what has been given out (the rest is left from earlier tests).
-std::size_t memory_in_use() {
+// That is in use, in bytes (not asked under sanitizers): what is mapped, but of the heap only what has been given out (the rest is left from earlier tests).
+[[maybe_unused]] std::size_t memory_in_use() {
   std::ifstream in("/proc/self/statm");
   std::size_t pages = 0;
   in >> pages;
