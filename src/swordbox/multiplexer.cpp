@@ -317,7 +317,8 @@ std::optional<Verdict> Multiplexer::own_way(const Judged& packet) {
 bool Multiplexer::replaceable(const Judged& packet, const Word& word) const {
   const Numbering& n = numbers_[packet.index];
   return word.known && n.has_request_headers && n.has_answer_headers && (n.proven >> word.region & 1) != 0 &&
-         packet.connection.mtu != 0 && packet.connection.qpn[1 - packet.end] != kUnknownQpn;
+         packet.connection.mtu != 0 && packet.connection.qpn[1 - packet.end] != kUnknownQpn &&
+         n.may_be_renumbered_from(packet.end, packet.psn());
 }
 
 Verdict Multiplexer::on_word(Time now, const Judged& packet, WordIndex index, const WordOperation& operation, bool on) {
@@ -572,8 +573,14 @@ std::optional<Verdict> Multiplexer::on_repeated_request(Time now, const Judged& 
   return Verdict::kRepeatedRenumbered;
 }
 
-// Numbers are given to requests in order only, and nothing may overtake what the box has judged.
 bool Multiplexer::may_pass_out_of_order(Time now, const Judged& packet) {
+  if (!may_overtake(now, packet)) return false;
+  numbers_[packet.index].note_passed_early(packet.end, packet.psn() + (span_of(packet) - 1));
+  return true;
+}
+
+// Numbers are given to requests in order only, and nothing may overtake what the box has judged.
+bool Multiplexer::may_overtake(Time now, const Judged& packet) {
   const Numbering& n = numbers_[packet.index];
   if (n.translated && n.server_end == packet.end) return false;
   const wire::OpcodeTraits& traits = packet.parsed.traits();

@@ -216,6 +216,7 @@ class Multiplexer {
   bool under_way(const Judged& packet) const;
   bool is_on_word(const Judged& packet);
   bool has_room(const Judged& packet, std::uint32_t span) const;
+  bool may_overtake(Time now, const Judged& packet);
   static std::uint32_t span_of(const Judged& packet);
 
   // multiplexer_answers.cpp

@@ -9,6 +9,7 @@
 // Source:     SwordBox §4.1, figure 7; docs/design/swordbox.md ("Two PSN spaces").
 #pragma once
 
+#include <array>
 #include <cstdint>
 
 #include "base/check.h"
@@ -115,12 +116,23 @@ struct alignas(64) Numbering {
   std::uint32_t first_pass = kNone;
   std::uint32_t burst = 0;  // in which an answer was last put into the outbox
   std::uint32_t told = 0;   // of congestion, by so many notifications of its carrier
-  WaitingLine line;         // of its own direction: until nothing is under way elsewhere
+  WaitingLine line;  // of its own direction: until nothing is under way elsewhere
   wire::PacketTemplate atomic_answer;
   std::uint64_t proven_write = 0;
   wire::HeaderTemplate request_headers;
   wire::HeaderTemplate answer_headers;
+  // The newest PSN that has passed out of order, by direction; kNone: none has. It may still be on its way to the server.
+  std::array<std::uint32_t, 2> passed_early = {kNone, kNone};
 
+  void note_passed_early(std::uint8_t end, Psn last) {
+    std::uint32_t& newest = passed_early[end];
+    if (newest == kNone || last.since(Psn(newest)) > 0) newest = last.value();
+  }
+  // Whether numbers from `first` on may be given to other requests than the client gives them to: a packet that passed early with one
+  // of them, late in the network, would be executed in the place of the one that bears it now.
+  bool may_be_renumbered_from(std::uint8_t end, Psn first) const {
+    return translated || passed_early[end] == kNone || Psn(passed_early[end]).since(first) < 0;
+  }
   // Whether its operations towards this end are numbered anew, and all is known that their replacements and answers take.
   bool replaces_for(std::uint8_t end) const {
     return (translated & member & has_request_headers & has_answer_headers & !cut_off) && server_end == end;

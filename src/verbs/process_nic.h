@@ -53,7 +53,10 @@ class ProcessNic {
   // Called when the link goes down and when it comes back, with the lock held.
   void set_link_handler(std::function<void()> handler) { on_link_change_ = std::move(handler); }
   // Called once, when another NIC on our network is found to have our address, with the lock held.
-  void set_conflict_handler(std::function<void()> handler) { on_conflict_ = std::move(handler); }
+  void set_conflict_handler(std::function<void()> handler) {
+    on_conflict_ = std::move(handler);
+    look_for_conflict();  // the answer may have been here before the handler, and nothing else comes by that would wake us
+  }
   // A link is taken to be up until one that was up goes down: the other end of a cable may come later than we. REQUIRES the lock.
   bool link_up() const { return link_up_; }
 

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <map>
+#include <string>
 #include <vector>
 
 #include "base/time.h"
@@ -37,8 +38,9 @@ class TicketBook {
         ++maybe;
         continue;
       }
-      EXPECT_TRUE(by_ticket.emplace(draw.ticket, &draw).second)
-          << "ticket " << draw.ticket << " was given twice, seed " << seed;
+      const auto [other, fresh] = by_ticket.emplace(draw.ticket, &draw);
+      EXPECT_TRUE(fresh) << "ticket " << draw.ticket << " of word " << word << " was given twice, seed " << seed << ": "
+                         << span(*other->second) << " and " << span(draw);
     }
     EXPECT_GE(value, by_ticket.size()) << "an addition is lost, seed " << seed;
     EXPECT_LE(value, by_ticket.size() + maybe) << "one was made twice, seed " << seed;
@@ -60,6 +62,10 @@ class TicketBook {
     std::uint64_t ticket = 0;
     bool known = false;
   };
+  static std::string span(const Draw& draw) {
+    return std::to_string(draw.begin.since_start().microseconds()) + " to " +
+           std::to_string(draw.end.since_start().microseconds()) + " us";
+  }
   std::vector<Draw> draws_;
 };
 
