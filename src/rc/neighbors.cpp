@@ -74,6 +74,11 @@ void Neighbors::resolve(Time now, const wire::Gid& gid) {
 }
 
 void Neighbors::probe() {
+  probe_rounds_ = kProbes;
+  queue_probes();
+}
+
+void Neighbors::queue_probes() {
   for (const wire::Gid& own : config_.own) {
     if (own.is_v4()) probes_.push_back(own);
   }
@@ -208,7 +213,7 @@ const wire::Gid* Neighbors::source_for(const wire::Gid& target) const {
   return best;
 }
 
-bool Neighbors::poll_transmit(Time, port::FrameSink& sink) {
+bool Neighbors::poll_transmit(Time now, port::FrameSink& sink) {
   if (!answers_.empty()) {
     if (!send_answer(sink, answers_.front())) return false;
     ++counters_.answered;
@@ -218,6 +223,10 @@ bool Neighbors::poll_transmit(Time, port::FrameSink& sink) {
   if (!probes_.empty()) {
     if (!send_probe(sink, probes_.back())) return false;
     probes_.pop_back();
+    if (probes_.empty() && --probe_rounds_ != 0) {
+      next_probe_ = now + kProbeEvery;
+      next_deadline_ = std::min(next_deadline_, next_probe_);
+    }
     return true;
   }
   if (to_ask_ == 0) return false;
@@ -280,6 +289,10 @@ bool Neighbors::send_solicitation(port::FrameSink& sink, const wire::Gid& target
 
 void Neighbors::on_deadline(Time now) {
   if (now < next_deadline_) return;
+  if (now >= next_probe_) {
+    next_probe_ = Time::never();
+    queue_probes();
+  }
   for (auto entry = entries_.begin(); entry != entries_.end();) {
     if (entry->deadline > now) {
       ++entry;
@@ -305,7 +318,7 @@ void Neighbors::on_deadline(Time now) {
 }
 
 void Neighbors::plan() {
-  next_deadline_ = Time::never();
+  next_deadline_ = next_probe_;
   for (const Entry& entry : entries_) next_deadline_ = std::min(next_deadline_, entry.deadline);
 }
 

@@ -64,7 +64,7 @@ class Neighbors {
   std::optional<wire::MacAddress> lookup(const wire::Gid& gid) const;
   // Asks for it, unless that is under way. A Resolution follows in any case.
   void resolve(Time now, const wire::Gid& gid);
-  // Asks once whether another has one of our IPv4 addresses; an answer counts as a conflict.
+  // Asks, and twice more, whether another has one of our IPv4 addresses; an answer counts as a conflict.
   void probe();
   // What has been found, changed or given up since the last call; one at a time.
   std::optional<Resolution> poll_resolution();
@@ -111,8 +111,13 @@ class Neighbors {
   std::vector<Entry> entries_;  // sorted by gid; reserved, never grows
   std::deque<Answer> answers_;
   std::deque<Resolution> resolutions_;
+  static constexpr std::uint32_t kProbes = 3;  // PROBE_NUM: one may be lost
+  static constexpr Duration kProbeEvery = Duration::milliseconds(200);
+  void queue_probes();
   std::vector<wire::Gid> probes_;  // of ours, to be asked for
-  std::uint32_t to_ask_ = 0;       // entries whose `ask` is set
+  std::uint32_t probe_rounds_ = 0;
+  Time next_probe_ = Time::never();
+  std::uint32_t to_ask_ = 0;  // entries whose `ask` is set
   Time next_deadline_ = Time::never();
   NeighborCounters counters_;
 };

@@ -319,6 +319,14 @@ TEST_F(NeighborsTest, FindsWhoHasItsAddressByAProbeThatNobodyLearnsFrom) {
   frames.full = false;
   EXPECT_EQ(sent(), Hexes{std::string(kProbeOfOurs)});
   EXPECT_TRUE(sent().empty());
+  for (int again = 0; again < 2; ++again) {
+    EXPECT_EQ(neighbors.next_deadline(), now + Duration::milliseconds(200));
+    now = neighbors.next_deadline();
+    neighbors.on_deadline(now);
+    EXPECT_EQ(sent(), Hexes{std::string(kProbeOfOurs)});
+    EXPECT_TRUE(sent().empty());
+  }
+  EXPECT_EQ(neighbors.next_deadline(), Time::never());
   Neighbors twin({.mac = kPeer, .own = {kUs4}});
   Frames answers;
   EXPECT_TRUE(twin.on_frame(now, from_hex(kProbeOfOurs)));
