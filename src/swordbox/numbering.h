@@ -116,7 +116,7 @@ struct alignas(64) Numbering {
   std::uint32_t first_pass = kNone;
   std::uint32_t burst = 0;  // in which an answer was last put into the outbox
   std::uint32_t told = 0;   // of congestion, by so many notifications of its carrier
-  WaitingLine line;  // of its own direction: until nothing is under way elsewhere
+  WaitingLine line;         // of its own direction: until nothing is under way elsewhere
   wire::PacketTemplate atomic_answer;
   std::uint64_t proven_write = 0;
   wire::HeaderTemplate request_headers;
