@@ -1,7 +1,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <map>
 #include <memory>
 #include <vector>
 
@@ -9,6 +8,7 @@
 #include "cowbird/channel.h"
 #include "cowbird/engine.h"
 #include "cowbird/poll_group.h"
+#include "cowbird/random_driver.h"
 #include "remote/local.h"
 
 namespace sluice::cowbird {
@@ -120,12 +120,6 @@ class World {
 };
 
 LocalOptions seeded(std::uint64_t seed) { return {.mode = LocalMode::kSeeded, .seed = seed, .piece_bytes = 8}; }
-
-std::vector<std::uint8_t> pattern(std::size_t length, std::uint8_t first) {
-  std::vector<std::uint8_t> bytes(length);
-  for (std::size_t i = 0; i < length; ++i) bytes[i] = static_cast<std::uint8_t>(first + i);
-  return bytes;
-}
 
 TEST(Cowbird, AReadBringsTheBytesOfTheRegionToItsDestination) {
   World w(seeded(1));
@@ -279,68 +273,6 @@ TEST(Cowbird, AnEngineLetsGoOfAChannelWhoseEntriesMakeNoSense) {
   EXPECT_TRUE(process.engines[0]->broken());
 }
 
-// Random reads and writes against a model: what each read must return follows from the order of issue.
-class Driver {
- public:
-  Driver(World& world, std::uint64_t seed) : w_(world), rng_(Rng(seed).fork("driver")), model_(World::kPoolBytes) {}
-
-  void issue_some() {
-    for (std::uint64_t i = 0, n = rng_.below(4); i < n; ++i) rng_.below(2) == 0 ? issue_read() : issue_write();
-  }
-  void take() {
-    Completion out[8];
-    const auto n = w_.channel().collect(out);
-    for (std::size_t i = 0; i < n; ++i) {
-      ASSERT_EQ(out[i].status, Status::kOk);
-      ++completed_;
-      if (out[i].id.is_write()) continue;
-      const auto read = reads_.find(out[i].id.sequence());
-      ASSERT_NE(read, reads_.end()) << "completed twice or never issued";
-      ASSERT_EQ(read->second->into, read->second->expected) << "seed read " << out[i].id.sequence();
-      reads_.erase(read);
-    }
-  }
-  std::uint64_t issued() const { return issued_; }
-  std::uint64_t completed() const { return completed_; }
-  bool model_is_pool() { return std::equal(model_.begin(), model_.end(), w_.pool().begin()); }
-
- private:
-  struct Read {
-    std::vector<std::uint8_t> into;
-    std::vector<std::uint8_t> expected;
-  };
-  // Few places, so that requests overlap.
-  std::pair<std::uint64_t, std::uint32_t> place() {
-    const auto length = static_cast<std::uint32_t>(1 + rng_.below(48));
-    return {rng_.below(96), length};
-  }
-  void issue_read() {
-    const auto [offset, length] = place();
-    auto read = std::make_unique<Read>();
-    read->into.resize(length);
-    read->expected.assign(model_.begin() + static_cast<std::ptrdiff_t>(offset),
-                          model_.begin() + static_cast<std::ptrdiff_t>(offset + length));
-    const auto id = w_.channel().async_read(0, offset, read->into.data(), length);
-    if (id < 0) return;
-    ++issued_;
-    reads_[RequestId(id).sequence()] = std::move(read);
-  }
-  void issue_write() {
-    const auto [offset, length] = place();
-    const auto bytes = pattern(length, static_cast<std::uint8_t>(rng_.next()));
-    if (w_.channel().async_write(0, bytes.data(), offset, length) < 0) return;
-    ++issued_;
-    std::copy(bytes.begin(), bytes.end(), model_.begin() + static_cast<std::ptrdiff_t>(offset));
-  }
-
-  World& w_;
-  Rng rng_;
-  std::vector<std::uint8_t> model_;
-  std::map<std::uint64_t, std::unique_ptr<Read>> reads_;
-  std::uint64_t issued_ = 0;
-  std::uint64_t completed_ = 0;
-};
-
 struct Adversary {
   std::uint64_t seed;
   bool disconnects;
@@ -359,7 +291,7 @@ void run_against(const Adversary& adversary) {
   config.max_flight = Duration::microseconds(400);
   config.batch_size = 1 + static_cast<std::uint32_t>(adversary.seed % 5);
   World w(options, {.entries = 16, .request_bytes = 256, .response_bytes = 320}, 1, config);
-  Driver driver(w, adversary.seed);
+  RandomDriver driver(w, adversary.seed);
   Rng rng = Rng(adversary.seed).fork("adversary");
   auto* engine = &w.start_engine();
   for (int i = 0; i < 3000; ++i) {

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "base/check.h"
+#include "cowbird/entry_check.h"
 
 namespace sluice::cowbird {
 
@@ -166,12 +167,9 @@ Task<void> Engine::fetch(std::uint64_t tail) {
 bool Engine::accept(std::uint64_t index, const std::uint8_t* bytes) {
   Request& r = request(index);
   r.entry = Entry::parse(bytes);
-  if (r.entry.type != RwType::kRead && r.entry.type != RwType::kWrite) return false;
   const bool write = is_write(r.entry);
   auto& newest = sequence_[write];
-  const bool follows =
-      newest == 0 ? r.entry.sequence != 0 && r.entry.sequence <= published_[write] + 1 : r.entry.sequence == newest + 1;
-  if (!follows) return false;
+  if (!follows(r.entry, newest, published_[write])) return false;
   newest = r.entry.sequence;
   ++fetched_;
   r.index = index;
@@ -184,26 +182,11 @@ bool Engine::accept(std::uint64_t index, const std::uint8_t* bytes) {
   }
   fifo_[write].push_back(index);
   r.state = State::kNew;
-  if (const Status bad = judge(r.entry); bad != Status::kOk) {
+  if (const Status bad = judge(r.entry, layout_, regions_, pool_.capabilities().max_length); bad != Status::kOk) {
     ++counters_.malformed;
     finish(r, bad);
   }
   return true;
-}
-
-Status Engine::judge(const Entry& entry) const {
-  const std::size_t ring = is_write(entry) ? layout_.requests : layout_.responses;
-  const std::size_t bytes = is_write(entry) ? layout_.shape.request_bytes : layout_.shape.response_bytes;
-  if (entry.length == 0 || entry.length > bytes || entry.length > pool_.capabilities().max_length) {
-    return Status::kBadLength;
-  }
-  if (entry.local() < ring || entry.local() - ring > bytes - entry.length || entry.local() % kDataAlignment != 0) {
-    return Status::kMalformed;
-  }
-  if (entry.region >= regions_.size() || regions_[entry.region].length == 0) return Status::kNoRegion;
-  const Region& region = regions_[entry.region];
-  if (entry.length > region.length || entry.remote() > region.length - entry.length) return Status::kOutOfRange;
-  return is_write(entry) && !region.writable ? Status::kReadOnly : Status::kOk;
 }
 
 RemoteAddress Engine::target(const Entry& entry) const {

@@ -1,0 +1,25 @@
+#include "cowbird/entry_check.h"
+
+namespace sluice::cowbird {
+
+Status judge(const Entry& entry, const ChannelLayout& layout, std::span<const Region> regions, std::uint64_t most) {
+  const bool write = entry.type == RwType::kWrite;
+  const std::size_t ring = write ? layout.requests : layout.responses;
+  const std::size_t bytes = write ? layout.shape.request_bytes : layout.shape.response_bytes;
+  if (entry.length == 0 || entry.length > bytes || entry.length > most) return Status::kBadLength;
+  if (entry.local() < ring || entry.local() - ring > bytes - entry.length || entry.local() % kDataAlignment != 0) {
+    return Status::kMalformed;
+  }
+  if (entry.region >= regions.size() || regions[entry.region].length == 0) return Status::kNoRegion;
+  const Region& region = regions[entry.region];
+  if (entry.length > region.length || entry.remote() > region.length - entry.length) return Status::kOutOfRange;
+  return write && !region.writable ? Status::kReadOnly : Status::kOk;
+}
+
+bool follows(const Entry& entry, std::uint64_t newest, std::uint64_t published) {
+  if (entry.type != RwType::kRead && entry.type != RwType::kWrite) return false;
+  if (newest != 0) return entry.sequence == newest + 1;
+  return entry.sequence != 0 && entry.sequence <= published + 1;
+}
+
+}  // namespace sluice::cowbird

@@ -1,0 +1,571 @@
+#include "cowbird/switch_channel.h"
+
+#include <algorithm>
+#include <cstring>
+#include <optional>
+#include <utility>
+
+#include "base/check.h"
+#include "cowbird/entry_check.h"
+#include "cowbird/request_id.h"
+
+namespace sluice::cowbird {
+namespace {
+
+using Kind = StreamOp::Kind;
+
+constexpr Duration kAgain = Duration::microseconds(10);  // after a full sink
+constexpr std::size_t kAttachment = ChannelLayout::kErrorLog + kErrorBlock - ChannelLayout::kProgress;
+constexpr std::uint32_t kProgressBytes = 40;  // its five words
+static_assert(kAttachment <= SwitchChannel::kLeastMtu);
+
+bool is_write(const Entry& entry) { return entry.type == RwType::kWrite; }
+
+// Requests of `from`, or in its name, to `to`.
+StreamConfig stream_config(const ConnectionEnd& from, const ConnectionEnd& to, std::uint32_t mtu, std::uint32_t reads,
+                           const SwitchEngineConfig& engine) {
+  const auto port = static_cast<std::uint16_t>(0xC000 | (to.qpn.value & 0x3FFF));
+  return {.route = {.source_mac = from.mac,
+                    .destination_mac = to.mac,
+                    .source = from.gid,
+                    .destination = to.gid,
+                    .source_port = port},
+          .destination = to.qpn,
+          .first = to.expected,
+          .mtu = mtu,
+          .max_reads = reads,
+          .timeout = engine.timeout,
+          .longest_timeout = engine.longest_timeout};
+}
+
+}  // namespace
+
+struct SwitchChannel::Connection {
+  std::uint32_t node = 0;
+  std::optional<DataConnection> ends;  // of the last one that was open
+  std::optional<RequestStream> to_host;
+  std::optional<RequestStream> to_pool;
+  std::uint64_t bytes = 0;      // of READs under way
+  std::uint64_t placed_to = 0;  // all requests before that go over it have their place among its WRITEs
+  Time absent_since;            // while it is not open
+  Time usable_from;
+
+  bool open() const { return to_host.has_value(); }
+};
+
+SwitchChannel::SwitchChannel(Time now, const ChannelConfig& config, const SwitchEngineConfig& engine)
+    : config_(config),
+      engine_(engine),
+      layout_(config.layout.channel()),
+      base_(config.address + config.layout.channel_at(config.channel)),
+      entries_at_once_(config.mtu / kEntryBytes),
+      control_(stream_config(config.engine, config.host, config.mtu, config.max_reads, engine)),
+      requests_(kWindow),
+      next_probe_(now),
+      interval_(engine.probe_least),
+      last_work_(now) {
+  SLUICE_CHECK(config.mtu >= kLeastMtu && config.max_reads > 0);
+  connections_.reserve(kMaxRegions);
+}
+
+SwitchChannel::~SwitchChannel() = default;
+
+// Connections ---------------------------------------------------------------------------------------------------------
+
+SwitchChannel::Connection* SwitchChannel::find(std::uint32_t node) {
+  const auto it =
+      std::find_if(connections_.begin(), connections_.end(), [&](const auto& c) { return c->node == node; });
+  return it == connections_.end() ? nullptr : it->get();
+}
+
+RequestStream* SwitchChannel::stream(StreamId id) {
+  if (id.stream == Stream::kControl) return &control_;
+  Connection& c = *connections_[id.connection];
+  if (!c.open()) return nullptr;
+  return id.stream == Stream::kToHost ? &*c.to_host : &*c.to_pool;
+}
+
+std::uint32_t SwitchChannel::connect(Time now, const DataConnection& made) {
+  Connection* c = find(made.node);
+  if (c == nullptr) {
+    c = connections_.emplace_back(std::make_unique<Connection>()).get();
+    c->node = made.node;
+  } else if (c->ends) {
+    close(*c, now);
+    c->usable_from = now + engine_.max_flight;  // what the last one has sent may still arrive
+  }
+  c->ends = made;
+  c->to_host.emplace(stream_config(made.pool, made.host, made.mtu, made.host_reads, engine_));
+  c->to_pool.emplace(stream_config(made.host, made.pool, made.mtu, made.pool_reads, engine_));
+  fetch_from_ = done_;
+  connection_due_ = std::min(connection_due_, c->usable_from);
+  const auto place =
+      std::find_if(connections_.begin(), connections_.end(), [&](const auto& one) { return one.get() == c; });
+  return static_cast<std::uint32_t>(place - connections_.begin());
+}
+
+bool SwitchChannel::disconnect(Time now, std::uint32_t node) {
+  Connection* const c = find(node);
+  if (c == nullptr || !c->open()) return false;
+  close(*c, now);
+  return true;
+}
+
+// Whatever moved over it begins again over the next one.
+void SwitchChannel::close(Connection& c, Time absent_since) {
+  if (!c.open()) return;
+  c.to_host.reset();
+  c.to_pool.reset();
+  c.bytes = c.placed_to = 0;
+  c.absent_since = absent_since;
+  for (std::uint64_t i = done_; i != begun_; ++i) {
+    Request& r = request(i);
+    if (r.state != State::kMoving || r.connection != &c) continue;
+    r.connection = nullptr;
+    r.fetching = r.placed = false;
+  }
+  fetch_from_ = done_;
+  connection_due_ = Time();
+  ++counters_.closed;
+}
+
+void SwitchChannel::set_regions(Time now, std::uint64_t generation, std::vector<Region> regions) {
+  regions_ = std::move(regions);
+  generation_ = generation;
+  regions_current_ = block_generation_ <= generation_;
+  for (const Region& region : regions_) {
+    if (region.length == 0 || find(region.node) != nullptr) continue;
+    Connection& c = *connections_.emplace_back(std::make_unique<Connection>());
+    c.node = region.node;
+    c.absent_since = now;
+  }
+}
+
+std::vector<SwitchChannel::ConnectionState> SwitchChannel::connections() const {
+  std::vector<ConnectionState> all;
+  for (const auto& c : connections_) all.push_back({c->node, c->open(), c->ends ? &*c->ends : nullptr});
+  return all;
+}
+
+RequestStream& SwitchChannel::source(const Request& r) {
+  return is_write(r.entry) ? *r.connection->to_host : *r.connection->to_pool;
+}
+RequestStream& SwitchChannel::target(const Request& r) {
+  return is_write(r.entry) ? *r.connection->to_pool : *r.connection->to_host;
+}
+
+// Packets of its data that have been sent to where they belong.
+std::uint32_t SwitchChannel::moved(const Request& r) {
+  if (!r.placed) return 0;
+  const auto sent = target(r).next_to_send().since(r.first);
+  return static_cast<std::uint32_t>(std::clamp<std::int32_t>(sent, 0, static_cast<std::int32_t>(r.packets)));
+}
+
+// Packets in ----------------------------------------------------------------------------------------------------------
+
+void SwitchChannel::on_answer(Time now, StreamId to, const std::uint8_t* frame, const wire::ParsedFrame& parsed,
+                              port::FrameSink& sink) {
+  RequestStream* const s = stream(to);
+  if (s == nullptr || broken_) return;
+  switch (s->take(now, frame, parsed, [this](const StreamOp& op) { on_written(op); })) {
+    case RequestStream::Answer::kIgnored: return;
+    case RequestStream::Answer::kProgress: break;
+    case RequestStream::Answer::kData: on_data(now, to, *s, frame, parsed, sink); break;
+    case RequestStream::Answer::kGap: rewind(*s); break;
+    case RequestStream::Answer::kRefused: refused(now, to, *s); break;
+  }
+  go_on(now, sink);
+}
+
+void SwitchChannel::on_data(Time now, StreamId id, RequestStream& s, const std::uint8_t* frame,
+                            const wire::ParsedFrame& parsed, port::FrameSink& sink) {
+  const StreamOp op = s.front();
+  const std::uint32_t packet = s.data_packet();
+  if (op.purpose == kFetch) {
+    ++(relay(now, op, packet, frame, parsed, sink) ? counters_.relayed : counters_.unwanted);
+    if (s.consume(now)) end_of_fetch(id, op);
+    return;
+  }
+  s.consume(now);
+  const ByteView bytes = wire::payload(frame, parsed);
+  if (bytes.size() != op.length) {
+    broken_ = true;
+    return;
+  }
+  switch (op.purpose) {
+    case kAttach: return take_attachment(now, bytes);
+    case kProbe: return take_probe(now, bytes);
+    case kEntries: return take_entries(bytes);
+    default: SLUICE_CHECK(false);
+  }
+}
+
+// The last packet that this READ brings has come. Whatever of it could not be passed on is fetched again.
+void SwitchChannel::end_of_fetch(StreamId id, const StreamOp& read) {
+  connections_[id.connection]->bytes -= read.length;
+  Request& r = request(read.subject);
+  if (r.index != read.subject || r.state != State::kMoving) return;
+  r.fetching = false;
+  if (moved(r) != r.packets) fetch_from_ = done_;
+}
+
+bool SwitchChannel::relay(Time now, const StreamOp& read, std::uint32_t packet, const std::uint8_t* frame,
+                          const wire::ParsedFrame& parsed, port::FrameSink& sink) {
+  Request& r = request(read.subject);
+  if (r.index != read.subject || r.state != State::kMoving) return false;
+  RequestStream& to = target(r);
+  const std::uint32_t place = read.skip + packet;
+  if (parsed.payload_length != std::min(to.mtu(), r.entry.length - place * to.mtu())) return false;
+  const bool write = is_write(r.entry);
+  if (!r.placed) {
+    if (place != 0 || !to.all_sent() || !to.has_room() || !is_next(r)) return false;
+    r.placed = true;
+    r.first = to.append({.kind = Kind::kRelay,
+                         .purpose = kMove,
+                         .address = write ? r.region.base + r.entry.remote() : at(r.entry.local()),
+                         .key = write ? wire::RKey(r.region.key) : config_.key,
+                         .length = r.entry.length,
+                         .subject = r.index})
+                  .first;
+  }
+  if (to.all_sent() || to.next_to_send() != r.first + place) return false;
+  if (!to.relay(now, frame, parsed, sink)) return false;
+  r.touched = r.touched || write;
+  return true;
+}
+
+// Whether all requests before it have their place: WRITEs may not change places when the data of one have been lost on their way here.
+bool SwitchChannel::is_next(const Request& r) {
+  Connection& c = *r.connection;
+  for (c.placed_to = std::max(c.placed_to, done_); c.placed_to < r.index; ++c.placed_to) {
+    const Request& before = request(c.placed_to);
+    if (before.state == State::kMoving && before.region.node == c.node && !before.placed) return false;
+  }
+  return true;
+}
+
+void SwitchChannel::on_written(const StreamOp& op) {
+  if (op.purpose == kMove) {
+    Request& r = request(op.subject);
+    if (r.index == op.subject && r.state == State::kMoving) finish(r, Status::kOk);
+    return;
+  }
+  if (op.purpose != kProgressLine) return;
+  publishing_ = false;
+  for (; retired_ != op.words[2]; ++retired_) {
+    if (!is_write(request(retired_).entry)) --reads_open_;
+  }
+}
+
+void SwitchChannel::rewind(RequestStream& s) {
+  ++counters_.rewinds;
+  s.rewind();
+  fetch_from_ = done_;
+}
+
+void SwitchChannel::refused(Time now, StreamId id, RequestStream& s) {
+  if (id.stream != Stream::kToPool) {
+    broken_ = true;
+    return;
+  }
+  if (const StreamOp* op = s.refused()) {
+    Request& r = request(op->subject);
+    if (r.index == op->subject && r.state == State::kMoving) finish(r, Status::kDenied);
+  }
+  close(*connections_[id.connection], now);
+}
+
+// Phase II: probing ---------------------------------------------------------------------------------------------------
+
+// Where the last engine left off; nothing of what it had not published counts.
+void SwitchChannel::take_attachment(Time now, ByteView bytes) {
+  std::memcpy(progress_, bytes.data(), kLine);
+  std::memcpy(errors_, bytes.data() + ChannelLayout::kErrorLog - ChannelLayout::kProgress, kErrorBlock);
+  published_[0] = load_le<std::uint64_t>(progress_ + ProgressLine::kReads);
+  published_[1] = load_le<std::uint64_t>(progress_ + ProgressLine::kWrites);
+  heartbeat_ = load_le<std::uint64_t>(progress_ + ProgressLine::kHeartbeat);
+  epoch_ = load_le<std::uint64_t>(progress_ + ProgressLine::kEpoch) + 1;
+  errors_logged_ = errors_taken_ = load_le<std::uint64_t>(errors_);
+  retired_ = published_to_ = done_ = fetch_from_ = begun_ = fetched_ = tail_ =
+      load_le<std::uint64_t>(progress_ + ProgressLine::kHead);
+  next_heartbeat_ = next_probe_ = last_work_ = now;
+  attached_ = true;
+}
+
+Time SwitchChannel::probe_due() const {
+  return attached_ && !broken_ && !probing_ && control_.can_read() ? next_probe_ : Time::never();
+}
+
+bool SwitchChannel::probe(Time now, port::FrameSink& sink) {
+  probing_ = true;
+  ++counters_.probes;
+  control_.append({.purpose = kProbe, .address = at(ChannelLayout::kIssuer), .key = config_.key, .length = kLine});
+  pump(now, control_, sink);
+  return !stalled_;
+}
+
+void SwitchChannel::take_probe(Time now, ByteView line) {
+  probing_ = false;
+  const auto tail = load_le<std::uint64_t>(line.data() + IssuerLine::kTail);
+  errors_taken_ = load_le<std::uint64_t>(line.data() + IssuerLine::kErrorsTaken);
+  block_generation_ = load_le<std::uint64_t>(line.data() + IssuerLine::kRegionsGeneration);
+  regions_current_ = block_generation_ <= generation_;
+  if (tail < tail_ || tail - published_to_ > layout_.shape.entries) {
+    broken_ = true;
+    return;
+  }
+  tail_ = tail;
+  if (tail_ != retired_) {
+    interval_ = engine_.probe_least;
+    last_work_ = now;
+  } else if (now - last_work_ > engine_.awake) {
+    interval_ = std::min(interval_ * 2, engine_.probe_most);
+  }
+  next_probe_ = now + interval_;
+}
+
+void SwitchChannel::read_entries() {
+  if (reading_entries_ || fetched_ == tail_ || !control_.can_read()) return;
+  const std::uint64_t to_end = layout_.shape.entries - (fetched_ & (layout_.shape.entries - 1));
+  const std::uint64_t room = kWindow - (fetched_ - retired_);
+  const auto count = std::min({tail_ - fetched_, to_end, room, std::uint64_t{entries_at_once_}});
+  if (count == 0) return;
+  reading_entries_ = true;
+  control_.append({.purpose = kEntries,
+                   .address = at(layout_.entry(fetched_)),
+                   .key = config_.key,
+                   .length = static_cast<std::uint32_t>(count * kEntryBytes)});
+}
+
+void SwitchChannel::take_entries(ByteView bytes) {
+  reading_entries_ = false;
+  for (std::size_t from = 0; from < bytes.size(); from += kEntryBytes) {
+    Request& r = request(fetched_);
+    r = {.entry = Entry::parse(bytes.data() + from), .index = fetched_};
+    auto& newest = newest_[is_write(r.entry)];
+    if (!follows(r.entry, newest, published_[is_write(r.entry)])) {
+      broken_ = true;
+      return;
+    }
+    newest = r.entry.sequence;
+    if (newest <= published_[is_write(r.entry)]) r.state = State::kDone;  // an earlier engine has completed it
+    ++fetched_;
+  }
+}
+
+// Phase III: execution ------------------------------------------------------------------------------------------------
+
+void SwitchChannel::go_on(Time now, port::FrameSink& sink) {
+  if (attached_ && !broken_) {
+    read_entries();
+    begin();
+    fetch(now);
+    publish(now);
+  }
+  pump_all(now, sink);
+}
+
+bool SwitchChannel::may_begin(const Request& r) const {
+  return is_write(r.entry) ? reads_open_ == 0 : writes_out_ == 0;
+}
+
+void SwitchChannel::begin() {
+  if (!regions_current_) return;
+  for (; begun_ != fetched_; ++begun_) {
+    Request& r = request(begun_);
+    if (!may_begin(r)) {
+      if (!std::exchange(paused_, true)) ++counters_.paused;
+      return;
+    }
+    paused_ = false;
+    ++(is_write(r.entry) ? writes_out_ : reads_open_);
+    if (r.state == State::kDone) {
+      if (is_write(r.entry)) --writes_out_;
+      continue;
+    }
+    r.state = State::kMoving;
+    if (const Status bad = judge(r.entry, layout_, regions_, kMostBytes); bad != Status::kOk) {
+      ++counters_.malformed;
+      finish(r, bad);
+    } else {
+      r.region = regions_[r.entry.region];
+    }
+  }
+}
+
+// Asks for the data of all that move and have not been asked for, or must be asked for again, in order.
+void SwitchChannel::fetch(Time now) {
+  if (now >= connection_due_) {
+    connection_due_ = Time::never();
+    fetch_from_ = done_;
+  }
+  for (std::uint64_t i = std::max(fetch_from_, done_); i < begun_; ++i) {
+    Request& r = request(i);
+    fetch_from_ = i;
+    if (r.state != State::kMoving || r.fetching || (r.placed && moved(r) == r.packets)) continue;
+    if (fetch_one(now, r) == Fetch::kNoRoom) return;
+  }
+  fetch_from_ = begun_;
+}
+
+SwitchChannel::Fetch SwitchChannel::fetch_one(Time now, Request& r) {
+  Connection& c = *find(r.region.node);
+  if (!c.open() || now < c.usable_from) {
+    const Time due = c.open() ? c.usable_from : c.absent_since + engine_.patience;
+    if (!c.open() && now >= due) {
+      finish(r, unreachable(r));
+    } else {
+      connection_due_ = std::min(connection_due_, due);
+    }
+    return Fetch::kNoConnection;
+  }
+  r.connection = &c;
+  RequestStream& from = source(r);
+  r.packets = from.packets_of(r.entry.length);
+  const std::uint32_t skip = moved(r);
+  const std::uint32_t left = r.entry.length - skip * from.mtu();
+  if (!from.can_read() || (c.bytes != 0 && c.bytes + left > kBytesUnderWay)) return Fetch::kNoRoom;
+  const bool write = is_write(r.entry);
+  const std::uint64_t address = write ? at(r.entry.local()) : r.region.base + r.entry.remote();
+  from.append({.purpose = kFetch,
+               .address = address + std::uint64_t{skip} * from.mtu(),
+               .key = write ? config_.key : wire::RKey(r.region.key),
+               .length = left,
+               .skip = skip,
+               .subject = r.index});
+  r.fetching = true;
+  c.bytes += left;
+  return Fetch::kAsked;
+}
+
+void SwitchChannel::finish(Request& r, Status status) {
+  r.state = State::kDone;
+  r.status = status;
+  if (is_write(r.entry)) --writes_out_;
+  ++(is_write(r.entry) ? counters_.writes : counters_.reads);
+  if (status != Status::kOk) ++counters_.failed;
+  while (done_ != begun_ && request(done_).state == State::kDone) ++done_;
+}
+
+// Phase IV: completion ------------------------------------------------------------------------------------------------
+
+void SwitchChannel::publish(Time now) {
+  if (publishing_ || !control_.has_room()) return;
+  while (done_ != begun_ && request(done_).state == State::kDone) ++done_;
+  const std::uint64_t errors_before = errors_logged_;
+  const std::uint64_t head = take_finished();
+  if (head == retired_ && now < next_heartbeat_) return;
+  publishing_ = true;
+  published_to_ = head;
+  next_heartbeat_ = now + engine_.heartbeat;
+  if (head != retired_) ++counters_.publications;
+  if (errors_logged_ != errors_before) {
+    control_.append({.kind = Kind::kWrite,
+                     .purpose = kErrorLog,
+                     .address = at(ChannelLayout::kErrorLog),
+                     .key = config_.key,
+                     .length = kErrorBlock});
+  }
+  control_.append({.kind = Kind::kWrite,
+                   .purpose = kProgressLine,
+                   .address = at(ChannelLayout::kProgress),
+                   .key = config_.key,
+                   .length = kProgressBytes,
+                   .words = {published_[0], published_[1], head, ++heartbeat_, epoch_}});
+}
+
+std::uint64_t SwitchChannel::take_finished() {
+  std::uint64_t head = retired_;
+  for (; head != done_; ++head) {
+    const Request& r = request(head);
+    auto& published = published_[is_write(r.entry)];
+    if (r.entry.sequence <= published) continue;
+    if (r.status != Status::kOk && !log_error(r)) break;
+    published = r.entry.sequence;
+  }
+  return head;
+}
+
+bool SwitchChannel::log_error(const Request& r) {
+  if (errors_logged_ - errors_taken_ >= kErrors) return false;
+  std::uint8_t* const slot = errors_ + kErrorBytes * (1 + errors_logged_ % kErrors);
+  const RequestId id(r.entry.type, r.entry.region, r.entry.sequence);
+  store_le(slot, static_cast<std::uint64_t>(id.value()));
+  store_le(slot + 8, static_cast<std::uint64_t>(r.status));
+  store_le(errors_, ++errors_logged_);
+  return true;
+}
+
+// What a WRITE of the switch's own says. The log may have grown since: then it says more than it had to.
+ByteView SwitchChannel::words_of(const StreamOp& op) {
+  if (op.purpose == kErrorLog) return errors_;
+  for (std::size_t i = 0; i < op.words.size(); ++i) store_le(progress_ + 8 * i, op.words[i]);
+  return ByteView(progress_).first(kProgressBytes);
+}
+
+// Packets out ---------------------------------------------------------------------------------------------------------
+
+void SwitchChannel::pump(Time now, RequestStream& s, port::FrameSink& sink) {
+  while (const StreamOp* op = s.unsent()) {
+    if (op->kind == Kind::kRelay) return;  // its packets come by
+    const bool sent = op->kind == Kind::kRead ? s.send_read(now, sink) : s.send_write(now, words_of(*op), sink);
+    if (!sent) {
+      stalled_ = true;
+      again_ = now + kAgain;
+      return;
+    }
+  }
+}
+
+void SwitchChannel::pump_all(Time now, port::FrameSink& sink) {
+  pump(now, control_, sink);
+  for (const auto& c : connections_) {
+    if (!c->open()) continue;
+    pump(now, *c->to_host, sink);
+    pump(now, *c->to_pool, sink);
+  }
+}
+
+void SwitchChannel::check_time(Time now, RequestStream& s) {
+  if (!s.timed_out(now)) return;
+  ++counters_.timeouts;
+  rewind(s);
+}
+
+void SwitchChannel::on_deadline(Time now, port::FrameSink& sink) {
+  if (broken_) return;
+  if (!std::exchange(attaching_, true)) {
+    control_.append({.purpose = kAttach,
+                     .address = at(ChannelLayout::kProgress),
+                     .key = config_.key,
+                     .length = static_cast<std::uint32_t>(kAttachment)});
+  }
+  if (stalled_ && now >= again_) stalled_ = false;
+  check_time(now, control_);
+  for (const auto& c : connections_) {
+    if (!c->open()) continue;
+    const Time silent = std::min(c->to_host->silent_since(), c->to_pool->silent_since());
+    if (silent != Time::never() && now - silent >= engine_.patience) {
+      close(*c, silent);
+      continue;
+    }
+    check_time(now, *c->to_host);
+    check_time(now, *c->to_pool);
+  }
+  go_on(now, sink);
+}
+
+Time SwitchChannel::next_deadline() const {
+  if (broken_) return Time::never();
+  if (!attaching_) return Time();
+  Time next = control_.deadline();
+  if (attached_) next = std::min(next, connection_due_);
+  if (stalled_) next = std::min(next, again_);
+  if (attached_ && !publishing_) next = std::min(next, next_heartbeat_);
+  for (const auto& c : connections_) {
+    if (c->open()) next = std::min({next, c->to_host->deadline(), c->to_pool->deadline()});
+  }
+  return next;
+}
+
+}  // namespace sluice::cowbird

@@ -1,0 +1,594 @@
+// The switch engine packet by packet: what it makes of each answer, by hand-made passive ends.
+#include "cowbird/switch_engine.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <deque>
+#include <string>
+#include <vector>
+
+#include "cowbird/request_id.h"
+#include "wire/icrc.h"
+
+namespace sluice::cowbird {
+namespace {
+
+using wire::Opcode;
+using wire::Psn;
+using wire::Qpn;
+using wire::Reth;
+using wire::RKey;
+using Bytes = std::vector<std::uint8_t>;
+
+class Sink final : public port::FrameSink {
+ public:
+  std::uint8_t* reserve(std::size_t length) override {
+    if (full) return nullptr;
+    next_.assign(length, 0);
+    return next_.data();
+  }
+  void commit(std::size_t length) override {
+    next_.resize(length);
+    frames.push_back(next_);
+  }
+  std::deque<Bytes> frames;
+  bool full = false;
+
+ private:
+  Bytes next_;
+};
+
+// A frame of the engine's, taken apart.
+struct Seen {
+  Opcode opcode{};
+  Psn psn{};
+  Qpn to{};
+  bool ack_request = false;
+  std::string from_ip{};
+  std::string to_ip{};
+  wire::MacAddress to_mac{};
+  Reth reth{};
+  Bytes payload{};
+  Bytes frame{};
+};
+
+Seen take_apart(const Bytes& frame) {
+  wire::ParsedFrame parsed;
+  EXPECT_EQ(wire::parse_and_verify(frame, parsed), wire::Verdict::kOk);
+  Seen seen{.opcode = parsed.opcode, .psn = parsed.psn, .to = parsed.destination, .ack_request = parsed.ack_request};
+  seen.from_ip = wire::source_gid(frame.data(), parsed).to_string();
+  seen.to_ip = wire::destination_gid(frame.data(), parsed).to_string();
+  std::copy_n(frame.begin(), 6, seen.to_mac.bytes.begin());
+  if (parsed.traits().has(wire::Extended::kReth)) seen.reth = wire::get<Reth>(frame.data(), parsed);
+  const auto payload = wire::payload(frame.data(), parsed);
+  seen.payload.assign(payload.begin(), payload.end());
+  seen.frame = frame;
+  return seen;
+}
+
+ConnectionEnd end_of(std::uint8_t number, std::uint32_t qpn, std::uint32_t psn) {
+  return {{{2, 0, 0, 0, 0, number}}, wire::Gid::from(wire::Ipv4Address{0x0A4D0000u + number}), Qpn(qpn), Psn(psn)};
+}
+
+constexpr std::uint64_t kBlock = 0x10000;
+constexpr std::uint64_t kPool = 0x7000'0000;
+const RKey kBlockKey{0xB10C};
+const RKey kPoolKey{0x9001};
+constexpr std::uint32_t kMtu = 512;
+
+// The engine, one application's NIC (10.77.0.1) and one memory node (10.77.0.2), of which the test plays the parts.
+class SwitchEngineTest : public testing::Test {
+ protected:
+  SwitchEngineTest() : engine({{2, 0, 0, 0, 0, 0xFE}}, wire::Gid::from(wire::Ipv4Address{0x0A4D00FE}), config(), 1) {
+    const auto attached =
+        engine
+            .attach(now,
+                    {.layout = layout, .address = kBlock, .key = kBlockKey, .host = end_of(1, 0x111, 0), .mtu = kMtu})
+            .value();
+    id = attached.id;
+    control = attached.engine;
+    EXPECT_TRUE(engine.connect(now, id, {.node = 7, .host = host, .pool = pool, .mtu = kMtu}));
+    EXPECT_TRUE(engine.set_regions(now, id, 1, {{.node = 7, .key = kPoolKey.value, .base = kPool, .length = 1 << 16}}));
+  }
+  static SwitchEngineConfig config() {
+    SwitchEngineConfig c;
+    c.probe_slot = Duration::microseconds(2);
+    return c;
+  }
+
+  // What the engine sends next; time passes if need be.
+  Seen next() {
+    for (int i = 0; i < 100 && sink.frames.empty(); ++i) {
+      now = std::max(now, engine.next_deadline());
+      engine.on_deadline(now, sink);
+      engine.on_spare(
+          now, [this](const wire::MacAddress&) { return idle; }, sink);
+    }
+    if (sink.frames.empty()) {
+      ADD_FAILURE() << "nothing more is sent";
+      return {};
+    }
+    const Seen seen = take_apart(sink.frames.front());
+    sink.frames.pop_front();
+    return seen;
+  }
+  Seen next(Opcode expected) {
+    const Seen seen = next();
+    EXPECT_EQ(wire::opcode_traits(seen.opcode).name, wire::opcode_traits(expected).name);
+    return seen;
+  }
+
+  // From the node that the request went to, to whom it seemed to come from.
+  Bytes answer(const ConnectionEnd& from, const ConnectionEnd& to, Opcode opcode, Psn psn, ByteView payload,
+               std::uint8_t syndrome = wire::Aeth::kNoCredits) {
+    const wire::HeaderTemplate headers({.source_mac = from.mac,
+                                        .destination_mac = to.mac,
+                                        .source = from.gid,
+                                        .destination = to.gid,
+                                        .source_port = 0xC123});
+    const bool aeth = wire::opcode_traits(opcode).has(wire::Extended::kAeth);
+    const std::uint8_t pad = wire::pad_for(payload.size());
+    const std::size_t body = (aeth ? 4 : 0) + payload.size() + pad;
+    Bytes frame(headers.frame_size(wire::Bth::kSize + body));
+    std::size_t at = headers.write(frame.data(), wire::Bth::kSize + body);
+    wire::Bth{.opcode = opcode, .pad_count = pad, .destination = to.qpn, .psn = psn}.write(frame.data() + at);
+    at += wire::Bth::kSize;
+    if (aeth) wire::Aeth{syndrome, 1}.write(frame.data() + at);
+    at += aeth ? 4 : 0;
+    std::copy(payload.begin(), payload.end(), frame.begin() + static_cast<std::ptrdiff_t>(at));
+    headers.seal(frame.data(), at + payload.size() + pad);
+    return frame;
+  }
+  bool give(Bytes frame) {
+    now = now + Duration::nanoseconds(100);
+    return engine.on_frame(now, {frame.data(), static_cast<std::uint32_t>(frame.size())}, sink);
+  }
+  // Answers of the NIC on the control connection.
+  void data(const Seen& read, ByteView payload) {
+    EXPECT_TRUE(give(answer(end_of(1, 0x111, 0), control, Opcode::kRcReadResponseOnly, read.psn, payload)));
+  }
+  void ack(const Seen& write) {
+    EXPECT_TRUE(give(answer(end_of(1, 0x111, 0), control, Opcode::kRcAcknowledge, write.psn, {})));
+  }
+  // Answers on the data connection.
+  void from_pool(Psn psn, ByteView payload, Opcode opcode = Opcode::kRcReadResponseOnly) {
+    EXPECT_TRUE(give(answer(pool, host, opcode, psn, payload)));
+  }
+  void from_host(Psn psn, ByteView payload, Opcode opcode = Opcode::kRcReadResponseOnly) {
+    EXPECT_TRUE(give(answer(host, pool, opcode, psn, payload)));
+  }
+  void ack_from_pool(Psn psn) { EXPECT_TRUE(give(answer(pool, host, Opcode::kRcAcknowledge, psn, {}))); }
+  void ack_from_host(Psn psn) { EXPECT_TRUE(give(answer(host, pool, Opcode::kRcAcknowledge, psn, {}))); }
+
+  // Attaches, takes the first heartbeat, and answers the first probe with this many requests.
+  Seen until_entries(std::uint64_t tail) {
+    data(next(Opcode::kRcReadRequest), Bytes(400));
+    ack(next(Opcode::kRcWriteOnly));
+    data(next(Opcode::kRcReadRequest), line(tail));
+    return next(Opcode::kRcReadRequest);
+  }
+  static Bytes line(std::uint64_t tail, std::uint64_t generation = 1) {
+    Bytes bytes(kLine);
+    store_le(bytes.data(), tail);
+    store_le(bytes.data() + IssuerLine::kRegionsGeneration, generation);
+    return bytes;
+  }
+  void put(Bytes& ring, const Entry& entry) const {
+    const std::size_t at = ring.size();
+    ring.resize(at + kEntryBytes);
+    store_le(ring.data() + at, entry.req_addr);
+    store_le(ring.data() + at + 8, entry.resp_addr);
+    store_le(ring.data() + at + 16, entry.type_word());
+    store_le(ring.data() + at + 24, entry.sequence);
+  }
+  Entry read_entry(std::uint64_t sequence, std::uint64_t from, std::uint32_t length, std::uint64_t slot = 0) const {
+    return {.type = RwType::kRead,
+            .length = length,
+            .req_addr = from,
+            .resp_addr = channel.responses + slot,
+            .sequence = sequence};
+  }
+  Entry write_entry(std::uint64_t sequence, std::uint64_t to, std::uint32_t length, std::uint64_t slot = 0) const {
+    return {.type = RwType::kWrite,
+            .length = length,
+            .req_addr = channel.requests + slot,
+            .resp_addr = to,
+            .sequence = sequence};
+  }
+  std::uint64_t at(std::size_t offset) const { return kBlock + layout.channel_at(0) + offset; }
+  static Bytes bytes(std::size_t n, std::uint8_t first = 1) {
+    Bytes b(n);
+    for (std::size_t i = 0; i < n; ++i) b[i] = static_cast<std::uint8_t>(first + i);
+    return b;
+  }
+
+  Time now;
+  Sink sink;
+  bool idle = true;
+  InstanceLayout layout{.shape = {.entries = 64, .request_bytes = 8192, .response_bytes = 8192}, .channels = 1};
+  ChannelLayout channel = layout.channel();
+  ConnectionEnd host = end_of(1, 0x222, 0x100);
+  ConnectionEnd pool = end_of(2, 0x333, 0xFFFFFF);
+  SwitchEngine engine;
+  SwitchEngine::ChannelId id = 0;
+  ConnectionEnd control;
+};
+
+TEST_F(SwitchEngineTest, AReadGoesThroughTheFourPhases) {
+  // Where the last engine left off, and that a new one is here.
+  const Seen attach = next(Opcode::kRcReadRequest);
+  EXPECT_EQ(attach.reth, (Reth{at(ChannelLayout::kProgress), kBlockKey, 400}));
+  EXPECT_EQ(attach.to, Qpn(0x111));
+  EXPECT_EQ(attach.psn, control.expected);
+  EXPECT_EQ(attach.from_ip, "10.77.0.254");
+  EXPECT_EQ(attach.to_ip, "10.77.0.1");
+  data(attach, Bytes(400));
+  const Seen hello = next(Opcode::kRcWriteOnly);
+  EXPECT_EQ(hello.reth, (Reth{at(ChannelLayout::kProgress), kBlockKey, 40}));
+  EXPECT_EQ(load_le<std::uint64_t>(hello.payload.data() + ProgressLine::kEpoch), 1u);
+  EXPECT_EQ(hello.psn, attach.psn + 1);
+  ack(hello);
+  // Probe: one request has come (figure 5).
+  const Seen probe = next(Opcode::kRcReadRequest);
+  EXPECT_EQ(probe.reth, (Reth{at(ChannelLayout::kIssuer), kBlockKey, kLine}));
+  data(probe, line(1));
+  const Seen entries = next(Opcode::kRcReadRequest);
+  EXPECT_EQ(entries.reth, (Reth{at(ChannelLayout::kMetadata), kBlockKey, kEntryBytes}));
+  Bytes ring;
+  put(ring, read_entry(1, 4096, 41, 64));
+  data(entries, ring);
+  // Execute (figure 6): the pool is asked in the NIC's name, and its answer becomes a WRITE in the pool's.
+  const Seen fetch = next(Opcode::kRcReadRequest);
+  EXPECT_EQ(fetch.reth, (Reth{kPool + 4096, kPoolKey, 41}));
+  EXPECT_EQ(fetch.from_ip, "10.77.0.1");
+  EXPECT_EQ(fetch.to_ip, "10.77.0.2");
+  EXPECT_EQ(fetch.to, pool.qpn);
+  EXPECT_EQ(fetch.psn, pool.expected);
+  from_pool(fetch.psn, bytes(41));
+  const Seen move = next(Opcode::kRcWriteOnly);
+  EXPECT_EQ(move.reth, (Reth{at(channel.responses + 64), kBlockKey, 41}));
+  EXPECT_EQ(move.payload, bytes(41));
+  EXPECT_EQ(move.psn, host.expected);
+  EXPECT_EQ(move.to, host.qpn);
+  EXPECT_EQ(move.to_mac, host.mac);
+  EXPECT_EQ(move.from_ip, "10.77.0.2");
+  EXPECT_TRUE(move.ack_request);
+  // Complete: progress only after the data's ACK.
+  EXPECT_TRUE(sink.frames.empty());
+  ack_from_host(move.psn);
+  const Seen progress = next(Opcode::kRcWriteOnly);
+  EXPECT_EQ(progress.reth, (Reth{at(ChannelLayout::kProgress), kBlockKey, 40}));
+  EXPECT_EQ(load_le<std::uint64_t>(progress.payload.data() + ProgressLine::kReads), 1u);
+  EXPECT_EQ(load_le<std::uint64_t>(progress.payload.data() + ProgressLine::kWrites), 0u);
+  EXPECT_EQ(load_le<std::uint64_t>(progress.payload.data() + ProgressLine::kHead), 1u);
+}
+
+// What comes out must be the packet that a NIC would have made of the payload, to the last byte.
+TEST_F(SwitchEngineTest, ARelayedPacketIsWhatItsSenderWouldHaveSent) {
+  const Seen entries = until_entries(1);
+  Bytes ring;
+  put(ring, read_entry(1, 0, 30));
+  data(entries, ring);
+  from_pool(next(Opcode::kRcReadRequest).psn, bytes(30));
+  const Seen move = next(Opcode::kRcWriteOnly);
+  const wire::HeaderTemplate headers({.source_mac = pool.mac,
+                                      .destination_mac = host.mac,
+                                      .source = pool.gid,
+                                      .destination = host.gid,
+                                      .source_port = 0xC123});
+  Bytes expected(headers.frame_size(wire::Bth::kSize + Reth::kSize + 32));
+  const std::size_t bth = headers.write(expected.data(), wire::Bth::kSize + Reth::kSize + 32);
+  wire::Bth{.opcode = Opcode::kRcWriteOnly,
+            .pad_count = 2,
+            .destination = host.qpn,
+            .ack_request = true,
+            .psn = host.expected}
+      .write(expected.data() + bth);
+  Reth{at(channel.responses), kBlockKey, 30}.write(expected.data() + bth + wire::Bth::kSize);
+  const Bytes payload = bytes(30);
+  std::copy(payload.begin(), payload.end(), expected.data() + bth + wire::Bth::kSize + Reth::kSize);
+  headers.seal(expected.data(), bth + wire::Bth::kSize + Reth::kSize + 32);
+  EXPECT_EQ(move.frame, expected);
+}
+
+TEST_F(SwitchEngineTest, AWriteIsTheMirror) {
+  const Seen entries = until_entries(1);
+  Bytes ring;
+  put(ring, write_entry(1, 8192, 24, 128));
+  data(entries, ring);
+  const Seen fetch = next(Opcode::kRcReadRequest);
+  EXPECT_EQ(fetch.reth, (Reth{at(channel.requests + 128), kBlockKey, 24}));
+  EXPECT_EQ(fetch.to, host.qpn);
+  EXPECT_EQ(fetch.from_ip, "10.77.0.2");
+  from_host(fetch.psn, bytes(24));
+  const Seen move = next(Opcode::kRcWriteOnly);
+  EXPECT_EQ(move.reth, (Reth{kPool + 8192, kPoolKey, 24}));
+  EXPECT_EQ(move.payload, bytes(24));
+  EXPECT_EQ(move.to, pool.qpn);
+  EXPECT_EQ(move.from_ip, "10.77.0.1");
+  ack_from_pool(move.psn);
+  const Seen progress = next(Opcode::kRcWriteOnly);
+  EXPECT_EQ(load_le<std::uint64_t>(progress.payload.data() + ProgressLine::kWrites), 1u);
+}
+
+TEST_F(SwitchEngineTest, FirstMiddleAndLastOfAResponseBecomeThoseOfAWrite) {
+  const Seen entries = until_entries(1);
+  Bytes ring;
+  put(ring, read_entry(1, 0, 3 * kMtu - 100));
+  data(entries, ring);
+  const Seen fetch = next(Opcode::kRcReadRequest);
+  const Opcode in[] = {Opcode::kRcReadResponseFirst, Opcode::kRcReadResponseMiddle, Opcode::kRcReadResponseLast};
+  const Opcode out[] = {Opcode::kRcWriteFirst, Opcode::kRcWriteMiddle, Opcode::kRcWriteLast};
+  for (std::uint32_t i = 0; i < 3; ++i) {
+    const Bytes payload = bytes(i == 2 ? kMtu - 100 : kMtu, static_cast<std::uint8_t>(i));
+    from_pool(fetch.psn + i, payload, in[i]);
+    const Seen move = next(out[i]);
+    EXPECT_EQ(move.psn, host.expected + i);
+    EXPECT_EQ(move.payload, payload);
+    EXPECT_EQ(move.ack_request, i == 2);
+    if (i == 0) {
+      EXPECT_EQ(move.reth, (Reth{at(channel.responses), kBlockKey, 3 * kMtu - 100}));
+    }
+  }
+}
+
+TEST_F(SwitchEngineTest, ReadsPauseWhileAWriteIsOut) {
+  const Seen entries = until_entries(2);
+  Bytes ring;
+  put(ring, write_entry(1, 0, 8));
+  put(ring, read_entry(1, 4096, 8));
+  data(entries, ring);
+  const Seen fetch = next(Opcode::kRcReadRequest);
+  EXPECT_EQ(fetch.to, host.qpn);
+  from_host(fetch.psn, bytes(8));
+  const Seen move = next(Opcode::kRcWriteOnly);
+  EXPECT_TRUE(sink.frames.empty()) << "the read must wait for the write's ACK";
+  ack_from_pool(move.psn);
+  std::vector<Qpn> next_two{next().to, next().to};
+  EXPECT_THAT(next_two, testing::UnorderedElementsAre(Qpn(0x111), pool.qpn)) << "progress, and the read";
+  EXPECT_EQ(engine.counters().paused, 1u);
+}
+
+TEST_F(SwitchEngineTest, AWriteWaitsUntilReadsBeforeItArePublished) {
+  const Seen entries = until_entries(2);
+  Bytes ring;
+  put(ring, read_entry(1, 0, 8));
+  put(ring, write_entry(1, 4096, 8));
+  data(entries, ring);
+  const Seen fetch = next(Opcode::kRcReadRequest);
+  from_pool(fetch.psn, bytes(8));
+  ack_from_host(next(Opcode::kRcWriteOnly).psn);
+  const Seen progress = next(Opcode::kRcWriteOnly);
+  EXPECT_EQ(progress.to, Qpn(0x111));
+  EXPECT_TRUE(sink.frames.empty()) << "until the progress is acknowledged the read might be done again";
+  ack(progress);
+  EXPECT_EQ(next(Opcode::kRcReadRequest).to, host.qpn);
+}
+
+TEST_F(SwitchEngineTest, AfterANakTheDataAreFetchedAgainForTheSamePsn) {
+  const Seen entries = until_entries(1);
+  Bytes ring;
+  put(ring, read_entry(1, 0, 3 * kMtu));
+  data(entries, ring);
+  const Seen fetch = next(Opcode::kRcReadRequest);
+  from_pool(fetch.psn, bytes(kMtu), Opcode::kRcReadResponseFirst);
+  from_pool(fetch.psn + 1, bytes(kMtu), Opcode::kRcReadResponseMiddle);
+  from_pool(fetch.psn + 2, bytes(kMtu), Opcode::kRcReadResponseLast);
+  for (int i = 0; i < 3; ++i) next();
+  // The second packet was lost.
+  const auto nak = wire::Aeth::nak(0, wire::NakCode::kPsnSequenceError).syndrome;
+  EXPECT_TRUE(give(answer(host, pool, Opcode::kRcAcknowledge, host.expected + 1, {}, nak)));
+  const Seen again = next(Opcode::kRcReadRequest);
+  EXPECT_EQ(again.reth, (Reth{kPool + kMtu, kPoolKey, 2 * kMtu}));
+  EXPECT_EQ(again.psn, fetch.psn + 3);
+  from_pool(again.psn, bytes(kMtu, 9), Opcode::kRcReadResponseFirst);
+  const Seen middle = next(Opcode::kRcWriteMiddle);
+  EXPECT_EQ(middle.psn, host.expected + 1);
+  EXPECT_EQ(middle.payload, bytes(kMtu, 9));
+  from_pool(again.psn + 1, bytes(kMtu), Opcode::kRcReadResponseLast);
+  EXPECT_EQ(next(Opcode::kRcWriteLast).psn, host.expected + 2);
+}
+
+TEST_F(SwitchEngineTest, WhatIsNotAnsweredIsAskedForAgainWithTheSamePsn) {
+  const Seen attach = next(Opcode::kRcReadRequest);
+  const Seen again = next(Opcode::kRcReadRequest);
+  EXPECT_EQ(again.frame, attach.frame);
+  EXPECT_GE(now, Time::at(Duration::milliseconds(4)));
+  EXPECT_EQ(engine.counters().timeouts, 1u);
+}
+
+TEST_F(SwitchEngineTest, ProbesOnlyWhenNothingElseWantsToBeSentThere) {
+  data(next(Opcode::kRcReadRequest), Bytes(400));
+  ack(next(Opcode::kRcWriteOnly));
+  idle = false;
+  const auto probes = engine.counters().probes;
+  for (int i = 0; i < 50; ++i) {
+    now = now + Duration::microseconds(2);
+    engine.on_spare(
+        now, [](const wire::MacAddress&) { return false; }, sink);
+  }
+  EXPECT_EQ(engine.counters().probes, probes);
+  EXPECT_TRUE(sink.frames.empty());
+  idle = true;
+  EXPECT_EQ(next(Opcode::kRcReadRequest).reth.length, kLine);
+}
+
+TEST_F(SwitchEngineTest, RequestsWaitForRegionsThatTheControlPlaneHasNotToldOf) {
+  data(next(Opcode::kRcReadRequest), Bytes(400));
+  ack(next(Opcode::kRcWriteOnly));
+  data(next(Opcode::kRcReadRequest), line(1, 2));
+  Bytes ring;
+  put(ring, read_entry(1, 0, 8));
+  ring[16 + 4] = 1;  // region 1
+  data(next(Opcode::kRcReadRequest), ring);
+  EXPECT_TRUE(sink.frames.empty());
+  EXPECT_TRUE(engine.set_regions(now, id, 2,
+                                 {{.node = 7, .key = 1, .base = kPool, .length = 64},
+                                  {.node = 7, .key = kPoolKey.value, .base = kPool + 64, .length = 64}}));
+  for (;;) {
+    const Seen seen = next(Opcode::kRcReadRequest);
+    if (seen.to == pool.qpn) {
+      EXPECT_EQ(seen.reth, (Reth{kPool + 64, kPoolKey, 8}));
+      break;
+    }
+    data(seen, line(1, 2));
+  }
+}
+
+TEST_F(SwitchEngineTest, WhatMakesNoSenseIsReportedAndNothingIsSentForIt) {
+  const Seen entries = until_entries(3);
+  Bytes ring;
+  put(ring, read_entry(1, (1 << 16) - 4, 8));  // beyond the region
+  auto far = read_entry(2, 0, 8);
+  far.region = 9;
+  put(ring, far);
+  auto elsewhere = read_entry(3, 0, 8);
+  elsewhere.resp_addr = 0;  // outside its ring
+  put(ring, elsewhere);
+  data(entries, ring);
+  const Seen log = next(Opcode::kRcWriteOnly);
+  EXPECT_EQ(log.reth, (Reth{at(ChannelLayout::kErrorLog), kBlockKey, kErrorBlock}));
+  EXPECT_EQ(load_le<std::uint64_t>(log.payload.data()), 3u);
+  std::vector<Status> why;
+  for (std::size_t i = 0; i < 3; ++i)
+    why.push_back(static_cast<Status>(load_le<std::uint64_t>(log.payload.data() + 24 + 16 * i)));
+  EXPECT_THAT(why, testing::ElementsAre(Status::kOutOfRange, Status::kNoRegion, Status::kMalformed));
+  const Seen progress = next(Opcode::kRcWriteOnly);
+  EXPECT_EQ(load_le<std::uint64_t>(progress.payload.data() + ProgressLine::kReads), 3u);
+  EXPECT_EQ(progress.psn, log.psn + 1);
+}
+
+TEST_F(SwitchEngineTest, LetsGoOfAChannelWhoseMemoryMakesNoSense) {
+  Bytes ring;
+  put(ring, read_entry(5, 0, 8));  // the first is number 1
+  const Seen entries = until_entries(1);
+  data(entries, ring);
+  EXPECT_TRUE(engine.channel(id)->broken());
+  EXPECT_EQ(engine.next_deadline(), Time::never());
+}
+
+TEST_F(SwitchEngineTest, ARefusalOfTheMemoryNodeFailsTheRequestAndClosesTheConnection) {
+  const Seen entries = until_entries(1);
+  Bytes ring;
+  put(ring, read_entry(1, 0, 8));
+  data(entries, ring);
+  const Seen fetch = next(Opcode::kRcReadRequest);
+  const auto nak = wire::Aeth::nak(0, wire::NakCode::kRemoteAccessError).syndrome;
+  EXPECT_TRUE(give(answer(pool, host, Opcode::kRcAcknowledge, fetch.psn, {}, nak)));
+  const Seen log = next(Opcode::kRcWriteOnly);
+  EXPECT_EQ(static_cast<Status>(load_le<std::uint64_t>(log.payload.data() + 24)), Status::kDenied);
+  EXPECT_FALSE(engine.channel(id)->connections()[0].open);
+}
+
+TEST_F(SwitchEngineTest, OtherPacketsPassAndDamagedOnesAreLost) {
+  const Seen attach = next(Opcode::kRcReadRequest);
+  Bytes request = attach.frame;
+  EXPECT_FALSE(give(request)) << "a request, even to a known queue pair, is not an answer";
+  EXPECT_FALSE(give(answer(pool, end_of(1, 0x999, 0), Opcode::kRcAcknowledge, Psn(1), {}))) << "another queue pair";
+  EXPECT_FALSE(give(answer(pool, end_of(3, 0x222, 0), Opcode::kRcAcknowledge, Psn(1), {}))) << "another host";
+  EXPECT_FALSE(give(Bytes(60)));
+  Bytes damaged = answer(end_of(1, 0x111, 0), control, Opcode::kRcReadResponseOnly, attach.psn, Bytes(400));
+  damaged[100] ^= 1;
+  EXPECT_TRUE(give(damaged));
+  EXPECT_EQ(engine.damaged(), 1u);
+  EXPECT_FALSE(engine.channel(id)->attached());
+}
+
+TEST_F(SwitchEngineTest, DetachedItKnowsNothingOfItsPackets) {
+  const Seen attach = next(Opcode::kRcReadRequest);
+  ASSERT_TRUE(engine.detach(id));
+  EXPECT_FALSE(give(answer(end_of(1, 0x111, 0), control, Opcode::kRcReadResponseOnly, attach.psn, Bytes(400))));
+  EXPECT_EQ(engine.next_deadline(), Time::never());
+  EXPECT_FALSE(engine.detach(id));
+}
+
+TEST_F(SwitchEngineTest, AFullWayOutDelaysAndLosesNothing) {
+  const Seen entries = until_entries(1);
+  Bytes ring;
+  put(ring, read_entry(1, 0, 8));
+  sink.full = true;
+  data(entries, ring);
+  EXPECT_TRUE(sink.frames.empty());
+  sink.full = false;
+  const std::vector<Qpn> two{next(Opcode::kRcReadRequest).to, next(Opcode::kRcReadRequest).to};
+  EXPECT_THAT(two, testing::UnorderedElementsAre(Qpn(0x111), pool.qpn)) << "a probe, and what had to wait";
+}
+
+TEST_F(SwitchEngineTest, ProbesChannelsInTurnOneASlot) {
+  std::vector<ConnectionEnd> ends{control};
+  for (std::uint32_t i = 1; i < 3; ++i) {
+    ends.push_back(
+        engine
+            .attach(
+                now,
+                {.layout = layout, .address = kBlock, .key = kBlockKey, .host = end_of(1, 0x111 + i, 0), .mtu = kMtu})
+            .value()
+            .engine);
+  }
+  const auto answer_from = [&](const Seen& read, ByteView payload) {
+    const std::uint32_t i = read.to.value - 0x111;
+    EXPECT_TRUE(give(answer(end_of(1, read.to.value, 0), ends[i], Opcode::kRcReadResponseOnly, read.psn, payload)));
+  };
+  std::vector<Time> when[3];
+  for (int i = 0; i < 60; ++i) {
+    const Seen seen = next();
+    if (seen.opcode == Opcode::kRcWriteOnly) {
+      EXPECT_TRUE(
+          give(answer(end_of(1, seen.to.value, 0), ends[seen.to.value - 0x111], Opcode::kRcAcknowledge, seen.psn, {})));
+    } else if (seen.reth.length == kLine) {
+      when[seen.to.value - 0x111].push_back(now);
+      answer_from(seen, line(0));
+    } else {
+      answer_from(seen, Bytes(400));
+    }
+  }
+  std::vector<Time> all;
+  for (const auto& one : when) {
+    EXPECT_GE(one.size(), 15u);
+    all.insert(all.end(), one.begin(), one.end());
+    for (std::size_t i = 2; i < one.size(); ++i)
+      EXPECT_GE(one[i] - one[i - 1], Duration::microseconds(5)) << "each third slot";
+  }
+  std::sort(all.begin(), all.end());
+  for (std::size_t i = 1; i < all.size(); ++i) EXPECT_GE(all[i] - all[i - 1], Duration::microseconds(2));
+}
+
+TEST_F(SwitchEngineTest, AnIdleChannelIsProbedEverLessOften) {
+  data(next(Opcode::kRcReadRequest), Bytes(400));
+  Time last;
+  Duration longest{};
+  for (int i = 0; i < 20'000; ++i) {
+    const Seen seen = next();
+    if (seen.opcode == Opcode::kRcWriteOnly) {
+      ack(seen);
+      continue;
+    }
+    if (last != Time()) longest = std::max(longest, now - last);
+    last = now;
+    data(seen, line(0));
+    if (longest >= Duration::microseconds(999)) break;
+  }
+  EXPECT_GE(longest, Duration::microseconds(999));
+  EXPECT_GE(now, Time::at(config().awake));
+}
+
+TEST_F(SwitchEngineTest, RefusesWhatItCannotServe) {
+  const ChannelConfig good{.layout = layout, .address = kBlock, .key = kBlockKey, .host = end_of(1, 1, 0), .mtu = kMtu};
+  auto bad = good;
+  bad.mtu = 256;
+  EXPECT_THAT(engine.attach(now, bad).error().message, testing::HasSubstr("path MTU of 256; 512 to 4096"));
+  bad = good;
+  bad.channel = 1;
+  EXPECT_THAT(engine.attach(now, bad).error().message, testing::HasSubstr("channel 1 of 1"));
+  bad = good;
+  bad.layout.shape.entries = 3;
+  EXPECT_THAT(engine.attach(now, bad).error().message, testing::HasSubstr("power of two"));
+  const auto second = engine.attach(now, good).value();
+  EXPECT_THAT(engine.connect(now, second.id, {.node = 7, .host = host, .pool = pool, .mtu = kMtu}).error().message,
+              testing::HasSubstr("belongs to another channel"));
+  EXPECT_FALSE(engine.connect(now, 99, {.node = 7, .host = host, .pool = pool, .mtu = kMtu}));
+}
+
+}  // namespace
+}  // namespace sluice::cowbird
