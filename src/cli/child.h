@@ -41,6 +41,13 @@ class Child {
     close(ends[0]);
     return ready;
   }
+  Child() = default;
+  Child(const Child&) = delete;
+  Child& operator=(const Child&) = delete;
+  // As if it had died.
+  void kill_now() {
+    if (pid_ > 0) kill(pid_, SIGKILL);
+  }
   ~Child() {
     if (pid_ <= 0) return;
     kill(pid_, SIGTERM);

@@ -20,6 +20,7 @@ void add_box_commands(CLI::App& root, Commands& commands);         // box top, s
 void add_xdp_commands(CLI::App& root, Commands& commands);         // xdp attach, detach, show
 void add_cowbird_commands(CLI::App& root, Commands& commands);     // cowbird engine
 void add_onerma_commands(CLI::App& root, Commands& commands);      // onerma target, onerma bench
+void add_cache_commands(CLI::App& root, Commands& commands);       // cache serve, get, set, erase, bench
 void add_pcap_commands(CLI::App& root, Commands& commands);        // pcap check, show
 void add_experiment_commands(CLI::App& root, Commands& commands);  // experiment, report
 void add_edm_commands(CLI::App& root, Commands& commands);         // edm trace, simulate

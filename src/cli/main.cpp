@@ -37,6 +37,7 @@ int main(int argc, char** argv) {
   add_bench_commands(root, commands);
   add_cowbird_commands(root, commands);
   add_onerma_commands(root, commands);
+  add_cache_commands(root, commands);
   add_pcap_commands(root, commands);
   add_experiment_commands(root, commands);
   add_search_command(root, commands);

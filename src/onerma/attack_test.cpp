@@ -319,5 +319,30 @@ TEST(OnermaAttack, ARefusalInClearMustRepeatWhatOnlyASeerOfTheRequestKnows) {
   EXPECT_EQ(s.ring.pop().status, Status::kNack);
 }
 
+// Who has a key to the same region, with all rights, still cannot open what another one says or is told; whom it is meant for can.
+TEST(OnermaAttack, AnotherInitiatorOfTheRegionOpensNothingOfWhatIsNotIts) {
+  Scene scene;
+  std::vector<Sealer> keys;  // of every initiator and region, as Scene grants them
+  for (std::uint64_t number = 1; number <= 4; ++number) {
+    const RegionKey key(test_key((number - 1) % 2));
+    keys.emplace_back(key.derive(scene.regions[(number - 1) % 2], InitiatorId(number), {Rights::kAll}));
+  }
+  std::uint64_t opened = 0, tried = 0;
+  for (const Bytes& frame : scene.seen) {
+    Message message;
+    ASSERT_EQ(parse(frame, message), Verdict::kOk);
+    if (message.header.kind == Kind::kRefusal || message.header.generation != Generation(1)) continue;
+    for (std::size_t i = 0; i < keys.size(); ++i) {
+      Bytes copy = frame;
+      const bool right = keys[i].open(copy.data(), message.header, message.body_length);
+      EXPECT_EQ(right, message.header.initiator == InitiatorId(i + 1));
+      opened += right ? 1u : 0u;
+      ++tried;
+    }
+  }
+  EXPECT_GT(opened, 20u);
+  EXPECT_EQ(tried, 4 * opened);
+}
+
 }  // namespace
 }  // namespace sluice::onerma

@@ -1,6 +1,7 @@
 #include "onerma/executor.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/check.h"
 
@@ -36,6 +37,35 @@ std::size_t Executor::poll(Time now) {
   wake(now);
   while (issue_one(now)) ++done;
   return done;
+}
+
+// The path stays where it is in line, perhaps with nothing to send.
+void Executor::withdraw(Time now, PathId id, bool (*unwanted)(const Request& request)) {
+  Path& path = paths_[id.value];
+  Request* out = nullptr;
+  Request** out_end = &out;
+  Request* last = nullptr;
+  for (Request** link = &path.first; *link != nullptr;) {
+    Request& request = **link;
+    if (unwanted(request)) {
+      *link = request.next;
+      *out_end = &request;
+      out_end = &request.next;
+    } else {
+      last = &request;
+      link = &request.next;
+    }
+  }
+  *out_end = nullptr;
+  path.last = last;
+  while (out != nullptr) {
+    Request& request = *std::exchange(out, out->next);
+    ++counters_.by_status[static_cast<std::size_t>(Status::kDispatchTimeout)];
+    Completion completion;
+    completion.op = request.op;
+    completion.status = Status::kDispatchTimeout;
+    request.on_complete(now, request, completion);
+  }
 }
 
 Time Executor::next_deadline() const {
@@ -83,6 +113,11 @@ bool Executor::issue_one(Time now) {
     return false;
   const std::uint32_t index = first_ready_;
   Path& path = paths_[index];
+  if (path.first == nullptr) {  // withdrawn
+    first_ready_ = path.next;
+    path.state = State::kIdle;
+    return issue_one(now);
+  }
   Request& request = *path.first;
   const bool issued = slots_.issue(now, {.op = request.op,
                                          .grant = request.grant,

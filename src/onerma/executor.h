@@ -65,6 +65,8 @@ class Executor {
   void submit(Time now, Request& request);
   // Returns how many requests ended or were issued.
   std::size_t poll(Time now);
+  // Ends those of the path's requests that have not been issued and that `unwanted` says yes to, as kDispatchTimeout; no window hears of it.
+  void withdraw(Time now, PathId path, bool (*unwanted)(const Request& request));
   // When pacing lets the next request go. What waits for a completion or a slot is not a deadline.
   Time next_deadline() const;
 

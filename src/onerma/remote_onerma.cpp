@@ -59,7 +59,12 @@ struct RemoteOnerma::Transfer {
   Node* node = nullptr;
   Region* region = nullptr;
   Transfer* next = nullptr;
+  Transfer* older = nullptr;  // while its give_up is to come
+  Transfer* younger = nullptr;
   Time give_up;
+  bool old = false;              // not, or no more, in that line
+  bool succeeded = false;        // some operation of it
+  bool expired = false;          // before any of them had
   std::size_t issued = 0;        // bytes handed to pieces
   std::uint32_t open = 0;        // pieces
   Status failure = Status::kOk;  // the first that was final
@@ -228,6 +233,7 @@ void RemoteOnerma::begin(Operation& operation) {
               .node = nodes_.find(operation.remote.node.value)->second.get(),
               .region = find(operation.remote.node, RegionId(operation.remote.key.value)),
               .give_up = now_ + parameters_.give_up};
+  grow_old(transfer);
   Direction& direction = direction_of(transfer);
   direction.push(transfer);
   pump(direction);
@@ -296,6 +302,7 @@ void RemoteOnerma::ended(Piece& piece, const Completion& completion) {
   Transfer& transfer = *piece.transfer;
   transfer.touched = transfer.touched || touches(completion);
   if (completion.status == Status::kOk) {
+    transfer.succeeded = true;
     ++counters_.operations;
     return piece_done(piece, Status::kOk);
   }
@@ -374,6 +381,7 @@ void RemoteOnerma::finish(Transfer& transfer) {
   Operation& operation = *transfer.operation;
   Node& node = *transfer.node;
   const remote::Status status = status_of(transfer.failure, transfer.touched);
+  leave_the_old(transfer);
   transfer.next = std::exchange(free_transfers_, &transfer);
   if (parameters_.order == Order::kInOrder) {
     node.busy = !node.behind.empty();
@@ -381,6 +389,38 @@ void RemoteOnerma::finish(Transfer& transfer) {
   }
   start_waiting();
   complete(operation, status);
+}
+
+void RemoteOnerma::grow_old(Transfer& transfer) {
+  transfer.older = youngest_;
+  (youngest_ == nullptr ? oldest_ : youngest_->younger) = &transfer;
+  youngest_ = &transfer;
+}
+
+void RemoteOnerma::leave_the_old(Transfer& transfer) {
+  if (std::exchange(transfer.old, true)) return;
+  (transfer.older == nullptr ? oldest_ : transfer.older->younger) = transfer.younger;
+  (transfer.younger == nullptr ? youngest_ : transfer.younger->older) = transfer.older;
+}
+
+// What still waits for its turn, at a path whose window has shrunk, would wait for long.
+void RemoteOnerma::expire_transfers() {
+  while (oldest_ != nullptr && oldest_->give_up <= now_) {
+    Transfer& transfer = *oldest_;
+    leave_the_old(transfer);
+    if (transfer.succeeded || transfer.failure != Status::kOk) continue;
+    transfer.expired = true;
+    Direction& direction = direction_of(transfer);
+    if (transfer.open == 0) {
+      transfer.failure = Status::kTimeout;
+      direction.remove(transfer);
+      finish(transfer);
+      continue;
+    }
+    executor_.withdraw(now_, direction.path, [](const Request& request) {
+      return request.on_complete == on_piece && static_cast<const Piece*>(request.context)->transfer->expired;
+    });
+  }
 }
 
 void RemoteOnerma::start_waiting() {
@@ -391,11 +431,13 @@ std::size_t RemoteOnerma::poll(Time now) {
   now_ = now;
   const std::size_t done = executor_.poll(now);
   if (key_waiters_ != nullptr) expire_key_waiters();
+  if (oldest_ != nullptr) expire_transfers();
   return done;
 }
 
 Time RemoteOnerma::next_deadline() const {
   Time next = executor_.next_deadline();
+  if (oldest_ != nullptr) next = std::min(next, oldest_->give_up);
   for (const Piece* piece = key_waiters_; piece != nullptr; piece = piece->next) {
     next = std::min(next, piece->key_deadline);
   }

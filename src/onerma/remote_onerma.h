@@ -10,6 +10,8 @@
 // Order:      kNone: operations are under way together. kInOrder: to one node, one after the other, as they were submitted.
 // Turns:      transfers to one node that have more to issue take turns, an operation each, and no more stand before the executor than its
 //             window takes: a long transfer does not hold up a short one.
+// Gives up:   a transfer of which nothing has been done when `give_up` is over, wherever it waits; one that has begun to succeed goes on until an
+//             operation of it fails after that.
 // Errors:     kAccessDenied: bad key, bounds or right. kUnreachable: not done when `give_up` was over. kUnknown: a write that failed after
 //             some part of it had been done, or may have been.
 // Threads:    one owner, the scheduler's. After set-up nothing is allocated, but for coroutines by who makes them.
@@ -104,8 +106,10 @@ class RemoteOnerma final : public remote::RemoteMemory {
   bool wait_for_key(Piece& piece);
   void release_key_waiters(Region& region);
   void expire_key_waiters();
+  void expire_transfers();
+  void grow_old(Transfer& transfer);
+  void leave_the_old(Transfer& transfer);
   void piece_done(Piece& piece, Status status);
-  void leave_line(Transfer& transfer);
   void finish(Transfer& transfer);
 
   Parameters parameters_;
@@ -120,6 +124,8 @@ class RemoteOnerma final : public remote::RemoteMemory {
   Direction* starved_ = nullptr;   // could issue more, had there been pieces
   std::unique_ptr<Line> waiting_;  // for a transfer's place
   Piece* key_waiters_ = nullptr;
+  Transfer* oldest_ = nullptr;  // of those whose give_up is to come, in its order
+  Transfer* youngest_ = nullptr;
   std::function<void(Time, remote::NodeId, RegionId)> ask_;
   Secret new_key_{};
   Request rekey_{};

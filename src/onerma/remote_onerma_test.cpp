@@ -107,6 +107,27 @@ TEST(RemoteOnerma, ADeadNodeIsUnreachableForReadsAndNotForWritesThatNeverLeft) {
   EXPECT_EQ(w.a.node->initiator().slots().open(), 0u);
 }
 
+// What waits behind a window that time-outs have cut to a hundredth does not wait for its turn, but for as long as it was told to.
+TEST(RemoteOnerma, WhatWaitsForADeadNodesWindowEndsWhenItsTimeIsOver) {
+  RemoteOnerma::Parameters parameters;
+  parameters.give_up = Duration::microseconds(40);
+  ClientWorld w(parameters);
+  World::kill(w.b);
+  std::vector<std::uint8_t> local(64);
+  std::deque<remote::Operation> all;
+  const Time begun = w.world.now;
+  std::size_t open = 0;
+  for (int i = 0; i < 200; ++i, ++open) {
+    remote::Operation& one = all.emplace_back(remote::read_operation(w.at(0), local));
+    one.context = &open;
+    one.on_complete = [](remote::Operation& o) { --*static_cast<std::size_t*>(o.context); };
+    w.client->submit(one);
+  }
+  ASSERT_TRUE(w.world.run_until([&] { return open == 0; }));
+  for (const remote::Operation& one : all) EXPECT_EQ(one.status, remote::Status::kUnreachable);
+  EXPECT_LT(w.world.now - begun, parameters.give_up + Duration::microseconds(25) + Duration::microseconds(10));
+}
+
 TEST(RemoteOnerma, InOrderOperationsToOneNodeTakeEffectAsSubmitted) {
   RemoteOnerma::Parameters ordered;
   ordered.order = RemoteOnerma::Order::kInOrder;

@@ -1,20 +1,14 @@
 #include "rack/onerma_end.h"
 
-#include <fcntl.h>
 #include <fmt/core.h>
-#include <openssl/rand.h>
-#include <sys/file.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <fstream>
-#include <nlohmann/json.hpp>
 #include <random>
 
 #include "base/check.h"
 #include "ports/open.h"
 #include "rack/endpoint.h"
+#include "rack/onerma_grants.h"
 #include "rack/open_end.h"
 #include "rack/sqlite_directory.h"
 
@@ -29,96 +23,6 @@ constexpr remote::NodeId kTarget{1};
 
 std::uint8_t pattern(std::uint64_t offset) { return static_cast<std::uint8_t>(offset * 7 + 3); }
 
-onerma::Secret fresh_key() {
-  onerma::Secret key;
-  const MutableBytes bytes = key.mutable_bytes();
-  SLUICE_CHECK(RAND_priv_bytes(bytes.data(), static_cast<int>(bytes.size())) == 1);
-  return key;
-}
-
-std::string hex_of(ByteView bytes) {
-  std::string text;
-  for (const std::uint8_t byte : bytes) text += fmt::format("{:02x}", byte);
-  return text;
-}
-
-std::optional<onerma::Secret> parse_key(const std::string& hex) {
-  std::array<std::uint8_t, onerma::Secret::kSize> bytes{};
-  if (hex.size() != 2 * bytes.size() || hex.find_first_not_of("0123456789abcdef") != std::string::npos) return {};
-  for (std::size_t i = 0; i < bytes.size(); ++i) {
-    bytes[i] = static_cast<std::uint8_t>(std::stoul(hex.substr(2 * i, 2), nullptr, 16));
-  }
-  return onerma::Secret(bytes);
-}
-
-Result<void> write_secret(const std::string& path, const std::string& text) {
-  const std::string draft = path + ".new";
-  unlink(draft.c_str());
-  const int file = ::open(draft.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-  const bool written = file >= 0 && write(file, text.data(), text.size()) == static_cast<ssize_t>(text.size());
-  if (file >= 0) close(file);
-  if (written && rename(draft.c_str(), path.c_str()) == 0) return {};
-  return fail(fmt::format("cannot write the file of grants {}: {}", path, strerror(errno)));
-}
-
-Result<void> write_grants(const OnermaTargetEnd& end, onerma::Node& node, onerma::RegionId region) {
-  nlohmann::json out{{"target", {{"ip", end.ip.to_string()}, {"mac", node.address().mac.to_string()}}},
-                     {"region", region.value},
-                     {"generation", 1},
-                     {"address", kAddress},
-                     {"length", end.memory},
-                     {"grants", nlohmann::json::array()}};
-  for (std::uint64_t i = 1; i <= end.clients; ++i) {
-    const Grant grant = *node.regions().grant(region, onerma::InitiatorId(i), onerma::kMayRead | onerma::kMayWrite);
-    out["grants"].push_back({{"initiator", i}, {"rights", grant.rights.bits}, {"key", hex_of(grant.key.bytes())}});
-  }
-  return write_secret(end.grants, out.dump(1) + "\n");
-}
-
-struct Taken {
-  onerma::Peer peer{};
-  Grant grant{};
-  std::uint64_t address = 0;
-  std::uint64_t length = 0;
-};
-
-// Takes the first grant out of the file: an initiator's number names one life of it.
-Result<Taken> take_grant(const std::string& path) {
-  const std::string wrong = fmt::format("{} is no file of grants, as `sluice onerma target` writes it", path);
-  const int lock = ::open((path + ".lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-  if (lock < 0 || flock(lock, LOCK_EX) != 0) return fail(fmt::format("cannot lock {}: {}", path, strerror(errno)));
-  Result<Taken> result = fail(wrong);
-  std::ifstream file(path);
-  auto json = nlohmann::json::parse(file, nullptr, false);
-  try {
-    auto& grants = json.at("grants");
-    if (grants.empty()) {
-      result = fail(fmt::format("{} has no grant left; start the target anew, with more --clients", path));
-    } else {
-      const auto one = grants.front();
-      grants.erase(grants.begin());
-      const auto mac = wire::MacAddress::parse(json.at("target").at("mac").get<std::string>());
-      const auto ip = wire::Ipv4Address::parse(json.at("target").at("ip").get<std::string>());
-      const auto key = parse_key(one.at("key").get<std::string>());
-      if (mac && ip && key) {
-        result = Taken{.peer = {*mac, *ip, onerma::kUdpPort},
-                       .grant = {.region = onerma::RegionId(json.at("region").get<std::uint32_t>()),
-                                 .generation = onerma::Generation(json.at("generation").get<std::uint32_t>()),
-                                 .initiator = onerma::InitiatorId(one.at("initiator").get<std::uint64_t>()),
-                                 .rights = {one.at("rights").get<std::uint8_t>()},
-                                 .key = *key},
-                       .address = json.at("address").get<std::uint64_t>(),
-                       .length = json.at("length").get<std::uint64_t>()};
-        if (auto written = write_secret(path, json.dump(1) + "\n"); !written) result = tl::unexpected(written.error());
-      }
-    }
-  } catch (const nlohmann::json::exception&) {
-    result = fail(wrong);
-  }
-  close(lock);
-  return result;
-}
-
 }  // namespace
 
 onerma::NodeConfig real_time_node(wire::Ipv4Address ip) {
@@ -127,8 +31,9 @@ onerma::NodeConfig real_time_node(wire::Ipv4Address ip) {
   config.ip = ip;
   config.boot = onerma::Boot(std::random_device{}() & 0xFF'FFFF);
   config.window_bytes = 1u << 20;
-  config.slots = {.slots = 1024, .dispatch_timeout = Duration::milliseconds(5), .timeout = Duration::milliseconds(20)};
-  config.target.pull_timeout = Duration::milliseconds(20);
+  config.slots = {
+      .slots = 1024, .dispatch_timeout = Duration::milliseconds(50), .timeout = Duration::milliseconds(100)};
+  config.target.pull_timeout = Duration::milliseconds(100);
   config.target.nack_bytes = 4u << 20;
   config.target.pulls = 1024;
   return config;
@@ -137,15 +42,17 @@ onerma::NodeConfig real_time_node(wire::Ipv4Address ip) {
 onerma::RemoteOnerma::Parameters real_time_client() {
   onerma::RemoteOnerma::Parameters p;
   p.executor.base_rtt = Duration::microseconds(50);
-  p.executor.local_target = Duration::microseconds(500);
-  p.executor.remote_target = Duration::milliseconds(2);
-  p.executor.write_target = Duration::milliseconds(4);
+  p.executor.local_target = Duration::milliseconds(10);
+  p.executor.remote_target = Duration::milliseconds(10);
+  p.executor.write_target = Duration::milliseconds(20);
   p.executor.first_local = 256 * onerma::CongestionWindow::kOne;
   p.executor.first_remote = 64 * onerma::CongestionWindow::kOne;
   p.executor.pacing_slack = Duration::milliseconds(1);
   p.give_up = Duration::seconds(5);
   return p;
 }
+
+onerma::Algorithm1Parameters real_time_algorithm() { return {.smallest = onerma::CongestionWindow::kOne}; }
 
 Result<void> serve_onerma(const OnermaTargetEnd& end, const std::function<void()>& ready) {
   StopSignals signals;
@@ -156,9 +63,15 @@ Result<void> serve_onerma(const OnermaTargetEnd& end, const std::function<void()
   onerma::Node node(config);
   std::vector<std::uint8_t> memory(end.memory);
   for (std::uint64_t i = 0; i < memory.size(); ++i) memory[i] = pattern(i);
-  const auto region = node.regions().add(memory, kAddress, memory::kAllAccess, fresh_key());
+  const auto region = node.regions().add(memory, kAddress, memory::kAllAccess, fresh_onerma_key());
   if (!region) return tl::unexpected(region.error());
-  if (auto written = write_grants(end, node, *region); !written) return written;
+  std::vector<ClientGrants> clients;
+  for (std::uint64_t i = 1; i <= end.clients; ++i) {
+    const onerma::InitiatorId initiator(i);
+    const Grant grant = *node.regions().grant(*region, initiator, onerma::kMayRead | onerma::kMayWrite);
+    clients.push_back({initiator, {{grant, kAddress, end.memory}}});
+  }
+  if (auto written = write_grants(end.grants, node.address(), clients); !written) return written;
   std::unique_ptr<port::Listener> listener;
   auto port = open_end(end.port, end.listen, loop, ready, listener);
   if (!port && loop.stopping()) return {};
@@ -182,10 +95,15 @@ class ClientPoll final : public nic::Pollable {
 };
 }  // namespace
 
+std::unique_ptr<nic::Pollable> make_client_poll(onerma::RemoteOnerma& remote) {
+  return std::make_unique<ClientPoll>(remote);
+}
+
 Result<std::unique_ptr<OnermaClient>> OnermaClient::open(const OnermaClientEnd& end) {
-  const auto taken = take_grant(end.grants);
+  const auto taken = take_grants(end.grants, "sluice onerma target");
   if (!taken) return tl::unexpected(taken.error());
-  if (taken->length < 4 * std::uint64_t{kMaxBytes}) return fail("the target's memory is smaller than 4 MiB");
+  const GrantedRegion& memory = taken->mine.regions.front();
+  if (memory.length < 4 * std::uint64_t{kMaxBytes}) return fail("the target's memory is smaller than 4 MiB");
   std::unique_ptr<OnermaClient> client(new OnermaClient);
   auto port = ports::open_port(end.port, ports::Absent::kWait);
   if (!port) return tl::unexpected(port.error());
@@ -196,12 +114,12 @@ Result<std::unique_ptr<OnermaClient>> OnermaClient::open(const OnermaClientEnd& 
   client->shard_->attach(client->loop_);
   client->remote_ = std::make_unique<onerma::RemoteOnerma>(client->scheduler_, client->node_->initiator(),
                                                            client->policy_, real_time_client());
-  client->remote_poll_ = std::make_unique<ClientPoll>(*client->remote_);
+  client->remote_poll_ = make_client_poll(*client->remote_);
   client->loop_.add(*client->remote_poll_);
-  client->remote_->add_node(kTarget, taken->peer);
-  client->remote_->add_grant(kTarget, taken->grant);
-  client->base_ = {kTarget, remote::RegionKey(taken->grant.region.value), taken->address};
-  client->length_ = taken->length;
+  client->remote_->add_node(kTarget, taken->target);
+  client->remote_->add_grant(kTarget, memory.grant);
+  client->base_ = {kTarget, remote::RegionKey(memory.grant.region.value), memory.address};
+  client->length_ = memory.length;
   client->local_.resize(kMaxBytes);
   return client;
 }

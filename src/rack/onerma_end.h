@@ -21,9 +21,15 @@
 
 namespace sluice::rack {
 
-// Time-outs and queues for processes that share cores: a round trip is tens of microseconds, and now and then a scheduler's time slice.
+// Time-outs, targets and queues for processes that share cores: a round trip is tens of microseconds, and now and then some time slices of a
+// scheduler, which say nothing of congestion.
 onerma::NodeConfig real_time_node(wire::Ipv4Address ip);
 onerma::RemoteOnerma::Parameters real_time_client();
+// With windows of one operation at least: less than one a round trip, where that is measured in time slices, is hardly any.
+onerma::Algorithm1Parameters real_time_algorithm();
+
+// Turns the client library in a loop, behind its node.
+std::unique_ptr<nic::Pollable> make_client_poll(onerma::RemoteOnerma& remote);
 
 struct OnermaTargetEnd {
   std::string port;     // "shm:…", "cable:…", "udp:…", "packet:…,filter=all"
@@ -80,7 +86,7 @@ class OnermaClient {
   remote::Scheduler scheduler_;
   std::unique_ptr<onerma::Node> node_;
   std::unique_ptr<nic::MachinePoll<onerma::Node>> shard_;
-  onerma::Algorithm1 policy_;
+  onerma::Algorithm1 policy_{real_time_algorithm()};
   std::unique_ptr<onerma::RemoteOnerma> remote_;
   std::unique_ptr<nic::Pollable> remote_poll_;
   remote::RemoteAddress base_{};

@@ -31,6 +31,7 @@ Adapter::Adapter(const AdapterConfig& config)
   SLUICE_CHECK(!config_.gids.empty());
   for (const wire::Gid& gid : config_.gids) own_.emplace_back(gid);
   config_.max_unacked_packets = std::clamp(config_.max_unacked_packets, 1u, kMaxWindow);
+  dcqcn_parameters_.line_rate = config_.line_rate;
   if (!regions_) regions_ = std::make_shared<memory::RegionTable>(rng_.fork("regions"));
   neighbors_ = std::make_unique<Neighbors>(NeighborsConfig{.mac = config_.mac, .own = config_.gids});
 }

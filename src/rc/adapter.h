@@ -28,6 +28,7 @@
 #include "port/port.h"
 #include "rc/completion_queue.h"
 #include "rc/counters.h"
+#include "rc/dcqcn.h"
 #include "rc/queue_pair.h"
 #include "rc/work.h"
 #include "wire/address.h"
@@ -56,8 +57,9 @@ struct AdapterConfig {
   std::uint32_t max_unacked_packets = 256;       // a queue pair's window
   std::uint32_t feigned_rnr_ppm = 0;             // of the messages that need a receive request: as if there were none
   bool dcqcn = false;                            // obey CNPs, send CNPs for ECN marks
-  Qpn first_qpn{0x11};                           // shards of one NIC take disjoint ranges
-  std::uint8_t communication_prefix = 0;         // the top byte of the connection manager's ids, when not 0
+  std::uint64_t line_rate = DcqcnParameters{}.line_rate;  // bits a second; where DCQCN begins
+  Qpn first_qpn{0x11};                                    // shards of one NIC take disjoint ranges
+  std::uint8_t communication_prefix = 0;                  // the top byte of the connection manager's ids, when not 0
   AdapterLimits limits{};
 };
 

@@ -16,6 +16,7 @@
 #include "sim/edm_ycsb.h"
 #include "sim/fields.h"
 #include "sim/order_load.h"
+#include "sim/tenant_load.h"
 #include "sim/verbs_load.h"
 
 namespace sluice::sim {
@@ -26,7 +27,7 @@ constexpr auto kOptional = Fields::Need::kOptional;
 constexpr std::string_view kPanelHardware = "hardware";
 
 using Workload = std::variant<VerbsWorkload, OrderWorkload, CloverWorkload, EdmWorkload, EdmTestbedWorkload,
-                              EdmYcsbWorkload, BoxMemoryWorkload>;
+                              EdmYcsbWorkload, BoxMemoryWorkload, TenantWorkload>;
 
 Workload workload_of(const std::string& kind) {
   if (kind == "order") return OrderWorkload{};
@@ -35,6 +36,7 @@ Workload workload_of(const std::string& kind) {
   if (kind == "edm_testbed") return EdmTestbedWorkload{};
   if (kind == "edm_ycsb") return EdmYcsbWorkload{};
   if (kind == "box_memory") return BoxMemoryWorkload{};
+  if (kind == "tenants") return TenantWorkload{};
   return VerbsWorkload{};
 }
 
@@ -133,7 +135,8 @@ class Loader {
     top.text("title", e_.title);
     top.text("figure", e_.figure);
     top.text("text", e_.text, kOptional);
-    top.choice("kind", e_.kind, {"verbs", "order", "clover", "edm", "edm_testbed", "edm_ycsb", "box_memory"});
+    top.choice("kind", e_.kind,
+               {"verbs", "order", "clover", "edm", "edm_testbed", "edm_ycsb", "box_memory", "tenants"});
     top.text("hardware", hardware_);
     top.text("x", e_.x);
     top.text("x_title", e_.x_title);
@@ -253,7 +256,7 @@ Workload read_workload(const Experiment& e, const Source& s, const Point& point,
   const toml::table* const panel = s.panels[point.panel];
   if (panel != nullptr) fields.over(*panel);
   // What a panel is simulated on has been loaded with the file.
-  const bool own_rack = e.kind == "verbs" || e.kind == "order" || e.kind == "clover";
+  const bool own_rack = e.kind == "verbs" || e.kind == "order" || e.kind == "clover" || e.kind == "tenants";
   std::string hardware;
   if (own_rack && panel != nullptr && panel->contains(kPanelHardware)) fields.text(kPanelHardware, hardware);
   if (s.series[point.series] != nullptr) fields.over(*s.series[point.series]);
@@ -401,6 +404,13 @@ PointResult run_point(const Experiment& experiment, const Point& point) {
   }
   if (const auto* const memory = std::get_if<BoxMemoryWorkload>(&workload)) {
     return {.metrics = run_box_memory(*memory), .problem = {}};
+  }
+  if (const auto* const tenants = std::get_if<TenantWorkload>(&workload)) {
+    TenantResult result = run_tenant_load(experiment.hardware_of(point), *tenants, point.seed);
+    return {.metrics = std::move(result.metrics),
+            .events = result.events,
+            .trace_hash = result.trace_hash,
+            .problem = std::move(result.problem)};
   }
   if (const auto* const ycsb = std::get_if<EdmYcsbWorkload>(&workload)) {
     return {.metrics = run_edm_ycsb(experiment.edm_testbed, *ycsb, point.seed), .problem = {}};

@@ -23,13 +23,20 @@ rc::SendOp send_op(OpKind kind) {
   return rc::SendOp::kWrite;
 }
 
-rc::Sge local_of(Operation& operation) {
-  const bool atomic = operation.kind == OpKind::kCompareAndSwap || operation.kind == OpKind::kFetchAndAdd;
-  if (!atomic) return rc::Sge::of(operation.local);
-  return {reinterpret_cast<std::uintptr_t>(&operation.prior), sizeof operation.prior, memory::kReservedKey};
-}
-
 }  // namespace
+
+rc::SendRequest request_of(Operation& operation, rc::Sge& sge) {
+  const bool atomic = operation.kind == OpKind::kCompareAndSwap || operation.kind == OpKind::kFetchAndAdd;
+  sge = rc::Sge::of(operation.local);
+  if (atomic) sge = {reinterpret_cast<std::uintptr_t>(&operation.prior), sizeof operation.prior, memory::kReservedKey};
+  return {.id = reinterpret_cast<std::uintptr_t>(&operation),
+          .op = send_op(operation.kind),
+          .sges = {&sge, 1},
+          .remote_address = operation.remote.address,
+          .remote_key = memory::Key{operation.remote.key.value},
+          .compare = operation.compare,
+          .swap_or_add = operation.swap_or_add};
+}
 
 // One thread: its queue pairs, one a node, and the completions it is about to find.
 class HostMemory::Thread final : public Event, public CompletionListener {
@@ -114,14 +121,8 @@ void HostMemory::submit(Operation& operation) {
   Thread& thread = *threads_[current_];
   rc::QueuePair* const pair = thread.pair(operation.remote.node);
   if (pair == nullptr) return complete(operation, Status::kNodeUnknown);
-  const rc::Sge sge = local_of(operation);
-  const rc::SendRequest request{.id = reinterpret_cast<std::uintptr_t>(&operation),
-                                .op = send_op(operation.kind),
-                                .sges = {&sge, 1},
-                                .remote_address = operation.remote.address,
-                                .remote_key = memory::Key{operation.remote.key.value},
-                                .compare = operation.compare,
-                                .swap_or_add = operation.swap_or_add};
+  rc::Sge sge;
+  const rc::SendRequest request = request_of(operation, sge);
   const Time now = rack_.loop.now();
   const HostParameters& host = cpu_.host();
   const Time posted = cpu_.finish_of(current_, now, step_cost_ + host.post_cost + host.doorbell_cost);

@@ -17,6 +17,9 @@
 
 namespace sluice::sim {
 
+// The work request that does what the operation says, on a queue pair to its node; its id is the operation's address. `sge` is for it to point to.
+rc::SendRequest request_of(remote::Operation& operation, rc::Sge& sge);
+
 class HostMemory final : public remote::RemoteMemory {
  public:
   static constexpr std::uint32_t kDepth = 32;

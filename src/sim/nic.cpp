@@ -27,26 +27,6 @@ std::uint32_t destination_of(const Packet& packet) {
 
 }  // namespace
 
-Nic::Sink::~Sink() {
-  if (reserved_ != nullptr) nic_.pool_.give_back(reserved_);
-}
-
-std::uint8_t* Nic::Sink::reserve(std::size_t length) {
-  if (reserved_ != nullptr && reserved_->room < length) {
-    nic_.pool_.give_back(reserved_);
-    reserved_ = nullptr;
-  }
-  if (reserved_ == nullptr) reserved_ = nic_.pool_.take(length);
-  return reserved_->data;
-}
-
-void Nic::Sink::commit(std::size_t length) {
-  Packet* const packet = reserved_;
-  reserved_ = nullptr;
-  packet->length = static_cast<std::uint32_t>(length);
-  nic_.enqueue_transmit(now, packet);
-}
-
 Nic::Nic(EventLoop& loop, PacketPool& pool, Trace& trace, const NicParameters& parameters,
          const rc::AdapterConfig& config, std::uint32_t number)
     : loop_(loop),
@@ -123,6 +103,7 @@ void Nic::transmit(Time now) {
   Packet* const packet = leaving_.pop();
   packet_out_ = now + parameters_.packet_interval;
   if (!leaving_.empty()) loop_.schedule(transmit_event_, std::max(leaving_.front()->when, packet_out_));
+  if (cut_) return pool_.give_back(packet);
   counters_.wire_bytes += packet->length;
   wire_->send(now, now, packet);
 }
@@ -130,6 +111,7 @@ void Nic::transmit(Time now) {
 // ----------------------------------------------------------------------------------------------------------------- in
 
 void Nic::on_packet(Time now, Packet* packet) {
+  if (cut_) return pool_.give_back(packet);
   counters_.wire_bytes += packet->length;
   trace_.arrival(now, number_, packet->frame().bytes());
   const Time taken = std::max(now, packet_in_);

@@ -19,6 +19,7 @@
 #include "sim/event_loop.h"
 #include "sim/hardware.h"
 #include "sim/packet.h"
+#include "sim/packet_sink.h"
 #include "sim/pipe.h"
 #include "sim/trace.h"
 
@@ -57,6 +58,8 @@ class Nic final : public Consumer {
   // After anything else was done to the adapter (receives posted, queue pairs modified, messages sent).
   void touched(Time now, Duration launch);
   Duration doorbell_latency() const { return parameters_.doorbell_latency; }
+  // The machine has died: nothing comes in or goes out any more.
+  void cut() { cut_ = true; }
 
   void on_packet(Time now, Packet* packet) override;
 
@@ -78,17 +81,14 @@ class Nic final : public Consumer {
   };
   static constexpr std::size_t kGuards = 8192;
 
-  class Sink final : public port::FrameSink {
+  class Sink final : public PacketSink {
    public:
-    explicit Sink(Nic& nic) : nic_(nic) {}
-    ~Sink() override;
-    std::uint8_t* reserve(std::size_t length) override;
-    void commit(std::size_t length) override;
+    explicit Sink(Nic& nic) : PacketSink(nic.pool_), nic_(nic) {}
     Time now;
 
    private:
+    void sent(Packet* packet) override { nic_.enqueue_transmit(now, packet); }
     Nic& nic_;
-    Packet* reserved_ = nullptr;
   };
 
   void transmit(Time now);
@@ -118,6 +118,7 @@ class Nic final : public Consumer {
   memory::PdId domain_;
   Rng memory_chance_;
   Pipe* wire_ = nullptr;
+  bool cut_ = false;
   Sink sink_;
   Counters counters_;
 

@@ -11,15 +11,6 @@ namespace {
 constexpr std::uint64_t kBase = 0x10000;
 constexpr std::size_t kMemory = 1u << 16;
 
-// Any key: who attacks a simulation?
-onerma::Secret key_of(std::uint64_t seed, std::size_t machine) {
-  Rng rng = Rng(seed).fork("key").fork(machine);
-  std::array<std::uint8_t, onerma::Secret::kSize> bytes;
-  store_le(bytes.data(), rng.next());
-  store_le(bytes.data() + 8, rng.next());
-  return onerma::Secret(bytes);
-}
-
 }  // namespace
 
 OnermaUser::OnermaUser(OnermaMachine& machine, const OnermaUserConfig& config,
@@ -30,7 +21,7 @@ OnermaUser::OnermaUser(OnermaMachine& machine, const OnermaUserConfig& config,
       executor_(parameters, policy, machine.node().initiator().slots()),
       loop_(loop),
       local_(config.bytes) {
-  machine.add(executor_);
+  machine.add(*this);
 }
 
 void OnermaUser::add_target(OnermaMachine& target, std::uint64_t initiator, onerma::RegionId region) {
@@ -117,7 +108,7 @@ OnermaMachine& OnermaLoad::add_machine(const onerma::NodeConfig& config) {
   OnermaMachine& machine = rack_.add_machine(config);
   memories_.emplace_back(kMemory);
   const auto region = machine.node().regions().add(memories_.back(), kBase, memory::kAllAccess,
-                                                   key_of(machines_.size(), machines_.size()));
+                                                   simulated_key(machines_.size(), machines_.size()));
   SLUICE_CHECK(region.has_value());
   regions_.push_back(*region);
   machines_.push_back(&machine);

@@ -28,7 +28,7 @@ struct OnermaUserConfig {
   Time stop = Time::never();
 };
 
-class OnermaUser {
+class OnermaUser final : public OnermaProgram {
  public:
   // What ended when, in turn.
   struct Done {
@@ -45,6 +45,8 @@ class OnermaUser {
 
   void add_target(OnermaMachine& target, std::uint64_t initiator, onerma::RegionId region);
   void begin();
+  void poll(Time now) override { executor_.poll(now); }
+  Time next_deadline() const override { return executor_.next_deadline(); }
 
   std::uint64_t bytes_between(Time from, Time to) const;
   // Of the window to the first target: its least size in this time, and when it was first less than `level` from `since` on.

@@ -1,6 +1,7 @@
 #include "sim/onerma_machine.h"
 
 #include <algorithm>
+#include <array>
 #include <limits>
 
 namespace sluice::sim {
@@ -11,30 +12,26 @@ constexpr std::size_t kCarriesData = onerma::kOverhead + onerma::kRequestBody + 
 
 }  // namespace
 
-OnermaMachine::Sink::~Sink() {
-  if (reserved_ != nullptr) machine_.rack_.pool.give_back(reserved_);
+onerma::Secret simulated_key(std::uint64_t seed, std::size_t machine) {
+  Rng rng = Rng(seed).fork("key").fork(machine);
+  std::array<std::uint8_t, onerma::Secret::kSize> bytes;
+  store_le(bytes.data(), rng.next());
+  store_le(bytes.data() + 8, rng.next());
+  return onerma::Secret(bytes);
 }
 
 // The wire is "nearly free" when what was given to it would be sent by the time that another frame could be ready.
-std::uint8_t* OnermaMachine::Sink::reserve(std::size_t length) {
-  if (machine_.uplink_.free_at() > now + machine_.latest_ready()) {
-    machine_.held_up_ = true;
-    return nullptr;
-  }
-  if (reserved_ != nullptr && reserved_->room < length) {
-    machine_.rack_.pool.give_back(reserved_);
-    reserved_ = nullptr;
-  }
-  if (reserved_ == nullptr) reserved_ = machine_.rack_.pool.take(length);
-  return reserved_->data;
+bool OnermaMachine::Sink::has_room() {
+  const bool busy = machine_.uplink_.free_at() > now + machine_.latest_ready();
+  machine_.held_up_ = machine_.held_up_ || busy;
+  return !busy;
 }
 
-void OnermaMachine::Sink::commit(std::size_t length) {
-  Packet* const packet = std::exchange(reserved_, nullptr);
-  packet->length = static_cast<std::uint32_t>(length);
+void OnermaMachine::Sink::sent(Packet* packet) {
+  if (machine_.cut_) return machine_.rack_.pool.give_back(packet);
   const NicParameters& nic = machine_.rack_.hardware_.nic;
   Time ready = now + nic.transmit_latency;
-  if (length >= kCarriesData) ready = ready + nic.read_latency + machine_.memory_jitter();
+  if (packet->length >= kCarriesData) ready = ready + nic.read_latency + machine_.memory_jitter();
   machine_.last_ready_ = std::max(machine_.last_ready_, ready);
   machine_.uplink_.send(now, machine_.last_ready_, packet);
 }
@@ -44,7 +41,7 @@ OnermaMachine::OnermaMachine(OnermaRack& rack, std::uint32_t number, const onerm
       number_(number),
       node_(config),
       memory_chance_(Rng(rack.seed_).fork("memory").fork(number)),
-      sink_(*this),
+      sink_(*this, rack.pool),
       uplink_(rack.loop, rack.pool,
               {.bits_per_second = rack.hardware_.link.bits_per_second,
                .delay = rack.hardware_.link.delay,
@@ -69,6 +66,7 @@ Duration OnermaMachine::latest_ready() const {
 }
 
 void OnermaMachine::on_packet(Time now, Packet* packet) {
+  if (cut_) return rack_.pool.give_back(packet);
   rack_.trace.arrival(now, number_, packet->frame().bytes());
   const NicParameters& nic = rack_.hardware_.nic;
   packet->when = now + nic.receive_latency;
@@ -88,11 +86,11 @@ void OnermaMachine::execute(Time now) {
 void OnermaMachine::touched(Time now) {
   sink_.now = now;
   held_up_ = false;
-  for (onerma::Executor* const executor : executors_) executor->poll(now);
+  for (OnermaProgram* const program : programs_) program->poll(now);
   while (node_.poll_transmit(now, sink_)) {
   }
   Time next = node_.next_deadline();
-  for (const onerma::Executor* const executor : executors_) next = std::min(next, executor->next_deadline());
+  for (const OnermaProgram* const program : programs_) next = std::min(next, program->next_deadline());
   if (held_up_) next = std::min(next, uplink_.free_at() - latest_ready());
   if (next != Time::never()) rack_.loop.schedule_no_later(timer_, std::max(next, now + Duration::picoseconds(1)));
 }

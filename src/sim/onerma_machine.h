@@ -3,7 +3,7 @@
 //
 // Out:        the node makes a frame when the wire is nearly free (what waits, waits in the node, where delays are measured) -> transmit
 //             latency, and what reading host memory takes for a frame that carries data, a bit unevenly -> wire.
-// In:         a packet arrives -> receive latency, for an answer its way to host memory, too -> the node executes it -> executors are
+// In:         a packet arrives -> receive latency, for an answer its way to host memory, too -> the node executes it -> programs are
 //             polled.
 // Threads:    one owner.
 // Source:     hardware.h says what each number does; 1RMA §4.5 (what the delays contain).
@@ -12,11 +12,11 @@
 #include <memory>
 #include <vector>
 
-#include "onerma/executor.h"
 #include "onerma/node.h"
 #include "sim/event_loop.h"
 #include "sim/hardware.h"
 #include "sim/packet.h"
+#include "sim/packet_sink.h"
 #include "sim/pipe.h"
 #include "sim/switch.h"
 #include "sim/trace.h"
@@ -25,30 +25,41 @@ namespace sluice::sim {
 
 class OnermaRack;
 
+// Any key, another for each machine: who attacks a simulation?
+onerma::Secret simulated_key(std::uint64_t seed, std::size_t machine);
+
+// A program at a machine, with something to do whenever something has happened there.
+class OnermaProgram {
+ public:
+  virtual ~OnermaProgram() = default;
+  virtual void poll(Time now) = 0;
+  virtual Time next_deadline() const = 0;
+};
+
 class OnermaMachine final : public Consumer {
  public:
   OnermaMachine(OnermaRack& rack, std::uint32_t number, const onerma::NodeConfig& config);
   ~OnermaMachine() override;
 
   onerma::Node& node() { return node_; }
-  // Polled whenever something has happened here. Outlives the machine.
-  void add(onerma::Executor& executor) { executors_.push_back(&executor); }
+  // Polled whenever something has happened here, and at its deadlines. Outlives the machine.
+  void add(OnermaProgram& program) { programs_.push_back(&program); }
+  // The machine has died: nothing comes in or goes out any more.
+  void cut() { cut_ = true; }
   // After something was submitted.
   void touched(Time now);
   void on_packet(Time now, Packet* packet) override;
 
  private:
-  class Sink final : public port::FrameSink {
+  class Sink final : public PacketSink {
    public:
-    explicit Sink(OnermaMachine& machine) : machine_(machine) {}
-    ~Sink() override;
-    std::uint8_t* reserve(std::size_t length) override;
-    void commit(std::size_t length) override;
+    Sink(OnermaMachine& machine, PacketPool& pool) : PacketSink(pool), machine_(machine) {}
     Time now;
 
    private:
+    bool has_room() override;
+    void sent(Packet* packet) override;
     OnermaMachine& machine_;
-    Packet* reserved_ = nullptr;
   };
 
   void execute(Time now);
@@ -59,12 +70,13 @@ class OnermaMachine final : public Consumer {
   OnermaRack& rack_;
   std::uint32_t number_;
   onerma::Node node_;
-  std::vector<onerma::Executor*> executors_;
+  std::vector<OnermaProgram*> programs_;
   Rng memory_chance_;
   Sink sink_;
   Pipe uplink_;
   Time last_ready_;
   bool held_up_ = false;  // for the wire
+  bool cut_ = false;
   PacketHeap arriving_;
   MemberEvent<OnermaMachine, &OnermaMachine::execute> execute_event_{*this};
   MemberEvent<OnermaMachine, &OnermaMachine::on_timer> timer_{*this};

@@ -20,6 +20,7 @@ rc::AdapterConfig adapter_config(const Hardware& hardware, std::uint64_t seed, s
   config.mtu = kMtu;
   config.seed = Rng(seed).fork("nic").fork(number).next();
   config.dcqcn = hardware.net_switch.ecn_from_bytes != 0;
+  config.line_rate = hardware.link.bits_per_second;
   config.first_qpn = rc::Qpn{kFirstQpn};
   config.limits.max_reads_in_flight = static_cast<std::uint32_t>(hardware.nic.reads_in_flight);
   return config;

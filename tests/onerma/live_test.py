@@ -99,6 +99,28 @@ class Onerma(unittest.TestCase):
             self.assertEqual(client.returncode, 1)
             self.assertIn("sealed read of 64 bytes, depth 16", err)
 
+    def test_the_packet_port_carries_it_between_two_ends_of_a_veth_pair(self):
+        own = [] if os.geteuid() == 0 else ["--map-root-user", "--user"]
+        if subprocess.run(["unshare", *own, "--net", "ip", "link", "add", "a", "type", "veth", "peer", "name", "b"], check=False,
+                          capture_output=True).returncode:
+            self.skipTest("no network namespaces, or no ip")
+        with tempfile.TemporaryDirectory(prefix="sluice-") as folder:
+            script = f"""
+                set -e
+                ip link add a type veth peer name b
+                ip link set a mtu 9000 up
+                ip link set b mtu 9000 up
+                {SLUICE} onerma target --port packet:a,filter=all --grants {folder}/grants.json --memory 64MiB 2> {folder}/said &
+                target=$!
+                trap 'kill $target' EXIT
+                for _ in $(seq 300); do grep -q serves {folder}/said && break; sleep 0.1; done
+                {SLUICE} onerma bench --port packet:b,filter=all --grants {folder}/grants.json --transports sealed --sizes 64 --sizes 1MiB \
+                    --depths 4 --duration 100ms --json
+            """
+            done = subprocess.run(["unshare", *own, "--net", "sh", "-c", script], capture_output=True, text=True, timeout=PATIENCE, check=False)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertEqual(len(json.loads(done.stdout)), 2 * 2)  # operations, sizes
+
     def test_says_what_is_wrong(self):
         for arguments, what in ((["--grants", "/nowhere.json"], "--port and --grants belong together"),
                                 (["--ops", "cas"], "must be read or write"),
@@ -106,6 +128,78 @@ class Onerma(unittest.TestCase):
                                 (["--transports", "tcp"], "must be sealed, plain or rc"),
                                 (["--port", "shm:/nowhere", "--grants", "/nowhere.json", "--transports", "sealed"], "no file of grants")):
             done = bench(*arguments)
+            self.assertEqual(done.returncode, 1)
+            self.assertIn(what, done.stderr)
+
+
+def cache(*arguments, timeout=PATIENCE):
+    return subprocess.run([SLUICE, "cache", *arguments], capture_output=True, text=True, timeout=timeout, check=False)
+
+
+class Rack:
+    """A switch, and replicas of a cache that reach each other through it."""
+
+    def __init__(self, replicas):
+        self.folder = tempfile.TemporaryDirectory(prefix="sluice-")
+        self.port = f"shm:{self.folder.name}/switch.sock"
+        self.grants = [f"{self.folder.name}/{i}.json" for i in range(replicas)]
+        self.switch = subprocess.Popen([SLUICE, "switch", "--dir", self.folder.name], stderr=subprocess.DEVNULL)
+        self.replicas = []
+
+    def __enter__(self):
+        end = time.monotonic() + PATIENCE
+        while not pathlib.Path(self.port.removeprefix("shm:")).exists() and time.monotonic() < end:
+            time.sleep(0.05)
+        for i, grants in enumerate(self.grants):
+            replica = subprocess.Popen([SLUICE, "cache", "serve", "--port", self.port, "--ip", f"10.77.253.{i + 1}", "--grants", grants, "--memory",
+                                        "1MiB"], stderr=subprocess.PIPE, text=True)
+            assert "serves" in replica.stderr.readline()
+            self.replicas.append(replica)
+        return self
+
+    def __exit__(self, *_):
+        for process in (*self.replicas, self.switch):
+            process.kill()
+            process.wait(PATIENCE)
+        for replica in self.replicas:
+            replica.stderr.close()
+        self.folder.cleanup()
+
+    def once(self, what, *words):
+        return cache(what, "--port", self.port, *(word for grants in self.grants for word in ("--grants", grants)), "--patience", "2s", *words)
+
+
+class Cache(unittest.TestCase):
+    def test_a_key_is_set_found_and_erased_and_survives_a_replica(self):
+        with Rack(2) as rack:
+            self.assertIn("fruit: not there", rack.once("get", "fruit").stderr)
+            self.assertEqual(rack.once("set", "fruit", "apple").returncode, 0)
+            self.assertEqual(rack.once("set", "fruit", "a pear").returncode, 0)  # another client: it learns the version first
+            self.assertEqual(rack.once("set", "root", "turnip").returncode, 0)
+            self.assertEqual(rack.once("get", "fruit").stdout, "a pear\n")
+            self.assertEqual(rack.once("erase", "root").returncode, 0)
+            self.assertIn("root: not there", rack.once("get", "root").stderr)
+            rack.replicas[0].kill()
+            rack.replicas[0].wait(PATIENCE)
+            self.assertEqual(rack.once("get", "fruit").stdout, "a pear\n")
+            self.assertIn("fruit: not at all replicas", rack.once("set", "fruit", "a fig").stderr)
+            self.assertEqual(rack.once("get", "fruit").stdout, "a fig\n")
+
+    def test_every_value_found_is_right_while_others_change_and_a_replica_dies(self):
+        done = cache("bench", "--duration", "3s", "--kill-after", "500ms", "--writes", "5", "--records", "200", "--patience", "1s", "--json")
+        self.assertEqual(done.returncode, 0, done.stderr + done.stdout)
+        said = json.loads(done.stdout)
+        self.assertGreater(said["lookups"], 0)
+        self.assertGreater(said["changes"], 0)
+        self.assertEqual((said["wrong"], said["failed"], said["misses"]), (0, 0, 0))
+        self.assertGreaterEqual(said["left_out"], 1)
+        self.assertGreaterEqual(said["failovers"], 1)
+
+    def test_says_what_is_wrong(self):
+        for arguments, what in ((["serve", "--grants", "x"], "--port is needed"), (["serve", "--port", "cable:/nowhere"], "--grants is needed"),
+                                (["get", "--port", "shm:/nowhere", "k"], "--grants is needed"),
+                                (["get", "--port", "shm:/nowhere", "--grants", "/nowhere.json", "k"], "no file of grants")):
+            done = cache(*arguments)
             self.assertEqual(done.returncode, 1)
             self.assertIn(what, done.stderr)
 

@@ -1,0 +1,308 @@
+// The cache: layout, a replica's side, and clients that look up, change and fail over.
+#include <gtest/gtest.h>
+
+#include <map>
+#include <numeric>
+
+#include "kvcache/test_world.h"
+
+namespace sluice::kvcache {
+namespace {
+
+remote::LocalOptions seeded(std::uint64_t seed) {
+  return {.mode = remote::LocalMode::kSeeded, .seed = seed, .piece_bytes = 64};
+}
+
+std::vector<std::uint8_t> written(const Entry& entry, std::uint64_t where) {
+  std::vector<std::uint8_t> bytes(entry.bytes());
+  entry.write(bytes.data(), where);
+  return bytes;
+}
+
+TEST(CacheLayout, AnEntryIsReadBackAndNoOtherBytesAre) {
+  const std::string key = "key", value = "some value";
+  const Entry entry{.hash = hash_of(view(key)), .version = Version(7), .key = view(key), .value = view(value)};
+  const auto bytes = written(entry, 5);
+  const auto parsed = Entry::parse(bytes, 5);
+  ASSERT_TRUE(parsed.has_value());
+  EXPECT_EQ(text_of(parsed->key), key);
+  EXPECT_EQ(text_of(parsed->value), value);
+  EXPECT_EQ(parsed->version, Version(7));
+  EXPECT_FALSE(parsed->erased);
+  EXPECT_FALSE(Entry::parse(bytes, 6).has_value()) << "meant for another place";
+  for (std::size_t length = 0; length < bytes.size(); ++length) {
+    EXPECT_FALSE(Entry::parse(ByteView(bytes).first(length), 5).has_value()) << length;
+  }
+  for (std::size_t bit = 0; bit < bytes.size() * 8; ++bit) {
+    auto changed = bytes;
+    changed[bit / 8] ^= static_cast<std::uint8_t>(1u << bit % 8);
+    EXPECT_FALSE(Entry::parse(changed, 5).has_value()) << bit;
+  }
+}
+
+TEST(CacheLayout, HeadersAndAnswersWithAnyBitChangedAreNone) {
+  std::vector<std::uint8_t> header(kTableHeader);
+  TableHeader{9, {.buckets = 64, .log_bytes = 4096}}.write(header.data());
+  ASSERT_TRUE(TableHeader::parse(header).has_value());
+  EXPECT_EQ(TableHeader::parse(header)->life, 9u);
+  std::vector<std::uint8_t> answer(kAnswerBytes);
+  Answer{3, ChangeOutcome::kOlder, Version(12)}.write(answer.data());
+  ASSERT_TRUE(Answer::parse(answer).has_value());
+  EXPECT_EQ(Answer::parse(answer)->version, Version(12));
+  for (std::size_t bit = 0; bit < kTableHeader * 8; ++bit) {
+    auto changed = header;
+    changed[bit / 8] ^= static_cast<std::uint8_t>(1u << bit % 8);
+    EXPECT_FALSE(TableHeader::parse(changed).has_value()) << bit;
+  }
+  for (std::size_t bit = 0; bit < kAnswerBytes * 8; ++bit) {
+    auto changed = answer;
+    changed[bit / 8] ^= static_cast<std::uint8_t>(1u << bit % 8);
+    EXPECT_FALSE(Answer::parse(changed).has_value()) << bit;
+  }
+}
+
+TEST(CacheLayout, AGeometryFitsWhatItIsGiven) {
+  for (const std::uint64_t bytes : {std::uint64_t{1} << 12, std::uint64_t{1} << 20, (std::uint64_t{1} << 30) + 77}) {
+    for (const std::uint64_t entry : {1u, 64u, 100u, 4096u}) {
+      if (bytes < 1 << 20 && entry > 100) continue;
+      const Geometry geometry = Geometry::fitting(bytes, entry);
+      EXPECT_TRUE(geometry.sound());
+      EXPECT_LE(geometry.table_bytes(), bytes);
+      EXPECT_GT(geometry.table_bytes(), bytes - bytes / 8 - kUnit);
+    }
+  }
+}
+
+// Beside a map: what is found is what was set last; what is not found has been forgotten, oldest first.
+TEST(CacheServer, FindsWhatWasSetLastHoweverOftenItsLogComesRound) {
+  const Geometry geometry{.buckets = 256, .log_bytes = 32 << 10};
+  std::vector<std::uint8_t> table(geometry.table_bytes());
+  Server server(table, geometry, 1);
+  std::map<std::string, std::pair<std::string, bool>> model;  // value, erased
+  Rng rng(5);
+  std::uint64_t found = 0, forgotten = 0;
+  for (std::uint64_t i = 1; i <= 30'000; ++i) {
+    const std::string key = "k" + std::to_string(rng.below(150));
+    const std::string value(rng.below(300), static_cast<char>('a' + rng.below(26)));
+    const bool erase = rng.below(10) == 0;
+    const auto changed = erase ? server.erase(view(key), Version(i)) : server.set(view(key), view(value), Version(i));
+    ASSERT_EQ(changed.outcome, ChangeOutcome::kTaken);
+    model[key] = {erase ? "" : value, erase};
+    const std::string other = "k" + std::to_string(rng.below(150));
+    const auto entry = server.find(view(other));
+    if (!entry) {
+      forgotten += model.contains(other) ? 1u : 0u;
+      continue;
+    }
+    ++found;
+    ASSERT_EQ(text_of(entry->value), model[other].first);
+    ASSERT_EQ(entry->erased, model[other].second);
+  }
+  EXPECT_GT(found, 15'000u);
+  EXPECT_GT(forgotten, 0u);
+  EXPECT_GT(server.counters().overtaken, 0u);
+}
+
+TEST(CacheServer, TheGreaterVersionWinsInWhateverOrderChangesCome) {
+  const Geometry geometry{.buckets = 4, .log_bytes = 16 << 10};
+  std::vector<Version> order(6);
+  for (std::size_t i = 0; i < order.size(); ++i) order[i] = Version(i + 1);
+  do {
+    std::vector<std::uint8_t> table(geometry.table_bytes());
+    Server server(table, geometry, 1);
+    for (const Version version : order) {
+      const std::string value = std::to_string(version.value);
+      if (version == Version(6)) {
+        server.erase(view("key"), version);
+      } else {
+        server.set(view("key"), view(value), version);
+      }
+    }
+    ASSERT_TRUE(server.find(view("key")).has_value());
+    EXPECT_TRUE(server.find(view("key"))->erased);
+    EXPECT_EQ(server.set(view("key"), view("late"), Version(5)).outcome, ChangeOutcome::kOlder);
+    EXPECT_EQ(server.set(view("key"), view("late"), Version(5)).version, Version(6));
+  } while (std::next_permutation(order.begin(), order.end()));
+}
+
+TEST(CacheServer, ABucketThatIsFullForgetsItsOldestAndAnEntryOfAQuarterOfTheLogIsTheLongest) {
+  const Geometry geometry{.buckets = 1, .log_bytes = 64 * kUnit};
+  std::vector<std::uint8_t> table(geometry.table_bytes());
+  Server server(table, geometry, 1);
+  for (int i = 0; i < 9; ++i) server.set(view("k" + std::to_string(i)), view("v"), Version(1));
+  EXPECT_FALSE(server.find(view("k0")).has_value());
+  for (int i = 1; i < 9; ++i) EXPECT_TRUE(server.find(view("k" + std::to_string(i))).has_value()) << i;
+  EXPECT_EQ(server.counters().crowded_out, 1u);
+  const std::string most(16 * kUnit - kEntryHeader - 1, 'x');
+  EXPECT_EQ(server.set(view("k"), view(most), Version(1)).outcome, ChangeOutcome::kTaken);
+  EXPECT_EQ(server.set(view("k"), view(most + "x"), Version(2)).outcome, ChangeOutcome::kTooLong);
+}
+
+TEST(CacheServer, ARequestThatIsNotWholeIsNotThere) {
+  const Geometry geometry{.buckets = 4, .log_bytes = 16 << 10};
+  std::vector<std::uint8_t> table(geometry.table_bytes()), mailbox(512);
+  Server server(table, geometry, 1);
+  server.add_mailbox(mailbox);
+  const std::string value(200, 'v');
+  const Entry entry{.hash = hash_of(view("key")), .version = Version(1), .key = view("key"), .value = view(value)};
+  const auto bytes = written(entry, 1);
+  for (std::size_t length = 0; length < bytes.size(); ++length) {
+    std::fill(mailbox.begin(), mailbox.end(), std::uint8_t{0});
+    store_le(mailbox.data() + kRequestOffset, std::uint64_t{1});
+    std::copy_n(bytes.begin(), length, mailbox.begin() + kMailEntry);
+    if (std::equal(bytes.begin(), bytes.end(), mailbox.begin() + kMailEntry)) continue;
+    EXPECT_EQ(server.poll(), 0u) << length;
+  }
+  std::copy(bytes.begin(), bytes.end(), mailbox.begin() + kMailEntry);
+  EXPECT_EQ(server.poll(), 1u);
+  EXPECT_EQ(server.poll(), 0u);
+  EXPECT_EQ(Answer::parse(mailbox)->outcome, ChangeOutcome::kTaken);
+  store_le(mailbox.data() + kRequestOffset, std::uint64_t{2});  // another request's number over the same entry
+  EXPECT_EQ(server.poll(), 0u);
+  const auto earlier = written(entry, 1);
+  std::copy(earlier.begin(), earlier.end(), mailbox.begin() + kMailEntry);
+  store_le(mailbox.data() + kRequestOffset, std::uint64_t{1});  // a request that was there before, late
+  EXPECT_EQ(server.poll(), 0u);
+}
+
+TEST(CacheClient, SeesWhatIsSetAndErasedAtEveryReplica) {
+  World world({.local = seeded(1)});
+  Client& one = *world.clients[0];
+  EXPECT_EQ(world.get(one, "a"), "(not there)");
+  EXPECT_EQ(world.set(one, "a", "1"), Outcome::kOk);
+  for (const auto& server : world.servers) EXPECT_EQ(text_of(server->find(view("a"))->value), "1");
+  EXPECT_EQ(world.get(*world.clients[1], "a"), "1");
+  EXPECT_EQ(world.set(*world.clients[1], "a", "2"), Outcome::kOk);  // its versions begin below: it learns of the others
+  EXPECT_EQ(world.get(one, "a"), "2");
+  EXPECT_EQ(world.erase(one, "a"), Outcome::kOk);
+  EXPECT_EQ(world.get(*world.clients[1], "a"), "(not there)");
+  EXPECT_EQ(world.set(one, std::string(300, 'k'), "v"), Outcome::kTooLong);
+  EXPECT_EQ(world.set(one, "k", std::string(513, 'v')), Outcome::kTooLong);
+  EXPECT_EQ(world.set(one, "", ""), Outcome::kOk);
+  EXPECT_EQ(world.get(one, ""), "");
+}
+
+// Values name their key and are all of one letter: a mixture would be seen.
+TEST(CacheClient, FindsOnlyWholeValuesOfTheKeyWhileTheLogRunsOverThem) {
+  std::uint64_t again = 0, hits = 0;
+  for (std::uint64_t seed = 1; seed <= 30; ++seed) {
+    World world({.local = seeded(seed), .replicas = 1, .geometry = {.buckets = 4, .log_bytes = 2 << 10}, .clients = 1});
+    Rng rng(seed);
+    bool done = false;
+    const auto writer = [&]() -> remote::Task<void> {
+      for (std::uint64_t i = 1; i <= 400; ++i) {
+        const std::string key = "key" + std::to_string(rng.below(6));
+        const std::string value = key + std::string(rng.below(200), static_cast<char>('a' + i % 26));
+        world.servers[0]->set(view(key), view(value), Version(i));
+        co_await world.scheduler.sleep_for(Duration::nanoseconds(static_cast<std::int64_t>(rng.below(100))));
+      }
+      done = true;
+    };
+    world.scheduler.spawn(writer());
+    while (!done) {
+      const std::string key = "key" + std::to_string(rng.below(6));
+      const std::string value = world.get(*world.clients[0], key);
+      if (value == "(not there)") continue;
+      ++hits;
+      ASSERT_TRUE(value.starts_with(key)) << seed;
+      const std::string rest = value.substr(key.size());
+      ASSERT_EQ(rest.find_first_not_of(rest.empty() ? 'a' : rest[0]), std::string::npos) << seed;
+    }
+    again += world.clients[0]->counters().again;
+  }
+  EXPECT_GT(hits, 100u);
+  EXPECT_GT(again, 0u);
+}
+
+TEST(CacheClient, ReplicasAgreeAfterClientsChangedTheSameKeysAtOnce) {
+  for (std::uint64_t seed = 1; seed <= 30; ++seed) {
+    World world({.local = seeded(seed), .clients = 4});
+    std::size_t open = 0;
+    const auto worker = [&](std::uint32_t c) -> remote::Task<void> {
+      Rng rng = Rng(seed).fork(c);
+      for (int i = 0; i < 20; ++i) {
+        const std::string key = "k" + std::to_string(rng.below(3));
+        const std::string value = std::to_string(c) + "/" + std::to_string(i);
+        const bool erase = rng.below(5) == 0;
+        Outcome outcome{};
+        if (erase) {
+          outcome = co_await world.clients[c]->erase(view(key));
+        } else {
+          outcome = co_await world.clients[c]->set(view(key), view(value));
+        }
+        EXPECT_EQ(outcome, Outcome::kOk) << seed;
+      }
+      --open;
+    };
+    for (std::uint32_t c = 0; c < 4; ++c, ++open) world.scheduler.spawn(worker(c));
+    world.run_until([&] { return open == 0; });
+    for (int k = 0; k < 3; ++k) {
+      const std::string key = "k" + std::to_string(k);
+      const auto first = world.servers[0]->find(view(key));
+      for (const auto& server : world.servers) {
+        const auto entry = server->find(view(key));
+        ASSERT_EQ(entry.has_value(), first.has_value());
+        if (!entry) continue;
+        EXPECT_EQ(entry->version, first->version) << seed;
+        EXPECT_EQ(text_of(entry->value), text_of(first->value)) << seed;
+        EXPECT_EQ(entry->erased, first->erased);
+      }
+    }
+  }
+}
+
+// One client sets greater and greater values; another never sees one that is less than what was set when it began to look.
+TEST(CacheClient, NeverFindsWhatIsOlderThanAChangeThatHasEnded) {
+  for (std::uint64_t seed = 1; seed <= 30; ++seed) {
+    World world({.local = seeded(seed)});
+    int set = 0;
+    std::size_t open = 2;
+    const auto writer = [&]() -> remote::Task<void> {
+      for (int i = 1; i <= 60; ++i) {
+        const std::string value = std::to_string(i);
+        const Outcome outcome = co_await world.clients[0]->set(view("k"), view(value));
+        EXPECT_EQ(outcome, Outcome::kOk);
+        set = i;
+      }
+      --open;
+    };
+    const auto reader = [&]() -> remote::Task<void> {
+      std::vector<std::uint8_t> into(512);
+      while (open == 2) {
+        const int before = set;
+        const GetResult result = co_await world.clients[1]->get(view("k"), into);
+        if (before != 0) {
+          EXPECT_EQ(result.outcome, Outcome::kOk) << seed;
+          if (result.outcome == Outcome::kOk) {
+            EXPECT_GE(std::stoi(text_of(ByteView(into).first(result.length))), before) << seed;
+          }
+        }
+        co_await world.scheduler.yield();
+      }
+      --open;
+    };
+    world.scheduler.spawn(writer());
+    world.scheduler.spawn(reader());
+    world.run_until([&] { return open == 0; });
+  }
+}
+
+TEST(CacheClient, LookupsGoOnWhenReplicasDieAndChangesSayThatTheyAreNotEverywhere) {
+  World world({.local = seeded(3)});
+  Client& client = *world.clients[0];
+  for (int i = 0; i < 50; ++i) ASSERT_EQ(world.set(client, "k" + std::to_string(i), std::to_string(i)), Outcome::kOk);
+  world.kill(1);
+  for (int i = 0; i < 50; ++i) EXPECT_EQ(world.get(client, "k" + std::to_string(i)), std::to_string(i));
+  EXPECT_FALSE(client.up(1));
+  EXPECT_EQ(client.counters().failovers, 2u);  // then it is left out
+  EXPECT_EQ(world.set(client, "k0", "new"), Outcome::kPartial);
+  EXPECT_EQ(world.get(client, "k0"), "new");
+  world.kill(0);
+  for (int i = 1; i < 50; ++i) EXPECT_EQ(world.get(client, "k" + std::to_string(i)), std::to_string(i));
+  world.kill(2);
+  EXPECT_EQ(world.get(client, "k1"), "(unavailable)");
+  EXPECT_EQ(world.set(client, "k1", "new"), Outcome::kUnavailable);
+}
+
+}  // namespace
+}  // namespace sluice::kvcache
