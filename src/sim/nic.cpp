@@ -92,11 +92,23 @@ void Nic::enqueue_transmit(Time now, Packet* packet) {
     const std::size_t overhead = kExtended + traits.extended_length + wire::kIcrcSize;
     if (roce && traits.has_payload && packet->length > overhead + parameters_.inline_bytes)
       ready = ready + parameters_.fetch_latency;
-    packet->when = std::max(ready, sender_->request_out);
-    sender_->request_out = packet->when + parameters_.requester_qp_interval;
+    Turns& turns = roce && adapter_.config().dcqcn ? turns_of_request(*packet) : *sender_;
+    packet->when = std::max(ready, turns.request_out);
+    turns.request_out = packet->when + parameters_.requester_qp_interval;
   }
   leaving_.push(packet);
   loop_.schedule_no_later(transmit_event_, std::max(leaving_.front()->when, packet_out_));
+}
+
+// What DCQCN has held back is sent by a timer, which is nobody's; it must not overtake what its queue pair has sent before.
+Nic::Turns& Nic::turns_of_request(const Packet& packet) {
+  const std::uint64_t peer = std::uint64_t{load_be<std::uint32_t>(packet.data + 2)} << 32 | destination_of(packet);
+  if (sender_ != &other_) {
+    senders_[peer] = static_cast<std::size_t>(sender_ - turns_.data());
+    return *sender_;
+  }
+  const auto found = senders_.find(peer);
+  return found == senders_.end() ? other_ : turns_[found->second];
 }
 
 void Nic::transmit(Time now) {

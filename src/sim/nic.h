@@ -12,6 +12,7 @@
 
 #include <array>
 #include <cstdint>
+#include <unordered_map>
 #include <vector>
 
 #include "base/rng.h"
@@ -97,6 +98,7 @@ class Nic final : public Consumer {
   void drain(Time now);
   void arm_timer();
   void enqueue_transmit(Time now, Packet* packet);
+  Turns& turns_of_request(const Packet& packet);
   Time time_of_request(Time at, Turns& turns, Packet* packet, std::uint8_t opcode);
   Time time_of_atomic(Time at, Turns& turns, Packet* packet, std::uint64_t address, bool device);
   Time after_atomic(Time at, std::uint64_t address, bool device);
@@ -131,6 +133,8 @@ class Nic final : public Consumer {
   Time atomic_;
   Time next_stall_;
   std::uint64_t open_ = 0;  // work requests posted and not completed
+
+  std::unordered_map<std::uint64_t, std::size_t> senders_;  // by peer, with DCQCN: whose turns its requests take
 
   // Of the packets that the adapter makes now.
   Turns* sender_ = nullptr;

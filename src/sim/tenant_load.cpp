@@ -309,13 +309,15 @@ TenantResult run_isolation(const Hardware& hardware, const TenantWorkload& w, st
   if (w.who != "small") large = &stage.add(large_at, {large_to}, w.bytes, w.depth);
   stage.run();
   std::vector<std::pair<std::string, double>> metrics;
+  // Nobody there: 0, so that all series have the same metrics.
   const auto tell = [&](const User* user, const std::string& name) {
-    if (user == nullptr) return;
-    metrics.emplace_back(name + "_gbps", gbps(user->bytes_between(stage.from(), stage.to()), w.measure));
-    metrics.emplace_back(name + "_mops",
-                         static_cast<double>(user->operations_between(stage.from(), stage.to())) / us(w.measure));
+    const bool there = user != nullptr;
+    const std::uint64_t bytes = there ? user->bytes_between(stage.from(), stage.to()) : 0;
+    const std::uint64_t operations = there ? user->operations_between(stage.from(), stage.to()) : 0;
+    metrics.emplace_back(name + "_gbps", gbps(bytes, w.measure));
+    metrics.emplace_back(name + "_mops", static_cast<double>(operations) / us(w.measure));
     Histogram ns;
-    user->latencies(stage.from(), stage.to(), ns);
+    if (there) user->latencies(stage.from(), stage.to(), ns);
     add_latencies(metrics, name + "_", ns);
   };
   tell(small, "small");

@@ -101,20 +101,20 @@ class Onerma(unittest.TestCase):
 
     def test_the_packet_port_carries_it_between_two_ends_of_a_veth_pair(self):
         own = [] if os.geteuid() == 0 else ["--map-root-user", "--user"]
-        if subprocess.run(["unshare", *own, "--net", "ip", "link", "add", "a", "type", "veth", "peer", "name", "b"], check=False,
+        if subprocess.run(["unshare", *own, "--net", "ip", "link", "add", "here", "type", "veth", "peer", "name", "there"], check=False,
                           capture_output=True).returncode:
             self.skipTest("no network namespaces, or no ip")
         with tempfile.TemporaryDirectory(prefix="sluice-") as folder:
             script = f"""
                 set -e
-                ip link add a type veth peer name b
-                ip link set a mtu 9000 up
-                ip link set b mtu 9000 up
-                {SLUICE} onerma target --port packet:a,filter=all --grants {folder}/grants.json --memory 64MiB 2> {folder}/said &
+                ip link add here type veth peer name there
+                ip link set here mtu 9000 up
+                ip link set there mtu 9000 up
+                {SLUICE} onerma target --port packet:here,filter=all --grants {folder}/grants.json --memory 64MiB 2> {folder}/said &
                 target=$!
                 trap 'kill $target' EXIT
                 for _ in $(seq 300); do grep -q serves {folder}/said && break; sleep 0.1; done
-                {SLUICE} onerma bench --port packet:b,filter=all --grants {folder}/grants.json --transports sealed --sizes 64 --sizes 1MiB \
+                {SLUICE} onerma bench --port packet:there,filter=all --grants {folder}/grants.json --transports sealed --sizes 64 --sizes 1MiB \
                     --depths 4 --duration 100ms --json
             """
             done = subprocess.run(["unshare", *own, "--net", "sh", "-c", script], capture_output=True, text=True, timeout=PATIENCE, check=False)
