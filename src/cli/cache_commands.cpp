@@ -172,11 +172,12 @@ class Load {
     std::vector<std::uint8_t> value(s_.value_bytes);
     for (std::uint64_t key = 0; key < s_.records && loaded_; ++key) {
       fill(value, key, 0);
+      const std::string name = key_text(key);
       Outcome outcome = Outcome::kUnavailable;
       // A replica that did not answer in time is asked again when it is back.
       for (int attempt = 0; attempt < kLoadAttempts && outcome != Outcome::kOk; ++attempt) {
         if (attempt != 0) co_await client_.scheduler().sleep_for(Duration::milliseconds(100));
-        outcome = co_await client_.cache().set(view(key_text(key)), value);
+        outcome = co_await client_.cache().set(view(name), value);
       }
       loaded_ = outcome == Outcome::kOk;
     }
@@ -204,7 +205,8 @@ class Load {
         found_.change_ns.record((client_.loop().now() - since).nanoseconds());
         continue;
       }
-      const kvcache::GetResult got = co_await client_.cache().get(view(key_text(key)), value);
+      const std::string name = key_text(key);
+      const kvcache::GetResult got = co_await client_.cache().get(view(name), value);
       const Time now = client_.loop().now();
       ++found_.lookups;
       found_.lookup_ns.record((now - since).nanoseconds());
@@ -232,7 +234,8 @@ class Load {
   Task<void> change(std::uint64_t key, std::vector<std::uint8_t>& value) {
     fill(value, key, ++last_[key]);
     ++found_.changes;
-    const Outcome outcome = co_await client_.cache().set(view(key_text(key)), value);
+    const std::string name = key_text(key);
+    const Outcome outcome = co_await client_.cache().set(view(name), value);
     found_.partial += outcome == Outcome::kPartial ? 1u : 0u;
     found_.failed += outcome != Outcome::kPartial && outcome != Outcome::kOk ? 1u : 0u;
   }

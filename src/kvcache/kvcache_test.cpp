@@ -143,8 +143,8 @@ TEST(CacheServer, ARequestThatIsNotWholeIsNotThere) {
   std::vector<std::uint8_t> table(geometry.table_bytes()), mailbox(512);
   Server server(table, geometry, 1);
   server.add_mailbox(mailbox);
-  const std::string value(200, 'v');
-  const Entry entry{.hash = hash_of(view("key")), .version = Version(1), .key = view("key"), .value = view(value)};
+  const std::string key = "key", value(200, 'v');
+  const Entry entry{.hash = hash_of(view(key)), .version = Version(1), .key = view(key), .value = view(value)};
   const auto bytes = written(entry, 1);
   for (std::size_t length = 0; length < bytes.size(); ++length) {
     std::fill(mailbox.begin(), mailbox.end(), std::uint8_t{0});
