@@ -1,6 +1,12 @@
-// sluice cowbird engine: Cowbird's spot engine in the foreground, logging to stderr.
+// sluice cowbird engine: Cowbird's engine, or what the one in the switch needs of this machine, in the foreground, logging to stderr.
+// sluice cowbird show: what the engine in the switch does.
+#include <fmt/core.h>
+
+#include <nlohmann/json.hpp>
+
 #include "cli/commands.h"
 #include "rack/cowbird_daemon.h"
+#include "rack/directory_http.h"
 
 namespace sluice::cli {
 namespace {
@@ -9,7 +15,8 @@ class CowbirdEngine final : public Command {
  public:
   explicit CowbirdEngine(CLI::App& parent)
       : Command(parent, "engine", "Move data for applications that use libcowbird on this machine",
-                {"sluice cowbird engine", "sluice cowbird engine --name engine2 --socket /run/app/cowbird.sock",
+                {"sluice cowbird engine", "sluice cowbird engine --engine switch",
+                 "sluice cowbird engine --name engine2 --socket /run/app/cowbird.sock",
                  "sluice cowbird engine --probe 500ns --batch-size 64"}) {
     settings_.declare(schema_);
     use_rack();
@@ -26,12 +33,54 @@ class CowbirdEngine final : public Command {
   rack::Schema schema_;
 };
 
+class CowbirdShow final : public Command {
+ public:
+  explicit CowbirdShow(CLI::App& parent)
+      : Command(parent, "show", "Show what Cowbird's engine in the switch serves and has done",
+                {"sluice cowbird show", "sluice cowbird show --json"}) {
+    use_rack();
+    app().add_flag("--json", json_, "the same as JSON");
+  }
+
+ private:
+  Result<int> run() override {
+    using nlohmann::json;
+    rack::DirectoryClient directory({run_directory().directory_socket()}, Duration{});
+    const auto answer = directory.get("/v1/cowbird");
+    if (!answer) {
+      if (!directory.nodes()) return fail(answer.error().message);
+      return fail(fmt::format("the switch in {} has no Cowbird engine; `sluice rack up --cowbird` starts one that has",
+                              run_directory().path()));
+    }
+    const json status = json::parse(*answer, nullptr, false);
+    if (!status.is_object() || !status.contains("counters")) return fail("the switch is busy; try again");
+    if (json_) {
+      fmt::print("{}\n", status.dump(2));
+      return 0;
+    }
+    fmt::print("{:<16} {:<15} {:>8} {:>10} {:>12} {:>12}  {}\n", "application's", "address", "channel", "under way",
+               "reads", "writes", "state");
+    for (const json& c : status["channels"]) {
+      const char* const state = c["broken"].get<bool>() ? "broken" : c["attached"].get<bool>() ? "served" : "attaching";
+      fmt::print("{:<16} {:<15} {:>8} {:>10} {:>12} {:>12}  {}, {} memory nodes\n", c["owner"].get<std::string>(),
+                 c["ip"].get<std::string>(), c["channel"].get<std::uint32_t>(), c["under_way"].get<std::uint64_t>(),
+                 c["reads"].get<std::uint64_t>(), c["writes"].get<std::uint64_t>(), state, c["nodes"].size());
+    }
+    for (const auto& [name, value] : status["counters"].items())
+      fmt::print("{:<16} {}\n", name, value.get<std::uint64_t>());
+    return 0;
+  }
+
+  bool json_ = false;
+};
+
 }  // namespace
 
 void add_cowbird_commands(CLI::App& root, Commands& commands) {
   CLI::App* group = root.add_subcommand("cowbird", "Remote memory without spending the application's CPU");
   group->require_subcommand(1);
   commands.push_back(std::make_unique<CowbirdEngine>(*group));
+  commands.push_back(std::make_unique<CowbirdShow>(*group));
 }
 
 }  // namespace sluice::cli

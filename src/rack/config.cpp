@@ -25,7 +25,15 @@ void SwitchSettings::declare(Schema& s) {
       .integer("flood-rate", flood_rate, 1, 10'000'000, "flooded frames a second and port")
       .ipv4("subnet", subnet, "the rack's /16, from which nodes get their addresses")
       .text("http", http, "serve the directory at this HOST:PORT too", "HOST:PORT, such as 127.0.0.1:7470")
-      .toggle("router", router, "route IPv4 sent to the switch's own MAC");
+      .toggle("router", router, "route IPv4 sent to the switch's own MAC")
+      .toggle("cowbird", cowbird,
+              "move data for Cowbird's applications in the switch (`sluice cowbird engine --engine switch`)")
+      .duration("cowbird-probe", cowbird_probe, Duration::nanoseconds(100), Duration::seconds(1),
+                "between two looks at applications' rings, of all channels in turn")
+      .duration("cowbird-idle-probe", cowbird_idle_probe, Duration::microseconds(1), Duration::seconds(1),
+                "between two looks at the rings of a channel that is idle")
+      .duration("cowbird-patience", cowbird_patience, Duration::milliseconds(10), Duration::seconds(600),
+                "fail requests to a memory node that has been out of reach for so long");
   box.declare(s);
 }
 
@@ -52,6 +60,9 @@ void MetadataSettings::declare(Schema& s) {
 
 void CowbirdSettings::declare(Schema& s) {
   s.text("name", name, "name on the rack", "a name")
+      .choice("engine", engine, {"here", "switch"},
+              "who moves the data: this process, or a switch with --cowbird, for which this process only makes the "
+              "applications' memory reachable")
       .text("socket", socket, "where applications find the engine; empty: cowbird.sock in the run directory", "a path")
       .text("port", port, "connect here instead of to the switch of the run directory", kPortForms)
       .duration("probe", probe, Duration::nanoseconds(100), Duration::seconds(1),
@@ -72,6 +83,7 @@ void RackSettings::declare(Schema& s) {
       .integer("replication", replication, 0, 3, "copies of each value; 0: as [metadata] replication says")
       .choice("box", box, {"", "off", "watch", "clover", "words", "clover+words"},
               "SwordBox in the switch; empty: as [switch] box says")
+      .toggle("cowbird", cowbird, "Cowbird's engine in the switch")
       .duration("start-timeout", start_timeout, Duration::seconds(1), Duration::seconds(600),
                 "give up when a daemon is not ready after");
 }

@@ -28,6 +28,10 @@ struct SwitchSettings {
   std::string http;  // also serve the directory there
   bool router = true;
   BoxSettings box{};
+  bool cowbird = false;
+  Duration cowbird_probe = Duration::microseconds(2);
+  Duration cowbird_idle_probe = Duration::milliseconds(1);
+  Duration cowbird_patience = Duration::seconds(5);
 
   void declare(Schema& schema);
 };
@@ -61,6 +65,7 @@ struct MetadataSettings {
 // [cowbird]
 struct CowbirdSettings {
   std::string name = "cowbird";
+  std::string engine = "here";
   std::string socket;  // empty: cowbird.sock in the run directory
   std::string port;
   Duration probe = Duration::microseconds(2);
@@ -82,6 +87,7 @@ struct RackSettings {
   std::uint64_t value_size = 0;
   std::uint64_t replication = 0;
   std::string box;
+  bool cowbird = false;
   Duration start_timeout = Duration::seconds(15);
 
   void declare(Schema& schema);

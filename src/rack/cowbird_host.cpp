@@ -11,32 +11,21 @@
 #include "ports/unix_socket.h"
 
 namespace sluice::rack {
-namespace {
-
-// The block's place in the address space of MappedMemory; engines see nothing else there.
-const remote::RemoteAddress kBlock{remote::NodeId(0), remote::RegionKey(1), 0x10000};
-
-}  // namespace
-
 struct CowbirdHost::Application {
   ports::Descriptor socket;
   ports::SharedBlock block;
-  std::unique_ptr<remote::MappedMemory> memory;
-  std::vector<std::unique_ptr<cowbird::Engine>> engines;
-  std::shared_ptr<std::size_t> running = std::make_shared<std::size_t>(0);
+  std::unique_ptr<CowbirdServing> serving;
   bool gone = false;
 };
 
-CowbirdHost::CowbirdHost(std::string path, nic::PollLoop& loop, remote::Scheduler& scheduler,
-                         remote::RemoteMemory& pool, const Options& options)
-    : path_(std::move(path)), loop_(loop), scheduler_(scheduler), pool_(pool), options_(options) {}
+CowbirdHost::CowbirdHost(std::string path, nic::PollLoop& loop, CowbirdService& service, std::size_t instances)
+    : path_(std::move(path)), loop_(loop), service_(service), most_(instances) {}
 
 Result<std::unique_ptr<CowbirdHost>> CowbirdHost::open(const std::string& path, nic::PollLoop& loop,
-                                                       remote::Scheduler& scheduler, remote::RemoteMemory& pool,
-                                                       const Options& options) {
+                                                       CowbirdService& service, std::size_t instances) {
   auto listener = ports::listen_unix(path, ports::UnixKind::kMessages);
   if (!listener) return tl::unexpected(listener.error());
-  std::unique_ptr<CowbirdHost> host(new CowbirdHost(path, loop, scheduler, pool, options));
+  std::unique_ptr<CowbirdHost> host(new CowbirdHost(path, loop, service, instances));
   host->listener_ = std::move(*listener);
   auto* const self = host.get();
   loop.watch(host->listener_.get(), [self](Time) { self->accept(); });
@@ -54,7 +43,7 @@ CowbirdHost::~CowbirdHost() {
 void CowbirdHost::accept() {
   ports::Descriptor socket(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
   if (!socket) return;
-  if (applications_.size() >= options_.instances) {
+  if (applications_.size() >= most_) {
     ++counters_.refused;
     ports::send_message(socket.get(), cowbird::error_answer(fmt::format("the engine serves {} applications already",
                                                                         applications_.size())));
@@ -73,7 +62,7 @@ void CowbirdHost::listen_to(Application& application) {
     case ports::Arrival::kMessage: break;
   }
   const std::string said = answer(application, message);
-  const bool bad = cowbird::attach_error(said).has_value() && application.engines.empty();
+  const bool bad = cowbird::attach_error(said).has_value() && application.serving == nullptr;
   if (bad) ++counters_.refused;
   if (!ports::send_message(application.socket.get(), said) || bad) let_go(application);
 }
@@ -95,7 +84,7 @@ std::string CowbirdHost::answer(Application& application, ports::Message& messag
 Result<void> CowbirdHost::take_instance(Application& application, ports::Message& message) {
   const auto bytes = cowbird::parse_instance(message.text);
   if (!bytes) return tl::unexpected(bytes.error());
-  if (!application.engines.empty()) return fail("this connection has an instance already");
+  if (application.serving) return fail("this connection has an instance already");
   if (!message.descriptor) return fail("the instance's memory did not come with the message");
   auto block = ports::SharedBlock::adopt(std::move(message.descriptor), *bytes);
   if (!block) return tl::unexpected(block.error());
@@ -105,21 +94,11 @@ Result<void> CowbirdHost::take_instance(Application& application, ports::Message
     return fail(fmt::format("{} channels need {} bytes; there are {}", layout->channels, layout->bytes(), *bytes));
   }
   application.block = std::move(*block);
-  application.memory = std::make_unique<remote::MappedMemory>(scheduler_);
-  application.memory->add(kBlock, application.block.bytes());
-  for (std::uint32_t i = 0; i < layout->channels; ++i) {
-    application.engines.push_back(
-        std::make_unique<cowbird::Engine>(scheduler_, *application.memory, kBlock, *layout, i, pool_, options_.engine));
-    ++*application.running;
-    scheduler_.spawn(run(*application.engines.back(), application.running));
-  }
+  auto serving = service_.serve(application.block.bytes(), *layout);
+  if (!serving) return tl::unexpected(serving.error());
+  application.serving = std::move(*serving);
   ++counters_.accepted;
   return {};
-}
-
-remote::Task<void> CowbirdHost::run(cowbird::Engine& engine, std::shared_ptr<std::size_t> running) {
-  co_await engine.run();
-  --*running;
 }
 
 // The exported memory of the node is one piece for applications: its first region.
@@ -144,7 +123,7 @@ void CowbirdHost::let_go(Application& application) {
   loop_.unwatch(application.socket.get());
   application.socket.close();
   application.gone = true;
-  for (const auto& engine : application.engines) engine->stop();
+  if (application.serving) application.serving->stop();
 }
 
 void CowbirdHost::stop() {
@@ -155,31 +134,10 @@ void CowbirdHost::stop() {
 
 std::size_t CowbirdHost::poll(Time) {
   return std::erase_if(applications_, [this](const std::unique_ptr<Application>& application) {
-    if (!application->gone || *application->running != 0) return false;
-    for (const auto& engine : application->engines) {
-      if (engine->broken()) ++counters_.broken;
-    }
+    if (!application->gone || (application->serving && !application->serving->ended())) return false;
+    if (application->serving) counters_.broken += application->serving->broken();
     return true;
   });
-}
-
-cowbird::EngineCounters CowbirdHost::engine_counters() const {
-  cowbird::EngineCounters sum;
-  for (const auto& application : applications_) {
-    for (const auto& engine : application->engines) {
-      const auto& c = engine->counters();
-      sum.probes += c.probes;
-      sum.reads += c.reads;
-      sum.writes += c.writes;
-      sum.publications += c.publications;
-      sum.response_writes += c.response_writes;
-      sum.waited += c.waited;
-      sum.retries += c.retries;
-      sum.failed += c.failed;
-      sum.malformed += c.malformed;
-    }
-  }
-  return sum;
 }
 
 }  // namespace sluice::rack

@@ -1,10 +1,9 @@
-// Cowbird host: takes in applications over a UNIX socket and runs a spot engine for every channel of their instances.
+// Cowbird host: takes in applications over a UNIX socket, for whatever service carries out what their channels ask for.
 //
-// Life:       open(path) -> an application connects, hands over its block, asks for regions -> its engines run until it disconnects.
+// Life:       open(path) -> an application connects, hands over its block, asks for regions -> it is served until it disconnects.
 // Trust:      blocks and messages of applications are checked; a bad one loses its connection, nobody else notices.
 // Errors:     an application learns why in words.
 // Threads:    the loop's owner.
-// Limits:     Options::instances at once.
 // Source:     Cowbird §5.2 Phase I (set-up), §6; docs/cowbird.md.
 #pragma once
 
@@ -13,30 +12,42 @@
 #include <vector>
 
 #include "cowbird/attach.h"
-#include "cowbird/engine.h"
+#include "cowbird/layout.h"
 #include "nic/poll_loop.h"
 #include "ports/shared_block.h"
 #include "rack/directory.h"
-#include "remote/mapped.h"
 
 namespace sluice::rack {
 
+// What is done for one application.
+class CowbirdServing {
+ public:
+  virtual ~CowbirdServing() = default;
+  // It ends soon; then ended() is true and the block is not touched any more.
+  virtual void stop() = 0;
+  virtual bool ended() const = 0;
+  // Channels that made no sense.
+  virtual std::size_t broken() const = 0;
+};
+
+class CowbirdService {
+ public:
+  virtual ~CowbirdService() = default;
+  // REQUIRES: the layout has been checked and fits the block, which outlives what is returned.
+  virtual Result<std::unique_ptr<CowbirdServing>> serve(MutableBytes block, const cowbird::InstanceLayout& layout) = 0;
+};
+
 class CowbirdHost final : public nic::Pollable {
  public:
-  struct Options {
-    cowbird::EngineConfig engine{};
-    std::size_t instances = 256;
-  };
   struct Counters {
     std::uint64_t accepted = 0;
     std::uint64_t refused = 0;
     std::uint64_t broken = 0;  // channels that made no sense
   };
 
-  // `pool`: where the rack's memory nodes are. Both must outlive the host; so must the loop.
+  // Serves at most so many `instances` at once. Loop and service outlive the host.
   static Result<std::unique_ptr<CowbirdHost>> open(const std::string& path, nic::PollLoop& loop,
-                                                   remote::Scheduler& scheduler, remote::RemoteMemory& pool,
-                                                   const Options& options);
+                                                   CowbirdService& service, std::size_t instances);
   ~CowbirdHost() override;
 
   // Who is on the rack, for applications that ask for regions.
@@ -45,29 +56,24 @@ class CowbirdHost final : public nic::Pollable {
   void stop();
   std::size_t instances() const { return applications_.size(); }
   const Counters& counters() const { return counters_; }
-  // Of all engines that are at work.
-  cowbird::EngineCounters engine_counters() const;
 
   std::size_t poll(Time now) override;
 
  private:
   struct Application;
 
-  CowbirdHost(std::string path, nic::PollLoop& loop, remote::Scheduler& scheduler, remote::RemoteMemory& pool,
-              const Options& options);
+  CowbirdHost(std::string path, nic::PollLoop& loop, CowbirdService& service, std::size_t instances);
   void accept();
   void listen_to(Application& application);
   std::string answer(Application& application, ports::Message& message);
   Result<void> take_instance(Application& application, ports::Message& message);
   Result<cowbird::Region> find_region(const cowbird::RegionRequest& request) const;
   void let_go(Application& application);
-  static remote::Task<void> run(cowbird::Engine& engine, std::shared_ptr<std::size_t> running);
 
   std::string path_;
   nic::PollLoop& loop_;
-  remote::Scheduler& scheduler_;
-  remote::RemoteMemory& pool_;
-  Options options_;
+  CowbirdService& service_;
+  std::size_t most_;
   ports::Descriptor listener_;
   Snapshot nodes_;
   std::vector<std::unique_ptr<Application>> applications_;

@@ -14,12 +14,14 @@
 #include "ports/open.h"
 #include "rack/box_agent.h"
 #include "rack/box_stage.h"
+#include "rack/cowbird_stage.h"
 #include "rack/directory_http.h"
 #include "rack/endpoint.h"
 #include "rack/membership.h"
 #include "rack/sharded_box.h"
 #include "rack/sqlite_directory.h"
 #include "rack/switch_ports.h"
+#include "switching/stage_chain.h"
 
 namespace sluice::rack {
 namespace {
@@ -109,7 +111,47 @@ struct Boxes {
   BoxControl* control() const {
     return several ? static_cast<BoxControl*>(several.get()) : static_cast<BoxControl*>(one.get());
   }
+  switching::Stage* stage() const {
+    return several ? static_cast<switching::Stage*>(several.get()) : static_cast<switching::Stage*>(one.get());
+  }
 };
+
+// Cowbird's engine, which takes what is its own before the box, if there is one, sees the rest.
+struct Cowbird {
+  std::unique_ptr<CowbirdStage> stage;
+  std::unique_ptr<switching::StageChain> chain;
+};
+
+Cowbird make_cowbird(const SwitchSettings& settings, const Boxes& boxes, SwitchPorts& ports) {
+  Cowbird cowbird;
+  if (!settings.cowbird) return cowbird;
+  cowbird::SwitchEngineConfig config;
+  config.probe_slot = config.probe_least = settings.cowbird_probe;
+  config.probe_most = std::max(settings.cowbird_probe, settings.cowbird_idle_probe);
+  config.patience = settings.cowbird_patience;
+  const std::uint64_t seed = std::uint64_t{std::random_device{}()} << 32 | std::random_device{}();
+  // The last address but one of the rack's subnet; the last is the router's.
+  const wire::Ipv4Address address{settings.subnet.value | 0xFFFD};
+  cowbird.stage = std::make_unique<CowbirdStage>(Subnet::mac_of(address), wire::Gid::from(address), config, seed);
+  if (boxes.stage() != nullptr) {
+    cowbird.chain = std::make_unique<switching::StageChain>(*cowbird.stage, *boxes.stage());
+    ports.machine().set_stage(cowbird.chain.get());
+  } else {
+    ports.machine().set_stage(cowbird.stage.get());
+  }
+  return cowbird;
+}
+
+// GET /v1/cowbird: its channels and counters. POST /v1/cowbird: CowbirdStage::control().
+void serve_cowbird(DirectoryServer& server, nic::PollLoop& loop, CowbirdStage& stage) {
+  server.serve("/v1/cowbird", [&loop, &stage] {
+    return ask(loop, [&stage](Time) -> Result<std::string> { return stage.status_json(); })
+        .value_or(R"({"error": "the switch is busy"})");
+  });
+  server.take("/v1/cowbird", [&loop, &stage](const std::string& body) {
+    return ask(loop, [&stage, body](Time now) -> Result<std::string> { return stage.control(now, body); });
+  });
+}
 
 Result<Boxes> make_boxes(const BoxSettings& settings, const RunDirectory& run, Directory& directory,
                          nic::PollLoop& loop, SwitchPorts& ports) {
@@ -152,9 +194,11 @@ Result<void> run_switch(const std::string& path, const SwitchSettings& settings,
   auto boxes = make_boxes(settings.box, run, **directory, loop, ports);
   if (!boxes) return tl::unexpected(boxes.error());
   BoxControl* const box = boxes->control();
+  const Cowbird cowbird = make_cowbird(settings, *boxes, ports);
   const auto add_more = [&](DirectoryServer& server) {
     server.serve("/v1/switch", [&] { return ask_status(loop, ports); });
     if (box) serve_box(server, loop, *box);
+    if (cowbird.stage) serve_cowbird(server, loop, *cowbird.stage);
   };
   auto server = DirectoryServer::start(**directory, {run.directory_socket()}, add_more);
   if (!server) return tl::unexpected(server.error());

@@ -58,6 +58,7 @@ std::size_t SwitchPorts::poll(Time now) {
     work += receive(now, ports_[place < ports_.size() ? place : place - ports_.size()]);
   }
   machine_.on_deadline(now);
+  machine_.offer_spare(now);
   return work;
 }
 

@@ -87,6 +87,19 @@ void LearningSwitch::on_deadline(Time now) {
   forward_outbox(now);
 }
 
+void LearningSwitch::offer_spare(Time now) {
+  if (stage_ == nullptr) return;
+  if (!outbox_) outbox_ = std::make_unique<FrameBuffer>();
+  stage_->on_spare(now, *this, *outbox_);
+  if (outbox_->size() != 0) forward_outbox(now);
+}
+
+// Of an address that is not known nothing waits.
+bool LearningSwitch::is_idle(Time now, const wire::MacAddress& to) const {
+  const auto port = macs_.find(now, to);
+  return !port || ports_[port->value]->queue.empty();
+}
+
 void LearningSwitch::forward_outbox(Time now) {
   for (std::size_t i = 0; i < outbox_->size(); ++i) forward_made(now, outbox_->frame(i));
   outbox_->clear();

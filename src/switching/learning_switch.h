@@ -38,12 +38,12 @@ struct SwitchConfig {
   std::uint64_t seed = 1;
 };
 
-class LearningSwitch {
+class LearningSwitch final : public Ways {
  public:
   static constexpr std::size_t kBurst = 64;
 
   explicit LearningSwitch(SwitchConfig config);
-  ~LearningSwitch();
+  ~LearningSwitch() override;
 
   // Gives a port the lowest free number. Null when there are max_ports already. `out` stays alive until detach().
   std::optional<PortNumber> attach(Time now, port::FrameSink& out);
@@ -62,6 +62,9 @@ class LearningSwitch {
 
   Time next_deadline() const { return stage_ != nullptr ? stage_->next_deadline() : Time::never(); }
   void on_deadline(Time now);
+  // The turn is over: the stage may send what has the lowest priority.
+  void offer_spare(Time now);
+  bool is_idle(Time now, const wire::MacAddress& to) const override;
 
   const PortStatistics& statistics(PortNumber port) const { return ports_[port.value]->statistics; }
   std::size_t queued_bytes(PortNumber port) const { return ports_[port.value]->queue.bytes(); }

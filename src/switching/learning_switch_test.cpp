@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "base/rng.h"
+#include "switching/stage_chain.h"
 #include "wire/ethernet.h"
 #include "wire/frame.h"
 #include "wire/icrc.h"
@@ -214,6 +215,10 @@ class TestStage final : public Stage {
     emit(outbox);
   }
 
+  void on_spare(Time now, const Ways& ways, port::FrameSink& outbox) override {
+    if (ways.is_idle(now, mac(1))) emit(outbox);
+  }
+
   static void emit(port::FrameSink& outbox) {
     const Bytes made = frame(mac(1), mac(77), 42);
     std::memcpy(outbox.reserve(made.size()), made.data(), made.size());
@@ -265,6 +270,45 @@ TEST_F(SwitchTest, AStageGetsItsDeadlines) {
   now_ = stage.deadline;
   machine_->on_deadline(now_);
   EXPECT_EQ(trays_[0].take().size(), 1u);
+}
+
+TEST_F(SwitchTest, AStageMaySendWhereNothingElseWaits) {
+  TestStage stage;
+  machine_->set_stage(&stage);
+  receive(0, {frame(mac(9), mac(1))});
+  receive(1, {frame(mac(9), mac(2))});
+  for (Tray& tray : trays_) tray.take();
+  machine_->offer_spare(now_);
+  EXPECT_EQ(trays_[0].take().size(), 1u);
+  trays_[0].room = 0;
+  receive(1, {frame(mac(1), mac(2), 5)});
+  machine_->offer_spare(now_);
+  EXPECT_EQ(machine_->statistics(PortNumber(0)).queued, 1u) << "only what was received waits";
+  trays_[0].room = 10;
+  machine_->drain();
+  machine_->offer_spare(now_);
+  EXPECT_EQ(trays_[0].take().size(), 2u);
+}
+
+TEST_F(SwitchTest, WhatTheFirstOfTwoStagesTakesTheSecondNeverSees) {
+  TestStage first;
+  TestStage second;
+  StageChain chain(first, second);
+  machine_->set_stage(&chain);
+  receive(1, {frame(mac(9), mac(2), 5)});
+  receive(0, {frame(mac(2), mac(1), 1), frame(mac(2), mac(1), 2), frame(mac(2), mac(1), 1), frame(mac(2), mac(1), 5)});
+  EXPECT_EQ(first.bursts, (std::vector<std::size_t>{1, 4}));
+  EXPECT_EQ(second.bursts, (std::vector<std::size_t>{1, 2}));
+  Bytes edited = frame(mac(2), mac(1), 2);
+  edited[20] = 3;
+  EXPECT_EQ(trays_[1].take(), (std::vector<Bytes>{edited, frame(mac(2), mac(1), 5)}));
+  first.deadline = now_ + Duration::microseconds(5);
+  second.deadline = now_ + Duration::microseconds(3);
+  EXPECT_EQ(machine_->next_deadline(), second.deadline);
+  now_ = second.deadline;
+  machine_->on_deadline(now_);
+  EXPECT_EQ(second.deadline, Time::never());
+  EXPECT_EQ(machine_->next_deadline(), first.deadline);
 }
 
 // --- RoCE packets: congestion marks and routing ---

@@ -14,6 +14,7 @@
 #include "base/time.h"
 #include "port/port.h"
 #include "switching/types.h"
+#include "wire/address.h"
 
 namespace sluice::switching {
 
@@ -25,6 +26,14 @@ struct Packet {
   Action action = Action::kForward;
 };
 
+// What a stage may ask of the switch's ways out.
+class Ways {
+ public:
+  virtual ~Ways() = default;
+  // Nothing waits to be sent to this address.
+  virtual bool is_idle(Time now, const wire::MacAddress& to) const = 0;
+};
+
 class Stage {
  public:
   virtual ~Stage() = default;
@@ -33,6 +42,12 @@ class Stage {
   virtual Time next_deadline() const { return Time::never(); }
   virtual void on_deadline(Time now, port::FrameSink& outbox) {
     static_cast<void>(now);
+    static_cast<void>(outbox);
+  }
+  // At the end of a turn: frames of the lowest priority, that shall only go where nothing else waits.
+  virtual void on_spare(Time now, const Ways& ways, port::FrameSink& outbox) {
+    static_cast<void>(now);
+    static_cast<void>(ways);
     static_cast<void>(outbox);
   }
 };

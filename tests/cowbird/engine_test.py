@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""libcowbird, the engine and a memory node as real processes: right answers, also when the engine or the memory node is killed."""
+"""libcowbird, the engine, here and in the switch, and memory nodes as real processes: right answers, also when one of them is killed."""
+import json
 import os
 import pathlib
 import select
@@ -17,12 +18,18 @@ PATIENCE = 60
 class Rack:
     """A rack of its own: a switch, two memory nodes, and engines that the test starts."""
 
+    def __init__(self, switch="", rack=()):
+        self.settings = f"[switch]\n{switch}\n"
+        self.arguments = rack
+
     def __enter__(self):
         self.folder = tempfile.TemporaryDirectory(prefix="sluice-")
         self.dir = self.folder.name
         self.engines = []
-        subprocess.run([SLUICE, "rack", "up", "--dir", self.dir, "--no-metadata", "--memory-nodes", "2"], check=True,
-                       capture_output=True, timeout=PATIENCE)
+        self.config = f"{self.dir}/rack.toml"
+        pathlib.Path(self.config).write_text(self.settings)
+        subprocess.run([SLUICE, "rack", "up", "--dir", self.dir, "--config", self.config, "--no-metadata", "--memory-nodes", "2",
+                        *self.arguments], check=True, capture_output=True, timeout=PATIENCE)
         return self
 
     def __exit__(self, *_):
@@ -107,5 +114,99 @@ class Engine(unittest.TestCase):
             self.assertRegex(err, 'no memory node "memory9" on the rack; there are: memory[12] memory[12]')
 
 
+class InTheSwitch(unittest.TestCase):
+    """The same applications, their data moved by the switch."""
+
+    @staticmethod
+    def rack(switch=""):
+        return Rack(switch, ["--cowbird"])
+
+    @staticmethod
+    def start_host(rack, *arguments):
+        return rack.start_engine("--engine", "switch", *arguments)
+
+    @staticmethod
+    def counters(rack):
+        shown = subprocess.run([SLUICE, "cowbird", "show", "--json", "--dir", rack.dir], check=True, capture_output=True, text=True,
+                               timeout=PATIENCE)
+        return json.loads(shown.stdout)
+
+    def test_every_read_is_right(self):
+        with self.rack() as rack:
+            self.start_host(rack)
+            apps = [rack.app(node, seed=seed) for seed, node in enumerate(["memory1", "memory2"])]
+            for app in apps:
+                out, err = app.communicate(timeout=2 * PATIENCE)
+                self.assertEqual(app.returncode, 0, out + err)
+                self.assertIn("5000 operations, 0 wrong, 0 failed", out)
+            done = self.counters(rack)["counters"]
+            self.assertGreaterEqual(done["reads"] + done["writes"], 10000)
+            self.assertGreaterEqual(done["relayed"], 10000)
+
+    def test_a_killed_host_process_is_replaced_and_nothing_is_lost(self):
+        with self.rack() as rack:
+            app = None
+            for restart in range(3):
+                host = self.start_host(rack, "--name", f"host{restart}")
+                if app is None:
+                    app = rack.app(operations=30000)
+                    self.assertEqual(app.stdout.readline(), "ready\n")
+                time.sleep(0.5)
+                if restart < 2:
+                    host.send_signal(signal.SIGKILL if restart == 0 else signal.SIGTERM)
+                    host.wait(PATIENCE)
+            out, err = app.communicate(timeout=4 * PATIENCE)
+            self.assertEqual(app.returncode, 0, out + err)
+            self.assertIn("30000 operations, 0 wrong, 0 failed", out)
+
+    def test_a_killed_switch_is_replaced_and_nothing_is_lost(self):
+        with self.rack() as rack:
+            self.start_host(rack)
+            app = rack.app(operations=20000)
+            self.assertEqual(app.stdout.readline(), "ready\n")
+            before = self.counters(rack)["boot"]
+            os.kill(rack.pid_of("switch"), signal.SIGKILL)
+            with open(f"{rack.dir}/switch2.log", "ab") as log:
+                switch = subprocess.Popen([SLUICE, "switch", "--cowbird", "--dir", rack.dir], stdout=log, stderr=log)
+            rack.engines.append(switch)
+            out, err = app.communicate(timeout=4 * PATIENCE)
+            self.assertEqual(app.returncode, 0, out + err)
+            self.assertIn("20000 operations, 0 wrong, 0 failed", out)
+            self.assertNotEqual(self.counters(rack)["boot"], before)
+
+    def test_a_killed_memory_node_gives_errors_and_others_go_on(self):
+        with self.rack('cowbird-patience = "3s"') as rack:
+            self.start_host(rack)
+            app = rack.app(operations=100_000_000)
+            self.addCleanup(app.kill)
+            self.assertEqual(app.stdout.readline(), "ready\n")
+            os.kill(rack.pid_of("memory1"), signal.SIGKILL)
+            readable, _, _ = select.select([app.stdout], [], [], PATIENCE)
+            self.assertTrue(readable, "the application never heard of it")
+            self.assertIn("request failed: the memory node", app.stdout.readline())
+            other = rack.app(node="memory2")
+            out, err = other.communicate(timeout=2 * PATIENCE)
+            self.assertEqual(other.returncode, 0, out + err)
+            app.kill()
+            app.communicate()
+
+    def test_a_switch_without_an_engine_is_named(self):
+        with Rack() as rack:
+            self.start_host(rack)
+            app = rack.app(operations=10)
+            self.addCleanup(app.kill)
+            shown = subprocess.run([SLUICE, "cowbird", "show", "--dir", rack.dir], check=False, capture_output=True, text=True,
+                                   timeout=PATIENCE)
+            self.assertEqual(shown.returncode, 1)
+            self.assertIn("has no Cowbird engine; `sluice rack up --cowbird`", shown.stderr)
+            for _ in range(PATIENCE * 10):
+                if "is it `sluice switch --cowbird`?" in pathlib.Path(f"{rack.dir}/engine.log").read_text():
+                    break
+                time.sleep(0.1)
+            self.assertIn("is it `sluice switch --cowbird`?", pathlib.Path(f"{rack.dir}/engine.log").read_text())
+            app.kill()
+            app.communicate()
+
+
 if __name__ == "__main__":
-    unittest.main(argv=sys.argv[:1], verbosity=2)
+    unittest.main(argv=sys.argv[:1] + sys.argv[3:], verbosity=2)
