@@ -189,8 +189,15 @@ class CowbirdOffload::Block {
 class CowbirdOffload::Serving final : public CowbirdServing {
  public:
   Serving(CowbirdOffload& owner, std::shared_ptr<Block> block) : owner_(owner), block_(std::move(block)) {}
-  ~Serving() override { stop(); }
-  void stop() override {
+  ~Serving() override { give_back(); }
+  Serving(const Serving&) = delete;
+  Serving& operator=(const Serving&) = delete;
+  void stop() override { give_back(); }
+  bool ended() const override { return !block_; }
+  std::size_t broken() const override { return broken_; }
+
+ private:
+  void give_back() {
     if (!block_) return;
     for (const auto& channel : block_->channels) {
       if (channel->broken()) ++broken_;
@@ -198,10 +205,7 @@ class CowbirdOffload::Serving final : public CowbirdServing {
     owner_.blocks_.remove(block_);
     block_.reset();
   }
-  bool ended() const override { return !block_; }
-  std::size_t broken() const override { return broken_; }
 
- private:
   CowbirdOffload& owner_;
   std::shared_ptr<Block> block_;
   std::size_t broken_ = 0;
