@@ -172,7 +172,7 @@ class World {
   }
 
   static std::uint64_t outcomes(const AdapterCounters& c) {
-    return c.rx_not_for_us + c.rx_malformed + c.rx_bad_icrc + c.rx_neighbor + c.rx_mads + c.rx_bad_pkey +
+    return c.rx_not_ours + c.rx_malformed + c.rx_bad_icrc + c.rx_neighbor + c.rx_mads + c.rx_bad_pkey +
            c.rx_unknown_qp + c.rx_wrong_transport + c.rx_wrong_state + c.rx_wrong_source + c.rx_requests +
            c.rx_responses + c.rx_duplicate_requests + c.rx_out_of_sequence + c.rx_invalid_requests +
            c.rx_access_errors + c.rx_operation_errors + c.rx_no_receive + c.rx_put_off + c.rx_ignored_responses +

@@ -13,6 +13,7 @@ using Commands = std::vector<std::unique_ptr<Command>>;
 
 void add_daemon_commands(CLI::App& root, Commands& commands);      // switch, memory, metadata, host
 void add_rack_commands(CLI::App& root, Commands& commands);        // rack up, down, status
+void add_top_command(CLI::App& root, Commands& commands);          // top
 void add_run_command(CLI::App& root, Commands& commands);          // run
 void add_bench_commands(CLI::App& root, Commands& commands);       // bench clover, bench verbs
 void add_remote_commands(CLI::App& root, Commands& commands);      // remote read, write, add, cas
@@ -30,6 +31,7 @@ void add_reference_commands(CLI::App& root, Commands& commands);
 // The path of this very program, to start others of its kind.
 std::string own_program();
 
-void add_demo_command(CLI::App& root, Commands& commands);
+void add_demo_command(CLI::App& root, Commands& commands);  // demo, demo contention
+std::unique_ptr<Command> make_demo_contention(CLI::App& demo);
 
 }  // namespace sluice::cli

@@ -55,6 +55,7 @@ class Demo final : public Command {
     settings_.declare(schema_);
     use("demo", schema_);
   }
+  std::unique_ptr<Command> make_part() { return make_demo_contention(app()); }
 
  private:
   Result<int> run() override;
@@ -232,6 +233,11 @@ Result<int> Demo::run() {
 
 }  // namespace
 
-void add_demo_command(CLI::App& root, Commands& commands) { commands.push_back(std::make_unique<Demo>(root)); }
+void add_demo_command(CLI::App& root, Commands& commands) {
+  auto demo = std::make_unique<Demo>(root);
+  // Before its parent, which is chosen, too, when a part of it is.
+  commands.push_back(demo->make_part());
+  commands.push_back(std::move(demo));
+}
 
 }  // namespace sluice::cli

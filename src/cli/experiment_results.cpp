@@ -13,7 +13,7 @@
 #include <nlohmann/json.hpp>
 #include <tuple>
 
-#include "cli/version.h"
+#include "base/version.h"
 #include "sim/fields.h"
 
 namespace sluice::cli {

@@ -5,9 +5,9 @@
 
 #include <string_view>
 
+#include "base/version.h"
 #include "cli/commands.h"
 #include "cli/reference.h"
-#include "cli/version.h"
 #ifdef SLUICE_DPDK
 #include "dpdk/dpdk_port.h"
 #endif
@@ -25,13 +25,14 @@ int main(int argc, char** argv) {
       "Examples:\n  sluice rack up\n  sluice bench clover --workload A\n  sluice rack down\n`sluice COMMAND --help` "
       "tells more.");
   root.require_subcommand(1);
-  root.set_version_flag("--version", std::string("sluice ") + kVersion);
+  root.set_version_flag("--version", std::string("sluice ") + sluice::kVersion);
   CLI::App* version = root.add_subcommand("version", "Print the version");
 
   Commands commands;
   add_demo_command(root, commands);
   add_rack_commands(root, commands);
   add_daemon_commands(root, commands);
+  add_top_command(root, commands);
   add_run_command(root, commands);
   add_remote_commands(root, commands);
   add_bench_commands(root, commands);
@@ -60,7 +61,7 @@ int main(int argc, char** argv) {
     return root.exit(e) == 0 ? 0 : kExitUsage;
   }
   if (version->parsed()) {
-    fmt::print("sluice {}\n", kVersion);
+    fmt::print("sluice {}\n", sluice::kVersion);
     return 0;
   }
   // Results go to stdout, everything else to stderr.

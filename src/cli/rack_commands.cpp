@@ -8,6 +8,7 @@
 
 #include "cli/box_report.h"
 #include "cli/commands.h"
+#include "rack/daemon_http.h"
 #include "rack/directory_http.h"
 #include "rack/directory_json.h"
 #include "rack/endpoint.h"
@@ -24,6 +25,7 @@ class RackUp final : public Command {
   explicit RackUp(CLI::App& group)
       : Command(group, "up", "Start a switch, memory nodes and a metadata server; what runs already is left alone",
                 {"sluice rack up", "sluice rack up --memory-nodes 3 --replication 3",
+                 "sluice rack up --box clover --http 127.0.0.1:7470",
                  "sluice rack up --config rack.toml --dir /tmp/rack"}) {
     use_rack();
     use("rack", rack_schema());
@@ -39,6 +41,10 @@ class RackUp final : public Command {
     const auto daemons = rack::plan(own_program(), config, rack());
     if (auto up = launcher.up(daemons, rack().start_timeout); !up) return tl::unexpected(up.error());
     say(fmt::format("the rack is up in {}; `sluice rack status` shows it, `sluice rack down` ends it", rack().dir));
+    const auto nodes = rack::DirectoryClient({run_directory().directory_socket()}, Duration{}).nodes();
+    const rack::NodeRecord* const node = nodes ? nodes->find("switch") : nullptr;
+    if (node != nullptr && node->description.attributes.contains(rack::kHttpAttribute))
+      say(fmt::format("the live view is at http://{}/", node->description.attributes.at(rack::kHttpAttribute)));
     return 0;
   }
 };

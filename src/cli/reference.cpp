@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cctype>
 
-#include "cli/version.h"
+#include "base/version.h"
 
 namespace sluice::cli {
 namespace {

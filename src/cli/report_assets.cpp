@@ -1,17 +1,7 @@
 // What reports are made of, put into the program at build time: web/README.md.
 #include "cli/report_assets.h"
 
-// clang-format off
-#define SLUICE_EMBED(name, file)                    \
-  asm(".section .rodata\n"                          \
-      ".global sluice_" name "_begin\n"             \
-      ".global sluice_" name "_end\n"               \
-      "sluice_" name "_begin:\n"                    \
-      ".incbin \"" file "\"\n"                      \
-      "sluice_" name "_end:\n"                      \
-      ".byte 0\n"                                   \
-      ".previous\n")
-// clang-format on
+#include "base/embed.h"
 
 SLUICE_EMBED("plots", SLUICE_PLOTS);
 SLUICE_EMBED("report_html", SLUICE_WEB "/report.html");

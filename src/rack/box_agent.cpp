@@ -59,8 +59,6 @@ void BoxAgent::work() {
 
 void BoxAgent::serve(Endpoint& endpoint) {
   Desk desk(endpoint);
-  if (auto published = endpoint.publish({kName, NodeKind::kClient}); !published)
-    spdlog::warn("box: the repair agent: {}", published.error().message);
   nic::PollLoop& loop = endpoint.loop();
   loop.add(desk.nodes);
   loop.add(desk.coroutines);

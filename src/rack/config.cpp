@@ -9,6 +9,8 @@ constexpr std::uint64_t kKib = 1024;
 constexpr std::uint64_t kGib = kKib * kKib * kKib;
 constexpr const char* kPortForms =
     "a port such as shm:/path, udp:HOST:PORT, packet:INTERFACE, dpdk:DEVICE, with ,impair(...) if wanted";
+constexpr const char* kHttpForm = "HOST:PORT, such as 127.0.0.1:7470; port 0: any that is free";
+constexpr const char* kHttpWhat = "serve metrics at this HOST:PORT too, for who cannot ask the switch";
 
 }  // namespace
 
@@ -24,7 +26,7 @@ void SwitchSettings::declare(Schema& s) {
       .bytes("ecn-threshold", ecn_threshold, 0, kGib, "mark ECN-capable packets that find longer queues; 0: never")
       .integer("flood-rate", flood_rate, 1, 10'000'000, "flooded frames a second and port")
       .ipv4("subnet", subnet, "the rack's /16, from which nodes get their addresses")
-      .text("http", http, "serve the directory at this HOST:PORT too", "HOST:PORT, such as 127.0.0.1:7470")
+      .text("http", http, "serve the live view, metrics and the directory at this HOST:PORT; empty: nowhere", kHttpForm)
       .toggle("router", router, "route IPv4 sent to the switch's own MAC")
       .toggle("cowbird", cowbird,
               "move data for Cowbird's applications in the switch (`sluice cowbird engine --engine switch`)")
@@ -43,7 +45,8 @@ void MemorySettings::declare(Schema& s) {
       .integer("shards", shards, 1, 16, "threads, each with an adapter and a port of its own")
       .integer("connections", connections, 1, 65'536, "most connections at once")
       .text("port", port, "connect here instead of to the switch of the run directory", kPortForms)
-      .toggle("dcqcn", dcqcn, "obey and send congestion notifications");
+      .toggle("dcqcn", dcqcn, "obey and send congestion notifications")
+      .text("http", http, kHttpWhat, kHttpForm);
 }
 
 void MetadataSettings::declare(Schema& s) {
@@ -55,7 +58,8 @@ void MetadataSettings::declare(Schema& s) {
       .duration("cursor-lifetime", cursor_lifetime, Duration::milliseconds(10), Duration::seconds(60),
                 "how long clients trust a cursor")
       .integer("connections", connections, 1, 65'536, "most connections at once")
-      .text("port", port, "connect here instead of to the switch of the run directory", kPortForms);
+      .text("port", port, "connect here instead of to the switch of the run directory", kPortForms)
+      .text("http", http, kHttpWhat, kHttpForm);
 }
 
 void CowbirdSettings::declare(Schema& s) {
@@ -71,7 +75,8 @@ void CowbirdSettings::declare(Schema& s) {
       .integer("batch-size", batch_size, 1, 65'536, "most reads whose data goes back in one batch")
       .integer("instances", instances, 1, 65'536, "most applications at once")
       .duration("patience", patience, Duration::milliseconds(10), Duration::seconds(600),
-                "fail requests to a memory node that has been out of reach for so long");
+                "fail requests to a memory node that has been out of reach for so long")
+      .text("http", http, kHttpWhat, kHttpForm);
 }
 
 void RackSettings::declare(Schema& s) {
@@ -84,6 +89,7 @@ void RackSettings::declare(Schema& s) {
       .choice("box", box, {"", "off", "watch", "clover", "words", "clover+words"},
               "SwordBox in the switch; empty: as [switch] box says")
       .toggle("cowbird", cowbird, "Cowbird's engine in the switch")
+      .text("http", http, "serve the live view and metrics at this HOST:PORT; empty: as [switch] http says", kHttpForm)
       .duration("start-timeout", start_timeout, Duration::seconds(1), Duration::seconds(600),
                 "give up when a daemon is not ready after");
 }

@@ -25,7 +25,7 @@ struct SwitchSettings {
   std::uint64_t ecn_threshold = 0;
   std::uint64_t flood_rate = 20'000;
   wire::Ipv4Address subnet{0x0A4D0000};
-  std::string http;  // also serve the directory there
+  std::string http;  // serve the live view, metrics and the directory there
   bool router = true;
   BoxSettings box{};
   bool cowbird = false;
@@ -44,6 +44,7 @@ struct MemorySettings {
   std::uint64_t connections = 4096;
   std::string port;  // empty: the run directory's switch
   bool dcqcn = false;
+  std::string http;  // serve metrics there
 
   void declare(Schema& schema);
 };
@@ -58,6 +59,7 @@ struct MetadataSettings {
   Duration cursor_lifetime = Duration::seconds(1);
   std::uint64_t connections = 4096;
   std::string port;
+  std::string http;
 
   void declare(Schema& schema);
 };
@@ -73,6 +75,7 @@ struct CowbirdSettings {
   std::uint64_t batch_size = 256;
   std::uint64_t instances = 256;
   Duration patience = Duration::seconds(5);
+  std::string http;
 
   void declare(Schema& schema);
 };
@@ -88,6 +91,7 @@ struct RackSettings {
   std::uint64_t replication = 0;
   std::string box;
   bool cowbird = false;
+  std::string http;
   Duration start_timeout = Duration::seconds(15);
 
   void declare(Schema& schema);

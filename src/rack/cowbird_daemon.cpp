@@ -8,7 +8,9 @@
 #include "rack/cowbird_host.h"
 #include "rack/cowbird_offload.h"
 #include "rack/cowbird_spot.h"
+#include "rack/daemon_http.h"
 #include "rack/endpoint.h"
+#include "rack/metrics.h"
 #include "rack/process.h"
 #include "rack/remote_nodes.h"
 
@@ -17,6 +19,13 @@ namespace {
 
 constexpr std::uint32_t kDepth = 1024;  // operations at once to a memory node
 constexpr Duration kFarewell = Duration::seconds(2);
+
+void add_host(telemetry::MetricSet& set, const CowbirdHost& host) {
+  set.gauge("cowbird_applications", "applications that the engine serves", static_cast<double>(host.instances()));
+  set.counter("cowbird_applications_accepted", "applications taken", host.counters().accepted);
+  set.counter("cowbird_applications_refused", "applications refused", host.counters().refused);
+  set.counter("cowbird_channels_broken", "channels whose rings made no sense", host.counters().broken);
+}
 
 // Engines in this process.
 class Spot {
@@ -89,7 +98,14 @@ Result<void> serve(Endpoint& endpoint, Engine& engine, const std::string& direct
   if (!snapshot) return tl::unexpected(snapshot.error());
   set_nodes(loop.now(), *snapshot);
   endpoint.on_change(set_nodes);
-  if (auto published = endpoint.publish(endpoint.node().description); !published) return published;
+  auto http = DaemonHttp::start(directory, settings.name, settings.http, loop, [&](Time, telemetry::MetricSet& set) {
+    add_endpoint(set, endpoint);
+    add_host(set, **host);
+  });
+  if (!http) return tl::unexpected(http.error());
+  NodeDescription description = endpoint.node().description;
+  if (!(*http)->address().empty()) description.attributes[kHttpAttribute] = (*http)->address();
+  if (auto published = endpoint.publish(description); !published) return published;
   loop.add(**host);
 
   signals.stop_on_signal(loop);

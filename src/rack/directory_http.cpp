@@ -19,18 +19,10 @@ namespace {
 
 using nlohmann::json;
 
-constexpr int kThreads = DirectoryServer::kMaxWatches + 8;
-constexpr const char* kJson = "application/json";
-
-std::pair<std::string, int> host_and_port(const HttpAddress& address) {
-  if (address.is_unix()) return {address.text, 80};  // the port is ignored
-  const std::size_t colon = address.text.rfind(':');
-  return {address.text.substr(0, colon), colon == std::string::npos ? 80 : std::atoi(address.text.c_str() + colon + 1)};
-}
+using telemetry::kJson;
 
 void answer_error(httplib::Response& response, const Error& error) {
-  response.status = unknown_lease(error) ? 410 : 409;
-  response.set_content(json{{"error", error.message}}.dump(), kJson);
+  telemetry::answer_error(response, unknown_lease(error) ? 410 : 409, error.message);
 }
 
 void answer(httplib::Response& response, const Result<json>& result) {
@@ -55,8 +47,7 @@ auto with_json(Handle handle) {
     try {
       answer(response, handle(json::parse(request.body)));
     } catch (const json::exception& e) {
-      response.status = 400;
-      response.set_content(json{{"error", fmt::format("malformed request: {}", e.what())}}.dump(), kJson);
+      telemetry::answer_error(response, 400, fmt::format("malformed request: {}", e.what()));
     }
   };
 }
@@ -67,90 +58,57 @@ std::int64_t number_parameter(const httplib::Request& request, const char* name,
 
 }  // namespace
 
-DirectoryServer::DirectoryServer(SqliteDirectory& directory, HttpAddress address)
-    : directory_(directory), address_(std::move(address)), server_(std::make_unique<httplib::Server>()) {}
-
-Result<std::unique_ptr<DirectoryServer>> DirectoryServer::start(SqliteDirectory& directory, HttpAddress address,
-                                                                const std::function<void(DirectoryServer&)>& add_more) {
-  std::unique_ptr<DirectoryServer> server(new DirectoryServer(directory, std::move(address)));
-  httplib::Server& http = *server->server_;
-  http.new_task_queue = [] { return new httplib::ThreadPool(kThreads); };
-  http.set_keep_alive_max_count(1);  // an idle kept connection would cost its thread a wake every 10 ms
-  server->add_routes();
-  if (add_more) add_more(*server);
-  const auto [host, port] = host_and_port(server->address_);
-  if (server->address_.is_unix()) {
-    if (DirectoryClient(server->address_, Duration{}).nodes()) {
-      return fail(fmt::format("a directory is already served at {}; is this rack up already?", host));
-    }
-    unlink(host.c_str());
-    http.set_address_family(AF_UNIX);
-  }
-  const mode_t before = umask(0077);
-  const bool bound = http.bind_to_port(host, port);
-  umask(before);
-  if (!bound)
-    return fail(fmt::format("cannot listen at {}: {}; a UNIX socket's path may have 107 bytes", server->address_.text,
-                            std::strerror(errno)));
-  server->listening_ = true;
-  server->listener_ = std::thread([&http] { http.listen_after_bind(); });
+Result<std::unique_ptr<DirectoryServer>> DirectoryServer::start(
+    SqliteDirectory& directory, HttpAddress address, const std::function<void(telemetry::HttpServer&)>& add_more) {
+  if (address.is_unix() && DirectoryClient(address, Duration{}).nodes())
+    return fail(fmt::format("a directory is already served at {}; is this rack up already?", address.text));
+  std::unique_ptr<DirectoryServer> server(new DirectoryServer(directory));
+  auto http = telemetry::HttpServer::start(address, [&](telemetry::HttpServer& h) {
+    server->add_routes(h.http());
+    if (add_more) add_more(h);
+  });
+  if (!http) return tl::unexpected(http.error());
+  server->server_ = std::move(*http);
   server->expirer_ = std::thread([s = server.get()] {
     while (!s->stopping_) {
       s->directory_.expire();
       std::this_thread::sleep_for(std::chrono::milliseconds(100));
     }
   });
-  while (!http.is_running()) std::this_thread::yield();
   return server;
 }
 
 DirectoryServer::~DirectoryServer() {
   stopping_ = true;
   directory_.stop_watches();
-  server_->stop();
-  if (listener_.joinable()) listener_.join();
+  server_.reset();
   if (expirer_.joinable()) expirer_.join();
-  if (listening_ && address_.is_unix()) unlink(address_.text.c_str());
 }
 
-void DirectoryServer::serve(const std::string& path, std::function<std::string()> body) {
-  server_->Get(path, [body = std::move(body)](const httplib::Request&, httplib::Response& response) {
-    response.set_content(body(), kJson);
-  });
-}
-
-void DirectoryServer::take(const std::string& path, std::function<Result<std::string>(const std::string&)> handle) {
-  server_->Post(path, [handle = std::move(handle)](const httplib::Request& request, httplib::Response& response) {
-    const auto answered = handle(request.body);
-    if (!answered) return answer_error(response, answered.error());
-    response.set_content(*answered, kJson);
-  });
-}
-
-void DirectoryServer::add_routes() {
-  server_->Post("/v1/join", with_json([this](const json& in) -> Result<json> {
-                  auto description = description_from_json(in.at("node"));
-                  if (!description) return tl::unexpected(description.error());
-                  auto joined =
-                      directory_.join(*description, Duration::milliseconds(in.at("lease_ms").get<std::int64_t>()));
-                  if (!joined) return tl::unexpected(joined.error());
-                  return json{{"node", to_json(joined->node)}, {"lease", joined->lease.value}};
-                }));
-  server_->Post("/v1/publish", with_json([this](const json& in) -> Result<json> {
-                  auto description = description_from_json(in.at("node"));
-                  if (!description) return tl::unexpected(description.error());
-                  return empty_object(directory_.publish(LeaseId(in.at("lease").get<std::uint64_t>()), *description));
-                }));
-  server_->Post("/v1/renew", with_json([this](const json& in) -> Result<json> {
-                  return empty_object(directory_.renew(LeaseId(in.at("lease").get<std::uint64_t>())));
-                }));
-  server_->Post("/v1/leave", with_json([this](const json& in) -> Result<json> {
-                  return empty_object(directory_.leave(LeaseId(in.at("lease").get<std::uint64_t>())));
-                }));
-  server_->Get("/v1/nodes", [this](const httplib::Request&, httplib::Response& response) {
+void DirectoryServer::add_routes(httplib::Server& http) {
+  http.Post("/v1/join", with_json([this](const json& in) -> Result<json> {
+              auto description = description_from_json(in.at("node"));
+              if (!description) return tl::unexpected(description.error());
+              auto joined =
+                  directory_.join(*description, Duration::milliseconds(in.at("lease_ms").get<std::int64_t>()));
+              if (!joined) return tl::unexpected(joined.error());
+              return json{{"node", to_json(joined->node)}, {"lease", joined->lease.value}};
+            }));
+  http.Post("/v1/publish", with_json([this](const json& in) -> Result<json> {
+              auto description = description_from_json(in.at("node"));
+              if (!description) return tl::unexpected(description.error());
+              return empty_object(directory_.publish(LeaseId(in.at("lease").get<std::uint64_t>()), *description));
+            }));
+  http.Post("/v1/renew", with_json([this](const json& in) -> Result<json> {
+              return empty_object(directory_.renew(LeaseId(in.at("lease").get<std::uint64_t>())));
+            }));
+  http.Post("/v1/leave", with_json([this](const json& in) -> Result<json> {
+              return empty_object(directory_.leave(LeaseId(in.at("lease").get<std::uint64_t>())));
+            }));
+  http.Get("/v1/nodes", [this](const httplib::Request&, httplib::Response& response) {
     answer(response, json_of(directory_.nodes()));
   });
-  server_->Get("/v1/watch", [this](const httplib::Request& request, httplib::Response& response) {
+  http.Get("/v1/watch", [this](const httplib::Request& request, httplib::Response& response) {
     const auto seen = static_cast<std::uint64_t>(number_parameter(request, "seen", 0));
     const bool room = watches_.fetch_add(1) < kMaxWatches;
     const std::int64_t timeout_ms =
@@ -167,7 +125,7 @@ DirectoryClient::DirectoryClient(HttpAddress address, Duration patience)
 template <class Request>
 Result<std::string> DirectoryClient::exchange(Duration timeout, Request&& request) {
   const auto give_up = std::chrono::steady_clock::now() + std::chrono::nanoseconds(patience_.nanoseconds());
-  const auto [host, port] = host_and_port(address_);
+  const auto [host, port] = address_.host_and_port();
   for (;;) {
     httplib::Client client(host, port);
     if (address_.is_unix()) client.set_address_family(AF_UNIX);

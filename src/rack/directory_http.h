@@ -18,47 +18,38 @@
 
 #include "rack/directory.h"
 #include "rack/sqlite_directory.h"
+#include "telemetry/http_server.h"
 
 namespace httplib {
-class Server;
 class Client;
 }  // namespace httplib
 
 namespace sluice::rack {
 
-// Where a server is: a path is a UNIX socket, "host:port" is TCP.
-struct HttpAddress {
-  std::string text;
-
-  bool is_unix() const { return text.find('/') != std::string::npos; }
-};
+using telemetry::HttpAddress;
 
 class DirectoryServer {
  public:
   static constexpr int kMaxWatches = 24;
 
-  // Serves at once, until destroyed. A socket file that nobody listens on is replaced. `add_more` may serve() and take() more paths: requests
-  // come as soon as the server listens.
-  static Result<std::unique_ptr<DirectoryServer>> start(SqliteDirectory& directory, HttpAddress address,
-                                                        const std::function<void(DirectoryServer&)>& add_more = {});
+  // Serves at once, until destroyed. A socket file that nobody listens on is replaced. `add_more` may add paths: requests come as soon as the
+  // server listens.
+  static Result<std::unique_ptr<DirectoryServer>> start(
+      SqliteDirectory& directory, HttpAddress address,
+      const std::function<void(telemetry::HttpServer&)>& add_more = {});
   ~DirectoryServer();
 
-  // What GET `path` answers besides. REQUIRES of both: called from add_more.
-  void serve(const std::string& path, std::function<std::string()> json);
-  // What POST `path` does with its body, and answers.
-  void take(const std::string& path, std::function<Result<std::string>(const std::string&)> handle);
+  // Where it listens, with the port that the system chose if it was asked to.
+  const std::string& address() const { return server_->address(); }
 
  private:
-  DirectoryServer(SqliteDirectory& directory, HttpAddress address);
-  void add_routes();
+  explicit DirectoryServer(SqliteDirectory& directory) : directory_(directory) {}
+  void add_routes(httplib::Server& http);
 
   SqliteDirectory& directory_;
-  HttpAddress address_;
-  std::unique_ptr<httplib::Server> server_;
+  std::unique_ptr<telemetry::HttpServer> server_;
   std::atomic<int> watches_{0};
   std::atomic<bool> stopping_{false};
-  bool listening_ = false;
-  std::thread listener_;
   std::thread expirer_;
 };
 

@@ -28,6 +28,10 @@ Result<std::unique_ptr<Endpoint>> Endpoint::open(const EndpointConfig& config) {
       Membership::join(endpoint->directory_, config.description, {.lease = config.lease}, std::move(on_change));
   if (!membership) return tl::unexpected(membership.error());
   endpoint->membership_ = std::move(*membership);
+  // Who offers nothing is ready at once.
+  if (config.description.kind == NodeKind::kClient) {
+    if (auto published = endpoint->publish(config.description); !published) return tl::unexpected(published.error());
+  }
 
   const std::string port_name = config.port.empty() ? "shm:" + run.switch_socket() : config.port;
   auto port = ports::open_port(port_name);

@@ -3,8 +3,10 @@
 #include <spdlog/spdlog.h>
 #include <unistd.h>
 
+#include "rack/daemon_http.h"
 #include "rack/endpoint.h"
 #include "rack/memory_node.h"
+#include "rack/metrics.h"
 #include "rack/process.h"
 
 namespace sluice::rack {
@@ -27,6 +29,14 @@ Result<void> run_memory(const std::string& directory, const MemorySettings& sett
   NodeDescription description = config.description;
   description.cm_port = kConnectionPort;
   description.regions = {(*node)->region()};
+  auto http =
+      DaemonHttp::start(directory, settings.name, settings.http, endpoint.loop(), [&](Time, telemetry::MetricSet& set) {
+        add_endpoint(set, endpoint);
+        add_acceptor(set, (*node)->acceptor());
+        set.gauge("exported_bytes", "memory that the node exports", static_cast<double>((*node)->bytes().size()));
+      });
+  if (!http) return tl::unexpected(http.error());
+  if (!(*http)->address().empty()) description.attributes[kHttpAttribute] = (*http)->address();
   if (auto published = endpoint.publish(description); !published) return published;
 
   signals.stop_on_signal(endpoint.loop());

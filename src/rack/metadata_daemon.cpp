@@ -8,8 +8,10 @@
 #include <chrono>
 
 #include "clover/metadata.h"
+#include "rack/daemon_http.h"
 #include "rack/endpoint.h"
 #include "rack/memory_node.h"
+#include "rack/metrics.h"
 #include "rack/process.h"
 #include "rack/store_memory.h"
 #include "rc/remote_rc.h"
@@ -55,6 +57,23 @@ Result<clover::ServerConfig> server_config(Directory& directory, const MetadataS
   return config;
 }
 
+void add_server(telemetry::MetricSet& set, const clover::MetadataServer& server) {
+  const clover::ServerCounters& c = server.counters();
+  set.gauge("clover_keys", "keys of the store", static_cast<double>(server.keys()));
+  set.gauge("clover_clients", "clients with a lease on slots", static_cast<double>(server.clients()));
+  set.gauge("clover_free_slots", "slots that no version uses", static_cast<double>(server.free_slots()));
+  set.counter("clover_requests", "requests of clients", c.requests);
+  set.counter("clover_malformed", "requests that could not be understood", c.malformed);
+  set.counter("clover_refused", "requests refused", c.refused);
+  set.counter("clover_lookups", "keys looked up", c.lookups);
+  set.counter("clover_created", "keys created", c.created);
+  set.counter("clover_links", "new versions reported", c.links);
+  set.counter("clover_retired", "versions whose slots went back", c.retired);
+  set.counter("clover_granted_slots", "slots given to clients", c.grants);
+  set.counter("clover_expired_clients", "clients whose lease ended", c.expired_clients);
+  set.counter("clover_sealed", "keys forgotten", c.sealed);
+}
+
 }  // namespace
 
 Result<void> run_metadata(const std::string& directory, const MetadataSettings& settings) {
@@ -91,6 +110,14 @@ Result<void> run_metadata(const std::string& directory, const MetadataSettings& 
   description.attributes[kReplicationAttribute] = std::to_string(settings.replication);
   description.attributes[kSpaceAttribute] = std::to_string(settings.space);
   description.attributes[kVolumesAttribute] = volumes_attribute(config->volumes);
+  auto http =
+      DaemonHttp::start(directory, settings.name, settings.http, endpoint.loop(), [&](Time, telemetry::MetricSet& set) {
+        add_endpoint(set, endpoint);
+        add_acceptor(set, acceptor);
+        add_server(set, server);
+      });
+  if (!http) return tl::unexpected(http.error());
+  if (!(*http)->address().empty()) description.attributes[kHttpAttribute] = (*http)->address();
   if (auto published = endpoint.publish(description); !published) return published;
 
   signals.stop_on_signal(endpoint.loop());

@@ -4,7 +4,9 @@
 #include <fmt/core.h>
 #include <poll.h>
 #include <signal.h>
+#include <sys/socket.h>
 #include <sys/syscall.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -12,6 +14,7 @@
 #include <cerrno>
 #include <charconv>
 #include <chrono>
+#include <cstddef>
 #include <cstdlib>
 #include <cstring>
 #include <deque>
@@ -19,6 +22,7 @@
 #include <fstream>
 #include <initializer_list>
 #include <sstream>
+#include <string_view>
 #include <utility>
 
 #include "rack/schema.h"
@@ -174,7 +178,31 @@ Result<void> wait_ready(Spawned& spawned, const std::string& name, const std::st
   return fail(fmt::format("{} {}; the end of its log ({}):\n{}", name, what, log, last_lines(log, 10)));
 }
 
+namespace {
+
+// sd_notify(3): one datagram to the socket that the environment names, a path or, behind '@', an abstract name.
+void tell_service_manager() {
+  const char* const name = std::getenv("NOTIFY_SOCKET");
+  if (name == nullptr) return;
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  const std::size_t length = std::strlen(name);
+  if (length < 2 || length >= sizeof address.sun_path) return;
+  std::memcpy(address.sun_path, name, length);
+  if (name[0] == '@') address.sun_path[0] = '\0';
+  const int descriptor = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+  constexpr std::string_view kReady = "READY=1";
+  const auto size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + length);
+  static_cast<void>(sendto(descriptor, kReady.data(), kReady.size(), MSG_NOSIGNAL,
+                           reinterpret_cast<const sockaddr*>(&address), size));
+  close(descriptor);
+  unsetenv("NOTIFY_SOCKET");
+}
+
+}  // namespace
+
 void say_ready() {
+  tell_service_manager();
   const char* text = std::getenv(kReadyVariable);
   if (text == nullptr) return;
   const int descriptor = std::atoi(text);

@@ -51,7 +51,7 @@ Result<Spawned> spawn(const std::vector<std::string>& argv, const std::string& l
 // -1) becomes readable.
 Result<void> wait_ready(Spawned& spawned, const std::string& name, const std::string& log, Duration timeout,
                         int interrupt = -1);
-// In the started process: tells that it is ready. Does nothing when nobody asked.
+// In the started process: tells who started it, a service manager (sd_notify(3)), or both, that it is ready. Does nothing when nobody asked.
 void say_ready();
 inline constexpr const char* kReadyVariable = "SLUICE_READY_DESCRIPTOR";
 

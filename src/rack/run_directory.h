@@ -27,6 +27,8 @@ class RunDirectory {
   const std::string& path() const { return path_; }
   std::string switch_socket() const { return path_ + "/switch.sock"; }
   std::string directory_socket() const { return path_ + "/directory.sock"; }
+  // A daemon's own HTTP server: rack/daemon_http.h.
+  std::string http_socket(const std::string& daemon) const { return path_ + "/" + daemon + ".http.sock"; }
   std::string cowbird_socket() const { return path_ + "/cowbird.sock"; }
   // What the programs of one host share: ports/host_directory.h.
   std::string host(const std::string& name) const { return path_ + "/host-" + name; }

@@ -5,9 +5,7 @@
 #include <unistd.h>
 
 #include <bit>
-#include <chrono>
 #include <functional>
-#include <future>
 #include <memory>
 #include <random>
 
@@ -15,11 +13,13 @@
 #include "rack/box_agent.h"
 #include "rack/box_stage.h"
 #include "rack/cowbird_stage.h"
+#include "rack/daemon_http.h"
 #include "rack/directory_http.h"
 #include "rack/endpoint.h"
 #include "rack/membership.h"
 #include "rack/sharded_box.h"
 #include "rack/sqlite_directory.h"
+#include "rack/switch_http.h"
 #include "rack/switch_ports.h"
 #include "switching/stage_chain.h"
 
@@ -63,35 +63,6 @@ Result<void> open_all(SwitchPorts& ports, const std::vector<std::string>& listen
     if (!ports.add_port(std::move(*port))) return fail(fmt::format("ports = \"{}\": more than max-ports", name));
   }
   return {};
-}
-
-// What the switch's thread says, asked by the HTTP server's threads.
-Result<std::string> ask(nic::PollLoop& loop, std::function<Result<std::string>(Time)> question) {
-  auto answer = std::make_shared<std::promise<Result<std::string>>>();
-  auto future = answer->get_future();
-  loop.post([answer, question = std::move(question)](Time now) { answer->set_value(question(now)); });
-  if (future.wait_for(std::chrono::seconds(2)) != std::future_status::ready) return fail("the switch is busy");
-  return future.get();
-}
-
-std::string ask_status(nic::PollLoop& loop, SwitchPorts& ports) {
-  return ask(loop, [&ports](Time now) -> Result<std::string> { return ports.status_json(now); })
-      .value_or(R"({"error": "the switch is busy"})");
-}
-
-// GET /v1/box: its state and counters. POST /v1/box: BoxStage::change(), then the same.
-void serve_box(DirectoryServer& server, nic::PollLoop& loop, BoxControl& stage) {
-  constexpr std::size_t kMost = 20;
-  server.serve("/v1/box", [&loop, &stage] {
-    return ask(loop, [&stage](Time) -> Result<std::string> { return stage.status_json(kMost); })
-        .value_or(R"({"error": "the switch is busy"})");
-  });
-  server.take("/v1/box", [&loop, &stage](const std::string& body) {
-    return ask(loop, [&stage, body](Time) -> Result<std::string> {
-      if (auto changed = stage.change(body); !changed) return tl::unexpected(changed.error());
-      return stage.status_json(kMost);
-    });
-  });
 }
 
 // Whether a switch with a box that steers was here before and did not end by `sluice rack down`, which removes the directory's state.
@@ -142,17 +113,6 @@ Cowbird make_cowbird(const SwitchSettings& settings, const Boxes& boxes, SwitchP
   return cowbird;
 }
 
-// GET /v1/cowbird: its channels and counters. POST /v1/cowbird: CowbirdStage::control().
-void serve_cowbird(DirectoryServer& server, nic::PollLoop& loop, CowbirdStage& stage) {
-  server.serve("/v1/cowbird", [&loop, &stage] {
-    return ask(loop, [&stage](Time) -> Result<std::string> { return stage.status_json(); })
-        .value_or(R"({"error": "the switch is busy"})");
-  });
-  server.take("/v1/cowbird", [&loop, &stage](const std::string& body) {
-    return ask(loop, [&stage, body](Time now) -> Result<std::string> { return stage.control(now, body); });
-  });
-}
-
 Result<Boxes> make_boxes(const BoxSettings& settings, const RunDirectory& run, Directory& directory,
                          nic::PollLoop& loop, SwitchPorts& ports) {
   Boxes boxes;
@@ -195,11 +155,8 @@ Result<void> run_switch(const std::string& path, const SwitchSettings& settings,
   if (!boxes) return tl::unexpected(boxes.error());
   BoxControl* const box = boxes->control();
   const Cowbird cowbird = make_cowbird(settings, *boxes, ports);
-  const auto add_more = [&](DirectoryServer& server) {
-    server.serve("/v1/switch", [&] { return ask_status(loop, ports); });
-    if (box) serve_box(server, loop, *box);
-    if (cowbird.stage) serve_cowbird(server, loop, *cowbird.stage);
-  };
+  const SwitchParts parts{run, loop, ports, **directory, box, cowbird.stage.get()};
+  const auto add_more = [&parts](telemetry::HttpServer& server) { add_switch_routes(server, parts); };
   auto server = DirectoryServer::start(**directory, {run.directory_socket()}, add_more);
   if (!server) return tl::unexpected(server.error());
   std::unique_ptr<DirectoryServer> tcp;
@@ -214,6 +171,7 @@ Result<void> run_switch(const std::string& path, const SwitchSettings& settings,
 
   NodeDescription description{"switch", NodeKind::kSwitch, 0, {}, {{"pid", std::to_string(getpid())}}};
   if (box) description.attributes[kBoxAttribute] = settings.box.box;
+  if (tcp) description.attributes[kHttpAttribute] = tcp->address();
   // A lease that is left is of a switch that was killed: the socket would not have been ours otherwise.
   if (auto evicted = (*directory)->evict(description.name); !evicted) return evicted;
   if (auto evicted = (*directory)->evict(BoxAgent::kName); !evicted) return evicted;
@@ -223,6 +181,7 @@ Result<void> run_switch(const std::string& path, const SwitchSettings& settings,
 
   signals.stop_on_signal(loop);
   spdlog::info("switch: ready at {}", run.switch_socket());
+  if (tcp) spdlog::info("switch: the live view is at http://{}/", tcp->address());
   ready();
   const auto agent = box ? std::make_unique<BoxAgent>(path, loop, *box) : nullptr;
   loop.run();

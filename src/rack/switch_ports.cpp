@@ -1,5 +1,6 @@
 #include "rack/switch_ports.h"
 
+#include <map>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -11,7 +12,9 @@ constexpr Duration kLookAround = Duration::milliseconds(1);
 }  // namespace
 
 SwitchPorts::SwitchPorts(switching::SwitchConfig config, nic::PollLoop& loop)
-    : loop_(loop), machine_(std::move(config)), burst_(switching::LearningSwitch::kBurst) {}
+    : loop_(loop), machine_(std::move(config)), burst_(switching::LearningSwitch::kBurst) {
+  machine_.set_probe(&probe_);
+}
 
 SwitchPorts::~SwitchPorts() {
   for (const Attached& attached : ports_) loop_.remove_port(*attached.port);
@@ -110,8 +113,53 @@ std::string SwitchPorts::status_json(Time now) const {
                      {"ecn_marked", s.ecn_marked},
                      {"drops", std::move(drops)}});
   }
-  return json{{"ports", std::move(ports)}, {"turned_away", turned_away_}, {"macs_refused", machine_.macs().refused()}}
+  json latency = json::object();
+  for (std::size_t i = 0; i < switching::LatencyProbe::kOperations; ++i) {
+    const auto operation = static_cast<switching::LatencyProbe::Operation>(i);
+    const switching::LatencyCounts& counts = probe_.of(operation);
+    latency[std::string(switching::LatencyProbe::name_of(operation))] = {{"counts", counts.counts},
+                                                                         {"sum_ns", counts.sum.nanoseconds()}};
+  }
+  return json{{"ports", std::move(ports)},
+              {"turned_away", turned_away_},
+              {"macs_refused", machine_.macs().refused()},
+              {"latency_edges_s", switching::LatencyCounts::edges()},
+              {"latency", std::move(latency)}}
       .dump();
+}
+
+void SwitchPorts::collect(Time now, telemetry::MetricSet& set, const NameOf& name_of) const {
+  std::map<std::uint16_t, std::string> nodes;
+  for (const auto& entry : machine_.macs().entries(now)) {
+    std::string& node = nodes[entry.port.value];
+    if (node.empty()) node = name_of(entry.mac);
+  }
+  for (const Attached& attached : ports_) {
+    const switching::PortStatistics& s = machine_.statistics(attached.number);
+    const telemetry::Labels labels{{"port", std::to_string(attached.number.value)},
+                                   {"node", nodes[attached.number.value]}};
+    set.gauge("port_up", "1 while the port is connected", attached.port->state() == port::PortState::kUp ? 1 : 0,
+              labels);
+    set.counter("port_receive_packets", "frames that came in at the port", s.rx_frames, labels);
+    set.counter("port_receive_bytes", "bytes of them", s.rx_bytes, labels);
+    set.counter("port_transmit_packets", "frames that left through the port", s.tx_frames, labels);
+    set.counter("port_transmit_bytes", "bytes of them", s.tx_bytes, labels);
+    set.counter("port_flooded", "frames from the port that went to all", s.flooded, labels);
+    set.counter("port_queued", "frames to the port that had to wait", s.queued, labels);
+    set.counter("port_ecn_marked", "frames to the port that were marked as having met congestion", s.ecn_marked,
+                labels);
+    set.gauge("port_queue_bytes", "bytes that wait for the port now",
+              static_cast<double>(machine_.queued_bytes(attached.number)), labels);
+    for (std::size_t i = 0; i < switching::kDropReasons; ++i) {
+      const auto reason = static_cast<switching::DropReason>(i);
+      telemetry::Labels with_reason = labels;
+      with_reason.emplace_back("reason", to_string(reason));
+      set.counter("port_dropped", "frames that went nowhere; taken by stage: the box's doing", s.dropped(reason),
+                  with_reason);
+    }
+  }
+  set.counter("switch_turned_away", "ports that found no room", turned_away_);
+  set.counter("switch_addresses_refused", "MAC addresses that found no room", machine_.macs().refused());
 }
 
 }  // namespace sluice::rack

@@ -3,6 +3,7 @@
 // Threads:  the loop's owner.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -10,7 +11,9 @@
 #include "nic/poll_loop.h"
 #include "port/listener.h"
 #include "port/port.h"
+#include "switching/latency_probe.h"
 #include "switching/learning_switch.h"
+#include "telemetry/metric_set.h"
 
 namespace sluice::rack {
 
@@ -28,9 +31,13 @@ class SwitchPorts final : public nic::Pollable {
   Time next_deadline() const override { return held_up_ ? Time() : machine_.next_deadline(); }
 
   switching::LearningSwitch& machine() { return machine_; }
+  const switching::LatencyProbe& latency() const { return probe_; }
   std::size_t ports() const { return ports_.size(); }
   // For people and programs: every port, its name, state and counters; the addresses learned.
   std::string status_json(Time now) const;
+  // The same for Prometheus. `name_of`: the node that has an address, or "".
+  using NameOf = std::function<std::string(const wire::MacAddress&)>;
+  void collect(Time now, telemetry::MetricSet& set, const NameOf& name_of) const;
 
  private:
   struct Attached {
@@ -45,6 +52,7 @@ class SwitchPorts final : public nic::Pollable {
 
   nic::PollLoop& loop_;
   switching::LearningSwitch machine_;
+  switching::LatencyProbe probe_;
   std::vector<std::unique_ptr<port::Listener>> listeners_;
   std::vector<Attached> ports_;
   std::vector<port::Frame> burst_;

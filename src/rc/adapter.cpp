@@ -153,7 +153,7 @@ void Adapter::on_frame(Time now, port::Frame frame) {
     return count_refusal(verdict);
   }
   if (!is_for_us(frame.data, parsed)) {
-    ++counters_.rx_not_for_us;
+    ++counters_.rx_not_ours;
     return;
   }
   if ((parsed.pkey & 0x7FFF) != (wire::kDefaultPkey & 0x7FFF)) {
@@ -174,7 +174,7 @@ void Adapter::count_refusal(wire::Verdict verdict) {
     case wire::Verdict::kBadIcrc: ++counters_.rx_bad_icrc; return;
     case wire::Verdict::kNotIp:
     case wire::Verdict::kNotUdp:
-    case wire::Verdict::kNotRoce: ++counters_.rx_not_for_us; return;
+    case wire::Verdict::kNotRoce: ++counters_.rx_not_ours; return;
     default: ++counters_.rx_malformed; return;
   }
 }

@@ -114,18 +114,18 @@ TEST_F(AdapterTest, DropsEveryFlippedBitThatTheIcrcCovers) {
 }
 
 TEST_F(AdapterTest, DropsAFrameForAnotherStation) {
-  expect_only(frame([](auto& way, auto&) { way.destination_mac.bytes[5] = 9; }), "rx_not_for_us");
-  expect_only(frame([](auto& way, auto&) { way.destination_mac = wire::MacAddress::broadcast(); }), "rx_not_for_us");
+  expect_only(frame([](auto& way, auto&) { way.destination_mac.bytes[5] = 9; }), "rx_not_ours");
+  expect_only(frame([](auto& way, auto&) { way.destination_mac = wire::MacAddress::broadcast(); }), "rx_not_ours");
 }
 
 TEST_F(AdapterTest, DropsAFrameForAnotherAddress) {
   expect_only(frame([](auto& way, auto&) { way.destination = wire::Gid::from(wire::Ipv4Address{0x0A000009}); }),
-              "rx_not_for_us");
+              "rx_not_ours");
   expect_only(frame([](auto& way, auto&) {
                 way.source = wire::Gid::parse("fe80::2").value();
                 way.destination = wire::Gid::parse("fe80::1").value();
               }),
-              "rx_not_for_us");
+              "rx_not_ours");
 }
 
 TEST_F(AdapterTest, DropsAFrameOfABadIcrc) {
@@ -137,10 +137,10 @@ TEST_F(AdapterTest, DropsAFrameOfABadIcrc) {
 TEST_F(AdapterTest, DropsWhatIsNoRoce) {
   Frame other = frame();
   store_be<std::uint16_t>(other.data() + 12, 0x88CC);
-  expect_only(other, "rx_not_for_us");
+  expect_only(other, "rx_not_ours");
   Frame port = frame();
   store_be<std::uint16_t>(port.data() + 14 + 20 + 2, 4790);
-  expect_only(port, "rx_not_for_us");
+  expect_only(port, "rx_not_ours");
 }
 
 TEST_F(AdapterTest, DropsAnUnknownOpcode) {

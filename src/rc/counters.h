@@ -11,7 +11,7 @@ namespace sluice::rc {
 // name, what it means
 #define SLUICE_ADAPTER_COUNTERS(X)                                               \
   X(rx_frames, "frames handed to the NIC")                                       \
-  X(rx_not_for_us, "frames for another MAC or IP address")                       \
+  X(rx_not_ours, "frames for another MAC or IP address")                         \
   X(rx_malformed, "frames that could not be parsed")                             \
   X(rx_bad_icrc, "frames whose ICRC was wrong")                                  \
   X(rx_neighbor, "ARP and neighbour discovery messages")                         \

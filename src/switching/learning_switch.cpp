@@ -61,6 +61,9 @@ void LearningSwitch::process(Time now, PortNumber port, std::span<port::Frame> b
   SLUICE_CHECK(in != nullptr && burst.size() <= kBurst);
   in->statistics.rx_frames += burst.size();
   for (const port::Frame& frame : burst) in->statistics.rx_bytes += frame.length;
+  if (probe_ != nullptr) {
+    for (const port::Frame& frame : burst) probe_->comes(now, frame);
+  }
   if (stage_ == nullptr) {
     for (const port::Frame& frame : burst) forward(now, frame, in, port);
     return;
@@ -108,6 +111,7 @@ void LearningSwitch::forward_outbox(Time now) {
 // It comes from no port: it teaches nothing and may go anywhere.
 void LearningSwitch::forward_made(Time now, port::Frame frame) {
   if (frame.length < EthernetHeader::kSize) return;
+  if (probe_ != nullptr) probe_->leaves(now, frame.bytes());
   MacAddress destination;
   std::memcpy(destination.bytes.data(), frame.data, 6);
   if (router_.enabled() && destination == router_.mac()) {
@@ -136,6 +140,7 @@ void LearningSwitch::forward(Time now, port::Frame frame, PortState* in, PortNum
     ++in->statistics.dropped(DropReason::kRunt);
     return;
   }
+  if (probe_ != nullptr) probe_->leaves(now, frame.bytes());
   MacAddress destination;
   MacAddress source;
   std::memcpy(destination.bytes.data(), frame.data, 6);

@@ -19,6 +19,7 @@
 #include "port/port.h"
 #include "switching/egress_queue.h"
 #include "switching/frame_buffer.h"
+#include "switching/latency_probe.h"
 #include "switching/mac_table.h"
 #include "switching/router.h"
 #include "switching/stage.h"
@@ -54,6 +55,8 @@ class LearningSwitch final : public Ways {
   void forward_made(Time now, port::Frame frame);
   // Before forwarding, every burst passes the stage. Null: none.
   void set_stage(Stage* stage) { stage_ = stage; }
+  // Sees what comes in, and what is forwarded once the stage has seen it. Null: none.
+  void set_probe(LatencyProbe* probe) { probe_ = probe; }
 
   // Takes one burst that came in at `port`. The frames may be changed. REQUIRES: burst.size() <= kBurst; `port` is attached.
   void process(Time now, PortNumber port, std::span<port::Frame> burst);
@@ -96,6 +99,7 @@ class LearningSwitch final : public Ways {
   MacTable macs_;
   Router router_;
   Stage* stage_ = nullptr;
+  LatencyProbe* probe_ = nullptr;
   std::unique_ptr<FrameBuffer> outbox_;
   std::vector<PortState*> waiting_;  // ports whose queue is not empty
 };

@@ -1,0 +1,182 @@
+// sluice top: the rack at work, in the terminal: the same data as the live view in a browser.
+#include <fmt/core.h>
+#include <poll.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "cli/box_report.h"
+#include "cli/commands.h"
+#include "rack/directory_http.h"
+#include "rack/endpoint.h"
+
+namespace sluice::cli {
+namespace {
+
+using nlohmann::json;
+
+constexpr std::size_t kMostClients = 12;
+
+std::uint64_t number(const json& object, const char* name) { return object.value(name, std::uint64_t{0}); }
+
+// The port where a MAC was seen; null: none.
+const json* port_of(const json& state, const std::string& mac) {
+  if (!state["switch"].contains("ports")) return nullptr;
+  for (const json& port : state["switch"]["ports"]) {
+    if (std::ranges::find(port["macs"], json(mac)) != port["macs"].end()) return &port;
+  }
+  return nullptr;
+}
+
+struct Traffic {
+  double frames_in = 0;  // from the node
+  double frames_out = 0;
+  double bytes_in = 0;
+  double bytes_out = 0;
+  std::uint64_t drops = 0;
+};
+
+Traffic traffic_of(const json& node, const json& now, const json& before, double seconds) {
+  Traffic t;
+  const auto mac = node["mac"].get<std::string>();
+  const json* const port = port_of(now, mac);
+  if (port == nullptr) return t;
+  for (const auto& [reason, count] : (*port)["drops"].items()) t.drops += count.get<std::uint64_t>();
+  const json* const was = port_of(before, mac);
+  if (was == nullptr || (*was)["number"] != (*port)["number"]) return t;
+  const auto rate = [&](const char* name) {
+    const std::uint64_t a = number(*port, name);
+    const std::uint64_t b = number(*was, name);
+    return a > b ? static_cast<double>(a - b) / seconds : 0.0;
+  };
+  return {rate("rx_frames"), rate("tx_frames"), rate("rx_bytes"), rate("tx_bytes"), t.drops};
+}
+
+std::string node_row(const json& node, const Traffic& t) {
+  std::uint64_t exported = 0;
+  for (const json& region : node["regions"]) exported += number(region, "length");
+  return fmt::format("{:<22} {:<9} {:<8} {:>8} {:>11.0f} {:>11.0f} {:>9.2f} {:>9.2f} {:>9}\n",
+                     node["name"].get<std::string>().substr(0, 22), node["kind"].get<std::string>(),
+                     node["state"].get<std::string>(), exported != 0 ? rack::bytes_text(exported) : "", t.frames_in,
+                     t.frames_out, t.bytes_in / 1e6, t.bytes_out / 1e6, t.drops);
+}
+
+std::string node_table(const json& now, const json& before, double seconds) {
+  std::string text = fmt::format("{:<22} {:<9} {:<8} {:>8} {:>11} {:>11} {:>9} {:>9} {:>9}\n", "NODE", "KIND", "STATE",
+                                 "EXPORTS", "FRAMES/S <", "FRAMES/S >", "MB/S <", "MB/S >", "DROPPED");
+  struct Row {
+    double load;
+    std::string text;
+  };
+  std::vector<Row> clients;
+  for (const json& node : now["nodes"]) {
+    const Traffic t = traffic_of(node, now, before, seconds);
+    if (node["kind"] != "client") {
+      if (node["kind"] != "switch") text += node_row(node, t);
+    } else if (node["state"] != "gone") {
+      clients.push_back({t.frames_in + t.frames_out, node_row(node, t)});
+    }
+  }
+  std::ranges::stable_sort(clients, std::greater<>{}, &Row::load);
+  for (std::size_t i = 0; i < std::min(clients.size(), kMostClients); ++i) text += clients[i].text;
+  if (clients.size() > kMostClients) text += fmt::format("… and {} clients more\n", clients.size() - kMostClients);
+  return text;
+}
+
+// The smallest edge, in us, that `share` of the counts do not exceed.
+std::optional<double> quantile(const std::vector<std::uint64_t>& counts, const json& edges, double share) {
+  std::uint64_t all = 0;
+  for (const std::uint64_t n : counts) all += n;
+  if (all == 0) return std::nullopt;
+  const auto rank = static_cast<std::uint64_t>(std::ceil(share * static_cast<double>(all)));
+  std::uint64_t seen = 0;
+  for (std::size_t i = 0; i < counts.size(); ++i) {
+    seen += counts[i];
+    if (seen >= rank) return edges[std::min(i, edges.size() - 1)].get<double>() * 1e6;
+  }
+  return std::nullopt;
+}
+
+std::string latency_line(const json& now, const json& before) {
+  const json& all = now["switch"].value("latency", json::object());
+  std::string text;
+  for (const auto& [name, latency] : all.items()) {
+    auto counts = latency["counts"].get<std::vector<std::uint64_t>>();
+    const json was = before["switch"].value("latency", json::object()).value(name, json::object());
+    if (was.contains("counts")) {
+      for (std::size_t i = 0; i < counts.size(); ++i)
+        counts[i] -= std::min(counts[i], was["counts"][i].get<std::uint64_t>());
+    }
+    const json& edges = now["switch"]["latency_edges_s"];
+    const auto p50 = quantile(counts, edges, 0.5);
+    if (!p50) continue;
+    text += fmt::format("{}{} {:.0f} / {:.0f}", text.empty() ? "" : ", ", name, *p50, *quantile(counts, edges, 0.99));
+  }
+  return text.empty() ? "latency, switch to memory and back: no samples\n"
+                      : fmt::format("latency, switch to memory and back, p50 / p99 at most, us: {}\n", text);
+}
+
+std::string page(const json& now, const json& before) {
+  const double seconds = std::max(0.05, static_cast<double>(number(now, "at_ms") - number(before, "at_ms")) / 1e3);
+  std::string text = node_table(now, before, seconds) + "\n" + latency_line(now, before);
+  const json& box = now["box"];
+  if (box.is_object() && box.contains("counters")) {
+    const json& was = before["box"];
+    text += "\n" + box_page(box, was.is_object() && was.contains("counters") ? &was : nullptr, seconds);
+  }
+  return text;
+}
+
+class Top final : public Command {
+ public:
+  explicit Top(CLI::App& root)
+      : Command(root, "top", "Show the rack at work, every second: nodes, traffic, latency, what the box does",
+                {"sluice top", "sluice top --once", "sluice top --json"}) {
+    use_rack();
+    app().add_flag("--once", once_, "look for a second, show that, and end");
+    app().add_flag("--json", json_, "the present state as JSON, and end");
+  }
+
+ private:
+  Result<json> look() {
+    rack::DirectoryClient directory({run_directory().directory_socket()}, Duration{});
+    const auto answer = directory.get("/v1/state");
+    if (!answer) return tl::unexpected(answer.error());
+    json state = json::parse(*answer, nullptr, false);
+    if (!state.is_object() || !state["switch"].contains("ports")) return fail("the switch is busy; try again");
+    return state;
+  }
+
+  Result<int> run() override {
+    rack::StopSignals signals;
+    auto before = look();
+    if (!before) return tl::unexpected(before.error());
+    if (json_) {
+      fmt::print("{}\n", before->dump(2));
+      return 0;
+    }
+    const bool terminal = isatty(STDOUT_FILENO) != 0 && !once_;
+    pollfd descriptor{signals.descriptor(), POLLIN, 0};
+    while (poll(&descriptor, 1, 1000) == 0) {
+      auto now = look();
+      if (!now) return tl::unexpected(now.error());
+      fmt::print("{}{}", terminal ? "\x1b[H\x1b[2J" : "", page(*now, *before));
+      std::fflush(stdout);
+      if (once_) return 0;
+      before = std::move(now);
+    }
+    return 0;
+  }
+
+  bool once_ = false;
+  bool json_ = false;
+};
+
+}  // namespace
+
+void add_top_command(CLI::App& root, Commands& commands) { commands.push_back(std::make_unique<Top>(root)); }
+
+}  // namespace sluice::cli

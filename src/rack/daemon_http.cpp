@@ -1,0 +1,52 @@
+#include "rack/daemon_http.h"
+
+#include <spdlog/spdlog.h>
+
+#include "base/version.h"
+#include "rack/ask.h"
+#include "rack/run_directory.h"
+
+namespace sluice::rack {
+
+using telemetry::HttpServer;
+using telemetry::MetricSet;
+
+namespace {
+constexpr std::size_t kThreads = 4;
+}
+
+std::string scrape(const std::string& daemon, nic::PollLoop& loop, const DaemonHttp::Collect& collect) {
+  auto set = ask<MetricSet>(loop, [collect](Time now) -> Result<MetricSet> {
+    MetricSet made;
+    collect(now, made);
+    return made;
+  });
+  MetricSet whole = set ? std::move(*set) : MetricSet();
+  whole.gauge("daemon_responsive", "0 when the daemon's loop did not answer this scrape in time", set ? 1 : 0);
+  whole.process(kVersion, daemon);
+  return whole.text();
+}
+
+Result<std::unique_ptr<DaemonHttp>> DaemonHttp::start(const std::string& run_directory, const std::string& daemon,
+                                                      const std::string& tcp, nic::PollLoop& loop, Collect collect) {
+  auto http = std::make_unique<DaemonHttp>();
+  const auto shared = std::make_shared<Collect>(std::move(collect));
+  const auto routes = [&](HttpServer& server) {
+    server.serve("/metrics", MetricSet::kContentType,
+                 [&loop, shared, daemon] { return scrape(daemon, loop, *shared); });
+  };
+  auto socket = HttpServer::start({RunDirectory(run_directory).http_socket(daemon)}, routes, kThreads);
+  if (socket) {
+    http->socket_ = std::move(*socket);
+  } else {
+    spdlog::warn("{}: no metrics in the run directory: {}", daemon, socket.error().message);
+  }
+  if (!tcp.empty()) {
+    auto listening = HttpServer::start({tcp}, routes, kThreads);
+    if (!listening) return fail("http: " + listening.error().message);
+    http->tcp_ = std::move(*listening);
+  }
+  return http;
+}
+
+}  // namespace sluice::rack

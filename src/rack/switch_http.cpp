@@ -1,0 +1,145 @@
+#include "rack/switch_http.h"
+
+#include <fmt/core.h>
+#include <httplib.h>
+
+#include <chrono>
+#include <filesystem>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "rack/ask.h"
+#include "rack/daemon_http.h"
+#include "rack/directory_http.h"
+#include "rack/directory_json.h"
+#include "rack/live_page.h"
+#include "rack/metrics.h"
+
+namespace sluice::rack {
+namespace {
+
+using nlohmann::json;
+using telemetry::HttpServer;
+using telemetry::kJson;
+using telemetry::MetricSet;
+
+constexpr std::size_t kMostListed = 20;
+constexpr Duration kLivePeriod = Duration::seconds(1);
+const char* const kBusy = R"({"error": "the switch is busy"})";
+
+std::string switch_status(const SwitchParts& parts) {
+  return ask<std::string>(parts.loop,
+                          [&ports = parts.ports](Time now) -> Result<std::string> { return ports.status_json(now); })
+      .value_or(kBusy);
+}
+
+std::string box_status(const SwitchParts& parts) {
+  return ask<std::string>(parts.loop,
+                          [box = parts.box](Time) -> Result<std::string> { return box->status_json(kMostListed); })
+      .value_or(kBusy);
+}
+
+std::string state(const SwitchParts& parts) {
+  const auto snapshot = parts.directory.nodes();
+  json out{{"at_ms",
+            std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::system_clock::now().time_since_epoch())
+                .count()},
+           {"nodes", snapshot ? to_json(*snapshot)["nodes"] : json::array()},
+           {"switch", json::parse(switch_status(parts), nullptr, false)},
+           {"box", nullptr}};
+  if (parts.box != nullptr) out["box"] = json::parse(box_status(parts), nullptr, false);
+  return out.dump();
+}
+
+void collect(Time now, MetricSet& set, const SwitchParts& parts) {
+  add_loop(set, parts.loop.counters());
+  std::map<wire::MacAddress, std::string> names;
+  if (const auto snapshot = parts.directory.nodes()) {
+    add_directory(set, *snapshot);
+    for (const NodeRecord& node : snapshot->nodes) names[node.mac] = node.description.name;
+  }
+  parts.ports.collect(now, set, [&names](const wire::MacAddress& mac) {
+    const auto known = names.find(mac);
+    return known == names.end() ? std::string() : known->second;
+  });
+  add_latency(set, parts.ports.latency());
+  if (parts.box == nullptr) return;
+  const json status = json::parse(parts.box->status_json(0), nullptr, false);
+  if (status.is_object()) add_box(set, status);
+}
+
+// A daemon of this run directory, asked at its own socket.
+void answer_for(const SwitchParts& parts, const std::string& daemon, httplib::Response& response) {
+  const std::string socket = parts.run.http_socket(daemon);
+  if (!std::filesystem::exists(socket))
+    return telemetry::answer_error(response, 404, fmt::format("no daemon '{}' answers in this run directory", daemon));
+  auto body = DirectoryClient({socket}, Duration()).get("/metrics");
+  if (!body) return telemetry::answer_error(response, 502, body.error().message);
+  response.set_content(*body, MetricSet::kContentType);
+}
+
+// Prometheus's "HTTP SD": where it asked us it can ask for all whose sockets we reach; others have addresses of their own.
+std::string targets(const SwitchParts& parts, const std::string& host) {
+  json all = json::array();
+  const auto add = [&all](const std::string& target, const std::string& path, const NodeRecord& node) {
+    all.push_back({{"targets", {target}},
+                   {"labels",
+                    {{"__metrics_path__", path},
+                     {"role", std::string(to_string(node.description.kind))},  // no name that a metric's own label has
+                     {"instance", node.description.name}}}});
+  };
+  const auto snapshot = parts.directory.nodes();
+  if (!snapshot) return all.dump();
+  for (const NodeRecord& node : snapshot->nodes) {
+    const NodeDescription& d = node.description;
+    if (d.kind == NodeKind::kSwitch) {
+      add(host, "/metrics", node);
+    } else if (std::filesystem::exists(parts.run.http_socket(d.name))) {
+      add(host, "/metrics/" + d.name, node);
+    } else if (d.attributes.contains(kHttpAttribute)) {
+      add(d.attributes.at(kHttpAttribute), "/metrics", node);
+    }
+  }
+  return all.dump();
+}
+
+}  // namespace
+
+void add_switch_routes(HttpServer& server, const SwitchParts& parts) {
+  server.serve("/v1/switch", kJson, [parts] { return switch_status(parts); });
+  server.serve("/v1/state", kJson, [parts] { return state(parts); });
+  server.stream("/v1/live", kLivePeriod, [parts] { return state(parts); });
+  server.serve("/", "text/html; charset=utf-8", [] { return std::string(live_page()); });
+  server.serve("/live.js", "text/javascript; charset=utf-8", [] { return std::string(live_script()); });
+  server.serve("/metrics", MetricSet::kContentType, [parts] {
+    return scrape("switch", parts.loop, [parts](Time now, MetricSet& set) { collect(now, set, parts); });
+  });
+  server.http().Get(R"(/metrics/([A-Za-z0-9_.-]+))",
+                    [parts](const httplib::Request& request, httplib::Response& response) {
+                      answer_for(parts, request.matches[1].str(), response);
+                    });
+  server.http().Get("/v1/targets", [parts](const httplib::Request& request, httplib::Response& response) {
+    response.set_content(targets(parts, request.get_header_value("Host")), kJson);
+  });
+  if (parts.cowbird != nullptr) {
+    server.serve("/v1/cowbird", kJson, [parts] {
+      return ask<std::string>(parts.loop,
+                              [stage = parts.cowbird](Time) -> Result<std::string> { return stage->status_json(); })
+          .value_or(kBusy);
+    });
+    server.take("/v1/cowbird", [parts](const std::string& body) {
+      return ask<std::string>(parts.loop,
+                              [stage = parts.cowbird, body](Time now) { return stage->control(now, body); });
+    });
+  }
+  if (parts.box == nullptr) return;
+  server.serve("/v1/box", kJson, [parts] { return box_status(parts); });
+  server.take("/v1/box", [parts](const std::string& body) {
+    return ask<std::string>(parts.loop, [box = parts.box, body](Time) -> Result<std::string> {
+      if (auto changed = box->change(body); !changed) return tl::unexpected(changed.error());
+      return box->status_json(kMostListed);
+    });
+  });
+}
+
+}  // namespace sluice::rack

@@ -1,0 +1,172 @@
+#include "telemetry/http_server.h"
+
+#include <fmt/core.h>
+#include <httplib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cctype>
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "telemetry/patient_server.h"
+
+namespace sluice::telemetry {
+namespace {
+
+using nlohmann::json;
+
+std::chrono::nanoseconds chrono_of(Duration d) { return std::chrono::nanoseconds(d.nanoseconds()); }
+
+// "name:port", "[v6]:port" or "name" without its port.
+std::string host_of(const std::string& authority) {
+  if (authority.starts_with('[')) return authority.substr(0, authority.find(']') + 1);
+  return authority.substr(0, authority.rfind(':'));
+}
+
+// An address cannot be pointed elsewhere; a name can.
+bool is_address(const std::string& host) {
+  return host.empty() || host == "localhost" || host.starts_with('[') ||
+         std::ranges::all_of(host, [](unsigned char c) { return std::isdigit(c) != 0 || c == '.'; });
+}
+
+// The origin that a page has which this server itself has served.
+bool is_own_origin(const httplib::Request& request) {
+  const std::string origin = request.get_header_value("Origin");
+  if (origin.empty()) return true;  // no browser, or no page
+  const std::string host = request.get_header_value("Host");
+  return origin == "http://" + host || origin == "https://" + host;
+}
+
+}  // namespace
+
+void answer_error(httplib::Response& response, int status, const std::string& message) {
+  response.status = status;
+  response.set_content(json{{"error", message}}.dump(), kJson);
+}
+
+std::pair<std::string, int> HttpAddress::host_and_port() const {
+  if (is_unix()) return {text, 80};  // the port is ignored
+  const std::size_t colon = text.rfind(':');
+  return {text.substr(0, colon), colon == std::string::npos ? 80 : std::atoi(text.c_str() + colon + 1)};
+}
+
+HttpServer::HttpServer(HttpAddress address, std::size_t threads)
+    : address_(std::move(address)), server_(std::make_unique<PatientServer>(threads)) {}
+
+Result<std::unique_ptr<HttpServer>> HttpServer::start(const HttpAddress& address,
+                                                      const std::function<void(HttpServer&)>& add_routes,
+                                                      std::size_t threads) {
+  std::unique_ptr<HttpServer> server(new HttpServer(address, threads));
+  httplib::Server& http = *server->server_;
+  http.set_payload_max_length(kMaxBody);
+  // Not cpp-httplib's SO_REUSEPORT, by which two servers could share a port, each answering some.
+  http.set_socket_options([](socket_t s) {
+    const int yes = 1;
+    setsockopt(s, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
+  });
+  server->guard();
+  add_routes(*server);
+  const auto [host, port] = address.host_and_port();
+  if (address.is_unix()) {
+    unlink(host.c_str());
+    http.set_address_family(AF_UNIX);
+  }
+  const mode_t before = umask(0077);
+  const int bound =
+      port != 0 || address.is_unix() ? (http.bind_to_port(host, port) ? port : -1) : http.bind_to_any_port(host);
+  umask(before);
+  if (bound < 0) {
+    return fail(address.is_unix()
+                    ? fmt::format("cannot listen at {}: {}; a UNIX socket's path may have 107 bytes", address.text,
+                                  std::strerror(errno))
+                    : fmt::format("cannot listen at {}: {}; is the port taken?", address.text, std::strerror(errno)));
+  }
+  server->bound_ = true;
+  server->listening_at_ = address.is_unix() ? address.text : fmt::format("{}:{}", host, bound);
+  server->listener_ = std::thread([&http] { http.listen_after_bind(); });
+  while (!http.is_running()) std::this_thread::yield();
+  return server;
+}
+
+HttpServer::~HttpServer() {
+  stopping_ = true;
+  server_->stop();
+  if (listener_.joinable()) listener_.join();
+  if (bound_ && address_.is_unix()) unlink(address_.text.c_str());
+}
+
+void HttpServer::guard() {
+  server_->set_pre_routing_handler([this](const httplib::Request& request, httplib::Response& response) {
+    using Outcome = httplib::Server::HandlerResponse;
+    const std::string host = host_of(request.get_header_value("Host"));
+    if (!address_.is_unix() && !is_address(host) && host != address_.host_and_port().first) {
+      answer_error(response, 403, fmt::format("this server does not answer to the name {}; ask for its address", host));
+      return Outcome::Handled;
+    }
+    if (request.method == "GET" || request.method == "HEAD") return Outcome::Unhandled;
+    if (!is_own_origin(request)) {
+      answer_error(response, 403, "pages of other origins may not change anything here");
+      return Outcome::Handled;
+    }
+    if (request.method == "POST" && !request.get_header_value("Content-Type").starts_with(kJson)) {
+      answer_error(response, 415, fmt::format("the body must be {}", kJson));
+      return Outcome::Handled;
+    }
+    return Outcome::Unhandled;
+  });
+  server_->set_error_handler([](const httplib::Request& request, httplib::Response& response) {
+    if (!response.body.empty()) return;
+    const char* const what = response.status == 404   ? "there is nothing at this path"
+                             : response.status == 413 ? "the body is too long"
+                                                      : "the request cannot be understood";
+    answer_error(response, response.status, fmt::format("{} {}: {}", request.method, request.path, what));
+  });
+}
+
+void HttpServer::serve(const std::string& path, const std::string& content_type, std::function<std::string()> body) {
+  server_->Get(path, [content_type, body = std::move(body)](const httplib::Request&, httplib::Response& response) {
+    response.set_header("Cache-Control", "no-store");
+    response.set_content(body(), content_type.c_str());
+  });
+}
+
+void HttpServer::take(const std::string& path, std::function<Result<std::string>(const std::string&)> handle) {
+  server_->Post(path, [handle = std::move(handle)](const httplib::Request& request, httplib::Response& response) {
+    const auto answered = handle(request.body);
+    if (!answered) return answer_error(response, 409, answered.error().message);
+    response.set_content(*answered, kJson);
+  });
+}
+
+void HttpServer::stream(const std::string& path, Duration period, std::function<std::string()> body) {
+  server_->Get(path, [this, period, body = std::move(body)](const httplib::Request&, httplib::Response& response) {
+    if (streams_.fetch_add(1) >= kMaxStreams) {
+      streams_.fetch_sub(1);
+      return answer_error(response, 503, fmt::format("{} pages are watching already; close one", kMaxStreams));
+    }
+    response.set_header("Cache-Control", "no-store");
+    bool first = true;
+    response.set_chunked_content_provider(
+        "text/event-stream",
+        [this, period, body, first](std::size_t, httplib::DataSink& sink) mutable {
+          const auto next = std::chrono::steady_clock::now() + chrono_of(first ? Duration() : period);
+          first = false;
+          while (std::chrono::steady_clock::now() < next && !stopping_)
+            std::this_thread::sleep_for(std::chrono::milliseconds(20));
+          if (stopping_) {
+            sink.done();
+            return false;
+          }
+          const std::string event = "data: " + body() + "\n\n";
+          return sink.write(event.data(), event.size());
+        },
+        [this](bool) { streams_.fetch_sub(1); });
+  });
+}
+
+}  // namespace sluice::telemetry

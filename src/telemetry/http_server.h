@@ -1,0 +1,82 @@
+// HTTP server: what a daemon answers to programs and people.
+//
+// Life:       start() binds and serves at once -> destroyed: every request ends.
+// Paths:      serve() for GET, take() for POST of JSON, stream() for server-sent events, http() for whatever else cpp-httplib can.
+// Errors:     of start(), with what to do. Requests are answered 4xx or 5xx with {"error": "…"}.
+// Safety:     a POST that a web page of another origin makes a browser send is refused (403), one that is not application/json, too (415).
+//             A request whose Host is a name (and not an address or localhost) is refused, unless it is the name that was listened at:
+//             so no foreign name that was pointed here (DNS rebinding) becomes our origin.
+// Threads:    any; handlers run in the server's own threads, several at once.
+// Limits:     `threads` requests at once, kMaxStreams of them streams; a body has at most kMaxBody bytes; patient_server.h for those who
+//             connect and say nothing.
+// Source:     cpp-httplib.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+
+#include "base/result.h"
+#include "base/time.h"
+
+namespace httplib {
+class Server;
+struct Response;
+}  // namespace httplib
+
+namespace sluice::telemetry {
+
+inline constexpr const char* kJson = "application/json";
+
+// Where a server is: a path is a UNIX socket, "host:port" is TCP.
+struct HttpAddress {
+  std::string text;
+
+  bool is_unix() const { return text.find('/') != std::string::npos; }
+  // For cpp-httplib: the path and any port, or host and port; port 0 lets the system choose.
+  std::pair<std::string, int> host_and_port() const;
+};
+
+class HttpServer {
+ public:
+  static constexpr std::size_t kThreads = 40;
+  static constexpr int kMaxStreams = 12;
+  static constexpr std::size_t kMaxBody = std::size_t{1} << 20;
+
+  // Replaces a socket file that is there; TCP ports that are taken are an error. `add_routes` is called before the first request can come.
+  static Result<std::unique_ptr<HttpServer>> start(const HttpAddress& address,
+                                                   const std::function<void(HttpServer&)>& add_routes,
+                                                   std::size_t threads = kThreads);
+  ~HttpServer();
+
+  // --- REQUIRES of these four: called from add_routes ---
+  // What GET `path` answers.
+  void serve(const std::string& path, const std::string& content_type, std::function<std::string()> body);
+  // What POST `path` does with its body, JSON, and answers in JSON.
+  void take(const std::string& path, std::function<Result<std::string>(const std::string&)> handle);
+  // GET `path`: what `body` says, one line of JSON, as an event at once and once every `period` from then on, until the client or we go.
+  void stream(const std::string& path, Duration period, std::function<std::string()> body);
+  httplib::Server& http() { return *server_; }
+
+  // Where it listens: as told, with the port that the system chose.
+  const std::string& address() const { return listening_at_; }
+
+ private:
+  HttpServer(HttpAddress address, std::size_t threads);
+  void guard();
+
+  HttpAddress address_;
+  std::string listening_at_;
+  std::unique_ptr<httplib::Server> server_;
+  std::atomic<int> streams_{0};
+  std::atomic<bool> stopping_{false};
+  bool bound_ = false;
+  std::thread listener_;
+};
+
+// {"error": "…"} with this status.
+void answer_error(httplib::Response& response, int status, const std::string& message);
+
+}  // namespace sluice::telemetry

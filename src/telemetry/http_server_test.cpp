@@ -1,0 +1,189 @@
+#include "telemetry/http_server.h"
+
+#include <arpa/inet.h>
+#include <gmock/gmock.h>
+#include <httplib.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <filesystem>
+#include <thread>
+
+namespace sluice::telemetry {
+namespace {
+
+using testing::HasSubstr;
+
+class HttpServerTest : public testing::Test {
+ protected:
+  HttpServerTest() {
+    auto started = HttpServer::start({"127.0.0.1:0"}, [this](HttpServer& s) {
+      s.serve("/hello", "text/plain", [] { return std::string("hello"); });
+      s.take("/set", [this](const std::string& body) -> Result<std::string> {
+        if (body == "no") return fail("never");
+        taken_ = body;
+        return "{}";
+      });
+      s.stream("/ticks", Duration::milliseconds(30), [this] { return std::to_string(++ticks_); });
+    });
+    EXPECT_TRUE(started) << started.error().message;
+    server_ = std::move(*started);
+  }
+  httplib::Client client() const {
+    const auto [host, port] = HttpAddress{server_->address()}.host_and_port();
+    return httplib::Client(host, port);
+  }
+  httplib::Result post(const httplib::Headers& headers, const std::string& body, const char* type = kJson) const {
+    return client().Post("/set", headers, body, type);
+  }
+
+  std::atomic<int> ticks_{0};
+  std::string taken_;
+  std::unique_ptr<HttpServer> server_;
+};
+
+TEST_F(HttpServerTest, TellsWhichPortTheSystemChoseAndServes) {
+  EXPECT_NE(server_->address(), "127.0.0.1:0");
+  const auto answer = client().Get("/hello");
+  ASSERT_TRUE(answer);
+  EXPECT_EQ(answer->body, "hello");
+  EXPECT_EQ(answer->get_header_value("Cache-Control"), "no-store");
+}
+
+TEST_F(HttpServerTest, APortThatIsTakenIsAnErrorThatSaysWhich) {
+  const auto second = HttpServer::start({server_->address()}, [](HttpServer&) {});
+  ASSERT_FALSE(second);
+  EXPECT_THAT(second.error().message, HasSubstr(server_->address()));
+}
+
+TEST_F(HttpServerTest, ErrorsAreJsonWithWords) {
+  const auto answer = client().Get("/nothing");
+  ASSERT_TRUE(answer);
+  EXPECT_EQ(answer->status, 404);
+  EXPECT_EQ(answer->body, R"({"error":"GET /nothing: there is nothing at this path"})");
+  const auto refused = post({}, "no");
+  ASSERT_TRUE(refused);
+  EXPECT_EQ(refused->status, 409);
+  EXPECT_EQ(refused->body, R"({"error":"never"})");
+}
+
+TEST_F(HttpServerTest, TakesJsonFromProgramsAndFromItsOwnPages) {
+  EXPECT_EQ(post({}, "1")->status, 200);
+  EXPECT_EQ(post({{"Origin", "http://" + server_->address()}}, "2")->status, 200);
+  EXPECT_EQ(taken_, "2");
+}
+
+TEST_F(HttpServerTest, ForeignPagesChangeNothing) {
+  EXPECT_EQ(post({{"Origin", "http://elsewhere.example"}}, "1")->status, 403);
+  // What a form can send without asking first.
+  EXPECT_EQ(post({}, "1", "text/plain")->status, 415);
+  EXPECT_EQ(taken_, "");
+}
+
+TEST_F(HttpServerTest, ANameThatWasPointedHereIsNotOurs) {
+  const auto answer = client().Get("/hello", {{"Host", "elsewhere.example:80"}});
+  ASSERT_TRUE(answer);
+  EXPECT_EQ(answer->status, 403);
+  EXPECT_EQ(client().Get("/hello", {{"Host", "localhost:1234"}})->status, 200);
+}
+
+TEST_F(HttpServerTest, ABodyThatIsTooLongIsRefused) {
+  const auto answer = post({}, std::string(HttpServer::kMaxBody + 1, 'x'));
+  // Refused before all of it was read: some see the answer, some a connection that ended.
+  if (answer) {
+    EXPECT_EQ(answer->status, 413);
+  }
+  EXPECT_EQ(taken_, "");
+  EXPECT_EQ(client().Get("/hello")->status, 200);
+}
+
+TEST_F(HttpServerTest, StreamsEventsUntilTheReaderGoes) {
+  std::string seen;
+  const auto answer = client().Get("/ticks", [&](const char* data, std::size_t size) {
+    seen.append(data, size);
+    return seen.find("data: 3\n\n") == std::string::npos;
+  });
+  EXPECT_THAT(seen, HasSubstr("data: 1\n\ndata: 2\n\ndata: 3\n\n"));
+  EXPECT_EQ(answer.error(), httplib::Error::Canceled);
+}
+
+TEST_F(HttpServerTest, MoreStreamsThanThereIsRoomForAreToldSoAndTheRestIsServed) {
+  std::vector<std::thread> readers;
+  std::atomic<int> reading{0};
+  std::atomic<bool> enough{false};
+  for (int i = 0; i < HttpServer::kMaxStreams; ++i) {
+    readers.emplace_back([&] {
+      bool first = true;
+      client().Get("/ticks", [&](const char*, std::size_t) {
+        if (std::exchange(first, false)) ++reading;
+        return !enough;
+      });
+    });
+  }
+  while (reading < HttpServer::kMaxStreams) std::this_thread::yield();
+  const auto one_more = client().Get("/ticks");
+  ASSERT_TRUE(one_more);
+  EXPECT_EQ(one_more->status, 503);
+  EXPECT_EQ(client().Get("/hello")->status, 200);
+  enough = true;
+  for (std::thread& reader : readers) reader.join();
+}
+
+TEST_F(HttpServerTest, ThoseWhoConnectAndSayNothingKeepNobodyOut) {
+  const auto [host, port] = HttpAddress{server_->address()}.host_and_port();
+  std::vector<int> idle;
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(static_cast<std::uint16_t>(port));
+  inet_pton(AF_INET, host.c_str(), &address.sin_addr);
+  for (int i = 0; i < 400; ++i) {
+    const int s = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
+    ASSERT_GE(s, 0);
+    connect(s, reinterpret_cast<const sockaddr*>(&address), sizeof address);
+    idle.push_back(s);
+  }
+  httplib::Client asking = client();
+  asking.set_connection_timeout(60);
+  asking.set_read_timeout(60);
+  const auto answer = asking.Get("/hello");
+  ASSERT_TRUE(answer) << httplib::to_string(answer.error());
+  EXPECT_EQ(answer->body, "hello");
+  for (const int s : idle) close(s);
+}
+
+TEST_F(HttpServerTest, EndsThoughSomebodyReadsAStream) {
+  std::atomic<bool> reading{false};
+  std::thread reader([&] {
+    client().Get("/ticks", [&](const char*, std::size_t) {
+      reading = true;
+      return true;
+    });
+  });
+  while (!reading) std::this_thread::yield();
+  server_.reset();
+  reader.join();
+}
+
+TEST(HttpServer, AUnixSocketIsOursAloneAndGoesWithTheServer) {
+  std::string folder = (std::filesystem::temp_directory_path() / "sluice-test-XXXXXX").string();
+  ASSERT_NE(mkdtemp(folder.data()), nullptr);
+  const std::string path = folder + "/a.sock";
+  auto server = HttpServer::start(
+      {path}, [](HttpServer& s) { s.serve("/hello", "text/plain", [] { return std::string("hello"); }); });
+  ASSERT_TRUE(server) << server.error().message;
+  struct stat status {};
+  ASSERT_EQ(stat(path.c_str(), &status), 0);
+  EXPECT_EQ(status.st_mode & 0077, 0u);
+  httplib::Client client(path, 80);
+  client.set_address_family(AF_UNIX);
+  EXPECT_EQ(client.Get("/hello")->body, "hello");
+  server->reset();
+  EXPECT_FALSE(std::filesystem::exists(path));
+  std::filesystem::remove_all(folder);
+}
+
+}  // namespace
+}  // namespace sluice::telemetry

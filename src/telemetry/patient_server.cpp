@@ -1,0 +1,117 @@
+#include "telemetry/patient_server.h"
+
+#include <arpa/inet.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+
+namespace sluice::telemetry {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+bool is_ready(int socket, short events, std::chrono::milliseconds patience) {
+  pollfd descriptor{socket, events, 0};
+  return poll(&descriptor, 1, static_cast<int>(std::max<std::int64_t>(patience.count(), 0))) == 1 &&
+         (descriptor.revents & (events | POLLHUP)) != 0;
+}
+
+// A socket as cpp-httplib reads and writes it.
+class SocketStream final : public httplib::Stream {
+ public:
+  explicit SocketStream(int socket) : socket_(socket), read_until_(Clock::now() + PatientServer::kReading) {}
+
+  bool is_readable() const override { return at_ < end_ || is_ready(socket_, POLLIN, left_to_read()); }
+  bool is_writable() const override { return is_ready(socket_, POLLOUT, PatientServer::kWriting); }
+  // Its caller reads a head byte by byte.
+  ssize_t read(char* to, std::size_t size) override {
+    if (at_ == end_) {
+      if (!is_ready(socket_, POLLIN, left_to_read())) return -1;
+      const ssize_t n = recv(socket_, buffer_.data(), buffer_.size(), 0);
+      if (n <= 0) return n;
+      at_ = 0;
+      end_ = static_cast<std::size_t>(n);
+    }
+    const std::size_t n = std::min(size, end_ - at_);
+    std::memcpy(to, buffer_.data() + at_, n);
+    at_ += n;
+    return static_cast<ssize_t>(n);
+  }
+  ssize_t write(const char* from, std::size_t size) override {
+    return is_writable() ? send(socket_, from, size, MSG_NOSIGNAL) : -1;
+  }
+  void get_remote_ip_and_port(std::string& ip, int& port) const override { name(getpeername, ip, port); }
+  void get_local_ip_and_port(std::string& ip, int& port) const override { name(getsockname, ip, port); }
+  socket_t socket() const override { return socket_; }
+
+ private:
+  std::chrono::milliseconds left_to_read() const {
+    return std::chrono::duration_cast<std::chrono::milliseconds>(read_until_ - Clock::now());
+  }
+  template <class Ask>
+  void name(Ask ask, std::string& ip, int& port) const {
+    sockaddr_in address{};
+    socklen_t size = sizeof address;
+    if (ask(socket_, reinterpret_cast<sockaddr*>(&address), &size) != 0 || address.sin_family != AF_INET) return;
+    std::array<char, INET_ADDRSTRLEN> text{};
+    inet_ntop(AF_INET, &address.sin_addr, text.data(), text.size());
+    ip = text.data();
+    port = ntohs(address.sin_port);
+  }
+
+  int socket_;
+  Clock::time_point read_until_;
+  std::array<char, 4096> buffer_{};
+  std::size_t at_ = 0;
+  std::size_t end_ = 0;
+};
+
+}  // namespace
+
+PatientServer::PatientServer(std::size_t threads) {
+  new_task_queue = [this, threads] { return new Line(threads, waiting_); };
+}
+
+void PatientServer::Line::enqueue(std::function<void()> task) {
+  {
+    std::unique_lock lock(mutex_);
+    room_.wait(lock, [this] { return waiting_ < kMostWaiting || ending_; });
+    ++waiting_;
+  }
+  pool_.enqueue([this, task = std::move(task)] {
+    {
+      const std::scoped_lock lock(mutex_);
+      --waiting_;
+    }
+    room_.notify_one();
+    task();
+  });
+}
+
+void PatientServer::Line::shutdown() {
+  {
+    const std::scoped_lock lock(mutex_);
+    ending_ = true;
+  }
+  room_.notify_all();
+  pool_.shutdown();
+}
+
+bool PatientServer::process_and_close_socket(socket_t socket) {
+  const auto patience = waiting_ > 0 ? kCrowded : kFirstByte;
+  bool done = false;
+  if (is_ready(socket, POLLIN, patience)) {
+    SocketStream stream(socket);
+    bool closed = false;
+    done = process_request(stream, true, closed, nullptr);
+  }
+  ::shutdown(socket, SHUT_RDWR);
+  ::close(socket);
+  return done;
+}
+
+}  // namespace sluice::telemetry

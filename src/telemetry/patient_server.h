@@ -1,0 +1,50 @@
+// Patient server: cpp-httplib's server that cannot be kept busy by those who connect and say nothing.
+//
+// A connection:  its request has to begin within a second, or within kCrowded when others wait for a thread, and has to be there within
+//                kReading; each piece of the answer has to be taken within kWriting. One request each.
+// Waiting:       kMostWaiting accepted connections at most; then the kernel keeps the others, so that no more descriptors are taken.
+// Threads:       `threads` of its own, and cpp-httplib's that accepts.
+// Source:        cpp-httplib 0.11: Server::process_and_close_socket, TaskQueue.
+#pragma once
+
+#include <httplib.h>
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <mutex>
+
+namespace sluice::telemetry {
+
+class PatientServer final : public httplib::Server {
+ public:
+  static constexpr std::chrono::milliseconds kFirstByte{1000};
+  static constexpr std::chrono::milliseconds kCrowded{20};
+  static constexpr std::chrono::milliseconds kReading{5000};
+  static constexpr std::chrono::milliseconds kWriting{5000};
+  static constexpr int kMostWaiting = 128;
+
+  explicit PatientServer(std::size_t threads);
+
+ private:
+  // Counts who waits for a thread, and makes the accepting thread wait when those are too many.
+  class Line final : public httplib::TaskQueue {
+   public:
+    Line(std::size_t threads, std::atomic<int>& waiting) : pool_(threads), waiting_(waiting) {}
+    void enqueue(std::function<void()> task) override;
+    void shutdown() override;
+
+   private:
+    httplib::ThreadPool pool_;
+    std::atomic<int>& waiting_;
+    std::mutex mutex_;
+    std::condition_variable room_;
+    bool ending_ = false;  // guarded by mutex_
+  };
+
+  bool process_and_close_socket(socket_t socket) override;
+
+  std::atomic<int> waiting_{0};
+};
+
+}  // namespace sluice::telemetry

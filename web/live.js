@@ -1,0 +1,324 @@
+// The live view: what /v1/live tells once a second, drawn. Rates are differences between two events; nothing is loaded from elsewhere.
+"use strict";
+
+const HISTORY = 300; // seconds
+const RECENT = 10; // seconds of the histogram
+const MOST_DRAWN = 12; // nodes of a kind in the picture
+
+const byId = (id) => document.getElementById(id);
+const state = { before: null, now: null, seconds: 1, traffic: [], latency: {}, counts: {}, paused: false };
+
+// ---------------------------------------------------------------------------------------------------------- numbers
+
+const words = (n) => {
+  if (n >= 1e9) return (n / 1e9).toFixed(2) + " G";
+  if (n >= 1e6) return (n / 1e6).toFixed(2) + " M";
+  if (n >= 1e4) return (n / 1e3).toFixed(1) + " k";
+  return n >= 100 || Number.isInteger(n) ? n.toFixed(0) : n.toFixed(1);
+};
+const bytes = (n) => {
+  const units = ["B", "KiB", "MiB", "GiB", "TiB"];
+  let i = 0;
+  for (; n >= 1024 && i + 1 < units.length; ++i) n /= 1024;
+  return `${Number.isInteger(n) ? n : n.toFixed(1)} ${units[i]}`;
+};
+const micros = (seconds) => (seconds >= 1e-3 ? `${(seconds * 1e3).toFixed(1)} ms` : `${(seconds * 1e6).toFixed(1)} us`);
+const rate = (now, before) => Math.max(0, now - (before ?? now)) / state.seconds;
+
+// The smallest time that `q` of the counts do not exceed, between the edges of its bucket.
+function quantile(counts, edges, q) {
+  const all = counts.reduce((a, b) => a + b, 0);
+  if (all === 0) return null;
+  let left = q * all;
+  for (let i = 0; i < counts.length; ++i) {
+    if (left <= counts[i] && counts[i] > 0) {
+      const from = i === 0 ? 0 : edges[i - 1];
+      const to = i < edges.length ? edges[i] : edges[edges.length - 1];
+      return from + (to - from) * (left / counts[i]);
+    }
+    left -= counts[i];
+  }
+  return edges[edges.length - 1];
+}
+
+const keep = (list, value) => {
+  list.push(value);
+  if (list.length > HISTORY) list.shift();
+};
+
+// ------------------------------------------------------------------------------------------------------------- drawing
+
+function element(name, attributes, text) {
+  const made = document.createElementNS("http://www.w3.org/2000/svg", name);
+  for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
+  if (text !== undefined) made.textContent = text;
+  return made;
+}
+
+function fill(id, rows) {
+  const body = byId(id).querySelector("tbody");
+  body.replaceChildren(
+    ...rows.map((cells) => {
+      const row = document.createElement("tr");
+      for (const cell of cells) {
+        const td = document.createElement("td");
+        if (cell !== null && typeof cell === "object") {
+          td.textContent = cell.text;
+          td.className = cell.style;
+        } else {
+          td.textContent = cell;
+        }
+        row.append(td);
+      }
+      return row;
+    }),
+  );
+}
+
+// Lines over the last HISTORY seconds; null is a gap. The scale begins at 0.
+function chart(id, series, unit) {
+  const [width, height, left, bottom] = [640, 190, 46, 18];
+  const svg = byId(id);
+  svg.setAttribute("viewBox", `0 0 ${width} ${height}`);
+  const top = Math.max(1e-9, ...series.flatMap((s) => s.values.filter((v) => v !== null))) * 1.1;
+  const x = (i, n) => left + ((HISTORY - n + i) / (HISTORY - 1)) * (width - left - 6);
+  const y = (v) => height - bottom - (v / top) * (height - bottom - 8);
+  const parts = [];
+  for (const share of [0, 0.25, 0.5, 0.75, 1]) {
+    const at = y(top * share * 0.909);
+    parts.push(element("line", { x1: left, x2: width - 6, y1: at, y2: at, stroke: "var(--line)" }));
+    parts.push(element("text", { x: left - 6, y: at + 4, "text-anchor": "end", class: "quiet" }, words(top * share * 0.909)));
+  }
+  parts.push(element("text", { x: left, y: height - 2, class: "quiet" }, "5 min ago"));
+  parts.push(element("text", { x: width - 6, y: height - 2, "text-anchor": "end", class: "quiet" }, unit));
+  for (const s of series) {
+    let d = "";
+    s.values.forEach((v, i) => {
+      if (v !== null) d += `${d === "" || s.values[i - 1] === null ? "M" : "L"}${x(i, s.values.length).toFixed(1)} ${y(v).toFixed(1)}`;
+    });
+    parts.push(element("path", { d: d || "M0 0", fill: "none", stroke: s.color, "stroke-width": 2 }));
+  }
+  svg.replaceChildren(...parts);
+}
+
+function drawHistogram(counts, edges) {
+  const [width, height, bottom] = [640, 120, 18];
+  const svg = byId("histogram");
+  svg.setAttribute("viewBox", `0 0 ${width} ${height}`);
+  const top = Math.max(1, ...counts);
+  const step = (width - 52) / counts.length;
+  const parts = counts.map((n, i) => {
+    const size = (n / top) * (height - bottom - 6);
+    return element("rect", { x: 46 + i * step, y: height - bottom - size, width: step - 1, height: size, fill: "var(--p50)" });
+  });
+  edges.forEach((edge, i) => {
+    if (i % 6 === 0)
+      parts.push(element("text", { x: 46 + (i + 1) * step, y: height - 4, "text-anchor": "middle", class: "quiet" }, micros(edge)));
+  });
+  svg.replaceChildren(...parts);
+}
+
+function drawRack(nodes) {
+  const drawn = nodes.filter((n) => n.kind !== "switch" && (n.state !== "gone" || n.kind !== "client"));
+  const upper = drawn.filter((n) => n.kind !== "client").slice(0, MOST_DRAWN);
+  const clients = drawn.filter((n) => n.kind === "client").sort((a, b) => b.in + b.out - a.in - a.out);
+  const lower = clients.slice(0, MOST_DRAWN);
+  const [width, height, y] = [1360, 330, 165];
+  const svg = byId("rack");
+  svg.setAttribute("viewBox", `0 0 ${width} ${height}`);
+  const parts = [];
+  const boxed = state.now.box && state.now.box.counters;
+  const place = (list, at, side) =>
+    list.forEach((n, i) => {
+      const x = ((i + 0.5) / list.length) * (width - 40) + 20;
+      const color = n.state === "gone" ? "var(--gone)" : `var(--${n.kind})`;
+      const load = n.in + n.out;
+      parts.push(
+        element("line", {
+          x1: x, x2: x, y1: at + side * 22, y2: y - side * 20, stroke: color, "stroke-width": 1 + Math.min(14, 2.2 * Math.log10(1 + load)),
+          "stroke-dasharray": n.state === "ready" ? "none" : "5 5", opacity: 0.55,
+        }),
+      );
+      parts.push(element("rect", { x: x - 52, y: at - 22, width: 104, height: 44, rx: 8, fill: "var(--card)", stroke: color, "stroke-width": 2 }));
+      const shown = n.name.length > 14 ? n.name.slice(0, 13) + "…" : n.name;
+      parts.push(element("text", { x, y: at - 3, "text-anchor": "middle" }, shown));
+      parts.push(element("text", { x, y: at + 14, "text-anchor": "middle", class: "quiet" }, n.state === "ready" ? `${words(load)}/s` : n.state));
+    });
+  place(upper, 40, 1);
+  place(lower, 290, -1);
+  parts.push(element("rect", { x: 20, y: y - 20, width: width - 40, height: 40, rx: 8, fill: "var(--card)", stroke: "var(--switch)", "stroke-width": 2 }));
+  const said = boxed ? ` · box: ${state.now.box.box}, ${state.now.box.on ? "on" : "off"}` : "";
+  const more = clients.length > lower.length ? ` · and ${clients.length - lower.length} more clients` : "";
+  parts.push(element("text", { x: width / 2, y: y + 5, "text-anchor": "middle" }, `switch${said}${more}`));
+  svg.replaceChildren(...parts);
+}
+
+// ------------------------------------------------------------------------------------------------------------ one event
+
+const portOf = (event, mac) => event?.switch?.ports?.find((p) => p.macs.includes(mac));
+
+function nodeRows(event, before) {
+  return event.nodes.map((n) => {
+    const port = portOf(event, n.mac);
+    const was = port && (before?.switch?.ports ?? []).find((p) => p.number === port.number && p.macs.includes(n.mac));
+    const drops = port ? Object.values(port.drops).reduce((a, b) => a + b, 0) : 0;
+    return {
+      name: n.name, kind: n.kind, state: n.state, ip: n.ip, exports: n.regions.reduce((sum, r) => sum + r.length, 0), drops,
+      in: port ? rate(port.rx_frames, was?.rx_frames) : 0, out: port ? rate(port.tx_frames, was?.tx_frames) : 0,
+      inBytes: port ? rate(port.rx_bytes, was?.rx_bytes) : 0, outBytes: port ? rate(port.tx_bytes, was?.tx_bytes) : 0,
+    };
+  });
+}
+
+function takeLatency(event, before) {
+  const all = event.switch.latency ?? {};
+  for (const [name, now] of Object.entries(all)) {
+    const was = before?.switch?.latency?.[name]?.counts;
+    const fresh = now.counts.map((n, i) => Math.max(0, n - (was?.[i] ?? n)));
+    const edges = event.switch.latency_edges_s;
+    const kept = (state.latency[name] ??= { p50: [], p99: [] });
+    const p50 = quantile(fresh, edges, 0.5);
+    const p99 = quantile(fresh, edges, 0.99);
+    keep(kept.p50, p50 === null ? null : p50 * 1e6);
+    keep(kept.p99, p99 === null ? null : p99 * 1e6);
+    const recent = (state.counts[name] ??= []);
+    recent.push(fresh);
+    if (recent.length > RECENT) recent.shift();
+  }
+}
+
+function drawLatency(event) {
+  const name = byId("operation").value;
+  const kept = state.latency[name] ?? { p50: [], p99: [] };
+  chart("latency", [{ values: kept.p99, color: "var(--p99)" }, { values: kept.p50, color: "var(--p50)" }], "us, now");
+  const edges = event.switch.latency_edges_s ?? [];
+  const sums = new Array(edges.length + 1).fill(0);
+  for (const counts of state.counts[name] ?? []) counts.forEach((n, i) => (sums[i] += n));
+  drawHistogram(sums, edges);
+}
+
+function drawTiles(event, before) {
+  const through = (event.switch.ports ?? []).reduce((sum, p) => {
+    const was = before?.switch?.ports?.find((b) => b.number === p.number && b.name === p.name);
+    return { frames: sum.frames + rate(p.rx_frames, was?.rx_frames), bytes: sum.bytes + rate(p.rx_bytes, was?.rx_bytes) };
+  }, { frames: 0, bytes: 0 });
+  keep(state.traffic, through.frames / 1e3);
+  const last = (name, which) => state.latency[name]?.[which].at(-1);
+  const shown = (v) => (v === null || v === undefined ? "–" : `${v.toFixed(1)} us`);
+  const tiles = [[words(through.frames), "frames a second"], [words(through.bytes / 1e6), "MB a second"]];
+  for (const [name, label] of [["read", "READ"], ["write", "WRITE"], ["atomic", "atomics"]])
+    tiles.push([`${shown(last(name, "p50"))} / ${shown(last(name, "p99"))}`, `${label}: p50 / p99`]);
+  const ready = event.nodes.filter((n) => n.state === "ready").length;
+  tiles.push([`${ready} of ${event.nodes.length}`, "nodes ready"]);
+  byId("tiles").replaceChildren(
+    ...tiles.map(([value, label]) => {
+      const tile = document.createElement("div");
+      tile.className = "tile";
+      const b = document.createElement("b");
+      b.textContent = value;
+      const span = document.createElement("span");
+      span.textContent = label;
+      tile.append(b, span);
+      return tile;
+    }),
+  );
+}
+
+function drawBox(box, before) {
+  const there = box !== null && box.counters !== undefined;
+  for (const id of ["box-section", "steering"]) byId(id).hidden = !there;
+  if (!there) return;
+  const button = byId("steering");
+  button.setAttribute("aria-checked", String(box.on));
+  button.textContent = box.on ? "Steering: on" : "Steering: off";
+  byId("box-line").textContent =
+    `${box.connections} connections, ${box.tracked_keys} keys and ${box.tracked_words} words tracked, ` +
+    `${box.open_links} links and ${box.replaced_under_way} replaced operations under way, ${box.held} packets held`;
+  const rows = Object.entries(box.counters)
+    .map(([name, n]) => ({ name, all: n, rate: before ? rate(n, before.counters?.[name] ?? 0) : 0, meaning: box.meanings[name] ?? "" }))
+    .sort((a, b) => b.rate - a.rate || b.all - a.all)
+    .slice(0, 14);
+  fill("verdicts", rows.map((r) => [r.name, words(r.rate), words(r.all), { text: r.meaning, style: "words" }]));
+  byId("keys-section").hidden = box.top_keys.length === 0;
+  fill("keys", box.top_keys.slice(0, 12).map((k) => [k.key, words(k.heat), words(k.links), words(k.writes_steered), words(k.reads_steered)]));
+  byId("connections-section").hidden = box.top_connections.length === 0;
+  const same = (a, b) => a.from === b.from && a.to === b.to && a.qpns[0] === b.qpns[0] && a.qpns[1] === b.qpns[1];
+  fill("connections", box.top_connections.slice(0, 12).map((c) => {
+    const was = before?.top_connections?.find((b) => same(b, c));
+    return [c.from, { text: `${c.to} qp ${c.qpns[1]}`, style: "words" }, words(rate(c.requests, was?.requests)), words(rate(c.responses, was?.responses)),
+      words(rate(c.changed, was?.changed)), words(c.delayed), words(c.dropped)];
+  }));
+}
+
+function take(event) {
+  const before = state.now;
+  state.seconds = before ? Math.max(0.05, (event.at_ms - before.at_ms) / 1e3) : 1;
+  state.before = before;
+  state.now = event;
+  const nodes = nodeRows(event, before);
+  takeLatency(event, before);
+  drawTiles(event, before);
+  if (state.paused) return;
+  drawRack(nodes);
+  chart("traffic", [{ values: state.traffic, color: "var(--in)" }], "now");
+  drawLatency(event);
+  drawBox(event.box, before?.box);
+  fill("nodes", nodes.map((n) => [n.name, { text: n.kind, style: "words" }, { text: n.state, style: n.state === "gone" ? "words gone" : "words" },
+    { text: n.ip, style: "words" }, n.exports ? bytes(n.exports) : "", words(n.in), words(n.out), (n.inBytes / 1e6).toFixed(2),
+    (n.outBytes / 1e6).toFixed(2), words(n.drops)]));
+  const gone = nodes.filter((n) => n.state === "gone" && n.kind !== "client").map((n) => n.name);
+  say(gone.length ? `${gone.join(", ")} ${gone.length === 1 ? "is" : "are"} gone` : `${nodes.length} nodes`, gone.length !== 0);
+}
+
+function say(text, bad) {
+  const status = byId("status");
+  if (status.textContent !== text) status.textContent = text;
+  status.className = bad ? "lost" : "";
+}
+
+// -------------------------------------------------------------------------------------------------------------- controls
+
+async function toggleSteering() {
+  const box = state.now?.box;
+  if (!box || box.counters === undefined) return;
+  const button = byId("steering");
+  button.disabled = true;
+  try {
+    const answer = await fetch("/v1/box", {
+      method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify({ on: !box.on }),
+    });
+    const said = await answer.json();
+    byId("said").textContent = answer.ok ? "" : said.error;
+    if (answer.ok) {
+      state.now.box = said;
+      drawBox(said, state.before?.box);
+    }
+  } catch (error) {
+    byId("said").textContent = `the switch does not answer: ${error.message}`;
+  }
+  button.disabled = false;
+  button.focus();
+}
+
+function togglePause() {
+  state.paused = !state.paused;
+  byId("pause").setAttribute("aria-pressed", String(state.paused));
+  byId("pause").textContent = state.paused ? "Go on" : "Pause";
+}
+
+byId("steering").addEventListener("click", toggleSteering);
+byId("pause").addEventListener("click", togglePause);
+byId("operation").addEventListener("change", () => state.now && drawLatency(state.now));
+document.addEventListener("keydown", (event) => {
+  if (event.ctrlKey || event.altKey || event.metaKey || event.target.tagName === "SELECT") return;
+  if (event.key === "p") togglePause();
+  if (event.key === "s") toggleSteering();
+});
+
+const events = new EventSource("/v1/live");
+events.onmessage = (message) => {
+  const event = JSON.parse(message.data);
+  if (event.switch?.error) return say(event.switch.error, true);
+  take(event);
+};
+events.onerror = () => say("the switch does not answer; trying again …", true);
