@@ -18,6 +18,7 @@
 #include "port/impaired.h"
 #include "port/memory_port.h"
 #include "rc/two_adapters.h"
+#include "tests/scenario/outbox.h"
 
 namespace sluice::scenario {
 
@@ -165,30 +166,6 @@ class CowbirdRack {
     std::unique_ptr<port::Port> port;
     wire::MacAddress mac;
   };
-  class Outbox final : public port::FrameSink {
-   public:
-    std::uint8_t* reserve(std::size_t length) override {
-      frames_.resize(committed_);
-      frames_.emplace_back(length);
-      return frames_.back().data();
-    }
-    void commit(std::size_t length) override {
-      frames_.back().resize(length);
-      ++committed_;
-    }
-    template <class Send>
-    void drain(Send send) {
-      frames_.resize(committed_);
-      for (auto& frame : frames_) send(port::Frame{frame.data(), static_cast<std::uint32_t>(frame.size())});
-      frames_.clear();
-      committed_ = 0;
-    }
-
-   private:
-    std::vector<std::vector<std::uint8_t>> frames_;
-    std::size_t committed_ = 0;
-  };
-
   static MutableBytes bytes_of(std::vector<std::uint64_t>& words) {
     return {reinterpret_cast<std::uint8_t*>(words.data()), words.size() * 8};
   }

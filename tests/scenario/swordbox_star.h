@@ -21,6 +21,7 @@
 #include "remote/scheduler.h"
 #include "swordbox/box.h"
 #include "swordbox/clover_rule.h"
+#include "tests/scenario/outbox.h"
 
 namespace sluice::scenario {
 
@@ -155,29 +156,6 @@ class Star {
     std::unique_ptr<port::Port> port;
     wire::MacAddress mac;
   };
-  class Outbox final : public port::FrameSink {
-   public:
-    std::uint8_t* reserve(std::size_t length) override {
-      frames_.emplace_back(length);
-      return frames_.back().data();
-    }
-    void commit(std::size_t length) override {
-      frames_.back().resize(length);
-      ++committed_;
-    }
-    template <class Send>
-    void drain(Send send) {
-      frames_.resize(committed_);
-      for (auto& frame : frames_) send(port::Frame{frame.data(), static_cast<std::uint32_t>(frame.size())});
-      frames_.clear();
-      committed_ = 0;
-    }
-
-   private:
-    std::vector<std::vector<std::uint8_t>> frames_;
-    std::size_t committed_ = 0;
-  };
-
   rc::Host make_host(std::uint8_t number, std::uint32_t rate) {
     rc::AdapterConfig config;
     config.mac = wire::MacAddress{{2, 0, 0, 0, 0, number}};
