@@ -51,13 +51,12 @@ std::string state(const SwitchParts& parts) {
   return out.dump();
 }
 
-void collect(Time now, MetricSet& set, const SwitchParts& parts) {
+// In the loop's thread: it asks nobody who might let it wait.
+void collect(Time now, MetricSet& set, const SwitchParts& parts, const Snapshot& snapshot) {
   add_loop(set, parts.loop.counters());
+  add_directory(set, snapshot);
   std::map<wire::MacAddress, std::string> names;
-  if (const auto snapshot = parts.directory.nodes()) {
-    add_directory(set, *snapshot);
-    for (const NodeRecord& node : snapshot->nodes) names[node.mac] = node.description.name;
-  }
+  for (const NodeRecord& node : snapshot.nodes) names[node.mac] = node.description.name;
   parts.ports.collect(now, set, [&names](const wire::MacAddress& mac) {
     const auto known = names.find(mac);
     return known == names.end() ? std::string() : known->second;
@@ -112,7 +111,11 @@ void add_switch_routes(HttpServer& server, const SwitchParts& parts) {
   server.serve("/", "text/html; charset=utf-8", [] { return std::string(live_page()); });
   server.serve("/live.js", "text/javascript; charset=utf-8", [] { return std::string(live_script()); });
   server.serve("/metrics", MetricSet::kContentType, [parts] {
-    return scrape("switch", parts.loop, [parts](Time now, MetricSet& set) { collect(now, set, parts); });
+    // The directory may be at its disk: it is asked here, not in the loop's thread.
+    return scrape("switch", parts.loop,
+                  [parts, snapshot = parts.directory.nodes().value_or(Snapshot{})](Time now, MetricSet& set) {
+                    collect(now, set, parts, snapshot);
+                  });
   });
   server.http().Get(R"(/metrics/([A-Za-z0-9_.-]+))",
                     [parts](const httplib::Request& request, httplib::Response& response) {
