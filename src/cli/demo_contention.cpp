@@ -5,9 +5,11 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <filesystem>
 #include <memory>
 #include <string_view>
+#include <utility>
 
 #include "cli/commands.h"
 #include "cli/store_results.h"
@@ -147,6 +149,7 @@ class Contention final : public Command {
     double most = 0;
     int second = 0;
     bool interrupted = false;
+    auto before = std::chrono::steady_clock::now();
     const auto busy = [this] { return sides_[0].bench->running() || sides_[1].bench->running(); };
     while (busy()) {
       pollfd descriptor{signals.descriptor(), POLLIN, 0};
@@ -158,12 +161,14 @@ class Contention final : public Command {
         usleep(10'000);
         continue;
       }
+      const auto now = std::chrono::steady_clock::now();
+      const double seconds = std::chrono::duration<double>(now - std::exchange(before, now)).count();
       std::array<double, 2> rates{};
       bool both_run = true;
       for (std::size_t i = 0; i < 2; ++i) {
         const auto progress = sides_[i].bench->progress();
         both_run = both_run && progress.phase == "running";
-        rates[i] = static_cast<double>(progress.completed - std::min(progress.completed, sides_[i].seen));
+        rates[i] = static_cast<double>(progress.completed - std::min(progress.completed, sides_[i].seen)) / seconds;
         sides_[i].seen = progress.completed;
         most = both_run ? std::max(most, rates[i]) : most;
       }
