@@ -86,14 +86,14 @@ Task<bool> Engine::read_block(std::size_t offset, MutableBytes into) {
 Task<bool> Engine::attach() {
   bool good = co_await read_block(ChannelLayout::kProgress, progress_);
   if (!good) co_return false;
-  good = co_await read_block(ChannelLayout::kErrorLog, errors_);
+  good = co_await read_block(ChannelLayout::kErrorLog, errors_.bytes());
   if (!good) co_return false;
   published_[0] = load_le<std::uint64_t>(progress_ + ProgressLine::kReads);
   published_[1] = load_le<std::uint64_t>(progress_ + ProgressLine::kWrites);
   retired_ = dispatched_ = fetched_ = load_le<std::uint64_t>(progress_ + ProgressLine::kHead);
   heartbeat_ = load_le<std::uint64_t>(progress_ + ProgressLine::kHeartbeat);
   epoch_ = load_le<std::uint64_t>(progress_ + ProgressLine::kEpoch) + 1;
-  errors_logged_ = errors_taken_ = load_le<std::uint64_t>(errors_);
+  errors_.adopt();
   next_heartbeat_ = scheduler_.now();
   co_return true;
 }
@@ -124,7 +124,7 @@ Task<void> Engine::probe() {
     }
     const auto tail = load_le<std::uint64_t>(line + IssuerLine::kTail);
     const auto generation = load_le<std::uint64_t>(line + IssuerLine::kRegionsGeneration);
-    errors_taken_ = load_le<std::uint64_t>(line + IssuerLine::kErrorsTaken);
+    errors_.set_taken(load_le<std::uint64_t>(line + IssuerLine::kErrorsTaken));
     if (!regions_known_ || generation != regions_generation_) {
       const bool known = co_await read_regions(generation);
       if (!known) continue;
@@ -378,7 +378,7 @@ bool Engine::has_finished() const {
   const auto done = [&](const std::deque<std::uint64_t>& fifo) {
     if (fifo.empty()) return false;
     const Request& front = request(fifo.front());
-    return front.state == State::kDone && (front.status == Status::kOk || errors_logged_ - errors_taken_ < kErrors);
+    return front.state == State::kDone && (front.status == Status::kOk || errors_.has_room());
   };
   return done(fifo_[0]) || done(fifo_[1]);
 }
@@ -387,7 +387,7 @@ Task<void> Engine::publish() {
   ++counters_.publications;
   outgoing_.clear();
   const bool errors = take_finished();
-  if (errors) outgoing_.push_back(remote::write_operation(at(ChannelLayout::kErrorLog), errors_));
+  if (errors) outgoing_.push_back(remote::write_operation(at(ChannelLayout::kErrorLog), errors_.bytes()));
   compose_progress();
   const std::size_t data = outgoing_.size();
   outgoing_.push_back(remote::write_operation(at(ChannelLayout::kProgress), progress_));
@@ -422,13 +422,13 @@ bool Engine::all_well(std::span<const Operation> operations) {
 
 // Moves finished requests of both types, in order, into this publication. True: errors were noted.
 bool Engine::take_finished() {
-  const std::uint64_t errors_before = errors_logged_;
+  const std::uint64_t errors_before = errors_.logged();
   std::size_t run_end = 0;  // of the last WRITE of response data
   for (const bool write : {false, true}) {
     auto& fifo = fifo_[write];
     for (std::uint32_t n = 0; n < config_.batch_size && !fifo.empty(); ++n) {
       Request& r = request(fifo.front());
-      if (r.state != State::kDone || (r.status != Status::kOk && !log_error(r))) break;
+      if (r.state != State::kDone || (r.status != Status::kOk && !errors_.add(r.entry, r.status))) break;
       if (!write && r.status == Status::kOk) run_end = add_response(r.entry, run_end);
       r.state = State::kPublishing;
       published_[write] = r.entry.sequence;
@@ -437,7 +437,7 @@ bool Engine::take_finished() {
     }
   }
   while (retired_ != fetched_ && request(retired_).state >= State::kPublishing) ++retired_;
-  return errors_logged_ != errors_before;
+  return errors_.logged() != errors_before;
 }
 
 // The response joins the last WRITE where it touches it. Returns the end of that WRITE.
@@ -454,16 +454,6 @@ std::size_t Engine::add_response(const Entry& entry, std::size_t run_end) {
   ++counters_.response_writes;
   outgoing_.push_back(remote::write_operation(at(begin), MutableBytes(bytes, end - begin)));
   return end;
-}
-
-bool Engine::log_error(const Request& r) {
-  if (errors_logged_ - errors_taken_ >= kErrors) return false;
-  std::uint8_t* const slot = errors_ + kErrorBytes * (1 + errors_logged_ % kErrors);
-  const RequestId id(r.entry.type, r.entry.region, r.entry.sequence);
-  store_le(slot, static_cast<std::uint64_t>(id.value()));
-  store_le(slot + 8, static_cast<std::uint64_t>(r.status));
-  store_le(errors_, ++errors_logged_);
-  return true;
 }
 
 void Engine::compose_progress() {

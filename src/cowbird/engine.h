@@ -20,6 +20,7 @@
 #include <span>
 #include <vector>
 
+#include "cowbird/error_log.h"
 #include "cowbird/layout.h"
 #include "cowbird/request_id.h"
 #include "cowbird/status.h"
@@ -120,7 +121,6 @@ class Engine {
   remote::Task<void> publish();
   bool take_finished();
   std::size_t add_response(const Entry& entry, std::size_t run_end);
-  bool log_error(const Request& request);
   void compose_progress();
   static bool all_well(std::span<const remote::Operation> operations);
 
@@ -165,15 +165,13 @@ class Engine {
   std::uint64_t in_flight_ = 0;    // operations of requests
 
   std::uint64_t published_[2] = {};
-  std::uint64_t errors_logged_ = 0;
-  std::uint64_t errors_taken_ = 0;  // by the issuer, as last probed
   std::uint64_t heartbeat_ = 0;
   std::uint64_t epoch_ = 0;
   Time next_heartbeat_;
   std::vector<remote::Operation> outgoing_;   // of the publication under way
   std::vector<std::uint64_t> publishing_[2];  // its requests, by index
   std::uint8_t progress_[kLine] = {};
-  std::uint8_t errors_[kErrorBlock] = {};
+  ErrorLog errors_;
   std::unique_ptr<std::uint8_t[]> staging_;  // as the channel's two data rings lie, so that runs stay runs
 
   Signal signal_;

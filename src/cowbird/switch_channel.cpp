@@ -280,12 +280,12 @@ void SwitchChannel::refused(Time now, StreamId id, RequestStream& s) {
 // Where the last engine left off; nothing of what it had not published counts.
 void SwitchChannel::take_attachment(Time now, ByteView bytes) {
   std::memcpy(progress_, bytes.data(), kLine);
-  std::memcpy(errors_, bytes.data() + ChannelLayout::kErrorLog - ChannelLayout::kProgress, kErrorBlock);
+  std::memcpy(errors_.bytes().data(), bytes.data() + ChannelLayout::kErrorLog - ChannelLayout::kProgress, kErrorBlock);
   published_[0] = load_le<std::uint64_t>(progress_ + ProgressLine::kReads);
   published_[1] = load_le<std::uint64_t>(progress_ + ProgressLine::kWrites);
   heartbeat_ = load_le<std::uint64_t>(progress_ + ProgressLine::kHeartbeat);
   epoch_ = load_le<std::uint64_t>(progress_ + ProgressLine::kEpoch) + 1;
-  errors_logged_ = errors_taken_ = load_le<std::uint64_t>(errors_);
+  errors_.adopt();
   retired_ = published_to_ = done_ = fetch_from_ = begun_ = fetched_ = tail_ =
       load_le<std::uint64_t>(progress_ + ProgressLine::kHead);
   next_heartbeat_ = next_probe_ = last_work_ = now;
@@ -307,7 +307,7 @@ bool SwitchChannel::probe(Time now, port::FrameSink& sink) {
 void SwitchChannel::take_probe(Time now, ByteView line) {
   probing_ = false;
   const auto tail = load_le<std::uint64_t>(line.data() + IssuerLine::kTail);
-  errors_taken_ = load_le<std::uint64_t>(line.data() + IssuerLine::kErrorsTaken);
+  errors_.set_taken(load_le<std::uint64_t>(line.data() + IssuerLine::kErrorsTaken));
   block_generation_ = load_le<std::uint64_t>(line.data() + IssuerLine::kRegionsGeneration);
   regions_current_ = block_generation_ <= generation_;
   if (tail < tail_ || tail - published_to_ > layout_.shape.entries) {
@@ -452,14 +452,14 @@ void SwitchChannel::finish(Request& r, Status status) {
 void SwitchChannel::publish(Time now) {
   if (publishing_ || !control_.has_room()) return;
   while (done_ != begun_ && request(done_).state == State::kDone) ++done_;
-  const std::uint64_t errors_before = errors_logged_;
+  const std::uint64_t errors_before = errors_.logged();
   const std::uint64_t head = take_finished();
   if (head == retired_ && now < next_heartbeat_) return;
   publishing_ = true;
   published_to_ = head;
   next_heartbeat_ = now + engine_.heartbeat;
   if (head != retired_) ++counters_.publications;
-  if (errors_logged_ != errors_before) {
+  if (errors_.logged() != errors_before) {
     control_.append({.kind = Kind::kWrite,
                      .purpose = kErrorLog,
                      .address = at(ChannelLayout::kErrorLog),
@@ -480,25 +480,15 @@ std::uint64_t SwitchChannel::take_finished() {
     const Request& r = request(head);
     auto& published = published_[is_write(r.entry)];
     if (r.entry.sequence <= published) continue;
-    if (r.status != Status::kOk && !log_error(r)) break;
+    if (r.status != Status::kOk && !errors_.add(r.entry, r.status)) break;
     published = r.entry.sequence;
   }
   return head;
 }
 
-bool SwitchChannel::log_error(const Request& r) {
-  if (errors_logged_ - errors_taken_ >= kErrors) return false;
-  std::uint8_t* const slot = errors_ + kErrorBytes * (1 + errors_logged_ % kErrors);
-  const RequestId id(r.entry.type, r.entry.region, r.entry.sequence);
-  store_le(slot, static_cast<std::uint64_t>(id.value()));
-  store_le(slot + 8, static_cast<std::uint64_t>(r.status));
-  store_le(errors_, ++errors_logged_);
-  return true;
-}
-
 // What a WRITE of the switch's own says. The log may have grown since: then it says more than it had to.
 ByteView SwitchChannel::words_of(const StreamOp& op) {
-  if (op.purpose == kErrorLog) return errors_;
+  if (op.purpose == kErrorLog) return errors_.bytes();
   for (std::size_t i = 0; i < op.words.size(); ++i) store_le(progress_ + 8 * i, op.words[i]);
   return ByteView(progress_).first(kProgressBytes);
 }

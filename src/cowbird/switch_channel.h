@@ -23,6 +23,7 @@
 #include <span>
 #include <vector>
 
+#include "cowbird/error_log.h"
 #include "cowbird/layout.h"
 #include "cowbird/request_stream.h"
 #include "cowbird/status.h"
@@ -193,7 +194,6 @@ class SwitchChannel {
   void publish(Time now);
   // Into published_ and the error log. Returns the first request that must wait for the next publication.
   std::uint64_t take_finished();
-  bool log_error(const Request& r);
   void finish(Request& r, Status status);
   void close(Connection& connection, Time absent_since);
   static Status unreachable(const Request& r) { return r.touched ? Status::kUnknown : Status::kUnreachable; }
@@ -234,14 +234,12 @@ class SwitchChannel {
   Time last_work_;
 
   std::uint64_t published_[2] = {};
-  std::uint64_t errors_logged_ = 0;
-  std::uint64_t errors_taken_ = 0;
   std::uint64_t heartbeat_ = 0;
   std::uint64_t epoch_ = 0;
   bool publishing_ = false;
   Time next_heartbeat_ = Time::never();
   std::uint8_t progress_[kLine] = {};
-  std::uint8_t errors_[kErrorBlock] = {};
+  ErrorLog errors_;
   bool stalled_ = false;  // a sink was full
   Time again_;
   SwitchEngineCounters counters_;
