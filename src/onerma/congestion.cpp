@@ -39,20 +39,24 @@ void Algorithm1::on_success(Time now, CongestionWindow& window, Duration delay, 
     window.size = static_cast<std::uint32_t>(std::min<std::uint64_t>(window.size + step, p.largest));
     return;
   }
-  if (now - window.last_decrease < rtt) return;
   const auto over = static_cast<std::uint64_t>((delay - target).nanoseconds());
   const auto all = static_cast<std::uint64_t>(std::max<std::int64_t>(delay.nanoseconds(), 1));
   const auto cut = static_cast<std::uint32_t>(std::min<std::uint64_t>(std::uint64_t{p.beta} * over / all, kOne));
-  decrease(now, window, std::max(kOne - cut, p.least_factor));
+  decrease(now, window, rtt, std::max(kOne - cut, p.least_factor));
 }
 
 void Algorithm1::on_failure(Time now, CongestionWindow& window, Duration rtt) const {
-  if (now - window.last_decrease >= rtt) decrease(now, window, parameters_.timeout_decrease);
+  decrease(now, window, rtt, parameters_.timeout_decrease);
 }
 
-void Algorithm1::decrease(Time now, CongestionWindow& window, std::uint32_t factor) const {
-  window.size = std::max(times(window.size, factor), parameters_.smallest);
-  window.last_decrease = now;
+void Algorithm1::decrease(Time now, CongestionWindow& window, Duration rtt, std::uint32_t factor) const {
+  const bool again = now - window.last_decrease < rtt;
+  if (again && factor > parameters_.deepen) return;
+  if (!again) {
+    window.before_decrease = window.size;
+    window.last_decrease = now;
+  }
+  window.size = std::min(window.size, std::max(times(window.before_decrease, factor), parameters_.smallest));
 }
 
 }  // namespace sluice::onerma

@@ -17,6 +17,7 @@ struct CongestionWindow {
   static constexpr std::uint32_t kOne = 1u << 16;
 
   std::uint32_t size = kOne;
+  std::uint32_t before_decrease = kOne;  // its size then
   Time last_decrease = Time::at(Duration::picoseconds(-(std::int64_t{1} << 62)));  // never yet
 
   // Operations that may be outstanding.
@@ -47,6 +48,9 @@ struct Algorithm1Parameters {
   // Ours, after Swift (SIGCOMM 2020) §3.5: a window's target is longer by spread / sqrt(window), at most four times `spread`. Who has less is cut
   // later, which makes shares even where delays do not vary by chance; and many small windows keep a link busy. Zero: as the paper has it.
   Duration spread{};
+  // Ours: what within an RTT of a decrease asks for a factor of at most this deepens that decrease to its own; the first late operation of a growing
+  // queue is the least late. Zero: never, the first decides for the RTT, as the paper has it. Larger reacts sooner and cuts for chance bursts too.
+  std::uint32_t deepen = 0;
 };
 
 class Algorithm1 final : public CongestionPolicy {
@@ -57,7 +61,7 @@ class Algorithm1 final : public CongestionPolicy {
   void on_failure(Time now, CongestionWindow& window, Duration rtt) const override;
 
  private:
-  void decrease(Time now, CongestionWindow& window, std::uint32_t factor) const;
+  void decrease(Time now, CongestionWindow& window, Duration rtt, std::uint32_t factor) const;
 
   Algorithm1Parameters parameters_;
 };

@@ -60,6 +60,22 @@ TEST(Algorithm1, ThereIsOneCutARoundTrip) {
   EXPECT_NEAR(size_of(w), 4, 0.001);
 }
 
+TEST(Algorithm1, WhatComesWithinARoundTripMayDeepenTheCutButNotRepeatIt) {
+  const Algorithm1 policy({.deepen = kOne * 8 / 10});
+  auto w = of(10);
+  policy.on_success(kStart, w, Duration::nanoseconds(2500), kTarget, kRtt);
+  EXPECT_NEAR(size_of(w), 8.4, 0.01);
+  policy.on_success(kStart + kRtt / 4, w, Duration::nanoseconds(2600), kTarget, kRtt);  // asks for 0.815
+  EXPECT_NEAR(size_of(w), 8.4, 0.01);
+  policy.on_success(kStart + kRtt / 2, w, Duration::nanoseconds(3200), kTarget, kRtt);  // asks for 0.7, of what it was before the first
+  EXPECT_NEAR(size_of(w), 7, 0.001);
+  policy.on_success(kStart + kRtt - Duration::picoseconds(1), w, Duration::milliseconds(1), kTarget, kRtt);
+  policy.on_success(kStart + kRtt - Duration::picoseconds(1), w, Duration::milliseconds(1), kTarget, kRtt);
+  EXPECT_NEAR(size_of(w), 5, 0.001);
+  policy.on_success(kStart + kRtt, w, Duration::milliseconds(1), kTarget, kRtt);
+  EXPECT_NEAR(size_of(w), 2.5, 0.001);
+}
+
 TEST(Algorithm1, AFailureCutsToATenthButNotBelowTheSmallest) {
   const Algorithm1 policy;
   auto w = of(16);

@@ -11,7 +11,7 @@ namespace {
 constexpr std::uint32_t kOne = onerma::CongestionWindow::kOne;
 constexpr double kLine = 100e9 / 8;  // bytes a second
 // Not as printed: with one target for all, who comes second may stay second where nothing happens by chance (docs/onerma.md).
-const onerma::Algorithm1Parameters kAlgorithm{.spread = Duration::microseconds(2)};
+const onerma::Algorithm1Parameters kAlgorithm{.spread = Duration::microseconds(2), .deepen = kOne * 8 / 10};
 const Time kEnd = Time::at(Duration::milliseconds(4));
 
 Hardware hardware() {
@@ -48,29 +48,35 @@ TEST(OnermaSim, OneReaderFillsTheLinkAndKeepsItsQueueShort) {
   EXPECT_EQ(load.rack().dropped(), 0u);
 }
 
-// Two readers of one target: the second comes when the first has all, and begins with a window of 1, 8 (the default) or 32.
+// Two readers of one target: the second comes when the first has all, at eight moments of a round trip or two, and begins with a window of 1, 8 (the
+// default) or 32.
 TEST(OnermaSim, AnIncumbentReactsWithinTwoRoundTripsAndSharesAreFairWithinAHundred) {
   for (const double first : {1.0, 8.0, 32.0}) {
-    OnermaLoad load(hardware(), parameters(first), kAlgorithm, 1);
-    for (int i = 0; i < 3; ++i) load.add_machine();
-    OnermaUser& incumbent = load.add_user({.machine = 0, .targets = {2}});
-    const Time arrival = us(1000);
-    load.run_until(arrival);
-    const Duration rtt = incumbent.rtt();
-    OnermaUser& competitor = load.add_user({.machine = 1, .targets = {2}, .start = arrival});
-    load.run_until(kEnd);
-    // Less than it ever was in the 100 round trips before.
-    const Time reaction = incumbent.first_below(arrival, incumbent.least_window(arrival - rtt * 100, arrival));
-    const Time fair = load.fair_from(arrival, kEnd, rtt * 20, 0.95);
-    std::printf("first window %4.0f: rtt %.2f us, reaction after %.1f RTTs, fair after %.0f RTTs, sum %.1f Gb/s\n",
-                first, static_cast<double>(rtt.nanoseconds()) / 1e3,
-                static_cast<double>((reaction - arrival).picoseconds()) / static_cast<double>(rtt.picoseconds()),
-                static_cast<double>((fair - arrival).picoseconds()) / static_cast<double>(rtt.picoseconds()),
-                (rate(incumbent, us(2000), kEnd) + rate(competitor, us(2000), kEnd)) * 8 / 1e9);
-    EXPECT_LE(reaction - arrival, rtt * (first <= 8 ? 2 : 3));
-    EXPECT_LE(fair - arrival, rtt * 100);
-    EXPECT_GT(rate(incumbent, us(2000), kEnd) + rate(competitor, us(2000), kEnd), 0.9 * kLine);
-    EXPECT_EQ(load.rack().dropped(), 0u);
+    double slowest_reaction = 0, slowest_fairness = 0, least_sum = kLine;
+    for (int moment = 0; moment < 8; ++moment) {
+      OnermaLoad load(hardware(), parameters(first), kAlgorithm, 1);
+      for (int i = 0; i < 3; ++i) load.add_machine();
+      OnermaUser& incumbent = load.add_user({.machine = 0, .targets = {2}});
+      const Time arrival = us(1000) + Duration::nanoseconds(1100) * moment;
+      load.run_until(arrival);
+      const Duration rtt = incumbent.rtt();
+      OnermaUser& competitor = load.add_user({.machine = 1, .targets = {2}, .start = arrival});
+      load.run_until(kEnd);
+      const auto round_trips = [&](Time when) {
+        return static_cast<double>((when - arrival).picoseconds()) / static_cast<double>(rtt.picoseconds());
+      };
+      // Less than it ever was in the 100 round trips before.
+      const std::uint32_t least = incumbent.least_window(arrival - rtt * 100, arrival);
+      slowest_reaction = std::max(slowest_reaction, round_trips(incumbent.first_below(arrival, least)));
+      slowest_fairness = std::max(slowest_fairness, round_trips(load.fair_from(arrival, kEnd, rtt * 20, 0.95)));
+      least_sum = std::min(least_sum, rate(incumbent, us(2000), kEnd) + rate(competitor, us(2000), kEnd));
+      EXPECT_EQ(load.rack().dropped(), 0u);
+    }
+    std::printf("first window %2.0f: reaction after %.1f RTTs, fair after %.0f RTTs, sum %.1f Gb/s\n", first,
+                slowest_reaction, slowest_fairness, least_sum * 8 / 1e9);
+    EXPECT_LE(slowest_reaction, 2);
+    EXPECT_LE(slowest_fairness, 100);
+    EXPECT_GT(least_sum, 0.9 * kLine);
   }
 }
 

@@ -43,6 +43,7 @@ void TenantWorkload::read(Fields& f) {
   f.duration("write_target", write_target, kOptional);
   f.duration("local_target", local_target, kOptional);
   f.duration("spread", spread, kOptional);
+  f.integer("deepen_percent", deepen_percent, 0, 100, kOptional);
   f.duration("give_up", give_up, kOptional);
   f.toggle("lossless", lossless, kOptional);
   f.integer("ack_timeout", ack_timeout, 1, 31, kOptional);
@@ -72,7 +73,7 @@ std::unique_ptr<Fabric> make_fabric(Hardware hardware, const TenantWorkload& w, 
     return make_rc_fabric(hardware, {.ack_timeout = static_cast<std::uint8_t>(w.ack_timeout)}, seed);
   }
   OnermaFabricOptions options;
-  options.algorithm.spread = w.spread;
+  options.algorithm = {.spread = w.spread, .deepen = static_cast<std::uint32_t>(w.deepen_percent) * kOne / 100};
   onerma::ExecutorParameters& p = options.client.executor;
   p.base_rtt = Duration::nanoseconds(2500);
   p.remote_target = w.remote_target;

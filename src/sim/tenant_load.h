@@ -53,6 +53,7 @@ struct TenantWorkload {
   Duration write_target = Duration::microseconds(16);
   Duration local_target = Duration::microseconds(5);
   Duration spread = Duration::microseconds(2);
+  std::uint64_t deepen_percent = 80;
   Duration give_up = Duration::milliseconds(100);
   // RC's
   bool lossless = true;            // PFC
