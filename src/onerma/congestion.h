@@ -17,7 +17,7 @@ struct CongestionWindow {
   static constexpr std::uint32_t kOne = 1u << 16;
 
   std::uint32_t size = kOne;
-  std::uint32_t before_decrease = kOne;  // its size then
+  std::uint32_t before_decrease = kOne;                                            // its size then
   Time last_decrease = Time::at(Duration::picoseconds(-(std::int64_t{1} << 62)));  // never yet
 
   // Operations that may be outstanding.

@@ -67,7 +67,8 @@ TEST(Algorithm1, WhatComesWithinARoundTripMayDeepenTheCutButNotRepeatIt) {
   EXPECT_NEAR(size_of(w), 8.4, 0.01);
   policy.on_success(kStart + kRtt / 4, w, Duration::nanoseconds(2600), kTarget, kRtt);  // asks for 0.815
   EXPECT_NEAR(size_of(w), 8.4, 0.01);
-  policy.on_success(kStart + kRtt / 2, w, Duration::nanoseconds(3200), kTarget, kRtt);  // asks for 0.7, of what it was before the first
+  policy.on_success(kStart + kRtt / 2, w, Duration::nanoseconds(3200), kTarget,
+                    kRtt);  // asks for 0.7, of what it was before the first
   EXPECT_NEAR(size_of(w), 7, 0.001);
   policy.on_success(kStart + kRtt - Duration::picoseconds(1), w, Duration::milliseconds(1), kTarget, kRtt);
   policy.on_success(kStart + kRtt - Duration::picoseconds(1), w, Duration::milliseconds(1), kTarget, kRtt);
