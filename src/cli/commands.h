@@ -15,7 +15,7 @@ void add_daemon_commands(CLI::App& root, Commands& commands);      // switch, me
 void add_rack_commands(CLI::App& root, Commands& commands);        // rack up, down, status
 void add_top_command(CLI::App& root, Commands& commands);          // top
 void add_run_command(CLI::App& root, Commands& commands);          // run
-void add_bench_commands(CLI::App& root, Commands& commands);       // bench clover, bench verbs
+void add_bench_commands(CLI::App& root, Commands& commands);       // bench clover, bench verbs …
 void add_remote_commands(CLI::App& root, Commands& commands);      // remote read, write, add, cas
 void add_box_commands(CLI::App& root, Commands& commands);         // box top, set, explain
 void add_xdp_commands(CLI::App& root, Commands& commands);         // xdp attach, detach, show
@@ -30,6 +30,8 @@ void add_search_command(CLI::App& root, Commands& commands);       // search
 void add_reference_commands(CLI::App& root, Commands& commands);
 // The path of this very program, to start others of its kind.
 std::string own_program();
+// The path of libsluice-verbs.so: beside this program as built, or where it is installed.
+Result<std::string> find_verbs_library();
 
 void add_demo_command(CLI::App& root, Commands& commands);  // demo, demo contention
 std::unique_ptr<Command> make_demo_contention(CLI::App& demo);

@@ -74,19 +74,6 @@ struct RunSettings {
   }
 };
 
-// Beside this program as built, or where it is installed.
-Result<std::string> find_library() {
-  if (const char* const path = std::getenv("SLUICE_VERBS_LIBRARY")) return path;
-  const std::filesystem::path here = std::filesystem::path(own_program()).parent_path();
-  for (const char* const place :
-       {"libsluice-verbs.so", "../lib/libsluice-verbs.so", "../lib/sluice/libsluice-verbs.so"}) {
-    std::error_code error;
-    const auto path = std::filesystem::canonical(here / place, error);
-    if (!error) return path.string();
-  }
-  return fail(fmt::format("libsluice-verbs.so is not beside {}; set SLUICE_VERBS_LIBRARY to its path", here.string()));
-}
-
 // The librdmacm that programs get by themselves, for its rsockets. Empty: it is not installed, or stood in for already.
 std::filesystem::path real_rdmacm() {
   void* const library = dlopen("librdmacm.so.1", RTLD_LAZY | RTLD_LOCAL);
@@ -184,7 +171,7 @@ class Run final : public Command {
 
  private:
   Result<int> run() override {
-    const auto library = find_library();
+    const auto library = find_verbs_library();
     if (!library) return tl::unexpected(library.error());
     if (!settings_.kill_link_after.empty())
       settings_.impair += (settings_.impair.empty() ? "cut=" : ",cut=") + settings_.kill_link_after;
@@ -363,6 +350,18 @@ class Run final : public Command {
 };
 
 }  // namespace
+
+Result<std::string> find_verbs_library() {
+  if (const char* const path = std::getenv("SLUICE_VERBS_LIBRARY")) return path;
+  const std::filesystem::path here = std::filesystem::path(own_program()).parent_path();
+  for (const char* const place :
+       {"libsluice-verbs.so", "../lib/libsluice-verbs.so", "../lib/sluice/libsluice-verbs.so"}) {
+    std::error_code error;
+    const auto path = std::filesystem::canonical(here / place, error);
+    if (!error) return path.string();
+  }
+  return fail(fmt::format("libsluice-verbs.so is not beside {}; set SLUICE_VERBS_LIBRARY to its path", here.string()));
+}
 
 void add_run_command(CLI::App& root, Commands& commands) { commands.push_back(std::make_unique<Run>(root)); }
 

@@ -26,15 +26,6 @@ constexpr std::uint32_t kReceiveBytes = 4096;
 // What the peer's memory holds before anybody writes to it.
 std::uint8_t pattern(std::uint64_t offset) { return static_cast<std::uint8_t>(offset * 7 + 3); }
 
-rc::AdapterConfig adapter_config(wire::Ipv4Address ip) {
-  rc::AdapterConfig config;
-  config.mac = Subnet::mac_of(ip);
-  config.gids = {wire::Gid::from(ip)};
-  config.seed = ip.value;
-  config.limits.max_reads_in_flight = nic::kReadsInFlight;
-  return config;
-}
-
 // Keeps receives posted for SENDs.
 class Receiver final : public nic::Pollable {
  public:
@@ -69,6 +60,15 @@ class Receiver final : public nic::Pollable {
 
 }  // namespace
 
+rc::AdapterConfig bench_adapter_config(wire::Ipv4Address ip) {
+  rc::AdapterConfig config;
+  config.mac = Subnet::mac_of(ip);
+  config.gids = {wire::Gid::from(ip)};
+  config.seed = ip.value;
+  config.limits.max_reads_in_flight = nic::kReadsInFlight;
+  return config;
+}
+
 Result<void> serve_verbs(const VerbsEnd& end, const std::function<void()>& ready) {
   StopSignals signals;
   nic::PollLoop loop;
@@ -76,7 +76,7 @@ Result<void> serve_verbs(const VerbsEnd& end, const std::function<void()>& ready
   std::unique_ptr<port::Listener> listener;
   auto port = open_end(end.port, end.listen, loop, ready, listener);
   if (!port) return tl::unexpected(port.error());
-  nic::Shard shard(adapter_config(end.ip), std::move(*port));
+  nic::Shard shard(bench_adapter_config(end.ip), std::move(*port));
   shard.attach(loop);
   nic::Connector connector(shard.adapter());
   loop.add(connector);
@@ -109,7 +109,7 @@ Result<std::unique_ptr<VerbsClient>> VerbsClient::open(const VerbsEnd& end, wire
   std::unique_ptr<VerbsClient> client(new VerbsClient);
   auto port = ports::open_port(end.port, ports::Absent::kWait);
   if (!port) return tl::unexpected(port.error());
-  client->shard_ = std::make_unique<nic::Shard>(adapter_config(end.ip), std::move(*port));
+  client->shard_ = std::make_unique<nic::Shard>(bench_adapter_config(end.ip), std::move(*port));
   client->shard_->attach(client->loop_);
   client->connector_ = std::make_unique<nic::Connector>(client->shard_->adapter());
   client->loop_.add(*client->connector_);

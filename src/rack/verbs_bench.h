@@ -25,6 +25,9 @@ struct VerbsEnd {
   wire::Ipv4Address ip{};
 };
 
+// Of the NIC that such a process has at an end of its port.
+rc::AdapterConfig bench_adapter_config(wire::Ipv4Address ip);
+
 // Exports memory and takes SENDs until the process is told to end. `ready` is called when peers may connect.
 Result<void> serve_verbs(const VerbsEnd& end, const std::function<void()>& ready);
 

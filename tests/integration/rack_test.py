@@ -352,7 +352,7 @@ class ConfigurationTest(unittest.TestCase):
 
     def test_every_command_has_help_with_examples(self):
         for words in (["rack", "up"], ["rack", "down"], ["rack", "status"], ["switch"], ["memory"], ["metadata"], ["bench", "clover"],
-                      ["bench", "verbs"], ["pcap", "check"], ["pcap", "show"], ["demo"]):
+                      ["bench", "verbs"], ["bench", "cowbird"], ["pcap", "check"], ["pcap", "show"], ["demo"]):
             done = run(*words, "--help")
             self.assertEqual(done.returncode, 0)
             self.assertIn("Examples:", done.stdout, words)
@@ -375,6 +375,19 @@ class VerbsTest(unittest.TestCase):
                    "--csv")
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertEqual(len(done.stdout.strip().splitlines()), 1 + 10)
+
+
+class CowbirdBenchTest(unittest.TestCase):
+    def test_every_part_is_measured_beside_verbs(self):
+        done = run("bench", "cowbird", "--reads", "4000", "--duration", "30ms", "--sizes", "8", "--sizes", "512", "--table", "1MiB", "--json", timeout=300)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        result = json.loads(done.stdout)
+        self.assertEqual(len(result["cost"]), 5)
+        self.assertTrue(all(row["both_ns"] > 0 and row["reads"] >= 1000 for row in result["cost"]), result["cost"])
+        self.assertEqual(len(result["breakdown"]), 10)
+        self.assertEqual(len(result["probe"]), 2 * 7)
+        self.assertEqual({row["way"] for row in result["probe"]}, {"local", "verbs", "cowbird", "cowbird, not batched"})
+        self.assertTrue(all(row["probes_per_second"] > 0 and row["p50_us"] <= row["p99_us"] for row in result["probe"]), result["probe"])
 
 
 class PcapTest(unittest.TestCase):

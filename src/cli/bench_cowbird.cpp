@@ -1,0 +1,213 @@
+// sluice bench cowbird: what remote reads cost with Cowbird and with verbs, between processes that it starts itself.
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <functional>
+#include <nlohmann/json.hpp>
+
+#include "cli/bench_commands.h"
+#include "cli/child.h"
+#include "cli/commands.h"
+#include "cli/cowbird_measure.h"
+#include "cli/progress.h"
+
+namespace sluice::cli {
+namespace {
+
+constexpr wire::Ipv4Address kEngineIp{0x0A4DFE03};  // 10.77.254.3
+constexpr wire::Ipv4Address kPoolIp{0x0A4DFE04};
+constexpr std::uint64_t kNearBytes = 1 << 20;
+constexpr std::uint64_t kBlockReads = 1000;
+
+struct Settings {
+  std::vector<std::string> parts{"cost", "breakdown", "probe"};
+  std::vector<std::string> sizes{"8", "64", "256", "512"};
+  std::uint64_t depth = 100;
+  std::uint64_t reads = 10'000'000;
+  std::uint64_t table = std::uint64_t{64} << 20;
+  Duration duration = Duration::milliseconds(700);
+  std::string out;
+
+  void declare(rack::Schema& s) {
+    s.list("parts", parts, "what to measure (repeat the flag)", "cost, breakdown or probe")
+        .list("sizes", sizes, "bytes of a record that is looked up (repeat the flag)", "a size from 1 to 4KiB")
+        .integer("depth", depth, 1, VerbsPool::kDepth, "reads under way at most")
+        .integer("reads", reads, kBlockReads, 1'000'000'000,
+                 "of 8 bytes with Cowbird, for their cost; verbs do one for 50")
+        .bytes("table", table, 1 << 16, std::uint64_t{1} << 30, "records of the hash probe, together")
+        .duration("duration", duration, Duration::milliseconds(10), Duration::seconds(3600),
+                  "of each point of the probe")
+        .text("out", out, "write the result to this file instead of stdout", "a file's path");
+  }
+};
+
+class BenchCowbird final : public Command {
+ public:
+  explicit BenchCowbird(CLI::App& group)
+      : Command(group, "cowbird",
+                "Measure Cowbird beside verbs: the application thread's cost of a read, where it goes, hash probes and "
+                "their "
+                "latency; engine and pool are processes that this command starts itself",
+                {"sluice bench cowbird", "sluice bench cowbird --parts cost --parts breakdown",
+                 "sluice bench cowbird --parts probe --sizes 8 --sizes 512 --duration 2s --json"}) {
+    settings_.declare(schema_);
+    use_rack();
+    use("bench-cowbird", schema_);
+    app().add_flag("--json", json_, "result as JSON");
+    app().add_flag("--csv", csv_, "result as CSV");
+  }
+
+ private:
+  bool wants(std::string_view part) const { return std::ranges::find(settings_.parts, part) != settings_.parts.end(); }
+  Result<std::vector<std::uint32_t>> sizes() const;
+  Result<void> start(const std::function<Result<void>(const std::function<void()>&)>& body, const char* what);
+  // Engines, and the pool behind them; before anything has threads.
+  Result<void> start_all(const std::string& folder);
+  Result<int> run() override;
+  std::string json_of(const CowbirdRows& rows) const;
+  static std::string csv_of(const CowbirdRows& rows);
+  static std::string text_of(const CowbirdRows& rows);
+
+  Settings settings_;
+  rack::Schema schema_;
+  bool json_ = false;
+  bool csv_ = false;
+  std::unique_ptr<rack::CowbirdWorld> near_, far_;
+  std::vector<std::unique_ptr<Child>> children_;
+};
+
+Result<std::vector<std::uint32_t>> BenchCowbird::sizes() const {
+  std::vector<std::uint32_t> sizes;
+  for (const std::string& size : settings_.sizes) {
+    std::uint64_t bytes = 0;
+    if (!rack::parse_bytes(size, bytes) || bytes == 0 || bytes > 4096)
+      return fail(fmt::format("--sizes = \"{}\": must be a size from 1 to 4KiB", size));
+    sizes.push_back(static_cast<std::uint32_t>(bytes));
+  }
+  for (const std::string& part : settings_.parts) {
+    if (part != "cost" && part != "breakdown" && part != "probe")
+      return fail(fmt::format("--parts = \"{}\": must be cost, breakdown or probe", part));
+  }
+  if (settings_.depth > kBlockReads || kBlockReads % settings_.depth != 0)
+    return fail(fmt::format("--depth = \"{}\": must divide {}", settings_.depth, kBlockReads));
+  return sizes;
+}
+
+Result<void> BenchCowbird::start(const std::function<Result<void>(const std::function<void()>&)>& body,
+                                 const char* what) {
+  children_.push_back(std::make_unique<Child>());
+  if (!children_.back()->start(body)) return fail(fmt::format("{} did not start", what));
+  return {};
+}
+
+Result<void> BenchCowbird::start_all(const std::string& folder) {
+  if (wants("cost") || wants("breakdown")) {
+    auto near = rack::CowbirdWorld::make(1, kNearBytes);
+    if (!near) return tl::unexpected(near.error());
+    near_ = std::move(*near);
+    auto engine =
+        start([&](const auto& ready) { return rack::serve_cowbird_engine({}, {}, *near_, {{}}, ready); }, "the engine");
+    if (!engine) return engine;
+  }
+  if (!wants("probe")) return {};
+  auto far = rack::CowbirdWorld::make(2, settings_.table);
+  if (!far) return tl::unexpected(far.error());
+  far_ = std::move(*far);
+  const std::string cable = folder + "/pool";
+  auto pool = start(
+      [&](const auto& ready) {
+        return rack::serve_cowbird_pool({.port = "cable:" + cable, .ip = kPoolIp}, *far_, ready);
+      },
+      "the pool");
+  if (!pool) return pool;
+  return start(
+      [&](const auto& ready) {
+        return rack::serve_cowbird_engine({.port = "shm:" + cable, .ip = kEngineIp}, kPoolIp, *far_,
+                                          {{}, {.batch_size = 1}}, ready);
+      },
+      "the engine");
+}
+
+Result<int> BenchCowbird::run() {
+  const auto record_sizes = sizes();
+  if (!record_sizes) return tl::unexpected(record_sizes.error());
+  const auto library = find_verbs_library();
+  if (!library) return tl::unexpected(library.error());
+  const Folder folder;
+  if (auto started = start_all(folder.path()); !started) return tl::unexpected(started.error());
+  auto verbs = VerbsPool::start(*library, folder.path(), std::max(settings_.table, kNearBytes));
+  if (!verbs) return tl::unexpected(verbs.error());
+
+  CowbirdRows rows;
+  Error error;
+  const auto take = [&](Result<CowbirdRows> more) {
+    if (!more) return error = more.error(), false;
+    std::ranges::move(*more, std::back_inserter(rows));
+    return true;
+  };
+  const CowbirdCostPlan plan{.depth = settings_.depth, .reads = settings_.reads};
+  {
+    Progress progress;
+    progress.show("cost of a read");
+    if (wants("cost") && !take(measure_cowbird_cost(*near_, 0, **verbs, plan))) return tl::unexpected(error);
+    progress.show("where it goes");
+    if (wants("breakdown") && !take(measure_cowbird_breakdown(*near_, 0, **verbs, plan))) return tl::unexpected(error);
+    if (wants("probe")) {
+      CowbirdProbe probe(*far_, **verbs, settings_.depth, settings_.duration);
+      for (const std::uint32_t bytes : *record_sizes) {
+        progress.show(fmt::format("hash probe, {} bytes", bytes));
+        if (!take(probe.measure(bytes))) return tl::unexpected(error);
+      }
+    }
+  }
+  const std::string text = json_ ? json_of(rows) : csv_ ? csv_of(rows) : text_of(rows);
+  if (auto written = write_output(settings_.out, text); !written) return tl::unexpected(written.error());
+  return 0;
+}
+
+std::string BenchCowbird::json_of(const CowbirdRows& rows) const {
+  nlohmann::json out{{"depth", settings_.depth}};
+  for (const CowbirdRow& row : rows) {
+    nlohmann::json one{{"way", row.way}, {"bytes", row.bytes}, {"depth", row.depth}};
+    for (const auto& [name, value] : row.values) one[name] = value;
+    out[row.part].push_back(std::move(one));
+  }
+  return out.dump(2) + "\n";
+}
+
+std::string BenchCowbird::csv_of(const CowbirdRows& rows) {
+  std::string out = "part,way,bytes,depth,metric,value\n";
+  for (const CowbirdRow& row : rows) {
+    for (const auto& [name, value] : row.values)
+      out += fmt::format("{},\"{}\",{},{},{},{:.3f}\n", row.part, row.way, row.bytes, row.depth, name, value);
+  }
+  return out;
+}
+
+std::string BenchCowbird::text_of(const CowbirdRows& rows) {
+  std::string out;
+  std::string part;
+  for (const CowbirdRow& row : rows) {
+    if (row.part != part) {
+      const bool first = part.empty();
+      part = row.part;
+      const char* const title = part == "cost"        ? "cost of a read on the application's thread"
+                                : part == "breakdown" ? "where it goes"
+                                                      : "hash probe, one record in 20 local";
+      out += fmt::format("{}{}\n{:<52} {:>6} {:>6}", first ? "" : "\n", title, "way", "bytes", "depth");
+      for (const auto& [name, value] : row.values) out += fmt::format(" {:>17}", name);
+      out += '\n';
+    }
+    out += fmt::format("{:<52} {:>6} {:>6}", row.way, row.bytes, row.depth);
+    for (const auto& [name, value] : row.values)
+      out += value >= 1000 ? fmt::format(" {:>17.0f}", value) : fmt::format(" {:>17.2f}", value);
+    out += '\n';
+  }
+  return out;
+}
+
+}  // namespace
+
+std::unique_ptr<Command> make_bench_cowbird(CLI::App& group) { return std::make_unique<BenchCowbird>(group); }
+
+}  // namespace sluice::cli

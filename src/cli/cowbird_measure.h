@@ -1,0 +1,68 @@
+// What `sluice bench cowbird` measures: what remote reads cost the thread that wants them, where that goes, and how many it gets of them.
+//
+// Cost:       100 reads (the depth) are issued and, once they are all done, completed, as in Figure 2 of the paper: "when the poll is called, the
+//             result is immediately available". Waiting in between is not the application's work, and not timed. A block, the unit of which
+//             medians are, is 1,000 reads. Cowbird's blocks and verbs' take turns, since a machine's clock changes.
+// Breakdown:  Cowbird's by the time-stamp counter between the parts, less what reading it costs (0: too little to tell); verbs' by calls of one READ and of many, and
+//             by polls that find something and that do not.
+// Probe:      one thread looks random records up, of which one in twenty lies in local memory and the rest remotely; every record is checked.
+// Errors:     failed operations, wrong bytes.
+// Threads:    the caller's.
+// Source:     Cowbird, Figures 1, 2, 8 and 13.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/result.h"
+#include "cli/verbs_pool.h"
+#include "rack/cowbird_bench.h"
+
+namespace sluice::cli {
+
+// One line of a result.
+struct CowbirdRow {
+  std::string part;  // cost, breakdown, probe
+  std::string way;
+  std::uint32_t bytes = 8;
+  std::size_t depth = 0;
+  std::vector<std::pair<std::string, double>> values{};
+
+  double value(std::string_view name) const;  // NaN: none
+};
+using CowbirdRows = std::vector<CowbirdRow>;
+
+struct CowbirdCostPlan {
+  std::uint32_t bytes = 8;
+  std::size_t depth = 100;
+  std::uint64_t reads = 10'000'000;  // of Cowbird's by collect(); verbs do one for fifty
+};
+// `instance` of the world is this one's alone.
+Result<CowbirdRows> measure_cowbird_cost(rack::CowbirdWorld& world, std::size_t instance, VerbsPool& verbs,
+                                         const CowbirdCostPlan& plan);
+Result<CowbirdRows> measure_cowbird_breakdown(rack::CowbirdWorld& world, std::size_t instance, VerbsPool& verbs,
+                                              const CowbirdCostPlan& plan);
+
+// Reads of one size: from memory of this process, through verbs, through Cowbird with an engine that batches and one that does not; with `depth`
+// reads under way and with one at a time.
+class CowbirdProbe {
+ public:
+  // Instance 0 of the world has an engine that batches, 1 one that does not.
+  CowbirdProbe(rack::CowbirdWorld& world, VerbsPool& verbs, std::size_t depth, Duration duration);
+  ~CowbirdProbe();
+  CowbirdProbe(const CowbirdProbe&) = delete;
+  CowbirdProbe& operator=(const CowbirdProbe&) = delete;
+
+  Result<CowbirdRows> measure(std::uint32_t bytes);
+
+ private:
+  struct Ways;
+  std::unique_ptr<Ways> ways_;
+  std::vector<std::uint8_t> local_;
+  std::size_t depth_;
+  Duration duration_;
+};
+
+}  // namespace sluice::cli
