@@ -5,7 +5,8 @@
 namespace sluice::cli {
 
 void add_bench_commands(CLI::App& root, Commands& commands) {
-  CLI::App* group = root.add_subcommand("bench", "Measure: Clover, Sherman, FUSEE, Cowbird, locks, or bare RDMA operations");
+  CLI::App* group =
+      root.add_subcommand("bench", "Measure: Clover, Sherman, FUSEE, Cowbird, locks, or bare RDMA operations");
   group->require_subcommand(1);
   commands.push_back(make_bench_clover(*group));
   commands.push_back(make_bench_sherman(*group));
