@@ -89,9 +89,12 @@ bool Initiator::poll_transmit(Time now, port::FrameSink& sink) {
   while (pulled_out_ != pulled_in_) {
     Slot* const slot = slots_.find(pulled_[pulled_out_ % pulled_.size()]);
     const bool wanted = slot != nullptr && slot->state == Slot::State::kPulled;
-    if (wanted && !send_data(now, *slot, sink)) return false;
+    // Its key has been replaced twice since: there is none to seal under, and nothing has happened.
+    const bool keyless = wanted && grants_[slot->command.grant.value]->of(slot->generation) == nullptr;
+    if (wanted && !keyless && !send_data(now, *slot, sink)) return false;
     ++pulled_out_;
-    if (wanted) return true;
+    if (keyless) slots_.complete(now, *slot, Status::kBadKey);
+    if (wanted && !keyless) return true;
   }
   Slot* const slot = slots_.next_to_send();
   return slot != nullptr && send_request(now, *slot, sink);
@@ -123,7 +126,7 @@ bool Initiator::send_data(Time now, Slot& slot, port::FrameSink& sink) {
   Held::Keyed* const keyed = held.of(slot.generation);
   const std::size_t body = slot.command.local.size();
   const std::size_t size = FrameWriter::frame_size(body);
-  std::uint8_t* const frame = keyed == nullptr ? nullptr : sink.reserve(size);
+  std::uint8_t* const frame = sink.reserve(size);
   if (frame == nullptr) return false;
   Header header = header_of(slot, keyed->grant, Kind::kData);
   header.place = slot.place;

@@ -221,6 +221,30 @@ TEST(Node, WhatWasUnderWayWhenTheKeyChangedEndsAsABadKeyAndWritesNothing) {
   EXPECT_EQ(p.memory[0], 0);
 }
 
+// The initiator forgets a key when it has been replaced twice: what was begun under it ends, and holds nothing else up.
+TEST(Node, DataWhoseKeyWasReplacedTwiceSinceTheirPullEndAsABadKeyAndHoldNothingUp) {
+  Pair p;
+  Onlooker onlooker(p.world);
+  onlooker.lose = Kind::kPull;
+  std::vector<std::uint8_t> from(64, 0xEE), into(64);
+  p.issue(OpKind::kWrite, kBase, from);
+  ASSERT_TRUE(p.world.run_until([&] { return !onlooker.seen.empty() && onlooker.seen.back().kind == Kind::kPull; }));
+  auto pull = onlooker.last(Kind::kPull);
+  p.a.node->on_frame(p.world.now, {pull.data(), static_cast<std::uint32_t>(pull.size())});
+  for (std::uint64_t key = 2; key < 4; ++key) {
+    ASSERT_TRUE(p.b.node->regions().rekey(p.region, test_key(key)));
+    p.a.node->initiator().replace_grant(p.grant, p.grant_of({Rights::kAll}));
+  }
+  p.issue(OpKind::kRead, kBase, into, 1);
+  const Completion write = p.wait();
+  EXPECT_EQ(write.op, OpKind::kWrite);
+  EXPECT_EQ(write.status, Status::kBadKey);
+  const Completion read = p.wait();
+  EXPECT_EQ(read.status, Status::kOk);
+  EXPECT_LT(read.total_delay, Duration::microseconds(5));
+  EXPECT_EQ(p.memory[0], 0);
+}
+
 TEST(Node, AReadWithNoAnswerIsATimeOutAndGivesItsWindowBack) {
   Pair p;
   Onlooker onlooker(p.world);
