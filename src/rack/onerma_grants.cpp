@@ -8,6 +8,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -60,11 +61,12 @@ bool parse_client(const nlohmann::json& one, ClientGrants& out) {
   out.initiator = onerma::InitiatorId(one.at("initiator").get<std::uint64_t>());
   for (const auto& region : one.at("regions")) {
     const auto key = parse_key(region.at("key").get<std::string>());
-    if (!key) return false;
+    const auto rights = region.at("rights").get<std::uint64_t>();
+    if (!key || rights > onerma::Rights::kAll) return false;
     out.regions.push_back({.grant = {.region = onerma::RegionId(region.at("region").get<std::uint32_t>()),
                                      .generation = onerma::Generation(region.at("generation").get<std::uint32_t>()),
                                      .initiator = out.initiator,
-                                     .rights = {region.at("rights").get<std::uint8_t>()},
+                                     .rights = {static_cast<std::uint8_t>(rights)},
                                      .key = *key},
                            .address = region.at("address").get<std::uint64_t>(),
                            .length = region.at("length").get<std::uint64_t>()});
@@ -72,8 +74,7 @@ bool parse_client(const nlohmann::json& one, ClientGrants& out) {
   return !out.regions.empty();
 }
 
-Result<TakenGrants> take_first(const std::string& path, const std::string& as) {
-  const auto wrong = fail(fmt::format("{} is no file of grants, as `{}` writes it", path, as));
+Result<TakenGrants> take_first(const std::string& path, const tl::unexpected<Error>& wrong) {
   std::ifstream file(path);
   auto json = nlohmann::json::parse(file, nullptr, false);
   try {
@@ -111,13 +112,16 @@ Result<void> write_grants(const std::string& path, const onerma::Peer& target,
 }
 
 Result<TakenGrants> take_grants(const std::string& path, const std::string& as) {
+  const auto wrong = fail(fmt::format("{} is no file of grants, as `{}` writes it", path, as));
+  std::error_code error;
+  if (!std::filesystem::is_regular_file(path, error)) return wrong;
   const int lock = ::open((path + ".lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
   if (lock < 0 || flock(lock, LOCK_EX) != 0) {
     const auto why = fail(fmt::format("cannot lock {}: {}", path, std::strerror(errno)));
     if (lock >= 0) close(lock);
     return why;
   }
-  auto taken = take_first(path, as);
+  auto taken = take_first(path, wrong);
   close(lock);
   return taken;
 }
