@@ -33,6 +33,7 @@ class OnermaTarget final : public Command {
         .bytes("memory", end_.memory, 4u << 20, std::uint64_t{1} << 40, "memory to export")
         .integer("clients", end_.clients, 1, 65'536, "grants to write; every run of a client uses one up")
         .toggle("allow-plain", end_.allow_plain, "also obey clients that do not encrypt or authenticate")
+        .toggle("allow-rekey", end_.allow_rekey, "let clients change the key, too, which ends the others' grants")
         .text("grants", end_.grants, "file to write the clients' keys to; a secret", "a file's path");
     use("onerma-target", schema_);
   }
@@ -44,7 +45,12 @@ class OnermaTarget final : public Command {
     const auto ready = [this] {
       say(fmt::format("target {} serves {}; grants in {}", end_.ip.to_string(), end_.port, end_.grants));
     };
-    if (auto done = rack::serve_onerma(end_, ready); !done) return tl::unexpected(done.error());
+    const auto ended = [](const onerma::TargetCounters& counters) {
+      counters.for_each([](std::string_view, std::string_view what, std::uint64_t n) {
+        if (n != 0) say(fmt::format("{:>12} {}", n, what));
+      });
+    };
+    if (auto done = rack::serve_onerma(end_, ready, ended); !done) return tl::unexpected(done.error());
     return 0;
   }
 
@@ -60,12 +66,13 @@ struct Settings {
   std::string through = "cable";
   std::string port;
   std::string grants;
-  std::vector<std::string> transports{"sealed", "plain", "rc"};
+  std::vector<std::string> transports;
   std::vector<std::string> ops{"read", "write"};
   std::vector<std::string> sizes{"64", "4096"};
   std::vector<std::string> depths{"1", "64"};
   Duration duration = Duration::milliseconds(500);
   std::uint64_t runs = 1;
+  Duration rekey_every;
   std::string out;
 
   void declare(rack::Schema& s) {
@@ -74,13 +81,15 @@ struct Settings {
              "through a switch process")
         .text("port", port, "the port to a target that runs already; with --grants", "a port, e.g. shm:/path")
         .text("grants", grants, "the file that the target wrote", "a file's path")
-        .list("transports", transports, "what to measure (repeat the flag); rc only without --port",
+        .list("transports", transports, "what to measure (repeat the flag): with --port sealed, else all, if not said",
               "sealed, plain or rc")
         .list("ops", ops, "operations to measure (repeat the flag)", "read or write")
         .list("sizes", sizes, "bytes of an operation (repeat the flag)", "a size up to 1MiB")
         .list("depths", depths, "operations under way (repeat the flag)", "a number from 1 to 1024")
         .duration("duration", duration, Duration::milliseconds(1), Duration::seconds(3600), "of each point")
         .integer("runs", runs, 1, 101, "runs of each point; the median by rate is shown")
+        .duration("rekey-every", rekey_every, {}, Duration::seconds(3600),
+                  "1RMA: change the region's key this often meanwhile, and tell the pauses; 0: never")
         .text("out", out, "write the result to this file instead of stdout", "a file's path");
   }
 };
@@ -93,8 +102,10 @@ struct Row {
   double rate = 0;
   std::uint64_t retries = 0;
   Histogram latency_ns;
+  Histogram pause_ns;  // of each Rekey
 
   double us(double quantile) const { return static_cast<double>(latency_ns.at_quantile(quantile)) / 1e3; }
+  double pause_us(double quantile) const { return static_cast<double>(pause_ns.at_quantile(quantile)) / 1e3; }
 };
 
 class OnermaBench final : public Command {
@@ -128,6 +139,10 @@ class OnermaBench final : public Command {
 };
 
 Result<void> OnermaBench::plan() {
+  if (settings_.transports.empty()) {
+    settings_.transports =
+        settings_.port.empty() ? std::vector<std::string>{"sealed", "plain", "rc"} : std::vector<std::string>{"sealed"};
+  }
   for (const std::string& transport : settings_.transports) {
     if (transport != "sealed" && transport != "plain" && transport != "rc")
       return fail(fmt::format("--transports = \"{}\": must be sealed, plain or rc", transport));
@@ -177,6 +192,7 @@ Result<std::string> OnermaBench::start(const std::string& folder, const std::str
     end.listen = listen;
     end.ip = kTargetIp;
     end.allow_plain = true;
+    end.allow_rekey = settings_.rekey_every != Duration{};
     end.grants = fmt::format("{}/{}.json", folder, name);
     return rack::serve_onerma(end, ready);
   });
@@ -219,12 +235,14 @@ Result<void> OnermaBench::measure_onerma(const std::string& transport, const std
     auto measured = (*client)->measure({.op = row.op == "read" ? OpKind::kRead : OpKind::kWrite,
                                         .bytes = row.bytes,
                                         .depth = row.depth,
-                                        .duration = settings_.duration});
+                                        .duration = settings_.duration,
+                                        .rekey_every = settings_.rekey_every});
     if (!measured) return tl::unexpected(measured.error());
     if ((*client)->loop().stopping()) return fail("interrupted");
     row.rate = measured->rate;
     row.retries = measured->retries;
     row.latency_ns = std::move(measured->latency_ns);
+    row.pause_ns = std::move(measured->pause_ns);
     return {};
   });
 }
@@ -259,15 +277,26 @@ std::string OnermaBench::text() const {
                      {"ops_per_second", row.rate},
                      {"retries", row.retries},
                      {"p50_us", row.us(0.5)},
-                     {"p99_us", row.us(0.99)}});
+                     {"p99_us", row.us(0.99)},
+                     {"rekeys", row.pause_ns.count()},
+                     {"rekey_pause_p50_us", row.pause_us(0.5)},
+                     {"rekey_pause_most_us", row.pause_us(1)}});
     }
     return out.dump(2) + "\n";
   }
   std::string out = fmt::format("{:<10} {:<6} {:>8} {:>6} {:>12} {:>10} {:>10} {:>8}\n", "transport", "op", "bytes",
                                 "depth", "ops/s", "p50 us", "p99 us", "retries");
+  const bool rekeys = settings_.rekey_every != Duration{};
+  if (rekeys) {
+    out.pop_back();
+    out += fmt::format(" {:>8} {:>12} {:>12}\n", "rekeys", "pause p50 us", "pause max us");
+  }
   for (const Row& row : rows_) {
-    out += fmt::format("{:<10} {:<6} {:>8} {:>6} {:>12} {:>10.2f} {:>10.2f} {:>8}\n", row.transport, row.op, row.bytes,
+    out += fmt::format("{:<10} {:<6} {:>8} {:>6} {:>12} {:>10.2f} {:>10.2f} {:>8}", row.transport, row.op, row.bytes,
                        row.depth, rate_text(row.rate), row.us(0.5), row.us(0.99), row.retries);
+    if (rekeys)
+      out += fmt::format(" {:>8} {:>12.2f} {:>12.2f}", row.pause_ns.count(), row.pause_us(0.5), row.pause_us(1));
+    out += "\n";
   }
   return out;
 }

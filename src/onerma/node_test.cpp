@@ -211,14 +211,16 @@ TEST(Node, LocalRekeyAndThatOfAThirdPartyLeaveUsersWithABadKey) {
 }
 
 TEST(Node, WhatWasUnderWayWhenTheKeyChangedEndsAsABadKeyAndWritesNothing) {
-  Pair p;
-  Onlooker onlooker(p.world);
-  std::vector<std::uint8_t> from(64, 0xEE);
-  p.issue(OpKind::kWrite, kBase, from);
-  ASSERT_TRUE(p.world.run_until([&] { return !onlooker.seen.empty() && onlooker.seen.back().kind == Kind::kPull; }));
-  ASSERT_TRUE(p.b.node->regions().rekey(p.region, test_key(2)));
-  EXPECT_EQ(p.wait().status, Status::kBadKey);
-  EXPECT_EQ(p.memory[0], 0);
+  for (const Protection protection : {Protection::kSealed, Protection::kPlain}) {
+    Pair p({.protection = protection}, {.allow_plain = true});
+    Onlooker onlooker(p.world);
+    std::vector<std::uint8_t> from(64, 0xEE);
+    p.issue(OpKind::kWrite, kBase, from);
+    ASSERT_TRUE(p.world.run_until([&] { return !onlooker.seen.empty() && onlooker.seen.back().kind == Kind::kPull; }));
+    ASSERT_TRUE(p.b.node->regions().rekey(p.region, test_key(2)));
+    EXPECT_EQ(p.wait().status, Status::kBadKey);
+    EXPECT_EQ(p.memory[0], 0);
+  }
 }
 
 // The initiator forgets a key when it has been replaced twice: what was begun under it ends, and holds nothing else up.

@@ -60,25 +60,25 @@ std::optional<Grant> Regions::grant(RegionId region, InitiatorId initiator, Righ
   return make_grant(found->second->current, region, found->second->generation, initiator, rights);
 }
 
-bool Regions::is_current(RegionId region, Generation generation) const {
+Regions::Age Regions::age_of(RegionId region, Generation generation) const {
   const auto found = regions_.find(region.value);
-  return found != regions_.end() && found->second->generation == generation;
+  if (found == regions_.end()) return Age::kUnknown;
+  const Protected& entry = *found->second;
+  if (generation == entry.generation) return Age::kCurrent;
+  return entry.previous && generation.value + 1 == entry.generation.value ? Age::kFormer : Age::kUnknown;
 }
 
 Regions::Found Regions::find(RegionId region, Generation generation, InitiatorId initiator, Rights rights) {
-  const auto found = regions_.find(region.value);
-  if (found == regions_.end()) return {};
-  const Protected& entry = *found->second;
-  const bool current = generation == entry.generation;
-  const bool previous = entry.previous && generation.value + 1 == entry.generation.value;
-  if (!current && !previous) return {};
+  const Age age = age_of(region, generation);
+  if (age == Age::kUnknown) return {};
   const std::uint64_t mixed =
       (initiator.value ^ std::uint64_t{region.value} << 20 ^ generation.value ^ std::uint64_t{rights.bits} << 60) *
       0x9E37'79B9'7F4A'7C15u;
   Line& line = lines_[mixed >> 32 & (lines_.size() - 1)];
   if (!line.used || line.region != region || line.generation != generation || line.initiator != initiator ||
       line.rights != rights) {
-    const RegionKey& key = current ? entry.current : *entry.previous;
+    const Protected& entry = *regions_.find(region.value)->second;
+    const RegionKey& key = age == Age::kCurrent ? entry.current : *entry.previous;
     line.sealer.set_key(key.derive(region, initiator, rights));
     line.region = region;
     line.generation = generation;
@@ -87,7 +87,7 @@ Regions::Found Regions::find(RegionId region, Generation generation, InitiatorId
     line.used = true;
     ++derivations_;
   }
-  return {&line.sealer, current};
+  return {&line.sealer, age == Age::kCurrent};
 }
 
 void Regions::wipe_lines(RegionId region) {

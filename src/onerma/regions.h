@@ -42,8 +42,9 @@ class Regions {
     bool current = false;      // of the region's present key
   };
   Found find(RegionId region, Generation generation, InitiatorId initiator, Rights rights);
-  // For plain requests, which have no key: whether the region has this generation.
-  bool is_current(RegionId region, Generation generation) const;
+  // Which of a region's keys a generation means.
+  enum class Age : std::uint8_t { kUnknown, kFormer, kCurrent };
+  Age age_of(RegionId region, Generation generation) const;
 
   memory::RegionTable::Translation translate(RegionId region, std::uint64_t address, std::uint32_t length,
                                              memory::Access needed) const {

@@ -171,6 +171,12 @@ void RemoteOnerma::announce_grant(NodeId node, const Grant& grant) {
   region->announced = grant;
 }
 
+const Grant& RemoteOnerma::grant(NodeId node, RegionId region) {
+  const Region* const found = find(node, region);
+  SLUICE_CHECK(found != nullptr);
+  return initiator_.grant(found->grant);
+}
+
 void RemoteOnerma::rekey(Time now, NodeId node, RegionId region, const Secret& key,
                          std::function<void(Time now, Status status)> done) {
   Region* const found = find(node, region);

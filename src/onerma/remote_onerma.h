@@ -62,6 +62,8 @@ class RemoteOnerma final : public remote::RemoteMemory {
   void replace_grant(Time now, remote::NodeId node, const Grant& grant);
   // Before a Rekey: the key to go on with when the present one is refused.
   void announce_grant(remote::NodeId node, const Grant& grant);
+  // The one that operations use now. REQUIRES: such a grant.
+  const Grant& grant(remote::NodeId node, RegionId region);
   // Who wants to know that a key has been refused and none has been announced. Called from poll(); may call replace_grant().
   void on_key_refused(std::function<void(Time now, remote::NodeId node, RegionId region)> ask) {
     ask_ = std::move(ask);

@@ -68,8 +68,9 @@ Target::Job Target::job_of(const Message& message, Kind answer) {
 Target::Seal Target::check(MutableBytes frame, const Message& message) {
   const Header& h = message.header;
   if (h.plain) {
-    if (!checksum_is_right(frame.data(), message.body_length)) return Seal::kForged;
-    return regions_.is_current(h.region, h.generation) ? Seal::kGood : Seal::kForged;
+    const Regions::Age age = regions_.age_of(h.region, h.generation);
+    if (age == Regions::Age::kUnknown || !checksum_is_right(frame.data(), message.body_length)) return Seal::kForged;
+    return age == Regions::Age::kCurrent ? Seal::kGood : Seal::kOldKey;
   }
   const Regions::Found found = regions_.find(h.region, h.generation, h.initiator, h.rights);
   if (found.sealer == nullptr || !found.sealer->open(frame.data(), h, message.body_length)) return Seal::kForged;
@@ -260,7 +261,7 @@ bool Target::poll_transmit(Time now, port::FrameSink& sink) {
 
 // Whether there is a key to answer under. A read whose region has changed its key or is gone becomes a refusal.
 bool Target::prepare(Job& job, Sealer*& sealer) {
-  bool current = job.plain && regions_.is_current(job.region, job.generation);
+  bool current = job.plain && regions_.age_of(job.region, job.generation) == Regions::Age::kCurrent;
   if (!job.plain) {
     const Regions::Found found = regions_.find(job.region, job.generation, job.initiator, job.rights);
     if (found.sealer == nullptr) return false;

@@ -17,6 +17,7 @@ namespace {
 
 using onerma::Grant;
 using onerma::OpKind;
+using onerma::Status;
 
 constexpr std::uint64_t kAddress = 0x10'0000;
 constexpr remote::NodeId kTarget{1};
@@ -54,7 +55,7 @@ onerma::RemoteOnerma::Parameters real_time_client() {
 
 onerma::Algorithm1Parameters real_time_algorithm() { return {.smallest = onerma::CongestionWindow::kOne}; }
 
-Result<void> serve_onerma(const OnermaTargetEnd& end, const std::function<void()>& ready) {
+Result<void> serve_onerma(const OnermaTargetEnd& end, const std::function<void()>& ready, const TargetEnded& ended) {
   StopSignals signals;
   nic::PollLoop loop;
   signals.stop_on_signal(loop);
@@ -65,10 +66,12 @@ Result<void> serve_onerma(const OnermaTargetEnd& end, const std::function<void()
   for (std::uint64_t i = 0; i < memory.size(); ++i) memory[i] = pattern(i);
   const auto region = node.regions().add(memory, kAddress, memory::kAllAccess, fresh_onerma_key());
   if (!region) return tl::unexpected(region.error());
+  const onerma::Rights rights =
+      onerma::kMayRead | onerma::kMayWrite | (end.allow_rekey ? onerma::kMayRekey : onerma::Rights{});
   std::vector<ClientGrants> clients;
   for (std::uint64_t i = 1; i <= end.clients; ++i) {
     const onerma::InitiatorId initiator(i);
-    const Grant grant = *node.regions().grant(*region, initiator, onerma::kMayRead | onerma::kMayWrite);
+    const Grant grant = *node.regions().grant(*region, initiator, rights);
     clients.push_back({initiator, {{grant, kAddress, end.memory}}});
   }
   if (auto written = write_grants(end.grants, node.address(), clients); !written) return written;
@@ -79,6 +82,7 @@ Result<void> serve_onerma(const OnermaTargetEnd& end, const std::function<void()
   nic::MachinePoll<onerma::Node> shard(node, std::move(*port));
   shard.attach(loop);
   loop.run();
+  ended(node.target().counters());
   return {};
 }
 
@@ -108,7 +112,7 @@ Result<std::unique_ptr<OnermaClient>> OnermaClient::open(const OnermaClientEnd& 
   auto port = ports::open_port(end.port, ports::Absent::kWait);
   if (!port) return tl::unexpected(port.error());
   onerma::NodeConfig config = real_time_node(end.ip);
-  config.protection = end.protection;
+  config.protection = client->protection_ = end.protection;
   client->node_ = std::make_unique<onerma::Node>(config);
   client->shard_ = std::make_unique<nic::MachinePoll<onerma::Node>>(*client->node_, std::move(*port));
   client->shard_->attach(client->loop_);
@@ -126,24 +130,91 @@ Result<std::unique_ptr<OnermaClient>> OnermaClient::open(const OnermaClientEnd& 
 
 OnermaClient::~OnermaClient() = default;
 
+// Changes the region's key again and again, with a key of its own making, which it uses next: control plane and user in one.
+class OnermaClient::Rekeys {
+ public:
+  Rekeys(OnermaClient& client, Duration every) : client_(client), every_(every) {}
+
+  void poll(Time now) {
+    if (state_ == State::kIdle && every_ != Duration{} && now - begun_ >= every_) begin(now);
+    if (state_ == State::kToSend) send(now);
+  }
+  void operation_ended(Time now) {
+    pause_ = std::max(pause_, now - last_);
+    last_ = now;
+    if (state_ != State::kAnswered || present().generation != next_) return;
+    pauses_.record(pause_.nanoseconds());
+    state_ = State::kIdle;
+  }
+  bool under_way() const { return state_ == State::kToSend || state_ == State::kSent; }
+  const std::string& failure() const { return failure_; }
+  const Histogram& pauses() const { return pauses_; }
+
+ private:
+  enum class State : std::uint8_t { kIdle, kToSend, kSent, kAnswered };
+
+  const Grant& present() const { return client_.remote_->grant(kTarget, client_.region()); }
+  void begin(Time now) {
+    const Grant& grant = present();
+    key_ = fresh_onerma_key();
+    next_ = onerma::Generation(grant.generation.value + 1);
+    client_.remote_->announce_grant(
+        kTarget, onerma::make_grant(onerma::RegionKey(key_), grant.region, next_, grant.initiator, grant.rights));
+    begun_ = now;
+    last_ = client_.loop_.now();  // keys are drawn before they are to be changed
+    pause_ = {};
+    tries_ = 0;
+    state_ = State::kToSend;
+  }
+  void send(Time now) {
+    ++tries_;
+    state_ = State::kSent;
+    client_.remote_->rekey(now, kTarget, client_.region(), key_, [this](Time, Status status) { ended(status); });
+  }
+  void ended(Status status) {
+    // A try that timed out may have changed the key: the next one is then refused.
+    const bool done =
+        status == Status::kOk || (status == Status::kBadKey && tries_ > 1) || present().generation == next_;
+    const bool again = status == Status::kNack || status == Status::kDispatchTimeout || status == Status::kTimeout;
+    state_ = done ? State::kAnswered : again ? State::kToSend : State::kIdle;
+    if (!done && !again)
+      failure_ = fmt::format("the key could not be changed: {}{}", to_string(status),
+                             status == Status::kRightMissing ? "; was the target started with --allow-rekey?" : "");
+  }
+
+  OnermaClient& client_;
+  Duration every_;
+  State state_ = State::kIdle;
+  onerma::Secret key_;
+  onerma::Generation next_{};
+  int tries_ = 0;
+  Time begun_;
+  Time last_;  // that an operation ended, or that this Rekey began
+  Duration pause_{};
+  Histogram pauses_;
+  std::string failure_;
+};
+
 // Keeps `depth` operations under way.
 class OnermaClient::Driver final : public nic::Pollable {
  public:
-  Driver(OnermaClient& client, const OnermaPoint& point) : client_(client), point_(point), works_(point.depth) {
+  Driver(OnermaClient& client, const OnermaPoint& point)
+      : client_(client), point_(point), works_(point.depth), rekeys_(client, point.rekey_every) {
     for (Work& work : works_) work.driver = this;
   }
 
   std::size_t poll(Time now) override {
+    if (running(now) || rekeys_.under_way()) rekeys_.poll(now);
     if (begun_) return 0;
     begun_ = true;
     start_ = end_ = now;
     for (Work& work : works_) submit(work);
     return works_.size();
   }
-  bool done() const { return begun_ && under_way_ == 0; }
-  const std::string& failure() const { return failure_; }
+  bool done() const { return begun_ && under_way_ == 0 && !rekeys_.under_way(); }
+  const std::string& failure() const { return failure_.empty() ? rekeys_.failure() : failure_; }
   OnermaMeasured measured() const {
-    OnermaMeasured m{.operations = completed_, .latency_ns = latency_};
+    OnermaMeasured m{.operations = completed_, .latency_ns = latency_, .pause_ns = rekeys_.pauses()};
     const std::int64_t ns = (end_ - start_).nanoseconds();
     if (ns > 0) m.rate = static_cast<double>(completed_) * 1e9 / static_cast<double>(ns);
     return m;
@@ -176,12 +247,17 @@ class OnermaClient::Driver final : public nic::Pollable {
     latency_.record((now - work.submitted).nanoseconds());
     ++completed_;
     end_ = now;
-    if (failure_.empty() && now - start_ < point_.duration && !client_.loop_.stopping()) submit(work);
+    rekeys_.operation_ended(now);
+    if (running(now)) submit(work);
+  }
+  bool running(Time now) const {
+    return begun_ && failure().empty() && now - start_ < point_.duration && !client_.loop_.stopping();
   }
 
   OnermaClient& client_;
   OnermaPoint point_;
   std::vector<Work> works_;
+  Rekeys rekeys_;
   std::uint32_t under_way_ = 0;
   std::uint64_t completed_ = 0;
   Histogram latency_;
@@ -213,8 +289,10 @@ Result<void> OnermaClient::run(remote::Operation operation) {
   loop_.run_until([&] { return done; });
   if (!done) return fail("interrupted");
   if (operation.status == remote::Status::kOk) return {};
-  return fail(fmt::format("no answer as it should be over {}: {}; is the target there, and are these its grants?",
-                          port_name(), to_string(operation.status)));
+  return fail(
+      fmt::format("no answer as it should be over {}: {}; is the target there, and are these its grants?{}",
+                  port_name(), to_string(operation.status),
+                  protection_ == onerma::Protection::kPlain ? " Does it obey plain clients (--allow-plain)?" : ""));
 }
 
 // What nobody has written is as the target made it; what is written is read back. Where measured operations do not come.

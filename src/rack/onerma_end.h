@@ -38,11 +38,16 @@ struct OnermaTargetEnd {
   std::uint64_t memory = 64u << 20;
   std::uint64_t clients = 16;  // grants in the file
   bool allow_plain = false;
-  std::string grants;  // the file
+  bool allow_rekey = false;  // clients may also change the region's key, which ends the others' grants
+  std::string grants;        // the file
 };
 
-// Serves until the process is told to end. `ready` is called when the file is there and clients may come.
-Result<void> serve_onerma(const OnermaTargetEnd& end, const std::function<void()>& ready);
+// Serves until the process is told to end. `ready` is called when the file is there and clients may come; `ended`, at the end, with what the target
+// has counted.
+using TargetEnded = std::function<void(const onerma::TargetCounters& counters)>;
+Result<void> serve_onerma(
+    const OnermaTargetEnd& end, const std::function<void()>& ready,
+    const TargetEnded& ended = [](const onerma::TargetCounters&) {});
 
 struct OnermaClientEnd {
   std::string port;
@@ -56,6 +61,7 @@ struct OnermaPoint {
   std::uint32_t bytes = 64;
   std::uint32_t depth = 1;
   Duration duration = Duration::milliseconds(500);
+  Duration rekey_every{};  // the client changes the region's key this often meanwhile; zero: never
 };
 
 struct OnermaMeasured {
@@ -63,6 +69,8 @@ struct OnermaMeasured {
   std::uint64_t retries = 0;  // of operations of at most 4 KB
   double rate = 0;            // a second
   Histogram latency_ns;
+  // Of each Rekey: the longest time in which no operation ended, from its request until the first one that ended after the new key came into use.
+  Histogram pause_ns;
 };
 
 class OnermaClient {
@@ -78,9 +86,11 @@ class OnermaClient {
 
  private:
   class Driver;
+  class Rekeys;
   OnermaClient() = default;
   Result<void> verify(std::uint32_t bytes);
   Result<void> run(remote::Operation operation);
+  onerma::RegionId region() const { return onerma::RegionId(base_.key.value); }
 
   nic::PollLoop loop_;
   remote::Scheduler scheduler_;
@@ -91,6 +101,7 @@ class OnermaClient {
   std::unique_ptr<nic::Pollable> remote_poll_;
   remote::RemoteAddress base_{};
   std::uint64_t length_ = 0;
+  onerma::Protection protection_{};
   std::vector<std::uint8_t> local_;
 };
 

@@ -64,9 +64,34 @@ class Onerma(unittest.TestCase):
             plain = target.bench("--transports", "plain")
             self.assertEqual(plain.returncode, 1)
             self.assertIn("access denied", plain.stderr)
+            self.assertIn("--allow-plain", plain.stderr)
             third = target.bench("--transports", "sealed")
             self.assertEqual(third.returncode, 1)
             self.assertIn("has no grant left", third.stderr)
+
+    def test_a_client_changes_the_key_under_load_where_it_may_and_no_operation_fails(self):
+        with Target("--allow-rekey") as target:
+            done = target.bench("--ops", "write", "--rekey-every", "10ms")
+            self.assertEqual(done.returncode, 0, done.stderr)
+            for point in json.loads(done.stdout):  # read, write
+                self.assertGreaterEqual(point["rekeys"], 1)
+                self.assertGreater(point["rekey_pause_p50_us"], 0)
+            after = target.bench()  # the others' grants are worth nothing now
+            self.assertEqual(after.returncode, 1)
+            self.assertIn("access denied", after.stderr)
+        with Target() as target:
+            done = target.bench("--rekey-every", "10ms")
+            self.assertEqual(done.returncode, 1)
+            self.assertIn("--allow-rekey", done.stderr)
+
+    def test_a_target_tells_at_its_end_what_it_has_counted(self):
+        with Target() as target:
+            self.assertEqual(target.bench().returncode, 0)
+            self.assertEqual(target.bench("--transports", "plain").returncode, 1)
+            target.process.terminate()
+            said = target.process.stderr.read()
+            self.assertRegex(said, r"[0-9]+ reads answered\n")
+            self.assertRegex(said, r"[0-9]+ plain messages refused\n")
 
     def test_forged_grants_read_nothing(self):
         with Target() as target:
@@ -126,6 +151,7 @@ class Onerma(unittest.TestCase):
                                 (["--ops", "cas"], "must be read or write"),
                                 (["--sizes", "2MiB"], "up to 1MiB"),
                                 (["--transports", "tcp"], "must be sealed, plain or rc"),
+                                (["--port", "shm:/nowhere", "--grants", "/"], "no file of grants"),
                                 (["--port", "shm:/nowhere", "--grants", "/nowhere.json", "--transports", "sealed"], "no file of grants")):
             done = bench(*arguments)
             self.assertEqual(done.returncode, 1)
