@@ -2,13 +2,13 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <random>
 
 #include "kvcache/server.h"
 #include "ports/open.h"
 #include "rack/endpoint.h"
 #include "rack/onerma_grants.h"
-#include "rack/open_end.h"
 
 namespace sluice::rack {
 namespace {
@@ -48,12 +48,6 @@ Result<void> serve_cache(const CacheReplicaEnd& end, const std::function<void()>
                          mailboxes[i].size()}}});
   }
   if (auto written = write_grants(end.grants, node.address(), clients); !written) return written;
-  std::unique_ptr<port::Listener> listener;
-  auto port = open_end(end.port, end.listen, loop, ready, listener);
-  if (!port && loop.stopping()) return {};
-  if (!port) return tl::unexpected(port.error());
-  nic::MachinePoll<onerma::Node> shard(node, std::move(*port));
-  shard.attach(loop);
   // Behind the node: what has just come is applied, and its answer can be read, in the same turn.
   class Mail final : public nic::Pollable {
    public:
@@ -63,9 +57,7 @@ Result<void> serve_cache(const CacheReplicaEnd& end, const std::function<void()>
    private:
     kvcache::Server& server_;
   } mail(server);
-  loop.add(mail);
-  loop.run();
-  return {};
+  return serve_node(node, end.port, end.listen, loop, ready, &mail);
 }
 
 Result<std::unique_ptr<CacheClient>> CacheClient::open(const CacheClientEnd& end) {
@@ -76,6 +68,8 @@ Result<std::unique_ptr<CacheClient>> CacheClient::open(const CacheClientEnd& end
     if (one->mine.regions.size() != 2) return fail(fmt::format("{} gives no cache: start `sluice cache serve`", path));
     taken.push_back(std::move(*one));
   }
+  // In whatever order the files are named: this client's number is that of one and the same replica for all clients.
+  std::ranges::sort(taken, {}, [](const TakenGrants& one) { return one.target.ip.value; });
   std::unique_ptr<CacheClient> client(new CacheClient);
   auto port = ports::open_port(end.port, ports::Absent::kWait);
   if (!port) return tl::unexpected(port.error());

@@ -55,6 +55,19 @@ onerma::RemoteOnerma::Parameters real_time_client() {
 
 onerma::Algorithm1Parameters real_time_algorithm() { return {.smallest = onerma::CongestionWindow::kOne}; }
 
+Result<void> serve_node(onerma::Node& node, const std::string& port, bool listen, nic::PollLoop& loop,
+                        const std::function<void()>& ready, nic::Pollable* behind) {
+  std::unique_ptr<port::Listener> listener;
+  auto opened = open_end(port, listen, loop, ready, listener);
+  if (!opened && loop.stopping()) return {};
+  if (!opened) return tl::unexpected(opened.error());
+  nic::MachinePoll<onerma::Node> shard(node, std::move(*opened));
+  shard.attach(loop);
+  if (behind != nullptr) loop.add(*behind);
+  loop.run();
+  return {};
+}
+
 Result<void> serve_onerma(const OnermaTargetEnd& end, const std::function<void()>& ready, const TargetEnded& ended) {
   StopSignals signals;
   nic::PollLoop loop;
@@ -75,15 +88,9 @@ Result<void> serve_onerma(const OnermaTargetEnd& end, const std::function<void()
     clients.push_back({initiator, {{grant, kAddress, end.memory}}});
   }
   if (auto written = write_grants(end.grants, node.address(), clients); !written) return written;
-  std::unique_ptr<port::Listener> listener;
-  auto port = open_end(end.port, end.listen, loop, ready, listener);
-  if (!port && loop.stopping()) return {};
-  if (!port) return tl::unexpected(port.error());
-  nic::MachinePoll<onerma::Node> shard(node, std::move(*port));
-  shard.attach(loop);
-  loop.run();
-  ended(node.target().counters());
-  return {};
+  auto served = serve_node(node, end.port, end.listen, loop, ready);
+  if (served) ended(node.target().counters());
+  return served;
 }
 
 // Turns the client library behind the node.

@@ -31,6 +31,10 @@ onerma::Algorithm1Parameters real_time_algorithm();
 // Turns the client library in a loop, behind its node.
 std::unique_ptr<nic::Pollable> make_client_poll(onerma::RemoteOnerma& remote);
 
+// Opens the node's port, says so by `ready`, and turns the node in the loop until that is stopped; `behind`, if there is one, right behind it.
+Result<void> serve_node(onerma::Node& node, const std::string& port, bool listen, nic::PollLoop& loop,
+                        const std::function<void()>& ready, nic::Pollable* behind = nullptr);
+
 struct OnermaTargetEnd {
   std::string port;     // "shm:…", "cable:…", "udp:…", "packet:…,filter=all"
   bool listen = false;  // a listener whose first caller is the peer
