@@ -169,7 +169,7 @@ Task<Client::Hit> Client::get_cached(Key key, MutableBytes object, Time deadline
   const SlotCache::Entry* const known = cache_->find(key);
   if (known == nullptr) co_return Hit::kNo;
   const SlotCache::Entry entry = *known;
-  const bool both = c_.fresh(entry.seen) && !SlotCache::doubtful(entry, c_.config.cache_doubt);
+  const bool both = trusted(entry);
   std::array<std::uint8_t, 8> slot;
   const MutableBytes bytes = object.first(std::size_t{entry.word.units()} * kUnit);
   const Time seen = c_.now();

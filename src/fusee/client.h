@@ -104,6 +104,10 @@ class Client : private Retirement {
   remote::Task<Seen> read_object(Word word, Key key, Time seen, MutableBytes object, Time deadline, Object& parsed);
 
   enum class Hit : std::uint8_t { kYes, kNo, kUnreachable };
+  // Is its word worth reading the object by, unseen?
+  bool trusted(const SlotCache::Entry& known) const {
+    return c_.config.trusts_words && c_.fresh(known.seen) && !SlotCache::doubtful(known, c_.config.cache_doubt);
+  }
   remote::Task<Hit> get_cached(Key key, MutableBytes object, Time deadline, Object& parsed);
 
   // write.cpp

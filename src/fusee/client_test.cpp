@@ -205,6 +205,7 @@ TEST(Fusee, AgreesWithAMapWhateverItsGeometry) {
     config.nodes += static_cast<std::uint32_t>(seed % 3);
     config.node_memory = 8u << 20;
     config.geometry.value_bytes = static_cast<std::uint32_t>(seed * seed * 10);
+    if (seed % 3 == 0) config.geometry.index_replicas = (config.geometry.replicas + 1) / 2;
     config.geometry.block_bytes = seed % 2 == 0 ? 4096 : 16384;
     config.client.cached_keys = std::size_t{2} << seed % 8;
     World w(config);

@@ -31,6 +31,7 @@ struct ClientConfig {
   Duration backoff_most = Duration::microseconds(200);
   // A key whose cached word was wrong in more than this many of 16 cases is read in two steps (§4.6).
   std::uint32_t cache_doubt = 8;
+  bool trusts_words = true;  // false: every cached key is read in two steps
 };
 
 struct ClientCounters {

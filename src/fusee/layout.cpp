@@ -10,7 +10,7 @@
 namespace sluice::fusee {
 namespace {
 
-constexpr std::uint64_t kMagic = 0x31'4545'5355'4653;  // "SFUSEE1"
+constexpr std::uint64_t kMagic = 0x32'4545'5355'4653;  // "SFUSEE2"
 
 std::uint32_t crc(ByteView bytes, std::uint32_t start) {
   return crc32_iscsi(const_cast<unsigned char*>(bytes.data()), static_cast<int>(bytes.size()), start);
@@ -34,6 +34,7 @@ std::uint32_t object_check(ByteView object, Place place) {
 
 const char* Geometry::refusal() const {
   if (replicas < 1 || replicas > kMostReplicas) return "there are 1 to 4 replicas";
+  if (index_replicas > replicas) return "the index has at most as many replicas as objects";
   if (groups < 2) return "an index has at least two groups";
   if (most_units() > 255) return "a value has at most 16,280 bytes";
   if (block_bytes % kUnit != 0 || shape_of(block_bytes, class_of(most_units())).objects < 1)
@@ -108,18 +109,20 @@ void put_superblock(MutableBytes into, const Geometry& geometry, std::uint32_t n
   store_le<std::uint32_t>(p + 16, geometry.value_bytes);
   store_le<std::uint32_t>(p + 20, geometry.block_bytes);
   store_le<std::uint32_t>(p + 24, nodes);
-  store_le<std::uint32_t>(p + 28, crc(into.first(28), 0));
-  std::ranges::fill(into.subspan(32, kSuperblockHead - 32), std::uint8_t{0});
+  store_le<std::uint32_t>(p + 28, geometry.index_replicas);
+  store_le<std::uint32_t>(p + 32, crc(into.first(32), 0));
+  std::ranges::fill(into.subspan(36, kSuperblockHead - 36), std::uint8_t{0});
 }
 
 bool parse_superblock(ByteView bytes, Geometry& geometry, std::uint32_t& nodes) {
   const std::uint8_t* const p = bytes.data();
   if (bytes.size() < kSuperblockHead || load_le<std::uint64_t>(p) != kMagic) return false;
-  if (load_le<std::uint32_t>(p + 28) != crc(bytes.first(28), 0)) return false;
+  if (load_le<std::uint32_t>(p + 32) != crc(bytes.first(32), 0)) return false;
   geometry = {.replicas = load_le<std::uint32_t>(p + 8),
               .groups = load_le<std::uint32_t>(p + 12),
               .value_bytes = load_le<std::uint32_t>(p + 16),
-              .block_bytes = load_le<std::uint32_t>(p + 20)};
+              .block_bytes = load_le<std::uint32_t>(p + 20),
+              .index_replicas = load_le<std::uint32_t>(p + 28)};
   nodes = load_le<std::uint32_t>(p + 24);
   return *geometry.refusal() == '\0' && geometry.replicas <= nodes;
 }

@@ -82,7 +82,10 @@ struct Geometry {
   std::uint32_t groups = 1024;    // of the index, a partition; 24 slots each
   std::uint32_t value_bytes = 8;  // the most that a value may have
   std::uint32_t block_bytes = 64 << 10;
+  // Of what Snapshot changes: slots and owners. 0: as many. Fewer is faster, and less of the store outlives its nodes.
+  std::uint32_t index_replicas = 0;
 
+  constexpr std::uint32_t word_replicas() const { return index_replicas == 0 ? replicas : index_replicas; }
   constexpr std::uint32_t most_units() const { return (kObjectHeader + value_bytes + kUnit - 1) / kUnit; }
   const char* refusal() const;  // empty, or why no store can have it
   friend constexpr bool operator==(const Geometry&, const Geometry&) = default;
@@ -117,7 +120,8 @@ class MemoryMap {
   MemoryMap(std::vector<MemoryNode> nodes, const Geometry& geometry);
 
   std::uint32_t partitions() const { return static_cast<std::uint32_t>(nodes_.size()); }
-  std::uint32_t replicas() const { return geometry_.replicas; }
+  std::uint32_t replicas() const { return geometry_.replicas; }  // of objects
+  std::uint32_t word_replicas() const { return geometry_.word_replicas(); }
   std::uint32_t blocks() const { return blocks_; }  // a partition
   std::uint64_t slots() const { return std::uint64_t{partitions()} * geometry_.groups * 24; }
   // REQUIRES: replica < replicas(). Replica 0 is the primary.

@@ -42,7 +42,7 @@ Task<bool> Client::find_reference(Key key, Place object, Time deadline, Entry& f
   const auto differs = [&] {
     for (std::size_t i = 0; i < 2 * kSlotsAChoice; ++i) {
       if (choices.run[i / kSlotsAChoice] + i % kSlotsAChoice * 8 != found.slot) continue;
-      for (std::uint32_t replica = 1; replica < c_.map.replicas(); ++replica) {
+      for (std::uint32_t replica = 1; replica < c_.map.word_replicas(); ++replica) {
         const std::size_t at = (replica * 2 * kSlotsAChoice + i) * 8;
         if (load_le<std::uint64_t>(slots.data() + at) != found.word.raw) return true;
       }
@@ -51,8 +51,8 @@ Task<bool> Client::find_reference(Key key, Place object, Time deadline, Entry& f
   };
   while (c_.now() < deadline) {
     found = Entry{};
-    if (c_.map.replicas() > 1) {
-      const bool read = co_await read_choices(choices, 1, c_.map.replicas(), in_backups, deadline);
+    if (c_.map.word_replicas() > 1) {
+      const bool read = co_await read_choices(choices, 1, c_.map.word_replicas(), in_backups, deadline);
       if (!read) co_return false;
     }
     found.seen = c_.now();
@@ -60,7 +60,7 @@ Task<bool> Client::find_reference(Key key, Place object, Time deadline, Entry& f
     if (!read) co_return false;
     const bool in_primary = look_for(0, 1);
     if (in_primary && !differs()) co_return true;
-    if (!in_primary && (c_.map.replicas() == 1 || !look_for(1, c_.map.replicas()))) co_return true;
+    if (!in_primary && (c_.map.word_replicas() == 1 || !look_for(1, c_.map.word_replicas()))) co_return true;
     // Half done: it is decided, then looked for again.
     const bool finished = co_await snapshot_.finish(WordKind::kEntry, found.slot, deadline);
     if (!finished) co_return false;
@@ -169,15 +169,15 @@ Task<Outcome> Client::recover(std::uint32_t dead) {
     for (std::uint32_t first = 0; first < c_.map.blocks(); first += 64) {
       const std::uint32_t some = std::min<std::uint32_t>(64, c_.map.blocks() - first);
       std::array<Operation, kMostReplicas> reads;
-      for (std::uint32_t i = 0; i < c_.map.replicas(); ++i) {
+      for (std::uint32_t i = 0; i < c_.map.word_replicas(); ++i) {
         reads[i] = remote::read_operation(c_.map.at(c_.map.owner(partition, first), i),
                                           MutableBytes(owners).subspan(std::size_t{512} * i, std::size_t{8} * some));
       }
-      const bool read = co_await c_.read_all(std::span(reads).first(c_.map.replicas()), deadline);
+      const bool read = co_await c_.read_all(std::span(reads).first(c_.map.word_replicas()), deadline);
       if (!read) co_return Outcome::kUnavailable;
       for (std::uint32_t block = 0; block < some; ++block) {
         bool its = false;
-        for (std::uint32_t i = 0; i < c_.map.replicas(); ++i) {
+        for (std::uint32_t i = 0; i < c_.map.word_replicas(); ++i) {
           const Owner owner{load_le<std::uint64_t>(owners.data() + std::size_t{512} * i + std::size_t{8} * block)};
           its = its || (owner.raw != 0 && owner.client() == dead);
         }

@@ -80,7 +80,7 @@ class Snapshot {
   };
   enum class End : std::uint8_t { kOver, kIdle, kNotOver };  // kIdle: nobody has proposed anything
 
-  std::uint32_t backups() const { return c_.map.replicas() - 1; }
+  std::uint32_t backups() const { return c_.map.word_replicas() - 1; }
   remote::Task<std::optional<std::uint64_t>> primary(Place at);
   remote::Task<bool> read_backups(Epoch& epoch);
   remote::Task<End> settle(Epoch& epoch);

@@ -82,7 +82,7 @@ class World : public remote::TestLoop {
       for (std::uint64_t slot = 0; slot < map.slots() / map.partitions(); ++slot) {
         const Place place = map.slot(partition, slot);
         const Word primary{word(place, 0)};
-        for (std::uint32_t i = 1; i < map.replicas(); ++i) all.differing += word(place, i) != primary.raw;
+        for (std::uint32_t i = 1; i < map.word_replicas(); ++i) all.differing += word(place, i) != primary.raw;
         if (primary.raw == 0) continue;
         all.live += primary.live();
         all.tentative += primary.tentative();

@@ -54,7 +54,7 @@ Task<Outcome> Client::change(How how, Key key, ByteView value) {
   while (c_.now() < op.deadline) {
     const SlotCache::Entry* const known = how == How::kInsert ? nullptr : cache_->find(key);
     Step step{};
-    if (known != nullptr && c_.fresh(known->seen) && !SlotCache::doubtful(*known, c_.config.cache_doubt)) {
+    if (known != nullptr && trusted(*known)) {
       const Entry entry{known->slot, known->word, known->sequence, known->seen};
       step = co_await replace(op, entry, true);
     } else {

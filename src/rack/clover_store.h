@@ -2,11 +2,11 @@
 #pragma once
 
 #include "clover/client.h"
-#include "rack/client_store.h"
+#include "workload/client_store.h"
 
 namespace sluice::rack {
 
-class CloverStore final : public ClientStore<clover::Client> {
+class CloverStore final : public workload::ClientStore<clover::Client> {
  public:
   using ClientStore::ClientStore;
 

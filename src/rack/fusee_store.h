@@ -2,11 +2,11 @@
 #pragma once
 
 #include "fusee/client.h"
-#include "rack/client_store.h"
+#include "workload/client_store.h"
 
 namespace sluice::rack {
 
-class FuseeStore final : public ClientStore<fusee::Client> {
+class FuseeStore final : public workload::ClientStore<fusee::Client> {
  public:
   using ClientStore::ClientStore;
 

@@ -1,12 +1,12 @@
 // A sherman::Client as a workload::Store.
 #pragma once
 
-#include "rack/client_store.h"
 #include "sherman/client.h"
+#include "workload/client_store.h"
 
 namespace sluice::rack {
 
-class ShermanStore final : public ClientStore<sherman::Client> {
+class ShermanStore final : public workload::ClientStore<sherman::Client> {
  public:
   using ClientStore::ClientStore;
 
@@ -17,7 +17,7 @@ class ShermanStore final : public ClientStore<sherman::Client> {
       void on_pair(sherman::Key, ByteView) override {}
     } nowhere;
     const sherman::ScanResult result = co_await client().scan(first, count, nowhere);
-    co_return workload::ScanResult{translate(result.outcome), result.count};
+    co_return workload::ScanResult{workload::outcome_of(result.outcome), result.count};
   }
 };
 

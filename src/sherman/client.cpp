@@ -49,6 +49,15 @@ Task<Outcome> create_tree(remote::RemoteMemory& memory, std::vector<MemoryNode> 
 Client::Client(remote::RemoteMemory& memory, std::vector<MemoryNode> nodes, const ClientConfig& config, Rng rng)
     : c_(memory, config, rng), nodes_(std::move(nodes)), locks_(c_), space_(c_) {}
 
+Client::Client(remote::RemoteMemory& memory, Client& sibling, Rng rng)
+    : c_(memory, sibling.c_.config, rng),
+      nodes_(sibling.nodes_),
+      locks_(c_, sibling.locks_),
+      space_(c_),
+      cache_(sibling.cache_) {
+  SLUICE_CHECK(cache_ != nullptr);
+}
+
 Task<Outcome> Client::join() {
   const Time deadline = c_.now() + c_.config.timeout;
   Duration backoff{};
@@ -64,7 +73,7 @@ Task<Outcome> Client::join() {
         c_.client = static_cast<std::uint32_t>(number.prior % 0xF'FFFF) + 1;
         c_.map = MemoryMap(nodes_, c_.geometry);
         c_.buffers = std::make_shared<Buffers>(c_.geometry.node_bytes);
-        cache_ = std::make_unique<IndexCache>(c_.config.cached_nodes, c_.rng.fork("cache"));
+        if (!cache_) cache_ = std::make_shared<IndexCache>(c_.config.cached_nodes, c_.rng.fork("cache"));
         co_return Outcome::kOk;
       }
     }

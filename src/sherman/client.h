@@ -52,6 +52,9 @@ class Client {
  public:
   // The memory nodes in the order that create_tree had.
   Client(remote::RemoteMemory& memory, std::vector<MemoryNode> nodes, const ClientConfig& config, Rng rng);
+  // A sibling of one that has joined: another thread of control of the same owner, with a RemoteMemory and a scheduler of its own. They share the
+  // index cache and the local locks, as threads of a process do, and hand locks over to each other. Both outlive all operations of either.
+  Client(remote::RemoteMemory& memory, Client& sibling, Rng rng);
   Client(const Client&) = delete;
   Client& operator=(const Client&) = delete;
 
@@ -120,7 +123,7 @@ class Client {
   std::vector<MemoryNode> nodes_;
   NodeLocks locks_;
   Space space_;
-  std::unique_ptr<IndexCache> cache_;
+  std::shared_ptr<IndexCache> cache_;
   Root root_;
 };
 

@@ -49,7 +49,7 @@ class NodeLocks::Turn {
 // -------------------------------------------------------------------------------------------------------------- take
 
 Task<bool> NodeLocks::lock_and_read(NodePointer node, MutableBytes image, Time deadline, Grip& grip) {
-  Local& local = locals_[id(c_.map, node)];
+  Local& local = (*locals_)[id(c_.map, node)];
   Turn turn(c_, local);
   grip = co_await turn;
   grip.node = node;
@@ -149,8 +149,8 @@ bool NodeLocks::may_hand_over(const Local& local, const Grip& grip) const {
 }
 
 void NodeLocks::pass_on(Grip& grip, bool with_lock) {
-  const auto it = locals_.find(id(c_.map, grip.node));
-  SLUICE_CHECK(it != locals_.end() && it->second.busy);
+  const auto it = locals_->find(id(c_.map, grip.node));
+  SLUICE_CHECK(it != locals_->end() && it->second.busy);
   Local& local = it->second;
   Grip next = grip;
   if (with_lock) {
@@ -166,11 +166,11 @@ void NodeLocks::pass_on(Grip& grip, bool with_lock) {
     return;
   }
   local.busy = false;
-  if (local.seen == 0) locals_.erase(it);
+  if (local.seen == 0) locals_->erase(it);
 }
 
 Task<void> NodeLocks::release(Grip& grip) {
-  if (may_hand_over(locals_[id(c_.map, grip.node)], grip)) {
+  if (may_hand_over((*locals_)[id(c_.map, grip.node)], grip)) {
     pass_on(grip, true);
     co_return;
   }
@@ -195,7 +195,7 @@ Task<void> NodeLocks::unlock(Grip& grip) {
 Task<NodeLocks::Written> NodeLocks::write_and_release(Grip& grip, std::uint64_t offset, ByteView bytes) {
   const bool log = bytes.size() > c_.geometry.whole_bytes;
   grip.logged = grip.logged || log;
-  const bool hand_over = may_hand_over(locals_[id(c_.map, grip.node)], grip);
+  const bool hand_over = may_hand_over((*locals_)[id(c_.map, grip.node)], grip);
   std::unique_ptr<std::uint8_t[]> record;
   const std::size_t record_bytes = 32 + bytes.size();
   if (log) {

@@ -16,12 +16,14 @@
 // Errors:     an operation of unknown outcome is waited out (flight) and then judged by the lock word: still ours, it is done again; free or
 //             another's within our lease, our release has been executed, and what was before it in the chain too.
 // Threads:    the client's.
+// Siblings:   clients of one owner may share their local locks; each waits and is resumed on its own scheduler.
 // Source:     Sherman (SIGMOD 2022) §4.2, §4.3. Leases and redo are ours: README.md.
 #pragma once
 
 #include <coroutine>
 #include <cstdint>
 #include <deque>
+#include <memory>
 #include <unordered_map>
 
 #include "sherman/connection.h"
@@ -39,7 +41,9 @@ struct Grip {
 
 class NodeLocks {
  public:
-  explicit NodeLocks(Connection& connection) : c_(connection) {}
+  explicit NodeLocks(Connection& connection);
+  // Shares the local locks of a sibling's.
+  NodeLocks(Connection& connection, const NodeLocks& sibling) : c_(connection), locals_(sibling.locals_) {}
   NodeLocks(const NodeLocks&) = delete;
   NodeLocks& operator=(const NodeLocks&) = delete;
 
@@ -88,7 +92,8 @@ class NodeLocks {
   void pass_on(Grip& grip, bool with_lock);
 
   Connection& c_;
-  std::unordered_map<std::uint64_t, Local> locals_;  // of locks in use or under watch here; never iterated
+  using Locals = std::unordered_map<std::uint64_t, Local>;
+  std::shared_ptr<Locals> locals_;  // of locks in use or under watch here; never iterated
   std::uint64_t sequence_ = 0;
 };
 
@@ -100,5 +105,7 @@ struct NodeLocks::Local {
   std::uint64_t seen = 0;
   Time since;
 };
+
+inline NodeLocks::NodeLocks(Connection& connection) : c_(connection), locals_(std::make_shared<Locals>()) {}
 
 }  // namespace sluice::sherman

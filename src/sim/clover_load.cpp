@@ -1,7 +1,6 @@
 #include "sim/clover_load.h"
 
 #include <fmt/format.h>
-#include <sys/mman.h>
 
 #include <algorithm>
 #include <limits>
@@ -16,6 +15,7 @@
 #include "rc/remote_rc.h"
 #include "sim/box_stage.h"
 #include "sim/host_memory.h"
+#include "sim/lazy_memory.h"
 #include "sim/rack.h"
 #include "sim/verbs_load.h"
 #include "swordbox/clover_rule.h"
@@ -30,24 +30,6 @@ constexpr std::uint64_t kMemoryAddress = 0x1000'0000;
 constexpr remote::NodeId kMemoryNode{1};
 constexpr std::uint32_t kMessageDepth = 32;
 constexpr Duration kPatience = Duration::seconds(1);  // of set-up, in virtual time
-
-// Memory that costs nothing until it is touched.
-class LazyMemory {
- public:
-  explicit LazyMemory(std::size_t bytes)
-      : bytes_(bytes),
-        at_(mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0)) {
-    SLUICE_CHECK(at_ != MAP_FAILED);
-  }
-  ~LazyMemory() { munmap(at_, bytes_); }
-  LazyMemory(const LazyMemory&) = delete;
-  LazyMemory& operator=(const LazyMemory&) = delete;
-  MutableBytes bytes() const { return {static_cast<std::uint8_t*>(at_), bytes_}; }
-
- private:
-  std::size_t bytes_;
-  void* at_;
-};
 
 // The metadata server's one thread.
 class ServerThread final : public Event, public CompletionListener {
@@ -179,15 +161,14 @@ class ClientMachine {
       : machine_(rack.add_machine()),
         cpu_(rack.hardware().host, threads),
         scheduler_(std::make_unique<remote::Scheduler>()),
-        memory_(*scheduler_, rack, machine_, cpu_,
-                with_cores(workload.step_cost, workload.step_cost_all_cores, rack.hardware().host, threads)),
+        memory_(*scheduler_, rack, machine_, cpu_, {0, threads},
+                {cpu_.with_cores(workload.step_cost, workload.step_cost_all_cores)}),
         channel_(*scheduler_, rack, machine_, memory_, server, server_machine),
         client_(memory_, channel_.channel(), config(workload), Rng(rack.seed()).fork("client").fork(number)) {
     memory_.connect(kMemoryNode, memory_machine, memory_completions);
     for (std::uint32_t i = 0; i < threads; ++i)
       stores_.push_back(std::make_unique<ThreadStore>(
-          client_, memory_, i,
-          with_cores(workload.write_cost, workload.write_cost_all_cores, rack.hardware().host, threads)));
+          client_, memory_, i, cpu_.with_cores(workload.write_cost, workload.write_cost_all_cores)));
     scheduler_->spawn(join_one(client_, joined_));
     memory_.run(rack.loop.now(), 0);
   }
@@ -230,12 +211,6 @@ class ClientMachine {
     config.timeout = Duration::seconds(10);
     config.space_timeout = Duration::seconds(10);
     return config;
-  }
-  // Between one busy core and all, in proportion.
-  static Duration with_cores(Duration one, Duration all, const HostParameters& host, std::uint32_t threads) {
-    const auto busy = static_cast<std::int64_t>(std::min<std::uint64_t>(threads, host.cores));
-    const auto steps = static_cast<std::int64_t>(std::max<std::uint64_t>(host.cores - 1, 1));
-    return one + (all - one) * (busy - 1) / steps;
   }
 
   Rack::Machine& machine_;

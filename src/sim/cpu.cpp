@@ -11,6 +11,12 @@ Cpu::Cpu(const HostParameters& host, std::uint32_t threads)
   SLUICE_CHECK(threads > 0);
 }
 
+Duration Cpu::with_cores(Duration one, Duration all) const {
+  const auto busy = static_cast<std::int64_t>(std::min<std::uint64_t>(threads(), host_.cores));
+  const auto steps = static_cast<std::int64_t>(std::max<std::uint64_t>(host_.cores - 1, 1));
+  return one + (all - one) * (busy - 1) / steps;
+}
+
 Duration Cpu::scaled(std::uint32_t thread, Duration cost) const {
   const std::uint64_t running = std::min<std::uint64_t>(threads(), at_once_);
   const std::uint64_t busy_cores = std::min(running, host_.cores);

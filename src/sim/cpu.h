@@ -26,6 +26,8 @@ class Cpu {
   const HostParameters& host() const { return host_; }
   Time finish_of(std::uint32_t thread, Time from, Duration cost);
   Time busy_until(std::uint32_t thread) const { return busy_until_[thread]; }
+  // What costs `one` where one core is busy and `all` where all are, for as many as these threads keep busy: in proportion.
+  Duration with_cores(Duration one, Duration all) const;
   // What `cost` becomes on this machine as loaded as it is.
   Duration scaled(std::uint32_t thread, Duration cost) const;
 

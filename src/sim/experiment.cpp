@@ -16,6 +16,7 @@
 #include "sim/edm_ycsb.h"
 #include "sim/fields.h"
 #include "sim/order_load.h"
+#include "sim/store_load.h"
 #include "sim/tenant_load.h"
 #include "sim/verbs_load.h"
 
@@ -27,11 +28,12 @@ constexpr auto kOptional = Fields::Need::kOptional;
 constexpr std::string_view kPanelHardware = "hardware";
 
 using Workload = std::variant<VerbsWorkload, OrderWorkload, CloverWorkload, EdmWorkload, EdmTestbedWorkload,
-                              EdmYcsbWorkload, BoxMemoryWorkload, TenantWorkload>;
+                              EdmYcsbWorkload, BoxMemoryWorkload, TenantWorkload, StoreWorkload>;
 
 Workload workload_of(const std::string& kind) {
   if (kind == "order") return OrderWorkload{};
   if (kind == "clover") return CloverWorkload{};
+  if (kind == "store") return StoreWorkload{};
   if (kind == "edm") return EdmWorkload{};
   if (kind == "edm_testbed") return EdmTestbedWorkload{};
   if (kind == "edm_ycsb") return EdmYcsbWorkload{};
@@ -136,7 +138,7 @@ class Loader {
     top.text("figure", e_.figure);
     top.text("text", e_.text, kOptional);
     top.choice("kind", e_.kind,
-               {"verbs", "order", "clover", "edm", "edm_testbed", "edm_ycsb", "box_memory", "tenants"});
+               {"verbs", "order", "clover", "store", "edm", "edm_testbed", "edm_ycsb", "box_memory", "tenants"});
     top.text("hardware", hardware_);
     top.text("x", e_.x);
     top.text("x_title", e_.x_title);
@@ -256,7 +258,8 @@ Workload read_workload(const Experiment& e, const Source& s, const Point& point,
   const toml::table* const panel = s.panels[point.panel];
   if (panel != nullptr) fields.over(*panel);
   // What a panel is simulated on has been loaded with the file.
-  const bool own_rack = e.kind == "verbs" || e.kind == "order" || e.kind == "clover" || e.kind == "tenants";
+  const bool own_rack =
+      e.kind == "verbs" || e.kind == "order" || e.kind == "clover" || e.kind == "store" || e.kind == "tenants";
   std::string hardware;
   if (own_rack && panel != nullptr && panel->contains(kPanelHardware)) fields.text(kPanelHardware, hardware);
   if (s.series[point.series] != nullptr) fields.over(*s.series[point.series]);
@@ -389,6 +392,13 @@ PointResult run_point(const Experiment& experiment, const Point& point) {
   }
   if (const auto* const clover = std::get_if<CloverWorkload>(&workload)) {
     CloverResult result = run_clover_load(experiment.hardware_of(point), *clover, point.seed);
+    return {.metrics = std::move(result.metrics),
+            .events = result.events,
+            .trace_hash = result.trace_hash,
+            .problem = std::move(result.problem)};
+  }
+  if (const auto* const store = std::get_if<StoreWorkload>(&workload)) {
+    StoreLoadResult result = run_store_load(experiment.hardware_of(point), *store, point.seed);
     return {.metrics = std::move(result.metrics),
             .events = result.events,
             .trace_hash = result.trace_hash,

@@ -58,7 +58,7 @@ class HostMemory::Thread final : public Event, public CompletionListener {
     found_count_ = completions_->poll(std::span(found_).first(std::min(host.poll_batch, found_.size())));
     if (found_count_ == 0) return;
     const Duration cost = host.poll_cost + host.completion_cost * static_cast<std::int64_t>(found_count_);
-    owner_.rack_.loop.schedule(*this, owner_.cpu_.finish_of(number_, now, cost));
+    owner_.rack_.loop.schedule(*this, owner_.cpu_.finish_of(owner_.first_ + number_, now, cost));
   }
 
  private:
@@ -90,14 +90,16 @@ class HostMemory::Sleeper final : public Event {
   HostMemory& owner_;
 };
 
-HostMemory::HostMemory(remote::Scheduler& scheduler, Rack& rack, Rack::Machine& machine, Cpu& cpu, Duration step_cost)
+HostMemory::HostMemory(remote::Scheduler& scheduler, Rack& rack, Rack::Machine& machine, Cpu& cpu, HostThreads threads,
+                       StepCost step)
     : RemoteMemory(scheduler),
       rack_(rack),
       machine_(machine),
       cpu_(cpu),
-      step_cost_(step_cost),
+      first_(threads.first),
+      step_(step),
       sleeper_(std::make_unique<Sleeper>(*this)) {
-  for (std::uint32_t i = 0; i < cpu.threads(); ++i) {
+  for (std::uint32_t i = 0; i < threads.count; ++i) {
     threads_.push_back(std::make_unique<Thread>(*this, i, machine.make_completions(256)));
   }
 }
@@ -125,18 +127,28 @@ void HostMemory::submit(Operation& operation) {
   const rc::SendRequest request = request_of(operation, sge);
   const Time now = rack_.loop.now();
   const HostParameters& host = cpu_.host();
-  const Time posted = cpu_.finish_of(current_, now, step_cost_ + host.post_cost + host.doorbell_cost);
+  const bool more = step_.of == StepCost::Of::kBatch && submitter_ == current_;  // of what is posted at once
+  submitter_ = current_;
+  const Duration cost = more ? host.post_cost : step_.cost + host.post_cost + host.doorbell_cost;
+  const Time posted = cpu_.finish_of(first_ + current_, now, cost);
   const auto error = machine_.nic.post(now, posted - now + machine_.nic.doorbell_latency(), *pair, request);
   if (error != rc::PostError::kNone) complete(operation, Status::kUnreachable);
 }
 
 void HostMemory::run(Time now, std::uint32_t thread) {
   current_ = thread;
+  submitter_ = kNobody;
   scheduler().run(now);
   machine_.nic.touched(now, cpu_.host().doorbell_cost + machine_.nic.doorbell_latency());
-  if (const Time next = scheduler().next_deadline(); next != Time::never()) {
-    rack_.loop.schedule_no_later(*sleeper_, std::max(next, now + Duration::nanoseconds(1)));
+  wake_at(std::max(scheduler().next_deadline(), now + Duration::nanoseconds(1)));
+  for (HostMemory* const neighbor : neighbors_) {
+    const remote::Scheduler& other = neighbor->scheduler();
+    if (neighbor != this && other.next_deadline() <= other.now()) neighbor->wake_at(now);  // something is ready
   }
+}
+
+void HostMemory::wake_at(Time when) {
+  if (when != Time::never()) rack_.loop.schedule_no_later(*sleeper_, when);
 }
 
 }  // namespace sluice::sim

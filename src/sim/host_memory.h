@@ -3,12 +3,14 @@
 // Life:       enter(thread) before a thread's code runs -> what it submits goes out on its queue pairs once it has posted it -> the answer
 //             comes -> the thread, when it runs and is free, finds it -> its coroutines go on.
 // Invariant:  a thread does one thing at a time. What a coroutine submits belongs to the thread that runs it.
+// Sleepers:   wake as code of the first thread. Threads whose coroutines sleep have a HostMemory and a Scheduler each.
 // Threads:    one owner.
 // Limits:     kDepth operations of a thread to a node at once.
 #pragma once
 
 #include <deque>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "remote/remote_memory.h"
@@ -20,20 +22,37 @@ namespace sluice::sim {
 // The work request that does what the operation says, on a queue pair to its node; its id is the operation's address. `sge` is for it to point to.
 rc::SendRequest request_of(remote::Operation& operation, rc::Sge& sge);
 
+// Which of a machine's threads.
+struct HostThreads {
+  std::uint32_t first = 0;
+  std::uint32_t count = 0;
+};
+
+// What the program itself does for a remote operation, or for all those that it submits together, with one doorbell.
+struct StepCost {
+  enum class Of : std::uint8_t { kOperation, kBatch };
+  Duration cost{};
+  Of of = Of::kOperation;
+};
+
 class HostMemory final : public remote::RemoteMemory {
  public:
   static constexpr std::uint32_t kDepth = 32;
 
-  // `step_cost`: what the program itself does for each remote operation. All references outlive this.
-  HostMemory(remote::Scheduler& scheduler, Rack& rack, Rack::Machine& machine, Cpu& cpu, Duration step_cost);
+  // All references outlive this.
+  HostMemory(remote::Scheduler& scheduler, Rack& rack, Rack::Machine& machine, Cpu& cpu, HostThreads threads,
+             StepCost step);
   ~HostMemory() override;
 
   // Connects every thread with the node, which is `server`.
   void connect(remote::NodeId node, Rack::Machine& server, rc::CompletionQueue& server_completions);
 
+  // Threads are counted from 0 here.
   void enter(std::uint32_t thread) { current_ = thread; }
   // The current thread works; what it submits then leaves later.
-  void work(Duration cost) { cpu_.finish_of(current_, rack_.loop.now(), cost); }
+  void work(Duration cost) { cpu_.finish_of(first_ + current_, rack_.loop.now(), cost); }
+  // Those whose coroutines may be woken by what runs here, as by a lock that is handed over.
+  void set_neighbors(std::span<HostMemory* const> neighbors) { neighbors_ = neighbors; }
   // Lets the coroutines run that can, as code of this thread; the machine's messages leave with what they post.
   void run(Time now, std::uint32_t thread);
 
@@ -43,12 +62,17 @@ class HostMemory final : public remote::RemoteMemory {
  private:
   class Thread;
   class Sleeper;
+  void wake_at(Time when);
 
   Rack& rack_;
   Rack::Machine& machine_;
   Cpu& cpu_;
-  Duration step_cost_;
+  std::uint32_t first_;
+  StepCost step_;
   std::uint32_t current_ = 0;
+  std::uint32_t submitter_ = kNobody;  // the last one in this run
+  static constexpr std::uint32_t kNobody = ~0u;
+  std::span<HostMemory* const> neighbors_;
   std::vector<std::unique_ptr<Thread>> threads_;
   std::unique_ptr<Sleeper> sleeper_;
 };

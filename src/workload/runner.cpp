@@ -68,7 +68,9 @@ Runner::Runner(remote::Scheduler& scheduler, std::span<Store* const> stores, con
       config_(config),
       rng_(Rng(config.seed).fork("workload").fork(config.place.thread)),
       keys_(config.records, config.place),
-      chooser_(config.mix.distribution, config.records, config.theta_thousandths),
+      chooser_(config.chooser != nullptr
+                   ? *config.chooser
+                   : KeyChooser(config.mix.distribution, config.records, config.theta_thousandths)),
       sequences_(config.clients) {
   SLUICE_CHECK(!stores_.empty() && config.clients > 0 && config.value_bytes >= kMinValueBytes);
 }

@@ -31,8 +31,9 @@ struct RunConfig {
   std::size_t value_bytes = 1000;
   std::uint32_t scan_length = 100;  // at most; YCSB draws uniformly from 1
   std::uint64_t seed = 1;
-  KeySpace::Place place{};     // of this thread among others
-  History* history = nullptr;  // records load and run, if given
+  KeySpace::Place place{};              // of this thread among others
+  const KeyChooser* chooser = nullptr;  // of these keys, if the runners of a program share one; outlives the runner
+  History* history = nullptr;           // records load and run, if given
 };
 
 struct RunResult {

@@ -26,6 +26,7 @@ constexpr std::size_t kValueBytes = 40;
 struct Scenario {
   std::uint64_t seed = 1;
   std::uint32_t replicas = 3;
+  std::uint32_t index_replicas = 0;  // as many
   std::uint32_t clients = 12;
   std::uint32_t lanes = 2;        // coroutines a client
   std::uint32_t operations = 30;  // a coroutine
@@ -49,7 +50,11 @@ WorldConfig world_config(const Scenario& s) {
   c.nodes = s.replicas + static_cast<std::uint32_t>(s.seed % 3);
   c.node_memory = 1u << 20;
   // So few slots that entries of other keys are taken over all the time.
-  c.geometry = {.replicas = s.replicas, .groups = 2, .value_bytes = kValueBytes, .block_bytes = 2048};
+  c.geometry = {.replicas = s.replicas,
+                .groups = 2,
+                .value_bytes = kValueBytes,
+                .block_bytes = 2048,
+                .index_replicas = s.index_replicas};
   c.client = {.cached_keys = std::size_t{2} << s.seed % 5,
               .timeout = s.impatient ? Duration::microseconds(60) : Duration::milliseconds(200),
               // Short, so that memory is used again at once.
@@ -290,6 +295,7 @@ class FuseeHistory : public testing::Test {
   void over_seeds(std::uint64_t usual, Change change) {
     for (std::uint64_t seed = first_seed(); seed < first_seed() + seeds(usual); ++seed) {
       Scenario s{.seed = seed, .replicas = static_cast<std::uint32_t>(seed % 4 + 1)};
+      if (seed % 3 == 0) s.index_replicas = (s.replicas + 1) / 2;
       change(s);
       FuseeUnderFault run(s);
       run.run();
