@@ -377,6 +377,24 @@ class LocalWay {
   std::size_t done_ = 0;
 };
 
+// Reads nothing: what the program does by itself.
+class NoWay {
+ public:
+  NoWay(std::size_t depth, std::uint32_t bytes) : into_(depth * bytes, kFill), bytes_(bytes) {}
+  void read(std::uint64_t, std::size_t slot) {
+    *into(slot) = kFill;
+    ++done_;
+  }
+  std::size_t poll() { return std::exchange(done_, 0); }
+  std::uint8_t* into(std::size_t slot) { return into_.data() + slot * bytes_; }
+  bool failed() const { return false; }
+
+ private:
+  std::vector<std::uint8_t> into_;
+  std::uint32_t bytes_;
+  std::size_t done_ = 0;
+};
+
 class VerbsWay {
  public:
   VerbsWay(VerbsPool& pool, std::uint32_t bytes) : pool_(pool), bytes_(bytes) {}
@@ -416,6 +434,16 @@ class CowbirdWay {
   bool failed_ = false;
 };
 
+// Where each key's record is: a table of its own, so that a probe begins with a look into local memory.
+using HashIndex = std::vector<std::uint32_t>;
+
+HashIndex make_index(std::uint64_t records) {
+  constexpr std::uint64_t kScatter = 2'654'435'761;  // a prime, and no divisor of so few: every record once
+  HashIndex index(records);
+  for (std::uint64_t key = 0; key < records; ++key) index[key] = static_cast<std::uint32_t>(key * kScatter % records);
+  return index;
+}
+
 struct ProbePoint {
   std::string way;
   std::uint32_t bytes = 8;
@@ -425,19 +453,19 @@ struct ProbePoint {
 
 // Looks records up for a while with `depth` reads under way.
 template <class Way>
-Result<CowbirdRow> probe(const ProbePoint& point, Way&& way, const std::vector<std::uint8_t>& local) {
+Result<CowbirdRow> probe(const ProbePoint& point, Way&& way, const HashIndex& index,
+                         const std::vector<std::uint8_t>& local) {
   Rng rng(point.bytes);
   std::vector<steady_clock::time_point> issued_at(point.depth);
   Histogram latency_ns;
   std::uint64_t issued = 0, done = 0, probes = 0, wrong = 0, vain = 0;
-  const std::uint64_t records = local.size() / point.bytes;
   const auto begin = steady_clock::now();
   const auto end = begin + point.duration;
   auto now = begin;
   while (now < end || done != issued) {
     while (issued - done < point.depth && now < end) {
       ++probes;
-      const std::uint64_t record = rng.below(records);
+      const std::uint64_t record = index[rng.below(index.size())];
       if (record % kLocalIn == 0) {
         wrong += local[record * point.bytes] != kFill ? 1u : 0u;
         continue;
@@ -542,6 +570,7 @@ CowbirdProbe::~CowbirdProbe() = default;
 
 Result<CowbirdRows> CowbirdProbe::measure(std::uint32_t bytes) {
   CowbirdRows rows;
+  const HashIndex index = make_index(local_.size() / bytes);
   const auto point = [&](const char* way, std::size_t depth) {
     return ProbePoint{way, bytes, depth, std::chrono::nanoseconds(duration_.nanoseconds())};
   };
@@ -551,13 +580,16 @@ Result<CowbirdRows> CowbirdProbe::measure(std::uint32_t bytes) {
     rows.push_back(std::move(*row));
     return true;
   };
-  if (!take(probe(point("local", depth_), LocalWay(local_, depth_, bytes), local_))) return tl::unexpected(error);
+  if (!take(probe(point("local", depth_), LocalWay(local_, depth_, bytes), index, local_)) ||
+      !take(probe(point("index alone", depth_), NoWay(depth_, bytes), index, local_)))
+    return tl::unexpected(error);
   std::vector<std::size_t> depths{depth_};
   if (depth_ != 1) depths.push_back(1);
   for (const std::size_t depth : depths) {
-    if (!take(probe(point("verbs", depth), VerbsWay(ways_->verbs, bytes), local_)) ||
-        !take(probe(point("cowbird", depth), CowbirdWay(*ways_->channels[0], depth, bytes), local_)) ||
-        !take(probe(point("cowbird, not batched", depth), CowbirdWay(*ways_->channels[1], depth, bytes), local_))) {
+    if (!take(probe(point("verbs", depth), VerbsWay(ways_->verbs, bytes), index, local_)) ||
+        !take(probe(point("cowbird", depth), CowbirdWay(*ways_->channels[0], depth, bytes), index, local_)) ||
+        !take(probe(point("cowbird, not batched", depth), CowbirdWay(*ways_->channels[1], depth, bytes), index,
+                    local_))) {
       return tl::unexpected(error);
     }
   }

@@ -5,7 +5,7 @@
 //             medians are, is 1,000 reads. Cowbird's blocks and verbs' take turns, since a machine's clock changes.
 // Breakdown:  Cowbird's by the time-stamp counter between the parts, less what reading it costs (0: too little to tell); verbs' by calls of one READ and of many, and
 //             by polls that find something and that do not.
-// Probe:      one thread looks random records up, of which one in twenty lies in local memory and the rest remotely; every record is checked.
+// Probe:      one thread looks random keys up in an index of local memory, then their records, of which one in twenty lies in local memory and the rest remotely; every record is checked.
 // Errors:     failed operations, wrong bytes.
 // Threads:    the caller's.
 // Source:     Cowbird, Figures 1, 2, 8 and 13.

@@ -13,7 +13,8 @@ Status judge(const Entry& entry, const ChannelLayout& layout, std::span<const Re
   if (entry.region >= regions.size() || regions[entry.region].length == 0) return Status::kNoRegion;
   const Region& region = regions[entry.region];
   if (entry.length > region.length || entry.remote() > region.length - entry.length) return Status::kOutOfRange;
-  return write && !region.writable ? Status::kReadOnly : Status::kOk;
+  if (write && !region.writable) return Status::kReadOnly;
+  return region.denied ? Status::kDenied : Status::kOk;
 }
 
 bool follows(const Entry& entry, std::uint64_t newest, std::uint64_t published) {

@@ -99,6 +99,8 @@ struct Region {
   std::uint64_t base = 0;    // of the memory node's address space
   std::uint64_t length = 0;  // bytes; 0: no such region
   bool writable = true;
+  // Whoever told an engine of it knows that the memory node would refuse: another key, or not all of it exported. Not in the block.
+  bool denied = false;
 
   static Region parse(const std::uint8_t* bytes);
   void write(std::uint8_t* bytes) const;

@@ -437,7 +437,11 @@ TEST_F(SwitchEngineTest, RequestsWaitForRegionsThatTheControlPlaneHasNotToldOf) 
 }
 
 TEST_F(SwitchEngineTest, WhatMakesNoSenseIsReportedAndNothingIsSentForIt) {
-  const Seen entries = until_entries(3);
+  const Region good{.node = 7, .key = kPoolKey.value, .base = kPool, .length = 1 << 16};
+  Region stale = good;  // as the spot engine's memory node answers to an old key
+  stale.denied = true;
+  EXPECT_TRUE(engine.set_regions(now, id, 1, {good, stale}));
+  const Seen entries = until_entries(4);
   Bytes ring;
   put(ring, read_entry(1, (1 << 16) - 4, 8));  // beyond the region
   auto far = read_entry(2, 0, 8);
@@ -446,16 +450,19 @@ TEST_F(SwitchEngineTest, WhatMakesNoSenseIsReportedAndNothingIsSentForIt) {
   auto elsewhere = read_entry(3, 0, 8);
   elsewhere.resp_addr = 0;  // outside its ring
   put(ring, elsewhere);
+  auto old = read_entry(4, 0, 8);
+  old.region = 1;
+  put(ring, old);
   data(entries, ring);
   const Seen log = next(Opcode::kRcWriteOnly);
   EXPECT_EQ(log.reth, (Reth{at(ChannelLayout::kErrorLog), kBlockKey, kErrorBlock}));
-  EXPECT_EQ(load_le<std::uint64_t>(log.payload.data()), 3u);
+  EXPECT_EQ(load_le<std::uint64_t>(log.payload.data()), 4u);
   std::vector<Status> why;
-  for (std::size_t i = 0; i < 3; ++i)
+  for (std::size_t i = 0; i < 4; ++i)
     why.push_back(static_cast<Status>(load_le<std::uint64_t>(log.payload.data() + 24 + 16 * i)));
-  EXPECT_THAT(why, testing::ElementsAre(Status::kOutOfRange, Status::kNoRegion, Status::kMalformed));
+  EXPECT_THAT(why, testing::ElementsAre(Status::kOutOfRange, Status::kNoRegion, Status::kMalformed, Status::kDenied));
   const Seen progress = next(Opcode::kRcWriteOnly);
-  EXPECT_EQ(load_le<std::uint64_t>(progress.payload.data() + ProgressLine::kReads), 3u);
+  EXPECT_EQ(load_le<std::uint64_t>(progress.payload.data() + ProgressLine::kReads), 4u);
   EXPECT_EQ(progress.psn, log.psn + 1);
 }
 

@@ -302,7 +302,7 @@ void CowbirdOffload::Channel::on_attached(Time now, const Result<json>& answer) 
   owner_.check_boot(now, answer->at("boot").get<std::uint64_t>(), this);
 }
 
-// Regions that the directory contradicts are none.
+// What the directory contradicts the memory node would refuse, and the connection would be lost with it.
 void CowbirdOffload::Channel::tell_regions(Time now, const Block& block, std::uint64_t generation) {
   json regions = json::array();
   const std::size_t count = std::min<std::uint64_t>(generation, cowbird::kMaxRegions);
@@ -313,14 +313,15 @@ void CowbirdOffload::Channel::tell_regions(Time now, const Block& block, std::ui
       const RegionRecord& memory = node->description.regions.front();
       const bool inside = region.base >= memory.address && region.length <= memory.length &&
                           region.base - memory.address <= memory.length - region.length;
-      if (!inside || region.key != memory.key) region.length = 0;
-      if (region.length != 0) want_lane(now, region.node);
+      region.denied = !inside || region.key != memory.key;
+      if (region.length != 0 && !region.denied) want_lane(now, region.node);
     }
     regions.push_back({{"node", region.node},
                        {"key", region.key},
                        {"base", region.base},
                        {"length", region.length},
-                       {"writable", region.writable}});
+                       {"writable", region.writable},
+                       {"denied", region.denied}});
   }
   told_generation_ = generation;
   owner_.desk_->tell({{"do", "regions"}, {"id", id_}, {"generation", generation}, {"regions", std::move(regions)}});

@@ -146,7 +146,8 @@ Result<void> CowbirdStage::set_regions(Time now, ChannelId id, const json& wish)
                        .key = r.at("key").get<std::uint32_t>(),
                        .base = r.at("base").get<std::uint64_t>(),
                        .length = r.at("length").get<std::uint64_t>(),
-                       .writable = r.at("writable").get<bool>()});
+                       .writable = r.at("writable").get<bool>(),
+                       .denied = r.value("denied", false)});
   }
   return engine_.set_regions(now, id, wish.at("generation").get<std::uint64_t>(), std::move(regions));
 }

@@ -4,7 +4,7 @@
 //               attach {layout {channels, entries, request_bytes, response_bytes}, channel, address, key, host END, mtu, max_reads}
 //                                                          -> {id, psn, engine END}    the NIC's queue pair expects `psn` of the engine
 //               connect {id, node, host END, pool END, mtu, host_reads, pool_reads}    END: {mac, ip, qpn, psn}; psn: that it expects
-//               disconnect {id, node}    regions {id, generation, regions [{node, key, base, length, writable}]}    detach {id}
+//               disconnect {id, node}    regions {id, generation, regions [{node, key, base, length, writable, denied}]}    detach {id}
 //               renew                                      -> {channels [{id, attached, broken, generation, nodes [N]}]}
 //             Every answer has "boot", another number for each switch engine.
 // Leases:     what an owner has attached is detached when it has not asked for anything for kLease.

@@ -12,6 +12,7 @@
 #include "base/rng.h"
 #include "sim/box_memory.h"
 #include "sim/clover_load.h"
+#include "sim/cowbird_load.h"
 #include "sim/edm_load.h"
 #include "sim/edm_ycsb.h"
 #include "sim/fields.h"
@@ -28,7 +29,7 @@ constexpr auto kOptional = Fields::Need::kOptional;
 constexpr std::string_view kPanelHardware = "hardware";
 
 using Workload = std::variant<VerbsWorkload, OrderWorkload, CloverWorkload, EdmWorkload, EdmTestbedWorkload,
-                              EdmYcsbWorkload, BoxMemoryWorkload, TenantWorkload, StoreWorkload>;
+                              EdmYcsbWorkload, BoxMemoryWorkload, TenantWorkload, StoreWorkload, CowbirdWorkload>;
 
 Workload workload_of(const std::string& kind) {
   if (kind == "order") return OrderWorkload{};
@@ -39,6 +40,7 @@ Workload workload_of(const std::string& kind) {
   if (kind == "edm_ycsb") return EdmYcsbWorkload{};
   if (kind == "box_memory") return BoxMemoryWorkload{};
   if (kind == "tenants") return TenantWorkload{};
+  if (kind == "cowbird") return CowbirdWorkload{};
   return VerbsWorkload{};
 }
 
@@ -137,8 +139,9 @@ class Loader {
     top.text("title", e_.title);
     top.text("figure", e_.figure);
     top.text("text", e_.text, kOptional);
-    top.choice("kind", e_.kind,
-               {"verbs", "order", "clover", "store", "edm", "edm_testbed", "edm_ycsb", "box_memory", "tenants"});
+    top.choice(
+        "kind", e_.kind,
+        {"verbs", "order", "clover", "store", "edm", "edm_testbed", "edm_ycsb", "box_memory", "tenants", "cowbird"});
     top.text("hardware", hardware_);
     top.text("x", e_.x);
     top.text("x_title", e_.x_title);
@@ -154,6 +157,7 @@ class Loader {
     f.integer("within_percent", within.percent, 1, 1000, kOptional);
     f.integer("within_factor", within.factor, 2, 1000, kOptional);
     f.integer("within_points", within.points, 1, 1000, kOptional);
+    f.choice("within_or", within.or_else, {"above", "below"}, kOptional);
   }
 
   const toml::table* table_of(Fields& top, const char* key) {
@@ -258,8 +262,8 @@ Workload read_workload(const Experiment& e, const Source& s, const Point& point,
   const toml::table* const panel = s.panels[point.panel];
   if (panel != nullptr) fields.over(*panel);
   // What a panel is simulated on has been loaded with the file.
-  const bool own_rack =
-      e.kind == "verbs" || e.kind == "order" || e.kind == "clover" || e.kind == "store" || e.kind == "tenants";
+  const bool own_rack = e.kind == "verbs" || e.kind == "order" || e.kind == "clover" || e.kind == "store" ||
+                        e.kind == "tenants" || e.kind == "cowbird";
   std::string hardware;
   if (own_rack && panel != nullptr && panel->contains(kPanelHardware)) fields.text(kPanelHardware, hardware);
   if (s.series[point.series] != nullptr) fields.over(*s.series[point.series]);
@@ -312,6 +316,7 @@ double PointResult::metric(std::string_view name) const {
 }
 
 bool Tolerance::holds(double ours, double paper) const {
+  if ((or_else == "above" && ours >= paper) || (or_else == "below" && ours <= paper)) return true;
   if (percent != 0 && std::abs(ours / paper - 1) * 100 > static_cast<double>(percent)) return false;
   if (factor != 0 && std::max(ours / paper, paper / ours) > static_cast<double>(factor)) return false;
   return points == 0 || std::abs(ours - paper) <= static_cast<double>(points);
@@ -322,7 +327,7 @@ std::string Tolerance::text() const {
   if (points != 0) parts.push_back(fmt::format("{} points", points));
   if (percent != 0) parts.push_back(fmt::format("{} %", percent));
   if (factor != 0) parts.push_back(fmt::format("{}x", factor));
-  return fmt::format("within {}", fmt::join(parts, " and "));
+  return fmt::format("within {}{}{}", fmt::join(parts, " and "), or_else.empty() ? "" : " or ", or_else);
 }
 
 std::string PaperPoints::ratio_name() const { return fmt::format("{}, times that of {}", metric, over); }
@@ -417,6 +422,13 @@ PointResult run_point(const Experiment& experiment, const Point& point) {
   }
   if (const auto* const tenants = std::get_if<TenantWorkload>(&workload)) {
     TenantResult result = run_tenant_load(experiment.hardware_of(point), *tenants, point.seed);
+    return {.metrics = std::move(result.metrics),
+            .events = result.events,
+            .trace_hash = result.trace_hash,
+            .problem = std::move(result.problem)};
+  }
+  if (const auto* const cowbird = std::get_if<CowbirdWorkload>(&workload)) {
+    CowbirdResult result = run_cowbird_load(experiment.hardware_of(point), *cowbird, point.seed);
     return {.metrics = std::move(result.metrics),
             .events = result.events,
             .trace_hash = result.trace_hash,

@@ -2,7 +2,7 @@
 //
 // File:       title, figure, kind, hardware, x, y and how to draw them; [workload] with the kind's settings; [sweep] with the values of x;
 //             [[series]] and [[panel]] with a name and settings that differ (a panel's hardware, too); [[paper]] with the paper's points, their source, and how near
-//             them the figure means to be: within_percent, within_factor, within_points (at the top: for all that say nothing themselves).
+//             them the figure means to be: within_percent, within_factor, within_points, within_or = "above" or "below" (at the top: for all that say nothing themselves).
 // Points:     every panel, series, value of x and repetition; each is a simulation of its own, with a seed of its own.
 // Life:       load_experiment() checks all of it and starts nothing -> run_point() for each point, in any order and process.
 // Errors:     file, line, key and what is allowed.
@@ -46,6 +46,7 @@ struct Tolerance {
   std::uint64_t percent = 0;  // of the paper's value
   std::uint64_t factor = 0;   // neither value more than so many times the other
   std::uint64_t points = 0;   // absolute, in the metric's unit
+  std::string or_else;        // above, below: the paper's value is a bound, and what lies beyond it holds, too
 
   bool promised() const { return percent != 0 || factor != 0 || points != 0; }
   bool holds(double ours, double paper) const;

@@ -127,6 +127,12 @@ void Switch::forward(Time now, Packet* packet) {
   forwarding_.process(now, switching::PortNumber{static_cast<decltype(switching::PortNumber{}.value)>(ingress_)},
                       {&frame, 1});
   pool_.give_back(packet);
+  forwarding_.offer_spare(now);
+  arm_timer();
+}
+
+void Switch::touched(Time now) {
+  forwarding_.offer_spare(now);
   arm_timer();
 }
 
@@ -137,6 +143,7 @@ void Switch::arm_timer() {
 
 void Switch::on_timer(Time now) {
   if (forwarding_.next_deadline() <= now) forwarding_.on_deadline(now);
+  forwarding_.offer_spare(now);
   const Time next = forwarding_.next_deadline();
   if (next != Time::never()) loop_.schedule(timer_, std::max(next, now + Duration::nanoseconds(1)));
 }

@@ -32,6 +32,9 @@ class Switch final {
     stage_cost_ = cost;
   }
 
+  // After the stage was told something by others than packets: it may have something to do.
+  void touched(Time now);
+
   // A port whose packets go to `consumer`; what stands at `mac` is found there from the start. Returns where packets come in.
   Consumer& attach(Consumer& consumer, const std::uint8_t* mac);
   // The link that brings packets to the port that was attached last: the one to pause.

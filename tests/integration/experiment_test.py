@@ -86,6 +86,8 @@ class Experiment(unittest.TestCase):
         self.simulate(TWO_LINES + points("CAS", [right[0] * 3, "nan"], within_factor=2).replace('"nan"', "nan"), "--check", code=1)
         self.simulate(TWO_LINES + points("CAS", [right[0] + 0.5, right[1]], within_points=1), "--check")
         self.simulate(TWO_LINES + points("CAS", [right[0] + 2, right[1]], within_points=1), "--check", code=1)
+        self.simulate(TWO_LINES + points("CAS", [right[0] + 2, right[1]], within_points=1, within_or="below"), "--check")
+        self.simulate(TWO_LINES + points("CAS", [right[0] + 2, right[1]], within_points=1, within_or="above"), "--check", code=1)
 
     def test_ratios_of_two_series_are_compared(self):
         rates = self.rates()

@@ -385,8 +385,8 @@ class CowbirdBenchTest(unittest.TestCase):
         self.assertEqual(len(result["cost"]), 5)
         self.assertTrue(all(row["both_ns"] > 0 and row["reads"] >= 1000 for row in result["cost"]), result["cost"])
         self.assertEqual(len(result["breakdown"]), 10)
-        self.assertEqual(len(result["probe"]), 2 * 7)
-        self.assertEqual({row["way"] for row in result["probe"]}, {"local", "verbs", "cowbird", "cowbird, not batched"})
+        self.assertEqual(len(result["probe"]), 2 * 8)
+        self.assertEqual({row["way"] for row in result["probe"]}, {"local", "index alone", "verbs", "cowbird", "cowbird, not batched"})
         self.assertTrue(all(row["probes_per_second"] > 0 and row["p50_us"] <= row["p99_us"] for row in result["probe"]), result["probe"])
 
 

@@ -1,0 +1,57 @@
+// Cowbird's rack in virtual time: a compute node whose threads look records up in a hash table, most of which lies in the memory of a passive
+// node, over the ways that the paper compares.
+//
+// Ways:       local, purely local memory; sync, one READ at a time; async, `depth` READs under way; two-sided, one request at a time to a thread of
+//             the memory node; spot and switch, Cowbird, `depth` under way: the rings' own code on the application's side, the spot engine's on
+//             a core of a third machine, the switch's engine in the simulated switch.
+//             latency: the same, with nothing but remote reads (`local_percent` 0, `index_cost` 0).
+// A probe:    the thread looks the key up in its own index, then reads the record, `local_percent` of which are local. Every record is checked.
+// Costs:      of the application's thread and of the engine: settings, measured by us (`sluice bench cowbird`); of verbs: the hardware's. None is
+//             fitted to Cowbird's figures.
+// Units:      throughput in millions of probes a second; latencies of remote reads, from issue to completion, in us.
+// Threads:    one owner.
+// Source:     Cowbird §8.1 (Figures 1 and 8), §8.3 (Figure 13).
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "sim/fields.h"
+#include "sim/hardware.h"
+
+namespace sluice::sim {
+
+struct CowbirdWorkload {
+  std::string way = "spot";  // local, sync, async, two-sided, spot, switch
+  std::uint64_t threads = 1;
+  std::uint64_t bytes = 8;
+  std::uint64_t depth = 100;
+  std::uint64_t batch = 256;  // spot: reads in one publication at most
+  std::uint64_t pairs = 1;    // spot: queue pairs of a channel's engine to the pool
+  std::uint64_t local_percent = 5;
+  std::uint64_t table_bytes = 8u << 20;
+  Duration probe = Duration::microseconds(2);  // between two probes: spot, of each channel; switch, of whichever
+  Duration index_cost{};                       // of a probe, before the record
+  Duration local_cost{};                       // of a record in local memory
+  Duration use_cost{};       // of a record that has arrived, beyond its first line; of all remote ways alike
+  Duration issue_cost{};     // Cowbird: storing a request
+  Duration complete_cost{};  // … taking a completed one, of 8 bytes
+  Duration look_cost{};      // … a look at the progress
+  Duration engine_cost{};    // spot: the engine's own code, a request
+  Duration warm_up = Duration::microseconds(300);
+  Duration measure = Duration::microseconds(700);
+
+  void read(Fields& fields);
+};
+
+struct CowbirdResult {
+  std::vector<std::pair<std::string, double>> metrics;
+  std::uint64_t events = 0;
+  std::uint64_t trace_hash = 0;
+  std::string problem;
+};
+
+CowbirdResult run_cowbird_load(const Hardware& hardware, const CowbirdWorkload& workload, std::uint64_t seed);
+
+}  // namespace sluice::sim

@@ -1,0 +1,94 @@
+// Cowbird's rack on our models, small: what the experiments cowbird-*.toml show at length.
+#include "sim/cowbird_load.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+namespace sluice::sim {
+namespace {
+
+const Hardware& hardware() {
+  static const Hardware loaded = *load_hardware(SLUICE_SOURCE_DIR "/experiments/hardware/cowbird.toml");
+  return loaded;
+}
+
+CowbirdWorkload workload(const std::string& way) {
+  CowbirdWorkload w;
+  w.way = way;
+  w.depth = way == "sync" || way == "two-sided" ? 1 : 100;
+  w.table_bytes = 1 << 20;
+  w.index_cost = Duration::nanoseconds(100);
+  w.local_cost = Duration::nanoseconds(50);
+  w.issue_cost = Duration::nanoseconds(15);
+  w.complete_cost = Duration::nanoseconds(10);
+  w.look_cost = Duration::nanoseconds(40);
+  w.engine_cost = Duration::nanoseconds(40);
+  w.warm_up = Duration::microseconds(100);
+  w.measure = Duration::microseconds(200);
+  return w;
+}
+
+// What it came to, with nothing gone wrong.
+class Outcome {
+ public:
+  explicit Outcome(const CowbirdWorkload& w) : result_(run_cowbird_load(hardware(), w, 1)) {
+    EXPECT_EQ(result_.problem, "") << w.way;
+  }
+  double operator[](const std::string& name) const {
+    for (const auto& [key, value] : result_.metrics) {
+      if (key == name) return value;
+    }
+    ADD_FAILURE() << "no metric " << name;
+    return std::nan("");
+  }
+  std::uint64_t hash() const { return result_.trace_hash; }
+
+ private:
+  CowbirdResult result_;
+};
+
+TEST(CowbirdSim, ALocalProbeCostsWhatItsPartsCost) {
+  EXPECT_NEAR(Outcome(workload("local"))["throughput"], 1000.0 / 150, 0.1);
+}
+
+TEST(CowbirdSim, EveryWayGetsTheRightRecords) {
+  for (const char* const way : {"sync", "two-sided", "async", "spot", "switch"}) {
+    CowbirdWorkload w = workload(way);
+    w.threads = 2;
+    w.bytes = 512;
+    EXPECT_GT(Outcome(w)["throughput"], 0.1) << way;
+  }
+}
+
+TEST(CowbirdSim, OneRunIsLikeAnother) {
+  for (const char* const way : {"spot", "switch"}) {
+    const CowbirdWorkload w = workload(way);
+    EXPECT_EQ(Outcome(w).hash(), Outcome(w).hash()) << way;
+  }
+}
+
+TEST(CowbirdSim, AThreadGetsMoreWithCowbirdThanWithVerbs) {
+  const double sync = Outcome(workload("sync"))["throughput"];
+  const double async = Outcome(workload("async"))["throughput"];
+  EXPECT_GT(async, 3 * sync);
+  EXPECT_GT(Outcome(workload("spot"))["throughput"], 1.2 * async);
+  EXPECT_GT(Outcome(workload("switch"))["throughput"], 1.5 * async);
+}
+
+TEST(CowbirdSim, ALoneReadTakesSomeRoundTripsMoreThanAREAD) {
+  CowbirdWorkload w = workload("sync");
+  w.local_percent = 0;
+  const double read = Outcome(w)["p50_us"];
+  for (const char* const way : {"spot", "switch"}) {
+    w.way = way;
+    w.depth = 1;
+    w.probe = Duration::microseconds(1);
+    const double cowbird = Outcome(w)["p50_us"];
+    EXPECT_GT(cowbird, read) << way;
+    EXPECT_LT(cowbird, 6 * read) << way;
+  }
+}
+
+}  // namespace
+}  // namespace sluice::sim
