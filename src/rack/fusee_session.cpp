@@ -63,12 +63,16 @@ remote::Task<void> FuseeSession::join_all(std::string& refused) {
     fusee::Outcome outcome = co_await client->join();
     while (outcome == fusee::Outcome::kNotFound && scheduler().now() < give_up) {
       if (config_.may_create && client == clients_.front()) {
-        outcome = co_await fusee::create_store(remote_nodes().memory(), memory_, geometry());
-        if (outcome != fusee::Outcome::kOk) break;
+        const auto made = co_await fusee::create_store(remote_nodes().memory(), memory_, geometry());
+        outcome = made;
+        if (made != fusee::Outcome::kOk && made != fusee::Outcome::kExists) break;
+        outcome = co_await client->join();
+        // Something is there, and it is none of ours.
+        if (outcome == fusee::Outcome::kNotFound && made == fusee::Outcome::kExists) outcome = made;
       } else {
         co_await scheduler().sleep_for(Duration::milliseconds(20));
+        outcome = co_await client->join();
       }
-      outcome = co_await client->join();
     }
     if (outcome == fusee::Outcome::kOk) continue;
     refused = outcome == fusee::Outcome::kNotFound ? "there is no store, or one over other memory nodes"

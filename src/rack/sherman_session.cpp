@@ -57,15 +57,21 @@ remote::Task<void> ShermanSession::join_all(std::string& refused) {
     sherman::Outcome outcome = co_await client->join();
     while (outcome == sherman::Outcome::kNotFound && scheduler().now() < give_up) {
       if (config_.may_create && client == clients_.front()) {
-        outcome = co_await sherman::create_tree(remote_nodes().memory(), memory_, geometry_for(config_.value_bytes));
-        if (outcome != sherman::Outcome::kOk) break;
+        const auto made =
+            co_await sherman::create_tree(remote_nodes().memory(), memory_, geometry_for(config_.value_bytes));
+        outcome = made;
+        if (made != sherman::Outcome::kOk && made != sherman::Outcome::kExists) break;
+        outcome = co_await client->join();
+        // Something is there, and it is none of ours.
+        if (outcome == sherman::Outcome::kNotFound && made == sherman::Outcome::kExists) outcome = made;
       } else {
         co_await scheduler().sleep_for(Duration::milliseconds(20));
+        outcome = co_await client->join();
       }
-      outcome = co_await client->join();
     }
     if (outcome == sherman::Outcome::kOk) continue;
     refused = outcome == sherman::Outcome::kNotFound ? "there is no tree, or one over other memory nodes"
+              : outcome == sherman::Outcome::kExists ? "the memory is in use by another"
                                                      : std::string(to_string(outcome));
     co_return;
   }

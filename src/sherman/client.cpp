@@ -30,17 +30,20 @@ Task<Outcome> create_tree(remote::RemoteMemory& memory, std::vector<MemoryNode> 
   if (*geometry.refusal() != '\0' || nodes.empty() || nodes.size() > 0xFFFF) co_return Outcome::kTooLong;
   const MemoryMap map(nodes, geometry);
   if (map.chunks(0) < 1) co_return Outcome::kNoSpace;
+  std::array<std::uint8_t, 64> superblock;
+  Status status = co_await memory.read(nodes[0].heap, superblock);
+  if (status != Status::kOk) co_return Outcome::kUnavailable;
+  if (std::ranges::any_of(superblock, [](std::uint8_t byte) { return byte != 0; })) co_return Outcome::kExists;
   // The first leaf has the first chunk for itself: the client that fills it cuts up chunks of its own.
   const NodePointer first = map.start_of_chunk(0, 0);
   std::vector<std::uint8_t> image(geometry.node_bytes);
   Leaf(image, geometry).build({.version = 1, .self = first}, {});
   std::array<std::uint8_t, 8> word;
   store_le(word.data(), ~std::uint64_t{0});
-  Status status = co_await memory.write(map.owner_of_chunk(0, 0), word);
+  status = co_await memory.write(map.owner_of_chunk(0, 0), word);
   if (status == Status::kOk) status = co_await memory.write(map.at(first), image);
   store_le(word.data(), Root{first, 0}.word());
   if (status == Status::kOk) status = co_await memory.write(nodes[0].heap + kRootOffset, word);
-  std::array<std::uint8_t, 64> superblock;
   put_superblock(superblock, geometry, map.nodes());
   if (status == Status::kOk) status = co_await memory.write(nodes[0].heap, superblock);
   co_return status == Status::kOk ? Outcome::kOk : Outcome::kUnavailable;

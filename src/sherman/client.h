@@ -44,8 +44,8 @@ class ScanSink {
   virtual void on_pair(Key key, ByteView value) = 0;
 };
 
-// Makes an empty tree in memory that is all zero and that nobody else uses yet. kTooLong: no tree has this geometry;
-// kNoSpace: a heap is too small for it; else try again.
+// Makes an empty tree in memory that is all zero and that nobody else uses yet. kExists: a tree or another store is there already (of an attempt whose
+// outcome was lost, it may be this one: join). kTooLong: no tree has this geometry; kNoSpace: a heap is too small for it; else try again.
 remote::Task<Outcome> create_tree(remote::RemoteMemory& memory, std::vector<MemoryNode> nodes, Geometry geometry);
 
 class Client {

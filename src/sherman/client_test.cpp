@@ -304,6 +304,20 @@ TEST(Sherman, ThereIsNoTreeInEmptyMemoryNorOneOfAnotherShape) {
             Outcome::kTooLong);
 }
 
+TEST(Sherman, IsNotMadeWhereATreeOrAnotherStoreIs) {
+  World w({});
+  auto& a = w.add_client();
+  EXPECT_EQ(w.wait_for(a->put(7, value_of(7))), Outcome::kOk);
+  remote::LocalMemory memory(w.scheduler, w.fabric);
+  EXPECT_EQ(w.wait_for(create_tree(memory, w.memory, w.config_.geometry)), Outcome::kExists);
+  EXPECT_EQ(read(w, *a.client, 7), value_of(7));
+  const auto heap = w.fabric.add_region(w.fabric.add_node(), 0x1000, 1 << 17);
+  w.fabric.region_bytes(heap)[60] = 1;
+  EXPECT_EQ(w.wait_for(create_tree(memory, {{heap, 1 << 17, heap}}, w.config_.geometry)), Outcome::kExists);
+  w.fabric.region_bytes(heap)[60] = 0;
+  EXPECT_EQ(w.wait_for(create_tree(memory, {{heap, 1 << 17, heap}}, w.config_.geometry)), Outcome::kOk);
+}
+
 TEST(Sherman, WithoutOrderTheUnlockWaitsForTheWrite) {
   WorldConfig config;
   config.local = {.mode = LocalMode::kSeeded, .straggler_lifetime = Duration::microseconds(50)};

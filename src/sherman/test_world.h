@@ -34,7 +34,8 @@ class World : public remote::TestLoop {
     for (int i = 0; i < 100 && created == Outcome::kUnavailable; ++i) {
       created = wait_for(create_tree(founder, memory, config.geometry));
     }
-    EXPECT_EQ(created, Outcome::kOk);
+    // A straggler of an earlier attempt may have made it.
+    EXPECT_TRUE(created == Outcome::kOk || created == Outcome::kExists);
     run_for(config.local.straggler_lifetime);
   }
 

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstdlib>
 
 namespace sluice::sim {
 namespace {
@@ -103,18 +104,34 @@ TEST(StoreLoad, TheBoxTakesCasesOnALockOffTheAtomicUnit) {
   EXPECT_GT(metric(by_box, "throughput"), metric(by_nic, "throughput"));
 }
 
+// More: SLUICE_SEEDS=200, from SLUICE_SEED on.
+std::uint64_t wanted(const char* name, std::uint64_t usual) {
+  const char* const text = std::getenv(name);
+  return text == nullptr ? usual : std::strtoull(text, nullptr, 10);
+}
+
 TEST(StoreLoad, IsLinearizableAlsoWherePacketsAreLostAndThroughTheBox) {
-  for (const char* const store : {"fusee", "sherman"}) {
-    for (const bool faults : {false, true}) {
-      StoreWorkload workload = small(store, 50);
-      workload.keys = 16;
-      if (faults) {
-        workload.faults = "drop=0.5%,duplicate=0.5%,reorder=0.5%";
-        workload.ack_timeout = 4;
+  const std::uint64_t first = wanted("SLUICE_SEED", 1);
+  for (std::uint64_t seed = first; seed < first + wanted("SLUICE_SEEDS", 2); ++seed) {
+    for (const char* const store : {"fusee", "sherman"}) {
+      for (const bool faults : {false, true}) {
+        StoreWorkload workload = small(store, 50);
+        workload.threads = 3 + seed * 7 % 40;
+        workload.keys = seed % 2 == 0 ? 200 : 16;
+        workload.cache = seed % 3 == 0 ? "slots" : "words";
+        workload.local_locks = seed % 3 == 0 ? "thread" : "machine";
+        workload.client = seed % 4 == 0 ? "sluice" : "paper";
+        workload.memory_nodes = 2 + seed % 2;
+        workload.replicas = 1 + seed % 3 % workload.memory_nodes;
+        if (faults) {
+          workload.faults = "drop=0.5%,duplicate=0.5%,reorder=0.5%";
+          workload.ack_timeout = 4;
+        } else if (workload.store == "sherman") {
+          workload.box = "words";
+        }
+        const StoreLoadResult result = check_store_load(connectx5(), workload, 3000, seed);
+        ASSERT_EQ(result.problem, "") << store << (faults ? ", with faults" : "") << ", seed " << seed;
       }
-      if (!faults && workload.store == "sherman") workload.box = "words";
-      const StoreLoadResult result = check_store_load(connectx5(), workload, 3000, 1);
-      EXPECT_EQ(result.problem, "") << store << (faults ? ", with faults" : "");
     }
   }
 }

@@ -143,6 +143,7 @@ class RackTest(live_rack.LiveRack):
             self.assertEqual((result["value_bytes"], result["run"]["values_wrong"]), (64, 0))
         checked = self.tree("--workload", "A", "--clients", "32", "--caches", "8", "--operations", "5000", "--records", "100", "--check")
         self.assertTrue(checked["history"]["linearizable"])
+        self.assertIn("in use by another", self.sluice("bench", "fusee", code=1).stderr)
 
     def test_a_tree_outlives_a_client_that_is_killed_with_locks_in_its_hands(self):
         self.up("--no-metadata")
@@ -180,6 +181,7 @@ class RackTest(live_rack.LiveRack):
         checked = self.fusee("--workload", "A", "--clients", "32", "--caches", "8", "--operations", "5000", "--records", "100", "--check")
         self.assertEqual(checked["failed"], 0)
         self.assertTrue(checked["history"]["linearizable"])
+        self.assertIn("in use by another", self.sluice("bench", "sherman", code=1).stderr)
 
     def test_processes_side_by_side_share_the_store(self):
         self.up()

@@ -64,7 +64,7 @@ class ShermanThroughBox {
     while (created == sherman::Outcome::kUnavailable) {
       created = wait_for(sherman::create_tree(*star_.client(0).memory, nodes, geometry));
     }
-    EXPECT_EQ(created, sherman::Outcome::kOk);
+    EXPECT_TRUE(created == sherman::Outcome::kOk || created == sherman::Outcome::kExists);  // by a lost attempt
     for (auto& m : members_) EXPECT_EQ(wait_for(m->client->join()), sherman::Outcome::kOk);
   }
 
