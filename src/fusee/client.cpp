@@ -35,7 +35,7 @@ Task<Outcome> create_store(remote::RemoteMemory& memory, std::vector<MemoryNode>
   std::array<std::uint8_t, kSuperblockHead> superblock;
   Status status = co_await memory.read(nodes[0].heap, superblock);
   if (status != Status::kOk) co_return Outcome::kUnavailable;
-  if (std::ranges::any_of(superblock, [](std::uint8_t byte) { return byte != 0; })) co_return Outcome::kExists;
+  if (superblock_taken(superblock)) co_return Outcome::kExists;
   // All else is zero, and that is an empty index and blocks of nobody.
   put_superblock(superblock, geometry, map.partitions());
   status = co_await memory.write(nodes[0].heap, superblock);

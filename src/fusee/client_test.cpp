@@ -94,6 +94,12 @@ TEST(Fusee, ThereIsNoStoreInEmptyMemoryNorOneOfAnotherShape) {
   EXPECT_EQ(w.wait_for(client.join()), Outcome::kNotFound);
   EXPECT_EQ(w.wait_for(create_store(memory, fewer, {.replicas = 3})), Outcome::kTooLong);
   EXPECT_EQ(w.wait_for(create_store(memory, w.memory, w.config_.geometry)), Outcome::kExists);
+  // Half a superblock: of somebody who died while making a store.
+  World half({});
+  std::ranges::fill(half.fabric.region_bytes(half.memory[0].heap).subspan(24, 24), std::uint8_t{0});
+  remote::LocalMemory founder(half.scheduler, half.fabric);
+  EXPECT_EQ(half.wait_for(create_store(founder, half.memory, half.config_.geometry)), Outcome::kOk);
+  EXPECT_EQ(half.wait_for(create_store(founder, half.memory, half.config_.geometry)), Outcome::kExists);
   EXPECT_EQ(w.wait_for(create_store(memory, w.memory, {.groups = 1u << 20})), Outcome::kNoSpace);
   EXPECT_EQ(w.wait_for(create_store(memory, w.memory, {.value_bytes = 20'000})), Outcome::kTooLong);
 }

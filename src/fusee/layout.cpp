@@ -114,6 +114,13 @@ void put_superblock(MutableBytes into, const Geometry& geometry, std::uint32_t n
   std::ranges::fill(into.subspan(36, kSuperblockHead - 36), std::uint8_t{0});
 }
 
+bool superblock_taken(ByteView bytes) {
+  const auto magic = load_le<std::uint64_t>(bytes.data());
+  Geometry geometry;
+  std::uint32_t nodes = 0;
+  return (magic != 0 && magic != kMagic) || parse_superblock(bytes, geometry, nodes);
+}
+
 bool parse_superblock(ByteView bytes, Geometry& geometry, std::uint32_t& nodes) {
   const std::uint8_t* const p = bytes.data();
   if (bytes.size() < kSuperblockHead || load_le<std::uint64_t>(p) != kMagic) return false;

@@ -158,6 +158,8 @@ class MemoryMap {
 inline constexpr std::uint64_t kClientOffset = 64;  // u64: clients that ever joined
 inline constexpr std::size_t kSuperblockHead = 48;
 void put_superblock(MutableBytes into, const Geometry& geometry, std::uint32_t nodes);
+// Is a store there, or something else? Not: nothing, or what a client that died while it made a store has left.
+bool superblock_taken(ByteView bytes);
 // False: no store.
 bool parse_superblock(ByteView bytes, Geometry& geometry, std::uint32_t& nodes);
 

@@ -33,7 +33,7 @@ Task<Outcome> create_tree(remote::RemoteMemory& memory, std::vector<MemoryNode> 
   std::array<std::uint8_t, 64> superblock;
   Status status = co_await memory.read(nodes[0].heap, superblock);
   if (status != Status::kOk) co_return Outcome::kUnavailable;
-  if (std::ranges::any_of(superblock, [](std::uint8_t byte) { return byte != 0; })) co_return Outcome::kExists;
+  if (superblock_taken(superblock)) co_return Outcome::kExists;
   // The first leaf has the first chunk for itself: the client that fills it cuts up chunks of its own.
   const NodePointer first = map.start_of_chunk(0, 0);
   std::vector<std::uint8_t> image(geometry.node_bytes);

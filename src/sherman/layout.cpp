@@ -10,7 +10,7 @@ namespace sluice::sherman {
 
 namespace {
 
-constexpr std::uint64_t kMagic = 0x31'45'45'52'54'48'53'4C;  // "LSHTREE1"
+constexpr std::uint64_t kMagic = 0x32'45'45'52'54'48'53'4C;  // "LSHTREE2"
 constexpr std::size_t kHeader = 64;
 constexpr std::size_t kHeaderChecked = 60;
 constexpr std::size_t kEnd = 16;
@@ -119,11 +119,20 @@ void put_superblock(MutableBytes into, const Geometry& g, std::uint32_t nodes) {
   store_le(p + 20, g.chunk_bytes);
   store_le(p + 24, g.whole_bytes);
   store_le(p + 28, nodes);
+  store_le(p + 32, crc(into.first(32), 0));
+}
+
+bool superblock_taken(ByteView bytes) {
+  const auto magic = load_le<std::uint64_t>(bytes.data());
+  Geometry geometry;
+  std::uint32_t nodes = 0;
+  return (magic != 0 && magic != kMagic) || parse_superblock(bytes, geometry, nodes);
 }
 
 bool parse_superblock(ByteView bytes, Geometry& g, std::uint32_t& nodes) {
   const std::uint8_t* const p = bytes.data();
-  if (bytes.size() < 32 || load_le<std::uint64_t>(p) != kMagic) return false;
+  if (bytes.size() < 36 || load_le<std::uint64_t>(p) != kMagic) return false;
+  if (load_le<std::uint32_t>(p + 32) != crc(bytes.first(32), 0)) return false;
   g = {.node_bytes = load_le<std::uint32_t>(p + 8),
        .value_bytes = load_le<std::uint32_t>(p + 12),
        .locks = load_le<std::uint32_t>(p + 16),

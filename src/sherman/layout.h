@@ -108,6 +108,8 @@ inline constexpr std::uint64_t kSuperblockBytes = 4096;
 inline constexpr std::uint64_t kRootOffset = 64;                                        // u64 Root
 inline constexpr std::uint64_t kClientOffset = 72;                                      // u64: clients that ever joined
 void put_superblock(MutableBytes into, const Geometry& geometry, std::uint32_t nodes);  // 64 bytes
+// Is a tree there, or something else? Not: nothing, or what a client that died while it made a tree has left.
+bool superblock_taken(ByteView bytes);
 // False: no tree.
 bool parse_superblock(ByteView bytes, Geometry& geometry, std::uint32_t& nodes);
 
