@@ -223,6 +223,8 @@ class RingWay final : public Way {
 struct Tally {
   Time from;
   std::uint64_t probes = 0;
+  Duration communicating{};  // of all threads' work
+  Duration working{};
   Histogram latency_ns;
   std::string problem;
 };
@@ -261,22 +263,35 @@ class Prober final : public Event {
     }
     if (way_ != nullptr && way_->failed()) tally_.problem = "a read failed";
     if (!tally_.problem.empty()) return;
-    loop_.schedule(*this, cpu_.finish_of(number_, now, next()));
+    const Duration own = next(), communication = communication_of(doing_);
+    if (now >= tally_.from) {
+      tally_.communicating = tally_.communicating + communication;
+      tally_.working = tally_.working + own + communication;
+    }
+    loop_.schedule(*this, cpu_.finish_of(number_, now, own + communication));
   }
 
-  // Decides; returns what it costs.
+  // Decides; returns what it costs, without communication.
   Duration next() {
     if (found_ != 0) {
       doing_ = Doing::kComplete;
-      return (way_->complete_cost() + w_.use_cost) * static_cast<std::int64_t>(found_);
+      return w_.use_cost * static_cast<std::int64_t>(found_);
     }
     if (way_ == nullptr || (issued_ - completed_ < w_.depth && full_ == false)) {
       const bool local = way_ == nullptr || rng_.below(100) < w_.local_percent;
       doing_ = local ? Doing::kLocal : Doing::kIssue;
-      return w_.index_cost + (local ? w_.local_cost : way_->issue_cost());
+      return w_.index_cost + (local ? w_.local_cost : Duration{});
     }
     doing_ = Doing::kLook;
-    return way_->look_cost();
+    return {};
+  }
+  Duration communication_of(Doing doing) const {
+    switch (doing) {
+      case Doing::kIssue: return way_->issue_cost();
+      case Doing::kLook: return way_->look_cost();
+      case Doing::kComplete: return way_->complete_cost() * static_cast<std::int64_t>(found_);
+      default: return {};
+    }
   }
 
   void issue(Time now) {
@@ -381,7 +396,9 @@ class World {
     result.metrics = {{"throughput", static_cast<double>(tally_.probes) / seconds / 1e6},
                       {"gbps", static_cast<double>(tally_.probes * w_.bytes * 8) / seconds / 1e9},
                       {"p50_us", us(0.5)},
-                      {"p99_us", us(0.99)}};
+                      {"p99_us", us(0.99)},
+                      {"communication_percent", 100 * static_cast<double>(tally_.communicating.picoseconds()) /
+                                                    static_cast<double>(tally_.working.picoseconds())}};
     if (core_) {
       const double all = static_cast<double>((w_.warm_up + w_.measure).picoseconds());
       result.metrics.emplace_back("engine_busy_percent", 100 * static_cast<double>(core_->busy().picoseconds()) / all);

@@ -8,7 +8,8 @@
 // A probe:    the thread looks the key up in its own index, then reads the record, `local_percent` of which are local. Every record is checked.
 // Costs:      of the application's thread and of the engine: settings, measured by us (`sluice bench cowbird`); of verbs: the hardware's. None is
 //             fitted to Cowbird's figures.
-// Units:      throughput in millions of probes a second; latencies of remote reads, from issue to completion, in us.
+// Units:      throughput in millions of probes a second; latencies of remote reads, from issue to completion, in us;
+//             communication, the share of a thread's time that goes into issuing, looking and completing, in per cent.
 // Threads:    one owner.
 // Source:     Cowbird §8.1 (Figures 1 and 8), §8.3 (Figure 13).
 #pragma once
