@@ -53,7 +53,7 @@ pkg_check_modules(HTTPLIB REQUIRED IMPORTED_TARGET cpp-httplib)
 pkg_check_modules(PROMETHEUS REQUIRED IMPORTED_TARGET prometheus-cpp-core)
 add_library(sluice_telemetry_libs INTERFACE)
 target_link_libraries(sluice_telemetry_libs INTERFACE nlohmann_json::nlohmann_json PkgConfig::PROMETHEUS PkgConfig::HTTPLIB
-  Threads::Threads)
+  OpenSSL::SSL OpenSSL::Crypto Threads::Threads)
 add_library(sluice_rack_libs INTERFACE)
 target_link_libraries(sluice_rack_libs INTERFACE spdlog::spdlog nlohmann_json::nlohmann_json PkgConfig::TOMLPP
   SQLite::SQLite3 PkgConfig::HTTPLIB Threads::Threads)

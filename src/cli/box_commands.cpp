@@ -24,7 +24,7 @@ namespace {
 using nlohmann::json;
 
 Result<json> ask_box(const rack::RunDirectory& run, const std::optional<json>& change) {
-  rack::DirectoryClient directory({run.directory_socket()}, Duration{});
+  rack::DirectoryClient directory(run.directory_address(), Duration{});
   const auto answer = change ? directory.post("/v1/box", change->dump()) : directory.get("/v1/box");
   if (!answer) {
     if (directory.nodes()) {

@@ -45,7 +45,7 @@ class CowbirdShow final : public Command {
  private:
   Result<int> run() override {
     using nlohmann::json;
-    rack::DirectoryClient directory({run_directory().directory_socket()}, Duration{});
+    rack::DirectoryClient directory(run_directory().directory_address(), Duration{});
     const auto answer = directory.get("/v1/cowbird");
     if (!answer) {
       if (!directory.nodes()) return fail(answer.error().message);

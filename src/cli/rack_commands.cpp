@@ -25,7 +25,7 @@ class RackUp final : public Command {
   explicit RackUp(CLI::App& group)
       : Command(group, "up", "Start a switch, memory nodes and a metadata server; what runs already is left alone",
                 {"sluice rack up", "sluice rack up --memory-nodes 3 --replication 3",
-                 "sluice rack up --box clover --http 127.0.0.1:7470",
+                 "sluice rack up --box clover --http 127.0.0.1:7470", "sluice rack up --serve 192.0.2.1:7472",
                  "sluice rack up --config rack.toml --dir /tmp/rack"}) {
     use_rack();
     use("rack", rack_schema());
@@ -33,6 +33,11 @@ class RackUp final : public Command {
 
  private:
   Result<int> run() override {
+    if (run_directory().is_joined())
+      return fail(
+          fmt::format("this machine has joined the rack at {}: start what it gives and does by itself (`sluice memory "
+                      "--name …`), or `sluice rack leave` first",
+                      run_directory().directory_address().text));
     rack::StopSignals signals;
     std::string config = config_path();
     char absolute[PATH_MAX];
@@ -41,10 +46,13 @@ class RackUp final : public Command {
     const auto daemons = rack::plan(own_program(), config, rack());
     if (auto up = launcher.up(daemons, rack().start_timeout); !up) return tl::unexpected(up.error());
     say(fmt::format("the rack is up in {}; `sluice rack status` shows it, `sluice rack down` ends it", rack().dir));
-    const auto nodes = rack::DirectoryClient({run_directory().directory_socket()}, Duration{}).nodes();
+    const auto nodes = rack::DirectoryClient(run_directory().directory_address(), Duration{}).nodes();
     const rack::NodeRecord* const node = nodes ? nodes->find("switch") : nullptr;
     if (node != nullptr && node->description.attributes.contains(rack::kHttpAttribute))
       say(fmt::format("the live view is at http://{}/", node->description.attributes.at(rack::kHttpAttribute)));
+    if (node != nullptr && node->description.attributes.contains("serve"))
+      say(fmt::format("machines join at {}; `sluice rack invite NAME` makes an invitation",
+                      node->description.attributes.at("serve")));
     return 0;
   }
 };
@@ -77,13 +85,13 @@ class RackStatus final : public Command {
   }
 
  private:
-  // Exit code 0 when at least one daemon runs and none has died, else 1.
+  // Exit code 0 when at least one daemon runs (on a machine that has joined a rack: when that is there) and none has died, else 1.
   Result<int> run() override {
     const auto daemons = rack::Launcher(run_directory(), say).status();
-    bool healthy = !daemons.empty();
-    for (const auto& daemon : daemons) healthy = healthy && daemon.running;
-    rack::DirectoryClient directory({run_directory().directory_socket()}, Duration{});
+    rack::DirectoryClient directory(run_directory().directory_address(), Duration{});
     const auto nodes = directory.nodes();
+    bool healthy = run_directory().is_joined() ? nodes.has_value() : !daemons.empty();
+    for (const auto& daemon : daemons) healthy = healthy && daemon.running;
     const auto ports = directory.get("/v1/switch");
     const auto box = directory.get("/v1/box");  // fails where the switch has none
     if (json_) {
@@ -109,6 +117,7 @@ class RackStatus final : public Command {
   void print_json(const std::vector<rack::DaemonStatus>& daemons, const Result<rack::Snapshot>& nodes,
                   const Result<std::string>& ports, const Result<std::string>& box) {
     json out{{"dir", rack().dir}, {"daemons", json::array()}};
+    if (run_directory().is_joined()) out["joined"] = run_directory().directory_address().text;
     for (const auto& daemon : daemons) out["daemons"].push_back(daemon_json(daemon));
     out["directory"] = nodes ? rack::to_json(*nodes) : json{{"error", nodes.error().message}};
     if (ports) out["switch"] = json::parse(*ports, nullptr, false);
@@ -118,11 +127,15 @@ class RackStatus final : public Command {
 
   void print_tables(const std::vector<rack::DaemonStatus>& daemons, const Result<rack::Snapshot>& nodes,
                     const Result<std::string>& ports, const Result<std::string>& box) {
-    if (daemons.empty()) {
+    if (run_directory().is_joined()) {
+      fmt::print("joined the rack at {} as {}{}{}\n", run_directory().directory_address().text,
+                 run_directory().machine(), nodes ? "" : ": ", nodes ? "" : nodes.error().message);
+    } else if (daemons.empty()) {
       fmt::print("no rack is up in {}; `sluice rack up` starts one\n", rack().dir);
       return;
     }
-    fmt::print("{:<12} {:>8} {:<8} {:>10} {:>9} {:>10}\n", "DAEMON", "PID", "STATE", "RESIDENT", "CPU", "UP");
+    if (!daemons.empty())
+      fmt::print("{:<12} {:>8} {:<8} {:>10} {:>9} {:>10}\n", "DAEMON", "PID", "STATE", "RESIDENT", "CPU", "UP");
     for (const auto& daemon : daemons) print_daemon(daemon);
     if (nodes) print_nodes(*nodes);
     if (ports) print_ports(json::parse(*ports, nullptr, false));
@@ -146,13 +159,16 @@ class RackStatus final : public Command {
   }
 
   static void print_nodes(const rack::Snapshot& snapshot) {
-    fmt::print("\n{:<20} {:<9} {:<8} {:>5} {:<14} {:<18} {}\n", "NODE", "KIND", "STATE", "ID", "IP", "MAC", "EXPORTS");
+    fmt::print("\n{:<20} {:<9} {:<8} {:>5} {:<14} {:<18} {:<10} {}\n", "NODE", "KIND", "STATE", "ID", "IP", "MAC",
+               "MACHINE", "EXPORTS");
     for (const rack::NodeRecord& node : snapshot.nodes) {
       std::string exports;
       for (const auto& region : node.description.regions)
         exports += fmt::format("{} (key {:#x}) ", rack::bytes_text(region.length), region.key);
-      fmt::print("{:<20} {:<9} {:<8} {:>5} {:<14} {:<18} {}\n", node.description.name, to_string(node.description.kind),
-                 to_string(node.state), node.id.value, node.ip.to_string(), node.mac.to_string(), exports);
+      const auto machine = node.description.attributes.find("machine");
+      fmt::print("{:<20} {:<9} {:<8} {:>5} {:<14} {:<18} {:<10} {}\n", node.description.name,
+                 to_string(node.description.kind), to_string(node.state), node.id.value, node.ip.to_string(),
+                 node.mac.to_string(), machine == node.description.attributes.end() ? "-" : machine->second, exports);
     }
   }
 
@@ -186,6 +202,7 @@ void add_rack_commands(CLI::App& root, Commands& commands) {
   commands.push_back(std::make_unique<RackUp>(*group));
   commands.push_back(std::make_unique<RackDown>(*group));
   commands.push_back(std::make_unique<RackStatus>(*group));
+  add_join_commands(*group, commands);
 }
 
 }  // namespace sluice::cli

@@ -184,7 +184,7 @@ class Run final : public Command {
       if (auto filled = fill_drop_in(*library, settings_.drop_in); !filled) return tl::unexpected(filled.error());
     }
     if (program_.empty()) return print_for_containers();
-    rack::DirectoryClient directory({run_directory().directory_socket()});
+    rack::DirectoryClient directory(run_directory().directory_address());
     std::unique_ptr<rack::Membership> membership;
     ports::Descriptor host_use;
     if (!settings_.host.empty()) {
@@ -207,7 +207,7 @@ class Run final : public Command {
     if (settings_.ip == wire::Ipv4Address{})
       return fail("--drop-in without a program needs --ip: an address that nobody else on that network has");
     const std::string directory = std::filesystem::absolute(settings_.drop_in).lexically_normal().string();
-    const std::string port = outside().empty() ? "shm:" + run_directory().switch_socket() : outside();
+    const std::string port = outside().empty() ? run_directory().switch_port() : outside();
     fmt::print("# mount {}{} and set in the container:\n", directory,
                outside().empty() ? " and " + run_directory().path() : std::string());
     fmt::print("LD_LIBRARY_PATH={}\nSLUICE_PORT={}\nSLUICE_IP={}\nSLUICE_DEVICE={}\n", directory, port,
@@ -265,7 +265,7 @@ class Run final : public Command {
     if (alone && settings_.ip == wire::Ipv4Address{}) {
       return fail("--switch needs --ip: an address that nobody else on that network has");
     }
-    port_ = alone ? outside() : "shm:" + run_directory().switch_socket();
+    port_ = alone ? outside() : run_directory().switch_port();
     if (alone) return {};
     rack::NodeDescription description;
     description.name = fmt::format("run-{}", getpid());

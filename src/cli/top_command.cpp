@@ -142,7 +142,7 @@ class Top final : public Command {
 
  private:
   Result<json> look() {
-    rack::DirectoryClient directory({run_directory().directory_socket()}, Duration{});
+    rack::DirectoryClient directory(run_directory().directory_address(), Duration{});
     const auto answer = directory.get("/v1/state");
     if (!answer) return tl::unexpected(answer.error());
     json state = json::parse(*answer, nullptr, false);

@@ -76,7 +76,7 @@ class XdpAttach final : public Command {
       add(*region);
     }
     if (!regions_.empty()) return {};
-    rack::DirectoryClient directory({run_directory().directory_socket()}, Duration{});
+    rack::DirectoryClient directory(run_directory().directory_address(), Duration{});
     const auto snapshot = directory.nodes();
     if (!snapshot)
       return fail(fmt::format("no rack in {} to ask for the store's memory ({}); name it with --region IP:KEY",

@@ -68,7 +68,7 @@ void UdpHub::poll(Time now) {
 void UdpHub::dispatch(const UdpSocket::Arrival& arrival, std::size_t buffer) {
   const auto found = ports_.find(arrival.source);
   UdpPort* port = found == ports_.end() ? nullptr : found->second;
-  if (port != nullptr && port->role_ == UdpSession::Role::kCallee && !port->session_.up()) {
+  if (port != nullptr && port->role_ == UdpSession::Role::kCallee && port->state() == port::PortState::kDown) {
     ports_.erase(found);  // that one is over; whoever is there now is a stranger
     port = nullptr;
   }
@@ -290,6 +290,7 @@ void UdpPort::on_time(Time now) {
     next_overrun_look_ = now + kOverrunInterval;
     // A listener's socket cannot tell whose datagrams it lost.
     if (role_ == UdpSession::Role::kCaller) counters_.rx_lost = hub_->socket().overruns();
+    expelled_ = role_ == UdpSession::Role::kCallee && !hub_->admits(now, peer_);
   }
 }
 
@@ -321,6 +322,10 @@ Result<std::unique_ptr<UdpListener>> UdpListener::listen(const HostPort& local, 
 std::unique_ptr<port::Port> UdpListener::accept(Time now) {
   if (hub_->greetings().empty() && hub_->generation() == seen_generation_) hub_->poll(now);
   seen_generation_ = hub_->generation();
+  while (!hub_->greetings().empty() && !hub_->admits(now, hub_->greetings().front().peer)) {
+    hub_->greetings().pop_front();
+    hub_->refuse();
+  }
   if (hub_->greetings().empty()) return nullptr;
   const auto greeting = hub_->greetings().front();
   hub_->greetings().pop_front();

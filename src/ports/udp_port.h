@@ -14,6 +14,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -68,6 +69,11 @@ class UdpHub {
     ContainerHeader hello;
   };
   void admit_strangers(std::size_t most_peers) { most_peers_ = most_peers; }
+  // Whether an address, as text, may have a port, and keep it; asked at a greeting and from time to time.
+  using Admit = std::function<bool(Time now, const std::string& host)>;
+  void admit_only(Admit admit) { admit_ = std::move(admit); }
+  bool admits(Time now, const SocketAddress& peer) const { return !admit_ || admit_(now, peer.host()); }
+  void refuse() { ++refused_; }
   std::deque<Greeting>& greetings() { return greetings_; }
   std::uint64_t refused() const { return refused_; }
 
@@ -82,6 +88,7 @@ class UdpHub {
   std::map<SocketAddress, UdpPort*> ports_;
   std::deque<Greeting> greetings_;
   std::size_t most_peers_ = 0;
+  Admit admit_;
   std::uint64_t generation_ = 0;
   std::uint64_t refused_ = 0;
 };
@@ -98,7 +105,9 @@ class UdpPort final : public port::Port {
   Time next_deadline() const override;
   int wait_descriptor() const override { return hub_->socket().descriptor(); }
   bool arm() override { return inbound_.empty(); }
-  port::PortState state() const override { return session_.up() ? port::PortState::kUp : port::PortState::kDown; }
+  port::PortState state() const override {
+    return session_.up() && !expelled_ ? port::PortState::kUp : port::PortState::kDown;
+  }
   const port::PortCounters& counters() const override { return counters_; }
   std::string name() const override { return "udp:" + peer_.to_string(); }
 
@@ -135,6 +144,7 @@ class UdpPort final : public port::Port {
   Time retry_at_ = Time::never();
   Time last_now_;
   Time next_overrun_look_;
+  bool expelled_ = false;  // the listener does not admit this peer any more
   std::size_t reserved_ = 0;
   bool reserved_scrap_ = false;
   port::PortCounters counters_;
@@ -145,6 +155,8 @@ class UdpListener final : public port::Listener {
  public:
   static Result<std::unique_ptr<UdpListener>> listen(const HostPort& local, UdpOptions options = {});
 
+  // Before the first accept().
+  void admit_only(UdpHub::Admit admit) { hub_->admit_only(std::move(admit)); }
   std::unique_ptr<port::Port> accept(Time now) override;
   int wait_descriptor() const override { return hub_->socket().descriptor(); }
   Time next_deadline() const override { return hub_->greetings().empty() ? Time::never() : Time(); }

@@ -343,6 +343,35 @@ TEST_F(UdpPortWithThreePeers, TurnsTheFourthAway) {
   EXPECT_TRUE(meet(*fourth));
 }
 
+TEST_F(UdpPortTest, AdmitsWhomItIsToldToAndExpelsWhoIsNotAnyMore) {
+  bool admitted = false;
+  std::string asked;
+  listener_->admit_only([&](Time, const std::string& host) {
+    asked = host;
+    return admitted;
+  });
+  auto caller = call();
+  EXPECT_FALSE(meet(*caller));
+  EXPECT_EQ(asked, "127.0.0.1");
+  EXPECT_GT(listener_->refused(), 0u);
+  admitted = true;
+  auto callee = meet(*caller);
+  ASSERT_TRUE(callee);
+  ASSERT_TRUE(send(*caller, 7, 60));
+  caller->flush(now_);
+  EXPECT_TRUE(until([&] { return take(*callee).size() == 1; }));
+  admitted = false;
+  EXPECT_TRUE(until([&] {
+    take(*caller);
+    take(*callee);
+    return callee->state() == PortState::kDown;
+  }));
+  callee.reset();
+  EXPECT_FALSE(meet(*caller)) << "and stays out";
+  admitted = true;
+  EXPECT_TRUE(meet(*caller));
+}
+
 TEST(UdpPort, SaysWhatIsWrongWithAnAddress) {
   const auto unknown = UdpPort::connect({"no.such.host.invalid", 7471});
   ASSERT_FALSE(unknown);

@@ -79,16 +79,19 @@ std::uint16_t SocketAddress::port_number() const {
                                              : as<sockaddr_in6>(storage_).sin6_port);
 }
 
-std::string SocketAddress::to_string() const {
+std::string SocketAddress::host() const {
   std::array<char, INET6_ADDRSTRLEN> text{};
   if (storage_.ss_family == AF_INET) {
-    const auto& v4 = as<sockaddr_in>(storage_);
-    inet_ntop(AF_INET, &v4.sin_addr, text.data(), text.size());
-    return fmt::format("{}:{}", text.data(), port_number());
+    inet_ntop(AF_INET, &as<sockaddr_in>(storage_).sin_addr, text.data(), text.size());
+  } else {
+    inet_ntop(AF_INET6, &as<sockaddr_in6>(storage_).sin6_addr, text.data(), text.size());
   }
-  const auto& v6 = as<sockaddr_in6>(storage_);
-  inet_ntop(AF_INET6, &v6.sin6_addr, text.data(), text.size());
-  return fmt::format("[{}]:{}", text.data(), port_number());
+  return text.data();
+}
+
+std::string SocketAddress::to_string() const {
+  if (storage_.ss_family == AF_INET) return fmt::format("{}:{}", host(), port_number());
+  return fmt::format("[{}]:{}", host(), port_number());
 }
 
 Result<SocketAddress> resolve(const HostPort& where) {

@@ -37,6 +37,7 @@ class SocketAddress {
   int family() const { return storage_.ss_family; }
   std::uint16_t port_number() const;
   std::string to_string() const;  // "127.0.0.1:7471", "[::1]:7471"
+  std::string host() const;       // "127.0.0.1", "::1"
   std::strong_ordering operator<=>(const SocketAddress& other) const;
   bool operator==(const SocketAddress& other) const { return (*this <=> other) == 0; }
 

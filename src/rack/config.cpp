@@ -27,6 +27,10 @@ void SwitchSettings::declare(Schema& s) {
       .integer("flood-rate", flood_rate, 1, 10'000'000, "flooded frames a second and port")
       .ipv4("subnet", subnet, "the rack's /16, from which nodes get their addresses")
       .text("http", http, "serve the live view, metrics and the directory at this HOST:PORT; empty: nowhere", kHttpForm)
+      .text("serve", serve,
+            "let machines that were invited join the rack at this HOST:PORT, TCP and UDP; empty: nowhere", kHttpForm)
+      .text("tls", tls, "folder of the rack's authority (`sluice rack init`); empty: tls in the run directory",
+            "a directory's path")
       .toggle("router", router, "route IPv4 sent to the switch's own MAC")
       .toggle("cowbird", cowbird,
               "move data for Cowbird's applications in the switch (`sluice cowbird engine --engine switch`)")
@@ -90,6 +94,7 @@ void RackSettings::declare(Schema& s) {
               "SwordBox in the switch; empty: as [switch] box says")
       .toggle("cowbird", cowbird, "Cowbird's engine in the switch")
       .text("http", http, "serve the live view and metrics at this HOST:PORT; empty: as [switch] http says", kHttpForm)
+      .text("serve", serve, "let invited machines join at this HOST:PORT; empty: as [switch] serve says", kHttpForm)
       .duration("start-timeout", start_timeout, Duration::seconds(1), Duration::seconds(600),
                 "give up when a daemon is not ready after");
 }

@@ -25,7 +25,9 @@ struct SwitchSettings {
   std::uint64_t ecn_threshold = 0;
   std::uint64_t flood_rate = 20'000;
   wire::Ipv4Address subnet{0x0A4D0000};
-  std::string http;  // serve the live view, metrics and the directory there
+  std::string http;   // serve the live view, metrics and the directory there
+  std::string serve;  // where machines that were invited join
+  std::string tls;    // folder of the rack's authority; empty: tls in the run directory
   bool router = true;
   BoxSettings box{};
   bool cowbird = false;
@@ -92,6 +94,7 @@ struct RackSettings {
   std::string box;
   bool cowbird = false;
   std::string http;
+  std::string serve;
   Duration start_timeout = Duration::seconds(15);
 
   void declare(Schema& schema);

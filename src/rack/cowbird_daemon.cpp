@@ -68,7 +68,7 @@ class Spot {
 class Offload {
  public:
   Offload(Endpoint& endpoint, const std::string& directory)
-      : loop_(endpoint.loop()), service_(endpoint, RunDirectory(directory).directory_socket()) {
+      : loop_(endpoint.loop()), service_(endpoint, RunDirectory(directory).directory_address()) {
     loop_.add(service_);
   }
   Offload(const Offload&) = delete;

@@ -38,8 +38,8 @@ class CowbirdOffload::Desk {
  public:
   using Done = std::function<void(Time, Result<json>)>;
 
-  Desk(std::string socket, std::string owner, nic::PollLoop& loop)
-      : socket_(std::move(socket)), owner_(std::move(owner)), loop_(loop), thread_([this] { work(); }) {}
+  Desk(HttpAddress address, std::string owner, nic::PollLoop& loop)
+      : address_(std::move(address)), owner_(std::move(owner)), loop_(loop), thread_([this] { work(); }) {}
   // What has been asked is asked still, its answers go nowhere.
   ~Desk() {
     {
@@ -67,7 +67,7 @@ class CowbirdOffload::Desk {
   };
 
   void work() {
-    DirectoryClient directory({socket_}, Duration{});
+    DirectoryClient directory(address_, Duration{});
     std::unique_lock lock(mutex_);
     for (;;) {
       changed_.wait(lock, [this] { return stopping_ || !questions_.empty(); });
@@ -87,7 +87,7 @@ class CowbirdOffload::Desk {
     }
   }
 
-  std::string socket_;
+  HttpAddress address_;
   std::string owner_;
   nic::PollLoop& loop_;
   std::mutex mutex_;
@@ -396,7 +396,7 @@ void CowbirdOffload::Channel::on_renewed(Time now, const json& channels, std::ui
 
 // All of them ---------------------------------------------------------------------------------------------------------
 
-CowbirdOffload::CowbirdOffload(Endpoint& endpoint, std::string directory)
+CowbirdOffload::CowbirdOffload(Endpoint& endpoint, HttpAddress directory)
     : endpoint_(endpoint),
       domain_(endpoint.adapter().create_domain()),
       completions_(endpoint.adapter().create_completion_queue(64)),

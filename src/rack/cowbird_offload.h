@@ -22,7 +22,7 @@ namespace sluice::rack {
 class CowbirdOffload final : public CowbirdService, public nic::Pollable {
  public:
   // `directory`: the run directory's socket, where the switch's control plane is, too. The endpoint outlives this.
-  CowbirdOffload(Endpoint& endpoint, std::string directory);
+  CowbirdOffload(Endpoint& endpoint, HttpAddress directory);
   ~CowbirdOffload() override;
   CowbirdOffload(const CowbirdOffload&) = delete;
   CowbirdOffload& operator=(const CowbirdOffload&) = delete;

@@ -2,6 +2,7 @@
 
 #include <fmt/core.h>
 #include <httplib.h>
+#include <signal.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -45,12 +46,22 @@ template <class Handle>
 auto with_json(Handle handle) {
   return [handle](const httplib::Request& request, httplib::Response& response) {
     try {
-      answer(response, handle(json::parse(request.body)));
+      answer(response, handle(request, json::parse(request.body)));
     } catch (const json::exception& e) {
       telemetry::answer_error(response, 400, fmt::format("malformed request: {}", e.what()));
     }
   };
 }
+
+// What a node says of itself, and what its certificate says.
+Result<NodeDescription> described_by(const httplib::Request& request, const json& in) {
+  auto description = description_from_json(in.at("node"));
+  const std::string machine = telemetry::peer_of(request.ssl).name;
+  if (description && !machine.empty()) description->attributes["machine"] = machine;
+  return description;
+}
+
+LeaseId lease_of(const json& in) { return LeaseId(in.at("lease").get<std::uint64_t>()); }
 
 std::int64_t number_parameter(const httplib::Request& request, const char* name, std::int64_t otherwise) {
   return request.has_param(name) ? std::strtoll(request.get_param_value(name).c_str(), nullptr, 10) : otherwise;
@@ -86,24 +97,25 @@ DirectoryServer::~DirectoryServer() {
 }
 
 void DirectoryServer::add_routes(httplib::Server& http) {
-  http.Post("/v1/join", with_json([this](const json& in) -> Result<json> {
-              auto description = description_from_json(in.at("node"));
+  using httplib::Request;
+  http.Post("/v1/join", with_json([this](const Request& request, const json& in) -> Result<json> {
+              const auto description = described_by(request, in);
               if (!description) return tl::unexpected(description.error());
               auto joined =
                   directory_.join(*description, Duration::milliseconds(in.at("lease_ms").get<std::int64_t>()));
               if (!joined) return tl::unexpected(joined.error());
               return json{{"node", to_json(joined->node)}, {"lease", joined->lease.value}};
             }));
-  http.Post("/v1/publish", with_json([this](const json& in) -> Result<json> {
-              auto description = description_from_json(in.at("node"));
+  http.Post("/v1/publish", with_json([this](const Request& request, const json& in) -> Result<json> {
+              const auto description = described_by(request, in);
               if (!description) return tl::unexpected(description.error());
-              return empty_object(directory_.publish(LeaseId(in.at("lease").get<std::uint64_t>()), *description));
+              return empty_object(directory_.publish(lease_of(in), *description));
             }));
-  http.Post("/v1/renew", with_json([this](const json& in) -> Result<json> {
-              return empty_object(directory_.renew(LeaseId(in.at("lease").get<std::uint64_t>())));
+  http.Post("/v1/renew", with_json([this](const Request&, const json& in) -> Result<json> {
+              return empty_object(directory_.renew(lease_of(in)));
             }));
-  http.Post("/v1/leave", with_json([this](const json& in) -> Result<json> {
-              return empty_object(directory_.leave(LeaseId(in.at("lease").get<std::uint64_t>())));
+  http.Post("/v1/leave", with_json([this](const Request&, const json& in) -> Result<json> {
+              return empty_object(directory_.leave(lease_of(in)));
             }));
   http.Get("/v1/nodes", [this](const httplib::Request&, httplib::Response& response) {
     answer(response, json_of(directory_.nodes()));
@@ -121,16 +133,80 @@ void DirectoryServer::add_routes(httplib::Server& http) {
 DirectoryClient::DirectoryClient(HttpAddress address, Duration patience)
     : address_(std::move(address)), patience_(patience) {}
 
+namespace {
+
+// OpenSSL writes to sockets whose other end may be gone; in this thread, for as long as this lasts, no signal comes of it.
+class NoPipeSignal {
+ public:
+  NoPipeSignal() {
+    sigemptyset(&pipe_);
+    sigaddset(&pipe_, SIGPIPE);
+    pthread_sigmask(SIG_BLOCK, &pipe_, &before_);
+  }
+  ~NoPipeSignal() {
+    const timespec now{};
+    if (sigismember(&before_, SIGPIPE) == 0) sigtimedwait(&pipe_, nullptr, &now);
+    pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+  }
+  NoPipeSignal(const NoPipeSignal&) = delete;
+  NoPipeSignal& operator=(const NoPipeSignal&) = delete;
+
+ private:
+  sigset_t pipe_{};
+  sigset_t before_{};
+};
+
+std::unique_ptr<httplib::ClientImpl> make_client(const HttpAddress& address) {
+  const auto [host, port] = address.host_and_port();
+  if (!address.tls) {
+    auto client = std::make_unique<httplib::ClientImpl>(host, port);
+    if (address.is_unix()) client->set_address_family(AF_UNIX);
+    return client;
+  }
+  auto client = std::make_unique<httplib::SSLClient>(host, port, address.tls->certificate, address.tls->key);
+  client->set_ca_cert_path(address.tls->authority);
+  client->enable_server_certificate_verification(true);
+  client->set_connection_timeout(std::chrono::seconds(5));
+  return client;
+}
+
+// Why there was no answer, for people.
+Error no_answer(const HttpAddress& address, httplib::Error error) {
+  using enum httplib::Error;
+  if (!address.tls)
+    return {fmt::format("no directory answers at {} ({}); is the rack up? `sluice rack status` tells", address.text,
+                        httplib::to_string(error))};
+  if (error == SSLServerVerification)
+    return {
+        fmt::format("whoever answers at {} cannot show that it is the switch of the rack that this machine was invited "
+                    "to; was `sluice rack init` run anew there, or without this name or address? Ask for a new "
+                    "invitation",
+                    address.text)};
+  if (error == Read || error == Write || error == SSLConnection)
+    return {
+        fmt::format("{} ended the connection: it does not take this machine's certificate, or is no switch of a rack; "
+                    "ask there for a new invitation (`sluice rack invite NAME`)",
+                    address.text)};
+  return {fmt::format("no switch answers at {} ({}); is the rack up there, with `--serve {}`, and the way to it open?",
+                      address.text, httplib::to_string(error), address.text)};
+}
+
+}  // namespace
+
 // Asks until there is an answer or patience ends. Only connecting is repeated: a request that was sent may have been executed.
 template <class Request>
 Result<std::string> DirectoryClient::exchange(Duration timeout, Request&& request) {
+  if (address_.tls) {
+    if (const auto sound = telemetry::check_tls_files(*address_.tls); !sound)
+      return fail(sound.error().message +
+                  "; join the rack anew, with a new invitation (`sluice rack invite NAME` there)");
+  }
+  const NoPipeSignal quiet;
   const auto give_up = std::chrono::steady_clock::now() + std::chrono::nanoseconds(patience_.nanoseconds());
-  const auto [host, port] = address_.host_and_port();
   for (;;) {
-    httplib::Client client(host, port);
-    if (address_.is_unix()) client.set_address_family(AF_UNIX);
-    client.set_read_timeout(std::chrono::milliseconds(timeout.milliseconds()));
-    const httplib::Result result = request(client);
+    const auto client = make_client(address_);
+    client->set_read_timeout(std::chrono::milliseconds(timeout.milliseconds()));
+    const httplib::Result result = request(*client);
     if (result && result->status == 200) return result->body;
     if (result) {
       const json body = json::parse(result->body, nullptr, false);
@@ -139,20 +215,17 @@ Result<std::string> DirectoryClient::exchange(Duration timeout, Request&& reques
                       : fmt::format("the directory answered {}", result->status));
     }
     const bool sent = result.error() != httplib::Error::Connection;
-    if (sent || std::chrono::steady_clock::now() >= give_up) {
-      return fail(fmt::format("no directory answers at {} ({}); is the rack up? `sluice rack status` tells",
-                              address_.text, httplib::to_string(result.error())));
-    }
+    if (sent || std::chrono::steady_clock::now() >= give_up) return tl::unexpected(no_answer(address_, result.error()));
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
   }
 }
 
 Result<std::string> DirectoryClient::post(const std::string& path, const std::string& body) {
-  return exchange(Duration::seconds(5), [&](httplib::Client& client) { return client.Post(path, body, kJson); });
+  return exchange(Duration::seconds(5), [&](httplib::ClientImpl& client) { return client.Post(path, body, kJson); });
 }
 
 Result<std::string> DirectoryClient::get(const std::string& path, Duration timeout) {
-  return exchange(timeout, [&](httplib::Client& client) { return client.Get(path); });
+  return exchange(timeout, [&](httplib::ClientImpl& client) { return client.Get(path); });
 }
 
 Result<Registration> DirectoryClient::join(const NodeDescription& description, Duration lease) {

@@ -4,6 +4,7 @@
 //   POST /v1/publish {"lease": n, "node": …}           POST /v1/renew {"lease": n}          POST /v1/leave {"lease": n}   -> {}
 //   GET  /v1/nodes                                     GET  /v1/watch?seen=REVISION&timeout_ms=n                          -> {"revision": n, "nodes": […]}
 //   Errors: 4xx or 5xx with {"error": "…"}; 410 says that the lease has ended.
+//   With TLS a node's attribute "machine" is the name in the certificate by which it came, whatever it says itself.
 //
 // Threads:  any; the server has its own.
 // Limits:   kMaxWatches wait at once, more are answered at once with the present state.
@@ -41,6 +42,7 @@ class DirectoryServer {
 
   // Where it listens, with the port that the system chose if it was asked to.
   const std::string& address() const { return server_->address(); }
+  std::uint64_t handshakes_failed() const { return server_->handshakes_failed(); }
 
  private:
   explicit DirectoryServer(SqliteDirectory& directory) : directory_(directory) {}

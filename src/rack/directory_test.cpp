@@ -9,7 +9,9 @@
 #include <filesystem>
 #include <thread>
 
+#include "rack/authority.h"
 #include "rack/directory_http.h"
+#include "rack/private_file.h"
 #include "rack/sqlite_directory.h"
 
 namespace sluice::rack {
@@ -38,12 +40,27 @@ class DirectoryTest : public testing::TestWithParam<std::string> {
                                         [this] { return Time::at(Duration::milliseconds(now_ms_)); });
     ASSERT_TRUE(opened) << opened.error().message;
     embedded_ = std::move(*opened);
-    if (GetParam() == "http") {
-      auto server = DirectoryServer::start(*embedded_, {folder_ / "d.sock"});
-      ASSERT_TRUE(server) << server.error().message;
-      server_ = std::move(*server);
-      client_ = std::make_unique<DirectoryClient>(HttpAddress{folder_ / "d.sock"});
+    if (GetParam() == "http") serve({folder_ / "d.sock"}, {folder_ / "d.sock"});
+    if (GetParam() == "tls") {
+      // The machine "m2" of a rack that has an authority.
+      const std::string tls = folder_ / "tls";
+      if (!Authority::is_there(tls)) {
+        ASSERT_TRUE(Authority::create(tls, {"127.0.0.1"}));
+      }
+      const auto issued = Authority::open(tls)->invite("m2", 1);
+      ASSERT_TRUE(write_private_file(tls + "/m2.pem", issued->certificate));
+      ASSERT_TRUE(write_private_file(tls + "/m2.key", issued->key));
+      serve({"127.0.0.1:0", Authority::server_files(tls)},
+            {"", telemetry::TlsFiles{tls + "/authority.pem", tls + "/m2.pem", tls + "/m2.key"}});
     }
+  }
+  void serve(const HttpAddress& at, HttpAddress from) {
+    auto server = DirectoryServer::start(*embedded_, at);
+    ASSERT_TRUE(server) << server.error().message;
+    server_ = std::move(*server);
+    from.text = server_->address();
+    client_address_ = from;
+    client_ = std::make_unique<DirectoryClient>(from);
   }
   void restart() {
     server_.reset();
@@ -69,10 +86,11 @@ class DirectoryTest : public testing::TestWithParam<std::string> {
   std::atomic<std::int64_t> now_ms_{1'000};
   std::unique_ptr<SqliteDirectory> embedded_;
   std::unique_ptr<DirectoryServer> server_;
+  HttpAddress client_address_;
   std::unique_ptr<DirectoryClient> client_;
 };
 
-INSTANTIATE_TEST_SUITE_P(All, DirectoryTest, testing::Values("embedded", "http"),
+INSTANTIATE_TEST_SUITE_P(All, DirectoryTest, testing::Values("embedded", "http", "tls"),
                          [](const auto& variant) { return variant.param; });
 
 TEST_P(DirectoryTest, GivesEachNodeANumberAndAddressesOfItsOwn) {
@@ -97,6 +115,7 @@ TEST_P(DirectoryTest, ShowsWhatANodePublished) {
   ASSERT_EQ(snapshot->nodes.size(), 1u);
   NodeRecord expected = joined.node;
   expected.description = published;
+  if (GetParam() == "tls") expected.description.attributes["machine"] = "m2";  // as its certificate says
   expected.state = NodeState::kReady;
   EXPECT_EQ(snapshot->nodes[0], expected);
   EXPECT_EQ(snapshot->ready(NodeKind::kMemory).size(), 1u);
@@ -170,7 +189,7 @@ TEST_P(DirectoryTest, AWatchReturnsAtTheNextChange) {
   const std::uint64_t before = directory().nodes()->revision;
   std::thread later([&] {
     if (server_) {
-      DirectoryClient other({folder_ / "d.sock"});
+      DirectoryClient other(client_address_);
       EXPECT_TRUE(other.join(memory("memory1"), kLease));
     } else {
       join("memory1");

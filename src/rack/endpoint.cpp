@@ -14,8 +14,12 @@ namespace sluice::rack {
 
 Result<std::unique_ptr<Endpoint>> Endpoint::open(const EndpointConfig& config) {
   const RunDirectory run(config.directory);
-  std::unique_ptr<Endpoint> endpoint(new Endpoint(run.directory_socket()));
+  std::unique_ptr<Endpoint> endpoint(new Endpoint(run.directory_address()));
   Endpoint* self = endpoint.get();
+  NodeDescription description = config.description;
+  // Names are the rack's; process numbers, by which clients are named, a machine's.
+  if (description.kind == NodeKind::kClient && run.is_joined())
+    description.name = run.machine() + "." + description.name;
   Membership::OnChange on_change;
   if (config.watch) {
     on_change = [self](const Snapshot& snapshot) {
@@ -24,16 +28,15 @@ Result<std::unique_ptr<Endpoint>> Endpoint::open(const EndpointConfig& config) {
       });
     };
   }
-  auto membership =
-      Membership::join(endpoint->directory_, config.description, {.lease = config.lease}, std::move(on_change));
+  auto membership = Membership::join(endpoint->directory_, description, {.lease = config.lease}, std::move(on_change));
   if (!membership) return tl::unexpected(membership.error());
   endpoint->membership_ = std::move(*membership);
   // Who offers nothing is ready at once.
-  if (config.description.kind == NodeKind::kClient) {
-    if (auto published = endpoint->publish(config.description); !published) return tl::unexpected(published.error());
+  if (description.kind == NodeKind::kClient) {
+    if (auto published = endpoint->publish(description); !published) return tl::unexpected(published.error());
   }
 
-  const std::string port_name = config.port.empty() ? "shm:" + run.switch_socket() : config.port;
+  const std::string port_name = config.port.empty() ? run.switch_port() : config.port;
   auto port = ports::open_port(port_name);
   if (!port) return fail(fmt::format("{}: {}", port_name, port.error().message));
   rc::AdapterConfig adapter;

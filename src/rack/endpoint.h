@@ -44,7 +44,7 @@ class Endpoint {
   DirectoryClient& directory() { return directory_; }
 
  private:
-  explicit Endpoint(const std::string& socket) : directory_({socket}) {}
+  explicit Endpoint(HttpAddress directory) : directory_(std::move(directory)) {}
 
   DirectoryClient directory_;
   nic::PollLoop loop_;

@@ -128,7 +128,7 @@ Result<void> run_host(const std::string& path, const HostSettings& settings) {
   const ports::HostDirectory host(run.host(settings.name));
   if (auto prepared = host.prepare(); !prepared) return prepared;
 
-  DirectoryClient directory({run.directory_socket()});
+  DirectoryClient directory(run.directory_address());
   std::unique_ptr<Membership> membership;
   const auto address = find_address(settings, directory, membership);
   if (!address) return tl::unexpected(address.error());
@@ -139,7 +139,7 @@ Result<void> run_host(const std::string& path, const HostSettings& settings) {
   loop.add(ports);
   switching::HostStage stage(address->mac, [&host](std::uint32_t service) { return host.listener(service); });
   ports.machine().set_stage(&stage);
-  const std::string uplink = settings.port.empty() ? "shm:" + run.switch_socket() : settings.port;
+  const std::string uplink = settings.port.empty() ? run.switch_port() : settings.port;
   auto port = ports::open_port(uplink);
   if (!port) return fail(fmt::format("{}: {}", uplink, port.error().message));
   if (!ports.add_port(std::move(*port))) return fail("no room for the port");

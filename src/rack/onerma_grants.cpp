@@ -14,6 +14,7 @@
 #include <optional>
 
 #include "base/check.h"
+#include "rack/private_file.h"
 
 namespace sluice::rack {
 namespace {
@@ -31,16 +32,6 @@ std::optional<onerma::Secret> parse_key(const std::string& hex) {
     bytes[i] = static_cast<std::uint8_t>(std::stoul(hex.substr(2 * i, 2), nullptr, 16));
   }
   return onerma::Secret(bytes);
-}
-
-Result<void> write_secret(const std::string& path, const std::string& text) {
-  const std::string draft = path + ".new";
-  unlink(draft.c_str());
-  const int file = ::open(draft.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-  const bool written = file >= 0 && write(file, text.data(), text.size()) == static_cast<ssize_t>(text.size());
-  if (file >= 0) close(file);
-  if (written && rename(draft.c_str(), path.c_str()) == 0) return {};
-  return fail(fmt::format("cannot write the file of grants {}: {}", path, std::strerror(errno)));
 }
 
 nlohmann::json to_json(const ClientGrants& client) {
@@ -87,7 +78,7 @@ Result<TakenGrants> take_first(const std::string& path, const tl::unexpected<Err
     if (!mac || !ip || !parse_client(grants.front(), taken.mine)) return wrong;
     taken.target = {*mac, *ip, onerma::kUdpPort};
     grants.erase(grants.begin());
-    if (auto written = write_secret(path, json.dump(1) + "\n"); !written) return tl::unexpected(written.error());
+    if (auto written = write_private_file(path, json.dump(1) + "\n"); !written) return tl::unexpected(written.error());
     return taken;
   } catch (const nlohmann::json::exception&) {
     return wrong;
@@ -108,7 +99,7 @@ Result<void> write_grants(const std::string& path, const onerma::Peer& target,
   nlohmann::json out{{"target", {{"ip", target.ip.to_string()}, {"mac", target.mac.to_string()}}},
                      {"grants", nlohmann::json::array()}};
   for (const ClientGrants& client : clients) out["grants"].push_back(to_json(client));
-  return write_secret(path, out.dump(1) + "\n");
+  return write_private_file(path, out.dump(1) + "\n");
 }
 
 Result<TakenGrants> take_grants(const std::string& path, const std::string& as) {

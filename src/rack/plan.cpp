@@ -17,6 +17,7 @@ std::vector<DaemonSpec> plan(const std::string& program, const std::string& conf
   if (!settings.box.empty()) add(daemons.front(), "--box", settings.box);
   if (settings.cowbird) daemons.front().argv.emplace_back("--cowbird");
   if (!settings.http.empty()) add(daemons.front(), "--http", settings.http);
+  if (!settings.serve.empty()) add(daemons.front(), "--serve", settings.serve);
   for (std::uint64_t i = 1; i <= settings.memory_nodes; ++i) {
     DaemonSpec memory = daemon(fmt::format("memory{}", i), "memory", 1);
     add(memory, "--name", memory.name);

@@ -10,6 +10,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
 
 #include "ports/run_path.h"
 
@@ -32,6 +33,31 @@ Result<void> RunDirectory::prepare() const {
     return fail(fmt::format("--dir = \"{}\": others may enter it; run chmod 700 on it", path_));
   }
   return {};
+}
+
+namespace {
+
+std::string first_line_of(const std::string& path) {
+  std::ifstream in(path);
+  std::string line;
+  std::getline(in, line);
+  return line;
+}
+
+}  // namespace
+
+bool RunDirectory::is_joined() const { return access((joined() + "/address").c_str(), F_OK) == 0; }
+
+std::string RunDirectory::machine() const { return first_line_of(joined() + "/machine"); }
+
+telemetry::HttpAddress RunDirectory::directory_address() const {
+  if (!is_joined()) return {directory_socket()};
+  return {first_line_of(joined() + "/address"),
+          telemetry::TlsFiles{joined() + "/authority.pem", joined() + "/certificate.pem", joined() + "/key.pem"}};
+}
+
+std::string RunDirectory::switch_port() const {
+  return is_joined() ? "udp:" + first_line_of(joined() + "/address") : "shm:" + switch_socket();
 }
 
 void RunDirectory::clear() const {

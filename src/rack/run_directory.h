@@ -1,5 +1,6 @@
 // Run directory: the one place where a rack on this machine keeps its sockets, state, logs and pid files.
 //
+// Joined:     on a machine that has joined another's rack (rack/invitation.h) the switch and the directory are there; all else is here.
 // Invariant:  it is ours alone (0700, owned by us): whoever can enter it can reach every memory node.
 // Limits:     a UNIX socket's path has at most 107 bytes, so the directory's at most kMaxPath.
 #pragma once
@@ -8,6 +9,7 @@
 #include <utility>
 
 #include "base/result.h"
+#include "telemetry/http_server.h"
 
 namespace sluice::rack {
 
@@ -25,6 +27,16 @@ class RunDirectory {
   void clear() const;
 
   const std::string& path() const { return path_; }
+  // Where the rack is: the directory, and the port to the switch for ports/open.h.
+  telemetry::HttpAddress directory_address() const;
+  std::string switch_port() const;
+  bool is_joined() const;
+  std::string joined() const { return path_ + "/joined"; }
+  // This machine's name on the rack that it has joined; empty: it has joined none.
+  std::string machine() const;
+  std::string tls() const { return path_ + "/tls"; }
+
+  // What a rack of this machine has here.
   std::string switch_socket() const { return path_ + "/switch.sock"; }
   std::string directory_socket() const { return path_ + "/directory.sock"; }
   // A daemon's own HTTP server: rack/daemon_http.h.

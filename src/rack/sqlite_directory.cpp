@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <chrono>
 #include <nlohmann/json.hpp>
+#include <random>
 #include <set>
 #include <utility>
 
@@ -112,16 +113,15 @@ Result<void> SqliteDirectory::create_tables() {
     PRAGMA journal_mode = WAL;
     PRAGMA synchronous = NORMAL;
     CREATE TABLE IF NOT EXISTS nodes (name TEXT PRIMARY KEY, lease INTEGER, duration_ms INTEGER, record TEXT);
-    CREATE TABLE IF NOT EXISTS counters (one INTEGER PRIMARY KEY CHECK (one = 1), revision INTEGER, lease INTEGER, id INTEGER);
-    INSERT OR IGNORE INTO counters VALUES (1, 0, 0, 0);)");
+    CREATE TABLE IF NOT EXISTS counters (one INTEGER PRIMARY KEY CHECK (one = 1), revision INTEGER, id INTEGER);
+    INSERT OR IGNORE INTO counters (one, revision, id) VALUES (1, 0, 0);)");
 }
 
 Result<void> SqliteDirectory::load() {
-  Statement counters(database_, "SELECT revision, lease, id FROM counters");
+  Statement counters(database_, "SELECT revision, id FROM counters");
   if (!counters.row()) return tl::unexpected(database_error("reading counters"));
   revision_ = counters.number(0);
-  last_lease_ = counters.number(1);
-  last_id_ = static_cast<std::uint32_t>(counters.number(2));
+  last_id_ = static_cast<std::uint32_t>(counters.number(1));
   Statement nodes(database_, "SELECT lease, duration_ms, record FROM nodes");
   const Time now = clock_();
   while (nodes.row()) {
@@ -145,11 +145,7 @@ Result<void> SqliteDirectory::store(const Entry& entry) {
                .bind(static_cast<std::uint64_t>(entry.duration.milliseconds()))
                .bind(record)
                .done() &&
-           Statement(database_, "UPDATE counters SET revision = ?, lease = ?, id = ?")
-               .bind(revision_ + 1)
-               .bind(last_lease_)
-               .bind(last_id_)
-               .done();
+           Statement(database_, "UPDATE counters SET revision = ?, id = ?").bind(revision_ + 1).bind(last_id_).done();
   };
   if (auto begun = run("BEGIN IMMEDIATE"); !begun) return begun;
   const bool sound = written();
@@ -219,11 +215,20 @@ Result<Registration> SqliteDirectory::join(const NodeDescription& description, D
   entry.node.description = description;
   entry.node.state = NodeState::kJoining;
   ++entry.node.incarnation;
-  entry.lease = LeaseId(++last_lease_);
+  entry.lease = new_lease();
   entry.duration = lease;
   entry.ends = clock_() + lease;
   if (auto stored = store(entry); !stored) return tl::unexpected(stored.error());
   return Registration{entry.node, entry.lease};
+}
+
+// Who knows a lease's number may end it, so it cannot be guessed.
+LeaseId SqliteDirectory::new_lease() {
+  std::random_device chance;
+  for (;;) {
+    const LeaseId lease((std::uint64_t{chance()} << 32 | chance()) >> 1);
+    if (lease.value != 0 && find(lease) == nullptr) return lease;
+  }
 }
 
 Result<void> SqliteDirectory::publish(LeaseId lease, const NodeDescription& description) {

@@ -68,6 +68,7 @@ class SqliteDirectory final : public Directory {
   Result<void> end_lease(Entry entry);
   Result<remote::NodeId> next_id();
   Entry* find(LeaseId lease);
+  LeaseId new_lease();
   void expire_locked();
   Snapshot snapshot_locked() const;
   Error database_error(const std::string& what) const;
@@ -79,7 +80,6 @@ class SqliteDirectory final : public Directory {
   std::condition_variable changed_;
   std::map<std::string, Entry> entries_;  // by name
   std::uint64_t revision_ = 0;
-  std::uint64_t last_lease_ = 0;
   std::uint32_t last_id_ = 0;
   bool stopping_ = false;
 };

@@ -15,6 +15,7 @@
 #include "rack/cowbird_stage.h"
 #include "rack/daemon_http.h"
 #include "rack/directory_http.h"
+#include "rack/door.h"
 #include "rack/endpoint.h"
 #include "rack/membership.h"
 #include "rack/sharded_box.h"
@@ -155,7 +156,9 @@ Result<void> run_switch(const std::string& path, const SwitchSettings& settings,
   if (!boxes) return tl::unexpected(boxes.error());
   BoxControl* const box = boxes->control();
   const Cowbird cowbird = make_cowbird(settings, *boxes, ports);
-  const SwitchParts parts{run, loop, ports, **directory, box, cowbird.stage.get()};
+  std::unique_ptr<Door> door;
+  if (!settings.serve.empty()) door = std::make_unique<Door>(settings.tls.empty() ? run.tls() : settings.tls, loop);
+  const SwitchParts parts{run, loop, ports, **directory, box, cowbird.stage.get(), door.get()};
   const auto add_more = [&parts](telemetry::HttpServer& server) { add_switch_routes(server, parts); };
   auto server = DirectoryServer::start(**directory, {run.directory_socket()}, add_more);
   if (!server) return tl::unexpected(server.error());
@@ -165,6 +168,10 @@ Result<void> run_switch(const std::string& path, const SwitchSettings& settings,
     if (!started) return fail("http: " + started.error().message);
     tcp = std::move(*started);
   }
+  if (door) {
+    if (auto opened = door->open(settings.serve, **directory, ports, add_more); !opened)
+      return fail("serve: " + opened.error().message);
+  }
   std::vector<std::string> listeners{fmt::format("shm:{},ring={}", run.switch_socket(), settings.ring)};
   listeners.insert(listeners.end(), settings.listen.begin(), settings.listen.end());
   if (auto opened = open_all(ports, listeners, settings.ports); !opened) return opened;
@@ -172,6 +179,7 @@ Result<void> run_switch(const std::string& path, const SwitchSettings& settings,
   NodeDescription description{"switch", NodeKind::kSwitch, 0, {}, {{"pid", std::to_string(getpid())}}};
   if (box) description.attributes[kBoxAttribute] = settings.box.box;
   if (tcp) description.attributes[kHttpAttribute] = tcp->address();
+  if (door) description.attributes["serve"] = door->address();
   // A lease that is left is of a switch that was killed: the socket would not have been ours otherwise.
   if (auto evicted = (*directory)->evict(description.name); !evicted) return evicted;
   if (auto evicted = (*directory)->evict(BoxAgent::kName); !evicted) return evicted;
@@ -181,6 +189,7 @@ Result<void> run_switch(const std::string& path, const SwitchSettings& settings,
 
   signals.stop_on_signal(loop);
   spdlog::info("switch: ready at {}", run.switch_socket());
+  if (door) spdlog::info("switch: machines join at {}", door->address());
   if (tcp) spdlog::info("switch: the live view is at http://{}/", tcp->address());
   ready();
   const auto agent = box ? std::make_unique<BoxAgent>(path, loop, *box) : nullptr;

@@ -57,6 +57,11 @@ void collect(Time now, MetricSet& set, const SwitchParts& parts, const Snapshot&
   add_directory(set, snapshot);
   std::map<wire::MacAddress, std::string> names;
   for (const NodeRecord& node : snapshot.nodes) names[node.mac] = node.description.name;
+  if (parts.door != nullptr) {
+    set.counter("door_handshakes_failed", "machines without a certificate that counts",
+                parts.door->handshakes_failed());
+    set.counter("door_revoked", "requests of machines that were shut out", parts.door->revoked());
+  }
   parts.ports.collect(now, set, [&names](const wire::MacAddress& mac) {
     const auto known = names.find(mac);
     return known == names.end() ? std::string() : known->second;

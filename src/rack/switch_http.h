@@ -18,6 +18,7 @@
 #include "rack/box_stage.h"
 #include "rack/cowbird_stage.h"
 #include "rack/directory.h"
+#include "rack/door.h"
 #include "rack/run_directory.h"
 #include "rack/switch_ports.h"
 #include "telemetry/http_server.h"
@@ -31,6 +32,7 @@ struct SwitchParts {
   Directory& directory;
   BoxControl* box = nullptr;
   CowbirdStage* cowbird = nullptr;
+  const Door* door = nullptr;
 };
 
 void add_switch_routes(telemetry::HttpServer& server, const SwitchParts& parts);

@@ -159,6 +159,9 @@ void SwitchPorts::collect(Time now, telemetry::MetricSet& set, const NameOf& nam
     }
   }
   set.counter("switch_turned_away", "ports that found no room", turned_away_);
+  std::uint64_t refused = 0;
+  for (const auto& listener : listeners_) refused += listener->refused();
+  set.counter("switch_strangers_refused", "ends that a listener did not admit, or could not understand", refused);
   set.counter("switch_addresses_refused", "MAC addresses that found no room", machine_.macs().refused());
 }
 

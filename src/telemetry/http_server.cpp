@@ -55,13 +55,22 @@ std::pair<std::string, int> HttpAddress::host_and_port() const {
   return {text.substr(0, colon), colon == std::string::npos ? 80 : std::atoi(text.c_str() + colon + 1)};
 }
 
-HttpServer::HttpServer(HttpAddress address, std::size_t threads)
-    : address_(std::move(address)), server_(std::make_unique<PatientServer>(threads)) {}
+HttpServer::HttpServer(HttpAddress address, std::unique_ptr<PatientServer> server)
+    : address_(std::move(address)), server_(std::move(server)) {}
+
+httplib::Server& HttpServer::http() { return *server_; }
+std::uint64_t HttpServer::handshakes_failed() const { return server_->handshakes_failed(); }
 
 Result<std::unique_ptr<HttpServer>> HttpServer::start(const HttpAddress& address,
                                                       const std::function<void(HttpServer&)>& add_routes,
                                                       std::size_t threads) {
-  std::unique_ptr<HttpServer> server(new HttpServer(address, threads));
+  std::shared_ptr<TlsServerContext> tls;
+  if (address.tls) {
+    auto made = TlsServerContext::make(*address.tls);
+    if (!made) return tl::unexpected(made.error());
+    tls = std::move(*made);
+  }
+  std::unique_ptr<HttpServer> server(new HttpServer(address, std::make_unique<PatientServer>(threads, std::move(tls))));
   httplib::Server& http = *server->server_;
   http.set_payload_max_length(kMaxBody);
   // Not cpp-httplib's SO_REUSEPORT, by which two servers could share a port, each answering some.
@@ -103,6 +112,12 @@ HttpServer::~HttpServer() {
 void HttpServer::guard() {
   server_->set_pre_routing_handler([this](const httplib::Request& request, httplib::Response& response) {
     using Outcome = httplib::Server::HandlerResponse;
+    if (admit_) {
+      if (const auto admitted = admit_(request); !admitted) {
+        answer_error(response, 403, admitted.error().message);
+        return Outcome::Handled;
+      }
+    }
     const std::string host = host_of(request.get_header_value("Host"));
     if (!address_.is_unix() && !is_address(host) && host != address_.host_and_port().first) {
       answer_error(response, 403, fmt::format("this server does not answer to the name {}; ask for its address", host));

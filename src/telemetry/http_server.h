@@ -15,24 +15,30 @@
 #include <atomic>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 
 #include "base/result.h"
 #include "base/time.h"
+#include "telemetry/tls.h"
 
 namespace httplib {
 class Server;
+struct Request;
 struct Response;
 }  // namespace httplib
 
 namespace sluice::telemetry {
 
+class PatientServer;
+
 inline constexpr const char* kJson = "application/json";
 
-// Where a server is: a path is a UNIX socket, "host:port" is TCP.
+// Where a server is: a path is a UNIX socket, "host:port" is TCP; with files, TLS on it.
 struct HttpAddress {
   std::string text;
+  std::optional<TlsFiles> tls{};
 
   bool is_unix() const { return text.find('/') != std::string::npos; }
   // For cpp-httplib: the path and any port, or host and port; port 0 lets the system choose.
@@ -51,25 +57,31 @@ class HttpServer {
                                                    std::size_t threads = kThreads);
   ~HttpServer();
 
-  // --- REQUIRES of these four: called from add_routes ---
+  // --- REQUIRES of these five: called from add_routes ---
   // What GET `path` answers.
   void serve(const std::string& path, const std::string& content_type, std::function<std::string()> body);
   // What POST `path` does with its body, JSON, and answers in JSON.
   void take(const std::string& path, std::function<Result<std::string>(const std::string&)> handle);
   // GET `path`: what `body` says, one line of JSON, as an event at once and once every `period` from then on, until the client or we go.
   void stream(const std::string& path, Duration period, std::function<std::string()> body);
-  httplib::Server& http() { return *server_; }
+  // Who may go on to what a request asks for; an error is answered 403. Asked before everything else.
+  using Admit = std::function<Result<void>(const httplib::Request&)>;
+  void admit(Admit admit) { admit_ = std::move(admit); }
+  httplib::Server& http();
 
   // Where it listens: as told, with the port that the system chose.
   const std::string& address() const { return listening_at_; }
+  // Connections that ended in the handshake of TLS.
+  std::uint64_t handshakes_failed() const;
 
  private:
-  HttpServer(HttpAddress address, std::size_t threads);
+  HttpServer(HttpAddress address, std::unique_ptr<PatientServer> server);
   void guard();
 
   HttpAddress address_;
   std::string listening_at_;
-  std::unique_ptr<httplib::Server> server_;
+  std::unique_ptr<PatientServer> server_;
+  Admit admit_;
   std::atomic<int> streams_{0};
   std::atomic<bool> stopping_{false};
   bool bound_ = false;

@@ -2,6 +2,8 @@
 //
 // A connection:  its request has to begin within a second, or within kCrowded when others wait for a thread, and has to be there within
 //                kReading; each piece of the answer has to be taken within kWriting. One request each.
+// With TLS:      the same times; the handshake is part of what has to be there within kReading. A peer without a certificate that counts is
+//                refused, and counted.
 // Waiting:       kMostWaiting accepted connections at most; then the kernel keeps the others, so that no more descriptors are taken.
 // Threads:       `threads` of its own, and cpp-httplib's that accepts.
 // Source:        cpp-httplib 0.11: Server::process_and_close_socket, TaskQueue.
@@ -12,7 +14,10 @@
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
+#include <memory>
 #include <mutex>
+
+#include "telemetry/tls.h"
 
 namespace sluice::telemetry {
 
@@ -24,7 +29,10 @@ class PatientServer final : public httplib::Server {
   static constexpr std::chrono::milliseconds kWriting{5000};
   static constexpr int kMostWaiting = 128;
 
-  explicit PatientServer(std::size_t threads);
+  // `tls` null: plain HTTP.
+  explicit PatientServer(std::size_t threads, std::shared_ptr<TlsServerContext> tls = nullptr);
+
+  std::uint64_t handshakes_failed() const { return handshakes_failed_; }
 
  private:
   // Counts who waits for a thread, and makes the accepting thread wait when those are too many.
@@ -43,8 +51,11 @@ class PatientServer final : public httplib::Server {
   };
 
   bool process_and_close_socket(socket_t socket) override;
+  bool process(socket_t socket);
 
+  std::shared_ptr<TlsServerContext> tls_;
   std::atomic<int> waiting_{0};
+  std::atomic<std::uint64_t> handshakes_failed_{0};
 };
 
 }  // namespace sluice::telemetry

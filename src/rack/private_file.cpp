@@ -1,0 +1,35 @@
+#include "rack/private_file.h"
+
+#include <fcntl.h>
+#include <fmt/core.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <fstream>
+#include <sstream>
+
+namespace sluice::rack {
+
+Result<void> write_private_file(const std::string& path, std::string_view text) {
+  const std::string draft = path + ".new";
+  unlink(draft.c_str());
+  const int file = ::open(draft.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+  const bool written = file >= 0 && write(file, text.data(), text.size()) == static_cast<ssize_t>(text.size());
+  if (file >= 0) close(file);
+  if (written && std::rename(draft.c_str(), path.c_str()) == 0) return {};
+  const auto failed = fail(fmt::format("cannot write {}: {}", path, std::strerror(errno)));
+  unlink(draft.c_str());
+  return failed;
+}
+
+Result<std::string> read_whole_file(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  std::ostringstream text;
+  if (in) text << in.rdbuf();
+  if (!in) return fail(fmt::format("cannot read {}: {}", path, std::strerror(errno)));
+  return text.str();
+}
+
+}  // namespace sluice::rack

@@ -1,0 +1,76 @@
+// TLS: who is at the other end of a connection, by certificates of one authority. Both ends show one.
+//
+// Errors:   of files, with their names and what to do; of handshakes, in accept()'s answer.
+// Threads:  a context may be used by any number of threads.
+// Limits:   TLS 1.3 alone; no session tickets, so that every connection shows its certificate.
+// Source:   OpenSSL 3; RFC 8446.
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <string>
+
+#include "base/result.h"
+
+struct ssl_ctx_st;
+struct ssl_st;
+struct x509_st;
+
+namespace sluice::telemetry {
+
+// Files in PEM: the authority's certificate, one's own, one's private key.
+struct TlsFiles {
+  std::string authority;
+  std::string certificate;
+  std::string key;
+};
+
+// Whether these files can be read, belong together, and count today. Who asks another end first knows what to tell its user.
+Result<void> check_tls_files(const TlsFiles& files);
+
+// What a certificate says of its owner.
+struct TlsPeer {
+  std::string name;    // common name; empty: no certificate
+  std::string serial;  // hexadecimal
+};
+TlsPeer peer_of(const ssl_st* connection);
+TlsPeer peer_of(const x509_st& certificate);
+
+class TlsServerContext {
+ public:
+  static Result<std::shared_ptr<TlsServerContext>> make(const TlsFiles& files);
+  ~TlsServerContext();
+  ssl_ctx_st* get() const { return context_; }
+
+ private:
+  explicit TlsServerContext(ssl_ctx_st* context) : context_(context) {}
+  ssl_ctx_st* context_;
+};
+
+// A server's end of one connection. The socket stays the caller's.
+class TlsConnection {
+ public:
+  TlsConnection(const TlsServerContext& context, int socket);
+  ~TlsConnection();
+  TlsConnection(const TlsConnection&) = delete;
+  TlsConnection& operator=(const TlsConnection&) = delete;
+
+  using Deadline = std::chrono::steady_clock::time_point;
+  // The handshake. False: there is no peer that may be talked to.
+  bool accept(Deadline until);
+  // As recv() and send(), whole or -1.
+  long read(char* to, std::size_t size, Deadline until);
+  long write(const char* from, std::size_t size, Deadline until);
+  // Whether a read would find something without asking the socket.
+  bool pending() const;
+  const ssl_st* get() const { return connection_; }
+
+ private:
+  // What to do with an answer of OpenSSL's: true: wait has been done, try again.
+  bool wait_for(int result, Deadline until);
+
+  ssl_st* connection_;
+  int socket_;
+};
+
+}  // namespace sluice::telemetry
