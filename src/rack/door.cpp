@@ -23,7 +23,9 @@ Result<void> Door::open(const std::string& where, SqliteDirectory& directory, Sw
         add_more(http);
       });
   if (!server) return tl::unexpected(server.error());
-  auto listener = ports::UdpListener::listen(*parsed);
+  const int port =
+      telemetry::HttpAddress{server.value()->address()}.host_and_port().second;  // port 0 was any that is free
+  auto listener = ports::UdpListener::listen({parsed->host, static_cast<std::uint16_t>(port)});
   if (!listener) return tl::unexpected(listener.error());
   (*listener)->admit_only([this](Time now, const std::string& host) { return gate_.admits(now, host); });
   ports.add_listener(std::move(*listener));
