@@ -15,25 +15,26 @@ namespace {
 constexpr std::size_t kThreads = 4;
 }
 
-std::string scrape(const std::string& daemon, nic::PollLoop& loop, const DaemonHttp::Collect& collect) {
-  auto set = ask<MetricSet>(loop, [collect](Time now) -> Result<MetricSet> {
-    MetricSet made;
-    collect(now, made);
-    return made;
-  });
-  MetricSet whole = set ? std::move(*set) : MetricSet();
-  whole.gauge("daemon_responsive", "0 when the daemon's loop did not answer this scrape in time", set ? 1 : 0);
-  whole.process(kVersion, daemon);
-  return whole.text();
+std::string scrape(const std::string& daemon, nic::PollLoop& loop, const Look& look) {
+  using Tell = std::function<void(MetricSet&)>;
+  const auto tell = ask<Tell>(loop, [look](Time now) -> Result<Tell> { return look(now); });
+  MetricSet set;
+  if (tell) (*tell)(set);
+  set.gauge("daemon_responsive", "0 when the daemon's loop did not answer this scrape in time", tell ? 1 : 0);
+  set.process(kVersion, daemon);
+  return set.text();
 }
 
 Result<std::unique_ptr<DaemonHttp>> DaemonHttp::start(const std::string& run_directory, const std::string& daemon,
                                                       const std::string& tcp, nic::PollLoop& loop, Collect collect) {
   auto http = std::make_unique<DaemonHttp>();
-  const auto shared = std::make_shared<Collect>(std::move(collect));
+  const Look look = [shared = std::make_shared<Collect>(std::move(collect))](Time now) {
+    auto made = std::make_shared<MetricSet>();
+    (*shared)(now, *made);
+    return [made](MetricSet& set) { set = std::move(*made); };
+  };
   const auto routes = [&](HttpServer& server) {
-    server.serve("/metrics", MetricSet::kContentType,
-                 [&loop, shared, daemon] { return scrape(daemon, loop, *shared); });
+    server.serve("/metrics", MetricSet::kContentType, [&loop, look, daemon] { return scrape(daemon, loop, look); });
   };
   auto socket = HttpServer::start({RunDirectory(run_directory).http_socket(daemon)}, routes, kThreads);
   if (socket) {

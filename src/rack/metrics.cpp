@@ -52,11 +52,11 @@ void add_acceptor(MetricSet& set, const Acceptor& acceptor) {
   set.counter("connections_refused", "reliable connections refused", acceptor.refused());
 }
 
-void add_latency(MetricSet& set, const switching::LatencyProbe& probe) {
+void add_latency(MetricSet& set, const switching::LatencyProbe::Counts& latency) {
   using Operation = switching::LatencyProbe::Operation;
-  for (std::size_t i = 0; i < switching::LatencyProbe::kOperations; ++i) {
+  for (std::size_t i = 0; i < latency.size(); ++i) {
     const auto operation = static_cast<Operation>(i);
-    const switching::LatencyCounts& counts = probe.of(operation);
+    const switching::LatencyCounts& counts = latency[i];
     set.histogram("operation_latency_seconds",
                   "from the switch to the memory and back, of a sample of the operations that pass",
                   switching::LatencyCounts::edges(), counts.counts, static_cast<double>(counts.sum.nanoseconds()) / 1e9,

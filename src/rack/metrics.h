@@ -25,7 +25,7 @@ void add_uplink(telemetry::MetricSet& set, const port::Port& port);
 // Loop, NIC and port of a process on the rack.
 void add_endpoint(telemetry::MetricSet& set, Endpoint& endpoint);
 void add_acceptor(telemetry::MetricSet& set, const Acceptor& acceptor);
-void add_latency(telemetry::MetricSet& set, const switching::LatencyProbe& probe);
+void add_latency(telemetry::MetricSet& set, const switching::LatencyProbe::Counts& latency);
 // `status`: BoxControl::status_json().
 void add_box(telemetry::MetricSet& set, const nlohmann::json& status);
 void add_directory(telemetry::MetricSet& set, const Snapshot& snapshot);

@@ -157,7 +157,7 @@ TEST_F(RackWorld, AClientWritesIntoTheMemoryOfTwoNodesThroughTheSwitch) {
   EXPECT_EQ(memories_[1].node->bytes()[10], 0xAB);
   EXPECT_EQ(memories_[2].node->bytes()[20], 0xCD);
   EXPECT_EQ(memories_[1].node->bytes()[20], 0);
-  const auto status = nlohmann::json::parse(switch_.status_json(loop_.now()));
+  const auto status = nlohmann::json::parse(switch_.report(loop_.now()).to_json());
   EXPECT_EQ(status["ports"].size(), 3u);
   EXPECT_GT(status["ports"][0]["rx_frames"].get<int>(), 0);
   EXPECT_EQ(status["ports"][0]["macs"].size(), 1u);

@@ -28,9 +28,9 @@ constexpr Duration kLivePeriod = Duration::seconds(1);
 const char* const kBusy = R"({"error": "the switch is busy"})";
 
 std::string switch_status(const SwitchParts& parts) {
-  return ask<std::string>(parts.loop,
-                          [&ports = parts.ports](Time now) -> Result<std::string> { return ports.status_json(now); })
-      .value_or(kBusy);
+  const auto report = ask<SwitchReport>(
+      parts.loop, [&ports = parts.ports](Time now) -> Result<SwitchReport> { return ports.report(now); });
+  return report ? report->to_json() : kBusy;
 }
 
 std::string box_status(const SwitchParts& parts) {
@@ -51,9 +51,15 @@ std::string state(const SwitchParts& parts) {
   return out.dump();
 }
 
-// In the loop's thread: it asks nobody who might let it wait.
-void collect(Time now, MetricSet& set, const SwitchParts& parts, const Snapshot& snapshot) {
-  add_loop(set, parts.loop.counters());
+// What the loop's thread says of itself.
+struct Moment {
+  nic::PollLoopCounters loop;
+  SwitchReport report;
+  std::string box;  // JSON; empty: there is none
+};
+
+void collect(const Moment& moment, MetricSet& set, const SwitchParts& parts, const Snapshot& snapshot) {
+  add_loop(set, moment.loop);
   add_directory(set, snapshot);
   std::map<wire::MacAddress, std::string> names;
   for (const NodeRecord& node : snapshot.nodes) names[node.mac] = node.description.name;
@@ -62,14 +68,22 @@ void collect(Time now, MetricSet& set, const SwitchParts& parts, const Snapshot&
                 parts.door->handshakes_failed());
     set.counter("door_revoked", "requests of machines that were shut out", parts.door->revoked());
   }
-  parts.ports.collect(now, set, [&names](const wire::MacAddress& mac) {
+  moment.report.collect(set, [&names](const wire::MacAddress& mac) {
     const auto known = names.find(mac);
     return known == names.end() ? std::string() : known->second;
   });
-  add_latency(set, parts.ports.latency());
-  if (parts.box == nullptr) return;
-  const json status = json::parse(parts.box->status_json(0), nullptr, false);
+  add_latency(set, moment.report.latency);
+  const json status = json::parse(moment.box, nullptr, false);
   if (status.is_object()) add_box(set, status);
+}
+
+std::string scrape_switch(const SwitchParts& parts) {
+  // The directory may be at its disk: it is asked here, not in the loop's thread.
+  return scrape("switch", parts.loop, [parts, snapshot = parts.directory.nodes().value_or(Snapshot{})](Time now) {
+    const Moment moment{parts.loop.counters(), parts.ports.report(now),
+                        parts.box == nullptr ? "" : parts.box->status_json(0)};
+    return [moment, parts, snapshot](MetricSet& set) { collect(moment, set, parts, snapshot); };
+  });
 }
 
 // A daemon of this run directory, asked at its own socket.
@@ -115,13 +129,7 @@ void add_switch_routes(HttpServer& server, const SwitchParts& parts) {
   server.stream("/v1/live", kLivePeriod, [parts] { return state(parts); });
   server.serve("/", "text/html; charset=utf-8", [] { return std::string(live_page()); });
   server.serve("/live.js", "text/javascript; charset=utf-8", [] { return std::string(live_script()); });
-  server.serve("/metrics", MetricSet::kContentType, [parts] {
-    // The directory may be at its disk: it is asked here, not in the loop's thread.
-    return scrape("switch", parts.loop,
-                  [parts, snapshot = parts.directory.nodes().value_or(Snapshot{})](Time now, MetricSet& set) {
-                    collect(now, set, parts, snapshot);
-                  });
-  });
+  server.serve("/metrics", MetricSet::kContentType, [parts] { return scrape_switch(parts); });
   server.http().Get(R"(/metrics/([A-Za-z0-9_.-]+))",
                     [parts](const httplib::Request& request, httplib::Response& response) {
                       answer_for(parts, request.matches[1].str(), response);

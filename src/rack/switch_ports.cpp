@@ -85,61 +85,71 @@ void SwitchPorts::let_go() {
   });
 }
 
-std::string SwitchPorts::status_json(Time now) const {
-  using nlohmann::json;
-  json ports = json::array();
+SwitchReport SwitchPorts::report(Time now) const {
+  SwitchReport report;
   for (const Attached& attached : ports_) {
-    const switching::PortStatistics& s = machine_.statistics(attached.number);
+    report.ports.push_back({attached.number, attached.port->name(), attached.port->state() == port::PortState::kUp,
+                            machine_.statistics(attached.number), machine_.queued_bytes(attached.number)});
+  }
+  report.macs = machine_.macs().entries(now);
+  report.turned_away = turned_away_;
+  report.macs_refused = machine_.macs().refused();
+  for (const auto& listener : listeners_) report.strangers_refused += listener->refused();
+  report.latency = probe_.counts();
+  return report;
+}
+
+std::string SwitchReport::to_json() const {
+  using nlohmann::json;
+  std::map<switching::PortNumber, json> macs_of;
+  for (const auto& entry : macs) macs_of[entry.port].push_back(entry.mac.to_string());
+  json all = json::array();
+  for (const Port& port : ports) {
+    const switching::PortStatistics& s = port.statistics;
     json drops = json::object();
     for (std::size_t i = 0; i < switching::kDropReasons; ++i) {
       const auto reason = static_cast<switching::DropReason>(i);
       if (s.dropped(reason) != 0) drops[std::string(to_string(reason))] = s.dropped(reason);
     }
-    json macs = json::array();
-    for (const auto& entry : machine_.macs().entries(now)) {
-      if (entry.port == attached.number) macs.push_back(entry.mac.to_string());
-    }
-    ports.push_back({{"number", attached.number.value},
-                     {"name", attached.port->name()},
-                     {"up", attached.port->state() == port::PortState::kUp},
-                     {"macs", std::move(macs)},
-                     {"rx_frames", s.rx_frames},
-                     {"rx_bytes", s.rx_bytes},
-                     {"tx_frames", s.tx_frames},
-                     {"tx_bytes", s.tx_bytes},
-                     {"flooded", s.flooded},
-                     {"queued", s.queued},
-                     {"queued_bytes_now", machine_.queued_bytes(attached.number)},
-                     {"ecn_marked", s.ecn_marked},
-                     {"drops", std::move(drops)}});
+    const auto learned = macs_of.find(port.number);
+    all.push_back({{"number", port.number.value},
+                   {"name", port.name},
+                   {"up", port.up},
+                   {"macs", learned == macs_of.end() ? json::array() : learned->second},
+                   {"rx_frames", s.rx_frames},
+                   {"rx_bytes", s.rx_bytes},
+                   {"tx_frames", s.tx_frames},
+                   {"tx_bytes", s.tx_bytes},
+                   {"flooded", s.flooded},
+                   {"queued", s.queued},
+                   {"queued_bytes_now", port.queued_bytes},
+                   {"ecn_marked", s.ecn_marked},
+                   {"drops", std::move(drops)}});
   }
-  json latency = json::object();
-  for (std::size_t i = 0; i < switching::LatencyProbe::kOperations; ++i) {
+  json operations = json::object();
+  for (std::size_t i = 0; i < latency.size(); ++i) {
     const auto operation = static_cast<switching::LatencyProbe::Operation>(i);
-    const switching::LatencyCounts& counts = probe_.of(operation);
-    latency[std::string(switching::LatencyProbe::name_of(operation))] = {{"counts", counts.counts},
-                                                                         {"sum_ns", counts.sum.nanoseconds()}};
+    operations[std::string(switching::LatencyProbe::name_of(operation))] = {{"counts", latency[i].counts},
+                                                                            {"sum_ns", latency[i].sum.nanoseconds()}};
   }
-  return json{{"ports", std::move(ports)},
-              {"turned_away", turned_away_},
-              {"macs_refused", machine_.macs().refused()},
+  return json{{"ports", std::move(all)},
+              {"turned_away", turned_away},
+              {"macs_refused", macs_refused},
               {"latency_edges_s", switching::LatencyCounts::edges()},
-              {"latency", std::move(latency)}}
+              {"latency", std::move(operations)}}
       .dump();
 }
 
-void SwitchPorts::collect(Time now, telemetry::MetricSet& set, const NameOf& name_of) const {
-  std::map<std::uint16_t, std::string> nodes;
-  for (const auto& entry : machine_.macs().entries(now)) {
-    std::string& node = nodes[entry.port.value];
+void SwitchReport::collect(telemetry::MetricSet& set, const NameOf& name_of) const {
+  std::map<switching::PortNumber, std::string> nodes;
+  for (const auto& entry : macs) {
+    std::string& node = nodes[entry.port];
     if (node.empty()) node = name_of(entry.mac);
   }
-  for (const Attached& attached : ports_) {
-    const switching::PortStatistics& s = machine_.statistics(attached.number);
-    const telemetry::Labels labels{{"port", std::to_string(attached.number.value)},
-                                   {"node", nodes[attached.number.value]}};
-    set.gauge("port_up", "1 while the port is connected", attached.port->state() == port::PortState::kUp ? 1 : 0,
-              labels);
+  for (const Port& port : ports) {
+    const switching::PortStatistics& s = port.statistics;
+    const telemetry::Labels labels{{"port", std::to_string(port.number.value)}, {"node", nodes[port.number]}};
+    set.gauge("port_up", "1 while the port is connected", port.up ? 1 : 0, labels);
     set.counter("port_receive_packets", "frames that came in at the port", s.rx_frames, labels);
     set.counter("port_receive_bytes", "bytes of them", s.rx_bytes, labels);
     set.counter("port_transmit_packets", "frames that left through the port", s.tx_frames, labels);
@@ -148,8 +158,7 @@ void SwitchPorts::collect(Time now, telemetry::MetricSet& set, const NameOf& nam
     set.counter("port_queued", "frames to the port that had to wait", s.queued, labels);
     set.counter("port_ecn_marked", "frames to the port that were marked as having met congestion", s.ecn_marked,
                 labels);
-    set.gauge("port_queue_bytes", "bytes that wait for the port now",
-              static_cast<double>(machine_.queued_bytes(attached.number)), labels);
+    set.gauge("port_queue_bytes", "bytes that wait for the port now", static_cast<double>(port.queued_bytes), labels);
     for (std::size_t i = 0; i < switching::kDropReasons; ++i) {
       const auto reason = static_cast<switching::DropReason>(i);
       telemetry::Labels with_reason = labels;
@@ -158,11 +167,10 @@ void SwitchPorts::collect(Time now, telemetry::MetricSet& set, const NameOf& nam
                   with_reason);
     }
   }
-  set.counter("switch_turned_away", "ports that found no room", turned_away_);
-  std::uint64_t refused = 0;
-  for (const auto& listener : listeners_) refused += listener->refused();
-  set.counter("switch_strangers_refused", "ends that a listener did not admit, or could not understand", refused);
-  set.counter("switch_addresses_refused", "MAC addresses that found no room", machine_.macs().refused());
+  set.counter("switch_turned_away", "ports that found no room", turned_away);
+  set.counter("switch_strangers_refused", "ends that a listener did not admit, or could not understand",
+              strangers_refused);
+  set.counter("switch_addresses_refused", "MAC addresses that found no room", macs_refused);
 }
 
 }  // namespace sluice::rack

@@ -17,6 +17,28 @@
 
 namespace sluice::rack {
 
+// The switch at one moment. Taken in the loop's thread; what people and programs read of it is written in another, for text takes longer.
+struct SwitchReport {
+  struct Port {
+    switching::PortNumber number;
+    std::string name;
+    bool up = false;
+    switching::PortStatistics statistics;
+    std::size_t queued_bytes = 0;
+  };
+  std::vector<Port> ports;
+  std::vector<switching::MacTable::Entry> macs;  // addresses learned
+  std::uint64_t turned_away = 0;
+  std::uint64_t macs_refused = 0;
+  std::uint64_t strangers_refused = 0;
+  switching::LatencyProbe::Counts latency;
+
+  std::string to_json() const;
+  // For Prometheus. `name_of`: the node that has an address, or "".
+  using NameOf = std::function<std::string(const wire::MacAddress&)>;
+  void collect(telemetry::MetricSet& set, const NameOf& name_of) const;
+};
+
 class SwitchPorts final : public nic::Pollable {
  public:
   SwitchPorts(switching::SwitchConfig config, nic::PollLoop& loop);
@@ -31,13 +53,8 @@ class SwitchPorts final : public nic::Pollable {
   Time next_deadline() const override { return held_up_ ? Time() : machine_.next_deadline(); }
 
   switching::LearningSwitch& machine() { return machine_; }
-  const switching::LatencyProbe& latency() const { return probe_; }
   std::size_t ports() const { return ports_.size(); }
-  // For people and programs: every port, its name, state and counters; the addresses learned.
-  std::string status_json(Time now) const;
-  // The same for Prometheus. `name_of`: the node that has an address, or "".
-  using NameOf = std::function<std::string(const wire::MacAddress&)>;
-  void collect(Time now, telemetry::MetricSet& set, const NameOf& name_of) const;
+  SwitchReport report(Time now) const;
 
  private:
   struct Attached {

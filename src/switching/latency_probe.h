@@ -54,6 +54,8 @@ class LatencyProbe {
     if (open_ != 0) end(now, frame);
   }
 
+  using Counts = std::array<LatencyCounts, kOperations>;  // by operation
+  const Counts& counts() const { return counts_; }
   const LatencyCounts& of(Operation operation) const { return counts_[static_cast<std::size_t>(operation)]; }
 
  private:
@@ -70,7 +72,7 @@ class LatencyProbe {
   Time next_;
   std::size_t open_ = 0;
   std::array<Sample, kOpen> samples_{};
-  std::array<LatencyCounts, kOperations> counts_{};
+  Counts counts_{};
 };
 
 }  // namespace sluice::switching
