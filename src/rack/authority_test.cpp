@@ -14,6 +14,7 @@
 #include "rack/invitation.h"
 #include "rack/machine_gate.h"
 #include "rack/private_file.h"
+#include "rack/sqlite_directory.h"
 
 namespace sluice::rack {
 namespace {

@@ -31,6 +31,16 @@ void SwitchSettings::declare(Schema& s) {
             "let machines that were invited join the rack at this HOST:PORT, TCP and UDP; empty: nowhere", kHttpForm)
       .text("tls", tls, "folder of the rack's authority (`sluice rack init`); empty: tls in the run directory",
             "a directory's path")
+      .list("etcd", etcd,
+            "keep the directory's state in etcd, reached at these HOST:PORT; empty: in a file of the run directory",
+            kHttpForm)
+      .text("etcd-prefix", etcd_prefix, "before the names of this rack's keys in etcd", "such as /sluice or /racks/a")
+      .text(
+          "etcd-tls", etcd_tls,
+          "TLS to etcd: folder with its authority.pem and, to show one, certificate.pem and key.pem; empty: plain TCP",
+          "a directory's path")
+      .text("etcd-user", etcd_user, "user of etcd's; empty: none", "a name")
+      .text("etcd-password", etcd_password, "file whose first line is that user's password", "a file's path")
       .toggle("router", router, "route IPv4 sent to the switch's own MAC")
       .toggle("cowbird", cowbird,
               "move data for Cowbird's applications in the switch (`sluice cowbird engine --engine switch`)")

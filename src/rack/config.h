@@ -25,9 +25,14 @@ struct SwitchSettings {
   std::uint64_t ecn_threshold = 0;
   std::uint64_t flood_rate = 20'000;
   wire::Ipv4Address subnet{0x0A4D0000};
-  std::string http;   // serve the live view, metrics and the directory there
-  std::string serve;  // where machines that were invited join
-  std::string tls;    // folder of the rack's authority; empty: tls in the run directory
+  std::string http;               // serve the live view, metrics and the directory there
+  std::string serve;              // where machines that were invited join
+  std::vector<std::string> etcd;  // where the directory's state is; empty: in a file of the run directory
+  std::string etcd_prefix = "/sluice";
+  std::string etcd_tls;   // folder with authority.pem and, to show one, certificate.pem and key.pem; empty: plain TCP
+  std::string etcd_user;  // empty: none
+  std::string etcd_password;  // a file that holds it
+  std::string tls;            // folder of the rack's authority; empty: tls in the run directory
   bool router = true;
   BoxSettings box{};
   bool cowbird = false;

@@ -2,7 +2,6 @@
 
 #include <fmt/core.h>
 #include <httplib.h>
-#include <signal.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -19,6 +18,9 @@ namespace sluice::rack {
 namespace {
 
 using nlohmann::json;
+
+// What a change may take where its store is a cluster that has no leader just now.
+constexpr Duration kStoreAnswers = Duration::seconds(20);
 
 using telemetry::kJson;
 
@@ -70,7 +72,7 @@ std::int64_t number_parameter(const httplib::Request& request, const char* name,
 }  // namespace
 
 Result<std::unique_ptr<DirectoryServer>> DirectoryServer::start(
-    SqliteDirectory& directory, HttpAddress address, const std::function<void(telemetry::HttpServer&)>& add_more) {
+    DirectoryStore& directory, HttpAddress address, const std::function<void(telemetry::HttpServer&)>& add_more) {
   if (address.is_unix() && DirectoryClient(address, Duration{}).nodes())
     return fail(fmt::format("a directory is already served at {}; is this rack up already?", address.text));
   std::unique_ptr<DirectoryServer> server(new DirectoryServer(directory));
@@ -135,27 +137,6 @@ DirectoryClient::DirectoryClient(HttpAddress address, Duration patience)
 
 namespace {
 
-// OpenSSL writes to sockets whose other end may be gone; in this thread, for as long as this lasts, no signal comes of it.
-class NoPipeSignal {
- public:
-  NoPipeSignal() {
-    sigemptyset(&pipe_);
-    sigaddset(&pipe_, SIGPIPE);
-    pthread_sigmask(SIG_BLOCK, &pipe_, &before_);
-  }
-  ~NoPipeSignal() {
-    const timespec now{};
-    if (sigismember(&before_, SIGPIPE) == 0) sigtimedwait(&pipe_, nullptr, &now);
-    pthread_sigmask(SIG_SETMASK, &before_, nullptr);
-  }
-  NoPipeSignal(const NoPipeSignal&) = delete;
-  NoPipeSignal& operator=(const NoPipeSignal&) = delete;
-
- private:
-  sigset_t pipe_{};
-  sigset_t before_{};
-};
-
 std::unique_ptr<httplib::ClientImpl> make_client(const HttpAddress& address) {
   const auto [host, port] = address.host_and_port();
   if (!address.tls) {
@@ -201,7 +182,7 @@ Result<std::string> DirectoryClient::exchange(Duration timeout, Request&& reques
       return fail(sound.error().message +
                   "; join the rack anew, with a new invitation (`sluice rack invite NAME` there)");
   }
-  const NoPipeSignal quiet;
+  const telemetry::NoPipeSignal quiet;
   const auto give_up = std::chrono::steady_clock::now() + std::chrono::nanoseconds(patience_.nanoseconds());
   for (;;) {
     const auto client = make_client(address_);
@@ -221,7 +202,7 @@ Result<std::string> DirectoryClient::exchange(Duration timeout, Request&& reques
 }
 
 Result<std::string> DirectoryClient::post(const std::string& path, const std::string& body) {
-  return exchange(Duration::seconds(5), [&](httplib::ClientImpl& client) { return client.Post(path, body, kJson); });
+  return exchange(kStoreAnswers, [&](httplib::ClientImpl& client) { return client.Post(path, body, kJson); });
 }
 
 Result<std::string> DirectoryClient::get(const std::string& path, Duration timeout) {

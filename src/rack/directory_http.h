@@ -18,7 +18,7 @@
 #include <thread>
 
 #include "rack/directory.h"
-#include "rack/sqlite_directory.h"
+#include "rack/directory_store.h"
 #include "telemetry/http_server.h"
 
 namespace httplib {
@@ -36,8 +36,7 @@ class DirectoryServer {
   // Serves at once, until destroyed. A socket file that nobody listens on is replaced. `add_more` may add paths: requests come as soon as the
   // server listens.
   static Result<std::unique_ptr<DirectoryServer>> start(
-      SqliteDirectory& directory, HttpAddress address,
-      const std::function<void(telemetry::HttpServer&)>& add_more = {});
+      DirectoryStore& directory, HttpAddress address, const std::function<void(telemetry::HttpServer&)>& add_more = {});
   ~DirectoryServer();
 
   // Where it listens, with the port that the system chose if it was asked to.
@@ -45,10 +44,10 @@ class DirectoryServer {
   std::uint64_t handshakes_failed() const { return server_->handshakes_failed(); }
 
  private:
-  explicit DirectoryServer(SqliteDirectory& directory) : directory_(directory) {}
+  explicit DirectoryServer(DirectoryStore& directory) : directory_(directory) {}
   void add_routes(httplib::Server& http);
 
-  SqliteDirectory& directory_;
+  DirectoryStore& directory_;
   std::unique_ptr<telemetry::HttpServer> server_;
   std::atomic<int> watches_{0};
   std::atomic<bool> stopping_{false};

@@ -1,9 +1,16 @@
 // The directory contract, over every implementation.
 #include "rack/directory.h"
 
+#include <fmt/core.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <httplib.h>
+#include <netinet/in.h>
+#include <signal.h>
 #include <stdlib.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <filesystem>
@@ -11,7 +18,9 @@
 
 #include "rack/authority.h"
 #include "rack/directory_http.h"
+#include "rack/etcd_directory.h"
 #include "rack/private_file.h"
+#include "rack/process.h"
 #include "rack/sqlite_directory.h"
 
 namespace sluice::rack {
@@ -32,10 +41,129 @@ class Folder {
   std::filesystem::path path_;
 };
 
+// An etcd of the tests' own, one for all of them; keys of each test have a prefix of their own.
+class Etcd {
+ public:
+  static bool is_installed() { return std::system("command -v etcd > /dev/null 2>&1") == 0; }
+
+  Etcd() : client_port_(free_port()), peer_port_(free_port()) {
+    const std::string client = fmt::format("http://127.0.0.1:{}", client_port_);
+    const std::string peer = fmt::format("http://127.0.0.1:{}", peer_port_);
+    auto spawned = spawn({"/usr/bin/env", "etcd", "--name", "one", "--data-dir", folder_ / "data",
+                          "--listen-client-urls", client, "--advertise-client-urls", client, "--listen-peer-urls", peer,
+                          "--initial-advertise-peer-urls", peer, "--initial-cluster", "one=" + peer},
+                         folder_ / "log");
+    if (!spawned) return;
+    close(spawned->ready_descriptor);
+    pid_ = spawned->process.pid;
+  }
+  ~Etcd() {
+    if (pid_ == 0) return;
+    kill(pid_, SIGKILL);
+    waitpid(pid_, nullptr, 0);
+  }
+  Etcd(const Etcd&) = delete;
+  Etcd& operator=(const Etcd&) = delete;
+
+  Result<std::unique_ptr<EtcdDirectory>> open() {
+    for (int i = 0;; ++i) {  // each try has a patience of its own
+      auto opened = EtcdDirectory::open({.addresses = {address()}, .prefix = fmt::format("/test-{}", ++opened_)}, {});
+      if (opened || i == 10) return opened;
+    }
+  }
+  std::string address() const { return fmt::format("127.0.0.1:{}", client_port_); }
+  // What time does to a lease.
+  void end(std::uint64_t lease) {
+    httplib::Client client(address());
+    client.Post("/v3/lease/revoke", fmt::format(R"({{"ID": "{}"}})", lease), "application/json");
+  }
+
+ private:
+  static int free_port() {
+    const int probe = socket(AF_INET, SOCK_STREAM, 0);
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t size = sizeof address;
+    const bool bound = bind(probe, reinterpret_cast<sockaddr*>(&address), size) == 0 &&
+                       getsockname(probe, reinterpret_cast<sockaddr*>(&address), &size) == 0;
+    close(probe);
+    return bound ? ntohs(address.sin_port) : 0;
+  }
+
+  Folder folder_;
+  int client_port_;
+  int peer_port_;
+  int opened_ = 0;
+  pid_t pid_ = 0;
+};
+
+// Leases whose time is the test's: ends them when that has passed.
+class VirtualLeases final : public Directory {
+ public:
+  VirtualLeases(Directory& inner, Etcd& etcd, const std::atomic<std::int64_t>& now_ms)
+      : inner_(inner), etcd_(etcd), now_ms_(now_ms) {}
+
+  void pass() {
+    for (auto& [id, lease] : leases_) {
+      if (!lease.ended && lease.until <= now_ms_) {
+        etcd_.end(id);
+        lease.ended = true;
+        lease.until += Directory::kForgetAfter.milliseconds();
+      }
+      if (lease.ended && lease.until <= now_ms_) etcd_.end(id | std::uint64_t{1} << 62);
+    }
+  }
+  Result<Registration> join(const NodeDescription& description, Duration lease) override {
+    auto joined = inner_.join(description, lease);
+    if (joined) leases_[joined->lease.value] = {lease.milliseconds(), now_ms_ + lease.milliseconds(), false};
+    return joined;
+  }
+  Result<void> publish(LeaseId lease, const NodeDescription& description) override {
+    return renewed(lease, inner_.publish(lease, description));
+  }
+  Result<void> renew(LeaseId lease) override { return renewed(lease, inner_.renew(lease)); }
+  Result<void> leave(LeaseId lease) override {
+    auto left = inner_.leave(lease);
+    if (left) leases_[lease.value] = {0, now_ms_ + Directory::kForgetAfter.milliseconds(), true};
+    return left;
+  }
+  Result<Snapshot> nodes() override { return inner_.nodes(); }
+  Result<Snapshot> watch(std::uint64_t seen, Duration timeout) override { return inner_.watch(seen, timeout); }
+
+ private:
+  struct Lease {
+    std::int64_t length = 0;
+    std::int64_t until = 0;  // of the lease; when it has ended: of the node's record
+    bool ended = false;
+  };
+  Result<void> renewed(LeaseId lease, Result<void> answer) {
+    if (answer) leases_[lease.value].until = now_ms_ + leases_[lease.value].length;
+    return answer;
+  }
+
+  Directory& inner_;
+  Etcd& etcd_;
+  const std::atomic<std::int64_t>& now_ms_;
+  std::map<std::uint64_t, Lease> leases_;
+};
+
 class DirectoryTest : public testing::TestWithParam<std::string> {
  protected:
-  void SetUp() override { start(); }
+  static void TearDownTestSuite() { etcd_.reset(); }
+  void SetUp() override {
+    if (GetParam() == "etcd" && !Etcd::is_installed()) GTEST_SKIP() << "etcd is not installed";
+    start();
+  }
   void start() {
+    if (GetParam() == "etcd") {
+      if (!etcd_) etcd_ = std::make_unique<Etcd>();
+      auto opened = etcd_->open();
+      ASSERT_TRUE(opened) << opened.error().message;
+      in_etcd_ = std::move(*opened);
+      virtual_ = std::make_unique<VirtualLeases>(*in_etcd_, *etcd_, now_ms_);
+      return;
+    }
     auto opened = SqliteDirectory::open(folder_ / "state.sqlite", {},
                                         [this] { return Time::at(Duration::milliseconds(now_ms_)); });
     ASSERT_TRUE(opened) << opened.error().message;
@@ -67,8 +195,14 @@ class DirectoryTest : public testing::TestWithParam<std::string> {
     embedded_.reset();
     start();
   }
-  Directory& directory() { return client_ ? static_cast<Directory&>(*client_) : *embedded_; }
-  void pass(Duration d) { now_ms_ += d.milliseconds(); }
+  Directory& directory() {
+    if (virtual_) return *virtual_;
+    return client_ ? static_cast<Directory&>(*client_) : *embedded_;
+  }
+  void pass(Duration d) {
+    now_ms_ += d.milliseconds();
+    if (virtual_) virtual_->pass();
+  }
 
   static NodeDescription memory(const std::string& name) { return {name, NodeKind::kMemory, 0, {}, {}}; }
   Registration join(const std::string& name) {
@@ -86,11 +220,18 @@ class DirectoryTest : public testing::TestWithParam<std::string> {
   std::atomic<std::int64_t> now_ms_{1'000};
   std::unique_ptr<SqliteDirectory> embedded_;
   std::unique_ptr<DirectoryServer> server_;
+  static inline std::unique_ptr<Etcd> etcd_;
+  std::unique_ptr<EtcdDirectory> in_etcd_;
+  std::unique_ptr<VirtualLeases> virtual_;
   HttpAddress client_address_;
   std::unique_ptr<DirectoryClient> client_;
 };
 
-INSTANTIATE_TEST_SUITE_P(All, DirectoryTest, testing::Values("embedded", "http", "tls"),
+// Those whose state is a file.
+class DirectoryFileTest : public DirectoryTest {};
+INSTANTIATE_TEST_SUITE_P(All, DirectoryFileTest, testing::Values("embedded", "http", "tls"),
+                         [](const auto& variant) { return variant.param; });
+INSTANTIATE_TEST_SUITE_P(All, DirectoryTest, testing::Values("embedded", "http", "tls", "etcd"),
                          [](const auto& variant) { return variant.param; });
 
 TEST_P(DirectoryTest, GivesEachNodeANumberAndAddressesOfItsOwn) {
@@ -213,11 +354,11 @@ TEST_P(DirectoryTest, AWatchSeesALeaseEnd) {
   join("memory1");
   const std::uint64_t before = directory().nodes()->revision;
   pass(kLease);
-  if (!server_) embedded_->expire();  // the server does so by itself
+  if (embedded_ && !server_) embedded_->expire();  // the others do so by themselves
   EXPECT_EQ(directory().watch(before, Duration::seconds(30))->find("memory1")->state, NodeState::kGone);
 }
 
-TEST_P(DirectoryTest, ARestartedDirectoryKnowsEverythingAndGivesLeasesTheirWholeTime) {
+TEST_P(DirectoryFileTest, ARestartedDirectoryKnowsEverythingAndGivesLeasesTheirWholeTime) {
   const Registration joined = join("memory1");
   ASSERT_TRUE(directory().publish(joined.lease, memory("memory1")));
   const std::uint64_t before = directory().nodes()->revision;
@@ -230,7 +371,7 @@ TEST_P(DirectoryTest, ARestartedDirectoryKnowsEverythingAndGivesLeasesTheirWhole
   EXPECT_EQ(join("memory2").node.id.value, 2u);
 }
 
-TEST_P(DirectoryTest, StateCopiedFromUnderALivingDirectoryIsWhole) {
+TEST_P(DirectoryFileTest, StateCopiedFromUnderALivingDirectoryIsWhole) {
   const Registration joined = join("memory1");
   ASSERT_TRUE(directory().publish(joined.lease, memory("memory1")));
   // What a kill -9 leaves behind: the files as they are, nothing closed.

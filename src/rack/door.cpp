@@ -11,7 +11,7 @@ namespace sluice::rack {
 
 Door::~Door() { opened_ = nullptr; }
 
-Result<void> Door::open(const std::string& where, SqliteDirectory& directory, SwitchPorts& ports,
+Result<void> Door::open(const std::string& where, DirectoryStore& directory, SwitchPorts& ports,
                         const std::function<void(telemetry::HttpServer&)>& add_more) {
   if (!Authority::is_there(tls_))
     return fail(fmt::format("{} has no authority; `sluice rack init ADDRESS` makes one", tls_));

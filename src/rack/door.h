@@ -27,7 +27,7 @@ class Door {
   ~Door();
 
   // At HOST:PORT, TCP and UDP.
-  Result<void> open(const std::string& where, SqliteDirectory& directory, SwitchPorts& ports,
+  Result<void> open(const std::string& where, DirectoryStore& directory, SwitchPorts& ports,
                     const std::function<void(telemetry::HttpServer&)>& add_more);
 
   // REQUIRES: open() succeeded.

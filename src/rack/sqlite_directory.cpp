@@ -10,35 +10,9 @@
 #include <set>
 #include <utility>
 
-#include "base/bytes.h"
 #include "rack/directory_json.h"
 
 namespace sluice::rack {
-namespace {
-
-constexpr std::size_t kMaxName = 200;
-
-Result<void> check_name(const std::string& name) {
-  const bool sound = !name.empty() && name.size() <= kMaxName && std::all_of(name.begin(), name.end(), [](char c) {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' || c == '_' ||
-           c == '.';
-  });
-  if (sound) return {};
-  return fail(fmt::format("node name '{}' must have 1 to {} letters, digits, '-', '_' or '.'", name, kMaxName));
-}
-
-Error unknown(LeaseId lease) {
-  return {fmt::format("{} {}: it has ended or never was; join again", kUnknownLease, lease.value)};
-}
-
-}  // namespace
-
-wire::MacAddress Subnet::mac_of(wire::Ipv4Address ip) {
-  wire::MacAddress mac{{2, 0, 0, 0, 0, 0}};
-  store_be(mac.bytes.data() + 2, ip.value);
-  return mac;
-}
-
 // A prepared statement; SQLite copies what is bound.
 class SqliteDirectory::Statement {
  public:
@@ -178,9 +152,7 @@ Result<remote::NodeId> SqliteDirectory::next_id() {
     last_id_ = last_id_ % static_cast<std::uint32_t>(kMaxNodes) + 1;
     if (!taken.contains(last_id_)) return remote::NodeId(last_id_);
   }
-  return fail(
-      fmt::format("the directory knows {} nodes already, and that is its limit; gone nodes are forgotten after {} s",
-                  kMaxNodes, kForgetAfter.milliseconds() / 1000));
+  return tl::unexpected(no_room_for_nodes());
 }
 
 SqliteDirectory::Entry* SqliteDirectory::find(LeaseId lease) {
@@ -194,8 +166,7 @@ SqliteDirectory::Entry* SqliteDirectory::find(LeaseId lease) {
 Result<Registration> SqliteDirectory::join(const NodeDescription& description, Duration lease) {
   const std::lock_guard lock(mutex_);
   expire_locked();
-  if (auto sound = check_name(description.name); !sound) return tl::unexpected(sound.error());
-  if (lease < kShortestLease || lease > kLongestLease) return fail("a lease must last between 100 ms and 3600 s");
+  if (auto sound = check_join(description, lease); !sound) return tl::unexpected(sound.error());
   Entry entry;
   const auto known = entries_.find(description.name);
   if (known != entries_.end()) {
@@ -235,12 +206,10 @@ Result<void> SqliteDirectory::publish(LeaseId lease, const NodeDescription& desc
   const std::lock_guard lock(mutex_);
   expire_locked();
   const Entry* known = find(lease);
-  if (known == nullptr) return tl::unexpected(unknown(lease));
+  if (known == nullptr) return tl::unexpected(lease_is_unknown(lease));
   Entry entry = *known;
   if (description.name != entry.node.description.name || description.kind != entry.node.description.kind) {
-    return fail(fmt::format("lease {} belongs to {} '{}', not to {} '{}'", lease.value,
-                            to_string(entry.node.description.kind), entry.node.description.name,
-                            to_string(description.kind), description.name));
+    return tl::unexpected(lease_is_of_another(lease, entry.node.description, description));
   }
   entry.node.description = description;
   entry.node.state = NodeState::kReady;
@@ -252,7 +221,7 @@ Result<void> SqliteDirectory::renew(LeaseId lease) {
   const std::lock_guard lock(mutex_);
   expire_locked();
   Entry* entry = find(lease);
-  if (entry == nullptr) return tl::unexpected(unknown(lease));
+  if (entry == nullptr) return tl::unexpected(lease_is_unknown(lease));
   entry->ends = clock_() + entry->duration;
   return {};
 }
@@ -261,7 +230,7 @@ Result<void> SqliteDirectory::leave(LeaseId lease) {
   const std::lock_guard lock(mutex_);
   expire_locked();
   const Entry* known = find(lease);
-  if (known == nullptr) return tl::unexpected(unknown(lease));
+  if (known == nullptr) return tl::unexpected(lease_is_unknown(lease));
   return end_lease(*known);
 }
 

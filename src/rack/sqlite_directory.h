@@ -13,21 +13,13 @@
 #include <mutex>
 #include <string>
 
-#include "rack/directory.h"
+#include "rack/directory_store.h"
 
 struct sqlite3;
 
 namespace sluice::rack {
 
-// Where nodes get their addresses from: number n has base + n, and the MAC 02:00 followed by the address.
-struct Subnet {
-  wire::Ipv4Address base{0x0A4D0000};  // 10.77.0.0/16
-
-  wire::Ipv4Address ip_of(remote::NodeId id) const { return {base.value + id.value}; }
-  static wire::MacAddress mac_of(wire::Ipv4Address ip);
-};
-
-class SqliteDirectory final : public Directory {
+class SqliteDirectory final : public DirectoryStore {
  public:
   // `clock` tells the time that leases are measured in. ":memory:" as the path keeps nothing.
   static Result<std::unique_ptr<SqliteDirectory>> open(const std::string& path, Subnet subnet,
@@ -41,13 +33,10 @@ class SqliteDirectory final : public Directory {
   Result<Snapshot> nodes() override;
   Result<Snapshot> watch(std::uint64_t seen, Duration timeout) override;
 
-  // Ends the leases whose time is over and forgets nodes long gone. Every call does so first; whoever serves watchers calls it from time
-  // to time.
-  void expire();
-  // Ends the lease of a node whose process is known to be gone, so that the name may be taken at once.
-  Result<void> evict(const std::string& name);
-  // Ends all watches, for shutting down.
-  void stop_watches();
+  // Every call does so first.
+  void expire() override;
+  Result<void> evict(const std::string& name) override;
+  void stop_watches() override;
 
  private:
   struct Entry {

@@ -17,7 +17,9 @@
 #include "rack/directory_http.h"
 #include "rack/door.h"
 #include "rack/endpoint.h"
+#include "rack/etcd_directory.h"
 #include "rack/membership.h"
+#include "rack/private_file.h"
 #include "rack/sharded_box.h"
 #include "rack/sqlite_directory.h"
 #include "rack/switch_http.h"
@@ -49,6 +51,32 @@ Result<switching::SwitchConfig> machine_config(const SwitchSettings& s) {
     config.router.interfaces = {{gateway, 16}};
   }
   return config;
+}
+
+Result<std::unique_ptr<DirectoryStore>> open_directory(const SwitchSettings& settings, const RunDirectory& run,
+                                                       const nic::Clock& clock) {
+  const Subnet subnet{settings.subnet};
+  if (settings.etcd.empty()) {
+    auto opened = SqliteDirectory::open(run.directory_state(), subnet, [&clock] { return clock.now(); });
+    if (!opened) return tl::unexpected(opened.error());
+    return std::unique_ptr<DirectoryStore>(std::move(*opened));
+  }
+  EtcdSettings etcd{.addresses = settings.etcd, .prefix = settings.etcd_prefix, .user = settings.etcd_user};
+  if (!settings.etcd_tls.empty()) {
+    etcd.authority = settings.etcd_tls + "/authority.pem";
+    if (access((settings.etcd_tls + "/certificate.pem").c_str(), F_OK) == 0) {
+      etcd.certificate = settings.etcd_tls + "/certificate.pem";
+      etcd.key = settings.etcd_tls + "/key.pem";
+    }
+  }
+  if (!settings.etcd_password.empty()) {
+    auto text = read_whole_file(settings.etcd_password);
+    if (!text) return fail("etcd-password: " + text.error().message);
+    etcd.password = text->substr(0, text->find('\n'));
+  }
+  auto opened = EtcdDirectory::open(std::move(etcd), subnet);
+  if (!opened) return tl::unexpected(opened.error());
+  return std::unique_ptr<DirectoryStore>(std::move(*opened));
 }
 
 Result<void> open_all(SwitchPorts& ports, const std::vector<std::string>& listeners,
@@ -149,8 +177,7 @@ Result<void> run_switch(const std::string& path, const SwitchSettings& settings,
   SwitchPorts ports(std::move(*config), loop);
   loop.add(ports);
   const nic::Clock clock;
-  auto directory =
-      SqliteDirectory::open(run.directory_state(), Subnet{settings.subnet}, [&clock] { return clock.now(); });
+  auto directory = open_directory(settings, run, clock);
   if (!directory) return tl::unexpected(directory.error());
   auto boxes = make_boxes(settings.box, run, **directory, loop, ports);
   if (!boxes) return tl::unexpected(boxes.error());

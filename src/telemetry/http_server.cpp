@@ -146,7 +146,7 @@ void HttpServer::guard() {
 void HttpServer::serve(const std::string& path, const std::string& content_type, std::function<std::string()> body) {
   server_->Get(path, [content_type, body = std::move(body)](const httplib::Request&, httplib::Response& response) {
     response.set_header("Cache-Control", "no-store");
-    response.set_content(body(), content_type.c_str());
+    response.set_content(body(), content_type);
   });
 }
 

@@ -6,6 +6,8 @@
 // Source:   OpenSSL 3; RFC 8446.
 #pragma once
 
+#include <signal.h>
+
 #include <chrono>
 #include <memory>
 #include <string>
@@ -35,6 +37,27 @@ struct TlsPeer {
 };
 TlsPeer peer_of(const ssl_st* connection);
 TlsPeer peer_of(const x509_st& certificate);
+
+// OpenSSL writes to sockets whose other end may be gone; in this thread, for as long as this lasts, no signal comes of it.
+class NoPipeSignal {
+ public:
+  NoPipeSignal() {
+    sigemptyset(&pipe_);
+    sigaddset(&pipe_, SIGPIPE);
+    pthread_sigmask(SIG_BLOCK, &pipe_, &before_);
+  }
+  ~NoPipeSignal() {
+    const timespec now{};
+    if (sigismember(&before_, SIGPIPE) == 0) sigtimedwait(&pipe_, nullptr, &now);
+    pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+  }
+  NoPipeSignal(const NoPipeSignal&) = delete;
+  NoPipeSignal& operator=(const NoPipeSignal&) = delete;
+
+ private:
+  sigset_t pipe_{};
+  sigset_t before_{};
+};
 
 class TlsServerContext {
  public:

@@ -1,0 +1,50 @@
+#include "rack/directory_store.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+
+#include "base/bytes.h"
+
+namespace sluice::rack {
+namespace {
+
+constexpr std::size_t kMaxName = 200;
+
+}  // namespace
+
+wire::MacAddress Subnet::mac_of(wire::Ipv4Address ip) {
+  wire::MacAddress mac{{2, 0, 0, 0, 0, 0}};
+  store_be(mac.bytes.data() + 2, ip.value);
+  return mac;
+}
+
+Result<void> check_join(const NodeDescription& description, Duration lease) {
+  const std::string& name = description.name;
+  const bool sound = !name.empty() && name.size() <= kMaxName && std::ranges::all_of(name, [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' || c == '_' ||
+           c == '.';
+  });
+  if (!sound)
+    return fail(fmt::format("node name '{}' must have 1 to {} letters, digits, '-', '_' or '.'", name, kMaxName));
+  if (lease < Directory::kShortestLease || lease > Directory::kLongestLease)
+    return fail("a lease must last between 100 ms and 3600 s");
+  return {};
+}
+
+Error lease_is_unknown(LeaseId lease) {
+  return {fmt::format("{} {}: it has ended or never was; join again", kUnknownLease, lease.value)};
+}
+
+Error lease_is_of_another(LeaseId lease, const NodeDescription& owner, const NodeDescription& description) {
+  return {fmt::format("lease {} belongs to {} '{}', not to {} '{}'", lease.value, to_string(owner.kind), owner.name,
+                      to_string(description.kind), description.name)};
+}
+
+Error no_room_for_nodes() {
+  return {
+      fmt::format("the directory knows {} nodes already, and that is its limit; gone nodes are forgotten after {} s",
+                  Directory::kMaxNodes, Directory::kForgetAfter.milliseconds() / 1000)};
+}
+
+}  // namespace sluice::rack
