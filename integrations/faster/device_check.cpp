@@ -5,6 +5,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <cstdlib>
@@ -13,7 +14,6 @@
 #include <memory>
 #include <string>
 #include <thread>
-#include <utility>
 #include <vector>
 
 #include "base/bytes.h"
@@ -33,7 +33,7 @@ constexpr std::uint64_t kCapacity = 8u << 20;
 constexpr std::uint64_t kPage = 1u << 18;
 constexpr std::uint64_t kPages = kCapacity / kPage;
 constexpr std::uint32_t kLongest = 4096;
-constexpr int kReadsAhead = 32;
+constexpr std::size_t kReadsAhead = 32;
 
 std::uint64_t word_at(std::uint64_t offset) { return offset * 0x9e3779b97f4a7c15; }
 
@@ -112,10 +112,11 @@ void append(Run& run, std::uint64_t pages) {
   }
 }
 
+// Called back by whichever thread completes it.
 struct Piece {
   Run* run;
-  Rng* rng;
-  int* under_way;
+  std::uint64_t seed;  // of where it reads
+  std::atomic<bool>* under_way;
   std::uint8_t* into;
   std::uint64_t offset;
   std::uint32_t length;
@@ -141,14 +142,16 @@ void arrived(IAsyncContext* context, Status result, std::size_t bytes) {
     piece.again = false;
     read_piece(piece);
   } else {
-    --*piece.under_way;
+    *piece.under_way = false;
   }
 }
 
 void read_piece(Piece piece) {
   const std::uint64_t begin = piece.run->begin, end = piece.run->flushed;
-  piece.length = 64 * (1 + static_cast<std::uint32_t>(piece.rng->below(kLongest / 64)));
-  piece.offset = begin + 64 * piece.rng->below((end - begin - kLongest) / 64);
+  Rng rng(piece.seed);
+  piece.seed = rng.next();
+  piece.length = 64 * (1 + static_cast<std::uint32_t>(rng.below(kLongest / 64)));
+  piece.offset = begin + 64 * rng.below((end - begin - kLongest) / 64);
   Context<Piece> context(piece);
   piece.run->disk.log().ReadAsync(piece.offset, piece.into, piece.length, arrived, context);
 }
@@ -156,14 +159,14 @@ void read_piece(Piece piece) {
 void read(Run& run, std::uint64_t seed) {
   Rng rng(seed);
   std::vector<std::uint8_t> into(kReadsAhead * kLongest);
-  int under_way[kReadsAhead] = {};
+  std::array<std::atomic<bool>, kReadsAhead> under_way{};
   const auto busy = [&] {
-    return std::any_of(std::begin(under_way), std::end(under_way), [](int n) { return n != 0; });
+    return std::any_of(under_way.begin(), under_way.end(), [](const auto& one) { return one.load(); });
   };
   while (!run.stop || busy()) {
-    for (int i = 0; i < kReadsAhead && !run.stop && run.flushed - run.begin >= 2 * kPage; ++i) {
-      if (std::exchange(under_way[i], 1) != 0) continue;
-      read_piece({&run, &rng, &under_way[i], into.data() + static_cast<std::size_t>(i) * kLongest, 0, 0, i % 4 == 0});
+    for (std::size_t i = 0; i < kReadsAhead && !run.stop && run.flushed - run.begin >= 2 * kPage; ++i) {
+      if (under_way[i].exchange(true)) continue;
+      read_piece({&run, rng.next(), &under_way[i], into.data() + i * kLongest, 0, 0, i % 4 == 0});
     }
     try_complete(run);
   }
