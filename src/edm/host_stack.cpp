@@ -73,6 +73,7 @@ bool HostStack::poll(Time now, Unit& out) {
   ready_.pop_front();
   out = sending_.unit;
   out.data = sending_.data;
+  if (out.kind == UnitKind::kWrite && out.last) ++writes_left_.at(out.port.value);
   return true;
 }
 
@@ -111,21 +112,21 @@ void HostStack::take(Time first_block, Time now, const Unit& unit) {
     case UnitKind::kWrite: {
       if (!inside(unit.address, unit.bytes)) break;
       std::ranges::copy(unit.data, memory_.begin() + static_cast<std::ptrdiff_t>(unit.address));
-      written_.push_back(
-          {after(first_block, kDataTakenCycles), after(now, kDataTakenCycles), unit.address, unit.bytes});
+      if (config_.keeps_written)
+        written_.push_back(
+            {after(first_block, kDataTakenCycles), after(now, kDataTakenCycles), unit.address, unit.bytes});
       return;
     }
     case UnitKind::kGrant: {
       auto& table = unit.of_response ? answers_ : writes_;
       const auto found = table.find(peer);
+      const Duration memory = unit.of_response && each_chunk() ? config_.dram : Duration{};
+      const Time at = after(now, kGrantCycles + kGrantQueueCycles + kDataCycles) + memory;
       if (found == table.end()) {
         // Of an answer that was NULL: its further grants have made circuits, which must be used.
-        if (unit.of_response)
-          granted(after(now, kGrantCycles + kGrantQueueCycles + kDataCycles),
-                  {.kind = UnitKind::kNull, .port = config_.port, .id = unit.id, .data = {}});
+        if (unit.of_response) granted(at, {.kind = UnitKind::kNull, .port = config_.port, .id = unit.id, .data = {}});
         break;
       }
-      const Time at = after(now, kGrantCycles + kGrantQueueCycles + kDataCycles);
       send_chunk(at, unit.of_response ? UnitKind::kResponse : UnitKind::kWrite, peer, found->second, unit.bytes);
       if (found->second.sent == found->second.data.size()) table.erase(found);
       return;
@@ -155,8 +156,9 @@ void HostStack::serve(Time now, const Unit& request) {
   const Peer peer{request.port.value, request.id.value};
   if (!inside(request.address, request.bytes) || request.bytes == 0) {
     ++strays_;
-    return granted(after(now, kRequestTakenCycles + kGrantQueueCycles + kDataCycles),
-                   {.kind = UnitKind::kNull, .port = config_.port, .id = request.id, .data = {}});
+    return granted(
+        after(now, kRequestTakenCycles + kGrantQueueCycles + kDataCycles) + (each_chunk() ? config_.dram : Duration{}),
+        {.kind = UnitKind::kNull, .port = config_.port, .id = request.id, .data = {}});
   }
   const auto begin = memory_.begin() + static_cast<std::ptrdiff_t>(request.address);
   Outgoing answer{0, {begin, begin + request.bytes}};
@@ -167,7 +169,8 @@ void HostStack::serve(Time now, const Unit& request) {
 
 // Read, change and write back at one instant: nothing comes between.
 void HostStack::modify_here(Time now, const Unit& request) {
-  const Time at = after(now, kRequestTakenCycles + kGrantQueueCycles + kDataCycles) + config_.dram * 2;
+  const Time at =
+      after(now, kRequestTakenCycles + kGrantQueueCycles + kDataCycles) + config_.dram * (each_chunk() ? 1 : 2);
   if (!inside(request.address, 8) || request.address % 8 != 0) {
     ++strays_;
     return granted(at, {.kind = UnitKind::kNull, .port = config_.port, .id = request.id, .data = {}});

@@ -23,12 +23,21 @@
 
 namespace sluice::edm {
 
+// What of an answer waits for DRAM. Chunks that all come as late after their grants keep apart in the switch as the scheduler has placed them;
+// where the first alone is late, the scheduler must keep its ports for that time too (SchedulerConfig::response_lead).
+enum class MemoryTime : std::uint8_t {
+  kFirstChunk,  // read at once, as its request comes; a modification takes two accesses
+  kEachChunk,   // each as it is granted; a modification is answered after the first access
+};
+
 struct HostConfig {
   PortId port{};
   Duration cycle = Duration::picoseconds(2'560);
   Duration dram{};  // a memory node's
+  MemoryTime memory_time = MemoryTime::kFirstChunk;
   Duration read_timer = Duration::microseconds(100);
   std::uint32_t chunk_bytes = 256;
+  bool keeps_written = true;  // for written()
 };
 
 // A message that is over.
@@ -64,6 +73,8 @@ class HostStack {
     std::uint64_t address = 0;
     std::uint32_t bytes = 0;
   };
+  // How many writes to that node have left with all their chunks; in the order in which they were asked for.
+  std::uint64_t writes_left(PortId node) const { return writes_left_.at(node.value); }
   // What has been written to this node's memory, in order.
   const std::vector<Written>& written() const { return written_; }
   std::uint64_t strays() const { return strays_; }
@@ -89,6 +100,7 @@ class HostStack {
   };
 
   Time after(Time now, std::int64_t cycles) const { return now + config_.cycle * cycles; }
+  bool each_chunk() const { return config_.memory_time == MemoryTime::kEachChunk; }
   void ready(Time at, const Unit& unit, std::vector<std::uint8_t> data = {});
   // What goes along a circuit leaves in the order of its grants, as from a grant queue: circuits in the switch are used in that order.
   void granted(Time at, const Unit& unit, std::vector<std::uint8_t> data = {});
@@ -107,6 +119,7 @@ class HostStack {
   std::map<Peer, Outgoing> answers_;
   std::array<std::uint8_t, kMaxPorts> next_read_{};
   std::array<std::uint8_t, kMaxPorts> next_write_{};
+  std::array<std::uint64_t, kMaxPorts> writes_left_{};
   std::deque<Ready> ready_;  // in order of time
   Time granted_at_{};        // when the last of what was granted may go
   Ready sending_;

@@ -131,7 +131,7 @@ EdmTestbed::EdmTestbed(const EdmTestbedHardware& hardware, std::uint32_t hosts, 
                                            .block_time = hardware.block(),
                                            .framing_blocks = 3,
                                            .response_lead = hardware.cycle + hardware.block() * 4 + dram * 2,
-                                           .iteration = hardware.cycle * 3,
+                                           .iteration = hardware.iteration(),
                                            .iterations = edm::Iterations::kOnDemand,
                                            .patience = {}},
                                           hardware.cycle)});
@@ -202,9 +202,11 @@ void EdmTestbed::wake_switch(std::uint32_t network) {
     const std::size_t n = edm::write_unit(unit, blocks);
     note(network, "switch sends");
     for (std::size_t i = 0; i < n; ++i) {
-      // A single block goes between those of a message, but never before an earlier request that waits for one to end.
+      // A single block goes between those of a message, but never before an earlier request that waits for one to end; nor, a request itself,
+      // before data that do.
       const auto& waiting = nodes_[to.value]->sides[network].down;
-      const bool behind = std::ranges::any_of(waiting, [](const auto& stream) { return stream.from == kSwitch; });
+      const bool behind = (unit.kind != edm::UnitKind::kGrant && waiting.size() > 1) ||
+                          std::ranges::any_of(waiting, [](const auto& stream) { return stream.from == kSwitch; });
       if (n == 1 && !behind) {
         send_down(network, to.value, blocks[i]);
       } else {
@@ -393,6 +395,7 @@ Result<EdmTestbedHardware> load_edm_testbed_hardware(const std::string& path) {
     fields.duration("tcp_stack", hardware.tcp_stack);
     fields.duration("cxl_switch", hardware.cxl_switch);
     fields.duration("dram", hardware.dram);
+    fields.duration("clock", hardware.clock, Fields::Need::kOptional);
     fields.finish();
     if (error.empty() && hardware.bits_per_second == 0) top.fail(*node, "bits_per_second", "must not be 0");
   }

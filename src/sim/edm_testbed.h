@@ -40,7 +40,9 @@ struct EdmTestbedHardware {
   Duration tcp_stack{};
   Duration cxl_switch{};  // one way, all that CXL has besides memory
   Duration dram{};        // one access
+  Duration clock{};       // the scheduler's, where it is another one than the stacks'
 
+  Duration iteration() const { return (clock == Duration{} ? cycle : clock) * 3; }
   Duration block() const {
     return Duration::picoseconds(static_cast<std::int64_t>(64'000'000'000'000u / bits_per_second));
   }
