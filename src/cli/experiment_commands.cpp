@@ -80,10 +80,12 @@ class ExperimentCommand final : public Command {
     if (names_.empty()) return fail("say which experiment; --list tells what there are");
     // All files are read before anything starts.
     std::vector<sim::Experiment> experiments;
+    const auto ours = experiments_here();
+    const std::string more_hardware = ours ? (*ours / "hardware").string() : "";
     for (const std::string& name : names_) {
       const auto path = find_experiment(name);
       if (!path) return tl::unexpected(path.error());
-      auto loaded = sim::load_experiment(path->string(), settings_.hardware);
+      auto loaded = sim::load_experiment(path->string(), settings_.hardware, more_hardware);
       if (!loaded) return tl::unexpected(loaded.error());
       if (settings_.check && !loaded->promises())
         return fail(

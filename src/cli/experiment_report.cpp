@@ -155,7 +155,8 @@ json experiments_report(const std::vector<json>& results) {
       const auto places = places_of(result, metric);
       const bool first = metric == result["y"];
       const std::string y_title = first ? result["y_title"].get<std::string>() : metric;
-      const std::string title = fmt::format("{}: {} (simulated)", result["figure"].get<std::string>(),
+      const std::string figure = result["figure"].get<std::string>();
+      const std::string title = fmt::format("{}{}{} (simulated)", figure, figure.empty() ? "" : ": ",
                                             first ? result["title"].get<std::string>() : metric);
       json section = {
           {"title", title}, {"table", table_of(result, places, y_title)}, {"plot", plot_of(result, places, y_title)}};

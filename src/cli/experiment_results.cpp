@@ -233,7 +233,8 @@ std::string to_csv(const ExperimentOutcome& outcome) {
 
 std::string to_table(const ExperimentOutcome& outcome) {
   const sim::Experiment& e = *outcome.experiment;
-  std::string out = fmt::format("{} ({}), simulated on {}\n", e.title, e.figure, e.hardware.name);
+  const std::string figure = e.figure.empty() ? "" : fmt::format(" ({})", e.figure);
+  std::string out = fmt::format("{}{}, simulated on {}\n", e.title, figure, e.hardware.name);
   for (const std::string& metric : outcome.compared_metrics()) {
     out +=
         fmt::format("{:<44} {:>12} {:>12} {:>8}\n", metric == e.y ? e.y_title : metric, "simulated", "paper", "error");

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <map>
 
 #include "base/version.h"
 
@@ -189,6 +190,31 @@ std::string markdown(const CLI::App& app) {
   if (!lines.empty()) out += "\nExamples:\n\n";
   for (const std::string& line : lines) out += fmt::format("    {}\n", line);
   return out + "\n";
+}
+
+std::string settings_markdown(const Commands& commands) {
+  std::map<std::string, const rack::Schema*> tables;
+  for (const auto& command : commands) {
+    for (const auto& [name, schema] : command->tables()) tables.emplace(name, schema);
+  }
+  std::string out =
+      "# Settings\n\nWhat a TOML file may say that `--config FILE` names. Flags of the same names win. A key or table "
+      "that is not here is an "
+      "error, with the line where it stands. One file can serve all commands.\n\n";
+  const auto cell = [](std::string text) {
+    for (std::size_t at = 0; (at = text.find('|', at)) != std::string::npos; at += 2) text.insert(at, 1, '\\');
+    return one_line(text);
+  };
+  for (const auto& [name, schema] : tables) {
+    out += fmt::format("## [{}]\n\n| key | default | must be | |\n|---|---|---|---|\n", name);
+    for (const rack::Setting& setting : schema->settings()) {
+      out += fmt::format("| `{}`{} | {} | {} | {} |\n", setting.name, setting.is_list ? " (a list)" : "",
+                         setting.default_text.empty() ? "" : fmt::format("`{}`", setting.default_text),
+                         cell(setting.allowed), cell(setting.help));
+    }
+    out += "\n";
+  }
+  return out;
 }
 
 }  // namespace sluice::cli

@@ -25,5 +25,7 @@ std::vector<const CLI::App*> with_subcommands(const CLI::App& app);
 std::string man_page(const CLI::App& app);
 // A chapter in Markdown.
 std::string markdown(const CLI::App& app);
+// All tables that a settings file may have, in Markdown: a table each of key, default, what is allowed, meaning.
+std::string settings_markdown(const Commands& commands);
 
 }  // namespace sluice::cli

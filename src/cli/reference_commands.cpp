@@ -1,4 +1,4 @@
-// sluice completion | man | reference: what is known of all commands, in the forms that shells and readers take.
+// sluice completion | man | reference: what is known of all commands and settings, in the forms that shells and readers take.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -98,18 +98,28 @@ class Man final : public Command {
 
 class Reference final : public Command {
  public:
-  explicit Reference(CLI::App& root)
-      : Command(root, "reference", "Print all commands and their flags in Markdown", {"sluice reference >commands.md"}),
-        root_(root) {}
+  Reference(CLI::App& root, const Commands& commands)
+      : Command(root, "reference", "Print all commands and their flags, or all settings of files, in Markdown",
+                {"sluice reference >commands.md", "sluice reference --settings >settings.md"}),
+        root_(root),
+        commands_(commands) {
+    app().add_flag("--settings", settings_, "the tables that a file for --config may have, instead of the commands");
+  }
 
  private:
   Result<int> run() override {
+    if (settings_) {
+      fmt::print("{}", settings_markdown(commands_));
+      return 0;
+    }
     fmt::print("# Commands of sluice\n\n");
     for (const CLI::App* command : with_subcommands(root_)) fmt::print("{}", markdown(*command));
     return 0;
   }
 
   const CLI::App& root_;
+  const Commands& commands_;
+  bool settings_ = false;
 };
 
 }  // namespace
@@ -117,7 +127,7 @@ class Reference final : public Command {
 void add_reference_commands(CLI::App& root, Commands& commands) {
   commands.push_back(std::make_unique<Completion>(root));
   commands.push_back(std::make_unique<Man>(root));
-  commands.push_back(std::make_unique<Reference>(root));
+  commands.push_back(std::make_unique<Reference>(root, commands));
 }
 
 }  // namespace sluice::cli

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <filesystem>
 #include <limits>
 #include <sstream>
@@ -85,7 +86,8 @@ class Loader {
  public:
   Loader(Experiment& experiment, Source& source) : e_(experiment), s_(source) {}
 
-  Result<void> load(const std::string& hardware_path) {
+  Result<void> load(const std::string& hardware_path, const std::string& more_hardware) {
+    hardware_folders_ = {std::filesystem::path(e_.path).parent_path() / "hardware", more_hardware};
     Fields top(s_.table, e_.path, "", error_);
     read_top(top);
     s_.workload = table_of(top, "workload");
@@ -96,18 +98,22 @@ class Loader {
     top.finish();
     if (error_.empty()) make_points();
     if (!error_.empty()) return fail(error_);
-    const auto folder = std::filesystem::path(e_.path).parent_path() / "hardware";
-    if (auto panels = load_panel_hardware(folder); !panels) return panels;
-    return load_hardware_of_kind(hardware_path.empty() ? (folder / (hardware_ + ".toml")).string() : hardware_path);
+    if (auto panels = load_panel_hardware(); !panels) return panels;
+    return load_hardware_of_kind(hardware_path.empty() ? hardware_file(hardware_) : hardware_path);
   }
 
  private:
-  Result<void> load_panel_hardware(const std::filesystem::path& folder) {
+  std::string hardware_file(const std::string& name) const {
+    for (const auto& folder : hardware_folders_) {
+      if (auto file = folder / (name + ".toml"); !folder.empty() && std::filesystem::exists(file)) return file.string();
+    }
+    return (hardware_folders_[0] / (name + ".toml")).string();
+  }
+  Result<void> load_panel_hardware() {
     e_.panel_hardware.resize(s_.panels.size());
     for (std::size_t i = 0; i < s_.panels.size(); ++i) {
       if (s_.panels[i] == nullptr || !s_.panels[i]->contains(kPanelHardware)) continue;
-      auto hardware =
-          load_hardware((folder / (*(*s_.panels[i])[kPanelHardware].value<std::string>() + ".toml")).string());
+      auto hardware = load_hardware(hardware_file(*(*s_.panels[i])[kPanelHardware].value<std::string>()));
       if (!hardware) return tl::unexpected(hardware.error());
       e_.panel_hardware[i] = std::move(*hardware);
     }
@@ -137,7 +143,7 @@ class Loader {
   }
   void read_top(Fields& top) {
     top.text("title", e_.title);
-    top.text("figure", e_.figure);
+    top.text("figure", e_.figure, kOptional);
     top.text("text", e_.text, kOptional);
     top.choice(
         "kind", e_.kind,
@@ -252,7 +258,8 @@ class Loader {
   Experiment& e_;
   Source& s_;
   std::string hardware_;
-  Tolerance within_;  // of points that say nothing themselves
+  std::array<std::filesystem::path, 2> hardware_folders_;  // the first has precedence
+  Tolerance within_;                                       // of points that say nothing themselves
   std::string error_;
 };
 
@@ -373,7 +380,8 @@ const Hardware& Experiment::hardware_of(const Point& point) const {
   return own.name.empty() ? hardware : own;
 }
 
-Result<Experiment> load_experiment(const std::string& path, const std::string& hardware_path) {
+Result<Experiment> load_experiment(const std::string& path, const std::string& hardware_path,
+                                   const std::string& more_hardware) {
   const auto text = read_text(path);
   if (!text) return tl::unexpected(text.error());
   auto parsed = parse_toml(*text, path);
@@ -383,7 +391,8 @@ Result<Experiment> load_experiment(const std::string& path, const std::string& h
   experiment.name = std::filesystem::path(path).stem().string();
   const auto source = std::make_shared<Source>();
   source->table = std::move(*parsed);
-  if (auto loaded = Loader(experiment, *source).load(hardware_path); !loaded) return tl::unexpected(loaded.error());
+  if (auto loaded = Loader(experiment, *source).load(hardware_path, more_hardware); !loaded)
+    return tl::unexpected(loaded.error());
   experiment.source = source;
   return experiment;
 }

@@ -102,11 +102,12 @@ struct Experiment {
   std::shared_ptr<const Source> source;  // the parsed file
 };
 
-// `hardware_path` empty: as the file says, in the folder hardware/ beside it.
 // Adds to the results (as experiment.points) the ratios that the paper has points of.
 void add_ratios(const Experiment& experiment, std::vector<PointResult>& results);
 
-Result<Experiment> load_experiment(const std::string& path, const std::string& hardware_path = {});
+// `hardware_path` empty: as the file says, in the folder hardware/ beside it, or else in `more_hardware`.
+Result<Experiment> load_experiment(const std::string& path, const std::string& hardware_path = {},
+                                   const std::string& more_hardware = {});
 PointResult run_point(const Experiment& experiment, const Point& point);
 
 }  // namespace sluice::sim

@@ -2,6 +2,9 @@
 
 #include <gmock/gmock.h>
 
+#include <filesystem>
+#include <fstream>
+
 #include "sim/experiment.h"
 #include "sim/hardware.h"
 
@@ -67,6 +70,21 @@ TEST(Experiment, LoadsTheProjectsOwn) {
     ASSERT_TRUE(loaded.has_value()) << loaded.error().message;
     EXPECT_GE(loaded->points.size(), 8u) << name;
   }
+}
+
+// A file of one's own finds the project's hardware, but its own first.
+TEST(Experiment, LooksForHardwareBesideItAndThenElsewhere) {
+  const auto folder = std::filesystem::path(::testing::TempDir()) / "own_experiment";
+  std::filesystem::create_directories(folder / "hardware");
+  const std::string path = folder / "mine.toml";
+  std::filesystem::copy_file(SLUICE_SOURCE_DIR "/experiments/fig01.toml", path,
+                             std::filesystem::copy_options::overwrite_existing);
+  EXPECT_THAT(load_experiment(path).error().message, HasSubstr("own_experiment/hardware/connectx5.toml"));
+  const std::string ours = SLUICE_SOURCE_DIR "/experiments/hardware";
+  EXPECT_EQ(load_experiment(path, {}, ours)->hardware.name, parse_hardware(connectx5(), "")->name);
+  std::ofstream(folder / "hardware/connectx5.toml") << replaced(connectx5(), "name = \"", "name = \"my ");
+  EXPECT_THAT(load_experiment(path, {}, ours)->hardware.name, ::testing::StartsWith("my "));
+  std::filesystem::remove_all(folder);
 }
 
 class Broken : public ::testing::Test {

@@ -4,7 +4,7 @@
 usage: guides_test.py SLUICE GUIDE...
 
 Behind `$ ` stands a command; the lines behind it must be found among what it prints (stdout and stderr), in their order; `…` stands for anything. A command
-that ends with an error fails the guide, unless a `not …` is what it shows.
+that ends with an error fails the guide, unless a `not …` is what it shows. A block behind "`NAME`:" is the file of that name.
 """
 
 import os
@@ -32,6 +32,11 @@ def commands_of(text):
     return found
 
 
+def files_of(text):
+    """{name: contents} of the blocks that are files."""
+    return dict(re.findall(r"`([\w.-]+)`:\n\n```\w+\n(.*?)^```", text, re.M | re.S))
+
+
 def pattern_of(line):
     return re.compile(".*".join(re.escape(part) for part in line.split("…")))
 
@@ -51,7 +56,8 @@ class Shell:
     """One bash, so that jobs and files live from one command to the next."""
 
     def __init__(self, folder, sluice):
-        environment = {**os.environ, "PATH": f"{pathlib.Path(sluice).resolve().parent}:{os.environ['PATH']}", "XDG_RUNTIME_DIR": folder}
+        build = pathlib.Path(sluice).resolve().parent
+        environment = {**os.environ, "PATH": f"{build}:{build}/integrations/rocksdb:{os.environ['PATH']}", "XDG_RUNTIME_DIR": folder}
         self.process = subprocess.Popen(["bash"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=folder,
                                         env=environment, start_new_session=True)
 
@@ -89,6 +95,8 @@ def run_guide(sluice, guide):
     if not steps:
         return "there is no command in it"
     folder = tempfile.mkdtemp(prefix="sluice-guide-", dir="/tmp")
+    for name, contents in files_of(guide.read_text()).items():
+        pathlib.Path(folder, name).write_text(contents)
     shell = Shell(folder, sluice)
     try:
         for command, expected in steps:
