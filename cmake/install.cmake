@@ -32,30 +32,35 @@ install(FILES ${reference}/sluice.fish DESTINATION ${CMAKE_INSTALL_DATADIR}/fish
 install(TARGETS sluice-verbs LIBRARY DESTINATION lib/sluice COMPONENT sluice-verbs)
 install(TARGETS drop-in-ibverbs drop-in-rdmacm LIBRARY DESTINATION lib/sluice/drop-in COMPONENT sluice-verbs)
 
-# libcowbird: found by the linker, by pkg-config and by find_package(cowbird).
-get_target_property(cowbird_version cowbird VERSION)
-get_target_property(cowbird_soversion cowbird SOVERSION)
-target_include_directories(cowbird INTERFACE $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
-install(TARGETS cowbird EXPORT cowbird LIBRARY COMPONENT libcowbird NAMELINK_COMPONENT libcowbird-dev)
-install(FILES src/libcowbird/cowbird.h TYPE INCLUDE COMPONENT libcowbird-dev)
-file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/generated/cowbird.pc @ONLY CONTENT [[
+# sluice_install_library(TARGET NAME HEADER WORDS): libNAME and, apart, what building on it needs: found by the linker, by pkg-config (NAME) and
+# by find_package(NAME), which gives NAME::NAME.
+function(sluice_install_library target name header words)
+  get_target_property(version ${target} VERSION)
+  target_include_directories(${target} INTERFACE $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
+  set_target_properties(${target} PROPERTIES EXPORT_NAME ${name})
+  install(TARGETS ${target} EXPORT ${name} LIBRARY COMPONENT lib${name} NAMELINK_COMPONENT lib${name}-dev)
+  install(FILES ${header} TYPE INCLUDE COMPONENT lib${name}-dev)
+  file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/generated/${name}.pc @ONLY CONTENT [[
 prefix=${pcfiledir}/../..
 libdir=${prefix}/@CMAKE_INSTALL_LIBDIR@
 includedir=${prefix}/@CMAKE_INSTALL_INCLUDEDIR@
 
-Name: cowbird
-Description: Remote memory for a few stores into local rings
-Version: @cowbird_version@
-Libs: -L${libdir} -lcowbird
+Name: @name@
+Description: @words@
+Version: @version@
+Libs: -L${libdir} -l@name@
 Cflags: -I${includedir}
 ]])
-install(FILES ${CMAKE_BINARY_DIR}/generated/cowbird.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig COMPONENT libcowbird-dev)
-install(EXPORT cowbird NAMESPACE cowbird:: FILE cowbird-config.cmake DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/cowbird
-  COMPONENT libcowbird-dev)
-write_basic_package_version_file(${CMAKE_BINARY_DIR}/generated/cowbird-config-version.cmake VERSION ${cowbird_version}
-  COMPATIBILITY SameMajorVersion)
-install(FILES ${CMAKE_BINARY_DIR}/generated/cowbird-config-version.cmake DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/cowbird
-  COMPONENT libcowbird-dev)
+  install(FILES ${CMAKE_BINARY_DIR}/generated/${name}.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig COMPONENT lib${name}-dev)
+  install(EXPORT ${name} NAMESPACE ${name}:: FILE ${name}-config.cmake DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/${name}
+    COMPONENT lib${name}-dev)
+  write_basic_package_version_file(${CMAKE_BINARY_DIR}/generated/${name}-config-version.cmake VERSION ${version}
+    COMPATIBILITY SameMajorVersion)
+  install(FILES ${CMAKE_BINARY_DIR}/generated/${name}-config-version.cmake DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/${name}
+    COMPONENT lib${name}-dev)
+endfunction()
+sluice_install_library(cowbird cowbird src/libcowbird/cowbird.h "Remote memory for a few stores into local rings")
+sluice_install_library(libsluice sluice src/libsluice/sluice.h "The memory of a rack's memory nodes, one-sided")
 
 set(CPACK_GENERATOR DEB)
 set(CPACK_PACKAGE_CONTACT "Sluice <sluice@example.org>")
@@ -65,7 +70,7 @@ ordinary processes on any Linux machine, and in a simulator.")
 set(CPACK_RESOURCE_FILE_LICENSE ${CMAKE_SOURCE_DIR}/LICENSE)
 set(CPACK_PACKAGING_INSTALL_PREFIX /usr)
 set(CPACK_STRIP_FILES ON)
-set(CPACK_COMPONENTS_ALL sluice sluice-verbs libcowbird libcowbird-dev)
+set(CPACK_COMPONENTS_ALL sluice sluice-verbs)
 set(CPACK_DEB_COMPONENT_INSTALL ON)
 set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
 set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
@@ -76,13 +81,21 @@ set(CPACK_DEBIAN_SLUICE_PACKAGE_RECOMMENDS sluice-verbs)
 set(CPACK_COMPONENT_SLUICE-VERBS_DESCRIPTION "Lets unmodified RDMA programs (libibverbs, rdma_cm) run on Sluice's software NIC.")
 set(CPACK_DEBIAN_SLUICE-VERBS_PACKAGE_NAME sluice-verbs)
 set(CPACK_DEBIAN_SLUICE-VERBS_PACKAGE_DEPENDS sluice)
-set(CPACK_COMPONENT_LIBCOWBIRD_DESCRIPTION "Cowbird: a program only stores its requests for remote memory; an engine moves the data.")
-set(CPACK_DEBIAN_LIBCOWBIRD_PACKAGE_NAME libcowbird${cowbird_soversion})
-set(CPACK_DEBIAN_LIBCOWBIRD_PACKAGE_SECTION libs)
-set(CPACK_DEBIAN_LIBCOWBIRD_PACKAGE_CONTROL_EXTRA "${CMAKE_SOURCE_DIR}/cmake/debian/triggers")
-set(CPACK_DEBIAN_LIBCOWBIRD_PACKAGE_GENERATE_SHLIBS ON)
-set(CPACK_COMPONENT_LIBCOWBIRD-DEV_DESCRIPTION "Header, pkg-config and CMake files of libcowbird.")
-set(CPACK_DEBIAN_LIBCOWBIRD-DEV_PACKAGE_NAME libcowbird-dev)
-set(CPACK_DEBIAN_LIBCOWBIRD-DEV_PACKAGE_SECTION libdevel)
-set(CPACK_DEBIAN_LIBCOWBIRD-DEV_PACKAGE_DEPENDS "libcowbird${cowbird_soversion} (= ${PROJECT_VERSION})")
+# sluice_library_packages(TARGET NAME LIBRARY_WORDS): libNAME and its major version, libNAME-dev.
+macro(sluice_library_packages target name library_words)
+  get_target_property(soversion ${target} SOVERSION)
+  string(TOUPPER lib${name} upper)
+  list(APPEND CPACK_COMPONENTS_ALL lib${name} lib${name}-dev)
+  set(CPACK_COMPONENT_${upper}_DESCRIPTION "${library_words}")
+  set(CPACK_DEBIAN_${upper}_PACKAGE_NAME lib${name}${soversion})
+  set(CPACK_DEBIAN_${upper}_PACKAGE_SECTION libs)
+  set(CPACK_DEBIAN_${upper}_PACKAGE_CONTROL_EXTRA "${CMAKE_SOURCE_DIR}/cmake/debian/triggers")
+  set(CPACK_DEBIAN_${upper}_PACKAGE_GENERATE_SHLIBS ON)
+  set(CPACK_COMPONENT_${upper}-DEV_DESCRIPTION "Header, pkg-config and CMake files of lib${name}.")
+  set(CPACK_DEBIAN_${upper}-DEV_PACKAGE_NAME lib${name}-dev)
+  set(CPACK_DEBIAN_${upper}-DEV_PACKAGE_SECTION libdevel)
+  set(CPACK_DEBIAN_${upper}-DEV_PACKAGE_DEPENDS "lib${name}${soversion} (= ${PROJECT_VERSION})")
+endmacro()
+sluice_library_packages(cowbird cowbird "Cowbird: a program only stores its requests for remote memory; an engine moves the data.")
+sluice_library_packages(libsluice sluice "The memory of a rack's memory nodes, one-sided, from any program.")
 include(CPack)

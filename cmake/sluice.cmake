@@ -135,13 +135,13 @@ function(sluice_verbs_library)
   target_link_options(sluice-verbs PRIVATE -Wl,--version-script=${map} -static-libstdc++ -static-libgcc)
 endfunction()
 
-# sluice_cowbird_library(): libcowbird.so, which exports the C interface and nothing else.
-function(sluice_cowbird_library)
-  file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/cowbird_library.cpp CONTENT "")
-  add_library(cowbird SHARED ${CMAKE_BINARY_DIR}/cowbird_library.cpp)
-  set(map ${CMAKE_SOURCE_DIR}/src/libcowbird/libcowbird.map)
-  set_target_properties(cowbird PROPERTIES LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR} LINK_DEPENDS ${map} VERSION 1.0.0 SOVERSION 1)
-  target_link_libraries(cowbird PRIVATE -Wl,--whole-archive sluice_libcowbird -Wl,--no-whole-archive)
-  sluice_optimised(cowbird)
-  target_link_options(cowbird PRIVATE -Wl,--version-script=${map} -static-libstdc++ -static-libgcc)
+# sluice_c_library(TARGET NAME MODULE MAJOR): libNAME.so.MAJOR, which exports the module's C interface (MODULE/MODULE.map) and nothing else.
+function(sluice_c_library target name module major)
+  file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/${module}_library.cpp CONTENT "")
+  add_library(${target} SHARED ${CMAKE_BINARY_DIR}/${module}_library.cpp)
+  set(map ${CMAKE_SOURCE_DIR}/src/${module}/${module}.map)
+  set_target_properties(${target} PROPERTIES OUTPUT_NAME ${name} LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR} LINK_DEPENDS ${map}
+    VERSION ${major}.0.0 SOVERSION ${major})
+  target_link_libraries(${target} PRIVATE -Wl,--whole-archive sluice_${module} -Wl,--no-whole-archive)
+  target_link_options(${target} PRIVATE -Wl,--version-script=${map})
 endfunction()

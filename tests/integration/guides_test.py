@@ -4,7 +4,8 @@
 usage: guides_test.py SLUICE GUIDE...
 
 Behind `$ ` stands a command; the lines behind it must be found among what it prints (stdout and stderr), in their order; `…` stands for anything. A command
-that ends with an error fails the guide, unless a `not …` is what it shows. A block behind "`NAME`:" is the file of that name.
+that ends with an error fails the guide, unless a `not …` is what it shows. A block behind "`NAME`:" is the file of that name. Headers and libraries are
+the build's.
 """
 
 import os
@@ -16,6 +17,7 @@ import subprocess
 import sys
 import tempfile
 
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 PATIENCE_S = 120  # of a command
 END = "--end-of-command--"
 
@@ -57,7 +59,8 @@ class Shell:
 
     def __init__(self, folder, sluice):
         build = pathlib.Path(sluice).resolve().parent
-        environment = {**os.environ, "PATH": f"{build}:{build}/integrations/rocksdb:{os.environ['PATH']}", "XDG_RUNTIME_DIR": folder}
+        environment = {**os.environ, "PATH": f"{build}:{build}/integrations/rocksdb:{os.environ['PATH']}", "XDG_RUNTIME_DIR": folder,
+                       "CPATH": f"{ROOT}/src/libsluice:{ROOT}/src/libcowbird", "LIBRARY_PATH": str(build), "LD_LIBRARY_PATH": str(build)}
         self.process = subprocess.Popen(["bash"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=folder,
                                         env=environment, start_new_session=True)
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What `cmake --install` leaves behind, used as its user would: pages, completions, a program of one's own on libcowbird.
+"""What `cmake --install` leaves behind, used as its user would: pages, completions, programs of one's own on libcowbird and libsluice.
 
     install_test.py BUILD             the installed tree
     install_test.py BUILD --packages  the Debian packages too, installed and tried in a fresh Debian (needs root, debootstrap, a mirror)
@@ -114,19 +114,23 @@ class Completions(Case):
 
 
 class OnesOwnProgram(live_rack.LiveRack, Case):
-    """examples/cowbird, built outside the tree in both ways, and run."""
+    """The examples, built outside the tree in both ways, and run."""
 
-    def test_hello(self):
-        source = pathlib.Path(self.folder) / "example"
-        shutil.copytree(ROOT / "examples/cowbird", source)
+    def built(self, example, library, program):
+        """An example's program, built with pkg-config and with CMake, and the environment in which it finds its library."""
+        source = pathlib.Path(self.folder) / example
+        shutil.copytree(ROOT / "examples" / example, source)
         environment = {**os.environ, "PKG_CONFIG_PATH": ":".join(map(str, PREFIX.glob("lib*/**/pkgconfig")))}
-        flags = self.done("pkg-config", "--cflags", "--libs", "cowbird", env=environment).split()
-        self.done("cc", "-Wall", "-Wextra", "-Werror", source / "hello.c", "-o", source / "hello", *flags)
+        flags = self.done("pkg-config", "--cflags", "--libs", library, env=environment).split()
+        self.done("cc", "-Wall", "-Wextra", "-Werror", source / f"{program}.c", "-o", source / program, *flags)
         self.done("cmake", "-S", source, "-B", source / "build", f"-DCMAKE_PREFIX_PATH={PREFIX}")
         self.done("cmake", "--build", source / "build")
-        libraries = {"LD_LIBRARY_PATH": os.pathsep.join({str(p.parent) for p in PREFIX.glob("lib*/**/libcowbird.so")})}
-        environment = {**os.environ, **libraries, "SLUICE_DIR": self.dir}
-        alone = run(source / "hello", env=environment)
+        libraries = {"LD_LIBRARY_PATH": os.pathsep.join({str(p.parent) for p in PREFIX.glob(f"lib*/**/lib{library}.so")})}
+        return (source / program, source / "build" / program), {**os.environ, **libraries, "SLUICE_DIR": self.dir}
+
+    def test_hello(self):
+        programs, environment = self.built("cowbird", "cowbird", "hello")
+        alone = run(programs[0], env=environment)
         self.assertEqual(alone.returncode, 1)
         self.assertIn("sluice cowbird engine", alone.stderr)
         self.sluice("rack", "up", "--no-metadata", "--memory-size", "64MiB", code=0)
@@ -134,12 +138,23 @@ class OnesOwnProgram(live_rack.LiveRack, Case):
             engine = subprocess.Popen([live_rack.SLUICE, "cowbird", "engine", "--dir", self.dir], stderr=log)
         self.children.append(engine)
         live_rack.wait_until(lambda: os.path.exists(self.dir + "/cowbird.sock"), "an engine")
-        for program in (source / "hello", source / "build/hello"):
+        for program in programs:
             self.assertEqual(self.done(program, env=environment), "hello\n")
+
+    def test_counter(self):
+        programs, environment = self.built("remote", "sluice", "counter")
+        alone = run(programs[0], env=environment)
+        self.assertEqual(alone.returncode, 1)
+        self.assertIn("is the rack up?", alone.stderr)
+        self.sluice("rack", "up", "--no-metadata", "--memory-size", "64MiB", code=0)
+        self.assertEqual(self.done(programs[0], "1000", env=environment), "1000\n")
+        self.assertEqual(self.done(programs[1], "234", env=environment), "1234\n")
 
     def test_the_example_is_the_one_in_the_docs(self):
         program = (ROOT / "docs/cowbird.md").read_text().split("```c\n")[1].split("```")[0]
         self.assertIn(program, (ROOT / "examples/cowbird/hello.c").read_text())
+        program = (ROOT / "docs/guides/c-client.md").read_text().split("```c\n")[1].split("```")[0]
+        self.assertIn(program, (ROOT / "examples/remote/counter.c").read_text())
 
 
 class Packages(Case):
@@ -149,7 +164,7 @@ class Packages(Case):
         self.addCleanup(shutil.rmtree, folder)
         self.done("cpack", "--config", BUILD / "CPackConfig.cmake", "-G", "DEB", "-B", folder / "packages")
         names = sorted(p.name.split("_")[0] for p in (folder / "packages").glob("*.deb"))
-        self.assertEqual(names, ["libcowbird-dev", "libcowbird1", "sluice", "sluice-verbs"])
+        self.assertEqual(names, ["libcowbird-dev", "libcowbird1", "libsluice-dev", "libsluice1", "sluice", "sluice-verbs"])
         root = folder / "root"
         self.done("debootstrap", "--variant=minbase", "bookworm", root)
         for path in ("etc/apt/sources.list", "etc/apt/apt.conf.d", "etc/apt/sources.list.d"):
@@ -159,14 +174,16 @@ class Packages(Case):
                 shutil.copy(pathlib.Path("/", path), root / path)
         for package in (folder / "packages").glob("*.deb"):
             shutil.copy(package, root / "tmp")
-        shutil.copytree(ROOT / "examples/cowbird", root / "tmp/example")
+        shutil.copytree(ROOT / "examples", root / "tmp/examples")
         inside = ("chroot", root, "env", "DEBIAN_FRONTEND=noninteractive")
         self.done(*inside, "apt-get", "update")
         self.done(*inside, "sh", "-c", "apt-get install -y --no-install-recommends /tmp/*.deb gcc libc6-dev pkg-config")
         self.assertRegex(self.done(*inside, "sluice", "--version"), r"^sluice ")
-        self.done(*inside, "sh", "-c", "cc /tmp/example/hello.c -o /tmp/hello $(pkg-config --cflags --libs cowbird)")
+        self.done(*inside, "sh", "-c", "cc /tmp/examples/cowbird/hello.c -o /tmp/hello $(pkg-config --cflags --libs cowbird)")
         self.assertIn("sluice cowbird engine", run(*inside, "/tmp/hello").stderr)
-        self.done(*inside, "apt-get", "purge", "-y", "sluice", "sluice-verbs", "libcowbird1", "libcowbird-dev")
+        self.done(*inside, "sh", "-c", "cc /tmp/examples/remote/counter.c -o /tmp/counter $(pkg-config --cflags --libs sluice)")
+        self.assertIn("is the rack up?", run(*inside, "/tmp/counter").stderr)
+        self.done(*inside, "apt-get", "purge", "-y", *names)
         self.assertFalse((root / "usr/bin/sluice").exists())
         self.assertFalse((root / "usr/lib/sluice").exists())
 

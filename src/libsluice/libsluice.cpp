@@ -1,0 +1,437 @@
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstdlib>
+#include <deque>
+#include <exception>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "libsluice/sluice.h"
+#include "ports/run_path.h"
+#include "rack/store_session.h"
+
+namespace {
+
+namespace rack = sluice::rack;
+namespace remote = sluice::remote;
+using sluice::ByteView;
+using sluice::Duration;
+using sluice::fail;
+using sluice::MutableBytes;
+using sluice::Result;
+using sluice::Time;
+
+constexpr Duration kPause = Duration::microseconds(100);
+
+thread_local std::string last_error;
+
+int refuse(int error, std::string why) {
+  last_error = std::move(why);
+  return error;
+}
+
+int code_of(remote::Status status) {
+  switch (status) {
+    case remote::Status::kOk: return 0;
+    case remote::Status::kAccessDenied: return SLUICE_DENIED;
+    case remote::Status::kMisaligned: return SLUICE_OUT_OF_RANGE;
+    case remote::Status::kTooLong: return SLUICE_BAD_LENGTH;
+    case remote::Status::kUnreachable:
+    case remote::Status::kNodeUnknown: return SLUICE_UNREACHABLE;
+    case remote::Status::kUnknown: return SLUICE_UNKNOWN;
+    case remote::Status::kUnsupported: return SLUICE_SYSTEM;
+  }
+  return SLUICE_SYSTEM;
+}
+
+std::string text_or(const char* text, const std::string& otherwise) {
+  return text != nullptr && *text != 0 ? text : otherwise;
+}
+
+// What a number of sluice_node() stands for.
+struct Node {
+  remote::NodeId id;
+  std::uint64_t incarnation;
+  std::string name;
+  remote::RemoteAddress base;
+  std::uint64_t length;
+  bool gone = false;
+};
+
+}  // namespace
+
+struct sluice_client final : private rack::StoreSession {
+ public:
+  static Result<std::unique_ptr<sluice_client>> open(const sluice_options_t& options);
+  ~sluice_client() override { detach(); }
+
+  int node(const std::string& name);
+  const char* node_name(std::uint32_t index);
+  std::uint64_t node_bytes(int node) const { return valid(node) ? nodes_[static_cast<std::size_t>(node)].length : 0; }
+
+  // The operation's remote address is an offset.
+  int post(int node, remote::Operation operation, std::uint64_t* prior, void* context);
+  // As often as it takes for `bytes`; `make` gives the operation of a part.
+  template <class Make>
+  int run(int node, std::uint64_t offset, std::size_t bytes, std::uint64_t* prior, Make make);
+  int poll(sluice_completion_t* completions, int most, std::int64_t timeout_us);
+  std::uint32_t under_way() const { return static_cast<std::uint32_t>(entries_.size() - free_.size()); }
+
+ private:
+  struct Entry {
+    sluice_client* client = nullptr;
+    remote::Operation operation;
+    std::uint64_t* prior = nullptr;
+    void* context = nullptr;
+  };
+  // An operation that somebody waits for.
+  struct Awaited {
+    remote::Operation operation;
+    bool done = false;
+  };
+
+  explicit sluice_client(std::uint32_t entries, Duration patience) : patience_(patience), entries_(entries) {
+    for (Entry& entry : entries_) free_.push_back(&entry);
+  }
+  bool valid(int node) const { return node >= 0 && static_cast<std::size_t>(node) < nodes_.size(); }
+  // 0, or why an operation cannot begin.
+  int check(int node, std::uint64_t offset, std::size_t bytes) const;
+  remote::RemoteMemory& memory() { return remote_nodes().memory(); }
+  void learn(Time now, rack::Snapshot snapshot);
+  // The transport counts time-outs from the time of the last turn: so there must be one before something is sent after a pause.
+  void wake_up() {
+    if (loop().now() - remote_nodes().memory().now() > kPause) loop().turn();
+  }
+  static void on_complete(remote::Operation& operation);
+  // Turns the loop until `done` or the time is over (negative: never over).
+  template <class Done>
+  void turn_until(std::int64_t timeout_us, Done done);
+
+  Duration patience_;
+  rack::Snapshot rack_;
+  std::vector<Node> nodes_;
+  std::vector<Entry> entries_;  // as many as may be under way
+  std::vector<Entry*> free_;
+  std::deque<Entry*> completed_;  // not taken yet
+};
+
+Result<std::unique_ptr<sluice_client>> sluice_client::open(const sluice_options_t& options) {
+  const std::uint32_t entries = options.entries != 0 ? options.entries : 1024;
+  const std::uint32_t depth = options.depth != 0 ? options.depth : 128;
+  if (entries > 65'536) return fail(fmt::format("options.entries = {}: must be 1 to 65536", entries));
+  if (depth > 4096) return fail(fmt::format("options.depth = {}: must be 1 to 4096", depth));
+  static std::atomic<std::uint64_t> clients{0};
+  const char* const directory = std::getenv("SLUICE_DIR");
+  rack::StoreSessionConfig config;
+  config.directory = text_or(options.directory, text_or(directory, sluice::ports::default_run_directory()));
+  config.name = text_or(options.name, fmt::format("program-{}-{}", getpid(), ++clients));
+  config.port = text_or(options.port, "");
+  config.nodes.depth = depth;
+  const auto patience = Duration::milliseconds(options.timeout_ms != 0 ? options.timeout_ms : 5000);
+  std::unique_ptr<sluice_client> client(new sluice_client(entries, patience));
+  auto snapshot = client->attach(config);
+  if (!snapshot) return tl::unexpected(snapshot.error());
+  client->learn(client->loop().now(), std::move(*snapshot));
+  client->endpoint().on_change([c = client.get()](Time now, const rack::Snapshot& changed) { c->learn(now, changed); });
+  return client;
+}
+
+void sluice_client::learn(Time now, rack::Snapshot snapshot) {
+  rack_ = std::move(snapshot);
+  const auto ready = rack_.ready(rack::NodeKind::kMemory);
+  for (Node& node : nodes_) {
+    node.gone = node.gone || std::none_of(ready.begin(), ready.end(), [&](const rack::NodeRecord* record) {
+                  return record->id == node.id && record->incarnation == node.incarnation;
+                });
+  }
+  remote_nodes().set_nodes(now, rack_);
+}
+
+template <class Done>
+void sluice_client::turn_until(std::int64_t timeout_us, Done done) {
+  if (timeout_us == 0) {
+    loop().turn();
+    return;
+  }
+  const Time end = timeout_us < 0 ? Time::never() : loop().now() + Duration::microseconds(timeout_us);
+  struct Alarm final : sluice::nic::Pollable {
+    explicit Alarm(Time end_of_waiting) : when(end_of_waiting) {}
+    std::size_t poll(Time) override { return 0; }
+    Time next_deadline() const override { return when; }
+    Time when;
+  } alarm(end);
+  loop().add(alarm);
+  loop().run_until([&] { return done() || loop().now() >= end; });
+  loop().remove(alarm);
+}
+
+int sluice_client::node(const std::string& name) {
+  const auto find = [&]() -> const rack::NodeRecord* {
+    for (const rack::NodeRecord* record : rack_.ready(rack::NodeKind::kMemory)) {
+      if (record->description.name == name && !record->description.regions.empty()) return record;
+    }
+    return nullptr;
+  };
+  const auto connected = [&] {
+    const rack::NodeRecord* const record = find();
+    return record != nullptr && remote_nodes().memory().connected(record->id);
+  };
+  loop().turn();  // what the directory has said meanwhile
+  if (find() != nullptr && !connected()) turn_until(patience_.nanoseconds() / 1000, connected);
+  const rack::NodeRecord* const record = find();
+  if (record == nullptr) {
+    std::string names;
+    for (std::uint32_t i = 0; node_name(i) != nullptr; ++i) names += (i == 0 ? "" : ", ") + std::string(node_name(i));
+    return refuse(SLUICE_NO_SUCH_NODE, names.empty()
+                                           ? "no memory node is on the rack; `sluice memory` adds one"
+                                           : fmt::format("there is no memory node {}; there are {}", name, names));
+  }
+  if (!connected()) return refuse(SLUICE_UNREACHABLE, fmt::format("no connection to {}: {}", name, problems()));
+  for (std::size_t i = 0; i < nodes_.size(); ++i) {
+    if (nodes_[i].id == record->id && nodes_[i].incarnation == record->incarnation) return static_cast<int>(i);
+  }
+  const rack::RegionRecord& region = record->description.regions.front();
+  nodes_.push_back({record->id,
+                    record->incarnation,
+                    name,
+                    {record->id, remote::RegionKey(region.key), region.address},
+                    region.length});
+  return static_cast<int>(nodes_.size() - 1);
+}
+
+const char* sluice_client::node_name(std::uint32_t index) {
+  if (index == 0) loop().turn();  // what the directory has said meanwhile
+  const auto ready = rack_.ready(rack::NodeKind::kMemory);
+  std::vector<const std::string*> names;
+  for (const rack::NodeRecord* record : ready) names.push_back(&record->description.name);
+  std::sort(names.begin(), names.end(), [](const std::string* one, const std::string* other) { return *one < *other; });
+  return index < names.size() ? names[index]->c_str() : nullptr;
+}
+
+int sluice_client::check(int node, std::uint64_t offset, std::size_t bytes) const {
+  if (!valid(node)) return refuse(SLUICE_NO_SUCH_NODE, fmt::format("{} is no number that sluice_node() gave", node));
+  const Node& n = nodes_[static_cast<std::size_t>(node)];
+  if (n.gone) return refuse(SLUICE_GONE, fmt::format("{} has left the rack, or was started anew", n.name));
+  if (bytes == 0) return refuse(SLUICE_BAD_LENGTH, "a length of 0");
+  if (bytes > n.length || offset > n.length - bytes)
+    return refuse(SLUICE_OUT_OF_RANGE,
+                  fmt::format("{} bytes at {} do not lie in the {} of {}", bytes, offset, n.length, n.name));
+  return 0;
+}
+
+int sluice_client::post(int node, remote::Operation operation, std::uint64_t* prior, void* context) {
+  const bool atomic =
+      operation.kind == remote::OpKind::kCompareAndSwap || operation.kind == remote::OpKind::kFetchAndAdd;
+  const std::size_t bytes = atomic ? 8 : operation.local.size();
+  const std::uint64_t offset = operation.remote.address;
+  wake_up();
+  if (const int error = check(node, offset, bytes); error != 0) return error;
+  if (atomic && offset % 8 != 0)
+    return refuse(SLUICE_OUT_OF_RANGE, fmt::format("an atomic at {}, which is no multiple of 8", offset));
+  if (bytes > memory().capabilities().max_length)
+    return refuse(SLUICE_BAD_LENGTH,
+                  fmt::format("{} bytes in one operation; at most {}", bytes, memory().capabilities().max_length));
+  if (free_.empty()) return refuse(SLUICE_FULL, fmt::format("{} operations are under way", entries_.size()));
+  Entry& entry = *free_.back();
+  free_.pop_back();
+  operation.remote = nodes_[static_cast<std::size_t>(node)].base + offset;
+  operation.on_complete = on_complete;
+  operation.context = &entry;
+  entry = {this, operation, prior, context};
+  memory().submit(entry.operation);
+  return 0;
+}
+
+void sluice_client::on_complete(remote::Operation& operation) {
+  Entry& entry = *static_cast<Entry*>(operation.context);
+  if (entry.prior != nullptr && operation.status == remote::Status::kOk) *entry.prior = operation.prior;
+  entry.client->completed_.push_back(&entry);
+}
+
+template <class Make>
+int sluice_client::run(int node, std::uint64_t offset, std::size_t bytes, std::uint64_t* prior, Make make) {
+  wake_up();
+  if (const int error = check(node, offset, bytes); error != 0) return error;
+  const std::size_t most = memory().capabilities().max_length;
+  for (std::size_t done = 0; done < bytes;) {
+    const std::size_t part = std::min(most, bytes - done);
+    Awaited awaited;
+    awaited.operation = make(nodes_[static_cast<std::size_t>(node)].base + (offset + done), done, part);
+    awaited.operation.context = &awaited;
+    awaited.operation.on_complete = [](remote::Operation& operation) {
+      static_cast<Awaited*>(operation.context)->done = true;
+    };
+    memory().submit(awaited.operation);
+    turn_until(-1, [&] { return awaited.done; });
+    const remote::Status status = awaited.operation.status;
+    if (status != remote::Status::kOk) {
+      const std::string& name = nodes_[static_cast<std::size_t>(node)].name;
+      return refuse(code_of(status), fmt::format("{}: {}", name, sluice_strerror(code_of(status))));
+    }
+    if (prior != nullptr) *prior = awaited.operation.prior;
+    done += part;
+  }
+  return 0;
+}
+
+int sluice_client::poll(sluice_completion_t* completions, int most, std::int64_t timeout_us) {
+  if (most <= 0) return 0;
+  if (completed_.empty()) loop().turn();
+  if (completed_.empty() && timeout_us != 0 && under_way() != 0)
+    turn_until(timeout_us, [this] { return !completed_.empty(); });
+  int taken = 0;
+  for (; taken < most && !completed_.empty(); ++taken) {
+    Entry* const entry = completed_.front();
+    completed_.pop_front();
+    completions[taken] = {entry->context, code_of(entry->operation.status), 0};
+    free_.push_back(entry);
+  }
+  return taken;
+}
+
+namespace {
+
+// What the C interface calls: no exception leaves it.
+template <class Call>
+auto guarded(Call call, decltype(call()) failed) -> decltype(call()) {
+  try {
+    return call();
+  } catch (const std::exception& error) {
+    last_error = error.what();
+    return failed;
+  }
+}
+
+remote::RemoteAddress offset_of(std::uint64_t offset) { return {remote::NodeId(0), remote::RegionKey(0), offset}; }
+MutableBytes bytes_at(const void* at, std::size_t bytes) {
+  return {static_cast<std::uint8_t*>(const_cast<void*>(at)), bytes};  // those of a write are never written to
+}
+
+}  // namespace
+
+extern "C" {
+
+sluice_t* sluice_open(const sluice_options_t* options) {
+  return guarded(
+      [&]() -> sluice_t* {
+        auto opened = sluice_client::open(options != nullptr ? *options : sluice_options_t{});
+        if (opened) return opened->release();
+        last_error = opened.error().message;
+        return nullptr;
+      },
+      nullptr);
+}
+
+void sluice_close(sluice_t* client) { delete client; }
+
+int sluice_node(sluice_t* client, const char* name) {
+  return guarded([&] { return client->node(name); }, SLUICE_SYSTEM);
+}
+
+const char* sluice_node_name(sluice_t* client, uint32_t index) {
+  return guarded([&] { return client->node_name(index); }, nullptr);
+}
+
+uint64_t sluice_node_bytes(sluice_t* client, int node) { return client->node_bytes(node); }
+
+int sluice_read(sluice_t* client, int node, uint64_t offset, void* into, size_t bytes) {
+  return guarded(
+      [&] {
+        return client->run(node, offset, bytes, nullptr,
+                           [&](remote::RemoteAddress at, std::size_t done, std::size_t part) {
+                             return remote::read_operation(at, bytes_at(into, bytes).subspan(done, part));
+                           });
+      },
+      SLUICE_SYSTEM);
+}
+
+int sluice_write(sluice_t* client, int node, uint64_t offset, const void* from, size_t bytes) {
+  return guarded(
+      [&] {
+        return client->run(node, offset, bytes, nullptr,
+                           [&](remote::RemoteAddress at, std::size_t done, std::size_t part) {
+                             return remote::write_operation(at, bytes_at(from, bytes).subspan(done, part));
+                           });
+      },
+      SLUICE_SYSTEM);
+}
+
+int sluice_compare_and_swap(sluice_t* client, int node, uint64_t offset, uint64_t compare, uint64_t swap,
+                            uint64_t* prior) {
+  return guarded(
+      [&] {
+        return client->run(node, offset, 8, prior, [&](remote::RemoteAddress at, std::size_t, std::size_t) {
+          return remote::swap_operation(at, compare, swap);
+        });
+      },
+      SLUICE_SYSTEM);
+}
+
+int sluice_fetch_and_add(sluice_t* client, int node, uint64_t offset, uint64_t add, uint64_t* prior) {
+  return guarded(
+      [&] {
+        return client->run(node, offset, 8, prior, [&](remote::RemoteAddress at, std::size_t, std::size_t) {
+          return remote::add_operation(at, add);
+        });
+      },
+      SLUICE_SYSTEM);
+}
+
+int sluice_post_read(sluice_t* client, int node, uint64_t offset, void* into, size_t bytes, void* context) {
+  return guarded(
+      [&] {
+        return client->post(node, remote::read_operation(offset_of(offset), bytes_at(into, bytes)), nullptr, context);
+      },
+      SLUICE_SYSTEM);
+}
+
+int sluice_post_write(sluice_t* client, int node, uint64_t offset, const void* from, size_t bytes, void* context) {
+  return guarded(
+      [&] {
+        return client->post(node, remote::write_operation(offset_of(offset), bytes_at(from, bytes)), nullptr, context);
+      },
+      SLUICE_SYSTEM);
+}
+
+int sluice_post_compare_and_swap(sluice_t* client, int node, uint64_t offset, uint64_t compare, uint64_t swap,
+                                 uint64_t* prior, void* context) {
+  return guarded(
+      [&] { return client->post(node, remote::swap_operation(offset_of(offset), compare, swap), prior, context); },
+      SLUICE_SYSTEM);
+}
+
+int sluice_post_fetch_and_add(sluice_t* client, int node, uint64_t offset, uint64_t add, uint64_t* prior,
+                              void* context) {
+  return guarded([&] { return client->post(node, remote::add_operation(offset_of(offset), add), prior, context); },
+                 SLUICE_SYSTEM);
+}
+
+int sluice_poll(sluice_t* client, sluice_completion_t* completions, int most, int64_t timeout_us) {
+  return guarded([&] { return client->poll(completions, most, timeout_us); }, 0);
+}
+
+uint32_t sluice_under_way(sluice_t* client) { return client->under_way(); }
+
+const char* sluice_strerror(int error) {
+  switch (error) {
+    case 0: return "done";
+    case SLUICE_OUT_OF_RANGE: return "beyond the node's memory, or an atomic not on 8 bytes: nothing happened";
+    case SLUICE_DENIED: return "the memory node refuses: nothing happened";
+    case SLUICE_UNREACHABLE: return "no connection to the memory node now: nothing happened";
+    case SLUICE_UNKNOWN: return "the connection was lost meanwhile: it may have happened or not";
+    case SLUICE_GONE: return "the memory node has left, or was started anew with other memory: ask sluice_node() again";
+    case SLUICE_BAD_LENGTH: return "a length of 0, or too long to be posted at once";
+    case SLUICE_FULL: return "as many operations as there are entries are under way: poll, then try again";
+    case SLUICE_NO_SUCH_NODE: return "no such memory node is on the rack";
+    case SLUICE_SYSTEM: return "it could not be done; sluice_last_error() says why";
+    default: return "no error of libsluice";
+  }
+}
+
+const char* sluice_last_error(void) { return last_error.c_str(); }
+}

@@ -1,0 +1,79 @@
+#!/usr/bin/env python3
+"""Programs on libsluice against a rack of real processes.
+
+usage: libsluice_test.py SLUICE APP [unittest arguments]
+
+SLUICE is the program, APP tests/libsluice/app.c.
+"""
+
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
+import live_rack  # noqa: E402
+
+PATIENCE_S = 120
+APP = ""
+
+
+class LibsluiceTest(live_rack.LiveRack):
+    def setUp(self):
+        super().setUp()
+        self.sluice("rack", "up", "--no-metadata", "--memory-size", "16MiB", code=0)
+
+    def app(self, *words):
+        child = subprocess.Popen([APP, *words], env={**os.environ, "SLUICE_DIR": self.dir}, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                 stderr=subprocess.PIPE, text=True)
+        self.children.append(child)
+        return child
+
+    def finish(self, child):
+        out, err = child.communicate(timeout=PATIENCE_S)
+        self.assertEqual(child.returncode, 0, out + err)
+        return out
+
+    def word(self, node, offset):
+        return int(self.sluice("remote", "read", node, str(offset), "8", "--word", code=0).stdout)
+
+    def test_every_call(self):
+        self.assertIn("0 wrong", self.finish(self.app("check")))
+
+    def test_several_programs_count_and_lose_nothing(self):
+        apps = [self.app("count", "memory2", "20000") for _ in range(3)]
+        for child in apps:
+            self.finish(child)
+        self.assertEqual(self.word("memory2", 0), 60000)
+
+    def test_a_lock_excludes(self):
+        apps = [self.app("lock", "memory1", "300") for _ in range(3)]
+        for child in apps:
+            self.finish(child)
+        self.assertEqual(self.word("memory1", 16), 900)
+        self.assertEqual(self.word("memory1", 8), 0)
+
+    def test_memory_that_came_back_empty_is_never_taken_for_what_was_there(self):
+        child = self.app("outlive", "memory1")
+        self.assertEqual(child.stdout.readline(), "ready\n")
+        os.kill(int(pathlib.Path(self.dir, "memory1.pid").read_text().split()[0]), signal.SIGKILL)
+        child.stdin.write("go\n")
+        child.stdin.flush()
+        self.sluice("rack", "up", "--no-metadata", "--memory-size", "16MiB", code=0)
+        out = self.finish(child)
+        self.assertIn("memory1 has left the rack, or was started anew", out)
+        self.assertIn("right", out)
+
+    def test_a_program_that_is_killed_takes_nothing_with_it(self):
+        first = self.app("count", "memory2", "100000000")
+        self.finish(self.app("count", "memory2", "1000"))
+        first.kill()
+        first.communicate()
+        self.finish(self.app("check"))
+
+
+if __name__ == "__main__":
+    live_rack.SLUICE, APP = (os.path.abspath(path) for path in sys.argv[1:3])
+    unittest.main(argv=sys.argv[:1] + sys.argv[3:])
