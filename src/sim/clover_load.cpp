@@ -156,8 +156,7 @@ remote::Task<void> read_keys(ThreadStore& of, Reading reading, std::uint32_t& ru
 class ClientMachine {
  public:
   ClientMachine(Rack& rack, const CloverWorkload& workload, std::uint32_t number, std::uint32_t threads,
-                Rack::Machine& server_machine, ServerThread& server, Rack::Machine& memory_machine,
-                rc::CompletionQueue& memory_completions)
+                Rack::Machine& server_machine, ServerThread& server)
       : machine_(rack.add_machine()),
         cpu_(rack.hardware().host, threads),
         scheduler_(std::make_unique<remote::Scheduler>()),
@@ -165,18 +164,21 @@ class ClientMachine {
                 {cpu_.with_cores(workload.step_cost, workload.step_cost_all_cores)}),
         channel_(*scheduler_, rack, machine_, memory_, server, server_machine),
         client_(memory_, channel_.channel(), config(workload), Rng(rack.seed()).fork("client").fork(number)) {
-    memory_.connect(kMemoryNode, memory_machine, memory_completions);
     for (std::uint32_t i = 0; i < threads; ++i)
       stores_.push_back(std::make_unique<ThreadStore>(
           client_, memory_, i, cpu_.with_cores(workload.write_cost, workload.write_cost_all_cores)));
-    scheduler_->spawn(join_one(client_, joined_));
-    memory_.run(rack.loop.now(), 0);
   }
   // Coroutines go before what they use.
   ~ClientMachine() { scheduler_.reset(); }
   ClientMachine(const ClientMachine&) = delete;
   ClientMachine& operator=(const ClientMachine&) = delete;
 
+  // How it reaches the memory node; before it begins.
+  HostMemory& memory() { return memory_; }
+  void begin(Time now) {
+    scheduler_->spawn(join_one(client_, joined_));
+    memory_.run(now, 0);
+  }
   bool joined() const { return joined_ == clover::Outcome::kOk; }
   void make_runner(Time now, const workload::RunConfig& run) {
     scheduler_->spawn(client_.maintain());
@@ -254,6 +256,12 @@ class World {
     memory_completions_ = memory_machine_->make_completions(16);
     const memory::Key key = memory_machine_->share(memory_.bytes(), kMemoryAddress);
     const clover::Region region{{kMemoryNode, remote::RegionKey{key.value}, kMemoryAddress}, workload.node_memory};
+    const std::uint64_t machines = std::min(workload.machines, workload.threads);
+    if (workload.transport == "edm") {
+      edm_ = std::make_unique<EdmSide>(rack_.loop, rack_.trace, hardware, workload.edm,
+                                       static_cast<std::uint32_t>(machines + 1));
+      memory_port_ = &edm_->add_memory(region.base, memory_.bytes());
+    }
     auto volumes = clover::spread({&region, 1}, 1);
     clover::ServerConfig config{.volumes = *volumes, .value_bytes = static_cast<std::uint32_t>(workload.value_bytes)};
     config.cursor_lifetime = workload.cursor_lifetime;
@@ -261,12 +269,17 @@ class World {
     server_ = std::make_unique<clover::MetadataServer>(std::move(config));
     server_machine_ = &rack_.add_machine();
     server_thread_ = std::make_unique<ServerThread>(rack_, *server_machine_, *server_, workload.message_cost);
-    const std::uint64_t machines = std::min(workload.machines, workload.threads);
     for (std::uint64_t i = 0; i < machines; ++i) {
       const std::uint64_t threads = workload.threads * (i + 1) / machines - workload.threads * i / machines;
-      clients_.push_back(std::make_unique<ClientMachine>(rack_, workload, static_cast<std::uint32_t>(i),
-                                                         static_cast<std::uint32_t>(threads), *server_machine_,
-                                                         *server_thread_, *memory_machine_, *memory_completions_));
+      ClientMachine& client = *clients_.emplace_back(
+          std::make_unique<ClientMachine>(rack_, workload, static_cast<std::uint32_t>(i),
+                                          static_cast<std::uint32_t>(threads), *server_machine_, *server_thread_));
+      if (edm_) {
+        client.memory().connect(kMemoryNode, edm_->add_compute());
+      } else {
+        client.memory().connect(kMemoryNode, *memory_machine_, *memory_completions_);
+      }
+      client.begin(rack_.loop.now());
     }
     if (workload.lock_threads != 0) add_lock_threads();
   }
@@ -341,7 +354,9 @@ class World {
   }
   // Clients renew their leases now and then: between these there is time to rest.
   void come_to_rest(CloverResult& result) {
-    const auto rests = [&] { return rack_.at_rest() && (!stage_ || stage_->box().held() == 0); };
+    const auto rests = [&] {
+      return rack_.at_rest() && (!stage_ || stage_->box().held() == 0) && (!edm_ || edm_->at_rest());
+    };
     if (!rack_.loop.run_until(rack_.loop.now() + kPatience, rests))
       result.problem =
           fmt::format("{} packets are left over, or ends of a connection do not agree", rack_.pool.in_flight());
@@ -371,7 +386,8 @@ class World {
   }
   workload::RunConfig run_config(std::uint32_t machine) const {
     workload::RunConfig run;
-    run.mix = *workload::Mix::parse(fmt::format("w{}", workload_.writes_percent));
+    run.mix =
+        *workload::Mix::parse(workload_.mix.empty() ? fmt::format("w{}", workload_.writes_percent) : workload_.mix);
     run.mix.distribution = workload::KeyDistribution::kZipfian;
     run.theta_thousandths = static_cast<std::uint32_t>(workload_.theta_thousandths);
     run.records = workload_.keys;
@@ -424,6 +440,7 @@ class World {
       sum.messages += c.messages;
     }
     sum.wire_bytes = memory_machine_->nic.counters().wire_bytes;
+    if (edm_) sum.wire_bytes += edm_->wire_bytes(*memory_port_);
     if (locks_) sum.locks = locks_->operations();
     return sum;
   }
@@ -436,14 +453,20 @@ class World {
     const auto each = [&](std::uint64_t Counts::*field) {
       return static_cast<double>(now.*field - before.*field) / std::max(operations, 1.0);
     };
-    const auto p99 = [&](workload::Action action) {
-      const Histogram& latency = all.actions[static_cast<std::size_t>(action)].latency_ns;
+    Histogram together;
+    for (const auto& action : all.actions) together.merge(action.latency_ns);
+    const auto us = [](const Histogram& latency, double quantile) {
       if (latency.count() == 0) return std::numeric_limits<double>::quiet_NaN();
-      return static_cast<double>(latency.at_quantile(0.99)) / 1e3;
+      return static_cast<double>(latency.at_quantile(quantile)) / 1e3;
+    };
+    const auto p99 = [&](workload::Action action) {
+      return us(all.actions[static_cast<std::size_t>(action)].latency_ns, 0.99);
     };
     const double tries = each(&Counts::reads) + each(&Counts::swaps);
     result.metrics = {
         {"throughput", operations * 1e6 / static_cast<double>(workload_.measure.picoseconds())},
+        {"p50_us", us(together, 0.5)},
+        {"p99_us", us(together, 0.99)},
         {"read_p99_us", p99(workload::Action::kRead)},
         {"write_p99_us", p99(workload::Action::kUpdate)},
         {"success_percent", tries > 0 ? 100 / tries : 0},
@@ -470,6 +493,8 @@ class World {
   LazyMemory memory_;
   std::unique_ptr<BoxStage> stage_;
   Rack rack_;
+  std::unique_ptr<EdmSide> edm_;  // null: over RC
+  EdmPort* memory_port_ = nullptr;
   Rack::Machine* memory_machine_ = nullptr;
   rc::CompletionQueue* memory_completions_ = nullptr;
   Rack::Machine* server_machine_ = nullptr;
@@ -484,9 +509,12 @@ class World {
 void CloverWorkload::read(Fields& f) {
   constexpr auto kOptional = Fields::Need::kOptional;
   f.choice("system", system, {"clover", "write_steering", "steering", "steering+words"});
+  f.choice("transport", transport, {"rc", "edm"}, kOptional);
+  edm.read(f);
   f.integer("threads", threads, 1, 4096);
   f.integer("machines", machines, 1, 1024);
-  f.integer("writes_percent", writes_percent, 0, 100);
+  f.choice("mix", mix, {"A", "B", "C", "F"}, kOptional);
+  f.integer("writes_percent", writes_percent, 0, 100, mix.empty() ? Fields::Need::kRequired : kOptional);
   f.integer("keys", keys, 1, 1 << 20);
   f.integer("theta_thousandths", theta_thousandths, 0, workload::Zipf::kMaxTheta);
   f.byte_count("value_bytes", value_bytes);
@@ -507,12 +535,28 @@ void CloverWorkload::read(Fields& f) {
   f.duration("max_flight", max_flight, kOptional);
 }
 
+namespace {
+
+// Why there is no such rack; empty: there is.
+std::string lack(const Hardware& hardware, const CloverWorkload& workload) {
+  if (workload.transport != "edm") return {};
+  if (!hardware.edm) return "EDM needs hardware of its own: edm_hardware";
+  if (workload.system != "clover" || workload.lock_threads != 0) return "EDM's messages do not pass a SwordBox";
+  return {};
+}
+
+}  // namespace
+
 CloverResult run_clover_load(const Hardware& hardware, const CloverWorkload& workload, std::uint64_t seed) {
+  if (std::string problem = lack(hardware, workload); !problem.empty())
+    return {.metrics = {}, .problem = std::move(problem)};
   return World(hardware, workload, seed).run();
 }
 
 CloverResult check_clover_load(const Hardware& hardware, const CloverWorkload& workload, std::uint64_t operations,
                                std::uint64_t seed) {
+  if (std::string problem = lack(hardware, workload); !problem.empty())
+    return {.metrics = {}, .problem = std::move(problem)};
   return World(hardware, workload, seed).check(operations);
 }
 

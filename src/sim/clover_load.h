@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "sim/edm_memory.h"
 #include "sim/fields.h"
 #include "sim/hardware.h"
 
@@ -20,9 +21,13 @@ namespace sluice::sim {
 struct CloverWorkload {
   // clover, write_steering, steering (of writes and reads), steering+words (and connections to the memory node shared, atomics replaced)
   std::string system = "clover";
+  // How clients reach the memory node: rc, or edm (which has no SwordBox). The metadata server they reach by RC, in frames.
+  std::string transport = "rc";
+  EdmChoice edm;
   std::uint64_t threads = 7;  // of all client machines
   std::uint64_t machines = 7;
   std::uint64_t writes_percent = 50;
+  std::string mix;  // one of YCSB's instead: A, B, C, F
   std::uint64_t keys = 1024;
   std::uint64_t theta_thousandths = 990;
   std::uint64_t value_bytes = 128;

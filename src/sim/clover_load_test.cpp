@@ -72,7 +72,51 @@ TEST(CloverLoad, SharesConnectionsAndReplacesCasesWhileItSteers) {
   EXPECT_NEAR(metric(by_box, "throughput"), metric(by_nic, "throughput"), 0.2 * metric(by_nic, "throughput"));
 }
 
+Hardware with_edm() {
+  Hardware hardware = connectx5();
+  hardware.edm = std::make_shared<const EdmTestbedHardware>(
+      load_edm_testbed_hardware(SLUICE_SOURCE_DIR "/experiments/hardware/edm_rack.toml").value());
+  return hardware;
+}
+CloverWorkload over_edm(const char* mix) {
+  CloverWorkload workload = small("clover", 0);
+  workload.mix = mix;
+  workload.transport = "edm";
+  return workload;
+}
+
+TEST(CloverLoad, IsLinearizableOverEdm) {
+  for (const char* mix : {"A", "F"}) {
+    for (std::uint64_t seed = 1; seed <= 4; ++seed)
+      EXPECT_EQ(check_clover_load(with_edm(), over_edm(mix), 3'000, seed).problem, "") << mix << ", seed " << seed;
+  }
+}
+
+TEST(CloverLoad, IsFasterOverEdmTheMoreOfAnOperationIsTheNetwork) {
+  for (const char* mix : {"A", "B", "F"}) {
+    CloverWorkload workload = over_edm(mix);
+    const CloverResult near = run_clover_load(with_edm(), workload, 1);
+    workload.edm.host = "bus";
+    const CloverResult bus = run_clover_load(with_edm(), workload, 1);
+    workload.transport = "rc";
+    const CloverResult rc = run_clover_load(with_edm(), workload, 1);
+    for (const CloverResult* result : {&near, &bus, &rc}) EXPECT_EQ(result->problem, "") << mix;
+    EXPECT_GT(metric(near, "throughput"), metric(bus, "throughput")) << mix;
+    EXPECT_LT(metric(near, "p50_us"), metric(rc, "p50_us")) << mix;
+  }
+}
+
+TEST(CloverLoad, SaysWhyThereIsNoSuchRack) {
+  EXPECT_NE(run_clover_load(connectx5(), over_edm("A"), 1).problem, "");
+  CloverWorkload steered = over_edm("A");
+  steered.system = "steering";
+  EXPECT_NE(run_clover_load(with_edm(), steered, 1).problem, "");
+}
+
 TEST(CloverLoad, DependsOnItsSeedAlone) {
+  const CloverResult over = run_clover_load(with_edm(), over_edm("A"), 3);
+  EXPECT_EQ(over.trace_hash, run_clover_load(with_edm(), over_edm("A"), 3).trace_hash);
+
   const CloverResult a = run_clover_load(connectx5(), small("steering", 50), 3);
   const CloverResult b = run_clover_load(connectx5(), small("steering", 50), 3);
   EXPECT_EQ(a.trace_hash, b.trace_hash);

@@ -4,6 +4,7 @@
 #include <array>
 
 #include "base/check.h"
+#include "sim/edm_memory.h"
 #include "sim/host_memory.h"
 
 namespace sluice::sim {
@@ -17,15 +18,23 @@ constexpr std::size_t kMostPosted = 32;  // … and operations
 
 }  // namespace
 
-// One queue pair.
-class EngineMemory::Path final : public CompletionListener {
+// One queue pair, or flow.
+class EngineMemory::Path final : public CompletionListener, public EdmPort::Listener {
  public:
   explicit Path(CowbirdCore& core) : core_(core) {}
   void on_completions(Time now) override { core_.wake(now); }
+  void on_done(Time now, Operation& operation) override {
+    done.push_back(&operation);
+    core_.wake(now);
+  }
 
   rc::QueuePair* pair = nullptr;
+  EdmPort::Flow* flow = nullptr;
   std::deque<Operation*> submitted;
   std::deque<Operation*> posted;
+  std::deque<Operation*> signaled;  // of the flow: the last of each turn
+  std::size_t in_flow = 0;
+  std::deque<Operation*> done;  // of the flow, and not taken yet
 
  private:
   CowbirdCore& core_;
@@ -51,6 +60,18 @@ void EngineMemory::connect(Rack::Machine& server, rc::CompletionQueue& server_co
   }
 }
 
+void EngineMemory::connect(EdmPort& port) {
+  SLUICE_CHECK(paths_.empty());
+  edm_ = &port;
+  paths_.push_back(std::make_unique<Path>(core_));
+  paths_.back()->flow = port.make_flow(*paths_.back());
+}
+
+remote::Capabilities EngineMemory::capabilities() const {
+  if (edm_ != nullptr) return EdmPort::capabilities();
+  return {.atomics = true, .ordered = paths_.size() == 1, .max_length = 1u << 20, .name = "simulated"};
+}
+
 void EngineMemory::submit(Operation& operation) {
   count(operation);
   paths_[turn_]->submitted.push_back(&operation);
@@ -58,6 +79,7 @@ void EngineMemory::submit(Operation& operation) {
 }
 
 std::size_t EngineMemory::take(std::size_t& operations) {
+  if (edm_ != nullptr) return take_from_flow(operations);
   std::array<rc::Completion, kMostTaken> found;
   const std::size_t n = completions_->poll(found);
   for (std::size_t i = 0; i < n; ++i) {
@@ -77,16 +99,46 @@ std::size_t EngineMemory::take(std::size_t& operations) {
   return n;
 }
 
+std::size_t EngineMemory::take_from_flow(std::size_t& operations) {
+  Path& path = *paths_.front();
+  std::size_t n = 0;
+  while (n < kMostTaken && may_take(path)) {
+    Operation* const operation = path.done.front();
+    path.done.pop_front();
+    --path.in_flow;
+    if (operation->status != remote::Status::kOk) core_.problem_ = "an operation of the engine's failed";
+    if (counted_) ++operations;
+    if (std::erase(path.signaled, operation) != 0) ++n;
+    complete(*operation, operation->status);
+  }
+  return n;
+}
+
+// As with queue pairs: those before a completion are known by it.
+bool EngineMemory::may_take(const Path& path) {
+  if (path.done.size() == path.in_flow) return !path.done.empty();
+  return std::ranges::any_of(path.done, [&](const Operation* operation) {
+    return std::ranges::find(path.signaled, operation) != path.signaled.end();
+  });
+}
+
 void EngineMemory::post(Time now, Duration& spent) {
   const HostParameters& host = core_.host();
   for (const auto& path : paths_) {
     if (path->submitted.empty()) continue;
-    std::size_t n = std::min({path->submitted.size(), kMostPosted, std::size_t{kDepth} - path->posted.size()});
+    const std::size_t open = path->posted.size() + path->in_flow;
+    std::size_t n = std::min({path->submitted.size(), kMostPosted, std::size_t{kDepth} - open});
     if (n == 0) continue;
     spent = spent + host.post_cost * static_cast<std::int64_t>(n) + host.doorbell_cost;
     for (; n > 0; --n) {
       Operation& operation = *path->submitted.front();
       path->submitted.pop_front();
+      if (path->flow != nullptr) {
+        ++path->in_flow;
+        if (n == 1) path->signaled.push_back(&operation);
+        edm_->submit(now + spent, *path->flow, operation);
+        continue;
+      }
       rc::Sge sge;
       rc::SendRequest request = request_of(operation, sge);
       request.flags.signaled = n == 1;
@@ -99,8 +151,9 @@ void EngineMemory::post(Time now, Duration& spent) {
 
 bool EngineMemory::waiting() const {
   if (completions_->size() != 0) return true;
-  return std::ranges::any_of(paths_,
-                             [](const auto& path) { return !path->submitted.empty() && path->posted.size() < kDepth; });
+  return std::ranges::any_of(paths_, [](const auto& path) {
+    return may_take(*path) || (!path->submitted.empty() && path->posted.size() + path->in_flow < kDepth);
+  });
 }
 
 CowbirdCore::CowbirdCore(Rack& rack, const HostParameters& host, Duration each)

@@ -21,6 +21,7 @@
 namespace sluice::sim {
 
 class CowbirdCore;
+class EdmPort;
 
 // How the engine of one channel reaches one node: the rings, or the pool. Over several queue pairs, in turn, more READs are under way than a NIC allows
 // one; then nothing is ordered.
@@ -33,10 +34,10 @@ class EngineMemory final : public remote::RemoteMemory {
   ~EngineMemory() override;
 
   void connect(Rack::Machine& server, rc::CompletionQueue& server_completions, std::size_t pairs);
+  // Over EDM instead: a flow of the machine's port, which knows the node.
+  void connect(EdmPort& port);
 
-  remote::Capabilities capabilities() const override {
-    return {.atomics = true, .ordered = paths_.size() == 1, .max_length = 1u << 20, .name = "simulated"};
-  }
+  remote::Capabilities capabilities() const override;
   void submit(remote::Operation& operation) override;
 
  private:
@@ -45,6 +46,8 @@ class EngineMemory final : public remote::RemoteMemory {
 
   // What has completed; returns how many completions there were, and of how many operations that count.
   std::size_t take(std::size_t& operations);
+  std::size_t take_from_flow(std::size_t& operations);
+  static bool may_take(const Path& path);
   // Posts what has been submitted; `spent` is of this turn, so far, and grows.
   void post(Time now, Duration& spent);
   bool waiting() const;
@@ -55,6 +58,7 @@ class EngineMemory final : public remote::RemoteMemory {
   rc::CompletionQueue* completions_;
   bool counted_;
   std::vector<std::unique_ptr<Path>> paths_;
+  EdmPort* edm_ = nullptr;
   std::size_t turn_ = 0;
 };
 

@@ -432,11 +432,21 @@ class World {
     rc::CompletionQueue* const compute_completions = compute_->make_completions(16);
     core_ = std::make_unique<CowbirdCore>(rack_, rack_.hardware().host, w_.engine_cost);
     const remote::RemoteAddress at{kCompute, remote::RegionKey(block_key_.value), kBlockBase};
+    EdmPort* edm_port = nullptr;
+    if (w_.pool == "edm") {
+      edm_ = std::make_unique<EdmSide>(rack_.loop, rack_.trace, rack_.hardware(), w_.edm, 2);
+      edm_->add_memory({kPool, remote::RegionKey(key_.value), kPoolBase}, table_);
+      edm_port = &edm_->add_compute();
+    }
     for (std::uint32_t i = 0; i < w_.threads; ++i) {
       auto& rings = *memories_.emplace_back(std::make_unique<EngineMemory>(*core_, rack_, machine, false));
       rings.connect(*compute_, *compute_completions, 1);
       auto& pool = *memories_.emplace_back(std::make_unique<EngineMemory>(*core_, rack_, machine, true));
-      pool.connect(*pool_, *pool_completions_, w_.pairs);
+      if (edm_) {
+        pool.connect(*edm_port);
+      } else {
+        pool.connect(*pool_, *pool_completions_, w_.pairs);
+      }
       cowbird::EngineConfig config;
       config.probe_least = w_.probe;
       config.batch_size = static_cast<std::uint32_t>(w_.batch);
@@ -532,6 +542,7 @@ class World {
   cowbird::InstanceLayout layout_{};
   std::vector<std::uint64_t> block_;
   memory::Key block_key_{};
+  std::unique_ptr<EdmSide> edm_;  // null: the engines reach the pool over RC
   std::vector<std::unique_ptr<EngineMemory>> memories_;
   std::vector<std::unique_ptr<cowbird::Engine>> engines_;
   std::unique_ptr<CowbirdCore> core_;  // its coroutines go before engines and memories
@@ -544,6 +555,8 @@ class World {
 void CowbirdWorkload::read(Fields& f) {
   constexpr auto kOptional = Fields::Need::kOptional;
   f.choice("way", way, {"local", "sync", "async", "two-sided", "spot", "switch"});
+  f.choice("pool", pool, {"rc", "edm"}, kOptional);
+  edm.read(f);
   f.integer("threads", threads, 1, 64);
   f.integer("bytes", bytes, 8, 4096);
   f.integer("depth", depth, 1, 512, kOptional);
@@ -565,6 +578,11 @@ void CowbirdWorkload::read(Fields& f) {
 }
 
 CowbirdResult run_cowbird_load(const Hardware& hardware, const CowbirdWorkload& workload, std::uint64_t seed) {
+  if (workload.pool == "edm" && (workload.way != "spot" || !hardware.edm)) {
+    return {.metrics = {},
+            .problem = hardware.edm ? "the pool is over EDM for spot engines alone"
+                                    : "EDM needs hardware of its own: edm_hardware"};
+  }
   return World(hardware, workload, seed).run();
 }
 

@@ -18,6 +18,7 @@
 #include <utility>
 #include <vector>
 
+#include "sim/edm_memory.h"
 #include "sim/fields.h"
 #include "sim/hardware.h"
 
@@ -25,6 +26,8 @@ namespace sluice::sim {
 
 struct CowbirdWorkload {
   std::string way = "spot";  // local, sync, async, two-sided, spot, switch
+  std::string pool = "rc";   // spot: how the engines reach the pool: rc, or edm
+  EdmChoice edm;
   std::uint64_t threads = 1;
   std::uint64_t bytes = 8;
   std::uint64_t depth = 100;

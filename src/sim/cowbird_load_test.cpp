@@ -9,7 +9,12 @@ namespace sluice::sim {
 namespace {
 
 const Hardware& hardware() {
-  static const Hardware loaded = *load_hardware(SLUICE_SOURCE_DIR "/experiments/hardware/cowbird.toml");
+  static const Hardware loaded = [] {
+    Hardware rack = *load_hardware(SLUICE_SOURCE_DIR "/experiments/hardware/cowbird.toml");
+    rack.edm = std::make_shared<const EdmTestbedHardware>(
+        *load_edm_testbed_hardware(SLUICE_SOURCE_DIR "/experiments/hardware/edm_rack.toml"));
+    return rack;
+  }();
   return loaded;
 }
 
@@ -88,6 +93,25 @@ TEST(CowbirdSim, ALoneReadTakesSomeRoundTripsMoreThanAREAD) {
     EXPECT_GT(cowbird, read) << way;
     EXPECT_LT(cowbird, 6 * read) << way;
   }
+}
+
+TEST(CowbirdSim, ASpotEnginesPoolMayBeOverEdm) {
+  CowbirdWorkload w = workload("spot");
+  w.bytes = 512;
+  w.threads = 2;
+  w.pool = "edm";
+  const Outcome over(w);
+  EXPECT_GT(over["throughput"], 0.1);
+  EXPECT_EQ(over.hash(), Outcome(w).hash());
+  // A lone read: nothing but the way to the pool and back is another.
+  w.depth = w.threads = 1;
+  w.local_percent = 0;
+  const double edm = Outcome(w)["p50_us"];
+  w.pool = "rc";
+  EXPECT_LT(edm, Outcome(w)["p50_us"]);
+  w.way = "switch";
+  w.pool = "edm";
+  EXPECT_NE(run_cowbird_load(hardware(), w, 1).problem, "");
 }
 
 }  // namespace

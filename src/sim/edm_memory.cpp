@@ -268,4 +268,32 @@ void EdmMemory::run(Time now) {
   if (const Time next = scheduler().next_deadline(); next != Time::never()) loop_.schedule_no_later(event_, next);
 }
 
+void EdmChoice::read(Fields& f) {
+  f.choice("edm_host", host, {"bus", "near"}, Fields::Need::kOptional);
+  f.integer("edm_active", active, 1, 127, Fields::Need::kOptional);
+}
+
+EdmSide::EdmSide(EventLoop& loop, Trace& trace, const Hardware& hardware, const EdmChoice& choice, std::uint32_t ports)
+    : settings_{.dram = hardware.edm->dram},
+      fabric_(loop, trace, *hardware.edm,
+              {.ports = ports, .active_per_pair = static_cast<std::uint32_t>(choice.active)}) {
+  if (choice.host == "near") return;
+  settings_.submit_latency = hardware.nic.doorbell_latency;
+  settings_.completion_latency = hardware.nic.completion_latency;
+}
+
+EdmPort& EdmSide::add(MutableBytes memory) {
+  return *ports_.emplace_back(std::make_unique<EdmPort>(fabric_, regions_, settings_, memory));
+}
+
+EdmPort& EdmSide::add_memory(const remote::RemoteAddress& at, MutableBytes bytes) {
+  EdmPort& port = add(bytes);
+  regions_.by_node[at.node] = {port.port(), at.key, at.address, bytes.size()};
+  return port;
+}
+
+bool EdmSide::at_rest() const {
+  return std::ranges::all_of(ports_, [](const auto& port) { return port->open() == 0; });
+}
+
 }  // namespace sluice::sim

@@ -17,11 +17,13 @@
 #include <map>
 #include <memory>
 #include <queue>
+#include <string>
 #include <vector>
 
 #include "edm/host_stack.h"
 #include "remote/remote_memory.h"
 #include "sim/edm_fabric.h"
+#include "sim/hardware.h"
 
 namespace sluice::sim {
 
@@ -170,6 +172,38 @@ class EdmMemory final : public remote::RemoteMemory, private EdmPort::Listener {
   EdmPort& port_;
   EdmPort::Flow* flow_;
   MemberEvent<EdmMemory, &EdmMemory::run> event_{*this};
+};
+
+// How a workload's machines have EDM, for racks whose NICs carry the rest.
+struct EdmChoice {
+  // "bus": behind the bus that the rack's NICs are behind, with its doorbells and completions; "near": as close to the processor as EDM assumes (§2.1).
+  std::string host = "near";
+  std::uint64_t active = 3;  // X
+
+  void read(Fields& fields);  // edm_host, edm_active
+};
+
+// EDM beside the NICs of a rack: frames go over these, memory's messages here. That both are on one link is left out: what a store sends as
+// frames is little, and takes no time from memory's blocks (edm-interference).
+class EdmSide {
+ public:
+  EdmSide(EventLoop& loop, Trace& trace, const Hardware& hardware, const EdmChoice& choice, std::uint32_t ports);
+
+  EdmPort& add_compute() { return add({}); }
+  // A node that shares these bytes, from address `at` on.
+  EdmPort& add_memory(const remote::RemoteAddress& at, MutableBytes bytes);
+  const EdmFabric& fabric() const { return fabric_; }
+  // What the host's link has carried, both ways.
+  std::uint64_t wire_bytes(const EdmPort& port) const { return fabric_.blocks(port.port()) * 8; }
+  bool at_rest() const;
+
+ private:
+  EdmPort& add(MutableBytes memory);
+
+  EdmRegions regions_;
+  EdmPortSettings settings_;
+  EdmFabric fabric_;
+  std::vector<std::unique_ptr<EdmPort>> ports_;
 };
 
 }  // namespace sluice::sim

@@ -139,7 +139,19 @@ class Loader {
     auto hardware = load_hardware(path);
     if (!hardware) return tl::unexpected(hardware.error());
     e_.hardware = std::move(*hardware);
+    if (edm_hardware_.empty()) return {};
+    auto edm = load_edm_testbed_hardware(hardware_file(edm_hardware_));
+    if (!edm) return tl::unexpected(edm.error());
+    add_edm(e_.hardware, *edm);
+    for (Hardware& own : e_.panel_hardware) {
+      if (!own.name.empty()) add_edm(own, *edm);
+    }
     return {};
+  }
+  static void add_edm(Hardware& hardware, const EdmTestbedHardware& edm) {
+    hardware.name += " and " + edm.name;
+    hardware.text += edm.text;
+    hardware.edm = std::make_shared<const EdmTestbedHardware>(edm);
   }
   void read_top(Fields& top) {
     top.text("title", e_.title);
@@ -149,6 +161,7 @@ class Loader {
         "kind", e_.kind,
         {"verbs", "order", "clover", "store", "edm", "edm_testbed", "edm_ycsb", "box_memory", "tenants", "cowbird"});
     top.text("hardware", hardware_);
+    top.text("edm_hardware", edm_hardware_, kOptional);
     top.text("x", e_.x);
     top.text("x_title", e_.x_title);
     top.text("y", e_.y);
@@ -258,6 +271,7 @@ class Loader {
   Experiment& e_;
   Source& s_;
   std::string hardware_;
+  std::string edm_hardware_;
   std::array<std::filesystem::path, 2> hardware_folders_;  // the first has precedence
   Tolerance within_;                                       // of points that say nothing themselves
   std::string error_;

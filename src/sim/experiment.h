@@ -1,6 +1,6 @@
 // Experiment: one figure as a TOML file: a rack, a workload, what is varied, and what the paper measured.
 //
-// File:       title, figure, kind, hardware, x, y and how to draw them; [workload] with the kind's settings; [sweep] with the values of x;
+// File:       title, figure, kind, hardware (and edm_hardware, for racks with a transport "edm"), x, y and how to draw them; [workload] with the kind's settings; [sweep] with the values of x;
 //             [[series]] and [[panel]] with a name and settings that differ (a panel's hardware, too); [[paper]] with the paper's points, their source, and how near
 //             them the figure means to be: within_percent, within_factor, within_points, within_or = "above" or "below" (at the top: for all that say nothing themselves).
 // Points:     every panel, series, value of x and repetition; each is a simulation of its own, with a seed of its own.

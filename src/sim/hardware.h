@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 
 #include "base/result.h"
@@ -78,6 +79,8 @@ struct HostParameters {
   std::uint64_t shared_core_percent = 100;  // … when the core's other hardware thread is busy too, besides
 };
 
+struct EdmTestbedHardware;
+
 struct Hardware {
   std::string name;
   std::string text;  // the file
@@ -85,6 +88,8 @@ struct Hardware {
   LinkParameters link;
   SwitchParameters net_switch;
   HostParameters host;
+  std::shared_ptr<const EdmTestbedHardware>
+      edm;  // beside the NICs, for workloads whose transport it is; null: there is none
 };
 
 Result<Hardware> load_hardware(const std::string& path);

@@ -4,6 +4,7 @@
 #include <array>
 
 #include "base/check.h"
+#include "sim/edm_memory.h"
 
 namespace sluice::sim {
 
@@ -38,8 +39,8 @@ rc::SendRequest request_of(Operation& operation, rc::Sge& sge) {
           .swap_or_add = operation.swap_or_add};
 }
 
-// One thread: its queue pairs, one a node, and the completions it is about to find.
-class HostMemory::Thread final : public Event, public CompletionListener {
+// One thread: its queue pairs, one a node, its flow, and the completions it is about to find.
+class HostMemory::Thread final : public Event, public CompletionListener, public EdmPort::Listener {
  public:
   Thread(HostMemory& owner, std::uint32_t number, rc::CompletionQueue* completions)
       : owner_(owner), number_(number), completions_(completions) {}
@@ -50,24 +51,47 @@ class HostMemory::Thread final : public Event, public CompletionListener {
     pairs_[node.value] = &pair;
   }
   rc::QueuePair* pair(remote::NodeId node) const { return node.value < pairs_.size() ? pairs_[node.value] : nullptr; }
+  void set_flow(remote::NodeId node, EdmPort& port) {
+    if (flow_ == nullptr) flow_ = port.make_flow(*this);
+    if (node.value >= over_edm_.size()) over_edm_.resize(node.value + 1);
+    over_edm_[node.value] = true;
+  }
+  EdmPort::Flow* flow(remote::NodeId node) const {
+    return node.value < over_edm_.size() && over_edm_[node.value] ? flow_ : nullptr;
+  }
 
   // The completions are in host memory: the thread will have found and handled them once it has been free for long enough.
   void on_completions(Time now) override {
     if (scheduled()) return;  // it looks again when it is through with what it has
     const HostParameters& host = owner_.cpu_.host();
-    found_count_ = completions_->poll(std::span(found_).first(std::min(host.poll_batch, found_.size())));
+    const std::size_t most = std::min(host.poll_batch, found_.size());
+    std::array<rc::Completion, kMostFound> polled;
+    const std::size_t n = completions_->poll(std::span(polled).first(most));
+    for (found_count_ = 0; found_count_ < n; ++found_count_) {
+      const bool done = polled.at(found_count_).status == rc::CompletionStatus::kSuccess;
+      found_.at(found_count_) = {reinterpret_cast<Operation*>(polled.at(found_count_).id),
+                                 done ? Status::kOk : Status::kUnknown};
+    }
+    for (; found_count_ < most && !done_.empty(); done_.pop_front())
+      found_.at(found_count_++) = {done_.front(), done_.front()->status};
     if (found_count_ == 0) return;
     const Duration cost = host.poll_cost + host.completion_cost * static_cast<std::int64_t>(found_count_);
     owner_.rack_.loop.schedule(*this, owner_.cpu_.finish_of(owner_.first_ + number_, now, cost));
   }
+  void on_done(Time now, Operation& operation) override {
+    done_.push_back(&operation);
+    on_completions(now);
+  }
 
  private:
+  static constexpr std::size_t kMostFound = 16;
+  struct Found {
+    Operation* operation = nullptr;
+    Status status{};
+  };
+
   void fire(Time now) override {
-    for (std::size_t i = 0; i < found_count_; ++i) {
-      const rc::Completion& completion = found_.at(i);
-      const bool done = completion.status == rc::CompletionStatus::kSuccess;
-      complete(*reinterpret_cast<Operation*>(completion.id), done ? Status::kOk : Status::kUnknown);
-    }
+    for (std::size_t i = 0; i < found_count_; ++i) complete(*found_.at(i).operation, found_.at(i).status);
     owner_.run(now, number_);
     on_completions(now);
   }
@@ -76,7 +100,10 @@ class HostMemory::Thread final : public Event, public CompletionListener {
   std::uint32_t number_;
   rc::CompletionQueue* completions_;
   std::vector<rc::QueuePair*> pairs_;  // by node
-  std::array<rc::Completion, 16> found_;
+  EdmPort::Flow* flow_ = nullptr;
+  std::vector<bool> over_edm_;   // by node
+  std::deque<Operation*> done_;  // over EDM, and not found yet
+  std::array<Found, kMostFound> found_;
   std::size_t found_count_ = 0;
 };
 
@@ -114,7 +141,14 @@ void HostMemory::connect(remote::NodeId node, Rack::Machine& server, rc::Complet
   }
 }
 
+void HostMemory::connect(remote::NodeId node, EdmPort& port) {
+  SLUICE_CHECK(edm_ == nullptr || edm_ == &port);
+  edm_ = &port;
+  for (const auto& thread : threads_) thread->set_flow(node, port);
+}
+
 remote::Capabilities HostMemory::capabilities() const {
+  if (edm_ != nullptr) return EdmPort::capabilities();
   return {.atomics = true, .ordered = true, .max_length = 1u << 20, .name = "simulated"};
 }
 
@@ -122,15 +156,17 @@ void HostMemory::submit(Operation& operation) {
   count(operation);
   Thread& thread = *threads_[current_];
   rc::QueuePair* const pair = thread.pair(operation.remote.node);
-  if (pair == nullptr) return complete(operation, Status::kNodeUnknown);
-  rc::Sge sge;
-  const rc::SendRequest request = request_of(operation, sge);
+  EdmPort::Flow* const flow = thread.flow(operation.remote.node);
+  if (pair == nullptr && flow == nullptr) return complete(operation, Status::kNodeUnknown);
   const Time now = rack_.loop.now();
   const HostParameters& host = cpu_.host();
   const bool more = step_.of == StepCost::Of::kBatch && submitter_ == current_;  // of what is posted at once
   submitter_ = current_;
   const Duration cost = more ? host.post_cost : step_.cost + host.post_cost + host.doorbell_cost;
   const Time posted = cpu_.finish_of(first_ + current_, now, cost);
+  if (flow != nullptr) return edm_->submit(posted, *flow, operation);
+  rc::Sge sge;
+  const rc::SendRequest request = request_of(operation, sge);
   const auto error = machine_.nic.post(now, posted - now + machine_.nic.doorbell_latency(), *pair, request);
   if (error != rc::PostError::kNone) complete(operation, Status::kUnreachable);
 }

@@ -2,10 +2,11 @@
 //
 // Life:       enter(thread) before a thread's code runs -> what it submits goes out on its queue pairs once it has posted it -> the answer
 //             comes -> the thread, when it runs and is free, finds it -> its coroutines go on.
+// Nodes:      over RC, a queue pair of each thread to each; or over the machine's EDM port, a flow of each thread.
 // Invariant:  a thread does one thing at a time. What a coroutine submits belongs to the thread that runs it.
 // Sleepers:   wake as code of the first thread. Threads whose coroutines sleep have a HostMemory and a Scheduler each.
 // Threads:    one owner.
-// Limits:     kDepth operations of a thread to a node at once.
+// Limits:     kDepth operations of a thread to a node at once, over RC; over EDM they wait in the port.
 #pragma once
 
 #include <deque>
@@ -18,6 +19,8 @@
 #include "sim/rack.h"
 
 namespace sluice::sim {
+
+class EdmPort;
 
 // The work request that does what the operation says, on a queue pair to its node; its id is the operation's address. `sge` is for it to point to.
 rc::SendRequest request_of(remote::Operation& operation, rc::Sge& sge);
@@ -47,6 +50,9 @@ class HostMemory final : public remote::RemoteMemory {
   // Connects every thread with the node, which is `server`.
   void connect(remote::NodeId node, Rack::Machine& server, rc::CompletionQueue& server_completions);
 
+  // The same over EDM: this machine's port, which knows the node. One port a machine.
+  void connect(remote::NodeId node, EdmPort& port);
+
   // Threads are counted from 0 here.
   void enter(std::uint32_t thread) { current_ = thread; }
   // The current thread works; what it submits then leaves later.
@@ -67,6 +73,7 @@ class HostMemory final : public remote::RemoteMemory {
   Rack& rack_;
   Rack::Machine& machine_;
   Cpu& cpu_;
+  EdmPort* edm_ = nullptr;
   std::uint32_t first_;
   StepCost step_;
   std::uint32_t current_ = 0;
