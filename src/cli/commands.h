@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -33,6 +34,8 @@ void add_reference_commands(CLI::App& root, Commands& commands);
 std::string own_program();
 // The path of libsluice-verbs.so: beside this program as built, or where it is installed.
 Result<std::string> find_verbs_library();
+// Where the switch of that run directory serves its live view, "http://127.0.0.1:7470/"; nothing: it does not.
+std::optional<std::string> live_view_of(const rack::RunDirectory& run);
 
 void add_demo_command(CLI::App& root, Commands& commands);  // demo, demo contention
 std::unique_ptr<Command> make_demo_contention(CLI::App& demo);

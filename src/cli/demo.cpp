@@ -12,6 +12,7 @@
 #include "cli/demo_report.h"
 #include "cli/progress.h"
 #include "cli/report.h"
+#include "rack/directory_http.h"
 #include "rack/endpoint.h"
 #include "rack/launcher.h"
 #include "rack/plan.h"
@@ -28,6 +29,12 @@ struct Settings {
   std::uint64_t processes = 2;
   Duration duration = Duration::seconds(8);
   bool verbs = true;
+  std::string http = "127.0.0.1:0";
+  std::string stay = "auto";
+
+  bool stays() const {
+    return stay == "yes" || (stay == "auto" && isatty(STDIN_FILENO) != 0 && isatty(STDOUT_FILENO) != 0);
+  }
 
   void declare(rack::Schema& s) {
     s.text("dir", dir, "run directory; empty: a temporary one", "a directory's path")
@@ -37,7 +44,10 @@ struct Settings {
         .integer("clients", clients, 1, 65'536, "closed-loop clients, in all processes together")
         .integer("processes", processes, 1, 64, "client processes")
         .duration("duration", duration, Duration::seconds(1), Duration::seconds(3600), "of each of the two runs")
-        .toggle("verbs", verbs, "measure bare RDMA operations, too");
+        .toggle("verbs", verbs, "measure bare RDMA operations, too")
+        .text("http", http, "where the live view is while the demo lasts; port 0: any that is free", "HOST:PORT")
+        .choice("stay", stay, {"auto", "yes", "no"},
+                "leave rack and live view up at the end, under a gentle load, until Ctrl-C; auto: in a terminal");
   }
 };
 
@@ -64,7 +74,10 @@ class Demo final : public Command {
                                const std::vector<std::string>& flags,
                                const std::function<void(Duration)>& meanwhile = {});
   Result<void> run_with_an_accident(const rack::Launcher& launcher, int interrupt);
+  Result<void> wait_until_gone(const std::string& node, int interrupt);
   Result<void> measure_verbs(int interrupt);
+  void stay_until_interrupted(int interrupt);
+  Result<bool> tell();
   std::vector<std::string> common_flags() const;
   void note_processes(const rack::Launcher& launcher);
   void print_summary() const;
@@ -100,13 +113,13 @@ Result<StoreOutcome> Demo::clients(const std::string& what, std::size_t processe
   });
 }
 
-// The same run again; when 40 % of its time is over, a memory node is killed.
+// The same run again; when half of its time is over, a memory node is killed.
 Result<void> Demo::run_with_an_accident(const rack::Launcher& launcher, int interrupt) {
   const auto victim = rack::read_pid_file(run_.pid_file(kVictim));
   if (!victim) return fail(fmt::format("{} has no pid file", kVictim));
   static_cast<void>(launcher);
   findings_.killed = kVictim;
-  const Duration when = Duration::seconds(1) + settings_.duration * 2 / 5;
+  const Duration when = settings_.duration / 2;
   auto outcome = clients("running", settings_.processes, interrupt,
                          {"--phase", "run", "--seed", "2", "--duration", rack::duration_text(settings_.duration)},
                          [&](Duration since) {
@@ -117,6 +130,7 @@ Result<void> Demo::run_with_an_accident(const rack::Launcher& launcher, int inte
                          });
   if (!outcome) return tl::unexpected(outcome.error());
   findings_.failure = std::move(*outcome);
+  if (auto noticed = wait_until_gone(kVictim, interrupt); !noticed) return noticed;
 
   auto back = clients("reading back", 1, interrupt,
                       {"--phase", "run", "--workload", "C", "--distribution", "uniform", "--operations",
@@ -125,6 +139,20 @@ Result<void> Demo::run_with_an_accident(const rack::Launcher& launcher, int inte
   findings_.read_back = back->result.run.operations();
   findings_.read_back_right = back->result.run.with_outcome(workload::Outcome::kOk) - back->result.run.values_wrong;
   return {};
+}
+
+// Until its lease is over, a client that comes now would still look for the node.
+Result<void> Demo::wait_until_gone(const std::string& node, int interrupt) {
+  rack::DirectoryClient directory(run_.directory_address(), Duration{});
+  for (int looks = 0; looks < 100; ++looks) {
+    const auto nodes = directory.nodes();
+    if (!nodes) return tl::unexpected(nodes.error());
+    const rack::NodeRecord* const record = nodes->find(node);
+    if (record == nullptr || record->state == rack::NodeState::kGone) return {};
+    pollfd descriptor{interrupt, POLLIN, 0};
+    if (poll(&descriptor, 1, 100) == 1) return fail("interrupted");
+  }
+  return fail(fmt::format("the rack has not noticed within 10 s that {} is gone", node));
 }
 
 Result<void> Demo::measure_verbs(int interrupt) {
@@ -197,6 +225,31 @@ Result<void> Demo::show(const rack::Launcher& launcher, int interrupt) {
   return {};
 }
 
+// What came of it, and the report. False: something was not right.
+Result<bool> Demo::tell() {
+  print_summary();
+  if (auto written = write_report(settings_.report, demo_report(findings_)); !written)
+    return tl::unexpected(written.error());
+  const auto complaints = findings_.complaints();
+  for (const std::string& complaint : complaints) fmt::print("NOT RIGHT: {}\n", complaint);
+  if (complaints.empty()) fmt::print("Every value read was right.\n");
+  fmt::print("report: {}\n", std::filesystem::absolute(settings_.report).string());
+  return complaints.empty();
+}
+
+// The page at work is what a newcomer wants to look at: a few clients keep the rack busy meanwhile.
+void Demo::stay_until_interrupted(int interrupt) {
+  const auto url = live_view_of(run_);
+  if (!url) return;
+  begin(fmt::format("a gentle load goes on: look at the rack at {}, Ctrl-C ends it", *url));
+  std::fflush(stdout);
+  ClientProcesses running(own_program(), run_.path(), interrupt);
+  if (!running.start(1, {"--dir", run_.path(), "--records", std::to_string(settings_.records), "--clients", "4",
+                         "--phase", "run", "--duration", "86400s"}))
+    return;
+  static_cast<void>(running.wait([](Duration) {}));
+}
+
 Result<int> Demo::run() {
   rack::StopSignals signals;
   const bool temporary = settings_.dir.empty();
@@ -211,24 +264,28 @@ Result<int> Demo::run() {
   rack_settings.memory_nodes = kMemoryNodes;
   rack_settings.replication = kReplication;
   rack_settings.value_size = settings_.value_size;
+  rack_settings.http = settings_.http;
   rack::Launcher launcher(run_, told, signals.descriptor());
   begin("bring up a rack, each part a process of its own");
   Result<void> outcome = launcher.up(rack::plan(own_program(), "", rack_settings));
-  if (outcome) outcome = show(launcher, signals.descriptor());
+  if (outcome) {
+    if (const auto url = live_view_of(run_)) fmt::print("    see it live at {}\n", *url);
+    outcome = show(launcher, signals.descriptor());
+  }
+  bool right = false;
+  if (outcome) {
+    const auto told_all = tell();
+    right = told_all.value_or(false);
+    if (!told_all) outcome = tl::unexpected(told_all.error());
+  }
+  if (outcome && settings_.stays()) stay_until_interrupted(signals.descriptor());
   begin("take the rack down");
   const auto down = launcher.down();
   std::error_code ignored;
   if (temporary && outcome) std::filesystem::remove_all(run_.path(), ignored);
   if (!outcome) return fail(outcome.error().message + (temporary ? fmt::format(" (logs are in {})", run_.path()) : ""));
   if (!down) return tl::unexpected(down.error());
-  print_summary();
-  if (auto written = write_report(settings_.report, demo_report(findings_)); !written)
-    return tl::unexpected(written.error());
-  const auto complaints = findings_.complaints();
-  for (const std::string& complaint : complaints) fmt::print("NOT RIGHT: {}\n", complaint);
-  if (complaints.empty()) fmt::print("Every value read was right.\n");
-  fmt::print("report: {}\n", std::filesystem::absolute(settings_.report).string());
-  return complaints.empty() ? 0 : kExitFailed;
+  return right ? 0 : kExitFailed;
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <cmath>
 #include <filesystem>
 #include <memory>
 #include <string_view>
@@ -55,7 +56,7 @@ struct Side {
 
 std::string bar(double value, double most) {
   constexpr int kWidth = 24;
-  const int n = most > 0 ? static_cast<int>(value / most * kWidth + 0.5) : 0;
+  const int n = most > 0 ? static_cast<int>(std::lround(value / most * kWidth)) : 0;
   std::string text;
   for (int i = 0; i < kWidth; ++i) text += i < n ? "█" : " ";
   return text;

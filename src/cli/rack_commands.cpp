@@ -18,6 +18,13 @@
 namespace sluice::cli {
 namespace {
 
+std::optional<std::string> attribute_of_switch(const rack::RunDirectory& run, const char* name) {
+  const auto nodes = rack::DirectoryClient(run.directory_address(), Duration{}).nodes();
+  const rack::NodeRecord* const node = nodes ? nodes->find("switch") : nullptr;
+  if (node == nullptr || !node->description.attributes.contains(name)) return std::nullopt;
+  return node->description.attributes.at(name);
+}
+
 using nlohmann::json;
 
 class RackUp final : public Command {
@@ -46,13 +53,9 @@ class RackUp final : public Command {
     const auto daemons = rack::plan(own_program(), config, rack());
     if (auto up = launcher.up(daemons, rack().start_timeout); !up) return tl::unexpected(up.error());
     say(fmt::format("the rack is up in {}; `sluice rack status` shows it, `sluice rack down` ends it", rack().dir));
-    const auto nodes = rack::DirectoryClient(run_directory().directory_address(), Duration{}).nodes();
-    const rack::NodeRecord* const node = nodes ? nodes->find("switch") : nullptr;
-    if (node != nullptr && node->description.attributes.contains(rack::kHttpAttribute))
-      say(fmt::format("the live view is at http://{}/", node->description.attributes.at(rack::kHttpAttribute)));
-    if (node != nullptr && node->description.attributes.contains("serve"))
-      say(fmt::format("machines join at {}; `sluice rack invite NAME` makes an invitation",
-                      node->description.attributes.at("serve")));
+    if (const auto url = live_view_of(run_directory())) say(fmt::format("the live view is at {}", *url));
+    if (const auto where = attribute_of_switch(run_directory(), "serve"))
+      say(fmt::format("machines join at {}; `sluice rack invite NAME` makes an invitation", *where));
     return 0;
   }
 };
@@ -189,6 +192,11 @@ class RackStatus final : public Command {
 };
 
 }  // namespace
+
+std::optional<std::string> live_view_of(const rack::RunDirectory& run) {
+  const auto where = attribute_of_switch(run, rack::kHttpAttribute);
+  return where ? std::optional("http://" + *where + "/") : std::nullopt;
+}
 
 std::string own_program() {
   char path[PATH_MAX];

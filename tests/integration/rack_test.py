@@ -9,12 +9,14 @@ SLUICE is the program. Every test has a rack of its own in a temporary run direc
 import json
 import os
 import pathlib
+import re
 import shutil
 import signal
 import sys
 import tempfile
 import time
 import unittest
+import urllib.request
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 import live_rack  # noqa: E402
@@ -359,6 +361,28 @@ class ConfigurationTest(unittest.TestCase):
             self.assertEqual(done.returncode, 0)
             self.assertIn("Examples:", done.stdout, words)
             self.assertIn("sluice " + " ".join(words), done.stdout)
+
+
+class DemoTest(live_rack.LiveRack):
+    def test_it_tells_what_it_saw_and_leaves_its_page_up_until_interrupted(self):
+        report = pathlib.Path(self.folder, "report.html")
+        demo = self.start("demo", "--duration", "2s", "--records", "500", "--clients", "8", "--processes", "1", "--verbs=false", "--stay", "yes", "--report",
+                          str(report))
+        said = []
+        for line in demo.stdout:
+            said.append(line)
+            if "a gentle load goes on" in line:
+                break
+        self.assertIn("Every value read was right.\n", said)
+        self.assertTrue("YCSB-A over time" in report.read_text())
+        page = re.search(r"http://127\.0\.0\.1:\d+/", said[-1])[0]
+        self.assertIn("<title>", urllib.request.urlopen(page, timeout=30).read().decode())
+        busy = lambda: sum(port["rx_frames"] for port in json.loads(urllib.request.urlopen(page + "v1/state", timeout=30).read())["switch"]["ports"])
+        before = busy()
+        wait_until(lambda: busy() > before + 100, "the load goes on")
+        demo.send_signal(signal.SIGINT)
+        self.assertIn("switch has ended", demo.communicate(timeout=60)[0])
+        self.assertEqual(demo.returncode, 0)
 
 
 class VerbsTest(unittest.TestCase):
