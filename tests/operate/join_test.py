@@ -21,48 +21,18 @@ HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
 import live_rack  # noqa: E402
 from live_rack import run, wait_until  # noqa: E402
+from neighbor import Neighbor, enter_namespace  # noqa: E402
 
 PATIENCE = 240
 SWITCH, OTHER = "10.9.9.1", "10.9.9.2"
 SERVE = f"{SWITCH}:7472"
 
 
-def enter_namespace():
-    """Runs this script again in a network namespace of its own, unless it is in one."""
-    if "SLUICE_IN_NAMESPACE" in os.environ:
-        return
-    as_root = [] if os.geteuid() == 0 else ["--map-root-user", "--user"]
-    if subprocess.run(["unshare", *as_root, "--net", "ip", "link", "add", "here", "type", "veth", "peer", "name", "there"], check=False,
-                      capture_output=True).returncode:
-        print("skipped: no network namespaces, or no ip")
-        sys.exit(77)
-    os.environ["SLUICE_IN_NAMESPACE"] = "1"
-    os.execvp("unshare", ["unshare", *as_root, "--net", sys.executable, *sys.argv])
-
-
-class Machine:
-    """The other machine, as long as this lasts."""
-
-    def __init__(self):
-        self.holder = subprocess.Popen(["unshare", "--net", "sh", "-c", "echo there; exec sleep 3600"], stdout=subprocess.PIPE, text=True)
-        self.holder.stdout.readline()
-        self.prefix = ["nsenter", "-t", str(self.holder.pid), "-n"]
-        for command in ("ip link set lo up", "ip link add here type veth peer name there", f"ip link set there netns {self.holder.pid}",
-                        f"ip address add {SWITCH}/24 dev here", "ip link set here up",
-                        "ip link add wire0 mtu 9000 type veth peer name wire1 mtu 9000", f"ip link set wire1 netns {self.holder.pid}", "ip link set wire0 up"):
-            subprocess.run(command.split(), check=True)
-        for command in ("ip link set lo up", f"ip address add {OTHER}/24 dev there", "ip link set there up", "ip link set wire1 up"):
-            subprocess.run([*self.prefix, *command.split()], check=True)
-
-    def end(self):
-        self.holder.kill()
-        self.holder.communicate()
-
-
 class JoinTest(live_rack.LiveRack):
     @classmethod
     def setUpClass(cls):
-        cls.other = Machine()
+        cls.other = Neighbor(SWITCH, OTHER)
+        cls.other.join("wire0", "wire1", "mtu 9000")
 
     @classmethod
     def tearDownClass(cls):

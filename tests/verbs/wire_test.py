@@ -8,6 +8,7 @@ shares: the program's TCP is the kernel's, RoCEv2 the NIC's. Exits with 77 where
 """
 
 import os
+import pathlib
 import re
 import shutil
 import socket
@@ -15,40 +16,12 @@ import subprocess
 import sys
 import time
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
+from neighbor import Neighbor, enter_namespace  # noqa: E402
+
 SERVER_IP, CLIENT_IP = "10.9.0.1", "10.9.0.2"
 ROCE_PORT = 4791
 PATIENCE_S = 60
-
-
-def enter_namespace():
-    """Runs this script again in a network namespace, unless it is in one."""
-    if "SLUICE_IN_NAMESPACE" in os.environ:
-        return
-    as_root = [] if os.geteuid() == 0 else ["--map-root-user", "--user"]
-    if subprocess.run(["unshare", *as_root, "--net", "true"], check=False, capture_output=True).returncode:
-        print("skipped: no network namespaces")
-        sys.exit(77)
-    os.environ["SLUICE_IN_NAMESPACE"] = "1"
-    os.execvp("unshare", ["unshare", *as_root, "--net", sys.executable, *sys.argv])
-
-
-class Neighbor:
-    """The other namespace, as long as this lasts."""
-
-    def __enter__(self):
-        self.holder = subprocess.Popen(["unshare", "--net", "sh", "-c", "echo there; exec sleep 600"], stdout=subprocess.PIPE, text=True)
-        self.holder.stdout.readline()
-        self.prefix = ["nsenter", "-t", str(self.holder.pid), "-n"]
-        for command in ("ip link add here type veth peer name there", f"ip link set there netns {self.holder.pid}", f"ip address add {SERVER_IP}/24 dev here",
-                        "ip link set lo up", "ip link set here up"):
-            subprocess.run(command.split(), check=True)
-        for command in (f"ip address add {CLIENT_IP}/24 dev there", "ip link set lo up", "ip link set there up"):
-            subprocess.run(self.prefix + command.split(), check=True)
-        return self
-
-    def __exit__(self, *_):
-        self.holder.kill()
-        self.holder.wait()
 
 
 def refusals(prefix):
@@ -90,7 +63,7 @@ def main():
         print("skipped: not installed:", ", ".join(missing))
         return 77
     enter_namespace()
-    with Neighbor() as neighbor:
+    with Neighbor(SERVER_IP, CLIENT_IP) as neighbor:
         said = pingpong(sluice, neighbor)
         for text, ip in zip(said, (SERVER_IP, CLIENT_IP)):
             expect(re.search(rf"local address:.*GID ::ffff:{re.escape(ip)}$", text, re.MULTILINE), f"the NIC has the kernel's address {ip}:\n{text}")
