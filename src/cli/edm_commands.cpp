@@ -1,8 +1,12 @@
 // sluice edm trace | simulate: messages in the format of the published EDM simulation, drawn from a seed or run through the cluster.
+// sluice edm grants: what the rack's switch grants by EDM's scheduler.
 #include <fmt/core.h>
+
+#include <nlohmann/json.hpp>
 
 #include "cli/commands.h"
 #include "cli/experiment_files.h"
+#include "rack/directory_http.h"
 #include "sim/edm_cluster.h"
 #include "sim/fields.h"
 
@@ -141,11 +145,58 @@ class SimulateCommand final : public Command {
   std::string trace_;
 };
 
+class GrantsCommand final : public Command {
+ public:
+  explicit GrantsCommand(CLI::App& group)
+      : Command(group, "grants", "Show, or switch on and off, what the rack's switch grants by EDM's scheduler",
+                {"sluice edm grants", "sluice edm grants --set off", "sluice edm grants --json"}) {
+    use_rack();
+    app()
+        .add_option("--set", set_, "on or off: grants, or all passes as in a plain switch")
+        ->check(CLI::IsMember({"on", "off"}));
+    app().add_flag("--json", json_, "the same as JSON");
+  }
+
+ private:
+  Result<int> run() override {
+    using nlohmann::json;
+    rack::DirectoryClient directory(run_directory().directory_address(), Duration{});
+    const auto answer =
+        set_.empty() ? directory.get("/v1/edm") : directory.post("/v1/edm", json{{"on", set_ == "on"}}.dump());
+    if (!answer) {
+      if (!directory.nodes()) return fail(answer.error().message);
+      return fail(fmt::format("the switch in {} grants nothing ({}); `sluice rack up --edm` starts one that does",
+                              run_directory().path(), answer.error().message));
+    }
+    const json status = json::parse(*answer, nullptr, false);
+    if (!status.is_object() || !status.contains("grants")) return fail("the switch is busy; try again");
+    if (json_) {
+      fmt::print("{}\n", status.dump(2));
+      return 0;
+    }
+    const auto count = [&](const char* key) { return status[key].get<std::uint64_t>(); };
+    fmt::print("{}, {} hosts at {} Mb/s\n", status["on"].get<bool>() ? "on" : "off", count("hosts"),
+               count("bits_per_second") / 1'000'000);
+    fmt::print("granted    {} READs of {} B, {} frames of WRITEs and SENDs of {} B\n", count("reads"),
+               count("read_bytes"), count("frames"), count("frame_bytes"));
+    fmt::print("waited     {} of them, {:.1f} us at most; {} frames wait now, {} at most\n", count("waited"),
+               status["longest_us"].get<double>(), count("held"), count("most_held"));
+    fmt::print("without    {} waited too long, {} found no room, {} of hosts too many, {} lost\n", count("overdue"),
+               count("overflow"), count("strangers"), count("lost"));
+    return 0;
+  }
+
+  std::string set_;
+  bool json_ = false;
+};
+
 }  // namespace
 
 void add_edm_commands(CLI::App& root, Commands& commands) {
-  CLI::App* group = root.add_subcommand("edm", "EDM's cluster in virtual time: draw traces, run them");
+  CLI::App* group = root.add_subcommand(
+      "edm", "EDM: traces and its cluster in virtual time; what the rack's switch grants by its scheduler");
   group->require_subcommand(1);
+  commands.push_back(std::make_unique<GrantsCommand>(*group));
   commands.push_back(std::make_unique<TraceCommand>(*group));
   commands.push_back(std::make_unique<SimulateCommand>(*group));
 }

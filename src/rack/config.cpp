@@ -49,7 +49,12 @@ void SwitchSettings::declare(Schema& s) {
       .duration("cowbird-idle-probe", cowbird_idle_probe, Duration::microseconds(1), Duration::seconds(1),
                 "between two looks at the rings of a channel that is idle")
       .duration("cowbird-patience", cowbird_patience, Duration::milliseconds(10), Duration::seconds(600),
-                "fail requests to a memory node that has been out of reach for so long");
+                "fail requests to a memory node that has been out of reach for so long")
+      .toggle("edm", edm, "grant the rack's memory traffic by EDM's scheduler: no port is sent more than edm-rate")
+      .integer("edm-rate", edm_rate, 1, 1'000'000, "rate of every port, in Mb/s, by which EDM grants")
+      .bytes("edm-chunk", edm_chunk, 4 * kKib, 8 * kKib * kKib, "READs up to this long are granted as a whole")
+      .duration("edm-hold", edm_hold, Duration::microseconds(10), Duration::seconds(1),
+                "what has waited for a grant so long goes without one");
   box.declare(s);
 }
 
@@ -103,6 +108,7 @@ void RackSettings::declare(Schema& s) {
       .choice("box", box, {"", "off", "watch", "clover", "words", "clover+words"},
               "SwordBox in the switch; empty: as [switch] box says")
       .toggle("cowbird", cowbird, "Cowbird's engine in the switch")
+      .toggle("edm", edm, "EDM's grants in the switch, for ports as fast as [switch] edm-rate says")
       .text("http", http, "serve the live view and metrics at this HOST:PORT; empty: as [switch] http says", kHttpForm)
       .text("serve", serve, "let invited machines join at this HOST:PORT; empty: as [switch] serve says", kHttpForm)
       .duration("start-timeout", start_timeout, Duration::seconds(1), Duration::seconds(600),

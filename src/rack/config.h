@@ -39,6 +39,10 @@ struct SwitchSettings {
   Duration cowbird_probe = Duration::microseconds(2);
   Duration cowbird_idle_probe = Duration::milliseconds(1);
   Duration cowbird_patience = Duration::seconds(5);
+  bool edm = false;
+  std::uint64_t edm_rate = 10'000;  // Mb/s
+  std::uint64_t edm_chunk = std::uint64_t{256} << 10;
+  Duration edm_hold = Duration::milliseconds(5);
 
   void declare(Schema& schema);
 };
@@ -98,6 +102,7 @@ struct RackSettings {
   std::uint64_t replication = 0;
   std::string box;
   bool cowbird = false;
+  bool edm = false;
   std::string http;
   std::string serve;
   Duration start_timeout = Duration::seconds(15);

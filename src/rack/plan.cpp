@@ -16,6 +16,7 @@ std::vector<DaemonSpec> plan(const std::string& program, const std::string& conf
   std::vector<DaemonSpec> daemons{daemon("switch", "switch", 0)};
   if (!settings.box.empty()) add(daemons.front(), "--box", settings.box);
   if (settings.cowbird) daemons.front().argv.emplace_back("--cowbird");
+  if (settings.edm) daemons.front().argv.emplace_back("--edm");
   if (!settings.http.empty()) add(daemons.front(), "--http", settings.http);
   if (!settings.serve.empty()) add(daemons.front(), "--serve", settings.serve);
   for (std::uint64_t i = 1; i <= settings.memory_nodes; ++i) {

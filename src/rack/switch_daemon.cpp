@@ -16,6 +16,7 @@
 #include "rack/daemon_http.h"
 #include "rack/directory_http.h"
 #include "rack/door.h"
+#include "rack/edm_stage.h"
 #include "rack/endpoint.h"
 #include "rack/etcd_directory.h"
 #include "rack/membership.h"
@@ -120,6 +121,10 @@ struct Boxes {
 struct Cowbird {
   std::unique_ptr<CowbirdStage> stage;
   std::unique_ptr<switching::StageChain> chain;
+
+  switching::Stage* first() const {
+    return chain ? static_cast<switching::Stage*>(chain.get()) : static_cast<switching::Stage*>(stage.get());
+  }
 };
 
 Cowbird make_cowbird(const SwitchSettings& settings, const Boxes& boxes, SwitchPorts& ports) {
@@ -140,6 +145,22 @@ Cowbird make_cowbird(const SwitchSettings& settings, const Boxes& boxes, SwitchP
     ports.machine().set_stage(cowbird.stage.get());
   }
   return cowbird;
+}
+
+// EDM's grants, behind all others: what they change is what is granted.
+struct Edm {
+  std::unique_ptr<EdmStage> stage;
+  std::unique_ptr<switching::StageChain> chain;
+};
+
+Edm make_edm(const SwitchSettings& settings, switching::Stage* before, SwitchPorts& ports) {
+  Edm edm;
+  if (!settings.edm) return edm;
+  edm.stage = std::make_unique<EdmStage>(EdmStageSettings{
+      .bits_per_second = settings.edm_rate * 1'000'000, .chunk = settings.edm_chunk, .hold = settings.edm_hold});
+  if (before != nullptr) edm.chain = std::make_unique<switching::StageChain>(*before, *edm.stage);
+  ports.machine().set_stage(edm.chain ? static_cast<switching::Stage*>(edm.chain.get()) : edm.stage.get());
+  return edm;
 }
 
 Result<Boxes> make_boxes(const BoxSettings& settings, const RunDirectory& run, Directory& directory,
@@ -183,9 +204,10 @@ Result<void> run_switch(const std::string& path, const SwitchSettings& settings,
   if (!boxes) return tl::unexpected(boxes.error());
   BoxControl* const box = boxes->control();
   const Cowbird cowbird = make_cowbird(settings, *boxes, ports);
+  const Edm edm = make_edm(settings, cowbird.stage ? cowbird.first() : boxes->stage(), ports);
   std::unique_ptr<Door> door;
   if (!settings.serve.empty()) door = std::make_unique<Door>(settings.tls.empty() ? run.tls() : settings.tls, loop);
-  const SwitchParts parts{run, loop, ports, **directory, box, cowbird.stage.get(), door.get()};
+  const SwitchParts parts{run, loop, ports, **directory, box, cowbird.stage.get(), edm.stage.get(), door.get()};
   const auto add_more = [&parts](telemetry::HttpServer& server) { add_switch_routes(server, parts); };
   auto server = DirectoryServer::start(**directory, {run.directory_socket()}, add_more);
   if (!server) return tl::unexpected(server.error());

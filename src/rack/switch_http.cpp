@@ -148,6 +148,19 @@ void add_switch_routes(HttpServer& server, const SwitchParts& parts) {
                               [stage = parts.cowbird, body](Time now) { return stage->control(now, body); });
     });
   }
+  if (parts.edm != nullptr) {
+    server.serve("/v1/edm", kJson, [parts] {
+      return ask<std::string>(parts.loop,
+                              [stage = parts.edm](Time) -> Result<std::string> { return stage->status_json(); })
+          .value_or(kBusy);
+    });
+    server.take("/v1/edm", [parts](const std::string& body) {
+      return ask<std::string>(parts.loop, [stage = parts.edm, body](Time) -> Result<std::string> {
+        if (auto changed = stage->change(body); !changed) return tl::unexpected(changed.error());
+        return stage->status_json();
+      });
+    });
+  }
   if (parts.box == nullptr) return;
   server.serve("/v1/box", kJson, [parts] { return box_status(parts); });
   server.take("/v1/box", [parts](const std::string& body) {

@@ -5,6 +5,7 @@
 //   GET  /v1/live               the same as a server-sent event, at once and every second
 //   GET  /v1/switch             ports, their counters; how long operations take
 //   GET  /v1/box                SwordBox's state and counters, where there is one;  POST: BoxControl::change(), then the same
+//   GET  /v1/edm                EDM's grants, where the switch has them;  POST: EdmStage::change()
 //   GET  /v1/cowbird            Cowbird's engine in the switch, where there is one;  POST: CowbirdStage::control()
 //   GET  /metrics               the switch's, for Prometheus;  /metrics/NAME: of the daemon NAME of this run directory
 //   GET  /v1/targets            every daemon that can be scraped, for Prometheus's http_sd_configs
@@ -19,6 +20,7 @@
 #include "rack/cowbird_stage.h"
 #include "rack/directory.h"
 #include "rack/door.h"
+#include "rack/edm_stage.h"
 #include "rack/run_directory.h"
 #include "rack/switch_ports.h"
 #include "telemetry/http_server.h"
@@ -32,6 +34,7 @@ struct SwitchParts {
   Directory& directory;
   BoxControl* box = nullptr;
   CowbirdStage* cowbird = nullptr;
+  EdmStage* edm = nullptr;
   const Door* door = nullptr;
 };
 

@@ -133,6 +133,22 @@ class RackTest(live_rack.LiveRack):
 
     # --- sherman ---
 
+    def grants(self, *flags):
+        return json.loads(self.sluice("edm", "grants", "--json", *flags, code=0).stdout)
+
+    def test_a_switch_that_grants_memory_traffic_serves_a_store(self):
+        self.up("--edm")
+        for mode in ("on", "off", "on"):
+            before = self.grants("--set", mode)
+            result = self.bench("--workload", "A", "--clients", "16", "--records", "200", "--operations", "3000", "--check")
+            self.assertTrue(result["history"]["linearizable"])
+            self.assertEqual(result["run"]["values_wrong"], 0)
+            after = self.grants()
+            for what in ("reads", "frames"):
+                self.assertEqual(after[what] > before[what], mode == "on", f"{what}, {mode}: {before} {after}")
+            self.assertEqual(after["lost"], 0)
+        self.assertIn("granted", self.sluice("edm", "grants", code=0).stdout)
+
     def tree(self, *flags, code=0):
         return json.loads(self.sluice("bench", "sherman", "--json", *flags, code=code).stdout)
 

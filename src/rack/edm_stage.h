@@ -1,0 +1,127 @@
+// EDM stage: the rack's memory traffic, granted by EDM's scheduler, as a stage of the switch; for RoCEv2 packets of NICs that know nothing of it.
+//
+// What it does:  a READ request is the demand of its answer (EDM §2.3): it waits here until both ports of the answer are free for as long as
+//                that takes at the port rate, so what waits is requests of 80 bytes and not data. WRITEs and SENDs come unasked: their
+//                packets wait here, and leave chunk by chunk as granted. Either way a port is not sent more than its rate. Atomics, ACKs and what
+//                answers carry have been granted with their requests, or are too small to matter: they pass.
+// Life:          as a stage; last in a chain, for what it gives back passes no other.
+// Order:         requests of one host to another stay in order, so those of a queue pair do.
+// Degrades:      to a plain switch, counted: what has waited for `hold` goes with all that its host has for the other one; so it does when the room for
+//                frames is used up; hosts beyond kHosts are not scheduled.
+// Departures:    without EDM's NICs the first chunk's grant lets a whole READ's answer come: those beyond `chunk` are paced by its first chunk only.
+//                Answers start after a time that varies from host to host, so a few may meet at a port.
+// Threads:       the switch's owner.
+// Source:        EDM §2.3, §3.1; DESIGN §5.6 "in real time".
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "base/result.h"
+#include "edm/scheduler.h"
+#include "switching/stage.h"
+#include "wire/frame.h"
+
+namespace sluice::rack {
+
+struct EdmStageSettings {
+  std::uint64_t bits_per_second = 10'000'000'000;  // of every port
+  std::uint64_t chunk = std::uint64_t{256} << 10;  // READs up to here are granted whole
+  std::uint64_t burst = 8u << 10;                  // of WRITEs and SENDs, granted at once
+  Duration hold = Duration::milliseconds(5);
+  std::uint32_t frames = 4'096;  // room; at least 512
+  edm::Policy policy = edm::Policy::kShortestRemaining;
+};
+
+class EdmStage final : public switching::Stage {
+ public:
+  static constexpr std::uint32_t kHosts = 128;
+  static constexpr std::uint8_t kReadsAsked = 8;  // of one host at another, at the scheduler; further ones wait behind
+
+  struct Counters {
+    std::uint64_t reads = 0;       // requests that were granted
+    std::uint64_t read_bytes = 0;  // that they asked for
+    std::uint64_t frames = 0;      // of WRITEs and SENDs that were granted
+    std::uint64_t frame_bytes = 0;
+    std::uint64_t waited = 0;     // of both: not granted at once
+    std::uint64_t overdue = 0;    // frames let go after `hold`
+    std::uint64_t overflow = 0;   // … for want of room
+    std::uint64_t lost = 0;       // … dropped, as not even that helped
+    std::uint64_t strangers = 0;  // … of hosts beyond kHosts
+    std::uint64_t most_held = 0;  // frames at once
+    Duration longest{};           // wait
+  };
+
+  explicit EdmStage(const EdmStageSettings& settings);
+
+  void process(Time now, std::span<switching::Packet> packets, port::FrameSink& outbox) override;
+  Time next_deadline() const override;
+  void on_deadline(Time now, port::FrameSink& outbox) override;
+
+  // {"on": false}: what may change at run time. Off, what waits is let go, and everything passes.
+  Result<void> change(const std::string& json);
+  std::string status_json() const;
+  const Counters& counters() const { return counters_; }
+  std::uint32_t held() const { return held_; }
+
+ private:
+  static constexpr std::uint32_t kNone = ~0u;
+  static constexpr std::uint32_t kSpare = 128;  // frames' room for what goes again at once
+  enum class What : std::uint8_t { kRead, kData, kSmall };
+  struct Slot {
+    std::uint32_t next = kNone;
+    std::uint32_t length = 0;
+    std::uint32_t answer = 0;  // bytes, of a READ
+    Time since{};
+    What what{};
+  };
+  // Requests of one host to another, oldest first; the leading ones of one kind are asked for.
+  struct Line {
+    std::uint32_t first = kNone;
+    std::uint32_t last = kNone;
+    std::uint32_t asked_last = kNone;   // the last READ that was asked for
+    std::uint32_t reads_asked = 0;      // leading READs at the scheduler
+    std::uint32_t bytes_asked = 0;      // of leading data
+    std::uint32_t credit = 0;           // granted of that, and not used yet
+    std::uint32_t reads_forfeited = 0;  // asked for, and gone since
+    std::uint32_t bytes_forfeited = 0;
+    bool listed = false;  // in busy_
+  };
+
+  bool take(Time now, const switching::Packet& packet);
+  std::uint32_t host(std::uint64_t mac);
+  void push(Time now, std::uint32_t line, const port::Frame& frame, What what, std::uint32_t answer);
+  void ask(Time now, std::uint32_t line);
+  void ask_reads(Time now, std::uint32_t line);
+  void ask_data(Time now, std::uint32_t line);
+  void schedule(Time now);
+  void granted(Time now, const edm::Grant& grant);
+  void release_first(Time now, Line& line);
+  void let_go(Line& line, std::uint64_t& counter);
+  void sweep(Time now);
+  void emit(port::FrameSink& outbox);
+  edm::PortId from(std::uint32_t line) const { return edm::PortId(static_cast<std::uint16_t>(line / kHosts)); }
+  edm::PortId to(std::uint32_t line) const { return edm::PortId(static_cast<std::uint16_t>(line % kHosts)); }
+
+  EdmStageSettings settings_;
+  edm::Scheduler scheduler_;
+  bool on_ = true;
+  std::unordered_map<std::uint64_t, std::uint32_t> hosts_;  // by MAC; asked, never walked
+  std::vector<Line> lines_;                                 // by source and destination
+  std::vector<std::uint32_t> busy_;                         // those that hold something, or did a while ago
+  std::vector<Slot> slots_;
+  std::vector<std::uint8_t> bytes_;
+  std::uint32_t free_ = 0;  // slots, linked
+  std::uint32_t free_count_ = 0;
+  std::uint32_t ready_first_ = kNone;
+  std::uint32_t ready_last_ = kNone;
+  std::uint32_t held_ = 0;  // frames in lines
+  Time now_{};
+  Time sweep_at_ = Time::never();
+  Counters counters_;
+};
+
+}  // namespace sluice::rack
