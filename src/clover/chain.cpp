@@ -15,8 +15,11 @@ using remote::Task;
 
 namespace {
 
-// Trying again cannot help: the store's idea of the memory node is wrong, or the transport cannot do it.
-bool is_final(Status status) { return status != Status::kUnknown && status != Status::kUnreachable; }
+// Trying again cannot help: the transport cannot do it. A node that refuses us or is not known may have started anew, and the next
+// view will say so.
+bool is_final(Status status) {
+  return status == Status::kMisaligned || status == Status::kUnsupported || status == Status::kTooLong;
+}
 
 }  // namespace
 
@@ -74,8 +77,9 @@ Client::Found Client::judge_node(Key key, Cursor& at, const NodeView& seen) {
                        seen.next == free_word(key, NodeKind::kTombstone) || seen.next == sealed_word(key);
   const bool ours = seen.key == key && (end ? our_end : seen.next != 0) && seen.volume() < view_.volumes.size() &&
                     seen.length() <= layout_.value_bytes();
-  const NodePointer self = ours ? seen.self(view_.volumes[seen.volume()].replicas[0].address) : NodePointer{};
-  if (!ours || (self.address() == at.node.address() && self != at.node.as(NodeKind::kValue))) {
+  const NodePointer self = ours ? seen.self(view_.volumes[seen.volume()].base) : NodePointer{};
+  if (!ours || self.generation() == 0 ||
+      (self.address() == at.node.address() && self != at.node.as(NodeKind::kValue))) {
     ++counters_.foreign;
     return Found::kForeign;
   }

@@ -20,6 +20,7 @@
 #include <deque>
 #include <memory>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/rng.h"
@@ -159,6 +160,9 @@ class Client {
   remote::Task<Step> check_kind(Operation& op);
   Step lose_cursor(Operation& op);
   void take_fresh(Operation& op, NodePointer slot);
+  // Its node is about to be written to the replicas of the present view.
+  void note_writing(Operation& op);
+  void forget_writing(Operation& op);
   Outcome close(Operation& op);
 
   // chain.cpp: walking, mirrors, failures
@@ -203,7 +207,11 @@ class Client {
   void report(const Link& link);
   void orphan(NodePointer slot);
   remote::Task<void> flush_links();
-  remote::Task<void> send_slots(Request type, std::vector<NodePointer> slots);
+  // False: not all of them have been told.
+  remote::Task<bool> send_slots(Request type, std::vector<NodePointer> slots);
+  remote::Task<bool> send_orphans();
+  // A replica has come back, perhaps: tells the server when all that was done under views before has been reported.
+  remote::Task<void> settle_view();
   remote::Task<void> do_work();
   remote::Task<void> settle(Key key, Cursor head, WorkKind kind);
   // True: no walk along the chain of the key that it holds meets it.
@@ -240,8 +248,15 @@ class Client {
   std::vector<Time> full_until_;  // by volume: a grant that was to be of it had none
   bool refilling_ = false;
   std::deque<Link> links_;
+  std::uint64_t links_told_ = 0;  // of all that were ever in links_
   bool flushing_ = false;
   std::vector<NodePointer> orphans_;
+  bool sending_orphans_ = false;
+  // Operations under way whose nodes were written under which view.
+  std::vector<std::pair<std::uint32_t, std::size_t>> writing_;
+  std::uint32_t settling_ = 0;        // the view that is to be settled,
+  std::uint64_t settling_links_ = 0;  // when so many links have been told
+  std::uint32_t settled_ = 0;         // the view of which the server knows that all before is reported
 
   struct NodeHealth {
     remote::NodeId node;

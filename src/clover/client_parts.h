@@ -61,6 +61,7 @@ struct Client::Operation {
   NodePointer slot;          // where it will be; none yet: 0
   std::uint32_t member = 0;  // the client that the slot was granted to
   bool written = false;
+  std::uint32_t writing_view = 0;  // the view under which it was first written; 0: not yet
   bool have_cursor = false;
   Cursor at;                        // where it is to be appended
   std::uint32_t lost_in_a_row = 0;  // swaps

@@ -30,7 +30,7 @@ std::optional<RequestHeader> take_request_header(MessageReader& in) {
   header.client = in.take<std::uint32_t>();
   header.sequence = in.take<std::uint64_t>();
   if (!in.ok() || version != kMessageVersion) return std::nullopt;
-  if (type < static_cast<std::uint8_t>(Request::kRegister) || type > static_cast<std::uint8_t>(Request::kLeave)) {
+  if (type < static_cast<std::uint8_t>(Request::kRegister) || type > static_cast<std::uint8_t>(Request::kSettled)) {
     return std::nullopt;
   }
   header.type = static_cast<Request>(type);
@@ -61,8 +61,9 @@ void put_view(MessageWriter& out, const StoreView& view) {
   out.put(static_cast<std::uint32_t>(view.max_flight.microseconds()));
   for (const auto& volume : view.volumes) {
     out.put(volume.length);
+    out.put(volume.base);
     out.put(std::uint32_t{volume.count});
-    out.put(std::uint32_t{volume.live});
+    out.put(static_cast<std::uint32_t>(volume.live | volume.first << 8));
     for (std::size_t j = 0; j < volume.count; ++j) {
       out.put(volume.replicas[j].node.value);
       out.put(volume.replicas[j].key.value);
@@ -82,11 +83,15 @@ std::optional<StoreView> take_view(MessageReader& in, std::uint16_t volumes) {
   for (std::size_t i = 0; i < volumes; ++i) {
     Volume volume;
     volume.length = in.take<std::uint64_t>();
+    volume.base = in.take<std::uint64_t>();
     const auto count = in.take<std::uint32_t>();
     const auto live = in.take<std::uint32_t>();
-    if (!in.ok() || count < 1 || count > kMaxReplicas || live >= 1u << count) return std::nullopt;
+    const std::uint32_t first = live >> 8;
+    if (!in.ok() || count < 1 || count > kMaxReplicas || (live & 0xFF) >= 1u << count || first >= count)
+      return std::nullopt;
     volume.count = static_cast<std::uint8_t>(count);
     volume.live = static_cast<std::uint8_t>(live);
+    volume.first = static_cast<std::uint8_t>(first);
     for (std::size_t j = 0; j < count; ++j) {
       volume.replicas[j].node = remote::NodeId(in.take<std::uint32_t>());
       volume.replicas[j].key = remote::RegionKey(in.take<std::uint32_t>());

@@ -18,7 +18,8 @@
 //   kChecked    slots, u64 each                   -   (orphans that no walk along the chain of their key has met)
 //   kSuspect    u32 node id                       -
 //   kLeave      -                                 -
-//   volume      u64 length | u32 replicas | u32 live mask | {u32 node, u32 region key, u64 base} a replica
+//   kSettled    u32 view                          -   (what the client did under views before that has been reported)
+//   volume      u64 length | u64 base of pointers | u32 replicas | u32 live mask + primary << 8 | {u32 node, u32 region key, u64 base} a replica
 //
 // clock:      how many links the server has been told of. A client that begins a CAS or a READ after it has seen clock c
 //             stamps what it reports about it with c: all that the server had been told of by then is older.
@@ -37,7 +38,7 @@
 
 namespace sluice::clover {
 
-inline constexpr std::uint8_t kMessageVersion = 1;
+inline constexpr std::uint8_t kMessageVersion = 2;
 inline constexpr std::size_t kRequestHeader = 16;
 inline constexpr std::size_t kAnswerHeader = 24;
 
@@ -55,6 +56,7 @@ enum class Request : std::uint8_t {
   kChecked,
   kSuspect,
   kLeave,
+  kSettled,
 };
 
 enum class Answer : std::uint8_t {

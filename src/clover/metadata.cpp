@@ -7,12 +7,11 @@
 #include <numeric>
 
 #include "base/check.h"
+#include "clover/records.h"
 
 namespace sluice::clover {
 namespace {
 
-// Journal records: u8 kind | i64 time, ps | bytes.
-enum class RecordKind : std::uint8_t { kRequest = 1, kExpiry = 2, kRestart = 3 };
 constexpr std::size_t kRecordHeader = 9;
 
 bool changes_state(Request type) {
@@ -83,9 +82,7 @@ std::size_t MetadataServer::handle(Time now, ByteView request, MutableBytes resp
     answer.result = Answer::kMalformed;
   } else {
     answer.type = static_cast<std::uint8_t>(static_cast<std::uint8_t>(header->type) | 0x80);
-    if (journal_ != nullptr && !replaying_ && changes_state(header->type)) {
-      write_journal(now, static_cast<std::uint8_t>(RecordKind::kRequest), request);
-    }
+    if (changes_state(header->type)) write_journal(now, RecordKind::kRequest, request);
     answer.result = serve(now, *header, in, body, answer.count);
     if (answer.result == Answer::kMalformed) ++counters_.malformed;
     if (answer.result == Answer::kRefused) ++counters_.refused;
@@ -121,6 +118,7 @@ Answer MetadataServer::serve(Time now, const RequestHeader& header, MessageReade
     case Request::kWork: return hand_out_work(now, header, out, count);
     case Request::kSuspect: return suspect(now, header, in);
     case Request::kLeave: expire(header.client, now); return Answer::kOk;
+    case Request::kSettled: return settle(header, in);
   }
   return Answer::kMalformed;
 }
@@ -128,6 +126,7 @@ Answer MetadataServer::serve(Time now, const RequestHeader& header, MessageReade
 Answer MetadataServer::enter(Time now, const RequestHeader&, MessageWriter& out, std::uint16_t& count) {
   const std::uint32_t id = next_client_++;
   clients_[id].until = now + config_.cursor_lifetime;
+  clients_[id].settled = view_;
   client_order_.push_back(id);
   next_expiry_ = std::min(next_expiry_, clients_[id].until);
   if (client_order_.size() == 1) next_expiry_ = clients_[id].until;
@@ -404,7 +403,7 @@ void MetadataServer::expire_clients(Time now) {
     ++counters_.expired_clients;
     std::uint8_t bytes[4];
     store_le(bytes, id);
-    if (journal_ != nullptr) write_journal(now, static_cast<std::uint8_t>(RecordKind::kExpiry), bytes);
+    write_journal(now, RecordKind::kExpiry, bytes);
     expire(id, now);
   }
 }
@@ -432,56 +431,12 @@ void MetadataServer::tidy(ClientState& client, std::uint32_t id) {
   client.tidy_at = std::max<std::size_t>(1024, client.slots.size() * 2);
 }
 
-Answer MetadataServer::suspect(Time now, const RequestHeader& header, MessageReader& in) {
-  const remote::NodeId node(in.take<std::uint32_t>());
-  if (!in.ok() || in.left() != 0) return Answer::kMalformed;
-  if (std::find(leaving_.begin(), leaving_.end(), node) != leaving_.end()) return Answer::kOk;
-  bool can_leave = false;
-  for (const auto& volume : config_.volumes) {
-    for (std::size_t j = 0; j < volume.count; ++j) {
-      can_leave = can_leave || (volume.replicas[j].node == node && volume.is_live(j) && volume.mirrored());
-    }
-  }
-  if (!can_leave) return Answer::kRefused;
-  const std::pair suspicion(header.client, node);
-  if (std::find(suspicions_.begin(), suspicions_.end(), suspicion) == suspicions_.end())
-    suspicions_.push_back(suspicion);
-  const auto sharers =
-      std::count_if(suspicions_.begin(), suspicions_.end(), [node](auto& s) { return s.second == node; });
-  if (static_cast<std::size_t>(sharers) < config_.suspicions) return Answer::kOk;
-  leaving_.push_back(node);
-  // All leases on the present view end before, and all that was submitted under them.
-  view_change_ = now + config_.cursor_lifetime + config_.max_flight;
-  return Answer::kOk;
-}
-
-void MetadataServer::change_view() {
-  for (const auto node : leaving_) {
-    for (auto& volume : config_.volumes) {
-      for (std::size_t j = 0; j < volume.count; ++j) {
-        const bool leaves = volume.replicas[j].node == node && volume.is_live(j);
-        // The last replica stays: there is nothing better, and it may come back.
-        if (leaves && volume.mirrored()) volume.live = static_cast<std::uint8_t>(volume.live & ~(1u << j));
-      }
-    }
-    std::erase_if(suspicions_, [node](const auto& s) { return s.second == node; });
-  }
-  leaving_.clear();
-  view_change_ = Time::never();
-  ++view_;
-  ++counters_.views;
-}
-
-Duration MetadataServer::lease_left(Time now) const {
-  if (view_change_ == Time::never()) return config_.cursor_lifetime;
-  return std::clamp(view_change_ - config_.max_flight - now, Duration{}, config_.cursor_lifetime);
-}
-
 // ----------------------------------------------------------------------------------------------------------- journal
 
-void MetadataServer::write_journal(Time now, std::uint8_t kind, ByteView bytes) {
+void MetadataServer::write_journal(Time now, RecordKind kind, ByteView bytes) {
+  if (journal_ == nullptr || replaying_) return;
   std::vector<std::uint8_t> record(kRecordHeader + bytes.size());
-  record[0] = kind;
+  record[0] = static_cast<std::uint8_t>(kind);
   store_le(record.data() + 1, static_cast<std::uint64_t>(now.since_start().picoseconds()));
   std::copy(bytes.begin(), bytes.end(), record.begin() + kRecordHeader);
   journal_->append(record);
@@ -506,13 +461,17 @@ bool MetadataServer::replay(ByteView record) {
       return true;
     }
     case RecordKind::kRestart: renew(now); return true;
+    default: {
+      MessageReader in(bytes);
+      advance(now);
+      return replay_replicas(now, static_cast<RecordKind>(record[0]), in);
+    }
   }
-  return false;
 }
 
 void MetadataServer::restart(Time now) {
-  if (journal_ != nullptr) write_journal(now, static_cast<std::uint8_t>(RecordKind::kRestart), {});
   replaying_ = false;
+  write_journal(now, RecordKind::kRestart, {});
   renew(now);
 }
 
@@ -525,6 +484,10 @@ void MetadataServer::renew(Time now) {
   for (auto& item : settles_) item.due = reusable(now);
   for (auto& item : seals_) item.due = reusable(now);
   if (view_change_ != Time::never()) view_change_ = reusable(now);
+  for (auto& join : joins_) {
+    join.ready = reusable(now);
+    join.at = 0;
+  }
 }
 
 std::string MetadataServer::summary() const {

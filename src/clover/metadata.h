@@ -5,7 +5,9 @@
 // Invariants: 1. Every live slot is in its key's chain. A key's head has the highest stamp of them; all retired ones are before it.
 //             2. A retired slot is granted again only cursor_lifetime + max_flight later: no client still holds a cursor to it.
 //             3. Every slot is free, owned by one living client, live, retired or an orphan that is being looked into: none leaks.
-//             4. A view takes effect only when every lease on the view before has run out.
+//             4. A view that leaves a replica out takes effect only when every lease on the view before has run out.
+//             5. A replica that has come back is counted only when it has all that any live version needs; until then it is never primary, nor
+//                is the last one that is counted left out.
 // Units:      lifetimes in whole microseconds on the wire.
 // Errors:     what is malformed or impossible is answered so and counted; nothing a client sends stops the server.
 // Threads:    one owner.
@@ -17,6 +19,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -37,6 +40,8 @@ struct ServerConfig {
   Duration max_flight = Duration::seconds(1);
   std::uint32_t grant_slots = 256;  // at most, with one kAllocate
   std::uint32_t suspicions = 1;     // so many clients must suspect a node before it is left out
+  // The memory that the volumes lie in; without it nodes that come back are not recognised.
+  std::vector<Home> homes{};
 };
 
 // What is wrong with a configuration, if anything.
@@ -48,6 +53,8 @@ class Journal {
   virtual ~Journal() = default;
   virtual void append(ByteView record) = 0;
 };
+
+enum class RecordKind : std::uint8_t;  // records.h
 
 struct ServerCounters {
   std::uint64_t requests = 0;
@@ -62,8 +69,26 @@ struct ServerCounters {
   std::uint64_t grants = 0;  // slots
   std::uint64_t expired_clients = 0;
   std::uint64_t orphans = 0;
-  std::uint64_t sealed = 0;  // keys forgotten
-  std::uint64_t views = 0;   // changed
+  std::uint64_t sealed = 0;    // keys forgotten
+  std::uint64_t views = 0;     // changed
+  std::uint64_t rejoined = 0;  // replicas that came back
+  std::uint64_t copied = 0;    // versions, onto them
+  std::uint64_t restored = 0;  // replicas that count again
+};
+
+// A version that a replica lacks: everything but the next word is to be written to it, and then the next word, if it is still 0.
+struct CopyTask {
+  NodePointer node;
+  remote::RemoteAddress from;
+  remote::RemoteAddress to;
+  std::uint8_t replica = 0;
+  std::uint32_t view = 0;  // that the replica came back with
+};
+
+// Memory to be blanked before a replica in it may come back: the next words of so many slots.
+struct WipeTask {
+  remote::RemoteAddress at;
+  std::size_t slots = 0;
 };
 
 class MetadataServer : public remote::MessageService {
@@ -78,6 +103,31 @@ class MetadataServer : public remote::MessageService {
   bool replay(ByteView record);
   // After the last replay(): leases, graces and orphans start again at `now`.
   void restart(Time now);
+
+  // Replicas come and go (replicas.cpp), as whoever watches the memory nodes tells; section 4 of docs/design/clover.md.
+  enum class Advice : std::uint8_t {
+    kNothing,  // the node has its part, or none
+    kWait,     // it will be left out soon
+    kWipe,     // do what wipes() says, then rejoin()
+  };
+  // The node is there. A known life under another key is taken as what it was; another life is first left out.
+  Advice see(Time now, const Home& home);
+  // The node is gone: left out with the next view, where others have what it had. False: nothing to leave out.
+  bool lose(Time now, remote::NodeId node);
+  std::vector<WipeTask> wipes(const Home& home) const;
+  // Blank memory (see wipes) takes its part again where it has been left out: written to from now on.
+  // REQUIRES: see() says kWipe.
+  void rejoin(Time now, const Home& home);
+  // Versions to copy now. What is done about them is submitted before `until`. Returns how many.
+  std::size_t next_copies(Time now, std::span<CopyTask> out, Time& until);
+  // It has been; or the primary holds no such node: not there.
+  void copied(const CopyTask& task);
+  void not_there(const CopyTask& task);
+  // How many replicas are live and not counted yet; out of the view.
+  std::size_t joining() const { return joins_.size(); }
+  std::size_t missing() const;
+  const NodeLayout& layout() const { return layout_; }
+  std::span<const Volume> volumes() const { return config_.volumes; }
 
   const ServerCounters& counters() const { return counters_; }
   const SlotTable& slots() const { return slots_; }
@@ -108,6 +158,17 @@ class MetadataServer : public remote::MessageService {
     std::vector<NodePointer> last_grant;
     std::vector<NodePointer> slots;  // granted; some are no longer owned
     std::size_t tidy_at = 1024;
+    std::uint32_t settled = 0;  // has reported all that it did under views before
+  };
+  // A live replica that does not count yet.
+  struct Join {
+    std::uint32_t volume = 0;
+    std::uint8_t replica = 0;
+    std::uint32_t view = 0;  // that it came back with
+    Time ready;              // nobody acts under a view before any more
+    std::uint32_t at = 0;    // of this pass through all slots
+    bool clean = true;       // this pass has found nothing lacking
+    bool settled = false;    // when this pass began, all clients were
   };
   struct DueKey {
     Time due;
@@ -119,6 +180,20 @@ class MetadataServer : public remote::MessageService {
   void expire_clients(Time now);
   void expire(std::uint32_t client, Time now);
   void change_view();
+  bool counts(std::size_t volume, std::size_t j) const;
+  // The replica lives, and the volume can do without it.
+  bool can_leave(std::size_t volume, std::size_t j) const;
+  bool can_leave(remote::NodeId node) const;
+  bool is_leaving(remote::NodeId node) const;
+  void leave_out(Time now, remote::NodeId node);
+  const Home* home_of(remote::NodeId node) const;
+  void take_home(const Home& home);
+  void rekey(const Home& home);
+  void admit(Time now, const Home& home);
+  void count_replica(std::uint32_t volume, std::uint8_t replica);
+  Slot* awaits_copy(const CopyTask& task);
+  bool all_settled(std::uint32_t view) const;
+  bool replay_replicas(Time now, RecordKind kind, MessageReader& in);
   Duration lease_left(Time now) const;
   bool work_waits(Time now) const;
   Time reusable(Time now) const { return now + config_.cursor_lifetime + config_.max_flight; }
@@ -133,6 +208,7 @@ class MetadataServer : public remote::MessageService {
   Answer give_back(Time now, const RequestHeader& header, MessageReader& in);
   Answer hand_out_work(Time now, const RequestHeader& header, MessageWriter& out, std::uint16_t& count);
   Answer suspect(Time now, const RequestHeader& header, MessageReader& in);
+  Answer settle(const RequestHeader& header, MessageReader& in);
 
   Answer take_sealed(Time now, const RequestHeader& header, MessageReader& in);
   void take_link(Time now, const Link& link);
@@ -143,7 +219,7 @@ class MetadataServer : public remote::MessageService {
   void retire(Time now, NodePointer node);
   void tidy(ClientState& client, std::uint32_t id);
   void renew(Time now);
-  void write_journal(Time now, std::uint8_t kind, ByteView bytes);
+  void write_journal(Time now, RecordKind kind, ByteView bytes);
 
   ServerConfig config_;
   Journal* journal_;
@@ -161,6 +237,7 @@ class MetadataServer : public remote::MessageService {
   std::uint32_t view_ = 1;
   Time view_change_ = Time::never();
   std::vector<remote::NodeId> leaving_;  // with the next view
+  std::vector<Join> joins_;
   std::vector<std::pair<std::uint32_t, remote::NodeId>> suspicions_;
   bool replaying_ = false;
   ServerCounters counters_;

@@ -105,8 +105,28 @@ Task<Outcome> Client::append(Append how, Key key, ByteView value) {
   }
 }
 
+// Of several views the oldest counts: that costs the settling of a view some time and nothing else.
+void Client::note_writing(Operation& op) {
+  if (op.writing_view != 0) return;
+  op.writing_view = view_.number;
+  for (auto& [view, count] : writing_) {
+    if (view == op.writing_view) {
+      ++count;
+      return;
+    }
+  }
+  writing_.emplace_back(op.writing_view, 1);
+}
+
+void Client::forget_writing(Operation& op) {
+  if (op.writing_view == 0) return;
+  for (auto& [view, count] : writing_) count -= static_cast<std::size_t>(view == op.writing_view);
+  std::erase_if(writing_, [](const auto& entry) { return entry.second == 0; });
+}
+
 // What becomes of the slot, and what may truly be said.
 Outcome Client::close(Operation& op) {
+  forget_writing(op);
   if (op.outcome == Outcome::kOk) return op.outcome;
   if (!op.slot || op.member != view_.client || !joined_) {
     // Nothing to give back: the server took it.
@@ -123,7 +143,7 @@ void Client::take_fresh(Operation& op, NodePointer slot) {
   op.slot = slot.as(kind);
   op.member = view_.client;
   op.written = false;
-  const auto trailer = trailer_word(slot, volume_of(slot)->replicas[0].address, op.value.size());
+  const auto trailer = trailer_word(slot, volume_of(slot)->base, op.value.size());
   compose_node(layout_, op.key, kind, op.value, trailer, op.node.bytes());
 }
 
@@ -137,6 +157,7 @@ Task<Client::Step> Client::write_node(Operation& op) {
   }
   // Getting a slot may have taken long: out of lease it may be somebody else's already.
   if (!leased() || op.member != view_.client) co_return Step::kAgain;
+  note_writing(op);
   const auto bytes = op.node.bytes();
   Mirrored result;
   if (mirrored(op.slot)) {

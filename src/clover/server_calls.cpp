@@ -88,6 +88,7 @@ Task<bool> Client::renew_lease(Time deadline) {
   view->number = request.header.view;
   if (enters) {
     lost_membership();
+    settled_ = view->number;  // the server looks into all that we had before
   } else {
     view->client = view_.client;
   }
@@ -109,11 +110,13 @@ Task<Outcome> Client::join() {
 Task<void> Client::leave() {
   leaving_ = true;
   Duration backoff = config_.backoff_first;
-  while (flushing_ || refilling_ || maintaining_) co_await back_off(backoff);
+  while (flushing_ || refilling_ || sending_orphans_ || maintaining_) co_await back_off(backoff);
   co_await flush_links();
   if (joined_) {
-    co_await send_slots(Request::kOrphan, std::exchange(orphans_, {}));
-    co_await send_slots(Request::kRelease, slots_.take_all());
+    const bool told = co_await send_orphans();
+    static_cast<void>(told);
+    const bool released = co_await send_slots(Request::kRelease, slots_.take_all());
+    static_cast<void>(released);  // what is not is found when the server misses us
     Call request(Request::kLeave, 0, view_.client);
     co_await call(request, now() + config_.timeout);
     joined_ = false;
@@ -129,7 +132,11 @@ Task<void> Client::maintain() {
     const Time deadline = now() + view_.cursor_lifetime;
     if (now() >= lease_ - view_.cursor_lifetime / 2 || view_stale_) co_await ensure_lease(deadline);
     if (!flushing_) co_await flush_links();
-    if (!orphans_.empty() && leased()) co_await send_slots(Request::kOrphan, std::exchange(orphans_, {}));
+    if (!orphans_.empty() && leased()) {
+      const bool told = co_await send_orphans();
+      static_cast<void>(told);
+    }
+    if (settled_ != view_.number) co_await settle_view();
     if (work_waits_ && leased() && !leaving_) co_await do_work();
   }
   maintaining_ = false;
@@ -213,15 +220,48 @@ void Client::orphan(NodePointer slot) {
   orphans_.push_back(slot.as(NodeKind::kValue));
 }
 
-Task<void> Client::send_slots(Request type, std::vector<NodePointer> slots) {
+Task<bool> Client::send_slots(Request type, std::vector<NodePointer> slots) {
   for (std::size_t from = 0; from < slots.size();) {
     const std::size_t count = std::min(slots.size() - from, kMaxSlotsPerMessage);
     Call request(type, count, view_.client);
     for (std::size_t i = 0; i < count; ++i) request.body.put(slots[from + i].word);
     from += count;
     // What gets lost here is found when this client's lease ends.
-    if (!co_await call(request, now() + config_.timeout)) co_return;
+    if (!co_await call(request, now() + config_.timeout)) co_return false;
   }
+  co_return true;
+}
+
+// REQUIRES: !sending_orphans_.
+Task<bool> Client::send_orphans() {
+  sending_orphans_ = true;
+  auto slots = std::exchange(orphans_, {});
+  const std::uint32_t member = view_.client;
+  const bool told = co_await send_slots(Request::kOrphan, slots);
+  // Those that the server has been told of already it refuses.
+  if (!told && joined_ && member == view_.client) orphans_.insert(orphans_.end(), slots.begin(), slots.end());
+  sending_orphans_ = false;
+  co_return told;
+}
+
+Task<void> Client::settle_view() {
+  const std::uint32_t view = view_.number;
+  const std::uint32_t member = view_.client;
+  const auto older = [view](const auto& entry) { return entry.first < view; };
+  if (!leased() || std::ranges::any_of(writing_, older)) co_return;
+  if (settling_ != view) {
+    // Whatever is reported from here on was written under this view.
+    settling_ = view;
+    settling_links_ = links_told_ + links_.size();
+  }
+  if (!flushing_) co_await flush_links();
+  if (links_told_ < settling_links_ || sending_orphans_) co_return;
+  const bool told = co_await send_orphans();
+  if (!told || !leased() || member != view_.client || view != view_.number) co_return;
+  Call request(Request::kSettled, 1, view_.client);
+  request.body.put(view);
+  const bool answered = co_await call(request, now() + config_.timeout);
+  if (answered && request.header.result == Answer::kOk && member == view_.client) settled_ = view;
 }
 
 // ------------------------------------------------------------------------------------------------------------- reports
@@ -246,6 +286,7 @@ Task<void> Client::flush_links() {
     if (!co_await call(request, now() + config_.timeout)) break;
     if (request.header.result == Answer::kExpired) continue;
     links_.erase(links_.begin(), links_.begin() + static_cast<std::ptrdiff_t>(count));
+    links_told_ += count;
   }
   flushing_ = false;
 }
@@ -268,7 +309,8 @@ Task<void> Client::do_work() {
       co_await settle(key, {node, request.submitted}, kind);
     }
   }
-  co_await send_slots(Request::kChecked, std::move(checked));
+  const bool told = co_await send_slots(Request::kChecked, std::move(checked));
+  static_cast<void>(told);  // what is not comes up again
 }
 
 Task<void> Client::settle(Key key, Cursor head, WorkKind kind) {

@@ -9,7 +9,7 @@ namespace sluice::clover {
 SlotTable::SlotTable(std::span<const Volume> volumes, std::size_t slot_bytes) : slot_bytes_(slot_bytes) {
   for (const auto& volume : volumes) {
     Space space;
-    space.base = volume.replicas[0].address;
+    space.base = volume.base;
     space.slots = static_cast<std::uint32_t>(std::min<std::uint64_t>(volume.length / slot_bytes, 0xFFFF'FFFF));
     capacity_ += space.slots;
     spaces_.push_back(std::move(space));
@@ -39,6 +39,7 @@ bool SlotTable::take_one(std::uint32_t client, std::uint32_t volume, NodePointer
   SLUICE_CHECK(slot.state == SlotState::kFree);
   slot.generation = static_cast<std::uint8_t>(slot.generation % 63 + 1);
   slot.owner = client;
+  slot.lacking = 0;
   set(slot, SlotState::kOwned);
   out = NodePointer::make(volume, slot.generation, space.base + std::uint64_t{index} * slot_bytes_);
   return true;
@@ -95,6 +96,24 @@ void SlotTable::reclaim(Time now) {
     release(retired_.front().pointer);
     retired_.pop_front();
   }
+}
+
+void SlotTable::lack_all(std::uint32_t volume, std::size_t j) {
+  for (auto& slot : spaces_[volume].table) slot.lacking = static_cast<std::uint8_t>(slot.lacking | 1u << j);
+}
+
+std::size_t SlotTable::find_lacking(std::uint32_t volume, std::size_t j, std::uint32_t& at, std::size_t most,
+                                    std::span<NodePointer> out) const {
+  const auto& space = spaces_[volume];
+  std::size_t found = 0;
+  for (; at < space.table.size() && most != 0 && found < out.size(); ++at, --most) {
+    const auto& slot = space.table[at];
+    if ((slot.lacking >> j & 1) == 0) continue;
+    if (slot.state != SlotState::kLive && slot.state != SlotState::kOrphan) continue;
+    out[found++] = NodePointer::make(volume, slot.generation, space.base + std::uint64_t{at} * slot_bytes_);
+  }
+  if (at >= space.table.size()) at = 0;
+  return found;
 }
 
 void SlotTable::restart(Time ready) {

@@ -25,6 +25,7 @@ struct Slot {
   std::uint32_t owner = 0;  // kOwned, kOrphan: the client
   SlotState state = SlotState::kFree;
   std::uint8_t generation = 0;
+  std::uint8_t lacking = 0;  // bit j: granted before replica j came (back), which may not have its node
 };
 
 class SlotTable {
@@ -50,6 +51,14 @@ class SlotTable {
   std::uint64_t capacity() const { return capacity_; }
   // When the next retired slot comes free; Time::never() when none is retired.
   Time next_ready() const { return retired_.empty() ? Time::never() : retired_.front().ready; }
+  // Replica j of the volume has come, and has none of the nodes that are there now.
+  void lack_all(std::uint32_t volume, std::size_t j);
+  // Looks at up to `most` slots of the volume from `at` on, and moves `at`; back to 0 at the end. Those that are live, or orphans and may
+  // be linked, and that replica j lacks, go to `out` until that is full. Returns how many.
+  std::size_t find_lacking(std::uint32_t volume, std::size_t j, std::uint32_t& at, std::size_t most,
+                           std::span<NodePointer> out) const;
+  // Of the volume, from its start on, so many slots have been granted at some time.
+  std::size_t touched(std::uint32_t volume) const { return spaces_[volume].table.size(); }
   // All retired slots wait anew: time has started again.
   void restart(Time ready);
   // Is told of every slot that comes free, before it can be granted again: a place to poison it.

@@ -10,6 +10,7 @@
 #include "base/check.h"
 #include "clover/client.h"
 #include "clover/metadata.h"
+#include "clover/repairer.h"
 #include "remote/local.h"
 
 namespace sluice::clover {
@@ -39,6 +40,7 @@ class World {
                      .value_bytes = config.value_bytes,
                      .cursor_lifetime = config.lifetime,
                      .max_flight = config.flight};
+    for (const auto& region : memory) server_config.homes.push_back({region, ++lives_});
     server = std::make_unique<MetadataServer>(server_config);
     set_check_context("seed " + std::to_string(config.local.seed));
   }
@@ -70,6 +72,26 @@ class World {
     EXPECT_EQ(joined, Outcome::kOk);
     scheduler.spawn(m.client->maintain());
     return m;
+  }
+
+  // From now on nodes that come back are brought into the store again.
+  void start_repairing() {
+    repair_memory = std::make_unique<remote::LocalMemory>(scheduler, fabric);
+    repairer = std::make_unique<Repairer>(*repair_memory, *server, config_.lifetime / 8);
+    for (const auto& home : server_config.homes) repairer->saw(now, home);
+    scheduler.spawn(repairer->run());
+  }
+  // Another process serves the node's name: with blank memory elsewhere.
+  void restart_node(std::uint32_t i) {
+    const remote::NodeId node(i);
+    fabric.restart_node(node);
+    const std::uint64_t base = 0x10000 * (i + 1) + 0x1000000 * ++lives_;
+    memory[i] = {fabric.add_region(node, base, config_.node_memory), config_.node_memory};
+    if (repairer) repairer->saw(now, {memory[i], lives_});
+  }
+  void kill_node(std::uint32_t i) {
+    fabric.kill_node(remote::NodeId(i));
+    if (repairer) repairer->gone(now, remote::NodeId(i));
   }
 
   // One step of the fabric, all that follows from it, and a little time.
@@ -119,10 +141,14 @@ class World {
   std::vector<Region> memory;
   ServerConfig server_config;
   std::unique_ptr<MetadataServer> server;
+  std::unique_ptr<remote::LocalMemory> repair_memory;
+  std::unique_ptr<Repairer> repairer;
   std::vector<std::unique_ptr<Member>> members;
   Time now;
 
  private:
+  std::uint64_t lives_ = 0;
+
   static remote::Task<void> join(Client& client, Outcome& joined) { joined = co_await client.join(); }
   static remote::Task<void> leave(Client& client, std::size_t& left) {
     co_await client.leave();

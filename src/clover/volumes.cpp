@@ -38,6 +38,7 @@ Result<std::vector<Volume>> spread(std::span<const Region> regions, std::uint32_
     volume.live = static_cast<std::uint8_t>((1u << replication) - 1);
     volume.length = stretch;
     for (std::size_t j = 0; j < replication; ++j) volume.replicas[j] = regions[(i + j) % n].base + j * stretch;
+    volume.base = volume.replicas[0].address;
   }
   return volumes;
 }

@@ -1,7 +1,8 @@
 // Volumes: equal stretches of memory on up to three nodes that mirror each other, and which of the mirrors count now.
 //
-// Invariant:  a node's address in replica j is its pointer's address - base of replica 0 + base of replica j.
-//             The primary is the first replica that lives; once a replica is out of the view, it is out for ever.
+// Invariant:  a node's address in replica j is its pointer's address - base of the volume + base of replica j. The base of the volume is
+//             a name: where replica 0 was when the store began. Replicas come and go, pointers stay what they are.
+//             The primary lives, and stays the primary until it is lost: a replica that comes back is never made primary over it.
 // Limits:     kMaxVolumes volumes, kMaxReplicas replicas, addresses below 2^48.
 #pragma once
 
@@ -22,24 +23,26 @@ struct Region {
   std::uint64_t length = 0;
 };
 
+// A node's memory as the store knows it.
+struct Home {
+  Region region;
+  // Which memory: another number when what it held is gone. 0: never.
+  std::uint64_t life = 0;
+};
+
 struct Volume {
   std::array<remote::RemoteAddress, kMaxReplicas> replicas{};
   std::uint8_t count = 0;  // of replicas
   std::uint8_t live = 0;   // bit j: replica j counts
+  std::uint8_t first = 0;  // the primary; means nothing when none lives
   std::uint64_t length = 0;
+  std::uint64_t base = 0;  // of pointers
 
   bool is_live(std::size_t j) const { return (live >> j & 1) != 0; }
-  // The first live replica, or `count` when all are lost.
-  std::size_t primary() const {
-    for (std::size_t j = 0; j < count; ++j) {
-      if (is_live(j)) return j;
-    }
-    return count;
-  }
+  // The replica whose next words decide, or `count` when all are lost.
+  std::size_t primary() const { return is_live(first) ? first : count; }
   bool mirrored() const { return (live & (live - 1)) != 0; }
-  remote::RemoteAddress locate(NodePointer node, std::size_t j) const {
-    return replicas[j] + (node.address() - replicas[0].address);
-  }
+  remote::RemoteAddress locate(NodePointer node, std::size_t j) const { return replicas[j] + (node.address() - base); }
 };
 
 // One volume a region: the region is cut into `replication` stretches, and stretch j of region i mirrors volume i - j, so that

@@ -25,7 +25,9 @@ RemoteAddress LocalFabric::add_region(NodeId node, std::uint64_t base, std::size
   SLUICE_CHECK(region.bytes != nullptr);
   regions.push_back(std::move(region));
   // Keys of different nodes and regions differ, so that a mixed-up key is refused.
-  const auto key = RegionKey((node.value + 1) * 0x1000 + static_cast<std::uint32_t>(regions.size()));
+  const auto number = nodes_[node.value].lost + regions.size();
+  SLUICE_CHECK(number <= 0xFFF);
+  const auto key = RegionKey((node.value + 1) * 0x1000 + static_cast<std::uint32_t>(number));
   return {node, key, base};
 }
 
@@ -37,13 +39,20 @@ void LocalFabric::kill_node(NodeId node) {
   }
   std::erase_if(stragglers_, [node](const Straggler& s) { return s.operation.remote.node == node; });
   nodes_[node.value].alive = false;
+  nodes_[node.value].lost += nodes_[node.value].regions.size();
   nodes_[node.value].regions.clear();
+}
+
+void LocalFabric::restart_node(NodeId node) {
+  SLUICE_CHECK(!alive(node));
+  nodes_.at(node.value).alive = true;
 }
 
 bool LocalFabric::alive(NodeId node) const { return node.value < nodes_.size() && nodes_[node.value].alive; }
 
 MutableBytes LocalFabric::region_bytes(RemoteAddress region) {
-  auto& r = nodes_.at(region.node.value).regions.at((region.key.value & 0xFFF) - 1);
+  auto& node = nodes_.at(region.node.value);
+  auto& r = node.regions.at((region.key.value & 0xFFF) - 1 - node.lost);
   return {r.bytes.get(), r.length};
 }
 
@@ -56,7 +65,7 @@ Status LocalFabric::resolve(const Operation& operation, std::uint8_t*& at) {
   if (atomic && remote.address % 8 != 0) return Status::kMisaligned;
   const std::size_t length = atomic ? 8 : operation.local.size();
   if (length > options_.max_length) return Status::kTooLong;
-  const std::uint32_t index = (remote.key.value & 0xFFF) - 1;
+  const std::size_t index = (remote.key.value & 0xFFF) - 1 - node.lost;  // wraps for keys of lives before
   if (remote.key.value >> 12 != remote.node.value + 1 || index >= node.regions.size()) return Status::kAccessDenied;
   auto& region = node.regions[index];
   if (remote.address < region.base || remote.address - region.base > region.length ||

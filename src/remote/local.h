@@ -7,7 +7,7 @@
 //             between nodes, every interleaving is possible.
 // Faults:     disconnect() ends all that is in flight on a connection as kUnknown: a prefix of it, as the seed says, has
 //             executed; of the rest some may still execute later, up to `straggler_lifetime` (a packet that was under way). The
-//             connection then works again. kill_node() loses the node and its bytes for ever. cut() takes a node from one
+//             connection then works again. kill_node() loses the node and its bytes for ever; restart_node() brings it back empty. cut() takes a node from one
 //             client alone. kill() on a client makes it vanish: what it had submitted executes or not, nothing is reported and its coroutines never go on.
 // Invariant:  nothing executes outside a region, with a wrong key or without the right.
 // Errors:     as RemoteMemory; kUnreachable for a dead node, kUnknown for what was in flight to it when it died.
@@ -63,6 +63,8 @@ class LocalFabric {
   // A region of `bytes` zero bytes, known to clients by the virtual addresses from `base`. REQUIRES: base is 8-aligned.
   RemoteAddress add_region(NodeId node, std::uint64_t base, std::size_t bytes, LocalRights rights = {});
   void kill_node(NodeId node);
+  // The node is there again, with regions to be added anew, whose keys are others than before. REQUIRES: it was killed.
+  void restart_node(NodeId node);
   bool alive(NodeId node) const;
   // The region's own bytes, as the memory node sees them. REQUIRES: the node lives.
   MutableBytes region_bytes(RemoteAddress region);
@@ -88,6 +90,7 @@ class LocalFabric {
   };
   struct Node {
     bool alive = true;
+    std::size_t lost = 0;  // regions of lives before
     std::vector<Region> regions;
   };
   // A write or atomic whose connection was lost before it executed; its bytes are kept here.

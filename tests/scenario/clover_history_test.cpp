@@ -34,7 +34,9 @@ struct Scenario {
   bool torn = false;
   std::uint32_t clients_killed = 0;
   bool node_killed = false;
+  std::uint32_t restarts = 0;     // of memory nodes, one after the other, each when the one before is a replica again
   std::uint32_t clients_cut = 0;  // from one memory node, which lives on
+  bool taken_back = false;        // nodes that were left out although they live; the cut ones reach them again
   bool impatient = false;         // operations give up after a few round trips
   bool small_memory = true;
 };
@@ -89,6 +91,12 @@ class CloverUnderFault {
     }
     const std::uint64_t cut_at = scenario_.clients_cut != 0 ? rng_.below(steps) : ~std::uint64_t{0};
     const std::uint64_t node_death = scenario_.node_killed ? rng_.below(steps) : ~std::uint64_t{0};
+    if (scenario_.restarts != 0 || scenario_.taken_back) world_.start_repairing();
+    if (scenario_.restarts != 0) {
+      restarting_ = true;
+      ++running_;
+      world_.scheduler.spawn(restart_nodes());
+    }
     std::uint64_t step = 0;
     world_.run_until([&] {
       for (const auto& [when, who] : deaths) {
@@ -96,10 +104,12 @@ class CloverUnderFault {
       }
       if (step == node_death) kill_node();
       if (step == cut_at) cut_some();
+      if (scenario_.taken_back && step == cut_at + steps / 8) mend_all();
       ++step;
       return running_ == 0;
     });
     if (testing::Test::HasFatalFailure()) return;
+    restored_ += world_.server->counters().restored;
     clean_up(witness);
     judge();
   }
@@ -117,6 +127,7 @@ class CloverUnderFault {
   // Over all seeds: of how many keys the conditions of inserts and erases took too long to judge.
   static inline std::uint64_t keys_judged = 0;
   static inline std::uint64_t keys_undecided = 0;
+  static inline std::uint64_t restored_ = 0;
 
   World& world() { return world_; }
   void show() const {
@@ -146,10 +157,11 @@ class CloverUnderFault {
 
  private:
   void poison(clover::NodePointer node) {
-    const auto& volume = world_.server_config.volumes.at(node.volume());
+    const auto& volume = world_.server->volumes()[node.volume()];
     for (std::size_t j = 0; j < volume.count; ++j) {
-      if (!world_.fabric.alive(volume.replicas[j].node)) continue;
+      if (!world_.fabric.alive(volume.replicas[j].node) || !volume.is_live(j)) continue;
       const auto at = volume.locate(node, j);
+      if (world_.memory.at(at.node.value).base.key != at.key) continue;  // it has started anew and is not back yet
       const auto bytes = world_.fabric.region_bytes(at);
       const auto base = world_.memory.at(at.node.value).base.address;
       std::ranges::fill(bytes.subspan(at.address - base, clover::NodeLayout(kValueBytes).node_bytes()), 0xDB);
@@ -164,6 +176,32 @@ class CloverUnderFault {
   }
   void kill_node() { world_.fabric.kill_node(remote::NodeId(static_cast<std::uint32_t>(rng_.below(3)))); }
 
+  // Memory nodes die and come back blank while clients work.
+  Task<void> restart_nodes() {
+    Rng rng = rng_.fork("restarts");
+    const auto some_time = [&rng](std::uint64_t most_us) {
+      return Duration::nanoseconds(static_cast<std::int64_t>(rng.below(most_us * 1000)));
+    };
+    for (std::uint32_t i = 0; i < scenario_.restarts; ++i) {
+      co_await world_.scheduler.sleep_for(some_time(300));
+      const auto node = static_cast<std::uint32_t>(rng.below(3));
+      world_.kill_node(node);
+      co_await world_.scheduler.sleep_for(some_time(1000));
+      world_.restart_node(node);
+      // The node has a replica of so many volumes.
+      const auto wanted = (i + 1) * scenario_.replication;
+      const auto& counters = world_.server->counters();
+      const Time patience = world_.now + Duration::milliseconds(20);
+      while (counters.restored < wanted && world_.now < patience)
+        co_await world_.scheduler.sleep_for(Duration::microseconds(5));
+      EXPECT_EQ(counters.restored, wanted)
+          << "seed " << scenario_.seed << ": node " << node << " is no replica again; " << world_.server->joining()
+          << " joining, " << world_.server->missing() << " missing";
+    }
+    restarting_ = false;
+    --running_;
+  }
+
   void cut_some() {
     const remote::NodeId node(static_cast<std::uint32_t>(rng_.below(3)));
     for (std::uint32_t i = 0; i < scenario_.clients_cut; ++i) {
@@ -172,11 +210,19 @@ class CloverUnderFault {
     }
   }
 
+  void mend_all() {
+    for (auto& member : world_.members) {
+      for (std::uint32_t node = 0; node < 3; ++node) {
+        if (!member->dead) member->memory->mend(remote::NodeId(node));
+      }
+    }
+  }
+
   Task<void> client(std::uint32_t index) {
     workload::Recorder store(*stores_[index], history_, index);
     Rng rng = rng_.fork("client").fork(index);
     std::vector<std::uint8_t> value(kValueBytes);
-    for (std::uint32_t i = 0; i < scenario_.operations; ++i) {
+    for (std::uint32_t i = 0; i < scenario_.operations || (restarting_ && i < 5000); ++i) {
       const Key key = std::min(rng.below(scenario_.keys), rng.below(scenario_.keys));
       const auto id = workload::value_id(index + 1, i + 1);
       workload::fill_value(key, id, value);
@@ -243,6 +289,7 @@ class CloverUnderFault {
   History history_;
   std::set<std::uint32_t> ended_;
   std::uint32_t running_ = 0;
+  bool restarting_ = false;
 };
 
 // More seeds: SLUICE_SEEDS=1000 clover_history_test
@@ -310,6 +357,20 @@ TEST_F(CloverHistory, IsLinearizableWhenAMemoryNodeIsWronglyTakenForDead) {
   });
 }
 
+TEST_F(CloverHistory, IsLinearizableWhenAMemoryNodeIsWronglyTakenForDeadAndTakenBackWithWhatItHad) {
+  const std::uint64_t before = CloverUnderFault::restored_;
+  over_seeds(60, [](Scenario& s) {
+    s.replication = s.seed % 2 == 0 ? 2 : 3;
+    s.keys = s.seed % 3 == 0 ? 2 : 20;
+    s.clients = 16;
+    s.operations = 400;
+    s.clients_cut = 6;
+    s.taken_back = true;
+    s.clients_killed = s.seed % 4 == 0 ? 3 : 0;
+  });
+  EXPECT_GE(CloverUnderFault::restored_ - before, seeds(60)) << "replicas that came back";
+}
+
 TEST_F(CloverHistory, IsLinearizableOnAHotKeyWhosePrimaryDies) {
   over_seeds(200, [](Scenario& s) {
     s.replication = s.seed % 2 == 0 ? 2 : 3;
@@ -319,6 +380,22 @@ TEST_F(CloverHistory, IsLinearizableOnAHotKeyWhosePrimaryDies) {
     s.node_killed = true;
     s.clients_killed = s.seed % 3 == 0 ? 2 : 0;
   });
+}
+
+TEST_F(CloverHistory, IsLinearizableWhileMemoryNodesDieOneAfterTheOtherAndComeBackBlank) {
+  const std::uint64_t before = CloverUnderFault::restored_;
+  over_seeds(60, [](Scenario& s) {
+    s.replication = s.seed % 2 == 0 ? 2 : 3;
+    s.restarts = 4;
+    s.clients = 16;
+    s.operations = 300;
+    s.keys = s.seed % 3 == 0 ? 2 : 40;
+    s.clients_killed = s.seed % 2 == 0 ? 4 : 0;
+    s.disconnect_per_million = s.seed % 5 == 0 ? 1000 : 0;
+    s.stragglers = s.seed % 4 == 1;
+    s.torn = s.seed % 4 == 2;
+  });
+  EXPECT_GE(CloverUnderFault::restored_ - before, 2 * 4 * seeds(60)) << "replicas that came back";
 }
 
 TEST_F(CloverHistory, IsLinearizableWhenClientsGiveUpEarlyAndConnectionsBreakOften) {

@@ -1,0 +1,139 @@
+#include "clover/repairer.h"
+
+#include <algorithm>
+#include <array>
+
+namespace sluice::clover {
+
+using remote::NodeId;
+using remote::Operation;
+using remote::Status;
+using remote::Task;
+
+Repairer::Repairer(remote::RemoteMemory& memory, MetadataServer& server, Duration turn, RepairerConfig config)
+    : memory_(memory),
+      server_(server),
+      turn_(turn),
+      config_(config),
+      buffers_(config.copies_at_once * server.layout().node_bytes()) {}
+
+void Repairer::saw(Time now, const Home& home) {
+  for (auto& seen : nodes_) {
+    if (seen.home.region.base.node != home.region.base.node) continue;
+    // Another memory than before: it cannot have been wrongly taken for lost.
+    if (seen.home.life != home.life) seen.again = now;
+    seen.home = home;
+    seen.there = true;
+    return;
+  }
+  nodes_.push_back({.home = home, .there = true, .again = now, .pause = turn_ * 8 * config_.lifetimes_out});
+}
+
+void Repairer::gone(Time now, NodeId node) {
+  for (auto& seen : nodes_) {
+    if (seen.home.region.base.node != node || !seen.there) continue;
+    seen.there = false;
+    server_.lose(now, node);
+  }
+}
+
+Task<void> Repairer::run() {
+  while (!stopping_) {
+    for (std::size_t i = 0; i < nodes_.size(); ++i) {
+      if (nodes_[i].there) co_await take_back(i);
+    }
+    std::size_t copied = 1;
+    while (copied != 0 && !stopping_) copied = co_await copy_some();
+    co_await memory_.scheduler().rest_for(turn_);
+  }
+}
+
+Task<void> Repairer::take_back(std::size_t index) {
+  const Home home = nodes_[index].home;
+  const auto advice = server_.see(now(), home);
+  auto& seen = nodes_[index];
+  if (advice == MetadataServer::Advice::kWait) {
+    if (!seen.left_out) seen.again = std::max(seen.again, now() + seen.pause);
+    seen.left_out = true;
+  }
+  if (advice != MetadataServer::Advice::kWipe || now() < seen.again) co_return;
+  const bool blank = co_await wipe(home);
+  // It may have gone, or been another, meanwhile.
+  const Seen& after = nodes_[index];
+  const bool same = after.there && after.home.life == home.life && after.home.region.base == home.region.base;
+  if (!blank || !same || server_.see(now(), home) != MetadataServer::Advice::kWipe) co_return;
+  server_.rejoin(now(), home);
+  nodes_[index].left_out = false;
+  nodes_[index].pause = nodes_[index].pause * 2;
+  nodes_[index].again = now() + nodes_[index].pause;
+}
+
+// Nobody else acts on this memory: it is in no view, and all that was submitted under views before has ended.
+Task<bool> Repairer::wipe(const Home& home) {
+  const std::array<std::uint8_t, 8> zero{};
+  std::vector<Operation> writes;
+  writes.reserve(config_.copies_at_once);
+  for (const auto& task : server_.wipes(home)) {
+    for (std::size_t slot = 0; slot < task.slots;) {
+      writes.clear();
+      for (; slot < task.slots && writes.size() < config_.copies_at_once; ++slot)
+        writes.push_back(remote::write_operation(task.at + slot * server_.layout().slot_bytes(), zero));
+      co_await memory_.all(writes);
+      for (const auto& write : writes) {
+        if (write.status != Status::kOk) co_return false;
+      }
+    }
+  }
+  co_return true;
+}
+
+Task<std::size_t> Repairer::copy_some() {
+  std::vector<CopyTask> tasks(config_.copies_at_once);
+  Time until;
+  tasks.resize(server_.next_copies(now(), tasks, until));
+  if (tasks.empty() || now() >= until) co_return 0;
+  const NodeLayout& layout = server_.layout();
+  const auto node_of = [&](std::size_t i) {
+    return MutableBytes(buffers_).subspan(i * layout.node_bytes(), layout.node_bytes());
+  };
+  std::vector<Operation> operations;
+  for (std::size_t i = 0; i < tasks.size(); ++i)
+    operations.push_back(remote::read_operation(tasks[i].from, node_of(i)));
+  co_await memory_.all(operations);
+  if (now() >= until) co_return 0;
+  // What did not arrive comes up again in the next pass.
+  std::vector<std::size_t> good;
+  for (std::size_t i = 0; i < tasks.size(); ++i) {
+    if (operations[i].status != Status::kOk) continue;
+    const auto& volume = server_.volumes()[tasks[i].node.volume()];
+    const NodeView seen = parse_node(layout, node_of(i));
+    if (seen.next != 0 && seen.self(volume.base) == tasks[i].node) {
+      good.push_back(i);
+    } else {
+      server_.not_there(tasks[i]);
+    }
+  }
+  if (good.empty()) co_return 0;
+  operations.clear();
+  for (const auto i : good)
+    operations.push_back(remote::write_operation(tasks[i].to + kKeyOffset, node_of(i).subspan(kKeyOffset)));
+  co_await memory_.all(operations);
+  std::vector<std::size_t> written;
+  for (std::size_t n = 0; n < good.size(); ++n) {
+    if (operations[n].status == Status::kOk) written.push_back(good[n]);
+  }
+  if (now() >= until || written.empty()) co_return 0;
+  operations.clear();
+  for (const auto i : written)
+    operations.push_back(remote::swap_operation(tasks[i].to, 0, parse_node(layout, node_of(i)).next));
+  co_await memory_.all(operations);
+  std::size_t copied = 0;
+  for (std::size_t n = 0; n < written.size(); ++n) {
+    if (operations[n].status != Status::kOk) continue;
+    server_.copied(tasks[written[n]]);
+    ++copied;
+  }
+  co_return copied;
+}
+
+}  // namespace sluice::clover

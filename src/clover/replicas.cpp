@@ -1,0 +1,336 @@
+// Metadata server: which replicas are in the view, how one is left out and how it comes back.
+#include <algorithm>
+#include <array>
+
+#include "base/check.h"
+#include "clover/metadata.h"
+#include "clover/records.h"
+
+namespace sluice::clover {
+namespace {
+
+constexpr std::size_t kScanAtOnce = 1u << 16;  // slots looked at for a batch of copies
+constexpr std::size_t kHomeBytes = 32;
+
+void put_home(MessageWriter& out, const Home& home) {
+  out.put(home.region.base.node.value);
+  out.put(home.region.base.key.value);
+  out.put(home.region.base.address);
+  out.put(home.region.length);
+  out.put(home.life);
+}
+
+Home take_home_from(MessageReader& in) {
+  Home home;
+  home.region.base.node = remote::NodeId(in.take<std::uint32_t>());
+  home.region.base.key = remote::RegionKey(in.take<std::uint32_t>());
+  home.region.base.address = in.take64();
+  home.region.length = in.take64();
+  home.life = in.take64();
+  return home;
+}
+
+// Where replica j of the volume is in the memory (see spread).
+remote::RemoteAddress place_of(const Volume& volume, std::size_t j, const Home& home) {
+  return home.region.base + j * volume.length;
+}
+
+bool fits(const Volume& volume, std::size_t j, const Home& home) {
+  return home.region.base.address % 64 == 0 && home.region.length / volume.length > j;
+}
+
+}  // namespace
+
+// ------------------------------------------------------------------------------------------------------------ leaving
+
+bool MetadataServer::counts(std::size_t volume, std::size_t j) const {
+  return config_.volumes[volume].is_live(j) && std::none_of(joins_.begin(), joins_.end(), [=](const Join& join) {
+           return join.volume == volume && join.replica == j;
+         });
+}
+
+bool MetadataServer::can_leave(std::size_t volume, std::size_t j) const {
+  if (!config_.volumes[volume].is_live(j)) return false;
+  if (!counts(volume, j)) return true;
+  for (std::size_t other = 0; other < config_.volumes[volume].count; ++other) {
+    if (other != j && counts(volume, other)) return true;
+  }
+  return false;  // there is nothing better, and it may come back
+}
+
+bool MetadataServer::can_leave(remote::NodeId node) const {
+  for (std::size_t v = 0; v < config_.volumes.size(); ++v) {
+    for (std::size_t j = 0; j < config_.volumes[v].count; ++j) {
+      if (config_.volumes[v].replicas[j].node == node && can_leave(v, j)) return true;
+    }
+  }
+  return false;
+}
+
+bool MetadataServer::is_leaving(remote::NodeId node) const {
+  return std::find(leaving_.begin(), leaving_.end(), node) != leaving_.end();
+}
+
+void MetadataServer::leave_out(Time now, remote::NodeId node) {
+  leaving_.push_back(node);
+  // All leases on the present view end before, and all that was submitted under them.
+  view_change_ = now + config_.cursor_lifetime + config_.max_flight;
+}
+
+Answer MetadataServer::suspect(Time now, const RequestHeader& header, MessageReader& in) {
+  const remote::NodeId node(in.take<std::uint32_t>());
+  if (!in.ok() || in.left() != 0) return Answer::kMalformed;
+  if (is_leaving(node)) return Answer::kOk;
+  if (!can_leave(node)) return Answer::kRefused;
+  const std::pair suspicion(header.client, node);
+  if (std::find(suspicions_.begin(), suspicions_.end(), suspicion) == suspicions_.end())
+    suspicions_.push_back(suspicion);
+  const auto sharers =
+      std::count_if(suspicions_.begin(), suspicions_.end(), [node](auto& s) { return s.second == node; });
+  if (static_cast<std::size_t>(sharers) >= config_.suspicions) leave_out(now, node);
+  return Answer::kOk;
+}
+
+bool MetadataServer::lose(Time now, remote::NodeId node) {
+  advance(now);
+  if (is_leaving(node)) return true;
+  if (!can_leave(node)) return false;
+  std::uint8_t bytes[4];
+  store_le(bytes, node.value);
+  write_journal(now, RecordKind::kLose, bytes);
+  leave_out(now, node);
+  return true;
+}
+
+void MetadataServer::change_view() {
+  for (const auto node : leaving_) {
+    for (std::size_t v = 0; v < config_.volumes.size(); ++v) {
+      auto& volume = config_.volumes[v];
+      for (std::size_t j = 0; j < volume.count; ++j) {
+        if (volume.replicas[j].node != node || !can_leave(v, j)) continue;
+        volume.live = static_cast<std::uint8_t>(volume.live & ~(1u << j));
+        std::erase_if(joins_, [=](const Join& join) { return join.volume == v && join.replica == j; });
+        for (std::size_t k = 0; !volume.is_live(volume.first) && k < volume.count; ++k) {
+          if (counts(v, k)) volume.first = static_cast<std::uint8_t>(k);
+        }
+      }
+    }
+    std::erase_if(suspicions_, [node](const auto& s) { return s.second == node; });
+  }
+  leaving_.clear();
+  view_change_ = Time::never();
+  ++view_;
+  ++counters_.views;
+}
+
+Duration MetadataServer::lease_left(Time now) const {
+  if (view_change_ == Time::never()) return config_.cursor_lifetime;
+  return std::clamp(view_change_ - config_.max_flight - now, Duration{}, config_.cursor_lifetime);
+}
+
+// --------------------------------------------------------------------------------------------------------- coming back
+
+const Home* MetadataServer::home_of(remote::NodeId node) const {
+  const auto found = std::find_if(config_.homes.begin(), config_.homes.end(),
+                                  [node](const Home& home) { return home.region.base.node == node; });
+  return found == config_.homes.end() ? nullptr : &*found;
+}
+
+void MetadataServer::take_home(const Home& home) {
+  for (auto& known : config_.homes) {
+    if (known.region.base.node == home.region.base.node) known = home;
+  }
+}
+
+std::size_t MetadataServer::missing() const {
+  std::size_t out = 0;
+  for (const auto& volume : config_.volumes) {
+    for (std::size_t j = 0; j < volume.count; ++j) out += static_cast<std::size_t>(!volume.is_live(j));
+  }
+  return out;
+}
+
+MetadataServer::Advice MetadataServer::see(Time now, const Home& home) {
+  advance(now);
+  const remote::NodeId node = home.region.base.node;
+  const Home* const known = home_of(node);
+  if (known == nullptr) return Advice::kNothing;
+  if (is_leaving(node)) return Advice::kWait;
+  if (known->life != home.life) {
+    if (lose(now, node)) return Advice::kWait;
+  } else if (known->region.base != home.region.base) {
+    rekey(home);
+    std::array<std::uint8_t, kHomeBytes> bytes;
+    MessageWriter out(bytes);
+    put_home(out, home);
+    write_journal(now, RecordKind::kRekey, bytes);
+  }
+  for (const auto& volume : config_.volumes) {
+    for (std::size_t j = 0; j < volume.count; ++j) {
+      const bool is_out = volume.replicas[j].node == node && !volume.is_live(j);
+      if (is_out && fits(volume, j, home)) return Advice::kWipe;
+    }
+  }
+  return Advice::kNothing;
+}
+
+// Whoever acts on the old key is refused, so nobody needs to be waited for.
+void MetadataServer::rekey(const Home& home) {
+  for (auto& volume : config_.volumes) {
+    for (std::size_t j = 0; j < volume.count; ++j) {
+      if (volume.replicas[j].node == home.region.base.node && volume.is_live(j) && fits(volume, j, home))
+        volume.replicas[j] = place_of(volume, j, home);
+    }
+  }
+  take_home(home);
+  ++view_;
+  ++counters_.views;
+}
+
+std::vector<WipeTask> MetadataServer::wipes(const Home& home) const {
+  std::vector<WipeTask> tasks;
+  const Home* const known = home_of(home.region.base.node);
+  if (known == nullptr || known->life != home.life) return tasks;
+  for (std::uint32_t v = 0; v < config_.volumes.size(); ++v) {
+    const auto& volume = config_.volumes[v];
+    for (std::size_t j = 0; j < volume.count; ++j) {
+      if (volume.replicas[j].node == home.region.base.node && !volume.is_live(j) && fits(volume, j, home))
+        tasks.push_back({place_of(volume, j, home), slots_.touched(v)});
+    }
+  }
+  return tasks;
+}
+
+void MetadataServer::rejoin(Time now, const Home& home) {
+  advance(now);
+  std::array<std::uint8_t, kHomeBytes> bytes;
+  MessageWriter out(bytes);
+  put_home(out, home);
+  write_journal(now, RecordKind::kRejoin, bytes);
+  admit(now, home);
+}
+
+void MetadataServer::admit(Time now, const Home& home) {
+  ++view_;
+  ++counters_.views;
+  for (std::uint32_t v = 0; v < config_.volumes.size(); ++v) {
+    auto& volume = config_.volumes[v];
+    for (std::uint8_t j = 0; j < volume.count; ++j) {
+      if (volume.replicas[j].node != home.region.base.node || volume.is_live(j) || !fits(volume, j, home)) continue;
+      volume.replicas[j] = place_of(volume, j, home);
+      volume.live = static_cast<std::uint8_t>(volume.live | 1u << j);
+      slots_.lack_all(v, j);
+      Join join;
+      join.volume = v;
+      join.replica = j;
+      join.view = view_;
+      join.ready = reusable(now);
+      joins_.push_back(join);
+      ++counters_.rejoined;
+    }
+  }
+  take_home(home);
+}
+
+Answer MetadataServer::settle(const RequestHeader& header, MessageReader& in) {
+  const auto view = in.take<std::uint32_t>();
+  if (!in.ok() || in.left() != 0) return Answer::kMalformed;
+  auto& settled = clients_.at(header.client).settled;
+  settled = std::max(settled, std::min(view, view_));
+  return Answer::kOk;
+}
+
+bool MetadataServer::all_settled(std::uint32_t view) const {
+  return std::all_of(clients_.begin(), clients_.end(), [view](const auto& c) { return c.second.settled >= view; });
+}
+
+std::size_t MetadataServer::next_copies(Time now, std::span<CopyTask> out, Time& until) {
+  advance(now);
+  until = now + lease_left(now);
+  std::vector<NodePointer> nodes(out.size());
+  for (std::size_t i = 0; i < joins_.size(); ++i) {
+    Join& join = joins_[i];
+    if (now < join.ready) continue;
+    const auto& volume = config_.volumes[join.volume];
+    if (join.at == 0) {
+      join.clean = true;
+      join.settled = all_settled(join.view);
+    }
+    const std::size_t found = slots_.find_lacking(join.volume, join.replica, join.at, kScanAtOnce, nodes);
+    join.clean = join.clean && found == 0;
+    for (std::size_t n = 0; n < found; ++n) {
+      out[n] = {nodes[n], volume.locate(nodes[n], volume.primary()), volume.locate(nodes[n], join.replica),
+                join.replica, join.view};
+    }
+    // A whole pass has found nothing that is lacking, after everyone had told what they had done before the replica came.
+    if (join.at == 0 && join.clean && join.settled) {
+      std::array<std::uint8_t, 8> bytes;
+      store_le(bytes.data(), join.volume);
+      store_le(bytes.data() + 4, std::uint32_t{join.replica});
+      write_journal(now, RecordKind::kCount, bytes);
+      count_replica(join.volume, join.replica);
+      --i;
+    } else if (found != 0) {
+      return found;
+    }
+  }
+  return 0;
+}
+
+void MetadataServer::count_replica(std::uint32_t volume, std::uint8_t replica) {
+  std::erase_if(joins_, [=](const Join& join) { return join.volume == volume && join.replica == replica; });
+  ++counters_.restored;
+}
+
+Slot* MetadataServer::awaits_copy(const CopyTask& task) {
+  const bool current = std::any_of(joins_.begin(), joins_.end(), [&task](const Join& join) {
+    return join.volume == task.node.volume() && join.replica == task.replica && join.view == task.view;
+  });
+  return current ? slots_.find(task.node) : nullptr;
+}
+
+void MetadataServer::copied(const CopyTask& task) {
+  auto* const slot = awaits_copy(task);
+  if (slot == nullptr) return;
+  slot->lacking = static_cast<std::uint8_t>(slot->lacking & ~(1u << task.replica));
+  ++counters_.copied;
+}
+
+// Whoever would link an orphan has submitted that before it became one, when its node had been written. So this one never will be linked.
+void MetadataServer::not_there(const CopyTask& task) {
+  auto* const slot = awaits_copy(task);
+  if (slot == nullptr || slot->state != SlotState::kOrphan) return;
+  slot->lacking = static_cast<std::uint8_t>(slot->lacking & ~(1u << task.replica));
+}
+
+bool MetadataServer::replay_replicas(Time now, RecordKind kind, MessageReader& in) {
+  switch (kind) {
+    case RecordKind::kLose: {
+      const remote::NodeId node(in.take<std::uint32_t>());
+      if (!in.ok()) return false;
+      leave_out(now, node);
+      return true;
+    }
+    case RecordKind::kRekey:
+    case RecordKind::kRejoin: {
+      const Home home = take_home_from(in);
+      if (!in.ok() || home_of(home.region.base.node) == nullptr) return false;
+      if (kind == RecordKind::kRekey) {
+        rekey(home);
+      } else {
+        admit(now, home);
+      }
+      return true;
+    }
+    case RecordKind::kCount: {
+      const auto volume = in.take<std::uint32_t>();
+      const auto replica = in.take<std::uint32_t>();
+      if (!in.ok() || volume >= config_.volumes.size() || replica >= config_.volumes[volume].count) return false;
+      count_replica(volume, static_cast<std::uint8_t>(replica));
+      return true;
+    }
+    default: return false;
+  }
+}
+
+}  // namespace sluice::clover
