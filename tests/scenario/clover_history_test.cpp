@@ -111,6 +111,7 @@ class CloverUnderFault {
     if (testing::Test::HasFatalFailure()) return;
     restored_ += world_.server->counters().restored;
     clean_up(witness);
+    if (scenario_.restarts != 0 || scenario_.taken_back) check_replicas();
     judge();
   }
 
@@ -183,7 +184,9 @@ class CloverUnderFault {
       return Duration::nanoseconds(static_cast<std::int64_t>(rng.below(most_us * 1000)));
     };
     for (std::uint32_t i = 0; i < scenario_.restarts; ++i) {
-      co_await world_.scheduler.sleep_for(some_time(300));
+      // Soon: what the one that has just come back lacks must be missed.
+      co_await world_.scheduler.sleep_for(some_time(rng.below(2) == 0 ? 10 : 300));
+      check_replicas();
       const auto node = static_cast<std::uint32_t>(rng.below(3));
       world_.kill_node(node);
       co_await world_.scheduler.sleep_for(some_time(1000));
@@ -200,6 +203,39 @@ class CloverUnderFault {
     }
     restarting_ = false;
     --running_;
+  }
+
+  // Every replica that counts has every live version, and every link to a version that the server has been told of.
+  void check_replicas() {
+    const clover::NodeLayout layout(kValueBytes);
+    auto& slots = world_.server->slots();
+    if (world_.server->joining() != 0) return;
+    for (std::uint32_t v = 0; v < world_.server->volumes().size(); ++v) {
+      const auto& volume = world_.server->volumes()[v];
+      const auto bytes_of = [&](clover::NodePointer node, std::size_t j) {
+        const auto at = volume.locate(node, j);
+        const auto base = world_.memory.at(at.node.value).base.address;
+        return world_.fabric.region_bytes(at).subspan(at.address - base, layout.node_bytes());
+      };
+      for (std::size_t index = 0; index < slots.touched(v); ++index) {
+        const auto there = clover::NodePointer::make(v, 1, volume.base + std::uint64_t{index} * layout.slot_bytes());
+        const auto first = clover::parse_node(layout, bytes_of(there, volume.primary()));
+        const clover::NodePointer node = first.self(volume.base);
+        const auto* const slot = node.address() == there.address() && node.volume() == v ? slots.find(node) : nullptr;
+        if (slot == nullptr || slot->state != clover::SlotState::kLive) continue;
+        const auto* const next = slots.find(clover::NodePointer{first.next}.as(clover::NodeKind::kValue));
+        const bool told =
+            next != nullptr && (next->state == clover::SlotState::kLive || next->state == clover::SlotState::kRetired);
+        for (std::size_t j = 0; j < volume.count; ++j) {
+          if (!volume.is_live(j) || !world_.fabric.alive(volume.replicas[j].node)) continue;
+          const auto one = bytes_of(node, volume.primary());
+          const auto other = bytes_of(node, j);
+          const std::size_t from = told ? 0 : clover::kKeyOffset;
+          EXPECT_TRUE(std::ranges::equal(one.subspan(from), other.subspan(from)))
+              << "seed " << scenario_.seed << ": replica " << j << " of volume " << v << " lacks slot " << index;
+        }
+      }
+    }
   }
 
   void cut_some() {
