@@ -320,6 +320,142 @@ TEST_F(Metadata, ChangesTheViewOnlyWhenAllLeasesOnTheOldOneHaveEnded) {
   EXPECT_EQ(a->send(ByteView(request).first(other.length())).result, Answer::kRefused);
 }
 
+// The other life of node 1's memory.
+Home blank_home() { return {{{remote::NodeId(1), remote::RegionKey(77), 0x90000}, 64 * 64}, 12}; }
+
+class MetadataReplicas : public Metadata {
+ protected:
+  void SetUp() override {
+    auto config = make_config(2);
+    for (std::uint32_t i = 0; i < 2; ++i)
+      config.homes.push_back({{{remote::NodeId(i), remote::RegionKey(i + 1), 0x10000}, 64 * 64}, i + 1});
+    begin(config);
+  }
+  void both_refresh() {
+    a->call(Request::kRefresh, {}, 0);
+    b->call(Request::kRefresh, {}, 0);
+  }
+  void wait(Duration d) {
+    for (const Time end = now + d; now < end; now = now + kLifetime / 4) both_refresh();
+  }
+  // Node 1 dies and comes back.
+  void come_back() {
+    EXPECT_EQ(server->see(now, blank_home()), MetadataServer::Advice::kWait);
+    wait(kLifetime + kFlight);
+    EXPECT_EQ(server->see(now, blank_home()), MetadataServer::Advice::kWipe);
+    EXPECT_TRUE(server->wipes(blank_home()).empty());  // it is blank
+    server->rejoin(now, blank_home());
+    EXPECT_EQ(server->joining(), 2u);
+    both_refresh();
+  }
+  std::vector<CopyTask> copies() {
+    std::array<CopyTask, 16> out;
+    Time until;
+    const auto count = server->next_copies(now, out, until);
+    EXPECT_LE(until, now + kLifetime);
+    return {out.begin(), out.begin() + static_cast<std::ptrdiff_t>(count)};
+  }
+  void settle(Talk& talk) {
+    std::array<std::uint8_t, 64> request{};
+    MessageWriter out(request);
+    put_header(out, {Request::kSettled, 1, talk.id, 0});
+    out.put(server->view_number());
+    EXPECT_EQ(talk.send(ByteView(request).first(out.length())).result, Answer::kOk);
+  }
+};
+
+TEST_F(MetadataReplicas, CountAgainOnlyWhenNobodyCanHaveKeptAnythingFromThem) {
+  const auto mine = a->grant(3);
+  a->call(Request::kCreate, {1, mine[0]});
+  come_back();
+  // Nothing is copied while somebody may still act under the view before.
+  EXPECT_TRUE(copies().empty());
+  settle(*a);
+  settle(*b);
+  wait(kLifetime + kFlight - kLifetime / 4);
+  EXPECT_TRUE(copies().empty());
+  EXPECT_EQ(server->joining(), 2u);
+  wait(kLifetime / 2);
+  const auto tasks = copies();
+  ASSERT_EQ(tasks.size(), 1u);
+  EXPECT_EQ(tasks[0].node.word, mine[0]);
+  EXPECT_NE(tasks[0].from.node, remote::NodeId(1));
+  EXPECT_EQ(tasks[0].to.node, remote::NodeId(1));
+  EXPECT_EQ(tasks[0].to.key, remote::RegionKey(77));
+  // Looked for again until it has been copied, and counted only after a look that finds nothing.
+  EXPECT_EQ(copies().size(), 1u);
+  server->copied(tasks[0]);
+  while (!copies().empty()) {
+  }
+  EXPECT_EQ(server->joining(), 0u);
+  EXPECT_EQ(server->missing(), 0u);
+}
+
+TEST_F(MetadataReplicas, WaitForClientsThatMayHaveWrittenUnderTheViewBefore) {
+  come_back();
+  wait((kLifetime + kFlight) * 2);
+  settle(*a);
+  for (int i = 0; i < 3; ++i) EXPECT_TRUE(copies().empty());
+  EXPECT_EQ(server->joining(), 2u) << "b has not said that it has reported all";
+  settle(*b);
+  EXPECT_TRUE(copies().empty());
+  EXPECT_EQ(server->joining(), 0u);
+}
+
+TEST_F(MetadataReplicas, GetOrphansThatMayBeLinkedAndNotWhatWasGrantedSince) {
+  const auto before = a->grant(2);
+  come_back();
+  const auto since = a->grant(2);
+  settle(*a);
+  settle(*b);
+  wait((kLifetime + kFlight) * 2);
+  a->call(Request::kOrphan, {before[0]});
+  a->call(Request::kCreate, {1, since[0]});
+  const auto tasks = copies();
+  ASSERT_EQ(tasks.size(), 1u);
+  EXPECT_EQ(tasks[0].node.word, before[0]);
+  server->not_there(tasks[0]);
+  EXPECT_TRUE(copies().empty());
+  EXPECT_EQ(server->joining(), 0u);
+}
+
+TEST_F(MetadataReplicas, AreNotCountedWhileTheyComeBackSoTheLastOneStays) {
+  come_back();
+  EXPECT_FALSE(server->lose(now, remote::NodeId(0))) << "only node 0 has everything";
+  EXPECT_TRUE(server->lose(now, remote::NodeId(1)));
+  wait(kLifetime + kFlight);
+  both_refresh();
+  EXPECT_EQ(server->joining(), 0u);
+  EXPECT_EQ(server->missing(), 2u);
+  for (const auto& volume : server->volumes()) EXPECT_EQ(volume.replicas[volume.primary()].node, remote::NodeId(0));
+}
+
+TEST_F(MetadataReplicas, ThatWereLeftOutWithWhatTheyHadAreWipedFirst) {
+  const auto mine = a->grant(5);
+  EXPECT_TRUE(server->lose(now, remote::NodeId(1)));
+  wait(kLifetime + kFlight);
+  const Home same{{{remote::NodeId(1), remote::RegionKey(2), 0x10000}, 64 * 64}, 2};
+  ASSERT_EQ(server->see(now, same), MetadataServer::Advice::kWipe);
+  std::size_t slots = 0;
+  for (const auto& task : server->wipes(same)) slots += task.slots;
+  EXPECT_EQ(slots, mine.size());
+}
+
+TEST_F(MetadataReplicas, UnderAnotherKeyWithTheSameMemoryStayWhatTheyAre) {
+  const Home fenced{{{remote::NodeId(1), remote::RegionKey(3), 0x10000}, 64 * 64}, 2};
+  const auto view = server->view_number();
+  EXPECT_EQ(server->see(now, fenced), MetadataServer::Advice::kNothing);
+  EXPECT_EQ(server->view_number(), view + 1);
+  EXPECT_EQ(server->missing() + server->joining(), 0u);
+  for (const auto& volume : server->volumes()) {
+    for (std::size_t j = 0; j < volume.count; ++j) {
+      if (volume.replicas[j].node == remote::NodeId(1)) {
+        EXPECT_EQ(volume.replicas[j].key, remote::RegionKey(3));
+      }
+    }
+  }
+}
+
 TEST_F(Metadata, AnswersEveryTruncatedRequestAsMalformedAndChangesNothing) {
   begin(make_config());
   const auto mine = a->grant(2);

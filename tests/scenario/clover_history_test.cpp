@@ -395,7 +395,7 @@ TEST_F(CloverHistory, IsLinearizableWhenAMemoryNodeIsWronglyTakenForDead) {
 
 TEST_F(CloverHistory, IsLinearizableWhenAMemoryNodeIsWronglyTakenForDeadAndTakenBackWithWhatItHad) {
   const std::uint64_t before = CloverUnderFault::restored_;
-  over_seeds(60, [](Scenario& s) {
+  over_seeds(30, [](Scenario& s) {
     s.replication = s.seed % 2 == 0 ? 2 : 3;
     s.keys = s.seed % 3 == 0 ? 2 : 20;
     s.clients = 16;
@@ -404,7 +404,7 @@ TEST_F(CloverHistory, IsLinearizableWhenAMemoryNodeIsWronglyTakenForDeadAndTaken
     s.taken_back = true;
     s.clients_killed = s.seed % 4 == 0 ? 3 : 0;
   });
-  EXPECT_GE(CloverUnderFault::restored_ - before, seeds(60)) << "replicas that came back";
+  EXPECT_GE(CloverUnderFault::restored_ - before, seeds(30)) << "replicas that came back";
 }
 
 TEST_F(CloverHistory, IsLinearizableOnAHotKeyWhosePrimaryDies) {
@@ -420,7 +420,7 @@ TEST_F(CloverHistory, IsLinearizableOnAHotKeyWhosePrimaryDies) {
 
 TEST_F(CloverHistory, IsLinearizableWhileMemoryNodesDieOneAfterTheOtherAndComeBackBlank) {
   const std::uint64_t before = CloverUnderFault::restored_;
-  over_seeds(60, [](Scenario& s) {
+  over_seeds(30, [](Scenario& s) {
     s.replication = s.seed % 2 == 0 ? 2 : 3;
     s.restarts = 4;
     s.clients = 16;
@@ -431,7 +431,7 @@ TEST_F(CloverHistory, IsLinearizableWhileMemoryNodesDieOneAfterTheOtherAndComeBa
     s.stragglers = s.seed % 4 == 1;
     s.torn = s.seed % 4 == 2;
   });
-  EXPECT_GE(CloverUnderFault::restored_ - before, 2 * 4 * seeds(60)) << "replicas that came back";
+  EXPECT_GE(CloverUnderFault::restored_ - before, 2 * 4 * seeds(30)) << "replicas that came back";
 }
 
 TEST_F(CloverHistory, IsLinearizableWhenClientsGiveUpEarlyAndConnectionsBreakOften) {
