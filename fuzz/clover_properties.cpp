@@ -154,15 +154,20 @@ class Script {
   void check_replay() {
     MetadataServer again(small_store());
     for (const auto& record : journal_.records) SLUICE_CHECK(again.replay(record));
+    MetadataServer from_state(small_store());
+    SLUICE_CHECK(from_state.replay(server_.state(now_)));
     again.restart(now_);
+    from_state.restart(now_);
     server_.restart(now_);
     std::uint8_t refresh[kRequestHeader];
     MessageWriter out(refresh);
     put_header(out, RequestHeader{Request::kRefresh, 0, 1, 0});
     // Long enough for all that waits to have happened.
-    for (auto* const server : {&server_, &again}) server->handle(now_ + Duration::milliseconds(1), refresh, answer_);
+    for (auto* const server : {&server_, &again, &from_state})
+      server->handle(now_ + Duration::milliseconds(1), refresh, answer_);
     check_slots(again);
     SLUICE_CHECK(again.summary() == server_.summary());
+    SLUICE_CHECK(from_state.summary() == server_.summary());
   }
 
   MessageReader in_;

@@ -461,6 +461,10 @@ bool MetadataServer::replay(ByteView record) {
       return true;
     }
     case RecordKind::kRestart: renew(now); return true;
+    case RecordKind::kState: {
+      MessageReader in(bytes);
+      return load(in);
+    }
     default: {
       MessageReader in(bytes);
       advance(now);

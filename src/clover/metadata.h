@@ -101,6 +101,8 @@ class MetadataServer : public remote::MessageService {
 
   // Before the first handle(): takes in one record of an earlier life, in order. False: not a record of this configuration.
   bool replay(ByteView record);
+  // All that it knows as one record, with which a new journal may begin.
+  std::vector<std::uint8_t> state(Time now) const;
   // After the last replay(): leases, graces and orphans start again at `now`.
   void restart(Time now);
 
@@ -219,6 +221,7 @@ class MetadataServer : public remote::MessageService {
   void retire(Time now, NodePointer node);
   void tidy(ClientState& client, std::uint32_t id);
   void renew(Time now);
+  bool load(MessageReader& in);
   void write_journal(Time now, RecordKind kind, ByteView bytes);
 
   ServerConfig config_;

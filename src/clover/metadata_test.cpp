@@ -511,6 +511,52 @@ TEST_F(Metadata, KnowsTheSameAfterARestartFromItsJournal) {
   EXPECT_EQ(c.call(Request::kCreate, {2, mine[6]}).result, Answer::kOk);
 }
 
+TEST_F(MetadataReplicas, AreKnownAfterARestartFromTheJournalAndFromTheStateAlike) {
+  KeptJournal journal;
+  auto config = make_config(2);
+  for (std::uint32_t i = 0; i < 2; ++i)
+    config.homes.push_back({{{remote::NodeId(i), remote::RegionKey(i + 1), 0x10000}, 64 * 64}, i + 1});
+  server = std::make_unique<MetadataServer>(config, &journal);
+  a = std::make_unique<Talk>(*server, now);
+  b = std::make_unique<Talk>(*server, now);
+  a->enter();
+  b->enter();
+  auto mine = a->grant(6);
+  auto clock = a->call(Request::kCreate, {1, mine[0]}).clock;
+  a->call(Request::kCreate, {2, mine[1]});
+  a->call(Request::kReport, {1, mine[2], clock});
+  a->call(Request::kReport, {2, NodePointer{mine[3]}.as(NodeKind::kTombstone).word, 0});
+  come_back();
+  settle(*a);
+  b->grant(2);
+  a->call(Request::kOrphan, {mine[4]});
+  MetadataServer from_journal(config);
+  for (const auto& record : journal.records) EXPECT_TRUE(from_journal.replay(record));
+  const auto state = server->state(now);
+  MetadataServer from_state(config);
+  EXPECT_TRUE(from_state.replay(state));
+  from_journal.restart(now);
+  from_state.restart(now);
+  for (auto* const other : {&from_journal, &from_state}) {
+    EXPECT_EQ(other->summary(), server->summary());
+    EXPECT_EQ(other->joining(), 2u);
+    EXPECT_EQ(other->state(now).size(), from_journal.state(now).size());
+    Talk c(*other, now);
+    c.id = a->id;
+    EXPECT_EQ(c.head(1), mine[2]);
+    EXPECT_EQ(other->see(now, blank_home()), MetadataServer::Advice::kNothing);
+    c.call(Request::kRefresh, {}, 0);
+    EXPECT_EQ(c.last_view.volumes[0].replicas[1].key, remote::RegionKey(77));
+  }
+  // What is cut short or of another store is refused.
+  for (std::size_t length = 0; length < state.size(); ++length) {
+    MetadataServer fresh(config);
+    EXPECT_FALSE(fresh.replay(ByteView(state).first(length))) << length;
+  }
+  MetadataServer smaller(make_config(1, 4));
+  EXPECT_FALSE(smaller.replay(state));
+}
+
 TEST(ServerConfigCheck, NamesWhatIsWrong) {
   EXPECT_TRUE(check(make_config()).has_value());
   const auto wrong = [](auto change) {

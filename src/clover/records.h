@@ -3,7 +3,12 @@
 // Record:     u8 kind | i64 time, ps | bytes, little-endian.
 #pragma once
 
+#include <concepts>
 #include <cstdint>
+#include <vector>
+
+#include "base/bytes.h"
+#include "clover/volumes.h"
 
 namespace sluice::clover {
 
@@ -15,6 +20,33 @@ enum class RecordKind : std::uint8_t {
   kRekey,   // a home: u32 node | u32 key | u64 address | u64 length | u64 life
   kRejoin,  // a home
   kCount,   // u32 volume | u32 replica
+  kState,   // all that the server knew then: what comes before it is not needed any more
 };
+
+template <std::unsigned_integral T>
+void put_number(std::vector<std::uint8_t>& out, T value) {
+  const std::size_t at = out.size();
+  out.resize(at + sizeof value);
+  store_le(out.data() + at, value);
+}
+
+inline void put_home(std::vector<std::uint8_t>& out, const Home& home) {
+  put_number(out, home.region.base.node.value);
+  put_number(out, home.region.base.key.value);
+  put_number(out, home.region.base.address);
+  put_number(out, home.region.length);
+  put_number(out, home.life);
+}
+
+template <class Reader>
+Home take_home(Reader& in) {
+  Home home;
+  home.region.base.node = remote::NodeId(in.template take<std::uint32_t>());
+  home.region.base.key = remote::RegionKey(in.template take<std::uint32_t>());
+  home.region.base.address = in.take64();
+  home.region.length = in.take64();
+  home.life = in.take64();
+  return home;
+}
 
 }  // namespace sluice::clover

@@ -10,25 +10,6 @@ namespace sluice::clover {
 namespace {
 
 constexpr std::size_t kScanAtOnce = 1u << 16;  // slots looked at for a batch of copies
-constexpr std::size_t kHomeBytes = 32;
-
-void put_home(MessageWriter& out, const Home& home) {
-  out.put(home.region.base.node.value);
-  out.put(home.region.base.key.value);
-  out.put(home.region.base.address);
-  out.put(home.region.length);
-  out.put(home.life);
-}
-
-Home take_home_from(MessageReader& in) {
-  Home home;
-  home.region.base.node = remote::NodeId(in.take<std::uint32_t>());
-  home.region.base.key = remote::RegionKey(in.take<std::uint32_t>());
-  home.region.base.address = in.take64();
-  home.region.length = in.take64();
-  home.life = in.take64();
-  return home;
-}
 
 // Where replica j of the volume is in the memory (see spread).
 remote::RemoteAddress place_of(const Volume& volume, std::size_t j, const Home& home) {
@@ -160,9 +141,8 @@ MetadataServer::Advice MetadataServer::see(Time now, const Home& home) {
     if (lose(now, node)) return Advice::kWait;
   } else if (known->region.base != home.region.base) {
     rekey(home);
-    std::array<std::uint8_t, kHomeBytes> bytes;
-    MessageWriter out(bytes);
-    put_home(out, home);
+    std::vector<std::uint8_t> bytes;
+    put_home(bytes, home);
     write_journal(now, RecordKind::kRekey, bytes);
   }
   for (const auto& volume : config_.volumes) {
@@ -203,9 +183,8 @@ std::vector<WipeTask> MetadataServer::wipes(const Home& home) const {
 
 void MetadataServer::rejoin(Time now, const Home& home) {
   advance(now);
-  std::array<std::uint8_t, kHomeBytes> bytes;
-  MessageWriter out(bytes);
-  put_home(out, home);
+  std::vector<std::uint8_t> bytes;
+  put_home(bytes, home);
   write_journal(now, RecordKind::kRejoin, bytes);
   admit(now, home);
 }
@@ -313,7 +292,7 @@ bool MetadataServer::replay_replicas(Time now, RecordKind kind, MessageReader& i
     }
     case RecordKind::kRekey:
     case RecordKind::kRejoin: {
-      const Home home = take_home_from(in);
+      const Home home = clover::take_home(in);
       if (!in.ok() || home_of(home.region.base.node) == nullptr) return false;
       if (kind == RecordKind::kRekey) {
         rekey(home);

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "base/time.h"
+#include "clover/messages.h"
 #include "clover/volumes.h"
 
 namespace sluice::clover {
@@ -61,6 +62,9 @@ class SlotTable {
   std::size_t touched(std::uint32_t volume) const { return spaces_[volume].table.size(); }
   // All retired slots wait anew: time has started again.
   void restart(Time ready);
+  // All that it knows, as bytes, and back: into a table of the same volumes that has granted nothing. False: that is not what they are.
+  void save(std::vector<std::uint8_t>& out) const;
+  bool load(MessageReader& in);
   // Is told of every slot that comes free, before it can be granted again: a place to poison it.
   void on_free(std::function<void(NodePointer)> observer) { observer_ = std::move(observer); }
 

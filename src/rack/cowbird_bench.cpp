@@ -109,7 +109,7 @@ Result<void> serve_cowbird_pool(const VerbsEnd& end, CowbirdWorld& world, const 
   shard.attach(loop);
   nic::Connector connector(shard.adapter());
   loop.add(connector);
-  auto memory = MemoryNode::make(connector, world.pool_bytes(), 16);
+  auto memory = MemoryNode::make(connector, world.pool_bytes(), 16, 1);
   if (!memory) return tl::unexpected(memory.error());
   std::ranges::fill((*memory)->bytes(), CowbirdWorld::kFill);
   if (auto serving = (*memory)->serve(kPort); !serving) return serving;

@@ -5,6 +5,8 @@
 #include <sys/signalfd.h>
 #include <unistd.h>
 
+#include <chrono>
+#include <future>
 #include <random>
 
 #include "base/check.h"
@@ -28,7 +30,13 @@ Result<std::unique_ptr<Endpoint>> Endpoint::open(const EndpointConfig& config) {
       });
     };
   }
-  auto membership = Membership::join(endpoint->directory_, description, {.lease = config.lease}, std::move(on_change));
+  MembershipConfig lease{.lease = config.lease};
+  // Clients' names have their process in them: nobody succeeds to one.
+  if (description.kind != NodeKind::kClient) {
+    lease.lease_file = run.lease_file(description.name);
+    lease.on_lost = [self] { return self->fence(); };
+  }
+  auto membership = Membership::join(endpoint->directory_, description, std::move(lease), std::move(on_change));
   if (!membership) return tl::unexpected(membership.error());
   endpoint->membership_ = std::move(*membership);
   // Who offers nothing is ready at once.
@@ -54,7 +62,28 @@ Result<std::unique_ptr<Endpoint>> Endpoint::open(const EndpointConfig& config) {
   return endpoint;
 }
 
-Endpoint::~Endpoint() { membership_.reset(); }
+Endpoint::~Endpoint() {
+  ending_ = true;
+  membership_.reset();
+}
+
+// In the membership's thread.
+std::optional<NodeDescription> Endpoint::fence() {
+  auto told = std::make_shared<std::promise<NodeDescription>>();
+  auto answer = told->get_future();
+  loop_.post([this, told](Time now) {
+    if (on_fence_) published_ = on_fence_(now);
+    told->set_value(published_);
+  });
+  // The loop may have ended.
+  while (!ending_) {
+    if (answer.wait_for(std::chrono::milliseconds(100)) != std::future_status::ready) continue;
+    const NodeDescription description = answer.get();
+    if (description.name.empty()) break;  // not published yet
+    return description;
+  }
+  return std::nullopt;
+}
 
 StopSignals::StopSignals() {
   sigset_t signals;

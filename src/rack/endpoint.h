@@ -4,8 +4,10 @@
 // Threads:    the loop's owner; one more keeps the lease.
 #pragma once
 
+#include <atomic>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "nic/connector.h"
@@ -34,7 +36,13 @@ class Endpoint {
 
   // Called in the loop's thread whenever the nodes on the rack have changed. Set before the loop runs.
   void on_change(std::function<void(Time, const Snapshot&)> handler) { on_change_ = std::move(handler); }
-  Result<void> publish(const NodeDescription& description) { return membership_->publish(description); }
+  // Called in the loop's thread when the lease has been lost, before the name is taken again: ends what others must not go on with, and
+  // returns what to publish. Set before publish().
+  void on_fence(std::function<NodeDescription(Time)> handler) { on_fence_ = std::move(handler); }
+  Result<void> publish(const NodeDescription& description) {
+    published_ = description;
+    return membership_->publish(description);
+  }
 
   const NodeRecord& node() const { return membership_->node(); }
   nic::PollLoop& loop() { return loop_; }
@@ -44,11 +52,15 @@ class Endpoint {
   DirectoryClient& directory() { return directory_; }
 
  private:
+  std::optional<NodeDescription> fence();
   explicit Endpoint(HttpAddress directory) : directory_(std::move(directory)) {}
 
   DirectoryClient directory_;
   nic::PollLoop loop_;
   std::function<void(Time, const Snapshot&)> on_change_;
+  std::function<NodeDescription(Time)> on_fence_;
+  NodeDescription published_;
+  std::atomic<bool> ending_{false};
   std::unique_ptr<nic::Shard> shard_;
   std::unique_ptr<nic::Connector> connector_;
   std::unique_ptr<Membership> membership_;  // goes first: its thread posts to the loop

@@ -1,5 +1,11 @@
 #include "rack/membership.h"
 
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <array>
+#include <charconv>
 #include <chrono>
 #include <utility>
 
@@ -13,14 +19,48 @@ constexpr Duration kWatch = Duration::milliseconds(500);
 
 }  // namespace
 
+// The number of our lease, in a file that is locked as long as we live.
+class Membership::LeaseFile {
+ public:
+  // Null: it cannot be had.
+  static std::unique_ptr<LeaseFile> take(const std::string& path) {
+    const int descriptor = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (descriptor < 0) return nullptr;
+    auto file = std::unique_ptr<LeaseFile>(new LeaseFile(descriptor));
+    return flock(descriptor, LOCK_EX | LOCK_NB) == 0 ? std::move(file) : nullptr;
+  }
+  ~LeaseFile() { close(descriptor_); }
+
+  // Of who had it before us; 0: nobody, or they have left.
+  LeaseId read() const {
+    std::array<char, 24> text{};
+    const auto length = pread(descriptor_, text.data(), text.size(), 0);
+    std::uint64_t number = 0;
+    if (length > 0) std::from_chars(text.data(), text.data() + length, number);
+    return LeaseId(number);
+  }
+  void write(LeaseId lease) const {
+    const std::string text = std::to_string(lease.value) + "\n";
+    const bool written = ftruncate(descriptor_, 0) == 0 && pwrite(descriptor_, text.data(), text.size(), 0) > 0;
+    static_cast<void>(written);  // our successor will have to wait
+  }
+
+ private:
+  explicit LeaseFile(int descriptor) : descriptor_(descriptor) {}
+  int descriptor_;
+};
+
 Result<std::unique_ptr<Membership>> Membership::join(Directory& directory, NodeDescription description,
                                                      MembershipConfig config, OnChange on_change) {
   const auto give_up = std::chrono::steady_clock::now() + to_chrono(config.patience);
+  auto file = config.lease_file.empty() ? nullptr : LeaseFile::take(config.lease_file);
   for (;;) {
+    // Whoever had the name is dead: nobody else holds the file.
+    if (file && file->read().value != 0) static_cast<void>(directory.leave(file->read()));
     auto joined = directory.join(description, config.lease);
     if (joined) {
-      return std::unique_ptr<Membership>(
-          new Membership(directory, std::move(description), config, std::move(*joined), std::move(on_change)));
+      return std::unique_ptr<Membership>(new Membership(directory, std::move(description), std::move(config),
+                                                        std::move(*joined), std::move(file), std::move(on_change)));
     }
     const bool taken = joined.error().message.find("is taken") != std::string::npos;
     if (!taken || std::chrono::steady_clock::now() >= give_up) return tl::unexpected(joined.error());
@@ -29,14 +69,16 @@ Result<std::unique_ptr<Membership>> Membership::join(Directory& directory, NodeD
 }
 
 Membership::Membership(Directory& directory, NodeDescription description, MembershipConfig config,
-                       Registration registration, OnChange on_change)
+                       Registration registration, std::unique_ptr<LeaseFile> file, OnChange on_change)
     : directory_(directory),
-      config_(config),
+      config_(std::move(config)),
       on_change_(std::move(on_change)),
+      file_(std::move(file)),
       description_(std::move(description)),
       lease_(registration.lease),
       registration_(std::move(registration)),
       keeper_([this] { keep_lease(); }) {
+  if (file_) file_->write(lease_);
   if (on_change_) watcher_ = std::thread([this] { watch(); });
 }
 
@@ -49,6 +91,7 @@ Membership::~Membership() {
   keeper_.join();
   if (watcher_.joinable()) watcher_.join();
   static_cast<void>(directory_.leave(lease_));
+  if (file_) file_->write(LeaseId(0));
 }
 
 Result<void> Membership::publish(const NodeDescription& description) {
@@ -72,7 +115,13 @@ void Membership::keep_lease() {
 void Membership::renew_once() {
   const auto renewed = directory_.renew(lease_);
   if (renewed || !unknown_lease(renewed.error())) return;  // fine, or the directory is away: next time
+  std::optional<NodeDescription> afresh;
+  if (config_.on_lost) {
+    afresh = config_.on_lost();
+    if (!afresh) return;
+  }
   const std::lock_guard lock(mutex_);
+  if (afresh) description_ = std::move(*afresh);
   auto joined = directory_.join(description_, config_.lease);
   if (!joined) return;
   if (joined->node.ip != registration_.node.ip) {  // another directory than before: our address is not ours there
@@ -80,6 +129,7 @@ void Membership::renew_once() {
     return;
   }
   lease_ = joined->lease;
+  if (file_) file_->write(lease_);
   if (published_) static_cast<void>(directory_.publish(lease_, description_));
 }
 

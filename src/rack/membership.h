@@ -2,6 +2,7 @@
 // leaves at the end; tells of changes among the nodes.
 //
 // Life:       join() -> node() has number and addresses -> publish() -> (renewals, changes) -> destroyed: leaves.
+// Fencing:    a lease that was lost is not simply taken again: on_lost comes first.
 // Errors:     join() and publish() say why not. A directory that is away for a while (the switch restarts) is waited for, silently.
 // Threads:    public functions from one thread; on_change is called from the membership's own.
 #pragma once
@@ -10,6 +11,8 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
+#include <string>
 #include <thread>
 
 #include "rack/directory.h"
@@ -20,6 +23,12 @@ struct MembershipConfig {
   Duration lease = Duration::seconds(3);
   // How long join() waits for a name whose last owner died without leaving. Longer than any lease.
   Duration patience = Duration::seconds(6);
+  // Where the lease is written down while this process lives, so that its successor need not wait for its end. Empty: nowhere. A file that
+  // a living process holds is left alone.
+  std::string lease_file{};
+  // Called in the membership's thread when the lease has been lost (we have been stopped for too long, say), before the name is taken again:
+  // others may have been told that we are gone. Does what that asks for and returns what to publish; nothing: try again later.
+  std::function<std::optional<NodeDescription>()> on_lost{};
 };
 
 class Membership {
@@ -35,8 +44,9 @@ class Membership {
   const NodeRecord& node() const { return registration_.node; }
 
  private:
+  class LeaseFile;
   Membership(Directory& directory, NodeDescription description, MembershipConfig config, Registration registration,
-             OnChange on_change);
+             std::unique_ptr<LeaseFile> file, OnChange on_change);
   void keep_lease();
   void renew_once();
   void watch();
@@ -45,6 +55,7 @@ class Membership {
   Directory& directory_;
   MembershipConfig config_;
   OnChange on_change_;
+  std::unique_ptr<LeaseFile> file_;  // null: none, or somebody else's
   std::mutex mutex_;
   std::condition_variable stop_;
   bool stopping_ = false;  // guarded by mutex_, as the next three

@@ -22,7 +22,7 @@ Result<void> run_memory(const std::string& directory, const MemorySettings& sett
   if (!opened) return tl::unexpected(opened.error());
   Endpoint& endpoint = **opened;
 
-  auto node = MemoryNode::make(endpoint.connector(), settings.size, settings.connections);
+  auto node = MemoryNode::make(endpoint.connector(), settings.size, settings.connections, endpoint.node().incarnation);
   if (!node) return tl::unexpected(node.error());
   if (auto serving = (*node)->serve(kConnectionPort); !serving) return serving;
   endpoint.on_change([&](Time now, const Snapshot& snapshot) { (*node)->acceptor().drop_gone(now, snapshot); });
@@ -37,6 +37,13 @@ Result<void> run_memory(const std::string& directory, const MemorySettings& sett
       });
   if (!http) return tl::unexpected(http.error());
   if (!(*http)->address().empty()) description.attributes[kHttpAttribute] = (*http)->address();
+  description.attributes[kLifeAttribute] = (*node)->life();
+  endpoint.on_fence([&](Time now) {
+    (*node)->fence(now);
+    spdlog::warn("{}: the lease was lost; all connections end, the key of the memory is another now", settings.name);
+    description.regions = {(*node)->region()};
+    return description;
+  });
   if (auto published = endpoint.publish(description); !published) return published;
 
   signals.stop_on_signal(endpoint.loop());

@@ -6,14 +6,20 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <random>
 #include <utility>
 
+#include "base/check.h"
 #include "nic/nic.h"
 #include "rack/schema.h"
 
 namespace sluice::rack {
 
 using rc::ConnectionEvent;
+
+namespace {
+constexpr std::uint64_t kKeyVariants = 256;
+}  // namespace
 
 Result<Mapping> Mapping::make(std::uint64_t size) {
   void* at = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -31,9 +37,7 @@ Mapping::~Mapping() {
 Acceptor::Acceptor(nic::Connector& connector, rc::QueuePairConfig pair, std::size_t most, Events events)
     : connector_(connector), pair_(pair), most_(most), events_(std::move(events)) {}
 
-Acceptor::~Acceptor() {
-  while (!connections_.empty()) end(Time(), rc::ConnectionId(connections_.begin()->first));
-}
+Acceptor::~Acceptor() { drop_all(Time()); }
 
 Result<void> Acceptor::listen(std::uint16_t port) {
   return connector_.listen(port, [this](Time now, const ConnectionEvent& event) { on_request(now, event); });
@@ -81,6 +85,10 @@ void Acceptor::end(Time now, rc::ConnectionId id) {
   connector_.adapter().destroy(pair);
 }
 
+void Acceptor::drop_all(Time now) {
+  while (!connections_.empty()) end(now, rc::ConnectionId(connections_.begin()->first));
+}
+
 void Acceptor::drop_gone(Time now, const Snapshot& snapshot) {
   std::vector<rc::ConnectionId> over;
   for (const auto& [id, connection] : connections_) {
@@ -93,27 +101,50 @@ void Acceptor::drop_gone(Time now, const Snapshot& snapshot) {
   for (const rc::ConnectionId id : over) end(now, id);
 }
 
+MemoryNode::MemoryNode(nic::Connector& connector, Mapping mapping)
+    : connector_(connector), mapping_(std::move(mapping)) {
+  std::random_device chance;
+  life_ = fmt::format("{:08x}{:08x}", chance(), chance());
+}
+
 Result<std::unique_ptr<MemoryNode>> MemoryNode::make(nic::Connector& connector, std::uint64_t size,
-                                                     std::size_t connections) {
+                                                     std::size_t connections, std::uint64_t incarnation) {
   auto mapping = Mapping::make(size);
   if (!mapping) return tl::unexpected(mapping.error());
-  std::unique_ptr<MemoryNode> node(new MemoryNode(std::move(*mapping)));
+  std::unique_ptr<MemoryNode> node(new MemoryNode(connector, std::move(*mapping)));
   rc::Adapter& adapter = connector.adapter();
-  const memory::PdId domain = adapter.create_domain();
-  auto key = adapter.regions().add({.pd = domain,
-                                    .bytes = node->mapping_.bytes(),
-                                    .address = reinterpret_cast<std::uintptr_t>(node->mapping_.bytes().data()),
-                                    .access = memory::kAllAccess});
-  if (!key) return tl::unexpected(key.error());
-  node->key_ = *key;
+  node->domain_ = adapter.create_domain();
+  if (auto added = node->add_region(); !added) return tl::unexpected(added.error());
+  // Each key of a place in the table ends in the number after that of the one before (memory/region.h).
+  while (node->key_.value % kKeyVariants != incarnation % kKeyVariants) {
+    adapter.regions().remove(node->key_);
+    if (auto added = node->add_region(); !added) return tl::unexpected(added.error());
+  }
   rc::CompletionQueue* completions = adapter.create_completion_queue(16);
-  const rc::QueuePairConfig pair{.pd = domain,
+  const rc::QueuePairConfig pair{.pd = node->domain_,
                                  .send_completions = completions,
                                  .receive_completions = completions,
                                  .send_depth = 1,
                                  .receive_depth = 1};
   node->acceptor_ = std::make_unique<Acceptor>(connector, pair, connections, Acceptor::Events{});
   return node;
+}
+
+Result<void> MemoryNode::add_region() {
+  auto key = connector_.adapter().regions().add({.pd = domain_,
+                                                 .bytes = mapping_.bytes(),
+                                                 .address = reinterpret_cast<std::uintptr_t>(mapping_.bytes().data()),
+                                                 .access = memory::kAllAccess});
+  if (!key) return tl::unexpected(key.error());
+  key_ = *key;
+  return {};
+}
+
+void MemoryNode::fence(Time now) {
+  acceptor_->drop_all(now);
+  connector_.adapter().regions().remove(key_);
+  const auto added = add_region();
+  SLUICE_CHECK(added.has_value());  // its place was free
 }
 
 RegionRecord MemoryNode::region() const {

@@ -9,6 +9,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -45,6 +46,7 @@ class Acceptor {
   ~Acceptor();
 
   Result<void> listen(std::uint16_t port);
+  void drop_all(Time now);
   // Ends the connections of those who are gone: a client that was killed says no farewell.
   void drop_gone(Time now, const Snapshot& snapshot);
   std::size_t connections() const { return connections_.size(); }
@@ -69,10 +71,19 @@ class Acceptor {
   std::uint64_t refused_ = 0;
 };
 
+inline constexpr const char* kLifeAttribute = "life";  // of a memory node: 16 hexadecimal digits
+
+// Keys:       the key of the node's `incarnation`-th life ends in that number, so whoever still has one of the 255 lives before is refused.
 class MemoryNode {
  public:
   static Result<std::unique_ptr<MemoryNode>> make(nic::Connector& connector, std::uint64_t size,
-                                                  std::size_t connections);
+                                                  std::size_t connections, std::uint64_t incarnation);
+
+  // The lease on our name was lost, so others may have been told that we are gone: all connections end and the key changes. What the memory
+  // holds stays.
+  void fence(Time now);
+  // Another number with each memory that begins blank, for kLifeAttribute.
+  const std::string& life() const { return life_; }
 
   Result<void> serve(std::uint16_t port) { return acceptor_->listen(port); }
   Acceptor& acceptor() { return *acceptor_; }
@@ -80,9 +91,13 @@ class MemoryNode {
   MutableBytes bytes() const { return mapping_.bytes(); }
 
  private:
-  explicit MemoryNode(Mapping mapping) : mapping_(std::move(mapping)) {}
+  MemoryNode(nic::Connector& connector, Mapping mapping);
+  Result<void> add_region();
 
+  nic::Connector& connector_;
   Mapping mapping_;
+  std::string life_;
+  memory::PdId domain_{};
   memory::Key key_{};
   std::unique_ptr<Acceptor> acceptor_;
 };

@@ -90,7 +90,7 @@ class RackWorld : public testing::Test {
   void start_memory(std::uint32_t number, std::uint64_t incarnation = 1) {
     Memory& m = memories_[number];
     m.station = std::make_unique<Station>(loop_, listener_->call(), number);
-    m.node = MemoryNode::make(*m.station->connector, 1 << 20, 16).value();
+    m.node = MemoryNode::make(*m.station->connector, 1 << 20, 16, 1).value();
     m.incarnation = incarnation;
     ASSERT_TRUE(m.node->serve(7471));
   }

@@ -65,7 +65,7 @@ void RunDirectory::clear() const {
   for (const auto& entry : std::filesystem::directory_iterator(path_, ignored)) {
     const std::string name = entry.path().filename().string();
     const bool ours = name.ends_with(".sock") || name.ends_with(".pid") || name.starts_with("directory.sqlite") ||
-                      name.ends_with(".new");
+                      name.ends_with(".new") || name.ends_with(".lease") || name.ends_with(".journal");
     if (ours || name.starts_with("host-")) std::filesystem::remove_all(entry.path(), ignored);
   }
 }

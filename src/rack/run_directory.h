@@ -47,6 +47,10 @@ class RunDirectory {
   std::string directory_state() const { return path_ + "/directory.sqlite"; }
   std::string pid_file(const std::string& daemon) const { return path_ + "/" + daemon + ".pid"; }
   std::string log(const std::string& daemon) const { return path_ + "/" + daemon + ".log"; }
+  // Held by a daemon while it lives: rack/membership.h.
+  std::string lease_file(const std::string& daemon) const { return path_ + "/" + daemon + ".lease"; }
+  // What a daemon must find again when it is started anew: rack/journal_file.h.
+  std::string journal(const std::string& daemon) const { return path_ + "/" + daemon + ".journal"; }
   std::string lock() const { return path_ + "/lock"; }
 
  private:
