@@ -33,9 +33,10 @@ class RackUp final : public Command {
       : Command(group, "up", "Start a switch, memory nodes and a metadata server; what runs already is left alone",
                 {"sluice rack up", "sluice rack up --memory-nodes 3 --replication 3",
                  "sluice rack up --box clover --http 127.0.0.1:7470", "sluice rack up --serve 192.0.2.1:7472",
-                 "sluice rack up --config rack.toml --dir /tmp/rack"}) {
+                 "sluice rack up --config rack.toml --dir /tmp/rack", "sluice rack up --replication 2 --keep"}) {
     use_rack();
     use("rack", rack_schema());
+    app().add_flag("--keep", keep_, "stay, start daemons that die anew, and take the rack down at the end (Ctrl-C)");
   }
 
  private:
@@ -56,8 +57,19 @@ class RackUp final : public Command {
     if (const auto url = live_view_of(run_directory())) say(fmt::format("the live view is at {}", *url));
     if (const auto where = attribute_of_switch(run_directory(), "serve"))
       say(fmt::format("machines join at {}; `sluice rack invite NAME` makes an invitation", *where));
+    return keep_ ? keep(launcher, daemons) : 0;
+  }
+
+  Result<int> keep(rack::Launcher& launcher, const std::vector<rack::DaemonSpec>& daemons) {
+    say("keeping it up; Ctrl-C takes it down");
+    launcher.keep(daemons, rack().start_timeout);
+    const auto ended = launcher.down();
+    if (!ended) return tl::unexpected(ended.error());
+    say("the rack is down");
     return 0;
   }
+
+  bool keep_ = false;
 };
 
 class RackDown final : public Command {

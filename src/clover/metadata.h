@@ -116,6 +116,8 @@ class MetadataServer : public remote::MessageService {
   Advice see(Time now, const Home& home);
   // The node is gone: left out with the next view, where others have what it had. False: nothing to leave out.
   bool lose(Time now, remote::NodeId node);
+  // The store lies in this very memory.
+  bool knows(const Home& home) const;
   std::vector<WipeTask> wipes(const Home& home) const;
   // Blank memory (see wipes) takes its part again where it has been left out: written to from now on.
   // REQUIRES: see() says kWipe.

@@ -123,6 +123,11 @@ void MetadataServer::take_home(const Home& home) {
   }
 }
 
+bool MetadataServer::knows(const Home& home) const {
+  const Home* const known = home_of(home.region.base.node);
+  return known != nullptr && known->life == home.life;
+}
+
 std::size_t MetadataServer::missing() const {
   std::size_t out = 0;
   for (const auto& volume : config_.volumes) {

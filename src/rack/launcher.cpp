@@ -1,8 +1,11 @@
 #include "rack/launcher.h"
 
 #include <fmt/core.h>
+#include <poll.h>
+#include <sys/wait.h>
 
 #include <algorithm>
+#include <chrono>
 #include <filesystem>
 #include <map>
 
@@ -54,6 +57,45 @@ Result<void> Launcher::up(const std::vector<DaemonSpec>& daemons, Duration timeo
     }
   }
   return {};
+}
+
+void Launcher::keep(const std::vector<DaemonSpec>& daemons, Duration timeout) {
+  constexpr auto kLook = std::chrono::milliseconds(20);
+  constexpr auto kFirstPause = std::chrono::milliseconds(20);
+  constexpr auto kLongestPause = std::chrono::milliseconds(5'000);
+  constexpr auto kStable = std::chrono::seconds(10);
+  using Clock = std::chrono::steady_clock;
+  struct Kept {
+    DaemonSpec daemon;
+    Clock::time_point next;  // not started before
+    Clock::time_point started;
+    std::chrono::milliseconds pause = kFirstPause;
+  };
+  std::vector<Kept> all;
+  for (const DaemonSpec& daemon : daemons) all.push_back({daemon, {}, {}});
+  std::stable_sort(all.begin(), all.end(),
+                   [](const Kept& a, const Kept& b) { return a.daemon.stage < b.daemon.stage; });
+  for (;;) {
+    pollfd descriptor{interrupt_, POLLIN, 0};
+    if (poll(&descriptor, 1, static_cast<int>(kLook.count())) > 0) return;
+    bool any = false;
+    for (Kept& kept : all) {
+      const auto process = read_pid_file(directory_.pid_file(kept.daemon.name));
+      any = any || process;
+      if (!process || alive(*process) || Clock::now() < kept.next) continue;
+      auto lock = RunLock::take(directory_);
+      if (!lock) continue;                      // another launcher is at work
+      waitpid(process->pid, nullptr, WNOHANG);  // if it was our child, let it go for good
+      progress_(fmt::format("{} has died; starting it again", kept.daemon.name));
+      if (Clock::now() - kept.started > kStable) kept.pause = kFirstPause;
+      std::vector<std::string> started;
+      if (const auto done = start_stage({kept.daemon}, timeout, started); !done) progress_(done.error().message);
+      kept.started = Clock::now();
+      kept.next = kept.started + kept.pause;
+      kept.pause = std::min(kept.pause * 2, kLongestPause);
+    }
+    if (!any) return;
+  }
 }
 
 Result<void> Launcher::start_stage(const std::vector<DaemonSpec>& daemons, Duration timeout,

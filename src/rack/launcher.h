@@ -36,6 +36,9 @@ class Launcher {
   Launcher(RunDirectory directory, std::function<void(const std::string&)> progress, int interrupt = -1);
 
   Result<void> up(const std::vector<DaemonSpec>& daemons, Duration timeout = Duration::seconds(15));
+  // Starts daemons that die anew, until the interrupt comes or another launcher has taken the rack down. One that dies again and again is
+  // started at growing intervals.
+  void keep(const std::vector<DaemonSpec>& daemons, Duration timeout = Duration::seconds(15));
   // Later stages end first. Returns how many were running.
   Result<std::size_t> down(Duration patience = Duration::seconds(5));
   // Of every daemon that has a pid file, by name.

@@ -14,6 +14,8 @@
 #include "rack/metrics.h"
 #include "rack/process.h"
 #include "rack/store_memory.h"
+#include "rack/store_repair.h"
+#include "rack/store_story.h"
 #include "rc/remote_rc.h"
 
 namespace sluice::rack {
@@ -22,39 +24,36 @@ namespace {
 constexpr std::uint32_t kDepth = 16;  // calls at once of one client
 constexpr Duration kWaitForMemory = Duration::seconds(10);
 
-// The main regions of the first `count` memory nodes, once there are so many.
-Result<std::vector<clover::Region>> wait_for_regions(Directory& directory, std::uint64_t count, std::uint64_t space) {
+// The memory of the first `count` memory nodes, once there are so many.
+Result<std::vector<clover::Home>> wait_for_memory(Directory& directory, std::uint64_t count, std::uint64_t space) {
   const auto give_up = std::chrono::steady_clock::now() + std::chrono::nanoseconds(kWaitForMemory.nanoseconds());
   for (std::uint64_t seen = 0;;) {
     const auto snapshot = directory.watch(seen, Duration::milliseconds(500));
     if (!snapshot) return tl::unexpected(snapshot.error());
     seen = snapshot->revision;
-    std::vector<clover::Region> regions;
+    std::vector<clover::Home> homes;
     for (const NodeRecord* node : snapshot->ready(NodeKind::kMemory)) {
-      if (node->description.regions.empty() || regions.size() == count) continue;
-      const RegionRecord& region = node->description.regions.front();
-      regions.push_back({{node->id, remote::RegionKey(region.key), region.address},
-                         space == 0 ? region.length : std::min(space, region.length)});
+      const auto home = home_of(*node, space);
+      if (home && homes.size() < count) homes.push_back(*home);
     }
-    if (regions.size() == count) return regions;
+    if (homes.size() == count) return homes;
     if (std::chrono::steady_clock::now() >= give_up) {
       return fail(fmt::format("memory-nodes = \"{}\": only {} are ready after {}; start more or ask for fewer", count,
-                              regions.size(), duration_text(kWaitForMemory)));
+                              homes.size(), duration_text(kWaitForMemory)));
     }
   }
 }
 
-Result<clover::ServerConfig> server_config(Directory& directory, const MetadataSettings& settings) {
-  auto regions = wait_for_regions(directory, settings.memory_nodes, settings.space);
-  if (!regions) return tl::unexpected(regions.error());
-  auto volumes = clover::spread(*regions, static_cast<std::uint32_t>(settings.replication));
-  if (!volumes) return tl::unexpected(volumes.error());
-  clover::ServerConfig config;
-  config.volumes = std::move(*volumes);
-  config.value_bytes = static_cast<std::uint32_t>(settings.value_size);
-  config.cursor_lifetime = settings.cursor_lifetime;
-  if (auto sound = clover::check(config); !sound) return tl::unexpected(sound.error());
-  return config;
+// As it was when it died, or of a new store.
+Result<std::unique_ptr<clover::MetadataServer>> make_server(StoreStory& story, Directory& directory,
+                                                            const MetadataSettings& settings) {
+  const auto snapshot = directory.nodes();
+  if (!snapshot) return tl::unexpected(snapshot.error());
+  auto recalled = story.recall(settings, *snapshot);
+  if (!recalled || *recalled) return recalled;
+  const auto homes = wait_for_memory(directory, settings.memory_nodes, settings.space);
+  if (!homes) return tl::unexpected(homes.error());
+  return story.make(settings, *homes);
 }
 
 void add_server(telemetry::MetricSet& set, const clover::MetadataServer& server) {
@@ -72,6 +71,10 @@ void add_server(telemetry::MetricSet& set, const clover::MetadataServer& server)
   set.counter("clover_granted_slots", "slots given to clients", c.grants);
   set.counter("clover_expired_clients", "clients whose lease ended", c.expired_clients);
   set.counter("clover_sealed", "keys forgotten", c.sealed);
+  set.counter("clover_views", "changes of the view", c.views);
+  set.gauge("clover_replicas_missing", "replicas that are lost", static_cast<double>(server.missing()));
+  set.gauge("clover_replicas_joining", "replicas that are being copied onto", static_cast<double>(server.joining()));
+  set.counter("clover_copied", "versions copied onto replicas that came back", c.copied);
 }
 
 }  // namespace
@@ -85,10 +88,14 @@ Result<void> run_metadata(const std::string& directory, const MetadataSettings& 
   auto opened = Endpoint::open(endpoint_config);
   if (!opened) return tl::unexpected(opened.error());
   Endpoint& endpoint = **opened;
-  auto config = server_config(endpoint.directory(), settings);
-  if (!config) return tl::unexpected(config.error());
-
-  clover::MetadataServer server(*config);
+  StoreStory story(RunDirectory(directory).journal(settings.name));
+  auto owned = make_server(story, endpoint.directory(), settings);
+  if (!owned) return tl::unexpected(owned.error());
+  clover::MetadataServer& server = **owned;
+  if (auto begun = story.begin(endpoint.loop().now(), server); !begun) return begun;
+  nic::Periodic keeping(Duration::seconds(1), [&](Time now) { story.keep(now, server); });
+  endpoint.loop().add(keeping);
+  StoreRepair repair(endpoint, server, settings.cursor_lifetime / 8, settings.space);
   rc::CompletionQueue* completions = endpoint.adapter().create_completion_queue(65'536);
   rc::MessageServerRc messages(endpoint.adapter(), server, *completions, kDepth);
   const rc::QueuePairConfig pair{.pd = endpoint.adapter().create_domain(),
@@ -103,13 +110,16 @@ Result<void> run_metadata(const std::string& directory, const MetadataSettings& 
   nic::Polled<rc::MessageServerRc> polled(messages);
   endpoint.loop().add(polled);
   if (auto listening = acceptor.listen(kConnectionPort); !listening) return listening;
-  endpoint.on_change([&](Time now, const Snapshot& snapshot) { acceptor.drop_gone(now, snapshot); });
+  endpoint.on_change([&](Time now, const Snapshot& snapshot) {
+    acceptor.drop_gone(now, snapshot);
+    repair.set_nodes(now, snapshot);
+  });
   NodeDescription description = endpoint_config.description;
   description.cm_port = kConnectionPort;
   description.attributes["value-size"] = std::to_string(settings.value_size);
   description.attributes[kReplicationAttribute] = std::to_string(settings.replication);
   description.attributes[kSpaceAttribute] = std::to_string(settings.space);
-  description.attributes[kVolumesAttribute] = volumes_attribute(config->volumes);
+  description.attributes[kVolumesAttribute] = volumes_attribute(server.volumes());
   auto http =
       DaemonHttp::start(directory, settings.name, settings.http, endpoint.loop(), [&](Time, telemetry::MetricSet& set) {
         add_endpoint(set, endpoint);
@@ -119,10 +129,18 @@ Result<void> run_metadata(const std::string& directory, const MetadataSettings& 
   if (!http) return tl::unexpected(http.error());
   if (!(*http)->address().empty()) description.attributes[kHttpAttribute] = (*http)->address();
   if (auto published = endpoint.publish(description); !published) return published;
+  // A memory node that had to change its key: whoever looks into the store's memory without asking it must know.
+  nic::Periodic telling(Duration::milliseconds(100), [&](Time) {
+    const std::string volumes = volumes_attribute(server.volumes());
+    if (volumes == description.attributes[kVolumesAttribute]) return;
+    description.attributes[kVolumesAttribute] = volumes;
+    static_cast<void>(endpoint.publish(description));
+  });
+  endpoint.loop().add(telling);
 
   signals.stop_on_signal(endpoint.loop());
-  spdlog::info("{}: ready at {}, {} volumes, values up to {} bytes", settings.name, endpoint.node().ip.to_string(),
-               config->volumes.size(), settings.value_size);
+  spdlog::info("{}: ready at {}, {} volumes, values up to {} bytes; {}", settings.name, endpoint.node().ip.to_string(),
+               server.volumes().size(), settings.value_size, server.summary());
   say_ready();
   endpoint.loop().run();
   spdlog::info("{}: ends; {}", settings.name, server.summary());

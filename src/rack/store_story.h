@@ -1,0 +1,46 @@
+// Store story: a metadata server that finds its store again: what stands in the journal, and which memory the store lies in.
+//
+// Errors:   a journal of a store of another make, with what to do. A journal whose memory is all gone is no error: the store begins anew.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "base/result.h"
+#include "clover/metadata.h"
+#include "rack/config.h"
+#include "rack/directory.h"
+#include "rack/journal_file.h"
+
+namespace sluice::rack {
+
+// The memory of a memory node that is ready; `space` of it, 0: all. Nothing: it exports none.
+std::optional<clover::Home> home_of(const NodeRecord& node, std::uint64_t space);
+
+class StoreStory {
+ public:
+  explicit StoreStory(std::string path) : journal_(path), path_(std::move(path)) {}
+
+  // The server as it was when it died, if it was, and its memory is still there. Not yet restarted: see begin().
+  Result<std::unique_ptr<clover::MetadataServer>> recall(const MetadataSettings& settings, const Snapshot& snapshot);
+  // One for a store that begins.
+  Result<std::unique_ptr<clover::MetadataServer>> make(const MetadataSettings& settings,
+                                                       const std::vector<clover::Home>& homes);
+  // From now on all that `server` does is written down. REQUIRES: recall() or make() has made it.
+  Result<void> begin(Time now, clover::MetadataServer& server);
+  // To be called now and then: keeps the journal short, and begins it again after a failure.
+  void keep(Time now, const clover::MetadataServer& server);
+  const JournalFile& journal() const { return journal_; }
+
+ private:
+  Result<std::unique_ptr<clover::MetadataServer>> build(const MetadataSettings& settings,
+                                                        const std::vector<clover::Home>& homes);
+
+  JournalFile journal_;
+  std::string path_;
+  std::string store_;  // the journal's first record
+  bool told_ = false;  // of a failure
+};
+
+}  // namespace sluice::rack
