@@ -199,6 +199,8 @@ class MetadataServer : public remote::MessageService {
   bool all_settled(std::uint32_t view) const;
   bool replay_replicas(Time now, RecordKind kind, MessageReader& in);
   Duration lease_left(Time now) const;
+  // On the view. Shorter than that on a cursor: so long everybody waits when a replica is lost.
+  Duration view_lease() const { return config_.cursor_lifetime / 4; }
   bool work_waits(Time now) const;
   Time reusable(Time now) const { return now + config_.cursor_lifetime + config_.max_flight; }
 

@@ -31,10 +31,11 @@ void Repairer::saw(Time now, const Home& home) {
 
 void Repairer::gone(Time now, NodeId node) {
   for (auto& seen : nodes_) {
-    if (seen.home.region.base.node != node || !seen.there) continue;
+    if (seen.home.region.base.node != node) continue;
+    if (!seen.there) return;
     seen.there = false;
-    server_.lose(now, node);
   }
+  server_.lose(now, node);
 }
 
 Task<void> Repairer::run() {

@@ -55,7 +55,7 @@ bool MetadataServer::is_leaving(remote::NodeId node) const {
 void MetadataServer::leave_out(Time now, remote::NodeId node) {
   leaving_.push_back(node);
   // All leases on the present view end before, and all that was submitted under them.
-  view_change_ = now + config_.cursor_lifetime + config_.max_flight;
+  view_change_ = now + view_lease() + config_.max_flight;
 }
 
 Answer MetadataServer::suspect(Time now, const RequestHeader& header, MessageReader& in) {
@@ -105,8 +105,8 @@ void MetadataServer::change_view() {
 }
 
 Duration MetadataServer::lease_left(Time now) const {
-  if (view_change_ == Time::never()) return config_.cursor_lifetime;
-  return std::clamp(view_change_ - config_.max_flight - now, Duration{}, config_.cursor_lifetime);
+  if (view_change_ == Time::never()) return view_lease();
+  return std::clamp(view_change_ - config_.max_flight - now, Duration{}, view_lease());
 }
 
 // --------------------------------------------------------------------------------------------------------- coming back

@@ -10,6 +10,15 @@
 #include <map>
 
 namespace sluice::rack {
+namespace {
+
+// Of keep(): how often it looks, and when it starts one that dies again and again.
+constexpr auto kLook = std::chrono::milliseconds(20);
+constexpr auto kFirstPause = std::chrono::milliseconds(20);
+constexpr auto kLongestPause = std::chrono::milliseconds(5'000);
+constexpr auto kStable = std::chrono::seconds(10);
+
+}  // namespace
 
 Launcher::Launcher(RunDirectory directory, std::function<void(const std::string&)> progress, int interrupt)
     : directory_(std::move(directory)), progress_(std::move(progress)), interrupt_(interrupt) {}
@@ -60,10 +69,6 @@ Result<void> Launcher::up(const std::vector<DaemonSpec>& daemons, Duration timeo
 }
 
 void Launcher::keep(const std::vector<DaemonSpec>& daemons, Duration timeout) {
-  constexpr auto kLook = std::chrono::milliseconds(20);
-  constexpr auto kFirstPause = std::chrono::milliseconds(20);
-  constexpr auto kLongestPause = std::chrono::milliseconds(5'000);
-  constexpr auto kStable = std::chrono::seconds(10);
   using Clock = std::chrono::steady_clock;
   struct Kept {
     DaemonSpec daemon;
