@@ -29,7 +29,7 @@ void count_arrival(StarOutcome& outcome) {
 
 class EchoServer {
  public:
-  EchoServer(ns3::Ptr<ns3::Node> node, StarOutcome& outcome) : outcome_(outcome) {
+  EchoServer(const ns3::Ptr<ns3::Node>& node, StarOutcome& outcome) : outcome_(outcome) {
     socket_ = ns3::Socket::CreateSocket(node, ns3::UdpSocketFactory::GetTypeId());
     socket_->Bind(ns3::InetSocketAddress(ns3::Ipv4Address::GetAny(), kPort));
     socket_->SetRecvCallback(ns3::MakeCallback(&EchoServer::Receive, this));
@@ -51,7 +51,7 @@ class EchoServer {
 
 class Requester {
  public:
-  Requester(ns3::Ptr<ns3::Node> node, const StarScenario& scenario, const std::vector<ns3::Ipv4Address>& servers,
+  Requester(const ns3::Ptr<ns3::Node>& node, const StarScenario& scenario, const std::vector<ns3::Ipv4Address>& servers,
             StarOutcome& outcome)
       : scenario_(scenario), outcome_(outcome) {
     for (const ns3::Ipv4Address& server : servers) servers_.emplace_back(ns3::InetSocketAddress(server, kPort));
