@@ -1,6 +1,7 @@
 #include "dpdk/dpdk_port.h"
 
 #include <fmt/core.h>
+#include <rte_alarm.h>
 #include <rte_dev.h>
 #include <rte_errno.h>
 #include <rte_ethdev.h>
@@ -9,6 +10,8 @@
 #include <algorithm>
 #include <atomic>
 #include <charconv>
+#include <functional>
+#include <semaphore>
 #include <utility>
 
 #include "base/check.h"
@@ -25,6 +28,22 @@ constexpr unsigned kAnySocket = static_cast<unsigned>(SOCKET_ID_ANY);
 // What a buffer holds: XDP wants all of it on one page, the packet sockets' driver wants it as large as a frame of the kernel's ring.
 constexpr std::uint32_t kXdpRoom = 2048;
 constexpr std::uint32_t kPacketRoom = 8192;
+
+// DPDK has a thread that serves devices on its own account; memif's other end going away is heard of there. A device that is ended in another
+// thread meanwhile would be taken apart by both. Waits until `what` is done.
+void in_interrupt_thread(const std::function<void()>& what) {
+  struct Call {
+    const std::function<void()>& what;
+    std::binary_semaphore done{0};
+  } call{what};
+  const auto run = [](void* argument) {
+    auto& this_call = *static_cast<Call*>(argument);
+    this_call.what();
+    this_call.done.release();
+  };
+  if (rte_eal_alarm_set(1, run, &call) != 0) return what();
+  call.done.acquire();
+}
 
 std::string reason(int error) { return rte_strerror(error < 0 ? -error : error); }
 
@@ -77,11 +96,11 @@ Result<std::unique_ptr<Device>> Device::open(const DeviceSpec& spec, std::uint32
 }
 
 Device::~Device() {
-  if (started_) rte_eth_dev_stop(number_);
-  if (plugged_) {
-    rte_eth_dev_close(number_);
-    rte_eal_hotplug_remove("vdev", name_.c_str());
-  }
+  in_interrupt_thread([this] {
+    if (started_) rte_eth_dev_stop(number_);
+    if (plugged_) rte_eth_dev_close(number_);
+  });
+  if (plugged_) rte_eal_hotplug_remove("vdev", name_.c_str());
   rte_mempool_free(pool_);
 }
 
