@@ -140,6 +140,40 @@ PostError Adapter::post_receive(SharedReceiveQueue& queue, const ReceiveRequest&
   return queue.queue.push(request);
 }
 
+[[gnu::always_inline]] inline void Adapter::dispatch(Time now, QueuePair& pair, const std::uint8_t* frame, const wire::ParsedFrame& parsed) {
+  const wire::OpcodeTraits& traits = parsed.traits();
+  if (!pair.is_open()) {
+    ++counters_.rx_wrong_state;
+    return;
+  }
+  if (!pair.is_datagram() && !pair.connection_.peer.is_source(frame, parsed)) {
+    ++counters_.rx_wrong_source;
+    return;
+  }
+  if (traits.transport != pair.config_.transport) {
+    if (traits.transport != wire::Transport::kCnp || pair.is_datagram()) {
+      ++counters_.rx_wrong_transport;
+      return;
+    }
+    ++counters_.rx_cnp;
+    return pair.requester_->on_congestion_notice(now);
+  }
+  if (parsed.ecn() == wire::Ecn::kCongestionExperienced) on_congestion(now, pair);
+  if (pair.is_datagram()) {
+    pair.datagrams_->on_datagram(frame, parsed);
+  } else if (traits.is_request) {
+    pair.responder_->on_request(now, frame, parsed);
+    if (!pair.heard_) on_first_request(now, pair);
+  } else if (pair.sends()) {
+    pair.requester_->on_response(now, frame, parsed);
+  } else {
+    ++counters_.rx_wrong_state;
+    return;
+  }
+  if (!pair.is_linked() && pair.can_transmit(now)) active_.push_back(pair);
+  settle(pair);
+}
+
 void Adapter::on_frame(Time now, port::Frame frame) {
   ++counters_.rx_frames;
   wire::ParsedFrame parsed;
@@ -207,40 +241,6 @@ void Adapter::on_management_datagram(Time now, const std::uint8_t* frame, const 
   connections_->on_mad(now, from, wire::payload(frame, parsed));
 }
 
-void Adapter::dispatch(Time now, QueuePair& pair, const std::uint8_t* frame, const wire::ParsedFrame& parsed) {
-  const wire::OpcodeTraits& traits = parsed.traits();
-  if (!pair.is_open()) {
-    ++counters_.rx_wrong_state;
-    return;
-  }
-  if (!pair.is_datagram() && !pair.connection_.peer.is_source(frame, parsed)) {
-    ++counters_.rx_wrong_source;
-    return;
-  }
-  if (traits.transport != pair.config_.transport) {
-    if (traits.transport != wire::Transport::kCnp || pair.is_datagram()) {
-      ++counters_.rx_wrong_transport;
-      return;
-    }
-    ++counters_.rx_cnp;
-    return pair.requester_->on_congestion_notice(now);
-  }
-  if (parsed.ecn() == wire::Ecn::kCongestionExperienced) on_congestion(now, pair);
-  if (pair.is_datagram()) {
-    pair.datagrams_->on_datagram(frame, parsed);
-  } else if (traits.is_request) {
-    pair.responder_->on_request(now, frame, parsed);
-    if (!pair.heard_) on_first_request(now, pair);
-  } else if (pair.sends()) {
-    pair.requester_->on_response(now, frame, parsed);
-  } else {
-    ++counters_.rx_wrong_state;
-    return;
-  }
-  if (!pair.is_linked() && pair.can_transmit(now)) active_.push_back(pair);
-  settle(pair);
-}
-
 void Adapter::on_first_request(Time now, QueuePair& pair) {
   pair.heard_ = true;
   tell(AsyncEvent::Kind::kCommunicationEstablished, pair);
@@ -255,24 +255,23 @@ void Adapter::on_congestion(Time now, QueuePair& pair) {
   activate(pair);
 }
 
-// After a queue pair has moved: into an error state if it broke, its deadline into the heap if that came nearer.
-void Adapter::settle(QueuePair& pair) {
-  if (pair.connection_.broken()) [[unlikely]]
-    return settle_broken(pair);
-  if (pair.state_ == QpState::kSendQueueDrained && !pair.drain_told_ && pair.is_drained()) [[unlikely]] {
+// What settle() seldom finds: a queue pair that broke goes into an error state, one that is drained says so.
+void Adapter::settle_elsewhere(QueuePair& pair) {
+  if (pair.connection_.breakage == Breakage::kAll) return enter_error(pair);
+  if (pair.connection_.broken()) return enter_send_queue_error(pair);
+  if (pair.state_ == QpState::kSendQueueDrained && !pair.drain_told_ && pair.is_drained()) {
     pair.drain_told_ = true;
     tell(AsyncEvent::Kind::kSendQueueDrained, pair);
   }
-  const Time next = pair.next_deadline();
-  if (next < pair.deadline_.when) deadlines_.set(pair.deadline_, next);
-}
-
-void Adapter::settle_broken(QueuePair& pair) {
-  if (pair.connection_.breakage == Breakage::kAll) return enter_error(pair);
-  enter_send_queue_error(pair);
+  note_deadline(pair);
 }
 
 bool Adapter::poll_transmit(Time now, port::FrameSink& sink) {
+  if (active_.empty() && !connections_ && ready_mads_.empty() && neighbors_->idle()) return false;
+  return transmit(now, sink);
+}
+
+[[gnu::noinline]] bool Adapter::transmit(Time now, port::FrameSink& sink) {
   if (++turns_ % kManagementEvery == 0 && transmit_management(now, sink)) return true;
   for (;;) {
     if (transmit_work(now, sink)) return true;
@@ -302,7 +301,7 @@ bool Adapter::transmit_work(Time now, port::FrameSink& sink) {
 std::uint32_t Adapter::transmit_quantum(Time now, QueuePair& pair, port::FrameSink& sink) {
   std::uint32_t sent = 0;
   if (pair.cnp_due_ && transmit_cnp(pair, sink)) ++sent;
-  if (!pair.can_transmit(now)) return sent;
+  if (!pair.is_open()) return sent;
   while (sent < kQuantum && pair.poll_transmit(now, sink)) ++sent;
   return sent;
 }

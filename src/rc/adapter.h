@@ -143,6 +143,7 @@ class Adapter {
   void on_congestion(Time now, QueuePair& pair);
 
   // Frames out
+  bool transmit(Time now, port::FrameSink& sink);
   std::uint32_t transmit_quantum(Time now, QueuePair& pair, port::FrameSink& sink);
   bool transmit_work(Time now, port::FrameSink& sink);
   bool transmit_management(Time now, port::FrameSink& sink);
@@ -152,8 +153,18 @@ class Adapter {
   void activate(QueuePair& pair) {
     if (!pair.is_linked()) active_.push_back(pair);
   }
-  void settle(QueuePair& pair);
-  void settle_broken(QueuePair& pair);
+  // After a queue pair has moved.
+  void settle(QueuePair& pair) {
+    if (pair.connection_.broken() || pair.state_ == QpState::kSendQueueDrained) [[unlikely]]
+      return settle_elsewhere(pair);
+    note_deadline(pair);
+  }
+  void settle_elsewhere(QueuePair& pair);
+  // Its deadline goes into the heap if that came nearer.
+  void note_deadline(QueuePair& pair) {
+    const Time next = pair.next_deadline();
+    if (next < pair.deadline_.when) deadlines_.set(pair.deadline_, next);
+  }
   PostError post_elsewhere(QueuePair& pair, const SendRequest& request);
   void deliver_resolutions();
 

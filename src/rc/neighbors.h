@@ -70,6 +70,8 @@ class Neighbors {
   std::optional<Resolution> poll_resolution();
 
   bool poll_transmit(Time now, port::FrameSink& sink);
+  // Neither poll_transmit nor poll_resolution has anything.
+  bool idle() const { return to_ask_ == 0 && answers_.empty() && probes_.empty() && resolutions_.empty(); }
   Time next_deadline() const { return next_deadline_; }
   void on_deadline(Time now);
 

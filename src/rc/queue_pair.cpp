@@ -42,25 +42,6 @@ std::uint32_t QueuePair::send_queue_length() const {
   return is_datagram() ? datagrams_->queue_length() : requester_->queue_length();
 }
 
-bool QueuePair::can_transmit(Time now) {
-  if (!is_open()) return false;
-  if (is_datagram()) return state_ == QpState::kReadyToSend && datagrams_->can_transmit(now);
-  return responder_->can_transmit() || (sends() && requester_->can_transmit(now));
-}
-
-// REQUIRES: can_transmit().
-bool QueuePair::poll_transmit(Time now, port::FrameSink& sink) {
-  if (is_datagram()) return datagrams_->poll_transmit(now, sink);
-  // Answers first: they let the peer go on.
-  if (responder_->can_transmit()) return responder_->poll_transmit(now, sink);
-  return sends() && requester_->poll_transmit(now, sink);
-}
-
-Time QueuePair::next_deadline() const {
-  if (!sends()) return Time::never();
-  return is_datagram() ? datagrams_->next_deadline() : requester_->next_deadline();
-}
-
 void QueuePair::on_deadline(Time now) {
   if (is_datagram()) {
     datagrams_->on_deadline(now);

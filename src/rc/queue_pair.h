@@ -106,9 +106,25 @@ class QueuePair : public ActiveHook {
   }
   bool is_open() const { return state_ >= QpState::kReadyToReceive && state_ <= QpState::kSendQueueError; }
   bool sends() const { return state_ == QpState::kReadyToSend || state_ == QpState::kSendQueueDrained; }
-  bool can_transmit(Time now);
-  bool poll_transmit(Time now, port::FrameSink& sink);
-  Time next_deadline() const;
+  // What every packet asks: all of it inline.
+  bool can_transmit(Time now) {
+    if (!is_open()) return false;
+    if (is_datagram()) [[unlikely]]
+      return state_ == QpState::kReadyToSend && datagrams_->can_transmit(now);
+    return responder_->can_transmit() || (sends() && requester_->can_transmit(now));
+  }
+  // REQUIRES: is_open(). False: nothing may be sent now, or the sink is full.
+  bool poll_transmit(Time now, port::FrameSink& sink) {
+    if (is_datagram()) [[unlikely]]
+      return can_transmit(now) && datagrams_->poll_transmit(now, sink);
+    // Answers first: they let the peer go on.
+    if (responder_->can_transmit()) return responder_->poll_transmit(now, sink);
+    return sends() && requester_->poll_transmit(now, sink);
+  }
+  Time next_deadline() const {
+    if (!sends()) return Time::never();
+    return is_datagram() ? datagrams_->next_deadline() : requester_->next_deadline();
+  }
   void on_deadline(Time now);
   PostError post(const SendRequest& request) {
     return is_datagram() ? datagrams_->post(request) : requester_->post(request);

@@ -29,7 +29,7 @@ constexpr MessageOpcodes opcodes_of(SendOp op) {
 }
 
 std::uint32_t packets_for(std::uint32_t length, std::uint32_t mtu) {
-  return length == 0 ? 1 : (length + mtu - 1) / mtu;
+  return length <= mtu ? 1 : (length + mtu - 1) / mtu;  // mostly one: no division
 }
 
 }  // namespace

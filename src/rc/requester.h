@@ -46,7 +46,7 @@ class Requester {
   void on_response(Time now, const std::uint8_t* frame, const wire::ParsedFrame& parsed);
 
   // When poll_transmit or on_deadline has something to do without a response.
-  Time next_deadline() const { return std::min({deadline_, rnr_deadline_, paced_until_}); }
+  Time next_deadline() const { return std::min(std::min(deadline_, rnr_deadline_), paced_until_); }
   void on_deadline(Time now);
   void on_congestion_notice(Time now);
   // The parameters must outlive this.

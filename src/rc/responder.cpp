@@ -15,7 +15,7 @@ using wire::Opcode;
 
 namespace {
 std::uint32_t packets_for(std::uint32_t length, std::uint32_t mtu) {
-  return length == 0 ? 1 : (length + mtu - 1) / mtu;
+  return length <= mtu ? 1 : (length + mtu - 1) / mtu;  // mostly one: no division
 }
 constexpr std::uint32_t kMaxMessage = 1u << 31;
 }  // namespace
