@@ -140,7 +140,8 @@ PostError Adapter::post_receive(SharedReceiveQueue& queue, const ReceiveRequest&
   return queue.queue.push(request);
 }
 
-[[gnu::always_inline]] inline void Adapter::dispatch(Time now, QueuePair& pair, const std::uint8_t* frame, const wire::ParsedFrame& parsed) {
+[[gnu::always_inline]] inline void Adapter::dispatch(Time now, QueuePair& pair, const std::uint8_t* frame,
+                                                     const wire::ParsedFrame& parsed) {
   const wire::OpcodeTraits& traits = parsed.traits();
   if (!pair.is_open()) {
     ++counters_.rx_wrong_state;
