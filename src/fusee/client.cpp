@@ -27,42 +27,122 @@ std::string_view to_string(Outcome outcome) {
 
 // ----------------------------------------------------------------------------------------------------- create and join
 
+namespace {
+MutableBytes superblock_of(std::vector<std::uint8_t>& superblocks, std::size_t node) {
+  return MutableBytes(superblocks).subspan(node * kSuperblockRead, kSuperblockRead);
+}
+}  // namespace
+
 Task<Outcome> create_store(remote::RemoteMemory& memory, std::vector<MemoryNode> nodes, Geometry geometry) {
   const bool fits = *geometry.refusal() == '\0' && geometry.replicas <= nodes.size() && nodes.size() <= 256;
   if (!fits) co_return Outcome::kTooLong;
   const MemoryMap map(nodes, geometry);
   if (map.blocks() < 1) co_return Outcome::kNoSpace;
-  std::array<std::uint8_t, kSuperblockHead> superblock;
-  Status status = co_await memory.read(nodes[0].heap, superblock);
-  if (status != Status::kOk) co_return Outcome::kUnavailable;
-  if (superblock_taken(superblock)) co_return Outcome::kExists;
+  std::vector<std::uint8_t> superblocks(nodes.size() * kSuperblockRead);
+  std::vector<Operation> operations;
+  const auto done = [&operations] {
+    return std::ranges::all_of(operations, [](const Operation& o) { return o.status == Status::kOk; });
+  };
+  for (std::size_t i = 0; i < nodes.size(); ++i)
+    operations.push_back(remote::read_operation(nodes[i].heap, superblock_of(superblocks, i)));
+  co_await memory.all(operations);
+  if (!done()) co_return Outcome::kUnavailable;
+  for (std::size_t i = 0; i < nodes.size(); ++i) {
+    if (superblock_taken(superblock_of(superblocks, i))) co_return Outcome::kExists;
+  }
   // All else is zero, and that is an empty index and blocks of nobody.
-  put_superblock(superblock, geometry, map.partitions());
-  status = co_await memory.write(nodes[0].heap, superblock);
-  co_return status == Status::kOk ? Outcome::kOk : Outcome::kUnavailable;
+  std::array<std::uint8_t, kSuperblockHead> head;
+  put_superblock(head, geometry, map.partitions());
+  operations.clear();
+  for (const auto& node : nodes) operations.push_back(remote::write_operation(node.heap, head));
+  co_await memory.all(operations);
+  if (!done()) co_return Outcome::kUnavailable;
+  // From the first of these on there is a store; a memory node without the geometry is then one that has lost its memory.
+  std::array<std::uint8_t, 8> made;
+  store_le<std::uint64_t>(made.data(), 1);
+  operations.clear();
+  for (const auto& node : nodes) operations.push_back(remote::write_operation(node.heap + kMadeOffset, made));
+  co_await memory.all(operations);
+  co_return done() ? Outcome::kOk : Outcome::kUnavailable;
 }
 
 Client::Client(remote::RemoteMemory& memory, std::vector<MemoryNode> nodes, const ClientConfig& config, Rng rng)
     : c_(memory, config, rng), nodes_(std::move(nodes)), snapshot_(c_, *this), space_(c_, snapshot_) {}
 
+Client::~Client() = default;
+
+// kOk: the geometry is known, and who has lost its memory.
+Task<Outcome> Client::find_store(std::vector<bool>& blank) {
+  std::vector<std::uint8_t> superblocks(nodes_.size() * kSuperblockRead);
+  std::vector<Operation> reads;
+  for (std::size_t i = 0; i < nodes_.size(); ++i)
+    reads.push_back(remote::read_operation(nodes_[i].heap, superblock_of(superblocks, i)));
+  co_await c_.all(reads);
+  std::size_t answered = 0;
+  bool found = false;
+  bool made = false;
+  blank.assign(nodes_.size(), false);
+  for (std::size_t i = 0; i < nodes_.size(); ++i) {
+    if (reads[i].status != Status::kOk) {
+      ++c_.counters.failures;
+      continue;
+    }
+    ++answered;
+    Geometry geometry;
+    std::uint32_t nodes = 0;
+    if (!parse_superblock(superblock_of(superblocks, i), geometry, nodes)) {
+      blank[i] = true;
+      continue;
+    }
+    if (nodes != nodes_.size() || (found && geometry != c_.geometry)) co_return Outcome::kNotFound;
+    c_.geometry = geometry;
+    found = true;
+    made = made || superblock_made(superblock_of(superblocks, i));
+  }
+  if (made) co_return Outcome::kOk;
+  // A store that was ever made is known to all memory nodes but those that have lost their memory.
+  const bool none = answered == nodes_.size() || (!found && answered > nodes_.size() / 2);
+  co_return none ? Outcome::kNotFound : Outcome::kUnavailable;
+}
+
+// A number that no other client has, of any memory node's count: one that is lost with a connection is no loss.
+Task<bool> Client::take_number(const std::vector<bool>& blank) {
+  for (std::size_t i = 0; i < nodes_.size(); ++i) {
+    if (blank[i]) continue;
+    const auto counted = co_await c_.memory.fetch_and_add(nodes_[i].heap + kClientOffset, 1);
+    if (counted.status == Status::kOk) {
+      c_.client = static_cast<std::uint32_t>((counted.prior * nodes_.size() + i) % 0xFF'FFFF) + 1;
+      co_return true;
+    }
+    ++c_.counters.failures;
+    // It will be back in a moment.
+    if (counted.status == Status::kUnknown) co_return false;
+  }
+  co_return false;
+}
+
 Task<Outcome> Client::join() {
   const Time deadline = c_.now() + c_.config.timeout;
   Duration backoff{};
+  std::vector<bool> blank;
   while (c_.now() < deadline) {
-    std::array<std::uint8_t, kSuperblockHead> superblock;
-    const Status status = co_await c_.read(nodes_[0].heap, superblock);
-    if (status == Status::kOk) {
-      std::uint32_t nodes = 0;
-      if (!parse_superblock(superblock, c_.geometry, nodes) || nodes != nodes_.size()) co_return Outcome::kNotFound;
-      // One number lost with a connection is no loss.
-      const auto number = co_await c_.memory.fetch_and_add(nodes_[0].heap + kClientOffset, 1);
-      if (number.status == Status::kOk) {
-        c_.client = static_cast<std::uint32_t>(number.prior % 0xFF'FFFF) + 1;
-        c_.map = MemoryMap(nodes_, c_.geometry);
-        c_.buffers = std::make_shared<remote::Buffers>(std::size_t{c_.geometry.most_units()} * kUnit);
-        cache_ = std::make_unique<SlotCache>(c_.config.cached_keys);
-        co_return Outcome::kOk;
+    const Outcome found = co_await find_store(blank);
+    if (found == Outcome::kNotFound) co_return found;
+    bool numbered = false;
+    if (found == Outcome::kOk) numbered = co_await take_number(blank);
+    if (numbered) {
+      const bool possible = Membership::possible(nodes_.size(), c_.geometry);
+      // A part of the store is lost.
+      if (!possible && std::ranges::count(blank, true) > 0) co_return Outcome::kUnavailable;
+      c_.map = MemoryMap(nodes_, c_.geometry);
+      c_.buffers = std::make_shared<remote::Buffers>(std::size_t{c_.geometry.most_units()} * kUnit);
+      cache_ = std::make_unique<SlotCache>(c_.config.cached_keys);
+      if (possible) {
+        membership_ = std::make_unique<Membership>(c_, nodes_, blank);
+        c_.membership = membership_.get();
       }
+      const bool leased = co_await c_.ensure_view(deadline);
+      co_return leased ? Outcome::kOk : Outcome::kUnavailable;
     }
     ++c_.counters.failures;
     co_await c_.back_off(backoff);
@@ -113,7 +193,7 @@ Task<Client::Seen> Client::read_object(Word word, Key key, Time seen, MutableByt
   std::array<Operation, 1> operation = {remote::read_operation(c_.map.at(word.object(), 0), bytes)};
   bool read = co_await c_.read_all(operation, deadline);
   // The other replicas have it, too.
-  for (std::uint32_t i = 1; i < c_.map.replicas() && !read && c_.now() < deadline; ++i) {
+  for (std::uint32_t i = 1; !read && i < c_.map.replicas(word.object()) && c_.now() < deadline; ++i) {
     operation[0] = remote::read_operation(c_.map.at(word.object(), i), bytes);
     read = co_await c_.read_all(operation, deadline);
   }
@@ -176,7 +256,7 @@ Task<Client::Hit> Client::get_cached(Key key, MutableBytes object, Time deadline
   std::array<Operation, 2> reads = {remote::read_operation(c_.map.at(entry.slot, 0), slot),
                                     remote::read_operation(c_.map.at(entry.word.object(), 0), bytes)};
   const bool read = co_await c_.read_all(std::span(reads).first(both ? 2 : 1), deadline);
-  if (!read) co_return Hit::kUnreachable;
+  if (!read) co_return Hit::kNo;  // the object may be elsewhere, too
   const Word word{load_le<std::uint64_t>(slot.data())};
   const bool right = word == entry.word;
   if (SlotCache::Entry* const now = cache_->find(key)) SlotCache::note(*now, right);
@@ -197,21 +277,31 @@ Task<Client::Hit> Client::get_cached(Key key, MutableBytes object, Time deadline
 Task<GetResult> Client::get(Key key, MutableBytes into) {
   ++c_.counters.gets;
   const Time deadline = c_.now() + c_.config.timeout;
+  c_.tend();
   Buffer object(c_.buffers);
+  while (true) {
+    const GetResult result = co_await get_once(key, object.bytes(), into, deadline);
+    if (result.outcome != Outcome::kUnavailable) co_return result;
+    const bool again = co_await c_.again(deadline);
+    if (!again) co_return result;
+  }
+}
+
+Task<GetResult> Client::get_once(Key key, MutableBytes object, MutableBytes into, Time deadline) {
   Object parsed;
-  const Hit hit = co_await get_cached(key, object.bytes(), deadline, parsed);
+  const Hit hit = co_await get_cached(key, object, deadline, parsed);
   if (hit == Hit::kUnreachable) co_return GetResult{Outcome::kUnavailable, 0};
   ByteView value = parsed.value;
   if (hit == Hit::kNo) {
     Look found;
-    const bool looked = co_await look(key, Word{}, object.bytes(), deadline, found);
+    const bool looked = co_await look(key, Word{}, object, deadline, found);
     if (!looked) co_return GetResult{Outcome::kUnavailable, 0};
     if (found.live.word.raw == 0) {
       cache_->forget(key);
       co_return GetResult{Outcome::kNotFound, 0};
     }
     cache_->put(key, found.live.slot, found.live.word, found.live.sequence, found.live.seen);
-    value = object.bytes().subspan(kObjectHeader, found.length);
+    value = object.subspan(kObjectHeader, found.length);
   }
   SLUICE_CHECK(into.size() >= value.size());
   std::ranges::copy(value, into.begin());

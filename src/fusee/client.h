@@ -15,8 +15,9 @@
 // Two that insert the same key: the larger word is withdrawn, the smaller waits for that. A tentative entry that stands longer than a lease is withdrawn
 //   by whoever it is in the way of. Withdrawing and making live are both changes of one word: one of them wins.
 // Life:       create_store() once; `co_await join()`; any number of operations at once. Who has died is cleaned up after by recover().
-// Errors:     Outcome. kUnknown: the change was proposed and what became of it could not be found out. A memory node that is out of reach: kUnavailable
-//             for what needs it, kUnknown for what was under way.
+// Errors:     Outcome. kUnknown: the change was proposed and what became of it could not be found out. A memory node that is out of reach: operations
+//             wait until it has left the view (membership.h); where the store cannot do without it, kUnavailable for what needs it, kUnknown for
+//             what was under way.
 // Threads:    one owner, the thread of the RemoteMemory's scheduler. Operations hold on to the Client: it outlives them, or their
 //             scheduler is destroyed without running again.
 // Source:     README.md; FUSEE (FAST 2023).
@@ -28,6 +29,7 @@
 #include <vector>
 
 #include "fusee/connection.h"
+#include "fusee/membership.h"
 #include "fusee/slot_cache.h"
 #include "fusee/snapshot.h"
 #include "fusee/space.h"
@@ -52,6 +54,7 @@ class Client : private Retirement {
   Client(remote::RemoteMemory& memory, std::vector<MemoryNode> nodes, const ClientConfig& config, Rng rng);
   Client(const Client&) = delete;
   Client& operator=(const Client&) = delete;
+  ~Client() override;
 
   // kNotFound: there is no store, or one over other nodes. kUnavailable: out of reach.
   remote::Task<Outcome> join();
@@ -74,6 +77,7 @@ class Client : private Retirement {
   const ClientCounters& counters() const { return c_.counters; }
   const Geometry& geometry() const { return c_.geometry; }
   const MemoryMap& map() const { return c_.map; }
+  std::uint32_t view() const { return c_.view; }  // how many memory nodes have left
   std::span<const std::unique_ptr<Block>> blocks() const { return space_.blocks(); }
 
  private:
@@ -108,6 +112,9 @@ class Client : private Retirement {
   bool trusted(const SlotCache::Entry& known) const {
     return c_.config.trusts_words && c_.fresh(known.seen) && !SlotCache::doubtful(known, c_.config.cache_doubt);
   }
+  remote::Task<Outcome> find_store(std::vector<bool>& blank);
+  remote::Task<bool> take_number(const std::vector<bool>& blank);
+  remote::Task<GetResult> get_once(Key key, MutableBytes object, MutableBytes into, Time deadline);
   remote::Task<Hit> get_cached(Key key, MutableBytes object, Time deadline, Object& parsed);
 
   // write.cpp
@@ -132,6 +139,7 @@ class Client : private Retirement {
                                   Time deadline);
   remote::Task<bool> examine(Block& block, Time deadline);
   remote::Task<bool> examine_log(Key key, const Log& log, Time deadline);
+  remote::Task<Outcome> recover_once(std::uint32_t dead, Time deadline);
   remote::Task<Outcome> take_over(Place owner, Place block, std::uint32_t dead, Time deadline);
 
   Connection c_;
@@ -139,6 +147,7 @@ class Client : private Retirement {
   Snapshot snapshot_;
   Space space_;
   std::unique_ptr<SlotCache> cache_;
+  std::unique_ptr<Membership> membership_;  // none: no memory node can leave
   bool auditing_ = false;
   Time audited_;
 };

@@ -96,7 +96,8 @@ TEST(Fusee, ThereIsNoStoreInEmptyMemoryNorOneOfAnotherShape) {
   EXPECT_EQ(w.wait_for(create_store(memory, w.memory, w.config_.geometry)), Outcome::kExists);
   // Half a superblock: of somebody who died while making a store.
   World half({});
-  std::ranges::fill(half.fabric.region_bytes(half.memory[0].heap).subspan(24, 24), std::uint8_t{0});
+  for (const auto& node : half.memory)
+    std::ranges::fill(half.fabric.region_bytes(node.heap).subspan(24, 40), std::uint8_t{0});
   remote::LocalMemory founder(half.scheduler, half.fabric);
   EXPECT_EQ(half.wait_for(create_store(founder, half.memory, half.config_.geometry)), Outcome::kOk);
   EXPECT_EQ(half.wait_for(create_store(founder, half.memory, half.config_.geometry)), Outcome::kExists);
@@ -347,22 +348,196 @@ TEST(Fusee, MemoryOfReplacedObjectsIsUsedAgain) {
   expect_no_memory_lost(w);
 }
 
-TEST(Fusee, AnOutOfReachNodeIsSaidToBeSo) {
-  WorldConfig config;
-  config.client.timeout = Duration::milliseconds(1);
+// ------------------------------------------------------------------------------------------------- dead memory nodes
+
+constexpr Key kSomeKeys = 40;
+
+void put_some(World& w, Client& client, std::uint64_t generation) {
+  for (Key key = 0; key < kSomeKeys; ++key)
+    ASSERT_EQ(w.wait_for(client.put(key, value_of(key + generation * 100))), Outcome::kOk) << key;
+}
+void expect_some(World& w, Client& client, std::uint64_t generation) {
+  for (Key key = 0; key < kSomeKeys; ++key) EXPECT_EQ(read(w, client, key), value_of(key + generation * 100)) << key;
+}
+
+TEST(Fusee, WhenAMemoryNodeDiesBackupsBecomePrimaries) {
+  for (std::uint32_t dead = 0; dead < 4; ++dead) {
+    auto config = with_replicas(3);
+    config.nodes = 4;
+    World w(config);
+    auto& a = w.add_client();
+    auto& b = w.add_client();
+    put_some(w, *a.client, 1);
+    expect_some(w, *b.client, 1);
+    w.kill_node(dead);
+    expect_some(w, *b.client, 1);
+    put_some(w, *b.client, 2);
+    expect_some(w, *a.client, 2);
+    EXPECT_EQ(a->view(), 1u);
+    EXPECT_EQ(b->view(), 1u);
+    EXPECT_TRUE(a->map().has_left(dead));
+    // Who comes later finds all as it is.
+    auto& c = w.add_client();
+    EXPECT_EQ(c->view(), 1u);
+    expect_some(w, *c.client, 2);
+    ASSERT_EQ(w.wait_for(c->erase(1)), Outcome::kOk);
+    EXPECT_EQ(read(w, *a.client, 1), std::nullopt);
+    w.follow(*c.client);
+    expect_no_memory_lost(w);
+  }
+}
+
+TEST(Fusee, FewerThanHalfOfTheMemoryNodesMayDieOneAfterTheOther) {
+  auto config = with_replicas(3);
+  config.nodes = 5;
   World w(config);
   auto& a = w.add_client();
-  for (Key key = 0; key < 30; ++key) ASSERT_EQ(w.wait_for(a->put(key, value_of(key))), Outcome::kOk);
-  w.fabric.kill_node(w.memory[2].heap.node);
-  std::map<Outcome, int> gets;
-  std::map<Outcome, int> puts;
-  Bytes into(8);
-  for (Key key = 0; key < 30; ++key) ++gets[w.wait_for(a->get(key, into)).outcome];
-  for (Key key = 0; key < 30; ++key) ++puts[w.wait_for(a->put(key, value_of(key)))];
-  EXPECT_EQ(gets[Outcome::kOk] + gets[Outcome::kUnavailable], 30);
-  EXPECT_GT(gets[Outcome::kOk], 5);
-  EXPECT_GT(gets[Outcome::kUnavailable], 0);
-  EXPECT_EQ(puts[Outcome::kUnavailable], 30);  // objects go to all replicas, and there are only three nodes
+  put_some(w, *a.client, 1);
+  w.kill_node(3);
+  put_some(w, *a.client, 2);
+  w.kill_node(4);  // now partitions 2 and 3 have one and two replicas
+  expect_some(w, *a.client, 2);
+  put_some(w, *a.client, 3);
+  auto& b = w.add_client();
+  expect_some(w, *b.client, 3);
+  EXPECT_EQ(b->view(), 2u);
+  w.follow(*a.client);
+  expect_no_memory_lost(w);
+}
+
+TEST(Fusee, WhatTheStoreCannotDoWithoutIsSaidToBeUnavailable) {
+  // One replica of the index; two nodes, neither of which knows whether the other has died; more than half dead.
+  for (const int which : {0, 1, 2}) {
+    auto config = with_replicas(which == 1 ? 2 : 3);
+    if (which == 0) config.geometry.index_replicas = 1;
+    config.client.timeout = Duration::milliseconds(5);
+    World w(config);
+    auto& a = w.add_client();
+    put_some(w, *a.client, 1);
+    if (which == 2) w.kill_node(0);
+    w.kill_node(1);
+    std::map<Outcome, int> gets;
+    std::map<Outcome, int> puts;
+    Bytes into(8);
+    for (Key key = 0; key < kSomeKeys; ++key) ++gets[w.wait_for(a->get(key, into)).outcome];
+    for (Key key = 0; key < kSomeKeys; ++key) ++puts[w.wait_for(a->put(key, value_of(key)))];
+    EXPECT_EQ(gets[Outcome::kOk] + gets[Outcome::kUnavailable], static_cast<int>(kSomeKeys)) << which;
+    EXPECT_GT(gets[Outcome::kUnavailable], 0) << which;
+    if (which != 2) {
+      EXPECT_GT(gets[Outcome::kOk], 5) << which;  // whose slots are elsewhere
+    }
+    EXPECT_EQ(puts[Outcome::kOk], 0) << which;
+    EXPECT_EQ(a->view(), 0u) << which;
+  }
+}
+
+// It lives, and others reach it; but it is missed, so it leaves, and everybody is told in time.
+TEST(Fusee, AMemoryNodeThatIsOutOfReachOfOneLeavesForAll) {
+  for (std::uint32_t cut = 0; cut < 3; ++cut) {
+    WorldConfig config;
+    config.local = {.mode = LocalMode::kSeeded, .seed = cut + 1};
+    World w(config);
+    auto& a = w.add_client();
+    auto& b = w.add_client();
+    put_some(w, *a.client, 1);
+    a.memory->cut(w.memory[cut].heap.node);
+    put_some(w, *a.client, 2);
+    expect_some(w, *b.client, 2);
+    put_some(w, *b.client, 3);
+    expect_some(w, *a.client, 3);
+    EXPECT_EQ(a->view(), 1u);
+    EXPECT_EQ(b->view(), 1u);
+    w.follow(*a.client);
+    expect_no_memory_lost(w);
+  }
+}
+
+TEST(Fusee, AConnectionThatIsLostForAMomentCostsNoReplica) {
+  auto config = with_replicas(3);
+  config.local = {.mode = LocalMode::kSeeded, .seed = 5, .disconnect_per_million = 20'000};
+  World w(config);
+  auto& a = w.add_client();
+  for (std::uint64_t i = 0; i < 10; ++i) put_some(w, *a.client, i);
+  EXPECT_GT(a->counters().failures, 50u);
+  EXPECT_EQ(a->view(), 0u);
+}
+
+// Started anew it has another key; whoever joins then sees that it has forgotten everything.
+TEST(Fusee, AMemoryNodeThatComesBackBlankIsNotBelieved) {
+  for (std::uint32_t dead = 0; dead < 3; ++dead) {
+    World w({});
+    auto& a = w.add_client();
+    put_some(w, *a.client, 1);
+    w.kill_node(dead);
+    const auto node = w.memory[dead].heap.node;
+    w.fabric.restart_node(node);
+    w.memory[dead].heap = w.fabric.add_region(node, 0x10000 * (dead + 1), w.config_.node_memory);
+    auto& b = w.add_client();
+    expect_some(w, *b.client, 1);
+    EXPECT_EQ(b->view(), 1u);
+    put_some(w, *b.client, 2);
+    expect_some(w, *a.client, 2);
+    remote::LocalMemory memory(w.scheduler, w.fabric);
+    EXPECT_EQ(w.wait_for(create_store(memory, w.memory, w.config_.geometry)), Outcome::kExists);
+  }
+}
+
+// A memory node dies after so many steps of a client's operation: it is done, or was never begun; then the client dies as well, or not.
+bool node_dies_after(std::uint64_t steps, std::uint32_t dead, bool client_too, std::uint64_t seed) {
+  auto config = with_replicas(3);
+  config.local = {.mode = LocalMode::kSeeded, .seed = seed};
+  World w(config);
+  auto& a = w.add_client();
+  auto& b = w.add_client();
+  EXPECT_EQ(w.wait_for(a->put(9, value_of(1))), Outcome::kOk);
+  EXPECT_EQ(w.wait_for(b->put(10, value_of(2))), Outcome::kOk);
+  Outcome outcome{};
+  bool ended = false;
+  const auto act = [](Client& client, Outcome& result, bool& done) -> Task<void> {
+    const Bytes value = value_of(3);
+    result = co_await client.put(9, value);
+    done = true;
+  };
+  w.scheduler.spawn(act(*a.client, outcome, ended));
+  for (std::uint64_t i = 0; i < steps && !ended; ++i) w.step();
+  const bool before = ended;
+  w.kill_node(dead);
+  if (client_too) {
+    for (std::uint64_t i = 0; i < seed % 50; ++i) w.step();
+    a.kill();
+  } else {
+    w.run_until([&] { return ended; });
+    EXPECT_EQ(outcome, Outcome::kOk);
+  }
+  const auto seen = read(w, *b.client, 9);
+  if (ended) {
+    EXPECT_EQ(seen, value_of(3)) << "after " << steps << " steps";
+  } else {
+    EXPECT_TRUE(seen == value_of(1) || seen == value_of(3));
+  }
+  EXPECT_EQ(read(w, *b.client, 10), value_of(2));
+  if (client_too) {
+    Outcome recovered = Outcome::kUnavailable;
+    for (int i = 0; i < 10 && recovered != Outcome::kOk; ++i) recovered = w.wait_for(b->recover(a->number()));
+    EXPECT_EQ(recovered, Outcome::kOk);
+    if (seen == value_of(3)) {
+      EXPECT_EQ(read(w, *b.client, 9), seen) << "what was read has gone";
+    }
+  }
+  w.follow(*b.client);
+  expect_no_memory_lost(w);
+  return before;
+}
+
+TEST(Fusee, WheneverAMemoryNodeDiesWhatWasUnderWayIsDecided) {
+  for (std::uint32_t dead = 0; dead < 3; ++dead) {
+    for (const bool client_too : {false, true}) {
+      std::uint64_t steps = 0;
+      while (!node_dies_after(steps, dead, client_too, steps + 1) && !testing::Test::HasFailure()) ++steps;
+      if (testing::Test::HasFailure()) FAIL() << "node " << dead << ", step " << steps << ", client " << client_too;
+      EXPECT_GT(steps, 5u);
+    }
+  }
 }
 
 // ------------------------------------------------------------------------------------------------------ dead clients

@@ -23,8 +23,10 @@ struct ClientConfig {
   // How long a word that was read from a slot may be relied on: nothing is submitted for its sake later. What was taken out of a slot is used again
   // no sooner than hold + flight after. (Only this makes words unique; see snapshot.h.)
   Duration hold = Duration::milliseconds(400);
-  // What was submitted longer ago has been executed or never will be, also when its connection was lost.
+  // What was submitted longer ago has been executed or never will be, also when its connection was lost. This and `hold` are the same for all clients.
   Duration flight = Duration::milliseconds(100);
+  // A memory node that has been out of reach for so long is to leave the store, for good; if the store can do without it.
+  Duration suspect_after = Duration::milliseconds(100);
   // Who has waited so long for a change of somebody else's to end, ends it. No safety hangs on it.
   Duration lease = Duration::milliseconds(5);
   Duration backoff_first = Duration::microseconds(2);  // doubling, each drawn between half and whole
@@ -32,6 +34,9 @@ struct ClientConfig {
   // A key whose cached word was wrong in more than this many of 16 cases is read in two steps (§4.6).
   std::uint32_t cache_doubt = 8;
   bool trusts_words = true;  // false: every cached key is read in two steps
+
+  // How long a view may be acted upon, from when it was asked for: so short that a change outlives a change of the view.
+  Duration view_lease() const { return hold / 4; }
 };
 
 struct ClientCounters {
@@ -59,7 +64,13 @@ struct ClientCounters {
   std::uint64_t failures = 0;   // remote operations that did not end as kOk
   std::uint64_t unknown = 0;    // changes whose outcome could not be found out
   std::uint64_t damaged = 0;    // objects that a slot named and that were not whole
+  std::uint64_t renewals = 0;   // of the lease on the view
+  std::uint64_t departures = 0;  // memory nodes that have left the view
+  std::uint64_t repaired = 0;   // words that a backup which became primary has prevailed in
 };
+
+// Knows which memory nodes the store has (membership.h).
+class Membership;
 
 // The client's way to remote memory, counted.
 struct Connection {
@@ -81,6 +92,18 @@ struct Connection {
     count(counters.swaps, 8);
     return memory.compare_and_swap(at, compare, value);
   }
+  // May be acted upon what is known of the memory nodes?
+  bool leased() const { return now() < lease; }
+  bool acts_in(std::uint32_t v) const { return v == view && leased(); }
+  // An operation has failed there.
+  void trouble(remote::NodeId node);
+  // Waits for a lease. False: none can be had, or not before the deadline.
+  remote::Task<bool> ensure_view(Time deadline);
+  // Something has failed: waits until it may go better. False: it will not.
+  remote::Task<bool> again(Time deadline);
+  // Early enough that nobody has to wait for the next lease.
+  void tend();
+
   // Several, submitted together.
   auto all(std::span<remote::Operation> operations) {
     ++counters.round_trips;
@@ -99,23 +122,8 @@ struct Connection {
     backoff = std::min(backoff * 2, config.backoff_most);
     return scheduler.sleep_for(Duration::picoseconds(drawn));
   }
-  // Reads until all is there. False: a node cannot be reached, or not before the deadline.
-  remote::Task<bool> read_all(std::span<remote::Operation> operations, Time deadline) {
-    Duration backoff{};
-    while (true) {
-      co_await all(operations);
-      bool whole = true;
-      for (const auto& o : operations) {
-        if (o.status == remote::Status::kOk) continue;
-        ++counters.failures;
-        whole = false;
-        if (o.status != remote::Status::kUnknown) co_return false;
-      }
-      if (whole) co_return true;
-      if (now() >= deadline) co_return false;
-      co_await back_off(backoff);
-    }
-  }
+  // Reads (or writes, the same again) until all is done. False: a node cannot be reached, not before the deadline, or the view is another now.
+  remote::Task<bool> read_all(std::span<remote::Operation> operations, Time deadline);
 
   remote::RemoteMemory& memory;
   remote::Scheduler& scheduler;
@@ -124,6 +132,9 @@ struct Connection {
   Geometry geometry;  // and these, once joined
   MemoryMap map;
   std::uint32_t client = 0;
+  std::uint32_t view = 0;      // number of departures that `map` knows of
+  Time lease = Time::never();  // the view may be acted upon until then
+  Membership* membership = nullptr;  // none: no memory node can leave
   std::shared_ptr<remote::Buffers> buffers;  // each for the longest object
   ClientCounters counters;
 

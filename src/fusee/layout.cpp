@@ -10,7 +10,7 @@
 namespace sluice::fusee {
 namespace {
 
-constexpr std::uint64_t kMagic = 0x32'4545'5355'4653;  // "SFUSEE2"
+constexpr std::uint64_t kMagic = 0x33'4545'5355'4653;  // "SFUSEE3"
 
 std::uint32_t crc(ByteView bytes, std::uint32_t start) {
   return crc32_iscsi(const_cast<unsigned char*>(bytes.data()), static_cast<int>(bytes.size()), start);
@@ -58,6 +58,11 @@ BlockShape shape_of(std::uint32_t block_bytes, std::uint32_t class_units) {
 MemoryMap::MemoryMap(std::vector<MemoryNode> nodes, const Geometry& geometry)
     : nodes_(std::move(nodes)), geometry_(geometry) {
   SLUICE_CHECK(geometry.replicas <= nodes_.size() && nodes_.size() <= 256);
+  const Homes whole{{0, 1, 2, 3},
+                    static_cast<std::uint8_t>(geometry.replicas),
+                    static_cast<std::uint8_t>(geometry.word_replicas())};
+  homes_.assign(nodes_.size(), whole);
+  left_.assign(nodes_.size(), false);
   std::uint64_t heap = ~std::uint64_t{0};
   for (const auto& node : nodes_) heap = std::min(heap, node.heap_bytes);
   if (heap < kSuperblockBytes) return;
@@ -65,6 +70,30 @@ MemoryMap::MemoryMap(std::vector<MemoryNode> nodes, const Geometry& geometry)
   if (share_ <= index_bytes() + kUnit) return;
   blocks_ = static_cast<std::uint32_t>((share_ - index_bytes() - kUnit) / (std::uint64_t{geometry.block_bytes} + 8));
   first_block_ = (index_bytes() + std::uint64_t{8} * blocks_ + kUnit - 1) / kUnit * kUnit;
+}
+
+bool MemoryMap::can_leave(std::uint32_t node) const {
+  if (left_[node]) return false;
+  for (std::uint32_t partition = 0; partition < partitions(); ++partition) {
+    const Homes& homes = homes_[partition];
+    if (homes.words == 1 && (partition + homes.shares[0]) % partitions() == node) return false;
+  }
+  return true;
+}
+
+void MemoryMap::leave(std::uint32_t node) {
+  SLUICE_CHECK(can_leave(node));
+  left_[node] = true;
+  for (std::uint32_t partition = 0; partition < partitions(); ++partition) {
+    Homes& homes = homes_[partition];
+    for (std::uint8_t i = 0; i < homes.objects; ++i) {
+      if ((partition + homes.shares[i]) % partitions() != node) continue;
+      std::copy(homes.shares.begin() + i + 1, homes.shares.end(), homes.shares.begin() + i);
+      --homes.objects;
+      if (i < homes.words) --homes.words;
+      break;
+    }
+  }
 }
 
 Choices MemoryMap::choices(Key key) const {
@@ -118,8 +147,10 @@ bool superblock_taken(ByteView bytes) {
   const auto magic = load_le<std::uint64_t>(bytes.data());
   Geometry geometry;
   std::uint32_t nodes = 0;
-  return (magic != 0 && magic != kMagic) || parse_superblock(bytes, geometry, nodes);
+  return (magic != 0 && magic != kMagic) || (parse_superblock(bytes, geometry, nodes) && superblock_made(bytes));
 }
+
+bool superblock_made(ByteView bytes) { return load_le<std::uint64_t>(bytes.data() + kMadeOffset) == 1; }
 
 bool parse_superblock(ByteView bytes, Geometry& geometry, std::uint32_t& nodes) {
   const std::uint8_t* const p = bytes.data();

@@ -3,6 +3,8 @@
 // Partition     [index: groups | owners of blocks, 8 each | blocks]. There is one a memory node; its replica j lies on memory node
 //               (partition + j) modulo nodes, in share j. So one Place names all replicas of a word or an object.
 // Memory node   [superblock 4096 | share 0: its own partition | share 1: the one before it | … share r - 1]
+// Superblock    geometry, on every memory node alike | made: u64 | clients: u64 | records of departures, 16 each: the k-th says which memory node
+//               leaves with view k + 1 (a Ballot), and whether all replicas of view k have been made alike (u64). See membership.h.
 // Group         bucket | overflow bucket | bucket, eight slots of 8 bytes each. A key has two choices, in different groups: a bucket and its overflow.
 // Slot          8 bits units | 8 bits fingerprint | 48 bits place of the object, in whose lowest bits stands the state: live, tentative, void.
 //               0: never used. A slot that held something is void, never 0 again: every word that a slot takes is a new one.
@@ -120,15 +122,24 @@ class MemoryMap {
   MemoryMap(std::vector<MemoryNode> nodes, const Geometry& geometry);
 
   std::uint32_t partitions() const { return static_cast<std::uint32_t>(nodes_.size()); }
-  std::uint32_t replicas() const { return geometry_.replicas; }  // of objects
-  std::uint32_t word_replicas() const { return geometry_.word_replicas(); }
+  // How many replicas the view has; of what Snapshot changes.
+  std::uint32_t replicas(Place place) const { return homes_[place.partition()].objects; }
+  std::uint32_t word_replicas(Place place) const { return homes_[place.partition()].words; }
   std::uint32_t blocks() const { return blocks_; }  // a partition
   std::uint64_t slots() const { return std::uint64_t{partitions()} * geometry_.groups * 24; }
-  // REQUIRES: replica < replicas(). Replica 0 is the primary.
+  // REQUIRES: replica < replicas(place). Replica 0 is the primary: the first of those that have not left.
   remote::RemoteAddress at(Place place, std::uint32_t replica) const {
-    const std::uint32_t node = (place.partition() + replica) % partitions();
-    return nodes_[node].heap + (kSuperblockBytes + replica * share_ + place.offset());
+    const std::uint32_t share = homes_[place.partition()].shares[replica];
+    const std::uint32_t node = (place.partition() + share) % partitions();
+    return nodes_[node].heap + (kSuperblockBytes + share * share_ + place.offset());
   }
+  // Could the store do without this memory node? Not if it has the last replica of a slot.
+  bool can_leave(std::uint32_t node) const;
+  // REQUIRES: can_leave(node).
+  void leave(std::uint32_t node);
+  bool has_left(std::uint32_t node) const { return left_[node]; }
+  // A backup has become the partition's primary.
+  bool promoted(std::uint32_t partition) const { return homes_[partition].shares[0] != 0; }
   Choices choices(Key key) const;
   Place slot(std::uint32_t partition, std::uint64_t index) const { return Place::at(partition, index * 8); }
   Place owner(std::uint32_t partition, std::uint32_t block) const {
@@ -137,6 +148,8 @@ class MemoryMap {
   Place block(std::uint32_t partition, std::uint32_t number) const {
     return Place::at(partition, first_block_ + std::uint64_t{number} * geometry_.block_bytes);
   }
+  // All that Snapshot changes: from the start of a partition, so many bytes.
+  std::uint64_t word_bytes() const { return index_bytes() + std::uint64_t{8} * blocks_; }
   // Could an object be there? Nothing that is read is followed without asking this.
   bool holds(Word word) const;
   // REQUIRES: holds(word).
@@ -145,8 +158,16 @@ class MemoryMap {
   static constexpr std::uint64_t kSuperblockBytes = 4096;
 
  private:
+  // Which of a partition's replicas the view has, in their order.
+  struct Homes {
+    std::array<std::uint8_t, kMostReplicas> shares{};
+    std::uint8_t objects = 0;
+    std::uint8_t words = 0;
+  };
   std::uint64_t index_bytes() const { return std::uint64_t{geometry_.groups} * 192; }
   std::vector<MemoryNode> nodes_;
+  std::vector<Homes> homes_;  // by partition
+  std::vector<bool> left_;    // by node
   Geometry geometry_;
   std::uint64_t share_ = 0;
   std::uint64_t first_block_ = 0;
@@ -155,13 +176,32 @@ class MemoryMap {
 
 // ------------------------------------------------------------------------------------------------------- superblock
 
-inline constexpr std::uint64_t kClientOffset = 64;  // u64: clients that ever joined
 inline constexpr std::size_t kSuperblockHead = 48;
+inline constexpr std::uint64_t kMadeOffset = 56;    // u64: 1 once all memory nodes have the geometry
+inline constexpr std::uint64_t kClientOffset = 64;  // u64: clients that got their number here
+inline constexpr std::size_t kSuperblockRead = 64;  // of it, by who wants to know what is there
+inline constexpr std::uint64_t kDepartureOffset = 512;
+inline constexpr std::uint64_t kDepartureBytes = 16;
 void put_superblock(MutableBytes into, const Geometry& geometry, std::uint32_t nodes);
-// Is a store there, or something else? Not: nothing, or what a client that died while it made a store has left.
+// Is a store there, or something else? Not: nothing, or what a client that died while it made a store has left. REQUIRES: kSuperblockRead bytes.
 bool superblock_taken(ByteView bytes);
+bool superblock_made(ByteView bytes);
 // False: no store.
 bool parse_superblock(ByteView bytes, Geometry& geometry, std::uint32_t& nodes);
+
+// What a memory node has to say about a departure, as Paxos's acceptor: the highest ballot that it has promised, and what it has accepted in which.
+// A ballot is 8 bits of round over the 20 lowest of the client's number, 0: none.
+struct Ballot {
+  std::uint64_t raw = 0;
+
+  static constexpr Ballot of(std::uint32_t promised, std::uint32_t accepted, std::uint32_t node) {
+    return {std::uint64_t{promised} << 36 | std::uint64_t{accepted} << 8 | (node & 0xFF)};
+  }
+  constexpr std::uint32_t promised() const { return static_cast<std::uint32_t>(raw >> 36); }
+  constexpr std::uint32_t accepted() const { return static_cast<std::uint32_t>(raw >> 8 & 0xFFF'FFFF); }
+  constexpr std::uint32_t node() const { return static_cast<std::uint32_t>(raw & 0xFF); }
+  friend constexpr bool operator==(const Ballot&, const Ballot&) = default;
+};
 
 // ---------------------------------------------------------------------------------------------------------- objects
 

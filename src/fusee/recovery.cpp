@@ -15,9 +15,14 @@ Task<bool> Client::read_choices(const Choices& choices, std::uint32_t first, std
   std::array<Operation, 2 * kMostReplicas> reads;
   std::size_t count = 0;
   for (std::uint32_t replica = first; replica < last; ++replica) {
-    for (const Place run : choices.run) {
-      reads[count] = remote::read_operation(c_.map.at(run, replica), into.subspan(count * kChoiceBytes, kChoiceBytes));
-      ++count;
+    for (std::size_t run = 0; run < choices.run.size(); ++run) {
+      const Place place = choices.run[run];
+      const MutableBytes slots = into.subspan(((replica - first) * 2 + run) * kChoiceBytes, kChoiceBytes);
+      if (replica < c_.map.word_replicas(place)) {
+        reads[count++] = remote::read_operation(c_.map.at(place, replica), slots);
+      } else {
+        std::ranges::fill(slots, std::uint8_t{0});
+      }
     }
   }
   co_return co_await c_.read_all(std::span(reads).first(count), deadline);
@@ -42,7 +47,7 @@ Task<bool> Client::find_reference(Key key, Place object, Time deadline, Entry& f
   const auto differs = [&] {
     for (std::size_t i = 0; i < 2 * kSlotsAChoice; ++i) {
       if (choices.run[i / kSlotsAChoice] + i % kSlotsAChoice * 8 != found.slot) continue;
-      for (std::uint32_t replica = 1; replica < c_.map.word_replicas(); ++replica) {
+      for (std::uint32_t replica = 1; replica < c_.map.word_replicas(found.slot); ++replica) {
         const std::size_t at = (replica * 2 * kSlotsAChoice + i) * 8;
         if (load_le<std::uint64_t>(slots.data() + at) != found.word.raw) return true;
       }
@@ -51,16 +56,24 @@ Task<bool> Client::find_reference(Key key, Place object, Time deadline, Entry& f
   };
   while (c_.now() < deadline) {
     found = Entry{};
-    if (c_.map.word_replicas() > 1) {
-      const bool read = co_await read_choices(choices, 1, c_.map.word_replicas(), in_backups, deadline);
-      if (!read) co_return false;
+    const std::uint32_t view = c_.view;
+    const std::uint32_t most = std::max(c_.map.word_replicas(choices.run[0]), c_.map.word_replicas(choices.run[1]));
+    if (most > 1) {
+      const bool read = co_await read_choices(choices, 1, most, in_backups, deadline);
+      bool again = read;
+      if (!read) again = co_await c_.again(deadline);
+      if (!again) co_return false;
+      if (!read || view != c_.view) continue;
     }
     found.seen = c_.now();
     const bool read = co_await read_choices(choices, 0, 1, slots, deadline);
-    if (!read) co_return false;
+    bool again = read;
+    if (!read) again = co_await c_.again(deadline);
+    if (!again) co_return false;
+    if (!read || view != c_.view) continue;
     const bool in_primary = look_for(0, 1);
     if (in_primary && !differs()) co_return true;
-    if (!in_primary && (c_.map.word_replicas() == 1 || !look_for(1, c_.map.word_replicas()))) co_return true;
+    if (!in_primary && (most == 1 || !look_for(1, most))) co_return true;
     // Half done: it is decided, then looked for again.
     const bool finished = co_await snapshot_.finish(WordKind::kEntry, found.slot, deadline);
     if (!finished) co_return false;
@@ -127,10 +140,15 @@ Task<Outcome> Client::audit() {
   if (auditing_) co_return Outcome::kOk;
   auditing_ = true;
   const Time deadline = c_.now() + c_.config.timeout;
-  bool whole = co_await space_.scan_all(deadline);
-  // Blocks may be added meanwhile.
-  for (std::size_t i = 0; i < space_.blocks().size() && whole; ++i) {
-    whole = co_await examine(*space_.blocks()[i], deadline);
+  bool whole = false;
+  bool again = true;
+  while (!whole && again) {
+    whole = co_await space_.scan_all(deadline);
+    // Blocks may be added meanwhile.
+    for (std::size_t i = 0; i < space_.blocks().size() && whole; ++i) {
+      whole = co_await examine(*space_.blocks()[i], deadline);
+    }
+    if (!whole) again = co_await c_.again(deadline);
   }
   audited_ = c_.now();
   auditing_ = false;
@@ -163,21 +181,32 @@ Task<Outcome> Client::recover(std::uint32_t dead) {
   // What it has submitted has been executed after that.
   co_await c_.scheduler.sleep_for(c_.config.flight);
   const Time deadline = c_.now() + c_.config.timeout;
+  Outcome outcome = Outcome::kUnavailable;
+  bool again = true;
+  while (outcome != Outcome::kOk && again) {
+    outcome = co_await recover_once(dead, deadline);
+    if (outcome != Outcome::kOk) again = co_await c_.again(deadline);
+  }
+  co_return outcome;
+}
+
+Task<Outcome> Client::recover_once(std::uint32_t dead, Time deadline) {
   std::array<std::uint8_t, 512 * kMostReplicas> owners;
   Outcome outcome = Outcome::kOk;
   for (std::uint32_t partition = 0; partition < c_.map.partitions(); ++partition) {
     for (std::uint32_t first = 0; first < c_.map.blocks(); first += 64) {
       const std::uint32_t some = std::min<std::uint32_t>(64, c_.map.blocks() - first);
       std::array<Operation, kMostReplicas> reads;
-      for (std::uint32_t i = 0; i < c_.map.word_replicas(); ++i) {
+      const std::uint32_t replicas = c_.map.word_replicas(Place::at(partition, 0));
+      for (std::uint32_t i = 0; i < replicas; ++i) {
         reads[i] = remote::read_operation(c_.map.at(c_.map.owner(partition, first), i),
                                           MutableBytes(owners).subspan(std::size_t{512} * i, std::size_t{8} * some));
       }
-      const bool read = co_await c_.read_all(std::span(reads).first(c_.map.word_replicas()), deadline);
+      const bool read = co_await c_.read_all(std::span(reads).first(replicas), deadline);
       if (!read) co_return Outcome::kUnavailable;
       for (std::uint32_t block = 0; block < some; ++block) {
         bool its = false;
-        for (std::uint32_t i = 0; i < c_.map.word_replicas(); ++i) {
+        for (std::uint32_t i = 0; i < replicas; ++i) {
           const Owner owner{load_le<std::uint64_t>(owners.data() + std::size_t{512} * i + std::size_t{8} * block)};
           its = its || (owner.raw != 0 && owner.client() == dead);
         }

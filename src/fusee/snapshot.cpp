@@ -38,21 +38,38 @@ Task<std::optional<std::uint64_t>> Snapshot::primary(Place at) {
   std::array<std::uint8_t, 8> bytes;
   const Status status = co_await c_.read(c_.map.at(at, 0), bytes);
   if (status == Status::kOk) co_return load_le<std::uint64_t>(bytes.data());
-  ++c_.counters.failures;
+  c_.trouble(c_.map.at(at, 0).node);
   co_return std::nullopt;
+}
+
+void Snapshot::enter(Epoch& epoch) const {
+  epoch.view = c_.view;
+  epoch.count = c_.map.word_replicas(epoch.at) - 1;
+}
+
+Task<Snapshot::Turn> Snapshot::hold_view(Epoch& epoch) {
+  if (holds(epoch)) co_return Turn::kGo;
+  const bool have = co_await c_.ensure_view(epoch.deadline);
+  if (!have) co_return Turn::kNone;
+  if (epoch.view == c_.view) co_return Turn::kGo;
+  enter(epoch);
+  epoch.moved = true;
+  epoch.backups_read = false;
+  epoch.winner.reset();
+  co_return Turn::kAnew;
 }
 
 Task<bool> Snapshot::read_backups(Epoch& epoch) {
   std::array<std::uint8_t, 8 * kMostReplicas> bytes;
   std::array<Operation, kMostReplicas> reads;
-  for (std::uint32_t i = 0; i < backups(); ++i) {
+  for (std::uint32_t i = 0; i < epoch.count; ++i) {
     reads[i] = remote::read_operation(c_.map.at(epoch.at, i + 1), MutableBytes(bytes).subspan(std::size_t{8} * i, 8));
   }
-  co_await c_.all(std::span(reads).first(backups()));
+  co_await c_.all(std::span(reads).first(epoch.count));
   bool whole = true;
-  for (std::uint32_t i = 0; i < backups(); ++i) {
+  for (std::uint32_t i = 0; i < epoch.count; ++i) {
     whole = whole && reads[i].status == Status::kOk;
-    c_.counters.failures += reads[i].status != Status::kOk;
+    if (reads[i].status != Status::kOk) c_.trouble(reads[i].remote.node);
     epoch.backups[i] = load_le<std::uint64_t>(bytes.data() + std::size_t{8} * i);
   }
   co_return whole;
@@ -61,17 +78,20 @@ Task<bool> Snapshot::read_backups(Epoch& epoch) {
 // Gives what backups still hold `old` a word of this epoch: mine, or one that is proposed already. False: there is none.
 Task<bool> Snapshot::propose(Epoch& epoch) {
   std::uint64_t word = epoch.mine;
-  for (std::uint32_t i = 0; i < backups() && word == 0; ++i) {
+  for (std::uint32_t i = 0; i < epoch.count && word == 0; ++i) {
     if (epoch.backups[i] != epoch.old) word = epoch.backups[i];
   }
   if (word == 0) co_return false;
   std::array<Operation, kMostReplicas> swaps;
   std::size_t count = 0;
-  for (std::uint32_t i = 0; i < backups(); ++i) {
+  for (std::uint32_t i = 0; i < epoch.count; ++i) {
     if (epoch.backups[i] != epoch.old) continue;
     swaps[count++] = remote::swap_operation(c_.map.at(epoch.at, i + 1), epoch.old, word);
   }
   co_await c_.all(std::span(swaps).first(count));
+  for (const auto& o : std::span(swaps).first(count)) {
+    if (o.status != Status::kOk) c_.trouble(o.remote.node);
+  }
   co_return true;
 }
 
@@ -79,7 +99,7 @@ Task<bool> Snapshot::propose(Epoch& epoch) {
 Task<bool> Snapshot::enforce(Epoch& epoch) {
   std::array<Operation, kMostReplicas> swaps;
   std::size_t count = 0;
-  for (std::uint32_t i = 0; i < backups(); ++i) {
+  for (std::uint32_t i = 0; i < epoch.count; ++i) {
     if (epoch.backups[i] == *epoch.winner) continue;
     swaps[count++] = remote::swap_operation(c_.map.at(epoch.at, i + 1), epoch.backups[i], *epoch.winner);
   }
@@ -88,7 +108,7 @@ Task<bool> Snapshot::enforce(Epoch& epoch) {
   bool done = true;
   for (std::size_t i = 0; i < count; ++i) {
     const auto& o = swaps[i];
-    c_.counters.failures += o.status != Status::kOk;
+    if (o.status != Status::kOk) c_.trouble(o.remote.node);
     done = done && o.status == Status::kOk && (o.prior == o.compare || o.prior == *epoch.winner);
   }
   co_return done;
@@ -96,9 +116,10 @@ Task<bool> Snapshot::enforce(Epoch& epoch) {
 
 // Puts the winner into the primary. REQUIRES: all backups hold it, or it was over already. False: not surely.
 Task<bool> Snapshot::commit(Epoch& epoch) {
-  const auto swapped = co_await c_.swap(c_.map.at(epoch.at, 0), epoch.old, *epoch.winner);
+  const remote::RemoteAddress at = c_.map.at(epoch.at, 0);
+  const auto swapped = co_await c_.swap(at, epoch.old, *epoch.winner);
   if (swapped.status != Status::kOk) {
-    ++c_.counters.failures;
+    c_.trouble(at.node);
     co_return false;
   }
   c_.counters.swaps_lost += swapped.prior != epoch.old;
@@ -109,8 +130,12 @@ Task<bool> Snapshot::commit(Epoch& epoch) {
 Task<Snapshot::End> Snapshot::settle(Epoch& epoch) {
   Duration backoff{};
   while (c_.now() < epoch.deadline && c_.fresh(epoch.seen)) {
+    const Turn turn = co_await hold_view(epoch);
+    if (turn == Turn::kNone) break;
+    if (turn == Turn::kAnew) continue;
     const bool help = c_.now() >= epoch.help_from;
     if (help && !epoch.backups_read) epoch.backups_read = co_await read_backups(epoch);
+    if (!holds(epoch)) continue;
     const Time asked = c_.now();
     const auto word = co_await primary(epoch.at);
     if (word && *word != epoch.old) {
@@ -124,8 +149,17 @@ Task<Snapshot::End> Snapshot::settle(Epoch& epoch) {
       co_await c_.back_off(backoff);
       continue;
     }
+    if (!holds(epoch)) continue;
+    if (epoch.count == 0) {  // the backups have left: the primary decides
+      if (epoch.mine == 0) co_return End::kIdle;
+      epoch.winner = epoch.mine;
+      const bool done = co_await commit(epoch);
+      if (!done || epoch.now != epoch.mine) epoch.winner.reset();
+      if (done) co_return End::kOver;
+      continue;
+    }
     // The primary held `old` before the backups were read, and after: they are of this epoch.
-    const auto winner = decide(std::span(epoch.backups).first(backups()), epoch.old);
+    const auto winner = decide(std::span(epoch.backups).first(epoch.count), epoch.old);
     if (!winner) {
       const bool proposed = co_await propose(epoch);
       if (!proposed) co_return End::kIdle;
@@ -137,6 +171,7 @@ Task<Snapshot::End> Snapshot::settle(Epoch& epoch) {
       co_await c_.back_off(backoff);
       continue;
     }
+    if (!holds(epoch)) continue;
     const Time seen = epoch.seen;
     const bool done = co_await commit(epoch);
     const Word old{epoch.old};
@@ -154,21 +189,27 @@ Task<Snapshot::End> Snapshot::settle(Epoch& epoch) {
 Task<Changed> Snapshot::change(WordKind kind, Place at, std::uint64_t old, std::uint64_t mine, Time seen,
                                Time deadline) {
   Epoch epoch{.kind = kind, .at = at, .old = old, .mine = mine, .seen = seen, .deadline = deadline};
+  if (!c_.leased()) {
+    const bool have = co_await c_.ensure_view(deadline);
+    if (!have) co_return Changed::kUnavailable;
+  }
   if (!c_.fresh(seen)) co_return Changed::kStale;
-  if (backups() == 0) co_return co_await change_alone(epoch);
+  enter(epoch);
+  const std::uint32_t count = epoch.count;
+  if (count == 0) co_return co_await change_alone(epoch);
 
   std::array<Operation, kMostReplicas> swaps;
-  for (std::uint32_t i = 0; i < backups(); ++i) {
+  for (std::uint32_t i = 0; i < count; ++i) {
     swaps[i] = remote::swap_operation(c_.map.at(at, i + 1), old, mine);
   }
-  co_await c_.all(std::span(swaps).first(backups()));
+  co_await c_.all(std::span(swaps).first(count));
   std::uint32_t held = 0;
   std::uint32_t nothing = 0;
   bool known = true;
-  for (std::uint32_t i = 0; i < backups(); ++i) {
+  for (std::uint32_t i = 0; i < count; ++i) {
     const auto& o = swaps[i];
     known = known && o.status == Status::kOk;
-    c_.counters.failures += o.status != Status::kOk;
+    if (o.status != Status::kOk) c_.trouble(o.remote.node);
     nothing += refused(o.status);
     if (o.status != Status::kOk) continue;
     const bool got = o.prior == old || o.prior == mine;
@@ -176,10 +217,10 @@ Task<Changed> Snapshot::change(WordKind kind, Place at, std::uint64_t old, std::
     held += got;
     c_.counters.swaps_lost += !got;
   }
-  if (nothing == backups()) co_return Changed::kUnavailable;
+  if (nothing == count) co_return Changed::kUnavailable;
   epoch.backups_read = known;
   epoch.help_from = c_.now();
-  if (held == backups()) {  // rule 1
+  if (held == count && holds(epoch)) {  // rule 1
     epoch.winner = mine;
     const bool done = co_await commit(epoch);
     if (done) {
@@ -187,19 +228,19 @@ Task<Changed> Snapshot::change(WordKind kind, Place at, std::uint64_t old, std::
       co_return Changed::kWon;
     }
   } else if (known) {
-    const auto winner = decide(std::span(epoch.backups).first(backups()), old);
+    const auto winner = decide(std::span(epoch.backups).first(count), old);
     if (winner != mine) epoch.help_from = c_.now() + c_.config.lease;
   }
   const End end = co_await settle(epoch);
   if (end == End::kOver) {
     // None of the backups took it, all have said so: it is nowhere.
-    if (known && held == 0) {
+    if (known && held == 0 && !epoch.moved) {
       ++c_.counters.lost;
       co_return Changed::kLost;
     }
     co_return co_await judge(epoch);
   }
-  if (known && held == 0) co_return Changed::kUnavailable;
+  if (known && held == 0 && !epoch.moved) co_return Changed::kUnavailable;
   ++c_.counters.unknown;
   co_return Changed::kUnknown;
 }
@@ -210,6 +251,10 @@ Task<Changed> Snapshot::change_alone(Epoch& epoch) {
   Duration backoff{};
   bool doubted = false;
   while (c_.now() < epoch.deadline && c_.fresh(epoch.seen)) {
+    const Turn turn = co_await hold_view(epoch);
+    if (turn == Turn::kNone) break;
+    epoch.winner = epoch.mine;
+    if (!c_.fresh(epoch.seen)) break;
     const Time asked = c_.now();
     const bool done = co_await commit(epoch);
     if (done && epoch.now == epoch.mine) {
@@ -259,7 +304,9 @@ Task<std::optional<Word>> Snapshot::successor(const Epoch& epoch) {
     if (old.raw != 0 && at.object() == old.object()) co_return at;  // only its state has changed
     ++c_.counters.walks;
     std::array<std::uint8_t, 8> bytes;
-    const Status status = co_await c_.read(c_.map.at(at.object() + kOldWordOffset, 0), bytes);
+    const remote::RemoteAddress log = c_.map.at(at.object() + kOldWordOffset, 0);
+    const Status status = co_await c_.read(log, bytes);
+    if (status != Status::kOk) c_.trouble(log.node);
     if (status == Status::kUnknown) continue;
     if (status != Status::kOk || !c_.fresh(epoch.seen)) break;
     const Word before{load_le<std::uint64_t>(bytes.data())};
@@ -271,10 +318,13 @@ Task<std::optional<Word>> Snapshot::successor(const Epoch& epoch) {
 }
 
 Task<bool> Snapshot::finish(WordKind kind, Place at, Time deadline) {
-  if (backups() == 0) co_return true;
   Duration backoff{};
   while (c_.now() < deadline) {
+    const bool have = co_await c_.ensure_view(deadline);
+    if (!have) co_return false;
     Epoch epoch{.kind = kind, .at = at, .seen = c_.now(), .deadline = deadline, .help_from = c_.now()};
+    enter(epoch);
+    if (epoch.count == 0) co_return true;
     const auto word = co_await primary(at);
     if (!word) {
       co_await c_.back_off(backoff);

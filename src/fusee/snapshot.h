@@ -16,6 +16,7 @@
 //      for rule 3 alone. With others who may finish, rule 2 needs it: a word of the next epoch would be overwritten.)
 //   5. CAS by unique words: late ones and repeated ones do nothing. Lost outcomes need not be waited out; looking again is enough.
 //   snapshot_test.cpp tries every interleaving of this very code for two and three writers, and every death.
+// Views:      all that is read and swapped in one turn belongs to the replicas of one view (membership.h); in the next one everything is looked at anew.
 // Who won:    when the primary has moved on unseen, the embedded logs tell what followed `old`.
 // Errors:     Changed. An outcome is given up as unknown when the deadline has come or words may no longer be unique (hold).
 // Threads:    the client's.
@@ -73,6 +74,9 @@ class Snapshot {
     Time seen{};             // the primary held `old`
     Time deadline{};
     Time help_from{};
+    std::uint32_t view = 0;
+    std::uint32_t count = 0;  // of backups, in this view
+    bool moved = false;       // it began in another view
     Backups backups{};
     bool backups_read = false;  // and the primary not yet after them
     std::optional<std::uint64_t> winner{};
@@ -80,7 +84,11 @@ class Snapshot {
   };
   enum class End : std::uint8_t { kOver, kIdle, kNotOver };  // kIdle: nobody has proposed anything
 
-  std::uint32_t backups() const { return c_.map.word_replicas() - 1; }
+  // Is the view to be acted in still the epoch's? Else it is from now on, and nothing is known. Unless there is none before the deadline.
+  enum class Turn : std::uint8_t { kGo, kAnew, kNone };
+  bool holds(const Epoch& epoch) const { return c_.acts_in(epoch.view); }
+  void enter(Epoch& epoch) const;
+  remote::Task<Turn> hold_view(Epoch& epoch);
   remote::Task<std::optional<std::uint64_t>> primary(Place at);
   remote::Task<bool> read_backups(Epoch& epoch);
   remote::Task<End> settle(Epoch& epoch);

@@ -7,6 +7,7 @@
 #include <set>
 #include <string>
 #include <unordered_set>
+#include <utility>
 
 #include "base/check.h"
 
@@ -66,13 +67,14 @@ struct Program {
   std::uint32_t rounds = 1;  // changes a writer
   std::uint32_t deaths = 0;
   std::uint32_t losses = 0;  // answers that are lost; the operation may be executed later or never
+  std::uint32_t nodes_lost = 0;  // memory nodes that die; the next view follows at once, as membership.h says it does
   Duration lease{};
 };
 
 // One run, up to where the choices lead.
 class Run : public Retirement {
  public:
-  explicit Run(const Program& program) : program_(program), deaths_(program.deaths), losses_(program.losses) {
+  explicit Run(const Program& program) : program_(program), deaths_(program.deaths), losses_(program.losses), nodes_lost_(program.nodes_lost) {
     std::vector<MemoryNode> nodes;
     for (std::uint32_t i = 0; i < program.replicas; ++i) {
       nodes.push_back({{remote::NodeId(i), remote::RegionKey(1), 0}, 1 << 20});
@@ -98,6 +100,7 @@ class Run : public Retirement {
     std::size_t count = memory_.pending.size();
     if (losses_ > 0) count += memory_.pending.size();
     if (deaths_ > 0 && !all_done()) count += writers_.size();
+    if (nodes_lost_ > 0 && !all_done()) count += alive();
     return count;
   }
   void choose(std::size_t which) {
@@ -108,6 +111,13 @@ class Run : public Retirement {
       if (which < pending) return lose(which);
       which -= pending;
     }
+    if (deaths_ > 0) {
+      if (which < writers_.size()) return die(which);
+      which -= writers_.size();
+    }
+    lose_replica(static_cast<std::uint32_t>(which));
+  }
+  void die(std::size_t which) {
     --deaths_;
     auto& w = *writers_[which];
     w.dead = true;
@@ -144,7 +154,8 @@ class Run : public Retirement {
       open.insert(one);
     }
     for (const auto& one : open) s += one;
-    add(deaths_ << 8 | losses_);
+    add(nodes_lost_ << 16 | deaths_ << 8 | losses_);
+    for (std::uint32_t node = 0; node < program_.replicas; ++node) add(map_.has_left(node) ? 1 : 0);
     for (const std::uint64_t word : past_) add(word);
     return s;
   }
@@ -157,7 +168,7 @@ class Run : public Retirement {
     while (!memory_.pending.empty()) execute(0);  // what comes late, and may begin anew what was not
     finish();
     check();
-    for (std::uint32_t i = 1; i < program_.replicas; ++i) EXPECT_EQ(word(i), word(0)) << "replicas differ";
+    for (std::uint32_t i = 1; i < alive(); ++i) EXPECT_EQ(word(i), word(0)) << "replicas differ";
     EXPECT_EQ(past_.empty() ? 0 : past_.back(), word(0));
   }
 
@@ -178,18 +189,52 @@ class Run : public Retirement {
 
   std::uint64_t& at(remote::RemoteAddress a) { return memory_.words[{a.node.value, a.address}]; }
   std::uint64_t word(std::uint32_t replica) { return at(map_.at(slot_, replica)); }
+  std::uint32_t alive() const { return map_.word_replicas(slot_); }
+
+  // The memory node with this replica dies. What is under way elsewhere is executed; the others are made alike, and then everybody is in the next view.
+  void lose_replica(std::uint32_t which) {
+    --nodes_lost_;
+    const remote::NodeId node = map_.at(slot_, which).node;
+    const auto dropped = [node](const Memory::Pending& p) { return p.operation.remote.node == node; };
+    std::vector<std::uint64_t> found;
+    for (const auto& p : memory_.pending) {
+      found.push_back(at(p.operation.remote));
+      if (!dropped(p) && p.operation.kind != OpKind::kRead && found.back() == p.operation.compare)
+        set(p.operation.remote, p.operation.swap_or_add);
+    }
+    map_.leave(node.value);
+    if (which == 0) {
+      const std::uint64_t truth = word(0);
+      for (std::uint32_t i = 1; i < alive(); ++i) at(map_.at(slot_, i)) = truth;
+      if (truth != (past_.empty() ? 0 : past_.back())) past_.push_back(truth);
+    }
+    for (const auto& w : writers_) {
+      w->connection.map.leave(node.value);
+      ++w->connection.view;
+    }
+    const auto pending = std::exchange(memory_.pending, {});
+    for (std::size_t i = 0; i < pending.size(); ++i) {
+      const auto& p = pending[i];
+      if (p.submitted == nullptr) continue;
+      if (p.operation.kind == OpKind::kRead) store_le(p.operation.local.data(), found[i]);
+      p.submitted->prior = found[i];
+      answer(p, dropped(p) ? Status::kUnknown : Status::kOk, dropped(p) ? 0x10057 : found[i]);
+    }
+  }
 
   Task<void> write(Writer& w, std::uint32_t number) {
     for (std::uint32_t round = 0; round < program_.rounds; ++round) {
       std::array<std::uint8_t, 8> bytes;
       Status status = Status::kUnknown;
-      while (status != Status::kOk) status = co_await w.memory.read(map_.at(slot_, 0), bytes);
+      while (status != Status::kOk) status = co_await w.memory.read(w.connection.map.at(slot_, 0), bytes);
       const auto old = load_le<std::uint64_t>(bytes.data());
       // The object was written before; its log is in its place.
       const Place object = map_.block(0, 0) + (kUnit * (1 + round * program_.writers + number) + 448);
       const Word mine = Word::of(object, 7, 1, State::kLive);
       SLUICE_CHECK(map_.holds(mine));
-      at(map_.at(object + kOldWordOffset, 0)) = old;
+      for (std::uint32_t i = 0; i < program_.replicas; ++i) {
+        if (i < w.connection.map.replicas(object)) at(w.connection.map.at(object + kOldWordOffset, i)) = old;
+      }
       const Time now = w.connection.now();
       const Changed changed =
           co_await w.snapshot.change(WordKind::kEntry, slot_, old, mine.raw, now, now + w.connection.config.timeout);
@@ -235,9 +280,9 @@ class Run : public Retirement {
   }
   void set(remote::RemoteAddress a, std::uint64_t value) {
     at(a) = value;
-    if (a.node.value != 0 || a.address != map_.at(slot_, 0).address) return;
+    if (a != map_.at(slot_, 0)) return;
     past_.push_back(value);
-    for (std::uint32_t i = 1; i < program_.replicas; ++i) {
+    for (std::uint32_t i = 1; i < alive(); ++i) {
       EXPECT_EQ(word(i), value) << "the primary is ahead of a backup";
     }
   }
@@ -297,6 +342,7 @@ class Run : public Retirement {
   Program program_;
   std::uint64_t deaths_;
   std::uint64_t losses_;
+  std::uint64_t nodes_lost_;
   MemoryMap map_;
   Place slot_;
   Memory memory_;
@@ -335,7 +381,8 @@ Explored explore(const Program& program, std::uint64_t most = 3'000'000) {
       if (testing::Test::HasFailure()) {
         std::string way;
         for (const auto choice : path) way += std::to_string(choice) + " ";
-        ADD_FAILURE() << "after " << way;
+        ADD_FAILURE() << program.replicas << " replicas, lease " << (program.lease == Duration{} ? "none" : "some")
+                      << ", after " << way;
       }
       continue;
     }
@@ -386,6 +433,26 @@ TEST_F(SnapshotModel, TwoWritersOfWhomOneDiesAndALostAnswer) {
 TEST_F(SnapshotModel, TwoWritersTwice) {
   for (const std::uint32_t replicas : {1u, 2u, 3u}) every({.replicas = replicas, .writers = 2, .rounds = 2});
   every({.replicas = 3, .writers = 2, .rounds = 2, .deaths = 1, .lease = kWaiting});
+}
+TEST_F(SnapshotModel, TwoWritersAndAMemoryNodeThatDiesAnywhere) {
+  for (const std::uint32_t replicas : {2u, 3u, 4u}) {
+    every({.replicas = replicas, .writers = 2, .nodes_lost = 1});
+    every({.replicas = replicas, .writers = 2, .nodes_lost = 1, .lease = kWaiting});
+  }
+  every({.replicas = 3, .writers = 2, .nodes_lost = 2, .lease = kWaiting});
+  every({.replicas = 4, .writers = 2, .nodes_lost = 2, .lease = kWaiting});
+}
+TEST_F(SnapshotModel, TwoWritersTwiceAndAMemoryNodeThatDiesAnywhere) {
+  every({.replicas = 2, .writers = 2, .rounds = 2, .nodes_lost = 1, .lease = kWaiting});
+  every({.replicas = 3, .writers = 2, .rounds = 2, .nodes_lost = 1, .lease = kWaiting});
+}
+TEST_F(SnapshotModel, TwoWritersOneOfWhomDiesAndAMemoryNodeToo) {
+  for (const std::uint32_t replicas : {2u, 3u, 4u})
+    every({.replicas = replicas, .writers = 2, .deaths = 1, .nodes_lost = 1, .lease = kWaiting});
+}
+TEST_F(SnapshotModel, ThreeWritersAndAMemoryNodeThatDiesAnywhere) {
+  for (const std::uint32_t replicas : {2u, 3u})
+    every({.replicas = replicas, .writers = 3, .nodes_lost = 1, .lease = kWaiting});
 }
 TEST_F(SnapshotModel, ThreeWriters) {
   for (const std::uint32_t replicas : {1u, 2u, 3u}) every({.replicas = replicas, .writers = 3, .lease = kWaiting});

@@ -99,14 +99,19 @@ Task<bool> Space::scan_all(Time deadline) {
 Task<void> Space::retire(Word old, std::uint64_t sequence) {
   std::array<std::uint8_t, 8> mark;
   store_le(mark.data(), sequence);
-  const remote::RemoteAddress at = c_.map.at(c_.map.mark(old), 0);
-  Duration backoff{};
   const Time deadline = c_.now() + c_.config.timeout;
+  Duration backoff{};
   while (c_.now() < deadline) {
+    const remote::RemoteAddress at = c_.map.at(c_.map.mark(old), 0);
     const Status status = co_await c_.write(at, mark);
-    if (status != Status::kUnknown) co_return;
-    ++c_.counters.failures;
-    co_await c_.back_off(backoff);
+    if (status == Status::kOk) co_return;
+    c_.trouble(at.node);
+    if (status == Status::kUnknown) {
+      co_await c_.back_off(backoff);
+      continue;
+    }
+    const bool again = co_await c_.again(deadline);
+    if (!again) co_return;  // an audit will find it
   }
 }
 
@@ -128,7 +133,7 @@ Task<Space::Given> Space::claim(std::uint32_t units, Time deadline) {
   const std::uint32_t partitions = c_.map.partitions();
   if (hints_.empty()) {
     hints_.resize(partitions);
-    turn_ = c_.client % partitions;
+    turn_ = ((c_.client - 1) / partitions + 1) % partitions;  // see Client::take_number
   }
   Given worst = Given::kNoSpace;
   for (std::uint32_t i = 0; i < partitions; ++i) {

@@ -20,6 +20,7 @@ struct WorldConfig {
   ClientConfig client{.cached_keys = 64,
                       .hold = Duration::microseconds(1500),
                       .flight = Duration::microseconds(300),
+                      .suspect_after = Duration::microseconds(100),
                       .lease = Duration::microseconds(50)};
 };
 
@@ -64,6 +65,15 @@ class World : public remote::TestLoop {
     return m;
   }
 
+  void kill_node(std::uint32_t node) { fabric.kill_node(memory[node].heap.node); }
+  // From now on the replicas are looked at that this client knows of, and that live.
+  void follow(const Client& client) {
+    map = client.map();
+    for (std::uint32_t i = 0; i < memory.size(); ++i) {
+      if (!fabric.alive(memory[i].heap.node) && map.can_leave(i)) map.leave(i);
+    }
+  }
+
   std::uint64_t word(Place place, std::uint32_t replica) {
     const auto at = map.at(place, replica);
     const auto& node = memory[at.node.value];
@@ -82,7 +92,7 @@ class World : public remote::TestLoop {
       for (std::uint64_t slot = 0; slot < map.slots() / map.partitions(); ++slot) {
         const Place place = map.slot(partition, slot);
         const Word primary{word(place, 0)};
-        for (std::uint32_t i = 1; i < map.word_replicas(); ++i) all.differing += word(place, i) != primary.raw;
+        for (std::uint32_t i = 1; i < map.word_replicas(place); ++i) all.differing += word(place, i) != primary.raw;
         if (primary.raw == 0) continue;
         all.live += primary.live();
         all.tentative += primary.tentative();

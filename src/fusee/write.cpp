@@ -51,6 +51,7 @@ Task<Outcome> Client::change(How how, Key key, ByteView value) {
               .read = Buffer(c_.buffers),
               .written = Buffer(c_.buffers),
               .rival_since = {}};
+  c_.tend();
   while (c_.now() < op.deadline) {
     const SlotCache::Entry* const known = how == How::kInsert ? nullptr : cache_->find(key);
     Step step{};
@@ -60,7 +61,11 @@ Task<Outcome> Client::change(How how, Key key, ByteView value) {
     } else {
       Look found;
       const bool looked = co_await look(key, Word{}, op.read.bytes(), op.deadline, found);
-      if (!looked) co_return Outcome::kUnavailable;
+      if (!looked) {
+        const bool again = co_await c_.again(op.deadline);
+        if (!again) co_return Outcome::kUnavailable;
+        continue;
+      }
       const bool there = found.live.word.raw != 0;
       if (there && how == How::kInsert) co_return Outcome::kExists;
       if (!there && how == How::kErase) co_return Outcome::kNotFound;
@@ -70,7 +75,11 @@ Task<Outcome> Client::change(How how, Key key, ByteView value) {
         step = co_await add(op, found);
       }
     }
-    if (step == Step::kDone) co_return op.outcome;
+    if (step == Step::kAgain) continue;
+    if (op.outcome != Outcome::kUnavailable) co_return op.outcome;
+    // Nothing has happened.
+    const bool again = co_await c_.again(op.deadline);
+    if (!again) co_return Outcome::kUnavailable;
   }
   co_return Outcome::kUnavailable;
 }
@@ -98,7 +107,7 @@ Task<bool> Client::write_object(Mutation& op, const Piece& piece, const Log& log
   std::array<Operation, kMostReplicas + 1> operations;
   std::array<std::uint8_t, 8> word;
   std::size_t count = 0;
-  for (std::uint32_t i = 0; i < c_.map.replicas(); ++i)
+  for (std::uint32_t i = 0; i < c_.map.replicas(piece.place()); ++i)
     operations[count++] = remote::write_operation(c_.map.at(piece.place(), i), bytes);
   if (slot) operations[count++] = remote::read_operation(c_.map.at(*slot, 0), word);
   // Writing the same bytes again does no harm.

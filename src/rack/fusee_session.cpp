@@ -40,14 +40,17 @@ Result<void> FuseeSession::connect() {
   if (!snapshot) return tl::unexpected(snapshot.error());
   if (!snapshot->ready(NodeKind::kMetadata).empty())
     return fail("the memory belongs to a Clover store; start a rack of its own with `sluice rack up --no-metadata`");
-  for (const NodeRecord* node : snapshot->ready(NodeKind::kMemory)) {
-    if (node->description.regions.empty()) continue;
-    const RegionRecord& region = node->description.regions.front();
-    if (region.length < kLeast)
+  for (const NodeRecord& node : snapshot->nodes) {
+    if (node.description.kind != NodeKind::kMemory || node.description.regions.empty()) continue;
+    const RegionRecord& region = node.description.regions.front();
+    const bool ready = node.state == NodeState::kReady;
+    if (ready && region.length < kLeast)
       return fail(fmt::format("{} has too little memory for a store; start memory nodes of at least 1 MiB",
-                              node->description.name));
-    const remote::RemoteAddress base{node->id, remote::RegionKey(region.key), region.address};
-    memory_.push_back({base + kBefore, region.length - kBefore});
+                              node.description.name));
+    if (region.length < kLeast) continue;
+    const remote::RemoteAddress base{node.id, remote::RegionKey(region.key), region.address};
+    with_gone_.push_back({base + kBefore, region.length - kBefore});
+    if (ready) memory_.push_back(with_gone_.back());
   }
   if (memory_.empty()) return fail("no memory node is on the rack; `sluice rack up --no-metadata` starts some");
   remote_nodes().set_nodes(loop().now(), *snapshot);
@@ -57,7 +60,21 @@ Result<void> FuseeSession::connect() {
   return {};
 }
 
+// Does the store lie on memory nodes that are gone, too? It may do without them.
+remote::Task<void> FuseeSession::find_gone() {
+  if (with_gone_.size() == memory_.size()) co_return;
+  const Rng rng = Rng(config_.seed).fork("fusee").fork("scout");
+  scout_ = std::make_unique<fusee::Client>(remote_nodes().memory(), with_gone_, config_.client, rng);
+  const fusee::Outcome found = co_await scout_->join();
+  if (found == fusee::Outcome::kOk) memory_ = with_gone_;
+}
+
 remote::Task<void> FuseeSession::join_all(std::string& refused) {
+  co_await find_gone();
+  const Rng rng = Rng(config_.seed).fork("fusee");
+  for (std::uint32_t i = 0; i < config_.clients; ++i) {
+    clients_.push_back(std::make_unique<fusee::Client>(remote_nodes().memory(), memory_, config_.client, rng.fork(i)));
+  }
   const Time give_up = scheduler().now() + config_.patience;
   for (const auto& client : clients_) {
     fusee::Outcome outcome = co_await client->join();
@@ -83,10 +100,6 @@ remote::Task<void> FuseeSession::join_all(std::string& refused) {
 }
 
 Result<void> FuseeSession::join() {
-  const Rng rng = Rng(config_.seed).fork("fusee");
-  for (std::uint32_t i = 0; i < config_.clients; ++i) {
-    clients_.push_back(std::make_unique<fusee::Client>(remote_nodes().memory(), memory_, config_.client, rng.fork(i)));
-  }
   std::string refused;
   scheduler().spawn(join_all(refused));
   if (!run_for(config_.patience * 3, [this] { return scheduler().live() == 0; }))

@@ -3,7 +3,7 @@
 //
 // Life, errors, threads: as StoreSession. Clients that go leave their blocks to whoever recovers them.
 // Memory:     all memory nodes' main regions in the order of their numbers, behind their first 64 KiB, which are Sherman's lock tables; so each of
-//             the two finds the other's superblock in its place.
+//             the two finds the other's superblock in its place. Those that are gone are still of the store, if it was made with them.
 #pragma once
 
 #include <memory>
@@ -22,6 +22,7 @@ struct FuseeSessionConfig : StoreSessionConfig {
   fusee::ClientConfig client{.timeout = Duration::seconds(15),
                              .hold = Duration::seconds(1),
                              .flight = Duration::seconds(1),
+                             .suspect_after = Duration::seconds(1),
                              .lease = Duration::milliseconds(20)};
 };
 
@@ -38,7 +39,11 @@ class FuseeSession final : public StoreSession {
   fusee::Geometry geometry() const;
 
   FuseeSessionConfig config_;
+  remote::Task<void> find_gone();
+
   std::vector<fusee::MemoryNode> memory_;
+  std::vector<fusee::MemoryNode> with_gone_;  // and those that the directory remembers
+  std::unique_ptr<fusee::Client> scout_;
   std::vector<std::unique_ptr<fusee::Client>> clients_;
 };
 

@@ -1,10 +1,12 @@
 // FUSEE under an adversary: any interleaving, torn reads and writes, lost connections, stragglers and dying clients, all from one
 // seed. What its clients see must be linearizable per key; once the dead are recovered, replicas agree and no memory is lost.
+// Memory nodes die, too, or are missed by a client though they live.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cstdlib>
+#include <set>
 
 #include "fusee/test_world.h"
 #include "rack/fusee_store.h"
@@ -38,6 +40,9 @@ struct Scenario {
   bool recover_at_once = false;  // while the others go on
   bool impatient = false;        // operations give up after a few round trips
   Duration lease = Duration::microseconds(50);
+  std::uint32_t nodes = 0;          // memory nodes; 0: a few
+  std::uint32_t nodes_killed = 0;   // fewer than half
+  std::uint32_t clients_cut = 0;    // of a memory node that lives
 };
 
 WorldConfig world_config(const Scenario& s) {
@@ -47,7 +52,7 @@ WorldConfig world_config(const Scenario& s) {
              .piece_bytes = s.torn ? 24u : 0u,
              .disconnect_per_million = s.disconnect_per_million,
              .straggler_lifetime = s.stragglers ? Duration::microseconds(40) : Duration{}};
-  c.nodes = s.replicas + static_cast<std::uint32_t>(s.seed % 3);
+  c.nodes = s.nodes != 0 ? s.nodes : s.replicas + static_cast<std::uint32_t>(s.seed % 3);
   c.node_memory = 1u << 20;
   // So few slots that entries of other keys are taken over all the time.
   c.geometry = {.replicas = s.replicas,
@@ -60,9 +65,15 @@ WorldConfig world_config(const Scenario& s) {
               // Short, so that memory is used again at once.
               .hold = s.impatient ? Duration::microseconds(60) : Duration::microseconds(200),
               .flight = Duration::microseconds(50),
+              .suspect_after = Duration::microseconds(60),
               .lease = s.lease,
               .backoff_first = Duration::nanoseconds(500),
               .backoff_most = Duration::microseconds(20)};
+  if (s.nodes_killed != 0 || s.clients_cut != 0) {
+    // Longer than what is under way may take, with all that is read to make replicas alike.
+    c.client.hold = Duration::microseconds(s.impatient ? 200 : 800);
+    c.client.flight = Duration::microseconds(s.impatient ? 50 : 200);
+  }
   return c;
 }
 
@@ -93,10 +104,22 @@ class FuseeUnderFault {
     for (std::uint32_t i = 0; i < scenario_.clients_killed; ++i) {
       deaths.push_back({rng_.below(steps), static_cast<std::uint32_t>(rng_.below(scenario_.clients))});
     }
+    std::vector<std::pair<std::uint64_t, std::uint32_t>> losses;
+    for (std::uint32_t i = 0; i < scenario_.nodes_killed; ++i)
+      losses.push_back({rng_.below(steps), static_cast<std::uint32_t>(rng_.below(world_.memory.size()))});
+    std::vector<std::pair<std::uint64_t, std::uint32_t>> cuts;
+    for (std::uint32_t i = 0; i < scenario_.clients_cut; ++i)
+      cuts.push_back({rng_.below(steps), static_cast<std::uint32_t>(rng_.below(scenario_.clients))});
     std::uint64_t step = 0;
     world_.run_until([&] {
       for (const auto& [when, who] : deaths) {
         if (step == when) kill(who, witness);
+      }
+      for (const auto& [when, who] : losses) {
+        if (step == when) lose(who);
+      }
+      for (const auto& [when, who] : cuts) {
+        if (step == when) cut(who);
       }
       ++step;
       return std::ranges::all_of(running_, [](auto n) { return n == 0; }) && recovering_ == 0;
@@ -135,16 +158,18 @@ class FuseeUnderFault {
         s->unknown += c.unknown;
         s->damaged += c.damaged;
         s->cache_hits += c.cache_hits;
+        s->departures += c.departures;
+        s->repaired += c.repaired;
       }
     }
     if (std::getenv("SLUICE_SHOW") == nullptr) return;
     fmt::print(
         "seed {}: {} ops, ok {}, unknown {}, unavailable {}; won {} + {}, lost {}, finished {}, withdrawn {}, reused "
         "{}, "
-        "recovered {}, reclaimed {}, failures {}, in doubt {}, damaged {}, hits {}, ends at {} us\n",
+        "recovered {}, reclaimed {}, failures {}, in doubt {}, damaged {}, hits {}, departures {}, repaired {}, ends at {} us\n",
         scenario_.seed, history_.events().size(), with(Outcome::kOk), with(Outcome::kUnknown),
         with(Outcome::kUnavailable), sum.won_all, sum.won_more, sum.lost, sum.finished, sum.withdrawn, sum.reused,
-        sum.recovered, sum.reclaimed, sum.failures, sum.unknown, sum.damaged, sum.cache_hits,
+        sum.recovered, sum.reclaimed, sum.failures, sum.unknown, sum.damaged, sum.cache_hits, sum.departures, sum.repaired,
         world_.now.since_start().microseconds());
   }
 
@@ -170,6 +195,25 @@ class FuseeUnderFault {
     if (!scenario_.recover_at_once) return;
     ++recovering_;
     world_.scheduler.spawn(recover(*witness.client, member->number()));
+  }
+  void lose(std::uint32_t node) {
+    if (!may_lose(node)) return;
+    lost_.insert(node);
+    world_.kill_node(node);
+  }
+  // One client does not reach a memory node any more, so that this leaves, though it lives. Which is a loss like others.
+  void cut(std::uint32_t who) {
+    auto& member = *world_.members.at(who + 1);
+    const auto node = static_cast<std::uint32_t>(rng_.below(world_.memory.size()));
+    if (member.dead || !may_lose(node)) return;
+    lost_.insert(node);
+    member.memory->cut(world_.memory[node].heap.node);
+  }
+  // Of the nodes less than half, and of a slot not the last replica.
+  bool may_lose(std::uint32_t node) const {
+    auto map = fusee::MemoryMap(world_.memory, world_.config_.geometry);
+    for (const auto lost : lost_) map.leave(lost);
+    return 2 * (lost_.size() + 1) < world_.memory.size() && map.can_leave(node);
   }
   Task<void> recover(fusee::Client& witness, std::uint32_t dead) {
     fusee::Outcome outcome = fusee::Outcome::kUnavailable;
@@ -253,6 +297,12 @@ class FuseeUnderFault {
         }
       }
     }
+    const fusee::Client* newest = witness.client.get();
+    for (const auto& m : world_.members) {
+      if (!m->dead && (*m)->view() > newest->view()) newest = m->client.get();
+    }
+    EXPECT_LE(newest->view(), lost_.size()) << "seed " << scenario_.seed << ": somebody has left that nobody missed";
+    world_.follow(*newest);
     const auto index = world_.index();
     EXPECT_EQ(index.differing, 0u) << "seed " << scenario_.seed;
     EXPECT_EQ(world_.placed(), index.objects) << "seed " << scenario_.seed << ": memory is lost";
@@ -277,6 +327,7 @@ class FuseeUnderFault {
   History history_;
   std::vector<std::uint32_t> running_;
   std::uint32_t recovering_ = 0;
+  std::set<std::uint32_t> lost_;  // memory nodes
 };
 
 // More seeds: SLUICE_SEEDS=1000 fusee_history_test
@@ -360,6 +411,55 @@ TEST_F(FuseeHistory, IsLinearizableWhenEverybodyFinishesForEverybody) {
     s.clients_killed = s.seed % 3 == 0 ? 4 : 0;
   });
   EXPECT_TRUE(total().finished > 0 || seeds(40) < 40);
+}
+
+// What dies is primary of a part of the index and backup of others.
+TEST_F(FuseeHistory, IsLinearizableAndLosesNothingWhenMemoryNodesDie) {
+  over_seeds(40, [](Scenario& s) {
+    s.replicas = static_cast<std::uint32_t>(s.seed % 3 + 2);
+    s.index_replicas = s.replicas == 4 && s.seed % 2 == 0 ? 3 : 0;
+    s.nodes = std::max(s.replicas, 3 + static_cast<std::uint32_t>(s.seed % 4));
+    s.nodes_killed = s.nodes / 2;
+    s.operations = 60;
+    s.torn = s.seed % 3 == 0;
+    s.keys = s.seed % 4 == 0 ? 3 : 30;
+    s.lease = s.seed % 5 == 0 ? Duration{} : Duration::microseconds(50);
+  });
+  EXPECT_TRUE(total().departures > 0 || seeds(40) < 40);
+  EXPECT_TRUE(total().repaired > 0 || seeds(40) < 40);
+}
+
+TEST_F(FuseeHistory, IsLinearizableWhenMemoryNodesAndClientsDieAndConnectionsBreak) {
+  over_seeds(40, [](Scenario& s) {
+    s.replicas = static_cast<std::uint32_t>(s.seed % 3 + 2);
+    s.index_replicas = 0;
+    s.nodes = std::max(s.replicas, 3 + static_cast<std::uint32_t>(s.seed % 4));
+    s.nodes_killed = s.nodes / 2;
+    s.clients_cut = s.seed % 2 == 0 ? 2 : 0;
+    s.clients_killed = 6;
+    s.recover_at_once = s.seed % 2 == 0;
+    s.disconnect_per_million = s.seed % 3 == 0 ? 0 : 2000;
+    s.stragglers = s.seed % 3 == 1;
+    s.operations = 60;
+    s.keys = s.seed % 4 == 0 ? 3 : 30;
+  });
+  EXPECT_TRUE(total().departures > 0 || seeds(40) < 40);
+  EXPECT_TRUE(total().recovered > 0 || seeds(40) < 40);
+}
+
+TEST_F(FuseeHistory, IsLinearizableWhenMemoryNodesAreMissedThatLive) {
+  over_seeds(40, [](Scenario& s) {
+    s.replicas = static_cast<std::uint32_t>(s.seed % 2 + 2);
+    s.index_replicas = 0;
+    s.nodes = 3 + static_cast<std::uint32_t>(s.seed % 4);
+    s.clients_cut = 4;
+    s.impatient = s.seed % 3 == 0;
+    s.stragglers = s.seed % 2 == 0;
+    s.disconnect_per_million = 2000;
+    s.operations = 60;
+    s.keys = s.seed % 4 == 0 ? 3 : 30;
+  });
+  EXPECT_TRUE(total().departures > 0 || seeds(40) < 40);
 }
 
 TEST_F(FuseeHistory, IsLinearizableOnOneHotKeyWhenClientsGiveUpEarly) {
