@@ -255,8 +255,7 @@ std::unique_ptr<Command> make_bench_fusee(CLI::App& group) {
   return std::make_unique<BenchStore>(
       group, rack::StoreKind::kFusee, "fusee",
       "Run YCSB over a FUSEE store in the rack's memory, three copies of everything, made if there is none; every "
-      "value "
-      "read is verified",
+      "value read is verified. With three memory nodes or more it goes on when one dies",
       std::vector<std::string>{"sluice rack up --no-metadata && sluice bench fusee",
                                "sluice bench fusee --workload B --clients 256 --threads 2 --duration 30s",
                                "sluice bench fusee --workload A --check --operations 100000"});

@@ -55,18 +55,18 @@ struct ClientCounters {
   std::uint64_t won_all = 0;     // changes decided by rule 1,
   std::uint64_t won_more = 0;    // by rule 2 or 3
   std::uint64_t lost = 0;
-  std::uint64_t finished = 0;   // changes of others, ended for them
-  std::uint64_t withdrawn = 0;  // tentative entries, own and others'
-  std::uint64_t blocks = 0;     // claimed
-  std::uint64_t reused = 0;     // objects
-  std::uint64_t recovered = 0;  // blocks of dead clients
-  std::uint64_t reclaimed = 0;  // objects found to be nobody's
-  std::uint64_t failures = 0;   // remote operations that did not end as kOk
-  std::uint64_t unknown = 0;    // changes whose outcome could not be found out
-  std::uint64_t damaged = 0;    // objects that a slot named and that were not whole
-  std::uint64_t renewals = 0;   // of the lease on the view
+  std::uint64_t finished = 0;    // changes of others, ended for them
+  std::uint64_t withdrawn = 0;   // tentative entries, own and others'
+  std::uint64_t blocks = 0;      // claimed
+  std::uint64_t reused = 0;      // objects
+  std::uint64_t recovered = 0;   // blocks of dead clients
+  std::uint64_t reclaimed = 0;   // objects found to be nobody's
+  std::uint64_t failures = 0;    // remote operations that did not end as kOk
+  std::uint64_t unknown = 0;     // changes whose outcome could not be found out
+  std::uint64_t damaged = 0;     // objects that a slot named and that were not whole
+  std::uint64_t renewals = 0;    // of the lease on the view
   std::uint64_t departures = 0;  // memory nodes that have left the view
-  std::uint64_t repaired = 0;   // words that a backup which became primary has prevailed in
+  std::uint64_t repaired = 0;    // words that a backup which became primary has prevailed in
 };
 
 // Knows which memory nodes the store has (membership.h).
@@ -132,9 +132,9 @@ struct Connection {
   Geometry geometry;  // and these, once joined
   MemoryMap map;
   std::uint32_t client = 0;
-  std::uint32_t view = 0;      // number of departures that `map` knows of
-  Time lease = Time::never();  // the view may be acted upon until then
-  Membership* membership = nullptr;  // none: no memory node can leave
+  std::uint32_t view = 0;                    // number of departures that `map` knows of
+  Time lease = Time::never();                // the view may be acted upon until then
+  Membership* membership = nullptr;          // none: no memory node can leave
   std::shared_ptr<remote::Buffers> buffers;  // each for the longest object
   ClientCounters counters;
 

@@ -58,9 +58,8 @@ BlockShape shape_of(std::uint32_t block_bytes, std::uint32_t class_units) {
 MemoryMap::MemoryMap(std::vector<MemoryNode> nodes, const Geometry& geometry)
     : nodes_(std::move(nodes)), geometry_(geometry) {
   SLUICE_CHECK(geometry.replicas <= nodes_.size() && nodes_.size() <= 256);
-  const Homes whole{{0, 1, 2, 3},
-                    static_cast<std::uint8_t>(geometry.replicas),
-                    static_cast<std::uint8_t>(geometry.word_replicas())};
+  const Homes whole{
+      {0, 1, 2, 3}, static_cast<std::uint8_t>(geometry.replicas), static_cast<std::uint8_t>(geometry.word_replicas())};
   homes_.assign(nodes_.size(), whole);
   left_.assign(nodes_.size(), false);
   std::uint64_t heap = ~std::uint64_t{0};

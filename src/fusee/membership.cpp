@@ -15,7 +15,8 @@ namespace {
 constexpr std::size_t kRepairedAtOnce = 16 << 10;  // bytes of words
 constexpr std::size_t kSwapsAtOnce = 64;
 constexpr int kRounds = 16;
-constexpr std::uint32_t kMissedBefore = 3;  // readings that a node has not answered: one may be lost with its connection
+constexpr std::uint32_t kMissedBefore =
+    3;  // readings that a node has not answered: one may be lost with its connection
 constexpr std::uint32_t kMostRounds = 255;
 
 }  // namespace
@@ -122,8 +123,8 @@ Task<bool> Membership::ask(std::uint32_t view) {
 
 Task<bool> Membership::ask_for_lease() {
   const bool answered = co_await ask(c_.view);
-  co_return answered &&
-      std::ranges::none_of(nodes_, [](const Node& node) { return node.voted && node.ballot.accepted() != 0; });
+  co_return answered&& std::ranges::none_of(nodes_,
+                                            [](const Node& node) { return node.voted && node.ballot.accepted() != 0; });
 }
 
 // Paxos, with this client as proposer. Nothing: not decided, as far as is known.
@@ -162,11 +163,10 @@ Task<std::optional<std::uint32_t>> Membership::decide(std::uint32_t view, std::u
         latest = before.accepted();
         value = before.node();
       }
-      for (Operation& o : swaps)
-        o = remote::swap_operation(o.remote, o.swap_or_add, Ballot::of(mine, mine, value).raw);
+      for (Operation& o : swaps) o = remote::swap_operation(o.remote, o.swap_or_add, Ballot::of(mine, mine, value).raw);
       co_await c_.memory.all(swaps);
-      const auto accepted =
-          std::ranges::count_if(swaps, [](const Operation& o) { return o.status == Status::kOk && o.prior == o.compare; });
+      const auto accepted = std::ranges::count_if(
+          swaps, [](const Operation& o) { return o.status == Status::kOk && o.prior == o.compare; });
       if (static_cast<std::size_t>(accepted) >= majority()) co_return value;
     }
     co_await c_.back_off(backoff);

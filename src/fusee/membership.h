@@ -54,8 +54,8 @@ class Membership {
   struct Node {
     remote::RemoteAddress heap;
     bool blank = false;
-    bool voted = false;           // has answered the last reading
-    Time missed = Time::never();  // since when
+    bool voted = false;            // has answered the last reading
+    Time missed = Time::never();   // since when
     std::uint32_t unanswered = 0;  // readings, one after the other
     Ballot ballot;
     std::uint64_t ready = 0;
@@ -91,8 +91,8 @@ class Membership {
   bool working_ = false;
   bool begun_ = true;  // the present view
   bool hopeless_ = false;
-  Time decided_;  // known to be
-  Time asked_;    // when the last reading began
+  Time decided_;                   // known to be
+  Time asked_;                     // when the last reading began
   Time outvoted_ = Time::never();  // fewer than a majority have answered since
 };
 

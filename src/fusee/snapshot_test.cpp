@@ -66,7 +66,7 @@ struct Program {
   std::uint32_t writers = 2;
   std::uint32_t rounds = 1;  // changes a writer
   std::uint32_t deaths = 0;
-  std::uint32_t losses = 0;  // answers that are lost; the operation may be executed later or never
+  std::uint32_t losses = 0;      // answers that are lost; the operation may be executed later or never
   std::uint32_t nodes_lost = 0;  // memory nodes that die; the next view follows at once, as membership.h says it does
   Duration lease{};
 };
@@ -74,7 +74,8 @@ struct Program {
 // One run, up to where the choices lead.
 class Run : public Retirement {
  public:
-  explicit Run(const Program& program) : program_(program), deaths_(program.deaths), losses_(program.losses), nodes_lost_(program.nodes_lost) {
+  explicit Run(const Program& program)
+      : program_(program), deaths_(program.deaths), losses_(program.losses), nodes_lost_(program.nodes_lost) {
     std::vector<MemoryNode> nodes;
     for (std::uint32_t i = 0; i < program.replicas; ++i) {
       nodes.push_back({{remote::NodeId(i), remote::RegionKey(1), 0}, 1 << 20});

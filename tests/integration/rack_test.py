@@ -201,6 +201,23 @@ class RackTest(live_rack.LiveRack):
         self.assertTrue(checked["history"]["linearizable"])
         self.assertIn("in use by another", self.sluice("bench", "sherman", code=1).stderr)
 
+    def test_fusee_goes_on_when_a_memory_node_dies_and_is_found_by_those_who_come_later(self):
+        self.up("--no-metadata", "--memory-nodes", "3")
+        child = self.start("bench", "fusee", "--json", "--workload", "A", "--clients", "32", "--caches", "4", "--records", "500", "--duration", "8s", "--check")
+        wait_until(lambda: f"fusee-{child.pid}-0" in self.node_states(), "the bench has joined")
+        time.sleep(1)
+        os.kill(self.daemon("memory1")["pid"], signal.SIGKILL)
+        out, err = child.communicate(timeout=90)
+        result = json.loads(out)
+        self.assertTrue(result["history"]["linearizable"], err)
+        self.assertEqual(result["run"]["values_wrong"], 0)
+        wait_until(lambda: self.node_states()["memory1"] == "gone", "the directory notices")
+        after = self.fusee("--phase", "run", "--workload", "C", "--records", "500", "--operations", "5000")
+        self.assertEqual(after["run"]["actions"]["read"]["outcomes"], {"ok": 5000})
+        again = self.fusee("--workload", "A", "--records", "500", "--clients", "16", "--operations", "5000", "--check")
+        self.assertEqual(again["failed"], 0)
+        self.assertTrue(again["history"]["linearizable"])
+
     def test_processes_side_by_side_share_the_store(self):
         self.up()
         self.bench("--phase", "load", "--records", "1000")

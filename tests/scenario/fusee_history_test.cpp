@@ -40,9 +40,9 @@ struct Scenario {
   bool recover_at_once = false;  // while the others go on
   bool impatient = false;        // operations give up after a few round trips
   Duration lease = Duration::microseconds(50);
-  std::uint32_t nodes = 0;          // memory nodes; 0: a few
-  std::uint32_t nodes_killed = 0;   // fewer than half
-  std::uint32_t clients_cut = 0;    // of a memory node that lives
+  std::uint32_t nodes = 0;         // memory nodes; 0: a few
+  std::uint32_t nodes_killed = 0;  // fewer than half
+  std::uint32_t clients_cut = 0;   // of a memory node that lives
 };
 
 WorldConfig world_config(const Scenario& s) {
@@ -166,11 +166,12 @@ class FuseeUnderFault {
     fmt::print(
         "seed {}: {} ops, ok {}, unknown {}, unavailable {}; won {} + {}, lost {}, finished {}, withdrawn {}, reused "
         "{}, "
-        "recovered {}, reclaimed {}, failures {}, in doubt {}, damaged {}, hits {}, departures {}, repaired {}, ends at {} us\n",
+        "recovered {}, reclaimed {}, failures {}, in doubt {}, damaged {}, hits {}, departures {}, repaired {}, ends "
+        "at {} us\n",
         scenario_.seed, history_.events().size(), with(Outcome::kOk), with(Outcome::kUnknown),
         with(Outcome::kUnavailable), sum.won_all, sum.won_more, sum.lost, sum.finished, sum.withdrawn, sum.reused,
-        sum.recovered, sum.reclaimed, sum.failures, sum.unknown, sum.damaged, sum.cache_hits, sum.departures, sum.repaired,
-        world_.now.since_start().microseconds());
+        sum.recovered, sum.reclaimed, sum.failures, sum.unknown, sum.damaged, sum.cache_hits, sum.departures,
+        sum.repaired, world_.now.since_start().microseconds());
   }
 
  private:
