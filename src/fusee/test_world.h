@@ -43,8 +43,10 @@ class World : public remote::TestLoop {
     run_for(config.local.straggler_lifetime);
   }
 
-  // A client that has joined.
+  // A client that has joined. One with a scheduler of its own is a process that at times does not get on at all, while what it has submitted does.
   struct Member {
+    std::unique_ptr<remote::Scheduler> own;
+    Time asleep_until;
     std::unique_ptr<remote::LocalMemory> memory;
     std::unique_ptr<Client> client;
     bool dead = false;
@@ -56,13 +58,26 @@ class World : public remote::TestLoop {
     }
   };
   Member& add_client() { return add_client(config_.client); }
-  Member& add_client(const ClientConfig& client) {
+  Member& add_client(const ClientConfig& client, bool own_scheduler = false) {
     auto& m = *members.emplace_back(std::make_unique<Member>());
-    m.memory = std::make_unique<remote::LocalMemory>(scheduler, fabric);
+    if (own_scheduler) {
+      m.own = std::make_unique<remote::Scheduler>();
+      m.own->run(now);
+    }
+    m.memory = std::make_unique<remote::LocalMemory>(scheduler_of(m), fabric);
     const Rng rng = Rng(config_.local.seed).fork("client").fork(members.size());
     m.client = std::make_unique<Client>(*m.memory, memory, client, rng);
     EXPECT_EQ(wait_for(m.client->join()), Outcome::kOk);
     return m;
+  }
+  remote::Scheduler& scheduler_of(Member& m) { return m.own ? *m.own : scheduler; }
+  // So often, in steps, does each of those with a scheduler of their own fall asleep; 0: never.
+  void let_sleep(std::uint32_t every, Duration longest) {
+    sleeps_every_ = every;
+    longest_sleep_ = longest;
+    if (every == 0) {
+      for (const auto& m : members) m->asleep_until = Time();
+    }
   }
 
   void kill_node(std::uint32_t node) { fabric.kill_node(memory[node].heap.node); }
@@ -123,7 +138,23 @@ class World : public remote::TestLoop {
     return blocks;
   }
 
+  Time run_others() override {
+    Time next = Time::never();
+    for (const auto& m : members) {
+      if (!m->own || m->dead) continue;
+      if (now >= m->asleep_until) m->own->run(now);
+      next = std::min(next, std::max(m->own->next_deadline(), m->asleep_until));
+      if (sleeps_every_ == 0 || sleep_rng_.below(sleeps_every_) != 0) continue;
+      const auto most = static_cast<std::uint64_t>(longest_sleep_.picoseconds());
+      m->asleep_until = now + Duration::picoseconds(static_cast<std::int64_t>(sleep_rng_.below(most)));
+    }
+    return next;
+  }
+
   WorldConfig config_;
+  Rng sleep_rng_ = Rng(config_.local.seed).fork("sleep");
+  std::uint32_t sleeps_every_ = 0;
+  Duration longest_sleep_;
   MemoryMap map;
   std::vector<MemoryNode> memory;
   std::vector<std::unique_ptr<Member>> members;

@@ -13,12 +13,14 @@ namespace sluice::remote {
 class TestLoop {
  public:
   explicit TestLoop(const LocalOptions& options) : fabric(options) {}
+  virtual ~TestLoop() = default;
 
   // One step of the fabric, all that follows from it, and a little time.
   void step() {
     scheduler.run(now);
+    const Time others = run_others();
     const bool busy = fabric.pump(now);
-    const Time next = scheduler.next_deadline();
+    const Time next = std::min(scheduler.next_deadline(), others);
     const Time soon = now + Duration::nanoseconds(20);
     now = busy || next == Time::never() ? soon : std::max(soon, next);
     scheduler.run(now);
@@ -42,6 +44,9 @@ class TestLoop {
     run_until([&] { return done; });
     return result;
   }
+
+  // Schedulers beside this one. Returns when the next of them has something to do.
+  virtual Time run_others() { return Time::never(); }
 
   Scheduler scheduler;
   LocalFabric fabric;

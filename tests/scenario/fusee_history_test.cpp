@@ -43,6 +43,7 @@ struct Scenario {
   std::uint32_t nodes = 0;         // memory nodes; 0: a few
   std::uint32_t nodes_killed = 0;  // fewer than half
   std::uint32_t clients_cut = 0;   // of a memory node that lives
+  bool sleepy = false;             // clients do not get on at all for a while, again and again
 };
 
 WorldConfig world_config(const Scenario& s) {
@@ -90,14 +91,15 @@ class FuseeUnderFault {
     patient.hold = world_config(scenario_).client.hold;
     auto& witness = world_.add_client(patient);
     for (std::uint32_t i = 0; i < scenario_.clients; ++i) {
-      auto& member = world_.add_client(patient);
+      auto& member = world_.add_client(patient, scenario_.sleepy);
       stores_.push_back(std::make_unique<rack::FuseeStore>(*member.client));
     }
     // Joining may take an impatient client several attempts: all begin as members.
     if (scenario_.impatient) be_impatient();
     for (std::uint32_t i = 0; i < scenario_.clients; ++i) {
-      for (std::uint32_t lane = 0; lane < scenario_.lanes; ++lane) world_.scheduler.spawn(client(i, lane));
+      for (std::uint32_t lane = 0; lane < scenario_.lanes; ++lane) scheduler_of(i).spawn(client(i, lane));
     }
+    if (scenario_.sleepy) world_.let_sleep(3000, world_.config_.client.hold);
     running_.assign(scenario_.clients, scenario_.lanes);
     const std::uint64_t steps = std::uint64_t{scenario_.clients} * scenario_.lanes * scenario_.operations * 30;
     std::vector<std::pair<std::uint64_t, std::uint32_t>> deaths;
@@ -125,6 +127,7 @@ class FuseeUnderFault {
       return std::ranges::all_of(running_, [](auto n) { return n == 0; }) && recovering_ == 0;
     });
     if (testing::Test::HasFatalFailure()) return;
+    world_.let_sleep(0, {});
     inspect(witness);
     const auto verdict = workload::check_linearizable(history_.events());
     EXPECT_TRUE(verdict.linearizable()) << "seed " << scenario_.seed << "\n" << verdict.explain();
@@ -187,6 +190,8 @@ class FuseeUnderFault {
       stores_.push_back(std::make_unique<rack::FuseeStore>(*member.client));
     }
   }
+
+  remote::Scheduler& scheduler_of(std::uint32_t who) { return world_.scheduler_of(*world_.members.at(who + 1)); }
 
   void kill(std::uint32_t who, World::Member& witness) {
     auto& member = *world_.members.at(who + 1);
@@ -459,6 +464,22 @@ TEST_F(FuseeHistory, IsLinearizableWhenMemoryNodesAreMissedThatLive) {
     s.disconnect_per_million = 2000;
     s.operations = 60;
     s.keys = s.seed % 4 == 0 ? 3 : 30;
+  });
+  EXPECT_TRUE(total().departures > 0 || seeds(40) < 40);
+}
+
+// They wake up in another view, at any point of what they did.
+TEST_F(FuseeHistory, IsLinearizableWhenMemoryNodesDieWhileClientsSleep) {
+  over_seeds(40, [](Scenario& s) {
+    s.replicas = static_cast<std::uint32_t>(s.seed % 3 + 2);
+    s.index_replicas = 0;
+    s.nodes = std::max(s.replicas, 3 + static_cast<std::uint32_t>(s.seed % 4));
+    s.nodes_killed = s.seed % 2 == 0 ? s.nodes / 2 : 0;
+    s.clients_cut = s.seed % 2 == 0 ? 1 : 3;
+    s.sleepy = true;
+    s.operations = 60;
+    s.keys = 1 + s.seed % 5;
+    s.lease = s.seed % 5 == 0 ? Duration{} : Duration::microseconds(50);
   });
   EXPECT_TRUE(total().departures > 0 || seeds(40) < 40);
 }
