@@ -4,7 +4,9 @@
 
 #include <cerrno>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 
 namespace sluice::cli {
@@ -36,6 +38,7 @@ Command::Command(CLI::App& parent, const std::string& name, const std::string& w
 void Command::use_rack() {
   app_->add_option("--config", config_, "TOML file with the same settings; flags win")->type_name("FILE");
   add_flag(*rack_schema_.find("dir"));
+  add_flag(*rack_schema_.find("token-file"));
 }
 
 void Command::use(const std::string& table, rack::Schema& schema) {
@@ -84,6 +87,8 @@ Result<void> Command::configure(const Tables& all) {
       if (auto done = rack::Schema::set(*flag->setting, value, where); !done) return done;
     }
   }
+  // Whatever this command starts shows it too.
+  if (!rack_.token_file.empty()) setenv(rack::kTokenVariable, std::filesystem::absolute(rack_.token_file).c_str(), 1);
   return {};
 }
 

@@ -15,6 +15,8 @@ using Commands = std::vector<std::unique_ptr<Command>>;
 void add_daemon_commands(CLI::App& root, Commands& commands);      // switch, memory, metadata, host
 void add_rack_commands(CLI::App& root, Commands& commands);        // rack up, down, status
 void add_join_commands(CLI::App& group, Commands& commands);       // rack init, invite, revoke, join, leave
+void add_drain_command(CLI::App& group, Commands& commands);       // rack drain
+void add_tenant_commands(CLI::App& root, Commands& commands);      // tenant …, region …
 void add_top_command(CLI::App& root, Commands& commands);          // top
 void add_run_command(CLI::App& root, Commands& commands);          // run
 void add_bench_commands(CLI::App& root, Commands& commands);       // bench clover, bench verbs …

@@ -31,6 +31,7 @@ int main(int argc, char** argv) {
   Commands commands;
   add_demo_command(root, commands);
   add_rack_commands(root, commands);
+  add_tenant_commands(root, commands);
   add_daemon_commands(root, commands);
   add_top_command(root, commands);
   add_run_command(root, commands);

@@ -179,7 +179,9 @@ class RackStatus final : public Command {
     for (const rack::NodeRecord& node : snapshot.nodes) {
       std::string exports;
       for (const auto& region : node.description.regions)
-        exports += fmt::format("{} (key {:#x}) ", rack::bytes_text(region.length), region.key);
+        exports += fmt::format("{}{} (key {:#x}) ",
+                               region.owner.empty() ? "" : fmt::format("{}/{} ", region.owner, region.name),
+                               rack::bytes_text(region.length), region.key);
       const auto machine = node.description.attributes.find("machine");
       fmt::print("{:<20} {:<9} {:<8} {:>5} {:<14} {:<18} {:<10} {}\n", node.description.name,
                  to_string(node.description.kind), to_string(node.state), node.id.value, node.ip.to_string(),
@@ -223,6 +225,7 @@ void add_rack_commands(CLI::App& root, Commands& commands) {
   commands.push_back(std::make_unique<RackDown>(*group));
   commands.push_back(std::make_unique<RackStatus>(*group));
   add_join_commands(*group, commands);
+  add_drain_command(*group, commands);
 }
 
 }  // namespace sluice::cli

@@ -64,7 +64,7 @@ typedef struct {
 COWBIRD_API cowbird_t* cowbird_open(const cowbird_options_t* options);
 COWBIRD_API void cowbird_close(cowbird_t* cowbird);
 
-/* Memory of a memory node, by its name on the rack: `length` bytes from `offset` in what it exports. A region id, or negative. */
+/* Memory of a memory node, by its name on the rack, or of a region of the engine's tenant, by its name (`sluice region add`): `length` bytes from `offset` in what it exports. A region id, or negative. */
 COWBIRD_API int cowbird_region_add(cowbird_t* cowbird, const char* memory_node, uint64_t offset, uint64_t length,
                                    int flags);
 

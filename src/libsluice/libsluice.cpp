@@ -146,7 +146,11 @@ void sluice_client::learn(Time now, rack::Snapshot snapshot) {
   const auto ready = rack_.ready(rack::NodeKind::kMemory);
   for (Node& node : nodes_) {
     node.gone = node.gone || std::none_of(ready.begin(), ready.end(), [&](const rack::NodeRecord* record) {
-                  return record->id == node.id && record->incarnation == node.incarnation;
+                  const auto is_its = [&node](const rack::RegionRecord& region) {
+                    return region.address == node.base.address && region.key == node.base.key.value;
+                  };
+                  return record->id == node.id && record->incarnation == node.incarnation &&
+                         std::ranges::any_of(record->description.regions, is_its);
                 });
   }
   remote_nodes().set_nodes(now, rack_);
@@ -171,31 +175,30 @@ void sluice_client::turn_until(std::int64_t timeout_us, Done done) {
 }
 
 int sluice_client::node(const std::string& name) {
-  const auto find = [&]() -> const rack::NodeRecord* {
-    for (const rack::NodeRecord* record : rack_.ready(rack::NodeKind::kMemory)) {
-      if (record->description.name == name && !record->description.regions.empty()) return record;
-    }
-    return nullptr;
-  };
+  const auto find = [&] { return rack_.find_memory(name); };
   const auto connected = [&] {
-    const rack::NodeRecord* const record = find();
+    const rack::NodeRecord* const record = find().node;
     return record != nullptr && remote_nodes().memory().connected(record->id);
   };
   loop().turn();  // what the directory has said meanwhile
-  if (find() != nullptr && !connected()) turn_until(patience_.nanoseconds() / 1000, connected);
-  const rack::NodeRecord* const record = find();
+  if (find().node != nullptr && !connected()) turn_until(patience_.nanoseconds() / 1000, connected);
+  const rack::Snapshot::Memory found = find();
+  const rack::NodeRecord* const record = found.node;
   if (record == nullptr) {
-    std::string names;
-    for (std::uint32_t i = 0; node_name(i) != nullptr; ++i) names += (i == 0 ? "" : ", ") + std::string(node_name(i));
+    const std::string names = rack_.memory_names();
     return refuse(SLUICE_NO_SUCH_NODE, names.empty()
-                                           ? "no memory node is on the rack; `sluice memory` adds one"
+                                           ? rack_.has_tenants
+                                                 ? "no memory of this rack is yours; `sluice region add` asks for some"
+                                                 : "no memory node is on the rack; `sluice memory` adds one"
                                            : fmt::format("there is no memory node {}; there are {}", name, names));
   }
   if (!connected()) return refuse(SLUICE_UNREACHABLE, fmt::format("no connection to {}: {}", name, problems()));
   for (std::size_t i = 0; i < nodes_.size(); ++i) {
-    if (nodes_[i].id == record->id && nodes_[i].incarnation == record->incarnation) return static_cast<int>(i);
+    if (nodes_[i].id == record->id && nodes_[i].incarnation == record->incarnation &&
+        nodes_[i].base.address == found.region->address && nodes_[i].base.key.value == found.region->key)
+      return static_cast<int>(i);
   }
-  const rack::RegionRecord& region = record->description.regions.front();
+  const rack::RegionRecord& region = *found.region;
   nodes_.push_back({record->id,
                     record->incarnation,
                     name,

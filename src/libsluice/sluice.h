@@ -58,7 +58,8 @@ SLUICE_API sluice_t* sluice_open(const sluice_options_t* options);
 /* Leaves it. What is under way ends; no buffer is touched afterwards. */
 SLUICE_API void sluice_close(sluice_t* client);
 
-/* A memory node that is connected, by its name on the rack: its number for this client, or negative. Waits for its connection. The number stands for the
+/* A memory node that is connected, by its name on the rack, or a region of one's own, by its name (`sluice region add`, where the rack has tenants;
+   SLUICE_TOKEN_FILE names the file with the token): its number for this client, or negative. Waits for its connection. The number stands for the
    node as it runs now, so for what is in its memory: once that is lost, operations end in SLUICE_GONE. */
 SLUICE_API int sluice_node(sluice_t* client, const char* name);
 /* The name of the memory node at `index` among those that are on the rack now, in alphabetical order; NULL: there are no more. Valid until the next call. */

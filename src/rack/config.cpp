@@ -31,6 +31,9 @@ void SwitchSettings::declare(Schema& s) {
             "let machines that were invited join the rack at this HOST:PORT, TCP and UDP; empty: nowhere", kHttpForm)
       .text("tls", tls, "folder of the rack's authority (`sluice rack init`); empty: tls in the run directory",
             "a directory's path")
+      .text("tenants", tenants,
+            "file that keeps the rack's tenants; empty: tenants.json in the run directory; not used with etcd",
+            "a file's path")
       .list("etcd", etcd,
             "keep the directory's state in etcd, reached at these HOST:PORT; empty: in a file of the run directory",
             kHttpForm)
@@ -61,6 +64,9 @@ void SwitchSettings::declare(Schema& s) {
 void MemorySettings::declare(Schema& s) {
   s.text("name", name, "name on the rack", "a name")
       .bytes("size", size, 4 * kKib, 1024 * kGib, "memory to export; only touched pages are paid for")
+      .bytes("tenant-size", tenant_size, 0, 1024 * kGib,
+             "memory besides, from which tenants get regions; only touched pages are paid for")
+      .toggle("shared", shared, "let every tenant use the memory that is exported; none gets a region of its own here")
       .integer("shards", shards, 1, 16, "threads, each with an adapter and a port of its own")
       .integer("connections", connections, 1, 65'536, "most connections at once")
       .text("port", port, "connect here instead of to the switch of the run directory", kPortForms)
@@ -100,6 +106,8 @@ void CowbirdSettings::declare(Schema& s) {
 
 void RackSettings::declare(Schema& s) {
   s.text("dir", dir, "run directory: sockets, state, logs and pid files of the rack", "a directory's path")
+      .text("token-file", token_file,
+            "file with the token of a tenant, who is asking; empty: as SLUICE_TOKEN_FILE says", "a file's path")
       .integer("memory-nodes", memory_nodes, 1, 64, "memory nodes to start")
       .toggle("metadata", metadata, "start a Clover metadata server")
       .bytes("memory-size", memory_size, 0, 1024 * kGib, "memory of each memory node; 0: as [memory] size says")

@@ -32,6 +32,7 @@ struct SwitchSettings {
   std::string etcd_tls;   // folder with authority.pem and, to show one, certificate.pem and key.pem; empty: plain TCP
   std::string etcd_user;  // empty: none
   std::string etcd_password;  // a file that holds it
+  std::string tenants;        // file of the rack's tenants; empty: tenants.json in the run directory
   std::string tls;            // folder of the rack's authority; empty: tls in the run directory
   bool router = true;
   BoxSettings box{};
@@ -51,6 +52,8 @@ struct SwitchSettings {
 struct MemorySettings {
   std::string name = "memory1";
   std::uint64_t size = std::uint64_t{16} << 30;
+  std::uint64_t tenant_size = std::uint64_t{16} << 30;
+  bool shared = false;
   std::uint64_t shards = 1;
   std::uint64_t connections = 4096;
   std::string port;  // empty: the run directory's switch
@@ -94,6 +97,7 @@ struct CowbirdSettings {
 // [rack]
 struct RackSettings {
   std::string dir = RunDirectory::default_path();
+  std::string token_file;  // empty: as SLUICE_TOKEN_FILE says
   std::uint64_t memory_nodes = 2;
   bool metadata = true;
   // 0 or empty: as [memory], [metadata] and [switch] say.

@@ -101,22 +101,23 @@ Result<void> CowbirdHost::take_instance(Application& application, ports::Message
   return {};
 }
 
-// The exported memory of the node is one piece for applications: its first region.
+// A node's name stands for its first region, a tenant's region has a name of its own.
 Result<cowbird::Region> CowbirdHost::find_region(const cowbird::RegionRequest& request) const {
-  const NodeRecord* node = nodes_.find(request.node);
-  if (node == nullptr || node->description.kind != NodeKind::kMemory || node->description.regions.empty()) {
-    std::string known;
-    for (const NodeRecord* one : nodes_.ready(NodeKind::kMemory)) known += " " + one->description.name;
+  const Snapshot::Memory found = nodes_.find_memory(request.node);
+  if (found.node == nullptr) {
+    const std::string known = nodes_.memory_names();
     return fail(
-        fmt::format("no memory node \"{}\" on the rack; there are:{}", request.node, known.empty() ? " none" : known));
+        fmt::format("no memory node \"{}\" on the rack; there are: {}", request.node, known.empty() ? "none" : known));
   }
-  const RegionRecord& memory = node->description.regions.front();
+  const RegionRecord& memory = *found.region;
   if (request.length == 0 || request.length > memory.length || request.offset > memory.length - request.length) {
     return fail(fmt::format("{} exports {} bytes; {} bytes from {} on are not all inside", request.node, memory.length,
                             request.length, request.offset));
   }
-  return cowbird::Region{
-      .node = node->id.value, .key = memory.key, .base = memory.address + request.offset, .length = request.length};
+  return cowbird::Region{.node = found.node->id.value,
+                         .key = memory.key,
+                         .base = memory.address + request.offset,
+                         .length = request.length};
 }
 
 void CowbirdHost::let_go(Application& application) {

@@ -54,6 +54,35 @@ std::vector<const NodeRecord*> Snapshot::ready(NodeKind kind) const {
   return found;
 }
 
+Snapshot::Memory Snapshot::find_memory(std::string_view name) const {
+  Memory found;
+  for (const NodeRecord* node : ready(NodeKind::kMemory)) {
+    if (node->description.name == name && !node->description.regions.empty())
+      return {node, &node->description.regions.front()};
+    for (const RegionRecord& region : node->description.regions) {
+      if (region.name == kMainRegion) continue;
+      if (region.owner + "/" + region.name == name) return {node, &region};
+      if (region.name != name) continue;
+      if (found.node != nullptr) return {};
+      found = {node, &region};
+    }
+  }
+  return found;
+}
+
+std::string Snapshot::memory_names() const {
+  std::string all;
+  std::string owned;
+  for (const NodeRecord* node : ready(NodeKind::kMemory)) {
+    if (node->description.regions.empty()) continue;
+    all += (all.empty() ? "" : ", ") + node->description.name;
+    for (const RegionRecord& region : node->description.regions) {
+      if (!region.owner.empty()) owned += ", " + region.owner + "/" + region.name;
+    }
+  }
+  return all + owned;
+}
+
 bool unknown_lease(const Error& error) { return error.message.starts_with(kUnknownLease); }
 
 }  // namespace sluice::rack

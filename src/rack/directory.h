@@ -45,7 +45,25 @@ struct RegionRecord {
   std::uint64_t address = 0;
   std::uint64_t length = 0;
   std::uint32_t key = 0;
+  std::string owner{};  // the tenant; empty: the rack itself
   friend bool operator==(const RegionRecord&, const RegionRecord&) = default;
+};
+inline constexpr const char* kMainRegion = "main";  // of a memory node, the rack's own
+// Before "TENANT/NAME": what a tenant's region that is being moved is called where it leaves, and where it arrives.
+inline constexpr const char* kLeaving = "leaving:";
+inline constexpr const char* kArriving = "arriving:";
+
+// A region that a tenant has been given, whether the node has made it yet or not (then it is among the node's regions).
+struct TenantRegion {
+  std::string tenant;
+  std::string name;
+  std::string node;
+  std::uint64_t length = 0;
+  std::uint64_t birth = 0;  // of the memory itself: another number is other memory, blank
+  // While it is being moved: where to, and the birth that it will have there. Nobody but the rack itself reaches it meanwhile.
+  std::string moving_to{};
+  std::uint64_t next_birth = 0;
+  friend bool operator==(const TenantRegion&, const TenantRegion&) = default;
 };
 
 // What a node says of itself.
@@ -76,10 +94,23 @@ struct Registration {
 struct Snapshot {
   std::uint64_t revision = 0;
   std::vector<NodeRecord> nodes;  // by id
+  // Of a rack that has tenants (rack/tenants.h), as far as the asker may know:
+  bool has_tenants = false;
+  std::vector<TenantRegion> regions{};
+  std::vector<std::string> draining{};  // memory nodes that are given no more regions
 
   const NodeRecord* find(std::string_view name) const;
   // All of a kind that are ready.
   std::vector<const NodeRecord*> ready(NodeKind kind) const;
+  // Memory by what people call it: a memory node's name stands for its first region; a tenant's region has its own name ("heap"), or its owner's
+  // before it ("red/heap").
+  struct Memory {
+    const NodeRecord* node = nullptr;  // null: there is none, or several are called so
+    const RegionRecord* region = nullptr;
+  };
+  Memory find_memory(std::string_view name) const;
+  // All names that find_memory() knows, joined: "memory1, memory2, heap".
+  std::string memory_names() const;
 };
 
 class Directory {

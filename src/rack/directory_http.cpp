@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cctype>
 #include <cerrno>
 #include <chrono>
 #include <cstring>
@@ -13,6 +14,7 @@
 #include <utility>
 
 #include "rack/directory_json.h"
+#include "rack/private_file.h"
 
 namespace sluice::rack {
 namespace {
@@ -21,6 +23,8 @@ using nlohmann::json;
 
 // What a change may take where its store is a cluster that has no leader just now.
 constexpr Duration kStoreAnswers = Duration::seconds(20);
+
+constexpr std::size_t kMostToken = 256;
 
 using telemetry::kJson;
 
@@ -63,6 +67,15 @@ Result<NodeDescription> described_by(const httplib::Request& request, const json
   return description;
 }
 
+std::string_view token_of(const httplib::Request& request) {
+  constexpr std::string_view kBearer = "Bearer ";
+  const auto found = request.headers.find("Authorization");
+  if (found == request.headers.end() || !found->second.starts_with(kBearer)) return {};
+  return std::string_view(found->second).substr(kBearer.size());
+}
+
+bool is_read(const httplib::Request& request) { return request.method == "GET" || request.method == "HEAD"; }
+
 LeaseId lease_of(const json& in) { return LeaseId(in.at("lease").get<std::uint64_t>()); }
 
 std::int64_t number_parameter(const httplib::Request& request, const char* name, std::int64_t otherwise) {
@@ -76,9 +89,15 @@ Result<std::unique_ptr<DirectoryServer>> DirectoryServer::start(
   if (address.is_unix() && DirectoryClient(address, Duration{}).nodes())
     return fail(fmt::format("a directory is already served at {}; is this rack up already?", address.text));
   std::unique_ptr<DirectoryServer> server(new DirectoryServer(directory));
+  server->at_socket_ = address.is_unix();
   auto http = telemetry::HttpServer::start(address, [&](telemetry::HttpServer& h) {
     server->add_routes(h.http());
+    server->add_tenant_routes(h.http());
     if (add_more) add_more(h);
+    h.admit([s = server.get()](const httplib::Request& request) {
+      return is_read(request) ? s->admit(request) : Result<void>{};
+    });
+    h.admit_changes([s = server.get()](const httplib::Request& request) { return s->admit(request); });
   });
   if (!http) return tl::unexpected(http.error());
   server->server_ = std::move(*http);
@@ -98,10 +117,34 @@ DirectoryServer::~DirectoryServer() {
   if (expirer_.joinable()) expirer_.join();
 }
 
+Result<Tenants::Asker> DirectoryServer::asker(const httplib::Request& request) {
+  return directory_.tenants().identify(token_of(request), at_socket_);
+}
+
+// What a request may ask for at all; what of it, the handlers decide.
+Result<void> DirectoryServer::admit(const httplib::Request& request) {
+  const std::string& path = request.path;
+  // A lease is a secret of its own: what lives goes on while its token is being replaced.
+  if (path == "/v1/renew" || path == "/v1/leave" || path == "/v1/publish") return {};
+  const bool reads = is_read(request);
+  const bool names_keys = path == "/v1/nodes" || path == "/v1/watch" || path == "/v1/tenants";
+  if (reads && !names_keys && token_of(request).empty()) return {};
+  const auto who = asker(request);
+  if (!who) return tl::unexpected(who.error());
+  const bool everybodys = (reads && path != "/v1/tenants") || path == "/v1/join" || path == "/v1/regions";
+  if (who->is_rack || everybodys) return {};
+  return directory_.tenants().refuse(
+      Tenants::Refusal::kForbidden,
+      fmt::format("{} {} is for the rack's operator, not for tenant '{}'", request.method, path, who->tenant));
+}
+
 void DirectoryServer::add_routes(httplib::Server& http) {
   using httplib::Request;
   http.Post("/v1/join", with_json([this](const Request& request, const json& in) -> Result<json> {
-              const auto description = described_by(request, in);
+              const auto who = asker(request);
+              if (!who) return tl::unexpected(who.error());
+              auto description = described_by(request, in);
+              if (description) description = directory_.tenants().admitted(std::move(*description), *who);
               if (!description) return tl::unexpected(description.error());
               auto joined =
                   directory_.join(*description, Duration::milliseconds(in.at("lease_ms").get<std::int64_t>()));
@@ -109,7 +152,8 @@ void DirectoryServer::add_routes(httplib::Server& http) {
               return json{{"node", to_json(joined->node)}, {"lease", joined->lease.value}};
             }));
   http.Post("/v1/publish", with_json([this](const Request& request, const json& in) -> Result<json> {
-              const auto description = described_by(request, in);
+              auto description = described_by(request, in);
+              if (description) description = directory_.tenants().published(std::move(*description));
               if (!description) return tl::unexpected(description.error());
               return empty_object(directory_.publish(lease_of(in), *description));
             }));
@@ -119,17 +163,98 @@ void DirectoryServer::add_routes(httplib::Server& http) {
   http.Post("/v1/leave", with_json([this](const Request&, const json& in) -> Result<json> {
               return empty_object(directory_.leave(lease_of(in)));
             }));
-  http.Get("/v1/nodes", [this](const httplib::Request&, httplib::Response& response) {
-    answer(response, json_of(directory_.nodes()));
+  // What this one may see of it.
+  const auto seen_by = [this](const Request& request, Result<Snapshot> snapshot) -> Result<json> {
+    const auto who = asker(request);
+    if (!who) return tl::unexpected(who.error());
+    if (snapshot) snapshot = directory_.tenants().view(std::move(*snapshot), *who);
+    return json_of(snapshot);
+  };
+  http.Get("/v1/nodes", [this, seen_by](const Request& request, httplib::Response& response) {
+    answer(response, seen_by(request, directory_.nodes()));
   });
-  http.Get("/v1/watch", [this](const httplib::Request& request, httplib::Response& response) {
+  http.Get("/v1/watch", [this, seen_by](const Request& request, httplib::Response& response) {
     const auto seen = static_cast<std::uint64_t>(number_parameter(request, "seen", 0));
     const bool room = watches_.fetch_add(1) < kMaxWatches;
     const std::int64_t timeout_ms =
         room ? std::clamp<std::int64_t>(number_parameter(request, "timeout_ms", 0), 0, 60'000) : 0;
-    answer(response, json_of(directory_.watch(seen, Duration::milliseconds(timeout_ms))));
+    answer(response, seen_by(request, directory_.watch(seen, Duration::milliseconds(timeout_ms))));
     watches_.fetch_sub(1);
   });
+}
+
+void DirectoryServer::add_tenant_routes(httplib::Server& http) {
+  using httplib::Request;
+  Tenants& tenants = directory_.tenants();
+  const auto if_admitted = [this](auto handle) {
+    return [this, handle](const Request& request, httplib::Response& response) {
+      if (const auto admitted = admit(request); !admitted)
+        return telemetry::answer_error(response, 403, admitted.error().message);
+      handle(request, response);
+    };
+  };
+  http.Get("/v1/tenants", [&tenants](const Request&, httplib::Response& response) {
+    const auto all = tenants.list();
+    if (!all) return answer_error(response, all.error());
+    json out = json::array();
+    for (const Tenants::Standing& tenant : *all) {
+      out.push_back({{"name", tenant.name},
+                     {"quota_bytes", tenant.quota.bytes},
+                     {"quota_regions", tenant.quota.regions},
+                     {"used_bytes", tenant.used.bytes},
+                     {"used_regions", tenant.used.regions},
+                     {"operator", tenant.is_operator},
+                     {"revoked", tenant.is_revoked}});
+    }
+    answer(response, json{{"tenants", std::move(out)}});
+  });
+  http.Post("/v1/tenants", if_admitted(with_json([&tenants](const Request&, const json& in) -> Result<json> {
+              const auto what = in.at("do").get<std::string>();
+              const auto name = in.at("name").get<std::string>();
+              const auto quota = [&in] {
+                return Tenants::Quota{in.at("bytes").get<std::uint64_t>(), in.at("regions").get<std::uint64_t>()};
+              };
+              const auto told = [](Result<std::string> token) -> Result<json> {
+                if (!token) return tl::unexpected(token.error());
+                return json{{"token", std::move(*token)}};
+              };
+              if (what == "add") return told(tenants.add(name, quota(), in.value("operator", false)));
+              if (what == "rotate") return told(tenants.rotate(name));
+              if (what == "revoke") return empty_object(tenants.revoke(name));
+              if (what == "quota") return empty_object(tenants.set_quota(name, quota()));
+              if (what == "remove")
+                return empty_object(tenants.remove(
+                    name, in.value("with_regions", false) ? Tenants::Regions::kRemove : Tenants::Regions::kKeep));
+              return fail(fmt::format("\"do\": \"{}\": must be one of add, rotate, revoke, quota, remove", what));
+            })));
+  http.Post("/v1/regions",
+            if_admitted(with_json([this, &tenants](const Request& request, const json& in) -> Result<json> {
+              const auto who = asker(request);
+              if (!who) return tl::unexpected(who.error());
+              const std::string tenant = who->is_rack ? in.value("tenant", "") : who->tenant;
+              if (tenant.empty())
+                return fail("whose region? Say --tenant NAME, or show the tenant's token with --token-file");
+              const auto what = in.at("do").get<std::string>();
+              const auto name = in.at("name").get<std::string>();
+              if (what == "remove") return empty_object(tenants.remove_region(tenant, name));
+              const auto made = [&]() -> Result<TenantRegion> {
+                if (what == "add")
+                  return tenants.add_region(tenant, name, in.at("length").get<std::uint64_t>(), in.value("node", ""));
+                if (!who->is_rack)
+                  return tenants.refuse(
+                      Tenants::Refusal::kForbidden,
+                      fmt::format("moving regions is for the rack's operator, not for tenant '{}'", tenant));
+                if (what == "move") return tenants.begin_move(tenant, name, in.value("node", ""));
+                if (what == "moved") return tenants.end_move(tenant, name, in.at("next_birth").get<std::uint64_t>());
+                if (what == "stay") return tenants.undo_move(tenant, name);
+                return fail(fmt::format("\"do\": \"{}\": must be one of add, remove, move, moved, stay", what));
+              }();
+              if (!made) return tl::unexpected(made.error());
+              return to_json(*made);
+            })));
+  http.Post("/v1/drain", if_admitted(with_json([&tenants](const Request&, const json& in) -> Result<json> {
+              return empty_object(tenants.drain(in.at("node").get<std::string>(), in.at("on").get<bool>()));
+            })));
 }
 
 DirectoryClient::DirectoryClient(HttpAddress address, Duration patience)
@@ -149,6 +274,25 @@ std::unique_ptr<httplib::ClientImpl> make_client(const HttpAddress& address) {
   client->enable_server_certificate_verification(true);
   client->set_connection_timeout(std::chrono::seconds(5));
   return client;
+}
+
+// The file's first line. Who else could read it could do what we may.
+Result<std::string> read_token(const std::string& path) {
+  struct stat status {};
+  if (stat(path.c_str(), &status) != 0)
+    return fail(
+        fmt::format("token file {}: {}; --token-file or SLUICE_TOKEN_FILE names it", path, std::strerror(errno)));
+  if ((status.st_mode & 0077) != 0)
+    return fail(fmt::format("token file {}: others may read it; run chmod 600 on it", path));
+  auto text = read_whole_file(path);
+  if (!text) return fail("token file: " + text.error().message);
+  text->resize(std::min(text->find_first_of("\r\n"), text->size()));
+  const bool sound = !text->empty() && text->size() <= kMostToken &&
+                     std::ranges::all_of(*text, [](unsigned char c) { return std::isalnum(c) != 0 || c == '_'; });
+  if (!sound)
+    return fail(
+        fmt::format("token file {}: its first line is no token, which is what `sluice tenant add` prints", path));
+  return text;
 }
 
 // Why there was no answer, for people.
@@ -182,11 +326,18 @@ Result<std::string> DirectoryClient::exchange(Duration timeout, Request&& reques
       return fail(sound.error().message +
                   "; join the rack anew, with a new invitation (`sluice rack invite NAME` there)");
   }
+  std::string token;
+  if (!address_.token_file.empty()) {
+    auto read = read_token(address_.token_file);
+    if (!read) return tl::unexpected(read.error());
+    token = std::move(*read);
+  }
   const telemetry::NoPipeSignal quiet;
   const auto give_up = std::chrono::steady_clock::now() + std::chrono::nanoseconds(patience_.nanoseconds());
   for (;;) {
     const auto client = make_client(address_);
     client->set_read_timeout(std::chrono::milliseconds(timeout.milliseconds()));
+    if (!token.empty()) client->set_default_headers({{"Authorization", "Bearer " + token}});
     const httplib::Result result = request(*client);
     if (result && result->status == 200) return result->body;
     if (result) {

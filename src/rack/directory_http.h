@@ -3,6 +3,8 @@
 //   POST /v1/join    {"node": …, "lease_ms": n}        -> {"node": …, "lease": n}
 //   POST /v1/publish {"lease": n, "node": …}           POST /v1/renew {"lease": n}          POST /v1/leave {"lease": n}   -> {}
 //   GET  /v1/nodes                                     GET  /v1/watch?seen=REVISION&timeout_ms=n                          -> {"revision": n, "nodes": […]}
+//   POST /v1/tenants {"do": …}, /v1/regions {"do": …}, /v1/drain {"node", "on"}    GET /v1/tenants     tenants.h; who asks is told by
+//   "Authorization: Bearer TOKEN". Without a token: tenants.h, "Who asks"; a lease speaks for itself.
 //   Errors: 4xx or 5xx with {"error": "…"}; 410 says that the lease has ended.
 //   With TLS a node's attribute "machine" is the name in the certificate by which it came, whatever it says itself.
 //
@@ -23,6 +25,7 @@
 
 namespace httplib {
 class Client;
+struct Request;
 }  // namespace httplib
 
 namespace sluice::rack {
@@ -46,8 +49,12 @@ class DirectoryServer {
  private:
   explicit DirectoryServer(DirectoryStore& directory) : directory_(directory) {}
   void add_routes(httplib::Server& http);
+  void add_tenant_routes(httplib::Server& http);
+  Result<void> admit(const httplib::Request& request);
+  Result<Tenants::Asker> asker(const httplib::Request& request);
 
   DirectoryStore& directory_;
+  bool at_socket_ = false;
   std::unique_ptr<telemetry::HttpServer> server_;
   std::atomic<int> watches_{0};
   std::atomic<bool> stopping_{false};
@@ -68,7 +75,7 @@ class DirectoryClient final : public Directory {
 
   // The body of any other GET.
   Result<std::string> get(const std::string& path, Duration timeout = Duration::seconds(5));
-  // The answer to any other POST.
+  // The answer to any other POST, of JSON.
   Result<std::string> post(const std::string& path, const std::string& body);
 
  private:

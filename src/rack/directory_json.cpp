@@ -26,6 +26,7 @@ json to_json(const NodeDescription& description) {
   json regions = json::array();
   for (const RegionRecord& r : description.regions) {
     regions.push_back({{"name", r.name}, {"address", r.address}, {"length", r.length}, {"key", r.key}});
+    if (!r.owner.empty()) regions.back()["owner"] = r.owner;
   }
   return {{"name", description.name},
           {"kind", to_string(description.kind)},
@@ -47,7 +48,25 @@ json to_json(const NodeRecord& node) {
 json to_json(const Snapshot& snapshot) {
   json nodes = json::array();
   for (const NodeRecord& node : snapshot.nodes) nodes.push_back(to_json(node));
-  return {{"revision", snapshot.revision}, {"nodes", std::move(nodes)}};
+  json out{{"revision", snapshot.revision}, {"nodes", std::move(nodes)}};
+  if (!snapshot.has_tenants && snapshot.draining.empty()) return out;
+  out["has_tenants"] = snapshot.has_tenants;
+  out["draining"] = snapshot.draining;
+  json& regions = out["regions"] = json::array();
+  for (const TenantRegion& region : snapshot.regions) regions.push_back(to_json(region));
+  return out;
+}
+
+json to_json(const TenantRegion& region) {
+  json out{{"tenant", region.tenant},
+           {"name", region.name},
+           {"node", region.node},
+           {"length", region.length},
+           {"birth", region.birth}};
+  if (region.moving_to.empty()) return out;
+  out["moving_to"] = region.moving_to;
+  out["next_birth"] = region.next_birth;
+  return out;
 }
 
 Result<NodeDescription> description_from_json(const json& in) {
@@ -62,7 +81,8 @@ Result<NodeDescription> description_from_json(const json& in) {
     out.cm_port = in.at("cm_port").get<std::uint16_t>();
     for (const json& r : in.at("regions")) {
       out.regions.push_back({r.at("name").get<std::string>(), r.at("address").get<std::uint64_t>(),
-                             r.at("length").get<std::uint64_t>(), r.at("key").get<std::uint32_t>()});
+                             r.at("length").get<std::uint64_t>(), r.at("key").get<std::uint32_t>(),
+                             r.value("owner", "")});
     }
     out.attributes = in.at("attributes").get<std::map<std::string, std::string>>();
     return out;
@@ -88,6 +108,15 @@ Result<NodeRecord> node_from_json(const json& in) {
   });
 }
 
+Result<TenantRegion> tenant_region_from_json(const json& in) {
+  return guarded("region", [&]() -> Result<TenantRegion> {
+    return TenantRegion{in.at("tenant").get<std::string>(),      in.at("name").get<std::string>(),
+                        in.at("node").get<std::string>(),        in.at("length").get<std::uint64_t>(),
+                        in.at("birth").get<std::uint64_t>(),     in.value("moving_to", ""),
+                        in.value("next_birth", std::uint64_t{0})};
+  });
+}
+
 Result<Snapshot> snapshot_from_json(const json& in) {
   return guarded("snapshot", [&]() -> Result<Snapshot> {
     Snapshot out;
@@ -96,6 +125,13 @@ Result<Snapshot> snapshot_from_json(const json& in) {
       auto record = node_from_json(node);
       if (!record) return tl::unexpected(record.error());
       out.nodes.push_back(std::move(*record));
+    }
+    out.has_tenants = in.value("has_tenants", false);
+    out.draining = in.value("draining", std::vector<std::string>{});
+    for (const json& region : in.value("regions", json::array())) {
+      auto parsed = tenant_region_from_json(region);
+      if (!parsed) return tl::unexpected(parsed.error());
+      out.regions.push_back(std::move(*parsed));
     }
     return out;
   });

@@ -14,9 +14,11 @@ namespace sluice::rack {
 nlohmann::json to_json(const NodeDescription& description);
 nlohmann::json to_json(const NodeRecord& node);
 nlohmann::json to_json(const Snapshot& snapshot);
+nlohmann::json to_json(const TenantRegion& region);
 
 Result<NodeDescription> description_from_json(const nlohmann::json& json);
 Result<NodeRecord> node_from_json(const nlohmann::json& json);
+Result<TenantRegion> tenant_region_from_json(const nlohmann::json& json);
 Result<Snapshot> snapshot_from_json(const nlohmann::json& json);
 
 }  // namespace sluice::rack

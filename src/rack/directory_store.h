@@ -7,6 +7,7 @@
 #include <string>
 
 #include "rack/directory.h"
+#include "rack/tenants.h"
 
 namespace sluice::rack {
 
@@ -18,14 +19,27 @@ struct Subnet {
   static wire::MacAddress mac_of(wire::Ipv4Address ip);
 };
 
+struct VersionedText {
+  std::string text;           // empty: there is none
+  std::uint64_t version = 0;  // another with each change
+};
+
 class DirectoryStore : public Directory {
  public:
+  Tenants& tenants() { return tenants_; }
+  // Where they are kept: a text that is replaced as a whole, if it still is of this version (false: it is not). It outlives all nodes; a change ends
+  // watches.
+  virtual Result<VersionedText> ledger() = 0;
+  virtual Result<bool> replace_ledger(std::uint64_t version, const std::string& text) = 0;
   // Called from time to time by whoever serves watchers: ends what time has ended.
   virtual void expire() {}
   // Ends the lease of a node whose process is known to be gone, so that the name may be taken at once.
   virtual Result<void> evict(const std::string& name) = 0;
   // Ends all watches, for shutting down.
   virtual void stop_watches() = 0;
+
+ private:
+  Tenants tenants_{*this};
 };
 
 // What every store says alike.

@@ -71,6 +71,10 @@ class Etcd {
       if (opened || i == 10) return opened;
     }
   }
+  // The one that was opened last, by somebody else.
+  Result<std::unique_ptr<EtcdDirectory>> open_again() {
+    return EtcdDirectory::open({.addresses = {address()}, .prefix = fmt::format("/test-{}", opened_)}, {});
+  }
   std::string address() const { return fmt::format("127.0.0.1:{}", client_port_); }
   // What time does to a lease.
   void end(std::uint64_t lease) {
@@ -164,8 +168,9 @@ class DirectoryTest : public testing::TestWithParam<std::string> {
       virtual_ = std::make_unique<VirtualLeases>(*in_etcd_, *etcd_, now_ms_);
       return;
     }
-    auto opened = SqliteDirectory::open(folder_ / "state.sqlite", {},
-                                        [this] { return Time::at(Duration::milliseconds(now_ms_)); });
+    auto opened = SqliteDirectory::open(
+        folder_ / "state.sqlite", {}, [this] { return Time::at(Duration::milliseconds(now_ms_)); },
+        folder_ / "tenants.json");
     ASSERT_TRUE(opened) << opened.error().message;
     embedded_ = std::move(*opened);
     if (GetParam() == "http") serve({folder_ / "d.sock"}, {folder_ / "d.sock"});
@@ -191,9 +196,23 @@ class DirectoryTest : public testing::TestWithParam<std::string> {
     client_ = std::make_unique<DirectoryClient>(from);
   }
   void restart() {
+    if (in_etcd_) {
+      virtual_.reset();
+      in_etcd_ = etcd_->open_again().value();
+      virtual_ = std::make_unique<VirtualLeases>(*in_etcd_, *etcd_, now_ms_);
+      return;
+    }
     server_.reset();
     embedded_.reset();
     start();
+  }
+  DirectoryStore& store() { return in_etcd_ ? static_cast<DirectoryStore&>(*in_etcd_) : *embedded_; }
+  // A client that shows this token.
+  DirectoryClient with_token(const std::string& token) {
+    HttpAddress address = client_address_;
+    address.token_file = folder_ / "token";
+    EXPECT_TRUE(write_private_file(address.token_file, token + "\n"));
+    return DirectoryClient(address);
   }
   Directory& directory() {
     if (virtual_) return *virtual_;
@@ -232,6 +251,11 @@ class DirectoryFileTest : public DirectoryTest {};
 INSTANTIATE_TEST_SUITE_P(All, DirectoryFileTest, testing::Values("embedded", "http", "tls"),
                          [](const auto& variant) { return variant.param; });
 INSTANTIATE_TEST_SUITE_P(All, DirectoryTest, testing::Values("embedded", "http", "tls", "etcd"),
+                         [](const auto& variant) { return variant.param; });
+
+// Those that are asked over HTTP.
+class DirectoryServedTest : public DirectoryTest {};
+INSTANTIATE_TEST_SUITE_P(All, DirectoryServedTest, testing::Values("http", "tls"),
                          [](const auto& variant) { return variant.param; });
 
 TEST_P(DirectoryTest, GivesEachNodeANumberAndAddressesOfItsOwn) {
@@ -356,6 +380,121 @@ TEST_P(DirectoryTest, AWatchSeesALeaseEnd) {
   pass(kLease);
   if (embedded_ && !server_) embedded_->expire();  // the others do so by themselves
   EXPECT_EQ(directory().watch(before, Duration::seconds(30))->find("memory1")->state, NodeState::kGone);
+}
+
+// --- tenants ---
+
+TEST_P(DirectoryTest, KeepsTenantsAndTheirRegionsWhenItIsStartedAnew) {
+  NodeDescription node = memory("memory1");
+  node.attributes[kTenantBytesAttribute] = "1000000";
+  const Registration joined = *store().join(node, kLease);
+  ASSERT_TRUE(store().publish(joined.lease, node));
+  const std::string red = store().tenants().add("red", {1'000'000, 3}, false).value();
+  const std::string blue = store().tenants().add("blue", {10, 1}, false).value();
+  ASSERT_TRUE(store().tenants().add_region("red", "heap", 600'000, ""));
+  ASSERT_TRUE(store().tenants().revoke("blue"));
+  ASSERT_TRUE(store().tenants().drain("memory1", true));
+  const Snapshot before = store().tenants().view(*store().nodes(), {.is_rack = true}).value();
+  restart();
+  Tenants& tenants = store().tenants();
+  EXPECT_EQ(tenants.identify(red, false)->tenant, "red");
+  EXPECT_FALSE(tenants.identify(blue, false));
+  EXPECT_FALSE(tenants.identify("", false));
+  const Snapshot seen = tenants.view(*store().nodes(), {.is_rack = true}).value();
+  EXPECT_EQ(seen.regions, before.regions);
+  ASSERT_EQ(seen.regions.size(), 1u);
+  EXPECT_EQ(seen.regions[0].node, "memory1");
+  EXPECT_EQ(seen.draining, std::vector<std::string>{"memory1"});
+  ASSERT_TRUE(tenants.drain("memory1", false));
+  EXPECT_FALSE(tenants.add_region("red", "stack", 600'000, "")) << "over quota, as before";
+  EXPECT_TRUE(tenants.add_region("red", "stack", 400'000, ""));
+}
+
+TEST_P(DirectoryTest, ReplacesTheLedgerOnlyAsOfTheVersionThatWasRead) {
+  const auto before = store().ledger();
+  ASSERT_TRUE(before) << before.error().message;
+  EXPECT_EQ(before->text, "");
+  EXPECT_TRUE(store().replace_ledger(before->version, "one").value());
+  EXPECT_FALSE(store().replace_ledger(before->version, "two").value());
+  const auto after = store().ledger();
+  EXPECT_EQ(after->text, "one");
+  EXPECT_NE(after->version, before->version);
+  EXPECT_TRUE(store().replace_ledger(after->version, "two").value());
+  EXPECT_EQ(store().ledger()->text, "two");
+}
+
+TEST_P(DirectoryTest, AWatchReturnsWhenTenantsChange) {
+  join("memory1");
+  const std::uint64_t before = directory().nodes()->revision;
+  std::thread later([&] { EXPECT_TRUE(store().tenants().drain("memory1", true)); });
+  const auto seen = directory().watch(before, Duration::seconds(30));
+  later.join();
+  ASSERT_TRUE(seen) << seen.error().message;
+  EXPECT_GT(seen->revision, before);
+  // What is served shows the change at that revision; the stores themselves know nothing of it.
+  if (server_) {
+    EXPECT_EQ(seen->draining, std::vector<std::string>{"memory1"});
+  }
+}
+
+TEST_P(DirectoryServedTest, WhoAsksIsToldByTheTokenThatItShows) {
+  NodeDescription node = memory("memory1");
+  node.regions = {{kMainRegion, 0, 10, 1}, {"heap", 10, 10, 2, "red"}, {"heap", 20, 10, 3, "blue"}};
+  const Registration joined = *store().join(node, kLease);
+  ASSERT_TRUE(store().publish(joined.lease, node));
+  const std::string red = store().tenants().add("red", {100, 3}, false).value();
+  const std::string ops = store().tenants().add("ops", {}, true).value();
+
+  const bool at_socket = GetParam() == "http";
+  const auto nobody = directory().nodes();
+  EXPECT_EQ(nobody.has_value(), at_socket) << "the socket is the rack's own";
+  if (!nobody) {
+    EXPECT_THAT(nobody.error().message, testing::HasSubstr("SLUICE_TOKEN_FILE"));
+  }
+  EXPECT_EQ(directory().join(memory("memory2"), kLease).has_value(), at_socket);
+
+  DirectoryClient as_red = with_token(red);
+  ASSERT_TRUE(as_red.nodes());
+  ASSERT_EQ(as_red.nodes()->find("memory1")->description.regions.size(), 1u);
+  EXPECT_EQ(as_red.nodes()->find("memory1")->description.regions[0].key, 2u);
+  EXPECT_EQ(as_red.watch(0, Duration::seconds(1))->find("memory1")->description.regions.size(), 1u);
+  EXPECT_FALSE(as_red.join(memory("memory3"), kLease)) << "as a client alone";
+  const auto app = as_red.join({"app", NodeKind::kClient, 0, {}, {}}, kLease);
+  ASSERT_TRUE(app) << app.error().message;
+  EXPECT_EQ(app->node.description.attributes.at(kTenantAttribute), "red");
+  for (const char* path : {"/v1/tenants", "/v1/drain"}) {
+    const auto refused = as_red.post(path, R"({"do": "rotate", "name": "red", "node": "memory1", "on": true})");
+    ASSERT_FALSE(refused) << path;
+    EXPECT_THAT(refused.error().message, testing::HasSubstr("for the rack's operator, not for tenant 'red'"));
+  }
+  EXPECT_FALSE(as_red.get("/v1/tenants"));
+  const auto over = as_red.post("/v1/regions", R"({"do": "add", "name": "more", "length": 1000})");
+  ASSERT_FALSE(over);
+  EXPECT_THAT(over.error().message, testing::HasSubstr("'red' asked for 1000, uses 0, and is allowed 100"));
+
+  DirectoryClient as_ops = with_token(ops);
+  EXPECT_EQ(as_ops.nodes()->find("memory1")->description.regions.size(), 3u);
+  EXPECT_TRUE(as_ops.join(memory("memory4"), kLease));
+  EXPECT_TRUE(as_ops.get("/v1/tenants"));
+
+  DirectoryClient as_nobody = with_token("sluice_0123456789");
+  EXPECT_THAT(as_nobody.nodes().error().message, testing::HasSubstr("of no tenant of this rack"));
+  // What lives goes on while its token is another.
+  EXPECT_TRUE(as_nobody.renew(app->lease));
+  EXPECT_TRUE(as_nobody.publish(app->lease, {"app", NodeKind::kClient, 0, {}, {{kTenantAttribute, "blue"}}}));
+  EXPECT_EQ(store().nodes()->find("app")->description.attributes.at(kTenantAttribute), "red");
+}
+
+TEST_P(DirectoryServedTest, ATokenFileMustBeOnesOwnAndHoldOne) {
+  HttpAddress address = client_address_;
+  address.token_file = folder_ / "none";
+  EXPECT_THAT(DirectoryClient(address).nodes().error().message, testing::HasSubstr("No such file"));
+  address.token_file = folder_ / "token";
+  ASSERT_TRUE(write_private_file(address.token_file, "no token\r\nat all\n"));
+  EXPECT_THAT(DirectoryClient(address).nodes().error().message, testing::HasSubstr("is no token"));
+  std::filesystem::permissions(address.token_file, std::filesystem::perms::others_read,
+                               std::filesystem::perm_options::add);
+  EXPECT_THAT(DirectoryClient(address).nodes().error().message, testing::HasSubstr("chmod 600"));
 }
 
 TEST_P(DirectoryFileTest, ARestartedDirectoryKnowsEverythingAndGivesLeasesTheirWholeTime) {

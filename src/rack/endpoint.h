@@ -44,6 +44,12 @@ class Endpoint {
     return membership_->publish(description);
   }
 
+  // In the loop's thread: the same without waiting for the directory.
+  void publish_soon(const NodeDescription& description) {
+    published_ = description;
+    membership_->publish_soon(description);
+  }
+
   const NodeRecord& node() const { return membership_->node(); }
   nic::PollLoop& loop() { return loop_; }
   nic::Shard& shard() { return *shard_; }

@@ -375,6 +375,24 @@ Result<void> EtcdDirectory::evict(const std::string& name) {
   return known->alive ? revoke(known->alive->value) : Result<void>{};
 }
 
+Result<VersionedText> EtcdDirectory::ledger() {
+  const auto answer = call("/v3/kv/range", {{"key", encoded(key("/tenants"))}});
+  if (!answer) return tl::unexpected(answer.error());
+  VersionedText found;
+  for (const Json& pair : pairs_of(*answer)) found = {text(pair, "value"), number(pair, "mod_revision")};
+  return found;
+}
+
+Result<bool> EtcdDirectory::replace_ledger(std::uint64_t version, const std::string& text) {
+  const auto done =
+      commit(Json::array({is_as_of(key("/tenants"), version)}), Json::array({put(key("/tenants"), text, 0)}));
+  if (!done || *done) return done;
+  // It may have been done by a question whose answer got lost.
+  const auto now = ledger();
+  if (!now) return tl::unexpected(now.error());
+  return now->text == text;
+}
+
 Result<Snapshot> EtcdDirectory::nodes() {
   const auto answer = call("/v3/kv/txn", {{"success",
                                            {{{"request_range", everything_under(key("/nodes/"))}},

@@ -1,6 +1,7 @@
 // The directory in etcd: the rack's state survives the machine of the switch, and several switches' worth of racks share one cluster.
 //
-// Keys:       <prefix>/nodes/NAME  the record; <prefix>/alive/NAME  the lease's number, there while the node lives; <prefix>/ids/N  NAME.
+// Keys:       <prefix>/tenants  the ledger of tenants, without a lease;
+//             <prefix>/nodes/NAME  the record; <prefix>/alive/NAME  the lease's number, there while the node lives; <prefix>/ids/N  NAME.
 //             Each node has two leases of etcd's: one of its own length, which alive/ hangs on, and one of kForgetAfter, which nodes/ and ids/
 //             hang on. Both are renewed together, so a node that says nothing is gone when the first ends, forgotten when the second does.
 // Invariant:  what a call has answered is in etcd; every change is one transaction, guarded by what it was decided on. Questions may be asked again
@@ -56,6 +57,8 @@ class EtcdDirectory final : public DirectoryStore {
   Result<Snapshot> watch(std::uint64_t seen, Duration timeout) override;
   Result<void> evict(const std::string& name) override;
   void stop_watches() override { stopping_ = true; }
+  Result<VersionedText> ledger() override;
+  Result<bool> replace_ledger(std::uint64_t version, const std::string& text) override;
 
  private:
   using Json = nlohmann::json;

@@ -108,8 +108,26 @@ bool Membership::wait(Duration duration) {
   return !stop_.wait_for(lock, to_chrono(duration), [&] { return stopping_; });
 }
 
+void Membership::publish_soon(NodeDescription description) {
+  const std::lock_guard lock(mutex_);
+  description_ = std::move(description);
+  published_ = true;
+  changed_ = true;
+  stop_.notify_all();
+}
+
 void Membership::keep_lease() {
-  while (wait(config_.lease / 3)) renew_once();
+  bool pending = false;
+  for (;;) {
+    {
+      std::unique_lock lock(mutex_);
+      stop_.wait_for(lock, to_chrono(config_.lease / 3), [&] { return stopping_ || changed_; });
+      if (stopping_) return;
+      pending = std::exchange(changed_, false) || pending;
+      if (pending && directory_.publish(lease_, description_)) pending = false;  // else again with the next renewal
+    }
+    renew_once();
+  }
 }
 
 void Membership::renew_once() {

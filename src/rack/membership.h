@@ -41,6 +41,8 @@ class Membership {
   ~Membership();
 
   Result<void> publish(const NodeDescription& description);
+  // The same in the membership's thread, until it is done; does not wait.
+  void publish_soon(NodeDescription description);
   const NodeRecord& node() const { return registration_.node; }
 
  private:
@@ -58,7 +60,8 @@ class Membership {
   std::unique_ptr<LeaseFile> file_;  // null: none, or somebody else's
   std::mutex mutex_;
   std::condition_variable stop_;
-  bool stopping_ = false;  // guarded by mutex_, as the next three
+  bool stopping_ = false;  // guarded by mutex_, as the next five
+  bool changed_ = false;   // description_ is to be published
   NodeDescription description_;
   LeaseId lease_;
   bool published_ = false;

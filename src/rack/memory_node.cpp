@@ -1,6 +1,7 @@
 #include "rack/memory_node.h"
 
 #include <fmt/core.h>
+#include <spdlog/spdlog.h>
 #include <sys/mman.h>
 
 #include <algorithm>
@@ -44,8 +45,17 @@ Result<void> Acceptor::listen(std::uint16_t port) {
 }
 
 void Acceptor::on_request(Time now, const ConnectionEvent& event) {
+  rc::QueuePairConfig pair_config = pair_;
+  if (events_.domain_for) {
+    const auto domain = events_.domain_for(event.remote);
+    if (!domain) {
+      ++refused_;
+      return connector_.reject(now, event.id);
+    }
+    pair_config.pd = *domain;
+  }
   auto made =
-      connections_.size() < most_ ? connector_.adapter().create_queue_pair(pair_) : fail("too many connections");
+      connections_.size() < most_ ? connector_.adapter().create_queue_pair(pair_config) : fail("too many connections");
   if (!made) {
     ++refused_;
     return connector_.reject(now, event.id);
@@ -114,41 +124,131 @@ Result<std::unique_ptr<MemoryNode>> MemoryNode::make(nic::Connector& connector, 
   std::unique_ptr<MemoryNode> node(new MemoryNode(connector, std::move(*mapping)));
   rc::Adapter& adapter = connector.adapter();
   node->domain_ = adapter.create_domain();
-  if (auto added = node->add_region(); !added) return tl::unexpected(added.error());
+  auto key = node->add_region(node->domain_, node->bytes());
   // Each key of a place in the table ends in the number after that of the one before (memory/region.h).
-  while (node->key_.value % kKeyVariants != incarnation % kKeyVariants) {
-    adapter.regions().remove(node->key_);
-    if (auto added = node->add_region(); !added) return tl::unexpected(added.error());
+  while (key && key->value % kKeyVariants != incarnation % kKeyVariants) {
+    adapter.regions().remove(*key);
+    key = node->add_region(node->domain_, node->bytes());
   }
+  if (!key) return tl::unexpected(key.error());
+  node->key_ = *key;
   rc::CompletionQueue* completions = adapter.create_completion_queue(16);
   const rc::QueuePairConfig pair{.pd = node->domain_,
                                  .send_completions = completions,
                                  .receive_completions = completions,
                                  .send_depth = 1,
                                  .receive_depth = 1};
-  node->acceptor_ = std::make_unique<Acceptor>(connector, pair, connections, Acceptor::Events{});
+  Acceptor::Events events;
+  events.domain_for = [self = node.get()](const wire::Gid& remote) { return self->domain_for(remote); };
+  node->acceptor_ = std::make_unique<Acceptor>(connector, pair, connections, std::move(events));
   return node;
 }
 
-Result<void> MemoryNode::add_region() {
-  auto key = connector_.adapter().regions().add({.pd = domain_,
-                                                 .bytes = mapping_.bytes(),
-                                                 .address = reinterpret_cast<std::uintptr_t>(mapping_.bytes().data()),
-                                                 .access = memory::kAllAccess});
-  if (!key) return tl::unexpected(key.error());
-  key_ = *key;
-  return {};
+Result<memory::Key> MemoryNode::add_region(memory::PdId domain, MutableBytes bytes) {
+  return connector_.adapter().regions().add({.pd = domain,
+                                             .bytes = bytes,
+                                             .address = reinterpret_cast<std::uintptr_t>(bytes.data()),
+                                             .access = memory::kAllAccess});
 }
 
 void MemoryNode::fence(Time now) {
   acceptor_->drop_all(now);
-  connector_.adapter().regions().remove(key_);
-  const auto added = add_region();
-  SLUICE_CHECK(added.has_value());  // its place was free
+  memory::RegionTable& table = connector_.adapter().regions();
+  const auto renew = [&](memory::Key& key, memory::PdId domain, MutableBytes bytes) {
+    table.remove(key);
+    const auto added = add_region(domain, bytes);
+    SLUICE_CHECK(added.has_value());  // its place was free
+    key = *added;
+  };
+  renew(key_, domain_, bytes());
+  for (auto& [name, piece] : pieces_) renew(piece.key, piece.domain, piece.mapping.bytes());
+}
+
+memory::PdId MemoryNode::domain_of(const std::string& tenant) {
+  const auto [known, is_new] = domains_.try_emplace(tenant);
+  if (is_new) known->second = connector_.adapter().create_domain();
+  return known->second;
+}
+
+// An address that the directory does not know would be taken for the rack's own.
+std::optional<memory::PdId> MemoryNode::domain_for(const wire::Gid& remote) {
+  if (shared_) return domain_;
+  const auto owner = clients_.owner(remote);
+  if (!owner) return std::nullopt;
+  return owner->empty() ? domain_ : domain_of(*owner);
+}
+
+bool MemoryNode::follow(Time now, const Snapshot& snapshot, const std::string& name) {
+  acceptor_->drop_gone(now, snapshot);
+  clients_.learn(snapshot);
+  bool changed = false;
+  std::erase_if(pieces_, [&](const auto& entry) {
+    const std::uint64_t birth = entry.second.birth;
+    const bool is_wanted = std::ranges::any_of(snapshot.regions, [&](const TenantRegion& region) {
+      return (region.node == name && region.birth == birth) || (region.moving_to == name && region.next_birth == birth);
+    });
+    if (is_wanted) return false;
+    connector_.adapter().regions().remove(entry.second.key);
+    return changed = true;
+  });
+  for (const TenantRegion& region : snapshot.regions) {
+    if (region.node == name &&
+        provide(region, region.birth, region.moving_to.empty() ? Reach::kTenant : Reach::kLeaves))
+      changed = true;
+    if (region.moving_to == name && provide(region, region.next_birth, Reach::kArrives)) changed = true;
+  }
+  return changed;
+}
+
+// The memory of that birth, within that one's reach. True: that was news.
+bool MemoryNode::provide(const TenantRegion& region, std::uint64_t birth, Reach reach) {
+  const memory::PdId domain = reach == Reach::kTenant ? domain_of(region.tenant) : domain_;
+  const std::pair<std::string, std::string> name{region.tenant, region.name};
+  if (const auto known = pieces_.find(name); known != pieces_.end()) {
+    Piece& piece = known->second;
+    if (piece.reach == reach) return false;
+    connector_.adapter().regions().remove(piece.key);
+    const auto key = add_region(domain, piece.mapping.bytes());
+    SLUICE_CHECK(key.has_value());  // its place was free
+    piece.key = *key;
+    piece.domain = domain;
+    piece.reach = reach;
+    return true;
+  }
+  auto mapping = Mapping::make(region.length);
+  auto key = mapping ? add_region(domain, mapping->bytes()) : tl::unexpected(mapping.error());
+  if (!key) {
+    spdlog::warn("region {}/{}: {}", region.tenant, region.name, key.error().message);
+    return false;  // tried again with the next change
+  }
+  pieces_.try_emplace(name, Piece{std::move(*mapping), birth, reach, domain, *key});
+  return true;
 }
 
 RegionRecord MemoryNode::region() const {
-  return {"main", reinterpret_cast<std::uintptr_t>(mapping_.bytes().data()), mapping_.bytes().size(), key_.value};
+  return {kMainRegion, reinterpret_cast<std::uintptr_t>(mapping_.bytes().data()), mapping_.bytes().size(), key_.value};
+}
+
+std::vector<RegionRecord> MemoryNode::regions() const {
+  std::vector<RegionRecord> all{region()};
+  for (const auto& [name, piece] : pieces_) {
+    const MutableBytes bytes = piece.mapping.bytes();
+    RegionRecord record{name.second, reinterpret_cast<std::uintptr_t>(bytes.data()), bytes.size(), piece.key.value,
+                        name.first};
+    if (piece.reach != Reach::kTenant) {
+      record.name =
+          fmt::format("{}{}/{}", piece.reach == Reach::kLeaves ? kLeaving : kArriving, name.first, name.second);
+      record.owner.clear();
+    }
+    all.push_back(std::move(record));
+  }
+  return all;
+}
+
+std::uint64_t MemoryNode::tenants_bytes() const {
+  std::uint64_t all = 0;
+  for (const auto& [name, piece] : pieces_) all += piece.mapping.bytes().size();
+  return all;
 }
 
 }  // namespace sluice::rack

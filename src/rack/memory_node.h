@@ -9,6 +9,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -16,6 +17,7 @@
 #include "base/result.h"
 #include "nic/connector.h"
 #include "rack/directory.h"
+#include "rack/tenants.h"
 
 namespace sluice::rack {
 
@@ -40,6 +42,8 @@ class Acceptor {
     std::function<void(rc::QueuePair&)> on_made{};  // in INIT or RESET, before it is accepted
     std::function<void(rc::QueuePair&)> on_gone{};  // in ERR, destroyed when this returns
     std::vector<std::uint8_t> greeting{};           // private data that those who connect are given
+    // The protection domain for who connects from there, nothing: refused. Null: that of the pair's configuration.
+    std::function<std::optional<memory::PdId>(const wire::Gid&)> domain_for{};
   };
 
   Acceptor(nic::Connector& connector, rc::QueuePairConfig pair, std::size_t most, Events events);
@@ -73,32 +77,58 @@ class Acceptor {
 
 inline constexpr const char* kLifeAttribute = "life";  // of a memory node: 16 hexadecimal digits
 
-// Keys:       the key of the node's `incarnation`-th life ends in that number, so whoever still has one of the 255 lives before is refused.
+// Keys:       the key of what we export, in the node's `incarnation`-th life, ends in that number, so whoever still has one of the 255 lives before
+//             is refused.
+// Tenants:    each has a protection domain of its own, which its regions and the connections from its clients' addresses are in: a key alone opens
+//             nothing of another's. Regions are memory of their own, zero when they are made, and gone for good when they are removed.
 class MemoryNode {
  public:
   static Result<std::unique_ptr<MemoryNode>> make(nic::Connector& connector, std::uint64_t size,
                                                   std::size_t connections, std::uint64_t incarnation);
 
-  // The lease on our name was lost, so others may have been told that we are gone: all connections end and the key changes. What the memory
+  // The lease on our name was lost, so others may have been told that we are gone: all connections end and the keys change. What the memory
   // holds stays.
   void fence(Time now);
+  // Every tenant may use the memory that we export.
+  void share_with_all() { shared_ = true; }
+  // What the directory says: ends the connections of who is gone, makes and removes tenants' regions of the node of this name. True: regions() are
+  // others than before.
+  bool follow(Time now, const Snapshot& snapshot, const std::string& name);
   // Another number with each memory that begins blank, for kLifeAttribute.
   const std::string& life() const { return life_; }
 
   Result<void> serve(std::uint16_t port) { return acceptor_->listen(port); }
   Acceptor& acceptor() { return *acceptor_; }
+  // Our own, which is the first of all, and those of tenants.
   RegionRecord region() const;
+  std::vector<RegionRecord> regions() const;
   MutableBytes bytes() const { return mapping_.bytes(); }
+  std::uint64_t tenants_bytes() const;
 
  private:
+  enum class Reach : std::uint8_t { kTenant, kLeaves, kArrives };  // a region that is being moved is for the rack alone
+  struct Piece {
+    Mapping mapping;
+    std::uint64_t birth;
+    Reach reach;
+    memory::PdId domain;
+    memory::Key key;
+  };
   MemoryNode(nic::Connector& connector, Mapping mapping);
-  Result<void> add_region();
+  Result<memory::Key> add_region(memory::PdId domain, MutableBytes bytes);
+  bool provide(const TenantRegion& region, std::uint64_t birth, Reach reach);
+  memory::PdId domain_of(const std::string& tenant);
+  std::optional<memory::PdId> domain_for(const wire::Gid& remote);
 
   nic::Connector& connector_;
   Mapping mapping_;
   std::string life_;
   memory::PdId domain_{};
   memory::Key key_{};
+  bool shared_ = false;
+  ClientsByAddress clients_;
+  std::map<std::string, memory::PdId> domains_;                  // of tenants
+  std::map<std::pair<std::string, std::string>, Piece> pieces_;  // by tenant and name
   std::unique_ptr<Acceptor> acceptor_;
 };
 

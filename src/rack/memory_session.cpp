@@ -1,8 +1,6 @@
 #include "rack/memory_session.h"
 
-#include <fmt/format.h>
-
-#include <vector>
+#include <fmt/core.h>
 
 namespace sluice::rack {
 
@@ -15,20 +13,17 @@ Result<std::unique_ptr<MemorySession>> MemorySession::open(const StoreSessionCon
 Result<void> MemorySession::connect(const std::string& node) {
   auto snapshot = attach(config_);
   if (!snapshot) return tl::unexpected(snapshot.error());
-  std::vector<std::string> names;
-  const NodeRecord* wanted = nullptr;
-  for (const NodeRecord* candidate : snapshot->ready(NodeKind::kMemory)) {
-    if (candidate->description.regions.empty()) continue;
-    names.push_back(candidate->description.name);
-    if (candidate->description.name == node) wanted = candidate;
+  const Snapshot::Memory wanted = snapshot->find_memory(node);
+  if (wanted.node == nullptr) {
+    const std::string names = snapshot->memory_names();
+    if (names.empty())
+      return fail(snapshot->has_tenants ? "no memory of this rack is yours; `sluice region add` asks for some"
+                                        : "no memory node is on the rack; `sluice memory` adds one");
+    return fail(fmt::format("there is no memory node {}; there are {}", node, names));
   }
-  if (names.empty()) return fail("no memory node is on the rack; `sluice memory` adds one");
-  if (wanted == nullptr)
-    return fail(fmt::format("there is no memory node {}; there are {}", node, fmt::join(names, ", ")));
-  const RegionRecord& region = wanted->description.regions.front();
-  base_ = {wanted->id, remote::RegionKey(region.key), region.address};
-  length_ = region.length;
-  const remote::NodeId id = wanted->id;
+  base_ = {wanted.node->id, remote::RegionKey(wanted.region->key), wanted.region->address};
+  length_ = wanted.region->length;
+  const remote::NodeId id = wanted.node->id;
   const auto only_it = [id](Snapshot all) {
     std::erase_if(all.nodes, [id](const NodeRecord& n) { return n.id != id; });
     return all;

@@ -14,7 +14,7 @@ namespace sluice::rack {
 
 class MemorySession final : public StoreSession {
  public:
-  // Connects to the node of this name alone; offsets are into its main region.
+  // Connects to the node of this name alone, or to that of a region of this name (Snapshot::find_memory()); offsets are into that memory.
   static Result<std::unique_ptr<MemorySession>> open(const StoreSessionConfig& config, const std::string& node);
   ~MemorySession() override { detach(); }
 

@@ -104,14 +104,26 @@ Result<void> run_metadata(const std::string& directory, const MetadataSettings& 
                                  .send_depth = kDepth,
                                  .receive_depth = kDepth};
   const std::size_t most = std::min<std::size_t>(settings.connections, completions->depth() / (2 * kDepth));
+  // Tenants are let in where the store's memory is theirs to use.
+  ClientsByAddress clients;
+  bool is_shared = false;
+  const auto domain_for = [&](const wire::Gid& remote) -> std::optional<memory::PdId> {
+    const auto owner = clients.owner(remote);
+    if (is_shared || (owner && owner->empty())) return pair.pd;
+    return std::nullopt;
+  };
   Acceptor acceptor(endpoint.connector(), pair, most,
                     {.on_made = [&](rc::QueuePair& made) { messages.add(made); },
-                     .on_gone = [&](rc::QueuePair& gone) { messages.remove(gone); }});
+                     .on_gone = [&](rc::QueuePair& gone) { messages.remove(gone); },
+                     .greeting = {},
+                     .domain_for = domain_for});
   nic::Polled<rc::MessageServerRc> polled(messages);
   endpoint.loop().add(polled);
   if (auto listening = acceptor.listen(kConnectionPort); !listening) return listening;
   endpoint.on_change([&](Time now, const Snapshot& snapshot) {
     acceptor.drop_gone(now, snapshot);
+    clients.learn(snapshot);
+    is_shared = has_shared_memory(snapshot);
     repair.set_nodes(now, snapshot);
   });
   NodeDescription description = endpoint_config.description;

@@ -113,4 +113,20 @@ void add_directory(MetricSet& set, const Snapshot& snapshot) {
   set.counter("directory_revisions", "changes that the directory has seen", snapshot.revision);
 }
 
+void add_tenants(MetricSet& set, const Tenants& tenants, const std::vector<Tenants::Standing>& all) {
+  for (const auto refusal : {Tenants::Refusal::kMissing, Tenants::Refusal::kWrong, Tenants::Refusal::kRevoked,
+                             Tenants::Refusal::kForbidden, Tenants::Refusal::kOverQuota})
+    set.counter("tenant_refused", "requests to the directory that were refused, by reason", tenants.refused(refusal),
+                {{"reason", std::string(Tenants::to_string(refusal))}});
+  for (const Tenants::Standing& tenant : all) {
+    if (tenant.is_operator) continue;
+    set.gauge("tenant_bytes", "memory of the tenant's regions", static_cast<double>(tenant.used.bytes),
+              {{"tenant", tenant.name}});
+    set.gauge("tenant_quota_bytes", "memory that the tenant is allowed", static_cast<double>(tenant.quota.bytes),
+              {{"tenant", tenant.name}});
+    set.gauge("tenant_regions", "regions of the tenant", static_cast<double>(tenant.used.regions),
+              {{"tenant", tenant.name}});
+  }
+}
+
 }  // namespace sluice::rack

@@ -8,6 +8,7 @@
 #include "nic/poll_loop.h"
 #include "port/port.h"
 #include "rack/directory.h"
+#include "rack/tenants.h"
 #include "rc/counters.h"
 #include "switching/latency_probe.h"
 #include "telemetry/metric_set.h"
@@ -29,5 +30,6 @@ void add_latency(telemetry::MetricSet& set, const switching::LatencyProbe::Count
 // `status`: BoxControl::status_json().
 void add_box(telemetry::MetricSet& set, const nlohmann::json& status);
 void add_directory(telemetry::MetricSet& set, const Snapshot& snapshot);
+void add_tenants(telemetry::MetricSet& set, const Tenants& tenants, const std::vector<Tenants::Standing>& all);
 
 }  // namespace sluice::rack

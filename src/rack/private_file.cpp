@@ -16,7 +16,8 @@ Result<void> write_private_file(const std::string& path, std::string_view text) 
   const std::string draft = path + ".new";
   unlink(draft.c_str());
   const int file = ::open(draft.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-  const bool written = file >= 0 && write(file, text.data(), text.size()) == static_cast<ssize_t>(text.size());
+  const bool written =
+      file >= 0 && write(file, text.data(), text.size()) == static_cast<ssize_t>(text.size()) && fsync(file) == 0;
   if (file >= 0) close(file);
   if (written && std::rename(draft.c_str(), path.c_str()) == 0) return {};
   const auto failed = fail(fmt::format("cannot write {}: {}", path, std::strerror(errno)));

@@ -11,6 +11,7 @@
 #include "rack/remote_nodes.h"
 #include "rack/sqlite_directory.h"
 #include "rack/switch_ports.h"
+#include "rack/tenants.h"
 
 namespace sluice::rack {
 namespace {
@@ -204,6 +205,161 @@ TEST_F(RackWorld, AnAcceptorRefusesMoreThanItsLimitAndDropsThoseWhoAreGone) {
                         .ip = Subnet{}.ip_of(NodeId(100))});
   acceptor.drop_gone(loop_.now(), gone);
   EXPECT_EQ(acceptor.connections(), 0u);
+}
+
+// --- tenants ---
+
+class TenantsWorld : public RackWorld {
+ public:
+  // What the directory says: who the client is, and which regions there are.
+  Snapshot word(const std::string& tenant, std::vector<TenantRegion> regions) {
+    Snapshot s = snapshot();
+    s.has_tenants = true;
+    s.regions = std::move(regions);
+    NodeRecord client;
+    client.description = {"client", NodeKind::kClient, 0, {}, {}};
+    if (!tenant.empty()) client.description.attributes[kTenantAttribute] = tenant;
+    client.state = NodeState::kReady;
+    client.id = NodeId(100);
+    client.ip = Subnet{}.ip_of(client.id);
+    s.nodes.push_back(client);
+    return s;
+  }
+  MemoryNode& node() { return *memories_[1].node; }
+  bool follow(const Snapshot& s) { return node().follow(loop_.now(), s, "memory1"); }
+  remote::RemoteAddress address_of(const std::string& owner) {
+    for (const RegionRecord& region : node().regions()) {
+      if (region.owner == owner) return {NodeId(1), remote::RegionKey(region.key), region.address};
+    }
+    return {};
+  }
+};
+
+TEST_F(TenantsWorld, AKeyOpensNothingForAnotherTenant) {
+  start_memory(1);
+  const Snapshot red = word("red", {{"red", "heap", "memory1", 1 << 16, 1},
+                                    {"blue", "heap", "memory1", 1 << 16, 2},
+                                    {"red", "elsewhere", "memory2", 1 << 16, 3}});
+  EXPECT_TRUE(follow(red));
+  EXPECT_FALSE(follow(red)) << "it is as it should be";
+  ASSERT_EQ(node().regions().size(), 3u);
+  connect_all();
+  EXPECT_EQ(write_to(address_of("red"), 1), Status::kOk);
+  // Right in every bit, and another's; each refusal breaks the connection.
+  for (const std::string& owner : {std::string("blue"), std::string()}) {
+    EXPECT_EQ(write_to(address_of(owner), 1), Status::kAccessDenied);
+    ASSERT_TRUE(run_until([&] { return nodes_->up() == 1; })) << nodes_->problems();
+  }
+  EXPECT_EQ(node().bytes()[0], 0);
+  EXPECT_EQ(write_to(address_of("red"), 1), Status::kOk);
+}
+
+TEST_F(TenantsWorld, TheRacksOwnClientsUseItsOwnMemory) {
+  start_memory(1);
+  EXPECT_TRUE(follow(word("", {{"red", "heap", "memory1", 1 << 16, 1}})));
+  connect_all();
+  EXPECT_EQ(write_to(address_of(""), 5), Status::kOk);
+  EXPECT_EQ(write_to(address_of("red"), 5), Status::kAccessDenied);
+}
+
+TEST_F(TenantsWorld, WhoIsNotOnTheRackIsNotConnectedTo) {
+  start_memory(1);
+  Snapshot without = word("red", {});
+  without.nodes.pop_back();
+  follow(without);
+  nodes_->set_nodes(loop_.now(), snapshot());
+  ASSERT_TRUE(run_until([&] { return node().acceptor().refused() > 0; }));
+  EXPECT_EQ(nodes_->up(), 0u);
+  follow(word("red", {}));
+  EXPECT_TRUE(run_until([&] { return nodes_->up() == 1; })) << "it is tried again: " << nodes_->problems();
+}
+
+TEST_F(TenantsWorld, ARegionThatIsGivenBackIsGoneAndItsSuccessorBlank) {
+  start_memory(1);
+  const std::vector<TenantRegion> regions{{"red", "heap", "memory1", 1 << 16, 1}};
+  EXPECT_TRUE(follow(word("red", regions)));
+  connect_all();
+  const remote::RemoteAddress before = address_of("red");
+  EXPECT_EQ(write_to(before, 1), Status::kOk);
+  EXPECT_TRUE(follow(word("red", {})));
+  EXPECT_EQ(node().tenants_bytes(), 0u);
+  EXPECT_EQ(write_to(before, 1), Status::kAccessDenied);
+  EXPECT_TRUE(follow(word("red", {{"red", "heap", "memory1", 1 << 16, 2}})));
+  const remote::RemoteAddress after = address_of("red");
+  EXPECT_NE(after.key, before.key);
+  EXPECT_EQ(*reinterpret_cast<const std::uint8_t*>(after.address), 0);
+}
+
+TEST_F(TenantsWorld, OtherMemoryOfTheSameNameIsBlankThoughNobodySawTheFirstGo) {
+  start_memory(1);
+  EXPECT_TRUE(follow(word("red", {{"red", "heap", "memory1", 1 << 16, 1}})));
+  connect_all();
+  EXPECT_EQ(write_to(address_of("red"), 1), Status::kOk);
+  EXPECT_TRUE(follow(word("red", {{"red", "heap", "memory1", 1 << 16, 2}})));
+  EXPECT_EQ(*reinterpret_cast<const std::uint8_t*>(address_of("red").address), 0);
+}
+
+TEST_F(TenantsWorld, ARegionThatIsBeingMovedIsForTheRackAlone) {
+  start_memory(1);
+  const TenantRegion here{"red", "heap", "memory1", 1 << 16, 1};
+  EXPECT_TRUE(follow(word("red", {here})));
+  connect_all();
+  const remote::RemoteAddress before = address_of("red");
+  EXPECT_EQ(write_to(before, 1), Status::kOk);
+  TenantRegion moving = here;
+  moving.moving_to = "memory2";
+  moving.next_birth = 9;
+  EXPECT_TRUE(follow(word("red", {moving})));
+  EXPECT_FALSE(follow(word("red", {moving})));
+  ASSERT_EQ(node().regions().size(), 2u);
+  EXPECT_EQ(node().regions()[1].name, "leaving:red/heap");
+  EXPECT_EQ(node().regions()[1].owner, "");
+  const auto key = remote::RegionKey(node().regions()[1].key);
+  for (const auto& address : {before, remote::RemoteAddress{NodeId(1), key, before.address}}) {
+    EXPECT_EQ(write_to(address, 2), Status::kAccessDenied);
+    ASSERT_TRUE(run_until([&] { return nodes_->up() == 1; })) << nodes_->problems();
+  }
+  // It stays after all, as it was; or it is elsewhere.
+  EXPECT_TRUE(follow(word("red", {here})));
+  EXPECT_EQ(*reinterpret_cast<const std::uint8_t*>(before.address), 1);
+  EXPECT_EQ(write_to(address_of("red"), 3), Status::kOk);
+  EXPECT_TRUE(follow(word("red", {{"red", "heap", "memory2", 1 << 16, 9}})));
+  EXPECT_EQ(node().regions().size(), 1u);
+}
+
+TEST_F(TenantsWorld, ARegionThatArrivesIsTheTenantsOnceItIsThere) {
+  start_memory(1);
+  const TenantRegion moving{"red", "heap", "memory2", 1 << 16, 1, "memory1", 9};
+  EXPECT_TRUE(follow(word("", {moving})));
+  ASSERT_EQ(node().regions().size(), 2u);
+  EXPECT_EQ(node().regions()[1].name, "arriving:red/heap");
+  connect_all();
+  const remote::RemoteAddress at{NodeId(1), remote::RegionKey(node().regions()[1].key), node().regions()[1].address};
+  EXPECT_EQ(write_to(at, 7), Status::kOk) << "by the rack itself";
+  EXPECT_TRUE(follow(word("", {{"red", "heap", "memory1", 1 << 16, 9}})));
+  EXPECT_EQ(*reinterpret_cast<const std::uint8_t*>(address_of("red").address), 7);
+  EXPECT_EQ(write_to(address_of("red"), 8), Status::kAccessDenied) << "it is the tenant's now";
+}
+
+TEST_F(TenantsWorld, AFencedNodeGivesTenantsRegionsOtherKeysToo) {
+  start_memory(1);
+  EXPECT_TRUE(follow(word("red", {{"red", "heap", "memory1", 1 << 16, 1}})));
+  connect_all();
+  const remote::RemoteAddress before = address_of("red");
+  EXPECT_EQ(write_to(before, 7), Status::kOk);
+  node().fence(loop_.now());
+  EXPECT_NE(address_of("red").key, before.key);
+  ASSERT_TRUE(run_until([&] { return nodes_->up() == 1 && nodes_->reconnects() == 1; })) << nodes_->problems();
+  EXPECT_EQ(write_to(before, 8), Status::kAccessDenied);
+  EXPECT_EQ(*reinterpret_cast<const std::uint8_t*>(before.address), 7) << "what it holds stays";
+}
+
+TEST_F(TenantsWorld, MemoryThatIsSharedIsForEverybody) {
+  start_memory(1);
+  node().share_with_all();
+  follow(word("red", {}));
+  connect_all();
+  EXPECT_EQ(write_to(address_of(""), 5), Status::kOk);
 }
 
 TEST_F(RackWorld, TheSwitchLetsGoOfAPortWhoseEndIsGone) {

@@ -51,9 +51,12 @@ bool RunDirectory::is_joined() const { return access((joined() + "/address").c_s
 std::string RunDirectory::machine() const { return first_line_of(joined() + "/machine"); }
 
 telemetry::HttpAddress RunDirectory::directory_address() const {
-  if (!is_joined()) return {directory_socket()};
-  return {first_line_of(joined() + "/address"),
-          telemetry::TlsFiles{joined() + "/authority.pem", joined() + "/certificate.pem", joined() + "/key.pem"}};
+  const char* const token = std::getenv(kTokenVariable);
+  telemetry::HttpAddress address{directory_socket(), {}, token == nullptr ? "" : token};
+  if (!is_joined()) return address;
+  address.text = first_line_of(joined() + "/address");
+  address.tls = telemetry::TlsFiles{joined() + "/authority.pem", joined() + "/certificate.pem", joined() + "/key.pem"};
+  return address;
 }
 
 std::string RunDirectory::switch_port() const {

@@ -13,6 +13,9 @@
 
 namespace sluice::rack {
 
+// Names the file with the token that this process and what it starts show to the rack (rack/tenants.h); unset: none.
+inline constexpr const char* kTokenVariable = "SLUICE_TOKEN_FILE";
+
 class RunDirectory {
  public:
   static constexpr std::size_t kMaxPath = 80;
@@ -45,6 +48,8 @@ class RunDirectory {
   // What the programs of one host share: ports/host_directory.h.
   std::string host(const std::string& name) const { return path_ + "/host-" + name; }
   std::string directory_state() const { return path_ + "/directory.sqlite"; }
+  // Who may use the rack; outlives it, as tls() does.
+  std::string tenants_file() const { return path_ + "/tenants.json"; }
   std::string pid_file(const std::string& daemon) const { return path_ + "/" + daemon + ".pid"; }
   std::string log(const std::string& daemon) const { return path_ + "/" + daemon + ".log"; }
   // Held by a daemon while it lives: rack/membership.h.

@@ -2,6 +2,7 @@
 
 #include <fmt/core.h>
 #include <sqlite3.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
@@ -11,6 +12,7 @@
 #include <utility>
 
 #include "rack/directory_json.h"
+#include "rack/private_file.h"
 
 namespace sluice::rack {
 // A prepared statement; SQLite copies what is bound.
@@ -54,7 +56,8 @@ class SqliteDirectory::Statement {
 };
 
 Result<std::unique_ptr<SqliteDirectory>> SqliteDirectory::open(const std::string& path, Subnet subnet,
-                                                               std::function<Time()> clock) {
+                                                               std::function<Time()> clock,
+                                                               const std::string& ledger_file) {
   sqlite3* database = nullptr;
   const int status = sqlite3_open_v2(path.c_str(), &database,
                                      SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_FULLMUTEX, nullptr);
@@ -63,6 +66,12 @@ Result<std::unique_ptr<SqliteDirectory>> SqliteDirectory::open(const std::string
     return fail(fmt::format("directory state {}: {}; is its folder writable?", path, sqlite3_errstr(status)));
   if (auto made = directory->create_tables(); !made) return tl::unexpected(made.error());
   if (auto loaded = directory->load(); !loaded) return tl::unexpected(loaded.error());
+  directory->ledger_file_ = ledger_file;
+  if (!ledger_file.empty() && access(ledger_file.c_str(), F_OK) == 0) {
+    auto text = read_whole_file(ledger_file);
+    if (!text) return tl::unexpected(text.error());
+    directory->ledger_ = {std::move(*text), 1};
+  }
   return directory;
 }
 
@@ -271,6 +280,26 @@ void SqliteDirectory::stop_watches() {
   const std::lock_guard lock(mutex_);
   stopping_ = true;
   changed_.notify_all();
+}
+
+Result<VersionedText> SqliteDirectory::ledger() {
+  const std::lock_guard lock(mutex_);
+  return ledger_;
+}
+
+Result<bool> SqliteDirectory::replace_ledger(std::uint64_t version, const std::string& text) {
+  const std::lock_guard lock(mutex_);
+  if (version != ledger_.version) return false;
+  if (!ledger_file_.empty()) {
+    if (auto written = write_private_file(ledger_file_, text); !written)
+      return fail("directory state: " + written.error().message);
+  }
+  ledger_ = {text, version + 1};
+  ++revision_;
+  // Should that fail, watchers that outlive us look anew when their time is over.
+  static_cast<void>(Statement(database_, "UPDATE counters SET revision = ?").bind(revision_).done());
+  changed_.notify_all();
+  return true;
 }
 
 // A failing disk must not hide that a node is gone: what cannot be written is tried again at the next call.

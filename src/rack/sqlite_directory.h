@@ -21,9 +21,11 @@ namespace sluice::rack {
 
 class SqliteDirectory final : public DirectoryStore {
  public:
-  // `clock` tells the time that leases are measured in. ":memory:" as the path keeps nothing.
+  // `clock` tells the time that leases are measured in. ":memory:" as the path keeps nothing. `ledger_file`: where tenants are kept, in a file of
+  // its own because it outlives the rack's processes; empty: nowhere.
   static Result<std::unique_ptr<SqliteDirectory>> open(const std::string& path, Subnet subnet,
-                                                       std::function<Time()> clock);
+                                                       std::function<Time()> clock,
+                                                       const std::string& ledger_file = {});
   ~SqliteDirectory() override;
 
   Result<Registration> join(const NodeDescription& description, Duration lease) override;
@@ -37,6 +39,8 @@ class SqliteDirectory final : public DirectoryStore {
   void expire() override;
   Result<void> evict(const std::string& name) override;
   void stop_watches() override;
+  Result<VersionedText> ledger() override;
+  Result<bool> replace_ledger(std::uint64_t version, const std::string& text) override;
 
  private:
   struct Entry {
@@ -68,6 +72,8 @@ class SqliteDirectory final : public DirectoryStore {
   std::mutex mutex_;
   std::condition_variable changed_;
   std::map<std::string, Entry> entries_;  // by name
+  std::string ledger_file_;
+  VersionedText ledger_;
   std::uint64_t revision_ = 0;
   std::uint32_t last_id_ = 0;
   bool stopping_ = false;

@@ -50,6 +50,8 @@ std::vector<swordbox::WordRegion> find_words(const Snapshot& snapshot) {
   if (!store && !snapshot.ready(NodeKind::kMetadata).empty()) return words;  // nobody knows what is the store's
   for (const NodeRecord* node : snapshot.ready(NodeKind::kMemory)) {
     for (const RegionRecord& region : node->description.regions) {
+      // None of tenants': clients that share a connection in the box share its rights.
+      if (region.name != kMainRegion) continue;
       const StoreMemory::Volume here{wire::Gid::from(node->ip), wire::RKey(region.key)};
       const bool is_stores = store && std::ranges::find(store->volumes, here) != store->volumes.end();
       const std::uint64_t taken = !is_stores          ? 0

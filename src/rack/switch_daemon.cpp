@@ -58,8 +58,11 @@ Result<std::unique_ptr<DirectoryStore>> open_directory(const SwitchSettings& set
                                                        const nic::Clock& clock) {
   const Subnet subnet{settings.subnet};
   if (settings.etcd.empty()) {
-    auto opened = SqliteDirectory::open(run.directory_state(), subnet, [&clock] { return clock.now(); });
+    const std::string ledger = settings.tenants.empty() ? run.tenants_file() : settings.tenants;
+    auto opened = SqliteDirectory::open(
+        run.directory_state(), subnet, [&clock] { return clock.now(); }, ledger);
     if (!opened) return tl::unexpected(opened.error());
+    if (auto sound = (*opened)->tenants().check(); !sound) return fail(ledger + ": " + sound.error().message);
     return std::unique_ptr<DirectoryStore>(std::move(*opened));
   }
   EtcdSettings etcd{.addresses = settings.etcd, .prefix = settings.etcd_prefix, .user = settings.etcd_user};
@@ -77,6 +80,7 @@ Result<std::unique_ptr<DirectoryStore>> open_directory(const SwitchSettings& set
   }
   auto opened = EtcdDirectory::open(std::move(etcd), subnet);
   if (!opened) return tl::unexpected(opened.error());
+  if (auto sound = (*opened)->tenants().check(); !sound) return tl::unexpected(sound.error());
   return std::unique_ptr<DirectoryStore>(std::move(*opened));
 }
 

@@ -40,7 +40,13 @@ std::string box_status(const SwitchParts& parts) {
 }
 
 std::string state(const SwitchParts& parts) {
-  const auto snapshot = parts.directory.nodes();
+  auto snapshot = parts.directory.nodes();
+  // A picture for everybody who can connect: it opens nothing.
+  if (snapshot) {
+    for (NodeRecord& node : snapshot->nodes) {
+      for (RegionRecord& region : node.description.regions) region.key = 0;
+    }
+  }
   json out{{"at_ms",
             std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::system_clock::now().time_since_epoch())
                 .count()},
@@ -79,11 +85,17 @@ void collect(const Moment& moment, MetricSet& set, const SwitchParts& parts, con
 
 std::string scrape_switch(const SwitchParts& parts) {
   // The directory may be at its disk: it is asked here, not in the loop's thread.
-  return scrape("switch", parts.loop, [parts, snapshot = parts.directory.nodes().value_or(Snapshot{})](Time now) {
-    const Moment moment{parts.loop.counters(), parts.ports.report(now),
-                        parts.box == nullptr ? "" : parts.box->status_json(0)};
-    return [moment, parts, snapshot](MetricSet& set) { collect(moment, set, parts, snapshot); };
-  });
+  using Standings = std::vector<Tenants::Standing>;
+  return scrape("switch", parts.loop,
+                [parts, snapshot = parts.directory.nodes().value_or(Snapshot{}),
+                 tenants = parts.directory.tenants().list().value_or(Standings{})](Time now) {
+                  const Moment moment{parts.loop.counters(), parts.ports.report(now),
+                                      parts.box == nullptr ? "" : parts.box->status_json(0)};
+                  return [moment, parts, snapshot, tenants](MetricSet& set) {
+                    collect(moment, set, parts, snapshot);
+                    add_tenants(set, parts.directory.tenants(), tenants);
+                  };
+                });
 }
 
 // A daemon of this run directory, asked at its own socket.

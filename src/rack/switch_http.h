@@ -18,7 +18,7 @@
 #include "nic/poll_loop.h"
 #include "rack/box_stage.h"
 #include "rack/cowbird_stage.h"
-#include "rack/directory.h"
+#include "rack/directory_store.h"
 #include "rack/door.h"
 #include "rack/edm_stage.h"
 #include "rack/run_directory.h"
@@ -31,7 +31,7 @@ struct SwitchParts {
   RunDirectory run;
   nic::PollLoop& loop;
   SwitchPorts& ports;
-  Directory& directory;
+  DirectoryStore& directory;
   BoxControl* box = nullptr;
   CowbirdStage* cowbird = nullptr;
   EdmStage* edm = nullptr;

@@ -112,8 +112,8 @@ HttpServer::~HttpServer() {
 void HttpServer::guard() {
   server_->set_pre_routing_handler([this](const httplib::Request& request, httplib::Response& response) {
     using Outcome = httplib::Server::HandlerResponse;
-    if (admit_) {
-      if (const auto admitted = admit_(request); !admitted) {
+    for (const Admit& admit : admit_) {
+      if (const auto admitted = admit(request); !admitted) {
         answer_error(response, 403, admitted.error().message);
         return Outcome::Handled;
       }
@@ -151,7 +151,11 @@ void HttpServer::serve(const std::string& path, const std::string& content_type,
 }
 
 void HttpServer::take(const std::string& path, std::function<Result<std::string>(const std::string&)> handle) {
-  server_->Post(path, [handle = std::move(handle)](const httplib::Request& request, httplib::Response& response) {
+  server_->Post(path, [this, handle = std::move(handle)](const httplib::Request& request, httplib::Response& response) {
+    if (admit_changes_) {
+      if (const auto admitted = admit_changes_(request); !admitted)
+        return answer_error(response, 403, admitted.error().message);
+    }
     const auto answered = handle(request.body);
     if (!answered) return answer_error(response, 409, answered.error().message);
     response.set_content(*answered, kJson);

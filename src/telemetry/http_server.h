@@ -18,6 +18,7 @@
 #include <optional>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "base/result.h"
 #include "base/time.h"
@@ -39,6 +40,7 @@ inline constexpr const char* kJson = "application/json";
 struct HttpAddress {
   std::string text;
   std::optional<TlsFiles> tls{};
+  std::string token_file{};  // of a client: it shows the token in there, read anew with each request; empty: none
 
   bool is_unix() const { return text.find('/') != std::string::npos; }
   // For cpp-httplib: the path and any port, or host and port; port 0 lets the system choose.
@@ -57,16 +59,18 @@ class HttpServer {
                                                    std::size_t threads = kThreads);
   ~HttpServer();
 
-  // --- REQUIRES of these five: called from add_routes ---
+  // --- REQUIRES of these six: called from add_routes ---
   // What GET `path` answers.
   void serve(const std::string& path, const std::string& content_type, std::function<std::string()> body);
   // What POST `path` does with its body, JSON, and answers in JSON.
   void take(const std::string& path, std::function<Result<std::string>(const std::string&)> handle);
   // GET `path`: what `body` says, one line of JSON, as an event at once and once every `period` from then on, until the client or we go.
   void stream(const std::string& path, Duration period, std::function<std::string()> body);
-  // Who may go on to what a request asks for; an error is answered 403. Asked before everything else.
+  // Who may go on to what a request asks for; an error is answered 403. Asked before everything else, several in the order in which they were given.
   using Admit = std::function<Result<void>(const httplib::Request&)>;
-  void admit(Admit admit) { admit_ = std::move(admit); }
+  void admit(Admit admit) { admit_.push_back(std::move(admit)); }
+  // Who may go on to take(): asked once the body has come, because one who is still sending it would not hear why.
+  void admit_changes(Admit admit) { admit_changes_ = std::move(admit); }
   httplib::Server& http();
 
   // Where it listens: as told, with the port that the system chose.
@@ -81,7 +85,8 @@ class HttpServer {
   HttpAddress address_;
   std::string listening_at_;
   std::unique_ptr<PatientServer> server_;
-  Admit admit_;
+  std::vector<Admit> admit_;
+  Admit admit_changes_;
   std::atomic<int> streams_{0};
   std::atomic<bool> stopping_{false};
   bool bound_ = false;

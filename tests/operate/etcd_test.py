@@ -133,6 +133,29 @@ class EtcdTest(live_rack.LiveRack):
             self.assertEqual((after[name]["id"], after[name]["ip"]), (before[name]["id"], before[name]["ip"]))
         self.good(self.bench(1))
 
+    def test_tenants_are_there_too(self):
+        self.etcd()
+        self.up()
+        token = self.folder + "/red.token"
+        self.sluice("tenant", "add", "red", "--quota", "2MiB", "--out", token, code=0)
+        self.sluice("region", "add", "heap", "1MiB", "--token-file", token, code=0)
+        self.sluice("remote", "write", "heap", "0", "--text", "kept", "--token-file", token, code=0)
+        self.assertIn('"red"', self.etcds.control("get", "/sluice/tenants").stdout)
+        self.assertFalse((pathlib.Path(self.dir) / "tenants.json").exists())
+        switch = next(d for d in json.loads(self.sluice("rack", "status", "--json").stdout)["daemons"] if d["name"] == "switch")
+        os.kill(switch["pid"], signal.SIGKILL)
+        for state in pathlib.Path(self.dir).glob("directory.sqlite*"):
+            state.unlink()
+        self.up()
+        self.assertIn("kept", self.sluice("remote", "read", "heap", "0", "8", "--token-file", token, code=0).stdout)
+        self.assertIn("is allowed 2MiB", self.sluice("region", "add", "more", "2MiB", "--token-file", token, code=1).stderr)
+        # While etcd is away, who is in goes on.
+        self.etcds.kill(0)
+        self.assertEqual(self.sluice("tenant", "list").returncode, 1)
+        self.etcds.restart(0)
+        wait_until(lambda: self.sluice("tenant", "list").returncode == 0, "etcd is there again", PATIENCE)
+        self.assertIn("kept", self.sluice("remote", "read", "heap", "0", "8", "--token-file", token, code=0).stdout)
+
     def test_a_leader_is_killed_and_comes_back_and_nobody_notices(self):
         self.etcd(3)
         self.up()

@@ -1,0 +1,581 @@
+// sluice tenant …, sluice region …, sluice rack drain: who may use the rack, and which memory is theirs.
+#include <fmt/core.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "cli/commands.h"
+#include "rack/directory_http.h"
+#include "rack/directory_json.h"
+#include "rack/memory_session.h"
+#include "rack/private_file.h"
+#include "rack/store_memory.h"
+#include "rack/tenants.h"
+
+namespace sluice::cli {
+namespace {
+
+using nlohmann::json;
+
+constexpr std::uint64_t kUsualRegions = 16;
+constexpr auto kRegionPatience = std::chrono::seconds(10);
+
+// A command that asks the directory.
+class DirectoryCommand : public Command {
+ protected:
+  DirectoryCommand(CLI::App& group, const std::string& name, const std::string& what,
+                   const std::vector<std::string>& examples)
+      : Command(group, name, what, examples) {
+    use_rack();
+  }
+  rack::DirectoryClient directory() { return rack::DirectoryClient(run_directory().directory_address(), Duration{}); }
+  Result<json> ask(const std::string& path, const json& question) {
+    const auto body = directory().post(path, question.dump());
+    if (!body) return tl::unexpected(body.error());
+    return json::parse(*body, nullptr, false);
+  }
+};
+
+Result<std::uint64_t> parse_size(const std::string& what, const std::string& text) {
+  std::uint64_t bytes = 0;
+  if (!rack::parse_bytes(text, bytes)) return fail(fmt::format("{} \"{}\": must be a size, such as 64MiB", what, text));
+  return bytes;
+}
+
+// --- tenants ---
+
+class TenantCommand : public DirectoryCommand {
+ protected:
+  TenantCommand(CLI::App& group, const std::string& name, const std::string& what,
+                const std::vector<std::string>& examples)
+      : DirectoryCommand(group, name, what, examples) {
+    app().add_option("tenant", name_, "the tenant's name")->type_name("NAME")->required();
+  }
+  void use_quota() {
+    app()
+        .add_option("--quota", bytes_text_, "memory of all its regions together, such as 64GiB")
+        ->type_name("SIZE")
+        ->required();
+    app().add_option("--regions", regions_, "how many regions it may have")->type_name("NUMBER")->capture_default_str();
+  }
+  void use_out() {
+    app()
+        .add_option("--out", out_, "write the token to this file, with mode 0600, instead of stdout")
+        ->type_name("FILE");
+  }
+  Result<json> do_it(const std::string& what, json question = json::object()) {
+    question["do"] = what;
+    question["name"] = name_;
+    return ask("/v1/tenants", question);
+  }
+  Result<json> with_quota() {
+    const auto bytes = parse_size("--quota", bytes_text_);
+    if (!bytes) return tl::unexpected(bytes.error());
+    return json{{"bytes", *bytes}, {"regions", regions_}};
+  }
+  // The token that the answer holds is told once.
+  Result<int> tell_token(const Result<json>& answer) {
+    if (!answer) return tl::unexpected(answer.error());
+    const std::string token = answer->value("token", "");
+    if (out_.empty()) {
+      fmt::print("{}\n", token);
+      say(fmt::format(
+          "this is {}'s token; it is told only now. Its clients name a file with it (mode 0600) by --token-file "
+          "or SLUICE_TOKEN_FILE",
+          name_));
+      return 0;
+    }
+    if (auto written = rack::write_private_file(out_, token + "\n"); !written)
+      return fail(fmt::format("{}; `sluice tenant rotate {}` makes another token", written.error().message, name_));
+    say(fmt::format("{} holds {}'s token; its clients name it by --token-file or SLUICE_TOKEN_FILE", out_, name_));
+    return 0;
+  }
+
+  std::string name_;
+  std::string bytes_text_;
+  std::string out_;
+  std::uint64_t regions_ = kUsualRegions;
+};
+
+class TenantAdd final : public TenantCommand {
+ public:
+  explicit TenantAdd(CLI::App& group)
+      : TenantCommand(group, "add", "Add a tenant and tell its token, once",
+                      {"sluice tenant add red --quota 64GiB --out red.token",
+                       "sluice tenant add ops --operator --out ops.token"}) {
+    use_quota();
+    app().get_option("--quota")->required(false);
+    app().add_flag("--operator", operator_,
+                   "its token may do all that the rack itself may: for memory nodes and operators on other machines");
+    use_out();
+  }
+
+ private:
+  Result<int> run() override {
+    if (bytes_text_.empty() && !operator_) return fail("say how much memory it may have, with --quota SIZE");
+    json question{{"bytes", 0}, {"regions", 0}, {"operator", operator_}};
+    if (!operator_) {
+      auto quota = with_quota();
+      if (!quota) return tl::unexpected(quota.error());
+      question.update(*quota);
+    }
+    const auto code = tell_token(do_it("add", question));
+    if (code) warn_of_other_machines();
+    return code;
+  }
+  // What has joined without a token can do less from now on.
+  void warn_of_other_machines() {
+    const auto nodes = directory().nodes();
+    if (!nodes) return;
+    std::string names;
+    for (const rack::NodeRecord* node : nodes->ready(rack::NodeKind::kMemory)) {
+      if (node->description.attributes.contains("machine")) names += " " + node->description.name;
+    }
+    if (!names.empty())
+      say("memory nodes on other machines need an operator's token (`sluice tenant add NAME --operator`), to be "
+          "given with --token-file:" +
+          names);
+  }
+
+  bool operator_ = false;
+};
+
+class TenantRotate final : public TenantCommand {
+ public:
+  explicit TenantRotate(CLI::App& group)
+      : TenantCommand(group, "rotate", "Give a tenant another token; the one before opens nothing new from now on",
+                      {"sluice tenant rotate red --out red.token"}) {
+    use_out();
+  }
+
+ private:
+  Result<int> run() override { return tell_token(do_it("rotate")); }
+};
+
+class TenantRevoke final : public TenantCommand {
+ public:
+  explicit TenantRevoke(CLI::App& group)
+      : TenantCommand(group, "revoke", "Shut a tenant out at once; its regions stay, `rotate` lets it in again",
+                      {"sluice tenant revoke red"}) {}
+
+ private:
+  Result<int> run() override {
+    const auto done = do_it("revoke");
+    if (!done) return tl::unexpected(done.error());
+    say(fmt::format("{} is shut out; `sluice tenant rotate {}` lets it in again, by another token", name_, name_));
+    return 0;
+  }
+};
+
+class TenantRemove final : public TenantCommand {
+ public:
+  explicit TenantRemove(CLI::App& group)
+      : TenantCommand(group, "remove", "Remove a tenant",
+                      {"sluice tenant remove red", "sluice tenant remove red --with-regions"}) {
+    app().add_flag("--with-regions", with_regions_, "with its regions and all that is in them");
+  }
+
+ private:
+  Result<int> run() override {
+    const auto done = do_it("remove", {{"with_regions", with_regions_}});
+    if (!done) return tl::unexpected(done.error());
+    say(fmt::format("{} is no tenant any more", name_));
+    return 0;
+  }
+
+  bool with_regions_ = false;
+};
+
+class TenantQuota final : public TenantCommand {
+ public:
+  explicit TenantQuota(CLI::App& group)
+      : TenantCommand(group, "quota", "Change how much memory a tenant may have; what it has already it keeps",
+                      {"sluice tenant quota red --quota 128GiB --regions 32"}) {
+    use_quota();
+  }
+
+ private:
+  Result<int> run() override {
+    const auto quota = with_quota();
+    if (!quota) return tl::unexpected(quota.error());
+    const auto done = do_it("quota", *quota);
+    if (!done) return tl::unexpected(done.error());
+    say(fmt::format("{} may have {} in {} regions", name_, bytes_text_, regions_));
+    return 0;
+  }
+};
+
+class TenantList final : public DirectoryCommand {
+ public:
+  explicit TenantList(CLI::App& group)
+      : DirectoryCommand(group, "list", "Show the tenants, what they have and what they may have",
+                         {"sluice tenant list", "sluice tenant list --json"}) {
+    app().add_flag("--json", json_, "as JSON");
+  }
+
+ private:
+  Result<int> run() override {
+    const auto body = directory().get("/v1/tenants");
+    if (!body) return tl::unexpected(body.error());
+    const json all = json::parse(*body, nullptr, false);
+    if (json_) {
+      fmt::print("{}\n", all.dump(2));
+      return 0;
+    }
+    fmt::print("{:<20} {:>12} {:>12} {:>9} {:>9}  {}\n", "TENANT", "USED", "QUOTA", "REGIONS", "ALLOWED", "");
+    for (const json& t : all.value("tenants", json::array())) {
+      const char* const state = t.value("revoked", false) ? "revoked" : t.value("operator", false) ? "operator" : "";
+      fmt::print("{:<20} {:>12} {:>12} {:>9} {:>9}  {}\n", t.value("name", ""),
+                 rack::bytes_text(t.value("used_bytes", std::uint64_t{0})),
+                 rack::bytes_text(t.value("quota_bytes", std::uint64_t{0})), t.value("used_regions", std::uint64_t{0}),
+                 t.value("quota_regions", std::uint64_t{0}), state);
+    }
+    return 0;
+  }
+
+  bool json_ = false;
+};
+
+// --- regions ---
+
+// What is there of it: its node has made it, has not yet, or is not there itself.
+std::string state_of(const rack::Snapshot& snapshot, const rack::TenantRegion& region) {
+  if (!region.moving_to.empty()) return "moving to " + region.moving_to;
+  const rack::NodeRecord* const node = snapshot.find(region.node);
+  if (node == nullptr) return "node gone";
+  const bool made = std::ranges::any_of(node->description.regions, [&](const rack::RegionRecord& record) {
+    return record.owner == region.tenant && record.name == region.name;
+  });
+  return node->state == rack::NodeState::kReady && made ? "ready"
+         : node->state == rack::NodeState::kGone        ? "node gone"
+                                                        : "coming";
+}
+
+class RegionCommand : public DirectoryCommand {
+ protected:
+  RegionCommand(CLI::App& group, const std::string& name, const std::string& what,
+                const std::vector<std::string>& examples)
+      : DirectoryCommand(group, name, what, examples) {
+    app().add_option("region", name_, "the region's name")->type_name("NAME")->required();
+    app().add_option("--tenant", tenant_, "whose, where the rack's operator asks and no token says")->type_name("NAME");
+  }
+
+  // The memory node learns of it from the directory.
+  Result<void> wait_until_ready(const rack::TenantRegion& region) {
+    const auto give_up = std::chrono::steady_clock::now() + kRegionPatience;
+    for (;;) {
+      const auto nodes = directory().nodes();
+      if (nodes && state_of(*nodes, region) == "ready") return {};
+      if (std::chrono::steady_clock::now() >= give_up)
+        return fail(
+            fmt::format("{} has not made the region yet; `sluice region list` shows when it is ready", region.node));
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    }
+  }
+
+  std::string name_;
+  std::string tenant_;
+};
+
+class RegionAdd final : public RegionCommand {
+ public:
+  explicit RegionAdd(CLI::App& group)
+      : RegionCommand(group, "add", "Ask for memory of one's own, on one memory node",
+                      {"sluice region add heap 16GiB --token-file red.token",
+                       "sluice region add heap 16GiB --tenant red --node memory2"}) {
+    app().add_option("size", size_, "how much, such as 16GiB")->type_name("SIZE")->required();
+    app().add_option("--node", node_, "the memory node; empty: the one with the most room")->type_name("NAME");
+  }
+
+ private:
+  Result<int> run() override {
+    const auto bytes = parse_size("size", size_);
+    if (!bytes) return tl::unexpected(bytes.error());
+    const auto made =
+        ask("/v1/regions", {{"do", "add"}, {"name", name_}, {"length", *bytes}, {"node", node_}, {"tenant", tenant_}});
+    if (!made) return tl::unexpected(made.error());
+    const rack::TenantRegion region{made->value("tenant", ""), name_, made->value("node", ""), *bytes};
+    if (auto ready = wait_until_ready(region); !ready) return tl::unexpected(ready.error());
+    say(fmt::format("{} is ready, {} on {}; `sluice remote read {} 0 64` reads it", name_, rack::bytes_text(*bytes),
+                    region.node, name_));
+    return 0;
+  }
+
+  std::string size_;
+  std::string node_;
+};
+
+class RegionRemove final : public RegionCommand {
+ public:
+  explicit RegionRemove(CLI::App& group)
+      : RegionCommand(group, "remove", "Give a region back; what is in it is lost",
+                      {"sluice region remove heap --token-file red.token"}) {}
+
+ private:
+  Result<int> run() override {
+    const auto done = ask("/v1/regions", {{"do", "remove"}, {"name", name_}, {"tenant", tenant_}});
+    if (!done) return tl::unexpected(done.error());
+    say(fmt::format("{} is given back", name_));
+    return 0;
+  }
+};
+
+// Copies a region from the memory node that it leaves to the one where it arrives: a READ here, a WRITE there, as long as it takes.
+class RegionCopy {
+ public:
+  static Result<RegionCopy> open(const std::string& directory, const std::string& region) {
+    auto from = connect(directory, "from", rack::kLeaving + region);
+    if (!from) return tl::unexpected(from.error());
+    auto to = connect(directory, "to", rack::kArriving + region);
+    if (!to) return tl::unexpected(to.error());
+    return RegionCopy(std::move(*from), std::move(*to));
+  }
+
+  std::uint64_t length() const { return from_->length(); }
+  Result<void> copy(std::uint64_t offset) {
+    const std::size_t n = std::min<std::uint64_t>(kCopied, length() - offset);
+    const MutableBytes bytes = MutableBytes(buffer_).first(n);
+    remote::Status status = remote::Status::kUnknown;
+    if (!from_->run(read(*from_, offset, bytes, status), kCopyPatience) || status != remote::Status::kOk)
+      return fail(fmt::format("reading where it leaves: {}", to_string(status)));
+    status = remote::Status::kUnknown;
+    if (!to_->run(write(*to_, offset, bytes, status), kCopyPatience) || status != remote::Status::kOk)
+      return fail(fmt::format("writing where it arrives: {}", to_string(status)));
+    return {};
+  }
+  static constexpr std::size_t kCopied = std::size_t{1} << 20;  // at once
+
+ private:
+  using Session = std::unique_ptr<rack::MemorySession>;
+  static constexpr Duration kCopyPatience = Duration::seconds(20);
+
+  RegionCopy(Session from, Session to) : from_(std::move(from)), to_(std::move(to)), buffer_(kCopied) {}
+  static Result<Session> connect(const std::string& directory, const char* end, const std::string& region) {
+    rack::StoreSessionConfig config;
+    config.directory = directory;
+    config.name = fmt::format("region-move-{}-{}", getpid(), end);
+    return rack::MemorySession::open(config, region);
+  }
+  static remote::Task<void> read(rack::MemorySession& session, std::uint64_t offset, MutableBytes bytes,
+                                 remote::Status& status) {
+    const remote::Status done = co_await session.memory().read(session.at(offset), bytes);
+    status = done;
+  }
+  static remote::Task<void> write(rack::MemorySession& session, std::uint64_t offset, ByteView bytes,
+                                  remote::Status& status) {
+    const remote::Status done = co_await session.memory().write(session.at(offset), bytes);
+    status = done;
+  }
+
+  Session from_;
+  Session to_;
+  std::vector<std::uint8_t> buffer_;
+};
+
+class RegionMove final : public RegionCommand {
+ public:
+  explicit RegionMove(CLI::App& group)
+      : RegionCommand(
+            group, "move",
+            "Move a region to another memory node; its tenant reaches it again when that is done, and not before",
+            {"sluice region move heap --tenant red", "sluice region move heap --tenant red --to memory2",
+             "sluice region move heap --tenant red --undo"}) {
+    app().add_option("--to", to_, "the memory node; empty: the one with the most room")->type_name("NAME");
+    app().add_flag("--undo", undo_, "leave it where it was, as it was, after a move that did not end");
+  }
+
+ private:
+  Result<json> tell(const std::string& what, json question = json::object()) {
+    question["do"] = what;
+    question["name"] = name_;
+    question["tenant"] = tenant_;
+    return ask("/v1/regions", question);
+  }
+  Result<int> run() override {
+    if (undo_) {
+      const auto stays = tell("stay");
+      if (!stays) return tl::unexpected(stays.error());
+      say(fmt::format("{} stays on {}", name_, stays->value("node", "")));
+      return 0;
+    }
+    const auto begun = tell("move", {{"node", to_}});
+    if (!begun) return tl::unexpected(begun.error());
+    const auto region = rack::tenant_region_from_json(*begun);
+    if (!region) return tl::unexpected(region.error());
+    auto done = copy_all(*region);
+    // What was copied counts when the memory that it was copied to is still that.
+    if (done) {
+      const auto moved = tell("moved", {{"next_birth", region->next_birth}});
+      if (!moved) done = tl::unexpected(moved.error());
+    }
+    if (!done)
+      return fail(
+          fmt::format("{}; {} is out of reach for its tenant meanwhile: move it again, which goes on, or leave it "
+                      "where it was with --undo",
+                      done.error().message, name_));
+    if (auto ready = wait_until_ready({region->tenant, name_, region->moving_to, region->length}); !ready)
+      return tl::unexpected(ready.error());
+    say(fmt::format("{} is on {} now; programs that use it look for it anew", name_, region->moving_to));
+    return 0;
+  }
+  Result<void> copy_all(const rack::TenantRegion& region) {
+    const std::string name = region.tenant + "/" + region.name;
+    if (auto seen = wait_for_both(name); !seen) return seen;
+    auto copy = RegionCopy::open(rack().dir, name);
+    if (!copy) return tl::unexpected(copy.error());
+    auto next_word = std::chrono::steady_clock::now() + kWord;
+    for (std::uint64_t offset = 0; offset < copy->length(); offset += RegionCopy::kCopied) {
+      if (auto copied = copy->copy(offset); !copied) return copied;
+      if (std::chrono::steady_clock::now() < next_word) continue;
+      next_word += kWord;
+      say(fmt::format("{}: {} of {} MiB", name_, (offset + RegionCopy::kCopied) >> 20, copy->length() >> 20));
+    }
+    return {};
+  }
+  Result<void> wait_for_both(const std::string& name) {
+    const auto give_up = std::chrono::steady_clock::now() + kRegionPatience;
+    for (;;) {
+      const auto nodes = directory().nodes();
+      if (nodes && nodes->find_memory(rack::kLeaving + name).node != nullptr &&
+          nodes->find_memory(rack::kArriving + name).node != nullptr)
+        return {};
+      if (std::chrono::steady_clock::now() >= give_up) return fail("the memory nodes are not ready to move it");
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    }
+  }
+
+  static constexpr auto kWord = std::chrono::seconds(2);
+
+  std::string to_;
+  bool undo_ = false;
+};
+
+class RegionList final : public DirectoryCommand {
+ public:
+  explicit RegionList(CLI::App& group)
+      : DirectoryCommand(group, "list", "Show one's regions; the rack's operator sees all",
+                         {"sluice region list --token-file red.token", "sluice region list --json"}) {
+    app().add_flag("--json", json_, "as JSON");
+  }
+
+ private:
+  Result<int> run() override {
+    const auto nodes = directory().nodes();
+    if (!nodes) return tl::unexpected(nodes.error());
+    json all = json::array();
+    if (!json_) fmt::print("{:<20} {:<20} {:>12} {:<20} {}\n", "TENANT", "REGION", "SIZE", "NODE", "STATE");
+    for (const rack::TenantRegion& region : nodes->regions) {
+      const std::string state = state_of(*nodes, region);
+      all.push_back({{"tenant", region.tenant},
+                     {"name", region.name},
+                     {"bytes", region.length},
+                     {"node", region.node},
+                     {"state", state}});
+      if (!json_)
+        fmt::print("{:<20} {:<20} {:>12} {:<20} {}\n", region.tenant, region.name, rack::bytes_text(region.length),
+                   region.node, state);
+    }
+    if (json_) fmt::print("{}\n", all.dump(2));
+    return 0;
+  }
+
+  bool json_ = false;
+};
+
+// --- draining ---
+
+class RackDrain final : public DirectoryCommand {
+ public:
+  explicit RackDrain(CLI::App& group)
+      : DirectoryCommand(group, "drain",
+                         "Give a memory node no more regions, and show what is left there and who uses it",
+                         {"sluice rack drain memory2", "sluice rack drain memory2 --undo"}) {
+    app().add_option("node", node_, "the memory node")->type_name("NAME")->required();
+    app().add_flag("--undo", undo_, "give it regions again");
+  }
+
+ private:
+  // Exit code 0 when nothing is left there, else 1.
+  Result<int> run() override {
+    const auto done = ask("/v1/drain", {{"node", node_}, {"on", !undo_}});
+    if (!done) return tl::unexpected(done.error());
+    if (undo_) {
+      say(fmt::format("{} is given regions again", node_));
+      return 0;
+    }
+    const auto nodes = directory().nodes();
+    if (!nodes) return tl::unexpected(nodes.error());
+    const bool any = print_regions(*nodes);
+    const bool store = print_store(*nodes);
+    if (any || store) return kExitFailed;
+    say(fmt::format("{} is drained: it may be ended", node_));
+    return 0;
+  }
+
+  bool print_regions(const rack::Snapshot& nodes) const {
+    bool any = false;
+    for (const rack::TenantRegion& region : nodes.regions) {
+      if (region.node != node_) continue;
+      std::string users;
+      for (const rack::NodeRecord& node : nodes.nodes) {
+        const auto tenant = node.description.attributes.find(rack::kTenantAttribute);
+        const bool is_theirs = tenant != node.description.attributes.end() && tenant->second == region.tenant;
+        if (is_theirs && node.state != rack::NodeState::kGone) users += " " + node.description.name;
+      }
+      if (!any) fmt::print("{:<30} {:>12} {:<10} {}\n", "REGION", "SIZE", "STATE", "CLIENTS OF ITS TENANT");
+      any = true;
+      fmt::print("{:<30} {:>12} {:<10} {}\n", region.tenant + "/" + region.name, rack::bytes_text(region.length),
+                 state_of(nodes, region), users.empty() ? "none" : users.substr(1));
+    }
+    if (any)
+      say("regions do not move by themselves: their tenants copy what they need to a new one (`sluice region add`), "
+          "and "
+          "give these back (`sluice region remove`)");
+    return any;
+  }
+  // The directory names the first replica of each volume alone.
+  bool print_store(const rack::Snapshot& nodes) const {
+    const rack::NodeRecord* const node = nodes.find(node_);
+    const auto servers = nodes.ready(rack::NodeKind::kMetadata);
+    const auto store = rack::find_store(nodes);
+    if (node == nullptr || servers.empty() || !store) return false;
+    const bool is_there = store->mirrored || std::ranges::any_of(store->volumes, [&](const auto& volume) {
+                            return volume.node == wire::Gid::from(node->ip);
+                          });
+    if (!is_there) return false;
+    say(
+        fmt::format("the store of {} keeps data there: with replicas, it outlives the end of the node, and copies what "
+                    "others have onto it when it is started again (docs/operate.md)",
+                    servers.front()->description.name));
+    return true;
+  }
+
+  std::string node_;
+  bool undo_ = false;
+};
+
+}  // namespace
+
+void add_drain_command(CLI::App& group, Commands& commands) { commands.push_back(std::make_unique<RackDrain>(group)); }
+
+void add_tenant_commands(CLI::App& root, Commands& commands) {
+  CLI::App* tenants = root.add_subcommand("tenant", "Who may use the rack besides its owner: tokens and quotas");
+  tenants->require_subcommand(1);
+  commands.push_back(std::make_unique<TenantAdd>(*tenants));
+  commands.push_back(std::make_unique<TenantList>(*tenants));
+  commands.push_back(std::make_unique<TenantQuota>(*tenants));
+  commands.push_back(std::make_unique<TenantRotate>(*tenants));
+  commands.push_back(std::make_unique<TenantRevoke>(*tenants));
+  commands.push_back(std::make_unique<TenantRemove>(*tenants));
+  CLI::App* regions = root.add_subcommand("region", "Memory of a tenant's own");
+  regions->require_subcommand(1);
+  commands.push_back(std::make_unique<RegionAdd>(*regions));
+  commands.push_back(std::make_unique<RegionList>(*regions));
+  commands.push_back(std::make_unique<RegionRemove>(*regions));
+  commands.push_back(std::make_unique<RegionMove>(*regions));
+}
+
+}  // namespace sluice::cli
