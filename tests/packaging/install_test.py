@@ -96,7 +96,7 @@ class Completions(Case):
         """
         first, second, third = self.done("bash", "--norc", "-c", script).splitlines()
         self.assertEqual(first, "--phase")
-        self.assertEqual(second.split(), ["up", "down", "status", "init", "invite", "revoke", "join", "leave"])
+        self.assertEqual(second.split(), ["up", "down", "status", "init", "invite", "revoke", "join", "leave", "drain"])
         self.assertIn("-F _sluice sluice", third)
 
     def test_zsh_and_fish_can_read_theirs(self):
