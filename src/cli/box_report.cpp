@@ -89,7 +89,10 @@ std::string box_line(const json& status) {
 }
 
 std::string box_page(const json& status, const json* before, double seconds) {
-  return box_line(status) + "\n" + counter_table(status, before, seconds) + key_table(status) +
+  const auto asymmetric = status.value("asymmetric", "");
+  const std::string warning =
+      asymmetric.empty() ? "" : "asymmetric routing: " + asymmetric + "; atomics are not replaced\n";
+  return box_line(status) + "\n" + warning + counter_table(status, before, seconds) + key_table(status) +
          connection_table(status);
 }
 

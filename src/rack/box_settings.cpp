@@ -4,6 +4,8 @@
 
 #include <bit>
 
+#include "wire/address.h"
+
 namespace sluice::rack {
 
 void BoxSettings::declare(Schema& s) {
@@ -25,6 +27,11 @@ void BoxSettings::declare(Schema& s) {
       .integer("box-held-frames", held_frames, 16, 1u << 20,
                "packets that may wait in the box; what does not fit is dropped")
       .integer("box-words", words, 16, 1u << 22, "words whose atomics are replaced, at once")
+      .list(
+          "box-servers", servers,
+          "replace atomics on the memory of these servers, too, which no directory tells of; rdma_cm has to set their "
+          "connections up, and what is not is shut out",
+          "the IP address of a server, such as 192.0.2.7")
       .duration("box-flight", flight, Duration::milliseconds(10), Duration::seconds(60),
                 "what a client has sent is executed within this or never: above its retries all together")
       .integer("box-ring", ring, 16, 4096, "operations remembered of each connection, a power of two")
@@ -39,6 +46,11 @@ Result<void> BoxSettings::check() const {
   if (!std::has_single_bit(ring)) return fail(fmt::format("box-ring = \"{}\": must be a power of two", ring));
   if (cores != 1 && !wanted())
     return fail(fmt::format("cores = \"{}\": it is the box's work that is spread over them; say --box, too", cores));
+  for (const std::string& server : servers) {
+    const auto gid = wire::Gid::parse(server);
+    if (!gid) return fail(fmt::format("box-servers = \"{}\": {}", server, gid.error().message));
+    if (!shares()) return fail(fmt::format("box-servers = \"{}\": say --box words or clover+words, too", server));
+  }
   return {};
 }
 

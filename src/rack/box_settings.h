@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "base/result.h"
 #include "rack/schema.h"
@@ -23,6 +24,7 @@ struct BoxSettings {
   std::uint64_t held_frames = 4096;
   std::uint64_t ring = 256;
   std::uint64_t words = 65'536;
+  std::vector<std::string> servers;  // IP addresses
   Duration flight = Duration::seconds(1);
   Duration repair_after = Duration::milliseconds(10);
   Duration fence = Duration::seconds(5);

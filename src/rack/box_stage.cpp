@@ -23,6 +23,7 @@ swordbox::BoxConfig box_config(const BoxSettings& settings, Time fenced_until) {
   config.held_frames = static_cast<std::uint32_t>(settings.held_frames);
   config.verify_icrc = settings.verify_icrc;
   config.fenced_until = fenced_until;
+  config.watch_paths = !settings.servers.empty();
   return config;
 }
 
@@ -46,6 +47,7 @@ BoxStage::BoxStage(const BoxSettings& settings, Time fenced_until)
   config.repair_after = settings.repair_after;
   config.give_up_after = settings.flight / 4;
   config.flight = settings.flight;
+  for (const std::string& server : settings.servers) config.servers.push_back(wire::Gid::parse(server).value());
   box_.set_multiplexer(std::make_unique<swordbox::Multiplexer>(config, box_.connections(), box_.counters()));
 }
 
@@ -124,8 +126,25 @@ void BoxStage::process(Time now, std::span<switching::Packet> packets, port::Fra
   }
 }
 
+// Once.
+void BoxStage::tell_of_one_way() {
+  if (!box_.one_way() || told_of_one_way_) return;
+  told_of_one_way_ = true;
+  spdlog::warn(
+      "box: {}: atomics are not replaced any more. Let both directions cross the box, then start the switch anew",
+      one_way_text());
+}
+
+std::string BoxStage::one_way_text() const {
+  const auto& path = box_.one_way();
+  if (!path) return "";
+  return fmt::format("of a connection from {} to {} only the {} cross here", path->from.to_string(),
+                     path->to.to_string(), path->answers_missing ? "requests" : "answers");
+}
+
 void BoxStage::on_deadline(Time now, port::FrameSink& outbox) {
   box_.on_deadline(now, outbox);
+  tell_of_one_way();
   if (rule_ == nullptr || !agent_) return;
   std::array<swordbox::Repair, 16> repairs;
   while (const std::size_t n = rule_->take_repairs(repairs)) {
@@ -185,6 +204,10 @@ Result<void> BoxStage::check_change(const json& wish) const {
         if (std::ranges::find(mine, rule, &std::pair<std::string, bool>::first) == mine.end())
           return refuse(rule, state, "this box has no such rule; `sluice box rules` lists those that it has");
         if (!state.is_boolean()) return refuse(rule, state, "must be true or false");
+        if (rule == kWords && state == true && box_.one_way()) {
+          return refuse(rule, state,
+                        one_way_text() + ": let both directions cross the box, then start the switch anew");
+        }
       }
     } else {
       return refuse(name, value, "the box takes on, order, keys, held-frames and rules");
@@ -258,6 +281,7 @@ std::string BoxStage::status_json(std::size_t most) {
                 {"held_frames", box_.held_frames()},
                 {"most_held_frames", most_held_}}},
               {"on", box_.on()},
+              {"asymmetric", one_way_text()},
               {"order", settings_.order},
               {"steering", rule_ != nullptr && !store_->mirrored},
               {"mirrored", store_ && store_->mirrored},

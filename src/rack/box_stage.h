@@ -69,6 +69,8 @@ class BoxStage final : public switching::Stage, public BoxControl {
 
  private:
   bool is_agents(const port::Frame& frame) const;
+  void tell_of_one_way();
+  std::string one_way_text() const;  // empty: none was found
   std::vector<std::pair<std::string, bool>> rules() const;
   Result<void> check_change(const nlohmann::json& wish) const;
   swordbox::CloverConfig rule_config(Time now, const StoreMemory& store, Time fenced_until) const;
@@ -80,6 +82,7 @@ class BoxStage final : public switching::Stage, public BoxControl {
   std::optional<StoreMemory> store_;
   Time first_fence_;
   std::uint32_t most_held_ = 0;
+  bool told_of_one_way_ = false;
   wire::MacAddress agent_mac_{};
   Agent agent_;
   std::vector<swordbox::Packet> burst_;

@@ -22,14 +22,14 @@ bool is_management(const wire::ParsedFrame& parsed) {
   return parsed.traits().transport == wire::Transport::kUd && parsed.destination == wire::kCmQpn;
 }
 
-// Adds up what is counted, puts lists together, leaves the rest as the first has it.
+// Adds up what is counted, puts lists together, leaves the rest as the first that has it says.
 void merge(json& all, const json& one) {
   for (const auto& [name, value] : one.items()) {
     if (value.is_object()) {
       merge(all[name], value);
     } else if (value.is_array()) {
       for (const json& entry : value) all[name].push_back(entry);
-    } else if (!all.contains(name)) {
+    } else if (!all.contains(name) || all[name] == "") {
       all[name] = value;
     } else if (value.is_number_unsigned()) {
       all[name] = all[name].get<std::uint64_t>() + value.get<std::uint64_t>();

@@ -28,6 +28,7 @@ Box::Box(const BoxConfig& config)
     : config_(config), on_(config.on), connections_(config.connections, counters_, *this), hold_(config.held_frames) {
   releasing_.reserve(std::size_t{config.connections.connections} * 2);
   use_.resize(config.connections.connections);
+  if (config.watch_paths) paths_.resize(config.connections.connections);
 }
 
 Box::~Box() = default;
@@ -205,8 +206,30 @@ void Box::on_deadline(Time now, port::FrameSink& outbox) {
   if (now >= next_ageing_) {
     connections_.age(now);
     next_ageing_ = now + kAgeing;
+    if (multiplexer_ && !one_way_) look_at_paths();
   }
   release(now, outbox);
+}
+
+void Box::look_at_paths() {
+  for (ConnectionIndex i = 0; i < paths_.size(); ++i) {
+    const Connection& c = connections_[i];
+    const ConnectionUse& use = use_[i];
+    const bool lopsided = c.alive && c.announced && (use.requests == 0) != (use.responses == 0) &&
+                          (multiplexer_->watches(c.address[0]) || multiplexer_->watches(c.address[1]));
+    const std::uint32_t packets = lopsided ? use.requests + use.responses : 0;
+    Path& path = paths_[i];
+    const bool goes_on = path.packets != 0 && path.generation == c.generation && packets > path.packets;
+    path = {c.generation, packets, static_cast<std::uint8_t>(goes_on ? path.rounds + 1 : 0)};
+    if (path.rounds < kPathRounds) continue;
+    const bool backwards = c.to[0].started && !c.to[1].started;
+    const std::size_t to = backwards ? 0 : 1;
+    one_way_ = {c.address[1 - to].gid(), c.address[to].gid(), use.responses == 0};
+    ++counters_.paths_one_way;
+    share_words_ = false;
+    multiplexer_->give_up_passes();
+    return;
+  }
 }
 
 // ------------------------------------------------------------------------------------------------------------- judging
@@ -345,13 +368,13 @@ Verdict Box::hold(const port::Frame& frame, const Judged& packet, Verdict verdic
 Verdict Box::judge_repeated(Time now, const Judged& packet, port::FrameSink& outbox) {
   const bool complete = packet.connection.qpn[1 - packet.end] != kUnknownQpn;
   const Verdict verdict = rule_ && complete ? rule_->on_repeated_request(now, packet) : Verdict::kRepeated;
-  if (!multiplexer_ || action_of(verdict) != Action::kForward) return verdict;
+  if (!multiplexer_ || is_apart(packet) || action_of(verdict) != Action::kForward) return verdict;
   return multiplexer_->on_repeated_request(now, packet, outbox).value_or(verdict);
 }
 
 // The next request in order: the multiplexer's, or the rule's.
 Verdict Box::judge_next(Time now, const Judged& packet, bool complete) {
-  if (multiplexer_) {
+  if (multiplexer_ && !is_apart(packet)) {
     if (const auto shared = multiplexer_->on_request(now, packet, on_ && share_words_)) return *shared;
   }
   if (!rule_) return complete ? Verdict::kPlain : Verdict::kUnknown;
@@ -370,7 +393,8 @@ Verdict Box::judge_request(Time now, const Judged& packet, port::FrameSink& outb
   const auto ahead = packet.psn().since(direction.expected);
   if (ahead < 0) return judge_repeated(now, packet, outbox);
   if (ahead > direction.loose) {
-    if (multiplexer_ && !multiplexer_->may_pass_out_of_order(now, packet)) return Verdict::kGapDropped;
+    if (multiplexer_ && !is_apart(packet) && !multiplexer_->may_pass_out_of_order(now, packet))
+      return Verdict::kGapDropped;
     return rule_ && complete && on_ && !rule_->may_pass_out_of_order(packet) ? Verdict::kGapDropped : Verdict::kGap;
   }
   const Psn psn = packet.psn();  // as the client numbers it

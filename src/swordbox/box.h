@@ -49,6 +49,13 @@ struct BusyConnection {
   ConnectionUse use{};
 };
 
+// A connection of which the box sees one direction only: asymmetric routing.
+struct OneWay {
+  wire::Gid from{};
+  wire::Gid to{};
+  bool answers_missing = false;  // the requests come by and not the answers; else the other way round
+};
+
 struct BoxConfig {
   ConnectionLimits connections{};
   std::uint32_t held_frames = 1024;
@@ -65,6 +72,8 @@ struct BoxConfig {
   // have been translated, by a box before this one or before they were forgotten for their silence. That does not pass, so Time::never();
   // only where all connections are known to be new may it be less.
   Time numbers_fenced_until = Time::never();
+  // The network is not the box's own: packets may take ways around it. See one_way().
+  bool watch_paths = false;
 };
 
 class Box final : private Connections::Observer {
@@ -92,8 +101,12 @@ class Box final : private Connections::Observer {
   void switch_on(bool on);
   bool on() const { return on_; }
   // Off: operations on words go on their clients' own connections; numbers stay translated until those connections end.
-  void share_words(bool on) { share_words_ = on; }
+  void share_words(bool on) { share_words_ = on && !one_way_; }
   bool shares_words() const { return share_words_; }
+  // Something: an announced connection to memory that the multiplexer watches has had packets of one direction only for kPathRounds times
+  // kAgeing, and they kept coming. Nothing that depends on seeing all is done from then on, until the box is made anew: words are not shared, and
+  // connections whose numbers are not translated pass untouched. What takes neither direction through the box it cannot find out.
+  const std::optional<OneWay>& one_way() const { return one_way_; }
   // Whether what is usual is judged in one go; that it makes no difference but for time is for tests to show.
   void take_short_cuts(bool on) { short_cuts_ = on; }
   // So many packets may wait; at most what the box was made with. Fewer than wait now: those go on waiting.
@@ -111,6 +124,13 @@ class Box final : private Connections::Observer {
 
  private:
   static constexpr Duration kAgeing = Duration::milliseconds(100);
+  static constexpr std::uint8_t kPathRounds = 2;
+  // How a connection stood when its paths were looked at last.
+  struct Path {
+    std::uint32_t generation = 0;
+    std::uint32_t packets = 0;  // all of one direction; 0: of both, or none
+    std::uint8_t rounds = 0;    // in which more came
+  };
 
   // What is found out about a whole burst before its first packet is judged, so that memory is on its way meanwhile.
   struct Prepared {
@@ -138,6 +158,10 @@ class Box final : private Connections::Observer {
   Verdict judge_request(Time now, const Judged& packet, port::FrameSink& outbox);
   Verdict judge_repeated(Time now, const Judged& packet, port::FrameSink& outbox);
   Verdict judge_next(Time now, const Judged& packet, bool complete);
+  bool is_apart(const Judged& request) const {
+    return one_way_ && multiplexer_ && !multiplexer_->translates_request(request);
+  }
+  void look_at_paths();
   void note_progress(Time now, const Judged& packet);
   Verdict judge_response(Time now, const Judged& packet);
   static Verdict judge_behind_held(const Judged& packet);
@@ -160,6 +184,8 @@ class Box final : private Connections::Observer {
   Time now_;  // of the call under way
   std::vector<DirectionToken> releasing_;
   Table<ConnectionUse> use_;
+  std::vector<Path> paths_;  // empty: nobody looks
+  std::optional<OneWay> one_way_;
   std::vector<Prepared> prepared_ = std::vector<Prepared>(kStage);
   Time next_ageing_{};
 };

@@ -241,6 +241,12 @@ Time Multiplexer::next_deadline() const {
   return looks ? std::min(next, next_look_) : next;
 }
 
+void Multiplexer::give_up_passes() {
+  for (std::uint32_t i = 0; i < passes_.size(); ++i) {
+    if (passes_[i].word != kNone) resolve(i);
+  }
+}
+
 void Multiplexer::on_deadline(Time now, port::FrameSink& outbox) {
   now_ = now;
   for (std::uint32_t i = 0; i < carriers_.size(); ++i) {

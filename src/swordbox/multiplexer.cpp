@@ -63,6 +63,7 @@ Multiplexer::Multiplexer(const MultiplexerConfig& config, Connections& connectio
     const bool added = add_region(region);
     SLUICE_CHECK(added);
   }
+  for (const wire::Gid& server : config.servers) servers_.push_back(NetAddress::from(server));
   for (std::uint32_t i = config.passes; i-- > 0;) free_passes_.push_back(i);
   for (Carrier& carrier : carriers_) carrier.regions.reserve(kMaxRegions);
   ready_.reserve(std::size_t{connections.capacity()} * 4);
@@ -95,13 +96,17 @@ bool Multiplexer::add_region(const WordRegion& region) {
 
 std::uint16_t Multiplexer::region_of(const NetAddress& server, wire::RKey rkey, std::uint64_t address) {
   const std::uint16_t known = known_region(server, rkey, address);
-  if (known != kNoRegion || !config_.discover || regions_.size() == kMaxRegions) return known;
+  if (known != kNoRegion || regions_.size() == kMaxRegions || !discovers(server)) return known;
   regions_.push_back({{.server = server.gid(), .rkey = rkey}, server, kNone, {}, false, {}});
   return static_cast<std::uint16_t>(regions_.size() - 1);
 }
 
+bool Multiplexer::discovers(const NetAddress& server) const {
+  return config_.discover || std::ranges::find(servers_, server) != servers_.end();
+}
+
 bool Multiplexer::watches(const NetAddress& server) const {
-  return config_.discover || std::ranges::any_of(regions_, [&](const KnownRegion& r) { return r.server == server; });
+  return discovers(server) || std::ranges::any_of(regions_, [&](const KnownRegion& r) { return r.server == server; });
 }
 
 // An atomic, or a WRITE of exactly one word.
@@ -238,7 +243,7 @@ WordIndex Multiplexer::track(std::uint16_t region, std::uint64_t address) {
 }
 
 bool Multiplexer::reaches_region(const Judged& packet, const wire::Reth& reth) const {
-  if (config_.discover) return true;
+  if (discovers(packet.connection.address[packet.end])) return true;
   return std::ranges::any_of(regions_, [&](const KnownRegion& r) {
     const bool same = r.region.rkey == reth.rkey && r.server == packet.connection.address[packet.end];
     return same && (r.region.length == 0 || (reth.virtual_address < r.region.address + r.region.length &&

@@ -40,6 +40,7 @@ struct WordRegion {
 struct MultiplexerConfig {
   std::vector<WordRegion> regions;  // at most kMaxRegions
   bool discover = false;            // every other one that is seen, too; whether it is writable has to be shown
+  std::vector<wire::Gid> servers;   // … of these servers only
   std::uint32_t words = 1024;
   std::uint32_t ring = 128;           // packets of a client
   std::uint32_t carriers = 16;        // at once
@@ -104,6 +105,15 @@ class Multiplexer {
     const Numbering& n = numbers_[answer.index];
     return n.translated && n.server_end != answer.end && answer.psn().since(n.in_start) >= 0;
   }
+
+  // Whether this request's connection has numbers of its own towards the server.
+  bool translates_request(const Judged& request) const {
+    const Numbering& n = numbers_[request.index];
+    return n.translated && n.server_end == request.end;
+  }
+  // Answers are not waited for any more: whoever waits behind an operation that passed by itself may go on. REQUIRES: nothing is replaced
+  // from now on.
+  void give_up_passes();
 
   bool watches(const NetAddress& server) const;
   void on_connection_gone(Time now, ConnectionIndex connection);
@@ -192,6 +202,7 @@ class Multiplexer {
     }
     return kNoRegion;
   }
+  bool discovers(const NetAddress& server) const;
   // Makes it known, if it is to be discovered.
   std::uint16_t region_of(const NetAddress& server, wire::RKey rkey, std::uint64_t address);
   std::optional<WordOperation> parse(const Judged& packet, std::uint64_t& address, wire::RKey& rkey) const;
@@ -256,6 +267,7 @@ class Multiplexer {
   Direction& requests_of(ConnectionIndex c) { return connections_[c].to[numbers_[c].server_end]; }
 
   MultiplexerConfig config_;
+  std::vector<NetAddress> servers_;
   bool far_;  // its tables are large
   Connections& connections_;
   Counters& counters_;

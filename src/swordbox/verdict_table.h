@@ -91,4 +91,5 @@
   X(operations_abandoned, "replaced operations that are never answered")                          \
   X(carriers_chosen, "connections chosen to be shared")                                           \
   X(carriers_lost, "shared connections that did not get on any more")                             \
+  X(paths_one_way, "asymmetric routing found: atomics are not replaced any more")                 \
   X(chains_broken, "links refused though others already depended on them: must never happen")

@@ -68,6 +68,12 @@ class FixtureRun {
         EXPECT_EQ(box().multiplexer()->open(), std::stoull(line.words.at(1)));
       } else if (first == "carriers") {
         EXPECT_EQ(box().multiplexer()->carriers(), std::stoull(line.words.at(1)));
+      } else if (first == "event") {
+        std::uint64_t count = 0;
+        box().counters().for_each([&](std::string_view name, std::string_view, std::uint64_t value) {
+          if (name == line.words.at(1)) count = value;
+        });
+        EXPECT_EQ(count, std::stoull(line.words.at(3)));
       } else if (first == "links") {
         EXPECT_EQ(rule_->open_links(), std::stoull(line.words.at(1)));
       } else if (first == "repair") {
@@ -116,6 +122,7 @@ class FixtureRun {
     config.fenced_until = Time::at(Duration::milliseconds(static_cast<std::int64_t>(config_number("fence_ms", 0))));
     config.verify_icrc = config_number("verify_icrc", 0) != 0;
     if (config_number("numbers_fence", 1) == 0) config.numbers_fenced_until = Time();
+    config.watch_paths = config_number("watch_paths", 0) != 0;
     config.stale_after = Duration::milliseconds(static_cast<std::int64_t>(config_number("stale_ms", 250)));
     box_ = std::make_unique<Box>(config);
     if (config_number("words", 0) != 0) share_words();
@@ -145,7 +152,9 @@ class FixtureRun {
 
   void share_words() {
     MultiplexerConfig words;
-    for (int region = both() ? 2 : 1; region <= 2; ++region) {
+    const bool discovers = config_number("servers", 0) != 0;
+    if (discovers) words.servers = {FixtureNetwork::server_gid()};
+    for (int region = both() ? 2 : 1; region <= 2 && !discovers; ++region) {
       words.regions.push_back({.server = FixtureNetwork::server_gid(),
                                .rkey = FixtureNetwork::rkey(region),
                                .address = node_address("A"),
@@ -157,6 +166,7 @@ class FixtureRun {
     words.carriers = static_cast<std::uint32_t>(config_number("carriers", 4));
     words.carrier_ring = static_cast<std::uint32_t>(config_number("carrier_ring", 64));
     words.long_writes = static_cast<std::uint32_t>(config_number("long_writes", 64));
+    words.flight = Duration::milliseconds(static_cast<std::int64_t>(config_number("flight_ms", 100)));
     words.passes = static_cast<std::uint32_t>(config_number("passes", 64));
     box_->set_multiplexer(std::make_unique<Multiplexer>(words, box_->connections(), box_->counters()));
   }
