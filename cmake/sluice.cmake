@@ -86,10 +86,14 @@ function(sluice_module name)
   endif()
 endfunction()
 
+# All programs of sluice_test(): what a build with sanitizers needs.
+add_custom_target(unit_tests)
+
 # sluice_test(NAME SOURCES file... LIBS target...): a GoogleTest program whose cases ctest runs one by one.
 function(sluice_test name)
   cmake_parse_arguments(ARG "" "" "SOURCES;LIBS" ${ARGN})
   add_executable(${name} ${ARG_SOURCES})
+  add_dependencies(unit_tests ${name})
   target_link_libraries(${name} PRIVATE sluice_options ${ARG_LIBS} GTest::gmock_main)
   target_compile_definitions(${name} PRIVATE SLUICE_REFERENCE_DIR="${SLUICE_REFERENCE_DIR}"
     SLUICE_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
