@@ -2,10 +2,10 @@
 
 #include <gtest/gtest.h>
 
-#include <cstdlib>
 #include <map>
 #include <optional>
 
+#include "base/effort_test.h"
 #include "fusee/test_world.h"
 
 namespace sluice::fusee {
@@ -31,12 +31,6 @@ std::optional<Bytes> read(World& w, Client& client, Key key) {
   }
   into.resize(result.length);
   return into;
-}
-
-// More: SLUICE_ROUNDS=10000000
-std::uint64_t rounds(std::uint64_t usual) {
-  const char* const wanted = std::getenv("SLUICE_ROUNDS");
-  return wanted == nullptr ? usual : std::strtoull(wanted, nullptr, 10);
 }
 
 WorldConfig with_replicas(std::uint32_t replicas) {

@@ -2,11 +2,11 @@
 
 #include <gtest/gtest.h>
 
-#include <cstdlib>
 #include <functional>
 #include <map>
 #include <optional>
 
+#include "base/effort_test.h"
 #include "sherman/test_world.h"
 
 namespace sluice::sherman {
@@ -38,12 +38,6 @@ struct Pairs : ScanSink {
   std::vector<std::pair<Key, Bytes>> pairs;
   void on_pair(Key key, ByteView value) override { pairs.push_back({key, {value.begin(), value.end()}}); }
 };
-
-// More: SLUICE_ROUNDS=10000000
-std::uint64_t rounds(std::uint64_t usual) {
-  const char* const wanted = std::getenv("SLUICE_ROUNDS");
-  return wanted == nullptr ? usual : std::strtoull(wanted, nullptr, 10);
-}
 
 TEST(Sherman, ReadsBackReplacesErasesAndInserts) {
   World w({});

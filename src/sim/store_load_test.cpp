@@ -4,7 +4,8 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <cstdlib>
+
+#include "base/effort_test.h"
 
 namespace sluice::sim {
 namespace {
@@ -105,14 +106,9 @@ TEST(StoreLoad, TheBoxTakesCasesOnALockOffTheAtomicUnit) {
 }
 
 // More: SLUICE_SEEDS=200, from SLUICE_SEED on.
-std::uint64_t wanted(const char* name, std::uint64_t usual) {
-  const char* const text = std::getenv(name);
-  return text == nullptr ? usual : std::strtoull(text, nullptr, 10);
-}
-
 TEST(StoreLoad, IsLinearizableAlsoWherePacketsAreLostAndThroughTheBox) {
-  const std::uint64_t first = wanted("SLUICE_SEED", 1);
-  for (std::uint64_t seed = first; seed < first + wanted("SLUICE_SEEDS", 2); ++seed) {
+  const std::uint64_t first = first_seed();
+  for (std::uint64_t seed = first; seed < first + seeds(2); ++seed) {
     for (const char* const store : {"fusee", "sherman"}) {
       for (const bool faults : {false, true}) {
         StoreWorkload workload = small(store, 50);

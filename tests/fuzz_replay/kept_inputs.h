@@ -4,7 +4,6 @@
 #pragma once
 
 #include <algorithm>
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -12,6 +11,7 @@
 #include <vector>
 
 #include "base/bytes.h"
+#include "base/effort_test.h"
 #include "base/rng.h"
 
 namespace sluice::fuzz {
@@ -32,11 +32,6 @@ inline std::vector<KeptInput> kept_inputs(const std::string& corpus) {
   }
   std::sort(inputs.begin(), inputs.end(), [](const auto& a, const auto& b) { return a.name < b.name; });
   return inputs;
-}
-
-inline std::uint64_t rounds(std::uint64_t usual) {
-  const char* const wanted = std::getenv("SLUICE_ROUNDS");
-  return wanted == nullptr ? usual : std::strtoull(wanted, nullptr, 10);
 }
 
 // One of the inputs with a few bytes changed, cut, doubled, or the end of another behind its beginning.

@@ -2,8 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <cstdlib>
-
+#include "base/effort_test.h"
 #include "cowbird/random_driver.h"
 #include "tests/scenario/cowbird_rack.h"
 
@@ -14,11 +13,6 @@ using cowbird::pattern;
 using cowbird::RequestId;
 using cowbird::Status;
 using Driver = cowbird::RandomDriver<CowbirdRack>;
-
-std::uint64_t seeds(std::uint64_t usual) {
-  const char* wish = std::getenv("SLUICE_SEEDS");
-  return wish == nullptr ? usual : std::strtoull(wish, nullptr, 10);
-}
 
 TEST(CowbirdSwitch, ReadsAndWritesThroughTheSwitch) {
   CowbirdRack rack({});

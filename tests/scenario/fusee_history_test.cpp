@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <set>
 
+#include "base/effort_test.h"
 #include "fusee/test_world.h"
 #include "rack/fusee_store.h"
 #include "workload/linearizability.h"
@@ -337,15 +338,6 @@ class FuseeUnderFault {
 };
 
 // More seeds: SLUICE_SEEDS=1000 fusee_history_test
-std::uint64_t seeds(std::uint64_t usual) {
-  const char* const wanted = std::getenv("SLUICE_SEEDS");
-  return wanted == nullptr ? usual : std::strtoull(wanted, nullptr, 10);
-}
-std::uint64_t first_seed() {
-  const char* const wanted = std::getenv("SLUICE_SEED");
-  return wanted == nullptr ? 1 : std::strtoull(wanted, nullptr, 10);
-}
-
 class FuseeHistory : public testing::Test {
  protected:
   template <class Change>

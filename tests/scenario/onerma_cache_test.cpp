@@ -1,9 +1,9 @@
 // The key-value cache over 1RMA: rights, replicas that die, frames that are lost.
 #include <gtest/gtest.h>
 
-#include <cstdlib>
 #include <string>
 
+#include "base/effort_test.h"
 #include "kvcache/client.h"
 #include "kvcache/server.h"
 #include "onerma/test_world.h"
@@ -141,9 +141,7 @@ TEST(OnermaCache, LookupsGoOnWithinATimeOutWhenAReplicaDies) {
 }
 
 TEST(OnermaCache, NeverAnswersWithWhatWasNotSetWhateverTheNetworkDoes) {
-  const char* const more = std::getenv("SLUICE_SEEDS");
-  const std::uint64_t seeds = more == nullptr ? 10 : std::strtoull(more, nullptr, 10);
-  for (std::uint64_t seed = 1; seed <= seeds; ++seed) {
+  for (std::uint64_t seed = 1; seed <= seeds(10); ++seed) {
     set_check_context("seed " + std::to_string(seed));
     CacheWorld w(seed, {.drop = 100'000, .duplicate = 100'000, .reorder = 100'000, .corrupt = 10'000, .delay = {}});
     const auto story = [&]() -> Task<void> {

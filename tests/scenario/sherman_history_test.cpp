@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <set>
 
+#include "base/effort_test.h"
 #include "rack/sherman_store.h"
 #include "sherman/test_world.h"
 #include "workload/linearizability.h"
@@ -263,15 +264,6 @@ class ShermanUnderFault {
 };
 
 // More seeds: SLUICE_SEEDS=1000 sherman_history_test
-std::uint64_t seeds(std::uint64_t usual) {
-  const char* const wanted = std::getenv("SLUICE_SEEDS");
-  return wanted == nullptr ? usual : std::strtoull(wanted, nullptr, 10);
-}
-std::uint64_t first_seed() {
-  const char* const wanted = std::getenv("SLUICE_SEED");
-  return wanted == nullptr ? 1 : std::strtoull(wanted, nullptr, 10);
-}
-
 class ShermanHistory : public testing::Test {
  protected:
   template <class Change>

@@ -6,6 +6,7 @@
 #include <cstdlib>
 
 #include "base/check.h"
+#include "base/effort_test.h"
 #include "clover/client.h"
 #include "clover/metadata.h"
 #include "remote/local.h"
@@ -348,15 +349,6 @@ class CloverThroughBox {
   std::vector<bool> ended_ = std::vector<bool>(100 * 300);
 };
 
-// How many seeds a test runs: SLUICE_SEEDS, else a few.
-std::uint64_t seeds(std::uint64_t few) {
-  const char* const asked = std::getenv("SLUICE_SEEDS");
-  return asked != nullptr ? std::strtoull(asked, nullptr, 10) : few;
-}
-std::uint64_t first_seed() {
-  const char* const asked = std::getenv("SLUICE_SEED");
-  return asked != nullptr ? std::strtoull(asked, nullptr, 10) : 1;
-}
 bool verbose() { return std::getenv("SLUICE_SHOW") != nullptr; }
 
 void print_packet(Time now, const swordbox::Packet& packet) {

@@ -3,10 +3,10 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include <cstdlib>
 #include <map>
 
 #include "base/check.h"
+#include "base/effort_test.h"
 #include "rack/sherman_store.h"
 #include "tests/scenario/swordbox_star.h"
 #include "workload/linearizability.h"
@@ -254,11 +254,6 @@ class ShermanThroughBox {
   std::uint64_t done_ = 0;
 };
 
-std::uint64_t from_environment(const char* name, std::uint64_t otherwise) {
-  const char* const asked = std::getenv(name);
-  return asked != nullptr ? std::strtoull(asked, nullptr, 10) : otherwise;
-}
-
 struct Totals {
   std::uint64_t replaced = 0;
   std::uint64_t recovered = 0;
@@ -270,8 +265,8 @@ struct Totals {
 // More: SLUICE_SEEDS=500 SLUICE_SEED=1 SLUICE_SHOW=1
 template <class Change>
 Totals over_seeds(std::uint64_t usual, Change change) {
-  const std::uint64_t first = from_environment("SLUICE_SEED", 1);
-  const std::uint64_t count = from_environment("SLUICE_SEEDS", usual);
+  const std::uint64_t first = first_seed();
+  const std::uint64_t count = seeds(usual);
   Totals totals{.enough = count >= usual};
   for (std::uint64_t seed = first; seed < first + count && !testing::Test::HasFailure(); ++seed) {
     Scenario s{.seed = seed};

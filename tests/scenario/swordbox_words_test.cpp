@@ -8,6 +8,7 @@
 #include <map>
 #include <set>
 
+#include "base/effort_test.h"
 #include "tests/scenario/swordbox_star.h"
 #include "tests/scenario/ticket_book.h"
 #include "wire/text.h"
@@ -408,10 +409,6 @@ class Locks final : public World {
   std::uint64_t turn_ = 0;
 };
 
-std::uint64_t from_environment(const char* name, std::uint64_t otherwise) {
-  const char* const asked = std::getenv(name);
-  return asked != nullptr ? std::strtoull(asked, nullptr, 10) : otherwise;
-}
 void print_packet(Time now, const swordbox::Packet& packet) {
   fmt::print("{:.1f} us {}: {}\n", static_cast<double>(now.since_start().nanoseconds()) / 1000,
              swordbox::row(packet.verdict).name, wire::describe(packet.frame.bytes()));
@@ -420,8 +417,8 @@ void print_packet(Time now, const swordbox::Packet& packet) {
 template <class Kind>
 void run_seeds(Scenario s, std::uint64_t few) {
   if (std::getenv("SLUICE_TRACE") != nullptr) s.star.trace = print_packet;
-  const std::uint64_t first = from_environment("SLUICE_SEED", 1);
-  for (std::uint64_t seed = first; seed < first + from_environment("SLUICE_SEEDS", few); ++seed) {
+  const std::uint64_t first = first_seed();
+  for (std::uint64_t seed = first; seed < first + seeds(few); ++seed) {
     s.seed = seed;
     Kind world(s);
     world.run();
