@@ -3,10 +3,12 @@
 A test script sets `live_rack.SLUICE` to the program before it begins, and finds this file beside its own folder.
 """
 
+import http.client
 import os
 import pathlib
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -40,6 +42,32 @@ def processes_of(folder):
             except OSError:
                 pass
     return found
+
+
+class SocketConnection(http.client.HTTPConnection):
+    """HTTP to a daemon's own socket."""
+
+    def __init__(self, path):
+        super().__init__("daemon", timeout=10)
+        self.path = path
+
+    def connect(self):
+        self.sock = socket.socket(socket.AF_UNIX)
+        self.sock.settimeout(10)
+        self.sock.connect(self.path)
+
+
+def metrics(path):
+    """What the daemon at this socket says of itself now: numbers by name and labels, as in sluice_port_up{port="1"}; none while it does not answer."""
+    connection = SocketConnection(path)
+    try:
+        connection.request("GET", "/metrics")
+        lines = connection.getresponse().read().decode().splitlines()
+    except (OSError, http.client.HTTPException):
+        return {}
+    finally:
+        connection.close()
+    return {name: float(value) for name, value in (line.rsplit(" ", 1) for line in lines if line and not line.startswith("#"))}
 
 
 class LiveRack(unittest.TestCase):

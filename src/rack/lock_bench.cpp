@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <functional>
+#include <numeric>
 #include <vector>
 
 #include "base/bytes.h"
@@ -24,6 +25,7 @@ using remote::Task;
 constexpr std::uint64_t kStride = 128;  // a lock word, and 64 bytes further on its record
 constexpr std::uint64_t kRecordBytes = 64;
 constexpr Duration kPatience = Duration::seconds(10);
+constexpr std::uint32_t kDepth = 16;  // operations at once of a connection
 
 class Bench {
  public:
@@ -79,7 +81,7 @@ class Bench {
     std::erase_if(one.nodes, [&](const NodeRecord& n) { return n.id != base_.node; });
     for (std::uint32_t i = 0; i < config_.clients; ++i) {
       auto& client = clients_.emplace_back(
-          std::make_unique<RemoteNodes>(endpoint_.connector(), scheduler_, RemoteNodes::Options{.depth = 16}));
+          std::make_unique<RemoteNodes>(endpoint_.connector(), scheduler_, RemoteNodes::Options{.depth = kDepth}));
       loop_.add(*client);
       client->set_nodes(loop_.now(), one);
     }
@@ -99,20 +101,36 @@ class Bench {
     return true;
   }
 
-  Task<void> clear() {
-    std::array<std::uint8_t, kStride> zeros{};
-    for (std::uint64_t i = 0; i < config_.locks; ++i) {
-      const Status status = co_await memory(0).write(lock(i), zeros);
-      if (wrong(status)) co_return;
+  // What `make` says of each lock, as many at once as a connection takes.
+  template <class Make>
+  Task<void> each(Make make) {
+    std::vector<remote::Operation> operations;
+    for (std::uint64_t i = 0; i < config_.locks;) {
+      operations.clear();
+      for (; i < config_.locks && operations.size() < kDepth; ++i) operations.push_back(make(i));
+      co_await memory(0).all(operations);
+      for (const auto& operation : operations) {
+        if (wrong(operation.status)) co_return;
+      }
     }
   }
-  Task<void> count() {
-    std::array<std::uint8_t, 8> bytes{};
-    for (std::uint64_t i = 0; i < config_.locks; ++i) {
-      const Status status = co_await memory(0).read(record(i), bytes);
-      if (wrong(status)) co_return;
-      result_.counted += load_le<std::uint64_t>(bytes.data());
+  Task<void> clear() {
+    const std::array<std::uint8_t, kStride> zeros{};
+    co_await each([&](std::uint64_t i) { return remote::write_operation(lock(i), zeros); });
+  }
+  // The words at offset `at` of all locks; none when one could not be read.
+  Task<std::vector<std::uint64_t>> words(std::uint64_t at) {
+    std::vector<std::array<std::uint8_t, 8>> bytes(config_.locks);
+    co_await each([&](std::uint64_t i) { return remote::read_operation(lock(i) + at, bytes[i]); });
+    std::vector<std::uint64_t> values;
+    for (const auto& word : bytes) {
+      if (error_.empty()) values.push_back(load_le<std::uint64_t>(word.data()));
     }
+    co_return values;
+  }
+  Task<void> count() {
+    const auto values = co_await words(kRecordBytes);
+    result_.counted = std::accumulate(values.begin(), values.end(), std::uint64_t{0});
   }
   Task<void> work(std::uint32_t who) {
     Rng rng = Rng(config_.seed).fork(who);
@@ -155,11 +173,9 @@ class Bench {
     }
   }
   Task<void> count_tickets() {
-    for (std::uint64_t i = 0; i < config_.locks; ++i) {
-      std::array<std::uint8_t, 8> bytes{};
-      const Status status = co_await memory(0).read(lock(i), bytes);
-      if (wrong(status)) co_return;
-      const auto value = load_le<std::uint64_t>(bytes.data());
+    const auto values = co_await words(0);
+    for (std::uint64_t i = 0; i < values.size(); ++i) {
+      const std::uint64_t value = values[i];
       result_.counted += value;
       std::ranges::sort(tickets_[i]);
       const auto twice = std::ranges::adjacent_find(tickets_[i]);

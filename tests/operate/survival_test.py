@@ -8,13 +8,11 @@ must be linearizable, so nothing that was acknowledged is lost. SLUICE_KILLS=200
 long after the new process had begun every key could be read again, by a client that was started then.
 """
 
-import http.client
 import json
 import os
 import pathlib
 import random
 import signal
-import socket
 import sqlite3
 import statistics
 import subprocess
@@ -31,17 +29,6 @@ SEED = int(os.environ.get("SLUICE_SEED", "1"))
 KILLS_A_HISTORY = 12  # each history is judged whole
 RECORDS = 100
 PATIENCE = 120  # seconds, for a machine that is busy with other things
-
-
-class SocketConnection(http.client.HTTPConnection):
-    def __init__(self, path):
-        super().__init__("daemon", timeout=10)
-        self.path = path
-
-    def connect(self):
-        self.sock = socket.socket(socket.AF_UNIX)
-        self.sock.settimeout(10)
-        self.sock.connect(self.path)
 
 
 class SurvivalTest(live_rack.LiveRack):
@@ -62,14 +49,7 @@ class SurvivalTest(live_rack.LiveRack):
 
     def metric(self, daemon, name):
         """None while the daemon does not say."""
-        try:
-            connection = SocketConnection(f"{self.dir}/{daemon}.http.sock")
-            connection.request("GET", "/metrics")
-            lines = connection.getresponse().read().decode().splitlines()
-        except (OSError, http.client.HTTPException):
-            return None
-        found = [line for line in lines if line.startswith((f"sluice_{name} ", f"sluice_{name}{{"))]
-        return float(found[0].rsplit(" ", 1)[1]) if found else None
+        return live_rack.metrics(f"{self.dir}/{daemon}.http.sock").get(f"sluice_{name}")
 
     def whole(self):
         return self.metric("metadata", "clover_replicas_missing") == 0 and self.metric("metadata", "clover_replicas_joining") == 0

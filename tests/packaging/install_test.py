@@ -177,15 +177,27 @@ class Packages(Case):
         shutil.copytree(ROOT / "examples", root / "tmp/examples")
         inside = ("chroot", root, "env", "DEBIAN_FRONTEND=noninteractive")
         self.done(*inside, "apt-get", "update")
-        self.done(*inside, "sh", "-c", "apt-get install -y --no-install-recommends /tmp/*.deb gcc libc6-dev pkg-config")
+        self.done(*inside, "sh", "-c", "apt-get install -y --no-install-recommends /tmp/*.deb gcc libc6-dev pkg-config python3 ibverbs-utils")
         self.assertRegex(self.done(*inside, "sluice", "--version"), r"^sluice ")
         self.done(*inside, "sh", "-c", "cc /tmp/examples/cowbird/hello.c -o /tmp/hello $(pkg-config --cflags --libs cowbird)")
         self.assertIn("sluice cowbird engine", run(*inside, "/tmp/hello").stderr)
         self.done(*inside, "sh", "-c", "cc /tmp/examples/remote/counter.c -o /tmp/counter $(pkg-config --cflags --libs sluice)")
         self.assertIn("is the rack up?", run(*inside, "/tmp/counter").stderr)
+        self.guides_run(root)
         self.done(*inside, "apt-get", "purge", "-y", *names)
         self.assertFalse((root / "usr/bin/sluice").exists())
         self.assertFalse((root / "usr/lib/sluice").exists())
+
+    def guides_run(self, root):
+        """All that need no more than the packages, in there, with processes of its own: what they leave behind ends with them."""
+        guides = ["docs/tutorial.md", "docs/guides/c-client.md", "docs/guides/new-experiment.md", "docs/guides/new-rule.md"]
+        for path in [*guides, "tests/integration/guides_test.py"]:
+            (root / "tmp/guides" / path).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(ROOT / path, root / "tmp/guides" / path)
+        mount = f"mount -t proc proc {root}/proc && mount -t tmpfs shm {root}/dev/shm && cd /"
+        test = f"chroot {root} env PYTHONUNBUFFERED=1 python3 /tmp/guides/tests/integration/guides_test.py /usr/bin/sluice"
+        paths = " ".join(f"/tmp/guides/{guide}" for guide in guides)
+        print(self.done("unshare", "--mount", "--pid", "--fork", "--kill-child", "sh", "-c", f"{mount} && {test} {paths}"))
 
 
 def main():
