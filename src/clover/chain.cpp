@@ -99,14 +99,18 @@ Task<Client::Tail> Client::find_tail(Key key, Cursor start, Time deadline, Mutab
   Cursor previous;         // the walk came from here, if its node is set
   std::uint64_t link = 0;  // by this word
   std::uint32_t steps = 0;
+  std::uint32_t view = view_.number;
   Duration backoff = config_.backoff_first;
   for (;;) {
+    // A link that was not stable may stand on no replica of the next view: the walk begins anew, at what the server knows.
+    if (view != view_.number) at.confirmed = expired;
     if (!in_lease(at)) {
       previous = {};
       const Outcome found = co_await look_up(key, at, deadline);
       if (found != Outcome::kOk || now() >= deadline) {
         co_return Tail{.outcome = found == Outcome::kOk ? Outcome::kUnavailable : found};
       }
+      view = view_.number;
       if (!in_lease(at)) continue;
     }
     const Trust terms = trust(at);
@@ -116,7 +120,9 @@ Task<Client::Tail> Client::find_tail(Key key, Cursor start, Time deadline, Mutab
     ++counters_.reads;
     ++counters_.round_trips;
     counters_.bytes += node.size();
+    depart();
     const Status status = co_await memory_.read(where, node);
+    arrive(where.node, status);
     if (status != Status::kOk) {
       if (!co_await recover(where.node, status, deadline, backoff)) co_return Tail{.outcome = Outcome::kUnavailable};
       continue;
@@ -161,9 +167,11 @@ Task<Client::Tail> Client::find_tail(Key key, Cursor start, Time deadline, Mutab
 }
 
 Task<bool> Client::report_sealed(Key key, Cursor node, Time deadline) {
+  const std::uint32_t view = view_.number;
   Duration backoff = config_.backoff_first;
-  while (mirrored(node.node)) {
-    const Mirrored stable = co_await stabilise(node, key, sealed_word(key));
+  while (mirrored(node.node) || view != view_.number) {
+    Mirrored stable{.late = true};  // in the next view nobody may have sealed it
+    if (view == view_.number) stable = co_await stabilise(node, key, sealed_word(key));
     if (stable.late) co_return co_await ensure_lease(deadline);  // asks the server again, who may still name it
     if (stable.status == Status::kOk) break;
     if (!co_await recover(stable.failed, stable.status, deadline, backoff)) co_return false;
@@ -202,8 +210,10 @@ Task<Client::Mirrored> Client::stabilise(Cursor cursor, Key key, std::uint64_t n
     ++counters_.round_trips;
     counters_.swaps += count;
     counters_.bytes += 8 * count;
+    depart(count);
     co_await memory_.all(std::span(swaps).first(count));
     for (std::size_t i = 0; i < count; ++i) {
+      arrive(swaps[i].remote.node, swaps[i].status);
       const std::size_t j = replica[i];
       if (swaps[i].status != Status::kOk) {
         result.status = swaps[i].status;
@@ -233,9 +243,11 @@ Task<Client::Mirrored> Client::write_mirrors(NodePointer node, ByteView bytes) {
   ++counters_.round_trips;
   counters_.writes += count;
   counters_.bytes += bytes.size() * count;
+  depart(count);
   co_await memory_.all(std::span(writes).first(count));
   Mirrored result;
   for (std::size_t i = 0; i < count; ++i) {
+    arrive(writes[i].remote.node, writes[i].status);
     if (writes[i].status == Status::kOk) {
       node_works(writes[i].remote.node);
       continue;
@@ -248,6 +260,27 @@ Task<Client::Mirrored> Client::write_mirrors(NodePointer node, ByteView bytes) {
 }
 
 // ----------------------------------------------------------------------------------------------------------- failures
+
+void Client::arrive(NodeId node, Status status) {
+  --under_way_;
+  if (status != Status::kUnknown) return;
+  std::erase_if(doubtful_, [this](const auto& entry) { return entry.second <= now(); });
+  doubtful_.emplace_back(node, now() + view_.max_flight);
+}
+
+// What is doubtful on a dead node will never take effect.
+bool Client::anything_under_way() {
+  const auto dead = [this](NodeId node) {
+    return std::ranges::any_of(view_.volumes, [node](const Volume& volume) {
+      for (std::size_t j = 0; j < volume.count; ++j) {
+        if (volume.replicas[j].node == node && volume.is_dead(j)) return true;
+      }
+      return false;
+    });
+  };
+  const auto counts = [&](const auto& entry) { return entry.second > now() && !dead(entry.first); };
+  return under_way_ != 0 || std::ranges::any_of(doubtful_, counts);
+}
 
 Client::NodeHealth& Client::health_of(NodeId node) {
   for (auto& health : health_) {

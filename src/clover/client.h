@@ -182,7 +182,7 @@ class Client {
   const Volume* volume_of(NodePointer node) const;
   bool mirrored(NodePointer node) const { return volume_of(node)->mirrored(); }
   remote::RemoteAddress primary_of(NodePointer node) const;
-  bool leased() const { return joined_ && !view_stale_ && now() < lease_; }
+  bool leased() const { return joined_ && !view_stale_ && letting_go_ != view_.number && now() < lease_; }
   bool in_lease(const Cursor& cursor) const;
   Trust trust(const Cursor& cursor) const;
   bool believable(const Trust& trust);
@@ -210,6 +210,13 @@ class Client {
   // False: not all of them have been told.
   remote::Task<bool> send_slots(Request type, std::vector<NodePointer> slots);
   remote::Task<bool> send_orphans();
+  // Remote memory is used between the two, and every use is counted: a view cannot be let go of while one is under way.
+  void depart(std::size_t operations = 1) { under_way_ += operations; }
+  void arrive(remote::NodeId node, remote::Status status);
+  // The view ends, since a node is dead: does nothing more under it, and tells the server once all that was begun has ended.
+  remote::Task<void> let_go();
+  remote::Task<void> tell_let_go();
+  bool anything_under_way();
   // A replica has come back, perhaps: tells the server when all that was done under views before has been reported.
   remote::Task<void> settle_view();
   remote::Task<void> do_work();
@@ -232,8 +239,14 @@ class Client {
   bool maintaining_ = false;
   NodeLayout layout_;
   StoreView view_;
-  Time lease_;               // the view, and membership, may be acted upon until then
-  bool view_stale_ = false;  // the server has a newer one
+  Time lease_;                    // the view, and membership, may be acted upon until then
+  bool view_stale_ = false;       // the server has a newer one
+  std::uint32_t letting_go_ = 0;  // the view under which nothing more is begun
+  bool is_letting_go_ = false;
+  std::uint32_t let_go_ = 0;   // the view of which the server has been told that
+  std::size_t under_way_ = 0;  // operations on remote memory
+  // Where one ended of which nobody knows whether it has taken effect, and until when it may.
+  std::vector<std::pair<remote::NodeId, Time>> doubtful_;
   bool work_waits_ = false;
   std::uint64_t clock_ = 0;  // the server's, as last heard
   bool renewing_ = false;

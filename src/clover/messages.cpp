@@ -1,6 +1,12 @@
 #include "clover/messages.h"
 
 namespace sluice::clover {
+namespace {
+
+constexpr std::uint8_t kWorkWaits = 1;
+constexpr std::uint8_t kViewEnds = 2;
+
+}  // namespace
 
 void put_header(MessageWriter& out, const RequestHeader& header) {
   out.put(kMessageVersion);
@@ -15,7 +21,7 @@ void put_header(MessageWriter& out, const AnswerHeader& header) {
   out.put(header.type);
   out.put(header.count);
   out.put(static_cast<std::uint8_t>(header.result));
-  out.put(static_cast<std::uint8_t>(header.work_waits ? 1 : 0));
+  out.put(static_cast<std::uint8_t>((header.work_waits ? kWorkWaits : 0) | (header.view_ends ? kViewEnds : 0)));
   out.put(std::uint16_t{0});
   out.put(header.view);
   out.put(header.lease_us);
@@ -30,7 +36,7 @@ std::optional<RequestHeader> take_request_header(MessageReader& in) {
   header.client = in.take<std::uint32_t>();
   header.sequence = in.take<std::uint64_t>();
   if (!in.ok() || version != kMessageVersion) return std::nullopt;
-  if (type < static_cast<std::uint8_t>(Request::kRegister) || type > static_cast<std::uint8_t>(Request::kSettled)) {
+  if (type < static_cast<std::uint8_t>(Request::kRegister) || type > static_cast<std::uint8_t>(Request::kLetGo)) {
     return std::nullopt;
   }
   header.type = static_cast<Request>(type);
@@ -43,7 +49,9 @@ std::optional<AnswerHeader> take_answer_header(MessageReader& in) {
   header.type = in.take<std::uint8_t>();
   header.count = in.take<std::uint16_t>();
   const auto result = in.take<std::uint8_t>();
-  header.work_waits = (in.take<std::uint8_t>() & 1) != 0;
+  const auto flags = in.take<std::uint8_t>();
+  header.work_waits = (flags & kWorkWaits) != 0;
+  header.view_ends = (flags & kViewEnds) != 0;
   in.take<std::uint16_t>();
   header.view = in.take<std::uint32_t>();
   header.lease_us = in.take<std::uint32_t>();
@@ -63,7 +71,7 @@ void put_view(MessageWriter& out, const StoreView& view) {
     out.put(volume.length);
     out.put(volume.base);
     out.put(std::uint32_t{volume.count});
-    out.put(static_cast<std::uint32_t>(volume.live | volume.first << 8));
+    out.put(static_cast<std::uint32_t>(volume.live | volume.first << 8 | volume.dead << 16));
     for (std::size_t j = 0; j < volume.count; ++j) {
       out.put(volume.replicas[j].node.value);
       out.put(volume.replicas[j].key.value);
@@ -86,12 +94,15 @@ std::optional<StoreView> take_view(MessageReader& in, std::uint16_t volumes) {
     volume.base = in.take<std::uint64_t>();
     const auto count = in.take<std::uint32_t>();
     const auto live = in.take<std::uint32_t>();
-    const std::uint32_t first = live >> 8;
-    if (!in.ok() || count < 1 || count > kMaxReplicas || (live & 0xFF) >= 1u << count || first >= count)
+    const std::uint32_t first = live >> 8 & 0xFF;
+    const std::uint32_t dead = live >> 16;
+    if (!in.ok() || count < 1 || count > kMaxReplicas || (live & 0xFF) >= 1u << count || first >= count ||
+        dead >= 1u << count)
       return std::nullopt;
     volume.count = static_cast<std::uint8_t>(count);
     volume.live = static_cast<std::uint8_t>(live);
     volume.first = static_cast<std::uint8_t>(first);
+    volume.dead = static_cast<std::uint8_t>(dead);
     for (std::size_t j = 0; j < count; ++j) {
       volume.replicas[j].node = remote::NodeId(in.take<std::uint32_t>());
       volume.replicas[j].key = remote::RegionKey(in.take<std::uint32_t>());

@@ -1,7 +1,7 @@
 // The calls between Clover's clients and its metadata server, as bytes.
 //
 // Request:    u8 version | u8 type | u16 count | u32 client | u64 sequence | body
-// Answer:     u8 version | u8 type + 0x80 | u16 count | u8 result | u8 flags | u16 0 | u32 view | u32 lease_us | u64 clock | body
+// Answer:     u8 version | u8 type + 0x80 | u16 count | u8 result | u8 flags (below) | u16 0 | u32 view | u32 lease_us | u64 clock | body
 //             All little-endian; `count` counts the entries of the body; nothing may follow them.
 //
 //   type        request body                      answer body
@@ -19,11 +19,13 @@
 //   kSuspect    u32 node id                       -
 //   kLeave      -                                 -
 //   kSettled    u32 view                          -   (what the client did under views before that has been reported)
-//   volume      u64 length | u64 base of pointers | u32 replicas | u32 live mask + primary << 8 | {u32 node, u32 region key, u64 base} a replica
+//   kLetGo      u32 view                          -   (nothing that the client did under that view, or one before, is under way, and it does no more)
+//   volume      u64 length | u64 base of pointers | u32 replicas | u32 live mask + primary << 8 + dead mask << 16 | {u32 node, u32 region key, u64 base} a replica
 //
 // clock:      how many links the server has been told of. A client that begins a CAS or a READ after it has seen clock c
 //             stamps what it reports about it with c: all that the server had been told of by then is older.
 // lease_us:   the client may act on the answer's view for so long after it sent the request.
+// flags:      1: there is work (kWork). 2: the view ends as soon as all clients have let go of it (kLetGo).
 // sequence:   a repeated kAllocate with the sequence of the one before gets the same slots again.
 // Invariant:  parsing never reads past the end and never trusts a count; what is malformed is answered with kMalformed.
 #pragma once
@@ -38,7 +40,7 @@
 
 namespace sluice::clover {
 
-inline constexpr std::uint8_t kMessageVersion = 2;
+inline constexpr std::uint8_t kMessageVersion = 3;
 inline constexpr std::size_t kRequestHeader = 16;
 inline constexpr std::size_t kAnswerHeader = 24;
 
@@ -57,6 +59,7 @@ enum class Request : std::uint8_t {
   kSuspect,
   kLeave,
   kSettled,
+  kLetGo,
 };
 
 enum class Answer : std::uint8_t {
@@ -86,6 +89,7 @@ struct AnswerHeader {
   std::uint16_t count = 0;
   Answer result{};
   bool work_waits = false;
+  bool view_ends = false;
   std::uint32_t view = 0;
   std::uint32_t lease_us = 0;
   std::uint64_t clock = 0;

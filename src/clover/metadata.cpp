@@ -90,8 +90,10 @@ std::size_t MetadataServer::handle(Time now, ByteView request, MutableBytes resp
   SLUICE_CHECK(body.ok());
   const bool good = answer.result != Answer::kMalformed && answer.result != Answer::kExpired;
   answer.view = view_;
-  answer.lease_us = good ? static_cast<std::uint32_t>(lease_left(now).microseconds()) : 0;
+  const bool leased = good && !has_let_go(header->type == Request::kRegister ? next_client_ - 1 : header->client);
+  answer.lease_us = leased ? static_cast<std::uint32_t>(lease_left(now).microseconds()) : 0;
   answer.work_waits = work_waits(now);
+  answer.view_ends = may_end_early();
   answer.clock = clock_;
   MessageWriter head(response);
   put_header(head, answer);
@@ -119,6 +121,7 @@ Answer MetadataServer::serve(Time now, const RequestHeader& header, MessageReade
     case Request::kSuspect: return suspect(now, header, in);
     case Request::kLeave: expire(header.client, now); return Answer::kOk;
     case Request::kSettled: return settle(header, in);
+    case Request::kLetGo: return let_go(now, header, in);
   }
   return Answer::kMalformed;
 }
@@ -127,6 +130,7 @@ Answer MetadataServer::enter(Time now, const RequestHeader&, MessageWriter& out,
   const std::uint32_t id = next_client_++;
   clients_[id].until = now + config_.cursor_lifetime;
   clients_[id].settled = view_;
+  if (may_end_early()) clients_[id].let_go = view_;  // it begins with the next
   client_order_.push_back(id);
   next_expiry_ = std::min(next_expiry_, clients_[id].until);
   if (client_order_.size() == 1) next_expiry_ = clients_[id].until;
@@ -388,7 +392,12 @@ std::size_t MetadataServer::live_versions() const {
 void MetadataServer::advance(Time now) {
   if (!replaying_ && now >= next_expiry_) expire_clients(now);
   slots_.reclaim(now);
-  if (now >= view_change_) change_view();
+  if (now >= view_change_) {
+    change_view();
+  } else if (may_end_early() && all_have_let_go(now)) {
+    ++counters_.let_go;
+    change_view();
+  }
 }
 
 void MetadataServer::expire_clients(Time now) {
@@ -418,6 +427,7 @@ void MetadataServer::expire(std::uint32_t id, Time now) {
     orphans_.push_back({now + config_.max_flight, 0, pointer});
     ++counters_.orphans;
   }
+  if (client.let_go != view_) last_gone_ = now;
   clients_.erase(id);
   std::erase(client_order_, id);
 }
@@ -488,6 +498,7 @@ void MetadataServer::renew(Time now) {
   for (auto& item : settles_) item.due = reusable(now);
   for (auto& item : seals_) item.due = reusable(now);
   if (view_change_ != Time::never()) view_change_ = reusable(now);
+  last_gone_ = now;
   for (auto& join : joins_) {
     join.ready = reusable(now);
     join.at = 0;

@@ -73,6 +73,7 @@ struct ServerCounters {
   std::uint64_t views = 0;     // changed
   std::uint64_t rejoined = 0;  // replicas that came back
   std::uint64_t copied = 0;    // versions, onto them
+  std::uint64_t let_go = 0;    // views that ended before their time was up, since all clients had let go of them
   std::uint64_t restored = 0;  // replicas that count again
 };
 
@@ -163,6 +164,7 @@ class MetadataServer : public remote::MessageService {
     std::vector<NodePointer> slots;  // granted; some are no longer owned
     std::size_t tidy_at = 1024;
     std::uint32_t settled = 0;  // has reported all that it did under views before
+    std::uint32_t let_go = 0;   // does no more under this view, and nothing that it did is under way
   };
   // A live replica that does not count yet.
   struct Join {
@@ -190,6 +192,12 @@ class MetadataServer : public remote::MessageService {
   bool can_leave(remote::NodeId node) const;
   bool is_leaving(remote::NodeId node) const;
   void leave_out(Time now, remote::NodeId node);
+  // What the node that is leaving held is gone for good.
+  void note_dead(remote::NodeId node);
+  // Who leaves with the present view is dead, and the server itself does nothing under it.
+  bool may_end_early() const;
+  bool all_have_let_go(Time now) const;
+  bool has_let_go(std::uint32_t client) const;
   const Home* home_of(remote::NodeId node) const;
   void take_home(const Home& home);
   void rekey(const Home& home);
@@ -215,6 +223,7 @@ class MetadataServer : public remote::MessageService {
   Answer hand_out_work(Time now, const RequestHeader& header, MessageWriter& out, std::uint16_t& count);
   Answer suspect(Time now, const RequestHeader& header, MessageReader& in);
   Answer settle(const RequestHeader& header, MessageReader& in);
+  Answer let_go(Time now, const RequestHeader& header, MessageReader& in);
 
   Answer take_sealed(Time now, const RequestHeader& header, MessageReader& in);
   void take_link(Time now, const Link& link);
@@ -243,7 +252,9 @@ class MetadataServer : public remote::MessageService {
   std::deque<DueKey> orphans_;
   std::uint32_t view_ = 1;
   Time view_change_ = Time::never();
-  std::vector<remote::NodeId> leaving_;  // with the next view
+  std::vector<remote::NodeId> leaving_;                // with the next view
+  std::vector<remote::NodeId> dead_;                   // of those
+  Time last_gone_ = Time() - Duration::seconds(3600);  // when a client went that had not let go
   std::vector<Join> joins_;
   std::vector<std::pair<std::uint32_t, remote::NodeId>> suspicions_;
   bool replaying_ = false;

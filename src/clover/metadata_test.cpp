@@ -356,13 +356,14 @@ class MetadataReplicas : public Metadata {
     EXPECT_LE(until, now + kLifetime);
     return {out.begin(), out.begin() + static_cast<std::ptrdiff_t>(count)};
   }
-  void settle(Talk& talk) {
+  AnswerHeader say(Talk& talk, Request type, std::uint32_t view) {
     std::array<std::uint8_t, 64> request{};
     MessageWriter out(request);
-    put_header(out, {Request::kSettled, 1, talk.id, 0});
-    out.put(server->view_number());
-    EXPECT_EQ(talk.send(ByteView(request).first(out.length())).result, Answer::kOk);
+    put_header(out, {type, 1, talk.id, 0});
+    out.put(view);
+    return talk.send(ByteView(request).first(out.length()));
   }
+  void settle(Talk& talk) { EXPECT_EQ(say(talk, Request::kSettled, server->view_number()).result, Answer::kOk); }
 };
 
 TEST_F(MetadataReplicas, CountAgainOnlyWhenNobodyCanHaveKeptAnythingFromThem) {
@@ -401,6 +402,65 @@ TEST_F(MetadataReplicas, WaitForClientsThatMayHaveWrittenUnderTheViewBefore) {
   settle(*b);
   EXPECT_TRUE(copies().empty());
   EXPECT_EQ(server->joining(), 0u);
+}
+
+TEST_F(MetadataReplicas, AreLeftOutAsSoonAsAllHaveLetGoOfTheViewWhenTheyAreDead) {
+  const auto view = server->view_number();
+  EXPECT_TRUE(server->lose(now, remote::NodeId(1)));
+  EXPECT_FALSE(a->call(Request::kRefresh, {}, 0).view_ends) << "it may live";
+  EXPECT_EQ(server->see(now, blank_home()), MetadataServer::Advice::kWait);
+  EXPECT_TRUE(a->call(Request::kRefresh, {}, 0).view_ends);
+  EXPECT_TRUE(a->last_view.volumes[0].is_dead(1));
+  EXPECT_FALSE(a->last_view.volumes[0].is_dead(0));
+  EXPECT_EQ(say(*a, Request::kLetGo, view - 1).view, view);
+  EXPECT_NE(a->call(Request::kRefresh, {}, 0).lease_us, 0u) << "that was another view";
+  const auto told = say(*a, Request::kLetGo, view);
+  EXPECT_EQ(told.view, view) << "b may still act under it";
+  EXPECT_EQ(told.lease_us, 0u);
+  EXPECT_EQ(a->call(Request::kRefresh, {}, 0).lease_us, 0u);
+  // Who comes now waits for the next view, and nobody for it.
+  Talk late(*server, now);
+  late.enter();
+  EXPECT_EQ(late.call(Request::kRefresh, {}, 0).lease_us, 0u);
+  const auto last = say(*b, Request::kLetGo, view);
+  EXPECT_EQ(last.view, view + 1);
+  EXPECT_NE(last.lease_us, 0u);
+  EXPECT_FALSE(last.view_ends);
+  EXPECT_EQ(server->missing(), 2u);
+  EXPECT_EQ(server->counters().let_go, 1u);
+  EXPECT_EQ(server->see(now, blank_home()), MetadataServer::Advice::kWipe);
+  b->call(Request::kRefresh, {}, 0);
+  EXPECT_FALSE(b->last_view.volumes[0].is_dead(1));
+}
+
+TEST_F(MetadataReplicas, WaitForTheFlightsOfClientsThatHaveGoneWithoutAWord) {
+  const auto view = server->view_number();
+  a->call(Request::kLeave, {}, 0);
+  EXPECT_EQ(server->see(now, blank_home()), MetadataServer::Advice::kWait);
+  EXPECT_EQ(say(*b, Request::kLetGo, view).view, view);
+  now = now + kFlight - Duration::microseconds(1);
+  EXPECT_EQ(b->call(Request::kRefresh, {}, 0).view, view);
+  now = now + Duration::microseconds(1);
+  EXPECT_EQ(b->call(Request::kRefresh, {}, 0).view, view + 1);
+}
+
+TEST_F(MetadataReplicas, DoNotWaitForClientsThatLetGoBeforeTheyLeft) {
+  const auto view = server->view_number();
+  EXPECT_EQ(say(*a, Request::kLetGo, view).result, Answer::kOk);
+  a->call(Request::kLeave, {}, 0);
+  EXPECT_EQ(server->see(now, blank_home()), MetadataServer::Advice::kWait);
+  EXPECT_EQ(say(*b, Request::kLetGo, view).view, view + 1);
+}
+
+TEST_F(MetadataReplicas, AreNotLeftOutEarlyWhileAnotherComesBack) {
+  come_back();
+  Home again = blank_home();
+  again.life = 13;
+  const auto view = server->view_number();
+  EXPECT_EQ(server->see(now, again), MetadataServer::Advice::kWait);
+  EXPECT_FALSE(a->call(Request::kRefresh, {}, 0).view_ends) << "what is being copied is under way";
+  say(*a, Request::kLetGo, view);
+  EXPECT_EQ(say(*b, Request::kLetGo, view).view, view);
 }
 
 TEST_F(MetadataReplicas, GetOrphansThatMayBeLinkedAndNotWhatWasGrantedSince) {

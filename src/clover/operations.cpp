@@ -167,7 +167,9 @@ Task<Client::Step> Client::write_node(Operation& op) {
     ++counters_.round_trips;
     counters_.bytes += bytes.size();
     result.failed = primary_of(op.slot).node;
+    depart();
     result.status = co_await memory_.write(primary_of(op.slot), bytes);
+    arrive(result.failed, result.status);
     if (result.status == Status::kOk) node_works(result.failed);
   }
   if (result.status == Status::kOk) {
@@ -263,8 +265,10 @@ Task<Client::Step> Client::append_at(Operation& op) {
   ++counters_.swaps;
   ++counters_.round_trips;
   counters_.bytes += 8;
+  depart();
   const remote::AtomicResult result =
       co_await memory_.compare_and_swap(where, free_word(op.key, op.at.node.kind()), op.slot.word);
+  arrive(where.node, result.status);
   if (result.status != Status::kOk) {
     op.uncertain = op.uncertain || result.status == Status::kUnknown;
     if (co_await recover(where.node, result.status, op.deadline, op.backoff)) co_return Step::kAgain;

@@ -20,6 +20,7 @@ enum class RecordKind : std::uint8_t {
   kRekey,   // a home: u32 node | u32 key | u64 address | u64 length | u64 life
   kRejoin,  // a home
   kCount,   // u32 volume | u32 replica
+  kDead,    // u32 node
   kState,   // all that the server knew then: what comes before it is not needed any more
 };
 

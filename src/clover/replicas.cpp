@@ -83,6 +83,30 @@ bool MetadataServer::lose(Time now, remote::NodeId node) {
   return true;
 }
 
+void MetadataServer::note_dead(remote::NodeId node) {
+  dead_.push_back(node);
+  for (auto& volume : config_.volumes) {
+    for (std::size_t j = 0; j < volume.count; ++j) {
+      if (volume.replicas[j].node == node) volume.dead = static_cast<std::uint8_t>(volume.dead | 1u << j);
+    }
+  }
+}
+
+bool MetadataServer::may_end_early() const {
+  return view_change_ != Time::never() && joins_.empty() && dead_.size() == leaving_.size();
+}
+
+bool MetadataServer::has_let_go(std::uint32_t client) const {
+  const auto found = clients_.find(client);
+  return found != clients_.end() && found->second.let_go == view_;
+}
+
+// Of those who are not here any more nobody knows what is under way.
+bool MetadataServer::all_have_let_go(Time now) const {
+  return now >= last_gone_ + config_.max_flight &&
+         std::all_of(clients_.begin(), clients_.end(), [this](const auto& c) { return c.second.let_go == view_; });
+}
+
 void MetadataServer::change_view() {
   for (const auto node : leaving_) {
     for (std::size_t v = 0; v < config_.volumes.size(); ++v) {
@@ -98,7 +122,9 @@ void MetadataServer::change_view() {
     }
     std::erase_if(suspicions_, [node](const auto& s) { return s.second == node; });
   }
+  for (auto& volume : config_.volumes) volume.dead = 0;
   leaving_.clear();
+  dead_.clear();
   view_change_ = Time::never();
   ++view_;
   ++counters_.views;
@@ -141,10 +167,17 @@ MetadataServer::Advice MetadataServer::see(Time now, const Home& home) {
   const remote::NodeId node = home.region.base.node;
   const Home* const known = home_of(node);
   if (known == nullptr) return Advice::kNothing;
+  if (known->life != home.life && (is_leaving(node) || lose(now, node))) {
+    if (std::find(dead_.begin(), dead_.end(), node) == dead_.end()) {
+      std::uint8_t bytes[4];
+      store_le(bytes, node.value);
+      write_journal(now, RecordKind::kDead, bytes);
+      note_dead(node);
+    }
+    return Advice::kWait;
+  }
   if (is_leaving(node)) return Advice::kWait;
-  if (known->life != home.life) {
-    if (lose(now, node)) return Advice::kWait;
-  } else if (known->region.base != home.region.base) {
+  if (known->life == home.life && known->region.base != home.region.base) {
     rekey(home);
     std::vector<std::uint8_t> bytes;
     put_home(bytes, home);
@@ -224,6 +257,14 @@ Answer MetadataServer::settle(const RequestHeader& header, MessageReader& in) {
   return Answer::kOk;
 }
 
+Answer MetadataServer::let_go(Time now, const RequestHeader& header, MessageReader& in) {
+  const auto view = in.take<std::uint32_t>();
+  if (!in.ok() || in.left() != 0) return Answer::kMalformed;
+  if (view == view_) clients_.at(header.client).let_go = view;
+  advance(now);
+  return Answer::kOk;
+}
+
 bool MetadataServer::all_settled(std::uint32_t view) const {
   return std::all_of(clients_.begin(), clients_.end(), [view](const auto& c) { return c.second.settled >= view; });
 }
@@ -293,6 +334,12 @@ bool MetadataServer::replay_replicas(Time now, RecordKind kind, MessageReader& i
       const remote::NodeId node(in.take<std::uint32_t>());
       if (!in.ok()) return false;
       leave_out(now, node);
+      return true;
+    }
+    case RecordKind::kDead: {
+      const remote::NodeId node(in.take<std::uint32_t>());
+      if (!in.ok() || !is_leaving(node)) return false;
+      note_dead(node);
       return true;
     }
     case RecordKind::kRekey:

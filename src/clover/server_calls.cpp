@@ -6,6 +6,7 @@
 
 namespace sluice::clover {
 
+using remote::NodeId;
 using remote::Status;
 using remote::Task;
 
@@ -43,6 +44,11 @@ Task<bool> Client::call(Call& call, Time deadline) {
   if (call.client != view_.client) co_return true;  // asked in an earlier life
   clock_ = std::max(clock_, call.header.clock);
   work_waits_ = call.header.work_waits;
+  if (call.header.view_ends && call.header.view == view_.number && let_go_ != view_.number && !is_letting_go_ &&
+      !leaving_) {
+    is_letting_go_ = true;
+    scheduler_.spawn(let_go());
+  }
   if (call.header.result == Answer::kExpired) {
     lost_membership();
   } else if (call.header.view != view_.number) {
@@ -110,13 +116,15 @@ Task<Outcome> Client::join() {
 Task<void> Client::leave() {
   leaving_ = true;
   Duration backoff = config_.backoff_first;
-  while (flushing_ || refilling_ || sending_orphans_ || maintaining_) co_await back_off(backoff);
+  while (flushing_ || refilling_ || sending_orphans_ || maintaining_ || is_letting_go_) co_await back_off(backoff);
   co_await flush_links();
   if (joined_) {
     const bool told = co_await send_orphans();
     static_cast<void>(told);
     const bool released = co_await send_slots(Request::kRelease, slots_.take_all());
     static_cast<void>(released);  // what is not is found when the server misses us
+    // Then nobody who waits for a view to end must fear what is under way of ours.
+    if (!anything_under_way()) co_await tell_let_go();
     Call request(Request::kLeave, 0, view_.client);
     co_await call(request, now() + config_.timeout);
     joined_ = false;
@@ -244,6 +252,34 @@ Task<bool> Client::send_orphans() {
   co_return told;
 }
 
+// REQUIRES: is_letting_go_ was just set.
+Task<void> Client::let_go() {
+  const std::uint32_t view = view_.number;
+  const std::uint32_t member = view_.client;
+  letting_go_ = view;
+  Duration backoff = config_.backoff_first;
+  // Who is dead the view itself says, as it is now.
+  while (renewing_) co_await back_off(backoff);
+  renewing_ = true;
+  bool good = co_await renew_lease(now() + view_.cursor_lifetime);
+  renewing_ = false;
+  const auto same = [&] { return joined_ && view_.number == view && view_.client == member && !view_stale_; };
+  while (good && same() && anything_under_way()) {
+    co_await back_off(backoff);
+    good = !leaving_;
+  }
+  if (good && same()) co_await tell_let_go();
+  is_letting_go_ = false;
+}
+
+Task<void> Client::tell_let_go() {
+  const std::uint32_t view = view_.number;
+  Call request(Request::kLetGo, 1, view_.client);
+  request.body.put(view);
+  const bool answered = co_await call(request, now() + config_.timeout);
+  if (answered && request.header.result == Answer::kOk) let_go_ = view;
+}
+
 Task<void> Client::settle_view() {
   const std::uint32_t view = view_.number;
   const std::uint32_t member = view_.client;
@@ -323,8 +359,11 @@ Task<void> Client::settle(Key key, Cursor head, WorkKind kind) {
     const Trust terms = trust(tail.cursor);
     ++counters_.swaps;
     ++counters_.round_trips;
+    const NodeId where = primary_of(last).node;
+    depart();
     const auto swapped =
         co_await memory_.compare_and_swap(primary_of(last), free_word(key, NodeKind::kTombstone), sealed_word(key));
+    arrive(where, swapped.status);
     const bool sealed = swapped.status == Status::kOk &&
                         (swapped.prior == free_word(key, NodeKind::kTombstone) || swapped.prior == sealed_word(key));
     if (sealed && believable(terms)) {
@@ -341,7 +380,11 @@ Task<bool> Client::check_orphan(NodePointer slot) {
   Buffer node(buffers_, layout_.node_bytes());
   ++counters_.reads;
   ++counters_.round_trips;
-  if (co_await memory_.read(primary_of(slot), node.bytes()) != Status::kOk) co_return false;
+  const NodeId where = primary_of(slot).node;
+  depart();
+  const Status status = co_await memory_.read(primary_of(slot), node.bytes());
+  arrive(where, status);
+  if (status != Status::kOk) co_return false;
   const NodeView seen = parse_node(layout_, node.bytes());
   co_return co_await meets(seen.key, slot) == Met::kNo;
 }
@@ -362,7 +405,11 @@ Task<Client::Met> Client::meets(Key key, NodePointer slot) {
     const Trust terms = trust(at);
     ++counters_.reads;
     ++counters_.round_trips;
-    if (co_await memory_.read(primary_of(at.node), node.bytes()) != Status::kOk) break;
+    const NodeId where = primary_of(at.node).node;
+    depart();
+    const Status status = co_await memory_.read(primary_of(at.node), node.bytes());
+    arrive(where, status);
+    if (status != Status::kOk) break;
     const NodeView seen = parse_node(layout_, node.bytes());
     if (!believable(terms)) break;
     const NodePointer before = at.node;

@@ -106,6 +106,9 @@ Bytes MetadataServer::state(Time now) const {
   for (const auto& home : config_.homes) put_home(out, home);
   put_count(out, leaving_.size());
   for (const auto node : leaving_) put_number(out, node.value);
+  put_count(out, dead_.size());
+  for (const auto node : dead_) put_number(out, node.value);
+  put_time(out, last_gone_);
   put_count(out, suspicions_.size());
   for (const auto& [client, node] : suspicions_) {
     put_number(out, client);
@@ -122,6 +125,7 @@ Bytes MetadataServer::state(Time now) const {
     const auto& client = clients_.at(id);
     put_number(out, id);
     put_number(out, client.settled);
+    put_number(out, client.let_go);
     put_number(out, client.last_sequence);
     put_pointers(out, client.last_grant);
     put_pointers(out, client.slots);
@@ -169,6 +173,10 @@ bool MetadataServer::load(MessageReader& in) {
   for (auto& home : config_.homes) home = clover::take_home(in);
   leaving_.resize(take_count(in, 4, sound));
   for (auto& node : leaving_) node = remote::NodeId(in.take<std::uint32_t>());
+  dead_.clear();
+  for (std::size_t dead = take_count(in, 4, sound); dead > 0; --dead)
+    note_dead(remote::NodeId(in.take<std::uint32_t>()));
+  last_gone_ = take_time(in);
   suspicions_.resize(take_count(in, 8, sound));
   for (auto& [client, node] : suspicions_) {
     client = in.take<std::uint32_t>();
@@ -182,11 +190,12 @@ bool MetadataServer::load(MessageReader& in) {
     if (join.volume >= config_.volumes.size() || join.replica >= config_.volumes[join.volume].count) return false;
   }
   clients_.clear();
-  client_order_.resize(take_count(in, 32, sound));
+  client_order_.resize(take_count(in, 36, sound));
   for (auto& id : client_order_) {
     id = in.take<std::uint32_t>();
     auto& client = clients_[id];
     client.settled = in.take<std::uint32_t>();
+    client.let_go = in.take<std::uint32_t>();
     client.last_sequence = in.take64();
     client.last_grant = take_pointers(in, sound);
     client.slots = take_pointers(in, sound);

@@ -35,10 +35,13 @@ struct Volume {
   std::uint8_t count = 0;  // of replicas
   std::uint8_t live = 0;   // bit j: replica j counts
   std::uint8_t first = 0;  // the primary; means nothing when none lives
+  // Bit j: what replica j held is gone for good, and the next view leaves it out: nothing that is under way to it takes effect.
+  std::uint8_t dead = 0;
   std::uint64_t length = 0;
   std::uint64_t base = 0;  // of pointers
 
   bool is_live(std::size_t j) const { return (live >> j & 1) != 0; }
+  bool is_dead(std::size_t j) const { return (dead >> j & 1) != 0; }
   // The replica whose next words decide, or `count` when all are lost.
   std::size_t primary() const { return is_live(first) ? first : count; }
   bool mirrored() const { return (live & (live - 1)) != 0; }

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdlib>
 
+#include "base/effort_test.h"
 #include "clover/test_world.h"
 #include "rack/clover_store.h"
 #include "workload/linearizability.h"
@@ -35,6 +36,8 @@ struct Scenario {
   std::uint32_t clients_killed = 0;
   bool node_killed = false;
   std::uint32_t restarts = 0;     // of memory nodes, one after the other, each when the one before is a replica again
+  std::uint64_t away_us = 1000;   // at most, before they start anew
+  bool breaks_others = false;     // with each of them half of all connections to the other nodes break
   std::uint32_t clients_cut = 0;  // from one memory node, which lives on
   bool taken_back = false;        // nodes that were left out although they live; the cut ones reach them again
   bool impatient = false;         // operations give up after a few round trips
@@ -110,6 +113,7 @@ class CloverUnderFault {
     });
     if (testing::Test::HasFatalFailure()) return;
     restored_ += world_.server->counters().restored;
+    let_go_ += world_.server->counters().let_go;
     clean_up(witness);
     if (scenario_.restarts != 0 || scenario_.taken_back) check_replicas();
     judge();
@@ -129,6 +133,7 @@ class CloverUnderFault {
   static inline std::uint64_t keys_judged = 0;
   static inline std::uint64_t keys_undecided = 0;
   static inline std::uint64_t restored_ = 0;
+  static inline std::uint64_t let_go_ = 0;
 
   World& world() { return world_; }
   void show() const {
@@ -177,6 +182,15 @@ class CloverUnderFault {
   }
   void kill_node() { world_.fabric.kill_node(remote::NodeId(static_cast<std::uint32_t>(rng_.below(3)))); }
 
+  // What is under way there may take effect later.
+  void break_connections(Rng& rng, std::uint32_t but) {
+    for (const auto& member : world_.members) {
+      for (std::uint32_t node = 0; node < 3; ++node) {
+        if (node != but && !member->dead && rng.below(2) == 0) member->memory->disconnect(remote::NodeId(node));
+      }
+    }
+  }
+
   // Memory nodes die and come back blank while clients work.
   Task<void> restart_nodes() {
     Rng rng = rng_.fork("restarts");
@@ -188,8 +202,9 @@ class CloverUnderFault {
       co_await world_.scheduler.sleep_for(some_time(rng.below(2) == 0 ? 10 : 300));
       check_replicas();
       const auto node = static_cast<std::uint32_t>(rng.below(3));
+      if (scenario_.breaks_others) break_connections(rng, node);
       world_.kill_node(node);
-      co_await world_.scheduler.sleep_for(some_time(1000));
+      co_await world_.scheduler.sleep_for(some_time(scenario_.away_us));
       world_.restart_node(node);
       // The node has a replica of so many volumes.
       const auto wanted = (i + 1) * scenario_.replication;
@@ -328,15 +343,10 @@ class CloverUnderFault {
   bool restarting_ = false;
 };
 
-// More seeds: SLUICE_SEEDS=1000 clover_history_test
-std::uint64_t seeds(std::uint64_t usual) {
-  const char* const wanted = std::getenv("SLUICE_SEEDS");
-  return wanted == nullptr ? usual : std::strtoull(wanted, nullptr, 10);
-}
-
+// More seeds: SLUICE_SEEDS=1000 clover_history_test; from SLUICE_SEED on
 template <class Change>
 void over_seeds(std::uint64_t usual, Change change) {
-  for (std::uint64_t seed = 1; seed <= seeds(usual); ++seed) {
+  for (std::uint64_t seed = first_seed(); seed < first_seed() + seeds(usual); ++seed) {
     Scenario s{.seed = seed, .replication = static_cast<std::uint32_t>(seed % 3 + 1)};
     change(s);
     CloverUnderFault run(s);
@@ -432,6 +442,25 @@ TEST_F(CloverHistory, IsLinearizableWhileMemoryNodesDieOneAfterTheOtherAndComeBa
     s.torn = s.seed % 4 == 2;
   });
   EXPECT_GE(CloverUnderFault::restored_ - before, 2 * 4 * seeds(30)) << "replicas that came back";
+}
+
+// Views end as soon as all clients have let go of them.
+TEST_F(CloverHistory, IsLinearizableWhileMemoryNodesAreSoonBackBlank) {
+  const std::uint64_t restored = CloverUnderFault::restored_, let_go = CloverUnderFault::let_go_;
+  over_seeds(60, [](Scenario& s) {
+    s.replication = s.seed % 2 == 0 ? 2 : 3;
+    s.restarts = 4;
+    s.away_us = 10;
+    s.clients = 16;
+    s.operations = 300;
+    s.keys = s.seed % 3 == 0 ? 2 : 20;
+    s.clients_killed = s.seed % 4 == 0 ? 4 : 0;
+    s.breaks_others = s.seed % 5 != 1;
+    s.stragglers = s.seed % 5 != 0;
+    s.torn = s.seed % 4 == 2;
+  });
+  EXPECT_GE(CloverUnderFault::restored_ - restored, 2 * 4 * seeds(60)) << "replicas that came back";
+  EXPECT_GE(CloverUnderFault::let_go_ - let_go, seeds(60)) << "views that ended before their time was up";
 }
 
 TEST_F(CloverHistory, IsLinearizableWhenClientsGiveUpEarlyAndConnectionsBreakOften) {
