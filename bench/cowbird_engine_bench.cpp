@@ -1,16 +1,20 @@
 // Cowbird's engines alone, on one core: what a read costs them. The application's calls and the ends that answer are not timed.
 //
-// spot:    over memory mapped on both sides, so that no transport is in it.
+// spot:    rings and pool elsewhere: what moves their bytes is not timed. Near: the pool is memory of the engine's process, 1 GiB, and copying records out of it,
+//          at random, is the engine's work. The second argument: channels, in turn.
 // switch:  packets in, packets out; two passive ends answer each burst of requests, and what the engine does with the burst of answers is
 //          timed. A read of up to an MTU is a READ and its response, a WRITE and its ACK; probes, entries and progress are shared by many.
 #include <benchmark/benchmark.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstring>
 #include <deque>
 #include <memory>
+#include <type_traits>
 #include <vector>
 
+#include "base/rng.h"
 #include "cowbird/channel.h"
 #include "cowbird/engine.h"
 #include "cowbird/switch_engine.h"
@@ -25,6 +29,7 @@ using std::chrono::steady_clock;
 
 constexpr std::size_t kDepth = 100;
 constexpr std::size_t kPoolBytes = 1 << 20;
+constexpr std::size_t kManyBytes = 1u << 30;  // far beyond any cache
 constexpr std::uint64_t kBlockBase = 0x10'0000;
 constexpr std::uint64_t kPoolBase = 0x7000'0000;
 constexpr std::uint32_t kMtu = 1024;
@@ -36,7 +41,8 @@ double seconds(steady_clock::duration d) { return std::chrono::duration<double>(
 // An application's side: rings in memory, and reads of them.
 class Application {
  public:
-  Application() {
+  explicit Application(std::size_t pool_bytes, std::uint64_t seed = 1) : pool_bytes_(pool_bytes), rng_(seed) {
+    regions[0].length = pool_bytes;
     layout.write(block().data());
     regions[0].write(block().data() + cowbird::InstanceLayout::kRegions);
     channel = std::make_unique<cowbird::Channel>(block().subspan(layout.channel_at(0)), layout.channel(), regions);
@@ -45,8 +51,8 @@ class Application {
   MutableBytes block() { return {reinterpret_cast<std::uint8_t*>(words_.data()), words_.size() * 8}; }
   void issue(std::uint32_t bytes) {
     for (std::size_t i = 0; i < kDepth; ++i) {
-      offset_ = (offset_ + 4096 + 64) % (kPoolBytes - 4096);
-      channel->async_read(0, offset_, into_.data() + i * bytes, bytes);
+      const std::uint64_t offset = rng_.below(pool_bytes_ / 64 - 64) * 64;
+      channel->async_read(0, offset, into_.data() + i * bytes, bytes);
     }
     under_way_ += kDepth;
   }
@@ -57,40 +63,95 @@ class Application {
   }
 
   cowbird::InstanceLayout layout{};
-  std::vector<cowbird::Region> regions{{.node = 1, .key = 1, .base = kPoolBase, .length = kPoolBytes}};
-  std::vector<std::uint8_t> pool = std::vector<std::uint8_t>(kPoolBytes, 0x5a);
+  std::vector<cowbird::Region> regions{{.node = 1, .key = 1, .base = kPoolBase}};
   std::unique_ptr<cowbird::Channel> channel;
 
  private:
   std::vector<std::uint64_t> words_ = std::vector<std::uint64_t>(layout.bytes() / 8);
   std::vector<std::uint8_t> into_ = std::vector<std::uint8_t>(kDepth * kMtu);
   std::size_t under_way_ = 0;
-  std::uint64_t offset_ = 0;
+  std::size_t pool_bytes_;
+  Rng rng_;
 };
 
-void spot(benchmark::State& state) {
-  Application application;
-  remote::Scheduler scheduler;
-  remote::MappedMemory compute(scheduler), memory(scheduler);
-  const remote::RemoteAddress at{remote::NodeId(0), remote::RegionKey(1), kBlockBase};
-  compute.add(at, application.block());
-  memory.add({remote::NodeId(1), remote::RegionKey(1), kPoolBase}, application.pool);
-  cowbird::Engine engine(scheduler, compute, at, application.layout, 0, memory, {});
-  scheduler.spawn(engine.run());
-  Time now;
-  for (auto _ : state) {
-    application.issue(static_cast<std::uint32_t>(state.range(0)));
-    double took = 0;
-    for (int i = 0; i < kMostSteps && !application.all_done(); ++i) {
-      const auto begin = steady_clock::now();
-      scheduler.run(now = now + kStep);
-      took += seconds(steady_clock::now() - begin);
+// Memory whose operations wait: what moves their bytes elsewhere (a NIC, a memory node) is not timed, what the engine makes of their completion is.
+class Elsewhere final : public remote::RemoteMemory {
+ public:
+  explicit Elsewhere(remote::Scheduler& scheduler) : RemoteMemory(scheduler), bytes_(scheduler) {}
+  void add(remote::RemoteAddress start, MutableBytes bytes) { bytes_.add(start, bytes); }
+
+  remote::Capabilities capabilities() const override { return bytes_.capabilities(); }
+  void submit(remote::Operation& operation) override { submitted_.push_back(&operation); }
+  void carry_out() {
+    for (; !submitted_.empty(); submitted_.pop_front()) {
+      remote::Operation& operation = *submitted_.front();
+      operation.status = operation.kind == remote::OpKind::kRead ? bytes_.read_now(operation.remote, operation.local)
+                                                                 : bytes_.write_now(operation.remote, operation.local);
+      done_.push_back(&operation);
     }
+  }
+  void deliver() {
+    for (remote::Operation* const operation : done_) complete(*operation, operation->status);
+    done_.clear();
+  }
+
+ private:
+  remote::MappedMemory bytes_;
+  std::deque<remote::Operation*> submitted_;
+  std::vector<remote::Operation*> done_;
+};
+
+// Channels of as many threads, `kDepth` reads of each at a time. `Pool`: MappedMemory, near; Elsewhere, over some network.
+template <class Pool>
+void spot(benchmark::State& state) {
+  const auto bytes = static_cast<std::uint32_t>(state.range(0));
+  std::vector<std::uint8_t> records(kManyBytes, 0x5a);
+  std::deque<Application> applications;
+  remote::Scheduler scheduler;
+  Pool pool(scheduler);
+  pool.add({remote::NodeId(1), remote::RegionKey(1), kPoolBase}, records);
+  std::deque<Elsewhere> rings;
+  std::deque<cowbird::Engine> engines;
+  for (std::int64_t i = 0; i < state.range(1); ++i) {
+    const remote::RemoteAddress at{remote::NodeId(0), remote::RegionKey(1), kBlockBase};
+    auto& application = applications.emplace_back(kManyBytes, static_cast<std::uint64_t>(i));
+    rings.emplace_back(scheduler).add(at, application.block());
+    scheduler.spawn(
+        engines.emplace_back(scheduler, rings.back(), at, application.layout, 0, pool, cowbird::EngineConfig{}).run());
+  }
+  Time now;
+  const auto carry_out = [&] {
+    for (Elsewhere& ring : rings) ring.carry_out();
+    if constexpr (std::is_same_v<Pool, Elsewhere>) pool.carry_out();
+  };
+  const auto run = [&] {
+    for (Elsewhere& ring : rings) ring.deliver();
+    if constexpr (std::is_same_v<Pool, Elsewhere>) pool.deliver();
+    scheduler.run(now);
+  };
+  for (auto _ : state) {
+    for (Application& application : applications) application.issue(bytes);
+    double took = 0;
+    bool done = false;
+    for (int i = 0; i < kMostSteps && !done; ++i) {
+      carry_out();
+      now = std::max(now + Duration::nanoseconds(1), std::min(scheduler.next_deadline(), now + kStep));
+      const auto begin = steady_clock::now();
+      run();
+      took += seconds(steady_clock::now() - begin);
+      done = true;
+      for (Application& application : applications) done = application.all_done() && done;
+    }
+    if (!done) return state.SkipWithError("the engine does not do what it should");
     state.SetIterationTime(took);
   }
-  engine.stop();
-  while (scheduler.live() != 0) scheduler.run(now = now + kStep);
-  state.SetItemsProcessed(state.iterations() * static_cast<std::int64_t>(kDepth));
+  for (cowbird::Engine& engine : engines) engine.stop();
+  while (scheduler.live() != 0) {
+    carry_out();
+    now = now + kStep;
+    run();
+  }
+  state.SetItemsProcessed(state.iterations() * state.range(1) * static_cast<std::int64_t>(kDepth));
 }
 
 // Both passive ends: what they answer to a request.
@@ -118,7 +179,7 @@ class Ends {
     const cowbird::ConnectionEnd from = of_pool ? pool_ : parsed.destination == host_.qpn ? host_ : end_of(1, 0x111);
     const cowbird::ConnectionEnd& to = of_pool ? host_ : parsed.destination == host_.qpn ? pool_ : control_;
     const auto reth = wire::get<wire::Reth>(frame.data(), parsed);
-    std::uint8_t* const memory = of_pool ? application_.pool.data() + (reth.virtual_address - kPoolBase)
+    std::uint8_t* const memory = of_pool ? pool_bytes_.data() + (reth.virtual_address - kPoolBase)
                                          : application_.block().data() + (reth.virtual_address - kBlockBase);
     const bool read = parsed.traits().kind == wire::Kind::kReadRequest;
     if (!read) {
@@ -154,11 +215,12 @@ class Ends {
   }
 
   Application& application_;
+  std::vector<std::uint8_t> pool_bytes_ = std::vector<std::uint8_t>(kPoolBytes, 0x5a);
   cowbird::ConnectionEnd host_ = end_of(1, 0x222), pool_ = end_of(2, 0x333), control_{};
 };
 
 void in_switch(benchmark::State& state) {
-  Application application;
+  Application application(kPoolBytes);
   cowbird::SwitchEngine engine({{2, 0, 0, 0, 0, 0xFE}}, wire::Gid::from(wire::Ipv4Address{0x0A4D00FE}), {}, 1);
   Ends ends(application, engine);
   scenario::Outbox outbox;
@@ -193,7 +255,8 @@ void in_switch(benchmark::State& state) {
   state.counters["packets"] = benchmark::Counter(static_cast<double>(packets), benchmark::Counter::kIsRate);
 }
 
-BENCHMARK(spot)->Arg(8)->Arg(64)->Arg(256)->Arg(512)->UseManualTime();
+BENCHMARK(spot<Elsewhere>)->ArgsProduct({{8, 64, 256, 512}, {1, 16}})->UseManualTime();
+BENCHMARK(spot<remote::MappedMemory>)->ArgsProduct({{8, 64, 256, 512}, {1, 16}})->UseManualTime();
 BENCHMARK(in_switch)->Arg(8)->Arg(64)->Arg(256)->Arg(512)->Arg(1024)->UseManualTime();
 
 }  // namespace

@@ -10,6 +10,7 @@
 #include "cowbird/poll_group.h"
 #include "cowbird/random_driver.h"
 #include "remote/local.h"
+#include "remote/mapped.h"
 
 namespace sluice::cowbird {
 namespace {
@@ -57,15 +58,20 @@ class World {
   // A client of the fabric with an engine for every channel.
   struct EngineProcess {
     std::unique_ptr<LocalMemory> memory;
+    std::unique_ptr<remote::MappedMemory> near;  // the pools, as memory of the engine's process
     std::vector<std::unique_ptr<Engine>> engines;
     std::size_t running = 0;
   };
   EngineProcess& start_engine() {
     auto& process = *engines.emplace_back(std::make_unique<EngineProcess>());
     process.memory = std::make_unique<LocalMemory>(scheduler, fabric);
+    process.near = std::make_unique<remote::MappedMemory>(scheduler);
+    for (const RemoteAddress& pool : pools_) {
+      if (near) process.near->add(pool, fabric.region_bytes(pool));
+    }
+    auto& pool = near ? static_cast<remote::RemoteMemory&>(*process.near) : *process.memory;
     for (std::uint32_t i = 0; i < layout.channels; ++i) {
-      process.engines.push_back(
-          std::make_unique<Engine>(scheduler, *process.memory, block, layout, i, *process.memory, config_));
+      process.engines.push_back(std::make_unique<Engine>(scheduler, *process.memory, block, layout, i, pool, config_));
       ++process.running;
       scheduler.spawn(run(*process.engines.back(), process));
     }
@@ -113,6 +119,7 @@ class World {
   std::vector<Region> regions;
   std::vector<std::unique_ptr<Channel>> channels;
   std::vector<std::unique_ptr<EngineProcess>> engines;
+  bool near = false;  // whether engines reach the pools as memory of their own
 
  private:
   EngineConfig config_;
@@ -277,6 +284,7 @@ struct Adversary {
   std::uint64_t seed;
   bool disconnects;
   bool restarts;
+  bool near = false;
 };
 
 void run_against(const Adversary& adversary) {
@@ -291,6 +299,7 @@ void run_against(const Adversary& adversary) {
   config.max_flight = Duration::microseconds(400);
   config.batch_size = 1 + static_cast<std::uint32_t>(adversary.seed % 5);
   World w(options, {.entries = 16, .request_bytes = 256, .response_bytes = 320}, 1, config);
+  w.near = adversary.near;
   RandomDriver driver(w, adversary.seed);
   Rng rng = Rng(adversary.seed).fork("adversary");
   auto* engine = &w.start_engine();
@@ -337,6 +346,33 @@ TEST(Cowbird, ANewEngineTakesUpWhereTheLastOneLeftOff) {
     run_against({.seed = seed, .disconnects = seed % 2 == 0, .restarts = true});
     if (HasFailure()) return;
   }
+}
+
+TEST(Cowbird, APoolBesideTheEngineIsReadAndWrittenInOrderToo) {
+  for (std::uint64_t seed = 1; seed <= 30; ++seed) {
+    SCOPED_TRACE(seed);
+    run_against({.seed = seed, .disconnects = seed % 2 == 0, .restarts = seed % 3 == 0, .near = true});
+    if (HasFailure()) return;
+  }
+}
+
+TEST(Cowbird, WhatAPoolBesideTheEngineDoesNotHaveIsDenied) {
+  World w(seeded(9));
+  w.near = true;
+  w.add_region({.node = w.pool_node().value, .key = w.regions[0].key + 1, .base = kPoolBase, .length = 64});
+  w.add_region({.node = w.pool_node().value, .key = w.regions[0].key, .base = kPoolBase, .length = 1 << 20});
+  Channel channel(w.bytes().subspan(w.layout.channel_at(0)), w.layout.channel(), w.regions);
+  w.start_engine();
+  std::uint8_t bytes[8] = {};
+  const RequestId stale(channel.async_read(1, 0, bytes, 8));
+  const RequestId beyond(channel.async_write(2, bytes, World::kPoolBytes - 4, 8));
+  const RequestId good(channel.async_read(2, World::kPoolBytes - 8, bytes, 8));
+  Completion done[8];
+  std::size_t n = 0;
+  ASSERT_TRUE(w.run_until([&] { return (n += channel.collect(done)) == 3; }));
+  EXPECT_EQ(channel.status_of(stale), Status::kDenied);
+  EXPECT_EQ(channel.status_of(beyond), Status::kDenied);
+  EXPECT_EQ(channel.status_of(good), Status::kOk);
 }
 
 TEST(Cowbird, LayoutRefusesShapesThatCannotBe) {

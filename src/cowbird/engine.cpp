@@ -44,7 +44,10 @@ Engine::Engine(remote::Scheduler& scheduler, remote::RemoteMemory& compute, Remo
       config_(config),
       pool_ordered_(pool.capabilities().ordered),
       compute_ordered_(compute.capabilities().ordered),
+      near_(dynamic_cast<remote::MappedMemory*>(&pool)),
+      longest_(pool.capabilities().max_length),
       requests_(layout.shape.entries),
+      operations_(layout.shape.entries),
       staging_(std::make_unique<std::uint8_t[]>(layout.shape.request_bytes + layout.shape.response_bytes)) {
   SLUICE_CHECK(config.batch_size > 0);
 }
@@ -116,6 +119,7 @@ Task<void> Engine::probe() {
   Time last_work = scheduler_.now();
   std::uint8_t line[kLine];
   while (!stopping_ && !broken_) {
+    const Time begun = scheduler_.now();
     const auto status = co_await compute_.read(at(ChannelLayout::kIssuer), line);
     ++counters_.probes;
     if (status != remote::Status::kOk) {
@@ -142,10 +146,11 @@ Task<void> Engine::probe() {
       interval = std::min(interval * 2, config_.probe_most);
     }
     if (fetched_ != dispatched_ || has_finished() || scheduler_.now() >= std::min(retry_at_, next_heartbeat_)) signal();
+    const Duration rest = std::max(begun + interval - scheduler_.now(), Duration{});
     if (found) {
-      co_await scheduler_.sleep_for(interval);
+      co_await scheduler_.sleep_for(rest);
     } else {
-      co_await scheduler_.rest_for(interval);
+      co_await scheduler_.rest_for(rest);
     }
   }
   probing_ = false;
@@ -160,7 +165,17 @@ Task<void> Engine::fetch(std::uint64_t tail) {
     const auto into = MutableBytes(buffer).first(count * kEntryBytes);
     const auto status = co_await compute_.read(at(layout_.entry(fetched_)), into);
     if (status != remote::Status::kOk) co_return;  // the next probe begins again here
+    const std::uint64_t first = fetched_;
     for (std::size_t i = 0; i < count && !broken_; ++i) broken_ = !accept(fetched_, buffer + i * kEntryBytes);
+    if (near_ != nullptr) prefetch(first);
+  }
+}
+
+// What is read next, one directly after the other: so the memory has many under way.
+void Engine::prefetch(std::uint64_t first) {
+  for (; first != fetched_; ++first) {
+    const Request& r = request(first);
+    if (r.state == State::kNew && !is_write(r.entry)) near_->prefetch(target(r.entry), r.entry.length);
   }
 }
 
@@ -173,7 +188,6 @@ bool Engine::accept(std::uint64_t index, const std::uint8_t* bytes) {
   newest = r.entry.sequence;
   ++fetched_;
   r.index = index;
-  r.engine = this;
   r.begun = Time::never();
   r.status = Status::kOk;
   if (newest <= published_[write]) {  // an earlier engine has completed it
@@ -182,7 +196,7 @@ bool Engine::accept(std::uint64_t index, const std::uint8_t* bytes) {
   }
   fifo_[write].push_back(index);
   r.state = State::kNew;
-  if (const Status bad = judge(r.entry, layout_, regions_, pool_.capabilities().max_length); bad != Status::kOk) {
+  if (const Status bad = judge(r.entry, layout_, regions_, longest_); bad != Status::kOk) {
     ++counters_.malformed;
     finish(r, bad);
   }
@@ -289,33 +303,39 @@ bool Engine::submit_unless(std::vector<std::uint64_t>& queue, MustWait must_wait
 
 void Engine::submit_fetch(Request& write) {
   const MutableBytes bytes(staging_.get() + write.entry.local() - layout_.requests, write.entry.length);
-  write.operation = remote::read_operation(at(write.entry.local()), bytes);
-  write.operation.on_complete = on_complete;
-  write.operation.context = &write;
-  write.state = State::kFetching;
-  ++in_flight_;
-  compute_.submit(write.operation);
+  submit(write, compute_, State::kFetching, remote::read_operation(at(write.entry.local()), bytes));
 }
 
 void Engine::submit_move(Request& r) {
   const MutableBytes bytes(staging_.get() + r.entry.local() - layout_.requests, r.entry.length);
-  r.operation = is_write(r.entry) ? remote::write_operation(target(r.entry), bytes)
-                                  : remote::read_operation(target(r.entry), bytes);
-  r.operation.on_complete = on_complete;
-  r.operation.context = &r;
-  r.state = State::kMoving;
+  if (near_ != nullptr) {
+    const auto status =
+        is_write(r.entry) ? near_->write_now(target(r.entry), bytes) : near_->read_now(target(r.entry), bytes);
+    return finish(r, status == remote::Status::kOk ? Status::kOk : Status::kDenied);
+  }
+  submit(r, pool_, State::kMoving,
+         is_write(r.entry) ? remote::write_operation(target(r.entry), bytes)
+                           : remote::read_operation(target(r.entry), bytes));
+}
+
+void Engine::submit(Request& r, remote::RemoteMemory& memory, State state, const Operation& wanted) {
+  Operation& operation = operations_[r.index & (layout_.shape.entries - 1)];
+  operation = wanted;
+  operation.on_complete = on_complete;
+  operation.context = &r;
+  r.engine = this;
+  r.state = state;
   ++in_flight_;
-  pool_.submit(r.operation);
+  memory.submit(operation);
 }
 
 void Engine::on_complete(Operation& operation) {
   auto& request = *static_cast<Request*>(operation.context);
-  request.engine->completed(request);
+  request.engine->completed(request, operation.status);
 }
 
-void Engine::completed(Request& r) {
+void Engine::completed(Request& r, remote::Status status) {
   --in_flight_;
-  const auto status = r.operation.status;
   const bool fetching = r.state == State::kFetching;
   if (status == remote::Status::kOk) {
     if (fetching) {
@@ -326,12 +346,12 @@ void Engine::completed(Request& r) {
   } else if (is_final(status) && !fetching) {
     finish(r, Status::kDenied);
   } else {
-    try_again(r);
+    try_again(r, status);
   }
   signal();
 }
 
-void Engine::try_again(Request& r) {
+void Engine::try_again(Request& r, remote::Status why) {
   ++counters_.retries;
   if (r.state == State::kFetching) {  // it still has its place in writes_
     r.state = State::kNew;
@@ -340,7 +360,7 @@ void Engine::try_again(Request& r) {
     return;
   }
   const Time now = scheduler_.now();
-  const bool unknown = r.operation.status == remote::Status::kUnknown;
+  const bool unknown = why == remote::Status::kUnknown;
   retry_at_ = now + (unknown ? config_.max_flight : config_.retry);
   if (is_write(r.entry) && unknown) r.status = Status::kUnknown;
   if (stopping_) {  // the next engine does it

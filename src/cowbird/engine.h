@@ -8,6 +8,8 @@
 // Batches:    what is complete when the last publication has ended goes into one: response data in as few WRITEs as the ring
 //             allows, then one WRITE of the progress line. Nothing ever waits for a batch to fill.
 // Probes:     every `probe_least` while there is something to do and for `awake` after it, then ever rarer, down to every `probe_most`.
+// Near:       a pool that is memory of the engine's own process (remote/mapped.h) is read and written on the spot: what a batch asks for is
+//             prefetched while its entries are looked at.
 // Errors:     of a memory node: tried again for `patience`, then reported to the issuer. Of the compute node: tried again for ever.
 // Trust:      the block's bytes are checked: entries may point nowhere but into their channel and region.
 // Threads:    the scheduler's.
@@ -24,6 +26,7 @@
 #include "cowbird/layout.h"
 #include "cowbird/request_id.h"
 #include "cowbird/status.h"
+#include "remote/mapped.h"
 #include "remote/remote_memory.h"
 
 namespace sluice::cowbird {
@@ -71,15 +74,15 @@ class Engine {
 
  private:
   enum class State : std::uint8_t { kNew, kFetching, kReady, kMoving, kDone, kPublishing, kPublished };
-  struct Request {
+  struct alignas(kLine) Request {
     Entry entry;
     State state = State::kNew;
     Status status = Status::kOk;
     std::uint64_t index = 0;
-    Time begun;  // of the first failed try; never: none
+    Time begun = Time::never();  // of the first failed try; never: none
     Engine* engine = nullptr;
-    remote::Operation operation;
   };
+  static_assert(sizeof(Request) == kLine);
   // One coroutine waits; whoever has something for it signals.
   struct Signal {
     std::coroutine_handle<> waiter;
@@ -97,6 +100,7 @@ class Engine {
   remote::Task<bool> read_regions(std::uint64_t generation);
   remote::Task<void> fetch(std::uint64_t tail);
   bool accept(std::uint64_t index, const std::uint8_t* bytes);
+  void prefetch(std::uint64_t first);
 
   remote::Task<void> move();
   bool dispatch();
@@ -111,9 +115,10 @@ class Engine {
   bool write_must_wait(const Request& write) const;
   void submit_fetch(Request& write);
   void submit_move(Request& request);
+  void submit(Request& request, remote::RemoteMemory& memory, State state, const remote::Operation& wanted);
   static void on_complete(remote::Operation& operation);
-  void completed(Request& request);
-  void try_again(Request& request);
+  void completed(Request& request, remote::Status status);
+  void try_again(Request& request, remote::Status why);
   remote::Task<void> fetch_again(std::uint64_t index);
   void finish(Request& request, Status status);
 
@@ -144,6 +149,8 @@ class Engine {
   EngineConfig config_;
   bool pool_ordered_;
   bool compute_ordered_;
+  remote::MappedMemory* near_;  // the pool, if it is memory of this process
+  std::uint32_t longest_;       // that the pool moves at once
   bool stopping_ = false;
   bool broken_ = false;
   bool probing_ = false;  // probe() runs
@@ -153,13 +160,14 @@ class Engine {
   std::uint64_t regions_generation_ = 0;
   bool regions_known_ = false;
 
-  std::vector<Request> requests_;      // by index
-  std::uint64_t retired_ = 0;          // all before are published
-  std::uint64_t dispatched_ = 0;       // all before are no longer kNew, or wait in waiting_reads_
-  std::uint64_t fetched_ = 0;          // all before have been fetched
-  std::uint64_t sequence_[2] = {};     // of the newest fetched one
-  std::deque<std::uint64_t> fifo_[2];  // of each type, those not published, by index
-  std::vector<std::uint64_t> writes_;  // not yet submitted to the pool, by index
+  std::vector<Request> requests_;              // by index
+  std::vector<remote::Operation> operations_;  // theirs, by index
+  std::uint64_t retired_ = 0;                  // all before are published
+  std::uint64_t dispatched_ = 0;               // all before are no longer kNew, or wait in waiting_reads_
+  std::uint64_t fetched_ = 0;                  // all before have been fetched
+  std::uint64_t sequence_[2] = {};             // of the newest fetched one
+  std::deque<std::uint64_t> fifo_[2];          // of each type, those not published, by index
+  std::vector<std::uint64_t> writes_;          // not yet submitted to the pool, by index
   std::vector<std::uint64_t> waiting_reads_;
   Time retry_at_ = Time::never();  // something failed: nothing is moved before
   std::uint64_t in_flight_ = 0;    // operations of requests

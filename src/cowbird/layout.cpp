@@ -29,16 +29,6 @@ ChannelLayout::ChannelLayout(const Shape& s)
       responses(requests + s.request_bytes),
       bytes((responses + s.response_bytes + kPage - 1) / kPage * kPage) {}
 
-Entry Entry::parse(const std::uint8_t* bytes) {
-  const auto word = load_le<std::uint64_t>(bytes + 16);
-  return {.type = static_cast<RwType>(word >> 48),
-          .region = static_cast<std::uint16_t>(word >> 32),
-          .length = static_cast<std::uint32_t>(word),
-          .req_addr = load_le<std::uint64_t>(bytes),
-          .resp_addr = load_le<std::uint64_t>(bytes + 8),
-          .sequence = load_le<std::uint64_t>(bytes + 24)};
-}
-
 Region Region::parse(const std::uint8_t* bytes) {
   return {.node = load_le<std::uint32_t>(bytes),
           .key = load_le<std::uint32_t>(bytes + 4),

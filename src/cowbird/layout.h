@@ -90,7 +90,15 @@ struct Entry {
   std::uint64_t type_word() const {
     return length | std::uint64_t{region} << 32 | std::uint64_t{static_cast<std::uint16_t>(type)} << 48;
   }
-  static Entry parse(const std::uint8_t* bytes);
+  static Entry parse(const std::uint8_t* bytes) {  // of every request: inline
+    const auto word = load_le<std::uint64_t>(bytes + 16);
+    return {.type = static_cast<RwType>(word >> 48),
+            .region = static_cast<std::uint16_t>(word >> 32),
+            .length = static_cast<std::uint32_t>(word),
+            .req_addr = load_le<std::uint64_t>(bytes),
+            .resp_addr = load_le<std::uint64_t>(bytes + 8),
+            .sequence = load_le<std::uint64_t>(bytes + 24)};
+  }
 };
 
 struct Region {

@@ -5,6 +5,8 @@
 namespace sluice::remote {
 namespace {
 
+constexpr std::size_t kLine = 64;
+
 bool is_aligned(const void* at) { return (reinterpret_cast<std::uintptr_t>(at) & 7) == 0; }
 
 // As a program's own stores: word by word, each a release (free on x86), so that whoever sees one sees those before it.
@@ -32,31 +34,55 @@ void MappedMemory::submit(Operation& operation) {
 Status MappedMemory::execute(Operation& operation) const {
   const bool atomic = operation.kind == OpKind::kCompareAndSwap || operation.kind == OpKind::kFetchAndAdd;
   const std::size_t length = atomic ? 8 : operation.local.size();
-  for (const Range& range : ranges_) {
-    if (range.start.node != operation.remote.node || range.start.key != operation.remote.key) continue;
-    const std::uint64_t offset = operation.remote.address - range.start.address;
-    if (operation.remote.address < range.start.address || length > range.bytes.size() ||
-        offset > range.bytes.size() - length) {
-      continue;
-    }
-    std::uint8_t* const at = range.bytes.data() + offset;
-    if (atomic && !is_aligned(at)) return Status::kMisaligned;
-    auto* const word = reinterpret_cast<std::uint64_t*>(at);
-    switch (operation.kind) {
-      case OpKind::kRead: copy_words_out(operation.local.data(), at, length); break;
-      case OpKind::kWrite: copy_words_in(at, operation.local.data(), length); break;
-      case OpKind::kFetchAndAdd:
-        operation.prior = __atomic_fetch_add(word, operation.swap_or_add, __ATOMIC_ACQ_REL);
-        break;
-      case OpKind::kCompareAndSwap:
-        operation.prior = operation.compare;
-        __atomic_compare_exchange_n(word, &operation.prior, operation.swap_or_add, false, __ATOMIC_ACQ_REL,
-                                    __ATOMIC_ACQUIRE);
-        break;
-    }
-    return Status::kOk;
+  std::uint8_t* const at = find(operation.remote, length);
+  if (at == nullptr) return Status::kAccessDenied;
+  if (atomic && !is_aligned(at)) return Status::kMisaligned;
+  auto* const word = reinterpret_cast<std::uint64_t*>(at);
+  switch (operation.kind) {
+    case OpKind::kRead: copy_words_out(operation.local.data(), at, length); break;
+    case OpKind::kWrite: copy_words_in(at, operation.local.data(), length); break;
+    case OpKind::kFetchAndAdd:
+      operation.prior = __atomic_fetch_add(word, operation.swap_or_add, __ATOMIC_ACQ_REL);
+      break;
+    case OpKind::kCompareAndSwap:
+      operation.prior = operation.compare;
+      __atomic_compare_exchange_n(word, &operation.prior, operation.swap_or_add, false, __ATOMIC_ACQ_REL,
+                                  __ATOMIC_ACQUIRE);
+      break;
   }
-  return Status::kAccessDenied;
+  return Status::kOk;
+}
+
+Status MappedMemory::read_now(RemoteAddress from, MutableBytes into) {
+  const std::uint8_t* const at = find(from, into.size());
+  if (at == nullptr) return Status::kAccessDenied;
+  copy_words_out(into.data(), at, into.size());
+  return Status::kOk;
+}
+
+Status MappedMemory::write_now(RemoteAddress to, ByteView bytes) {
+  std::uint8_t* const at = find(to, bytes.size());
+  if (at == nullptr) return Status::kAccessDenied;
+  copy_words_in(at, bytes.data(), bytes.size());
+  return Status::kOk;
+}
+
+void MappedMemory::prefetch(RemoteAddress from, std::size_t length) const {
+  const std::uint8_t* const at = find(from, length);
+  if (at == nullptr) return;
+  const std::uint8_t* const end = at + length;
+  for (const std::uint8_t* line = at - reinterpret_cast<std::uintptr_t>(at) % kLine; line < end; line += kLine)
+    __builtin_prefetch(line);
+}
+
+std::uint8_t* MappedMemory::find(const RemoteAddress& at, std::size_t length) const {
+  for (const Range& range : ranges_) {
+    if (range.start.node != at.node || range.start.key != at.key) continue;
+    const std::uint64_t offset = at.address - range.start.address;
+    if (at.address >= range.start.address && length <= range.bytes.size() && offset <= range.bytes.size() - length)
+      return range.bytes.data() + offset;
+  }
+  return nullptr;
 }
 
 }  // namespace sluice::remote

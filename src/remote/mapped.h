@@ -25,12 +25,20 @@ class MappedMemory final : public RemoteMemory {
   }
   void submit(Operation& operation) override;
 
+  // The same without an Operation, for whoever knows that it is this backend; not counted in traffic().
+  Status read_now(RemoteAddress from, MutableBytes into);
+  Status write_now(RemoteAddress to, ByteView bytes);
+  // Asks for the lines of a read that comes soon.
+  void prefetch(RemoteAddress from, std::size_t length) const;
+
  private:
   struct Range {
     RemoteAddress start;
     MutableBytes bytes;
   };
   Status execute(Operation& operation) const;
+  // Null: not all of it is inside a range.
+  std::uint8_t* find(const RemoteAddress& at, std::size_t length) const;
 
   std::vector<Range> ranges_;
 };

@@ -1,7 +1,8 @@
 // A soak of Cowbird's rings: an issuer in this thread, engines one after the other in another, every byte that comes back compared.
 //
 // ring_soak [OPERATIONS [SEED]]: reads and writes of 1 to 64 bytes of a small pool, as many under way as the rings take. A read must
-// bring what the writes before it have left, and the pool must end as they have left it. The engine is replaced 50 times a second.
+// bring what the writes before it have left, and the pool must end as they have left it. The engine is replaced 50 times a second; every
+// second one takes the pool for memory of its own process, the others reach it by operations.
 // A test runs some millions (also under the thread sanitizer); a soak a thousand times as many.
 #include <fmt/core.h>
 
@@ -47,6 +48,17 @@ struct World {
   std::uint64_t engines = 0;
 };
 
+// The same memory, for engines that are not to know what is behind it.
+class Behind final : public remote::RemoteMemory {
+ public:
+  explicit Behind(remote::MappedMemory& memory) : RemoteMemory(memory.scheduler()), memory_(memory) {}
+  remote::Capabilities capabilities() const override { return memory_.capabilities(); }
+  void submit(remote::Operation& operation) override { memory_.submit(operation); }
+
+ private:
+  remote::MappedMemory& memory_;
+};
+
 // Until stop: an engine, and when it has lived long enough another.
 void serve(World& world) {
   const auto begin = steady_clock::now();
@@ -56,7 +68,9 @@ void serve(World& world) {
     const remote::RemoteAddress at{remote::NodeId(0), remote::RegionKey(1), 0};
     compute.add(at, MutableBytes(world.block.get(), world.layout.bytes()));
     memory.add({remote::NodeId(1), remote::RegionKey(1), 0}, MutableBytes(world.pool.get(), kPool));
-    cowbird::Engine engine(scheduler, compute, at, world.layout, 0, memory, {});
+    Behind behind(memory);
+    auto& pool = world.engines % 2 == 0 ? static_cast<remote::RemoteMemory&>(memory) : behind;
+    cowbird::Engine engine(scheduler, compute, at, world.layout, 0, pool, {});
     ++world.engines;
     scheduler.spawn(engine.run());
     const auto end = steady_clock::now() + kEngineLives;
