@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <utility>
 
 #include "base/check.h"
 #include "sim/edm_memory.h"
@@ -40,13 +41,12 @@ class EngineMemory::Path final : public CompletionListener, public EdmPort::List
   CowbirdCore& core_;
 };
 
-EngineMemory::EngineMemory(CowbirdCore& core, Rack& rack, Rack::Machine& machine, bool counted)
+EngineMemory::EngineMemory(CowbirdCore& core, Rack& rack, Rack::Machine& machine)
     : RemoteMemory(core.scheduler()),
       core_(core),
       rack_(rack),
       machine_(machine),
-      completions_(machine.make_completions(4 * kDepth)),
-      counted_(counted) {
+      completions_(machine.make_completions(4 * kDepth)) {
   core.add(*this);
 }
 
@@ -78,8 +78,8 @@ void EngineMemory::submit(Operation& operation) {
   turn_ = (turn_ + 1) % paths_.size();
 }
 
-std::size_t EngineMemory::take(std::size_t& operations) {
-  if (edm_ != nullptr) return take_from_flow(operations);
+std::size_t EngineMemory::take() {
+  if (edm_ != nullptr) return take_from_flow();
   std::array<rc::Completion, kMostTaken> found;
   const std::size_t n = completions_->poll(found);
   for (std::size_t i = 0; i < n; ++i) {
@@ -92,14 +92,13 @@ std::size_t EngineMemory::take(std::size_t& operations) {
       Operation* const operation = (*path)->posted.front();
       (*path)->posted.pop_front();
       more = operation != last;
-      if (counted_) ++operations;
       complete(*operation, well ? remote::Status::kOk : remote::Status::kUnknown);
     }
   }
   return n;
 }
 
-std::size_t EngineMemory::take_from_flow(std::size_t& operations) {
+std::size_t EngineMemory::take_from_flow() {
   Path& path = *paths_.front();
   std::size_t n = 0;
   while (n < kMostTaken && may_take(path)) {
@@ -107,7 +106,6 @@ std::size_t EngineMemory::take_from_flow(std::size_t& operations) {
     path.done.pop_front();
     --path.in_flow;
     if (operation->status != remote::Status::kOk) core_.problem_ = "an operation of the engine's failed";
-    if (counted_) ++operations;
     if (std::erase(path.signaled, operation) != 0) ++n;
     complete(*operation, operation->status);
   }
@@ -159,16 +157,26 @@ bool EngineMemory::waiting() const {
 CowbirdCore::CowbirdCore(Rack& rack, const HostParameters& host, Duration each)
     : rack_(rack), host_(host), each_(each) {}
 
+void CowbirdCore::serve(cowbird::Engine& engine) {
+  engines_.push_back(&engine);
+  scheduler_.spawn(engine.run());
+}
+
+std::uint64_t CowbirdCore::carried_out() const {
+  std::uint64_t sum = 0;
+  for (const cowbird::Engine* const engine : engines_) sum += engine->counters().reads + engine->counters().writes;
+  return sum;
+}
+
 void CowbirdCore::fire(Time now) {
   Duration spent{};
   for (EngineMemory* const memory : memories_) {
-    std::size_t operations = 0;
-    const std::size_t n = memory->take(operations);
-    if (n == 0) continue;
-    spent = spent + host_.poll_cost + host_.completion_cost * static_cast<std::int64_t>(n) +
-            each_ * static_cast<std::int64_t>(operations);
+    const std::size_t n = memory->take();
+    if (n != 0) spent = spent + host_.poll_cost + host_.completion_cost * static_cast<std::int64_t>(n);
   }
-  scheduler_.run(now);
+  scheduler_.run(now, 1);  // the next one runs when this one has been paid for and what it submitted has left
+  const std::uint64_t done = carried_out();
+  spent = spent + each_ * static_cast<std::int64_t>(done - std::exchange(paid_for_, done));
   for (EngineMemory* const memory : memories_) memory->post(now, spent);
   busy_ = busy_ + spent;
   busy_until_ = now + std::max(spent, Duration::nanoseconds(1));

@@ -14,6 +14,7 @@
 #include "cowbird/channel.h"
 #include "cowbird/engine.h"
 #include "cowbird/switch_engine.h"
+#include "remote/mapped.h"
 #include "sim/cowbird_core.h"
 #include "sim/cpu.h"
 #include "sim/rack.h"
@@ -381,9 +382,7 @@ class World {
     }
   }
   ~World() {
-    if (core_) {
-      for (const auto& engine : engines_) engine->stop();
-    }
+    for (const auto& engine : engines_) engine->stop();
   }
   World(const World&) = delete;
   World& operator=(const World&) = delete;
@@ -399,14 +398,18 @@ class World {
                       {"p99_us", us(0.99)},
                       {"communication_percent", 100 * static_cast<double>(tally_.communicating.picoseconds()) /
                                                     static_cast<double>(tally_.working.picoseconds())}};
-    if (core_) {
-      const double all = static_cast<double>((w_.warm_up + w_.measure).picoseconds());
-      result.metrics.emplace_back("engine_busy_percent", 100 * static_cast<double>(core_->busy().picoseconds()) / all);
+    if (!cores_.empty()) {
+      Duration busy{};
+      for (const auto& core : cores_) busy = busy + core->busy();
+      const double all = static_cast<double>((w_.warm_up + w_.measure).picoseconds() * std::ssize(cores_));
+      result.metrics.emplace_back("engine_busy_percent", 100 * static_cast<double>(busy.picoseconds()) / all);
     }
     result.events = rack_.loop.fired();
     result.trace_hash = rack_.trace.hash();
     result.problem = tally_.problem;
-    if (result.problem.empty() && core_) result.problem = core_->problem();
+    for (const auto& core : cores_) {
+      if (result.problem.empty()) result.problem = core->problem();
+    }
     if (result.problem.empty() && tally_.probes == 0) result.problem = "no probe ended";
     return result;
   }
@@ -428,9 +431,8 @@ class World {
   MutableBytes block() { return {reinterpret_cast<std::uint8_t*>(block_.data()), block_.size() * 8}; }
 
   void make_spot() {
-    Rack::Machine& machine = rack_.add_machine();
+    Rack::Machine& machine = w_.pool == "near" ? *pool_ : rack_.add_machine();
     rc::CompletionQueue* const compute_completions = compute_->make_completions(16);
-    core_ = std::make_unique<CowbirdCore>(rack_, rack_.hardware().host, w_.engine_cost);
     const remote::RemoteAddress at{kCompute, remote::RegionKey(block_key_.value), kBlockBase};
     EdmPort* edm_port = nullptr;
     if (w_.pool == "edm") {
@@ -438,22 +440,39 @@ class World {
       edm_->add_memory({kPool, remote::RegionKey(key_.value), kPoolBase}, table_);
       edm_port = &edm_->add_compute();
     }
-    for (std::uint32_t i = 0; i < w_.threads; ++i) {
-      auto& rings = *memories_.emplace_back(std::make_unique<EngineMemory>(*core_, rack_, machine, false));
-      rings.connect(*compute_, *compute_completions, 1);
-      auto& pool = *memories_.emplace_back(std::make_unique<EngineMemory>(*core_, rack_, machine, true));
-      if (edm_) {
-        pool.connect(*edm_port);
-      } else {
-        pool.connect(*pool_, *pool_completions_, w_.pairs);
+    cowbird::EngineConfig config;
+    config.probe_least = w_.probe;
+    config.batch_size = static_cast<std::uint32_t>(w_.batch);
+    const std::uint64_t cores = std::min(w_.engine_cores, w_.threads);
+    for (std::uint64_t c = 0; c < cores; ++c) {
+      auto& core = *cores_.emplace_back(std::make_unique<CowbirdCore>(
+          rack_, rack_.hardware().host, w_.pool == "near" ? w_.near_cost : w_.engine_cost));
+      auto rings = std::make_unique<EngineMemory>(core, rack_, machine);  // one connection for the rings of all threads
+      rings->connect(*compute_, *compute_completions, 1);
+      for (std::uint64_t i = c; i < w_.threads; i += cores) {
+        engines_.push_back(std::make_unique<cowbird::Engine>(core.scheduler(), *rings, at, layout_,
+                                                             static_cast<std::uint32_t>(i),
+                                                             make_pool(core, machine, edm_port), config));
+        core.serve(*engines_.back());
       }
-      cowbird::EngineConfig config;
-      config.probe_least = w_.probe;
-      config.batch_size = static_cast<std::uint32_t>(w_.batch);
-      engines_.push_back(std::make_unique<cowbird::Engine>(core_->scheduler(), rings, at, layout_, i, pool, config));
-      core_->scheduler().spawn(engines_.back()->run());
+      memories_.push_back(std::move(rings));
+      core.start();
     }
-    core_->start();
+  }
+  // As one engine reaches it.
+  remote::RemoteMemory& make_pool(CowbirdCore& core, Rack::Machine& machine, EdmPort* edm_port) {
+    if (w_.pool == "near") {
+      auto near = std::make_unique<remote::MappedMemory>(core.scheduler());
+      near->add({kPool, remote::RegionKey(key_.value), kPoolBase}, table_);
+      return *memories_.emplace_back(std::move(near));
+    }
+    auto far = std::make_unique<EngineMemory>(core, rack_, machine);
+    if (edm_port != nullptr) {
+      far->connect(*edm_port);
+    } else {
+      far->connect(*pool_, *pool_completions_, w_.pairs);
+    }
+    return *memories_.emplace_back(std::move(far));
   }
 
   // Phase I, as the compute node's host does it.
@@ -543,9 +562,9 @@ class World {
   std::vector<std::uint64_t> block_;
   memory::Key block_key_{};
   std::unique_ptr<EdmSide> edm_;  // null: the engines reach the pool over RC
-  std::vector<std::unique_ptr<EngineMemory>> memories_;
+  std::vector<std::unique_ptr<remote::RemoteMemory>> memories_;
   std::vector<std::unique_ptr<cowbird::Engine>> engines_;
-  std::unique_ptr<CowbirdCore> core_;  // its coroutines go before engines and memories
+  std::vector<std::unique_ptr<CowbirdCore>> cores_;  // their coroutines go before engines and memories
   std::vector<std::unique_ptr<CallWay::Server>> servers_;
   std::deque<Prober> probers_;
 };
@@ -555,13 +574,14 @@ class World {
 void CowbirdWorkload::read(Fields& f) {
   constexpr auto kOptional = Fields::Need::kOptional;
   f.choice("way", way, {"local", "sync", "async", "two-sided", "spot", "switch"});
-  f.choice("pool", pool, {"rc", "edm"}, kOptional);
+  f.choice("pool", pool, {"rc", "edm", "near"}, kOptional);
   edm.read(f);
   f.integer("threads", threads, 1, 64);
   f.integer("bytes", bytes, 8, 4096);
   f.integer("depth", depth, 1, 512, kOptional);
   f.integer("batch", batch, 1, 512, kOptional);
   f.integer("pairs", pairs, 1, 16, kOptional);
+  f.integer("engine_cores", engine_cores, 1, 64, kOptional);
   f.integer("local_percent", local_percent, 0, 99, kOptional);
   f.byte_count("table_bytes", table_bytes, kOptional);
   f.duration("probe", probe, kOptional);
@@ -572,17 +592,19 @@ void CowbirdWorkload::read(Fields& f) {
   f.duration("complete_cost", complete_cost);
   f.duration("look_cost", look_cost);
   f.duration("engine_cost", engine_cost);
+  f.duration("near_cost", near_cost, kOptional);
   f.duration("warm_up", warm_up, kOptional);
   f.duration("measure", measure, kOptional);
   if (way == "sync" || way == "two-sided") depth = 1;
 }
 
 CowbirdResult run_cowbird_load(const Hardware& hardware, const CowbirdWorkload& workload, std::uint64_t seed) {
-  if (workload.pool == "edm" && (workload.way != "spot" || !hardware.edm)) {
-    return {.metrics = {},
-            .problem = hardware.edm ? "the pool is over EDM for spot engines alone"
-                                    : "EDM needs hardware of its own: edm_hardware"};
-  }
+  if (workload.pool != "rc" && workload.way != "spot")
+    return {.metrics = {}, .problem = "the pool is near, or over EDM, for spot engines alone"};
+  if (workload.pool == "near" && workload.near_cost == Duration{})
+    return {.metrics = {}, .problem = "near_cost: what a request costs an engine beside the pool"};
+  if (workload.pool == "edm" && !hardware.edm)
+    return {.metrics = {}, .problem = "EDM needs hardware of its own: edm_hardware"};
   return World(hardware, workload, seed).run();
 }
 

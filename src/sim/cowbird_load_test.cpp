@@ -29,6 +29,7 @@ CowbirdWorkload workload(const std::string& way) {
   w.complete_cost = Duration::nanoseconds(10);
   w.look_cost = Duration::nanoseconds(40);
   w.engine_cost = Duration::nanoseconds(40);
+  w.near_cost = Duration::nanoseconds(60);
   w.warm_up = Duration::microseconds(100);
   w.measure = Duration::microseconds(200);
   return w;
@@ -93,6 +94,26 @@ TEST(CowbirdSim, ALoneReadTakesSomeRoundTripsMoreThanAREAD) {
     EXPECT_GT(cowbird, read) << way;
     EXPECT_LT(cowbird, 6 * read) << way;
   }
+}
+
+TEST(CowbirdSim, AnEngineBesideThePoolNeedsARoundTripLessAndMoreCoresDoMore) {
+  CowbirdWorkload w = workload("spot");
+  w.depth = 1;
+  w.local_percent = 0;
+  const double far = Outcome(w)["p50_us"];
+  w.pool = "near";
+  EXPECT_LT(Outcome(w)["p50_us"], far - 1);
+  w.depth = 100;
+  w.threads = 8;
+  const Outcome one(w);
+  EXPECT_LT(one["throughput"], 1000.0 / 60);
+  EXPECT_GT(one["engine_busy_percent"], 90);
+  w.engine_cores = 4;
+  EXPECT_GT(Outcome(w)["throughput"], 2.5 * one["throughput"]);
+  w.near_cost = Duration{};
+  EXPECT_NE(run_cowbird_load(hardware(), w, 1).problem, "") << "nobody has said what it costs";
+  w.way = "switch";
+  EXPECT_NE(run_cowbird_load(hardware(), w, 1).problem, "");
 }
 
 TEST(CowbirdSim, ASpotEnginesPoolMayBeOverEdm) {
