@@ -165,6 +165,36 @@ json CowbirdStage::channel_json(ChannelId id) const {
           {"nodes", std::move(nodes)}};
 }
 
+CowbirdStage::Counts CowbirdStage::counts() const {
+  Counts counts{.engine = engine_.counters(), .damaged = engine_.damaged(), .channels = engine_.channels()};
+  for (const ChannelId id : engine_.ids()) {
+    const cowbird::SwitchChannel& channel = *engine_.channel(id);
+    counts.broken += channel.broken() ? 1u : 0u;
+    counts.waiting += channel.under_way();
+  }
+  return counts;
+}
+
+void CowbirdStage::Counts::collect(telemetry::MetricSet& set) const {
+  set.gauge("cowbird_switch_channels", "channels of applications that the switch serves",
+            static_cast<double>(channels));
+  set.gauge("cowbird_switch_channels_broken", "of them, those whose rings made no sense", static_cast<double>(broken));
+  set.gauge("cowbird_switch_under_way", "requests that it has fetched and not completed", static_cast<double>(waiting));
+  set.counter("cowbird_switch_probes", "READs of an issuer line", engine.probes);
+  set.counter("cowbird_switch_reads", "reads completed, with success or not", engine.reads);
+  set.counter("cowbird_switch_writes", "writes completed, with success or not", engine.writes);
+  set.counter("cowbird_switch_relayed", "READ responses that became WRITEs", engine.relayed);
+  set.counter("cowbird_switch_unwanted", "READ responses that came at the wrong time", engine.unwanted);
+  set.counter("cowbird_switch_publications", "WRITEs of a progress line", engine.publications);
+  set.counter("cowbird_switch_paused", "times that requests waited for others", engine.paused);
+  set.counter("cowbird_switch_rewinds", "times that it went back N", engine.rewinds);
+  set.counter("cowbird_switch_timeouts", "times that an answer did not come", engine.timeouts);
+  set.counter("cowbird_switch_connections_closed", "connections to memory nodes given up", engine.closed);
+  set.counter("cowbird_switch_failed", "requests reported as failed", engine.failed);
+  set.counter("cowbird_switch_malformed", "of them, those that made no sense", engine.malformed);
+  set.counter("cowbird_switch_damaged", "answers with a bad ICRC", damaged);
+}
+
 std::string CowbirdStage::status_json() const {
   const auto c = engine_.counters();
   json channels = json::array();

@@ -20,6 +20,7 @@
 
 #include "cowbird/switch_engine.h"
 #include "switching/stage.h"
+#include "telemetry/metric_set.h"
 
 namespace sluice::rack {
 
@@ -38,6 +39,16 @@ class CowbirdStage final : public switching::Stage {
   Result<std::string> control(Time now, const std::string& json);
   // For people: counters, and every channel with its connections.
   std::string status_json() const;
+  // For Prometheus.
+  struct Counts {
+    cowbird::SwitchEngineCounters engine;
+    std::uint64_t damaged = 0;
+    std::size_t channels = 0;
+    std::size_t broken = 0;     // of them
+    std::uint64_t waiting = 0;  // requests that the switch has fetched and not completed
+    void collect(telemetry::MetricSet& set) const;
+  };
+  Counts counts() const;
 
  private:
   struct Owner {

@@ -7,8 +7,10 @@
 #include <filesystem>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "rack/ask.h"
+#include "rack/cowbird_stage.h"
 #include "rack/daemon_http.h"
 #include "rack/directory_http.h"
 #include "rack/directory_json.h"
@@ -62,6 +64,7 @@ struct Moment {
   nic::PollLoopCounters loop;
   SwitchReport report;
   std::string box;  // JSON; empty: there is none
+  std::optional<CowbirdStage::Counts> cowbird;
 };
 
 void collect(const Moment& moment, MetricSet& set, const SwitchParts& parts, const Snapshot& snapshot) {
@@ -81,6 +84,7 @@ void collect(const Moment& moment, MetricSet& set, const SwitchParts& parts, con
   add_latency(set, moment.report.latency);
   const json status = json::parse(moment.box, nullptr, false);
   if (status.is_object()) add_box(set, status);
+  if (moment.cowbird) moment.cowbird->collect(set);
 }
 
 std::string scrape_switch(const SwitchParts& parts) {
@@ -90,7 +94,8 @@ std::string scrape_switch(const SwitchParts& parts) {
                 [parts, snapshot = parts.directory.nodes().value_or(Snapshot{}),
                  tenants = parts.directory.tenants().list().value_or(Standings{})](Time now) {
                   const Moment moment{parts.loop.counters(), parts.ports.report(now),
-                                      parts.box == nullptr ? "" : parts.box->status_json(0)};
+                                      parts.box == nullptr ? "" : parts.box->status_json(0),
+                                      parts.cowbird == nullptr ? std::nullopt : std::optional(parts.cowbird->counts())};
                   return [moment, parts, snapshot, tenants](MetricSet& set) {
                     collect(moment, set, parts, snapshot);
                     add_tenants(set, parts.directory.tenants(), tenants);

@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
 """libcowbird, the engine, here and in the switch, and memory nodes as real processes: right answers, also when one of them is killed."""
+import http.client
 import json
 import os
 import pathlib
 import select
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -57,8 +59,42 @@ class Rack:
         return subprocess.Popen([APP, self.socket, node, str(operations), str(seed)], stdout=subprocess.PIPE,
                                 stderr=subprocess.PIPE, text=True)
 
+    def replace_memory(self, name):
+        """Kills a memory node and starts another of its name: its region has another key."""
+        os.kill(self.pid_of(name), signal.SIGKILL)
+        with open(f"{self.dir}/{name}-again.log", "ab") as log:
+            self.engines.append(subprocess.Popen([SLUICE, "memory", "--dir", self.dir, "--name", name, "--size", "64MiB"], stdout=log, stderr=log))
+
     def pid_of(self, daemon):
         return int(pathlib.Path(f"{self.dir}/{daemon}.pid").read_text().split()[0])
+
+
+def recovers_from_a_stale_key(test, rack):
+    app = rack.app(operations=100_000_000)
+    test.addCleanup(app.kill)
+    bystander = rack.app(node="memory2", operations=20000)
+    for one in (app, bystander):
+        test.assertEqual(one.stdout.readline(), "ready\n")
+    rack.replace_memory("memory1")
+    # Whoever holds the old key is told so, nobody else notices, and whoever asks anew is served by the same engine.
+    readable, _, _ = select.select([app.stdout], [], [], PATIENCE)
+    test.assertTrue(readable, "the application never heard of it")
+    test.assertRegex(app.stdout.readline(), "request failed: the memory node (refused|was lost)")
+    out, err = bystander.communicate(timeout=2 * PATIENCE)
+    test.assertEqual(bystander.returncode, 0, out + err)
+    for _ in range(PATIENCE):
+        again = rack.app(operations=2000)
+        out, err = again.communicate(timeout=2 * PATIENCE)
+        if again.returncode == 0:
+            break
+        time.sleep(0.2)  # the directory may not know the new node yet
+    test.assertIn("2000 operations, 0 wrong, 0 failed", out + err)
+    # The old one goes on being refused, and takes nobody's connection with it.
+    again = rack.app(operations=2000, seed=2)
+    out, err = again.communicate(timeout=2 * PATIENCE)
+    test.assertIn("2000 operations, 0 wrong, 0 failed", out + err)
+    app.kill()
+    app.communicate()
 
 
 class Engine(unittest.TestCase):
@@ -142,6 +178,20 @@ class InTheSwitch(unittest.TestCase):
             done = self.counters(rack)["counters"]
             self.assertGreaterEqual(done["reads"] + done["writes"], 10000)
             self.assertGreaterEqual(done["relayed"], 10000)
+            metrics = self.metrics(rack)
+            for name in ("reads", "writes", "relayed", "publications"):
+                self.assertGreaterEqual(metrics[f"sluice_cowbird_switch_{name}_total"], done[name], name)
+            self.assertIn("sluice_cowbird_switch_channels", metrics)
+
+    @staticmethod
+    def metrics(rack):
+        switch = http.client.HTTPConnection("switch", timeout=PATIENCE)
+        switch.sock = socket.socket(socket.AF_UNIX)
+        switch.sock.connect(f"{rack.dir}/directory.sock")
+        switch.request("GET", "/metrics")
+        lines = switch.getresponse().read().decode().splitlines()
+        switch.close()
+        return {line.split("{")[0].split()[0]: float(line.split()[-1]) for line in lines if line.startswith("sluice_cowbird_switch")}
 
     def test_a_killed_host_process_is_replaced_and_nothing_is_lost(self):
         with self.rack() as rack:
@@ -189,6 +239,11 @@ class InTheSwitch(unittest.TestCase):
             self.assertEqual(other.returncode, 0, out + err)
             app.kill()
             app.communicate()
+
+    def test_a_stale_key_is_refused_and_a_new_one_is_served(self):
+        with self.rack('cowbird-patience = "3s"') as rack:
+            self.start_host(rack)
+            recovers_from_a_stale_key(self, rack)
 
     def test_a_switch_without_an_engine_is_named(self):
         with Rack() as rack:
