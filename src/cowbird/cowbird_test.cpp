@@ -375,6 +375,21 @@ TEST(Cowbird, WhatAPoolBesideTheEngineDoesNotHaveIsDenied) {
   EXPECT_EQ(channel.status_of(good), Status::kOk);
 }
 
+TEST(Cowbird, ARegionThatWasRefusedIsNotAskedForAgain) {
+  World w({.mode = LocalMode::kImmediate});
+  w.add_region({.node = w.pool_node().value, .key = w.regions[0].key + 1, .base = kPoolBase, .length = 64});
+  Channel channel(w.bytes().subspan(w.layout.channel_at(0)), w.layout.channel(), w.regions);
+  auto& process = w.start_engine();
+  std::uint8_t bytes[8] = {};
+  for (int i = 0; i < 3; ++i) {
+    ASSERT_GT(channel.async_read(1, 0, bytes, 8), 0);
+    Completion done[2];
+    ASSERT_TRUE(w.run_until([&] { return channel.collect(done) == 1; }));
+    EXPECT_EQ(done[0].status, Status::kDenied);
+  }
+  EXPECT_EQ(process.engines[0]->counters().refused, 1u);
+}
+
 TEST(Cowbird, LayoutRefusesShapesThatCannotBe) {
   const auto check = [](Shape shape, std::uint32_t channels) {
     return InstanceLayout{.shape = shape, .channels = channels}.check();

@@ -308,6 +308,8 @@ void Engine::submit_fetch(Request& write) {
 
 void Engine::submit_move(Request& r) {
   const MutableBytes bytes(staging_.get() + r.entry.local() - layout_.requests, r.entry.length);
+  // A refusal costs the connection, and everybody on it a new one: once is enough.
+  if (regions_[r.entry.region].denied) return finish(r, r.status == Status::kOk ? Status::kDenied : r.status);
   if (near_ != nullptr) {
     const auto status =
         is_write(r.entry) ? near_->write_now(target(r.entry), bytes) : near_->read_now(target(r.entry), bytes);
@@ -344,6 +346,8 @@ void Engine::completed(Request& r, remote::Status status) {
       finish(r, r.status == Status::kUnknown ? Status::kOk : r.status);
     }
   } else if (is_final(status) && !fetching) {
+    ++counters_.refused;
+    if (status == remote::Status::kAccessDenied) regions_[r.entry.region].denied = true;
     finish(r, Status::kDenied);
   } else {
     try_again(r, status);

@@ -10,6 +10,7 @@
 // Probes:     every `probe_least` while there is something to do and for `awake` after it, then ever rarer, down to every `probe_most`.
 // Near:       a pool that is memory of the engine's own process (remote/mapped.h) is read and written on the spot: what a batch asks for is
 //             prefetched while its entries are looked at.
+// Denied:     a region that its memory node has refused once is not asked for again until the application changes its regions.
 // Errors:     of a memory node: tried again for `patience`, then reported to the issuer. Of the compute node: tried again for ever.
 // Trust:      the block's bytes are checked: entries may point nowhere but into their channel and region.
 // Threads:    the scheduler's.
@@ -51,6 +52,7 @@ struct EngineCounters {
   std::uint64_t response_writes = 0;  // WRITEs of response data
   std::uint64_t waited = 0;           // requests that had to wait for one that they overlap
   std::uint64_t retries = 0;
+  std::uint64_t refused = 0;    // by a memory node
   std::uint64_t failed = 0;     // reported to the issuer as failed
   std::uint64_t malformed = 0;  // of them, those that made no sense
 };

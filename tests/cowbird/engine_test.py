@@ -139,6 +139,11 @@ class Engine(unittest.TestCase):
             app.kill()
             app.communicate()
 
+    def test_a_stale_key_is_refused_and_a_new_one_is_served(self):
+        with Rack() as rack:
+            rack.start_engine()
+            recovers_from_a_stale_key(self, rack)
+
     def test_says_what_is_wrong(self):
         with Rack() as rack:
             app = rack.app()
