@@ -52,7 +52,9 @@ Task<Outcome> create_store(remote::RemoteMemory& memory, std::vector<MemoryNode>
   }
   // All else is zero, and that is an empty index and blocks of nobody.
   std::array<std::uint8_t, kSuperblockHead> head;
-  put_superblock(head, geometry, map.partitions());
+  std::uint64_t heap = ~std::uint64_t{0};
+  for (const auto& node : nodes) heap = std::min(heap, node.heap_bytes);
+  put_superblock(head, {geometry, map.partitions(), heap, 0});
   operations.clear();
   for (const auto& node : nodes) operations.push_back(remote::write_operation(node.heap, head));
   co_await memory.all(operations);
@@ -72,7 +74,7 @@ Client::Client(remote::RemoteMemory& memory, std::vector<MemoryNode> nodes, cons
 Client::~Client() = default;
 
 // kOk: the geometry is known, and who has lost its memory.
-Task<Outcome> Client::find_store(std::vector<bool>& blank) {
+Task<Outcome> Client::find_store(std::vector<Membership::Found>& all) {
   std::vector<std::uint8_t> superblocks(nodes_.size() * kSuperblockRead);
   std::vector<Operation> reads;
   for (std::size_t i = 0; i < nodes_.size(); ++i)
@@ -81,21 +83,22 @@ Task<Outcome> Client::find_store(std::vector<bool>& blank) {
   std::size_t answered = 0;
   bool found = false;
   bool made = false;
-  blank.assign(nodes_.size(), false);
+  all.assign(nodes_.size(), {});
   for (std::size_t i = 0; i < nodes_.size(); ++i) {
     if (reads[i].status != Status::kOk) {
       ++c_.counters.failures;
       continue;
     }
     ++answered;
-    Geometry geometry;
-    std::uint32_t nodes = 0;
-    if (!parse_superblock(superblock_of(superblocks, i), geometry, nodes)) {
-      blank[i] = true;
+    Superblock its;
+    if (!parse_superblock(superblock_of(superblocks, i), its)) {
+      all[i].blank = true;
       continue;
     }
-    if (nodes != nodes_.size() || (found && geometry != c_.geometry)) co_return Outcome::kNotFound;
-    c_.geometry = geometry;
+    if (its.nodes != nodes_.size() || (found && its.geometry != c_.geometry)) co_return Outcome::kNotFound;
+    c_.geometry = its.geometry;
+    c_.heap_bytes = its.heap_bytes;
+    all[i].votes_from = its.votes_from;
     found = true;
     made = made || superblock_made(superblock_of(superblocks, i));
   }
@@ -106,13 +109,14 @@ Task<Outcome> Client::find_store(std::vector<bool>& blank) {
 }
 
 // A number that no other client has, of any memory node's count: one that is lost with a connection is no loss.
-Task<bool> Client::take_number(const std::vector<bool>& blank) {
+Task<bool> Client::take_number(std::span<const Membership::Found> found) {
   for (std::size_t i = 0; i < nodes_.size(); ++i) {
-    if (blank[i]) continue;
+    if (found[i].blank) continue;
     const auto counted = co_await c_.memory.fetch_and_add(nodes_[i].heap + kClientOffset, 1);
     if (counted.status == Status::kOk) {
       c_.client = static_cast<std::uint32_t>((counted.prior * nodes_.size() + i) % 0xFF'FFFF) + 1;
-      co_return true;
+      if (!Membership::possible(nodes_.size(), c_.geometry)) co_return true;
+      co_return co_await raise_counts(found, i, counted.prior + 1);
     }
     ++c_.counters.failures;
     // It will be back in a moment.
@@ -121,24 +125,54 @@ Task<bool> Client::take_number(const std::vector<bool>& blank) {
   co_return false;
 }
 
+// A memory node that comes back without its memory goes on counting from what more than half of the others have (Membership::admit); so that must
+// not be less than what it has given, and this it must have given before it lost its memory.
+Task<bool> Client::raise_counts(std::span<const Membership::Found> found, std::size_t giver, std::uint64_t count) {
+  std::size_t raised = 0;
+  for (std::size_t i = 0; i <= nodes_.size(); ++i) {
+    const std::size_t node = i == nodes_.size() ? giver : i;  // last of all, once more
+    if (found[node].blank || i == giver) continue;
+    const remote::RemoteAddress at = nodes_[node].heap + kClientOffset;
+    std::array<std::uint8_t, 8> bytes;
+    const Status status = co_await c_.read(at, bytes);
+    auto there = load_le<std::uint64_t>(bytes.data());
+    bool known = status == Status::kOk;
+    while (known && there < count) {
+      const auto swapped = co_await c_.swap(at, there, count);
+      known = swapped.status == Status::kOk;
+      if (swapped.prior == there) break;
+      there = swapped.prior;
+    }
+    if (!known && node == giver) co_return false;
+    raised += known;
+  }
+  co_return raised > nodes_.size() / 2;
+}
+
 Task<Outcome> Client::join() {
   const Time deadline = c_.now() + c_.config.timeout;
   Duration backoff{};
-  std::vector<bool> blank;
+  std::vector<Membership::Found> all;
   while (c_.now() < deadline) {
-    const Outcome found = co_await find_store(blank);
+    const Outcome found = co_await find_store(all);
     if (found == Outcome::kNotFound) co_return found;
     bool numbered = false;
-    if (found == Outcome::kOk) numbered = co_await take_number(blank);
+    if (found == Outcome::kOk) numbered = co_await take_number(all);
     if (numbered) {
       const bool possible = Membership::possible(nodes_.size(), c_.geometry);
+      // Too little to hold what the store has there: as if it had lost everything.
+      for (std::size_t i = 0; i < nodes_.size(); ++i) {
+        if (nodes_[i].heap_bytes < c_.heap_bytes) all[i].blank = true;
+        nodes_[i].heap_bytes = c_.heap_bytes;
+      }
       // A part of the store is lost.
-      if (!possible && std::ranges::count(blank, true) > 0) co_return Outcome::kUnavailable;
+      const bool lost = std::ranges::any_of(all, [](const auto& node) { return node.blank; });
+      if (!possible && lost) co_return Outcome::kUnavailable;
       c_.map = MemoryMap(nodes_, c_.geometry);
       c_.buffers = std::make_shared<remote::Buffers>(std::size_t{c_.geometry.most_units()} * kUnit);
       cache_ = std::make_unique<SlotCache>(c_.config.cached_keys);
       if (possible) {
-        membership_ = std::make_unique<Membership>(c_, nodes_, blank);
+        membership_ = std::make_unique<Membership>(c_, nodes_, all);
         c_.membership = membership_.get();
       }
       const bool leased = co_await c_.ensure_view(deadline);
@@ -148,6 +182,14 @@ Task<Outcome> Client::join() {
     co_await c_.back_off(backoff);
   }
   co_return Outcome::kUnavailable;
+}
+
+void Client::moved(std::size_t node, const MemoryNode& memory) {
+  if (membership_ == nullptr) {
+    if (c_.map.partitions() == 0) nodes_[node] = memory;
+    return;
+  }
+  if (memory.heap_bytes >= c_.heap_bytes) membership_->moved(static_cast<std::uint32_t>(node), memory.heap);
 }
 
 // ------------------------------------------------------------------------------------------------------------ reading
@@ -193,7 +235,7 @@ Task<Client::Seen> Client::read_object(Word word, Key key, Time seen, MutableByt
   std::array<Operation, 1> operation = {remote::read_operation(c_.map.at(word.object(), 0), bytes)};
   bool read = co_await c_.read_all(operation, deadline);
   // The other replicas have it, too.
-  for (std::uint32_t i = 1; !read && i < c_.map.replicas(word.object()) && c_.now() < deadline; ++i) {
+  for (std::uint32_t i = 1; !read && i < c_.map.readable(word.object()) && c_.now() < deadline; ++i) {
     operation[0] = remote::read_operation(c_.map.at(word.object(), i), bytes);
     read = co_await c_.read_all(operation, deadline);
   }

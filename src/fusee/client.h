@@ -58,6 +58,9 @@ class Client : private Retirement {
 
   // kNotFound: there is no store, or one over other nodes. kUnavailable: out of reach.
   remote::Task<Outcome> join();
+  // The memory node has been started anew, with other memory: this one. It is taken back once it has left, if it has as much as the store uses.
+  // May be told what is known already.
+  void moved(std::size_t node, const MemoryNode& memory);
 
   // The value goes to the start of `into`. REQUIRES: joined; into.size() >= value_bytes().
   remote::Task<GetResult> get(Key key, MutableBytes into);
@@ -77,7 +80,7 @@ class Client : private Retirement {
   const ClientCounters& counters() const { return c_.counters; }
   const Geometry& geometry() const { return c_.geometry; }
   const MemoryMap& map() const { return c_.map; }
-  std::uint32_t view() const { return c_.view; }  // how many memory nodes have left
+  std::uint32_t view() const { return c_.view; }  // how many changes of the memory nodes there were
   std::span<const std::unique_ptr<Block>> blocks() const { return space_.blocks(); }
 
  private:
@@ -112,8 +115,9 @@ class Client : private Retirement {
   bool trusted(const SlotCache::Entry& known) const {
     return c_.config.trusts_words && c_.fresh(known.seen) && !SlotCache::doubtful(known, c_.config.cache_doubt);
   }
-  remote::Task<Outcome> find_store(std::vector<bool>& blank);
-  remote::Task<bool> take_number(const std::vector<bool>& blank);
+  remote::Task<Outcome> find_store(std::vector<Membership::Found>& all);
+  remote::Task<bool> take_number(std::span<const Membership::Found> found);
+  remote::Task<bool> raise_counts(std::span<const Membership::Found> found, std::size_t giver, std::uint64_t count);
   remote::Task<GetResult> get_once(Key key, MutableBytes object, MutableBytes into, Time deadline);
   remote::Task<Hit> get_cached(Key key, MutableBytes object, Time deadline, Object& parsed);
 

@@ -316,7 +316,7 @@ TEST(Fusee, AKeyIsNeverInTwoSlots) {
 
 TEST(Fusee, FullMemoryRefusesAndStillReadsAndReplaces) {
   WorldConfig config;
-  config.node_memory = 64u << 10;
+  config.node_memory = 124u << 10;
   config.geometry.groups = 32;
   World w(config);
   auto& a = w.add_client();
@@ -330,7 +330,7 @@ TEST(Fusee, FullMemoryRefusesAndStillReadsAndReplaces) {
 
 TEST(Fusee, MemoryOfReplacedObjectsIsUsedAgain) {
   WorldConfig config;
-  config.node_memory = 64u << 10;
+  config.node_memory = 124u << 10;
   config.geometry.groups = 16;
   World w(config);
   auto& a = w.add_client();
@@ -463,9 +463,7 @@ TEST(Fusee, AMemoryNodeThatComesBackBlankIsNotBelieved) {
     auto& a = w.add_client();
     put_some(w, *a.client, 1);
     w.kill_node(dead);
-    const auto node = w.memory[dead].heap.node;
-    w.fabric.restart_node(node);
-    w.memory[dead].heap = w.fabric.add_region(node, 0x10000 * (dead + 1), w.config_.node_memory);
+    w.restart_node(dead);
     auto& b = w.add_client();
     expect_some(w, *b.client, 1);
     EXPECT_EQ(b->view(), 1u);
@@ -474,6 +472,113 @@ TEST(Fusee, AMemoryNodeThatComesBackBlankIsNotBelieved) {
     remote::LocalMemory memory(w.scheduler, w.fabric);
     EXPECT_EQ(w.wait_for(create_store(memory, w.memory, w.config_.geometry)), Outcome::kExists);
   }
+}
+
+// Brings about that the memory node is whole again, with a client that has something to do. False: it does not come to that.
+bool is_whole_again(World& w, Client& client, std::uint32_t node, std::uint64_t generation) {
+  for (int i = 0; i < 400; ++i) {
+    put_some(w, client, generation);
+    if (client.map().member(node) == Member::kWhole && client.view() % 3 == 0) return true;
+    w.run_for(Duration::microseconds(20));
+  }
+  return false;
+}
+
+TEST(Fusee, AMemoryNodeThatComesBackIsWholeAgainAndOthersMayDie) {
+  for (const bool blank : {true, false}) {
+    auto config = with_replicas(3);
+    config.local = {.mode = LocalMode::kSeeded, .seed = blank ? 1u : 2u};
+    config.client.return_after = Duration::microseconds(200);
+    World w(config);
+    auto& a = w.add_client();
+    auto& b = w.add_client();
+    put_some(w, *a.client, 1);
+    for (std::uint32_t dead = 0; dead < 3; ++dead) {
+      World::Member* cut = nullptr;
+      if (blank) {
+        w.kill_node(dead);
+      } else {
+        // It lives, and has what it had; so has to go what has become old.
+        cut = &w.add_client();
+        cut->memory->cut(w.memory[dead].heap.node);
+        put_some(w, *cut->client, 10 * dead + 2);
+        cut->kill();
+        EXPECT_EQ(w.wait_for(a->recover((*cut)->number())), Outcome::kOk);
+      }
+      put_some(w, *a.client, 10 * dead + 3);
+      EXPECT_EQ(a->view(), 3 * dead + 1);
+      if (blank) {
+        w.restart_node(dead);
+        a->moved(dead, w.memory[dead]);
+        b->moved(dead, w.memory[dead]);
+      }
+      ASSERT_TRUE(is_whole_again(w, *a.client, dead, 10 * dead + 4)) << dead << " of view " << a->view();
+      EXPECT_EQ(a->view(), 3 * dead + 3);
+      expect_some(w, *b.client, 10 * dead + 4);
+      put_some(w, *b.client, 10 * dead + 5);
+      EXPECT_EQ(b->view(), 3 * dead + 3);
+      auto& c = w.add_client();
+      EXPECT_EQ(c->view(), 3 * dead + 3);
+      expect_some(w, *c.client, 10 * dead + 5);
+      w.follow(*a.client);
+      EXPECT_EQ(w.index().lacking, 0u);
+      c.kill();
+      EXPECT_EQ(w.wait_for(a->recover(c->number())), Outcome::kOk);
+    }
+    EXPECT_GT(a->counters().restored + b->counters().restored, 100u);
+    const auto numbers = [&w] {
+      std::set<std::uint32_t> all;
+      for (const auto& m : w.members) all.insert((*m)->number());
+      return all.size();
+    }();
+    EXPECT_EQ(numbers, w.members.size()) << "a number was given twice";
+    Outcome audited = w.wait_for(a->audit());
+    EXPECT_EQ(audited, Outcome::kOk);
+    w.run_for((w.config_.client.hold + w.config_.client.flight) * 2);
+    for (auto* const m : {&a, &b}) EXPECT_EQ(w.wait_for((*m)->audit()), Outcome::kOk);
+    w.follow(*a.client);
+    expect_no_memory_lost(w);
+  }
+}
+
+// Whoever has not been told where its memory is waits for that; who never is makes it leave again.
+TEST(Fusee, WhoDoesNotKnowTheNewMemoryDoesWithoutIt) {
+  auto config = with_replicas(3);
+  config.client.return_after = Duration::microseconds(200);
+  World w(config);
+  auto& a = w.add_client();
+  auto& b = w.add_client();
+  put_some(w, *a.client, 1);
+  w.kill_node(1);
+  put_some(w, *a.client, 2);
+  w.restart_node(1);
+  a->moved(1, w.memory[1]);
+  ASSERT_TRUE(is_whole_again(w, *a.client, 1, 3));
+  expect_some(w, *b.client, 3);
+  put_some(w, *b.client, 4);
+  EXPECT_GE(b->view(), 4u);
+  expect_some(w, *a.client, 4);
+}
+
+TEST(Fusee, AMemoryNodeWithLessMemoryIsNotTakenBack) {
+  auto config = with_replicas(3);
+  config.client.return_after = Duration::microseconds(200);
+  World w(config);
+  auto& a = w.add_client();
+  put_some(w, *a.client, 1);
+  w.kill_node(2);
+  put_some(w, *a.client, 2);
+  w.restart_node(2);
+  w.memory[2].heap_bytes -= 4096;
+  a->moved(2, w.memory[2]);
+  for (int i = 0; i < 20; ++i) {
+    put_some(w, *a.client, 3);
+    w.run_for(Duration::microseconds(500));
+  }
+  EXPECT_EQ(a->view(), 1u);
+  auto& b = w.add_client();
+  expect_some(w, *b.client, 3);
+  EXPECT_EQ(b->view(), 1u);
 }
 
 // A memory node dies after so many steps of a client's operation: it is done, or was never begun; then the client dies as well, or not.

@@ -25,8 +25,11 @@ struct ClientConfig {
   Duration hold = Duration::milliseconds(400);
   // What was submitted longer ago has been executed or never will be, also when its connection was lost. This and `hold` are the same for all clients.
   Duration flight = Duration::milliseconds(100);
-  // A memory node that has been out of reach for so long is to leave the store, for good; if the store can do without it.
+  // A memory node that has been out of reach for so long is to leave the store, if the store can do without it.
   Duration suspect_after = Duration::milliseconds(100);
+  // A memory node that has left is taken back no sooner than so long after it has been seen to leave, twice as long each time that it came back
+  // before. Zero: not at all.
+  Duration return_after = Duration::seconds(2);
   // Who has waited so long for a change of somebody else's to end, ends it. No safety hangs on it.
   Duration lease = Duration::milliseconds(5);
   Duration backoff_first = Duration::microseconds(2);  // doubling, each drawn between half and whole
@@ -66,6 +69,8 @@ struct ClientCounters {
   std::uint64_t damaged = 0;     // objects that a slot named and that were not whole
   std::uint64_t renewals = 0;    // of the lease on the view
   std::uint64_t departures = 0;  // memory nodes that have left the view
+  std::uint64_t returns = 0;     // that have come back, whole
+  std::uint64_t restored = 0;    // objects given to those that came back
   std::uint64_t repaired = 0;    // words that a backup which became primary has prevailed in
 };
 
@@ -95,10 +100,13 @@ struct Connection {
   // May be acted upon what is known of the memory nodes?
   bool leased() const { return now() < lease; }
   bool acts_in(std::uint32_t v) const { return v == view && leased(); }
+  // The same, for READs alone: while a memory node joins, primaries stay what they are.
+  bool readable() const { return now() < std::max(lease, read_lease); }
   // An operation has failed there.
   void trouble(remote::NodeId node);
   // Waits for a lease. False: none can be had, or not before the deadline.
   remote::Task<bool> ensure_view(Time deadline);
+  remote::Task<bool> ensure_reads(Time deadline);
   // Something has failed: waits until it may go better. False: it will not.
   remote::Task<bool> again(Time deadline);
   // Early enough that nobody has to wait for the next lease.
@@ -129,11 +137,15 @@ struct Connection {
   remote::Scheduler& scheduler;
   ClientConfig config;
   Rng rng;
-  Geometry geometry;  // and these, once joined
+  Geometry geometry;             // and these, once joined
+  std::uint64_t heap_bytes = 0;  // of each memory node
   MemoryMap map;
   std::uint32_t client = 0;
-  std::uint32_t view = 0;                    // number of departures that `map` knows of
+  std::uint32_t view = 0;  // number of changes that `map` knows of
+  std::uint32_t grown =
+      0;  // the last view with more replicas than the one before: what was written before is not in all
   Time lease = Time::never();                // the view may be acted upon until then
+  Time read_lease;                           // READs may go on until then
   Membership* membership = nullptr;          // none: no memory node can leave
   std::shared_ptr<remote::Buffers> buffers;  // each for the longest object
   ClientCounters counters;

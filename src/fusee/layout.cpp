@@ -10,7 +10,7 @@
 namespace sluice::fusee {
 namespace {
 
-constexpr std::uint64_t kMagic = 0x33'4545'5355'4653;  // "SFUSEE3"
+constexpr std::uint64_t kMagic = 0x34'4545'5355'4653;  // "SFUSEE4"
 
 std::uint32_t crc(ByteView bytes, std::uint32_t start) {
   return crc32_iscsi(const_cast<unsigned char*>(bytes.data()), static_cast<int>(bytes.size()), start);
@@ -29,6 +29,8 @@ std::uint32_t object_check(ByteView object, Place place) {
   const std::uint32_t head = crc(object.first(32), crc(seed, 0xF05EE));
   return crc(object.subspan(36), head);
 }
+
+std::uint32_t superblock_check(ByteView bytes) { return crc(bytes.subspan(40, 8), crc(bytes.first(36), 0)); }
 
 }  // namespace
 
@@ -58,10 +60,10 @@ BlockShape shape_of(std::uint32_t block_bytes, std::uint32_t class_units) {
 MemoryMap::MemoryMap(std::vector<MemoryNode> nodes, const Geometry& geometry)
     : nodes_(std::move(nodes)), geometry_(geometry) {
   SLUICE_CHECK(geometry.replicas <= nodes_.size() && nodes_.size() <= 256);
-  const Homes whole{
-      {0, 1, 2, 3}, static_cast<std::uint8_t>(geometry.replicas), static_cast<std::uint8_t>(geometry.word_replicas())};
-  homes_.assign(nodes_.size(), whole);
-  left_.assign(nodes_.size(), false);
+  homes_.resize(nodes_.size());
+  members_.assign(nodes_.size(), Member::kWhole);
+  for (std::uint32_t partition = 0; partition < partitions(); ++partition)
+    homes_[partition] = {among(partition, geometry.replicas), among(partition, geometry.word_replicas())};
   std::uint64_t heap = ~std::uint64_t{0};
   for (const auto& node : nodes_) heap = std::min(heap, node.heap_bytes);
   if (heap < kSuperblockBytes) return;
@@ -71,28 +73,54 @@ MemoryMap::MemoryMap(std::vector<MemoryNode> nodes, const Geometry& geometry)
   first_block_ = (index_bytes() + std::uint64_t{8} * blocks_ + kUnit - 1) / kUnit * kUnit;
 }
 
+MemoryMap::Replicas MemoryMap::among(std::uint32_t partition, std::uint32_t shares) const {
+  Replicas found;
+  for (const Member wanted : {Member::kWhole, Member::kApprentice}) {
+    for (std::uint32_t share = 0; share < shares; ++share) {
+      if (members_[(partition + share) % partitions()] != wanted) continue;
+      found.shares[found.count++] = static_cast<std::uint8_t>(share);
+    }
+    if (wanted == Member::kWhole) found.whole = found.count;
+  }
+  return found;
+}
+
+std::optional<remote::RemoteAddress> MemoryMap::on(std::uint32_t node, Place place) const {
+  const std::uint32_t share = share_on(node, place.partition());
+  if (share >= geometry_.replicas) return std::nullopt;
+  return in_share(place, share);
+}
+
 bool MemoryMap::can_leave(std::uint32_t node) const {
-  if (left_[node]) return false;
+  if (members_[node] != Member::kWhole) return members_[node] == Member::kApprentice;
   for (std::uint32_t partition = 0; partition < partitions(); ++partition) {
-    const Homes& homes = homes_[partition];
-    if (homes.words == 1 && (partition + homes.shares[0]) % partitions() == node) return false;
+    if (homes_[partition].words.whole == 1 && primary(partition) == node) return false;
   }
   return true;
 }
 
+void MemoryMap::set(std::uint32_t node, Member member) {
+  members_[node] = member;
+  for (std::uint32_t share = 0; share < geometry_.replicas; ++share) {
+    const std::uint32_t partition = (node + partitions() - share) % partitions();
+    homes_[partition] = {among(partition, geometry_.replicas), among(partition, geometry_.word_replicas())};
+  }
+}
+
 void MemoryMap::leave(std::uint32_t node) {
   SLUICE_CHECK(can_leave(node));
-  left_[node] = true;
-  for (std::uint32_t partition = 0; partition < partitions(); ++partition) {
-    Homes& homes = homes_[partition];
-    for (std::uint8_t i = 0; i < homes.objects; ++i) {
-      if ((partition + homes.shares[i]) % partitions() != node) continue;
-      std::copy(homes.shares.begin() + i + 1, homes.shares.end(), homes.shares.begin() + i);
-      --homes.objects;
-      if (i < homes.words) --homes.words;
-      break;
-    }
-  }
+  set(node, Member::kLeft);
+}
+
+void MemoryMap::join(std::uint32_t node, remote::RemoteAddress heap) {
+  SLUICE_CHECK(has_left(node));
+  nodes_[node].heap = heap;
+  set(node, Member::kApprentice);
+}
+
+void MemoryMap::complete(std::uint32_t node) {
+  SLUICE_CHECK(members_[node] == Member::kApprentice);
+  set(node, Member::kWhole);
 }
 
 Choices MemoryMap::choices(Key key) const {
@@ -129,39 +157,42 @@ Place MemoryMap::mark(Word word) const {
   return Place::at(word.object().partition(), first_block_ + inside - in_block + index * 8);
 }
 
-void put_superblock(MutableBytes into, const Geometry& geometry, std::uint32_t nodes) {
+void put_superblock(MutableBytes into, const Superblock& superblock) {
   std::uint8_t* const p = into.data();
+  const Geometry& geometry = superblock.geometry;
   store_le(p, kMagic);
   store_le<std::uint32_t>(p + 8, geometry.replicas);
   store_le<std::uint32_t>(p + 12, geometry.groups);
   store_le<std::uint32_t>(p + 16, geometry.value_bytes);
   store_le<std::uint32_t>(p + 20, geometry.block_bytes);
-  store_le<std::uint32_t>(p + 24, nodes);
+  store_le<std::uint32_t>(p + 24, superblock.nodes);
   store_le<std::uint32_t>(p + 28, geometry.index_replicas);
-  store_le<std::uint32_t>(p + 32, crc(into.first(32), 0));
-  std::ranges::fill(into.subspan(36, kSuperblockHead - 36), std::uint8_t{0});
+  store_le<std::uint32_t>(p + 32, superblock.votes_from);
+  store_le<std::uint64_t>(p + 40, superblock.heap_bytes);
+  store_le<std::uint32_t>(p + 36, superblock_check(into));
 }
 
 bool superblock_taken(ByteView bytes) {
   const auto magic = load_le<std::uint64_t>(bytes.data());
-  Geometry geometry;
-  std::uint32_t nodes = 0;
-  return (magic != 0 && magic != kMagic) || (parse_superblock(bytes, geometry, nodes) && superblock_made(bytes));
+  Superblock superblock;
+  return (magic != 0 && magic != kMagic) || (parse_superblock(bytes, superblock) && superblock_made(bytes));
 }
 
 bool superblock_made(ByteView bytes) { return load_le<std::uint64_t>(bytes.data() + kMadeOffset) == 1; }
 
-bool parse_superblock(ByteView bytes, Geometry& geometry, std::uint32_t& nodes) {
+bool parse_superblock(ByteView bytes, Superblock& superblock) {
   const std::uint8_t* const p = bytes.data();
   if (bytes.size() < kSuperblockHead || load_le<std::uint64_t>(p) != kMagic) return false;
-  if (load_le<std::uint32_t>(p + 32) != crc(bytes.first(32), 0)) return false;
-  geometry = {.replicas = load_le<std::uint32_t>(p + 8),
-              .groups = load_le<std::uint32_t>(p + 12),
-              .value_bytes = load_le<std::uint32_t>(p + 16),
-              .block_bytes = load_le<std::uint32_t>(p + 20),
-              .index_replicas = load_le<std::uint32_t>(p + 28)};
-  nodes = load_le<std::uint32_t>(p + 24);
-  return *geometry.refusal() == '\0' && geometry.replicas <= nodes;
+  if (load_le<std::uint32_t>(p + 36) != superblock_check(bytes)) return false;
+  superblock = {.geometry = {.replicas = load_le<std::uint32_t>(p + 8),
+                             .groups = load_le<std::uint32_t>(p + 12),
+                             .value_bytes = load_le<std::uint32_t>(p + 16),
+                             .block_bytes = load_le<std::uint32_t>(p + 20),
+                             .index_replicas = load_le<std::uint32_t>(p + 28)},
+                .nodes = load_le<std::uint32_t>(p + 24),
+                .heap_bytes = load_le<std::uint64_t>(p + 40),
+                .votes_from = load_le<std::uint32_t>(p + 32)};
+  return *superblock.geometry.refusal() == '\0' && superblock.geometry.replicas <= superblock.nodes;
 }
 
 ByteView put_object(MutableBytes into, Place place, const Object& object) {

@@ -2,9 +2,10 @@
 //
 // Partition     [index: groups | owners of blocks, 8 each | blocks]. There is one a memory node; its replica j lies on memory node
 //               (partition + j) modulo nodes, in share j. So one Place names all replicas of a word or an object.
-// Memory node   [superblock 4096 | share 0: its own partition | share 1: the one before it | … share r - 1]
-// Superblock    geometry, on every memory node alike | made: u64 | clients: u64 | records of departures, 16 each: the k-th says which memory node
-//               leaves with view k + 1 (a Ballot), and whether all replicas of view k have been made alike (u64). See membership.h.
+// Memory node   [superblock 64 KiB | share 0: its own partition | share 1: the one before it | … share r - 1]
+// Superblock    geometry, on every memory node alike, and from which view on this memory votes | made: u64 | clients: u64 | who restores it: u64 |
+//               records of changes, 32 each: the k-th says what changes with view k + 1 (a Ballot, and two Proposals of which it names one), and
+//               whether all replicas of view k have been made alike (u64). See membership.h.
 // Group         bucket | overflow bucket | bucket, eight slots of 8 bytes each. A key has two choices, in different groups: a bucket and its overflow.
 // Slot          8 bits units | 8 bits fingerprint | 48 bits place of the object, in whose lowest bits stands the state: live, tentative, void.
 //               0: never used. A slot that held something is void, never 0 again: every word that a slot takes is a new one.
@@ -17,6 +18,7 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -114,6 +116,10 @@ struct BlockShape {
 std::uint32_t class_of(std::uint32_t units);
 BlockShape shape_of(std::uint32_t block_bytes, std::uint32_t class_units);
 
+// What a memory node is to the store. An apprentice has all words, and gets every object that is written, but has not yet those that were
+// written before it came; it is the last of all replicas until it is whole.
+enum class Member : std::uint8_t { kWhole, kApprentice, kLeft };
+
 // Where everything lies. Pure.
 class MemoryMap {
  public:
@@ -122,24 +128,41 @@ class MemoryMap {
   MemoryMap(std::vector<MemoryNode> nodes, const Geometry& geometry);
 
   std::uint32_t partitions() const { return static_cast<std::uint32_t>(nodes_.size()); }
-  // How many replicas the view has; of what Snapshot changes.
-  std::uint32_t replicas(Place place) const { return homes_[place.partition()].objects; }
-  std::uint32_t word_replicas(Place place) const { return homes_[place.partition()].words; }
+  // How many replicas of an object the view has; how many of these can be read, which come first; of a word, which is what Snapshot changes.
+  std::uint32_t replicas(Place place) const { return homes_[place.partition()].objects.count; }
+  std::uint32_t readable(Place place) const { return homes_[place.partition()].objects.whole; }
+  std::uint32_t word_replicas(Place place) const { return homes_[place.partition()].words.count; }
   std::uint32_t blocks() const { return blocks_; }  // a partition
   std::uint64_t slots() const { return std::uint64_t{partitions()} * geometry_.groups * 24; }
-  // REQUIRES: replica < replicas(place). Replica 0 is the primary: the first of those that have not left.
+  // REQUIRES: replica < replicas(place). Replica 0 is the primary: the first of those that are whole.
   remote::RemoteAddress at(Place place, std::uint32_t replica) const {
-    const std::uint32_t share = homes_[place.partition()].shares[replica];
-    const std::uint32_t node = (place.partition() + share) % partitions();
-    return nodes_[node].heap + (kSuperblockBytes + share * share_ + place.offset());
+    return in_share(place, homes_[place.partition()].objects.shares[replica]);
   }
-  // Could the store do without this memory node? Not if it has the last replica of a slot.
+  // REQUIRES: replica < word_replicas(place). The primary is the same.
+  remote::RemoteAddress word_at(Place place, std::uint32_t replica) const {
+    return in_share(place, homes_[place.partition()].words.shares[replica]);
+  }
+  // What the place is on this memory node, of the view or not. Nothing: it has no replica of it.
+  std::optional<remote::RemoteAddress> on(std::uint32_t node, Place place) const;
+  bool has_words(std::uint32_t node, std::uint32_t partition) const {
+    return share_on(node, partition) < geometry_.word_replicas();
+  }
+  Member member(std::uint32_t node) const { return members_[node]; }
+  bool has_left(std::uint32_t node) const { return members_[node] == Member::kLeft; }
+  // Could the store do without this memory node? Not if it has the last whole replica of a slot.
   bool can_leave(std::uint32_t node) const;
   // REQUIRES: can_leave(node).
   void leave(std::uint32_t node);
-  bool has_left(std::uint32_t node) const { return left_[node]; }
-  // A backup has become the partition's primary.
-  bool promoted(std::uint32_t partition) const { return homes_[partition].shares[0] != 0; }
+  // REQUIRES: it has left. Its memory may be another now.
+  void join(std::uint32_t node, remote::RemoteAddress heap);
+  // Where its memory is now, of which the view has nothing, or of which nobody knew where.
+  void moved(std::uint32_t node, remote::RemoteAddress heap) { nodes_[node].heap = heap; }
+  // REQUIRES: it is an apprentice.
+  void complete(std::uint32_t node);
+  // The memory node of the partition's primary.
+  std::uint32_t primary(std::uint32_t partition) const {
+    return (partition + homes_[partition].words.shares[0]) % partitions();
+  }
   Choices choices(Key key) const;
   Place slot(std::uint32_t partition, std::uint64_t index) const { return Place::at(partition, index * 8); }
   Place owner(std::uint32_t partition, std::uint32_t block) const {
@@ -150,24 +173,38 @@ class MemoryMap {
   }
   // All that Snapshot changes: from the start of a partition, so many bytes.
   std::uint64_t word_bytes() const { return index_bytes() + std::uint64_t{8} * blocks_; }
+  // Of these, the slots.
+  std::uint64_t index_bytes() const { return std::uint64_t{geometry_.groups} * 192; }
   // Could an object be there? Nothing that is read is followed without asking this.
   bool holds(Word word) const;
   // REQUIRES: holds(word).
   Place mark(Word word) const;
 
-  static constexpr std::uint64_t kSuperblockBytes = 4096;
+  static constexpr std::uint64_t kSuperblockBytes = 64 << 10;
 
  private:
-  // Which of a partition's replicas the view has, in their order.
-  struct Homes {
+  // Which replicas the view has, in their order: the whole ones by their shares, then apprentices.
+  struct Replicas {
     std::array<std::uint8_t, kMostReplicas> shares{};
-    std::uint8_t objects = 0;
-    std::uint8_t words = 0;
+    std::uint8_t count = 0;
+    std::uint8_t whole = 0;
   };
-  std::uint64_t index_bytes() const { return std::uint64_t{geometry_.groups} * 192; }
+  struct Homes {
+    Replicas objects;
+    Replicas words;
+  };
+  Replicas among(std::uint32_t partition, std::uint32_t shares) const;
+  void set(std::uint32_t node, Member member);
+  std::uint32_t share_on(std::uint32_t node, std::uint32_t partition) const {
+    return (node + partitions() - partition) % partitions();
+  }
+  remote::RemoteAddress in_share(Place place, std::uint32_t share) const {
+    const std::uint32_t node = (place.partition() + share) % partitions();
+    return nodes_[node].heap + (kSuperblockBytes + share * share_ + place.offset());
+  }
   std::vector<MemoryNode> nodes_;
-  std::vector<Homes> homes_;  // by partition
-  std::vector<bool> left_;    // by node
+  std::vector<Homes> homes_;     // by partition
+  std::vector<Member> members_;  // by node
   Geometry geometry_;
   std::uint64_t share_ = 0;
   std::uint64_t first_block_ = 0;
@@ -177,19 +214,42 @@ class MemoryMap {
 // ------------------------------------------------------------------------------------------------------- superblock
 
 inline constexpr std::size_t kSuperblockHead = 48;
-inline constexpr std::uint64_t kMadeOffset = 56;    // u64: 1 once all memory nodes have the geometry
-inline constexpr std::uint64_t kClientOffset = 64;  // u64: clients that got their number here
-inline constexpr std::size_t kSuperblockRead = 64;  // of it, by who wants to know what is there
-inline constexpr std::uint64_t kDepartureOffset = 512;
-inline constexpr std::uint64_t kDepartureBytes = 16;
-void put_superblock(MutableBytes into, const Geometry& geometry, std::uint32_t nodes);
+inline constexpr std::uint64_t kMadeOffset = 56;  // u64: 1 once all memory nodes have the geometry
+inline constexpr std::uint64_t kClientOffset =
+    64;  // u64: clients that got their number here, or elsewhere from the same count
+inline constexpr std::size_t kSuperblockRead = 64;    // of it, by who wants to know what is there
+inline constexpr std::uint64_t kRestorerOffset = 72;  // u64: a client's number, and how often it has said that it lives
+inline constexpr std::uint64_t kChangeOffset = 512;
+inline constexpr std::uint64_t kChangeBytes = 32;
+inline constexpr std::uint32_t kMostChanges = (MemoryMap::kSuperblockBytes - kChangeOffset) / kChangeBytes;
+struct Superblock {
+  Geometry geometry;
+  std::uint32_t nodes = 0;
+  std::uint64_t heap_bytes = 0;  // that are used of each
+  // What this memory says of changes before this one counts for nothing: it took the place of memory that had been lost.
+  std::uint32_t votes_from = 0;
+};
+void put_superblock(MutableBytes into, const Superblock& superblock);
 // Is a store there, or something else? Not: nothing, or what a client that died while it made a store has left. REQUIRES: kSuperblockRead bytes.
 bool superblock_taken(ByteView bytes);
 bool superblock_made(ByteView bytes);
 // False: no store.
-bool parse_superblock(ByteView bytes, Geometry& geometry, std::uint32_t& nodes);
+bool parse_superblock(ByteView bytes, Superblock& superblock);
 
-// What a memory node has to say about a departure, as Paxos's acceptor: the highest ballot that it has promised, and what it has accepted in which.
+// How the memory nodes of a view become those of the next.
+enum class ChangeKind : std::uint8_t {
+  kLeave,
+  kJoin,      // as an apprentice, with the memory of this key
+  kComplete,  // the apprentice has everything
+};
+struct Change {
+  ChangeKind kind{};
+  std::uint32_t node = 0;
+  remote::RegionKey key{};
+  friend constexpr bool operator==(const Change&, const Change&) = default;
+};
+
+// What a memory node has to say about a change, as Paxos's acceptor: the highest ballot that it has promised, and what it has accepted in which.
 // A ballot is 8 bits of round over the 20 lowest of the client's number, 0: none.
 struct Ballot {
   std::uint64_t raw = 0;
@@ -201,6 +261,18 @@ struct Ballot {
   constexpr std::uint32_t accepted() const { return static_cast<std::uint32_t>(raw >> 8 & 0xFFF'FFFF); }
   constexpr std::uint32_t node() const { return static_cast<std::uint32_t>(raw & 0xFF); }
   friend constexpr bool operator==(const Ballot&, const Ballot&) = default;
+};
+// What of the change there is no place for in the ballot. Stands there before the ballot is accepted, and for as long as it is.
+struct Proposal {
+  std::uint64_t raw = 0;
+
+  static constexpr Proposal of(std::uint32_t ballot, const Change& change) {
+    return {std::uint64_t{ballot} << 36 | static_cast<std::uint64_t>(change.kind) << 32 | change.key.value};
+  }
+  constexpr std::uint32_t ballot() const { return static_cast<std::uint32_t>(raw >> 36); }
+  constexpr Change change(std::uint32_t node) const {
+    return {static_cast<ChangeKind>(raw >> 32 & 0xF), node, remote::RegionKey(static_cast<std::uint32_t>(raw))};
+  }
 };
 
 // ---------------------------------------------------------------------------------------------------------- objects

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "fusee/restoration.h"
 
 namespace sluice::fusee {
 
@@ -12,26 +13,38 @@ using remote::Task;
 
 namespace {
 
-constexpr std::size_t kRepairedAtOnce = 16 << 10;  // bytes of words
+constexpr std::size_t kRepairedAtOnce = 128 << 10;  // bytes of words
+constexpr std::size_t kBatchesAtOnce = 16;          // before it is asked whether another has done it meanwhile
 constexpr std::size_t kSwapsAtOnce = 64;
 constexpr int kRounds = 16;
 constexpr std::uint32_t kMissedBefore =
     3;  // readings that a node has not answered: one may be lost with its connection
 constexpr std::uint32_t kMostRounds = 255;
+constexpr std::int64_t kPatienceForStrange = 4;
+constexpr std::uint32_t kMostDoublings = 10;  // of the time until a node that left is taken back
 
 }  // namespace
 
-Membership::Membership(Connection& connection, std::span<const MemoryNode> nodes, const std::vector<bool>& blank)
-    : c_(connection), nodes_(nodes.size()), records_(nodes.size() * kDepartureBytes) {
+Membership::Membership(Connection& connection, std::span<const MemoryNode> nodes, std::span<const Found> found)
+    : c_(connection),
+      nodes_(nodes.size()),
+      records_(nodes.size() * kChangeBytes),
+      touched_(nodes.size(), false),
+      restoration_(std::make_unique<Restoration>(connection, *this)) {
   SLUICE_CHECK(possible(nodes.size(), connection.geometry));
   for (std::size_t i = 0; i < nodes.size(); ++i) {
     nodes_[i].heap = nodes[i].heap;
-    nodes_[i].blank = blank[i];
-    if (blank[i]) nodes_[i].missed = c_.now();
+    nodes_[i].blank = found[i].blank;
+    nodes_[i].votes_from = found[i].votes_from;
+    // It came with a change that is to be learned of yet; or has to.
+    nodes_[i].strange = found[i].blank || found[i].votes_from != 0;
+    if (found[i].blank) nodes_[i].missed = c_.now();
   }
   c_.lease = Time();
   outvoted_ = c_.now();
 }
+
+Membership::~Membership() = default;
 
 // ---------------------------------------------------------------------------------------------------- who is missed
 
@@ -51,8 +64,10 @@ bool Membership::troubled() const {
 }
 
 bool Membership::long_missed(const Node& node) const {
-  const bool tried = node.blank || node.unanswered >= kMissedBefore;
-  return tried && node.missed != Time::never() && node.missed + c_.config.suspect_after <= c_.now();
+  // Where its memory is not known, others may know it yet.
+  const Duration patience = c_.config.suspect_after * (node.gone ? 0 : node.told_late ? kPatienceForStrange : 1);
+  const bool tried = lost(node) || node.unanswered >= kMissedBefore;
+  return tried && node.missed != Time::never() && node.missed + patience <= c_.now();
 }
 
 // A node that has been missed for long enough, and that the store can do without.
@@ -79,40 +94,94 @@ void Membership::tend() {
   c_.scheduler.spawn(work());
 }
 
+void Membership::restore() { restoration_->tend(); }
+
+void Membership::moved(std::uint32_t node, remote::RemoteAddress heap) {
+  Node& n = nodes_[node];
+  if (n.heap == heap) return;
+  n.heap = heap;
+  n.known = false;
+  const bool member = !c_.map.has_left(node);
+  if (member && n.joins != 0 && heap.key == n.joined_with) {
+    // The others knew it before.
+    n.known = true;
+    n.strange = n.told_late = n.gone = false;
+    n.blank = false;
+    n.missed = Time::never();
+    c_.map.moved(node, heap);
+    return;
+  }
+  if (member) {
+    n.strange = n.gone = true;
+    n.missed = std::min(n.missed, c_.now());
+  }
+  tend();
+}
+
+bool Membership::awaited(std::uint32_t node) const {
+  if (!c_.map.has_left(node) || c_.config.return_after == Duration{}) return false;
+  // Enough must be left for all to leave.
+  if (c_.view + 2 * nodes_.size() + 4 > kMostChanges) return false;
+  const Node& n = nodes_[node];
+  const Duration wait = c_.config.return_after * (std::int64_t{1} << std::min(n.joins, kMostDoublings));
+  return n.left + wait <= c_.now();
+}
+
+void Membership::learned(std::uint32_t node, const Found& found) {
+  nodes_[node].known = true;
+  nodes_[node].blank = found.blank;
+  nodes_[node].votes_from = found.votes_from;
+}
+
+void Membership::wish(const Change& change) {
+  wish_ = change;
+  wish_view_ = c_.view;
+  tend();
+}
+
 // ------------------------------------------------------------------------------------------------------------- asking
 
 Task<bool> Membership::ask(std::uint32_t view) {
   std::vector<Operation> reads;
+  std::vector<std::size_t> whose;
   reads.reserve(nodes_.size());
   for (std::size_t i = 0; i < nodes_.size(); ++i) {
     nodes_[i].voted = false;
-    if (nodes_[i].blank) continue;
+    if (!votes(nodes_[i], view) && !tells(nodes_[i], view)) continue;
+    whose.push_back(i);
     reads.push_back(remote::read_operation(record(nodes_[i], view),
-                                           MutableBytes(records_).subspan(kDepartureBytes * i, kDepartureBytes)));
+                                           MutableBytes(records_).subspan(kChangeBytes * i, kChangeBytes)));
   }
   const Time asked = c_.now();
   ++c_.counters.renewals;
   co_await c_.memory.all(reads);
   asked_ = asked;
-  std::size_t votes = 0;
-  std::size_t next = 0;
-  for (std::size_t i = 0; i < nodes_.size(); ++i) {
+  told_.reset();
+  std::size_t voted = 0;
+  for (std::size_t read = 0; read < reads.size(); ++read) {
+    const std::size_t i = whose[read];
     Node& node = nodes_[i];
-    if (node.blank) continue;
-    const Status status = reads[next++].status;
+    if (reads[read].remote != record(node, view)) continue;  // it is another meanwhile
+    const bool voter = votes(node, view);
+    if (!voter && !tells(node, view)) continue;
+    const Status status = reads[read].status;
     if (status != Status::kOk) {
       node.missed = std::min(node.missed, asked);
       ++node.unanswered;
       continue;
     }
-    node.missed = Time::never();
+    if (!node.strange) node.missed = Time::never();
     node.unanswered = 0;
-    node.voted = true;
-    node.ballot = {load_le<std::uint64_t>(records_.data() + kDepartureBytes * i)};
-    node.ready = load_le<std::uint64_t>(records_.data() + kDepartureBytes * i + 8);
-    ++votes;
+    const std::uint8_t* const its = records_.data() + kChangeBytes * i;
+    node.ballot = {load_le<std::uint64_t>(its)};
+    node.ready = load_le<std::uint64_t>(its + 8);
+    node.proposals = {Proposal{load_le<std::uint64_t>(its + 16)}, Proposal{load_le<std::uint64_t>(its + 24)}};
+    // One that has accepted something since its proposals were read says so with the next reading.
+    node.voted = voter && (node.ballot.accepted() == 0 || node.accepted_in() != nullptr);
+    if (!voter && node.accepted_in() != nullptr) told_ = node.accepted_in()->change(node.ballot.node());
+    voted += node.voted;
   }
-  if (votes >= majority()) {
+  if (told_ || voted >= majority()) {
     outvoted_ = Time::never();
     co_return true;
   }
@@ -123,17 +192,38 @@ Task<bool> Membership::ask(std::uint32_t view) {
 
 Task<bool> Membership::ask_for_lease() {
   const bool answered = co_await ask(c_.view);
-  co_return answered&& std::ranges::none_of(nodes_,
-                                            [](const Node& node) { return node.voted && node.ballot.accepted() != 0; });
+  co_return answered && !told_ &&
+      std::ranges::none_of(nodes_, [](const Node& node) { return node.voted && node.ballot.accepted() != 0; });
 }
 
 // Paxos, with this client as proposer. Nothing: not decided, as far as is known.
-Task<std::optional<std::uint32_t>> Membership::decide(std::uint32_t view, std::uint32_t wanted) {
+//
+// A ballot is accepted in one CAS, and has no place for all of a change; so the rest is written before, in that of an acceptor's two proposals which
+// its ballot does not name, by CAS from what was read there when the promise was asked for. Whoever has a promise is the only one whose ballot
+// can still be accepted there, unless another gets one after it; and of two who write in one place, the later one's promise shows it what the earlier had
+// put there, or its own CAS fails, and it does not go on with this acceptor. So what a ballot has accepted stays where it is.
+Task<std::optional<Change>> Membership::decide(std::uint32_t view, Change wanted) {
   Duration backoff{};
   std::vector<Operation> swaps;
+  struct Promise {
+    remote::RemoteAddress at;
+    Ballot before;
+    std::uint64_t offset = 0;  // of the proposal that may be written over
+    std::uint64_t there = 0;
+    Change accepted;
+  };
+  std::vector<Promise> promises;
+  const auto keep = [&swaps, &promises] {
+    std::size_t kept = 0;
+    for (std::size_t i = 0; i < swaps.size(); ++i) {
+      if (swaps[i].status == Status::kOk && swaps[i].prior == swaps[i].compare) promises[kept++] = promises[i];
+    }
+    promises.resize(kept);
+  };
   for (int round = 0; round < kRounds; ++round) {
     const bool answered = co_await ask(view);
     if (!answered) co_return std::nullopt;
+    if (told_) co_return told_;
     std::uint32_t highest = 0;
     for (const Node& node : nodes_) {
       if (!node.voted) continue;
@@ -141,33 +231,49 @@ Task<std::optional<std::uint32_t>> Membership::decide(std::uint32_t view, std::u
       const auto same = std::ranges::count_if(nodes_, [&node](const Node& other) {
         return other.voted && other.ballot.accepted() == node.ballot.accepted();
       });
-      if (node.ballot.accepted() != 0 && static_cast<std::size_t>(same) >= majority()) co_return node.ballot.node();
+      if (node.ballot.accepted() != 0 && static_cast<std::size_t>(same) >= majority())
+        co_return node.accepted_in()->change(node.ballot.node());
     }
     if (highest >= kMostRounds) co_return std::nullopt;
     const std::uint32_t mine = (highest + 1) << 20 | (c_.client & 0xF'FFFF);
 
     swaps.clear();
+    promises.clear();
     for (const Node& node : nodes_) {
       if (!node.voted) continue;
+      const Proposal* const named = node.accepted_in();
+      const std::size_t free = named == node.proposals.data() ? 1 : 0;
+      promises.push_back({.at = record(node, view),
+                          .before = node.ballot,
+                          .offset = 16 + 8 * free,
+                          .there = node.proposals[free].raw,
+                          .accepted = named == nullptr ? Change{} : named->change(node.ballot.node())});
       const Ballot promise = Ballot::of(mine, node.ballot.accepted(), node.ballot.node());
-      swaps.push_back(remote::swap_operation(record(node, view), node.ballot.raw, promise.raw));
+      swaps.push_back(remote::swap_operation(promises.back().at, node.ballot.raw, promise.raw));
     }
     co_await c_.memory.all(swaps);
-    std::erase_if(swaps, [](const Operation& o) { return o.status != Status::kOk || o.prior != o.compare; });
-    if (swaps.size() >= majority()) {
-      std::uint32_t value = wanted;
+    keep();
+    if (promises.size() >= majority()) {
+      Change value = wanted;
       std::uint32_t latest = 0;
-      for (const Operation& o : swaps) {
-        const Ballot before{o.prior};
-        if (before.accepted() <= latest) continue;
-        latest = before.accepted();
-        value = before.node();
+      for (const Promise& p : promises) {
+        if (p.before.accepted() <= latest) continue;
+        latest = p.before.accepted();
+        value = p.accepted;
       }
-      for (Operation& o : swaps) o = remote::swap_operation(o.remote, o.swap_or_add, Ballot::of(mine, mine, value).raw);
+      swaps.clear();
+      for (const Promise& p : promises)
+        swaps.push_back(remote::swap_operation(p.at + p.offset, p.there, Proposal::of(mine, value).raw));
       co_await c_.memory.all(swaps);
-      const auto accepted = std::ranges::count_if(
-          swaps, [](const Operation& o) { return o.status == Status::kOk && o.prior == o.compare; });
-      if (static_cast<std::size_t>(accepted) >= majority()) co_return value;
+      keep();
+      swaps.clear();
+      for (const Promise& p : promises) {
+        const Ballot promised = Ballot::of(mine, p.before.accepted(), p.before.node());
+        swaps.push_back(remote::swap_operation(p.at, promised.raw, Ballot::of(mine, mine, value.node).raw));
+      }
+      co_await c_.memory.all(swaps);
+      keep();
+      if (promises.size() >= majority()) co_return value;
     }
     co_await c_.back_off(backoff);
   }
@@ -176,13 +282,73 @@ Task<std::optional<std::uint32_t>> Membership::decide(std::uint32_t view, std::u
 
 // -------------------------------------------------------------------------------------------------------- the next view
 
-void Membership::depart(std::uint32_t node) {
-  c_.map.leave(node);
+bool Membership::possible(const Change& change) const {
+  if (change.node >= nodes_.size()) return false;
+  switch (change.kind) {
+    case ChangeKind::kLeave: return c_.map.can_leave(change.node);
+    case ChangeKind::kJoin: return c_.map.has_left(change.node);
+    case ChangeKind::kComplete: return c_.map.member(change.node) == Member::kApprentice;
+  }
+  return false;
+}
+
+void Membership::apply(const Change& change) {
+  std::vector<std::uint32_t> primaries;
+  for (std::uint32_t partition = 0; partition < c_.map.partitions(); ++partition)
+    primaries.push_back(c_.map.primary(partition));
+  if (begun_) quiet_ = true;
+  changes_.push_back(change);
   ++c_.view;
+  Node& node = nodes_[change.node];
+  switch (change.kind) {
+    case ChangeKind::kLeave:
+      c_.map.leave(change.node);
+      node.strange = node.told_late = node.gone = false;
+      node.left = c_.now();
+      ++c_.counters.departures;
+      break;
+    case ChangeKind::kJoin: {
+      remote::RemoteAddress heap = node.heap;
+      if (heap.key == change.key) {
+        if (lost(node)) node.votes_from = c_.view;
+        node.known = true;
+        node.blank = false;
+        node.strange = node.told_late = node.gone = false;
+        node.missed = Time::never();
+      } else {
+        // It is not to be asked for anything before its memory is known.
+        heap.key = change.key;
+        node.strange = node.told_late = true;
+        node.gone = false;
+        node.missed = c_.now();
+        node.votes_from = c_.view;
+      }
+      ++node.joins;
+      node.unanswered = 0;
+      node.joined_with = change.key;
+      c_.map.join(change.node, heap);
+      c_.grown = c_.view;
+      for (std::uint32_t partition = 0; partition < c_.map.partitions(); ++partition)
+        touched_[partition] = touched_[partition] || c_.map.has_words(change.node, partition);
+      break;
+    }
+    case ChangeKind::kComplete:
+      c_.map.complete(change.node);
+      ++c_.counters.returns;
+      break;
+  }
+  for (std::uint32_t partition = 0; partition < c_.map.partitions(); ++partition) {
+    if (c_.map.primary(partition) == primaries[partition]) continue;
+    touched_[partition] = true;
+    quiet_ = false;
+  }
   c_.lease = Time();
+  c_.read_lease = Time();
   begun_ = false;
   decided_ = c_.now();
-  ++c_.counters.departures;
+  const auto most = static_cast<std::uint64_t>(c_.config.view_lease().picoseconds());
+  stagger_ = Duration::picoseconds(static_cast<std::int64_t>(c_.rng.below(most + 1)));
+  wish_.reset();
 }
 
 Task<bool> Membership::announce() {
@@ -190,7 +356,7 @@ Task<bool> Membership::announce() {
   store_le<std::uint64_t>(done.data(), 1);
   std::vector<Operation> writes;
   for (const Node& node : nodes_) {
-    if (!node.blank) writes.push_back(remote::write_operation(record(node, c_.view) + 8, done));
+    if (votes(node, c_.view)) writes.push_back(remote::write_operation(record(node, c_.view) + 8, done));
   }
   co_await c_.memory.all(writes);
   const auto told = std::ranges::count_if(writes, [](const Operation& o) { return o.status == Status::kOk; });
@@ -202,7 +368,8 @@ Task<bool> Membership::begin() {
   const auto told = std::ranges::count_if(nodes_, [](const Node& node) { return node.voted && node.ready != 0; });
   if (static_cast<std::size_t>(told) < majority()) {
     if (told == 0) {
-      if (c_.now() < decided_ + (c_.config.view_lease() + c_.config.flight)) co_return false;
+      // One is enough, so not all at once.
+      if (c_.now() < decided_ + (c_.config.view_lease() + c_.config.flight) + stagger_) co_return false;
       const bool repaired = co_await repair();
       if (!repaired) co_return false;
     }
@@ -210,16 +377,27 @@ Task<bool> Membership::begin() {
     if (!announced) co_return false;
   }
   begun_ = true;
+  touched_.assign(touched_.size(), false);
   co_return true;
 }
 
+// REQUIRES: nothing of the view before can take effect any more.
 Task<bool> Membership::repair() {
+  for (std::uint32_t node = 0; node < nodes_.size(); ++node) {
+    if (c_.map.member(node) != Member::kApprentice) continue;
+    const bool admitted = co_await admit(node);
+    if (!admitted) co_return false;
+  }
   for (std::uint32_t partition = 0; partition < c_.map.partitions(); ++partition) {
-    if (!c_.map.promoted(partition) || c_.map.word_replicas(Place::at(partition, 0)) < 2) continue;
+    if (!touched_[partition] || c_.map.word_replicas(Place::at(partition, 0)) < 2) continue;
     for (std::uint64_t offset = 0; offset < c_.map.word_bytes(); offset += kRepairedAtOnce) {
       const std::size_t length = std::min<std::uint64_t>(kRepairedAtOnce, c_.map.word_bytes() - offset);
       const bool done = co_await repair_part(partition, offset, length);
       if (!done) co_return false;
+      if (offset % (kRepairedAtOnce * kBatchesAtOnce) != 0) continue;
+      const bool leased = co_await ask_for_lease();
+      if (!leased) co_return false;
+      if (std::ranges::any_of(nodes_, [](const Node& n) { return n.voted && n.ready != 0; })) co_return true;
     }
   }
   co_return true;
@@ -236,7 +414,7 @@ Task<bool> Membership::repair_part(std::uint32_t partition, std::uint64_t offset
     operations.clear();
     for (std::uint32_t i = 0; i < replicas; ++i) {
       operations.push_back(
-          remote::read_operation(c_.map.at(first, i), MutableBytes(words_).subspan(kRepairedAtOnce * i, length)));
+          remote::read_operation(c_.map.word_at(first, i), MutableBytes(words_).subspan(kRepairedAtOnce * i, length)));
     }
     co_await c_.memory.all(operations);
     if (std::ranges::any_of(operations, [](const Operation& o) { return o.status != Status::kOk; })) co_return false;
@@ -245,7 +423,7 @@ Task<bool> Membership::repair_part(std::uint32_t partition, std::uint64_t offset
       const auto truth = load_le<std::uint64_t>(words_.data() + at);
       for (std::uint32_t i = 1; i < replicas; ++i) {
         const auto other = load_le<std::uint64_t>(words_.data() + kRepairedAtOnce * i + at);
-        if (other != truth) operations.push_back(remote::swap_operation(c_.map.at(first + at, i), other, truth));
+        if (other != truth) operations.push_back(remote::swap_operation(c_.map.word_at(first + at, i), other, truth));
       }
     }
     if (operations.empty()) co_return true;
@@ -259,30 +437,110 @@ Task<bool> Membership::repair_part(std::uint32_t partition, std::uint64_t offset
   }
 }
 
+// Its memory may be new: then it gets its superblock here, the changes so far, and counts clients from where the others do.
+Task<bool> Membership::admit(std::uint32_t node) {
+  const remote::RemoteAddress heap = nodes_[node].heap;
+  std::array<std::uint8_t, kClientOffset + 8> its;
+  const Status status = co_await c_.read(heap, its);
+  if (status != Status::kOk) {
+    c_.trouble(heap.node);
+    co_return false;
+  }
+  Superblock superblock;
+  if (parse_superblock(its, superblock) && superblock_made(its)) co_return true;
+  std::vector<std::uint8_t> counts(nodes_.size() * 8);
+  std::vector<Operation> reads;
+  for (std::size_t i = 0; i < nodes_.size(); ++i) {
+    if (i != node && votes(nodes_[i], c_.view))
+      reads.push_back(remote::read_operation(nodes_[i].heap + kClientOffset, MutableBytes(counts).subspan(i * 8, 8)));
+  }
+  co_await c_.memory.all(reads);
+  std::erase_if(reads, [](const Operation& o) { return o.status != Status::kOk; });
+  if (reads.size() < majority()) co_return false;
+  std::uint64_t most = 0;
+  for (const Operation& o : reads) most = std::max(most, load_le<std::uint64_t>(o.local.data()));
+  const auto count = load_le<std::uint64_t>(its.data() + kClientOffset);
+  if (count < most) {
+    const auto raised = co_await c_.swap(heap + kClientOffset, count, most);
+    if (raised.status != Status::kOk || (raised.prior != count && raised.prior < most)) co_return false;
+  }
+  // What was decided before it votes, as if it had accepted that: in a ballot that nobody has.
+  std::vector<std::uint8_t> decided(kChangeBytes * nodes_[node].votes_from);
+  for (std::size_t i = 0; i < nodes_[node].votes_from; ++i) {
+    constexpr std::uint32_t kBallot = 1 << 20;
+    std::uint8_t* const entry = decided.data() + kChangeBytes * i;
+    store_le<std::uint64_t>(entry, Ballot::of(kBallot, kBallot, changes_[i].node).raw);
+    store_le<std::uint64_t>(entry + 8, 1);
+    store_le<std::uint64_t>(entry + 16, Proposal::of(kBallot, changes_[i]).raw);
+  }
+  const Status remembered = co_await c_.write(heap + kChangeOffset, decided);
+  if (remembered != Status::kOk) co_return false;
+  std::array<std::uint8_t, kSuperblockHead> head;
+  put_superblock(head, {c_.geometry, c_.map.partitions(), c_.heap_bytes, nodes_[node].votes_from});
+  const Status written = co_await c_.write(heap, head);
+  if (written != Status::kOk) co_return false;
+  std::array<std::uint8_t, 8> made;
+  store_le<std::uint64_t>(made.data(), 1);
+  const Status told = co_await c_.write(heap + kMadeOffset, made);
+  co_return told == Status::kOk;
+}
+
 // ------------------------------------------------------------------------------------------------------------- working
 
+Task<void> Membership::look_into_new_memory() {
+  for (Node& node : nodes_) {
+    // One that is blank may have been given something.
+    if (node.known && !node.blank) continue;
+    const remote::RemoteAddress heap = node.heap;
+    std::array<std::uint8_t, kSuperblockRead> bytes;
+    const Status status = co_await c_.read(heap, bytes);
+    if (status != Status::kOk || node.heap != heap) continue;
+    Superblock superblock;
+    const bool whole =
+        parse_superblock(bytes, superblock) && superblock.geometry == c_.geometry && superblock.nodes == nodes_.size();
+    node.known = true;
+    node.blank = !whole;
+    node.votes_from = superblock.votes_from;
+  }
+}
+
 Task<bool> Membership::turn() {
+  co_await look_into_new_memory();
   const bool leased = co_await ask_for_lease();
   const Time asked = asked_;
-  std::optional<std::uint32_t> leaver;
-  std::size_t votes = 0;
-  for (const Node& node : nodes_) {
-    votes += node.voted;
-    if (node.voted && node.ballot.accepted() != 0) leaver = node.ballot.node();
-  }
-  if (votes < majority()) co_return false;
-  if (leased) leaver = missing();
-  if (leaver) {
-    const auto decided = co_await decide(c_.view, *leaver);
-    // Proposed and not decided: no lease is to be had meanwhile.
-    if (!decided || *decided >= nodes_.size() || !c_.map.can_leave(*decided)) co_return false;
-    depart(*decided);
+  if (told_) {
+    if (!possible(*told_)) co_return false;
+    apply(*told_);
     co_return true;
   }
-  if (!begun_) co_return co_await begin();
+  std::optional<Change> change;
+  std::size_t voted = 0;
+  for (const Node& node : nodes_) {
+    voted += node.voted;
+    if (node.voted && node.ballot.accepted() != 0) change = node.accepted_in()->change(node.ballot.node());
+  }
+  if (voted < majority()) co_return false;
+  if (leased) {
+    if (const auto leaver = missing()) change = Change{ChangeKind::kLeave, *leaver, {}};
+    const bool wished = !change && begun_ && wish_ && wish_view_ == c_.view && possible(*wish_);
+    if (wished) change = *wish_;
+    if (begun_) wish_.reset();
+  }
+  if (change) {
+    if (c_.view >= kMostChanges) co_return false;
+    const auto decided = co_await decide(c_.view, *change);
+    // Proposed and not decided: no lease is to be had meanwhile.
+    if (!decided || !possible(*decided)) co_return false;
+    apply(*decided);
+    co_return true;
+  }
   // What has forgotten everything must not be asked for anything: it leaves first.
-  for (std::size_t i = 0; i < nodes_.size(); ++i) {
-    if (nodes_[i].blank && !c_.map.has_left(static_cast<std::uint32_t>(i))) co_return false;
+  for (std::uint32_t i = 0; i < nodes_.size(); ++i) {
+    if (lost(nodes_[i]) && !c_.map.has_left(i)) co_return false;
+  }
+  if (!begun_) {
+    if (quiet_ && asked == asked_) c_.read_lease = std::max(c_.read_lease, asked + c_.config.view_lease());
+    co_return co_await begin();
   }
   if (asked == asked_) c_.lease = std::max(c_.lease, asked + c_.config.view_lease());
   hopeless_ = in_need();

@@ -19,7 +19,7 @@ Task<bool> Client::read_choices(const Choices& choices, std::uint32_t first, std
       const Place place = choices.run[run];
       const MutableBytes slots = into.subspan(((replica - first) * 2 + run) * kChoiceBytes, kChoiceBytes);
       if (replica < c_.map.word_replicas(place)) {
-        reads[count++] = remote::read_operation(c_.map.at(place, replica), slots);
+        reads[count++] = remote::read_operation(c_.map.word_at(place, replica), slots);
       } else {
         std::ranges::fill(slots, std::uint8_t{0});
       }
@@ -96,6 +96,7 @@ Task<bool> Client::examine(Block& block, Time deadline) {
   const BlockShape shape = block.shape;
   std::vector<std::uint8_t> bytes(shape.first + std::size_t{shape.objects} * shape.units * kUnit);
   std::array<Operation, 1> read = {remote::read_operation(c_.map.at(block.at, 0), bytes)};
+  const Time began = c_.now();
   const bool got = co_await c_.read_all(read, deadline);
   if (!got) co_return false;
   bool whole = true;
@@ -107,16 +108,17 @@ Task<bool> Client::examine(Block& block, Time deadline) {
     const std::size_t offset = shape.first + std::size_t{i} * shape.units * kUnit;
     const auto mark = load_le<std::uint64_t>(bytes.data() + std::size_t{8} * i);
     Object object;
-    if (!parse_object(ByteView(bytes).subspan(offset, std::size_t{shape.units} * kUnit), block.object(i), object)) {
-      // Never written, or not to its end; so it was never proposed.
-      if (taken_over) space_.free_later(block, i);
+    const bool parsed =
+        parse_object(ByteView(bytes).subspan(offset, std::size_t{shape.units} * kUnit), block.object(i), object);
+    // Never written, or not to its end, so it was never proposed; or it is not on a memory node that came back, so nothing referred to it.
+    if (!parsed || (!taken_over && object.sequence != item.sequence)) {
+      if (taken_over || settled < began) space_.free_later(block, i);
       continue;
     }
     if (taken_over && mark == object.sequence) {
       space_.free_later(block, i);
       continue;
     }
-    if (!taken_over && object.sequence != item.sequence) continue;
     bool known = true;
     if (taken_over) known = co_await examine_log(object.key, object.log, deadline);
     Entry stands;
@@ -166,7 +168,8 @@ Task<Outcome> Client::take_over(Place owner, Place block, std::uint32_t dead, Ti
   const Owner was{load_le<std::uint64_t>(bytes.data())};
   if (was.client() != dead) co_return Outcome::kOk;
   const Owner mine = Owner::of(c_.client, space_.next_claim(), was.units());
-  const Changed changed = co_await snapshot_.change(WordKind::kOwner, owner, was.raw, mine.raw, seen, deadline);
+  const Changed changed =
+      co_await snapshot_.change(WordKind::kOwner, owner, was.raw, mine.raw, Snapshot::kEverywhere, seen, deadline);
   if (changed == Changed::kLost) co_return Outcome::kOk;
   if (changed != Changed::kWon) co_return Outcome::kUnavailable;
   Block& taken = space_.adopt(block, was.units());
@@ -199,7 +202,7 @@ Task<Outcome> Client::recover_once(std::uint32_t dead, Time deadline) {
       std::array<Operation, kMostReplicas> reads;
       const std::uint32_t replicas = c_.map.word_replicas(Place::at(partition, 0));
       for (std::uint32_t i = 0; i < replicas; ++i) {
-        reads[i] = remote::read_operation(c_.map.at(c_.map.owner(partition, first), i),
+        reads[i] = remote::read_operation(c_.map.word_at(c_.map.owner(partition, first), i),
                                           MutableBytes(owners).subspan(std::size_t{512} * i, std::size_t{8} * some));
       }
       const bool read = co_await c_.read_all(std::span(reads).first(replicas), deadline);

@@ -36,9 +36,9 @@ std::optional<std::uint64_t> decide(std::span<const std::uint64_t> backups, std:
 
 Task<std::optional<std::uint64_t>> Snapshot::primary(Place at) {
   std::array<std::uint8_t, 8> bytes;
-  const Status status = co_await c_.read(c_.map.at(at, 0), bytes);
+  const Status status = co_await c_.read(c_.map.word_at(at, 0), bytes);
   if (status == Status::kOk) co_return load_le<std::uint64_t>(bytes.data());
-  c_.trouble(c_.map.at(at, 0).node);
+  c_.trouble(c_.map.word_at(at, 0).node);
   co_return std::nullopt;
 }
 
@@ -63,7 +63,8 @@ Task<bool> Snapshot::read_backups(Epoch& epoch) {
   std::array<std::uint8_t, 8 * kMostReplicas> bytes;
   std::array<Operation, kMostReplicas> reads;
   for (std::uint32_t i = 0; i < epoch.count; ++i) {
-    reads[i] = remote::read_operation(c_.map.at(epoch.at, i + 1), MutableBytes(bytes).subspan(std::size_t{8} * i, 8));
+    reads[i] =
+        remote::read_operation(c_.map.word_at(epoch.at, i + 1), MutableBytes(bytes).subspan(std::size_t{8} * i, 8));
   }
   co_await c_.all(std::span(reads).first(epoch.count));
   bool whole = true;
@@ -77,7 +78,7 @@ Task<bool> Snapshot::read_backups(Epoch& epoch) {
 
 // Gives what backups still hold `old` a word of this epoch: mine, or one that is proposed already. False: there is none.
 Task<bool> Snapshot::propose(Epoch& epoch) {
-  std::uint64_t word = epoch.mine;
+  std::uint64_t word = proposable(epoch) ? epoch.mine : 0;
   for (std::uint32_t i = 0; i < epoch.count && word == 0; ++i) {
     if (epoch.backups[i] != epoch.old) word = epoch.backups[i];
   }
@@ -86,7 +87,7 @@ Task<bool> Snapshot::propose(Epoch& epoch) {
   std::size_t count = 0;
   for (std::uint32_t i = 0; i < epoch.count; ++i) {
     if (epoch.backups[i] != epoch.old) continue;
-    swaps[count++] = remote::swap_operation(c_.map.at(epoch.at, i + 1), epoch.old, word);
+    swaps[count++] = remote::swap_operation(c_.map.word_at(epoch.at, i + 1), epoch.old, word);
   }
   co_await c_.all(std::span(swaps).first(count));
   for (const auto& o : std::span(swaps).first(count)) {
@@ -101,7 +102,7 @@ Task<bool> Snapshot::enforce(Epoch& epoch) {
   std::size_t count = 0;
   for (std::uint32_t i = 0; i < epoch.count; ++i) {
     if (epoch.backups[i] == *epoch.winner) continue;
-    swaps[count++] = remote::swap_operation(c_.map.at(epoch.at, i + 1), epoch.backups[i], *epoch.winner);
+    swaps[count++] = remote::swap_operation(c_.map.word_at(epoch.at, i + 1), epoch.backups[i], *epoch.winner);
   }
   if (count == 0) co_return true;
   co_await c_.all(std::span(swaps).first(count));
@@ -116,7 +117,7 @@ Task<bool> Snapshot::enforce(Epoch& epoch) {
 
 // Puts the winner into the primary. REQUIRES: all backups hold it, or it was over already. False: not surely.
 Task<bool> Snapshot::commit(Epoch& epoch) {
-  const remote::RemoteAddress at = c_.map.at(epoch.at, 0);
+  const remote::RemoteAddress at = c_.map.word_at(epoch.at, 0);
   const auto swapped = co_await c_.swap(at, epoch.old, *epoch.winner);
   if (swapped.status != Status::kOk) {
     c_.trouble(at.node);
@@ -151,7 +152,7 @@ Task<Snapshot::End> Snapshot::settle(Epoch& epoch) {
     }
     if (!holds(epoch)) continue;
     if (epoch.count == 0) {  // the backups have left: the primary decides
-      if (epoch.mine == 0) co_return End::kIdle;
+      if (!proposable(epoch)) co_return End::kIdle;
       epoch.winner = epoch.mine;
       const bool done = co_await commit(epoch);
       if (!done || epoch.now != epoch.mine) epoch.winner.reset();
@@ -186,21 +187,21 @@ Task<Snapshot::End> Snapshot::settle(Epoch& epoch) {
   co_return End::kNotOver;
 }
 
-Task<Changed> Snapshot::change(WordKind kind, Place at, std::uint64_t old, std::uint64_t mine, Time seen,
-                               Time deadline) {
-  Epoch epoch{.kind = kind, .at = at, .old = old, .mine = mine, .seen = seen, .deadline = deadline};
+Task<Changed> Snapshot::change(WordKind kind, Place at, std::uint64_t old, std::uint64_t mine, std::uint32_t written,
+                               Time seen, Time deadline) {
+  Epoch epoch{.kind = kind, .at = at, .old = old, .mine = mine, .written = written, .seen = seen, .deadline = deadline};
   if (!c_.leased()) {
     const bool have = co_await c_.ensure_view(deadline);
     if (!have) co_return Changed::kUnavailable;
   }
-  if (!c_.fresh(seen)) co_return Changed::kStale;
+  if (!c_.fresh(seen) || !proposable(epoch)) co_return Changed::kStale;
   enter(epoch);
   const std::uint32_t count = epoch.count;
   if (count == 0) co_return co_await change_alone(epoch);
 
   std::array<Operation, kMostReplicas> swaps;
   for (std::uint32_t i = 0; i < count; ++i) {
-    swaps[i] = remote::swap_operation(c_.map.at(at, i + 1), old, mine);
+    swaps[i] = remote::swap_operation(c_.map.word_at(at, i + 1), old, mine);
   }
   co_await c_.all(std::span(swaps).first(count));
   std::uint32_t held = 0;
@@ -231,16 +232,23 @@ Task<Changed> Snapshot::change(WordKind kind, Place at, std::uint64_t old, std::
     const auto winner = decide(std::span(epoch.backups).first(count), old);
     if (winner != mine) epoch.help_from = c_.now() + c_.config.lease;
   }
+  co_return co_await await_end(epoch, known && held == 0);
+}
+
+// `nowhere`: all backups have said that they did not take the word, in the view in which this began.
+Task<Changed> Snapshot::await_end(Epoch& epoch, bool nowhere) {
   const End end = co_await settle(epoch);
+  // Primary and backups hold `old`, in a view in which nobody may propose the word any more: it will never stand anywhere.
+  if (end == End::kIdle) co_return Changed::kStale;
   if (end == End::kOver) {
     // None of the backups took it, all have said so: it is nowhere.
-    if (known && held == 0 && !epoch.moved) {
+    if (nowhere && !epoch.moved) {
       ++c_.counters.lost;
       co_return Changed::kLost;
     }
     co_return co_await judge(epoch);
   }
-  if (known && held == 0 && !epoch.moved) co_return Changed::kUnavailable;
+  if (nowhere && !epoch.moved) co_return Changed::kUnavailable;
   ++c_.counters.unknown;
   co_return Changed::kUnknown;
 }
@@ -253,6 +261,11 @@ Task<Changed> Snapshot::change_alone(Epoch& epoch) {
   while (c_.now() < epoch.deadline && c_.fresh(epoch.seen)) {
     const Turn turn = co_await hold_view(epoch);
     if (turn == Turn::kNone) break;
+    // A memory node has joined. What became of an attempt in the view before shows like any other's.
+    if (epoch.count != 0 || !proposable(epoch)) {
+      epoch.winner.reset();
+      co_return co_await await_end(epoch, false);
+    }
     epoch.winner = epoch.mine;
     if (!c_.fresh(epoch.seen)) break;
     const Time asked = c_.now();

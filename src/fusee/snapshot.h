@@ -38,7 +38,7 @@ enum class Changed : std::uint8_t {
   kWon,
   kLost,         // another word followed `old`; this one never did
   kUnavailable,  // nothing happened and nothing will
-  kStale,        // the same, because `old` was read too long ago
+  kStale,        // the same, because `old` was read too long ago, or what `mine` names is not in all replicas any more
   kUnknown,
 };
 
@@ -57,9 +57,11 @@ class Snapshot {
  public:
   Snapshot(Connection& connection, Retirement& retirement) : c_(connection), retirement_(retirement) {}
 
-  // REQUIRES: `old` was in the primary at `seen`, and `mine` is unique: used for nothing but to follow `old` here. What it names is whole.
-  remote::Task<Changed> change(WordKind kind, Place at, std::uint64_t old, std::uint64_t mine, Time seen,
-                               Time deadline);
+  // REQUIRES: `old` was in the primary at `seen`, and `mine` is unique: used for nothing but to follow `old` here. What it names is whole, in
+  // all replicas of view `written`: it is proposed as long as no view has more. kEverywhere: it names nothing, or what `old` does.
+  remote::Task<Changed> change(WordKind kind, Place at, std::uint64_t old, std::uint64_t mine, std::uint32_t written,
+                               Time seen, Time deadline);
+  static constexpr std::uint32_t kEverywhere = ~std::uint32_t{0};
   // Ends what others have left half done. False: not before the deadline.
   remote::Task<bool> finish(WordKind kind, Place at, Time deadline);
 
@@ -71,7 +73,8 @@ class Snapshot {
     Place at{};
     std::uint64_t old = 0;
     std::uint64_t mine = 0;  // 0: only finishing
-    Time seen{};             // the primary held `old`
+    std::uint32_t written = 0;
+    Time seen{};  // the primary held `old`
     Time deadline{};
     Time help_from{};
     std::uint32_t view = 0;
@@ -87,6 +90,7 @@ class Snapshot {
   // Is the view to be acted in still the epoch's? Else it is from now on, and nothing is known. Unless there is none before the deadline.
   enum class Turn : std::uint8_t { kGo, kAnew, kNone };
   bool holds(const Epoch& epoch) const { return c_.acts_in(epoch.view); }
+  bool proposable(const Epoch& epoch) const { return epoch.mine != 0 && epoch.written >= c_.grown; }
   void enter(Epoch& epoch) const;
   remote::Task<Turn> hold_view(Epoch& epoch);
   remote::Task<std::optional<std::uint64_t>> primary(Place at);
@@ -96,6 +100,7 @@ class Snapshot {
   remote::Task<bool> enforce(Epoch& epoch);
   remote::Task<bool> commit(Epoch& epoch);
   remote::Task<Changed> change_alone(Epoch& epoch);
+  remote::Task<Changed> await_end(Epoch& epoch, bool nowhere);
   remote::Task<Changed> judge(Epoch& epoch);
   // What followed `old`, by the logs of what came after.
   remote::Task<std::optional<Word>> successor(const Epoch& epoch);

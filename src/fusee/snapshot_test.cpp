@@ -68,6 +68,7 @@ struct Program {
   std::uint32_t deaths = 0;
   std::uint32_t losses = 0;      // answers that are lost; the operation may be executed later or never
   std::uint32_t nodes_lost = 0;  // memory nodes that die; the next view follows at once, as membership.h says it does
+  std::uint32_t nodes_back = 0;  // of these, so many come back, blank; each then becomes whole at some time
   Duration lease{};
 };
 
@@ -75,7 +76,11 @@ struct Program {
 class Run : public Retirement {
  public:
   explicit Run(const Program& program)
-      : program_(program), deaths_(program.deaths), losses_(program.losses), nodes_lost_(program.nodes_lost) {
+      : program_(program),
+        deaths_(program.deaths),
+        losses_(program.losses),
+        nodes_lost_(program.nodes_lost),
+        nodes_back_(program.nodes_back) {
     std::vector<MemoryNode> nodes;
     for (std::uint32_t i = 0; i < program.replicas; ++i) {
       nodes.push_back({{remote::NodeId(i), remote::RegionKey(1), 0}, 1 << 20});
@@ -102,6 +107,7 @@ class Run : public Retirement {
     if (losses_ > 0) count += memory_.pending.size();
     if (deaths_ > 0 && !all_done()) count += writers_.size();
     if (nodes_lost_ > 0 && !all_done()) count += alive();
+    if (returns() && !all_done()) ++count;
     return count;
   }
   void choose(std::size_t which) {
@@ -116,7 +122,11 @@ class Run : public Retirement {
       if (which < writers_.size()) return die(which);
       which -= writers_.size();
     }
-    lose_replica(static_cast<std::uint32_t>(which));
+    if (nodes_lost_ > 0) {
+      if (which < alive()) return lose_replica(static_cast<std::uint32_t>(which));
+      which -= alive();
+    }
+    bring_back();
   }
   void die(std::size_t which) {
     --deaths_;
@@ -155,8 +165,9 @@ class Run : public Retirement {
       open.insert(one);
     }
     for (const auto& one : open) s += one;
-    add(nodes_lost_ << 16 | deaths_ << 8 | losses_);
-    for (std::uint32_t node = 0; node < program_.replicas; ++node) add(map_.has_left(node) ? 1 : 0);
+    add(nodes_back_ << 24 | nodes_lost_ << 16 | deaths_ << 8 | losses_);
+    for (std::uint32_t node = 0; node < program_.replicas; ++node) add(static_cast<std::uint64_t>(map_.member(node)));
+    add(everywhere_);
     for (const std::uint64_t word : past_) add(word);
     return s;
   }
@@ -189,28 +200,66 @@ class Run : public Retirement {
   };
 
   std::uint64_t& at(remote::RemoteAddress a) { return memory_.words[{a.node.value, a.address}]; }
-  std::uint64_t word(std::uint32_t replica) { return at(map_.at(slot_, replica)); }
+  std::uint64_t word(std::uint32_t replica) { return at(map_.word_at(slot_, replica)); }
+  Place object(std::uint32_t number) const { return map_.block(0, 0) + (kUnit * (1 + number) + 448); }
   std::uint32_t alive() const { return map_.word_replicas(slot_); }
 
   // The memory node with this replica dies. What is under way elsewhere is executed; the others are made alike, and then everybody is in the next view.
   void lose_replica(std::uint32_t which) {
     --nodes_lost_;
-    const remote::NodeId node = map_.at(slot_, which).node;
-    const auto dropped = [node](const Memory::Pending& p) { return p.operation.remote.node == node; };
+    const remote::NodeId node = map_.word_at(slot_, which).node;
+    const bool primary = which == 0;
+    next_view(
+        node, [&](MemoryMap& map) { map.leave(node.value); }, primary);
+  }
+  bool returns() const {
+    for (std::uint32_t node = 0; node < program_.replicas; ++node) {
+      if (map_.member(node) == Member::kApprentice || (nodes_back_ > 0 && map_.has_left(node))) return true;
+    }
+    return false;
+  }
+  // An apprentice becomes whole, with all objects, or who has left joins, with none.
+  void bring_back() {
+    for (std::uint32_t node = 0; node < program_.replicas; ++node) {
+      if (map_.member(node) != Member::kApprentice) continue;
+      for (std::uint32_t i = 0; i < program_.rounds * program_.writers; ++i) {
+        for (const std::uint64_t part : {kOldWordOffset, kSequenceOffset})
+          at(*map_.on(node, object(i) + part)) = at(map_.at(object(i) + part, 0));
+      }
+      const std::uint32_t before = map_.primary(0);
+      next_view(
+          remote::NodeId(kNobody), [&](MemoryMap& map) { map.complete(node); }, node < before);
+      return;
+    }
+    for (std::uint32_t node = 0; node < program_.replicas; ++node) {
+      if (!map_.has_left(node)) continue;
+      --nodes_back_;
+      std::erase_if(memory_.words, [node](const auto& entry) { return entry.first.first == node; });
+      const remote::RemoteAddress heap{remote::NodeId(node), remote::RegionKey(1), 0};
+      next_view(
+          remote::NodeId(kNobody), [&](MemoryMap& map) { map.join(node, heap); }, true);
+      everywhere_ = word(0);
+      for (const auto& w : writers_) w->connection.grown = w->connection.view;
+      return;
+    }
+  }
+  template <class Change>
+  void next_view(remote::NodeId gone, Change change, bool repaired) {
+    const auto dropped = [gone](const Memory::Pending& p) { return p.operation.remote.node == gone; };
     std::vector<std::uint64_t> found;
     for (const auto& p : memory_.pending) {
       found.push_back(at(p.operation.remote));
       if (!dropped(p) && p.operation.kind != OpKind::kRead && found.back() == p.operation.compare)
         set(p.operation.remote, p.operation.swap_or_add);
     }
-    map_.leave(node.value);
-    if (which == 0) {
+    change(map_);
+    if (repaired) {
       const std::uint64_t truth = word(0);
-      for (std::uint32_t i = 1; i < alive(); ++i) at(map_.at(slot_, i)) = truth;
+      for (std::uint32_t i = 1; i < alive(); ++i) at(map_.word_at(slot_, i)) = truth;
       if (truth != (past_.empty() ? 0 : past_.back())) past_.push_back(truth);
     }
     for (const auto& w : writers_) {
-      w->connection.map.leave(node.value);
+      change(w->connection.map);
       ++w->connection.view;
     }
     const auto pending = std::exchange(memory_.pending, {});
@@ -227,18 +276,21 @@ class Run : public Retirement {
     for (std::uint32_t round = 0; round < program_.rounds; ++round) {
       std::array<std::uint8_t, 8> bytes;
       Status status = Status::kUnknown;
-      while (status != Status::kOk) status = co_await w.memory.read(w.connection.map.at(slot_, 0), bytes);
+      while (status != Status::kOk) status = co_await w.memory.read(w.connection.map.word_at(slot_, 0), bytes);
       const auto old = load_le<std::uint64_t>(bytes.data());
       // The object was written before; its log is in its place.
-      const Place object = map_.block(0, 0) + (kUnit * (1 + round * program_.writers + number) + 448);
+      const Place object = Run::object(round * program_.writers + number);
       const Word mine = Word::of(object, 7, 1, State::kLive);
       SLUICE_CHECK(map_.holds(mine));
       for (std::uint32_t i = 0; i < program_.replicas; ++i) {
-        if (i < w.connection.map.replicas(object)) at(w.connection.map.at(object + kOldWordOffset, i)) = old;
+        if (i >= w.connection.map.replicas(object)) continue;
+        at(w.connection.map.at(object + kOldWordOffset, i)) = old;
+        at(w.connection.map.at(object + kSequenceOffset, i)) = 1;
       }
+      const std::uint32_t written = w.connection.view;
       const Time now = w.connection.now();
-      const Changed changed =
-          co_await w.snapshot.change(WordKind::kEntry, slot_, old, mine.raw, now, now + w.connection.config.timeout);
+      const Changed changed = co_await w.snapshot.change(WordKind::kEntry, slot_, old, mine.raw, written, now,
+                                                         now + w.connection.config.timeout);
       w.results.push_back({mine.raw, changed});
     }
     w.done = true;
@@ -281,8 +333,12 @@ class Run : public Retirement {
   }
   void set(remote::RemoteAddress a, std::uint64_t value) {
     at(a) = value;
-    if (a != map_.at(slot_, 0)) return;
+    if (a != map_.word_at(slot_, 0)) return;
     past_.push_back(value);
+    const Place object = Word{value}.object();
+    for (std::uint32_t i = 0; i < map_.replicas(object) && object != Word{everywhere_}.object(); ++i) {
+      EXPECT_EQ(at(map_.at(object + kSequenceOffset, i)), 1u) << "a memory node that has joined lacks its object";
+    }
     for (std::uint32_t i = 1; i < alive(); ++i) {
       EXPECT_EQ(word(i), value) << "the primary is ahead of a backup";
     }
@@ -306,7 +362,8 @@ class Run : public Retirement {
     for (const auto& w : writers_) {
       for (const auto& [mine, changed] : w->results) {
         const bool was = std::ranges::count(past_, mine) > 0;
-        EXPECT_TRUE(changed == Changed::kWon || changed == Changed::kLost) << static_cast<int>(changed);
+        const bool again = changed == Changed::kStale && program_.nodes_back > 0;
+        EXPECT_TRUE(changed == Changed::kWon || changed == Changed::kLost || again) << static_cast<int>(changed);
         EXPECT_EQ(changed == Changed::kWon, was) << "told " << static_cast<int>(changed);
       }
     }
@@ -340,10 +397,13 @@ class Run : public Retirement {
   }
   void on_replaced(Word, Time) override {}
 
+  static constexpr std::uint32_t kNobody = 99;
   Program program_;
   std::uint64_t deaths_;
   std::uint64_t losses_;
   std::uint64_t nodes_lost_;
+  std::uint64_t nodes_back_;
+  std::uint64_t everywhere_ = 0;  // the word whose object a memory node that has joined is given
   MemoryMap map_;
   Place slot_;
   Memory memory_;
@@ -454,6 +514,11 @@ TEST_F(SnapshotModel, TwoWritersOneOfWhomDiesAndAMemoryNodeToo) {
 TEST_F(SnapshotModel, ThreeWritersAndAMemoryNodeThatDiesAnywhere) {
   for (const std::uint32_t replicas : {2u, 3u})
     every({.replicas = replicas, .writers = 3, .nodes_lost = 1, .lease = kWaiting});
+}
+TEST_F(SnapshotModel, TwoWritersAndAMemoryNodeThatDiesAndComesBackAnywhere) {
+  for (const std::uint32_t replicas : {2u, 3u})
+    every({.replicas = replicas, .writers = 2, .nodes_lost = 1, .nodes_back = 1, .lease = kWaiting});
+  every({.replicas = 2, .writers = 2, .deaths = 1, .nodes_lost = 1, .nodes_back = 1, .lease = kWaiting});
 }
 TEST_F(SnapshotModel, ThreeWriters) {
   for (const std::uint32_t replicas : {1u, 2u, 3u}) every({.replicas = replicas, .writers = 3, .lease = kWaiting});

@@ -170,7 +170,8 @@ Task<Space::Given> Space::claim_in(std::uint32_t partition, std::uint32_t units,
     if (skipped == some) continue;
     const Owner mine = Owner::of(c_.client, next_claim(), units);
     const Place at = c_.map.owner(partition, hint);
-    const Changed changed = co_await snapshot_.change(WordKind::kOwner, at, 0, mine.raw, seen, deadline);
+    const Changed changed =
+        co_await snapshot_.change(WordKind::kOwner, at, 0, mine.raw, Snapshot::kEverywhere, seen, deadline);
     if (changed == Changed::kWon) {
       adopt(c_.map.block(partition, hint), units);
       ++hint;

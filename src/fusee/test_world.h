@@ -81,6 +81,12 @@ class World : public remote::TestLoop {
   }
 
   void kill_node(std::uint32_t node) { fabric.kill_node(memory[node].heap.node); }
+  // Started anew, with new memory; who is to know of it is told by the caller.
+  void restart_node(std::uint32_t node) {
+    const auto id = memory[node].heap.node;
+    fabric.restart_node(id);
+    memory[node].heap = fabric.add_region(id, 0x10000 * (node + 1), config_.node_memory);
+  }
   // From now on the replicas are looked at that this client knows of, and that live.
   void follow(const Client& client) {
     map = client.map();
@@ -90,9 +96,16 @@ class World : public remote::TestLoop {
   }
 
   std::uint64_t word(Place place, std::uint32_t replica) {
-    const auto at = map.at(place, replica);
+    const auto at = map.word_at(place, replica);
     const auto& node = memory[at.node.value];
     return load_le<std::uint64_t>(fabric.region_bytes(node.heap).data() + (at.address - node.heap.address));
+  }
+  bool has_object(Word name, std::uint32_t replica) {
+    const auto at = map.at(name.object(), replica);
+    const auto& node = memory[at.node.value];
+    const ByteView bytes = fabric.region_bytes(node.heap).subspan(at.address - node.heap.address, name.units() * kUnit);
+    Object object;
+    return parse_object(bytes, name.object(), object);
   }
   // What the whole index holds.
   struct Index {
@@ -100,6 +113,7 @@ class World : public remote::TestLoop {
     std::uint64_t live = 0;
     std::uint64_t tentative = 0;
     std::uint64_t differing = 0;  // slots whose replicas differ
+    std::uint64_t lacking = 0;    // objects that some replica which is whole has not
   };
   Index index() {
     Index all;
@@ -110,6 +124,7 @@ class World : public remote::TestLoop {
         for (std::uint32_t i = 1; i < map.word_replicas(place); ++i) all.differing += word(place, i) != primary.raw;
         if (primary.raw == 0) continue;
         all.live += primary.live();
+        for (std::uint32_t i = 0; i < map.readable(primary.object()); ++i) all.lacking += !has_object(primary, i);
         all.tentative += primary.tentative();
         EXPECT_TRUE(all.objects.insert(primary.object().raw).second) << "an object in two slots";
       }

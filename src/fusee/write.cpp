@@ -20,6 +20,7 @@ struct Client::Mutation {
   Time deadline;
   Buffer read;
   Buffer written;
+  std::uint32_t written_in = 0;  // the view whose replicas have what it has written
   Duration backoff{};
   // A tentative entry that is in the way, and since when.
   Word rival{};
@@ -107,6 +108,7 @@ Task<bool> Client::write_object(Mutation& op, const Piece& piece, const Log& log
   std::array<Operation, kMostReplicas + 1> operations;
   std::array<std::uint8_t, 8> word;
   std::size_t count = 0;
+  op.written_in = c_.view;
   for (std::uint32_t i = 0; i < c_.map.replicas(piece.place()); ++i)
     operations[count++] = remote::write_operation(c_.map.at(piece.place(), i), bytes);
   if (slot) operations[count++] = remote::read_operation(c_.map.at(*slot, 0), word);
@@ -145,8 +147,8 @@ Task<Client::Step> Client::replace(Mutation& op, Entry entry, bool cached) {
   const bool erase = op.how == How::kErase;
   const Word mine = word_of(op, piece, erase ? State::kVoid : State::kLive);
   asked = c_.now();
-  const Changed changed =
-      co_await snapshot_.change(WordKind::kEntry, entry.slot, entry.word.raw, mine.raw, entry.seen, op.deadline);
+  const Changed changed = co_await snapshot_.change(WordKind::kEntry, entry.slot, entry.word.raw, mine.raw,
+                                                    op.written_in, entry.seen, op.deadline);
   if (changed == Changed::kWon || changed == Changed::kUnknown) {
     space_.placed(piece);
   } else {
@@ -181,8 +183,8 @@ bool Client::expired(Mutation& op, Word rival) {
 
 Task<void> Client::withdraw(Entry entry, Time deadline) {
   ++c_.counters.withdrawn;
-  co_await snapshot_.change(WordKind::kEntry, entry.slot, entry.word.raw, entry.word.with(State::kVoid).raw, entry.seen,
-                            deadline);
+  co_await snapshot_.change(WordKind::kEntry, entry.slot, entry.word.raw, entry.word.with(State::kVoid).raw,
+                            Snapshot::kEverywhere, entry.seen, deadline);
 }
 
 // Puts a new entry into the index.
@@ -223,7 +225,7 @@ Task<Client::Step> Client::add(Mutation& op, const Look& found) {
   }
   const Entry mine{found.vacant.slot, word_of(op, piece, State::kTentative), piece.sequence, c_.now()};
   const Changed changed = co_await snapshot_.change(WordKind::kEntry, mine.slot, log.old.raw, mine.word.raw,
-                                                    found.vacant.seen, op.deadline);
+                                                    op.written_in, found.vacant.seen, op.deadline);
   if (changed == Changed::kWon || changed == Changed::kUnknown) {
     space_.placed(piece);
   } else {
@@ -267,8 +269,8 @@ Task<Client::Step> Client::confirm(Mutation& op, Entry mine) {
   }
   const Word live = mine.word.with(State::kLive);
   const Time asked = c_.now();
-  const Changed changed =
-      co_await snapshot_.change(WordKind::kEntry, mine.slot, mine.word.raw, live.raw, mine.seen, op.deadline);
+  const Changed changed = co_await snapshot_.change(WordKind::kEntry, mine.slot, mine.word.raw, live.raw,
+                                                    Snapshot::kEverywhere, mine.seen, op.deadline);
   switch (changed) {
     case Changed::kWon:
       cache_->put(op.key, mine.slot, live, mine.sequence, asked);

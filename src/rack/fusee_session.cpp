@@ -48,16 +48,52 @@ Result<void> FuseeSession::connect() {
       return fail(fmt::format("{} has too little memory for a store; start memory nodes of at least 1 MiB",
                               node.description.name));
     if (region.length < kLeast) continue;
+    names_[node.id] = node.description.name;
     const remote::RemoteAddress base{node.id, remote::RegionKey(region.key), region.address};
     with_gone_.push_back({base + kBefore, region.length - kBefore});
     if (ready) memory_.push_back(with_gone_.back());
   }
   if (memory_.empty()) return fail("no memory node is on the rack; `sluice rack up --no-metadata` starts some");
   remote_nodes().set_nodes(loop().now(), *snapshot);
-  endpoint().on_change([this](Time now, const Snapshot& changed) { remote_nodes().set_nodes(now, changed); });
+  endpoint().on_change([this](Time now, const Snapshot& changed) {
+    remote_nodes().set_nodes(now, changed);
+    look_for_new_memory(changed);
+  });
   if (!run_for(config_.patience, [this] { return nodes().up() >= memory_.size(); }))
     return fail(fmt::format("no connection to {}", problems()));
   return {};
+}
+
+std::string FuseeSession::problems() const {
+  std::string lines = StoreSession::problems();
+  if (clients_.empty()) return lines;
+  // The one that knows most.
+  const auto newest = std::ranges::max_element(clients_, {}, [](const auto& client) { return client->view(); });
+  const fusee::MemoryMap& map = (*newest)->map();
+  for (std::uint32_t node = 0; node < map.partitions(); ++node) {
+    const char* const what = map.member(node) == fusee::Member::kLeft         ? "the store does without it"
+                             : map.member(node) == fusee::Member::kApprentice ? "is back, and given its replicas again"
+                                                                              : nullptr;
+    if (what == nullptr) continue;
+    const auto name = names_.find(memory_[node].heap.node);
+    lines += fmt::format("{}{}: {}", lines.empty() ? "" : "\n", name == names_.end() ? "?" : name->second, what);
+  }
+  return lines;
+}
+
+// A memory node that was started anew has other memory. The clients take it back.
+void FuseeSession::look_for_new_memory(const Snapshot& snapshot) {
+  for (const NodeRecord& node : snapshot.nodes) {
+    if (node.state != NodeState::kReady || node.description.regions.empty()) continue;
+    const RegionRecord& region = node.description.regions.front();
+    const auto known = std::ranges::find_if(memory_, [&](const auto& m) { return m.heap.node == node.id; });
+    if (known == memory_.end() || region.length < kLeast) continue;
+    const fusee::MemoryNode now{{node.id, remote::RegionKey(region.key), region.address + kBefore},
+                                region.length - kBefore};
+    if (known->heap == now.heap) continue;
+    *known = now;
+    for (const auto& client : clients_) client->moved(static_cast<std::size_t>(known - memory_.begin()), now);
+  }
 }
 
 // Does the store lie on memory nodes that are gone, too? It may do without them.

@@ -3,9 +3,11 @@
 //
 // Life, errors, threads: as StoreSession. Clients that go leave their blocks to whoever recovers them.
 // Memory:     all memory nodes' main regions in the order of their numbers, behind their first 64 KiB, which are Sherman's lock tables; so each of
-//             the two finds the other's superblock in its place. Those that are gone are still of the store, if it was made with them.
+//             the two finds the other's superblock in its place. Those that are gone are still of the store, if it was made with them, and
+//             are taken back when they are there again.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -19,17 +21,26 @@ struct FuseeSessionConfig : StoreSessionConfig {
   bool may_create = false;         // the others wait for the one that may
   std::uint32_t value_bytes = 64;  // of a store that is made
   std::uint32_t replicas = 3;      // of a store that is made; at most as many as memory nodes
+  // A queue pair gives up after 0.27 s (below), so `flight` leaves as long for what is on its way. `hold` is longer than a change of the
+  // view takes, so that what was under way is told how it ended.
   fusee::ClientConfig client{.timeout = Duration::seconds(15),
-                             .hold = Duration::seconds(1),
-                             .flight = Duration::seconds(1),
-                             .suspect_after = Duration::seconds(1),
+                             .hold = Duration::milliseconds(1600),
+                             .flight = Duration::milliseconds(550),
+                             .suspect_after = Duration::milliseconds(300),
+                             .return_after = Duration::seconds(1),
                              .lease = Duration::milliseconds(20)};
+  FuseeSessionConfig() = default;
+  explicit FuseeSessionConfig(const StoreSessionConfig& session) : StoreSessionConfig(session) {
+    nodes.ack_timeout = 13;  // 34 ms, eight times
+  }
 };
 
 class FuseeSession final : public StoreSession {
  public:
   static Result<std::unique_ptr<StoreSession>> open(const FuseeSessionConfig& config);
   ~FuseeSession() override { detach(); }
+  // And which memory nodes the store does without, or is giving back what they had.
+  std::string problems() const override;
 
  private:
   explicit FuseeSession(FuseeSessionConfig config) : config_(std::move(config)) {}
@@ -37,12 +48,14 @@ class FuseeSession final : public StoreSession {
   Result<void> join();
   remote::Task<void> join_all(std::string& refused);
   fusee::Geometry geometry() const;
+  void look_for_new_memory(const Snapshot& snapshot);
 
   FuseeSessionConfig config_;
   remote::Task<void> find_gone();
 
   std::vector<fusee::MemoryNode> memory_;
   std::vector<fusee::MemoryNode> with_gone_;  // and those that the directory remembers
+  std::map<remote::NodeId, std::string> names_;
   std::unique_ptr<fusee::Client> scout_;
   std::vector<std::unique_ptr<fusee::Client>> clients_;
 };

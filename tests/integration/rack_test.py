@@ -218,6 +218,27 @@ class RackTest(live_rack.LiveRack):
         self.assertEqual(again["failed"], 0)
         self.assertTrue(again["history"]["linearizable"])
 
+    def test_a_memory_node_of_a_fusee_store_that_is_started_anew_is_used_again(self):
+        self.up("--no-metadata", "--memory-nodes", "3")
+        child = self.start("bench", "fusee", "--json", "--workload", "A", "--clients", "16", "--caches", "4", "--records", "500", "--duration", "18s", "--check")
+        wait_until(lambda: f"fusee-{child.pid}-0" in self.node_states(), "the bench has joined")
+        time.sleep(1)
+        os.kill(self.daemon("memory1")["pid"], signal.SIGKILL)
+        wait_until(lambda: not self.daemon("memory1")["running"], "it is dead")
+        self.up("--no-metadata", "--memory-nodes", "3")
+        out, err = child.communicate(timeout=120)
+        result = json.loads(out)
+        self.assertTrue(result["history"]["linearizable"], err)
+        self.assertEqual(result["run"]["values_wrong"], 0)
+        self.assertEqual(list(result["run"]["actions"]["read"]["outcomes"]), ["ok"], err)
+        self.assertIn("memory1: is back, and given its replicas again", err)
+        # Two of three would be too few, had the first not come back.
+        os.kill(self.daemon("memory2")["pid"], signal.SIGKILL)
+        wait_until(lambda: self.node_states()["memory2"] == "gone", "the directory notices")
+        after = self.fusee("--phase", "run", "--workload", "A", "--records", "500", "--operations", "5000")
+        self.assertEqual(after["failed"], 0)
+        self.assertEqual(after["run"]["values_wrong"], 0)
+
     def test_processes_side_by_side_share_the_store(self):
         self.up()
         self.bench("--phase", "load", "--records", "1000")

@@ -1,6 +1,6 @@
 // FUSEE under an adversary: any interleaving, torn reads and writes, lost connections, stragglers and dying clients, all from one
 // seed. What its clients see must be linearizable per key; once the dead are recovered, replicas agree and no memory is lost.
-// Memory nodes die, too, or are missed by a client though they live.
+// Memory nodes die, too, or are missed by a client though they live; and come back while others die.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -44,6 +44,8 @@ struct Scenario {
   std::uint32_t nodes = 0;         // memory nodes; 0: a few
   std::uint32_t nodes_killed = 0;  // fewer than half
   std::uint32_t clients_cut = 0;   // of a memory node that lives
+  std::uint32_t returns = 0;       // one after the other, a memory node dies, comes back and is whole again, under load
+  bool keep_memory = false;        // it is only missed, and has what it had
   bool sleepy = false;             // clients do not get on at all for a while, again and again
 };
 
@@ -71,7 +73,8 @@ WorldConfig world_config(const Scenario& s) {
               .lease = s.lease,
               .backoff_first = Duration::nanoseconds(500),
               .backoff_most = Duration::microseconds(20)};
-  if (s.nodes_killed != 0 || s.clients_cut != 0) {
+  c.client.return_after = s.returns != 0 ? Duration::microseconds(50 << s.seed % 3) : Duration{};
+  if (s.nodes_killed != 0 || s.clients_cut != 0 || s.returns != 0) {
     // Longer than what is under way may take, with all that is read to make replicas alike.
     c.client.hold = Duration::microseconds(s.impatient ? 200 : 800);
     c.client.flight = Duration::microseconds(s.impatient ? 50 : 200);
@@ -113,8 +116,10 @@ class FuseeUnderFault {
     std::vector<std::pair<std::uint64_t, std::uint32_t>> cuts;
     for (std::uint32_t i = 0; i < scenario_.clients_cut; ++i)
       cuts.push_back({rng_.below(steps), static_cast<std::uint32_t>(rng_.below(scenario_.clients))});
+    still_to_return_ = scenario_.returns;
     std::uint64_t step = 0;
     world_.run_until([&] {
+      if (scenario_.returns != 0) turn_over(step, witness);
       for (const auto& [when, who] : deaths) {
         if (step == when) kill(who, witness);
       }
@@ -164,18 +169,21 @@ class FuseeUnderFault {
         s->cache_hits += c.cache_hits;
         s->departures += c.departures;
         s->repaired += c.repaired;
+        s->returns += c.returns;
+        s->restored += c.restored;
       }
     }
     if (std::getenv("SLUICE_SHOW") == nullptr) return;
     fmt::print(
         "seed {}: {} ops, ok {}, unknown {}, unavailable {}; won {} + {}, lost {}, finished {}, withdrawn {}, reused "
         "{}, "
-        "recovered {}, reclaimed {}, failures {}, in doubt {}, damaged {}, hits {}, departures {}, repaired {}, ends "
-        "at {} us\n",
+        "recovered {}, reclaimed {}, failures {}, in doubt {}, damaged {}, hits {}, departures {}, repaired {}, "
+        "returns {}, "
+        "restored {}, ends at {} us\n",
         scenario_.seed, history_.events().size(), with(Outcome::kOk), with(Outcome::kUnknown),
         with(Outcome::kUnavailable), sum.won_all, sum.won_more, sum.lost, sum.finished, sum.withdrawn, sum.reused,
         sum.recovered, sum.reclaimed, sum.failures, sum.unknown, sum.damaged, sum.cache_hits, sum.departures,
-        sum.repaired, world_.now.since_start().microseconds());
+        sum.repaired, sum.returns, sum.restored, world_.now.since_start().microseconds());
   }
 
  private:
@@ -216,6 +224,66 @@ class FuseeUnderFault {
     lost_.insert(node);
     member.memory->cut(world_.memory[node].heap.node);
   }
+  // Of those that live.
+  const fusee::Client& newest(World::Member& witness) const {
+    const fusee::Client* found = witness.client.get();
+    for (const auto& m : world_.members) {
+      if (!m->dead && (*m)->view() > found->view()) found = m->client.get();
+    }
+    return *found;
+  }
+  // A memory node dies, or a client that then dies does not reach it any more; it comes back, everybody is told of it at another time; once it is whole,
+  // the next one dies.
+  void turn_over(std::uint64_t step, World::Member& witness) {
+    for (auto& [when, member, node] : news_) {
+      if (step != when || world_.members[member]->dead) continue;
+      (*world_.members[member])->moved(node, world_.memory[node]);
+    }
+    if (step < next_turn_) return;
+    const fusee::Client& knows = newest(witness);
+    const auto& map = knows.map();
+    switch (turn_) {
+      case Turn::kLives:
+        if (still_to_return_ == 0) return;
+        victim_ = static_cast<std::uint32_t>(rng_.below(world_.memory.size()));
+        if (!map.can_leave(victim_)) return;
+        lost_.insert(victim_);
+        view_before_ = knows.view();
+        if (scenario_.keep_memory) {
+          cutter_ = static_cast<std::uint32_t>(rng_.below(scenario_.clients));
+          auto& member = *world_.members.at(cutter_ + 1);
+          if (member.dead) return;
+          member.memory->cut(world_.memory[victim_].heap.node);
+          turn_ = Turn::kMissed;
+        } else {
+          world_.kill_node(victim_);
+          turn_ = Turn::kDead;
+          next_turn_ = step + rng_.below(20'000);  // it may be there again before it has been missed
+        }
+        return;
+      case Turn::kMissed:
+        if (!map.has_left(victim_) && running_[cutter_] != 0) return;
+        kill(cutter_, witness);
+        world_.members.at(cutter_ + 1)->kill();
+        turn_ = Turn::kReturning;
+        given_up_ = step + 100'000;
+        return;
+      case Turn::kDead:
+        world_.restart_node(victim_);
+        for (std::size_t i = 0; i < world_.members.size(); ++i)
+          news_.push_back({step + 1 + rng_.below(5000), i, victim_});
+        turn_ = Turn::kReturning;
+        return;
+      case Turn::kReturning:
+        // Its client may have ended before it was missed.
+        if (map.member(victim_) != fusee::Member::kWhole || knows.view() == view_before_) {
+          if (!scenario_.keep_memory || !map.can_leave(victim_) || step < given_up_) return;
+        }
+        --still_to_return_;
+        turn_ = Turn::kLives;
+        next_turn_ = step + rng_.below(3000);
+    }
+  }
   // Of the nodes less than half, and of a slot not the last replica.
   bool may_lose(std::uint32_t node) const {
     auto map = fusee::MemoryMap(world_.memory, world_.config_.geometry);
@@ -233,7 +301,12 @@ class FuseeUnderFault {
     const std::uint32_t writer = index * scenario_.lanes + lane + 1;
     Rng rng = rng_.fork("client").fork(writer);
     std::vector<std::uint8_t> value(kValueBytes);
-    for (std::uint32_t i = 0; i < scenario_.operations; ++i) {
+    // Whoever comes back needs others that have something to do.
+    const auto enough = [&](std::uint32_t done) {
+      return done >= scenario_.operations && (still_to_return_ == 0 || done >= 40 * scenario_.operations);
+    };
+    for (std::uint32_t i = 0; !enough(i); ++i) {
+      if (i >= scenario_.operations) co_await world_.scheduler.sleep_for(Duration::microseconds(20));
       const Key key = std::min(rng.below(scenario_.keys), rng.below(scenario_.keys));
       const auto id = workload::value_id(writer, i + 1);
       const MutableBytes bytes = MutableBytes(value).first(rng.below(2) == 0 ? 24 : kValueBytes);
@@ -304,14 +377,13 @@ class FuseeUnderFault {
         }
       }
     }
-    const fusee::Client* newest = witness.client.get();
-    for (const auto& m : world_.members) {
-      if (!m->dead && (*m)->view() > newest->view()) newest = m->client.get();
-    }
-    EXPECT_LE(newest->view(), lost_.size()) << "seed " << scenario_.seed << ": somebody has left that nobody missed";
-    world_.follow(*newest);
+    const fusee::Client& last = newest(witness);
+    EXPECT_LE(last.view(), scenario_.returns == 0 ? lost_.size() : 3 * 40u)
+        << "seed " << scenario_.seed << ": somebody has left that nobody missed";
+    world_.follow(last);
     const auto index = world_.index();
     EXPECT_EQ(index.differing, 0u) << "seed " << scenario_.seed;
+    EXPECT_EQ(index.lacking, 0u) << "seed " << scenario_.seed << ": a replica has not all objects";
     EXPECT_EQ(world_.placed(), index.objects) << "seed " << scenario_.seed << ": memory is lost";
     const auto owners = world_.owners();
     for (const auto& m : world_.members) {
@@ -335,6 +407,20 @@ class FuseeUnderFault {
   std::vector<std::uint32_t> running_;
   std::uint32_t recovering_ = 0;
   std::set<std::uint32_t> lost_;  // memory nodes
+  enum class Turn : std::uint8_t { kLives, kMissed, kDead, kReturning };
+  struct News {
+    std::uint64_t when = 0;
+    std::size_t member = 0;
+    std::uint32_t node = 0;
+  };
+  std::vector<News> news_;
+  Turn turn_ = Turn::kLives;
+  std::uint64_t next_turn_ = 2000;
+  std::uint32_t victim_ = 0;
+  std::uint32_t cutter_ = 0;
+  std::uint32_t still_to_return_ = 0;
+  std::uint32_t view_before_ = 0;
+  std::uint64_t given_up_ = 0;
 };
 
 // More seeds: SLUICE_SEEDS=1000 fusee_history_test
@@ -420,7 +506,8 @@ TEST_F(FuseeHistory, IsLinearizableAndLosesNothingWhenMemoryNodesDie) {
     s.nodes_killed = s.nodes / 2;
     s.operations = 60;
     s.torn = s.seed % 3 == 0;
-    s.keys = s.seed % 4 == 0 ? 3 : 30;
+    s.keys = s.seed % 2 == 0 ? 3 : 30;
+    s.lanes = 3;
     s.lease = s.seed % 5 == 0 ? Duration{} : Duration::microseconds(50);
   });
   EXPECT_TRUE(total().departures > 0 || seeds(40) < 40);
@@ -474,6 +561,40 @@ TEST_F(FuseeHistory, IsLinearizableWhenMemoryNodesDieWhileClientsSleep) {
     s.lease = s.seed % 5 == 0 ? Duration{} : Duration::microseconds(50);
   });
   EXPECT_TRUE(total().departures > 0 || seeds(40) < 40);
+}
+
+// So it goes with each of them: dead, back, given everything, primary again, before the next one dies.
+TEST_F(FuseeHistory, IsLinearizableAndLosesNothingWhenMemoryNodesDieAndComeBackOneAfterTheOther) {
+  over_seeds(40, [](Scenario& s) {
+    s.replicas = static_cast<std::uint32_t>(s.seed % 3 + 2);
+    s.index_replicas = s.replicas == 4 && s.seed % 2 == 0 ? 3 : 0;
+    s.nodes = std::max(s.replicas, 3 + static_cast<std::uint32_t>(s.seed % 3));
+    s.returns = 4;
+    s.operations = 60;
+    s.torn = s.seed % 3 == 0;
+    s.keys = s.seed % 4 == 0 ? 3 : 30;
+    s.lease = s.seed % 5 == 0 ? Duration{} : Duration::microseconds(50);
+  });
+  EXPECT_GT(total().returns, 0u);
+  EXPECT_GT(total().restored, 0u);
+}
+
+TEST_F(FuseeHistory, IsLinearizableWhenMemoryNodesComeBackWhileClientsDieAndSleepAndConnectionsBreak) {
+  over_seeds(40, [](Scenario& s) {
+    s.replicas = static_cast<std::uint32_t>(s.seed % 3 + 2);
+    s.index_replicas = 0;
+    s.nodes = std::max(s.replicas, 3 + static_cast<std::uint32_t>(s.seed % 3));
+    s.returns = 3;
+    s.keep_memory = s.seed % 4 == 1;
+    s.clients_killed = 4;
+    s.recover_at_once = s.seed % 2 == 0;
+    s.disconnect_per_million = s.seed % 3 == 0 ? 0 : 1000;
+    s.stragglers = s.seed % 3 == 1;
+    s.sleepy = s.seed % 5 == 0;
+    s.operations = 60;
+    s.keys = s.seed % 4 == 0 ? 3 : 30;
+  });
+  EXPECT_GT(total().returns, 0u);
 }
 
 TEST_F(FuseeHistory, IsLinearizableOnOneHotKeyWhenClientsGiveUpEarly) {

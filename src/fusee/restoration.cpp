@@ -1,0 +1,267 @@
+#include "fusee/restoration.h"
+
+#include <algorithm>
+#include <array>
+
+#include "fusee/membership.h"
+
+namespace sluice::fusee {
+
+using remote::Operation;
+using remote::Status;
+using remote::Task;
+
+namespace {
+
+constexpr std::size_t kCleanedAtOnce = 32 << 10;  // bytes of words
+constexpr std::size_t kSlotsAtOnce = 1024;
+constexpr std::size_t kCopiedAtOnce = 16;  // objects: others want to get on, too
+constexpr std::int64_t kStandsStill = 4;   // times suspect_after
+constexpr int kAttempts = 16;              // at some slots, before all is left for later
+constexpr int kAttemptsAtBroken = 3;       // at an object that is not whole
+
+bool all_done(std::span<const Operation> operations) {
+  return std::ranges::all_of(operations, [](const Operation& o) { return o.status == Status::kOk; });
+}
+
+}  // namespace
+
+std::optional<std::uint32_t> Restoration::target() const {
+  for (std::uint32_t node = 0; node < membership_.nodes(); ++node) {
+    if (apprentice(node)) return node;
+  }
+  for (std::uint32_t node = 0; node < membership_.nodes(); ++node) {
+    if (membership_.awaited(node)) return node;
+  }
+  return std::nullopt;
+}
+
+void Restoration::tend() {
+  if (working_ || c_.now() < next_ || c_.config.return_after == Duration{}) return;
+  next_ = c_.now() + c_.config.suspect_after;
+  if (!target()) return;
+  working_ = true;
+  c_.scheduler.spawn(work());
+}
+
+Task<void> Restoration::work() {
+  for (bool done = true; done;) {
+    const auto node = target();
+    if (!node) break;
+    const bool joined = apprentice(*node);
+    done = joined ? co_await complete(*node) : co_await invite(*node);
+  }
+  next_ = c_.now() + c_.config.suspect_after;
+  working_ = false;
+}
+
+Task<bool> Restoration::proposed(const Change& change) {
+  const std::uint32_t view = c_.view;
+  const Time give_up = c_.now() + (c_.config.suspect_after + c_.config.view_lease() + c_.config.flight) * 2;
+  Duration backoff{};
+  membership_.wish(change);
+  while (c_.view == view && c_.now() < give_up) {
+    co_await c_.back_off(backoff);
+    if (c_.view == view) membership_.wish(change);
+  }
+  co_return c_.view != view;
+}
+
+// ------------------------------------------------------------------------------------------------------------ restorer
+
+Task<bool> Restoration::elected(std::uint32_t node) {
+  std::array<std::uint8_t, 8> bytes;
+  const remote::RemoteAddress at = membership_.heap(node) + kRestorerOffset;
+  const Status status = co_await c_.read(at, bytes);
+  if (status != Status::kOk) co_return false;
+  const auto word = load_le<std::uint64_t>(bytes.data());
+  const bool own = word != 0 && word >> 40 == c_.client;
+  if (word != 0 && !own) {
+    if (word != watched_) {
+      watched_ = word;
+      watched_since_ = c_.now();
+    }
+    if (c_.now() < watched_since_ + c_.config.suspect_after * kStandsStill) co_return false;
+  }
+  word_ = own ? word : std::uint64_t{c_.client} << 40;
+  next_beat_ = Time();
+  if (own) co_return co_await beat(node);
+  ++word_;
+  const auto swapped = co_await c_.swap(at, word, word_);
+  co_return swapped.status == Status::kOk&& swapped.prior == word;
+}
+
+// False: another has taken over, or the memory node is out of reach.
+Task<bool> Restoration::beat(std::uint32_t node) {
+  if (c_.now() < next_beat_) co_return true;
+  next_beat_ = c_.now() + c_.config.suspect_after / 2;
+  const auto swapped = co_await c_.swap(membership_.heap(node) + kRestorerOffset, word_, word_ + 1);
+  if (swapped.status != Status::kOk || swapped.prior != word_) co_return false;
+  ++word_;
+  co_return true;
+}
+
+// -------------------------------------------------------------------------------------------------------------- invite
+
+Task<bool> Restoration::probe(std::uint32_t node) {
+  std::array<std::uint8_t, kSuperblockRead> bytes;
+  const remote::RemoteAddress heap = membership_.heap(node);
+  const Status status = co_await c_.read(heap, bytes);
+  if (status != Status::kOk || membership_.heap(node) != heap || !c_.map.has_left(node)) co_return false;
+  Superblock superblock;
+  const bool whole = parse_superblock(bytes, superblock);
+  // Somebody else's.
+  if (!whole && superblock_taken(bytes)) co_return false;
+  if (whole && (superblock.geometry != c_.geometry || superblock.nodes != membership_.nodes())) co_return false;
+  membership_.learned(node, {.blank = !whole, .votes_from = superblock.votes_from});
+  co_return true;
+}
+
+// Nothing of the store's is read there, or expected, in this view.
+Task<bool> Restoration::clean(std::uint32_t node, std::uint32_t view) {
+  words_.resize(kCleanedAtOnce);
+  for (std::uint32_t partition = 0; partition < c_.map.partitions(); ++partition) {
+    if (!c_.map.has_words(node, partition)) continue;
+    for (std::uint64_t offset = 0; offset < c_.map.word_bytes(); offset += kCleanedAtOnce) {
+      const MutableBytes some =
+          MutableBytes(words_).first(std::min<std::uint64_t>(kCleanedAtOnce, c_.map.word_bytes() - offset));
+      const auto at = c_.map.on(node, Place::at(partition, offset));
+      const Status read = co_await c_.read(*at, some);
+      if (read != Status::kOk || !c_.acts_in(view)) co_return false;
+      if (std::ranges::any_of(some, [](std::uint8_t byte) { return byte != 0; })) {
+        std::ranges::fill(some, std::uint8_t{0});
+        const Status written = co_await c_.write(*at, some);
+        if (written != Status::kOk) co_return false;
+      }
+      const bool still = co_await beat(node);
+      if (!still || !c_.acts_in(view)) co_return false;
+    }
+  }
+  co_return true;
+}
+
+Task<bool> Restoration::invite(std::uint32_t node) {
+  const bool have = co_await c_.ensure_view(c_.now() + c_.config.suspect_after);
+  if (!have || !c_.map.has_left(node)) co_return false;
+  const std::uint32_t view = c_.view;
+  const bool there = co_await probe(node);
+  if (!there || !c_.acts_in(view)) co_return false;
+  const remote::RemoteAddress heap = membership_.heap(node);
+  c_.map.moved(node, heap);
+  const bool mine = co_await elected(node);
+  if (!mine) co_return false;
+  const bool cleaned = co_await clean(node, view);
+  if (!cleaned || membership_.heap(node) != heap) co_return false;
+  co_return co_await proposed({ChangeKind::kJoin, node, heap.key});
+}
+
+// ------------------------------------------------------------------------------------------------------------ complete
+
+Task<bool> Restoration::copy_objects(std::uint32_t node, std::uint32_t view, Time seen) {
+  const std::size_t longest = std::size_t{c_.geometry.most_units()} * kUnit;
+  objects_.resize(kCopiedAtOnce * longest);
+  for (std::size_t first = 0; first < wanted_.size(); first += kCopiedAtOnce) {
+    const std::span<const Word> some =
+        std::span(wanted_).subspan(first, std::min(kCopiedAtOnce, wanted_.size() - first));
+    std::vector<Operation> operations;
+    for (std::size_t i = 0; i < some.size(); ++i) {
+      const std::size_t length = std::size_t{some[i].units()} * kUnit;
+      operations.push_back(
+          remote::read_operation(c_.map.at(some[i].object(), 0), MutableBytes(objects_).subspan(i * longest, length)));
+    }
+    if (!c_.acts_in(view)) co_return false;
+    co_await c_.all(operations);
+    for (const Operation& o : operations) {
+      if (o.status != Status::kOk) c_.trouble(o.remote.node);
+    }
+    if (!all_done(operations) || !c_.fresh(seen)) co_return false;
+    operations.clear();
+    for (std::size_t i = 0; i < some.size(); ++i) {
+      const MutableBytes bytes = MutableBytes(objects_).subspan(i * longest, std::size_t{some[i].units()} * kUnit);
+      Object object;
+      if (!parse_object(bytes, some[i].object(), object)) {
+        broken_.push_back(some[i].object());
+        if (std::ranges::count(broken_, some[i].object()) < kAttemptsAtBroken) co_return false;
+        ++c_.counters.damaged;
+        continue;
+      }
+      const auto at = c_.map.on(node, some[i].object());
+      operations.push_back(remote::write_operation(*at, bytes.first(kObjectHeader + object.value.size())));
+    }
+    if (!c_.acts_in(view) || !apprentice(node)) co_return false;
+    co_await c_.all(operations);
+    for (const Operation& o : operations) {
+      if (o.status != Status::kOk) c_.trouble(o.remote.node);
+    }
+    if (!all_done(operations)) co_return false;
+    c_.counters.restored += operations.size();
+  }
+  co_return true;
+}
+
+Task<bool> Restoration::copy_part(std::uint32_t node, Place first, std::size_t length) {
+  const bool have = co_await c_.ensure_view(c_.now() + c_.config.timeout);
+  if (!have || !apprentice(node)) co_return false;
+  const std::uint32_t view = c_.view;
+  const std::uint32_t replicas = c_.map.word_replicas(first);
+  words_.resize(kMostReplicas * length);
+  const Time seen = c_.now();
+  std::array<Operation, kMostReplicas> reads;
+  for (std::uint32_t i = 0; i < replicas; ++i)
+    reads[i] = remote::read_operation(c_.map.word_at(first, i), MutableBytes(words_).subspan(i * length, length));
+  const Time deadline = seen + c_.config.hold;
+  bool read = true;
+  if (replicas > 1) read = co_await c_.read_all(std::span(reads).subspan(1, replicas - 1), deadline);
+  if (!read || !c_.acts_in(view)) co_return false;
+  read = co_await c_.read_all(std::span(reads).first(1), deadline);
+  if (!read || !c_.acts_in(view)) co_return false;
+  wanted_.clear();
+  for (std::size_t at = 0; at < replicas * length; at += 8) {
+    const Word word{load_le<std::uint64_t>(words_.data() + at)};
+    if (word.raw != 0 && c_.map.holds(word) && c_.map.on(node, word.object())) wanted_.push_back(word);
+  }
+  std::ranges::sort(wanted_, {}, [](Word word) { return word.object(); });
+  const auto same =
+      std::unique(wanted_.begin(), wanted_.end(), [](Word a, Word b) { return a.object() == b.object(); });
+  wanted_.erase(same, wanted_.end());
+  co_return co_await copy_objects(node, view, seen);
+}
+
+Task<bool> Restoration::copy(std::uint32_t node) {
+  broken_.clear();
+  for (std::uint32_t partition = 0; partition < c_.map.partitions(); ++partition) {
+    for (std::uint64_t offset = 0; offset < c_.map.index_bytes(); offset += kSlotsAtOnce * 8) {
+      const std::size_t length = std::min<std::uint64_t>(kSlotsAtOnce * 8, c_.map.index_bytes() - offset);
+      bool done = false;
+      for (int i = 0; i < kAttempts && !done; ++i) {
+        if (i > 0) co_await c_.scheduler.sleep_for(c_.config.backoff_most);
+        done = co_await copy_part(node, Place::at(partition, offset), length);
+        if (!apprentice(node)) co_return false;
+      }
+      if (!done) co_return false;
+      const bool still = co_await beat(node);
+      if (!still) co_return false;
+    }
+  }
+  co_return true;
+}
+
+Task<bool> Restoration::complete(std::uint32_t node) {
+  const bool have = co_await c_.ensure_view(c_.now() + c_.config.suspect_after);
+  if (!have || !apprentice(node)) co_return false;
+  const std::uint32_t joins = membership_.joins(node);
+  const bool mine = co_await elected(node);
+  if (!mine) co_return false;
+  const bool copied = co_await copy(node);
+  if (!copied) co_return false;
+  const Time settled = c_.now() + (c_.config.hold + c_.config.flight);
+  while (c_.now() < settled) {
+    co_await c_.scheduler.sleep_for(std::min(c_.config.suspect_after, settled - c_.now()));
+    const bool still = co_await beat(node);
+    if (!still) co_return false;
+  }
+  if (!apprentice(node) || membership_.joins(node) != joins) co_return false;
+  co_return co_await proposed({ChangeKind::kComplete, node, {}});
+}
+
+}  // namespace sluice::fusee
