@@ -214,8 +214,7 @@ class Client {
   void depart(std::size_t operations = 1) { under_way_ += operations; }
   void arrive(remote::NodeId node, remote::Status status);
   // The view ends, since a node is dead: does nothing more under it, and tells the server once all that was begun has ended.
-  remote::Task<void> let_go();
-  remote::Task<void> tell_let_go();
+  remote::Task<void> let_go(std::uint32_t view);
   bool anything_under_way();
   // A replica has come back, perhaps: tells the server when all that was done under views before has been reported.
   remote::Task<void> settle_view();

@@ -17,7 +17,7 @@
 //   kWork       -                                 {u64 kind, u64 key, u64 node} each, see WorkKind; the request's count: at most
 //   kChecked    slots, u64 each                   -   (orphans that no walk along the chain of their key has met)
 //   kSuspect    u32 node id                       -
-//   kLeave      -                                 -
+//   kLeave      -                                 -   (count 1: nothing that the client did is under way)
 //   kSettled    u32 view                          -   (what the client did under views before that has been reported)
 //   kLetGo      u32 view                          -   (nothing that the client did under that view, or one before, is under way, and it does no more)
 //   volume      u64 length | u64 base of pointers | u32 replicas | u32 live mask + primary << 8 + dead mask << 16 | {u32 node, u32 region key, u64 base} a replica

@@ -119,7 +119,7 @@ Answer MetadataServer::serve(Time now, const RequestHeader& header, MessageReade
     case Request::kChecked: return give_back(now, header, in);
     case Request::kWork: return hand_out_work(now, header, out, count);
     case Request::kSuspect: return suspect(now, header, in);
-    case Request::kLeave: expire(header.client, now); return Answer::kOk;
+    case Request::kLeave: expire(header.client, now, header.count == 1); return Answer::kOk;
     case Request::kSettled: return settle(header, in);
     case Request::kLetGo: return let_go(now, header, in);
   }
@@ -413,12 +413,12 @@ void MetadataServer::expire_clients(Time now) {
     std::uint8_t bytes[4];
     store_le(bytes, id);
     write_journal(now, RecordKind::kExpiry, bytes);
-    expire(id, now);
+    expire(id, now, false);
   }
 }
 
 // Its slots may hold linked versions that nobody has reported: they become orphans.
-void MetadataServer::expire(std::uint32_t id, Time now) {
+void MetadataServer::expire(std::uint32_t id, Time now, bool clean) {
   auto& client = clients_.at(id);
   for (const auto pointer : client.slots) {
     auto* const slot = slots_.find(pointer);
@@ -427,7 +427,7 @@ void MetadataServer::expire(std::uint32_t id, Time now) {
     orphans_.push_back({now + config_.max_flight, 0, pointer});
     ++counters_.orphans;
   }
-  if (client.let_go != view_) last_gone_ = now;
+  if (!clean && client.let_go != view_) last_gone_ = now;
   clients_.erase(id);
   std::erase(client_order_, id);
 }
@@ -467,7 +467,7 @@ bool MetadataServer::replay(ByteView record) {
     case RecordKind::kExpiry: {
       if (bytes.size() != 4 || !clients_.contains(load_le<std::uint32_t>(bytes.data()))) return false;
       advance(now);
-      expire(load_le<std::uint32_t>(bytes.data()), now);
+      expire(load_le<std::uint32_t>(bytes.data()), now, false);
       return true;
     }
     case RecordKind::kRestart: renew(now); return true;

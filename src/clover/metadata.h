@@ -184,7 +184,8 @@ class MetadataServer : public remote::MessageService {
 
   void advance(Time now);
   void expire_clients(Time now);
-  void expire(std::uint32_t client, Time now);
+  // `clean`: nothing that it did is under way.
+  void expire(std::uint32_t client, Time now, bool clean);
   void change_view();
   bool counts(std::size_t volume, std::size_t j) const;
   // The replica lives, and the volume can do without it.

@@ -444,10 +444,11 @@ TEST_F(MetadataReplicas, WaitForTheFlightsOfClientsThatHaveGoneWithoutAWord) {
   EXPECT_EQ(b->call(Request::kRefresh, {}, 0).view, view + 1);
 }
 
-TEST_F(MetadataReplicas, DoNotWaitForClientsThatLetGoBeforeTheyLeft) {
+TEST_F(MetadataReplicas, DoNotWaitForClientsThatLeftWithNothingUnderWay) {
   const auto view = server->view_number();
-  EXPECT_EQ(say(*a, Request::kLetGo, view).result, Answer::kOk);
-  a->call(Request::kLeave, {}, 0);
+  EXPECT_EQ(say(*a, Request::kLetGo, view).result, Answer::kRefused) << "it does not end";
+  EXPECT_NE(a->call(Request::kRefresh, {}, 0).lease_us, 0u);
+  a->call(Request::kLeave, {}, 1);
   EXPECT_EQ(server->see(now, blank_home()), MetadataServer::Advice::kWait);
   EXPECT_EQ(say(*b, Request::kLetGo, view).view, view + 1);
 }

@@ -260,7 +260,9 @@ Answer MetadataServer::settle(const RequestHeader& header, MessageReader& in) {
 Answer MetadataServer::let_go(Time now, const RequestHeader& header, MessageReader& in) {
   const auto view = in.take<std::uint32_t>();
   if (!in.ok() || in.left() != 0) return Answer::kMalformed;
-  if (view == view_) clients_.at(header.client).let_go = view;
+  // Of a view that goes on nobody lets go: who did could never act again.
+  if (view != view_ || !may_end_early()) return Answer::kRefused;
+  clients_.at(header.client).let_go = view;
   advance(now);
   return Answer::kOk;
 }

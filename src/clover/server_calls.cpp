@@ -47,7 +47,7 @@ Task<bool> Client::call(Call& call, Time deadline) {
   if (call.header.view_ends && call.header.view == view_.number && let_go_ != view_.number && !is_letting_go_ &&
       !leaving_) {
     is_letting_go_ = true;
-    scheduler_.spawn(let_go());
+    scheduler_.spawn(let_go(view_.number));
   }
   if (call.header.result == Answer::kExpired) {
     lost_membership();
@@ -123,9 +123,7 @@ Task<void> Client::leave() {
     static_cast<void>(told);
     const bool released = co_await send_slots(Request::kRelease, slots_.take_all());
     static_cast<void>(released);  // what is not is found when the server misses us
-    // Then nobody who waits for a view to end must fear what is under way of ours.
-    if (!anything_under_way()) co_await tell_let_go();
-    Call request(Request::kLeave, 0, view_.client);
+    Call request(Request::kLeave, anything_under_way() ? 0 : 1, view_.client);
     co_await call(request, now() + config_.timeout);
     joined_ = false;
     lease_ = Time();
@@ -253,8 +251,7 @@ Task<bool> Client::send_orphans() {
 }
 
 // REQUIRES: is_letting_go_ was just set.
-Task<void> Client::let_go() {
-  const std::uint32_t view = view_.number;
+Task<void> Client::let_go(std::uint32_t view) {
   const std::uint32_t member = view_.client;
   letting_go_ = view;
   Duration backoff = config_.backoff_first;
@@ -268,16 +265,13 @@ Task<void> Client::let_go() {
     co_await back_off(backoff);
     good = !leaving_;
   }
-  if (good && same()) co_await tell_let_go();
+  if (good && same()) {
+    Call request(Request::kLetGo, 1, member);
+    request.body.put(view);
+    const bool answered = co_await call(request, now() + config_.timeout);
+    if (answered && request.header.result == Answer::kOk) let_go_ = view;
+  }
   is_letting_go_ = false;
-}
-
-Task<void> Client::tell_let_go() {
-  const std::uint32_t view = view_.number;
-  Call request(Request::kLetGo, 1, view_.client);
-  request.body.put(view);
-  const bool answered = co_await call(request, now() + config_.timeout);
-  if (answered && request.header.result == Answer::kOk) let_go_ = view;
 }
 
 Task<void> Client::settle_view() {
