@@ -256,6 +256,25 @@ TEST(CloverFaults, AnswersUnavailableAndDoesNotHangWhenTheOnlyReplicaIsDead) {
   EXPECT_LT(w.now - begun, Duration::milliseconds(6));
 }
 
+TEST(CloverFaults, BringsANodeThatDiesAgainAndAgainBackAtOnceEachTime) {
+  WorldConfig config;
+  config.replication = 2;
+  World w(config);
+  auto& client = w.add_client();
+  w.start_repairing();
+  ASSERT_EQ(w.wait_for(client->put(1, value_of(1, 40))), Outcome::kOk);
+  for (std::uint64_t life = 1; life <= 8; ++life) {
+    w.kill_node(1);
+    w.run_for(config.lifetime / 8);
+    w.restart_node(1);
+    const Time died = w.now;
+    w.run_until([&] { return w.server->counters().restored == 2 * life; });
+    // The view without it, the view with it, and until nobody can act under the one before.
+    EXPECT_LT(w.now - died, (config.lifetime + config.flight) * 3) << "death " << life;
+  }
+  EXPECT_EQ(w.server->counters().let_go, 8u);
+}
+
 TEST(CloverFaults, AnswersUnavailableWhenTheMetadataServerIsGoneAndWorksOnWhenItIsBack) {
   auto c = seeded();
   World w(c);

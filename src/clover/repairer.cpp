@@ -54,7 +54,8 @@ Task<void> Repairer::take_back(std::size_t index) {
   const auto advice = server_.see(now(), home);
   auto& seen = nodes_[index];
   if (advice == MetadataServer::Advice::kWait) {
-    if (!seen.left_out) seen.again = std::max(seen.again, now() + seen.pause);
+    // With what it had it was left out although it lived, and may be again.
+    if (!seen.left_out && server_.knows(home)) seen.again = std::max(seen.again, now() + seen.pause);
     seen.left_out = true;
   }
   if (advice != MetadataServer::Advice::kWipe || now() < seen.again) co_return;
@@ -63,8 +64,10 @@ Task<void> Repairer::take_back(std::size_t index) {
   const Seen& after = nodes_[index];
   const bool same = after.there && after.home.life == home.life && after.home.region.base == home.region.base;
   if (!blank || !same || server_.see(now(), home) != MetadataServer::Advice::kWipe) co_return;
+  const bool with_what_it_had = server_.knows(home);
   server_.rejoin(now(), home);
   nodes_[index].left_out = false;
+  if (!with_what_it_had) co_return;
   nodes_[index].pause = nodes_[index].pause * 2;
   nodes_[index].again = now() + nodes_[index].pause;
 }
