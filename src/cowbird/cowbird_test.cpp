@@ -69,9 +69,10 @@ class World {
     for (const RemoteAddress& pool : pools_) {
       if (near) process.near->add(pool, fabric.region_bytes(pool));
     }
-    auto& pool = near ? static_cast<remote::RemoteMemory&>(*process.near) : *process.memory;
+    remote::RemoteMemory* pool = process.memory.get();
+    if (near) pool = process.near.get();
     for (std::uint32_t i = 0; i < layout.channels; ++i) {
-      process.engines.push_back(std::make_unique<Engine>(scheduler, *process.memory, block, layout, i, pool, config_));
+      process.engines.push_back(std::make_unique<Engine>(scheduler, *process.memory, block, layout, i, *pool, config_));
       ++process.running;
       scheduler.spawn(run(*process.engines.back(), process));
     }
