@@ -41,8 +41,8 @@ Connections::Connections(const ConnectionLimits& limits, Counters& counters, Obs
       observer_(observer),
       table_(limits.connections),
       by_end_(std::size_t{limits.connections} * 2),
+      free_(limits.connections),
       handshakes_(kHandshakes) {
-  for (ConnectionIndex i = 0; i < limits.connections; ++i) free_.push_back(i);
   candidates_.reserve(limits.connections);
 }
 
@@ -62,8 +62,13 @@ ConnectionIndex Connections::add(Time now) {
     return kNone;
   }
   ++version_;
-  const ConnectionIndex i = free_[free_first_];
-  free_first_ = (free_first_ + 1) % free_.size();
+  auto i = static_cast<ConnectionIndex>(used_);
+  if (used_ - live_ > kRest || used_ == table_.size()) {
+    i = free_[free_first_];
+    free_first_ = (free_first_ + 1) % free_.size();
+  } else {
+    ++used_;
+  }
   ++live_;
   Connection& c = table_[i];
   const std::uint32_t generation = c.generation + 1;
@@ -95,7 +100,7 @@ void Connections::close(ConnectionIndex connection) {
   std::erase(candidates_, connection);
   c.alive = false;
   --live_;
-  free_[(free_first_ + free_.size() - live_ - 1) % free_.size()] = connection;
+  free_[(free_first_ + used_ - live_ - 1) % free_.size()] = connection;
 }
 
 bool Connections::announce(Time now, const Announcement& announcement) {

@@ -229,9 +229,13 @@ class Connections {
   Counters& counters_;
   Observer& observer_;
   Table<Connection> table_;
-  FlatIndex by_end_;                   // connection * 2 + end
-  std::vector<ConnectionIndex> free_;  // a ring: oldest first, so that a place rests before it is used again
+  FlatIndex by_end_;  // connection * 2 + end
+  // Places that were used, a ring, oldest first: kRest of them rest before one is used again, and as long as there are fewer a fresh one is
+  // taken. So the memory that is touched follows the most connections at a time, not all that there have been.
+  static constexpr std::size_t kRest = 256;
+  std::vector<ConnectionIndex> free_;
   std::size_t free_first_ = 0;
+  std::size_t used_ = 0;  // places, ever
   std::size_t live_ = 0;
   std::uint64_t version_ = 0;
   std::vector<ConnectionIndex> candidates_;  // inferred, not complete

@@ -1,7 +1,10 @@
 // The box's tables: index, history, sketch, connections.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <deque>
 #include <map>
+#include <set>
 
 #include "base/rng.h"
 #include "swordbox/connections.h"
@@ -122,6 +125,34 @@ TEST(Connections, ForgetsTheSilentAndTellsOfIt) {
   EXPECT_EQ(nobody.gone, 1);
   EXPECT_EQ(counters.connections_expired, 1u);
   EXPECT_FALSE(table.find(NetAddress::from(host(1)), NetAddress::from(host(2)), Qpn(2)));
+}
+
+TEST(Connections, UseNoMorePlacesThanThereAreAtATimeAndSomeThatRest) {
+  Counters counters;
+  Nobody nobody;
+  const auto resting = [&](std::uint32_t connections) {
+    Connections table({.connections = connections, .idle = Duration::seconds(10)}, counters, nobody);
+    std::set<ConnectionIndex> places;
+    std::deque<ConnectionIndex> lately;
+    Time now;
+    std::size_t at_a_time = 0;
+    for (std::uint32_t i = 0; i < 10'000; ++i) {
+      now = now + Duration::milliseconds(400);
+      table.age(now);
+      EXPECT_TRUE(table.announce(now, {.address = {host(1), host(2)}, .qpn = {Qpn(1 + 2 * i), Qpn(2 + 2 * i)}}));
+      const Crossing up = table.find(NetAddress::from(host(1)), NetAddress::from(host(2)), Qpn(2 + 2 * i));
+      EXPECT_TRUE(up);
+      at_a_time = std::max(at_a_time, std::size_t{table.size()});
+      places.insert(up.connection);
+      EXPECT_EQ(std::ranges::find(lately, up.connection), lately.end()) << "it has not rested";
+      lately.push_back(up.connection);
+      if (lately.size() > 200) lately.pop_front();
+    }
+    EXPECT_LT(at_a_time, 50u);
+    return places.size() - at_a_time;
+  };
+  EXPECT_LE(resting(400), 257u);
+  EXPECT_LE(resting(4096), 257u);
 }
 
 TEST(Connections, TakeTwoCacheLinesEach) { EXPECT_LE(sizeof(Connection), 128u); }
