@@ -382,6 +382,12 @@ Answer MetadataServer::take_sealed(Time now, const RequestHeader& header, Messag
   return Answer::kOk;
 }
 
+std::uint64_t MetadataServer::touched_slots() const {
+  std::uint64_t touched = 0;
+  for (std::uint32_t v = 0; v < config_.volumes.size(); ++v) touched += slots_.touched(v);
+  return touched;
+}
+
 std::size_t MetadataServer::live_versions() const {
   return std::transform_reduce(directory_.begin(), directory_.end(), std::size_t{0}, std::plus<>(),
                                [](const auto& named) { return 1 + named.second.others.size(); });

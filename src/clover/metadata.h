@@ -143,6 +143,8 @@ class MetadataServer : public remote::MessageService {
   std::size_t live_versions() const;
   std::uint32_t view_number() const { return view_; }
   std::uint64_t free_slots() const { return slots_.count(SlotState::kFree); }
+  // Granted at some time: what the server's memory grows with, up to all slots.
+  std::uint64_t touched_slots() const;
   std::string summary() const;
 
  private:

@@ -60,7 +60,10 @@ void add_server(telemetry::MetricSet& set, const clover::MetadataServer& server)
   const clover::ServerCounters& c = server.counters();
   set.gauge("clover_keys", "keys of the store", static_cast<double>(server.keys()));
   set.gauge("clover_clients", "clients with a lease on slots", static_cast<double>(server.clients()));
+  set.gauge("clover_slots", "slots of all volumes", static_cast<double>(server.slots().capacity()));
   set.gauge("clover_free_slots", "slots that no version uses", static_cast<double>(server.free_slots()));
+  set.gauge("clover_touched_slots", "slots that some version has used at some time",
+            static_cast<double>(server.touched_slots()));
   set.counter("clover_requests", "requests of clients", c.requests);
   set.counter("clover_malformed", "requests that could not be understood", c.malformed);
   set.counter("clover_refused", "requests refused", c.refused);

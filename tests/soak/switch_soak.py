@@ -5,7 +5,8 @@ usage: switch_soak.py SLUICE
 
 SLUICE is the program. A rack with SwordBox (steering and replaced atomics) is worked on in rounds: Clover's clients and clients of locks come, run and go;
 in every third round some are killed. After each round nobody may have a connection any more, in the box or at a memory node, nothing may wait, and every
-value, lock and ticket must have been right. At the end no daemon may have more memory, files or threads than once it was warm.
+value, lock and ticket must have been right. At the end every slot of the store but one for each key must come free, and no daemon may have more memory, files or
+threads than once it was warm.
 
 SLUICE_SOAK_SECONDS (600) says how long, SLUICE_SOAK_PACKETS instead how many packets the switch must have received (1000000000 are a day of 11,600 a second);
 SLUICE_SEED draws other rounds. Figures so far: docs/testing.md.
@@ -30,6 +31,7 @@ SEED = int(os.environ.get("SLUICE_SEED", "1"))
 ROUND = 12  # seconds that the clients of a round run
 DAEMONS = ["switch", "memory1", "memory2", "metadata"]
 MOST_GROWTH = 2 << 20  # bytes of resident memory, of a daemon, from the second quarter of the rounds to the last
+SLOT = 32  # bytes besides, of the metadata server, for each slot that a client has been given for the first time meanwhile; rounds differ in how many they need
 QUIET = 60  # seconds in which all traces of a round must be gone: a client that was killed is missed by the directory first
 
 # Of the box and of the daemons: nothing of this may outlive the clients.
@@ -70,6 +72,9 @@ class SwitchSoak(live_rack.LiveRack):
         if waiting != 0:
             found.append(f"port_queue_bytes {waiting:.0f}")
         ports = sum(1 for name, value in switch.items() if name.startswith("sluice_port_up{") and value == 1)
+        leases = self.metrics("metadata")["sluice_clover_clients"]
+        if leases != 0:
+            found.append(f"{leases:.0f} clients of the store with leases")
         now = {"ports": ports, "box_connections": switch["sluice_box_connections"], **self.connections()}
         return found + [f"{what} {now[what]}, were {were}" for what, were in self.at_rest.items() if now[what] is None or now[what] > were]
 
@@ -77,6 +82,24 @@ class SwitchSoak(live_rack.LiveRack):
         switch = self.metrics("switch")
         self.at_rest = {"ports": sum(1 for name, value in switch.items() if name.startswith("sluice_port_up{") and value == 1),
                         "box_connections": switch["sluice_box_connections"], **self.connections()}
+
+    def wait_for_quiet(self, turn):
+        end = time.monotonic() + QUIET
+        while left := self.leftovers():
+            self.assertLess(time.monotonic(), end, f"what round {turn} has left after {QUIET} s: {left}")
+            time.sleep(0.1)
+
+    def slots_taken(self):
+        """Slots of the store beside one for each key."""
+        store = self.metrics("metadata")
+        return store["sluice_clover_slots"] - store["sluice_clover_free_slots"] - store["sluice_clover_keys"]
+
+    def tidy_up(self):
+        """What clients had in hand when they went, others find out about while they work, so let some do nothing else: then no slot may be lost."""
+        taken = self.slots_taken()
+        self.sluice("bench", "clover", "--phase", "run", "--records", "1000", "--workload", "C", "--clients", "16", "--duration", "10s", code=0)
+        wait_until(lambda: self.slots_taken() == 0, f"{taken:.0f} slots that are not a key's are free again", QUIET)
+        print(f"    {taken:.0f} slots that were not a key's: all free again", file=sys.stderr)
 
     def judge(self, client, killed):
         out, err = client.communicate(timeout=120)
@@ -120,31 +143,36 @@ class SwitchSoak(live_rack.LiveRack):
         chance = random.Random(SEED)
         grown = {daemon: [] for daemon in DAEMONS}
         holds = {daemon: [] for daemon in DAEMONS}
+        slots = []  # of the store, ever used
         packets = turn = 0
         began = time.monotonic()
         while packets < PACKETS if PACKETS else time.monotonic() - began < SECONDS:
             packets += self.work(turn, chance)
-            wait_until(lambda: not self.leftovers(), f"round {turn} is cleared away: {self.leftovers()}", QUIET)
+            self.wait_for_quiet(turn)
             for daemon, pid in pids.items():
                 self.assertEqual(self.pid_of(daemon), pid, "a daemon was started anew")
                 grown[daemon].append(resident(pid))
                 holds[daemon].append(held(pid))
+            slots.append(self.metrics("metadata")["sluice_clover_touched_slots"])
             turn += 1
             if turn % 20 == 0:
                 print(f"    {turn} rounds, {packets:.3g} packets, resident (MiB): "
                       + ", ".join(f"{d} {grown[d][-1] / (1 << 20):.1f}" for d in DAEMONS), file=sys.stderr, flush=True)
-        self.report(grown, holds, packets, turn, time.monotonic() - began)
+        self.tidy_up()
+        self.report(grown, holds, slots, packets, turn, time.monotonic() - began)
 
-    def report(self, grown, holds, packets, turns, seconds):
+    def report(self, grown, holds, slots, packets, turns, seconds):
         print(f"    {turns} rounds in {seconds:.0f} s, {packets:.4g} packets through the switch", file=sys.stderr)
         self.assertGreaterEqual(turns, 4, "too short to tell")
         faults = []
+        print(f"    slots ever used: {slots[len(slots) // 4]:.0f}, {slots[-1]:.0f} at the end", file=sys.stderr)
         for daemon, sizes in grown.items():
             quarter = len(sizes) // 4
             warm, last = statistics.median(sizes[quarter:2 * quarter]), statistics.median(sizes[-quarter:])
             print(f"    {daemon}: {warm / (1 << 20):.2f} MiB once it was warm, {last / (1 << 20):.2f} at the end; "
                   f"{holds[daemon][quarter]} files and threads, then {holds[daemon][-1]}", file=sys.stderr)
-            if last - warm > MOST_GROWTH:
+            may = MOST_GROWTH + (SLOT * (slots[-1] - slots[quarter]) if daemon == "metadata" else 0)
+            if last - warm > may:
                 faults.append(f"{daemon} has grown by {(last - warm) / (1 << 20):.1f} MiB")
             if any(now > then for now, then in zip(holds[daemon][-1], holds[daemon][quarter])):
                 faults.append(f"{daemon} holds {holds[daemon][-1]} files and threads, {holds[daemon][quarter]} before")
