@@ -4,6 +4,8 @@
 
 #include <array>
 
+#include "wire/crc32_clmul.h"
+
 #if defined(__x86_64__)
 #include <immintrin.h>
 #endif
@@ -11,10 +13,6 @@
 namespace sluice::wire::crc32 {
 namespace {
 
-constexpr std::uint32_t kPolynomial = 0xEDB88320;  // IEEE 802.3, reflected
-constexpr std::uint32_t kOne = 0x80000000;         // x^0
-
-constexpr std::uint32_t times_x(std::uint32_t v) { return v >> 1 ^ ((v & 1) != 0 ? kPolynomial : 0); }
 constexpr std::uint32_t divided_by_x(std::uint32_t v) { return (v & kOne) != 0 ? (v ^ kPolynomial) << 1 | 1 : v << 1; }
 
 constexpr std::uint32_t multiply(std::uint32_t a, std::uint32_t b) {
@@ -26,13 +24,11 @@ constexpr std::uint32_t multiply(std::uint32_t a, std::uint32_t b) {
   return product;
 }
 
-// kPowers[kZero + n] = x^(8n + 31) mod P. The odd 31: a carry-less product of two reflected 32-bit words, read as a
-// reflected 64-bit word, is theirs times x; and a change is 32 bits ahead of the bytes behind it.
+// kPowers[kZero + n] = power_behind(n), also for n < 0.
 constexpr std::size_t kZero = kMaxDistance + 4;
 consteval std::array<std::uint32_t, kZero + kMaxDistance + 1> make_powers() {
   std::array<std::uint32_t, kZero + kMaxDistance + 1> powers{};
-  std::uint32_t v = kOne;
-  for (int i = 0; i < 31; ++i) v = times_x(v);
+  std::uint32_t v = power_behind(0);
   powers[kZero] = v;
   for (std::size_t n = kZero + 1; n < powers.size(); ++n) {
     for (int i = 0; i < 8; ++i) v = times_x(v);
@@ -54,21 +50,8 @@ constexpr std::uint32_t power_of_shift(std::ptrdiff_t bytes) {
 
 #if defined(__x86_64__)
 
-// Barrett's constants for P, reflected: floor(x^64 / P) and P itself.
-constexpr std::uint64_t kBarrett = 0x1F7011641;
-constexpr std::uint64_t kModulus = 0x1DB710641;
-
 [[gnu::target("avx,pclmul")]] __m128i product(std::uint32_t a, std::uint32_t b) {
   return _mm_clmulepi64_si128(_mm_cvtsi32_si128(static_cast<int>(a)), _mm_cvtsi32_si128(static_cast<int>(b)), 0);
-}
-
-// A reflected polynomial of degree up to 63 modulo P.
-[[gnu::target("avx,pclmul")]] inline std::uint32_t reduce(__m128i v) {
-  const __m128i low = _mm_cvtsi32_si128(-1);
-  const __m128i constants = _mm_set_epi64x(static_cast<long long>(kModulus), static_cast<long long>(kBarrett));
-  const __m128i quotient = _mm_clmulepi64_si128(_mm_and_si128(v, low), constants, 0x00);
-  const __m128i multiple = _mm_clmulepi64_si128(_mm_and_si128(quotient, low), constants, 0x10);
-  return static_cast<std::uint32_t>(_mm_cvtsi128_si64(_mm_xor_si128(v, multiple)) >> 32);
 }
 
 [[gnu::target("avx,pclmul")]] std::uint32_t effect_by_clmul(std::span<const Change> changes) {
@@ -91,29 +74,6 @@ constexpr std::uint64_t kModulus = 0x1DB710641;
   return reduce(product(value, power_of_shift(bytes)));
 }
 
-// With AVX the instructions take three operands and do not wait for the upper halves that ISA-L leaves behind.
-// What a block of 16 bytes is multiplied by when 16 n bytes follow it: its first half and its second.
-struct alignas(16) BlockPowers {
-  std::uint64_t first, second;
-};
-constexpr std::size_t kBlocks = kShort / 16 + 1;
-consteval std::array<BlockPowers, kBlocks> make_block_powers() {
-  std::array<BlockPowers, kBlocks> powers{};
-  for (std::size_t n = 0; n < powers.size(); ++n) {
-    powers[n] = {std::uint64_t{power_after_word(16 * n + 8)} << 32, std::uint64_t{power_after_word(16 * n)} << 32};
-  }
-  return powers;
-}
-constexpr auto kBlockPowers = make_block_powers();
-constexpr std::uint64_t kFold = std::uint64_t{power_after_word(4)} << 32;  // x^64, for what is above
-
-[[gnu::target("pclmul"), gnu::always_inline]] inline __m128i block_product(__m128i block, std::size_t blocks_behind) {
-  const __m128i powers = _mm_load_si128(reinterpret_cast<const __m128i*>(&kBlockPowers[blocks_behind]));
-  return _mm_xor_si128(_mm_clmulepi64_si128(block, powers, 0x00), _mm_clmulepi64_si128(block, powers, 0x11));
-}
-
-__m128i load_block(const std::uint8_t* p) { return _mm_loadu_si128(reinterpret_cast<const __m128i*>(p)); }
-
 // The first `length % 16` bytes as the end of a block, begun at `state`.
 __m128i first_block(std::uint32_t state, const std::uint8_t* message, std::size_t length, const Ones& ones) {
   const std::uint64_t word = (load_le<std::uint32_t>(message) | load_le<std::uint32_t>(ones.data())) ^ state;
@@ -127,24 +87,16 @@ __m128i first_block(std::uint32_t state, const std::uint8_t* message, std::size_
   }
 }
 
-// A sum of products of 64-bit and shifted 32-bit words, of degree 95: what is of 64 and more goes first, then Barrett.
-[[gnu::target("avx,pclmul")]] inline std::uint32_t reduce_wide(__m128i sum) {
-  const __m128i above = _mm_clmulepi64_si128(sum, _mm_cvtsi64_si128(static_cast<long long>(kFold)), 0x00);
-  return reduce(_mm_srli_si128(_mm_xor_si128(sum, above), 8));
-}
-
 [[gnu::target("avx,pclmul")]] inline std::uint32_t wide_by_clmul(std::span<const WideChange> changes) {
   __m128i sum = _mm_setzero_si128();
   for (const WideChange& c : changes) {
-    const std::uint64_t power = std::uint64_t{power_after_word(c.distance)} << 32;
-    sum = _mm_xor_si128(sum, _mm_clmulepi64_si128(_mm_cvtsi64_si128(static_cast<long long>(c.bytes)),
-                                                  _mm_cvtsi64_si128(static_cast<long long>(power)), 0x00));
+    sum = _mm_xor_si128(sum, wide_product(c.bytes, std::uint64_t{power_after_word(c.distance)} << 32));
   }
   return reduce_wide(sum);
 }
 
-[[gnu::target("pclmul")]] std::uint32_t short_by_clmul(std::uint32_t state, const std::uint8_t* message,
-                                                       std::size_t length, const Ones& ones) {
+[[gnu::target("avx,pclmul")]] std::uint32_t short_by_clmul(std::uint32_t state, const std::uint8_t* message,
+                                                           std::size_t length, const Ones& ones) {
   std::size_t behind = length / 16;
   std::size_t at = length % 16;
   __m128i sum = _mm_setzero_si128();
@@ -163,35 +115,9 @@ __m128i first_block(std::uint32_t state, const std::uint8_t* message, std::size_
   return reduce_wide(sum);
 }
 
-// Keeps the last `n` bytes of a block: loaded from kKeep + n.
-alignas(16) constexpr std::uint8_t kKeep[32] = {0,    0,    0,    0,    0,    0,    0,    0,    0,    0,    0,
-                                                0,    0,    0,    0,    0,    0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF,
-                                                0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF};
-
-// The block that ends `end` bytes behind the beginning, with its ones.
-[[gnu::always_inline]] inline __m128i block_with_ones(const std::uint8_t* message, std::size_t end,
-                                                      const Start& start) {
-  return _mm_or_si128(load_block(message + end - 16), load_block(start.ones.data() + end));
-}
-
-[[gnu::target("avx,pclmul")]] inline std::uint32_t started_by_clmul(const std::uint8_t* message, std::size_t length,
-                                                                    const Start& start) {
-  const std::size_t first = (length - 1) % 16 + 1;  // bytes of the first block
-  std::size_t behind = (length - first) / 16;
-  __m128i block = _mm_and_si128(load_block(message + first - 16), load_block(kKeep + first));
-  block = _mm_or_si128(block, load_block(start.ones.data() + first));
-  __m128i sum = block_product(_mm_xor_si128(block, load_block(start.state.data() + first)), behind);
-  const std::uint8_t* at = message + first;
-  if (behind != 0) {
-    sum = _mm_xor_si128(sum, block_product(block_with_ones(message, first + 16, start), --behind));
-    at += 16;
-  }
-  if (behind != 0) {
-    sum = _mm_xor_si128(sum, block_product(block_with_ones(message, first + 32, start), --behind));
-    at += 16;
-  }
-  for (; behind != 0; at += 16) sum = _mm_xor_si128(sum, block_product(load_block(at), --behind));
-  return reduce_wide(sum);
+[[gnu::target("avx,pclmul")]] std::uint32_t started_by_clmul(const std::uint8_t* message, std::size_t length,
+                                                             const Start& start) {
+  return crc_short_inline(message, length, start);
 }
 
 bool find_clmul() { return __builtin_cpu_supports("avx") != 0 && __builtin_cpu_supports("pclmul") != 0; }
@@ -281,7 +207,7 @@ std::uint32_t update_short(std::uint32_t crc, const std::uint8_t* message, std::
 
 std::uint32_t crc_short(const std::uint8_t* message, std::size_t length, const Start& start) {
 #if defined(__x86_64__)
-  return ~started_by_clmul(message, length, start);
+  return started_by_clmul(message, length, start);
 #else
   __builtin_unreachable();
 #endif

@@ -106,4 +106,15 @@ class FrameEditor {
   std::size_t kept_ = 0;
 };
 
+// Overwrites eight bytes, as loaded little-endian, behind the BTH: what an editor with one set_bytes() and its commit() does, sooner.
+// REQUIRES: they lie between BTH and ICRC.
+inline void patch_word(std::uint8_t* frame, const ParsedFrame& parsed, std::size_t offset, std::uint64_t word) {
+  const std::size_t end = parsed.icrc_offset();
+  const crc32::WideChange change{load_le<std::uint64_t>(frame + offset) ^ word,
+                                 static_cast<std::uint32_t>(end - offset - sizeof word)};
+  store_le(frame + offset, word);
+  store_be(frame + parsed.udp_offset() + 6, std::uint16_t{0});
+  store_le(frame + end, load_le<std::uint32_t>(frame + end) ^ crc32::effect_of_wide({&change, 1}));
+}
+
 }  // namespace sluice::wire

@@ -2,10 +2,15 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <array>
 #include <vector>
 
+#include "base/instructions.h"
 #include "base/rng.h"
+#include "wire/frame_inline.h"
 #include "wire/icrc.h"
+#include "wire/icrc_inline.h"
 
 namespace sluice::wire {
 namespace {
@@ -136,6 +141,51 @@ TEST(FrameEditor, KeepsTheIcrcRightThroughRandomEdits) {
     ASSERT_TRUE(same(parsed, again)) << "seed " << kSeed << " frame " << i;
   }
   EXPECT_GE(changes, 2'000'000u);
+}
+
+TEST(FrameEditor, PatchesOneWordAsAnEditorWould) {
+  Rng rng(kSeed);
+  RandomFrame frame;
+  for (int i = 0; i < 20'000; ++i) {
+    const Opcode opcode = random_opcode(rng);
+    frame.fill(rng, opcode, opcode_traits(opcode).has_payload ? rng.below(i % 16 == 0 ? 4000 : 128) : 0);
+    const std::size_t words = (frame.parsed.icrc_offset() - frame.parsed.extended_offset()) / 4;
+    if (words < 2) continue;
+    if (rng.below(4) == 0) frame.bytes[frame.parsed.icrc_offset()] ^= 1;  // stays wrong
+    const std::size_t at = frame.parsed.extended_offset() + 4 * rng.below(words - 1);
+    const std::uint64_t word = rng.next();
+    std::vector<std::uint8_t> edited(frame.bytes.begin(), frame.bytes.end());
+    ParsedFrame parsed = frame.parsed;
+    std::array<std::uint8_t, 8> bytes;
+    store_le(bytes.data(), word);
+    FrameEditor editor(edited.data(), parsed);
+    editor.set_bytes(at, bytes);
+    editor.commit();
+    patch_word(frame.bytes.data(), frame.parsed, at, word);
+    ASSERT_TRUE(std::ranges::equal(ByteView(edited).first(parsed.length), frame.view())) << i;
+  }
+}
+
+// These are compiled for new machines only, as what they are inlined into is.
+[[SLUICE_FOR_NEW_MACHINES]] bool verified_inline(const RandomFrame& frame) {
+  return verify_icrc_inline(frame.bytes.data(), frame.parsed);
+}
+
+TEST(Icrc, VerifiedInlineIsTheSame) {
+  if (!has_new_instructions()) GTEST_SKIP() << "an old machine";
+  Rng rng(kSeed);
+  RandomFrame frame;
+  for (int i = 0; i < 50'000; ++i) {
+    const Opcode opcode = random_opcode(rng);
+    frame.fill(rng, opcode, opcode_traits(opcode).has_payload ? rng.below(i % 16 == 0 ? 4000 : 300) : 0);
+    ParsedFrame parsed;
+    ASSERT_EQ(parse_inline(frame.view(), parsed), Verdict::kOk);
+    ASSERT_TRUE(same(parsed, frame.parsed));
+    ASSERT_TRUE(verified_inline(frame)) << i;
+    const std::size_t covered = frame.parsed.length - frame.parsed.ip_offset;
+    frame.bytes[frame.parsed.ip_offset + rng.below(covered)] ^= static_cast<std::uint8_t>(1 + rng.below(255));
+    ASSERT_EQ(verified_inline(frame), verify_icrc(frame.bytes.data(), frame.parsed)) << i;
+  }
 }
 
 TEST(FrameEditor, LeavesAWrongIcrcWrong) {

@@ -2,14 +2,17 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <functional>
 #include <numeric>
 #include <tuple>
 #include <vector>
 
+#include "base/instructions.h"
 #include "base/rng.h"
 #include "wire/icrc.h"
+#include "wire/icrc_inline.h"
 
 namespace sluice::wire {
 namespace {
@@ -210,6 +213,11 @@ TEST(Frame, GivesADatagramReceiverItsGrh) {
   }
 }
 
+[[SLUICE_FOR_NEW_MACHINES]] void write_answer_inline(const PacketTemplate& packet, std::uint8_t* out,
+                                                     const std::array<std::uint64_t, 2>& fields) {
+  write_inline<AtomicAckEth::kSize, 0>(packet, out, fields);
+}
+
 TEST(PacketTemplate, WritesWhatItsHeadersAndFieldsWrittenByHandWouldBe) {
   Rng rng(11);
   for (const bool v6 : {false, true}) {
@@ -235,6 +243,10 @@ TEST(PacketTemplate, WritesWhatItsHeadersAndFieldsWrittenByHandWouldBe) {
         const std::array<PacketTemplate::Field, 2> fields = {
             {{load_le<std::uint64_t>(expected.data() + at + 8), AtomicAckEth::kSize}, {swap_bytes(original), 0}}};
         packet.write(written.data(), fields);
+        ASSERT_EQ(written, expected);
+        if (!has_new_instructions()) continue;
+        std::ranges::fill(written, std::uint8_t{0});
+        write_answer_inline(packet, written.data(), {fields[0].bytes, fields[1].bytes});
         ASSERT_EQ(written, expected);
       }
     }
