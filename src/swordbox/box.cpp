@@ -6,6 +6,7 @@
 
 #include "base/instructions.h"
 #include "base/prefetch.h"
+#include "wire/frame_inline.h"
 #include "wire/icrc.h"
 
 namespace sluice::swordbox {
@@ -107,7 +108,7 @@ void Box::process_stage(Time now, std::span<Packet> packets, port::FrameSink& ou
   Prepared* const prepared = prepared_.data();
   for (std::size_t i = 0; i < packets.size(); ++i) {
     Prepared& p = prepared[i];
-    p.verdict = wire::parse(packets[i].frame.bytes(), p.parsed);
+    p.verdict = wire::parse_inline(packets[i].frame.bytes(), p.parsed);
     p.reliable = p.verdict == wire::Verdict::kOk && p.parsed.traits().transport == wire::Transport::kRc;
     if (!p.reliable) continue;
     p.key.assign(packets[i].frame.data, p.parsed);
@@ -132,11 +133,12 @@ void Box::process_stage(Time now, std::span<Packet> packets, port::FrameSink& ou
   }
   const std::uint64_t version = connections_.version();
   const bool in_steps = !short_cuts_ || !multiplexer_ || !on_ || !share_words_ || !has_new_instructions();
+  const bool fenced = now < config_.numbers_fenced_until || (rule_ && now < config_.fenced_until);
   for (std::size_t i = 0; i < packets.size(); ++i) {
     Packet& packet = packets[i];
     Prepared& p = prepared[i];
     if (version != connections_.version() && p.reliable) p.crossing = connections_.find(p.key);
-    if (!in_steps && p.crossing && judge_at_once(now, packet, p, outbox)) continue;
+    if (!in_steps && p.crossing && judge_at_once(now, packet, p, fenced, outbox)) continue;
     const Verdict verdict =
         p.reliable ? judge(now, packet.frame, p, outbox) : judge_other(now, packet.frame, p, outbox);
     packet.verdict = verdict;
@@ -148,11 +150,10 @@ void Box::process_stage(Time now, std::span<Packet> packets, port::FrameSink& ou
 }
 
 // The packets of the steady state, without the questions that the others have to answer.
-inline bool Box::judge_at_once(Time now, Packet& packet, Prepared& p, port::FrameSink& outbox) {
+inline bool Box::judge_at_once(Time now, Packet& packet, Prepared& p, bool fenced, port::FrameSink& outbox) {
   const bool atomic = p.parsed.opcode == wire::Opcode::kRcFetchAdd || p.parsed.opcode == wire::Opcode::kRcCompareSwap;
   if (!atomic && p.parsed.opcode != wire::Opcode::kRcAcknowledge) return false;
   Connection& connection = connections_[p.crossing.connection];
-  const bool fenced = now < config_.numbers_fenced_until || (rule_ && now < config_.fenced_until);
   if (fenced && !connection.announced) return false;
   const bool done = atomic ? multiplexer_->replace_at_once(now, packet.frame, p.parsed, connection, p.crossing)
                            : multiplexer_->answer_at_once(now, packet.frame, p.parsed, p.crossing, outbox);

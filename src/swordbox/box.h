@@ -147,7 +147,7 @@ class Box final : private Connections::Observer {
   void process_stage_on_new_machine(Time now, std::span<Packet> packets, port::FrameSink& outbox);
   void do_stage(Time now, std::span<Packet> packets, port::FrameSink& outbox);
   void prefetch(const Judged& packet, int step) const;
-  bool judge_at_once(Time now, Packet& packet, Prepared& prepared, port::FrameSink& outbox);
+  bool judge_at_once(Time now, Packet& packet, Prepared& prepared, bool fenced, port::FrameSink& outbox);
   void account(ConnectionIndex connection, bool is_request, Verdict verdict);
   Verdict judge(Time now, const port::Frame& frame, Prepared& prepared, port::FrameSink& outbox);
   Verdict judge_other(Time now, const port::Frame& frame, const Prepared& prepared, port::FrameSink& outbox);

@@ -46,12 +46,10 @@ std::uint32_t Multiplexer::make_carrier(Time now, ConnectionIndex connection) {
 // The WRITE that an entry stands for, as it goes to the server.
 std::size_t Multiplexer::compose(const Carrier& carrier, const OutEntry& entry, std::uint8_t* out) const {
   const Word& word = words_[entry.word];
-  const std::uint32_t psn = std::uint32_t{1} << 31 | entry.psn;  // an ACK is asked for
-  const std::uint64_t key = regions_[word.region].region.rkey.value;
+  const auto [psn_and_address, address_and_key, value] =
+      word_write_fields(Psn(entry.psn), word.address, regions_[word.region].region.rkey, entry.value);
   const std::array<wire::PacketTemplate::Field, 3> fields = {
-      {{swap_bytes(std::uint64_t{psn} << 32 | word.address >> 32), 20},
-       {swap_bytes(word.address << 32 | key), 12},
-       {entry.value, 0}}};
+      {{psn_and_address, kPsnAndAddress}, {address_and_key, kAddressAndKey}, {value, kLastWord}}};
   carrier.write.write(out, fields);
   return carrier.write.frame_size();
 }

@@ -55,10 +55,11 @@ void CloverRule::account(std::vector<MemoryUse>& uses) const {
 }
 
 std::uint16_t CloverRule::region_index(const NetAddress& server, wire::RKey rkey) {
+  const auto is_it = [&](std::uint32_t i) { return regions_[i].rkey == rkey && regions_[i].server == server; };
+  if (last_region_ < regions_.size() && is_it(last_region_)) return last_region_;
   const std::uint64_t hash = region_hash(server, rkey);
-  const std::uint32_t found = regions_index_.find(
-      hash, [&](std::uint32_t i) { return regions_[i].rkey == rkey && regions_[i].server == server; });
-  if (found != kNone) return static_cast<std::uint16_t>(found);
+  const std::uint32_t found = regions_index_.find(hash, is_it);
+  if (found != kNone) return last_region_ = static_cast<std::uint16_t>(found);
   if (regions_fixed_ || regions_.size() == kMaxRegions) return kNoRegion;
   regions_.push_back({server, rkey});
   regions_index_.insert(hash, static_cast<std::uint32_t>(regions_.size() - 1));
@@ -69,11 +70,8 @@ void CloverRule::shift_address(const Judged& packet, std::int64_t shift) {
   if (shift == 0) return;
   // RETH and AtomicETH both begin with the address.
   const std::size_t at = packet.parsed.extended_offset();
-  std::uint8_t bytes[8];
-  store_be(bytes, load_be<std::uint64_t>(packet.frame + at) + static_cast<std::uint64_t>(shift));
-  wire::FrameEditor editor(packet.frame, packet.parsed);
-  editor.set_bytes(at, bytes);
-  editor.commit();
+  const std::uint64_t address = load_be<std::uint64_t>(packet.frame + at) + static_cast<std::uint64_t>(shift);
+  wire::patch_word(packet.frame, packet.parsed, at, swap_bytes(address));
 }
 
 std::optional<std::uint64_t> CloverRule::tail_of(std::uint64_t key) const {

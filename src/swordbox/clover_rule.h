@@ -212,7 +212,8 @@ class CloverRule final : public Rule {
   std::vector<KnownRegion> regions_;
   FlatIndex regions_index_;
   bool regions_fixed_;
-  bool far_;  // its tables are large
+  std::uint16_t last_region_ = 0;  // that was asked for: most likely the next one, too
+  bool far_;                       // its tables are large
   History history_;
   Keys keys_;
   Links links_;

@@ -15,6 +15,7 @@
 // Source:     SwordBox §4.1-4.3, §4.5; docs/design/swordbox.md ("Multiplexing and atomic replacement").
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <vector>
@@ -245,6 +246,22 @@ class Multiplexer {
   Verdict forward_answer(const Judged& packet, Psn in);
   void resolve(std::uint32_t pass);
   void wake_if_done(ConnectionIndex connection);
+
+  // What differs from one WRITE of a word to the next, and from one Atomic ACK to the next: eight bytes each, as they lie in the packet,
+  // and how many stand between them and the ICRC.
+  static constexpr std::size_t kPsnAndAddress = 20;
+  static constexpr std::size_t kAddressAndKey = 12;
+  static constexpr std::size_t kPsnAndAeth = 8;
+  static constexpr std::size_t kLastWord = 0;
+  static std::array<std::uint64_t, 3> word_write_fields(Psn psn, std::uint64_t address, wire::RKey rkey,
+                                                        std::uint64_t value) {
+    const std::uint64_t asking = std::uint64_t{1} << 31 | psn.value();  // an ACK is asked for
+    return {swap_bytes(asking << 32 | address >> 32), swap_bytes(address << 32 | rkey.value), value};
+  }
+  static std::array<std::uint64_t, 2> atomic_answer_fields(const Numbering& n, const InEntry& entry) {
+    const std::uint32_t aeth = std::uint32_t{n.syndrome} << 24 | (n.msn & Psn::kMask);
+    return {swap_bytes(std::uint64_t{entry.psn} << 32 | aeth), swap_bytes(entry.prior)};
+  }
 
   // carriers.cpp
   std::uint32_t make_carrier(Time now, ConnectionIndex connection);

@@ -196,9 +196,8 @@ bool Multiplexer::answer_atomic(Numbering& n, const InEntry& entry, port::FrameS
     ++counters_.outbox_full;
     return false;
   }
-  const std::uint32_t aeth = std::uint32_t{n.syndrome} << 24 | (n.msn & Psn::kMask);
-  const std::array<wire::PacketTemplate::Field, 2> fields = {
-      {{swap_bytes(std::uint64_t{entry.psn} << 32 | aeth), wire::AtomicAckEth::kSize}, {swap_bytes(entry.prior), 0}}};
+  const auto [psn_and_aeth, prior] = atomic_answer_fields(n, entry);
+  const std::array<wire::PacketTemplate::Field, 2> fields = {{{psn_and_aeth, kPsnAndAeth}, {prior, kLastWord}}};
   n.atomic_answer.write(out, fields);
   outbox.commit(n.atomic_answer.frame_size());
   n.burst = burst_;

@@ -4,7 +4,7 @@
 #include "base/bytes.h"
 #include "base/instructions.h"
 #include "swordbox/multiplexer.h"
-#include "wire/icrc.h"
+#include "wire/icrc_inline.h"
 
 namespace sluice::swordbox {
 
@@ -37,7 +37,7 @@ using wire::Opcode;
   if (index == kNone) return false;
   Word& word = words_[index];
   if (!word.can_be_replaced()) return false;
-  if (!wire::verify_icrc(frame.data, parsed)) return false;
+  if (!wire::verify_icrc_inline(frame.data, parsed)) return false;
 
   // Now it is certain.
   const auto operand = load_be<std::uint64_t>(eth + 12);
@@ -50,8 +50,7 @@ using wire::Opcode;
   const Psn out = shared.out_next;
   in_ring(crossing.connection).place(in) = {
       .psn = in.value(), .out = out.value(), .prior = prior, .span = 1, .went = Went::kReplaced};
-  OutEntry& entry = ring.place(out);
-  entry = {out.value(), in.value(), crossing.connection, index, word.value, 1, Went::kReplaced, false};
+  ring.place(out) = {out.value(), in.value(), crossing.connection, index, word.value, 1, Went::kReplaced, false};
   shared.out_next = out + 1;
   shared.out_start = followed(shared.out_start, out);
   n.in_start = followed(n.in_start, in);
@@ -63,7 +62,9 @@ using wire::Opcode;
   }
   const auto mac_high = load_le<std::uint32_t>(frame.data + 6);  // the frame comes from where it comes
   const auto mac_low = load_le<std::uint16_t>(frame.data + 10);
-  parsed.length = static_cast<std::uint16_t>(compose(carrier, entry, frame.data));
+  const auto fields = word_write_fields(out, address, rkey, word.value);
+  wire::write_inline<kPsnAndAddress, kAddressAndKey, kLastWord>(carrier.write, frame.data, fields);
+  parsed.length = static_cast<std::uint16_t>(carrier.write.frame_size());
   store_le(frame.data + 6, mac_high);
   store_le(frame.data + 10, mac_low);
   return true;
@@ -87,7 +88,7 @@ using wire::Opcode;
   if (n.cut_off || owner.to[1 - n.server_end].held != 0) return false;
   const std::uint32_t aeth = load_be<std::uint32_t>(frame.data + parsed.extended_offset());
   const auto syndrome = static_cast<std::uint8_t>(aeth >> 24);
-  if (!wire::Aeth{syndrome, 0}.is_ack() || !wire::verify_icrc(frame.data, parsed)) return false;
+  if (!wire::Aeth{syndrome, 0}.is_ack() || !wire::verify_icrc_inline(frame.data, parsed)) return false;
 
   // Now it is certain.
   shared.syndrome = syndrome;
@@ -103,12 +104,21 @@ using wire::Opcode;
   d.acknowledged = Psn(in.psn);
   n.msn_shift = n.msn_shift + 1;
   n.msn = n.msn + 1;
-  answer_atomic(n, in, outbox);
-  // Others of this client may have been answered before, on another connection.
+  if (std::uint8_t* const to = outbox.reserve(n.atomic_answer.frame_size()); to != nullptr) {
+    wire::write_inline<kPsnAndAeth, kLastWord>(n.atomic_answer, to, atomic_answer_fields(n, in));
+    outbox.commit(n.atomic_answer.frame_size());
+    n.burst = burst_;
+    ++counters_.operations_answered;
+  } else {
+    ++counters_.outbox_full;
+  }
+  // Others of this client may have been answered before, on another connection. Whether it has others at all cannot be foreseen, but that
+  // none of them is: so one question, not two.
   const bool more = d.expected.since(d.acknowledged) > 1;
-  if (more && (n.longest_read > 1 || ring.place(d.acknowledged + 1).answered)) flush_answers(entry.owner, outbox);
+  const bool answered = (n.longest_read > 1) | ring.place(d.acknowledged + 1).answered;
+  if (more & answered) flush_answers(entry.owner, outbox);
   if (!n.line.empty()) wake_if_done(entry.owner);
-  if (word.open == 0 && !word.line.empty()) room_.wake(word.line, ready_);
+  if ((word.open == 0) & !word.line.empty()) room_.wake(word.line, ready_);
   if (!carrier.line.empty()) room_.wake(carrier.line, ready_);
   if (!shared.line.empty()) wake_if_done(crossing.connection);
   return true;
