@@ -296,10 +296,7 @@ void Client::node_works(NodeId node) {
 }
 
 Task<void> Client::back_off(Duration& backoff) {
-  const auto most = static_cast<std::uint64_t>(backoff.picoseconds());
-  const auto drawn = most / 2 + rng_.below(most / 2 + 1);
-  backoff = std::min(backoff * 2, config_.backoff_most);
-  co_await scheduler_.sleep_for(Duration::picoseconds(static_cast<std::int64_t>(drawn)));
+  co_await scheduler_.sleep_for(remote::draw_back_off(backoff, config_.backoff_most, rng_));
 }
 
 Task<bool> Client::recover(NodeId node, Status status, Time deadline, Duration& backoff) {

@@ -27,6 +27,7 @@
 #include "clover/cursor_cache.h"
 #include "clover/messages.h"
 #include "clover/slot_stock.h"
+#include "remote/counted_memory.h"
 #include "remote/message_channel.h"
 #include "remote/remote_memory.h"
 #include "remote/task.h"
@@ -70,17 +71,12 @@ struct ClientConfig {
   bool share_finds = true;  // writers tell the client's other operations what tail they found, and go on at theirs
 };
 
-struct ClientCounters {
+struct ClientCounters : remote::AccessCounters {
   std::uint64_t gets = 0;
   std::uint64_t puts = 0;
   std::uint64_t inserts = 0;
   std::uint64_t erases = 0;
-  std::uint64_t round_trips = 0;  // waits for remote memory; operations started together count once
-  std::uint64_t reads = 0;
-  std::uint64_t writes = 0;
-  std::uint64_t swaps = 0;
   std::uint64_t swaps_lost = 0;  // somebody else was first
-  std::uint64_t bytes = 0;       // payload of reads and writes, 8 for a swap
   std::uint64_t walks = 0;       // steps to a next version
   std::uint64_t cursor_hits = 0;
   std::uint64_t lookups = 0;

@@ -88,6 +88,10 @@ bool SlotTable::load(MessageReader& in) {
 
 Bytes MetadataServer::state(Time now) const {
   Bytes out;
+  // Nearly all of it: the slots, those free and those retired, the keys, the clients' own. Grown step by step it would take thrice as much for a while.
+  std::size_t granted = 0;
+  for (const auto& [id, client] : clients_) granted += client.slots.size() + client.last_grant.size();
+  out.reserve(touched_slots() * 16 + directory_.size() * 64 + granted * 8 + 4096);
   put_number(out, static_cast<std::uint8_t>(RecordKind::kState));
   put_time(out, now);
   put_number(out, view_);

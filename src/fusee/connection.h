@@ -12,7 +12,7 @@
 #include "base/time.h"
 #include "fusee/layout.h"
 #include "remote/buffers.h"
-#include "remote/remote_memory.h"
+#include "remote/counted_memory.h"
 #include "remote/task.h"
 
 namespace sluice::fusee {
@@ -42,17 +42,12 @@ struct ClientConfig {
   Duration view_lease() const { return hold / 4; }
 };
 
-struct ClientCounters {
+struct ClientCounters : remote::AccessCounters {
   std::uint64_t gets = 0;
   std::uint64_t puts = 0;
   std::uint64_t inserts = 0;
   std::uint64_t erases = 0;
-  std::uint64_t round_trips = 0;  // waits for remote memory; operations started together count once
-  std::uint64_t reads = 0;
-  std::uint64_t writes = 0;
-  std::uint64_t swaps = 0;
   std::uint64_t swaps_lost = 0;  // found something else there
-  std::uint64_t bytes = 0;       // payload of reads and writes, 8 for a swap
   std::uint64_t cache_hits = 0;  // the cached word was right
   std::uint64_t walks = 0;       // it was not
   std::uint64_t won_all = 0;     // changes decided by rule 1,
@@ -77,26 +72,12 @@ struct ClientCounters {
 // Knows which memory nodes the store has (membership.h).
 class Membership;
 
-// The client's way to remote memory, counted.
-struct Connection {
-  Connection(remote::RemoteMemory& m, const ClientConfig& c, Rng r)
-      : memory(m), scheduler(m.scheduler()), config(c), rng(r) {}
+// The client's way to remote memory.
+struct Connection : remote::CountedMemory<ClientCounters> {
+  Connection(remote::RemoteMemory& m, const ClientConfig& c, Rng r) : CountedMemory(m, r), config(c) {}
 
-  Time now() const { return scheduler.now(); }
   // May what was read at `seen` still be relied on?
   bool fresh(Time seen) const { return now() < seen + config.hold; }
-  auto read(remote::RemoteAddress from, MutableBytes into) {
-    count(counters.reads, into.size());
-    return memory.read(from, into);
-  }
-  auto write(remote::RemoteAddress to, ByteView bytes) {
-    count(counters.writes, bytes.size());
-    return memory.write(to, bytes);
-  }
-  auto swap(remote::RemoteAddress at, std::uint64_t compare, std::uint64_t value) {
-    count(counters.swaps, 8);
-    return memory.compare_and_swap(at, compare, value);
-  }
   // May be acted upon what is known of the memory nodes?
   bool leased() const { return now() < lease; }
   bool acts_in(std::uint32_t v) const { return v == view && leased(); }
@@ -112,31 +93,14 @@ struct Connection {
   // Early enough that nobody has to wait for the next lease.
   void tend();
 
-  // Several, submitted together.
-  auto all(std::span<remote::Operation> operations) {
-    ++counters.round_trips;
-    for (const auto& o : operations) {
-      using enum remote::OpKind;
-      ++(o.kind == kRead ? counters.reads : o.kind == kWrite ? counters.writes : counters.swaps);
-      counters.bytes += o.kind == kRead || o.kind == kWrite ? o.local.size() : 8;
-    }
-    return memory.all(operations);
-  }
-  // Sleeps, and the next time for longer. Wait for it at once.
+  // Wait for it at once.
   auto back_off(Duration& backoff) {
-    if (backoff == Duration{}) backoff = config.backoff_first;
-    const auto whole = static_cast<std::uint64_t>(backoff.picoseconds());
-    const auto drawn = static_cast<std::int64_t>(whole / 2 + rng.below(whole / 2 + 1));
-    backoff = std::min(backoff * 2, config.backoff_most);
-    return scheduler.sleep_for(Duration::picoseconds(drawn));
+    return CountedMemory::back_off(backoff, config.backoff_first, config.backoff_most);
   }
   // Reads (or writes, the same again) until all is done. False: a node cannot be reached, not before the deadline, or the view is another now.
   remote::Task<bool> read_all(std::span<remote::Operation> operations, Time deadline);
 
-  remote::RemoteMemory& memory;
-  remote::Scheduler& scheduler;
   ClientConfig config;
-  Rng rng;
   Geometry geometry;             // and these, once joined
   std::uint64_t heap_bytes = 0;  // of each memory node
   MemoryMap map;
@@ -148,14 +112,6 @@ struct Connection {
   Time read_lease;                           // READs may go on until then
   Membership* membership = nullptr;          // none: no memory node can leave
   std::shared_ptr<remote::Buffers> buffers;  // each for the longest object
-  ClientCounters counters;
-
- private:
-  void count(std::uint64_t& kind, std::size_t bytes) {
-    ++kind;
-    ++counters.round_trips;
-    counters.bytes += bytes;
-  }
 };
 
 }  // namespace sluice::fusee

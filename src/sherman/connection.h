@@ -3,7 +3,6 @@
 // Threads:    the client's.
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <utility>
@@ -12,7 +11,7 @@
 #include "base/rng.h"
 #include "base/time.h"
 #include "remote/buffers.h"
-#include "remote/remote_memory.h"
+#include "remote/counted_memory.h"
 #include "remote/task.h"
 #include "sherman/layout.h"
 
@@ -37,18 +36,13 @@ struct ClientConfig {
   Guard guard = Guard::kChecks;
 };
 
-struct ClientCounters {
+struct ClientCounters : remote::AccessCounters {
   std::uint64_t gets = 0;
   std::uint64_t puts = 0;
   std::uint64_t inserts = 0;
   std::uint64_t erases = 0;
   std::uint64_t scans = 0;
-  std::uint64_t round_trips = 0;  // waits for remote memory; operations started together count once
-  std::uint64_t reads = 0;
-  std::uint64_t writes = 0;
-  std::uint64_t swaps = 0;
   std::uint64_t swaps_lost = 0;  // the lock was taken
-  std::uint64_t bytes = 0;       // payload of reads and writes, 8 for a swap
   std::uint64_t cache_hits = 0;  // the leaf was known without reading
   std::uint64_t walks = 0;       // to a sibling, or down again, because what led there was old
   std::uint64_t torn = 0;        // reads not believed
@@ -67,62 +61,25 @@ struct ClientCounters {
   std::uint64_t nodes_lost = 0;  // allocated, and it cannot be known whether they are linked
 };
 
-// The client's way to remote memory, counted.
-struct Connection {
-  Connection(remote::RemoteMemory& m, const ClientConfig& c, Rng r)
-      : memory(m), scheduler(m.scheduler()), config(c), rng(r) {}
+// The client's way to remote memory.
+struct Connection : remote::CountedMemory<ClientCounters> {
+  Connection(remote::RemoteMemory& m, const ClientConfig& c, Rng r) : CountedMemory(m, r), config(c) {}
 
-  Time now() const { return scheduler.now(); }
   bool ordered() const { return memory.capabilities().ordered; }
-  auto read(remote::RemoteAddress from, MutableBytes into) {
-    count(counters.reads, into.size());
-    return memory.read(from, into);
-  }
-  auto write(remote::RemoteAddress to, ByteView bytes) {
-    count(counters.writes, bytes.size());
-    return memory.write(to, bytes);
-  }
-  auto swap(remote::RemoteAddress at, std::uint64_t compare, std::uint64_t value) {
-    count(counters.swaps, 8);
-    return memory.compare_and_swap(at, compare, value);
-  }
   // Several, submitted together in their order.
-  auto chain(std::span<remote::Operation> operations) {
-    ++counters.round_trips;
-    for (const auto& o : operations) {
-      using enum remote::OpKind;
-      ++(o.kind == kRead ? counters.reads : o.kind == kWrite ? counters.writes : counters.swaps);
-      counters.bytes += o.kind == kRead || o.kind == kWrite ? o.local.size() : 8;
-    }
-    return memory.all(operations);
-  }
-  // Sleeps, and the next time for longer. Wait for it at once.
+  auto chain(std::span<remote::Operation> operations) { return all(operations); }
+  // Wait for it at once.
   auto back_off(Duration& backoff) {
-    if (backoff == Duration{}) backoff = config.backoff_first;
-    const auto whole = static_cast<std::uint64_t>(backoff.picoseconds());
-    const auto drawn = static_cast<std::int64_t>(whole / 2 + rng.below(whole / 2 + 1));
-    backoff = std::min(backoff * 2, config.backoff_most);
-    return scheduler.sleep_for(Duration::picoseconds(drawn));
+    return CountedMemory::back_off(backoff, config.backoff_first, config.backoff_most);
   }
   // Until nothing submitted before can still be executed.
   auto outlive() { return scheduler.sleep_for(config.flight); }
 
-  remote::RemoteMemory& memory;
-  remote::Scheduler& scheduler;
   ClientConfig config;
-  Rng rng;
   Geometry geometry;  // and these, once joined
   MemoryMap map;
   std::uint32_t client = 0;
   std::shared_ptr<Buffers> buffers;
-  ClientCounters counters;
-
- private:
-  void count(std::uint64_t& kind, std::size_t bytes) {
-    ++kind;
-    ++counters.round_trips;
-    counters.bytes += bytes;
-  }
 };
 
 }  // namespace sluice::sherman
