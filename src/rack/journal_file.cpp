@@ -15,11 +15,14 @@ namespace {
 
 constexpr std::size_t kLengthBytes = 4;
 
+void put_length(std::vector<std::uint8_t>& out, std::size_t length) {
+  out.resize(out.size() + kLengthBytes);
+  store_le(out.data() + out.size() - kLengthBytes, static_cast<std::uint32_t>(length));
+}
+
 void put_record(std::vector<std::uint8_t>& out, ByteView record) {
-  const std::size_t at = out.size();
-  out.resize(at + kLengthBytes + record.size());
-  store_le(out.data() + at, static_cast<std::uint32_t>(record.size()));
-  if (!record.empty()) std::memcpy(out.data() + at + kLengthBytes, record.data(), record.size());
+  put_length(out, record.size());
+  out.insert(out.end(), record.begin(), record.end());
 }
 
 bool write_whole(int descriptor, ByteView bytes) {
@@ -64,10 +67,10 @@ Result<void> JournalFile::begin(const std::string& store, ByteView state) {
   const std::string fresh = path_ + ".new";
   const int descriptor = open(fresh.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
   if (descriptor < 0) return fail(fmt::format("{}: {}", fresh, std::strerror(errno)));
-  std::vector<std::uint8_t> bytes;
-  put_record(bytes, bytes_of(store));
-  put_record(bytes, state);
-  if (!write_whole(descriptor, bytes) || rename(fresh.c_str(), path_.c_str()) != 0) {
+  std::vector<std::uint8_t> head;
+  put_record(head, bytes_of(store));
+  put_length(head, state.size());
+  if (!write_whole(descriptor, head) || !write_whole(descriptor, state) || rename(fresh.c_str(), path_.c_str()) != 0) {
     const int error = errno;
     close(descriptor);
     unlink(fresh.c_str());
@@ -75,7 +78,7 @@ Result<void> JournalFile::begin(const std::string& store, ByteView state) {
   }
   if (descriptor_ >= 0) close(descriptor_);
   descriptor_ = descriptor;
-  bytes_ = begun_with_ = bytes.size();
+  bytes_ = begun_with_ = head.size() + state.size();
   return {};
 }
 
