@@ -283,8 +283,8 @@ class OperateTest(live_rack.LiveRack):
 
     def test_a_service_manager_is_told_when_a_daemon_is_ready(self):
         exec_start = next(line for line in (UNITS / "sluice-switch.service").read_text().splitlines() if line.startswith("ExecStart="))
-        words = exec_start.removeprefix("ExecStart=/usr/bin/sluice ").replace("/run/sluice", self.dir)
-        words = words.replace("${SLUICE_CONFIG}", str(self.config())).split()
+        words = exec_start.removeprefix("ExecStart=/usr/bin/sluice ")
+        words = words.replace("${SLUICE_RUN}", self.dir).replace("${SLUICE_CONFIG}", str(self.config())).split()
         for name in (self.folder + "/notify", "\0sluice-test-notify-" + str(os.getpid())):
             with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
                 manager.bind(name)
