@@ -17,12 +17,24 @@ inline std::uint64_t from_environment(const char* name, std::uint64_t otherwise)
   return wanted == nullptr ? otherwise : std::strtoull(wanted, nullptr, 10);
 }
 
-inline std::uint64_t usual_effort(std::uint64_t usual) {
-#if defined(__SANITIZE_ADDRESS__)
-  return std::max<std::uint64_t>(usual / 4, 1);
+#if defined(__has_feature)  // clang
+inline constexpr bool kAddressSanitizer = __has_feature(address_sanitizer);
+inline constexpr bool kThreadSanitizer = __has_feature(thread_sanitizer);
 #else
-  return usual;
+#if defined(__SANITIZE_ADDRESS__)
+inline constexpr bool kAddressSanitizer = true;
+#else
+inline constexpr bool kAddressSanitizer = false;
 #endif
+#if defined(__SANITIZE_THREAD__)
+inline constexpr bool kThreadSanitizer = true;
+#else
+inline constexpr bool kThreadSanitizer = false;
+#endif
+#endif
+
+inline std::uint64_t usual_effort(std::uint64_t usual) {
+  return kAddressSanitizer ? std::max<std::uint64_t>(usual / 4, 1) : usual;
 }
 
 inline std::uint64_t first_seed() { return from_environment("SLUICE_SEED", 1); }

@@ -3,14 +3,10 @@
 
 #include <gtest/gtest.h>
 
-#include <cmath>
-
-#include "sim/hardware.h"
+#include "sim/models_test.h"
 
 namespace sluice::sim {
 namespace {
-
-Hardware connectx5() { return load_hardware(SLUICE_SOURCE_DIR "/experiments/hardware/connectx5.toml").value(); }
 
 CloverWorkload small(const char* system, std::uint64_t writes_percent) {
   CloverWorkload workload;
@@ -27,13 +23,6 @@ CloverWorkload small(const char* system, std::uint64_t writes_percent) {
   workload.warm_up = Duration::microseconds(500);
   workload.measure = Duration::milliseconds(1);
   return workload;
-}
-
-double metric(const CloverResult& result, std::string_view name) {
-  for (const auto& [key, value] : result.metrics) {
-    if (key == name) return value;
-  }
-  return std::nan("");
 }
 
 TEST(CloverLoad, ReadsWithOneTryWhereNobodyWrites) {
@@ -72,12 +61,6 @@ TEST(CloverLoad, SharesConnectionsAndReplacesCasesWhileItSteers) {
   EXPECT_NEAR(metric(by_box, "throughput"), metric(by_nic, "throughput"), 0.2 * metric(by_nic, "throughput"));
 }
 
-Hardware with_edm() {
-  Hardware hardware = connectx5();
-  hardware.edm = std::make_shared<const EdmTestbedHardware>(
-      load_edm_testbed_hardware(SLUICE_SOURCE_DIR "/experiments/hardware/edm_rack.toml").value());
-  return hardware;
-}
 CloverWorkload over_edm(const char* mix) {
   CloverWorkload workload = small("clover", 0);
   workload.mix = mix;
@@ -88,18 +71,18 @@ CloverWorkload over_edm(const char* mix) {
 TEST(CloverLoad, IsLinearizableOverEdm) {
   for (const char* mix : {"A", "F"}) {
     for (std::uint64_t seed = 1; seed <= 4; ++seed)
-      EXPECT_EQ(check_clover_load(with_edm(), over_edm(mix), 3'000, seed).problem, "") << mix << ", seed " << seed;
+      EXPECT_EQ(check_clover_load(with_edm(connectx5()), over_edm(mix), 3'000, seed).problem, "") << mix << ", seed " << seed;
   }
 }
 
 TEST(CloverLoad, IsFasterOverEdmTheMoreOfAnOperationIsTheNetwork) {
   for (const char* mix : {"A", "B", "F"}) {
     CloverWorkload workload = over_edm(mix);
-    const CloverResult near = run_clover_load(with_edm(), workload, 1);
+    const CloverResult near = run_clover_load(with_edm(connectx5()), workload, 1);
     workload.edm.host = "bus";
-    const CloverResult bus = run_clover_load(with_edm(), workload, 1);
+    const CloverResult bus = run_clover_load(with_edm(connectx5()), workload, 1);
     workload.transport = "rc";
-    const CloverResult rc = run_clover_load(with_edm(), workload, 1);
+    const CloverResult rc = run_clover_load(with_edm(connectx5()), workload, 1);
     for (const CloverResult* result : {&near, &bus, &rc}) EXPECT_EQ(result->problem, "") << mix;
     EXPECT_GT(metric(near, "throughput"), metric(bus, "throughput")) << mix;
     EXPECT_LT(metric(near, "p50_us"), metric(rc, "p50_us")) << mix;
@@ -110,12 +93,12 @@ TEST(CloverLoad, SaysWhyThereIsNoSuchRack) {
   EXPECT_NE(run_clover_load(connectx5(), over_edm("A"), 1).problem, "");
   CloverWorkload steered = over_edm("A");
   steered.system = "steering";
-  EXPECT_NE(run_clover_load(with_edm(), steered, 1).problem, "");
+  EXPECT_NE(run_clover_load(with_edm(connectx5()), steered, 1).problem, "");
 }
 
 TEST(CloverLoad, DependsOnItsSeedAlone) {
-  const CloverResult over = run_clover_load(with_edm(), over_edm("A"), 3);
-  EXPECT_EQ(over.trace_hash, run_clover_load(with_edm(), over_edm("A"), 3).trace_hash);
+  const CloverResult over = run_clover_load(with_edm(connectx5()), over_edm("A"), 3);
+  EXPECT_EQ(over.trace_hash, run_clover_load(with_edm(connectx5()), over_edm("A"), 3).trace_hash);
 
   const CloverResult a = run_clover_load(connectx5(), small("steering", 50), 3);
   const CloverResult b = run_clover_load(connectx5(), small("steering", 50), 3);

@@ -3,18 +3,13 @@
 
 #include <gtest/gtest.h>
 
-#include <cmath>
+#include "sim/models_test.h"
 
 namespace sluice::sim {
 namespace {
 
 const Hardware& hardware() {
-  static const Hardware loaded = [] {
-    Hardware rack = *load_hardware(SLUICE_SOURCE_DIR "/experiments/hardware/cowbird.toml");
-    rack.edm = std::make_shared<const EdmTestbedHardware>(
-        *load_edm_testbed_hardware(SLUICE_SOURCE_DIR "/experiments/hardware/edm_rack.toml"));
-    return rack;
-  }();
+  static const Hardware loaded = with_edm(model("cowbird"));
   return loaded;
 }
 
@@ -41,13 +36,7 @@ class Outcome {
   explicit Outcome(const CowbirdWorkload& w) : result_(run_cowbird_load(hardware(), w, 1)) {
     EXPECT_EQ(result_.problem, "") << w.way;
   }
-  double operator[](const std::string& name) const {
-    for (const auto& [key, value] : result_.metrics) {
-      if (key == name) return value;
-    }
-    ADD_FAILURE() << "no metric " << name;
-    return std::nan("");
-  }
+  double operator[](std::string_view name) const { return metric(result_, name); }
   std::uint64_t hash() const { return result_.trace_hash; }
 
  private:

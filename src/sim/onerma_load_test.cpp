@@ -5,6 +5,8 @@
 
 #include <cstdlib>
 
+#include "sim/models_test.h"
+
 namespace sluice::sim {
 namespace {
 
@@ -13,12 +15,6 @@ constexpr double kLine = 100e9 / 8;  // bytes a second
 // Not as printed: with one target for all, who comes second may stay second where nothing happens by chance (docs/onerma.md).
 const onerma::Algorithm1Parameters kAlgorithm{.spread = Duration::microseconds(2), .deepen = kOne * 8 / 10};
 const Time kEnd = Time::at(Duration::milliseconds(4));
-
-Hardware hardware() {
-  auto loaded = load_hardware(SLUICE_SOURCE_DIR "/experiments/hardware/connectx5.toml");
-  EXPECT_TRUE(loaded.has_value());
-  return *loaded;
-}
 
 onerma::ExecutorParameters parameters(double first_remote) {
   onerma::ExecutorParameters p;
@@ -38,7 +34,7 @@ double rate(const OnermaUser& user, Time from, Time to) {
 }
 
 TEST(OnermaSim, OneReaderFillsTheLinkAndKeepsItsQueueShort) {
-  OnermaLoad load(hardware(), parameters(8), kAlgorithm, 1);
+  OnermaLoad load(connectx5(), parameters(8), kAlgorithm, 1);
   load.add_machine();
   load.add_machine();
   const OnermaUser& user = load.add_user({.machine = 0, .targets = {1}});
@@ -54,7 +50,7 @@ TEST(OnermaSim, AnIncumbentReactsWithinTwoRoundTripsAndSharesAreFairWithinAHundr
   for (const double first : {1.0, 8.0, 32.0}) {
     double slowest_reaction = 0, slowest_fairness = 0, least_sum = kLine;
     for (int moment = 0; moment < 8; ++moment) {
-      OnermaLoad load(hardware(), parameters(first), kAlgorithm, 1);
+      OnermaLoad load(connectx5(), parameters(first), kAlgorithm, 1);
       for (int i = 0; i < 3; ++i) load.add_machine();
       OnermaUser& incumbent = load.add_user({.machine = 0, .targets = {2}});
       const Time arrival = us(1000) + Duration::nanoseconds(1100) * moment;
@@ -84,7 +80,7 @@ TEST(OnermaSim, AnIncumbentReactsWithinTwoRoundTripsAndSharesAreFairWithinAHundr
 TEST(OnermaSim, IncastLosesNeitherPacketsNorGoodput) {
   for (const std::size_t others : {8u, 32u, 64u}) {
     for (const onerma::OpKind op : {onerma::OpKind::kRead, onerma::OpKind::kWrite}) {
-      OnermaLoad load(hardware(), parameters(8), kAlgorithm, 1);
+      OnermaLoad load(connectx5(), parameters(8), kAlgorithm, 1);
       for (std::size_t i = 0; i <= others; ++i) load.add_machine();
       std::vector<OnermaUser*> users;
       if (op == onerma::OpKind::kRead) {
@@ -111,7 +107,7 @@ TEST(OnermaSim, IncastLosesNeitherPacketsNorGoodput) {
 // Two users of one machine: one with many operations of 64 bytes, one with operations of 4 KB.
 TEST(OnermaSim, SmallAndLargeOperationsOfTwoUsersDoNotStarveEachOther) {
   const auto run = [&](bool small, bool large) {
-    OnermaLoad load(hardware(), parameters(8), kAlgorithm, 1);
+    OnermaLoad load(connectx5(), parameters(8), kAlgorithm, 1);
     for (int i = 0; i < 3; ++i) load.add_machine();
     std::pair<double, double> rates{};
     OnermaUser* const a = small ? &load.add_user({.machine = 0, .targets = {1}, .bytes = 64, .depth = 256}) : nullptr;
@@ -137,7 +133,7 @@ TEST(OnermaSim, SmallAndLargeOperationsOfTwoUsersDoNotStarveEachOther) {
 
 TEST(OnermaSim, TheSameSeedIsTheSameTrace) {
   const auto run = [] {
-    OnermaLoad load(hardware(), parameters(8), kAlgorithm, 7);
+    OnermaLoad load(connectx5(), parameters(8), kAlgorithm, 7);
     for (int i = 0; i < 4; ++i) load.add_machine();
     for (std::size_t i = 1; i < 4; ++i) load.add_user({.machine = i, .targets = {0}, .op = onerma::OpKind::kWrite});
     load.run_until(us(300));

@@ -3,12 +3,10 @@
 #include <gtest/gtest.h>
 
 #include "sim/faulty_link.h"
-#include "sim/hardware.h"
+#include "sim/models_test.h"
 
 namespace sluice::sim {
 namespace {
-
-Hardware connectx5() { return load_hardware(SLUICE_SOURCE_DIR "/experiments/hardware/connectx5.toml").value(); }
 
 TEST(Search, ASeedIsAlwaysTheSameCaseAndTheSameRun) {
   const SearchCase one = draw_case(5);

@@ -85,30 +85,48 @@ class Rooms {
   virtual std::uint64_t locks_held() const { return 0; }
 };
 
-struct NodeMemory {
-  NodeMemory(Rack::Machine& on, remote::NodeId node, const StoreWorkload& workload)
-      : machine(&on), heap(workload.node_memory), locks(8 * workload.locks), completions(on.make_completions(16)) {
+// A memory node: its heap, and behind it the table of Sherman's locks.
+class NodeMemory {
+ public:
+  NodeMemory(Rack::Machine& machine, remote::NodeId node, const StoreWorkload& workload)
+      : machine_(&machine),
+        heap_bytes_(workload.node_memory),
+        memory_(workload.node_memory + 8 * workload.locks),
+        completions_(machine.make_completions(16)) {
     const auto kind = workload.lock_memory == "device" ? memory::RegionKind::kDevice : memory::RegionKind::kHost;
-    const memory::Key key = on.share(heap.bytes(), kHeapAddress);
-    lock_key = on.share(locks.bytes(), kLocksAddress, kind);
-    heap_at = {node, remote::RegionKey{key.value}, kHeapAddress};
-    locks_at = {node, remote::RegionKey{lock_key.value}, kLocksAddress};
+    heap = {node, remote::RegionKey{machine.share(memory_.bytes().first(heap_bytes_), kHeapAddress).value}, kHeapAddress};
+    locks = {node, remote::RegionKey{machine.share(lock_table(), kLocksAddress, kind).value}, kLocksAddress};
   }
-  swordbox::WordRegion words() const {
-    return {.server = machine->nic.adapter().config().gids[0],
-            .rkey = wire::RKey{lock_key.value},
-            .address = kLocksAddress,
-            .length = locks.bytes().size(),
-            .writable = true};
+  // Over EDM, where a node's memory is one region.
+  NodeMemory(Rack::Machine& machine, EdmSide& edm, remote::NodeId node, const StoreWorkload& workload)
+      : machine_(&machine), heap_bytes_(workload.node_memory), memory_(workload.node_memory + 8 * workload.locks) {
+    heap = {node, remote::RegionKey{node.value}, kHeapAddress};
+    locks = {node, heap.key, kHeapAddress + heap_bytes_};
+    port_ = &edm.add_memory(heap, memory_.bytes());
   }
 
-  Rack::Machine* machine;
-  LazyMemory heap;
-  LazyMemory locks;
-  memory::Key lock_key{};
-  remote::RemoteAddress heap_at;
-  remote::RemoteAddress locks_at;
-  rc::CompletionQueue* completions;
+  MutableBytes lock_table() const { return memory_.bytes().subspan(heap_bytes_); }
+  swordbox::WordRegion words() const {
+    return {.server = machine_->nic.adapter().config().gids[0],
+            .rkey = wire::RKey{locks.key.value},
+            .address = locks.address,
+            .length = lock_table().size(),
+            .writable = true};
+  }
+  void connect(HostMemory& client) const { client.connect(heap.node, *machine_, *completions_); }
+  std::uint64_t wire_bytes(const EdmSide* edm) const {
+    return edm ? edm->wire_bytes(*port_) : machine_->nic.counters().wire_bytes;
+  }
+
+  remote::RemoteAddress heap;
+  remote::RemoteAddress locks;
+
+ private:
+  Rack::Machine* machine_;
+  std::size_t heap_bytes_;
+  LazyMemory memory_;
+  rc::CompletionQueue* completions_ = nullptr;  // over RC
+  EdmPort* port_ = nullptr;                     // over EDM
 };
 using Nodes = std::vector<std::unique_ptr<NodeMemory>>;
 
@@ -134,7 +152,7 @@ class FuseeThread final : public ThreadClient {
 class FuseeRooms final : public Rooms {
  public:
   FuseeRooms(const StoreWorkload& workload, const Nodes& nodes) {
-    for (const auto& node : nodes) nodes_.push_back({node->heap_at, workload.node_memory});
+    for (const auto& node : nodes) nodes_.push_back({node->heap, workload.node_memory});
     geometry_ = {.replicas = static_cast<std::uint32_t>(workload.replicas),
                  // A third of the slots is used.
                  .groups = static_cast<std::uint32_t>(workload.keys / (8 * nodes.size()) + 16),
@@ -192,7 +210,7 @@ class ShermanRooms final : public Rooms {
  public:
   ShermanRooms(const StoreWorkload& workload, const Nodes& nodes)
       : memory_(nodes), shared_(workload.local_locks == "machine") {
-    for (const auto& node : nodes) nodes_.push_back({node->heap_at, workload.node_memory, node->locks_at});
+    for (const auto& node : nodes) nodes_.push_back({node->heap, workload.node_memory, node->locks});
     geometry_ = {
         .node_bytes = static_cast<std::uint32_t>(workload.tree_node_bytes),
         .value_bytes = static_cast<std::uint32_t>(workload.value_bytes),
@@ -213,7 +231,7 @@ class ShermanRooms final : public Rooms {
   std::uint64_t locks_held() const override {
     std::uint64_t held = 0;
     for (const auto& node : memory_) {
-      const MutableBytes table = node->locks.bytes();
+      const MutableBytes table = node->lock_table();
       for (std::size_t i = 0; i < table.size(); i += 8) held += load_le<std::uint64_t>(table.data() + i) != 0;
     }
     return held;
@@ -294,13 +312,19 @@ class World {
       rack_.net_switch().set_stage(stage_.get());
       rack_.announce_to(stage_->box());
     }
+    const std::uint64_t machines = std::min(workload.machines, workload.threads);
+    if (workload.transport == "edm") {
+      edm_ = std::make_unique<EdmSide>(rack_.loop, rack_.trace, hardware, workload.edm,
+                                       static_cast<std::uint32_t>(machines + workload.memory_nodes));
+    }
     for (std::uint64_t i = 0; i < workload.memory_nodes; ++i) {
-      nodes_.push_back(std::make_unique<NodeMemory>(rack_.add_machine(),
-                                                    remote::NodeId{static_cast<std::uint32_t>(i + 1)}, workload));
+      const remote::NodeId node{static_cast<std::uint32_t>(i + 1)};
+      Rack::Machine& machine = rack_.add_machine();
+      nodes_.push_back(edm_ ? std::make_unique<NodeMemory>(machine, *edm_, node, workload)
+                            : std::make_unique<NodeMemory>(machine, node, workload));
       if (workload.box == "words") stage_->box().multiplexer()->add_region(nodes_.back()->words());
     }
     rooms_ = make_rooms(workload, nodes_);
-    const std::uint64_t machines = std::min(workload.machines, workload.threads);
     for (std::uint64_t i = 0; i < machines; ++i) {
       const std::uint64_t threads = workload.threads * (i + 1) / machines - workload.threads * i / machines;
       add_machine(static_cast<std::uint32_t>(threads));
@@ -360,10 +384,17 @@ class World {
     ClientMachine& machine = *machines_.emplace_back(std::make_unique<ClientMachine>(rack_, threads));
     const StepCost step{machine.cpu.with_cores(workload_.step_cost, workload_.step_cost_all_cores),
                         workload_.cost_of == "batch" ? StepCost::Of::kBatch : StepCost::Of::kOperation};
+    EdmPort* const port = edm_ ? &edm_->add_compute() : nullptr;
     for (std::uint32_t i = 0; i < threads; ++i) {
       ClientThread& thread =
           *machine.threads.emplace_back(std::make_unique<ClientThread>(rack_, machine.machine, machine.cpu, i, step));
-      for (const auto& node : nodes_) thread.memory.connect(node->heap_at.node, *node->machine, *node->completions);
+      for (const auto& node : nodes_) {
+        if (port != nullptr) {
+          thread.memory.connect(node->heap.node, *port);
+        } else {
+          node->connect(thread.memory);
+        }
+      }
       machine.memories.push_back(&thread.memory);
       all_.push_back(&thread);
     }
@@ -476,7 +507,7 @@ class World {
       sum.operations += thread->runner->completed();
       thread->client->count(sum);
     }
-    for (const auto& node : nodes_) sum.wire_bytes += node->machine->nic.counters().wire_bytes;
+    for (const auto& node : nodes_) sum.wire_bytes += node->wire_bytes(edm_.get());
     return sum;
   }
 
@@ -532,7 +563,8 @@ class World {
   void come_to_rest(StoreLoadResult& result) {
     // On shared connections the box numbers packets anew: their ends count differently.
     const auto rests = [&] {
-      return (workload_.box == "words" || rack_.at_rest()) && (!stage_ || stage_->box().held() == 0);
+      return (workload_.box == "words" || rack_.at_rest()) && (!stage_ || stage_->box().held() == 0) &&
+             (!edm_ || edm_->at_rest());
     };
     if (!rack_.loop.run_until(rack_.loop.now() + kPatience, rests))
       result.problem =
@@ -545,6 +577,7 @@ class World {
   std::uint64_t operations_ = std::numeric_limits<std::uint64_t>::max();  // of each thread
   std::unique_ptr<BoxStage> stage_;
   Rack rack_;
+  std::unique_ptr<EdmSide> edm_;  // null: over RC
   Nodes nodes_;
   std::unique_ptr<Rooms> rooms_;
   std::vector<std::unique_ptr<ClientMachine>> machines_;
@@ -559,6 +592,8 @@ void StoreWorkload::read(Fields& f) {
   constexpr auto kOptional = Fields::Need::kOptional;
   f.choice("store", store, {"clover", "fusee", "sherman"});
   if (store == "clover") return clover.read(f);
+  f.choice("transport", transport, {"rc", "edm"}, kOptional);
+  edm.read(f);
   f.integer("threads", threads, 1, 4096);
   f.integer("machines", machines, 1, 1024);
   f.integer("memory_nodes", memory_nodes, 1, 64, kOptional);
@@ -589,16 +624,33 @@ void StoreWorkload::read(Fields& f) {
   f.choice("client", client, {"paper", "sluice"}, kOptional);
 }
 
+namespace {
+
+// Why there is no such rack; empty: there is.
+std::string lack(const Hardware& hardware, const StoreWorkload& workload) {
+  if (workload.transport != "edm") return {};
+  if (!hardware.edm) return "EDM needs hardware of its own: edm_hardware";
+  if (workload.box != "none") return "EDM's messages do not pass a SwordBox";
+  if (!workload.faults.empty()) return "faults are of links that carry frames, and over EDM nothing goes in frames";
+  return {};
+}
+
+}  // namespace
+
 StoreLoadResult run_store_load(const Hardware& hardware, const StoreWorkload& workload, std::uint64_t seed) {
   if (workload.store == "clover") {
     CloverResult clover = run_clover_load(hardware, workload.clover, seed);
     return {std::move(clover.metrics), clover.events, clover.trace_hash, std::move(clover.problem)};
   }
+  if (std::string problem = lack(hardware, workload); !problem.empty())
+    return {.metrics = {}, .problem = std::move(problem)};
   return World(hardware, workload, seed).run();
 }
 
 StoreLoadResult check_store_load(const Hardware& hardware, const StoreWorkload& workload, std::uint64_t operations,
                                  std::uint64_t seed) {
+  if (std::string problem = lack(hardware, workload); !problem.empty())
+    return {.metrics = {}, .problem = std::move(problem)};
   return World(hardware, workload, seed).check(operations);
 }
 

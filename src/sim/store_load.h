@@ -1,9 +1,9 @@
 // Store load: FUSEE or Sherman in the paper's rack, simulated: client machines whose threads run a YCSB mix, memory nodes, and SwordBox in
-// the switch or not. There is no server besides.
+// the switch or not; or the same over EDM. There is no server besides.
 //
 // Life:       run_store_load(hardware, workload, seed): machines, connections, clients join, load, warm up, measure.
 // Real:       fusee::Client (one a thread), sherman::Client (one a thread; those of a machine share index cache and local locks),
-//             workload::Runner, swordbox::Box with its multiplexer, RC underneath.
+//             workload::Runner, swordbox::Box with its multiplexer, RC or EDM's host stacks and scheduler underneath.
 // Cost:       what the store's code takes of a thread, for all that it submits together (or for each operation): of Clover's, which were fitted
 //             to Clover's read-only line. Nothing is fitted to what FUSEE or Sherman were measured at.
 // Source:     SwordBox §6.1, §6.2, §6.4; docs/design/sim.md.
@@ -23,6 +23,10 @@ namespace sluice::sim {
 struct StoreWorkload {
   std::string store = "fusee";  // fusee, sherman; clover: all else is in `clover`
   CloverWorkload clover;
+
+  // How clients reach memory nodes: rc, or edm (which has no SwordBox).
+  std::string transport = "rc";
+  EdmChoice edm;
 
   std::uint64_t threads = 7;  // of all client machines
   std::uint64_t machines = 7;
@@ -51,7 +55,7 @@ struct StoreWorkload {
   // Sherman.
   std::uint64_t tree_node_bytes = 1024;
   std::uint64_t locks = 16'384;        // in each memory node
-  std::string lock_memory = "device";  // device: the NIC's; host
+  std::string lock_memory = "device";  // device: the NIC's; host; over EDM all is the host's
   std::string local_locks =
       "machine";  // machine: its threads hand locks over; thread: each takes them by itself, with an index cache of its own
   // "paper": who has lost a lock tries again at once. "sluice": after a pause, longer and longer.

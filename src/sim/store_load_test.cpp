@@ -3,14 +3,11 @@
 
 #include <gtest/gtest.h>
 
-#include <cmath>
-
 #include "base/effort_test.h"
+#include "sim/models_test.h"
 
 namespace sluice::sim {
 namespace {
-
-Hardware connectx5() { return load_hardware(SLUICE_SOURCE_DIR "/experiments/hardware/connectx5.toml").value(); }
 
 StoreWorkload small(const char* store, std::uint64_t writes_percent) {
   StoreWorkload workload;
@@ -28,13 +25,6 @@ StoreWorkload small(const char* store, std::uint64_t writes_percent) {
   workload.warm_up = Duration::microseconds(500);
   workload.measure = Duration::milliseconds(1);
   return workload;
-}
-
-double metric(const StoreLoadResult& result, std::string_view name) {
-  for (const auto& [key, value] : result.metrics) {
-    if (key == name) return value;
-  }
-  return std::nan("");
 }
 
 TEST(StoreLoad, FuseeReadsInOneRoundTripWithItsCacheAndInTwoWithout) {
@@ -132,6 +122,41 @@ TEST(StoreLoad, IsLinearizableAlsoWherePacketsAreLostAndThroughTheBox) {
   }
 }
 
+StoreWorkload over_edm(const char* store, std::uint64_t writes_percent) {
+  StoreWorkload workload = small(store, writes_percent);
+  workload.transport = "edm";
+  workload.lock_memory = "host";
+  return workload;
+}
+
+TEST(StoreLoad, IsLinearizableOverEdm) {
+  const std::uint64_t first = first_seed();
+  for (std::uint64_t seed = first; seed < first + seeds(2); ++seed) {
+    for (const char* const store : {"fusee", "sherman"}) {
+      StoreWorkload workload = over_edm(store, 50);
+      workload.threads = 3 + seed * 7 % 40;
+      workload.keys = seed % 2 == 0 ? 200 : 16;
+      workload.edm.active = seed % 3 == 0 ? 16 : 3;
+      const StoreLoadResult result = check_store_load(with_edm(connectx5()), workload, 3000, seed);
+      ASSERT_EQ(result.problem, "") << store << ", seed " << seed;
+    }
+  }
+}
+
+TEST(StoreLoad, IsFasterOverEdmTheMoreOfAnOperationIsTheNetwork) {
+  for (const char* const store : {"fusee", "sherman"}) {
+    StoreWorkload workload = over_edm(store, 5);
+    const StoreLoadResult near = run_store_load(with_edm(connectx5()), workload, 1);
+    workload.edm.host = "bus";
+    const StoreLoadResult bus = run_store_load(with_edm(connectx5()), workload, 1);
+    workload.transport = "rc";
+    const StoreLoadResult rc = run_store_load(connectx5(), workload, 1);
+    for (const auto* result : {&near, &bus, &rc}) EXPECT_EQ(result->problem, "") << store;
+    EXPECT_GT(metric(near, "throughput"), metric(bus, "throughput")) << store;
+    EXPECT_LT(metric(near, "read_p50_us"), metric(rc, "read_p50_us")) << store;
+  }
+}
+
 TEST(StoreLoad, DependsOnItsSeedAlone) {
   for (const char* const store : {"fusee", "sherman"}) {
     const StoreLoadResult a = run_store_load(connectx5(), small(store, 50), 3);
@@ -149,6 +174,11 @@ TEST(StoreLoad, RefusesWhatNoStoreCanBe) {
   workload.replicas = 1;
   workload.index_replicas = 2;
   EXPECT_NE(run_store_load(connectx5(), workload, 1).problem, "");
+
+  workload = over_edm("sherman", 50);
+  EXPECT_NE(run_store_load(connectx5(), workload, 1).problem, "") << "hardware without EDM";
+  workload.box = "words";
+  EXPECT_NE(run_store_load(with_edm(connectx5()), workload, 1).problem, "");
 }
 
 }  // namespace

@@ -3,13 +3,13 @@
 
 #include <gtest/gtest.h>
 
-#include <cmath>
+#include "sim/models_test.h"
 
 namespace sluice::sim {
 namespace {
 
 const Hardware& hardware() {
-  static const Hardware loaded = *load_hardware(SLUICE_SOURCE_DIR "/experiments/hardware/connectx5-dcqcn.toml");
+  static const Hardware loaded = model("connectx5-dcqcn");
   return loaded;
 }
 
@@ -19,13 +19,7 @@ class Outcome {
   explicit Outcome(const TenantWorkload& workload) : result_(run_tenant_load(hardware(), workload, 1)) {
     EXPECT_EQ(result_.problem, "") << workload.scenario << " over " << workload.transport;
   }
-  double operator[](const std::string& name) const {
-    for (const auto& [key, value] : result_.metrics) {
-      if (key == name) return value;
-    }
-    ADD_FAILURE() << "no metric " << name;
-    return std::nan("");
-  }
+  double operator[](std::string_view name) const { return metric(result_, name); }
   std::uint64_t hash() const { return result_.trace_hash; }
 
  private:
