@@ -423,8 +423,8 @@ void judge(Run& run, const Program& program, const std::vector<std::uint8_t>& pa
   if (!testing::Test::HasFailure()) return;
   std::string way;
   for (const auto choice : path) way += std::to_string(choice) + " ";
-  ADD_FAILURE() << program.replicas << " replicas, lease " << (program.lease == Duration{} ? "none" : "some") << ", after "
-                << way;
+  ADD_FAILURE() << program.replicas << " replicas, lease " << (program.lease == Duration{} ? "none" : "some")
+                << ", after " << way;
 }
 
 // Depth first, each state once; a state is reached by running its choices from the start.

@@ -12,11 +12,18 @@ namespace {
 constexpr std::uint64_t kLockTableBytes = 64 << 10;
 constexpr std::uint32_t kPacket = 1024;  // the smallest path MTU of the rack: a WRITE of so much is one packet
 
+constexpr std::uint32_t kLongestInLeaf = 88;  // eight entries of it in a leaf of one packet
+
 sherman::Geometry geometry_for(std::uint32_t value_bytes) {
-  sherman::Geometry geometry{.value_bytes = value_bytes, .locks = kLockTableBytes / 8, .whole_bytes = kPacket};
-  // At least eight entries a leaf, in one packet if they are short.
-  geometry.node_bytes = std::max(kPacket, 80 + 8 * geometry.entry_bytes());
-  geometry.chunk_bytes = std::max<std::uint32_t>(64 << 10, 16 * geometry.node_bytes);
+  sherman::Geometry geometry{.node_bytes = kPacket,
+                             .value_bytes = std::min(value_bytes, kLongestInLeaf),
+                             .locks = kLockTableBytes / 8,
+                             .chunk_bytes = 64 << 10,
+                             .whole_bytes = kPacket};
+  if (value_bytes <= kLongestInLeaf) return geometry;
+  geometry.value_bytes = sherman::kFarBytes;  // shorter ones stay in the leaf
+  geometry.long_bytes = value_bytes;
+  geometry.chunk_bytes = std::max(geometry.chunk_bytes, 4 * sherman::Geometry::block_bytes(value_bytes));
   return geometry;
 }
 

@@ -50,13 +50,14 @@ Task<Outcome> create_tree(remote::RemoteMemory& memory, std::vector<MemoryNode> 
 }
 
 Client::Client(remote::RemoteMemory& memory, std::vector<MemoryNode> nodes, const ClientConfig& config, Rng rng)
-    : c_(memory, config, rng), nodes_(std::move(nodes)), locks_(c_), space_(c_) {}
+    : c_(memory, config, rng), nodes_(std::move(nodes)), locks_(c_), space_(c_), values_(c_) {}
 
 Client::Client(remote::RemoteMemory& memory, Client& sibling, Rng rng)
     : c_(memory, sibling.c_.config, rng),
       nodes_(sibling.nodes_),
       locks_(c_, sibling.locks_),
       space_(c_),
+      values_(c_),
       cache_(sibling.cache_) {
   SLUICE_CHECK(cache_ != nullptr);
 }
@@ -76,6 +77,7 @@ Task<Outcome> Client::join() {
         c_.client = static_cast<std::uint32_t>(number.prior % 0xF'FFFF) + 1;
         c_.map = MemoryMap(nodes_, c_.geometry);
         c_.buffers = std::make_shared<Buffers>(c_.geometry.node_bytes);
+        values_.open();
         if (!cache_) cache_ = std::make_shared<IndexCache>(c_.config.cached_nodes, c_.rng.fork("cache"));
         co_return Outcome::kOk;
       }
@@ -94,6 +96,7 @@ Task<GetResult> Client::get(Key key, MutableBytes into) {
   Buffer image(c_.buffers);
   NodePointer node;
   bool descended = false;
+  Duration backoff{};
   while (true) {
     if (!node) {
       const bool found = co_await descend(key, 0, deadline, node);
@@ -109,6 +112,17 @@ Task<GetResult> Client::get(Key key, MutableBytes into) {
     }
     const Place place = find(leaf, key);
     if (place.found != Found::kYes) co_return GetResult{Outcome::kNotFound, 0};
+    if (place.entry.far) {
+      const FarValue far = far_value(place.entry);
+      SLUICE_CHECK(into.size() >= far.length);
+      ++c_.counters.far_reads;
+      const Values::Seen seen = co_await values_.read(key, far, into, deadline);
+      if (seen == Values::Seen::kYes) co_return GetResult{Outcome::kOk, far.length};
+      if (seen == Values::Seen::kUnavailable) co_return GetResult{Outcome::kUnavailable, 0};
+      ++c_.counters.far_changed;  // so has the entry
+      co_await c_.back_off(backoff);
+      continue;
+    }
     SLUICE_CHECK(into.size() >= place.entry.value.size());
     std::ranges::copy(place.entry.value, into.begin());
     co_return GetResult{Outcome::kOk, place.entry.value.size()};
@@ -143,16 +157,38 @@ Task<std::size_t> Client::read_ahead(NodePointer node, Key from, std::size_t wan
   co_return operations.size();
 }
 
-std::size_t Client::deliver(const Leaf& leaf, Key from, std::size_t count, ScanSink& sink) const {
+Task<bool> Client::deliver(const Leaf& leaf, Key from, Time deadline, std::size_t count, ScanSink& sink,
+                           std::size_t& found) {
   std::vector<Entry> entries;
   for (std::uint32_t i = 0; i < c_.geometry.leaf_slots(); ++i) {
     Entry entry;
     if (leaf.entry(i, c_.config.guard, entry) && entry.used && entry.key >= from) entries.push_back(entry);
   }
   std::ranges::sort(entries, {}, &Entry::key);
-  const std::size_t some = std::min(count, entries.size());
-  for (const auto& entry : std::span(entries).first(some)) sink.on_pair(entry.key, entry.value);
-  return some;
+  entries.resize(std::min(count, entries.size()));
+  std::vector<std::uint8_t> value;
+  for (const auto& entry : entries) {
+    if (!entry.far) {
+      sink.on_pair(entry.key, entry.value);
+      ++found;
+      continue;
+    }
+    value.resize(value_bytes());
+    std::size_t length = far_value(entry).length;
+    ++c_.counters.far_reads;
+    const Values::Seen seen = co_await values_.read(entry.key, far_value(entry), value, deadline);
+    if (seen == Values::Seen::kUnavailable) co_return false;
+    if (seen == Values::Seen::kChanged) {
+      ++c_.counters.far_changed;
+      const GetResult now = co_await get(entry.key, value);
+      if (now.outcome == Outcome::kNotFound) continue;
+      if (now.outcome != Outcome::kOk) co_return false;
+      length = now.length;
+    }
+    sink.on_pair(entry.key, ByteView(value).first(length));
+    ++found;
+  }
+  co_return true;
 }
 
 Task<ScanResult> Client::scan(Key first, std::size_t count, ScanSink& sink) {
@@ -183,7 +219,8 @@ Task<ScanResult> Client::scan(Key first, std::size_t count, ScanSink& sink) {
         if (!step_right(first, header, node, descended)) node = {};
         break;
       }
-      found += deliver(leaf, first, count - found, sink);
+      const bool delivered = co_await deliver(leaf, first, deadline, count - found, sink, found);
+      if (!delivered) co_return ScanResult{Outcome::kUnavailable, found};
       if (header.last == kLastKey) co_return ScanResult{Outcome::kOk, found};
       first = header.last + 1;
       node = header.sibling;

@@ -1,6 +1,7 @@
 // Sherman's client: a B+tree in passive memory. get, put, insert, erase and scan, one-sided.
 //
 // get:        the index cache names the leaf; READ it; believe what its versions and checks allow; it says itself which keys it covers.
+// Long values: as get and put, with one READ or WRITE more, of a block (values.h).
 // put:        lock the leaf and READ it in one chain; WRITE one entry and the unlock in another: two round trips. A full leaf is split: the
 //             right half goes to a new node, then the left half, the new sibling pointer and the unlock go out as one.
 // Parents:    the separator follows under the parent's own lock, after the leaf's. Until it is there (for ever, if its client dies), the sibling pointer
@@ -21,6 +22,7 @@
 #include "sherman/index_cache.h"
 #include "sherman/locks.h"
 #include "sherman/space.h"
+#include "sherman/values.h"
 
 namespace sluice::sherman {
 
@@ -70,7 +72,8 @@ class Client {
   // snapshot of all keys at once.
   remote::Task<ScanResult> scan(Key first, std::size_t count, ScanSink& sink);
 
-  std::uint32_t value_bytes() const { return c_.geometry.value_bytes; }
+  // The most that a value may have.
+  std::uint32_t value_bytes() const { return c_.geometry.longest_value(); }
   const ClientCounters& counters() const { return c_.counters; }
   const Geometry& geometry() const { return c_.geometry; }
   std::size_t cached_nodes() const { return cache_ ? cache_->size() : 0; }
@@ -106,11 +109,16 @@ class Client {
   // The leaves from `node` on that the cache knows, read at once. Returns how many.
   remote::Task<std::size_t> read_ahead(NodePointer node, Key from, std::size_t wanted,
                                        std::span<std::unique_ptr<Ahead>> ahead);
-  std::size_t deliver(const Leaf& leaf, Key from, std::size_t count, ScanSink& sink) const;
+  // Up to `count` pairs of a leaf. False: a value could not be had before the deadline.
+  remote::Task<bool> deliver(const Leaf& leaf, Key from, Time deadline, std::size_t count, ScanSink& sink,
+                             std::size_t& found);
 
   // write.cpp: writing
   remote::Task<Outcome> change(Change how, Key key, ByteView value);
   remote::Task<Step> change_leaf(Mutation& op);
+  // The value of an insert or put goes to a block of its own, if it is too long for a leaf.
+  remote::Task<Outcome> write_far(Mutation& op);
+  remote::Task<void> change_with(Mutation& op);
   remote::Task<Step> write_entry(Mutation& op, Grip& grip, Leaf& leaf, std::uint32_t slot, Entry entry);
   remote::Task<Step> split_leaf(Mutation& op, Grip& grip, Leaf& leaf);
   remote::Task<void> add_separator(std::uint8_t level, Separator separator, Time deadline);
@@ -123,6 +131,7 @@ class Client {
   std::vector<MemoryNode> nodes_;
   NodeLocks locks_;
   Space space_;
+  Values values_;
   std::shared_ptr<IndexCache> cache_;
   Root root_;
 };

@@ -84,7 +84,7 @@ void random_operations(World& w, Client& client, std::uint64_t count, std::uint6
     Key key = rng.below(keys);
     if (key % 3 == 0) key *= 0x0123'4567'89AB'CDEF;
     const bool there = model.contains(key);
-    const Bytes value = value_of(i, rng.below(9));
+    const Bytes value = value_of(i, rng.below(client.value_bytes() + 1));
     switch (rng.below(10)) {
       case 0:
       case 1:
@@ -154,6 +154,12 @@ TEST(Sherman, AgreesWithAMapWhateverItsGeometryAndWithATinyCache) {
     config.geometry.whole_bytes = static_cast<std::uint32_t>(8 << rng.below(9));
     config.client.cached_nodes = 2 + rng.below(30);
     config.client.scan_ahead = static_cast<std::uint32_t>(1 + rng.below(9));
+    if (seed % 3 == 0) {
+      config.geometry.value_bytes = kFarBytes;
+      config.geometry.node_bytes += 64;
+      config.geometry.chunk_bytes += 2048;
+      config.geometry.long_bytes = static_cast<std::uint32_t>(25 + rng.below(2000));
+    }
     World w(config);
     auto& a = w.add_client();
     random_operations(w, *a.client, 5'000, 1'500, seed);
@@ -169,7 +175,7 @@ Task<void> own_keys(Client& client, std::uint64_t index, std::uint64_t clients, 
   for (std::uint64_t i = 0; i < count; ++i) {
     const Key key = rng.below(400) * clients + index;
     const bool there = model.contains(key);
-    const Bytes value = value_of(i * clients + index);
+    const Bytes value = value_of(i * clients + index, client.value_bytes() == 8 ? 8 : rng.below(client.value_bytes()));
     const std::uint64_t what = rng.below(8);
     if (what < 3) {
       const Outcome outcome = co_await client.put(key, value);
@@ -192,10 +198,20 @@ Task<void> own_keys(Client& client, std::uint64_t index, std::uint64_t clients, 
   ++ended;
 }
 
+Geometry with_long_values(std::uint32_t most) {
+  Geometry geometry = WorldConfig{}.geometry;
+  geometry.value_bytes = kFarBytes;
+  geometry.node_bytes = 512;
+  geometry.chunk_bytes = 4096;
+  geometry.long_bytes = most;
+  return geometry;
+}
+
 TEST(Sherman, SixteenClientsAgreeWithTheirMaps) {
-  for (std::uint64_t seed = 1; seed <= 2; ++seed) {
+  for (std::uint64_t seed = 1; seed <= 3; ++seed) {
     WorldConfig config{.node_memory = 4u << 20};
     config.local = {.mode = LocalMode::kSeeded, .seed = seed, .piece_bytes = seed % 2 == 0 ? 64u : 0u};
+    if (seed == 3) config.geometry = with_long_values(200);
     World w(config);
     std::uint64_t wrong = 0;
     std::uint64_t ended = 0;
@@ -227,6 +243,80 @@ TEST(Sherman, APutTakesTwoRoundTripsAndAGetOne) {
   ASSERT_EQ(w.wait_for(a->get(400, into)).outcome, Outcome::kOk);
   EXPECT_EQ(a->counters().round_trips - before.round_trips, 3u);
   EXPECT_EQ(a->counters().cache_hits - before.cache_hits, 2u);
+}
+
+// One more: the READ or WRITE of the value's block. Short ones stay in the leaf.
+TEST(Sherman, ALongValueTakesOneRoundTripMore) {
+  WorldConfig config;
+  config.geometry = with_long_values(1000);
+  World w(config);
+  auto& a = w.add_client();
+  for (Key key = 0; key < 10; ++key) ASSERT_EQ(w.wait_for(a->put(key, value_of(key, 500))), Outcome::kOk);
+  ASSERT_EQ(w.wait_for(a->put(10, value_of(10, 1000))), Outcome::kOk);  // claims a chunk for blocks of this size
+  const auto trips = [&](auto operation) {
+    const auto before = a->counters().round_trips;
+    operation();
+    return a->counters().round_trips - before;
+  };
+  EXPECT_EQ(trips([&] { EXPECT_EQ(read(w, *a.client, 3), value_of(3, 500)); }), 2u);
+  EXPECT_EQ(trips([&] { w.wait_for(a->put(3, value_of(4, 1000))); }), 3u);
+  EXPECT_EQ(trips([&] { w.wait_for(a->put(3, value_of(5, 24))); }), 2u);
+  EXPECT_EQ(trips([&] { EXPECT_EQ(read(w, *a.client, 3), value_of(5, 24)); }), 1u);
+  EXPECT_EQ(w.wait_for(a->put(3, value_of(6, 1001))), Outcome::kTooLong);
+  EXPECT_EQ(w.wait_for(a->insert(4, value_of(6, 600))), Outcome::kExists);
+  EXPECT_EQ(read(w, *a.client, 4), value_of(4, 500));
+}
+
+Task<void> get_once(Client& client, Key key, std::optional<Bytes>& seen) {
+  Bytes into(client.value_bytes());
+  const GetResult got = co_await client.get(key, into);
+  into.resize(got.length);
+  if (got.outcome == Outcome::kOk) seen = into;
+}
+
+// The entry that a reader has followed may have been replaced, and its block have become another's.
+TEST(Sherman, AReaderWhoFindsAnotherBlockThanMeantLooksAgain) {
+  WorldConfig config{.nodes = 1};
+  config.geometry = with_long_values(100);
+  World w(config);
+  auto& a = w.add_client();
+  auto& b = w.add_client();
+  const Bytes value = value_of(1, 100);
+  ASSERT_EQ(w.wait_for(a->put(1, value)), Outcome::kOk);
+  const MutableBytes heap = w.fabric.region_bytes(w.memory[0].heap);
+  const auto at = std::ranges::search(heap, value).begin() - heap.begin();
+  ASSERT_LT(at, static_cast<std::ptrdiff_t>(heap.size()));
+  heap[static_cast<std::size_t>(at) - kBlockHeader] ^= 1;  // its tag
+  std::optional<Bytes> seen;
+  w.scheduler.spawn(get_once(*b.client, 1, seen));
+  w.run_for(Duration::microseconds(20));
+  EXPECT_FALSE(seen);
+  EXPECT_GT(b->counters().far_changed, 0u);
+  ASSERT_EQ(w.wait_for(a->put(1, value_of(2, 90))), Outcome::kOk);
+  w.run_until([&] { return seen.has_value(); });
+  EXPECT_EQ(seen, value_of(2, 90));
+}
+
+// Blocks of values that are replaced, erased or never came to be named are used again.
+TEST(Sherman, BlocksOfLongValuesAreUsedAgain) {
+  WorldConfig config{.nodes = 1, .node_memory = 64u << 10};
+  config.geometry = with_long_values(1000);
+  World w(config);
+  auto& a = w.add_client();
+  ASSERT_EQ(w.wait_for(a->put(1, value_of(1, 1000))), Outcome::kOk);
+  for (std::uint64_t i = 0; i < 500; ++i) {
+    const Key key = i % 3;
+    ASSERT_EQ(w.wait_for(a->put(key, value_of(i, 1000))), Outcome::kOk) << i;
+    if (i % 7 == 0) {
+      ASSERT_EQ(w.wait_for(a->erase(key)), Outcome::kOk);
+    } else {
+      ASSERT_EQ(w.wait_for(a->insert(key, value_of(i + 1, 900))), Outcome::kExists);
+      ASSERT_EQ(read(w, *a.client, key), value_of(i, 1000));
+    }
+    w.run_for(config.client.flight);
+  }
+  EXPECT_LT(a->counters().chunks, 5u);
+  EXPECT_EQ(a->counters().blocks_lost, 0u);
 }
 
 Task<void> put_once(Client& client, Key key, std::uint64_t n, std::uint64_t& done) {

@@ -52,13 +52,16 @@ struct ClientCounters : remote::AccessCounters {
   std::uint64_t splits = 0;
   std::uint64_t roots = 0;
   std::uint64_t chunks = 0;
-  std::uint64_t failures = 0;    // remote operations that did not end as kOk
-  std::uint64_t resolved = 0;    // … whose outcome was then found out
-  std::uint64_t abandoned = 0;   // locks left to others, their lease over
-  std::uint64_t recovered = 0;   // locks of others, gone or late
-  std::uint64_t redone = 0;      // … whose half-done write was finished
-  std::uint64_t damaged = 0;     // nodes that were not whole even under their lock
-  std::uint64_t nodes_lost = 0;  // allocated, and it cannot be known whether they are linked
+  std::uint64_t failures = 0;     // remote operations that did not end as kOk
+  std::uint64_t resolved = 0;     // … whose outcome was then found out
+  std::uint64_t abandoned = 0;    // locks left to others, their lease over
+  std::uint64_t recovered = 0;    // locks of others, gone or late
+  std::uint64_t redone = 0;       // … whose half-done write was finished
+  std::uint64_t damaged = 0;      // nodes that were not whole even under their lock
+  std::uint64_t nodes_lost = 0;   // allocated, and it cannot be known whether they are linked
+  std::uint64_t far_reads = 0;    // of values in blocks of their own
+  std::uint64_t far_changed = 0;  // … which had become another's
+  std::uint64_t blocks_lost = 0;  // changes of such values after which one block may be nobody's
 };
 
 // The client's way to remote memory.
@@ -79,6 +82,7 @@ struct Connection : remote::CountedMemory<ClientCounters> {
   Geometry geometry;  // and these, once joined
   MemoryMap map;
   std::uint32_t client = 0;
+  std::uint32_t claims = 0;  // of chunks; names each
   std::shared_ptr<Buffers> buffers;
 };
 

@@ -10,10 +10,11 @@ namespace sluice::sherman {
 
 namespace {
 
-constexpr std::uint64_t kMagic = 0x32'45'45'52'54'48'53'4C;  // "LSHTREE2"
+constexpr std::uint64_t kMagic = 0x33'45'45'52'54'48'53'4C;  // "LSHTREE3"
 constexpr std::size_t kHeader = 64;
 constexpr std::size_t kHeaderChecked = 60;
 constexpr std::size_t kEnd = 16;
+constexpr std::uint8_t kFar = 2;  // of an entry's byte that says whether it is used
 
 // CRC-32C. The library's signature lacks a const.
 std::uint32_t crc(ByteView bytes, std::uint32_t start) {
@@ -63,6 +64,11 @@ const char* Geometry::refusal() const {
   if (value_bytes == 0 || value_bytes > 0xFFFF) return "a value has 1 to 65535 bytes";
   if (leaf_slots() < 4) return "a leaf must hold four entries: larger nodes, or smaller values";
   if (locks == 0) return "there must be a lock";
+  if (long_bytes != 0 && long_bytes <= value_bytes) return "long values are longer than those in leaves";
+  if (long_bytes != 0 && value_bytes < kFarBytes)
+    return "with long values, a leaf must have room for 24 bytes of each value";
+  if (long_bytes > 1u << 24 || block_bytes(long_bytes) > chunk_bytes)
+    return "a chunk must hold the longest value, and 24 bytes more";
   if (chunk_bytes < node_bytes) return "a chunk must hold a node";
   if (whole_bytes < 8) return "a word is always written whole";
   return "";
@@ -119,7 +125,8 @@ void put_superblock(MutableBytes into, const Geometry& g, std::uint32_t nodes) {
   store_le(p + 20, g.chunk_bytes);
   store_le(p + 24, g.whole_bytes);
   store_le(p + 28, nodes);
-  store_le(p + 32, crc(into.first(32), 0));
+  store_le(p + 32, g.long_bytes);
+  store_le(p + 36, crc(into.first(36), 0));
 }
 
 bool superblock_taken(ByteView bytes) {
@@ -131,13 +138,14 @@ bool superblock_taken(ByteView bytes) {
 
 bool parse_superblock(ByteView bytes, Geometry& g, std::uint32_t& nodes) {
   const std::uint8_t* const p = bytes.data();
-  if (bytes.size() < 36 || load_le<std::uint64_t>(p) != kMagic) return false;
-  if (load_le<std::uint32_t>(p + 32) != crc(bytes.first(32), 0)) return false;
+  if (bytes.size() < 40 || load_le<std::uint64_t>(p) != kMagic) return false;
+  if (load_le<std::uint32_t>(p + 36) != crc(bytes.first(36), 0)) return false;
   g = {.node_bytes = load_le<std::uint32_t>(p + 8),
        .value_bytes = load_le<std::uint32_t>(p + 12),
        .locks = load_le<std::uint32_t>(p + 16),
        .chunk_bytes = load_le<std::uint32_t>(p + 20),
-       .whole_bytes = load_le<std::uint32_t>(p + 24)};
+       .whole_bytes = load_le<std::uint32_t>(p + 24),
+       .long_bytes = load_le<std::uint32_t>(p + 32)};
   nodes = load_le<std::uint32_t>(p + 28);
   return *g.refusal() == '\0';
 }
@@ -182,6 +190,42 @@ NodeHeader parse_header(ByteView bytes) {
           .count = load_le<std::uint16_t>(p + 50)};
 }
 
+FarValue far_value(const Entry& entry) {
+  SLUICE_CHECK(entry.far && entry.value.size() == kFarBytes);
+  const std::uint8_t* const p = entry.value.data();
+  return {.block = {load_le<std::uint64_t>(p)},
+          .tag = load_le<std::uint64_t>(p + 8),
+          .length = load_le<std::uint32_t>(p + 16)};
+}
+
+void put_far_value(std::span<std::uint8_t, kFarBytes> into, const FarValue& far) {
+  std::uint8_t* const p = into.data();
+  store_le(p, far.block.raw);
+  store_le(p + 8, far.tag);
+  store_le<std::uint64_t>(p + 16, far.length);
+}
+
+namespace {
+std::uint32_t block_check(ByteView block) { return crc(block.subspan(kBlockHeader), crc(block.first(20), 0xB10C)); }
+}  // namespace
+
+void put_block(MutableBytes into, Key key, const FarValue& far, ByteView value) {
+  SLUICE_CHECK(into.size() == kBlockHeader + value.size() && value.size() == far.length);
+  std::uint8_t* const p = into.data();
+  store_le(p, far.tag);
+  store_le(p + 8, key);
+  store_le(p + 16, far.length);
+  std::ranges::copy(value, p + kBlockHeader);
+  store_le(p + 20, block_check(into));
+}
+
+bool is_block(ByteView block, Key key, const FarValue& far) {
+  const std::uint8_t* const p = block.data();
+  return block.size() == kBlockHeader + std::size_t{far.length} && load_le<std::uint64_t>(p) == far.tag &&
+         load_le<std::uint64_t>(p + 8) == key && load_le<std::uint32_t>(p + 16) == far.length &&
+         load_le<std::uint32_t>(p + 20) == block_check(block);
+}
+
 NodeHeader Leaf::header() const { return parse_header(bytes_); }
 
 bool Leaf::frame_whole(NodePointer self, Guard guard) const {
@@ -209,7 +253,7 @@ bool Leaf::entry(std::uint32_t slot, Guard guard, Entry& entry) const {
   }
   const std::uint16_t length = load_le<std::uint16_t>(p + 4);
   if (length > geometry_.value_bytes) return false;
-  entry = {.used = p[6] != 0, .key = load_le<std::uint64_t>(p + 8), .value = {p + 16, length}};
+  entry = {.used = p[6] != 0, .key = load_le<std::uint64_t>(p + 8), .value = {p + 16, length}, .far = p[6] == kFar};
   return true;
 }
 
@@ -221,7 +265,7 @@ void Leaf::set_entry(std::uint32_t slot, const Entry& entry) {
   std::fill(p, p + size, std::uint8_t{0});
   store_le(p, version);
   store_le(p + 4, static_cast<std::uint16_t>(entry.value.size()));
-  p[6] = entry.used ? 1 : 0;
+  p[6] = !entry.used ? 0 : entry.far ? kFar : 1;
   store_le(p + 8, entry.key);
   std::ranges::copy(entry.value, p + 16);
   store_le(p + size - 8, version);

@@ -4,7 +4,8 @@
 //               (memory of the NIC, on real ones) the lock table: 64-bit words.
 // Tree node     u64 version | u64 low | u64 last | u64 sibling | u64 self | u64 leftmost child | u8 level, u8 0, u16 count, u32 check of
 //               these 60 bytes | body | u64 version again | u32 check of the body (internal nodes), u32 0
-// Leaf body     slots in no order: u32 version | u16 length | u8 used | u8 0 | u64 key | value, filled up to 8 | u32 version again | u32 check
+// Leaf body     slots in no order: u32 version | u16 length | u8 used | u8 0 | u64 key | value, filled up to 8 | u32 version again | u32 check;
+//               used 2: the value is in a block of its own (values.h), and in its place u64 block | u64 tag | u32 length | u32 0
 // Internal body u64 key, u64 child, sorted; a child holds the keys from its own up to the next one; leftmost those before the first.
 //
 // Two versions  as in the paper: the node's, changed by what rewrites it whole (split), and the entry's, changed when one slot is written.
@@ -15,6 +16,8 @@
 // Source:       Wang, Lu, Shu, "Sherman" (SIGMOD 2022) §4.1, §4.4; Lehman and Yao (TODS 1981) for siblings.
 #pragma once
 
+#include <algorithm>
+#include <bit>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -51,20 +54,31 @@ struct Root {
   constexpr std::uint64_t word() const { return std::uint64_t{level} << 56 | node.raw; }
 };
 
+inline constexpr std::uint32_t kBlockHeader = 24;  // of a value's block
+inline constexpr std::uint32_t kFarBytes = 24;     // of what names it in a leaf
+
 // What all clients of a tree agree on.
 struct Geometry {
   std::uint32_t node_bytes = 1024;
-  std::uint32_t value_bytes = 8;  // the most that a value may have
+  std::uint32_t value_bytes = 8;  // the most that a value in a leaf may have
   std::uint32_t locks = 4096;     // words in each lock table
   std::uint32_t chunk_bytes = 64 << 10;
   // A WRITE of so many bytes is executed whole or not at all even if its client dies meanwhile (one packet). Longer ones go to a redo record first.
   std::uint32_t whole_bytes = 1024;
+  std::uint32_t long_bytes = 0;  // the most that a value in a block of its own may have; 0: there are none
 
   constexpr std::uint32_t entry_bytes() const { return 24 + (value_bytes + 7) / 8 * 8; }
   constexpr std::uint32_t leaf_slots() const { return (node_bytes - 80) / entry_bytes(); }
   constexpr std::uint32_t separators() const { return (node_bytes - 80) / 16; }
   constexpr bool nodes_logged() const { return node_bytes > whole_bytes; }
   constexpr bool entries_logged() const { return entry_bytes() > whole_bytes; }
+  constexpr std::uint32_t longest_value() const { return std::max(value_bytes, long_bytes); }
+  // Of the block for a value of so many bytes: 64, 96, 128, 192, …
+  static constexpr std::uint32_t block_bytes(std::uint32_t length) {
+    std::uint32_t bytes = 64;
+    while (bytes < kBlockHeader + length) bytes += std::has_single_bit(bytes) ? bytes / 2 : bytes / 3;
+    return bytes;
+  }
   constexpr std::uint32_t record_bytes() const { return nodes_logged() ? 32 + node_bytes : 0; }
   // Empty, or why no tree can have it.
   const char* refusal() const;
@@ -150,11 +164,28 @@ struct NodeHeader {
   std::uint16_t count = 0;  // of separators
 };
 
+// Where a value is that no leaf holds, and which one is meant.
+struct FarValue {
+  NodePointer block;
+  std::uint64_t tag = 0;
+  std::uint32_t length = 0;
+  explicit constexpr operator bool() const { return static_cast<bool>(block); }
+};
+
 struct Entry {
   bool used = false;
   Key key = 0;
   ByteView value{};
+  bool far = false;  // the value is a FarValue
 };
+FarValue far_value(const Entry& entry);  // REQUIRES: entry.far
+void put_far_value(std::span<std::uint8_t, kFarBytes> into, const FarValue& far);
+
+// REQUIRES: into.size() == kBlockHeader + value.size().
+void put_block(MutableBytes into, Key key, const FarValue& far, ByteView value);
+// False: it is torn, or has become another's.
+bool is_block(ByteView block, Key key, const FarValue& far);
+
 struct Separator {
   Key key = 0;
   NodePointer child{};

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 
 #include "base/rng.h"
 
@@ -198,14 +199,44 @@ TEST(ShermanLayout, NothingOverlapsInAHeap) {
   EXPECT_FALSE(map.holds(NodePointer::at(2, 8192)));
 }
 
+TEST(ShermanLayout, ALongValuesBlockIsOfItsEntryOrNot) {
+  EXPECT_EQ(Geometry::block_bytes(0), 64u);
+  EXPECT_EQ(Geometry::block_bytes(40), 64u);
+  EXPECT_EQ(Geometry::block_bytes(41), 96u);
+  EXPECT_EQ(Geometry::block_bytes(1000), 1024u);
+  EXPECT_EQ(Geometry::block_bytes(1001), 1536u);
+  const Bytes value(100, 7);
+  const FarValue far{.block = NodePointer::at(1, 8192), .tag = 5, .length = 100};
+  std::array<std::uint8_t, kFarBytes> name{};
+  put_far_value(name, far);
+  const FarValue named = far_value({.used = true, .key = 9, .value = name, .far = true});
+  EXPECT_EQ(named.block, far.block);
+  EXPECT_EQ(named.tag, far.tag);
+  EXPECT_EQ(named.length, far.length);
+  Bytes block(kBlockHeader + 100);
+  put_block(block, 9, far, value);
+  EXPECT_TRUE(is_block(block, 9, far));
+  EXPECT_FALSE(is_block(block, 8, far));
+  EXPECT_FALSE(is_block(block, 9, {far.block, 6, 100}));
+  EXPECT_FALSE(is_block(block, 9, {far.block, 5, 99}));
+  for (std::size_t i = 0; i < block.size(); ++i) {
+    block[i] ^= 1;
+    EXPECT_FALSE(is_block(block, 9, far)) << i;
+    block[i] ^= 1;
+  }
+}
+
 TEST(ShermanLayout, ASuperblockIsReadBackAndZeroesAreNone) {
   Bytes bytes(64);
   Geometry geometry;
   std::uint32_t nodes = 0;
   EXPECT_FALSE(parse_superblock(bytes, geometry, nodes));
-  put_superblock(bytes, kGeometry, 5);
+  Geometry other = kGeometry;
+  other.value_bytes = kFarBytes;
+  other.long_bytes = 1000;
+  put_superblock(bytes, other, 5);
   ASSERT_TRUE(parse_superblock(bytes, geometry, nodes));
-  EXPECT_EQ(geometry, kGeometry);
+  EXPECT_EQ(geometry, other);
   EXPECT_EQ(nodes, 5u);
 }
 

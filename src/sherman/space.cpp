@@ -16,7 +16,7 @@ bool Space::cut(NodePointer& node) {
   }
   if (left_ == 0) return false;
   node = next_;
-  next_ = NodePointer::at(next_.node(), next_.offset() + c_.geometry.node_bytes);
+  next_ = NodePointer::at(next_.node(), next_.offset() + piece());
   --left_;
   return true;
 }
@@ -73,7 +73,7 @@ Task<Space::Given> Space::claim_on(std::uint32_t node, Time deadline) {
     while (skipped < some && load_le<std::uint64_t>(owners.data() + std::size_t{8} * skipped) != 0) ++skipped;
     hint += skipped;
     if (skipped == some) continue;
-    const std::uint64_t mine = std::uint64_t{c_.client} << 32 | ++claims_;
+    const std::uint64_t mine = std::uint64_t{c_.client} << 32 | ++c_.claims;
     const auto at = c_.map.owner_of_chunk(node, hint);
     const auto swapped = co_await c_.swap(at, 0, mine);
     bool ours = swapped.status == Status::kOk && swapped.prior == 0;
@@ -91,7 +91,7 @@ Task<Space::Given> Space::claim_on(std::uint32_t node, Time deadline) {
     }
     if (!ours) continue;  // read again from here
     next_ = c_.map.start_of_chunk(node, hint);
-    left_ = c_.geometry.chunk_bytes / c_.geometry.node_bytes;
+    left_ = c_.geometry.chunk_bytes / piece();
     ++hint;
     ++c_.counters.chunks;
     co_return Given::kOk;

@@ -1,4 +1,4 @@
-// Memory for tree nodes: chunks of the memory nodes' heaps, claimed one-sided, cut up by the client that claimed them.
+// Memory for tree nodes, and for long values: chunks of the memory nodes' heaps, claimed one-sided, cut up by the client that claimed them.
 //
 // Claim:      CAS of the chunk's owner word, 0 -> {client, how manieth}; an unknown outcome is waited out and read. Chunks are claimed on
 //             the memory nodes in turn, beginning with the client's own.
@@ -16,7 +16,8 @@ namespace sluice::sherman {
 
 class Space {
  public:
-  explicit Space(Connection& connection) : c_(connection) {}
+  // Pieces of so many bytes; 0: as long as the tree's nodes.
+  explicit Space(Connection& connection, std::uint32_t piece = 0) : c_(connection), piece_(piece) {}
 
   enum class Given : std::uint8_t { kOk, kNoSpace, kUnavailable };
   remote::Task<Given> take(Time deadline, NodePointer& node);
@@ -27,18 +28,19 @@ class Space {
   remote::Task<Given> claim(Time deadline);
   remote::Task<Given> claim_on(std::uint32_t node, Time deadline);
   bool cut(NodePointer& node);
+  std::uint32_t piece() const { return piece_ != 0 ? piece_ : c_.geometry.node_bytes; }
 
   struct Returned {
     NodePointer node;
     Time from;
   };
   Connection& c_;
+  std::uint32_t piece_;
   NodePointer next_;  // the rest of the chunk in hand
   std::uint32_t left_ = 0;
   std::deque<Returned> returned_;
   std::vector<std::uint32_t> hints_;  // by memory node: chunks before this are taken
   std::uint32_t turn_ = 0;
-  std::uint32_t claims_ = 0;
   bool claiming_ = false;
 };
 

@@ -1,5 +1,6 @@
 // Changing the tree: entries, splits, separators, the root.
 #include <algorithm>
+#include <array>
 #include <vector>
 
 #include "base/check.h"
@@ -15,14 +16,19 @@ using Written = NodeLocks::Written;
 struct Client::Mutation {
   Change how{};
   Key key = 0;
-  ByteView value{};
+  ByteView value{};  // a FarValue, if it is far
+  bool far = false;
   Time deadline{};
   NodePointer node{};  // the leaf to try
   bool descended = false;
   NodePointer spare{};    // for the right half of a split
   Separator separator{};  // to be added above leaves once the operation has its outcome
+  FarValue written{};     // the value's block
+  FarValue replaced{};    // that of the entry which the last try would overwrite
+  std::array<std::uint8_t, kFarBytes> far_bytes{};
   Outcome outcome = Outcome::kUnavailable;
 
+  Entry entry() const { return {true, key, value, far}; }
   Step done(Outcome o) {
     outcome = o;
     return Step::kDone;
@@ -43,17 +49,49 @@ Task<Outcome> Client::erase(Key key) {
 }
 
 Task<Outcome> Client::change(Change how, Key key, ByteView value) {
-  if (value.size() > c_.geometry.value_bytes) co_return Outcome::kTooLong;
+  if (value.size() > value_bytes()) co_return Outcome::kTooLong;
   Mutation op{.how = how, .key = key, .value = value, .deadline = c_.now() + c_.config.timeout};
+  if (value.size() > c_.geometry.value_bytes) {
+    const Outcome there = co_await write_far(op);
+    if (there != Outcome::kOk) co_return there;
+  }
+  co_await change_with(op);
+  if (op.outcome == Outcome::kUnknown) {
+    if (op.written || op.replaced) ++c_.counters.blocks_lost;
+  } else {
+    // Of the two blocks one is named by no entry now.
+    const FarValue& nobodys = op.outcome == Outcome::kOk ? op.replaced : op.written;
+    if (nobodys) values_.give_back(nobodys);
+  }
+  co_return op.outcome;
+}
+
+Task<Outcome> Client::write_far(Mutation& op) {
+  const Space::Given given = co_await values_.write(op.key, op.value, op.deadline, op.written);
+  switch (given) {
+    case Space::Given::kOk: break;
+    case Space::Given::kNoSpace: co_return Outcome::kNoSpace;
+    case Space::Given::kUnavailable: co_return Outcome::kUnavailable;
+  }
+  put_far_value(op.far_bytes, op.written);
+  op.value = op.far_bytes;
+  op.far = true;
+  co_return Outcome::kOk;
+}
+
+Task<void> Client::change_with(Mutation& op) {
   Duration backoff{};
   Step step = Step::kAgain;
   while (step != Step::kDone && c_.now() < op.deadline) {
     if (step == Step::kSpace) {
       const Outcome space = co_await spare_node(op.deadline, op.spare);
-      if (space != Outcome::kOk) co_return space;
+      if (space != Outcome::kOk) {
+        op.outcome = space;
+        break;
+      }
     }
     if (!op.node) {
-      const bool found = co_await descend(key, 0, op.deadline, op.node);
+      const bool found = co_await descend(op.key, 0, op.deadline, op.node);
       if (!found) break;
     }
     step = co_await change_leaf(op);
@@ -61,10 +99,10 @@ Task<Outcome> Client::change(Change how, Key key, ByteView value) {
   }
   if (op.spare) space_.give_back(op.spare);
   if (op.separator.child) co_await add_separator(1, op.separator, c_.now() + c_.config.timeout);
-  co_return op.outcome;
 }
 
 Task<Client::Step> Client::change_leaf(Mutation& op) {
+  op.replaced = {};
   Buffer image(c_.buffers);
   Grip grip;
   const bool locked = co_await locks_.lock_and_read(op.node, image.bytes(), op.deadline, grip);
@@ -91,8 +129,11 @@ Task<Client::Step> Client::change_leaf(Mutation& op) {
       op.descended = true;
       co_return Step::kAgain;
     case Found::kYes:
-      if (op.how == Change::kErase) co_return co_await write_entry(op, grip, leaf, place.slot, {});
-      if (op.how == Change::kPut) co_return co_await write_entry(op, grip, leaf, place.slot, {true, op.key, op.value});
+      if (op.how != Change::kInsert) {
+        if (place.entry.far) op.replaced = far_value(place.entry);
+        const Entry entry = op.how == Change::kErase ? Entry{} : op.entry();
+        co_return co_await write_entry(op, grip, leaf, place.slot, entry);
+      }
       co_await locks_.release(grip);
       co_return op.done(Outcome::kExists);
     case Found::kNo: break;
@@ -101,7 +142,7 @@ Task<Client::Step> Client::change_leaf(Mutation& op) {
     co_await locks_.release(grip);
     co_return op.done(Outcome::kNotFound);
   }
-  if (place.slot != Place::kNone) co_return co_await write_entry(op, grip, leaf, place.slot, {true, op.key, op.value});
+  if (place.slot != Place::kNone) co_return co_await write_entry(op, grip, leaf, place.slot, op.entry());
   co_return co_await split_leaf(op, grip, leaf);
 }
 
@@ -125,7 +166,7 @@ Task<Client::Step> Client::split_leaf(Mutation& op, Grip& grip, Leaf& leaf) {
     SLUICE_CHECK(whole && entry.used);  // find() has seen them all
     entries.push_back(entry);
   }
-  entries.push_back({true, op.key, op.value});
+  entries.push_back(op.entry());
   std::ranges::sort(entries, {}, &Entry::key);
   const std::size_t middle = entries.size() / 2;
   const NodeHeader old = leaf.header();

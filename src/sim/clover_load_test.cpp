@@ -71,7 +71,8 @@ CloverWorkload over_edm(const char* mix) {
 TEST(CloverLoad, IsLinearizableOverEdm) {
   for (const char* mix : {"A", "F"}) {
     for (std::uint64_t seed = 1; seed <= 4; ++seed)
-      EXPECT_EQ(check_clover_load(with_edm(connectx5()), over_edm(mix), 3'000, seed).problem, "") << mix << ", seed " << seed;
+      EXPECT_EQ(check_clover_load(with_edm(connectx5()), over_edm(mix), 3'000, seed).problem, "")
+          << mix << ", seed " << seed;
   }
 }
 

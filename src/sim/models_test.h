@@ -9,6 +9,7 @@
 #include <string_view>
 #include <utility>
 
+#include "sim/edm_testbed.h"
 #include "sim/hardware.h"
 
 namespace sluice::sim {

@@ -94,7 +94,8 @@ class NodeMemory {
         memory_(workload.node_memory + 8 * workload.locks),
         completions_(machine.make_completions(16)) {
     const auto kind = workload.lock_memory == "device" ? memory::RegionKind::kDevice : memory::RegionKind::kHost;
-    heap = {node, remote::RegionKey{machine.share(memory_.bytes().first(heap_bytes_), kHeapAddress).value}, kHeapAddress};
+    heap = {node, remote::RegionKey{machine.share(memory_.bytes().first(heap_bytes_), kHeapAddress).value},
+            kHeapAddress};
     locks = {node, remote::RegionKey{machine.share(lock_table(), kLocksAddress, kind).value}, kLocksAddress};
   }
   // Over EDM, where a node's memory is one region.

@@ -38,6 +38,7 @@ struct Scenario {
   bool torn = false;
   std::uint32_t clients_killed = 0;
   bool impatient = false;  // operations give up after a few round trips
+  bool far = false;        // values in blocks of their own
   Duration lease = Duration::microseconds(3000);
 };
 
@@ -55,6 +56,10 @@ WorldConfig world_config(const Scenario& s) {
                 .locks = 8,
                 .chunk_bytes = 464 * 4,
                 .whole_bytes = s.torn ? 24u : 4096u};
+  if (s.far) {
+    c.geometry.value_bytes = sherman::kFarBytes;
+    c.geometry.long_bytes = kValueBytes;
+  }
   c.client = {.cached_nodes = 2 + s.seed % 40,
               .timeout = s.impatient ? Duration::microseconds(60) : Duration::milliseconds(200),
               .lease = s.lease,
@@ -135,6 +140,7 @@ class ShermanUnderFault {
         s->damaged += c.damaged;
         s->locked_reads += c.locked_reads;
         s->nodes_lost += c.nodes_lost;
+        s->far_reads += c.far_reads;
       }
     }
     if (std::getenv("SLUICE_SHOW") == nullptr) return;
@@ -323,6 +329,20 @@ TEST_F(ShermanHistory, IsLinearizableAndFreesEveryLockWhenClientsDie) {
   });
   EXPECT_TRUE(total().recovered > 0 || seeds(40) < 40);
   EXPECT_TRUE(total().redone > 0 || seeds(40) < 40);
+}
+
+TEST_F(ShermanHistory, IsLinearizableWithLongValuesWhateverHappens) {
+  over_seeds(40, [](Scenario& s) {
+    s.far = true;
+    s.keys = s.seed % 2 == 0 ? 4 : 40;
+    s.torn = s.seed % 2 == 0;
+    s.stragglers = s.seed % 3 == 0;
+    s.ordered = s.seed % 4 != 0;
+    s.disconnect_per_million = s.seed % 3 == 1 ? 3000 : 0;
+    s.clients_killed = s.seed % 5 == 0 ? 6 : 0;
+    s.lease = Duration::microseconds(s.seed % 7 == 0 ? 400 : 3000);
+  });
+  EXPECT_GT(total().far_reads, 0u);
 }
 
 // Leases so short that the living lose them, too.

@@ -1,0 +1,66 @@
+#include "sherman/values.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+
+namespace sluice::sherman {
+
+using remote::Status;
+using remote::Task;
+
+void Values::open() {
+  if (c_.geometry.long_bytes != 0) buffers_ = std::make_shared<Buffers>(kBlockHeader + c_.geometry.long_bytes);
+}
+
+Space& Values::space_for(std::uint32_t length) {
+  const std::uint32_t bytes = Geometry::block_bytes(length);
+  return spaces_.try_emplace(bytes, c_, bytes).first->second;
+}
+
+Task<Space::Given> Values::write(Key key, ByteView value, Time deadline, FarValue& far) {
+  SLUICE_CHECK(value.size() <= c_.geometry.long_bytes);
+  const auto length = static_cast<std::uint32_t>(value.size());
+  Space& space = space_for(length);
+  Buffer buffer(buffers_);
+  const MutableBytes block = buffer.bytes().first(kBlockHeader + value.size());
+  Duration backoff{};
+  while (c_.now() < deadline) {
+    FarValue next{.block = {}, .tag = std::uint64_t{c_.client} << 40 | ++tags_, .length = length};
+    const Space::Given given = co_await space.take(deadline, next.block);
+    if (given != Space::Given::kOk) co_return given;
+    put_block(block, key, next, value);
+    const Status status = co_await c_.write(c_.map.at(next.block), block);
+    if (status == Status::kOk) {
+      far = next;
+      co_return Space::Given::kOk;
+    }
+    ++c_.counters.failures;
+    space.give_back(next.block);
+    co_await c_.back_off(backoff);
+  }
+  co_return Space::Given::kUnavailable;
+}
+
+void Values::give_back(const FarValue& far) { space_for(far.length).give_back(far.block); }
+
+Task<Values::Seen> Values::read(Key key, FarValue far, MutableBytes into, Time deadline) {
+  if (far.length > c_.geometry.long_bytes || far.block.node() >= c_.map.nodes())
+    co_return Seen::kChanged;  // nobody writes such an entry
+  Buffer buffer(buffers_);
+  const MutableBytes block = buffer.bytes().first(kBlockHeader + far.length);
+  Duration backoff{};
+  while (c_.now() < deadline) {
+    const Status status = co_await c_.read(c_.map.at(far.block), block);
+    if (status == Status::kOk) {
+      if (!is_block(block, key, far)) co_return Seen::kChanged;
+      std::ranges::copy(block.subspan(kBlockHeader), into.begin());
+      co_return Seen::kYes;
+    }
+    ++c_.counters.failures;
+    co_await c_.back_off(backoff);
+  }
+  co_return Seen::kUnavailable;
+}
+
+}  // namespace sluice::sherman
