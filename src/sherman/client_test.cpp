@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <functional>
 #include <map>
 #include <optional>
@@ -284,7 +285,7 @@ TEST(Sherman, AReaderWhoFindsAnotherBlockThanMeantLooksAgain) {
   const Bytes value = value_of(1, 100);
   ASSERT_EQ(w.wait_for(a->put(1, value)), Outcome::kOk);
   const MutableBytes heap = w.fabric.region_bytes(w.memory[0].heap);
-  const auto at = std::ranges::search(heap, value).begin() - heap.begin();
+  const auto at = std::search(heap.begin(), heap.end(), value.begin(), value.end()) - heap.begin();
   ASSERT_LT(at, static_cast<std::ptrdiff_t>(heap.size()));
   heap[static_cast<std::size_t>(at) - kBlockHeader] ^= 1;  // its tag
   std::optional<Bytes> seen;
