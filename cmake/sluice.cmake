@@ -152,4 +152,8 @@ function(sluice_c_library target name module major)
     VERSION ${major}.0.0 SOVERSION ${major})
   target_link_libraries(${target} PRIVATE -Wl,--whole-archive sluice_${module} -Wl,--no-whole-archive)
   target_link_options(${target} PRIVATE -Wl,--version-script=${map})
+  if(SLUICE_SANITIZE)  # of whose runtime a C program has none, nor of C++
+    target_link_options(${target} INTERFACE -fsanitize=${SLUICE_SANITIZE} $<$<C_COMPILER_ID:Clang>:-fsanitize-link-c++-runtime>)
+    target_link_libraries(${target} INTERFACE stdc++)
+  endif()
 endfunction()
