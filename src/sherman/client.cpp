@@ -157,8 +157,7 @@ Task<std::size_t> Client::read_ahead(NodePointer node, Key from, std::size_t wan
   co_return operations.size();
 }
 
-Task<bool> Client::deliver(const Leaf& leaf, Key from, Time deadline, std::size_t count, ScanSink& sink,
-                           std::size_t& found) {
+Task<bool> Client::deliver(const Leaf& leaf, Key from, std::size_t count, ScanSink& sink, std::size_t& found) {
   std::vector<Entry> entries;
   for (std::uint32_t i = 0; i < c_.geometry.leaf_slots(); ++i) {
     Entry entry;
@@ -166,26 +165,27 @@ Task<bool> Client::deliver(const Leaf& leaf, Key from, Time deadline, std::size_
   }
   std::ranges::sort(entries, {}, &Entry::key);
   entries.resize(std::min(count, entries.size()));
+  std::vector<Values::Wanted> wanted;
+  for (const auto& entry : entries) {
+    if (entry.far) wanted.push_back({.key = entry.key, .far = far_value(entry)});
+  }
+  c_.counters.far_reads += wanted.size();
+  co_await values_.read_some(wanted);
+  auto next = wanted.begin();
   std::vector<std::uint8_t> value;
   for (const auto& entry : entries) {
-    if (!entry.far) {
-      sink.on_pair(entry.key, entry.value);
+    const Values::Wanted* const far = entry.far ? &*next++ : nullptr;
+    if (far == nullptr || far->there) {
+      sink.on_pair(entry.key, far == nullptr ? entry.value : far->value());
       ++found;
       continue;
     }
+    ++c_.counters.far_changed;
     value.resize(value_bytes());
-    std::size_t length = far_value(entry).length;
-    ++c_.counters.far_reads;
-    const Values::Seen seen = co_await values_.read(entry.key, far_value(entry), value, deadline);
-    if (seen == Values::Seen::kUnavailable) co_return false;
-    if (seen == Values::Seen::kChanged) {
-      ++c_.counters.far_changed;
-      const GetResult now = co_await get(entry.key, value);
-      if (now.outcome == Outcome::kNotFound) continue;
-      if (now.outcome != Outcome::kOk) co_return false;
-      length = now.length;
-    }
-    sink.on_pair(entry.key, ByteView(value).first(length));
+    const GetResult now = co_await get(entry.key, value);
+    if (now.outcome == Outcome::kNotFound) continue;
+    if (now.outcome != Outcome::kOk) co_return false;
+    sink.on_pair(entry.key, ByteView(value).first(now.length));
     ++found;
   }
   co_return true;
@@ -219,7 +219,7 @@ Task<ScanResult> Client::scan(Key first, std::size_t count, ScanSink& sink) {
         if (!step_right(first, header, node, descended)) node = {};
         break;
       }
-      const bool delivered = co_await deliver(leaf, first, deadline, count - found, sink, found);
+      const bool delivered = co_await deliver(leaf, first, count - found, sink, found);
       if (!delivered) co_return ScanResult{Outcome::kUnavailable, found};
       if (header.last == kLastKey) co_return ScanResult{Outcome::kOk, found};
       first = header.last + 1;

@@ -109,9 +109,8 @@ class Client {
   // The leaves from `node` on that the cache knows, read at once. Returns how many.
   remote::Task<std::size_t> read_ahead(NodePointer node, Key from, std::size_t wanted,
                                        std::span<std::unique_ptr<Ahead>> ahead);
-  // Up to `count` pairs of a leaf. False: a value could not be had before the deadline.
-  remote::Task<bool> deliver(const Leaf& leaf, Key from, Time deadline, std::size_t count, ScanSink& sink,
-                             std::size_t& found);
+  // Up to `count` pairs of a leaf. False: a value could not be had.
+  remote::Task<bool> deliver(const Leaf& leaf, Key from, std::size_t count, ScanSink& sink, std::size_t& found);
 
   // write.cpp: writing
   remote::Task<Outcome> change(Change how, Key key, ByteView value);

@@ -263,6 +263,11 @@ TEST(Sherman, ALongValueTakesOneRoundTripMore) {
   EXPECT_EQ(trips([&] { w.wait_for(a->put(3, value_of(4, 1000))); }), 3u);
   EXPECT_EQ(trips([&] { w.wait_for(a->put(3, value_of(5, 24))); }), 2u);
   EXPECT_EQ(trips([&] { EXPECT_EQ(read(w, *a.client, 3), value_of(5, 24)); }), 1u);
+  // A leaf, and the blocks of its values all at once.
+  Pairs found;
+  EXPECT_EQ(trips([&] { EXPECT_EQ(w.wait_for(a->scan(5, 4, found)).count, 4u); }), 2u);
+  ASSERT_EQ(found.pairs.size(), 4u);
+  for (Key key = 5; key < 9; ++key) EXPECT_EQ(found.pairs[key - 5], std::pair(key, value_of(key, 500)));
   EXPECT_EQ(w.wait_for(a->put(3, value_of(6, 1001))), Outcome::kTooLong);
   EXPECT_EQ(w.wait_for(a->insert(4, value_of(6, 600))), Outcome::kExists);
   EXPECT_EQ(read(w, *a.client, 4), value_of(4, 500));

@@ -6,6 +6,7 @@
 
 namespace sluice::sherman {
 
+using remote::Operation;
 using remote::Status;
 using remote::Task;
 
@@ -45,8 +46,7 @@ Task<Space::Given> Values::write(Key key, ByteView value, Time deadline, FarValu
 void Values::give_back(const FarValue& far) { space_for(far.length).give_back(far.block); }
 
 Task<Values::Seen> Values::read(Key key, FarValue far, MutableBytes into, Time deadline) {
-  if (far.length > c_.geometry.long_bytes || far.block.node() >= c_.map.nodes())
-    co_return Seen::kChanged;  // nobody writes such an entry
+  if (!plausible(far)) co_return Seen::kChanged;
   Buffer buffer(buffers_);
   const MutableBytes block = buffer.bytes().first(kBlockHeader + far.length);
   Duration backoff{};
@@ -61,6 +61,28 @@ Task<Values::Seen> Values::read(Key key, FarValue far, MutableBytes into, Time d
     co_await c_.back_off(backoff);
   }
   co_return Seen::kUnavailable;
+}
+
+Task<void> Values::read_some(std::span<Wanted> wanted) {
+  std::vector<Operation> operations;
+  std::vector<Wanted*> asked;
+  for (std::size_t i = 0; i < wanted.size();) {
+    operations.clear();
+    asked.clear();
+    for (; i < wanted.size() && operations.size() < kAtOnce; ++i) {
+      Wanted& one = wanted[i];
+      if (!plausible(one.far)) continue;
+      one.block.resize(kBlockHeader + one.far.length);
+      operations.push_back(remote::read_operation(c_.map.at(one.far.block), one.block));
+      asked.push_back(&one);
+    }
+    co_await c_.chain(operations);
+    for (std::size_t n = 0; n < asked.size(); ++n) {
+      const bool arrived = operations[n].status == Status::kOk;
+      if (!arrived) ++c_.counters.failures;
+      asked[n]->there = arrived && is_block(asked[n]->block, asked[n]->key, asked[n]->far);
+    }
+  }
 }
 
 }  // namespace sluice::sherman

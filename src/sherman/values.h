@@ -10,6 +10,8 @@
 #pragma once
 
 #include <map>
+#include <span>
+#include <vector>
 
 #include "sherman/connection.h"
 #include "sherman/space.h"
@@ -31,7 +33,22 @@ class Values {
   // Of kYes, the value is at the start of `into`. REQUIRES: into.size() >= far.length.
   remote::Task<Seen> read(Key key, FarValue far, MutableBytes into, Time deadline);
 
+  struct Wanted {
+    Key key = 0;
+    FarValue far;
+    std::vector<std::uint8_t> block{};
+    bool there = false;
+    ByteView value() const { return ByteView(block).subspan(kBlockHeader); }  // REQUIRES: there
+  };
+  // Several, kAtOnce in a round trip. What is not there afterwards was out of reach, or has become another's.
+  remote::Task<void> read_some(std::span<Wanted> wanted);
+  static constexpr std::size_t kAtOnce = 16;
+
  private:
+  // Could anybody have written it?
+  bool plausible(const FarValue& far) const {
+    return far.length <= c_.geometry.long_bytes && far.block.node() < c_.map.nodes();
+  }
   Space& space_for(std::uint32_t length);
 
   Connection& c_;
