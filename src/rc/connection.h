@@ -67,6 +67,7 @@ struct Connection {
 
   // The path.
   wire::HeaderTemplate headers{};
+  wire::PacketTemplate acknowledge{};  // with zeros where PSN and AETH stand
   wire::Gid remote_gid{};
   HeaderAddress peer{};  // the same
   Qpn remote_qpn{};

@@ -453,12 +453,15 @@ bool Responder::poll_transmit(Time, port::FrameSink& sink) {
 }
 
 bool Responder::emit_aeth(const Answer& answer, port::FrameSink& sink) {
-  const wire::Bth bth{.opcode = Opcode::kRcAcknowledge, .destination = connection_.remote_qpn, .psn = answer.psn};
-  PacketWriter packet(connection_, connection_.headers, sink, bth, Aeth::kSize);
-  if (!packet.ok()) return false;
+  const wire::PacketTemplate& packet = connection_.acknowledge;
+  std::uint8_t* const frame = sink.reserve(packet.frame_size());
+  connection_.sink_full = frame == nullptr;
+  if (frame == nullptr) return false;
   const Aeth aeth{answer.syndrome, answer.msn};
-  aeth.write(packet.body());
-  packet.finish();
+  const std::uint32_t words[] = {answer.psn.value(), std::uint32_t{aeth.syndrome} << 24 | (aeth.msn & Psn::kMask)};
+  const wire::PacketTemplate::Field field{swap_bytes(std::uint64_t{words[0]} << 32 | words[1]), 0};
+  packet.write(frame, {&field, 1});
+  sink.commit(packet.frame_size());
   ++connection_.counters->tx_packets;
   if (aeth.is_ack()) ++connection_.counters->tx_acks;
   if (aeth.is_rnr_nak()) ++connection_.counters->tx_rnr_naks;

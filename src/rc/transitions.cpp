@@ -161,8 +161,12 @@ Result<void> Adapter::find_path(Time now, QueuePair& pair) {
 
 void Adapter::set_route(QueuePair& pair, const wire::MacAddress& mac) {
   pair.route_.destination_mac = mac;
-  pair.connection_.headers = wire::HeaderTemplate(pair.route_);
-  pair.connection_.path_ready = true;
+  Connection& connection = pair.connection_;
+  connection.headers = wire::HeaderTemplate(pair.route_);
+  std::array<std::uint8_t, wire::Bth::kSize + wire::Aeth::kSize> transport{};
+  wire::Bth{.opcode = wire::Opcode::kRcAcknowledge, .destination = connection.remote_qpn}.write(transport.data());
+  connection.acknowledge = wire::PacketTemplate(connection.headers, transport);
+  connection.path_ready = true;
   activate(pair);
 }
 

@@ -179,7 +179,7 @@ class PacketTemplate {
   }
 
  private:
-  static constexpr std::size_t kShortest = 64;
+  static constexpr std::size_t kShortest = 58;  // an ACK over IPv4
   static constexpr std::size_t kTail = 32;
 
   std::uint32_t icrc_ = 0;
