@@ -164,29 +164,35 @@ Task<bool> Client::deliver(const Leaf& leaf, Key from, std::size_t count, ScanSi
     if (leaf.entry(i, c_.config.guard, entry) && entry.used && entry.key >= from) entries.push_back(entry);
   }
   std::ranges::sort(entries, {}, &Entry::key);
-  entries.resize(std::min(count, entries.size()));
+  const std::size_t most = found + count;
   std::vector<Values::Wanted> wanted;
-  for (const auto& entry : entries) {
-    if (entry.far) wanted.push_back({.key = entry.key, .far = far_value(entry)});
-  }
-  c_.counters.far_reads += wanted.size();
-  co_await values_.read_some(wanted);
-  auto next = wanted.begin();
   std::vector<std::uint8_t> value;
-  for (const auto& entry : entries) {
-    const Values::Wanted* const far = entry.far ? &*next++ : nullptr;
-    if (far == nullptr || far->there) {
-      sink.on_pair(entry.key, far == nullptr ? entry.value : far->value());
-      ++found;
-      continue;
+  // As many at a time as are wanted still: some may prove to be gone.
+  for (std::span<const Entry> left = entries; !left.empty() && found < most;) {
+    const auto some = left.first(std::min(most - found, left.size()));
+    left = left.subspan(some.size());
+    wanted.clear();
+    for (const auto& entry : some) {
+      if (entry.far) wanted.push_back({.key = entry.key, .far = far_value(entry)});
     }
-    ++c_.counters.far_changed;
-    value.resize(value_bytes());
-    const GetResult now = co_await get(entry.key, value);
-    if (now.outcome == Outcome::kNotFound) continue;
-    if (now.outcome != Outcome::kOk) co_return false;
-    sink.on_pair(entry.key, ByteView(value).first(now.length));
-    ++found;
+    c_.counters.far_reads += wanted.size();
+    co_await values_.read_some(wanted);
+    auto next = wanted.begin();
+    for (const auto& entry : some) {
+      const Values::Wanted* const far = entry.far ? &*next++ : nullptr;
+      if (far == nullptr || far->there) {
+        sink.on_pair(entry.key, far == nullptr ? entry.value : far->value());
+        ++found;
+        continue;
+      }
+      ++c_.counters.far_changed;
+      value.resize(value_bytes());
+      const GetResult now = co_await get(entry.key, value);
+      if (now.outcome == Outcome::kNotFound) continue;
+      if (now.outcome != Outcome::kOk) co_return false;
+      sink.on_pair(entry.key, ByteView(value).first(now.length));
+      ++found;
+    }
   }
   co_return true;
 }
