@@ -458,9 +458,9 @@ bool Responder::emit_aeth(const Answer& answer, port::FrameSink& sink) {
   connection_.sink_full = frame == nullptr;
   if (frame == nullptr) return false;
   const Aeth aeth{answer.syndrome, answer.msn};
-  const std::uint32_t words[] = {answer.psn.value(), std::uint32_t{aeth.syndrome} << 24 | (aeth.msn & Psn::kMask)};
-  const wire::PacketTemplate::Field field{swap_bytes(std::uint64_t{words[0]} << 32 | words[1]), 0};
-  packet.write(frame, {&field, 1});
+  const std::uint32_t word = std::uint32_t{aeth.syndrome} << 24 | (aeth.msn & Psn::kMask);
+  const wire::PacketTemplate::Field psn_and_aeth{swap_bytes(std::uint64_t{answer.psn.value()} << 32 | word), 0};
+  packet.write(frame, {&psn_and_aeth, 1});
   sink.commit(packet.frame_size());
   ++connection_.counters->tx_packets;
   if (aeth.is_ack()) ++connection_.counters->tx_acks;

@@ -12,6 +12,19 @@ using remote::Status;
 using remote::Task;
 using Written = NodeLocks::Written;
 
+namespace {
+
+Outcome outcome_of(Space::Given given) {
+  switch (given) {
+    case Space::Given::kOk: return Outcome::kOk;
+    case Space::Given::kNoSpace: return Outcome::kNoSpace;
+    case Space::Given::kUnavailable: break;
+  }
+  return Outcome::kUnavailable;
+}
+
+}  // namespace
+
 // A put, insert or erase under way.
 struct Client::Mutation {
   Change how{};
@@ -68,11 +81,7 @@ Task<Outcome> Client::change(Change how, Key key, ByteView value) {
 
 Task<Outcome> Client::write_far(Mutation& op) {
   const Space::Given given = co_await values_.write(op.key, op.value, op.deadline, op.written);
-  switch (given) {
-    case Space::Given::kOk: break;
-    case Space::Given::kNoSpace: co_return Outcome::kNoSpace;
-    case Space::Given::kUnavailable: co_return Outcome::kUnavailable;
-  }
+  if (given != Space::Given::kOk) co_return outcome_of(given);
   put_far_value(op.far_bytes, op.written);
   op.value = op.far_bytes;
   op.far = true;
@@ -203,12 +212,7 @@ Task<Client::Step> Client::split_leaf(Mutation& op, Grip& grip, Leaf& leaf) {
 Task<Outcome> Client::spare_node(Time deadline, NodePointer& spare) {
   if (spare) co_return Outcome::kOk;
   const Space::Given given = co_await space_.take(deadline, spare);
-  switch (given) {
-    case Space::Given::kOk: co_return Outcome::kOk;
-    case Space::Given::kNoSpace: co_return Outcome::kNoSpace;
-    case Space::Given::kUnavailable: break;
-  }
-  co_return Outcome::kUnavailable;
+  co_return outcome_of(given);
 }
 
 // --------------------------------------------------------------------------------------------------------- separators
