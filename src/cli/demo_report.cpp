@@ -208,12 +208,13 @@ std::vector<std::pair<std::string, std::string>> summary_of(const DemoFindings& 
       fmt::format("{}, wrong: {}", with_commas(run.run.values_verified + f.failure.result.run.values_verified),
                   run.run.values_wrong + f.failure.result.run.values_wrong));
   const auto& failure = f.failure.result.run;
-  const double fine = failure.operations() == 0 ? 0
-                                                : static_cast<double>(failure.with_outcome(Outcome::kOk)) /
-                                                      static_cast<double>(failure.operations());
+  std::int64_t longest_ns = 0;
+  for (const auto& action : failure.actions)
+    if (action.count != 0) longest_ns = std::max(longest_ns, action.latency_ns.max());
   rows.emplace_back(fmt::format("{} killed under load", f.killed),
-                    fmt::format("{:.3f} % of {} operations went on as if nothing had happened, {} failed", 100 * fine,
-                                with_commas(failure.operations()), with_commas(f.failure.failed())));
+                    fmt::format("{} of {} operations succeeded, {} failed; the longest took {:.2f} s",
+                                with_commas(failure.with_outcome(Outcome::kOk)), with_commas(failure.operations()),
+                                with_commas(f.failure.failed()), static_cast<double>(longest_ns) / 1e9));
   rows.emplace_back("afterwards", fmt::format("{} of {} values read back right from the other copies",
                                               with_commas(f.read_back_right), with_commas(f.read_back)));
   return rows;
