@@ -13,6 +13,7 @@
 #include "cli/bench_commands.h"
 #include "cli/progress.h"
 #include "cli/store_results.h"
+#include "fusee/layout.h"
 #include "rack/endpoint.h"
 #include "rack/store_bench.h"
 #include "workload/linearizability.h"
@@ -29,6 +30,8 @@ struct Settings {
   std::uint64_t clients = 64;
   std::uint64_t threads = 1;
   std::uint64_t caches = 1;
+  std::uint64_t index_slots = 0;
+  std::uint64_t index_doublings = 2;
   std::uint64_t operations = 0;
   Duration duration = Duration::seconds(10);
   std::uint64_t seed = 1;
@@ -70,6 +73,11 @@ struct Settings {
         .toggle("check", check, "record a history and check that it is linearizable (one thread)")
         .text("history", history, "write the history to this file, too", "a file's path")
         .text("out", out, "write the result to this file instead of stdout", "a file's path");
+    if (!fusee) return;
+    s.integer("index-slots", index_slots, 0, 4'000'000'000,
+              "entries that the index of a store made now has room for at first; 0: one for 512 B of memory")
+        .integer("index-doublings", index_doublings, 0, fusee::kMostIndexDoublings,
+                 "how often that index may double when it is full; memory for it is set aside");
   }
 };
 
@@ -152,6 +160,8 @@ Result<rack::StoreBenchConfig> BenchStore::bench_config() {
   config.load = s.phase != "run";
   config.run = s.phase != "load";
   config.operations = s.operations;
+  config.index_slots = s.index_slots;
+  config.index_doublings = static_cast<std::uint32_t>(s.index_doublings);
   config.duration = s.duration;
   config.place = *place;
   config.workload.mix = *mix;

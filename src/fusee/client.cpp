@@ -69,7 +69,11 @@ Task<Outcome> create_store(remote::RemoteMemory& memory, std::vector<MemoryNode>
 }
 
 Client::Client(remote::RemoteMemory& memory, std::vector<MemoryNode> nodes, const ClientConfig& config, Rng rng)
-    : c_(memory, config, rng), nodes_(std::move(nodes)), snapshot_(c_, *this), space_(c_, snapshot_) {}
+    : c_(memory, config, rng),
+      nodes_(std::move(nodes)),
+      snapshot_(c_, *this),
+      space_(c_, snapshot_),
+      growth_(c_, snapshot_, space_) {}
 
 Client::~Client() = default;
 
@@ -170,6 +174,7 @@ Task<Outcome> Client::join() {
       if (!possible && lost) co_return Outcome::kUnavailable;
       c_.map = MemoryMap(nodes_, c_.geometry);
       c_.buffers = std::make_shared<remote::Buffers>(std::size_t{c_.geometry.most_units()} * kUnit);
+      growth_.begin();
       cache_ = std::make_unique<SlotCache>(c_.config.cached_keys);
       if (possible) {
         membership_ = std::make_unique<Membership>(c_, nodes_, all);
@@ -198,6 +203,7 @@ void Client::moved(std::size_t node, const MemoryNode& memory) {
 struct Client::Candidates {
   std::array<Entry, 2 * kSlotsAChoice> entries;
   std::size_t count = 0;
+  std::size_t frozen = 0;  // slots
   Entry vacant;
   bool has_vacancy = false;
 };
@@ -218,6 +224,9 @@ void Client::list(const Choices& choices, ByteView slots, Word own, Candidates& 
         if (++vacancies == 1 || (vacant.word.raw != 0 && word.raw == 0)) vacant = entry;
         continue;
       }
+      candidates.frozen += word.frozen();
+      // It will never be live, or has not been for long.
+      if (word.frozen() && !word.live()) continue;
       const bool same = word.fingerprint() == choices.fingerprint && (own.raw == 0 || word.object() != own.object());
       if (same) candidates.entries[candidates.count++] = entry;
     }
@@ -249,11 +258,12 @@ Task<Client::Seen> Client::read_object(Word word, Key key, Time seen, MutableByt
 }
 
 Task<bool> Client::look(Key key, Word own, MutableBytes object, Time deadline, Look& found) {
-  const Choices choices = c_.map.choices(key);
   std::array<std::uint8_t, 2 * kChoiceBytes> slots;
   Duration backoff{};
   while (true) {
     found = Look{};
+    found.table = growth_.table(key);
+    const Choices choices = c_.map.choices(key, found.table);
     const Time seen = c_.now();
     std::array<Operation, 2> reads = {
         remote::read_operation(c_.map.at(choices.run[0], 0), MutableBytes(slots).first(kChoiceBytes)),
@@ -263,6 +273,13 @@ Task<bool> Client::look(Key key, Word own, MutableBytes object, Time deadline, L
     Candidates candidates;
     candidates.vacant.seen = seen;
     list(choices, slots, own, candidates);
+    found.frozen = candidates.frozen != 0;
+    if (candidates.frozen == 2 * kSlotsAChoice) {
+      bool split = false;
+      const bool known = co_await growth_.find_out(found.table, deadline, split);
+      if (!known) co_return false;
+      if (split) continue;
+    }
     found.vacant = candidates.vacant;
     found.has_vacancy = candidates.has_vacancy;
     bool whole = true;
@@ -306,7 +323,8 @@ Task<Client::Hit> Client::get_cached(Key key, MutableBytes object, Time deadline
   // The object that was read is the word's if the word has not been used again since it was seen.
   const bool got = right && both && c_.fresh(entry.seen) && parse_object(bytes, word.object(), parsed);
   if (!got) {
-    if (!word.live() || word.fingerprint() != entry.word.fingerprint()) co_return Hit::kNo;
+    // Frozen: the key may have moved.
+    if (!word.live() || word.frozen() || word.fingerprint() != entry.word.fingerprint()) co_return Hit::kNo;
     const Seen what = co_await read_object(word, key, seen, object, deadline, parsed);
     if (what == Seen::kUnreachable) co_return Hit::kUnreachable;
     if (what != Seen::kKey) co_return Hit::kNo;
@@ -342,7 +360,12 @@ Task<GetResult> Client::get_once(Key key, MutableBytes object, MutableBytes into
       cache_->forget(key);
       co_return GetResult{Outcome::kNotFound, 0};
     }
-    cache_->put(key, found.live.slot, found.live.word, found.live.sequence, found.live.seen);
+    // A frozen word would be found there for ever.
+    if (found.live.word.frozen()) {
+      cache_->forget(key);
+    } else {
+      cache_->put(key, found.live.slot, found.live.word, found.live.sequence, found.live.seen);
+    }
     value = object.subspan(kObjectHeader, found.length);
   }
   SLUICE_CHECK(into.size() >= value.size());

@@ -1,7 +1,7 @@
 // FUSEE's client: a replicated hash table in passive memory. get, put, insert and erase, one-sided, without locks and without a server.
 //
 // get:        a cached key takes one round trip: READ of its slot and of the object that was there, together. Else both choices of the key, then the
-//             objects whose fingerprint fits.
+//             objects whose fingerprint fits. What is read of a table that is being split is frozen, and still right.
 // put:        the object goes to all replicas (with the READ of the slot, if cached); then Snapshot changes the slot's word: three round trips
 //             without contention. A put that loses was overwritten just before the winner took effect.
 // insert:     the word goes into an empty slot as *tentative*, which readers do not see. Then both choices are read again: when no other entry of the
@@ -10,7 +10,7 @@
 //
 // Why a key never has two live entries. An entry becomes live only after its client, in a reading that began when the entry was tentative in the
 //   primary, has found no other entry of the key, live or tentative. Of two such entries the later one began its reading when the earlier was
-//   tentative, live or gone for good; so it became live only in the last case. Entries do not move. RACE inserts live at once and lets re-readers
+//   tentative, live or gone for good; so it became live only in the last case. Entries do not move, but with their whole table (growth.h). RACE inserts live at once and lets re-readers
 //   remove what they find double: between the two a reader may see either, and two clients may each remove the other's.
 // Two that insert the same key: the larger word is withdrawn, the smaller waits for that. A tentative entry that stands longer than a lease is withdrawn
 //   by whoever it is in the way of. Withdrawing and making live are both changes of one word: one of them wins.
@@ -29,6 +29,7 @@
 #include <vector>
 
 #include "fusee/connection.h"
+#include "fusee/growth.h"
 #include "fusee/membership.h"
 #include "fusee/slot_cache.h"
 #include "fusee/snapshot.h"
@@ -102,9 +103,12 @@ class Client : private Retirement {
     Entry rival;  // tentative
     Entry vacant;
     bool has_vacancy = false;
+    Table table;             // where this is
+    bool frozen = false;     // some of it: the table is being split
     std::size_t length = 0;  // of the live one's value, which is in the buffer from kObjectHeader on
   };
-  // Reads both choices of the key, and the objects of what may be it. `own`: not to be counted. False: out of reach before the deadline.
+  // Reads both choices of the key, in the table that has it, and the objects of what may be it. `own`: not to be counted. False: out of reach before
+  // the deadline.
   remote::Task<bool> look(Key key, Word own, MutableBytes object, Time deadline, Look& found);
   void list(const Choices& choices, ByteView slots, Word own, Candidates& candidates);
   enum class Seen : std::uint8_t { kKey, kOther, kBroken, kUnreachable };
@@ -138,6 +142,7 @@ class Client : private Retirement {
 
   // recovery.cpp
   // Where the object's word stands, in any replica. False: could not be found out.
+  // REQUIRES: the object's slot is, or was, one of this key's.
   remote::Task<bool> find_reference(Key key, Place object, Time deadline, Entry& found);
   remote::Task<bool> read_choices(const Choices& choices, std::uint32_t first, std::uint32_t last, MutableBytes into,
                                   Time deadline);
@@ -150,6 +155,7 @@ class Client : private Retirement {
   std::vector<MemoryNode> nodes_;
   Snapshot snapshot_;
   Space space_;
+  Growth growth_;
   std::unique_ptr<SlotCache> cache_;
   std::unique_ptr<Membership> membership_;  // none: no memory node can leave
   bool auditing_ = false;

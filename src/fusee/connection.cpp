@@ -80,4 +80,32 @@ Task<bool> Connection::read_all(std::span<remote::Operation> operations, Time de
   }
 }
 
+// Before any word of a half is written, the header of its table is not 0 any more, in the primary and in all backups; and never is again.
+Task<bool> Connection::words_in_use(std::vector<Extent>& extents) {
+  constexpr std::size_t kAtOnce = 32 << 10;
+  std::vector<bool> used(map.tables(), false);
+  for (std::uint64_t table = 0; table < geometry.tables; ++table) used[table] = true;
+  std::vector<std::uint8_t> headers(kAtOnce);
+  for (std::uint32_t partition = 0; partition < map.partitions(); ++partition) {
+    for (std::uint64_t offset = 0; offset < map.header_bytes(); offset += kAtOnce) {
+      const std::size_t length = std::min<std::uint64_t>(kAtOnce, map.header_bytes() - offset);
+      const remote::RemoteAddress at = map.word_at(Place::at(partition, offset), 0);
+      const Status status = co_await read(at, MutableBytes(headers).first(length));
+      if (status != Status::kOk) {
+        trouble(at.node);
+        co_return false;
+      }
+      for (std::size_t i = 0; i < length / 8; ++i) {
+        const std::uint64_t number = (offset / 8 + i) * map.partitions() + partition;
+        if (number >= used.size() || load_le<std::uint64_t>(headers.data() + i * 8) == 0) continue;
+        const Table table = map.table_of(number);
+        if (!map.may_split(table)) continue;
+        used[map.number(table.half(0))] = used[map.number(table.half(1))] = true;
+      }
+    }
+  }
+  extents = map.extents(used);
+  co_return true;
+}
+
 }  // namespace sluice::fusee

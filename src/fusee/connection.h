@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <vector>
 
 #include "base/rng.h"
 #include "base/time.h"
@@ -55,6 +56,7 @@ struct ClientCounters : remote::AccessCounters {
   std::uint64_t lost = 0;
   std::uint64_t finished = 0;    // changes of others, ended for them
   std::uint64_t withdrawn = 0;   // tentative entries, own and others'
+  std::uint64_t splits = 0;      // of tables of the index, that this client has brought to their end
   std::uint64_t blocks = 0;      // claimed
   std::uint64_t reused = 0;      // objects
   std::uint64_t recovered = 0;   // blocks of dead clients
@@ -99,6 +101,10 @@ struct Connection : remote::CountedMemory<ClientCounters> {
   }
   // Reads (or writes, the same again) until all is done. False: a node cannot be reached, not before the deadline, or the view is another now.
   remote::Task<bool> read_all(std::span<remote::Operation> operations, Time deadline);
+
+  // What of every partition's words may be anything but 0, in any replica: for whoever has to go through all of them. Reads the headers of all tables, and
+  // needs no lease: a table is used for ever once it is. False: out of reach.
+  remote::Task<bool> words_in_use(std::vector<Extent>& extents);
 
   ClientConfig config;
   Geometry geometry;             // and these, once joined

@@ -10,7 +10,7 @@
 namespace sluice::fusee {
 namespace {
 
-constexpr std::uint64_t kMagic = 0x34'4545'5355'4653;  // "SFUSEE4"
+constexpr std::uint64_t kMagic = 0x35'4545'5355'4653;  // "SFUSEE5"
 
 std::uint32_t crc(ByteView bytes, std::uint32_t start) {
   return crc32_iscsi(const_cast<unsigned char*>(bytes.data()), static_cast<int>(bytes.size()), start);
@@ -30,14 +30,17 @@ std::uint32_t object_check(ByteView object, Place place) {
   return crc(object.subspan(36), head);
 }
 
-std::uint32_t superblock_check(ByteView bytes) { return crc(bytes.subspan(40, 8), crc(bytes.first(36), 0)); }
+std::uint32_t superblock_check(ByteView bytes) { return crc(bytes.subspan(40, 16), crc(bytes.first(36), 0)); }
 
 }  // namespace
 
 const char* Geometry::refusal() const {
   if (replicas < 1 || replicas > kMostReplicas) return "there are 1 to 4 replicas";
   if (index_replicas > replicas) return "the index has at most as many replicas as objects";
-  if (groups < 2) return "an index has at least two groups";
+  if (groups < 2) return "a table of the index has at least two groups";
+  if (tables < 1 || tables > 1u << 24) return "an index has 1 to 16,777,216 tables";
+  if (doublings > kMostIndexDoublings) return "an index doubles at most 16 times";
+  if (groups > (std::uint64_t{1} << 32) / (std::uint64_t{tables} << (doublings + 1))) return "the index is too large";
   if (most_units() > 255) return "a value has at most 16,280 bytes";
   if (block_bytes % kUnit != 0 || shape_of(block_bytes, class_of(most_units())).objects < 1)
     return "not one object fits into a block";
@@ -123,17 +126,50 @@ void MemoryMap::complete(std::uint32_t node) {
   set(node, Member::kWhole);
 }
 
-Choices MemoryMap::choices(Key key) const {
-  const std::uint64_t first = mix(key + 0x9E37'79B9'7F4A'7C15);
-  const std::uint64_t second = mix(first + 0xD1B5'4A32'D192'ED03);
+namespace {
+std::uint64_t first_hash(Key key) { return mix(key + 0x9E37'79B9'7F4A'7C15); }
+std::uint64_t second_hash(std::uint64_t first) { return mix(first + 0xD1B5'4A32'D192'ED03); }
+std::uint8_t mark_of(std::uint64_t second) { return static_cast<std::uint8_t>((second & 0xFF) == 0 ? 0xA5 : second); }
+}  // namespace
+
+std::uint8_t MemoryMap::fingerprint(Key key) const { return mark_of(second_hash(first_hash(key))); }
+
+// The halvings go by bits of a hash of their own, the first by the lowest.
+Table MemoryMap::table(Key key, std::uint32_t level) const {
+  if (geometry_.tables == 1 && level == 0) return {};
+  const std::uint64_t hash = mix(second_hash(first_hash(key)) + 0x8CB9'2BA7'2F3D'8DD7);
+  std::uint64_t index = (hash >> 32) % geometry_.tables;
+  for (std::uint32_t i = 0; i < level; ++i) index = 2 * index + (hash >> i & 1);
+  return {level, index};
+}
+
+Choices MemoryMap::choices(Key key, Table table) const {
+  const std::uint64_t first = first_hash(key);
+  const std::uint64_t second = second_hash(first);
   const std::uint64_t groups = std::uint64_t{partitions()} * geometry_.groups;
   const std::uint64_t a = (first >> 8) % groups;
   const std::uint64_t b = (a + 1 + (second >> 8) % (groups - 1)) % groups;
-  const auto run = [this](std::uint64_t group, std::uint64_t side) {
-    return Place::at(static_cast<std::uint32_t>(group % partitions()), group / partitions() * 192 + side * 64);
+  const auto run = [this, table](std::uint64_t group, std::uint64_t side) {
+    return slots(table, static_cast<std::uint32_t>(group % partitions())) + (group / partitions() * 192 + side * 64);
   };
-  const auto mark = static_cast<std::uint8_t>((second & 0xFF) == 0 ? 0xA5 : second & 0xFF);
-  return {{run(a, first & 1), run(b, first >> 1 & 1)}, mark};
+  return {{run(a, first & 1), run(b, first >> 1 & 1)}, mark_of(second)};
+}
+
+std::vector<Extent> MemoryMap::extents(const std::vector<bool>& used) const {
+  std::vector<Extent> found;
+  const auto add = [&found](std::uint64_t offset, std::uint64_t length) {
+    if (!found.empty() && found.back().offset + found.back().length == offset) {
+      found.back().length += length;
+    } else {
+      found.push_back({offset, length});
+    }
+  };
+  add(0, header_bytes());
+  for (std::uint64_t number = 0; number < used.size(); ++number) {
+    if (used[number]) add(header_bytes() + number * table_bytes(), table_bytes());
+  }
+  add(index_bytes(), std::uint64_t{8} * blocks_);
+  return found;
 }
 
 bool MemoryMap::holds(Word word) const {
@@ -169,6 +205,8 @@ void put_superblock(MutableBytes into, const Superblock& superblock) {
   store_le<std::uint32_t>(p + 28, geometry.index_replicas);
   store_le<std::uint32_t>(p + 32, superblock.votes_from);
   store_le<std::uint64_t>(p + 40, superblock.heap_bytes);
+  store_le<std::uint32_t>(p + 48, geometry.tables);
+  store_le<std::uint32_t>(p + 52, geometry.doublings);
   store_le<std::uint32_t>(p + 36, superblock_check(into));
 }
 
@@ -188,7 +226,9 @@ bool parse_superblock(ByteView bytes, Superblock& superblock) {
                              .groups = load_le<std::uint32_t>(p + 12),
                              .value_bytes = load_le<std::uint32_t>(p + 16),
                              .block_bytes = load_le<std::uint32_t>(p + 20),
-                             .index_replicas = load_le<std::uint32_t>(p + 28)},
+                             .index_replicas = load_le<std::uint32_t>(p + 28),
+                             .tables = load_le<std::uint32_t>(p + 48),
+                             .doublings = load_le<std::uint32_t>(p + 52)},
                 .nodes = load_le<std::uint32_t>(p + 24),
                 .heap_bytes = load_le<std::uint64_t>(p + 40),
                 .votes_from = load_le<std::uint32_t>(p + 32)};

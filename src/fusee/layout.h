@@ -1,14 +1,20 @@
 // Every byte of a FUSEE store in remote memory: slots of the index, objects, blocks, superblock, and where their replicas lie.
 //
-// Partition     [index: groups | owners of blocks, 8 each | blocks]. There is one a memory node; its replica j lies on memory node
-//               (partition + j) modulo nodes, in share j. So one Place names all replicas of a word or an object.
+// Partition     [index: headers of tables, 8 each | tables | owners of blocks, 8 each | blocks]. There is one a memory node; its replica j lies on
+//               memory node (partition + j) modulo nodes, in share j. So one Place names all replicas of a word or an object.
 // Memory node   [superblock 64 KiB | share 0: its own partition | share 1: the one before it | … share r - 1]
 // Superblock    geometry, on every memory node alike, and from which view on this memory votes | made: u64 | clients: u64 | who restores it: u64 |
 //               records of changes, 32 each: the k-th says what changes with view k + 1 (a Ballot, and two Proposals of which it names one), and
 //               whether all replicas of view k have been made alike (u64). See membership.h.
-// Group         bucket | overflow bucket | bucket, eight slots of 8 bytes each. A key has two choices, in different groups: a bucket and its overflow.
-// Slot          8 bits units | 8 bits fingerprint | 48 bits place of the object, in whose lowest bits stands the state: live, tentative, void.
-//               0: never used. A slot that held something is void, never 0 again: every word that a slot takes is a new one.
+// Table         RACE's subtable: groups in every partition. The store begins with `tables` of them; a full one is split into two of its size, up to
+//               `doublings` times (growth.h). Each table that there may ever be has its place from the start, which is a number's: those of level 0,
+//               then those of level 1, 2 i and 2 i + 1 of which are the halves of i, and so on. Nothing of it is written before it is used.
+// Header        an Owner's word, of the table: 0, whole; of units 1: who is splitting it; of units 2: it is split, for ever. Of table n in partition n
+//               modulo partitions.
+// Group         bucket | overflow bucket | bucket, eight slots of 8 bytes each. A key has two choices, in different groups of
+//               its table, at the same places in every table: a bucket and its overflow.
+// Slot          8 bits units | 8 bits fingerprint | 48 bits place of the object, in whose lowest bits stands the state: live, tentative, void; and
+//               whether it is frozen: nothing follows this word any more, for its table is being split. 0: never used. A slot that held something is void, never 0 again: every word that a slot takes is a new one.
 // Block         marks, 8 each | objects of one size, in units of 64. A mark is the sequence of the allocation that is over: whoever took an object's
 //               word out of its slot writes it; the block's owner reads it. Written twice or too late, it changes nothing.
 // Object        u64 key | u64 sequence | log: u64 old slot word, u64 old object's sequence | u32 check | u8 kind, u24 length | value
@@ -62,14 +68,24 @@ struct Word {
   constexpr std::uint8_t fingerprint() const { return static_cast<std::uint8_t>(raw >> 48); }
   constexpr std::uint32_t units() const { return static_cast<std::uint32_t>(raw >> 56); }
   constexpr State state() const { return static_cast<State>(raw & 3); }
+  constexpr bool frozen() const { return (raw & kFrozen) != 0; }
+  // Of a slot that was never used: a void word that names nothing.
+  constexpr Word freeze() const {
+    return {raw == 0 ? kFrozen | static_cast<std::uint64_t>(State::kVoid) : raw | kFrozen};
+  }
+  constexpr Word thaw() const { return {units() == 0 ? 0 : raw & ~kFrozen}; }
   constexpr Word with(State state) const { return {(raw & ~std::uint64_t{3}) | static_cast<std::uint64_t>(state)}; }
   constexpr bool live() const { return raw != 0 && state() == State::kLive; }
-  constexpr bool tentative() const { return raw != 0 && state() == State::kTentative; }
-  constexpr bool vacant() const { return raw == 0 || state() == State::kVoid; }
+  // Something may follow these two.
+  constexpr bool tentative() const { return raw != 0 && state() == State::kTentative && !frozen(); }
+  constexpr bool vacant() const { return raw == 0 || (state() == State::kVoid && !frozen()); }
   friend constexpr auto operator<=>(const Word&, const Word&) = default;
+
+ private:
+  static constexpr std::uint64_t kFrozen = 4;
 };
 
-// Who a block belongs to; no word is used twice.
+// Who a block belongs to, or a table's header; no word is used twice.
 struct Owner {
   std::uint64_t raw = 0;
 
@@ -83,11 +99,13 @@ struct Owner {
 // What all clients of a store agree on.
 struct Geometry {
   std::uint32_t replicas = 3;     // of everything; at most as many as memory nodes
-  std::uint32_t groups = 1024;    // of the index, a partition; 24 slots each
+  std::uint32_t groups = 1024;    // of a table of the index, a partition; 24 slots each
   std::uint32_t value_bytes = 8;  // the most that a value may have
   std::uint32_t block_bytes = 64 << 10;
   // Of what Snapshot changes: slots and owners. 0: as many. Fewer is faster, and less of the store outlives its nodes.
   std::uint32_t index_replicas = 0;
+  std::uint32_t tables = 1;     // of the index, when the store is made
+  std::uint32_t doublings = 0;  // of the index, at most: so many times may each of them, and each half, be split
 
   constexpr std::uint32_t word_replicas() const { return index_replicas == 0 ? replicas : index_replicas; }
   constexpr std::uint32_t most_units() const { return (kObjectHeader + value_bytes + kUnit - 1) / kUnit; }
@@ -100,7 +118,21 @@ struct MemoryNode {
   std::uint64_t heap_bytes = 0;
 };
 
-// Where a key may be: two runs of kSlotsAChoice slots, in different groups.
+inline constexpr std::uint32_t kMostIndexDoublings = 16;
+
+// A part of the index: the `index`-th of those that have been split so many times.
+struct Table {
+  std::uint32_t level = 0;
+  std::uint64_t index = 0;
+
+  constexpr Table half(std::uint64_t which) const { return {level + 1, 2 * index + which}; }
+  friend constexpr bool operator==(const Table&, const Table&) = default;
+};
+// A header's state, where an Owner has units.
+inline constexpr std::uint32_t kTableClaimed = 1;
+inline constexpr std::uint32_t kTableSplit = 2;
+
+// Where a key may be, in a table: two runs of kSlotsAChoice slots, in different groups.
 struct Choices {
   std::array<Place, 2> run;
   std::uint8_t fingerprint = 0;  // never 0
@@ -120,6 +152,12 @@ BlockShape shape_of(std::uint32_t block_bytes, std::uint32_t class_units);
 // written before it came; it is the last of all replicas until it is whole.
 enum class Member : std::uint8_t { kWhole, kApprentice, kLeft };
 
+// Some bytes of a partition.
+struct Extent {
+  std::uint64_t offset = 0;
+  std::uint64_t length = 0;
+};
+
 // Where everything lies. Pure.
 class MemoryMap {
  public:
@@ -133,7 +171,6 @@ class MemoryMap {
   std::uint32_t readable(Place place) const { return homes_[place.partition()].objects.whole; }
   std::uint32_t word_replicas(Place place) const { return homes_[place.partition()].words.count; }
   std::uint32_t blocks() const { return blocks_; }  // a partition
-  std::uint64_t slots() const { return std::uint64_t{partitions()} * geometry_.groups * 24; }
   // REQUIRES: replica < replicas(place). Replica 0 is the primary: the first of those that are whole.
   remote::RemoteAddress at(Place place, std::uint32_t replica) const {
     return in_share(place, homes_[place.partition()].objects.shares[replica]);
@@ -163,8 +200,37 @@ class MemoryMap {
   std::uint32_t primary(std::uint32_t partition) const {
     return (partition + homes_[partition].words.shares[0]) % partitions();
   }
-  Choices choices(Key key) const;
-  Place slot(std::uint32_t partition, std::uint64_t index) const { return Place::at(partition, index * 8); }
+  // The key's table, if its first so many halvings have been made.
+  Table table(Key key, std::uint32_t level) const;
+  // In which half of a table of this level is the key?
+  std::uint32_t half(Key key, std::uint32_t level) const {
+    return static_cast<std::uint32_t>(table(key, level + 1).index & 1);
+  }
+  Choices choices(Key key, Table table) const;
+  std::uint8_t fingerprint(Key key) const;
+  bool grows() const { return geometry_.doublings != 0; }
+  bool may_split(Table table) const { return table.level < geometry_.doublings; }
+  // How many tables there may ever be; each has a number below that.
+  std::uint64_t tables() const { return tables_below(geometry_.doublings + 1); }
+  std::uint64_t number(Table table) const { return tables_below(table.level) + table.index; }
+  Table table_of(std::uint64_t number) const {
+    Table table;
+    while (number >= tables_below(table.level + 1)) ++table.level;
+    table.index = number - tables_below(table.level);
+    return table;
+  }
+  Place header(Table table) const {
+    return Place::at(static_cast<std::uint32_t>(number(table) % partitions()), number(table) / partitions() * 8);
+  }
+  // What a partition has of a table, and of all headers, is so many bytes from there on.
+  Place slots(Table table, std::uint32_t partition) const {
+    return Place::at(partition, header_bytes() + number(table) * table_bytes());
+  }
+  std::uint64_t table_bytes() const { return std::uint64_t{geometry_.groups} * 192; }
+  std::uint64_t header_bytes() const {
+    if (!grows()) return 0;
+    return ((tables() + partitions() - 1) / partitions() * 8 + kUnit - 1) / kUnit * kUnit;
+  }
   Place owner(std::uint32_t partition, std::uint32_t block) const {
     return Place::at(partition, index_bytes() + std::uint64_t{8} * block);
   }
@@ -173,8 +239,10 @@ class MemoryMap {
   }
   // All that Snapshot changes: from the start of a partition, so many bytes.
   std::uint64_t word_bytes() const { return index_bytes() + std::uint64_t{8} * blocks_; }
-  // Of these, the slots.
-  std::uint64_t index_bytes() const { return std::uint64_t{geometry_.groups} * 192; }
+  // What is used, of a partition's words: headers, owners, and those tables that `used` says are, by number.
+  std::vector<Extent> extents(const std::vector<bool>& used) const;
+  // Of these, headers and slots.
+  std::uint64_t index_bytes() const { return header_bytes() + tables() * table_bytes(); }
   // Could an object be there? Nothing that is read is followed without asking this.
   bool holds(Word word) const;
   // REQUIRES: holds(word).
@@ -193,6 +261,7 @@ class MemoryMap {
     Replicas objects;
     Replicas words;
   };
+  std::uint64_t tables_below(std::uint32_t level) const { return geometry_.tables * ((std::uint64_t{1} << level) - 1); }
   Replicas among(std::uint32_t partition, std::uint32_t shares) const;
   void set(std::uint32_t node, Member member);
   std::uint32_t share_on(std::uint32_t node, std::uint32_t partition) const {
@@ -213,7 +282,7 @@ class MemoryMap {
 
 // ------------------------------------------------------------------------------------------------------- superblock
 
-inline constexpr std::size_t kSuperblockHead = 48;
+inline constexpr std::size_t kSuperblockHead = 56;
 inline constexpr std::uint64_t kMadeOffset = 56;  // u64: 1 once all memory nodes have the geometry
 inline constexpr std::uint64_t kClientOffset =
     64;  // u64: clients that got their number here, or elsewhere from the same count

@@ -388,16 +388,22 @@ Task<bool> Membership::repair() {
     const bool admitted = co_await admit(node);
     if (!admitted) co_return false;
   }
+  std::vector<Extent> extents;
+  const bool known = co_await c_.words_in_use(extents);
+  if (!known) co_return false;
+  std::size_t batches = 0;
   for (std::uint32_t partition = 0; partition < c_.map.partitions(); ++partition) {
     if (!touched_[partition] || c_.map.word_replicas(Place::at(partition, 0)) < 2) continue;
-    for (std::uint64_t offset = 0; offset < c_.map.word_bytes(); offset += kRepairedAtOnce) {
-      const std::size_t length = std::min<std::uint64_t>(kRepairedAtOnce, c_.map.word_bytes() - offset);
-      const bool done = co_await repair_part(partition, offset, length);
-      if (!done) co_return false;
-      if (offset % (kRepairedAtOnce * kBatchesAtOnce) != 0) continue;
-      const bool leased = co_await ask_for_lease();
-      if (!leased) co_return false;
-      if (std::ranges::any_of(nodes_, [](const Node& n) { return n.voted && n.ready != 0; })) co_return true;
+    for (const Extent& extent : extents) {
+      for (std::uint64_t done = 0; done < extent.length; done += kRepairedAtOnce) {
+        const std::size_t length = std::min<std::uint64_t>(kRepairedAtOnce, extent.length - done);
+        const bool repaired = co_await repair_part(partition, extent.offset + done, length);
+        if (!repaired) co_return false;
+        if (batches++ % kBatchesAtOnce != 0) continue;
+        const bool leased = co_await ask_for_lease();
+        if (!leased) co_return false;
+        if (std::ranges::any_of(nodes_, [](const Node& n) { return n.voted && n.ready != 0; })) co_return true;
+      }
     }
   }
   co_return true;

@@ -30,7 +30,8 @@ Task<bool> Client::read_choices(const Choices& choices, std::uint32_t first, std
 
 // The backups first: a word that they held goes, if at all, into the primary, and is found there, or has been replaced for good.
 Task<bool> Client::find_reference(Key key, Place object, Time deadline, Entry& found) {
-  const Choices choices = c_.map.choices(key);
+  Table table;
+  Choices choices;
   std::array<std::uint8_t, 2 * kChoiceBytes * kMostReplicas> slots;
   const MutableBytes in_backups = MutableBytes(slots).subspan(2 * kChoiceBytes);
   const auto look_for = [&](std::size_t first, std::size_t last) {
@@ -54,8 +55,17 @@ Task<bool> Client::find_reference(Key key, Place object, Time deadline, Entry& f
     }
     return false;
   };
+  // In the primary.
+  const auto all_frozen = [&] {
+    for (std::size_t i = 0; i < 2 * kSlotsAChoice; ++i) {
+      if (!Word{load_le<std::uint64_t>(slots.data() + i * 8)}.frozen()) return false;
+    }
+    return true;
+  };
   while (c_.now() < deadline) {
     found = Entry{};
+    table = growth_.table(key);
+    choices = c_.map.choices(key, table);
     const std::uint32_t view = c_.view;
     const std::uint32_t most = std::max(c_.map.word_replicas(choices.run[0]), c_.map.word_replicas(choices.run[1]));
     if (most > 1) {
@@ -71,6 +81,13 @@ Task<bool> Client::find_reference(Key key, Place object, Time deadline, Entry& f
     if (!read) again = co_await c_.again(deadline);
     if (!again) co_return false;
     if (!read || view != c_.view) continue;
+    if (all_frozen()) {
+      bool split = false;
+      const bool known = co_await growth_.find_out(table, deadline, split);
+      if (!known) again = co_await c_.again(deadline);
+      if (!again) co_return false;
+      if (!known || split) continue;
+    }
     const bool in_primary = look_for(0, 1);
     if (in_primary && !differs()) co_return true;
     if (!in_primary && (most == 1 || !look_for(1, most))) co_return true;
@@ -150,6 +167,7 @@ Task<Outcome> Client::audit() {
     for (std::size_t i = 0; i < space_.blocks().size() && whole; ++i) {
       whole = co_await examine(*space_.blocks()[i], deadline);
     }
+    if (whole) whole = co_await growth_.end_splits(c_.client, deadline);
     if (!whole) again = co_await c_.again(deadline);
   }
   audited_ = c_.now();
@@ -194,6 +212,8 @@ Task<Outcome> Client::recover(std::uint32_t dead) {
 }
 
 Task<Outcome> Client::recover_once(std::uint32_t dead, Time deadline) {
+  const bool ended = co_await growth_.end_splits(dead, deadline);
+  if (!ended) co_return Outcome::kUnavailable;
   std::array<std::uint8_t, 512 * kMostReplicas> owners;
   Outcome outcome = Outcome::kOk;
   for (std::uint32_t partition = 0; partition < c_.map.partitions(); ++partition) {

@@ -119,25 +119,36 @@ Task<bool> Restoration::probe(std::uint32_t node) {
 
 // Nothing of the store's is read there, or expected, in this view.
 Task<bool> Restoration::clean(std::uint32_t node, std::uint32_t view) {
-  words_.resize(kCleanedAtOnce);
+  std::vector<Extent> extents;
+  const bool known = co_await c_.words_in_use(extents);
+  if (!known || !c_.acts_in(view)) co_return false;
   for (std::uint32_t partition = 0; partition < c_.map.partitions(); ++partition) {
     if (!c_.map.has_words(node, partition)) continue;
-    for (std::uint64_t offset = 0; offset < c_.map.word_bytes(); offset += kCleanedAtOnce) {
-      const MutableBytes some =
-          MutableBytes(words_).first(std::min<std::uint64_t>(kCleanedAtOnce, c_.map.word_bytes() - offset));
-      const auto at = c_.map.on(node, Place::at(partition, offset));
-      const Status read = co_await c_.read(*at, some);
-      if (read != Status::kOk || !c_.acts_in(view)) co_return false;
-      if (std::ranges::any_of(some, [](std::uint8_t byte) { return byte != 0; })) {
-        std::ranges::fill(some, std::uint8_t{0});
-        const Status written = co_await c_.write(*at, some);
-        if (written != Status::kOk) co_return false;
+    for (const Extent& extent : extents) {
+      for (std::uint64_t done = 0; done < extent.length; done += kCleanedAtOnce) {
+        const std::size_t length = std::min<std::uint64_t>(kCleanedAtOnce, extent.length - done);
+        const bool cleaned = co_await clean_part(node, Place::at(partition, extent.offset + done), length);
+        if (!cleaned || !c_.acts_in(view)) co_return false;
+        const bool still = co_await beat(node);
+        if (!still || !c_.acts_in(view)) co_return false;
       }
-      const bool still = co_await beat(node);
-      if (!still || !c_.acts_in(view)) co_return false;
     }
   }
   co_return true;
+}
+
+// REQUIRES: a lease on a view in which it has left.
+Task<bool> Restoration::clean_part(std::uint32_t node, Place first, std::size_t length) {
+  words_.resize(kCleanedAtOnce);
+  const std::uint32_t view = c_.view;
+  const MutableBytes some = MutableBytes(words_).first(length);
+  const auto at = c_.map.on(node, first);
+  const Status read = co_await c_.read(*at, some);
+  if (read != Status::kOk || !c_.acts_in(view)) co_return false;
+  if (std::ranges::none_of(some, [](std::uint8_t byte) { return byte != 0; })) co_return true;
+  std::ranges::fill(some, std::uint8_t{0});
+  const Status written = co_await c_.write(*at, some);
+  co_return written == Status::kOk;
 }
 
 Task<bool> Restoration::invite(std::uint32_t node) {
@@ -199,7 +210,7 @@ Task<bool> Restoration::copy_objects(std::uint32_t node, std::uint32_t view, Tim
   co_return true;
 }
 
-Task<bool> Restoration::copy_part(std::uint32_t node, Place first, std::size_t length) {
+Task<bool> Restoration::copy_part(std::uint32_t node, Table table, Place first, std::size_t length, bool& split) {
   const bool have = co_await c_.ensure_view(c_.now() + c_.config.timeout);
   if (!have || !apprentice(node)) co_return false;
   const std::uint32_t view = c_.view;
@@ -213,8 +224,14 @@ Task<bool> Restoration::copy_part(std::uint32_t node, Place first, std::size_t l
   bool read = true;
   if (replicas > 1) read = co_await c_.read_all(std::span(reads).subspan(1, replicas - 1), deadline);
   if (!read || !c_.acts_in(view)) co_return false;
-  read = co_await c_.read_all(std::span(reads).first(1), deadline);
+  std::array<std::uint8_t, 8> header{};
+  std::array<Operation, 2> last = {reads[0], remote::read_operation(c_.map.word_at(c_.map.header(table), 0), header)};
+  const std::size_t count = c_.map.may_split(table) ? 2 : 1;
+  read = co_await c_.read_all(std::span(last).first(count), deadline);
   if (!read || !c_.acts_in(view)) co_return false;
+  // What stands in a table that is split may be anybody's by now.
+  split = Owner{load_le<std::uint64_t>(header.data())}.units() == kTableSplit;
+  if (split) co_return true;
   wanted_.clear();
   for (std::size_t at = 0; at < replicas * length; at += 8) {
     const Word word{load_le<std::uint64_t>(words_.data() + at)};
@@ -229,18 +246,35 @@ Task<bool> Restoration::copy_part(std::uint32_t node, Place first, std::size_t l
 
 Task<bool> Restoration::copy(std::uint32_t node) {
   broken_.clear();
+  std::vector<Table> open;
+  for (std::uint64_t i = c_.geometry.tables; i > 0; --i) open.push_back({0, i - 1});
+  while (!open.empty()) {
+    const Table table = open.back();
+    open.pop_back();
+    bool split = false;
+    const bool copied = co_await copy_table(node, table, split);
+    if (!copied) co_return false;
+    // The halves after it: a word is seen here before it is moved, or there after it was.
+    if (split) open.insert(open.end(), {table.half(1), table.half(0)});
+  }
+  co_return true;
+}
+
+// Unless it is `split`: then its halves have all that it had.
+Task<bool> Restoration::copy_table(std::uint32_t node, Table table, bool& split) {
   for (std::uint32_t partition = 0; partition < c_.map.partitions(); ++partition) {
-    for (std::uint64_t offset = 0; offset < c_.map.index_bytes(); offset += kSlotsAtOnce * 8) {
-      const std::size_t length = std::min<std::uint64_t>(kSlotsAtOnce * 8, c_.map.index_bytes() - offset);
+    for (std::uint64_t offset = 0; offset < c_.map.table_bytes(); offset += kSlotsAtOnce * 8) {
+      const std::size_t length = std::min<std::uint64_t>(kSlotsAtOnce * 8, c_.map.table_bytes() - offset);
       bool done = false;
       for (int i = 0; i < kAttempts && !done; ++i) {
         if (i > 0) co_await c_.scheduler.sleep_for(c_.config.backoff_most);
-        done = co_await copy_part(node, Place::at(partition, offset), length);
+        done = co_await copy_part(node, table, c_.map.slots(table, partition) + offset, length, split);
         if (!apprentice(node)) co_return false;
       }
       if (!done) co_return false;
       const bool still = co_await beat(node);
       if (!still) co_return false;
+      if (split) co_return true;
     }
   }
   co_return true;

@@ -11,7 +11,7 @@
 // Why an apprentice that has been gone through has all objects that anybody may read:
 //   1. No word is proposed in a view unless its object is in all replicas of that view (Snapshot, `written`). So what is not on the apprentice is
 //      named by words that stood in primaries or backups when it joined.
-//   2. Of each slot the backups are read first, then the primary. A word that stood there when the node joined, and is not seen, was replaced for good.
+//   2. The halves of a table are gone through after it, if it is split by then; else they have what was seen in it, or came later. Of each slot the backups are read first, then the primary. A word that stood there when the node joined, and is not seen, was replaced for good.
 //   3. An object is written to the apprentice only for as long as its word may be relied on (`hold`), so that no later one in its place is overwritten.
 //   4. Whoever follows the logs of what was replaced does so for no longer than `hold`; older objects than that nobody asks for.
 // Threads:    the client's.
@@ -40,9 +40,11 @@ class Restoration {
   remote::Task<bool> elected(std::uint32_t node);
   remote::Task<bool> beat(std::uint32_t node);
   remote::Task<bool> clean(std::uint32_t node, std::uint32_t view);
+  remote::Task<bool> clean_part(std::uint32_t node, Place first, std::size_t length);
   remote::Task<bool> copy(std::uint32_t node);
-  // Copies what some slots name. False: to be done again.
-  remote::Task<bool> copy_part(std::uint32_t node, Place first, std::size_t length);
+  remote::Task<bool> copy_table(std::uint32_t node, Table table, bool& split);
+  // Copies what some slots name, if the table is not split. False: to be done again.
+  remote::Task<bool> copy_part(std::uint32_t node, Table table, Place first, std::size_t length, bool& split);
   remote::Task<bool> copy_objects(std::uint32_t node, std::uint32_t view, Time seen);
   // Waits until the wish has come true. False: it has not.
   remote::Task<bool> proposed(const Change& change);

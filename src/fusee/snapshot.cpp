@@ -189,6 +189,7 @@ Task<Snapshot::End> Snapshot::settle(Epoch& epoch) {
 
 Task<Changed> Snapshot::change(WordKind kind, Place at, std::uint64_t old, std::uint64_t mine, std::uint32_t written,
                                Time seen, Time deadline) {
+  SLUICE_CHECK(kind != WordKind::kEntry || !Word{old}.frozen());
   Epoch epoch{.kind = kind, .at = at, .old = old, .mine = mine, .written = written, .seen = seen, .deadline = deadline};
   if (!c_.leased()) {
     const bool have = co_await c_.ensure_view(deadline);
@@ -240,6 +241,7 @@ Task<Changed> Snapshot::await_end(Epoch& epoch, bool nowhere) {
   const End end = co_await settle(epoch);
   // Primary and backups hold `old`, in a view in which nobody may propose the word any more: it will never stand anywhere.
   if (end == End::kIdle) co_return Changed::kStale;
+  if (end == End::kOver && frozen_instead(epoch)) co_return Changed::kStale;
   if (end == End::kOver) {
     // None of the backups took it, all have said so: it is nowhere.
     if (nowhere && !epoch.moved) {
@@ -274,6 +276,7 @@ Task<Changed> Snapshot::change_alone(Epoch& epoch) {
       ++c_.counters.won_all;
       co_return Changed::kWon;
     }
+    if (done && frozen_instead(epoch)) co_return Changed::kStale;
     if (done && !doubted) {
       ++c_.counters.lost;
       co_return Changed::kLost;
@@ -290,6 +293,11 @@ Task<Changed> Snapshot::change_alone(Epoch& epoch) {
   }
   ++c_.counters.unknown;
   co_return Changed::kUnknown;
+}
+
+bool Snapshot::frozen_instead(const Epoch& epoch) {
+  const Word frozen = Word{epoch.old}.freeze();
+  return epoch.kind == WordKind::kEntry && epoch.now == frozen.raw && epoch.mine != frozen.raw;
 }
 
 // It is over: who has won?
@@ -312,7 +320,7 @@ Task<Changed> Snapshot::judge(Epoch& epoch) {
 
 Task<std::optional<Word>> Snapshot::successor(const Epoch& epoch) {
   const Word old{epoch.old};
-  Word at{epoch.now};
+  Word at = Word{epoch.now}.thaw();
   for (int i = 0; i < kLongestWalk && c_.fresh(epoch.seen) && c_.map.holds(at); ++i) {
     if (old.raw != 0 && at.object() == old.object()) co_return at;  // only its state has changed
     ++c_.counters.walks;

@@ -38,7 +38,7 @@ enum class Changed : std::uint8_t {
   kWon,
   kLost,         // another word followed `old`; this one never did
   kUnavailable,  // nothing happened and nothing will
-  kStale,        // the same, because `old` was read too long ago, or what `mine` names is not in all replicas any more
+  kStale,  // the same: `old` was read too long ago, or is frozen, or what `mine` names is not in all replicas any more
   kUnknown,
 };
 
@@ -101,6 +101,8 @@ class Snapshot {
   remote::Task<bool> commit(Epoch& epoch);
   remote::Task<Changed> change_alone(Epoch& epoch);
   remote::Task<Changed> await_end(Epoch& epoch, bool nowhere);
+  // Was `old` frozen before anything else could follow it? Then nothing will.
+  static bool frozen_instead(const Epoch& epoch);
   remote::Task<Changed> judge(Epoch& epoch);
   // What followed `old`, by the logs of what came after.
   remote::Task<std::optional<Word>> successor(const Epoch& epoch);

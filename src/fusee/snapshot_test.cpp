@@ -66,7 +66,8 @@ class ModelMemory : public remote::RemoteMemory {
 struct Program {
   std::uint32_t replicas = 3;
   std::uint32_t writers = 2;
-  std::uint32_t rounds = 1;  // changes a writer
+  std::uint32_t rounds = 1;    // changes a writer
+  std::uint32_t freezers = 0;  // so many of the writers, the last ones, freeze the slot (growth.h)
   std::uint32_t deaths = 0;
   std::uint32_t losses = 0;      // answers that are lost; the operation may be executed later or never
   std::uint32_t nodes_lost = 0;  // memory nodes that die; the next view follows at once, as membership.h says it does
@@ -89,7 +90,7 @@ class Run : public Retirement {
     }
     const Geometry geometry{.replicas = program.replicas, .groups = 2, .value_bytes = 8, .block_bytes = 4096};
     map_ = MemoryMap(nodes, geometry);
-    slot_ = map_.slot(0, 0);
+    slot_ = map_.slots({}, 0);
     for (std::uint32_t i = 0; i < program.writers; ++i) {
       auto& w = *writers_.emplace_back(std::make_unique<Writer>(memory_, i, *this));
       w.connection.geometry = geometry;
@@ -97,7 +98,7 @@ class Run : public Retirement {
       w.connection.config.lease = program.lease;
       w.connection.config.timeout = Duration::seconds(1000);
       w.connection.config.hold = Duration::seconds(10'000);
-      w.scheduler.spawn(write(w, i));
+      w.scheduler.spawn(i < program.writers - program.freezers ? write(w, i) : freeze(w));
       w.scheduler.run(w.now);
     }
   }
@@ -184,6 +185,8 @@ class Run : public Retirement {
     check();
     for (std::uint32_t i = 1; i < alive(); ++i) EXPECT_EQ(word(i), word(0)) << "replicas differ";
     EXPECT_EQ(past_.empty() ? 0 : past_.back(), word(0));
+    for (std::uint32_t i = program_.writers - program_.freezers; i < program_.writers; ++i)
+      EXPECT_EQ(writers_[i]->froze && !frozen(), false) << "frozen, and not for ever";
   }
 
  private:
@@ -199,6 +202,7 @@ class Run : public Retirement {
     std::vector<std::pair<std::uint64_t, Changed>> results;
     bool done = false;
     bool dead = false;
+    bool froze = false;
   };
 
   std::uint64_t& at(remote::RemoteAddress a) { return memory_.words[{a.node.value, a.address}]; }
@@ -258,7 +262,10 @@ class Run : public Retirement {
     if (repaired) {
       const std::uint64_t truth = word(0);
       for (std::uint32_t i = 1; i < alive(); ++i) at(map_.word_at(slot_, i)) = truth;
-      if (truth != (past_.empty() ? 0 : past_.back())) past_.push_back(truth);
+      if (truth != (past_.empty() ? 0 : past_.back())) {
+        EXPECT_FALSE(frozen()) << "something has followed a frozen word";
+        past_.push_back(truth);
+      }
     }
     for (const auto& w : writers_) {
       change(w->connection.map);
@@ -274,12 +281,32 @@ class Run : public Retirement {
     }
   }
 
+  Task<void> freeze(Writer& w) {
+    const std::uint32_t tries = 1 + program_.rounds * program_.writers;
+    for (std::uint32_t i = 0; i < tries && !w.froze;) {
+      std::array<std::uint8_t, 8> bytes;
+      const Status status = co_await w.memory.read(w.connection.map.word_at(slot_, 0), bytes);
+      if (status != Status::kOk) continue;
+      ++i;
+      const Word old{load_le<std::uint64_t>(bytes.data())};
+      w.froze = old.frozen();
+      if (w.froze) break;
+      const Time now = w.connection.now();
+      const Changed changed = co_await w.snapshot.change(WordKind::kEntry, slot_, old.raw, old.freeze().raw,
+                                                         Snapshot::kEverywhere, now, now + w.connection.config.timeout);
+      w.froze = changed == Changed::kWon;
+    }
+    w.done = true;
+  }
+  bool frozen() const { return !past_.empty() && Word{past_.back()}.frozen(); }
+
   Task<void> write(Writer& w, std::uint32_t number) {
     for (std::uint32_t round = 0; round < program_.rounds; ++round) {
       std::array<std::uint8_t, 8> bytes;
       Status status = Status::kUnknown;
       while (status != Status::kOk) status = co_await w.memory.read(w.connection.map.word_at(slot_, 0), bytes);
       const auto old = load_le<std::uint64_t>(bytes.data());
+      if (Word{old}.frozen()) break;
       // The object was written before; its log is in its place.
       const Place object = Run::object(round * program_.writers + number);
       const Word mine = Word::of(object, 7, 1, State::kLive);
@@ -336,7 +363,9 @@ class Run : public Retirement {
   void set(remote::RemoteAddress a, std::uint64_t value) {
     at(a) = value;
     if (a != map_.word_at(slot_, 0)) return;
+    EXPECT_FALSE(frozen()) << "something has followed a frozen word";
     past_.push_back(value);
+    if (!map_.holds(Word{value})) return;
     const Place object = Word{value}.object();
     for (std::uint32_t i = 0; i < map_.replicas(object) && object != Word{everywhere_}.object(); ++i) {
       EXPECT_EQ(at(map_.at(object + kSequenceOffset, i)), 1u) << "a memory node that has joined lacks its object";
@@ -364,7 +393,7 @@ class Run : public Retirement {
     for (const auto& w : writers_) {
       for (const auto& [mine, changed] : w->results) {
         const bool was = std::ranges::count(past_, mine) > 0;
-        const bool again = changed == Changed::kStale && program_.nodes_back > 0;
+        const bool again = changed == Changed::kStale && (program_.nodes_back > 0 || frozen());
         EXPECT_TRUE(changed == Changed::kWon || changed == Changed::kLost || again) << static_cast<int>(changed);
         EXPECT_EQ(changed == Changed::kWon, was) << "told " << static_cast<int>(changed);
       }
@@ -513,6 +542,29 @@ TEST_F(SnapshotModel, TwoWritersAndALostAnswer) {
 }
 TEST_F(SnapshotModel, TwoWritersOfWhomOneDiesAndALostAnswer) {
   every({.replicas = 3, .writers = 2, .deaths = 1, .losses = 1, .lease = kWaiting});
+}
+TEST_F(SnapshotModel, AWriterWhoseSlotIsFrozen) {
+  for (const std::uint32_t replicas : {1u, 2u, 3u, 4u}) {
+    every({.replicas = replicas, .writers = 2, .freezers = 1});
+    every({.replicas = replicas, .writers = 2, .rounds = 2, .freezers = 1, .lease = kWaiting});
+    every({.replicas = replicas,
+           .writers = 2,
+           .freezers = 1,
+           .deaths = 1,
+           .losses = replicas < 4 ? 1u : 0u,
+           .lease = kWaiting});
+  }
+  for (const std::uint32_t replicas : {1u, 2u, 3u}) {
+    every({.replicas = replicas, .writers = 3, .freezers = 1, .lease = kWaiting});
+    every({.replicas = replicas, .writers = 3, .freezers = 2, .lease = kWaiting});
+  }
+}
+TEST_F(SnapshotModel, AWriterWhoseSlotIsFrozenAndAMemoryNodeThatDiesAnywhere) {
+  for (const std::uint32_t replicas : {2u, 3u}) {
+    every({.replicas = replicas, .writers = 2, .rounds = 2, .freezers = 1, .nodes_lost = 1, .lease = kWaiting});
+    every({.replicas = replicas, .writers = 2, .freezers = 1, .deaths = 1, .nodes_lost = 1, .lease = kWaiting});
+  }
+  every({.replicas = 2, .writers = 2, .freezers = 1, .nodes_lost = 1, .nodes_back = 1, .lease = kWaiting});
 }
 TEST_F(SnapshotModel, TwoWritersTwice) {
   for (const std::uint32_t replicas : {1u, 2u, 3u}) every({.replicas = replicas, .writers = 2, .rounds = 2});

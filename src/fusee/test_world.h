@@ -107,23 +107,65 @@ class World : public remote::TestLoop {
     Object object;
     return parse_object(bytes, name.object(), object);
   }
-  // What the whole index holds.
+  Key key_of(Word name) {
+    const auto at = map.at(name.object(), 0);
+    const auto& node = memory[at.node.value];
+    return load_le<std::uint64_t>(fabric.region_bytes(node.heap).data() + (at.address - node.heap.address));
+  }
+  // Who is splitting a table, by number; 0: nobody, as far as the memory nodes say that live.
+  std::uint32_t splitter() {
+    std::vector<Table> tables;
+    for (std::uint64_t i = 0; i < config_.geometry.tables; ++i) tables.push_back({0, i});
+    for (std::size_t t = 0; t < tables.size(); ++t) {
+      const Table table = tables[t];
+      if (!map.may_split(table)) continue;
+      const Place at = map.header(table);
+      std::uint32_t alive = 0;
+      while (alive < map.word_replicas(at) && !fabric.alive(map.word_at(at, alive).node)) ++alive;
+      if (alive == map.word_replicas(at)) continue;
+      const Owner header{word(at, alive)};
+      if (header.units() == kTableClaimed) return header.client();
+      if (header.units() == kTableSplit) tables.insert(tables.end(), {table.half(0), table.half(1)});
+    }
+    return 0;
+  }
+  // What the whole index holds: tables that are split are not of it any more.
   struct Index {
     std::set<std::uint64_t> objects;  // places, of live and of void entries
     std::uint64_t live = 0;
+    std::vector<Key> keys;  // of live entries
     std::uint64_t tentative = 0;
     std::uint64_t differing = 0;  // slots whose replicas differ
+    std::uint64_t tables = 0;     // that are not split,
+    std::uint64_t splitting = 0;  // and of these, that somebody has begun to split
+    std::uint64_t thawed = 0;     // slots of split tables that are not frozen
     std::uint64_t lacking = 0;    // objects that some replica which is whole has not
   };
   Index index() {
     Index all;
-    for (std::uint32_t partition = 0; partition < map.partitions(); ++partition) {
-      for (std::uint64_t slot = 0; slot < map.slots() / map.partitions(); ++slot) {
-        const Place place = map.slot(partition, slot);
+    std::vector<Table> tables;
+    for (std::uint64_t i = 0; i < config_.geometry.tables; ++i) tables.push_back({0, i});
+    for (std::size_t t = 0; t < tables.size(); ++t) {
+      const Table table = tables[t];
+      bool split = false;
+      if (map.may_split(table)) {
+        const Place header = map.header(table);
+        split = Owner{word(header, 0)}.units() == kTableSplit;
+        all.splitting += !split && word(header, 0) != 0;
+        for (std::uint32_t i = 1; i < map.word_replicas(header); ++i)
+          all.differing += word(header, i) != word(header, 0);
+      }
+      if (split) tables.insert(tables.end(), {table.half(0), table.half(1)});
+      all.tables += !split;
+      for (std::uint64_t slot = 0; slot < map.table_bytes() / 8 * map.partitions(); ++slot) {
+        const auto partition = static_cast<std::uint32_t>(slot % map.partitions());
+        const Place place = map.slots(table, partition) + slot / map.partitions() * 8;
         const Word primary{word(place, 0)};
         for (std::uint32_t i = 1; i < map.word_replicas(place); ++i) all.differing += word(place, i) != primary.raw;
-        if (primary.raw == 0) continue;
+        all.thawed += split && !primary.frozen();
+        if (split || primary.thaw().raw == 0) continue;
         all.live += primary.live();
+        if (primary.live()) all.keys.push_back(key_of(primary));
         for (std::uint32_t i = 0; i < map.readable(primary.object()); ++i) all.lacking += !has_object(primary, i);
         all.tentative += primary.tentative();
         EXPECT_TRUE(all.objects.insert(primary.object().raw).second) << "an object in two slots";

@@ -70,6 +70,10 @@ Task<Outcome> Client::change(How how, Key key, ByteView value) {
       const bool there = found.live.word.raw != 0;
       if (there && how == How::kInsert) co_return Outcome::kExists;
       if (!there && how == How::kErase) co_return Outcome::kNotFound;
+      if (found.live.word.frozen()) {
+        co_await growth_.split(found.table, op.deadline);
+        continue;
+      }
       if (there) {
         step = co_await replace(op, found.live, false);
       } else {
@@ -98,7 +102,7 @@ Task<bool> Client::take(Mutation& op, Piece& piece) {
 }
 
 Word Client::word_of(const Mutation& op, const Piece& piece, State state) const {
-  return Word::of(piece.place(), c_.map.choices(op.key).fingerprint, units_for(op.value.size()), state);
+  return Word::of(piece.place(), c_.map.fingerprint(op.key), units_for(op.value.size()), state);
 }
 
 Task<bool> Client::write_object(Mutation& op, const Piece& piece, const Log& log, std::optional<Place> slot,
@@ -195,6 +199,10 @@ Task<Client::Step> Client::add(Mutation& op, const Look& found) {
     } else {
       co_await c_.back_off(op.backoff);
     }
+    co_return Step::kAgain;
+  }
+  if (!found.has_vacancy && c_.map.may_split(found.table)) {
+    co_await growth_.split(found.table, op.deadline);
     co_return Step::kAgain;
   }
   if (!found.has_vacancy) {

@@ -9,10 +9,12 @@
 namespace sluice::rack {
 namespace {
 
-constexpr std::uint64_t kBefore = 64 << 10;         // not ours
-constexpr std::uint64_t kLeast = 1 << 20;           // of memory of a node
-constexpr std::uint64_t kBytesASlot = 512;          // of memory: so large is the index
-constexpr std::uint64_t kMostGroups = 1 << 17;      // of a partition
+constexpr std::uint64_t kBefore = 64 << 10;     // not ours
+constexpr std::uint64_t kLeast = 1 << 20;       // of memory of a node
+constexpr std::uint64_t kBytesASlot = 512;      // of memory: so large is the index at first
+constexpr std::uint64_t kMostGroups = 1 << 17;  // of a partition, at first
+constexpr std::uint64_t kSlotsAGroup = 24;
+constexpr std::uint64_t kGroupsATable = 128;        // of all partitions: writers wait while so much is moved
 constexpr std::uint32_t kLongestSmallValue = 4096;  // with blocks of the usual size
 
 }  // namespace
@@ -21,11 +23,18 @@ fusee::Geometry FuseeSession::geometry() const {
   std::uint64_t heap = ~std::uint64_t{0};
   for (const auto& node : memory_) heap = std::min(heap, node.heap_bytes);
   const auto replicas = std::min(config_.replicas, static_cast<std::uint32_t>(memory_.size()));
-  const std::uint64_t groups = heap / replicas / kBytesASlot / 24;
+  const std::uint64_t nodes = memory_.size();
+  std::uint64_t groups = heap / replicas / kBytesASlot / kSlotsAGroup;
+  if (config_.index_slots != 0) groups = (config_.index_slots + nodes * kSlotsAGroup - 1) / (nodes * kSlotsAGroup);
+  groups = std::clamp<std::uint64_t>(groups, 2, kMostGroups);
+  std::uint64_t tables = 1;
+  if (config_.index_doublings != 0) tables = std::max<std::uint64_t>(1, groups * nodes / kGroupsATable);
   return {.replicas = replicas,
-          .groups = static_cast<std::uint32_t>(std::clamp<std::uint64_t>(groups, 2, kMostGroups)),
+          .groups = static_cast<std::uint32_t>(std::max<std::uint64_t>(2, (groups + tables - 1) / tables)),
           .value_bytes = config_.value_bytes,
-          .block_bytes = config_.value_bytes > kLongestSmallValue ? 1u << 20 : 64u << 10};
+          .block_bytes = config_.value_bytes > kLongestSmallValue ? 1u << 20 : 64u << 10,
+          .tables = static_cast<std::uint32_t>(tables),
+          .doublings = config_.index_doublings};
 }
 
 Result<std::unique_ptr<StoreSession>> FuseeSession::open(const FuseeSessionConfig& config) {
@@ -130,7 +139,9 @@ remote::Task<void> FuseeSession::join_all(std::string& refused) {
     if (outcome == fusee::Outcome::kOk) continue;
     refused = outcome == fusee::Outcome::kNotFound ? "there is no store, or one over other memory nodes"
               : outcome == fusee::Outcome::kExists ? "the memory is in use by another"
-                                                   : std::string(to_string(outcome));
+              : outcome == fusee::Outcome::kNoSpace || outcome == fusee::Outcome::kTooLong
+                  ? "it has no room in this memory: more memory, shorter values or a smaller index may do"
+                  : std::string(to_string(outcome));
     co_return;
   }
 }

@@ -21,6 +21,10 @@ struct FuseeSessionConfig : StoreSessionConfig {
   bool may_create = false;         // the others wait for the one that may
   std::uint32_t value_bytes = 64;  // of a store that is made
   std::uint32_t replicas = 3;      // of a store that is made; at most as many as memory nodes
+  // Of a store that is made: slots of its index at first, 0: one for 512 bytes of memory; and how often it may double when it is full. Memory for
+  // that, 8 bytes a slot and twice as many slots, is set aside.
+  std::uint64_t index_slots = 0;
+  std::uint32_t index_doublings = 2;
   // A queue pair gives up after 0.27 s (below), so `flight` leaves as long for what is on its way. `hold` is longer than a change of the
   // view takes, so that what was under way is told how it ended.
   fusee::ClientConfig client{.timeout = Duration::seconds(15),

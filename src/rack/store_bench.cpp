@@ -106,6 +106,8 @@ Result<std::unique_ptr<StoreSession>> StoreBench::open(const Worker& worker) con
       fusee.may_create = config_.place.thread == 0 && worker.index == 0;
       if (config_.workload.value_bytes != 0)
         fusee.value_bytes = static_cast<std::uint32_t>(config_.workload.value_bytes);
+      fusee.index_slots = config_.index_slots;
+      fusee.index_doublings = config_.index_doublings;
       return FuseeSession::open(fusee);
     }
   }

@@ -33,6 +33,8 @@ struct StoreBenchConfig {
   bool run = true;
   std::uint64_t operations = 0;  // of all threads; 0: until `duration` is over
   Duration duration = Duration::seconds(10);
+  std::uint64_t index_slots = 0;      // FUSEE's, of a store that is made: see FuseeSessionConfig
+  std::uint32_t index_doublings = 2;  // the same
   bool history = false;               // REQUIRES: one thread
   workload::RunConfig workload{};     // place, clients, operations and history are set here; value_bytes 0: the store's
   workload::KeySpace::Place place{};  // of this process among others

@@ -239,6 +239,30 @@ class RackTest(live_rack.LiveRack):
         self.assertEqual(after["failed"], 0)
         self.assertEqual(after["run"]["values_wrong"], 0)
 
+    def test_the_index_of_a_fusee_store_grows_under_three_processes_of_which_one_is_killed(self):
+        self.up("--no-metadata", "--memory-nodes", "3")
+        small = ("--index-slots", "600", "--index-doublings", "6")
+        flags = ("--phase", "load", "--records", "9000", "--clients", "16", *small)
+        runs = [self.start("bench", "fusee", "--json", *flags, "--place", f"{i}/3") for i in range(3)]
+        wait_until(lambda: f"fusee-{runs[2].pid}-0" in self.node_states(), "the last has joined")
+        time.sleep(0.3)
+        runs[2].kill()
+        runs[2].wait()
+        for child in runs[:2]:
+            out, err = child.communicate(timeout=120)
+            self.assertEqual(child.returncode, 0, err)
+            self.assertEqual(json.loads(out)["failed"], 0, err)
+        # What the dead one had half done may still win over whoever writes there next: let everybody be written once.
+        self.assertEqual(self.fusee(*flags)["failed"], 0)
+        checked = self.fusee("--workload", "A", "--records", "9000", "--clients", "32", "--caches", "4", "--operations", "20000", "--check")
+        self.assertEqual((checked["failed"], checked["run"]["values_wrong"]), (0, 0))
+        self.assertTrue(checked["history"]["linearizable"])
+
+    def test_an_index_that_may_not_grow_says_that_there_is_no_space(self):
+        self.up("--no-metadata")
+        loaded = self.fusee("--phase", "load", "--records", "3000", "--index-slots", "600", "--index-doublings", "1", code=None)
+        self.assertGreater(loaded["load"]["actions"]["insert"]["outcomes"].get("no space", 0), 100, loaded)
+
     def test_processes_side_by_side_share_the_store(self):
         self.up()
         self.bench("--phase", "load", "--records", "1000")

@@ -47,6 +47,8 @@ struct Scenario {
   std::uint32_t returns = 0;       // one after the other, a memory node dies, comes back and is whole again, under load
   bool keep_memory = false;        // it is only missed, and has what it had
   bool sleepy = false;             // clients do not get on at all for a while, again and again
+  bool grows = false;              // the index begins with one small table, and other keys fill it
+  bool while_splitting = false;  // whoever is to die does so while a table is being split; of the clients, the splitter
 };
 
 WorldConfig world_config(const Scenario& s) {
@@ -73,6 +75,7 @@ WorldConfig world_config(const Scenario& s) {
               .lease = s.lease,
               .backoff_first = Duration::nanoseconds(500),
               .backoff_most = Duration::microseconds(20)};
+  if (s.grows) c.geometry.doublings = 5;
   c.client.return_after = s.returns != 0 ? Duration::microseconds(50 << s.seed % 3) : Duration{};
   if (s.nodes_killed != 0 || s.clients_cut != 0 || s.returns != 0) {
     // Longer than what is under way may take, with all that is read to make replicas alike.
@@ -107,11 +110,15 @@ class FuseeUnderFault {
     running_.assign(scenario_.clients, scenario_.lanes);
     const std::uint64_t steps = std::uint64_t{scenario_.clients} * scenario_.lanes * scenario_.operations * 30;
     std::vector<std::pair<std::uint64_t, std::uint32_t>> deaths;
-    for (std::uint32_t i = 0; i < scenario_.clients_killed; ++i) {
+    if (scenario_.while_splitting) {
+      splitters_to_die_ = scenario_.clients_killed;
+      nodes_to_die_ = scenario_.nodes_killed;
+    }
+    for (std::uint32_t i = 0; i < scenario_.clients_killed && !scenario_.while_splitting; ++i) {
       deaths.push_back({rng_.below(steps), static_cast<std::uint32_t>(rng_.below(scenario_.clients))});
     }
     std::vector<std::pair<std::uint64_t, std::uint32_t>> losses;
-    for (std::uint32_t i = 0; i < scenario_.nodes_killed; ++i)
+    for (std::uint32_t i = 0; i < scenario_.nodes_killed && !scenario_.while_splitting; ++i)
       losses.push_back({rng_.below(steps), static_cast<std::uint32_t>(rng_.below(world_.memory.size()))});
     std::vector<std::pair<std::uint64_t, std::uint32_t>> cuts;
     for (std::uint32_t i = 0; i < scenario_.clients_cut; ++i)
@@ -129,6 +136,7 @@ class FuseeUnderFault {
       for (const auto& [when, who] : cuts) {
         if (step == when) cut(who);
       }
+      if (scenario_.while_splitting && step % 16 == 0) die_while_splitting(step, witness);
       ++step;
       return std::ranges::all_of(running_, [](auto n) { return n == 0; }) && recovering_ == 0;
     });
@@ -148,6 +156,9 @@ class FuseeUnderFault {
   // Over all seeds of a test.
   static inline std::uint64_t keys_judged = 0;
   static inline std::uint64_t keys_undecided = 0;
+  static inline std::uint64_t splitters_killed = 0;
+  static inline std::uint64_t nodes_killed_while_splitting = 0;
+  static inline std::uint64_t most_tables = 0;
   static inline fusee::ClientCounters total;
 
   void account() {
@@ -171,6 +182,7 @@ class FuseeUnderFault {
         s->repaired += c.repaired;
         s->returns += c.returns;
         s->restored += c.restored;
+        s->splits += c.splits;
       }
     }
     if (std::getenv("SLUICE_SHOW") == nullptr) return;
@@ -179,11 +191,11 @@ class FuseeUnderFault {
         "{}, "
         "recovered {}, reclaimed {}, failures {}, in doubt {}, damaged {}, hits {}, departures {}, repaired {}, "
         "returns {}, "
-        "restored {}, ends at {} us\n",
+        "restored {}, splits {}, tables {}, ends at {} us\n",
         scenario_.seed, history_.events().size(), with(Outcome::kOk), with(Outcome::kUnknown),
         with(Outcome::kUnavailable), sum.won_all, sum.won_more, sum.lost, sum.finished, sum.withdrawn, sum.reused,
         sum.recovered, sum.reclaimed, sum.failures, sum.unknown, sum.damaged, sum.cache_hits, sum.departures,
-        sum.repaired, sum.returns, sum.restored, world_.now.since_start().microseconds());
+        sum.repaired, sum.returns, sum.restored, sum.splits, tables_, world_.now.since_start().microseconds());
   }
 
  private:
@@ -210,6 +222,25 @@ class FuseeUnderFault {
     if (!scenario_.recover_at_once) return;
     ++recovering_;
     world_.scheduler.spawn(recover(*witness.client, member->number()));
+  }
+  // Is a table being split? Then its splitter dies, or a memory node.
+  void die_while_splitting(std::uint64_t step, World::Member& witness) {
+    const std::uint32_t number = world_.splitter();
+    if (number == 0) return;
+    ++splitting_;
+    if (splitters_to_die_ != 0 && rng_.below(40) == 0) {
+      for (std::uint32_t i = 0; i < scenario_.clients; ++i) {
+        if ((*world_.members.at(i + 1))->number() != number || world_.members.at(i + 1)->dead) continue;
+        --splitters_to_die_;
+        ++splitters_killed;
+        kill(i, witness);
+      }
+    }
+    if (nodes_to_die_ != 0 && step > 3000 && rng_.below(60) == 0) {
+      --nodes_to_die_;
+      ++nodes_killed_while_splitting;
+      lose(static_cast<std::uint32_t>(rng_.below(world_.memory.size())));
+    }
   }
   void lose(std::uint32_t node) {
     if (!may_lose(node)) return;
@@ -245,6 +276,7 @@ class FuseeUnderFault {
     switch (turn_) {
       case Turn::kLives:
         if (still_to_return_ == 0) return;
+        if (scenario_.while_splitting && world_.splitter() == 0 && step < next_turn_ + 20'000) return;
         victim_ = static_cast<std::uint32_t>(rng_.below(world_.memory.size()));
         if (!map.can_leave(victim_)) return;
         lost_.insert(victim_);
@@ -307,7 +339,19 @@ class FuseeUnderFault {
     };
     for (std::uint32_t i = 0; !enough(i); ++i) {
       if (i >= scenario_.operations) co_await world_.scheduler.sleep_for(Duration::microseconds(20));
-      const Key key = std::min(rng.below(scenario_.keys), rng.below(scenario_.keys));
+      Key key = std::min(rng.below(scenario_.keys), rng.below(scenario_.keys));
+      // What fills the index: keys that are mostly put and seldom taken out again.
+      if (scenario_.grows && rng.below(3) != 0) {
+        key = kFillers + rng.below(kMostFillers);
+        if (rng.below(8) != 0) {
+          const auto filler = workload::value_id(writer, i + 1);
+          const MutableBytes filling = MutableBytes(value).first(24);
+          workload::fill_value(key, filler, filling);
+          const auto event = history_.begin(writer, EventKind::kInsert, key, filler);
+          history_.end(event, co_await store.insert(key, filling));
+          continue;
+        }
+      }
       const auto id = workload::value_id(writer, i + 1);
       const MutableBytes bytes = MutableBytes(value).first(rng.below(2) == 0 ? 24 : kValueBytes);
       workload::fill_value(key, id, bytes);
@@ -367,6 +411,8 @@ class FuseeUnderFault {
       }
     }
     for (Key key = 0; key < scenario_.keys; ++key) world_.wait_for(get(store, 1'000'000, key));
+    for (Key key = kFillers; key < kFillers + kMostFillers && scenario_.grows; ++key)
+      world_.wait_for(get(store, 1'000'000, key));
     // Whoever gave up may have left a tentative entry, or a change half done: as many as clients at most stand until somebody needs the slot.
     const auto& c = world_.config_.client;
     for (int i = 0; i < 2; ++i) {
@@ -383,6 +429,13 @@ class FuseeUnderFault {
     world_.follow(last);
     const auto index = world_.index();
     EXPECT_EQ(index.differing, 0u) << "seed " << scenario_.seed;
+    auto keys = index.keys;
+    std::ranges::sort(keys);
+    EXPECT_EQ(std::ranges::adjacent_find(keys), keys.end()) << "seed " << scenario_.seed << ": a key is there twice";
+    EXPECT_EQ(index.splitting, 0u) << "seed " << scenario_.seed << ": a split has no end";
+    EXPECT_EQ(index.thawed, 0u) << "seed " << scenario_.seed;
+    tables_ = index.tables;
+    most_tables = std::max(most_tables, tables_);
     EXPECT_EQ(index.lacking, 0u) << "seed " << scenario_.seed << ": a replica has not all objects";
     EXPECT_EQ(world_.placed(), index.objects) << "seed " << scenario_.seed << ": memory is lost";
     const auto owners = world_.owners();
@@ -399,9 +452,16 @@ class FuseeUnderFault {
     }
   }
 
+  static constexpr Key kFillers = 1000;
+  static constexpr Key kMostFillers = 700;
+
   Scenario scenario_;
   World world_;
   Rng rng_;
+  std::uint32_t splitters_to_die_ = 0;
+  std::uint32_t nodes_to_die_ = 0;
+  std::uint64_t splitting_ = 0;  // times that a table was seen to be
+  std::uint64_t tables_ = 0;
   std::vector<std::unique_ptr<rack::FuseeStore>> stores_;
   History history_;
   std::vector<std::uint32_t> running_;
@@ -440,6 +500,8 @@ class FuseeHistory : public testing::Test {
   }
   void SetUp() override {
     FuseeUnderFault::keys_judged = FuseeUnderFault::keys_undecided = 0;
+    FuseeUnderFault::splitters_killed = FuseeUnderFault::nodes_killed_while_splitting = 0;
+    FuseeUnderFault::most_tables = 0;
     FuseeUnderFault::total = {};
   }
   void TearDown() override {
@@ -594,6 +656,75 @@ TEST_F(FuseeHistory, IsLinearizableWhenMemoryNodesComeBackWhileClientsDieAndSlee
     s.operations = 60;
     s.keys = s.seed % 4 == 0 ? 3 : 30;
   });
+  EXPECT_GT(total().returns, 0u);
+}
+
+TEST_F(FuseeHistory, IsLinearizableAndLosesNothingWhileTheIndexGrows) {
+  over_seeds(40, [](Scenario& s) {
+    s.grows = true;
+    s.operations = 60;
+    s.torn = s.seed % 3 == 0;
+    s.disconnect_per_million = s.seed % 4 == 0 ? 3000 : 0;
+    s.stragglers = s.seed % 8 == 0;
+    s.impatient = s.seed % 11 == 0;
+    s.sleepy = s.seed % 7 == 0;
+    s.lease = s.seed % 5 == 0 ? Duration{} : Duration::microseconds(50);
+  });
+  EXPECT_GT(total().splits, seeds(40));
+  EXPECT_GE(FuseeUnderFault::most_tables, 4u);
+}
+
+TEST_F(FuseeHistory, IsLinearizableAndLosesNothingWhenClientsDieWhileTheIndexGrows) {
+  over_seeds(40, [](Scenario& s) {
+    s.grows = true;
+    s.operations = 80;
+    s.clients_killed = 8;
+    s.while_splitting = s.seed % 4 != 0;
+    s.recover_at_once = s.seed % 2 == 0;
+    s.disconnect_per_million = s.seed % 3 == 0 ? 2000 : 0;
+    s.stragglers = s.seed % 3 == 0;
+    s.lease = s.seed % 5 == 0 ? Duration{} : Duration::microseconds(50);
+  });
+  EXPECT_GT(total().splits, seeds(40));
+  EXPECT_TRUE(FuseeUnderFault::splitters_killed > 0 || seeds(40) < 40);
+}
+
+TEST_F(FuseeHistory, IsLinearizableAndLosesNothingWhenMemoryNodesAndClientsDieWhileTheIndexGrows) {
+  over_seeds(40, [](Scenario& s) {
+    s.grows = true;
+    s.replicas = static_cast<std::uint32_t>(s.seed % 3 + 2);
+    s.index_replicas = 0;
+    s.nodes = std::max(s.replicas, 3 + static_cast<std::uint32_t>(s.seed % 2));
+    s.nodes_killed = 1;
+    s.clients_cut = s.seed % 6 == 0 ? 1 : 0;
+    s.clients_killed = s.seed % 2 == 0 ? 4 : 0;
+    s.while_splitting = true;
+    s.recover_at_once = s.seed % 4 == 0;
+    s.disconnect_per_million = s.seed % 5 == 0 ? 2000 : 0;
+    s.stragglers = s.seed % 5 == 0;
+    s.sleepy = s.seed % 7 == 0;
+    s.operations = 80;
+  });
+  EXPECT_GT(total().splits, seeds(40));
+  EXPECT_TRUE(total().departures > 0 || seeds(40) < 40);
+  EXPECT_TRUE(FuseeUnderFault::nodes_killed_while_splitting > 0 || seeds(40) < 40);
+}
+
+TEST_F(FuseeHistory, IsLinearizableAndLosesNothingWhenMemoryNodesComeBackWhileTheIndexGrows) {
+  over_seeds(40, [](Scenario& s) {
+    s.grows = true;
+    s.replicas = static_cast<std::uint32_t>(s.seed % 3 + 2);
+    s.index_replicas = 0;
+    s.nodes = std::max(s.replicas, 3 + static_cast<std::uint32_t>(s.seed % 2));
+    s.returns = 3;
+    s.while_splitting = s.seed % 2 == 0;
+    s.clients_killed = s.seed % 3 == 0 ? 3 : 0;
+    s.recover_at_once = s.seed % 2 == 0;
+    s.disconnect_per_million = s.seed % 5 == 0 ? 1000 : 0;
+    s.stragglers = s.seed % 5 == 0;
+    s.operations = 40;
+  });
+  EXPECT_GT(total().splits, seeds(40));
   EXPECT_GT(total().returns, 0u);
 }
 
