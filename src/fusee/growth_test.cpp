@@ -105,6 +105,23 @@ TEST(FuseeTables, AGeometryWhoseIndexIsTooLargeIsRefused) {
   EXPECT_STRNE((Geometry{.groups = 1u << 30, .tables = 1u << 20, .doublings = 16}.refusal()), "");
 }
 
+TEST(FuseeTables, ASuperblockKeepsTheGeometry) {
+  const Superblock made{.geometry = {.replicas = 3, .groups = 5, .index_replicas = 2, .tables = 77, .doublings = 9},
+                        .nodes = 4,
+                        .heap_bytes = 123,
+                        .votes_from = 6};
+  std::array<std::uint8_t, kSuperblockRead> bytes{};
+  put_superblock(bytes, made);
+  Superblock read;
+  ASSERT_TRUE(parse_superblock(bytes, read));
+  EXPECT_EQ(read.geometry, made.geometry);
+  EXPECT_EQ(read.nodes, 4u);
+  EXPECT_EQ(read.heap_bytes, 123u);
+  EXPECT_EQ(read.votes_from, 6u);
+  bytes[30] ^= 1;
+  EXPECT_FALSE(parse_superblock(bytes, read));
+}
+
 TEST(FuseeTables, AFrozenWordIsTheSameOneThawed) {
   const Word word = Word::of(Place::at(1, 4096), 7, 2, State::kTentative);
   EXPECT_TRUE(word.freeze().frozen());
@@ -286,6 +303,31 @@ TEST(FuseeGrowth, AMemoryNodeMayDieWhileATableIsSplit) {
     w.follow(*a.client);
     EXPECT_GE(expect_whole(w).tables, 4u);
   }
+}
+
+// Void words are not moved. Whoever has split says that their objects are free; without that they would be found by audit alone.
+TEST(FuseeGrowth, WhatStaysBehindIsMarked) {
+  World w(small_index(4));
+  auto& a = w.add_client();
+  for (Key key = 0; key < 100; ++key) ASSERT_EQ(w.wait_for(a->put(key, value_of(key))), Outcome::kOk);
+  for (Key key = 0; key < 20; ++key) ASSERT_EQ(w.wait_for(a->erase(key)), Outcome::kOk);
+  const auto before = w.index().objects;
+  EXPECT_EQ(before.size(), 100u);
+  for (Key key = 1000; w.index().tables == 1; ++key) ASSERT_EQ(w.wait_for(a->insert(key, value_of(key))), Outcome::kOk);
+  w.run_for(Duration::microseconds(100));
+  const auto index = w.index();
+  EXPECT_EQ(index.objects.size(), index.live);
+  std::uint64_t marked = 0;
+  for (const auto& block : a->blocks()) {
+    for (std::uint32_t i = 0; i < block->shape.objects; ++i) {
+      const auto& item = block->items[i];
+      if (item.use != Block::Use::kPlaced || index.objects.contains(block->object(i).raw)) continue;
+      EXPECT_EQ(w.object_word(block->at + std::uint64_t{8} * i), item.sequence);
+      ++marked;
+    }
+  }
+  EXPECT_GT(marked, 0u);
+  EXPECT_EQ(a->counters().reclaimed, 0u);
 }
 
 // All insert keys of their own and the same ones; nothing is lost, nothing is there twice.

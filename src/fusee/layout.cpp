@@ -30,7 +30,7 @@ std::uint32_t object_check(ByteView object, Place place) {
   return crc(object.subspan(36), head);
 }
 
-std::uint32_t superblock_check(ByteView bytes) { return crc(bytes.subspan(40, 16), crc(bytes.first(36), 0)); }
+std::uint32_t superblock_check(ByteView bytes) { return crc(bytes.subspan(40, 8), crc(bytes.first(36), 0)); }
 
 }  // namespace
 
@@ -197,16 +197,14 @@ void put_superblock(MutableBytes into, const Superblock& superblock) {
   std::uint8_t* const p = into.data();
   const Geometry& geometry = superblock.geometry;
   store_le(p, kMagic);
-  store_le<std::uint32_t>(p + 8, geometry.replicas);
+  store_le<std::uint32_t>(p + 8, geometry.replicas | geometry.index_replicas << 8 | geometry.doublings << 16);
   store_le<std::uint32_t>(p + 12, geometry.groups);
   store_le<std::uint32_t>(p + 16, geometry.value_bytes);
   store_le<std::uint32_t>(p + 20, geometry.block_bytes);
   store_le<std::uint32_t>(p + 24, superblock.nodes);
-  store_le<std::uint32_t>(p + 28, geometry.index_replicas);
+  store_le<std::uint32_t>(p + 28, geometry.tables);
   store_le<std::uint32_t>(p + 32, superblock.votes_from);
   store_le<std::uint64_t>(p + 40, superblock.heap_bytes);
-  store_le<std::uint32_t>(p + 48, geometry.tables);
-  store_le<std::uint32_t>(p + 52, geometry.doublings);
   store_le<std::uint32_t>(p + 36, superblock_check(into));
 }
 
@@ -222,13 +220,14 @@ bool parse_superblock(ByteView bytes, Superblock& superblock) {
   const std::uint8_t* const p = bytes.data();
   if (bytes.size() < kSuperblockHead || load_le<std::uint64_t>(p) != kMagic) return false;
   if (load_le<std::uint32_t>(p + 36) != superblock_check(bytes)) return false;
-  superblock = {.geometry = {.replicas = load_le<std::uint32_t>(p + 8),
+  const auto counts = load_le<std::uint32_t>(p + 8);
+  superblock = {.geometry = {.replicas = counts & 0xFF,
                              .groups = load_le<std::uint32_t>(p + 12),
                              .value_bytes = load_le<std::uint32_t>(p + 16),
                              .block_bytes = load_le<std::uint32_t>(p + 20),
-                             .index_replicas = load_le<std::uint32_t>(p + 28),
-                             .tables = load_le<std::uint32_t>(p + 48),
-                             .doublings = load_le<std::uint32_t>(p + 52)},
+                             .index_replicas = counts >> 8 & 0xFF,
+                             .tables = load_le<std::uint32_t>(p + 28),
+                             .doublings = counts >> 16},
                 .nodes = load_le<std::uint32_t>(p + 24),
                 .heap_bytes = load_le<std::uint64_t>(p + 40),
                 .votes_from = load_le<std::uint32_t>(p + 32)};

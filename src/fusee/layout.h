@@ -282,7 +282,7 @@ class MemoryMap {
 
 // ------------------------------------------------------------------------------------------------------- superblock
 
-inline constexpr std::size_t kSuperblockHead = 56;
+inline constexpr std::size_t kSuperblockHead = 48;
 inline constexpr std::uint64_t kMadeOffset = 56;  // u64: 1 once all memory nodes have the geometry
 inline constexpr std::uint64_t kClientOffset =
     64;  // u64: clients that got their number here, or elsewhere from the same count

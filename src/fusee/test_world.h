@@ -107,8 +107,10 @@ class World : public remote::TestLoop {
     Object object;
     return parse_object(bytes, name.object(), object);
   }
-  Key key_of(Word name) {
-    const auto at = map.at(name.object(), 0);
+  Key key_of(Word name) { return object_word(name.object()); }
+  // Of an object or a mark.
+  std::uint64_t object_word(Place place) {
+    const auto at = map.at(place, 0);
     const auto& node = memory[at.node.value];
     return load_le<std::uint64_t>(fabric.region_bytes(node.heap).data() + (at.address - node.heap.address));
   }

@@ -261,7 +261,7 @@ class RackTest(live_rack.LiveRack):
     def test_an_index_that_may_not_grow_says_that_there_is_no_space(self):
         self.up("--no-metadata")
         loaded = self.fusee("--phase", "load", "--records", "3000", "--index-slots", "600", "--index-doublings", "1", code=None)
-        self.assertGreater(loaded["load"]["actions"]["insert"]["outcomes"].get("no space", 0), 100, loaded)
+        self.assertGreater(loaded["load"]["actions"]["update"]["outcomes"].get("no space", 0), 100, loaded)
 
     def test_processes_side_by_side_share_the_store(self):
         self.up()
