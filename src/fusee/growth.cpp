@@ -12,8 +12,8 @@ using remote::Task;
 
 namespace {
 
-constexpr std::size_t kSlotsAtOnce = 128;
-constexpr std::size_t kStepsAtOnce = 16;
+constexpr std::size_t kSlotsAtOnce = 256;
+constexpr std::size_t kStepsAtOnce = 64;
 constexpr std::size_t kPartBytes = kSlotsAtOnce * 8;
 constexpr std::size_t kHeadersAtOnce = 512;
 
