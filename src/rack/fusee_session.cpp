@@ -14,7 +14,7 @@ constexpr std::uint64_t kLeast = 1 << 20;       // of memory of a node
 constexpr std::uint64_t kBytesASlot = 512;      // of memory: so large is the index at first
 constexpr std::uint64_t kMostGroups = 1 << 17;  // of a partition, at first
 constexpr std::uint64_t kSlotsAGroup = 24;
-constexpr std::uint64_t kGroupsATable = 64;        // of all partitions: writers wait while so much is moved
+constexpr std::uint64_t kGroupsATable = 64;         // of all partitions: writers wait while so much is moved
 constexpr std::uint32_t kLongestSmallValue = 4096;  // with blocks of the usual size
 
 }  // namespace
