@@ -279,7 +279,6 @@ TEST(FuseeGrowth, WhereverASplitterDiesOthersEndItsWork) {
   }
 }
 
-// While nobody but a dead client splits, who reads a key that is there, or is not, waits for nothing.
 TEST(FuseeGrowth, AMemoryNodeMayDieWhileATableIsSplit) {
   for (std::uint64_t seed = 1; seed <= 60; ++seed) {
     World w(small_index(3, seed));
