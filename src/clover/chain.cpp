@@ -93,6 +93,18 @@ Client::Found Client::judge_node(Key key, Cursor& at, const NodeView& seen) {
   return Found::kTail;
 }
 
+Task<Status> Client::read_with_shortcut(Key key, RemoteAddress where, MutableBytes node, NodePointer& shortcut) {
+  Buffer word(buffers_, layout_.node_bytes());
+  std::array<remote::Operation, 2> both = {
+      remote::read_operation(where, node),
+      remote::read_operation(config_.shortcuts->word_of(key), word.bytes().first(sizeof(std::uint64_t)))};
+  ++counters_.shortcuts;
+  counters_.bytes += sizeof(std::uint64_t);
+  co_await memory_.all(both);
+  if (both[1].status == Status::kOk) shortcut = NodePointer{load_le<std::uint64_t>(word.bytes().data())};
+  co_return both[0].status;
+}
+
 Task<Client::Tail> Client::find_tail(Key key, Cursor start, Time deadline, MutableBytes node) {
   const Time expired = Time() - view_.cursor_lifetime - view_.cursor_lifetime;
   Cursor at = start;
@@ -100,6 +112,7 @@ Task<Client::Tail> Client::find_tail(Key key, Cursor start, Time deadline, Mutab
   std::uint64_t link = 0;  // by this word
   std::uint32_t steps = 0;
   std::uint32_t view = view_.number;
+  bool asks_shortcut = config_.shortcuts != nullptr;  // once, as published
   Duration backoff = config_.backoff_first;
   for (;;) {
     // A link that was not stable may stand on no replica of the next view: the walk begins anew, at what the server knows.
@@ -120,14 +133,21 @@ Task<Client::Tail> Client::find_tail(Key key, Cursor start, Time deadline, Mutab
     ++counters_.reads;
     ++counters_.round_trips;
     counters_.bytes += node.size();
+    NodePointer shortcut;
     depart();
-    const Status status = co_await memory_.read(where, node);
+    Status status{};
+    if (asks_shortcut) {
+      status = co_await read_with_shortcut(key, where, node, shortcut);
+    } else {
+      status = co_await memory_.read(where, node);
+    }
     arrive(where.node, status);
     if (status != Status::kOk) {
       if (!co_await recover(where.node, status, deadline, backoff)) co_return Tail{.outcome = Outcome::kUnavailable};
       continue;
     }
     node_works(where.node);
+    asks_shortcut = false;
     const NodeView seen = parse_node(layout_, node);
     const Cursor read = at;
     const Found found = believable(terms) ? judge_node(key, at, seen) : Found::kForeign;
@@ -144,6 +164,11 @@ Task<Client::Tail> Client::find_tail(Key key, Cursor start, Time deadline, Mutab
         continue;
       case Found::kPassed:
         ++counters_.walks;
+        if (shortcut && shortcut.volume() < view_.volumes.size() && shortcut != at.node.as(shortcut.kind())) {
+          previous = {};
+          at.node = shortcut;
+          continue;
+        }
         previous = at;
         link = seen.next;
         at.node = NodePointer{link};

@@ -51,6 +51,17 @@ struct GetResult {
   std::size_t length = 0;
 };
 
+// A word a key in remote memory that names one of its newer versions: where a walk that finds its cursor out of date goes on (Clover's
+// shortcuts, ATC 2020 §4.2). Whoever has appended sees to it that the word is moved on, some time; it may lag, and point back. Ours do
+// without: this is for measuring what the published clients do.
+class Shortcuts {
+ public:
+  virtual ~Shortcuts() = default;
+  // Eight bytes, as NodePointer::word; 0: none yet.
+  virtual remote::RemoteAddress word_of(Key key) const = 0;
+  virtual void linked(Key key, NodePointer newest) = 0;
+};
+
 struct ClientConfig {
   std::size_t cursors = 1u << 16;
   // Of an operation whose memory or metadata is out of reach. Longer than a change of view takes: suspect_after and the store's
@@ -68,6 +79,7 @@ struct ClientConfig {
   std::uint32_t links_per_report = 64;
   std::uint32_t steps_before_lookup = 16;  // of a walk, then the server is asked for a newer version
   std::uint32_t swaps_before_walk = 2;     // lost in a row, then the tail is looked for by reading
+  Shortcuts* shortcuts = nullptr;          // outlive the client
   bool share_finds = true;  // writers tell the client's other operations what tail they found, and go on at theirs
 };
 
@@ -78,6 +90,7 @@ struct ClientCounters : remote::AccessCounters {
   std::uint64_t erases = 0;
   std::uint64_t swaps_lost = 0;  // somebody else was first
   std::uint64_t walks = 0;       // steps to a next version
+  std::uint64_t shortcuts = 0;   // read; these are not among `reads`
   std::uint64_t cursor_hits = 0;
   std::uint64_t lookups = 0;
   std::uint64_t messages = 0;
@@ -166,6 +179,9 @@ class Client {
   // A cursor in the cache that is in lease; nullptr: the server must be asked.
   const Cursor* cached_cursor(Key key);
   remote::Task<Outcome> look_up(Key key, Cursor& cursor, Time deadline);
+  // Reads a node, and the key's shortcut with it.
+  remote::Task<remote::Status> read_with_shortcut(Key key, remote::RemoteAddress where, MutableBytes node,
+                                                  NodePointer& shortcut);
   // Makes the other live replicas of `node` say `next`, as its primary does.
   remote::Task<Mirrored> stabilise(Cursor node, Key key, std::uint64_t next);
   remote::Task<Mirrored> write_mirrors(NodePointer node, ByteView bytes);

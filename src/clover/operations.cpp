@@ -202,6 +202,7 @@ Task<Client::Step> Client::first_version(Operation& op) {
     case Answer::kOk:
       op.uncertain = false;
       cursors_.store(op.key, {op.slot, request.submitted});
+      if (config_.shortcuts != nullptr) config_.shortcuts->linked(op.key, op.slot);
       co_return op.done(Outcome::kOk);
     case Answer::kExists:
       op.uncertain = false;
@@ -343,6 +344,7 @@ Task<Client::Step> Client::finish_link(Operation& op, Time submitted) {
   }
   op.uncertain = false;
   cursors_.store(op.key, {op.slot, submitted});
+  if (config_.shortcuts != nullptr) config_.shortcuts->linked(op.key, op.slot);
   report({op.key, op.slot, op.stamp});
   co_return op.done(Outcome::kOk);
 }

@@ -14,6 +14,7 @@
 #include "port/impairment.h"
 #include "rc/remote_rc.h"
 #include "sim/box_stage.h"
+#include "sim/clover_shortcuts.h"
 #include "sim/host_memory.h"
 #include "sim/lazy_memory.h"
 #include "sim/rack.h"
@@ -31,13 +32,15 @@ constexpr remote::NodeId kMemoryNode{1};
 constexpr std::uint32_t kMessageDepth = 32;
 constexpr Duration kPatience = Duration::seconds(1);  // of set-up, in virtual time
 
-// The metadata server's one thread.
-class ServerThread final : public Event, public CompletionListener {
+// The metadata server's threads: each takes the next message.
+class ServerThreads final : public Event, public CompletionListener {
  public:
-  ServerThread(Rack& rack, Rack::Machine& machine, clover::MetadataServer& server, Duration cost)
+  ServerThreads(Rack& rack, Rack::Machine& machine, clover::MetadataServer& server, Duration cost,
+                std::uint64_t threads)
       : rack_(rack),
         nic_(machine.nic),
         cost_(cost),
+        threads_(static_cast<std::int64_t>(threads)),
         completions_(machine.make_completions(1u << 16)),
         messages_(machine.nic.adapter(), server, *completions_, kMessageDepth) {}
 
@@ -51,13 +54,14 @@ class ServerThread final : public Event, public CompletionListener {
  private:
   void fire(Time now) override {
     const std::size_t n = messages_.poll(now);
-    free_ = now + cost_ * static_cast<std::int64_t>(n > 0 ? n - 1 : 0);
+    free_ = now + cost_ * static_cast<std::int64_t>(n > 0 ? n - 1 : 0) / threads_;
     nic_.touched(now, nic_.doorbell_latency());
   }
 
   Rack& rack_;
   Nic& nic_;
   Duration cost_;
+  std::int64_t threads_;
   rc::CompletionQueue* completions_;
   rc::MessageServerRc messages_;
   Time free_;
@@ -66,7 +70,7 @@ class ServerThread final : public Event, public CompletionListener {
 // A machine's way to the metadata server; its thread 0 looks after it.
 class Channel final : public Event, public CompletionListener {
  public:
-  Channel(remote::Scheduler& scheduler, Rack& rack, Rack::Machine& machine, HostMemory& memory, ServerThread& server,
+  Channel(remote::Scheduler& scheduler, Rack& rack, Rack::Machine& machine, HostMemory& memory, ServerThreads& server,
           Rack::Machine& server_machine)
       : rack_(rack), memory_(memory), completions_(*machine.make_completions(4 * kMessageDepth)) {
     const auto made =
@@ -94,8 +98,11 @@ class Channel final : public Event, public CompletionListener {
 // A thread's use of its machine's Clover client.
 class ThreadStore final : public workload::Store {
  public:
-  ThreadStore(clover::Client& client, HostMemory& memory, std::uint32_t thread, Duration write_cost)
-      : client_(client), memory_(memory), thread_(thread), write_cost_(write_cost) {}
+  // `server`: with it, every kSlotsAGrant-th write begins by asking for memory, as in the published client, whose threads each have so many slots in hand;
+  // the client's own, which asks ahead, does so as well.
+  ThreadStore(clover::Client& client, HostMemory& memory, std::uint32_t thread, Duration write_cost,
+              remote::MessageChannel* server)
+      : client_(client), memory_(memory), thread_(thread), write_cost_(write_cost), server_(server) {}
 
   std::string_view name() const override { return "clover"; }
   workload::StoreAbilities abilities() const override { return {}; }
@@ -107,6 +114,7 @@ class ThreadStore final : public workload::Store {
     co_return workload::GetResult{outcome_of(got.outcome), got.length};
   }
   remote::Task<workload::Outcome> put(workload::Key key, ByteView value) override {
+    if (server_ != nullptr && writes_++ % kSlotsAGrant == 0) co_await ask_server(*server_, key);
     memory_.enter(thread_);
     memory_.work(write_cost_);
     co_return outcome_of(co_await client_.put(key, value));
@@ -125,8 +133,12 @@ class ThreadStore final : public workload::Store {
   }
   clover::Client& client_;
   HostMemory& memory_;
+  static constexpr std::uint64_t kSlotsAGrant = 16;
+
   std::uint32_t thread_;
   Duration write_cost_;
+  remote::MessageChannel* server_;
+  std::uint64_t writes_ = 0;
 };
 
 remote::Task<void> join_one(clover::Client& client, clover::Outcome& outcome) { outcome = co_await client.join(); }
@@ -152,30 +164,76 @@ remote::Task<void> read_keys(ThreadStore& of, Reading reading, std::uint32_t& ru
   --running;
 }
 
+// The threads of a client machine that keep shortcuts: its last ones.
+class ShortcutSide {
+ public:
+  ShortcutSide(Rack& rack, Rack::Machine& machine, Cpu& cpu, Rack::Machine& server_machine, ServerThreads& server,
+               const ShortcutTable& table)
+      : scheduler_(std::make_unique<remote::Scheduler>()),
+        memory_(*scheduler_, rack, machine, cpu, {cpu.threads(), ShortcutKeepers::kThreads}, {}),
+        channel_(*scheduler_, rack, machine, memory_, server, server_machine),
+        keepers_(memory_, channel_.channel(), table) {}
+  // Coroutines go before what they use.
+  ~ShortcutSide() { scheduler_.reset(); }
+  ShortcutSide(const ShortcutSide&) = delete;
+  ShortcutSide& operator=(const ShortcutSide&) = delete;
+
+  HostMemory& memory() { return memory_; }
+  ShortcutKeepers& keepers() { return keepers_; }
+  void begin(Time now) { memory_.run(now, 0); }
+
+ private:
+  std::unique_ptr<remote::Scheduler> scheduler_;
+  HostMemory memory_;
+  Channel channel_;
+  ShortcutKeepers keepers_;
+};
+
 // A client machine: one Clover client, used by all its threads.
 class ClientMachine {
  public:
   ClientMachine(Rack& rack, const CloverWorkload& workload, std::uint32_t number, std::uint32_t threads,
-                Rack::Machine& server_machine, ServerThread& server)
+                Rack::Machine& server_machine, ServerThreads& server, const ShortcutTable& shortcuts)
       : machine_(rack.add_machine()),
-        cpu_(rack.hardware().host, threads),
+        cpu_(rack.hardware().host, threads, workload.client == "paper" ? ShortcutKeepers::kThreads : 0),
         scheduler_(std::make_unique<remote::Scheduler>()),
         memory_(*scheduler_, rack, machine_, cpu_, {0, threads},
                 {cpu_.with_cores(workload.step_cost, workload.step_cost_all_cores)}),
         channel_(*scheduler_, rack, machine_, memory_, server, server_machine),
+        shortcuts_(workload.client == "paper"
+                       ? std::make_unique<ShortcutSide>(rack, machine_, cpu_, server_machine, server, shortcuts)
+                       : nullptr),
         client_(memory_, channel_.channel(), config(workload), Rng(rack.seed()).fork("client").fork(number)) {
     for (std::uint32_t i = 0; i < threads; ++i)
       stores_.push_back(std::make_unique<ThreadStore>(
-          client_, memory_, i, cpu_.with_cores(workload.write_cost, workload.write_cost_all_cores)));
+          client_, memory_, i, cpu_.with_cores(workload.write_cost, workload.write_cost_all_cores),
+          shortcuts_ ? &channel_.channel() : nullptr));
   }
   // Coroutines go before what they use.
   ~ClientMachine() { scheduler_.reset(); }
   ClientMachine(const ClientMachine&) = delete;
   ClientMachine& operator=(const ClientMachine&) = delete;
 
-  // How it reaches the memory node; before it begins.
-  HostMemory& memory() { return memory_; }
+  // How it reaches the memory node, by what HostMemory::connect() takes; before it begins.
+  void connect(EdmPort& port) {
+    memory_.connect(kMemoryNode, port);
+    if (shortcuts_) shortcuts_->memory().connect(kMemoryNode, port);
+  }
+  void connect(Rack& rack, Rack::Machine& server, rc::CompletionQueue& server_completions, std::uint64_t queue_pairs) {
+    if (queue_pairs == 0) {
+      memory_.connect(kMemoryNode, server, server_completions);
+      if (shortcuts_) shortcuts_->memory().connect(kMemoryNode, server, server_completions);
+      return;
+    }
+    const auto count = static_cast<std::uint32_t>(queue_pairs);
+    const std::uint32_t threads = cpu_.threads() + ShortcutKeepers::kThreads;
+    pairs_ = std::make_unique<SharedQueuePairs>(rack, machine_, server, server_completions, count,
+                                                HostMemory::kDepth * ((threads + count - 1) / count));
+    memory_.connect(kMemoryNode, *pairs_);
+    if (shortcuts_) shortcuts_->memory().connect(kMemoryNode, *pairs_);
+  }
   void begin(Time now) {
+    if (shortcuts_) shortcuts_->begin(now);
     scheduler_->spawn(join_one(client_, joined_));
     memory_.run(now, 0);
   }
@@ -202,10 +260,11 @@ class ClientMachine {
   const clover::ClientCounters& counters() const { return client_.counters(); }
 
  private:
-  static clover::ClientConfig config(const CloverWorkload& workload) {
+  clover::ClientConfig config(const CloverWorkload& workload) const {
     clover::ClientConfig config;
     config.cursors = 2 * workload.keys;
-    if (workload.client == "paper") {
+    config.shortcuts = shortcuts_ ? &shortcuts_->keepers() : nullptr;
+    if (workload.client != "sluice") {
       config.share_finds = false;
       config.steps_before_lookup = std::numeric_limits<std::uint32_t>::max();
       config.swaps_before_walk = 1;
@@ -218,8 +277,10 @@ class ClientMachine {
   Rack::Machine& machine_;
   Cpu cpu_;
   std::unique_ptr<remote::Scheduler> scheduler_;
+  std::unique_ptr<SharedQueuePairs> pairs_;  // null: each thread has its own
   HostMemory memory_;
   Channel channel_;
+  std::unique_ptr<ShortcutSide> shortcuts_;  // null: none
   clover::Client client_;
   clover::Outcome joined_ = clover::Outcome::kUnknown;
   std::vector<std::unique_ptr<ThreadStore>> stores_;
@@ -236,6 +297,7 @@ struct Counts {
   std::uint64_t swaps = 0;
   std::uint64_t swaps_lost = 0;
   std::uint64_t walks = 0;
+  std::uint64_t shortcuts = 0;
   std::uint64_t lookups = 0;
   std::uint64_t messages = 0;
   std::uint64_t wire_bytes = 0;
@@ -255,7 +317,10 @@ class World {
     memory_machine_ = &rack_.add_machine();
     memory_completions_ = memory_machine_->make_completions(16);
     const memory::Key key = memory_machine_->share(memory_.bytes(), kMemoryAddress);
-    const clover::Region region{{kMemoryNode, remote::RegionKey{key.value}, kMemoryAddress}, workload.node_memory};
+    // Behind the nodes, whether anybody uses them or not.
+    const std::uint64_t of_nodes = workload.node_memory - ShortcutTable::bytes(workload.keys);
+    const clover::Region region{{kMemoryNode, remote::RegionKey{key.value}, kMemoryAddress}, of_nodes};
+    const ShortcutTable shortcuts{region.base + of_nodes, workload.keys};
     const std::uint64_t machines = std::min(workload.machines, workload.threads);
     if (workload.transport == "edm") {
       edm_ = std::make_unique<EdmSide>(rack_.loop, rack_.trace, hardware, workload.edm,
@@ -268,16 +333,18 @@ class World {
     config.max_flight = workload.max_flight;
     server_ = std::make_unique<clover::MetadataServer>(std::move(config));
     server_machine_ = &rack_.add_machine();
-    server_thread_ = std::make_unique<ServerThread>(rack_, *server_machine_, *server_, workload.message_cost);
+    server_threads_ = std::make_unique<ServerThreads>(rack_, *server_machine_, *server_, workload.message_cost,
+                                                      workload.server_threads);
     for (std::uint64_t i = 0; i < machines; ++i) {
       const std::uint64_t threads = workload.threads * (i + 1) / machines - workload.threads * i / machines;
-      ClientMachine& client = *clients_.emplace_back(
-          std::make_unique<ClientMachine>(rack_, workload, static_cast<std::uint32_t>(i),
-                                          static_cast<std::uint32_t>(threads), *server_machine_, *server_thread_));
+      ClientMachine& client = *clients_.emplace_back(std::make_unique<ClientMachine>(
+          rack_, workload, static_cast<std::uint32_t>(i), static_cast<std::uint32_t>(threads), *server_machine_,
+          *server_threads_, shortcuts));
       if (edm_) {
-        client.memory().connect(kMemoryNode, edm_->add_compute());
+        client.connect(edm_->add_compute());
       } else {
-        client.memory().connect(kMemoryNode, *memory_machine_, *memory_completions_);
+        client.connect(rack_, *memory_machine_, *memory_completions_,
+                       workload.client == "sluice" ? 0 : workload.queue_pairs);
       }
       client.begin(rack_.loop.now());
     }
@@ -436,6 +503,7 @@ class World {
       sum.swaps += c.swaps;
       sum.swaps_lost += c.swaps_lost;
       sum.walks += c.walks;
+      sum.shortcuts += c.shortcuts;
       sum.lookups += c.lookups;
       sum.messages += c.messages;
     }
@@ -475,6 +543,7 @@ class World {
         {"swaps_per_operation", each(&Counts::swaps)},
         {"swaps_lost_per_operation", each(&Counts::swaps_lost)},
         {"walks_per_operation", each(&Counts::walks)},
+        {"shortcuts_per_operation", each(&Counts::shortcuts)},
         {"lookups_per_operation", each(&Counts::lookups)},
         {"messages_per_operation", each(&Counts::messages)},
         {"per_client_kops", operations * 1e9 / static_cast<double>(workload_.measure.picoseconds()) /
@@ -499,7 +568,7 @@ class World {
   rc::CompletionQueue* memory_completions_ = nullptr;
   Rack::Machine* server_machine_ = nullptr;
   std::unique_ptr<clover::MetadataServer> server_;
-  std::unique_ptr<ServerThread> server_thread_;
+  std::unique_ptr<ServerThreads> server_threads_;
   std::vector<std::unique_ptr<ClientMachine>> clients_;
   std::unique_ptr<VerbsThreads> locks_;
 };
@@ -519,13 +588,15 @@ void CloverWorkload::read(Fields& f) {
   f.integer("theta_thousandths", theta_thousandths, 0, workload::Zipf::kMaxTheta);
   f.byte_count("value_bytes", value_bytes);
   f.integer("steered_keys", steered_keys, 1, 1 << 20, kOptional);
-  f.choice("client", client, {"paper", "sluice"}, kOptional);
+  f.choice("client", client, {"paper", "paper without shortcuts", "sluice"}, kOptional);
   f.byte_count("node_memory", node_memory, kOptional);
   f.duration("step_cost", step_cost);
   f.duration("step_cost_all_cores", step_cost_all_cores);
   f.duration("write_cost", write_cost);
   f.duration("write_cost_all_cores", write_cost_all_cores);
   f.duration("message_cost", message_cost);
+  f.integer("server_threads", server_threads, 1, 1024, kOptional);
+  f.integer("queue_pairs", queue_pairs, 0, 1024, kOptional);
   f.duration("warm_up", warm_up, kOptional);
   f.duration("measure", measure, kOptional);
   f.integer("lock_threads", lock_threads, 0, 1024, kOptional);

@@ -32,8 +32,9 @@ struct CloverWorkload {
   std::uint64_t theta_thousandths = 990;
   std::uint64_t value_bytes = 128;
   std::uint64_t steered_keys = 1024;
-  // "paper": as the authors' code, a writer that lost its CAS reads its way to the tail from where it stood, however long that is.
-  // "sluice": as our clients do by default.
+  // "paper": as the authors' code: who finds a successor where he looked goes on at the key's shortcut, which threads of his machine move
+  // (clover_shortcuts.h), and reads his way to the tail from there, however long that is; so does a writer that lost its CAS.
+  // "paper without shortcuts": reads on from where he stood. "sluice": as our clients do by default.
   std::string client = "paper";
   std::uint64_t node_memory = std::uint64_t{256} << 20;
   // What Clover's library spends for each remote operation, and for each write besides, on a machine with one busy core and with all; and
@@ -43,6 +44,9 @@ struct CloverWorkload {
   Duration write_cost{};
   Duration write_cost_all_cores{};
   Duration message_cost = Duration::microseconds(1);
+  std::uint64_t server_threads = 8;  // of the metadata server; as published
+  // From a machine to the memory node, shared by its threads; as published. 0: one a thread, as our own clients have in any case.
+  std::uint64_t queue_pairs = 8;
   Duration warm_up = Duration::milliseconds(2);
   Duration measure = Duration::milliseconds(6);
 

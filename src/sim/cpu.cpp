@@ -6,8 +6,11 @@
 
 namespace sluice::sim {
 
-Cpu::Cpu(const HostParameters& host, std::uint32_t threads)
-    : host_(host), at_once_(static_cast<std::uint32_t>(host.cores * host.threads_per_core)), busy_until_(threads) {
+Cpu::Cpu(const HostParameters& host, std::uint32_t threads, std::uint32_t sleepers)
+    : host_(host),
+      at_once_(static_cast<std::uint32_t>(host.cores * host.threads_per_core)),
+      threads_(threads),
+      busy_until_(threads + sleepers) {
   SLUICE_CHECK(threads > 0);
 }
 
@@ -32,8 +35,8 @@ Duration Cpu::scaled(std::uint32_t thread, Duration cost) const {
 }
 
 Time Cpu::next_run(std::uint32_t thread, Time at, Duration& left) const {
-  const std::uint64_t all = threads();
-  if (all <= at_once_) {
+  const std::uint64_t all = threads_;
+  if (all <= at_once_ || thread >= all) {
     left = Duration::max();
     return at;
   }

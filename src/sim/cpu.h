@@ -19,10 +19,11 @@ namespace sluice::sim {
 
 class Cpu {
  public:
-  // All threads of the machine poll from the start. REQUIRES: threads > 0.
-  Cpu(const HostParameters& host, std::uint32_t threads);
+  // All threads of the machine poll from the start, but for `sleepers`, which come after them: these seldom run, so that they make nobody
+  // slower, and who has slept goes before those who poll. REQUIRES: threads > 0.
+  Cpu(const HostParameters& host, std::uint32_t threads, std::uint32_t sleepers = 0);
 
-  std::uint32_t threads() const { return static_cast<std::uint32_t>(busy_until_.size()); }
+  std::uint32_t threads() const { return threads_; }  // that poll
   const HostParameters& host() const { return host_; }
   Time finish_of(std::uint32_t thread, Time from, Duration cost);
   Time busy_until(std::uint32_t thread) const { return busy_until_[thread]; }
@@ -37,6 +38,7 @@ class Cpu {
 
   HostParameters host_;
   std::uint32_t at_once_;  // hardware threads
+  std::uint32_t threads_;
   std::vector<Time> busy_until_;
 };
 

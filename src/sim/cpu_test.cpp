@@ -40,6 +40,18 @@ TEST(Cpu, LetsThreadsTakeTurnsWhereTheyAreTooMany) {
   }
 }
 
+TEST(Cpu, LetsWhoHasSleptGoFirstAndMakesNobodySlowerForIt) {
+  Cpu cpu(four_threads(), 6, 2);
+  EXPECT_EQ(cpu.threads(), 6u);
+  for (const std::uint32_t sleeper : {6u, 7u}) {
+    for (const std::int64_t from : {10, 150, 290, 430, 570})
+      EXPECT_EQ(cpu.finish_of(sleeper, at(from), Duration::microseconds(5)), at(from + 5)) << sleeper;
+  }
+  EXPECT_EQ(cpu.with_cores(Duration::microseconds(1), Duration::microseconds(3)), Duration::microseconds(3));
+  Cpu one(four_threads(), 1, 4);
+  EXPECT_EQ(one.with_cores(Duration::microseconds(1), Duration::microseconds(3)), Duration::microseconds(1));
+}
+
 TEST(Cpu, FinishesWorkThatATurnInterrupts) {
   Cpu cpu(four_threads(), 5);
   // Thread 0 runs until 100 us, then waits until thread 1 to 4 have begun their turns' last parts.

@@ -39,18 +39,55 @@ rc::SendRequest request_of(Operation& operation, rc::Sge& sge) {
           .swap_or_add = operation.swap_or_add};
 }
 
+SharedQueuePairs::SharedQueuePairs(Rack& rack, Rack::Machine& machine, Rack::Machine& server,
+                                   rc::CompletionQueue& server_completions, std::uint32_t count, std::uint32_t depth)
+    : completions_(*machine.make_completions(count * depth)) {
+  for (std::uint32_t i = 0; i < count; ++i)
+    pairs_.push_back(rack.connect({&machine, &completions_, this, depth}, {&server, &server_completions}).a);
+}
+
+std::uint64_t SharedQueuePairs::enter(Operation& operation, Listener& listener) {
+  if (free_.empty()) {
+    free_.push_back(open_.size());
+    open_.emplace_back();
+  }
+  const std::uint64_t id = free_.back();
+  free_.pop_back();
+  open_[id] = {&operation, &listener};
+  return id;
+}
+
+void SharedQueuePairs::on_completions(Time now) {
+  std::array<rc::Completion, 16> found;
+  while (const std::size_t n = completions_.poll(found)) {
+    for (const rc::Completion& completion : std::span(found).first(n)) {
+      const Open open = open_[completion.id];
+      leave(completion.id);
+      open.operation->status = completion.status == rc::CompletionStatus::kSuccess ? Status::kOk : Status::kUnknown;
+      open.listener->on_done(now, *open.operation);
+    }
+  }
+}
+
 // One thread: its queue pairs, one a node, its flow, and the completions it is about to find.
-class HostMemory::Thread final : public Event, public CompletionListener, public EdmPort::Listener {
+class HostMemory::Thread final : public Event,
+                                 public CompletionListener,
+                                 public EdmPort::Listener,
+                                 public SharedQueuePairs::Listener {
  public:
   Thread(HostMemory& owner, std::uint32_t number, rc::CompletionQueue* completions)
-      : owner_(owner), number_(number), completions_(completions) {}
+      : owner_(owner), number_(number), completions_(completions), poster_(owner, *this) {}
 
   rc::CompletionQueue* completions() const { return completions_; }
-  void set_pair(remote::NodeId node, rc::QueuePair& pair) {
-    if (node.value >= pairs_.size()) pairs_.resize(node.value + 1);
-    pairs_[node.value] = &pair;
+  struct Way {
+    rc::QueuePair* pair = nullptr;
+    SharedQueuePairs* shared = nullptr;  // the pair is one of these
+  };
+  void set_way(remote::NodeId node, const Way& way) {
+    if (node.value >= ways_.size()) ways_.resize(node.value + 1);
+    ways_[node.value] = way;
   }
-  rc::QueuePair* pair(remote::NodeId node) const { return node.value < pairs_.size() ? pairs_[node.value] : nullptr; }
+  Way way(remote::NodeId node) const { return node.value < ways_.size() ? ways_[node.value] : Way(); }
   void set_flow(remote::NodeId node, EdmPort& port) {
     if (flow_ == nullptr) flow_ = port.make_flow(*this);
     if (node.value >= over_edm_.size()) over_edm_.resize(node.value + 1);
@@ -58,6 +95,12 @@ class HostMemory::Thread final : public Event, public CompletionListener, public
   }
   EdmPort::Flow* flow(remote::NodeId node) const {
     return node.value < over_edm_.size() && over_edm_[node.value] ? flow_ : nullptr;
+  }
+
+  // Times never decrease.
+  void post_at(Time when, Operation& operation, const Way& way) {
+    poster_.waiting.push_back({when, &operation, way});
+    if (!poster_.scheduled()) owner_.rack_.loop.schedule(poster_, when);
   }
 
   // The completions are in host memory: the thread will have found and handled them once it has been free for long enough.
@@ -90,6 +133,36 @@ class HostMemory::Thread final : public Event, public CompletionListener, public
     Status status{};
   };
 
+  // Posts when it is time.
+  class Poster final : public Event {
+   public:
+    Poster(HostMemory& owner, Thread& thread) : owner_(owner), thread_(thread) {}
+    struct Waiting {
+      Time when;
+      Operation* operation = nullptr;
+      Way way;
+    };
+    std::deque<Waiting> waiting;
+
+   private:
+    void fire(Time now) override {
+      for (; !waiting.empty() && waiting.front().when <= now; waiting.pop_front()) post(now, waiting.front());
+      if (!waiting.empty()) owner_.rack_.loop.schedule(*this, waiting.front().when);
+    }
+    void post(Time now, const Waiting& next) {
+      Nic& nic = owner_.machine_.nic;
+      rc::Sge sge;
+      rc::SendRequest request = request_of(*next.operation, sge);
+      request.id = next.way.shared->enter(*next.operation, thread_);
+      if (nic.post(now, nic.doorbell_latency(), *next.way.pair, request) == rc::PostError::kNone) return;
+      next.way.shared->leave(request.id);
+      next.operation->status = Status::kUnreachable;
+      thread_.on_done(now, *next.operation);
+    }
+    HostMemory& owner_;
+    Thread& thread_;
+  };
+
   void fire(Time now) override {
     for (std::size_t i = 0; i < found_count_; ++i) complete(*found_.at(i).operation, found_.at(i).status);
     owner_.run(now, number_);
@@ -99,10 +172,11 @@ class HostMemory::Thread final : public Event, public CompletionListener, public
   HostMemory& owner_;
   std::uint32_t number_;
   rc::CompletionQueue* completions_;
-  std::vector<rc::QueuePair*> pairs_;  // by node
+  std::vector<Way> ways_;  // by node
   EdmPort::Flow* flow_ = nullptr;
   std::vector<bool> over_edm_;   // by node
-  std::deque<Operation*> done_;  // over EDM, and not found yet
+  std::deque<Operation*> done_;  // over EDM or a shared queue pair, and not found yet
+  Poster poster_;
   std::array<Found, kMostFound> found_;
   std::size_t found_count_ = 0;
 };
@@ -137,8 +211,12 @@ void HostMemory::connect(remote::NodeId node, Rack::Machine& server, rc::Complet
   for (const auto& thread : threads_) {
     const auto made =
         rack_.connect({&machine_, thread->completions(), thread.get(), kDepth}, {&server, &server_completions});
-    thread->set_pair(node, *made.a);
+    thread->set_way(node, {made.a, nullptr});
   }
+}
+
+void HostMemory::connect(remote::NodeId node, SharedQueuePairs& pairs) {
+  for (std::uint32_t i = 0; i < threads_.size(); ++i) threads_[i]->set_way(node, {&pairs.pair_of(first_ + i), &pairs});
 }
 
 void HostMemory::connect(remote::NodeId node, EdmPort& port) {
@@ -155,9 +233,9 @@ remote::Capabilities HostMemory::capabilities() const {
 void HostMemory::submit(Operation& operation) {
   count(operation);
   Thread& thread = *threads_[current_];
-  rc::QueuePair* const pair = thread.pair(operation.remote.node);
+  const Thread::Way way = thread.way(operation.remote.node);
   EdmPort::Flow* const flow = thread.flow(operation.remote.node);
-  if (pair == nullptr && flow == nullptr) return complete(operation, Status::kNodeUnknown);
+  if (way.pair == nullptr && flow == nullptr) return complete(operation, Status::kNodeUnknown);
   const Time now = rack_.loop.now();
   const HostParameters& host = cpu_.host();
   const bool more = step_.of == StepCost::Of::kBatch && submitter_ == current_;  // of what is posted at once
@@ -166,8 +244,10 @@ void HostMemory::submit(Operation& operation) {
   const Time posted = cpu_.finish_of(first_ + current_, now, cost);
   if (flow != nullptr) return edm_->submit(posted, *flow, operation);
   rc::Sge sge;
+  // On a queue pair of others, too, it takes its place when it is posted, and not while its thread has yet to come to that.
+  if (way.shared != nullptr) return thread.post_at(posted, operation, way);
   const rc::SendRequest request = request_of(operation, sge);
-  const auto error = machine_.nic.post(now, posted - now + machine_.nic.doorbell_latency(), *pair, request);
+  const auto error = machine_.nic.post(now, posted - now + machine_.nic.doorbell_latency(), *way.pair, request);
   if (error != rc::PostError::kNone) complete(operation, Status::kUnreachable);
 }
 

@@ -2,7 +2,7 @@
 //
 // Life:       enter(thread) before a thread's code runs -> what it submits goes out on its queue pairs once it has posted it -> the answer
 //             comes -> the thread, when it runs and is free, finds it -> its coroutines go on.
-// Nodes:      over RC, a queue pair of each thread to each; or over the machine's EDM port, a flow of each thread.
+// Nodes:      over RC, a queue pair of each thread to each, or some that threads share; or over the machine's EDM port, a flow of each thread.
 // Invariant:  a thread does one thing at a time. What a coroutine submits belongs to the thread that runs it.
 // Sleepers:   wake as code of the first thread. Threads whose coroutines sleep have a HostMemory and a Scheduler each.
 // Threads:    one owner.
@@ -38,6 +38,40 @@ struct StepCost {
   Of of = Of::kOperation;
 };
 
+// Queue pairs from a machine to a node that its threads share: thread i has the (i modulo their number)th. What one thread has posted is executed
+// behind what others have.
+class SharedQueuePairs final : public CompletionListener {
+ public:
+  class Listener {
+   public:
+    virtual ~Listener() = default;
+    // The operation's status is set.
+    virtual void on_done(Time now, remote::Operation& operation) = 0;
+  };
+
+  // `depth` operations at once on each. All references outlive this.
+  SharedQueuePairs(Rack& rack, Rack::Machine& machine, Rack::Machine& server, rc::CompletionQueue& server_completions,
+                   std::uint32_t count, std::uint32_t depth);
+
+  rc::QueuePair& pair_of(std::uint32_t thread) { return *pairs_[thread % pairs_.size()]; }
+  // The id of the request to be posted for the operation; what became of it goes to the listener.
+  std::uint64_t enter(remote::Operation& operation, Listener& listener);
+  // It was not posted after all.
+  void leave(std::uint64_t id) { free_.push_back(id); }
+
+  void on_completions(Time now) override;
+
+ private:
+  struct Open {
+    remote::Operation* operation = nullptr;
+    Listener* listener = nullptr;
+  };
+  rc::CompletionQueue& completions_;
+  std::vector<rc::QueuePair*> pairs_;
+  std::vector<Open> open_;  // by id
+  std::vector<std::uint64_t> free_;
+};
+
 class HostMemory final : public remote::RemoteMemory {
  public:
   static constexpr std::uint32_t kDepth = 32;
@@ -49,6 +83,9 @@ class HostMemory final : public remote::RemoteMemory {
 
   // Connects every thread with the node, which is `server`.
   void connect(remote::NodeId node, Rack::Machine& server, rc::CompletionQueue& server_completions);
+
+  // The same by queue pairs that others may use, too; they outlive this.
+  void connect(remote::NodeId node, SharedQueuePairs& pairs);
 
   // The same over EDM: this machine's port, which knows the node. One port a machine.
   void connect(remote::NodeId node, EdmPort& port);
