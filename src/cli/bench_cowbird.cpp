@@ -192,6 +192,7 @@ std::string BenchCowbird::text_of(const CowbirdRows& rows) {
       const bool first = part.empty();
       part = row.part;
       const char* const title = part == "cost"        ? "cost of a read on the application's thread"
+                                : part == "machine"   ? "this machine: the cores"
                                 : part == "breakdown" ? "where it goes"
                                                       : "hash probe, one record in 20 local";
       out += fmt::format("{}{}\n{:<52} {:>6} {:>6}", first ? "" : "\n", title, "way", "bytes", "depth");

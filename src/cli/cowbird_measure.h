@@ -2,7 +2,8 @@
 //
 // Cost:       100 reads (the depth) are issued and, once they are all done, completed, as in Figure 2 of the paper: "when the poll is called, the
 //             result is immediately available". Waiting in between is not the application's work, and not timed. A block, the unit of which
-//             medians are, is 1,000 reads. Cowbird's blocks and verbs' take turns, since a machine's clock changes.
+//             medians are, is 1,000 reads. Cowbird's blocks and verbs' take turns, since a machine's clock changes. Beside it, as "machine": how
+//             long a line takes from core to core, before and after, since a virtual machine's cores move, too.
 // Breakdown:  Cowbird's by the time-stamp counter between the parts, less what reading it costs (0: too little to tell); verbs' by calls of one READ and of many, and
 //             by polls that find something and that do not.
 // Probe:      one thread looks random keys up in an index of local memory, then their records, of which one in twenty lies in local memory and the rest remotely; every record is checked.
@@ -24,7 +25,7 @@ namespace sluice::cli {
 
 // One line of a result.
 struct CowbirdRow {
-  std::string part;  // cost, breakdown, probe
+  std::string part;  // cost, machine, breakdown, probe
   std::string way;
   std::uint32_t bytes = 8;
   std::size_t depth = 0;

@@ -105,6 +105,7 @@ class BasicChannel {
   Status check(std::uint16_t region, std::uint64_t offset, std::uint32_t length, std::uint64_t ring);
   bool has_room(RwType type);
   void put(const Entry& entry);
+  void own_next();
   Done progress();
   void take_read(const Pending& read, RequestId id);
   void take_errors();

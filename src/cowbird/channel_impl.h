@@ -8,7 +8,8 @@
 namespace sluice::cowbird {
 namespace channel_detail {
 
-inline constexpr std::uint64_t kOwnedAhead = 8;  // entries
+inline constexpr std::uint64_t kOwned = 16;            // entries: eight lines
+inline constexpr std::size_t kLookAhead = 4 * kLine;  // bytes of responses
 constexpr std::uint64_t aligned(std::uint64_t bytes) { return (bytes + kDataAlignment - 1) & ~(kDataAlignment - 1); }
 
 }  // namespace channel_detail
@@ -69,12 +70,20 @@ std::int64_t BasicChannel<Words>::refuse(Status status) {
   return -static_cast<std::int64_t>(status);
 }
 
+// The engine has read the next entries' lines a lap ago. A store waits until its line is owned, and all later stores wait behind it: so
+// the lines of many entries are asked for at once, one behind the other. (prefetchw of a line that is shared does nothing on AMD's.)
+template <class Words>
+void BasicChannel<Words>::own_next() {
+  for (std::uint64_t i = 0; i < channel_detail::kOwned; i += kLine / kEntryBytes) {
+    words_.own(ChannelLayout::kMetadata + ((tail_ + i) & mask_) * kEntryBytes);
+  }
+}
+
 // Inlined into its two callers, so that the entry is never in memory of its own.
 template <class Words>
 [[gnu::always_inline]] inline void BasicChannel<Words>::put(const Entry& entry) {
   const std::size_t at = ChannelLayout::kMetadata + (tail_ & mask_) * kEntryBytes;
-  // The engine has read these lines a lap ago. Owned before they are needed, none of them is waited for.
-  words_.own_soon(ChannelLayout::kMetadata + ((tail_ + channel_detail::kOwnedAhead) & mask_) * kEntryBytes);
+  if (tail_ % channel_detail::kOwned == 0) own_next();
   words_.store(at, entry.req_addr);
   words_.store(at + 8, entry.resp_addr);
   words_.store(at + 24, entry.sequence);
@@ -136,6 +145,7 @@ typename BasicChannel<Words>::Done BasicChannel<Words>::progress() {
 
 template <class Words>
 void BasicChannel<Words>::take_read(const Pending& read, RequestId id) {
+  words_.look_soon(responses_.start + read.at + channel_detail::kLookAhead);
   if (errors_.empty() || status_of(id) == Status::kOk) {
     words_.copy_out(read.to, responses_.start + read.at, read.length);
   }

@@ -23,14 +23,10 @@ class PlainWords {
   void copy_in(std::size_t at, const void* from, std::size_t length) { copy_small(block_ + at, from, length); }
   void copy_out(void* to, std::size_t at, std::size_t length) const { copy_small(to, block_ + at, length); }
 
-  // Asks for a line that will be written soon, and that another core has read.
-  void own_soon(std::size_t at) const {
-#if defined(__x86_64__)
-    asm volatile("prefetchw %0" : : "m"(block_[at]));
-#else
-    __builtin_prefetch(block_ + at, 1, 3);
-#endif
-  }
+  // Makes the line this core's by storing what stands there. REQUIRES: nobody else writes the word.
+  void own(std::size_t at) { store(at, word(at).load(std::memory_order_relaxed)); }
+  // Asks for a line that will be read soon; it may lie beyond the block.
+  void look_soon(std::size_t at) const { __builtin_prefetch(block_ + at); }
 
  private:
   std::atomic_ref<std::uint64_t> word(std::size_t at) const {

@@ -488,6 +488,7 @@ class CowbirdBenchTest(unittest.TestCase):
         result = json.loads(done.stdout)
         self.assertEqual(len(result["cost"]), 5)
         self.assertTrue(all(row["both_ns"] > 0 and row["reads"] >= 1000 for row in result["cost"]), result["cost"])
+        self.assertTrue(1 < result["machine"][0]["before_ns"] < 1e6, result["machine"])
         self.assertEqual(len(result["breakdown"]), 10)
         self.assertEqual(len(result["probe"]), 2 * 8)
         self.assertEqual({row["way"] for row in result["probe"]}, {"local", "index alone", "verbs", "cowbird", "cowbird, not batched"})
