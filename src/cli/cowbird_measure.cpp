@@ -310,7 +310,8 @@ class TimedWords {
     return value;
   }
   void store(std::size_t at, std::uint64_t value) {
-    if (at >= cowbird::ChannelLayout::kMetadata && (at - cowbird::ChannelLayout::kMetadata) % cowbird::kEntryBytes == 0) {
+    if (at >= cowbird::ChannelLayout::kMetadata &&
+        (at - cowbird::ChannelLayout::kMetadata) % cowbird::kEntryBytes == 0) {
       stamps_->end(Stamps::kPrepare);  // the first word of an entry
     }
     plain_.store(at, value);

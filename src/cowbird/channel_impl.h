@@ -8,7 +8,7 @@
 namespace sluice::cowbird {
 namespace channel_detail {
 
-inline constexpr std::uint64_t kOwned = 16;            // entries: eight lines
+inline constexpr std::uint64_t kOwned = 16;           // entries: eight lines
 inline constexpr std::size_t kLookAhead = 4 * kLine;  // bytes of responses
 constexpr std::uint64_t aligned(std::uint64_t bytes) { return (bytes + kDataAlignment - 1) & ~(kDataAlignment - 1); }
 
