@@ -68,6 +68,7 @@ class RingWriter {
     return reinterpret_cast<std::uint64_t*>(bytes_ + (position & (size_ - 1)));
   }
   bool look_at_head(std::size_t needed);
+  void own_next();
 
   RingControl* control_ = nullptr;
   std::uint8_t* bytes_ = nullptr;
@@ -76,6 +77,7 @@ class RingWriter {
   std::uint64_t published_ = 0;
   std::uint64_t first_header_ = 0;  // of the record at published_, not shown yet
   std::uint64_t head_seen_ = 0;
+  std::uint64_t owned_ = 0;  // lines up to here have been stored to already
   bool broken_ = false;
 };
 
@@ -107,15 +109,6 @@ class RingReader {
 
 // The hot path, inline ------------------------------------------------------------------------------------------------
 
-// Takes a cache line away from whoever has it, ahead of a store to it. A hint: any address is fine.
-inline void prefetch_for_store(const std::uint8_t* line) {
-#if defined(__x86_64__)
-  asm volatile("prefetchw %0" ::"m"(*line));  // what __builtin_prefetch makes of it only with -mprfchw
-#else
-  __builtin_prefetch(line, 1);
-#endif
-}
-
 inline std::uint8_t* RingWriter::reserve(std::size_t length) {
   // One header more: the end of what will be published.
   const std::size_t needed = record_size(length) + kRecordAlign;
@@ -124,7 +117,6 @@ inline std::uint8_t* RingWriter::reserve(std::size_t length) {
 }
 
 inline void RingWriter::commit(std::size_t length) {
-  constexpr std::size_t kAhead = 512;  // bytes; measured from 0 to 2048
   const std::uint64_t header = record_header(committed_, length);
   if (committed_ == published_) {
     first_header_ = header;
@@ -132,9 +124,16 @@ inline void RingWriter::commit(std::size_t length) {
     *header_at(committed_) = header;
   }
   committed_ += record_size(length);
-  const std::uint8_t* soon = bytes_ + ((committed_ + kAhead) & (size_ - 1));
-  prefetch_for_store(soon);
-  prefetch_for_store(soon + kRecordAlign);
+  if (committed_ >= owned_) own_next();
+}
+
+// The reader has read these lines a lap ago. A store waits until its line is this core's, and all later stores wait behind it: so many lines
+// are asked for at once, one behind the other. (prefetchw of a line that is shared does nothing on AMD's processors.)
+inline void RingWriter::own_next() {
+  constexpr std::uint64_t kOwned = 8 * kRecordAlign;
+  owned_ = committed_ + kOwned;
+  if (owned_ - head_seen_ > size_) return;
+  for (std::uint64_t at = committed_ + kRecordAlign; at < owned_; at += kRecordAlign) *header_at(at) = 0;
 }
 
 inline bool RingWriter::publish() {
