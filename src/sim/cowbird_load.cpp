@@ -11,11 +11,12 @@
 #include "base/check.h"
 #include "base/histogram.h"
 #include "base/rng.h"
-#include "cowbird/channel.h"
 #include "cowbird/engine.h"
 #include "cowbird/switch_engine.h"
 #include "remote/mapped.h"
 #include "sim/cowbird_core.h"
+#include "sim/cowbird_rivals.h"
+#include "sim/cowbird_ways.h"
 #include "sim/cpu.h"
 #include "sim/rack.h"
 
@@ -23,203 +24,11 @@ namespace sluice::sim {
 namespace {
 
 constexpr std::uint64_t kBlockBase = 0x10'0000;
-constexpr std::uint64_t kPoolBase = 0x7000'0000;
 constexpr remote::NodeId kCompute{0}, kPool{1};
 constexpr std::uint32_t kMtu = 1024;
 
 // The word that every record begins with.
 std::uint64_t mark_of(std::uint64_t offset) { return offset * 0x9E37'79B9'7F4A'7C15u + 1; }
-
-// How a thread gets at remote records. What it does takes effect when it is called; what that costs the thread is said beforehand.
-class Way {
- public:
-  virtual ~Way() = default;
-  // REQUIRES: fewer than the depth are under way.
-  virtual void issue(Time now, std::uint64_t offset, std::size_t slot) = 0;
-  // Reads that are complete now, in the order of issue.
-  virtual std::size_t look(Time now) = 0;
-  virtual const std::uint8_t* record(std::size_t slot) const = 0;
-  virtual Duration issue_cost() const = 0;
-  virtual Duration look_cost() const = 0;
-  virtual Duration complete_cost() const = 0;
-  virtual bool failed() const { return false; }
-};
-
-// One-sided READs; the thread posts and polls by itself.
-class ReadWay final : public Way {
- public:
-  ReadWay(Rack& rack, Rack::Machine& compute, Rack::Machine& pool, rc::CompletionQueue& pool_completions,
-          memory::Key key, const CowbirdWorkload& w)
-      : host_(rack.hardware().host),
-        nic_(compute.nic),
-        key_(key),
-        bytes_(w.bytes),
-        completions_(compute.make_completions(static_cast<std::uint32_t>(w.depth))),
-        buffer_(w.depth * w.bytes),
-        pair_(rack.connect({&compute, completions_, nullptr, static_cast<std::uint32_t>(w.depth)},
-                           {&pool, &pool_completions})
-                  .a) {}
-
-  void issue(Time now, std::uint64_t offset, std::size_t slot) override {
-    const rc::Sge sge = rc::Sge::of(ByteView(buffer_).subspan(slot * bytes_, bytes_));
-    rc::SendRequest request{.op = rc::SendOp::kRead, .sges = {&sge, 1}};
-    request.remote_address = kPoolBase + offset;
-    request.remote_key = key_;
-    failed_ |= nic_.post(now, nic_.doorbell_latency(), *pair_, request) != rc::PostError::kNone;
-  }
-  std::size_t look(Time) override {
-    std::array<rc::Completion, 64> found;
-    const std::size_t n = completions_->poll(std::span(found).first(host_.poll_batch));
-    for (std::size_t i = 0; i < n; ++i) failed_ |= found.at(i).status != rc::CompletionStatus::kSuccess;
-    return n;
-  }
-  const std::uint8_t* record(std::size_t slot) const override { return buffer_.data() + slot * bytes_; }
-  Duration issue_cost() const override { return host_.post_cost + host_.doorbell_cost; }
-  Duration look_cost() const override { return host_.poll_cost; }
-  Duration complete_cost() const override { return host_.completion_cost; }
-  bool failed() const override { return failed_; }
-
- private:
-  const HostParameters& host_;
-  Nic& nic_;
-  memory::Key key_;
-  std::size_t bytes_;
-  rc::CompletionQueue* completions_;
-  std::vector<std::uint8_t> buffer_;
-  rc::QueuePair* pair_;
-  bool failed_ = false;
-};
-
-// A request as a SEND to a thread of the memory node, which finds the record and answers with a SEND.
-class CallWay final : public Way {
- public:
-  // The memory node's side: one thread for each of the compute node's.
-  class Server final : public Event, public CompletionListener {
-   public:
-    Server(Rack& rack, Rack::Machine& pool, Cpu& cpu, std::uint32_t number, ByteView memory, std::size_t bytes)
-        : rack_(rack),
-          nic_(pool.nic),
-          cpu_(cpu),
-          number_(number),
-          memory_(memory),
-          bytes_(bytes),
-          completions_(pool.make_completions(16)) {}
-    rc::CompletionQueue* completions() const { return completions_; }
-    void begin(rc::QueuePair& pair) {
-      pair_ = &pair;
-      post_receive();
-    }
-    void on_completions(Time now) override {
-      if (scheduled()) return;
-      std::array<rc::Completion, 4> found;
-      const std::size_t n = completions_->poll(found);
-      bool asked = false;
-      for (std::size_t i = 0; i < n; ++i) asked |= found.at(i).kind == rc::CompletionKind::kReceive;
-      const HostParameters& host = cpu_.host();
-      if (!asked) return;
-      // It finds the request, posts another receive, and the answer.
-      const Duration cost = host.poll_cost + host.completion_cost + host.post_cost * 2 + host.doorbell_cost * 2;
-      rack_.loop.schedule(*this, cpu_.finish_of(number_, now, cost));
-    }
-
-   private:
-    void fire(Time now) override {
-      const auto offset = load_le<std::uint64_t>(request_.data());
-      SLUICE_CHECK(offset + bytes_ <= memory_.size());
-      post_receive();
-      const rc::Sge sge = rc::Sge::of(memory_.subspan(offset, bytes_));
-      const rc::SendRequest answer{.op = rc::SendOp::kSend, .sges = {&sge, 1}};
-      SLUICE_CHECK(nic_.post(now, nic_.doorbell_latency(), *pair_, answer) == rc::PostError::kNone);
-      on_completions(now);
-    }
-    void post_receive() {
-      const rc::Sge sge = rc::Sge::of(ByteView(request_));
-      nic_.adapter().post_receive(*pair_, {.sges = {&sge, 1}});
-    }
-    Rack& rack_;
-    Nic& nic_;
-    Cpu& cpu_;
-    std::uint32_t number_;
-    ByteView memory_;
-    std::size_t bytes_;
-    rc::CompletionQueue* completions_;
-    rc::QueuePair* pair_ = nullptr;
-    std::array<std::uint8_t, 8> request_{};
-  };
-
-  CallWay(Rack& rack, Rack::Machine& compute, Rack::Machine& pool, Server& server, const CowbirdWorkload& w)
-      : host_(rack.hardware().host), nic_(compute.nic), completions_(compute.make_completions(16)), buffer_(w.bytes) {
-    const auto made =
-        rack.connect({&compute, completions_, nullptr, 4, 4}, {&pool, server.completions(), &server, 4, 4});
-    pair_ = made.a;
-    server.begin(*made.b);
-  }
-
-  void issue(Time now, std::uint64_t offset, std::size_t) override {
-    const rc::Sge into = rc::Sge::of(ByteView(buffer_));
-    nic_.adapter().post_receive(*pair_, {.sges = {&into, 1}});
-    store_le(request_.data(), offset);
-    const rc::Sge sge = rc::Sge::of(ByteView(request_));
-    const rc::SendRequest request{.op = rc::SendOp::kSend, .sges = {&sge, 1}};
-    failed_ |= nic_.post(now, nic_.doorbell_latency(), *pair_, request) != rc::PostError::kNone;
-  }
-  std::size_t look(Time) override {
-    std::array<rc::Completion, 4> found;
-    const std::size_t n = completions_->poll(found);
-    std::size_t answers = 0;
-    for (std::size_t i = 0; i < n; ++i) {
-      failed_ |= found.at(i).status != rc::CompletionStatus::kSuccess;
-      answers += found.at(i).kind == rc::CompletionKind::kReceive ? 1u : 0u;
-    }
-    return answers;
-  }
-  const std::uint8_t* record(std::size_t) const override { return buffer_.data(); }
-  Duration issue_cost() const override { return (host_.post_cost + host_.doorbell_cost) * 2; }  // receive and request
-  Duration look_cost() const override { return host_.poll_cost; }
-  Duration complete_cost() const override { return host_.completion_cost * 2; }  // of the request and the answer
-  bool failed() const override { return failed_; }
-
- private:
-  const HostParameters& host_;
-  Nic& nic_;
-  rc::CompletionQueue* completions_;
-  std::vector<std::uint8_t> buffer_;
-  std::array<std::uint8_t, 8> request_{};
-  rc::QueuePair* pair_ = nullptr;
-  bool failed_ = false;
-};
-
-// Cowbird: stores into the channel's rings, and looks at them.
-class RingWay final : public Way {
- public:
-  RingWay(MutableBytes channel, const cowbird::ChannelLayout& layout, const std::vector<cowbird::Region>& regions,
-          const CowbirdWorkload& w)
-      : w_(w), channel_(channel, layout, regions), buffer_(w.depth * w.bytes), done_(w.depth) {
-    channel_.set_regions_generation(1);
-  }
-  void issue(Time, std::uint64_t offset, std::size_t slot) override {
-    const auto id =
-        channel_.async_read(0, offset, buffer_.data() + slot * w_.bytes, static_cast<std::uint32_t>(w_.bytes));
-    failed_ |= id < 0;
-  }
-  std::size_t look(Time) override {
-    const std::size_t n = channel_.collect(done_);
-    for (std::size_t i = 0; i < n; ++i) failed_ |= done_[i].status != cowbird::Status::kOk;
-    return n;
-  }
-  const std::uint8_t* record(std::size_t slot) const override { return buffer_.data() + slot * w_.bytes; }
-  Duration issue_cost() const override { return w_.issue_cost; }
-  Duration look_cost() const override { return w_.look_cost; }
-  Duration complete_cost() const override { return w_.complete_cost; }
-  bool failed() const override { return failed_; }
-
- private:
-  const CowbirdWorkload& w_;
-  cowbird::Channel channel_;
-  std::vector<std::uint8_t> buffer_;
-  std::vector<cowbird::Completion> done_;
-  bool failed_ = false;
-};
 
 struct Tally {
   Time from;
@@ -361,7 +170,7 @@ class World {
         stage_(w.way == "switch" ? std::make_unique<EngineStage>(switch_config(w), seed) : nullptr),
         rack_(hardware, seed),
         rng_(seed),
-        cpu_(hardware.host, static_cast<std::uint32_t>(w.threads)),
+        cpu_(hardware.host, static_cast<std::uint32_t>(has_io_threads() ? 2 * w.threads : w.threads)),
         pool_cpu_(hardware.host, static_cast<std::uint32_t>(w.threads)),
         table_(w.table_bytes) {
     if (stage_) rack_.net_switch().set_stage(stage_.get());
@@ -377,7 +186,7 @@ class World {
     if (w.way == "switch") make_switch();
     const Rng rng = Rng(seed).fork("probers");
     for (std::uint32_t i = 0; i < w.threads; ++i) {
-      probers_.emplace_back(rack_.loop, cpu_, i, w_, make_way(i), rng.fork(i), tally_)
+      probers_.emplace_back(rack_.loop, cpu_, has_io_threads() ? 2 * i : i, w_, make_way(i), rng.fork(i), tally_)
           .begin(Time::at(Duration::nanoseconds(static_cast<std::int64_t>(rng.fork(1000 + i).next() % 1000))));
     }
   }
@@ -415,6 +224,8 @@ class World {
   }
 
  private:
+  // One beside each application thread, and next to it where threads take turns.
+  bool has_io_threads() const { return w_.way == "io-threads"; }
   static cowbird::SwitchEngineConfig switch_config(const CowbirdWorkload& w) {
     cowbird::SwitchEngineConfig config;
     config.probe_slot = config.probe_least = w.probe;
@@ -543,6 +354,15 @@ class World {
       servers_.push_back(std::make_unique<CallWay::Server>(rack_, *pool_, pool_cpu_, i, table_, w_.bytes));
       return std::make_unique<CallWay>(rack_, *compute_, *pool_, *servers_.back(), w_);
     }
+    if (has_io_threads()) {
+      BatchServer& server =
+          *batch_servers_.emplace_back(std::make_unique<BatchServer>(rack_, *pool_, pool_cpu_, i, table_, w_));
+      return std::make_unique<IoThreadWay>(rack_, *compute_, *pool_, cpu_, 2 * i + 1, server, w_);
+    }
+    if (w_.way == "user-threads") {
+      return std::make_unique<UserThreadWay>(
+          std::make_unique<ReadWay>(rack_, *compute_, *pool_, *pool_completions_, key_, w_), w_.switch_cost);
+    }
     return std::make_unique<RingWay>(block().subspan(layout_.channel_at(i)), layout_.channel(), regions_, w_);
   }
 
@@ -566,6 +386,7 @@ class World {
   std::vector<std::unique_ptr<cowbird::Engine>> engines_;
   std::vector<std::unique_ptr<CowbirdCore>> cores_;  // their coroutines go before engines and memories
   std::vector<std::unique_ptr<CallWay::Server>> servers_;
+  std::vector<std::unique_ptr<BatchServer>> batch_servers_;
   std::deque<Prober> probers_;
 };
 
@@ -573,13 +394,14 @@ class World {
 
 void CowbirdWorkload::read(Fields& f) {
   constexpr auto kOptional = Fields::Need::kOptional;
-  f.choice("way", way, {"local", "sync", "async", "two-sided", "spot", "switch"});
+  f.choice("way", way, {"local", "sync", "async", "two-sided", "spot", "switch", "io-threads", "user-threads"});
   f.choice("pool", pool, {"rc", "edm", "near"}, kOptional);
   edm.read(f);
   f.integer("threads", threads, 1, 64);
   f.integer("bytes", bytes, 8, 4096);
   f.integer("depth", depth, 1, 512, kOptional);
   f.integer("batch", batch, 1, 512, kOptional);
+  f.integer("messages", messages, 1, 64, kOptional);
   f.integer("pairs", pairs, 1, 16, kOptional);
   f.integer("engine_cores", engine_cores, 1, 64, kOptional);
   f.integer("local_percent", local_percent, 0, 99, kOptional);
@@ -593,6 +415,7 @@ void CowbirdWorkload::read(Fields& f) {
   f.duration("look_cost", look_cost);
   f.duration("engine_cost", engine_cost);
   f.duration("near_cost", near_cost, kOptional);
+  f.duration("switch_cost", switch_cost, kOptional);
   f.duration("warm_up", warm_up, kOptional);
   f.duration("measure", measure, kOptional);
   if (way == "sync" || way == "two-sided") depth = 1;
@@ -603,6 +426,11 @@ CowbirdResult run_cowbird_load(const Hardware& hardware, const CowbirdWorkload& 
     return {.metrics = {}, .problem = "the pool is near, or over EDM, for spot engines alone"};
   if (workload.pool == "near" && workload.near_cost == Duration{})
     return {.metrics = {}, .problem = "near_cost: what a request costs an engine beside the pool"};
+  if (workload.way == "io-threads" && workload.near_cost < workload.engine_cost)
+    return {.metrics = {},
+            .problem = "near_cost: what a request costs an engine beside the pool, more than engine_cost"};
+  if (workload.way == "user-threads" && workload.switch_cost == Duration{})
+    return {.metrics = {}, .problem = "switch_cost: what a switch from one user thread to another costs"};
   if (workload.pool == "edm" && !hardware.edm)
     return {.metrics = {}, .problem = "EDM needs hardware of its own: edm_hardware"};
   return World(hardware, workload, seed).run();

@@ -3,7 +3,8 @@
 //
 // Ways:       local, purely local memory; sync, one READ at a time; async, `depth` READs under way; two-sided, one request at a time to a thread of
 //             the memory node; spot and switch, Cowbird, `depth` under way: the rings' own code on the application's side, the spot engine's on
-//             cores of a third machine or of the memory node, the switch's engine in the simulated switch.
+//             cores of a third machine or of the memory node, the switch's engine in the simulated switch; io-threads and user-threads,
+//             as Redy and AIFM do it (cowbird_rivals.h).
 //             latency: the same, with nothing but remote reads (`local_percent` 0, `index_cost` 0).
 // A probe:    the thread looks the key up in its own index, then reads the record, `local_percent` of which are local. Every record is checked.
 // Costs:      of the application's thread and of the engine: settings, measured by us (`sluice bench cowbird`); of verbs: the hardware's. None is
@@ -11,7 +12,7 @@
 // Units:      throughput in millions of probes a second; latencies of remote reads, from issue to completion, in us;
 //             communication, the share of a thread's time that goes into issuing, looking and completing, in per cent.
 // Threads:    one owner.
-// Source:     Cowbird §8.1 (Figures 1 and 8), §8.3 (Figure 13).
+// Source:     Cowbird §8.1 (Figures 1 and 8), §8.2 (Figures 11 and 12), §8.3 (Figure 13).
 #pragma once
 
 #include <string>
@@ -25,13 +26,14 @@
 namespace sluice::sim {
 
 struct CowbirdWorkload {
-  std::string way = "spot";  // local, sync, async, two-sided, spot, switch
+  std::string way = "spot";  // local, sync, async, two-sided, spot, switch, io-threads, user-threads
   std::string pool = "rc";   // spot: how the engines reach the pool: rc, edm, or near, on the memory node itself
   EdmChoice edm;
   std::uint64_t threads = 1;
   std::uint64_t bytes = 8;
   std::uint64_t depth = 100;
-  std::uint64_t batch = 256;       // spot: reads in one publication at most
+  std::uint64_t batch = 256;       // spot: reads in one publication at most; io-threads: in one message
+  std::uint64_t messages = 4;      // io-threads: of one of them, under way
   std::uint64_t pairs = 1;         // spot: queue pairs of a channel's engine to the pool
   std::uint64_t engine_cores = 1;  // spot: over which the channels are spread; at most one a thread
   std::uint64_t local_percent = 5;
@@ -45,6 +47,7 @@ struct CowbirdWorkload {
   Duration look_cost{};      // … a look at the progress
   Duration engine_cost{};    // spot: the engine's own code, a request
   Duration near_cost{};      // … where the pool is near: with the copying
+  Duration switch_cost{};    // user-threads: from one to another
   Duration warm_up = Duration::microseconds(300);
   Duration measure = Duration::microseconds(700);
 

@@ -48,16 +48,17 @@ TEST(CowbirdSim, ALocalProbeCostsWhatItsPartsCost) {
 }
 
 TEST(CowbirdSim, EveryWayGetsTheRightRecords) {
-  for (const char* const way : {"sync", "two-sided", "async", "spot", "switch"}) {
+  for (const char* const way : {"sync", "two-sided", "async", "spot", "switch", "io-threads", "user-threads"}) {
     CowbirdWorkload w = workload(way);
     w.threads = 2;
     w.bytes = 512;
+    w.switch_cost = Duration::nanoseconds(40);
     EXPECT_GT(Outcome(w)["throughput"], 0.1) << way;
   }
 }
 
 TEST(CowbirdSim, OneRunIsLikeAnother) {
-  for (const char* const way : {"spot", "switch"}) {
+  for (const char* const way : {"spot", "switch", "io-threads"}) {
     const CowbirdWorkload w = workload(way);
     EXPECT_EQ(Outcome(w).hash(), Outcome(w).hash()) << way;
   }
@@ -103,6 +104,35 @@ TEST(CowbirdSim, AnEngineBesideThePoolNeedsARoundTripLessAndMoreCoresDoMore) {
   EXPECT_NE(run_cowbird_load(hardware(), w, 1).problem, "") << "nobody has said what it costs";
   w.way = "switch";
   EXPECT_NE(run_cowbird_load(hardware(), w, 1).problem, "");
+}
+
+TEST(CowbirdSim, IoThreadsGainByBatchesAndTakeCoresFromTheApplication) {
+  CowbirdWorkload w = workload("io-threads");
+  const double one = Outcome(w)["throughput"];
+  EXPECT_GT(one, Outcome(workload("async"))["throughput"]) << "the thread neither posts nor polls";
+  w.batch = 1;
+  w.messages = 1;
+  EXPECT_LT(Outcome(w)["throughput"], 0.3 * one) << "a round trip for each";
+  w = workload("io-threads");
+  w.threads = 8;
+  const double eight = Outcome(w)["throughput"];
+  EXPECT_LT(eight, 7.5 * one) << "all 16 hardware threads are in use";
+  w.threads = 16;
+  w.warm_up = Duration::milliseconds(3);
+  w.measure = Duration::milliseconds(12);
+  EXPECT_LT(Outcome(w)["throughput"], 1.2 * eight) << "there are none left";
+  w.near_cost = Duration{};
+  EXPECT_NE(run_cowbird_load(hardware(), w, 1).problem, "") << "nobody has said what a record costs the memory node";
+}
+
+TEST(CowbirdSim, UserThreadsPayTwoSwitchesARead) {
+  CowbirdWorkload w = workload("user-threads");
+  EXPECT_NE(run_cowbird_load(hardware(), w, 1).problem, "") << "nobody has said what a switch costs";
+  w.switch_cost = Duration::nanoseconds(1);
+  const double nearly_none = Outcome(w)["throughput"];
+  EXPECT_NEAR(nearly_none, Outcome(workload("async"))["throughput"], 0.05 * nearly_none);
+  w.switch_cost = Duration::nanoseconds(100);
+  EXPECT_NEAR(1000 / Outcome(w)["throughput"] - 1000 / nearly_none, 0.95 * 198, 30);
 }
 
 TEST(CowbirdSim, ASpotEnginesPoolMayBeOverEdm) {
