@@ -31,7 +31,7 @@ Result<void> CloverSession::connect() {
   set_nodes(loop().now(), *snapshot);
   endpoint().on_change([this](Time now, const Snapshot& changed) { set_nodes(now, changed); });
   const bool all = run_for(config_.patience, [this] { return metadata_->up() && nodes().up() == nodes().nodes(); });
-  if (!all && !metadata_->up()) return fail(fmt::format("no connection to {}", problems()));
+  if (!all && !metadata_->up()) return not_connected();
   return {};  // memory nodes that do not answer are Clover's to cope with
 }
 

@@ -68,8 +68,7 @@ Result<void> FuseeSession::connect() {
     remote_nodes().set_nodes(now, changed);
     look_for_new_memory(changed);
   });
-  if (!run_for(config_.patience, [this] { return nodes().up() >= memory_.size(); }))
-    return fail(fmt::format("no connection to {}", problems()));
+  if (!run_for(config_.patience, [this] { return nodes().up() >= memory_.size(); })) return not_connected();
   return {};
 }
 

@@ -31,8 +31,7 @@ Result<void> MemorySession::connect(const std::string& node) {
   remote_nodes().set_nodes(loop().now(), only_it(*snapshot));
   endpoint().on_change(
       [this, only_it](Time now, const Snapshot& changed) { remote_nodes().set_nodes(now, only_it(changed)); });
-  if (!run_for(config_.patience, [this] { return nodes().up() == 1; }))
-    return fail(fmt::format("no connection to {}", problems()));
+  if (!run_for(config_.patience, [this] { return nodes().up() == 1; })) return not_connected();
   return {};
 }
 

@@ -53,8 +53,7 @@ Result<void> ShermanSession::connect() {
   if (memory_.empty()) return fail("no memory node is on the rack; `sluice rack up --no-metadata` starts some");
   remote_nodes().set_nodes(loop().now(), *snapshot);
   endpoint().on_change([this](Time now, const Snapshot& changed) { remote_nodes().set_nodes(now, changed); });
-  if (!run_for(config_.patience, [this] { return nodes().up() >= memory_.size(); }))
-    return fail(fmt::format("no connection to {}", problems()));
+  if (!run_for(config_.patience, [this] { return nodes().up() >= memory_.size(); })) return not_connected();
   return {};
 }
 

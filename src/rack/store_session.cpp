@@ -1,5 +1,6 @@
 #include "rack/store_session.h"
 
+#include <fmt/core.h>
 #include <unistd.h>
 
 namespace sluice::rack {
@@ -28,6 +29,12 @@ bool StoreSession::run_for(Duration patience, const std::function<bool()>& done)
   loop().run_until([&] { return (fulfilled = done()) || loop().now() >= give_up; });
   loop().remove(alarm);
   return fulfilled;
+}
+
+tl::unexpected<Error> StoreSession::not_connected() const {
+  const std::string lines = problems();
+  if (lines.empty()) return fail("a node has left the rack while this connected to it; try again");
+  return fail(fmt::format("no connection to {}", lines));
 }
 
 // The order matters: what is under way must end before the scheduler goes, coroutines before their clients.

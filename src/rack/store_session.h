@@ -46,6 +46,8 @@ class StoreSession {
   // Puts an endpoint on the rack, with a scheduler and a RemoteNodes in its loop that know no node yet; says who is there.
   Result<Snapshot> attach(const StoreSessionConfig& config);
   bool attached() const { return nodes_ != nullptr; }
+  // Why not all nodes could be connected to that were there when attach() looked.
+  tl::unexpected<Error> not_connected() const;
   // Turns the loop until `done`, for no longer than `patience`; returns whether it came true.
   bool run_for(Duration patience, const std::function<bool()>& done);
   // Takes leave of the rack, and ends what is still under way in the scheduler: a store's destructor calls it before its clients go.
