@@ -197,6 +197,9 @@ class World {
   World& operator=(const World&) = delete;
 
   CowbirdResult run() {
+    rack_.loop.run_until(Time::at(w_.warm_up));
+    const std::uint64_t up = wire_bytes(compute_->uplink.counters());
+    const std::uint64_t down = wire_bytes(rack_.net_switch().out(kComputePort));
     rack_.loop.run_until(Time::at(w_.warm_up + w_.measure));
     const auto us = [&](double quantile) { return static_cast<double>(tally_.latency_ns.at_quantile(quantile)) / 1e3; };
     const double seconds = static_cast<double>(w_.measure.picoseconds()) / 1e12;
@@ -207,6 +210,9 @@ class World {
                       {"p99_us", us(0.99)},
                       {"communication_percent", 100 * static_cast<double>(tally_.communicating.picoseconds()) /
                                                     static_cast<double>(tally_.working.picoseconds())}};
+    const auto gbps = [&](std::uint64_t bytes) { return static_cast<double>(bytes * 8) / seconds / 1e9; };
+    result.metrics.emplace_back("up_gbps", gbps(wire_bytes(compute_->uplink.counters()) - up));
+    result.metrics.emplace_back("down_gbps", gbps(wire_bytes(rack_.net_switch().out(kComputePort)) - down));
     if (!cores_.empty()) {
       Duration busy{};
       for (const auto& core : cores_) busy = busy + core->busy();
@@ -224,6 +230,8 @@ class World {
   }
 
  private:
+  static constexpr std::size_t kComputePort = 0;  // of the switch: the first machine's
+  static std::uint64_t wire_bytes(const Pipe::Counters& c) { return c.bytes + c.packets * Pipe::kWireOverhead; }
   // One beside each application thread, and next to it where threads take turns.
   bool has_io_threads() const { return w_.way == "io-threads"; }
   static cowbird::SwitchEngineConfig switch_config(const CowbirdWorkload& w) {

@@ -10,9 +10,10 @@
 // Costs:      of the application's thread and of the engine: settings, measured by us (`sluice bench cowbird`); of verbs: the hardware's. None is
 //             fitted to Cowbird's figures.
 // Units:      throughput in millions of probes a second; latencies of remote reads, from issue to completion, in us;
-//             communication, the share of a thread's time that goes into issuing, looking and completing, in per cent.
+//             communication, the share of a thread's time that goes into issuing, looking and completing, in per cent; up and down, what the
+//             compute node's link carries from it and to it, with preambles and gaps, in Gb/s.
 // Threads:    one owner.
-// Source:     Cowbird §8.1 (Figures 1 and 8), §8.2 (Figures 11 and 12), §8.3 (Figure 13).
+// Source:     Cowbird §8.1 (Figures 1 and 8), §8.2 (Figures 11 and 12), §8.3 (Figure 13), §8.4 (Figure 14).
 #pragma once
 
 #include <string>

@@ -106,6 +106,22 @@ TEST(CowbirdSim, AnEngineBesideThePoolNeedsARoundTripLessAndMoreCoresDoMore) {
   EXPECT_NE(run_cowbird_load(hardware(), w, 1).problem, "");
 }
 
+TEST(CowbirdSim, BatchesPutLessOnTheComputeNodesLink) {
+  const auto each = [](const char* way, const char* metric) {
+    CowbirdWorkload w = workload(way);
+    w.bytes = 512;
+    const Outcome done(w);
+    return done[metric] * 1e9 / 8 / (done["throughput"] * 1e6) /
+           (1 - static_cast<double>(w.local_percent) / 100);  // bytes a read
+  };
+  // A READ response has 62 bytes around the record, and 24 more on the wire; its request is 78 and 24 long.
+  EXPECT_NEAR(each("async", "down_gbps"), 512 + 86, 20);
+  EXPECT_NEAR(each("async", "up_gbps"), 102, 10);
+  EXPECT_GT(each("switch", "down_gbps"), 512 + 98) << "a WRITE a record";
+  EXPECT_LT(each("spot", "down_gbps"), 512 + 70) << "a WRITE for many";
+  EXPECT_LT(each("spot", "up_gbps"), 0.7 * each("switch", "up_gbps"));
+}
+
 TEST(CowbirdSim, IoThreadsGainByBatchesAndTakeCoresFromTheApplication) {
   CowbirdWorkload w = workload("io-threads");
   const double one = Outcome(w)["throughput"];
