@@ -137,6 +137,11 @@ TEST(CowbirdSim, IoThreadsGainByBatchesAndTakeCoresFromTheApplication) {
   w.warm_up = Duration::milliseconds(3);
   w.measure = Duration::milliseconds(12);
   EXPECT_LT(Outcome(w)["throughput"], 1.2 * eight) << "there are none left";
+  // Many small messages: none is forgotten.
+  w = workload("io-threads");
+  w.batch = 1;
+  w.messages = 64;
+  EXPECT_GT(Outcome(w)["throughput"], 0.3);
   w.near_cost = Duration{};
   EXPECT_NE(run_cowbird_load(hardware(), w, 1).problem, "") << "nobody has said what a record costs the memory node";
 }

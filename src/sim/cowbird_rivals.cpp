@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <span>
+#include <utility>
 
 #include "base/bytes.h"
 #include "base/check.h"
@@ -25,6 +27,13 @@ void send_to(Time now, Nic& nic, rc::QueuePair& pair, ByteView bytes) {
 void receive_into(Nic& nic, rc::QueuePair& pair, MutableBytes bytes) {
   const rc::Sge sge = rc::Sge::of(bytes);
   nic.adapter().post_receive(pair, {.sges = {&sge, 1}});
+}
+
+// All that is there, one after the other.
+template <class Take>
+void poll_all(rc::CompletionQueue& completions, Take take) {
+  std::array<rc::Completion, 16> found;
+  while (const std::size_t n = completions.poll(found)) std::ranges::for_each(std::span(found).first(n), take);
 }
 
 }  // namespace
@@ -51,12 +60,10 @@ void BatchServer::begin(rc::QueuePair& pair) {
 void BatchServer::post_receive(std::size_t message) { receive_into(nic_, *pair_, requests_[message]); }
 
 void BatchServer::on_completions(Time now) {
-  std::array<rc::Completion, 16> found;
-  const std::size_t n = completions_->poll(found);
-  for (const rc::Completion& c : std::span(found).first(n)) {
+  poll_all(*completions_, [this](const rc::Completion& c) {
     SLUICE_CHECK(c.status == rc::CompletionStatus::kSuccess);
     if (c.kind == rc::CompletionKind::kReceive) arrived_.push_back(c.length);
-  }
+  });
   next(now);
 }
 
@@ -139,12 +146,10 @@ void IoThreadWay::fire(Time now) {
 }
 
 void IoThreadWay::poll() {
-  std::array<rc::Completion, 16> found;
-  const std::size_t n = completions_->poll(found);
-  for (const rc::Completion& c : std::span(found).first(n)) {
+  poll_all(*completions_, [this](const rc::Completion& c) {
     failed_ |= c.status != rc::CompletionStatus::kSuccess;
     if (c.kind == rc::CompletionKind::kReceive) ++answered_;
-  }
+  });
 }
 
 void IoThreadWay::send(Time now) {

@@ -4,7 +4,7 @@
 //             what is asked into messages, one SEND for at most `batch` requests, `messages` of them under way; a thread of the memory node
 //             serves a message's requests one after the other and answers with one SEND; the I/O thread hands the records out.
 // User threads: as AIFM (Ruan et al., OSDI 2020) and Shenango: each read is a user thread's own, which gives the core to another one while it waits:
-//             two switches a read, one READ or one call a read.
+//             two switches and one READ a read.
 // Costs:      verbs' are the hardware's. What a request costs an I/O thread is what it costs a thread to store one into Cowbird's rings and to take it
 //             from there (issue_cost, complete_cost): as much is written and read. A memory node's thread: near_cost less engine_cost, the copying.
 // Threads:    one owner.
