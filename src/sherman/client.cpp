@@ -39,7 +39,7 @@ Task<Outcome> create_tree(remote::RemoteMemory& memory, std::vector<MemoryNode> 
   std::vector<std::uint8_t> image(geometry.node_bytes);
   Leaf(image, geometry).build({.version = 1, .self = first}, {});
   std::array<std::uint8_t, 8> word;
-  store_le(word.data(), ~std::uint64_t{0});
+  store_le(word.data(), kFounder.raw);
   status = co_await memory.write(map.owner_of_chunk(0, 0), word);
   if (status == Status::kOk) status = co_await memory.write(map.at(first), image);
   store_le(word.data(), Root{first, 0}.word());
@@ -74,7 +74,7 @@ Task<Outcome> Client::join() {
       // One number lost with a connection is no loss.
       const auto number = co_await c_.memory.fetch_and_add(nodes_[0].heap + kClientOffset, 1);
       if (number.status == Status::kOk) {
-        c_.client = static_cast<std::uint32_t>(number.prior % 0xF'FFFF) + 1;
+        c_.client = static_cast<std::uint32_t>(number.prior % 0xF'FFFE) + 1;
         c_.map = MemoryMap(nodes_, c_.geometry);
         c_.buffers = std::make_shared<Buffers>(c_.geometry.node_bytes);
         values_.open();

@@ -7,7 +7,7 @@
 // Parents:    the separator follows under the parent's own lock, after the leaf's. Until it is there (for ever, if its client dies), the sibling pointer
 //             leads to the new node; who then has to walk although the parent was read afresh adds the separator.
 // Never:      nodes are not merged and not freed, so a pointer to one stays right for ever.
-// Life:       create_tree() once; `co_await join()`; any number of operations at once. There is nothing to leave.
+// Life:       create_tree() once; `co_await join()`; any number of operations at once. Who has gone, in good order or not, is cleaned up after by recover().
 // Errors:     Outcome. kUnknown: the write-back was submitted and its outcome could not be found out within the lease of the lock.
 // Threads:    one owner, the thread of the RemoteMemory's scheduler. Operations hold on to the Client: it outlives them, or their
 //             scheduler is destroyed without running again.
@@ -72,6 +72,17 @@ class Client {
   // snapshot of all keys at once.
   remote::Task<ScanResult> scan(Key first, std::size_t count, ScanSink& sink);
 
+  // Takes over the memory of a client that has died (its number(); it never submits anything again), frees its locks, and the nodes and blocks that
+  // the tree does not lead to. Several may do so at once. kUnavailable: not all of it; try again.
+  remote::Task<Outcome> recover(std::uint32_t dead);
+  // Frees what is its own and the tree does not lead to: what was left over by unknown outcomes, or by others that died between replacing an entry and
+  // marking its block. Done by itself when memory runs out.
+  remote::Task<Outcome> audit();
+
+  std::uint32_t number() const { return c_.client; }
+  // What it owns: tree nodes, and blocks by their size.
+  const Space& space() const { return space_; }
+  const std::map<std::uint32_t, Space>& block_spaces() const { return values_.spaces(); }
   // The most that a value may have.
   std::uint32_t value_bytes() const { return c_.geometry.longest_value(); }
   const ClientCounters& counters() const { return c_.counters; }
@@ -126,6 +137,22 @@ class Client {
   remote::Task<bool> grow(Separator separator, std::uint8_t level, Time deadline, NodePointer& spare);
   remote::Task<Outcome> spare_node(Time deadline, NodePointer& spare);
 
+  // recovery.cpp
+  // The node at `level` that covers the key, as it is now; `locked`: after whatever stood behind its lock. False: out of reach.
+  remote::Task<bool> cover(std::uint8_t level, Key key, bool locked, MutableBytes image, NodePointer& node);
+  // Does the tree lead to it? kNo is for ever, of what its owner has no operation under way with.
+  enum class Stands : std::uint8_t { kYes, kNo, kUnknown };
+  remote::Task<Stands> named(Key key, NodePointer block);
+  remote::Task<Stands> linked(NodePointer piece, ByteView header_bytes);
+  remote::Task<bool> examine(Space& space, const Space::Chunk& chunk, bool blocks, bool only_doubtful);
+  remote::Task<bool> examine_all(bool only_doubtful);
+  // False: not worth it, there has been one.
+  remote::Task<bool> audit_for_space();
+  remote::Task<bool> read_words(remote::RemoteAddress from, std::uint32_t count, std::vector<std::uint8_t>& into);
+  remote::Task<bool> free_locks(std::uint32_t node, std::uint32_t dead);
+  // And what is this client's without its knowing.
+  remote::Task<bool> take_over_chunks(std::uint32_t node, std::uint32_t owner);
+
   Connection c_;
   std::vector<MemoryNode> nodes_;
   NodeLocks locks_;
@@ -133,6 +160,8 @@ class Client {
   Values values_;
   std::shared_ptr<IndexCache> cache_;
   Root root_;
+  bool auditing_ = false;
+  std::optional<Time> audited_;
 };
 
 }  // namespace sluice::sherman

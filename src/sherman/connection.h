@@ -3,6 +3,7 @@
 // Threads:    the client's.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <utility>
@@ -52,16 +53,20 @@ struct ClientCounters : remote::AccessCounters {
   std::uint64_t splits = 0;
   std::uint64_t roots = 0;
   std::uint64_t chunks = 0;
-  std::uint64_t failures = 0;     // remote operations that did not end as kOk
-  std::uint64_t resolved = 0;     // … whose outcome was then found out
-  std::uint64_t abandoned = 0;    // locks left to others, their lease over
-  std::uint64_t recovered = 0;    // locks of others, gone or late
-  std::uint64_t redone = 0;       // … whose half-done write was finished
-  std::uint64_t damaged = 0;      // nodes that were not whole even under their lock
-  std::uint64_t nodes_lost = 0;   // allocated, and it cannot be known whether they are linked
-  std::uint64_t far_reads = 0;    // of values in blocks of their own
-  std::uint64_t far_changed = 0;  // … which had become another's
-  std::uint64_t blocks_lost = 0;  // changes of such values after which one block may be nobody's
+  std::uint64_t failures = 0;        // remote operations that did not end as kOk
+  std::uint64_t resolved = 0;        // … whose outcome was then found out
+  std::uint64_t abandoned = 0;       // locks left to others, their lease over
+  std::uint64_t recovered = 0;       // locks of others, gone or late
+  std::uint64_t redone = 0;          // … whose half-done write was finished
+  std::uint64_t damaged = 0;         // nodes that were not whole even under their lock
+  std::uint64_t nodes_doubtful = 0;  // written, and it cannot be known whether they are linked until an audit
+  std::uint64_t far_reads = 0;       // of values in blocks of their own
+  std::uint64_t far_changed = 0;     // … which had become another's
+  std::uint64_t blocks_doubtful =
+      0;                         // changes of such values of which only an audit finds out which block is nobody's now
+  std::uint64_t taken_over = 0;  // chunks of dead clients
+  std::uint64_t collected = 0;   // blocks that others had marked
+  std::uint64_t reclaimed = 0;   // nodes and blocks that audits found to be nobody's, unmarked
 };
 
 // The client's way to remote memory.
@@ -75,6 +80,8 @@ struct Connection : remote::CountedMemory<ClientCounters> {
   auto back_off(Duration& backoff) {
     return CountedMemory::back_off(backoff, config.backoff_first, config.backoff_most);
   }
+  // For one thing that no operation waits for: long enough to see a dead client's lock through.
+  Duration patience() const { return std::max(config.timeout, (config.lease + config.flight) * 8); }
   // Until nothing submitted before can still be executed.
   auto outlive() { return scheduler.sleep_for(config.flight); }
 

@@ -10,8 +10,8 @@ namespace sluice::sherman {
 
 namespace {
 
-constexpr std::uint64_t kMagic = 0x33'45'45'52'54'48'53'4C;  // "LSHTREE3"
-constexpr std::size_t kHeader = 64;
+constexpr std::uint64_t kMagic = 0x34'45'45'52'54'48'53'4C;  // "LSHTREE4"
+constexpr std::size_t kHeader = kNodeHeader;
 constexpr std::size_t kHeaderChecked = 60;
 constexpr std::size_t kEnd = 16;
 constexpr std::uint8_t kFar = 2;  // of an entry's byte that says whether it is used

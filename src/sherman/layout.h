@@ -54,6 +54,7 @@ struct Root {
   constexpr std::uint64_t word() const { return std::uint64_t{level} << 56 | node.raw; }
 };
 
+inline constexpr std::uint32_t kNodeHeader = 64;
 inline constexpr std::uint32_t kBlockHeader = 24;  // of a value's block
 inline constexpr std::uint32_t kFarBytes = 24;     // of what names it in a leaf
 
@@ -129,16 +130,33 @@ bool parse_superblock(ByteView bytes, Geometry& geometry, std::uint32_t& nodes);
 
 // -------------------------------------------------------------------------------------------------------- lock words
 
-// 0: free. Else who took it, that client's how manieth, and how often others have begun to recover it.
+// 0: free. Else who took it, that client's how manieth, and how often others have begun to recover it (after 15 comes 1).
 struct LockWord {
   std::uint64_t raw = 0;
 
   static constexpr LockWord of(std::uint32_t client, std::uint64_t sequence) {
     return {std::uint64_t{client} << 44 | (sequence & 0xFF'FFFF'FFFF) << 4};
   }
+  constexpr std::uint32_t client() const { return static_cast<std::uint32_t>(raw >> 44); }
   constexpr std::uint64_t holder() const { return raw & ~std::uint64_t{15}; }
-  constexpr LockWord next_attempt() const { return {holder() | ((raw + 1) & 15)}; }
+  constexpr bool in_recovery() const { return (raw & 15) != 0; }
+  constexpr LockWord next_attempt() const { return {holder() | ((raw & 15) % 15 + 1)}; }
 };
+
+// ------------------------------------------------------------------------------------------------------ chunk owners
+
+// 0: nobody's. Else the client, what it cuts the chunk into (blocks of so many bytes; 0: nodes), and that client's how manieth claim.
+struct ChunkOwner {
+  std::uint64_t raw = 0;
+
+  static constexpr ChunkOwner of(std::uint32_t client, std::uint32_t block_bytes, std::uint32_t claim) {
+    return {std::uint64_t{client} << 44 | std::uint64_t{block_bytes / 32} << 24 | (claim & 0xFF'FFFF)};
+  }
+  constexpr std::uint32_t client() const { return static_cast<std::uint32_t>(raw >> 44); }
+  constexpr std::uint32_t block_bytes() const { return static_cast<std::uint32_t>(raw >> 24 & 0xF'FFFF) * 32; }
+};
+// Of the chunk with the first leaf, which nobody cuts up.
+inline constexpr ChunkOwner kFounder{~std::uint64_t{0}};
 
 // -------------------------------------------------------------------------------------------------------- redo records
 

@@ -178,9 +178,22 @@ TEST(ShermanLayout, RecoveryKeepsTheNameOfTheHolderAndChangesTheWord) {
   for (int i = 0; i < 40; ++i) {
     const LockWord next = word.next_attempt();
     EXPECT_NE(next.raw, word.raw);
+    EXPECT_TRUE(next.in_recovery());
     EXPECT_EQ(next.holder(), word.holder());
     word = next;
   }
+}
+
+TEST(ShermanLayout, AChunkSaysWhoseItIsAndIntoWhatItIsCut) {
+  for (const std::uint32_t length : {1u, 40u, 100u, 1000u, 1u << 24}) {
+    const std::uint32_t bytes = Geometry::block_bytes(length);
+    const auto owner = ChunkOwner::of(0xF'FFFE, bytes, 0x123'4567);
+    EXPECT_EQ(owner.client(), 0xF'FFFEu);
+    EXPECT_EQ(owner.block_bytes(), bytes);
+    EXPECT_NE(owner.raw, ChunkOwner::of(0xF'FFFE, bytes, 0x123'4568).raw);
+    EXPECT_NE(owner.raw, kFounder.raw);
+  }
+  EXPECT_EQ(ChunkOwner::of(1, 0, 1).block_bytes(), 0u);
 }
 
 TEST(ShermanLayout, NothingOverlapsInAHeap) {

@@ -292,6 +292,11 @@ Task<bool> NodeLocks::write_fresh(const Grip& grip, NodePointer node, ByteView b
 
 // ----------------------------------------------------------------------------------------------------------- recovery
 
+Task<void> NodeLocks::free_of_dead(std::uint32_t node, std::uint32_t lock, LockWord word) {
+  // Some piece of memory whose lock this is.
+  return recover(NodePointer::at(node, std::uint64_t{lock} * c_.geometry.node_bytes), word);
+}
+
 Task<void> NodeLocks::recover(NodePointer node, LockWord word) {
   const LockWord mine = word.next_attempt();
   Grip grip{.node = node, .word = mine, .until = c_.now() + c_.config.lease};

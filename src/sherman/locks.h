@@ -55,6 +55,10 @@ class NodeLocks {
   remote::Task<Written> write_and_release(Grip& grip, std::uint64_t offset, ByteView bytes);
   remote::Task<void> release(Grip& grip);
 
+  // A lock whose holder has died, without waiting for its lease: what its record says is written, and it is free. Nothing of that client may be
+  // under way. Who dies doing this, or is disturbed, leaves it to whoever wants it.
+  remote::Task<void> free_of_dead(std::uint32_t node, std::uint32_t lock, LockWord word);
+
   // Writes what nobody else can know of yet, while a lock is held. False: not surely done within the lease.
   remote::Task<bool> write_fresh(const Grip& grip, NodePointer node, ByteView bytes);
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -69,6 +70,77 @@ class World : public remote::TestLoop {
       for (std::size_t i = 0; i < table.size(); i += 8) held += load_le<std::uint64_t>(table.data() + i) != 0;
     }
     return held;
+  }
+
+  // What the tree leads to, from inside the memory nodes, while nothing is under way.
+  struct Reached {
+    std::set<std::uint64_t> nodes;
+    std::set<std::uint64_t> blocks;
+  };
+  Reached reached() {
+    Reached all;
+    const auto bytes = [this](NodePointer p, std::size_t size) {
+      return fabric.region_bytes(memory[p.node()].heap).subspan(p.offset(), size);
+    };
+    const auto root = Root::of(load_le<std::uint64_t>(bytes({}, 4096).data() + kRootOffset));
+    for (NodePointer first = root.node; first;) {
+      NodePointer below;
+      for (NodePointer node = first; node;) {
+        const MutableBytes image = bytes(node, config_.geometry.node_bytes);
+        const NodeHeader header = parse_header(image);
+        all.nodes.insert(node.raw);
+        if (node == first) below = header.leftmost;
+        for (std::uint32_t i = 0; header.level == 0 && i < config_.geometry.leaf_slots(); ++i) {
+          Entry entry;
+          EXPECT_TRUE(Leaf(image, config_.geometry).entry(i, Guard::kChecks, entry));
+          if (entry.used && entry.far) all.blocks.insert(far_value(entry).block.raw);
+        }
+        node = header.sibling;
+      }
+      first = below;
+    }
+    return all;
+  }
+
+  // Every piece of every chunk that was ever claimed belongs to one living client, which knows it to be free if and only if the tree does not lead to it.
+  // Audits all the living first; the dead have been recovered.
+  void expect_no_memory_lost() {
+    run_for(config_.client.lease + config_.client.flight);
+    for (const auto& m : members) {
+      Outcome audited = m->dead ? Outcome::kOk : Outcome::kUnavailable;
+      for (int i = 0; i < 50 && audited == Outcome::kUnavailable; ++i) audited = wait_for(m->client->audit());
+      EXPECT_EQ(audited, Outcome::kOk);
+    }
+    Reached all = reached();
+    const MemoryMap map(memory, config_.geometry);
+    all.nodes.erase(map.start_of_chunk(0, 0).raw);  // nobody's
+    std::set<std::uint64_t> chunks;
+    const auto compare = [&](const Space& space, std::set<std::uint64_t>& tree_has) {
+      for (const auto& [start, chunk] : space.chunks()) {
+        EXPECT_TRUE(chunks.insert(start).second) << "two have the chunk at " << start;
+        for (std::size_t i = 0; i < chunk.uses.size(); ++i) {
+          const bool reached = tree_has.erase(space.piece(chunk, i).raw) != 0;
+          EXPECT_EQ(chunk.uses[i], reached ? Space::Use::kPlaced : Space::Use::kFree)
+              << "piece " << i << " of the chunk at " << start << ", of " << space.piece_bytes() << " bytes";
+        }
+      }
+    };
+    for (const auto& m : members) {
+      if (m->dead) continue;
+      compare(m->client->space(), all.nodes);
+      for (const auto& [bytes, space] : m->client->block_spaces()) compare(space, all.blocks);
+    }
+    EXPECT_EQ(all.nodes.size(), 0u) << "nodes of nobody";
+    EXPECT_EQ(all.blocks.size(), 0u) << "blocks of nobody";
+    std::size_t claimed = 0;
+    for (std::uint32_t node = 0; node < map.nodes(); ++node) {
+      for (std::uint32_t chunk = 0; chunk < map.chunks(node); ++chunk) {
+        const auto owner =
+            fabric.region_bytes(memory[node].heap).data() + (kSuperblockBytes + std::uint64_t{8} * chunk);
+        claimed += load_le<std::uint64_t>(owner) != 0;
+      }
+    }
+    EXPECT_EQ(claimed, chunks.size() + 1) << "chunks of nobody";
   }
 
   WorldConfig config_;

@@ -14,9 +14,31 @@ void Values::open() {
   if (c_.geometry.long_bytes != 0) buffers_ = std::make_shared<Buffers>(kBlockHeader + c_.geometry.long_bytes);
 }
 
-Space& Values::space_for(std::uint32_t length) {
-  const std::uint32_t bytes = Geometry::block_bytes(length);
-  return spaces_.try_emplace(bytes, c_, bytes).first->second;
+Space* Values::space_of(std::uint32_t block_bytes) {
+  if (block_bytes < kBlockHeader || Geometry::block_bytes(block_bytes - kBlockHeader) != block_bytes) return nullptr;
+  if (block_bytes > Geometry::block_bytes(c_.geometry.long_bytes)) return nullptr;
+  return &spaces_.try_emplace(block_bytes, c_, block_bytes).first->second;
+}
+
+void Values::take_marks(std::vector<Operation>& operations) {
+  for (const FarValue& far : marks_) operations.push_back(remote::swap_operation(c_.map.at(far.block), far.tag, 0));
+  marks_.clear();
+}
+
+Task<void> Values::send_marks() {
+  std::vector<Operation> operations;
+  take_marks(operations);
+  if (!operations.empty()) co_await c_.chain(operations);
+}
+
+Task<void> Values::replaced(const FarValue& far) {
+  Space& space = space_for(far.length);
+  if (space.owns(far.block)) {
+    space.give_back(far.block);
+    co_return;
+  }
+  marks_.push_back(far);
+  if (marks_.size() >= kAtOnce) co_await send_marks();
 }
 
 Task<Space::Given> Values::write(Key key, ByteView value, Time deadline, FarValue& far) {
@@ -26,13 +48,16 @@ Task<Space::Given> Values::write(Key key, ByteView value, Time deadline, FarValu
   Buffer buffer(buffers_);
   const MutableBytes block = buffer.bytes().first(kBlockHeader + value.size());
   Duration backoff{};
+  std::vector<Operation> operations;
   while (c_.now() < deadline) {
     FarValue next{.block = {}, .tag = std::uint64_t{c_.client} << 40 | ++tags_, .length = length};
     const Space::Given given = co_await space.take(deadline, next.block);
     if (given != Space::Given::kOk) co_return given;
     put_block(block, key, next, value);
-    const Status status = co_await c_.write(c_.map.at(next.block), block);
-    if (status == Status::kOk) {
+    operations.assign(1, remote::write_operation(c_.map.at(next.block), block));
+    take_marks(operations);
+    co_await c_.chain(operations);
+    if (operations[0].status == Status::kOk) {
       far = next;
       co_return Space::Given::kOk;
     }
@@ -42,8 +67,6 @@ Task<Space::Given> Values::write(Key key, ByteView value, Time deadline, FarValu
   }
   co_return Space::Given::kUnavailable;
 }
-
-void Values::give_back(const FarValue& far) { space_for(far.length).give_back(far.block); }
 
 Task<Values::Seen> Values::read(Key key, FarValue far, MutableBytes into, Time deadline) {
   if (!plausible(far)) co_return Seen::kChanged;

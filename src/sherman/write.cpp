@@ -69,18 +69,23 @@ Task<Outcome> Client::change(Change how, Key key, ByteView value) {
     if (there != Outcome::kOk) co_return there;
   }
   co_await change_with(op);
+  // Of the two blocks one is named by no entry now; with an unknown outcome, audits will find out which.
   if (op.outcome == Outcome::kUnknown) {
-    if (op.written || op.replaced) ++c_.counters.blocks_lost;
-  } else {
-    // Of the two blocks one is named by no entry now.
-    const FarValue& nobodys = op.outcome == Outcome::kOk ? op.replaced : op.written;
-    if (nobodys) values_.give_back(nobodys);
+    if (op.written || op.replaced) ++c_.counters.blocks_doubtful;
+  } else if (op.outcome == Outcome::kOk) {
+    if (op.replaced) co_await values_.replaced(op.replaced);
+  } else if (op.written) {
+    values_.unnamed(op.written);
   }
   co_return op.outcome;
 }
 
 Task<Outcome> Client::write_far(Mutation& op) {
-  const Space::Given given = co_await values_.write(op.key, op.value, op.deadline, op.written);
+  Space::Given given = co_await values_.write(op.key, op.value, op.deadline, op.written);
+  if (given == Space::Given::kNoSpace) {
+    const bool worth = co_await audit_for_space();
+    if (worth) given = co_await values_.write(op.key, op.value, op.deadline, op.written);
+  }
   if (given != Space::Given::kOk) co_return outcome_of(given);
   put_far_value(op.far_bytes, op.written);
   op.value = op.far_bytes;
@@ -159,6 +164,8 @@ Task<Client::Step> Client::write_entry(Mutation& op, Grip& grip, Leaf& leaf, std
   leaf.set_entry(slot, entry);
   const Written written = co_await locks_.write_and_release(grip, leaf.offset(slot), leaf.entry_bytes(slot));
   if (written == Written::kNo) co_return Step::kAgain;
+  // At once: the next holder of the lock may replace it.
+  if (op.written) values_.named(op.written);
   co_return op.done(written == Written::kYes ? Outcome::kOk : Outcome::kUnknown);
 }
 
@@ -198,20 +205,27 @@ Task<Client::Step> Client::split_leaf(Mutation& op, Grip& grip, Leaf& leaf) {
   }
   const Written written = co_await locks_.write_and_release(grip, 0, left.bytes());
   if (written == Written::kNo) co_return Step::kAgain;
+  if (op.written) values_.named(op.written);
   if (written == Written::kUnknown) {
-    ++c_.counters.nodes_lost;
+    ++c_.counters.nodes_doubtful;
+    space_.doubt(op.spare);
     op.spare = {};
     co_return op.done(Outcome::kUnknown);
   }
   ++c_.counters.splits;
   op.separator = {split, op.spare};
+  space_.place(op.spare);
   op.spare = {};
   co_return op.done(Outcome::kOk);
 }
 
 Task<Outcome> Client::spare_node(Time deadline, NodePointer& spare) {
   if (spare) co_return Outcome::kOk;
-  const Space::Given given = co_await space_.take(deadline, spare);
+  Space::Given given = co_await space_.take(deadline, spare);
+  if (given == Space::Given::kNoSpace) {
+    const bool worth = co_await audit_for_space();
+    if (worth) given = co_await space_.take(deadline, spare);
+  }
   co_return outcome_of(given);
 }
 
@@ -327,7 +341,8 @@ Task<Client::Step> Client::add_to_node(std::uint8_t level, Separator separator, 
   const Written written = co_await locks_.write_and_release(grip, 0, changed.bytes());
   if (written == Written::kNo) co_return Step::kAgain;
   if (written == Written::kUnknown) {
-    ++c_.counters.nodes_lost;
+    ++c_.counters.nodes_doubtful;
+    space_.doubt(spare);
     spare = {};
     co_return Step::kDone;  // whoever has to walk there adds what is missing above
   }
@@ -335,6 +350,7 @@ Task<Client::Step> Client::add_to_node(std::uint8_t level, Separator separator, 
   cache_->put(changed.bytes());
   cache_->put(fresh.bytes());
   split_off = {all[middle].key, spare};
+  space_.place(spare);
   spare = {};
   co_return Step::kDone;
 }
@@ -365,7 +381,8 @@ Task<bool> Client::grow(Separator separator, std::uint8_t level, Time deadline, 
     ours = known && root_.node == spare;
     if (!known || (!ours && root_.word() != old.word())) {
       // It may have been the root for a while and still lead to others.
-      ++c_.counters.nodes_lost;
+      ++c_.counters.nodes_doubtful;
+      space_.doubt(spare);
       spare = {};
       co_return false;
     }
@@ -374,6 +391,7 @@ Task<bool> Client::grow(Separator separator, std::uint8_t level, Time deadline, 
   ++c_.counters.roots;
   root_ = grown;
   cache_->put(image.bytes());
+  space_.place(spare);
   spare = {};
   co_return true;
 }

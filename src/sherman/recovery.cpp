@@ -1,0 +1,245 @@
+// What a dead client has left: locks, chunks, and in them nodes and blocks that the tree may lead to or not. And what unknown outcomes leave.
+//
+// Why what is found to be nobody's stays so. Only its owner, who looks for it here and has no operation under way with it, makes the tree lead to a node or
+//   block. What it, or the client whose chunk it was, has submitted earlier is executed by now, or stands behind a lock in a redo record. So it is
+//   looked for twice: without a lock, and if it is not there, under the lock of the node that would have to lead to it, which has finished any such record.
+#include <algorithm>
+#include <vector>
+
+#include "base/check.h"
+#include "sherman/client.h"
+
+namespace sluice::sherman {
+
+using remote::Status;
+using remote::Task;
+
+// ------------------------------------------------------------------------------------------------------ looking
+
+Task<bool> Client::cover(std::uint8_t level, Key key, bool locked, MutableBytes image, NodePointer& node) {
+  const Time deadline = c_.now() + c_.patience();
+  node = {};
+  bool descended = false;
+  while (c_.now() < deadline) {
+    if (!node) {
+      const bool found = co_await descend(key, level, deadline, node);
+      if (!found) co_return false;
+    }
+    bool read = false;
+    if (locked) {
+      Grip grip;
+      read = co_await locks_.lock_and_read(node, image, deadline, grip);
+      if (read) co_await locks_.release(grip);
+    } else if (level == 0) {
+      read = co_await read_leaf(node, image, deadline, key, First::kRead);
+    } else {
+      read = co_await read_internal(node, image, deadline);
+    }
+    if (!read) co_return false;
+    const bool whole = level == 0 ? believable(node, image, key) : internal_whole(image, node);
+    if (!whole) {
+      ++c_.counters.damaged;
+      co_return false;
+    }
+    const NodeHeader header = parse_header(image);
+    if (key >= header.low && key <= header.last) co_return true;
+    if (level == 0) {
+      if (!step_right(key, header, node, descended)) node = {};
+    } else {
+      ++c_.counters.walks;
+      cache_->forget(static_cast<std::uint8_t>(level + 1), key);
+      node = header.sibling;
+    }
+  }
+  co_return false;
+}
+
+Task<Client::Stands> Client::named(Key key, NodePointer block) {
+  Buffer image(c_.buffers);
+  for (const bool locked : {false, true}) {
+    NodePointer node;
+    const bool known = co_await cover(0, key, locked, image.bytes(), node);
+    if (!known) co_return Stands::kUnknown;
+    const Place place = find(Leaf(image.bytes(), c_.geometry), key);
+    if (place.found == Found::kYes && place.entry.far && far_value(place.entry).block == block) {
+      co_return Stands::kYes;
+    }
+  }
+  co_return Stands::kNo;
+}
+
+Task<Client::Stands> Client::linked(NodePointer piece, ByteView header_bytes) {
+  const NodeHeader header = parse_header(header_bytes);
+  if (header.self != piece) co_return Stands::kNo;  // never written, or not to its end
+  if (!root_.node || root_.level < header.level) {
+    const bool known = co_await read_root(c_.now() + c_.patience());
+    if (!known) co_return Stands::kUnknown;
+    if (root_.level < header.level) co_return Stands::kNo;
+  }
+  Buffer image(c_.buffers);
+  for (const bool locked : {false, true}) {
+    NodePointer node;
+    const bool known = co_await cover(header.level, header.low, locked, image.bytes(), node);
+    if (!known) co_return Stands::kUnknown;
+    if (node == piece) co_return Stands::kYes;
+  }
+  co_return Stands::kNo;
+}
+
+// -------------------------------------------------------------------------------------------------------- audits
+
+Task<bool> Client::examine(Space& space, const Space::Chunk& chunk, bool blocks, bool only_doubtful) {
+  std::vector<std::uint8_t> wanted(chunk.uses.size());
+  bool any = false;
+  for (std::size_t i = 0; i < wanted.size(); ++i) {
+    // A node that is placed stays so.
+    const auto use = chunk.uses[i];
+    wanted[i] = use == Space::Use::kDoubtful || (use == Space::Use::kPlaced && blocks && !only_doubtful);
+    any = any || wanted[i] != 0;
+  }
+  if (!any) co_return true;
+  const Space::Watch watch(space, chunk);
+  const std::uint32_t head = blocks ? kBlockHeader : kNodeHeader;
+  std::vector<std::uint8_t> heads;
+  const bool read = co_await space.read_heads(chunk, wanted, head, c_.now() + c_.patience(), heads);
+  if (!read) co_return false;
+  bool whole = true;
+  for (std::size_t i = 0; i < wanted.size(); ++i) {
+    if (wanted[i] == 0 || watch.touched(i)) continue;
+    const ByteView bytes = ByteView(heads).subspan(i * head, head);
+    const NodePointer piece = space.piece(chunk, i);
+    const bool marked = blocks && load_le<std::uint64_t>(bytes.data()) == 0;
+    Stands stands = Stands::kNo;
+    if (!blocks) {
+      stands = co_await linked(piece, bytes);
+    } else if (!marked) {
+      stands = co_await named(load_le<Key>(bytes.data() + 8), piece);
+    }
+    if (stands == Stands::kUnknown) whole = false;
+    if (stands == Stands::kUnknown || watch.touched(i)) continue;
+    if (stands == Stands::kYes) {
+      space.place(piece);
+    } else {
+      ++(marked ? c_.counters.collected : c_.counters.reclaimed);
+      space.give_back(piece);
+    }
+  }
+  co_return whole;
+}
+
+Task<bool> Client::examine_all(bool only_doubtful) {
+  bool whole = true;
+  for (const auto& [start, chunk] : space_.chunks()) {
+    const bool known = co_await examine(space_, chunk, false, only_doubtful);
+    whole = whole && known;
+  }
+  for (auto& [bytes, space] : values_.spaces()) {
+    for (const auto& [start, chunk] : space.chunks()) {
+      const bool known = co_await examine(space, chunk, true, only_doubtful);
+      whole = whole && known;
+    }
+  }
+  co_return whole;
+}
+
+Task<Outcome> Client::audit() {
+  co_await values_.send_marks();
+  bool whole = true;
+  for (std::uint32_t node = 0; node < c_.map.nodes(); ++node) {
+    // Its own, too: a claim of unknown outcome.
+    const bool known = co_await take_over_chunks(node, c_.client);
+    whole = whole && known;
+  }
+  const bool known = co_await examine_all(false);
+  co_return whole&& known ? Outcome::kOk : Outcome::kUnavailable;
+}
+
+Task<bool> Client::audit_for_space() {
+  if (auditing_) co_return false;
+  if (audited_ && c_.now() - *audited_ < c_.config.timeout) co_return false;
+  auditing_ = true;
+  co_await audit();
+  audited_ = c_.now();
+  auditing_ = false;
+  co_return true;
+}
+
+// ------------------------------------------------------------------------------------------------------- recovery
+
+Task<Outcome> Client::recover(std::uint32_t dead) {
+  SLUICE_CHECK(dead != c_.client);
+  co_await c_.outlive();
+  bool whole = true;
+  for (std::uint32_t node = 0; node < c_.map.nodes(); ++node) {
+    const bool freed = co_await free_locks(node, dead);
+    const bool taken = co_await take_over_chunks(node, dead);
+    whole = whole && freed && taken;
+  }
+  const bool known = co_await examine_all(true);
+  co_return whole&& known ? Outcome::kOk : Outcome::kUnavailable;
+}
+
+Task<bool> Client::read_words(remote::RemoteAddress from, std::uint32_t count, std::vector<std::uint8_t>& into) {
+  constexpr std::uint32_t kAtOnce = 512;  // words
+  const Time deadline = c_.now() + c_.patience();
+  into.resize(std::size_t{8} * count);
+  Duration backoff{};
+  for (std::uint32_t first = 0; first < count;) {
+    if (c_.now() >= deadline) co_return false;
+    const auto some =
+        MutableBytes(into).subspan(std::size_t{8} * first, std::size_t{8} * std::min(kAtOnce, count - first));
+    const Status status = co_await c_.read(from + std::uint64_t{8} * first, some);
+    if (status == Status::kOk) {
+      first += kAtOnce;
+    } else {
+      ++c_.counters.failures;
+      co_await c_.back_off(backoff);
+    }
+  }
+  co_return true;
+}
+
+Task<bool> Client::free_locks(std::uint32_t node, std::uint32_t dead) {
+  std::vector<std::uint8_t> words;
+  const bool read = co_await read_words(c_.map.lock_word(node, 0), c_.geometry.locks, words);
+  if (!read) co_return false;
+  for (std::uint32_t lock = 0; lock < c_.geometry.locks; ++lock) {
+    const LockWord word{load_le<std::uint64_t>(words.data() + std::size_t{8} * lock)};
+    // Who recovers it already, or has died doing so, has a lease.
+    if (word.raw != 0 && word.client() == dead && !word.in_recovery()) co_await locks_.free_of_dead(node, lock, word);
+  }
+  co_return true;
+}
+
+Task<bool> Client::take_over_chunks(std::uint32_t node, std::uint32_t owner) {
+  std::vector<std::uint8_t> words;
+  const std::uint32_t chunks = c_.map.chunks(node);
+  const bool read = co_await read_words(c_.map.owner_of_chunk(node, 0), chunks, words);
+  bool whole = read;
+  for (std::uint32_t chunk = 0; read && chunk < chunks; ++chunk) {
+    const ChunkOwner was{load_le<std::uint64_t>(words.data() + std::size_t{8} * chunk)};
+    if (was.raw == 0 || was.raw == kFounder.raw) continue;
+    if (was.client() != owner && was.client() != c_.client) continue;
+    Space* const space = was.block_bytes() == 0 ? &space_ : values_.space_of(was.block_bytes());
+    if (space == nullptr) {  // no client has written that
+      ++c_.counters.damaged;
+      continue;
+    }
+    if (was.client() != c_.client) {
+      const ChunkOwner mine = ChunkOwner::of(c_.client, was.block_bytes(), ++c_.claims);
+      const auto swapped = co_await c_.swap(c_.map.owner_of_chunk(node, chunk), was.raw, mine.raw);
+      if (swapped.status != Status::kOk) {
+        // It may be this client's now: the next audit, or recovery, sees.
+        ++c_.counters.failures;
+        whole = false;
+        continue;
+      }
+      if (swapped.prior != was.raw) continue;  // another client has it
+      ++c_.counters.taken_over;
+    }
+    space->adopt(c_.map.start_of_chunk(node, chunk));
+  }
+  co_return whole;
+}
+
+}  // namespace sluice::sherman
