@@ -5,93 +5,132 @@
 #include "base/check.h"
 
 namespace sluice::edm {
-namespace {
-
-constexpr std::int64_t kRequestCycles = 2;       // message queue, block
-constexpr std::int64_t kGrantCycles = 2;         // parse, grant queue
-constexpr std::int64_t kRequestTakenCycles = 3;  // the same, and the memory controller
-constexpr std::int64_t kGrantQueueCycles = 4;    // across the clock domains
-constexpr std::int64_t kDataCycles = 3;          // state table, data buffer, block
-constexpr std::int64_t kDataTakenCycles = 3;     // parse, address, on to memory
-
-}  // namespace
 
 bool HostStack::read(Time now, PortId node, std::uint64_t address, std::uint32_t bytes, std::uint64_t tag) {
-  const MessageId id(next_read_.at(node.value));
-  const bool free =
-      reads_.try_emplace({node.value, id.value}, Read{tag, now + config_.read_timer, Time::never(), {}, bytes}).second;
-  if (!free) return false;
-  ++next_read_.at(node.value);
   const bool line = bytes == kLineBytes && address % kLineBytes == 0 && address / kLineBytes <= kMaxLine;
-  ready(after(now, kRequestCycles), {.kind = line ? UnitKind::kReadLine : UnitKind::kRead,
-                                     .port = node,
-                                     .id = id,
-                                     .bytes = bytes,
-                                     .address = address,
-                                     .data = {}});
-  return true;
+  return ask(now, {.unit = {.kind = line ? UnitKind::kReadLine : UnitKind::kRead,
+                            .port = node,
+                            .bytes = bytes,
+                            .address = address,
+                            .data = {}},
+                   .operands = {},
+                   .tag = tag});
 }
 
 bool HostStack::write(Time now, PortId node, std::uint64_t address, std::vector<std::uint8_t> bytes) {
-  const MessageId id(next_write_.at(node.value));
-  const auto size = static_cast<std::uint32_t>(bytes.size());
-  if (!writes_.try_emplace({node.value, id.value}, Outgoing{address, std::move(bytes)}).second) return false;
-  ++next_write_.at(node.value);
-  ready(after(now, kRequestCycles), {.kind = UnitKind::kNotify, .port = node, .id = id, .bytes = size, .data = {}});
+  Line& line = lines_[node.value];
+  if (!full(line.writes)) return start_write(now, node, {address, std::move(bytes)});
+  line.waiting_writes.push_back({address, std::move(bytes)});
   return true;
 }
 
 bool HostStack::modify(Time now, PortId node, std::uint64_t address, ModifyOp op, std::uint64_t operand,
                        std::uint64_t compare, std::uint64_t tag) {
-  const MessageId id(next_read_.at(node.value));
-  if (!reads_.try_emplace({node.value, id.value}, Read{tag, now + config_.read_timer, Time::never(), {}, 8}).second)
-    return false;
-  ++next_read_.at(node.value);
   std::vector<std::uint8_t> operands(op == ModifyOp::kCompareAndSwap ? 16 : 8);
   store_le(operands.data(), op == ModifyOp::kCompareAndSwap ? compare : operand);
   if (op == ModifyOp::kCompareAndSwap) store_le(operands.data() + 8, operand);
-  ready(after(now, kRequestCycles),
-        {.kind = UnitKind::kModify, .port = node, .id = id, .op = op, .address = address, .data = {}},
-        std::move(operands));
+  return ask(now, {.unit = {.kind = UnitKind::kModify, .port = node, .op = op, .address = address, .data = {}},
+                   .operands = std::move(operands),
+                   .tag = tag});
+}
+
+bool HostStack::ask(Time now, Question question) {
+  Line& line = lines_[question.unit.port.value];
+  if (!full(line.reads)) return start_read(now, std::move(question));
+  line.waiting_reads.push_back(std::move(question));
   return true;
 }
 
-void HostStack::ready(Time at, const Unit& unit, std::vector<std::uint8_t> data) {
-  const auto place =
-      std::upper_bound(ready_.begin(), ready_.end(), at, [](Time t, const Ready& r) { return t < r.at; });
-  ready_.insert(place, {at, unit, std::move(data)});
+bool HostStack::start_read(Time now, Question question) {
+  Unit& unit = question.unit;
+  std::uint8_t& next = next_read_.at(unit.port.value);
+  const std::uint32_t wanted = unit.kind == UnitKind::kModify ? 8 : unit.bytes;
+  const Read read{question.tag, now + config_.read_timer, Time::never(), {}, wanted};
+  if (!reads_.try_emplace({unit.port.value, next}, read).second) return false;
+  unit.id = MessageId(next++);
+  ++lines_[unit.port.value].reads;
+  request(after(now, kRequestCycles), unit, std::move(question.operands));
+  return true;
+}
+
+bool HostStack::start_write(Time now, PortId node, Outgoing write) {
+  std::uint8_t& next = next_write_.at(node.value);
+  const auto bytes = static_cast<std::uint32_t>(write.data.size());
+  if (!writes_.try_emplace({node.value, next}, std::move(write)).second) return false;
+  ++lines_[node.value].writes;
+  request(after(now, kRequestCycles),
+          {.kind = UnitKind::kNotify, .port = node, .id = MessageId(next++), .bytes = bytes, .data = {}});
+  return true;
+}
+
+void HostStack::read_over(Time now, PortId node) {
+  Line& line = lines_[node.value];
+  --line.reads;
+  if (line.waiting_reads.empty()) return;
+  Question next = std::move(line.waiting_reads.front());
+  line.waiting_reads.pop_front();
+  SLUICE_CHECK(start_read(now, std::move(next)));  // X is less than there are message ids
+}
+
+void HostStack::write_over(Time now, PortId node) {
+  Line& line = lines_[node.value];
+  --line.writes;
+  if (line.waiting_writes.empty()) return;
+  Outgoing next = std::move(line.waiting_writes.front());
+  line.waiting_writes.pop_front();
+  SLUICE_CHECK(start_write(now, node, std::move(next)));
+}
+
+void HostStack::request(Time at, const Unit& unit, std::vector<std::uint8_t> data) {
+  requests_.push_back({at, unit, std::move(data)});
 }
 
 void HostStack::granted(Time at, const Unit& unit, std::vector<std::uint8_t> data) {
-  granted_at_ = std::max(granted_at_, at);
-  ready(granted_at_, unit, std::move(data));
+  if (!granted_.empty()) at = std::max(at, granted_.back().at);
+  granted_.push_back({at, unit, std::move(data)});
+}
+
+const HostStack::Ready* HostStack::next_ready() const {
+  if (requests_.empty() || granted_.empty())
+    return !granted_.empty() ? &granted_.front() : !requests_.empty() ? &requests_.front() : nullptr;
+  const Ready& request = requests_.front();
+  const Ready& grant = granted_.front();
+  const bool request_first = request.at < grant.at && link_free_ < grant.at;
+  return request_first ? &request : &grant;
 }
 
 bool HostStack::poll(Time now, Unit& out) {
-  if (ready_.empty() || ready_.front().at > now) return false;
-  sending_ = std::move(ready_.front());
-  ready_.pop_front();
+  const Ready* const next = next_ready();
+  if (next == nullptr || std::max(next->at, link_free_) > now) return false;
+  auto& from = !granted_.empty() && next == &granted_.front() ? granted_ : requests_;
+  sending_ = std::move(from.front());
+  from.pop_front();
   out = sending_.unit;
   out.data = sending_.data;
+  if (config_.block > Duration{}) link_free_ = now + config_.block * static_cast<std::int64_t>(unit_blocks(out));
   if (out.kind == UnitKind::kWrite && out.last) ++writes_left_.at(out.port.value);
   return true;
 }
 
 Time HostStack::next_deadline() const {
-  Time next = ready_.empty() ? Time::never() : ready_.front().at;
+  const Ready* const ready = next_ready();
+  Time next = ready == nullptr ? Time::never() : std::max(ready->at, link_free_);
   for (const auto& [peer, read] : reads_) next = std::min(next, read.deadline);
   return next;
 }
 
 void HostStack::on_deadline(Time now) {
+  std::vector<PortId> ended;
   for (auto it = reads_.begin(); it != reads_.end();) {
     if (it->second.deadline > now) {
       ++it;
       continue;
     }
     done_.push_back({.tag = it->second.tag, .null = true, .first_block = now, .last_block = now, .data = {}});
+    ended.push_back(PortId(it->first.first));
     it = reads_.erase(it);
   }
+  for (const PortId node : ended) read_over(now, node);
 }
 
 bool HostStack::poll_done(Done& out) {
@@ -128,7 +167,9 @@ void HostStack::take(Time first_block, Time now, const Unit& unit) {
         break;
       }
       send_chunk(at, unit.of_response ? UnitKind::kResponse : UnitKind::kWrite, peer, found->second, unit.bytes);
-      if (found->second.sent == found->second.data.size()) table.erase(found);
+      if (found->second.sent != found->second.data.size()) return;
+      table.erase(found);
+      if (!unit.of_response) write_over(now, unit.port);
       return;
     }
     case UnitKind::kNotify: break;
@@ -208,6 +249,7 @@ void HostStack::answered(Time first_block, Time now, const Unit& unit) {
                    .last_block = after(now, kDataTakenCycles),
                    .data = std::move(read.data)});
   reads_.erase(found);
+  read_over(now, unit.port);
 }
 
 }  // namespace sluice::edm

@@ -5,9 +5,12 @@
 //             poll_done() for what is over.
 // Cycles:     request or /N/ 2; /G/ 2, then 4 for the grant queue and 3 for data; RREQ 3, then the same 4 and 3; data that came 3.
 // Order:      messages to one node are done in the order in which they were asked for, reads among themselves and writes among themselves.
+// Link up:    what is granted leaves as soon as it is ready, so that it finds the switch as the scheduler has placed it (zero queueing, EDM §3.1.1);
+//             requests leave when nothing granted is. The paper does not say which of the two goes first.
+// X:          of each peer, so many reads and as many writes have asked for bandwidth and wait; further ones wait here, oldest first.
 // Errors:     what comes and fits nothing that is under way is counted; a read without an answer is done as NULL when its timer ends.
 // Threads:    one owner. Allocates for each message: it is a model of hardware, and not for a data path.
-// Limits:     256 messages a peer and direction; further ones are refused.
+// Limits:     256 messages a peer and direction; further ones are refused, unless X is kept here.
 // Source:     EDM §3.2.1; the cycles, its last paragraph.
 #pragma once
 
@@ -23,6 +26,14 @@
 
 namespace sluice::edm {
 
+// What the paper's hardware takes for each step, in cycles.
+inline constexpr std::int64_t kRequestCycles = 2;       // message queue, block
+inline constexpr std::int64_t kGrantCycles = 2;         // parse, grant queue
+inline constexpr std::int64_t kRequestTakenCycles = 3;  // the same, and the memory controller
+inline constexpr std::int64_t kGrantQueueCycles = 4;    // across the clock domains
+inline constexpr std::int64_t kDataCycles = 3;          // state table, data buffer, block
+inline constexpr std::int64_t kDataTakenCycles = 3;     // parse, address, on to memory
+
 // What of an answer waits for DRAM. Chunks that all come as late after their grants keep apart in the switch as the scheduler has placed them;
 // where the first alone is late, the scheduler must keep its ports for that time too (SchedulerConfig::response_lead).
 enum class MemoryTime : std::uint8_t {
@@ -37,7 +48,10 @@ struct HostConfig {
   MemoryTime memory_time = MemoryTime::kFirstChunk;
   Duration read_timer = Duration::microseconds(100);
   std::uint32_t chunk_bytes = 256;
-  bool keeps_written = true;  // for written()
+  Duration
+      block{};  // on the link up; 0: whoever polls looks after the link, and gets units in the order of their times
+  std::uint32_t active_per_pair = 0;  // X, of reads and of writes each; 0: whoever asks keeps to it
+  bool keeps_written = true;          // for written()
 };
 
 // A message that is over.
@@ -98,10 +112,30 @@ class HostStack {
     Unit unit;
     std::vector<std::uint8_t> data;
   };
+  struct Question {  // a read or a modification
+    Unit unit;
+    std::vector<std::uint8_t> operands;
+    std::uint64_t tag = 0;
+  };
+  // Messages to one peer: how many are under way, and those that X keeps back.
+  struct Line {
+    std::uint32_t reads = 0;
+    std::uint32_t writes = 0;
+    std::deque<Question> waiting_reads;
+    std::deque<Outgoing> waiting_writes;
+  };
 
   Time after(Time now, std::int64_t cycles) const { return now + config_.cycle * cycles; }
   bool each_chunk() const { return config_.memory_time == MemoryTime::kEachChunk; }
-  void ready(Time at, const Unit& unit, std::vector<std::uint8_t> data = {});
+  bool full(std::uint32_t active) const { return config_.active_per_pair != 0 && active >= config_.active_per_pair; }
+  bool ask(Time now, Question question);
+  bool start_read(Time now, Question question);
+  bool start_write(Time now, PortId node, Outgoing write);
+  void read_over(Time now, PortId node);
+  void write_over(Time now, PortId node);
+  void request(Time at, const Unit& unit, std::vector<std::uint8_t> data = {});
+  // What is to be sent next, once its time has come and the link is free; nullptr: nothing.
+  const Ready* next_ready() const;
   // What goes along a circuit leaves in the order of its grants, as from a grant queue: circuits in the switch are used in that order.
   void granted(Time at, const Unit& unit, std::vector<std::uint8_t> data = {});
   void send_chunk(Time at, UnitKind kind, const Peer& peer, Outgoing& from, std::uint32_t bytes);
@@ -120,8 +154,10 @@ class HostStack {
   std::array<std::uint8_t, kMaxPorts> next_read_{};
   std::array<std::uint8_t, kMaxPorts> next_write_{};
   std::array<std::uint64_t, kMaxPorts> writes_left_{};
-  std::deque<Ready> ready_;  // in order of time
-  Time granted_at_{};        // when the last of what was granted may go
+  std::map<std::uint16_t, Line> lines_;
+  std::deque<Ready> requests_;  // in order of time
+  std::deque<Ready> granted_;   // the same
+  Time link_free_{};
   Ready sending_;
   std::deque<Done> done_;
   std::vector<Written> written_;

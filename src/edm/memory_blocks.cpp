@@ -111,6 +111,11 @@ bool goes_through(const Block& first) {
   return type == MemoryBlock::kSingle && kind == UnitKind::kNull;
 }
 
+bool begins_write(const Block& first) {
+  return !first.is_data() && static_cast<MemoryBlock>(first.type()) == MemoryBlock::kStart &&
+         static_cast<UnitKind>(field(first.payload, kKindAt, 3)) == UnitKind::kWrite;
+}
+
 std::size_t unit_blocks(const Unit& unit) {
   switch (unit.kind) {
     case UnitKind::kReadLine:

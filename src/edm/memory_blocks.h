@@ -75,6 +75,8 @@ bool is_memory_control(const Block& block);
 
 // Of the first block of a unit: whether it goes along a circuit, untouched (a write, an answer), and not to the scheduler.
 bool goes_through(const Block& first);
+// The same of a write's.
+bool begins_write(const Block& first);
 
 // Blocks of a unit; returns how many. REQUIRES: a unit that fits its layout (SLUICE_CHECK), room for unit_blocks().
 std::size_t unit_blocks(const Unit& unit);

@@ -5,19 +5,16 @@
 #include "base/check.h"
 
 namespace sluice::edm {
-namespace {
-
-constexpr std::int64_t kIdentifyCycles = 1;
-constexpr std::int64_t kInsertCycles = 2;
-
-}  // namespace
 
 SwitchStack::SwitchStack(const SchedulerConfig& scheduler, Duration cycle)
     : scheduler_(scheduler), cycle_(cycle), circuits_(scheduler.ports) {}
 
 void SwitchStack::take(Time now, PortId from, const Unit& unit) {
   Request request{unit, {unit.data.begin(), unit.data.end()}, from};
-  coming_.push_back({now + cycle_ * (kIdentifyCycles + kInsertCycles), from, std::move(request)});
+  const Time at = now + cycle_ * (kIdentifyCycles + kInsertCycles);
+  auto place = coming_.end();
+  while (place != coming_.begin() && std::prev(place)->at == at && std::prev(place)->from.value > from.value) --place;
+  coming_.insert(place, {at, from, std::move(request)});
 }
 
 Time SwitchStack::next_deadline() const {

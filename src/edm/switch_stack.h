@@ -20,16 +20,49 @@
 
 namespace sluice::edm {
 
+inline constexpr std::int64_t kIdentifyCycles = 1;
+inline constexpr std::int64_t kInsertCycles = 2;   // into the notification queue
+inline constexpr std::int64_t kForwardCycles = 4;  // from RX to TX, across the clock domains
+
+// Keeps requests behind writes: on its way down to a node, a request does not pass a write's data of its own sender that came to the switch before
+// it. A request may go as soon as it is granted, while data take their cycles to pass. Requests of a sender go in the order in which they came.
+class RequestOrder {
+ public:
+  void write_came(PortId from) { ++of_[from.value].came; }
+  void write_gone(PortId from) { ++of_[from.value].gone; }
+  void request_came(PortId from) {
+    Sender& sender = of_[from.value];
+    sender.asked.push_back(sender.came);
+  }
+  // Of the oldest request of this sender.
+  bool may_go(PortId from) const {
+    const auto found = of_.find(from.value);
+    return found == of_.end() || found->second.asked.empty() || found->second.asked.front() <= found->second.gone;
+  }
+  void request_gone(PortId from) {
+    auto& asked = of_[from.value].asked;
+    if (!asked.empty()) asked.pop_front();
+  }
+
+ private:
+  struct Sender {
+    std::uint64_t came = 0;  // chunks of writes
+    std::uint64_t gone = 0;
+    std::deque<std::uint64_t> asked;  // for each request that has not gone: what had come by then
+  };
+  std::map<std::uint16_t, Sender> of_;
+};
+
 class SwitchStack {
  public:
   SwitchStack(const SchedulerConfig& scheduler, Duration cycle);
 
-  // An RREQ, RMWREQ or /N/ whose last block came now.
+  // An RREQ, RMWREQ or /N/ whose last block came now. Those of one instant are taken in the order of their ports.
   void take(Time now, PortId from, const Unit& unit);
   // Where data from this port goes: the oldest grant of its port that has not been used. False: none, the unit is dropped.
   bool forward(PortId from, PortId& to);
   // How long a block of data is in the switch.
-  Duration data_latency() const { return cycle_ * 5; }
+  Duration data_latency() const { return cycle_ * (kIdentifyCycles + kForwardCycles); }
 
   Time next_deadline() const;
   void on_deadline(Time now);

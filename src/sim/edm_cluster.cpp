@@ -103,7 +103,11 @@ class Uplink {
     return planned_.empty() || planned_.front().from > now ? now : planned_.front().until;
   }
 
-  std::deque<Row> requests;
+  struct Request {
+    Row row = kNone;
+    Blocks ready = 0;
+  };
+  std::deque<Request> requests;
   Blocks blocks_left = 0;  // of the first one
   Blocks free_from = 0;
 
@@ -161,16 +165,19 @@ class Cluster {
     Blocks when = 0;
     Row row = 0;
   };
+  // The last grant of a write that comes, or when a read's last byte should.
   struct Answered {
     Blocks when = 0;
-    std::size_t line = 0;
+    Row row = 0;
 
     friend bool operator>(const Answered& a, const Answered& b) { return a.when > b.when; }
   };
 
   edm::SchedulerConfig scheduler_config() const {
-    Blocks request = 1;
-    for (const TraceRow& row : rows_) request = std::max(request, row.reads() ? blocks_of(row.bytes) : 1);
+    Blocks request = std::max<Blocks>(1, settings_.longest_request_blocks);
+    if (settings_.longest_request_blocks == 0) {
+      for (const TraceRow& row : rows_) request = std::max(request, row.reads() ? blocks_of(row.bytes) : 1);
+    }
     // Reads of one host and writes of the other are messages of the same pair.
     return {.ports = settings_.nodes,
             .active_per_pair = settings_.active_per_pair * 2,
@@ -180,8 +187,9 @@ class Cluster {
             .block_time = hardware_.block(),
             .framing_blocks = settings_.framing_blocks,
             .gap_blocks = settings_.gap_blocks,
-            .response_lead = hardware_.block() * (request - 1),
+            .response_lead = hardware_.block() * (request - 1 + hardware_.answer_blocks() - hardware_.host_blocks()),
             .iteration = hardware_.iteration,
+            .iterations = settings_.iterations,
             .patience = settings_.patience};
   }
   Time time_of(Blocks blocks) const { return Time::at(hardware_.block() * blocks); }
@@ -213,8 +221,15 @@ class Cluster {
   }
   void answered(Time now) {
     const Blocks block = block_of(now);
-    for (; !answered_.empty() && answered_.top().when <= block; answered_.pop()) {
-      const std::size_t line = answered_.top().line;
+    if (next_ < rows_.size() && rows_[next_].slot <= block) arrive(now);
+    while (!answered_.empty() && answered_.top().when <= block) {
+      const Row last = answered_.top().row;
+      answered_.pop();
+      if (const Blocks there = last_byte(last, block); there > block) {
+        answered_.push({there, last});  // requests and grants have displaced it
+        continue;
+      }
+      const std::size_t line = line_of(rows_[last]);
       if (held_back_.empty(line)) {
         --active_[line];
         continue;
@@ -226,10 +241,18 @@ class Cluster {
     if (!answered_.empty()) loop_.schedule(answers_, time_of(answered_.top().when));
   }
 
+  // When it comes, as far as is known by now.
+  Blocks last_byte(Row row, Blocks now) {
+    if (!rows_[row].reads()) return now;
+    drain(downlinks_[rows_[row].source], now);
+    const Blocks finished = outcome_.times[row].finished;
+    return finished < 0 ? now + 1 : finished - hardware_.receive_blocks();
+  }
+
   void request(Row row, Blocks now) {
     const std::uint32_t node = rows_[row].source;
     Uplink& link = uplinks_[node];
-    link.requests.push_back(row);
+    link.requests.push_back({row, now + hardware_.request_blocks()});
     if (link.requests.size() == 1) {
       link.blocks_left = request_blocks(row);
       pump(node, now);
@@ -239,19 +262,28 @@ class Cluster {
   void pump(std::uint32_t node, Blocks now) {
     Uplink& link = uplinks_[node];
     if (link.requests.empty()) return;
-    const Blocks gap = std::max(link.gap(now), link.free_from);
+    const Blocks gap = std::max({link.gap(now), link.free_from, link.requests.front().ready});
     if (gap > now) return loop_.schedule(pumps_[node], time_of(gap));
     link.free_from = now + 1;
     if (--link.blocks_left == 0) {
-      const Row row = link.requests.front();
+      const Row row = link.requests.front().row;
       link.requests.pop_front();
       outcome_.times[row].requested = now;
-      coming_.push_back({now + hop_ + hardware_.switch_blocks(), row});
-      loop_.schedule_no_later(switch_, time_of(coming_.front().when));
+      comes({now + hop_ + hardware_.notify_blocks(), row});
       if (link.requests.empty()) return;
-      link.blocks_left = request_blocks(link.requests.front());
+      link.blocks_left = request_blocks(link.requests.front().row);
     }
     loop_.schedule(pumps_[node], time_of(now + 1));
+  }
+
+  void comes(const Arrival& arrival) {
+    auto place = coming_.end();
+    const auto later = [&](const Arrival& a) {
+      return a.when == arrival.when && rows_[a.row].source > rows_[arrival.row].source;
+    };
+    while (place != coming_.begin() && later(*std::prev(place))) --place;
+    coming_.insert(place, arrival);
+    loop_.schedule_no_later(switch_, time_of(coming_.front().when));
   }
 
   void schedule(Time now) {
@@ -259,7 +291,7 @@ class Cluster {
     for (; !coming_.empty() && coming_.front().when <= block; coming_.pop_front()) demand(now, coming_.front());
     while (scheduler_.next_deadline() <= now) {
       scheduler_.on_deadline(now);
-      for (edm::Grant grant; scheduler_.poll_grant(grant);) granted(grant);
+      for (edm::Grant grant; scheduler_.poll_grant(grant);) granted(block, grant);
     }
     Time next = scheduler_.next_deadline();
     if (!coming_.empty()) next = std::min(next, time_of(coming_.front().when));
@@ -281,7 +313,7 @@ class Cluster {
   }
 
   // What follows a grant is fixed with it.
-  void granted(const edm::Grant& grant) {
+  void granted(Blocks now, const edm::Grant& grant) {
     const std::size_t pair = pair_of(grant.source.value, grant.destination.value);
     const Row row = demands_.first(pair);
     SLUICE_CHECK(grant.id == edm::MessageId(static_cast<std::uint8_t>(row)));
@@ -290,9 +322,10 @@ class Cluster {
     const Blocks control = is_request ? request_blocks(row) : 1;
     Downlink& back = downlinks_[grant.source.value];
     back.control(leaves, control, [this](const auto& chunk, Blocks end) { over(chunk, end); });
-    const Blocks starts = leaves + control - 1 + hop_ + hardware_.host_blocks();
-    const Blocks length = blocks_of(grant.bytes) + settings_.framing_blocks;
-    uplinks_[grant.source.value].plan(leaves, starts, length);
+    const Blocks starts =
+        leaves + control - 1 + hop_ + (is_request ? hardware_.answer_blocks() : hardware_.host_blocks());
+    const Blocks length = blocks_of(grant.bytes) + settings_.framing_of(rows_[row]);
+    uplinks_[grant.source.value].plan(now, starts, length);
     const Blocks comes = starts + hop_ + hardware_.switch_blocks();
     Downlink& link = downlinks_[grant.destination.value];
     link.plan({.comes = comes, .length = length, .row = grant.last ? row : kNone});
@@ -304,7 +337,7 @@ class Cluster {
     if (!grant.last) return;
     demands_.pop(pair);
     // Who writes knows with the last grant, who reads with the last byte.
-    answered_.push({rows_[row].reads() ? comes + length + hop_ : leaves + hop_, line_of(rows_[row])});
+    answered_.push({rows_[row].reads() ? comes + length - 1 + hop_ : leaves + hop_, row});
     loop_.schedule_no_later(answers_, time_of(answered_.top().when));
   }
   void drain(Downlink& link, Blocks now) {
@@ -313,7 +346,7 @@ class Cluster {
   void over(const Downlink::Chunk& chunk, Blocks end) {
     outcome_.most_displaced = std::max(outcome_.most_displaced, end - chunk.comes - chunk.length);
     if (chunk.row == kNone) return;
-    outcome_.times[chunk.row].finished = end - 1 + hop_;
+    outcome_.times[chunk.row].finished = end - 1 + hop_ + hardware_.receive_blocks();
     trace_.note(static_cast<std::uint64_t>(end) << 32 ^ chunk.row);
   }
 
@@ -350,15 +383,16 @@ ClusterOutcome run_cluster(const EdmHardware& hardware, const ClusterSettings& s
 std::int64_t alone_blocks(const EdmHardware& hardware, const ClusterSettings& settings, const TraceRow& row) {
   const Blocks request = row.reads() ? blocks_of(row.bytes) : 1;
   const Blocks chunks = (Blocks{row.data_bytes()} + settings.chunk_bytes - 1) / settings.chunk_bytes;
-  const Blocks length = blocks_of(row.data_bytes()) + chunks * settings.framing_blocks;
-  return (request - 1) * 2 + hardware.hop_blocks() * 4 + hardware.switch_blocks() * 2 + hardware.host_blocks() +
-         length - 1;
+  const Blocks length = blocks_of(row.data_bytes()) + chunks * settings.framing_of(row);
+  return hardware.request_blocks() + (request - 1) * 2 + hardware.hop_blocks() * 4 + hardware.notify_blocks() +
+         (row.reads() ? hardware.answer_blocks() : hardware.host_blocks()) + hardware.switch_blocks() + length - 1 +
+         hardware.receive_blocks();
 }
 
 std::int64_t ideal_blocks(const EdmHardware& hardware, const TraceRow& row) {
   const Blocks through = hardware.hop_blocks() * 2 + hardware.switch_blocks();
-  const Blocks request = row.reads() ? blocks_of(row.bytes) - 1 + through + hardware.host_blocks() : 0;
-  return request + through + blocks_of(row.data_bytes()) - 1;
+  const Blocks request = row.reads() ? blocks_of(row.bytes) - 1 + through + hardware.answer_blocks() : 0;
+  return request + through + blocks_of(row.data_bytes()) - 1 + hardware.receive_blocks();
 }
 
 PublishedSlowdown published_slowdown(const EdmHardware& hardware, const TraceRow& row, const MessageTimes& times) {
@@ -378,7 +412,7 @@ PublishedSlowdown published_slowdown(const EdmHardware& hardware, const TraceRow
       data + 2 * hop +
       (row.request_bytes > kChunk ? (row.request_bytes / kChunk + 1) * (kChunk / 8) + request - data : 0);
   // The answer's row begins when the request has come to the memory node.
-  const Blocks asked = times.started - hardware.host_blocks();
+  const Blocks asked = times.started - hardware.answer_blocks();
   return {.request = times_of(asked - row.slot, request), .data = times_of(times.finished - times.started, answer)};
 }
 
@@ -396,7 +430,7 @@ std::string format_outcome(const EdmHardware& hardware, const std::vector<TraceR
     const MessageTimes& t = outcome.times[static_cast<std::size_t>(&row - rows.data())];
     const PublishedSlowdown slowdown = published_slowdown(hardware, row, t);
     if (row.reads()) {
-      line(row, 1, row.bytes, t.requested, t.started - hardware.host_blocks(), slowdown.request);
+      line(row, 1, row.bytes, t.requested, t.started - hardware.answer_blocks(), slowdown.request);
       line(row, 2, row.request_bytes, t.started, t.finished, slowdown.data);
     } else {
       line(row, 3, row.bytes, t.started, t.finished, slowdown.data);

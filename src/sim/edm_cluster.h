@@ -4,7 +4,9 @@
 // Time:       blocks (8 bytes) are the unit of all links and latencies; only the scheduler's iterations are finer. What a chunk does after
 //             its grant is fixed then, so there are events for messages and for the scheduler, none for chunks on their way.
 // Links:      up, granted chunks go first, and requests in the gaps that they leave. Down, requests and grants go between the blocks of a chunk,
-//             which they displace by as many.
+//             which they displace by as many. A request of several blocks may stand apart; those of the testbed (edm_testbed.h) may not: edm_modes.h
+//             says what that comes to.
+// Ties:       of one instant, messages that come are before those that X lets go, and requests reach the scheduler in the order of their ports.
 // Invariant:  a granted chunk never finds another one before it, neither at its host nor in the switch: checked for each, always.
 // Not here:   DRAM's time, as in the published simulation; frames that are no memory messages.
 // Units:      blocks since the start; Time for the scheduler.
@@ -13,6 +15,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -32,6 +35,15 @@ struct ClusterSettings {
   edm::Policy policy = edm::Policy::kShortestRemaining;
   edm::Matching matching = edm::Matching::kPim;
   Duration patience{};  // edm::SchedulerConfig
+  // Of an answer's chunk, where it has fewer than a write's; the scheduler allows for framing_blocks.
+  std::optional<std::uint32_t> answer_framing_blocks = {};
+  std::uint32_t longest_request_blocks =
+      0;  // that the scheduler allows for before an answer; 0: the longest of the trace
+  edm::Iterations iterations = edm::Iterations::kFreeRunning;
+
+  std::uint32_t framing_of(const TraceRow& row) const {
+    return row.reads() ? answer_framing_blocks.value_or(framing_blocks) : framing_blocks;
+  }
 };
 
 // When what happened to a message, in blocks.

@@ -48,25 +48,26 @@ class EdmFabric::Link {
     fabric_.loop_.schedule_no_later(up_event_, up_due());
   }
 
-  // Data come block by block, from `comes` on; a request is here as a whole.
-  enum class Pace : std::uint8_t { kBlockByBlock, kWhole };
-  void send_down(Time now, Time comes, EdmUnit unit, Pace pace) {
+  // A request or a grant, here as a whole.
+  void control_down(Time now, EdmUnit unit) {
+    advance(now - kInstant);
     const auto n = static_cast<std::int64_t>(edm::unit_blocks(unit.view()));
     blocks_ += static_cast<std::uint64_t>(n);
-    const bool request = pace == Pace::kWhole && unit.unit.kind != UnitKind::kGrant;
-    advance(now);
-    if (pace == Pace::kWhole && n == 1 && !has_to_wait(comes, request)) {
-      const Time leaves = std::max(comes, down_free_);
-      down_free_ = leaves + block();
-      arrives(leaves, leaves, std::move(unit));
-    } else {
-      const auto before = [&](const Stream& s) { return s.sent != 0 || s.comes <= comes; };
-      const auto place = std::ranges::find_if_not(streams_, before);
-      const Duration spacing = pace == Pace::kWhole ? Duration{} : block();
-      streams_.insert(place, {comes, n, 0, spacing, pace == Pace::kWhole, {}, std::move(unit)});
-    }
+    const std::uint32_t of = unit.unit.kind == UnitKind::kGrant ? kNobody : unit.unit.port.value;
+    control_.push_back({now, n, of, std::move(unit)});
     schedule_down();
   }
+  // Data of another host, block by block from `comes` on.
+  void data_down(Time comes, PortId from, EdmUnit unit) {
+    const auto n = static_cast<std::int64_t>(edm::unit_blocks(unit.view()));
+    blocks_ += static_cast<std::uint64_t>(n);
+    const bool writes = unit.unit.kind == UnitKind::kWrite;
+    const auto before = [&](const Stream& s) { return s.sent != 0 || s.comes <= comes; };
+    streams_.insert(std::ranges::find_if_not(streams_, before), {comes, n, 0, from, {}, std::move(unit)});
+    if (writes) order_.write_came(from);
+    schedule_down();
+  }
+  void request_came(PortId from) { order_.request_came(from); }
   std::uint64_t blocks() const { return blocks_; }
 
  private:
@@ -75,22 +76,22 @@ class EdmFabric::Link {
     Time last{};
     EdmUnit unit;
   };
+  struct Control {
+    Time comes{};
+    std::int64_t blocks = 0;
+    std::uint32_t of = 0;  // a request: whose
+    EdmUnit unit;
+  };
   struct Stream {
     Time comes{};  // its first block
     std::int64_t blocks = 0;
     std::int64_t sent = 0;
-    Duration spacing{};
-    bool request = false;
+    PortId from{};
     Time first_left{};
     EdmUnit unit;
-
-    Time over() const { return comes + spacing * (blocks - 1); }
-    std::int64_t come_by(Time now) const {
-      if (now < comes) return 0;
-      if (spacing == Duration{} || now >= over()) return blocks;
-      return (now - comes).picoseconds() / spacing.picoseconds() + 1;
-    }
   };
+  static constexpr Duration kInstant = Duration::picoseconds(1);
+  static constexpr std::uint32_t kNobody = edm::kMaxPorts;
 
   Duration block() const { return fabric_.hardware_.block(); }
   // When the switch does something about the first unit that comes up.
@@ -105,9 +106,10 @@ class EdmFabric::Link {
       if (goes_through(coming.unit.unit.kind)) {
         PortId to;
         SLUICE_CHECK(fabric_.stack_.forward(port_, to));  // data come by a grant alone
-        fabric_.links_[to.value]->send_down(now, now + fabric_.stack_.data_latency(), std::move(coming.unit),
-                                            Pace::kBlockByBlock);
+        fabric_.links_[to.value]->data_down(now + fabric_.stack_.data_latency(), port_, std::move(coming.unit));
       } else {
+        if (coming.unit.unit.kind != UnitKind::kNotify)
+          fabric_.links_.at(coming.unit.unit.port.value)->request_came(port_);
         fabric_.stack_.take(now, port_, coming.unit.view());
         fabric_.switch_turn(now);
       }
@@ -115,38 +117,60 @@ class EdmFabric::Link {
     if (!on_way_up_.empty()) fabric_.loop_.schedule(up_event_, up_due());
   }
 
-  // Whether a single block may not go at once: behind an earlier request, or, a request itself, behind data that wait.
-  bool has_to_wait(Time now, bool request) const {
-    for (std::size_t i = 0; i < streams_.size() && streams_[i].comes <= now; ++i) {
-      if (streams_[i].request || (request && i > 0)) return true;
-    }
-    return false;
+  // Whether the first request or grant may go before what there is of data.
+  bool control_goes() const {
+    const Control& first = control_.front();
+    if (first.blocks > 1 && !streams_.empty() && streams_.front().sent != 0) return false;
+    return first.of == kNobody || order_.may_go(PortId(static_cast<std::uint16_t>(first.of)));
   }
-  // Blocks that have come by then leave, in order.
+  // When the next block of data can go.
+  Time data_goes() const {
+    if (streams_.empty()) return Time::never();
+    const Stream& first = streams_.front();
+    return std::max(down_free_, first.comes + block() * first.sent);
+  }
+  // Blocks that can go by then do.
   void advance(Time now) {
-    while (!streams_.empty()) {
-      Stream& s = streams_.front();
-      const std::int64_t come = s.come_by(now);
-      if (come > s.sent) {
-        const Time leaves = std::max(down_free_, s.comes + s.spacing * s.sent);
-        if (s.sent == 0) {
-          s.first_left = leaves;
-          if (!s.request) fabric_.most_waited_ = std::max(fabric_.most_waited_, leaves - s.comes);
+    for (;;) {
+      const Time data = data_goes();
+      if (!control_.empty()) {
+        const Time goes = std::max(down_free_, control_.front().comes);
+        if (goes <= now && goes <= data && control_goes()) {
+          Control first = std::move(control_.front());
+          control_.pop_front();
+          if (first.of != kNobody) order_.request_gone(PortId(static_cast<std::uint16_t>(first.of)));
+          down_free_ = goes + block() * first.blocks;
+          arrives(goes, down_free_ - block(), std::move(first.unit));
+          continue;
         }
-        down_free_ = leaves + block() * (come - s.sent);
-        s.sent = come;
       }
-      if (s.sent < s.blocks) return;
-      arrives(s.first_left, down_free_ - block(), std::move(s.unit));
-      streams_.pop_front();
+      if (data > now) return;
+      send_data(data, now);
     }
+  }
+  void send_data(Time goes, Time now) {
+    Stream& s = streams_.front();
+    if (s.sent == 0) {
+      s.first_left = goes;
+      fabric_.most_waited_ = std::max(fabric_.most_waited_, goes - s.comes);
+    }
+    // What waits here because of this message may go when it is over, and not before.
+    const std::int64_t can = (now - goes).picoseconds() / block().picoseconds() + 1;
+    const std::int64_t n = std::min(s.blocks - s.sent, can);
+    s.sent += n;
+    down_free_ = goes + block() * n;
+    if (s.sent < s.blocks) return;
+    const bool writes = s.unit.unit.kind == UnitKind::kWrite;
+    arrives(s.first_left, down_free_ - block(), std::move(s.unit));
+    if (writes) order_.write_gone(s.from);
+    streams_.pop_front();
   }
   void arrives(Time first_left, Time last_left, EdmUnit unit) {
     const Duration link = fabric_.hardware_.link();
     on_way_down_.push_back({first_left + link, last_left + link, std::move(unit)});
   }
   void at_host(Time now) {
-    advance(now);
+    advance(now - kInstant);  // what else goes at this instant may not be known yet
     while (!on_way_down_.empty() && on_way_down_.front().last <= now) {
       const Coming coming = std::move(on_way_down_.front());
       on_way_down_.pop_front();
@@ -155,10 +179,16 @@ class EdmFabric::Link {
     }
     schedule_down();
   }
+  // When the next unit is there, if nothing more comes. What waits for another unit's end is looked at then.
   void schedule_down() {
-    Time next = Time::never();
-    if (!streams_.empty()) next = streams_.front().over();
-    if (!on_way_down_.empty()) next = std::min(next, on_way_down_.front().last);
+    const Duration link = fabric_.hardware_.link();
+    Time next = on_way_down_.empty() ? Time::never() : on_way_down_.front().last;
+    if (!streams_.empty())
+      next = std::min(next, data_goes() + block() * (streams_.front().blocks - streams_.front().sent - 1) + link);
+    if (!control_.empty()) {
+      const Time goes = std::max(down_free_, control_.front().comes);
+      if (control_goes()) next = std::min(next, goes + block() * (control_.front().blocks - 1) + link);
+    }
     if (next != Time::never()) fabric_.loop_.schedule_no_later(down_event_, next);
   }
 
@@ -168,6 +198,8 @@ class EdmFabric::Link {
   Time up_free_;
   std::deque<Coming> on_way_up_;
   Time down_free_;
+  std::deque<Control> control_;
+  edm::RequestOrder order_;
   std::deque<Stream> streams_;  // the first one as its blocks come
   std::deque<Coming> on_way_down_;
   std::uint64_t blocks_ = 0;
@@ -197,8 +229,7 @@ std::uint64_t EdmFabric::blocks(PortId port) const { return links_.at(port.value
 void EdmFabric::switch_turn(Time now) {
   stack_.on_deadline(now);
   PortId to;
-  for (Unit unit; stack_.poll(now, to, unit);)
-    links_[to.value]->send_down(now, now, EdmUnit::of(unit), Link::Pace::kWhole);
+  for (Unit unit; stack_.poll(now, to, unit);) links_[to.value]->control_down(now, EdmUnit::of(unit));
   if (const Time next = stack_.next_deadline(); next != Time::never()) loop_.schedule_no_later(switch_event_, next);
 }
 

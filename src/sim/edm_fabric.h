@@ -2,8 +2,8 @@
 //
 // Life:       attach() a host for each port -> its stack's units by send() -> EdmHost::deliver() at the other end, when their last block is there.
 // Up:         units one behind another. Requests go to the scheduler when whole; data take the circuit of their grant, five cycles behind.
-// Down:       data and requests of several blocks whole, one after another; single blocks between theirs, as they come, and the rest is later by one.
-//             A single block that is a request does not overtake what waits: it came later.
+// Down:       requests and grants go first, in their order: a single block between those of data, which are later by one, several when no data are
+//             under way. A request does not pass data of its own sender that came before it.
 // Waiting:    granted data find the link down free, but for requests and grants. most_waited() says how long any had to wait.
 // Time:       as edm_testbed.h; edm_fabric_test.cpp holds the two against each other.
 // Threads:    one owner.

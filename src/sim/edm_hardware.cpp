@@ -20,6 +20,10 @@ Result<EdmHardware> parse_edm_hardware(std::string text, const std::string& path
     fields.duration("host_latency", hardware.host_latency);
     fields.duration("switch_latency", hardware.switch_latency);
     fields.duration("iteration", hardware.iteration);
+    fields.duration("request_latency", hardware.request_latency, Fields::Need::kOptional);
+    fields.duration("notify_latency", hardware.notify_latency, Fields::Need::kOptional);
+    fields.duration("answer_latency", hardware.answer_latency, Fields::Need::kOptional);
+    fields.duration("receive_latency", hardware.receive_latency, Fields::Need::kOptional);
     fields.finish();
     if (error.empty() && (hardware.bits_per_second == 0 || hardware.hop_blocks() + hardware.host_blocks() == 0))
       top.fail(*node, "edm", "needs a rate, and a propagation of a block at least");

@@ -20,6 +20,11 @@ struct EdmHardware {
   Duration host_latency{};    // from a grant's coming to the first block it lets go
   Duration switch_latency{};  // from a block's coming to its going, or to the scheduler's knowing of it
   Duration iteration{};       // three cycles of the scheduler
+  // Stages that the published simulation does not tell apart.
+  Duration request_latency{};  // from a message's coming to the first block of its /N/ or RREQ
+  Duration notify_latency{};   // from its coming to the scheduler's knowing of it; 0: as switch_latency
+  Duration answer_latency{};   // from an RREQ's coming to the answer's first block; 0: as host_latency
+  Duration receive_latency{};  // from data's coming to their having been processed
 
   Duration block() const {
     return Duration::picoseconds(static_cast<std::int64_t>(64'000'000'000'000u / bits_per_second));
@@ -29,6 +34,10 @@ struct EdmHardware {
   std::int64_t hop_blocks() const { return blocks(propagation); }
   std::int64_t host_blocks() const { return blocks(host_latency); }
   std::int64_t switch_blocks() const { return blocks(switch_latency); }
+  std::int64_t request_blocks() const { return blocks(request_latency); }
+  std::int64_t notify_blocks() const { return notify_latency == Duration{} ? switch_blocks() : blocks(notify_latency); }
+  std::int64_t answer_blocks() const { return answer_latency == Duration{} ? host_blocks() : blocks(answer_latency); }
+  std::int64_t receive_blocks() const { return blocks(receive_latency); }
 };
 
 Result<EdmHardware> load_edm_hardware(const std::string& path);

@@ -184,7 +184,7 @@ EdmResult run_edm(const EdmHardware& hardware, const EdmWorkload& workload, cons
     const TraceRow& row = rows[i];
     const MessageTimes& times = outcome.times[i];
     const PublishedSlowdown as_published = published_slowdown(hardware, row, times);
-    if (row.reads()) count.published_row(as_published.request, times.started - hardware.host_blocks());
+    if (row.reads()) count.published_row(as_published.request, times.started - hardware.answer_blocks());
     count.published_row(as_published.data, times.finished);
     count.message(times.finished - row.slot, alone_blocks(hardware, workload.cluster, row),
                   ideal_blocks(hardware, row));

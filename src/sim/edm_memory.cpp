@@ -21,6 +21,7 @@ edm::HostConfig host_config(const EdmFabric& fabric, const EdmPortSettings& sett
           .memory_time = edm::MemoryTime::kEachChunk,
           .read_timer = settings.read_timer,
           .chunk_bytes = fabric.settings().chunk_bytes,
+          .block = fabric.hardware().block(),
           .keeps_written = false};
 }
 

@@ -26,7 +26,7 @@ class StackHost final : public EdmHost {
   StackHost(EdmFabric& fabric, MutableBytes memory)
       : fabric_(fabric),
         port_(fabric.attach(*this)),
-        stack({.port = port_, .cycle = fabric.hardware().cycle}, memory) {}
+        stack({.port = port_, .cycle = fabric.hardware().cycle, .block = fabric.hardware().block()}, memory) {}
 
   void deliver(Time now, Time first_block, const edm::Unit& unit) override {
     stack.take(first_block, now, unit);
@@ -119,9 +119,8 @@ TEST(EdmFabric, TakesToThePicosecondWhatTheTestbedTakesForOneMessageAtATime) {
   }
 }
 
-TEST(EdmFabric, AgreesWithTheTestbedUnderLoad) {
+TEST(EdmFabric, AgreesWithTheTestbedToThePicosecondUnderLoad) {
   constexpr std::uint32_t kHosts = 6;
-  std::int64_t here = 0, there = 0, compared = 0, same = 0;
   for (std::uint64_t seed = 1; seed <= 60; ++seed) {
     Rng rng(seed);
     std::vector<Asked> all;
@@ -136,20 +135,10 @@ TEST(EdmFabric, AgreesWithTheTestbedUnderLoad) {
     }
     const Times bed = on_testbed(kHosts, all);
     const Times fabric = on_fabric(kHosts, all);
-    ASSERT_EQ(bed.writes.size(), fabric.writes.size()) << seed;
-    for (std::size_t i = 0; i < all.size(); ++i) {
-      EXPECT_TRUE(!all[i].reads || (bed.reads[i] != 0 && fabric.reads[i] != 0))
-          << seed << ": " << i << " has no answer";
-      if (!all[i].reads) continue;
-      here += fabric.reads[i] - ps(all[i].at);
-      there += bed.reads[i] - ps(all[i].at);
-      same += fabric.reads[i] == bed.reads[i] ? 1 : 0;
-      ++compared;
-    }
+    ASSERT_EQ(bed.writes, fabric.writes) << seed;
+    ASSERT_EQ(bed.reads, fabric.reads) << seed;
+    for (std::size_t i = 0; i < all.size(); ++i) ASSERT_EQ(bed.reads[i] != 0, all[i].reads) << seed << ": " << i;
   }
-  // What happens at one instant may happen in another order here and there, which changes who is granted first.
-  EXPECT_GE(same * 100, compared * 98);
-  EXPECT_NEAR(static_cast<double>(here) / static_cast<double>(there), 1, 0.001);
 }
 
 // ---- Operations.

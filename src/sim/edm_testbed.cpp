@@ -20,8 +20,10 @@ using edm::Unit;
 using edm::UnitVerdict;
 
 namespace {
-constexpr std::uint32_t kSwitch = edm::kMaxPorts;  // as where a message comes from
-}
+constexpr std::uint32_t kNobody = edm::kMaxPorts;
+constexpr std::uint32_t kFramingBlocks = 3;        // of a write's chunk: /MS/, address, /MT/
+constexpr std::int64_t kLongestRequestBlocks = 5;  // compare-and-swap: /MS/, address, two operands, /MT/
+}  // namespace
 
 struct EdmTestbed::Node {
   Node(const edm::HostConfig& config, std::size_t bytes) : memory(bytes), stack(config, memory) {}
@@ -42,13 +44,58 @@ struct EdmTestbed::Node {
     edm::UnitReader switch_reader;
     bool going_through = false;
     PortId to{};
-    // Messages on their way down, the first one as its blocks come.
+    // Requests and grants on their way down, and messages, the first one as its blocks come.
+    struct Control {
+      std::deque<Block> blocks;
+      std::uint32_t of = kNobody;  // a request: whose
+      bool begun = false;
+      bool held = false;
+    };
     struct Stream {
       std::uint32_t from = 0;
       std::deque<Block> blocks;
+      bool writes = false;
+      bool begun = false;
       bool over = false;
     };
+    std::deque<Control> control;
     std::deque<Stream> down;
+    edm::RequestOrder order;
+    Time sends_at = Time::never();
+
+    // Whether the first request or grant may go on now.
+    bool control_goes() const {
+      const Control& first = control.front();
+      if (first.begun) return true;
+      if (first.blocks.size() > 1 && !down.empty() && down.front().begun) return false;
+      return first.of == kNobody || order.may_go(PortId(static_cast<std::uint16_t>(first.of)));
+    }
+    // The next block that goes down. False: there is none yet.
+    bool next_down(Block& out, std::uint64_t& held_requests) {
+      if (!control.empty() && control_goes()) {
+        Control& first = control.front();
+        out = first.blocks.front();
+        if (!first.begun && first.of != kNobody) order.request_gone(PortId(static_cast<std::uint16_t>(first.of)));
+        first.blocks.pop_front();
+        first.begun = true;
+        if (first.blocks.empty()) control.pop_front();
+        return true;
+      }
+      if (!control.empty() && !control.front().held) {
+        control.front().held = true;
+        ++held_requests;
+      }
+      if (down.empty() || down.front().blocks.empty()) return false;
+      Stream& first = down.front();
+      out = first.blocks.front();
+      first.blocks.pop_front();
+      first.begun = true;
+      if (first.over && first.blocks.empty()) {
+        if (first.writes) order.write_gone(PortId(static_cast<std::uint16_t>(first.from)));
+        down.pop_front();
+      }
+      return true;
+    }
   };
   std::array<Side, 2> sides;
   std::uint64_t taken = 0;  // units, from whichever network had them first
@@ -122,28 +169,37 @@ class EdmTestbed::Line {
   std::vector<std::vector<std::uint8_t>> came_;
 };
 
-EdmTestbed::EdmTestbed(const EdmTestbedHardware& hardware, std::uint32_t hosts, std::size_t memory_bytes, Duration dram,
-                       const Background& background, Networks networks)
-    : hardware_(hardware) {
-  SLUICE_CHECK(networks == Networks::kOne || background.frame_bytes == 0);
-  for (std::uint32_t i = 0; i < static_cast<std::uint32_t>(networks); ++i) {
-    networks_.push_back({edm::SwitchStack({.ports = hosts,
-                                           .block_time = hardware.block(),
-                                           .framing_blocks = 3,
-                                           .response_lead = hardware.cycle + hardware.block() * 4 + dram * 2,
-                                           .iteration = hardware.iteration(),
-                                           .iterations = edm::Iterations::kOnDemand,
-                                           .patience = {}},
-                                          hardware.cycle)});
-  }
-  for (std::uint32_t i = 0; i < hosts; ++i) {
-    nodes_.push_back(std::make_unique<Node>(
-        edm::HostConfig{.port = PortId(static_cast<std::uint16_t>(i)), .cycle = hardware.cycle, .dram = dram},
-        memory_bytes));
+EdmTestbed::EdmTestbed(const EdmTestbedHardware& hardware, const Settings& settings) : hardware_(hardware) {
+  const Background& background = settings.background;
+  SLUICE_CHECK(settings.networks == Networks::kOne || background.frame_bytes == 0);
+  const edm::SchedulerConfig scheduler{
+      .ports = settings.hosts,
+      // Reads of one host and writes of the other are messages of the same pair.
+      .active_per_pair = settings.active_per_pair * 2,
+      .policy = settings.policy,
+      .matching = settings.matching,
+      .block_time = hardware.block(),
+      .framing_blocks = kFramingBlocks,
+      .gap_blocks = settings.gap_blocks,
+      // An answer needs a cycle more than a write to begin, and a request has up to five blocks, a /G/ one.
+      .response_lead = hardware.cycle + hardware.block() * (kLongestRequestBlocks - 1) + settings.dram * 2,
+      .iteration = hardware.iteration(),
+      .iterations = edm::Iterations::kOnDemand,
+      .patience = settings.patience};
+  for (std::uint32_t i = 0; i < static_cast<std::uint32_t>(settings.networks); ++i)
+    networks_.push_back({edm::SwitchStack(scheduler, hardware.cycle)});
+  for (std::uint32_t i = 0; i < settings.hosts; ++i) {
+    nodes_.push_back(std::make_unique<Node>(edm::HostConfig{.port = PortId(static_cast<std::uint16_t>(i)),
+                                                            .cycle = hardware.cycle,
+                                                            .dram = settings.dram,
+                                                            .read_timer = settings.read_timer,
+                                                            .block = hardware.block(),
+                                                            .active_per_pair = settings.active_per_pair},
+                                            settings.memory_bytes));
   }
   if (background.frame_bytes == 0) return;
   Rng rng = Rng(background.seed).fork("frames");
-  for (std::uint32_t i = 0; i < hosts; ++i) {
+  for (std::uint32_t i = 0; i < settings.hosts; ++i) {
     up_.push_back(std::make_unique<Line>(background, i, true, rng));
     down_.push_back(std::make_unique<Line>(background, i, false, rng));
   }
@@ -159,7 +215,7 @@ void EdmTestbed::kill(std::uint32_t which) { nodes_.at(which)->dead = true; }
 void EdmTestbed::kill_switch(std::uint32_t network, Time when) {
   at(when, [this, network] { networks_.at(network).alive = false; });
 }
-void EdmTestbed::at(Time when, std::function<void()> what) { steps_.push({when, order_++, std::move(what)}); }
+void EdmTestbed::at(Time when, std::function<void()> what) { steps_.push({when, false, order_++, std::move(what)}); }
 
 void EdmTestbed::run(Time end) {
   while (!steps_.empty() && steps_.top().at <= end) run_one();
@@ -198,21 +254,8 @@ void EdmTestbed::wake_switch(std::uint32_t network) {
   stack.on_deadline(now_);
   PortId to;
   for (Unit unit; stack.poll(now_, to, unit);) {
-    std::array<Block, edm::kMaxUnitBlocks> blocks;
-    const std::size_t n = edm::write_unit(unit, blocks);
     note(network, "switch sends");
-    for (std::size_t i = 0; i < n; ++i) {
-      // A single block goes between those of a message, but never before an earlier request that waits for one to end; nor, a request itself,
-      // before data that do.
-      const auto& waiting = nodes_[to.value]->sides[network].down;
-      const bool behind = (unit.kind != edm::UnitKind::kGrant && waiting.size() > 1) ||
-                          std::ranges::any_of(waiting, [](const auto& stream) { return stream.from == kSwitch; });
-      if (n == 1 && !behind) {
-        send_down(network, to.value, blocks[i]);
-      } else {
-        queue_down(network, to.value, kSwitch, blocks[i]);
-      }
-    }
+    control_down(network, to.value, unit);
   }
   const Time next = stack.next_deadline();
   if (next != Time::never())
@@ -261,15 +304,16 @@ void EdmTestbed::send_up(std::uint32_t from, const Unit& unit) {
   }
 }
 
-void EdmTestbed::send_down(std::uint32_t network, std::uint32_t to, const Block& block) {
-  if (!down_.empty()) return down_[to]->held.push_back(block);
-  Time& free = nodes_[to]->sides[network].down_free;
-  const Time leaves = std::max(now_, free);
-  free = leaves + hardware_.block();
-  at(leaves + hardware_.link(), [this, network, to, block] { at_host(network, to, block); });
+void EdmTestbed::control_down(std::uint32_t network, std::uint32_t to, const Unit& unit) {
+  std::array<Block, edm::kMaxUnitBlocks> blocks;
+  const auto n = static_cast<std::ptrdiff_t>(edm::write_unit(unit, blocks));
+  const std::uint32_t of = unit.kind == edm::UnitKind::kGrant ? kNobody : unit.port.value;
+  auto& control = nodes_[to]->sides[network].control;
+  control.push_back({.blocks = {blocks.begin(), blocks.begin() + n}, .of = of});
+  send_later(network, to, now_);
 }
 
-void EdmTestbed::queue_down(std::uint32_t network, std::uint32_t to, std::uint32_t from, const Block& block) {
+void EdmTestbed::data_down(std::uint32_t network, std::uint32_t to, std::uint32_t from, const Block& block) {
   auto& streams = nodes_[to]->sides[network].down;
   const auto type = [&](edm::MemoryBlock which) {
     return !block.is_data() && block.type() == static_cast<std::uint8_t>(which);
@@ -277,17 +321,36 @@ void EdmTestbed::queue_down(std::uint32_t network, std::uint32_t to, std::uint32
   auto stream =
       std::find_if(streams.rbegin(), streams.rend(), [&](const auto& s) { return s.from == from && !s.over; });
   if (stream == streams.rend() || type(edm::MemoryBlock::kStart)) {
-    streams.push_back({from, {}, false});
+    streams.push_back({.from = from, .blocks = {}, .writes = edm::begins_write(block)});
     stream = streams.rbegin();
   }
   stream->blocks.push_back(block);
   stream->over = type(edm::MemoryBlock::kEnd) || (!block.is_data() && !type(edm::MemoryBlock::kStart));
-  while (!streams.empty()) {
-    auto& first = streams.front();
-    for (; !first.blocks.empty(); first.blocks.pop_front()) send_down(network, to, first.blocks.front());
-    if (!first.over) return;
-    streams.pop_front();
+  send_later(network, to, now_);
+}
+
+void EdmTestbed::send_later(std::uint32_t network, std::uint32_t to, Time when) {
+  Node::Side& side = nodes_[to]->sides[network];
+  // With frames on it, the link itself says when a block may go.
+  if (!down_.empty()) {
+    for (Block block; side.next_down(block, held_requests_);) down_[to]->held.push_back(block);
+    return;
   }
+  when = std::max(when, side.down_free);
+  if (side.sends_at <= when) return;
+  side.sends_at = when;
+  steps_.push({when, true, order_++, [this, network, to] { send_down(network, to); }});
+}
+
+void EdmTestbed::send_down(std::uint32_t network, std::uint32_t to) {
+  Node::Side& side = nodes_[to]->sides[network];
+  if (side.sends_at != now_) return;
+  side.sends_at = Time::never();
+  Block block;
+  if (!side.next_down(block, held_requests_)) return;
+  side.down_free = now_ + hardware_.block();
+  at(now_ + hardware_.link(), [this, network, to, block] { at_host(network, to, block); });
+  send_later(network, to, side.down_free);
 }
 
 void EdmTestbed::tick(Line& line) {
@@ -317,6 +380,8 @@ void EdmTestbed::at_switch(std::uint32_t network, std::uint32_t from, const Bloc
   if (begins) {
     note(network, "switch takes");
     side.going_through = true;
+    if (edm::begins_write(block))
+      nodes_[side.to.value]->sides[network].order.write_came(PortId(static_cast<std::uint16_t>(from)));
   }
   // A data block, /MS/ or /MT/ of what goes through; other control blocks may stand between.
   const bool part = side.going_through &&
@@ -327,7 +392,7 @@ void EdmTestbed::at_switch(std::uint32_t network, std::uint32_t from, const Bloc
     at(now_ + stack.data_latency(), [this, network, from, to = side.to.value, block, begins] {
       if (!runs(network)) return;
       if (begins) note(network, "switch sends");
-      queue_down(network, to, from, block);
+      data_down(network, to, from, block);
     });
     return;
   }
@@ -339,7 +404,10 @@ void EdmTestbed::at_switch(std::uint32_t network, std::uint32_t from, const Bloc
     networks_[network].in_service = false;
     return;
   }
-  stack.take(now_, PortId(static_cast<std::uint16_t>(from)), side.switch_reader.unit());
+  const Unit& unit = side.switch_reader.unit();
+  if (unit.kind != edm::UnitKind::kNotify && unit.port.value < nodes_.size())
+    nodes_[unit.port.value]->sides[network].order.request_came(PortId(static_cast<std::uint16_t>(from)));
+  stack.take(now_, PortId(static_cast<std::uint16_t>(from)), unit);
   wake_switch(network);
 }
 

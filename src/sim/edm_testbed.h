@@ -51,6 +51,9 @@ struct EdmTestbedHardware {
 Result<EdmTestbedHardware> load_edm_testbed_hardware(const std::string& path);
 
 // Hosts around a switch; memory of so many bytes in each.
+//
+// Links:    up, as edm::HostStack has it. Down, requests and grants go first, in their order: a single block between those of a message, several
+//           when none is under way. A request does not pass data of its own sender that came before it.
 class EdmTestbed {
  public:
   // When the first block of a unit was where.
@@ -68,11 +71,30 @@ class EdmTestbed {
   };
   enum class Networks : std::uint8_t { kOne = 1, kMirrored = 2 };
   enum class Way : std::uint8_t { kUp, kDown };
+  struct Settings {
+    std::uint32_t hosts = 2;
+    std::size_t memory_bytes = 0;
+    Duration dram{};
+    Background background{};
+    Networks networks = Networks::kOne;
+    std::uint32_t active_per_pair = 3;  // X: of reads and of writes each
+    std::uint32_t gap_blocks = 0;
+    edm::Policy policy = edm::Policy::kShortestRemaining;
+    edm::Matching matching = edm::Matching::kPim;
+    Duration patience{};
+    Duration read_timer = edm::HostConfig{}.read_timer;
+  };
 
+  EdmTestbed(const EdmTestbedHardware& hardware, const Settings& settings);
   EdmTestbed(const EdmTestbedHardware& hardware, std::uint32_t hosts, std::size_t memory_bytes, Duration dram)
-      : EdmTestbed(hardware, hosts, memory_bytes, dram, {}) {}
+      : EdmTestbed(hardware, {.hosts = hosts, .memory_bytes = memory_bytes, .dram = dram}) {}
   EdmTestbed(const EdmTestbedHardware& hardware, std::uint32_t hosts, std::size_t memory_bytes, Duration dram,
-             const Background& background, Networks networks = Networks::kOne);
+             const Background& background, Networks networks = Networks::kOne)
+      : EdmTestbed(hardware, {.hosts = hosts,
+                              .memory_bytes = memory_bytes,
+                              .dram = dram,
+                              .background = background,
+                              .networks = networks}) {}
   ~EdmTestbed();
 
   edm::HostStack& host(std::uint32_t which);
@@ -107,16 +129,22 @@ class EdmTestbed {
   // Frames that came out as they went in; frames that did not.
   std::uint64_t frames() const { return frames_; }
   std::uint64_t broken_frames() const { return broken_frames_; }
+  // Requests that could not leave the switch at once: several blocks behind a message under way, or any behind data of their own sender that came before.
+  std::uint64_t held_requests() const { return held_requests_; }
 
  private:
   struct Node;
   class Line;
   struct Step {
     Time at{};
+    bool sends = false;  // on a link down: after all else of that instant, so that what goes first is there
     std::uint64_t order = 0;
     std::function<void()> what;
 
-    friend bool operator>(const Step& a, const Step& b) { return a.at != b.at ? a.at > b.at : a.order > b.order; }
+    friend bool operator>(const Step& a, const Step& b) {
+      if (a.at != b.at) return a.at > b.at;
+      return a.sends != b.sends ? a.sends : a.order > b.order;
+    }
   };
   struct Network {
     edm::SwitchStack stack;
@@ -126,9 +154,12 @@ class EdmTestbed {
   void at(Time when, std::function<void()> what);
   void wake_switch(std::uint32_t network);
   void send_up(std::uint32_t from, const edm::Unit& unit);
-  void send_down(std::uint32_t network, std::uint32_t to, const edm::Block& block);
+  // A request or a grant; of a request, who asked.
+  void control_down(std::uint32_t network, std::uint32_t to, const edm::Unit& unit);
   // A block of a message, whose blocks go together: those of one that comes meanwhile, from another source, wait until it is over.
-  void queue_down(std::uint32_t network, std::uint32_t to, std::uint32_t from, const edm::Block& block);
+  void data_down(std::uint32_t network, std::uint32_t to, std::uint32_t from, const edm::Block& block);
+  void send_later(std::uint32_t network, std::uint32_t to, Time when);
+  void send_down(std::uint32_t network, std::uint32_t to);
   void at_switch(std::uint32_t network, std::uint32_t from, const edm::Block& block);
   void at_host(std::uint32_t network, std::uint32_t to, const edm::Block& block);
   void tick(Line& line);
@@ -149,6 +180,7 @@ class EdmTestbed {
   std::uint64_t blocks_ = 0;
   std::uint64_t frames_ = 0;
   std::uint64_t broken_frames_ = 0;
+  std::uint64_t held_requests_ = 0;
   std::vector<Passage> passages_;
 };
 

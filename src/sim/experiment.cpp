@@ -15,6 +15,7 @@
 #include "sim/clover_load.h"
 #include "sim/cowbird_load.h"
 #include "sim/edm_load.h"
+#include "sim/edm_modes.h"
 #include "sim/edm_ycsb.h"
 #include "sim/fields.h"
 #include "sim/order_load.h"
@@ -29,8 +30,9 @@ constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
 constexpr auto kOptional = Fields::Need::kOptional;
 constexpr std::string_view kPanelHardware = "hardware";
 
-using Workload = std::variant<VerbsWorkload, OrderWorkload, CloverWorkload, EdmWorkload, EdmTestbedWorkload,
-                              EdmYcsbWorkload, BoxMemoryWorkload, TenantWorkload, StoreWorkload, CowbirdWorkload>;
+using Workload =
+    std::variant<VerbsWorkload, OrderWorkload, CloverWorkload, EdmWorkload, EdmTestbedWorkload, EdmModesWorkload,
+                 EdmYcsbWorkload, BoxMemoryWorkload, TenantWorkload, StoreWorkload, CowbirdWorkload>;
 
 Workload workload_of(const std::string& kind) {
   if (kind == "order") return OrderWorkload{};
@@ -38,6 +40,7 @@ Workload workload_of(const std::string& kind) {
   if (kind == "store") return StoreWorkload{};
   if (kind == "edm") return EdmWorkload{};
   if (kind == "edm_testbed") return EdmTestbedWorkload{};
+  if (kind == "edm_modes") return EdmModesWorkload{};
   if (kind == "edm_ycsb") return EdmYcsbWorkload{};
   if (kind == "box_memory") return BoxMemoryWorkload{};
   if (kind == "tenants") return TenantWorkload{};
@@ -128,7 +131,7 @@ class Loader {
       e_.hardware.text = e_.edm.text;
       return {};
     }
-    if (e_.kind == "edm_testbed" || e_.kind == "edm_ycsb") {
+    if (e_.kind == "edm_testbed" || e_.kind == "edm_modes" || e_.kind == "edm_ycsb") {
       auto edm = load_edm_testbed_hardware(path);
       if (!edm) return tl::unexpected(edm.error());
       e_.edm_testbed = std::move(*edm);
@@ -157,9 +160,9 @@ class Loader {
     top.text("title", e_.title);
     top.text("figure", e_.figure, kOptional);
     top.text("text", e_.text, kOptional);
-    top.choice(
-        "kind", e_.kind,
-        {"verbs", "order", "clover", "store", "edm", "edm_testbed", "edm_ycsb", "box_memory", "tenants", "cowbird"});
+    top.choice("kind", e_.kind,
+               {"verbs", "order", "clover", "store", "edm", "edm_testbed", "edm_modes", "edm_ycsb", "box_memory",
+                "tenants", "cowbird"});
     top.text("hardware", hardware_);
     top.text("edm_hardware", edm_hardware_, kOptional);
     top.text("x", e_.x);
@@ -439,6 +442,9 @@ PointResult run_point(const Experiment& experiment, const Point& point) {
   }
   if (const auto* const testbed = std::get_if<EdmTestbedWorkload>(&workload)) {
     return {.metrics = run_edm_testbed(experiment.edm_testbed, *testbed), .problem = {}};
+  }
+  if (const auto* const modes = std::get_if<EdmModesWorkload>(&workload)) {
+    return {.metrics = run_edm_modes(experiment.edm_testbed, *modes, point.seed), .problem = {}};
   }
   if (const auto* const memory = std::get_if<BoxMemoryWorkload>(&workload)) {
     return {.metrics = run_box_memory(*memory), .problem = {}};

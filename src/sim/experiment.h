@@ -82,7 +82,7 @@ struct Experiment {
   Hardware hardware;                     // its name and text, whatever kind of hardware it is
   std::vector<Hardware> panel_hardware;  // as panels; without a name: it has none of its own
   EdmHardware edm;                       // kind "edm" alone
-  EdmTestbedHardware edm_testbed;        // kinds "edm_testbed" and "edm_ycsb"
+  EdmTestbedHardware edm_testbed;        // kinds "edm_testbed", "edm_modes" and "edm_ycsb"
   std::vector<std::string> panels;
   std::vector<std::string> series;
   std::vector<std::string> xs;  // as text
