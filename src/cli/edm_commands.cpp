@@ -71,6 +71,7 @@ struct SimulateSettings {
   std::uint64_t active = 3;
   std::uint64_t framing = 0;
   std::uint64_t gap = 0;
+  std::uint64_t mega = 0;
   Duration patience{};
   std::string out;
 
@@ -84,6 +85,9 @@ struct SimulateSettings {
                  "requests that a node may have under way to another (X); of reads and of writes")
         .integer("framing", framing, 0, 8, "blocks of a chunk besides its data")
         .integer("gap", gap, 0, 8, "blocks that are left free after a chunk")
+        .bytes("mega", mega, 0, 1u << 20,
+               "data that writes of one node to another may ask for together once --active of them wait; 0: each for "
+               "itself")
         .duration("patience", patience, Duration{}, Duration::seconds(1),
                   "hold a port for the most urgent message once that has waited so long; 0: never")
         .text("out", out, "file to write; empty: stdout", "a file's path");
@@ -124,7 +128,8 @@ class SimulateCommand final : public Command {
         .gap_blocks = static_cast<std::uint32_t>(settings_.gap),
         .policy = settings_.policy == "shortest" ? edm::Policy::kShortestRemaining : edm::Policy::kFirstCome,
         .matching = settings_.matching == "pim" ? edm::Matching::kPim : edm::Matching::kGreedy,
-        .patience = settings_.patience};
+        .patience = settings_.patience,
+        .mega_bytes = static_cast<std::uint32_t>(settings_.mega)};
     const sim::ClusterOutcome outcome = sim::run_cluster(*hardware, cluster, *rows);
     const auto written = write_output(settings_.out, sim::format_outcome(*hardware, *rows, outcome));
     if (!written) return tl::unexpected(written.error());

@@ -19,7 +19,12 @@ bool HostStack::read(Time now, PortId node, std::uint64_t address, std::uint32_t
 
 bool HostStack::write(Time now, PortId node, std::uint64_t address, std::vector<std::uint8_t> bytes) {
   Line& line = lines_[node.value];
-  if (!full(line.writes)) return start_write(now, node, {address, std::move(bytes)});
+  if (!full(line.writes)) {
+    Asked asked{MegaMessage(layout()), {}};
+    asked.message.add(static_cast<std::uint32_t>(bytes.size()));
+    asked.writes.push_back({address, std::move(bytes)});
+    return start_writes(now, node, std::move(asked));
+  }
   line.waiting_writes.push_back({address, std::move(bytes)});
   return true;
 }
@@ -53,10 +58,10 @@ bool HostStack::start_read(Time now, Question question) {
   return true;
 }
 
-bool HostStack::start_write(Time now, PortId node, Outgoing write) {
+bool HostStack::start_writes(Time now, PortId node, Asked asked) {
   std::uint8_t& next = next_write_.at(node.value);
-  const auto bytes = static_cast<std::uint32_t>(write.data.size());
-  if (!writes_.try_emplace({node.value, next}, std::move(write)).second) return false;
+  const std::uint32_t bytes = asked.message.bytes();
+  if (!writes_.try_emplace({node.value, next}, std::move(asked)).second) return false;
   ++lines_[node.value].writes;
   request(after(now, kRequestCycles),
           {.kind = UnitKind::kNotify, .port = node, .id = MessageId(next++), .bytes = bytes, .data = {}});
@@ -75,10 +80,16 @@ void HostStack::read_over(Time now, PortId node) {
 void HostStack::write_over(Time now, PortId node) {
   Line& line = lines_[node.value];
   --line.writes;
-  if (line.waiting_writes.empty()) return;
-  Outgoing next = std::move(line.waiting_writes.front());
-  line.waiting_writes.pop_front();
-  SLUICE_CHECK(start_write(now, node, std::move(next)));
+  Asked next{MegaMessage(layout()), {}};
+  for (auto& waiting = line.waiting_writes; !waiting.empty(); waiting.pop_front()) {
+    const auto bytes = static_cast<std::uint32_t>(waiting.front().data.size());
+    if (!next.writes.empty() && next.message.bytes_with(bytes) > config_.mega_bytes) break;
+    next.message.add(bytes);
+    next.writes.push_back(std::move(waiting.front()));
+  }
+  if (next.writes.empty()) return;
+  if (next.writes.size() > 1) batched_ += next.writes.size();
+  SLUICE_CHECK(start_writes(now, node, std::move(next)));
 }
 
 void HostStack::request(Time at, const Unit& unit, std::vector<std::uint8_t> data) {
@@ -157,19 +168,25 @@ void HostStack::take(Time first_block, Time now, const Unit& unit) {
       return;
     }
     case UnitKind::kGrant: {
-      auto& table = unit.of_response ? answers_ : writes_;
-      const auto found = table.find(peer);
       const Duration memory = unit.of_response && each_chunk() ? config_.dram : Duration{};
       const Time at = after(now, kGrantCycles + kGrantQueueCycles + kDataCycles) + memory;
-      if (found == table.end()) {
-        // Of an answer that was NULL: its further grants have made circuits, which must be used.
-        if (unit.of_response) granted(at, {.kind = UnitKind::kNull, .port = config_.port, .id = unit.id, .data = {}});
-        break;
+      if (unit.of_response) {
+        const auto answer = answers_.find(peer);
+        if (answer == answers_.end()) {
+          // Of an answer that was NULL: its further grants have made circuits, which must be used.
+          granted(at, {.kind = UnitKind::kNull, .port = config_.port, .id = unit.id, .data = {}});
+          break;
+        }
+        send_answer(at, peer, answer->second, unit.bytes);
+        if (answer->second.sent == answer->second.data.size()) answers_.erase(answer);
+        return;
       }
-      send_chunk(at, unit.of_response ? UnitKind::kResponse : UnitKind::kWrite, peer, found->second, unit.bytes);
-      if (found->second.sent != found->second.data.size()) return;
-      table.erase(found);
-      if (!unit.of_response) write_over(now, unit.port);
+      const auto asked = writes_.find(peer);
+      if (asked == writes_.end()) break;
+      send_writes(at, peer, asked->second, unit.bytes);
+      if (!asked->second.message.all_granted()) return;
+      writes_.erase(asked);
+      write_over(now, unit.port);
       return;
     }
     case UnitKind::kNotify: break;
@@ -177,18 +194,33 @@ void HostStack::take(Time first_block, Time now, const Unit& unit) {
   ++strays_;
 }
 
-void HostStack::send_chunk(Time at, UnitKind kind, const Peer& peer, Outgoing& from, std::uint32_t bytes) {
-  const std::size_t n = std::min<std::size_t>(bytes, from.data.size() - from.sent);
-  if (n == 0) return;
-  const auto begin = from.data.begin() + static_cast<std::ptrdiff_t>(from.sent);
-  const Unit unit{.kind = kind,
-                  .port = kind == UnitKind::kResponse ? config_.port : PortId(peer.first),
+void HostStack::send_writes(Time at, const Peer& peer, Asked& asked, std::uint32_t bytes) {
+  asked.message.grant(bytes, pieces_);
+  for (const MegaMessage::Piece& piece : pieces_) {
+    const Write& write = asked.writes[piece.write];
+    const auto begin = write.data.begin() + static_cast<std::ptrdiff_t>(piece.from);
+    const Unit unit{.kind = UnitKind::kWrite,
+                    .port = PortId(peer.first),
+                    .id = MessageId(peer.second),
+                    .bytes = piece.bytes,
+                    .last = piece.last_of_write,
+                    .more = !piece.last_of_chunk,
+                    .address = write.address + piece.from,
+                    .data = {}};
+    granted(at, unit, {begin, begin + static_cast<std::ptrdiff_t>(piece.bytes)});
+  }
+}
+
+void HostStack::send_answer(Time at, const Peer& peer, Answer& answer, std::uint32_t bytes) {
+  const std::size_t n = std::min<std::size_t>(bytes, answer.data.size() - answer.sent);
+  const auto begin = answer.data.begin() + static_cast<std::ptrdiff_t>(answer.sent);
+  answer.sent += n;
+  const Unit unit{.kind = UnitKind::kResponse,
+                  .port = config_.port,
                   .id = MessageId(peer.second),
                   .bytes = static_cast<std::uint32_t>(n),
-                  .last = from.sent + n == from.data.size(),
-                  .address = kind == UnitKind::kWrite ? from.address + from.sent : 0,
+                  .last = answer.sent == answer.data.size(),
                   .data = {}};
-  from.sent += n;
   granted(at, unit, {begin, begin + static_cast<std::ptrdiff_t>(n)});
 }
 
@@ -202,9 +234,9 @@ void HostStack::serve(Time now, const Unit& request) {
         {.kind = UnitKind::kNull, .port = config_.port, .id = request.id, .data = {}});
   }
   const auto begin = memory_.begin() + static_cast<std::ptrdiff_t>(request.address);
-  Outgoing answer{0, {begin, begin + request.bytes}};
+  Answer answer{{begin, begin + request.bytes}};
   const Time at = after(now, kRequestTakenCycles + kGrantQueueCycles + kDataCycles) + config_.dram;
-  send_chunk(at, UnitKind::kResponse, peer, answer, config_.chunk_bytes);
+  send_answer(at, peer, answer, config_.chunk_bytes);
   if (answer.sent != answer.data.size()) answers_.insert_or_assign(peer, std::move(answer));
 }
 

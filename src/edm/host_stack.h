@@ -7,7 +7,8 @@
 // Order:      messages to one node are done in the order in which they were asked for, reads among themselves and writes among themselves.
 // Link up:    what is granted leaves as soon as it is ready, so that it finds the switch as the scheduler has placed it (zero queueing, EDM §3.1.1);
 //             requests leave when nothing granted is. The paper does not say which of the two goes first.
-// X:          of each peer, so many reads and as many writes have asked for bandwidth and wait; further ones wait here, oldest first.
+// X:          of each peer, so many reads and as many writes have asked for bandwidth and wait; further ones wait here, oldest first. With `mega_bytes`,
+//             the writes that wait ask as one (mega_message.h) as soon as one may.
 // Errors:     what comes and fits nothing that is under way is counted; a read without an answer is done as NULL when its timer ends.
 // Threads:    one owner. Allocates for each message: it is a model of hardware, and not for a data path.
 // Limits:     256 messages a peer and direction; further ones are refused, unless X is kept here.
@@ -22,6 +23,7 @@
 #include <vector>
 
 #include "base/time.h"
+#include "edm/mega_message.h"
 #include "edm/memory_blocks.h"
 
 namespace sluice::edm {
@@ -51,7 +53,9 @@ struct HostConfig {
   Duration
       block{};  // on the link up; 0: whoever polls looks after the link, and gets units in the order of their times
   std::uint32_t active_per_pair = 0;  // X, of reads and of writes each; 0: whoever asks keeps to it
-  bool keeps_written = true;          // for written()
+  std::uint32_t mega_bytes =
+      0;  // that several writes may ask for as one, with the room for their framing; 0: each asks for itself
+  bool keeps_written = true;  // for written()
 };
 
 // A message that is over.
@@ -87,6 +91,8 @@ class HostStack {
     std::uint64_t address = 0;
     std::uint32_t bytes = 0;
   };
+  // Writes that have asked with others, of all.
+  std::uint64_t batched() const { return batched_; }
   // How many writes to that node have left with all their chunks; in the order in which they were asked for.
   std::uint64_t writes_left(PortId node) const { return writes_left_.at(node.value); }
   // What has been written to this node's memory, in order.
@@ -102,10 +108,17 @@ class HostStack {
     std::vector<std::uint8_t> data;
     std::uint32_t wanted = 0;
   };
-  struct Outgoing {  // data that waits for grants: a WREQ's, or an RRES's
-    std::uint64_t address = 0;
+  struct Answer {
     std::vector<std::uint8_t> data;
     std::size_t sent = 0;
+  };
+  struct Write {
+    std::uint64_t address = 0;
+    std::vector<std::uint8_t> data;
+  };
+  struct Asked {  // for by one /N/
+    MegaMessage message;
+    std::vector<Write> writes;
   };
   struct Ready {
     Time at{};
@@ -122,15 +135,16 @@ class HostStack {
     std::uint32_t reads = 0;
     std::uint32_t writes = 0;
     std::deque<Question> waiting_reads;
-    std::deque<Outgoing> waiting_writes;
+    std::deque<Write> waiting_writes;
   };
 
   Time after(Time now, std::int64_t cycles) const { return now + config_.cycle * cycles; }
   bool each_chunk() const { return config_.memory_time == MemoryTime::kEachChunk; }
+  MegaLayout layout() const { return {config_.chunk_bytes, kWriteFramingBlocks}; }
   bool full(std::uint32_t active) const { return config_.active_per_pair != 0 && active >= config_.active_per_pair; }
   bool ask(Time now, Question question);
   bool start_read(Time now, Question question);
-  bool start_write(Time now, PortId node, Outgoing write);
+  bool start_writes(Time now, PortId node, Asked asked);
   void read_over(Time now, PortId node);
   void write_over(Time now, PortId node);
   void request(Time at, const Unit& unit, std::vector<std::uint8_t> data = {});
@@ -138,7 +152,8 @@ class HostStack {
   const Ready* next_ready() const;
   // What goes along a circuit leaves in the order of its grants, as from a grant queue: circuits in the switch are used in that order.
   void granted(Time at, const Unit& unit, std::vector<std::uint8_t> data = {});
-  void send_chunk(Time at, UnitKind kind, const Peer& peer, Outgoing& from, std::uint32_t bytes);
+  void send_writes(Time at, const Peer& peer, Asked& asked, std::uint32_t bytes);
+  void send_answer(Time at, const Peer& peer, Answer& answer, std::uint32_t bytes);
   void serve(Time now, const Unit& request);
   void modify_here(Time now, const Unit& request);
   void answered(Time first_block, Time now, const Unit& unit);
@@ -149,8 +164,8 @@ class HostStack {
   HostConfig config_;
   MutableBytes memory_;
   std::map<Peer, Read> reads_;
-  std::map<Peer, Outgoing> writes_;
-  std::map<Peer, Outgoing> answers_;
+  std::map<Peer, Asked> writes_;
+  std::map<Peer, Answer> answers_;
   std::array<std::uint8_t, kMaxPorts> next_read_{};
   std::array<std::uint8_t, kMaxPorts> next_write_{};
   std::array<std::uint64_t, kMaxPorts> writes_left_{};
@@ -161,6 +176,8 @@ class HostStack {
   Ready sending_;
   std::deque<Done> done_;
   std::vector<Written> written_;
+  std::vector<MegaMessage::Piece> pieces_;  // of a chunk
+  std::uint64_t batched_ = 0;
   std::uint64_t strays_ = 0;
 };
 

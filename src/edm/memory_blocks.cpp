@@ -46,6 +46,7 @@ constexpr unsigned kOpAt = 52;
 constexpr unsigned kLastAt = 55;
 constexpr unsigned kCrc32At = 8;
 constexpr unsigned kCrc8At = 56;
+constexpr std::uint64_t kMore = 1;  // op of a write
 
 std::uint64_t field(std::uint64_t payload, unsigned at, unsigned bits) {
   return payload >> at & ((std::uint64_t{1} << bits) - 1);
@@ -80,6 +81,7 @@ void check_fields(const Unit& unit) {
     SLUICE_CHECK(unit.bytes != 0 && unit.bytes <= kMaxChunkBytes && unit.data.size() == unit.bytes);
   if (unit.kind == UnitKind::kModify)
     SLUICE_CHECK(unit.op != ModifyOp::kNone && unit.data.size() == operand_bytes(unit.op));
+  SLUICE_CHECK(!unit.more || unit.kind == UnitKind::kWrite);
 }
 
 std::uint64_t word_of(ByteView bytes, std::size_t at) {
@@ -116,6 +118,8 @@ bool begins_write(const Block& first) {
          static_cast<UnitKind>(field(first.payload, kKindAt, 3)) == UnitKind::kWrite;
 }
 
+bool more_follow(const Block& first) { return begins_write(first) && field(first.payload, kOpAt, 3) == kMore; }
+
 std::size_t unit_blocks(const Unit& unit) {
   switch (unit.kind) {
     case UnitKind::kReadLine:
@@ -149,8 +153,8 @@ std::size_t write_unit(const Unit& unit, std::span<Block> out) {
     crc = crc32c(crc, block.payload);
     out[n++] = block;
   };
-  put(sealed(MemoryBlock::kStart,
-             common | kind << kKindAt | bytes | static_cast<std::uint64_t>(unit.op) << kOpAt | last));
+  const std::uint64_t op = unit.more ? kMore : static_cast<std::uint64_t>(unit.op);
+  put(sealed(MemoryBlock::kStart, common | kind << kKindAt | bytes | op << kOpAt | last));
   if (has_address(unit.kind)) put({Sync::kData, unit.address});
   if (unit.kind != UnitKind::kRead) {
     for (std::size_t at = 0; at < unit.data.size(); at += 8) put({Sync::kData, word_of(unit.data, at)});
@@ -204,14 +208,16 @@ UnitVerdict UnitReader::begin(std::uint64_t payload) {
   inside_ = false;
   if (kind != UnitKind::kRead && kind != UnitKind::kModify && !carries) return UnitVerdict::kBadKind;
   const bool known_op = op >= ModifyOp::kCompareAndSwap && op <= ModifyOp::kSwap;
-  if (kind == UnitKind::kModify ? !known_op : op != ModifyOp::kNone) return UnitVerdict::kBadKind;
+  const bool more = kind == UnitKind::kWrite && static_cast<std::uint64_t>(op) == kMore;
+  if (kind == UnitKind::kModify ? !known_op : !more && op != ModifyOp::kNone) return UnitVerdict::kBadKind;
   if (carries && (bytes == 0 || bytes > kMaxChunkBytes)) return UnitVerdict::kBadLength;
   open_ = {.kind = kind,
            .port = PortId(static_cast<std::uint16_t>(field(payload, kPortAt, 9))),
            .id = MessageId(static_cast<std::uint8_t>(field(payload, kIdAt, 8))),
            .bytes = bytes,
-           .op = op,
+           .op = more ? ModifyOp::kNone : op,
            .last = field(payload, kLastAt, 1) != 0,
+           .more = more,
            .data = {}};
   wanted_ = payload_bytes(kind, op, bytes);
   size_ = 0;

@@ -12,7 +12,7 @@
 //
 //   kReadLine  /MST/                                   64 bytes at 64 times the line number (16 GiB)
 //   kRead      /MS/ /MD/ address /MT/                  an address of 8 bytes does not fit beside the rest of a request: three blocks
-//   kWrite     /MS/ /MD/ address /MD/ data… /MT/       each chunk with the address of its own first byte
+//   kWrite     /MS/ /MD/ address /MD/ data… /MT/       each chunk with the address of its own first byte; op 1: more of the same chunk follows
 //   kModify    /MS/ /MD/ address /MD/ operands… /MT/   op says which: one operand, compare-and-swap has two
 //   kResponse  /MS/ /MD/ data… /MT/
 //   kNull      /MST/                                   a response of nothing: the memory node is gone
@@ -39,6 +39,7 @@ namespace sluice::edm {
 
 inline constexpr std::uint32_t kMaxChunkBytes = 4096;
 inline constexpr std::uint32_t kLineBytes = 64;
+inline constexpr std::uint32_t kWriteFramingBlocks = 3;  // /MS/, address, /MT/
 inline constexpr std::uint64_t kMaxLine = (std::uint64_t{1} << 28) - 1;
 // /MS/, an address, data, /MT/.
 inline constexpr std::size_t kMaxUnitBlocks = kMaxChunkBytes / 8 + 3;
@@ -66,6 +67,7 @@ struct Unit {
   ModifyOp op = ModifyOp::kNone;
   bool last = false;          // kWrite, kResponse, kGrant: the last chunk of its message
   bool of_response = false;   // kGrant: for a response, not a write
+  bool more = false;          // kWrite: another write follows along the same circuit (mega_message.h)
   std::uint64_t address = 0;  // kReadLine, kRead, kWrite, kModify
   ByteView data;  // kWrite, kResponse: the chunk; kModify: operands, little-endian. Of a reader, until its next block
 };
@@ -75,8 +77,9 @@ bool is_memory_control(const Block& block);
 
 // Of the first block of a unit: whether it goes along a circuit, untouched (a write, an answer), and not to the scheduler.
 bool goes_through(const Block& first);
-// The same of a write's.
+// The same of a write's; and whether another write follows it along the same circuit.
 bool begins_write(const Block& first);
+bool more_follow(const Block& first);
 
 // Blocks of a unit; returns how many. REQUIRES: a unit that fits its layout (SLUICE_CHECK), room for unit_blocks().
 std::size_t unit_blocks(const Unit& unit);

@@ -22,7 +22,7 @@ struct OwnedUnit {
 };
 bool same(const Unit& a, const Unit& b) {
   return a.kind == b.kind && a.port == b.port && a.id == b.id && a.bytes == b.bytes && a.op == b.op &&
-         a.last == b.last && a.of_response == b.of_response && a.address == b.address &&
+         a.last == b.last && a.more == b.more && a.of_response == b.of_response && a.address == b.address &&
          std::ranges::equal(a.data, b.data);
 }
 
@@ -43,6 +43,7 @@ OwnedUnit drawn_unit(Rng& rng) {
         1 + rng.below(carries ? (rng.below(8) == 0 ? kMaxChunkBytes : 256) : kMaxMessageBytes));
   }
   if (u.kind == UnitKind::kModify) u.op = static_cast<ModifyOp>(1 + rng.below(3));
+  if (u.kind == UnitKind::kWrite) u.more = rng.below(4) == 0;
   if (u.kind == UnitKind::kRead || u.kind == UnitKind::kWrite || u.kind == UnitKind::kModify) u.address = rng.next();
   if (carries || u.kind == UnitKind::kGrant) u.last = rng.below(2) == 0;
   if (u.kind == UnitKind::kGrant) u.of_response = rng.below(2) == 0;

@@ -7,8 +7,10 @@
 #include <functional>
 #include <limits>
 #include <queue>
+#include <unordered_map>
 
 #include "base/check.h"
+#include "edm/mega_message.h"
 #include "sim/event_loop.h"
 #include "sim/trace.h"
 
@@ -165,6 +167,10 @@ class Cluster {
     Blocks when = 0;
     Row row = 0;
   };
+  struct Mega {
+    edm::MegaMessage message;
+    std::vector<Row> rows;
+  };
   // The last grant of a write that comes, or when a read's last byte should.
   struct Answered {
     Blocks when = 0;
@@ -236,9 +242,30 @@ class Cluster {
       }
       const Row row = held_back_.first(line);
       held_back_.pop(line);
+      if (settings_.mega_bytes != 0 && !rows_[row].reads()) ask_with_others(row, line);
       request(row, block);
     }
     if (!answered_.empty()) loop_.schedule(answers_, time_of(answered_.top().when));
+  }
+
+  // As many of the line's writes with the first of them as fit.
+  void ask_with_others(Row first, std::size_t line) {
+    Mega mega{edm::MegaMessage(layout()), {first}};
+    mega.message.add(rows_[first].bytes);
+    for (; !held_back_.empty(line); held_back_.pop(line)) {
+      const Row row = held_back_.first(line);
+      if (mega.message.bytes_with(rows_[row].bytes) > settings_.mega_bytes) break;
+      mega.message.add(rows_[row].bytes);
+      mega.rows.push_back(row);
+    }
+    if (mega.rows.size() == 1) return;
+    outcome_.batched += mega.rows.size();
+    megas_.emplace(first, std::move(mega));
+  }
+  edm::MegaLayout layout() const { return {settings_.chunk_bytes, settings_.framing_blocks}; }
+  std::uint32_t asked_bytes(Row row) const {
+    const auto mega = megas_.find(row);
+    return mega == megas_.end() ? rows_[row].data_bytes() : mega->second.message.bytes();
   }
 
   // When it comes, as far as is known by now.
@@ -306,7 +333,7 @@ class Cluster {
                                                  .destination = destination,
                                                  .id = edm::MessageId(static_cast<std::uint8_t>(arrival.row)),
                                                  .kind = reads ? edm::DemandKind::kResponse : edm::DemandKind::kWrite,
-                                                 .bytes = row.data_bytes()});
+                                                 .bytes = asked_bytes(arrival.row)});
     SLUICE_CHECK(verdict == edm::NotifyVerdict::kAccepted);  // hosts keep to X
     demands_.push(pair_of(source.value, destination.value), arrival.row);
     outcome_.times[arrival.row].demanded = arrival.when;
@@ -324,11 +351,18 @@ class Cluster {
     back.control(leaves, control, [this](const auto& chunk, Blocks end) { over(chunk, end); });
     const Blocks starts =
         leaves + control - 1 + hop_ + (is_request ? hardware_.answer_blocks() : hardware_.host_blocks());
-    const Blocks length = blocks_of(grant.bytes) + settings_.framing_of(rows_[row]);
+    const auto mega = megas_.find(row);
+    Blocks length = blocks_of(grant.bytes) + settings_.framing_of(rows_[row]);
+    if (mega != megas_.end()) length = next_pieces(mega->second, grant.bytes);
     uplinks_[grant.source.value].plan(now, starts, length);
     const Blocks comes = starts + hop_ + hardware_.switch_blocks();
     Downlink& link = downlinks_[grant.destination.value];
-    link.plan({.comes = comes, .length = length, .row = grant.last ? row : kNone});
+    if (mega != megas_.end()) {
+      plan_pieces(mega->second, link, comes, {.granted = leaves, .started = starts});
+      if (grant.last) megas_.erase(mega);
+    } else {
+      link.plan({.comes = comes, .length = length, .row = grant.last ? row : kNone});
+    }
     drain(link, leaves);
     if (grant.first) {
       outcome_.times[row].granted = leaves;
@@ -339,6 +373,24 @@ class Cluster {
     // Who writes knows with the last grant, who reads with the last byte.
     answered_.push({rows_[row].reads() ? comes + length - 1 + hop_ : leaves + hop_, row});
     loop_.schedule_no_later(answers_, time_of(answered_.top().when));
+  }
+  // Of a chunk with several writes in it; how long it is.
+  Blocks next_pieces(Mega& mega, std::uint32_t bytes) {
+    mega.message.grant(bytes, pieces_);
+    SLUICE_CHECK(!pieces_.empty());
+    return Blocks{pieces_.back().block} + pieces_.back().blocks;
+  }
+  void plan_pieces(const Mega& mega, Downlink& link, Blocks comes, const MessageTimes& chunk) {
+    const MessageTimes asked = outcome_.times[mega.rows.front()];
+    for (const edm::MegaMessage::Piece& piece : pieces_) {
+      const Row row = mega.rows[piece.write];
+      link.plan({.comes = comes + piece.block, .length = piece.blocks, .row = piece.last_of_write ? row : kNone});
+      if (piece.from != 0) continue;
+      outcome_.times[row] = {.requested = asked.requested,
+                             .demanded = asked.demanded,
+                             .granted = chunk.granted,
+                             .started = chunk.started + piece.block};
+    }
   }
   void drain(Downlink& link, Blocks now) {
     link.advance(now, [this](const auto& chunk, Blocks end) { over(chunk, end); });
@@ -358,10 +410,12 @@ class Cluster {
   edm::Scheduler scheduler_;
   std::vector<Uplink> uplinks_;
   std::vector<Downlink> downlinks_;
-  std::vector<std::uint32_t> active_;  // by line
-  Lines held_back_;                    // by X
-  Lines demands_;                      // by pair of the data: what the scheduler has, oldest first
-  std::deque<Arrival> coming_;         // requests on their way to the switch
+  std::vector<std::uint32_t> active_;    // by line
+  Lines held_back_;                      // by X
+  Lines demands_;                        // by pair of the data: what the scheduler has, oldest first
+  std::unordered_map<Row, Mega> megas_;  // by the first row; looked up alone
+  std::vector<edm::MegaMessage::Piece> pieces_;
+  std::deque<Arrival> coming_;  // requests on their way to the switch
   std::priority_queue<Answered, std::vector<Answered>, std::greater<>> answered_;
   Row next_ = 0;
   std::deque<Pump> pumps_;

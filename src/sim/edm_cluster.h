@@ -40,6 +40,8 @@ struct ClusterSettings {
   std::uint32_t longest_request_blocks =
       0;  // that the scheduler allows for before an answer; 0: the longest of the trace
   edm::Iterations iterations = edm::Iterations::kFreeRunning;
+  // Writes that X keeps back ask as one, with the room for their framing up to so many bytes (edm/mega_message.h); 0: each for itself.
+  std::uint32_t mega_bytes = 0;
 
   std::uint32_t framing_of(const TraceRow& row) const {
     return row.reads() ? answer_framing_blocks.value_or(framing_blocks) : framing_blocks;
@@ -59,6 +61,7 @@ struct ClusterOutcome {
   std::vector<MessageTimes> times;  // by row
   std::int64_t most_displaced = 0;  // blocks by which grants and requests held up a chunk
   std::uint64_t chunks = 0;
+  std::uint64_t batched = 0;  // writes that have asked with others
   std::uint64_t iterations = 0;
   std::uint64_t events = 0;
   std::uint64_t trace_hash = 0;

@@ -94,7 +94,8 @@ TEST(EdmCluster, KeepsPairsInOrderAndChunksApartUnderAnyLoad) {
         .gap_blocks = static_cast<std::uint32_t>(rng.below(2)),
         .policy = rng.below(2) == 0 ? edm::Policy::kFirstCome : edm::Policy::kShortestRemaining,
         .matching = rng.below(2) == 0 ? edm::Matching::kGreedy : edm::Matching::kPim,
-        .patience = Duration::nanoseconds(static_cast<std::int64_t>(rng.below(3) * 50))};
+        .patience = Duration::nanoseconds(static_cast<std::int64_t>(rng.below(3) * 50)),
+        .mega_bytes = static_cast<std::uint32_t>(rng.below(2) * (64u << rng.below(7)))};
     TraceSpec spec{.nodes = settings.nodes,
                    .messages = 500,
                    .bits_per_second = (1 + rng.below(150)) * 1'000'000'000,
@@ -111,6 +112,23 @@ TEST(EdmCluster, KeepsPairsInOrderAndChunksApartUnderAnyLoad) {
       before = outcome.times[i].finished;
     }
   }
+}
+
+// Twenty lines from one host to another at once: three notifications go, then one for all that fit.
+TEST(EdmCluster, WhatXKeepsBackAsksAsOneMessage) {
+  const std::vector<TraceRow> rows(20, write_row(64));
+  ClusterSettings settings{.nodes = 2, .framing_blocks = 3, .matching = edm::Matching::kGreedy};
+  const ClusterOutcome apart = run_cluster(hardware(), settings, rows);
+  settings.mega_bytes = 4'096;
+  const ClusterOutcome together = run_cluster(hardware(), settings, rows);
+  EXPECT_EQ(apart.batched, 0u);
+  EXPECT_EQ(apart.chunks, 20u);
+  EXPECT_EQ(together.batched, 17u);
+  EXPECT_EQ(together.chunks, 3u + 6u);  // three lines of 64 B and their framing in a chunk of 256 B
+  EXPECT_LT(together.times.back().finished, apart.times.back().finished);
+  for (std::size_t i = 1; i < rows.size(); ++i)
+    EXPECT_GT(together.times[i].finished, together.times[i - 1].finished) << i;
+  for (std::size_t i = 4; i < rows.size(); ++i) EXPECT_EQ(together.times[i].demanded, together.times[3].demanded) << i;
 }
 
 TEST(EdmCluster, DependsOnItsSeedAlone) {

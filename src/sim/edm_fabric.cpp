@@ -104,9 +104,9 @@ class EdmFabric::Link {
       Coming coming = std::move(on_way_up_.front());
       on_way_up_.pop_front();
       if (goes_through(coming.unit.unit.kind)) {
-        PortId to;
-        SLUICE_CHECK(fabric_.stack_.forward(port_, to));  // data come by a grant alone
-        fabric_.links_[to.value]->data_down(now + fabric_.stack_.data_latency(), port_, std::move(coming.unit));
+        if (!more_follow_) SLUICE_CHECK(fabric_.stack_.forward(port_, circuit_));  // data come by a grant alone
+        more_follow_ = coming.unit.unit.more;
+        fabric_.links_[circuit_.value]->data_down(now + fabric_.stack_.data_latency(), port_, std::move(coming.unit));
       } else {
         if (coming.unit.unit.kind != UnitKind::kNotify)
           fabric_.links_.at(coming.unit.unit.port.value)->request_came(port_);
@@ -197,6 +197,8 @@ class EdmFabric::Link {
   PortId port_;
   Time up_free_;
   std::deque<Coming> on_way_up_;
+  PortId circuit_{};  // of the last data up
+  bool more_follow_ = false;
   Time down_free_;
   std::deque<Control> control_;
   edm::RequestOrder order_;

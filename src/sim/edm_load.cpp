@@ -49,6 +49,7 @@ void EdmWorkload::read(Fields& f) {
   std::uint64_t framing_blocks = cluster.framing_blocks;
   std::uint64_t gap_blocks = cluster.gap_blocks;
   std::uint64_t active = cluster.active_per_pair;
+  std::uint64_t mega = cluster.mega_bytes;
   std::string matching = "pim";
   std::string policy = "shortest";
   f.integer("nodes", nodes, 2, edm::kMaxPorts, kOptional);
@@ -62,6 +63,7 @@ void EdmWorkload::read(Fields& f) {
   f.integer("framing_blocks", framing_blocks, 0, 8, kOptional);
   f.integer("gap_blocks", gap_blocks, 0, 8, kOptional);
   f.integer("active_per_pair", active, 1, 127, kOptional);
+  f.byte_count("mega_bytes", mega, kOptional);
   f.duration("patience", cluster.patience, kOptional);
   f.choice("matching", matching, {"pim", "greedy"}, kOptional);
   f.choice("policy", policy, {"shortest", "first_come"}, kOptional);
@@ -76,6 +78,7 @@ void EdmWorkload::read(Fields& f) {
   cluster.framing_blocks = static_cast<std::uint32_t>(framing_blocks);
   cluster.gap_blocks = static_cast<std::uint32_t>(gap_blocks);
   cluster.active_per_pair = static_cast<std::uint32_t>(active);
+  cluster.mega_bytes = static_cast<std::uint32_t>(std::min<std::uint64_t>(mega, 1u << 20));
   cluster.matching = matching == "pim" ? edm::Matching::kPim : edm::Matching::kGreedy;
   cluster.policy = policy == "shortest" ? edm::Policy::kShortestRemaining : edm::Policy::kFirstCome;
 }
@@ -196,6 +199,8 @@ EdmResult run_edm(const EdmHardware& hardware, const EdmWorkload& workload, cons
                    .trace_hash = outcome.trace_hash};
   const double block_ns = Count::block_ns(hardware);
   result.metrics.emplace_back("wait_ns", waited / static_cast<double>(count.slowdowns.size()) * block_ns);
+  result.metrics.emplace_back("batched_percent",
+                              100 * static_cast<double>(outcome.batched) / static_cast<double>(rows.size()));
   result.metrics.emplace_back("displaced_ns", static_cast<double>(outcome.most_displaced) * block_ns);
   return result;
 }
@@ -203,6 +208,7 @@ EdmResult run_edm(const EdmHardware& hardware, const EdmWorkload& workload, cons
 EdmResult run_one_of_its_rivals(const EdmHardware& hardware, const EdmWorkload& workload,
                                 const std::vector<TraceRow>& rows) {
   EdmHardware own = hardware;
+  own.request_latency = own.notify_latency = own.answer_latency = own.receive_latency = {};  // stages of EDM's alone
   if (workload.propagation) own.propagation = *workload.propagation;
   const RivalOutcome outcome = run_rival(own, workload.rival, rows);
   Count count;

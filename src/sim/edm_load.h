@@ -7,6 +7,7 @@
 //           took_ns       mean of the messages' times
 // EDM alone:
 //           wait_ns       mean, from when the scheduler knows of a message to its first grant
+//           batched_percent  messages that have asked with others, as one mega-message
 //           displaced_ns  the most by which grants and requests held up a chunk on its way down
 // Rivals alone:
 //           dropped, pauses  packets; pauses of a node

@@ -8,7 +8,6 @@
 namespace sluice::sim {
 namespace {
 
-constexpr std::uint32_t kFramingBlocks = 3;         // edm/memory_blocks.h: /MS/, address, /MT/
 constexpr std::uint32_t kAnswerFramingBlocks = 2;   // no address
 constexpr std::uint32_t kLongestRequestBlocks = 5;  // a compare-and-swap's: the testbed's scheduler allows for it
 constexpr std::uint32_t kLineRequestBytes = 8;      // as a trace has it: one block
@@ -116,14 +115,15 @@ class OnTestbed {
 ClusterSettings cluster_settings(const EdmTestbed::Settings& bed) {
   return {.nodes = bed.hosts,
           .active_per_pair = bed.active_per_pair,
-          .framing_blocks = kFramingBlocks,
+          .framing_blocks = edm::kWriteFramingBlocks,
           .gap_blocks = bed.gap_blocks,
           .policy = bed.policy,
           .matching = bed.matching,
           .patience = bed.patience,
           .answer_framing_blocks = kAnswerFramingBlocks,
           .longest_request_blocks = kLongestRequestBlocks,
-          .iterations = edm::Iterations::kOnDemand};
+          .iterations = edm::Iterations::kOnDemand,
+          .mega_bytes = bed.mega_bytes};
 }
 
 double ns(Duration d) { return static_cast<double>(d.picoseconds()) / 1e3; }
@@ -160,6 +160,7 @@ void EdmModesWorkload::read(Fields& f) {
   std::uint64_t read_most = read_bytes;
   std::uint64_t gap_blocks = bed.gap_blocks;
   std::uint64_t active = bed.active_per_pair;
+  std::uint64_t mega = bed.mega_bytes;
   std::string matching = "pim";
   std::string policy = "shortest";
   std::string times = "whole_blocks";
@@ -172,6 +173,7 @@ void EdmModesWorkload::read(Fields& f) {
   f.byte_count("read_bytes", read_most, kOptional);
   f.integer("gap_blocks", gap_blocks, 0, 8, kOptional);
   f.integer("active_per_pair", active, 1, 127, kOptional);
+  f.byte_count("mega_bytes", mega, kOptional);
   f.duration("patience", bed.patience, kOptional);
   f.choice("matching", matching, {"pim", "greedy"}, kOptional);
   f.choice("policy", policy, {"shortest", "first_come"}, kOptional);
@@ -180,6 +182,7 @@ void EdmModesWorkload::read(Fields& f) {
   bed.hosts = static_cast<std::uint32_t>(hosts);
   bed.gap_blocks = static_cast<std::uint32_t>(gap_blocks);
   bed.active_per_pair = static_cast<std::uint32_t>(active);
+  bed.mega_bytes = static_cast<std::uint32_t>(std::min<std::uint64_t>(mega, 1u << 20));
   bed.matching = matching == "pim" ? edm::Matching::kPim : edm::Matching::kGreedy;
   bed.policy = policy == "shortest" ? edm::Policy::kShortestRemaining : edm::Policy::kFirstCome;
   reads_per_mille = static_cast<std::uint32_t>(reads);

@@ -25,6 +25,7 @@ EdmModesWorkload drawn(Rng& rng) {
   workload.bits_per_second = (1 + rng.below(30)) * 1'000'000'000;
   workload.reads_per_mille = static_cast<std::uint32_t>(rng.below(1'001));
   workload.write_bytes = 1u << (3 + rng.below(9));
+  workload.bed.mega_bytes = static_cast<std::uint32_t>(rng.below(2) * (64u << rng.below(8)));
   return workload;
 }
 

@@ -21,7 +21,6 @@ using edm::UnitVerdict;
 
 namespace {
 constexpr std::uint32_t kNobody = edm::kMaxPorts;
-constexpr std::uint32_t kFramingBlocks = 3;        // of a write's chunk: /MS/, address, /MT/
 constexpr std::int64_t kLongestRequestBlocks = 5;  // compare-and-swap: /MS/, address, two operands, /MT/
 }  // namespace
 
@@ -43,6 +42,7 @@ struct EdmTestbed::Node {
     // The switch's end.
     edm::UnitReader switch_reader;
     bool going_through = false;
+    bool more_follow = false;  // along the same circuit
     PortId to{};
     // Requests and grants on their way down, and messages, the first one as its blocks come.
     struct Control {
@@ -179,7 +179,7 @@ EdmTestbed::EdmTestbed(const EdmTestbedHardware& hardware, const Settings& setti
       .policy = settings.policy,
       .matching = settings.matching,
       .block_time = hardware.block(),
-      .framing_blocks = kFramingBlocks,
+      .framing_blocks = edm::kWriteFramingBlocks,
       .gap_blocks = settings.gap_blocks,
       // An answer needs a cycle more than a write to begin, and a request has up to five blocks, a /G/ one.
       .response_lead = hardware.cycle + hardware.block() * (kLongestRequestBlocks - 1) + settings.dram * 2,
@@ -194,7 +194,8 @@ EdmTestbed::EdmTestbed(const EdmTestbedHardware& hardware, const Settings& setti
                                                             .dram = settings.dram,
                                                             .read_timer = settings.read_timer,
                                                             .block = hardware.block(),
-                                                            .active_per_pair = settings.active_per_pair},
+                                                            .active_per_pair = settings.active_per_pair,
+                                                            .mega_bytes = settings.mega_bytes},
                                             settings.memory_bytes));
   }
   if (background.frame_bytes == 0) return;
@@ -373,11 +374,13 @@ void EdmTestbed::at_switch(std::uint32_t network, std::uint32_t from, const Bloc
   const bool legal = block.sync == edm::Sync::kData || block.sync == edm::Sync::kControl;
   const bool begins = legal && edm::goes_through(block);
   // Data come by a grant alone.
-  if (!legal || (begins && !stack.forward(PortId(static_cast<std::uint16_t>(from)), side.to))) {
+  const bool needs_circuit = legal && begins && !side.more_follow;
+  if (!legal || (needs_circuit && !stack.forward(PortId(static_cast<std::uint16_t>(from)), side.to))) {
     networks_[network].in_service = false;
     return;
   }
   if (begins) {
+    side.more_follow = edm::more_follow(block);
     note(network, "switch takes");
     side.going_through = true;
     if (edm::begins_write(block))

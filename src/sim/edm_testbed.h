@@ -83,6 +83,7 @@ class EdmTestbed {
     edm::Matching matching = edm::Matching::kPim;
     Duration patience{};
     Duration read_timer = edm::HostConfig{}.read_timer;
+    std::uint32_t mega_bytes = 0;  // edm::HostConfig
   };
 
   EdmTestbed(const EdmTestbedHardware& hardware, const Settings& settings);

@@ -188,6 +188,55 @@ TEST(EdmTestbed, ReadsAndWritesOfSeveralHostsUnderWayAtOnceAllComeThrough) {
   }
 }
 
+// Bursts of small writes, several of which ask as one: memory is as after one write after another, no pair has more than X notifications in the
+// switch, and no circuit is left over. On mirrored networks, of which one may stop meanwhile.
+TEST(EdmTestbed, WritesThatAskAsOneAreWrittenInOrderWithinX) {
+  std::uint64_t batched = 0;
+  for (std::uint64_t seed = 0; seed < 300; ++seed) {
+    SCOPED_TRACE(seed);
+    Rng rng(seed);
+    constexpr std::uint32_t kHosts = 3;
+    const auto active = static_cast<std::uint32_t>(1 + rng.below(3));
+    const bool mirrored = rng.below(2) == 0;
+    EdmTestbed bed(hardware(), {.hosts = kHosts,
+                                .memory_bytes = 4'096,
+                                .networks = mirrored ? EdmTestbed::Networks::kMirrored : EdmTestbed::Networks::kOne,
+                                .active_per_pair = active,
+                                .policy = rng.below(2) == 0 ? edm::Policy::kFirstCome : edm::Policy::kShortestRemaining,
+                                .mega_bytes = 64u << rng.below(7)});
+    if (mirrored && rng.below(2) == 0)
+      bed.kill_switch(static_cast<std::uint32_t>(rng.below(2)),
+                      Time::at(Duration::nanoseconds(100) * (1 + static_cast<std::int64_t>(rng.below(50)))));
+    std::vector<std::vector<std::uint8_t>> model(kHosts, std::vector<std::uint8_t>(4'096));
+    for (int burst = 0; burst < 10; ++burst) {
+      for (int i = 0; i < 30; ++i) {
+        const auto from = static_cast<std::uint32_t>(rng.below(kHosts));
+        const auto to = (from + 1 + static_cast<std::uint32_t>(rng.below(kHosts - 1))) % kHosts;
+        // A sender's writes overlap; senders' parts do not.
+        const std::uint64_t address = from * 1'024 + rng.below(600);
+        const std::vector<std::uint8_t> data(1 + rng.below(rng.below(4) == 0 ? 400 : 40),
+                                             static_cast<std::uint8_t>(rng.below(256)));
+        std::ranges::copy(data, model[to].begin() + static_cast<std::ptrdiff_t>(address));
+        ASSERT_TRUE(bed.host(from).write(bed.now(), PortId(static_cast<std::uint16_t>(to)), address, data));
+        bed.wake(from);
+      }
+      while (bed.run_one()) {
+        for (std::uint16_t a = 0; a < kHosts; ++a) {
+          for (std::uint16_t b = 0; b < kHosts; ++b)
+            ASSERT_LE(bed.switch_stack().scheduler().active(PortId(a), PortId(b)), active);
+        }
+      }
+    }
+    for (std::uint32_t h = 0; h < kHosts; ++h) {
+      EXPECT_TRUE(std::ranges::equal(bed.memory(h), model[h])) << "host " << h;
+      EXPECT_EQ(bed.host(h).strays(), 0u);
+      batched += bed.host(h).batched();
+    }
+    EXPECT_EQ(bed.switch_stack().refused(), 0u);
+  }
+  EXPECT_GT(batched, 10'000u);
+}
+
 TEST(EdmTestbed, CompareAndSwapLetsOneOfTwoWin) {
   EdmTestbed bed(hardware(), 3, 64, {});
   for (const std::uint32_t h : {1u, 2u}) {
