@@ -149,6 +149,7 @@ struct Count {
   std::uint64_t published_rows = 0;
   double took = 0;
   double common = 0;
+  double wire = 0;
   std::vector<double> slowdowns;
 
   void published_row(double slowdown, std::int64_t finished) {
@@ -156,10 +157,11 @@ struct Count {
     published += slowdown;
     ++published_rows;
   }
-  void message(std::int64_t blocks, std::int64_t alone, std::int64_t ideal) {
+  void message(const TraceRow& row, std::int64_t blocks, std::int64_t alone, std::int64_t ideal) {
     SLUICE_CHECK(blocks >= alone && alone >= ideal);  // nothing is faster than a message alone
     took += static_cast<double>(blocks);
     common += static_cast<double>(blocks) / static_cast<double>(ideal);
+    wire += static_cast<double>(blocks) * 8 / static_cast<double>(row.data_bytes());
     slowdowns.push_back(static_cast<double>(blocks) / static_cast<double>(alone));
   }
   std::vector<std::pair<std::string, double>> metrics(const EdmHardware& hardware) {
@@ -171,6 +173,7 @@ struct Count {
             {"slowdown", slowdown / count},
             {"p99", *p99},
             {"common", common / count},
+            {"wire", wire / count},
             {"took_ns", took / count * block_ns(hardware)}};
   }
   static double block_ns(const EdmHardware& hardware) {
@@ -189,7 +192,7 @@ EdmResult run_edm(const EdmHardware& hardware, const EdmWorkload& workload, cons
     const PublishedSlowdown as_published = published_slowdown(hardware, row, times);
     if (row.reads()) count.published_row(as_published.request, times.started - hardware.answer_blocks());
     count.published_row(as_published.data, times.finished);
-    count.message(times.finished - row.slot, alone_blocks(hardware, workload.cluster, row),
+    count.message(row, times.finished - row.slot, alone_blocks(hardware, workload.cluster, row),
                   ideal_blocks(hardware, row));
     waited += static_cast<double>(times.granted - times.demanded);
   }
@@ -226,7 +229,7 @@ EdmResult run_one_of_its_rivals(const EdmHardware& hardware, const EdmWorkload& 
     count.published_row(slowdown(times.finished - asked, ideal.data), times.finished);
     const auto [known, is_new] = alone.try_emplace({row.reads(), row.data_bytes()});
     if (is_new) known->second = alone_blocks(own, workload.rival, row);
-    count.message(times.finished - row.slot, known->second, ideal_blocks(own, row));
+    count.message(row, times.finished - row.slot, known->second, ideal_blocks(own, row));
   }
   EdmResult result{.metrics = count.metrics(hardware),
                    .events = outcome.events,

@@ -4,6 +4,7 @@
 //           slowdown      mean of each message's time over its time alone with the same protocol (EDM: a scheduler that takes no time)
 //           p99           of the same
 //           common        mean of each message's time over one ideal for all: its bytes straight through the switch, a read's after its request
+//           wire         mean of each message's time over that of its bytes on one link, whatever the latencies
 //           took_ns       mean of the messages' times
 // EDM alone:
 //           wait_ns       mean, from when the scheduler knows of a message to its first grant

@@ -78,41 +78,20 @@ class Turns {
   std::vector<Node> nodes_;
 };
 
-// --- DCTCP ------------------------------------------------------------------------------------------------------------------------
-class Dctcp final : public Protocol {
+// DCTCP's windows, a message each.
+class Windows {
  public:
-  explicit Dctcp(Fabric& fabric) : fabric_(fabric), turns_(fabric.settings().nodes) {}
+  explicit Windows(Fabric& fabric) : fabric_(fabric) {}
 
-  void created(Blocks now, std::uint32_t which) override {
+  void start(std::uint32_t which) {
     states_.resize(which + 1);
     states_[which].window = std::max(fabric_.settings().window_bytes, kSegment);
-    const std::uint16_t node = fabric_.flow(which).source;
-    turns_.add(node, which);
-    fabric_.wake_node(now, node);
   }
-  bool pick(Blocks, std::uint32_t node, Packet& out, Blocks&) override {
-    const auto which = turns_.next(node, fabric_.flows(),
-                                   [&](std::uint32_t flow) { return states_[flow].under_way < states_[flow].window; });
-    if (!which) return false;
-    out = fabric_.next_packet(*which);
-    states_[*which].under_way += out.bytes;
-    return true;
-  }
-  bool admit(Blocks now, std::uint32_t port, Packet& packet) override {
-    const Queue& queue = fabric_.port(port);
-    if (queue.queued + packet.blocks > fabric_.settings().buffer_blocks) {
-      fabric_.drop(now, packet);
-      return false;
-    }
-    packet.marked = queue.queued > fabric_.settings().mark_blocks;
-    return true;
-  }
-  void delivered(Blocks now, const Packet& packet) override {
-    Packet ack = control_packet(fabric_, kAck, packet.flow, packet.bytes, packet.to, packet.from);
-    ack.marked = packet.marked;
-    fabric_.send_control(now, ack);
-  }
-  void control(Blocks now, const Packet& ack) override {
+  bool may_send(std::uint32_t which) const { return states_[which].under_way < states_[which].window; }
+  void sent(const Packet& packet) { states_[packet.flow].under_way += packet.bytes; }
+  // In the switch, as a packet joins a queue.
+  bool marks(const Queue& queue) const { return queue.queued > fabric_.settings().mark_blocks; }
+  void acknowledged(const Packet& ack) {
     State& s = states_[ack.flow];
     s.under_way -= ack.bytes;
     s.acked += ack.bytes;
@@ -123,14 +102,11 @@ class Dctcp final : public Protocol {
     // By a segment a window; in slow start by what was acknowledged.
     s.window += s.slow_start ? ack.bytes : static_cast<std::uint32_t>(std::uint64_t{kSegment} * ack.bytes / s.window);
     if (s.acked >= s.window_end) end_of_window(ack.flow);
-    fabric_.wake_node(now, ack.to);
   }
-  void lost(Blocks now, const Packet& packet) override {
+  void lost(const Packet& packet) {
     State& s = states_[packet.flow];
     s.under_way -= packet.bytes;
     s.window = kSegment;
-    turns_.add(packet.from, packet.flow);
-    fabric_.wake_node(now, packet.from);
   }
 
  private:
@@ -158,30 +134,77 @@ class Dctcp final : public Protocol {
   }
 
   Fabric& fabric_;
-  Turns turns_;
   std::vector<State> states_;
+};
+
+// --- DCTCP ------------------------------------------------------------------------------------------------------------------------
+class Dctcp final : public Protocol {
+ public:
+  explicit Dctcp(Fabric& fabric) : fabric_(fabric), turns_(fabric.settings().nodes), windows_(fabric) {}
+
+  void created(Blocks now, std::uint32_t which) override {
+    windows_.start(which);
+    const std::uint16_t node = fabric_.flow(which).source;
+    turns_.add(node, which);
+    fabric_.wake_node(now, node);
+  }
+  bool pick(Blocks, std::uint32_t node, Packet& out, Blocks&) override {
+    const auto which = turns_.next(node, fabric_.flows(), [&](std::uint32_t flow) { return windows_.may_send(flow); });
+    if (!which) return false;
+    out = fabric_.next_packet(*which);
+    windows_.sent(out);
+    return true;
+  }
+  bool admit(Blocks now, std::uint32_t port, Packet& packet) override {
+    const Queue& queue = fabric_.port(port);
+    if (queue.queued + packet.blocks > fabric_.settings().buffer_blocks) {
+      fabric_.drop(now, packet);
+      return false;
+    }
+    packet.marked = windows_.marks(queue);
+    return true;
+  }
+  void delivered(Blocks now, const Packet& packet) override {
+    Packet ack = control_packet(fabric_, kAck, packet.flow, packet.bytes, packet.to, packet.from);
+    ack.marked = packet.marked;
+    fabric_.send_control(now, ack);
+  }
+  void control(Blocks now, const Packet& ack) override {
+    windows_.acknowledged(ack);
+    fabric_.wake_node(now, ack.to);
+  }
+  void lost(Blocks now, const Packet& packet) override {
+    windows_.lost(packet);
+    turns_.add(packet.from, packet.flow);
+    fabric_.wake_node(now, packet.from);
+  }
+
+ private:
+  Fabric& fabric_;
+  Turns turns_;
+  Windows windows_;
 };
 
 // --- pFabric ----------------------------------------------------------------------------------------------------------------------
 class Pfabric final : public Protocol {
  public:
-  explicit Pfabric(Fabric& fabric) : fabric_(fabric), waiting_(fabric.settings().nodes) {}
+  explicit Pfabric(Fabric& fabric) : fabric_(fabric), waiting_(fabric.settings().nodes), windows_(fabric) {}
 
   void created(Blocks now, std::uint32_t which) override {
-    under_way_.resize(which + 1);
+    windows_.start(which);
     add(now, fabric_.flow(which).source, which);
   }
   bool pick(Blocks, std::uint32_t node, Packet& out, Blocks&) override {
     auto& waiting = waiting_[node];
     auto best = waiting.end();
     for (auto it = waiting.begin(); it != waiting.end(); ++it) {
-      if (under_way_[*it] >= fabric_.settings().window_bytes) continue;
+      if (!windows_.may_send(*it)) continue;
       if (best == waiting.end() || fabric_.flow(*it).remaining() < fabric_.flow(*best).remaining()) best = it;
     }
     if (best == waiting.end()) return false;
     const std::uint32_t which = *best;
     out = fabric_.next_packet(which);
-    under_way_[which] += out.bytes;
+    windows_.sent(out);
     if (fabric_.flow(which).remaining() == 0) waiting.erase(best);
     return true;
   }
@@ -197,6 +220,7 @@ class Pfabric final : public Protocol {
       fabric_.drop(now, *longest);
       queue.data.erase(longest);
     }
+    packet.marked = windows_.marks(queue);
     return true;
   }
   std::size_t take(const Queue& queue) override {
@@ -207,14 +231,16 @@ class Pfabric final : public Protocol {
     return static_cast<std::size_t>(first - queue.data.begin());
   }
   void delivered(Blocks now, const Packet& packet) override {
-    fabric_.send_control(now, control_packet(fabric_, kAck, packet.flow, packet.bytes, packet.to, packet.from));
+    Packet ack = control_packet(fabric_, kAck, packet.flow, packet.bytes, packet.to, packet.from);
+    ack.marked = packet.marked;
+    fabric_.send_control(now, ack);
   }
   void control(Blocks now, const Packet& ack) override {
-    under_way_[ack.flow] -= ack.bytes;
+    windows_.acknowledged(ack);
     fabric_.wake_node(now, ack.to);
   }
   void lost(Blocks now, const Packet& packet) override {
-    under_way_[packet.flow] -= packet.bytes;
+    windows_.lost(packet);
     auto& waiting = waiting_[packet.from];
     if (std::find(waiting.begin(), waiting.end(), packet.flow) == waiting.end()) waiting.push_back(packet.flow);
     fabric_.wake_node(now, packet.from);
@@ -229,7 +255,7 @@ class Pfabric final : public Protocol {
 
   Fabric& fabric_;
   std::vector<std::vector<std::uint32_t>> waiting_;
-  std::vector<std::uint32_t> under_way_;
+  Windows windows_;
 };
 
 // --- PFC with DCQCN -----------------------------------------------------------------------------------------------------------------

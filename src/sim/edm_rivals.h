@@ -10,7 +10,8 @@
 //   DCTCP            windows per message; marks above `mark_blocks`; drop-tail. Nodes send their messages by turns.
 //   receiver-driven  a receiver knows of its messages at once, and gives tokens of a packet: to its shortest one, at its link's rate, no more
 //                    than a round trip's at once. A sender with tokens of several serves the shortest first. Neither knows of the other's choice.
-//   pFabric          the shortest goes first, in nodes and in queues; a full queue drops the longest. Windows of fixed size.
+//   pFabric          the shortest goes first, in nodes and in queues; a full queue drops the longest. Windows as DCTCP's ("running on top of DCTCP",
+//                    EDM §4.3).
 //   PFC, DCQCN       nothing is dropped: who has more than `pause_blocks` in the switch is paused, all its messages; rates per message by DCQCN.
 //   CXL              credits a link: `credit_blocks` where packets come in, `egress_blocks` where they go out; who comes in waits in one line.
 //   Fastpass         an arbiter behind a link of its own, which matches in no time (edm/scheduler.h, greedy); every message asks it, every packet
@@ -41,8 +42,7 @@ struct RivalSettings {
   std::uint32_t ack_bytes = 0;              // of an acknowledgement; 0: it takes no room, only time
 
   // DCTCP and pFabric.
-  std::uint32_t window_bytes =
-      14'600;  // to begin with; pFabric: always. Ten segments (RFC 6928); pFabric §4: a round trip's
+  std::uint32_t window_bytes = 14'600;   // to begin with: ten segments (RFC 6928)
   std::uint32_t mark_blocks = 12'000;    // DCTCP: 65 packets of 1,500 B (DCTCP §3.4, for 10 Gb/s)
   std::uint32_t buffer_blocks = 50'000;  // of a queue; DCTCP and pFabric drop above it
   Duration retransmit_after = Duration::microseconds(10);
