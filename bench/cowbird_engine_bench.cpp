@@ -1,13 +1,16 @@
 // Cowbird's engines alone, on one core: what a read costs them. The application's calls and the ends that answer are not timed.
 //
 // spot:    rings and pool elsewhere: what moves their bytes is not timed. Near: the pool is memory of the engine's process, 1 GiB, and copying records out of it,
-//          at random, is the engine's work. The second argument: channels, in turn.
+//          at random, is the engine's work. The second argument: channels, in turn; the third: the pool is on large pages.
 // switch:  packets in, packets out; two passive ends answer each burst of requests, and what the engine does with the burst of answers is
 //          timed. A read of up to an MTU is a READ and its response, a WRITE and its ACK; probes, entries and progress are shared by many.
 #include <benchmark/benchmark.h>
+#include <sys/mman.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
+#include <cstdlib>
 #include <cstring>
 #include <deque>
 #include <memory>
@@ -101,15 +104,29 @@ class Elsewhere final : public remote::RemoteMemory {
   std::vector<remote::Operation*> done_;
 };
 
+// A pool's memory, filled once: that takes longer than what is measured.
+MutableBytes records(bool large_pages) {
+  static const std::array<void*, 2> all = [] {
+    std::array<void*, 2> made{};
+    for (const bool large : {false, true}) {
+      made[large] = std::aligned_alloc(2u << 20, kManyBytes);
+      if (made[large] == nullptr) std::abort();
+      madvise(made[large], kManyBytes, large ? MADV_HUGEPAGE : MADV_NOHUGEPAGE);
+      std::memset(made[large], 0x5a, kManyBytes);
+    }
+    return made;
+  }();
+  return {static_cast<std::uint8_t*>(all[large_pages]), kManyBytes};
+}
+
 // Channels of as many threads, `kDepth` reads of each at a time. `Pool`: MappedMemory, near; Elsewhere, over some network.
 template <class Pool>
 void spot(benchmark::State& state) {
   const auto bytes = static_cast<std::uint32_t>(state.range(0));
-  std::vector<std::uint8_t> records(kManyBytes, 0x5a);
   std::deque<Application> applications;
   remote::Scheduler scheduler;
   Pool pool(scheduler);
-  pool.add({remote::NodeId(1), remote::RegionKey(1), kPoolBase}, records);
+  pool.add({remote::NodeId(1), remote::RegionKey(1), kPoolBase}, records(state.range(2) != 0));
   std::deque<Elsewhere> rings;
   std::deque<cowbird::Engine> engines;
   for (std::int64_t i = 0; i < state.range(1); ++i) {
@@ -255,8 +272,8 @@ void in_switch(benchmark::State& state) {
   state.counters["packets"] = benchmark::Counter(static_cast<double>(packets), benchmark::Counter::kIsRate);
 }
 
-BENCHMARK(spot<Elsewhere>)->ArgsProduct({{8, 64, 256, 512}, {1, 16}})->UseManualTime();
-BENCHMARK(spot<remote::MappedMemory>)->ArgsProduct({{8, 64, 256, 512}, {1, 16}})->UseManualTime();
+BENCHMARK(spot<Elsewhere>)->ArgsProduct({{8, 64, 256, 512}, {1, 16}, {0}})->UseManualTime();
+BENCHMARK(spot<remote::MappedMemory>)->ArgsProduct({{8, 64, 256, 512}, {1, 16}, {0, 1}})->UseManualTime();
 BENCHMARK(in_switch)->Arg(8)->Arg(64)->Arg(256)->Arg(512)->Arg(1024)->UseManualTime();
 
 }  // namespace

@@ -28,6 +28,10 @@ bool overlap(const RemoteAddress& a, std::uint64_t a_bytes, const RemoteAddress&
 
 std::uint64_t aligned(std::uint64_t bytes) { return (bytes + kDataAlignment - 1) & ~(kDataAlignment - 1); }
 
+RemoteAddress start_of(const Region& region) {
+  return {remote::NodeId(region.node), remote::RegionKey(region.key), region.base};
+}
+
 bool is_write(const Entry& entry) { return entry.type == RwType::kWrite; }
 
 }  // namespace
@@ -93,7 +97,9 @@ Task<bool> Engine::attach() {
   if (!good) co_return false;
   published_[0] = load_le<std::uint64_t>(progress_ + ProgressLine::kReads);
   published_[1] = load_le<std::uint64_t>(progress_ + ProgressLine::kWrites);
-  retired_ = dispatched_ = fetched_ = load_le<std::uint64_t>(progress_ + ProgressLine::kHead);
+  reads_confirmed_ = published_[0];
+  retired_ = confirmed_ = read_cursor_ = dispatched_ = fetched_ =
+      load_le<std::uint64_t>(progress_ + ProgressLine::kHead);
   heartbeat_ = load_le<std::uint64_t>(progress_ + ProgressLine::kHeartbeat);
   epoch_ = load_le<std::uint64_t>(progress_ + ProgressLine::kEpoch) + 1;
   errors_.adopt();
@@ -106,7 +112,12 @@ Task<bool> Engine::read_regions(std::uint64_t generation) {
   const auto status = co_await compute_.read(block_ + InstanceLayout::kRegions, table);
   if (status != remote::Status::kOk) co_return false;
   regions_.clear();
-  for (std::size_t i = 0; i < kMaxRegions; ++i) regions_.push_back(Region::parse(table.data() + i * kRegionBytes));
+  near_regions_.clear();
+  for (std::size_t i = 0; i < kMaxRegions; ++i) {
+    const Region& region = regions_.emplace_back(Region::parse(table.data() + i * kRegionBytes));
+    const bool near = near_ != nullptr && region.length != 0;
+    near_regions_.push_back(near ? near_->place_of(start_of(region), region.length) : nullptr);
+  }
   regions_generation_ = generation;
   regions_known_ = true;
   co_return true;
@@ -165,17 +176,7 @@ Task<void> Engine::fetch(std::uint64_t tail) {
     const auto into = MutableBytes(buffer).first(count * kEntryBytes);
     const auto status = co_await compute_.read(at(layout_.entry(fetched_)), into);
     if (status != remote::Status::kOk) co_return;  // the next probe begins again here
-    const std::uint64_t first = fetched_;
     for (std::size_t i = 0; i < count && !broken_; ++i) broken_ = !accept(fetched_, buffer + i * kEntryBytes);
-    if (near_ != nullptr) prefetch(first);
-  }
-}
-
-// What is read next, one directly after the other: so the memory has many under way.
-void Engine::prefetch(std::uint64_t first) {
-  for (; first != fetched_; ++first) {
-    const Request& r = request(first);
-    if (r.state == State::kNew && !is_write(r.entry)) near_->prefetch(target(r.entry), r.entry.length);
   }
 }
 
@@ -194,18 +195,19 @@ bool Engine::accept(std::uint64_t index, const std::uint8_t* bytes) {
     r.state = State::kPublished;
     return true;
   }
-  fifo_[write].push_back(index);
+  if (write) unpublished_.push_back(index);
   r.state = State::kNew;
   if (const Status bad = judge(r.entry, layout_, regions_, longest_); bad != Status::kOk) {
     ++counters_.malformed;
     finish(r, bad);
+  } else if (const std::uint8_t* const near = near_bytes(r.entry); near != nullptr && !write) {
+    remote::prefetch_bytes(near, r.entry.length);  // of many reads, one directly after the other: the memory has all of them under way
   }
   return true;
 }
 
 RemoteAddress Engine::target(const Entry& entry) const {
-  const Region& region = regions_[entry.region];
-  return {remote::NodeId(region.node), remote::RegionKey(region.key), region.base + entry.remote()};
+  return start_of(regions_[entry.region]) + entry.remote();
 }
 
 // Phase III: execution ------------------------------------------------------------------------------------------------
@@ -244,6 +246,9 @@ bool Engine::dispatch_new() {
     } else if (read_must_wait(r)) {
       ++counters_.waited;
       waiting_reads_.push_back(r.index);
+    } else if (const std::uint8_t* const near = near_bytes(r.entry); near != nullptr) {
+      remote::read_words(staged(r.entry), near, r.entry.length);
+      finish(r, Status::kOk);
     } else {
       submit_move(r);
     }
@@ -259,21 +264,24 @@ bool Engine::read_must_wait(const Request& read) const {
            overlap(target(write.entry), write.entry.length, target(read.entry), read.entry.length);
   };
   if (pool_ordered_) return std::any_of(writes_.begin(), writes_.end(), blocks);
-  return std::any_of(fifo_[1].begin(), fifo_[1].end(), blocks);
+  return std::any_of(unpublished_.begin(), unpublished_.end(), blocks);
 }
 
 bool Engine::write_must_wait(const Request& write) const {
-  const auto blocks = [&](std::uint64_t index, State until) {
-    const Request& other = request(index);
-    return other.index == index && index < write.index && other.state < until &&
-           overlap(target(other.entry), other.entry.length, target(write.entry), write.entry.length);
+  const auto overlaps = [&](const Request& other) {
+    return overlap(target(other.entry), other.entry.length, target(write.entry), write.entry.length);
   };
-  const auto read = [&](std::uint64_t index) { return blocks(index, State::kPublished); };
-  const auto earlier_write = [&](std::uint64_t index) { return blocks(index, State::kDone); };
-  if (std::any_of(fifo_[0].begin(), fifo_[0].end(), read)) return true;
-  if (std::any_of(publishing_[0].begin(), publishing_[0].end(), read)) return true;
+  // A request whose place another one has taken was seen by the application: it is published.
+  for (std::uint64_t index = confirmed_; index < write.index; ++index) {
+    const Request& read = request(index);
+    if (read.index != index || is_write(read.entry) || read.entry.sequence <= reads_confirmed_) continue;
+    if (overlaps(read)) return true;
+  }
+  const auto earlier_write = [&](std::uint64_t index) {
+    return index < write.index && request(index).state < State::kDone && overlaps(request(index));
+  };
   if (pool_ordered_) return std::any_of(writes_.begin(), writes_.end(), earlier_write);
-  return std::any_of(fifo_[1].begin(), fifo_[1].end(), earlier_write);
+  return std::any_of(unpublished_.begin(), unpublished_.end(), earlier_write);
 }
 
 bool Engine::dispatch_writes() {
@@ -302,12 +310,12 @@ bool Engine::submit_unless(std::vector<std::uint64_t>& queue, MustWait must_wait
 }
 
 void Engine::submit_fetch(Request& write) {
-  const MutableBytes bytes(staging_.get() + write.entry.local() - layout_.requests, write.entry.length);
+  const MutableBytes bytes(staged(write.entry), write.entry.length);
   submit(write, compute_, State::kFetching, remote::read_operation(at(write.entry.local()), bytes));
 }
 
 void Engine::submit_move(Request& r) {
-  const MutableBytes bytes(staging_.get() + r.entry.local() - layout_.requests, r.entry.length);
+  const MutableBytes bytes(staged(r.entry), r.entry.length);
   // A refusal costs the connection, and everybody on it a new one: once is enough.
   if (regions_[r.entry.region].denied) return finish(r, r.status == Status::kOk ? Status::kDenied : r.status);
   if (near_ != nullptr) {
@@ -398,13 +406,17 @@ void Engine::finish(Request& r, Status status) {
 
 // Phase IV: completion ------------------------------------------------------------------------------------------------
 
-bool Engine::has_finished() const {
-  const auto done = [&](const std::deque<std::uint64_t>& fifo) {
-    if (fifo.empty()) return false;
-    const Request& front = request(fifo.front());
-    return front.state == State::kDone && (front.status == Status::kOk || errors_.has_room());
-  };
-  return done(fifo_[0]) || done(fifo_[1]);
+std::uint64_t Engine::next_read() {
+  while (read_cursor_ != fetched_ &&
+         (is_write(request(read_cursor_).entry) || request(read_cursor_).state == State::kPublished)) {
+    ++read_cursor_;
+  }
+  return read_cursor_;
+}
+
+bool Engine::has_finished() {
+  if (next_read() != fetched_ && ready_to_publish(request(read_cursor_))) return true;
+  return !unpublished_.empty() && ready_to_publish(request(unpublished_.front()));
 }
 
 Task<void> Engine::publish() {
@@ -430,12 +442,8 @@ Task<void> Engine::publish() {
     co_await scheduler_.sleep_for(config_.max_flight);
     for (Operation& operation : outgoing_) operation = remote::write_operation(operation.remote, operation.local);
   }
-  for (auto& indexes : publishing_) {
-    for (const std::uint64_t index : indexes) {
-      if (request(index).index == index) request(index).state = State::kPublished;
-    }
-    indexes.clear();
-  }
+  reads_confirmed_ = published_[0];
+  confirmed_ = retired_;
   next_heartbeat_ = scheduler_.now() + config_.heartbeat;
 }
 
@@ -448,26 +456,29 @@ bool Engine::all_well(std::span<const Operation> operations) {
 bool Engine::take_finished() {
   const std::uint64_t errors_before = errors_.logged();
   std::size_t run_end = 0;  // of the last WRITE of response data
-  for (const bool write : {false, true}) {
-    auto& fifo = fifo_[write];
-    for (std::uint32_t n = 0; n < config_.batch_size && !fifo.empty(); ++n) {
-      Request& r = request(fifo.front());
-      if (r.state != State::kDone || (r.status != Status::kOk && !errors_.add(r.entry, r.status))) break;
-      if (!write && r.status == Status::kOk) run_end = add_response(r.entry, run_end);
-      r.state = State::kPublishing;
-      published_[write] = r.entry.sequence;
-      publishing_[write].push_back(r.index);
-      fifo.pop_front();
-    }
+  for (std::uint32_t n = 0; n < config_.batch_size && next_read() != fetched_; ++n) {
+    Request& r = request(read_cursor_);
+    if (!take(r)) break;
+    if (r.status == Status::kOk) run_end = add_response(r.entry, run_end);
+    ++read_cursor_;
   }
-  while (retired_ != fetched_ && request(retired_).state >= State::kPublishing) ++retired_;
+  for (std::uint32_t n = 0; n < config_.batch_size && !unpublished_.empty(); ++n) {
+    if (!take(request(unpublished_.front()))) break;
+    unpublished_.pop_front();
+  }
+  retired_ = unpublished_.empty() ? next_read() : std::min(next_read(), unpublished_.front());
   return errors_.logged() != errors_before;
+}
+
+bool Engine::take(Request& r) {
+  if (r.state != State::kDone || (r.status != Status::kOk && !errors_.add(r.entry, r.status))) return false;
+  published_[is_write(r.entry)] = r.entry.sequence;
+  return true;
 }
 
 // The response joins the last WRITE where it touches it. Returns the end of that WRITE.
 std::size_t Engine::add_response(const Entry& entry, std::size_t run_end) {
   const std::size_t begin = entry.local();
-  std::uint8_t* const bytes = staging_.get() + begin - layout_.requests;
   const std::size_t end =
       std::min<std::size_t>(begin + aligned(entry.length), layout_.responses + layout_.shape.response_bytes);
   if (begin == run_end && begin != layout_.responses) {
@@ -476,7 +487,7 @@ std::size_t Engine::add_response(const Entry& entry, std::size_t run_end) {
     return end;
   }
   ++counters_.response_writes;
-  outgoing_.push_back(remote::write_operation(at(begin), MutableBytes(bytes, end - begin)));
+  outgoing_.push_back(remote::write_operation(at(begin), MutableBytes(staged(entry), end - begin)));
   return end;
 }
 

@@ -75,7 +75,7 @@ class Engine {
   std::uint64_t under_way() const { return fetched_ - retired_; }
 
  private:
-  enum class State : std::uint8_t { kNew, kFetching, kReady, kMoving, kDone, kPublishing, kPublished };
+  enum class State : std::uint8_t { kNew, kFetching, kReady, kMoving, kDone, kPublished };  // the last: by an earlier engine
   struct alignas(kLine) Request {
     Entry entry;
     State state = State::kNew;
@@ -102,7 +102,6 @@ class Engine {
   remote::Task<bool> read_regions(std::uint64_t generation);
   remote::Task<void> fetch(std::uint64_t tail);
   bool accept(std::uint64_t index, const std::uint8_t* bytes);
-  void prefetch(std::uint64_t first);
 
   remote::Task<void> move();
   bool dispatch();
@@ -115,6 +114,12 @@ class Engine {
   bool submit_unless(std::vector<std::uint64_t>& queue, MustWait must_wait);
   bool read_must_wait(const Request& read) const;
   bool write_must_wait(const Request& write) const;
+  // Where what a read asks for is, in a near pool; null: elsewhere.
+  const std::uint8_t* near_bytes(const Entry& entry) const {
+    const std::uint8_t* const region = near_regions_[entry.region];
+    return region == nullptr ? nullptr : region + entry.remote();
+  }
+  std::uint8_t* staged(const Entry& entry) const { return staging_.get() + entry.local() - layout_.requests; }
   void submit_fetch(Request& write);
   void submit_move(Request& request);
   void submit(Request& request, remote::RemoteMemory& memory, State state, const remote::Operation& wanted);
@@ -124,9 +129,15 @@ class Engine {
   remote::Task<void> fetch_again(std::uint64_t index);
   void finish(Request& request, Status status);
 
-  bool has_finished() const;
+  bool has_finished();
+  bool ready_to_publish(const Request& request) const {
+    return request.state == State::kDone && (request.status == Status::kOk || errors_.has_room());
+  }
+  // To the first read that is in no publication yet; its index, or fetched_.
+  std::uint64_t next_read();
   remote::Task<void> publish();
   bool take_finished();
+  bool take(Request& request);
   std::size_t add_response(const Entry& entry, std::size_t run_end);
   void compose_progress();
   static bool all_well(std::span<const remote::Operation> operations);
@@ -159,27 +170,30 @@ class Engine {
   bool cut_off_ = false;  // stopped, and a publication failed: none may follow it
 
   std::vector<Region> regions_;
+  std::vector<const std::uint8_t*> near_regions_;  // where they start in this process; null: elsewhere
   std::uint64_t regions_generation_ = 0;
   bool regions_known_ = false;
 
   std::vector<Request> requests_;              // by index
   std::vector<remote::Operation> operations_;  // theirs, by index
-  std::uint64_t retired_ = 0;                  // all before are published
+  std::uint64_t retired_ = 0;                  // all before are published, or in the publication under way
+  std::uint64_t confirmed_ = 0;                // all before are published for certain
   std::uint64_t dispatched_ = 0;               // all before are no longer kNew, or wait in waiting_reads_
   std::uint64_t fetched_ = 0;                  // all before have been fetched
   std::uint64_t sequence_[2] = {};             // of the newest fetched one
-  std::deque<std::uint64_t> fifo_[2];          // of each type, those not published, by index
+  std::uint64_t read_cursor_ = 0;              // all reads before are in a publication
+  std::deque<std::uint64_t> unpublished_;      // writes, by index
   std::vector<std::uint64_t> writes_;          // not yet submitted to the pool, by index
   std::vector<std::uint64_t> waiting_reads_;
   Time retry_at_ = Time::never();  // something failed: nothing is moved before
   std::uint64_t in_flight_ = 0;    // operations of requests
 
-  std::uint64_t published_[2] = {};
+  std::uint64_t published_[2] = {};  // sequences of the last ones, the publication under way included
+  std::uint64_t reads_confirmed_ = 0;
   std::uint64_t heartbeat_ = 0;
   std::uint64_t epoch_ = 0;
   Time next_heartbeat_;
-  std::vector<remote::Operation> outgoing_;   // of the publication under way
-  std::vector<std::uint64_t> publishing_[2];  // its requests, by index
+  std::vector<remote::Operation> outgoing_;  // of the publication under way
   std::uint8_t progress_[kLine] = {};
   ErrorLog errors_;
   std::unique_ptr<std::uint8_t[]> staging_;  // as the channel's two data rings lie, so that runs stay runs

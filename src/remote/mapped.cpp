@@ -5,8 +5,6 @@
 namespace sluice::remote {
 namespace {
 
-constexpr std::size_t kLine = 64;
-
 bool is_aligned(const void* at) { return (reinterpret_cast<std::uintptr_t>(at) & 7) == 0; }
 
 // As a program's own stores: word by word, each a release (free on x86), so that whoever sees one sees those before it.
@@ -15,13 +13,6 @@ void copy_words_in(std::uint8_t* to, const std::uint8_t* from, std::size_t lengt
     __atomic_store_n(reinterpret_cast<std::uint64_t*>(to), load_le<std::uint64_t>(from), __ATOMIC_RELEASE);
   }
   for (; length > 0; ++to, ++from, --length) __atomic_store_n(to, *from, __ATOMIC_RELEASE);
-}
-
-void copy_words_out(std::uint8_t* to, const std::uint8_t* from, std::size_t length) {
-  for (; length >= 8 && is_aligned(from); to += 8, from += 8, length -= 8) {
-    store_le(to, __atomic_load_n(reinterpret_cast<const std::uint64_t*>(from), __ATOMIC_ACQUIRE));
-  }
-  for (; length > 0; ++to, ++from, --length) *to = __atomic_load_n(from, __ATOMIC_ACQUIRE);
 }
 
 }  // namespace
@@ -39,7 +30,7 @@ Status MappedMemory::execute(Operation& operation) const {
   if (atomic && !is_aligned(at)) return Status::kMisaligned;
   auto* const word = reinterpret_cast<std::uint64_t*>(at);
   switch (operation.kind) {
-    case OpKind::kRead: copy_words_out(operation.local.data(), at, length); break;
+    case OpKind::kRead: read_words(operation.local.data(), at, length); break;
     case OpKind::kWrite: copy_words_in(at, operation.local.data(), length); break;
     case OpKind::kFetchAndAdd:
       operation.prior = __atomic_fetch_add(word, operation.swap_or_add, __ATOMIC_ACQ_REL);
@@ -56,7 +47,7 @@ Status MappedMemory::execute(Operation& operation) const {
 Status MappedMemory::read_now(RemoteAddress from, MutableBytes into) {
   const std::uint8_t* const at = find(from, into.size());
   if (at == nullptr) return Status::kAccessDenied;
-  copy_words_out(into.data(), at, into.size());
+  read_words(into.data(), at, into.size());
   return Status::kOk;
 }
 
@@ -65,14 +56,6 @@ Status MappedMemory::write_now(RemoteAddress to, ByteView bytes) {
   if (at == nullptr) return Status::kAccessDenied;
   copy_words_in(at, bytes.data(), bytes.size());
   return Status::kOk;
-}
-
-void MappedMemory::prefetch(RemoteAddress from, std::size_t length) const {
-  const std::uint8_t* const at = find(from, length);
-  if (at == nullptr) return;
-  const std::uint8_t* const end = at + length;
-  for (const std::uint8_t* line = at - reinterpret_cast<std::uintptr_t>(at) % kLine; line < end; line += kLine)
-    __builtin_prefetch(line);
 }
 
 std::uint8_t* MappedMemory::find(const RemoteAddress& at, std::size_t length) const {

@@ -7,8 +7,11 @@
 // Threads:    one owner; the memory itself may be touched by anybody at any time.
 #pragma once
 
+#include <cstdint>
 #include <vector>
 
+#include "base/bytes.h"
+#include "base/prefetch.h"
 #include "remote/remote_memory.h"
 
 namespace sluice::remote {
@@ -28,8 +31,8 @@ class MappedMemory final : public RemoteMemory {
   // The same without an Operation, for whoever knows that it is this backend; not counted in traffic().
   Status read_now(RemoteAddress from, MutableBytes into);
   Status write_now(RemoteAddress to, ByteView bytes);
-  // Asks for the lines of a read that comes soon.
-  void prefetch(RemoteAddress from, std::size_t length) const;
+  // Where the bytes are, to be read by read_words() and asked for by prefetch_bytes(). Null: not all of it is inside a range. Stays right.
+  const std::uint8_t* place_of(const RemoteAddress& at, std::size_t length) const { return find(at, length); }
 
  private:
   struct Range {
@@ -42,5 +45,21 @@ class MappedMemory final : public RemoteMemory {
 
   std::vector<Range> ranges_;
 };
+
+// Copies as a READ does, whatever others store meanwhile: aligned words are never torn, and read in the order of their addresses.
+inline void read_words(std::uint8_t* to, const std::uint8_t* from, std::size_t length) {
+  for (; length >= 8 && (reinterpret_cast<std::uintptr_t>(from) & 7) == 0; to += 8, from += 8, length -= 8) {
+    store_le(to, __atomic_load_n(reinterpret_cast<const std::uint64_t*>(from), __ATOMIC_ACQUIRE));
+  }
+  for (; length > 0; ++to, ++from, --length) *to = __atomic_load_n(from, __ATOMIC_ACQUIRE);
+}
+
+// Asks for the lines of a read that comes soon.
+inline void prefetch_bytes(const std::uint8_t* from, std::size_t length) {
+  constexpr std::size_t kLine = 64;
+  const std::uint8_t* const end = from + length;
+  for (const std::uint8_t* line = from - reinterpret_cast<std::uintptr_t>(from) % kLine; line < end; line += kLine)
+    prefetch(line);
+}
 
 }  // namespace sluice::remote
