@@ -4,6 +4,7 @@
 #include <memory>
 #include <vector>
 
+#include "base/effort_test.h"
 #include "base/rng.h"
 #include "cowbird/channel.h"
 #include "cowbird/engine.h"
@@ -326,7 +327,7 @@ void run_against(const Adversary& adversary) {
 }
 
 TEST(Cowbird, ReadsSeeEarlierWritesInEveryInterleaving) {
-  for (std::uint64_t seed = 1; seed <= 30; ++seed) {
+  for (std::uint64_t seed = first_seed(); seed < first_seed() + seeds(30); ++seed) {
     SCOPED_TRACE(seed);
     run_against({.seed = seed, .disconnects = false, .restarts = false});
     if (HasFailure()) return;
@@ -334,7 +335,7 @@ TEST(Cowbird, ReadsSeeEarlierWritesInEveryInterleaving) {
 }
 
 TEST(Cowbird, NothingIsLostOrDoneTwiceWhenConnectionsBreak) {
-  for (std::uint64_t seed = 1; seed <= 30; ++seed) {
+  for (std::uint64_t seed = first_seed(); seed < first_seed() + seeds(30); ++seed) {
     SCOPED_TRACE(seed);
     run_against({.seed = seed, .disconnects = true, .restarts = false});
     if (HasFailure()) return;
@@ -342,7 +343,7 @@ TEST(Cowbird, NothingIsLostOrDoneTwiceWhenConnectionsBreak) {
 }
 
 TEST(Cowbird, ANewEngineTakesUpWhereTheLastOneLeftOff) {
-  for (std::uint64_t seed = 1; seed <= 30; ++seed) {
+  for (std::uint64_t seed = first_seed(); seed < first_seed() + seeds(30); ++seed) {
     SCOPED_TRACE(seed);
     run_against({.seed = seed, .disconnects = seed % 2 == 0, .restarts = true});
     if (HasFailure()) return;
@@ -350,7 +351,7 @@ TEST(Cowbird, ANewEngineTakesUpWhereTheLastOneLeftOff) {
 }
 
 TEST(Cowbird, APoolBesideTheEngineIsReadAndWrittenInOrderToo) {
-  for (std::uint64_t seed = 1; seed <= 30; ++seed) {
+  for (std::uint64_t seed = first_seed(); seed < first_seed() + seeds(30); ++seed) {
     SCOPED_TRACE(seed);
     run_against({.seed = seed, .disconnects = seed % 2 == 0, .restarts = seed % 3 == 0, .near = true});
     if (HasFailure()) return;

@@ -15,6 +15,7 @@ using remote::Task;
 namespace {
 
 constexpr std::size_t kMostFetched = 512;  // entries of one metadata READ
+constexpr std::size_t kMostCopied = 32;    // reads of a near pool before what is complete is published
 
 // A node that is not known may become so: a new engine has to connect first.
 bool is_final(remote::Status status) {
@@ -63,18 +64,24 @@ void Engine::stop() {
   signal();
 }
 
+void Engine::set(Signal& signal) {
+  signal.set = true;
+  if (signal.waiter) scheduler_.post(std::exchange(signal.waiter, nullptr));
+}
+
 void Engine::signal() {
-  signal_.set = true;
-  if (signal_.waiter) scheduler_.post(std::exchange(signal_.waiter, nullptr));
+  set(to_move_);
+  set(to_publish_);
 }
 
 Task<void> Engine::run() {
   // (g++ 12 lays the frame out wrongly when `if (!co_await f())` stands alone: the result gets a name, here and below.)
   const bool attached = co_await attach();
   if (!attached) co_return;
-  probing_ = true;
+  probing_ = moving_ = true;
   scheduler_.spawn(probe());
-  co_await move();
+  scheduler_.spawn(move());
+  co_await publish_all();
 }
 
 // Setting up ----------------------------------------------------------------------------------------------------------
@@ -201,27 +208,30 @@ bool Engine::accept(std::uint64_t index, const std::uint8_t* bytes) {
     ++counters_.malformed;
     finish(r, bad);
   } else if (const std::uint8_t* const near = near_bytes(r.entry); near != nullptr && !write) {
-    remote::prefetch_bytes(near, r.entry.length);  // of many reads, one directly after the other: the memory has all of them under way
+    remote::prefetch_bytes(
+        near, r.entry.length);  // of many reads, one directly after the other: the memory has all of them under way
   }
   return true;
 }
 
-RemoteAddress Engine::target(const Entry& entry) const {
-  return start_of(regions_[entry.region]) + entry.remote();
-}
+RemoteAddress Engine::target(const Entry& entry) const { return start_of(regions_[entry.region]) + entry.remote(); }
 
 // Phase III: execution ------------------------------------------------------------------------------------------------
 
 Task<void> Engine::move() {
   for (;;) {
     const bool moved = dispatch();
-    if (!cut_off_ && (has_finished() || scheduler_.now() >= next_heartbeat_)) {
-      co_await publish();
-      continue;
+    if (moved) {
+      set(to_publish_);
+      co_await scheduler_.yield();  // what is complete leaves first, and others have their turn
+    } else if (over()) {
+      break;
+    } else {
+      co_await wait_for(to_move_);
     }
-    if ((stopping_ || broken_) && in_flight_ == 0 && !probing_) co_return;
-    if (!moved) co_await wait_for_signal();
   }
+  moving_ = false;
+  signal();
 }
 
 bool Engine::dispatch() {
@@ -237,7 +247,9 @@ bool Engine::held() const { return retry_at_ != Time::never() && scheduler_.now(
 
 bool Engine::dispatch_new() {
   const bool any = dispatched_ != fetched_;
-  for (; dispatched_ != fetched_ && !held(); ++dispatched_) {
+  const std::size_t most = std::min<std::size_t>(kMostCopied, config_.batch_size);
+  std::size_t copied = 0;
+  for (; dispatched_ != fetched_ && copied < most && !held(); ++dispatched_) {
     Request& r = request(dispatched_);
     if (r.state != State::kNew) continue;
     if (is_write(r.entry)) {
@@ -249,6 +261,7 @@ bool Engine::dispatch_new() {
     } else if (const std::uint8_t* const near = near_bytes(r.entry); near != nullptr) {
       remote::read_words(staged(r.entry), near, r.entry.length);
       finish(r, Status::kOk);
+      ++copied;
     } else {
       submit_move(r);
     }
@@ -419,6 +432,18 @@ bool Engine::has_finished() {
   return !unpublished_.empty() && ready_to_publish(request(unpublished_.front()));
 }
 
+Task<void> Engine::publish_all() {
+  for (;;) {
+    if (!cut_off_ && (has_finished() || scheduler_.now() >= next_heartbeat_)) {
+      co_await publish();
+    } else if (over() && !moving_) {
+      co_return;
+    } else {
+      co_await wait_for(to_publish_);
+    }
+  }
+}
+
 Task<void> Engine::publish() {
   ++counters_.publications;
   outgoing_.clear();
@@ -445,6 +470,7 @@ Task<void> Engine::publish() {
   reads_confirmed_ = published_[0];
   confirmed_ = retired_;
   next_heartbeat_ = scheduler_.now() + config_.heartbeat;
+  set(to_move_);  // writes may have waited for these reads
 }
 
 bool Engine::all_well(std::span<const Operation> operations) {

@@ -6,7 +6,8 @@
 //             (to be complete, where the pool is not ordered); a write waits until earlier reads that it overlaps are published,
 //             because until then they may be executed again, by the transport or by the next engine. All others overlap in time.
 // Batches:    what is complete when the last publication has ended goes into one: response data in as few WRITEs as the ring
-//             allows, then one WRITE of the progress line. Nothing ever waits for a batch to fill.
+//             allows, then one WRITE of the progress line. Nothing ever waits for a batch to fill. One publication at a time is under way; reads
+//             are moved meanwhile.
 // Probes:     every `probe_least` while there is something to do and for `awake` after it, then ever rarer, down to every `probe_most`.
 // Near:       a pool that is memory of the engine's own process (remote/mapped.h) is read and written on the spot: what a batch asks for is
 //             prefetched while its entries are looked at.
@@ -75,7 +76,14 @@ class Engine {
   std::uint64_t under_way() const { return fetched_ - retired_; }
 
  private:
-  enum class State : std::uint8_t { kNew, kFetching, kReady, kMoving, kDone, kPublished };  // the last: by an earlier engine
+  enum class State : std::uint8_t {
+    kNew,
+    kFetching,
+    kReady,
+    kMoving,
+    kDone,
+    kPublished
+  };  // the last: by an earlier engine
   struct alignas(kLine) Request {
     Entry entry;
     State state = State::kNew;
@@ -85,7 +93,7 @@ class Engine {
     Engine* engine = nullptr;
   };
   static_assert(sizeof(Request) == kLine);
-  // One coroutine waits; whoever has something for it signals.
+  // One coroutine waits; whoever has something for it sets it.
   struct Signal {
     std::coroutine_handle<> waiter;
     bool set = false;
@@ -135,6 +143,7 @@ class Engine {
   }
   // To the first read that is in no publication yet; its index, or fetched_.
   std::uint64_t next_read();
+  remote::Task<void> publish_all();
   remote::Task<void> publish();
   bool take_finished();
   bool take(Request& request);
@@ -142,15 +151,18 @@ class Engine {
   void compose_progress();
   static bool all_well(std::span<const remote::Operation> operations);
 
-  void signal();
-  auto wait_for_signal() {
+  // Nothing new is begun, and nothing of requests is in flight.
+  bool over() const { return (stopping_ || broken_) && in_flight_ == 0 && !probing_; }
+  void set(Signal& signal);
+  void signal();  // both
+  static auto wait_for(Signal& signal) {
     struct Awaiter {
       Signal& signal;
       bool await_ready() const { return signal.set; }
       void await_suspend(std::coroutine_handle<> handle) { signal.waiter = handle; }
       void await_resume() const { signal.set = false; }
     };
-    return Awaiter{signal_};
+    return Awaiter{signal};
   }
 
   remote::Scheduler& scheduler_;
@@ -167,6 +179,7 @@ class Engine {
   bool stopping_ = false;
   bool broken_ = false;
   bool probing_ = false;  // probe() runs
+  bool moving_ = false;   // move() runs
   bool cut_off_ = false;  // stopped, and a publication failed: none may follow it
 
   std::vector<Region> regions_;
@@ -198,7 +211,8 @@ class Engine {
   ErrorLog errors_;
   std::unique_ptr<std::uint8_t[]> staging_;  // as the channel's two data rings lie, so that runs stay runs
 
-  Signal signal_;
+  Signal to_move_;
+  Signal to_publish_;
   EngineCounters counters_;
 };
 
