@@ -15,7 +15,9 @@ using remote::Task;
 namespace {
 
 constexpr std::size_t kMostFetched = 512;  // entries of one metadata READ
-constexpr std::size_t kMostCopied = 32;    // reads of a near pool before what is complete is published
+// From a near pool, before what is complete is published: reads, and bytes.
+constexpr std::size_t kMostCopied = 64;
+constexpr std::size_t kMostCopiedBytes = 8 << 10;
 
 // A node that is not known may become so: a new engine has to connect first.
 bool is_final(remote::Status status) {
@@ -183,7 +185,9 @@ Task<void> Engine::fetch(std::uint64_t tail) {
     const auto into = MutableBytes(buffer).first(count * kEntryBytes);
     const auto status = co_await compute_.read(at(layout_.entry(fetched_)), into);
     if (status != remote::Status::kOk) co_return;  // the next probe begins again here
+    const std::uint64_t first = fetched_;
     for (std::size_t i = 0; i < count && !broken_; ++i) broken_ = !accept(fetched_, buffer + i * kEntryBytes);
+    if (near_ != nullptr) prefetch(first);
   }
 }
 
@@ -207,11 +211,18 @@ bool Engine::accept(std::uint64_t index, const std::uint8_t* bytes) {
   if (const Status bad = judge(r.entry, layout_, regions_, longest_); bad != Status::kOk) {
     ++counters_.malformed;
     finish(r, bad);
-  } else if (const std::uint8_t* const near = near_bytes(r.entry); near != nullptr && !write) {
-    remote::prefetch_bytes(
-        near, r.entry.length);  // of many reads, one directly after the other: the memory has all of them under way
   }
   return true;
+}
+
+// What is read next, one directly after the other and nothing else between: so the memory has many under way. On pages of 4 KiB, whose
+// translations are missed too, that is worth as much as all the rest of the engine takes.
+void Engine::prefetch(std::uint64_t first) {
+  for (; first != fetched_; ++first) {
+    const Request& r = request(first);
+    if (r.state != State::kNew || is_write(r.entry)) continue;
+    if (const std::uint8_t* const near = near_bytes(r.entry)) remote::prefetch_bytes(near, r.entry.length);
+  }
 }
 
 RemoteAddress Engine::target(const Entry& entry) const { return start_of(regions_[entry.region]) + entry.remote(); }
@@ -249,7 +260,8 @@ bool Engine::dispatch_new() {
   const bool any = dispatched_ != fetched_;
   const std::size_t most = std::min<std::size_t>(kMostCopied, config_.batch_size);
   std::size_t copied = 0;
-  for (; dispatched_ != fetched_ && copied < most && !held(); ++dispatched_) {
+  std::size_t bytes = 0;
+  for (; dispatched_ != fetched_ && copied < most && bytes < kMostCopiedBytes && !held(); ++dispatched_) {
     Request& r = request(dispatched_);
     if (r.state != State::kNew) continue;
     if (is_write(r.entry)) {
@@ -262,6 +274,7 @@ bool Engine::dispatch_new() {
       remote::read_words(staged(r.entry), near, r.entry.length);
       finish(r, Status::kOk);
       ++copied;
+      bytes += r.entry.length;
     } else {
       submit_move(r);
     }

@@ -110,6 +110,7 @@ class Engine {
   remote::Task<bool> read_regions(std::uint64_t generation);
   remote::Task<void> fetch(std::uint64_t tail);
   bool accept(std::uint64_t index, const std::uint8_t* bytes);
+  void prefetch(std::uint64_t first);
 
   remote::Task<void> move();
   bool dispatch();
