@@ -282,6 +282,27 @@ TEST(Cowbird, AnEngineLetsGoOfAChannelWhoseEntriesMakeNoSense) {
   EXPECT_TRUE(process.engines[0]->broken());
 }
 
+// An application that has spoilt its own entry: the read is refused, and its region not looked up when a write asks which reads are before it.
+TEST(Cowbird, AReadOfNoRegionDisturbsNothingBehindIt) {
+  for (const bool near : {false, true}) {
+    World w(seeded(10));
+    w.near = near;
+    std::uint8_t bytes[8] = {1, 2, 3, 4, 5, 6, 7, 8};
+    ASSERT_GT(w.channel().async_read(0, 0, bytes, 8), 0);
+    const RequestId write(w.channel().async_write(0, bytes, 64, 8));
+    std::uint8_t* const type_word = w.bytes().data() + w.layout.channel_at(0) + w.layout.channel().entry(0) + 16;
+    store_le(type_word, load_le<std::uint64_t>(type_word) | std::uint64_t{0xFFFF} << 32);
+    const auto& process = w.start_engine();
+    const auto done = w.wait_for(2);
+    ASSERT_EQ(done.size(), 2u);
+    EXPECT_TRUE(
+        std::ranges::any_of(done, [&](const Completion& c) { return c.id == write && c.status == Status::kOk; }));
+    EXPECT_TRUE(std::equal(bytes, bytes + 8, w.pool().begin() + 64));
+    EXPECT_EQ(process.engines[0]->counters().malformed, 1u);
+    EXPECT_FALSE(process.engines[0]->broken());
+  }
+}
+
 struct Adversary {
   std::uint64_t seed;
   bool disconnects;

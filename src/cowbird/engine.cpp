@@ -301,6 +301,7 @@ bool Engine::write_must_wait(const Request& write) const {
   for (std::uint64_t index = confirmed_; index < write.index; ++index) {
     const Request& read = request(index);
     if (read.index != index || is_write(read.entry) || read.entry.sequence <= reads_confirmed_) continue;
+    if (read.entry.region >= regions_.size()) continue;  // refused, whoever looks at it
     if (overlaps(read)) return true;
   }
   const auto earlier_write = [&](std::uint64_t index) {

@@ -10,7 +10,7 @@
 //             are moved meanwhile.
 // Probes:     every `probe_least` while there is something to do and for `awake` after it, then ever rarer, down to every `probe_most`.
 // Near:       a pool that is memory of the engine's own process (remote/mapped.h) is read and written on the spot: what a batch asks for is
-//             prefetched while its entries are looked at.
+//             prefetched once its entries have been looked at.
 // Denied:     a region that its memory node has refused once is not asked for again until the application changes its regions.
 // Errors:     of a memory node: tried again for `patience`, then reported to the issuer. Of the compute node: tried again for ever.
 // Trust:      the block's bytes are checked: entries may point nowhere but into their channel and region.
@@ -123,10 +123,12 @@ class Engine {
   bool submit_unless(std::vector<std::uint64_t>& queue, MustWait must_wait);
   bool read_must_wait(const Request& read) const;
   bool write_must_wait(const Request& write) const;
-  // Where what a read asks for is, in a near pool; null: elsewhere.
+  // Where what a read asks for is, in a near pool; null: elsewhere, or outside of what the region has become since the read was judged.
   const std::uint8_t* near_bytes(const Entry& entry) const {
-    const std::uint8_t* const region = near_regions_[entry.region];
-    return region == nullptr ? nullptr : region + entry.remote();
+    const std::uint8_t* const start = near_regions_[entry.region];
+    const std::uint64_t length = regions_[entry.region].length;
+    const bool inside = entry.length <= length && entry.remote() <= length - entry.length;
+    return start == nullptr || !inside ? nullptr : start + entry.remote();
   }
   std::uint8_t* staged(const Entry& entry) const { return staging_.get() + entry.local() - layout_.requests; }
   void submit_fetch(Request& write);

@@ -74,7 +74,8 @@ Task<Outcome> Client::join() {
       // One number lost with a connection is no loss.
       const auto number = co_await c_.memory.fetch_and_add(nodes_[0].heap + kClientOffset, 1);
       if (number.status == Status::kOk) {
-        c_.client = static_cast<std::uint32_t>(number.prior % 0xF'FFFE) + 1;
+        if (number.prior >= kMostClients) co_return Outcome::kNoSpace;
+        c_.client = static_cast<std::uint32_t>(number.prior) + 1;
         c_.map = MemoryMap(nodes_, c_.geometry);
         c_.buffers = std::make_shared<Buffers>(c_.geometry.node_bytes);
         values_.open();

@@ -6,7 +6,7 @@
 //             right half goes to a new node, then the left half, the new sibling pointer and the unlock go out as one.
 // Parents:    the separator follows under the parent's own lock, after the leaf's. Until it is there (for ever, if its client dies), the sibling pointer
 //             leads to the new node; who then has to walk although the parent was read afresh adds the separator.
-// Never:      nodes are not merged and not freed, so a pointer to one stays right for ever.
+// Never:      nodes that the tree leads to are not merged and not freed, so a pointer to one stays right for ever.
 // Life:       create_tree() once; `co_await join()`; any number of operations at once. Who has gone, in good order or not, is cleaned up after by recover().
 // Errors:     Outcome. kUnknown: the write-back was submitted and its outcome could not be found out within the lease of the lock.
 // Threads:    one owner, the thread of the RemoteMemory's scheduler. Operations hold on to the Client: it outlives them, or their
@@ -14,6 +14,7 @@
 // Source:     README.md; Sherman (SIGMOD 2022).
 #pragma once
 
+#include <algorithm>
 #include <memory>
 #include <optional>
 #include <string_view>
@@ -60,7 +61,7 @@ class Client {
   Client(const Client&) = delete;
   Client& operator=(const Client&) = delete;
 
-  // kNotFound: there is no tree, or one over other nodes. kUnavailable: out of reach.
+  // kNotFound: there is no tree, or one over other nodes. kUnavailable: out of reach. kNoSpace: a million clients have joined it; no number is given twice.
   remote::Task<Outcome> join();
 
   // The value goes to the start of `into`. REQUIRES: joined; into.size() >= value_bytes().
@@ -73,7 +74,8 @@ class Client {
   remote::Task<ScanResult> scan(Key first, std::size_t count, ScanSink& sink);
 
   // Takes over the memory of a client that has died (its number(); it never submits anything again), frees its locks, and the nodes and blocks that
-  // the tree does not lead to. Several may do so at once. kUnavailable: not all of it; try again.
+  // the tree does not lead to. Several may do so at once. kUnavailable: not all of it; try again. REQUIRES: none of its siblings lives, or lease + flight
+  // have passed: it may have handed them a lock.
   remote::Task<Outcome> recover(std::uint32_t dead);
   // Frees what is its own and the tree does not lead to: what was left over by unknown outcomes, or by others that died between replacing an entry and
   // marking its block. Done by itself when memory runs out.
@@ -139,19 +141,23 @@ class Client {
 
   // recovery.cpp
   // The node at `level` that covers the key, as it is now; `locked`: after whatever stood behind its lock. False: out of reach.
-  remote::Task<bool> cover(std::uint8_t level, Key key, bool locked, MutableBytes image, NodePointer& node);
+  remote::Task<bool> cover(std::uint8_t level, Key key, bool locked, MutableBytes image, Time limit, NodePointer& node);
   // Does the tree lead to it? kNo is for ever, of what its owner has no operation under way with.
   enum class Stands : std::uint8_t { kYes, kNo, kUnknown };
-  remote::Task<Stands> named(Key key, NodePointer block);
-  remote::Task<Stands> linked(NodePointer piece, ByteView header_bytes);
-  remote::Task<bool> examine(Space& space, const Space::Chunk& chunk, bool blocks, bool only_doubtful);
-  remote::Task<bool> examine_all(bool only_doubtful);
+  remote::Task<Stands> named(Key key, NodePointer block, Time limit);
+  remote::Task<Stands> linked(NodePointer piece, ByteView header_bytes, Time limit);
+  remote::Task<bool> examine(Space& space, const Space::Chunk& chunk, bool blocks, bool only_doubtful, Time limit);
+  remote::Task<bool> examine_all(bool only_doubtful, Time limit);
+  remote::Task<Outcome> audit_until(Time limit);
   // False: not worth it, there has been one.
-  remote::Task<bool> audit_for_space();
-  remote::Task<bool> read_words(remote::RemoteAddress from, std::uint32_t count, std::vector<std::uint8_t>& into);
+  remote::Task<bool> audit_for_space(Time deadline);
+  // For one step of an audit or a recovery.
+  Time patience_until(Time limit) const { return std::min(c_.now() + c_.patience(), limit); }
+  remote::Task<bool> read_words(remote::RemoteAddress from, std::uint32_t count, Time limit,
+                                std::vector<std::uint8_t>& into);
   remote::Task<bool> free_locks(std::uint32_t node, std::uint32_t dead);
   // And what is this client's without its knowing.
-  remote::Task<bool> take_over_chunks(std::uint32_t node, std::uint32_t owner);
+  remote::Task<bool> take_over_chunks(std::uint32_t node, std::uint32_t owner, Time limit);
 
   Connection c_;
   std::vector<MemoryNode> nodes_;

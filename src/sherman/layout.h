@@ -1,6 +1,6 @@
 // Every byte of a Sherman tree in remote memory: nodes, entries, lock words, redo records, superblock, and where they lie.
 //
-// Memory node   [superblock 4096 | chunk owners 8 each | redo records, one a lock | chunks of tree nodes], and in a region of its own
+// Memory node   [superblock 4096 | chunk owners 8 each | redo records, one a lock | chunks of tree nodes or blocks], and in a region of its own
 //               (memory of the NIC, on real ones) the lock table: 64-bit words.
 // Tree node     u64 version | u64 low | u64 last | u64 sibling | u64 self | u64 leftmost child | u8 level, u8 0, u16 count, u32 check of
 //               these 60 bytes | body | u64 version again | u32 check of the body (internal nodes), u32 0
@@ -142,6 +142,9 @@ struct LockWord {
   constexpr bool in_recovery() const { return (raw & 15) != 0; }
   constexpr LockWord next_attempt() const { return {holder() | ((raw & 15) % 15 + 1)}; }
 };
+
+inline constexpr std::uint64_t kMostClients =
+    0xF'FFFE;  // numbers have 20 bits, and the founder's chunk is of none of them
 
 // ------------------------------------------------------------------------------------------------------ chunk owners
 

@@ -292,30 +292,32 @@ Task<bool> NodeLocks::write_fresh(const Grip& grip, NodePointer node, ByteView b
 
 // ----------------------------------------------------------------------------------------------------------- recovery
 
-Task<void> NodeLocks::free_of_dead(std::uint32_t node, std::uint32_t lock, LockWord word) {
+Task<bool> NodeLocks::free_of_dead(std::uint32_t node, std::uint32_t lock, LockWord word) {
   // Some piece of memory whose lock this is.
   return recover(NodePointer::at(node, std::uint64_t{lock} * c_.geometry.node_bytes), word);
 }
 
-Task<void> NodeLocks::recover(NodePointer node, LockWord word) {
+Task<bool> NodeLocks::recover(NodePointer node, LockWord word) {
   const LockWord mine = word.next_attempt();
   Grip grip{.node = node, .word = mine, .until = c_.now() + c_.config.lease};
   const auto swapped = co_await c_.swap(word_address(node), word.raw, mine.raw);
-  if (swapped.status != Status::kOk || swapped.prior != word.raw) {
-    // Somebody else recovers it, or it cannot be known who does: that lease, too, runs out.
-    if (swapped.status != Status::kOk) ++c_.counters.failures;
-    co_return;
+  if (swapped.status != Status::kOk) {
+    // It cannot be known who recovers it: that lease, too, runs out.
+    ++c_.counters.failures;
+    co_return false;
   }
+  if (swapped.prior != word.raw) co_return true;  // somebody else does
   const bool whole = co_await redo(node, mine, grip.until);
-  if (!whole) co_return;
+  if (!whole) co_return false;
   ++c_.counters.recovered;
   while (c_.now() < grip.until) {
     const Status status = co_await c_.write(word_address(node), kFree);
-    if (status == Status::kOk) co_return;
+    if (status == Status::kOk) co_return true;
     ++c_.counters.failures;
     const Step ours = co_await still_ours(grip);
-    if (ours != Step::kDone) co_return;
+    if (ours != Step::kDone) co_return ours == Step::kAgain;
   }
+  co_return false;
 }
 
 // False: not surely done within the lease.

@@ -6,7 +6,8 @@
 //             transport does not order, the one is awaited before the other.
 // Hand-over:  who waits in this client gets the lock from its holder, without a word on the wire, up to `hand_overs` times in a row.
 // Lease:      a holder submits nothing later than until = (when it submitted its CAS) + lease. Who has seen a word unchanged for lease + flight
-//             by its own clock knows that its holder is gone and that nothing of it is under way. No two clocks are compared.
+//             by its own clock knows that its holder is gone and that nothing of it is under way; so does, without waiting,
+//             who has been told and has let flight pass (free_of_dead). No two clocks are compared.
 // Recovery:   CAS(word -> its next attempt) with a lease of its own; then what the redo record of that holder says is written again; then
 //             WRITE of 0. The word names the holder throughout, so that a recovery that dies is itself recovered.
 // Redo:       writes longer than Geometry::whole_bytes are preceded in their chain by a record of them, one place a lock. It counts only for
@@ -56,8 +57,9 @@ class NodeLocks {
   remote::Task<void> release(Grip& grip);
 
   // A lock whose holder has died, without waiting for its lease: what its record says is written, and it is free. Nothing of that client may be
-  // under way. Who dies doing this, or is disturbed, leaves it to whoever wants it.
-  remote::Task<void> free_of_dead(std::uint32_t node, std::uint32_t lock, LockWord word);
+  // under way, and none of its siblings hold what it has handed on. Two that begin with one word: the CAS lets one of them. False: left to whoever wants
+  // the lock, when the lease of this attempt is over.
+  remote::Task<bool> free_of_dead(std::uint32_t node, std::uint32_t lock, LockWord word);
 
   // Writes what nobody else can know of yet, while a lock is held. False: not surely done within the lease.
   remote::Task<bool> write_fresh(const Grip& grip, NodePointer node, ByteView bytes);
@@ -79,7 +81,8 @@ class NodeLocks {
   // One try. `read`: the image too, if the lock was taken.
   remote::Task<Step> try_take(Local& local, MutableBytes image, Grip& grip, bool& read, bool with_read);
   remote::Task<Step> resolve_take(Grip& grip, LockWord word, Time until);
-  remote::Task<void> recover(NodePointer node, LockWord word);
+  // False: not surely done.
+  remote::Task<bool> recover(NodePointer node, LockWord word);
   remote::Task<bool> redo(NodePointer node, LockWord word, Time until);
   remote::Task<bool> read_under(const Grip& grip, MutableBytes image);
   // Submits, and says whether all before the last, and the last, have surely been executed.

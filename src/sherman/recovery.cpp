@@ -16,8 +16,8 @@ using remote::Task;
 
 // ------------------------------------------------------------------------------------------------------ looking
 
-Task<bool> Client::cover(std::uint8_t level, Key key, bool locked, MutableBytes image, NodePointer& node) {
-  const Time deadline = c_.now() + c_.patience();
+Task<bool> Client::cover(std::uint8_t level, Key key, bool locked, MutableBytes image, Time limit, NodePointer& node) {
+  const Time deadline = patience_until(limit);
   node = {};
   bool descended = false;
   while (c_.now() < deadline) {
@@ -54,11 +54,11 @@ Task<bool> Client::cover(std::uint8_t level, Key key, bool locked, MutableBytes 
   co_return false;
 }
 
-Task<Client::Stands> Client::named(Key key, NodePointer block) {
+Task<Client::Stands> Client::named(Key key, NodePointer block, Time limit) {
   Buffer image(c_.buffers);
   for (const bool locked : {false, true}) {
     NodePointer node;
-    const bool known = co_await cover(0, key, locked, image.bytes(), node);
+    const bool known = co_await cover(0, key, locked, image.bytes(), limit, node);
     if (!known) co_return Stands::kUnknown;
     const Place place = find(Leaf(image.bytes(), c_.geometry), key);
     if (place.found == Found::kYes && place.entry.far && far_value(place.entry).block == block) {
@@ -68,18 +68,18 @@ Task<Client::Stands> Client::named(Key key, NodePointer block) {
   co_return Stands::kNo;
 }
 
-Task<Client::Stands> Client::linked(NodePointer piece, ByteView header_bytes) {
+Task<Client::Stands> Client::linked(NodePointer piece, ByteView header_bytes, Time limit) {
   const NodeHeader header = parse_header(header_bytes);
   if (header.self != piece) co_return Stands::kNo;  // never written, or not to its end
   if (!root_.node || root_.level < header.level) {
-    const bool known = co_await read_root(c_.now() + c_.patience());
+    const bool known = co_await read_root(patience_until(limit));
     if (!known) co_return Stands::kUnknown;
     if (root_.level < header.level) co_return Stands::kNo;
   }
   Buffer image(c_.buffers);
   for (const bool locked : {false, true}) {
     NodePointer node;
-    const bool known = co_await cover(header.level, header.low, locked, image.bytes(), node);
+    const bool known = co_await cover(header.level, header.low, locked, image.bytes(), limit, node);
     if (!known) co_return Stands::kUnknown;
     if (node == piece) co_return Stands::kYes;
   }
@@ -88,7 +88,7 @@ Task<Client::Stands> Client::linked(NodePointer piece, ByteView header_bytes) {
 
 // -------------------------------------------------------------------------------------------------------- audits
 
-Task<bool> Client::examine(Space& space, const Space::Chunk& chunk, bool blocks, bool only_doubtful) {
+Task<bool> Client::examine(Space& space, const Space::Chunk& chunk, bool blocks, bool only_doubtful, Time limit) {
   std::vector<std::uint8_t> wanted(chunk.uses.size());
   bool any = false;
   for (std::size_t i = 0; i < wanted.size(); ++i) {
@@ -101,19 +101,20 @@ Task<bool> Client::examine(Space& space, const Space::Chunk& chunk, bool blocks,
   const Space::Watch watch(space, chunk);
   const std::uint32_t head = blocks ? kBlockHeader : kNodeHeader;
   std::vector<std::uint8_t> heads;
-  const bool read = co_await space.read_heads(chunk, wanted, head, c_.now() + c_.patience(), heads);
+  const bool read = co_await space.read_heads(chunk, wanted, head, patience_until(limit), heads);
   if (!read) co_return false;
   bool whole = true;
   for (std::size_t i = 0; i < wanted.size(); ++i) {
     if (wanted[i] == 0 || watch.touched(i)) continue;
+    if (c_.now() >= limit) co_return false;
     const ByteView bytes = ByteView(heads).subspan(i * head, head);
     const NodePointer piece = space.piece(chunk, i);
     const bool marked = blocks && load_le<std::uint64_t>(bytes.data()) == 0;
     Stands stands = Stands::kNo;
     if (!blocks) {
-      stands = co_await linked(piece, bytes);
+      stands = co_await linked(piece, bytes, limit);
     } else if (!marked) {
-      stands = co_await named(load_le<Key>(bytes.data() + 8), piece);
+      stands = co_await named(load_le<Key>(bytes.data() + 8), piece, limit);
     }
     if (stands == Stands::kUnknown) whole = false;
     if (stands == Stands::kUnknown || watch.touched(i)) continue;
@@ -127,38 +128,43 @@ Task<bool> Client::examine(Space& space, const Space::Chunk& chunk, bool blocks,
   co_return whole;
 }
 
-Task<bool> Client::examine_all(bool only_doubtful) {
+Task<bool> Client::examine_all(bool only_doubtful, Time limit) {
   bool whole = true;
   for (const auto& [start, chunk] : space_.chunks()) {
-    const bool known = co_await examine(space_, chunk, false, only_doubtful);
+    const bool known = co_await examine(space_, chunk, false, only_doubtful, limit);
     whole = whole && known;
   }
   for (auto& [bytes, space] : values_.spaces()) {
     for (const auto& [start, chunk] : space.chunks()) {
-      const bool known = co_await examine(space, chunk, true, only_doubtful);
+      const bool known = co_await examine(space, chunk, true, only_doubtful, limit);
       whole = whole && known;
     }
   }
   co_return whole;
 }
 
-Task<Outcome> Client::audit() {
+Task<Outcome> Client::audit() { return audit_until(Time::never()); }
+
+Task<Outcome> Client::audit_until(Time limit) {
   co_await values_.send_marks();
   bool whole = true;
   for (std::uint32_t node = 0; node < c_.map.nodes(); ++node) {
     // Its own, too: a claim of unknown outcome.
-    const bool known = co_await take_over_chunks(node, c_.client);
+    const bool known = co_await take_over_chunks(node, c_.client, limit);
     whole = whole && known;
   }
-  const bool known = co_await examine_all(false);
+  const bool known = co_await examine_all(false, limit);
   co_return whole&& known ? Outcome::kOk : Outcome::kUnavailable;
 }
 
-Task<bool> Client::audit_for_space() {
-  if (auditing_) co_return false;
+Task<bool> Client::audit_for_space(Time deadline) {
+  if (auditing_) {
+    while (auditing_ && c_.now() < deadline) co_await c_.scheduler.sleep_for(c_.config.backoff_most);
+    co_return !auditing_;
+  }
   if (audited_ && c_.now() - *audited_ < c_.config.timeout) co_return false;
   auditing_ = true;
-  co_await audit();
+  co_await audit_until(deadline);
   audited_ = c_.now();
   auditing_ = false;
   co_return true;
@@ -172,16 +178,17 @@ Task<Outcome> Client::recover(std::uint32_t dead) {
   bool whole = true;
   for (std::uint32_t node = 0; node < c_.map.nodes(); ++node) {
     const bool freed = co_await free_locks(node, dead);
-    const bool taken = co_await take_over_chunks(node, dead);
+    const bool taken = co_await take_over_chunks(node, dead, Time::never());
     whole = whole && freed && taken;
   }
-  const bool known = co_await examine_all(true);
+  const bool known = co_await examine_all(true, Time::never());
   co_return whole&& known ? Outcome::kOk : Outcome::kUnavailable;
 }
 
-Task<bool> Client::read_words(remote::RemoteAddress from, std::uint32_t count, std::vector<std::uint8_t>& into) {
+Task<bool> Client::read_words(remote::RemoteAddress from, std::uint32_t count, Time limit,
+                              std::vector<std::uint8_t>& into) {
   constexpr std::uint32_t kAtOnce = 512;  // words
-  const Time deadline = c_.now() + c_.patience();
+  const Time deadline = patience_until(limit);
   into.resize(std::size_t{8} * count);
   Duration backoff{};
   for (std::uint32_t first = 0; first < count;) {
@@ -201,20 +208,23 @@ Task<bool> Client::read_words(remote::RemoteAddress from, std::uint32_t count, s
 
 Task<bool> Client::free_locks(std::uint32_t node, std::uint32_t dead) {
   std::vector<std::uint8_t> words;
-  const bool read = co_await read_words(c_.map.lock_word(node, 0), c_.geometry.locks, words);
+  const bool read = co_await read_words(c_.map.lock_word(node, 0), c_.geometry.locks, Time::never(), words);
   if (!read) co_return false;
+  bool whole = true;
   for (std::uint32_t lock = 0; lock < c_.geometry.locks; ++lock) {
     const LockWord word{load_le<std::uint64_t>(words.data() + std::size_t{8} * lock)};
     // Who recovers it already, or has died doing so, has a lease.
-    if (word.raw != 0 && word.client() == dead && !word.in_recovery()) co_await locks_.free_of_dead(node, lock, word);
+    if (word.raw == 0 || word.client() != dead || word.in_recovery()) continue;
+    const bool freed = co_await locks_.free_of_dead(node, lock, word);
+    whole = whole && freed;
   }
-  co_return true;
+  co_return whole;
 }
 
-Task<bool> Client::take_over_chunks(std::uint32_t node, std::uint32_t owner) {
+Task<bool> Client::take_over_chunks(std::uint32_t node, std::uint32_t owner, Time limit) {
   std::vector<std::uint8_t> words;
   const std::uint32_t chunks = c_.map.chunks(node);
-  const bool read = co_await read_words(c_.map.owner_of_chunk(node, 0), chunks, words);
+  const bool read = co_await read_words(c_.map.owner_of_chunk(node, 0), chunks, limit, words);
   bool whole = read;
   for (std::uint32_t chunk = 0; read && chunk < chunks; ++chunk) {
     const ChunkOwner was{load_le<std::uint64_t>(words.data() + std::size_t{8} * chunk)};
@@ -234,8 +244,9 @@ Task<bool> Client::take_over_chunks(std::uint32_t node, std::uint32_t owner) {
         whole = false;
         continue;
       }
-      if (swapped.prior != was.raw) continue;  // another client has it
-      ++c_.counters.taken_over;
+      // Another client has it; or this one has, by a recovery beside this one, and knows nothing of it.
+      if (swapped.prior != was.raw && ChunkOwner{swapped.prior}.client() != c_.client) continue;
+      if (swapped.prior == was.raw) ++c_.counters.taken_over;
     }
     space->adopt(c_.map.start_of_chunk(node, chunk));
   }

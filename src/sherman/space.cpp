@@ -38,8 +38,8 @@ void Space::set(NodePointer piece, Use use) {
   SLUICE_CHECK(chunk != nullptr);
   const std::size_t index = (piece.raw - chunk->start.raw) / piece_bytes();
   chunks_.find(chunk->start.raw)->second.uses[index] = use;
-  for (Watch* const watch : watches_) {
-    if (&watch->chunk_ == chunk) watch->touched_[index] = true;
+  for (Watch* const watch : *watches_) {
+    if (watch->chunk_ == chunk) watch->touched_[index] = true;
   }
 }
 

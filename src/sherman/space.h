@@ -12,6 +12,7 @@
 
 #include <deque>
 #include <map>
+#include <memory>
 #include <vector>
 
 #include "sherman/connection.h"
@@ -47,6 +48,8 @@ class Space {
 
   // A chunk whose owner word is this client's now, and of whose pieces nothing is known. Nothing happens if it is known.
   void adopt(NodePointer chunk);
+  // Pieces that can be given out, now or soon; as many as are kFree.
+  std::size_t to_give_out() const { return returned_.size() + left_; }
   std::uint32_t piece_bytes() const { return block_bytes_ != 0 ? block_bytes_ : c_.geometry.node_bytes; }
   // By where they start. Chunks are added while something is awaited, and none ever goes.
   const std::map<std::uint64_t, Chunk>& chunks() const { return chunks_; }
@@ -57,18 +60,18 @@ class Space {
   // Notes which pieces of a chunk change hands while something is awaited: what was found out about those is old.
   class Watch {
    public:
-    Watch(Space& space, const Chunk& chunk) : space_(space), chunk_(chunk), touched_(chunk.uses.size()) {
-      space_.watches_.push_back(this);
+    Watch(const Space& space, const Chunk& chunk) : all_(space.watches_), chunk_(&chunk), touched_(chunk.uses.size()) {
+      all_->push_back(this);
     }
     Watch(const Watch&) = delete;
     Watch& operator=(const Watch&) = delete;
-    ~Watch() { std::erase(space_.watches_, this); }
+    ~Watch() { std::erase(*all_, this); }
     bool touched(std::size_t index) const { return touched_[index]; }
 
    private:
     friend class Space;
-    Space& space_;
-    const Chunk& chunk_;
+    std::shared_ptr<std::vector<Watch*>> all_;  // the client may go first (client.h)
+    const Chunk* chunk_;
     std::vector<bool> touched_;
   };
   // Reads the first `bytes` of each piece of which `wanted` says so (any byte but 0), and puts them one behind the other, of all pieces. False:
@@ -102,7 +105,7 @@ class Space {
   std::vector<std::uint32_t> hints_;  // by memory node: chunks before this are taken
   std::uint32_t turn_ = 0;
   bool claiming_ = false;
-  std::vector<Watch*> watches_;
+  std::shared_ptr<std::vector<Watch*>> watches_ = std::make_shared<std::vector<Watch*>>();
 };
 
 }  // namespace sluice::sherman

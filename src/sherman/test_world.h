@@ -1,6 +1,7 @@
 // A whole Sherman tree in one process, for its tests: memory nodes and clients over the local backend.
 #pragma once
 
+#include <algorithm>
 #include <memory>
 #include <set>
 #include <string>
@@ -116,14 +117,17 @@ class World : public remote::TestLoop {
     all.nodes.erase(map.start_of_chunk(0, 0).raw);  // nobody's
     std::set<std::uint64_t> chunks;
     const auto compare = [&](const Space& space, std::set<std::uint64_t>& tree_has) {
+      std::size_t free = 0;
       for (const auto& [start, chunk] : space.chunks()) {
         EXPECT_TRUE(chunks.insert(start).second) << "two have the chunk at " << start;
+        free += static_cast<std::size_t>(std::ranges::count(chunk.uses, Space::Use::kFree));
         for (std::size_t i = 0; i < chunk.uses.size(); ++i) {
           const bool reached = tree_has.erase(space.piece(chunk, i).raw) != 0;
           EXPECT_EQ(chunk.uses[i], reached ? Space::Use::kPlaced : Space::Use::kFree)
               << "piece " << i << " of the chunk at " << start << ", of " << space.piece_bytes() << " bytes";
         }
       }
+      EXPECT_EQ(free, space.to_give_out()) << "of " << space.piece_bytes() << " bytes";
     };
     for (const auto& m : members) {
       if (m->dead) continue;

@@ -77,13 +77,15 @@ Task<Outcome> Client::change(Change how, Key key, ByteView value) {
   } else if (op.written) {
     values_.unnamed(op.written);
   }
+  // Last: until now this operation has had something to say of the replaced block, which an audit must not find to be nobody's meanwhile.
+  if (op.separator.child) co_await add_separator(1, op.separator, c_.now() + c_.config.timeout);
   co_return op.outcome;
 }
 
 Task<Outcome> Client::write_far(Mutation& op) {
   Space::Given given = co_await values_.write(op.key, op.value, op.deadline, op.written);
   if (given == Space::Given::kNoSpace) {
-    const bool worth = co_await audit_for_space();
+    const bool worth = co_await audit_for_space(op.deadline);
     if (worth) given = co_await values_.write(op.key, op.value, op.deadline, op.written);
   }
   if (given != Space::Given::kOk) co_return outcome_of(given);
@@ -112,7 +114,6 @@ Task<void> Client::change_with(Mutation& op) {
     if (step == Step::kAgain && !op.node && op.descended) co_await c_.back_off(backoff);
   }
   if (op.spare) space_.give_back(op.spare);
-  if (op.separator.child) co_await add_separator(1, op.separator, c_.now() + c_.config.timeout);
 }
 
 Task<Client::Step> Client::change_leaf(Mutation& op) {
@@ -223,7 +224,7 @@ Task<Outcome> Client::spare_node(Time deadline, NodePointer& spare) {
   if (spare) co_return Outcome::kOk;
   Space::Given given = co_await space_.take(deadline, spare);
   if (given == Space::Given::kNoSpace) {
-    const bool worth = co_await audit_for_space();
+    const bool worth = co_await audit_for_space(deadline);
     if (worth) given = co_await space_.take(deadline, spare);
   }
   co_return outcome_of(given);
