@@ -287,8 +287,9 @@ TEST(Cowbird, AReadOfNoRegionDisturbsNothingBehindIt) {
   for (const bool near : {false, true}) {
     World w(seeded(10));
     w.near = near;
-    std::uint8_t bytes[8] = {1, 2, 3, 4, 5, 6, 7, 8};
-    ASSERT_GT(w.channel().async_read(0, 0, bytes, 8), 0);
+    const std::uint8_t bytes[8] = {1, 2, 3, 4, 5, 6, 7, 8};
+    std::uint8_t into[8];
+    ASSERT_GT(w.channel().async_read(0, 0, into, 8), 0);
     const RequestId write(w.channel().async_write(0, bytes, 64, 8));
     std::uint8_t* const type_word = w.bytes().data() + w.layout.channel_at(0) + w.layout.channel().entry(0) + 16;
     store_le(type_word, load_le<std::uint64_t>(type_word) | std::uint64_t{0xFFFF} << 32);
