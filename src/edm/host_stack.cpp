@@ -168,6 +168,7 @@ void HostStack::take(Time first_block, Time now, const Unit& unit) {
       return;
     }
     case UnitKind::kGrant: {
+      if (unit.bytes == 0 || unit.bytes > kMaxChunkBytes) break;  // of no scheduler
       const Duration memory = unit.of_response && each_chunk() ? config_.dram : Duration{};
       const Time at = after(now, kGrantCycles + kGrantQueueCycles + kDataCycles) + memory;
       if (unit.of_response) {
@@ -271,6 +272,10 @@ void HostStack::answered(Time first_block, Time now, const Unit& unit) {
     return;
   }
   Read& read = found->second;
+  if (unit.data.size() > read.wanted - read.data.size()) {
+    ++strays_;  // of an earlier read that had its number
+    return;
+  }
   read.first_block = std::min(read.first_block, after(first_block, kDataTakenCycles));
   read.data.insert(read.data.end(), unit.data.begin(), unit.data.end());
   const bool null = unit.kind == UnitKind::kNull;

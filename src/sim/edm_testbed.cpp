@@ -310,7 +310,9 @@ void EdmTestbed::control_down(std::uint32_t network, std::uint32_t to, const Uni
   const auto n = static_cast<std::ptrdiff_t>(edm::write_unit(unit, blocks));
   const std::uint32_t of = unit.kind == edm::UnitKind::kGrant ? kNobody : unit.port.value;
   auto& control = nodes_[to]->sides[network].control;
-  control.push_back({.blocks = {blocks.begin(), blocks.begin() + n}, .of = of});
+  auto& added = control.emplace_back();
+  added.blocks.assign(blocks.begin(), blocks.begin() + n);
+  added.of = of;
   send_later(network, to, now_);
 }
 
