@@ -331,9 +331,7 @@ Task<void> put_some(Client& client, Key key, Bytes value, std::uint64_t& done) {
 }
 
 Task<void> put_once(Client& client, Key key, std::uint64_t n, std::uint64_t& done) {
-  const Bytes value = value_of(n);
-  const Outcome outcome = co_await client.put(key, value);
-  done += outcome == Outcome::kOk;
+  return put_some(client, key, value_of(n), done);
 }
 
 // A block stays its owner's: who replaces another's value says so, and its owner uses the block again.

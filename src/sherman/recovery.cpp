@@ -154,7 +154,7 @@ Task<Outcome> Client::audit_until(Time limit) {
     whole = whole && known;
   }
   const bool known = co_await examine_all(false, limit);
-  co_return whole&& known ? Outcome::kOk : Outcome::kUnavailable;
+  co_return (whole && known) ? Outcome::kOk : Outcome::kUnavailable;
 }
 
 Task<bool> Client::audit_for_space(Time deadline) {
@@ -182,7 +182,7 @@ Task<Outcome> Client::recover(std::uint32_t dead) {
     whole = whole && freed && taken;
   }
   const bool known = co_await examine_all(true, Time::never());
-  co_return whole&& known ? Outcome::kOk : Outcome::kUnavailable;
+  co_return (whole && known) ? Outcome::kOk : Outcome::kUnavailable;
 }
 
 Task<bool> Client::read_words(remote::RemoteAddress from, std::uint32_t count, Time limit,

@@ -137,10 +137,30 @@ class Windows {
   std::vector<State> states_;
 };
 
-// --- DCTCP ------------------------------------------------------------------------------------------------------------------------
-class Dctcp final : public Protocol {
+// What sends by windows: every packet is acknowledged, with its mark.
+class Windowed : public Protocol {
  public:
-  explicit Dctcp(Fabric& fabric) : fabric_(fabric), turns_(fabric.settings().nodes), windows_(fabric) {}
+  explicit Windowed(Fabric& fabric) : fabric_(fabric), windows_(fabric) {}
+
+  void delivered(Blocks now, const Packet& packet) override {
+    Packet ack = control_packet(fabric_, kAck, packet.flow, packet.bytes, packet.to, packet.from);
+    ack.marked = packet.marked;
+    fabric_.send_control(now, ack);
+  }
+  void control(Blocks now, const Packet& ack) override {
+    windows_.acknowledged(ack);
+    fabric_.wake_node(now, ack.to);
+  }
+
+ protected:
+  Fabric& fabric_;
+  Windows windows_;
+};
+
+// --- DCTCP ------------------------------------------------------------------------------------------------------------------------
+class Dctcp final : public Windowed {
+ public:
+  explicit Dctcp(Fabric& fabric) : Windowed(fabric), turns_(fabric.settings().nodes) {}
 
   void created(Blocks now, std::uint32_t which) override {
     windows_.start(which);
@@ -164,15 +184,6 @@ class Dctcp final : public Protocol {
     packet.marked = windows_.marks(queue);
     return true;
   }
-  void delivered(Blocks now, const Packet& packet) override {
-    Packet ack = control_packet(fabric_, kAck, packet.flow, packet.bytes, packet.to, packet.from);
-    ack.marked = packet.marked;
-    fabric_.send_control(now, ack);
-  }
-  void control(Blocks now, const Packet& ack) override {
-    windows_.acknowledged(ack);
-    fabric_.wake_node(now, ack.to);
-  }
   void lost(Blocks now, const Packet& packet) override {
     windows_.lost(packet);
     turns_.add(packet.from, packet.flow);
@@ -180,15 +191,13 @@ class Dctcp final : public Protocol {
   }
 
  private:
-  Fabric& fabric_;
   Turns turns_;
-  Windows windows_;
 };
 
 // --- pFabric ----------------------------------------------------------------------------------------------------------------------
-class Pfabric final : public Protocol {
+class Pfabric final : public Windowed {
  public:
-  explicit Pfabric(Fabric& fabric) : fabric_(fabric), waiting_(fabric.settings().nodes), windows_(fabric) {}
+  explicit Pfabric(Fabric& fabric) : Windowed(fabric), waiting_(fabric.settings().nodes) {}
 
   void created(Blocks now, std::uint32_t which) override {
     windows_.start(which);
@@ -230,15 +239,6 @@ class Pfabric final : public Protocol {
         std::find_if(queue.data.begin(), queue.data.end(), [&](const Packet& p) { return p.flow == shortest->flow; });
     return static_cast<std::size_t>(first - queue.data.begin());
   }
-  void delivered(Blocks now, const Packet& packet) override {
-    Packet ack = control_packet(fabric_, kAck, packet.flow, packet.bytes, packet.to, packet.from);
-    ack.marked = packet.marked;
-    fabric_.send_control(now, ack);
-  }
-  void control(Blocks now, const Packet& ack) override {
-    windows_.acknowledged(ack);
-    fabric_.wake_node(now, ack.to);
-  }
   void lost(Blocks now, const Packet& packet) override {
     windows_.lost(packet);
     auto& waiting = waiting_[packet.from];
@@ -253,9 +253,7 @@ class Pfabric final : public Protocol {
     fabric_.wake_node(now, node);
   }
 
-  Fabric& fabric_;
   std::vector<std::vector<std::uint32_t>> waiting_;
-  Windows windows_;
 };
 
 // --- PFC with DCQCN -----------------------------------------------------------------------------------------------------------------
