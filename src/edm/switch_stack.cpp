@@ -9,8 +9,8 @@ namespace sluice::edm {
 SwitchStack::SwitchStack(const SchedulerConfig& scheduler, Duration cycle)
     : scheduler_(scheduler), cycle_(cycle), circuits_(scheduler.ports) {}
 
-void SwitchStack::take(Time now, PortId from, const Unit& unit) {
-  Request request{unit, {unit.data.begin(), unit.data.end()}, from};
+void SwitchStack::take(Time now, PortId from, const Unit& unit, std::uint64_t behind) {
+  Request request{unit, {unit.data.begin(), unit.data.end()}, behind};
   const Time at = now + cycle_ * (kIdentifyCycles + kInsertCycles);
   auto place = coming_.end();
   while (place != coming_.begin() && std::prev(place)->at == at && std::prev(place)->from.value > from.value) --place;
@@ -83,13 +83,12 @@ bool SwitchStack::forward(PortId from, PortId& to) {
   return true;
 }
 
-bool SwitchStack::poll(Time now, PortId& to, Unit& out) {
+bool SwitchStack::poll(Time now, Down& out) {
   if (going_.empty() || going_.front().at > now) return false;
   sending_ = std::move(going_.front());
   going_.pop_front();
-  to = sending_.to;
-  out = sending_.request.unit;
-  out.data = sending_.request.data;
+  out = {.to = sending_.to, .unit = sending_.request.unit, .behind = sending_.request.behind};
+  out.unit.data = sending_.request.data;
   return true;
 }
 

@@ -1,10 +1,11 @@
 // The switch's stack in the PHY: requests into the scheduler, grants out, data from port to port along the circuits that grants set up.
 //
-// Life:       take(now, port, unit) for requests and notifications, forward(port) for where the next data unit of a port goes ->
-//             on_deadline(now) when next_deadline() is due -> poll(now, port, unit) for what is to be sent to whom.
+// Life:       take(now, port, unit, behind) for requests and notifications, forward(port) for where the next data unit of a port goes ->
+//             on_deadline(now) when next_deadline() is due -> poll(now, down) for what is to be sent to whom.
 // Cycles:     a block is identified in 1; into the notification queue 2; an iteration 3, in the last of which the /G/ (or the buffered request) is made
 //             while ports become busy; data pass in 4, after 1 to be identified.
 // Port field: of a request, the destination on its way here; who asked, on its way on.
+// Errors:     what the scheduler refuses is counted, and leaves nothing behind: a read that it refuses ends as NULL, by its host's timer.
 // Threads:    one owner. Allocates for each request, as host_stack.h.
 // Source:     EDM §3.1, §3.2.2.
 #pragma once
@@ -25,40 +26,44 @@ inline constexpr std::int64_t kInsertCycles = 2;   // into the notification queu
 inline constexpr std::int64_t kForwardCycles = 4;  // from RX to TX, across the clock domains
 
 // Keeps requests behind writes: on its way down to a node, a request does not pass a write's data of its own sender that came to the switch before
-// it. A request may go as soon as it is granted, while data take their cycles to pass. Requests of a sender go in the order in which they came.
+// it. A request may go as soon as it is granted, while data take their cycles to pass. Of the link down to one node; what a request goes behind
+// travels with it.
 class RequestOrder {
  public:
   void write_came(PortId from) { ++of_[from.value].came; }
   void write_gone(PortId from) { ++of_[from.value].gone; }
-  void request_came(PortId from) {
-    Sender& sender = of_[from.value];
-    sender.asked.push_back(sender.came);
-  }
-  // Of the oldest request of this sender.
-  bool may_go(PortId from) const {
+  // So many chunks of this sender's writes have come: a request of it that comes now goes behind them.
+  std::uint64_t came(PortId from) const {
     const auto found = of_.find(from.value);
-    return found == of_.end() || found->second.asked.empty() || found->second.asked.front() <= found->second.gone;
+    return found == of_.end() ? 0 : found->second.came;
   }
-  void request_gone(PortId from) {
-    auto& asked = of_[from.value].asked;
-    if (!asked.empty()) asked.pop_front();
+  bool may_go(PortId from, std::uint64_t behind) const {
+    const auto found = of_.find(from.value);
+    return behind <= (found == of_.end() ? 0 : found->second.gone);
   }
 
  private:
   struct Sender {
     std::uint64_t came = 0;  // chunks of writes
     std::uint64_t gone = 0;
-    std::deque<std::uint64_t> asked;  // for each request that has not gone: what had come by then
   };
   std::map<std::uint16_t, Sender> of_;
 };
 
 class SwitchStack {
  public:
+  // A grant or a request on its way down.
+  struct Down {
+    PortId to{};
+    Unit unit;                 // its data are the stack's until the next call
+    std::uint64_t behind = 0;  // of a request: as it was taken
+  };
+
   SwitchStack(const SchedulerConfig& scheduler, Duration cycle);
 
-  // An RREQ, RMWREQ or /N/ whose last block came now. Those of one instant are taken in the order of their ports.
-  void take(Time now, PortId from, const Unit& unit);
+  // An RREQ, RMWREQ or /N/ whose last block came now. Those of one instant are taken in the order of their ports. `behind`: of a request, what the
+  // RequestOrder of its destination's link says.
+  void take(Time now, PortId from, const Unit& unit, std::uint64_t behind = 0);
   // Where data from this port goes: the oldest grant of its port that has not been used. False: none, the unit is dropped.
   bool forward(PortId from, PortId& to);
   // How long a block of data is in the switch.
@@ -66,8 +71,8 @@ class SwitchStack {
 
   Time next_deadline() const;
   void on_deadline(Time now);
-  // Something to send from now on: to whom, and what. Valid until the next call.
-  bool poll(Time now, PortId& to, Unit& out);
+  // Something to send from now on.
+  bool poll(Time now, Down& out);
 
   const Scheduler& scheduler() const { return scheduler_; }
   std::uint64_t refused() const { return refused_; }
@@ -76,7 +81,7 @@ class SwitchStack {
   struct Request {
     Unit unit;
     std::vector<std::uint8_t> data;
-    PortId from{};
+    std::uint64_t behind = 0;
   };
   struct Notified {
     Time at{};

@@ -49,12 +49,11 @@ class EdmFabric::Link {
   }
 
   // A request or a grant, here as a whole.
-  void control_down(Time now, EdmUnit unit) {
+  void control_down(Time now, const edm::SwitchStack::Down& down) {
     advance(now - kInstant);
-    const auto n = static_cast<std::int64_t>(edm::unit_blocks(unit.view()));
+    const auto n = static_cast<std::int64_t>(edm::unit_blocks(down.unit));
     blocks_ += static_cast<std::uint64_t>(n);
-    const std::uint32_t of = unit.unit.kind == UnitKind::kGrant ? kNobody : unit.unit.port.value;
-    control_.push_back({now, n, of, std::move(unit)});
+    control_.push_back({now, n, down.behind, EdmUnit::of(down.unit)});
     schedule_down();
   }
   // Data of another host, block by block from `comes` on.
@@ -67,7 +66,7 @@ class EdmFabric::Link {
     if (writes) order_.write_came(from);
     schedule_down();
   }
-  void request_came(PortId from) { order_.request_came(from); }
+  std::uint64_t writes_came(PortId from) const { return order_.came(from); }
   std::uint64_t blocks() const { return blocks_; }
 
  private:
@@ -79,7 +78,7 @@ class EdmFabric::Link {
   struct Control {
     Time comes{};
     std::int64_t blocks = 0;
-    std::uint32_t of = 0;  // a request: whose
+    std::uint64_t behind = 0;  // of a request: so many chunks of its sender's writes
     EdmUnit unit;
   };
   struct Stream {
@@ -91,7 +90,6 @@ class EdmFabric::Link {
     EdmUnit unit;
   };
   static constexpr Duration kInstant = Duration::picoseconds(1);
-  static constexpr std::uint32_t kNobody = edm::kMaxPorts;
 
   Duration block() const { return fabric_.hardware_.block(); }
   // When the switch does something about the first unit that comes up.
@@ -108,9 +106,8 @@ class EdmFabric::Link {
         more_follow_ = coming.unit.unit.more;
         fabric_.links_[circuit_.value]->data_down(now + fabric_.stack_.data_latency(), port_, std::move(coming.unit));
       } else {
-        if (coming.unit.unit.kind != UnitKind::kNotify)
-          fabric_.links_.at(coming.unit.unit.port.value)->request_came(port_);
-        fabric_.stack_.take(now, port_, coming.unit.view());
+        const auto& down = fabric_.links_.at(coming.unit.unit.port.value);
+        fabric_.stack_.take(now, port_, coming.unit.view(), down->writes_came(port_));
         fabric_.switch_turn(now);
       }
     }
@@ -121,7 +118,7 @@ class EdmFabric::Link {
   bool control_goes() const {
     const Control& first = control_.front();
     if (first.blocks > 1 && !streams_.empty() && streams_.front().sent != 0) return false;
-    return first.of == kNobody || order_.may_go(PortId(static_cast<std::uint16_t>(first.of)));
+    return order_.may_go(first.unit.unit.port, first.behind);
   }
   // When the next block of data can go.
   Time data_goes() const {
@@ -138,7 +135,6 @@ class EdmFabric::Link {
         if (goes <= now && goes <= data && control_goes()) {
           Control first = std::move(control_.front());
           control_.pop_front();
-          if (first.of != kNobody) order_.request_gone(PortId(static_cast<std::uint16_t>(first.of)));
           down_free_ = goes + block() * first.blocks;
           arrives(goes, down_free_ - block(), std::move(first.unit));
           continue;
@@ -230,8 +226,7 @@ std::uint64_t EdmFabric::blocks(PortId port) const { return links_.at(port.value
 
 void EdmFabric::switch_turn(Time now) {
   stack_.on_deadline(now);
-  PortId to;
-  for (Unit unit; stack_.poll(now, to, unit);) links_[to.value]->control_down(now, EdmUnit::of(unit));
+  for (edm::SwitchStack::Down down; stack_.poll(now, down);) links_[down.to.value]->control_down(now, down);
   if (const Time next = stack_.next_deadline(); next != Time::never()) loop_.schedule_no_later(switch_event_, next);
 }
 

@@ -20,7 +20,6 @@ using edm::Unit;
 using edm::UnitVerdict;
 
 namespace {
-constexpr std::uint32_t kNobody = edm::kMaxPorts;
 constexpr std::int64_t kLongestRequestBlocks = 5;  // compare-and-swap: /MS/, address, two operands, /MT/
 }  // namespace
 
@@ -47,7 +46,8 @@ struct EdmTestbed::Node {
     // Requests and grants on their way down, and messages, the first one as its blocks come.
     struct Control {
       std::deque<Block> blocks;
-      std::uint32_t of = kNobody;  // a request: whose
+      PortId of{};               // of a request: who asked,
+      std::uint64_t behind = 0;  // and behind how many chunks of its writes it goes
       bool begun = false;
       bool held = false;
     };
@@ -68,14 +68,13 @@ struct EdmTestbed::Node {
       const Control& first = control.front();
       if (first.begun) return true;
       if (first.blocks.size() > 1 && !down.empty() && down.front().begun) return false;
-      return first.of == kNobody || order.may_go(PortId(static_cast<std::uint16_t>(first.of)));
+      return order.may_go(first.of, first.behind);
     }
     // The next block that goes down. False: there is none yet.
     bool next_down(Block& out, std::uint64_t& held_requests) {
       if (!control.empty() && control_goes()) {
         Control& first = control.front();
         out = first.blocks.front();
-        if (!first.begun && first.of != kNobody) order.request_gone(PortId(static_cast<std::uint16_t>(first.of)));
         first.blocks.pop_front();
         first.begun = true;
         if (first.blocks.empty()) control.pop_front();
@@ -253,10 +252,9 @@ void EdmTestbed::wake_switch(std::uint32_t network) {
   if (!runs(network)) return;
   edm::SwitchStack& stack = networks_[network].stack;
   stack.on_deadline(now_);
-  PortId to;
-  for (Unit unit; stack.poll(now_, to, unit);) {
+  for (edm::SwitchStack::Down down; stack.poll(now_, down);) {
     note(network, "switch sends");
-    control_down(network, to.value, unit);
+    control_down(network, down);
   }
   const Time next = stack.next_deadline();
   if (next != Time::never())
@@ -305,15 +303,14 @@ void EdmTestbed::send_up(std::uint32_t from, const Unit& unit) {
   }
 }
 
-void EdmTestbed::control_down(std::uint32_t network, std::uint32_t to, const Unit& unit) {
+void EdmTestbed::control_down(std::uint32_t network, const edm::SwitchStack::Down& down) {
   std::array<Block, edm::kMaxUnitBlocks> blocks;
-  const auto n = static_cast<std::ptrdiff_t>(edm::write_unit(unit, blocks));
-  const std::uint32_t of = unit.kind == edm::UnitKind::kGrant ? kNobody : unit.port.value;
-  auto& control = nodes_[to]->sides[network].control;
-  auto& added = control.emplace_back();
+  const auto n = static_cast<std::ptrdiff_t>(edm::write_unit(down.unit, blocks));
+  auto& added = nodes_[down.to.value]->sides[network].control.emplace_back();
   added.blocks.assign(blocks.begin(), blocks.begin() + n);
-  added.of = of;
-  send_later(network, to, now_);
+  added.of = down.unit.port;
+  added.behind = down.behind;
+  send_later(network, down.to.value, now_);
 }
 
 void EdmTestbed::data_down(std::uint32_t network, std::uint32_t to, std::uint32_t from, const Block& block) {
@@ -410,9 +407,9 @@ void EdmTestbed::at_switch(std::uint32_t network, std::uint32_t from, const Bloc
     return;
   }
   const Unit& unit = side.switch_reader.unit();
-  if (unit.kind != edm::UnitKind::kNotify && unit.port.value < nodes_.size())
-    nodes_[unit.port.value]->sides[network].order.request_came(PortId(static_cast<std::uint16_t>(from)));
-  stack.take(now_, PortId(static_cast<std::uint16_t>(from)), unit);
+  const PortId sender(static_cast<std::uint16_t>(from));
+  const bool known = unit.port.value < nodes_.size();
+  stack.take(now_, sender, unit, known ? nodes_[unit.port.value]->sides[network].order.came(sender) : 0);
   wake_switch(network);
 }
 

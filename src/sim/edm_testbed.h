@@ -155,8 +155,8 @@ class EdmTestbed {
   void at(Time when, std::function<void()> what);
   void wake_switch(std::uint32_t network);
   void send_up(std::uint32_t from, const edm::Unit& unit);
-  // A request or a grant; of a request, who asked.
-  void control_down(std::uint32_t network, std::uint32_t to, const edm::Unit& unit);
+  // A request or a grant.
+  void control_down(std::uint32_t network, const edm::SwitchStack::Down& down);
   // A block of a message, whose blocks go together: those of one that comes meanwhile, from another source, wait until it is over.
   void data_down(std::uint32_t network, std::uint32_t to, std::uint32_t from, const edm::Block& block);
   void send_later(std::uint32_t network, std::uint32_t to, Time when);
