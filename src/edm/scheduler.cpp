@@ -21,8 +21,9 @@ std::uint32_t minimum_chunk_bytes(std::uint32_t ports, Duration iteration, Durat
 
 Scheduler::Scheduler(const SchedulerConfig& config)
     : config_(config),
+      ring_(config.active_per_pair * 2),
       pairs_(std::size_t{config.ports} * config.ports),
-      messages_(pairs_.size() * config.active_per_pair),
+      messages_(pairs_.size() * ring_),
       by_destination_(config.ports),
       by_source_(config.ports),
       wanted_of_(config.ports),
@@ -32,7 +33,7 @@ Scheduler::Scheduler(const SchedulerConfig& config)
       best_of_(config.ports),
       grants_(std::size_t{config.ports} * 2) {
   SLUICE_CHECK(config.ports >= 2 && config.ports <= kMaxPorts);
-  SLUICE_CHECK(config.active_per_pair >= 1 && config.active_per_pair <= 255);
+  SLUICE_CHECK(config.active_per_pair >= 1 && config.active_per_pair <= 127);
   SLUICE_CHECK(config.chunk_bytes >= 8 && config.chunk_bytes % 8 == 0);
   SLUICE_CHECK(config.block_time > Duration{} && config.iteration > Duration{});
   parts_.reserve(config.ports);
@@ -49,7 +50,8 @@ NotifyVerdict Scheduler::judge(const Demand& demand) const {
   if (demand.source == demand.destination) return NotifyVerdict::kToItself;
   if (demand.bytes == 0) return NotifyVerdict::kEmpty;
   if (demand.bytes > kMaxMessageBytes) return NotifyVerdict::kTooLong;
-  if (active(demand.source, demand.destination) == config_.active_per_pair) return NotifyVerdict::kTooManyActive;
+  if (active(demand.source, demand.destination, demand.kind) == config_.active_per_pair)
+    return NotifyVerdict::kTooManyActive;
   return NotifyVerdict::kAccepted;
 }
 
@@ -62,6 +64,7 @@ NotifyVerdict Scheduler::notify(Time now, const Demand& demand) {
   SLUICE_CHECK(sequence_ >> kSequenceBits == 0);
   Pair& queue = pair(source, destination);
   Message& added = message(source, destination, queue.count++);
+  if (demand.kind == DemandKind::kWrite) ++queue.writes;
   added = {.key = key_of(demand.bytes, sequence_++),
            .since = now,
            .remaining = demand.bytes,
@@ -110,7 +113,7 @@ void Scheduler::forget_port(Time now, PortId port) {
     for (std::uint32_t i = 0; i < queue.count; ++i) waiting_bytes_ -= message(source, destination, i).remaining;
     waiting_messages_ -= queue.count;
     counters_.dropped += queue.count;
-    queue.count = 0;
+    queue.count = queue.writes = 0;
   };
   for (std::uint32_t peer = 0; peer < config_.ports; ++peer) {
     drop(port.value, peer);
@@ -359,7 +362,8 @@ void Scheduler::grant(Time at, std::uint32_t source, std::uint32_t destination) 
     unlist(source, destination, granted.key);
     --waiting_messages_;
     --queue.count;
-    if (++queue.head == config_.active_per_pair) queue.head = 0;
+    if (granted.kind == DemandKind::kWrite) --queue.writes;
+    if (++queue.head == ring_) queue.head = 0;
     if (queue.count != 0) list(source, destination, message(source, destination, 0).key);
   }
   const Release due{at + time_taken(out), static_cast<std::uint16_t>(source), static_cast<std::uint16_t>(destination)};

@@ -16,9 +16,12 @@
 //             free for a message that has waited so long, if no other is more urgent at either of its ports: then each message goes.
 // Invariant:  a port is source of one chunk at most, and destination of one at most, at any time. At rest there is no message with both ports
 //             free (the matching is maximal), ports that are held apart.
+// X:          of a pair's messages, X writes and X responses at most: those of the source, and the reads that the destination has asked for, each
+//             of which keep to X by themselves. Counted apart, since a reader whose timers end asks anew while its old requests still wait
+//             here: it can have reads of its own refused by that, never what the other host writes.
 // Errors:     notify() refuses with a verdict, and counts; nothing else can go wrong by input.
 // Threads:    one owner, no locks. No allocation after construction.
-// Limits:     active_per_pair messages a pair (X), so X * ports a queue.
+// Limits:     2 * X messages a pair, so 2 * X * ports a queue (the paper's has X * ports).
 // Source:     EDM §3.1.
 #pragma once
 
@@ -43,7 +46,7 @@ enum class Iterations : std::uint8_t { kFreeRunning, kOnDemand };
 
 struct SchedulerConfig {
   std::uint32_t ports = 144;
-  std::uint32_t active_per_pair = 3;  // X, at most 255
+  std::uint32_t active_per_pair = 3;  // X, of writes and of responses each; at most 127
   Policy policy = Policy::kShortestRemaining;
   Matching matching = Matching::kPim;
   std::uint32_t chunk_bytes = 256;                   // a multiple of 8
@@ -70,7 +73,7 @@ enum class NotifyVerdict : std::uint8_t {
   kToItself,
   kEmpty,
   kTooLong,
-  kTooManyActive,  // the sender has X messages of this pair here already
+  kTooManyActive,  // the sender has X messages of this pair and kind here already
   kCount,
 };
 
@@ -103,7 +106,10 @@ class Scheduler {
   // Bytes that were asked for and are not yet granted, of all messages; and of messages that wait, how many.
   std::uint64_t waiting_bytes() const { return waiting_bytes_; }
   std::uint64_t waiting_messages() const { return waiting_messages_; }
-  std::uint32_t active(PortId source, PortId destination) const { return pair(source.value, destination.value).count; }
+  std::uint32_t active(PortId source, PortId destination, DemandKind kind) const {
+    const Pair& queue = pair(source.value, destination.value);
+    return kind == DemandKind::kWrite ? queue.writes : std::uint32_t{queue.count} - queue.writes;
+  }
   bool source_free(PortId port) const { return free_sources_.has(port.value); }
   bool destination_free(PortId port) const { return free_destinations_.has(port.value); }
   // How long a chunk takes its ports.
@@ -125,10 +131,11 @@ class Scheduler {
     DemandKind kind{};
     bool granted = false;  // its first chunk
   };
-  // The messages of one pair, oldest first, in a ring of active_per_pair.
+  // The messages of one pair, oldest first, in a ring: both kinds, for neither overtakes the other.
   struct Pair {
     std::uint8_t head = 0;
     std::uint8_t count = 0;
+    std::uint8_t writes = 0;  // of them
   };
   struct Release {
     Time at{};
@@ -154,8 +161,8 @@ class Scheduler {
   Message& message(std::uint32_t source, std::uint32_t destination, std::uint32_t index) {
     const std::size_t which = std::size_t{source} * config_.ports + destination;
     std::uint32_t place = pairs_[which].head + index;
-    if (place >= config_.active_per_pair) place -= config_.active_per_pair;
-    return messages_[which * config_.active_per_pair + place];
+    if (place >= ring_) place -= ring_;
+    return messages_[which * ring_ + place];
   }
   NotifyVerdict judge(const Demand& demand) const;
   Key key_of(std::uint32_t remaining, std::uint64_t sequence) const;
@@ -177,6 +184,7 @@ class Scheduler {
   void grant(Time at, std::uint32_t source, std::uint32_t destination);
 
   SchedulerConfig config_;
+  std::uint32_t ring_;  // of a pair
   std::vector<Pair> pairs_;
   std::vector<Message> messages_;
   OrderedLists by_destination_;  // the notification queues

@@ -139,7 +139,7 @@ class Model {
   }
   std::uint32_t active(const Demand& d) const {
     return static_cast<std::uint32_t>(std::ranges::count_if(waiting_, [&](const Message& m) {
-      return m.demand.source == d.source && m.demand.destination == d.destination;
+      return m.demand.source == d.source && m.demand.destination == d.destination && m.demand.kind == d.kind;
     }));
   }
   const std::deque<Message>& waiting() const { return waiting_; }
@@ -167,7 +167,10 @@ Demand drawn_demand(Rng& rng, std::uint32_t ports, std::uint32_t id) {
   const auto step = 1 + static_cast<std::uint32_t>(rng.below(ports - 1));
   // Some destinations are more popular; some messages are long.
   const std::uint32_t destination = rng.below(4) == 0 && source != 0 ? 0 : (source + step) % ports;
-  return demand(source, destination, 1 + static_cast<std::uint32_t>(rng.below(rng.below(4) == 0 ? 5'000 : 200)), id);
+  Demand d =
+      demand(source, destination, 1 + static_cast<std::uint32_t>(rng.below(rng.below(4) == 0 ? 5'000 : 200)), id);
+  if (rng.below(2) == 0) d.kind = DemandKind::kResponse;
+  return d;
 }
 
 TEST(Scheduler, GrantsAsAGreedyMatcherThatSortsEverythingEachTime) {
@@ -184,6 +187,7 @@ TEST(Scheduler, GrantsAsAGreedyMatcherThatSortsEverythingEachTime) {
       for (std::uint64_t i = rng.below(heat); i != 0 && slot < 150; --i) {
         const Demand d = drawn_demand(rng, config.ports, ++id);
         const bool room = model.active(d) < config.active_per_pair;
+        ASSERT_EQ(scheduler.active(d.source, d.destination, d.kind), model.active(d));
         ASSERT_EQ(scheduler.notify(now, d), room ? NotifyVerdict::kAccepted : NotifyVerdict::kTooManyActive);
         if (room) model.notify(d);
       }
@@ -301,8 +305,7 @@ TEST(Scheduler, NeverGrantsAPortTwiceKeepsPairsInOrderAndGrantsEveryByteOnce) {
     Checker checker(scheduler);
     Time now;
     for (std::uint32_t i = 0; i < 200; ++i) {
-      Demand d = drawn_demand(rng, config.ports, i);
-      if (rng.below(2) == 0) d.kind = DemandKind::kResponse;
+      const Demand d = drawn_demand(rng, config.ports, i);
       now = now + Duration::picoseconds(static_cast<std::int64_t>(rng.below(20'000)));
       for (const Grant& grant : run_to(scheduler, now)) checker.granted(grant);
       if (scheduler.notify(now, d) == NotifyVerdict::kAccepted) checker.asked(d);
@@ -329,6 +332,38 @@ TEST(Scheduler, RefusesWhatNoSenderMayAskAndCountsIt) {
   EXPECT_EQ(scheduler.counters().notified[static_cast<std::size_t>(NotifyVerdict::kNoSuchPort)], 2u);
   EXPECT_EQ(scheduler.counters().notified[static_cast<std::size_t>(NotifyVerdict::kTooManyActive)], 1u);
   EXPECT_EQ(scheduler.waiting_messages(), 3u);
+}
+
+// Reads of one host and writes of the other are messages of the same pair: neither takes the other's room, and both stay in order.
+TEST(Scheduler, CountsAPairsWritesAndResponsesApart) {
+  Scheduler scheduler({.ports = 2, .active_per_pair = 2, .matching = Matching::kGreedy});
+  const auto ask = [&](DemandKind kind, std::uint32_t id) {
+    Demand d = demand(0, 1, 256, id);
+    d.kind = kind;
+    return scheduler.notify(Time{}, d);
+  };
+  constexpr auto kWrite = DemandKind::kWrite;
+  constexpr auto kResponse = DemandKind::kResponse;
+  EXPECT_EQ(ask(kResponse, 1), NotifyVerdict::kAccepted);
+  EXPECT_EQ(ask(kResponse, 2), NotifyVerdict::kAccepted);
+  EXPECT_EQ(ask(kResponse, 3), NotifyVerdict::kTooManyActive);
+  EXPECT_EQ(ask(kWrite, 4), NotifyVerdict::kAccepted);
+  EXPECT_EQ(ask(kWrite, 5), NotifyVerdict::kAccepted);
+  EXPECT_EQ(ask(kWrite, 6), NotifyVerdict::kTooManyActive);
+  EXPECT_EQ(scheduler.active(PortId(0), PortId(1), kWrite), 2u);
+  EXPECT_EQ(scheduler.active(PortId(0), PortId(1), kResponse), 2u);
+  scheduler.on_deadline(Time{});  // the first response goes
+  EXPECT_EQ(ask(kWrite, 6), NotifyVerdict::kTooManyActive);
+  EXPECT_EQ(ask(kResponse, 7), NotifyVerdict::kAccepted);
+  std::vector<std::uint32_t> ids;
+  for (const Grant& grant : run_to(scheduler, Time::at(Duration::microseconds(1)))) ids.push_back(grant.id.value);
+  EXPECT_EQ(ids, (std::vector<std::uint32_t>{1, 2, 4, 5, 7}));
+  EXPECT_EQ(ask(kWrite, 8), NotifyVerdict::kAccepted);
+  scheduler.forget_port(Time{}, PortId(0));
+  for (std::uint32_t id = 0; id < 2; ++id) {
+    EXPECT_EQ(ask(kWrite, id), NotifyVerdict::kAccepted);
+    EXPECT_EQ(ask(kResponse, id), NotifyVerdict::kAccepted);
+  }
 }
 
 TEST(Scheduler, FreesPortsWhenTheChunkIsOffTheWire) {
@@ -367,8 +402,9 @@ std::optional<Time> out_of_phase(Duration patience, Matching matching) {
   for (std::int64_t slot = 0; slot < 20'000 && !granted; ++slot) {
     const Time now = at_blocks(slot);
     const auto refill = [&](std::uint32_t s, std::uint32_t d) {
-      while (scheduler.active(PortId(static_cast<std::uint16_t>(s)), PortId(static_cast<std::uint16_t>(d))) < 2)
-        EXPECT_EQ(scheduler.notify(now, demand(s, d, 256)), NotifyVerdict::kAccepted);
+      const Demand more = demand(s, d, 256);
+      while (scheduler.active(more.source, more.destination, more.kind) < 2)
+        EXPECT_EQ(scheduler.notify(now, more), NotifyVerdict::kAccepted);
     };
     refill(0, 3);
     if (slot >= 16) refill(1, 2);

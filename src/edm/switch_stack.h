@@ -5,7 +5,8 @@
 // Cycles:     a block is identified in 1; into the notification queue 2; an iteration 3, in the last of which the /G/ (or the buffered request) is made
 //             while ports become busy; data pass in 4, after 1 to be identified.
 // Port field: of a request, the destination on its way here; who asked, on its way on.
-// Errors:     what the scheduler refuses is counted, and leaves nothing behind: a read that it refuses ends as NULL, by its host's timer.
+// Errors:     what the scheduler refuses is counted, and leaves nothing behind: a read that it refuses ends as NULL, by its host's timer. It refuses no
+//             write of a host that keeps to X, whatever reads there are of the same pair (scheduler.h).
 // Threads:    one owner. Allocates for each request, as host_stack.h.
 // Source:     EDM §3.1, §3.2.2.
 #pragma once

@@ -13,6 +13,9 @@ constexpr Duration kCycle = Duration::picoseconds(2'560);
 Unit read(std::uint8_t id) {
   return {.kind = UnitKind::kRead, .port = kNode, .id = MessageId(id), .bytes = 64, .address = 8, .data = {}};
 }
+Unit notify(PortId to, std::uint8_t id) {
+  return {.kind = UnitKind::kNotify, .port = to, .id = MessageId(id), .bytes = 64, .data = {}};
+}
 
 struct Switch {
   SwitchStack stack{{.ports = 3, .active_per_pair = 2, .matching = Matching::kGreedy}, kCycle};
@@ -75,6 +78,21 @@ TEST(SwitchStack, ARefusedRequestLeavesNothingToThoseAfterIt) {
   ASSERT_EQ(sent.size(), 1u);
   EXPECT_EQ(sent[0].unit.id, MessageId(9));
   EXPECT_EQ(sent[0].behind, 9u);
+}
+
+// However many reads of a pair wait here, the other host's /N/ is taken.
+TEST(SwitchStack, ReadsDoNotTakeTheRoomOfWritesOfTheSamePair) {
+  Switch s;
+  for (std::uint8_t id = 0; id < 20; ++id) s.stack.take(s.now, kReader, read(id));
+  for (std::uint8_t id = 0; id < 2; ++id) s.stack.take(s.now, kNode, notify(kReader, id));
+  const auto sent = s.sent();
+  EXPECT_EQ(s.stack.refused(), 18u);
+  ASSERT_EQ(sent.size(), 4u);
+  for (const auto& down : sent) EXPECT_EQ(down.to, kNode);
+  EXPECT_EQ(sent[2].unit.kind, UnitKind::kGrant);
+  EXPECT_FALSE(sent[2].unit.of_response);
+  EXPECT_EQ(sent[2].behind, 0u);
+  EXPECT_EQ(sent[3].unit.kind, UnitKind::kGrant);
 }
 
 }  // namespace

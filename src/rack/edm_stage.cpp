@@ -26,7 +26,7 @@ std::uint32_t answer_on_wire(std::uint32_t bytes) {
 
 edm::SchedulerConfig scheduler_config(const EdmStageSettings& settings) {
   return {.ports = EdmStage::kHosts,
-          .active_per_pair = EdmStage::kReadsAsked + 1u,  // and one of data, for all that waits
+          .active_per_pair = EdmStage::kReadsAsked,  // of data there is one, for all that waits
           .policy = settings.policy,
           .matching = edm::Matching::kGreedy,  // software decides within its turn
           .chunk_bytes = static_cast<std::uint32_t>(settings.chunk / 8 * 8),

@@ -184,9 +184,8 @@ class Cluster {
     if (settings_.longest_request_blocks == 0) {
       for (const TraceRow& row : rows_) request = std::max(request, row.reads() ? blocks_of(row.bytes) : 1);
     }
-    // Reads of one host and writes of the other are messages of the same pair.
     return {.ports = settings_.nodes,
-            .active_per_pair = settings_.active_per_pair * 2,
+            .active_per_pair = settings_.active_per_pair,
             .policy = settings_.policy,
             .matching = settings_.matching,
             .chunk_bytes = settings_.chunk_bytes,

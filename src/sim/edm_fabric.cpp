@@ -14,8 +14,7 @@ namespace {
 
 edm::SchedulerConfig scheduler_config(const EdmTestbedHardware& hardware, const EdmFabricSettings& settings) {
   return {.ports = settings.ports,
-          // Reads of one host and writes of the other are messages of the same pair.
-          .active_per_pair = settings.active_per_pair * 2,
+          .active_per_pair = settings.active_per_pair,
           .policy = settings.policy,
           .chunk_bytes = settings.chunk_bytes,
           .block_time = hardware.block(),

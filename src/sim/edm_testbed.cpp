@@ -173,8 +173,7 @@ EdmTestbed::EdmTestbed(const EdmTestbedHardware& hardware, const Settings& setti
   SLUICE_CHECK(settings.networks == Networks::kOne || background.frame_bytes == 0);
   const edm::SchedulerConfig scheduler{
       .ports = settings.hosts,
-      // Reads of one host and writes of the other are messages of the same pair.
-      .active_per_pair = settings.active_per_pair * 2,
+      .active_per_pair = settings.active_per_pair,
       .policy = settings.policy,
       .matching = settings.matching,
       .block_time = hardware.block(),

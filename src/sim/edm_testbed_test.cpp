@@ -223,7 +223,7 @@ TEST(EdmTestbed, WritesThatAskAsOneAreWrittenInOrderWithinX) {
       while (bed.run_one()) {
         for (std::uint16_t a = 0; a < kHosts; ++a) {
           for (std::uint16_t b = 0; b < kHosts; ++b)
-            ASSERT_LE(bed.switch_stack().scheduler().active(PortId(a), PortId(b)), active);
+            ASSERT_LE(bed.switch_stack().scheduler().active(PortId(a), PortId(b), edm::DemandKind::kWrite), active);
         }
       }
     }
@@ -235,6 +235,97 @@ TEST(EdmTestbed, WritesThatAskAsOneAreWrittenInOrderWithinX) {
     EXPECT_EQ(bed.switch_stack().refused(), 0u);
   }
   EXPECT_GT(batched, 10'000u);
+}
+
+// Host 0 reads of host 1, which writes to host 0; others keep the link down to host 0 full, so that the reads' timers end in masses while their requests
+// wait in the switch, and those that follow are refused.
+struct ExpiredReads {
+  ExpiredReads(Rng& rng, std::uint32_t active)
+      : bed(hardware(), {.hosts = 4,
+                         .memory_bytes = 8'192,
+                         .active_per_pair = active,
+                         .policy = rng.below(2) == 0 ? edm::Policy::kFirstCome : edm::Policy::kShortestRemaining,
+                         .read_timer = Duration::nanoseconds(800),
+                         .mega_bytes = static_cast<std::uint32_t>(rng.below(2) * 1'024)}),
+        model(8'192) {
+    for (int i = 0; i < 100; ++i)
+      EXPECT_TRUE(bed.host(0).read(Time{}, PortId(1), 0, 1 + static_cast<std::uint32_t>(rng.below(1'000)), kMany));
+    for (std::uint32_t from = 1; from < 4; ++from) {
+      for (int i = 0; i < 30; ++i) {
+        const std::vector<std::uint8_t> data(1 + rng.below(from == 1 ? 100 : 1'500),
+                                             static_cast<std::uint8_t>(rng.below(256)));
+        const std::uint64_t address = from * 2'000 + rng.below(400);
+        std::ranges::copy(data, model.begin() + static_cast<std::ptrdiff_t>(address));
+        EXPECT_TRUE(bed.host(from).write(Time{}, PortId(0), address, data));
+      }
+    }
+    for (std::uint32_t h = 0; h < 4; ++h) bed.wake(h);
+    bed.run(end());
+    for (edm::Done done; bed.host(0).poll_done(done); ++over) nulls += done.null ? 1 : 0;
+  }
+
+  static constexpr std::uint64_t kMany = ~std::uint64_t{0};
+  EdmTestbed bed;
+  std::vector<std::uint8_t> model;  // of host 0's memory
+  std::uint64_t over = 0;
+  std::uint64_t nulls = 0;
+};
+
+TEST(EdmTestbed, WritesArriveHoweverManyReadsOfTheSamePairHaveExpired) {
+  std::uint64_t refused = 0;
+  for (std::uint64_t seed = 0; seed < 200; ++seed) {
+    SCOPED_TRACE(seed);
+    Rng rng(seed);
+    ExpiredReads reads(rng, static_cast<std::uint32_t>(1 + rng.below(3)));
+    EXPECT_EQ(reads.over, 100u);
+    EXPECT_GT(reads.nulls, 0u);
+    EXPECT_TRUE(std::ranges::equal(reads.bed.memory(0), reads.model));
+    EXPECT_EQ(reads.bed.switch_stack().scheduler().waiting_messages(), 0u);
+    refused += reads.bed.switch_stack().refused();
+  }
+  EXPECT_GT(refused, 1'000u);
+}
+
+// After that, host 0 reads what it has written as soon as that has left, while atomics of others stand before it in the link down to host 1.
+TEST(EdmTestbed, AfterRefusedReadsNoReadPassesAWriteOfItsSender) {
+  std::uint64_t held = 0;
+  for (std::uint64_t seed = 0; seed < 100; ++seed) {
+    SCOPED_TRACE(seed);
+    Rng rng(seed);
+    ExpiredReads reads(rng, 3);
+    EdmTestbed& bed = reads.bed;
+    ASSERT_GT(bed.switch_stack().refused(), 0u);
+    const std::uint64_t held_before = bed.held_requests();
+    constexpr std::uint64_t kWrites = 40;
+    constexpr std::uint64_t kLast = 256;  // where the last chunk of each write says which one it is
+    for (int i = 0; i < 60; ++i) {
+      for (const std::uint32_t from : {2u, 3u})
+        ASSERT_TRUE(bed.host(from).modify(bed.now(), PortId(1), 1'024, ModifyOp::kCompareAndSwap, 1, 1, 1));
+    }
+    for (std::uint64_t i = 1; i <= kWrites; ++i) {
+      std::vector<std::uint8_t> data(kLast + 8);
+      store_le(data.data() + kLast, i);
+      ASSERT_TRUE(bed.host(0).write(bed.now(), PortId(1), 0, data));
+    }
+    for (std::uint32_t h = 0; h < 4; ++h) bed.wake(h);
+    std::uint64_t left = bed.host(0).writes_left(PortId(1));
+    std::uint64_t answers = 0;
+    while (bed.run_one()) {
+      for (edm::Done done; bed.host(0).poll_done(done);) {
+        if (done.null) continue;
+        ++answers;
+        EXPECT_GE(load_le<std::uint64_t>(done.data.data()), done.tag);
+      }
+      if (left == bed.host(0).writes_left(PortId(1))) continue;
+      left = bed.host(0).writes_left(PortId(1));
+      ASSERT_TRUE(bed.host(0).read(bed.now(), PortId(1), kLast, 8, left));
+      bed.wake(0);
+    }
+    EXPECT_EQ(left, kWrites);
+    EXPECT_GT(answers, 0u);
+    held += bed.held_requests() - held_before;
+  }
+  EXPECT_GT(held, 100u);
 }
 
 TEST(EdmTestbed, CompareAndSwapLetsOneOfTwoWin) {
