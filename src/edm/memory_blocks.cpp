@@ -105,6 +105,8 @@ bool is_memory_control(const Block& block) {
   return false;
 }
 
+bool checks(const Block& control) { return crc8(control.payload) == control.payload >> kCrc8At; }
+
 bool goes_through(const Block& first) {
   const auto kind = static_cast<UnitKind>(field(first.payload, kKindAt, 3));
   const auto type = static_cast<MemoryBlock>(first.type());
@@ -188,7 +190,7 @@ UnitVerdict UnitReader::take(const Block& block) {
     size_ += 8;
     return UnitVerdict::kMore;
   }
-  if (crc8(block.payload) != block.payload >> kCrc8At || !is_memory_control(block)) {
+  if (!checks(block) || !is_memory_control(block)) {
     inside_ = false;
     return UnitVerdict::kBadCheck;
   }

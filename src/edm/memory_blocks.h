@@ -75,6 +75,10 @@ struct Unit {
 // Whether a block is one of EDM's control blocks; data blocks are told by where they stand.
 bool is_memory_control(const Block& block);
 
+// Whether the CRC-8 of one of EDM's control blocks is right. Nothing that it says is to be believed before: a switch that passes a message on sees its
+// end only when the next one may have begun.
+bool checks(const Block& control);
+
 // Of the first block of a unit: whether it goes along a circuit, untouched (a write, an answer), and not to the scheduler.
 bool goes_through(const Block& first);
 // The same of a write's; and whether another write follows it along the same circuit.

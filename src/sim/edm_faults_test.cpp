@@ -4,6 +4,7 @@
 
 #include <set>
 
+#include "base/effort_test.h"
 #include "base/rng.h"
 #include "sim/edm_testbed.h"
 
@@ -14,6 +15,9 @@ using edm::ModifyOp;
 using edm::PortId;
 using Networks = EdmTestbed::Networks;
 
+// At least the usual; more by SLUICE_SEEDS.
+std::uint64_t seeds_of(std::uint64_t usual) { return std::max(seeds(usual), usual_effort(usual)); }
+
 const EdmTestbedHardware& hardware() {
   static const EdmTestbedHardware kLoaded = [] {
     auto loaded = load_edm_testbed_hardware(SLUICE_SOURCE_DIR "/experiments/hardware/edm_testbed.toml");
@@ -23,17 +27,27 @@ const EdmTestbedHardware& hardware() {
   return kLoaded;
 }
 
+// 0, or some hundred bytes to a few KiB.
+std::uint32_t drawn_mega_bytes(std::uint64_t seed) {
+  Rng rng = Rng(seed).fork("mega");
+  return rng.below(3) == 0 ? 0 : 256u << rng.below(5);
+}
+
 // Three hosts that write, add and read; memory and answers beside a model. Each has a part of its own in every other's memory, and one word of host 0 is
-// everybody's to add to.
+// everybody's to add to. With mega-messages all of them write in bursts besides, to both others in turn, so that what follows along one circuit and
+// what takes the next one stand side by side on every link; reads of several blocks and long writes hold them up on their way down.
 class Drive {
  public:
   static constexpr std::uint32_t kHosts = 3;
-  static constexpr std::size_t kMemory = 2'048;
+  static constexpr std::size_t kMemory = 4'096;
+  static constexpr std::size_t kBursts = 2'048;  // from here on
   static constexpr int kRounds = 25;
 
   Drive(std::uint64_t seed, Networks networks)
       : rng_(Rng(seed).fork("operations")),
-        bed(hardware(), kHosts, kMemory, {}, {}, networks),
+        burst_rng_(Rng(seed).fork("bursts")),
+        mega_bytes_(drawn_mega_bytes(seed)),
+        bed(hardware(), {.hosts = kHosts, .memory_bytes = kMemory, .networks = networks, .mega_bytes = mega_bytes_}),
         model_(kHosts, std::vector<std::uint8_t>(kMemory)) {}
 
   void run() {
@@ -44,16 +58,28 @@ class Drive {
       const auto from = static_cast<std::uint32_t>(rng_.below(kHosts));
       const auto to = (from + 1 + static_cast<std::uint32_t>(rng_.below(kHosts - 1))) % kHosts;
       operate(now, from, to);
-      bed.wake_at(from, now);
+      if (mega_bytes_ != 0) burst(now);
+      for (std::uint32_t h = 0; h < kHosts; ++h) bed.wake_at(h, now);
       now = now + Duration::nanoseconds(static_cast<std::int64_t>(1'500 + rng_.below(1'500)));
+      if (mega_bytes_ != 0) now = now + Duration::microseconds(4);
     }
-    bed.run(now + Duration::milliseconds(1));
+    bed.run(now + Duration::milliseconds(5));
     for (std::uint32_t h = 0; h < kHosts; ++h) collect(h);
   }
   bool memory_is_right() {
     store_le(model_[0].data(), added_);
     for (std::uint32_t h = 0; h < kHosts; ++h) {
       if (!std::ranges::equal(bed.memory(h), model_[h])) return false;
+    }
+    return true;
+  }
+  bool bursts() const { return mega_bytes_ != 0; }
+  // Of the bursts: each byte says for which host it is.
+  bool nothing_is_misplaced() {
+    for (std::uint32_t h = 0; h < kHosts; ++h) {
+      for (const std::uint8_t byte : bed.memory(h).subspan(kBursts)) {
+        if (byte != 0 && byte % 4 != h) return false;
+      }
     }
     return true;
   }
@@ -65,6 +91,8 @@ class Drive {
 
  private:
   Rng rng_;
+  Rng burst_rng_;
+  std::uint32_t mega_bytes_;
 
  public:
   EdmTestbed bed;
@@ -86,16 +114,35 @@ class Drive {
       }
       case 1: {
         if (from == 0) return;
-        ASSERT_TRUE(bed.host(from).modify(now, PortId(0), 0, ModifyOp::kFetchAndAdd, 1 + round_, 0, ++asked));
+        ASSERT_TRUE(bed.host(from).modify(now, PortId(0), 0, ModifyOp::kFetchAndAdd, 1 + round_, 0, last_ = ++asked));
         expected_.assign(8, 0);
         store_le(expected_.data(), added_);
         added_ += 1 + round_++;
         return;
       }
       default:
-        ASSERT_TRUE(bed.host(from).read(now, port, address, bytes, ++asked));
+        ASSERT_TRUE(bed.host(from).read(now, port, address, bytes, last_ = ++asked));
         const auto begin = model_[to].begin() + static_cast<std::ptrdiff_t>(address);
         expected_.assign(begin, begin + bytes);
+    }
+  }
+  void burst(Time now) {
+    for (std::uint32_t from = 0; from < kHosts; ++from) {
+      for (std::uint64_t i = 2 + burst_rng_.below(10); i != 0; --i) {
+        const auto to = (from + 1 + static_cast<std::uint32_t>(burst_rng_.below(kHosts - 1))) % kHosts;
+        const PortId port(static_cast<std::uint16_t>(to));
+        if (burst_rng_.below(6) == 0) {
+          ++asked;
+          const auto bytes = static_cast<std::uint32_t>(1 + burst_rng_.below(100));
+          ASSERT_TRUE(bed.host(from).read(now, port, burst_rng_.below(100), bytes, kAnything));
+          continue;
+        }
+        std::vector<std::uint8_t> data(1 + burst_rng_.below(burst_rng_.below(8) == 0 ? 500 : 16));
+        for (auto& byte : data) byte = static_cast<std::uint8_t>(burst_rng_.below(64) * 4 + to);
+        const std::uint64_t address = kBursts + from * 600 + burst_rng_.below(100);
+        std::ranges::copy(data, model_[to].begin() + static_cast<std::ptrdiff_t>(address));
+        ASSERT_TRUE(bed.host(from).write(now, port, address, data));
+      }
     }
   }
   void collect(std::uint32_t h) {
@@ -103,20 +150,23 @@ class Drive {
       ++answered;
       if (done.null) {
         ++nulls;
-      } else if (done.data != expected_ || done.tag != asked) {
+      } else if (done.tag != kAnything && (done.data != expected_ || done.tag != last_)) {
         ++wrong;
       }
     }
   }
 
   std::vector<std::vector<std::uint8_t>> model_;
-  std::vector<std::uint8_t> expected_;  // of the last one that was asked
+  static constexpr std::uint64_t kAnything = ~std::uint64_t{0};  // an answer that nobody knows
+  std::vector<std::uint8_t> expected_;                           // of the last one that was asked
+  std::uint64_t last_ = 0;
   std::uint64_t added_ = 0;
   std::uint64_t round_ = 0;
 };
 
 void nothing_is_lost(Drive& drive) {
   EXPECT_TRUE(drive.memory_is_right());
+  EXPECT_TRUE(drive.nothing_is_misplaced());
   EXPECT_EQ(drive.answered, drive.asked);
   EXPECT_EQ(drive.nulls, 0u);
   EXPECT_EQ(drive.wrong, 0u);
@@ -134,28 +184,32 @@ TEST(EdmFaults, MirroredNetworksDoEverythingOnce) {
   }
 }
 
-// One flipped bit of a payload, the three that the descrambler makes of one, a bit of the sync header, all of it.
+constexpr unsigned kMoreBit = 2 + 52;
+
+// One flipped bit of a payload, the three that the descrambler makes of one, the one by which a write says that another follows, a bit of the sync
+// header, all of it.
 std::vector<unsigned> flips(Rng& rng) {
   const auto bit = static_cast<unsigned>(2 + rng.below(64));
-  switch (rng.below(4)) {
+  switch (rng.below(5)) {
     case 0: return {bit};
     case 1: return {bit, 2 + (bit - 2 + 39) % 64, 2 + (bit - 2 + 58) % 64};
-    case 2: return {static_cast<unsigned>(rng.below(2))};
+    case 2: return {kMoreBit};
+    case 3: return {static_cast<unsigned>(rng.below(2))};
     default: return {0, 1};
   }
 }
 
 TEST(EdmFaults, ACorruptedBlockTakesItsNetworkOutOfServiceAndTheMirrorLosesNothing) {
   std::uint64_t noticed = 0;
-  constexpr std::uint64_t kSeeds = 1'500;
-  for (std::uint64_t seed = 0; seed < kSeeds; ++seed) {
+  const std::uint64_t all = seeds_of(2'000);
+  for (std::uint64_t seed = 0; seed < all; ++seed) {
     SCOPED_TRACE(fmt::format("seed {}", seed));
     Rng rng = Rng(seed).fork("faults");
     Drive drive(seed, Networks::kMirrored);
     const auto network = static_cast<std::uint32_t>(rng.below(2));
     const auto host = static_cast<std::uint32_t>(rng.below(Drive::kHosts));
     const auto way = rng.below(2) == 0 ? EdmTestbed::Way::kUp : EdmTestbed::Way::kDown;
-    const std::uint64_t block = rng.below(150);
+    const std::uint64_t block = rng.below(drive.bursts() ? 1'500 : 150);
     drive.bed.corrupt({.network = network, .host = host, .way = way, .block = block, .bits = flips(rng)});
     drive.run();
     nothing_is_lost(drive);
@@ -164,7 +218,41 @@ TEST(EdmFaults, ACorruptedBlockTakesItsNetworkOutOfServiceAndTheMirrorLosesNothi
     EXPECT_FALSE(drive.bed.in_service(network));
     ++noticed;
   }
-  EXPECT_GT(noticed, kSeeds / 2);
+  EXPECT_GT(noticed, all / 2);
+}
+
+// Host 0 writes to hosts 1 and 2 in turn, several small ones at once; the link down to host 1 is so full of long chunks and others' atomics that what is
+// wrong with a write to it would be seen there only when what follows has been written elsewhere. So the switch must not believe it.
+TEST(EdmFaults, AFlippedBitThatHidesWhatFollowsSendsNoWriteToAnotherHost) {
+  const std::uint64_t all = seeds_of(2'000);
+  std::uint64_t noticed = 0;
+  for (std::uint64_t seed = 0; seed < all; ++seed) {
+    SCOPED_TRACE(fmt::format("seed {}", seed));
+    Rng rng(seed);
+    EdmTestbed bed(hardware(), {.hosts = 5, .memory_bytes = 1'024, .mega_bytes = 256u << rng.below(5)});
+    const std::uint64_t block = rng.below(400);
+    bed.corrupt({.host = 0, .block = block, .bits = {kMoreBit}});
+    for (int i = 0; i < 60; ++i) {
+      const auto to = static_cast<std::uint32_t>(1 + rng.below(2));
+      const std::uint64_t bytes = rng.below(8) == 0 ? 256 : 1 + rng.below(16);
+      ASSERT_TRUE(bed.host(0).write(Time{}, PortId(static_cast<std::uint16_t>(to)), 8 + rng.below(500),
+                                    std::vector<std::uint8_t>(bytes, static_cast<std::uint8_t>(to))));
+    }
+    for (int i = 0; i < 40; ++i) {
+      for (const std::uint32_t from : {2u, 3u, 4u})
+        ASSERT_TRUE(bed.host(from).modify(Time{}, PortId(1), 0, ModifyOp::kCompareAndSwap, 1, 1, 1));
+    }
+    for (std::uint32_t h = 0; h < 5; ++h) bed.wake(h);
+    bed.run(Time::at(Duration::milliseconds(2)));
+    for (std::uint32_t h = 0; h < 5; ++h) {
+      EXPECT_TRUE(std::ranges::all_of(bed.memory(h), [&](std::uint8_t byte) { return byte == 0 || byte == h; }))
+          << "host " << h << " has what another one should have";
+    }
+    if (bed.blocks_over(0, 0, EdmTestbed::Way::kUp) <= block) continue;
+    EXPECT_FALSE(bed.in_service(0));
+    ++noticed;
+  }
+  EXPECT_GT(noticed, all / 2);
 }
 
 TEST(EdmFaults, OneNetworkThatCorruptsBlocksAnswersNullAndNobodyWaitsForEver) {
@@ -173,11 +261,13 @@ TEST(EdmFaults, OneNetworkThatCorruptsBlocksAnswersNullAndNobodyWaitsForEver) {
     SCOPED_TRACE(fmt::format("seed {}", seed));
     Rng rng = Rng(seed).fork("faults");
     Drive drive(seed, Networks::kOne);
-    drive.bed.corrupt(
-        {.host = static_cast<std::uint32_t>(rng.below(Drive::kHosts)), .block = rng.below(60), .bits = flips(rng)});
+    drive.bed.corrupt({.host = static_cast<std::uint32_t>(rng.below(Drive::kHosts)),
+                       .block = rng.below(drive.bursts() ? 600 : 60),
+                       .bits = flips(rng)});
     drive.run();
     EXPECT_EQ(drive.answered, drive.asked);
     EXPECT_EQ(drive.wrong, 0u);
+    EXPECT_TRUE(drive.nothing_is_misplaced());
     nulls += drive.nulls;
   }
   EXPECT_GT(nulls, 100u);

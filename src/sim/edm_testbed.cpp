@@ -369,7 +369,7 @@ void EdmTestbed::at_switch(std::uint32_t network, std::uint32_t from, const Bloc
   const Block block = over_link(network, from, Way::kUp, sent);
   Node::Side& side = nodes_[from]->sides[network];
   edm::SwitchStack& stack = networks_[network].stack;
-  const bool legal = block.sync == edm::Sync::kData || block.sync == edm::Sync::kControl;
+  const bool legal = block.is_data() || (block.sync == edm::Sync::kControl && edm::checks(block));
   const bool begins = legal && edm::goes_through(block);
   // Data come by a grant alone.
   const bool needs_circuit = legal && begins && !side.more_follow;

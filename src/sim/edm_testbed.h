@@ -2,7 +2,8 @@
 //
 // Mirrored: with two networks, hosts send all that they send on both links, and take of what comes on both the copy that is first; so both switches see
 //           and decide the same (EDM §3.3). A block that does not check, wherever it is seen, takes its network out of service, since the two
-//           would not agree any longer; the other one goes on.
+//           would not agree any longer; the other one goes on. The switch looks at the CRC-8 of each control block, at those that it passes on
+//           too, in the cycle in which it identifies them.
 // Time:     each stage is counted from when its block came, without a phase between clocks: that is in the cycles of a crossing.
 // Source:   EDM §3.2.1, §3.2.2, Table 1, Figure 5.
 #pragma once
