@@ -48,13 +48,20 @@ bool HostStack::ask(Time now, Question question) {
 
 bool HostStack::start_read(Time now, Question question) {
   Unit& unit = question.unit;
-  std::uint8_t& next = next_read_.at(unit.port.value);
+  Line& line = lines_[unit.port.value];
+  if (line.reads == kMessageIds) return false;
+  ++line.reads;
   const std::uint32_t wanted = unit.kind == UnitKind::kModify ? 8 : unit.bytes;
   const Read read{question.tag, now + config_.read_timer, Time::never(), {}, wanted};
-  if (!reads_.try_emplace({unit.port.value, next}, read).second) return false;
-  unit.id = MessageId(next++);
-  ++lines_[unit.port.value].reads;
-  request(after(now, kRequestCycles), unit, std::move(question.operands));
+  while (line.asked - line.settled < kMessageIds) {
+    const auto id = static_cast<std::uint8_t>(line.asked++);
+    // One that the switch has refused keeps its id until its timer ends.
+    if (!reads_.try_emplace({unit.port.value, id}, read).second) continue;
+    unit.id = MessageId(id);
+    request(after(now, kRequestCycles), unit, std::move(question.operands));
+    return true;
+  }
+  unsent_.push_back({unit.port, read.tag, read.deadline});
   return true;
 }
 
@@ -127,20 +134,26 @@ Time HostStack::next_deadline() const {
   const Ready* const ready = next_ready();
   Time next = ready == nullptr ? Time::never() : std::max(ready->at, link_free_);
   for (const auto& [peer, read] : reads_) next = std::min(next, read.deadline);
+  if (!unsent_.empty()) next = std::min(next, unsent_.front().deadline);
   return next;
 }
 
 void HostStack::on_deadline(Time now) {
   std::vector<PortId> ended;
+  const auto end = [&](std::uint64_t tag, PortId node) {
+    done_.push_back({.tag = tag, .null = true, .first_block = now, .last_block = now, .data = {}});
+    ended.push_back(node);
+  };
   for (auto it = reads_.begin(); it != reads_.end();) {
     if (it->second.deadline > now) {
       ++it;
       continue;
     }
-    done_.push_back({.tag = it->second.tag, .null = true, .first_block = now, .last_block = now, .data = {}});
-    ended.push_back(PortId(it->first.first));
+    end(it->second.tag, PortId(it->first.first));
     it = reads_.erase(it);
   }
+  for (; !unsent_.empty() && unsent_.front().deadline <= now; unsent_.pop_front())
+    end(unsent_.front().tag, unsent_.front().node);
   for (const PortId node : ended) read_over(now, node);
 }
 
@@ -265,7 +278,18 @@ void HostStack::modify_here(Time now, const Unit& request) {
           std::move(answer));
 }
 
+void HostStack::settle(const Unit& answer) {
+  const auto line = lines_.find(answer.port.value);
+  if (line == lines_.end() || line->second.asked == 0) return;
+  const std::uint64_t newest = line->second.asked - 1;
+  const std::uint64_t number = newest - ((newest - answer.id.value) & (kMessageIds - 1));
+  if (number > newest) return;  // of a read that there never was
+  const bool whole = answer.last || answer.kind == UnitKind::kNull;
+  line->second.settled = std::max(line->second.settled, number + (whole ? 1 : 0));
+}
+
 void HostStack::answered(Time first_block, Time now, const Unit& unit) {
+  settle(unit);
   const auto found = reads_.find({unit.port.value, unit.id.value});
   if (found == reads_.end()) {
     ++strays_;  // its timer has ended

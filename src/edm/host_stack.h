@@ -9,9 +9,12 @@
 //             requests leave when nothing granted is. The paper does not say which of the two goes first.
 // X:          of each peer, so many reads and as many writes have asked for bandwidth and wait; further ones wait here, oldest first. With `mega_bytes`,
 //             the writes that wait ask as one (mega_message.h) as soon as one may.
+// Ids:        answers of one node come in the order of their reads, so one that comes, late or not, says that no earlier read is answered any more. A
+//             message id is not used anew before: a node that has left 256 reads in a row unanswered is sent no more until it answers one of
+//             them, and reads of it end as NULL when their timers do.
 // Errors:     what comes and fits nothing that is under way is counted; a read without an answer is done as NULL when its timer ends.
 // Threads:    one owner. Allocates for each message: it is a model of hardware, and not for a data path.
-// Limits:     256 messages a peer and direction; further ones are refused, unless X is kept here.
+// Limits:     256 messages a peer and direction; further ones are refused, unless X is kept here. How many of them X keeps waiting is not bounded.
 // Source:     EDM §3.2.1; the cycles, its last paragraph.
 #pragma once
 
@@ -35,6 +38,8 @@ inline constexpr std::int64_t kRequestTakenCycles = 3;  // the same, and the mem
 inline constexpr std::int64_t kGrantQueueCycles = 4;    // across the clock domains
 inline constexpr std::int64_t kDataCycles = 3;          // state table, data buffer, block
 inline constexpr std::int64_t kDataTakenCycles = 3;     // parse, address, on to memory
+
+inline constexpr std::uint32_t kMessageIds = 256;
 
 // What of an answer waits for DRAM. Chunks that all come as late after their grants keep apart in the switch as the scheduler has placed them;
 // where the first alone is late, the scheduler must keep its ports for that time too (SchedulerConfig::response_lead).
@@ -108,6 +113,11 @@ class HostStack {
     std::vector<std::uint8_t> data;
     std::uint32_t wanted = 0;
   };
+  struct Unsent {  // a read for which there is no message id
+    PortId node{};
+    std::uint64_t tag = 0;
+    Time deadline{};
+  };
   struct Answer {
     std::vector<std::uint8_t> data;
     std::size_t sent = 0;
@@ -134,6 +144,8 @@ class HostStack {
   struct Line {
     std::uint32_t reads = 0;
     std::uint32_t writes = 0;
+    std::uint64_t asked = 0;    // reads, numbered; the lowest byte is the message id
+    std::uint64_t settled = 0;  // those before it are not answered any more
     std::deque<Question> waiting_reads;
     std::deque<Write> waiting_writes;
   };
@@ -157,6 +169,7 @@ class HostStack {
   void serve(Time now, const Unit& request);
   void modify_here(Time now, const Unit& request);
   void answered(Time first_block, Time now, const Unit& unit);
+  void settle(const Unit& answer);
   bool inside(std::uint64_t address, std::uint64_t bytes) const {
     return bytes <= memory_.size() && address <= memory_.size() - bytes;
   }
@@ -164,9 +177,9 @@ class HostStack {
   HostConfig config_;
   MutableBytes memory_;
   std::map<Peer, Read> reads_;
+  std::deque<Unsent> unsent_;  // in order of time
   std::map<Peer, Asked> writes_;
   std::map<Peer, Answer> answers_;
-  std::array<std::uint8_t, kMaxPorts> next_read_{};
   std::array<std::uint8_t, kMaxPorts> next_write_{};
   std::array<std::uint64_t, kMaxPorts> writes_left_{};
   std::map<std::uint16_t, Line> lines_;

@@ -55,5 +55,73 @@ TEST(EdmHostStack, AnAnswerLongerThanWhatWasAskedForIsAStray) {
   EXPECT_FALSE(done.null);
 }
 
+// One that comes so late that all 256 ids have been used must not be taken for another read's.
+TEST(EdmHostStack, AnAnswerIsNeverTakenForThatOfALaterReadWithTheSameId) {
+  Host host;
+  ASSERT_TRUE(host.stack.read(host.now, kPeer, 0, 64, 0));
+  const auto over = [&](std::uint64_t tag) {
+    host.now = host.stack.next_deadline();
+    host.stack.on_deadline(host.now);
+    Done done;
+    return host.stack.poll_done(done) && done.tag == tag && done.null;
+  };
+  EXPECT_EQ(host.said().size(), 1u);
+  ASSERT_TRUE(over(0));
+  for (std::uint64_t tag = 1; tag < 256; ++tag) {
+    ASSERT_TRUE(host.stack.read(host.now, kPeer, tag * 64, 64, tag));
+    ASSERT_EQ(host.said().size(), 1u);
+    ASSERT_TRUE(over(tag));
+  }
+  // No id is left: it is not sent, and ends as the others.
+  ASSERT_TRUE(host.stack.read(host.now, kPeer, 0x8000, 64, 256));
+  EXPECT_TRUE(host.said().empty());
+  const std::vector<std::uint8_t> data(64, 9);
+  const auto answer = [&](std::uint8_t id) {
+    host.comes(
+        {.kind = UnitKind::kResponse, .port = kPeer, .id = MessageId(id), .bytes = 64, .last = true, .data = data});
+  };
+  answer(0);
+  Done done;
+  EXPECT_FALSE(host.stack.poll_done(done));
+  EXPECT_EQ(host.stack.strays(), 1u);
+  ASSERT_TRUE(over(256));
+  // Now the first id is free again, and no other one.
+  ASSERT_TRUE(host.stack.read(host.now, kPeer, 64, 64, 257));
+  ASSERT_TRUE(host.stack.read(host.now, kPeer, 64, 64, 258));
+  EXPECT_EQ(host.said().size(), 1u);
+  // An answer to the newest: none of the others comes any more.
+  answer(0);
+  ASSERT_TRUE(host.stack.poll_done(done));
+  EXPECT_EQ(done.tag, 257u);
+  EXPECT_FALSE(done.null);
+  for (std::uint64_t tag = 0; tag < 255; ++tag) ASSERT_TRUE(host.stack.read(host.now, kPeer, 64, 64, tag));
+  EXPECT_EQ(host.said().size(), 255u);
+  EXPECT_FALSE(host.stack.read(host.now, kPeer, 64, 64, 255));  // 256 are under way
+}
+
+// A read that the switch has refused keeps its id until its timer ends, however many others are answered meanwhile.
+TEST(EdmHostStack, AReadThatIsNeverAnsweredHoldsUpNoOtherOne) {
+  Host host;
+  ASSERT_TRUE(host.stack.read(host.now, kPeer, 0, 64, 1'000));
+  EXPECT_EQ(host.said().size(), 1u);
+  const std::vector<std::uint8_t> data(8, 9);
+  for (std::uint64_t tag = 0; tag < 600; ++tag) {
+    ASSERT_TRUE(host.stack.modify(host.now, kPeer, 0, ModifyOp::kSwap, 1, 0, tag));
+    Unit asked;
+    while (!host.stack.poll(host.now, asked)) host.now = host.stack.next_deadline();
+    ASSERT_NE(asked.id.value, 0);
+    host.comes({.kind = UnitKind::kResponse, .port = kPeer, .id = asked.id, .bytes = 8, .last = true, .data = data});
+    Done done;
+    ASSERT_TRUE(host.stack.poll_done(done));
+    ASSERT_EQ(done.tag, tag);
+    ASSERT_FALSE(done.null);
+  }
+  host.stack.on_deadline(host.stack.next_deadline());
+  Done done;
+  ASSERT_TRUE(host.stack.poll_done(done));
+  EXPECT_EQ(done.tag, 1'000u);
+  EXPECT_TRUE(done.null);
+}
+
 }  // namespace
 }  // namespace sluice::edm
