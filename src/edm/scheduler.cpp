@@ -22,8 +22,9 @@ std::uint32_t minimum_chunk_bytes(std::uint32_t ports, Duration iteration, Durat
 Scheduler::Scheduler(const SchedulerConfig& config)
     : config_(config),
       ring_(config.active_per_pair * 2),
-      pairs_(std::size_t{config.ports} * config.ports),
-      messages_(pairs_.size() * ring_),
+      pair_count_(std::size_t{config.ports} * config.ports),
+      pairs_(pair_count_),
+      messages_(pair_count_ * ring_),
       by_destination_(config.ports),
       by_source_(config.ports),
       wanted_of_(config.ports),
@@ -363,7 +364,8 @@ void Scheduler::grant(Time at, std::uint32_t source, std::uint32_t destination) 
     --waiting_messages_;
     --queue.count;
     if (granted.kind == DemandKind::kWrite) --queue.writes;
-    if (++queue.head == ring_) queue.head = 0;
+    // An empty ring begins anew, so that the places that are used most lie together.
+    if (queue.count == 0 || ++queue.head == ring_) queue.head = 0;
     if (queue.count != 0) list(source, destination, message(source, destination, 0).key);
   }
   const Release due{at + time_taken(out), static_cast<std::uint16_t>(source), static_cast<std::uint16_t>(destination)};

@@ -162,7 +162,7 @@ class Scheduler {
     const std::size_t which = std::size_t{source} * config_.ports + destination;
     std::uint32_t place = pairs_[which].head + index;
     if (place >= ring_) place -= ring_;
-    return messages_[which * ring_ + place];
+    return messages_[place * pair_count_ + which];
   }
   NotifyVerdict judge(const Demand& demand) const;
   Key key_of(std::uint32_t remaining, std::uint64_t sequence) const;
@@ -184,9 +184,11 @@ class Scheduler {
   void grant(Time at, std::uint32_t source, std::uint32_t destination);
 
   SchedulerConfig config_;
-  std::uint32_t ring_;  // of a pair
+  std::uint32_t ring_;  // places of a pair
+  std::size_t pair_count_;
   std::vector<Pair> pairs_;
-  std::vector<Message> messages_;
+  std::vector<Message>
+      messages_;  // all pairs' first places, then their second ones: most pairs have one message at a time
   OrderedLists by_destination_;  // the notification queues
   OrderedLists by_source_;
   std::vector<PortSet> wanted_of_;  // by source: the destinations it has messages for
