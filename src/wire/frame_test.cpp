@@ -11,6 +11,7 @@
 
 #include "base/instructions.h"
 #include "base/rng.h"
+#include "wire/frame_inline.h"
 #include "wire/icrc.h"
 #include "wire/icrc_inline.h"
 
@@ -182,6 +183,44 @@ TEST(Frame, RefusesMoreThanItsLimitEvenWhenIpCanSayIt) {
   const std::size_t longest = kMaxFrameSize - 42 - Bth::kSize - Reth::kSize - kIcrcSize;
   EXPECT_EQ(verdict_of(write_only(address(false, false), longest - longest % 4)), Verdict::kOk);
   EXPECT_EQ(verdict_of(write_only(address(false, false), longest + 4)), Verdict::kOversized);
+}
+
+auto fields(const ParsedFrame& p) {
+  return std::tuple(p.length, p.ip_offset, p.bth_offset, p.payload_offset, p.payload_length, p.vlan_tci, p.pkey,
+                    p.traffic_class, p.pad_count, p.opcode, p.is_v4, p.has_vlan, p.solicited, p.ack_request, p.fecn,
+                    p.becn, p.destination, p.psn);
+}
+
+[[SLUICE_FOR_NEW_MACHINES]] Verdict parse_there(ByteView frame, ParsedFrame& out) {
+  return parse_on_new_machine(frame, out);
+}
+
+// Frames as they are, and with up to three bytes of their headers changed, with more or less behind them, and with any opcode.
+TEST(Frame, IsParsedAlikeHoweverItIsParsed) {
+  if (!has_new_instructions()) GTEST_SKIP();
+  Rng rng(5);
+  std::size_t sound = 0;
+  for (int i = 0; i < 200'000; ++i) {
+    auto frame = write_only(address(rng.below(8) == 0, rng.below(8) == 0), rng.below(6) * rng.below(30));
+    if (rng.below(2) == 0) frame[42] = static_cast<std::uint8_t>(rng.below(256));
+    for (auto k = rng.below(4); k-- > 0;) {
+      const std::size_t at = rng.below(2) == 0 ? 12 + rng.below(46) : rng.below(frame.size());
+      frame[at] = static_cast<std::uint8_t>(rng.below(4) == 0 ? rng.below(256) : frame[at] ^ 1u << rng.below(8));
+    }
+    if (rng.below(2) == 0) fix_checksum(frame);
+    if (rng.below(4) == 0) frame.resize(rng.below(frame.size() + 20));
+    ParsedFrame plain;
+    ParsedFrame common;
+    ParsedFrame there;
+    const Verdict verdict = parse(frame, plain);
+    ASSERT_EQ(parse_inline(frame, common), verdict) << i;
+    ASSERT_EQ(parse_there(frame, there), verdict) << i;
+    if (verdict != Verdict::kOk) continue;
+    ++sound;
+    ASSERT_EQ(fields(common), fields(plain)) << i;
+    ASSERT_EQ(fields(there), fields(plain)) << i;
+  }
+  EXPECT_GT(sound, 50'000u);
 }
 
 TEST(Frame, FindsAnyFlippedBitByChecksumOrIcrcUnlessItIsMasked) {

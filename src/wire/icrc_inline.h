@@ -60,7 +60,7 @@ template <std::size_t... kBehind>
 [[SLUICE_FOR_NEW_MACHINES, gnu::always_inline]] inline void write_inline(
     const PacketTemplate& packet, std::uint8_t* out, const std::array<std::uint64_t, sizeof...(kBehind)>& fields) {
 #if defined(__x86_64__)
-  packet.write(out, {});
+  packet.copy_to(out);
   std::uint8_t* const end = out + packet.frame_size() - kIcrcSize;
   std::size_t i = 0;
   (store_le(end - kBehind - 8, fields[i++]), ...);
