@@ -91,7 +91,8 @@ std::size_t turn(Box& box, const dpdk::Device& in, const dpdk::Device& out, Outb
   std::array<Packet, kBurst> packets;
   const std::uint16_t n = rte_eth_rx_burst(in.number(), 0, buffers.data(), kBurst);
   for (std::size_t i = 0; i < n; ++i) {
-    packets[i].frame = {rte_pktmbuf_mtod(buffers[i], std::uint8_t*), buffers[i]->pkt_len};
+    const std::uint32_t room = std::uint32_t{buffers[i]->buf_len} - buffers[i]->data_off;
+    packets[i].frame = {rte_pktmbuf_mtod(buffers[i], std::uint8_t*), buffers[i]->pkt_len, room};
     prefetch(packets[i].frame.data);
     prefetch(packets[i].frame.data + 64);
   }

@@ -184,7 +184,8 @@ std::size_t DpdkPort::receive(Time, std::span<port::Frame> burst) {
       ++counters_.rx_malformed;
       continue;
     }
-    burst[frames++] = {rte_pktmbuf_mtod(buffer, std::uint8_t*), buffer->pkt_len};
+    const std::uint32_t room = std::uint32_t{buffer->buf_len} - buffer->data_off;
+    burst[frames++] = {rte_pktmbuf_mtod(buffer, std::uint8_t*), buffer->pkt_len, room};
     prefetch(burst[frames - 1].data);
     prefetch(burst[frames - 1].data + 64);
     ++counters_.rx_frames;

@@ -29,6 +29,7 @@ inline constexpr std::size_t kMaxFrame = 4352;
 struct Frame {
   std::uint8_t* data = nullptr;
   std::uint32_t length = 0;
+  std::uint32_t room = 0;  // bytes from `data` on into which it may grow; where a port does not say so, it may not
 
   ByteView bytes() const { return {data, length}; }
   MutableBytes mutable_bytes() const { return {data, length}; }

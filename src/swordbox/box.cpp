@@ -96,24 +96,34 @@ void Box::process(Time now, std::span<Packet> burst, port::FrameSink& outbox) {
 
 void Box::process_stage(Time now, std::span<Packet> packets, port::FrameSink& outbox) {
   if (has_new_instructions()) return process_stage_on_new_machine(now, packets, outbox);
+  for (std::size_t i = 0; i < packets.size(); ++i) {
+    Prepared& p = prepared_[i];
+    p.verdict = wire::parse_inline(packets[i].frame.bytes(), p.parsed);
+    look_up(packets[i].frame, p);
+  }
   do_stage(now, packets, outbox);
 }
 
 [[SLUICE_FOR_NEW_MACHINES]] void Box::process_stage_on_new_machine(Time now, std::span<Packet> packets,
                                                                    port::FrameSink& outbox) {
+  Prepared* const prepared = prepared_.data();
+  for (std::size_t i = 0; i < packets.size(); ++i) {
+    prepared[i].verdict = wire::parse_on_new_machine(packets[i].frame.bytes(), prepared[i].parsed);
+    look_up(packets[i].frame, prepared[i]);
+  }
   do_stage(now, packets, outbox);
+}
+
+// Whose packet it is will be asked for: what that needs is on its way from here on.
+[[gnu::always_inline]] inline void Box::look_up(const port::Frame& frame, Prepared& p) {
+  p.reliable = p.verdict == wire::Verdict::kOk && p.parsed.traits().transport == wire::Transport::kRc;
+  if (!p.reliable) return;
+  p.key.assign(frame.data, p.parsed);
+  connections_.prefetch(p.key);
 }
 
 [[gnu::always_inline]] inline void Box::do_stage(Time now, std::span<Packet> packets, port::FrameSink& outbox) {
   Prepared* const prepared = prepared_.data();
-  for (std::size_t i = 0; i < packets.size(); ++i) {
-    Prepared& p = prepared[i];
-    p.verdict = wire::parse_inline(packets[i].frame.bytes(), p.parsed);
-    p.reliable = p.verdict == wire::Verdict::kOk && p.parsed.traits().transport == wire::Transport::kRc;
-    if (!p.reliable) continue;
-    p.key.assign(packets[i].frame.data, p.parsed);
-    connections_.prefetch(p.key);
-  }
   for (std::size_t i = 0; i < packets.size(); ++i) {
     Prepared& p = prepared[i];
     p.crossing = p.reliable ? connections_.find(p.key) : Crossing();
@@ -155,23 +165,23 @@ inline bool Box::judge_at_once(Time now, Packet& packet, Prepared& p, bool fence
   if (!atomic && p.parsed.opcode != wire::Opcode::kRcAcknowledge) return false;
   Connection& connection = connections_[p.crossing.connection];
   if (fenced && !connection.announced) return false;
-  const bool done = atomic ? multiplexer_->replace_at_once(now, packet.frame, p.parsed, connection, p.crossing)
-                           : multiplexer_->answer_at_once(now, packet.frame, p.parsed, p.crossing, outbox);
-  if (!done) return false;
-  connection.last_seen = now;
   ConnectionUse& use = use_[p.crossing.connection];
   if (atomic) {
+    if (!multiplexer_->replace_at_once(now, packet.frame, p.parsed, connection, p.crossing)) return false;
     packet.verdict = Verdict::kAtomicReplaced;
     packet.action = Action::kForward;
     packet.frame.length = p.parsed.length;
     ++use.requests;
     ++use.changed;
   } else {
+    const auto answered = multiplexer_->answer_at_once(now, packet.frame, p.parsed, p.crossing, outbox);
+    if (!answered) return false;
     packet.verdict = Verdict::kSharedAnswer;
-    packet.action = Action::kDrop;
+    packet.action = *answered;
     ++use.responses;
-    ++use.dropped;
+    ++(*answered == Action::kForward ? use.changed : use.dropped);
   }
+  connection.last_seen = now;
   counters_.count(packet.verdict);
   return true;
 }
@@ -315,7 +325,8 @@ Verdict Box::judge_homeless(const std::uint8_t* frame, const wire::ParsedFrame& 
   return watched ? Verdict::kStrangerDropped : Verdict::kUnknown;
 }
 
-Verdict Box::judge_known(Time now, const port::Frame& frame, const Judged& packet, port::FrameSink& outbox) {
+[[gnu::always_inline]] inline Verdict Box::judge_known(Time now, const port::Frame& frame, const Judged& packet,
+                                                       port::FrameSink& outbox) {
   const bool is_request = packet.parsed.traits().is_request;
   bool behind_outbox = false;  // answers that come before it stand there already
   if (!is_request && multiplexer_) {
@@ -357,8 +368,7 @@ Verdict Box::hold(const port::Frame& frame, const Judged& packet, Verdict verdic
   if (!hold_.push(direction, frame)) return Verdict::kHoldFull;
   if (packet.parsed.traits().is_request) {
     const bool reads = packet.parsed.traits().kind == Kind::kReadRequest;
-    const std::uint32_t span =
-        reads ? read_span(packet.connection, wire::get<wire::Reth>(packet.frame, packet.parsed).length) : 1;
+    const std::uint32_t span = reads ? read_span(packet.connection, packet.reth().length) : 1;
     direction.holds_request = true;
     direction.held_next = packet.psn() + std::max(span, 1u);
   }
@@ -374,7 +384,7 @@ Verdict Box::judge_repeated(Time now, const Judged& packet, port::FrameSink& out
 }
 
 // The next request in order: the multiplexer's, or the rule's.
-Verdict Box::judge_next(Time now, const Judged& packet, bool complete) {
+[[gnu::always_inline]] inline Verdict Box::judge_next(Time now, const Judged& packet, bool complete) {
   if (multiplexer_ && !is_apart(packet)) {
     if (const auto shared = multiplexer_->on_request(now, packet, on_ && share_words_)) return *shared;
   }
@@ -383,7 +393,7 @@ Verdict Box::judge_next(Time now, const Judged& packet, bool complete) {
   return complete ? rule_->on_request(now, packet) : rule_->on_stranger_request(now, packet);
 }
 
-Verdict Box::judge_request(Time now, const Judged& packet, port::FrameSink& outbox) {
+[[gnu::always_inline]] inline Verdict Box::judge_request(Time now, const Judged& packet, port::FrameSink& outbox) {
   Direction& direction = packet.connection.to[packet.end];
   const bool complete = packet.connection.qpn[1 - packet.end] != kUnknownQpn;
   if (!direction.started) {
@@ -405,7 +415,7 @@ Verdict Box::judge_request(Time now, const Judged& packet, port::FrameSink& outb
   direction.loose = 0;
   std::uint32_t span = 1;
   if (packet.parsed.traits().kind == Kind::kReadRequest) {
-    const auto reth = wire::get<wire::Reth>(packet.frame, packet.parsed);
+    const auto reth = packet.reth();
     span = read_span(packet.connection, reth.length);
     if (span == 0) {
       span = 1;
@@ -421,7 +431,7 @@ Verdict Box::judge_request(Time now, const Judged& packet, port::FrameSink& outb
 }
 
 // What an answer says about the requests, whether or not it may pass now.
-void Box::note_progress(Time now, const Judged& packet) {
+[[gnu::always_inline]] inline void Box::note_progress(Time now, const Judged& packet) {
   Direction& requests = packet.connection.to[1 - packet.end];
   if (!requests.started) return;
   const Psn done = is_refusal(packet) ? packet.psn() - 1 : packet.psn();
@@ -436,7 +446,7 @@ void Box::note_progress(Time now, const Judged& packet) {
   if (rule_ && packet.connection.qpn[1 - packet.end] != kUnknownQpn) rule_->observe_response(now, packet);
 }
 
-Verdict Box::judge_response(Time now, const Judged& packet) {
+[[gnu::always_inline]] inline Verdict Box::judge_response(Time now, const Judged& packet) {
   if (!packet.connection.to[1 - packet.end].started) return Verdict::kUnknown;
   const bool complete = packet.connection.qpn[1 - packet.end] != kUnknownQpn;
   if (rule_ && complete) return rule_->on_response(now, packet);

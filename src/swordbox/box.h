@@ -3,7 +3,7 @@
 // Life:       process(burst) for all that crosses; on_deadline() when next_deadline() has come.
 // Order:      packets of one direction of a connection leave in order. What was made or held goes to the outbox, which the caller sends
 //             after the burst; nothing is let go before the burst has been judged.
-// Invariant:  a packet is edited in place, never grows, and its ICRC is patched, not recomputed: damage stays visible.
+// Invariant:  a packet is edited in place, grows only into room that its buffer has, and its ICRC is patched, not recomputed: damage stays visible.
 // Errors:     never fails on input: a Verdict each.
 // Threads:    one owner, no locks. No allocation after construction.
 // Limits:     BoxConfig.
@@ -27,7 +27,8 @@ namespace sluice::swordbox {
 
 struct Packet {
   port::Frame frame{};
-  Action action = Action::kForward;  // after process(): kForward, or kDrop (dropped, or taken to be held)
+  Action action =
+      Action::kForward;  // after process(): kForward, or kDrop (dropped, given to others or taken to be held)
   Verdict verdict{};
 };
 
@@ -146,6 +147,7 @@ class Box final : private Connections::Observer {
   void process_stage(Time now, std::span<Packet> packets, port::FrameSink& outbox);
   void process_stage_on_new_machine(Time now, std::span<Packet> packets, port::FrameSink& outbox);
   void do_stage(Time now, std::span<Packet> packets, port::FrameSink& outbox);
+  void look_up(const port::Frame& frame, Prepared& prepared);
   void prefetch(const Judged& packet, int step) const;
   bool judge_at_once(Time now, Packet& packet, Prepared& prepared, bool fenced, port::FrameSink& outbox);
   void account(ConnectionIndex connection, bool is_request, Verdict verdict);

@@ -48,8 +48,7 @@ Verdict CloverRule::open_link(Time now, const Judged& packet, const Cas& cas, st
   node.set_state(NodeState::kOpen);
   state.exclusive = exclusive;
   if (!exclusive) {
-    state.tail = node.place;
-    state.tail_entry = entry;
+    state.set_tail(node, entry);
     state.free_word = node.free_word;
   }
   ++counters_.links_opened;
@@ -85,8 +84,12 @@ void CloverRule::link_stands(LinkIndex index, bool tail_is_known) {
   if (state.exclusive && index == state.last_open) {
     state.exclusive = false;
     const bool known = tail_is_known && link.node_ready && !link.overtaken;
-    state.tail = known ? link.node : 0;
-    state.tail_entry = known ? link.entry : kNone;
+    if (known) {
+      state.set_tail(history_[link.entry], link.entry);
+    } else {
+      state.tail = 0;
+      state.tail_entry = kNone;
+    }
     state.free_word = history_[link.entry].free_word;
     ++(known ? counters_.tails_learned : counters_.tails_lost);
   }

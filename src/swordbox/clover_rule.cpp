@@ -54,11 +54,9 @@ void CloverRule::account(std::vector<MemoryUse>& uses) const {
   add("who waits, what is proven", connections_.capacity(), bytes_of(waiting_) + bytes_of(proven_));
 }
 
-std::uint16_t CloverRule::region_index(const NetAddress& server, wire::RKey rkey) {
-  const auto is_it = [&](std::uint32_t i) { return regions_[i].rkey == rkey && regions_[i].server == server; };
-  if (last_region_ < regions_.size() && is_it(last_region_)) return last_region_;
+std::uint16_t CloverRule::find_region(const NetAddress& server, wire::RKey rkey) {
   const std::uint64_t hash = region_hash(server, rkey);
-  const std::uint32_t found = regions_index_.find(hash, is_it);
+  const std::uint32_t found = regions_index_.find(hash, [&](std::uint32_t i) { return is_region(i, server, rkey); });
   if (found != kNone) return last_region_ = static_cast<std::uint16_t>(found);
   if (regions_fixed_ || regions_.size() == kMaxRegions) return kNoRegion;
   regions_.push_back({server, rkey});
@@ -128,7 +126,7 @@ Verdict CloverRule::on_request(Time now, const Judged& packet) {
   now_ = now;
   std::uint32_t span = 1;
   if (packet.parsed.traits().kind == Kind::kReadRequest) {
-    span = std::max(1u, read_span(packet.connection, wire::get<wire::Reth>(packet.frame, packet.parsed).length));
+    span = std::max(1u, read_span(packet.connection, packet.reth().length));
   }
   operations_.begin(packet.index, packet.end, packet.psn(), span);
   switch (packet.parsed.traits().kind) {
@@ -174,7 +172,7 @@ bool CloverRule::write_acknowledged(const HistoryEntry& entry) const {
 }
 
 Verdict CloverRule::on_write(Time now, const Judged& packet) {
-  const auto reth = wire::get<wire::Reth>(packet.frame, packet.parsed);
+  const auto reth = packet.reth();
   const std::uint16_t region = region_index(packet.connection.address[packet.end], reth.rkey);
   if (region == kNoRegion || reth.virtual_address > kAddressBits) return Verdict::kPlain;
   const Place place = place_of(region, reth.virtual_address);
@@ -199,7 +197,7 @@ Verdict CloverRule::on_write(Time now, const Judged& packet) {
                        reth.length % 4 == 0 && bytes.size() >= needed &&
                        layout.is_free(word_at(bytes, layout.next_offset));
   if (!is_node) {
-    if (entry != kNone) history_[entry].set_state(NodeState::kEmpty);
+    if (entry != kNone) history_[entry].become_empty();
     return Verdict::kPlain;
   }
   if (now < config_.trust_writes_from) return Verdict::kPlain;
@@ -433,7 +431,7 @@ Verdict CloverRule::reaim(const Judged& packet, const Cas& cas, std::uint32_t en
 }
 
 Verdict CloverRule::on_read(const Judged& packet) {
-  const auto reth = wire::get<wire::Reth>(packet.frame, packet.parsed);
+  const auto reth = packet.reth();
   const std::uint16_t region = region_index(packet.connection.address[packet.end], reth.rkey);
   if (region == kNoRegion || !config_.steer_reads || config_.mirrored || reth.virtual_address > kAddressBits)
     return Verdict::kPlain;
@@ -450,9 +448,8 @@ Verdict CloverRule::on_read(const Judged& packet) {
   const HistoryEntry& node = history_[entry];
   if (node.state() == NodeState::kPast && now_ - node.past_since() > config_.steer_reads_for)
     return Verdict::kReadTooOld;
-  const bool same_length = history_[state.tail_entry].words * std::uint32_t{4} == reth.length;
   const std::uint32_t span = read_span(packet.connection, reth.length);
-  if (region_of(state.tail) != region || !same_length || span == 0 || span > Operations::kMaxReadSpan) {
+  if (region_of(state.tail) != region || !state.tail_has(reth.length) || span == 0 || span > Operations::kMaxReadSpan) {
     return Verdict::kReadElsewhere;
   }
   Operation* const op =
@@ -520,7 +517,7 @@ void CloverRule::forget_all() {
     if (keys_[i].tail != 0) lose_tail(i);
   }
   for (std::uint32_t i = 0; i < history_.size(); ++i) {
-    if (history_[i].state() != NodeState::kOpen) history_[i].set_state(NodeState::kEmpty);
+    if (history_[i].state() != NodeState::kOpen) history_[i].become_empty();
   }
 }
 

@@ -157,7 +157,13 @@ class CloverRule final : public Rule {
   void give_up(std::uint32_t key);
   std::optional<Cas> parse_cas(const Judged& packet);
   bool fenced(Time now, const Cas& cas) const;
-  std::uint16_t region_index(const NetAddress& server, wire::RKey rkey);
+  std::uint16_t region_index(const NetAddress& server, wire::RKey rkey) {
+    return is_region(last_region_, server, rkey) ? last_region_ : find_region(server, rkey);
+  }
+  bool is_region(std::size_t i, const NetAddress& server, wire::RKey rkey) const {
+    return i < regions_.size() && regions_[i].rkey == rkey && regions_[i].server == server;
+  }
+  std::uint16_t find_region(const NetAddress& server, wire::RKey rkey);
   std::optional<Place> node_place(const Cas& cas) const;
   bool write_acknowledged(const HistoryEntry& entry) const;
   // Whether an atomic that is not watched has to wait: it could get between links under way. If it may pass, the tail that it may

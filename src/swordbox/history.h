@@ -39,16 +39,22 @@ inline constexpr std::uint64_t kAddressBits = (std::uint64_t{1} << 48) - 1;
 constexpr Place place_of(std::uint16_t region, std::uint64_t address) { return std::uint64_t{region} << 48 | address; }
 constexpr std::uint64_t address_of(Place place) { return place & kAddressBits; }
 constexpr std::uint16_t region_of(Place place) { return static_cast<std::uint16_t>(place >> 48); }
+inline constexpr Place kNoPlace = ~Place{0};  // of no region
 
 class alignas(32) HistoryEntry {
  public:
-  Place place = 0;
+  Place place = kNoPlace;
   std::uint64_t key = 0;
   std::uint64_t free_word = 0;  // its next word as it was written
   std::uint16_t words = 0;      // length of the node in units of 4 bytes
 
   NodeState state() const { return static_cast<NodeState>(marks_ & 7); }
   void set_state(NodeState state) { marks_ = static_cast<std::uint8_t>((marks_ & ~7) | static_cast<int>(state)); }
+
+  void become_empty() {
+    place = kNoPlace;
+    set_state(NodeState::kEmpty);
+  }
 
   // The packet that the state waits for: the last one of the node's WRITE, or (kTried) its CAS.
   struct Awaited {
@@ -95,13 +101,12 @@ class History {
   explicit History(std::size_t entries)
       : entries_(std::bit_ceil(entries < kWays ? kWays : entries)), sets_mask_(entries_.size() / kWays - 1) {}
 
-  // Index of the node at `place`, or kNone.
+  // Index of the node at `place`, or kNone. Which of a set it is cannot be foreseen: all are looked at, without a question in between.
   std::uint32_t find(Place place) const {
     const std::size_t set = set_of(place);
-    for (std::size_t i = set; i < set + kWays; ++i) {
-      if (entries_[i].place == place && entries_[i].state() != NodeState::kEmpty) return static_cast<std::uint32_t>(i);
-    }
-    return kNone;
+    unsigned same = 0;
+    for (std::size_t k = 0; k < kWays; ++k) same |= static_cast<unsigned>(entries_[set + k].place == place) << k;
+    return same == 0 ? kNone : static_cast<std::uint32_t>(set) + static_cast<std::uint32_t>(std::countr_zero(same));
   }
   // An entry for `place`, which is not there: an empty one or one that may be forgotten. kNone: all are in use.
   std::uint32_t claim(Place place) {

@@ -28,10 +28,20 @@ struct alignas(64) KeyState {
   std::uint32_t last_open = kNone;
   WaitingLine requests;
   WaitingLine responses;
-  std::uint16_t generation = 0;  // of this place in the table
-  bool exclusive = false;
-  bool broken = false;  // the chain is not what the box took it for, and others depended on it: hands off
+  std::uint16_t generation = 0;       // of this place in the table
+  std::uint16_t tail_words : 14 = 0;  // length of the tail in units of 4 bytes, kMostWords: or more
+  bool exclusive : 1 = false;
+  bool broken : 1 = false;  // the chain is not what the box took it for, and others depended on it: hands off
 
+  static constexpr std::uint32_t kMostWords = 0x3FFF;
+
+  void set_tail(const HistoryEntry& node, std::uint32_t entry) {
+    tail = node.place;
+    tail_entry = entry;
+    tail_words = std::min<std::uint32_t>(node.words, kMostWords) & kMostWords;
+  }
+  // Whether the tail is known to have so many bytes.
+  bool tail_has(std::uint32_t bytes) const { return tail_words != kMostWords && tail_words * 4u == bytes; }
   bool idle() const { return first_open == kNone && requests.first == kNone && responses.first == kNone; }
 };
 static_assert(sizeof(KeyState) == 64);

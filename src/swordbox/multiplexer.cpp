@@ -45,7 +45,6 @@ std::uint64_t Multiplexer::WordOperation::outcome(std::uint64_t prior) const {
 
 Multiplexer::Multiplexer(const MultiplexerConfig& config, Connections& connections, Counters& counters)
     : config_(config),
-      far_(config.words * sizeof(Word) + connections.capacity() * sizeof(Numbering) > kNearBytes),
       connections_(connections),
       counters_(counters),
       words_(config.words),
@@ -174,7 +173,7 @@ void Multiplexer::prefetch_contents(const Judged& packet) const {
 
 std::uint32_t Multiplexer::span_of(const Judged& packet) {
   if (packet.parsed.traits().kind != Kind::kReadRequest) return 1;
-  return std::max(1u, read_span(packet.connection, wire::get<wire::Reth>(packet.frame, packet.parsed).length));
+  return std::max(1u, read_span(packet.connection, packet.reth().length));
 }
 
 bool Multiplexer::under_way(const Judged& packet) const {
@@ -276,7 +275,7 @@ bool Multiplexer::is_written_to(Time now, const Word& word, Pass& until) const {
 
 // A WRITE of more or less than a word goes to memory where words may be tracked later.
 void Multiplexer::note_write(Time now, const Judged& packet) {
-  const auto reth = wire::get<wire::Reth>(packet.frame, packet.parsed);
+  const auto reth = packet.reth();
   if (reth.length == 0) return;
   const std::uint32_t packet_bytes = std::max<std::uint32_t>(packet.parsed.payload_length, 1);
   const std::uint32_t packets = (reth.length + packet_bytes - 1) / packet_bytes;
@@ -454,7 +453,7 @@ void Multiplexer::take_pass(const Pass& pass) {
 
 // A WRITE of more or less than a word: none of the words that it covers may be under way.
 std::optional<Verdict> Multiplexer::on_long_write(Time now, const Judged& packet) {
-  const auto reth = wire::get<wire::Reth>(packet.frame, packet.parsed);
+  const auto reth = packet.reth();
   if (reth.length == 0) return std::nullopt;
   const std::uint64_t first = reth.virtual_address & ~std::uint64_t{kWordBytes - 1};
   const std::uint64_t last = (reth.virtual_address + reth.length - 1) & ~std::uint64_t{kWordBytes - 1};
@@ -591,7 +590,7 @@ bool Multiplexer::may_overtake(Time now, const Judged& packet) {
   const wire::OpcodeTraits& traits = packet.parsed.traits();
   if (traits.is_atomic()) return false;
   if (traits.kind != Kind::kWrite || !traits.starts_message()) return true;
-  const auto reth = wire::get<wire::Reth>(packet.frame, packet.parsed);
+  const auto reth = packet.reth();
   if (!reaches_region(packet, reth)) return true;
   const std::uint16_t region = region_of(packet.connection.address[packet.end], reth.rkey, reth.virtual_address);
   for (std::uint64_t a = reth.virtual_address; a < reth.virtual_address + reth.length; a += Words::kPageBytes) {

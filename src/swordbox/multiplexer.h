@@ -72,7 +72,10 @@ class Multiplexer {
   std::optional<Verdict> on_repeated_request(Time now, const Judged& packet, port::FrameSink& outbox);
   bool may_pass_out_of_order(Time now, const Judged& packet);
   // As of a rule.
-  int prefetch_steps() const { return far_ ? 2 : 0; }
+  int prefetch_steps() const {
+    const bool near = words_.capacity() * sizeof(Word) + connections_.size() * sizeof(Numbering) <= kNearBytes;
+    return near ? 0 : 2;
+  }
   void prefetch(const Judged& packet, int step) const {
     if (step == 0) prefetch_places(packet);
     if (step == 1) prefetch_contents(packet);
@@ -81,10 +84,12 @@ class Multiplexer {
   // --- the steady state ---
   // Judges the packet in one go: an atomic that can be replaced at once, or the ACK of the oldest replaced operation. False: it is not that
   // simple, and nothing has been changed. REQUIRES: a packet of that kind, on a connection that is not fenced; replacing is on; has_new_instructions().
+  // An answer's: kForward, it has itself become the client's answer; kDrop, that one is in the outbox, because the frame has no room for it or
+  // others of this client are there before it. Nothing: as above.
   bool replace_at_once(Time now, const port::Frame& frame, wire::ParsedFrame& parsed, Connection& connection,
                        Crossing crossing);
-  bool answer_at_once(Time now, const port::Frame& frame, const wire::ParsedFrame& parsed, Crossing crossing,
-                      port::FrameSink& outbox);
+  std::optional<Action> answer_at_once(Time now, port::Frame& frame, const wire::ParsedFrame& parsed, Crossing crossing,
+                                       port::FrameSink& outbox);
 
   // --- answers ---
   // First: puts a packet from the server into its client's numbers, and answers those that it concerns. Something: it goes no further.
@@ -285,7 +290,6 @@ class Multiplexer {
 
   MultiplexerConfig config_;
   std::vector<NetAddress> servers_;
-  bool far_;  // its tables are large
   Connections& connections_;
   Counters& counters_;
   std::vector<KnownRegion> regions_;

@@ -70,25 +70,27 @@ using wire::Opcode;
   return true;
 }
 
-[[SLUICE_FOR_NEW_MACHINES]] bool Multiplexer::answer_at_once(Time now, const port::Frame& frame,
-                                                             const wire::ParsedFrame& parsed, Crossing crossing,
-                                                             port::FrameSink& outbox) {
+[[SLUICE_FOR_NEW_MACHINES]] std::optional<Action> Multiplexer::answer_at_once(Time now, port::Frame& frame,
+                                                                              const wire::ParsedFrame& parsed,
+                                                                              Crossing crossing,
+                                                                              port::FrameSink& outbox) {
   Numbering& shared = numbers_[crossing.connection];
-  if (shared.carrier == kNone || crossing.end == shared.server_end) return false;
-  if (parsed.psn != shared.first_open || parsed.psn == shared.out_next || shared.first_pass != kNone) return false;
+  if (shared.carrier == kNone || crossing.end == shared.server_end) return std::nullopt;
+  if (parsed.psn != shared.first_open || parsed.psn == shared.out_next || shared.first_pass != kNone)
+    return std::nullopt;
   const OutEntry& entry = carrier_out_.ring(shared.carrier).place(parsed.psn);
-  if (entry.psn != parsed.psn.value() || entry.went != Went::kReplaced || entry.owner == kNone) return false;
+  if (entry.psn != parsed.psn.value() || entry.went != Went::kReplaced || entry.owner == kNone) return std::nullopt;
   Numbering& n = numbers_[entry.owner];
   Connection& owner = connections_[entry.owner];
   Direction& d = owner.to[n.server_end];
   const auto ring = in_ring(entry.owner);
   InEntry& in = ring.place(Psn(entry.in));
   const bool is_next = in.psn == entry.in && Psn(entry.in) == d.acknowledged + 1 && d.expected != Psn(entry.in);
-  if (!is_next || in.went != Went::kReplaced || in.is_write) return false;
-  if (n.cut_off || owner.to[1 - n.server_end].held != 0) return false;
+  if (!is_next || in.went != Went::kReplaced || in.is_write) return std::nullopt;
+  if (n.cut_off || owner.to[1 - n.server_end].held != 0) return std::nullopt;
   const std::uint32_t aeth = load_be<std::uint32_t>(frame.data + parsed.extended_offset());
   const auto syndrome = static_cast<std::uint8_t>(aeth >> 24);
-  if (!wire::Aeth{syndrome, 0}.is_ack() || !wire::verify_icrc_inline(frame.data, parsed)) return false;
+  if (!wire::Aeth{syndrome, 0}.is_ack() || !wire::verify_icrc_inline(frame.data, parsed)) return std::nullopt;
 
   // Now it is certain.
   shared.syndrome = syndrome;
@@ -104,9 +106,19 @@ using wire::Opcode;
   d.acknowledged = Psn(in.psn);
   n.msn_shift = n.msn_shift + 1;
   n.msn = n.msn + 1;
-  if (std::uint8_t* const to = outbox.reserve(n.atomic_answer.frame_size()); to != nullptr) {
+  const std::size_t size = n.atomic_answer.frame_size();
+  const bool in_place = size <= frame.room && n.burst != burst_;
+  if (in_place) {
+    const auto mac_high = load_le<std::uint32_t>(frame.data + 6);
+    const auto mac_low = load_le<std::uint16_t>(frame.data + 10);
+    wire::write_inline<kPsnAndAeth, kLastWord>(n.atomic_answer, frame.data, atomic_answer_fields(n, in));
+    store_le(frame.data + 6, mac_high);
+    store_le(frame.data + 10, mac_low);
+    frame.length = static_cast<std::uint32_t>(size);
+    ++counters_.operations_answered;
+  } else if (std::uint8_t* const to = outbox.reserve(size); to != nullptr) {
     wire::write_inline<kPsnAndAeth, kLastWord>(n.atomic_answer, to, atomic_answer_fields(n, in));
-    outbox.commit(n.atomic_answer.frame_size());
+    outbox.commit(size);
     n.burst = burst_;
     ++counters_.operations_answered;
   } else {
@@ -121,7 +133,7 @@ using wire::Opcode;
   if ((word.open == 0) & !word.line.empty()) room_.wake(word.line, ready_);
   if (!carrier.line.empty()) room_.wake(carrier.line, ready_);
   if (!shared.line.empty()) wake_if_done(crossing.connection);
-  return true;
+  return in_place ? Action::kForward : Action::kDrop;
 }
 
 }  // namespace sluice::swordbox

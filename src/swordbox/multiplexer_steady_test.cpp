@@ -1,5 +1,6 @@
 // The short cuts of the steady state make no difference but for time: two boxes see the same packets, one takes the short cuts, and
-// whatever leaves them is the same, byte for byte.
+// whatever leaves them is the same, byte for byte. Where frames have room, an ACK becomes the answer in its place, before what the box makes
+// beside it: then each client learns the same in the same order.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -27,7 +28,9 @@ constexpr wire::RKey kKey{7};
 // A box and what has left it.
 class Side final : public port::FrameSink {
  public:
-  explicit Side(bool short_cuts, const wire::Gid& server) {
+  // `roomy_for_one`: the frames of one of the two boxes have room, this one's if `short_cuts`.
+  Side(bool short_cuts, bool roomy_for_one, const wire::Gid& server)
+      : roomy_for_one_(roomy_for_one), room_of_frames_(short_cuts && roomy_for_one ? 512 : 0) {
     MultiplexerConfig config;
     // Two regions behind one key, so that a word of either may be meant.
     config.regions = {{.server = server, .rkey = kKey, .address = kMemory, .length = 32, .writable = true},
@@ -42,15 +45,19 @@ class Side final : public port::FrameSink {
     std::vector<Packet> packets(frames.size());
     for (std::size_t i = 0; i < frames.size(); ++i) {
       frames[i].resize(512);
-      packets[i].frame = {frames[i].data(), lengths(frames[i])};
+      packets[i].frame = {frames[i].data(), lengths(frames[i]), room_of_frames_};
     }
     made.clear();
     box.process(now, packets, *this);
     std::vector<Bytes> out;
     for (const Packet& packet : packets) {
-      verdicts += std::string(row(packet.verdict).name) + ' ';
-      if (packet.action == Action::kForward)
-        out.emplace_back(packet.frame.data, packet.frame.data + packet.frame.length);
+      // A client's own answer goes into the outbox only if others stand there before it.
+      const bool may_differ =
+          roomy_for_one_ && (packet.verdict == Verdict::kResponse || packet.verdict == Verdict::kNak);
+      verdicts += std::string(row(may_differ ? Verdict::kSharedAnswer : packet.verdict).name) + ' ';
+      if (packet.action != Action::kForward) continue;
+      out.emplace_back(packet.frame.data, packet.frame.data + packet.frame.length);
+      answered_in_place += static_cast<int>(packet.verdict == Verdict::kSharedAnswer);
     }
     out.insert(out.end(), made.begin(), made.end());
     return out;
@@ -65,16 +72,20 @@ class Side final : public port::FrameSink {
 
   Box box{BoxConfig{}};
   std::vector<Bytes> made;
+  int answered_in_place = 0;
 
  private:
   static std::uint32_t lengths(const Bytes& frame) { return 14u + load_be<std::uint16_t>(frame.data() + 16); }
+  bool roomy_for_one_;
+  std::uint32_t room_of_frames_;
   std::array<std::uint8_t, port::kMaxFrame> room_{};
 };
 
 // Clients that send whatever they like, and a server that answers what reaches it.
 class Traffic {
  public:
-  explicit Traffic(std::uint64_t seed) : rng_(seed) {
+  Traffic(std::uint64_t seed, bool roomy)
+      : rng_(seed), roomy_(roomy), quick_(true, roomy, server_), slow_(false, roomy, server_) {
     for (std::uint32_t c = 0; c < kClients; ++c) {
       for (Side* const side : {&quick_, &slow_}) {
         side->box.connections().announce(Time(), {.address = {client(c), server_},
@@ -109,8 +120,10 @@ class Traffic {
       deliver(std::move(a), std::move(b));
     }
     quick_.box.counters().for_each([&](std::string_view name, std::string_view, std::uint64_t n) { count_[name] = n; });
-    slow_.box.counters().for_each(
-        [&](std::string_view name, std::string_view, std::uint64_t n) { ASSERT_EQ(count_[name], n) << name; });
+    slow_.box.counters().for_each([&](std::string_view name, std::string_view, std::uint64_t n) {
+      if (roomy_ && (name == "Response" || name == "Nak" || name == "SharedAnswer")) return;
+      ASSERT_EQ(count_[name], n) << name;
+    });
     ASSERT_EQ(quick_.box.multiplexer()->open(), slow_.box.multiplexer()->open());
     for (std::uint64_t w = 0; w < kWords; ++w) {
       ASSERT_EQ(quick_.box.multiplexer()->value_of(kMemory + 8 * w),
@@ -118,6 +131,7 @@ class Traffic {
     }
   }
   std::uint64_t count(std::string_view name) const { return count_.at(name); }
+  int answered_in_place() const { return quick_.answered_in_place; }
 
  private:
   static wire::Gid client(std::uint32_t c) { return wire::Gid::from(wire::Ipv4Address{0x0A000010 + c}); }
@@ -166,9 +180,32 @@ class Traffic {
     return frame;
   }
 
+  // That a frame goes to, as they lie in it: IP address, queue pair, PSN.
+  static std::array<std::uint8_t, 10> queue_pair_and_psn(const Bytes& f) {
+    return {f[30], f[31], f[32], f[33], f[47], f[48], f[49], f[51], f[52], f[53]};
+  }
+  // What tells a client more than it knew, in order: how answers that come a second time stand among others does not matter.
+  using Newest = std::array<std::uint32_t, kClients>;
+  static std::vector<std::pair<std::uint32_t, std::uint32_t>> news(const std::vector<Bytes>& frames, Newest& newest) {
+    std::vector<std::pair<std::uint32_t, std::uint32_t>> out;
+    for (const Bytes& frame : frames) {
+      const std::uint32_t client = frame[49] - 0x10u;
+      const std::uint32_t psn = load_be24(frame.data() + 51);
+      if (client >= kClients || psn <= newest[client]) continue;
+      newest[client] = psn;
+      out.emplace_back(client, psn);
+    }
+    std::ranges::stable_sort(out, {}, [](const auto& n) { return n.first; });
+    return out;
+  }
+
   // What left both boxes reaches clients and server.
   void deliver(std::vector<Bytes> quick, std::vector<Bytes> slow) {
     ASSERT_EQ(quick.size(), slow.size());
+    if (roomy_) {
+      ASSERT_EQ(news(quick, newest_quick_), news(slow, newest_slow_));
+      for (auto* const out : {&quick, &slow}) std::ranges::stable_sort(*out, {}, queue_pair_and_psn);
+    }
     for (std::size_t i = 0; i < quick.size(); ++i) {
       ASSERT_EQ(quick[i], slow[i]) << "packet " << i;
       wire::ParsedFrame parsed;
@@ -242,9 +279,12 @@ class Traffic {
   };
 
   Rng rng_;
+  bool roomy_;
+  Newest newest_quick_{};
+  Newest newest_slow_{};
   wire::Gid server_ = wire::Gid::from(wire::Ipv4Address{0x0A000001});
-  Side quick_{true, server_};
-  Side slow_{false, server_};
+  Side quick_;
+  Side slow_;
   std::array<Client, kClients> clients_;
   std::array<Server, kClients> servers_;
   std::map<std::uint64_t, std::uint64_t> memory_;
@@ -258,14 +298,25 @@ TEST(ShortCuts, MakeNoDifference) {
   std::uint64_t shared = 0;
   for (std::uint64_t seed = 1; seed <= 60 && !HasFailure(); ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
-    Traffic traffic(seed);
+    Traffic traffic(seed, false);
     traffic.run(400);
-    if (HasFailure()) return;
+    EXPECT_EQ(traffic.answered_in_place(), 0);
     replaced += traffic.count("AtomicReplaced");
     shared += traffic.count("SharedAnswer");
   }
   EXPECT_GT(replaced, 20'000u);
   EXPECT_GT(shared, 10'000u);
+}
+
+TEST(ShortCuts, MakeNoDifferenceToAnyClientWhereFramesMayGrow) {
+  int in_place = 0;
+  for (std::uint64_t seed = 1; seed <= 60 && !HasFailure(); ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    Traffic traffic(seed, true);
+    traffic.run(400);
+    in_place += traffic.answered_in_place();
+  }
+  EXPECT_GT(in_place, 5'000);
 }
 
 }  // namespace

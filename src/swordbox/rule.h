@@ -40,6 +40,11 @@ struct Judged {
   bool can_hold;     // there is room for it to wait
 
   wire::Psn psn() const { return parsed.psn; }
+  // REQUIRES: a READ request, or the first packet of a WRITE.
+  wire::Reth reth() const {
+    const std::uint8_t* const p = frame + parsed.extended_offset();
+    return {load_be<std::uint64_t>(p), wire::RKey(load_be<std::uint32_t>(p + 8)), load_be<std::uint32_t>(p + 12)};
+  }
 };
 
 // Tables up to so large are near anyhow, most of the time: asking for them beforehand costs more than it saves.
