@@ -284,8 +284,8 @@ void HostStack::settle(const Unit& answer) {
   const std::uint64_t newest = line->second.asked - 1;
   const std::uint64_t number = newest - ((newest - answer.id.value) & (kMessageIds - 1));
   if (number > newest) return;  // of a read that there never was
-  const bool whole = answer.last || answer.kind == UnitKind::kNull;
-  line->second.settled = std::max(line->second.settled, number + (whole ? 1 : 0));
+  // A NULL may be one of several: a node that has nothing to send uses all circuits of its grants. The next answer says that they are over.
+  line->second.settled = std::max(line->second.settled, number + (answer.last ? 1 : 0));
 }
 
 void HostStack::answered(Time first_block, Time now, const Unit& unit) {

@@ -99,6 +99,37 @@ TEST(EdmHostStack, AnAnswerIsNeverTakenForThatOfALaterReadWithTheSameId) {
   EXPECT_FALSE(host.stack.read(host.now, kPeer, 64, 64, 255));  // 256 are under way
 }
 
+// A node answers each grant of a read that it refuses, so a NULL does not say that no more of its read comes.
+TEST(EdmHostStack, ASecondNullIsNeverTakenForTheAnswerToALaterReadWithTheSameId) {
+  Host host;
+  const auto over = [&](std::uint64_t tag) {
+    host.now = host.stack.next_deadline();
+    host.stack.on_deadline(host.now);
+    Done done;
+    return host.stack.poll_done(done) && done.tag == tag && done.null;
+  };
+  const Unit null{.kind = UnitKind::kNull, .port = kPeer, .id = MessageId(0), .data = {}};
+  ASSERT_TRUE(host.stack.read(host.now, kPeer, 0, 600, 0));
+  EXPECT_EQ(host.said().size(), 1u);
+  ASSERT_TRUE(over(0));
+  host.comes(null);
+  for (std::uint64_t tag = 1; tag < 256; ++tag) {
+    ASSERT_TRUE(host.stack.read(host.now, kPeer, 0, 64, tag));
+    ASSERT_EQ(host.said().size(), 1u);
+    ASSERT_TRUE(over(tag));
+  }
+  ASSERT_TRUE(host.stack.read(host.now, kPeer, 0, 64, 256));
+  EXPECT_TRUE(host.said().empty());
+  host.comes(null);
+  Done done;
+  EXPECT_FALSE(host.stack.poll_done(done));
+  EXPECT_EQ(host.stack.strays(), 2u);
+  // What comes of a later one says that it was the last.
+  host.comes({.kind = UnitKind::kNull, .port = kPeer, .id = MessageId(1), .data = {}});
+  ASSERT_TRUE(host.stack.read(host.now, kPeer, 0, 64, 257));
+  EXPECT_EQ(host.said().size(), 1u);
+}
+
 // A read that the switch has refused keeps its id until its timer ends, however many others are answered meanwhile.
 TEST(EdmHostStack, AReadThatIsNeverAnsweredHoldsUpNoOtherOne) {
   Host host;

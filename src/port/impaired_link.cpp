@@ -75,7 +75,7 @@ std::optional<Frame> ImpairedLink::next(Time now) {
   if (!entry) return std::nullopt;
   ++left_;
   lent_.push_back(entry->slot);
-  return Frame{bytes(entry->slot), entry->length};
+  return Frame{bytes(entry->slot), entry->length, kMaxFrame};
 }
 
 std::optional<ImpairedLink::Entry> ImpairedLink::leave_held(Time now) {

@@ -64,7 +64,7 @@ class MemoryPort final : public Port {
     in_->taken = in_->received;
     const auto count = std::min<std::uint64_t>(burst.size(), in_->sent - in_->received);
     for (auto& frame : burst.first(count)) {
-      frame = {in_->slot(in_->received), in_->length(in_->received)};
+      frame = {in_->slot(in_->received), in_->length(in_->received), kMaxFrame};
       ++in_->received;
       counters_.rx_bytes += frame.length;
     }

@@ -25,15 +25,17 @@ std::uint32_t answer_on_wire(std::uint32_t bytes) {
 }
 
 edm::SchedulerConfig scheduler_config(const EdmStageSettings& settings) {
-  return {.ports = EdmStage::kHosts,
-          .active_per_pair = EdmStage::kReadsAsked,  // of data there is one, for all that waits
-          .policy = settings.policy,
-          .matching = edm::Matching::kGreedy,  // software decides within its turn
-          .chunk_bytes = static_cast<std::uint32_t>(settings.chunk / 8 * 8),
-          .block_time = Duration::picoseconds(
-              static_cast<std::int64_t>(64'000'000'000'000u / std::max<std::uint64_t>(settings.bits_per_second, 1))),
-          .response_lead = {},
-          .patience = settings.hold / 4};
+  return {
+      .ports = EdmStage::kHosts,
+      // One more than wait for their first grant: the one that has had it asks for the next. Of data there is one, for all that waits.
+      .active_per_pair = EdmStage::kReadsAsked + 1,
+      .policy = settings.policy,
+      .matching = edm::Matching::kGreedy,  // software decides within its turn
+      .chunk_bytes = static_cast<std::uint32_t>(settings.chunk / 8 * 8),
+      .block_time = Duration::picoseconds(
+          static_cast<std::int64_t>(64'000'000'000'000u / std::max<std::uint64_t>(settings.bits_per_second, 1))),
+      .response_lead = {},
+      .patience = settings.hold / 4};
 }
 
 std::uint64_t mac_at(const std::uint8_t* p) {

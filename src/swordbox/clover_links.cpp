@@ -234,7 +234,7 @@ void CloverRule::on_deadline(Time now, port::FrameSink& outbox) {
       ++counters_.repairs_requested;
       const KnownRegion& region = regions_[link.region];
       repairs_.push_back({.link = i,
-                          .number = link.number,
+                          .serial = link.serial,
                           .server = region.server.gid(),
                           .rkey = region.rkey,
                           .address = link.target,
@@ -264,7 +264,7 @@ std::size_t CloverRule::take_repairs(std::span<Repair> out) {
 void CloverRule::on_repair(Time now, const Repair& repair, std::optional<std::uint64_t> prior) {
   now_ = now;
   Link& link = links_[repair.link];
-  if (link.key == kNone || link.number != repair.number || link.acknowledged) return;
+  if (link.key == kNone || link.serial != repair.serial || link.acknowledged) return;
   link.repairing = false;
   if (!prior) return;
   ++counters_.repairs_done;

@@ -72,7 +72,7 @@ struct CloverConfig {
 // A link that the box cannot bring about with the client's own connection.
 struct Repair {
   LinkIndex link = kNone;
-  std::uint32_t number = 0;
+  std::uint64_t serial = 0;  // of the link: its place may have another one when the answer comes
   wire::Gid server{};
   wire::RKey rkey{};
   std::uint64_t address = 0;

@@ -23,8 +23,9 @@ using LinkIndex = std::uint32_t;
 struct Link {
   static constexpr std::size_t kMaxCasFrame = 128;
 
-  std::uint32_t key = kNone;  // index in the rule's table; kNone: free
-  std::uint32_t number = 0;
+  std::uint32_t key = kNone;           // index in the rule's table; kNone: free
+  std::uint32_t number = 0;            // among the links of its key
+  std::uint64_t serial = 0;            // among all
   ConnectionIndex connection = kNone;  // kNone: gone
   std::uint32_t psn = 0;
   Place node = 0;                      // that is linked
@@ -71,6 +72,7 @@ class Links {
     const LinkIndex i = free_.back();
     free_.pop_back();
     links_[i] = Link{};
+    links_[i].serial = ++taken_;
     return i;
   }
   // REQUIRES: not in the line.
@@ -97,6 +99,7 @@ class Links {
  private:
   Table<Link> links_;
   std::vector<LinkIndex> free_;
+  std::uint64_t taken_ = 0;
   LinkIndex first_ = kNone;
   LinkIndex last_ = kNone;
 };
