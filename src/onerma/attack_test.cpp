@@ -227,6 +227,36 @@ TEST(OnermaAttack, ReplaysOfAllThatWasEverSentChangeNothing) {
   EXPECT_EQ(s.target.node->target().open_pulls(), 0u);
 }
 
+// A write is done, its completion lost, the region's key replaced: a replay of the request is answered with "bad key", which says that nothing
+// happened.
+TEST(OnermaAttack, AReplayedRequestDoesNotUndoWhatItsDataDid) {
+  Scene scene;
+  World::Host& host = scene.b;
+  scene.seen.clear();
+  bool lost = false;
+  scene.world.set_tap([&](MutableBytes frame) {
+    scene.seen.emplace_back(frame.begin(), frame.end());
+    const bool completion = kind_of(scene.seen.back()) == Kind::kCompletion;
+    lost = lost || completion;
+    return !completion;
+  });
+  Bytes bytes(64, 0x77);
+  ASSERT_TRUE(host.node->initiator().issue(
+      scene.world.now,
+      {.op = OpKind::kWrite, .grant = GrantId(1), .address = kBase, .local = bytes, .completions = &scene.ring}));
+  ASSERT_TRUE(scene.world.run_until([&] { return lost; }));
+  EXPECT_EQ(scene.memory[1][0], 0x77);
+  const Bytes request = scene.seen.front();
+  ASSERT_EQ(kind_of(request), Kind::kWriteRequest);
+  ASSERT_TRUE(scene.target.node->regions().rekey(scene.regions[1], test_key(77)));
+  scene.world.set_tap([](MutableBytes) { return true; });
+  const std::uint64_t before = host.node->initiator().counters().mismatched;
+  scene.world.inject(request);
+  ASSERT_TRUE(scene.world.run_until([&] { return !scene.ring.empty(); }));
+  EXPECT_EQ(scene.ring.pop().status, Status::kTimeout);
+  EXPECT_EQ(host.node->initiator().counters().mismatched, before + 1);
+}
+
 TEST(OnermaAttack, AReplayedReadIsAnsweredUnderANonceOfItsOwn) {
   Scene s;
   s.drain();

@@ -220,9 +220,10 @@ void Initiator::on_answer(Time now, MutableBytes frame, const Message& message, 
   const Header& h = message.header;
   const bool read = slot.command.op == OpKind::kRead;
   const bool response = h.kind == Kind::kReadResponse;
-  const bool ok = response || h.status == Status::kOk;
-  const bool fits =
-      response ? read && message.body_length == slot.command.local.size() : !ok || slot.state == Slot::State::kDataSent;
+  // Once data have left, what is said of the request is said of a replay of it: they may have been written.
+  const bool of_data = slot.state == Slot::State::kDataSent;
+  const bool fits = response ? read && message.body_length == slot.command.local.size()
+                             : h.of_data == of_data && (of_data || h.status != Status::kOk);
   if (!fits || h.status == Status::kDispatchTimeout || h.status == Status::kTimeout) {
     ++counters_.mismatched;
     return;

@@ -10,6 +10,7 @@ namespace {
 
 constexpr std::uint8_t kVersion = 1;
 constexpr std::uint8_t kPlainFlag = 1;
+constexpr std::uint8_t kOfDataFlag = 2;
 constexpr std::size_t kIp = wire::EthernetHeader::kSize;
 constexpr std::size_t kUdp = kIp + wire::Ipv4Header::kSize;
 
@@ -49,7 +50,8 @@ Verdict parse_header(const std::uint8_t* p, Header& h) {
   if (p[1] < static_cast<std::uint8_t>(Kind::kReadRequest) || p[1] > static_cast<std::uint8_t>(Kind::kRefusal))
     return Verdict::kUnknownKind;
   h.kind = static_cast<Kind>(p[1]);
-  h.plain = p[2] == kPlainFlag;
+  h.plain = (p[2] & kPlainFlag) != 0;
+  h.of_data = (p[2] & kOfDataFlag) != 0;
   h.rights = {p[3]};
   h.status = static_cast<Status>(p[4]);
   h.place = load_be<std::uint16_t>(p + 6);
@@ -62,7 +64,8 @@ Verdict parse_header(const std::uint8_t* p, Header& h) {
   h.counter = load_be<std::uint64_t>(p + 40);
   const bool has_status = h.kind == Kind::kCompletion || h.kind == Kind::kRefusal;
   const bool has_place = h.kind == Kind::kPull || h.kind == Kind::kData;
-  const bool bad = p[2] > kPlainFlag || p[3] > Rights::kAll || p[5] != 0 || p[4] >= kStatusCount ||
+  const int flags = kPlainFlag | (h.kind == Kind::kCompletion ? kOfDataFlag : 0);
+  const bool bad = (p[2] & ~flags) != 0 || p[3] > Rights::kAll || p[5] != 0 || p[4] >= kStatusCount ||
                    (!has_status && p[4] != 0) || (h.kind == Kind::kRefusal && h.status == Status::kOk) ||
                    (!has_place && h.place != 0) || h.boot.value >> 24 != 0 || h.pull_boot.value >> 24 != 0 ||
                    (h.kind != Kind::kData && h.pull_boot.value != 0) || (is_request(h.kind) && h.counter != 0);
@@ -88,7 +91,7 @@ std::string_view to_string(Verdict verdict) {
 void Header::write(std::uint8_t* p) const {
   p[0] = kVersion;
   p[1] = static_cast<std::uint8_t>(kind);
-  p[2] = plain ? kPlainFlag : 0;
+  p[2] = static_cast<std::uint8_t>((plain ? kPlainFlag : 0) | (of_data ? kOfDataFlag : 0));
   p[3] = rights.bits;
   p[4] = static_cast<std::uint8_t>(status);
   p[5] = 0;

@@ -3,7 +3,7 @@
 //   offset  bytes  header (all integers big-endian; all of it authenticated, with both IP addresses before it)
 //        0      1  version, 1
 //        1      1  kind
-//        2      1  flags: 1 = plain
+//        2      1  flags: 1 = plain; kCompletion: 2 = of kData, else of the request
 //        3      1  rights that the key was derived with
 //        4      1  status (kCompletion, kRefusal; else 0)
 //        5      1  0
@@ -69,6 +69,7 @@ constexpr bool is_to_target(Kind kind) { return kind <= Kind::kData; }
 struct Header {
   Kind kind{};
   bool plain = false;
+  bool of_data = false;  // kCompletion
   Rights rights{};
   Status status = Status::kOk;
   std::uint16_t place = 0;

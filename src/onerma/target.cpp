@@ -146,16 +146,16 @@ void Target::on_data(Time now, MutableBytes frame, const Message& message) {
                      place->job.generation == h.generation && place->job.plain == h.plain;
   if (!asked) {
     ++counters_.replays;
-    return complete(job_of(message, Kind::kCompletion), Status::kReplay);
+    return complete_data(job_of(message, Kind::kCompletion), Status::kReplay);
   }
   Job job = place->job;
   job.to = message.from;
   close(h.place);
   if (seal == Seal::kOldKey) {
     ++counters_.old_key;
-    complete(job, Status::kBadKey);
+    complete_data(job, Status::kBadKey);
   } else {
-    complete(job, execute(job, frame.subspan(kBodyOffset, message.body_length)));
+    complete_data(job, execute(job, frame.subspan(kBodyOffset, message.body_length)));
   }
   start_pulls(now);
 }
@@ -194,6 +194,11 @@ void Target::complete(Job job, Status status) {
   job.status = status;
   job.place = 0;
   answer(job);
+}
+
+void Target::complete_data(Job job, Status status) {
+  job.of_data = true;
+  complete(std::move(job), status);
 }
 
 void Target::answer(const Job& job) {
@@ -290,6 +295,7 @@ Target::Sent Target::send(Job job, port::FrameSink& sink) {
   if (frame == nullptr) return Sent::kFull;
   const Header header{.kind = job.kind,
                       .plain = job.plain,
+                      .of_data = job.of_data,
                       .rights = job.rights,
                       .status = job.status,
                       .place = job.place,

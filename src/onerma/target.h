@@ -94,6 +94,7 @@ class Target {
     OpKind op{};
     Rights rights{};
     bool plain = false;
+    bool of_data = false;  // kCompletion
     std::uint16_t place = 0;
     std::uint32_t length = 0;
     Peer to{};
@@ -137,6 +138,7 @@ class Target {
   void refuse(MutableBytes frame, const Message& message, Status status);
   void answer(const Job& job);
   void complete(Job job, Status status);
+  void complete_data(Job job, Status status);
   void close(std::uint16_t place);
   void start_pulls(Time now);
   Sent send(Job job, port::FrameSink& sink);

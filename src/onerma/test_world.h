@@ -93,6 +93,7 @@ class World {
   void inject(ByteView frame) {
     std::vector<std::uint8_t> copy(frame.begin(), frame.end());
     deliver(copy);
+    for (auto& host : hosts_) host->hub_end->flush(now);
   }
 
   bool round() {
