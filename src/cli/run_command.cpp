@@ -360,7 +360,10 @@ Result<std::string> find_verbs_library() {
     const auto path = std::filesystem::canonical(here / place, error);
     if (!error) return path.string();
   }
-  return fail(fmt::format("libsluice-verbs.so is not beside {}; set SLUICE_VERBS_LIBRARY to its path", here.string()));
+  return fail(
+      fmt::format("libsluice-verbs.so is not in {}: build it there (`ninja sluice-verbs`, or `./test --build-only`), "
+                  "or set SLUICE_VERBS_LIBRARY to its path",
+                  here.string()));
 }
 
 void add_run_command(CLI::App& root, Commands& commands) { commands.push_back(std::make_unique<Run>(root)); }

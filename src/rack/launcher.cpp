@@ -42,20 +42,22 @@ Result<void> Launcher::up(const std::vector<DaemonSpec>& daemons, Duration timeo
   if (!lock) return tl::unexpected(lock.error());
 
   const auto running = status();
-  const auto is_running = [&](const std::string& name) {
-    return std::any_of(running.begin(), running.end(),
-                       [&](const DaemonStatus& d) { return d.running && d.name == name; });
-  };
   const bool any = std::any_of(running.begin(), running.end(), [](const DaemonStatus& d) { return d.running; });
   if (!any) directory_.clear();  // whatever an earlier rack left: no process that it speaks of lives
 
   std::map<int, std::vector<DaemonSpec>> stages;
   for (const DaemonSpec& daemon : daemons) {
-    if (is_running(daemon.name)) {
-      progress_(fmt::format("{} is running already", daemon.name));
-    } else {
+    const auto found = std::find_if(running.begin(), running.end(),
+                                    [&](const DaemonStatus& d) { return d.running && d.name == daemon.name; });
+    if (found == running.end()) {
       stages[daemon.stage].push_back(daemon);
+      continue;
     }
+    const auto command = command_of(*found->process);
+    const bool same =
+        command.empty() || std::equal(command.begin() + 1, command.end(), daemon.argv.begin() + 1, daemon.argv.end());
+    progress_(fmt::format("{} is running already{}", daemon.name,
+                          same ? "" : ", with other options: `sluice rack down` first, then those given now count"));
   }
   std::vector<std::string> started;
   for (const auto& [number, stage] : stages) {

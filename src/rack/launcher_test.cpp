@@ -15,10 +15,13 @@ namespace sluice::rack {
 namespace {
 
 using testing::HasSubstr;
+using testing::Not;
 
 // Says that it is ready, then lives until it is told to end.
 const std::string kGood = "echo ready >&$SLUICE_READY_DESCRIPTOR; exec sleep 1000";
-// The same, but deaf to SIGTERM.
+// The same, and what it was started with stays to be seen.
+const std::string kStaying = "echo ready >&$SLUICE_READY_DESCRIPTOR; exec 9<> <(:); read -t 1000 -u 9";
+// The first one, but deaf to SIGTERM.
 const std::string kStubborn = "trap '' TERM; echo ready >&$SLUICE_READY_DESCRIPTOR; exec sleep 1000";
 const std::string kDying = "echo 'first line'; echo 'no such port: potato' >&2; exit 3";
 const std::string kSilent = "echo 'still thinking'; exec sleep 1000";
@@ -67,11 +70,15 @@ TEST_F(LauncherTest, StartsAllAndEndsAll) {
 }
 
 TEST_F(LauncherTest, UpTwiceAndDownTwiceChangeNothing) {
-  ASSERT_TRUE(launcher_->up({daemon("a", kGood)}));
+  ASSERT_TRUE(launcher_->up({daemon("a", kStaying)}));
   const ProcessRecord first = process("a");
-  ASSERT_TRUE(launcher_->up({daemon("a", kGood)}));
+  ASSERT_TRUE(launcher_->up({daemon("a", kStaying)}));
   EXPECT_EQ(process("a"), first);
   EXPECT_THAT(progress_, HasSubstr("a is running already"));
+  EXPECT_THAT(progress_, Not(HasSubstr("with other options")));
+  ASSERT_TRUE(launcher_->up({daemon("a", kGood)}));
+  EXPECT_EQ(process("a"), first);
+  EXPECT_THAT(progress_, HasSubstr("a is running already, with other options"));
   EXPECT_EQ(launcher_->down().value(), 1u);
   EXPECT_EQ(launcher_->down().value(), 0u);
 }
@@ -98,6 +105,11 @@ TEST_F(LauncherTest, ADaemonThatDiesAtItsStartIsToldWithItsLogAndTheOthersEnd) {
   EXPECT_THAT(up.error().message, HasSubstr("b ended while starting"));
   EXPECT_THAT(up.error().message, HasSubstr("no such port: potato"));
   for (const DaemonStatus& d : launcher_->status()) EXPECT_FALSE(d.running) << d.name;
+  // And with no line of an earlier start.
+  const auto again = launcher_->up({daemon("b", "echo 'no such port: carrot'; exit 3")});
+  ASSERT_FALSE(again);
+  EXPECT_THAT(again.error().message, HasSubstr("carrot"));
+  EXPECT_THAT(again.error().message, Not(HasSubstr("potato")));
 }
 
 TEST_F(LauncherTest, ADaemonThatIsNeverReadyIsToldAndEnded) {

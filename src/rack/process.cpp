@@ -133,6 +133,7 @@ Result<void> write_pid_file(const std::string& path, const ProcessRecord& proces
 Result<Spawned> spawn(const std::vector<std::string>& argv, const std::string& log) {
   const int log_descriptor = open(log.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
   if (log_descriptor < 0) return fail(fmt::format("cannot write {}: {}", log, std::strerror(errno)));
+  const std::int64_t log_begins = lseek(log_descriptor, 0, SEEK_END);
   int pipe_ends[2];
   if (pipe2(pipe_ends, O_CLOEXEC) != 0) {
     close(log_descriptor);
@@ -155,7 +156,14 @@ Result<Spawned> spawn(const std::vector<std::string>& argv, const std::string& l
   }
   // One that has ended already is a zombie with a start time (or nothing at all, where children are not waited for): wait_ready() tells.
   const auto fields = stat_fields(pid);
-  return Spawned{{pid, fields.size() > kStartTicks ? number(fields[kStartTicks]) : 0}, pipe_ends[0]};
+  return Spawned{{pid, fields.size() > kStartTicks ? number(fields[kStartTicks]) : 0}, pipe_ends[0], log_begins};
+}
+
+std::vector<std::string> command_of(const ProcessRecord& process) {
+  std::ifstream in(fmt::format("/proc/{}/cmdline", process.pid));
+  std::vector<std::string> words;
+  for (std::string word; std::getline(in, word, '\0');) words.push_back(std::move(word));
+  return words;
 }
 
 Result<void> wait_ready(Spawned& spawned, const std::string& name, const std::string& log, Duration timeout,
@@ -175,7 +183,8 @@ Result<void> wait_ready(Spawned& spawned, const std::string& name, const std::st
   if (!spoke && ready > 0) return fail("interrupted");
   const std::string what =
       spoke ? "ended while starting" : fmt::format("was not ready after {}", duration_text(timeout));
-  return fail(fmt::format("{} {}; the end of its log ({}):\n{}", name, what, log, last_lines(log, 10)));
+  return fail(
+      fmt::format("{} {}; the end of its log ({}):\n{}", name, what, log, last_lines(log, 10, spawned.log_begins)));
 }
 
 namespace {
@@ -238,8 +247,9 @@ bool kill_process(const ProcessRecord& process) {
   return signal_until_gone(process, {{SIGKILL, Duration::seconds(5)}});
 }
 
-std::string last_lines(const std::string& path, std::size_t lines) {
+std::string last_lines(const std::string& path, std::size_t lines, std::int64_t from) {
   std::ifstream in(path);
+  in.seekg(std::max<std::int64_t>(from, 0));
   std::deque<std::string> kept;
   for (std::string line; std::getline(in, line);) {
     kept.push_back("  " + line);

@@ -42,7 +42,8 @@ Result<void> write_pid_file(const std::string& path, const ProcessRecord& proces
 // A started process that has not said yet that it is ready.
 struct Spawned {
   ProcessRecord process;
-  int ready_descriptor = -1;  // we read; it says one line
+  int ready_descriptor = -1;    // we read; it says one line
+  std::int64_t log_begins = 0;  // its own lines, behind those of earlier ones
 };
 // Starts argv[0] in a session of its own, its output appended to `log`, with the environment variable kReadyVariable naming the descriptor
 // on which it says "ready\n".
@@ -51,6 +52,9 @@ Result<Spawned> spawn(const std::vector<std::string>& argv, const std::string& l
 // -1) becomes readable.
 Result<void> wait_ready(Spawned& spawned, const std::string& name, const std::string& log, Duration timeout,
                         int interrupt = -1);
+// What it was started with; empty when that cannot be read.
+std::vector<std::string> command_of(const ProcessRecord& process);
+
 // In the started process: tells who started it, a service manager (sd_notify(3)), or both, that it is ready. Does nothing when nobody asked.
 void say_ready();
 inline constexpr const char* kReadyVariable = "SLUICE_READY_DESCRIPTOR";
@@ -60,6 +64,6 @@ bool end_process(const ProcessRecord& process, Duration patience);
 // SIGKILL, as an accident would.
 bool kill_process(const ProcessRecord& process);
 
-std::string last_lines(const std::string& path, std::size_t lines);
+std::string last_lines(const std::string& path, std::size_t lines, std::int64_t from = 0);
 
 }  // namespace sluice::rack

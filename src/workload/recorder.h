@@ -55,7 +55,9 @@ class Recorder final : public Store {
     history_.end(event, outcome);
     co_return outcome;
   }
-  remote::Task<ScanResult> scan(Key first, std::size_t count) override { return store_.scan(first, count); }
+  remote::Task<ScanResult> scan(Key first, std::size_t count, ScanSink& sink) override {
+    return store_.scan(first, count, sink);
+  }
 
  private:
   static ValueId id_of(Key key, ByteView value) {

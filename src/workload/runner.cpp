@@ -156,6 +156,22 @@ void Runner::finish(Action action, Outcome outcome, Time begun) {
   per_action.latency_ns.record((scheduler_.now() - begun).nanoseconds());
 }
 
+// What a scan finds: values that were written, under keys that rise.
+class Runner::Scanned final : public ScanSink {
+ public:
+  Scanned(Runner& runner, const Client& client, Key first) : runner_(runner), client_(client), next_(first) {}
+  void on_pair(Key key, ByteView value) override {
+    runner_.verify(client_, key, value);
+    if (key < next_) runner_.wrong(fmt::format("client {} scanned key {} out of order", client_.writer, key));
+    next_ = key + 1;
+  }
+
+ private:
+  Runner& runner_;
+  const Client& client_;
+  Key next_;
+};
+
 Task<Outcome> Runner::act(Client& client, Action action) {
   if (action == Action::kInsert) {
     const Key key = keys_.reserve();
@@ -169,8 +185,9 @@ Task<Outcome> Runner::act(Client& client, Action action) {
     case Action::kUpdate: co_return co_await put(client, key, EventKind::kPut);
     case Action::kErase: co_return co_await client.store->erase(key);
     case Action::kScan: {
-      const auto scanned = co_await client.store->scan(key, 1 + client.rng.below(config_.scan_length));
-      co_return scanned.outcome;
+      Scanned scanned(*this, client, key);
+      const auto found = co_await client.store->scan(key, 1 + client.rng.below(config_.scan_length), scanned);
+      co_return found.outcome;
     }
     default: break;
   }
@@ -181,20 +198,22 @@ Task<Outcome> Runner::act(Client& client, Action action) {
 
 Task<Outcome> Runner::get(Client& client, Key key) {
   const GetResult result = co_await client.store->get(key, client.in);
-  if (result.outcome == Outcome::kOk) verify(client, key, result.length);
+  if (result.outcome == Outcome::kOk) verify(client, key, ByteView(client.in).first(result.length));
   co_return result.outcome;
 }
 
-void Runner::verify(const Client& client, Key key, std::size_t length) {
+void Runner::verify(const Client& client, Key key, ByteView value) {
   ++result_.values_verified;
-  const auto value = ByteView(client.in).first(length);
-  if (length == config_.value_bytes && verify_value(key, value)) return;
-  ++result_.values_wrong;
-  if (result_.errors.size() >= kErrorsKept) return;
+  if (value.size() == config_.value_bytes && verify_value(key, value)) return;
   std::string start;
-  for (const auto byte : value.first(std::min<std::size_t>(length, 32))) start += fmt::format("{:02x}", byte);
-  result_.errors.push_back(
-      fmt::format("client {} read of key {} what nobody wrote: {} bytes, {}", client.writer, key, length, start));
+  for (const auto byte : value.first(std::min<std::size_t>(value.size(), 32))) start += fmt::format("{:02x}", byte);
+  wrong(
+      fmt::format("client {} read of key {} what nobody wrote: {} bytes, {}", client.writer, key, value.size(), start));
+}
+
+void Runner::wrong(std::string what) {
+  ++result_.values_wrong;
+  if (result_.errors.size() < kErrorsKept) result_.errors.push_back(std::move(what));
 }
 
 Task<Outcome> Runner::put(Client& client, Key key, EventKind kind) {

@@ -79,7 +79,9 @@ class Runner {
   remote::Task<Outcome> act(Client& client, Action action);
   remote::Task<Outcome> get(Client& client, Key key);
   remote::Task<Outcome> put(Client& client, Key key, EventKind kind);
-  void verify(const Client& client, Key key, std::size_t length);
+  class Scanned;
+  void verify(const Client& client, Key key, ByteView value);
+  void wrong(std::string what);
   void finish(Action action, Outcome outcome, Time begun);
   void client_ended();
   StoreCost total_cost() const;

@@ -52,6 +52,13 @@ struct ScanResult {
   std::size_t count = 0;  // of pairs found
 };
 
+// Takes what a scan finds: keys rising, each once. The bytes are the store's.
+class ScanSink {
+ public:
+  virtual ~ScanSink() = default;
+  virtual void on_pair(Key key, ByteView value) = 0;
+};
+
 // What a store can do besides get and put.
 struct StoreAbilities {
   bool insert = true;  // only if the key is absent
@@ -110,9 +117,9 @@ class Store {
   // kNotFound when it is not.
   virtual remote::Task<Outcome> erase(Key key) = 0;
   // Visits up to `count` pairs from `first` on in key order.
-  virtual remote::Task<ScanResult> scan(Key first, std::size_t count);
+  virtual remote::Task<ScanResult> scan(Key first, std::size_t count, ScanSink& sink);
 };
 
-inline remote::Task<ScanResult> Store::scan(Key, std::size_t) { co_return ScanResult{Outcome::kRefused, 0}; }
+inline remote::Task<ScanResult> Store::scan(Key, std::size_t, ScanSink&) { co_return ScanResult{Outcome::kRefused, 0}; }
 
 }  // namespace sluice::workload

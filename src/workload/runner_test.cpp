@@ -1,0 +1,77 @@
+#include "workload/runner.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+
+#include "workload/value.h"
+
+namespace sluice::workload {
+namespace {
+
+// Pairs in the memory of this process, and what a scan makes of them.
+class OrderedStore final : public Store {
+ public:
+  enum class Fault { kNone, kFlippedBit, kOutOfOrder, kBeforeTheFirst };
+
+  explicit OrderedStore(Fault fault) : fault_(fault) {}
+
+  std::string_view name() const override { return "ordered"; }
+  StoreAbilities abilities() const override { return {.scan = true}; }
+  std::size_t max_value_bytes() const override { return 64; }
+  StoreCost cost() const override { return {}; }
+  remote::Task<GetResult> get(Key key, MutableBytes into) override {
+    const auto found = pairs_.find(key);
+    if (found == pairs_.end()) co_return GetResult{Outcome::kNotFound, 0};
+    std::ranges::copy(found->second, into.begin());
+    co_return GetResult{Outcome::kOk, found->second.size()};
+  }
+  remote::Task<Outcome> put(Key key, ByteView value) override {
+    pairs_[key] = {value.begin(), value.end()};
+    co_return Outcome::kOk;
+  }
+  remote::Task<Outcome> insert(Key key, ByteView value) override { return put(key, value); }
+  remote::Task<Outcome> erase(Key) override { co_return Outcome::kNotFound; }
+  remote::Task<ScanResult> scan(Key first, std::size_t count, ScanSink& sink) override {
+    std::vector<std::pair<Key, std::vector<std::uint8_t>>> found;
+    for (auto it = pairs_.lower_bound(first); it != pairs_.end() && found.size() < count; ++it) found.push_back(*it);
+    if (fault_ == Fault::kFlippedBit && !found.empty()) found.back().second.back() ^= 1;
+    if (fault_ == Fault::kOutOfOrder && found.size() > 1) std::swap(found[0], found[1]);
+    if (fault_ == Fault::kBeforeTheFirst && first != 0) found.insert(found.begin(), *pairs_.find(first - 1));
+    for (const auto& [key, value] : found) sink.on_pair(key, value);
+    co_return ScanResult{Outcome::kOk, found.size()};
+  }
+
+ private:
+  Fault fault_;
+  std::map<Key, std::vector<std::uint8_t>> pairs_;
+};
+
+RunResult scans_of(OrderedStore::Fault fault) {
+  OrderedStore store(fault);
+  Store* const stores[] = {&store};
+  remote::Scheduler scheduler;
+  Runner runner(scheduler, stores,
+                {.mix = *Mix::parse("E"), .records = 100, .operations = 500, .clients = 2, .value_bytes = 32});
+  runner.start_load();
+  for (Time now; !runner.done(); now = now + Duration::microseconds(1)) scheduler.run(now);
+  runner.start_run();
+  for (Time now; !runner.done(); now = now + Duration::microseconds(1)) scheduler.run(now);
+  return runner.result();
+}
+
+TEST(Runner, VerifiesWhatScansFind) {
+  const RunResult right = scans_of(OrderedStore::Fault::kNone);
+  EXPECT_GT(right.values_verified, 500u);
+  EXPECT_EQ(right.values_wrong, 0u);
+  for (const auto fault :
+       {OrderedStore::Fault::kFlippedBit, OrderedStore::Fault::kOutOfOrder, OrderedStore::Fault::kBeforeTheFirst}) {
+    const RunResult wrong = scans_of(fault);
+    EXPECT_GT(wrong.values_wrong, 100u);
+    EXPECT_FALSE(wrong.errors.empty());
+  }
+}
+
+}  // namespace
+}  // namespace sluice::workload
