@@ -22,10 +22,10 @@ class OrderedStore final : public Store {
   std::size_t max_value_bytes() const override { return 64; }
   StoreCost cost() const override { return {}; }
   remote::Task<GetResult> get(Key key, MutableBytes into) override {
-    const auto found = pairs_.find(key);
-    if (found == pairs_.end()) co_return GetResult{Outcome::kNotFound, 0};
-    std::ranges::copy(found->second, into.begin());
-    co_return GetResult{Outcome::kOk, found->second.size()};
+    if (!pairs_.contains(key)) co_return GetResult{Outcome::kNotFound, 0};
+    const auto& value = pairs_[key];
+    std::ranges::copy(value, into.begin());
+    co_return GetResult{Outcome::kOk, value.size()};
   }
   remote::Task<Outcome> put(Key key, ByteView value) override {
     pairs_[key] = {value.begin(), value.end()};
