@@ -25,8 +25,8 @@ mkdir -p build && cp "$PROGRAM" build/sluice
 PROGRAM = """#!/bin/sh
 echo "program $*" >>"$LOG"
 case "$*" in
-  *--wait*) trap 'echo interrupted >>"$LOG"; exit 130' INT; echo up; while :; do sleep 0.05; done ;;
-  *--fail*) exit 3 ;;
+  *"--dir wait"*) trap 'echo interrupted >>"$LOG"; exit 130' INT; echo up; while :; do sleep 0.05; done ;;
+  *"--dir fail"*) exit 3 ;;
 esac
 echo "the program says: $*"
 """
@@ -86,16 +86,17 @@ class Commands(unittest.TestCase):
         return path.read_text() if path.exists() else ""
 
     def test_demo_installs_builds_and_passes_its_options_on(self):
-        status, out, _ = self.run_command("demo", "--clients", "4", "--title", "two words")
+        status, out, _ = self.run_command("demo", "--clients", "4", "--report", "two words")
         self.assertEqual(status, 0)
-        self.assertIn("the program says: demo --clients 4 --title two words", out)
+        self.assertIn("the program says: demo --clients 4 --report two words", out)
         lines = self.log().splitlines()
         self.assertEqual(lines[0], "packages")
-        self.assertIn("--target sluice_cli_main", lines[2])
-        self.assertEqual(lines[-1], "program demo --clients 4 --title two words")
+        # The program, and what `sluice run` puts before other programs.
+        self.assertIn("--target sluice_cli_main sluice-verbs drop-in-ibverbs drop-in-rdmacm", lines[2])
+        self.assertEqual(lines[-1], "program demo --clients 4 --report two words")
 
     def test_demo_ends_with_the_programs_status(self):
-        self.assertEqual(self.run_command("demo", "--fail")[0], 3)
+        self.assertEqual(self.run_command("demo", "--dir", "fail")[0], 3)
 
     def test_demo_says_when_a_step_fails_and_runs_nothing(self):
         for setting, what in (("BREAK_BUILD", "the build"), ("BREAK_PACKAGES", "installing packages")):
@@ -110,8 +111,21 @@ class Commands(unittest.TestCase):
         self.assertIn("./demo OPTION...", out)
         self.assertEqual(self.log(), "")
 
+    def test_demo_looks_at_its_arguments_before_it_does_anything(self):
+        for words, why in ((["--cleints", "4"], 'no option "--cleints"'), (["--clients"], "the value of --clients is missing"),
+                           (["two"], '"two" is no option'), (["--no-clients"], 'no option "--no-clients"'),
+                           (["contention", "--processes", "2"], 'no option "--processes"')):
+            status, out, err = self.run_command("demo", *words)
+            self.assertEqual(status, 2)
+            self.assertEqual(out, "")
+            self.assertIn(why, err)
+        self.assertEqual(self.log(), "")
+        for words in (["--no-verbs", "--clients=4"], ["contention", "--live=false", "--records", "100"]):
+            self.assertEqual(self.run_command("demo", *words)[0], 0)
+            self.assertIn(f"program demo {' '.join(words)}\n", self.log())
+
     def test_an_interrupt_reaches_the_program(self):
-        process = subprocess.Popen([f"{self.tree}/demo", "--wait"], env=self.environment, stdout=subprocess.PIPE,
+        process = subprocess.Popen([f"{self.tree}/demo", "--dir", "wait"], env=self.environment, stdout=subprocess.PIPE,
                                    stderr=subprocess.DEVNULL, text=True, start_new_session=True)
         self.addCleanup(process.stdout.close)
         while (line := process.stdout.readline()) != "up\n":
