@@ -160,18 +160,28 @@ TEST(EdmTrace, TakesThePublishedFormat) {
   EXPECT_EQ((*parsed)[2].type, TraceRow::Type::kFrame);
 }
 
+TEST(EdmTrace, TakesTheNamesOfItsColumnsInTheFirstLine) {
+  const auto parsed = parse_trace("id,type,src,dst,size_bytes,request_bytes,timeslot\r\n0,3,87,110,64,-1,1\n", 144);
+  ASSERT_TRUE(parsed.has_value()) << parsed.error().message;
+  ASSERT_EQ(parsed->size(), 1u);
+  EXPECT_EQ(parsed->front().source, 87u);
+}
+
 TEST(EdmTrace, SaysWhichLineIsWrongAndWhy) {
   for (const auto& [text, why] : std::vector<std::pair<std::string, std::string>>{
-           {"0,3,1,2,64,-1", "line 1: must be id,type,src,dst,size_bytes,request_bytes,timeslot"},
-           {"0,3,1,2,64,-1,0\n0,3,1,2,64,-1,x", "line 2: must be"},
+           {"0,3,1,2,64,-1", "line 1 = \"0,3,1,2,64,-1\": must be id,type,src,dst,size_bytes,request_bytes,timeslot"},
+           {"0,3,1,2,64,-1,0\n0,3,1,2,64,-1,x", "line 2 = \"0,3,1,2,64,-1,x\": must be"},
            {"0,3,1,2,64,-1,0,9", "must be"},
-           {"0,2,1,2,64,-1,0", "the type is not"},
-           {"0,3,144,2,64,-1,0", "no such node"},
-           {"0,3,2,2,64,-1,0", "same node"},
-           {"0,3,1,2,0,-1,0", "size"},
-           {"0,1,1,2,16,-1,0", "size"},
+           {"id,type,source,dst,size_bytes,request_bytes,timeslot\n", "line 1 = \"id,type,source,"},
+           {"0,3,1,2,64,-1,0\nid,type,src,dst,size_bytes,request_bytes,timeslot", "line 2 = \"id,"},
+           {"0,2,1,2,64,-1,0", "type = 2: must be 1"},
+           {"0,3,1,2,64,-1,0\n0,3,144,2,64,-1,0", "line 2: src = 144: must be a node from 0 to 143"},
+           {"0,3,1,-2,64,-1,0", "dst = -2: must be a node from 0 to 143"},
+           {"0,3,2,2,64,-1,0", "src and dst = 2"},
+           {"0,3,1,2,0,-1,0", "size_bytes = 0: must be 1 to 16777215"},
+           {"0,1,1,2,16,-1,0", "request_bytes = -1: must be 1 to"},
            {"0,3,1,2,64,64,0", "only an RREQ"},
-           {"0,3,1,2,64,-1,5\n1,3,1,2,64,-1,4", "line 2: rows are not in the order"}}) {
+           {"0,3,1,2,64,-1,5\n1,3,1,2,64,-1,4", "line 2: timeslot = 4: must be 5 or more"}}) {
     const auto parsed = parse_trace(text, 144);
     ASSERT_FALSE(parsed.has_value()) << text;
     EXPECT_NE(parsed.error().message.find(why), std::string::npos) << parsed.error().message;

@@ -6,6 +6,8 @@
 #include <array>
 #include <bit>
 #include <charconv>
+#include <string>
+#include <utility>
 
 #include "base/check.h"
 #include "edm/types.h"
@@ -49,18 +51,34 @@ bool numbers_of(std::string_view line, std::array<std::int64_t, 7>& out) {
 }
 
 // Nothing: the row is as it should be.
-std::string_view problem_of(const std::array<std::int64_t, 7>& n, std::uint32_t nodes, std::int64_t last_slot) {
+std::string problem_of(const std::array<std::int64_t, 7>& n, std::uint32_t nodes, std::int64_t last_slot) {
   const auto [id, type, source, destination, bytes, request, slot] = n;
-  const std::int64_t data = type == 1 ? request : bytes;
-  if (id < 0 || id > UINT32_MAX) return "the id is not a 32-bit number";
-  if (type != 1 && type != 3 && type != 100) return "the type is not 1 (RREQ), 3 (WREQ) or 100 (a frame)";
-  if (source < 0 || source >= nodes || destination < 0 || destination >= nodes) return "there is no such node";
-  if (source == destination) return "source and destination are the same node";
-  if (bytes <= 0 || bytes > edm::kMaxMessageBytes || data <= 0 || data > edm::kMaxMessageBytes)
-    return "the size is not between 1 and 16,777,215";
-  if (type != 1 && request != -1) return "only an RREQ has request bytes; others have -1";
-  if (slot < last_slot) return "rows are not in the order of their time";
+  const auto wrong = [](std::string_view column, std::int64_t value, std::string_view allowed) {
+    return fmt::format("{} = {}: must be {}", column, value, allowed);
+  };
+  if (id < 0 || id > UINT32_MAX) return wrong("id", id, "a 32-bit number");
+  if (type != 1 && type != 3 && type != 100) return wrong("type", type, "1 (RREQ), 3 (WREQ) or 100 (a frame)");
+  for (const auto& [column, node] : {std::pair{"src", source}, std::pair{"dst", destination}}) {
+    if (node < 0 || node >= nodes)
+      return wrong(column, node, fmt::format("a node from 0 to {}; there are {}", nodes - 1, nodes));
+  }
+  if (source == destination) return fmt::format("src and dst = {}: must be two nodes", source);
+  const auto fits = [](std::int64_t size) { return size > 0 && size <= edm::kMaxMessageBytes; };
+  const std::string sizes = fmt::format("1 to {}", edm::kMaxMessageBytes);
+  if (!fits(bytes)) return wrong("size_bytes", bytes, sizes);
+  if (type == 1 && !fits(request)) return wrong("request_bytes", request, sizes + ", what the RREQ reads");
+  if (type != 1 && request != -1) return wrong("request_bytes", request, "-1: only an RREQ asks for any");
+  if (slot < last_slot)
+    return wrong("timeslot", slot,
+                 fmt::format("{} or more, as in the row before: rows are in order of time", last_slot));
   return {};
+}
+
+// The names of the columns, which may stand in the first line.
+bool is_header(std::string_view line) {
+  std::string bare(line);
+  std::erase_if(bare, [](char c) { return c == ' ' || c == '\r'; });
+  return bare == kTraceColumns;
 }
 
 }  // namespace
@@ -73,9 +91,12 @@ Result<std::vector<TraceRow>> parse_trace(std::string_view text, std::uint32_t n
     text.remove_prefix(std::min(end + 1, text.size()));
     if (one.empty() || one == "\r") continue;
     std::array<std::int64_t, 7> n{};
-    if (!numbers_of(one, n))
-      return fail(fmt::format("line {}: must be id,type,src,dst,size_bytes,request_bytes,timeslot", line));
-    const std::string_view problem = problem_of(n, nodes, rows.empty() ? 0 : rows.back().slot);
+    if (rows.empty() && is_header(one)) continue;
+    if (!numbers_of(one, n)) {
+      return fail(fmt::format("line {} = \"{}\": must be {}, whole numbers", line, one.substr(0, one.find('\r')),
+                              kTraceColumns));
+    }
+    const std::string problem = problem_of(n, nodes, rows.empty() ? 0 : rows.back().slot);
     if (!problem.empty()) return fail(fmt::format("line {}: {}", line, problem));
     rows.push_back({.id = static_cast<std::uint32_t>(n[0]),
                     .type = static_cast<TraceRow::Type>(n[1]),

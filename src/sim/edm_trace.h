@@ -1,7 +1,8 @@
 // Traces of memory messages, in the format of the published EDM simulation, and generators of them.
 //
 // File:    a line a message: id,type,src,dst,size_bytes,request_bytes,timeslot. Type 1: RREQ (size_bytes is its own size, request_bytes what
-//          it reads), 3: WREQ (request_bytes -1), 100: a frame that is no memory message. A timeslot is one block of 8 bytes.
+//          it reads), 3: WREQ (request_bytes -1), 100: a frame that is no memory message. A timeslot is one block of 8 bytes. These names may stand
+//          in a first line. For users: docs/edm.md, "Traces".
 // Chance:  integers only, so that a trace depends on its seed alone.
 // Errors:  line, and what is wrong with it.
 // Source:  the public artifact of EDM; EDM §4.3.
@@ -34,6 +35,7 @@ struct TraceRow {
 };
 
 // Rows in order of time. `nodes`: sources and destinations are below.
+inline constexpr std::string_view kTraceColumns = "id,type,src,dst,size_bytes,request_bytes,timeslot";
 Result<std::vector<TraceRow>> parse_trace(std::string_view text, std::uint32_t nodes);
 std::string format_trace(const std::vector<TraceRow>& rows);
 
