@@ -49,8 +49,10 @@ class CowbirdShow final : public Command {
     const auto answer = directory.get("/v1/cowbird");
     if (!answer) {
       if (!directory.nodes()) return fail(answer.error().message);
-      return fail(fmt::format("the switch in {} has no Cowbird engine; `sluice rack up --cowbird` starts one that has",
-                              run_directory().path()));
+      return fail(fmt::format(
+          "the switch in {} has no Cowbird engine; `sluice rack down`, then `sluice rack up --cowbird` starts one "
+          "that has",
+          run_directory().path()));
     }
     const json status = json::parse(*answer, nullptr, false);
     if (!status.is_object() || !status.contains("counters")) return fail("the switch is busy; try again");

@@ -6,6 +6,7 @@
 #include <time.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdlib>
 #include <memory>
 #include <mutex>
@@ -112,8 +113,9 @@ Result<std::string> cowbird_instance::ask(const std::string& question, int descr
 Result<void> cowbird_instance::attach() {
   auto connected = ports::connect_unix(engine, ports::UnixKind::kMessages);
   if (!connected) {
-    return fail(fmt::format("no Cowbird engine at {}: start one with `sluice cowbird engine` ({})", engine,
-                            connected.error().message));
+    const bool nobody = errno == ENOENT || errno == ECONNREFUSED;
+    return fail(nobody ? fmt::format("no Cowbird engine at {}: start one with `sluice cowbird engine`", engine)
+                       : fmt::format("no way to the Cowbird engine: {}", connected.error().message));
   }
   socket = std::move(*connected);
   auto answer = ask(cb::instance_message(block.bytes().size()), block.descriptor());

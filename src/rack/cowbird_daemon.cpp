@@ -1,9 +1,12 @@
 #include "rack/cowbird_daemon.h"
 
+#include <fmt/core.h>
+#include <poll.h>
 #include <spdlog/spdlog.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <filesystem>
 
 #include "rack/cowbird_host.h"
 #include "rack/cowbird_offload.h"
@@ -126,15 +129,58 @@ Result<void> serve(Endpoint& endpoint, Engine& engine, const std::string& direct
   return {};
 }
 
+// While another engine has our name: says so once, then waits to take over.
+class StandBy {
+ public:
+  StandBy(const RunDirectory& run, const CowbirdSettings& settings, const StopSignals& signals)
+      : run_(run), name_(settings.name), signals_(signals) {}
+
+  // False: told to end.
+  bool wait() {
+    if (!told_) spdlog::info("{}: {}; standing by to take over, Ctrl-C gives up", name_, who());
+    told_ = true;
+    pollfd signal{signals_.descriptor(), POLLIN, 0};
+    ended_ = poll(&signal, 1, 0) == 1;
+    return !ended_;
+  }
+  bool ended() const { return ended_; }
+
+ private:
+  std::string who() const {
+    const auto nodes = DirectoryClient(run_.directory_address()).nodes();
+    const NodeRecord* const node =
+        nodes ? nodes->find(run_.is_joined() ? run_.machine() + "." + name_ : name_) : nullptr;
+    const bool known = node != nullptr && node->description.attributes.contains("pid");
+    const std::string pid = known ? node->description.attributes.at("pid") : "";
+    if (!known) return "another engine of this name is on the rack";
+    if (!std::filesystem::exists("/proc/" + pid))
+      return fmt::format("the engine before this one, process {}, has died and is still on the rack for some seconds",
+                         pid);
+    return fmt::format(
+        "process {} is the rack's engine of this name already (one beside it needs another --name and "
+        "--socket)",
+        pid);
+  }
+
+  RunDirectory run_;
+  std::string name_;
+  const StopSignals& signals_;
+  bool told_ = false;
+  bool ended_ = false;
+};
+
 }  // namespace
 
 Result<void> run_cowbird_engine(const std::string& directory, const CowbirdSettings& settings) {
   StopSignals signals;
+  StandBy stand_by(RunDirectory(directory), settings, signals);
   EndpointConfig config;
   config.directory = directory;
   config.description = {settings.name, NodeKind::kClient, 0, {}, {{"pid", std::to_string(getpid())}}};
   config.port = settings.port;
+  config.on_taken = [&stand_by](const Error&) { return stand_by.wait(); };
   auto opened = Endpoint::open(config);
+  if (stand_by.ended()) return {};
   if (!opened) return tl::unexpected(opened.error());
   Endpoint& endpoint = **opened;
   if (settings.engine == "switch") {

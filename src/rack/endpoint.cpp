@@ -30,7 +30,7 @@ Result<std::unique_ptr<Endpoint>> Endpoint::open(const EndpointConfig& config) {
       });
     };
   }
-  MembershipConfig lease{.lease = config.lease};
+  MembershipConfig lease{.lease = config.lease, .on_taken = config.on_taken};
   // Clients' names have their process in them: nobody succeeds to one.
   if (description.kind != NodeKind::kClient) {
     lease.lease_file = run.lease_file(description.name);

@@ -25,6 +25,7 @@ struct EndpointConfig {
   bool dcqcn = false;
   bool watch = true;  // call on_change
   Duration lease = Duration::seconds(3);
+  std::function<bool(const Error&)> on_taken{};    // MembershipConfig's
   std::shared_ptr<memory::RegionTable> regions{};  // shared with other endpoints of this process
   wire::Qpn first_qpn{0x11};
 };

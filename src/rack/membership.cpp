@@ -63,7 +63,9 @@ Result<std::unique_ptr<Membership>> Membership::join(Directory& directory, NodeD
                                                         std::move(*joined), std::move(file), std::move(on_change)));
     }
     const bool taken = joined.error().message.find("is taken") != std::string::npos;
-    if (!taken || std::chrono::steady_clock::now() >= give_up) return tl::unexpected(joined.error());
+    const bool waits = config.on_taken ? taken && config.on_taken(joined.error())
+                                       : taken && std::chrono::steady_clock::now() < give_up;
+    if (!waits) return tl::unexpected(joined.error());
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
   }
 }

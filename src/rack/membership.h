@@ -23,6 +23,8 @@ struct MembershipConfig {
   Duration lease = Duration::seconds(3);
   // How long join() waits for a name whose last owner died without leaving. Longer than any lease.
   Duration patience = Duration::seconds(6);
+  // Called whenever join() finds the name taken; true: wait on, however long that takes. Null: as `patience` says.
+  std::function<bool(const Error&)> on_taken{};
   // Where the lease is written down while this process lives, so that its successor need not wait for its end. Empty: nowhere. A file that
   // a living process holds is left alone.
   std::string lease_file{};

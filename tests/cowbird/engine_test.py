@@ -144,11 +144,30 @@ class Engine(unittest.TestCase):
             rack.start_engine()
             recovers_from_a_stale_key(self, rack)
 
+    def test_a_second_engine_says_whom_it_waits_for_and_takes_over(self):
+        with Rack() as rack:
+            first = rack.start_engine()
+            second, third = (subprocess.Popen([SLUICE, "cowbird", "engine", "--dir", rack.dir], stderr=subprocess.PIPE, text=True)
+                             for _ in range(2))
+            rack.engines += [second, third]
+            self.addCleanup(second.stderr.close)
+            self.addCleanup(third.stderr.close)
+            for waiting in (second, third):
+                self.assertIn(f"process {first.pid} is the rack's engine of this name already", waiting.stderr.readline())
+            third.send_signal(signal.SIGINT)
+            self.assertEqual(third.wait(PATIENCE), 0)
+            first.send_signal(signal.SIGTERM)
+            first.wait(PATIENCE)
+            self.assertIn("ready at", second.stderr.readline())
+            app = rack.app()
+            out, err = app.communicate(timeout=PATIENCE)
+            self.assertEqual(app.returncode, 0, out + err)
+
     def test_says_what_is_wrong(self):
         with Rack() as rack:
             app = rack.app()
             _, err = app.communicate(timeout=PATIENCE)
-            self.assertIn("start one with `sluice cowbird engine`", err)
+            self.assertTrue(err.rstrip().endswith(f"no Cowbird engine at {rack.socket}: start one with `sluice cowbird engine`"), err)
             rack.start_engine()
             app = rack.app(node="memory9")
             _, err = app.communicate(timeout=PATIENCE)
@@ -258,7 +277,7 @@ class InTheSwitch(unittest.TestCase):
             shown = subprocess.run([SLUICE, "cowbird", "show", "--dir", rack.dir], check=False, capture_output=True, text=True,
                                    timeout=PATIENCE)
             self.assertEqual(shown.returncode, 1)
-            self.assertIn("has no Cowbird engine; `sluice rack up --cowbird`", shown.stderr)
+            self.assertIn("has no Cowbird engine; `sluice rack down`, then `sluice rack up --cowbird`", shown.stderr)
             for _ in range(PATIENCE * 10):
                 if "is it `sluice switch --cowbird`?" in pathlib.Path(f"{rack.dir}/engine.log").read_text():
                     break
