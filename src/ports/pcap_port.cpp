@@ -9,6 +9,7 @@
 #include <chrono>
 #include <cstdio>
 #include <cstring>
+#include <string_view>
 #include <utility>
 
 #include "base/check.h"
@@ -42,7 +43,11 @@ PcapPort::~PcapPort() { pcap_close(reader_); }
 Result<std::unique_ptr<PcapPort>> PcapPort::open(const std::string& file, Pace pace) {
   std::array<char, PCAP_ERRBUF_SIZE> error{};
   pcap* reader = pcap_open_offline_with_tstamp_precision(file.c_str(), PCAP_TSTAMP_PRECISION_NANO, error.data());
-  if (reader == nullptr) return fail(fmt::format("cannot replay {}: {}", file, error.data()));
+  if (reader == nullptr) {
+    std::string_view why = error.data();
+    if (why.starts_with(file + ": ")) why.remove_prefix(file.size() + 2);
+    return fail(fmt::format("cannot replay {}: {}", file, why));
+  }
   if (const int link = pcap_datalink(reader); link != DLT_EN10MB) {
     const char* name = pcap_datalink_val_to_name(link);
     pcap_close(reader);

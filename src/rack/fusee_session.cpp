@@ -48,7 +48,9 @@ Result<void> FuseeSession::connect() {
   const auto snapshot = attach(config_);
   if (!snapshot) return tl::unexpected(snapshot.error());
   if (!snapshot->ready(NodeKind::kMetadata).empty())
-    return fail("the memory belongs to a Clover store; start a rack of its own with `sluice rack up --no-metadata`");
+    return fail(
+        "the memory belongs to a Clover store; `sluice rack down`, then `sluice rack up --no-metadata` starts a rack "
+        "without one");
   for (const NodeRecord& node : snapshot->nodes) {
     if (node.description.kind != NodeKind::kMemory || node.description.regions.empty()) continue;
     const RegionRecord& region = node.description.regions.front();

@@ -71,8 +71,8 @@ class Bench {
     const auto free = find_words(*snapshot);
     if (free.empty())
       return fail(
-          "all memory belongs to a Clover store; start a rack without one (`sluice rack up --no-metadata`), or leave "
-          "some with [metadata] space");
+          "all memory belongs to a Clover store; `sluice rack down`, then `sluice rack up --no-metadata` starts a rack "
+          "without one, or leave some with [metadata] space");
     const swordbox::WordRegion& region = free.front();
     const auto node = std::ranges::find(nodes, region.server, [](const auto* n) { return wire::Gid::from(n->ip); });
     base_ = {(*node)->id, remote::RegionKey(region.rkey.value), region.address};

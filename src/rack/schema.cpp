@@ -174,7 +174,10 @@ Schema& Schema::duration(std::string name, Duration& target, Duration least, Dur
 }
 
 Schema& Schema::choice(std::string name, std::string& target, std::vector<std::string> choices, std::string help) {
-  std::string allowed = fmt::format("one of {}", fmt::join(choices, ", "));
+  // The empty word stands for not saying it.
+  std::vector<std::string> words = choices;
+  const bool may_be_empty = std::erase(words, "") != 0;
+  std::string allowed = fmt::format("one of {}{}", fmt::join(words, ", "), may_be_empty ? ", or empty" : "");
   return add({std::move(name),
               std::move(help),
               std::move(allowed),
