@@ -2,6 +2,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <array>
 #include <functional>
 #include <nlohmann/json.hpp>
 
@@ -19,8 +20,10 @@ constexpr wire::Ipv4Address kPoolIp{0x0A4DFE04};
 constexpr std::uint64_t kNearBytes = 1 << 20;
 constexpr std::uint64_t kBlockReads = 1000;
 
+constexpr std::array<std::string_view, 3> kParts{"cost", "breakdown", "probe"};  // in the order of measuring
+
 struct Settings {
-  std::vector<std::string> parts{"cost", "breakdown", "probe"};
+  std::vector<std::string> parts{kParts.begin(), kParts.end()};
   std::vector<std::string> sizes{"8", "64", "256", "512"};
   std::uint64_t depth = 100;
   std::uint64_t reads = 10'000'000;
@@ -36,7 +39,7 @@ struct Settings {
                  "of 8 bytes with Cowbird, for their cost; verbs do one for 50")
         .bytes("table", table, 1 << 16, std::uint64_t{1} << 30, "records of the hash probe, together")
         .duration("duration", duration, Duration::milliseconds(10), Duration::seconds(3600),
-                  "of each point of the probe")
+                  "of each point of the probe: eight for each size, so the whole bench takes longer by so much")
         .text("out", out, "write the result to this file instead of stdout", "a file's path");
   }
 };
@@ -59,10 +62,14 @@ class BenchCowbird final : public Command {
 
  private:
   bool wants(std::string_view part) const { return std::ranges::find(settings_.parts, part) != settings_.parts.end(); }
-  Result<std::vector<std::uint32_t>> sizes() const;
+  Result<void> check() override;
   Result<void> start(const std::function<Result<void>(const std::function<void()>&)>& body, const char* what);
   // Engines, and the pool behind them; before anything has threads.
   Result<void> start_all(const std::string& folder);
+  // What a part is about, as it begins: "2 of 3: where it goes".
+  void begin(Progress& progress, std::string_view part, const std::string& what) const;
+  std::uint64_t points() const { return sizes_.size() * CowbirdProbe::ways(settings_.depth); }
+  Duration probe_time() const { return settings_.duration * static_cast<std::int64_t>(points()); }
   Result<int> run() override;
   std::string json_of(const CowbirdRows& rows) const;
   static std::string csv_of(const CowbirdRows& rows);
@@ -70,19 +77,19 @@ class BenchCowbird final : public Command {
 
   Settings settings_;
   rack::Schema schema_;
+  std::vector<std::uint32_t> sizes_;
   bool json_ = false;
   bool csv_ = false;
   std::unique_ptr<rack::CowbirdWorld> near_, far_;
   std::vector<std::unique_ptr<Child>> children_;
 };
 
-Result<std::vector<std::uint32_t>> BenchCowbird::sizes() const {
-  std::vector<std::uint32_t> sizes;
+Result<void> BenchCowbird::check() {
   for (const std::string& size : settings_.sizes) {
     std::uint64_t bytes = 0;
     if (!rack::parse_bytes(size, bytes) || bytes == 0 || bytes > 4096)
       return fail(fmt::format("--sizes = \"{}\": must be a size from 1 to 4KiB", size));
-    sizes.push_back(static_cast<std::uint32_t>(bytes));
+    sizes_.push_back(static_cast<std::uint32_t>(bytes));
   }
   for (const std::string& part : settings_.parts) {
     if (part != "cost" && part != "breakdown" && part != "probe")
@@ -90,7 +97,7 @@ Result<std::vector<std::uint32_t>> BenchCowbird::sizes() const {
   }
   if (settings_.depth > kBlockReads || kBlockReads % settings_.depth != 0)
     return fail(fmt::format("--depth = \"{}\": must divide {}", settings_.depth, kBlockReads));
-  return sizes;
+  return {};
 }
 
 Result<void> BenchCowbird::start(const std::function<Result<void>(const std::function<void()>&)>& body,
@@ -128,9 +135,15 @@ Result<void> BenchCowbird::start_all(const std::string& folder) {
       "the engine");
 }
 
+void BenchCowbird::begin(Progress& progress, std::string_view part, const std::string& what) const {
+  if (!wants(part)) return;
+  const auto wanted = [this](std::string_view one) { return wants(one); };
+  const auto* const end = std::ranges::find(kParts, part);
+  progress.note(fmt::format("{} of {}: {}", 1 + std::count_if(kParts.begin(), end, wanted),
+                            std::ranges::count_if(kParts, wanted), what));
+}
+
 Result<int> BenchCowbird::run() {
-  const auto record_sizes = sizes();
-  if (!record_sizes) return tl::unexpected(record_sizes.error());
   const auto library = find_verbs_library();
   if (!library) return tl::unexpected(library.error());
   const Folder folder;
@@ -145,18 +158,27 @@ Result<int> BenchCowbird::run() {
     std::ranges::move(*more, std::back_inserter(rows));
     return true;
   };
-  const CowbirdCostPlan plan{.depth = settings_.depth, .reads = settings_.reads};
   {
     Progress progress;
-    progress.show("cost of a read");
+    const CowbirdCostPlan plan{
+        .depth = settings_.depth, .reads = settings_.reads, .on_progress = [&progress](double share) {
+          progress.show(fmt::format("  {:.0f}%", 100 * share));
+        }};
+    begin(progress, "cost", fmt::format("cost of a read, {} reads", settings_.reads));
     if (wants("cost") && !take(measure_cowbird_cost(*near_, 0, **verbs, plan))) return tl::unexpected(error);
-    progress.show("where it goes");
+    begin(progress, "breakdown", "where it goes");
     if (wants("breakdown") && !take(measure_cowbird_breakdown(*near_, 0, **verbs, plan))) return tl::unexpected(error);
+    begin(progress, "probe",
+          fmt::format("hash probes, {} points of {}: {}", points(), rack::duration_text(settings_.duration),
+                      rack::duration_text(probe_time())));
     if (wants("probe")) {
       CowbirdProbe probe(*far_, **verbs, settings_.depth, settings_.duration);
-      for (const std::uint32_t bytes : *record_sizes) {
-        progress.show(fmt::format("hash probe, {} bytes", bytes));
-        if (!take(probe.measure(bytes))) return tl::unexpected(error);
+      std::uint64_t point = 0;
+      for (const std::uint32_t bytes : sizes_) {
+        const auto on_way = [&](std::string_view way) {
+          progress.show(fmt::format("  point {} of {}: {}, {} bytes", ++point, points(), way, bytes));
+        };
+        if (!take(probe.measure(bytes, on_way))) return tl::unexpected(error);
       }
     }
   }

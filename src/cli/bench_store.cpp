@@ -13,6 +13,7 @@
 #include "cli/bench_commands.h"
 #include "cli/progress.h"
 #include "cli/store_results.h"
+#include "cli/workloads.h"
 #include "fusee/layout.h"
 #include "rack/endpoint.h"
 #include "rack/store_bench.h"
@@ -20,6 +21,8 @@
 
 namespace sluice::cli {
 namespace {
+
+workload::StoreAbilities abilities_of(rack::StoreKind store) { return {.scan = store == rack::StoreKind::kSherman}; }
 
 struct Settings {
   std::string workload = "A";
@@ -45,10 +48,9 @@ struct Settings {
   void declare(rack::Schema& s, rack::StoreKind store) {
     const bool tree = store == rack::StoreKind::kSherman;
     const bool fusee = store == rack::StoreKind::kFusee;
-    s.text("workload", workload,
-           tree ? "A to F of YCSB, or a share of writes such as w50"
-                : "A, B, C, D, F of YCSB, or a share of writes such as w50",
-           tree ? "A … F or w0 … w100" : "A, B, C, D, F or w0 … w100")
+    const std::string workloads = workload_names(abilities_of(store));
+    s.text("workload", workload, "which of YCSB: " + workloads + "; docs/performance.md tells what each does",
+           workloads)
         .choice("distribution", distribution, {"", "uniform", "zipfian", "scrambled", "latest"},
                 "of the keys; empty: the workload's own")
         .number("theta", theta, 0, 0.999, "skew of zipfian distributions")
@@ -118,6 +120,12 @@ class BenchStore final : public Command {
   }
 
  private:
+  Result<void> check() override {
+    auto config = bench_config();
+    if (!config) return tl::unexpected(config.error());
+    config_ = std::move(*config);
+    return {};
+  }
   Result<int> run() override;
   Result<rack::StoreBenchConfig> bench_config();
   bool watch(rack::StoreBench& bench, const rack::StopSignals& signals);
@@ -127,6 +135,7 @@ class BenchStore final : public Command {
   std::string name_;
   Settings settings_;
   rack::Schema schema_;
+  rack::StoreBenchConfig config_;
   bool json_ = false;
   bool csv_ = false;
   bool buckets_ = false;
@@ -135,13 +144,8 @@ class BenchStore final : public Command {
 Result<rack::StoreBenchConfig> BenchStore::bench_config() {
   const Settings& s = settings_;
   rack::StoreBenchConfig config;
-  auto mix = workload::Mix::parse(s.workload);
-  if (!mix) return fail(fmt::format("--workload = \"{}\": {}", s.workload, mix.error().message));
-  const bool scans = store_ == rack::StoreKind::kSherman;
-  const auto impossible = mix->impossible_for({.insert = true, .erase = true, .scan = scans});
-  if (!impossible.empty())
-    return fail(fmt::format("--workload = \"{}\": must be A, B, C, D, F or wN: {} has no {}", s.workload,
-                            to_string(store_), impossible));
+  auto mix = parse_workload(s.workload, abilities_of(store_));
+  if (!mix) return tl::unexpected(mix.error());
   if (!s.distribution.empty()) mix->distribution = workload::parse_distribution(s.distribution).value();
   const auto place = parse_place(s.place);
   if (!place) return fail(fmt::format("--place = \"{}\": must be I/N with I below N, such as 0/2", s.place));
@@ -209,9 +213,7 @@ Result<void> BenchStore::judge_history(const workload::History& history, StoreOu
 
 Result<int> BenchStore::run() {
   rack::StopSignals signals;
-  const auto config = bench_config();
-  if (!config) return tl::unexpected(config.error());
-  rack::StoreBench bench(*config);
+  rack::StoreBench bench(config_);
   bench.start();
   const bool whole = watch(bench, signals);
   auto result = bench.result();
@@ -221,15 +223,15 @@ Result<int> BenchStore::run() {
   outcome.result = std::move(*result);
   outcome.facts = {.store = name_,
                    .workload = settings_.workload,
-                   .distribution = std::string(to_string(config->workload.mix.distribution)),
-                   .theta_thousandths = config->workload.theta_thousandths,
-                   .clients = config->clients,
-                   .threads = config->threads,
+                   .distribution = std::string(to_string(config_.workload.mix.distribution)),
+                   .theta_thousandths = config_.workload.theta_thousandths,
+                   .clients = config_.clients,
+                   .threads = config_.threads,
                    .processes = 1,
-                   .records = config->workload.records,
+                   .records = config_.workload.records,
                    .value_bytes = outcome.result.value_bytes,
                    .seed = settings_.seed};
-  if (config->history) {
+  if (config_.history) {
     if (auto judged = judge_history(bench.history(), outcome); !judged) return tl::unexpected(judged.error());
   }
   const std::string text = json_  ? to_json(outcome, buckets_).dump(2) + "\n"

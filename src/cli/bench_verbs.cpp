@@ -78,8 +78,8 @@ class BenchVerbs final : public Command {
   }
 
  private:
+  Result<void> check() override;
   Result<int> run() override;
-  Result<std::vector<Row>> points() const;
   Result<void> start(const std::string& folder, rack::VerbsEnd& client);
   Result<void> measure(rack::VerbsClient& client, Row& row);
   std::string json_of(const std::vector<Row>& rows) const;
@@ -88,13 +88,13 @@ class BenchVerbs final : public Command {
 
   Settings settings_;
   rack::Schema schema_;
+  std::vector<Row> rows_;
   bool json_ = false;
   bool csv_ = false;
   std::vector<std::unique_ptr<Child>> children_;
 };
 
-Result<std::vector<Row>> BenchVerbs::points() const {
-  std::vector<Row> rows;
+Result<void> BenchVerbs::check() {
   for (const std::string& op_name : settings_.ops) {
     const auto op = parse_op(op_name);
     if (!op) return fail(fmt::format("--ops = \"{}\": must be write, read, cas, faa or send", op_name));
@@ -110,16 +110,16 @@ Result<std::vector<Row>> BenchVerbs::points() const {
           return fail(fmt::format("--depths = \"{}\": must be a number from 1 to {}", depth_text,
                                   rack::VerbsClient::kMaxDepth));
         }
-        rows.push_back({op_name,
-                        {.op = *op,
-                         .bytes = static_cast<std::uint32_t>(bytes),
-                         .depth = static_cast<std::uint32_t>(depth),
-                         .duration = settings_.duration},
-                        {}});
+        rows_.push_back({op_name,
+                         {.op = *op,
+                          .bytes = static_cast<std::uint32_t>(bytes),
+                          .depth = static_cast<std::uint32_t>(depth),
+                          .duration = settings_.duration},
+                         {}});
       }
     }
   }
-  return rows;
+  return {};
 }
 
 // Starts the peer, and the switch if there is one; tells where the measuring end is to connect.
@@ -203,8 +203,6 @@ std::string BenchVerbs::table_of(const std::vector<Row>& rows, const std::string
 }
 
 Result<int> BenchVerbs::run() {
-  auto rows = points();
-  if (!rows) return tl::unexpected(rows.error());
   const Folder folder;
   rack::VerbsEnd end;
   if (auto started = start(folder.path(), end); !started) return tl::unexpected(started.error());
@@ -214,12 +212,12 @@ Result<int> BenchVerbs::run() {
   signals.stop_on_signal((*client)->loop());
   {
     Progress progress;
-    for (std::size_t i = 0; i < rows->size(); ++i) {
-      progress.show(fmt::format("point {} of {}", i + 1, rows->size()));
-      if (auto measured = measure(**client, (*rows)[i]); !measured) return tl::unexpected(measured.error());
+    for (std::size_t i = 0; i < rows_.size(); ++i) {
+      progress.show(fmt::format("point {} of {}", i + 1, rows_.size()));
+      if (auto measured = measure(**client, rows_[i]); !measured) return tl::unexpected(measured.error());
     }
   }
-  const std::string text = json_ ? json_of(*rows) : csv_ ? csv_of(*rows) : table_of(*rows, (*client)->port_name());
+  const std::string text = json_ ? json_of(rows_) : csv_ ? csv_of(rows_) : table_of(rows_, (*client)->port_name());
   if (auto written = write_output(settings_.out, text); !written) return tl::unexpected(written.error());
   return 0;
 }

@@ -1,16 +1,15 @@
 // sluice box top | on | off | rules | set | explain | memory: what SwordBox in the switch does, what it is told, and what it would do to a capture.
 #include <fmt/core.h>
-#include <pcap/pcap.h>
 #include <poll.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
 
 #include "cli/box_report.h"
+#include "cli/capture.h"
 #include "cli/commands.h"
 #include "cli/parse_region.h"
 #include "rack/directory_http.h"
@@ -27,9 +26,11 @@ Result<json> ask_box(const rack::RunDirectory& run, const std::optional<json>& c
   rack::DirectoryClient directory(run.directory_address(), Duration{});
   const auto answer = change ? directory.post("/v1/box", change->dump()) : directory.get("/v1/box");
   if (!answer) {
-    if (directory.nodes()) {
-      return fail(fmt::format("the switch in {} has no box ({}); `sluice rack up --box clover` starts one that has",
-                              run.path(), answer.error().message));
+    const bool has_box = change && directory.get("/v1/box");  // then it is the change that was refused
+    if (!has_box && directory.nodes()) {
+      return fail(fmt::format(
+          "the switch in {} has no box; `sluice rack down`, then `sluice rack up --box clover` starts one that has",
+          run.path()));
     }
     return fail(answer.error().message);
   }
@@ -117,25 +118,29 @@ class BoxRules final : public Command {
   }
 
  private:
-  Result<int> run() override {
-    json rules = json::object();
+  Result<void> check() override {
     for (const std::string& wish : wishes_) {
       const std::size_t equals = wish.find('=');
       const std::string state = equals == std::string::npos ? "" : wish.substr(equals + 1);
       if (state != "on" && state != "off") return fail(fmt::format("\"{}\": must be RULE=on or RULE=off", wish));
-      rules[wish.substr(0, equals)] = state == "on";
+      rules_[wish.substr(0, equals)] = state == "on";
     }
+    return {};
+  }
+  Result<int> run() override {
     const auto status =
-        ask_box(run_directory(), rules.empty() ? std::nullopt : std::optional(json{{"rules", std::move(rules)}}));
+        ask_box(run_directory(), rules_.empty() ? std::nullopt : std::optional(json{{"rules", rules_}}));
     if (!status) return tl::unexpected(status.error());
     if (!(*status)["on"].get<bool>()) fmt::print("the box is off: no rule acts (`sluice box on`)\n");
     for (const auto& [name, acts] : (*status)["rules"].items())
       fmt::print("{:<16} {}\n", name, acts.get<bool>() ? "on" : "off");
     if ((*status)["rules"].empty())
-      fmt::print("the box only watches; `sluice rack up --box clover` or words gives it rules\n");
+      fmt::print(
+          "the box only watches; `sluice rack down`, then `sluice rack up --box clover` (or words) gives it rules\n");
     return 0;
   }
   std::vector<std::string> wishes_;
+  json rules_ = json::object();
 };
 
 class BoxSet final : public Command {
@@ -146,36 +151,39 @@ class BoxSet final : public Command {
                  "sluice box set --keys 64 --held-frames 512"}) {
     use_rack();
     app().add_option("--on", on_, "true: steer; false: nothing new is changed, what was changed stays consistent");
-    app().add_option("--order", order_, "pipelined or strict");
+    app().add_option("--order", order_, "pipelined or strict")->check(CLI::IsMember({"pipelined", "strict"}));
     app().add_option("--keys", keys_, "steer only so many keys, the hottest");
     app().add_option("--held-frames", held_, "packets that may wait in the box; what does not fit is dropped");
   }
 
  private:
-  Result<int> run() override {
-    json change = json::object();
-    if (on_) change["on"] = *on_;
-    if (!order_.empty()) change["order"] = order_;
-    if (keys_) change["keys"] = *keys_;
-    if (held_) change["held-frames"] = *held_;
-    if (change.empty()) return fail("nothing to change; give --on, --order, --keys or --held-frames");
-    return change_box(run_directory(), change);
+  Result<void> check() override {
+    if (on_) change_["on"] = *on_;
+    if (!order_.empty()) change_["order"] = order_;
+    if (keys_) change_["keys"] = *keys_;
+    if (held_) change_["held-frames"] = *held_;
+    if (change_.empty()) return fail("nothing to change; give --on, --order, --keys or --held-frames");
+    return {};
   }
+  Result<int> run() override { return change_box(run_directory(), change_); }
 
   std::optional<bool> on_;
   std::string order_;
   std::optional<std::uint64_t> keys_;
   std::optional<std::uint64_t> held_;
+  json change_ = json::object();
 };
 
 class BoxExplain final : public Command {
  public:
   explicit BoxExplain(CLI::App& group)
       : Command(group, "explain", "Say for each packet of a capture what the box would do with it, and why",
-                {"sluice box explain capture.pcap", "sluice box explain --rule none --summary capture.pcap",
+                {"sluice box explain capture.pcap", "sluice box explain --rule watch --summary capture.pcap",
                  "sluice box explain --region 10.77.0.2:0x1234 --order strict capture.pcap"}) {
     app().add_option("FILE", file_, "capture of one point before the box: pcap or pcapng")->required();
-    app().add_option("--rule", rule_, "clover or none [clover]")->check(CLI::IsMember({"clover", "none"}));
+    app()
+        .add_option("--rule", rule_, "what `rack up --box` would have been told: clover, or watch for no rule [clover]")
+        ->type_name("watch|clover");
     app()
         .add_option("--order", order_, "pipelined or strict [pipelined]")
         ->check(CLI::IsMember({"pipelined", "strict"}));
@@ -186,28 +194,29 @@ class BoxExplain final : public Command {
   }
 
  private:
-  Result<int> run() override {
-    std::optional<swordbox::CloverConfig> rule;
-    if (rule_ == "clover") {
-      auto config = rule_config();
-      if (!config) return tl::unexpected(config.error());
-      rule = std::move(*config);
-    }
-    std::array<char, PCAP_ERRBUF_SIZE> error{};
-    const std::unique_ptr<pcap_t, decltype(&pcap_close)> pcap(
-        pcap_open_offline_with_tstamp_precision(file_.c_str(), PCAP_TSTAMP_PRECISION_NANO, error.data()), pcap_close);
-    if (!pcap) return fail(fmt::format("{}: {}", file_, error.data()));
-    if (pcap_datalink(pcap.get()) != DLT_EN10MB) return fail(fmt::format("{}: no Ethernet capture", file_));
-    return explain_all(*pcap, rule);
+  Result<void> check() override {
+    if (rule_ == "words" || rule_ == "clover+words")
+      return fail(
+          fmt::format("--rule = \"{}\": must be clover or watch: words puts packets of its own on the wire in place of "
+                      "atomics, and a capture has no answers to those",
+                      rule_));
+    if (rule_ == "watch" || rule_ == "none") return {};
+    if (rule_ != "clover") return fail(fmt::format("--rule = \"{}\": must be clover or watch", rule_));
+    auto config = rule_config();
+    if (!config) return tl::unexpected(config.error());
+    config_ = std::move(*config);
+    return {};
   }
 
-  Result<int> explain_all(pcap_t& pcap, const std::optional<swordbox::CloverConfig>& rule) {
-    swordbox::Explainer explainer({}, rule);
+  Result<int> run() override {
+    const auto capture = open_capture(file_, PCAP_TSTAMP_PRECISION_NANO);
+    if (!capture) return tl::unexpected(capture.error());
+    swordbox::Explainer explainer({}, config_);
     pcap_pkthdr* header = nullptr;
     const u_char* bytes = nullptr;
     std::optional<Time> first;
     int result = 0;
-    for (std::uint64_t number = 1; (result = pcap_next_ex(&pcap, &header, &bytes)) == 1; ++number) {
+    for (std::uint64_t number = 1; (result = pcap_next_ex(capture->get(), &header, &bytes)) == 1; ++number) {
       const Time at = Time::at(Duration::seconds(header->ts.tv_sec) + Duration::nanoseconds(header->ts.tv_usec));
       if (!first) first = at;
       // The capture's clock may have been set back meanwhile; the box's never is.
@@ -216,7 +225,7 @@ class BoxExplain final : public Command {
       const std::string text = explainer.explain(now, {bytes, header->caplen});
       if (!summary_only_) fmt::print("{:>6} {}", number, text);
     }
-    if (result != PCAP_ERROR_BREAK) return fail(fmt::format("{}: {}", file_, pcap_geterr(&pcap)));
+    if (result != PCAP_ERROR_BREAK) return fail(fmt::format("{}: {}", file_, pcap_geterr(capture->get())));
     fmt::print("{}{}", summary_only_ ? "" : "\n", explainer.summary());
     return 0;
   }
@@ -240,6 +249,7 @@ class BoxExplain final : public Command {
   std::vector<std::string> regions_;
   bool authors_ = false;
   bool summary_only_ = false;
+  std::optional<swordbox::CloverConfig> config_;  // none: no rule
   Time last_;
 };
 

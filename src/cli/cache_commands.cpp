@@ -43,10 +43,13 @@ class CacheServe final : public Command {
   }
 
  private:
-  Result<int> run() override {
+  Result<void> check() override {
     if (end_.port.empty()) return fail("--port is needed: where frames come and go, e.g. cable:/tmp/cache");
     if (end_.grants.empty()) return fail("--grants is needed: the file that gives clients their keys");
     if (end_.entry_bytes > end_.memory / 16) return fail("--entry-size: must be at most a 16th of --memory");
+    return {};
+  }
+  Result<int> run() override {
     const auto ready = [this] {
       say(fmt::format("cache replica {} serves {}; grants in {}", end_.ip.to_string(), end_.port, end_.grants));
     };
@@ -82,9 +85,12 @@ class CacheOnce final : public Command {
   }
 
  private:
-  Result<int> run() override {
+  Result<void> check() override {
     if (end_.port.empty()) return fail("--port is needed: from which the replicas can be reached");
     if (end_.grants.empty()) return fail("--grants is needed: the file that `sluice cache serve` wrote");
+    return {};
+  }
+  Result<int> run() override {
     rack::StopSignals signals;
     auto client = rack::CacheClient::open(end_);
     if (!client) return tl::unexpected(client.error());

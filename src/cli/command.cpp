@@ -1,6 +1,7 @@
 #include "cli/command.h"
 
 #include <fmt/core.h>
+#include <fmt/ranges.h>
 
 #include <cerrno>
 #include <cstdio>
@@ -10,6 +11,16 @@
 #include <fstream>
 
 namespace sluice::cli {
+
+namespace {
+
+// An empty word among the choices stands for leaving the flag out.
+std::vector<std::string> named(std::vector<std::string> choices) {
+  std::erase(choices, "");
+  return choices;
+}
+
+}  // namespace
 
 void say(const std::string& line) { fmt::print(stderr, "{}\n", line); }
 
@@ -51,7 +62,8 @@ void Command::add_flag(const rack::Setting& setting) {
   flags_.push_back(std::make_unique<Flag>());
   Flag& flag = *flags_.back();
   flag.setting = &setting;
-  const std::string help = fmt::format("{} [{}]", setting.help, setting.default_text);
+  const std::string help =
+      setting.default_text.empty() ? setting.help : fmt::format("{} [{}]", setting.help, setting.default_text);
   if (setting.is_switch) {
     // "--router", "--router=false", "--no-router"
     flag.option = app_->add_flag(fmt::format("--{},!--no-{}", setting.name, setting.name), flag.on, help);
@@ -59,15 +71,16 @@ void Command::add_flag(const rack::Setting& setting) {
     // A list is given one by one: "--ports A --port B".
     const bool plural = setting.is_list && setting.name.ends_with('s');
     const std::string one = plural ? ",--" + setting.name.substr(0, setting.name.size() - 1) : "";
-    flag.option =
-        app_->add_option("--" + setting.name + one, flag.values, help)->type_name("")->allow_extra_args(false);
+    flag.option = app_->add_option("--" + setting.name + one, flag.values, help)
+                      ->type_name(fmt::format("{}", fmt::join(named(setting.choices), "|")))
+                      ->allow_extra_args(false);
     if (!setting.is_list) flag.option->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   }
 }
 
 std::vector<std::string> Command::choices(const CLI::Option& option) const {
   for (const auto& flag : flags_) {
-    if (flag->option == &option) return flag->setting->choices;
+    if (flag->option == &option) return named(flag->setting->choices);
   }
   return {};
 }
@@ -93,14 +106,14 @@ Result<void> Command::configure(const Tables& all) {
 }
 
 int Command::execute(const Tables& all) {
-  if (auto configured = configure(all); !configured) {
-    say(fmt::format("sluice {}: {}", name_, configured.error().message));
-    return kExitUsage;
-  }
+  const auto give_up = [this](const Error& error, int code) {
+    say(fmt::format("sluice {}: {}", name_, error.message));
+    return code;
+  };
+  if (const auto configured = configure(all); !configured) return give_up(configured.error(), kExitUsage);
+  if (const auto checked = check(); !checked) return give_up(checked.error(), kExitUsage);
   const Result<int> code = run();
-  if (code) return *code;
-  say(fmt::format("sluice {}: {}", name_, code.error().message));
-  return kExitFailed;
+  return code ? *code : give_up(code.error(), kExitFailed);
 }
 
 }  // namespace sluice::cli

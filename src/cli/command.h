@@ -1,7 +1,7 @@
 // Command: one subcommand of `sluice`: its flags, the same settings from a TOML file, its run.
 //
-// Life:       constructed with the parser -> settings() declares -> CLI11 parses -> execute(): file, then flags, then run().
-// Errors:     one line on stderr, "sluice switch: …". Exit codes: 0 fine, 1 it failed, 2 it was asked wrongly.
+// Life:       constructed with the parser -> settings() declares -> CLI11 parses -> execute(): file, then flags, then check(), then run().
+// Errors:     one line on stderr, "sluice switch: …". Exit codes: 0 fine, 1 it failed, 2 it was asked wrongly (docs/operate.md, "Exit status").
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -38,6 +38,8 @@ class Command {
   const Tables& tables() const { return own_; }
 
  protected:
+  // What can be told from the settings alone, before anything is touched. An error is reported and exits with kExitUsage.
+  virtual Result<void> check() { return {}; }
   // An error is reported and exits with kExitFailed.
   virtual Result<int> run() = 0;
 

@@ -236,6 +236,7 @@ class CostBench {
       if (!collected(collected_blocks)) return tl::unexpected(kEngineSilent);
       if (i % 2 == 0 && !grouped(grouped_blocks)) return tl::unexpected(kEngineSilent);
       if (i % kVerbsOneIn != 0) continue;
+      if (plan_.on_progress) plan_.on_progress(static_cast<double>(i) / static_cast<double>(blocks));
       if (!verbs_block(ready, Verbs::kReady) || !verbs_block(one_call, Verbs::kReadyOneCall) ||
           !verbs_block(polling, Verbs::kPolling)) {
         return tl::unexpected(kVerbsFailed);
@@ -614,10 +615,12 @@ CowbirdProbe::CowbirdProbe(CowbirdWorld& world, VerbsPool& verbs, std::size_t de
 
 CowbirdProbe::~CowbirdProbe() = default;
 
-Result<CowbirdRows> CowbirdProbe::measure(std::uint32_t bytes) {
+Result<CowbirdRows> CowbirdProbe::measure(std::uint32_t bytes,
+                                          const std::function<void(std::string_view way)>& on_way) {
   CowbirdRows rows;
   const HashIndex index = make_index(local_.size() / bytes);
   const auto point = [&](const char* way, std::size_t depth) {
+    on_way(way);
     return ProbePoint{way, bytes, depth, std::chrono::nanoseconds(duration_.nanoseconds())};
   };
   Error error;

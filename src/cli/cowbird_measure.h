@@ -13,7 +13,9 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -38,7 +40,8 @@ using CowbirdRows = std::vector<CowbirdRow>;
 struct CowbirdCostPlan {
   std::uint32_t bytes = 8;
   std::size_t depth = 100;
-  std::uint64_t reads = 10'000'000;  // of Cowbird's by collect(); verbs do one for fifty
+  std::uint64_t reads = 10'000'000;                 // of Cowbird's by collect(); verbs do one for fifty
+  std::function<void(double share)> on_progress{};  // now and then between blocks
 };
 // `instance` of the world is this one's alone.
 Result<CowbirdRows> measure_cowbird_cost(rack::CowbirdWorld& world, std::size_t instance, VerbsPool& verbs,
@@ -56,7 +59,9 @@ class CowbirdProbe {
   CowbirdProbe(const CowbirdProbe&) = delete;
   CowbirdProbe& operator=(const CowbirdProbe&) = delete;
 
-  Result<CowbirdRows> measure(std::uint32_t bytes);
+  // `on_way` is called before each way begins, with its name.
+  Result<CowbirdRows> measure(std::uint32_t bytes, const std::function<void(std::string_view way)>& on_way);
+  static std::uint64_t ways(std::size_t depth) { return depth == 1 ? 5 : 8; }  // each of them takes `duration`
 
  private:
   struct Ways;

@@ -26,6 +26,10 @@ class Daemon final : public Command {
   }
 
  private:
+  Result<void> check() override {
+    if constexpr (requires { settings_.check(); }) return settings_.check();
+    return {};
+  }
   Result<int> run() override {
     if (auto done = run_daemon_(rack().dir, settings_); !done) return tl::unexpected(done.error());
     return 0;

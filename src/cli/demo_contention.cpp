@@ -14,6 +14,7 @@
 
 #include "cli/commands.h"
 #include "cli/store_results.h"
+#include "cli/workloads.h"
 #include "rack/daemon_http.h"
 #include "rack/directory_http.h"
 #include "rack/endpoint.h"
@@ -33,7 +34,8 @@ struct Settings {
   bool live = true;
 
   void declare(rack::Schema& s) {
-    s.text("workload", workload, "A, B, C, D, F of YCSB, or a share of writes such as w100", "a workload")
+    const std::string workloads = workload_names({});
+    s.text("workload", workload, "which of YCSB: " + workloads, workloads)
         .integer("clients", clients, 1, 4096, "closed loops on each side, each with a cursor cache of its own")
         .integer("records", records, 1, 1'000'000, "keys; few are hot")
         .bytes("value-size", value_size, 8, 16'360, "bytes of a value")
@@ -73,6 +75,14 @@ class Contention final : public Command {
   }
 
  private:
+  Result<void> check() override {
+    auto mix = parse_workload(settings_.workload, {});
+    if (!mix) return tl::unexpected(mix.error());
+    mix_ = *mix;
+    mix_.distribution = workload::KeyDistribution::kZipfian;
+    return {};
+  }
+
   Result<int> run() override {
     rack::StopSignals signals;
     auto outcome = show(signals);
@@ -91,15 +101,10 @@ class Contention final : public Command {
   static std::string folder() { return fmt::format("/tmp/sluice-contention-{}-", getpid()); }
 
   Result<int> show(const rack::StopSignals& signals) {
-    auto mix = workload::Mix::parse(settings_.workload);
-    if (!mix) return fail(fmt::format("--workload = \"{}\": {}", settings_.workload, mix.error().message));
-    if (const auto missing = mix->impossible_for({.insert = true, .erase = true, .scan = false}); !missing.empty())
-      return fail(fmt::format("--workload = \"{}\": Clover has no {}", settings_.workload, missing));
-    mix->distribution = workload::KeyDistribution::kZipfian;
     for (Side& side : sides_) {
       if (auto up = bring_up(side, signals); !up) return tl::unexpected(up.error());
     }
-    for (Side& side : sides_) load(side, *mix);
+    for (Side& side : sides_) load(side);
     if (!watch(signals)) return 130;  // as a shell says after Ctrl-C
     for (Side& side : sides_) {
       auto result = side.bench->result();
@@ -130,14 +135,14 @@ class Contention final : public Command {
     return {};
   }
 
-  void load(Side& side, const workload::Mix& mix) {
+  void load(Side& side) {
     rack::StoreBenchConfig config;
     config.directory = side.dir;
     config.name = fmt::format("clients-{}", getpid());
     config.clients = static_cast<std::uint32_t>(settings_.clients);
     config.caches = config.clients;
     config.duration = settings_.duration;
-    config.workload.mix = mix;
+    config.workload.mix = mix_;
     config.workload.records = settings_.records;
     config.workload.value_bytes = settings_.value_size;
     side.bench = std::make_unique<rack::StoreBench>(config);
@@ -217,6 +222,7 @@ class Contention final : public Command {
 
   Settings settings_;
   rack::Schema schema_;
+  workload::Mix mix_;
   std::array<Side, 2> sides_{Side{.title = "without SwordBox", .box = ""},
                              Side{.title = "with SwordBox", .box = "clover"}};
 };

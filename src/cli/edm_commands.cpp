@@ -13,6 +13,10 @@
 namespace sluice::cli {
 namespace {
 
+constexpr const char* kOutcomeColumns =
+    "id,type,src,dst,size_bytes,timeslot,requested,granted,started,finished,took,slowdown, times in timeslots "
+    "(docs/edm.md, \"Traces\")";
+
 struct TraceSettings {
   std::uint64_t nodes = 144;
   std::uint64_t messages = 2'000;
@@ -31,7 +35,8 @@ struct TraceSettings {
         .bytes("request-bytes", request_bytes, 1, 64, "size of a read's request")
         .integer("reads", reads, 0, 1'000, "reads, of a thousand messages")
         .integer("seed", seed, 0, std::uint64_t{1} << 62, "seed of the arrivals")
-        .text("out", out, "file to write; empty: stdout", "a file's path");
+        .text("out", out, fmt::format("file to write, a line a message: {}; empty: stdout", sim::kTraceColumns),
+              "a file's path");
   }
 };
 
@@ -45,14 +50,18 @@ class TraceCommand final : public Command {
   }
 
  private:
+  Result<void> check() override {
+    if (!sim::parse_rate(settings_.rate, bits_per_second_) || bits_per_second_ == 0)
+      return fail(fmt::format("--rate = \"{}\": must be a rate, \"40 Gb/s\"", settings_.rate));
+    return {};
+  }
   Result<int> run() override {
-    sim::TraceSpec spec{.nodes = static_cast<std::uint32_t>(settings_.nodes),
-                        .messages = settings_.messages,
-                        .reads_per_mille = static_cast<std::uint32_t>(settings_.reads),
-                        .request_bytes = static_cast<std::uint32_t>(settings_.request_bytes),
-                        .sizes = sim::SizeDistribution::constant(static_cast<std::uint32_t>(settings_.bytes))};
-    if (!sim::parse_rate(settings_.rate, spec.bits_per_second) || spec.bits_per_second == 0)
-      return fail(fmt::format("--rate {}: must be a rate, \"40 Gb/s\"", settings_.rate));
+    const sim::TraceSpec spec{.nodes = static_cast<std::uint32_t>(settings_.nodes),
+                              .messages = settings_.messages,
+                              .bits_per_second = bits_per_second_,
+                              .reads_per_mille = static_cast<std::uint32_t>(settings_.reads),
+                              .request_bytes = static_cast<std::uint32_t>(settings_.request_bytes),
+                              .sizes = sim::SizeDistribution::constant(static_cast<std::uint32_t>(settings_.bytes))};
     const auto written = write_output(settings_.out, sim::format_trace(sim::generate_trace(spec, settings_.seed)));
     if (!written) return tl::unexpected(written.error());
     return 0;
@@ -60,6 +69,7 @@ class TraceCommand final : public Command {
 
   TraceSettings settings_;
   rack::Schema schema_;
+  std::uint64_t bits_per_second_ = 0;
 };
 
 struct SimulateSettings {
@@ -90,7 +100,9 @@ struct SimulateSettings {
                "itself")
         .duration("patience", patience, Duration{}, Duration::seconds(1),
                   "hold a port for the most urgent message once that has waited so long; 0: never")
-        .text("out", out, "file to write; empty: stdout", "a file's path");
+        .text("out", out,
+              fmt::format("file to write, a line for each WREQ, two for an RREQ: {}; empty: stdout", kOutcomeColumns),
+              "a file's path");
   }
 };
 
@@ -103,14 +115,27 @@ class SimulateCommand final : public Command {
             {"sluice edm simulate writes.csv --out finished.csv", "sluice edm simulate writes.csv --matching greedy"}) {
     settings_.declare(schema_);
     use("edm-simulate", schema_);
-    app().add_option("trace", trace_, "trace: id,type,src,dst,size_bytes,request_bytes,timeslot")->required();
+    app()
+        .add_option(
+            "trace", trace_,
+            fmt::format("messages, a line each, in order of time: {}. type 1: a read, whose request has size_bytes and "
+                        "which reads request_bytes; 3: a write of size_bytes, request_bytes -1. src and dst: "
+                        "nodes from 0 on. A timeslot is 8 bytes on the link (0.64 ns). The names of the columns "
+                        "may stand in the first line",
+                        sim::kTraceColumns))
+        ->type_name("FILE")
+        ->required();
   }
 
  private:
+  Result<void> check() override {
+    if (settings_.chunk % 8 != 0)
+      return fail(fmt::format("--chunk = \"{}\": must be a multiple of 8", settings_.chunk));
+    return {};
+  }
   Result<int> run() override {
     auto hardware = load_hardware();
     if (!hardware) return tl::unexpected(hardware.error());
-    if (settings_.chunk % 8 != 0) return fail(fmt::format("--chunk {}: must be a multiple of 8", settings_.chunk));
     const auto text = sim::read_text(trace_);
     if (!text) return tl::unexpected(text.error());
     const auto rows = sim::parse_trace(*text, static_cast<std::uint32_t>(settings_.nodes));
@@ -170,8 +195,10 @@ class GrantsCommand final : public Command {
         set_.empty() ? directory.get("/v1/edm") : directory.post("/v1/edm", json{{"on", set_ == "on"}}.dump());
     if (!answer) {
       if (!directory.nodes()) return fail(answer.error().message);
-      return fail(fmt::format("the switch in {} grants nothing ({}); `sluice rack up --edm` starts one that does",
-                              run_directory().path(), answer.error().message));
+      return fail(
+          fmt::format("the switch in {} grants nothing; `sluice rack down`, then `sluice rack up --edm` starts one "
+                      "that does",
+                      run_directory().path()));
     }
     const json status = json::parse(*answer, nullptr, false);
     if (!status.is_object() || !status.contains("grants")) return fail("the switch is busy; try again");

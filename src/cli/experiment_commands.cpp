@@ -75,9 +75,16 @@ class ExperimentCommand final : public Command {
   }
 
  private:
+  Result<void> check() override {
+    if (settings_.list) return {};
+    if (names_.empty()) return fail("say which experiment; --list tells what there are");
+    for (const std::string& name : names_) {
+      if (const auto found = find_experiment(name); !found) return tl::unexpected(found.error());
+    }
+    return {};
+  }
   Result<int> run() override {
     if (settings_.list) return list();
-    if (names_.empty()) return fail("say which experiment; --list tells what there are");
     // All files are read before anything starts.
     std::vector<sim::Experiment> experiments;
     const auto ours = experiments_here();

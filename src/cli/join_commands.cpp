@@ -75,6 +75,18 @@ class RackInvite final : public AuthorityCommand {
   }
 
  private:
+  Result<void> check() override {
+    if (to_.empty()) return {};
+    const auto where = ports::parse_host_port(to_);
+    if (!where) return fail("--to: " + where.error().message);
+    return reachable(to_, *where);
+  }
+  static Result<void> reachable(const std::string& to, const ports::HostPort& where) {
+    if (where.host == "0.0.0.0" || where.host == "::")
+      return fail(fmt::format("{} is no address that another machine can reach; say one with --to HOST:PORT", to));
+    return {};
+  }
+
   Result<int> run() override {
     std::string to = to_;
     if (to.empty()) {
@@ -85,9 +97,8 @@ class RackInvite final : public AuthorityCommand {
       to = node->description.attributes.at("serve");
     }
     const auto where = ports::parse_host_port(to);
-    if (!where) return fail("--to: " + where.error().message);
-    if (where->host == "0.0.0.0" || where->host == "::")
-      return fail(fmt::format("{} is no address that another machine can reach; say one with --to HOST:PORT", to));
+    if (!where) return fail(fmt::format("the switch serves at \"{}\": {}", to, where.error().message));
+    if (auto good = reachable(to, *where); !good) return tl::unexpected(good.error());
     const auto authority = rack::Authority::open(folder());
     if (!authority) return tl::unexpected(authority.error());
     const auto issued = authority->invite(machine_, days_);

@@ -8,6 +8,7 @@
 #include "base/version.h"
 #include "cli/commands.h"
 #include "cli/reference.h"
+#include "cli/usage.h"
 #ifdef SLUICE_DPDK
 #include "dpdk/dpdk_port.h"
 #endif
@@ -23,8 +24,9 @@ int main(int argc, char** argv) {
       "sluice"};
   root.footer(
       "Examples:\n  sluice rack up\n  sluice bench clover --workload A\n  sluice rack down\n`sluice COMMAND --help` "
-      "tells more.");
+      "tells more.\nExit status: 0 done, 1 it failed, 2 it was asked wrongly.");
   root.require_subcommand(1);
+  root.failure_message([](const CLI::App* app, const CLI::Error& error) { return usage_error(*app, error); });
   root.set_version_flag("--version", std::string("sluice ") + sluice::kVersion);
   CLI::App* version = root.add_subcommand("version", "Print the version");
 

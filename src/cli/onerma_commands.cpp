@@ -39,9 +39,12 @@ class OnermaTarget final : public Command {
   }
 
  private:
-  Result<int> run() override {
+  Result<void> check() override {
     if (end_.port.empty()) return fail("--port is needed: where frames come and go, e.g. cable:/tmp/onerma");
     if (end_.grants.empty()) return fail("--grants is needed: the file that gives clients their keys");
+    return {};
+  }
+  Result<int> run() override {
     const auto ready = [this] {
       say(fmt::format("target {} serves {}; grants in {}", end_.ip.to_string(), end_.port, end_.grants));
     };
@@ -120,8 +123,8 @@ class OnermaBench final : public Command {
   }
 
  private:
+  Result<void> check() override;
   Result<int> run() override;
-  Result<void> plan();
   Result<std::string> start(const std::string& folder, const std::string& name, bool rc);
   Result<void> measure_onerma(const std::string& transport, const std::string& port, const std::string& grants);
   Result<void> measure_rc(const std::string& port);
@@ -138,7 +141,9 @@ class OnermaBench final : public Command {
   int ports_ = 0;
 };
 
-Result<void> OnermaBench::plan() {
+Result<void> OnermaBench::check() {
+  if (settings_.port.empty() != settings_.grants.empty())
+    return fail("--port and --grants belong together: the port to a target, and the file that it wrote");
   if (settings_.transports.empty()) {
     settings_.transports =
         settings_.port.empty() ? std::vector<std::string>{"sealed", "plain", "rc"} : std::vector<std::string>{"sealed"};
@@ -146,6 +151,8 @@ Result<void> OnermaBench::plan() {
   for (const std::string& transport : settings_.transports) {
     if (transport != "sealed" && transport != "plain" && transport != "rc")
       return fail(fmt::format("--transports = \"{}\": must be sealed, plain or rc", transport));
+    if (transport == "rc" && !settings_.port.empty())
+      return fail("--transports rc: not with --port, a 1RMA target speaks no RC");
   }
   for (const std::string& op : settings_.ops) {
     if (op != "read" && op != "write") return fail(fmt::format("--ops = \"{}\": must be read or write", op));
@@ -302,13 +309,9 @@ std::string OnermaBench::text() const {
 }
 
 Result<int> OnermaBench::run() {
-  if (auto planned = plan(); !planned) return tl::unexpected(planned.error());
-  if (settings_.port.empty() != settings_.grants.empty())
-    return fail("--port and --grants belong together: the port to a target, and the file that it wrote");
   const Folder folder;
   for (const std::string& transport : settings_.transports) {
     const bool rc = transport == "rc";
-    if (rc && !settings_.port.empty()) return fail("--transports rc: not with --port, a 1RMA target speaks no RC");
     std::string port = settings_.port;
     std::string grants = settings_.grants;
     if (port.empty()) {

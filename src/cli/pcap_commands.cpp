@@ -1,6 +1,5 @@
 // sluice pcap check | show FILE…: every frame of captures decoded, its ICRC verified.
 #include <fmt/core.h>
-#include <pcap/pcap.h>
 
 #include <array>
 #include <ctime>
@@ -8,6 +7,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "cli/capture.h"
 #include "cli/commands.h"
 #include "wire/frame.h"
 #include "wire/text.h"
@@ -63,18 +63,15 @@ Kind judge(const Captured& frame, Counts& counts) {
 
 // Calls visit for each frame of the file. An error when it is no readable Ethernet capture to its end.
 Result<void> for_each_frame(const std::string& file, const std::function<void(const Captured&)>& visit) {
-  std::array<char, PCAP_ERRBUF_SIZE> error{};
-  const std::unique_ptr<pcap_t, decltype(&pcap_close)> pcap(pcap_open_offline(file.c_str(), error.data()), pcap_close);
-  if (!pcap) return fail(fmt::format("{}: {}", file, error.data()));
-  if (pcap_datalink(pcap.get()) != DLT_EN10MB)
-    return fail(fmt::format("{}: no Ethernet capture (link type {})", file, pcap_datalink(pcap.get())));
+  const auto pcap = open_capture(file, PCAP_TSTAMP_PRECISION_MICRO);
+  if (!pcap) return tl::unexpected(pcap.error());
   pcap_pkthdr* header = nullptr;
   const u_char* bytes = nullptr;
   int result = 0;
-  for (std::uint64_t number = 1; (result = pcap_next_ex(pcap.get(), &header, &bytes)) == 1; ++number) {
+  for (std::uint64_t number = 1; (result = pcap_next_ex(pcap->get(), &header, &bytes)) == 1; ++number) {
     visit({number, header->ts, {bytes, header->caplen}, header->caplen < header->len});
   }
-  if (result != PCAP_ERROR_BREAK) return fail(fmt::format("{}: {}", file, pcap_geterr(pcap.get())));
+  if (result != PCAP_ERROR_BREAK) return fail(fmt::format("{}: {}", file, pcap_geterr(pcap->get())));
   return {};
 }
 

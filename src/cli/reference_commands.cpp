@@ -59,14 +59,18 @@ class Completion final : public Command {
   }
 
  private:
+  Result<void> check() override {
+    script_ = shell_ == "bash" ? kBash : shell_ == "zsh" ? kZsh : shell_ == "fish" ? kFish : nullptr;
+    if (script_ == nullptr) return fail(fmt::format("\"{}\": must be one of bash, zsh, fish", shell_));
+    return {};
+  }
   Result<int> run() override {
-    const char* script = shell_ == "bash" ? kBash : shell_ == "zsh" ? kZsh : shell_ == "fish" ? kFish : nullptr;
-    if (script == nullptr) return fail(fmt::format("\"{}\": must be one of bash, zsh, fish", shell_));
-    fmt::print("{}", script);
+    fmt::print("{}", script_);
     return 0;
   }
 
   std::string shell_;
+  const char* script_ = nullptr;
 };
 
 class Man final : public Command {

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <chrono>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
@@ -13,6 +14,7 @@
 
 #include "base/bytes.h"
 #include "cli/commands.h"
+#include "cli/progress.h"
 #include "rack/memory_session.h"
 
 namespace sluice::cli {
@@ -82,8 +84,10 @@ class RemoteCommand : public Command {
  protected:
   // What is asked of the node, once it is connected; what stands in `outcome_` afterwards counts.
   virtual remote::Task<void> act(rack::MemorySession& session) = 0;
-  // Before anything is connected to.
-  virtual Result<void> check() { return {}; }
+  // Of what else the command was given, once the offset is known.
+  virtual Result<void> check_more() { return {}; }
+  // What it needs from elsewhere, before anything is connected to.
+  virtual Result<void> prepare() { return {}; }
   virtual std::uint64_t length() const { return 8; }
   virtual Result<int> tell() = 0;
 
@@ -91,28 +95,31 @@ class RemoteCommand : public Command {
   remote::Status outcome_ = remote::Status::kOk;
 
  private:
-  Result<int> run() final {
+  Result<void> check() final {
     const auto word = offset_text_.starts_with("0x") ? parse_word(offset_text_) : std::nullopt;
     if (word) {
       offset_ = *word;
     } else if (!rack::parse_bytes(offset_text_, offset_)) {
       return fail(fmt::format("OFFSET = \"{}\": must be a number of bytes such as 4096, 0x1000 or 4KiB", offset_text_));
     }
-    Duration patience;
-    if (!rack::parse_duration(patience_text_, patience))
+    if (!rack::parse_duration(patience_text_, patience_))
       return fail(fmt::format("--patience = \"{}\": must be a time such as 5s", patience_text_));
-    if (auto checked = check(); !checked) return tl::unexpected(checked.error());
+    return check_more();
+  }
+
+  Result<int> run() final {
+    if (auto prepared = prepare(); !prepared) return tl::unexpected(prepared.error());
     rack::StoreSessionConfig config;
     config.directory = rack().dir;
     config.name = fmt::format("remote-{}", getpid());
-    config.patience = patience;
+    config.patience = patience_;
     auto session = rack::MemorySession::open(config, node_);
     if (!session) return tl::unexpected(session.error());
     const std::uint64_t most = (*session)->length();
     if (length() > most || offset_ > most - length())
       return fail(fmt::format("{} has {} of memory: {} bytes at {} do not lie in it", node_, rack::bytes_text(most),
                               length(), offset_));
-    if (!(*session)->run(act(**session), patience + Duration::seconds(3600)))
+    if (!(*session)->run(act(**session), patience_ + Duration::seconds(3600)))
       return fail(fmt::format("{} has not answered", node_));
     if (outcome_ != remote::Status::kOk) return fail(fmt::format("{}: {}", node_, to_string(outcome_)));
     return tell();
@@ -121,6 +128,7 @@ class RemoteCommand : public Command {
   std::string node_;
   std::string offset_text_;
   std::string patience_text_ = "5s";
+  Duration patience_;
   std::uint64_t offset_ = 0;
 };
 
@@ -136,7 +144,7 @@ class RemoteRead final : public RemoteCommand {
   }
 
  private:
-  Result<void> check() override {
+  Result<void> check_more() override {
     if (!rack::parse_bytes(length_text_, length_) || length_ == 0 || length_ > kMostAtOnce)
       return fail(fmt::format("LENGTH = \"{}\": must be 1 to 16MiB", length_text_));
     if (word_ && length_ % 8 != 0) return fail("LENGTH: must be a multiple of 8 with --word");
@@ -185,7 +193,7 @@ class RemoteWrite final : public RemoteCommand {
   }
 
  private:
-  Result<void> check() override {
+  Result<void> check_more() override {
     if (!hex_.empty()) {
       auto parsed = parse_hex(hex_);
       if (!parsed) return fail(fmt::format("--hex = \"{}\": must be pairs of hexadecimal digits", hex_));
@@ -195,19 +203,23 @@ class RemoteWrite final : public RemoteCommand {
       if (!parsed) return fail(fmt::format("--word = \"{}\": must be a 64-bit number", word_));
       bytes_.resize(8);
       store_le(bytes_.data(), *parsed);
-    } else if (!file_.empty()) {
-      std::error_code unknown;
-      const std::uintmax_t size = std::filesystem::file_size(file_, unknown);  // of a directory: an error
-      std::ifstream in(file_, std::ios::binary);
-      if (unknown || !in) return fail(fmt::format("--file = \"{}\": cannot be read", file_));
-      if (size > kMostAtOnce) return fail(fmt::format("--file = \"{}\": must be at most 16MiB", file_));
-      bytes_.resize(size);
-      in.read(reinterpret_cast<char*>(bytes_.data()), static_cast<std::streamsize>(size));
-      if (!in) return fail(fmt::format("--file = \"{}\": cannot be read", file_));
     } else {
       bytes_.assign(text_.begin(), text_.end());
     }
-    if (bytes_.empty()) return fail("nothing to write");
+    if (bytes_.empty() && file_.empty()) return fail("nothing to write");
+    return {};
+  }
+  Result<void> prepare() override {
+    if (file_.empty()) return {};
+    std::error_code unknown;
+    const std::uintmax_t size = std::filesystem::file_size(file_, unknown);  // of a directory: an error
+    std::ifstream in(file_, std::ios::binary);
+    if (unknown || !in) return fail(fmt::format("--file = \"{}\": cannot be read", file_));
+    if (size > kMostAtOnce) return fail(fmt::format("--file = \"{}\": must be at most 16MiB", file_));
+    bytes_.resize(size);
+    in.read(reinterpret_cast<char*>(bytes_.data()), static_cast<std::streamsize>(size));
+    if (!in) return fail(fmt::format("--file = \"{}\": cannot be read", file_));
+    if (bytes_.empty()) return fail(fmt::format("--file = \"{}\": is empty, nothing to write", file_));
     return {};
   }
   std::uint64_t length() const override { return bytes_.size(); }
@@ -235,12 +247,14 @@ class RemoteAdd final : public RemoteCommand {
                        "sluice remote add memory1 4096 1 --times 10000"}) {
     app().add_option("ADDEND", addend_text_, "a 64-bit number [1]");
     app()
-        .add_option("--times", times_, "add it so often, one after the other; prints the last prior value [1]")
+        .add_option(
+            "--times", times_,
+            "add it so often, one after the other; prints the last prior value, and to stderr how long one took [1]")
         ->check(CLI::Range(std::uint64_t{1}, std::numeric_limits<std::uint64_t>::max()));
   }
 
  private:
-  Result<void> check() override {
+  Result<void> check_more() override {
     const auto parsed = parse_word(addend_text_);
     if (!parsed) return fail(fmt::format("ADDEND = \"{}\": must be a 64-bit number", addend_text_));
     if (offset() % 8 != 0) return fail(fmt::format("OFFSET = {}: must be a multiple of 8 for an atomic", offset()));
@@ -248,21 +262,34 @@ class RemoteAdd final : public RemoteCommand {
     return {};
   }
   remote::Task<void> act(rack::MemorySession& session) override {
+    using std::chrono::steady_clock;
+    Progress progress;
+    const auto begin = steady_clock::now();
     for (std::uint64_t i = 0; i < times_ && outcome_ == remote::Status::kOk; ++i) {
       const auto [status, prior] = co_await session.memory().fetch_and_add(session.at(offset()), addend_);
       outcome_ = status;
       prior_ = prior;
+      if (i % kLook == 0) progress.show(fmt::format("{} of {} additions ({:.0f}%)", i, times_, share(i)));
     }
+    took_us_ = std::chrono::duration<double, std::micro>(steady_clock::now() - begin).count();
   }
   Result<int> tell() override {
     fmt::print("{}\n", prior_);
+    if (times_ > 1) {
+      say(fmt::format("{} additions in {:.3g} s, {:.1f} us each", times_, took_us_ / 1e6,
+                      took_us_ / static_cast<double>(times_)));
+    }
     return 0;
   }
+
+  static constexpr std::uint64_t kLook = 64;  // additions between two looks at the clock
+  double share(std::uint64_t done) const { return 100 * static_cast<double>(done) / static_cast<double>(times_); }
 
   std::string addend_text_ = "1";
   std::uint64_t addend_ = 1;
   std::uint64_t times_ = 1;
   std::uint64_t prior_ = 0;
+  double took_us_ = 0;
 };
 
 class RemoteCas final : public RemoteCommand {
@@ -277,7 +304,7 @@ class RemoteCas final : public RemoteCommand {
   }
 
  private:
-  Result<void> check() override {
+  Result<void> check_more() override {
     const auto compare = parse_word(compare_text_);
     const auto swap = parse_word(swap_text_);
     if (!compare) return fail(fmt::format("COMPARE = \"{}\": must be a 64-bit number", compare_text_));

@@ -170,9 +170,7 @@ class Run final : public Command {
   }
 
  private:
-  Result<int> run() override {
-    const auto library = find_verbs_library();
-    if (!library) return tl::unexpected(library.error());
+  Result<void> check() override {
     if (!settings_.kill_link_after.empty())
       settings_.impair += (settings_.impair.empty() ? "cut=" : ",cut=") + settings_.kill_link_after;
     if (!settings_.rnr.empty() && !port::parse_probability(settings_.rnr))
@@ -180,6 +178,20 @@ class Run final : public Command {
     if (!settings_.impair.empty()) {
       if (auto parsed = port::parse_impairment(settings_.impair); !parsed) return tl::unexpected(parsed.error());
     }
+    const bool has_address = settings_.ip != wire::Ipv4Address{};
+    if (program_.empty() && settings_.drop_in.empty())
+      return fail("no program: sluice run [flags] -- PROGRAM ARGUMENTS");
+    if (program_.empty() && !has_address)
+      return fail("--drop-in without a program needs --ip: an address that nobody else on that network has");
+    if (!program_.empty() && !settings_.attach.empty() && settings_.wire.empty() && settings_.host.empty() &&
+        !has_address)
+      return fail("--switch needs --ip: an address that nobody else on that network has");
+    return {};
+  }
+
+  Result<int> run() override {
+    const auto library = find_verbs_library();
+    if (!library) return tl::unexpected(library.error());
     if (!settings_.drop_in.empty()) {
       if (auto filled = fill_drop_in(*library, settings_.drop_in); !filled) return tl::unexpected(filled.error());
     }
@@ -200,12 +212,6 @@ class Run final : public Command {
 
   // A container has neither this process to keep a lease for it nor our environment.
   Result<int> print_for_containers() {
-    if (settings_.drop_in.empty()) {
-      fmt::print(stderr, "sluice run: no program: sluice run [flags] -- PROGRAM ARGUMENTS\n");
-      return kExitUsage;
-    }
-    if (settings_.ip == wire::Ipv4Address{})
-      return fail("--drop-in without a program needs --ip: an address that nobody else on that network has");
     const std::string directory = std::filesystem::absolute(settings_.drop_in).lexically_normal().string();
     const std::string port = outside().empty() ? run_directory().switch_port() : outside();
     fmt::print("# mount {}{} and set in the container:\n", directory,
@@ -262,16 +268,13 @@ class Run final : public Command {
     if (!settings_.wire.empty()) {
       if (auto shared = share_with_kernel(); !shared) return shared;
     }
-    if (alone && settings_.ip == wire::Ipv4Address{}) {
-      return fail("--switch needs --ip: an address that nobody else on that network has");
-    }
     port_ = alone ? outside() : run_directory().switch_port();
     if (alone) return {};
     rack::NodeDescription description;
     description.name = fmt::format("run-{}", getpid());
     description.attributes = {{"pid", std::to_string(getpid())}, {"program", program_.front()}};
     auto joined = rack::Membership::join(directory, description);
-    if (!joined) return fail(fmt::format("{} (is a rack up? `sluice rack up` starts one)", joined.error().message));
+    if (!joined) return tl::unexpected(joined.error());
     membership = std::move(*joined);
     if (auto published = membership->publish(description); !published) return published;
     if (settings_.ip == wire::Ipv4Address{}) settings_.ip = membership->node().ip;

@@ -41,7 +41,8 @@ class DirectoryCommand : public Command {
 
 Result<std::uint64_t> parse_size(const std::string& what, const std::string& text) {
   std::uint64_t bytes = 0;
-  if (!rack::parse_bytes(text, bytes)) return fail(fmt::format("{} \"{}\": must be a size, such as 64MiB", what, text));
+  if (!rack::parse_bytes(text, bytes))
+    return fail(fmt::format("{} = \"{}\": must be a size, such as 64MiB", what, text));
   return bytes;
 }
 
@@ -71,11 +72,14 @@ class TenantCommand : public DirectoryCommand {
     question["name"] = name_;
     return ask("/v1/tenants", question);
   }
-  Result<json> with_quota() {
+  Result<void> check() override {
+    if (bytes_text_.empty()) return {};
     const auto bytes = parse_size("--quota", bytes_text_);
     if (!bytes) return tl::unexpected(bytes.error());
-    return json{{"bytes", *bytes}, {"regions", regions_}};
+    bytes_ = *bytes;
+    return {};
   }
+  json quota() const { return {{"bytes", bytes_}, {"regions", regions_}}; }
   // The token that the answer holds is told once.
   Result<int> tell_token(const Result<json>& answer) {
     if (!answer) return tl::unexpected(answer.error());
@@ -96,6 +100,7 @@ class TenantCommand : public DirectoryCommand {
 
   std::string name_;
   std::string bytes_text_;
+  std::uint64_t bytes_ = 0;
   std::string out_;
   std::uint64_t regions_ = kUsualRegions;
 };
@@ -114,14 +119,13 @@ class TenantAdd final : public TenantCommand {
   }
 
  private:
-  Result<int> run() override {
+  Result<void> check() override {
     if (bytes_text_.empty() && !operator_) return fail("say how much memory it may have, with --quota SIZE");
+    return TenantCommand::check();
+  }
+  Result<int> run() override {
     json question{{"bytes", 0}, {"regions", 0}, {"operator", operator_}};
-    if (!operator_) {
-      auto quota = with_quota();
-      if (!quota) return tl::unexpected(quota.error());
-      question.update(*quota);
-    }
+    if (!operator_) question.update(quota());
     const auto code = tell_token(do_it("add", question));
     if (code) warn_of_other_machines();
     return code;
@@ -199,9 +203,7 @@ class TenantQuota final : public TenantCommand {
 
  private:
   Result<int> run() override {
-    const auto quota = with_quota();
-    if (!quota) return tl::unexpected(quota.error());
-    const auto done = do_it("quota", *quota);
+    const auto done = do_it("quota", quota());
     if (!done) return tl::unexpected(done.error());
     say(fmt::format("{} may have {} in {} regions", name_, bytes_text_, regions_));
     return 0;
@@ -291,20 +293,25 @@ class RegionAdd final : public RegionCommand {
   }
 
  private:
-  Result<int> run() override {
-    const auto bytes = parse_size("size", size_);
+  Result<void> check() override {
+    const auto bytes = parse_size("SIZE", size_);
     if (!bytes) return tl::unexpected(bytes.error());
+    bytes_ = *bytes;
+    return {};
+  }
+  Result<int> run() override {
     const auto made =
-        ask("/v1/regions", {{"do", "add"}, {"name", name_}, {"length", *bytes}, {"node", node_}, {"tenant", tenant_}});
+        ask("/v1/regions", {{"do", "add"}, {"name", name_}, {"length", bytes_}, {"node", node_}, {"tenant", tenant_}});
     if (!made) return tl::unexpected(made.error());
-    const rack::TenantRegion region{made->value("tenant", ""), name_, made->value("node", ""), *bytes};
+    const rack::TenantRegion region{made->value("tenant", ""), name_, made->value("node", ""), bytes_};
     if (auto ready = wait_until_ready(region); !ready) return tl::unexpected(ready.error());
-    say(fmt::format("{} is ready, {} on {}; `sluice remote read {} 0 64` reads it", name_, rack::bytes_text(*bytes),
+    say(fmt::format("{} is ready, {} on {}; `sluice remote read {} 0 64` reads it", name_, rack::bytes_text(bytes_),
                     region.node, name_));
     return 0;
   }
 
   std::string size_;
+  std::uint64_t bytes_ = 0;
   std::string node_;
 };
 

@@ -28,7 +28,8 @@ class XdpAttach final : public Command {
     app()
         .add_option("IFACE", interfaces_, "interfaces; requests and answers must both come in at one of them")
         ->required();
-    app().add_option("--region", regions_, "memory of the store, IP:KEY, in the order of its volumes [asks the rack]");
+    app().add_option("--region", region_texts_,
+                     "memory of the store, IP:KEY, in the order of its volumes [asks the rack]");
     app()
         .add_option("--out", out_,
                     "kernel: on to the host or its bridge; back: where it came in; across: to the other of "
@@ -45,6 +46,15 @@ class XdpAttach final : public Command {
   }
 
  private:
+  Result<void> check() override {
+    for (const std::string& text : region_texts_) {
+      const auto region = parse_region(text);
+      if (!region) return fail(fmt::format("--region = \"{}\": must be IP:KEY, such as 10.77.0.2:0x1234", text));
+      regions_.push_back(*region);
+    }
+    return {};
+  }
+
   Result<int> run() override {
     xdp::SteeringConfig config;
     if (authors_) config.rule.layout = swordbox::ChainLayout{};
@@ -70,11 +80,7 @@ class XdpAttach final : public Command {
       rule.layout.regions_by_volume.push_back(static_cast<std::uint16_t>(rule.regions.size()));
       rule.regions.push_back(region);
     };
-    for (const std::string& text : regions_) {
-      const auto region = parse_region(text);
-      if (!region) return fail(fmt::format("--region = \"{}\": must be IP:KEY, such as 10.77.0.2:0x1234", text));
-      add(*region);
-    }
+    for (const swordbox::Region& region : regions_) add(region);
     if (!regions_.empty()) return {};
     rack::DirectoryClient directory(run_directory().directory_address(), Duration{});
     const auto snapshot = directory.nodes();
@@ -90,7 +96,8 @@ class XdpAttach final : public Command {
   }
 
   std::vector<std::string> interfaces_;
-  std::vector<std::string> regions_;
+  std::vector<std::string> region_texts_;
+  std::vector<swordbox::Region> regions_;
   std::string out_ = "kernel";
   std::uint32_t keys_ = 1024;
   std::uint32_t connections_ = 4096;

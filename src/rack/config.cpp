@@ -1,5 +1,9 @@
 #include "rack/config.h"
 
+#include <fmt/core.h>
+
+#include <bit>
+
 #include "switching/egress_queue.h"
 
 namespace sluice::rack {
@@ -59,6 +63,13 @@ void SwitchSettings::declare(Schema& s) {
       .duration("edm-hold", edm_hold, Duration::microseconds(10), Duration::seconds(1),
                 "what has waited for a grant so long goes without one");
   box.declare(s);
+}
+
+Result<void> SwitchSettings::check() const {
+  if (!std::has_single_bit(mac_slots))
+    return fail(fmt::format("mac-slots = \"{}\": must be a power of two", mac_slots));
+  if (!std::has_single_bit(ring)) return fail(fmt::format("ring = \"{}\": must be a power of two", bytes_text(ring)));
+  return box.check();
 }
 
 void MemorySettings::declare(Schema& s) {

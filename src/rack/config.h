@@ -46,6 +46,8 @@ struct SwitchSettings {
   Duration edm_hold = Duration::milliseconds(5);
 
   void declare(Schema& schema);
+  // Of what cannot be checked one by one.
+  Result<void> check() const;
 };
 
 // [memory]

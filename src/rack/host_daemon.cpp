@@ -72,23 +72,17 @@ class LastOneOut final {
 Result<HostAddress> find_address(const HostSettings& settings, DirectoryClient& directory,
                                  std::unique_ptr<Membership>& membership) {
   HostAddress address{settings.ip, {}};
-  if (!settings.mac.empty()) {
-    const auto mac = wire::MacAddress::parse(settings.mac);
-    if (!mac) return fail(fmt::format("--mac: {}", mac.error().message));
-    address.mac = *mac;
-  }
+  if (!settings.mac.empty()) address.mac = wire::MacAddress::parse(settings.mac).value();
   if (settings.port.empty()) {
     NodeDescription description;
     description.name = settings.name;
     description.attributes = {{"pid", std::to_string(getpid())}, {"shared", "true"}};
     auto joined = Membership::join(directory, description);
-    if (!joined) return fail(fmt::format("{} (is a rack up? `sluice rack up` starts one)", joined.error().message));
+    if (!joined) return tl::unexpected(joined.error());
     membership = std::move(*joined);
     if (auto published = membership->publish(description); !published) return tl::unexpected(published.error());
     if (address.ip == wire::Ipv4Address{}) address.ip = membership->node().ip;
     if (settings.mac.empty()) address.mac = membership->node().mac;
-  } else if (address.ip == wire::Ipv4Address{}) {
-    return fail("--port needs --ip: an address that nobody else on that network has");
   }
   if (address.mac == wire::MacAddress{}) address.mac = Subnet::mac_of(address.ip);
   return address;
@@ -110,6 +104,14 @@ void HostSettings::declare(Schema& s) {
       .text("mac", mac, "MAC of the NIC", "a MAC such as 02:00:0a:4d:00:09");
 }
 
+Result<void> HostSettings::check() const {
+  if (const auto parsed = wire::MacAddress::parse(mac); !mac.empty() && !parsed)
+    return fail(fmt::format("--mac = \"{}\": {}", mac, parsed.error().message));
+  if (!port.empty() && ip == wire::Ipv4Address{})
+    return fail("--port needs --ip: an address that nobody else on that network has");
+  return {};
+}
+
 Result<HostAddress> read_host_address(const std::string& host_directory) {
   std::ifstream file(address_file(host_directory));
   std::string ip_text;
@@ -122,6 +124,7 @@ Result<HostAddress> read_host_address(const std::string& host_directory) {
 }
 
 Result<void> run_host(const std::string& path, const HostSettings& settings) {
+  if (auto sound = settings.check(); !sound) return sound;
   StopSignals signals;
   const RunDirectory run(path);
   if (auto prepared = run.prepare(); !prepared) return prepared;

@@ -20,6 +20,8 @@ struct HostSettings {
   std::string mac;
 
   void declare(Schema& schema);
+  // Of what cannot be checked one by one.
+  Result<void> check() const;
 };
 
 Result<void> run_host(const std::string& directory, const HostSettings& settings);

@@ -4,7 +4,6 @@
 #include <spdlog/spdlog.h>
 #include <unistd.h>
 
-#include <bit>
 #include <functional>
 #include <memory>
 #include <random>
@@ -32,11 +31,7 @@ namespace {
 
 constexpr const char* kBoxAttribute = "box";
 
-Result<switching::SwitchConfig> machine_config(const SwitchSettings& s) {
-  if (!std::has_single_bit(s.mac_slots))
-    return fail(fmt::format("mac-slots = \"{}\": must be a power of two", s.mac_slots));
-  if (!std::has_single_bit(s.ring))
-    return fail(fmt::format("ring = \"{}\": must be a power of two", bytes_text(s.ring)));
+switching::SwitchConfig machine_config(const SwitchSettings& s) {
   switching::SwitchConfig config;
   config.max_ports = s.max_ports;
   config.mac_slots = s.mac_slots;
@@ -194,12 +189,9 @@ Result<void> run_switch(const std::string& path, const SwitchSettings& settings,
   StopSignals signals;
   const RunDirectory run(path);
   if (auto prepared = run.prepare(); !prepared) return prepared;
-  if (auto sound = settings.box.check(); !sound) return sound;
-  auto config = machine_config(settings);
-  if (!config) return tl::unexpected(config.error());
-
+  if (auto sound = settings.check(); !sound) return sound;
   nic::PollLoop loop;
-  SwitchPorts ports(std::move(*config), loop);
+  SwitchPorts ports(machine_config(settings), loop);
   loop.add(ports);
   const nic::Clock clock;
   auto directory = open_directory(settings, run, clock);

@@ -92,7 +92,7 @@ class BoxOnARack(live_rack.LiveRack):
         wait_until(lambda: self.box()["tracked_keys"] > 5, "more keys are tracked")
         self.sluice("box", "set", "--keys", "1000000", code=1)
         self.sluice("box", "rules", "words=on", code=1)
-        self.sluice("box", "rules", "clover-reads", code=1)
+        self.sluice("box", "rules", "clover-reads", code=2)
         out, err = child.communicate(timeout=120)
         result = json.loads(out)
         self.assertTrue(result["history"]["linearizable"], err)
@@ -113,7 +113,7 @@ class BoxOnARack(live_rack.LiveRack):
         self.assertGreaterEqual(len(box["top_connections"]), 2)
         self.assertIn("HOTTEST KEYS", self.sluice("box", "top", "--once"))
         self.assertIn("box: clover, on", self.sluice("rack", "status"))
-        self.sluice("box", "set", "--order", "random", code=1)
+        self.sluice("box", "set", "--order", "random", code=2)
 
     def config(self, text):
         path = self.folder + "/rack.toml"
@@ -284,7 +284,14 @@ class BoxOnARack(live_rack.LiveRack):
         self.sluice("rack", "up", "--memory-size", "1GiB")
         done = run("box", "top", "--once", "--dir", self.dir)
         self.assertEqual(done.returncode, 1)
-        self.assertIn("has no box", done.stderr)
+        self.assertIn("has no box; `sluice rack down`, then `sluice rack up --box clover`", done.stderr)
+
+    def test_a_box_that_refuses_says_why(self):
+        self.sluice("rack", "up", "--box", "watch", *STORE)
+        done = run("box", "rules", "clover-reads=on", "--dir", self.dir)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("this box has no such rule", done.stderr)
+        self.assertNotIn("has no box", done.stderr)
 
 
 class BoxOnCaptures(unittest.TestCase):
@@ -301,6 +308,11 @@ class BoxOnCaptures(unittest.TestCase):
         self.assertEqual(run("box", "explain", "/dev/null").returncode, 1)
         done = run("box", "explain", "--region", "nowhere", str(GOLDEN / "cas_lat.pcap"))
         self.assertIn("must be IP:KEY", done.stderr)
+        for rule, why in (("words", "a capture has no answers to those"), ("nonsense", "must be clover or watch")):
+            done = run("box", "explain", "--rule", rule, str(GOLDEN / "cas_lat.pcap"))
+            self.assertEqual(done.returncode, 2)
+            self.assertIn(why, done.stderr)
+        self.assertEqual(run("box", "explain", "--rule", "watch", str(GOLDEN / "cas_lat.pcap")).returncode, 0)
 
 
 if __name__ == "__main__":

@@ -128,7 +128,7 @@ class RackTest(live_rack.LiveRack):
             self.assertEqual(result["run"]["operations"], 2000)
             self.assertEqual(result["value_bytes"], 256)
             self.assertEqual(result["failed"], 0)
-        done = self.sluice("bench", "clover", "--workload", "E", code=1)
+        done = self.sluice("bench", "clover", "--workload", "E", code=2)
         self.assertIn("E", done.stderr)
 
     # --- sherman ---
@@ -370,24 +370,26 @@ class RackTest(live_rack.LiveRack):
             out, errors = child.communicate(timeout=120)
             self.assertEqual(child.returncode, 0, errors)
             self.assertEqual(int(out) % 3, 0)
+            self.assertRegex(errors, r"2000 additions in .* s, [0-9.]+ us each")
         self.assertEqual(self.remote("read", "memory1", "64", "8", "--word").stdout, "18000\n")
 
     def test_what_cannot_be_done_by_hand_is_told(self):
         self.up("--no-metadata", "--memory-nodes", "1", "--memory-size", "1MiB")
         for words, told in ((("read", "memory1", "1MiB", "8"), "memory1 has 1MiB of memory"), (("read", "memory1", "1048568", "9"), "do not lie in it"),
-                            (("add", "memory1", "3"), "must be a multiple of 8"), (("read", "memory7", "0"), "there are memory1"),
-                            (("write", "memory1", "0", "--hex", "0g"), "pairs of hexadecimal digits"), (("cas", "memory1", "0", "x", "1"), 'COMPARE = "x"'),
-                            (("write", "memory1", "0", "--file", self.folder + "/none"), "cannot be read"), (("read", "memory1", "here"), 'OFFSET = "here"')):
+                            (("read", "memory7", "0"), "there are memory1"), (("write", "memory1", "0", "--file", self.folder + "/none"), "cannot be read")):
             self.assertIn(told, self.remote(*words, code=1).stderr)
+        for words, told in ((("add", "memory1", "3"), "must be a multiple of 8"), (("write", "memory1", "0", "--hex", "0g"), "pairs of hexadecimal digits"),
+                            (("cas", "memory1", "0", "x", "1"), 'COMPARE = "x"'), (("read", "memory1", "here"), 'OFFSET = "here"')):
+            self.assertIn(told, self.remote(*words, code=2).stderr)
 
     def test_without_a_rack_a_bench_says_what_to_do(self):
         done = self.sluice("bench", "clover", code=1)
-        self.assertIn("is the rack up?", done.stderr)
+        self.assertIn("(nothing listens there); is the rack up?", done.stderr)
         self.assertEqual(len(done.stderr.strip().splitlines()), 1)
 
 
 class ConfigurationTest(unittest.TestCase):
-    """Every mistake: exit code 2 (or 1), one line that names file, key, value and what is allowed."""
+    """Every mistake: exit code 2, one line that names file, key, value and what is allowed; nothing is touched."""
 
     def setUp(self):
         self.folder = tempfile.mkdtemp(prefix="sluice-config-", dir="/tmp")
@@ -401,8 +403,9 @@ class ConfigurationTest(unittest.TestCase):
             pathlib.Path(self.folder + "/rack.toml").write_text(toml)
             words += ["--config", self.folder + "/rack.toml"]
         done = run(*words)
-        self.assertIn(done.returncode, (1, 2), done.stderr)
+        self.assertEqual(done.returncode, 2, done.stderr)
         self.assertEqual(len(done.stderr.strip().splitlines()), 1, done.stderr)
+        self.assertFalse(pathlib.Path(self.folder, "run").exists())
         for text in expected:
             self.assertIn(text, done.stderr)
 
@@ -412,7 +415,10 @@ class ConfigurationTest(unittest.TestCase):
         self.refused(["rack", "up", "--replication", "4"], "must be a whole number from 0 to 3")
         self.refused(["switch", "--mac-age", "soon"], '--mac-age = "soon": must be a time from 1s')
         self.refused(["switch", "--mac-slots", "1000"], "power of two")
-        self.refused(["bench", "clover", "--workload", "Z"], '--workload = "Z"')
+        self.refused(["rack", "up", "--box", "nonsense"], '--box = "nonsense": must be one of off, watch, clover, words, clover+words, or empty')
+        self.refused(["bench", "clover", "--workload", "Z"], '--workload = "Z": must be A, B, C, D, F, or w0 to w100')
+        self.refused(["bench", "fusee", "--workload", "E"], "must be A, B, C, D, F, or w0 to w100", "scans")
+        self.refused(["bench", "sherman", "--workload", "Z"], "must be A, B, C, D, E, F, or w0 to w100")
         self.refused(["bench", "clover", "--place", "2/2"], '--place = "2/2"')
         self.refused(["bench", "clover", "--check", "--threads", "2"], "--threads: must be 1")
         self.refused(["bench", "verbs", "--ops", "steal"], '--ops = "steal"')
@@ -427,10 +433,41 @@ class ConfigurationTest(unittest.TestCase):
         self.refused(up, "line 2: [rack] metadata", "true or false", toml="[rack]\nmetadata = 7\n")
         self.refused([*up, "--config", self.folder + "/missing.toml"], "missing.toml", "No such file")
 
-    def test_unknown_flags_and_commands(self):
-        self.assertEqual(run("rack", "up", "--colour", "red").returncode, 2)
-        self.assertEqual(run("dance").returncode, 2)
-        self.assertEqual(run().returncode, 2)
+    def test_what_is_no_command_or_option_is_named_and_something_near_it(self):
+        for words, said in (([], "sluice: a command is missing"), (["dance"], 'sluice: there is no command "dance"'),
+                            (["rcak"], "did you mean `sluice rack`?"), (["up"], "did you mean `sluice rack up`?"),
+                            (["rack"], "sluice rack: a command is missing: one of up, down, "), (["box", "nonsense"], "there are top, on, off"),
+                            (["box", "explane", "x"], "did you mean `sluice box explain`?"), (["rack", "up", "please"], '"please" is one word too many'),
+                            (["rack", "up", "--colour", "red"], 'sluice rack up: there is no option "--colour"'),
+                            (["rack", "up", "--memroy-nodes=3"], "did you mean `--memory-nodes`?"),
+                            (["rack", "up", "--memory-nodes"], "--memory-nodes: its value is missing"), (["remote", "read", "memory1"], "OFFSET is required")):
+            done = run(*words)
+            self.assertEqual(done.returncode, 2, words)
+            self.assertEqual(len(done.stderr.strip().splitlines()), 1, done.stderr)
+            self.assertIn(said, done.stderr)
+            self.assertTrue(done.stderr.rstrip().endswith("--help` tells more"), done.stderr)
+
+    def test_what_can_be_told_from_the_words_alone_is_2_and_what_fails_is_1(self):
+        nowhere = self.folder + "/nowhere"
+        for words, code in ((["box", "set"], 2), (["box", "rules", "clover-reads"], 2), (["box", "set", "--order", "any"], 2),
+                            (["box", "explain", "--region", "here", nowhere], 2), (["edm", "trace", "--rate", "fast"], 2),
+                            (["edm", "simulate", "--chunk", "9", nowhere], 2), (["tenant", "quota", "red", "--quota", "much"], 2),
+                            (["region", "add", "heap", "much"], 2), (["rack", "invite", "a", "--to", "here"], 2), (["completion", "ksh"], 2),
+                            (["host", "--mac", "x"], 2), (["run"], 2), (["run", "--rnr", "often", "--", "true"], 2), (["experiment", "fig0"], 2),
+                            (["bench", "cowbird", "--parts", "all"], 2), (["demo", "contention", "--workload", "E"], 2),
+                            (["cache", "get", "key"], 2), (["onerma", "target"], 2), (["xdp", "attach", "lo", "--region", "here"], 2),
+                            (["box", "explain", nowhere], 1), (["pcap", "check", nowhere], 1), (["edm", "simulate", nowhere], 1),
+                            (["box", "top", "--dir", nowhere], 1), (["remote", "add", "memory1", "0", "--dir", nowhere], 1),
+                            (["rack", "status", "--dir", nowhere], 1), (["run", "--dir", nowhere, "--", "true"], 1)):
+            done = run(*words)
+            self.assertEqual(done.returncode, code, f"{words} {done.stderr}")
+
+    def test_demo_knows_the_programs_options(self):
+        demo = pathlib.Path(__file__).resolve().parents[2].joinpath("demo").read_text()
+        for words, variable in ((["demo"], "options"), (["demo", "contention"], "contention_options")):
+            offered = {line.split("\t")[0] for line in run("__complete", *words, "--").stdout.splitlines()}
+            known = set(re.search(rf'^{variable}="(.*)"$', demo, re.MULTILINE)[1].split())
+            self.assertEqual(known, {name for name in offered if name != "--help" and not name.startswith("--no-")})
 
     def test_every_command_has_help_with_examples(self):
         for words in (["rack", "up"], ["rack", "down"], ["rack", "status"], ["switch"], ["memory"], ["metadata"], ["bench", "clover"],
@@ -487,6 +524,8 @@ class CowbirdBenchTest(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done.stderr)
         result = json.loads(done.stdout)
         self.assertEqual(len(result["cost"]), 5)
+        for stage in ("1 of 3: cost of a read, 4000 reads", "2 of 3: where it goes", "3 of 3: hash probes, 16 points of 30ms: 480ms"):
+            self.assertIn(stage, done.stderr)
         self.assertTrue(all(row["both_ns"] > 0 and row["reads"] >= 1000 for row in result["cost"]), result["cost"])
         self.assertTrue(1 < result["machine"][0]["before_ns"] < 1e6, result["machine"])
         self.assertEqual(len(result["breakdown"]), 10)
@@ -518,6 +557,10 @@ class PcapTest(unittest.TestCase):
             self.assertEqual(len(shown.stdout.splitlines()), 1)
             damaged.write_bytes(data[:-7])
             self.assertEqual(run("pcap", "check", str(damaged)).returncode, 1)
+
+    def test_what_is_not_there_is_named_once(self):
+        for words in (["pcap", "check"], ["pcap", "show"], ["box", "explain"]):
+            self.assertEqual(run(*words, "/nope.pcap").stderr, f"sluice {' '.join(words)}: /nope.pcap: No such file or directory\n")
 
     def test_what_is_no_capture_is_said_so(self):
         done = run("pcap", "check", __file__)

@@ -200,7 +200,7 @@ class JoinTest(live_rack.LiveRack):
         self.sluice("rack", "init", SWITCH, code=0)
         self.assertIn("has an authority already", self.sluice("rack", "init", SWITCH, code=1).stderr)
         self.assertIn("say where it will, with --to", self.sluice("rack", "invite", "m2", code=1).stderr)
-        self.assertIn("no address that another machine can reach", self.sluice("rack", "invite", "m2", "--to", "0.0.0.0:7472", code=1).stderr)
+        self.assertIn("no address that another machine can reach", self.sluice("rack", "invite", "m2", "--to", "0.0.0.0:7472", code=2).stderr)
         self.assertIn("no machine 'm9' was invited", self.sluice("rack", "revoke", "m9", code=1).stderr)
         shutil.rmtree(self.dir + "/tls")
         self.assertIn("no authority", self.sluice("rack", "up", "--serve", SERVE, code=1).stderr)
