@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "rack/directory_json.h"
+#include "rack/http_reason.h"
 #include "rack/private_file.h"
 
 namespace sluice::rack {
@@ -295,30 +296,13 @@ Result<std::string> read_token(const std::string& path) {
   return text;
 }
 
-// What httplib's word for it means.
-std::string_view reason(const HttpAddress& address, httplib::Error error) {
-  using enum httplib::Error;
-  switch (error) {
-    case Connection: return address.is_unix() ? "nothing listens there" : "no connection comes about";
-    case ConnectionTimeout: return "no connection came about in time";
-    case Read: return "the connection was ended, or no answer came in time";
-    case Write: return "the question could not be sent";
-    case BindIPAddress: return "no address of this machine's to ask from";
-    case Canceled: return "interrupted";
-    case SSLConnection: return "no TLS came about";
-    case SSLLoadingCerts: return "this machine's certificates cannot be read";
-    case SSLServerVerification: return "its certificate is not the rack's";
-    default: return "no answer that makes sense";
-  }
-}
-
 // Why there was no answer, for people.
 Error no_answer(const HttpAddress& address, httplib::Error error) {
   using enum httplib::Error;
   if (!address.tls)
     return {fmt::format(
         "no directory answers at {} ({}); is the rack up? `sluice rack status` tells, `sluice rack up` starts one",
-        address.text, reason(address, error))};
+        address.text, reason_of(error))};
   if (error == SSLServerVerification)
     return {
         fmt::format("whoever answers at {} cannot show that it is the switch of the rack that this machine was invited "
@@ -331,7 +315,7 @@ Error no_answer(const HttpAddress& address, httplib::Error error) {
                     "ask there for a new invitation (`sluice rack invite NAME`)",
                     address.text)};
   return {fmt::format("no switch answers at {} ({}); is the rack up there, with `--serve {}`, and the way to it open?",
-                      address.text, reason(address, error), address.text)};
+                      address.text, reason_of(error), address.text)};
 }
 
 }  // namespace

@@ -10,6 +10,7 @@
 #include <set>
 
 #include "rack/directory_json.h"
+#include "rack/http_reason.h"
 #include "telemetry/http_server.h"
 
 namespace sluice::rack {
@@ -150,7 +151,7 @@ Result<std::string> EtcdDirectory::post(std::size_t address, const std::string& 
   const auto answer = client->Post(path, headers, body, telemetry::kJson);
   if (!answer) {
     status = 0;
-    return fail(httplib::to_string(answer.error()));
+    return fail(reason_of(answer.error()));
   }
   status = answer->status;
   return answer->body;
