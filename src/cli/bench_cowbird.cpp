@@ -39,7 +39,7 @@ struct Settings {
                  "of 8 bytes with Cowbird, for their cost; verbs do one for 50")
         .bytes("table", table, 1 << 16, std::uint64_t{1} << 30, "records of the hash probe, together")
         .duration("duration", duration, Duration::milliseconds(10), Duration::seconds(3600),
-                  "of each point of the probe: eight for each size, so the whole bench takes longer by so much")
+                  "of each point of the probe, of which there are eight for each size")
         .text("out", out, "write the result to this file instead of stdout", "a file's path");
   }
 };
@@ -47,12 +47,13 @@ struct Settings {
 class BenchCowbird final : public Command {
  public:
   explicit BenchCowbird(CLI::App& group)
-      : Command(group, "cowbird",
-                "Measure Cowbird beside verbs: the application thread's cost of a read, where it goes, hash probes and "
-                "their "
-                "latency; engine and pool are processes that this command starts itself",
-                {"sluice bench cowbird", "sluice bench cowbird --parts cost --parts breakdown",
-                 "sluice bench cowbird --parts probe --sizes 8 --sizes 512 --duration 2s --json"}) {
+      : Command(
+            group, "cowbird",
+            "Measure Cowbird beside verbs: the application thread's cost of a read, where it goes, hash probes and "
+            "their latency; engine and pool are processes that this command starts itself. About 35 s in all, unless "
+            "--parts, --reads, --sizes or --duration say otherwise",
+            {"sluice bench cowbird", "sluice bench cowbird --parts cost --parts breakdown",
+             "sluice bench cowbird --parts probe --sizes 8 --sizes 512 --duration 2s --json"}) {
     settings_.declare(schema_);
     use_rack();
     use("bench-cowbird", schema_);
@@ -69,6 +70,12 @@ class BenchCowbird final : public Command {
   // What a part is about, as it begins: "2 of 3: where it goes".
   void begin(Progress& progress, std::string_view part, const std::string& what) const;
   std::uint64_t points() const { return sizes_.size() * CowbirdProbe::ways(settings_.depth); }
+  // Roughly: a million reads of the cost a second, verbs' included, and a fifth of that for where it goes.
+  double expected_seconds() const {
+    const double reads = static_cast<double>(settings_.reads);
+    return (wants("cost") ? reads * 1e-6 : 0) + (wants("breakdown") ? reads * 0.2e-6 : 0) +
+           (wants("probe") ? static_cast<double>(probe_time().milliseconds()) / 1e3 : 0);
+  }
   Duration probe_time() const { return settings_.duration * static_cast<std::int64_t>(points()); }
   Result<int> run() override;
   std::string json_of(const CowbirdRows& rows) const;
@@ -164,13 +171,14 @@ Result<int> BenchCowbird::run() {
         .depth = settings_.depth, .reads = settings_.reads, .on_progress = [&progress](double share) {
           progress.show(fmt::format("  {:.0f}%", 100 * share));
         }};
+    progress.note(fmt::format("about {:.0f} s in all", std::max(expected_seconds(), 1.0)));
     begin(progress, "cost", fmt::format("cost of a read, {} reads", settings_.reads));
     if (wants("cost") && !take(measure_cowbird_cost(*near_, 0, **verbs, plan))) return tl::unexpected(error);
     begin(progress, "breakdown", "where it goes");
     if (wants("breakdown") && !take(measure_cowbird_breakdown(*near_, 0, **verbs, plan))) return tl::unexpected(error);
     begin(progress, "probe",
-          fmt::format("hash probes, {} points of {}: {}", points(), rack::duration_text(settings_.duration),
-                      rack::duration_text(probe_time())));
+          fmt::format("hash probes, {} points of {}: {:.3g} s", points(), rack::duration_text(settings_.duration),
+                      static_cast<double>(probe_time().milliseconds()) / 1e3));
     if (wants("probe")) {
       CowbirdProbe probe(*far_, **verbs, settings_.depth, settings_.duration);
       std::uint64_t point = 0;

@@ -71,10 +71,11 @@ void Command::add_flag(const rack::Setting& setting) {
     // A list is given one by one: "--ports A --port B".
     const bool plural = setting.is_list && setting.name.ends_with('s');
     const std::string one = plural ? ",--" + setting.name.substr(0, setting.name.size() - 1) : "";
+    const std::string words = fmt::format("{}", fmt::join(named(setting.choices), "|"));
     flag.option = app_->add_option("--" + setting.name + one, flag.values, help)
-                      ->type_name(fmt::format("{}", fmt::join(named(setting.choices), "|")))
+                      ->type_name(words.empty() ? "VALUE" : words)
                       ->allow_extra_args(false);
-    if (!setting.is_list) flag.option->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
+    if (!setting.is_list) flag.option->expected(1)->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   }
 }
 

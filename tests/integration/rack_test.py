@@ -384,7 +384,7 @@ class RackTest(live_rack.LiveRack):
 
     def test_without_a_rack_a_bench_says_what_to_do(self):
         done = self.sluice("bench", "clover", code=1)
-        self.assertIn("(nothing listens there); is the rack up?", done.stderr)
+        self.assertIn("(nothing listens there, or no way leads to it); is the rack up?", done.stderr)
         self.assertEqual(len(done.stderr.strip().splitlines()), 1)
 
 
@@ -524,7 +524,7 @@ class CowbirdBenchTest(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done.stderr)
         result = json.loads(done.stdout)
         self.assertEqual(len(result["cost"]), 5)
-        for stage in ("1 of 3: cost of a read, 4000 reads", "2 of 3: where it goes", "3 of 3: hash probes, 16 points of 30ms: 480ms"):
+        for stage in ("about 1 s in all", "1 of 3: cost of a read, 4000 reads", "2 of 3: where it goes", "3 of 3: hash probes, 16 points of 30ms: 0.48 s"):
             self.assertIn(stage, done.stderr)
         self.assertTrue(all(row["both_ns"] > 0 and row["reads"] >= 1000 for row in result["cost"]), result["cost"])
         self.assertTrue(1 < result["machine"][0]["before_ns"] < 1e6, result["machine"])
