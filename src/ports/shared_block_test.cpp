@@ -4,6 +4,11 @@
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
+#include <unistd.h>
+
+#include <array>
+#include <cstring>
+#include <vector>
 
 #include "ports/unix_socket.h"
 
@@ -43,6 +48,40 @@ TEST(SharedBlock, RefusesAnotherSizeAndWhatIsNotSealed) {
   Descriptor loose(memfd_create("loose", 0));
   ASSERT_EQ(ftruncate(loose.get(), 4096), 0);
   EXPECT_THAT(SharedBlock::adopt(std::move(loose), 4096).error().message, testing::HasSubstr("not sealed"));
+}
+
+// Sends a message with `count` descriptors.
+void send_with(int socket, std::size_t count) {
+  char text[] = "here";
+  iovec vector{text, sizeof text};
+  alignas(cmsghdr) std::array<std::uint8_t, CMSG_SPACE(8 * sizeof(int))> control{};
+  msghdr message{};
+  message.msg_iov = &vector;
+  message.msg_iovlen = 1;
+  message.msg_control = control.data();
+  message.msg_controllen = CMSG_SPACE(count * sizeof(int));
+  cmsghdr* const header = CMSG_FIRSTHDR(&message);
+  header->cmsg_level = SOL_SOCKET;
+  header->cmsg_type = SCM_RIGHTS;
+  header->cmsg_len = CMSG_LEN(count * sizeof(int));
+  const std::vector<int> all(count, socket);
+  std::memcpy(CMSG_DATA(header), all.data(), count * sizeof(int));
+  ASSERT_EQ(sendmsg(socket, &message, 0), static_cast<ssize_t>(sizeof text));
+}
+
+TEST(SharedBlock, OfManyDescriptorsNoneIsKept) {
+  Pair pair;
+  const auto next_free = [] { return Descriptor(dup(STDERR_FILENO)).get(); };
+  for (const std::size_t count : {1u, 2u, 3u, 8u}) {
+    const int before = next_free();
+    send_with(pair.a.get(), count);
+    {
+      Message message;
+      EXPECT_EQ(receive_message(pair.b.get(), message), count == 1 ? Arrival::kMessage : Arrival::kGone) << count;
+      EXPECT_EQ(static_cast<bool>(message.descriptor), count == 1) << count;
+    }
+    EXPECT_EQ(next_free(), before) << count;
+  }
 }
 
 TEST(SharedBlock, MessagesKeepTheirBoundsAndAnEndIsNoticed) {

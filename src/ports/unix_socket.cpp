@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <cstring>
 #include <utility>
+#include <vector>
 
 #include "base/bytes.h"
 
@@ -87,6 +88,20 @@ struct alignas(cmsghdr) Control {
   std::array<std::uint8_t, CMSG_SPACE(sizeof(int))> bytes{};
 };
 
+// The descriptors that came along are ours now, and to be closed, however many they are: the padding alone has room for a second one.
+std::vector<Descriptor> descriptors_of(msghdr& message) {
+  std::vector<Descriptor> all;
+  for (cmsghdr* header = CMSG_FIRSTHDR(&message); header != nullptr; header = CMSG_NXTHDR(&message, header)) {
+    if (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS) continue;
+    for (std::size_t at = CMSG_LEN(0); at + sizeof(int) <= header->cmsg_len; at += sizeof(int)) {
+      int fd = -1;
+      std::memcpy(&fd, reinterpret_cast<const std::uint8_t*>(header) + at, sizeof fd);
+      all.emplace_back(fd);
+    }
+  }
+  return all;
+}
+
 }  // namespace
 
 bool send_with_descriptor(int socket, ByteView bytes, int descriptor) {
@@ -117,13 +132,14 @@ std::ptrdiff_t receive_with_descriptor(int socket, MutableBytes bytes, Descripto
   message.msg_controllen = control.bytes.size();
   descriptor.close();
   const ssize_t got = recvmsg(socket, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
-  const cmsghdr* header = got < 0 ? nullptr : CMSG_FIRSTHDR(&message);
-  if (header != nullptr && header->cmsg_level == SOL_SOCKET && header->cmsg_type == SCM_RIGHTS &&
-      header->cmsg_len == CMSG_LEN(sizeof(int))) {
-    int fd = -1;
-    std::memcpy(&fd, CMSG_DATA(header), sizeof fd);
-    descriptor = Descriptor(fd);
+  if (got < 0) return got;
+  auto came = descriptors_of(message);
+  if (came.size() > 1 || (message.msg_flags & MSG_CTRUNC) != 0) {
+    came.clear();
+    errno = EPROTO;
+    return -1;
   }
+  if (!came.empty()) descriptor = std::move(came.front());
   return got;
 }
 

@@ -26,7 +26,8 @@ Result<Descriptor> connect_unix(const std::string& path, UnixKind kind = UnixKin
 
 // Sends bytes, and a descriptor with them unless it is -1. False: the peer is gone, or takes none now.
 bool send_with_descriptor(int socket, ByteView bytes, int descriptor);
-// As recv() without waiting: how many, 0 at the end, negative with errno. `descriptor` becomes the one that came along, or none.
+// As recv() without waiting: how many, 0 at the end, negative with errno. `descriptor` becomes the one that came along, or none;
+// more than one is EPROTO, and none of them is kept.
 std::ptrdiff_t receive_with_descriptor(int socket, MutableBytes bytes, Descriptor& descriptor);
 
 // Makes a region and sends it. Fails when the peer is gone already.
