@@ -151,12 +151,14 @@ remote::Task<Client::Found> Client::read_entry(std::size_t replica, Word word, B
   const std::uint64_t offset = std::uint64_t{word.place} * kUnit;
   const std::size_t length = std::size_t{word.units} * kUnit;
   if (offset + length > geometry.log_bytes) co_return Found::kNo;
-  if (length > buffers_->size()) co_return Found::kTooLong;
   remote::Buffer buffer(buffers_);
-  const MutableBytes bytes = buffer.bytes().first(length);
+  // Of one that is too long only as much as says whose it is.
+  const bool too_long = length > buffers_->size();
+  const MutableBytes bytes = buffer.bytes().first(too_long ? units_of(kEntryHeader + kMaxKey) * kUnit : length);
   ++counters_.reads;
   const Status status = co_await memory_.read(replicas_[replica].table + (geometry.log_offset() + offset), bytes);
   if (status != Status::kOk) co_return Found::kUnreachable;
+  if (too_long) co_return std::ranges::equal(Entry::key_of(bytes), key) ? Found::kTooLong : Found::kNo;
   const auto entry = Entry::parse(bytes, word.place);
   changed = changed || !entry;
   if (!entry || !std::ranges::equal(entry->key, key)) co_return Found::kNo;

@@ -165,6 +165,25 @@ TEST(CacheServer, ARequestThatIsNotWholeIsNotThere) {
   EXPECT_EQ(server.poll(), 0u);
 }
 
+// Two keys that a bucket's words do not tell apart, and one value that a client has no buffer for.
+TEST(CacheClient, AnotherKeysLongValueIsNotTooLong) {
+  const WorldConfig config{.replicas = 1, .geometry = {.buckets = 1, .log_bytes = 64 << 10}};
+  World world(config);
+  std::string twin;
+  for (int i = 0; twin.empty(); ++i) {
+    const std::string key = "k" + std::to_string(i);
+    if (tag_of(hash_of(view(key))) == tag_of(hash_of(view("long")))) twin = key;
+  }
+  ASSERT_EQ(world.set(*world.clients[0], "long", std::string(512, 'v')), Outcome::kOk);
+  Client small(*world.memories[1], {{world.tables[0], world.mailboxes[0][1], World::kMailbox}},
+               {.number = 9, .max_value = 16});
+  ASSERT_EQ(world.wait_for(small.join()), Outcome::kOk);
+  EXPECT_EQ(world.get(small, "long"), "(too long)");
+  EXPECT_EQ(world.get(small, twin), "(not there)");
+  ASSERT_EQ(world.set(*world.clients[0], twin, "short"), Outcome::kOk);
+  EXPECT_EQ(world.get(small, twin), "short");
+}
+
 TEST(CacheClient, SeesWhatIsSetAndErasedAtEveryReplica) {
   World world({.local = seeded(1)});
   Client& one = *world.clients[0];

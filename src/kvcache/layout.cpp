@@ -107,6 +107,11 @@ std::optional<Entry> Entry::parse(ByteView bytes, std::uint64_t where) {
                .erased = load_le<std::uint16_t>(bytes.data() + 18) == kErased};
 }
 
+ByteView Entry::key_of(ByteView bytes) {
+  const std::size_t key = load_le<std::uint16_t>(bytes.data() + 16);
+  return bytes.subspan(kEntryHeader, std::min(key, kMaxKey));
+}
+
 void Answer::write(std::uint8_t* p) const {
   store_le(p, sequence);
   store_le(p + 8, std::uint64_t{static_cast<std::uint8_t>(outcome)});

@@ -87,6 +87,8 @@ struct Entry {
   void write(std::uint8_t* p, std::uint64_t where) const;
   // Views into `bytes`.
   static std::optional<Entry> parse(ByteView bytes, std::uint64_t where);
+  // Its key alone, unchecked: all that the beginning of one can tell. REQUIRES: the longest key fits into `bytes`.
+  static ByteView key_of(ByteView bytes);
   // Its length alone, if what the header says fits; for who wrote it himself.
   static std::optional<std::size_t> length_of(ByteView bytes);
 };
