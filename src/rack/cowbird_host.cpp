@@ -34,9 +34,15 @@ Result<std::unique_ptr<CowbirdHost>> CowbirdHost::open(const std::string& path, 
 
 CowbirdHost::~CowbirdHost() {
   for (const auto& application : applications_) {
-    if (application->socket) loop_.unwatch(application->socket.get());
+    if (!application->gone) loop_.unwatch(application->socket.get());
   }
-  if (listener_) loop_.unwatch(listener_.get());
+  close_listener();
+}
+
+void CowbirdHost::close_listener() {
+  if (!listener_) return;
+  loop_.unwatch(listener_.get());
+  listener_.close();
   unlink(path_.c_str());
 }
 
@@ -121,13 +127,14 @@ Result<cowbird::Region> CowbirdHost::find_region(const cowbird::RegionRequest& r
 }
 
 void CowbirdHost::let_go(Application& application) {
-  loop_.unwatch(application.socket.get());
-  application.socket.close();
+  loop_.unwatch(
+      application.socket.get());  // which closes once its serving has ended: only then may the next engine begin
   application.gone = true;
   if (application.serving) application.serving->stop();
 }
 
 void CowbirdHost::stop() {
+  close_listener();
   for (const auto& application : applications_) {
     if (!application->gone) let_go(*application);
   }

@@ -52,7 +52,7 @@ class CowbirdHost final : public nic::Pollable {
 
   // Who is on the rack, for applications that ask for regions.
   void set_nodes(const Snapshot& snapshot) { nodes_ = snapshot; }
-  // Lets go of all applications; done when instances() is 0. They find the next engine by themselves.
+  // Takes no more and lets go of all applications; done when instances() is 0. Each finds the next engine by itself when it is done with.
   void stop();
   std::size_t instances() const { return applications_.size(); }
   const Counters& counters() const { return counters_; }
@@ -69,6 +69,7 @@ class CowbirdHost final : public nic::Pollable {
   Result<void> take_instance(Application& application, ports::Message& message);
   Result<cowbird::Region> find_region(const cowbird::RegionRequest& request) const;
   void let_go(Application& application);
+  void close_listener();
 
   std::string path_;
   nic::PollLoop& loop_;
