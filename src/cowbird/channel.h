@@ -11,6 +11,7 @@
 // Source:     Cowbird §4.1 (Table 2), §4.3.
 #pragma once
 
+#include <deque>
 #include <span>
 #include <vector>
 
@@ -52,7 +53,7 @@ class BasicChannel {
 
   // Takes what the engine has completed: reads' bytes are at their destinations afterwards. Cheap when there is nothing.
   void advance();
-  // The same for at most out.size() requests, and says which: oldest first of each type.
+  // The same for at most out.size() requests, and says which: oldest first of each type. Neither type waits for the other for ever.
   std::size_t collect(std::span<Completion> out);
   // Complete, as of the last advance().
   bool is_complete(RequestId id) const { return id.sequence() <= done_[id.is_write()]; }
@@ -60,8 +61,12 @@ class BasicChannel {
   bool is_issued(RequestId id) const {
     return id.value() > 0 && id.sequence() != 0 && id.sequence() <= issued_[id.is_write()];
   }
-  // What became of a complete request. Failures are remembered for the last kRemembered of them.
-  Status status_of(RequestId id) const;
+  // What became of a complete request. Failures one after the other for the same reason are one memory; of those that the last kRemembered
+  // do not reach, and of what completed before them, it is kForgotten. What has just been collected is always known.
+  Status status_of(RequestId id) const {
+    const bool write = id.is_write();
+    return id.sequence() > newest_failure_[write] ? Status::kOk : look_up(failures_[write], id.sequence());
+  }
 
   std::uint64_t under_way() const { return issued_[0] + issued_[1] - done_[0] - done_[1]; }
   std::uint64_t completed(RwType type) const { return done_[type == RwType::kWrite]; }
@@ -101,6 +106,17 @@ class BasicChannel {
     std::uint64_t reads;
     std::uint64_t writes;
   };
+  // Requests of one type, one after the other, that failed alike.
+  struct Failed {
+    std::uint64_t first;
+    std::uint64_t last;
+    Status status;
+  };
+  // In the order of sequence. All that lie before kRemembered others are forgotten.
+  struct Failures {
+    std::deque<Failed> runs;
+    std::uint64_t forgotten = 0;  // all that failed up to here
+  };
 
   Status check(std::uint16_t region, std::uint64_t offset, std::uint32_t length, std::uint64_t ring);
   bool has_room(RwType type);
@@ -108,7 +124,10 @@ class BasicChannel {
   void own_next();
   Done progress();
   void take_read(const Pending& read, RequestId id);
+  Completion take_oldest(RwType type);
   void take_errors();
+  void note_failure(RequestId id, Status status);
+  static Status look_up(const Failures& failures, std::uint64_t sequence);
   std::int64_t refuse(Status status);
 
   static std::uint8_t* checked(MutableBytes block, const ChannelLayout& layout);
@@ -124,8 +143,10 @@ class BasicChannel {
   std::uint64_t issued_[2] = {};     // reads, writes
   std::uint64_t done_[2] = {};       // taken by advance() or collect()
   std::vector<Pending> pending_[2];  // by sequence
+  bool writes_first_ = false;        // in the next collect()
   std::uint64_t errors_taken_ = 0;
-  std::vector<Completion> errors_;  // the last kRemembered
+  std::uint64_t newest_failure_[2] = {};
+  Failures failures_[2];
   ChannelCounters counters_;
 };
 

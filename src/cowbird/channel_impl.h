@@ -31,12 +31,14 @@ typename BasicChannel<Words>::DataRing::Place BasicChannel<Words>::DataRing::pla
   const std::uint64_t to_end = size - tail_at;
   const bool fits = length <= to_end;  // otherwise in one piece at the start
   const std::uint64_t new_tail = tail + (fits ? 0 : to_end) + channel_detail::aligned(length);
-  if (new_tail - head > size) return {size, tail};
+  // In an empty ring what is skipped is nobody's.
+  if (new_tail - head > size && head != tail) return {size, tail};
   return {fits ? tail_at : 0, new_tail};
 }
 
 template <class Words>
 void BasicChannel<Words>::DataRing::take(const Place& place, std::uint64_t length) {
+  if (head == tail) head = place.new_tail - channel_detail::aligned(length);
   tail = place.new_tail;
   tail_at = place.at + channel_detail::aligned(length);
   if (tail_at == size) tail_at = 0;
@@ -146,7 +148,7 @@ typename BasicChannel<Words>::Done BasicChannel<Words>::progress() {
 template <class Words>
 void BasicChannel<Words>::take_read(const Pending& read, RequestId id) {
   words_.look_soon(responses_.start + read.at + channel_detail::kLookAhead);
-  if (errors_.empty() || status_of(id) == Status::kOk) {
+  if (status_of(id) == Status::kOk) {
     words_.copy_out(read.to, responses_.start + read.at, read.length);
   }
   responses_.head = read.new_head;
@@ -166,24 +168,32 @@ void BasicChannel<Words>::advance() {
   }
 }
 
+// REQUIRES: one of the type is complete and has not been taken.
+template <class Words>
+inline Completion BasicChannel<Words>::take_oldest(RwType type) {
+  const bool write = type == RwType::kWrite;
+  const Pending& oldest = pending_[write][++done_[write] & mask_];
+  const RequestId id(type, oldest.region, done_[write]);
+  if (write) {
+    requests_.head = std::max(requests_.head, oldest.new_head);
+  } else {
+    take_read(oldest, id);
+  }
+  return {id, status_of(id)};
+}
+
 template <class Words>
 std::size_t BasicChannel<Words>::collect(std::span<Completion> out) {
   const Done now = progress();
   if (now.reads == done_[0] && now.writes == done_[1]) return 0;
   take_errors();
   std::size_t count = 0;
-  for (; count < out.size() && done_[0] < now.reads; ++count) {
-    const Pending& read = pending_[0][++done_[0] & mask_];
-    const RequestId id(RwType::kRead, read.region, done_[0]);
-    take_read(read, id);
-    out[count] = {id, status_of(id)};
+  if (writes_first_) {
+    while (count < out.size() && done_[1] < now.writes) out[count++] = take_oldest(RwType::kWrite);
   }
-  for (; count < out.size() && done_[1] < now.writes; ++count) {
-    const Pending& write = pending_[1][++done_[1] & mask_];
-    requests_.head = std::max(requests_.head, write.new_head);
-    const RequestId id(RwType::kWrite, write.region, done_[1]);
-    out[count] = {id, status_of(id)};
-  }
+  while (count < out.size() && done_[0] < now.reads) out[count++] = take_oldest(RwType::kRead);
+  while (count < out.size() && done_[1] < now.writes) out[count++] = take_oldest(RwType::kWrite);
+  if (count == out.size()) writes_first_ = !writes_first_;
   return count;
 }
 
@@ -193,21 +203,37 @@ void BasicChannel<Words>::take_errors() {
   if (logged == errors_taken_ || logged - errors_taken_ > kErrors) return;
   for (; errors_taken_ < logged; ++errors_taken_) {
     const std::size_t at = ChannelLayout::kErrorLog + kErrorBytes * (1 + errors_taken_ % kErrors);
-    if (errors_.size() == kRemembered) errors_.erase(errors_.begin());
-    errors_.push_back(
-        {RequestId(static_cast<std::int64_t>(words_.load(at))), static_cast<Status>(words_.load(at + 8))});
+    note_failure(RequestId(static_cast<std::int64_t>(words_.load(at))), static_cast<Status>(words_.load(at + 8)));
     ++counters_.failed;
   }
   words_.publish(ChannelLayout::kIssuer + IssuerLine::kErrorsTaken, errors_taken_);
 }
 
 template <class Words>
-Status BasicChannel<Words>::status_of(RequestId id) const {
-  if (errors_.empty()) return Status::kOk;
-  for (const Completion& error : errors_) {
-    if (error.id == id) return error.status;
+void BasicChannel<Words>::note_failure(RequestId id, Status status) {
+  if (!is_issued(id) || status == Status::kOk) return;  // an engine that has lost its mind
+  auto& [runs, forgotten] = failures_[id.is_write()];
+  const std::uint64_t sequence = id.sequence();
+  if (!runs.empty() && runs.back().last + 1 == sequence && runs.back().status == status) {
+    runs.back().last = sequence;
+  } else {
+    // Nearly always at the end: only what an engine logged and did not live to publish comes before its time.
+    const auto before = std::find_if(runs.rbegin(), runs.rend(), [&](const Failed& r) { return r.first <= sequence; });
+    if (before != runs.rend() && before->last >= sequence) return;
+    runs.insert(before.base(), {sequence, sequence, status});
   }
-  return Status::kOk;
+  newest_failure_[id.is_write()] = std::max(newest_failure_[id.is_write()], sequence);
+  if (runs.size() <= kRemembered || runs.front().last > done_[id.is_write()]) return;
+  forgotten = runs.front().last;
+  runs.pop_front();
+}
+
+template <class Words>
+Status BasicChannel<Words>::look_up(const Failures& failures, std::uint64_t sequence) {
+  if (sequence <= failures.forgotten) return Status::kForgotten;
+  const auto& runs = failures.runs;
+  const auto run = std::partition_point(runs.begin(), runs.end(), [&](const Failed& r) { return r.last < sequence; });
+  return run != runs.end() && run->first <= sequence ? run->status : Status::kOk;
 }
 
 template <class Words>

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <new>
 
 #include "base/check.h"
 #include "cowbird/entry_check.h"
@@ -55,8 +56,11 @@ Engine::Engine(remote::Scheduler& scheduler, remote::RemoteMemory& compute, Remo
       longest_(pool.capabilities().max_length),
       requests_(layout.shape.entries),
       operations_(layout.shape.entries),
-      staging_(std::make_unique<std::uint8_t[]>(layout.shape.request_bytes + layout.shape.response_bytes)) {
+      // Zero without being touched: most of large rings is never used.
+      staging_(static_cast<std::uint8_t*>(
+          std::calloc(std::size_t{layout.shape.request_bytes} + layout.shape.response_bytes, 1))) {
   SLUICE_CHECK(config.batch_size > 0);
+  if (!staging_) throw std::bad_alloc();
 }
 
 Engine::~Engine() = default;
@@ -111,7 +115,7 @@ Task<bool> Engine::attach() {
       load_le<std::uint64_t>(progress_ + ProgressLine::kHead);
   heartbeat_ = load_le<std::uint64_t>(progress_ + ProgressLine::kHeartbeat);
   epoch_ = load_le<std::uint64_t>(progress_ + ProgressLine::kEpoch) + 1;
-  errors_.adopt();
+  errors_.adopt(published_);
   next_heartbeat_ = scheduler_.now();
   co_return true;
 }
@@ -200,7 +204,6 @@ bool Engine::accept(std::uint64_t index, const std::uint8_t* bytes) {
   newest = r.entry.sequence;
   ++fetched_;
   r.index = index;
-  r.begun = Time::never();
   r.status = Status::kOk;
   if (newest <= published_[write]) {  // an earlier engine has completed it
     r.state = State::kPublished;
@@ -208,6 +211,10 @@ bool Engine::accept(std::uint64_t index, const std::uint8_t* bytes) {
   }
   if (write) unpublished_.push_back(index);
   r.state = State::kNew;
+  if (const Status failed = errors_.adopted(r.entry); failed != Status::kOk) {
+    finish(r, failed);
+    return true;
+  }
   if (const Status bad = judge(r.entry, layout_, regions_, longest_); bad != Status::kOk) {
     ++counters_.malformed;
     finish(r, bad);
@@ -246,22 +253,33 @@ Task<void> Engine::move() {
 }
 
 bool Engine::dispatch() {
-  if (stopping_ || broken_ || held()) return false;
+  if (stopping_ || broken_) return false;
   retry_at_ = Time::never();
   bool moved = dispatch_new();
   moved = dispatch_writes() || moved;
   return dispatch_waiting_reads() || moved;
 }
 
-// Something has just failed, maybe within its own submission: nothing is moved before the next try.
-bool Engine::held() const { return retry_at_ != Time::never() && scheduler_.now() < retry_at_; }
+Engine::Trouble* Engine::trouble_of(const Request& r) {
+  if (troubles_.empty()) return nullptr;
+  const std::uint32_t node = node_of(r);
+  const auto it = std::find_if(troubles_.begin(), troubles_.end(), [&](const Trouble& t) { return t.node == node; });
+  return it == troubles_.end() ? nullptr : &*it;
+}
+
+bool Engine::held(const Request& r) {
+  const Trouble* const trouble = trouble_of(r);
+  if (trouble == nullptr || scheduler_.now() >= trouble->retry_at || gave_up(*trouble)) return false;
+  retry_at_ = std::min(retry_at_, trouble->retry_at);
+  return true;
+}
 
 bool Engine::dispatch_new() {
   const bool any = dispatched_ != fetched_;
   const std::size_t most = std::min<std::size_t>(kMostCopied, config_.batch_size);
   std::size_t copied = 0;
   std::size_t bytes = 0;
-  for (; dispatched_ != fetched_ && copied < most && bytes < kMostCopiedBytes && !held(); ++dispatched_) {
+  for (; dispatched_ != fetched_ && copied < most && bytes < kMostCopiedBytes; ++dispatched_) {
     Request& r = request(dispatched_);
     if (r.state != State::kNew) continue;
     if (is_write(r.entry)) {
@@ -275,6 +293,8 @@ bool Engine::dispatch_new() {
       finish(r, Status::kOk);
       ++copied;
       bytes += r.entry.length;
+    } else if (held(r)) {
+      waiting_reads_.push_back(r.index);
     } else {
       submit_move(r);
     }
@@ -323,9 +343,9 @@ bool Engine::dispatch_waiting_reads() {
 template <class MustWait>
 bool Engine::submit_unless(std::vector<std::uint64_t>& queue, MustWait must_wait) {
   bool moved = false;
-  for (std::size_t i = 0; i < queue.size() && !held();) {
+  for (std::size_t i = 0; i < queue.size();) {
     Request& r = request(queue[i]);
-    if (must_wait(r)) {
+    if (must_wait(r) || held(r)) {
       ++i;
       continue;
     }
@@ -345,6 +365,9 @@ void Engine::submit_move(Request& r) {
   const MutableBytes bytes(staged(r.entry), r.entry.length);
   // A refusal costs the connection, and everybody on it a new one: once is enough.
   if (regions_[r.entry.region].denied) return finish(r, r.status == Status::kOk ? Status::kDenied : r.status);
+  if (const Trouble* const trouble = trouble_of(r); trouble != nullptr && scheduler_.now() < trouble->retry_at) {
+    return finish(r, out_of_reach(r));
+  }
   if (near_ != nullptr) {
     const auto status =
         is_write(r.entry) ? near_->write_now(target(r.entry), bytes) : near_->read_now(target(r.entry), bytes);
@@ -374,6 +397,13 @@ void Engine::on_complete(Operation& operation) {
 void Engine::completed(Request& r, remote::Status status) {
   --in_flight_;
   const bool fetching = r.state == State::kFetching;
+  const bool answered = !fetching && (status == remote::Status::kOk || is_final(status));
+  // (What was under way when another one failed says nothing.)
+  if (answered && !troubles_.empty()) {
+    std::erase_if(troubles_, [node = node_of(r), now = scheduler_.now()](const Trouble& t) {
+      return t.node == node && now >= t.retry_at;
+    });
+  }
   if (status == remote::Status::kOk) {
     if (fetching) {
       r.state = State::kReady;
@@ -400,21 +430,20 @@ void Engine::try_again(Request& r, remote::Status why) {
   }
   const Time now = scheduler_.now();
   const bool unknown = why == remote::Status::kUnknown;
-  retry_at_ = now + (unknown ? config_.max_flight : config_.retry);
+  Trouble* trouble = trouble_of(r);
+  if (trouble == nullptr) trouble = &troubles_.emplace_back(Trouble{node_of(r), now, now});
+  trouble->retry_at = std::max(trouble->retry_at, now + (unknown ? config_.max_flight : config_.retry));
   if (is_write(r.entry) && unknown) r.status = Status::kUnknown;
   if (stopping_) {  // the next engine does it
     r.state = State::kNew;
     return;
   }
-  if (r.begun == Time::never()) r.begun = now;
-  if (now - r.begun >= config_.patience) {
-    finish(r, r.status == Status::kUnknown ? Status::kUnknown : Status::kUnreachable);
-    return;
-  }
+  if (gave_up(*trouble)) return finish(r, out_of_reach(r));
   // In its old place: what overlaps it and comes later waits for it again.
   auto& queue = is_write(r.entry) ? writes_ : waiting_reads_;
   r.state = is_write(r.entry) ? State::kReady : State::kNew;
   queue.insert(std::lower_bound(queue.begin(), queue.end(), r.index), r.index);
+  retry_at_ = std::min(retry_at_, trouble->retry_at);
 }
 
 Task<void> Engine::fetch_again(std::uint64_t index) {
@@ -462,9 +491,11 @@ Task<void> Engine::publish() {
   ++counters_.publications;
   outgoing_.clear();
   const bool errors = take_finished();
-  if (errors) outgoing_.push_back(remote::write_operation(at(ChannelLayout::kErrorLog), errors_.bytes()));
-  compose_progress();
+  const RemoteAddress log = at(ChannelLayout::kErrorLog);
+  if (errors) outgoing_.push_back(remote::write_operation(log + ErrorLog::kEntries, errors_.entries()));
   const std::size_t data = outgoing_.size();
+  if (errors) outgoing_.push_back(remote::write_operation(log + ErrorLog::kCount, errors_.count()));
+  compose_progress();
   outgoing_.push_back(remote::write_operation(at(ChannelLayout::kProgress), progress_));
   for (;;) {
     const std::span<Operation> all(outgoing_);
@@ -472,7 +503,8 @@ Task<void> Engine::publish() {
       co_await compute_.all(all);
     } else {
       co_await compute_.all(all.first(data));
-      if (all_well(all.first(data))) co_await compute_.all(all.last(1));
+      for (std::size_t i = data; i < all.size() && all_well(all.first(i)); ++i)
+        co_await compute_.all(all.subspan(i, 1));
     }
     if (all_well(all)) break;
     ++counters_.retries;

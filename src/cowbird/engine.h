@@ -12,13 +12,15 @@
 // Near:       a pool that is memory of the engine's own process (remote/mapped.h) is read and written on the spot: what a batch asks for is
 //             prefetched once its entries have been looked at.
 // Denied:     a region that its memory node has refused once is not asked for again until the application changes its regions.
-// Errors:     of a memory node: tried again for `patience`, then reported to the issuer. Of the compute node: tried again for ever.
+// Errors:     of a memory node: its requests are tried again until it has been out of reach for `patience`, then reported to the issuer, and
+//             later ones at once; those to other nodes go on. Of the compute node: tried again for ever.
 // Trust:      the block's bytes are checked: entries may point nowhere but into their channel and region.
 // Threads:    the scheduler's.
 // Source:     Cowbird §5.2 (phases), §5.3 (consistency), §6 (spot: overlap checks, batching).
 #pragma once
 
 #include <coroutine>
+#include <cstdlib>
 #include <deque>
 #include <memory>
 #include <span>
@@ -42,7 +44,7 @@ struct EngineConfig {
   Duration retry = Duration::milliseconds(1);  // after an operation that did not happen
   // An operation of a lost connection may still take effect for so long. Nothing is repeated sooner: a late WRITE would undo a newer one.
   Duration max_flight = Duration::milliseconds(100);
-  Duration patience = Duration::seconds(5);  // with a memory node that cannot be reached
+  Duration patience = Duration::seconds(5);  // with a memory node that cannot be reached, from the first that failed on
 };
 
 struct EngineCounters {
@@ -89,10 +91,15 @@ class Engine {
     State state = State::kNew;
     Status status = Status::kOk;
     std::uint64_t index = 0;
-    Time begun = Time::never();  // of the first failed try; never: none
     Engine* engine = nullptr;
   };
   static_assert(sizeof(Request) == kLine);
+  // A memory node to which the last operation did not come through.
+  struct Trouble {
+    std::uint32_t node;
+    Time since;
+    Time retry_at;  // nothing is moved there before
+  };
   // One coroutine waits; whoever has something for it sets it.
   struct Signal {
     std::coroutine_handle<> waiter;
@@ -114,7 +121,15 @@ class Engine {
 
   remote::Task<void> move();
   bool dispatch();
-  bool held() const;
+  std::uint32_t node_of(const Request& request) const { return regions_[request.entry.region].node; }
+  // Null: all is well with its node.
+  Trouble* trouble_of(const Request& request);
+  static Status out_of_reach(const Request& r) {
+    return r.status == Status::kUnknown ? Status::kUnknown : Status::kUnreachable;
+  }
+  bool gave_up(const Trouble& trouble) const { return scheduler_.now() - trouble.since >= config_.patience; }
+  // Its node is not to be tried just now, and there is still hope.
+  bool held(const Request& request);
   bool dispatch_new();
   bool dispatch_writes();
   bool dispatch_waiting_reads();
@@ -142,7 +157,7 @@ class Engine {
 
   bool has_finished();
   bool ready_to_publish(const Request& request) const {
-    return request.state == State::kDone && (request.status == Status::kOk || errors_.has_room());
+    return request.state == State::kDone && (request.status == Status::kOk || errors_.has_room_for(request.entry));
   }
   // To the first read that is in no publication yet; its index, or fetched_.
   std::uint64_t next_read();
@@ -201,7 +216,8 @@ class Engine {
   std::deque<std::uint64_t> unpublished_;      // writes, by index
   std::vector<std::uint64_t> writes_;          // not yet submitted to the pool, by index
   std::vector<std::uint64_t> waiting_reads_;
-  Time retry_at_ = Time::never();  // something failed: nothing is moved before
+  std::vector<Trouble> troubles_;
+  Time retry_at_ = Time::never();  // when what waits for a node may be tried again
   std::uint64_t in_flight_ = 0;    // operations of requests
 
   std::uint64_t published_[2] = {};  // sequences of the last ones, the publication under way included
@@ -212,7 +228,10 @@ class Engine {
   std::vector<remote::Operation> outgoing_;  // of the publication under way
   std::uint8_t progress_[kLine] = {};
   ErrorLog errors_;
-  std::unique_ptr<std::uint8_t[]> staging_;  // as the channel's two data rings lie, so that runs stay runs
+  struct Free {
+    void operator()(std::uint8_t* bytes) const { std::free(bytes); }
+  };
+  std::unique_ptr<std::uint8_t[], Free> staging_;  // as the channel's two data rings lie, so that runs stay runs
 
   Signal to_move_;
   Signal to_publish_;

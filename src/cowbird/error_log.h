@@ -1,11 +1,15 @@
 // Error log: what an engine has written of the requests that it reports as failed, as it stands in the application's memory (layout.h).
 //
-// Life:     bytes() are read from the block -> adopt() -> add() ... and bytes() written back, before the progress line that covers them.
+// Life:     bytes() are read from the block -> adopt() -> add() ... and entries(), then count() written back, before the progress line
+//           that covers them.
+// Order:    an application that sees the count sees what it counts.
+// Final:    what the last engine has logged and not published stays so: the application may have read it. It is not executed again.
 // Limits:   kErrors that the application has not taken.
 // Threads:  one owner.
 #pragma once
 
 #include <array>
+#include <vector>
 
 #include "base/bytes.h"
 #include "cowbird/layout.h"
@@ -16,26 +20,55 @@ namespace sluice::cowbird {
 
 class ErrorLog {
  public:
+  // Where they stand in the block, from its start.
+  static constexpr std::size_t kCount = 0, kCountBytes = 8, kEntries = kErrorBytes;
+
   MutableBytes bytes() { return bytes_; }
-  // What the engine before this one has logged counts as taken until the application says otherwise.
-  void adopt() { logged_ = taken_ = load_le<std::uint64_t>(bytes_.data()); }
+  MutableBytes entries() { return bytes().subspan(kEntries); }
+  MutableBytes count() { return bytes().first(kCountBytes); }
+  // `published`: sequences of the last read and write that the engine before this one has published. What it has logged counts as taken
+  // until the application says otherwise.
+  void adopt(const std::uint64_t (&published)[2]) {
+    logged_ = taken_ = load_le<std::uint64_t>(bytes_.data());
+    for (std::size_t i = 0; i < kErrors; ++i) {
+      const std::uint8_t* const slot = entries().data() + i * kErrorBytes;
+      const RequestId id(static_cast<std::int64_t>(load_le<std::uint64_t>(slot)));
+      const auto status = static_cast<Status>(load_le<std::uint64_t>(slot + 8));
+      if (status != Status::kOk && id.sequence() > published[id.is_write()]) adopted_.push_back({id, status});
+    }
+  }
   void set_taken(std::uint64_t taken) { taken_ = taken; }
 
+  // How the last engine said that the request has failed; kOk: it did not.
+  Status adopted(const Entry& entry) const {
+    for (const auto& [id, status] : adopted_) {
+      if (id == id_of(entry)) return status;
+    }
+    return Status::kOk;
+  }
   std::uint64_t logged() const { return logged_; }
   bool has_room() const { return logged_ - taken_ < kErrors; }
+  bool has_room_for(const Entry& entry) const { return has_room() || adopted(entry) != Status::kOk; }
   // False: there is no room.
   bool add(const Entry& entry, Status status) {
+    if (adopted(entry) != Status::kOk) return true;
     if (!has_room()) return false;
-    std::uint8_t* const slot = bytes_.data() + kErrorBytes * (1 + logged_ % kErrors);
-    const RequestId id(entry.type, entry.region, entry.sequence);
-    store_le(slot, static_cast<std::uint64_t>(id.value()));
+    std::uint8_t* const slot = entries().data() + kErrorBytes * (logged_ % kErrors);
+    store_le(slot, static_cast<std::uint64_t>(id_of(entry).value()));
     store_le(slot + 8, static_cast<std::uint64_t>(status));
     store_le(bytes_.data(), ++logged_);
     return true;
   }
 
  private:
+  struct Adopted {
+    RequestId id;
+    Status status;
+  };
+  static RequestId id_of(const Entry& entry) { return {entry.type, entry.region, entry.sequence}; }
+
   std::array<std::uint8_t, kErrorBlock> bytes_{};
+  std::vector<Adopted> adopted_;
   std::uint64_t logged_ = 0;
   std::uint64_t taken_ = 0;  // by the application, as last seen
 };

@@ -8,7 +8,7 @@ namespace sluice::cowbird {
 namespace {
 
 constexpr std::size_t kPage = 4096;
-constexpr std::uint32_t kMostEntries = 1u << 16;
+constexpr std::uint32_t kLongestRing = 1u << 16;  // entries
 constexpr std::uint32_t kMostData = 1u << 30;
 constexpr std::uint64_t kWritable = 1;
 
@@ -49,12 +49,21 @@ Result<void> InstanceLayout::check() const {
   if (channels < 1 || channels > kMaxChannels) {
     return fail(fmt::format("cowbird: {} channels; 1 to {} are allowed", channels, kMaxChannels));
   }
-  if (!std::has_single_bit(shape.entries) || shape.entries < 2 || shape.entries > kMostEntries) {
+  if (!std::has_single_bit(shape.entries) || shape.entries < 2 || shape.entries > kLongestRing) {
     return fail(fmt::format("cowbird: a metadata ring of {} entries; a power of two from 2 to {} is allowed",
-                            shape.entries, kMostEntries));
+                            shape.entries, kMostInstanceEntries));
   }
   if (auto good = check_ring("request data", shape.request_bytes); !good) return good;
-  return check_ring("response data", shape.response_bytes);
+  if (auto good = check_ring("response data", shape.response_bytes); !good) return good;
+  if (std::uint64_t{channels} * shape.entries > kMostInstanceEntries) {
+    return fail(fmt::format("cowbird: {} channels of {} entries; {} entries in all are allowed", channels,
+                            shape.entries, kMostInstanceEntries));
+  }
+  if (bytes() > kMostInstanceBytes) {
+    return fail(fmt::format("cowbird: the rings of {} channels take {} bytes; {} in all are allowed", channels, bytes(),
+                            kMostInstanceBytes));
+  }
+  return {};
 }
 
 void InstanceLayout::write(std::uint8_t* bytes) const {

@@ -14,8 +14,8 @@
 // Entry:      Table 3, and the sequence number: req_addr u64, resp_addr u64, length u32 | region_id u16 | rw_type u16, sequence u64.
 //             The word with rw_type is written last. req_addr of a read and resp_addr of a write: offset into the region; the other one:
 //             offset from the start of the channel, inside its request or response data ring.
-// Order:      the issuer stores entry and payload before metadata_tail; an engine writes response data and errors before the progress
-//             that covers them, and in the progress line metadata_head last of the three: when an engine dies amid its stores, the
+// Order:      the issuer stores entry and payload before metadata_tail; an engine writes response data and errors, those before their count, before
+//             the progress that covers them, and in the progress line metadata_head last of the three: when an engine dies amid its stores, the
 //             next one finds no head that is ahead.
 // Source:     Cowbird §4.2, Table 3, Figure 4. Ours: region table and errors in the block, sequence numbers, epoch, heartbeat.
 #pragma once
@@ -41,6 +41,10 @@ inline constexpr std::size_t kMaxChannels = 256;
 inline constexpr std::size_t kDataAlignment = 8;
 
 enum class RwType : std::uint16_t { kNone = 0, kRead = 1, kWrite = 2 };
+
+// Of an instance: an engine keeps as much memory for it, and some 150 bytes for each entry.
+inline constexpr std::uint64_t kMostInstanceBytes = std::uint64_t{4} << 30;
+inline constexpr std::uint64_t kMostInstanceEntries = 1u << 20;
 
 // Sizes of a channel's rings: entries a power of two from 2 to 65,536; data rings multiples of 64 from 64 bytes to 1 GiB.
 struct Shape {

@@ -35,22 +35,26 @@ Status PollGroup::remove(RequestId id) {
   return Status::kOk;
 }
 
+void PollGroup::take(Lane& lane, std::span<Completion> out, std::size_t& count) {
+  while (count < out.size() && lane.size() != 0 && channel_.is_complete(lane.ids[lane.first])) {
+    const RequestId id = lane.ids[lane.first++];
+    out[count++] = {id, channel_.status_of(id)};
+  }
+  if (lane.size() == 0) {
+    lane.ids.clear();
+    lane.first = 0;
+  } else if (lane.first >= kCompactAt) {
+    lane.ids.erase(lane.ids.begin(), lane.ids.begin() + static_cast<std::ptrdiff_t>(lane.first));
+    lane.first = 0;
+  }
+}
+
 std::size_t PollGroup::collect(std::span<Completion> out) {
   channel_.advance();
   std::size_t count = 0;
-  for (Lane& lane : lanes_) {
-    while (count < out.size() && lane.size() != 0 && channel_.is_complete(lane.ids[lane.first])) {
-      const RequestId id = lane.ids[lane.first++];
-      out[count++] = {id, channel_.status_of(id)};
-    }
-    if (lane.size() == 0) {
-      lane.ids.clear();
-      lane.first = 0;
-    } else if (lane.first >= kCompactAt) {
-      lane.ids.erase(lane.ids.begin(), lane.ids.begin() + static_cast<std::ptrdiff_t>(lane.first));
-      lane.first = 0;
-    }
-  }
+  take(lanes_[writes_first_], out, count);
+  take(lanes_[!writes_first_], out, count);
+  if (count == out.size()) writes_first_ = !writes_first_;
   return count;
 }
 

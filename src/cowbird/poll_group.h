@@ -22,7 +22,7 @@ class PollGroup {
   Status add(RequestId id);
   // kNoSuchRequest: not in the group (any more).
   Status remove(RequestId id);
-  // Lets the channel advance, then takes what is complete: oldest first of each type.
+  // Lets the channel advance, then takes what is complete: oldest first of each type. Neither type waits for the other for ever.
   std::size_t collect(std::span<Completion> out);
   std::size_t size() const { return lanes_[0].size() + lanes_[1].size(); }
 
@@ -35,8 +35,11 @@ class PollGroup {
   };
   std::vector<RequestId>::iterator find(Lane& lane, RequestId id);
 
+  void take(Lane& lane, std::span<Completion> out, std::size_t& count);
+
   Channel& channel_;
-  Lane lanes_[2];  // reads, writes
+  Lane lanes_[2];              // reads, writes
+  bool writes_first_ = false;  // in the next collect()
 };
 
 }  // namespace sluice::cowbird

@@ -44,7 +44,7 @@ void RequestStream::pop() {
 void RequestStream::on_sent(Time now, wire::Psn sent) {
   sent_ = sent;
   if (deadline_ == Time::never()) deadline_ = now + config_.timeout;
-  silent_since_ = std::min(silent_since_, now);
+  if (owed_an_answer()) silent_since_ = std::min(silent_since_, now);
 }
 
 void RequestStream::on_progress(Time now) {
@@ -52,7 +52,7 @@ void RequestStream::on_progress(Time now) {
   tries_ = 0;
   const bool waiting = sent_.since(una_) > 0;
   deadline_ = waiting ? now + config_.timeout : Time::never();
-  silent_since_ = waiting ? now : Time::never();
+  silent_since_ = owed_an_answer() ? now : Time::never();
 }
 
 bool RequestStream::note_gap() { return !std::exchange(gap_noted_, true); }

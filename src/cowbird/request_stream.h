@@ -108,7 +108,7 @@ class RequestStream {
   // True once: no answer for too long.
   bool timed_out(Time now);
   Time deadline() const { return deadline_; }
-  // Since when nothing has been answered though something was sent; never: all is well.
+  // Since when nothing has been answered though a whole request was sent; never: all is well.
   Time silent_since() const { return silent_since_; }
 
  private:
@@ -117,6 +117,7 @@ class RequestStream {
   void pop();
   void on_sent(Time now, wire::Psn sent);
   void on_progress(Time now);
+  bool owed_an_answer() { return head_ != tail_ && sent_.since(front().end()) >= 0; }
   bool note_gap();
   std::uint8_t* begin_packet(port::FrameSink& sink, wire::Bth bth, std::size_t body);
   void end_packet(port::FrameSink& sink, std::uint8_t* frame, std::size_t body);

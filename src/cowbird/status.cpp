@@ -18,6 +18,7 @@ std::string_view describe(Status status) {
     case Status::kUnreachable: return "the memory node cannot be reached; nothing happened";
     case Status::kUnknown: return "the memory node was lost during the write: it may have happened or not";
     case Status::kMalformed: return "the engine could not make sense of the request";
+    case Status::kForgotten: return "complete, but too many others failed since to know how it ended; ask sooner";
     case Status::kEngineAbsent: return "no engine serves this instance; start one with: sluice cowbird engine";
   }
   return "unknown status";

@@ -25,6 +25,8 @@ enum class Status : std::uint8_t {
   kUnreachable = 17,  // the memory node is out of reach: nothing happened
   kUnknown = 18,      // a write was on its way when the memory node went out of reach: it may have happened
   kMalformed = 19,    // the engine could not make sense of the request
+  // The issuing side's answer to a question that comes late.
+  kForgotten = 20,  // complete, but so many others have failed since that nobody remembers whether this one did
   // Of the instance.
   kEngineAbsent = 32,  // no engine has shown itself for a while
 };

@@ -285,7 +285,7 @@ void SwitchChannel::take_attachment(Time now, ByteView bytes) {
   published_[1] = load_le<std::uint64_t>(progress_ + ProgressLine::kWrites);
   heartbeat_ = load_le<std::uint64_t>(progress_ + ProgressLine::kHeartbeat);
   epoch_ = load_le<std::uint64_t>(progress_ + ProgressLine::kEpoch) + 1;
-  errors_.adopt();
+  errors_.adopt(published_);
   retired_ = published_to_ = done_ = fetch_from_ = begun_ = fetched_ = tail_ =
       load_le<std::uint64_t>(progress_ + ProgressLine::kHead);
   next_heartbeat_ = next_probe_ = last_work_ = now;
@@ -348,7 +348,9 @@ void SwitchChannel::take_entries(ByteView bytes) {
       return;
     }
     newest = r.entry.sequence;
-    if (newest <= published_[is_write(r.entry)]) r.state = State::kDone;  // an earlier engine has completed it
+    r.status = errors_.adopted(r.entry);
+    // An earlier engine has completed it, or said that it failed.
+    if (newest <= published_[is_write(r.entry)] || r.status != Status::kOk) r.state = State::kDone;
     ++fetched_;
   }
 }
@@ -460,11 +462,17 @@ void SwitchChannel::publish(Time now) {
   next_heartbeat_ = now + engine_.heartbeat;
   if (head != retired_) ++counters_.publications;
   if (errors_.logged() != errors_before) {
+    const std::uint64_t log = at(ChannelLayout::kErrorLog);
     control_.append({.kind = Kind::kWrite,
                      .purpose = kErrorLog,
-                     .address = at(ChannelLayout::kErrorLog),
+                     .address = log + ErrorLog::kEntries,
                      .key = config_.key,
-                     .length = kErrorBlock});
+                     .length = kErrorBlock - ErrorLog::kEntries});
+    control_.append({.kind = Kind::kWrite,
+                     .purpose = kErrorCount,
+                     .address = log + ErrorLog::kCount,
+                     .key = config_.key,
+                     .length = ErrorLog::kCountBytes});
   }
   control_.append({.kind = Kind::kWrite,
                    .purpose = kProgressLine,
@@ -486,9 +494,10 @@ std::uint64_t SwitchChannel::take_finished() {
   return head;
 }
 
-// What a WRITE of the switch's own says. The log may have grown since: then it says more than it had to.
+// What a WRITE of the switch's own says. The log does not grow while one of it is under way.
 ByteView SwitchChannel::words_of(const StreamOp& op) {
-  if (op.purpose == kErrorLog) return errors_.bytes();
+  if (op.purpose == kErrorLog) return errors_.entries();
+  if (op.purpose == kErrorCount) return errors_.count();
   for (std::size_t i = 0; i < op.words.size(); ++i) store_le(progress_ + 8 * i, op.words[i]);
   return ByteView(progress_).first(kProgressBytes);
 }
@@ -534,7 +543,7 @@ void SwitchChannel::on_deadline(Time now, port::FrameSink& sink) {
   check_time(now, control_);
   for (const auto& c : connections_) {
     if (!c->open()) continue;
-    const Time silent = std::min(c->to_host->silent_since(), c->to_pool->silent_since());
+    const Time silent = c->to_pool->silent_since();  // the NIC's is not the memory node's fault
     if (silent != Time::never() && now - silent >= engine_.patience) {
       close(*c, silent);
       continue;

@@ -10,7 +10,7 @@
 //             a WRITE for whom it was addressed to anyway.
 // Order:      requests are begun in the order of issue. Reads wait while a write is out; a write waits until all reads before it are
 //             published (until then they may be executed again). So each type completes in order, and a read sees earlier writes.
-// Errors:     a memory node that is silent for `patience`: its requests fail (kUnreachable; kUnknown if a WRITE may have arrived), its
+// Errors:     a memory node that has not answered for `patience` what was asked of it: its requests fail (kUnreachable; kUnknown if a WRITE may have arrived), its
 //             connection is closed and stays so until connect(). A refusal: kDenied, likewise. The application's NIC: tried for ever.
 // Trust:      as the spot engine: entry_check.h.
 // Threads:    one owner. No allocation but in connect() and set_regions().
@@ -154,7 +154,7 @@ class SwitchChannel {
     bool touched = false;              // a WRITE to the pool has left
     wire::Psn first{};
   };
-  enum Purpose : std::uint8_t { kAttach, kProbe, kEntries, kErrorLog, kProgressLine, kFetch, kMove };
+  enum Purpose : std::uint8_t { kAttach, kProbe, kEntries, kErrorLog, kErrorCount, kProgressLine, kFetch, kMove };
 
   Request& request(std::uint64_t index) { return requests_[index % kWindow]; }
   RequestStream& source(const Request& r);

@@ -78,7 +78,16 @@ void SwitchEngine::map(Entry& entry, const Key& key, SwitchChannel::StreamId str
 
 void SwitchEngine::forget(Entry& entry, const Key& key) {
   std::erase(entry.keys, key);
-  places_.erase(key);
+  const auto place = places_.find(key);
+  if (place != places_.end() && place->second.channel == entry.channel.get()) places_.erase(place);
+}
+
+void SwitchEngine::forget_connection(Entry& entry, std::uint32_t to_node) {
+  for (const auto& [node, open, ends] : entry.channel->connections()) {
+    if (node != to_node || ends == nullptr) continue;
+    forget(entry, {ends->host.gid, ends->host.qpn});
+    forget(entry, {ends->pool.gid, ends->pool.qpn});
+  }
 }
 
 Result<SwitchEngine::Attached> SwitchEngine::attach(Time now, ChannelConfig config) {
@@ -115,11 +124,7 @@ Result<void> SwitchEngine::connect(Time now, ChannelId id, const DataConnection&
           fmt::format("cowbird: queue pair {} of {} belongs to another channel", end->qpn.value, end->gid.to_string()));
     }
   }
-  for (const auto& [node, open, ends] : entry->channel->connections()) {
-    if (node != connection.node || ends == nullptr) continue;
-    forget(*entry, {ends->host.gid, ends->host.qpn});
-    forget(*entry, {ends->pool.gid, ends->pool.qpn});
-  }
+  forget_connection(*entry, connection.node);
   const std::uint32_t place = entry->channel->connect(now, connection);
   // Answers to what is sent to one end are addressed to the other.
   map(*entry, {connection.pool.gid, connection.pool.qpn}, {SwitchChannel::Stream::kToHost, place});
@@ -130,6 +135,7 @@ Result<void> SwitchEngine::connect(Time now, ChannelId id, const DataConnection&
 Result<void> SwitchEngine::disconnect(Time now, ChannelId id, std::uint32_t node) {
   Entry* const entry = find(id);
   if (entry == nullptr) return fail(fmt::format("cowbird: no channel {}", id));
+  forget_connection(*entry, node);
   entry->channel->disconnect(now, node);
   return {};
 }

@@ -81,6 +81,8 @@ class SwitchEngine {
   Entry* find(ChannelId id);
   void map(Entry& entry, const Key& key, SwitchChannel::StreamId stream);
   void forget(Entry& entry, const Key& key);
+  // The keys of its queue pairs, which may be another channel's from now on.
+  void forget_connection(Entry& entry, std::uint32_t to_node);
 
   wire::MacAddress mac_;
   wire::Gid gid_;

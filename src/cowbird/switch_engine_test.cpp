@@ -455,15 +455,18 @@ TEST_F(SwitchEngineTest, WhatMakesNoSenseIsReportedAndNothingIsSentForIt) {
   put(ring, old);
   data(entries, ring);
   const Seen log = next(Opcode::kRcWriteOnly);
-  EXPECT_EQ(log.reth, (Reth{at(ChannelLayout::kErrorLog), kBlockKey, kErrorBlock}));
-  EXPECT_EQ(load_le<std::uint64_t>(log.payload.data()), 4u);
+  EXPECT_EQ(log.reth, (Reth{at(ChannelLayout::kErrorLog) + 16, kBlockKey, kErrorBlock - 16}));
   std::vector<Status> why;
   for (std::size_t i = 0; i < 4; ++i)
-    why.push_back(static_cast<Status>(load_le<std::uint64_t>(log.payload.data() + 24 + 16 * i)));
+    why.push_back(static_cast<Status>(load_le<std::uint64_t>(log.payload.data() + 8 + 16 * i)));
   EXPECT_THAT(why, testing::ElementsAre(Status::kOutOfRange, Status::kNoRegion, Status::kMalformed, Status::kDenied));
+  const Seen count = next(Opcode::kRcWriteOnly);
+  EXPECT_EQ(count.reth, (Reth{at(ChannelLayout::kErrorLog), kBlockKey, 8}));
+  EXPECT_EQ(load_le<std::uint64_t>(count.payload.data()), 4u);
+  EXPECT_EQ(count.psn, log.psn + 1) << "whoever sees the count sees what it counts";
   const Seen progress = next(Opcode::kRcWriteOnly);
   EXPECT_EQ(load_le<std::uint64_t>(progress.payload.data() + ProgressLine::kReads), 4u);
-  EXPECT_EQ(progress.psn, log.psn + 1);
+  EXPECT_EQ(progress.psn, count.psn + 1);
 }
 
 TEST_F(SwitchEngineTest, LetsGoOfAChannelWhoseMemoryMakesNoSense) {
@@ -484,7 +487,7 @@ TEST_F(SwitchEngineTest, ARefusalOfTheMemoryNodeFailsTheRequestAndClosesTheConne
   const auto nak = wire::Aeth::nak(0, wire::NakCode::kRemoteAccessError).syndrome;
   EXPECT_TRUE(give(answer(pool, host, Opcode::kRcAcknowledge, fetch.psn, {}, nak)));
   const Seen log = next(Opcode::kRcWriteOnly);
-  EXPECT_EQ(static_cast<Status>(load_le<std::uint64_t>(log.payload.data() + 24)), Status::kDenied);
+  EXPECT_EQ(static_cast<Status>(load_le<std::uint64_t>(log.payload.data() + 8)), Status::kDenied);
   EXPECT_FALSE(engine.channel(id)->connections()[0].open);
 }
 
@@ -508,6 +511,40 @@ TEST_F(SwitchEngineTest, DetachedItKnowsNothingOfItsPackets) {
   EXPECT_FALSE(give(answer(end_of(1, 0x111, 0), control, Opcode::kRcReadResponseOnly, attach.psn, Bytes(400))));
   EXPECT_EQ(engine.next_deadline(), Time::never());
   EXPECT_FALSE(engine.detach(id));
+}
+
+TEST_F(SwitchEngineTest, DisconnectedQueuePairsMayBeAnotherChannels) {
+  const auto other =
+      engine
+          .attach(now,
+                  {.layout = layout, .address = kBlock, .key = kBlockKey, .host = end_of(1, 0x112, 0), .mtu = kMtu})
+          .value();
+  const DataConnection same{.node = 7, .host = host, .pool = pool, .mtu = kMtu};
+  EXPECT_FALSE(engine.connect(now, other.id, same)) << "they belong to the first";
+  ASSERT_TRUE(engine.disconnect(now, id, 7));
+  EXPECT_TRUE(engine.connect(now, other.id, same));
+  // The first one's next connection takes nothing away from the second's.
+  EXPECT_TRUE(
+      engine.connect(now, id, {.node = 7, .host = end_of(1, 0x223, 1), .pool = end_of(2, 0x334, 1), .mtu = kMtu}));
+  EXPECT_TRUE(give(answer(pool, host, Opcode::kRcAcknowledge, Psn(1), {}))) << "still the engine's";
+}
+
+TEST_F(SwitchEngineTest, WhatTheLastEngineLoggedAsFailedStaysSo) {
+  Bytes attachment(400);
+  std::uint8_t* const log = attachment.data() + ChannelLayout::kErrorLog - ChannelLayout::kProgress;
+  store_le(log, std::uint64_t{1});
+  store_le(log + 16, static_cast<std::uint64_t>(RequestId(RwType::kRead, 0, 1).value()));
+  store_le(log + 24, static_cast<std::uint64_t>(Status::kUnreachable));
+  data(next(Opcode::kRcReadRequest), attachment);
+  ack(next(Opcode::kRcWriteOnly));
+  data(next(Opcode::kRcReadRequest), line(1));
+  Bytes ring;
+  put(ring, read_entry(1, 0, 8));
+  data(next(Opcode::kRcReadRequest), ring);
+  const Seen progress = next(Opcode::kRcWriteOnly);
+  EXPECT_EQ(progress.reth, (Reth{at(ChannelLayout::kProgress), kBlockKey, 40}))
+      << "nothing is read, and nothing logged again";
+  EXPECT_EQ(load_le<std::uint64_t>(progress.payload.data() + ProgressLine::kReads), 1u);
 }
 
 TEST_F(SwitchEngineTest, AFullWayOutDelaysAndLosesNothing) {

@@ -1,8 +1,8 @@
 // A soak of Cowbird's rings: an issuer in this thread, engines one after the other in another, every byte that comes back compared.
 //
-// ring_soak [OPERATIONS [SEED]]: reads and writes of 1 to 64 bytes of a small pool, as many under way as the rings take. A read must
-// bring what the writes before it have left, and the pool must end as they have left it. The engine is replaced 50 times a second; every
-// second one takes the pool for memory of its own process, the others reach it by operations.
+// ring_soak [OPERATIONS [SEED]]: reads and writes of a small pool, of 1 to 64 bytes and now and then of up to a whole data ring, as many
+// under way as the rings take. A read must bring what the writes before it have left, and the pool must end as they have left it. The
+// engine is replaced 50 times a second; every second one takes the pool for memory of its own process, the others reach it by operations.
 // A test runs some millions (also under the thread sanitizer); a soak a thousand times as many.
 #include <fmt/core.h>
 
@@ -25,7 +25,8 @@ using namespace sluice;
 using std::chrono::steady_clock;
 
 constexpr std::size_t kPool = 4096;  // small: requests overlap
-constexpr std::uint32_t kLongest = 64;
+constexpr std::uint32_t kUsual = 64;
+constexpr std::uint32_t kLongest = 1024;  // a data ring
 constexpr auto kEngineLives = std::chrono::milliseconds(20);
 
 struct Free {
@@ -41,7 +42,7 @@ Bytes pages(std::size_t bytes) {
 }
 
 struct World {
-  cowbird::InstanceLayout layout{.shape = {.entries = 64, .request_bytes = 1024, .response_bytes = 1024}};
+  cowbird::InstanceLayout layout{.shape = {.entries = 64, .request_bytes = kLongest, .response_bytes = kLongest}};
   Bytes block = pages(layout.bytes());
   Bytes pool = pages(kPool);
   std::atomic<bool> stop{false};
@@ -120,7 +121,7 @@ class Issuer {
   bool issue() {
     if (length_ == 0) {  // the last one was taken
       write_ = rng_.below(2) == 0;
-      length_ = 1 + static_cast<std::uint32_t>(rng_.below(kLongest));
+      length_ = 1 + static_cast<std::uint32_t>(rng_.below(rng_.below(32) == 0 ? kLongest : kUsual));
       offset_ = rng_.below(kPool - kLongest);
       if (write_) {
         for (std::uint32_t i = 0; i < length_; i += 8) store_le(bytes_ + i, rng_.next());

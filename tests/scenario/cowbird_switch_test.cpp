@@ -65,21 +65,24 @@ void for_seeds(std::uint64_t usual, Run run) {
 const cowbird::Shape kSmall{.entries = 16, .request_bytes = 256, .response_bytes = 320};
 const cowbird::Shape kWide{.entries = 16, .request_bytes = 16384, .response_bytes = 20480};
 const Driver::Options kLong{.span = 6000, .longest = 5000};
+// Up to all of a data ring.
+Driver::Options small_load(std::uint64_t seed) { return {.longest = seed % 3 == 0 ? 320u : 48u}; }
+Driver::Options long_load(std::uint64_t seed) { return {.span = 6000, .longest = seed % 3 == 0 ? 20480u : 5000u}; }
 
 TEST(CowbirdSwitch, ReadsSeeEarlierWrites) {
-  for_seeds(10, [](std::uint64_t seed) { run_against({.seed = seed, .shape = kSmall}, {}); });
+  for_seeds(10, [](std::uint64_t seed) { run_against({.seed = seed, .shape = kSmall}, small_load(seed)); });
 }
 
 TEST(CowbirdSwitch, NothingIsLostOrDoneTwiceOnBadLinks) {
   for_seeds(60, [](std::uint64_t seed) {
-    run_against({.seed = seed, .rate = 20'000, .corrupt = 5'000, .shape = kSmall}, {});
+    run_against({.seed = seed, .rate = 20'000, .corrupt = 5'000, .shape = kSmall}, small_load(seed));
   });
 }
 
 TEST(CowbirdSwitch, RequestsOfManyPacketsArriveWholeOnBadLinks) {
   for_seeds(40, [](std::uint64_t seed) {
     const auto mtu = std::uint32_t{512} << seed % 3;
-    run_against({.seed = seed, .rate = 20'000, .corrupt = 5'000, .mtu = mtu, .shape = kWide}, kLong);
+    run_against({.seed = seed, .rate = 20'000, .corrupt = 5'000, .mtu = mtu, .shape = kWide}, long_load(seed));
   });
 }
 
@@ -155,6 +158,36 @@ TEST(CowbirdSwitch, AMemoryNodeThatDiesFailsItsRequestsAndIsUsedAgainWhenItComes
   ASSERT_EQ(rack.wait_for(1).size(), 1u);
   EXPECT_EQ(rack.channel().status_of(again), Status::kOk);
   EXPECT_EQ(rack.pool(0)[2], 3);
+}
+
+// The application's NIC stands still for a while, the memory node is well.
+TEST(CowbirdSwitch, TheSilenceOfAnApplicationsNicIsNotTheMemoryNodes) {
+  for (const bool write : {false, true}) {
+    cowbird::SwitchEngineConfig config;
+    config.patience = Duration::milliseconds(20);
+    config.max_flight = Duration::milliseconds(2);
+    CowbirdRack rack({.mtu = 512, .shape = kWide, .engine = config});
+    rack.start();
+    std::vector<std::uint8_t> bytes(4000), good(8);
+    ASSERT_GT(rack.channel().async_read(0, 0, good.data(), 8), 0);
+    ASSERT_EQ(rack.wait_for(1).size(), 1u);
+    int relayed = 0;  // packets of the data, to where they belong
+    bool made = false;
+    rack.watch = [&](ByteView frame, bool by_engine) {
+      made = by_engine;
+      if (made && frame.size() > 512) ++relayed;
+    };
+    rack.lose = [&](ByteView frame) { return relayed > 2 && frame[made ? 5 : 11] == 1; };
+    const RequestId id(write ? rack.channel().async_write(0, bytes.data(), 0, 4000)
+                             : rack.channel().async_read(0, 0, bytes.data(), 4000));
+    const Time before = rack.now;
+    rack.run_until([&] { return rack.now - before > Duration::milliseconds(60); });
+    EXPECT_GT(relayed, 2);
+    EXPECT_FALSE(rack.channel().is_complete(id));
+    rack.lose = nullptr;
+    ASSERT_EQ(rack.wait_for(1).size(), 1u);
+    EXPECT_EQ(rack.channel().status_of(id), Status::kOk) << (write ? "a write" : "a read");
+  }
 }
 
 TEST(CowbirdSwitch, AMemoryNodeThatComesBackInTimeCostsNothing) {
