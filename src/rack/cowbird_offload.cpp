@@ -38,8 +38,8 @@ class CowbirdOffload::Desk {
  public:
   using Done = std::function<void(Time, Result<json>)>;
 
-  Desk(HttpAddress address, std::string owner, nic::PollLoop& loop)
-      : address_(std::move(address)), owner_(std::move(owner)), loop_(loop), thread_([this] { work(); }) {}
+  Desk(HttpAddress address, Endpoint& endpoint)
+      : address_(std::move(address)), endpoint_(endpoint), loop_(endpoint.loop()), thread_([this] { work(); }) {}
   // What has been asked is asked still, its answers go nowhere.
   ~Desk() {
     {
@@ -52,7 +52,8 @@ class CowbirdOffload::Desk {
 
   // The number of the question.
   std::uint64_t ask(json wish, Done done) {
-    wish["owner"] = owner_;
+    wish["owner"] = endpoint_.node().description.name;
+    wish["incarnation"] = endpoint_.node().incarnation;
     const std::scoped_lock lock(mutex_);
     questions_.push_back({std::move(wish), std::move(done)});
     changed_.notify_one();
@@ -88,7 +89,7 @@ class CowbirdOffload::Desk {
   }
 
   HttpAddress address_;
-  std::string owner_;
+  Endpoint& endpoint_;
   nic::PollLoop& loop_;
   std::mutex mutex_;
   std::condition_variable changed_;
@@ -400,7 +401,7 @@ CowbirdOffload::CowbirdOffload(Endpoint& endpoint, HttpAddress directory)
     : endpoint_(endpoint),
       domain_(endpoint.adapter().create_domain()),
       completions_(endpoint.adapter().create_completion_queue(64)),
-      desk_(std::make_unique<Desk>(std::move(directory), endpoint.node().description.name, endpoint.loop())) {}
+      desk_(std::make_unique<Desk>(std::move(directory), endpoint)) {}
 
 CowbirdOffload::~CowbirdOffload() {
   blocks_.clear();

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 namespace sluice::rack {
 namespace {
@@ -56,10 +57,14 @@ void CowbirdStage::drop_silent(Time now) {
       continue;
     }
     spdlog::info("cowbird: {} is gone; its {} channels are let go", it->first, it->second.channels.size());
-    for (const ChannelId id : it->second.channels) static_cast<void>(engine_.detach(id));
+    let_go(it->second);
     it = owners_.erase(it);
   }
   next_look_ = owners_.empty() ? Time::never() : now + kLease / 4;
+}
+
+void CowbirdStage::let_go(Owner& owner) {
+  for (const ChannelId id : std::exchange(owner.channels, {})) static_cast<void>(engine_.detach(id));
 }
 
 Result<std::string> CowbirdStage::control(Time now, const std::string& text) {
@@ -67,10 +72,18 @@ Result<std::string> CowbirdStage::control(Time now, const std::string& text) {
   if (!wish.is_object() || !wish.contains("owner") || !wish["owner"].is_string() || !wish.contains("do")) {
     return fail("cowbird is told what to do by a JSON object with \"owner\" and \"do\"");
   }
-  Owner& owner = owners_[wish["owner"].get<std::string>()];
-  owner.heard = now;
-  if (next_look_ == Time::never()) next_look_ = now + kLease;
   try {
+    Owner& owner = owners_[wish["owner"].get<std::string>()];
+    if (next_look_ == Time::never()) next_look_ = now + kLease;
+    const auto incarnation = wish.value("incarnation", std::uint64_t{0});
+    if (incarnation < owner.incarnation) {
+      return fail(fmt::format("cowbird: {} has been started again since; this is its {}th life, the {}th asks",
+                              wish["owner"].get<std::string>(), owner.incarnation, incarnation));
+    }
+    // Its memory and queue pairs went with the process; new ones may have the same numbers.
+    if (incarnation > owner.incarnation) let_go(owner);
+    owner.incarnation = incarnation;
+    owner.heard = now;
     auto answer = carry_out(now, owner, wish);
     if (!answer) return tl::unexpected(answer.error());
     (*answer)["boot"] = boot_;

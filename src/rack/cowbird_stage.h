@@ -1,13 +1,13 @@
 // Cowbird stage: Cowbird's switch engine as a stage of the switch, and its control plane.
 //
-// Control:    JSON objects with "owner" (who asks: the node's name on the rack) and "do":
+// Control:    JSON objects with "owner" (who asks: the node's name on the rack), "incarnation" (how often that name has joined) and "do":
 //               attach {layout {channels, entries, request_bytes, response_bytes}, channel, address, key, host END, mtu, max_reads}
 //                                                          -> {id, psn, engine END}    the NIC's queue pair expects `psn` of the engine
 //               connect {id, node, host END, pool END, mtu, host_reads, pool_reads}    END: {mac, ip, qpn, psn}; psn: that it expects
 //               disconnect {id, node}    regions {id, generation, regions [{node, key, base, length, writable, denied}]}    detach {id}
 //               renew                                      -> {channels [{id, attached, broken, generation, nodes [N]}]}
 //             Every answer has "boot", another number for each switch engine.
-// Leases:     what an owner has attached is detached when it has not asked for anything for kLease.
+// Leases:     what an owner has attached is detached when it has not asked for anything for kLease, or a later incarnation of it asks.
 // Errors:     one line that says what was wrong.
 // Threads:    the switch's owner.
 // Source:     Cowbird §5.2, Phase I: "an RPC endpoint running on the switch control plane".
@@ -53,6 +53,7 @@ class CowbirdStage final : public switching::Stage {
  private:
   struct Owner {
     Time heard;
+    std::uint64_t incarnation = 0;
     std::vector<cowbird::SwitchEngine::ChannelId> channels;
   };
 
@@ -61,6 +62,7 @@ class CowbirdStage final : public switching::Stage {
   Result<void> set_regions(Time now, cowbird::SwitchEngine::ChannelId id, const nlohmann::json& wish);
   nlohmann::json channel_json(cowbird::SwitchEngine::ChannelId id) const;
   void drop_silent(Time now);
+  void let_go(Owner& owner);
 
   cowbird::SwitchEngine engine_;
   std::uint64_t boot_;

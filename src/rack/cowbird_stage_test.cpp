@@ -28,26 +28,26 @@ class CowbirdStageTest : public testing::Test {
     const auto answer = stage.control(now, wish.dump());
     return answer ? json::parse(*answer) : json{{"error", answer.error().message}};
   }
-  json attach(const char* owner = "host1") {
-    return ask({{"do", "attach"},
-                {"layout", {{"channels", 1}, {"entries", 16}, {"request_bytes", 1024}, {"response_bytes", 1024}}},
-                {"channel", 0},
-                {"address", 0x10000},
-                {"key", 5},
-                {"host", end(0x11)},
-                {"mtu", 1024},
-                {"max_reads", 16}},
-               owner);
+  json attach(const char* owner = "host1") { return ask(attachment(), owner); }
+  json attach_in(std::uint64_t incarnation) {
+    json wish = attachment();
+    wish["incarnation"] = incarnation;
+    return ask(std::move(wish));
   }
-  json connect(std::uint32_t id) {
-    return ask({{"do", "connect"},
-                {"id", id},
-                {"node", 3},
-                {"host", end(0x22)},
-                {"pool", end(0x33)},
-                {"mtu", 1024},
-                {"host_reads", 16},
-                {"pool_reads", 16}});
+  json attachment() {
+    return {{"do", "attach"},
+            {"layout", {{"channels", 1}, {"entries", 16}, {"request_bytes", 1024}, {"response_bytes", 1024}}},
+            {"channel", 0},
+            {"address", 0x10000},
+            {"key", 5},
+            {"host", end(0x11)},
+            {"mtu", 1024},
+            {"max_reads", 16}};
+  }
+  json connect(std::uint32_t id) { return ask(connection(id)); }
+  json connection(std::uint32_t id) {
+    return {{"do", "connect"},   {"id", id},    {"node", 3},        {"host", end(0x22)},
+            {"pool", end(0x33)}, {"mtu", 1024}, {"host_reads", 16}, {"pool_reads", 16}};
   }
 
   Time now = Time::at(Duration::seconds(1));
@@ -87,6 +87,22 @@ TEST_F(CowbirdStageTest, SaysWhatIsWrong) {
   EXPECT_THAT(ask({{"do", "detach"}, {"id", id}}, "host2")["error"].get<std::string>(),
               HasSubstr("host2 has no channel"))
       << "nobody takes another's channels away";
+}
+
+TEST_F(CowbirdStageTest, ANewLifeOfAnOwnerEndsTheChannelsOfTheLast) {
+  const auto in_life = [](std::uint64_t incarnation, json wish) {
+    wish["incarnation"] = incarnation;
+    return wish;
+  };
+  const auto id = attach()["id"].get<std::uint32_t>();
+  EXPECT_FALSE(connect(id).contains("error"));
+  EXPECT_TRUE(ask(in_life(1, {{"do", "renew"}}))["channels"].empty());
+  const auto again = attach_in(1)["id"].get<std::uint32_t>();
+  // Queue pairs of the same numbers, in the same place.
+  EXPECT_FALSE(ask(in_life(1, connection(again))).contains("error"));
+  EXPECT_EQ(ask(in_life(1, {{"do", "renew"}}))["channels"].size(), 1u);
+  EXPECT_THAT(ask(in_life(0, {{"do", "renew"}}))["error"].get<std::string>(), HasSubstr("started again"));
+  EXPECT_EQ(json::parse(stage.status_json())["channels"].size(), 1u);
 }
 
 TEST_F(CowbirdStageTest, LetsGoOfWhatASilentOwnerHasAttached) {
