@@ -6,6 +6,7 @@
 #include <time.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <cstdlib>
 #include <memory>
@@ -33,10 +34,11 @@ using sluice::fail;
 using sluice::MutableBytes;
 using sluice::Result;
 
-constexpr std::int64_t kAnswerMs = 3000;       // the engine has so long to answer a message
+constexpr std::int64_t kAnswerUs = 3'000'000;  // the engine has so long to answer a message
 constexpr std::int64_t kAbsentUs = 1'000'000;  // without a heartbeat: the engine is gone
 constexpr std::int64_t kReattachUs = 100'000;  // between attempts to find a new one
 constexpr int kSpins = 200;                    // looks before the first yield
+constexpr unsigned kCalls = 16;                // that find nothing between looks at the clock
 constexpr std::int64_t kYieldUs = 2000;        // then sleep
 constexpr long kNapNs = 50'000;
 constexpr std::size_t kChunk = 64;
@@ -70,47 +72,74 @@ struct cowbird_channel {
   std::vector<std::unique_ptr<PollGroup>> groups;  // by id; null: destroyed
   std::uint64_t heartbeat = 0;
   std::int64_t heartbeat_at = 0;
+  unsigned in_vain = 0;  // calls that found nothing
+  bool absent = false;   // as of the last look: no engine is at work
 };
 
 struct cowbird_instance {
-  // Hands the block to an engine; again after the last one is gone.
+  // Waits until an engine has the block.
   Result<void> attach();
-  Result<std::string> ask(const std::string& question, int descriptor = -1);
-  // An engine may have been started anew: looks for it, at most every kReattachUs. From any thread.
-  void reattach(std::int64_t now);
+  // Waits for the answer. After an error nothing that comes late is taken for the answer to another question: it is another connection.
+  Result<std::string> ask(const std::string& question);
+  // An engine may have been started anew: looks for it, at most every kReattachUs, and never waits. From any thread.
+  void look_for_engine(std::int64_t now);
 
   std::string engine;
   InstanceLayout layout;
   ports::SharedBlock block;
   std::vector<cb::Region> regions;
   std::vector<std::unique_ptr<cowbird_channel>> threads;
-  std::mutex mutex;  // of what follows
+  std::atomic<std::int64_t> found_at{0};  // when an engine was last handed the block
+  std::mutex mutex;                       // of what follows
   ports::Descriptor socket;
-  std::int64_t attached_at = 0;
+  bool handing_over = false;  // the block, and the engine has not answered
+  std::int64_t looked_at = 0;
+
+ private:
+  Result<void> hand_over(std::int64_t now);
+  Result<std::string> receive();
+  enum class Connection : std::uint8_t { kNone, kHandingOver, kGood };
+  Connection look(std::int64_t now);
+  // Closes the connection: what is still on its way over it is nobody's.
+  void hang_up();
 };
 
 cowbird_channel::cowbird_channel(cowbird_instance* instance, MutableBytes bytes, const cb::ChannelLayout& layout,
                                  const std::vector<cb::Region>& regions)
     : owner(instance), channel(bytes, layout, regions) {}
 
-Result<std::string> cowbird_instance::ask(const std::string& question, int descriptor) {
-  if (!ports::send_message(socket.get(), question, descriptor)) return fail("the engine has gone away");
+void cowbird_instance::hang_up() {
+  socket.close();
+  handing_over = false;
+}
+
+Result<std::string> cowbird_instance::receive() {
   ports::Message answer;
-  for (const std::int64_t deadline = now_us() + kAnswerMs * 1000; now_us() < deadline;) {
+  for (const std::int64_t deadline = now_us() + kAnswerUs; now_us() < deadline;) {
     pollfd poll_on{socket.get(), POLLIN, 0};
     ::poll(&poll_on, 1, 100);
     switch (ports::receive_message(socket.get(), answer)) {
       case ports::Arrival::kNothing: continue;
-      case ports::Arrival::kGone: return fail("the engine has gone away");
-      case ports::Arrival::kMessage: break;
+      case ports::Arrival::kGone: hang_up(); return fail("the engine has gone away");
+      case ports::Arrival::kMessage: return answer.text;
     }
-    if (auto why = cb::attach_error(answer.text)) return fail(*why);
-    return answer.text;
   }
+  hang_up();
   return fail("the engine does not answer");
 }
 
-Result<void> cowbird_instance::attach() {
+Result<std::string> cowbird_instance::ask(const std::string& question) {
+  if (!ports::send_message(socket.get(), question)) {
+    hang_up();
+    return fail("the engine has gone away");
+  }
+  auto answer = receive();
+  if (!answer) return answer;
+  if (auto why = cb::attach_error(*answer)) return fail(*why);
+  return answer;
+}
+
+Result<void> cowbird_instance::hand_over(std::int64_t now) {
   auto connected = ports::connect_unix(engine, ports::UnixKind::kMessages);
   if (!connected) {
     const bool nobody = errno == ENOENT || errno == ECONNREFUSED;
@@ -118,18 +147,54 @@ Result<void> cowbird_instance::attach() {
                        : fmt::format("no way to the Cowbird engine: {}", connected.error().message));
   }
   socket = std::move(*connected);
-  auto answer = ask(cb::instance_message(block.bytes().size()), block.descriptor());
-  if (!answer) return tl::unexpected(answer.error());
+  if (!ports::send_message(socket.get(), cb::instance_message(block.bytes().size()), block.descriptor())) {
+    hang_up();
+    return fail("the engine has gone away");
+  }
+  handing_over = true;
+  found_at = now;
   return {};
 }
 
-void cowbird_instance::reattach(std::int64_t now) {
-  const std::scoped_lock lock(mutex);
-  if (now - attached_at < kReattachUs) return;
-  attached_at = now;
-  ports::Message ignored;
-  if (ports::receive_message(socket.get(), ignored) != ports::Arrival::kGone) return;  // it lives, and is slow
-  if (auto done = attach(); !done) last_error = done.error().message;
+// What has become of the connection. Does not wait.
+cowbird_instance::Connection cowbird_instance::look(std::int64_t now) {
+  if (!socket) return Connection::kNone;
+  ports::Message message;
+  const auto arrival = ports::receive_message(socket.get(), message);
+  if (arrival == ports::Arrival::kNothing && !handing_over) return Connection::kGood;
+  if (arrival == ports::Arrival::kNothing && now - found_at < kAnswerUs) return Connection::kHandingOver;
+  if (arrival != ports::Arrival::kMessage || cb::attach_error(message.text)) {
+    hang_up();
+    return Connection::kNone;
+  }
+  handing_over = false;
+  found_at = now;
+  return Connection::kGood;
+}
+
+Result<void> cowbird_instance::attach() {
+  const std::int64_t now = now_us();
+  if (look(now) == Connection::kGood) return {};
+  if (!handing_over) {
+    if (auto begun = hand_over(now); !begun) return begun;
+  }
+  auto answer = receive();
+  if (!answer) return tl::unexpected(answer.error());
+  if (auto why = cb::attach_error(*answer)) {
+    hang_up();
+    return fail(*why);
+  }
+  handing_over = false;
+  found_at = now_us();
+  return {};
+}
+
+void cowbird_instance::look_for_engine(std::int64_t now) {
+  const std::unique_lock lock(mutex, std::try_to_lock);
+  if (!lock) return;  // another thread does
+  if (look(now) != Connection::kNone || now - looked_at < kReattachUs) return;
+  looked_at = now;
+  static_cast<void>(hand_over(now));
 }
 
 extern "C" {
@@ -173,6 +238,7 @@ int cowbird_region_add(cowbird_t* instance, const char* memory_node, uint64_t of
     return refuse(COWBIRD_SYSTEM, fmt::format("an instance has at most {} regions", cb::kMaxRegions));
   }
   const std::scoped_lock lock(instance->mutex);
+  if (auto attached = instance->attach(); !attached) return refuse(COWBIRD_SYSTEM, attached.error().message);
   const bool writable = (flags & COWBIRD_READ_ONLY_REGION) == 0;
   auto answer = instance->ask(cb::region_message(memory_node, offset, length));
   if (!answer) return refuse(COWBIRD_SYSTEM, answer.error().message);
@@ -234,15 +300,25 @@ int take(Source& source, cowbird_completion_t* responses, int max_ret) {
   return count;
 }
 
-// Nothing there: is an engine at work at all?
-bool engine_is_absent(cowbird_thread_t* thread, std::int64_t now) {
+// Nothing there: is an engine at work at all? Looks for a new one.
+void look_for_engine(cowbird_thread_t* thread, std::int64_t now) {
   if (const auto beat = thread->channel.heartbeat(); beat != thread->heartbeat || thread->heartbeat_at == 0) {
     thread->heartbeat = beat;
     thread->heartbeat_at = now;
   }
-  if (now - thread->heartbeat_at < kReattachUs) return false;
-  thread->owner->reattach(now);
-  return now - thread->heartbeat_at > kAbsentUs;
+  thread->absent = false;
+  if (now - thread->heartbeat_at < kReattachUs) return;
+  thread->owner->look_for_engine(now);
+  thread->absent = now - std::max(thread->heartbeat_at, thread->owner->found_at.load()) > kAbsentUs;
+}
+
+// A call has found nothing: now and then it looks for an engine.
+void found_nothing(cowbird_thread_t* thread) {
+  if (++thread->in_vain % kCalls == 0) look_for_engine(thread, now_us());
+}
+
+int engine_absent(const cowbird_thread_t* thread) {
+  return refuse(COWBIRD_ENGINE_ABSENT, fmt::format("no Cowbird engine at {}", thread->owner->engine));
 }
 
 }  // namespace
@@ -269,20 +345,23 @@ int cowbird_poll_wait(cowbird_thread_t* thread, int poll_id, cowbird_completion_
                       int64_t timeout_us) {
   PollGroup* group = group_of(thread, poll_id);
   if (group == nullptr) return COWBIRD_NO_SUCH_GROUP;
+  if (max_ret <= 0) return 0;
   int count = take(*group, responses, max_ret);
-  if (count == max_ret || timeout_us == 0 || group->size() == 0) return count;
+  if (count == max_ret) return count;
+  if (timeout_us == 0) {
+    if (count == 0) found_nothing(thread);
+    return count == 0 && thread->absent ? engine_absent(thread) : count;
+  }
   std::int64_t begun = 0;
-  for (int looks = 1;; ++looks) {
+  for (int looks = group->size() == 0 ? kSpins : 1;; ++looks) {
     count += take(*group, responses + count, max_ret - count);
-    if (count == max_ret || group->size() == 0) return count;
+    if (count == max_ret || (group->size() == 0 && count != 0)) return count;
     if (looks % kSpins != 0) continue;
     const std::int64_t now = now_us();
     if (begun == 0) begun = now;
-    const bool absent = engine_is_absent(thread, now);
-    if (absent && count == 0) {
-      return refuse(COWBIRD_ENGINE_ABSENT, fmt::format("no Cowbird engine at {}", thread->owner->engine));
-    }
-    if (timeout_us >= 0 && now - begun >= timeout_us) return count;
+    look_for_engine(thread, now);
+    if (thread->absent && count == 0) return engine_absent(thread);
+    if (group->size() == 0 || (timeout_us >= 0 && now - begun >= timeout_us)) return count;
     if (now - begun < kYieldUs) {
       sched_yield();
     } else {
@@ -294,14 +373,21 @@ int cowbird_poll_wait(cowbird_thread_t* thread, int poll_id, cowbird_completion_
 }
 
 int cowbird_collect(cowbird_thread_t* thread, cowbird_completion_t* responses, int max_ret) {
-  return take(thread->channel, responses, max_ret);
+  const int count = take(thread->channel, responses, max_ret);
+  if (count == 0) found_nothing(thread);
+  return count;
 }
 
 int cowbird_is_complete(cowbird_thread_t* thread, int64_t request) {
   const cb::RequestId id(request);
   if (!thread->channel.is_issued(id)) return COWBIRD_NO_SUCH_REQUEST;
   thread->channel.advance();
-  return thread->channel.is_complete(id) ? 1 : 0;
+  if (!thread->channel.is_complete(id)) {
+    found_nothing(thread);
+    return 0;
+  }
+  const Status status = thread->channel.status_of(id);
+  return status == Status::kOk ? 1 : number(status);
 }
 
 const char* cowbird_strerror(int error) {

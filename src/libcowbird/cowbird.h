@@ -8,7 +8,8 @@
 // Errors:    negative numbers, each with a sentence: cowbird_strerror(). cowbird_last_error() says more about the last failed call of
 //            cowbird_open, cowbird_region_add or cowbird_poll_wait in this thread.
 // Threads:   a cowbird_thread belongs to one thread at a time. Regions are added before the threads issue.
-// Limits:    64 regions; a request is at most as long as its data ring; options->entries requests under way a thread.
+// Limits:    64 regions; a request is at most as long as its data ring; options->entries requests under way a thread; 4 GiB of rings and
+//            1,048,576 entries in all.
 // Source:    Cowbird (SIGCOMM 2023), Table 2.
 #pragma once
 
@@ -48,6 +49,7 @@ enum {
   COWBIRD_UNREACHABLE = -17,
   COWBIRD_UNKNOWN = -18,
   COWBIRD_MALFORMED = -19,
+  COWBIRD_FORGOTTEN = -20,
   COWBIRD_ENGINE_ABSENT = -32,
   COWBIRD_SYSTEM = -33 /* cowbird_last_error() says what */
 };
@@ -84,13 +86,16 @@ COWBIRD_API int cowbird_poll_destroy(cowbird_thread_t* thread, int poll_id);
 COWBIRD_API int cowbird_poll_add(cowbird_thread_t* thread, int poll_id, int64_t request);
 COWBIRD_API int cowbird_poll_remove(cowbird_thread_t* thread, int poll_id, int64_t request);
 /* Waits until `max_ret` requests of the group are complete or `timeout_us` has passed (negative: for ever), or nothing is left in the
-   group. How many there are in `responses`; or COWBIRD_ENGINE_ABSENT, when there is none because no engine is at work. */
+   group. How many there are in `responses` (0 when max_ret is 0 or less); or COWBIRD_ENGINE_ABSENT, when there is none because no engine
+   has been at work for a second. Like the two calls below it looks for a new engine when it finds nothing, and does not wait for one. */
 COWBIRD_API int cowbird_poll_wait(cowbird_thread_t* thread, int poll_id, cowbird_completion_t* responses, int max_ret,
                                   int64_t timeout_us);
 
 /* Without groups: whatever has completed since the last call, at most max_ret, without waiting. Do not mix with groups in one thread. */
 COWBIRD_API int cowbird_collect(cowbird_thread_t* thread, cowbird_completion_t* responses, int max_ret);
-/* select-like: 1 when the request is complete, 0 when not, negative when there is no such request. */
+/* select-like: 0 when the request is not complete, 1 when it has been done; negative why it failed, or when there is no such request.
+   COWBIRD_FORGOTTEN: too many others have failed since to say which. Failures that follow each other for one reason count as one, and
+   1,024 are remembered. */
 COWBIRD_API int cowbird_is_complete(cowbird_thread_t* thread, int64_t request);
 
 COWBIRD_API const char* cowbird_strerror(int error);
