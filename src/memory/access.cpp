@@ -1,5 +1,8 @@
 #include "memory/access.h"
 
+#include <immintrin.h>
+
+#include <algorithm>
 #include <atomic>
 
 #if defined(__has_feature)
@@ -17,42 +20,87 @@ std::uint64_t* word(std::uint8_t* at) {
   return reinterpret_cast<std::uint64_t*>(at);
 }  // atomics need the object, not its bytes
 
-#ifdef SLUICE_TSAN
-// Under the thread sanitizer every byte is an atomic access: the races are the protocol's, not ours.
-void racy_copy(std::uint8_t* to, const std::uint8_t* from, std::size_t length) {
-  for (std::size_t i = 0; i < length; ++i) {
-    __atomic_store_n(to + i, __atomic_load_n(from + i, __ATOMIC_RELAXED), __ATOMIC_RELAXED);
+// Which of the two sides is the registered memory, which programs and peers use meanwhile.
+struct In {
+  static void byte(std::uint8_t* to, const std::uint8_t* from) { __atomic_store_n(to, *from, __ATOMIC_RELEASE); }
+  static void word(std::uint8_t* to, const std::uint8_t* from) {
+    __atomic_store_n(memory::word(to), load_le<std::uint64_t>(from), __ATOMIC_RELEASE);
+  }
+};
+struct Out {
+  static void byte(std::uint8_t* to, const std::uint8_t* from) { *to = __atomic_load_n(from, __ATOMIC_ACQUIRE); }
+  static void word(std::uint8_t* to, const std::uint8_t* from) {
+    store_le(to, __atomic_load_n(reinterpret_cast<const std::uint64_t*>(from), __ATOMIC_ACQUIRE));
+  }
+};
+
+// Cache lines' worth of words. Processors load and store 16 and 32 bytes at an address aligned to 8 without tearing the words in them;
+// memcpy, whose pieces overlap and follow the alignment of the other side, does not say so. Without the fences a compiler would make
+// one of it.
+constexpr std::size_t kLine = 64;
+
+#ifndef SLUICE_TSAN
+void copy_lines_narrow(std::uint8_t* to, const std::uint8_t* from, std::size_t length) {
+  constexpr std::size_t kPiece = sizeof(__m128i);
+  for (std::size_t at = 0; at != length; at += kPiece) {
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(to + at), _mm_loadu_si128(reinterpret_cast<const __m128i*>(from + at)));
+    std::atomic_signal_fence(std::memory_order_seq_cst);
   }
 }
-#else
-void racy_copy(std::uint8_t* to, const std::uint8_t* from, std::size_t length) { std::memcpy(to, from, length); }
+
+[[gnu::target("avx")]] void copy_lines_wide(std::uint8_t* to, const std::uint8_t* from, std::size_t length) {
+  constexpr std::size_t kPiece = sizeof(__m256i);
+  for (std::size_t at = 0; at != length; at += kLine) {
+    const __m256i low = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from + at));
+    const __m256i high = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from + at + kPiece));
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(to + at), low);
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(to + at + kPiece), high);
+    std::atomic_signal_fence(std::memory_order_seq_cst);
+  }
+}
+
 #endif
+
+// REQUIRES: whole lines.
+template <class Way>
+void copy_lines(std::uint8_t* to, const std::uint8_t* from, std::size_t length) {
+#ifdef SLUICE_TSAN  // the races are the protocol's, not ours: each access is an atomic one
+  for (std::size_t at = 0; at != length; at += 8) Way::word(to + at, from + at);
+#else
+  if (__builtin_cpu_supports("avx")) return copy_lines_wide(to, from, length);
+  copy_lines_narrow(to, from, length);
+#endif
+}
+
+// Upwards: the bytes before the first whole word of `racy`, the words, the bytes behind them.
+template <class Way>
+void copy(std::uint8_t* to, const std::uint8_t* from, std::size_t length, const std::uint8_t* racy) {
+  const std::size_t before = std::min<std::size_t>(-reinterpret_cast<std::uintptr_t>(racy) & 7, length);
+  std::size_t at = 0;
+  for (; at != before; ++at) Way::byte(to + at, from + at);
+  if (length - at > kLine) {
+    const std::size_t lines = (length - at - 1) / kLine * kLine;  // never the last byte
+    copy_lines<Way>(to + at, from + at, lines);
+    at += lines;
+  }
+  for (; length - at >= 8; at += 8) Way::word(to + at, from + at);
+  for (; at != length; ++at) Way::byte(to + at, from + at);
+}
 
 }  // namespace
 
 namespace detail {
 
 void copy_in_bytes(std::uint8_t* to, const std::uint8_t* from, std::size_t length) {
-  if (length == 0) return;
   if (length == 4 && (reinterpret_cast<std::uintptr_t>(to) & 3) == 0) {  // a flag or a counter: in one piece
     __atomic_store_n(reinterpret_cast<std::uint32_t*>(to), load_le<std::uint32_t>(from), __ATOMIC_RELEASE);
     return;
   }
-  // All but the last word first; of the last word, if it is not one, the last byte last.
-  const std::size_t tail = length < 8 ? 1 : 8;
-  racy_copy(to, from, length - tail);
-  to += length - tail;
-  from += length - tail;
-  if (is_word(to, tail)) {
-    std::atomic_ref(*word(to)).store(load_le<std::uint64_t>(from), std::memory_order_release);
-    return;
-  }
-  racy_copy(to, from, tail - 1);
-  __atomic_store_n(to + tail - 1, from[tail - 1], __ATOMIC_RELEASE);
+  copy<In>(to, from, length, to);
 }
 
 void copy_out_bytes(std::uint8_t* to, const std::uint8_t* from, std::size_t length) {
-  if (length != 0) racy_copy(to, from, length);
+  copy<Out>(to, from, length, from);
 }
 
 }  // namespace detail

@@ -1,8 +1,10 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <atomic>
 #include <numeric>
 #include <set>
+#include <thread>
 #include <vector>
 
 #include "memory/access.h"
@@ -102,6 +104,15 @@ TEST_F(Regions, InvalidatedByAPeerKeepTheirPlaceUntilRemoved) {
   EXPECT_EQ(table.size(), 0u);
 }
 
+TEST_F(Regions, ForLocalUseAreNotForPeersToInvalidate) {
+  for (const Access access : {kLocalRead, kLocalWrite}) {
+    const Key key = add(access);
+    EXPECT_FALSE(table.invalidate(key, kDomain));
+    EXPECT_EQ(fault(key, 0x1000, 1, kLocalRead), AccessFault::kNone);
+  }
+  EXPECT_TRUE(table.invalidate(add(kRemoteRead), kDomain));
+}
+
 TEST_F(Regions, AreAsManyAsTheTableHolds) {
   std::vector<Key> keys;
   for (std::uint32_t i = 1; i < RegionTable::kMaxRegions; ++i) keys.push_back(add());
@@ -129,6 +140,61 @@ TEST(Access, CopiesEveryLengthToEveryAlignmentAndTouchesNothingElse) {
       }
     }
   }
+}
+
+// One thread copies zeros and ones in turn, this one looks at the words meanwhile.
+class WholeWords : public testing::TestWithParam<std::size_t> {
+ protected:
+  static constexpr std::size_t kRounds = 3'000'000;
+  static bool is_torn(std::uint64_t word) { return word != 0 && word != ~0ull; }
+
+  std::size_t length() const { return GetParam(); }
+  std::array<std::array<std::uint8_t, 256>, 2> values = [] {
+    std::array<std::array<std::uint8_t, 256>, 2> two{};
+    two[1].fill(0xFF);
+    return two;
+  }();
+  alignas(64) std::array<std::uint8_t, 256> shared{};
+};
+INSTANTIATE_TEST_SUITE_P(Lengths, WholeWords, testing::Values(12, 20, 29, 203));
+
+TEST_P(WholeWords, AreNotTornByACopyIn) {
+  constexpr std::size_t kAt = 3;  // the first word begins behind the first bytes
+  const std::size_t words = (kAt + length()) / 8;
+  std::atomic<bool> done{false};
+  std::thread writer([&] {
+    for (std::size_t i = 0; i < kRounds; ++i) copy_in(shared.data() + kAt, values[i % 2].data() + i % 3, length());
+    done = true;
+  });
+  int torn = 0;
+  while (!done) {
+    for (std::size_t i = 1; i < words; ++i) {
+      torn += is_torn(__atomic_load_n(reinterpret_cast<std::uint64_t*>(shared.data()) + i, __ATOMIC_ACQUIRE)) ? 1 : 0;
+    }
+  }
+  writer.join();
+  EXPECT_EQ(torn, 0);
+}
+
+TEST_P(WholeWords, AreNotTornByACopyOut) {
+  const std::size_t words = length() / 8;
+  std::atomic<bool> done{false};
+  std::thread writer([&] {
+    for (std::uint64_t value = 0; !done; value = ~value) {
+      for (std::size_t i = 0; i < words; ++i)
+        __atomic_store_n(reinterpret_cast<std::uint64_t*>(shared.data()) + i, value, __ATOMIC_RELEASE);
+    }
+  });
+  int torn = 0;
+  alignas(64) std::array<std::uint8_t, 264> copied{};
+  for (std::size_t i = 0; i < kRounds; ++i) {
+    std::uint8_t* const to = copied.data() + i % 5;
+    copy_out(to, shared.data(), length());
+    for (std::size_t k = 0; k < words; ++k) torn += is_torn(load_le<std::uint64_t>(to + 8 * k)) ? 1 : 0;
+  }
+  done = true;
+  writer.join();
+  EXPECT_EQ(torn, 0);
 }
 
 TEST(Access, AtomicsReturnWhatWasThere) {

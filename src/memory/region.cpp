@@ -71,6 +71,8 @@ bool RegionTable::remove(Key key) {
 bool RegionTable::invalidate(Key key, PdId pd) {
   Entry* entry = entry_of(key);
   if (entry == nullptr || key.value < kVariants || entry->pd != pd) return false;
+  constexpr std::uint32_t kRemote = Access::kRemoteWrite | Access::kRemoteRead | Access::kRemoteAtomic;
+  if ((entry->access.bits & kRemote) == 0) return false;
   std::uint32_t expected = key.value;
   if (!entry->key.compare_exchange_strong(expected, 0, std::memory_order_acq_rel)) return false;
   epoch_.fetch_add(1, std::memory_order_acq_rel);

@@ -80,7 +80,8 @@ class RegionTable {
   Result<Key> add(const RegionAttributes& attributes);
   // Takes the region back, also one that has been invalidated. False: there is none with this key.
   bool remove(Key key);
-  // The key is good no longer; the region keeps its place until remove(). False: no such region in this domain.
+  // The key is good no longer; the region keeps its place until remove(). False: no such region in this domain, or one whose key is
+  // for local use only.
   bool invalidate(Key key, PdId pd);
 
   struct Translation {
