@@ -11,6 +11,7 @@
 #include <future>
 
 #include "base/check.h"
+#include "nic/wait_epoll.h"
 
 namespace sluice::nic {
 
@@ -30,19 +31,6 @@ void add_to_epoll(int epoll, int descriptor, void* tag) {
   const bool known = epoll_ctl(epoll, EPOLL_CTL_ADD, descriptor, &event) != 0;
   if (known && errno == EEXIST) return;
   SLUICE_CHECK(!known || errno == EBADF || errno == EPERM);
-}
-
-// epoll_pwait2, or epoll_wait in whole milliseconds where the kernel has it not.
-int wait_epoll(int epoll, std::span<epoll_event> events, Duration timeout) {
-  const std::int64_t ns = std::max<std::int64_t>(timeout.nanoseconds(), 0);
-  const int room = static_cast<int>(events.size());
-  timespec ts{};
-  ts.tv_sec = ns / 1'000'000'000;
-  ts.tv_nsec = ns % 1'000'000'000;
-  const int n = epoll_pwait2(epoll, events.data(), room, &ts, nullptr);
-  if (n >= 0 || errno != ENOSYS) return n;
-  return epoll_wait(epoll, events.data(), room,
-                    static_cast<int>(std::min<std::int64_t>((ns + 999'999) / 1'000'000, 60'000)));
 }
 
 constexpr Duration kLongestSleep = Duration::seconds(60);
@@ -208,7 +196,9 @@ std::size_t PollLoop::run_posted(Time now) {
 
 Time PollLoop::next_deadline() const {
   Time earliest = Time::never();
-  for (const Pollable* pollable : pollables_) earliest = std::min(earliest, pollable->next_deadline());
+  for (const Pollable* pollable : pollables_) {
+    if (pollable != nullptr) earliest = std::min(earliest, pollable->next_deadline());
+  }
   for (const port::Port* port : ports_) earliest = std::min(earliest, port->next_deadline());
   return earliest;
 }

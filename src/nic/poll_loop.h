@@ -109,7 +109,7 @@ class PollLoop {
   WaitPolicy policy_;
   Clock clock_;
   PollLoopCounters counters_;
-  std::vector<Pollable*> pollables_;  // null: removed during this turn
+  std::vector<Pollable*> pollables_;  // null: removed, until the end of the next turn
   std::vector<port::Port*> ports_;
   std::vector<std::unique_ptr<Watch>> watches_;
   int epoll_ = -1;

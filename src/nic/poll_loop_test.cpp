@@ -246,6 +246,20 @@ TEST(PollLoop, KeepsWatchingADescriptorThatAPortHasSharedAndLeft) {
   EXPECT_TRUE(loop.run_until([&] { return served != 0; }));
 }
 
+TEST(PollLoop, ComesToRestAfterSomethingWasRemovedBetweenTurns) {
+  PollLoop loop(kSleepy);
+  Counting gone;
+  Counting stays;
+  stays.deadline = loop.now();
+  loop.add(gone);
+  loop.add(stays);
+  EXPECT_TRUE(loop.run_until([&] {
+    loop.remove(gone);
+    return stays.polls == 3;
+  }));
+  EXPECT_EQ(gone.polls, 1);
+}
+
 TEST(PollLoop, StopEndsAnEndlessSleep) {
   PollLoop loop(kSleepy);
   std::thread other([&] { loop.stop(); });
