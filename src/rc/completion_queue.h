@@ -6,6 +6,7 @@
 // Source:     IBTA vol. 1 §11.4.2.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <span>
@@ -23,9 +24,10 @@ class CompletionQueue {
   // Takes up to out.size() completions, oldest first.
   std::size_t poll(std::span<Completion> out);
 
-  // Asks for one call of `on_event` at the next completion (the next solicited one or error, if so asked).
+  // Asks for one call of `on_event` at the next completion (the next solicited one or error, if so asked, and not yet for any:
+  // §11.4.2.2).
   enum class Notify : std::uint8_t { kNone, kSolicited, kNext };
-  void request_notification(Notify notify) { notify_ = notify; }
+  void request_notification(Notify notify) { notify_ = std::max(notify_, notify); }
   void set_event_handler(std::function<void()> on_event) { on_event_ = std::move(on_event); }
 
   bool overrun() const { return overrun_; }
