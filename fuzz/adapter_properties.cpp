@@ -103,7 +103,7 @@ class World {
     adapter_ = std::make_unique<Adapter>(config);
     domain_ = adapter_->create_domain();
     completions_ = adapter_->create_completion_queue((options & 16) != 0 ? 4 : 1024);
-    shared_ = adapter_->create_shared_receive_queue(8, 2);
+    shared_ = adapter_->create_shared_receive_queue(domain_, 8, 2);
     for (std::size_t i = 0; i < kAreas; ++i) register_area(i);
     for (Peer& peer : peers_) make_pair(peer);
     SLUICE_CHECK(adapter_->connections().listen(kPort).has_value());

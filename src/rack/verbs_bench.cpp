@@ -32,7 +32,7 @@ class Receiver final : public nic::Pollable {
   explicit Receiver(rc::Adapter& adapter)
       : adapter_(adapter),
         completions_(adapter.create_completion_queue(2 * kReceives)),
-        queue_(adapter.create_shared_receive_queue(kReceives, 1)),
+        queue_(adapter.create_shared_receive_queue(adapter.create_domain(), kReceives, 1)),
         buffers_(std::size_t{kReceives} * kReceiveBytes) {
     for (std::uint64_t slot = 0; slot < kReceives; ++slot) post(slot);
   }

@@ -49,8 +49,9 @@ void Adapter::destroy(CompletionQueue* queue) {
   std::erase_if(completion_queues_, [&](const auto& q) { return q.get() == queue; });
 }
 
-SharedReceiveQueue* Adapter::create_shared_receive_queue(std::uint32_t depth, std::uint32_t max_sges) {
-  shared_receives_.push_back(std::make_unique<SharedReceiveQueue>(memory::PdId{}, depth, max_sges));
+SharedReceiveQueue* Adapter::create_shared_receive_queue(memory::PdId domain, std::uint32_t depth,
+                                                         std::uint32_t max_sges) {
+  shared_receives_.push_back(std::make_unique<SharedReceiveQueue>(domain, depth, max_sges));
   return shared_receives_.back().get();
 }
 
@@ -121,18 +122,29 @@ PostError Adapter::post_send(Time now, QueuePair& pair, const SendRequest& reque
 
 // Outside of RTS: SQD keeps the work, the error states take it and flush it at once (§10.3.1).
 PostError Adapter::post_elsewhere(QueuePair& pair, const SendRequest& request) {
-  const bool flushed = pair.state_ == QpState::kError || pair.state_ == QpState::kSendQueueError;
-  if (!flushed && pair.state_ != QpState::kSendQueueDrained) return PostError::kWrongState;
-  const PostError error = pair.post(request);
-  if (error == PostError::kNone && flushed) pair.flush_sends();
+  const PostError error = check_send(pair, request);
+  if (error != PostError::kNone) return error;
+  pair.post(request);
+  if (pair.state_ == QpState::kSendQueueDrained) return error;
+  pair.flush_sends();
+  tell_overruns(pair);
   return error;
+}
+
+PostError Adapter::check_send(const QueuePair& pair, const SendRequest& request) const {
+  const QpState state = pair.state_;
+  const bool takes = state == QpState::kReadyToSend || state == QpState::kSendQueueDrained ||
+                     state == QpState::kSendQueueError || state == QpState::kError;
+  return takes ? pair.check(request) : PostError::kWrongState;
 }
 
 PostError Adapter::post_receive(QueuePair& pair, const ReceiveRequest& request) {
   if (pair.state_ == QpState::kReset) return PostError::kWrongState;
   if (pair.config_.shared_receives != nullptr) return PostError::kUnsupportedOp;
   const PostError error = pair.own_receives_.queue.push(request);
-  if (error == PostError::kNone && pair.state_ == QpState::kError) pair.flush_receives();
+  if (error != PostError::kNone || pair.state_ != QpState::kError) return error;
+  pair.flush_receives();
+  tell_overruns(pair);
   return error;
 }
 
@@ -163,8 +175,10 @@ PostError Adapter::post_receive(SharedReceiveQueue& queue, const ReceiveRequest&
   if (pair.is_datagram()) {
     pair.datagrams_->on_datagram(frame, parsed);
   } else if (traits.is_request) {
+    const std::uint64_t executed = counters_.rx_requests;
     pair.responder_->on_request(now, frame, parsed);
-    if (!pair.heard_) on_first_request(now, pair);
+    if (!pair.heard_) [[unlikely]]
+      on_early_request(now, pair, executed);
   } else if (pair.sends()) {
     pair.requester_->on_response(now, frame, parsed);
   } else {
@@ -242,11 +256,13 @@ void Adapter::on_management_datagram(Time now, const std::uint8_t* frame, const 
   connections_->on_mad(now, from, wire::payload(frame, parsed));
 }
 
-void Adapter::on_first_request(Time now, QueuePair& pair) {
+// A first packet of the peer's shows that it is connected only by being executed: one of another time does not have the PSN awaited.
+void Adapter::on_early_request(Time now, QueuePair& pair, std::uint64_t executed_before) {
+  if (!pair.connection_.path_ready) neighbors_->resolve(now, pair.connection_.remote_gid);
+  if (counters_.rx_requests == executed_before) return;
   pair.heard_ = true;
   tell(AsyncEvent::Kind::kCommunicationEstablished, pair);
   if (connections_) connections_->on_communication_established(now, pair.qpn());
-  if (!pair.connection_.path_ready) neighbors_->resolve(now, pair.connection_.remote_gid);
 }
 
 void Adapter::on_congestion(Time now, QueuePair& pair) {

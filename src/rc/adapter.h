@@ -69,10 +69,10 @@ class Neighbors;
 // What happens to a queue pair besides completions (ibv_async_event; IBTA vol. 1 §11.6.3).
 struct AsyncEvent {
   enum class Kind : std::uint8_t {
-    kCommunicationEstablished,  // the peer's first request has come
+    kCommunicationEstablished,  // the peer's first request has come, and been executed
     kSendQueueDrained,          // in SQD: nothing that had started is left
     kLastReceiveReached,        // in ERR: it takes no more from its shared receive queue
-    kFatal,                     // in ERR, and a completion has been lost
+    kFatal,                     // into ERR, and a completion has been lost
     kCompletionQueueOverrun,
   };
   Kind kind{};
@@ -90,7 +90,7 @@ class Adapter {
   memory::RegionTable& regions() { return *regions_; }
   CompletionQueue* create_completion_queue(std::uint32_t depth);
   void destroy(CompletionQueue* queue);  // REQUIRES: no queue pair uses it
-  SharedReceiveQueue* create_shared_receive_queue(std::uint32_t depth, std::uint32_t max_sges);
+  SharedReceiveQueue* create_shared_receive_queue(memory::PdId domain, std::uint32_t depth, std::uint32_t max_sges);
   void destroy(SharedReceiveQueue* queue);
   Result<QueuePair*> create_queue_pair(const QueuePairConfig& config);
   void destroy(QueuePair* pair);
@@ -109,6 +109,8 @@ class Adapter {
 
   // --- posting (these only queue; frames leave at poll_transmit) ---
   PostError post_send(Time now, QueuePair& pair, const SendRequest& request);
+  // What post_send() would return.
+  PostError check_send(const QueuePair& pair, const SendRequest& request) const;
   PostError post_receive(QueuePair& pair, const ReceiveRequest& request);
   PostError post_receive(SharedReceiveQueue& queue, const ReceiveRequest& request);
 
@@ -132,6 +134,7 @@ class Adapter {
   void enter_reset(QueuePair& pair);
   void set_route(QueuePair& pair, const wire::MacAddress& mac);
   void lose_path(QueuePair& pair);
+  bool tell_overruns(QueuePair& pair);
   void tell(AsyncEvent::Kind kind, QueuePair& pair, CompletionQueue* completions = nullptr);
 
   // Frames in (adapter.cpp)
@@ -139,7 +142,7 @@ class Adapter {
   bool is_for_us(const std::uint8_t* frame, const wire::ParsedFrame& parsed) const;
   void on_management_datagram(Time now, const std::uint8_t* frame, const wire::ParsedFrame& parsed);
   void dispatch(Time now, QueuePair& pair, const std::uint8_t* frame, const wire::ParsedFrame& parsed);
-  void on_first_request(Time now, QueuePair& pair);
+  void on_early_request(Time now, QueuePair& pair, std::uint64_t executed_before);
   void on_congestion(Time now, QueuePair& pair);
 
   // Frames out

@@ -229,6 +229,22 @@ TEST(AdapterStates, BeforeReadyToSendRequestsAreAnsweredAndResponsesDropped) {
   EXPECT_THAT(p.events, ElementsAre(AsyncEvent::Kind::kCommunicationEstablished));
 }
 
+TEST(AdapterStates, OnlyARequestThatIsExecutedShowsThatThePeerIsConnected) {
+  CraftedPeer p({.state = QpState::kReadyToReceive});
+  Packet packet{.opcode = kRcWriteOnly,
+                .psn = Psn(0x1000) - 100,
+                .extended = CraftedPeer::reth(CraftedPeer::kBase, p.key, 1),
+                .payload = {1}};
+  for (const Psn psn : {Psn(0x1000) - 100, Psn(0x1000) + 100}) {
+    packet.psn = psn;
+    p.deliver(packet);
+    EXPECT_THAT(p.events, IsEmpty()) << "a packet of another connection";
+  }
+  packet.psn = Psn(0x1000);
+  p.deliver(packet);
+  EXPECT_THAT(p.events, ElementsAre(AsyncEvent::Kind::kCommunicationEstablished));
+}
+
 TEST(AdapterCongestion, AnswersAMarkWithANoticeOnlyWhenThereIsAPath) {
   AdapterConfig config;
   config.dcqcn = true;

@@ -72,7 +72,11 @@ void Requester::on_rnr_nak(Time now, Psn psn, const Aeth& aeth) {
   if (rnr_deadline_ != Time::never()) return;  // told before; nothing has been sent since
   acknowledge_through(now, psn - 1);
   if (connection_.broken()) return;
-  if (rnr_retries_left_ == 0) return fail_head(CompletionStatus::kRnrRetryExceeded);
+  if (rnr_retries_left_ == 0) {
+    // Behind a READ or atomic whose answer is lost, and which is asked for again: that one does not end so.
+    if (names_head(psn)) fail_head(CompletionStatus::kRnrRetryExceeded);
+    return;
+  }
   if (rnr_retries_left_ != 7) --rnr_retries_left_;
   retries_left_ =
       connection_.retry_count;  // the way is good and the peer alive: waiting for it has a counter of its own
@@ -206,8 +210,7 @@ void Requester::progressed(Time now) {
   retries_left_ = connection_.retry_count;
   rnr_retries_left_ = connection_.rnr_retry_count;
   nak_follows_rnr_ = false;
-  const bool waiting = una_ != highest_sent_ && rnr_deadline_ == Time::never();
-  deadline_ = waiting && connection_.timeout > Duration() ? now + connection_.timeout : Time::never();
+  restart_clock(now);
   skip_to_unacked();
   // Work whose memory is not to be had waited for its turn to fail.
   if (queue_.size() != 0 && queue_.head() == cursor_ && queue_[cursor_].status != CompletionStatus::kSuccess) {

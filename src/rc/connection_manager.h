@@ -133,7 +133,7 @@ class ConnectionManager {
   void forget_pair(ConnectionId id);
   // What the caller's queue pair is to be given for INIT, RTR or RTS. Known after kRequest (passive) or kResponse (active).
   std::optional<QueuePairAttributes> attributes(ConnectionId id, QpState state) const;
-  // A packet has come in on this queue pair, which waits for its RTU: that is as good (IBTA §12.9.7.2, "communication established").
+  // A request has been executed on this queue pair, which waits for its RTU: that is as good (IBTA §12.9.7.2, "communication established").
   void on_communication_established(Time now, Qpn local);
 
   std::optional<ConnectionEvent> poll_event();

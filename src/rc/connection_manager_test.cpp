@@ -10,6 +10,8 @@
 
 #include "rc/cm_codes.h"
 #include "rc/two_adapters.h"
+#include "wire/bth.h"
+#include "wire/frame.h"
 
 namespace sluice::rc {
 namespace {
@@ -219,6 +221,32 @@ TEST_F(ConnectionManagerTest, IsRejectedByTheProgramWithItsWords) {
   EXPECT_EQ(event.reject_reason, CmRejectReason::kConsumerDefined);
   EXPECT_EQ(std::string(event.private_data.begin(), event.private_data.begin() + 9), "not today");
   EXPECT_EQ(a().size() + b().size(), 0u);
+}
+
+TEST_F(ConnectionManagerTest, DoesNotTakeAPacketOfAnotherTimeForAReadyMessage) {
+  QueuePair& a_pair = make_pair(world.a);
+  QueuePair& b_pair = make_pair(world.b);
+  ASSERT_TRUE(a().connect(world.now, gid(world.b), kPort, {.pair = &a_pair}));
+  const auto request = expect(b(), Kind::kRequest);
+  ASSERT_TRUE(b().accept(world.now, request.id, {.pair = &b_pair}));
+  // The REP is lost, and then something comes that an earlier queue pair of the peer's had sent.
+  world.b.turn(world.now);
+  port::Frame lost[8];
+  while (world.a.port->receive(world.now, lost) != 0) {
+  }
+  const wire::HeaderTemplate headers({.source_mac = world.a.adapter->config().mac,
+                                      .destination_mac = world.b.adapter->config().mac,
+                                      .source = gid(world.a),
+                                      .destination = gid(world.b)});
+  std::vector<std::uint8_t> frame(headers.frame_size(wire::Bth::kSize));
+  const std::size_t at = headers.write(frame.data(), wire::Bth::kSize);
+  wire::Bth{.opcode = wire::Opcode::kRcSendOnly, .destination = b_pair.qpn(), .psn = b_pair.expected_psn() - 77}.write(
+      frame.data() + at);
+  headers.seal(frame.data(), at + wire::Bth::kSize);
+  world.b.adapter->on_frame(world.now, {frame.data(), static_cast<std::uint32_t>(frame.size())});
+  EXPECT_FALSE(b().poll_event());
+  expect(a(), Kind::kEstablished);
+  expect(b(), Kind::kEstablished);
 }
 
 TEST_F(ConnectionManagerTest, LetsACarefulCallerMoveHisOwnQueuePairs) {

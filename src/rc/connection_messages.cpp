@@ -77,7 +77,7 @@ void ConnectionManager::Machine::on_duplicate_request(CmRecord& record, const In
     case CmState::kRequestReceived: return send_wait(record, CmMessageKind::kReq);
     case CmState::kReplySent: return send_again(record);
     case CmState::kTimeWait: return send_reject(record, CmMessageKind::kReq, CmRejectReason::kStaleConnection);
-    default: return;
+    default: return;  // as Linux: who is established has our REP
   }
 }
 

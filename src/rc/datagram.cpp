@@ -27,14 +27,18 @@ void DatagramHalf::start(const wire::AddressVector& source, Psn first) {
   next_psn_ = first;
 }
 
-PostError DatagramHalf::post(const SendRequest& request) {
+PostError DatagramHalf::check(const SendRequest& request) const {
   if (request.op != SendOp::kSend && request.op != SendOp::kSendWithImmediate) return PostError::kUnsupportedOp;
   if (request.destination == nullptr) return PostError::kNoDestination;
   if (request.destination->gid.is_v4() != source_of(*request.destination).is_v4()) return PostError::kNoDestination;
-  if (queue_.full()) return PostError::kQueueFull;
   std::uint64_t length = 0;
   for (const Sge& sge : request.sges) length += sge.length;
   if (length > connection_.mtu) return PostError::kTooLong;
+  return queue_.check(request);
+}
+
+PostError DatagramHalf::post(const SendRequest& request) {
+  if (const PostError error = check(request); error != PostError::kNone) return error;
   destinations_[queue_.tail() & (destinations_.size() - 1)] = *request.destination;
   return queue_.push(request);
 }
@@ -105,7 +109,7 @@ void DatagramHalf::on_datagram(const std::uint8_t* frame, const wire::ParsedFram
     ++connection_.counters->rx_ud_dropped;
     return;
   }
-  const auto taken = receives_.queue.take(receive_pieces_);
+  const auto taken = receives_.take(receive_pieces_);
   const std::span<LocalPiece> pieces{receive_pieces_.data(), taken.sge_count};
   Completion completion{.id = taken.id,
                         .kind = CompletionKind::kReceive,
@@ -115,7 +119,7 @@ void DatagramHalf::on_datagram(const std::uint8_t* frame, const wire::ParsedFram
                         .length = static_cast<std::uint32_t>(kGrhSize + parsed.payload_length),
                         .qpn = connection_.qpn,
                         .source_qpn = deth.source};
-  if (!resolve(pieces, *connection_.regions, connection_.pd, memory::kLocalWrite)) {
+  if (!resolve(pieces, *connection_.regions, receives_.pd, memory::kLocalWrite)) {
     completion.status = CompletionStatus::kLocalProtectionError;
   } else if (total_length(pieces) < kGrhSize + parsed.payload_length) {
     completion.status = CompletionStatus::kLocalLengthError;

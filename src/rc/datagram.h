@@ -32,6 +32,8 @@ class DatagramHalf {
   void set_resolver(Resolve resolve) { resolve_ = std::move(resolve); }
 
   PostError post(const SendRequest& request);
+  // What that would return.
+  PostError check(const SendRequest& request) const;
   bool can_transmit(Time now) const { return queue_.size() != 0 && now >= retry_at_; }
   bool poll_transmit(Time now, port::FrameSink& sink);
   void on_datagram(const std::uint8_t* frame, const wire::ParsedFrame& parsed);

@@ -87,6 +87,8 @@ class QueuePair : public ActiveHook {
   QpState state() const { return state_; }
   const QueuePairConfig& config() const { return config_; }
   const QueuePairAttributes& attributes() const { return attributes_; }  // all that has been set
+  // Nothing of the send queue is under way.
+  bool is_drained() const { return is_datagram() || requester_->idle(); }
   // Work posted to the send queue and not completed.
   std::uint32_t send_queue_length() const;
   // The PSN that the peer's next request must have: what a box or a test compares.
@@ -129,8 +131,9 @@ class QueuePair : public ActiveHook {
   PostError post(const SendRequest& request) {
     return is_datagram() ? datagrams_->post(request) : requester_->post(request);
   }
-  // Nothing of the send queue is under way.
-  bool is_drained() const { return is_datagram() || requester_->idle(); }
+  PostError check(const SendRequest& request) const {
+    return is_datagram() ? datagrams_->check(request) : requester_->check(request);
+  }
   void flush_sends();
   void flush_receives();
   void reset();
@@ -139,7 +142,7 @@ class QueuePair : public ActiveHook {
 
   QpState state_ = QpState::kReset;
   bool cnp_due_ = false;
-  bool heard_ = false;       // a request of the peer's has come
+  bool heard_ = false;       // a request of the peer's has been executed
   bool drain_told_ = false;  // SQD: the event has been given
   Connection connection_;
   std::optional<Requester> requester_;       // RC and UC

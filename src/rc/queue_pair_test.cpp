@@ -158,6 +158,29 @@ TEST_F(QueuePairTest, TakesWorkInErrorAndFlushesItAtOnce) {
   EXPECT_THAT(p->answers(), IsEmpty());
 }
 
+TEST_F(QueuePairTest, SaysWhatItWouldTakeWithoutTakingIt) {
+  const Sge sge{CraftedPeer::kBase, 8, p->key};
+  const std::vector<Sge> many(5, sge);
+  const auto check = [&](const SendRequest& request) { return p->adapter->check_send(*p->pair, request); };
+  EXPECT_EQ(check({.op = SendOp::kWrite, .sges = {&sge, 1}}), PostError::kNone);
+  EXPECT_EQ(check({.op = SendOp::kWrite, .sges = many}), PostError::kTooManySges);
+  EXPECT_EQ(p->pair->send_queue_length(), 0u);
+  EXPECT_THAT(p->answers(), IsEmpty());
+  p->must(p->modify({.state = QpState::kReset}));
+  EXPECT_EQ(check({.op = SendOp::kWrite, .sges = {&sge, 1}}), PostError::kWrongState);
+}
+
+TEST_F(QueuePairTest, TellsThatACompletionOfWhatWasFlushedAtOnceIsLost) {
+  p->must(p->modify({.state = QpState::kError}));
+  EXPECT_THAT(p->events, IsEmpty());
+  for (std::uint32_t i = 0; i < p->completions->depth(); ++i) write(i);
+  EXPECT_THAT(p->events, IsEmpty());
+  p->post_receive(1);
+  EXPECT_THAT(p->events, ElementsAre(Event::kCompletionQueueOverrun));
+  write(2);
+  EXPECT_THAT(p->events, SizeIs(1)) << "once";
+}
+
 TEST_F(QueuePairTest, ForgetsEverythingInReset) {
   p->post_receive(50);
   write(1, 3000);
@@ -181,7 +204,7 @@ TEST_F(QueuePairTest, ForgetsEverythingInReset) {
 }
 
 TEST_F(QueuePairTest, TellsWhenTheLastReceiveOfASharedQueueHasBeenTaken) {
-  SharedReceiveQueue* const shared = p->adapter->create_shared_receive_queue(8, 1);
+  SharedReceiveQueue* const shared = p->adapter->create_shared_receive_queue(p->pd, 8, 1);
   QueuePair* const pair = p->adapter
                               ->create_queue_pair({.pd = p->pd,
                                                    .send_completions = p->completions,
@@ -247,6 +270,18 @@ TEST_F(QueuePairTest, GivesUpWhileDrainingLikeAtAnyTime) {
   while (p->wait()) p->answers();
   EXPECT_EQ(p->pair->state(), QpState::kError);
   EXPECT_THAT(done(), ElementsAre(std::pair(1ul, CompletionStatus::kRetryExceeded)));
+}
+
+TEST_F(QueuePairTest, TakesAnotherTimeOutWhileDrainingForWhatIsUnderWay) {
+  write(1);
+  EXPECT_THAT(p->answers(), SizeIs(1));
+  p->must(p->modify({.state = QpState::kSendQueueDrained}));
+  p->must(p->modify({.timeout = std::uint8_t{0}}));
+  while (p->wait()) EXPECT_THAT(p->answers(), IsEmpty()) << "for ever";
+  p->must(p->modify({.timeout = std::uint8_t{8}}));
+  EXPECT_TRUE(p->wait());
+  EXPECT_THAT(p->answers(), SizeIs(1)) << "its time is up";
+  EXPECT_EQ(p->counters().timeouts, 1u);
 }
 
 TEST_F(QueuePairTest, TakesAnotherPathWhenDrained) {
@@ -435,6 +470,29 @@ TEST_F(DatagramTest, DropsWhatHasAWrongKeyOrFindsNoReceive) {
   EXPECT_EQ(p->counters().rx_ud_dropped, 2u);
   EXPECT_TRUE(p->memory_untouched());
   EXPECT_THAT(done(), IsEmpty());
+}
+
+TEST_F(DatagramTest, TellsThatASharedReceiveQueueHasFallenBelowItsLimit) {
+  SharedReceiveQueue* const shared = p->adapter->create_shared_receive_queue(p->pd, 8, 1);
+  QueuePair* const pair = p->adapter
+                              ->create_queue_pair({.transport = Transport::kUd,
+                                                   .pd = p->pd,
+                                                   .send_completions = p->completions,
+                                                   .receive_completions = p->completions,
+                                                   .shared_receives = shared})
+                              .value();
+  p->must(p->adapter->modify(p->now, *pair, {.state = QpState::kInit, .qkey = wire::QKey{0x1111}}));
+  p->must(p->adapter->modify(p->now, *pair, {.state = QpState::kReadyToReceive}));
+  const Sge into{CraftedPeer::kBase, 100, p->key};
+  for (std::uint64_t i = 0; i < 3; ++i) p->adapter->post_receive(*shared, {.id = i, .sges = {&into, 1}});
+  int told = 0;
+  shared->limit = 2;
+  shared->on_limit = [&] { ++told; };
+  for (const int expected : {0, 1, 1}) {
+    p->deliver(p->frame_of(datagram(8), CraftedPeer::way_to_us(), {.destination = pair->qpn()}));
+    EXPECT_EQ(told, expected);
+  }
+  EXPECT_THAT(done(), SizeIs(3));
 }
 
 TEST_F(DatagramTest, SaysThatAReceiveWasTooShortAndWritesNothing) {

@@ -53,7 +53,7 @@ class ReceiveQueue {
   std::vector<LocalPiece> pieces_;
 };
 
-// One receive queue for many queue pairs.
+// One receive queue for many queue pairs. Its buffers lie in its own protection domain (§10.2.9.2).
 class SharedReceiveQueue {
  public:
   SharedReceiveQueue(memory::PdId domain, std::uint32_t depth, std::uint32_t max_sges)
@@ -62,6 +62,16 @@ class SharedReceiveQueue {
   ReceiveQueue queue;
   std::uint32_t limit = 0;  // below this many buffers, tell once
   std::function<void()> on_limit{};
+
+  // REQUIRES: not empty.
+  ReceiveQueue::Taken take(std::span<LocalPiece> into) {
+    const ReceiveQueue::Taken taken = queue.take(into);
+    if (limit != 0 && queue.size() < limit) [[unlikely]] {
+      limit = 0;
+      if (on_limit) on_limit();
+    }
+    return taken;
+  }
 };
 
 }  // namespace sluice::rc

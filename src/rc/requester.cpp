@@ -53,14 +53,24 @@ void Requester::start(Psn first) {
   rnr_retries_left_ = connection_.rnr_retry_count;
 }
 
-PostError Requester::post(const SendRequest& request) {
-  if (queue_.full()) return PostError::kQueueFull;
+// What no send queue of this connection takes.
+PostError Requester::check_operation(const SendRequest& request) const {
   const bool reads =
       request.op == SendOp::kRead || request.op == SendOp::kCompareAndSwap || request.op == SendOp::kFetchAndAdd;
   // The peer that we connected with allows none: it would wait for ever.
   if (reads && (!reliable_ || connection_.max_reads_out == 0)) return PostError::kUnsupportedOp;
   if (!reliable_ && request.op == SendOp::kSendWithInvalidate) return PostError::kUnsupportedOp;
-  return queue_.push(request);
+  return PostError::kNone;
+}
+
+PostError Requester::check(const SendRequest& request) const {
+  const PostError error = check_operation(request);
+  return error == PostError::kNone ? queue_.check(request) : error;
+}
+
+PostError Requester::post(const SendRequest& request) {
+  const PostError error = check_operation(request);
+  return error == PostError::kNone ? queue_.push(request) : error;
 }
 
 bool Requester::pace_allows(Time now) {
@@ -243,6 +253,12 @@ void Requester::on_deadline(Time now) {
   deadline_ = now + connection_.timeout;
   implied_nak_sent_ = nak_follows_rnr_ = false;
   go_back_to(una_);
+}
+
+// What waits for an answer now waits as long as it says now.
+void Requester::restart_clock(Time now) {
+  const bool waiting = una_ != highest_sent_ && rnr_deadline_ == Time::never();
+  deadline_ = waiting && connection_.timeout > Duration() ? now + connection_.timeout : Time::never();
 }
 
 void Requester::on_path_lost() {

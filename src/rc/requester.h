@@ -30,6 +30,8 @@ class Requester {
 
   void start(Psn first);
   PostError post(const SendRequest& request);
+  // What that would return.
+  PostError check(const SendRequest& request) const;
   // While draining no new work starts; what has started finishes.
   void set_draining(bool draining) { draining_ = draining; }
 
@@ -54,6 +56,9 @@ class Requester {
     pace_ = std::make_unique<ReactionPoint>(parameters);
   }
 
+  // The time-out is another from now on.
+  void restart_clock(Time now);
+
   // Nobody knows the way to the peer.
   void on_path_lost();
 
@@ -70,6 +75,7 @@ class Requester {
   struct Segment;
 
   // Transmit (requester.cpp).
+  PostError check_operation(const SendRequest& request) const;
   bool may_start(const SendWqe& wqe);
   bool begin(SendWqe& wqe);
   bool pace_allows(Time now);

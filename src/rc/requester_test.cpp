@@ -578,6 +578,23 @@ TEST_F(RequesterTest, SpendsOneRetryOnANotReadyThatIsToldTwice) {
   expect_failure(CompletionStatus::kRnrRetryExceeded);
 }
 
+TEST_F(RequesterTest, DoesNotTakeANotReadyForTheAnswerToAnEarlierRead) {
+  CraftedOptions options;
+  options.rnr_retry_count = 0;
+  restart(options);
+  send(SendOp::kRead);
+  send(SendOp::kSend);
+  rnr_nak(kFirst + 1);  // the READ's answer is lost
+  EXPECT_THAT(p->completed(), IsEmpty());
+  EXPECT_THAT(psns(p->answers()), ElementsAre(kFirst, kFirst + 1)) << "it is asked for again";
+  read_response(kFirst, 8, kRcReadResponseOnly);
+  rnr_nak(kFirst + 1);
+  const auto done = p->completed();
+  ASSERT_THAT(done, SizeIs(2));
+  EXPECT_EQ(done[0].status, CompletionStatus::kSuccess);
+  EXPECT_EQ(done[1].status, CompletionStatus::kRnrRetryExceeded);
+}
+
 TEST_F(RequesterTest, WaitsForAReceiverForEverIfSoTold) {
   CraftedOptions options;
   options.rnr_retry_count = 7;

@@ -298,22 +298,17 @@ void Responder::duplicate_read(const std::uint8_t* frame, const wire::ParsedFram
 // Takes a buffer for the message that begins or ends with `psn`; without one the requester is told to wait.
 bool Responder::take_receive(Psn psn) {
   if (!reliable_ && receive_.taken) return true;  // left over from a message that a gap ended
-  ReceiveQueue& queue = receives_.queue;
   const bool feigned = reliable_ && connection_.feigned_rnr != nullptr && connection_.feigned_rnr->strikes();
-  if (queue.empty() || feigned) {
+  if (receives_.queue.empty() || feigned) {
     ++connection_.counters->rx_no_receive;
     if (reliable_) refuse_not_ready(psn);
     return false;
   }
-  const auto taken = queue.take(receive_pieces_);
+  const auto taken = receives_.take(receive_pieces_);
   receive_ = {.taken = true, .sge_count = taken.sge_count, .epoch = connection_.regions->epoch(), .id = taken.id};
-  if (shared_ && receives_.limit != 0 && queue.size() < receives_.limit) {
-    receives_.limit = 0;
-    if (receives_.on_limit) receives_.on_limit();
-  }
   const std::span<LocalPiece> pieces{receive_pieces_.data(), receive_.sge_count};
   receive_.capacity = total_length(pieces);
-  if (resolve(pieces, *connection_.regions, connection_.pd, memory::kLocalWrite)) return true;
+  if (resolve(pieces, *connection_.regions, receives_.pd, memory::kLocalWrite)) return true;
   lose_receive();
   refuse(psn, NakCode::kRemoteOperationalError);
   return false;
@@ -334,7 +329,7 @@ bool Responder::find_receive_memory() {
   if (receive_.epoch == epoch) return true;
   receive_.epoch = epoch;
   const std::span<LocalPiece> pieces{receive_pieces_.data(), receive_.sge_count};
-  if (resolve(pieces, *connection_.regions, connection_.pd, memory::kLocalWrite)) return true;
+  if (resolve(pieces, *connection_.regions, receives_.pd, memory::kLocalWrite)) return true;
   lose_receive();
   return false;
 }
@@ -490,6 +485,13 @@ bool Responder::emit_read(Answer& answer, port::FrameSink& sink) {
   const std::uint8_t* host = nullptr;
   if (length != 0) {
     host = translate(record.key, record.address + offset, length, memory::kRemoteRead);
+    if (host == nullptr && !answer.fresh) {
+      // The region was there when the READ was executed, and has been withdrawn since: to the requester, which has had its answer or
+      // asks again, this is no error. What has followed is answered as ever.
+      ++connection_.counters->rx_stale_duplicates;
+      answer.packet = answer.end;
+      return true;
+    }
     if (host == nullptr) {
       // The region has been withdrawn meanwhile. Whatever was to follow this answer must not overtake the refusal.
       answers_tail_ = answers_head_ + 1;

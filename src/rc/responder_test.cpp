@@ -506,6 +506,17 @@ TEST_F(ResponderTest, RefusesToInvalidateARegionOfAnotherDomain) {
   EXPECT_EQ(p->adapter->regions().translate(key, other, 0, 1, memory::kRemoteRead).fault, memory::AccessFault::kNone);
 }
 
+TEST_F(ResponderTest, RefusesToInvalidateARegionForLocalUseOnly) {
+  p->post_receive(1);
+  const auto key =
+      p->adapter->regions().add({.pd = p->pd, .bytes = p->region(), .access = memory::kLocalWrite}).value();
+  Packet packet = send(kFirst, {});
+  packet.opcode = kRcSendOnlyInvalidate;
+  packet.extended = CraftedPeer::written(wire::Ieth{wire::RKey{key.value}});
+  expect_refusal(ask(packet), kFirst, NakCode::kRemoteAccessError);
+  EXPECT_EQ(p->adapter->regions().translate(key, p->pd, 0, 1, memory::kLocalWrite).fault, memory::AccessFault::kNone);
+}
+
 TEST_F(ResponderTest, InvalidatesARegionOfItsOwnDomain) {
   p->post_receive(1);
   Packet packet = send(kFirst, {});
@@ -618,6 +629,20 @@ TEST_F(ResponderTest, RefusesTheRestOfAReadWhoseRegionIsWithdrawnAndLetsNothingO
   p->adapter->poll_transmit(p->now, sink);
   ASSERT_TRUE(p->adapter->regions().remove(p->key));
   expect_refusal(p->answers(), kFirst + 1, NakCode::kRemoteAccessError);
+}
+
+TEST_F(ResponderTest, ADuplicateReadWhoseRegionIsWithdrawnIsDroppedAloneAndWhatFollowsItIsAnswered) {
+  EXPECT_THAT(ask(read(kFirst, 3000)), SizeIs(3));
+  p->post_receive(1);
+  p->deliver(read(kFirst, 3000));  // sent again though answered, and overtaken by the end of its region
+  Packet withdrawal = send(kFirst + 3, {});
+  withdrawal.opcode = kRcSendOnlyInvalidate;
+  withdrawal.extended = CraftedPeer::written(wire::Ieth{wire::RKey{p->key.value}});
+  p->deliver(withdrawal);
+  expect_ack(p->answers(), kFirst + 3, 2);
+  EXPECT_EQ(p->counters().rx_stale_duplicates, 1u);
+  expect_silence(read(kFirst, 3000), p->counters().rx_stale_duplicates);
+  EXPECT_EQ(p->pair->state(), QpState::kReadyToSend);
 }
 
 TEST_F(ResponderTest, StartsAnewAfterAResetWithFewerReads) {

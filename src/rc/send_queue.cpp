@@ -10,11 +10,17 @@ constexpr std::uint64_t kMaxMessage = std::uint64_t{1} << 31;  // IBTA vol. 1 §
 
 bool is_atomic(SendOp op) { return op == SendOp::kCompareAndSwap || op == SendOp::kFetchAndAdd; }
 
-}  // namespace
-
-PostError SendQueue::push(const SendRequest& request) {
+std::uint64_t length_of(const SendRequest& request) {
   std::uint64_t length = 0;
   for (const Sge& sge : request.sges) length += sge.length;
+  return length;
+}
+
+}  // namespace
+
+PostError SendQueue::check(const SendRequest& request) const {
+  if (full()) return PostError::kQueueFull;
+  const std::uint64_t length = length_of(request);
   if (length > kMaxMessage) return PostError::kTooLong;
   const bool atomic = is_atomic(request.op);
   if (atomic && length < 8) return PostError::kTooShort;
@@ -22,8 +28,14 @@ PostError SendQueue::push(const SendRequest& request) {
   if (copies && (length > max_inline_ || request.op == SendOp::kRead || atomic)) {
     return PostError::kInlineTooLong;
   }
-  if (!copies && request.sges.size() > max_sges_) return PostError::kTooManySges;
+  return !copies && request.sges.size() > max_sges_ ? PostError::kTooManySges : PostError::kNone;
+}
 
+PostError SendQueue::push(const SendRequest& request) {
+  if (const PostError error = check(request); error != PostError::kNone) return error;
+  const std::uint64_t length = length_of(request);
+  const bool atomic = is_atomic(request.op);
+  const bool copies = request.flags.inline_data;
   const std::uint32_t slot = tail_ & mask_;
   SendWqe& wqe = wqes_[slot];
   wqe = {.id = request.id,

@@ -65,8 +65,10 @@ class SendQueue {
     return {&pieces_[std::size_t{index & mask_} * std::max(max_sges_, 1u)], wqes_[index & mask_].sge_count};
   }
 
-  // Copies the request in. REQUIRES: not full.
+  // Copies the request in.
   PostError push(const SendRequest& request);
+  // What that would return.
+  PostError check(const SendRequest& request) const;
   void pop() { ++head_; }
   std::uint32_t depth() const { return depth_; }
 

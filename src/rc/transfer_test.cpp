@@ -313,7 +313,7 @@ TEST_F(Transfer, ManyQueuePairsShareTheLinkFairly) {
 }
 
 TEST_F(Transfer, SharedReceiveQueueServesSeveralQueuePairs) {
-  SharedReceiveQueue* const shared = world.b.adapter->create_shared_receive_queue(16, 1);
+  SharedReceiveQueue* const shared = world.b.adapter->create_shared_receive_queue(world.b.pd, 16, 1);
   std::vector<std::vector<std::uint8_t>> buffers(4, std::vector<std::uint8_t>(64));
   for (std::uint64_t i = 0; i < buffers.size(); ++i) {
     const Sge into = Sge::of(buffers[i]);
@@ -327,6 +327,36 @@ TEST_F(Transfer, SharedReceiveQueueServesSeveralQueuePairs) {
     world.a.adapter->post_send(world.now, *qp, {.op = SendOp::kSend, .sges = {&sge, 1}});
   world.run_until([&] { return world.b.completions->size() == 4; });
   for (const auto& b : buffers) EXPECT_EQ(b, data);
+}
+
+TEST_F(Transfer, BuffersOfASharedReceiveQueueLieInItsOwnDomain) {
+  const memory::PdId domain = world.b.adapter->create_domain();
+  SharedReceiveQueue* const shared = world.b.adapter->create_shared_receive_queue(domain, 16, 1);
+  std::vector<std::uint8_t> buffer(64);
+  const memory::Key own = world.b.adapter->regions()
+                              .add({.pd = domain, .bytes = buffer, .address = 0, .access = memory::kLocalWrite})
+                              .value();
+  const memory::Key of_pair = world.region(world.b, buffer, 0);
+  const auto data = pattern(64);
+  const Sge sge = Sge::of(data);
+  for (const Transport transport : {Transport::kRc, Transport::kUd}) {
+    for (const memory::Key used : {own, of_pair}) {
+      const auto both = world.connect({.transport = transport, .b_shared_receives = shared});
+      const Sge into{0, 64, used};
+      ASSERT_EQ(world.b.adapter->post_receive(*shared, {.id = 1, .sges = {&into, 1}}), PostError::kNone);
+      const UdDestination to{
+          .gid = world.b.adapter->config().gids[0], .qpn = both.b->qpn(), .qkey = wire::QKey{0x1111}};
+      const Sge piece{sge.address, transport == Transport::kUd ? 24u : 64u, sge.key};
+      ASSERT_EQ(world.a.adapter->post_send(world.now, *both.a,
+                                           {.op = SendOp::kSend, .sges = {&piece, 1}, .destination = &to}),
+                PostError::kNone);
+      world.settle();
+      const auto done = TwoAdapters::take(world.b);
+      ASSERT_EQ(done.size(), 1u);
+      EXPECT_EQ(done[0].status, used == own ? CompletionStatus::kSuccess : CompletionStatus::kLocalProtectionError);
+      TwoAdapters::take(world.a);
+    }
+  }
 }
 
 TEST_F(Transfer, UnreliableConnectionsCompleteAtOnceAndDropWhatFollowsAGap) {

@@ -117,6 +117,7 @@ Result<void> Adapter::modify(Time now, QueuePair& pair, const QueuePairAttribute
   pair.state_ = to;
   if (from == QpState::kReadyToReceive && to == QpState::kReadyToSend) enter_ready_to_send(pair);
   if (pair.requester_) pair.requester_->set_draining(to == QpState::kSendQueueDrained);
+  if (pair.requester_ && attributes.timeout) pair.requester_->restart_clock(now);
   if (to != QpState::kSendQueueDrained) pair.drain_told_ = false;
   if (pair.is_open()) {
     activate(pair);
@@ -200,12 +201,7 @@ void Adapter::enter_error(QueuePair& pair) {
   deadlines_.remove(pair.deadline_);
   pair.flush_sends();
   pair.flush_receives();
-  bool lost = false;
-  for (CompletionQueue* const queue : {pair.config_.send_completions, pair.config_.receive_completions}) {
-    lost = lost || queue->overrun();
-    if (queue->take_overrun()) tell(AsyncEvent::Kind::kCompletionQueueOverrun, pair, queue);
-  }
-  if (lost) tell(AsyncEvent::Kind::kFatal, pair);
+  if (tell_overruns(pair)) tell(AsyncEvent::Kind::kFatal, pair);
   if (pair.config_.shared_receives != nullptr) tell(AsyncEvent::Kind::kLastReceiveReached, pair);
 }
 
@@ -222,6 +218,16 @@ void Adapter::lose_path(QueuePair& pair) {
   if (pair.responder_->failing()) pair.connection_.break_off(Breakage::kAll);
   if (pair.sends()) pair.requester_->on_path_lost();
   settle(pair);
+}
+
+// True when a completion of its own, or of others, has been lost.
+bool Adapter::tell_overruns(QueuePair& pair) {
+  bool lost = false;
+  for (CompletionQueue* const queue : {pair.config_.send_completions, pair.config_.receive_completions}) {
+    lost = lost || queue->overrun();
+    if (queue->take_overrun()) tell(AsyncEvent::Kind::kCompletionQueueOverrun, pair, queue);
+  }
+  return lost;
 }
 
 void Adapter::tell(AsyncEvent::Kind kind, QueuePair& pair, CompletionQueue* completions) {

@@ -51,8 +51,7 @@ SLUICE_VERB ibv_srq* ibv_create_srq(ibv_pd* pd, ibv_srq_init_attr* a) {
   srq->max_wr = a->attr.max_wr;
   srq->max_sge = a->attr.max_sge = std::max(a->attr.max_sge, 1u);
   const NicLock guard(domain.nic().lock());
-  srq->queue = domain.nic().adapter().create_shared_receive_queue(srq->max_wr, srq->max_sge);
-  srq->queue->pd = domain.id;
+  srq->queue = domain.nic().adapter().create_shared_receive_queue(domain.id, srq->max_wr, srq->max_sge);
   srq->queue->on_limit = [raw = srq.get()] { on_limit(*raw); };
   ++domain.users;
   return &srq.release()->abi;
