@@ -74,6 +74,14 @@ void at_exit() {
   if (m.nic && !m.forked) m.nic->retire();
 }
 
+void before_fork() {
+  if (machine().nic) machine().nic->hold_for_fork();
+}
+
+void in_parent_of_fork() {
+  if (machine().nic) machine().nic->release_after_fork();
+}
+
 void in_child_of_fork() {
   Machine& m = machine();
   if (!m.nic) return;
@@ -118,7 +126,7 @@ bool open_nic(Machine& m) {
     m.nic->set_link_handler(tell_of_link);
     m.nic->set_conflict_handler(tell_of_conflict);
   }
-  pthread_atfork(nullptr, nullptr, in_child_of_fork);
+  pthread_atfork(before_fork, in_parent_of_fork, in_child_of_fork);
   std::atexit(at_exit);
   return true;
 }
@@ -284,6 +292,7 @@ SLUICE_VERB int ibv_close_device(ibv_context* context) {
   Context& c = Context::of(context);
   {
     const NicLock locked(c.nic->lock());
+    if (c.queue_pairs != 0) return refuse(EBUSY, "device: queue pairs still use it");
     std::erase(machine().contexts, &c);
   }
   close(c.abi.context.async_fd);

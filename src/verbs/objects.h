@@ -19,6 +19,10 @@ namespace sluice::verbs {
 
 // Sets errno; returns it, too.
 int refuse(int error, std::string_view why);
+// Descriptors of events (eventfd, EFD_SEMAPHORE) hold a token for each event that nobody has fetched. REQUIRE: the lock, and that the
+// event is put into its queue, or these have been taken out.
+void add_token(int descriptor);
+void take_tokens(int descriptor, std::size_t count);
 
 struct Device {
   ibv_device abi{};
@@ -33,12 +37,18 @@ struct Context {
   ProcessNic* nic = nullptr;
   // Guarded: async events that nobody has fetched; async_fd counts them.
   std::deque<ibv_async_event> events{};
+  std::uint32_t queue_pairs = 0;  // guarded
 
   static Context& of(ibv_context* context) {
     return *reinterpret_cast<Context*>(reinterpret_cast<char*>(context) - offsetof(verbs_context, context));
   }
   ibv_context* handle() { return &abi.context; }
   void tell(const ibv_async_event& event);  // REQUIRES: the lock
+  // Events that nobody has fetched. REQUIRES: the lock.
+  template <class Condition>
+  void forget(Condition condition) {
+    take_tokens(abi.context.async_fd, std::erase_if(events, condition));
+  }
 };
 static_assert(offsetof(Context, abi) == 0);
 
@@ -80,7 +90,8 @@ struct Channel {
 struct CompletionQueue {
   ibv_cq_ex abi{};
   rc::CompletionQueue* queue = nullptr;
-  ibv_wc current{};  // of the extended interface
+  ibv_wc current{};    // of the extended interface
+  SpinLock polling{};  // … held from a start_poll that found something to its end_poll
   std::uint64_t timestamp_ns = 0;
   // Guarded:
   std::uint32_t users = 0;
@@ -171,6 +182,8 @@ void on_async_event(const rc::AsyncEvent& event);
 void forget_pair_of_connection(const ibv_qp* qp);
 // One request. REQUIRES: the lock.
 int post_one(QueuePair& pair, const ibv_send_wr& wr);
+// What that would return. REQUIRES: the lock.
+int check_one(QueuePair& pair, const ibv_send_wr& wr);
 // Waits until the program has acknowledged all events it has fetched of an object that it destroys.
 void await_acknowledged(ProcessNic& nic, const std::uint32_t& given, const std::uint32_t& acknowledged);
 

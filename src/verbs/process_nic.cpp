@@ -16,8 +16,10 @@
 #include <cerrno>
 #include <chrono>
 #include <random>
+#include <utility>
 
 #include "base/check.h"
+#include "nic/wait_epoll.h"
 #include "ports/interface_address.h"
 #include "ports/open.h"
 #include "rc/neighbors.h"
@@ -32,6 +34,7 @@ constexpr Duration kProgramAwake = Duration::microseconds(50);  // since its las
 constexpr Duration kNap = Duration::microseconds(200);          // while the program polls
 constexpr Duration kLongestSleep = Duration::seconds(60);
 constexpr Duration kBlindSleep = Duration::microseconds(500);  // when the port has no descriptor
+constexpr Duration kPatienceAtTheEnd = Duration::milliseconds(100);
 constexpr int kMostNeeded = 4;
 constexpr int kOpenTries = 100;
 constexpr std::chrono::milliseconds kOpenPause{20};
@@ -164,8 +167,17 @@ std::size_t ProcessNic::work(Time now) {
     while (const auto event = connections.poll_event()) on_connection_event_(*event);
     while (const auto event = connections.resolver().poll_event()) on_resolution_event_(*event);
   }
+  if (alarm_ <= now) {
+    alarm_ = Time::never();
+    on_alarm_(now);
+  }
   shard_->flush(now);
   return done;
+}
+
+void ProcessNic::set_alarm(Time when) {
+  alarm_ = std::min(alarm_, when);
+  wake_if_too_late();
 }
 
 void ProcessNic::set_connection_handlers(std::function<void(const rc::ConnectionEvent&)> of_connections,
@@ -275,16 +287,15 @@ void ProcessNic::rest(Rest how, Time until) {
     __builtin_ia32_pause();
     return;
   }
-  const std::int64_t ns = std::max<std::int64_t>((until - now()).nanoseconds(), 0);
-  timespec timeout{};
-  timeout.tv_sec = ns / 1'000'000'000;
-  timeout.tv_nsec = ns % 1'000'000'000;
+  const Duration left = std::max(until - now(), Duration());
   if (how == Rest::kNap) {
     pollfd wake{wake_, POLLIN, 0};
+    timespec timeout{};  // shorter than a second
+    timeout.tv_nsec = left.nanoseconds();
     static_cast<void>(ppoll(&wake, 1, &timeout, nullptr));
   } else {
     std::array<epoll_event, 2> events;
-    const int count = epoll_pwait2(epoll_, events.data(), 2, &timeout, nullptr);
+    const int count = nic::wait_epoll(epoll_, events, left);
     SLUICE_CHECK(count >= 0 || errno == EINTR);
   }
   std::uint64_t wakes = 0;
@@ -295,19 +306,39 @@ ports::Descriptor ProcessNic::take_service(std::uint32_t service) const {
   return ports::HostDirectory(settings_.host).take_service(service, place_.number);
 }
 
-void ProcessNic::retire() {
-  {
-    const NicLock guard(lock_);
-    ended_ = true;
-    const std::uint64_t one = 1;
-    static_cast<void>(!write(wake_, &one, sizeof one));
+// Whoever has the lock may never come back to release it.
+bool ProcessNic::lock_at_the_end() {
+  if (lock_.is_mine()) return false;
+  for (const Time end = now() + kPatienceAtTheEnd; !lock_.try_lock(); sched_yield()) {
+    if (now() > end) return false;
   }
+  return true;
+}
+
+void ProcessNic::retire() {
+  if (!lock_at_the_end()) return;  // a recording is written out with stdio's other files
+  ended_ = true;
+  const std::uint64_t one = 1;
+  static_cast<void>(!write(wake_, &one, sizeof one));
+  lock_.unlock();
   if (thread_.joinable()) thread_.join();
-  const NicLock guard(lock_);
+  if (!lock_at_the_end()) return;
   if (port_ != nullptr) port_->cut();
+  lock_.unlock();
+}
+
+void ProcessNic::hold_for_fork() {
+  if (lock_.is_mine()) return;
+  lock_.lock();
+  held_for_fork_ = true;
+}
+
+void ProcessNic::release_after_fork() {
+  if (std::exchange(held_for_fork_, false)) lock_.unlock();
 }
 
 void ProcessNic::abandon() {
+  held_for_fork_ = false;
   lock_.reset();
   ended_ = true;
   port_->abandon();

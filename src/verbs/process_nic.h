@@ -50,6 +50,10 @@ class ProcessNic {
   void set_connection_handlers(std::function<void(const rc::ConnectionEvent&)> of_connections,
                                std::function<void(const rc::ResolutionEvent&)> of_resolutions);
 
+  // Calls the handler at that time, or earlier, with the lock held; once. REQUIRES the lock.
+  void set_alarm_handler(std::function<void(Time now)> handler) { on_alarm_ = std::move(handler); }
+  void set_alarm(Time when);
+
   // Called when the link goes down and when it comes back, with the lock held.
   void set_link_handler(std::function<void()> handler) { on_link_change_ = std::move(handler); }
   // Called once, when another NIC on our network is found to have our address, with the lock held.
@@ -66,8 +70,12 @@ class ProcessNic {
 
   std::size_t device_memory_used = 0;  // guarded by the lock
 
-  // At the end of the process.
+  // At the end of the process. Does nothing if the lock is not to be had: exit() in a signal handler that came upon a verb.
   void retire();
+  // Around a fork: nobody is in the NIC while the child is made, so it gets objects that are whole. Not if this thread itself is: a
+  // signal handler that forks.
+  void hold_for_fork();
+  void release_after_fork();
   // In the child of a fork.
   void abandon();
 
@@ -81,7 +89,8 @@ class ProcessNic {
   void rest(Rest how, Time until);
   void plan_spin(Time now, bool found_by_spinning);
   void judge(bool woken, bool served);
-  Time next_deadline() const { return std::min(shard_->next_deadline(), port_->next_deadline()); }
+  Time next_deadline() const { return std::min(std::min(shard_->next_deadline(), port_->next_deadline()), alarm_); }
+  bool lock_at_the_end();
   void look_at_link();
   void look_for_conflict();
   void keep_armed();
@@ -98,6 +107,9 @@ class ProcessNic {
   // Guarded by lock_.
   std::function<void(const rc::ConnectionEvent&)> on_connection_event_;
   std::function<void(const rc::ResolutionEvent&)> on_resolution_event_;
+  std::function<void(Time)> on_alarm_;
+  Time alarm_ = Time::never();
+  bool held_for_fork_ = false;
   std::function<void()> on_link_change_;
   std::function<void()> on_conflict_;  // empty once it has been called
   bool link_found_ = false;            // it has been up

@@ -1,9 +1,11 @@
 // The lock around the process's NIC: held for a burst at most, so a waiter spins, and then yields, because the holder may need its core.
 //
-// Threads:  any. Not recursive. reset() is for the child of a fork, where nobody else is left who could release it.
+// Threads:  any. Not recursive, but a thread may ask whether it is the holder: a signal may have come upon it there. reset() is for
+//           the child of a fork, where nobody else is left who could release it.
 // Source:   measured: two threads that only spin on one core cost each other 8 ms, with yields 3 us.
 #pragma once
 
+#include <pthread.h>
 #include <sched.h>
 
 #include <atomic>
@@ -21,13 +23,21 @@ class SpinLock {
       }
     }
   }
-  bool try_lock() { return !held_.load(std::memory_order_relaxed) && !held_.exchange(true, std::memory_order_acquire); }
-  void unlock() { held_.store(false, std::memory_order_release); }
-  void reset() { held_.store(false, std::memory_order_relaxed); }
+  bool try_lock() {
+    pthread_t nobody = kNobody;
+    return holder_.load(std::memory_order_relaxed) == kNobody &&
+           holder_.compare_exchange_strong(nobody, pthread_self(), std::memory_order_acquire,
+                                           std::memory_order_relaxed);
+  }
+  void unlock() { holder_.store(kNobody, std::memory_order_release); }
+  // This thread holds it.
+  bool is_mine() const { return holder_.load(std::memory_order_relaxed) == pthread_self(); }
+  void reset() { holder_.store(kNobody, std::memory_order_relaxed); }
 
  private:
   static constexpr int kSpins = 64;
-  std::atomic<bool> held_{false};
+  static constexpr pthread_t kNobody = 0;  // no thread's name with glibc, which takes addresses
+  std::atomic<pthread_t> holder_{kNobody};
 };
 
 }  // namespace sluice::verbs
