@@ -86,8 +86,7 @@ void on_completion(CompletionQueue& cq) {
   if (cq.abi.channel == nullptr) return;
   Channel& channel = Channel::of(cq.abi.channel);
   channel.events.push_back(&cq);
-  const std::uint64_t one = 1;
-  static_cast<void>(!write(channel.abi.fd, &one, sizeof one));
+  add_token(channel.abi.fd);
 }
 
 std::uint64_t wall_clock_ns() {
@@ -105,12 +104,24 @@ int next_completion(ibv_cq_ex* abi) {
   return 0;
 }
 
+int start_poll(ibv_cq_ex* abi, ibv_poll_cq_attr* attributes) {
+  if (attributes->comp_mask != 0) return EINVAL;
+  SpinLock& polling = CompletionQueue::of(abi).polling;
+  if (!polling.is_mine()) polling.lock();
+  const int error = next_completion(abi);
+  if (error != 0) polling.unlock();
+  return error;
+}
+
+void end_poll(ibv_cq_ex* abi) {
+  SpinLock& polling = CompletionQueue::of(abi).polling;
+  if (polling.is_mine()) polling.unlock();
+}
+
 void set_extended_polling(ibv_cq_ex& abi) {
-  abi.start_poll = [](ibv_cq_ex* cq, ibv_poll_cq_attr* attributes) {
-    return attributes->comp_mask != 0 ? EINVAL : next_completion(cq);
-  };
+  abi.start_poll = start_poll;
   abi.next_poll = next_completion;
-  abi.end_poll = [](ibv_cq_ex*) {};
+  abi.end_poll = end_poll;
   abi.read_opcode = [](ibv_cq_ex* cq) { return CompletionQueue::of(cq).current.opcode; };
   abi.read_vendor_err = [](ibv_cq_ex* cq) { return CompletionQueue::of(cq).current.vendor_err; };
   abi.read_byte_len = [](ibv_cq_ex* cq) { return CompletionQueue::of(cq).current.byte_len; };
@@ -119,7 +130,7 @@ void set_extended_polling(ibv_cq_ex& abi) {
   abi.read_src_qp = [](ibv_cq_ex* cq) { return CompletionQueue::of(cq).current.src_qp; };
   abi.read_wc_flags = [](ibv_cq_ex* cq) { return static_cast<unsigned>(CompletionQueue::of(cq).current.wc_flags); };
   abi.read_slid = [](ibv_cq_ex*) { return 0u; };
-  abi.read_sl = [](ibv_cq_ex*) { return std::uint8_t{0}; };
+  abi.read_sl = [](ibv_cq_ex* cq) { return CompletionQueue::of(cq).current.sl; };
   abi.read_dlid_path_bits = [](ibv_cq_ex*) { return std::uint8_t{0}; };
   abi.read_completion_wallclock_ns = [](ibv_cq_ex*) { return wall_clock_ns(); };
 }
@@ -233,10 +244,10 @@ SLUICE_VERB int ibv_destroy_cq(ibv_cq* handle) {
     if (cq.users != 0) return refuse(EBUSY, "completion queue: queue pairs still use it");
     nic.adapter().destroy(cq.queue);
     if (handle->channel != nullptr) {
-      std::erase(Channel::of(handle->channel).events, &cq);
+      take_tokens(handle->channel->fd, std::erase(Channel::of(handle->channel).events, &cq));
       --handle->channel->refcnt;
     }
-    std::erase_if(Context::of(handle->context).events, [&](const ibv_async_event& event) {
+    Context::of(handle->context).forget([&](const ibv_async_event& event) {
       return event.event_type == IBV_EVENT_CQ_ERR && event.element.cq == handle;
     });
   }

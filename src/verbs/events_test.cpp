@@ -78,6 +78,21 @@ TEST(Events, ASendQueueTellsThatItIsDrained) {
   EXPECT_EQ(pair.state(0), IBV_QPS_SQD);
 }
 
+TEST(Events, ASendQueueThatIsNotAskedToTellThatItIsDrainedDoesNot) {
+  LoopbackPair pair;
+  pair.connect();
+  ibv_qp_attr a{};
+  a.en_sqd_async_notify = 1;  // of which the mask says nothing
+  for (const int asked : {0, int{IBV_QP_EN_SQD_ASYNC_NOTIFY}, 0}) {
+    a.qp_state = IBV_QPS_SQD;
+    ASSERT_EQ(ibv_modify_qp(pair.qp[0], &a, IBV_QP_STATE | asked), 0);
+    EXPECT_EQ(has_event(pair.context), asked != 0);
+    if (asked != 0) next_event(pair.context);
+    a.qp_state = IBV_QPS_RTS;
+    ASSERT_EQ(ibv_modify_qp(pair.qp[0], &a, IBV_QP_STATE), 0);
+  }
+}
+
 TEST(Events, AFirstMessageBeforeTheMoveToSendingIsTold) {
   LoopbackPair pair;
   pair.connect(0, pair.qp[1]->qp_num);
@@ -106,11 +121,37 @@ TEST(Events, AreForgottenWithTheObjectThatTheyAreAbout) {
   a.pd = pair.pd;
   a.comp_mask = IBV_QP_INIT_ATTR_PD;
   ASSERT_EQ(ibv_destroy_qp(pair.qp[0]), 0);
+  EXPECT_FALSE(has_event(pair.context)) << "the descriptor says so too";
   pair.qp[0] = ibv_create_qp_ex(pair.context, &a);
   ASSERT_EQ(ibv_modify_qp(pair.qp[1], &error, IBV_QP_STATE), 0);
   const auto event = next_event(pair.context);
   ASSERT_TRUE(event);
   EXPECT_EQ(event->element.qp, pair.qp[1]);
+}
+
+TEST(Events, OfACompletionQueueLeaveItsChannelWithIt) {
+  LoopbackPair pair;
+  ibv_cq* const cq = ibv_create_cq(pair.context, 4, nullptr, pair.channel, 0);
+  ibv_qp_init_attr init{};
+  init.send_cq = init.recv_cq = cq;
+  init.cap = {.max_send_wr = 1, .max_recv_wr = 1, .max_send_sge = 1, .max_recv_sge = 1, .max_inline_data = 0};
+  init.qp_type = IBV_QPT_RC;
+  ibv_qp* const qp = ibv_create_qp(pair.pd, &init);
+  ibv_qp_attr a{};
+  a.qp_state = IBV_QPS_INIT;
+  a.port_num = 1;
+  ASSERT_EQ(ibv_modify_qp(qp, &a, IBV_QP_STATE | IBV_QP_PORT | IBV_QP_PKEY_INDEX | IBV_QP_ACCESS_FLAGS), 0);
+  ASSERT_EQ(ibv_req_notify_cq(cq, 0), 0);
+  ibv_recv_wr wr{};
+  ibv_recv_wr* bad = nullptr;
+  ASSERT_EQ(ibv_post_recv(qp, &wr, &bad), 0);
+  a.qp_state = IBV_QPS_ERR;
+  ASSERT_EQ(ibv_modify_qp(qp, &a, IBV_QP_STATE), 0);
+  pollfd ready{pair.channel->fd, POLLIN, 0};
+  EXPECT_EQ(::poll(&ready, 1, 0), 1);
+  ASSERT_EQ(ibv_destroy_qp(qp), 0);
+  ASSERT_EQ(ibv_destroy_cq(cq), 0);
+  EXPECT_EQ(::poll(&ready, 1, 0), 0);
 }
 
 }  // namespace

@@ -131,6 +131,7 @@ rc::QueuePairConfig config_of(const ibv_qp_init_attr& a, ibv_pd* pd, rc::Transpo
 
 // REQUIRES: the lock.
 void count_users(const ibv_qp_init_attr& a, ibv_pd* pd, std::uint32_t change) {
+  Context::of(pd->context).queue_pairs += change;
   Domain::of(pd).users += change;
   CompletionQueue::of(a.send_cq).users += change;
   CompletionQueue::of(a.recv_cq).users += change;
@@ -238,6 +239,10 @@ SLUICE_VERB int ibv_modify_qp(ibv_qp* qp, ibv_qp_attr* attributes, int mask) {
   if (!changes) return refuse(EINVAL, changes.error().message);
   // A UD queue pair has no path of its own: its address handles have, and those of programs are IPv4 ones.
   if (qp->qp_type == IBV_QPT_UD && to == IBV_QPS_RTR) changes->source_gid_index = ipv4_index(nic.settings().gids);
+  // Counts for one move to SQD, which may tell at once.
+  if (to == IBV_QPS_SQD && from != IBV_QPS_SQD)
+    pair.attributes.en_sqd_async_notify =
+        (mask & IBV_QP_EN_SQD_ASYNC_NOTIFY) != 0 ? attributes->en_sqd_async_notify : std::uint8_t{0};
   if (auto moved = nic.adapter().modify(nic.now(), *pair.pair, *changes); !moved)
     return refuse(EINVAL, moved.error().message);
   if (to == IBV_QPS_RESET) pair.attributes = {};
@@ -258,7 +263,7 @@ SLUICE_VERB int ibv_query_qp(ibv_qp* qp, ibv_qp_attr* attributes, int, ibv_qp_in
   attributes->qp_state = attributes->cur_qp_state = qp->state = state_of(pair.pair->state());
   attributes->path_mig_state = IBV_MIG_MIGRATED;
   attributes->cap = pair.init.cap;
-  attributes->sq_draining = qp->state == IBV_QPS_SQD && pair.pair->send_queue_length() != 0 ? 1 : 0;
+  attributes->sq_draining = qp->state == IBV_QPS_SQD && !pair.pair->is_drained() ? 1 : 0;
   *init = pair.init;
   init->qp_context = qp->qp_context;
   return 0;
@@ -273,7 +278,7 @@ SLUICE_VERB int ibv_destroy_qp(ibv_qp* qp) {
     forget_pair_of_connection(qp);
     nic.adapter().destroy(pair.pair);
     count_users(pair.init, qp->pd, ~0u);
-    std::erase_if(Context::of(qp->context).events, [&](const ibv_async_event& event) {
+    Context::of(qp->context).forget([&](const ibv_async_event& event) {
       const bool of_pair = event.event_type != IBV_EVENT_CQ_ERR && event.event_type != IBV_EVENT_SRQ_LIMIT_REACHED;
       return of_pair && event.element.qp == qp;
     });

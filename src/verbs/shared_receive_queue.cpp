@@ -81,7 +81,7 @@ SLUICE_VERB int ibv_destroy_srq(ibv_srq* handle) {
     if (srq.users != 0) return refuse(EBUSY, "shared receive queue: queue pairs still use it");
     nic.adapter().destroy(srq.queue);
     --Domain::of(handle->pd).users;
-    std::erase_if(Context::of(handle->context).events, [&](const ibv_async_event& event) {
+    Context::of(handle->context).forget([&](const ibv_async_event& event) {
       return event.event_type == IBV_EVENT_SRQ_LIMIT_REACHED && event.element.srq == handle;
     });
   }
