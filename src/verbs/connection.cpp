@@ -17,6 +17,8 @@
 namespace sluice::verbs {
 namespace {
 
+constexpr std::uint32_t kMostBacklog = 1024;  // as Linux: net.rdma_ucm.max_backlog
+
 int failed(int error, std::string_view why) {
   refuse(error, why);
   return -1;
@@ -63,23 +65,40 @@ int connect(ConnectionId& id, const rdma_conn_param* conn) {
 int accept(ConnectionId& id, const rdma_conn_param* conn) {
   if (!id.connection) return failed(EINVAL, "rdma_cm: there is no request to accept (any more)");
   const auto accepted = manager_of(id).accept(nic_of(id).now(), *id.connection, parameters_of(id, conn));
-  return accepted ? 0 : failed(EINVAL, accepted.error().message);
+  if (!accepted) return failed(EINVAL, accepted.error().message);
+  id.unanswered = false;
+  return 0;
 }
 
 // From now on the id's events are told on `to`, also those that wait.
 void move_events(ConnectionId& id, rdma_event_channel& to) {
   const NicLock guard(Context::of(open_context()).nic->lock());
-  auto& events = EventChannel::of(id.abi.channel).events;
-  id.abi.channel = &to;
+  if (id.abi.channel == &to) return;
+  EventChannel& from = EventChannel::of(std::exchange(id.abi.channel, &to));
   std::deque<std::unique_ptr<CmEvent>> staying;
-  for (auto& event : events) {
-    if (event->counted == &id) {
-      queue_event(id, std::move(event));
-    } else {
+  for (auto& event : from.events) {
+    ConnectionId& whose = *event->counted;
+    if (whose.abi.channel != &to) {
       staying.push_back(std::move(event));
+      continue;
     }
+    // An id for a request that nobody has fetched goes along with its listener.
+    if (event->abi.event == RDMA_CM_EVENT_CONNECT_REQUEST) event->abi.id->channel = &to;
+    queue_event(whose, std::move(event));
   }
-  events = std::move(staying);
+  take_tokens(from.abi.fd, from.events.size() - staying.size());
+  from.events = std::move(staying);
+}
+
+// A listener goes, and with it the ids of the requests that nobody has fetched. REQUIRES: the lock.
+void drop_requests(ProcessNic& nic, ConnectionId& listener) {
+  std::vector<ConnectionId*> dropped;
+  for (const auto& event : EventChannel::of(listener.abi.channel).events) {
+    if (event->counted == &listener && event->abi.event == RDMA_CM_EVENT_CONNECT_REQUEST)
+      dropped.push_back(&ConnectionId::of(event->abi.id));
+  }
+  for (ConnectionId* const id : dropped) drop_request(nic, *id);
+  if (!dropped.empty()) nic.transmit();
 }
 
 // The request that made an id stays to be read at it; its listener need not outlive it.
@@ -146,7 +165,7 @@ void expect_listener(ConnectionId& id) {
   const NicLock guard(nic.lock());
   const wire::ServiceId expected = service_of(id);
   if (s.listeners.contains(expected) || s.lingering.contains(expected) || (nic.is_shared() && !id.port_lock)) return;
-  if (listen_at(nic, expected)) s.lingering[expected].until = nic.now() + kLinger;
+  if (listen_at(nic, expected)) await_listener(nic, expected, {});
 }
 
 // --- datagrams: a question and its answer instead of a connection; either side may send once it knows the other's queue pair ---
@@ -217,7 +236,8 @@ SLUICE_VERB int rdma_destroy_id(rdma_cm_id* handle) {
     const NicLock guard(nic.lock());
     if (id.listening) {
       service().listeners.erase(*id.listening);
-      service().lingering[*id.listening] = {nic.now() + kLinger, std::move(id.port_lock)};
+      await_listener(nic, *id.listening, std::move(id.port_lock));
+      drop_requests(nic, id);
     }
     if (id.resolution) {
       remember_peer(service(), id);
@@ -231,7 +251,7 @@ SLUICE_VERB int rdma_destroy_id(rdma_cm_id* handle) {
       service().connections.erase(id.connection->value);
       nic.transmit();
     }
-    std::erase_if(EventChannel::of(handle->channel).events, [&](const auto& event) { return event->counted == &id; });
+    forget_events(id);
   }
   await_acknowledged(nic, id.events_given, id.events_acknowledged);
   if (id.synchronous) rdma_destroy_event_channel(handle->channel);
@@ -285,7 +305,7 @@ SLUICE_VERB int rdma_resolve_route(rdma_cm_id* handle, int) {
   return finish(id);
 }
 
-SLUICE_VERB int rdma_listen(rdma_cm_id* handle, int) {
+SLUICE_VERB int rdma_listen(rdma_cm_id* handle, int backlog) {
   ConnectionId& id = ConnectionId::of(handle);
   if (handle->verbs == nullptr) return failed(EINVAL, "rdma_cm: bind to an address first");
   Service& s = service();
@@ -299,6 +319,7 @@ SLUICE_VERB int rdma_listen(rdma_cm_id* handle, int) {
   }
   s.listeners[wanted] = &id;
   id.listening = wanted;
+  id.backlog = backlog > 0 ? std::min(static_cast<std::uint32_t>(backlog), kMostBacklog) : kMostBacklog;
   serve_waiting(s, wanted);
   return 0;
 }
@@ -342,6 +363,7 @@ SLUICE_VERB int rdma_reject(rdma_cm_id* handle, const void* data, std::uint8_t l
     manager_of(id).reject(nic.now(), *id.connection, private_data);
     service().connections.erase(id.connection->value);
     id.connection.reset();
+    id.unanswered = false;
   } else {
     return failed(EINVAL, "rdma_cm: there is no request to reject (any more)");
   }
@@ -363,6 +385,7 @@ SLUICE_VERB int rdma_establish(rdma_cm_id* handle) {
 SLUICE_VERB int rdma_disconnect(rdma_cm_id* handle) {
   ConnectionId& id = ConnectionId::of(handle);
   if (id.is_datagram()) return failed(EINVAL, "rdma_cm: datagrams have no connection to end");
+  if (id.unanswered) return failed(EINVAL, "rdma_cm: a request is accepted or rejected, there is nothing to end yet");
   if (handle->qp != nullptr) {
     ibv_qp_attr attributes{};
     attributes.qp_state = IBV_QPS_ERR;
@@ -401,6 +424,7 @@ SLUICE_VERB int rdma_get_cm_event(rdma_event_channel* handle, rdma_cm_event** ev
     CmEvent* const next = channel.events.front().release();
     channel.events.pop_front();
     ++next->counted->events_given;
+    if (next->abi.event == RDMA_CM_EVENT_CONNECT_REQUEST) --next->counted->unfetched;
     *event = &next->abi;
     return 0;
   }

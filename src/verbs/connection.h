@@ -62,7 +62,10 @@ struct ConnectionId {
   // Guarded:
   std::optional<rc::ConnectionId> connection{};
   std::optional<rc::ResolutionId> resolution{};  // of a datagram id
+  bool unanswered = false;                       // a request that has been neither accepted nor rejected
   std::optional<wire::ServiceId> listening{};
+  std::uint32_t backlog = 0;      // of a listener: how many requests may wait to be fetched
+  std::uint32_t unfetched = 0;    // … and do
   ports::Descriptor port_lock{};  // on a shared NIC: nobody else may listen there
   wire::Gid remote{};
   std::uint32_t events_given = 0;

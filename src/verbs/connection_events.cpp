@@ -71,31 +71,53 @@ void take_in(Service& s, ConnectionId& id, const rc::ResolutionEvent& told) {
 
 void turn_down(const Service& s, const rc::ConnectionEvent& told) {
   manager(s).reject(Context::of(s.context).nic->now(), told.id, {});
-  manager(s).stop_listening(told.service);
 }
 
 void turn_down(const Service& s, const rc::ResolutionEvent& told) {
   manager(s).resolver().refuse(told.id, wire::SidrStatus::kNoSuchService, {});
-  manager(s).resolver().stop_listening(told.service);
 }
 
-// A request for a port whose listener is gone.
-void on_orphan(Service& s, const Request& request) {
-  const wire::ServiceId wanted = service_of(request);
-  if (Context::of(s.context).nic->now() < s.lingering[wanted].until) {
-    s.waiting.push_back(request);
-    return;
-  }
-  s.lingering.erase(wanted);
+void turn_down(const Service& s, const Request& request) {
   std::visit([&](const auto& told) { turn_down(s, told); }, request);
+}
+
+void stop_listening(const Service& s, wire::ServiceId service) {
+  if (is_datagram(service)) {
+    manager(s).resolver().stop_listening(service);
+  } else {
+    manager(s).stop_listening(service);
+  }
+}
+
+// For some services no listener has come.
+void on_alarm(Time now) {
+  Service& s = service();
+  const auto is_over = [&](wire::ServiceId wanted) {
+    const auto found = s.lingering.find(wanted);
+    return found != s.lingering.end() && found->second.until <= now;
+  };
+  for (const Request& request : s.waiting) {
+    if (is_over(service_of(request))) turn_down(s, request);
+  }
+  std::erase_if(s.waiting, [&](const Request& request) { return is_over(service_of(request)); });
+  std::erase_if(s.lingering, [&](const auto& entry) {
+    if (now < entry.second.until) return false;
+    stop_listening(s, entry.first);
+    return true;
+  });
+  for (const auto& [wanted, lingering] : s.lingering) Context::of(s.context).nic->set_alarm(lingering.until);
 }
 
 // A new id for a request that has come to a listener.
 void on_request(Service& s, const Request& request) {
   const auto listener = s.listeners.find(service_of(request));
-  if (listener == s.listeners.end()) return on_orphan(s, request);
+  if (listener == s.listeners.end())
+    return s.lingering.contains(service_of(request)) ? s.waiting.push_back(request) : turn_down(s, request);
   ConnectionId& parent = *listener->second;
+  if (parent.unfetched == parent.backlog) return turn_down(s, request);
+  ++parent.unfetched;
   auto* const id = new ConnectionId;  // the program's, by the event
+  id->unanswered = true;
   id->abi.verbs = parent.abi.verbs;
   id->abi.channel = parent.abi.channel;
   id->abi.context = parent.abi.context;
@@ -191,6 +213,7 @@ ibv_context* open_context() {
   ProcessNic& nic = *Context::of(s.context).nic;
   const NicLock locked(nic.lock());
   nic.set_connection_handlers(on_connection_event, on_resolution_event);
+  nic.set_alarm_handler(on_alarm);
   return s.context;
 }
 
@@ -225,8 +248,7 @@ void queue_event(ConnectionId& id, std::unique_ptr<CmEvent> event) {
   event->counted = &id;
   EventChannel& channel = EventChannel::of(id.abi.channel);
   channel.events.push_back(std::move(event));
-  const std::uint64_t one = 1;
-  static_cast<void>(!write(channel.abi.fd, &one, sizeof one));
+  add_token(channel.abi.fd);
 }
 
 void queue_event(ConnectionId& id, rdma_cm_event_type type) {
@@ -234,6 +256,31 @@ void queue_event(ConnectionId& id, rdma_cm_event_type type) {
   event->abi.id = &id.abi;
   event->abi.event = type;
   queue_event(id, std::move(event));
+}
+
+void await_listener(ProcessNic& nic, wire::ServiceId service, ports::Descriptor alone) {
+  const Time until = nic.now() + kLinger;
+  verbs::service().lingering[service] = {until, std::move(alone)};
+  nic.set_alarm(until);
+}
+
+void drop_request(ProcessNic& nic, ConnectionId& id) {
+  Service& s = service();
+  if (id.connection) {
+    nic.adapter().connections().release(nic.now(), *id.connection);
+    s.connections.erase(id.connection->value);
+  }
+  if (id.resolution) {
+    nic.adapter().connections().resolver().refuse(*id.resolution, wire::SidrStatus::kNoSuchService, {});
+    s.resolutions.erase(id.resolution->value);
+  }
+  forget_events(id);
+  delete &id;
+}
+
+void forget_events(const ConnectionId& id) {
+  EventChannel& channel = EventChannel::of(id.abi.channel);
+  take_tokens(channel.abi.fd, std::erase_if(channel.events, [&](const auto& event) { return event->counted == &id; }));
 }
 
 void remember_peer(Service& s, const ConnectionId& id) {

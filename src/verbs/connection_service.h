@@ -37,7 +37,7 @@ struct Service {
     ports::Descriptor alone{};  // its lock
   };
   std::map<wire::ServiceId, Lingering> lingering{};
-  std::vector<Request> waiting{};
+  std::vector<Request> waiting{};  // swept by the NIC's alarm
   struct Acquaintance {
     wire::Gid remote{};
     std::uint16_t port = 0;
@@ -59,8 +59,13 @@ wire::ServiceId service_of(const ConnectionId& id);  // at its own port
 Result<void> listen_at(ProcessNic& nic, wire::ServiceId service);
 
 // All below REQUIRE the lock.
+// Requests for the service, which is listened at in the connection manager, wait for a listener for a while.
+void await_listener(ProcessNic& nic, wire::ServiceId service, ports::Descriptor alone);
+// A request that an id has been made for is turned away: its event will not be fetched.
+void drop_request(ProcessNic& nic, ConnectionId& id);
 void queue_event(ConnectionId& id, std::unique_ptr<CmEvent> event);
 void queue_event(ConnectionId& id, rdma_cm_event_type type);
+void forget_events(const ConnectionId& id);
 // A connection is over that we may have asked for.
 void remember_peer(Service& s, const ConnectionId& id);
 // Of a connection that there is, or that has just ended.

@@ -1,0 +1,187 @@
+// rdma_cm between two ids of one NIC, over its loopback: requests that nobody takes, and what channels say of events that are gone.
+#include <arpa/inet.h>
+#include <poll.h>
+#include <rdma/rdma_cma.h>
+
+#include <cerrno>
+
+#include "verbs/loopback_pair.h"
+
+namespace sluice::verbs::test {
+namespace {
+
+bool is_readable(const rdma_event_channel* channel, int within_ms = 0) {
+  pollfd ready{channel->fd, POLLIN, 0};
+  return ::poll(&ready, 1, within_ms) == 1;
+}
+
+class Connections : public testing::Test {
+ protected:
+  Connections() {
+    device = open_device();
+    server = rdma_create_event_channel();
+    client = rdma_create_event_channel();
+  }
+  ~Connections() override {
+    rdma_destroy_event_channel(client);
+    rdma_destroy_event_channel(server);
+    EXPECT_EQ(ibv_close_device(device), 0);
+  }
+  static sockaddr_in address(std::uint16_t port) {
+    sockaddr_in a{};
+    a.sin_family = AF_INET;
+    a.sin_port = htons(port);
+    inet_pton(AF_INET, "10.77.0.9", &a.sin_addr);
+    return a;
+  }
+  rdma_cm_id* bound(std::uint16_t port) const {
+    rdma_cm_id* id = nullptr;
+    EXPECT_EQ(rdma_create_id(server, &id, nullptr, RDMA_PS_TCP), 0);
+    sockaddr_in at = address(port);
+    EXPECT_EQ(rdma_bind_addr(id, reinterpret_cast<sockaddr*>(&at)), 0);
+    return id;
+  }
+  rdma_cm_id* listening(std::uint16_t port, int backlog = 8) const {
+    rdma_cm_id* const id = bound(port);
+    EXPECT_EQ(rdma_listen(id, backlog), 0);
+    return id;
+  }
+  // The next event, which is of this kind, acknowledged; of whom.
+  static rdma_cm_id* expect(rdma_event_channel* channel, rdma_cm_event_type kind) {
+    rdma_cm_event* event = nullptr;
+    if (!is_readable(channel, 20'000) || rdma_get_cm_event(channel, &event) != 0) {
+      ADD_FAILURE() << "no event " << rdma_event_str(kind);
+      return nullptr;
+    }
+    EXPECT_STREQ(rdma_event_str(event->event), rdma_event_str(kind));
+    rdma_cm_id* const id = event->id;
+    rdma_ack_cm_event(event);
+    return id;
+  }
+  rdma_cm_id* connecting(std::uint16_t port) const {
+    rdma_cm_id* id = nullptr;
+    EXPECT_EQ(rdma_create_id(client, &id, nullptr, RDMA_PS_TCP), 0);
+    sockaddr_in to = address(port);
+    EXPECT_EQ(rdma_resolve_addr(id, nullptr, reinterpret_cast<sockaddr*>(&to), 2000), 0);
+    expect(client, RDMA_CM_EVENT_ADDR_RESOLVED);
+    EXPECT_EQ(rdma_resolve_route(id, 2000), 0);
+    expect(client, RDMA_CM_EVENT_ROUTE_RESOLVED);
+    ibv_qp_init_attr init{};
+    init.cap = {.max_send_wr = 4, .max_recv_wr = 4, .max_send_sge = 1, .max_recv_sge = 1, .max_inline_data = 0};
+    init.qp_type = IBV_QPT_RC;
+    EXPECT_EQ(rdma_create_qp(id, nullptr, &init), 0);
+    rdma_conn_param parameters{};
+    EXPECT_EQ(rdma_connect(id, &parameters), 0);
+    return id;
+  }
+  static void destroy(rdma_cm_id* id) {
+    rdma_destroy_qp(id);
+    EXPECT_EQ(rdma_destroy_id(id), 0);
+  }
+
+  ibv_context* device = nullptr;
+  rdma_event_channel* server = nullptr;
+  rdma_event_channel* client = nullptr;
+};
+
+TEST_F(Connections, AreRejectedWhereNobodyComesToListen) {
+  rdma_cm_id* const never_listens = bound(7301);
+  ASSERT_EQ(rdma_destroy_id(listening(7302)), 0);
+  rdma_cm_id* const first = connecting(7301);
+  rdma_cm_id* const second = connecting(7302);
+  expect(client, RDMA_CM_EVENT_REJECTED);
+  expect(client, RDMA_CM_EVENT_REJECTED);
+  destroy(first);
+  destroy(second);
+  // From then on at once, until somebody listens after all.
+  rdma_cm_id* const third = connecting(7301);
+  expect(client, RDMA_CM_EVENT_REJECTED);
+  destroy(third);
+  ASSERT_EQ(rdma_listen(never_listens, 1), 0);
+  rdma_cm_id* const fourth = connecting(7301);
+  EXPECT_EQ(rdma_destroy_id(expect(server, RDMA_CM_EVENT_CONNECT_REQUEST)), 0);
+  expect(client, RDMA_CM_EVENT_REJECTED);
+  destroy(fourth);
+  ASSERT_EQ(rdma_destroy_id(never_listens), 0);
+}
+
+TEST_F(Connections, WaitForAListenerThatComesSoon) {
+  ASSERT_EQ(rdma_destroy_id(listening(7303)), 0);
+  rdma_cm_id* const id = connecting(7303);
+  rdma_cm_id* const listener = listening(7303);
+  EXPECT_EQ(rdma_destroy_id(expect(server, RDMA_CM_EVENT_CONNECT_REQUEST)), 0);
+  expect(client, RDMA_CM_EVENT_REJECTED);
+  destroy(id);
+  ASSERT_EQ(rdma_destroy_id(listener), 0);
+}
+
+TEST_F(Connections, AreRejectedWhenTheirListenerGoesBeforeItLooksAtThem) {
+  rdma_cm_id* const listener = listening(7304);
+  rdma_cm_id* const id = connecting(7304);
+  ASSERT_TRUE(is_readable(server, 20'000));
+  ASSERT_EQ(rdma_destroy_id(listener), 0);
+  EXPECT_FALSE(is_readable(server));
+  expect(client, RDMA_CM_EVENT_REJECTED);
+  destroy(id);
+}
+
+TEST_F(Connections, GoAlongWithAListenerThatChangesItsChannel) {
+  rdma_cm_id* const listener = listening(7305);
+  rdma_cm_id* const id = connecting(7305);
+  ASSERT_TRUE(is_readable(server, 20'000));
+  rdma_event_channel* const other = rdma_create_event_channel();
+  ASSERT_EQ(rdma_migrate_id(listener, other), 0);
+  EXPECT_FALSE(is_readable(server));
+  rdma_cm_id* const request = expect(other, RDMA_CM_EVENT_CONNECT_REQUEST);
+  EXPECT_EQ(request->channel, other);
+  ASSERT_EQ(rdma_reject(request, nullptr, 0), 0);
+  expect(client, RDMA_CM_EVENT_REJECTED);
+  EXPECT_EQ(rdma_destroy_id(request), 0);
+  destroy(id);
+  ASSERT_EQ(rdma_destroy_id(listener), 0);
+  rdma_destroy_event_channel(other);
+}
+
+TEST_F(Connections, BeyondTheBacklogAreRejected) {
+  rdma_cm_id* const listener = listening(7306, 1);
+  rdma_cm_id* const first = connecting(7306);
+  ASSERT_TRUE(is_readable(server, 20'000));
+  rdma_cm_id* const second = connecting(7306);
+  EXPECT_EQ(expect(client, RDMA_CM_EVENT_REJECTED), second);
+  rdma_cm_id* const request = expect(server, RDMA_CM_EVENT_CONNECT_REQUEST);
+  rdma_cm_id* const third = connecting(7306);
+  EXPECT_EQ(rdma_destroy_id(expect(server, RDMA_CM_EVENT_CONNECT_REQUEST)), 0);
+  EXPECT_EQ(expect(client, RDMA_CM_EVENT_REJECTED), third);
+  EXPECT_EQ(rdma_destroy_id(request), 0);
+  EXPECT_EQ(expect(client, RDMA_CM_EVENT_REJECTED), first);
+  for (rdma_cm_id* const id : {first, second, third}) destroy(id);
+  ASSERT_EQ(rdma_destroy_id(listener), 0);
+}
+
+TEST_F(Connections, ThatAreNotAcceptedCannotBeEnded) {
+  rdma_cm_id* const listener = listening(7307);
+  rdma_cm_id* const id = connecting(7307);
+  rdma_cm_id* const request = expect(server, RDMA_CM_EVENT_CONNECT_REQUEST);
+  errno = 0;
+  EXPECT_EQ(rdma_disconnect(request), -1);
+  EXPECT_EQ(errno, EINVAL);
+  EXPECT_FALSE(is_readable(client));
+  ASSERT_EQ(rdma_reject(request, nullptr, 0), 0);
+  expect(client, RDMA_CM_EVENT_REJECTED);
+  EXPECT_EQ(rdma_destroy_id(request), 0);
+  destroy(id);
+  ASSERT_EQ(rdma_destroy_id(listener), 0);
+}
+
+TEST_F(Connections, TakeTheirEventsAlongWhenTheirIdIsDestroyed) {
+  rdma_cm_id* id = nullptr;
+  ASSERT_EQ(rdma_create_id(client, &id, nullptr, RDMA_PS_TCP), 0);
+  sockaddr_in to = address(7308);
+  ASSERT_EQ(rdma_resolve_addr(id, nullptr, reinterpret_cast<sockaddr*>(&to), 2000), 0);
+  EXPECT_TRUE(is_readable(client));
+  ASSERT_EQ(rdma_destroy_id(id), 0);
+  EXPECT_FALSE(is_readable(client));
+}
+
+}  // namespace
+}  // namespace sluice::verbs::test
