@@ -14,7 +14,7 @@ ibv_send_wr& begin(ibv_qp_ex* qp, ibv_wr_opcode opcode) {
   request.first_inline = assembly.inlined.size();
   request.wr.wr_id = qp->wr_id;
   request.wr.opcode = opcode;
-  request.wr.send_flags = qp->wr_flags;
+  request.wr.send_flags = qp->wr_flags & ~static_cast<unsigned>(IBV_SEND_INLINE);  // the setters' to say
   assembly.requests.push_back(request);
   return assembly.requests.back().wr;
 }
@@ -77,10 +77,14 @@ void start(ibv_qp_ex* qp) {
 int post_assembled(QueuePair& pair) {
   Assembly& assembly = pair.assembly;
   if (pair.pair->send_queue_length() + assembly.requests.size() > pair.init.cap.max_send_wr) return ENOMEM;
+  const bool several = assembly.requests.size() > 1;  // one alone is posted or not
   for (Assembly::Request& request : assembly.requests) {
     request.wr.sg_list = assembly.sges.data() + request.first_sge;
-    if ((request.wr.send_flags & IBV_SEND_INLINE) != 0 && request.wr.num_sge == 1)
+    if ((request.wr.send_flags & IBV_SEND_INLINE) != 0)
       request.wr.sg_list->addr = reinterpret_cast<std::uintptr_t>(assembly.inlined.data() + request.first_inline);
+    if (const int error = several ? check_one(pair, request.wr) : 0; error != 0) return error;
+  }
+  for (const Assembly::Request& request : assembly.requests) {
     if (const int error = post_one(pair, request.wr); error != 0) return error;
   }
   return 0;

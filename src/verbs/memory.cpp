@@ -6,8 +6,11 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cstdio>
 #include <cstring>
+#include <fstream>
 #include <memory>
+#include <string>
 
 #include "verbs/objects.h"
 
@@ -24,6 +27,22 @@ bool is_mapped(const void* address, std::size_t length) {
     const std::size_t step = std::min<std::size_t>(end - at, resident.size() * page);
     if (mincore(reinterpret_cast<void*>(at), step, resident.data()) != 0) return false;
     at += step;
+  }
+  return true;
+}
+
+// Whether its pages may be read, and written if `access` lets anybody write. Where the kernel does not tell, yes.
+bool is_permitted(const void* address, std::size_t length, unsigned access) {
+  const bool writes = (access & (IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC)) != 0;
+  const auto begin = reinterpret_cast<std::uintptr_t>(address);
+  std::ifstream maps("/proc/self/maps");
+  for (std::string line; std::getline(maps, line);) {  // in order of addresses
+    std::uintptr_t from = 0;
+    std::uintptr_t to = 0;
+    std::array<char, 5> rights{};
+    if (std::sscanf(line.c_str(), "%lx-%lx %4s", &from, &to, rights.data()) != 3 || to <= begin) continue;
+    if (from >= begin + length) break;
+    if (rights[0] != 'r' || (writes && rights[1] != 'w')) return false;
   }
   return true;
 }
@@ -64,8 +83,17 @@ std::unique_ptr<Region> add_region(ibv_pd* pd, const memory::RegionAttributes& a
 
 ibv_mr* add_host_region(ibv_pd* pd, void* address, std::size_t length, std::uint64_t iova, unsigned access) {
   if (!is_known(access)) return nullptr;
+  if (length > ~std::uintptr_t{0} - reinterpret_cast<std::uintptr_t>(address)) {
+    refuse(EINVAL, fmt::format("memory region: {} bytes from {} pass the end of the address space", length, address));
+    return nullptr;
+  }
   if ((access & IBV_ACCESS_ON_DEMAND) == 0 && !is_mapped(address, length)) {
     refuse(EFAULT, fmt::format("memory region: {} bytes from {} are not all mapped", length, address));
+    return nullptr;
+  }
+  if ((access & IBV_ACCESS_ON_DEMAND) == 0 && !is_permitted(address, length, access)) {
+    refuse(EFAULT,
+           fmt::format("memory region: {} bytes from {} may not all be accessed so (mprotect)", length, address));
     return nullptr;
   }
   auto region = add_region(pd, {.pd = Domain::of(pd).id,

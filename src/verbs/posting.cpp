@@ -69,7 +69,11 @@ int translate_pieces(const ibv_sge* list, int count, std::array<rc::Sge, kMaxSge
 
 }  // namespace
 
-int post_one(QueuePair& pair, const ibv_send_wr& wr) {
+namespace {
+
+// Calls use(adapter, request); returns why not, or what that says.
+template <class Use>
+[[gnu::always_inline]] inline int with_request(QueuePair& pair, const ibv_send_wr& wr, Use use) {
   rc::SendRequest request;
   std::array<rc::Sge, kMaxSges> pieces;
   if (!translate_operation(wr, request)) return EINVAL;
@@ -88,8 +92,21 @@ int post_one(QueuePair& pair, const ibv_send_wr& wr) {
     destination.qkey = wire::QKey(wr.wr.ud.remote_qkey);
     request.destination = &destination;
   }
-  ProcessNic& nic = pair.nic();
-  return error_of(nic.adapter().post_send(nic.now(), *pair.pair, request));
+  return error_of(use(pair.nic().adapter(), request));
+}
+
+}  // namespace
+
+int post_one(QueuePair& pair, const ibv_send_wr& wr) {
+  return with_request(pair, wr, [&](rc::Adapter& adapter, const rc::SendRequest& request) {
+    return adapter.post_send(pair.nic().now(), *pair.pair, request);
+  });
+}
+
+int check_one(QueuePair& pair, const ibv_send_wr& wr) {
+  return with_request(pair, wr, [&](const rc::Adapter& adapter, const rc::SendRequest& request) {
+    return adapter.check_send(*pair.pair, request);
+  });
 }
 
 int post_send(ibv_qp* qp, ibv_send_wr* wr, ibv_send_wr** bad) {

@@ -1,15 +1,20 @@
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <signal.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 #include <thread>
+#include <utility>
 
 #include "verbs/loopback_pair.h"
+#include "verbs/objects.h"
 
 namespace sluice::verbs::test {
 namespace {
@@ -52,6 +57,39 @@ TEST(Region, RefusesMemoryThatIsNotMappedAndRemoteWritesWithoutLocal) {
   EXPECT_EQ(errno, EFAULT);
   EXPECT_EQ(ibv_reg_mr(pair.pd, pair.memory.data(), 8, IBV_ACCESS_REMOTE_WRITE), nullptr);
   EXPECT_EQ(errno, EINVAL);
+}
+
+TEST(Region, RefusesMemoryWhosePagesDoNotPermitWhatItShall) {
+  LoopbackPair pair;
+  const std::size_t size = 8192;
+  auto* const pages =
+      static_cast<std::uint8_t*>(mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+  ASSERT_EQ(mprotect(pages + 4096, 4096, PROT_READ), 0);
+  for (const int writes : {int{IBV_ACCESS_LOCAL_WRITE}, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE}) {
+    errno = 0;
+    EXPECT_EQ(ibv_reg_mr(pair.pd, pages, size, writes), nullptr);
+    EXPECT_EQ(errno, EFAULT);
+  }
+  for (const auto& [length, access] :
+       {std::pair(size, int{IBV_ACCESS_REMOTE_READ}), std::pair(std::size_t{4096}, kAllAccess)}) {
+    ibv_mr* const mr = ibv_reg_mr(pair.pd, pages, length, access);
+    ASSERT_NE(mr, nullptr);
+    EXPECT_EQ(ibv_dereg_mr(mr), 0);
+  }
+  ASSERT_EQ(mprotect(pages + 4096, 4096, PROT_NONE), 0);
+  EXPECT_EQ(ibv_reg_mr(pair.pd, pages, size, IBV_ACCESS_REMOTE_READ), nullptr);
+  EXPECT_EQ(errno, EFAULT);
+  munmap(pages, size);
+}
+
+TEST(Region, RefusesWhatPassesTheEndOfTheAddressSpace) {
+  LoopbackPair pair;
+  for (const int access : {int{IBV_ACCESS_REMOTE_READ}, IBV_ACCESS_REMOTE_READ | IBV_ACCESS_ON_DEMAND}) {
+    errno = 0;
+    EXPECT_EQ(ibv_reg_mr_iova2(pair.pd, pair.memory.data(), ~std::size_t{0} - 100, 0, static_cast<unsigned>(access)),
+              nullptr);
+    EXPECT_EQ(errno, EINVAL);
+  }
 }
 
 TEST(Region, IsNamedByItsIova) {
@@ -128,6 +166,7 @@ TEST(Handles, AreBusyWhileOthersUseThem) {
   EXPECT_EQ(ibv_dealloc_pd(pair.pd), EBUSY);
   EXPECT_EQ(ibv_destroy_cq(pair.cq[0]), EBUSY);
   EXPECT_EQ(ibv_destroy_comp_channel(pair.channel), EBUSY);
+  EXPECT_EQ(ibv_close_device(pair.context), EBUSY);
 }
 
 TEST(QueuePair, NeedsAllThatATransitionAsksForAndNothingElse) {
@@ -142,6 +181,19 @@ TEST(QueuePair, NeedsAllThatATransitionAsksForAndNothingElse) {
   a.timeout = 3;
   EXPECT_EQ(ibv_modify_qp(pair.qp[0], &a, IBV_QP_STATE | IBV_QP_TIMEOUT), EINVAL);
   EXPECT_EQ(pair.state(0), IBV_QPS_INIT);
+}
+
+TEST(QueuePair, IsDrainedThoughWorkWaits) {
+  LoopbackPair pair;
+  pair.connect();
+  ibv_qp_attr a{};
+  a.qp_state = IBV_QPS_SQD;
+  ASSERT_EQ(ibv_modify_qp(pair.qp[0], &a, IBV_QP_STATE), 0);
+  ASSERT_EQ(pair.post(0, IBV_WR_RDMA_WRITE, pair.piece(0, 8), 8192), 0);
+  ibv_qp_init_attr init;
+  ASSERT_EQ(ibv_query_qp(pair.qp[0], &a, IBV_QP_STATE, &init), 0);
+  EXPECT_EQ(a.qp_state, IBV_QPS_SQD);
+  EXPECT_EQ(a.sq_draining, 0);
 }
 
 TEST(QueuePair, MovesDataBothWaysByEveryOperation) {
@@ -508,6 +560,90 @@ TEST(Extended, PostsWhatWasPutTogetherAllOrNothing) {
   ibv_wr_start(qp);
   for (int i = 0; i < 65; ++i) ibv_wr_rdma_write(qp, pair.mr->rkey, pair.address(8192));
   EXPECT_EQ(ibv_wr_complete(qp), ENOMEM);
+  // The second is refused, so the first is not posted either.
+  qp->wr_id = 3;
+  ibv_wr_start(qp);
+  ibv_wr_rdma_write(qp, pair.mr->rkey, pair.address(9000));
+  ibv_wr_set_sge(qp, pair.mr->lkey, pair.address(8192), 4);
+  ibv_wr_rdma_write(qp, pair.mr->rkey, pair.address(9100));
+  std::uint8_t too_long[129] = {};
+  ibv_wr_set_inline_data(qp, too_long, sizeof too_long);
+  EXPECT_EQ(ibv_wr_complete(qp), EINVAL);
+  ASSERT_EQ(pair.post(0, IBV_WR_RDMA_WRITE, pair.piece(0, 8), 9200), 0);
+  const auto next = pair.poll(0);
+  ASSERT_TRUE(next);
+  EXPECT_EQ(next->wr_id, 1000u + IBV_WR_RDMA_WRITE);
+  EXPECT_EQ(pair.memory[9000], 0);
+}
+
+TEST(Extended, TakesTheSettersWordForWhatIsInline) {
+  LoopbackPair pair({.extended_operations = IBV_QP_EX_WITH_RDMA_WRITE});
+  pair.connect();
+  ibv_qp_ex* const qp = ibv_qp_to_qp_ex(pair.qp[0]);
+  std::fill_n(pair.memory.begin(), 8, std::uint8_t{7});
+  ibv_wr_start(qp);
+  qp->wr_flags = IBV_SEND_SIGNALED | IBV_SEND_INLINE;
+  ibv_wr_rdma_write(qp, pair.mr->rkey, pair.address(8192));
+  ibv_wr_set_sge(qp, pair.mr->lkey, pair.address(0), 8);
+  ASSERT_EQ(ibv_wr_complete(qp), 0);
+  EXPECT_EQ(pair.status(0), IBV_WC_SUCCESS);
+  EXPECT_EQ(std::memcmp(&pair.memory[0], &pair.memory[8192], 8), 0);
+}
+
+TEST(Extended, ACompletionIsItsThreadsUntilTheEndOfThePoll) {
+  LoopbackPair pair;
+  pair.connect();
+  for (std::uint64_t id = 1; id <= 2; ++id) ASSERT_EQ(pair.post_receive(0, id, pair.piece(0, 8)), 0);
+  ibv_qp_attr error{};
+  error.qp_state = IBV_QPS_ERR;
+  ASSERT_EQ(ibv_modify_qp(pair.qp[0], &error, IBV_QP_STATE), 0);
+  auto* const cq = reinterpret_cast<ibv_cq_ex*>(pair.cq[0]);
+  ibv_poll_cq_attr none{};
+  ASSERT_EQ(ibv_start_poll(cq, &none), 0);
+  std::atomic<bool> has_polled{false};
+  std::uint64_t others = 0;
+  std::thread other([&] {
+    if (ibv_start_poll(cq, &none) != 0) return;
+    has_polled = true;
+    others = cq->wr_id;
+    ibv_end_poll(cq);
+  });
+  for (int i = 0; i < 10'000 && !has_polled; ++i) std::this_thread::yield();
+  EXPECT_FALSE(has_polled);
+  EXPECT_EQ(cq->wr_id, 1u);
+  ibv_end_poll(cq);
+  other.join();
+  EXPECT_EQ(others, 2u);
+  EXPECT_EQ(ibv_start_poll(cq, &none), ENOENT);
+  EXPECT_EQ(ibv_start_poll(cq, &none), ENOENT) << "holds nobody up";
+}
+
+TEST(Extended, TellsTheServiceLevelAsTheOtherInterfaceDoes) {
+  LoopbackPair pair({.type = IBV_QPT_UD});
+  pair.connect();
+  ibv_ah_attr to = pair.path();
+  ibv_ah* const ah = ibv_create_ah(pair.pd, &to);
+  ibv_sge sge = pair.piece(1000, 8);
+  ibv_send_wr wr{};
+  wr.opcode = IBV_WR_SEND;
+  wr.sg_list = &sge;
+  wr.num_sge = 1;
+  wr.wr.ud = {.ah = ah, .remote_qpn = pair.qp[1]->qp_num, .remote_qkey = 0x1234};
+  for (int i = 0; i < 2; ++i) {
+    ASSERT_EQ(pair.post_receive(1, 5, pair.piece(0, 100)), 0);
+    ASSERT_EQ(pair.post(0, wr), 0);
+  }
+  const auto wc = pair.poll(1);
+  ASSERT_TRUE(wc);
+  auto* const cq = reinterpret_cast<ibv_cq_ex*>(pair.cq[1]);
+  ibv_poll_cq_attr none{};
+  int error = ENOENT;
+  while (error == ENOENT) error = ibv_start_poll(cq, &none);
+  ASSERT_EQ(error, 0);
+  EXPECT_NE(wc->sl, 0);
+  EXPECT_EQ(ibv_wc_read_sl(cq), wc->sl);
+  ibv_end_poll(cq);
+  EXPECT_EQ(ibv_destroy_ah(ah), 0);
 }
 
 TEST(Extended, CompletionQueueReadsOneCompletionAfterTheOther) {
@@ -599,6 +735,47 @@ TEST(Fork, LeavesTheParentsNicAloneAndTheChildWithoutOne) {
   EXPECT_EQ(status, 0);
   ASSERT_EQ(pair.post(0, IBV_WR_RDMA_WRITE, pair.piece(0, 8), 8192), 0);
   EXPECT_EQ(pair.status(0), IBV_WC_SUCCESS);
+}
+
+TEST(Fork, WaitsUntilNobodyIsInTheNic) {
+  LoopbackPair pair;
+  SpinLock& lock = Context::of(pair.context).nic->lock();
+  std::atomic<bool> held{false};
+  std::atomic<bool> forking{false};
+  std::atomic<bool> whole{false};  // the NIC's objects: the other thread has done what it does with them
+  std::thread other([&] {
+    const NicLock guard(lock);
+    held = true;
+    while (!forking) std::this_thread::yield();
+    for (int i = 0; i < 20'000; ++i) std::this_thread::yield();
+    whole = true;
+  });
+  while (!held) std::this_thread::yield();
+  forking = true;
+  const pid_t child = fork();
+  if (child == 0) _exit(whole ? 0 : 1);
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+  other.join();
+}
+
+// A signal comes upon this thread while it is in the NIC: its request's pieces are nowhere.
+void exit_in_a_handler_within_a_verb() {
+  alarm(60);  // against hanging
+  LoopbackPair pair;
+  pair.connect();
+  signal(SIGSEGV, [](int) { std::exit(0); });
+  ibv_send_wr wr{};
+  wr.opcode = IBV_WR_SEND;
+  wr.sg_list = static_cast<ibv_sge*>(mmap(nullptr, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+  wr.num_sge = 1;
+  pair.post(0, wr);
+}
+
+TEST(ExitDeathTest, EndsTheProgramAlsoInASignalHandlerThatCameUponAVerb) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(exit_in_a_handler_within_a_verb(), testing::ExitedWithCode(0), "");
 }
 
 }  // namespace
