@@ -93,6 +93,8 @@ class BasicChannel {
     std::uint64_t tail_at = 0;  // tail modulo size: a division costs as much as all stores of a request
     // Room for `length` bytes in one piece. Moves nothing.
     Place place(std::uint64_t length) const;
+    // From the start of the ring, if it is empty: what lies behind the tail may be too short.
+    bool begin_anew();
     void take(const Place& place, std::uint64_t length);
   };
   struct Pending {
@@ -123,7 +125,7 @@ class BasicChannel {
   void put(const Entry& entry);
   void own_next();
   Done progress();
-  void take_read(const Pending& read, RequestId id);
+  Status take_read(const Pending& read, RequestId id);
   Completion take_oldest(RwType type);
   void take_errors();
   void note_failure(RequestId id, Status status);

@@ -31,14 +31,20 @@ typename BasicChannel<Words>::DataRing::Place BasicChannel<Words>::DataRing::pla
   const std::uint64_t to_end = size - tail_at;
   const bool fits = length <= to_end;  // otherwise in one piece at the start
   const std::uint64_t new_tail = tail + (fits ? 0 : to_end) + channel_detail::aligned(length);
-  // In an empty ring what is skipped is nobody's.
-  if (new_tail - head > size && head != tail) return {size, tail};
+  if (new_tail - head > size) return {size, tail};
   return {fits ? tail_at : 0, new_tail};
 }
 
 template <class Words>
+bool BasicChannel<Words>::DataRing::begin_anew() {
+  if (head != tail) return false;
+  head = tail += size - tail_at;
+  tail_at = 0;
+  return true;
+}
+
+template <class Words>
 void BasicChannel<Words>::DataRing::take(const Place& place, std::uint64_t length) {
-  if (head == tail) head = place.new_tail - channel_detail::aligned(length);
   tail = place.new_tail;
   tail_at = place.at + channel_detail::aligned(length);
   if (tail_at == size) tail_at = 0;
@@ -97,7 +103,8 @@ template <class Words>
 std::int64_t BasicChannel<Words>::async_read(std::uint16_t region, std::uint64_t from, void* to, std::uint32_t length) {
   if (const Status bad = check(region, from, length, responses_.size); bad != Status::kOk) return refuse(bad);
   if (!has_room(RwType::kRead)) return refuse(Status::kMetadataFull);
-  const auto place = responses_.place(length);
+  auto place = responses_.place(length);
+  if (place.at == responses_.size && responses_.begin_anew()) place = responses_.place(length);
   if (place.at == responses_.size) return refuse(Status::kResponseDataFull);
   responses_.take(place, length);
   const std::uint64_t sequence = ++issued_[0];
@@ -122,6 +129,7 @@ std::int64_t BasicChannel<Words>::async_write(std::uint16_t region, const void* 
   if (place.at == requests_.size) {
     requests_.head = std::max(requests_.head, pending_[1][progress().writes & mask_].new_head);
     place = requests_.place(length);
+    if (place.at == requests_.size && requests_.begin_anew()) place = requests_.place(length);
     if (place.at == requests_.size) return refuse(Status::kRequestDataFull);
   }
   requests_.take(place, length);
@@ -146,12 +154,12 @@ typename BasicChannel<Words>::Done BasicChannel<Words>::progress() {
 }
 
 template <class Words>
-void BasicChannel<Words>::take_read(const Pending& read, RequestId id) {
+inline Status BasicChannel<Words>::take_read(const Pending& read, RequestId id) {
   words_.look_soon(responses_.start + read.at + channel_detail::kLookAhead);
-  if (status_of(id) == Status::kOk) {
-    words_.copy_out(read.to, responses_.start + read.at, read.length);
-  }
+  const Status status = status_of(id);
+  if (status == Status::kOk) words_.copy_out(read.to, responses_.start + read.at, read.length);
   responses_.head = read.new_head;
+  return status;
 }
 
 template <class Words>
@@ -170,15 +178,12 @@ void BasicChannel<Words>::advance() {
 
 // REQUIRES: one of the type is complete and has not been taken.
 template <class Words>
-inline Completion BasicChannel<Words>::take_oldest(RwType type) {
+[[gnu::always_inline]] inline Completion BasicChannel<Words>::take_oldest(RwType type) {
   const bool write = type == RwType::kWrite;
   const Pending& oldest = pending_[write][++done_[write] & mask_];
   const RequestId id(type, oldest.region, done_[write]);
-  if (write) {
-    requests_.head = std::max(requests_.head, oldest.new_head);
-  } else {
-    take_read(oldest, id);
-  }
+  if (!write) return {id, take_read(oldest, id)};
+  requests_.head = std::max(requests_.head, oldest.new_head);
   return {id, status_of(id)};
 }
 
