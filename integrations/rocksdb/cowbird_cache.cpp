@@ -62,6 +62,8 @@ class Lookup final : public rocksdb::SecondaryCacheResultHandle {
 
   bool IsReady() override;
   void Wait() override;
+  // The same, not longer than until then.
+  void wait_until(Clock::time_point give_up);
   void* Value() override { return value_; }
   size_t Size() override { return size_; }
 
@@ -99,8 +101,10 @@ class CowbirdCache final : public rocksdb::SecondaryCache {
   // What comes back into the block cache stays in remote memory, so that it need not be written again.
   bool SupportForceErase() const override { return false; }
   void Erase(const Slice& key) override { log_.erase(key.ToStringView()); }
+  // All of them are on their way: together they take no longer than one may.
   void WaitAll(std::vector<rocksdb::SecondaryCacheResultHandle*> handles) override {
-    for (auto* handle : handles) handle->Wait();  // all of them are on their way
+    const auto give_up = Clock::now() + patience();
+    for (auto* handle : handles) static_cast<sluice::Lookup*>(handle)->wait_until(give_up);
   }
   Status GetCapacity(size_t& capacity) override {
     capacity = log_.capacity();
@@ -118,6 +122,7 @@ class CowbirdCache final : public rocksdb::SecondaryCache {
   std::chrono::microseconds patience() const { return std::chrono::microseconds(options_.patience_us); }
   // No engine was at work a moment ago: for a while nobody waits for it.
   void engine_is_gone() { rest_until_.store((Clock::now() + kRest).time_since_epoch().count()); }
+  bool rests(Clock::time_point now) const { return now.time_since_epoch().count() < rest_until_.load(); }
 
  private:
   RemoteLane& lane() { return *lanes_[std::hash<std::thread::id>()(std::this_thread::get_id()) % lanes_.size()]; }
@@ -134,6 +139,7 @@ class CowbirdCache final : public rocksdb::SecondaryCache {
 Status CowbirdCache::open() {
   if (options_.capacity == 0 || options_.capacity % RemoteLog::kAlignment != 0)
     return Status::InvalidArgument("capacity must be a multiple of 64 bytes");
+  if (options_.lanes < 1 || options_.lanes > 256) return Status::InvalidArgument("lanes must be from 1 to 256");
   if (options_.largest_block == 0) return Status::InvalidArgument("largest_block must not be 0");
   const std::uint64_t ring = (std::uint64_t{options_.largest_block} * 4 + 63) / 64 * 64;
   if (ring > (1u << 30)) return Status::InvalidArgument("largest_block must be at most 256 MiB");
@@ -213,23 +219,23 @@ bool Lookup::IsReady() {
   return read_ == nullptr;
 }
 
-void Lookup::Wait() {
-  Clock::time_point give_up{};
+void Lookup::Wait() { wait_until(Clock::now() + cache_.patience()); }
+
+void Lookup::wait_until(Clock::time_point give_up) {
   for (int looks = 0; !IsReady(); ++looks) {
     if (looks < kSpins) continue;
-    if (give_up == Clock::time_point()) give_up = Clock::now() + cache_.patience();
-    if (looks < kYields) {
-      std::this_thread::yield();
-      continue;
-    }
-    const bool engine = lane_.poll(true);
-    if (!engine) cache_.engine_is_gone();
-    if (!engine || Clock::now() > give_up) {
+    if (looks < kYields) std::this_thread::yield();
+    if (looks % kSpins != 0 && looks < kYields) continue;
+    const auto now = Clock::now();
+    const bool rests = cache_.rests(now);  // somebody has noticed already
+    const bool engine = !rests && lane_.poll(looks >= kYields);
+    if (!engine && !rests) cache_.engine_is_gone();
+    if (!engine || now > give_up) {
       cache_.counts().late.fetch_add(1);
       read_.reset();  // the lane keeps it as long as bytes may arrive
       return;
     }
-    std::this_thread::sleep_for(kNap);
+    if (looks >= kYields) std::this_thread::sleep_for(kNap);
   }
 }
 
