@@ -94,6 +94,7 @@ Result<void> CowbirdHost::take_instance(Application& application, ports::Message
   if (!message.descriptor) return fail("the instance's memory did not come with the message");
   auto block = ports::SharedBlock::adopt(std::move(message.descriptor), *bytes);
   if (!block) return tl::unexpected(block.error());
+  if (still_served(*block)) return fail("what this application asked for before is still being ended; try again");
   const auto layout = cowbird::InstanceLayout::parse(block->bytes());
   if (!layout) return tl::unexpected(layout.error());
   if (layout->bytes() > *bytes) {
@@ -105,6 +106,16 @@ Result<void> CowbirdHost::take_instance(Application& application, ports::Message
   application.serving = std::move(*serving);
   ++counters_.accepted;
   return {};
+}
+
+// It has hung up and come again. Of two engines on one ring each would undo what the other has done.
+bool CowbirdHost::still_served(const ports::SharedBlock& block) const {
+  struct stat asked {};
+  return fstat(block.descriptor(), &asked) == 0 && std::ranges::any_of(applications_, [&](const auto& one) {
+           struct stat other {};
+           return one->serving && fstat(one->block.descriptor(), &other) == 0 && other.st_ino == asked.st_ino &&
+                  other.st_dev == asked.st_dev;
+         });
 }
 
 // A node's name stands for its first region, a tenant's region has a name of its own.

@@ -68,6 +68,7 @@ class CowbirdHost final : public nic::Pollable {
   std::string answer(Application& application, ports::Message& message);
   Result<void> take_instance(Application& application, ports::Message& message);
   Result<cowbird::Region> find_region(const cowbird::RegionRequest& request) const;
+  bool still_served(const ports::SharedBlock& block) const;
   void let_go(Application& application);
   void close_listener();
 
