@@ -18,7 +18,6 @@
 #include <charconv>
 #include <cstdint>
 #include <deque>
-#include <iterator>
 #include <memory>
 #include <mutex>
 #include <stdexcept>
@@ -87,7 +86,9 @@ class CowbirdLog {
   static constexpr std::uint32_t kAlignment =
       64;  // not a disk's sector: what remote memory saves is read amplification
 
-  // Throws std::invalid_argument or std::runtime_error, which say what to do.
+  CowbirdLog() = default;  // of a store without storage: never used
+  // Throw std::invalid_argument or std::runtime_error, which say what to do.
+  explicit CowbirdLog(const std::string& config) : CowbirdLog(CowbirdLogOptions::parse(config)) {}
   explicit CowbirdLog(const CowbirdLogOptions& options) : capacity_(options.capacity) {
     if (options.capacity == 0 || options.capacity % kAlignment != 0) {
       throw std::invalid_argument("cowbird: capacity must be a multiple of 64 bytes");
@@ -115,19 +116,19 @@ class CowbirdLog {
   }
   Status Close() { return Status::Ok; }
   Status Delete() { return Status::Ok; }
-  // What lies before `offset` is given up. `done`, if there is one, is called with it.
-  template <class Done>
-  void Truncate(std::uint64_t offset, Done done) {
+  // What lies before `offset` is given up, and the store's garbage collection is told so.
+  template <class GcState>
+  void Truncate(std::uint64_t offset, const GcState& gc_state) {
     std::uint64_t begin = begin_.load();
     while (begin < offset && !begin_.compare_exchange_weak(begin, offset)) {
     }
-    if constexpr (std::is_pointer_v<Done>) {
-      if (done != nullptr) done(offset);
-    } else if constexpr (std::is_invocable_v<Done, std::uint64_t>) {
-      done(offset);
+    if constexpr (std::is_pointer_v<GcState>) {  // older FASTER: a function, or none
+      if (gc_state != nullptr) gc_state(offset);
+    } else {
+      gc_state.IssueTruncateCallback(offset);
     }
   }
-  static constexpr std::size_t alignment() { return kAlignment; }
+  static constexpr std::uint32_t alignment() { return kAlignment; }
 
   // The context is copied before the call returns; `to` and `from` stay until the callback.
   Status ReadAsync(std::uint64_t offset, void* to, std::uint32_t length, Callback callback, Context& context) const {
@@ -138,52 +139,62 @@ class CowbirdLog {
     return start(true, offset, bytes, length, callback, context);
   }
 
-  // Calls back whatever has completed. True: something has.
+  // Calls back what has completed: what this thread has issued; that of others from time to time, in case they do not ask any more. True: something has.
   bool TryComplete() {
-    std::vector<std::shared_ptr<Operation>> ready;
-    for (const auto& lane : lanes_) {
-      const std::unique_lock lock(lane->mutex, std::try_to_lock);
-      if (!lock) continue;  // its owner is at it
-      collect(*lane);
-      pump(*lane);
-      std::move(lane->ready.begin(), lane->ready.end(), std::back_inserter(ready));
-      lane->ready.clear();
+    if (lanes_.empty()) return false;
+    Lane& mine = lane();
+    bool any = false;
+    {
+      const std::scoped_lock lock(mine.mutex);
+      advance(mine);
+      if (mine.ended.empty() && ++mine.vain_turns % kVainTurns != 0) return false;
     }
-    for (const auto& o : ready) {
-      o->callback(o->context, o->failed ? Status::IOError : Status::Ok, o->failed ? 0 : o->length);
+    any = call_back(mine);
+    if (any) return true;
+    for (const auto& other : lanes_) {
+      {
+        const std::unique_lock lock(other->mutex, std::try_to_lock);
+        if (!lock) continue;  // its owner is at it
+        advance(*other);
+      }
+      any = call_back(*other) || any;
     }
-    return !ready.empty();
+    return any;
   }
 
  private:
   static constexpr std::uint32_t kRingBytes = 1u << 20;
   static constexpr std::uint32_t kPiece = 64u << 10;  // of a request in the rings
-  static constexpr int kVainLooks = 1000;             // before a look for a new engine
+  static constexpr std::uint32_t kVainTurns = 64;     // before a turn for the others
+  static constexpr std::uint32_t kVainLooks = 1000;   // before a look for a new engine
 
   struct Operation {
-    bool write;
-    std::uint64_t offset;
-    std::uint8_t* bytes;
-    std::uint32_t length;
-    Callback callback;
-    Context* context;
+    bool write = false;
+    bool failed = false;
+    std::uint64_t offset = 0;
+    std::uint8_t* bytes = nullptr;
+    std::uint32_t length = 0;
     std::uint32_t issued = 0;
     std::uint32_t completed = 0;
-    bool failed = false;
+    Callback callback = nullptr;
+    Context* context = nullptr;
   };
   struct Piece {
     std::int64_t id;
     std::uint32_t length;
-    std::shared_ptr<Operation> operation;
+    Operation* operation;
   };
   struct Lane {
     std::mutex mutex;
     cowbird_thread_t* thread = nullptr;
     int group = 0;
-    std::deque<std::shared_ptr<Operation>> waiting;  // not wholly issued
-    std::deque<Piece> under_way[2];                  // reads, writes: each complete in their order
-    std::vector<std::shared_ptr<Operation>> ready;   // to be called back
-    int vain = 0;
+    std::deque<Operation> operations;  // all there are
+    std::vector<Operation*> idle;      // of them
+    std::deque<Operation*> waiting;    // not wholly issued
+    std::deque<Piece> under_way[2];    // reads, writes: each complete in their order
+    std::deque<Operation*> ended;      // to be called back
+    std::uint32_t vain_looks = 0;
+    std::uint32_t vain_turns = 0;
   };
   struct Closer {
     void operator()(cowbird_t* cowbird) const { cowbird_close(cowbird); }
@@ -197,62 +208,80 @@ class CowbirdLog {
 
   Status start(bool write, std::uint64_t offset, std::uint8_t* bytes, std::uint32_t length, Callback callback,
                Context& context) const {
+    if (lanes_.empty()) return Status::IOError;
     Context* copy = nullptr;
     if (const Status copied = context.DeepCopy(copy); copied != Status::Ok) return copied;
-    auto made = std::make_shared<Operation>(Operation{write, offset, bytes, length, callback, copy});
     Lane& mine = lane();
     const std::scoped_lock lock(mine.mutex);
+    if (mine.idle.empty()) mine.idle.push_back(&mine.operations.emplace_back());
+    Operation* const o = mine.idle.back();
+    mine.idle.pop_back();
     const bool beyond = length > capacity_ || offset + length > begin_.load() + capacity_;
+    *o = {write, beyond, offset, bytes, length, 0, 0, callback, copy};
     if (length == 0 || beyond) {
-      made->failed = beyond;
-      mine.ready.push_back(std::move(made));
+      mine.ended.push_back(o);
       return Status::Ok;  // the store looks at the callback alone
     }
-    mine.waiting.push_back(std::move(made));
-    pump(mine);
+    if (!mine.waiting.empty() || !issue(mine, *o)) mine.waiting.push_back(o);
     return Status::Ok;
   }
 
-  // Issues what the rings take.
-  void pump(Lane& lane) const {
-    while (!lane.waiting.empty()) {
-      const std::shared_ptr<Operation> o = lane.waiting.front();
-      while (o->issued < o->length && !o->failed) {
-        const std::uint64_t at = (o->offset + o->issued) % capacity_;
-        const auto length =
-            static_cast<std::uint32_t>(std::min<std::uint64_t>({o->length - o->issued, kPiece, capacity_ - at}));
-        const std::int64_t id = o->write ? cowbird_async_write(lane.thread, region_, o->bytes + o->issued, at, length)
-                                         : cowbird_async_read(lane.thread, region_, at, o->bytes + o->issued, length);
-        if (is_full(id)) return;
-        if (id < 0) {
-          o->failed = true;
-          break;
-        }
-        cowbird_poll_add(lane.thread, lane.group, id);
-        lane.under_way[o->write].push_back({id, length, o});
-        o->issued += length;
-      }
-      lane.waiting.pop_front();
-      if (o->failed && o->completed == o->issued) lane.ready.push_back(o);
+  // Issues what the rings take of it. False: they take no more now.
+  bool issue(Lane& lane, Operation& o) const {
+    while (o.issued < o.length && !o.failed) {
+      const std::uint64_t at = (o.offset + o.issued) % capacity_;
+      const auto length =
+          static_cast<std::uint32_t>(std::min<std::uint64_t>({o.length - o.issued, kPiece, capacity_ - at}));
+      const std::int64_t id = o.write ? cowbird_async_write(lane.thread, region_, o.bytes + o.issued, at, length)
+                                      : cowbird_async_read(lane.thread, region_, at, o.bytes + o.issued, length);
+      if (is_full(id)) return false;
+      o.failed = id < 0;
+      if (o.failed) break;
+      cowbird_poll_add(lane.thread, lane.group, id);
+      lane.under_way[o.write].push_back({id, length, &o});
+      o.issued += length;
     }
+    if (o.failed && o.completed == o.issued) lane.ended.push_back(&o);
+    return true;
   }
 
+  // Takes what is complete, and issues what waits. Under the lane's lock.
+  void advance(Lane& lane) const {
+    if (!(lane.under_way[0].empty() && lane.under_way[1].empty())) collect(lane);
+    while (!lane.waiting.empty() && issue(lane, *lane.waiting.front())) lane.waiting.pop_front();
+  }
   void collect(Lane& lane) const {
     cowbird_completion_t done[64];
-    const bool look = lane.vain >= kVainLooks;  // libcowbird looks for an engine only when it may wait
-    if (look) lane.vain = 0;
+    const bool look = lane.vain_looks >= kVainLooks;  // libcowbird looks for an engine only when it may wait
     const int n = cowbird_poll_wait(lane.thread, lane.group, done, 64, look ? 1 : 0);
-    if (n <= 0 && !(lane.under_way[0].empty() && lane.under_way[1].empty())) ++lane.vain;
+    lane.vain_looks = n > 0 || look ? 0 : lane.vain_looks + 1;
     for (int i = 0; i < n; ++i) {
       auto& reads = lane.under_way[0];
       auto& pieces = !reads.empty() && reads.front().id == done[i].request ? reads : lane.under_way[1];
-      const Piece piece = std::move(pieces.front());
+      const Piece piece = pieces.front();
       pieces.pop_front();
       Operation& o = *piece.operation;
       o.completed += piece.length;
       o.failed = o.failed || done[i].status != 0;
-      const bool waits = !lane.waiting.empty() && lane.waiting.front() == piece.operation;
-      if (!waits && o.completed == o.issued) lane.ready.push_back(piece.operation);
+      const bool waits = !lane.waiting.empty() && lane.waiting.front() == &o;
+      if (!waits && o.completed == o.issued) lane.ended.push_back(&o);
+    }
+  }
+
+  // Each is taken off before it is called back: a callback may come here again while it waits for others to be called back.
+  bool call_back(Lane& lane) const {
+    bool any = false;
+    while (true) {
+      Operation o;
+      {
+        const std::scoped_lock lock(lane.mutex);
+        if (lane.ended.empty()) return any;
+        o = *lane.ended.front();
+        lane.idle.push_back(lane.ended.front());
+        lane.ended.pop_front();
+      }
+      o.callback(o.context, o.failed ? Status::IOError : Status::Ok, o.failed ? 0 : o.length);
+      any = true;
     }
   }
 
@@ -260,25 +289,26 @@ class CowbirdLog {
     return error == COWBIRD_METADATA_FULL || error == COWBIRD_REQUEST_DATA_FULL || error == COWBIRD_RESPONSE_DATA_FULL;
   }
 
-  std::uint64_t capacity_;
+  std::uint64_t capacity_ = 0;
   std::unique_ptr<cowbird_t, Closer> cowbird_;
   std::uint16_t region_ = 0;
   std::vector<std::unique_ptr<Lane>> lanes_;
   std::atomic<std::uint64_t> begin_{0};
 };
 
-// FASTER's disk type: LocalDisk's files for checkpoints, a CowbirdLog for the log.
-template <class LocalDisk>
-class CowbirdDisk : public LocalDisk {
+// FASTER's disk type: LocalDisk's files for checkpoints, a Log in place of its log.
+template <class LocalDisk, class Log>
+class DiskWithLog : public LocalDisk {
  public:
-  using log_file_t = CowbirdLog;
+  using log_file_t = Log;
 
-  // As LocalDisk's, but for the configuration, which is the log's. Throws as CowbirdLog.
+  // As LocalDisk's, but for the configuration, which is the log's. Throws as Log does. Without a root path the store has no storage (FASTER's compaction
+  // makes one for a while): nothing is opened.
   template <class Epoch>
-  CowbirdDisk(const std::string& root_path, Epoch& epoch, const std::string& config)
-      : LocalDisk(root_path, epoch, ""), log_(CowbirdLogOptions::parse(config)) {}
+  DiskWithLog(const std::string& folder, Epoch& epoch, const std::string& config)
+      : LocalDisk(folder, epoch, ""), log_(folder.empty() ? Log() : Log(config)) {}
 
-  static constexpr std::uint32_t sector_size() { return CowbirdLog::kAlignment; }
+  static constexpr std::uint32_t sector_size() { return Log::alignment(); }
   const log_file_t& log() const { return log_; }
   log_file_t& log() { return log_; }
   bool TryComplete() {
@@ -289,5 +319,8 @@ class CowbirdDisk : public LocalDisk {
  private:
   log_file_t log_;
 };
+
+template <class LocalDisk>
+using CowbirdDisk = DiskWithLog<LocalDisk, CowbirdLog>;
 
 }  // namespace sluice::faster

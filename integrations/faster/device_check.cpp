@@ -37,9 +37,11 @@ constexpr std::size_t kReadsAhead = 32;
 
 std::uint64_t word_at(std::uint64_t offset) { return offset * 0x9e3779b97f4a7c15; }
 
+std::atomic<std::uint64_t> truncated_to{0};
+
 struct Run {
   explicit Run(const std::string& engine)
-      : disk("", epoch, fmt::format("memory_node=memory1,capacity={},engine={}", kCapacity, engine)) {}
+      : disk("store", epoch, fmt::format("memory_node=memory1,capacity={},engine={}", kCapacity, engine)) {}
   void complain(const std::string& what) {
     if (wrong++ == 0) fmt::print(stderr, "{}\n", what);
   }
@@ -105,7 +107,8 @@ void append(Run& run, std::uint64_t pages) {
         std::this_thread::sleep_for(
             std::chrono::milliseconds(20));  // reads under way there may find other bytes: they do not count
       }
-      run.disk.log().Truncate(begin, [](std::uint64_t) {});
+      run.disk.log().Truncate(begin, FASTER::core::GcState{[](std::uint64_t offset) { truncated_to = offset; }});
+      if (truncated_to != begin) run.complain("garbage collection was not told of a truncation");
     }
     write(false);
     run.flushed = at + kPage;

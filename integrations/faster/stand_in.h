@@ -18,6 +18,14 @@ class IAsyncContext {
   virtual Status DeepCopy(IAsyncContext*& copy) = 0;
 };
 
+// What garbage collection wants to be told: how far the log has been given up.
+struct GcState {
+  void (*truncated)(std::uint64_t offset) = nullptr;
+  void IssueTruncateCallback(std::uint64_t offset) const {
+    if (truncated != nullptr) truncated(offset);
+  }
+};
+
 using AsyncIOCallback = void (*)(IAsyncContext* context, Status result, std::size_t bytes);
 
 }  // namespace FASTER::core
