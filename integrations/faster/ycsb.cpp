@@ -22,6 +22,7 @@
 // The logs come after the headers of the store.
 #include "base/rng.h"
 #include "integrations/faster/cowbird_device.h"
+#include "integrations/faster/near_engine.h"
 #include "integrations/faster/other_logs.h"
 #include "workload/zipf.h"
 
@@ -41,7 +42,7 @@ struct Settings {
   std::uint64_t operations = 5'000'000;
   std::uint32_t threads = 1;
   std::string distribution = "zipfian";
-  std::vector<std::string> logs = {"memory", "local", "cowbird", "one-sided", "one-sided-sync", "file"};
+  std::vector<std::string> logs = {"memory", "local", "cowbird-near", "cowbird", "one-sided", "one-sided-sync", "file"};
   std::string folder;
   std::string engine;
   std::string memory_node = "memory1";
@@ -111,10 +112,25 @@ class Value {
   std::atomic<std::uint64_t> words_[kWords];
 };
 
-// How often each key has been written: begun before the store is asked, done when it has said so. One thread writes a key.
-struct Versions {
-  explicit Versions(std::uint64_t records) : begun(records), done(records) {}
-  std::vector<std::atomic<std::uint32_t>> begun, done;
+// How often each key has been written: begun before the store is asked, done when it has said so. One thread writes a key. Where keys are only loaded,
+// each once, nothing is kept: looking it up would cost as much as half of an operation.
+class Versions {
+ public:
+  Versions(std::uint64_t records, bool kept) : begun_(kept ? records : 0), done_(kept ? records : 0) {}
+  std::uint64_t begin(std::uint64_t key) { return begun_.empty() ? 1 : ++begun_[key]; }
+  void end(std::uint64_t key, std::uint64_t version) {
+    if (!done_.empty()) done_[key].store(static_cast<std::uint32_t>(version), std::memory_order_release);
+  }
+  // What a read may find that begins, or ends, now.
+  std::uint64_t oldest(std::uint64_t key) const {
+    return done_.empty() ? 1 : done_[key].load(std::memory_order_acquire);
+  }
+  std::uint64_t newest(std::uint64_t key) const {
+    return begun_.empty() ? 1 : begun_[key].load(std::memory_order_acquire);
+  }
+
+ private:
+  std::vector<std::atomic<std::uint32_t>> begun_, done_;
 };
 
 struct Tally {
@@ -127,7 +143,7 @@ class Read final : public IAsyncContext {
   using key_t = Key;
   using value_t = Value<kBytes>;
   Read(std::uint64_t key, const Versions& versions, Tally& tally)
-      : key_{key}, oldest_(versions.done[key].load(std::memory_order_acquire)), versions_(versions), tally_(tally) {}
+      : key_{key}, oldest_(versions.oldest(key)), versions_(versions), tally_(tally) {}
   const Key& key() const { return key_; }
   void Get(const value_t& value) { judge(value.check(key_.number)); }
   void GetAtomic(const value_t& value) { judge(value.check_shared(key_.number)); }
@@ -142,8 +158,7 @@ class Read final : public IAsyncContext {
 
  private:
   void judge(std::optional<std::uint64_t> version) {
-    if (!version || *version < oldest_ || *version > versions_.begun[key_.number].load(std::memory_order_acquire))
-      ++tally_.wrong;
+    if (!version || *version < oldest_ || *version > versions_.newest(key_.number)) ++tally_.wrong;
   }
   Key key_;
   std::uint64_t oldest_;
@@ -157,7 +172,7 @@ class Upsert final : public IAsyncContext {
   using key_t = Key;
   using value_t = Value<kBytes>;
   Upsert(std::uint64_t key, Versions& versions, Tally& tally)
-      : key_{key}, version_(++versions.begun[key]), versions_(versions), tally_(tally) {}
+      : key_{key}, version_(versions.begin(key)), versions_(versions), tally_(tally) {}
   const Key& key() const { return key_; }
   static constexpr std::uint32_t value_size() { return sizeof(value_t); }
   void Put(value_t& value) { value.fill(key_.number, version_); }
@@ -166,7 +181,7 @@ class Upsert final : public IAsyncContext {
     return true;
   }
   void end(Status status) {
-    versions_.done[key_.number].store(static_cast<std::uint32_t>(version_), std::memory_order_release);
+    versions_.end(key_.number, version_);
     ++tally_.ended;
     if (status != Status::Ok) ++tally_.wrong;
   }
@@ -228,7 +243,7 @@ class Bench {
         const std::string& config)
       : s_(s),
         plan_(plan),
-        versions_(s.records),
+        versions_(s.records, s.reads_percent != 100),
         store_(std::bit_ceil(s.records / 2), log_bytes, s.folder, mutable_fraction,
                FASTER::core::DEFAULT_READ_CACHE_CONFIG, FASTER::core::DEFAULT_HLOG_COMPACTION_CONFIG, false, config) {}
 
@@ -324,9 +339,13 @@ Outcome run_one(const Settings& s, const Plan& plan, const std::string& log) {
   const std::uint64_t pages = std::max<std::uint64_t>(data * s.local_percent / 100 / kPage, 8);
   const double mutable_fraction = static_cast<double>(pages - 5) / static_cast<double>(pages);
   const std::uint64_t written = data + s.operations * (100 - s.reads_percent) / 100 * record;
+  const std::uint64_t capacity = (written / kPage + 8) * kPage;
+  std::unique_ptr<faster::NearEngine> near;
+  if (log == "cowbird-near") near = std::make_unique<faster::NearEngine>(s.folder + ".cowbird.sock", capacity);
+  const std::string engine = near ? near->socket() : s.engine;
   const std::string config =
-      fmt::format("memory_node={},offset={},capacity={},lanes={}{}", s.memory_node, s.offset,
-                  (written / kPage + 8) * kPage, s.threads + 1, s.engine.empty() ? "" : ",engine=" + s.engine);
+      fmt::format("memory_node={},offset={},capacity={},lanes={}{}", near ? near->kMemoryNode : s.memory_node,
+                  near ? 0 : s.offset, capacity, s.threads + 1, engine.empty() ? "" : ",engine=" + engine);
   const auto with = [&]<class Disk>() {
     return Bench<Disk, kBytes>(s, plan, pages * kPage, mutable_fraction, config).run();
   };
@@ -357,14 +376,15 @@ int run(int argc, char** argv) {
   CLI::App app(
       "YCSB on FASTER, with a log that does not fit into its memory. The log's cold part lies in turn in: memory (all "
       "of the log is in memory), local (this "
-      "process's memory, behind FASTER's device interface: the limit for any remote one), cowbird (`sluice rack up "
+      "process's memory, behind FASTER's device interface: the limit for any remote one), cowbird-near (behind "
+      "Cowbird, a thread of this process its engine and pool), cowbird (`sluice rack up "
       "--no-metadata`, `sluice cowbird engine`), "
       "one-sided and one-sided-sync (the store's threads read and write the memory node themselves), file. Every value "
       "is checked.");
   app.add_option("--logs", s.logs, "which, in turn")
       ->capture_default_str()
       ->delimiter(',')
-      ->check(CLI::IsMember({"memory", "local", "cowbird", "one-sided", "one-sided-sync", "file"}));
+      ->check(CLI::IsMember({"memory", "local", "cowbird-near", "cowbird", "one-sided", "one-sided-sync", "file"}));
   app.add_option("--folder", s.folder, "for the log as a file, and what else FASTER writes: empty, or not there yet")
       ->required();
   app.add_option("--records", s.records, "keys, of 8 bytes")

@@ -39,18 +39,41 @@ struct Tally {
   std::string problem;
 };
 
+// What the store's threads have in common: how many reads are under way, counted on one line of memory, which goes from thread to thread.
+class PendingReads {
+ public:
+  explicit PendingReads(const CowbirdWorkload& w) : most_(w.most_pending), line_cost_(w.line_cost) {}
+  bool full() const { return most_ != 0 && count_ >= most_; }
+  // What `thread` is busy with until it has counted `times` times. Others wait for the line.
+  Duration touch(Time now, std::uint32_t thread, std::size_t times) {
+    if (line_cost_ == Duration{} || std::exchange(last_, thread) == thread) return {};
+    free_at_ = std::max(free_at_, now) + line_cost_ * static_cast<std::int64_t>(times);
+    return free_at_ - now;
+  }
+  void add() { ++count_; }
+  void remove(std::size_t n) { count_ -= n; }
+
+ private:
+  std::uint64_t most_;
+  Duration line_cost_;
+  std::uint64_t count_ = 0;
+  std::uint32_t last_ = 0;
+  Time free_at_;
+};
+
 // One application thread.
 class Prober final : public Event {
  public:
   // `way` null: all is local.
   Prober(EventLoop& loop, Cpu& cpu, std::uint32_t number, const CowbirdWorkload& w, std::unique_ptr<Way> way, Rng rng,
-         Tally& tally)
+         PendingReads& pending, Tally& tally)
       : loop_(loop),
         cpu_(cpu),
         number_(number),
         w_(w),
         way_(std::move(way)),
         rng_(rng),
+        pending_(pending),
         tally_(tally),
         slots_(w.depth) {}
   void begin(Time at) { loop_.schedule(*this, at); }
@@ -73,7 +96,7 @@ class Prober final : public Event {
     }
     if (way_ != nullptr && way_->failed()) tally_.problem = "a read failed";
     if (!tally_.problem.empty()) return;
-    const Duration own = next(), communication = communication_of(doing_);
+    const Duration own = next(now), communication = communication_of(doing_);
     if (now >= tally_.from) {
       tally_.communicating = tally_.communicating + communication;
       tally_.working = tally_.working + own + communication;
@@ -82,18 +105,21 @@ class Prober final : public Event {
   }
 
   // Decides; returns what it costs, without communication.
-  Duration next() {
+  Duration next(Time now) {
     if (found_ != 0) {
       doing_ = Doing::kComplete;
-      return w_.use_cost * static_cast<std::int64_t>(found_);
+      return w_.use_cost * static_cast<std::int64_t>(found_) + pending_.touch(now, number_, found_);
     }
-    if (way_ == nullptr || (issued_ - completed_ < w_.depth && full_ == false)) {
-      const bool local = way_ == nullptr || rng_.below(100) < w_.local_percent;
-      doing_ = local ? Doing::kLocal : Doing::kIssue;
-      return w_.index_cost + (local ? w_.local_cost : Duration{});
+    if (way_ != nullptr && (full_ || pending_.full())) {
+      doing_ = Doing::kLook;
+      return {};
     }
-    doing_ = Doing::kLook;
-    return {};
+    const bool cold = rng_.below(100) >= w_.local_percent;
+    doing_ = cold && way_ != nullptr ? Doing::kIssue : Doing::kLocal;
+    const Duration of_record = doing_ == Doing::kLocal ? w_.local_cost : Duration{};
+    // Where it is only called remote, it is counted twice at once.
+    const std::size_t times = doing_ == Doing::kLocal ? 2 : 1;
+    return w_.index_cost + of_record + (cold ? w_.cold_cost + pending_.touch(now, number_, times) : Duration{});
   }
   Duration communication_of(Doing doing) const {
     switch (doing) {
@@ -109,9 +135,11 @@ class Prober final : public Event {
     Slot& slot = slots_[issued_ % w_.depth];
     slot = {rng_.below(records) * w_.bytes, now};
     way_->issue(now, slot.offset, issued_++ % w_.depth);
+    pending_.add();
     full_ = issued_ - completed_ == w_.depth;
   }
   void take(Time now) {
+    pending_.remove(found_);
     for (; found_ > 0; --found_, ++completed_) {
       const Slot& slot = slots_[completed_ % w_.depth];
       if (load_le<std::uint64_t>(way_->record(completed_ % w_.depth)) != mark_of(slot.offset))
@@ -131,6 +159,7 @@ class Prober final : public Event {
   const CowbirdWorkload& w_;
   std::unique_ptr<Way> way_;
   Rng rng_;
+  PendingReads& pending_;
   Tally& tally_;
   std::vector<Slot> slots_;
   std::uint64_t issued_ = 0;
@@ -170,6 +199,7 @@ class World {
         stage_(w.way == "switch" ? std::make_unique<EngineStage>(switch_config(w), seed) : nullptr),
         rack_(hardware, seed),
         rng_(seed),
+        pending_(w_),
         cpu_(hardware.host, static_cast<std::uint32_t>(has_io_threads() ? 2 * w.threads : w.threads)),
         pool_cpu_(hardware.host, static_cast<std::uint32_t>(w.threads)),
         table_(w.table_bytes) {
@@ -186,7 +216,8 @@ class World {
     if (w.way == "switch") make_switch();
     const Rng rng = Rng(seed).fork("probers");
     for (std::uint32_t i = 0; i < w.threads; ++i) {
-      probers_.emplace_back(rack_.loop, cpu_, has_io_threads() ? 2 * i : i, w_, make_way(i), rng.fork(i), tally_)
+      probers_
+          .emplace_back(rack_.loop, cpu_, has_io_threads() ? 2 * i : i, w_, make_way(i), rng.fork(i), pending_, tally_)
           .begin(Time::at(Duration::nanoseconds(static_cast<std::int64_t>(rng.fork(1000 + i).next() % 1000))));
     }
   }
@@ -367,6 +398,7 @@ class World {
           *batch_servers_.emplace_back(std::make_unique<BatchServer>(rack_, *pool_, pool_cpu_, i, table_, w_));
       return std::make_unique<IoThreadWay>(rack_, *compute_, *pool_, cpu_, 2 * i + 1, server, w_);
     }
+    if (w_.way == "disk") return std::make_unique<DiskWay>(disk_, table_, w_);
     if (w_.way == "user-threads") {
       return std::make_unique<UserThreadWay>(
           std::make_unique<ReadWay>(rack_, *compute_, *pool_, *pool_completions_, key_, w_), w_.switch_cost);
@@ -378,9 +410,11 @@ class World {
   std::unique_ptr<EngineStage> stage_;  // outlives the rack
   Rack rack_;
   Rng rng_;
+  PendingReads pending_;
   Cpu cpu_, pool_cpu_;
   Tally tally_;
   std::vector<std::uint8_t> table_;
+  Disk disk_;
   Rack::Machine* compute_ = nullptr;
   Rack::Machine* pool_ = nullptr;
   memory::Key key_{};
@@ -402,7 +436,7 @@ class World {
 
 void CowbirdWorkload::read(Fields& f) {
   constexpr auto kOptional = Fields::Need::kOptional;
-  f.choice("way", way, {"local", "sync", "async", "two-sided", "spot", "switch", "io-threads", "user-threads"});
+  f.choice("way", way, {"local", "sync", "async", "two-sided", "spot", "switch", "io-threads", "user-threads", "disk"});
   f.choice("pool", pool, {"rc", "edm", "near"}, kOptional);
   edm.read(f);
   f.integer("threads", threads, 1, 64);
@@ -424,6 +458,11 @@ void CowbirdWorkload::read(Fields& f) {
   f.duration("engine_cost", engine_cost);
   f.duration("near_cost", near_cost, kOptional);
   f.duration("switch_cost", switch_cost, kOptional);
+  f.duration("cold_cost", cold_cost, kOptional);
+  f.duration("line_cost", line_cost, kOptional);
+  f.integer("most_pending", most_pending, 0, 4096, kOptional);
+  f.duration("disk_interval", disk_interval, kOptional);
+  f.duration("disk_latency", disk_latency, kOptional);
   f.duration("warm_up", warm_up, kOptional);
   f.duration("measure", measure, kOptional);
   if (way == "sync" || way == "two-sided") depth = 1;
@@ -439,6 +478,9 @@ CowbirdResult run_cowbird_load(const Hardware& hardware, const CowbirdWorkload& 
             .problem = "near_cost: what a request costs an engine beside the pool, more than engine_cost"};
   if (workload.way == "user-threads" && workload.switch_cost == Duration{})
     return {.metrics = {}, .problem = "switch_cost: what a switch from one user thread to another costs"};
+  if (workload.way == "disk" && (workload.disk_interval == Duration{} || workload.disk_latency == Duration{}))
+    return {.metrics = {},
+            .problem = "disk_interval and disk_latency: how many reads a second a disk does, and how long one takes"};
   if (workload.pool == "edm" && !hardware.edm)
     return {.metrics = {}, .problem = "EDM needs hardware of its own: edm_hardware"};
   return World(hardware, workload, seed).run();

@@ -4,9 +4,11 @@
 // Ways:       local, purely local memory; sync, one READ at a time; async, `depth` READs under way; two-sided, one request at a time to a thread of
 //             the memory node; spot and switch, Cowbird, `depth` under way: the rings' own code on the application's side, the spot engine's on
 //             cores of a third machine or of the memory node, the switch's engine in the simulated switch; io-threads and user-threads,
-//             as Redy and AIFM do it (cowbird_rivals.h).
+//             as Redy and AIFM do it (cowbird_rivals.h); disk, a local one.
 //             latency: the same, with nothing but remote reads (`local_percent` 0, `index_cost` 0).
 // A probe:    the thread looks the key up in its own index, then reads the record, `local_percent` of which are local. Every record is checked.
+// A store:    FASTER does more for a record that is not local (`cold_cost`), also where that lies in its own memory behind its device interface, counts such
+//             reads on a line of memory that all threads write (`line_cost`), and has `most_pending` of them under way in all.
 // Costs:      of the application's thread and of the engine: settings, measured by us (`sluice bench cowbird`); of verbs: the hardware's. None is
 //             fitted to Cowbird's figures.
 // Units:      throughput in millions of probes a second; latencies of remote reads, from issue to completion, in us;
@@ -27,7 +29,7 @@
 namespace sluice::sim {
 
 struct CowbirdWorkload {
-  std::string way = "spot";  // local, sync, async, two-sided, spot, switch, io-threads, user-threads
+  std::string way = "spot";  // local, sync, async, two-sided, spot, switch, io-threads, user-threads, disk
   std::string pool = "rc";   // spot: how the engines reach the pool: rc, edm, or near, on the memory node itself
   EdmChoice edm;
   std::uint64_t threads = 1;
@@ -42,13 +44,18 @@ struct CowbirdWorkload {
   Duration probe = Duration::microseconds(2);  // between two probes: spot, of each channel; switch, of whichever
   Duration index_cost{};                       // of a probe, before the record
   Duration local_cost{};                       // of a record in local memory
-  Duration use_cost{};       // of a record that has arrived, beyond its first line; of all remote ways alike
-  Duration issue_cost{};     // Cowbird: storing a request
-  Duration complete_cost{};  // … taking a completed one, of 8 bytes
-  Duration look_cost{};      // … a look at the progress
-  Duration engine_cost{};    // spot: the engine's own code, a request
-  Duration near_cost{};      // … where the pool is near: with the copying
-  Duration switch_cost{};    // user-threads: from one to another
+  Duration use_cost{};             // of a record that has arrived, beyond its first line; of all remote ways alike
+  Duration issue_cost{};           // Cowbird: storing a request
+  Duration complete_cost{};        // … taking a completed one, of 8 bytes
+  Duration look_cost{};            // … a look at the progress
+  Duration engine_cost{};          // spot: the engine's own code, a request
+  Duration near_cost{};            // … where the pool is near: with the copying
+  Duration switch_cost{};          // user-threads: from one to another
+  Duration cold_cost{};            // of a record that is not local, to the store
+  Duration line_cost{};            // … each of the two times that it is counted, when another thread has counted last
+  std::uint64_t most_pending = 0;  // reads that all threads have under way; 0: no limit but depth
+  Duration disk_interval{};        // disk: between two reads of all threads
+  Duration disk_latency{};         // … of one
   Duration warm_up = Duration::microseconds(300);
   Duration measure = Duration::microseconds(700);
 

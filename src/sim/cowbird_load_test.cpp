@@ -57,6 +57,49 @@ TEST(CowbirdSim, EveryWayGetsTheRightRecords) {
   }
 }
 
+TEST(CowbirdSim, ADiskDoesSoManyReadsASecondForAllThreads) {
+  CowbirdWorkload w = workload("disk");
+  EXPECT_NE(run_cowbird_load(hardware(), w, 1).problem, "") << "nobody has said how fast it is";
+  w.disk_interval = Duration::microseconds(2);
+  w.disk_latency = Duration::microseconds(20);
+  w.local_percent = 0;
+  EXPECT_NEAR(Outcome(w)["throughput"], 0.5, 0.05);
+  w.threads = 4;
+  EXPECT_NEAR(Outcome(w)["throughput"], 0.5, 0.05);
+  w.threads = w.depth = 1;
+  EXPECT_NEAR(Outcome(w)["p50_us"], 22, 1);
+}
+
+TEST(CowbirdSim, AColdRecordCostsTheStoreMoreAlsoInItsOwnMemory) {
+  CowbirdWorkload w = workload("local");
+  w.local_percent = 50;
+  w.cold_cost = Duration::nanoseconds(100);
+  w.measure = Duration::milliseconds(2);
+  EXPECT_NEAR(Outcome(w)["throughput"], 1000.0 / (150 + 50), 0.1);
+}
+
+TEST(CowbirdSim, ThreadsThatCountOnOneLineTakeTurns) {
+  CowbirdWorkload w = workload("local");
+  w.local_percent = 0;
+  w.line_cost = Duration::nanoseconds(65);
+  EXPECT_NEAR(Outcome(w)["throughput"], 1000.0 / 150, 0.1) << "the line stays where it is";
+  w.threads = 8;
+  EXPECT_NEAR(Outcome(w)["throughput"], 1000.0 / 130, 0.4) << "twice a read";
+  w.local_percent = 99;
+  EXPECT_GT(Outcome(w)["throughput"], 7 * 1000.0 / 150);
+}
+
+TEST(CowbirdSim, AStoreHasSoManyReadsUnderWayInAll) {
+  CowbirdWorkload w = workload("async");
+  w.threads = 4;
+  w.local_percent = 0;
+  const Outcome unlimited(w);
+  w.most_pending = 16;
+  const Outcome limited(w);
+  EXPECT_LT(limited["throughput"] * limited["p50_us"], 20);
+  EXPECT_GT(unlimited["throughput"] * unlimited["p50_us"], 100);
+}
+
 TEST(CowbirdSim, OneRunIsLikeAnother) {
   for (const char* const way : {"spot", "switch", "io-threads"}) {
     const CowbirdWorkload w = workload(way);

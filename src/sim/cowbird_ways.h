@@ -4,7 +4,10 @@
 // Source:     Cowbird §8.1.
 #pragma once
 
+#include <algorithm>
 #include <array>
+#include <cstring>
+#include <deque>
 #include <memory>
 #include <vector>
 
@@ -175,6 +178,39 @@ class CallWay final : public Way {
   std::array<std::uint8_t, 8> request_{};
   rc::QueuePair* pair_ = nullptr;
   bool failed_ = false;
+};
+
+// A disk that all threads share: so many reads a second, each so long, in the order in which they were asked for.
+struct Disk {
+  Time free_at;
+};
+
+class DiskWay final : public Way {
+ public:
+  DiskWay(Disk& disk, ByteView table, const CowbirdWorkload& w)
+      : disk_(disk), table_(table), w_(w), buffer_(w.depth * w.bytes) {}
+
+  void issue(Time now, std::uint64_t offset, std::size_t slot) override {
+    disk_.free_at = std::max(disk_.free_at, now) + w_.disk_interval;
+    under_way_.push_back(disk_.free_at + w_.disk_latency);
+    std::memcpy(buffer_.data() + slot * w_.bytes, table_.data() + offset, w_.bytes);
+  }
+  std::size_t look(Time now) override {
+    std::size_t n = 0;
+    for (; !under_way_.empty() && under_way_.front() <= now; under_way_.pop_front()) ++n;
+    return n;
+  }
+  const std::uint8_t* record(std::size_t slot) const override { return buffer_.data() + slot * w_.bytes; }
+  Duration issue_cost() const override { return w_.issue_cost; }
+  Duration look_cost() const override { return w_.look_cost; }
+  Duration complete_cost() const override { return w_.complete_cost; }
+
+ private:
+  Disk& disk_;
+  ByteView table_;
+  const CowbirdWorkload& w_;
+  std::vector<std::uint8_t> buffer_;
+  std::deque<Time> under_way_;
 };
 
 // Cowbird: stores into the channel's rings, and looks at them.
