@@ -305,7 +305,7 @@ class DiskWithLog : public LocalDisk {
   // As LocalDisk's, but for the configuration, which is the log's. Throws as Log does. Without a root path the store has no storage (FASTER's compaction
   // makes one for a while): nothing is opened.
   template <class Epoch>
-  DiskWithLog(const std::string& folder, Epoch& epoch, const std::string& config)
+  DiskWithLog(const std::string& folder, Epoch& epoch, const std::string& config = "")
       : LocalDisk(folder, epoch, ""), log_(folder.empty() ? Log() : Log(config)) {}
 
   static constexpr std::uint32_t sector_size() { return Log::alignment(); }

@@ -44,7 +44,7 @@ class PendingReads {
  public:
   explicit PendingReads(const CowbirdWorkload& w) : most_(w.most_pending), line_cost_(w.line_cost) {}
   bool full() const { return most_ != 0 && count_ >= most_; }
-  // What `thread` is busy with until it has counted `times` times. Others wait for the line.
+  // How long `thread` waits until it has counted `times` times. Others wait for the line meanwhile.
   Duration touch(Time now, std::uint32_t thread, std::size_t times) {
     if (line_cost_ == Duration{} || std::exchange(last_, thread) == thread) return {};
     free_at_ = std::max(free_at_, now) + line_cost_ * static_cast<std::int64_t>(times);
@@ -96,36 +96,44 @@ class Prober final : public Event {
     }
     if (way_ != nullptr && way_->failed()) tally_.problem = "a read failed";
     if (!tally_.problem.empty()) return;
-    const Duration own = next(now), communication = communication_of(doing_);
+    const Duration own = next(), communication = communication_of(doing_), waiting = waiting_for_line(now);
     if (now >= tally_.from) {
       tally_.communicating = tally_.communicating + communication;
-      tally_.working = tally_.working + own + communication;
+      tally_.working = tally_.working + own + communication + waiting;
     }
-    loop_.schedule(*this, cpu_.finish_of(number_, now, own + communication));
+    loop_.schedule(*this, cpu_.finish_of(number_, now, own + communication) + waiting);
   }
 
   // Decides; returns what it costs, without communication.
-  Duration next(Time now) {
+  Duration next() {
     if (found_ != 0) {
       doing_ = Doing::kComplete;
-      return w_.use_cost * static_cast<std::int64_t>(found_) + pending_.touch(now, number_, found_);
+      taking_ = w_.line_cost == Duration{} ? found_ : 1;  // between two, others count theirs
+      return w_.use_cost * static_cast<std::int64_t>(taking_);
     }
     if (way_ != nullptr && (full_ || pending_.full())) {
       doing_ = Doing::kLook;
       return {};
     }
-    const bool cold = rng_.below(100) >= w_.local_percent;
-    doing_ = cold && way_ != nullptr ? Doing::kIssue : Doing::kLocal;
-    const Duration of_record = doing_ == Doing::kLocal ? w_.local_cost : Duration{};
-    // Where it is only called remote, it is counted twice at once.
-    const std::size_t times = doing_ == Doing::kLocal ? 2 : 1;
-    return w_.index_cost + of_record + (cold ? w_.cold_cost + pending_.touch(now, number_, times) : Duration{});
+    cold_ = rng_.below(100) >= w_.local_percent;
+    doing_ = cold_ && way_ != nullptr ? Doing::kIssue : Doing::kLocal;
+    return w_.index_cost + (cold_ ? w_.cold_cost : Duration{}) +
+           (doing_ == Doing::kLocal ? w_.local_cost : Duration{});
+  }
+  Duration waiting_for_line(Time now) {
+    switch (doing_) {
+      case Doing::kIssue: return pending_.touch(now, number_, 1);
+      case Doing::kComplete: return pending_.touch(now, number_, taking_);
+      // Where it is only called remote, it is counted twice at once.
+      case Doing::kLocal: return cold_ ? pending_.touch(now, number_, 2) : Duration{};
+      default: return {};
+    }
   }
   Duration communication_of(Doing doing) const {
     switch (doing) {
       case Doing::kIssue: return way_->issue_cost();
       case Doing::kLook: return way_->look_cost();
-      case Doing::kComplete: return way_->complete_cost() * static_cast<std::int64_t>(found_);
+      case Doing::kComplete: return way_->complete_cost() * static_cast<std::int64_t>(taking_);
       default: return {};
     }
   }
@@ -139,8 +147,8 @@ class Prober final : public Event {
     full_ = issued_ - completed_ == w_.depth;
   }
   void take(Time now) {
-    pending_.remove(found_);
-    for (; found_ > 0; --found_, ++completed_) {
+    pending_.remove(taking_);
+    for (; taking_ > 0; --taking_, --found_, ++completed_) {
       const Slot& slot = slots_[completed_ % w_.depth];
       if (load_le<std::uint64_t>(way_->record(completed_ % w_.depth)) != mark_of(slot.offset))
         tally_.problem = fmt::format("thread {} got another record than that at {}", number_, slot.offset);
@@ -165,6 +173,8 @@ class Prober final : public Event {
   std::uint64_t issued_ = 0;
   std::uint64_t completed_ = 0;
   std::size_t found_ = 0;
+  std::size_t taking_ = 0;  // of them, now
+  bool cold_ = false;
   bool full_ = false;
   Doing doing_ = Doing::kNothing;
 };
