@@ -306,7 +306,7 @@ class DiskWithLog : public LocalDisk {
   // makes one for a while): nothing is opened.
   template <class Epoch>
   DiskWithLog(const std::string& folder, Epoch& epoch, const std::string& config = "")
-      : LocalDisk(folder, epoch, ""), log_(folder.empty() ? Log() : Log(config)) {}
+      : LocalDisk(folder, epoch, "", false, kUnbuffered), log_(folder.empty() ? Log() : Log(config)) {}
 
   static constexpr std::uint32_t sector_size() { return Log::alignment(); }
   const log_file_t& log() const { return log_; }
@@ -317,6 +317,9 @@ class DiskWithLog : public LocalDisk {
   }
 
  private:
+  // Of checkpoint files: they are written from memory that is aligned for the log, not for a disk.
+  static constexpr bool kUnbuffered = false;
+
   log_file_t log_;
 };
 

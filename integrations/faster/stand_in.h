@@ -39,7 +39,7 @@ class LocalDisk {
  public:
   struct handler_t {};
   struct file_t {};
-  LocalDisk(const std::string&, Epoch&, const std::string&) {}
+  LocalDisk(const std::string&, Epoch&, const std::string&, bool, bool) {}
   handler_t& handler() { return handler_; }
   file_t NewFile(const std::string&) { return {}; }
   bool TryComplete() { return false; }
