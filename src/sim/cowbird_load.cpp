@@ -117,8 +117,7 @@ class Prober final : public Event {
     }
     cold_ = rng_.below(100) >= w_.local_percent;
     doing_ = cold_ && way_ != nullptr ? Doing::kIssue : Doing::kLocal;
-    return w_.index_cost + (cold_ ? w_.cold_cost : Duration{}) +
-           (doing_ == Doing::kLocal ? w_.local_cost : Duration{});
+    return w_.index_cost + (cold_ ? w_.cold_cost : Duration{}) + (doing_ == Doing::kLocal ? w_.local_cost : Duration{});
   }
   Duration waiting_for_line(Time now) {
     switch (doing_) {
