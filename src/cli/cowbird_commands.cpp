@@ -16,6 +16,7 @@ class CowbirdEngine final : public Command {
   explicit CowbirdEngine(CLI::App& parent)
       : Command(parent, "engine", "Move data for applications that use libcowbird on this machine",
                 {"sluice cowbird engine", "sluice cowbird engine --engine switch",
+                 "sluice cowbird engine --engine at:memory1",
                  "sluice cowbird engine --name engine2 --socket /run/app/cowbird.sock",
                  "sluice cowbird engine --probe 500ns --batch-size 64"}) {
     settings_.declare(schema_);

@@ -55,7 +55,7 @@ void add_daemon_commands(CLI::App& root, Commands& commands) {
   commands.push_back(std::make_unique<Daemon<rack::MemorySettings>>(
       root, "memory", "Run a memory node in the foreground: exports memory, one-sided",
       std::vector<std::string>{"sluice memory", "sluice memory --name memory3 --size 64GiB",
-                               "sluice memory --port udp:10.0.0.1:7471"},
+                               "sluice memory --port udp:10.0.0.1:7471", "sluice memory --name memory1 --cowbird"},
       rack::run_memory));
   commands.push_back(std::make_unique<Daemon<rack::MetadataSettings>>(
       root, "metadata", "Run Clover's metadata server in the foreground",

@@ -26,6 +26,24 @@ using remote::RemoteAddress;
 constexpr std::uint64_t kBlockBase = 0x10000;
 constexpr std::uint64_t kPoolBase = 0x7000'0000;
 
+// One node's memory is in this process, the other's is not.
+class PartlyNear final : public remote::RemoteMemory {
+ public:
+  PartlyNear(remote::MappedMemory& near, NodeId node, remote::RemoteMemory& far)
+      : RemoteMemory(near.scheduler()), near_(near), node_(node), far_(far) {}
+  remote::Capabilities capabilities() const override { return far_.capabilities(); }
+  remote::MappedMemory* mapped() override { return &near_; }
+  void submit(remote::Operation& operation) override {
+    if (operation.remote.node == node_) return near_.submit(operation);
+    far_.submit(operation);
+  }
+
+ private:
+  remote::MappedMemory& near_;
+  NodeId node_;
+  remote::RemoteMemory& far_;
+};
+
 // One compute node, memory nodes with a region each, and an engine, on a fabric of the test's choice.
 class World {
  public:
@@ -60,6 +78,7 @@ class World {
   struct EngineProcess {
     std::unique_ptr<LocalMemory> memory;
     std::unique_ptr<remote::MappedMemory> near;  // the pools, as memory of the engine's process
+    std::unique_ptr<PartlyNear> partly;
     std::vector<std::unique_ptr<Engine>> engines;
     std::size_t running = 0;
   };
@@ -72,6 +91,11 @@ class World {
     }
     remote::RemoteMemory* pool = process.memory.get();
     if (near) pool = process.near.get();
+    if (partly_near) {
+      process.near->add(pools_[0], this->pool());
+      process.partly = std::make_unique<PartlyNear>(*process.near, pool_node(), *process.memory);
+      pool = process.partly.get();
+    }
     for (std::uint32_t i = 0; i < layout.channels; ++i) {
       process.engines.push_back(std::make_unique<Engine>(scheduler, *process.memory, block, layout, i, *pool, config_));
       ++process.running;
@@ -121,7 +145,8 @@ class World {
   std::vector<Region> regions;
   std::vector<std::unique_ptr<Channel>> channels;
   std::vector<std::unique_ptr<EngineProcess>> engines;
-  bool near = false;  // whether engines reach the pools as memory of their own
+  bool near = false;         // whether engines reach the pools as memory of their own
+  bool partly_near = false;  // the first of them
 
  private:
   EngineConfig config_;
@@ -584,6 +609,30 @@ TEST(Cowbird, WhatAPoolBesideTheEngineDoesNotHaveIsDenied) {
   EXPECT_EQ(channel.status_of(stale), Status::kDenied);
   EXPECT_EQ(channel.status_of(beyond), Status::kDenied);
   EXPECT_EQ(channel.status_of(good), Status::kOk);
+}
+
+TEST(Cowbird, APoolMayBePartlyBesideTheEngineAndNotForEver) {
+  World w(seeded(9), {}, 2);
+  w.partly_near = true;
+  auto& process = w.start_engine();
+  std::uint8_t bytes[2][8] = {};
+  for (std::uint16_t region = 0; region < 2; ++region) {
+    const auto expected = pattern(8, static_cast<std::uint8_t>(region));
+    ASSERT_GT(w.channel().async_write(region, expected.data(), 64, 8), 0);
+    ASSERT_GT(w.channel().async_read(region, 64, bytes[region], 8), 0);
+  }
+  for (const Completion& one : w.wait_for(4)) EXPECT_EQ(one.status, Status::kOk);
+  for (std::uint8_t region = 0; region < 2; ++region) {
+    EXPECT_TRUE(std::ranges::equal(bytes[region], pattern(8, region)));
+    EXPECT_TRUE(std::equal(bytes[region], bytes[region] + 8, w.pool(region).begin() + 64));
+  }
+  process.near->clear();
+  for (std::uint16_t region = 0; region < 2; ++region) {
+    ASSERT_GT(w.channel().async_read(region, 64, bytes[region], 8), 0);
+    const auto done = w.wait_for(1);
+    ASSERT_EQ(done.size(), 1u);
+    EXPECT_EQ(done[0].status, region == 0 ? Status::kDenied : Status::kOk);
+  }
 }
 
 TEST(Cowbird, ARegionThatWasRefusedIsNotAskedForAgain) {

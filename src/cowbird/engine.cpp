@@ -52,7 +52,7 @@ Engine::Engine(remote::Scheduler& scheduler, remote::RemoteMemory& compute, Remo
       config_(config),
       pool_ordered_(pool.capabilities().ordered),
       compute_ordered_(compute.capabilities().ordered),
-      near_(dynamic_cast<remote::MappedMemory*>(&pool)),
+      near_(pool.mapped()),
       longest_(pool.capabilities().max_length),
       requests_(layout.shape.entries),
       operations_(layout.shape.entries),
@@ -125,15 +125,20 @@ Task<bool> Engine::read_regions(std::uint64_t generation) {
   const auto status = co_await compute_.read(block_ + InstanceLayout::kRegions, table);
   if (status != remote::Status::kOk) co_return false;
   regions_.clear();
-  near_regions_.clear();
-  for (std::size_t i = 0; i < kMaxRegions; ++i) {
-    const Region& region = regions_.emplace_back(Region::parse(table.data() + i * kRegionBytes));
-    const bool near = near_ != nullptr && region.length != 0;
-    near_regions_.push_back(near ? near_->place_of(start_of(region), region.length) : nullptr);
-  }
+  for (std::size_t i = 0; i < kMaxRegions; ++i) regions_.push_back(Region::parse(table.data() + i * kRegionBytes));
+  find_near();
   regions_generation_ = generation;
   regions_known_ = true;
   co_return true;
+}
+
+void Engine::find_near() {
+  near_regions_.assign(regions_.size(), nullptr);
+  if (near_ == nullptr) return;
+  near_generation_ = near_->generation();
+  for (std::size_t i = 0; i < regions_.size(); ++i) {
+    if (regions_[i].length != 0) near_regions_[i] = near_->place_of(start_of(regions_[i]), regions_[i].length);
+  }
 }
 
 // Phase II: probing ---------------------------------------------------------------------------------------------------
@@ -225,6 +230,7 @@ bool Engine::accept(std::uint64_t index, const std::uint8_t* bytes) {
 // What is read next, one directly after the other and nothing else between: so the memory has many under way. On pages of 4 KiB, whose
 // translations are missed too, that is worth as much as all the rest of the engine takes.
 void Engine::prefetch(std::uint64_t first) {
+  if (!near_is_known()) find_near();
   for (; first != fetched_; ++first) {
     const Request& r = request(first);
     if (r.state != State::kNew || is_write(r.entry)) continue;
@@ -254,6 +260,7 @@ Task<void> Engine::move() {
 
 bool Engine::dispatch() {
   if (stopping_ || broken_) return false;
+  if (!near_is_known()) find_near();
   retry_at_ = Time::never();
   bool moved = dispatch_new();
   moved = dispatch_writes() || moved;
@@ -363,15 +370,15 @@ void Engine::submit_fetch(Request& write) {
 
 void Engine::submit_move(Request& r) {
   const MutableBytes bytes(staged(r.entry), r.entry.length);
+  if (near_ != nullptr) {
+    const auto status =
+        is_write(r.entry) ? near_->write_now(target(r.entry), bytes) : near_->read_now(target(r.entry), bytes);
+    if (status == remote::Status::kOk) return finish(r, Status::kOk);
+  }
   // A refusal costs the connection, and everybody on it a new one: once is enough.
   if (regions_[r.entry.region].denied) return finish(r, r.status == Status::kOk ? Status::kDenied : r.status);
   if (const Trouble* const trouble = trouble_of(r); trouble != nullptr && scheduler_.now() < trouble->retry_at) {
     return finish(r, out_of_reach(r));
-  }
-  if (near_ != nullptr) {
-    const auto status =
-        is_write(r.entry) ? near_->write_now(target(r.entry), bytes) : near_->read_now(target(r.entry), bytes);
-    return finish(r, status == remote::Status::kOk ? Status::kOk : Status::kDenied);
   }
   submit(r, pool_, State::kMoving,
          is_write(r.entry) ? remote::write_operation(target(r.entry), bytes)

@@ -9,7 +9,7 @@
 //             allows, then one WRITE of the progress line. Nothing ever waits for a batch to fill. One publication at a time is under way; reads
 //             are moved meanwhile.
 // Probes:     every `probe_least` while there is something to do and for `awake` after it, then ever rarer, down to every `probe_most`.
-// Near:       a pool that is memory of the engine's own process (remote/mapped.h) is read and written on the spot: what a batch asks for is
+// Near:       what of the pool is memory of the engine's own process (remote/mapped.h) is read and written on the spot: what a batch asks for is
 //             prefetched once its entries have been looked at.
 // Denied:     a region that its memory node has refused once is not asked for again until the application changes its regions.
 // Errors:     of a memory node: its requests are tried again until it has been out of reach for `patience`, then reported to the issuer, and
@@ -115,6 +115,8 @@ class Engine {
   remote::Task<void> probe();
   remote::Task<bool> read_block(std::size_t offset, MutableBytes into);
   remote::Task<bool> read_regions(std::uint64_t generation);
+  void find_near();
+  bool near_is_known() const { return near_ == nullptr || near_->generation() == near_generation_; }
   remote::Task<void> fetch(std::uint64_t tail);
   bool accept(std::uint64_t index, const std::uint8_t* bytes);
   void prefetch(std::uint64_t first);
@@ -138,7 +140,7 @@ class Engine {
   bool submit_unless(std::vector<std::uint64_t>& queue, MustWait must_wait);
   bool read_must_wait(const Request& read) const;
   bool write_must_wait(const Request& write) const;
-  // Where what a read asks for is, in a near pool; null: elsewhere, or outside of what the region has become since the read was judged.
+  // REQUIRES: near_is_known(). Where what a read asks for is, in a near pool; null: elsewhere, or outside of what the region has become since the read was judged.
   const std::uint8_t* near_bytes(const Entry& entry) const {
     const std::uint8_t* const start = near_regions_[entry.region];
     const std::uint64_t length = regions_[entry.region].length;
@@ -192,7 +194,7 @@ class Engine {
   EngineConfig config_;
   bool pool_ordered_;
   bool compute_ordered_;
-  remote::MappedMemory* near_;  // the pool, if it is memory of this process
+  remote::MappedMemory* near_;  // what of the pool is memory of this process; null: nothing
   std::uint32_t longest_;       // that the pool moves at once
   bool stopping_ = false;
   bool broken_ = false;
@@ -202,6 +204,7 @@ class Engine {
 
   std::vector<Region> regions_;
   std::vector<const std::uint8_t*> near_regions_;  // where they start in this process; null: elsewhere
+  std::uint64_t near_generation_ = 0;              // of near_, when that was found
   std::uint64_t regions_generation_ = 0;
   bool regions_known_ = false;
 

@@ -16,6 +16,12 @@ constexpr const char* kPortForms =
 constexpr const char* kHttpForm = "HOST:PORT, such as 127.0.0.1:7470; port 0: any that is free";
 constexpr const char* kHttpWhat = "serve metrics at this HOST:PORT too, for who cannot ask the switch";
 
+// Of Cowbird's engines.
+constexpr Duration kShortestProbe = Duration::nanoseconds(100);
+constexpr Duration kLongestProbe = Duration::seconds(1);
+constexpr Duration kShortestPatience = Duration::milliseconds(10);
+constexpr Duration kLongestPatience = Duration::seconds(600);
+
 }  // namespace
 
 void SwitchSettings::declare(Schema& s) {
@@ -51,11 +57,11 @@ void SwitchSettings::declare(Schema& s) {
       .toggle("router", router, "route IPv4 sent to the switch's own MAC")
       .toggle("cowbird", cowbird,
               "move data for Cowbird's applications in the switch (`sluice cowbird engine --engine switch`)")
-      .duration("cowbird-probe", cowbird_probe, Duration::nanoseconds(100), Duration::seconds(1),
+      .duration("cowbird-probe", cowbird_probe, kShortestProbe, kLongestProbe,
                 "between two looks at applications' rings, of all channels in turn")
-      .duration("cowbird-idle-probe", cowbird_idle_probe, Duration::microseconds(1), Duration::seconds(1),
+      .duration("cowbird-idle-probe", cowbird_idle_probe, Duration::microseconds(1), kLongestProbe,
                 "between two looks at the rings of a channel that is idle")
-      .duration("cowbird-patience", cowbird_patience, Duration::milliseconds(10), Duration::seconds(600),
+      .duration("cowbird-patience", cowbird_patience, kShortestPatience, kLongestPatience,
                 "fail requests to a memory node that has been out of reach for so long")
       .toggle("edm", edm, "grant the rack's memory traffic by EDM's scheduler: no port is sent more than edm-rate")
       .integer("edm-rate", edm_rate, 1, 1'000'000, "rate of every port, in Mb/s, by which EDM grants")
@@ -82,6 +88,16 @@ void MemorySettings::declare(Schema& s) {
       .integer("connections", connections, 1, 65'536, "most connections at once")
       .text("port", port, "connect here instead of to the switch of the run directory", kPortForms)
       .toggle("dcqcn", dcqcn, "obey and send congestion notifications")
+      .toggle("cowbird", cowbird,
+              "move data for Cowbird's applications of other machines (`sluice cowbird engine --engine at:NAME`)")
+      .duration("cowbird-probe", cowbird_probe, kShortestProbe, kLongestProbe,
+                "between looks at an application's rings while it is busy")
+      .duration("cowbird-idle-probe", cowbird_idle_probe, Duration::microseconds(1), kLongestProbe,
+                "the same while it is idle")
+      .duration("cowbird-patience", cowbird_patience, kShortestPatience, kLongestPatience,
+                "fail requests to another memory node that has been out of reach for so long")
+      .bytes("cowbird-rings", cowbird_rings, 64 * kKib, 1024 * kGib,
+             "rings that are served at once; each takes as much memory here")
       .text("http", http, kHttpWhat, kHttpForm);
 }
 
@@ -100,17 +116,18 @@ void MetadataSettings::declare(Schema& s) {
 
 void CowbirdSettings::declare(Schema& s) {
   s.text("name", name, "name on the rack", "a name")
-      .choice("engine", engine, {"here", "switch"},
-              "who moves the data: this process, or a switch with --cowbird, for which this process only makes the "
-              "applications' memory reachable")
+      .choice(
+          "engine", engine, {"here", "switch"},
+          "who moves the data: this process, or a switch or memory node with --cowbird, for which this process only "
+          "makes the applications' memory reachable",
+          "at:NODE")
       .text("socket", socket, "where applications find the engine; empty: cowbird.sock in the run directory", "a path")
       .text("port", port, "connect here instead of to the switch of the run directory", kPortForms)
-      .duration("probe", probe, Duration::nanoseconds(100), Duration::seconds(1),
-                "between looks at an instance's rings while it is busy")
-      .duration("idle-probe", idle_probe, Duration::microseconds(1), Duration::seconds(1), "the same while it is idle")
+      .duration("probe", probe, kShortestProbe, kLongestProbe, "between looks at an instance's rings while it is busy")
+      .duration("idle-probe", idle_probe, Duration::microseconds(1), kLongestProbe, "the same while it is idle")
       .integer("batch-size", batch_size, 1, 65'536, "most reads whose data goes back in one batch")
       .integer("instances", instances, 1, 65'536, "most applications at once")
-      .duration("patience", patience, Duration::milliseconds(10), Duration::seconds(600),
+      .duration("patience", patience, kShortestPatience, kLongestPatience,
                 "fail requests to a memory node that has been out of reach for so long")
       .text("http", http, kHttpWhat, kHttpForm);
 }
@@ -127,6 +144,7 @@ void RackSettings::declare(Schema& s) {
       .choice("box", box, {"", "off", "watch", "clover", "words", "clover+words"},
               "SwordBox in the switch; empty: as [switch] box says")
       .toggle("cowbird", cowbird, "Cowbird's engine in the switch")
+      .toggle("memory-cowbird", memory_cowbird, "Cowbird's engines on the memory nodes")
       .toggle("edm", edm, "EDM's grants in the switch, for ports as fast as [switch] edm-rate says")
       .text("http", http, "serve the live view and metrics at this HOST:PORT; empty: as [switch] http says", kHttpForm)
       .text("serve", serve, "let invited machines join at this HOST:PORT; empty: as [switch] serve says", kHttpForm)

@@ -60,6 +60,11 @@ struct MemorySettings {
   std::uint64_t connections = 4096;
   std::string port;  // empty: the run directory's switch
   bool dcqcn = false;
+  bool cowbird = false;
+  Duration cowbird_probe = Duration::microseconds(2);
+  Duration cowbird_idle_probe = Duration::milliseconds(1);
+  Duration cowbird_patience = Duration::seconds(5);
+  std::uint64_t cowbird_rings = std::uint64_t{1} << 30;
   std::string http;  // serve metrics there
 
   void declare(Schema& schema);
@@ -108,6 +113,7 @@ struct RackSettings {
   std::uint64_t replication = 0;
   std::string box;
   bool cowbird = false;
+  bool memory_cowbird = false;
   bool edm = false;
   std::string http;
   std::string serve;

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "rack/cowbird_away.h"
 #include "rack/cowbird_host.h"
 #include "rack/cowbird_offload.h"
 #include "rack/cowbird_spot.h"
@@ -21,14 +22,8 @@ namespace sluice::rack {
 namespace {
 
 constexpr std::uint32_t kDepth = 1024;  // operations at once to a memory node
+constexpr std::string_view kAt = "at:";
 constexpr Duration kFarewell = Duration::seconds(2);
-
-void add_host(telemetry::MetricSet& set, const CowbirdHost& host) {
-  set.gauge("cowbird_applications", "applications that the engine serves", static_cast<double>(host.instances()));
-  set.counter("cowbird_applications_accepted", "applications taken", host.counters().accepted);
-  set.counter("cowbird_applications_refused", "applications refused", host.counters().refused);
-  set.counter("cowbird_channels_broken", "channels whose rings made no sense", host.counters().broken);
-}
 
 // Engines in this process.
 class Spot {
@@ -86,6 +81,32 @@ class Offload {
   CowbirdOffload service_;
 };
 
+// The engine of a memory node.
+class Away {
+ public:
+  Away(Endpoint& endpoint, const std::string& node)
+      : loop_(endpoint.loop()),
+        service_(loop_, endpoint.connector(), node, [&endpoint, node](const std::string& offers) {
+          NodeDescription description = endpoint.published();
+          description.cm_port = kConnectionPort;
+          description.attributes[kCowbirdAtAttribute] = node;
+          description.attributes[kCowbirdOffersAttribute] = offers;
+          endpoint.publish_soon(description);
+        }) {}
+  Away(const Away&) = delete;
+  Away& operator=(const Away&) = delete;
+
+  Result<void> listen() { return service_.listen(kConnectionPort); }
+  CowbirdService& service() { return service_; }
+  void set_nodes(Time now, const Snapshot& snapshot) { service_.set_nodes(now, snapshot); }
+  // What the engine is told of the end has to leave.
+  void end() { loop_.turn(); }
+
+ private:
+  nic::PollLoop& loop_;
+  CowbirdAway service_;
+};
+
 template <class Engine>
 Result<void> serve(Endpoint& endpoint, Engine& engine, const std::string& directory, const CowbirdSettings& settings,
                    StopSignals& signals) {
@@ -103,10 +124,11 @@ Result<void> serve(Endpoint& endpoint, Engine& engine, const std::string& direct
   endpoint.on_change(set_nodes);
   auto http = DaemonHttp::start(directory, settings.name, settings.http, loop, [&](Time, telemetry::MetricSet& set) {
     add_endpoint(set, endpoint);
-    add_host(set, **host);
+    const auto& counters = (*host)->counters();
+    add_cowbird(set, {(*host)->instances(), counters.accepted, counters.refused, counters.broken});
   });
   if (!http) return tl::unexpected(http.error());
-  NodeDescription description = endpoint.node().description;
+  NodeDescription description = endpoint.published();
   if (!(*http)->address().empty()) description.attributes[kHttpAttribute] = (*http)->address();
   if (auto published = endpoint.publish(description); !published) return published;
   loop.add(**host);
@@ -186,6 +208,11 @@ Result<void> run_cowbird_engine(const std::string& directory, const CowbirdSetti
   if (settings.engine == "switch") {
     Offload offload(endpoint, directory);
     return serve(endpoint, offload, directory, settings, signals);
+  }
+  if (settings.engine.starts_with(kAt)) {
+    Away away(endpoint, settings.engine.substr(kAt.size()));
+    if (auto listening = away.listen(); !listening) return listening;
+    return serve(endpoint, away, directory, settings, signals);
   }
   Spot spot(endpoint, settings);
   return serve(endpoint, spot, directory, settings, signals);

@@ -19,6 +19,8 @@
 
 namespace sluice::rack {
 
+inline constexpr std::uint64_t kBlockBase = 0x10000;  // where engines have every block
+
 // What is done for one application.
 class CowbirdServing {
  public:

@@ -24,7 +24,6 @@ using nlohmann::json;
 
 namespace {
 
-constexpr std::uint64_t kBlockBase = 0x10000;  // where the NIC has every block
 constexpr std::uint32_t kControlMtu = 4096;
 constexpr Duration kLook = Duration::milliseconds(1);  // at what applications have changed
 constexpr Duration kRenewal = Duration::milliseconds(500);

@@ -1,5 +1,5 @@
 // Cowbird's spot engines for the applications of this machine: one for every channel, over memory shared with the application and
-// connections to the memory nodes.
+// connections to the memory nodes. And the same engines wherever the block is.
 //
 // Threads:    the scheduler's.
 // Source:     Cowbird §6.
@@ -9,6 +9,22 @@
 #include "rack/cowbird_host.h"
 
 namespace sluice::rack {
+
+// The engines of one block. Destroyed once it has ended, or after the scheduler.
+class CowbirdEngines final : public CowbirdServing {
+ public:
+  // The block stands at `at` in `compute`; both memories outlive the engines.
+  CowbirdEngines(remote::Scheduler& scheduler, remote::RemoteMemory& compute, remote::RemoteAddress at,
+                 const cowbird::InstanceLayout& layout, remote::RemoteMemory& pool,
+                 const cowbird::EngineConfig& config);
+  void stop() override;
+  bool ended() const override { return *running_ == 0; }
+  std::size_t broken() const override;
+
+ private:
+  std::vector<std::unique_ptr<cowbird::Engine>> engines_;
+  std::shared_ptr<std::size_t> running_ = std::make_shared<std::size_t>(0);
+};
 
 class CowbirdSpot final : public CowbirdService {
  public:

@@ -52,6 +52,8 @@ class Endpoint {
   }
 
   const NodeRecord& node() const { return membership_->node(); }
+  // As last published.
+  const NodeDescription& published() const { return published_; }
   nic::PollLoop& loop() { return loop_; }
   nic::Shard& shard() { return *shard_; }
   rc::Adapter& adapter() { return shard_->adapter(); }

@@ -12,7 +12,7 @@ namespace sluice::rack {
 using rc::ConnectionEvent;
 
 Link::Link(nic::Connector& connector, LinkConfig config, Events events)
-    : connector_(connector), config_(config), events_(std::move(events)), pause_(config.first_pause) {}
+    : connector_(connector), config_(std::move(config)), events_(std::move(events)), pause_(config_.first_pause) {}
 
 Link::~Link() { drop(Time()); }
 
@@ -36,6 +36,7 @@ void Link::connect(Time now) {
   if (events_.on_made) events_.on_made(now, *pair_);
   rc::ConnectionParameters parameters;
   parameters.pair = pair_;
+  parameters.private_data = config_.private_data;
   parameters.responder_resources = nic::kReadsInFlight;
   parameters.initiator_depth = nic::kReadsInFlight;
   parameters.retry_count = config_.retry_count;

@@ -9,6 +9,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "nic/connector.h"
 #include "rc/adapter.h"
@@ -18,6 +19,7 @@ namespace sluice::rack {
 struct LinkConfig {
   rc::QueuePairConfig pair{};
   std::uint8_t retry_count = 7;
+  std::vector<std::uint8_t> private_data{};   // that the peer is told when it is asked for a connection
   std::optional<std::uint8_t> ack_timeout{};  // a code; absent: the connection manager's default
   Duration response_timeout = Duration::milliseconds(200);
   std::uint8_t max_retries = 4;

@@ -47,7 +47,7 @@ Result<void> Acceptor::listen(std::uint16_t port) {
 void Acceptor::on_request(Time now, const ConnectionEvent& event) {
   rc::QueuePairConfig pair_config = pair_;
   if (events_.domain_for) {
-    const auto domain = events_.domain_for(event.remote);
+    const auto domain = events_.domain_for(now, event);
     if (!domain) {
       ++refused_;
       return connector_.reject(now, event.id);
@@ -99,16 +99,24 @@ void Acceptor::drop_all(Time now) {
   while (!connections_.empty()) end(now, rc::ConnectionId(connections_.begin()->first));
 }
 
-void Acceptor::drop_gone(Time now, const Snapshot& snapshot) {
-  std::vector<rc::ConnectionId> over;
+void Acceptor::drop_if(Time now, const std::function<bool(const Connection&)>& over) {
+  std::vector<rc::ConnectionId> ending;
   for (const auto& [id, connection] : connections_) {
-    const auto& remote = connection.remote;
-    const bool gone = std::any_of(snapshot.nodes.begin(), snapshot.nodes.end(), [&remote](const NodeRecord& node) {
-      return node.state == NodeState::kGone && wire::Gid::from(node.ip) == remote;
-    });
-    if (gone) over.emplace_back(id);
+    if (over(connection)) ending.emplace_back(id);
   }
-  for (const rc::ConnectionId id : over) end(now, id);
+  for (const rc::ConnectionId id : ending) end(now, id);
+}
+
+void Acceptor::drop_domain(Time now, memory::PdId domain) {
+  drop_if(now, [&](const Connection& connection) { return connection.pair->config().pd == domain; });
+}
+
+void Acceptor::drop_gone(Time now, const Snapshot& snapshot) {
+  drop_if(now, [&](const Connection& connection) {
+    return std::any_of(snapshot.nodes.begin(), snapshot.nodes.end(), [&](const NodeRecord& node) {
+      return node.state == NodeState::kGone && wire::Gid::from(node.ip) == connection.remote;
+    });
+  });
 }
 
 MemoryNode::MemoryNode(nic::Connector& connector, Mapping mapping)
@@ -139,7 +147,9 @@ Result<std::unique_ptr<MemoryNode>> MemoryNode::make(nic::Connector& connector, 
                                  .send_depth = 1,
                                  .receive_depth = 1};
   Acceptor::Events events;
-  events.domain_for = [self = node.get()](const wire::Gid& remote) { return self->domain_for(remote); };
+  events.domain_for = [self = node.get()](Time, const ConnectionEvent& event) {
+    return self->domain_for(event.remote);
+  };
   node->acceptor_ = std::make_unique<Acceptor>(connector, pair, connections, std::move(events));
   return node;
 }
@@ -242,6 +252,13 @@ std::vector<RegionRecord> MemoryNode::regions() const {
     }
     all.push_back(std::move(record));
   }
+  return all;
+}
+
+std::vector<RegionRecord> MemoryNode::regions_of(const std::string& tenant) const {
+  std::vector<RegionRecord> all = regions();
+  std::erase_if(
+      all, [&](const RegionRecord& region) { return region.owner != tenant && !(shared_ && region.owner.empty()); });
   return all;
 }
 

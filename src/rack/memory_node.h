@@ -42,8 +42,8 @@ class Acceptor {
     std::function<void(rc::QueuePair&)> on_made{};  // in INIT or RESET, before it is accepted
     std::function<void(rc::QueuePair&)> on_gone{};  // in ERR, destroyed when this returns
     std::vector<std::uint8_t> greeting{};           // private data that those who connect are given
-    // The protection domain for who connects from there, nothing: refused. Null: that of the pair's configuration.
-    std::function<std::optional<memory::PdId>(const wire::Gid&)> domain_for{};
+    // The protection domain for who asks so to be connected, nothing: refused. Null: that of the pair's configuration.
+    std::function<std::optional<memory::PdId>(Time, const rc::ConnectionEvent&)> domain_for{};
   };
 
   Acceptor(nic::Connector& connector, rc::QueuePairConfig pair, std::size_t most, Events events);
@@ -51,6 +51,7 @@ class Acceptor {
 
   Result<void> listen(std::uint16_t port);
   void drop_all(Time now);
+  void drop_domain(Time now, memory::PdId domain);
   // Ends the connections of those who are gone: a client that was killed says no farewell.
   void drop_gone(Time now, const Snapshot& snapshot);
   std::size_t connections() const { return connections_.size(); }
@@ -65,6 +66,7 @@ class Acceptor {
   void on_request(Time now, const rc::ConnectionEvent& event);
   void on_event(Time now, const rc::ConnectionEvent& event);
   void end(Time now, rc::ConnectionId id);
+  void drop_if(Time now, const std::function<bool(const Connection&)>& over);
 
   nic::Connector& connector_;
   rc::QueuePairConfig pair_;
@@ -103,6 +105,8 @@ class MemoryNode {
   RegionRecord region() const;
   std::vector<RegionRecord> regions() const;
   MutableBytes bytes() const { return mapping_.bytes(); }
+  // What this tenant may use of them; nobody: the rack itself.
+  std::vector<RegionRecord> regions_of(const std::string& tenant) const;
   std::uint64_t tenants_bytes() const;
 
  private:

@@ -111,8 +111,8 @@ Result<void> run_metadata(const std::string& directory, const MetadataSettings& 
   // Tenants are let in where the store's memory is theirs to use.
   ClientsByAddress clients;
   bool is_shared = false;
-  const auto domain_for = [&](const wire::Gid& remote) -> std::optional<memory::PdId> {
-    const auto owner = clients.owner(remote);
+  const auto domain_for = [&](Time, const rc::ConnectionEvent& event) -> std::optional<memory::PdId> {
+    const auto owner = clients.owner(event.remote);
     if (is_shared || (owner && owner->empty())) return pair.pd;
     return std::nullopt;
   };

@@ -52,6 +52,13 @@ void add_acceptor(MetricSet& set, const Acceptor& acceptor) {
   set.counter("connections_refused", "reliable connections refused", acceptor.refused());
 }
 
+void add_cowbird(MetricSet& set, const CowbirdCounts& counts) {
+  set.gauge("cowbird_applications", "applications that the engine serves", static_cast<double>(counts.applications));
+  set.counter("cowbird_applications_accepted", "applications taken", counts.accepted);
+  set.counter("cowbird_applications_refused", "applications refused", counts.refused);
+  set.counter("cowbird_channels_broken", "channels whose rings made no sense", counts.broken);
+}
+
 void add_latency(MetricSet& set, const switching::LatencyProbe::Counts& latency) {
   using Operation = switching::LatencyProbe::Operation;
   for (std::size_t i = 0; i < latency.size(); ++i) {

@@ -26,6 +26,14 @@ void add_uplink(telemetry::MetricSet& set, const port::Port& port);
 // Loop, NIC and port of a process on the rack.
 void add_endpoint(telemetry::MetricSet& set, Endpoint& endpoint);
 void add_acceptor(telemetry::MetricSet& set, const Acceptor& acceptor);
+// Of a process with Cowbird's engines, or that stands in for applications towards them.
+struct CowbirdCounts {
+  std::size_t applications = 0;
+  std::uint64_t accepted = 0;
+  std::uint64_t refused = 0;
+  std::uint64_t broken = 0;
+};
+void add_cowbird(telemetry::MetricSet& set, const CowbirdCounts& counts);
 void add_latency(telemetry::MetricSet& set, const switching::LatencyProbe::Counts& latency);
 // `status`: BoxControl::status_json().
 void add_box(telemetry::MetricSet& set, const nlohmann::json& status);

@@ -23,6 +23,7 @@ std::vector<DaemonSpec> plan(const std::string& program, const std::string& conf
     DaemonSpec memory = daemon(fmt::format("memory{}", i), "memory", 1);
     add(memory, "--name", memory.name);
     if (settings.memory_size != 0) add(memory, "--size", bytes_text(settings.memory_size));
+    if (settings.memory_cowbird) memory.argv.emplace_back("--cowbird");
     daemons.push_back(memory);
   }
   if (settings.metadata) {

@@ -173,19 +173,23 @@ Schema& Schema::duration(std::string name, Duration& target, Duration least, Dur
               {}});
 }
 
-Schema& Schema::choice(std::string name, std::string& target, std::vector<std::string> choices, std::string help) {
+Schema& Schema::choice(std::string name, std::string& target, std::vector<std::string> choices, std::string help,
+                       const std::string& open) {
   // The empty word stands for not saying it.
   std::vector<std::string> words = choices;
   const bool may_be_empty = std::erase(words, "") != 0;
+  if (!open.empty()) words.push_back(open);
   std::string allowed = fmt::format("one of {}{}", fmt::join(words, ", "), may_be_empty ? ", or empty" : "");
+  std::string prefix = open.substr(0, open.find(':') + 1);
   return add({std::move(name),
               std::move(help),
               std::move(allowed),
               target,
               false,
               false,
-              [&target, choices](std::string_view value) {
-                if (std::find(choices.begin(), choices.end(), value) == choices.end()) return false;
+              [&target, choices, prefix = std::move(prefix)](std::string_view value) {
+                const bool is_open = !prefix.empty() && value.starts_with(prefix) && value != prefix;
+                if (!is_open && std::find(choices.begin(), choices.end(), value) == choices.end()) return false;
                 return target = value, true;
               },
               {},

@@ -38,7 +38,9 @@ class Schema {
   Schema& number(std::string name, double& target, double least, double most, std::string help);
   Schema& bytes(std::string name, std::uint64_t& target, std::uint64_t least, std::uint64_t most, std::string help);
   Schema& duration(std::string name, Duration& target, Duration least, Duration most, std::string help);
-  Schema& choice(std::string name, std::string& target, std::vector<std::string> choices, std::string help);
+  // `open`: "at:NODE", say, when all that begins with "at:" and goes on is allowed too.
+  Schema& choice(std::string name, std::string& target, std::vector<std::string> choices, std::string help,
+                 const std::string& open = {});
   Schema& toggle(std::string name, bool& target, std::string help);
   Schema& list(std::string name, std::vector<std::string>& target, std::string help, std::string allowed);
   Schema& ipv4(std::string name, wire::Ipv4Address& target, std::string help);

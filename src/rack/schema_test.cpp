@@ -26,7 +26,7 @@ struct Settings {
         .integer("count", count, 1, 64, "count")
         .number("theta", theta, 0, 1, "theta")
         .duration("lease", lease, Duration::milliseconds(100), Duration::seconds(60), "lease")
-        .choice("port", port, {"shm", "udp"}, "port")
+        .choice("port", port, {"shm", "udp"}, "port", "wire:INTERFACE")
         .toggle("verbose", verbose, "verbose")
         .list("ports", ports, "ports", "a list of ports")
         .ipv4("subnet", subnet, "subnet");
@@ -73,7 +73,7 @@ TEST(Schema, NamesFileLineKeyValueAndWhatIsAllowed) {
   EXPECT_EQ(s.error("[memory]\ncount = 99"),
             "rack.toml: line 2: [memory] count = \"99\": must be a whole number from 1 to 64");
   EXPECT_EQ(s.error("[memory]\n\nport = 'rdma'"),
-            "rack.toml: line 3: [memory] port = \"rdma\": must be one of shm, udp");
+            "rack.toml: line 3: [memory] port = \"rdma\": must be one of shm, udp, wire:INTERFACE");
   EXPECT_EQ(s.error("[memory]\nsize = '16 potatoes'"),
             "rack.toml: line 2: [memory] size = \"16 potatoes\": must be a size from 4KiB to 16TiB, such as 64KiB");
   EXPECT_EQ(s.error("[memory]\nlease = 3"),

@@ -1,6 +1,6 @@
 // The `mapped` backend: memory that other processes of this machine share with us, reached by load and store.
 //
-// Life:       add() ranges -> operations complete within submit().
+// Life:       add() ranges -> operations complete within submit() -> clear().
 // Order:      operations take effect in the order of submission. Of a write, aligned words of 8 bytes are stored one after the other in the
 //             order of their addresses and never torn; of a read likewise.
 // Errors:     kAccessDenied outside of what was added, kMisaligned.
@@ -20,18 +20,30 @@ class MappedMemory final : public RemoteMemory {
  public:
   explicit MappedMemory(Scheduler& scheduler) : RemoteMemory(scheduler) {}
 
-  // The bytes are known from now on as those from `start` on. They must outlive this object.
-  void add(RemoteAddress start, MutableBytes bytes) { ranges_.push_back({start, bytes}); }
+  // The bytes are known from now on as those from `start` on. They must stay until clear(), or outlive this object.
+  void add(RemoteAddress start, MutableBytes bytes) {
+    ranges_.push_back({start, bytes});
+    ++generation_;
+  }
+  // Nothing is known any more.
+  void clear() {
+    ranges_.clear();
+    ++generation_;
+  }
+  // Another number after each change of the ranges.
+  std::uint64_t generation() const { return generation_; }
 
   Capabilities capabilities() const override {
     return {.atomics = true, .ordered = true, .max_length = 1u << 30, .name = "mapped"};
   }
   void submit(Operation& operation) override;
+  MappedMemory* mapped() override { return this; }
 
   // The same without an Operation, for whoever knows that it is this backend; not counted in traffic().
   Status read_now(RemoteAddress from, MutableBytes into);
   Status write_now(RemoteAddress to, ByteView bytes);
-  // Where the bytes are, to be read by read_words() and asked for by prefetch_bytes(). Null: not all of it is inside a range. Stays right.
+  // Where the bytes are, to be read by read_words() and asked for by prefetch_bytes(). Null: not all of it is inside a range. Right as
+  // long as generation() stays.
   const std::uint8_t* place_of(const RemoteAddress& at, std::size_t length) const { return find(at, length); }
 
  private:
@@ -44,6 +56,7 @@ class MappedMemory final : public RemoteMemory {
   std::uint8_t* find(const RemoteAddress& at, std::size_t length) const;
 
   std::vector<Range> ranges_;
+  std::uint64_t generation_ = 0;
 };
 
 // Copies as a READ does, whatever others store meanwhile: aligned words are never torn, and read in the order of their addresses.

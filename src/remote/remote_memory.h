@@ -90,6 +90,8 @@ struct AtomicResult {
   std::uint64_t prior;
 };
 
+class MappedMemory;
+
 class RemoteMemory {
  public:
   explicit RemoteMemory(Scheduler& scheduler) : scheduler_(scheduler) {}
@@ -98,6 +100,8 @@ class RemoteMemory {
   virtual Capabilities capabilities() const = 0;
   // Takes the operation; completes it later or at once, always through on_complete. May be called from on_complete.
   virtual void submit(Operation& operation) = 0;
+  // The part of it that is memory of this process, for whoever wants to reach that without operations (mapped.h). Null: there is none.
+  virtual MappedMemory* mapped() { return nullptr; }
 
   Scheduler& scheduler() const { return scheduler_; }
   const Traffic& traffic() const { return traffic_; }

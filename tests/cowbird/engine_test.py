@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""libcowbird, the engine, here and in the switch, and memory nodes as real processes: right answers, also when one of them is killed."""
+"""libcowbird, the engine, here, in the switch and on a memory node, as real processes: right answers, also when one of them is killed."""
 import http.client
 import json
 import os
@@ -59,23 +59,41 @@ class Rack:
         return subprocess.Popen([APP, self.socket, node, str(operations), str(seed)], stdout=subprocess.PIPE,
                                 stderr=subprocess.PIPE, text=True)
 
-    def replace_memory(self, name):
+    def replace_memory(self, name, *arguments):
         """Kills a memory node and starts another of its name: its region has another key."""
         os.kill(self.pid_of(name), signal.SIGKILL)
         with open(f"{self.dir}/{name}-again.log", "ab") as log:
-            self.engines.append(subprocess.Popen([SLUICE, "memory", "--dir", self.dir, "--name", name, "--size", "64MiB"], stdout=log, stderr=log))
+            self.engines.append(subprocess.Popen([SLUICE, "memory", "--dir", self.dir, "--name", name, "--size", "64MiB", *arguments],
+                                                 stdout=log, stderr=log))
+
+    def wait_for_log(self, text):
+        for _ in range(PATIENCE * 10):
+            log = pathlib.Path(f"{self.dir}/engine.log").read_text()
+            if text in log:
+                break
+            time.sleep(0.1)
+        return log
+
+    def metrics_of(self, daemon, prefix):
+        switch = http.client.HTTPConnection("switch", timeout=PATIENCE)
+        switch.sock = socket.socket(socket.AF_UNIX)
+        switch.sock.connect(f"{self.dir}/directory.sock")
+        switch.request("GET", f"/metrics{daemon}")
+        lines = switch.getresponse().read().decode().splitlines()
+        switch.close()
+        return {line.split("{")[0].split()[0]: float(line.split()[-1]) for line in lines if line.startswith(prefix)}
 
     def pid_of(self, daemon):
         return int(pathlib.Path(f"{self.dir}/{daemon}.pid").read_text().split()[0])
 
 
-def recovers_from_a_stale_key(test, rack):
+def recovers_from_a_stale_key(test, rack, *memory_arguments):
     app = rack.app(operations=100_000_000)
     test.addCleanup(app.kill)
     bystander = rack.app(node="memory2", operations=20000)
     for one in (app, bystander):
         test.assertEqual(one.stdout.readline(), "ready\n")
-    rack.replace_memory("memory1")
+    rack.replace_memory("memory1", *memory_arguments)
     # Whoever holds the old key is told so, nobody else notices, and whoever asks anew is served by the same engine.
     readable, _, _ = select.select([app.stdout], [], [], PATIENCE)
     test.assertTrue(readable, "the application never heard of it")
@@ -97,15 +115,34 @@ def recovers_from_a_stale_key(test, rack):
     app.communicate()
 
 
+def reads_are_right(test, rack):
+    for app in [rack.app(node, seed=seed) for seed, node in enumerate(["memory1", "memory2"])]:
+        out, err = app.communicate(timeout=2 * PATIENCE)
+        test.assertEqual(app.returncode, 0, out + err)
+        test.assertIn("5000 operations, 0 wrong, 0 failed", out)
+
+
+def survives_killed_hosts(test, rack, start_host):
+    app = None
+    for restart in range(3):
+        host = start_host("--name", f"host{restart}")
+        if app is None:
+            app = rack.app(operations=30000)
+            test.assertEqual(app.stdout.readline(), "ready\n")
+        time.sleep(0.5)
+        if restart < 2:
+            host.send_signal(signal.SIGKILL if restart == 0 else signal.SIGTERM)
+            host.wait(PATIENCE)
+    out, err = app.communicate(timeout=4 * PATIENCE)
+    test.assertEqual(app.returncode, 0, out + err)
+    test.assertIn("30000 operations, 0 wrong, 0 failed", out)
+
+
 class Engine(unittest.TestCase):
     def test_every_read_is_right(self):
         with Rack() as rack:
             rack.start_engine()
-            apps = [rack.app(node, seed=seed) for seed, node in enumerate(["memory1", "memory2"])]
-            for app in apps:
-                out, err = app.communicate(timeout=PATIENCE)
-                self.assertEqual(app.returncode, 0, out + err)
-                self.assertIn("5000 operations, 0 wrong, 0 failed", out)
+            reads_are_right(self, rack)
 
     def test_a_killed_engine_is_replaced_and_nothing_is_lost(self):
         with Rack() as rack:
@@ -194,44 +231,18 @@ class InTheSwitch(unittest.TestCase):
     def test_every_read_is_right(self):
         with self.rack() as rack:
             self.start_host(rack)
-            apps = [rack.app(node, seed=seed) for seed, node in enumerate(["memory1", "memory2"])]
-            for app in apps:
-                out, err = app.communicate(timeout=2 * PATIENCE)
-                self.assertEqual(app.returncode, 0, out + err)
-                self.assertIn("5000 operations, 0 wrong, 0 failed", out)
+            reads_are_right(self, rack)
             done = self.counters(rack)["counters"]
             self.assertGreaterEqual(done["reads"] + done["writes"], 10000)
             self.assertGreaterEqual(done["relayed"], 10000)
-            metrics = self.metrics(rack)
+            metrics = rack.metrics_of("", "sluice_cowbird_switch")
             for name in ("reads", "writes", "relayed", "publications"):
                 self.assertGreaterEqual(metrics[f"sluice_cowbird_switch_{name}_total"], done[name], name)
             self.assertIn("sluice_cowbird_switch_channels", metrics)
 
-    @staticmethod
-    def metrics(rack):
-        switch = http.client.HTTPConnection("switch", timeout=PATIENCE)
-        switch.sock = socket.socket(socket.AF_UNIX)
-        switch.sock.connect(f"{rack.dir}/directory.sock")
-        switch.request("GET", "/metrics")
-        lines = switch.getresponse().read().decode().splitlines()
-        switch.close()
-        return {line.split("{")[0].split()[0]: float(line.split()[-1]) for line in lines if line.startswith("sluice_cowbird_switch")}
-
     def test_a_killed_host_process_is_replaced_and_nothing_is_lost(self):
         with self.rack() as rack:
-            app = None
-            for restart in range(3):
-                host = self.start_host(rack, "--name", f"host{restart}")
-                if app is None:
-                    app = rack.app(operations=30000)
-                    self.assertEqual(app.stdout.readline(), "ready\n")
-                time.sleep(0.5)
-                if restart < 2:
-                    host.send_signal(signal.SIGKILL if restart == 0 else signal.SIGTERM)
-                    host.wait(PATIENCE)
-            out, err = app.communicate(timeout=4 * PATIENCE)
-            self.assertEqual(app.returncode, 0, out + err)
-            self.assertIn("30000 operations, 0 wrong, 0 failed", out)
+            survives_killed_hosts(self, rack, lambda *arguments: self.start_host(rack, *arguments))
 
     def test_a_killed_switch_is_replaced_and_nothing_is_lost(self):
         with self.rack() as rack:
@@ -278,13 +289,74 @@ class InTheSwitch(unittest.TestCase):
                                    timeout=PATIENCE)
             self.assertEqual(shown.returncode, 1)
             self.assertIn("has no Cowbird engine; `sluice rack down`, then `sluice rack up --cowbird`", shown.stderr)
-            for _ in range(PATIENCE * 10):
-                if "is it `sluice switch --cowbird`?" in pathlib.Path(f"{rack.dir}/engine.log").read_text():
-                    break
-                time.sleep(0.1)
-            self.assertIn("is it `sluice switch --cowbird`?", pathlib.Path(f"{rack.dir}/engine.log").read_text())
+            self.assertIn("is it `sluice switch --cowbird`?", rack.wait_for_log("is it `sluice switch --cowbird`?"))
             app.kill()
             app.communicate()
+
+
+class OnTheMemoryNode(unittest.TestCase):
+    """The same applications, their data moved by an engine in memory1's process."""
+
+    @staticmethod
+    def rack():
+        return Rack(rack=["--memory-cowbird"])
+
+    @staticmethod
+    def start_host(rack, *arguments):
+        return rack.start_engine("--engine", "at:memory1", *arguments)
+
+    def test_every_read_is_right(self):
+        with self.rack() as rack:
+            self.start_host(rack)
+            reads_are_right(self, rack)
+            metrics = rack.metrics_of("/memory1", "sluice_cowbird")
+            self.assertEqual(metrics["sluice_cowbird_applications_accepted_total"], 2)
+            self.assertEqual(rack.metrics_of("/memory2", "sluice_cowbird")["sluice_cowbird_applications_accepted_total"], 0)
+            for _ in range(PATIENCE * 10):
+                if rack.metrics_of("/memory1", "sluice_cowbird")["sluice_cowbird_applications"] == 0:
+                    break
+                time.sleep(0.1)
+            self.assertEqual(rack.metrics_of("/memory1", "sluice_cowbird")["sluice_cowbird_applications"], 0, "they have left")
+
+    def test_a_killed_host_process_is_replaced_and_nothing_is_lost(self):
+        with self.rack() as rack:
+            survives_killed_hosts(self, rack, lambda *arguments: self.start_host(rack, *arguments))
+
+    def test_a_killed_engine_is_replaced_and_nothing_is_lost(self):
+        with self.rack() as rack:
+            self.start_host(rack)
+            app = rack.app(node="memory2", operations=30000)
+            self.assertEqual(app.stdout.readline(), "ready\n")
+            rack.replace_memory("memory1", "--cowbird")
+            out, err = app.communicate(timeout=4 * PATIENCE)
+            self.assertEqual(app.returncode, 0, out + err)
+            self.assertIn("30000 operations, 0 wrong, 0 failed", out)
+
+    def test_an_engine_that_stays_away_is_said_to_be_absent(self):
+        with self.rack() as rack:
+            self.start_host(rack)
+            app = rack.app(node="memory2", operations=30000)
+            self.assertEqual(app.stdout.readline(), "ready\n")
+            os.kill(rack.pid_of("memory1"), signal.SIGTERM)
+            self.assertIn('no memory node "memory1" is on the rack; applications wait for it', rack.wait_for_log("applications wait for it"))
+            time.sleep(2)
+            with open(f"{rack.dir}/memory1-again.log", "ab") as log:
+                rack.engines.append(subprocess.Popen([SLUICE, "memory", "--dir", rack.dir, "--name", "memory1", "--cowbird"], stdout=log, stderr=log))
+            out, err = app.communicate(timeout=4 * PATIENCE)
+            self.assertIn("30000 operations, 0 wrong, 0 failed, engine was absent: yes", out + err)
+            log = pathlib.Path(f"{rack.dir}/engine.log").read_text()
+            self.assertEqual(log.count("applications wait for it"), 1)
+            self.assertEqual(log.count("the engine of memory1 moves the data"), 2)
+
+    def test_a_stale_key_is_refused_and_a_new_one_is_served(self):
+        with self.rack() as rack:
+            self.start_host(rack)
+            recovers_from_a_stale_key(self, rack, "--cowbird")
+
+    def test_a_node_without_an_engine_is_named(self):
+        with Rack() as rack:
+            self.start_host(rack)
+            self.assertIn("memory1 has no engine", rack.wait_for_log("is it `sluice memory --cowbird`?"))
 
 
 if __name__ == "__main__":
