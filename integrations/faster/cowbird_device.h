@@ -7,7 +7,7 @@
 // Life:       ReadAsync, WriteAsync -> TryComplete() of any thread calls back. Nothing calls back before. A callback may read again.
 //             A full ring is absorbed: what does not fit is issued by later calls. An absent engine only delays.
 // Order:      reads of what has been written see it once the write has called back, as the store uses it.
-// Limits:     kAlignment of offsets and lengths; what lies between Truncate's offset and the end of the log: `capacity` bytes. A write
+// Limits:     64 bytes of alignment of offsets and lengths; what lies between Truncate's offset and the end of the log: `capacity` bytes. A write
 //             beyond that calls back with IOError, and so does a request that the memory node refuses.
 // Threads:    any. Each thread issues on a lane (`lanes`, [4]) with a lock of its own, never held in a callback.
 // Source:     Cowbird §5 (FASTER); FASTER C++, its device interface.
@@ -34,7 +34,7 @@ struct CowbirdLogOptions {
   std::string memory_node = "memory1";
   std::string engine{};               // its socket; empty: of the rack in its usual place
   std::uint64_t offset = 0;           // in the node's memory
-  std::uint64_t capacity = 1u << 30;  // bytes, a multiple of CowbirdLog::kAlignment
+  std::uint64_t capacity = 1u << 30;  // bytes, a multiple of 64
   std::uint32_t lanes = 4;
 
   // "memory_node=memory1,capacity=17179869184,offset=0,lanes=4,engine=/path". Throws std::invalid_argument.
@@ -77,20 +77,31 @@ struct CowbirdLogOptions {
   }
 };
 
-// The log: FASTER's log_file_t.
-class CowbirdLog {
+// What every log has that is no file: nothing to open or delete, an alignment of its own.
+class LogInMemory {
  public:
   using Status = FASTER::core::Status;
   using Context = FASTER::core::IAsyncContext;
   using Callback = FASTER::core::AsyncIOCallback;
-  static constexpr std::uint32_t kAlignment =
-      64;  // not a disk's sector: what remote memory saves is read amplification
 
+  template <class Handler>
+  Status Open(Handler*) {
+    return Status::Ok;
+  }
+  Status Close() { return Status::Ok; }
+  Status Delete() { return Status::Ok; }
+  // Not a disk's sector: what remote memory saves is read amplification.
+  static constexpr std::uint32_t alignment() { return 64; }
+};
+
+// The log: FASTER's log_file_t.
+class CowbirdLog : public LogInMemory {
+ public:
   CowbirdLog() = default;  // of a store without storage: never used
   // Throw std::invalid_argument or std::runtime_error, which say what to do.
   explicit CowbirdLog(const std::string& config) : CowbirdLog(CowbirdLogOptions::parse(config)) {}
   explicit CowbirdLog(const CowbirdLogOptions& options) : capacity_(options.capacity) {
-    if (options.capacity == 0 || options.capacity % kAlignment != 0) {
+    if (options.capacity == 0 || options.capacity % alignment() != 0) {
       throw std::invalid_argument("cowbird: capacity must be a multiple of 64 bytes");
     }
     cowbird_options_t o{};
@@ -110,12 +121,6 @@ class CowbirdLog {
     }
   }
 
-  template <class Handler>
-  Status Open(Handler*) {
-    return Status::Ok;
-  }
-  Status Close() { return Status::Ok; }
-  Status Delete() { return Status::Ok; }
   // What lies before `offset` is given up, and the store's garbage collection is told so.
   template <class GcState>
   void Truncate(std::uint64_t offset, const GcState& gc_state) {
@@ -128,7 +133,6 @@ class CowbirdLog {
       gc_state.IssueTruncateCallback(offset);
     }
   }
-  static constexpr std::uint32_t alignment() { return kAlignment; }
 
   // The context is copied before the call returns; `to` and `from` stay until the callback.
   Status ReadAsync(std::uint64_t offset, void* to, std::uint32_t length, Callback callback, Context& context) const {

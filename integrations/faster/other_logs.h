@@ -44,26 +44,15 @@ class PerThread {
 
 // Purely local: the log's cold part lies in this process's memory ("an IDevice that utilizes only compute-local memory", §8). A read is a memcpy when
 // it is completed.
-class LocalLog {
+class LocalLog : public LogInMemory {
  public:
-  using Status = FASTER::core::Status;
-  using Context = FASTER::core::IAsyncContext;
-  using Callback = FASTER::core::AsyncIOCallback;
-
   LocalLog() = default;
   explicit LocalLog(const std::string& config) : memory_(new std::uint8_t[CowbirdLogOptions::parse(config).capacity]) {}
 
-  template <class Handler>
-  Status Open(Handler*) {
-    return Status::Ok;
-  }
-  Status Close() { return Status::Ok; }
-  Status Delete() { return Status::Ok; }
   template <class GcState>
   void Truncate(std::uint64_t offset, const GcState& gc_state) {
     gc_state.IssueTruncateCallback(offset);
   }
-  static constexpr std::uint32_t alignment() { return CowbirdLog::alignment(); }
 
   Status ReadAsync(std::uint64_t offset, void* to, std::uint32_t length, Callback callback, Context& context) const {
     return start({to, memory_.get() + offset, length, callback, nullptr}, context);
@@ -108,26 +97,15 @@ class LocalLog {
 // One-sided: each thread reads and writes the memory node itself. kWait: one after the other, the thread waits for each (§8's synchronous baseline);
 // otherwise many are under way, and TryComplete takes what has come.
 template <bool kWait>
-class OneSidedLog {
+class OneSidedLog : public LogInMemory {
  public:
-  using Status = FASTER::core::Status;
-  using Context = FASTER::core::IAsyncContext;
-  using Callback = FASTER::core::AsyncIOCallback;
-
   OneSidedLog() = default;
   explicit OneSidedLog(const std::string& config) : options_(CowbirdLogOptions::parse(config)) {}
 
-  template <class Handler>
-  Status Open(Handler*) {
-    return Status::Ok;
-  }
-  Status Close() { return Status::Ok; }
-  Status Delete() { return Status::Ok; }
   template <class GcState>
   void Truncate(std::uint64_t offset, const GcState& gc_state) {
     gc_state.IssueTruncateCallback(offset);
   }
-  static constexpr std::uint32_t alignment() { return CowbirdLog::alignment(); }
 
   Status ReadAsync(std::uint64_t offset, void* to, std::uint32_t length, Callback callback, Context& context) const {
     return start(context, callback, length, [&](Client& c, Operation* o) {

@@ -142,7 +142,7 @@ while True:
     def test_what_the_box_cannot_use_is_said(self):
         for flags, words in ((("--box", "words", "--box-server", "far"), "box-servers"), (("--box-server", "192.0.2.7"), "say --box words")):
             done = run("switch", "--dir", self.box_dir, *flags)
-            self.assertEqual(done.returncode, 1, done.stderr)
+            self.assertEqual(done.returncode, 2, done.stderr)
             self.assertIn(words, done.stderr)
 
 
