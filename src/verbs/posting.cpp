@@ -67,10 +67,6 @@ int translate_pieces(const ibv_sge* list, int count, std::array<rc::Sge, kMaxSge
   return 0;
 }
 
-}  // namespace
-
-namespace {
-
 // Calls use(adapter, request); returns why not, or what that says.
 template <class Use>
 [[gnu::always_inline]] inline int with_request(QueuePair& pair, const ibv_send_wr& wr, Use use) {
