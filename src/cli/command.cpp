@@ -2,6 +2,8 @@
 
 #include <fmt/core.h>
 #include <fmt/ranges.h>
+#include <signal.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <cstdio>
@@ -22,17 +24,58 @@ std::vector<std::string> named(std::vector<std::string> choices) {
 
 }  // namespace
 
-void say(const std::string& line) { fmt::print(stderr, "{}\n", line); }
+// Whether anybody hears it is nobody's concern.
+void say(const std::string& line) { static_cast<void>(std::fputs((line + '\n').c_str(), stderr)); }
+
+// Not SIG_IGN, which programs that we start would inherit.
+void outlive_readers() {
+  signal(SIGPIPE, [](int) {});
+}
+
+void tell_at_once(const std::string& text) {
+  static_cast<void>(std::fputs(text.c_str(), stdout));
+  std::fflush(stdout);
+}
+
+namespace {
+
+Result<void> write_in_place(const std::filesystem::path& path, const std::string& text) {
+  errno = 0;
+  std::ofstream file(path, std::ios::binary);
+  file << text;
+  file.close();
+  if (!file) return fail(fmt::format("cannot be written: {}", errno == 0 ? "unknown reason" : std::strerror(errno)));
+  return {};
+}
+
+}  // namespace
+
+Result<void> write_whole(const std::string& path, const std::string& text) {
+  namespace fs = std::filesystem;
+  std::error_code error;
+  const fs::file_status before = fs::status(path, error);
+  // A pipe or a device is written to as it is.
+  if (fs::exists(before) && !fs::is_regular_file(before)) return write_in_place(path, text);
+  const fs::path place =
+      fs::is_symlink(fs::symlink_status(path, error)) ? fs::weakly_canonical(path, error) : fs::path(path);
+  const fs::path aside = fmt::format("{}.{}", place.string(), getpid());
+  auto written = write_in_place(aside, text);
+  if (written) {
+    if (fs::exists(before)) fs::permissions(aside, before.permissions(), error);
+    fs::rename(aside, place, error);
+    if (error) written = fail(fmt::format("cannot be written: {}", error.message()));
+  }
+  if (!written) fs::remove(aside, error);
+  return written;
+}
 
 Result<void> write_output(const std::string& out, const std::string& text) {
   if (out.empty()) {
     fmt::print("{}", text);
     return {};
   }
-  std::ofstream file(out);
-  file << text;
-  file.close();
-  if (!file) return fail(fmt::format("--out = \"{}\": cannot be written: {}", out, std::strerror(errno)));
+  if (auto written = write_whole(out, text); !written)
+    return fail(fmt::format("--out = \"{}\": {}", out, written.error().message));
   return {};
 }
 

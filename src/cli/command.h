@@ -74,6 +74,12 @@ class Command {
 
 // What commands write to people: progress lines go to stderr, results to stdout.
 void say(const std::string& line);
+// The same on stdout, for commands that take down at their end what they have brought up: whoever reads may go before that. From
+// outlive_readers() on that ends nobody; what was not taken is lost, and the exit code says so.
+void outlive_readers();
+void tell_at_once(const std::string& text);
+// Writes a file whole or not at all: whoever dies meanwhile leaves what was there before. The error says why not, but not where.
+Result<void> write_whole(const std::string& path, const std::string& text);
 // Writes a result to the file that --out names, or to stdout when it names none.
 Result<void> write_output(const std::string& out, const std::string& text);
 

@@ -81,10 +81,7 @@ class Demo final : public Command {
   std::vector<std::string> common_flags() const;
   void note_processes(const rack::Launcher& launcher);
   void print_summary() const;
-  void begin(const std::string& what) {
-    fmt::print("==> {}. {}\n", ++step_, what);
-    std::fflush(stdout);
-  }
+  void begin(const std::string& what) { tell_at_once(fmt::format("==> {}. {}\n", ++step_, what)); }
 
   Settings settings_;
   rack::Schema schema_;
@@ -190,9 +187,9 @@ void Demo::note_processes(const rack::Launcher& launcher) {
 }
 
 void Demo::print_summary() const {
-  fmt::print("\n");
-  for (const auto& [what, value] : summary_of(findings_)) fmt::print("  {:<34} {}\n", what, value);
-  fmt::print("\n");
+  tell_at_once("\n");
+  for (const auto& [what, value] : summary_of(findings_)) tell_at_once(fmt::format("  {:<34} {}\n", what, value));
+  tell_at_once("\n");
 }
 
 Result<void> Demo::show(const rack::Launcher& launcher, int interrupt) {
@@ -202,7 +199,7 @@ Result<void> Demo::show(const rack::Launcher& launcher, int interrupt) {
       clients("loading", 1, interrupt, {"--phase", "load", "--value-size", std::to_string(settings_.value_size)});
   if (!load) return tl::unexpected(load.error());
   findings_.load = std::move(*load);
-  fmt::print("    {} a second\n", rate_text(findings_.load.result.load_rate));
+  tell_at_once(fmt::format("    {} a second\n", rate_text(findings_.load.result.load_rate)));
 
   begin(fmt::format("YCSB-A for {}: {} clients in {} processes", rack::duration_text(settings_.duration),
                     settings_.clients, settings_.processes));
@@ -210,14 +207,15 @@ Result<void> Demo::show(const rack::Launcher& launcher, int interrupt) {
                      {"--phase", "run", "--duration", rack::duration_text(settings_.duration)});
   if (!run) return tl::unexpected(run.error());
   findings_.run = std::move(*run);
-  fmt::print("    {} a second, {} values checked, {} wrong\n", rate_text(findings_.run.result.run_rate),
-             findings_.run.result.run.values_verified, findings_.run.result.run.values_wrong);
+  tell_at_once(fmt::format("    {} a second, {} values checked, {} wrong\n", rate_text(findings_.run.result.run_rate),
+                           findings_.run.result.run.values_verified, findings_.run.result.run.values_wrong));
   note_processes(launcher);
 
   begin(fmt::format("the same again, and {} is killed in the middle", kVictim));
   if (auto done = run_with_an_accident(launcher, interrupt); !done) return done;
-  fmt::print("    {} a second, {} operations failed, {} values wrong\n", rate_text(findings_.failure.result.run_rate),
-             findings_.failure.failed(), findings_.failure.result.run.values_wrong);
+  tell_at_once(fmt::format("    {} a second, {} operations failed, {} values wrong\n",
+                           rate_text(findings_.failure.result.run_rate), findings_.failure.failed(),
+                           findings_.failure.result.run.values_wrong));
   if (settings_.verbs) {
     begin("bare RDMA operations between two processes, through a switch process");
     if (auto done = measure_verbs(interrupt); !done) return done;
@@ -231,9 +229,9 @@ Result<bool> Demo::tell() {
   if (auto written = write_report(settings_.report, demo_report(findings_)); !written)
     return tl::unexpected(written.error());
   const auto complaints = findings_.complaints();
-  for (const std::string& complaint : complaints) fmt::print("NOT RIGHT: {}\n", complaint);
-  if (complaints.empty()) fmt::print("Every value read was right.\n");
-  fmt::print("report: {}\n", std::filesystem::absolute(settings_.report).string());
+  for (const std::string& complaint : complaints) tell_at_once(fmt::format("NOT RIGHT: {}\n", complaint));
+  if (complaints.empty()) tell_at_once("Every value read was right.\n");
+  tell_at_once(fmt::format("report: {}\n", std::filesystem::absolute(settings_.report).string()));
   return complaints.empty();
 }
 
@@ -242,7 +240,6 @@ void Demo::stay_until_interrupted(int interrupt) {
   const auto url = live_view_of(run_);
   if (!url) return;
   begin(fmt::format("a gentle load goes on: look at the rack at {}, Ctrl-C ends it", *url));
-  std::fflush(stdout);
   ClientProcesses running(own_program(), run_.path(), interrupt);
   if (!running.start(1, {"--dir", run_.path(), "--records", std::to_string(settings_.records), "--clients", "4",
                          "--phase", "run", "--duration", "86400s"}))
@@ -251,14 +248,12 @@ void Demo::stay_until_interrupted(int interrupt) {
 }
 
 Result<int> Demo::run() {
+  outlive_readers();
   rack::StopSignals signals;
   const bool temporary = settings_.dir.empty();
   run_ = rack::RunDirectory(temporary ? fmt::format("/tmp/sluice-demo-{}", getpid()) : settings_.dir);
   findings_.replication = kReplication;
-  const auto told = [](const std::string& line) {
-    fmt::print("    {}\n", line);
-    std::fflush(stdout);
-  };
+  const auto told = [](const std::string& line) { tell_at_once(fmt::format("    {}\n", line)); };
   rack::RackSettings rack_settings;
   rack_settings.dir = run_.path();
   rack_settings.memory_nodes = kMemoryNodes;
@@ -269,7 +264,7 @@ Result<int> Demo::run() {
   begin("bring up a rack, each part a process of its own");
   Result<void> outcome = launcher.up(rack::plan(own_program(), "", rack_settings));
   if (outcome) {
-    if (const auto url = live_view_of(run_)) fmt::print("    see it live at {}\n", *url);
+    if (const auto url = live_view_of(run_)) tell_at_once(fmt::format("    see it live at {}\n", *url));
     outcome = show(launcher, signals.descriptor());
   }
   bool right = false;

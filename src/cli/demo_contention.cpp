@@ -84,6 +84,7 @@ class Contention final : public Command {
   }
 
   Result<int> run() override {
+    outlive_readers();
     rack::StopSignals signals;
     auto outcome = show(signals);
     for (Side& side : sides_) side.bench.reset();
@@ -130,8 +131,8 @@ class Contention final : public Command {
     const rack::NodeRecord* const node = nodes ? nodes->find("switch") : nullptr;
     const bool has_view = node != nullptr && node->description.attributes.contains(rack::kHttpAttribute);
     if (has_view) side.http = node->description.attributes.at(rack::kHttpAttribute);
-    fmt::print("{:<18} {}{}\n", side.title, side.dir, has_view ? fmt::format("   http://{}/", side.http) : "");
-    std::fflush(stdout);
+    tell_at_once(
+        fmt::format("{:<18} {}{}\n", side.title, side.dir, has_view ? fmt::format("   http://{}/", side.http) : ""));
     return {};
   }
 
@@ -151,7 +152,8 @@ class Contention final : public Command {
 
   // A line a second: what each side has done in it. False: interrupted.
   bool watch(const rack::StopSignals& signals) {
-    fmt::print("\n{:>4}  {:>12} {:<24}  {:>12} {:<24}\n", "s", sides_[0].title, "", sides_[1].title, "operations/s");
+    tell_at_once(fmt::format("\n{:>4}  {:>12} {:<24}  {:>12} {:<24}\n", "s", sides_[0].title, "", sides_[1].title,
+                             "operations/s"));
     double most = 0;
     int second = 0;
     bool interrupted = false;
@@ -179,18 +181,17 @@ class Contention final : public Command {
         most = both_run ? std::max(most, rates[i]) : most;
       }
       if (!both_run) continue;
-      fmt::print("{:>4}  {:>12.0f} {}  {:>12.0f} {}\n", ++second, rates[0], bar(rates[0], most), rates[1],
-                 bar(rates[1], most));
-      std::fflush(stdout);
+      tell_at_once(fmt::format("{:>4}  {:>12.0f} {}  {:>12.0f} {}\n", ++second, rates[0], bar(rates[0], most), rates[1],
+                               bar(rates[1], most)));
     }
     return !interrupted;
   }
 
   Result<int> print_table() const {
-    fmt::print("\n{:<44} {:>16} {:>16}\n", "", sides_[0].title, sides_[1].title);
+    tell_at_once(fmt::format("\n{:<44} {:>16} {:>16}\n", "", sides_[0].title, sides_[1].title));
     const auto row = [this](const char* what, int digits, auto&& value) {
-      fmt::print("{:<44} {:>16.{}f} {:>16.{}f}\n", what, value(sides_[0].result), digits, value(sides_[1].result),
-                 digits);
+      tell_at_once(fmt::format("{:<44} {:>16.{}f} {:>16.{}f}\n", what, value(sides_[0].result), digits,
+                               value(sides_[1].result), digits));
     };
     using R = rack::StoreBenchResult;
     const auto per = [](std::uint64_t n, const R& r) {
@@ -214,8 +215,8 @@ class Contention final : public Command {
     row("values read and checked", 0, [](const R& r) { return static_cast<double>(r.run.values_verified); });
     row("of them wrong", 0, [](const R& r) { return static_cast<double>(r.run.values_wrong); });
     const double gain = sides_[1].result.run_rate / std::max(sides_[0].result.run_rate, 1e-9);
-    fmt::print("\nSwordBox: {:.1f} times the operations. Both racks shared this machine's cores all the while.\n",
-               gain);
+    tell_at_once(fmt::format(
+        "\nSwordBox: {:.1f} times the operations. Both racks shared this machine's cores all the while.\n", gain));
     const bool right = sides_[0].result.run.values_wrong + sides_[1].result.run.values_wrong == 0;
     return right ? 0 : kExitFailed;
   }

@@ -2,7 +2,6 @@
 
 #include <commit.h>  // generated: cmake/commit.cmake
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
@@ -14,6 +13,7 @@
 #include <tuple>
 
 #include "base/version.h"
+#include "cli/command.h"
 #include "sim/fields.h"
 
 namespace sluice::cli {
@@ -78,13 +78,8 @@ Result<void> PointCache::store(const std::string& path, const sim::PointResult& 
 }
 
 Result<void> PointCache::store_text(const std::string& path, const std::string& text) {
-  const std::string partial = fmt::format("{}.{}", path, getpid());
-  std::ofstream out(partial);
-  out << text;
-  out.close();
-  std::error_code error;
-  if (out) std::filesystem::rename(partial, path, error);
-  if (!out || error) return fail(fmt::format("{}: cannot be written", path));
+  if (auto written = write_whole(path, text); !written)
+    return fail(fmt::format("{}: {}", path, written.error().message));
   return {};
 }
 

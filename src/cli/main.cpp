@@ -1,8 +1,15 @@
 // sluice: the one program.
+#include <fcntl.h>
 #include <fmt/core.h>
+#include <signal.h>
 #include <spdlog/sinks/stdout_color_sinks.h>
 #include <spdlog/spdlog.h>
+#include <unistd.h>
 
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <exception>
 #include <string_view>
 
 #include "base/version.h"
@@ -13,8 +20,30 @@
 #include "dpdk/dpdk_port.h"
 #endif
 
-int main(int argc, char** argv) {
-  using namespace sluice::cli;
+namespace {
+
+using namespace sluice::cli;
+
+// What whoever started us may have left behind. A file that is opened later must not take the place of a stream that was closed: what is
+// printed would go there. And the ends of our own processes are waited for.
+void begin_anew() {
+  for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
+    if (fcntl(stream, F_GETFD) >= 0) continue;
+    // Takes the lowest number that is free. stdout takes nothing, so that a result that is lost is noticed.
+    static_cast<void>(open("/dev/null", stream == STDOUT_FILENO ? O_RDONLY : O_RDWR));
+  }
+  signal(SIGCHLD, SIG_DFL);
+}
+
+// A result that could not be written is none.
+int end(int code) {
+  const bool flushed = std::fflush(stdout) == 0;
+  if ((flushed && std::ferror(stdout) == 0) || code != 0) return code;
+  say(fmt::format("sluice: stdout takes no more{}{}", flushed ? "" : ": ", flushed ? "" : std::strerror(errno)));
+  return kExitFailed;
+}
+
+int run(int argc, char** argv) {
 #ifdef SLUICE_DPDK
   sluice::dpdk::add_port_kind();
 #endif
@@ -75,4 +104,18 @@ int main(int argc, char** argv) {
     if (command->chosen()) return command->execute(tables);
   }
   return kExitUsage;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  begin_anew();
+  int code = kExitFailed;
+  try {
+    code = run(argc, argv);
+  } catch (const std::exception& e) {
+    say(fmt::format("sluice: {}{}", std::ferror(stdout) != 0 ? "stdout: " : "",
+                    e.what()));  // printing throws when it cannot
+  }
+  return end(code);
 }

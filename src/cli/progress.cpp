@@ -10,10 +10,16 @@ namespace sluice::cli {
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
+namespace {
+
+void put(const std::string& text) { static_cast<void>(std::fputs(text.c_str(), stderr)); }
+
+}  // namespace
+
 Progress::Progress() : begun_(steady_clock::now()), shown_(begun_), terminal_(isatty(STDERR_FILENO) == 1) {}
 
 Progress::~Progress() {
-  if (on_screen_) fmt::print(stderr, "\r\033[K");
+  if (on_screen_) put("\r\033[K");
 }
 
 void Progress::show(const std::string& line) {
@@ -22,16 +28,16 @@ void Progress::show(const std::string& line) {
   if (now - begun_ < milliseconds(2000) || now - shown_ < pause) return;
   shown_ = now;
   if (terminal_) {
-    fmt::print(stderr, "\r\033[K{}", line);
+    put("\r\033[K" + line);
     std::fflush(stderr);
     on_screen_ = true;
   } else {
-    fmt::print(stderr, "{}\n", line);
+    put(line + '\n');
   }
 }
 
 void Progress::note(const std::string& lines) {
-  fmt::print(stderr, "{}{}\n", on_screen_ ? "\r\033[K" : "", lines);
+  put((on_screen_ ? "\r\033[K" : "") + lines + '\n');
   on_screen_ = false;
 }
 

@@ -46,6 +46,7 @@ class RackUp final : public Command {
           fmt::format("this machine has joined the rack at {}: start what it gives and does by itself (`sluice memory "
                       "--name …`), or `sluice rack leave` first",
                       run_directory().directory_address().text));
+    outlive_readers();
     rack::StopSignals signals;
     std::string config = config_path();
     char absolute[PATH_MAX];

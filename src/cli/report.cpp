@@ -2,12 +2,10 @@
 
 #include <fmt/core.h>
 
-#include <cerrno>
-#include <cstring>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <string_view>
 
+#include "cli/command.h"
 #include "cli/report_assets.h"
 
 namespace sluice::cli {
@@ -46,10 +44,8 @@ std::string report_html(const nlohmann::json& data) {
 }
 
 Result<void> write_report(const std::string& path, const nlohmann::json& data) {
-  std::ofstream out(path, std::ios::binary);
-  out << report_html(data);
-  out.close();
-  if (!out) return fail(fmt::format("{}: cannot be written: {}", path, std::strerror(errno)));
+  if (auto written = write_whole(path, report_html(data)); !written)
+    return fail(fmt::format("{}: {}", path, written.error().message));
   return {};
 }
 

@@ -90,6 +90,10 @@ StopSignals::StopSignals() {
   sigemptyset(&signals);
   sigaddset(&signals, SIGINT);
   sigaddset(&signals, SIGTERM);
+  // A terminal that is closed; unless nobody is to care (nohup). A blocked signal comes also where it is ignored.
+  struct sigaction hang_up {};
+  sigaction(SIGHUP, nullptr, &hang_up);
+  if (hang_up.sa_handler != SIG_IGN) sigaddset(&signals, SIGHUP);
   SLUICE_CHECK(pthread_sigmask(SIG_BLOCK, &signals, nullptr) == 0);
   descriptor_ = signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK);
   SLUICE_CHECK(descriptor_ >= 0);

@@ -75,7 +75,7 @@ class Endpoint {
   std::unique_ptr<Membership> membership_;  // goes first: its thread posts to the loop
 };
 
-// Blocks SIGINT and SIGTERM and ends the loop when one comes. Made before any thread is started.
+// Blocks SIGINT, SIGTERM and SIGHUP and ends the loop when one comes. Made before any thread is started.
 class StopSignals {
  public:
   StopSignals();

@@ -1,0 +1,111 @@
+#!/usr/bin/env python3
+"""What becomes of what the program writes: to a full disk, to a reader who has gone, to a closed stream, to a file, when it is hung up on.
+
+usage: output_test.py SLUICE [TEST...]
+"""
+
+import json
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
+import live_rack  # noqa: E402
+from live_rack import wait_until  # noqa: E402
+
+FULL = "/dev/full"  # takes nothing: ENOSPC
+
+
+def end_of(words, **streams):
+    streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE} | streams
+    return subprocess.run([live_rack.SLUICE, *words], text=True, timeout=60, check=False, **streams)
+
+
+class Output(unittest.TestCase):
+    def test_a_result_that_cannot_be_written_is_a_failure_and_told_once(self):
+        # One fits into a buffer, the other does not.
+        for words in (["version"], ["box", "memory", "--json"], ["--help"], ["reference"]):
+            with open(FULL, "w", encoding="utf-8") as full:
+                done = end_of(words, stdout=full)
+            self.assertEqual(done.returncode, 1, f"{words}: {done.stderr}")
+            self.assertIn("No space left on device", done.stderr)
+            self.assertEqual(len(done.stderr.splitlines()), 1, done.stderr)
+
+    def test_a_stdout_that_is_closed_takes_no_result_and_nobodys_place(self):
+        for words in (["version"], ["reference"]):
+            done = end_of(words, preexec_fn=lambda: os.close(1))
+            self.assertEqual(done.returncode, 1, f"{words}: {done.stderr}")
+            self.assertIn("Bad file descriptor", done.stderr)
+
+    def test_nobody_who_hears_an_error_is_no_other_error(self):
+        for close in (False, True):
+            with open(FULL, "w", encoding="utf-8") as full:
+                done = end_of(["pcap", "check", "/nowhere"], stderr=full, preexec_fn=(lambda: os.close(2)) if close else None)
+            self.assertEqual(done.returncode, 1)
+
+    def test_a_file_is_written_whole_in_its_place_and_keeps_its_mode(self):
+        folder = pathlib.Path(tempfile.mkdtemp(prefix="sluice-out-", dir="/tmp"))
+        self.addCleanup(shutil.rmtree, folder)
+        file = folder / "trace.csv"
+        words = ["edm", "trace", "--messages", "5", "--out"]
+        self.assertEqual(end_of([*words, str(file)]).returncode, 0)
+        first = file.read_text()
+        self.assertEqual(len(first.splitlines()), 5)
+        (folder / "link").symlink_to(file)
+        file.chmod(0o600)
+        self.assertEqual(end_of([*words, str(folder / "link"), "--seed", "2"]).returncode, 0)
+        self.assertTrue((folder / "link").is_symlink())
+        self.assertNotEqual(file.read_text(), first)
+        self.assertEqual(file.stat().st_mode & 0o777, 0o600)
+        self.assertEqual(sorted(os.listdir(folder)), ["link", "trace.csv"])  # nothing is left beside it
+        self.assertEqual(end_of([*words, "/dev/stdout", "--seed", "1"]).stdout, first)
+        done = end_of([*words, str(folder / "none" / "trace.csv")])
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("No such file or directory", done.stderr)
+
+
+class Readers(live_rack.LiveRack):
+    def test_a_rack_that_is_kept_goes_down_though_nobody_reads(self):
+        for words in (["rack", "up", "--keep", "--no-metadata"], ["demo", "--duration", "1s", "--records", "100", "--no-verbs", "--stay", "no",
+                                                                 "--report", self.folder + "/report.html"]):
+            reader, writer = os.pipe()
+            child = subprocess.Popen([live_rack.SLUICE, *words, "--dir", self.dir], stdout=writer, stderr=writer)
+            self.children.append(child)
+            os.close(writer)
+            self.assertTrue(os.read(reader, 1))
+            os.close(reader)
+            wait_until(lambda: self.sluice("rack", "status").returncode == 0 or child.poll() is not None, "the rack is up")
+            if "--keep" in words:
+                child.send_signal(signal.SIGTERM)
+            child.wait(60)
+            self.assertEqual(json.loads(self.sluice("rack", "status", "--json").stdout)["daemons"], [], words)
+
+    def test_a_rack_that_is_kept_goes_down_with_its_terminal_and_not_under_nohup(self):
+        for before, ends in ((signal.SIG_DFL, True), (signal.SIG_IGN, False)):
+            child = subprocess.Popen([live_rack.SLUICE, "rack", "up", "--keep", "--no-metadata", "--dir", self.dir], stderr=subprocess.DEVNULL,
+                                     preexec_fn=lambda as_before=before: signal.signal(signal.SIGHUP, as_before))
+            self.children.append(child)
+            wait_until(lambda: self.sluice("rack", "status").returncode == 0, "the rack is up")
+            child.send_signal(signal.SIGHUP)
+            if not ends:
+                with self.assertRaises(subprocess.TimeoutExpired):
+                    child.wait(1)
+                child.send_signal(signal.SIGTERM)
+            child.wait(60)
+            self.assertEqual(json.loads(self.sluice("rack", "status", "--json").stdout)["daemons"], [])
+
+    def test_a_parent_that_ignored_the_ends_of_its_children_leaves_us_ours(self):
+        experiments = pathlib.Path(__file__).resolve().parents[2] / "experiments"
+        words = [live_rack.SLUICE, "experiment", str(experiments / "fig08.toml"), "--out", self.folder]
+        done = subprocess.run(words, preexec_fn=lambda: signal.signal(signal.SIGCHLD, signal.SIG_IGN), capture_output=True, timeout=60, check=False)
+        self.assertEqual(done.returncode, 0, done.stderr)
+
+
+if __name__ == "__main__":
+    live_rack.SLUICE = os.path.abspath(sys.argv.pop(1))
+    unittest.main()
