@@ -5,6 +5,7 @@
 #include <deque>
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <thread>
@@ -78,8 +79,15 @@ class ExperimentCommand final : public Command {
   Result<void> check() override {
     if (settings_.list) return {};
     if (names_.empty()) return fail("say which experiment; --list tells what there are");
+    std::map<std::string, std::string> files;  // by what results are called
     for (const std::string& name : names_) {
-      if (const auto found = find_experiment(name); !found) return tl::unexpected(found.error());
+      const auto found = find_experiment(name);
+      if (!found) return tl::unexpected(found.error());
+      const auto [first, is_new] = files.emplace(found->stem().string(), found->string());
+      if (!is_new)
+        return fail(
+            fmt::format("{} and {}: results of both would be called {}; one after the other, with an --out for each",
+                        first->second, found->string(), first->first));
     }
     return {};
   }
@@ -101,7 +109,8 @@ class ExperimentCommand final : public Command {
                         path->string()));
       experiments.push_back(std::move(*loaded));
     }
-    auto cache = PointCache::open(settings_.out + "/points", own_program());
+    // This program as it runs, also where another one has taken its place meanwhile.
+    auto cache = PointCache::open(settings_.out + "/points", "/proc/self/exe");
     if (!cache) return tl::unexpected(cache.error());
     if (settings_.distribute == "mpi") {
       if (auto begun = begin_distribution(experiments, *cache); !begun) return end_with(begun.error());
@@ -235,10 +244,13 @@ class ReportCommand final : public Command {
     std::ranges::sort(files);
     for (const fs::path& file : files) {
       std::ifstream in(file);
-      auto parsed = nlohmann::json::parse(in, nullptr, false);
-      if (!parsed.is_object() || !parsed.contains("points"))
-        return fail(fmt::format("{}: not a result of `sluice experiment`", file.string()));
-      results.push_back(std::move(parsed));
+      try {
+        results.push_back(nlohmann::json::parse(in));
+        static_cast<void>(experiments_report({results.back()}));
+      } catch (const std::exception& e) {
+        return fail(
+            fmt::format("{}: not a result of this version's `sluice experiment` ({})", file.string(), e.what()));
+      }
     }
     if (results.empty())
       return fail(fmt::format("no results in {}; `sluice experiment fig1` makes some", settings_.results));

@@ -10,6 +10,8 @@
 #include <string>
 #include <tuple>
 
+#include "cli/experiment_results.h"
+
 namespace sluice::cli {
 namespace {
 
@@ -32,14 +34,14 @@ struct Place {
 std::vector<Place> places_of(const json& result, const std::string& metric) {
   std::vector<Place> places;
   std::map<std::tuple<std::string, std::string, std::string>, std::vector<double>> values;
-  for (const json& point : result["points"]) {
-    const json& value = point["metrics"].value(metric, json());
+  for (const json& point : result.at("points")) {
+    const json& value = point.at("metrics").value(metric, json());
     if (!value.is_number()) continue;
-    Place place{.panel = point["panel"],
-                .series = point["series"],
-                .x = point["x"],
-                .paper = point["paper"].value(metric, json())};
-    for (const json& far : point["far"]) place.far = place.far || far == metric;
+    Place place{.panel = point.at("panel"),
+                .series = point.at("series"),
+                .x = point.at("x"),
+                .paper = point.at("paper").value(metric, json())};
+    for (const json& far : point.at("far")) place.far = place.far || far == metric;
     auto& here = values[{place.panel, place.series, place.x}];
     if (here.empty()) places.push_back(place);
     here.push_back(value.get<double>());
@@ -49,16 +51,16 @@ std::vector<Place> places_of(const json& result, const std::string& metric) {
     std::ranges::sort(here);
     place.least = here.front();
     place.most = here.back();
-    place.ours = here[here.size() / 2];
+    place.ours = median_of(here);
   }
   return places;
 }
 
 std::vector<std::string> metrics_of(const json& result) {
-  std::vector<std::string> metrics{result["y"]};
+  std::vector<std::string> metrics{result.at("y")};
   std::set<std::string> others;
-  for (const json& point : result["points"]) {
-    for (const auto& [name, value] : point["paper"].items()) others.insert(name);
+  for (const json& point : result.at("points")) {
+    for (const auto& [name, value] : point.at("paper").items()) others.insert(name);
   }
   others.erase(metrics.front());
   metrics.insert(metrics.end(), others.begin(), others.end());
@@ -66,7 +68,7 @@ std::vector<std::string> metrics_of(const json& result) {
 }
 
 json x_value(const json& result, const std::string& x) {
-  return result["numeric"].get<bool>() ? json(std::stod(x)) : json(x);
+  return result.at("numeric").get<bool>() ? json(std::stod(x)) : json(x);
 }
 
 // Lines are ours, points the paper's; where x is a name, bars and ticks.
@@ -88,9 +90,9 @@ json plot_of(const json& result, const std::vector<Place>& places, const std::st
                       {"panel", place.panel},
                       {"whose", "paper"}});
   }
-  const bool numeric = result["numeric"];
-  json x = {{"field", "x"}, {"type", numeric ? "quantitative" : "nominal"}, {"title", result["x_title"]}};
-  json y = {{"field", "y"}, {"type", "quantitative"}, {"title", y_title}, {"scale", {{"type", result["y_scale"]}}}};
+  const bool numeric = result.at("numeric");
+  json x = {{"field", "x"}, {"type", numeric ? "quantitative" : "nominal"}, {"title", result.at("x_title")}};
+  json y = {{"field", "y"}, {"type", "quantitative"}, {"title", y_title}, {"scale", {{"type", result.at("y_scale")}}}};
   json color = {{"field", "series"}, {"type", "nominal"}, {"title", nullptr}};
   if (std::ranges::all_of(places, [](const Place& place) { return place.series.empty(); })) color["legend"] = nullptr;
   const json shape = {{"field", "whose"},
@@ -122,7 +124,7 @@ json table_of(const json& result, const std::vector<Place>& places, const std::s
   json columns = json::array();
   if (panels) columns.push_back("");
   if (series) columns.push_back("series");
-  columns.insert(columns.end(), {result["x_title"], y_title + ", simulated", "paper", "error"});
+  columns.insert(columns.end(), {result.at("x_title"), y_title + ", simulated", "paper", "error"});
   json rows = json::array();
   for (const Place& place : places) {
     json row = json::array();
@@ -147,20 +149,20 @@ json experiments_report(const std::vector<json>& results) {
   std::set<std::string> commits;
   std::set<std::string> hardware;
   for (const json& result : results) {
-    points += result["points"].size();
-    commits.insert(result["commit"]);
-    hardware.insert(result["hardware"]);
-    sound = sound && result["problem"].get_ref<const std::string&>().empty();
+    points += result.at("points").size();
+    commits.insert(result.at("commit"));
+    hardware.insert(result.at("hardware"));
+    sound = sound && result.at("problem").get_ref<const std::string&>().empty();
     for (const std::string& metric : metrics_of(result)) {
       const auto places = places_of(result, metric);
-      const bool first = metric == result["y"];
-      const std::string y_title = first ? result["y_title"].get<std::string>() : metric;
-      const std::string figure = result["figure"].get<std::string>();
+      const bool first = metric == result.at("y");
+      const std::string y_title = first ? result.at("y_title").get<std::string>() : metric;
+      const std::string figure = result.at("figure").get<std::string>();
       const std::string title = fmt::format("{}{}{} (simulated)", figure, figure.empty() ? "" : ": ",
-                                            first ? result["title"].get<std::string>() : metric);
+                                            first ? result.at("title").get<std::string>() : metric);
       json section = {
           {"title", title}, {"table", table_of(result, places, y_title)}, {"plot", plot_of(result, places, y_title)}};
-      if (first) section["text"] = result["text"].get<std::string>() + " " + result.value("nearness", "");
+      if (first) section["text"] = result.at("text").get<std::string>() + " " + result.value("nearness", "");
       sections.push_back(section);
     }
   }

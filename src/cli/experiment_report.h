@@ -6,7 +6,7 @@
 
 namespace sluice::cli {
 
-// `results`: what to_json() made of each experiment. Gives what write_report() takes.
+// `results`: what to_json() made of each experiment; of what is none, an exception. Gives what write_report() takes.
 nlohmann::json experiments_report(const std::vector<nlohmann::json>& results);
 
 }  // namespace sluice::cli

@@ -34,6 +34,30 @@ std::string content_hash(std::string_view text) {
   return fmt::format("{:016x}{:016x}", a, b);
 }
 
+// As RFC 4180 has it.
+std::string quoted(const std::string& text) {
+  std::string out = "\"";
+  for (const char c : text) out += c == '"' ? std::string(2, c) : std::string(1, c);
+  return out + '"';
+}
+// Numbers and names of metrics stay as they are.
+std::string quoted_if_needed(const std::string& text) {
+  return text.find_first_of(",\"\r\n") == std::string::npos ? text : quoted(text);
+}
+
+// Of all points: some series have metrics that others have not.
+std::vector<std::string> metrics_of(const std::vector<sim::PointResult>& results) {
+  std::vector<std::string> names;
+  for (const sim::PointResult& result : results) {
+    for (const auto& [name, value] : result.metrics) {
+      if (std::ranges::find(names, name) == names.end()) names.push_back(name);
+    }
+  }
+  return names;
+}
+
+std::string number_or_nothing(double value) { return std::isnan(value) ? "" : fmt::format("{:.6g}", value); }
+
 json number_or_null(double value) { return std::isnan(value) ? json(nullptr) : json(value); }
 
 }  // namespace
@@ -58,16 +82,20 @@ std::string PointCache::path_of(const sim::Experiment& experiment, const sim::Po
 std::optional<sim::PointResult> PointCache::find(const sim::Experiment& experiment, const sim::Point& point) const {
   std::ifstream in(path_of(experiment, point));
   if (!in) return std::nullopt;
-  const json kept = json::parse(in, nullptr, false);
-  if (!kept.is_object() || !kept.contains("metrics")) return std::nullopt;
-  sim::PointResult result;
-  for (const auto& pair : kept["metrics"]) {
-    result.metrics.emplace_back(pair[0].get<std::string>(), pair[1].is_null() ? kNone : pair[1].get<double>());
+  try {
+    const json kept = json::parse(in);
+    sim::PointResult result;
+    for (const json& pair : kept.at("metrics")) {
+      const json& value = pair.at(1);
+      result.metrics.emplace_back(pair.at(0).get<std::string>(), value.is_null() ? kNone : value.get<double>());
+    }
+    result.events = kept.at("events").get<std::uint64_t>();
+    result.trace_hash = kept.at("trace_hash").get<std::uint64_t>();
+    result.problem = kept.at("problem").get<std::string>();
+    return result;
+  } catch (const json::exception&) {
+    return std::nullopt;  // what is not whole is simulated again
   }
-  result.events = kept.value("events", std::uint64_t{0});
-  result.trace_hash = kept.value("trace_hash", std::uint64_t{0});
-  result.problem = kept.value("problem", std::string());
-  return result;
 }
 
 Result<void> PointCache::store(const std::string& path, const sim::PointResult& result) {
@@ -83,10 +111,15 @@ Result<void> PointCache::store_text(const std::string& path, const std::string& 
   return {};
 }
 
+double median_of(const std::vector<double>& values) {
+  const std::size_t middle = values.size() / 2;
+  return values.size() % 2 != 0 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
+}
+
 double Summary::error_percent() const { return std::isnan(paper) ? kNone : 100 * (median / paper - 1); }
 bool Summary::compared() const { return !std::isnan(paper) && !std::isnan(median); }
-bool Summary::promised() const { return compared() && within.promised(); }
-bool Summary::near() const { return promised() && within.holds(median, paper); }
+bool Summary::promised() const { return !std::isnan(paper) && within.promised(); }
+bool Summary::near() const { return promised() && compared() && within.holds(median, paper); }
 
 std::vector<Summary> ExperimentOutcome::summaries(std::string_view metric) const {
   std::map<std::tuple<std::size_t, std::size_t, std::size_t>, std::vector<double>> values;
@@ -103,10 +136,12 @@ std::vector<Summary> ExperimentOutcome::summaries(std::string_view metric) const
   }
   for (Summary& summary : all) {
     auto& here = values[{summary.point->panel, summary.point->series, summary.point->x}];
+    std::erase_if(here, [](double value) { return std::isnan(value); });
+    if (here.empty()) here.push_back(kNone);
     std::ranges::sort(here);
     summary.least = here.front();
     summary.most = here.back();
-    summary.median = here[here.size() / 2];
+    summary.median = median_of(here);
   }
   return all;
 }
@@ -125,9 +160,10 @@ Nearness ExperimentOutcome::nearness() const {
   std::vector<std::string> promises;
   for (const std::string& metric : compared_metrics()) {
     for (const Summary& s : summaries(metric)) {
-      if (!s.compared()) continue;
-      ++near.compared;
-      if (std::abs(s.error_percent()) > std::abs(near.worst_percent)) near.worst_percent = s.error_percent();
+      if (s.compared()) {
+        ++near.compared;
+        if (std::abs(s.error_percent()) > std::abs(near.worst_percent)) near.worst_percent = s.error_percent();
+      }
       if (!s.promised()) continue;
       ++near.promised;
       if (s.near()) ++near.near;
@@ -135,11 +171,12 @@ Nearness ExperimentOutcome::nearness() const {
       if (std::ranges::find(promises, text) == promises.end()) promises.push_back(text);
     }
   }
-  if (near.compared == 0) return near;
+  if (near.compared == 0 && near.promised == 0) return near;
   near.text = near.promised == 0 ? fmt::format("No promise is made for the {} points that the paper has", near.compared)
                                  : fmt::format("{} of {} points are as near the paper's as they are meant to be ({})",
                                                near.near, near.promised, fmt::join(promises, ", "));
-  near.text += fmt::format("; the farthest of all is {:+.1f} % off.", near.worst_percent);
+  near.text += near.compared == 0 ? "; none of them came to anything."
+                                  : fmt::format("; the farthest of all is {:+.1f} % off.", near.worst_percent);
   return near;
 }
 
@@ -206,20 +243,18 @@ json to_json(const ExperimentOutcome& outcome) {
 
 std::string to_csv(const ExperimentOutcome& outcome) {
   const sim::Experiment& e = *outcome.experiment;
+  const std::vector<std::string> metrics = metrics_of(outcome.results);
+  const std::vector<std::string> compared = outcome.compared_metrics();
   std::string out = fmt::format("panel,series,{},repetition,seed", e.x);
-  for (const auto& [name, value] : outcome.results.front().metrics) out += "," + name;
-  for (const std::string& metric : outcome.compared_metrics()) out += ",paper_" + metric;
+  for (const std::string& name : metrics) out += "," + quoted_if_needed(name);
+  for (const std::string& name : compared) out += "," + quoted_if_needed("paper_" + name);
   out += ",trace_hash,commit,hardware,simulated\n";
-  const auto quoted = [](const std::string& text) { return '"' + text + '"'; };
   for (std::size_t i = 0; i < e.points.size(); ++i) {
     const sim::Point& point = e.points[i];
-    out += fmt::format("{},{},{},{},{}", quoted(e.panels[point.panel]), quoted(e.series[point.series]), e.xs[point.x],
-                       point.repetition, point.seed);
-    for (const auto& [name, value] : outcome.results[i].metrics) out += fmt::format(",{:.6g}", value);
-    for (const std::string& metric : outcome.compared_metrics()) {
-      const double paper = e.paper_at(point, metric);
-      out += std::isnan(paper) ? "," : fmt::format(",{:.6g}", paper);
-    }
+    out += fmt::format("{},{},{},{},{}", quoted(e.panels[point.panel]), quoted(e.series[point.series]),
+                       quoted_if_needed(e.xs[point.x]), point.repetition, point.seed);
+    for (const std::string& name : metrics) out += "," + number_or_nothing(outcome.results[i].metric(name));
+    for (const std::string& name : compared) out += "," + number_or_nothing(e.paper_at(point, name));
     out += fmt::format(",{:016x},{},{},yes\n", outcome.results[i].trace_hash, SLUICE_COMMIT,
                        quoted(e.hardware_of(point).name));
   }
@@ -236,8 +271,9 @@ std::string to_table(const ExperimentOutcome& outcome) {
     for (const Summary& s : outcome.summaries(metric)) {
       std::string name = fmt::format("{} {}", e.series[s.point->series], e.xs[s.point->x]);
       if (!e.panels[s.point->panel].empty()) name = fmt::format("{}, {}", e.panels[s.point->panel], name);
-      if (std::isnan(s.median)) continue;
-      out += fmt::format("{:<44} {:>12.4g}", name, s.median);
+      if (std::isnan(s.median) && !s.promised()) continue;
+      out += std::isnan(s.median) ? fmt::format("{:<44} {:>12}", name, "none")
+                                  : fmt::format("{:<44} {:>12.4g}", name, s.median);
       if (s.compared()) out += fmt::format(" {:>12.4g} {:>+7.1f}%", s.paper, s.error_percent());
       if (s.promised() && !s.near()) out += fmt::format("  not {}", s.within.text());
       out += '\n';

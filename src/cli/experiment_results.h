@@ -32,6 +32,9 @@ class PointCache {
   std::string program_hash_;
 };
 
+// Of two in the middle, what lies between them. REQUIRES: values that are sorted, one at least.
+double median_of(const std::vector<double>& values);
+
 // A metric of all repetitions at one place of the figure.
 struct Summary {
   const sim::Point* point = nullptr;  // the first of them
@@ -44,8 +47,8 @@ struct Summary {
   // Of ours from the paper's, in percent; NaN without one.
   double error_percent() const;
   bool compared() const;  // both have a value
-  bool promised() const;  // and the experiment says how near they are to be
-  bool near() const;      // and they are
+  bool promised() const;  // the experiment says how near the paper's value it is to be
+  bool near() const;      // and it is
 };
 
 // How near an experiment came to the paper's points, over all metrics that it has points of.

@@ -203,7 +203,9 @@ class Loader {
       const bool is_number = as_number(value, number);
       e_.numeric = e_.numeric && is_number;
       if (!is_number && !value.is_string()) return fields.fail(value, e_.x, "must be a list of numbers or texts");
-      e_.xs.push_back(is_number ? fmt::format("{}", number) : value.as_string()->get());
+      const std::string x = is_number ? fmt::format("{}", number) : value.as_string()->get();
+      if (std::ranges::find(e_.xs, x) != e_.xs.end()) return fields.fail(value, e_.x, fmt::format("has {} twice", x));
+      e_.xs.push_back(x);
     }
     fields.finish();
   }
@@ -222,6 +224,8 @@ class Loader {
     for (const toml::node& variant : *array) {
       const toml::node* const name = variant.as_table()->get("name");
       if (name == nullptr || !name->is_string()) return top.fail(variant, key, "needs a name");
+      if (std::ranges::find(names, name->as_string()->get()) != names.end())
+        return top.fail(*name, key, fmt::format("has two of the name {}", name->as_string()->get()));
       names.push_back(name->as_string()->get());
       tables.push_back(variant.as_table());
     }

@@ -97,6 +97,76 @@ class Experiment(unittest.TestCase):
         self.assertIn("throughput, times that of CAS", said)
         self.simulate(TWO_LINES + points("WRITE", [ratios[0], ratios[1] * 1.1], over="CAS", within_percent=1), "--check", code=1)
 
+    def test_a_point_that_comes_to_nothing_is_not_near_the_papers(self):
+        text = TWO_LINES.replace('y = "throughput"', 'y = "thruput"') + points("CAS", [1, 2], within_percent=1)
+        said = self.simulate(text, "--check", code=1).stdout
+        self.assertIn("0 of 2 points are as near the paper's as they are meant to be", said)
+        self.assertIn("not within 1 %", said)
+
+    def test_every_number_of_the_csv_stands_under_its_name(self):
+        rates = self.rates()
+        names = 'a "fast, bad" one', "CAS"
+        text = TWO_LINES.replace('name = "WRITE"', f"name = {json.dumps(names[0])}") + points("CAS", [1, 2], over=names[0]) + points("CAS", [3, 4])
+        self.simulate(text)
+        with open(self.folder / "out" / "mine.csv", encoding="utf-8") as file:
+            rows = {(row["series"], row["queue_pairs"]): row for row in csv.DictReader(file)}
+        self.assertEqual({series for series, _ in rows}, set(names))
+        ratio = f"throughput, times that of {names[0]}"
+        for at, (theirs, times) in {"1": ("3", "1"), "2": ("4", "2")}.items():
+            first, second = rows[names[0], at], rows["CAS", at]
+            self.assertEqual({len(first), len(second)}, {len(first)})
+            self.assertEqual((first[ratio], first["paper_" + ratio], first["paper_throughput"]), ("", "", ""))
+            self.assertEqual((second["paper_throughput"], second["paper_" + ratio]), (theirs, times))
+            self.assertAlmostEqual(float(second[ratio]), rates["CAS", at] / rates["WRITE", at], places=4)
+            self.assertEqual((first["simulated"], second["simulated"]), ("yes", "yes"))
+
+    def test_of_two_repetitions_the_median_lies_between(self):
+        order = TWO_LINES[:TWO_LINES.index("[workload]")].replace('"verbs"', '"order"').replace('y = "throughput"', 'y = "share"') + """
+repetitions = 2
+[workload]
+addresses = 64
+theta_thousandths = 990
+bytes = "64 B"
+interval = "200 ns"
+requests = 3000
+gap = 1
+[sweep]
+queue_pairs = [32]
+"""
+        said = self.simulate(order).stdout
+        with open(self.folder / "out" / "mine.csv", encoding="utf-8") as file:
+            shares = [float(row["share"]) for row in csv.DictReader(file)]
+        self.assertNotEqual(*shares)
+        self.assertIn(f"{sum(shares) / 2:.4g}\n", said)
+
+    def test_one_name_for_two_is_refused_before_anything_is_simulated(self):
+        for wrong, words in ((TWO_LINES.replace('"CAS"', '"WRITE"'), ("series", "WRITE")), (TWO_LINES.replace("[1, 2]", "[1, 2, 1.0]"), ("queue_pairs", "twice"))):
+            said = self.simulate(wrong, code=1).stderr
+            for word in words:
+                self.assertIn(word, said)
+        (self.folder / "more").mkdir()
+        (self.folder / "more" / "mine.toml").write_text(TWO_LINES)
+        said = self.simulate(TWO_LINES, str(self.folder / "more" / "mine.toml"), code=2).stderr
+        self.assertIn("results of both would be called mine", said)
+        self.assertFalse((self.folder / "out").exists())
+
+    def test_a_report_names_what_is_no_result(self):
+        results = self.folder / "results"
+        results.mkdir()
+        for text in ("{", '{"points": []}', '{"points": [{"metrics": []}]}', "[1]"):
+            (results / "mine.json").write_text(text)
+            done = subprocess.run([SLUICE, "report", "--results", str(results), "--out", str(self.folder / "report.html")], capture_output=True,
+                                  text=True, timeout=60, check=False)
+            self.assertEqual(done.returncode, 1, done.stderr)
+            self.assertIn("mine.json: not a result", done.stderr)
+
+    def test_a_kept_point_that_is_not_whole_is_simulated_again(self):
+        rates = self.rates()
+        for broken in ("", "{", '{"metrics": 5}', '{"metrics": [["throughput"]]}', '{"metrics": []}'):
+            for point in (self.folder / "out" / "points").glob("*.json"):
+                point.write_text(broken)
+            self.assertEqual(self.rates(), rates)
+
     def test_check_without_a_promise_is_refused_before_anything_is_simulated(self):
         said = self.simulate(TWO_LINES + points("CAS", [1, 2]), "--check", code=1).stderr
         self.assertIn("there is nothing to --check", said)
