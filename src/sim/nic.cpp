@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "sim/roce_packet.h"
 #include "wire/bth.h"
 
 namespace sluice::sim {
@@ -10,16 +11,9 @@ namespace {
 
 using wire::Kind;
 
-// Where the simulated rack's frames have their headers: Ethernet, IPv4 without options, UDP.
-constexpr std::size_t kEtherType = 12;
-constexpr std::size_t kUdpPort = 36;
-constexpr std::size_t kBth = 42;
+constexpr std::size_t kBth = kBthOffset;
 constexpr std::size_t kExtended = kBth + wire::Bth::kSize;
 
-bool is_roce(const Packet& packet) {
-  return packet.length >= kExtended + wire::kIcrcSize && load_be<std::uint16_t>(packet.data + kEtherType) == 0x0800 &&
-         load_be<std::uint16_t>(packet.data + kUdpPort) == wire::kRoceUdpPort;
-}
 std::uint8_t opcode_of(const Packet& packet) { return packet.data[kBth]; }
 std::uint32_t destination_of(const Packet& packet) {
   return load_be<std::uint32_t>(packet.data + kBth + 4) & 0xFF'FFFF;
@@ -124,6 +118,7 @@ void Nic::transmit(Time now) {
 
 void Nic::on_packet(Time now, Packet* packet) {
   if (cut_) return pool_.give_back(packet);
+  if (not_roce_ != nullptr && !is_roce(*packet)) return not_roce_->on_packet(now, packet);
   counters_.wire_bytes += packet->length;
   trace_.arrival(now, number_, packet->frame().bytes());
   const Time taken = std::max(now, packet_in_);

@@ -53,6 +53,8 @@ class Nic final : public Consumer {
   std::uint32_t number() const { return number_; }
   // REQUIRES: before the first packet.
   void attach(Pipe& wire) { wire_ = &wire; }
+  // What is not RoCE goes there. Null: to the adapter.
+  void set_other(Consumer* other) { not_roce_ = other; }
 
   // The program posts; the NIC learns of it `launch` later.
   rc::PostError post(Time now, Duration launch, rc::QueuePair& pair, const rc::SendRequest& request);
@@ -120,6 +122,7 @@ class Nic final : public Consumer {
   memory::PdId domain_;
   Rng memory_chance_;
   Pipe* wire_ = nullptr;
+  Consumer* not_roce_ = nullptr;
   bool cut_ = false;
   Sink sink_;
   Counters counters_;

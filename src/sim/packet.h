@@ -23,6 +23,7 @@ struct Packet {
   Time when;                  // the stage that holds it: when it is due to leave
   std::uint64_t order = 0;    // the same: earlier ones first at one time
   std::uint32_t ingress = 0;  // in the switch: the port that it came in at
+  std::uint8_t priority = 0;  // … and how urgent it is: 0 before 1 (priorities.h)
   Duration answer_after;      // in a NIC that executes it: how much later the answer is ready
   Packet* next = nullptr;
 

@@ -50,6 +50,15 @@ void Pipe::transmit(Time ready, Packet* packet) {
   flying_.push(packet);
 }
 
+void Pipe::send_low(Time now) {
+  if (free_at_ > now) return loop_.schedule(low_turn_, free_at_);
+  Packet* const packet = low_->next(now);
+  if (packet == nullptr) return;
+  low_sending_ = packet;
+  transmit(now, packet);
+  loop_.schedule(low_turn_, free_at_);
+}
+
 void Pipe::fire(Time now) {
   Packet* const packet = flying_.pop();
   if (!flying_.empty()) loop_.schedule(*this, flying_.front()->when);
@@ -71,7 +80,8 @@ void Pipe::pause(Time now) {
   while (!flying_.empty()) {
     Packet* const packet = flying_.pop();
     const Time sent = packet->when - parameters_.delay;
-    if (sent - wire_time(packet->length) < now) {
+    const Time began = sent - wire_time(packet->length);
+    if (began < now || (began == now && packet == low_sending_)) {
       free_at_ = std::max(now, sent);
       going.push(packet);
     } else {

@@ -1,7 +1,8 @@
 // Pipe: one direction of a link. A queue, a transmitter of some rate, a distance, and the ways in which links fail.
 //
 // Life:       send(now, ready, packet) -> waits for its turn -> is sent -> arrives: consumer.on_packet().
-// Order:      first in, first out.
+// Order:      first in, first out. Beside that, packets of a lower priority, if there is a source of them: they go when nothing else waits, and are finished
+//             once they have begun.
 // Invariant:  one event is pending, that of the next arrival, however many packets there are.
 // Units:      a frame takes its bytes, FCS, preamble and gap of wire time; at least 64 + 20 bytes.
 // Errors:     what is lost or finds the queue full is dropped and counted.
@@ -9,6 +10,7 @@
 // Source:     IEEE 802.3 §3.2 (frame), §4.4.2 (gap); 802.1Qbb (pause); RED marking as in DCQCN (SIGCOMM'15) §3.1.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 #include "base/rng.h"
@@ -57,6 +59,13 @@ class Pipe final : public Event {
     virtual void on_left(Time now, const Packet& packet) = 0;
   };
 
+  // Of packets of the lower priority, which it keeps until they can be sent.
+  class Source {
+   public:
+    virtual ~Source() = default;
+    virtual Packet* next(Time now) = 0;  // null: there is none
+  };
+
   // All outlive the pipe.
   Pipe(EventLoop& loop, PacketPool& pool, const PipeParameters& parameters, Consumer& consumer, Rng rng);
   ~Pipe() override;
@@ -64,6 +73,13 @@ class Pipe final : public Event {
   // The packet may be sent from `ready` on. REQUIRES: `ready` is not before that of the packet before.
   void send(Time now, Time ready, Packet* packet);
   Packet* take(std::size_t room) { return pool_.take(room); }
+
+  // With it, send()'s `ready` is now: what is reserved ahead cannot be given to others. Neither queue nor pauses nor counters are for what it has.
+  void set_low(Source& source) { low_ = &source; }
+  // It may have something.
+  void offer(Time now) {
+    if (!low_turn_.scheduled()) loop_.schedule(low_turn_, std::max(now, free_at_));
+  }
 
   // Nothing begins to be sent until resume().
   void pause(Time now);
@@ -79,6 +95,7 @@ class Pipe final : public Event {
 
  private:
   void fire(Time now) override;
+  void send_low(Time now);
   void transmit(Time ready, Packet* packet);
   void mark(std::uint64_t queued, Packet* packet);
   void drop(Time now, Packet* packet);
@@ -95,6 +112,9 @@ class Pipe final : public Event {
   Time free_at_;
   bool paused_ = false;
   Counters counters_;
+  Source* low_ = nullptr;
+  const Packet* low_sending_ = nullptr;  // the latest of them
+  MemberEvent<Pipe, &Pipe::send_low> low_turn_{*this};
 };
 
 }  // namespace sluice::sim

@@ -4,23 +4,28 @@
 #include <array>
 
 #include "base/check.h"
+#include "sim/priorities.h"
+#include "sim/roce_packet.h"
 
 namespace sluice::sim {
 
 class Switch::Port final : public Consumer, public port::FrameSink, private Pipe::Observer {
  public:
-  Port(Switch& owner, std::uint32_t number, Consumer& consumer)
+  Port(Switch& owner, std::uint32_t number, Consumer& consumer, const LinkParameters& link)
       : owner_(owner),
         number_(number),
         out_(owner.loop_, owner.pool_,
-             {.bits_per_second = owner.link_.bits_per_second,
-              .delay = owner.link_.delay,
+             {.bits_per_second = link.bits_per_second,
+              .delay = link.delay,
               .queue_bytes = owner.parameters_.queue_bytes,
               .ecn_from = owner.parameters_.ecn_from_bytes,
               .ecn_to = owner.parameters_.ecn_to_bytes,
               .ecn_most_per_million = static_cast<std::uint32_t>(owner.parameters_.ecn_most_per_million)},
              consumer, owner.rng_.fork(number)) {
     if (owner.parameters_.pause_from_bytes != 0) out_.set_observer(this);
+    if (owner.has_priorities_)
+      priorities_ = std::make_unique<Priorities>(owner.loop_, owner.pool_, out_, owner.parameters_.pipeline_latency,
+                                                 owner.parameters_.queue_bytes);
   }
   ~Port() override {
     if (reserved_ != nullptr) owner_.pool_.give_back(reserved_);
@@ -42,7 +47,10 @@ class Switch::Port final : public Consumer, public port::FrameSink, private Pipe
     packet->length = static_cast<std::uint32_t>(length);
     packet->ingress = owner_.ingress_;
     const Time now = owner_.loop_.now();
-    if (owner_.parameters_.pause_from_bytes != 0) owner_.ports_[packet->ingress]->hold(now, packet->length);
+    packet->priority = priorities_ != nullptr && !is_roce(*packet) ? 1 : 0;
+    if (owner_.parameters_.pause_from_bytes != 0 && packet->priority == 0)
+      owner_.ports_[packet->ingress]->hold(now, packet->length);
+    if (priorities_ != nullptr) return priorities_->send(now, packet);
     out_.send(now, now + owner_.parameters_.pipeline_latency, packet);
   }
 
@@ -52,7 +60,9 @@ class Switch::Port final : public Consumer, public port::FrameSink, private Pipe
   void set_uplink(Pipe& uplink) { uplink_ = &uplink; }
 
  private:
-  void on_left(Time now, const Packet& packet) override { owner_.ports_[packet.ingress]->release(now, packet.length); }
+  void on_left(Time now, const Packet& packet) override {
+    if (packet.priority == 0) owner_.ports_[packet.ingress]->release(now, packet.length);
+  }
   void hold(Time now, std::uint32_t bytes) {
     held_ += bytes;
     if (held_ > owner_.parameters_.pause_from_bytes && uplink_ != nullptr) uplink_->pause(now);
@@ -67,7 +77,8 @@ class Switch::Port final : public Consumer, public port::FrameSink, private Pipe
   Pipe out_;
   Packet* reserved_ = nullptr;
   Pipe* uplink_ = nullptr;
-  std::uint64_t held_ = 0;  // bytes that came in here and have not left
+  std::uint64_t held_ = 0;                  // bytes that came in here and have not left
+  std::unique_ptr<Priorities> priorities_;  // null: all packets are alike
 };
 
 Switch::Switch(EventLoop& loop, PacketPool& pool, const SwitchParameters& parameters, const LinkParameters& link,
@@ -83,9 +94,9 @@ Switch::~Switch() {
   while (!at_stage_.empty()) pool_.give_back(at_stage_.pop());
 }
 
-Consumer& Switch::attach(Consumer& consumer, const std::uint8_t* mac) {
+Consumer& Switch::attach(Consumer& consumer, const std::uint8_t* mac, const LinkParameters& link) {
   const auto number = static_cast<std::uint32_t>(ports_.size());
-  ports_.push_back(std::make_unique<Port>(*this, number, consumer));
+  ports_.push_back(std::make_unique<Port>(*this, number, consumer, link));
   const auto given = forwarding_.attach(loop_.now(), *ports_.back());
   SLUICE_CHECK(given && given->value == number);
   // A frame from `mac` to itself is learned from and goes nowhere.

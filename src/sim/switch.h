@@ -3,6 +3,7 @@
 // Life:       a packet arrives at a port -> stage (SwordBox) and forwarding at once -> leaves `pipeline_latency` later through the queue of
 //             its port.
 // Invariant:  packets pass the stage one by one, in the order of their arrival: the serialization point that SwordBox relies on.
+// Priorities: none, or as priorities.h has them: RoCE before other packets.
 // PFC:        a port for whose packets more than pause_from_bytes are held has its link paused, until pause_to_bytes are left.
 // Threads:    one owner.
 // Source:     hardware.h; IEEE 802.1Qbb.
@@ -32,11 +33,15 @@ class Switch final {
     stage_cost_ = cost;
   }
 
+  // REQUIRES: before the first port.
+  void set_priorities() { has_priorities_ = true; }
+
   // After the stage was told something by others than packets: it may have something to do.
   void touched(Time now);
 
   // A port whose packets go to `consumer`; what stands at `mac` is found there from the start. Returns where packets come in.
-  Consumer& attach(Consumer& consumer, const std::uint8_t* mac);
+  Consumer& attach(Consumer& consumer, const std::uint8_t* mac) { return attach(consumer, mac, link_); }
+  Consumer& attach(Consumer& consumer, const std::uint8_t* mac, const LinkParameters& link);
   // The link that brings packets to the port that was attached last: the one to pause.
   void set_uplink(Pipe& uplink);
 
@@ -62,6 +67,7 @@ class Switch final {
   std::vector<std::unique_ptr<Port>> ports_;
   std::uint32_t ingress_ = 0;  // of the packet that is being forwarded
   std::uint64_t packets_ = 0;
+  bool has_priorities_ = false;
   Duration stage_cost_{};
   Time stage_free_;
   PacketLine at_stage_;
