@@ -19,6 +19,7 @@
 #include "sim/cowbird_ways.h"
 #include "sim/cpu.h"
 #include "sim/rack.h"
+#include "sim/tcp_flows.h"
 
 namespace sluice::sim {
 namespace {
@@ -213,6 +214,7 @@ class World {
         pool_cpu_(hardware.host, static_cast<std::uint32_t>(w.threads)),
         table_(w.table_bytes) {
     if (stage_) rack_.net_switch().set_stage(stage_.get());
+    if (w.tcp.flows != 0) rack_.net_switch().set_priorities();
     tally_.from = Time::at(w.warm_up);
     for (std::uint64_t at = 0; at + w.bytes <= table_.size(); at += w.bytes) store_le(table_.data() + at, mark_of(at));
     compute_ = &rack_.add_machine();
@@ -223,6 +225,7 @@ class World {
     if (w.way == "spot" || w.way == "switch") make_rings();
     if (w.way == "spot") make_spot();
     if (w.way == "switch") make_switch();
+    if (w.tcp.flows != 0) tcp_ = std::make_unique<TcpFlows>(rack_, *compute_, w_.tcp, Rng(seed).fork("tcp"));
     const Rng rng = Rng(seed).fork("probers");
     for (std::uint32_t i = 0; i < w.threads; ++i) {
       probers_
@@ -240,6 +243,8 @@ class World {
     rack_.loop.run_until(Time::at(w_.warm_up));
     const std::uint64_t up = wire_bytes(compute_->uplink.counters());
     const std::uint64_t down = wire_bytes(rack_.net_switch().out(kComputePort));
+    const std::uint64_t tcp = tcp_ ? tcp_->received() : 0;
+    const TcpSender::Counters tcp_before = tcp_ ? tcp_->counters() : TcpSender::Counters{};
     rack_.loop.run_until(Time::at(w_.warm_up + w_.measure));
     const auto us = [&](double quantile) { return static_cast<double>(tally_.latency_ns.at_quantile(quantile)) / 1e3; };
     const double seconds = static_cast<double>(w_.measure.picoseconds()) / 1e12;
@@ -253,6 +258,16 @@ class World {
     const auto gbps = [&](std::uint64_t bytes) { return static_cast<double>(bytes * 8) / seconds / 1e9; };
     result.metrics.emplace_back("up_gbps", gbps(wire_bytes(compute_->uplink.counters()) - up));
     result.metrics.emplace_back("down_gbps", gbps(wire_bytes(rack_.net_switch().out(kComputePort)) - down));
+    if (tcp_) {
+      const TcpSender::Counters after = tcp_->counters();
+      result.metrics.emplace_back("tcp_gbps", gbps(tcp_->received() - tcp));
+      result.metrics.emplace_back(
+          "tcp_repaired_percent",
+          100 * static_cast<double>(after.repairs - tcp_before.repairs) /
+              static_cast<double>(std::max<std::uint64_t>(after.segments - tcp_before.segments, 1)));
+      result.metrics.emplace_back("tcp_timeouts", static_cast<double>(after.timeouts - tcp_before.timeouts));
+      result.metrics.emplace_back("tcp_round_trip_us", static_cast<double>(tcp_->round_trip().nanoseconds()) / 1e3);
+    }
     if (!cores_.empty()) {
       Duration busy{};
       for (const auto& core : cores_) busy = busy + core->busy();
@@ -439,6 +454,7 @@ class World {
   std::vector<std::unique_ptr<CallWay::Server>> servers_;
   std::vector<std::unique_ptr<BatchServer>> batch_servers_;
   std::deque<Prober> probers_;
+  std::unique_ptr<TcpFlows> tcp_;  // null: none
 };
 
 }  // namespace
@@ -472,6 +488,7 @@ void CowbirdWorkload::read(Fields& f) {
   f.integer("most_pending", most_pending, 0, 4096, kOptional);
   f.duration("disk_interval", disk_interval, kOptional);
   f.duration("disk_latency", disk_latency, kOptional);
+  tcp.read(f);
   f.duration("warm_up", warm_up, kOptional);
   f.duration("measure", measure, kOptional);
   if (way == "sync" || way == "two-sided") depth = 1;

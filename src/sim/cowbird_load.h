@@ -11,9 +11,10 @@
 //             reads on a line of memory that all threads write (`line_cost`), and has `most_pending` of them under way in all.
 // Costs:      of the application's thread and of the engine: settings, measured by us (`sluice bench cowbird`); of verbs: the hardware's. None is
 //             fitted to Cowbird's figures.
+// Beside it:  bulk TCP flows from the compute node to a server (tcp_flows.h), which RDMA's packets go before.
 // Units:      throughput in millions of probes a second; latencies of remote reads, from issue to completion, in us;
 //             communication, the share of a thread's time that goes into issuing, looking and completing, in per cent; up and down, what the
-//             compute node's link carries from it and to it, with preambles and gaps, in Gb/s.
+//             compute node's link carries of RDMA from it and to it, with preambles and gaps, in Gb/s; tcp, what the server's program gets.
 // Threads:    one owner.
 // Source:     Cowbird §8.1 (Figures 1 and 8), §8.2 (Figures 11 and 12), §8.3 (Figure 13), §8.4 (Figure 14).
 #pragma once
@@ -25,6 +26,7 @@
 #include "sim/edm_memory.h"
 #include "sim/fields.h"
 #include "sim/hardware.h"
+#include "sim/tcp_flows.h"
 
 namespace sluice::sim {
 
@@ -56,6 +58,7 @@ struct CowbirdWorkload {
   std::uint64_t most_pending = 0;  // reads that all threads have under way; 0: no limit but depth
   Duration disk_interval{};        // disk: between two reads of all threads
   Duration disk_latency{};         // … of one
+  TcpFlowsSettings tcp;
   Duration warm_up = Duration::microseconds(300);
   Duration measure = Duration::microseconds(700);
 

@@ -218,5 +218,46 @@ TEST(CowbirdSim, ASpotEnginesPoolMayBeOverEdm) {
   EXPECT_NE(run_cowbird_load(hardware(), w, 1).problem, "");
 }
 
+// Of 1,538 bytes of a TCP segment on the wire 1,448 are payload.
+constexpr double kTcpPayload = 1448.0 / 1538;
+
+CowbirdWorkload beside_tcp(const std::string& way) {
+  CowbirdWorkload w = workload(way);
+  w.tcp.flows = 4;
+  w.warm_up = Duration::milliseconds(5);
+  w.measure = Duration::milliseconds(1);
+  return w;
+}
+
+TEST(CowbirdSim, TcpFlowsFillTheirServersLinkBesideLocalMemory) {
+  CowbirdWorkload w = beside_tcp("local");
+  w.warm_up = Duration::milliseconds(15);  // what slow start loses is repaired
+  EXPECT_NEAR(Outcome(w)["tcp_gbps"], 25 * kTcpPayload, 0.1);
+}
+
+TEST(CowbirdSim, TcpFlowsHaveWhatRdmaLeavesOfALink) {
+  CowbirdWorkload w = beside_tcp("switch");
+  w.tcp.link = 100'000'000'000;
+  const Outcome beside(w);
+  EXPECT_GT(beside["up_gbps"], 5);
+  EXPECT_NEAR(beside["up_gbps"] + beside["tcp_gbps"] / kTcpPayload, 100, 3);
+  w.tcp.flows = 0;
+  const Outcome alone(w);
+  EXPECT_NEAR(beside["throughput"] / alone["throughput"], 1, 0.02) << "its packets go first";
+}
+
+TEST(CowbirdSim, TcpFlowsStandStillWhereNoACKGetsThrough) {
+  CowbirdWorkload w = beside_tcp("switch");
+  w.threads = 8;
+  w.bytes = 512;
+  const Outcome full(w);
+  EXPECT_GT(full["down_gbps"], 99);
+  EXPECT_LT(full["tcp_gbps"], 1);
+}
+
+TEST(CowbirdSim, ARunWithTcpIsLikeAnother) {
+  EXPECT_EQ(Outcome(beside_tcp("async")).hash(), Outcome(beside_tcp("async")).hash());
+}
+
 }  // namespace
 }  // namespace sluice::sim
