@@ -120,16 +120,21 @@ void Box::process_stage(Time now, std::span<Packet> packets, port::FrameSink& ou
   if (!p.reliable) return;
   p.key.assign(frame.data, p.parsed);
   connections_.prefetch(p.key);
+  p.names_word = multiplexer_ && Multiplexer::names_word(p.parsed);
+  if (p.names_word) p.word_asked = multiplexer_->ask_for_word(frame.data, p.parsed);
 }
 
 [[gnu::always_inline]] inline void Box::do_stage(Time now, std::span<Packet> packets, port::FrameSink& outbox) {
   Prepared* const prepared = prepared_.data();
+  const bool far_words = multiplexer_ && !multiplexer_->is_near();
   for (std::size_t i = 0; i < packets.size(); ++i) {
     Prepared& p = prepared[i];
     p.crossing = p.reliable ? connections_.find(p.key) : Crossing();
-    if (p.crossing) connections_.prefetch(p.crossing);
+    if (!p.crossing) continue;
+    if (p.names_word) p.word_guess = multiplexer_->guess_word(p.word_asked);
+    if (far_words) multiplexer_->prefetch(p.parsed, p.crossing.connection);
   }
-  const int steps = std::max(rule_ ? rule_->prefetch_steps() : 0, multiplexer_ ? multiplexer_->prefetch_steps() : 0);
+  const int steps = rule_ ? rule_->prefetch_steps() : 0;
   for (int step = 0; step < steps; ++step) {
     for (std::size_t i = 0; i < packets.size(); ++i) {
       Prepared& p = prepared[i];
@@ -138,7 +143,7 @@ void Box::process_stage(Time now, std::span<Packet> packets, port::FrameSink& ou
         sluice::prefetch(&use_[p.crossing.connection]);
         p.judged.emplace(packets[i].frame.data, p.parsed, connections_[p.crossing.connection], p.crossing, false);
       }
-      prefetch(*p.judged, step);
+      rule_->prefetch(*p.judged, step);
     }
   }
   const std::uint64_t version = connections_.version();
@@ -167,7 +172,7 @@ inline bool Box::judge_at_once(Time now, Packet& packet, Prepared& p, bool fence
   if (fenced && !connection.announced) return false;
   ConnectionUse& use = use_[p.crossing.connection];
   if (atomic) {
-    if (!multiplexer_->replace_at_once(now, packet.frame, p.parsed, connection, p.crossing)) return false;
+    if (!multiplexer_->replace_at_once(now, packet.frame, p.parsed, connection, p.crossing, p.word_guess)) return false;
     packet.verdict = Verdict::kAtomicReplaced;
     packet.action = Action::kForward;
     packet.frame.length = p.parsed.length;
@@ -184,11 +189,6 @@ inline bool Box::judge_at_once(Time now, Packet& packet, Prepared& p, bool fence
   connection.last_seen = now;
   counters_.count(packet.verdict);
   return true;
-}
-
-inline void Box::prefetch(const Judged& packet, int step) const {
-  if (rule_) rule_->prefetch(packet, step);
-  if (multiplexer_) multiplexer_->prefetch(packet, step);
 }
 
 inline void Box::account(ConnectionIndex connection, bool is_request, Verdict verdict) {

@@ -140,6 +140,9 @@ class Box final : private Connections::Observer {
     bool reliable = false;
     Connections::EndKey key;
     Crossing crossing;
+    bool names_word = false;
+    WordIndex word_guess = kNone;
+    std::uint64_t word_asked = 0;
     std::optional<Judged> judged;
   };
   static constexpr std::size_t kStage = 32;
@@ -148,7 +151,6 @@ class Box final : private Connections::Observer {
   void process_stage_on_new_machine(Time now, std::span<Packet> packets, port::FrameSink& outbox);
   void do_stage(Time now, std::span<Packet> packets, port::FrameSink& outbox);
   void look_up(const port::Frame& frame, Prepared& prepared);
-  void prefetch(const Judged& packet, int step) const;
   bool judge_at_once(Time now, Packet& packet, Prepared& prepared, bool fenced, port::FrameSink& outbox);
   void account(ConnectionIndex connection, bool is_request, Verdict verdict);
   Verdict judge(Time now, const port::Frame& frame, Prepared& prepared, port::FrameSink& outbox);

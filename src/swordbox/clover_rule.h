@@ -88,7 +88,10 @@ class CloverRule final : public Rule {
   CloverRule(const CloverConfig& config, Connections& connections, Counters& counters);
 
   void prefetch(const Judged& packet, int step) const override;
-  int prefetch_steps() const override { return far_ ? 3 : 0; }
+  int prefetch_steps() const override {
+    // Of few keys and many connections only what was done to their operations is far.
+    return far_ ? 3 : connections_.size() * kBytesOfConnection > kNearBytes ? 1 : 0;
+  }
   Verdict on_request(Time now, const Judged& packet) override;
   Verdict on_repeated_request(Time now, const Judged& packet) override;
   void on_renumbered(const Judged& packet, Psn psn) override;
@@ -196,6 +199,8 @@ class CloverRule final : public Rule {
   void wake(WaitingLine& line);
   void stop_waiting(DirectionToken direction);
   bool resend(Link& link, port::FrameSink& outbox);
+
+  static constexpr std::size_t kBytesOfConnection = sizeof(Connection) + 2 * kCacheLine;  // that its packets need now
 
   static void shift_address(const Judged& packet, std::int64_t shift);
   static bool before(std::uint32_t a, std::uint32_t b) { return static_cast<std::int32_t>(a - b) < 0; }

@@ -75,8 +75,6 @@ struct Direction {
 
 struct alignas(64) Connection {
   std::array<NetAddress, 2> address{};
-  std::array<Qpn, 2> qpn{kUnknownQpn, kUnknownQpn};
-  std::array<Direction, 2> to{};
   std::uint64_t pair = 0;  // pair_of(address[0], address[1])
   Time last_seen{};
   std::uint32_t generation = 0;  // of this place in the table
@@ -86,6 +84,9 @@ struct alignas(64) Connection {
   bool closing = false;
   bool announced = false;
   bool is_v4 = false;  // both addresses
+  // A cache line of its own: what others' packets need.
+  alignas(64) std::array<Direction, 2> to{};
+  std::array<Qpn, 2> qpn{kUnknownQpn, kUnknownQpn};
 
   void set_addresses(const NetAddress& first, const NetAddress& second) {
     address = {first, second};
@@ -178,11 +179,8 @@ class Connections {
   }
   // Brings the places that find() will look at nearer.
   void prefetch(const EndKey& key) const { by_end_.prefetch(key.hash); }
-  void prefetch(Crossing crossing) const {
-    const auto* const bytes = reinterpret_cast<const char*>(&table_[crossing.connection]);
-    sluice::prefetch(bytes);
-    sluice::prefetch(bytes + 64);
-  }
+  // And of a connection how far it has come.
+  void prefetch_progress(ConnectionIndex connection) const { sluice::prefetch(&table_[connection].to); }
 
   // A request to an end nobody knows: a candidate, until an answer comes.
   void infer_from_request(Time now, const std::uint8_t* frame, const wire::ParsedFrame& parsed);

@@ -17,13 +17,6 @@ namespace {
 
 constexpr std::uint32_t kWordBytes = 8;
 
-// Whether the packet begins with an address that may be that of a word: RETH and AtomicETH both do.
-bool names_word(const Judged& packet) {
-  const wire::OpcodeTraits& traits = packet.parsed.traits();
-  return traits.is_atomic() ||
-         (packet.parsed.opcode == wire::Opcode::kRcWriteOnly && packet.parsed.payload_length == kWordBytes);
-}
-
 bool is_whole_word(const Judged& packet, const wire::Reth& reth) {
   return packet.parsed.opcode == wire::Opcode::kRcWriteOnly && reth.length == kWordBytes &&
          packet.parsed.payload_length == kWordBytes && reth.virtual_address % kWordBytes == 0;
@@ -89,14 +82,19 @@ bool Multiplexer::add_region(const WordRegion& region) {
   });
   if (known) return true;
   if (regions_.size() == kMaxRegions) return false;
-  regions_.push_back({region, server, kNone, {}, false, {}});
+  append_region(region, server);
   return true;
+}
+
+void Multiplexer::append_region(const WordRegion& region, const NetAddress& server) {
+  regions_.push_back({region, server, kNone, {}, false, {}});
+  words_.add_region(name_of(server, region.rkey));
 }
 
 std::uint16_t Multiplexer::region_of(const NetAddress& server, wire::RKey rkey, std::uint64_t address) {
   const std::uint16_t known = known_region(server, rkey, address);
   if (known != kNoRegion || regions_.size() == kMaxRegions || !discovers(server)) return known;
-  regions_.push_back({{.server = server.gid(), .rkey = rkey}, server, kNone, {}, false, {}});
+  append_region({.server = server.gid(), .rkey = rkey}, server);
   return static_cast<std::uint16_t>(regions_.size() - 1);
 }
 
@@ -144,31 +142,6 @@ std::optional<Multiplexer::WordOperation> Multiplexer::parse(const Judged& packe
     }
     default: return std::nullopt;
   }
-}
-
-void Multiplexer::prefetch_places(const Judged& packet) const {
-  sluice::prefetch(&numbers_[packet.index]);
-  if (!packet.parsed.traits().is_request) return;
-  sluice::prefetch(&in_ring(packet.index).place(packet.psn()));
-  // The right place as long as there is one region; with more the guess may be wrong, which costs nothing.
-  if (names_word(packet)) words_.prefetch(0, load_be<std::uint64_t>(packet.frame + packet.parsed.extended_offset()));
-}
-
-void Multiplexer::prefetch_contents(const Judged& packet) const {
-  if (packet.parsed.traits().is_request) {
-    if (names_word(packet))
-      words_.prefetch_likely(0, load_be<std::uint64_t>(packet.frame + packet.parsed.extended_offset()));
-    return;
-  }
-  const Numbering& n = numbers_[packet.index];
-  if (n.carrier == kNone) return;
-  const OutEntry& entry = carrier_out_.ring(n.carrier).place(packet.psn());
-  if (entry.went != Went::kReplaced || entry.owner == kNone) return;
-  sluice::prefetch(&words_[entry.word]);
-  sluice::prefetch(&in_ring(entry.owner).place(Psn(entry.in)));
-  connections_.prefetch(Crossing{entry.owner, 0});
-  const auto* const owner = reinterpret_cast<const char*>(&numbers_[entry.owner]);
-  for (std::size_t at = 0; at < 192; at += 64) sluice::prefetch(owner + at);
 }
 
 std::uint32_t Multiplexer::span_of(const Judged& packet) {

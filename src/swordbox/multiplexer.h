@@ -20,6 +20,7 @@
 #include <optional>
 #include <vector>
 
+#include "base/instructions.h"
 #include "base/time.h"
 #include "port/port.h"
 #include "swordbox/connections.h"
@@ -71,23 +72,40 @@ class Multiplexer {
   void number(const Judged& packet, Psn psn, std::uint32_t span);
   std::optional<Verdict> on_repeated_request(Time now, const Judged& packet, port::FrameSink& outbox);
   bool may_pass_out_of_order(Time now, const Judged& packet);
-  // As of a rule.
-  int prefetch_steps() const {
-    const bool near = words_.capacity() * sizeof(Word) + connections_.size() * sizeof(Numbering) <= kNearBytes;
-    return near ? 0 : 2;
+  // Whether the tables are small, so that asking for what lies in them costs more than it brings.
+  bool is_near() const {
+    return words_.capacity() * sizeof(Word) + connections_.size() * sizeof(Numbering) <= kNearBytes;
   }
-  void prefetch(const Judged& packet, int step) const {
-    if (step == 0) prefetch_places(packet);
-    if (step == 1) prefetch_contents(packet);
+  // Brings nearer what a packet of a connection will be judged by.
+  void prefetch(const wire::ParsedFrame& parsed, ConnectionIndex connection) const {
+    const Numbering& n = numbers_[connection];
+    if (parsed.traits().is_request) {
+      sluice::prefetch(&n);
+      sluice::prefetch(&in_ring(connection).place(parsed.psn));
+    } else if (n.carrier != kNone) {
+      prefetch_owner(carrier_out_.ring(n.carrier).place(parsed.psn));
+    }
   }
+  // The same for the word of an atomic or of a WRITE, as Words does it.
+  static bool names_word(const wire::ParsedFrame& parsed) {
+    return parsed.traits().is_atomic() ||
+           (parsed.opcode == wire::Opcode::kRcWriteOnly && parsed.payload_length == sizeof(std::uint64_t));
+  }
+  std::uint64_t ask_for_word(const std::uint8_t* frame, const wire::ParsedFrame& parsed) const {
+    const std::uint8_t* const at = frame + parsed.extended_offset();  // address and key come first in all their headers
+    const wire::RKey rkey{load_be<std::uint32_t>(at + 8)};
+    return words_.ask(name_of(NetAddress::destination_of(frame, parsed), rkey), load_be<std::uint64_t>(at));
+  }
+  WordIndex guess_word(std::uint64_t asked) const { return words_.guess(asked); }
 
   // --- the steady state ---
   // Judges the packet in one go: an atomic that can be replaced at once, or the ACK of the oldest replaced operation. False: it is not that
   // simple, and nothing has been changed. REQUIRES: a packet of that kind, on a connection that is not fenced; replacing is on; has_new_instructions().
   // An answer's: kForward, it has itself become the client's answer; kDrop, that one is in the outbox, because the frame has no room for it or
   // others of this client are there before it. Nothing: as above.
+  // `guess`: what guess_word() said of the packet, or anything else that it has said.
   bool replace_at_once(Time now, const port::Frame& frame, wire::ParsedFrame& parsed, Connection& connection,
-                       Crossing crossing);
+                       Crossing crossing, WordIndex guess);
   std::optional<Action> answer_at_once(Time now, port::Frame& frame, const wire::ParsedFrame& parsed, Crossing crossing,
                                        port::FrameSink& outbox);
 
@@ -196,9 +214,25 @@ class Multiplexer {
     bool under_way = false;  // its word's last value is on the new carrier
   };
 
+  void prefetch_owner(const OutEntry& entry) const {
+    if (entry.went != Went::kReplaced || entry.owner == kNone) return;
+    const auto* const owner = reinterpret_cast<const char*>(&numbers_[entry.owner]);
+    for (std::size_t at = 0; at < Numbering::kHot; at += kCacheLine) sluice::prefetch(owner + at);
+    sluice::prefetch(&in_ring(entry.owner).place(Psn(entry.in)));
+    connections_.prefetch_progress(entry.owner);
+    sluice::prefetch(&words_[entry.word]);
+  }
+
+  // multiplexer_steady.cpp
+  template <bool kPlain>
+  [[SLUICE_FOR_NEW_MACHINES]] bool replace_at_once_in(Time now, const port::Frame& frame, wire::ParsedFrame& parsed,
+                                                      Connection& connection, Crossing crossing, WordIndex guess);
+  template <bool kPlain>
+  [[SLUICE_FOR_NEW_MACHINES]] std::optional<Action> answer_at_once_in(Time now, port::Frame& frame,
+                                                                      const wire::ParsedFrame& parsed,
+                                                                      Crossing crossing, port::FrameSink& outbox);
+
   // multiplexer.cpp: requests
-  void prefetch_places(const Judged& packet) const;
-  void prefetch_contents(const Judged& packet) const;
   static constexpr std::uint16_t kNoRegion = 0xFFFF;
   std::uint16_t known_region(const NetAddress& server, wire::RKey rkey, std::uint64_t address) const {
     for (std::size_t i = 0; i < regions_.size(); ++i) {
@@ -208,6 +242,11 @@ class Multiplexer {
     }
     return kNoRegion;
   }
+  // What Words know a region by.
+  static std::uint64_t name_of(const NetAddress& server, wire::RKey rkey) {
+    return (server.low * 3 + server.high) ^ std::uint64_t{rkey.value} << 32;
+  }
+  void append_region(const WordRegion& region, const NetAddress& server);
   bool discovers(const NetAddress& server) const;
   // Makes it known, if it is to be discovered.
   std::uint16_t region_of(const NetAddress& server, wire::RKey rkey, std::uint64_t address);

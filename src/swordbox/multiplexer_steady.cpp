@@ -2,7 +2,6 @@
 // the oldest replaced one: these two are judged here, in one go. Whatever is unusual goes the long way (multiplexer.cpp,
 // multiplexer_answers.cpp), which would do the same with these two; multiplexer_steady_test.cpp compares.
 #include "base/bytes.h"
-#include "base/instructions.h"
 #include "swordbox/multiplexer.h"
 #include "wire/icrc_inline.h"
 
@@ -10,9 +9,70 @@ namespace sluice::swordbox {
 
 using wire::Opcode;
 
-[[SLUICE_FOR_NEW_MACHINES]] bool Multiplexer::replace_at_once(Time now, const port::Frame& frame,
-                                                              wire::ParsedFrame& parsed, Connection& connection,
-                                                              Crossing crossing) {
+// What both are compiled for twice: plain frames, as nearly all are, whose lengths and offsets are known beforehand, and others.
+namespace {
+
+constexpr std::size_t kAtomicTransport = wire::Bth::kSize + wire::AtomicEth::kSize;
+constexpr std::size_t kAckTransport = wire::Bth::kSize + wire::Aeth::kSize;
+constexpr std::size_t kAtomicAckTransport = kAckTransport + wire::AtomicAckEth::kSize;
+constexpr std::size_t kWordWriteTransport = wire::Bth::kSize + wire::Reth::kSize + sizeof(std::uint64_t);
+
+template <bool kPlain>
+std::size_t extended_offset_of(const wire::ParsedFrame& parsed) {
+  return kPlain ? wire::kPlainBth + wire::Bth::kSize : parsed.extended_offset();
+}
+
+// Of an atomic or an ACK: nothing follows its headers.
+template <bool kPlain, std::size_t kTransport>
+[[SLUICE_FOR_NEW_MACHINES, gnu::always_inline]] inline bool is_icrc_right(const std::uint8_t* frame,
+                                                                          const wire::ParsedFrame& parsed) {
+  if constexpr (kPlain) {
+    return wire::verify_plain_icrc_inline<kTransport>(frame, parsed);
+  } else {
+    return wire::verify_icrc_inline(frame, parsed);
+  }
+}
+
+template <bool kPlain, std::size_t kTransport, std::size_t... kBehind>
+[[SLUICE_FOR_NEW_MACHINES, gnu::always_inline]] inline void write_packet(
+    const wire::PacketTemplate& packet, std::uint8_t* out,
+    const std::array<std::uint64_t, sizeof...(kBehind)>& fields) {
+  if constexpr (kPlain) {
+    wire::write_plain_inline<kTransport, kBehind...>(packet, out, fields);
+  } else {
+    wire::write_inline<kBehind...>(packet, out, fields);
+  }
+}
+
+// The same in the place of the packet in `frame`, which goes on to come from where that one comes.
+template <bool kPlain, std::size_t kTransport, std::size_t... kBehind>
+[[SLUICE_FOR_NEW_MACHINES, gnu::always_inline]] inline void overwrite_packet(
+    const wire::PacketTemplate& packet, std::uint8_t* frame,
+    const std::array<std::uint64_t, sizeof...(kBehind)>& fields) {
+  const auto mac_high = load_le<std::uint32_t>(frame + 6);
+  const auto mac_low = load_le<std::uint16_t>(frame + 10);
+  write_packet<kPlain, kTransport, kBehind...>(packet, frame, fields);
+  store_le(frame + 6, mac_high);
+  store_le(frame + 10, mac_low);
+}
+
+}  // namespace
+
+bool Multiplexer::replace_at_once(Time now, const port::Frame& frame, wire::ParsedFrame& parsed, Connection& connection,
+                                  Crossing crossing, WordIndex guess) {
+  return parsed.is_plain() ? replace_at_once_in<true>(now, frame, parsed, connection, crossing, guess)
+                           : replace_at_once_in<false>(now, frame, parsed, connection, crossing, guess);
+}
+
+std::optional<Action> Multiplexer::answer_at_once(Time now, port::Frame& frame, const wire::ParsedFrame& parsed,
+                                                  Crossing crossing, port::FrameSink& outbox) {
+  return parsed.is_plain() ? answer_at_once_in<true>(now, frame, parsed, crossing, outbox)
+                           : answer_at_once_in<false>(now, frame, parsed, crossing, outbox);
+}
+
+template <bool kPlain>
+bool Multiplexer::replace_at_once_in(Time now, const port::Frame& frame, wire::ParsedFrame& parsed,
+                                     Connection& connection, Crossing crossing, WordIndex guess) {
   Numbering& n = numbers_[crossing.connection];
   Direction& d = connection.to[crossing.end];
   if (parsed.psn != d.expected || d.held != 0 || !d.started) return false;
@@ -26,18 +86,21 @@ using wire::Opcode;
   if (!has_room || connections_[n.place].closing || carrier.write.bth_offset() != parsed.bth_offset) return false;
   if (connection.mtu == 0 || parsed.ecn() == wire::Ecn::kCongestionExperienced) return false;
 
-  const std::uint8_t* const eth = frame.data + parsed.extended_offset();
+  const std::uint8_t* const eth = frame.data + extended_offset_of<kPlain>(parsed);
   const auto address = load_be<std::uint64_t>(eth);
   const wire::RKey rkey{load_be<std::uint32_t>(eth + 8)};
-  const std::uint16_t r = known_region(connection.address[crossing.end], rkey, address);
-  if (r == kNoRegion || address % sizeof(std::uint64_t) != 0) return false;
-  const KnownRegion& region = regions_[r];
-  if (region.carrier != shared.carrier || region.recovering || (n.proven >> r & 1) == 0) return false;
-  const WordIndex index = words_.find(r, address);
+  // A word that is tracked is aligned, and lies in the region that it is tracked in.
+  const auto is_in = [&](std::uint16_t r) {
+    return regions_[r].carrier == shared.carrier && regions_[r].region.rkey == rkey;
+  };
+  if (guess == kNone) return false;
+  const WordIndex index = words_.is(guess, address, is_in)
+                              ? guess
+                              : words_.find_named(name_of(connection.address[crossing.end], rkey), address, is_in);
   if (index == kNone) return false;
   Word& word = words_[index];
-  if (!word.can_be_replaced()) return false;
-  if (!wire::verify_icrc_inline(frame.data, parsed)) return false;
+  if (!word.can_be_replaced() || regions_[word.region].recovering || (n.proven >> word.region & 1) == 0) return false;
+  if (!is_icrc_right<kPlain, kAtomicTransport>(frame.data, parsed)) return false;
 
   // Now it is certain.
   const auto operand = load_be<std::uint64_t>(eth + 12);
@@ -60,20 +123,15 @@ using wire::Opcode;
     carrier.progress = now;
     carrier.due = now + config_.repair_after;
   }
-  const auto mac_high = load_le<std::uint32_t>(frame.data + 6);  // the frame comes from where it comes
-  const auto mac_low = load_le<std::uint16_t>(frame.data + 10);
-  const auto fields = word_write_fields(out, address, rkey, word.value);
-  wire::write_inline<kPsnAndAddress, kAddressAndKey, kLastWord>(carrier.write, frame.data, fields);
   parsed.length = static_cast<std::uint16_t>(carrier.write.frame_size());
-  store_le(frame.data + 6, mac_high);
-  store_le(frame.data + 10, mac_low);
+  overwrite_packet<kPlain, kWordWriteTransport, kPsnAndAddress, kAddressAndKey, kLastWord>(
+      carrier.write, frame.data, word_write_fields(out, address, rkey, word.value));
   return true;
 }
 
-[[SLUICE_FOR_NEW_MACHINES]] std::optional<Action> Multiplexer::answer_at_once(Time now, port::Frame& frame,
-                                                                              const wire::ParsedFrame& parsed,
-                                                                              Crossing crossing,
-                                                                              port::FrameSink& outbox) {
+template <bool kPlain>
+std::optional<Action> Multiplexer::answer_at_once_in(Time now, port::Frame& frame, const wire::ParsedFrame& parsed,
+                                                     Crossing crossing, port::FrameSink& outbox) {
   Numbering& shared = numbers_[crossing.connection];
   if (shared.carrier == kNone || crossing.end == shared.server_end) return std::nullopt;
   if (parsed.psn != shared.first_open || parsed.psn == shared.out_next || shared.first_pass != kNone)
@@ -88,9 +146,10 @@ using wire::Opcode;
   const bool is_next = in.psn == entry.in && Psn(entry.in) == d.acknowledged + 1 && d.expected != Psn(entry.in);
   if (!is_next || in.went != Went::kReplaced || in.is_write) return std::nullopt;
   if (n.cut_off || owner.to[1 - n.server_end].held != 0) return std::nullopt;
-  const std::uint32_t aeth = load_be<std::uint32_t>(frame.data + parsed.extended_offset());
+  const std::uint32_t aeth = load_be<std::uint32_t>(frame.data + extended_offset_of<kPlain>(parsed));
   const auto syndrome = static_cast<std::uint8_t>(aeth >> 24);
-  if (!wire::Aeth{syndrome, 0}.is_ack() || !wire::verify_icrc_inline(frame.data, parsed)) return std::nullopt;
+  if (!wire::Aeth{syndrome, 0}.is_ack() || !is_icrc_right<kPlain, kAckTransport>(frame.data, parsed))
+    return std::nullopt;
 
   // Now it is certain.
   shared.syndrome = syndrome;
@@ -109,15 +168,12 @@ using wire::Opcode;
   const std::size_t size = n.atomic_answer.frame_size();
   const bool in_place = size <= frame.room && n.burst != burst_;
   if (in_place) {
-    const auto mac_high = load_le<std::uint32_t>(frame.data + 6);
-    const auto mac_low = load_le<std::uint16_t>(frame.data + 10);
-    wire::write_inline<kPsnAndAeth, kLastWord>(n.atomic_answer, frame.data, atomic_answer_fields(n, in));
-    store_le(frame.data + 6, mac_high);
-    store_le(frame.data + 10, mac_low);
+    overwrite_packet<kPlain, kAtomicAckTransport, kPsnAndAeth, kLastWord>(n.atomic_answer, frame.data,
+                                                                          atomic_answer_fields(n, in));
     frame.length = static_cast<std::uint32_t>(size);
     ++counters_.operations_answered;
   } else if (std::uint8_t* const to = outbox.reserve(size); to != nullptr) {
-    wire::write_inline<kPsnAndAeth, kLastWord>(n.atomic_answer, to, atomic_answer_fields(n, in));
+    write_packet<kPlain, kAtomicAckTransport, kPsnAndAeth, kLastWord>(n.atomic_answer, to, atomic_answer_fields(n, in));
     outbox.commit(size);
     n.burst = burst_;
     ++counters_.operations_answered;

@@ -8,6 +8,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "base/rng.h"
@@ -25,17 +26,26 @@ constexpr std::uint64_t kMemory = 0x10'0000;
 constexpr std::uint64_t kWords = 6;
 constexpr wire::RKey kKey{7};
 
+// What frames are wrapped in. The short cuts are compiled once for plain ones, once for the others.
+enum class Wrap : std::uint8_t { kPlain, kTagged, kV6 };
+
+wire::ParsedFrame parsed_of(const Bytes& frame) {
+  wire::ParsedFrame parsed;
+  EXPECT_EQ(wire::parse(frame, parsed), wire::Verdict::kOk);
+  return parsed;
+}
+
 // A box and what has left it.
 class Side final : public port::FrameSink {
  public:
   // `roomy_for_one`: the frames of one of the two boxes have room, this one's if `short_cuts`.
-  Side(bool short_cuts, bool roomy_for_one, const wire::Gid& server)
+  Side(bool short_cuts, bool roomy_for_one, std::uint32_t words, const wire::Gid& server)
       : roomy_for_one_(roomy_for_one), room_of_frames_(short_cuts && roomy_for_one ? 512 : 0) {
     MultiplexerConfig config;
     // Two regions behind one key, so that a word of either may be meant.
     config.regions = {{.server = server, .rkey = kKey, .address = kMemory, .length = 32, .writable = true},
                       {.server = server, .rkey = kKey, .address = kMemory + 32, .length = 0, .writable = true}};
-    config.words = 16;
+    config.words = words;
     config.ring = 16;
     box.take_short_cuts(short_cuts);
     box.set_multiplexer(std::make_unique<Multiplexer>(config, box.connections(), box.counters()));
@@ -44,8 +54,9 @@ class Side final : public port::FrameSink {
   std::vector<Bytes> judge(Time now, std::vector<Bytes> frames, std::string& verdicts) {
     std::vector<Packet> packets(frames.size());
     for (std::size_t i = 0; i < frames.size(); ++i) {
+      const auto length = static_cast<std::uint32_t>(frames[i].size());
       frames[i].resize(512);
-      packets[i].frame = {frames[i].data(), lengths(frames[i]), room_of_frames_};
+      packets[i].frame = {frames[i].data(), length, room_of_frames_};
     }
     made.clear();
     box.process(now, packets, *this);
@@ -75,7 +86,6 @@ class Side final : public port::FrameSink {
   int answered_in_place = 0;
 
  private:
-  static std::uint32_t lengths(const Bytes& frame) { return 14u + load_be<std::uint16_t>(frame.data() + 16); }
   bool roomy_for_one_;
   std::uint32_t room_of_frames_;
   std::array<std::uint8_t, port::kMaxFrame> room_{};
@@ -84,8 +94,12 @@ class Side final : public port::FrameSink {
 // Clients that send whatever they like, and a server that answers what reaches it.
 class Traffic {
  public:
-  Traffic(std::uint64_t seed, bool roomy)
-      : rng_(seed), roomy_(roomy), quick_(true, roomy, server_), slow_(false, roomy, server_) {
+  Traffic(std::uint64_t seed, bool roomy, Wrap wrap)
+      : rng_(seed),
+        roomy_(roomy),
+        wrap_(wrap),
+        quick_(true, roomy, room_for_words(seed), server_),
+        slow_(false, roomy, room_for_words(seed), server_) {
     for (std::uint32_t c = 0; c < kClients; ++c) {
       for (Side* const side : {&quick_, &slow_}) {
         side->box.connections().announce(Time(), {.address = {client(c), server_},
@@ -134,13 +148,23 @@ class Traffic {
   int answered_in_place() const { return quick_.answered_in_place; }
 
  private:
-  static wire::Gid client(std::uint32_t c) { return wire::Gid::from(wire::Ipv4Address{0x0A000010 + c}); }
+  // For all, or so few that words are evicted while packets that name them are in the burst.
+  static std::uint32_t room_for_words(std::uint64_t seed) { return seed % 3 == 0 ? 4 : 16; }
+  wire::Gid host(std::uint32_t number) const {
+    if (wrap_ != Wrap::kV6) return wire::Gid::from(wire::Ipv4Address{0x0A000000 + number});
+    wire::Gid gid{};
+    gid.bytes[0] = 0xFD;
+    gid.bytes[15] = static_cast<std::uint8_t>(number);
+    return gid;
+  }
+  wire::Gid client(std::uint32_t c) const { return host(0x10 + c); }
 
   Bytes packet(std::uint32_t c, bool to_server, wire::Bth bth, const Bytes& body) {
     wire::AddressVector v;
     v.source = to_server ? client(c) : server_;
     v.destination = to_server ? server_ : client(c);
     v.traffic_class = rng_.below(50) == 0 ? 3 : 2;
+    if (wrap_ == Wrap::kTagged) v.vlan_tci = 0x6005;
     const wire::HeaderTemplate headers(v);
     Bytes frame(512);
     const std::size_t at = headers.write(frame.data(), wire::Bth::kSize + body.size());
@@ -180,17 +204,18 @@ class Traffic {
     return frame;
   }
 
-  // That a frame goes to, as they lie in it: IP address, queue pair, PSN.
-  static std::array<std::uint8_t, 10> queue_pair_and_psn(const Bytes& f) {
-    return {f[30], f[31], f[32], f[33], f[47], f[48], f[49], f[51], f[52], f[53]};
+  static std::tuple<wire::Gid, std::uint32_t, std::uint32_t> queue_pair_and_psn(const Bytes& frame) {
+    const wire::ParsedFrame parsed = parsed_of(frame);
+    return {wire::destination_gid(frame.data(), parsed), parsed.destination.value, parsed.psn.value()};
   }
   // What tells a client more than it knew, in order: how answers that come a second time stand among others does not matter.
   using Newest = std::array<std::uint32_t, kClients>;
   static std::vector<std::pair<std::uint32_t, std::uint32_t>> news(const std::vector<Bytes>& frames, Newest& newest) {
     std::vector<std::pair<std::uint32_t, std::uint32_t>> out;
     for (const Bytes& frame : frames) {
-      const std::uint32_t client = frame[49] - 0x10u;
-      const std::uint32_t psn = load_be24(frame.data() + 51);
+      const wire::ParsedFrame parsed = parsed_of(frame);
+      const std::uint32_t client = parsed.destination.value - 0x10u;
+      const std::uint32_t psn = parsed.psn.value();
       if (client >= kClients || psn <= newest[client]) continue;
       newest[client] = psn;
       out.emplace_back(client, psn);
@@ -280,9 +305,10 @@ class Traffic {
 
   Rng rng_;
   bool roomy_;
+  Wrap wrap_;
   Newest newest_quick_{};
   Newest newest_slow_{};
-  wire::Gid server_ = wire::Gid::from(wire::Ipv4Address{0x0A000001});
+  wire::Gid server_ = host(1);
   Side quick_;
   Side slow_;
   std::array<Client, kClients> clients_;
@@ -293,12 +319,14 @@ class Traffic {
   Time now_;
 };
 
-TEST(ShortCuts, MakeNoDifference) {
+class ShortCuts : public testing::TestWithParam<Wrap> {};
+
+TEST_P(ShortCuts, MakeNoDifference) {
   std::uint64_t replaced = 0;
   std::uint64_t shared = 0;
   for (std::uint64_t seed = 1; seed <= 60 && !HasFailure(); ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
-    Traffic traffic(seed, false);
+    Traffic traffic(seed, false, GetParam());
     traffic.run(400);
     EXPECT_EQ(traffic.answered_in_place(), 0);
     replaced += traffic.count("AtomicReplaced");
@@ -308,16 +336,21 @@ TEST(ShortCuts, MakeNoDifference) {
   EXPECT_GT(shared, 10'000u);
 }
 
-TEST(ShortCuts, MakeNoDifferenceToAnyClientWhereFramesMayGrow) {
+TEST_P(ShortCuts, MakeNoDifferenceToAnyClientWhereFramesMayGrow) {
   int in_place = 0;
   for (std::uint64_t seed = 1; seed <= 60 && !HasFailure(); ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
-    Traffic traffic(seed, true);
+    Traffic traffic(seed, true, GetParam());
     traffic.run(400);
     in_place += traffic.answered_in_place();
   }
   EXPECT_GT(in_place, 5'000);
 }
+
+INSTANTIATE_TEST_SUITE_P(
+    Frames, ShortCuts, testing::Values(Wrap::kPlain, Wrap::kTagged, Wrap::kV6), [](const auto& wrap) {
+      return std::string(std::array{"Plain", "Tagged", "V6"}[static_cast<std::size_t>(wrap.param)]);
+    });
 
 }  // namespace
 }  // namespace sluice::swordbox

@@ -93,10 +93,11 @@ class RingMemory {
   LazyArray<Entry> all_;
 };
 
-// One connection's numbers. What every packet needs comes first.
+// One connection's numbers. What every packet needs comes first: kHot bytes, to the end of what an answer over IPv4 is made of.
 struct alignas(64) Numbering {
-  Psn in_start{};  // before it the spaces are equal
-  Psn out_start{};
+  static constexpr std::size_t kHot = 128;
+
+  Psn in_start{};            // before it the spaces are equal
   Psn out_next{};            // of the next request to the server
   Psn first_open{};          // the first out-PSN that the server has not acknowledged
   std::uint64_t proven = 0;  // regions in which one of its atomics has succeeded, a bit each
@@ -115,9 +116,10 @@ struct alignas(64) Numbering {
   std::uint32_t carrier = kNone;  // if it carries others' operations: which carrier it is
   std::uint32_t first_pass = kNone;
   std::uint32_t burst = 0;  // in which an answer was last put into the outbox
-  std::uint32_t told = 0;   // of congestion, by so many notifications of its carrier
   WaitingLine line;         // of its own direction: until nothing is under way elsewhere
   wire::PacketTemplate atomic_answer;
+  Psn out_start{};         // as in_start
+  std::uint32_t told = 0;  // of congestion, by so many notifications of its carrier
   std::uint64_t proven_write = 0;
   wire::HeaderTemplate request_headers;
   wire::HeaderTemplate answer_headers;

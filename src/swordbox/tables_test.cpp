@@ -11,6 +11,7 @@
 #include "swordbox/flat_index.h"
 #include "swordbox/history.h"
 #include "swordbox/sketch.h"
+#include "swordbox/words.h"
 
 namespace sluice::swordbox {
 namespace {
@@ -153,6 +154,39 @@ TEST(Connections, UseNoMorePlacesThanThereAreAtATimeAndSomeThatRest) {
   };
   EXPECT_LE(resting(400), 257u);
   EXPECT_LE(resting(4096), 257u);
+}
+
+TEST(Words, AreFoundUnderTheirRegionsNameAlone) {
+  Words words(4);
+  std::uint64_t evicted = 0;
+  words.add_region(7);
+  words.add_region(9);
+  words.add_region(9);  // two of one name
+  const WordIndex first = words.add(0, 64, evicted);
+  const WordIndex second = words.add(1, 64, evicted);
+  EXPECT_EQ(words.find(0, 64), first);
+  EXPECT_EQ(words.find(1, 64), second);
+  EXPECT_EQ(words.find(2, 64), kNone);
+  const auto any = [](std::uint16_t) { return true; };
+  EXPECT_EQ(words.find_named(7, 64, any), first);
+  EXPECT_EQ(words.find_named(9, 64, any), second);
+  EXPECT_EQ(words.find_named(8, 64, any), kNone);
+}
+
+TEST(Words, AGuessIsNoLongerRightWhenAnotherWordHasItsPlace) {
+  Words words(1);
+  std::uint64_t evicted = 0;
+  words.add_region(7);
+  const auto any = [](std::uint16_t) { return true; };
+  ASSERT_NE(words.add(0, 8, evicted), kNone);
+  const WordIndex guess = words.guess(words.ask(7, 8));
+  ASSERT_NE(guess, kNone);
+  EXPECT_TRUE(words.is(guess, 8, any));
+  EXPECT_FALSE(words.is(guess, 8, [](std::uint16_t region) { return region != 0; }));
+  ASSERT_EQ(words.add(0, 16, evicted), guess);
+  EXPECT_EQ(evicted, 1u);
+  EXPECT_FALSE(words.is(guess, 8, any));
+  EXPECT_TRUE(words.is(guess, 16, any));
 }
 
 TEST(Connections, TakeTwoCacheLinesEach) { EXPECT_LE(sizeof(Connection), 128u); }

@@ -46,15 +46,35 @@ class Words {
   std::uint32_t capacity() const { return static_cast<std::uint32_t>(words_.size()); }
   std::size_t bytes() const { return bytes_of(words_) + index_.bytes() + bytes_of(pages_); }
 
+  // The next region, from 0 on. Its name is what a packet says of it: where the same name and address may mean words of several regions,
+  // find_named() is told which.
+  void add_region(std::uint64_t name) { names_.push_back(name); }
+
   WordIndex find(std::uint16_t region, std::uint64_t address) const {
-    return index_.find(hash(region, address),
-                       [&](WordIndex i) { return words_[i].address == address && words_[i].region == region; });
+    return find_named(names_[region], address, [region](std::uint16_t r) { return r == region; });
   }
-  void prefetch(std::uint16_t region, std::uint64_t address) const { index_.prefetch(hash(region, address)); }
-  // And, when those are here, the word.
-  void prefetch_likely(std::uint16_t region, std::uint64_t address) const {
-    const std::uint32_t guess = index_.guess(hash(region, address));
+  // Of the region for which is_it(region) holds among those of this name.
+  template <class IsIt>
+  [[gnu::always_inline]] WordIndex find_named(std::uint64_t name, std::uint64_t address, IsIt&& is_it) const {
+    return index_.find(hash(name, address),
+                       [&](WordIndex i) { return words_[i].address == address && is_it(words_[i].region); });
+  }
+  // In steps, so that the memory is on its way between them: the place in the index is asked for, then the word that find_named() would
+  // look at first (kNone: it would find none), then looked at.
+  std::uint64_t ask(std::uint64_t name, std::uint64_t address) const {
+    const std::uint64_t asked = hash(name, address);
+    index_.prefetch(asked);
+    return asked;
+  }
+  WordIndex guess(std::uint64_t asked) const {
+    const WordIndex guess = index_.guess(asked);
     if (guess != kNone) sluice::prefetch(&words_[guess]);
+    return guess;
+  }
+  template <class IsIt>
+  bool is(WordIndex guess, std::uint64_t address, IsIt&& is_it) const {
+    const Word& word = words_[guess];
+    return word.address == address && word.region != Word::kNoRegion && is_it(word.region);
   }
   // Whether any word of the page that the address lies in may be tracked. Cheap, sometimes wrong in saying yes.
   bool may_be_on_page(std::uint16_t region, std::uint64_t address) const { return pages_[page(region, address)] != 0; }
@@ -71,7 +91,7 @@ class Words {
     words_[i] = Word{};
     words_[i].address = address;
     words_[i].region = static_cast<std::uint8_t>(region);
-    index_.insert(hash(region, address), i);
+    index_.insert(hash(names_[region], address), i);
     ++pages_[page(region, address)];
     return i;
   }
@@ -81,19 +101,17 @@ class Words {
   static constexpr std::size_t kPages = 1u << 14;
   static constexpr std::uint32_t kTries = 64;
 
-  static std::uint64_t hash(std::uint16_t region, std::uint64_t address) {
-    return mix(address ^ std::uint64_t{region} << 48);
-  }
-  static std::size_t page(std::uint16_t region, std::uint64_t address) {
-    return hash(region, address / kPageBytes) & (kPages - 1);
+  static std::uint64_t hash(std::uint64_t name, std::uint64_t address) { return mix(address ^ name); }
+  std::size_t page(std::uint16_t region, std::uint64_t address) const {
+    return hash(names_[region], address / kPageBytes) & (kPages - 1);
   }
   bool evict() {
     for (std::uint32_t k = 0; k < kTries && k < capacity(); ++k) {
       hand_ = (hand_ + 1) % capacity();
       Word& word = words_[hand_];
       if (word.region == Word::kNoRegion || !word.idle()) continue;
-      index_.erase(hash(word.region, word.address), hand_,
-                   [this](WordIndex n) { return hash(words_[n].region, words_[n].address); });
+      index_.erase(hash(names_[word.region], word.address), hand_,
+                   [this](WordIndex n) { return hash(names_[words_[n].region], words_[n].address); });
       --pages_[page(word.region, word.address)];
       word.region = Word::kNoRegion;
       word.pass = free_;
@@ -106,6 +124,7 @@ class Words {
 
   Table<Word> words_;
   FlatIndex index_;
+  std::vector<std::uint64_t> names_;  // by region
   std::vector<std::uint32_t> pages_;
   WordIndex free_ = kNone;    // evicted, by Word::pass
   WordIndex never_used_ = 0;  // these and all behind them

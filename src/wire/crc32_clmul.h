@@ -118,6 +118,29 @@ alignas(16) inline constexpr std::uint8_t kKeep[32] = {0,    0,    0,    0,    0
   return ~reduce_wide(sum);
 }
 
+template <std::size_t kBlocks>
+[[SLUICE_CLMUL]] inline __m128i blocks_product(const std::uint8_t* at) {
+  if constexpr (kBlocks == 0) {
+    return _mm_setzero_si128();
+  } else {
+    return _mm_xor_si128(block_product(load_block(at), kBlocks - 1), blocks_product<kBlocks - 1>(at + 16));
+  }
+}
+
+// The same of a length that is known beforehand. REQUIRES: more than 32 bytes.
+template <std::size_t kLength>
+[[SLUICE_CLMUL]] inline std::uint32_t crc_of_inline(const std::uint8_t* message, const Start& start) {
+  constexpr std::size_t kFirst = (kLength - 1) % 16 + 1;
+  constexpr std::size_t kBehind = (kLength - kFirst) / 16;
+  static_assert(kLength % 4 == 0 && kBehind >= 2 && kLength <= kShort);
+  __m128i block = _mm_and_si128(load_block(message + kFirst - 16), load_block(kKeep + kFirst));
+  block = _mm_or_si128(block, load_block(start.ones.data() + kFirst));
+  __m128i sum = block_product(_mm_xor_si128(block, load_block(start.state.data() + kFirst)), kBehind);
+  sum = _mm_xor_si128(sum, block_product(block_with_ones(message, kFirst + 16, start), kBehind - 1));
+  sum = _mm_xor_si128(sum, block_product(block_with_ones(message, kFirst + 32, start), kBehind - 2));
+  return ~reduce_wide(_mm_xor_si128(sum, blocks_product<kBehind - 2>(message + kFirst + 32)));
+}
+
 // As effect_of_wide(): words with kBehind bytes behind each.
 template <std::size_t... kBehind>
 [[SLUICE_CLMUL]] inline std::uint32_t effect_inline(const std::array<std::uint64_t, sizeof...(kBehind)>& words) {

@@ -59,6 +59,8 @@ enum class Verdict : std::uint8_t {
 inline constexpr std::size_t kVerdictCount = static_cast<std::size_t>(Verdict::kBadIcrc) + 1;
 std::string_view to_string(Verdict verdict);
 
+inline constexpr std::size_t kPlainBth = EthernetHeader::kSize + Ipv4Header::kSize + UdpHeader::kSize;
+
 // What one pass over a frame finds. Extended headers stay in the frame until get() asks for them.
 struct ParsedFrame {
   std::uint16_t length = 0;  // of the whole frame with ICRC, without Ethernet padding
@@ -85,6 +87,8 @@ struct ParsedFrame {
   std::size_t udp_offset() const { return bth_offset - UdpHeader::kSize; }
   std::size_t extended_offset() const { return bth_offset + Bth::kSize; }
   std::size_t icrc_offset() const { return length - kIcrcSize; }
+  // Ethernet and IPv4 without tag, as nearly all are: the BTH lies at kPlainBth.
+  bool is_plain() const { return is_v4 && bth_offset == kPlainBth; }
 };
 static_assert(sizeof(ParsedFrame) <= 32);
 
@@ -186,6 +190,15 @@ class PacketTemplate {
     if (tail > kShortest) std::memcpy(out + kShortest, from + kShortest, tail - kShortest);
     store_le(out + size_, icrc_);
   }
+  // The same of the first kSize bytes.
+  template <std::size_t kSize>
+  [[gnu::always_inline]] void copy_to(std::uint8_t* out) const {
+    static_assert(kSize >= 16 && kSize <= sizeof(bytes_));
+    for (std::size_t at = 0; at + 16 <= kSize; at += 16) std::memcpy(out + at, bytes_.data() + at, 16);
+    if (kSize % 16 != 0) std::memcpy(out + kSize - 16, bytes_.data() + kSize - 16, 16);
+  }
+  // Of the packet with zeros where fields will be.
+  std::uint32_t icrc() const { return icrc_; }
 
  private:
   static constexpr std::size_t kShortest = 58;  // an ACK over IPv4

@@ -188,6 +188,37 @@ TEST(Icrc, VerifiedInlineIsTheSame) {
   }
 }
 
+template <std::size_t kTransport>
+[[SLUICE_FOR_NEW_MACHINES]] bool verified_plain(const RandomFrame& frame) {
+  return verify_plain_icrc_inline<kTransport>(frame.bytes.data(), frame.parsed);
+}
+
+TEST(Icrc, VerifiedInlineOfAPlainFrameIsTheSame) {
+  if (!has_new_instructions()) GTEST_SKIP() << "an old machine";
+  constexpr std::size_t kAck = Bth::kSize + Aeth::kSize;
+  constexpr std::size_t kAtomic = Bth::kSize + AtomicEth::kSize;
+  constexpr std::size_t kWrite = Bth::kSize + Reth::kSize + 40;
+  Rng rng(kSeed);
+  RandomFrame frame;
+  int plain = 0;
+  for (std::size_t i = 0; i < 30'000; ++i) {
+    const Opcode opcode = std::array{Opcode::kRcAcknowledge, Opcode::kRcFetchAdd, Opcode::kRcWriteOnly}[i % 3];
+    frame.fill(rng, opcode, i % 3 == 2 ? 40 : 0);
+    if (!frame.parsed.is_plain()) continue;
+    ++plain;
+    const auto verified = [&] {
+      return i % 3 == 0   ? verified_plain<kAck>(frame)
+             : i % 3 == 1 ? verified_plain<kAtomic>(frame)
+                          : verified_plain<kWrite>(frame);
+    };
+    ASSERT_TRUE(verified()) << i;
+    const std::size_t covered = frame.parsed.length - frame.parsed.ip_offset;
+    frame.bytes[frame.parsed.ip_offset + rng.below(covered)] ^= static_cast<std::uint8_t>(1 + rng.below(255));
+    ASSERT_EQ(verified(), verify_icrc(frame.bytes.data(), frame.parsed)) << i;
+  }
+  EXPECT_GT(plain, 1'000);
+}
+
 TEST(FrameEditor, LeavesAWrongIcrcWrong) {
   Rng rng(kSeed);
   RandomFrame frame;

@@ -257,6 +257,12 @@ TEST(Frame, GivesADatagramReceiverItsGrh) {
   write_inline<AtomicAckEth::kSize, 0>(packet, out, fields);
 }
 
+[[SLUICE_FOR_NEW_MACHINES]] void write_plain_answer_inline(const PacketTemplate& packet, std::uint8_t* out,
+                                                           const std::array<std::uint64_t, 2>& fields) {
+  constexpr std::size_t kTransport = Bth::kSize + Aeth::kSize + AtomicAckEth::kSize;
+  write_plain_inline<kTransport, AtomicAckEth::kSize, 0>(packet, out, fields);
+}
+
 TEST(PacketTemplate, WritesWhatItsHeadersAndFieldsWrittenByHandWouldBe) {
   Rng rng(11);
   for (const bool v6 : {false, true}) {
@@ -286,6 +292,10 @@ TEST(PacketTemplate, WritesWhatItsHeadersAndFieldsWrittenByHandWouldBe) {
         if (!has_new_instructions()) continue;
         std::ranges::fill(written, std::uint8_t{0});
         write_answer_inline(packet, written.data(), {fields[0].bytes, fields[1].bytes});
+        ASSERT_EQ(written, expected);
+        if (v6 || tagged) continue;
+        std::ranges::fill(written, std::uint8_t{0});
+        write_plain_answer_inline(packet, written.data(), {fields[0].bytes, fields[1].bytes});
         ASSERT_EQ(written, expected);
       }
     }

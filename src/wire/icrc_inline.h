@@ -55,6 +55,19 @@ inline constexpr crc32::Start kStartOfIpv4 = crc32::make_start(kAfterEightOnes, 
   return verify_icrc(frame, parsed);
 }
 
+// The same of a plain frame with kTransport bytes from its BTH to the ICRC. REQUIRES: parsed.is_plain() said so, and its length.
+template <std::size_t kTransport>
+[[SLUICE_FOR_NEW_MACHINES, gnu::always_inline]] inline bool verify_plain_icrc_inline(
+    const std::uint8_t* frame, [[maybe_unused]] const ParsedFrame& parsed) {
+#if defined(__x86_64__)
+  constexpr std::size_t kLength = kPlainBth - EthernetHeader::kSize + kTransport;
+  return crc32::crc_of_inline<kLength>(frame + EthernetHeader::kSize, detail::kStartOfIpv4) ==
+         load_le<std::uint32_t>(frame + kPlainBth + kTransport);
+#else
+  return verify_icrc(frame, parsed);
+#endif
+}
+
 // As PacketTemplate::write(), of fields with kBehind bytes between them and the ICRC.
 template <std::size_t... kBehind>
 [[SLUICE_FOR_NEW_MACHINES, gnu::always_inline]] inline void write_inline(
@@ -68,6 +81,22 @@ template <std::size_t... kBehind>
 #else
   std::size_t i = 0;
   packet.write(out, std::array{PacketTemplate::Field{fields[i++], kBehind}...});
+#endif
+}
+
+// The same of a plain frame with kTransport bytes from its BTH to the ICRC. REQUIRES: the template is of such a one.
+template <std::size_t kTransport, std::size_t... kBehind>
+[[SLUICE_FOR_NEW_MACHINES, gnu::always_inline]] inline void write_plain_inline(
+    const PacketTemplate& packet, std::uint8_t* out, const std::array<std::uint64_t, sizeof...(kBehind)>& fields) {
+#if defined(__x86_64__)
+  constexpr std::size_t kEnd = kPlainBth + kTransport;
+  constexpr bool kEndsInField = ((kBehind == 0) || ...);
+  packet.copy_to<kEndsInField ? kEnd - 8 : kEnd>(out);
+  std::size_t i = 0;
+  (store_le(out + kEnd - kBehind - 8, fields[i++]), ...);
+  store_le(out + kEnd, packet.icrc() ^ crc32::effect_inline<kBehind...>(fields));
+#else
+  write_inline<kBehind...>(packet, out, fields);
 #endif
 }
 
