@@ -507,6 +507,7 @@ CowbirdResult run_cowbird_load(const Hardware& hardware, const CowbirdWorkload& 
   if (workload.way == "disk" && (workload.disk_interval == Duration{} || workload.disk_latency == Duration{}))
     return {.metrics = {},
             .problem = "disk_interval and disk_latency: how many reads a second a disk does, and how long one takes"};
+  if (std::string problem = workload.tcp.problem(); !problem.empty()) return {.metrics = {}, .problem = problem};
   if (workload.pool == "edm" && !hardware.edm)
     return {.metrics = {}, .problem = "EDM needs hardware of its own: edm_hardware"};
   return World(hardware, workload, seed).run();

@@ -255,6 +255,14 @@ TEST(CowbirdSim, TcpFlowsStandStillWhereNoACKGetsThrough) {
   EXPECT_LT(full["tcp_gbps"], 1);
 }
 
+TEST(CowbirdSim, ATcpWindowThatCannotBeIsRefused) {
+  for (const std::uint64_t window : {std::uint64_t{1500}, std::uint64_t{1} << 30}) {
+    CowbirdWorkload w = beside_tcp("local");
+    w.tcp.window = window;
+    EXPECT_NE(run_cowbird_load(hardware(), w, 1).problem, "") << window;
+  }
+}
+
 TEST(CowbirdSim, ARunWithTcpIsLikeAnother) {
   EXPECT_EQ(Outcome(beside_tcp("async")).hash(), Outcome(beside_tcp("async")).hash());
 }

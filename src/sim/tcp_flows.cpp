@@ -1,5 +1,7 @@
 #include "sim/tcp_flows.h"
 
+#include <fmt/format.h>
+
 #include <limits>
 
 namespace sluice::sim {
@@ -27,6 +29,13 @@ void TcpFlowsSettings::read(Fields& f) {
   f.integer("tcp_mtu", mtu, 576, 4096, kOptional);
   f.byte_count("tcp_window", window, kOptional);
   f.integer("tcp_ack_every", ack_every, 1, 64, kOptional);
+}
+
+std::string TcpFlowsSettings::problem() const {
+  if (flows == 0) return {};
+  if (window < 2 * mtu || window > kMostTcpWindow)
+    return fmt::format("tcp_window: from two segments to {} KiB", kMostTcpWindow >> 10);
+  return {};
 }
 
 TcpParameters TcpFlowsSettings::parameters() const {

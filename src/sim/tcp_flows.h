@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <string>
 
 #include "sim/fields.h"
 #include "sim/rack.h"
@@ -24,6 +25,8 @@ struct TcpFlowsSettings {
   std::uint64_t ack_every = TcpParameters{}.ack_every;    // segments
 
   void read(Fields& fields);
+  // Empty: it can be simulated.
+  std::string problem() const;
   TcpParameters parameters() const;
 };
 

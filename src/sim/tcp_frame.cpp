@@ -13,7 +13,6 @@ constexpr std::size_t kIp = wire::EthernetHeader::kSize;
 constexpr std::size_t kTcp = kIp + wire::Ipv4Header::kSize;
 constexpr std::size_t kOptions = kTcp + 20;
 constexpr std::size_t kTimestamps = 12;
-constexpr std::uint32_t kScale = 10;
 constexpr std::uint8_t kAckFlag = 0x10;
 constexpr std::uint8_t kNop = 1, kSack = 5, kTimestampOption = 8;
 
@@ -51,7 +50,7 @@ std::uint32_t write_ack(std::uint8_t* out, const TcpRoute& route, const TcpAck& 
   const std::size_t length = kOptions + kTimestamps + sack;
   write_headers(out, route, length, kTimestamps + sack);
   store_be(out + kTcp + 8, static_cast<std::uint32_t>(ack.next));
-  store_be(out + kTcp + 14, static_cast<std::uint16_t>(std::min<std::uint64_t>(ack.window >> kScale, 0xFFFF)));
+  store_be(out + kTcp + 14, static_cast<std::uint16_t>(std::min<std::uint64_t>(ack.window >> kTcpWindowScale, 0xFFFF)));
   if (sack == 0) return static_cast<std::uint32_t>(length);
   std::uint8_t* at = out + kOptions + kTimestamps;
   at[0] = at[1] = kNop;
@@ -79,7 +78,7 @@ bool read_tcp(ByteView frame, TcpFrame& out) {
          .sequence = load_be<std::uint32_t>(tcp + 4),
          .payload = static_cast<std::uint32_t>(end - headers)};
   out.ack.next = load_be<std::uint32_t>(tcp + 8);
-  out.ack.window = std::uint64_t{load_be<std::uint16_t>(tcp + 14)} << kScale;
+  out.ack.window = std::uint64_t{load_be<std::uint16_t>(tcp + 14)} << kTcpWindowScale;
   const std::size_t sack = headers - kOptions - kTimestamps;
   if (sack < 4) return true;
   out.ack.block_count = static_cast<std::uint32_t>(std::min((sack - 4) / 8, TcpAck::kMostBlocks));

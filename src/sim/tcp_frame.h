@@ -16,6 +16,8 @@
 namespace sluice::sim {
 
 inline constexpr std::uint32_t kTcpHeaders = 20 + 20 + 12;  // IP, TCP, timestamps: MTU less MSS
+inline constexpr std::uint32_t kTcpWindowScale = 10;
+inline constexpr std::uint64_t kMostTcpWindow = std::uint64_t{0xFFFF} << kTcpWindowScale;
 
 struct TcpHostAddress {
   wire::MacAddress mac{};
