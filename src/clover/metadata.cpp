@@ -179,8 +179,9 @@ Answer MetadataServer::create(const RequestHeader& header, MessageReader& in, Me
     return Answer::kExists;
   }
   slots_.make_live(*slot);
-  const std::uint64_t before = clock_++;
-  directory_[key].head = {.node = node, .told = clock_, .stamp = before};
+  // What is reported of a chain that the key had before comes from before this, however late: so the stamp is one that nobody can have had then.
+  ++clock_;
+  directory_[key].head = {.node = node, .told = clock_, .stamp = clock_};
   ++counters_.created;
   out.put(node.word);
   return Answer::kOk;

@@ -197,6 +197,28 @@ TEST_F(Metadata, ForgetsASealedKeyAndRetiresLateReportsOfItsChain) {
   EXPECT_EQ(in_state(SlotState::kRetired), 3u);
 }
 
+TEST_F(Metadata, NamesTheNewChainOfAKeyThatWasForgottenThoughTheOldOneIsReportedLate) {
+  begin(make_config());
+  const auto mine = a->grant(3);
+  const auto yours = b->grant(2);
+  const auto created = a->call(Request::kCreate, {9, mine[0]});
+  // A value and a tombstone follow, and nobody has reported them when the chain is sealed and the key begins anew.
+  const auto tombstone = NodePointer{mine[2]}.as(NodeKind::kTombstone).word;
+  EXPECT_EQ(b->call(Request::kSealed, {9, tombstone}).result, Answer::kOk);
+  const auto again = b->call(Request::kCreate, {9, yours[0]});
+  EXPECT_EQ(again.result, Answer::kOk);
+  a->call(Request::kReport, {9, mine[1], created.clock});
+  EXPECT_EQ(a->head(9), yours[0]);
+  a->call(Request::kReport, {9, mine[2], created.clock});
+  EXPECT_EQ(a->head(9), yours[0]);
+  // Who appends to the new one is the newest, and what was reported late goes, once somebody has heard of it.
+  auto told = b->call(Request::kReport, {9, yours[1], again.clock});
+  EXPECT_EQ(b->head(9), yours[1]);
+  b->call(Request::kReport, {9, yours[1], told.clock});
+  EXPECT_EQ(b->head(9), yours[1]);
+  EXPECT_EQ(in_state(SlotState::kLive), 1u);
+}
+
 TEST_F(Metadata, AsksForAnOldTombstoneToBeSealed) {
   begin(make_config());
   const auto mine = a->grant(2);
