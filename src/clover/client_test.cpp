@@ -275,6 +275,25 @@ TEST(CloverFaults, BringsANodeThatDiesAgainAndAgainBackAtOnceEachTime) {
   EXPECT_EQ(w.server->counters().let_go, 8u);
 }
 
+// Each time after some of what it is to blank; all of it never takes so short a time.
+TEST(CloverFaults, ANodeIsBlankedThoughTheConnectionToItIsLostAgainAndAgain) {
+  WorldConfig config{.nodes = 2, .replication = 2};
+  config.local.mode = LocalMode::kSeeded;
+  World w(config);
+  auto& a = w.add_client();
+  for (std::uint64_t i = 0; i < 300; ++i) ASSERT_EQ(w.wait_for(a->put(i, value_of(i, 40))), Outcome::kOk);
+  w.start_repairing();
+  ASSERT_TRUE(w.server->lose(w.now, remote::NodeId(1)));  // it lives, and keeps its memory
+  w.run_until([&] { return w.server->missing() == 2; });
+  for (std::uint64_t i = 0; w.server->missing() != 0; ++i) {
+    ASSERT_LT(i, 3'000'000u) << w.server->summary();
+    if (i % 400 == 0) w.repair_memory->disconnect(remote::NodeId(1));
+    w.step();
+  }
+  w.run_until([&] { return w.server->joining() == 0; });
+  for (std::uint64_t i = 0; i < 300; ++i) EXPECT_TRUE(read(w, *a.client, i).has_value());
+}
+
 TEST(CloverFaults, AnswersUnavailableWhenTheMetadataServerIsGoneAndWorksOnWhenItIsBack) {
   auto c = seeded();
   World w(c);

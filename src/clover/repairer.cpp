@@ -10,6 +10,14 @@ using remote::Operation;
 using remote::Status;
 using remote::Task;
 
+namespace {
+
+constexpr int kWipeAttempts = 8;  // at some slots
+
+bool succeeded(const Operation& operation) { return operation.status == Status::kOk; }
+
+}  // namespace
+
 Repairer::Repairer(remote::RemoteMemory& memory, MetadataServer& server, Duration turn, RepairerConfig config)
     : memory_(memory),
       server_(server),
@@ -59,11 +67,8 @@ Task<void> Repairer::take_back(std::size_t index) {
     seen.left_out = true;
   }
   if (advice != MetadataServer::Advice::kWipe || now() < seen.again) co_return;
-  const bool blank = co_await wipe(home);
-  // It may have gone, or been another, meanwhile.
-  const Seen& after = nodes_[index];
-  const bool same = after.there && after.home.life == home.life && after.home.region.base == home.region.base;
-  if (!blank || !same || server_.see(now(), home) != MetadataServer::Advice::kWipe) co_return;
+  const bool blank = co_await wipe(index, home);
+  if (!blank || !still_there(index, home) || server_.see(now(), home) != MetadataServer::Advice::kWipe) co_return;
   const bool with_what_it_had = server_.knows(home);
   server_.rejoin(now(), home);
   nodes_[index].left_out = false;
@@ -72,8 +77,14 @@ Task<void> Repairer::take_back(std::size_t index) {
   nodes_[index].again = now() + nodes_[index].pause;
 }
 
+// It may have gone, or been another, meanwhile.
+bool Repairer::still_there(std::size_t index, const Home& home) const {
+  const Seen& now = nodes_[index];
+  return now.there && now.home.life == home.life && now.home.region.base == home.region.base;
+}
+
 // Nobody else acts on this memory: it is in no view, and all that was submitted under views before has ended.
-Task<bool> Repairer::wipe(const Home& home) {
+Task<bool> Repairer::wipe(std::size_t index, Home home) {
   const std::array<std::uint8_t, 8> zero{};
   std::vector<Operation> writes;
   writes.reserve(config_.copies_at_once);
@@ -83,8 +94,12 @@ Task<bool> Repairer::wipe(const Home& home) {
       for (; slot < task.slots && writes.size() < config_.copies_at_once; ++slot)
         writes.push_back(remote::write_operation(task.at + slot * server_.layout().slot_bytes(), zero));
       co_await memory_.all(writes);
-      for (const auto& write : writes) {
-        if (write.status != Status::kOk) co_return false;
+      // A connection that is lost for a moment is no reason to begin anew.
+      for (int attempt = 0; std::erase_if(writes, succeeded), !writes.empty(); ++attempt) {
+        if (attempt == kWipeAttempts) co_return false;
+        co_await memory_.scheduler().sleep_for(turn_);
+        if (stopping_ || !still_there(index, home)) co_return false;
+        co_await memory_.all(writes);
       }
     }
   }

@@ -44,7 +44,8 @@ class Repairer {
   };
   // Whether the server wants the node back, and if so, does what is needed.
   remote::Task<void> take_back(std::size_t index);
-  remote::Task<bool> wipe(const Home& home);
+  bool still_there(std::size_t index, const Home& home) const;
+  remote::Task<bool> wipe(std::size_t index, Home home);
   remote::Task<std::size_t> copy_some();
   Time now() const { return memory_.scheduler().now(); }
 
