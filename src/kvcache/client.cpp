@@ -233,8 +233,10 @@ remote::Task<Outcome> Client::change(ByteView key, ByteView value, bool erased) 
     entry.write(request_.data() + kRequestOffset, sequence_);
     Asked asked;
     for (std::size_t i = 0; i < replicas_.size(); ++i) {
-      if (!states_[i].up || kRequestOffset + length > replicas_[i].mailbox_bytes) {
+      const bool fits = kRequestOffset + length <= replicas_[i].mailbox_bytes;
+      if (!states_[i].up || !fits) {
         states_[i].stale = true;
+        asked.too_long += !fits && replicas_[i].mailbox_bytes != 0;
         continue;
       }
       ++asked.open;

@@ -184,6 +184,14 @@ TEST(CacheClient, AnotherKeysLongValueIsNotTooLong) {
   EXPECT_EQ(world.get(small, twin), "short");
 }
 
+TEST(CacheClient, AValueThatNoMailboxHoldsIsTooLong) {
+  World world({.max_value = 4096});
+  Client& client = *world.clients[0];
+  EXPECT_EQ(world.set(client, "key", std::string(World::kMailbox - kMailEntry - kEntryHeader - 3, 'v')), Outcome::kOk);
+  EXPECT_EQ(world.set(client, "key", std::string(World::kMailbox - kMailEntry - kEntryHeader - 2, 'v')),
+            Outcome::kTooLong);
+}
+
 TEST(CacheClient, SeesWhatIsSetAndErasedAtEveryReplica) {
   World world({.local = seeded(1)});
   Client& one = *world.clients[0];
