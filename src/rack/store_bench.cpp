@@ -49,8 +49,8 @@ struct Wire {
 };
 
 // Share number `index` of `whole` among `parts`, so that all shares add up.
-std::uint32_t share(std::uint64_t whole, std::uint32_t parts, std::uint32_t index) {
-  return static_cast<std::uint32_t>(whole * (index + 1) / parts - whole * index / parts);
+std::uint64_t share(std::uint64_t whole, std::uint32_t parts, std::uint32_t index) {
+  return whole * (index + 1) / parts - whole * index / parts;
 }
 
 }  // namespace
@@ -121,7 +121,8 @@ Result<void> StoreBench::work_through(Worker& worker) {
 
   workload::RunConfig run = config_.workload;
   run.place = {config_.place.thread * config_.threads + worker.index, config_.place.threads * config_.threads};
-  run.clients = std::max(share(config_.clients, config_.threads, worker.index), 1u);
+  run.clients =
+      std::max(static_cast<std::uint32_t>(share(config_.clients, config_.threads, worker.index)), std::uint32_t{1});
   run.operations = config_.operations == 0 ? std::numeric_limits<std::uint64_t>::max()
                                            : share(config_.operations, config_.threads, worker.index);
   run.history = config_.history ? &history_ : nullptr;

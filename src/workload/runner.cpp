@@ -44,7 +44,9 @@ std::uint64_t RunResult::with_outcome(Outcome outcome) const {
 
 double RunResult::operations_per_second() const {
   const auto ns = (ended - begun).nanoseconds();
-  return ns <= 0 ? 0 : static_cast<double>(operations()) * 1e9 / static_cast<double>(ns);
+  const std::uint64_t done =
+      with_outcome(Outcome::kOk) + with_outcome(Outcome::kNotFound) + with_outcome(Outcome::kExists);
+  return ns <= 0 ? 0 : static_cast<double>(done) * 1e9 / static_cast<double>(ns);
 }
 
 void RunResult::merge(const RunResult& other) {

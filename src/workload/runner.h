@@ -50,8 +50,9 @@ struct RunResult {
   Time ended;
   StoreCost cost;  // of these operations
 
-  std::uint64_t operations() const;
+  std::uint64_t operations() const;  // that have ended, however
   std::uint64_t with_outcome(Outcome outcome) const;
+  // Those that were done, that is: not what was refused, or found no room, or nobody in reach.
   double operations_per_second() const;
   // Of results of threads that ran side by side.
   void merge(const RunResult& other);

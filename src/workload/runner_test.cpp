@@ -73,5 +73,17 @@ TEST(Runner, VerifiesWhatScansFind) {
   }
 }
 
+TEST(RunResult, OperationsThatFailedAreNoThroughput) {
+  RunResult result;
+  auto& reads = result.actions[static_cast<std::size_t>(Action::kRead)];
+  reads.count = 1000;
+  reads.outcomes[static_cast<std::size_t>(Outcome::kOk)] = 100;
+  reads.outcomes[static_cast<std::size_t>(Outcome::kNotFound)] = 50;
+  reads.outcomes[static_cast<std::size_t>(Outcome::kUnavailable)] = 850;
+  result.ended = result.begun + Duration::seconds(2);
+  EXPECT_EQ(result.operations(), 1000u);
+  EXPECT_DOUBLE_EQ(result.operations_per_second(), 75);
+}
+
 }  // namespace
 }  // namespace sluice::workload
