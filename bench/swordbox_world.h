@@ -343,6 +343,9 @@ class AddLoad {
 inline void report(benchmark::State& state, World& world, const Counters& before, std::size_t packets) {
   state.SetItemsProcessed(static_cast<std::int64_t>(packets));
   state.counters["MB"] = world.megabytes();
+  double tables = 0;
+  for (const MemoryUse& use : world.box().account()) tables += static_cast<double>(use.bytes);
+  state.counters["tables_MB"] = tables / (1 << 20);  // the box's, when all of them are used
   const auto& after = world.box().counters();
   for (std::size_t i = 0; i < kVerdicts; ++i) {
     const auto n = after.verdicts[i] - before.verdicts[i];
