@@ -27,6 +27,13 @@ sherman::Geometry geometry_for(std::uint32_t value_bytes) {
   return geometry;
 }
 
+constexpr Duration kFarewell = Duration::seconds(3);
+
+remote::Task<void> leave_one(sherman::Client& client, std::size_t& leaving) {
+  co_await client.leave();
+  --leaving;
+}
+
 }  // namespace
 
 Result<std::unique_ptr<StoreSession>> ShermanSession::open(const ShermanSessionConfig& config) {
@@ -98,6 +105,17 @@ Result<void> ShermanSession::join() {
   if (!refused.empty()) return fail(fmt::format("the tree cannot be used: {}", refused));
   for (const auto& client : clients_) offer(std::make_unique<ShermanStore>(*client));
   return {};
+}
+
+// What they had is for others to use.
+ShermanSession::~ShermanSession() {
+  if (!attached()) return;
+  std::size_t leaving = clients_.size();
+  if (offers()) {
+    for (const auto& client : clients_) scheduler().spawn(leave_one(*client, leaving));
+    run_for(kFarewell, [&leaving] { return leaving == 0; });
+  }
+  detach();
 }
 
 }  // namespace sluice::rack

@@ -25,7 +25,7 @@ struct ShermanSessionConfig : StoreSessionConfig {
 class ShermanSession final : public StoreSession {
  public:
   static Result<std::unique_ptr<StoreSession>> open(const ShermanSessionConfig& config);
-  ~ShermanSession() override { detach(); }
+  ~ShermanSession() override;
 
  private:
   explicit ShermanSession(ShermanSessionConfig config) : config_(std::move(config)) {}

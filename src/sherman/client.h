@@ -7,7 +7,7 @@
 // Parents:    the separator follows under the parent's own lock, after the leaf's. Until it is there (for ever, if its client dies), the sibling pointer
 //             leads to the new node; who then has to walk although the parent was read afresh adds the separator.
 // Never:      nodes that the tree leads to are not merged and not freed, so a pointer to one stays right for ever.
-// Life:       create_tree() once; `co_await join()`; any number of operations at once. Who has gone, in good order or not, is cleaned up after by recover().
+// Life:       create_tree() once; `co_await join()`; any number of operations at once. Who leaves says so (leave()); who has died is cleaned up after by recover().
 // Errors:     Outcome. kUnknown: the write-back was submitted and its outcome could not be found out within the lease of the lock.
 // Threads:    one owner, the thread of the RemoteMemory's scheduler. Operations hold on to the Client: it outlives them, or their
 //             scheduler is destroyed without running again.
@@ -78,8 +78,11 @@ class Client {
   // have passed: it may have handed them a lock.
   remote::Task<Outcome> recover(std::uint32_t dead);
   // Frees what is its own and the tree does not lead to: what was left over by unknown outcomes, or by others that died between replacing an entry and
-  // marking its block. Done by itself when memory runs out.
+  // marking its block. Takes over some of what others have left behind. Done by itself when memory runs out.
   remote::Task<Outcome> audit();
+  // Leaves its memory to whoever needs room. kUnavailable: not all of it; recover() finds the rest. REQUIRES: no operation is under way, and none is begun
+  // any more.
+  remote::Task<Outcome> leave();
 
   std::uint32_t number() const { return c_.client; }
   // What it owns: tree nodes, and blocks by their size.
@@ -149,7 +152,7 @@ class Client {
   remote::Task<bool> examine(Space& space, const Space::Chunk& chunk, bool blocks, bool only_doubtful, Time limit);
   remote::Task<bool> examine_all(bool only_doubtful, Time limit);
   remote::Task<Outcome> audit_until(Time limit);
-  // False: not worth it, there has been one.
+  // False: not worth it, there has been one that found nothing.
   remote::Task<bool> audit_for_space(Time deadline);
   // For one step of an audit or a recovery.
   Time patience_until(Time limit) const { return std::min(c_.now() + c_.patience(), limit); }
@@ -167,7 +170,7 @@ class Client {
   std::shared_ptr<IndexCache> cache_;
   Root root_;
   bool auditing_ = false;
-  std::optional<Time> audited_;
+  std::optional<Time> audited_;  // when one last found nothing
 };
 
 }  // namespace sluice::sherman

@@ -415,6 +415,41 @@ TEST(Sherman, AFullHeapHasRoomAgainOnceTheDeadAreRecovered) {
   w.expect_no_memory_lost();
 }
 
+// A run after another, on one tree, each with clients of its own.
+TEST(Sherman, WhatClientsHaveLeftIsRoomForThoseWhoComeAfterThem) {
+  WorldConfig config{.nodes = 2, .node_memory = 64u << 10};
+  config.geometry = with_long_values(1000);
+  World w(config);
+  std::uint64_t chunks = 0;
+  std::uint64_t taken_over = 0;
+  for (std::uint64_t generation = 0; generation < 30; ++generation) {
+    auto& a = w.add_client();
+    auto& b = w.add_client();
+    for (std::uint64_t i = 0; i < 20; ++i) {
+      auto& writer = i % 2 == 0 ? a : b;
+      ASSERT_EQ(w.wait_for(writer->put(i, value_of(generation * 100 + i, 1000))), Outcome::kOk) << generation;
+      ASSERT_EQ(w.wait_for(writer->put(generation * 1000 + i, value_of(i))), Outcome::kOk) << generation;
+      ASSERT_EQ(w.wait_for(writer->erase(generation * 1000 + i)), Outcome::kOk);
+    }
+    for (Key key = 0; key < 20; ++key) {
+      if (generation == 0) continue;  // erased just now
+      ASSERT_EQ(read(w, *a.client, key), value_of(generation * 100 + key, 1000)) << generation;
+    }
+    for (auto* const m : {&a, &b}) {
+      chunks += (*m)->counters().chunks;
+      taken_over += (*m)->counters().taken_over;
+      ASSERT_EQ(w.wait_for((*m)->leave()), Outcome::kOk);
+      m->dead = true;
+    }
+  }
+  EXPECT_GT(chunks, 0u);
+  EXPECT_GT(taken_over, 10u);
+  w.add_client();
+  for (int i = 0; i < 10 && w.left_behind() != 0; ++i)
+    ASSERT_EQ(w.wait_for(w.members.back()->client->audit()), Outcome::kOk);
+  w.expect_no_memory_lost();
+}
+
 TEST(Sherman, ALockIsHandedOverWithinAClientSoManyTimesAndThenLetGo) {
   WorldConfig config;
   config.local.mode = LocalMode::kSeeded;

@@ -148,7 +148,8 @@ inline constexpr std::uint64_t kMostClients =
 
 // ------------------------------------------------------------------------------------------------------ chunk owners
 
-// 0: nobody's. Else the client, what it cuts the chunk into (blocks of so many bytes; 0: nodes), and that client's how manieth claim.
+// 0: nobody's. Else the client, what it cuts the chunk into (blocks of so many bytes; 0: nodes), and that client's how manieth claim. Of one
+// that has left: kNobody, and the client's number in the place of the claim.
 struct ChunkOwner {
   std::uint64_t raw = 0;
 
@@ -158,6 +159,7 @@ struct ChunkOwner {
   constexpr std::uint32_t client() const { return static_cast<std::uint32_t>(raw >> 44); }
   constexpr std::uint32_t block_bytes() const { return static_cast<std::uint32_t>(raw >> 24 & 0xF'FFFF) * 32; }
 };
+inline constexpr std::uint32_t kNobody = 0;  // no client has this number
 // Of the chunk with the first leaf, which nobody cuts up.
 inline constexpr ChunkOwner kFounder{~std::uint64_t{0}};
 

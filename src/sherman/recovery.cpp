@@ -14,6 +14,10 @@ namespace sluice::sherman {
 using remote::Status;
 using remote::Task;
 
+namespace {
+constexpr std::size_t kShares = 4;  // into so many goes what was left behind on a memory node, and an audit takes one
+}  // namespace
+
 // ------------------------------------------------------------------------------------------------------ looking
 
 Task<bool> Client::cover(std::uint8_t level, Key key, bool locked, MutableBytes image, Time limit, NodePointer& node) {
@@ -149,8 +153,8 @@ Task<Outcome> Client::audit_until(Time limit) {
   co_await values_.send_marks();
   bool whole = true;
   for (std::uint32_t node = 0; node < c_.map.nodes(); ++node) {
-    // Its own, too: a claim of unknown outcome.
-    const bool known = co_await take_over_chunks(node, c_.client, limit);
+    // Some of what others have left, for there is room in it. Its own, too: a claim of unknown outcome.
+    const bool known = co_await take_over_chunks(node, kNobody, limit);
     whole = whole && known;
   }
   const bool known = co_await examine_all(false, limit);
@@ -164,8 +168,15 @@ Task<bool> Client::audit_for_space(Time deadline) {
   }
   if (audited_ && c_.now() - *audited_ < c_.config.timeout) co_return false;
   auditing_ = true;
+  const auto gained = [this] { return c_.counters.taken_over + c_.counters.collected + c_.counters.reclaimed; };
+  const std::uint64_t before = gained();
   co_await audit_until(deadline);
-  audited_ = c_.now();
+  // There may be more of what others have left.
+  if (gained() == before) {
+    audited_ = c_.now();
+  } else {
+    audited_.reset();
+  }
   auditing_ = false;
   co_return true;
 }
@@ -226,6 +237,15 @@ Task<bool> Client::take_over_chunks(std::uint32_t node, std::uint32_t owner, Tim
   const std::uint32_t chunks = c_.map.chunks(node);
   const bool read = co_await read_words(c_.map.owner_of_chunk(node, 0), chunks, limit, words);
   bool whole = read;
+  std::size_t most = chunks;
+  if (read && owner == kNobody) {
+    std::size_t left = 0;
+    for (std::uint32_t chunk = 0; chunk < chunks; ++chunk) {
+      const ChunkOwner was{load_le<std::uint64_t>(words.data() + std::size_t{8} * chunk)};
+      left += was.raw != 0 && was.client() == kNobody;
+    }
+    most = (left + kShares - 1) / kShares;
+  }
   for (std::uint32_t chunk = 0; read && chunk < chunks; ++chunk) {
     const ChunkOwner was{load_le<std::uint64_t>(words.data() + std::size_t{8} * chunk)};
     if (was.raw == 0 || was.raw == kFounder.raw) continue;
@@ -236,6 +256,7 @@ Task<bool> Client::take_over_chunks(std::uint32_t node, std::uint32_t owner, Tim
       continue;
     }
     if (was.client() != c_.client) {
+      if (most == 0) continue;
       const ChunkOwner mine = ChunkOwner::of(c_.client, was.block_bytes(), ++c_.claims);
       const auto swapped = co_await c_.swap(c_.map.owner_of_chunk(node, chunk), was.raw, mine.raw);
       if (swapped.status != Status::kOk) {
@@ -246,11 +267,38 @@ Task<bool> Client::take_over_chunks(std::uint32_t node, std::uint32_t owner, Tim
       }
       // Another client has it; or this one has, by a recovery beside this one, and knows nothing of it.
       if (swapped.prior != was.raw && ChunkOwner{swapped.prior}.client() != c_.client) continue;
-      if (swapped.prior == was.raw) ++c_.counters.taken_over;
+      if (swapped.prior == was.raw) {
+        ++c_.counters.taken_over;
+        --most;
+      }
     }
     space->adopt(c_.map.start_of_chunk(node, chunk));
   }
   co_return whole;
+}
+
+// ------------------------------------------------------------------------------------------------------------- leaving
+
+Task<Outcome> Client::leave() {
+  co_await values_.send_marks();
+  // As with the dead: what it has submitted has been executed after that.
+  if (c_.counters.failures != 0) co_await c_.outlive();
+  const Time limit = c_.now() + c_.patience();
+  bool whole = true;
+  for (std::uint32_t node = 0; node < c_.map.nodes(); ++node) {
+    std::vector<std::uint8_t> words;
+    const std::uint32_t chunks = c_.map.chunks(node);
+    const bool read = co_await read_words(c_.map.owner_of_chunk(node, 0), chunks, limit, words);
+    whole = whole && read;
+    for (std::uint32_t chunk = 0; read && chunk < chunks; ++chunk) {
+      const ChunkOwner mine{load_le<std::uint64_t>(words.data() + std::size_t{8} * chunk)};
+      if (mine.raw == 0 || mine.client() != c_.client) continue;
+      const ChunkOwner nobodys = ChunkOwner::of(kNobody, mine.block_bytes(), c_.client);
+      const auto swapped = co_await c_.swap(c_.map.owner_of_chunk(node, chunk), mine.raw, nobodys.raw);
+      whole = whole && swapped.status == Status::kOk;
+    }
+  }
+  co_return whole ? Outcome::kOk : Outcome::kUnavailable;
 }
 
 }  // namespace sluice::sherman

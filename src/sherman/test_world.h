@@ -103,6 +103,20 @@ class World : public remote::TestLoop {
     return all;
   }
 
+  // Chunks whose owners have left, and which nobody has taken over.
+  std::size_t left_behind() {
+    const MemoryMap map(memory, config_.geometry);
+    std::size_t found = 0;
+    for (std::uint32_t node = 0; node < map.nodes(); ++node) {
+      for (std::uint32_t chunk = 0; chunk < map.chunks(node); ++chunk) {
+        const ChunkOwner owner{load_le<std::uint64_t>(fabric.region_bytes(memory[node].heap).data() +
+                                                      (kSuperblockBytes + std::uint64_t{8} * chunk))};
+        found += owner.raw != 0 && owner.client() == kNobody;
+      }
+    }
+    return found;
+  }
+
   // Every piece of every chunk that was ever claimed belongs to one living client, which knows it to be free if and only if the tree does not lead to it.
   // Audits all the living first; the dead have been recovered.
   void expect_no_memory_lost() {
