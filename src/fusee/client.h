@@ -14,7 +14,8 @@
 //   remove what they find double: between the two a reader may see either, and two clients may each remove the other's.
 // Two that insert the same key: the larger word is withdrawn, the smaller waits for that. A tentative entry that stands longer than a lease is withdrawn
 //   by whoever it is in the way of. Withdrawing and making live are both changes of one word: one of them wins.
-// Life:       create_store() once; `co_await join()`; any number of operations at once. Who has died is cleaned up after by recover().
+// Life:       create_store() once; `co_await join()`; any number of operations at once. Who leaves says so (leave()); who has died is cleaned
+//             up after by recover().
 // Errors:     Outcome. kUnknown: the change was proposed and what became of it could not be found out. A memory node that is out of reach: operations
 //             wait until it has left the view (membership.h); where the store cannot do without it, kUnavailable for what needs it, kUnknown for
 //             what was under way.
@@ -73,8 +74,11 @@ class Client : private Retirement {
   // nobody refers to. Several may do so at once. kUnavailable: not all of it; try again.
   remote::Task<Outcome> recover(std::uint32_t dead);
   // Frees those of its own objects that no slot refers to: what was left over by unknown outcomes, or by others that died between taking an object out of
-  // its slot and marking it. Done by itself when memory runs out.
+  // its slot and marking it. Takes over some of what others have left behind. Done by itself when memory runs out.
   remote::Task<Outcome> audit();
+  // Leaves its blocks to whoever needs room, with what is in them. kUnavailable: not all of them; recover() finds the rest. REQUIRES: no operation is under
+  // way, and none is begun any more.
+  remote::Task<Outcome> leave();
 
   std::uint32_t number() const { return c_.client; }
   std::uint32_t value_bytes() const { return c_.geometry.value_bytes; }
@@ -150,6 +154,12 @@ class Client : private Retirement {
   remote::Task<bool> examine_log(Key key, const Log& log, Time deadline);
   remote::Task<Outcome> recover_once(std::uint32_t dead, Time deadline);
   remote::Task<Outcome> take_over(Place owner, Place block, std::uint32_t dead, Time deadline);
+  remote::Task<Outcome> take_over_blocks(std::uint32_t owned_by, Time deadline);
+  remote::Task<bool> read_owners(std::uint32_t partition, std::uint32_t first, std::uint32_t count, MutableBytes into,
+                                 Time deadline);
+  bool strays(Owner owner, Place block) const;
+  remote::Task<bool> leave_some(std::uint32_t partition, std::uint32_t first, std::uint32_t count, Time deadline,
+                                bool& left);
 
   Connection c_;
   std::vector<MemoryNode> nodes_;
@@ -159,7 +169,8 @@ class Client : private Retirement {
   std::unique_ptr<SlotCache> cache_;
   std::unique_ptr<Membership> membership_;  // none: no memory node can leave
   bool auditing_ = false;
-  Time audited_;
+  Outcome audit_outcome_ = Outcome::kOk;  // of the last one
+  std::optional<Time> audited_;
 };
 
 }  // namespace sluice::fusee

@@ -342,6 +342,69 @@ TEST(Fusee, MemoryOfReplacedObjectsIsUsedAgain) {
   expect_no_memory_lost(w);
 }
 
+// A run after another, on one store, each with clients of its own.
+TEST(Fusee, WhatClientsHaveLeftIsRoomForThoseWhoComeAfterThem) {
+  WorldConfig config;
+  config.node_memory = 160u << 10;
+  config.geometry.groups = 16;
+  World w(config);
+  std::uint64_t blocks = 0;
+  std::uint64_t recovered = 0;
+  for (std::uint64_t generation = 0; generation < 20; ++generation) {
+    auto& a = w.add_client();
+    auto& b = w.add_client();
+    for (std::uint64_t i = 0; i < 200; ++i) {
+      auto& writer = i % 2 == 0 ? a : b;
+      ASSERT_EQ(w.wait_for(writer->put(i % 20, value_of(generation * 200 + i))), Outcome::kOk) << generation;
+    }
+    for (Key key = 0; key < 20; ++key) ASSERT_EQ(read(w, *b.client, key), value_of(generation * 200 + 180 + key));
+    for (auto* const m : {&a, &b}) {
+      blocks += (*m)->counters().blocks;
+      recovered += (*m)->counters().recovered;
+      ASSERT_EQ(w.wait_for((*m)->leave()), Outcome::kOk);
+      EXPECT_EQ(w.owners()[(*m)->number()], 0u);
+      m->dead = true;
+    }
+  }
+  EXPECT_GT(recovered, 10u);
+  EXPECT_GT(blocks, recovered);
+  w.add_client();
+  for (int i = 0; i < 10 && w.left_behind() != 0; ++i)
+    ASSERT_EQ(w.wait_for(w.members.back()->client->audit()), Outcome::kOk);
+  expect_no_memory_lost(w);
+}
+
+Task<void> count_put(Client& client, Key key, std::uint64_t& ok, std::uint64_t& ended) {
+  const Bytes value = value_of(key);
+  ok += co_await client.put(key, value) == Outcome::kOk;
+  ++ended;
+}
+
+// Of several that find no room at once one looks for some, and the others wait for what it finds.
+TEST(Fusee, WhoFindsNoRoomWaitsForAnAuditThatIsUnderWay) {
+  WorldConfig config;
+  config.node_memory = 124u << 10;
+  config.geometry.groups = 32;
+  World w(config);
+  auto& a = w.add_client();
+  Key key = 0;
+  for (Outcome outcome = Outcome::kOk; outcome == Outcome::kOk; ++key) outcome = w.wait_for(a->put(key, value_of(key)));
+  ASSERT_GT(key, 100u);
+  // All of it is nobody's: in no slot, and not marked either.
+  for (std::uint32_t partition = 0; partition < w.map.partitions(); ++partition) {
+    for (std::uint64_t at = 0; at < w.map.table_bytes(); at += 8) {
+      for (std::uint32_t i = 0; i < 3; ++i) w.set_word(w.map.slots({}, partition) + at, i, 0);
+    }
+  }
+  w.run_for((config.client.hold + config.client.flight) * 2);
+  std::uint64_t ok = 0;
+  std::uint64_t ended = 0;
+  for (Key k = 1000; k < 1008; ++k) w.scheduler.spawn(count_put(*a.client, k, ok, ended));
+  w.run_until([&] { return ended == 8; });
+  EXPECT_EQ(ok, 8u);
+  EXPECT_GT(a->counters().reclaimed, 100u);
+}
+
 // ------------------------------------------------------------------------------------------------- dead memory nodes
 
 constexpr Key kSomeKeys = 40;
@@ -690,6 +753,33 @@ TEST(Fusee, WhereverAClientDiesOthersGoOnAndItsMemoryIsFound) {
       EXPECT_GT(steps, 5u);
     }
   }
+}
+
+// A take-over whose outcome was never learnt: the blocks are the client's, and full of what others have put there.
+TEST(Fusee, BlocksThatWereTakenOverWithoutItsKnowingAreNotTakenForEmpty) {
+  World w(WorldConfig{});
+  auto& victim = w.add_client();
+  auto& other = w.add_client();
+  for (Key key = 0; key < 30; ++key) ASSERT_EQ(w.wait_for(victim->put(key, value_of(key))), Outcome::kOk);
+  victim.kill();
+  std::uint32_t turned = 0;
+  for (std::uint32_t partition = 0; partition < w.map.partitions(); ++partition) {
+    for (std::uint32_t i = 0; i < w.map.blocks(); ++i) {
+      const Place at = w.map.owner(partition, i);
+      const Owner owner{w.word(at, 0)};
+      if (owner.raw == 0 || owner.client() != victim->number()) continue;
+      for (std::uint32_t replica = 0; replica < w.map.word_replicas(at); ++replica)
+        w.set_word(at, replica, Owner::of(other->number(), 1'000'000, owner.units()).raw);
+      ++turned;
+    }
+  }
+  ASSERT_GT(turned, 0u);
+  for (Key key = 100; key < 400; ++key) ASSERT_EQ(w.wait_for(other->put(key, value_of(key))), Outcome::kOk);
+  for (Key key = 0; key < 30; ++key) EXPECT_EQ(read(w, *other.client, key), value_of(key)) << key;
+  EXPECT_EQ(w.wait_for(other->recover(victim->number())), Outcome::kOk);
+  EXPECT_EQ(other->counters().recovered, turned);
+  for (Key key = 0; key < 30; ++key) EXPECT_EQ(read(w, *other.client, key), value_of(key)) << key;
+  expect_no_memory_lost(w);
 }
 
 TEST(Fusee, WithoutRecoveryOthersWriteOverWhatADeadClientLeftHalfDone) {

@@ -96,6 +96,9 @@ struct Owner {
   constexpr std::uint32_t units() const { return static_cast<std::uint32_t>(raw >> 56); }
 };
 
+// Of a block whose owner has left: it has this number, which no client has, and the owner's in the place of its claim.
+inline constexpr std::uint32_t kNobody = 0;
+
 // What all clients of a store agree on.
 struct Geometry {
   std::uint32_t replicas = 3;     // of everything; at most as many as memory nodes

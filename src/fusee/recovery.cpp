@@ -1,4 +1,4 @@
-// What a dead client has left: changes half done, blocks, objects that nobody refers to.
+// What a client has left, one that has died or has gone in good order: changes half done, blocks, objects that nobody refers to.
 
 #include <algorithm>
 #include <array>
@@ -9,6 +9,11 @@ namespace sluice::fusee {
 
 using remote::Operation;
 using remote::Task;
+
+namespace {
+constexpr std::uint32_t kOwnersAtOnce = 64;  // read
+constexpr std::size_t kShares = 4;           // into so many goes what was left behind, and an audit takes one
+}  // namespace
 
 Task<bool> Client::read_choices(const Choices& choices, std::uint32_t first, std::uint32_t last, MutableBytes into,
                                 Time deadline) {
@@ -155,10 +160,15 @@ Task<bool> Client::examine(Block& block, Time deadline) {
   co_return whole;
 }
 
+// Of its own, and of blocks that others have left behind, some: there is room in these.
 Task<Outcome> Client::audit() {
-  if (auditing_) co_return Outcome::kOk;
-  auditing_ = true;
   const Time deadline = c_.now() + c_.config.timeout;
+  // Who comes meanwhile is served by the same.
+  if (auditing_) {
+    while (auditing_ && c_.now() < deadline) co_await c_.scheduler.sleep_for(c_.config.backoff_most);
+    co_return auditing_ ? Outcome::kUnavailable : audit_outcome_;
+  }
+  auditing_ = true;
   bool whole = false;
   bool again = true;
   while (!whole && again) {
@@ -168,11 +178,21 @@ Task<Outcome> Client::audit() {
       whole = co_await examine(*space_.blocks()[i], deadline);
     }
     if (whole) whole = co_await growth_.end_splits(c_.client, deadline);
+    if (whole) {
+      const Outcome taken = co_await take_over_blocks(kNobody, deadline);
+      whole = taken == Outcome::kOk;
+    }
     if (!whole) again = co_await c_.again(deadline);
   }
   audited_ = c_.now();
+  audit_outcome_ = whole ? Outcome::kOk : Outcome::kUnavailable;
   auditing_ = false;
-  co_return whole ? Outcome::kOk : Outcome::kUnavailable;
+  co_return audit_outcome_;
+}
+
+// Is it this client's, by a take-over of which it does not know the end, or whose outcome it had to give up as unknown?
+bool Client::strays(Owner owner, Place block) const {
+  return owner.client() == c_.client && !space_.owns(block) && !space_.claims_fresh(owner);
 }
 
 Task<Outcome> Client::take_over(Place owner, Place block, std::uint32_t dead, Time deadline) {
@@ -184,17 +204,18 @@ Task<Outcome> Client::take_over(Place owner, Place block, std::uint32_t dead, Ti
   const bool got = co_await c_.read_all(read, deadline);
   if (!got) co_return Outcome::kUnavailable;
   const Owner was{load_le<std::uint64_t>(bytes.data())};
-  if (was.client() != dead) co_return Outcome::kOk;
-  const Owner mine = Owner::of(c_.client, space_.next_claim(), was.units());
-  const Changed changed =
-      co_await snapshot_.change(WordKind::kOwner, owner, was.raw, mine.raw, Snapshot::kEverywhere, seen, deadline);
-  if (changed == Changed::kLost) co_return Outcome::kOk;
-  if (changed != Changed::kWon) co_return Outcome::kUnavailable;
-  Block& taken = space_.adopt(block, was.units());
-  taken.fresh = taken.shape.objects;
-  for (auto& item : taken.items) item.use = Block::Use::kPlaced;
+  if (was.raw == 0 || (was.client() != dead && !strays(was, block))) co_return Outcome::kOk;
+  if (was.client() != c_.client) {
+    const Owner mine = Owner::of(c_.client, space_.next_claim(), was.units());
+    const Changed changed =
+        co_await snapshot_.change(WordKind::kOwner, owner, was.raw, mine.raw, Snapshot::kEverywhere, seen, deadline);
+    if (changed == Changed::kLost) co_return Outcome::kOk;
+    if (changed != Changed::kWon) co_return Outcome::kUnavailable;
+  }
+  Block* const taken = space_.adopt_used(block, was.units());
+  if (taken == nullptr) co_return Outcome::kOk;
   ++c_.counters.recovered;
-  const bool examined = co_await examine(taken, deadline);
+  const bool examined = co_await examine(*taken, deadline);
   co_return examined ? Outcome::kOk : Outcome::kUnavailable;
 }
 
@@ -214,33 +235,102 @@ Task<Outcome> Client::recover(std::uint32_t dead) {
 Task<Outcome> Client::recover_once(std::uint32_t dead, Time deadline) {
   const bool ended = co_await growth_.end_splits(dead, deadline);
   if (!ended) co_return Outcome::kUnavailable;
-  std::array<std::uint8_t, 512 * kMostReplicas> owners;
-  Outcome outcome = Outcome::kOk;
+  co_return co_await take_over_blocks(dead, deadline);
+}
+
+// Reads the owners of some blocks, in all replicas.
+Task<bool> Client::read_owners(std::uint32_t partition, std::uint32_t first, std::uint32_t count, MutableBytes into,
+                               Time deadline) {
+  std::array<Operation, kMostReplicas> reads;
+  const std::uint32_t replicas = c_.map.word_replicas(Place::at(partition, 0));
+  for (std::uint32_t i = 0; i < replicas; ++i) {
+    reads[i] = remote::read_operation(c_.map.word_at(c_.map.owner(partition, first), i),
+                                      into.subspan(std::size_t{8} * kOwnersAtOnce * i, std::size_t{8} * count));
+  }
+  co_return co_await c_.read_all(std::span(reads).first(replicas), deadline);
+}
+
+// Those that a client has left, and what is this client's without its knowing; and what was taken over before and not looked through to the end. Of what
+// is nobody's, a part: others may need some, too.
+Task<Outcome> Client::take_over_blocks(std::uint32_t owned_by, Time deadline) {
+  std::array<std::uint8_t, std::size_t{8} * kOwnersAtOnce * kMostReplicas> owners;
+  struct Found {
+    Place owner;
+    Place block;
+  };
+  std::vector<Found> found;
   for (std::uint32_t partition = 0; partition < c_.map.partitions(); ++partition) {
-    for (std::uint32_t first = 0; first < c_.map.blocks(); first += 64) {
-      const std::uint32_t some = std::min<std::uint32_t>(64, c_.map.blocks() - first);
-      std::array<Operation, kMostReplicas> reads;
+    for (std::uint32_t first = 0; first < c_.map.blocks(); first += kOwnersAtOnce) {
+      const std::uint32_t some = std::min<std::uint32_t>(kOwnersAtOnce, c_.map.blocks() - first);
       const std::uint32_t replicas = c_.map.word_replicas(Place::at(partition, 0));
-      for (std::uint32_t i = 0; i < replicas; ++i) {
-        reads[i] = remote::read_operation(c_.map.word_at(c_.map.owner(partition, first), i),
-                                          MutableBytes(owners).subspan(std::size_t{512} * i, std::size_t{8} * some));
-      }
-      const bool read = co_await c_.read_all(std::span(reads).first(replicas), deadline);
+      const bool read = co_await read_owners(partition, first, some, owners, deadline);
       if (!read) co_return Outcome::kUnavailable;
-      for (std::uint32_t block = 0; block < some; ++block) {
+      for (std::uint32_t i = 0; i < some; ++i) {
+        const Place block = c_.map.block(partition, first + i);
         bool its = false;
-        for (std::uint32_t i = 0; i < replicas; ++i) {
-          const Owner owner{load_le<std::uint64_t>(owners.data() + std::size_t{512} * i + std::size_t{8} * block)};
-          its = its || (owner.raw != 0 && owner.client() == dead);
+        for (std::uint32_t replica = 0; replica < replicas; ++replica) {
+          const Owner owner{load_le<std::uint64_t>(owners.data() + (std::size_t{kOwnersAtOnce} * replica + i) * 8)};
+          its = its || (owner.raw != 0 && (owner.client() == owned_by || strays(owner, block)));
         }
-        if (!its) continue;
-        const Outcome one = co_await take_over(c_.map.owner(partition, first + block),
-                                               c_.map.block(partition, first + block), dead, deadline);
-        if (one != Outcome::kOk) outcome = one;
+        if (its) found.push_back({c_.map.owner(partition, first + i), block});
       }
     }
   }
+  if (owned_by == kNobody && !found.empty()) {
+    std::ranges::rotate(found, found.begin() + static_cast<std::ptrdiff_t>(c_.rng.below(found.size())));
+    found.resize((found.size() + kShares - 1) / kShares);
+  }
+  Outcome outcome = Outcome::kOk;
+  for (const Found& one : found) {
+    const Outcome taken = co_await take_over(one.owner, one.block, owned_by, deadline);
+    if (taken != Outcome::kOk) outcome = taken;
+  }
+  for (std::size_t i = 0; i < space_.blocks().size(); ++i) {
+    if (!space_.blocks()[i]->unexamined()) continue;
+    const bool examined = co_await examine(*space_.blocks()[i], deadline);
+    if (!examined) outcome = Outcome::kUnavailable;
+  }
   co_return outcome;
+}
+
+// ------------------------------------------------------------------------------------------------------------- leaving
+
+Task<Outcome> Client::leave() {
+  // As with the dead: what it has submitted has been executed after that.
+  if (c_.counters.failures != 0) co_await c_.scheduler.sleep_for(c_.config.flight);
+  const Time deadline = c_.now() + c_.config.timeout;
+  for (std::uint32_t partition = 0; partition < c_.map.partitions(); ++partition) {
+    for (std::uint32_t first = 0; first < c_.map.blocks();) {
+      bool left = false;
+      const std::uint32_t some = std::min<std::uint32_t>(kOwnersAtOnce, c_.map.blocks() - first);
+      const bool done = co_await leave_some(partition, first, some, deadline, left);
+      bool again = true;
+      if (!done) again = co_await c_.again(deadline);
+      if (!again || c_.now() >= deadline) co_return Outcome::kUnavailable;
+      if (left) first += some;
+    }
+  }
+  co_return Outcome::kOk;
+}
+
+// `left`: none of these blocks is this client's any more.
+Task<bool> Client::leave_some(std::uint32_t partition, std::uint32_t first, std::uint32_t count, Time deadline,
+                              bool& left) {
+  std::array<std::uint8_t, std::size_t{8} * kOwnersAtOnce * kMostReplicas> owners;
+  const Time seen = c_.now();
+  const bool read = co_await read_owners(partition, first, count, owners, deadline);
+  if (!read) co_return false;
+  left = true;
+  for (std::uint32_t i = 0; i < count; ++i) {
+    const Owner owner{load_le<std::uint64_t>(owners.data() + std::size_t{8} * i)};
+    if (owner.raw == 0 || owner.client() != c_.client) continue;
+    // Nobody leaves a block twice, so its number makes the word one that was never there.
+    const Changed changed = co_await snapshot_.change(WordKind::kOwner, c_.map.owner(partition, first + i), owner.raw,
+                                                      Owner::of(kNobody, c_.client, owner.units()).raw,
+                                                      Snapshot::kEverywhere, seen, deadline);
+    left = left && changed == Changed::kWon;
+  }
+  co_return true;
 }
 
 }  // namespace sluice::fusee

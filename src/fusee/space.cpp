@@ -125,6 +125,22 @@ Block& Space::adopt(Place at, std::uint32_t units) {
   return block;
 }
 
+Block* Space::adopt_used(Place at, std::uint32_t units) {
+  if (owns(at)) return nullptr;
+  Block& block = adopt(at, units);
+  block.fresh = block.shape.objects;
+  for (auto& item : block.items) item.use = Block::Use::kPlaced;
+  return &block;
+}
+
+void Space::close_claim(Owner claim) {
+  std::erase_if(open_claims_, [claim](Owner open) { return open.raw == claim.raw; });
+}
+
+bool Space::claims_fresh(Owner owner) const {
+  return std::ranges::any_of(open_claims_, [owner](Owner claim) { return claim.raw == owner.raw; });
+}
+
 bool Space::owns(Place at) const {
   return std::ranges::any_of(blocks_, [at](const auto& block) { return block->at == at; });
 }
@@ -160,18 +176,21 @@ Task<Space::Given> Space::claim_in(std::uint32_t partition, std::uint32_t units,
     for (; skipped < some; ++skipped) {
       const Owner owner{load_le<std::uint64_t>(owners.data() + std::size_t{8} * skipped)};
       if (owner.raw == 0) break;
-      // Ours, though we had to give it up as unknown?
+      // Ours, though we had to give it up as unknown? What was taken over is recovery's to look through.
       const Place at = c_.map.block(partition, hint + skipped);
-      if (owner.client() != c_.client || owns(at)) continue;
+      if (!claims_fresh(owner) || owns(at)) continue;
       adopt(at, owner.units());
+      close_claim(owner);
       if (owner.units() == units) co_return Given::kOk;
     }
     hint += skipped;
     if (skipped == some) continue;
     const Owner mine = Owner::of(c_.client, next_claim(), units);
     const Place at = c_.map.owner(partition, hint);
+    open_claims_.push_back(mine);
     const Changed changed =
         co_await snapshot_.change(WordKind::kOwner, at, 0, mine.raw, Snapshot::kEverywhere, seen, deadline);
+    if (changed != Changed::kUnknown) close_claim(mine);
     if (changed == Changed::kWon) {
       adopt(c_.map.block(partition, hint), units);
       ++hint;

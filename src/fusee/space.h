@@ -5,11 +5,14 @@
 //             -> marked by whoever replaced its word -> seen in a scan of the marks -> hold + flight later free again.
 // Marks:      written with retire(), by WRITE: the sequence of the allocation that is over, so that a mark that is repeated or late is harmless. (The
 //             paper adds bits by FAA, which cannot be repeated when its outcome is lost.) A block's marks are on its primary.
+// Whose:      an owner word with the client's number is no proof that the block was empty: it may have taken it over from one that has gone
+//             (Client::recover). Only what it has claimed itself, as nobody's, is given out without being looked through.
 // Errors:     Given. Waits for memory that is about to be free, up to the deadline, before it says kNoSpace.
 // Threads:    the client's.
 // Source:     FUSEE (FAST 2023) §4.4.
 #pragma once
 
+#include <algorithm>
 #include <deque>
 #include <map>
 #include <memory>
@@ -33,6 +36,10 @@ struct Block {
   std::vector<Item> items;
   std::uint32_t fresh = 0;  // items from here on were never used
 
+  // Of some item nobody has looked yet what it is.
+  bool unexamined() const {
+    return std::ranges::any_of(items, [](const Item& item) { return item.use == Use::kPlaced && item.sequence == 0; });
+  }
   Place object(std::uint32_t index) const { return at + (shape.first + std::uint64_t{index} * shape.units * kUnit); }
 };
 
@@ -56,9 +63,13 @@ class Space {
   // Marks the object whose word was taken out of its slot. Its bytes are its own: call and forget.
   remote::Task<void> retire(Word old, std::uint64_t sequence);
 
-  // For recovery: takes over a block whose owner word is now this client's; its items are to be set by the caller.
-  Block& adopt(Place at, std::uint32_t units);
+  // For recovery: a block whose owner word is now this client's, though somebody else may have used it: of its items nothing is known. Null: it
+  // is known already.
+  Block* adopt_used(Place at, std::uint32_t units);
   void free_later(Block& block, std::uint32_t index);
+  bool owns(Place block) const;
+  // Is this what the client itself has put, or tries to put, into the owner word of a block that was nobody's?
+  bool claims_fresh(Owner owner) const;
   std::uint64_t next_claim() { return ++claims_; }
   std::span<const std::unique_ptr<Block>> blocks() const { return blocks_; }
   // Reads the marks of all blocks.
@@ -81,7 +92,8 @@ class Space {
   remote::Task<bool> scan(Block& block, Time deadline);
   remote::Task<Given> claim(std::uint32_t units, Time deadline);
   remote::Task<Given> claim_in(std::uint32_t partition, std::uint32_t units, Time deadline);
-  bool owns(Place block) const;
+  Block& adopt(Place at, std::uint32_t units);
+  void close_claim(Owner claim);
 
   Connection& c_;
   Snapshot& snapshot_;
@@ -91,6 +103,7 @@ class Space {
   std::vector<std::uint8_t> marks_;
   std::uint32_t turn_ = 0;
   std::uint64_t claims_ = 0;
+  std::vector<Owner> open_claims_;  // of blocks that were nobody's: under way, or of unknown outcome
   std::uint64_t sequences_ = 0;
   bool filling_ = false;
 };

@@ -100,6 +100,11 @@ class World : public remote::TestLoop {
     const auto& node = memory[at.node.value];
     return load_le<std::uint64_t>(fabric.region_bytes(node.heap).data() + (at.address - node.heap.address));
   }
+  void set_word(Place place, std::uint32_t replica, std::uint64_t value) {
+    const auto at = map.word_at(place, replica);
+    const auto& node = memory[at.node.value];
+    store_le(fabric.region_bytes(node.heap).data() + (at.address - node.heap.address), value);
+  }
   bool has_object(Word name, std::uint32_t replica) {
     const auto at = map.at(name.object(), replica);
     const auto& node = memory[at.node.value];
@@ -188,13 +193,25 @@ class World : public remote::TestLoop {
     }
     return places;
   }
-  // Blocks by owner's number; 0: nobody's.
+  // Blocks by owner's number; 0: nobody's, never or not any more.
   std::map<std::uint32_t, std::uint32_t> owners() {
     std::map<std::uint32_t, std::uint32_t> blocks;
     for (std::uint32_t partition = 0; partition < map.partitions(); ++partition) {
       for (std::uint32_t i = 0; i < map.blocks(); ++i) ++blocks[Owner{word(map.owner(partition, i), 0)}.client()];
     }
     return blocks;
+  }
+
+  // Blocks whose owners have left, and which nobody has taken over.
+  std::size_t left_behind() {
+    std::size_t found = 0;
+    for (std::uint32_t partition = 0; partition < map.partitions(); ++partition) {
+      for (std::uint32_t i = 0; i < map.blocks(); ++i) {
+        const Owner owner{word(map.owner(partition, i), 0)};
+        found += owner.raw != 0 && owner.client() == kNobody;
+      }
+    }
+    return found;
   }
 
   Time run_others() override {

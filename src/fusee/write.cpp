@@ -92,7 +92,7 @@ Task<Outcome> Client::change(How how, Key key, ByteView value) {
 Task<bool> Client::take(Mutation& op, Piece& piece) {
   const std::uint32_t units = units_for(op.value.size());
   Space::Given given = co_await space_.take(units, op.deadline, piece);
-  if (given == Space::Given::kNoSpace && !c_.fresh(audited_)) {
+  if (given == Space::Given::kNoSpace && (auditing_ || !audited_ || !c_.fresh(*audited_))) {
     co_await audit();
     given = co_await space_.take(units, op.deadline, piece);
   }

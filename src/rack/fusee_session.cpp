@@ -17,6 +17,13 @@ constexpr std::uint64_t kSlotsAGroup = 24;
 constexpr std::uint64_t kGroupsATable = 64;         // of all partitions: writers wait while so much is moved
 constexpr std::uint32_t kLongestSmallValue = 4096;  // with blocks of the usual size
 
+constexpr Duration kFarewell = Duration::seconds(3);
+
+remote::Task<void> leave_one(fusee::Client& client, std::size_t& leaving) {
+  co_await client.leave();
+  --leaving;
+}
+
 }  // namespace
 
 fusee::Geometry FuseeSession::geometry() const {
@@ -155,6 +162,17 @@ Result<void> FuseeSession::join() {
   if (!refused.empty()) return fail(fmt::format("the store cannot be used: {}", refused));
   for (const auto& client : clients_) offer(std::make_unique<FuseeStore>(*client));
   return {};
+}
+
+// What they had is for others to use.
+FuseeSession::~FuseeSession() {
+  if (!attached()) return;
+  std::size_t leaving = clients_.size();
+  if (offers()) {
+    for (const auto& client : clients_) scheduler().spawn(leave_one(*client, leaving));
+    run_for(kFarewell, [&leaving] { return leaving == 0; });
+  }
+  detach();
 }
 
 }  // namespace sluice::rack

@@ -42,7 +42,7 @@ struct FuseeSessionConfig : StoreSessionConfig {
 class FuseeSession final : public StoreSession {
  public:
   static Result<std::unique_ptr<StoreSession>> open(const FuseeSessionConfig& config);
-  ~FuseeSession() override { detach(); }
+  ~FuseeSession() override;
   // And which memory nodes the store does without, or is giving back what they had.
   std::string problems() const override;
 

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <map>
 #include <set>
 
 #include "base/effort_test.h"
@@ -38,7 +39,8 @@ struct Scenario {
   bool stragglers = false;
   bool torn = false;
   std::uint32_t clients_killed = 0;
-  bool recover_at_once = false;  // while the others go on
+  bool recover_at_once = false;  // while the others go on, some of whom do it, too
+  bool leave = false;            // some, when they have done all they had to do
   bool impatient = false;        // operations give up after a few round trips
   Duration lease = Duration::microseconds(50);
   std::uint32_t nodes = 0;         // memory nodes; 0: a few
@@ -159,6 +161,7 @@ class FuseeUnderFault {
   static inline std::uint64_t splitters_killed = 0;
   static inline std::uint64_t nodes_killed_while_splitting = 0;
   static inline std::uint64_t most_tables = 0;
+  static inline std::uint64_t left = 0;
   static inline fusee::ClientCounters total;
 
   void account() {
@@ -222,6 +225,10 @@ class FuseeUnderFault {
     if (!scenario_.recover_at_once) return;
     ++recovering_;
     world_.scheduler.spawn(recover(*witness.client, member->number()));
+    for (std::uint64_t i = rng_.below(3); i > 0; --i) {
+      const auto by = static_cast<std::uint32_t>(rng_.below(scenario_.clients));
+      if (!world_.members.at(by + 1)->dead) scheduler_of(by).spawn(help_recover(by, member->number()));
+    }
   }
   // Is a table being split? Then its splitter dies, or a memory node.
   void die_while_splitting(std::uint64_t step, World::Member& witness) {
@@ -327,6 +334,12 @@ class FuseeUnderFault {
     while (outcome != fusee::Outcome::kOk) outcome = co_await witness.recover(dead);
     --recovering_;
   }
+  // By one who has other things to do, and may die or have left before it is done.
+  Task<void> help_recover(std::uint32_t by, std::uint32_t dead) {
+    ++helping_[by];
+    co_await (*world_.members.at(by + 1))->recover(dead);
+    --helping_[by];
+  }
 
   Task<void> client(std::uint32_t index, std::uint32_t lane) {
     auto& store = *stores_[index];
@@ -378,6 +391,12 @@ class FuseeUnderFault {
         default: co_await get(store, writer, key);
       }
     }
+    auto& member = *world_.members.at(index + 1);
+    if (scenario_.leave && running_[index] == 1 && helping_[index] == 0 && rng.below(2) == 0) {
+      co_await member->leave();
+      member.dead = true;  // or may be taken for dead
+      ++left;
+    }
     --running_[index];
   }
 
@@ -427,6 +446,8 @@ class FuseeUnderFault {
     EXPECT_LE(last.view(), scenario_.returns == 0 ? lost_.size() : 3 * 40u)
         << "seed " << scenario_.seed << ": somebody has left that nobody missed";
     world_.follow(last);
+    for (int i = 0; i < 50 && world_.left_behind() != 0; ++i) patiently(witness, false, 0);
+    EXPECT_EQ(world_.left_behind(), 0u) << "seed " << scenario_.seed;
     const auto index = world_.index();
     EXPECT_EQ(index.differing, 0u) << "seed " << scenario_.seed;
     auto keys = index.keys;
@@ -466,7 +487,8 @@ class FuseeUnderFault {
   History history_;
   std::vector<std::uint32_t> running_;
   std::uint32_t recovering_ = 0;
-  std::set<std::uint32_t> lost_;  // memory nodes
+  std::map<std::uint32_t, std::uint32_t> helping_;  // by whom
+  std::set<std::uint32_t> lost_;                    // memory nodes
   enum class Turn : std::uint8_t { kLives, kMissed, kDead, kReturning };
   struct News {
     std::uint64_t when = 0;
@@ -540,6 +562,7 @@ TEST_F(FuseeHistory, IsLinearizableAndLosesNoMemoryWhenClientsDie) {
   over_seeds(40, [](Scenario& s) {
     s.clients_killed = 8;
     s.recover_at_once = s.seed % 2 == 0;
+    s.leave = s.seed % 4 != 0;
     s.torn = s.seed % 3 == 0;
     s.stragglers = s.seed % 5 == 0;
     s.disconnect_per_million = s.seed % 5 == 0 ? 2000 : 0;
@@ -585,6 +608,7 @@ TEST_F(FuseeHistory, IsLinearizableWhenMemoryNodesAndClientsDieAndConnectionsBre
     s.clients_cut = s.seed % 2 == 0 ? 2 : 0;
     s.clients_killed = 6;
     s.recover_at_once = s.seed % 2 == 0;
+    s.leave = s.seed % 5 < 2;
     s.disconnect_per_million = s.seed % 3 == 0 ? 0 : 2000;
     s.stragglers = s.seed % 3 == 1;
     s.operations = 60;
@@ -650,6 +674,7 @@ TEST_F(FuseeHistory, IsLinearizableWhenMemoryNodesComeBackWhileClientsDieAndSlee
     s.keep_memory = s.seed % 4 == 1;
     s.clients_killed = 4;
     s.recover_at_once = s.seed % 2 == 0;
+    s.leave = s.seed % 5 == 3;
     s.disconnect_per_million = s.seed % 3 == 0 ? 0 : 1000;
     s.stragglers = s.seed % 3 == 1;
     s.sleepy = s.seed % 5 == 0;
