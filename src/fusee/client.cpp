@@ -205,6 +205,7 @@ struct Client::Candidates {
   std::size_t count = 0;
   std::size_t frozen = 0;  // slots
   Entry vacant;
+  Entry reusable;
   bool has_vacancy = false;
 };
 
@@ -220,6 +221,7 @@ void Client::list(const Choices& choices, ByteView slots, Word own, Candidates& 
       const Word word{load_le<std::uint64_t>(slots.data() + run * kChoiceBytes + slot * 8)};
       const Entry entry{.slot = choices.run[run] + slot * 8, .word = word, .seen = candidates.vacant.seen};
       if (word.vacant()) {
+        if (word.raw != 0) candidates.reusable = entry;
         // One that was never used needs no freeing.
         if (++vacancies == 1 || (vacant.word.raw != 0 && word.raw == 0)) vacant = entry;
         continue;
@@ -281,6 +283,7 @@ Task<bool> Client::look(Key key, Word own, MutableBytes object, Time deadline, L
       if (split) continue;
     }
     found.vacant = candidates.vacant;
+    found.reusable = candidates.reusable;
     found.has_vacancy = candidates.has_vacancy;
     bool whole = true;
     for (std::size_t i = 0; i < candidates.count && whole && found.live.word.raw == 0; ++i) {

@@ -106,6 +106,7 @@ class Client : private Retirement {
     Entry live;
     Entry rival;  // tentative
     Entry vacant;
+    Entry reusable;  // a vacancy that something was in before
     bool has_vacancy = false;
     Table table;             // where this is
     bool frozen = false;     // some of it: the table is being split
@@ -131,16 +132,18 @@ class Client : private Retirement {
 
   // write.cpp
   remote::Task<Outcome> change(How how, Key key, ByteView value);
+  remote::Task<Outcome> change_with(Mutation& op);
   remote::Task<Step> replace(Mutation& op, Entry entry, bool cached);
   remote::Task<Step> add(Mutation& op, const Look& found);
   remote::Task<Step> confirm(Mutation& op, Entry mine);
   remote::Task<void> withdraw(Entry entry, Time deadline);
   bool expired(Mutation& op, Word rival);
-  remote::Task<bool> take(Mutation& op, Piece& piece);
+  remote::Task<bool> take(Mutation& op, Space::Purpose purpose, Piece& piece);
   // Writes the object to all replicas; and reads the slot, if there is one. False: not all.
   remote::Task<bool> write_object(Mutation& op, const Piece& piece, const Log& log, std::optional<Place> slot,
                                   std::uint64_t& in_slot);
   Word word_of(const Mutation& op, const Piece& piece, State state) const;
+  void replaced(Word old, std::uint64_t sequence);
   void on_replaced(Word old, Time seen) override;
   remote::Task<void> retire(Word old, Time seen);
 

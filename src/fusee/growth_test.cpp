@@ -308,11 +308,12 @@ TEST(FuseeGrowth, AMemoryNodeMayDieWhileATableIsSplit) {
 TEST(FuseeGrowth, WhatStaysBehindIsMarked) {
   World w(small_index(4));
   auto& a = w.add_client();
+  auto& b = w.add_client();
   for (Key key = 0; key < 100; ++key) ASSERT_EQ(w.wait_for(a->put(key, value_of(key))), Outcome::kOk);
   for (Key key = 0; key < 20; ++key) ASSERT_EQ(w.wait_for(a->erase(key)), Outcome::kOk);
   const auto before = w.index().objects;
   EXPECT_EQ(before.size(), 100u);
-  for (Key key = 1000; w.index().tables == 1; ++key) ASSERT_EQ(w.wait_for(a->insert(key, value_of(key))), Outcome::kOk);
+  for (Key key = 1000; w.index().tables == 1; ++key) ASSERT_EQ(w.wait_for(b->insert(key, value_of(key))), Outcome::kOk);
   w.run_for(Duration::microseconds(100));
   const auto index = w.index();
   EXPECT_EQ(index.objects.size(), index.live);
@@ -327,6 +328,7 @@ TEST(FuseeGrowth, WhatStaysBehindIsMarked) {
   }
   EXPECT_GT(marked, 0u);
   EXPECT_EQ(a->counters().reclaimed, 0u);
+  EXPECT_EQ(b->counters().splits, 1u);
 }
 
 // All insert keys of their own and the same ones; nothing is lost, nothing is there twice.

@@ -185,12 +185,16 @@ bool MemoryMap::holds(Word word) const {
   return (in_block - shape.first) % stride == 0 && (in_block - shape.first) / stride < shape.objects;
 }
 
+Place MemoryMap::block_of(Word word) const {
+  const std::uint64_t offset = word.object().offset();
+  return Place::at(word.object().partition(), offset - (offset - first_block_) % geometry_.block_bytes);
+}
+
 Place MemoryMap::mark(Word word) const {
   const BlockShape shape = shape_of(geometry_.block_bytes, class_of(word.units()));
-  const std::uint64_t inside = word.object().offset() - first_block_;
-  const std::uint64_t in_block = inside % geometry_.block_bytes;
-  const std::uint64_t index = (in_block - shape.first) / (std::uint64_t{shape.units} * kUnit);
-  return Place::at(word.object().partition(), first_block_ + inside - in_block + index * 8);
+  const Place block = block_of(word);
+  const std::uint64_t in_block = word.object().offset() - block.offset();
+  return block + (in_block - shape.first) / (std::uint64_t{shape.units} * kUnit) * 8;
 }
 
 void put_superblock(MutableBytes into, const Superblock& superblock) {

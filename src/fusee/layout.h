@@ -248,7 +248,8 @@ class MemoryMap {
   std::uint64_t index_bytes() const { return header_bytes() + tables() * table_bytes(); }
   // Could an object be there? Nothing that is read is followed without asking this.
   bool holds(Word word) const;
-  // REQUIRES: holds(word).
+  // Where the block is that its object lies in, and the mark of that object. REQUIRES: holds(word).
+  Place block_of(Word word) const;
   Place mark(Word word) const;
 
   static constexpr std::uint64_t kSuperblockBytes = 64 << 10;

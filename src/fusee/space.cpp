@@ -13,7 +13,8 @@ namespace {
 constexpr std::size_t kScannedAtOnce = 16;  // blocks
 }
 
-bool Space::cut(Pool& pool, Piece& piece) {
+bool Space::cut(Pool& pool, Purpose purpose, Piece& piece) {
+  if (!has(pool, purpose)) return false;
   Block* block = nullptr;
   std::uint32_t index = 0;
   if (!pool.waiting.empty() && pool.waiting.front().ready <= c_.now()) {
@@ -28,7 +29,9 @@ bool Space::cut(Pool& pool, Piece& piece) {
     if (pool.unused == pool.blocks.size()) return false;
     block = pool.blocks[pool.unused];
     index = block->fresh++;
+    --pool.fresh;
   }
+  ++pool.busy;
   const std::uint64_t sequence = std::uint64_t{c_.client} << 40 | ++sequences_;
   block->items[index] = {.sequence = sequence, .since = {}, .use = Block::Use::kBusy};
   piece = {block, index, sequence};
@@ -39,6 +42,23 @@ void Space::placed(const Piece& piece) {
   auto& item = piece.block->items[piece.index];
   item.use = Block::Use::kPlaced;
   item.since = c_.now();
+  --pools_[piece.block->shape.units].busy;
+}
+
+void Space::give_back(const Piece& piece) {
+  --pools_[piece.block->shape.units].busy;
+  free_later(*piece.block, piece.index);
+}
+
+bool Space::free_own(Word old, std::uint64_t sequence) {
+  const auto found = by_place_.find(c_.map.block_of(old).raw);
+  if (found == by_place_.end()) return false;
+  Block& block = *found->second;
+  const auto index = static_cast<std::uint32_t>((c_.map.mark(old).offset() - block.at.offset()) / 8);
+  const auto& item = block.items.at(index);
+  if (item.use != Block::Use::kPlaced || item.sequence != sequence || sequence == 0) return false;
+  free_later(block, index);
+  return true;
 }
 
 void Space::free_later(Block& block, std::uint32_t index) {
@@ -46,24 +66,56 @@ void Space::free_later(Block& block, std::uint32_t index) {
   pools_[block.shape.units].waiting.push_back({&block, index, c_.now() + (c_.config.hold + c_.config.flight)});
 }
 
-Task<Space::Given> Space::take(std::uint32_t units, Time deadline, Piece& piece) {
+Task<Space::Given> Space::take(std::uint32_t units, Purpose purpose, Time deadline, Piece& piece) {
   const std::uint32_t size = class_of(units);
   Pool& pool = pools_[size];
-  while (!cut(pool, piece)) {
+  Duration backoff{};
+  bool searched = false;
+  while (!cut(pool, purpose, piece)) {
     if (c_.now() >= deadline) co_return Given::kUnavailable;
     if (filling_) {
       co_await c_.scheduler.sleep_for(c_.config.backoff_first);
       continue;
     }
     filling_ = true;
-    const Given given = co_await refill(pool, size, deadline);
+    Given given = co_await refill(pool, size, deadline);
+    if (given == Given::kNoSpace && !has(pool, purpose) && !searched) {
+      searched = true;
+      const bool read = co_await scan_pool(pool, deadline);
+      if (!read) given = Given::kUnavailable;
+    }
     filling_ = false;
     if (given == Given::kOk) continue;
-    if (given == Given::kUnavailable || pool.waiting.empty()) co_return given;
-    const Time ready = std::min(deadline, pool.waiting.front().ready);
-    co_await c_.scheduler.sleep_until(ready);
+    if (given == Given::kUnavailable) co_return given;
+    if (has(pool, purpose)) {
+      co_await c_.scheduler.sleep_until(std::min(deadline, pool.waiting.front().ready));
+    } else if (purpose == Purpose::kInstead && pool.busy != 0) {
+      co_await c_.back_off(backoff);  // what those replace comes free
+    } else {
+      co_return Given::kNoSpace;
+    }
   }
   co_return Given::kOk;
+}
+
+Task<Space::Given> Space::take_any(Time deadline, Piece& piece) {
+  while (c_.now() < deadline) {
+    Time ready = Time::never();
+    for (auto& [units, pool] : pools_) {
+      const bool taken = cut(pool, Purpose::kInstead, piece);
+      if (taken) co_return Given::kOk;
+      if (!pool.waiting.empty()) ready = std::min(ready, pool.waiting.front().ready);
+    }
+    if (ready == Time::never()) co_return Given::kNoSpace;
+    co_await c_.scheduler.sleep_until(std::min(deadline, ready));
+  }
+  co_return Given::kUnavailable;
+}
+
+Task<bool> Space::scan_pool(Pool& pool, Time deadline) {
+  bool whole = true;
+  for (std::size_t i = 0; i < pool.blocks.size() && whole; ++i) whole = co_await scan(*pool.blocks[i], deadline);
+  co_return whole;
 }
 
 Task<Space::Given> Space::refill(Pool& pool, std::uint32_t units, Time deadline) {
@@ -97,6 +149,8 @@ Task<bool> Space::scan_all(Time deadline) {
 }
 
 Task<void> Space::retire(Word old, std::uint64_t sequence) {
+  const bool own = free_own(old, sequence);
+  if (own) co_return;
   std::array<std::uint8_t, 8> mark;
   store_le(mark.data(), sequence);
   const Time deadline = c_.now() + c_.config.timeout;
@@ -120,7 +174,9 @@ Block& Space::adopt(Place at, std::uint32_t units) {
   block.at = at;
   block.shape = shape_of(c_.geometry.block_bytes, units);
   block.items.resize(block.shape.objects);
+  by_place_[at.raw] = &block;
   pools_[units].blocks.push_back(&block);
+  pools_[units].fresh += block.shape.objects;
   ++c_.counters.blocks;
   return block;
 }
@@ -129,6 +185,7 @@ Block* Space::adopt_used(Place at, std::uint32_t units) {
   if (owns(at)) return nullptr;
   Block& block = adopt(at, units);
   block.fresh = block.shape.objects;
+  pools_[units].fresh -= block.shape.objects;
   for (auto& item : block.items) item.use = Block::Use::kPlaced;
   return &block;
 }
@@ -141,9 +198,7 @@ bool Space::claims_fresh(Owner owner) const {
   return std::ranges::any_of(open_claims_, [owner](Owner claim) { return claim.raw == owner.raw; });
 }
 
-bool Space::owns(Place at) const {
-  return std::ranges::any_of(blocks_, [at](const auto& block) { return block->at == at; });
-}
+bool Space::owns(Place at) const { return by_place_.contains(at.raw); }
 
 Task<Space::Given> Space::claim(std::uint32_t units, Time deadline) {
   const std::uint32_t partitions = c_.map.partitions();

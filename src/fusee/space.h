@@ -2,7 +2,8 @@
 //
 // Claim:      the block's owner word, replicated by Snapshot, 0 -> {client, how manieth claim, units an object}. Partitions in turn.
 // Life:       take() -> written, proposed -> placed() (its word is or may be in a slot) or give_back() (surely in none)
-//             -> marked by whoever replaced its word -> seen in a scan of the marks -> hold + flight later free again.
+//             -> marked by whoever replaced its word -> seen in a scan of the marks -> hold + flight later free again. Who has replaced a word of its
+//             own needs no mark.
 // Marks:      written with retire(), by WRITE: the sequence of the allocation that is over, so that a mark that is repeated or late is harmless. (The
 //             paper adds bits by FAA, which cannot be repeated when its outcome is lost.) A block's marks are on its primary.
 // Whose:      an owner word with the client's number is no proof that the block was empty: it may have taken it over from one that has gone
@@ -17,6 +18,7 @@
 #include <map>
 #include <memory>
 #include <span>
+#include <unordered_map>
 #include <vector>
 
 #include "fusee/snapshot.h"
@@ -57,10 +59,17 @@ class Space {
   Space(Connection& connection, Snapshot& snapshot) : c_(connection), snapshot_(snapshot) {}
 
   enum class Given : std::uint8_t { kOk, kNoSpace, kUnavailable };
-  remote::Task<Given> take(std::uint32_t units, Time deadline, Piece& piece);
+  // What for: something more; or instead of something else, which comes free for it. The last one of a size is not given for more, or else a store that
+  // is full could be neither changed nor emptied.
+  enum class Purpose : std::uint8_t { kMore, kInstead };
+  remote::Task<Given> take(std::uint32_t units, Purpose purpose, Time deadline, Piece& piece);
+  // Of any size, instead of something else; of what there is already.
+  remote::Task<Given> take_any(Time deadline, Piece& piece);
   void placed(const Piece& piece);
-  void give_back(const Piece& piece) { free_later(*piece.block, piece.index); }
-  // Marks the object whose word was taken out of its slot. Its bytes are its own: call and forget.
+  void give_back(const Piece& piece);
+  // The object's word was taken out of its slot. If it is of one of this client's blocks, it is free by that. False: it is to be marked.
+  bool free_own(Word old, std::uint64_t sequence);
+  // The same, of whomever: marks it. Its bytes are its own: call and forget.
   remote::Task<void> retire(Word old, std::uint64_t sequence);
 
   // For recovery: a block whose owner word is now this client's, though somebody else may have used it: of its items nothing is known. Null: it
@@ -86,8 +95,15 @@ class Space {
     std::vector<Block*> blocks;
     std::size_t unused = 0;  // blocks before this have no fresh items
     std::size_t cursor = 0;  // of the scan
+    std::size_t fresh = 0;   // items that were never used
+    std::size_t busy = 0;    // of operations under way
   };
-  bool cut(Pool& pool, Piece& piece);
+  bool has(const Pool& pool, Purpose purpose) const {
+    return pool.waiting.size() + pool.fresh > (purpose == Purpose::kMore ? 1u : 0u);
+  }
+  bool cut(Pool& pool, Purpose purpose, Piece& piece);
+  // All of the pool's.
+  remote::Task<bool> scan_pool(Pool& pool, Time deadline);
   remote::Task<Given> refill(Pool& pool, std::uint32_t units, Time deadline);
   remote::Task<bool> scan(Block& block, Time deadline);
   remote::Task<Given> claim(std::uint32_t units, Time deadline);
@@ -98,8 +114,9 @@ class Space {
   Connection& c_;
   Snapshot& snapshot_;
   std::vector<std::unique_ptr<Block>> blocks_;
-  std::map<std::uint32_t, Pool> pools_;  // by units
-  std::vector<std::uint32_t> hints_;     // by partition: blocks before this are taken
+  std::unordered_map<std::uint64_t, Block*> by_place_;  // never iterated
+  std::map<std::uint32_t, Pool> pools_;                 // by units
+  std::vector<std::uint32_t> hints_;                    // by partition: blocks before this are taken
   std::vector<std::uint8_t> marks_;
   std::uint32_t turn_ = 0;
   std::uint64_t claims_ = 0;

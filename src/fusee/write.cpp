@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <array>
+#include <optional>
+#include <utility>
 
 #include "base/check.h"
 #include "fusee/client.h"
@@ -25,6 +27,9 @@ struct Client::Mutation {
   // A tentative entry that is in the way, and since when.
   Word rival{};
   Time rival_since;
+  // Waited for so long that what it was for had to be looked at again; nothing has been written to it.
+  std::optional<Piece> spare{};
+  Space::Purpose spare_for{};
   Outcome outcome = Outcome::kUnavailable;
 
   Kind kind() const { return how == How::kErase ? Kind::kTombstone : Kind::kValue; }
@@ -53,6 +58,14 @@ Task<Outcome> Client::change(How how, Key key, ByteView value) {
               .written = Buffer(c_.buffers),
               .rival_since = {}};
   c_.tend();
+  const Outcome outcome = co_await change_with(op);
+  if (op.spare) space_.give_back(*op.spare);
+  co_return outcome;
+}
+
+Task<Outcome> Client::change_with(Mutation& op) {
+  const How how = op.how;
+  const Key key = op.key;
   while (c_.now() < op.deadline) {
     const SlotCache::Entry* const known = how == How::kInsert ? nullptr : cache_->find(key);
     Step step{};
@@ -89,20 +102,34 @@ Task<Outcome> Client::change(How how, Key key, ByteView value) {
   co_return Outcome::kUnavailable;
 }
 
-Task<bool> Client::take(Mutation& op, Piece& piece) {
+Task<bool> Client::take(Mutation& op, Space::Purpose purpose, Piece& piece) {
+  if (op.spare) {
+    piece = *std::exchange(op.spare, std::nullopt);
+    co_return true;
+  }
+  op.outcome = Outcome::kUnavailable;
   const std::uint32_t units = units_for(op.value.size());
-  Space::Given given = co_await space_.take(units, op.deadline, piece);
+  Space::Given given = co_await space_.take(units, purpose, op.deadline, piece);
   if (given == Space::Given::kNoSpace && (auditing_ || !audited_ || !c_.fresh(*audited_))) {
     co_await audit();
-    given = co_await space_.take(units, op.deadline, piece);
+    given = co_await space_.take(units, purpose, op.deadline, piece);
   }
+  if (given == Space::Given::kNoSpace && op.how == How::kErase) given = co_await space_.take_any(op.deadline, piece);
   if (given != Space::Given::kOk)
     op.outcome = given == Space::Given::kNoSpace ? Outcome::kNoSpace : Outcome::kUnavailable;
   co_return given == Space::Given::kOk;
 }
 
 Word Client::word_of(const Mutation& op, const Piece& piece, State state) const {
-  return Word::of(piece.place(), c_.map.fingerprint(op.key), units_for(op.value.size()), state);
+  std::uint32_t units = units_for(op.value.size());
+  // A tombstone may have a larger place than it needs.
+  if (op.how == How::kErase) units = std::min(piece.block->shape.units, c_.geometry.most_units());
+  return Word::of(piece.place(), c_.map.fingerprint(op.key), units, state);
+}
+
+// The word is in its slot no more.
+void Client::replaced(Word old, std::uint64_t sequence) {
+  if (!space_.free_own(old, sequence)) c_.scheduler.spawn(space_.retire(old, sequence));
 }
 
 Task<bool> Client::write_object(Mutation& op, const Piece& piece, const Log& log, std::optional<Place> slot,
@@ -126,8 +153,14 @@ Task<bool> Client::write_object(Mutation& op, const Piece& piece, const Log& log
 // Puts a value or a tombstone in the place of a live entry.
 Task<Client::Step> Client::replace(Mutation& op, Entry entry, bool cached) {
   Piece piece;
-  const bool taken = co_await take(op, piece);
+  const bool taken = co_await take(op, Space::Purpose::kInstead, piece);
   if (!taken) co_return Step::kDone;
+  if (!c_.fresh(entry.seen)) {
+    op.spare = piece;
+    op.spare_for = Space::Purpose::kInstead;
+    if (cached) cache_->forget(op.key);
+    co_return Step::kAgain;
+  }
   const Log log{entry.word, entry.sequence};
   std::uint64_t in_slot = entry.word.raw;
   Time asked = c_.now();
@@ -159,7 +192,7 @@ Task<Client::Step> Client::replace(Mutation& op, Entry entry, bool cached) {
     space_.give_back(piece);
   }
   if (changed == Changed::kWon) {
-    c_.scheduler.spawn(space_.retire(entry.word, entry.sequence));
+    replaced(entry.word, entry.sequence);
     if (!erase) cache_->put(op.key, entry.slot, mine, piece.sequence, asked);
   }
   if (changed != Changed::kWon || erase) cache_->forget(op.key);
@@ -209,31 +242,46 @@ Task<Client::Step> Client::add(Mutation& op, const Look& found) {
     op.outcome = Outcome::kNoSpace;
     co_return Step::kDone;
   }
-  Log log{.old = found.vacant.word};
-  if (log.old.raw != 0) {
+  Entry vacant = found.vacant;
+  Piece piece;
+  // What a slot that was used before still names comes free.
+  if (op.spare && op.spare_for == Space::Purpose::kInstead && found.reusable.word.raw != 0) vacant = found.reusable;
+  if (op.spare && op.spare_for == Space::Purpose::kInstead && vacant.word.raw == 0)
+    space_.give_back(*std::exchange(op.spare, std::nullopt));
+  bool taken = co_await take(op, vacant.word.raw == 0 ? Space::Purpose::kMore : Space::Purpose::kInstead, piece);
+  if (!taken && op.outcome == Outcome::kNoSpace && vacant.word.raw == 0 && found.reusable.word.raw != 0) {
+    vacant = found.reusable;
+    taken = co_await take(op, Space::Purpose::kInstead, piece);
+  }
+  if (!taken) co_return Step::kDone;
+  Log log{.old = vacant.word};
+  bool fresh = c_.fresh(vacant.seen);
+  if (fresh && log.old.raw != 0) {
     std::array<std::uint8_t, 8> sequence;
     std::array<Operation, 1> read = {
         remote::read_operation(c_.map.at(log.old.object() + kSequenceOffset, 0), sequence)};
     const bool got = co_await c_.read_all(read, op.deadline);
     if (!got) {
-      op.outcome = Outcome::kUnavailable;
+      space_.give_back(piece);
       co_return Step::kDone;
     }
-    if (!c_.fresh(found.vacant.seen)) co_return Step::kAgain;
+    fresh = c_.fresh(vacant.seen);
     log.old_sequence = load_le<std::uint64_t>(sequence.data());
   }
-  Piece piece;
-  const bool taken = co_await take(op, piece);
-  if (!taken) co_return Step::kDone;
+  if (!fresh) {
+    op.spare = piece;
+    op.spare_for = vacant.word.raw == 0 ? Space::Purpose::kMore : Space::Purpose::kInstead;
+    co_return Step::kAgain;
+  }
   std::uint64_t none = 0;
   const bool written = co_await write_object(op, piece, log, std::nullopt, none);
   if (!written) {
     space_.give_back(piece);
     co_return Step::kDone;
   }
-  const Entry mine{found.vacant.slot, word_of(op, piece, State::kTentative), piece.sequence, c_.now()};
+  const Entry mine{vacant.slot, word_of(op, piece, State::kTentative), piece.sequence, c_.now()};
   const Changed changed = co_await snapshot_.change(WordKind::kEntry, mine.slot, log.old.raw, mine.word.raw,
-                                                    op.written_in, found.vacant.seen, op.deadline);
+                                                    op.written_in, vacant.seen, op.deadline);
   if (changed == Changed::kWon || changed == Changed::kUnknown) {
     space_.placed(piece);
   } else {
@@ -247,7 +295,7 @@ Task<Client::Step> Client::add(Mutation& op, const Look& found) {
     case Changed::kUnavailable:
     case Changed::kUnknown: op.outcome = Outcome::kUnavailable; co_return Step::kDone;
   }
-  if (log.old.raw != 0) c_.scheduler.spawn(space_.retire(log.old, log.old_sequence));
+  if (log.old.raw != 0) replaced(log.old, log.old_sequence);
   co_return co_await confirm(op, mine);
 }
 
