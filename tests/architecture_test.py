@@ -107,6 +107,16 @@ NO_VARIABLE = re.compile(
 CONSTANT = re.compile(r"\b(?:const|constexpr|consteval)\b")
 
 
+def named_types(code):
+    """(line, qualified name) of each type that a header of this tree defines in a named namespace: at the start of a line, as the formatter has it."""
+    namespace = ""
+    for number, text in enumerate(code.splitlines(), 1):
+        if match := re.match(r"namespace ([\w:]+) \{", text):
+            namespace = match[1]
+        elif match := re.match(r"(?:class|struct|union|enum class|enum) (?:alignas\([^)]*\) )?(\w+)\b(?!::|.*;\s*$)", text):
+            yield number, f"{namespace}::{match[1]}"
+
+
 def declares_mutable(text):
     """Whether a declaration is a variable, and one that can change."""
     text = re.sub(r"\boperator\s*[^\s\w(]+", "operator_", text).replace("__extension__", "")
@@ -147,6 +157,7 @@ class Tree:
         self.floor = {folder: int(floor) for floor, folders in table["floors"].items() for folder in folders}
         self.stateful = table.get("stateful", {})
         self.found = set()
+        self.types = {}  # that headers define at the scope of a namespace: where
 
     def report(self, path, line, text):
         self.found.add(Violation(str(path.relative_to(self.root)), line, text))
@@ -181,6 +192,7 @@ class Tree:
                 self.report(path, 1, "does not start with a comment that says what it is")
             if not re.search(r"^#pragma once$", code, re.M):
                 self.report(path, 1, "has no #pragma once")
+            self.check_types(path, code)
         self.check_includes(path, folder, code)
         is_test = path.stem.endswith("_test")
         if is_test:
@@ -188,6 +200,13 @@ class Tree:
         elif self.floor[folder] < self.line:
             self.search(path, code, WORLD)
             self.check_state(path, code)
+
+    def check_types(self, path, code):
+        """Two types of one name are one to the linker, which takes a function of either for that of both."""
+        for line, name in named_types(code):
+            other, at = self.types.setdefault(name, (path, line))
+            if other != path:
+                self.report(path, line, f"defines {name}, as {other.relative_to(self.root)}:{at} does; give it another name or namespace")
 
     def check_includes(self, path, folder, code):
         for match in re.finditer(r'^\s*#\s*include\s*"([^"]+)"', code, re.M):
@@ -290,6 +309,7 @@ PLANTED = [
     ("an excuse that is not needed", "src/base/check.cpp", "\n", "any more"),
     ("a loop in hash order", "src/wire/a.cpp", "void f() {\n  std::unordered_map<int, int> m;\n  for (auto& [k, v] : m) g(k);\n}\n", "hash order"),
     ("pointer order", "src/wire/a.h", HEADER + "struct S { std::map<Node*, int> m; };\n", "orders by pointer"),
+    ("a type of another's name", "src/wire/a.h", HEADER + "namespace a {\nstruct T {\n  int x;\n};\n}\n", "defines a::T"),
     ("a machine's path", "docs/a.md", "see /" + "home/someone/x\n", "path of one machine"),
     ("a registry", "docs/a.md", "from https://registry." + "npmjs.org/x\n", "package registry"),
 ]

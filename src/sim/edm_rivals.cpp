@@ -11,6 +11,9 @@
 #include "sim/rival_fabric.h"
 
 namespace sluice::sim {
+
+using namespace rivals;
+
 namespace {
 
 // Control packets' kinds; 0 carries a message's bytes.

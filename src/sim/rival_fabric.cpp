@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace sluice::sim {
+namespace sluice::sim::rivals {
 
 Fabric::Fabric(const EdmHardware& hardware, const RivalSettings& settings, const std::vector<TraceRow>& rows)
     : hardware_(hardware),
@@ -214,4 +214,4 @@ void Fabric::finish(Blocks now, Flow& flow) {
   times.finished = now;
 }
 
-}  // namespace sluice::sim
+}  // namespace sluice::sim::rivals

@@ -16,7 +16,8 @@
 #include "sim/edm_rivals.h"
 #include "sim/trace.h"
 
-namespace sluice::sim {
+// Of its own, since packets and fabrics of other kinds are beside it.
+namespace sluice::sim::rivals {
 
 using Blocks = std::int64_t;
 constexpr Blocks kNeverBlocks = std::int64_t{1} << 62;
@@ -154,4 +155,4 @@ class Fabric {
   RivalOutcome outcome_;
 };
 
-}  // namespace sluice::sim
+}  // namespace sluice::sim::rivals

@@ -114,8 +114,10 @@ class SwitchSoak(live_rack.LiveRack):
         out, err = client.communicate(timeout=120)
         if killed:
             return
-        self.assertEqual(client.returncode, 0, f"{client.args}\n{out[-2000:]}\n{err[-2000:]}")
-        result = json.loads(out)
+        result = json.loads(out) if out else {}
+        timeline = result.pop("timeline", [])  # is longer than all the rest
+        pauses = sorted((b[0] - a[0], a) for a, b in zip(timeline, timeline[1:]))[-3:]
+        self.assertEqual(client.returncode, 0, f"{client.args}\n{result}\nlongest between two looks at it: {pauses}\n{err[-2000:]}")
         if "clover" in client.args:
             self.assertEqual(result["run"]["values_wrong"], 0)
         else:
