@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cctype>
 #include <cerrno>
+#include <charconv>
 #include <chrono>
 #include <cstring>
 #include <nlohmann/json.hpp>
@@ -22,15 +23,16 @@ using nlohmann::json;
 
 std::chrono::nanoseconds chrono_of(Duration d) { return std::chrono::nanoseconds(d.nanoseconds()); }
 
-// "name:port", "[v6]:port" or "name" without its port.
+// "name:port" or "name" without its port; "[v6]:port" as it is.
 std::string host_of(const std::string& authority) {
-  if (authority.starts_with('[')) return authority.substr(0, authority.find(']') + 1);
+  // cpp-httplib's clients leave the brackets out; a name has one colon at most.
+  if (authority.starts_with('[') || authority.find(':') != authority.rfind(':')) return authority;
   return authority.substr(0, authority.rfind(':'));
 }
 
 // An address cannot be pointed elsewhere; a name can.
 bool is_address(const std::string& host) {
-  return host.empty() || host == "localhost" || host.starts_with('[') ||
+  return host.empty() || host == "localhost" || host.find(':') != std::string::npos ||
          std::ranges::all_of(host, [](unsigned char c) { return std::isdigit(c) != 0 || c == '.'; });
 }
 
@@ -51,8 +53,14 @@ void answer_error(httplib::Response& response, int status, const std::string& me
 
 std::pair<std::string, int> HttpAddress::host_and_port() const {
   if (is_unix()) return {text, 80};  // the port is ignored
-  const std::size_t colon = text.rfind(':');
-  return {text.substr(0, colon), colon == std::string::npos ? 80 : std::atoi(text.c_str() + colon + 1)};
+  const std::size_t bracket = text.starts_with('[') ? text.find(']') : std::string::npos;
+  const std::size_t colon = text.find(':', bracket == std::string::npos ? text.find_last_of(':') : bracket);
+  std::string host = bracket == std::string::npos ? text.substr(0, colon) : text.substr(1, bracket - 1);
+  if (colon == std::string::npos) return {std::move(host), 80};
+  std::uint16_t port = 0;
+  const char* const end = text.data() + text.size();
+  const auto [rest, error] = std::from_chars(text.data() + colon + 1, end, port);
+  return {std::move(host), error == std::errc() && rest == end ? port : -1};
 }
 
 HttpServer::HttpServer(HttpAddress address, std::unique_ptr<PatientServer> server)
@@ -81,6 +89,8 @@ Result<std::unique_ptr<HttpServer>> HttpServer::start(const HttpAddress& address
   server->guard();
   add_routes(*server);
   const auto [host, port] = address.host_and_port();
+  if (port < 0)
+    return fail(fmt::format("cannot listen at {}: must be HOST:PORT with a port from 0 to 65535", address.text));
   if (address.is_unix()) {
     unlink(host.c_str());
     http.set_address_family(AF_UNIX);
@@ -96,7 +106,8 @@ Result<std::unique_ptr<HttpServer>> HttpServer::start(const HttpAddress& address
                     : fmt::format("cannot listen at {}: {}; is the port taken?", address.text, std::strerror(errno)));
   }
   server->bound_ = true;
-  server->listening_at_ = address.is_unix() ? address.text : fmt::format("{}:{}", host, bound);
+  const std::string shown = host.find(':') == std::string::npos ? host : "[" + host + "]";
+  server->listening_at_ = address.is_unix() ? address.text : fmt::format("{}:{}", shown, bound);
   server->listener_ = std::thread([&http] { http.listen_after_bind(); });
   while (!http.is_running()) std::this_thread::yield();
   return server;

@@ -43,7 +43,8 @@ struct HttpAddress {
   std::string token_file{};  // of a client: it shows the token in there, read anew with each request; empty: none
 
   bool is_unix() const { return text.find('/') != std::string::npos; }
-  // For cpp-httplib: the path and any port, or host and port; port 0 lets the system choose.
+  // For cpp-httplib: the path and any port, or host and port; port 0 lets the system choose, -1: it is no number of a port. An IPv6 address, which
+  // stands in brackets, comes without them.
   std::pair<std::string, int> host_and_port() const;
 };
 

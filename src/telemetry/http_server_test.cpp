@@ -59,6 +59,30 @@ TEST_F(HttpServerTest, APortThatIsTakenIsAnErrorThatSaysWhich) {
   EXPECT_THAT(second.error().message, HasSubstr(server_->address()));
 }
 
+TEST(HttpServer, APortThatIsNoneIsNotTakenForAnother) {
+  for (const char* const wrong :
+       {"127.0.0.1:http", "127.0.0.1:", "127.0.0.1:70000", "127.0.0.1:-1", "127.0.0.1:80x", "[::1]:x"}) {
+    const auto server = HttpServer::start({wrong}, [](HttpServer&) {});
+    ASSERT_FALSE(server) << wrong;
+    EXPECT_THAT(server.error().message, HasSubstr("a port from 0 to 65535")) << wrong;
+  }
+}
+
+TEST(HttpServer, AnIpv6AddressStandsInBrackets) {
+  const auto server = HttpServer::start(
+      {"[::1]:0"}, [](HttpServer& s) { s.serve("/hello", "text/plain", [] { return std::string("hello"); }); });
+  if (!server) GTEST_SKIP() << "no IPv6 here: " << server.error().message;
+  EXPECT_THAT((*server)->address(), testing::StartsWith("[::1]:"));
+  const auto [host, port] = HttpAddress{(*server)->address()}.host_and_port();
+  EXPECT_EQ(host, "::1");
+  for (const std::string& name : {std::string(), "[::1]:" + std::to_string(port)}) {
+    const auto answer =
+        httplib::Client(host, port).Get("/hello", name.empty() ? httplib::Headers() : httplib::Headers{{"Host", name}});
+    ASSERT_TRUE(answer);
+    EXPECT_EQ(answer->body, "hello") << name;
+  }
+}
+
 TEST_F(HttpServerTest, ErrorsAreJsonWithWords) {
   const auto answer = client().Get("/nothing");
   ASSERT_TRUE(answer);
