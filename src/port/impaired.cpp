@@ -46,7 +46,7 @@ void ImpairedPort::commit(std::size_t length) {
   counters_.tx_bytes += length;
   if (frames_left_ == 0) cut_ = true;
   if (cut_) {
-    ++lost_to_cut_;
+    ++tx_lost_to_cut_;
     return;
   }
   --frames_left_;
@@ -95,7 +95,7 @@ std::size_t ImpairedPort::receive(Time now, std::span<Frame> burst) {
     inner_->flush(now);
   }
   if (look_at_cable(now)) {
-    lost_to_cut_ += inner_->receive(now, burst);
+    rx_lost_to_cut_ += inner_->receive(now, burst);
     return 0;
   }
   std::size_t count = 0;
@@ -110,7 +110,11 @@ std::size_t ImpairedPort::receive(Time now, std::span<Frame> burst) {
   } else {
     count = inner_->receive(now, burst);
   }
-  count = static_cast<std::size_t>(std::min<std::uint64_t>(count, frames_left_));
+  if (count > frames_left_) {
+    cut_ = true;
+    rx_lost_to_cut_ += count - frames_left_;
+    count = static_cast<std::size_t>(frames_left_);
+  }
   frames_left_ -= count;
   for (const auto& frame : burst.first(count)) counters_.rx_bytes += frame.length;
   counters_.rx_frames += count;
@@ -142,8 +146,8 @@ bool ImpairedPort::arm() {
 const PortCounters& ImpairedPort::counters() const {
   const PortCounters& inner = inner_->counters();
   counters_.rx_malformed = inner.rx_malformed;
-  counters_.tx_dropped = inner.tx_dropped + lost_to_cut_;
-  counters_.rx_lost = inner.rx_lost;
+  counters_.tx_dropped = inner.tx_dropped + tx_lost_to_cut_;
+  counters_.rx_lost = inner.rx_lost + rx_lost_to_cut_;
   counters_.resets = inner.resets;
   return counters_;
 }

@@ -56,7 +56,8 @@ class ImpairedPort final : public Port {
   Duration cut_after_;
   std::uint64_t frames_left_;  // until the cable is cut
   bool cut_ = false;
-  std::uint64_t lost_to_cut_ = 0;
+  std::uint64_t tx_lost_to_cut_ = 0;
+  std::uint64_t rx_lost_to_cut_ = 0;
   mutable PortCounters counters_;
 };
 

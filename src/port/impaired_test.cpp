@@ -233,6 +233,8 @@ TEST(ImpairedPort, IsCutAfterSoManyFramesOfBothDirections) {
   for (std::uint64_t i = 0; i < 6; ++i) line.send(*line.far, i);
   line.far->flush(line.now);
   EXPECT_EQ(numbers(line.take(*line.near)), (std::vector<std::uint64_t>{0, 1, 2, 3}));
+  EXPECT_EQ(line.near->state(), PortState::kDown) << "also for one who only receives";
+  EXPECT_EQ(line.near->counters().rx_lost, 2u);
   line.send(*line.near, 6);
   line.near->flush(line.now);
   EXPECT_TRUE(line.take(*line.far).empty());
@@ -240,6 +242,8 @@ TEST(ImpairedPort, IsCutAfterSoManyFramesOfBothDirections) {
   line.send(*line.far, 7);
   line.far->flush(line.now);
   EXPECT_TRUE(line.take(*line.near).empty());
+  EXPECT_EQ(line.near->counters().rx_lost, 3u);
+  EXPECT_EQ(line.near->counters().tx_dropped, 1u);
 }
 
 TEST(ImpairedPort, IsCutSomeTimeAfterItsFirstUse) {
