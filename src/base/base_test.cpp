@@ -51,6 +51,17 @@ TEST(Histogram, ReportsQuantilesWithinOnePercent) {
   EXPECT_EQ(h.at_quantile(1.0), 100'000);
 }
 
+TEST(Histogram, ItsQuantileIsTheLeastValueThatSoManyDoNotExceed) {
+  Histogram h;
+  for (std::int64_t n = 1; n <= 250; ++n) {
+    h.record(n);
+    for (const std::int64_t per_mille : {1, 10, 70, 500, 900, 990, 999, 1000}) {
+      const std::int64_t least = (per_mille * n + 999) / 1000;
+      EXPECT_EQ(h.at_quantile(static_cast<double>(per_mille) / 1000), least) << per_mille << " of " << n;
+    }
+  }
+}
+
 TEST(Histogram, HoldsTheWholeRange) {
   Histogram h;
   h.record(0);

@@ -83,7 +83,9 @@ std::int64_t Histogram::max() const { return buckets_->max; }
 std::int64_t Histogram::at_quantile(double quantile) const {
   const auto& b = *buckets_;
   if (b.count == 0) return 0;
-  const auto wanted = std::max<std::int64_t>(1, std::llround(quantile * static_cast<double>(b.count)));
+  // The first that as many do not exceed; less what multiplying makes of a whole number at most.
+  const double share = quantile * static_cast<double>(b.count);
+  const auto wanted = std::max<std::int64_t>(1, static_cast<std::int64_t>(std::ceil(share * (1 - 1e-12))));
   std::int64_t seen = 0;
   for (int i = 0; i < b.counts.axis(0).size(); ++i) {
     seen += static_cast<std::int64_t>(b.counts.at(i));
