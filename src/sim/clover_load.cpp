@@ -586,10 +586,11 @@ void CloverWorkload::read(Fields& f) {
   f.integer("writes_percent", writes_percent, 0, 100, mix.empty() ? Fields::Need::kRequired : kOptional);
   f.integer("keys", keys, 1, 1 << 20);
   f.integer("theta_thousandths", theta_thousandths, 0, workload::Zipf::kMaxTheta);
-  f.byte_count("value_bytes", value_bytes);
+  f.byte_count("value_bytes", value_bytes, std::max<std::uint64_t>(clover::kMinValueBytes, workload::kMinValueBytes),
+               clover::kMaxValueBytes);
   f.integer("steered_keys", steered_keys, 1, 1 << 20, kOptional);
   f.choice("client", client, {"paper", "paper without shortcuts", "sluice"}, kOptional);
-  f.byte_count("node_memory", node_memory, kOptional);
+  f.byte_count("node_memory", node_memory, std::uint64_t{1} << 20, std::uint64_t{64} << 30, kOptional);
   f.duration("step_cost", step_cost);
   f.duration("step_cost_all_cores", step_cost_all_cores);
   f.duration("write_cost", write_cost);
@@ -598,7 +599,7 @@ void CloverWorkload::read(Fields& f) {
   f.integer("server_threads", server_threads, 1, 1024, kOptional);
   f.integer("queue_pairs", queue_pairs, 0, 1024, kOptional);
   f.duration("warm_up", warm_up, kOptional);
-  f.duration("measure", measure, kOptional);
+  f.span("measure", measure, kOptional);
   f.integer("lock_threads", lock_threads, 0, 1024, kOptional);
   f.impairment("faults", faults, kOptional);
   f.integer("ack_timeout", ack_timeout, 1, 31, kOptional);
@@ -610,6 +611,10 @@ namespace {
 
 // Why there is no such rack; empty: there is.
 std::string lack(const Hardware& hardware, const CloverWorkload& workload) {
+  if (workload.node_memory < ShortcutTable::bytes(workload.keys) + workload.value_bytes * workload.keys)
+    return "node_memory: has no room for so many values";
+  if (std::min(workload.cursor_lifetime, workload.max_flight) < Duration::microseconds(10))
+    return "cursor_lifetime and max_flight: 10 us at least";
   if (workload.transport != "edm") return {};
   if (!hardware.edm) return "EDM needs hardware of its own: edm_hardware";
   if (workload.system != "clover" || workload.lock_threads != 0) return "EDM's messages do not pass a SwordBox";

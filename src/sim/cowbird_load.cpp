@@ -472,7 +472,7 @@ void CowbirdWorkload::read(Fields& f) {
   f.integer("pairs", pairs, 1, 16, kOptional);
   f.integer("engine_cores", engine_cores, 1, 64, kOptional);
   f.integer("local_percent", local_percent, 0, 99, kOptional);
-  f.byte_count("table_bytes", table_bytes, kOptional);
+  f.byte_count("table_bytes", table_bytes, 4096, std::uint64_t{16} << 30, kOptional);
   f.duration("probe", probe, kOptional);
   f.duration("index_cost", index_cost);
   f.duration("local_cost", local_cost);
@@ -490,7 +490,7 @@ void CowbirdWorkload::read(Fields& f) {
   f.duration("disk_latency", disk_latency, kOptional);
   tcp.read(f);
   f.duration("warm_up", warm_up, kOptional);
-  f.duration("measure", measure, kOptional);
+  f.span("measure", measure, kOptional);
   if (way == "sync" || way == "two-sided") depth = 1;
 }
 

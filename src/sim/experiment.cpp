@@ -61,7 +61,7 @@ PointResult result_of(const OrderResult& r, std::uint64_t gap) {
   return {.metrics = {{"share", 100 * r.share_of(static_cast<std::int64_t>(gap))}},
           .events = r.events,
           .trace_hash = r.trace_hash,
-          .problem = {}};
+          .problem = r.problem};
 }
 
 bool as_number(const toml::node& node, double& out) {

@@ -152,7 +152,15 @@ void Fields::parsed(std::string_view key, T& out, Need need, std::string_view al
 }
 
 void Fields::duration(std::string_view key, Duration& out, Need need) {
-  parsed(key, out, need, "a duration such as \"54.6 ns\" (ps, ns, us, ms, s)", parse_duration);
+  parsed(key, out, need, "a duration such as \"54.6 ns\" (ps, ns, us, ms, s), 1000 s at most",
+         [](std::string_view text, Duration& to) { return parse_duration(text, to) && to <= kLongest; });
+}
+
+void Fields::span(std::string_view key, Duration& out, Need need) {
+  parsed(key, out, need, "a duration such as \"54.6 ns\" (ps, ns, us, ms, s), longer than 0 and 1000 s at most",
+         [](std::string_view text, Duration& to) {
+           return parse_duration(text, to) && to > Duration() && to <= kLongest;
+         });
 }
 
 void Fields::rate(std::string_view key, std::uint64_t& out, Need need) {
@@ -162,6 +170,14 @@ void Fields::rate(std::string_view key, std::uint64_t& out, Need need) {
 
 void Fields::byte_count(std::string_view key, std::uint64_t& out, Need need) {
   parsed(key, out, need, "a number of bytes such as \"64 KiB\" (B, KiB, MiB, GiB)", parse_byte_count);
+}
+
+void Fields::byte_count(std::string_view key, std::uint64_t& out, std::uint64_t least, std::uint64_t most, Need need) {
+  parsed(key, out, need,
+         fmt::format("a number of bytes such as \"64 KiB\" (B, KiB, MiB, GiB), from {} to {} B", least, most),
+         [=](std::string_view text, std::uint64_t& to) {
+           return parse_byte_count(text, to) && to >= least && to <= most;
+         });
 }
 
 void Fields::integer(std::string_view key, std::uint64_t& out, std::uint64_t least, std::uint64_t most, Need need) {

@@ -42,9 +42,14 @@ class Fields {
   void replace(std::string_view key, const toml::node& node);
 
   enum class Need : std::uint8_t { kRequired, kOptional };
+  // At most kLongest, so that sums of them are durations, too; span(): and longer than nothing, as what rates are of.
+  static constexpr Duration kLongest = Duration::seconds(1000);
   void duration(std::string_view key, Duration& out, Need need = Need::kRequired);
+  void span(std::string_view key, Duration& out, Need need = Need::kRequired);
   void rate(std::string_view key, std::uint64_t& out, Need need = Need::kRequired);
   void byte_count(std::string_view key, std::uint64_t& out, Need need = Need::kRequired);
+  void byte_count(std::string_view key, std::uint64_t& out, std::uint64_t least, std::uint64_t most,
+                  Need need = Need::kRequired);
   void integer(std::string_view key, std::uint64_t& out, std::uint64_t least, std::uint64_t most,
                Need need = Need::kRequired);
   // Text of port/impairment.h, "drop=1%,reorder=1%", that means both directions alike; kept as it is.

@@ -117,5 +117,16 @@ TEST_F(Broken, ExperimentsAreRefusedWithLineKeyAndWhatIsAllowed) {
   EXPECT_THAT(message("title =", "= title"), HasSubstr("line 1"));
 }
 
+// What would divide by nothing, overflow or take all memory.
+TEST_F(Broken, ExtremesAreRefusedBeforeAnythingIsSimulated) {
+  EXPECT_THAT(message("measure = \"500 us\"", "measure = \"0 us\""), HasSubstr("longer than 0"));
+  EXPECT_THAT(message("measure = \"500 us\"", "measure = \"9000000 s\""), HasSubstr("1000 s at most"));
+  EXPECT_THAT(message("measure = \"500 us\"", "measure = \"500 us\"\nbox_packet_cost = \"9000000 s\""),
+              HasSubstr("1000 s at most"));
+  EXPECT_THAT(message("measure = \"500 us\"", "measure = \"500 us\"\nbytes = \"0 B\""), HasSubstr("from 1 to"));
+  EXPECT_THAT(message("measure = \"500 us\"", "measure = \"500 us\"\nbytes = \"8589934591 GiB\""),
+              HasSubstr("from 1 to"));
+}
+
 }  // namespace
 }  // namespace sluice::sim

@@ -1,5 +1,6 @@
 #include "sim/order_load.h"
 
+#include <algorithm>
 #include <array>
 #include <deque>
 #include <unordered_map>
@@ -70,8 +71,10 @@ class Generator final : public Event, public CompletionListener {
         key_(key),
         rng_(Rng(rack.seed()).fork("order")),
         ranks_(workload.addresses, static_cast<std::uint32_t>(workload.theta_thousandths)),
-        buffer_(workload.bytes) {}
+        buffer_(std::max<std::size_t>(workload.bytes, sizeof(std::uint64_t))) {}
 
+  // Requests come faster than they are answered, and a queue pair is full: it has given up.
+  bool overtaxed() const { return overtaxed_; }
   void add(rc::QueuePair& pair) { pairs_.push_back(&pair); }
   void fire(Time now) override {
     const std::uint64_t at = kServerAddress + ranks_.draw(rng_) * kLine;
@@ -79,10 +82,11 @@ class Generator final : public Event, public CompletionListener {
     static constexpr std::array kOps{rc::SendOp::kRead, rc::SendOp::kWrite, rc::SendOp::kCompareAndSwap};
     request.op = kOps.at(rng_.below(kOps.size()));
     const bool atomic = request.op == rc::SendOp::kCompareAndSwap;
-    const rc::Sge sge = rc::Sge::of(ByteView(buffer_).first(atomic ? 8 : buffer_.size()));
+    const rc::Sge sge = rc::Sge::of(ByteView(buffer_).first(atomic ? 8 : workload_.bytes));
     request.sges = {&sge, 1};
     rc::QueuePair& pair = *pairs_[posted_ % pairs_.size()];
-    SLUICE_CHECK(nic_.post(now, nic_.doorbell_latency(), pair, request) == rc::PostError::kNone);
+    overtaxed_ = nic_.post(now, nic_.doorbell_latency(), pair, request) != rc::PostError::kNone;
+    if (overtaxed_) return;
     if (++posted_ < workload_.requests) rack_.loop.schedule(*this, now + workload_.interval);
   }
   void on_completions(Time) override {
@@ -102,6 +106,7 @@ class Generator final : public Event, public CompletionListener {
   std::vector<std::uint8_t> buffer_;
   std::vector<rc::QueuePair*> pairs_;
   std::uint64_t posted_ = 0;
+  bool overtaxed_ = false;
 };
 
 }  // namespace
@@ -119,8 +124,8 @@ void OrderWorkload::read(Fields& f) {
   f.integer("queue_pairs", queue_pairs, 1, 4096);
   f.integer("addresses", addresses, 1, 1 << 20);
   f.integer("theta_thousandths", theta_thousandths, 0, workload::Zipf::kMaxTheta);
-  f.byte_count("bytes", bytes);
-  f.duration("interval", interval);
+  f.byte_count("bytes", bytes, 1, 1u << 20);
+  f.span("interval", interval);
   f.integer("requests", requests, 1, 100'000'000);
   f.integer("gap", gap, 0, 1000);
 }
@@ -144,6 +149,7 @@ OrderResult run_order_load(const Hardware& hardware, const OrderWorkload& worklo
   }
   rack.loop.schedule(generator, Time{});
   rack.loop.run_until(Time::at(workload.interval * static_cast<std::int64_t>(workload.requests + 100)));
+  if (generator.overtaxed()) result.problem = "requests come faster than they are answered: interval is too short";
   result.events = rack.loop.fired();
   result.packets = rack.trace.packets();
   result.trace_hash = rack.trace.hash();

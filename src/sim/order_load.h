@@ -33,6 +33,7 @@ struct OrderResult {
   std::uint64_t events = 0;
   std::uint64_t packets = 0;
   std::uint64_t trace_hash = 0;
+  std::string problem;  // not empty: the figures are not to be trusted
 
   // Of answers with a gap of this size, forwards or backwards.
   double share_of(std::int64_t gap) const;

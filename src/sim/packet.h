@@ -20,6 +20,7 @@ struct Packet {
   std::uint8_t* data = nullptr;
   std::uint32_t length = 0;
   std::uint32_t room = 0;
+  Time ready;                 // in a pipe: may not be sent before
   Time when;                  // the stage that holds it: when it is due to leave
   std::uint64_t order = 0;    // the same: earlier ones first at one time
   std::uint32_t ingress = 0;  // in the switch: the port that it came in at

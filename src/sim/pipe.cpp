@@ -36,15 +36,16 @@ void Pipe::send(Time now, Time ready, Packet* packet) {
   if (parameters_.ecn_from != 0 && queued > parameters_.ecn_from) mark(queued, packet);
   ++counters_.packets;
   counters_.bytes += packet->length;
+  packet->ready = ready;
   if (paused_) {
     held_bytes_ += packet->length;
     return held_.push(packet);
   }
-  transmit(ready, packet);
+  transmit(packet);
 }
 
-void Pipe::transmit(Time ready, Packet* packet) {
-  free_at_ = std::max(ready, free_at_) + wire_time(packet->length);
+void Pipe::transmit(Packet* packet) {
+  free_at_ = std::max(packet->ready, free_at_) + wire_time(packet->length);
   packet->when = free_at_ + parameters_.delay;
   if (flying_.empty()) loop_.schedule(*this, packet->when);
   flying_.push(packet);
@@ -55,7 +56,8 @@ void Pipe::send_low(Time now) {
   Packet* const packet = low_->next(now);
   if (packet == nullptr) return;
   low_sending_ = packet;
-  transmit(now, packet);
+  packet->ready = now;
+  transmit(packet);
   loop_.schedule(low_turn_, free_at_);
 }
 
@@ -97,7 +99,8 @@ void Pipe::resume(Time now) {
   if (!paused_) return;
   paused_ = false;
   held_bytes_ = 0;
-  while (!held_.empty()) transmit(now, held_.pop());
+  free_at_ = std::max(free_at_, now);
+  while (!held_.empty()) transmit(held_.pop());
 }
 
 void Pipe::mark(std::uint64_t queued, Packet* packet) {

@@ -96,7 +96,7 @@ class Pipe final : public Event {
  private:
   void fire(Time now) override;
   void send_low(Time now);
-  void transmit(Time ready, Packet* packet);
+  void transmit(Packet* packet);
   void mark(std::uint64_t queued, Packet* packet);
   void drop(Time now, Packet* packet);
 

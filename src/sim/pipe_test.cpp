@@ -84,6 +84,22 @@ TEST(Pipe, HoldsWhatHasNotBegunWhilePaused) {
   EXPECT_EQ(w.sink.arrivals, (Arrivals{{at(108), 1}, {at(1108), 2}, {at(1116), 3}}));
 }
 
+TEST(Pipe, SendsNothingBeforeItIsReadyThoughAPauseEnds) {
+  for (const bool before : {true, false}) {
+    World w({.delay = Duration::nanoseconds(100)});
+    if (before) w.pipe.pause(w.loop.now());
+    Packet* const packet = w.pipe.take(82);
+    packet->length = 76;  // 8 ns
+    packet->data[0] = 7;
+    w.pipe.send(w.loop.now(), at(500), packet);
+    if (!before) w.pipe.pause(w.loop.now());
+    w.loop.run_until(at(50));
+    w.pipe.resume(w.loop.now());
+    w.loop.run_until(at(2000));
+    EXPECT_EQ(w.sink.arrivals, (Arrivals{{at(608), 7}})) << before;
+  }
+}
+
 TEST(Pipe, LosesTheShareItIsToldTo) {
   World w({.loss_per_million = 250'000});
   for (int i = 0; i < 4000; ++i) {

@@ -602,14 +602,14 @@ void StoreWorkload::read(Fields& f) {
   f.integer("keys", keys, 1, 1 << 20);
   f.integer("theta_thousandths", theta_thousandths, 0, workload::Zipf::kMaxTheta);
   f.choice("distribution", distribution, {"zipfian", "scrambled", "uniform"}, kOptional);
-  f.byte_count("value_bytes", value_bytes);
-  f.byte_count("node_memory", node_memory, kOptional);
+  f.byte_count("value_bytes", value_bytes, workload::kMinValueBytes, 1u << 20);
+  f.byte_count("node_memory", node_memory, std::uint64_t{1} << 20, std::uint64_t{64} << 30, kOptional);
   f.duration("step_cost", step_cost);
   f.duration("step_cost_all_cores", step_cost_all_cores);
   f.choice("cost_of", cost_of, {"batch", "operation"}, kOptional);
   f.choice("box", box, {"none", "watching", "words"}, kOptional);
   f.duration("warm_up", warm_up, kOptional);
-  f.duration("measure", measure, kOptional);
+  f.span("measure", measure, kOptional);
   f.impairment("faults", faults, kOptional);
   f.integer("ack_timeout", ack_timeout, 1, 31, kOptional);
   if (store == "fusee") {
@@ -618,7 +618,7 @@ void StoreWorkload::read(Fields& f) {
     f.choice("cache", cache, {"words", "slots", "none"}, kOptional);
     return;
   }
-  f.byte_count("tree_node_bytes", tree_node_bytes, kOptional);
+  f.byte_count("tree_node_bytes", tree_node_bytes, 64, kTreeChunk, kOptional);
   f.integer("locks", locks, 1, 1 << 16, kOptional);
   f.choice("lock_memory", lock_memory, {"device", "host"}, kOptional);
   f.choice("local_locks", local_locks, {"machine", "thread"}, kOptional);

@@ -21,14 +21,14 @@ void TenantWorkload::read(Fields& f) {
   f.integer("servers", servers, 1, 64, kOptional);
   f.integer("clients", clients, 1, 1024, kOptional);
   f.integer("keys", keys, 1, 1u << 20, kOptional);
-  f.byte_count("value_bytes", value_bytes, kOptional);
+  f.byte_count("value_bytes", value_bytes, 1, 1u << 20, kOptional);
   f.integer("load_gbps", load_gbps, 1, 10'000, kOptional);
   f.duration("dies_at", dies_at, kOptional);
   f.duration("span_from", span_from, kOptional);
-  f.duration("span", span, kOptional);
+  f.span("span", span, kOptional);
   f.choice("op", op, {"read", "write"}, kOptional);
   f.integer("others", others, 1, 1024, kOptional);
-  f.byte_count("bytes", bytes, kOptional);
+  f.byte_count("bytes", bytes, 1, 16u << 20, kOptional);
   f.integer("depth", depth, 1, 1024, kOptional);
   f.integer("small_depth", small_depth, 1, 1024, kOptional);
   f.choice("at", at, {"initiator", "target"}, kOptional);
@@ -37,7 +37,7 @@ void TenantWorkload::read(Fields& f) {
   f.duration("rekey_every", rekey_every, kOptional);
   f.toggle("announced", announced, kOptional);
   f.duration("warm_up", warm_up, kOptional);
-  f.duration("measure", measure, kOptional);
+  f.span("measure", measure, kOptional);
   f.integer("first_window", first_window, 1, 256, kOptional);
   f.duration("remote_target", remote_target, kOptional);
   f.duration("write_target", write_target, kOptional);
@@ -431,7 +431,8 @@ TenantResult run_cache(const Hardware& hardware, const TenantWorkload& w, std::u
   }
   // So that each server is offered its load.
   const std::uint64_t a_second = w.load_gbps * 1'000'000'000 / 8 / w.value_bytes * w.servers;
-  const Duration interval = Duration::picoseconds(static_cast<std::int64_t>(1'000'000'000'000 / a_second * w.clients));
+  const Duration interval = Duration::picoseconds(
+      static_cast<std::int64_t>(std::max<std::uint64_t>(1'000'000'000'000 * w.clients / a_second, 1)));
   std::vector<Lookups> lookups(w.clients);
   std::vector<std::unique_ptr<Looker>> lookers;
   for (std::size_t i = 0; i < w.clients; ++i) {

@@ -47,10 +47,10 @@ class LoadThread final : public Event, public CompletionListener {
         in_flight_(static_cast<std::uint32_t>(workload.in_flight)),
         signal_every_(static_cast<std::uint32_t>(std::min(workload.signal_every, workload.in_flight))),
         completions_(machine.make_completions(in_flight_)),
-        buffer_(workload.bytes) {
+        buffer_(std::max<std::size_t>(workload.bytes, sizeof(std::uint64_t))) {
     request_.op = op_of(workload.operation);
     const bool atomic = request_.op == rc::SendOp::kCompareAndSwap || request_.op == rc::SendOp::kFetchAndAdd;
-    sge_ = rc::Sge::of(ByteView(buffer_).first(atomic ? 8 : buffer_.size()));
+    sge_ = rc::Sge::of(ByteView(buffer_).first(atomic ? 8 : workload.bytes));
     request_.sges = {&sge_, 1};
   }
 
@@ -130,11 +130,11 @@ void VerbsWorkload::read(Fields& f) {
   f.integer("queue_pairs", queue_pairs, 1, 4096);
   f.integer("in_flight", in_flight, 1, kMostInFlight / 4);
   f.integer("signal_every", signal_every, 1, kMostInFlight / 4, kOptional);
-  f.byte_count("bytes", bytes, kOptional);
+  f.byte_count("bytes", bytes, 1, 1u << 20, kOptional);
   f.choice("box", box, {"none", "watching", "words"}, kOptional);
   f.duration("box_packet_cost", box_packet_cost, kOptional);
   f.duration("warm_up", warm_up, kOptional);
-  f.duration("measure", measure, kOptional);
+  f.span("measure", measure, kOptional);
   if (in_flight % std::min(signal_every, in_flight) != 0)
     f.fail(*f.node("in_flight"), "in_flight", "must be a multiple of signal_every");
 }

@@ -184,7 +184,23 @@ queue_pairs = [32]
         usual, slow = rates["usual", "WRITE", "2"], rates["slow", "WRITE", "2"]
         self.assertLess(slow[0], usual[0] / 2)
         self.assertTrue(slow[1].startswith("slow "))
+        said = self.simulate(TWO_LINES + panels, "--hardware", str(self.folder / "hardware" / "slow.toml"), code=1).stderr
+        self.assertIn("panels of it have hardware of their own", said)
         self.assertIn("nowhere.toml", self.simulate(TWO_LINES + panels.replace('hardware = "slow"', 'hardware = "nowhere"'), code=1).stderr)
+
+    def test_what_a_rack_cannot_do_is_a_problem_and_no_crash(self):
+        head = TWO_LINES[:TWO_LINES.index("[workload]")]
+        order = head.replace('"verbs"', '"order"') + """[workload]
+addresses = 64
+theta_thousandths = 990
+bytes = "4096 B"
+interval = "1 ns"
+requests = 100000
+gap = 1
+[sweep]
+queue_pairs = [1]
+"""
+        self.assertIn("interval is too short", self.simulate(order, code=1).stderr)
 
     def test_a_wrong_file_names_line_key_and_what_is_allowed(self):
         for wrong, words in (
