@@ -209,8 +209,13 @@ bool LearningSwitch::take_flood_token(Time now, PortState& in) const {
   const std::uint64_t earned =
       static_cast<std::uint64_t>((now - in.tokens_at).microseconds()) * config_.flood_rate / 1'000'000;
   if (earned != 0) {
+    // What has been earned of the next one is kept, unless there is no room for it.
+    const bool overflows = in.tokens + earned > config_.flood_burst;
+    in.tokens_at =
+        overflows ? now
+                  : in.tokens_at +
+                        Duration::nanoseconds(static_cast<std::int64_t>(earned * 1'000'000'000 / config_.flood_rate));
     in.tokens = std::min<std::uint64_t>(in.tokens + earned, config_.flood_burst);
-    in.tokens_at = now;
   }
   if (in.tokens == 0) return false;
   --in.tokens;

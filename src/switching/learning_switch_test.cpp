@@ -140,6 +140,19 @@ TEST_F(SwitchTest, HoldsFloodsDownToTheirRate) {
   EXPECT_EQ(trays_[1].take().size(), 1u) << "each port has a rate of its own";
 }
 
+TEST_F(SwitchTest, FloodsAtTheWholeRateHoweverMoreComes) {
+  SwitchConfig config;
+  config.flood_rate = 1000;
+  config.flood_burst = 1;
+  for (const std::int64_t every_us : {501, 700, 900, 999}) {
+    build(config, 2);
+    trays_[1].take();
+    const Time until = now_ + Duration::seconds(1);
+    for (; now_ < until; now_ = now_ + Duration::microseconds(every_us)) receive(0, {frame(mac(9), mac(1))});
+    EXPECT_NEAR(static_cast<double>(trays_[1].take().size()), 1000, 5) << "one every " << every_us << " us";
+  }
+}
+
 TEST_F(SwitchTest, QueuesForAFullPortAndKeepsTheOrder) {
   receive(1, {frame(mac(9), mac(2))});
   for (Tray& tray : trays_) tray.take();
@@ -436,6 +449,15 @@ TEST_F(RoutingTest, RefusesWhatCannotBeRoutedWithAReasonEach) {
 }
 
 // --- against a model: random traffic, every frame where the model says ---
+
+TEST(EgressQueue, HoldsTheLongestFrameWhereverTheLastOneEnded) {
+  EgressQueue queue(2 * port::kMaxFrame);
+  const Bytes longest(port::kMaxFrame, 1);
+  Tray tray;
+  ASSERT_FALSE(queue.push({longest.data(), longest.size() - 4}).empty());
+  queue.drain(tray, [](std::size_t) {});
+  EXPECT_FALSE(queue.push(longest).empty()) << "it is empty, and has room for two";
+}
 
 TEST(EgressQueue, HoldsWhatAPlainQueueHolds) {
   Rng rng(7);
