@@ -17,6 +17,8 @@ constexpr std::uint32_t kAround = 24;
 // Headers, ICRC and all around of a READ response's packet, on IPv4; and the least payload that such a packet is taken to have.
 constexpr std::uint32_t kAnswerHeaders = 14 + 20 + 8 + 12 + 4 + 4 + kAround;
 constexpr std::uint32_t kAnswerPacket = 1'024;
+// Between two searches for a host that is silent, should strangers come all the time.
+constexpr Duration kLook = Duration::milliseconds(1);
 
 std::uint32_t answer_on_wire(std::uint32_t bytes) {
   const std::uint64_t packets = (std::uint64_t{bytes} + kAnswerPacket - 1) / kAnswerPacket;
@@ -55,6 +57,7 @@ EdmStage::EdmStage(const EdmStageSettings& settings)
   SLUICE_CHECK(settings.frames >= 4 * kSpare);
   free_count_ = settings.frames;
   hosts_.reserve(kHosts);
+  known_.reserve(kHosts);
   busy_.reserve(lines_.size());
   for (std::uint32_t i = 0; i < settings.frames; ++i) slots_[i].next = i + 1 < settings.frames ? i + 1 : kNone;
 }
@@ -116,11 +119,46 @@ bool EdmStage::take(Time now, const Packet& packet) {
 
 // Its number, a new one if it is new; kNone: there are too many.
 std::uint32_t EdmStage::host(std::uint64_t mac) {
-  if (const auto found = hosts_.find(mac); found != hosts_.end()) return found->second;
-  if (hosts_.size() == kHosts) return kNone;
-  const auto number = static_cast<std::uint32_t>(hosts_.size());
+  if (const auto found = hosts_.find(mac); found != hosts_.end()) {
+    known_[found->second].seen = now_;
+    return found->second;
+  }
+  auto number = static_cast<std::uint32_t>(known_.size());
+  if (number == kHosts) {
+    number = place_of_silent();
+    if (number == kNone) return kNone;
+    hosts_.erase(known_[number].mac);
+  } else {
+    known_.emplace_back();
+  }
+  known_[number] = {mac, now_};
   hosts_.emplace(mac, number);
   return number;
+}
+
+// Clients come and go, each with an address of its own: who has said nothing for the longest makes room.
+std::uint32_t EdmStage::place_of_silent() {
+  if (now_ < next_look_) return kNone;
+  next_look_ = now_ + kLook;
+  std::uint32_t silent = kNone;
+  for (std::uint32_t i = 0; i < kHosts; ++i) {
+    const bool is_longer = silent == kNone || known_[i].seen < known_[silent].seen;
+    if (known_[i].seen + kSilence <= now_ && is_longer && is_idle(i)) silent = i;
+  }
+  return silent;
+}
+
+// Nothing waits here of it or for it, and no grant is still to come.
+bool EdmStage::is_idle(std::uint32_t number) const {
+  const auto is_clear = [this](std::uint32_t line) {
+    const Line& l = lines_[line];
+    return l.first == kNone && l.reads_asked == 0 && l.bytes_asked == 0 && l.reads_forfeited == 0 &&
+           l.bytes_forfeited == 0;
+  };
+  for (std::uint32_t other = 0; other < kHosts; ++other) {
+    if (!is_clear(number * kHosts + other) || !is_clear(other * kHosts + number)) return false;
+  }
+  return true;
 }
 
 void EdmStage::push(Time now, std::uint32_t line, const port::Frame& frame, What what, std::uint32_t answer) {

@@ -7,7 +7,7 @@
 // Life:          as a stage; last in a chain, for what it gives back passes no other.
 // Order:         requests of one host to another stay in order, so those of a queue pair do.
 // Degrades:      to a plain switch, counted: what has waited for `hold` goes with all that its host has for the other one; so it does when the room for
-//                frames is used up; hosts beyond kHosts are not scheduled.
+//                frames is used up; hosts beyond kHosts are not scheduled while those that are there speak or are spoken to.
 // Departures:    without EDM's NICs the first chunk's grant lets a whole READ's answer come: those beyond `chunk` are paced by its first chunk only.
 //                Answers start after a time that varies from host to host, so a few may meet at a port.
 // Threads:       the switch's owner.
@@ -39,6 +39,7 @@ struct EdmStageSettings {
 class EdmStage final : public switching::Stage {
  public:
   static constexpr std::uint32_t kHosts = 128;
+  static constexpr Duration kSilence = Duration::seconds(1);  // after which a host may lose its place to a new one
   static constexpr std::uint8_t kReadsAsked = 8;  // of one host at another, at the scheduler; further ones wait behind
 
   struct Counters {
@@ -93,6 +94,8 @@ class EdmStage final : public switching::Stage {
 
   bool take(Time now, const switching::Packet& packet);
   std::uint32_t host(std::uint64_t mac);
+  std::uint32_t place_of_silent();
+  bool is_idle(std::uint32_t number) const;
   void push(Time now, std::uint32_t line, const port::Frame& frame, What what, std::uint32_t answer);
   void ask(Time now, std::uint32_t line);
   void ask_reads(Time now, std::uint32_t line);
@@ -109,7 +112,13 @@ class EdmStage final : public switching::Stage {
   EdmStageSettings settings_;
   edm::Scheduler scheduler_;
   bool on_ = true;
+  struct Host {
+    std::uint64_t mac = 0;
+    Time seen{};  // in either direction
+  };
   std::unordered_map<std::uint64_t, std::uint32_t> hosts_;  // by MAC; asked, never walked
+  std::vector<Host> known_;                                 // by number
+  Time next_look_{};                                        // for one that is silent
   std::vector<Line> lines_;                                 // by source and destination
   std::vector<std::uint32_t> busy_;                         // those that hold something, or did a while ago
   std::vector<Slot> slots_;

@@ -281,6 +281,28 @@ TEST(EdmStage, LetsGoWhatHasWaitedForTooLong) {
   EXPECT_LT(rack.stage->counters().longest, Duration::milliseconds(2));
 }
 
+TEST(EdmStage, HostsThatHaveGoneMakeRoomForOthers) {
+  EdmStage stage({});
+  const auto read_from = [&stage](Time now, std::uint32_t client) {
+    Bytes bytes = frame(client, 1, Opcode::kRcReadRequest, 64);
+    Kept outbox;
+    std::array<Packet, 1> packets{{{{bytes.data(), static_cast<std::uint32_t>(bytes.size())}, {}, {}}}};
+    stage.process(now, packets, outbox);
+    for (int i = 0; i < 100 && stage.next_deadline() != Time::never(); ++i)
+      stage.on_deadline(std::max(stage.next_deadline(), now), outbox);
+    EXPECT_EQ(outbox.frames.size() + (packets[0].action == Packet::Action::kForward ? 1 : 0), 1u);
+  };
+  constexpr std::uint32_t kClients = 5 * EdmStage::kHosts;
+  Time now = Time::at(Duration::seconds(1));
+  for (std::uint32_t client = 0; client < kClients; ++client, now = now + EdmStage::kSilence / 50)
+    read_from(now, client + 2);
+  EXPECT_EQ(stage.counters().strangers, 0u);
+  EXPECT_EQ(stage.counters().reads, kClients);
+  // As many at the same time as there is no room for.
+  for (std::uint32_t client = 0; client < kClients; ++client) read_from(now, kClients + client + 2);
+  EXPECT_GT(stage.counters().strangers, 0u);
+}
+
 TEST(EdmStage, SaysWhatMayChange) {
   EdmStage stage({});
   EXPECT_FALSE(stage.change("no"));
