@@ -1,5 +1,6 @@
 #include "rack/cowbird_host.h"
 
+#include <fcntl.h>
 #include <fmt/core.h>
 #include <spdlog/spdlog.h>
 #include <sys/socket.h>
@@ -7,10 +8,15 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 
 #include "ports/unix_socket.h"
 
 namespace sluice::rack {
+namespace {
+ports::Descriptor open_spare() { return ports::Descriptor(::open("/dev/null", O_RDONLY | O_CLOEXEC)); }
+}  // namespace
+
 struct CowbirdHost::Application {
   ports::Descriptor socket;
   ports::SharedBlock block;
@@ -27,6 +33,7 @@ Result<std::unique_ptr<CowbirdHost>> CowbirdHost::open(const std::string& path, 
   if (!listener) return tl::unexpected(listener.error());
   std::unique_ptr<CowbirdHost> host(new CowbirdHost(path, loop, service, instances));
   host->listener_ = std::move(*listener);
+  host->spare_ = open_spare();
   auto* const self = host.get();
   loop.watch(host->listener_.get(), [self](Time) { self->accept(); });
   return host;
@@ -48,6 +55,7 @@ void CowbirdHost::close_listener() {
 
 void CowbirdHost::accept() {
   ports::Descriptor socket(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+  if (!socket && (errno == EMFILE || errno == ENFILE)) return turn_away();
   if (!socket) return;
   if (applications_.size() >= most_) {
     ++counters_.refused;
@@ -58,6 +66,17 @@ void CowbirdHost::accept() {
   auto& application = *applications_.emplace_back(std::make_unique<Application>());
   application.socket = std::move(socket);
   loop_.watch(application.socket.get(), [this, &application](Time) { listen_to(application); });
+}
+
+// One that is left to wait would keep the loop awake.
+void CowbirdHost::turn_away() {
+  spare_.close();
+  ports::Descriptor socket(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+  if (socket)
+    ports::send_message(socket.get(), cowbird::error_answer("the engine has no file descriptors left (ulimit -n)"));
+  socket.close();
+  spare_ = open_spare();
+  ++counters_.refused;
 }
 
 void CowbirdHost::listen_to(Application& application) {

@@ -66,6 +66,7 @@ class CowbirdHost final : public nic::Pollable {
 
   CowbirdHost(std::string path, nic::PollLoop& loop, CowbirdService& service, std::size_t instances);
   void accept();
+  void turn_away();
   void listen_to(Application& application);
   std::string answer(Application& application, ports::Message& message);
   Result<void> take_instance(Application& application, ports::Message& message);
@@ -79,6 +80,7 @@ class CowbirdHost final : public nic::Pollable {
   CowbirdService& service_;
   std::size_t most_;
   ports::Descriptor listener_;
+  ports::Descriptor spare_;  // given up to turn an application away when descriptors have run out
   Snapshot nodes_;
   std::vector<std::unique_ptr<Application>> applications_;
   Counters counters_;

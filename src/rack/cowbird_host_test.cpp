@@ -4,6 +4,7 @@
 #include <fmt/core.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "ports/unix_socket.h"
@@ -88,6 +89,23 @@ TEST_F(CowbirdHostTest, AnApplicationThatComesAgainWaitsForItsLastServing) {
   const auto socket = connect();
   EXPECT_EQ(hand_over(socket), "ok");
   EXPECT_EQ(service.served, 2);
+}
+
+TEST_F(CowbirdHostTest, TurnsAwayWhoComesWhenDescriptorsHaveRunOut) {
+  const auto socket = connect();  // waits at the listener
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+  const ports::Descriptor lowest(dup(socket.get()));
+  rlimit none = before;
+  none.rlim_cur = static_cast<rlim_t>(lowest.get()) + 1;
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
+  ports::Message answer;
+  for (int i = 0; i < 1000 && host->counters().refused == 0; ++i) loop.turn();
+  setrlimit(RLIMIT_NOFILE, &before);
+  EXPECT_EQ(host->counters().refused, 1u) << "left to wait, it would keep the loop awake for ever";
+  EXPECT_EQ(ports::receive_message(socket.get(), answer), ports::Arrival::kMessage);
+  EXPECT_THAT(answer.text, testing::HasSubstr("ulimit -n"));
+  EXPECT_EQ(hand_over(connect()), "ok");
 }
 
 }  // namespace
