@@ -257,9 +257,8 @@ class Run final : public Command {
     add("--mac", settings_.mac);
     const std::string name = "host-" + settings_.host;
     const std::string log = run_directory().log(name);
-    auto spawned = rack::spawn(argv, log);
+    auto spawned = rack::spawn(argv, log, run_directory().pid_file(name));
     if (!spawned) return tl::unexpected(spawned.error());
-    if (auto written = rack::write_pid_file(run_directory().pid_file(name), spawned->process); !written) return written;
     return rack::wait_ready(*spawned, name, log, Duration::seconds(10));
   }
 
@@ -271,7 +270,7 @@ class Run final : public Command {
     port_ = alone ? outside() : run_directory().switch_port();
     if (alone) return {};
     rack::NodeDescription description;
-    description.name = fmt::format("run-{}", getpid());
+    description.name = run_directory().client_name(fmt::format("run-{}", getpid()));
     description.attributes = {{"pid", std::to_string(getpid())}, {"program", program_.front()}};
     auto joined = rack::Membership::join(directory, description);
     if (!joined) return tl::unexpected(joined.error());

@@ -5,7 +5,7 @@
 
 namespace sluice::ports {
 
-// $XDG_RUNTIME_DIR/sluice where that can be written to, or else /tmp/sluice-UID.
+// $SLUICE_DIR if that is set; else $XDG_RUNTIME_DIR/sluice where that can be written to, or else /tmp/sluice-UID.
 std::string default_run_directory();
 
 }  // namespace sluice::ports

@@ -170,8 +170,7 @@ class StandBy {
  private:
   std::string who() const {
     const auto nodes = DirectoryClient(run_.directory_address()).nodes();
-    const NodeRecord* const node =
-        nodes ? nodes->find(run_.is_joined() ? run_.machine() + "." + name_ : name_) : nullptr;
+    const NodeRecord* const node = nodes ? nodes->find(run_.client_name(name_)) : nullptr;
     const bool known = node != nullptr && node->description.attributes.contains("pid");
     const std::string pid = known ? node->description.attributes.at("pid") : "";
     if (!known) return "another engine of this name is on the rack";

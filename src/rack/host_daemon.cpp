@@ -69,13 +69,13 @@ class LastOneOut final {
 };
 
 // The address given, or the one that the rack gives this name.
-Result<HostAddress> find_address(const HostSettings& settings, DirectoryClient& directory,
+Result<HostAddress> find_address(const HostSettings& settings, const RunDirectory& run, DirectoryClient& directory,
                                  std::unique_ptr<Membership>& membership) {
   HostAddress address{settings.ip, {}};
   if (!settings.mac.empty()) address.mac = wire::MacAddress::parse(settings.mac).value();
   if (settings.port.empty()) {
     NodeDescription description;
-    description.name = settings.name;
+    description.name = run.client_name(settings.name);
     description.attributes = {{"pid", std::to_string(getpid())}, {"shared", "true"}};
     auto joined = Membership::join(directory, description);
     if (!joined) return tl::unexpected(joined.error());
@@ -133,7 +133,7 @@ Result<void> run_host(const std::string& path, const HostSettings& settings) {
 
   DirectoryClient directory(run.directory_address());
   std::unique_ptr<Membership> membership;
-  const auto address = find_address(settings, directory, membership);
+  const auto address = find_address(settings, run, directory, membership);
   if (!address) return tl::unexpected(address.error());
 
   nic::PollLoop loop;

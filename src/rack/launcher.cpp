@@ -91,7 +91,8 @@ void Launcher::keep(const std::vector<DaemonSpec>& daemons, Duration timeout) {
       any = any || process;
       if (!process || alive(*process) || Clock::now() < kept.next) continue;
       auto lock = RunLock::take(directory_);
-      if (!lock) continue;                      // another launcher is at work
+      if (!lock || read_pid_file(directory_.pid_file(kept.daemon.name)) != process)
+        continue;                               // another launcher's work
       waitpid(process->pid, nullptr, WNOHANG);  // if it was our child, let it go for good
       progress_(fmt::format("{} has died; starting it again", kept.daemon.name));
       if (Clock::now() - kept.started > kStable) kept.pause = kFirstPause;
@@ -110,15 +111,13 @@ Result<void> Launcher::start_stage(const std::vector<DaemonSpec>& daemons, Durat
   std::vector<Spawned> spawned;
   Result<void> outcome;
   for (const DaemonSpec& daemon : daemons) {
-    auto process = spawn(daemon.argv, directory_.log(daemon.name));
+    auto process = spawn(daemon.argv, directory_.log(daemon.name), directory_.pid_file(daemon.name));
     if (!process) {
       outcome = fail(fmt::format("{}: {}", daemon.name, process.error().message));
       break;
     }
     spawned.push_back(*process);
     started.push_back(daemon.name);
-    outcome = write_pid_file(directory_.pid_file(daemon.name), process->process);
-    if (!outcome) break;
   }
   for (std::size_t i = 0; i < spawned.size(); ++i) {
     const std::string& name = daemons[i].name;
@@ -153,6 +152,9 @@ Result<std::size_t> Launcher::down(Duration patience) {
       return fail(fmt::format("{} (pid {}) does not end, not even by SIGKILL", daemon.name, daemon.process->pid));
   }
   directory_.clear();
+  if (directory_.has_switch())
+    progress_(fmt::format("a switch that `sluice rack up` has not started goes on in {}: end it as it was started",
+                          directory_.path()));
   return daemons.size();
 }
 

@@ -1,15 +1,19 @@
 #include "rack/launcher.h"
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <sys/file.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <chrono>
 #include <filesystem>
 #include <fstream>
+
+#include "ports/unix_socket.h"
 
 namespace sluice::rack {
 namespace {
@@ -161,6 +165,41 @@ TEST_F(LauncherTest, CleansUpBehindARackThatWasKilled) {
   EXPECT_EQ(launcher_->status().size(), 1u) << "the pid file of the dead one is gone";
 }
 
+TEST_F(LauncherTest, ADaemonThatCannotBeRecordedNeverBegins) {
+  const std::string name(251, 'a');  // with ".log" a file may be called so, with ".pid.new" not
+  const std::string trace = folder_ + "/trace";
+  const auto up = launcher_->up({daemon(name, "echo $$ > " + trace + "; " + kGood)}, Duration::seconds(10));
+  ASSERT_FALSE(up);
+  EXPECT_THAT(up.error().message, HasSubstr("cannot write"));
+  EXPECT_FALSE(std::filesystem::exists(trace)) << "nobody could ever end it";
+}
+
+TEST_F(LauncherTest, LeavesAloneWhatALivingProcessOfSomebodyElsesHasThere) {
+  const RunDirectory& run = launcher_->directory();
+  ASSERT_TRUE(run.prepare());
+  auto directory = ports::listen_unix(run.directory_socket());
+  auto cowbird = ports::listen_unix(run.cowbird_socket(), ports::UnixKind::kMessages);
+  ASSERT_TRUE(directory && cowbird);
+  ports::Descriptor held(open(run.lease_file("memory1").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+  ASSERT_EQ(flock(held.get(), LOCK_EX), 0);
+  const std::vector<std::string> theirs{run.directory_socket(), run.cowbird_socket(), run.directory_state(),
+                                        run.lease_file("memory1"), run.journal("memory1")};
+  const std::vector<std::string> left_over{run.switch_socket(), run.lease_file("memory2"), run.journal("memory2")};
+  for (const auto& files : {theirs, left_over}) {
+    for (const std::string& file : files) std::ofstream(file, std::ios::app).flush();
+  }
+  EXPECT_EQ(launcher_->down().value(), 0u);
+  EXPECT_THAT(progress_, HasSubstr("end it as it was started"));
+  ASSERT_TRUE(launcher_->up({daemon("a", kGood)}));
+  for (const std::string& file : theirs) EXPECT_TRUE(std::filesystem::exists(file)) << file;
+  for (const std::string& file : left_over) EXPECT_FALSE(std::filesystem::exists(file)) << file;
+  directory->close();
+  cowbird->close();
+  held.close();
+  EXPECT_EQ(launcher_->down().value(), 1u);
+  for (const std::string& file : theirs) EXPECT_FALSE(std::filesystem::exists(file)) << file;
+}
+
 TEST_F(LauncherTest, TwoLaunchersDoNotMix) {
   ASSERT_TRUE(launcher_->directory().prepare());
   const auto lock = RunLock::take(launcher_->directory());
@@ -170,11 +209,33 @@ TEST_F(LauncherTest, TwoLaunchersDoNotMix) {
   EXPECT_THAT(up.error().message, HasSubstr("another `sluice rack` command"));
 }
 
+TEST_F(LauncherTest, OneSwitchLivesInARunDirectory) {
+  ASSERT_TRUE(launcher_->directory().prepare());
+  {
+    const auto first = RunLock::of_switch(launcher_->directory());
+    ASSERT_TRUE(first);
+    const auto second = RunLock::of_switch(launcher_->directory());
+    ASSERT_FALSE(second);
+    EXPECT_THAT(second.error().message, HasSubstr("is this rack up already?"));
+  }
+  EXPECT_TRUE(RunLock::of_switch(launcher_->directory()));
+}
+
 TEST_F(LauncherTest, RefusesARunDirectoryThatIsNotOurs) {
   std::ofstream(folder_ + "/file") << "x";
   EXPECT_THAT(RunDirectory(folder_ + "/file").prepare().error().message, HasSubstr("must be a directory of your own"));
   EXPECT_THAT(RunDirectory("/proc/1/none").prepare().error().message, HasSubstr("choose a directory"));
   EXPECT_THAT(RunDirectory("/tmp/" + std::string(100, 'a')).prepare().error().message, HasSubstr("at most 80 bytes"));
+}
+
+TEST(RunDirectory, IsWhereSluiceDirSaysUnlessToldOtherwise) {
+  const char* const before = std::getenv("SLUICE_DIR");
+  const std::string kept = before == nullptr ? "" : before;
+  setenv("SLUICE_DIR", "/srv/rack", 1);
+  EXPECT_EQ(RunDirectory::default_path(), "/srv/rack");
+  setenv("SLUICE_DIR", "", 1);
+  EXPECT_THAT(RunDirectory::default_path(), HasSubstr("/sluice"));
+  before == nullptr ? unsetenv("SLUICE_DIR") : setenv("SLUICE_DIR", kept.c_str(), 1);
 }
 
 TEST(Process, TellsItsOwnUsage) {

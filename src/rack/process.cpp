@@ -75,8 +75,43 @@ bool wait_for_exit(int pidfd, pid_t pid, Duration timeout) {
   }
 }
 
-[[noreturn]] void become(const std::vector<char*>& argv, int log, int ready) {
+// Two ends of a pipe, or of none.
+class Pipe {
+ public:
+  Pipe() { made_ = pipe2(ends_, O_CLOEXEC) == 0; }
+  ~Pipe() {
+    close_end(0);
+    close_end(1);
+  }
+  Pipe(const Pipe&) = delete;
+  Pipe& operator=(const Pipe&) = delete;
+
+  bool made() const { return made_; }
+  int end(int i) const { return ends_[i]; }
+  int release(int i) { return std::exchange(ends_[i], -1); }
+  void close_end(int i) {
+    if (ends_[i] >= 0) close(std::exchange(ends_[i], -1));
+  }
+
+ private:
+  int ends_[2] = {-1, -1};
+  bool made_ = false;
+};
+
+// Whether the one who started us has written down who we are; else we must not begin, for nobody could end us.
+bool is_recorded(int go) {
+  char byte = 0;
+  ssize_t n = 0;
+  do {
+    n = read(go, &byte, 1);
+  } while (n < 0 && errno == EINTR);
+  return n == 1;
+}
+
+[[noreturn]] void become(const std::vector<char*>& argv, int log, int ready, Pipe& go) {
   setsid();
+  go.close_end(1);
+  if (!is_recorded(go.end(0))) _exit(127);
   const int null = open("/dev/null", O_RDONLY);
   dup2(null, STDIN_FILENO);
   dup2(log, STDOUT_FILENO);
@@ -130,33 +165,40 @@ Result<void> write_pid_file(const std::string& path, const ProcessRecord& proces
   return {};
 }
 
-Result<Spawned> spawn(const std::vector<std::string>& argv, const std::string& log) {
+Result<Spawned> spawn(const std::vector<std::string>& argv, const std::string& log, const std::string& pid_file) {
   const int log_descriptor = open(log.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
   if (log_descriptor < 0) return fail(fmt::format("cannot write {}: {}", log, std::strerror(errno)));
   const std::int64_t log_begins = lseek(log_descriptor, 0, SEEK_END);
-  int pipe_ends[2];
-  if (pipe2(pipe_ends, O_CLOEXEC) != 0) {
+  Pipe ready;
+  Pipe go;
+  if (!ready.made() || !go.made()) {
+    const int why = errno;
     close(log_descriptor);
-    return fail(fmt::format("cannot start {}: {}", argv[0], std::strerror(errno)));
+    return fail(fmt::format("cannot start {}: {}", argv[0], std::strerror(why)));
   }
   // Everything that allocates happens before fork().
-  std::vector<std::string> words{"env", fmt::format("{}={}", kReadyVariable, pipe_ends[1])};
+  std::vector<std::string> words{"env", fmt::format("{}={}", kReadyVariable, ready.end(1))};
   words.insert(words.end(), argv.begin(), argv.end());
   std::vector<char*> pointers;
   for (std::string& word : words) pointers.push_back(word.data());
   pointers.push_back(nullptr);
   const pid_t pid = fork();
-  if (pid == 0) become(pointers, log_descriptor, pipe_ends[1]);
+  if (pid == 0) become(pointers, log_descriptor, ready.end(1), go);
+  const int why = errno;
   close(log_descriptor);
-  close(pipe_ends[1]);
-  if (pid < 0) {
-    const int why = errno;
-    close(pipe_ends[0]);
-    return fail(fmt::format("cannot start {}: {}", argv[0], std::strerror(why)));
-  }
-  // One that has ended already is a zombie with a start time (or nothing at all, where children are not waited for): wait_ready() tells.
+  if (pid < 0) return fail(fmt::format("cannot start {}: {}", argv[0], std::strerror(why)));
+  // It waits for our word, so it is there, with a start time.
   const auto fields = stat_fields(pid);
-  return Spawned{{pid, fields.size() > kStartTicks ? number(fields[kStartTicks]) : 0}, pipe_ends[0], log_begins};
+  const ProcessRecord process{pid, fields.size() > kStartTicks ? number(fields[kStartTicks]) : 0};
+  if (!pid_file.empty()) {
+    if (auto written = write_pid_file(pid_file, process); !written) {
+      go.close_end(1);
+      waitpid(pid, nullptr, 0);
+      return tl::unexpected(written.error());
+    }
+  }
+  static_cast<void>(!write(go.end(1), "", 1));
+  return Spawned{process, ready.release(0), log_begins};
 }
 
 std::vector<std::string> command_of(const ProcessRecord& process) {

@@ -46,8 +46,8 @@ struct Spawned {
   std::int64_t log_begins = 0;  // its own lines, behind those of earlier ones
 };
 // Starts argv[0] in a session of its own, its output appended to `log`, with the environment variable kReadyVariable naming the descriptor
-// on which it says "ready\n".
-Result<Spawned> spawn(const std::vector<std::string>& argv, const std::string& log);
+// on which it says "ready\n". It begins only once `pid_file` (empty: none) names it: should that fail, or should we die before, it never does.
+Result<Spawned> spawn(const std::vector<std::string>& argv, const std::string& log, const std::string& pid_file = {});
 // Waits until it is ready, takes its descriptor back. An error when it dies first, says nothing in time, or `interrupt` (a descriptor, or
 // -1) becomes readable.
 Result<void> wait_ready(Spawned& spawned, const std::string& name, const std::string& log, Duration timeout,

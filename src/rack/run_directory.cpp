@@ -12,7 +12,10 @@
 #include <filesystem>
 #include <fstream>
 
+#include "ports/descriptor.h"
+#include "ports/host_directory.h"
 #include "ports/run_path.h"
+#include "ports/unix_socket.h"
 
 namespace sluice::rack {
 
@@ -63,22 +66,59 @@ std::string RunDirectory::switch_port() const {
   return is_joined() ? "udp:" + first_line_of(joined() + "/address") : "shm:" + switch_socket();
 }
 
+namespace {
+
+// Somebody listens there; a socket that a dead process has left refuses.
+bool is_served(const std::string& socket) {
+  return ports::connect_unix(socket).has_value() || (errno != ECONNREFUSED && errno != ENOENT);
+}
+
+// A living daemon holds it.
+bool is_held(const std::string& lease_file) {
+  const ports::Descriptor file(open(lease_file.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW));
+  return file && flock(file.get(), LOCK_EX | LOCK_NB) != 0;
+}
+
+}  // namespace
+
+bool RunDirectory::has_switch() const { return is_served(directory_socket()); }
+
 void RunDirectory::clear() const {
   std::error_code ignored;
+  const bool has_directory = has_switch();
+  const auto is_left_over = [&](const std::string& name) {
+    const std::string path = path_ + "/" + name;
+    const std::string stem = name.substr(0, name.rfind('.'));
+    if (name.ends_with(".pid")) return true;
+    if (name.ends_with(".sock")) return !is_served(path);
+    if (name.ends_with(".lease")) return !is_held(path);
+    if (name.ends_with(".journal")) return !is_held(lease_file(stem));
+    if (name.starts_with("directory.sqlite") || name.ends_with(".new")) return !has_directory;
+    if (!name.starts_with("host-") || name.ends_with(".log")) return false;
+    const ports::HostDirectory host(path);
+    return !host.has_users() && !is_served(host.socket());
+  };
   for (const auto& entry : std::filesystem::directory_iterator(path_, ignored)) {
-    const std::string name = entry.path().filename().string();
-    const bool ours = name.ends_with(".sock") || name.ends_with(".pid") || name.starts_with("directory.sqlite") ||
-                      name.ends_with(".new") || name.ends_with(".lease") || name.ends_with(".journal");
-    if (ours || name.starts_with("host-")) std::filesystem::remove_all(entry.path(), ignored);
+    if (is_left_over(entry.path().filename().string())) std::filesystem::remove_all(entry.path(), ignored);
   }
 }
 
 Result<RunLock> RunLock::take(const RunDirectory& directory) {
-  const int descriptor = open(directory.lock().c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-  if (descriptor < 0) return fail(fmt::format("cannot open {}: {}", directory.lock(), std::strerror(errno)));
+  return take(directory.lock(),
+              fmt::format("another `sluice rack` command is at work in {}; wait for its end", directory.path()));
+}
+
+Result<RunLock> RunLock::of_switch(const RunDirectory& directory) {
+  return take(directory.lease_file("switch"),
+              fmt::format("a switch lives in {} already; is this rack up already?", directory.path()));
+}
+
+Result<RunLock> RunLock::take(const std::string& path, const std::string& taken) {
+  const int descriptor = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+  if (descriptor < 0) return fail(fmt::format("cannot open {}: {}", path, std::strerror(errno)));
   if (flock(descriptor, LOCK_EX | LOCK_NB) != 0) {
     close(descriptor);
-    return fail(fmt::format("another `sluice rack` command is at work in {}; wait for its end", directory.path()));
+    return fail(taken);
   }
   return RunLock(descriptor);
 }

@@ -26,8 +26,10 @@ class RunDirectory {
 
   // Makes it if need be; an error when it is not ours alone.
   Result<void> prepare() const;
-  // Removes what a rack leaves there, except logs.
+  // Removes what a rack leaves there, except logs, and except what a living process of somebody else's (a service manager's, say) has there.
   void clear() const;
+  // Whether a switch's directory is served here.
+  bool has_switch() const;
 
   const std::string& path() const { return path_; }
   // Where the rack is: the directory, and the port to the switch for ports/open.h.
@@ -37,6 +39,8 @@ class RunDirectory {
   std::string joined() const { return path_ + "/joined"; }
   // This machine's name on the rack that it has joined; empty: it has joined none.
   std::string machine() const;
+  // A client's name on the rack: names are the rack's, but process numbers, which clients are named by, and hosts are a machine's.
+  std::string client_name(const std::string& name) const { return is_joined() ? machine() + "." + name : name; }
   std::string tls() const { return path_ + "/tls"; }
 
   // What a rack of this machine has here.
@@ -62,15 +66,18 @@ class RunDirectory {
   std::string path_;
 };
 
-// Held by `up` and `down`, so that two of them do not mix. Released when destroyed, or when the process dies.
+// Held by `up` and `down`, so that two of them do not mix, and by a switch. Released when destroyed, or when the process dies.
 class RunLock {
  public:
   static Result<RunLock> take(const RunDirectory& directory);
+  // Held by the switch while it lives: of two that are started at once one gives way.
+  static Result<RunLock> of_switch(const RunDirectory& directory);
   RunLock(RunLock&& other) noexcept : descriptor_(std::exchange(other.descriptor_, -1)) {}
   RunLock& operator=(RunLock&&) = delete;
   ~RunLock();
 
  private:
+  static Result<RunLock> take(const std::string& path, const std::string& taken);
   explicit RunLock(int descriptor) : descriptor_(descriptor) {}
   int descriptor_;
 };
