@@ -21,6 +21,8 @@ constexpr Duration kShortestProbe = Duration::nanoseconds(100);
 constexpr Duration kLongestProbe = Duration::seconds(1);
 constexpr Duration kShortestPatience = Duration::milliseconds(10);
 constexpr Duration kLongestPatience = Duration::seconds(600);
+constexpr const char* kIdleProbeWhat = "the same while nobody asks for anything";
+constexpr const char* kPatienceWhat = "fail requests to a memory node that has been out of reach for so long";
 
 }  // namespace
 
@@ -58,11 +60,9 @@ void SwitchSettings::declare(Schema& s) {
       .toggle("cowbird", cowbird,
               "move data for Cowbird's applications in the switch (`sluice cowbird engine --engine switch`)")
       .duration("cowbird-probe", cowbird_probe, kShortestProbe, kLongestProbe,
-                "between two looks at applications' rings, of all channels in turn")
-      .duration("cowbird-idle-probe", cowbird_idle_probe, Duration::microseconds(1), kLongestProbe,
-                "between two looks at the rings of a channel that is idle")
-      .duration("cowbird-patience", cowbird_patience, kShortestPatience, kLongestPatience,
-                "fail requests to a memory node that has been out of reach for so long")
+                "between two looks at applications' rings while they are busy; all channels take turns")
+      .duration("cowbird-idle-probe", cowbird_idle_probe, Duration::microseconds(1), kLongestProbe, kIdleProbeWhat)
+      .duration("cowbird-patience", cowbird_patience, kShortestPatience, kLongestPatience, kPatienceWhat)
       .toggle("edm", edm, "grant the rack's memory traffic by EDM's scheduler: no port is sent more than edm-rate")
       .integer("edm-rate", edm_rate, 1, 1'000'000, "rate of every port, in Mb/s, by which EDM grants")
       .bytes("edm-chunk", edm_chunk, 4 * kKib, 8 * kKib * kKib, "READs up to this long are granted as a whole")
@@ -91,11 +91,9 @@ void MemorySettings::declare(Schema& s) {
       .toggle("cowbird", cowbird,
               "move data for Cowbird's applications of other machines (`sluice cowbird engine --engine at:NAME`)")
       .duration("cowbird-probe", cowbird_probe, kShortestProbe, kLongestProbe,
-                "between looks at an application's rings while it is busy")
-      .duration("cowbird-idle-probe", cowbird_idle_probe, Duration::microseconds(1), kLongestProbe,
-                "the same while it is idle")
-      .duration("cowbird-patience", cowbird_patience, kShortestPatience, kLongestPatience,
-                "fail requests to another memory node that has been out of reach for so long")
+                "between two looks at applications' rings while they are busy; of each application")
+      .duration("cowbird-idle-probe", cowbird_idle_probe, Duration::microseconds(1), kLongestProbe, kIdleProbeWhat)
+      .duration("cowbird-patience", cowbird_patience, kShortestPatience, kLongestPatience, kPatienceWhat)
       .bytes("cowbird-rings", cowbird_rings, 64 * kKib, 1024 * kGib,
              "rings that are served at once; each takes as much memory here")
       .text("http", http, kHttpWhat, kHttpForm);
@@ -123,12 +121,12 @@ void CowbirdSettings::declare(Schema& s) {
           "at:NODE")
       .text("socket", socket, "where applications find the engine; empty: cowbird.sock in the run directory", "a path")
       .text("port", port, "connect here instead of to the switch of the run directory", kPortForms)
-      .duration("probe", probe, kShortestProbe, kLongestProbe, "between looks at an instance's rings while it is busy")
-      .duration("idle-probe", idle_probe, Duration::microseconds(1), kLongestProbe, "the same while it is idle")
+      .duration("probe", probe, kShortestProbe, kLongestProbe,
+                "between two looks at applications' rings while they are busy; of each application")
+      .duration("idle-probe", idle_probe, Duration::microseconds(1), kLongestProbe, kIdleProbeWhat)
       .integer("batch-size", batch_size, 1, 65'536, "most reads whose data goes back in one batch")
       .integer("instances", instances, 1, 65'536, "most applications at once")
-      .duration("patience", patience, kShortestPatience, kLongestPatience,
-                "fail requests to a memory node that has been out of reach for so long")
+      .duration("patience", patience, kShortestPatience, kLongestPatience, kPatienceWhat)
       .text("http", http, kHttpWhat, kHttpForm);
 }
 

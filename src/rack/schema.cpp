@@ -10,6 +10,7 @@
 #include <charconv>
 #include <cmath>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <sstream>
 #include <utility>
@@ -36,7 +37,7 @@ bool parse_bool(std::string_view text, bool& out) {
 // Where the number ends and the unit begins.
 std::size_t unit_start(std::string_view text) { return std::min(text.find_first_not_of("0123456789"), text.size()); }
 
-std::string quoted(std::string_view value) { return fmt::format("\"{}\"", value); }
+std::string in_quotes(std::string_view value) { return fmt::format("\"{}\"", value); }
 
 }  // namespace
 
@@ -241,7 +242,7 @@ std::string Schema::names() const {
 
 Result<void> Schema::set(const Setting& setting, std::string_view value, const std::string& where) {
   if (setting.set(value)) return {};
-  return fail(fmt::format("{} = {}: must be {}", where, quoted(value), setting.allowed));
+  return fail(fmt::format("{} = {}: must be {}", where, in_quotes(value), setting.allowed));
 }
 
 namespace {
@@ -266,11 +267,13 @@ std::string place_of(const std::string& path, const toml::node& node) {
 Result<void> apply_value(const Setting& setting, const toml::node& node, const std::string& where) {
   const toml::array* array = node.as_array();
   if (array == nullptr) {
-    if (node.is_table()) return fail(fmt::format("{} = {}: must be {}", where, quoted(text_of(node)), setting.allowed));
+    if (node.is_table())
+      return fail(fmt::format("{} = {}: must be {}", where, in_quotes(text_of(node)), setting.allowed));
     if (setting.is_list) setting.clear();
     return Schema::set(setting, text_of(node), where);
   }
-  if (!setting.is_list) return fail(fmt::format("{} = {}: must be {}", where, quoted(text_of(node)), setting.allowed));
+  if (!setting.is_list)
+    return fail(fmt::format("{} = {}: must be {}", where, in_quotes(text_of(node)), setting.allowed));
   setting.clear();
   for (const toml::node& element : *array) {
     if (auto done = Schema::set(setting, text_of(element), where); !done) return done;
@@ -290,7 +293,7 @@ Result<void> apply_table(const toml::table& content, const std::string& name, co
     const Setting* setting = schema.find(key.str());
     if (setting == nullptr) {
       return fail(fmt::format("{}: [{}] {} = {}: unknown key; [{}] has {}", place_of(path, node), name, key.str(),
-                              quoted(text_of(node)), name, schema.names()));
+                              in_quotes(text_of(node)), name, schema.names()));
     }
     if (auto done = apply_value(*setting, node, fmt::format("{}: [{}] {}", place_of(path, node), name, key.str()));
         !done)
@@ -314,7 +317,7 @@ Result<void> parse_toml(std::string_view text, const std::string& path, const Ta
     const bool known = table != tables.end() && node.is_table();
     if (!known)
       return fail(fmt::format("{}: {} = {}: unknown table; allowed are {}", place_of(path, node), name,
-                              quoted(text_of(node)), names_of(tables)));
+                              in_quotes(text_of(node)), names_of(tables)));
     if (auto done = apply_table(*node.as_table(), name, *table->second, path); !done) return done;
   }
   return {};
@@ -323,9 +326,11 @@ Result<void> parse_toml(std::string_view text, const std::string& path, const Ta
 Result<void> load_toml(const std::string& path, const Tables& tables) {
   std::ifstream in(path);
   if (!in)
-    return fail(fmt::format("--config = {}: {}; give the path of a TOML file", quoted(path), std::strerror(errno)));
+    return fail(fmt::format("--config = {}: {}; give the path of a TOML file", in_quotes(path), std::strerror(errno)));
   std::ostringstream text;
   text << in.rdbuf();
+  if (in.bad() || std::filesystem::is_directory(path))
+    return fail(fmt::format("--config = {}: cannot be read; give the path of a TOML file", in_quotes(path)));
   return parse_toml(text.str(), path, tables);
 }
 

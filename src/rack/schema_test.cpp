@@ -114,6 +114,9 @@ TEST(Schema, SaysThatTheFileIsNotThere) {
   const auto loaded = load_toml("/no/such/file.toml", {});
   ASSERT_FALSE(loaded);
   EXPECT_THAT(loaded.error().message, HasSubstr("--config = \"/no/such/file.toml\": No such file"));
+  const auto folder = load_toml("/proc/self", {});
+  ASSERT_FALSE(folder) << "no file, though it can be opened";
+  EXPECT_THAT(folder.error().message, HasSubstr("give the path of a TOML file"));
 }
 
 TEST(Schema, ReadsSizes) {
