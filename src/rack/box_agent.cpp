@@ -43,6 +43,7 @@ BoxAgent::~BoxAgent() {
     if (own_loop_ != nullptr) own_loop_->stop();
   }
   thread_.join();
+  stage_.set_agent({}, nullptr);  // a box with threads of its own goes on for a while
 }
 
 void BoxAgent::work() {

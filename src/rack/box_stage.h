@@ -39,8 +39,8 @@ class BoxControl {
   virtual void set_store(Time now, const std::optional<StoreMemory>& store) = 0;
   // The memory whose atomics may be replaced, as the directory tells it.
   virtual void set_words(const std::vector<swordbox::WordRegion>& regions) = 0;
-  // Frames from or to the agent's own address pass without a look. Without an agent repairs wait. It may be called from any of the
-  // box's threads.
+  // Frames from or to the agent's own address pass without a look. Without an agent (null) repairs wait. It may be called from any of the
+  // box's threads; the one before is not called any more when this returns.
   virtual void set_agent(wire::MacAddress mac, Agent agent) = 0;
   virtual void on_repair(Time now, const Errand& errand, std::optional<std::uint64_t> prior) = 0;
   // {"on": bool, "order": "strict", "keys": 64, "held-frames": 100, "rules": {"clover-reads": false}}: what may change at run time. An

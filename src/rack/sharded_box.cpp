@@ -201,13 +201,17 @@ void ShardedBox::set_words(const std::vector<swordbox::WordRegion>& regions) {
 
 void ShardedBox::set_agent(wire::MacAddress mac, Agent agent) {
   agent_mac_ = mac;
-  has_agent_ = true;
+  has_agent_ = agent != nullptr;
   for (std::uint32_t i = 0; i < shards_.size(); ++i) {
-    const auto in_its_name = [agent, i](Errand errand) {
-      errand.shard = i;
-      agent(errand);
-    };
-    shards_[i]->post([mac, in_its_name](Time, BoxStage& stage) { stage.set_agent(mac, in_its_name); });
+    Agent in_its_name;
+    if (agent) {
+      in_its_name = [agent, i](Errand errand) {
+        errand.shard = i;
+        agent(errand);
+      };
+    }
+    // At once: the one before may be gone when we return.
+    shards_[i]->call([&](BoxStage& stage) { stage.set_agent(mac, in_its_name); });
   }
 }
 
@@ -226,7 +230,7 @@ Result<void> ShardedBox::change(const std::string& text) {
 }
 
 std::string ShardedBox::status_json(std::size_t most) {
-  json all = json::object();
+  json all{{"top_connections", json::array()}, {"top_keys", json::array()}};  // though there be none
   json shares = json::array();
   for (const auto& shard : shards_) {
     std::string text;
@@ -238,7 +242,7 @@ std::string ShardedBox::status_json(std::size_t most) {
                       {"tracked_words", one["tracked_words"]}});
     // All see all connections, and all have the same limits.
     for (const char* name : {"connections", "limits", "volumes"}) {
-      if (!all.empty()) one.erase(name);
+      if (shares.size() > 1) one.erase(name);
     }
     merge(all, one);
   }
