@@ -112,6 +112,7 @@ Result<void> serve_cowbird_pool(const VerbsEnd& end, CowbirdWorld& world, const 
   auto memory = MemoryNode::make(connector, world.pool_bytes(), 16, 1);
   if (!memory) return tl::unexpected(memory.error());
   std::ranges::fill((*memory)->bytes(), CowbirdWorld::kFill);
+  (*memory)->follow(loop.now(), {}, "");  // no directory, so no tenants
   if (auto serving = (*memory)->serve(kPort); !serving) return serving;
   const RegionRecord region = (*memory)->region();
   world.tell(region.address, region.key);

@@ -147,9 +147,15 @@ void DirectoryServer::add_routes(httplib::Server& http) {
               auto description = described_by(request, in);
               if (description) description = directory_.tenants().admitted(std::move(*description), *who);
               if (!description) return tl::unexpected(description.error());
-              auto joined =
-                  directory_.join(*description, Duration::milliseconds(in.at("lease_ms").get<std::int64_t>()));
+              // What is out of bounds stays so, without being more than a Duration holds.
+              const auto lease_ms = std::clamp<std::int64_t>(in.at("lease_ms").get<std::int64_t>(), 0, 1'000'000'000);
+              auto joined = directory_.join(*description, Duration::milliseconds(lease_ms));
               if (!joined) return tl::unexpected(joined.error());
+              // Whoever was shut out meanwhile was not among the nodes that were put out.
+              if (auto still = directory_.tenants().still(*who); !still) {
+                static_cast<void>(directory_.leave(joined->lease));
+                return tl::unexpected(still.error());
+              }
               return json{{"node", to_json(joined->node)}, {"lease", joined->lease.value}};
             }));
   http.Post("/v1/publish", with_json([this](const Request& request, const json& in) -> Result<json> {
@@ -344,7 +350,7 @@ Result<std::string> DirectoryClient::exchange(Duration timeout, Request&& reques
     if (result && result->status == 200) return result->body;
     if (result) {
       const json body = json::parse(result->body, nullptr, false);
-      return fail(body.is_object() && body.contains("error")
+      return fail(body.is_object() && body.value("error", json()).is_string()
                       ? body["error"].get<std::string>()
                       : fmt::format("the directory answered {}", result->status));
     }
@@ -362,8 +368,13 @@ Result<std::string> DirectoryClient::get(const std::string& path, Duration timeo
   return exchange(timeout, [&](httplib::ClientImpl& client) { return client.Get(path); });
 }
 
+namespace {
+// Names of programs and the like may have bytes that are no UTF-8.
+std::string text_of(const json& out) { return out.dump(-1, ' ', false, json::error_handler_t::replace); }
+}  // namespace
+
 Result<Registration> DirectoryClient::join(const NodeDescription& description, Duration lease) {
-  const auto body = post("/v1/join", json{{"node", to_json(description)}, {"lease_ms", lease.milliseconds()}}.dump());
+  const auto body = post("/v1/join", text_of({{"node", to_json(description)}, {"lease_ms", lease.milliseconds()}}));
   if (!body) return tl::unexpected(body.error());
   const json answer = json::parse(*body, nullptr, false);
   if (!answer.is_object() || !answer.contains("node") || !answer.value("lease", json()).is_number_unsigned())
@@ -385,7 +396,7 @@ Result<Snapshot> snapshot_of(const Result<std::string>& body) {
 }  // namespace
 
 Result<void> DirectoryClient::publish(LeaseId lease, const NodeDescription& description) {
-  return nothing_of(post("/v1/publish", json{{"lease", lease.value}, {"node", to_json(description)}}.dump()));
+  return nothing_of(post("/v1/publish", text_of({{"lease", lease.value}, {"node", to_json(description)}})));
 }
 
 Result<void> DirectoryClient::renew(LeaseId lease) {

@@ -54,6 +54,9 @@ Result<void> run_memory(const std::string& directory, const MemorySettings& sett
 
   auto node = MemoryNode::make(endpoint.connector(), settings.size, settings.connections, endpoint.node().incarnation);
   if (!node) return tl::unexpected(node.error());
+  const auto known = endpoint.directory().nodes();
+  if (!known) return tl::unexpected(known.error());
+  (*node)->follow(endpoint.loop().now(), *known, settings.name);
   if (auto serving = (*node)->serve(kConnectionPort); !serving) return serving;
   NodeDescription description = config.description;
   description.cm_port = kConnectionPort;

@@ -93,7 +93,7 @@ class MemoryNode {
   void fence(Time now);
   // Every tenant may use the memory that we export.
   void share_with_all() { shared_ = true; }
-  // What the directory says: ends the connections of who is gone, makes and removes tenants' regions of the node of this name. True: regions() are
+  // What the directory says, before which nobody is connected to: ends the connections of who is gone, makes and removes tenants' regions of the node of this name. True: regions() are
   // others than before.
   bool follow(Time now, const Snapshot& snapshot, const std::string& name);
   // Another number with each memory that begins blank, for kLifeAttribute.

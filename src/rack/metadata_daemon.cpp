@@ -123,13 +123,17 @@ Result<void> run_metadata(const std::string& directory, const MetadataSettings& 
                      .domain_for = domain_for});
   nic::Polled<rc::MessageServerRc> polled(messages);
   endpoint.loop().add(polled);
-  if (auto listening = acceptor.listen(kConnectionPort); !listening) return listening;
-  endpoint.on_change([&](Time now, const Snapshot& snapshot) {
+  const auto follow = [&](Time now, const Snapshot& snapshot) {
     acceptor.drop_gone(now, snapshot);
     clients.learn(snapshot);
     is_shared = has_shared_memory(snapshot);
     repair.set_nodes(now, snapshot);
-  });
+  };
+  const auto known = endpoint.directory().nodes();
+  if (!known) return tl::unexpected(known.error());
+  follow(endpoint.loop().now(), *known);
+  if (auto listening = acceptor.listen(kConnectionPort); !listening) return listening;
+  endpoint.on_change(follow);
   NodeDescription description = endpoint_config.description;
   description.cm_port = kConnectionPort;
   description.attributes["value-size"] = std::to_string(settings.value_size);
@@ -150,7 +154,7 @@ Result<void> run_metadata(const std::string& directory, const MetadataSettings& 
     const std::string volumes = volumes_attribute(server.volumes());
     if (volumes == description.attributes[kVolumesAttribute]) return;
     description.attributes[kVolumesAttribute] = volumes;
-    static_cast<void>(endpoint.publish(description));
+    endpoint.publish_soon(description);  // until the directory has taken it, and without waiting for that
   });
   endpoint.loop().add(telling);
 

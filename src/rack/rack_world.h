@@ -85,6 +85,11 @@ class RackWorld : public testing::Test {
     std::uint64_t incarnation = 1;
   };
   void start_memory(std::uint32_t number, std::uint64_t incarnation = 1) {
+    make_memory(number, incarnation);
+    memories_[number].node->follow(loop_.now(), {}, "memory" + std::to_string(number));
+  }
+  // It has not heard of the rack yet.
+  void make_memory(std::uint32_t number, std::uint64_t incarnation = 1) {
     Memory& m = memories_[number];
     m.station = std::make_unique<Station>(loop_, listener_->call(), number);
     m.node = MemoryNode::make(*m.station->connector, 1 << 20, 16, 1).value();

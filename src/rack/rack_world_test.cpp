@@ -141,6 +141,16 @@ TEST_F(TenantsWorld, WhoIsNotOnTheRackIsNotConnectedTo) {
   EXPECT_TRUE(run_until([&] { return nodes_->up() == 1; })) << "it is tried again: " << nodes_->problems();
 }
 
+TEST_F(TenantsWorld, NobodyIsConnectedToBeforeItIsKnownWhoIsWhose) {
+  make_memory(1);
+  nodes_->set_nodes(loop_.now(), snapshot());
+  ASSERT_TRUE(run_until([&] { return node().acceptor().refused() > 0 || nodes_->up() == 1; }));
+  EXPECT_EQ(nodes_->up(), 0u) << "a tenant's client would be taken for the rack's own";
+  EXPECT_TRUE(follow(word("red", {{"red", "heap", "memory1", 1 << 16, 1}})));
+  ASSERT_TRUE(run_until([&] { return nodes_->up() == 1; })) << nodes_->problems();
+  EXPECT_EQ(write_to(address_of(""), 1), Status::kAccessDenied);
+}
+
 TEST_F(TenantsWorld, ARegionThatIsGivenBackIsGoneAndItsSuccessorBlank) {
   start_memory(1);
   const std::vector<TenantRegion> regions{{"red", "heap", "memory1", 1 << 16, 1}};

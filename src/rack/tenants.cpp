@@ -74,6 +74,12 @@ std::string tenant_of(const NodeDescription& node) {
   return found == node.attributes.end() ? std::string() : found->second;
 }
 
+std::size_t attribute_bytes(const NodeDescription& node) {
+  std::size_t bytes = 0;
+  for (const auto& [name, value] : node.attributes) bytes += name.size() + value.size();
+  return bytes;
+}
+
 }  // namespace
 
 bool has_shared_memory(const Snapshot& snapshot) {
@@ -83,6 +89,7 @@ bool has_shared_memory(const Snapshot& snapshot) {
 }
 
 void ClientsByAddress::learn(const Snapshot& snapshot) {
+  has_learned_ = true;
   has_tenants_ = snapshot.has_tenants;
   owners_.clear();
   for (const NodeRecord& node : snapshot.nodes) {
@@ -91,6 +98,7 @@ void ClientsByAddress::learn(const Snapshot& snapshot) {
 }
 
 std::optional<std::string> ClientsByAddress::owner(const wire::Gid& address) const {
+  if (!has_learned_) return std::nullopt;
   if (!has_tenants_) return std::string();
   const auto known = owners_.find(address);
   return known == owners_.end() ? std::nullopt : std::optional(known->second);
@@ -319,9 +327,50 @@ Result<NodeDescription> Tenants::admitted(NodeDescription description, const Ask
       (known->description.kind != NodeKind::kClient || tenant_of(known->description) != asker.tenant))
     return refuse(Refusal::kForbidden,
                   fmt::format("the name '{}' is another's on this rack; choose one of your own", description.name));
+  if (known == nullptr || known->state == NodeState::kGone) {
+    if (auto room = room_for_client(*snapshot, asker.tenant); !room) return tl::unexpected(room.error());
+  }
+  return owned_by(std::move(description), asker.tenant);
+}
+
+// All tenants share the rack's numbers, and everybody is told of every node.
+Result<void> Tenants::room_for_client(const Snapshot& snapshot, const std::string& tenant) {
+  std::size_t remembered = 0;
+  std::size_t here = 0;
+  for (const NodeRecord& node : snapshot.nodes) {
+    if (tenant_of(node.description) != tenant) continue;
+    ++remembered;
+    here += node.state == NodeState::kGone ? 0 : 1;
+  }
+  if (here >= kMostClients)
+    return refuse(Refusal::kOverQuota,
+                  fmt::format("over quota: tenant '{}' has {} clients on the rack, and more are not "
+                              "allowed; end one",
+                              tenant, here));
+  if (remembered >= kMostRemembered)
+    return refuse(Refusal::kOverQuota,
+                  fmt::format("over quota: tenant '{}' has had {} clients within {} s, and more are not allowed; wait",
+                              tenant, remembered, Directory::kForgetAfter.milliseconds() / 1000));
+  return {};
+}
+
+Result<NodeDescription> Tenants::owned_by(NodeDescription description, const std::string& tenant) {
+  if (attribute_bytes(description) > kMostAttributes)
+    return refuse(Refusal::kOverQuota, fmt::format("over quota: node '{}' says more than {} of itself",
+                                                   description.name, bytes_text(kMostAttributes)));
   description.regions.clear();
-  description.attributes[kTenantAttribute] = asker.tenant;
+  description.attributes[kTenantAttribute] = tenant;
   return description;
+}
+
+Result<void> Tenants::still(const Asker& asker) {
+  if (asker.is_rack) return {};
+  const auto ledger = fetch();
+  if (!ledger) return tl::unexpected(ledger.error());
+  const auto known = std::ranges::find((*ledger)->tenants, asker.tenant, &Ledger::Tenant::name);
+  if (known != (*ledger)->tenants.end() && !known->is_revoked) return {};
+  return refuse(Refusal::kRevoked,
+                fmt::format("the token of tenant '{}' was revoked; ask the rack's operator", asker.tenant));
 }
 
 Result<NodeDescription> Tenants::published(NodeDescription description) {
@@ -331,9 +380,7 @@ Result<NodeDescription> Tenants::published(NodeDescription description) {
   const NodeRecord* const known = snapshot->find(description.name);
   const std::string tenant = known == nullptr ? std::string() : tenant_of(known->description);
   if (tenant.empty()) return description;
-  description.regions.clear();
-  description.attributes[kTenantAttribute] = tenant;
-  return description;
+  return owned_by(std::move(description), tenant);
 }
 
 // --- tenants ---

@@ -10,7 +10,7 @@
 //             on what the ledger was before.
 // Errors:     one line with what to do; refused() counts by reason.
 // Threads:    any.
-// Limits:     kMostTenants, kMostRegions. What another switch of the same etcd has changed is seen within kLedgerAge.
+// Limits:     kMostTenants, kMostRegions; of each tenant kMostClients, and kMostAttributes of each of those. What another switch of the same etcd has changed is seen within kLedgerAge.
 // Source:     docs/security.md "Tenants".
 #pragma once
 
@@ -39,7 +39,7 @@ inline constexpr const char* kTenantBytesAttribute =
     "tenant-bytes";                                               // of a memory node: what it has for tenants' regions
 inline constexpr const char* kSharedAttribute = "shared-by-all";  // of a memory node whose memory every tenant may use
 
-// Whose the addresses on the rack are, for who is connected to by clients.
+// Whose the addresses on the rack are, for who is connected to by clients. Before it has learned anything everybody is nobody.
 class ClientsByAddress {
  public:
   void learn(const Snapshot& snapshot);
@@ -48,6 +48,7 @@ class ClientsByAddress {
   std::optional<std::string> owner(const wire::Gid& address) const;
 
  private:
+  bool has_learned_ = false;
   bool has_tenants_ = false;
   std::map<wire::Gid, std::string> owners_;
 };
@@ -59,6 +60,9 @@ class Tenants {
  public:
   static constexpr std::size_t kMostTenants = 1000;
   static constexpr std::size_t kMostRegions = 4096;
+  static constexpr std::size_t kMostClients = 1024;     // at once
+  static constexpr std::size_t kMostRemembered = 8192;  // with those that are gone and not forgotten yet
+  static constexpr std::size_t kMostAttributes = std::size_t{64} << 10;  // bytes
   static constexpr std::chrono::milliseconds kLedgerAge{500};
 
   struct Quota {
@@ -93,6 +97,8 @@ class Tenants {
   Result<Snapshot> view(Snapshot snapshot, const Asker& asker);
   // What a node may say when it joins, or why it may not: adds whose it is.
   Result<NodeDescription> admitted(NodeDescription description, const Asker& asker);
+  // Whether it may still do that once it has joined: asked of the ledger as it is now.
+  Result<void> still(const Asker& asker);
   // The same when it publishes: it stays whose it was.
   Result<NodeDescription> published(NodeDescription description);
 
@@ -133,6 +139,8 @@ class Tenants {
   Result<TenantRegion> change_region(const std::string& tenant, const std::string& name,
                                      const std::function<Result<void>(Ledger&, TenantRegion&)>& how);
   void evict_nodes_of(const std::string& tenant);
+  Result<void> room_for_client(const Snapshot& snapshot, const std::string& tenant);
+  Result<NodeDescription> owned_by(NodeDescription description, const std::string& tenant);
   Result<std::string> choose_node(const Ledger& ledger, const Snapshot& snapshot, const std::string& wanted,
                                   std::uint64_t length) const;
 

@@ -320,6 +320,30 @@ TEST_F(TenantsTest, ATenantJoinsAsAClientUnderANameThatIsNobodyElses) {
   EXPECT_FALSE(tenants().admitted(liar, {.is_rack = true})->attributes.contains(kTenantAttribute));
 }
 
+TEST_F(TenantsTest, ATenantHasNoMoreClientsThanLeaveRoomForOthers) {
+  add("red");
+  add("blue");
+  const Tenants::Asker red{false, "red"};
+  const Tenants::Asker blue{false, "blue"};
+  LeaseId last;
+  for (std::size_t i = 0; i < Tenants::kMostClients; ++i) {
+    last = directory_->join({"red" + std::to_string(i), NodeKind::kClient, 0, {}, {{kTenantAttribute, "red"}}}, kLease)
+               ->lease;
+  }
+  const auto refused = tenants().admitted({"more", NodeKind::kClient, 0, {}, {}}, red);
+  ASSERT_FALSE(refused);
+  EXPECT_THAT(refused.error().message, HasSubstr("over quota: tenant 'red' has 1024 clients"));
+  EXPECT_TRUE(tenants().admitted({"another", NodeKind::kClient, 0, {}, {}}, blue));
+  ASSERT_TRUE(directory_->leave(last));
+  EXPECT_TRUE(tenants().admitted({"more", NodeKind::kClient, 0, {}, {}}, red));
+
+  NodeDescription talker{"talker", NodeKind::kClient, 0, {}, {{"story", std::string(Tenants::kMostAttributes, 'a')}}};
+  EXPECT_FALSE(tenants().admitted(talker, blue));
+  EXPECT_TRUE(tenants().admitted(talker, {.is_rack = true}));
+  talker.name = "red0";
+  EXPECT_FALSE(tenants().published(talker));
+}
+
 TEST_F(TenantsTest, ATenantWithRegionsIsRemovedOnlyWithThem) {
   const std::string token = add("red");
   join(memory("memory1", 10 * kMib));
