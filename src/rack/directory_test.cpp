@@ -7,6 +7,7 @@
 #include <httplib.h>
 #include <netinet/in.h>
 #include <signal.h>
+#include <sqlite3.h>
 #include <stdlib.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -19,6 +20,7 @@
 #include "rack/authority.h"
 #include "rack/directory_http.h"
 #include "rack/etcd_directory.h"
+#include "rack/lease_clock.h"
 #include "rack/private_file.h"
 #include "rack/process.h"
 #include "rack/sqlite_directory.h"
@@ -485,6 +487,60 @@ TEST_P(DirectoryServedTest, WhoAsksIsToldByTheTokenThatItShows) {
   EXPECT_EQ(store().nodes()->find("app")->description.attributes.at(kTenantAttribute), "red");
 }
 
+// A store whose operator is always a moment faster.
+class RevokesWhoJoins final : public DirectoryStore {
+ public:
+  explicit RevokesWhoJoins(DirectoryStore& inner) : inner_(inner) {}
+  Result<Registration> join(const NodeDescription& description, Duration lease) override {
+    EXPECT_TRUE(tenants().revoke("red"));
+    return inner_.join(description, lease);
+  }
+  Result<void> publish(LeaseId lease, const NodeDescription& d) override { return inner_.publish(lease, d); }
+  Result<void> renew(LeaseId lease) override { return inner_.renew(lease); }
+  Result<void> leave(LeaseId lease) override { return inner_.leave(lease); }
+  Result<Snapshot> nodes() override { return inner_.nodes(); }
+  Result<Snapshot> watch(std::uint64_t seen, Duration timeout) override { return inner_.watch(seen, timeout); }
+  Result<VersionedText> ledger() override { return inner_.ledger(); }
+  Result<bool> replace_ledger(std::uint64_t version, const std::string& text) override {
+    return inner_.replace_ledger(version, text);
+  }
+  Result<void> evict(const std::string& name) override { return inner_.evict(name); }
+  void stop_watches() override { inner_.stop_watches(); }
+
+ private:
+  DirectoryStore& inner_;
+};
+
+TEST(DirectoryServer, WhoIsRevokedWhileItJoinsIsNotOnTheRack) {
+  const Folder folder;
+  auto inner = SqliteDirectory::open(":memory:", {}, [] { return Time(); }).value();
+  RevokesWhoJoins store(*inner);
+  HttpAddress address{folder / "d.sock", {}, folder / "token"};
+  ASSERT_TRUE(write_private_file(address.token_file, store.tenants().add("red", {100, 3}, false).value() + "\n"));
+  const auto server = DirectoryServer::start(store, address).value();
+  const auto joined = DirectoryClient(address).join({"app", NodeKind::kClient, 0, {}, {}}, kLease);
+  ASSERT_FALSE(joined) << "its lease would have been the one that nobody ends";
+  EXPECT_THAT(joined.error().message, testing::HasSubstr("'red' was revoked"));
+  EXPECT_EQ(inner->nodes()->find("app")->state, NodeState::kGone);
+}
+
+TEST(DirectoryServer, TakesLeasesAndTextsThatNobodyMeans) {
+  const Folder folder;
+  auto store = SqliteDirectory::open(":memory:", {}, [] { return Time(); }).value();
+  const auto server = DirectoryServer::start(*store, {folder / "d.sock"}).value();
+  DirectoryClient client({folder / "d.sock"});
+  for (const char* const lease : {"-1", "0", "9223372036854775807", "18446744073709552"}) {
+    const auto joined = client.post(
+        "/v1/join",
+        fmt::format(R"({{"node": {{"name": "a", "kind": "client", "cm_port": 0, "regions": [], "attributes": {{}}}},
+                         "lease_ms": {}}})",
+                    lease));
+    ASSERT_FALSE(joined) << lease;
+    EXPECT_THAT(joined.error().message, testing::HasSubstr("a lease must last")) << lease;
+  }
+  EXPECT_TRUE(client.join({"b", NodeKind::kClient, 0, {}, {{"program", "na\xefve"}}}, kLease));
+}
+
 TEST_P(DirectoryServedTest, ATokenFileMustBeOnesOwnAndHoldOne) {
   HttpAddress address = client_address_;
   address.token_file = folder_ / "none";
@@ -521,6 +577,61 @@ TEST_P(DirectoryFileTest, StateCopiedFromUnderALivingDirectoryIsWhole) {
   ASSERT_TRUE(copy) << copy.error().message;
   EXPECT_EQ((*copy)->nodes()->nodes, directory().nodes()->nodes);
   EXPECT_TRUE((*copy)->renew(joined.lease));
+}
+
+TEST_P(DirectoryFileTest, ANodeIsGoneThoughTheDiskDoesNotTakeIt) {
+  join("memory1");
+  const std::uint64_t seen = directory().nodes()->revision;
+  sqlite3* other = nullptr;
+  ASSERT_EQ(sqlite3_open((folder_ / "state.sqlite").c_str(), &other), SQLITE_OK);
+  ASSERT_EQ(sqlite3_exec(other, "BEGIN IMMEDIATE", nullptr, nullptr, nullptr), SQLITE_OK);
+  pass(kLease);
+  EXPECT_EQ(state_of("memory1"), NodeState::kGone);
+  EXPECT_GT(directory().watch(seen, Duration())->revision, seen) << "who watches is told";
+  EXPECT_FALSE(directory().join(memory("memory2"), kLease)) << "what is answered has to be written";
+  EXPECT_EQ(sqlite3_exec(other, "ROLLBACK", nullptr, nullptr, nullptr), SQLITE_OK);
+  sqlite3_close(other);
+  EXPECT_EQ(state_of("memory1"), NodeState::kGone);
+  restart();
+  EXPECT_EQ(state_of("memory1"), NodeState::kGone) << "it was written when it could be";
+  EXPECT_TRUE(directory().join(memory("memory1"), kLease));
+}
+
+TEST(LeaseClock, DoesNotCountWhatPassedWhileItsProcessWasStopped) {
+  Time real = Time::at(Duration::seconds(100));
+  LeaseClock clock([&real] { return real; });
+  const auto store = SqliteDirectory::open(":memory:", {}, [&clock] { return clock.now(); }).value();
+  const auto joined = store->join({"memory1", NodeKind::kMemory, 0, {}, {}}, Duration::seconds(3));
+  const auto pass = [&](Duration all) {
+    for (Duration d; d < all; d = d + Duration::milliseconds(100)) {
+      real = real + Duration::milliseconds(100);
+      store->expire();
+    }
+  };
+  pass(Duration::seconds(2));
+  real = real + Duration::seconds(60);  // nobody could renew
+  EXPECT_TRUE(store->renew(joined->lease));
+  pass(Duration::milliseconds(2'900));
+  EXPECT_TRUE(store->renew(joined->lease));
+  pass(Duration::seconds(3));
+  EXPECT_FALSE(store->renew(joined->lease)) << "who has died is gone all the same";
+}
+
+TEST(EtcdDirectory, SaysWhatEtcdSaysInItsStreams) {
+  httplib::Server etcd;
+  etcd.Post(".*", [](const httplib::Request&, httplib::Response& response) {
+    response.status = 400;
+    response.set_content(R"({"error": {"grpc_code": 9, "message": "etcdserver: not today", "http_code": 400}})",
+                         "application/json");
+  });
+  const int port = etcd.bind_to_any_port("127.0.0.1");
+  std::thread serving([&etcd] { etcd.listen_after_bind(); });
+  while (!etcd.is_running()) std::this_thread::yield();
+  const auto opened = EtcdDirectory::open({.addresses = {fmt::format("127.0.0.1:{}", port)}}, {});
+  etcd.stop();
+  serving.join();
+  ASSERT_FALSE(opened);
+  EXPECT_THAT(opened.error().message, testing::HasSubstr("etcdserver: not today"));
 }
 
 TEST(SqliteDirectory, GivesAnEvictedNodesNameAtOnce) {

@@ -19,9 +19,7 @@ Result<std::unique_ptr<Endpoint>> Endpoint::open(const EndpointConfig& config) {
   std::unique_ptr<Endpoint> endpoint(new Endpoint(run.directory_address()));
   Endpoint* self = endpoint.get();
   NodeDescription description = config.description;
-  // Names are the rack's; process numbers, by which clients are named, a machine's.
-  if (description.kind == NodeKind::kClient && run.is_joined())
-    description.name = run.machine() + "." + description.name;
+  if (description.kind == NodeKind::kClient) description.name = run.client_name(description.name);
   Membership::OnChange on_change;
   if (config.watch) {
     on_change = [self](const Snapshot& snapshot) {
@@ -73,6 +71,7 @@ std::optional<NodeDescription> Endpoint::fence() {
   auto answer = told->get_future();
   loop_.post([this, told](Time now) {
     if (on_fence_) published_ = on_fence_(now);
+    if (on_fence_ && !published_.name.empty()) membership_->publish_soon(published_);  // before what is said after it
     told->set_value(published_);
   });
   // The loop may have ended.

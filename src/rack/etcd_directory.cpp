@@ -105,6 +105,14 @@ Result<void> unless(const Result<json>& answer, std::string_view done) {
   return tl::unexpected(answer.error());
 }
 
+// What it says went wrong: a text, or, of its streams (leases are kept alive in one), an object with a text in it.
+std::string error_of(const json& answer, int status) {
+  if (!answer.is_object()) return fmt::format("status {}, and no JSON", status);
+  const json error = answer.value("error", json());
+  const json said = error.is_object() ? error.value("message", json()) : error;
+  return said.is_string() ? said.get<std::string>() : fmt::format("status {}", status);
+}
+
 std::chrono::milliseconds chrono_of(Duration d) { return std::chrono::milliseconds(d.milliseconds()); }
 
 }  // namespace
@@ -187,14 +195,12 @@ Result<EtcdDirectory::Json> EtcdDirectory::call(const std::string& path, const J
     int status = 0;
     const auto answer = post(address, path, text, status);
     const Json parsed = answer ? Json::parse(*answer, nullptr, false) : Json();
-    if (status == 200 && parsed.is_object()) {
+    if (status == 200 && parsed.is_object() && !parsed.contains("error")) {
       const std::scoped_lock lock(mutex_);
       address_ = address;
       return parsed;
     }
-    why = answer ? (parsed.is_object() ? parsed.value("error", fmt::format("status {}", status))
-                                       : fmt::format("status {}, and no JSON", status))
-                 : answer.error().message;
+    why = answer ? error_of(parsed, status) : answer.error().message;
     const bool no_token = status == 401 || why.find("invalid auth token") != std::string::npos ||
                           why.find("user name is empty") != std::string::npos;
     if (no_token && !logged_in && !settings_.user.empty()) {
@@ -439,7 +445,7 @@ Result<Snapshot> EtcdDirectory::watch(std::uint64_t seen, Duration timeout) {
       line.erase(0, end + 1);
       // An event, or that what we have seen is compacted: both mean to look anew.
       const Json result = message.is_object() ? message.value("result", Json::object()) : Json::object();
-      if (result.contains("events") || result.value("canceled", false)) changed = true;
+      if (result.contains("events") || result.contains("canceled")) changed = true;
     }
     return !changed && !stopping_;
   };

@@ -1,6 +1,7 @@
 #include "rack/membership.h"
 
 #include <fcntl.h>
+#include <spdlog/spdlog.h>
 #include <sys/file.h>
 #include <unistd.h>
 
@@ -16,6 +17,10 @@ std::chrono::nanoseconds to_chrono(Duration d) { return std::chrono::nanoseconds
 
 // One watch at the directory lasts so long; the end of a membership waits for it at most.
 constexpr Duration kWatch = Duration::milliseconds(500);
+// Before the next, where one brought nothing and did not last.
+constexpr Duration kPause = Duration::milliseconds(200);
+// Between two looks whether a rack that has begun anew gives us our address after all.
+constexpr Duration kMisplaced = Duration::seconds(10);
 
 }  // namespace
 
@@ -97,9 +102,14 @@ Membership::~Membership() {
 }
 
 Result<void> Membership::publish(const NodeDescription& description) {
-  const std::lock_guard lock(mutex_);
-  auto published = directory_.publish(lease_, description);
+  const std::lock_guard order(publishing_);
+  const LeaseId lease = [this] {
+    const std::lock_guard lock(mutex_);
+    return lease_;
+  }();
+  auto published = directory_.publish(lease, description);
   if (!published) return published;
+  const std::lock_guard lock(mutex_);
   description_ = description;
   published_ = true;
   return {};
@@ -119,49 +129,85 @@ void Membership::publish_soon(NodeDescription description) {
 }
 
 void Membership::keep_lease() {
-  bool pending = false;
   for (;;) {
     {
       std::unique_lock lock(mutex_);
-      stop_.wait_for(lock, to_chrono(config_.lease / 3), [&] { return stopping_ || changed_; });
+      stop_.wait_for(lock, to_chrono(is_misplaced_ ? kMisplaced : config_.lease / 3),
+                     [&] { return stopping_ || changed_; });
       if (stopping_) return;
-      pending = std::exchange(changed_, false) || pending;
-      if (pending && directory_.publish(lease_, description_)) pending = false;  // else again with the next renewal
+      if (std::exchange(changed_, false)) untold_ = true;
+    }
+    if (untold_) {
+      const std::lock_guard order(publishing_);
+      untold_ = !tell();  // else again with the next renewal
     }
     renew_once();
   }
 }
 
+// REQUIRES: publishing_ is held.
+bool Membership::tell() {
+  std::unique_lock lock(mutex_);
+  const LeaseId lease = lease_;
+  const NodeDescription description = description_;
+  lock.unlock();
+  return directory_.publish(lease, description).has_value();
+}
+
 void Membership::renew_once() {
-  const auto renewed = directory_.renew(lease_);
+  const LeaseId lease = [this] {
+    const std::lock_guard lock(mutex_);
+    return lease_;
+  }();
+  const auto renewed = directory_.renew(lease);
   if (renewed || !unknown_lease(renewed.error())) return;  // fine, or the directory is away: next time
   std::optional<NodeDescription> afresh;
   if (config_.on_lost) {
     afresh = config_.on_lost();
     if (!afresh) return;
   }
-  const std::lock_guard lock(mutex_);
-  if (afresh) description_ = std::move(*afresh);
-  auto joined = directory_.join(description_, config_.lease);
-  if (!joined) return;
-  if (joined->node.ip != registration_.node.ip) {  // another directory than before: our address is not ours there
-    static_cast<void>(directory_.leave(joined->lease));
+  const std::lock_guard order(publishing_);
+  const NodeDescription description = [&] {
+    const std::lock_guard lock(mutex_);
+    if (afresh && !changed_) description_ = std::move(*afresh);
+    return description_;
+  }();
+  auto joined = directory_.join(description, config_.lease);
+  if (joined) take(std::move(*joined));
+}
+
+void Membership::take(Registration joined) {
+  const wire::Ipv4Address ours = registration_.node.ip;
+  const bool was_misplaced = std::exchange(is_misplaced_, joined.node.ip != ours);
+  if (is_misplaced_) {  // another directory than before: our address is not ours there
+    static_cast<void>(directory_.leave(joined.lease));
+    if (!was_misplaced && config_.on_lost)  // a daemon, which has a log
+      spdlog::error("{}: the rack has begun anew and gives this name the address {}, not {}: start this process again",
+                    registration_.node.description.name, joined.node.ip.to_string(), ours.to_string());
     return;
   }
-  lease_ = joined->lease;
-  if (file_) file_->write(lease_);
-  if (published_) static_cast<void>(directory_.publish(lease_, description_));
+  {
+    const std::lock_guard lock(mutex_);
+    lease_ = joined.lease;
+    if (published_) untold_ = true;
+  }
+  if (file_) file_->write(joined.lease);
+  if (untold_) untold_ = !tell();
 }
 
 void Membership::watch() {
   std::uint64_t seen = 0;
   for (;;) {
+    const auto asked = std::chrono::steady_clock::now();
     const auto snapshot = directory_.watch(seen, kWatch);
+    Duration pause = snapshot ? Duration() : kPause;
     if (snapshot && snapshot->revision != seen) {
       seen = snapshot->revision;
       on_change_(*snapshot);
+    } else if (std::chrono::steady_clock::now() - asked < to_chrono(kPause)) {
+      pause = kPause;  // too many watch for it to let us wait
     }
-    if (!wait(snapshot ? Duration{} : Duration::milliseconds(200))) return;
+    if (!wait(pause)) return;
   }
 }
 

@@ -52,7 +52,9 @@ class Membership {
   Membership(Directory& directory, NodeDescription description, MembershipConfig config, Registration registration,
              std::unique_ptr<LeaseFile> file, OnChange on_change);
   void keep_lease();
+  bool tell();
   void renew_once();
+  void take(Registration joined);
   void watch();
   bool wait(Duration duration);
 
@@ -60,7 +62,10 @@ class Membership {
   MembershipConfig config_;
   OnChange on_change_;
   std::unique_ptr<LeaseFile> file_;  // null: none, or somebody else's
-  std::mutex mutex_;
+  std::mutex publishing_;            // held while the directory is told: what was said last is told last. Before mutex_
+  bool untold_ = false;              // the keeper's: the directory has not taken what it is to know
+  bool is_misplaced_ = false;        // the keeper's: the directory gives our name another address
+  std::mutex mutex_;                 // never held while the directory is asked
   std::condition_variable stop_;
   bool stopping_ = false;  // guarded by mutex_, as the next five
   bool changed_ = false;   // description_ is to be published

@@ -8,7 +8,6 @@
 #include <chrono>
 #include <nlohmann/json.hpp>
 #include <random>
-#include <set>
 #include <utility>
 
 #include "rack/directory_json.h"
@@ -139,6 +138,7 @@ Result<void> SqliteDirectory::store(const Entry& entry) {
   }
   ++revision_;
   entries_.insert_or_assign(entry.node.description.name, entry);
+  unwritten_.erase(entry.node.description.name);
   changed_.notify_all();
   return {};
 }
@@ -149,6 +149,7 @@ Result<void> SqliteDirectory::erase(const std::string& name) {
   if (!sound) return tl::unexpected(database_error("forgetting " + name));
   ++revision_;
   entries_.erase(name);
+  unwritten_.erase(name);
   changed_.notify_all();
   return {};
 }
@@ -302,19 +303,30 @@ Result<bool> SqliteDirectory::replace_ledger(std::uint64_t version, const std::s
   return true;
 }
 
-// A failing disk must not hide that a node is gone: what cannot be written is tried again at the next call.
 void SqliteDirectory::expire_locked() {
   const Time now = clock_();
-  std::vector<Entry> ended;
+  std::vector<Entry> due;
   for (const auto& [name, entry] : entries_) {
-    if (entry.ends <= now) ended.push_back(entry);
+    if (entry.ends <= now || unwritten_.contains(name)) due.push_back(entry);
   }
-  for (const Entry& entry : ended) {
-    if (entry.lease.value == 0) {
-      static_cast<void>(erase(entry.node.description.name));
-    } else {
-      static_cast<void>(end_lease(entry));
-    }
+  for (const Entry& entry : due) expire_entry(entry);
+}
+
+// A failing disk must not hide that a node is gone: what cannot be written is true all the same, and is written at a later call.
+void SqliteDirectory::expire_entry(const Entry& entry) {
+  const std::string& name = entry.node.description.name;
+  if (entry.ends > clock_()) {
+    static_cast<void>(store(entry));
+  } else if (entry.lease.value == 0) {
+    static_cast<void>(erase(name));
+  } else if (!end_lease(entry)) {
+    Entry& known = entries_.at(name);
+    known.node.state = NodeState::kGone;
+    known.lease = {};
+    known.ends = clock_() + kForgetAfter;
+    unwritten_.insert(name);
+    ++revision_;
+    changed_.notify_all();
   }
 }
 

@@ -11,6 +11,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 
 #include "rack/directory_store.h"
@@ -63,6 +64,7 @@ class SqliteDirectory final : public DirectoryStore {
   Entry* find(LeaseId lease);
   LeaseId new_lease();
   void expire_locked();
+  void expire_entry(const Entry& entry);
   Snapshot snapshot_locked() const;
   Error database_error(const std::string& what) const;
 
@@ -72,6 +74,7 @@ class SqliteDirectory final : public DirectoryStore {
   std::mutex mutex_;
   std::condition_variable changed_;
   std::map<std::string, Entry> entries_;  // by name
+  std::set<std::string> unwritten_;       // of those, what the file does not have as it is
   std::string ledger_file_;
   VersionedText ledger_;
   std::uint64_t revision_ = 0;

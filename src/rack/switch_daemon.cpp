@@ -18,6 +18,7 @@
 #include "rack/edm_stage.h"
 #include "rack/endpoint.h"
 #include "rack/etcd_directory.h"
+#include "rack/lease_clock.h"
 #include "rack/membership.h"
 #include "rack/private_file.h"
 #include "rack/sharded_box.h"
@@ -50,7 +51,7 @@ switching::SwitchConfig machine_config(const SwitchSettings& s) {
 }
 
 Result<std::unique_ptr<DirectoryStore>> open_directory(const SwitchSettings& settings, const RunDirectory& run,
-                                                       const nic::Clock& clock) {
+                                                       LeaseClock& clock) {
   const Subnet subnet{settings.subnet};
   if (settings.etcd.empty()) {
     const std::string ledger = settings.tenants.empty() ? run.tenants_file() : settings.tenants;
@@ -190,10 +191,13 @@ Result<void> run_switch(const std::string& path, const SwitchSettings& settings,
   const RunDirectory run(path);
   if (auto prepared = run.prepare(); !prepared) return prepared;
   if (auto sound = settings.check(); !sound) return sound;
+  const auto alone = RunLock::of_switch(run);
+  if (!alone) return tl::unexpected(alone.error());
   nic::PollLoop loop;
   SwitchPorts ports(machine_config(settings), loop);
   loop.add(ports);
-  const nic::Clock clock;
+  const nic::Clock real_clock;
+  LeaseClock clock([&real_clock] { return real_clock.now(); });
   auto directory = open_directory(settings, run, clock);
   if (!directory) return tl::unexpected(directory.error());
   auto boxes = make_boxes(settings.box, run, **directory, loop, ports);

@@ -121,15 +121,28 @@ class SurvivalTest(live_rack.LiveRack):
         self.keeper.send_signal(signal.SIGINT)
         self.assertEqual(self.keeper.wait(timeout=PATIENCE), 0)
 
+    def key_of_memory1(self):
+        done = live_rack.run("rack", "status", "--json", "--dir", self.dir)
+        nodes = {n["name"]: n for n in json.loads(done.stdout)["directory"].get("nodes", [])}
+        node = nodes.get("memory1")
+        return (node["state"], node["regions"][0]["key"], node["attributes"]["life"]) if node and node["regions"] else ("", 0, "")
+
+    def test_a_switch_that_was_stopped_for_longer_than_all_leases_takes_nobody_for_gone(self):
+        self.keep_up("--memory-nodes", "2", "--memory-size", "64MiB", "--no-metadata")
+        before = self.key_of_memory1()
+        self.assertEqual(before[0], "ready")
+        stopped = self.pid_of("switch")
+        os.kill(stopped, signal.SIGSTOP)
+        time.sleep(5)
+        os.kill(stopped, signal.SIGCONT)
+        time.sleep(1)
+        self.assertEqual(self.key_of_memory1(), before)
+        self.assertNotIn("the lease was lost", (pathlib.Path(self.dir) / "memory1.log").read_text())
+
     def test_a_memory_node_that_was_stopped_for_longer_than_its_lease_is_fenced(self):
         self.keep_up("--memory-nodes", "3", "--memory-size", "64MiB", "--value-size", "256", "--replication", "2")
 
-        def key_of_memory1():
-            done = live_rack.run("rack", "status", "--json", "--dir", self.dir)
-            nodes = {n["name"]: n for n in json.loads(done.stdout)["directory"].get("nodes", [])}
-            node = nodes.get("memory1")
-            return (node["state"], node["regions"][0]["key"], node["attributes"]["life"]) if node and node["regions"] else ("", 0, "")
-
+        key_of_memory1 = self.key_of_memory1
         state, key, life = key_of_memory1()
         self.assertEqual(state, "ready")
         load = self.under_load()

@@ -1,0 +1,124 @@
+// Membership, with a directory that the test plays.
+#include "rack/membership.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <chrono>
+#include <future>
+#include <vector>
+
+#include "rack/directory_store.h"
+
+namespace sluice::rack {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+constexpr auto kPatience = std::chrono::seconds(20);
+
+// What it is asked to do is done at once, unless it is told to fail or to hold.
+class PlayedDirectory final : public Directory {
+ public:
+  Result<Registration> join(const NodeDescription& description, Duration) override {
+    const std::lock_guard lock(mutex_);
+    ++joined;
+    told_.notify_all();
+    NodeRecord node{.description = description, .state = NodeState::kJoining, .id = remote::NodeId(2)};
+    node.ip = Subnet{}.ip_of(node.id);
+    return Registration{node, LeaseId(lease_ = joined)};
+  }
+  Result<void> publish(LeaseId lease, const NodeDescription& description) override {
+    std::unique_lock lock(mutex_);
+    ++publishing;
+    told_.notify_all();
+    told_.wait_for(lock, kPatience, [this] { return !holds; });
+    if (refuses > 0) {
+      --refuses;
+      return fail("no room on the disk");
+    }
+    if (lease.value != lease_) return tl::unexpected(lease_is_unknown(lease));
+    published.push_back(description.cm_port);
+    told_.notify_all();
+    return {};
+  }
+  Result<void> renew(LeaseId lease) override {
+    const std::lock_guard lock(mutex_);
+    return lease.value == lease_ ? Result<void>() : tl::unexpected(lease_is_unknown(lease));
+  }
+  Result<void> leave(LeaseId) override { return {}; }
+  Result<Snapshot> nodes() override { return Snapshot{}; }
+  // As one that has too many who watch.
+  Result<Snapshot> watch(std::uint64_t, Duration) override {
+    const std::lock_guard lock(mutex_);
+    watched.push_back(Clock::now());
+    told_.notify_all();
+    return Snapshot{7, {}};
+  }
+
+  void end_lease() {
+    const std::lock_guard lock(mutex_);
+    lease_ = 0;
+  }
+  void set_holds(bool on) {
+    const std::lock_guard lock(mutex_);
+    holds = on;
+    told_.notify_all();
+  }
+  template <class Done>
+  bool wait_until(Done&& done) {
+    std::unique_lock lock(mutex_);
+    return told_.wait_for(lock, kPatience, done);
+  }
+
+  std::uint64_t joined = 0;
+  int publishing = 0;
+  int refuses = 0;
+  bool holds = false;
+  std::vector<std::uint16_t> published;
+  std::vector<Clock::time_point> watched;
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable told_;
+  std::uint64_t lease_ = 0;
+};
+
+const MembershipConfig kShort{.lease = Directory::kShortestLease};
+
+NodeDescription at_port(std::uint16_t port) { return {"memory1", NodeKind::kMemory, port, {}, {}}; }
+
+TEST(Membership, TellsADirectoryThatDidNotListenAgain) {
+  PlayedDirectory directory;
+  const auto membership = Membership::join(directory, at_port(0), kShort).value();
+  ASSERT_TRUE(membership->publish(at_port(1)));
+  directory.wait_until([&] { return directory.refuses = 2, true; });
+  directory.end_lease();
+  // Joined again, and refused twice, it must not stay a node that is only joining.
+  EXPECT_TRUE(directory.wait_until([&] { return directory.published.size() == 2; }));
+  EXPECT_EQ(directory.joined, 2u);
+  EXPECT_EQ(directory.published.back(), 1);
+}
+
+TEST(Membership, WhoPublishesSoonDoesNotWaitForTheDirectory) {
+  PlayedDirectory directory;
+  auto membership = Membership::join(directory, at_port(0), kShort).value();
+  directory.set_holds(true);
+  membership->publish_soon(at_port(1));
+  ASSERT_TRUE(directory.wait_until([&] { return directory.publishing == 1; }));
+  auto second = std::async(std::launch::async, [&] { membership->publish_soon(at_port(2)); });
+  EXPECT_EQ(second.wait_for(kPatience / 2), std::future_status::ready) << "the caller has a loop to turn";
+  directory.set_holds(false);
+  EXPECT_TRUE(directory.wait_until([&] { return !directory.published.empty() && directory.published.back() == 2; }));
+}
+
+TEST(Membership, DoesNotAskADirectoryWithoutEndThatLetsNobodyWait) {
+  PlayedDirectory directory;
+  std::atomic<int> changes{0};
+  const auto membership = Membership::join(directory, at_port(0), kShort, [&](const Snapshot&) { ++changes; }).value();
+  ASSERT_TRUE(directory.wait_until([&] { return directory.watched.size() == 4; }));
+  EXPECT_EQ(changes, 1);
+  EXPECT_GT(directory.watched[3] - directory.watched[1], std::chrono::milliseconds(200));
+}
+
+}  // namespace
+}  // namespace sluice::rack
