@@ -128,7 +128,7 @@ class SurvivalTest(live_rack.LiveRack):
         return (node["state"], node["regions"][0]["key"], node["attributes"]["life"]) if node and node["regions"] else ("", 0, "")
 
     def test_a_switch_that_was_stopped_for_longer_than_all_leases_takes_nobody_for_gone(self):
-        self.keep_up("--memory-nodes", "2", "--memory-size", "64MiB", "--no-metadata")
+        self.keep_up("--memory-nodes", "3", "--memory-size", "64MiB", "--value-size", "256", "--replication", "2")
         before = self.key_of_memory1()
         self.assertEqual(before[0], "ready")
         stopped = self.pid_of("switch")
