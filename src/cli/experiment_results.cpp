@@ -128,9 +128,7 @@ std::vector<Summary> ExperimentOutcome::summaries(std::string_view metric) const
     const sim::Point& point = experiment->points[i];
     if (point.repetition == 0) {
       const sim::PaperPoints* const line = experiment->paper_of(point, metric);
-      all.push_back({.point = &point,
-                     .paper = line == nullptr ? kNone : line->ys[point.x],
-                     .within = line == nullptr ? sim::Tolerance() : line->within});
+      all.push_back({.point = &point, .within = line == nullptr ? sim::Tolerance() : line->within});
     }
     values[{point.panel, point.series, point.x}].push_back(results[i].metric(metric));
   }
@@ -142,6 +140,7 @@ std::vector<Summary> ExperimentOutcome::summaries(std::string_view metric) const
     summary.least = here.front();
     summary.most = here.back();
     summary.median = median_of(here);
+    summary.paper = experiment->paper_at(*summary.point, metric, summary.median);
   }
   return all;
 }
@@ -221,7 +220,7 @@ json to_json(const ExperimentOutcome& outcome) {
     for (const auto& [name, value] : outcome.results[i].metrics) metrics[name] = number_or_null(value);
     json paper = json::object();
     for (const std::string& metric : outcome.compared_metrics()) {
-      const double value = e.paper_at(point, metric);
+      const double value = e.paper_at(point, metric, outcome.results[i].metric(metric));
       if (!std::isnan(value)) paper[metric] = value;
     }
     out["points"].push_back({{"panel", e.panels[point.panel]},
@@ -254,7 +253,8 @@ std::string to_csv(const ExperimentOutcome& outcome) {
     out += fmt::format("{},{},{},{},{}", quoted(e.panels[point.panel]), quoted(e.series[point.series]),
                        quoted_if_needed(e.xs[point.x]), point.repetition, point.seed);
     for (const std::string& name : metrics) out += "," + number_or_nothing(outcome.results[i].metric(name));
-    for (const std::string& name : compared) out += "," + number_or_nothing(e.paper_at(point, name));
+    for (const std::string& name : compared)
+      out += "," + number_or_nothing(e.paper_at(point, name, outcome.results[i].metric(name)));
     out += fmt::format(",{:016x},{},{},yes\n", outcome.results[i].trace_hash, SLUICE_COMMIT,
                        quoted(e.hardware_of(point).name));
   }

@@ -41,7 +41,7 @@ struct Summary {
   double median = 0;
   double least = 0;
   double most = 0;
-  double paper = 0;       // NaN: the paper has none
+  double paper = 0;       // of a range what is nearest to ours; NaN: the paper has none
   sim::Tolerance within;  // of the paper's value
 
   // Of ours from the paper's, in percent; NaN without one.

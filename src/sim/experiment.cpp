@@ -4,9 +4,11 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <filesystem>
 #include <limits>
 #include <sstream>
+#include <tuple>
 #include <variant>
 
 #include "base/check.h"
@@ -247,23 +249,34 @@ class Loader {
       read_tolerance(f, points.within);
       if (!points.within.promised()) points.within = within_;
       if (points.metric.empty()) points.metric = e_.y;
-      read_ys(f, points);
+      read_numbers(f, "y", Fields::Need::kRequired, points.ys);
+      read_numbers(f, "up_to", kOptional, points.up_to);
       f.finish();
       check_name(f, one, "series", points.series, e_.series);
       if (!points.over.empty()) check_name(f, one, "over", points.over, e_.series);
       check_name(f, one, "panel", points.panel, e_.panels);
+      const auto is_same = [&](const PaperPoints& other) {
+        return std::tie(other.series, other.panel, other.metric, other.over) ==
+               std::tie(points.series, points.panel, points.metric, points.over);
+      };
+      if (std::ranges::any_of(e_.paper, is_same)) {
+        f.fail(one, "series",
+               fmt::format("{} has two lines of points of one metric; a range is one line, from y to up_to",
+                           points.series));
+      }
       e_.paper.push_back(std::move(points));
     }
   }
 
-  void read_ys(Fields& f, PaperPoints& points) {
-    const toml::node* const node = f.node("y");
+  // One for each x.
+  void read_numbers(Fields& f, const char* key, Fields::Need need, std::vector<double>& out) {
+    const toml::node* const node = f.node(key, need);
     if (node == nullptr) return;
-    const toml::array* const ys = node->as_array();
+    const toml::array* const numbers = node->as_array();
     const std::string allowed = fmt::format("must be a list of {} numbers, one for each {}", e_.xs.size(), e_.x);
-    if (ys == nullptr || ys->size() != e_.xs.size()) return f.fail(*node, "y", allowed);
-    for (const toml::node& y : *ys) {
-      if (!as_number(y, points.ys.emplace_back())) return f.fail(y, "y", allowed);
+    if (numbers == nullptr || numbers->size() != e_.xs.size()) return f.fail(*node, key, allowed);
+    for (const toml::node& number : *numbers) {
+      if (!as_number(number, out.emplace_back())) return f.fail(number, key, allowed);
     }
   }
 
@@ -360,6 +373,11 @@ std::string Tolerance::text() const {
 
 std::string PaperPoints::ratio_name() const { return fmt::format("{}, times that of {}", metric, over); }
 
+double PaperPoints::nearest(std::size_t at, double ours) const {
+  if (up_to.empty() || std::isnan(ours) || !(ys[at] <= up_to[at])) return ys[at];
+  return std::clamp(ours, ys[at], up_to[at]);
+}
+
 const PaperPoints* Experiment::paper_of(const Point& point, std::string_view metric) const {
   for (const PaperPoints& line : paper) {
     const bool about = line.over.empty() ? line.metric == metric : line.ratio_name() == metric;
@@ -368,9 +386,9 @@ const PaperPoints* Experiment::paper_of(const Point& point, std::string_view met
   return nullptr;
 }
 
-double Experiment::paper_at(const Point& point, std::string_view metric) const {
+double Experiment::paper_at(const Point& point, std::string_view metric, double ours) const {
   const PaperPoints* const line = paper_of(point, metric);
-  return line == nullptr ? kNone : line->ys[point.x];
+  return line == nullptr ? kNone : line->nearest(point.x, ours);
 }
 
 bool Experiment::promises() const {

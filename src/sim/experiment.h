@@ -10,6 +10,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <string>
 #include <utility>
@@ -60,7 +61,11 @@ struct PaperPoints {
   std::string over;  // another series: the points are ratios, of `series` to it; the metric is then called ratio_name()
   std::string source;
   Tolerance within;
-  std::vector<double> ys;  // at each x; NaN: the paper has none
+  std::vector<double> ys;     // at each x; NaN: the paper has none
+  std::vector<double> up_to;  // not empty: the paper has ranges, from ys to these
+
+  // What the paper has nearest to our value.
+  double nearest(std::size_t at, double ours) const;
 
   std::string ratio_name() const;  // "metric, times that of OVER"
 };
@@ -93,8 +98,9 @@ struct Experiment {
   const Hardware& hardware_of(const Point& point) const;
   // The paper's line of that metric through this point; nullptr: it has none.
   const PaperPoints* paper_of(const Point& point, std::string_view metric) const;
-  // Its value there; NaN: none.
-  double paper_at(const Point& point, std::string_view metric) const;
+  // Its value there, of a range the one nearest to ours; NaN: none.
+  double paper_at(const Point& point, std::string_view metric,
+                  double ours = std::numeric_limits<double>::quiet_NaN()) const;
   // Whether any of the paper's points comes with a promise.
   bool promises() const;
 

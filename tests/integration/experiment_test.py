@@ -97,6 +97,20 @@ class Experiment(unittest.TestCase):
         self.assertIn("throughput, times that of CAS", said)
         self.simulate(TWO_LINES + points("WRITE", [ratios[0], ratios[1] * 1.1], over="CAS", within_percent=1), "--check", code=1)
 
+    def test_a_range_of_the_papers_is_one_line_of_points(self):
+        rates = self.rates()
+        right = [rates["CAS", "1"], rates["CAS", "2"]]
+
+        def ranges(low, high):
+            return points("CAS", [r * low for r in right], within_percent=1, up_to=[r * high for r in right])
+
+        self.simulate(TWO_LINES + ranges(0.5, 2), "--check")
+        self.simulate(TWO_LINES + ranges(0.5, 0.9), "--check", code=1)
+        self.simulate(TWO_LINES + ranges(1.1, 2), "--check", code=1)
+        twice = points("CAS", right, within_percent=1)
+        said = self.simulate(TWO_LINES + twice + twice, code=1).stderr
+        self.assertIn("CAS has two lines of points of one metric; a range is one line, from y to up_to", said)
+
     def test_a_point_that_comes_to_nothing_is_not_near_the_papers(self):
         text = TWO_LINES.replace('y = "throughput"', 'y = "thruput"') + points("CAS", [1, 2], within_percent=1)
         said = self.simulate(text, "--check", code=1).stdout
