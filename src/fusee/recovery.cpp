@@ -277,7 +277,7 @@ Task<Outcome> Client::take_over_blocks(std::uint32_t owned_by, Time deadline) {
     }
   }
   if (owned_by == kNobody && !found.empty()) {
-    std::ranges::rotate(found, found.begin() + static_cast<std::ptrdiff_t>(c_.rng.below(found.size())));
+    std::rotate(found.begin(), found.begin() + static_cast<std::ptrdiff_t>(c_.rng.below(found.size())), found.end());
     found.resize((found.size() + kShares - 1) / kShares);
   }
   Outcome outcome = Outcome::kOk;

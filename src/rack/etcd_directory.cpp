@@ -391,8 +391,7 @@ Result<VersionedText> EtcdDirectory::ledger() {
 }
 
 Result<bool> EtcdDirectory::replace_ledger(std::uint64_t version, const std::string& text) {
-  const auto done =
-      commit(Json::array({is_as_of(key("/tenants"), version)}), Json::array({put(key("/tenants"), text, 0)}));
+  auto done = commit(Json::array({is_as_of(key("/tenants"), version)}), Json::array({put(key("/tenants"), text, 0)}));
   if (!done || *done) return done;
   // It may have been done by a question whose answer got lost.
   const auto now = ledger();
