@@ -49,8 +49,6 @@ TEST(StoreLoad, FuseeWritesFasterTheFewerReplicasItsIndexHas) {
   workload.distribution = "uniform";
   workload.theta_thousandths = 0;
   workload.cache = "none";
-  // Hardly any: what is measured begins with the keys that a thread had then, whose objects are its own, which need no mark.
-  workload.warm_up = Duration::microseconds(20);
   const StoreLoadResult twice = run_store_load(connectx5(), workload, 1);
   workload.index_replicas = 1;
   const StoreLoadResult once = run_store_load(connectx5(), workload, 1);

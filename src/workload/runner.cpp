@@ -92,6 +92,10 @@ void Runner::begin(std::uint64_t operations) {
   running_ = config_.clients;
   completed_ = 0;
   stopping_ = false;
+  count_anew();
+}
+
+void Runner::count_anew() {
   result_ = {};
   result_.begun = scheduler_.now();
   result_.cost -= total_cost();
@@ -104,6 +108,7 @@ void Runner::start_load() {
 
 void Runner::start_run() {
   begin(config_.operations);
+  ++runs_;
   for (std::uint32_t i = 0; i < config_.clients; ++i) scheduler_.spawn(run(i));
 }
 
@@ -136,7 +141,7 @@ Task<void> Runner::run(std::uint32_t index) {
   Client client{.index = index,
                 .writer = index * config_.place.threads + config_.place.thread + 1,
                 .store = store,
-                .rng = rng_.fork("run").fork(index),
+                .rng = rng_.fork("run").fork(runs_).fork(index),
                 .out = std::vector<std::uint8_t>(config_.value_bytes),
                 .in = std::vector<std::uint8_t>(store->max_value_bytes())};
   client.record_in(config_.history);

@@ -1,6 +1,7 @@
 // Runner: many closed-loop clients of a store, as coroutines of one thread; measures them and verifies every value read.
 //
 // Life:       start_load() -> run the scheduler until done() -> start_run() -> run until done(), or stop() first -> result().
+//             To leave a warm-up out: count_anew() in the midst of a run.
 // Invariant:  a value read names its key, a writer of this workload and its number, and every byte follows from these.
 // Units:      latencies in nanoseconds of the scheduler's time.
 // Errors:     an outcome other than ok is counted, not repeated. A wrong value is counted and the first ones are described.
@@ -65,7 +66,10 @@ class Runner {
 
   // Puts the records of this thread: all whose number is place.thread modulo place.threads.
   void start_load();
+  // Each run of a runner has keys and actions of its own.
   void start_run();
+  // The result begins now: what ends from here on, whenever it began, and what that costs. Clients go on.
+  void count_anew();
   // Lets operations under way end and begins no more.
   void stop() { stopping_ = true; }
   bool done() const { return running_ == 0; }
@@ -91,6 +95,7 @@ class Runner {
   std::vector<Store*> stores_;
   RunConfig config_;
   Rng rng_;
+  std::uint64_t runs_ = 0;
   KeySpace keys_;
   KeyChooser chooser_;
   std::vector<std::uint64_t> sequences_;  // by client: values written so far

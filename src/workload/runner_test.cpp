@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <map>
+#include <utility>
+#include <vector>
 
 #include "workload/value.h"
 
@@ -71,6 +73,72 @@ TEST(Runner, VerifiesWhatScansFind) {
     EXPECT_GT(wrong.values_wrong, 100u);
     EXPECT_FALSE(wrong.errors.empty());
   }
+}
+
+// A microsecond for every get; remembers the keys.
+class TimedStore final : public Store {
+ public:
+  explicit TimedStore(remote::Scheduler& scheduler) : scheduler_(scheduler) {}
+
+  std::string_view name() const override { return "timed"; }
+  StoreAbilities abilities() const override { return {}; }
+  std::size_t max_value_bytes() const override { return 64; }
+  StoreCost cost() const override { return {.round_trips = keys.size()}; }
+  remote::Task<GetResult> get(Key key, MutableBytes) override {
+    keys.push_back(key);
+    co_await scheduler_.sleep_for(Duration::microseconds(1));
+    co_return GetResult{Outcome::kNotFound, 0};
+  }
+  remote::Task<Outcome> put(Key, ByteView) override { co_return Outcome::kRefused; }
+  remote::Task<Outcome> insert(Key, ByteView) override { co_return Outcome::kRefused; }
+  remote::Task<Outcome> erase(Key) override { co_return Outcome::kNotFound; }
+  remote::Task<ScanResult> scan(Key, std::size_t, ScanSink&) override { co_return ScanResult{Outcome::kRefused, 0}; }
+
+  std::vector<Key> keys;
+
+ private:
+  remote::Scheduler& scheduler_;
+};
+
+class TimedRun : public ::testing::Test {
+ protected:
+  void run_for(int microseconds) {
+    for (int i = 0; i < microseconds; ++i) scheduler_.run(now_ = now_ + Duration::microseconds(1));
+  }
+
+  Time now_;
+  remote::Scheduler scheduler_;
+  TimedStore store_{scheduler_};
+  Store* const stores_[1] = {&store_};
+  Runner runner_{scheduler_,
+                 stores_,
+                 {.mix = *Mix::parse("C"), .records = 1000, .operations = 100, .clients = 1, .value_bytes = 32}};
+};
+
+TEST_F(TimedRun, EachRunHasKeysOfItsOwn) {
+  runner_.start_run();
+  run_for(110);
+  ASSERT_TRUE(runner_.done());
+  const auto first = std::exchange(store_.keys, {});
+  runner_.start_run();
+  run_for(110);
+  ASSERT_EQ(store_.keys.size(), first.size());
+  EXPECT_NE(store_.keys, first);
+}
+
+TEST_F(TimedRun, CountedAnewAResultHasNothingOfTheWarmUp) {
+  runner_.start_run();
+  run_for(40);
+  const std::uint64_t before = runner_.completed();
+  runner_.count_anew();
+  EXPECT_EQ(runner_.result().operations(), 0u);
+  run_for(80);
+  ASSERT_TRUE(runner_.done());
+  EXPECT_EQ(runner_.completed(), 100u);
+  EXPECT_EQ(runner_.result().operations(), 100 - before);
+  // The one that was under way had cost its round trip already.
+  EXPECT_EQ(runner_.result().cost.round_trips, 100 - before - 1);
+  EXPECT_LE((runner_.result().ended - runner_.result().begun).nanoseconds(), 61'000);
 }
 
 TEST(RunResult, OperationsThatFailedAreNoThroughput) {
