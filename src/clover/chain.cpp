@@ -70,27 +70,28 @@ const Cursor* Client::cached_cursor(Key key) {
   return known;
 }
 
+// What the next word of `at`'s node says of it.
+Client::Found Client::judge_next(Key key, Cursor& at, std::uint64_t next) {
+  if (!is_end(next)) return next != 0 ? Found::kPassed : Found::kForeign;
+  if (next == sealed_word(key)) return Found::kSealed;
+  if (next != free_word(key, NodeKind::kValue) && next != free_word(key, NodeKind::kTombstone)) return Found::kForeign;
+  at.node = at.node.as(next == free_word(key, NodeKind::kTombstone) ? NodeKind::kTombstone : NodeKind::kValue);
+  return Found::kTail;
+}
+
 // What has been read in place of `at`? When a box has led the READ elsewhere, `at` becomes the node that it was led to.
 Client::Found Client::judge_node(Key key, Cursor& at, const NodeView& seen) {
-  const bool end = is_end(seen.next);
-  const bool our_end = seen.next == free_word(key, NodeKind::kValue) ||
-                       seen.next == free_word(key, NodeKind::kTombstone) || seen.next == sealed_word(key);
-  const bool ours = seen.key == key && (end ? our_end : seen.next != 0) && seen.volume() < view_.volumes.size() &&
-                    seen.length() <= layout_.value_bytes();
+  const bool ours = seen.key == key && seen.volume() < view_.volumes.size() && seen.length() <= layout_.value_bytes();
   const NodePointer self = ours ? seen.self(view_.volumes[seen.volume()].base) : NodePointer{};
-  if (!ours || self.generation() == 0 ||
-      (self.address() == at.node.address() && self != at.node.as(NodeKind::kValue))) {
-    ++counters_.foreign;
-    return Found::kForeign;
-  }
-  if (self != at.node.as(NodeKind::kValue)) {
-    ++counters_.steered;
-    at.node = self;
-  }
-  if (!end) return Found::kPassed;
-  if (is_sealed(seen.next)) return Found::kSealed;
-  at.node = at.node.as(seen.next == free_word(key, NodeKind::kTombstone) ? NodeKind::kTombstone : NodeKind::kValue);
-  return Found::kTail;
+  const bool steered = self != at.node.as(NodeKind::kValue);
+  const bool other_life = steered && self.address() == at.node.address();
+  Cursor judged = at;
+  if (steered) judged.node = self;
+  const Found found = self.generation() != 0 && !other_life ? judge_next(key, judged, seen.next) : Found::kForeign;
+  if (found == Found::kForeign) return found;
+  if (steered) ++counters_.steered;
+  at = judged;
+  return found;
 }
 
 Task<Status> Client::read_with_shortcut(Key key, RemoteAddress where, MutableBytes node, NodePointer& shortcut) {
@@ -112,6 +113,7 @@ Task<Client::Tail> Client::find_tail(Key key, Cursor start, Time deadline, Mutab
   std::uint64_t link = 0;  // by this word
   std::uint32_t steps = 0;
   std::uint32_t view = view_.number;
+  const bool whole = node.size() == layout_.node_bytes();
   bool asks_shortcut = config_.shortcuts != nullptr;  // once, as published
   Duration backoff = config_.backoff_first;
   for (;;) {
@@ -148,9 +150,13 @@ Task<Client::Tail> Client::find_tail(Key key, Cursor start, Time deadline, Mutab
     }
     node_works(where.node);
     asks_shortcut = false;
-    const NodeView seen = parse_node(layout_, node);
+    const NodeView seen = whole ? parse_node(layout_, node) : NodeView{.next = load_le<std::uint64_t>(node.data())};
     const Cursor read = at;
-    const Found found = believable(terms) ? judge_node(key, at, seen) : Found::kForeign;
+    Found found = Found::kForeign;
+    if (believable(terms)) {
+      found = whole ? judge_node(key, at, seen) : judge_next(key, at, seen.next);
+      if (found == Found::kForeign) ++counters_.foreign;
+    }
     if (at.node.as(NodeKind::kValue) != read.node.as(NodeKind::kValue)) previous = {};
     switch (found) {
       case Found::kForeign:
@@ -164,7 +170,8 @@ Task<Client::Tail> Client::find_tail(Key key, Cursor start, Time deadline, Mutab
         continue;
       case Found::kPassed:
         ++counters_.walks;
-        if (shortcut && shortcut.volume() < view_.volumes.size() && shortcut != at.node.as(shortcut.kind())) {
+        // As published: also where it names the very node, which is then read once more.
+        if (shortcut && shortcut.volume() < view_.volumes.size()) {
           previous = {};
           at.node = shortcut;
           continue;

@@ -80,6 +80,8 @@ struct ClientConfig {
   std::uint32_t steps_before_lookup = 16;  // of a walk, then the server is asked for a newer version
   std::uint32_t swaps_before_walk = 2;     // lost in a row, then the tail is looked for by reading
   Shortcuts* shortcuts = nullptr;          // outlive the client
+  // Writers look for the tail by READs of next words alone, 8 bytes each, as the published client's do; no box leads these on.
+  bool writers_read_words = false;
   bool share_finds = true;  // writers tell the client's other operations what tail they found, and go on at theirs
 };
 
@@ -175,6 +177,7 @@ class Client {
   Outcome close(Operation& op);
 
   // chain.cpp: walking, mirrors, failures
+  // Into `node` goes the tail; or, of kNextBytes, its next word alone.
   remote::Task<Tail> find_tail(Key key, Cursor start, Time deadline, MutableBytes node);
   // A cursor in the cache that is in lease; nullptr: the server must be asked.
   const Cursor* cached_cursor(Key key);
@@ -189,6 +192,7 @@ class Client {
   remote::Task<bool> report_sealed(Key key, Cursor node, Time deadline);
   // What the bytes read at `at` are.
   enum class Found : std::uint8_t { kForeign, kPassed, kTail, kSealed };
+  Found judge_next(Key key, Cursor& at, std::uint64_t next);
   Found judge_node(Key key, Cursor& at, const NodeView& seen);
 
   const Volume* volume_of(NodePointer node) const;

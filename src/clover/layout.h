@@ -33,6 +33,7 @@ namespace sluice::clover {
 using Key = std::uint64_t;
 
 inline constexpr std::size_t kNextOffset = 0;
+inline constexpr std::size_t kNextBytes = 8;
 inline constexpr std::size_t kKeyOffset = 8;
 inline constexpr std::size_t kValueOffset = 16;
 inline constexpr std::size_t kTrailerBytes = 8;

@@ -230,7 +230,8 @@ Client::Step Client::lose_cursor(Operation& op) {
 Task<Client::Step> Client::catch_up(Operation& op) {
   op.lost_in_a_row = 0;
   Buffer node(buffers_, layout_.node_bytes());
-  const Tail tail = co_await find_tail(op.key, op.at, op.deadline, node.bytes());
+  const Tail tail = co_await find_tail(op.key, op.at, op.deadline,
+                                       config_.writers_read_words ? node.bytes().first(kNextBytes) : node.bytes());
   if (tail.outcome == Outcome::kNotFound) {
     op.have_cursor = false;
     co_return Step::kAgain;

@@ -408,7 +408,7 @@ Task<Client::Met> Client::meets(Key key, NodePointer slot) {
     if (!believable(terms)) break;
     const NodePointer before = at.node;
     switch (judge_node(key, at, seen)) {
-      case Found::kForeign: co_return Met::kCannotTell;
+      case Found::kForeign: ++counters_.foreign; co_return Met::kCannotTell;
       case Found::kTail:
       case Found::kSealed: co_return at.node.address() == before.address() ? Met::kNo : Met::kCannotTell;
       case Found::kPassed: break;

@@ -198,7 +198,8 @@ class ClientMachine {
         cpu_(rack.hardware().host, threads, workload.client == "paper" ? ShortcutKeepers::kThreads : 0),
         scheduler_(std::make_unique<remote::Scheduler>()),
         memory_(*scheduler_, rack, machine_, cpu_, {0, threads},
-                {cpu_.with_cores(workload.step_cost, workload.step_cost_all_cores)}),
+                {cpu_.with_cores(workload.step_cost, workload.step_cost_all_cores), StepCost::Of::kBatch,
+                 workload.step_cost_spread_percent}),
         channel_(*scheduler_, rack, machine_, memory_, server, server_machine),
         shortcuts_(workload.client == "paper"
                        ? std::make_unique<ShortcutSide>(rack, machine_, cpu_, server_machine, server, shortcuts)
@@ -262,10 +263,11 @@ class ClientMachine {
  private:
   clover::ClientConfig config(const CloverWorkload& workload) const {
     clover::ClientConfig config;
-    config.cursors = 2 * workload.keys;
+    config.cursors = 16 * workload.keys;  // none has to give way to another: the published cache has no bound
     config.shortcuts = shortcuts_ ? &shortcuts_->keepers() : nullptr;
     if (workload.client != "sluice") {
       config.share_finds = false;
+      config.writers_read_words = true;
       config.steps_before_lookup = std::numeric_limits<std::uint32_t>::max();
       config.swaps_before_walk = 1;
     }
@@ -356,13 +358,10 @@ class World {
     if (!set_up(result)) return result;
     start([](workload::Runner& runner) { runner.start_run(); });
     rack_.loop.run_until(rack_.loop.now() + workload_.warm_up);
-    // Latencies are counted anew; cursors stay as they are.
-    for (const auto& client : clients_) client->runner().stop();
-    if (!run_until_done(result, "warming up")) return result;
-    start([](workload::Runner& runner) { runner.start_run(); });
-    const Time begun = rack_.loop.now();
+    if (!sound(result)) return result;
+    for (const auto& client : clients_) client->runner().count_anew();
     const Counts before = counts();
-    rack_.loop.run_until(begun + workload_.measure);
+    rack_.loop.run_until(rack_.loop.now() + workload_.measure);
     report(before, result);
     return result;
   }
@@ -488,8 +487,11 @@ class World {
       return false;
     }
     for (std::uint32_t i = 0; i < clients_.size(); ++i) clients_[i]->make_runner(rack_.loop.now(), run_config(i));
-    start([](workload::Runner& runner) { runner.start_load(); });
-    if (!run_until_done(result, "loading")) return false;
+    // Twice: a box meets a key when something is appended to its chain.
+    for (const char* what : {"loading", "loading again"}) {
+      start([](workload::Runner& runner) { runner.start_load(); });
+      if (!run_until_done(result, what)) return false;
+    }
     return read_all(result, "reading all keys");
   }
 
@@ -593,6 +595,7 @@ void CloverWorkload::read(Fields& f) {
   f.byte_count("node_memory", node_memory, std::uint64_t{1} << 20, std::uint64_t{64} << 30, kOptional);
   f.duration("step_cost", step_cost);
   f.duration("step_cost_all_cores", step_cost_all_cores);
+  f.integer("step_cost_spread_percent", step_cost_spread_percent, 0, 100, kOptional);
   f.duration("write_cost", write_cost);
   f.duration("write_cost_all_cores", write_cost_all_cores);
   f.duration("message_cost", message_cost);

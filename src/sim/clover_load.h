@@ -37,16 +37,18 @@ struct CloverWorkload {
   // "paper without shortcuts": reads on from where he stood. "sluice": as our clients do by default.
   std::string client = "paper";
   std::uint64_t node_memory = std::uint64_t{256} << 20;
-  // What Clover's library spends for each remote operation, and for each write besides, on a machine with one busy core and with all; and
+  // What Clover's library spends for a round trip, and for each write besides, on a machine with one busy core and with all; and
   // what the metadata server spends on a message.
   Duration step_cost{};
   Duration step_cost_all_cores{};
+  std::uint64_t step_cost_spread_percent = 50;
   Duration write_cost{};
   Duration write_cost_all_cores{};
   Duration message_cost = Duration::microseconds(1);
   std::uint64_t server_threads = 8;  // of the metadata server; as published
-  // From a machine to the memory node, shared by its threads; as published. 0: one a thread, as our own clients have in any case.
-  std::uint64_t queue_pairs = 8;
+  // From a machine to the memory node, shared by its threads: Clover's authors have 8, the published fork of SwordBox's 32. 0: one a thread, as our
+  // own clients have in any case.
+  std::uint64_t queue_pairs = 32;
   Duration warm_up = Duration::milliseconds(2);
   Duration measure = Duration::milliseconds(6);
 

@@ -32,14 +32,19 @@ TEST(CloverLoad, ReadsWithOneTryWhereNobodyWrites) {
   EXPECT_EQ(result.problem, "");
   EXPECT_NEAR(metric(result, "success_percent"), 100, 1);
   EXPECT_NEAR(metric(result, "lookups_per_operation"), 0, 0.01);
-  // 24 threads, about 5 us each: two READs at once, 1 us of the thread's own.
-  EXPECT_NEAR(metric(result, "throughput"), 5, 0.7);
+  // 24 threads, about 4 us each: two READs at once, for both together 1 us of the thread's own.
+  EXPECT_NEAR(metric(result, "throughput"), 6, 0.7);
 }
 
 TEST(CloverLoad, NeedsManyTriesUnderContentionAndHardlyMoreThanOneWithTheBox) {
-  const CloverResult alone = run_clover_load(connectx5(), small("clover", 50), 1);
-  const CloverResult writes = run_clover_load(connectx5(), small("write_steering", 50), 1);
-  const CloverResult both = run_clover_load(connectx5(), small("steering", 50), 1);
+  const auto of = [](const char* system) {
+    CloverWorkload workload = small(system, 50);
+    workload.warm_up = Duration::milliseconds(2);  // until the box has met all keys
+    return run_clover_load(connectx5(), workload, 1);
+  };
+  const CloverResult alone = of("clover");
+  const CloverResult writes = of("write_steering");
+  const CloverResult both = of("steering");
   for (const CloverResult* result : {&alone, &writes, &both}) EXPECT_EQ(result->problem, "");
   EXPECT_GT(metric(alone, "swaps_lost_per_operation"), 0.2);
   EXPECT_LT(metric(writes, "swaps_lost_per_operation"), 0.05);
@@ -74,14 +79,16 @@ TEST(CloverLoad, TakesFewerStepsByShortcutsWhereChainsAreLong) {
 }
 
 TEST(CloverLoad, HoldsUpWhatIsBehindAContendedCasOnASharedQueuePair) {
-  CloverWorkload workload = small("clover", 100);
-  workload.keys = 4;
+  CloverWorkload workload = small("clover", 10);
+  workload.threads = 90;
+  workload.warm_up = Duration::milliseconds(5);
+  workload.measure = Duration::milliseconds(10);
   workload.queue_pairs = 0;
   const CloverResult own = run_clover_load(connectx5(), workload, 1);
   workload.queue_pairs = 1;
   const CloverResult shared = run_clover_load(connectx5(), workload, 1);
   EXPECT_EQ(own.problem + shared.problem, "");
-  EXPECT_LT(metric(shared, "throughput"), metric(own, "throughput"));
+  EXPECT_LT(metric(shared, "throughput"), 0.95 * metric(own, "throughput"));
 }
 
 TEST(CloverLoad, SharesConnectionsAndReplacesCasesWhileItSteers) {

@@ -199,6 +199,7 @@ HostMemory::HostMemory(remote::Scheduler& scheduler, Rack& rack, Rack::Machine& 
       cpu_(cpu),
       first_(threads.first),
       step_(step),
+      chance_(Rng(rack.seed()).fork("step").fork(machine.nic.number()).fork(threads.first)),
       sleeper_(std::make_unique<Sleeper>(*this)) {
   for (std::uint32_t i = 0; i < threads.count; ++i) {
     threads_.push_back(std::make_unique<Thread>(*this, i, machine.make_completions(256)));
@@ -230,6 +231,13 @@ remote::Capabilities HostMemory::capabilities() const {
   return {.atomics = true, .ordered = true, .max_length = 1u << 20, .name = "simulated"};
 }
 
+Duration HostMemory::draw_step() {
+  const std::int64_t most = step_.cost.picoseconds() * static_cast<std::int64_t>(step_.spread_percent) / 100;
+  if (most == 0) return step_.cost;
+  const auto more = static_cast<std::int64_t>(chance_.below(static_cast<std::uint64_t>(2 * most + 1)));
+  return step_.cost - Duration::picoseconds(most - more);
+}
+
 void HostMemory::submit(Operation& operation) {
   count(operation);
   Thread& thread = *threads_[current_];
@@ -240,7 +248,7 @@ void HostMemory::submit(Operation& operation) {
   const HostParameters& host = cpu_.host();
   const bool more = step_.of == StepCost::Of::kBatch && submitter_ == current_;  // of what is posted at once
   submitter_ = current_;
-  const Duration cost = more ? host.post_cost : step_.cost + host.post_cost + host.doorbell_cost;
+  const Duration cost = more ? host.post_cost : draw_step() + host.post_cost + host.doorbell_cost;
   const Time posted = cpu_.finish_of(first_ + current_, now, cost);
   if (flow != nullptr) return edm_->submit(posted, *flow, operation);
   rc::Sge sge;

@@ -36,6 +36,8 @@ struct StepCost {
   enum class Of : std::uint8_t { kOperation, kBatch };
   Duration cost{};
   Of of = Of::kOperation;
+  // Each time so many per cent more or less, at most: threads that all take the same time walk a chain in step, and meet at its end.
+  std::uint64_t spread_percent = 0;
 };
 
 // Queue pairs from a machine to a node that its threads share: thread i has the (i modulo their number)th. What one thread has posted is executed
@@ -106,6 +108,7 @@ class HostMemory final : public remote::RemoteMemory {
   class Thread;
   class Sleeper;
   void wake_at(Time when);
+  Duration draw_step();
 
   Rack& rack_;
   Rack::Machine& machine_;
@@ -113,6 +116,7 @@ class HostMemory final : public remote::RemoteMemory {
   EdmPort* edm_ = nullptr;
   std::uint32_t first_;
   StepCost step_;
+  Rng chance_;
   std::uint32_t current_ = 0;
   std::uint32_t submitter_ = kNobody;  // the last one in this run
   static constexpr std::uint32_t kNobody = ~0u;

@@ -160,7 +160,7 @@ Time Nic::time_of_request(Time at, Turns& turns, Packet* packet, std::uint8_t op
   } else if (traits.has(wire::Extended::kReth) && packet->length >= kExtended + wire::Reth::kSize) {
     const auto header = wire::Reth::parse(packet->data + kExtended);
     device = is_device(header.rkey.value, header.virtual_address);
-    when = after_atomic(when, header.virtual_address, device);
+    when = after_atomic(when, header.virtual_address);
     if (traits.kind == Kind::kReadRequest) {
       ++counters_.reads;
       packet->answer_after = device ? parameters_.read_latency_device : parameters_.read_latency;
@@ -176,12 +176,10 @@ Time Nic::time_of_request(Time at, Turns& turns, Packet* packet, std::uint8_t op
   return when;
 }
 
-// What reads or writes an address waits for the atomic that is at work there, not for those behind it.
-Time Nic::after_atomic(Time at, std::uint64_t address, bool device) {
+// What reads or writes an address waits until the atomics that came there before it are done.
+Time Nic::after_atomic(Time at, std::uint64_t address) {
   const Guard& guard = guard_of(address);
-  if (guard.address != address || guard.free <= at) return at;
-  const Duration each = device ? parameters_.atomic_address_interval_device : parameters_.atomic_address_interval;
-  return guard.free - each * ((guard.free - at) / each);
+  return guard.address == address ? std::max(at, guard.free) : at;
 }
 
 // Three lines at once: all atomics, those of the address, those of the queue pair.

@@ -103,7 +103,7 @@ class Nic final : public Consumer {
   Turns& turns_of_request(const Packet& packet);
   Time time_of_request(Time at, Turns& turns, Packet* packet, std::uint8_t opcode);
   Time time_of_atomic(Time at, Turns& turns, Packet* packet, std::uint64_t address, bool device);
-  Time after_atomic(Time at, std::uint64_t address, bool device);
+  Time after_atomic(Time at, std::uint64_t address);
   Guard& guard_of(std::uint64_t address) { return guards_[(address >> 3) * 0x9E3779B97F4A7C15u >> 51]; }
   bool is_device(std::uint32_t rkey, std::uint64_t address) const;
   Duration refetch() const;

@@ -158,5 +158,14 @@ TEST(Nic, LetsAReadWaitForAnAtomicOnItsAddress) {
   EXPECT_EQ(w.rack.loop.now().since_start().nanoseconds(), kRoundTrip + 300 + 400);
 }
 
+TEST(Nic, LetsAReadWaitForAllAtomicsThatCameToItsAddressBefore) {
+  World w;
+  for (int i = 0; i < 3; ++i) w.post(w.pair(), rc::SendOp::kFetchAndAdd, w.key, 0x1000);
+  w.post(w.pair(), rc::SendOp::kRead, w.key, 0x1000);
+  w.times(4);
+  EXPECT_EQ(w.local[0], 3);
+  EXPECT_EQ(w.rack.loop.now().since_start().nanoseconds(), kRoundTrip + 3 * 300 + 400);
+}
+
 }  // namespace
 }  // namespace sluice::sim
