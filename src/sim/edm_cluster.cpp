@@ -448,25 +448,27 @@ std::int64_t ideal_blocks(const EdmHardware& hardware, const TraceRow& row) {
   return request + through + blocks_of(row.data_bytes()) - 1 + hardware.receive_blocks();
 }
 
-PublishedSlowdown published_slowdown(const EdmHardware& hardware, const TraceRow& row, const MessageTimes& times) {
+PublishedIdeal published_ideal(std::int64_t hop, const TraceRow& row) {
   constexpr std::uint32_t kChunk = 256;
-  const Blocks hop = hardware.hop_blocks();
-  const auto times_of = [](Blocks took, Blocks ideal) {
-    return std::max(1.0, static_cast<double>(took) / static_cast<double>(ideal));
-  };
   const Blocks own = row.bytes / 8 + 4 * hop;
-  if (!row.reads()) {
-    const Blocks more = (row.bytes > kChunk ? 4 * hop : 0) + std::min(4 * kChunk, row.bytes) / 8;
-    return {.request = 0, .data = times_of(times.finished - row.slot, own + more)};
-  }
+  if (!row.reads()) return {.data = own + (row.bytes > kChunk ? 4 * hop : 0) + std::min(4 * kChunk, row.bytes) / 8};
   const Blocks data = row.request_bytes / 8;
-  const Blocks request = own + (row.request_bytes > kChunk ? data + 4 * hop : 0);
-  const Blocks answer =
-      data + 2 * hop +
-      (row.request_bytes > kChunk ? (row.request_bytes / kChunk + 1) * (kChunk / 8) + request - data : 0);
+  const bool longer = row.request_bytes > kChunk;
+  const Blocks request = own + (longer ? data + 4 * hop : 0);
+  const Blocks chunks = (row.request_bytes / kChunk + 1) * (kChunk / 8);
+  return {.request = request, .data = data + 2 * hop + (longer ? chunks + request - data : 0)};
+}
+
+PublishedSlowdown published_slowdown(const EdmHardware& hardware, const TraceRow& row, const MessageTimes& times) {
+  const PublishedIdeal ideal = published_ideal(hardware.hop_blocks(), row);
+  const auto times_of = [](Blocks took, Blocks of) {
+    return std::max(1.0, static_cast<double>(took) / static_cast<double>(of));
+  };
+  if (!row.reads()) return {.request = 0, .data = times_of(times.finished - row.slot, ideal.data)};
   // The answer's row begins when the request has come to the memory node.
   const Blocks asked = times.started - hardware.answer_blocks();
-  return {.request = times_of(asked - row.slot, request), .data = times_of(times.finished - times.started, answer)};
+  return {.request = times_of(asked - row.slot, ideal.request),
+          .data = times_of(times.finished - times.started, ideal.data)};
 }
 
 std::string format_outcome(const EdmHardware& hardware, const std::vector<TraceRow>& rows,

@@ -76,6 +76,13 @@ std::int64_t alone_blocks(const EdmHardware& hardware, const ClusterSettings& se
 // In blocks: the message's bytes straight through the switch, a read's after its request. No protocol does it in less.
 std::int64_t ideal_blocks(const EdmHardware& hardware, const TraceRow& row);
 
+// The published simulation's ideals for EDM, in blocks; `hop`: a link's time.
+struct PublishedIdeal {
+  std::int64_t request = 0;  // of a read; 0: no such row is counted there
+  std::int64_t data = 0;     // of a write, or of the answer
+};
+PublishedIdeal published_ideal(std::int64_t hop, const TraceRow& row);
+
 // The published metric: how many times its ideal a message took, at least 1, by the artifact's own formulas; of an RREQ and of
 // the answer apart, which are two rows there.
 struct PublishedSlowdown {

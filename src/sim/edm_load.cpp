@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "base/check.h"
+#include "sim/rival_published.h"
 
 namespace sluice::sim {
 namespace {
@@ -52,6 +53,7 @@ void EdmWorkload::read(Fields& f) {
   std::uint64_t mega = cluster.mega_bytes;
   std::string matching = "pim";
   std::string policy = "shortest";
+  std::string model = "protocol";
   f.integer("nodes", nodes, 2, edm::kMaxPorts, kOptional);
   f.integer("messages", trace.messages, 1, 100'000'000, kOptional);
   f.integer("skip", skip, 0, 50'000'000, kOptional);
@@ -67,6 +69,8 @@ void EdmWorkload::read(Fields& f) {
   f.duration("patience", cluster.patience, kOptional);
   f.choice("matching", matching, {"pim", "greedy"}, kOptional);
   f.choice("policy", policy, {"shortest", "first_come"}, kOptional);
+  f.choice("model", model, {"protocol", "published"}, kOptional);
+  as_published = model == "published";
   read_rival(f);
   trace.sizes =
       SizeDistribution::constant(static_cast<std::uint32_t>(std::min<std::uint64_t>(bytes, edm::kMaxMessageBytes)));
@@ -135,28 +139,13 @@ void EdmWorkload::read_rival(Fields& f) {
 
 namespace {
 
-// The published simulation ends when the last message starts, and leaves out what is not over by then.
-std::int64_t published_end(const std::vector<MessageTimes>& times) {
-  std::int64_t last = 0;
-  for (const MessageTimes& t : times) last = std::max(last, t.started);
-  return last;
-}
-
 // What the metrics are made of, message by message.
 struct Count {
-  std::int64_t published_until = 0;
-  double published = 0;
-  std::uint64_t published_rows = 0;
   double took = 0;
   double common = 0;
   double wire = 0;
   std::vector<double> slowdowns;
 
-  void published_row(double slowdown, std::int64_t finished) {
-    if (finished > published_until) return;
-    published += slowdown;
-    ++published_rows;
-  }
   void message(const TraceRow& row, std::int64_t blocks, std::int64_t alone, std::int64_t ideal) {
     SLUICE_CHECK(blocks >= alone && alone >= ideal);  // nothing is faster than a message alone
     took += static_cast<double>(blocks);
@@ -164,39 +153,46 @@ struct Count {
     wire += static_cast<double>(blocks) * 8 / static_cast<double>(row.data_bytes());
     slowdowns.push_back(static_cast<double>(blocks) / static_cast<double>(alone));
   }
-  std::vector<std::pair<std::string, double>> metrics(const EdmHardware& hardware) {
+  std::vector<std::pair<std::string, double>> metrics(const EdmHardware& hardware, double published) {
     const auto count = static_cast<double>(slowdowns.size());
     const double slowdown = std::reduce(slowdowns.begin(), slowdowns.end());
     const auto p99 = slowdowns.begin() + static_cast<std::ptrdiff_t>((slowdowns.size() - 1) * 99 / 100);
     std::nth_element(slowdowns.begin(), p99, slowdowns.end());
-    return {{"published", published / static_cast<double>(published_rows)},
-            {"slowdown", slowdown / count},
-            {"p99", *p99},
-            {"common", common / count},
-            {"wire", wire / count},
-            {"took_ns", took / count * block_ns(hardware)}};
+    return {{"published", published},   {"slowdown", slowdown / count}, {"p99", *p99},
+            {"common", common / count}, {"wire", wire / count},         {"took_ns", took / count * block_ns(hardware)}};
   }
   static double block_ns(const EdmHardware& hardware) {
     return static_cast<double>(hardware.block().picoseconds()) / 1e3;
   }
 };
 
+std::uint32_t index(std::size_t i) { return static_cast<std::uint32_t>(i); }
+
+double published(std::optional<Rival> protocol, std::int64_t hop, const std::vector<TraceRow>& rows,
+                 const std::vector<PublishedRow>& lines) {
+  return published_mean(protocol, hop, rows, lines, published_end(protocol, lines));
+}
+
 EdmResult run_edm(const EdmHardware& hardware, const EdmWorkload& workload, const std::vector<TraceRow>& rows) {
   const ClusterOutcome outcome = run_cluster(hardware, workload.cluster, rows);
   Count count;
-  count.published_until = published_end(outcome.times);
+  std::vector<PublishedRow> lines;
   double waited = 0;
   for (std::size_t i = workload.first(rows); i < workload.end(rows); ++i) {
     const TraceRow& row = rows[i];
     const MessageTimes& times = outcome.times[i];
-    const PublishedSlowdown as_published = published_slowdown(hardware, row, times);
-    if (row.reads()) count.published_row(as_published.request, times.started - hardware.answer_blocks());
-    count.published_row(as_published.data, times.finished);
+    if (row.reads()) {
+      lines.push_back(
+          {index(i), PublishedPart::kRequest, row.slot, times.requested, times.started - hardware.answer_blocks()});
+      lines.push_back({index(i), PublishedPart::kAnswer, times.started, times.started, times.finished});
+    } else {
+      lines.push_back({index(i), PublishedPart::kWrite, row.slot, times.started, times.finished});
+    }
     count.message(row, times.finished - row.slot, alone_blocks(hardware, workload.cluster, row),
                   ideal_blocks(hardware, row));
     waited += static_cast<double>(times.granted - times.demanded);
   }
-  EdmResult result{.metrics = count.metrics(hardware),
+  EdmResult result{.metrics = count.metrics(hardware, published(std::nullopt, hardware.hop_blocks(), rows, lines)),
                    .events = outcome.events,
                    .chunks = outcome.chunks,
                    .trace_hash = outcome.trace_hash};
@@ -215,23 +211,23 @@ EdmResult run_one_of_its_rivals(const EdmHardware& hardware, const EdmWorkload& 
   if (workload.propagation) own.propagation = *workload.propagation;
   const RivalOutcome outcome = run_rival(own, workload.rival, rows);
   Count count;
-  count.published_until = published_end(outcome.times);
+  const Rival rival = workload.rival.rival;
+  std::vector<PublishedRow> lines;
   std::map<std::pair<bool, std::uint32_t>, std::int64_t> alone;  // by size: each is a simulation
   for (std::size_t i = workload.first(rows); i < workload.end(rows); ++i) {
     const TraceRow& row = rows[i];
     const MessageTimes& times = outcome.times[i];
-    const PublishedIdeal ideal = published_ideal(workload.rival.rival, own.hop_blocks(), row);
-    const auto slowdown = [](std::int64_t took, std::int64_t of) {
-      return std::max(1.0, static_cast<double>(took) / static_cast<double>(of));
-    };
-    if (ideal.request != 0) count.published_row(slowdown(times.demanded - row.slot, ideal.request), times.demanded);
     const std::int64_t asked = row.reads() ? times.demanded + own.host_blocks() : row.slot;
-    count.published_row(slowdown(times.finished - asked, ideal.data), times.finished);
+    // A read is one row in the published simulation of PFC.
+    const bool two = row.reads() && rival != Rival::kPfc;
+    if (two) lines.push_back({index(i), PublishedPart::kRequest, row.slot, times.requested, times.demanded});
+    lines.push_back(
+        {index(i), two ? PublishedPart::kAnswer : PublishedPart::kWrite, asked, times.started, times.finished});
     const auto [known, is_new] = alone.try_emplace({row.reads(), row.data_bytes()});
     if (is_new) known->second = alone_blocks(own, workload.rival, row);
     count.message(row, times.finished - row.slot, known->second, ideal_blocks(own, row));
   }
-  EdmResult result{.metrics = count.metrics(hardware),
+  EdmResult result{.metrics = count.metrics(hardware, published(rival, own.hop_blocks(), rows, lines)),
                    .events = outcome.events,
                    .chunks = outcome.packets,
                    .trace_hash = outcome.trace_hash};
@@ -241,12 +237,35 @@ EdmResult run_one_of_its_rivals(const EdmHardware& hardware, const EdmWorkload& 
   return result;
 }
 
+// As the published simulation has it, until that ends: the other metrics want all messages.
+EdmResult run_as_published(const EdmHardware& hardware, const EdmWorkload& workload,
+                           const std::vector<TraceRow>& rows) {
+  const std::int64_t hop = hardware.blocks(workload.propagation.value_or(hardware.propagation));
+  std::optional<Rival> protocol;
+  if (workload.is_rival) protocol = workload.rival.rival;
+  const PublishedRun run = run_published(protocol, hop, workload.rival.nodes, rows);
+  double took = 0;
+  std::uint64_t over = 0;
+  for (const PublishedRow& row : run.rows) {
+    if (row.finished < 0) continue;
+    took += static_cast<double>(row.finished - row.created);
+    ++over;
+  }
+  return {.metrics = {{"published", published_mean(protocol, hop, rows, run.rows, run.end)},
+                      {"took_ns", took / static_cast<double>(over) * Count::block_ns(hardware)},
+                      {"over_percent", 100 * static_cast<double>(over) / static_cast<double>(run.rows.size())}},
+          .events = static_cast<std::uint64_t>(run.end),
+          .chunks = run.blocks,
+          .trace_hash = run.trace_hash};
+}
+
 }  // namespace
 
 EdmResult run_edm_load(const EdmHardware& hardware, const EdmWorkload& workload, std::uint64_t seed) {
   TraceSpec spec = workload.trace;
   spec.slot_ps = hardware.block().picoseconds();
   const std::vector<TraceRow> rows = generate_trace(spec, seed);
+  if (workload.as_published) return run_as_published(hardware, workload, rows);
   return workload.is_rival ? run_one_of_its_rivals(hardware, workload, rows) : run_edm(hardware, workload, rows);
 }
 

@@ -13,6 +13,8 @@
 // Rivals alone:
 //           dropped, pauses  packets; pauses of a node
 //           queue_ns         the longest queue of data in front of a node's link
+// As published: `published` and `took_ns` of what is over when the published simulation ends, and
+//           over_percent     how much of all rows that is
 // Source:   EDM §4.3.
 #pragma once
 
@@ -33,6 +35,7 @@ struct EdmWorkload {
   ClusterSettings cluster;
   RivalSettings rival;
   bool is_rival = false;                // otherwise it is EDM
+  bool as_published = false;            // by the published simulation's rules (rival_published.h)
   std::optional<Duration> propagation;  // instead of the hardware's
   TraceSpec trace;
   std::uint64_t skip = 0;  // of so many messages at the beginning, and as many at the end, nothing is counted

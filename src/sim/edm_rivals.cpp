@@ -652,46 +652,4 @@ std::int64_t alone_blocks(const EdmHardware& hardware, const RivalSettings& sett
   return run_rival(hardware, two, {one}).times.front().finished;
 }
 
-PublishedIdeal published_ideal(Rival rival, std::int64_t hop, const TraceRow& row) {
-  constexpr std::int64_t kChunk = 256;
-  const bool reads = row.reads();
-  const std::int64_t data = row.data_bytes() / 8;
-  const std::int64_t own = row.bytes / 8;
-  const bool longer = row.data_bytes() > kChunk;
-  switch (rival) {
-    case Rival::kDctcp: return {.request = reads ? own + 2 * hop : 0, .data = data + 2 * hop + (reads ? 1 : 0)};
-    case Rival::kReceiverDriven: {
-      // Short writes count as 248 bytes, requests as 64.
-      const std::int64_t request = 2 * 64 / 8 + 4 * hop;
-      if (reads && !longer) return {.request = request, .data = kChunk / 8 + 3};
-      if (reads) {
-        const std::int64_t answer = data + 4 * hop + 2 * request;
-        return {.request = request, .data = answer + (data > kChunk ? data * 8 / kChunk + 4 * hop + 2 * request : 0)};
-      }
-      return {.request = 0, .data = longer ? 3 * data + 8 * hop : 2 * (kChunk / 8 - 1) + 4 * hop};
-    }
-    case Rival::kPfabric: {
-      const std::int64_t request = own + (longer ? 0 : kChunk / 8);
-      if (reads) return {.request = request, .data = data + 2 * hop + (longer ? request : 0)};
-      return {.request = 0, .data = data + (longer ? 0 : kChunk / 8)};
-    }
-    case Rival::kPfc:
-      // A read is simulated as a write there, of as many bytes.
-      if (reads) return {.request = 0, .data = longer ? 4 * data + 4 * hop : data + 3 * hop};
-      return {.request = 0, .data = longer ? 3 * data + 4 * hop : data + 16 + 8 * hop};
-    case Rival::kCxl: {
-      const std::int64_t request = own + 4 * hop + (longer ? data : 0);
-      if (reads)
-        return {.request = request, .data = longer ? (data * 8 / kChunk + 1) * 32 + 4 * hop + request : data + request};
-      return {.request = 0, .data = data + 4 * hop + (longer ? 4 * kChunk / 8 : 2 * hop)};
-    }
-    case Rival::kFastpass: {
-      const std::int64_t request = longer ? own * 8 / kChunk + 2 * hop : kChunk / 8 + hop - 4;
-      if (reads) return {.request = request, .data = data + 2 * hop + request};
-      return {.request = 0, .data = longer ? data * 8 / kChunk + 2 * hop : 2 * kChunk / 8 + 2 * hop};
-    }
-  }
-  SLUICE_CHECK(false);
-}
-
 }  // namespace sluice::sim

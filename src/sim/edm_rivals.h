@@ -71,12 +71,4 @@ RivalOutcome run_rival(const EdmHardware& hardware, const RivalSettings& setting
 // In blocks, for that message alone with that protocol: by simulation of it alone.
 std::int64_t alone_blocks(const EdmHardware& hardware, const RivalSettings& settings, const TraceRow& row);
 
-// The published simulation's ideal for that protocol, in blocks: each has its own formula there, for messages of up to 256 bytes and for longer
-// ones. `hop`: a link's time in that protocol's simulation.
-struct PublishedIdeal {
-  std::int64_t request = 0;  // of a read; 0: the published simulation counts no such row
-  std::int64_t data = 0;
-};
-PublishedIdeal published_ideal(Rival rival, std::int64_t hop, const TraceRow& row);
-
 }  // namespace sluice::sim

@@ -192,18 +192,5 @@ TEST(EdmRivals, FastpassWaitsForItsArbitersLink) {
   EXPECT_LE(outcome.longest_queue, 16);
 }
 
-TEST(EdmRivals, TheirPublishedIdealsAreThoseOfTheArtifact) {
-  const TraceRow write = write_row(64, 0, 0, 1);
-  EXPECT_EQ(published_ideal(Rival::kDctcp, 16, write).data, 40);
-  EXPECT_EQ(published_ideal(Rival::kPfabric, 16, write).data, 40);
-  EXPECT_EQ(published_ideal(Rival::kPfc, 16, write).data, 152);
-  EXPECT_EQ(published_ideal(Rival::kReceiverDriven, 16, write).data, 126);
-  EXPECT_EQ(published_ideal(Rival::kCxl, 1, write).data, 14);
-  EXPECT_EQ(published_ideal(Rival::kFastpass, 16, write).data, 96);
-  EXPECT_EQ(published_ideal(Rival::kDctcp, 16, read_row(64, 0, 0, 1)).request, 34);
-  EXPECT_EQ(published_ideal(Rival::kCxl, 1, read_row(64, 0, 0, 1)).data, 14);
-  EXPECT_EQ(published_ideal(Rival::kPfc, 16, read_row(64, 0, 0, 1)).request, 0);
-}
-
 }  // namespace
 }  // namespace sluice::sim

@@ -32,6 +32,20 @@ TEST(EdmYcsb, AWriteTakesSeventeenBlocksOfTheLinkUp) {
   EXPECT_NEAR(measured(store("rocev2", 1'000))["up_writes"], 1e3 / (198.0 / 8 * 2.56), 1e-6);
 }
 
+TEST(EdmYcsb, ThePublishedCountHasTwoBlocksForAReadAndFifteenForAWrite) {
+  const auto up_writes = [](const char* stack, std::uint64_t writes_per_mille) {
+    EdmYcsbWorkload workload = store(stack, writes_per_mille);
+    workload.count = "published";
+    workload.requests = 100'000;
+    return measured(workload)["up_writes"];
+  };
+  EXPECT_NEAR(up_writes("edm", 1'000), 1e3 / (15 * 2.56), 1e-6);
+  EXPECT_NEAR(up_writes("rocev2", 1'000), 1e3 / (23.5 * 2.56), 1e-6);
+  // YCSB's A: as many reads, of 2 and 9.5.
+  EXPECT_NEAR(up_writes("edm", 500), 1e3 / (17 * 2.56), 0.1);
+  EXPECT_NEAR(up_writes("rocev2", 500), 1e3 / (33 * 2.56), 0.1);
+}
+
 TEST(EdmYcsb, WhatIsReadFillsTheLinkDown) {
   // A kilobyte in four chunks, two blocks besides each: 136 blocks at best.
   const double most = 1e3 / (136 * 2.56);
