@@ -88,6 +88,8 @@ void Box::set_held_frames(std::uint32_t most) {
 void Box::process(Time now, std::span<Packet> burst, port::FrameSink& outbox) {
   now_ = now;
   if (multiplexer_) multiplexer_->begin_burst();
+  steps_ = rule_ ? rule_->prefetch_steps() : 0;
+  far_rule_ = steps_ > 1;
   for (std::size_t first = 0; first < burst.size(); first += kStage) {
     process_stage(now, burst.subspan(first, std::min(kStage, burst.size() - first)), outbox);
   }
@@ -122,6 +124,7 @@ void Box::process_stage(Time now, std::span<Packet> packets, port::FrameSink& ou
   connections_.prefetch(p.key);
   p.names_word = multiplexer_ && Multiplexer::names_word(p.parsed);
   if (p.names_word) p.word_asked = multiplexer_->ask_for_word(frame.data, p.parsed);
+  if (far_rule_) rule_->prefetch_early(frame.data, p.parsed);
 }
 
 [[gnu::always_inline]] inline void Box::do_stage(Time now, std::span<Packet> packets, port::FrameSink& outbox) {
@@ -134,7 +137,7 @@ void Box::process_stage(Time now, std::span<Packet> packets, port::FrameSink& ou
     if (p.names_word) p.word_guess = multiplexer_->guess_word(p.word_asked);
     if (far_words) multiplexer_->prefetch(p.parsed, p.crossing.connection);
   }
-  const int steps = rule_ ? rule_->prefetch_steps() : 0;
+  const int steps = steps_;
   for (int step = 0; step < steps; ++step) {
     for (std::size_t i = 0; i < packets.size(); ++i) {
       Prepared& p = prepared[i];

@@ -185,6 +185,8 @@ class Box final : private Connections::Observer {
   HoldBuffer hold_;
   std::unique_ptr<Rule> rule_;
   std::unique_ptr<Multiplexer> multiplexer_;
+  int steps_ = 0;          // of the rule's prefetching, in this burst
+  bool far_rule_ = false;  // they are more than one
   Time now_;  // of the call under way
   std::vector<DirectionToken> releasing_;
   Table<ConnectionUse> use_;

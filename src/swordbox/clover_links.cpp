@@ -147,8 +147,11 @@ void CloverRule::close_link(LinkIndex index) {
   state.first_open = link.next_of_key;
   if (state.first_open == kNone) state.last_open = kNone;
   // Unless its memory has got another node meanwhile.
-  if (link.target_entry != kNone && history_[link.target_entry].state() == NodeState::kTail)
-    history_[link.target_entry].become_past(now_);
+  if (link.target_entry != kNone && history_[link.target_entry].state() == NodeState::kTail) {
+    HistoryEntry& target = history_[link.target_entry];
+    target.become_past(now_);
+    target.note_key_place(link.key);
+  }
   const bool linked_behind = state.first_open != kNone && links_[state.first_open].target_entry == link.entry;
   const bool is_tail = state.tail_entry == link.entry;
   if (linked_behind || is_tail) {
@@ -177,30 +180,17 @@ void CloverRule::lose_tail(std::uint32_t key) {
 void CloverRule::wait(WaitingLine& line, DirectionToken direction, std::uint32_t key, bool request) {
   Waiting& waiting = waiting_[direction];
   SLUICE_CHECK(waiting.key == kNone);
-  waiting = {.next = kNone, .key = key, .request = request};
-  (line.last == kNone ? line.first : waiting_[line.last].next) = direction;
-  line.last = direction;
+  waiting = {.key = key, .request = request};
+  line.append(waiting_, direction);
 }
 
-void CloverRule::wake(WaitingLine& line) {
-  for (DirectionToken d = line.first; d != kNone;) {
-    const DirectionToken next = waiting_[d].next;
-    waiting_[d] = Waiting{};
-    ready_.push_back(d);
-    d = next;
-  }
-  line = WaitingLine{};
-}
+void CloverRule::wake(WaitingLine& line) { line.wake(waiting_, ready_); }
 
 void CloverRule::stop_waiting(DirectionToken direction) {
   Waiting& waiting = waiting_[direction];
   if (waiting.key == kNone) return;
   KeyState& state = keys_[waiting.key];
-  WaitingLine& line = waiting.request ? state.requests : state.responses;
-  DirectionToken earlier = kNone;
-  for (DirectionToken d = line.first; d != direction; d = waiting_[d].next) earlier = d;
-  (earlier == kNone ? line.first : waiting_[earlier].next) = waiting.next;
-  if (line.last == direction) line.last = earlier;
+  (waiting.request ? state.requests : state.responses).remove(waiting_, direction);
   waiting = Waiting{};
 }
 

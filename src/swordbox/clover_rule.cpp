@@ -82,7 +82,7 @@ std::vector<CloverRule::HotKey> CloverRule::hottest(std::size_t most) const {
   std::vector<HotKey> keys;
   for (const std::uint32_t i : keys_.places()) {
     const KeyState& state = keys_[i];
-    keys.push_back({state.key, sketch_.estimate(state.key), state.opened, address_of(state.tail), keys_.use(i)});
+    keys.push_back({state.key, sketch_.estimate(state.key), state.opened, address_of(state.tail), state.use});
   }
   const std::size_t n = std::min(most, keys.size());
   std::ranges::partial_sort(keys, keys.begin() + static_cast<std::ptrdiff_t>(n), std::greater<>{},
@@ -94,12 +94,16 @@ std::vector<CloverRule::HotKey> CloverRule::hottest(std::size_t most) const {
 // ------------------------------------------------------------------------------------------------------------ requests
 
 // The right one as long as there is one region; with more the guess may be wrong, which costs nothing.
-std::optional<Place> CloverRule::place_to_prefetch(const Judged& packet) const {
-  const wire::OpcodeTraits& traits = packet.parsed.traits();
-  const std::uint8_t* const at = packet.frame + packet.parsed.extended_offset();
+std::optional<Place> CloverRule::place_to_prefetch(const std::uint8_t* frame, const wire::ParsedFrame& parsed) const {
+  const wire::OpcodeTraits& traits = parsed.traits();
+  const std::uint8_t* const at = frame + parsed.extended_offset();
   if (traits.has(wire::Extended::kReth)) return place_of(0, load_be<std::uint64_t>(at) & kAddressBits);
   if (traits.kind != Kind::kCompareSwap) return std::nullopt;
   return place_of(0, config_.layout.address_of(load_be<std::uint64_t>(at + 12)) & kAddressBits);
+}
+
+void CloverRule::prefetch_early(const std::uint8_t* frame, const wire::ParsedFrame& parsed) const {
+  if (const auto place = place_to_prefetch(frame, parsed)) history_.prefetch(*place);
 }
 
 void CloverRule::prefetch(const Judged& packet, int step) const {
@@ -113,13 +117,19 @@ void CloverRule::prefetch(const Judged& packet, int step) const {
     if (op->kind != Operation::Kind::kTry) keys_.prefetch_state(op->key);
     return;
   }
-  const auto place = place_to_prefetch(packet);
-  if (!place) return;
-  if (step == 0) return history_.prefetch(*place);
-  const std::uint32_t entry = history_.find(*place);
+  if (!far_) return;
+  const auto place = place_to_prefetch(packet.frame, packet.parsed);
+  const std::uint32_t entry = place ? history_.find(*place) : kNone;
   if (entry == kNone) return;
-  if (step == 1) return keys_.prefetch(history_[entry].key);
-  keys_.prefetch_likely(history_[entry].key);
+  const HistoryEntry& node = history_[entry];
+  const std::uint32_t place_of_key = node.key_place();
+  if (place_of_key != kNone) {
+    if (step == 0) keys_.prefetch_state(place_of_key);
+  } else if (step == 0) {
+    keys_.prefetch(node.key);
+  } else {
+    keys_.prefetch_likely(node.key);
+  }
 }
 
 Verdict CloverRule::on_request(Time now, const Judged& packet) {
@@ -333,7 +343,8 @@ Verdict CloverRule::judge_tracked(Time now, const Judged& packet, const Cas& cas
   if (node.state() == NodeState::kOpen) return reaim(packet, cas, entry, key);
   const bool fresh = node.state() == NodeState::kWritten || node.state() == NodeState::kReady;
   const bool at_tail = state.tail == cas.at;
-  if (!fresh && !at_tail) return pass_untracked(packet, cas, entry, Verdict::kCasAgain);
+  // A past node's next word may be forgotten: then it is no tail to watch.
+  if (!fresh && (!at_tail || node.has_key_place())) return pass_untracked(packet, cas, entry, Verdict::kCasAgain);
 
   // One at a time: while the tail is not known, and behind a link that may yet be refused.
   const bool one_at_a_time = config_.order != Order::kPipelined;
@@ -351,7 +362,7 @@ Verdict CloverRule::judge_tracked(Time now, const Judged& packet, const Cas& cas
   if (!at_tail && !config_.steer_writes) return pass_untracked(packet, cas, entry, Verdict::kCasAgain);
   if (cas.compare != state.free_word) return probe(packet, cas, entry, key);
   const auto shift = static_cast<std::int64_t>(address_of(state.tail) - address_of(cas.at));
-  if (shift != 0) ++keys_.use(key).writes_steered;
+  if (shift != 0) ++state.use.writes_steered;
   return open_link(now, packet, cas, entry, key, shift, exclusive,
                    shift == 0 ? Verdict::kCasAtTail : Verdict::kCasSteered);
 }
@@ -438,14 +449,18 @@ Verdict CloverRule::on_read(const Judged& packet) {
   const Place place = place_of(region, reth.virtual_address);
   const std::uint32_t entry = history_.find(place);
   if (entry == kNone) return Verdict::kPlain;
-  const std::uint32_t key = keys_.find(history_[entry].key);
+  HistoryEntry& node = history_[entry];
+  std::uint32_t key = node.key_place();
+  if (!keys_.has_tail_at(key, node.key)) {
+    key = keys_.find(node.key);
+    if (key != kNone && node.state() == NodeState::kPast) node.note_key_place(key);
+  }
   if (key == kNone || keys_[key].broken) return Verdict::kReadCold;
-  const KeyState& state = keys_[key];
+  KeyState& state = keys_[key];
   if (state.tail == place) return Verdict::kReadAtTail;
   if (state.tail == 0) return Verdict::kReadNoTail;
   // Its client takes the answer for that of the old node, and the old node for the tail: not for longer than the store waits before it
   // uses a node's memory again.
-  const HistoryEntry& node = history_[entry];
   if (node.state() == NodeState::kPast && now_ - node.past_since() > config_.steer_reads_for)
     return Verdict::kReadTooOld;
   const std::uint32_t span = read_span(packet.connection, reth.length);
@@ -463,7 +478,7 @@ Verdict CloverRule::on_read(const Judged& packet) {
   op->needs = number_of_tail(state);
   op->shift = static_cast<std::int64_t>(address_of(state.tail) - reth.virtual_address);
   shift_address(packet, op->shift);
-  ++keys_.use(key).reads_steered;
+  ++state.use.reads_steered;
   return Verdict::kReadSteered;
 }
 
@@ -496,7 +511,7 @@ std::uint32_t CloverRule::admit(std::uint64_t key) {
     std::uint32_t least = sketch_.estimate(key);
     for (std::uint32_t k = 0; k < std::min(kSample, keys_.reach()); ++k) {
       eviction_hand_ = (eviction_hand_ + 1) % keys_.reach();
-      if (!keys_.use(eviction_hand_).tracked) continue;
+      if (!keys_.is_tracked(eviction_hand_)) continue;
       const std::uint32_t heat = sketch_.estimate(keys_[eviction_hand_].key);
       // Some way below, so that two keys of equal heat do not take turns.
       if (heat + heat / 4 + 1 < least && keys_[eviction_hand_].idle()) {

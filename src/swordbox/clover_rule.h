@@ -87,10 +87,11 @@ class CloverRule final : public Rule {
   // Both outlive the rule.
   CloverRule(const CloverConfig& config, Connections& connections, Counters& counters);
 
+  void prefetch_early(const std::uint8_t* frame, const wire::ParsedFrame& parsed) const override;
   void prefetch(const Judged& packet, int step) const override;
   int prefetch_steps() const override {
     // Of few keys and many connections only what was done to their operations is far.
-    return far_ ? 3 : connections_.size() * kBytesOfConnection > kNearBytes ? 1 : 0;
+    return far_ ? 2 : connections_.size() * kBytesOfConnection > kNearBytes ? 1 : 0;
   }
   Verdict on_request(Time now, const Judged& packet) override;
   Verdict on_repeated_request(Time now, const Judged& packet) override;
@@ -146,7 +147,7 @@ class CloverRule final : public Rule {
   };
 
   // clover_rule.cpp: requests
-  std::optional<Place> place_to_prefetch(const Judged& packet) const;
+  std::optional<Place> place_to_prefetch(const std::uint8_t* frame, const wire::ParsedFrame& parsed) const;
   Verdict on_write(Time now, const Judged& packet);
   Verdict on_cas(Time now, const Judged& packet);
   Verdict on_read(const Judged& packet);

@@ -45,7 +45,7 @@ class alignas(32) HistoryEntry {
  public:
   Place place = kNoPlace;
   std::uint64_t key = 0;
-  std::uint64_t free_word = 0;  // its next word as it was written
+  std::uint64_t free_word = 0;  // its next word as it was written, unless has_key_place()
   std::uint16_t words = 0;      // length of the node in units of 4 bytes
 
   NodeState state() const { return static_cast<NodeState>(marks_ & 7); }
@@ -76,7 +76,7 @@ class alignas(32) HistoryEntry {
 
   // kPast, and since when. Units of 2^26 ps, about 67 us.
   void become_past(Time now) {
-    set_state(NodeState::kPast);
+    marks_ = static_cast<std::uint8_t>(static_cast<int>(NodeState::kPast) | (has_key_place() ? kHasKeyPlace : 0));
     const auto since = static_cast<std::uint64_t>(now.since_start().picoseconds()) >> kTimeShift;
     connection_ = static_cast<std::uint16_t>(since >> 24);
     store_be24(psn_.data(), static_cast<std::uint32_t>(since & Psn::kMask));
@@ -86,13 +86,24 @@ class alignas(32) HistoryEntry {
     const auto since = std::uint64_t{connection_} << 24 | load_be24(psn_.data());
     return Time::at(Duration::picoseconds(static_cast<std::int64_t>(since << kTimeShift)));
   }
+  // Where among the tracked keys that of a kPast node stands. Its next word as it was written makes room for it: nobody asks for that any
+  // more until the node is written anew.
+  // REQUIRES: state() is kPast.
+  void note_key_place(std::uint32_t key_place) {
+    free_word = key_place;
+    marks_ |= kHasKeyPlace;
+  }
+  bool has_key_place() const { return state() == NodeState::kPast && (marks_ & kHasKeyPlace) != 0; }
+  // By now the place may be another key's. kNone: not noted.
+  std::uint32_t key_place() const { return has_key_place() ? static_cast<std::uint32_t>(free_word) : kNone; }
 
  private:
   static constexpr int kTimeShift = 26;
+  static constexpr int kHasKeyPlace = 8;  // among the marks of a kPast node
 
   std::uint16_t connection_ = 0;
   std::array<std::uint8_t, 3> psn_{};
-  std::uint8_t marks_ = 0;  // state, end, generation
+  std::uint8_t marks_ = 0;  // state, end, generation; of kPast: kHasKeyPlace
 };
 static_assert(sizeof(HistoryEntry) == 32);
 

@@ -17,6 +17,12 @@
 
 namespace sluice::swordbox {
 
+// What a tracked key has got since it is tracked; for people.
+struct KeyUse {
+  std::uint32_t writes_steered = 0;
+  std::uint32_t reads_steered = 0;
+};
+
 struct alignas(64) KeyState {
   std::uint64_t key = 0;
   Place tail = 0;               // 0: not known
@@ -28,6 +34,7 @@ struct alignas(64) KeyState {
   std::uint32_t last_open = kNone;
   WaitingLine requests;
   WaitingLine responses;
+  KeyUse use;
   std::uint16_t generation = 0;       // of this place in the table
   std::uint16_t tail_words : 14 = 0;  // length of the tail in units of 4 bytes, kMostWords: or more
   bool exclusive : 1 = false;
@@ -42,24 +49,21 @@ struct alignas(64) KeyState {
   }
   // Whether the tail is known to have so many bytes.
   bool tail_has(std::uint32_t bytes) const { return tail_words != kMostWords && tail_words * 4u == bytes; }
-  bool idle() const { return first_open == kNone && requests.first == kNone && responses.first == kNone; }
+  bool idle() const { return first_open == kNone && requests.empty() && responses.empty(); }
 };
 static_assert(sizeof(KeyState) == 64);
 
-// What a tracked key has cost and got since it is tracked; beside the state, for people.
-struct KeyUse {
-  std::uint32_t writes_steered = 0;
-  std::uint32_t reads_steered = 0;
-  bool tracked = false;
-};
-
 class Keys {
  public:
-  explicit Keys(std::uint32_t most) : states_(most), uses_(most), index_(most) {
+  explicit Keys(std::uint32_t most) : states_(most), tracked_(most), index_(most) {
     for (std::uint32_t i = most; i-- > 0;) free_.push_back(i);
   }
   std::uint32_t find(std::uint64_t key) const {
     return index_.find(mix(key), [&](std::uint32_t i) { return states_[i].key == key; });
+  }
+  // Whether this key stands at `place` and its tail is known.
+  bool has_tail_at(std::uint32_t place, std::uint64_t key) const {
+    return place < states_.size() && states_[place].key == key && states_[place].tail != 0;
   }
   void prefetch(std::uint64_t key) const { index_.prefetch(mix(key)); }
   // And, when that is here, the key's state.
@@ -70,13 +74,12 @@ class Keys {
   void prefetch_state(std::uint32_t i) const { sluice::prefetch(&states_[i]); }
   KeyState& operator[](std::uint32_t i) { return states_[i]; }
   const KeyState& operator[](std::uint32_t i) const { return states_[i]; }
-  KeyUse& use(std::uint32_t i) { return uses_[i]; }
-  const KeyUse& use(std::uint32_t i) const { return uses_[i]; }
+  bool is_tracked(std::uint32_t i) const { return tracked_[i] != 0; }
   // The places of all keys, in no order that means anything.
   std::vector<std::uint32_t> places() const {
     std::vector<std::uint32_t> out;
     for (std::uint32_t i = 0; i < reach_; ++i) {
-      if (uses_[i].tracked) out.push_back(i);
+      if (is_tracked(i)) out.push_back(i);
     }
     return out;
   }
@@ -84,7 +87,7 @@ class Keys {
   std::uint32_t reach() const { return reach_; }
   std::uint32_t size() const { return static_cast<std::uint32_t>(states_.size() - free_.size()); }
   std::uint32_t capacity() const { return static_cast<std::uint32_t>(states_.size()); }
-  std::size_t bytes() const { return bytes_of(states_) + bytes_of(uses_) + index_.bytes() + bytes_of(free_); }
+  std::size_t bytes() const { return bytes_of(states_) + bytes_of(tracked_) + index_.bytes() + bytes_of(free_); }
 
   // REQUIRES: not there, not full.
   std::uint32_t add(std::uint64_t key) {
@@ -94,7 +97,7 @@ class Keys {
     states_[i] = KeyState{};
     states_[i].key = key;
     states_[i].generation = generation;
-    uses_[i] = KeyUse{.tracked = true};
+    tracked_[i] = 1;
     reach_ = std::max(reach_, i + 1);
     index_.insert(mix(key), i);
     return i;
@@ -103,13 +106,14 @@ class Keys {
   void remove(std::uint32_t i) {
     index_.erase(mix(states_[i].key), i, [this](std::uint32_t n) { return mix(states_[n].key); });
     ++states_[i].generation;
-    uses_[i].tracked = false;
+    states_[i].tail = 0;
+    tracked_[i] = 0;
     free_.push_back(i);
   }
 
  private:
   Table<KeyState> states_;
-  Table<KeyUse> uses_;
+  std::vector<std::uint8_t> tracked_;  // by place: 1, or 0 where there is no key
   FlatIndex index_;
   std::vector<std::uint32_t> free_;
   std::uint32_t reach_ = 0;

@@ -56,7 +56,9 @@ class Rule {
  public:
   virtual ~Rule() = default;
 
-  // Brings what judging a packet will look at nearer, in steps: each needs what the one before has asked for. As many as prefetch_steps().
+  // Brings what judging a packet will look at nearer, before it is known whose it is. Asked when prefetch_steps() is more than one.
+  virtual void prefetch_early(const std::uint8_t*, const wire::ParsedFrame&) const {}
+  // The same when its connection is known, in steps: each needs what the one before has asked for. As many as prefetch_steps().
   virtual void prefetch(const Judged&, int) const {}
   virtual int prefetch_steps() const { return 0; }
   // The next request in order.

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "base/check.h"
@@ -16,12 +17,37 @@ namespace sluice::swordbox {
 // A direction of a connection, as one number.
 using DirectionToken = std::uint32_t;
 
-// Directions that wait, first come first.
+// Directions that wait, first come first: a ring, each with its successor in `all`, whose entries have a `next`.
 struct WaitingLine {
-  DirectionToken first = kNone;
-  DirectionToken last = kNone;
+  DirectionToken last = kNone;  // its successor is the first
 
-  bool empty() const { return first == kNone; }
+  bool empty() const { return last == kNone; }
+  // REQUIRES: it stands in no line.
+  template <class Waiting>
+  void append(std::vector<Waiting>& all, DirectionToken direction) {
+    all[direction].next = empty() ? direction : std::exchange(all[last].next, direction);
+    last = direction;
+  }
+  // REQUIRES: it stands in this line.
+  template <class Waiting>
+  void remove(std::vector<Waiting>& all, DirectionToken direction) {
+    DirectionToken earlier = last;
+    while (all[earlier].next != direction) earlier = all[earlier].next;
+    all[earlier].next = all[direction].next;
+    if (last == direction) last = earlier == direction ? kNone : earlier;
+  }
+  // Empties the line into `ready`, in order.
+  template <class Waiting>
+  void wake(std::vector<Waiting>& all, std::vector<DirectionToken>& ready) {
+    if (empty()) return;
+    DirectionToken d = all[last].next;
+    for (const DirectionToken end = std::exchange(last, kNone);;) {
+      const bool is_last = d == end;
+      ready.push_back(d);
+      d = std::exchange(all[d], Waiting{}).next;
+      if (is_last) return;
+    }
+  }
 };
 
 class WaitingRoom {
@@ -32,29 +58,16 @@ class WaitingRoom {
   void wait(WaitingLine& line, DirectionToken direction) {
     Waiting& waiting = waiting_[direction];
     SLUICE_CHECK(waiting.line == nullptr);
-    waiting = {kNone, &line};
-    (line.last == kNone ? line.first : waiting_[line.last].next) = direction;
-    line.last = direction;
+    waiting.line = &line;
+    line.append(waiting_, direction);
   }
   // All of the line are ready.
-  void wake(WaitingLine& line, std::vector<DirectionToken>& ready) {
-    for (DirectionToken d = line.first; d != kNone;) {
-      const DirectionToken next = waiting_[d].next;
-      waiting_[d] = {};
-      ready.push_back(d);
-      d = next;
-    }
-    line = {};
-  }
+  void wake(WaitingLine& line, std::vector<DirectionToken>& ready) { line.wake(waiting_, ready); }
   // Takes it out of the line where it stands, if any.
   void leave(DirectionToken direction) {
     Waiting& waiting = waiting_[direction];
     if (waiting.line == nullptr) return;
-    WaitingLine& line = *waiting.line;
-    DirectionToken earlier = kNone;
-    for (DirectionToken d = line.first; d != direction; d = waiting_[d].next) earlier = d;
-    (earlier == kNone ? line.first : waiting_[earlier].next) = waiting.next;
-    if (line.last == direction) line.last = earlier;
+    waiting.line->remove(waiting_, direction);
     waiting = {};
   }
   std::size_t bytes() const { return bytes_of(waiting_); }
