@@ -11,7 +11,7 @@ namespace {
 constexpr std::uint32_t kAnswerFramingBlocks = 2;   // no address
 constexpr std::uint32_t kLongestRequestBlocks = 5;  // a compare-and-swap's: the testbed's scheduler allows for it
 constexpr std::uint32_t kLineRequestBytes = 8;      // as a trace has it: one block
-constexpr std::uint32_t kReadRequestBytes = 24;     // three
+constexpr std::uint32_t kReadRequestBytes = 16;     // two
 
 Duration up_to_blocks(Duration duration, Duration block) {
   const std::int64_t each = block.picoseconds();
@@ -103,7 +103,7 @@ class OnTestbed {
     }
   }
 
-  static constexpr std::uint64_t kReadFrom = 8;  // not a line's address, so that a request has three blocks
+  static constexpr std::uint64_t kReadFrom = 8;  // not a line's address, so that a request has two blocks
 
   const std::vector<TraceRow>& rows_;
   Duration block_;
