@@ -2,7 +2,9 @@
 // sluice edm grants: what the rack's switch grants by EDM's scheduler.
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "cli/commands.h"
 #include "cli/experiment_files.h"
@@ -22,6 +24,8 @@ struct TraceSettings {
   std::uint64_t messages = 2'000;
   std::string rate = "40 Gb/s";
   std::uint64_t bytes = 64;
+  std::string cdf;
+  std::uint64_t unit = 1'460;
   std::uint64_t request_bytes = 16;
   std::uint64_t reads = 500;
   std::uint64_t seed = 1;
@@ -32,6 +36,12 @@ struct TraceSettings {
         .integer("messages", messages, 1, 100'000'000, "messages")
         .text("rate", rate, "data that each node sends, on average, on links of 100 Gb/s", "a rate, \"40 Gb/s\"")
         .bytes("bytes", bytes, 1, edm::kMaxMessageBytes, "data of a message")
+        .text("cdf", cdf,
+              "file of sizes, instead of --bytes: a line a point, its size in units, any number, and the share of "
+              "messages "
+              "that are no longer, from 0 to 1; straight lines between",
+              "a file's path")
+        .bytes("unit", unit, 1, edm::kMaxMessageBytes, "unit of the sizes in --cdf")
         .bytes("request-bytes", request_bytes, 1, 64, "size of a read's request")
         .integer("reads", reads, 0, 1'000, "reads, of a thousand messages")
         .integer("seed", seed, 0, std::uint64_t{1} << 62, "seed of the arrivals")
@@ -44,7 +54,8 @@ class TraceCommand final : public Command {
  public:
   explicit TraceCommand(CLI::App& group)
       : Command(group, "trace", "Draw messages between any two nodes, as a trace in the published format",
-                {"sluice edm trace --rate '81 Gb/s' --reads 0 --out writes.csv"}) {
+                {"sluice edm trace --rate '81 Gb/s' --reads 0 --out writes.csv",
+                 "sluice edm trace --cdf CDF_hadoop.txt --rate '40 Gb/s' --reads 455 --out hadoop.csv"}) {
     settings_.declare(schema_);
     use("edm-trace", schema_);
   }
@@ -55,13 +66,23 @@ class TraceCommand final : public Command {
       return fail(fmt::format("--rate = \"{}\": must be a rate, \"40 Gb/s\"", settings_.rate));
     return {};
   }
+  Result<sim::SizeDistribution> sizes() const {
+    if (settings_.cdf.empty()) return sim::SizeDistribution::constant(static_cast<std::uint32_t>(settings_.bytes));
+    const auto text = sim::read_text(settings_.cdf);
+    if (!text) return tl::unexpected(text.error());
+    auto sizes = sim::parse_sizes(*text, static_cast<std::uint32_t>(settings_.unit));
+    if (!sizes) return fail(fmt::format("{}: {}", settings_.cdf, sizes.error().message));
+    return sizes;
+  }
   Result<int> run() override {
+    auto sizes = this->sizes();
+    if (!sizes) return tl::unexpected(sizes.error());
     const sim::TraceSpec spec{.nodes = static_cast<std::uint32_t>(settings_.nodes),
                               .messages = settings_.messages,
                               .bits_per_second = bits_per_second_,
                               .reads_per_mille = static_cast<std::uint32_t>(settings_.reads),
                               .request_bytes = static_cast<std::uint32_t>(settings_.request_bytes),
-                              .sizes = sim::SizeDistribution::constant(static_cast<std::uint32_t>(settings_.bytes))};
+                              .sizes = std::move(*sizes)};
     const auto written = write_output(settings_.out, sim::format_trace(sim::generate_trace(spec, settings_.seed)));
     if (!written) return tl::unexpected(written.error());
     return 0;
@@ -158,8 +179,14 @@ class SimulateCommand final : public Command {
     const sim::ClusterOutcome outcome = sim::run_cluster(*hardware, cluster, *rows);
     const auto written = write_output(settings_.out, sim::format_outcome(*hardware, *rows, outcome));
     if (!written) return tl::unexpected(written.error());
-    say(fmt::format("simulated: {} messages, {} chunks, {} rounds of matching", rows->size(), outcome.chunks,
-                    outcome.iterations));
+    double alone = 0;
+    for (std::size_t i = 0; i < rows->size(); ++i) {
+      alone += static_cast<double>(outcome.times[i].finished - (*rows)[i].slot) /
+               static_cast<double>(sim::alone_blocks(*hardware, cluster, (*rows)[i]));
+    }
+    say(fmt::format("simulated: {} messages, {} chunks, {} rounds of matching; {:.3f} times alone, mean", rows->size(),
+                    outcome.chunks, outcome.iterations,
+                    alone / static_cast<double>(std::max<std::size_t>(rows->size(), 1))));
     return 0;
   }
 

@@ -7,14 +7,10 @@
 namespace sluice::edm {
 
 bool HostStack::read(Time now, PortId node, std::uint64_t address, std::uint32_t bytes, std::uint64_t tag) {
-  const bool line = bytes == kLineBytes && address % kLineBytes == 0 && address / kLineBytes <= kMaxLine;
-  return ask(now, {.unit = {.kind = line ? UnitKind::kReadLine : UnitKind::kRead,
-                            .port = node,
-                            .bytes = bytes,
-                            .address = address,
-                            .data = {}},
-                   .operands = {},
-                   .tag = tag});
+  return ask(now,
+             {.unit = {.kind = read_kind(address, bytes), .port = node, .bytes = bytes, .address = address, .data = {}},
+              .operands = {},
+              .tag = tag});
 }
 
 bool HostStack::write(Time now, PortId node, std::uint64_t address, std::vector<std::uint8_t> bytes) {
@@ -168,6 +164,7 @@ void HostStack::take(Time first_block, Time now, const Unit& unit) {
   const Peer peer{unit.port.value, unit.id.value};
   switch (unit.kind) {
     case UnitKind::kReadLine:
+    case UnitKind::kReadShort:
     case UnitKind::kRead: return serve(now, unit);
     case UnitKind::kModify: return modify_here(now, unit);
     case UnitKind::kResponse:

@@ -45,6 +45,8 @@ constexpr unsigned kLineAt = 28;
 constexpr unsigned kOpAt = 52;
 constexpr unsigned kLastAt = 55;
 constexpr unsigned kCrc32At = 8;
+constexpr unsigned kShortAddressAt = 8;
+constexpr unsigned kShortAddressBits = 48;
 constexpr unsigned kCrc8At = 56;
 constexpr std::uint64_t kMore = 1;  // op of a write
 
@@ -64,11 +66,12 @@ std::uint64_t port_and_id(const Unit& unit) {
 bool has_address(UnitKind kind) {
   return kind == UnitKind::kRead || kind == UnitKind::kWrite || kind == UnitKind::kModify;
 }
+bool is_read(UnitKind kind) { return kind == UnitKind::kRead || kind == UnitKind::kReadShort; }
 std::uint32_t operand_bytes(ModifyOp op) { return op == ModifyOp::kCompareAndSwap ? 16 : 8; }
 // That follow the header, address included.
 std::size_t payload_bytes(UnitKind kind, ModifyOp op, std::uint32_t bytes) {
   const std::size_t address = has_address(kind) ? 8 : 0;
-  if (kind == UnitKind::kRead) return address;
+  if (is_read(kind)) return address;
   if (kind == UnitKind::kModify) return address + operand_bytes(op);
   return address + bytes;
 }
@@ -77,6 +80,7 @@ void check_fields(const Unit& unit) {
   SLUICE_CHECK(unit.port.value < kMaxPorts && unit.bytes <= kMaxMessageBytes);
   if (unit.kind == UnitKind::kReadLine)
     SLUICE_CHECK(unit.address % kLineBytes == 0 && unit.address / kLineBytes <= kMaxLine);
+  if (unit.kind == UnitKind::kReadShort) SLUICE_CHECK(unit.address <= kMaxShortAddress);
   if (unit.kind == UnitKind::kWrite || unit.kind == UnitKind::kResponse)
     SLUICE_CHECK(unit.bytes != 0 && unit.bytes <= kMaxChunkBytes && unit.data.size() == unit.bytes);
   if (unit.kind == UnitKind::kModify)
@@ -122,6 +126,11 @@ bool begins_write(const Block& first) {
 
 bool more_follow(const Block& first) { return begins_write(first) && field(first.payload, kOpAt, 3) == kMore; }
 
+UnitKind read_kind(std::uint64_t address, std::uint32_t bytes) {
+  if (bytes == kLineBytes && address % kLineBytes == 0 && address / kLineBytes <= kMaxLine) return UnitKind::kReadLine;
+  return address <= kMaxShortAddress ? UnitKind::kReadShort : UnitKind::kRead;
+}
+
 std::size_t unit_blocks(const Unit& unit) {
   switch (unit.kind) {
     case UnitKind::kReadLine:
@@ -157,6 +166,10 @@ std::size_t write_unit(const Unit& unit, std::span<Block> out) {
   };
   const std::uint64_t op = unit.more ? kMore : static_cast<std::uint64_t>(unit.op);
   put(sealed(MemoryBlock::kStart, common | kind << kKindAt | bytes | op << kOpAt | last));
+  if (unit.kind == UnitKind::kReadShort) {
+    out[n++] = sealed(MemoryBlock::kEnd, unit.address << kShortAddressAt);
+    return n;
+  }
   if (has_address(unit.kind)) put({Sync::kData, unit.address});
   if (unit.kind != UnitKind::kRead) {
     for (std::size_t at = 0; at < unit.data.size(); at += 8) put({Sync::kData, word_of(unit.data, at)});
@@ -208,7 +221,7 @@ UnitVerdict UnitReader::begin(std::uint64_t payload) {
   const auto bytes = static_cast<std::uint32_t>(field(payload, kBytesAt, 24));
   const bool carries = kind == UnitKind::kWrite || kind == UnitKind::kResponse;
   inside_ = false;
-  if (kind != UnitKind::kRead && kind != UnitKind::kModify && !carries) return UnitVerdict::kBadKind;
+  if (!is_read(kind) && kind != UnitKind::kModify && !carries) return UnitVerdict::kBadKind;
   const bool known_op = op >= ModifyOp::kCompareAndSwap && op <= ModifyOp::kSwap;
   const bool more = kind == UnitKind::kWrite && static_cast<std::uint64_t>(op) == kMore;
   if (kind == UnitKind::kModify ? !known_op : !more && op != ModifyOp::kNone) return UnitVerdict::kBadKind;
@@ -232,6 +245,11 @@ UnitVerdict UnitReader::end(std::uint64_t payload) {
   if (!inside_) return UnitVerdict::kOutOfPlace;
   inside_ = false;
   if (size_ != (wanted_ + 7) / 8 * 8) return UnitVerdict::kBadLength;
+  if (open_.kind == UnitKind::kReadShort) {
+    unit_ = open_;
+    unit_.address = field(payload, kShortAddressAt, kShortAddressBits);
+    return UnitVerdict::kWhole;
+  }
   if (field(payload, kCrc32At, 32) != static_cast<std::uint32_t>(~crc_)) return UnitVerdict::kBadCheck;
   const std::size_t address = has_address(open_.kind) ? 8 : 0;
   unit_ = open_;

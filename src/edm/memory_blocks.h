@@ -5,12 +5,14 @@
 //   bits    | 0-7  | 8-10 | 11-19 | 20-27 | 28-51            | 52-54 | 55   |
 //   /MS/    | 0x1d | kind | port  | id    | bytes            | op    | last | begins a message or a chunk of one
 //   /MT/    | 0x2e | CRC-32C in bits 8 to 39, of the payloads from /MS/ on; zeros in 40 to 55             | ends it
+//           |      | of kReadShort: the address in bits 8 to 55                                           |
 //   /MST/   | 0x48 | kind | port  | id    | bits 28 to 55: line number (kReadLine), or 0 (kNull)          | a whole message
 //   /N/     | 0x56 | 0    | port  | id    | bytes            | 0     | 0    | notification
 //   /G/     | 0x65 | kind | port  | id    | bytes            | 0     | last | grant of a chunk
 //   /MD/    | 64 bits of data: on the wire a data block like any other, so no frame's blocks stand between /MS/ and /MT/; the others may
 //
 //   kReadLine  /MST/                                   64 bytes at 64 times the line number (16 GiB)
+//   kReadShort /MS/ /MT/                               any other below 2^48: both blocks have a CRC-8 of their own, and need no other
 //   kRead      /MS/ /MD/ address /MT/                  an address of 8 bytes does not fit beside the rest of a request: three blocks
 //   kWrite     /MS/ /MD/ address /MD/ data… /MT/       each chunk with the address of its own first byte; op 1: more of the same chunk follows
 //   kModify    /MS/ /MD/ address /MD/ operands… /MT/   op says which: one operand, compare-and-swap has two
@@ -41,6 +43,7 @@ inline constexpr std::uint32_t kMaxChunkBytes = 4096;
 inline constexpr std::uint32_t kLineBytes = 64;
 inline constexpr std::uint32_t kWriteFramingBlocks = 3;  // /MS/, address, /MT/
 inline constexpr std::uint64_t kMaxLine = (std::uint64_t{1} << 28) - 1;
+inline constexpr std::uint64_t kMaxShortAddress = (std::uint64_t{1} << 48) - 1;
 // /MS/, an address, data, /MT/.
 inline constexpr std::size_t kMaxUnitBlocks = kMaxChunkBytes / 8 + 3;
 
@@ -53,6 +56,7 @@ enum class UnitKind : std::uint8_t {
   kModify = 3,
   kResponse = 4,
   kNull = 5,
+  kReadShort = 6,
   kNotify = 8,  // these two have block types of their own
   kGrant = 9,
 };
@@ -68,7 +72,7 @@ struct Unit {
   bool last = false;          // kWrite, kResponse, kGrant: the last chunk of its message
   bool of_response = false;   // kGrant: for a response, not a write
   bool more = false;          // kWrite: another write follows along the same circuit (mega_message.h)
-  std::uint64_t address = 0;  // kReadLine, kRead, kWrite, kModify
+  std::uint64_t address = 0;  // kReadLine, kReadShort, kRead, kWrite, kModify
   ByteView data;  // kWrite, kResponse: the chunk; kModify: operands, little-endian. Of a reader, until its next block
 };
 
@@ -84,6 +88,9 @@ bool goes_through(const Block& first);
 // The same of a write's; and whether another write follows it along the same circuit.
 bool begins_write(const Block& first);
 bool more_follow(const Block& first);
+
+// The shortest request there is for these bytes.
+UnitKind read_kind(std::uint64_t address, std::uint32_t bytes);
 
 // Blocks of a unit; returns how many. REQUIRES: a unit that fits its layout (SLUICE_CHECK), room for unit_blocks().
 std::size_t unit_blocks(const Unit& unit);

@@ -27,8 +27,9 @@ bool same(const Unit& a, const Unit& b) {
 }
 
 OwnedUnit drawn_unit(Rng& rng) {
-  static constexpr std::array kKinds{UnitKind::kReadLine, UnitKind::kRead, UnitKind::kWrite,  UnitKind::kModify,
-                                     UnitKind::kResponse, UnitKind::kNull, UnitKind::kNotify, UnitKind::kGrant};
+  static constexpr std::array kKinds{UnitKind::kReadLine, UnitKind::kReadShort, UnitKind::kRead,
+                                     UnitKind::kWrite,    UnitKind::kModify,    UnitKind::kResponse,
+                                     UnitKind::kNull,     UnitKind::kNotify,    UnitKind::kGrant};
   OwnedUnit out;
   Unit& u = out.unit;
   u.kind = kKinds.at(rng.below(kKinds.size()));
@@ -45,6 +46,7 @@ OwnedUnit drawn_unit(Rng& rng) {
   if (u.kind == UnitKind::kModify) u.op = static_cast<ModifyOp>(1 + rng.below(3));
   if (u.kind == UnitKind::kWrite) u.more = rng.below(4) == 0;
   if (u.kind == UnitKind::kRead || u.kind == UnitKind::kWrite || u.kind == UnitKind::kModify) u.address = rng.next();
+  if (u.kind == UnitKind::kReadShort) u.address = rng.below(kMaxShortAddress + 1);
   if (carries || u.kind == UnitKind::kGrant) u.last = rng.below(2) == 0;
   if (u.kind == UnitKind::kGrant) u.of_response = rng.below(2) == 0;
   if (carries) out.data.resize(u.bytes);
@@ -93,6 +95,29 @@ TEST(MemoryBlocks, LiesInBitsAsItsTableSays) {
   EXPECT_EQ(blocks[3], (Block{Sync::kData, 9}));
   EXPECT_EQ(blocks[4].type(), 0x2e);
   EXPECT_EQ(blocks[4].payload >> 40 & 0xffff, 0u);
+
+  const Unit read{.kind = UnitKind::kReadShort,
+                  .port = PortId(0x155),
+                  .id = MessageId(0xa5),
+                  .bytes = 1'000,
+                  .address = 0xfeedbeefcafeu,
+                  .data = {}};
+  ASSERT_EQ(write_unit(read, blocks), 2u);
+  EXPECT_EQ(blocks[0].payload << 8 >> 8,
+            0x1d | 6u << 8 | 0x155u << 11 | std::uint64_t{0xa5} << 20 | std::uint64_t{1'000} << 28);
+  EXPECT_EQ(blocks[1].payload << 8 >> 8, 0x2e | std::uint64_t{0xfeedbeefcafeu} << 8);
+}
+
+TEST(MemoryBlocks, AReadsRequestIsAsShortAsItsAddressAllows) {
+  const auto blocks = [](std::uint64_t address, std::uint32_t bytes) {
+    return unit_blocks({.kind = read_kind(address, bytes), .bytes = bytes, .address = address, .data = {}});
+  };
+  EXPECT_EQ(blocks(kMaxLine * kLineBytes, kLineBytes), 1u);
+  EXPECT_EQ(blocks((kMaxLine + 1) * kLineBytes, kLineBytes), 2u);
+  EXPECT_EQ(blocks(0, kLineBytes + 1), 2u);
+  EXPECT_EQ(blocks(8, kLineBytes), 2u);
+  EXPECT_EQ(blocks(kMaxShortAddress, 1), 2u);
+  EXPECT_EQ(blocks(kMaxShortAddress + 1, 1), 3u);
 }
 
 TEST(MemoryBlocks, HasTypesThatClashWithNoneAndBecomeNoneByAFlippedBit) {

@@ -553,6 +553,7 @@ class World {
         {"lock_throughput",
          static_cast<double>(now.locks - before.locks) * 1e6 / static_cast<double>(workload_.measure.picoseconds())},
     };
+    if (edm_) result.metrics.emplace_back("edm_waited_ns", edm_->most_waited_ns());
     result.events = rack_.loop.fired();
     result.trace_hash = rack_.trace.hash();
     if (sound(result) && locks_) result.problem = locks_->problem();

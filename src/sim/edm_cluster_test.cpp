@@ -188,6 +188,39 @@ TEST(EdmTrace, SaysWhichLineIsWrongAndWhy) {
   }
 }
 
+TEST(EdmTrace, TakesThePublishedFilesOfSizes) {
+  for (const char* const text : {"4 1 0.00\n4 1 0.70\n88 1 0.80\n920 1 1.00\n",
+                                 "size_pkts_1460B,count_col,cdf\r\n4,1,0.0\r\n4,1,0.7\r\n88,1,0.8\r\n920,1,1",
+                                 "4\t1\t0\n\n4 1 0.700\n88 1 0.8\n920 1 1.000"}) {
+    const auto sizes = parse_sizes(text, 1460);
+    ASSERT_TRUE(sizes.has_value()) << sizes.error().message;
+    ASSERT_EQ(sizes->points.size(), 4u);
+    EXPECT_EQ(sizes->points[1].up_to_per_mille, 700u);
+    EXPECT_EQ(sizes->points[3].units, 920u);
+    EXPECT_EQ(sizes->mean_bytes(), (SizeDistribution{{{4, 0}, {4, 700}, {88, 800}, {920, 1'000}}, 1460}.mean_bytes()));
+  }
+}
+
+TEST(EdmTrace, SaysWhatIsWrongWithAFileOfSizes) {
+  for (const auto& [text, why] : std::vector<std::pair<std::string, std::string>>{
+           {"", "the last line's share must be 1"},
+           {"4 1 0.5", "the last line's share must be 1"},
+           {"names of columns\nnames again 1", "line 2 = \"names again 1\""},
+           {"4 1 1.5", "line 1 = \"4 1 1.5\": must be a size of 1 to 11491 units"},
+           {"4,1,.7", "line 1 = \"4,1,.7\""},
+           {"4 1 0.1234", "three decimals at most"},
+           {"0 1 1", "line 1"},
+           {"4 1", "line 1"},
+           {"4 1 0.5 9", "line 1"},
+           {"8 1 0.5\n4 1 1", "line 2"},
+           {"4 1 0.5\n8 1 0.4", "line 2"},
+           {"99999 1 1", "line 1"}}) {
+    const auto sizes = parse_sizes(text, 1460);
+    ASSERT_FALSE(sizes.has_value()) << text;
+    EXPECT_NE(sizes.error().message.find(why), std::string::npos) << sizes.error().message;
+  }
+}
+
 TEST(EdmTrace, DrawsExponentialsAndSizesWithTheirMeans) {
   Rng rng(1);
   constexpr std::uint64_t kMean = 1'000'000;

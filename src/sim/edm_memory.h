@@ -195,6 +195,8 @@ class EdmSide {
   const EdmFabric& fabric() const { return fabric_; }
   // What the host's link has carried, both ways.
   std::uint64_t wire_bytes(const EdmPort& port) const { return fabric_.blocks(port.port()) * 8; }
+  // The longest that granted data have waited in the switch, behind requests and grants.
+  double most_waited_ns() const { return static_cast<double>(fabric_.most_waited().picoseconds()) / 1e3; }
   bool at_rest() const;
 
  private:

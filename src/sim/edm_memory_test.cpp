@@ -225,7 +225,7 @@ TEST(EdmMemory, ReadsInTable1sTimeAndWritesInThatOfAWriteAndOfAReadBehindIt) {
   world.finish();
   EXPECT_EQ(world.compute[0]->confirmations(), 1u);
   EXPECT_EQ(world.bytes_of[0][128 + 63], 9);
-  EXPECT_EQ((world.loop.now() - from).picoseconds(), 497'920);
+  EXPECT_EQ((world.loop.now() - from).picoseconds(), 492'800);
 }
 
 // Each host has a part of each node to itself, and pipelines what it does there; words that all add to.

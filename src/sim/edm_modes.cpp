@@ -11,7 +11,7 @@ namespace {
 constexpr std::uint32_t kAnswerFramingBlocks = 2;   // no address
 constexpr std::uint32_t kLongestRequestBlocks = 5;  // a compare-and-swap's: the testbed's scheduler allows for it
 constexpr std::uint32_t kLineRequestBytes = 8;      // as a trace has it: one block
-constexpr std::uint32_t kReadRequestBytes = 24;     // three
+constexpr std::uint32_t kReadRequestBytes = 16;     // two
 
 Duration up_to_blocks(Duration duration, Duration block) {
   const std::int64_t each = block.picoseconds();
@@ -64,7 +64,7 @@ class OnTestbed {
     for (std::uint32_t host = 0; host < written_by_.size(); ++host) collect(host, ends);
     return ends;
   }
-  std::uint64_t held_requests() const { return bed_.held_requests(); }
+  const EdmTestbed::Counts& counts() const { return bed_.counts(); }
 
  private:
   // Each write has bytes of its own at its memory node, by which it is known again.
@@ -103,7 +103,7 @@ class OnTestbed {
     }
   }
 
-  static constexpr std::uint64_t kReadFrom = 8;  // not a line's address, so that a request has three blocks
+  static constexpr std::uint64_t kReadFrom = 8;  // not a line's address, so that a request has two blocks
 
   const std::vector<TraceRow>& rows_;
   Duration block_;
@@ -199,7 +199,7 @@ EdmModesOutcome run_both_modes(const EdmTestbedHardware& hardware, const EdmMode
   OnTestbed testbed(own, workload, rows);
   const std::vector<Time> ends = testbed.run();
   const ClusterOutcome cluster = run_cluster(cluster_of(own), cluster_settings(workload.bed), rows);
-  EdmModesOutcome outcome{.messages = {}, .held_requests = testbed.held_requests()};
+  EdmModesOutcome outcome{.messages = {}, .counts = testbed.counts()};
   for (std::size_t i = 0; i < rows.size(); ++i) {
     outcome.messages.push_back({.row = rows[i],
                                 .on_testbed = ends[i] - Time::at(own.block() * rows[i].slot),
@@ -229,7 +229,9 @@ std::vector<std::pair<std::string, double>> run_edm_modes(const EdmTestbedHardwa
           {"cluster_ns", cluster / count},
           {"difference_percent", (cluster / testbed - 1) * 100},
           {"most_ns", ns(most)},
-          {"held", static_cast<double>(outcome.held_requests)}};
+          {"held", static_cast<double>(outcome.counts.held_requests)},
+          {"met", static_cast<double>(outcome.counts.met)},
+          {"waited_ns", ns(outcome.counts.most_waited)}};
 }
 
 }  // namespace sluice::sim

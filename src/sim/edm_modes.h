@@ -3,13 +3,14 @@
 //
 // Same:      where all times are whole blocks and each request is one block (/N/, a line's read), every message ends at the same instant in both,
 //            whatever the load, the matching and the policy. A request that the testbed holds behind data of its own sender is the exception.
-// Different: requests of three blocks. On the testbed none of them stands inside a chunk, nor a chunk inside one of them, for /MD/ looks like /D/; the
+// Different: requests of two blocks or more. On the testbed none of them stands inside a chunk, nor a chunk inside one of them, for /MD/ looks like /D/; the
 //            cluster lets them pass block by block. And times that are no whole blocks, which the cluster rounds.
 // Metrics:   differ                  messages that do not take exactly as long in both; all_same is 1 if there are none, otherwise 0
 //            testbed_ns, cluster_ns  the mean of how long messages take
 //            difference_percent      by which the cluster's is above the testbed's
 //            most_ns                 the largest difference of a message
 //            held                    requests that the testbed could not send down at once
+//            met, waited_ns          chunks of data that found others on their way down; the longest that one waited in the switch (edm_testbed.h)
 // Not here:  DRAM's time, which the cluster does not have; frames.
 // Source:    EDM §4.2 (testbed), §4.3 (the cluster: "the latency of each of the EDM's modules … configured to match the testbed").
 #pragma once
@@ -55,7 +56,7 @@ struct EdmModesOutcome {
     Duration in_cluster{};
   };
   std::vector<Message> messages;
-  std::uint64_t held_requests = 0;
+  EdmTestbed::Counts counts;
 };
 
 EdmModesOutcome run_both_modes(const EdmTestbedHardware& hardware, const EdmModesWorkload& workload,

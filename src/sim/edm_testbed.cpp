@@ -53,6 +53,7 @@ struct EdmTestbed::Node {
     };
     struct Stream {
       std::uint32_t from = 0;
+      Time came{};  // its first block
       std::deque<Block> blocks;
       bool writes = false;
       bool begun = false;
@@ -71,7 +72,7 @@ struct EdmTestbed::Node {
       return order.may_go(first.of, first.behind);
     }
     // The next block that goes down. False: there is none yet.
-    bool next_down(Block& out, std::uint64_t& held_requests) {
+    bool next_down(Time now, Block& out, Counts& counts) {
       if (!control.empty() && control_goes()) {
         Control& first = control.front();
         out = first.blocks.front();
@@ -82,12 +83,13 @@ struct EdmTestbed::Node {
       }
       if (!control.empty() && !control.front().held) {
         control.front().held = true;
-        ++held_requests;
+        ++counts.held_requests;
       }
       if (down.empty() || down.front().blocks.empty()) return false;
       Stream& first = down.front();
       out = first.blocks.front();
       first.blocks.pop_front();
+      if (!first.begun) counts.most_waited = std::max(counts.most_waited, now - first.came);
       first.begun = true;
       if (first.over && first.blocks.empty()) {
         if (first.writes) order.write_gone(PortId(static_cast<std::uint16_t>(first.from)));
@@ -288,6 +290,7 @@ void EdmTestbed::send_up(std::uint32_t from, const Unit& unit) {
   std::array<Block, edm::kMaxUnitBlocks> blocks;
   const std::size_t n = edm::write_unit(unit, blocks);
   passages_.push_back({now_, fmt::format("host {} sends", from)});
+  if (n > 1 && !edm::goes_through(blocks[0])) ++counts_.long_requests;
   if (!up_.empty())
     return void(
         up_[from]->held.insert(up_[from]->held.end(), blocks.begin(), blocks.begin() + static_cast<std::ptrdiff_t>(n)));
@@ -320,7 +323,11 @@ void EdmTestbed::data_down(std::uint32_t network, std::uint32_t to, std::uint32_
   auto stream =
       std::find_if(streams.rbegin(), streams.rend(), [&](const auto& s) { return s.from == from && !s.over; });
   if (stream == streams.rend() || type(edm::MemoryBlock::kStart)) {
-    streams.push_back({.from = from, .blocks = {}, .writes = edm::begins_write(block)});
+    const bool met = std::ranges::any_of(streams, [](const auto& s) { return !s.over; });
+    // Zero queueing: data find other data before them only if something has made some of them late.
+    SLUICE_CHECK(!met || counts_.long_requests != 0 || counts_.held_requests != 0);
+    if (met) ++counts_.met;
+    streams.push_back({.from = from, .came = now_, .blocks = {}, .writes = edm::begins_write(block)});
     stream = streams.rbegin();
   }
   stream->blocks.push_back(block);
@@ -332,7 +339,7 @@ void EdmTestbed::send_later(std::uint32_t network, std::uint32_t to, Time when) 
   Node::Side& side = nodes_[to]->sides[network];
   // With frames on it, the link itself says when a block may go.
   if (!down_.empty()) {
-    for (Block block; side.next_down(block, held_requests_);) down_[to]->held.push_back(block);
+    for (Block block; side.next_down(now_, block, counts_);) down_[to]->held.push_back(block);
     return;
   }
   when = std::max(when, side.down_free);
@@ -346,7 +353,7 @@ void EdmTestbed::send_down(std::uint32_t network, std::uint32_t to) {
   if (side.sends_at != now_) return;
   side.sends_at = Time::never();
   Block block;
-  if (!side.next_down(block, held_requests_)) return;
+  if (!side.next_down(now_, block, counts_)) return;
   side.down_free = now_ + hardware_.block();
   at(now_ + hardware_.link(), [this, network, to, block] { at_host(network, to, block); });
   send_later(network, to, side.down_free);

@@ -1,5 +1,7 @@
 // EDM's testbed, block by block: host stacks, the switch's stack and links, each with the latencies of the paper's hardware. Table 1 comes out.
 //
+// Waiting:  granted data find no other data in the switch: checked for each, unless data may have been late: by a request of several blocks, which
+//           nothing may interrupt, or by a read that the switch held. Requests and grants go before them, for a few blocks. counts() has the longest wait.
 // Mirrored: with two networks, hosts send all that they send on both links, and take of what comes on both the copy that is first; so both switches see
 //           and decide the same (EDM §3.3). A block that does not check, wherever it is seen, takes its network out of service, since the two
 //           would not agree any longer; the other one goes on. The switch looks at the CRC-8 of each control block, at those that it passes on
@@ -131,8 +133,14 @@ class EdmTestbed {
   // Frames that came out as they went in; frames that did not.
   std::uint64_t frames() const { return frames_; }
   std::uint64_t broken_frames() const { return broken_frames_; }
-  // Requests that could not leave the switch at once: several blocks behind a message under way, or any behind data of their own sender that came before.
-  std::uint64_t held_requests() const { return held_requests_; }
+  struct Counts {
+    // Requests that could not leave the switch at once: several blocks behind a message under way, or any behind data of their own sender that came before.
+    std::uint64_t held_requests = 0;
+    std::uint64_t long_requests = 0;  // of several blocks, that have left a host
+    std::uint64_t met = 0;            // chunks of data that came to a link down before another one had come whole
+    Duration most_waited{};           // of a chunk's first block in the switch
+  };
+  const Counts& counts() const { return counts_; }
 
  private:
   struct Node;
@@ -182,7 +190,7 @@ class EdmTestbed {
   std::uint64_t blocks_ = 0;
   std::uint64_t frames_ = 0;
   std::uint64_t broken_frames_ = 0;
-  std::uint64_t held_requests_ = 0;
+  Counts counts_;
   std::vector<Passage> passages_;
 };
 

@@ -6,6 +6,7 @@
 #include <array>
 #include <bit>
 #include <charconv>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -74,6 +75,34 @@ std::string problem_of(const std::array<std::int64_t, 7>& n, std::uint32_t nodes
   return {};
 }
 
+// A share from 0 to 1, of three decimals at most, in thousandths.
+std::optional<std::uint64_t> thousandths(std::string_view text) {
+  if (text.empty() || (text[0] != '0' && text[0] != '1')) return std::nullopt;
+  std::uint64_t value = text[0] == '1' ? 1'000 : 0;
+  if (text.size() == 1) return value;
+  if (text[1] != '.' || text.size() > 5) return std::nullopt;
+  std::uint64_t worth = 100;
+  for (const char digit : text.substr(2)) {
+    if (digit < '0' || digit > '9') return std::nullopt;
+    value += worth * static_cast<std::uint64_t>(digit - '0');
+    worth /= 10;
+  }
+  return value <= 1'000 ? std::optional(value) : std::nullopt;
+}
+
+// What stands between blanks and commas.
+std::vector<std::string_view> words_of(std::string_view line) {
+  constexpr std::string_view kBetween = " ,\t\r";
+  std::vector<std::string_view> words;
+  for (std::size_t at = line.find_first_not_of(kBetween); at != std::string_view::npos;
+       at = line.find_first_not_of(kBetween, at)) {
+    const std::size_t end = std::min(line.find_first_of(kBetween, at), line.size());
+    words.push_back(line.substr(at, end - at));
+    at = end;
+  }
+  return words;
+}
+
 // The names of the columns, which may stand in the first line.
 bool is_header(std::string_view line) {
   std::string bare(line);
@@ -117,6 +146,34 @@ std::string format_trace(const std::vector<TraceRow>& rows) {
                    r.destination, r.bytes, request, r.slot);
   }
   return fmt::to_string(out);
+}
+
+Result<SizeDistribution> parse_sizes(std::string_view text, std::uint32_t unit_bytes) {
+  SizeDistribution sizes{.points = {}, .unit_bytes = unit_bytes};
+  const std::uint64_t most = edm::kMaxMessageBytes / unit_bytes;
+  for (std::size_t line = 1; !text.empty(); ++line) {
+    const std::size_t end = std::min(text.find('\n'), text.size());
+    const std::string_view one = text.substr(0, end);
+    text.remove_prefix(std::min(end + 1, text.size()));
+    const std::vector<std::string_view> words = words_of(one);
+    if (words.empty()) continue;
+    std::uint64_t units = 0;
+    const auto parsed = std::from_chars(words[0].data(), words[0].data() + words[0].size(), units);
+    const bool number = parsed.ec == std::errc{} && parsed.ptr == words[0].data() + words[0].size();
+    if (!number && sizes.points.empty() && line == 1) continue;  // names
+    const auto share = words.size() == 3 ? thousandths(words[2]) : std::nullopt;
+    const auto before = sizes.points.empty() ? SizeDistribution::Point{1, 0} : sizes.points.back();
+    if (!number || !share || units < before.units || units > most || *share < before.up_to_per_mille) {
+      return fail(
+          fmt::format("line {} = \"{}\": must be a size of 1 to {} units, a number, and the share of messages up to "
+                      "it, 0 to 1 in three decimals at most; both rise",
+                      line, one.substr(0, one.find('\r')), most));
+    }
+    sizes.points.push_back({units, *share});
+  }
+  if (sizes.points.empty() || sizes.points.back().up_to_per_mille != 1'000)
+    return fail("the last line's share must be 1: all messages");
+  return sizes;
 }
 
 std::uint32_t SizeDistribution::draw(Rng& rng) const {

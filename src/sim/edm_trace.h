@@ -53,6 +53,10 @@ struct SizeDistribution {
   std::uint64_t mean_bytes() const;
 };
 
+// The published files of sizes: a line a point, its size in units, a number that says nothing (1) and the share of messages that are no longer, from 0 to 1 in
+// three decimals at most, with blanks or commas between. Names of columns may stand in the first line.
+Result<SizeDistribution> parse_sizes(std::string_view text, std::uint32_t unit_bytes);
+
 struct TraceSpec {
   std::uint32_t nodes = 144;
   std::uint64_t messages = 2'000;

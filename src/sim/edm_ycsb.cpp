@@ -48,7 +48,8 @@ Metrics edm_throughput(const EdmTestbedHardware& hardware, const std::vector<boo
   SLUICE_CHECK(bed.switch_stack().refused() == 0);
   const double up_ns = static_cast<double>(bed.blocks_over(0, 0, EdmTestbed::Way::kUp)) * ns(hardware.block());
   return {{"up_writes", static_cast<double>(written) / up_ns * 1e3},
-          {"requests", static_cast<double>(writes.size()) / ns(bed.now() - Time{}) * 1e3}};
+          {"requests", static_cast<double>(writes.size()) / ns(bed.now() - Time{}) * 1e3},
+          {"waited_ns", ns(bed.counts().most_waited)}};
 }
 
 Metrics rocev2_throughput(const EdmTestbedHardware& hardware, const std::vector<bool>& writes) {

@@ -547,6 +547,7 @@ class World {
         {"torn_per_operation", of_each(&Counts::torn)},
         {"changes_lost_per_operation", of_each(&Counts::changes_lost)},
     };
+    if (edm_) result.metrics.emplace_back("edm_waited_ns", edm_->most_waited_ns());
     result.events = rack_.loop.fired();
     result.trace_hash = rack_.trace.hash();
     sound(result);
