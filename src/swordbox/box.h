@@ -187,7 +187,7 @@ class Box final : private Connections::Observer {
   std::unique_ptr<Multiplexer> multiplexer_;
   int steps_ = 0;          // of the rule's prefetching, in this burst
   bool far_rule_ = false;  // they are more than one
-  Time now_;  // of the call under way
+  Time now_;               // of the call under way
   std::vector<DirectionToken> releasing_;
   Table<ConnectionUse> use_;
   std::vector<Path> paths_;  // empty: nobody looks
