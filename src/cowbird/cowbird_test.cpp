@@ -635,6 +635,39 @@ TEST(Cowbird, APoolMayBePartlyBesideTheEngineAndNotForEver) {
   }
 }
 
+TEST(Cowbird, ManyReadsOfAPoolBesideTheEngineEachGetTheirBytesAndNoneOnceItIsGone) {
+  constexpr std::size_t kReads = 300, kBytes = 64;
+  World w({.mode = LocalMode::kImmediate}, {.entries = 512, .request_bytes = 1024, .response_bytes = 32 << 10});
+  w.near = true;
+  auto& process = w.start_engine();
+  const auto held = pattern(World::kPoolBytes, 3);
+  std::ranges::copy(held, w.pool().begin());
+  std::vector<std::uint8_t> into(kReads * kBytes);
+  const auto from = [](std::size_t i) { return i * 7919 % (World::kPoolBytes - kBytes); };
+  for (std::size_t i = 0; i < kReads; ++i) {
+    ASSERT_GT(w.channel().async_read(0, from(i), into.data() + i * kBytes, kBytes), 0);
+  }
+  const Engine& engine = *process.engines[0];
+  while (engine.counters().reads < kReads / 2) {  // one coroutine at a time: between two slices
+    w.now = w.now + Duration::nanoseconds(100);
+    w.scheduler.run(w.now, 1);
+    w.fabric.pump(w.now);
+  }
+  const std::uint64_t read = engine.counters().reads;
+  ASSERT_LT(read, kReads) << "all in one slice";
+  process.near->clear();
+  const auto done = w.wait_for(kReads);
+  ASSERT_EQ(done.size(), kReads);
+  for (std::size_t i = 0; i < kReads; ++i) {
+    ASSERT_EQ(done[i].status, i < read ? Status::kOk : Status::kDenied) << i;
+    if (i >= read) continue;
+    EXPECT_TRUE(std::equal(held.begin() + static_cast<std::ptrdiff_t>(from(i)),
+                           held.begin() + static_cast<std::ptrdiff_t>(from(i) + kBytes),
+                           into.begin() + static_cast<std::ptrdiff_t>(i * kBytes)))
+        << i;
+  }
+}
+
 TEST(Cowbird, ARegionThatWasRefusedIsNotAskedForAgain) {
   World w({.mode = LocalMode::kImmediate});
   w.add_region({.node = w.pool_node().value, .key = w.regions[0].key + 1, .base = kPoolBase, .length = 64});

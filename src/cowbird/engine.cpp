@@ -6,6 +6,7 @@
 
 #include "base/check.h"
 #include "cowbird/entry_check.h"
+#include "memory/access.h"
 
 namespace sluice::cowbird {
 
@@ -15,8 +16,8 @@ using remote::Task;
 
 namespace {
 
-constexpr std::size_t kMostFetched = 512;  // entries of one metadata READ
-// From a near pool, before what is complete is published: reads, and bytes.
+constexpr std::uint32_t kMostFetched = 512;  // entries of one metadata READ
+// A slice of what comes from a near pool: reads, and bytes. Two of them stay in the first cache.
 constexpr std::size_t kMostCopied = 64;
 constexpr std::size_t kMostCopiedBytes = 8 << 10;
 
@@ -55,7 +56,7 @@ Engine::Engine(remote::Scheduler& scheduler, remote::RemoteMemory& compute, Remo
       near_(pool.mapped()),
       longest_(pool.capabilities().max_length),
       requests_(layout.shape.entries),
-      operations_(layout.shape.entries),
+      entries_(std::min(layout.shape.entries, kMostFetched) * kEntryBytes),
       // Zero without being touched: most of large rings is never used.
       staging_(static_cast<std::uint8_t*>(
           std::calloc(std::size_t{layout.shape.request_bytes} + layout.shape.response_bytes, 1))) {
@@ -111,7 +112,7 @@ Task<bool> Engine::attach() {
   published_[0] = load_le<std::uint64_t>(progress_ + ProgressLine::kReads);
   published_[1] = load_le<std::uint64_t>(progress_ + ProgressLine::kWrites);
   reads_confirmed_ = published_[0];
-  retired_ = confirmed_ = read_cursor_ = dispatched_ = fetched_ =
+  retired_ = confirmed_ = read_cursor_ = dispatched_ = asked_ = fetched_ =
       load_le<std::uint64_t>(progress_ + ProgressLine::kHead);
   heartbeat_ = load_le<std::uint64_t>(progress_ + ProgressLine::kHeartbeat);
   epoch_ = load_le<std::uint64_t>(progress_ + ProgressLine::kEpoch) + 1;
@@ -138,6 +139,10 @@ void Engine::find_near() {
   near_generation_ = near_->generation();
   for (std::size_t i = 0; i < regions_.size(); ++i) {
     if (regions_[i].length != 0) near_regions_[i] = near_->place_of(start_of(regions_[i]), regions_[i].length);
+  }
+  for (std::uint64_t index = dispatched_; index != fetched_; ++index) {
+    Request& r = request(index);  // which the regions may no longer allow
+    r.near = judge(r.entry, layout_, regions_, longest_) == Status::kOk ? near_bytes(r) : nullptr;
   }
 }
 
@@ -187,54 +192,60 @@ Task<void> Engine::probe() {
 }
 
 Task<void> Engine::fetch(std::uint64_t tail) {
-  std::uint8_t buffer[kMostFetched * kEntryBytes];
   while (fetched_ != tail && !broken_) {
     const std::uint64_t to_end = layout_.shape.entries - (fetched_ & (layout_.shape.entries - 1));
     const std::size_t count = std::min({tail - fetched_, to_end, std::uint64_t{kMostFetched}});
-    const auto into = MutableBytes(buffer).first(count * kEntryBytes);
+    const auto into = MutableBytes(entries_).first(count * kEntryBytes);
     const auto status = co_await compute_.read(at(layout_.entry(fetched_)), into);
     if (status != remote::Status::kOk) co_return;  // the next probe begins again here
-    const std::uint64_t first = fetched_;
-    for (std::size_t i = 0; i < count && !broken_; ++i) broken_ = !accept(fetched_, buffer + i * kEntryBytes);
-    if (near_ != nullptr) prefetch(first);
+    if (!near_is_known()) find_near();
+    broken_ = !accept(into);
+    if (near_ == nullptr || asked_ == dispatched_) ask_for_next_slice();
   }
 }
 
-bool Engine::accept(std::uint64_t index, const std::uint8_t* bytes) {
-  Request& r = request(index);
-  r.entry = Entry::parse(bytes);
-  const bool write = is_write(r.entry);
-  auto& newest = sequence_[write];
-  if (!follows(r.entry, newest, published_[write])) return false;
-  newest = r.entry.sequence;
-  ++fetched_;
-  r.index = index;
-  r.status = Status::kOk;
-  if (newest <= published_[write]) {  // an earlier engine has completed it
-    r.state = State::kPublished;
-    return true;
-  }
-  if (write) unpublished_.push_back(index);
-  r.state = State::kNew;
-  if (const Status failed = errors_.adopted(r.entry); failed != Status::kOk) {
-    finish(r, failed);
-    return true;
-  }
-  if (const Status bad = judge(r.entry, layout_, regions_, longest_); bad != Status::kOk) {
-    ++counters_.malformed;
-    finish(r, bad);
+bool Engine::accept(ByteView entries) {
+  for (std::size_t i = 0; i < entries.size(); i += kEntryBytes) {
+    const std::uint64_t index = fetched_;
+    Request& r = request(index);
+    r = {.entry = Entry::parse(entries.data() + i)};
+    const bool write = is_write(r.entry);
+    if (!follows(r.entry, sequence_[write], published_[write])) return false;
+    sequence_[write] = r.entry.sequence;
+    ++fetched_;
+    if (r.entry.sequence <= published_[write]) {  // an earlier engine has completed it
+      r.state = State::kPublished;
+      continue;
+    }
+    if (write) unpublished_.push_back(index);
+    if (const Status failed = errors_.adopted(r.entry); failed != Status::kOk) {
+      finish(r, failed);
+    } else if (const Status bad = judge(r.entry, layout_, regions_, longest_); bad != Status::kOk) {
+      ++counters_.malformed;
+      finish(r, bad);
+    } else {
+      r.near = near_bytes(r);
+    }
   }
   return true;
 }
 
-// What is read next, one directly after the other and nothing else between: so the memory has many under way. On pages of 4 KiB, whose
-// translations are missed too, that is worth as much as all the rest of the engine takes.
-void Engine::prefetch(std::uint64_t first) {
-  if (!near_is_known()) find_near();
-  for (; first != fetched_; ++first) {
-    const Request& r = request(first);
-    if (r.state != State::kNew || is_write(r.entry)) continue;
-    if (const std::uint8_t* const near = near_bytes(r.entry)) remote::prefetch_bytes(near, r.entry.length);
+// One directly after the other and nothing between: a prefetch that misses keeps its place in the processor's window until the line has come, so that as many
+// are under way as stand there together. On pages of 4 KiB, whose translations are missed too, that is worth as much as all the rest of the engine takes.
+void Engine::ask_for_next_slice() {
+  if (near_ == nullptr) {
+    asked_ = fetched_;
+    return;
+  }
+  const std::size_t most = std::min<std::size_t>(kMostCopied, config_.batch_size);
+  std::size_t reads = 0;
+  std::size_t bytes = 0;
+  for (; asked_ != fetched_ && reads < most && bytes < kMostCopiedBytes; ++asked_) {
+    const Request& r = request(asked_);
+    if (r.near == nullptr) continue;
+    remote::prefetch_bytes(r.near, std::min<std::size_t>(r.entry.length, kMostCopiedBytes));
+    ++reads;
+    bytes += r.entry.length;
   }
 }
 
@@ -267,9 +278,7 @@ bool Engine::dispatch() {
   return dispatch_waiting_reads() || moved;
 }
 
-Engine::Trouble* Engine::trouble_of(const Request& r) {
-  if (troubles_.empty()) return nullptr;
-  const std::uint32_t node = node_of(r);
+Engine::Trouble* Engine::find_trouble(std::uint32_t node) {
   const auto it = std::find_if(troubles_.begin(), troubles_.end(), [&](const Trouble& t) { return t.node == node; });
   return it == troubles_.end() ? nullptr : &*it;
 }
@@ -283,96 +292,96 @@ bool Engine::held(const Request& r) {
 
 bool Engine::dispatch_new() {
   const bool any = dispatched_ != fetched_;
-  const std::size_t most = std::min<std::size_t>(kMostCopied, config_.batch_size);
-  std::size_t copied = 0;
-  std::size_t bytes = 0;
-  for (; dispatched_ != fetched_ && copied < most && bytes < kMostCopiedBytes; ++dispatched_) {
+  const std::uint64_t end = asked_;
+  ask_for_next_slice();
+  for (; dispatched_ != end; ++dispatched_) {
     Request& r = request(dispatched_);
     if (r.state != State::kNew) continue;
     if (is_write(r.entry)) {
-      writes_.push_back(r.index);
-      submit_fetch(r);
-    } else if (read_must_wait(r)) {
+      writes_.push_back(dispatched_);
+      submit_fetch(dispatched_);
+    } else if (!unpublished_.empty() && read_must_wait(dispatched_)) {
       ++counters_.waited;
-      waiting_reads_.push_back(r.index);
-    } else if (const std::uint8_t* const near = near_bytes(r.entry); near != nullptr) {
-      remote::read_words(staged(r.entry), near, r.entry.length);
+      waiting_reads_.push_back(dispatched_);
+    } else if (r.near != nullptr) {
+      memory::copy_out(staged(r.entry), r.near, r.entry.length);
       finish(r, Status::kOk);
-      ++copied;
-      bytes += r.entry.length;
     } else if (held(r)) {
-      waiting_reads_.push_back(r.index);
+      waiting_reads_.push_back(dispatched_);
     } else {
-      submit_move(r);
+      submit_move(dispatched_);
     }
   }
   return any;
 }
 
 // A read may not overtake an earlier write that it overlaps. On an ordered pool the write need only be on its way.
-bool Engine::read_must_wait(const Request& read) const {
-  const auto blocks = [&](std::uint64_t index) {
-    const Request& write = request(index);
-    return write.index < read.index && write.state < State::kDone &&
-           overlap(target(write.entry), write.entry.length, target(read.entry), read.entry.length);
+bool Engine::read_must_wait(std::uint64_t index) const {
+  const Entry& read = request(index).entry;
+  const auto blocks = [&](std::uint64_t earlier) {
+    const Request& write = request(earlier);
+    return earlier < index && write.state < State::kDone &&
+           overlap(target(write.entry), write.entry.length, target(read), read.length);
   };
   if (pool_ordered_) return std::any_of(writes_.begin(), writes_.end(), blocks);
   return std::any_of(unpublished_.begin(), unpublished_.end(), blocks);
 }
 
-bool Engine::write_must_wait(const Request& write) const {
-  const auto overlaps = [&](const Request& other) {
-    return overlap(target(other.entry), other.entry.length, target(write.entry), write.entry.length);
+bool Engine::write_must_wait(std::uint64_t index) const {
+  const Entry& write = request(index).entry;
+  const auto overlaps = [&](const Entry& other) {
+    return overlap(target(other), other.length, target(write), write.length);
   };
   // A request whose place another one has taken was seen by the application: it is published.
-  for (std::uint64_t index = confirmed_; index < write.index; ++index) {
-    const Request& read = request(index);
-    if (read.index != index || is_write(read.entry) || read.entry.sequence <= reads_confirmed_) continue;
-    if (read.entry.region >= regions_.size()) continue;  // refused, whoever looks at it
+  const std::uint64_t kept = fetched_ - std::min<std::uint64_t>(fetched_, layout_.shape.entries);
+  for (std::uint64_t earlier = std::max(confirmed_, kept); earlier < index; ++earlier) {
+    const Entry& read = request(earlier).entry;
+    if (is_write(read) || read.sequence <= reads_confirmed_) continue;
+    if (read.region >= regions_.size()) continue;  // refused, whoever looks at it
     if (overlaps(read)) return true;
   }
-  const auto earlier_write = [&](std::uint64_t index) {
-    return index < write.index && request(index).state < State::kDone && overlaps(request(index));
+  const auto earlier_write = [&](std::uint64_t earlier) {
+    return earlier < index && request(earlier).state < State::kDone && overlaps(request(earlier).entry);
   };
   if (pool_ordered_) return std::any_of(writes_.begin(), writes_.end(), earlier_write);
   return std::any_of(unpublished_.begin(), unpublished_.end(), earlier_write);
 }
 
 bool Engine::dispatch_writes() {
-  return submit_unless(writes_,
-                       [this](const Request& write) { return write.state != State::kReady || write_must_wait(write); });
+  return submit_unless(
+      writes_, [this](std::uint64_t index) { return request(index).state != State::kReady || write_must_wait(index); });
 }
 
 bool Engine::dispatch_waiting_reads() {
-  return submit_unless(waiting_reads_, [this](const Request& read) { return read_must_wait(read); });
+  return submit_unless(waiting_reads_, [this](std::uint64_t index) { return read_must_wait(index); });
 }
 
 template <class MustWait>
 bool Engine::submit_unless(std::vector<std::uint64_t>& queue, MustWait must_wait) {
   bool moved = false;
   for (std::size_t i = 0; i < queue.size();) {
-    Request& r = request(queue[i]);
-    if (must_wait(r) || held(r)) {
+    const std::uint64_t index = queue[i];
+    if (must_wait(index) || held(request(index))) {
       ++i;
       continue;
     }
     queue.erase(queue.begin() + static_cast<std::ptrdiff_t>(i));
-    submit_move(r);
+    submit_move(index);
     moved = true;
   }
   return moved;
 }
 
-void Engine::submit_fetch(Request& write) {
-  const MutableBytes bytes(staged(write.entry), write.entry.length);
-  submit(write, compute_, State::kFetching, remote::read_operation(at(write.entry.local()), bytes));
+void Engine::submit_fetch(std::uint64_t index) {
+  submit(index, compute_, State::kFetching, remote::OpKind::kRead, at(request(index).entry.local()));
 }
 
-void Engine::submit_move(Request& r) {
-  const MutableBytes bytes(staged(r.entry), r.entry.length);
+void Engine::submit_move(std::uint64_t index) {
+  Request& r = request(index);
+  const RemoteAddress place = target(r.entry);
   if (near_ != nullptr) {
-    const auto status =
-        is_write(r.entry) ? near_->write_now(target(r.entry), bytes) : near_->read_now(target(r.entry), bytes);
+    const MutableBytes bytes(staged(r.entry), r.entry.length);
+    const auto status = is_write(r.entry) ? near_->write_now(place, bytes) : near_->read_now(place, bytes);
     if (status == remote::Status::kOk) return finish(r, Status::kOk);
   }
   // A refusal costs the connection, and everybody on it a new one: once is enough.
@@ -380,28 +389,34 @@ void Engine::submit_move(Request& r) {
   if (const Trouble* const trouble = trouble_of(r); trouble != nullptr && scheduler_.now() < trouble->retry_at) {
     return finish(r, out_of_reach(r));
   }
-  submit(r, pool_, State::kMoving,
-         is_write(r.entry) ? remote::write_operation(target(r.entry), bytes)
-                           : remote::read_operation(target(r.entry), bytes));
+  submit(index, pool_, State::kMoving, is_write(r.entry) ? remote::OpKind::kWrite : remote::OpKind::kRead, place);
 }
 
-void Engine::submit(Request& r, remote::RemoteMemory& memory, State state, const Operation& wanted) {
-  Operation& operation = operations_[r.index & (layout_.shape.entries - 1)];
-  operation = wanted;
-  operation.on_complete = on_complete;
-  operation.context = &r;
-  r.engine = this;
+void Engine::submit(std::uint64_t index, remote::RemoteMemory& memory, State state, remote::OpKind kind,
+                    const RemoteAddress& place) {
+  Request& r = request(index);
+  Move& move = free_moves_ != nullptr ? *std::exchange(free_moves_, free_moves_->next_free) : moves_.emplace_back();
+  move.operation = {.kind = kind,
+                    .remote = place,
+                    .local = {staged(r.entry), r.entry.length},
+                    .on_complete = on_complete,
+                    .context = &move};
+  move.engine = this;
+  move.index = index;
   r.state = state;
   ++in_flight_;
-  memory.submit(operation);
+  memory.submit(move.operation);
 }
 
 void Engine::on_complete(Operation& operation) {
-  auto& request = *static_cast<Request*>(operation.context);
-  request.engine->completed(request, operation.status);
+  auto& move = *static_cast<Move*>(operation.context);
+  Engine& engine = *move.engine;
+  move.next_free = std::exchange(engine.free_moves_, &move);
+  engine.completed(move.index, operation.status);
 }
 
-void Engine::completed(Request& r, remote::Status status) {
+void Engine::completed(std::uint64_t index, remote::Status status) {
+  Request& r = request(index);
   --in_flight_;
   const bool fetching = r.state == State::kFetching;
   const bool answered = !fetching && (status == remote::Status::kOk || is_final(status));
@@ -422,17 +437,18 @@ void Engine::completed(Request& r, remote::Status status) {
     if (status == remote::Status::kAccessDenied) regions_[r.entry.region].denied = true;
     finish(r, Status::kDenied);
   } else {
-    try_again(r, status);
+    try_again(index, status);
   }
   signal();
 }
 
-void Engine::try_again(Request& r, remote::Status why) {
+void Engine::try_again(std::uint64_t index, remote::Status why) {
+  Request& r = request(index);
   ++counters_.retries;
   if (r.state == State::kFetching) {  // it still has its place in writes_
     r.state = State::kNew;
     ++in_flight_;
-    scheduler_.spawn(fetch_again(r.index));
+    scheduler_.spawn(fetch_again(index));
     return;
   }
   const Time now = scheduler_.now();
@@ -449,33 +465,18 @@ void Engine::try_again(Request& r, remote::Status why) {
   // In its old place: what overlaps it and comes later waits for it again.
   auto& queue = is_write(r.entry) ? writes_ : waiting_reads_;
   r.state = is_write(r.entry) ? State::kReady : State::kNew;
-  queue.insert(std::lower_bound(queue.begin(), queue.end(), r.index), r.index);
+  queue.insert(std::lower_bound(queue.begin(), queue.end(), index), index);
   retry_at_ = std::min(retry_at_, trouble->retry_at);
 }
 
 Task<void> Engine::fetch_again(std::uint64_t index) {
   co_await scheduler_.sleep_for(config_.retry);
   --in_flight_;
-  if (!stopping_ && !broken_) submit_fetch(request(index));
+  if (!stopping_ && !broken_) submit_fetch(index);
   signal();
 }
 
-void Engine::finish(Request& r, Status status) {
-  r.state = State::kDone;
-  r.status = status;
-  ++(is_write(r.entry) ? counters_.writes : counters_.reads);
-  if (status != Status::kOk) ++counters_.failed;
-}
-
 // Phase IV: completion ------------------------------------------------------------------------------------------------
-
-std::uint64_t Engine::next_read() {
-  while (read_cursor_ != fetched_ &&
-         (is_write(request(read_cursor_).entry) || request(read_cursor_).state == State::kPublished)) {
-    ++read_cursor_;
-  }
-  return read_cursor_;
-}
 
 bool Engine::has_finished() {
   if (next_read() != fetched_ && ready_to_publish(request(read_cursor_))) return true;
@@ -534,13 +535,21 @@ bool Engine::all_well(std::span<const Operation> operations) {
 // Moves finished requests of both types, in order, into this publication. True: errors were noted.
 bool Engine::take_finished() {
   const std::uint64_t errors_before = errors_.logged();
-  std::size_t run_end = 0;  // of the last WRITE of response data
+  const std::size_t ring_end = layout_.responses + layout_.shape.response_bytes;
+  std::size_t begin = 0;  // of responses that leave in one WRITE
+  std::size_t end = 0;
   for (std::uint32_t n = 0; n < config_.batch_size && next_read() != fetched_; ++n) {
-    Request& r = request(read_cursor_);
+    const Request& r = request(read_cursor_);
     if (!take(r)) break;
-    if (r.status == Status::kOk) run_end = add_response(r.entry, run_end);
     ++read_cursor_;
+    if (r.status != Status::kOk) continue;
+    if (r.entry.resp_addr != end) {
+      add_responses(begin, end);
+      begin = r.entry.resp_addr;
+    }
+    end = std::min(r.entry.resp_addr + aligned(r.entry.length), ring_end);
   }
+  add_responses(begin, end);
   for (std::uint32_t n = 0; n < config_.batch_size && !unpublished_.empty(); ++n) {
     if (!take(request(unpublished_.front()))) break;
     unpublished_.pop_front();
@@ -549,25 +558,11 @@ bool Engine::take_finished() {
   return errors_.logged() != errors_before;
 }
 
-bool Engine::take(Request& r) {
-  if (r.state != State::kDone || (r.status != Status::kOk && !errors_.add(r.entry, r.status))) return false;
-  published_[is_write(r.entry)] = r.entry.sequence;
-  return true;
-}
-
-// The response joins the last WRITE where it touches it. Returns the end of that WRITE.
-std::size_t Engine::add_response(const Entry& entry, std::size_t run_end) {
-  const std::size_t begin = entry.local();
-  const std::size_t end =
-      std::min<std::size_t>(begin + aligned(entry.length), layout_.responses + layout_.shape.response_bytes);
-  if (begin == run_end && begin != layout_.responses) {
-    auto& local = outgoing_.back().local;
-    local = MutableBytes(local.data(), local.size() + (end - begin));
-    return end;
-  }
+void Engine::add_responses(std::size_t begin, std::size_t end) {
+  if (begin == end) return;
   ++counters_.response_writes;
-  outgoing_.push_back(remote::write_operation(at(begin), MutableBytes(staged(entry), end - begin)));
-  return end;
+  const MutableBytes bytes(staging_.get() + (begin - layout_.requests), end - begin);
+  outgoing_.push_back(remote::write_operation(at(begin), bytes));
 }
 
 void Engine::compose_progress() {

@@ -9,8 +9,8 @@
 //             allows, then one WRITE of the progress line. Nothing ever waits for a batch to fill. One publication at a time is under way; reads
 //             are moved meanwhile.
 // Probes:     every `probe_least` while there is something to do and for `awake` after it, then ever rarer, down to every `probe_most`.
-// Near:       what of the pool is memory of the engine's own process (remote/mapped.h) is read and written on the spot: what a batch asks for is
-//             prefetched once its entries have been looked at.
+// Near:       what of the pool is memory of the engine's own process (remote/mapped.h) is read and written on the spot, a slice of the new entries at
+//             a time: while one is copied, the next is on its way from memory, and what has been copied leaves.
 // Denied:     a region that its memory node has refused once is not asked for again until the application changes its regions.
 // Errors:     of a memory node: its requests are tried again until it has been out of reach for `patience`, then reported to the issuer, and
 //             later ones at once; those to other nodes go on. Of the compute node: tried again for ever.
@@ -86,14 +86,19 @@ class Engine {
     kDone,
     kPublished
   };  // the last: by an earlier engine
-  struct alignas(kLine) Request {
+  struct Request {
     Entry entry;
+    const std::uint8_t* near = nullptr;  // where what a new read asks for is in this process; null: elsewhere
     State state = State::kNew;
     Status status = Status::kOk;
-    std::uint64_t index = 0;
-    Engine* engine = nullptr;
   };
-  static_assert(sizeof(Request) == kLine);
+  // Of a request, to a memory that is not near.
+  struct Move {
+    remote::Operation operation;
+    Engine* engine = nullptr;
+    std::uint64_t index = 0;
+    Move* next_free = nullptr;
+  };
   // A memory node to which the last operation did not come through.
   struct Trouble {
     std::uint32_t node;
@@ -118,14 +123,15 @@ class Engine {
   void find_near();
   bool near_is_known() const { return near_ == nullptr || near_->generation() == near_generation_; }
   remote::Task<void> fetch(std::uint64_t tail);
-  bool accept(std::uint64_t index, const std::uint8_t* bytes);
-  void prefetch(std::uint64_t first);
+  bool accept(ByteView entries);
+  void ask_for_next_slice();
 
   remote::Task<void> move();
   bool dispatch();
   std::uint32_t node_of(const Request& request) const { return regions_[request.entry.region].node; }
   // Null: all is well with its node.
-  Trouble* trouble_of(const Request& request);
+  Trouble* trouble_of(const Request& request) { return troubles_.empty() ? nullptr : find_trouble(node_of(request)); }
+  Trouble* find_trouble(std::uint32_t node);
   static Status out_of_reach(const Request& r) {
     return r.status == Status::kUnknown ? Status::kUnknown : Status::kUnreachable;
   }
@@ -138,36 +144,53 @@ class Engine {
   // Moves what of a queue need not wait, in order. True: something.
   template <class MustWait>
   bool submit_unless(std::vector<std::uint64_t>& queue, MustWait must_wait);
-  bool read_must_wait(const Request& read) const;
-  bool write_must_wait(const Request& write) const;
-  // REQUIRES: near_is_known(). Where what a read asks for is, in a near pool; null: elsewhere, or outside of what the region has become since the read was judged.
-  const std::uint8_t* near_bytes(const Entry& entry) const {
-    const std::uint8_t* const start = near_regions_[entry.region];
-    const std::uint64_t length = regions_[entry.region].length;
-    const bool inside = entry.length <= length && entry.remote() <= length - entry.length;
-    return start == nullptr || !inside ? nullptr : start + entry.remote();
+  bool read_must_wait(std::uint64_t index) const;
+  bool write_must_wait(std::uint64_t index) const;
+  // REQUIRES: near_is_known().
+  const std::uint8_t* near_bytes(const Request& r) const {
+    const bool read = r.entry.type == RwType::kRead && r.state == State::kNew;
+    const std::uint8_t* const start = read ? near_regions_[r.entry.region] : nullptr;
+    return start == nullptr ? nullptr : start + r.entry.req_addr;
   }
   std::uint8_t* staged(const Entry& entry) const { return staging_.get() + entry.local() - layout_.requests; }
-  void submit_fetch(Request& write);
-  void submit_move(Request& request);
-  void submit(Request& request, remote::RemoteMemory& memory, State state, const remote::Operation& wanted);
+  void submit_fetch(std::uint64_t index);
+  void submit_move(std::uint64_t index);
+  // Moves the request's bytes from `place` to where they are staged, or from there to it.
+  void submit(std::uint64_t index, remote::RemoteMemory& memory, State state, remote::OpKind kind,
+              const remote::RemoteAddress& place);
   static void on_complete(remote::Operation& operation);
-  void completed(Request& request, remote::Status status);
-  void try_again(Request& request, remote::Status why);
+  void completed(std::uint64_t index, remote::Status status);
+  void try_again(std::uint64_t index, remote::Status why);
   remote::Task<void> fetch_again(std::uint64_t index);
-  void finish(Request& request, Status status);
+  void finish(Request& r, Status status) {
+    r.state = State::kDone;
+    r.status = status;
+    ++(r.entry.type == RwType::kWrite ? counters_.writes : counters_.reads);
+    if (status != Status::kOk) ++counters_.failed;
+  }
 
   bool has_finished();
   bool ready_to_publish(const Request& request) const {
     return request.state == State::kDone && (request.status == Status::kOk || errors_.has_room_for(request.entry));
   }
   // To the first read that is in no publication yet; its index, or fetched_.
-  std::uint64_t next_read();
+  std::uint64_t next_read() {
+    for (; read_cursor_ != fetched_; ++read_cursor_) {
+      const Request& r = request(read_cursor_);
+      if (r.entry.type == RwType::kRead && r.state != State::kPublished) break;
+    }
+    return read_cursor_;
+  }
   remote::Task<void> publish_all();
   remote::Task<void> publish();
   bool take_finished();
-  bool take(Request& request);
-  std::size_t add_response(const Entry& entry, std::size_t run_end);
+  bool take(const Request& r) {
+    if (r.state != State::kDone || (r.status != Status::kOk && !errors_.add(r.entry, r.status))) return false;
+    published_[r.entry.type == RwType::kWrite] = r.entry.sequence;
+    return true;
+  }
+  // What has been staged for this part of the channel leaves in one WRITE.
+  void add_responses(std::size_t begin, std::size_t end);
   void compose_progress();
   static bool all_well(std::span<const remote::Operation> operations);
 
@@ -208,16 +231,19 @@ class Engine {
   std::uint64_t regions_generation_ = 0;
   bool regions_known_ = false;
 
-  std::vector<Request> requests_;              // by index
-  std::vector<remote::Operation> operations_;  // theirs, by index
-  std::uint64_t retired_ = 0;                  // all before are published, or in the publication under way
-  std::uint64_t confirmed_ = 0;                // all before are published for certain
-  std::uint64_t dispatched_ = 0;               // all before are no longer kNew, or wait in waiting_reads_
-  std::uint64_t fetched_ = 0;                  // all before have been fetched
-  std::uint64_t sequence_[2] = {};             // of the newest fetched one
-  std::uint64_t read_cursor_ = 0;              // all reads before are in a publication
-  std::deque<std::uint64_t> unpublished_;      // writes, by index
-  std::vector<std::uint64_t> writes_;          // not yet submitted to the pool, by index
+  std::vector<Request> requests_;      // by index
+  std::vector<std::uint8_t> entries_;  // as they have just been fetched
+  std::uint64_t retired_ = 0;          // all before are published, or in the publication under way
+  std::uint64_t confirmed_ = 0;        // all before are published for certain
+  std::uint64_t dispatched_ = 0;       // all before are no longer kNew, or wait in waiting_reads_
+  std::uint64_t asked_ = 0;    // to the end of the next slice; beyond dispatched_ unless nothing is left to dispatch
+  std::uint64_t fetched_ = 0;  // all before have been fetched
+  std::uint64_t sequence_[2] = {};         // of the newest fetched one
+  std::uint64_t read_cursor_ = 0;          // all reads before are in a publication
+  std::deque<Move> moves_;                 // as many as ever were in flight at once
+  Move* free_moves_ = nullptr;             // the one that was used last comes first: its lines are still near
+  std::deque<std::uint64_t> unpublished_;  // writes, by index
+  std::vector<std::uint64_t> writes_;      // not yet submitted to the pool, by index
   std::vector<std::uint64_t> waiting_reads_;
   std::vector<Trouble> troubles_;
   Time retry_at_ = Time::never();  // when what waits for a node may be tried again

@@ -11,21 +11,34 @@
 
 namespace sluice::cowbird {
 
-// Whether the request points nowhere but into its data ring and its region. `most`: bytes that the engine can move at once.
-inline Status judge(const Entry& entry, const ChannelLayout& layout, std::span<const Region> regions,
-                    std::uint64_t most) {
-  const bool write = entry.type == RwType::kWrite;
-  const std::size_t ring = write ? layout.requests : layout.responses;
-  const std::size_t bytes = write ? layout.shape.request_bytes : layout.shape.response_bytes;
-  if (entry.length == 0 || entry.length > bytes || entry.length > most) return Status::kBadLength;
-  if (entry.local() < ring || entry.local() - ring > bytes - entry.length || entry.local() % kDataAlignment != 0) {
+// A data ring of a channel.
+struct RingPart {
+  std::size_t start;
+  std::size_t bytes;
+};
+
+// Whether `length` bytes at `local` of the channel lie in the ring, and those at `remote` in their region. `most`: bytes that the engine can move at once.
+inline Status judge_places(const Entry& entry, std::uint64_t local, std::uint64_t remote, const RingPart& ring,
+                           std::span<const Region> regions, std::uint64_t most) {
+  if (entry.length == 0 || entry.length > ring.bytes || entry.length > most) return Status::kBadLength;
+  if (local < ring.start || local - ring.start > ring.bytes - entry.length || local % kDataAlignment != 0) {
     return Status::kMalformed;
   }
   if (entry.region >= regions.size() || regions[entry.region].length == 0) return Status::kNoRegion;
   const Region& region = regions[entry.region];
-  if (entry.length > region.length || entry.remote() > region.length - entry.length) return Status::kOutOfRange;
-  if (write && !region.writable) return Status::kReadOnly;
+  if (entry.length > region.length || remote > region.length - entry.length) return Status::kOutOfRange;
+  if (entry.type == RwType::kWrite && !region.writable) return Status::kReadOnly;
   return region.denied ? Status::kDenied : Status::kOk;
+}
+
+// Whether the request points nowhere but into its data ring and its region.
+inline Status judge(const Entry& entry, const ChannelLayout& layout, std::span<const Region> regions,
+                    std::uint64_t most) {
+  const Shape& shape = layout.shape;
+  if (entry.type == RwType::kWrite) {
+    return judge_places(entry, entry.req_addr, entry.resp_addr, {layout.requests, shape.request_bytes}, regions, most);
+  }
+  return judge_places(entry, entry.resp_addr, entry.req_addr, {layout.responses, shape.response_bytes}, regions, most);
 }
 
 // Whether the entry is a request and the next of its type. `newest`: sequence of the one before it, 0 if it is the first that this engine

@@ -22,12 +22,15 @@ std::uint64_t* word(std::uint8_t* at) {
 
 // Which of the two sides is the registered memory, which programs and peers use meanwhile.
 struct In {
+  static constexpr std::size_t kAlone =
+      1;  // bytes at the end that come after all others: programs spin on the last one
   static void byte(std::uint8_t* to, const std::uint8_t* from) { __atomic_store_n(to, *from, __ATOMIC_RELEASE); }
   static void word(std::uint8_t* to, const std::uint8_t* from) {
     __atomic_store_n(memory::word(to), load_le<std::uint64_t>(from), __ATOMIC_RELEASE);
   }
 };
 struct Out {
+  static constexpr std::size_t kAlone = 0;
   static void byte(std::uint8_t* to, const std::uint8_t* from) { *to = __atomic_load_n(from, __ATOMIC_ACQUIRE); }
   static void word(std::uint8_t* to, const std::uint8_t* from) {
     store_le(to, __atomic_load_n(reinterpret_cast<const std::uint64_t*>(from), __ATOMIC_ACQUIRE));
@@ -78,8 +81,8 @@ void copy(std::uint8_t* to, const std::uint8_t* from, std::size_t length, const 
   const std::size_t before = std::min<std::size_t>(-reinterpret_cast<std::uintptr_t>(racy) & 7, length);
   std::size_t at = 0;
   for (; at != before; ++at) Way::byte(to + at, from + at);
-  if (length - at > kLine) {
-    const std::size_t lines = (length - at - 1) / kLine * kLine;  // never the last byte
+  if (length - at >= kLine + Way::kAlone) {
+    const std::size_t lines = (length - at - Way::kAlone) / kLine * kLine;
     copy_lines<Way>(to + at, from + at, lines);
     at += lines;
   }

@@ -42,8 +42,8 @@ class MappedMemory final : public RemoteMemory {
   // The same without an Operation, for whoever knows that it is this backend; not counted in traffic().
   Status read_now(RemoteAddress from, MutableBytes into);
   Status write_now(RemoteAddress to, ByteView bytes);
-  // Where the bytes are, to be read by read_words() and asked for by prefetch_bytes(). Null: not all of it is inside a range. Right as
-  // long as generation() stays.
+  // Where the bytes are, to be asked for by prefetch_bytes() and copied as what others write meanwhile (memory/access.h). Null: not all of it is inside a range.
+  // Right as long as generation() stays.
   const std::uint8_t* place_of(const RemoteAddress& at, std::size_t length) const { return find(at, length); }
 
  private:
@@ -58,14 +58,6 @@ class MappedMemory final : public RemoteMemory {
   std::vector<Range> ranges_;
   std::uint64_t generation_ = 0;
 };
-
-// Copies as a READ does, whatever others store meanwhile: aligned words are never torn, and read in the order of their addresses.
-inline void read_words(std::uint8_t* to, const std::uint8_t* from, std::size_t length) {
-  for (; length >= 8 && (reinterpret_cast<std::uintptr_t>(from) & 7) == 0; to += 8, from += 8, length -= 8) {
-    store_le(to, __atomic_load_n(reinterpret_cast<const std::uint64_t*>(from), __ATOMIC_ACQUIRE));
-  }
-  for (; length > 0; ++to, ++from, --length) *to = __atomic_load_n(from, __ATOMIC_ACQUIRE);
-}
 
 // Asks for the lines of a read that comes soon.
 inline void prefetch_bytes(const std::uint8_t* from, std::size_t length) {
