@@ -22,8 +22,8 @@ std::uint64_t* word(std::uint8_t* at) {
 
 // Which of the two sides is the registered memory, which programs and peers use meanwhile.
 struct In {
-  static constexpr std::size_t kAlone =
-      1;  // bytes at the end that come after all others: programs spin on the last one
+  // Bytes at the end that come after all others: programs spin on the last one.
+  static constexpr std::size_t kAlone = 1;
   static void byte(std::uint8_t* to, const std::uint8_t* from) { __atomic_store_n(to, *from, __ATOMIC_RELEASE); }
   static void word(std::uint8_t* to, const std::uint8_t* from) {
     __atomic_store_n(memory::word(to), load_le<std::uint64_t>(from), __ATOMIC_RELEASE);

@@ -89,7 +89,6 @@ void Box::process(Time now, std::span<Packet> burst, port::FrameSink& outbox) {
   now_ = now;
   if (multiplexer_) multiplexer_->begin_burst();
   steps_ = rule_ ? rule_->prefetch_steps() : 0;
-  far_rule_ = steps_ > 1;
   for (std::size_t first = 0; first < burst.size(); first += kStage) {
     process_stage(now, burst.subspan(first, std::min(kStage, burst.size() - first)), outbox);
   }
@@ -124,7 +123,7 @@ void Box::process_stage(Time now, std::span<Packet> packets, port::FrameSink& ou
   connections_.prefetch(p.key);
   p.names_word = multiplexer_ && Multiplexer::names_word(p.parsed);
   if (p.names_word) p.word_asked = multiplexer_->ask_for_word(frame.data, p.parsed);
-  if (far_rule_) rule_->prefetch_early(frame.data, p.parsed);
+  if (steps_ > 1) rule_->prefetch_early(frame.data, p.parsed);
 }
 
 [[gnu::always_inline]] inline void Box::do_stage(Time now, std::span<Packet> packets, port::FrameSink& outbox) {
@@ -137,16 +136,15 @@ void Box::process_stage(Time now, std::span<Packet> packets, port::FrameSink& ou
     if (p.names_word) p.word_guess = multiplexer_->guess_word(p.word_asked);
     if (far_words) multiplexer_->prefetch(p.parsed, p.crossing.connection);
   }
-  const int steps = steps_;
-  for (int step = 0; step < steps; ++step) {
+  for (int step = 0; step < steps_; ++step) {
     for (std::size_t i = 0; i < packets.size(); ++i) {
       Prepared& p = prepared[i];
-      if (!p.crossing) continue;
+      if (!p.crossing || (step != 0 && !p.needs_step)) continue;
       if (step == 0) {
         sluice::prefetch(&use_[p.crossing.connection]);
         p.judged.emplace(packets[i].frame.data, p.parsed, connections_[p.crossing.connection], p.crossing, false);
       }
-      rule_->prefetch(*p.judged, step);
+      p.needs_step = rule_->prefetch(*p.judged, step);
     }
   }
   const std::uint64_t version = connections_.version();

@@ -144,6 +144,7 @@ class Box final : private Connections::Observer {
     WordIndex word_guess = kNone;
     std::uint64_t word_asked = 0;
     std::optional<Judged> judged;
+    bool needs_step = false;  // the rule has more to ask for
   };
   static constexpr std::size_t kStage = 32;
 
@@ -185,9 +186,8 @@ class Box final : private Connections::Observer {
   HoldBuffer hold_;
   std::unique_ptr<Rule> rule_;
   std::unique_ptr<Multiplexer> multiplexer_;
-  int steps_ = 0;          // of the rule's prefetching, in this burst
-  bool far_rule_ = false;  // they are more than one
-  Time now_;               // of the call under way
+  int steps_ = 0;  // of the rule's prefetching, in this burst
+  Time now_;       // of the call under way
   std::vector<DirectionToken> releasing_;
   Table<ConnectionUse> use_;
   std::vector<Path> paths_;  // empty: nobody looks

@@ -106,30 +106,33 @@ void CloverRule::prefetch_early(const std::uint8_t* frame, const wire::ParsedFra
   if (const auto place = place_to_prefetch(frame, parsed)) history_.prefetch(*place);
 }
 
-void CloverRule::prefetch(const Judged& packet, int step) const {
+bool CloverRule::prefetch(const Judged& packet, int step) const {
   const bool is_request = packet.parsed.traits().is_request;
   const std::uint8_t server_end = is_request ? packet.end : static_cast<std::uint8_t>(1 - packet.end);
   if (step == 0) operations_.prefetch(packet.index, server_end, packet.psn());
+  if (!far_) return false;
   if (!is_request) {
-    const Operation* const op = step == 0 ? nullptr : operations_.find(packet.index, server_end, packet.psn());
-    if (op == nullptr) return;
+    if (step == 0) return true;
+    const Operation* const op = operations_.find(packet.index, server_end, packet.psn());
+    if (op == nullptr) return false;
     if (op->kind == Operation::Kind::kLink) links_.prefetch(op->subject);
     if (op->kind != Operation::Kind::kTry) keys_.prefetch_state(op->key);
-    return;
+    return false;
   }
-  if (!far_) return;
   const auto place = place_to_prefetch(packet.frame, packet.parsed);
   const std::uint32_t entry = place ? history_.find(*place) : kNone;
-  if (entry == kNone) return;
+  if (entry == kNone) return false;
   const HistoryEntry& node = history_[entry];
-  const std::uint32_t place_of_key = node.key_place();
-  if (place_of_key != kNone) {
-    if (step == 0) keys_.prefetch_state(place_of_key);
-  } else if (step == 0) {
+  if (node.has_key_place()) {
+    keys_.prefetch_state(node.key_place());
+    return false;
+  }
+  if (step == 0) {
     keys_.prefetch(node.key);
   } else {
     keys_.prefetch_likely(node.key);
   }
+  return true;
 }
 
 Verdict CloverRule::on_request(Time now, const Judged& packet) {

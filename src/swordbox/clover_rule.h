@@ -88,7 +88,7 @@ class CloverRule final : public Rule {
   CloverRule(const CloverConfig& config, Connections& connections, Counters& counters);
 
   void prefetch_early(const std::uint8_t* frame, const wire::ParsedFrame& parsed) const override;
-  void prefetch(const Judged& packet, int step) const override;
+  bool prefetch(const Judged& packet, int step) const override;
   int prefetch_steps() const override {
     // Of few keys and many connections only what was done to their operations is far.
     return far_ ? 2 : connections_.size() * kBytesOfConnection > kNearBytes ? 1 : 0;

@@ -58,8 +58,9 @@ class Rule {
 
   // Brings what judging a packet will look at nearer, before it is known whose it is. Asked when prefetch_steps() is more than one.
   virtual void prefetch_early(const std::uint8_t*, const wire::ParsedFrame&) const {}
-  // The same when its connection is known, in steps: each needs what the one before has asked for. As many as prefetch_steps().
-  virtual void prefetch(const Judged&, int) const {}
+  // The same when its connection is known, in steps: each needs what the one before has asked for. At most prefetch_steps(); false: this was
+  // the last.
+  virtual bool prefetch(const Judged&, int) const { return false; }
   virtual int prefetch_steps() const { return 0; }
   // The next request in order.
   virtual Verdict on_request(Time now, const Judged& packet) = 0;

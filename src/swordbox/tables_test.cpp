@@ -10,7 +10,9 @@
 #include "swordbox/connections.h"
 #include "swordbox/flat_index.h"
 #include "swordbox/history.h"
+#include "swordbox/keys.h"
 #include "swordbox/sketch.h"
+#include "swordbox/waiting.h"
 #include "swordbox/words.h"
 
 namespace sluice::swordbox {
@@ -68,6 +70,73 @@ TEST(History, KeepsTheTimeAtWhichANodeBecameOld) {
   EXPECT_EQ(entry.state(), NodeState::kPast);
   EXPECT_LE(when - entry.past_since(), Duration::microseconds(68));
   EXPECT_GE(when - entry.past_since(), Duration());
+}
+
+TEST(History, APastNodeKeepsItsKeysPlaceUntilItsMemoryIsWrittenAnew) {
+  HistoryEntry entry;
+  entry.free_word = 77;
+  // As a node of which the CAS is out, to an odd end: its marks say something else until it is past.
+  entry.set_state(NodeState::kTried);
+  entry.await({.connection = 3, .end = 1, .generation = 15, .psn = Psn(9)});
+  EXPECT_FALSE(entry.has_key_place());
+  entry.become_past(Time());
+  EXPECT_FALSE(entry.has_key_place());
+  EXPECT_EQ(entry.key_place(), kNone);
+  EXPECT_EQ(entry.free_word, 77u);
+  entry.note_key_place(5);
+  EXPECT_EQ(entry.key_place(), 5u);
+  const Time later = Time::at(Duration::seconds(1));
+  entry.become_past(later);
+  EXPECT_EQ(entry.key_place(), 5u);
+  EXPECT_LE(later - entry.past_since(), Duration::microseconds(68));
+  entry.set_state(NodeState::kWritten);
+  entry.await({.connection = 3, .end = 1, .generation = 15, .psn = Psn(9)});
+  EXPECT_FALSE(entry.has_key_place());
+  entry.become_past(later);
+  EXPECT_FALSE(entry.has_key_place());
+}
+
+TEST(Keys, APlaceThatWasNotedIsNoKeysThatIsGoneNorAnothers) {
+  Keys keys(1);
+  const std::uint32_t place = keys.add(10);
+  EXPECT_FALSE(keys.has_tail_at(place, 10)) << "its tail is not known";
+  keys[place].tail = place_of(0, 64);
+  EXPECT_TRUE(keys.has_tail_at(place, 10));
+  EXPECT_FALSE(keys.has_tail_at(place, 11));
+  EXPECT_FALSE(keys.has_tail_at(kNone, 10));
+  keys.remove(place);
+  EXPECT_FALSE(keys.has_tail_at(place, 10));
+  ASSERT_EQ(keys.add(11), place);
+  keys[place].tail = place_of(0, 64);
+  EXPECT_FALSE(keys.has_tail_at(place, 10));
+}
+
+TEST(WaitingLine, IsWokenInTheOrderInWhichItWasJoinedWhoeverLeaves) {
+  struct Waits {
+    DirectionToken next = kNone;
+  };
+  std::vector<Waits> all(8);
+  Rng rng(11);
+  WaitingLine line;
+  std::deque<DirectionToken> model;
+  for (int step = 0; step < 20'000; ++step) {
+    const auto direction = static_cast<DirectionToken>(rng.below(all.size()));
+    const auto at = std::ranges::find(model, direction);
+    if (rng.below(20) == 0) {
+      std::vector<DirectionToken> ready;
+      line.wake(all, ready);
+      ASSERT_TRUE(std::ranges::equal(ready, model)) << "step " << step;
+      model.clear();
+    } else if (at == model.end()) {
+      line.append(all, direction);
+      model.push_back(direction);
+    } else {
+      line.remove(all, direction);
+      all[direction] = {};
+      model.erase(at);
+    }
+    ASSERT_EQ(line.empty(), model.empty());
+  }
 }
 
 TEST(Sketch, NeverCountsTooLittleAndHalvesInTime) {
