@@ -233,6 +233,7 @@ class Loader {
     }
   }
 
+  // Points that name no panel are every panel's.
   void read_paper(Fields& top) {
     const toml::node* const node = top.node("paper", kOptional);
     if (node == nullptr) return;
@@ -254,18 +255,29 @@ class Loader {
       f.finish();
       check_name(f, one, "series", points.series, e_.series);
       if (!points.over.empty()) check_name(f, one, "over", points.over, e_.series);
-      check_name(f, one, "panel", points.panel, e_.panels);
-      const auto is_same = [&](const PaperPoints& other) {
-        return std::tie(other.series, other.panel, other.metric, other.over) ==
-               std::tie(points.series, points.panel, points.metric, points.over);
-      };
-      if (std::ranges::any_of(e_.paper, is_same)) {
-        f.fail(one, "series",
-               fmt::format("{} has two lines of points of one metric; a range is one line, from y to up_to",
-                           points.series));
+      if (one.as_table()->contains("panel") || e_.panels.size() == 1) {
+        check_name(f, one, "panel", points.panel, e_.panels);
+        add_paper(f, one, std::move(points));
+        continue;
       }
-      e_.paper.push_back(std::move(points));
+      for (const std::string& panel : e_.panels) {
+        points.panel = panel;
+        add_paper(f, one, points);
+      }
     }
+  }
+
+  void add_paper(Fields& f, const toml::node& one, PaperPoints points) {
+    const auto is_same = [&](const PaperPoints& other) {
+      return std::tie(other.series, other.panel, other.metric, other.over) ==
+             std::tie(points.series, points.panel, points.metric, points.over);
+    };
+    if (std::ranges::any_of(e_.paper, is_same)) {
+      f.fail(
+          one, "series",
+          fmt::format("{} has two lines of points of one metric; a range is one line, from y to up_to", points.series));
+    }
+    e_.paper.push_back(std::move(points));
   }
 
   // One for each x.

@@ -111,6 +111,16 @@ class Experiment(unittest.TestCase):
         said = self.simulate(TWO_LINES + twice + twice, code=1).stderr
         self.assertIn("CAS has two lines of points of one metric; a range is one line, from y to up_to", said)
 
+    def test_points_that_name_no_panel_are_every_panels(self):
+        panels = "".join(f'\n[[panel]]\nname = "{name}"\nmeasure = "{measure}"\n' for name, measure in (("short", "50 us"), ("long", "60 us")))
+        right = [self.rates()["CAS", at] for at in ("1", "2")]
+        said = self.simulate(TWO_LINES + panels + points("CAS", right, within_percent=30), "--check").stdout
+        self.assertIn("4 of 4 points are as near the paper's", said)
+        said = self.simulate(TWO_LINES + panels + points("CAS", right, within_percent=30, panel="long"), "--check").stdout
+        self.assertIn("2 of 2 points are as near the paper's", said)
+        both = points("CAS", right) + points("CAS", right, panel="short")
+        self.assertIn("two lines of points of one metric", self.simulate(TWO_LINES + panels + both, code=1).stderr)
+
     def test_a_point_that_comes_to_nothing_is_not_near_the_papers(self):
         text = TWO_LINES.replace('y = "throughput"', 'y = "thruput"') + points("CAS", [1, 2], within_percent=1)
         said = self.simulate(text, "--check", code=1).stdout
