@@ -141,6 +141,22 @@ class ThreadStore final : public workload::Store {
   std::uint64_t writes_ = 0;
 };
 
+// Where a machine's threads note how long their operations took: one after another.
+class LatencyLog final : public workload::Between {
+ public:
+  LatencyLog(remote::Scheduler& scheduler, Duration cost) : scheduler_(scheduler), cost_(cost) {}
+
+  remote::Task<void> pass(std::uint32_t) override {
+    free_ = std::max(free_, scheduler_.now()) + cost_;
+    co_await scheduler_.sleep_until(free_);
+  }
+
+ private:
+  remote::Scheduler& scheduler_;
+  Duration cost_;
+  Time free_;
+};
+
 remote::Task<void> join_one(clover::Client& client, clover::Outcome& outcome) { outcome = co_await client.join(); }
 
 // The keys that one of a machine's threads reads, each once, and what is to become of that.
@@ -205,6 +221,7 @@ class ClientMachine {
                        ? std::make_unique<ShortcutSide>(rack, machine_, cpu_, server_machine, server, shortcuts)
                        : nullptr),
         client_(memory_, channel_.channel(), config(workload), Rng(rack.seed()).fork("client").fork(number)) {
+    if (workload.log_cost != Duration{}) log_ = std::make_unique<LatencyLog>(*scheduler_, workload.log_cost);
     for (std::uint32_t i = 0; i < threads; ++i)
       stores_.push_back(std::make_unique<ThreadStore>(
           client_, memory_, i, cpu_.with_cores(workload.write_cost, workload.write_cost_all_cores),
@@ -239,7 +256,8 @@ class ClientMachine {
     memory_.run(now, 0);
   }
   bool joined() const { return joined_ == clover::Outcome::kOk; }
-  void make_runner(Time now, const workload::RunConfig& run) {
+  void make_runner(Time now, workload::RunConfig run) {
+    run.between = log_.get();
     scheduler_->spawn(client_.maintain());
     std::vector<workload::Store*> stores;
     for (const auto& store : stores_) stores.push_back(store.get());
@@ -286,6 +304,7 @@ class ClientMachine {
   clover::Client client_;
   clover::Outcome joined_ = clover::Outcome::kUnknown;
   std::vector<std::unique_ptr<ThreadStore>> stores_;
+  std::unique_ptr<LatencyLog> log_;  // null: nobody notes latencies, or it costs nothing
   std::unique_ptr<workload::Runner> runner_;
   std::uint32_t reading_ = 0;  // threads that read_all() has at work
   std::uint64_t not_read_ = 0;
@@ -600,6 +619,7 @@ void CloverWorkload::read(Fields& f) {
   f.duration("write_cost", write_cost);
   f.duration("write_cost_all_cores", write_cost_all_cores);
   f.duration("message_cost", message_cost);
+  f.duration("log_cost", log_cost, kOptional);
   f.integer("server_threads", server_threads, 1, 1024, kOptional);
   f.integer("queue_pairs", queue_pairs, 0, 1024, kOptional);
   f.duration("warm_up", warm_up, kOptional);

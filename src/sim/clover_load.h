@@ -45,6 +45,8 @@ struct CloverWorkload {
   Duration write_cost{};
   Duration write_cost_all_cores{};
   Duration message_cost = Duration::microseconds(1);
+  // What it costs a thread to note an operation's latency, while the other threads of its machine that want to wait. Part of no latency.
+  Duration log_cost{};
   std::uint64_t server_threads = 8;  // of the metadata server; as published
   // From a machine to the memory node, shared by its threads: Clover's authors have 8, the published fork of SwordBox's 32. 0: one a thread, as our
   // own clients have in any case.

@@ -91,6 +91,18 @@ TEST(CloverLoad, HoldsUpWhatIsBehindAContendedCasOnASharedQueuePair) {
   EXPECT_LT(metric(shared, "throughput"), 0.95 * metric(own, "throughput"));
 }
 
+// 24 threads on three machines: each machine notes one latency at a time, and what that takes is in none of them.
+TEST(CloverLoad, NotesLatenciesOneAfterAnotherAndOutsideOfThem) {
+  CloverWorkload workload = small("clover", 0);
+  const CloverResult unnoted = run_clover_load(connectx5(), workload, 1);
+  workload.log_cost = Duration::microseconds(2);
+  const CloverResult noted = run_clover_load(connectx5(), workload, 1);
+  EXPECT_EQ(unnoted.problem + noted.problem, "");
+  EXPECT_NEAR(metric(noted, "throughput"), 3 * 0.5, 0.02);
+  EXPECT_GT(metric(unnoted, "throughput"), 3 * metric(noted, "throughput"));
+  EXPECT_LE(metric(noted, "read_p99_us"), 1.05 * metric(unnoted, "read_p99_us"));
+}
+
 TEST(CloverLoad, SharesConnectionsAndReplacesCasesWhileItSteers) {
   CloverWorkload one = small("steering", 50);
   one.lock_threads = 24;

@@ -23,6 +23,13 @@
 
 namespace sluice::workload {
 
+// What a client does between two operations, which is part of no latency.
+class Between {
+ public:
+  virtual ~Between() = default;
+  virtual remote::Task<void> pass(std::uint32_t client) = 0;
+};
+
 struct RunConfig {
   Mix mix{};
   std::uint32_t theta_thousandths = Zipf::kYcsbTheta;
@@ -35,6 +42,7 @@ struct RunConfig {
   KeySpace::Place place{};              // of this thread among others
   const KeyChooser* chooser = nullptr;  // of these keys, if the runners of a program share one; outlives the runner
   History* history = nullptr;           // records load and run, if given
+  Between* between = nullptr;           // operations of a run, if given; outlives the runner
 };
 
 struct RunResult {
