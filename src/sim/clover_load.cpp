@@ -321,6 +321,7 @@ struct Counts {
   std::uint64_t shortcuts = 0;
   std::uint64_t lookups = 0;
   std::uint64_t messages = 0;
+  std::uint64_t wire_packets = 0;  // of the memory node, over RC
   std::uint64_t wire_bytes = 0;
   std::uint64_t locks = 0;
 };
@@ -528,6 +529,7 @@ class World {
       sum.lookups += c.lookups;
       sum.messages += c.messages;
     }
+    sum.wire_packets = memory_machine_->nic.counters().wire_packets;
     sum.wire_bytes = memory_machine_->nic.counters().wire_bytes;
     if (edm_) sum.wire_bytes += edm_->wire_bytes(*memory_port_);
     if (locks_) sum.locks = locks_->operations();
@@ -559,6 +561,8 @@ class World {
         {"read_p99_us", p99(workload::Action::kRead)},
         {"write_p99_us", p99(workload::Action::kUpdate)},
         {"success_percent", tries > 0 ? 100 / tries : 0},
+        {"three_packets_percent", each(&Counts::wire_packets) > 0 ? 300 / each(&Counts::wire_packets) : 0},
+        {"packets_per_operation", each(&Counts::wire_packets)},
         {"bytes_per_operation", each(&Counts::wire_bytes)},
         {"reads_per_operation", each(&Counts::reads)},
         {"swaps_per_operation", each(&Counts::swaps)},

@@ -32,6 +32,9 @@ TEST(CloverLoad, ReadsWithOneTryWhereNobodyWrites) {
   EXPECT_EQ(result.problem, "");
   EXPECT_NEAR(metric(result, "success_percent"), 100, 1);
   EXPECT_NEAR(metric(result, "lookups_per_operation"), 0, 0.01);
+  // Node and shortcut, each a request and an answer.
+  EXPECT_NEAR(metric(result, "packets_per_operation"), 4, 0.1);
+  EXPECT_NEAR(metric(result, "three_packets_percent"), 75, 2);
   // 24 threads, about 4 us each: two READs at once, for both together 1 us of the thread's own.
   EXPECT_NEAR(metric(result, "throughput"), 6, 0.7);
 }

@@ -110,6 +110,7 @@ void Nic::transmit(Time now) {
   packet_out_ = now + parameters_.packet_interval;
   if (!leaving_.empty()) loop_.schedule(transmit_event_, std::max(leaving_.front()->when, packet_out_));
   if (cut_) return pool_.give_back(packet);
+  ++counters_.wire_packets;
   counters_.wire_bytes += packet->length;
   wire_->send(now, now, packet);
 }
@@ -119,6 +120,7 @@ void Nic::transmit(Time now) {
 void Nic::on_packet(Time now, Packet* packet) {
   if (cut_) return pool_.give_back(packet);
   if (not_roce_ != nullptr && !is_roce(*packet)) return not_roce_->on_packet(now, packet);
+  ++counters_.wire_packets;
   counters_.wire_bytes += packet->length;
   trace_.arrival(now, number_, packet->frame().bytes());
   const Time taken = std::max(now, packet_in_);

@@ -40,7 +40,8 @@ class Nic final : public Consumer {
     std::uint64_t reads = 0;
     std::uint64_t atomics = 0;
     std::uint64_t stalls = 0;
-    std::uint64_t wire_bytes = 0;  // sent and received
+    std::uint64_t wire_packets = 0;  // sent and received
+    std::uint64_t wire_bytes = 0;    // of them, without FCS
   };
 
   // All references outlive the NIC.
