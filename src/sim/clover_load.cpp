@@ -554,6 +554,7 @@ class World {
       return us(all.actions[static_cast<std::size_t>(action)].latency_ns, 0.99);
     };
     const double tries = each(&Counts::reads) + each(&Counts::swaps);
+    const double packets = edm_ ? std::numeric_limits<double>::quiet_NaN() : each(&Counts::wire_packets);
     result.metrics = {
         {"throughput", operations * 1e6 / static_cast<double>(workload_.measure.picoseconds())},
         {"p50_us", us(together, 0.5)},
@@ -561,8 +562,8 @@ class World {
         {"read_p99_us", p99(workload::Action::kRead)},
         {"write_p99_us", p99(workload::Action::kUpdate)},
         {"success_percent", tries > 0 ? 100 / tries : 0},
-        {"three_packets_percent", each(&Counts::wire_packets) > 0 ? 300 / each(&Counts::wire_packets) : 0},
-        {"packets_per_operation", each(&Counts::wire_packets)},
+        {"three_packets_percent", 300 / packets},
+        {"packets_per_operation", packets},
         {"bytes_per_operation", each(&Counts::wire_bytes)},
         {"reads_per_operation", each(&Counts::reads)},
         {"swaps_per_operation", each(&Counts::swaps)},
