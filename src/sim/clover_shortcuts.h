@@ -38,7 +38,7 @@ class ShortcutKeepers final : public clover::Shortcuts {
   static constexpr std::uint32_t kThreads = 4;
   static constexpr std::size_t kBatch = 16;
   // usleep(10): Linux lets timers of ordinary threads be late by 50 us (PR_SET_TIMERSLACK), and a core that sleeps takes its time to wake: 78 us
-  // measured on an idle virtual machine. Fitted to SwordBox Figures 5 and 11 (5 % writes), from 70 to 200 us.
+  // measured on an idle virtual machine. Fitted to SwordBox Figure 11 (5 % writes), from 70 to 200 us.
   static constexpr Duration kNap = Duration::microseconds(120);
 
   // `memory` and its scheduler are the keepers' alone: kThreads threads. All references outlive this; its coroutines go with the scheduler,
