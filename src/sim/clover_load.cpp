@@ -146,7 +146,7 @@ class LatencyLog final : public workload::Between {
  public:
   LatencyLog(remote::Scheduler& scheduler, Duration cost) : scheduler_(scheduler), cost_(cost) {}
 
-  remote::Task<void> pass(std::uint32_t) override {
+  remote::Task<void> pass() override {
     free_ = std::max(free_, scheduler_.now()) + cost_;
     co_await scheduler_.sleep_until(free_);
   }

@@ -151,7 +151,7 @@ Task<void> Runner::run(std::uint32_t index) {
     const Time begun = scheduler_.now();
     const Outcome outcome = co_await act(client, action);
     finish(action, outcome, begun);
-    if (config_.between != nullptr) co_await config_.between->pass(index);
+    if (config_.between != nullptr) co_await config_.between->pass();
   }
   client_ended();
 }

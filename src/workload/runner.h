@@ -27,7 +27,7 @@ namespace sluice::workload {
 class Between {
  public:
   virtual ~Between() = default;
-  virtual remote::Task<void> pass(std::uint32_t client) = 0;
+  virtual remote::Task<void> pass() = 0;
 };
 
 struct RunConfig {
