@@ -98,11 +98,15 @@ class Channel final : public Event, public CompletionListener {
 // A thread's use of its machine's Clover client.
 class ThreadStore final : public workload::Store {
  public:
+  // What the library spends for an operation, and for a write besides.
+  struct Costs {
+    Duration operation{};
+    Duration write{};
+  };
   // `server`: with it, every kSlotsAGrant-th write begins by asking for memory, as in the published client, whose threads each have so many slots in hand;
   // the client's own, which asks ahead, does so as well.
-  ThreadStore(clover::Client& client, HostMemory& memory, std::uint32_t thread, Duration write_cost,
-              remote::MessageChannel* server)
-      : client_(client), memory_(memory), thread_(thread), write_cost_(write_cost), server_(server) {}
+  ThreadStore(clover::Client& client, HostMemory& memory, std::uint32_t thread, Costs costs, remote::MessageChannel* server)
+      : client_(client), memory_(memory), thread_(thread), costs_(costs), server_(server) {}
 
   std::string_view name() const override { return "clover"; }
   workload::StoreAbilities abilities() const override { return {}; }
@@ -110,13 +114,14 @@ class ThreadStore final : public workload::Store {
   workload::StoreCost cost() const override { return {}; }
   remote::Task<workload::GetResult> get(workload::Key key, MutableBytes into) override {
     memory_.enter(thread_);
+    memory_.work(costs_.operation);
     const clover::GetResult got = co_await client_.get(key, into);
     co_return workload::GetResult{outcome_of(got.outcome), got.length};
   }
   remote::Task<workload::Outcome> put(workload::Key key, ByteView value) override {
     if (server_ != nullptr && writes_++ % kSlotsAGrant == 0) co_await ask_server(*server_, key);
     memory_.enter(thread_);
-    memory_.work(write_cost_);
+    memory_.work(costs_.operation + costs_.write);
     co_return outcome_of(co_await client_.put(key, value));
   }
   remote::Task<workload::Outcome> insert(workload::Key, ByteView) override { co_return workload::Outcome::kRefused; }
@@ -136,7 +141,7 @@ class ThreadStore final : public workload::Store {
   static constexpr std::uint64_t kSlotsAGrant = 16;
 
   std::uint32_t thread_;
-  Duration write_cost_;
+  Costs costs_;
   remote::MessageChannel* server_;
   std::uint64_t writes_ = 0;
 };
@@ -184,11 +189,11 @@ remote::Task<void> read_keys(ThreadStore& of, Reading reading, std::uint32_t& ru
 class ShortcutSide {
  public:
   ShortcutSide(Rack& rack, Rack::Machine& machine, Cpu& cpu, Rack::Machine& server_machine, ServerThreads& server,
-               const ShortcutTable& table)
+               const ShortcutTable& table, const KeeperTimes& times)
       : scheduler_(std::make_unique<remote::Scheduler>()),
         memory_(*scheduler_, rack, machine, cpu, {cpu.threads(), ShortcutKeepers::kThreads}, {}),
         channel_(*scheduler_, rack, machine, memory_, server, server_machine),
-        keepers_(memory_, channel_.channel(), table) {}
+        keepers_(memory_, channel_.channel(), table, times) {}
   // Coroutines go before what they use.
   ~ShortcutSide() { scheduler_.reset(); }
   ShortcutSide(const ShortcutSide&) = delete;
@@ -205,6 +210,11 @@ class ShortcutSide {
   ShortcutKeepers keepers_;
 };
 
+KeeperTimes keeper_times(const CloverWorkload& workload, std::uint32_t machine) {
+  return {workload.keeper_nap, workload.record_cost,
+          machine < workload.slow_machines ? workload.slow_batch : Duration()};
+}
+
 // A client machine: one Clover client, used by all its threads.
 class ClientMachine {
  public:
@@ -215,17 +225,19 @@ class ClientMachine {
         scheduler_(std::make_unique<remote::Scheduler>()),
         memory_(*scheduler_, rack, machine_, cpu_, {0, threads},
                 {cpu_.with_cores(workload.step_cost, workload.step_cost_all_cores), StepCost::Of::kBatch,
-                 workload.step_cost_spread_percent}),
+                 workload.step_cost_spread_percent, workload.swap_cost}),
         channel_(*scheduler_, rack, machine_, memory_, server, server_machine),
         shortcuts_(workload.client == "paper"
-                       ? std::make_unique<ShortcutSide>(rack, machine_, cpu_, server_machine, server, shortcuts)
+                       ? std::make_unique<ShortcutSide>(rack, machine_, cpu_, server_machine, server, shortcuts,
+                                                        keeper_times(workload, number))
                        : nullptr),
         client_(memory_, channel_.channel(), config(workload), Rng(rack.seed()).fork("client").fork(number)) {
     if (workload.log_cost != Duration{}) log_ = std::make_unique<LatencyLog>(*scheduler_, workload.log_cost);
+    const ThreadStore::Costs costs{workload.operation_cost,
+                                   cpu_.with_cores(workload.write_cost, workload.write_cost_all_cores)};
     for (std::uint32_t i = 0; i < threads; ++i)
-      stores_.push_back(std::make_unique<ThreadStore>(
-          client_, memory_, i, cpu_.with_cores(workload.write_cost, workload.write_cost_all_cores),
-          shortcuts_ ? &channel_.channel() : nullptr));
+      stores_.push_back(
+          std::make_unique<ThreadStore>(client_, memory_, i, costs, shortcuts_ ? &channel_.channel() : nullptr));
   }
   // Coroutines go before what they use.
   ~ClientMachine() { scheduler_.reset(); }
@@ -618,13 +630,19 @@ void CloverWorkload::read(Fields& f) {
   f.integer("steered_keys", steered_keys, 1, 1 << 20, kOptional);
   f.choice("client", client, {"paper", "paper without shortcuts", "sluice"}, kOptional);
   f.byte_count("node_memory", node_memory, std::uint64_t{1} << 20, std::uint64_t{64} << 30, kOptional);
-  f.duration("step_cost", step_cost);
-  f.duration("step_cost_all_cores", step_cost_all_cores);
+  f.duration("operation_cost", operation_cost, kOptional);
+  f.duration("step_cost", step_cost, kOptional);
+  f.duration("step_cost_all_cores", step_cost_all_cores, kOptional);
   f.integer("step_cost_spread_percent", step_cost_spread_percent, 0, 100, kOptional);
-  f.duration("write_cost", write_cost);
-  f.duration("write_cost_all_cores", write_cost_all_cores);
-  f.duration("message_cost", message_cost);
+  f.duration("swap_cost", swap_cost, kOptional);
+  f.duration("write_cost", write_cost, kOptional);
+  f.duration("write_cost_all_cores", write_cost_all_cores, kOptional);
+  f.duration("message_cost", message_cost, kOptional);
   f.duration("log_cost", log_cost, kOptional);
+  f.duration("keeper_nap", keeper_nap, kOptional);
+  f.duration("record_cost", record_cost, kOptional);
+  f.integer("slow_machines", slow_machines, 0, 1024, kOptional);
+  f.duration("slow_batch", slow_batch, kOptional);
   f.integer("server_threads", server_threads, 1, 1024, kOptional);
   f.integer("queue_pairs", queue_pairs, 0, 1024, kOptional);
   f.duration("warm_up", warm_up, kOptional);

@@ -37,16 +37,26 @@ struct CloverWorkload {
   // "paper without shortcuts": reads on from where he stood. "sluice": as our clients do by default.
   std::string client = "paper";
   std::uint64_t node_memory = std::uint64_t{256} << 20;
-  // What Clover's library spends for a round trip, and for each write besides, on a machine with one busy core and with all; and
-  // what the metadata server spends on a message.
-  Duration step_cost{};
-  Duration step_cost_all_cores{};
-  std::uint64_t step_cost_spread_percent = 50;
-  Duration write_cost{};
-  Duration write_cost_all_cores{};
-  Duration message_cost = Duration::microseconds(1);
+  // What Clover's library spends: for an operation, for a round trip, for a CAS besides, for a write besides; of round trips and writes on a
+  // machine with one busy core and with all. The others' are here as fitted to what the SwordBox authors measured on six machines before the paper
+  // (experiments/fig11-six-machines.toml; docs/evaluation.md).
+  Duration operation_cost = Duration::nanoseconds(600);
+  Duration step_cost = Duration::nanoseconds(500);
+  Duration step_cost_all_cores = Duration::nanoseconds(700);
+  std::uint64_t step_cost_spread_percent = 80;
+  Duration swap_cost = Duration::nanoseconds(1300);
+  Duration write_cost = Duration::microseconds(1);
+  Duration write_cost_all_cores = Duration::nanoseconds(3500);
+  Duration message_cost = Duration::microseconds(1);  // of the metadata server
   // What it costs a thread to note an operation's latency, while the other threads of its machine that want to wait. Part of no latency.
   Duration log_cost{};
+  // Times of the threads that keep shortcuts (clover_shortcuts.h). They sleep with usleep(10): Linux lets timers of ordinary threads be late by 50 us
+  // (PR_SET_TIMERSLACK), and a core that sleeps takes its time to wake: 78 us measured on an idle virtual machine. On slow_machines, the first ones,
+  // they take slow_batch more for a batch: of the authors' some must have had such (docs/evaluation.md).
+  Duration keeper_nap = Duration::microseconds(70);
+  Duration record_cost = Duration::nanoseconds(1200);
+  std::uint64_t slow_machines = 0;
+  Duration slow_batch = Duration::microseconds(1100);
   std::uint64_t server_threads = 8;  // of the metadata server; as published
   // From a machine to the memory node, shared by its threads: Clover's authors have 8, the published fork of SwordBox's 32. 0: one a thread, as our
   // own clients have in any case.

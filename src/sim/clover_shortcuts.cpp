@@ -18,8 +18,9 @@ remote::Task<void> ask_server(remote::MessageChannel& server, clover::Key key) {
   co_await server.call(request, response);
 }
 
-ShortcutKeepers::ShortcutKeepers(HostMemory& memory, remote::MessageChannel& channel, const ShortcutTable& table)
-    : memory_(memory), channel_(channel), table_(table) {
+ShortcutKeepers::ShortcutKeepers(HostMemory& memory, remote::MessageChannel& channel, const ShortcutTable& table,
+                                 const KeeperTimes& times)
+    : memory_(memory), channel_(channel), table_(table), times_(times) {
   for (std::uint32_t thread = 0; thread < kThreads; ++thread) memory_.scheduler().spawn(keep(thread));
 }
 
@@ -38,9 +39,10 @@ remote::Task<void> ShortcutKeepers::keep(std::uint32_t thread) {
   std::array<std::array<std::uint8_t, sizeof(std::uint64_t)>, kBatch> words{};
   std::array<remote::Operation, kBatch> writes{};
   for (;;) {
-    while (queue.empty()) co_await memory_.scheduler().sleep_for(kNap);
+    while (queue.empty()) co_await memory_.scheduler().sleep_for(times_.nap);
     std::size_t count = 0;
-    for (std::size_t taken = 0; taken < kBatch && !queue.empty(); ++taken, queue.pop_front()) {
+    std::size_t taken = 0;
+    for (; taken < kBatch && !queue.empty(); ++taken, queue.pop_front()) {
       const Appended& appended = queue.front();
       const bool moves = std::ranges::count(std::span(keys).first(count), appended.key) == 0;
       if (!moves) continue;
@@ -51,6 +53,7 @@ remote::Task<void> ShortcutKeepers::keep(std::uint32_t thread) {
     }
     memory_.enter(thread);
     co_await memory_.all(std::span(writes).first(count));
+    co_await memory_.scheduler().sleep_for(times_.record * static_cast<std::int64_t>(taken) + times_.batch);
     co_await ask_server(channel_, keys.front());  // in the place of what it tells of the garbage
   }
 }

@@ -3,7 +3,7 @@
 //
 // Life:       linked() queues what has been appended -> the key's keeper takes what has come, up to kBatch, WRITEs the shortcuts of the keys
 //             among it (the first of several of one key, as published), tells the metadata server and waits for its answer -> again; when nothing
-//             has come it sleeps for kNap.
+//             has come it sleeps.
 // Lag:        what the naps and those two round trips come to. WRITEs of several machines overtake each other, so that a shortcut may
 //             also point back.
 // Processor:  keepers mostly sleep; who has slept goes before those who poll, so they have their time to themselves.
@@ -33,17 +33,24 @@ struct ShortcutTable {
 // A request of the published client's that ours does not make, as long as theirs takes: one about a key, and its answer.
 remote::Task<void> ask_server(remote::MessageChannel& server, clover::Key key);
 
+struct KeeperTimes {
+  Duration nap{};     // when nothing has come
+  Duration record{};  // for each entry of a batch, here and in the server
+  Duration batch{};   // for a batch, besides what that and its round trips take
+};
+
 class ShortcutKeepers final : public clover::Shortcuts {
  public:
   static constexpr std::uint32_t kThreads = 4;
-  static constexpr std::size_t kBatch = 16;
+  static constexpr std::size_t kBatch = 64;
   // usleep(10): Linux lets timers of ordinary threads be late by 50 us (PR_SET_TIMERSLACK), and a core that sleeps takes its time to wake: 78 us
   // measured on an idle virtual machine. Fitted to SwordBox Figure 11 (5 % writes), from 70 to 200 us.
   static constexpr Duration kNap = Duration::microseconds(120);
 
   // `memory` and its scheduler are the keepers' alone: kThreads threads. All references outlive this; its coroutines go with the scheduler,
   // before this.
-  ShortcutKeepers(HostMemory& memory, remote::MessageChannel& channel, const ShortcutTable& table);
+  ShortcutKeepers(HostMemory& memory, remote::MessageChannel& channel, const ShortcutTable& table,
+                  const KeeperTimes& times);
 
   remote::RemoteAddress word_of(clover::Key key) const override;
   void linked(clover::Key key, clover::NodePointer newest) override;
@@ -58,6 +65,7 @@ class ShortcutKeepers final : public clover::Shortcuts {
   HostMemory& memory_;
   remote::MessageChannel& channel_;
   ShortcutTable table_;
+  KeeperTimes times_;
   std::array<std::deque<Appended>, kThreads> queues_;
 };
 

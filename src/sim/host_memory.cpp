@@ -248,7 +248,8 @@ void HostMemory::submit(Operation& operation) {
   const HostParameters& host = cpu_.host();
   const bool more = step_.of == StepCost::Of::kBatch && submitter_ == current_;  // of what is posted at once
   submitter_ = current_;
-  const Duration cost = more ? host.post_cost : draw_step() + host.post_cost + host.doorbell_cost;
+  Duration cost = more ? host.post_cost : draw_step() + host.post_cost + host.doorbell_cost;
+  if (operation.kind == OpKind::kCompareAndSwap) cost = cost + step_.swap;
   const Time posted = cpu_.finish_of(first_ + current_, now, cost);
   if (flow != nullptr) return edm_->submit(posted, *flow, operation);
   rc::Sge sge;

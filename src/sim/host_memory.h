@@ -38,6 +38,7 @@ struct StepCost {
   Of of = Of::kOperation;
   // Each time so many per cent more or less, at most: threads that all take the same time walk a chain in step, and meet at its end.
   std::uint64_t spread_percent = 0;
+  Duration swap{};  // a CAS takes so much more
 };
 
 // Queue pairs from a machine to a node that its threads share: thread i has the (i modulo their number)th. What one thread has posted is executed
