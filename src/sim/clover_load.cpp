@@ -105,7 +105,8 @@ class ThreadStore final : public workload::Store {
   };
   // `server`: with it, every kSlotsAGrant-th write begins by asking for memory, as in the published client, whose threads each have so many slots in hand;
   // the client's own, which asks ahead, does so as well.
-  ThreadStore(clover::Client& client, HostMemory& memory, std::uint32_t thread, Costs costs, remote::MessageChannel* server)
+  ThreadStore(clover::Client& client, HostMemory& memory, std::uint32_t thread, Costs costs,
+              remote::MessageChannel* server)
       : client_(client), memory_(memory), thread_(thread), costs_(costs), server_(server) {}
 
   std::string_view name() const override { return "clover"; }
