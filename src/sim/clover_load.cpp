@@ -98,16 +98,16 @@ class Channel final : public Event, public CompletionListener {
 // A thread's use of its machine's Clover client.
 class ThreadStore final : public workload::Store {
  public:
-  // What the library spends for an operation, and for a write besides.
+  // What the library spends for an operation, and for a write besides: up to twice that, since it waits for locks.
   struct Costs {
     Duration operation{};
     Duration write{};
   };
   // `server`: with it, every kSlotsAGrant-th write begins by asking for memory, as in the published client, whose threads each have so many slots in hand;
   // the client's own, which asks ahead, does so as well.
-  ThreadStore(clover::Client& client, HostMemory& memory, std::uint32_t thread, Costs costs,
+  ThreadStore(clover::Client& client, HostMemory& memory, std::uint32_t thread, Costs costs, Rng chance,
               remote::MessageChannel* server)
-      : client_(client), memory_(memory), thread_(thread), costs_(costs), server_(server) {}
+      : client_(client), memory_(memory), thread_(thread), costs_(costs), chance_(chance), server_(server) {}
 
   std::string_view name() const override { return "clover"; }
   workload::StoreAbilities abilities() const override { return {}; }
@@ -122,7 +122,7 @@ class ThreadStore final : public workload::Store {
   remote::Task<workload::Outcome> put(workload::Key key, ByteView value) override {
     if (server_ != nullptr && writes_++ % kSlotsAGrant == 0) co_await ask_server(*server_, key);
     memory_.enter(thread_);
-    memory_.work(costs_.operation + costs_.write);
+    memory_.work(costs_.operation + around(costs_.write, 100, chance_));
     co_return outcome_of(co_await client_.put(key, value));
   }
   remote::Task<workload::Outcome> insert(workload::Key, ByteView) override { co_return workload::Outcome::kRefused; }
@@ -143,6 +143,7 @@ class ThreadStore final : public workload::Store {
 
   std::uint32_t thread_;
   Costs costs_;
+  Rng chance_;
   remote::MessageChannel* server_;
   std::uint64_t writes_ = 0;
 };
@@ -236,9 +237,10 @@ class ClientMachine {
     if (workload.log_cost != Duration{}) log_ = std::make_unique<LatencyLog>(*scheduler_, workload.log_cost);
     const ThreadStore::Costs costs{workload.operation_cost,
                                    cpu_.with_cores(workload.write_cost, workload.write_cost_all_cores)};
+    const Rng chance = Rng(rack.seed()).fork("write").fork(number);
     for (std::uint32_t i = 0; i < threads; ++i)
-      stores_.push_back(
-          std::make_unique<ThreadStore>(client_, memory_, i, costs, shortcuts_ ? &channel_.channel() : nullptr));
+      stores_.push_back(std::make_unique<ThreadStore>(client_, memory_, i, costs, chance.fork(i),
+                                                      shortcuts_ ? &channel_.channel() : nullptr));
   }
   // Coroutines go before what they use.
   ~ClientMachine() { scheduler_.reset(); }

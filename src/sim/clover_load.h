@@ -44,7 +44,7 @@ struct CloverWorkload {
   Duration step_cost = Duration::nanoseconds(500);
   Duration step_cost_all_cores = Duration::nanoseconds(700);
   std::uint64_t step_cost_spread_percent = 80;
-  Duration swap_cost = Duration::nanoseconds(1300);
+  Duration swap_cost = Duration::nanoseconds(1100);
   Duration write_cost = Duration::microseconds(1);
   Duration write_cost_all_cores = Duration::nanoseconds(3500);
   Duration message_cost = Duration::microseconds(1);  // of the metadata server
@@ -56,7 +56,7 @@ struct CloverWorkload {
   Duration keeper_nap = Duration::microseconds(70);
   Duration record_cost = Duration::nanoseconds(1200);
   std::uint64_t slow_machines = 0;
-  Duration slow_batch = Duration::microseconds(1100);
+  Duration slow_batch = Duration::microseconds(1250);
   std::uint64_t server_threads = 8;  // of the metadata server; as published
   // From a machine to the memory node, shared by its threads: Clover's authors have 8, the published fork of SwordBox's 32. 0: one a thread, as our
   // own clients have in any case.

@@ -231,11 +231,11 @@ remote::Capabilities HostMemory::capabilities() const {
   return {.atomics = true, .ordered = true, .max_length = 1u << 20, .name = "simulated"};
 }
 
-Duration HostMemory::draw_step() {
-  const std::int64_t most = step_.cost.picoseconds() * static_cast<std::int64_t>(step_.spread_percent) / 100;
-  if (most == 0) return step_.cost;
-  const auto more = static_cast<std::int64_t>(chance_.below(static_cast<std::uint64_t>(2 * most + 1)));
-  return step_.cost - Duration::picoseconds(most - more);
+Duration around(Duration mean, std::uint64_t spread_percent, Rng& chance) {
+  const std::int64_t most = mean.picoseconds() * static_cast<std::int64_t>(spread_percent) / 100;
+  if (most == 0) return mean;
+  const auto more = static_cast<std::int64_t>(chance.below(static_cast<std::uint64_t>(2 * most + 1)));
+  return mean - Duration::picoseconds(most - more);
 }
 
 void HostMemory::submit(Operation& operation) {
@@ -248,7 +248,8 @@ void HostMemory::submit(Operation& operation) {
   const HostParameters& host = cpu_.host();
   const bool more = step_.of == StepCost::Of::kBatch && submitter_ == current_;  // of what is posted at once
   submitter_ = current_;
-  Duration cost = more ? host.post_cost : draw_step() + host.post_cost + host.doorbell_cost;
+  Duration cost =
+      more ? host.post_cost : around(step_.cost, step_.spread_percent, chance_) + host.post_cost + host.doorbell_cost;
   if (operation.kind == OpKind::kCompareAndSwap) cost = cost + step_.swap;
   const Time posted = cpu_.finish_of(first_ + current_, now, cost);
   if (flow != nullptr) return edm_->submit(posted, *flow, operation);

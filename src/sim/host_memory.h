@@ -31,6 +31,9 @@ struct HostThreads {
   std::uint32_t count = 0;
 };
 
+// `mean`, or so many per cent more or less at most, evenly.
+Duration around(Duration mean, std::uint64_t spread_percent, Rng& chance);
+
 // What the program itself does for a remote operation, or for all those that it submits together, with one doorbell.
 struct StepCost {
   enum class Of : std::uint8_t { kOperation, kBatch };
@@ -109,7 +112,6 @@ class HostMemory final : public remote::RemoteMemory {
   class Thread;
   class Sleeper;
   void wake_at(Time when);
-  Duration draw_step();
 
   Rack& rack_;
   Rack::Machine& machine_;
