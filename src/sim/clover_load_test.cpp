@@ -18,6 +18,7 @@ CloverWorkload small(const char* system, std::uint64_t writes_percent) {
   workload.writes_percent = writes_percent;
   workload.keys = 64;
   workload.node_memory = std::uint64_t{32} << 20;
+  workload.operation_cost = workload.swap_cost = {};
   workload.step_cost = Duration::microseconds(1);
   workload.step_cost_all_cores = Duration::microseconds(1);
   workload.write_cost = Duration::microseconds(1);
@@ -79,6 +80,37 @@ TEST(CloverLoad, TakesFewerStepsByShortcutsWhereChainsAreLong) {
   const CloverResult without = run_clover_load(connectx5(), workload, 1);
   EXPECT_EQ(with.problem + without.problem, "");
   EXPECT_LT(metric(with, "walks_per_operation"), metric(without, "walks_per_operation"));
+}
+
+// One machine's shortcuts name nodes as old as its batches take: everybody's walks begin there.
+TEST(CloverLoad, WalksFartherWhereAMachinesKeepersAreSlow) {
+  CloverWorkload workload = small("clover", 50);
+  workload.keys = 512;
+  workload.theta_thousandths = 0;
+  workload.warm_up = Duration::milliseconds(2);
+  const CloverResult fast = run_clover_load(connectx5(), workload, 1);
+  workload.slow_machines = 1;
+  workload.slow_batch = Duration::milliseconds(1);
+  const CloverResult slow = run_clover_load(connectx5(), workload, 1);
+  EXPECT_EQ(fast.problem + slow.problem, "");
+  EXPECT_GT(metric(slow, "walks_per_operation"), 1.2 * metric(fast, "walks_per_operation"));
+  EXPECT_LT(metric(slow, "throughput"), metric(fast, "throughput"));
+}
+
+// What an operation costs is paid by all, what a CAS does by those who write.
+TEST(CloverLoad, ChargesOperationsAndCases) {
+  const auto us_of = [](std::uint64_t writes_percent, Duration operation, Duration swap) {
+    CloverWorkload workload = small("steering", writes_percent);
+    workload.operation_cost = operation;
+    workload.swap_cost = swap;
+    const CloverResult result = run_clover_load(connectx5(), workload, 1);
+    EXPECT_EQ(result.problem, "");
+    return static_cast<double>(workload.threads) / metric(result, "throughput");
+  };
+  const Duration us = Duration::microseconds(1);
+  EXPECT_NEAR(us_of(0, us * 2, {}) - us_of(0, {}, {}), 2, 0.1);
+  EXPECT_NEAR(us_of(0, {}, us * 2), us_of(0, {}, {}), 0.01);
+  EXPECT_NEAR(us_of(100, {}, us * 2) - us_of(100, {}, {}), 2, 0.3);
 }
 
 TEST(CloverLoad, HoldsUpWhatIsBehindAContendedCasOnASharedQueuePair) {
