@@ -50,6 +50,7 @@ Multiplexer::Multiplexer(const MultiplexerConfig& config, Connections& connectio
       writes_(config.long_writes),
       lines_(config.lines),
       room_(std::size_t{connections.capacity()} * 2) {
+  SLUICE_CHECK(config.ring <= InEntry::kMostPackets);
   regions_.reserve(kMaxRegions);  // lines in them stay where they are
   for (const WordRegion& region : config.regions) {
     const bool added = add_region(region);
@@ -347,13 +348,7 @@ Verdict Multiplexer::replace(Time now, const Judged& packet, WordIndex index, co
   const Psn out = shared.out_next;
   const Psn in = packet.psn();
   const bool is_write = operation.kind == WordOperation::Kind::kWrite;
-  in_ring(packet.index).place(in) = {.psn = in.value(),
-                                     .out = out.value(),
-                                     .prior = word.value,
-                                     .span = 1,
-                                     .went = Went::kReplaced,
-                                     .answered = false,
-                                     .is_write = is_write};
+  in_ring(packet.index).place(in) = InEntry::replaced(in, out, word.value, is_write);
   word.value = operation.outcome(word.value);
   ++word.open;
   OutEntry& entry = ring.place(out);
@@ -492,12 +487,11 @@ void Multiplexer::number(const Judged& packet, Psn in, std::uint32_t span) {
   if (ask) editor.set_ack_request(true);
   if (n.translated) {
     const Psn out = n.out_next;
-    in_ring(packet.index).place(in) = {
-        .psn = in.value(), .out = out.value(), .span = static_cast<std::uint16_t>(span), .went = Went::kOwnWay};
+    in_ring(packet.index).place(in) = InEntry::own_way(in, out, span);
     out_ring(packet.index).place(out) = {.psn = out.value(),
                                          .in = in.value(),
                                          .owner = packet.index,
-                                         .span = static_cast<std::uint16_t>(span),
+                                         .packets = static_cast<std::uint16_t>(span),
                                          .went = Went::kOwnWay};
     n.out_next = out + span;
     n.place = packet.index;
@@ -546,7 +540,7 @@ std::optional<Verdict> Multiplexer::on_repeated_request(Time now, const Judged& 
   editor.set_psn(out);
   editor.commit();
   // What stands behind it on the shared connection was refused with it.
-  if (n.carrier != kNone) send_again(now, n.carrier, out + entry->span, outbox);
+  if (n.carrier != kNone) send_again(now, n.carrier, out + entry->span(), outbox);
   return Verdict::kRepeatedRenumbered;
 }
 

@@ -44,7 +44,7 @@ struct MultiplexerConfig {
   bool discover = false;            // every other one that is seen, too; whether it is writable has to be shown
   std::vector<wire::Gid> servers;   // … of these servers only
   std::uint32_t words = 1024;
-  std::uint32_t ring = 128;           // packets of a client
+  std::uint32_t ring = 128;           // packets of a client, a power of two, at most InEntry::kMostPackets
   std::uint32_t carriers = 16;        // at once
   std::uint32_t carrier_ring = 8192;  // packets on each
   std::uint32_t passes = 4096;        // operations that pass by themselves, at once

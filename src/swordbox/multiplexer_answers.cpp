@@ -67,7 +67,7 @@ std::optional<Verdict> Multiplexer::on_acknowledge(Time now, const Judged& packe
     // Nothing new of the client's own: let it have an ACK that it asked for again.
     const OutEntry* const entry = out_ring(packet.index).find_covering(out, n.longest_read);
     if (entry == nullptr || entry->went != Went::kOwnWay) return Verdict::kSharedAnswer;
-    return forward_answer(packet, Psn(entry->in) + (entry->span - 1u));
+    return forward_answer(packet, Psn(entry->in) + (entry->span() - 1u));
   }
   static_cast<void>(acknowledge(now, packet.index, out - 1, outbox));  // the NAK says so itself
   const bool fatal = aeth.is_nak() && aeth.nak_code() != wire::NakCode::kPsnSequenceError;
@@ -93,7 +93,7 @@ std::optional<Verdict> Multiplexer::on_data(Time now, const Judged& packet, port
   const OutEntry* const entry = out_ring(packet.index).find_covering(out, n.longest_read);
   if (entry == nullptr || entry->went != Went::kOwnWay) return Verdict::kStale;
   const Psn in = Psn(entry->in) + static_cast<std::uint32_t>(out.since(Psn(entry->psn)));
-  const bool last = out == Psn(entry->psn) + (entry->span - 1u);
+  const bool last = out == Psn(entry->psn) + (entry->span() - 1u);
   const Psn first(entry->psn);
   // It says that all before it has been executed.
   static_cast<void>(acknowledge(now, packet.index, last ? out : first - 1, outbox));
@@ -115,12 +115,12 @@ std::uint32_t Multiplexer::acknowledge(Time now, ConnectionIndex connection, Psn
   while (up_to.since(n.first_open) >= 0) {
     const OutEntry* const entry = ring.find(n.first_open);
     SLUICE_CHECK(entry != nullptr);
-    const Psn end = n.first_open + entry->span;
+    const Psn end = n.first_open + entry->span();
     if (up_to.since(end) < -1) break;  // a READ that is answered in part
     n.first_open = end;
     progress = true;
     if (entry->went == Went::kOwnWay) {
-      own = (Psn(entry->in) + (entry->span - 1u)).value();
+      own = (Psn(entry->in) + (entry->span() - 1u)).value();
       if (InEntry* const in = in_ring(connection).find(Psn(entry->in))) in->answered = true;
       flush_answers(connection, outbox);
     } else {
@@ -177,7 +177,7 @@ void Multiplexer::flush_answers(ConnectionIndex connection, port::FrameSink& out
     InEntry* const entry = in_ring(connection).find_covering(d.acknowledged + 1, n.longest_read);
     if (entry == nullptr || !entry->answered) return;
     if (entry->went == Went::kReplaced && answers_wait(connection)) return;  // behind those; after_release() goes on
-    d.acknowledged = Psn(entry->psn) + (entry->span - 1u);
+    d.acknowledged = Psn(entry->psn) + (entry->span() - 1u);
     if (entry->went != Went::kReplaced) continue;
     n.msn_shift = n.msn_shift + 1;
     n.msn = n.msn + 1;

@@ -111,8 +111,7 @@ bool Multiplexer::replace_at_once_in(Time now, const port::Frame& frame, wire::P
   ++word.open;
   const Psn in = parsed.psn;
   const Psn out = shared.out_next;
-  in_ring(crossing.connection).place(in) = {
-      .psn = in.value(), .out = out.value(), .prior = prior, .span = 1, .went = Went::kReplaced};
+  in_ring(crossing.connection).place(in) = InEntry::replaced(in, out, prior, false);
   ring.place(out) = {out.value(), in.value(), crossing.connection, index, word.value, 1, Went::kReplaced, false};
   shared.out_next = out + 1;
   shared.out_start = followed(shared.out_start, out);

@@ -27,14 +27,40 @@ enum class Went : std::uint8_t {
   kCarriedOver,  // ring out only: a WRITE of the last outcome for a word whose shared connection was lost
 };
 
+// Four of these fill a cache line, and none lies in two.
 struct InEntry {
-  std::uint32_t psn = 0;
-  std::uint32_t out = 0;
-  std::uint64_t prior = 0;
-  std::uint16_t span = 1;
-  Went went = Went::kNowhere;
-  bool answered = false;
-  bool is_write = false;  // its answer is a plain ACK
+  static constexpr std::uint32_t kMostPackets = 1u << 12;
+
+  std::uint64_t psn : 24 = 0;
+  std::uint64_t out : 24 = 0;
+  std::uint64_t more : 12 = 0;  // packets behind the first
+  Went went : 2 = Went::kNowhere;
+  bool answered : 1 = false;
+  bool is_write : 1 = false;  // its answer is a plain ACK
+  std::uint64_t prior = 0;    // of a replaced one
+
+  static InEntry replaced(Psn in, Psn out, std::uint64_t prior, bool is_write) {
+    InEntry entry = of(in, out, Went::kReplaced);
+    entry.is_write = is_write;
+    entry.prior = prior;
+    return entry;
+  }
+  // REQUIRES: 0 < packets <= kMostPackets.
+  static InEntry own_way(Psn in, Psn out, std::uint32_t packets) {
+    InEntry entry = of(in, out, Went::kOwnWay);
+    entry.more = (packets - 1) & (kMostPackets - 1);
+    return entry;
+  }
+  std::uint32_t span() const { return static_cast<std::uint32_t>(more) + 1; }
+
+ private:
+  static InEntry of(Psn in, Psn out, Went went) {
+    InEntry entry;
+    entry.psn = in.value() & Psn::kMask;
+    entry.out = out.value() & Psn::kMask;
+    entry.went = went;
+    return entry;
+  }
 };
 
 struct OutEntry {
@@ -43,11 +69,13 @@ struct OutEntry {
   ConnectionIndex owner = kNone;  // kNone: gone
   std::uint32_t word = kNone;
   std::uint64_t value = 0;
-  std::uint16_t span = 1;
+  std::uint16_t packets = 1;
   Went went = Went::kNowhere;
   bool marked = false;  // it had met congestion before it came to the box
+
+  std::uint32_t span() const { return packets; }
 };
-static_assert(sizeof(InEntry) == 24 && sizeof(OutEntry) == 32);
+static_assert(sizeof(InEntry) == 16 && sizeof(OutEntry) == 32);
 
 template <class Entry>
 class NumberRing {
@@ -64,7 +92,7 @@ class NumberRing {
   Entry* find_covering(Psn psn, std::uint32_t longest) const {
     for (std::uint32_t back = 0; back < longest && back <= mask_; ++back) {
       Entry* const entry = find(psn - back);
-      if (entry != nullptr) return back < entry->span ? entry : nullptr;
+      if (entry != nullptr) return back < entry->span() ? entry : nullptr;
     }
     return nullptr;
   }
