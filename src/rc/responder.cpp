@@ -439,7 +439,7 @@ bool Responder::poll_transmit(Time, port::FrameSink& sink) {
     case Answer::Kind::kRead:
       if (records_[answer.record].first_psn + answer.packet != answer.psn) break;  // moot likewise
       if (!emit_read(answer, sink)) return false;
-      if (answer.packet != answer.end && !failing_) return true;
+      if (answer.packet != answer.end) return true;
       break;
   }
   if (answer.fresh) --fresh_pending_;
@@ -495,6 +495,7 @@ bool Responder::emit_read(Answer& answer, port::FrameSink& sink) {
     if (host == nullptr) {
       // The region has been withdrawn meanwhile. Whatever was to follow this answer must not overtake the refusal.
       answers_tail_ = answers_head_ + 1;
+      answer.packet = answer.end;
       refuse(answer.psn, NakCode::kRemoteAccessError);
       return true;
     }

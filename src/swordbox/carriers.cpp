@@ -11,6 +11,7 @@ namespace sluice::swordbox {
 namespace {
 
 constexpr std::uint32_t kSentAgainAtOnce = 128;
+constexpr Duration kInstant = Duration::picoseconds(1);
 
 }  // namespace
 
@@ -125,12 +126,13 @@ void Multiplexer::lose(Time now, std::uint32_t index) {
 // A connection that is translated already and may write where the region lies.
 ConnectionIndex Multiplexer::find_carrier_for(std::uint16_t region) const {
   const bool writable = regions_[region].region.writable;
-  ConnectionIndex latest = kNone;  // heard of: the likeliest to be alive
+  ConnectionIndex latest = kNone;  // heard of: the likeliest to be alive. One that is amid a message of its own last.
   for (ConnectionIndex c = 0; c < connections_.capacity(); ++c) {
     const Numbering& n = numbers_[c];
     const bool may = (n.proven >> region & 1) != 0 && (writable || (n.proven_write >> region & 1) != 0);
     if (!may || !n.translated || n.cut_off || !connections_[c].alive || connections_[c].closing) continue;
-    if (latest == kNone || connections_[c].last_seen > connections_[latest].last_seen) latest = c;
+    const auto rank = [&](ConnectionIndex i) { return std::pair(!numbers_[i].mid_message, connections_[i].last_seen); };
+    if (latest == kNone || rank(c) > rank(latest)) latest = c;
   }
   return latest;
 }
@@ -148,15 +150,32 @@ void Multiplexer::recover(Time now, std::uint16_t index, port::FrameSink& outbox
       auto& served = carriers_[carrier].regions;
       if (std::ranges::find(served, index) == served.end()) served.push_back(index);
       carry_over(now, index, carrier, outbox);
-    } else if (carrier != kNone) {  // soon
+      if (std::ranges::all_of(orphans_, [&](const Orphan& o) { return o.region != index || o.under_way; })) {
+        room_.wake(region.line, ready_);
+        return;
+      }
+      // For the others there was no room.
       region.recovering = true;
       region.recovering_until = now + config_.repair_after;
       return;
-    } else {
-      abandon(index);
     }
+    if (carrier != kNone && !is_silent(now, next)) {  // soon
+      region.recovering = true;
+      region.recovering_until = now + config_.repair_after;
+      return;
+    }
+    abandon(index);
   }
   room_.wake(region.line, ready_);
+}
+
+bool Multiplexer::is_silent(Time now, ConnectionIndex connection) const {
+  return now - connections_[connection].last_seen > config_.give_up_after;
+}
+
+// Its owner began a message and does not end it: those who wait for that need another one. REQUIRES: somebody does.
+void Multiplexer::leave_if_silent(Time now, std::uint32_t index) {
+  if (is_silent(now, carriers_[index].connection)) retire(index);
 }
 
 void Multiplexer::carry_over(Time now, std::uint16_t region, std::uint32_t index, port::FrameSink& outbox) {
@@ -166,6 +185,7 @@ void Multiplexer::carry_over(Time now, std::uint16_t region, std::uint32_t index
   const Psn first = n.out_next;
   for (Orphan& orphan : orphans_) {
     if (orphan.region != region || orphan.under_way) continue;
+    if (n.out_next.since(n.first_open) >= static_cast<std::int32_t>(ring.size())) break;
     for (Orphan& same : orphans_) {
       if (same.word == orphan.word) same.under_way = true;
     }
@@ -198,6 +218,7 @@ void Multiplexer::abandon(std::uint16_t region) {
 void Multiplexer::on_connection_gone(Time now, ConnectionIndex connection) {
   Numbering& n = numbers_[connection];
   forget_waiting(connection);
+  if (n.member) forget_words_of_last(connection);
   if (n.carrier != kNone) {
     if (carriers_[n.carrier].open != 0) {
       lose(now, n.carrier);
@@ -229,10 +250,29 @@ void Multiplexer::on_connection_gone(Time now, ConnectionIndex connection) {
   n = Numbering{};
 }
 
+// With a server's last connection goes what its words were known to hold: it may come back with other memory behind the same names.
+void Multiplexer::forget_words_of_last(ConnectionIndex connection) {
+  const NetAddress& server = connections_[connection].address[numbers_[connection].server_end];
+  for (ConnectionIndex c = 0; c < connections_.capacity(); ++c) {
+    const Connection& other = connections_[c];
+    if (c != connection && other.alive && (other.address[0] == server || other.address[1] == server)) return;
+  }
+  if (std::ranges::none_of(regions_, [&](const KnownRegion& r) { return r.server == server; })) return;
+  for (WordIndex i = 0; i < words_.capacity(); ++i) {
+    Word& word = words_[i];
+    if (word.region != Word::kNoRegion && regions_[word.region].server == server && word.open == 0) word.known = false;
+  }
+}
+
 Time Multiplexer::next_deadline() const {
   Time next = Time::never();
   for (const Carrier& carrier : carriers_) {
-    if (carrier.connection != kNone && carrier.open != 0) next = std::min(next, carrier.due);
+    if (carrier.connection == kNone) continue;
+    if (carrier.open != 0) {
+      next = std::min(next, carrier.due);
+    } else if (waits_for_owner(carrier)) {
+      next = std::min(next, connections_[carrier.connection].last_seen + config_.give_up_after + kInstant);
+    }
   }
   const bool looks = free_passes_.size() != passes_.size() ||
                      std::ranges::any_of(regions_, [](const KnownRegion& r) { return r.recovering; });
@@ -249,6 +289,7 @@ void Multiplexer::on_deadline(Time now, port::FrameSink& outbox) {
   now_ = now;
   for (std::uint32_t i = 0; i < carriers_.size(); ++i) {
     Carrier& carrier = carriers_[i];
+    if (carrier.connection != kNone && waits_for_owner(carrier)) leave_if_silent(now, i);
     if (carrier.connection == kNone || carrier.open == 0 || carrier.due > now) continue;
     if (now - carrier.progress > config_.give_up_after) {
       lose(now, i);

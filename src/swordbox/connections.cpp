@@ -224,15 +224,22 @@ Connections::Handshake* Connections::recall(const NetAddress& initiator, wire::C
   return nullptr;
 }
 
-// REQ and REP tell at which PSN their receivers begin to send. A REP may come again.
+// REQ and REP tell at which PSN their receivers begin to send. Both may come again, late: then the connection is known, and has got on.
 void Connections::complete(Time now, const wire::CmRep& rep, const NetAddress& from, const NetAddress& to) {
   Handshake* const h = recall(to, rep.remote_comm_id);
   if (h == nullptr || h->acceptor != from) return;
   h->used = false;
+  const auto origin =
+      static_cast<std::uint32_t>(mix(std::uint64_t{rep.starting_psn.value()} << 24 | h->psn.value())) | 1;
+  const Crossing known = find(to, from, rep.local_qpn);
+  const bool is_again =
+      known && known.connection == find(from, to, h->qpn).connection && table_[known.connection].origin == origin;
+  if (is_again) return;
   announce(now, {.address = {to.gid(), from.gid()},
                  .qpn = {h->qpn, rep.local_qpn},
                  .starting_psn = {rep.starting_psn, h->psn},
                  .mtu = h->mtu});
+  if (const Crossing made = find(to, from, rep.local_qpn)) table_[made.connection].origin = origin;
 }
 
 // -------------------------------------------------------------------------------------------------------------- ageing

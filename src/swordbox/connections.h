@@ -83,7 +83,8 @@ struct alignas(64) Connection {
   bool alive = false;
   bool closing = false;
   bool announced = false;
-  bool is_v4 = false;  // both addresses
+  bool is_v4 = false;        // both addresses
+  std::uint32_t origin = 0;  // of the PSNs that it began with, mixed; 0: not from a handshake
   // A cache line of its own: what others' packets need.
   alignas(64) std::array<Direction, 2> to{};
   std::array<Qpn, 2> qpn{kUnknownQpn, kUnknownQpn};

@@ -22,6 +22,13 @@ bool is_whole_word(const Judged& packet, const wire::Reth& reth) {
          packet.parsed.payload_length == kWordBytes && reth.virtual_address % kWordBytes == 0;
 }
 
+// The PSN of the last packet of a WRITE whose first one this is.
+Psn last_of_write(const Judged& packet) {
+  const std::uint32_t packet_bytes = std::max<std::uint32_t>(packet.parsed.payload_length, 1);
+  const std::uint32_t length = packet.reth().length;
+  return packet.psn() + (length == 0 ? 0 : (length - 1) / packet_bytes);
+}
+
 }  // namespace
 
 std::uint64_t Multiplexer::WordOperation::outcome(std::uint64_t prior) const {
@@ -189,8 +196,12 @@ std::optional<Verdict> Multiplexer::on_request(Time now, const Judged& packet, b
   wire::RKey rkey{};
   const auto operation = parse(packet, address, rkey);
   if (!operation) {
-    if (packet.parsed.traits().kind == Kind::kWrite && packet.parsed.traits().starts_message()) {
-      if (const auto verdict = on_long_write(now, packet)) return verdict;
+    if (packet.parsed.traits().kind == Kind::kWrite) {
+      if (!packet.parsed.traits().starts_message()) {
+        prolong_writes(now, packet);
+      } else if (const auto verdict = on_long_write(now, packet)) {
+        return verdict;
+      }
     }
     return own_way(packet);
   }
@@ -215,13 +226,56 @@ WordIndex Multiplexer::track(std::uint16_t region, std::uint64_t address) {
   return index;
 }
 
-bool Multiplexer::reaches_region(const Judged& packet, const wire::Reth& reth) const {
+std::optional<Multiplexer::Stretch> Multiplexer::stretch_of(const wire::Reth& reth) {
+  if (reth.length == 0) return std::nullopt;
+  const Stretch where{reth.virtual_address, reth.virtual_address + (reth.length - 1)};
+  if (where.last < where.first) return std::nullopt;  // the server refuses it
+  return where;
+}
+
+Multiplexer::Stretch Multiplexer::stretch_of(const KnownRegion& region) {
+  constexpr std::uint64_t kEnd = ~std::uint64_t{0};
+  const std::uint64_t address = region.region.address;
+  const std::uint64_t length = region.region.length;
+  return {address, length == 0 || length - 1 > kEnd - address ? kEnd : address + (length - 1)};
+}
+
+bool Multiplexer::reaches_region(const Judged& packet, wire::RKey rkey, const Stretch& where) const {
   if (discovers(packet.connection.address[packet.end])) return true;
   return std::ranges::any_of(regions_, [&](const KnownRegion& r) {
-    const bool same = r.region.rkey == reth.rkey && r.server == packet.connection.address[packet.end];
-    return same && (r.region.length == 0 || (reth.virtual_address < r.region.address + r.region.length &&
-                                             r.region.address < reth.virtual_address + reth.length));
+    const bool same = r.region.rkey == rkey && r.server == packet.connection.address[packet.end];
+    return same && stretch_of(r).meets(where);
   });
+}
+
+template <class F>
+void Multiplexer::for_each_word(const NetAddress& server, wire::RKey rkey, const Stretch& where, F&& f) const {
+  constexpr std::uint64_t kWordMask = ~std::uint64_t{kWordBytes - 1};
+  for (std::size_t i = 0; i < regions_.size(); ++i) {
+    const KnownRegion& r = regions_[i];
+    const auto region = static_cast<std::uint16_t>(i);
+    const Stretch all = stretch_of(r);
+    if (r.region.rkey != rkey || r.server != server || !all.meets(where)) continue;
+    // Of the first word to the last.
+    const Stretch words{std::max(where.first, all.first) & kWordMask, std::min(where.last, all.last) & kWordMask};
+    if ((words.last - words.first) / kWordBytes >= words_.capacity()) {
+      for (WordIndex word = 0; word < words_.capacity(); ++word) {
+        const bool in = words_[word].region == region && words.meets({words_[word].address, words_[word].address});
+        if (in && !f(word)) return;
+      }
+      continue;
+    }
+    for (std::uint64_t page = words.first;;) {
+      const std::uint64_t end = std::min(words.last, (page | (Words::kPageBytes - 1)) & kWordMask);
+      for (std::uint64_t a = page; words_.may_be_on_page(region, page); a += kWordBytes) {
+        const WordIndex word = words_.find(region, a);
+        if (word != kNone && !f(word)) return;
+        if (a == end) break;
+      }
+      if (end == words.last) break;
+      page = end + kWordBytes;
+    }
+  }
 }
 
 bool Multiplexer::is_done(Time now, const LongWrite& write) const {
@@ -237,7 +291,7 @@ bool Multiplexer::is_written_to(Time now, const Word& word, Pass& until) const {
   for (std::size_t k = 0; k < writes_under_way_; ++k) {
     const LongWrite& write = writes_[(first_write_ + k) % writes_.size()];
     const bool meets = write.rkey == region.region.rkey && write.server == region.server &&
-                       word.address < write.address + write.length && write.address < word.address + kWordBytes;
+                       write.where.meets({word.address, word.address + (kWordBytes - 1)});
     if (!meets || is_done(now, write)) continue;
     const bool same = connections_[write.connection].generation == write.generation;
     until = {.connection = same ? write.connection : kNone, .psn = write.psn, .expires = write.expires};
@@ -248,20 +302,22 @@ bool Multiplexer::is_written_to(Time now, const Word& word, Pass& until) const {
 }
 
 // A WRITE of more or less than a word goes to memory where words may be tracked later.
-void Multiplexer::note_write(Time now, const Judged& packet) {
-  const auto reth = packet.reth();
-  if (reth.length == 0) return;
-  const std::uint32_t packet_bytes = std::max<std::uint32_t>(packet.parsed.payload_length, 1);
-  const std::uint32_t packets = (reth.length + packet_bytes - 1) / packet_bytes;
+void Multiplexer::note_write(Time now, const Judged& packet, wire::RKey rkey, const Stretch& where) {
   while (writes_under_way_ != 0 && is_done(now, writes_[first_write_])) {
     first_write_ = (first_write_ + 1) % writes_.size();
     --writes_under_way_;
   }
   if (writes_under_way_ == writes_.size()) {
     const LongWrite& oldest = writes_[first_write_];
-    for (std::uint64_t a = oldest.address & ~(kLineBytes - 1); a < oldest.address + oldest.length; a += kLineBytes) {
+    const std::uint64_t lines = oldest.where.last / kLineBytes - oldest.where.first / kLineBytes + 1;
+    if (lines >= lines_.size()) {
+      for (Time& until : lines_) until = std::max(until, oldest.expires);
+    } else {
       for (std::size_t region = 0; region < regions_.size(); ++region) {
-        lines_[line_of(static_cast<std::uint16_t>(region), a)] = oldest.expires;
+        for (std::uint64_t k = 0; k < lines; ++k) {
+          Time& until = lines_[line_of(static_cast<std::uint16_t>(region), oldest.where.first + k * kLineBytes)];
+          until = std::max(until, oldest.expires);
+        }
       }
     }
     first_write_ = (first_write_ + 1) % writes_.size();
@@ -269,13 +325,12 @@ void Multiplexer::note_write(Time now, const Judged& packet) {
   }
   writes_[(first_write_ + writes_under_way_++) % writes_.size()] = {.connection = packet.index,
                                                                     .generation = packet.connection.generation,
-                                                                    .psn = (packet.psn() + (packets - 1)).value(),
+                                                                    .psn = last_of_write(packet).value(),
                                                                     .end = packet.end,
                                                                     .server = packet.connection.address[packet.end],
-                                                                    .rkey = reth.rkey,
-                                                                    .address = reth.virtual_address,
-                                                                    .length = reth.length,
-                                                                    .expires = now + config_.flight};
+                                                                    .rkey = rkey,
+                                                                    .where = where,
+                                                                    .expires = now + watched_for(packet)};
   // So that its ACK is asked for, and noticed.
   Numbering& n = numbers_[packet.index];
   if (n.member) return;
@@ -295,8 +350,8 @@ std::optional<Verdict> Multiplexer::own_way(const Judged& packet) {
 bool Multiplexer::replaceable(const Judged& packet, const Word& word) const {
   const Numbering& n = numbers_[packet.index];
   return word.known && n.has_request_headers && n.has_answer_headers && (n.proven >> word.region & 1) != 0 &&
-         packet.connection.mtu != 0 && packet.connection.qpn[1 - packet.end] != kUnknownQpn &&
-         n.may_be_renumbered_from(packet.end, packet.psn());
+         packet.connection.mtu != 0 && packet.connection.to[packet.end].loose == 0 &&
+         packet.connection.qpn[1 - packet.end] != kUnknownQpn && n.may_be_renumbered_from(packet.end, packet.psn());
 }
 
 Verdict Multiplexer::on_word(Time now, const Judged& packet, WordIndex index, const WordOperation& operation, bool on) {
@@ -317,7 +372,8 @@ Verdict Multiplexer::on_word(Time now, const Judged& packet, WordIndex index, co
   if (region.carrier == kNone) {
     const bool may_carry = region.region.writable || (n.proven_write >> word.region & 1) != 0;
     const ConnectionIndex other = may_carry ? kNone : find_carrier_for(word.region);
-    if (!may_carry && other == kNone) return pass(now, packet, index, operation, 1);
+    const bool none = other == kNone || numbers_[other].mid_message;
+    if (!may_carry && none) return pass(now, packet, index, operation, 1);
     if (may_carry && under_way(packet) && (!n.translated || n.place != packet.index)) return wait(n.line, packet);
     if (may_carry && !n.translated) begin_translation(packet);
     region.carrier = make_carrier(now, may_carry ? packet.index : other);
@@ -401,7 +457,7 @@ Verdict Multiplexer::pass(Time now, const Judged& packet, WordIndex index, const
              .connection = packet.index,
              .psn = (packet.psn() + (packets - 1)).value(),
              .operation = operation,
-             .expires = now + config_.flight});
+             .expires = now + watched_for(packet)});
   return Verdict::kWordPassed;
 }
 
@@ -422,23 +478,14 @@ void Multiplexer::take_pass(const Pass& pass) {
 // A WRITE of more or less than a word: none of the words that it covers may be under way.
 std::optional<Verdict> Multiplexer::on_long_write(Time now, const Judged& packet) {
   const auto reth = packet.reth();
-  if (reth.length == 0) return std::nullopt;
-  const std::uint64_t first = reth.virtual_address & ~std::uint64_t{kWordBytes - 1};
-  const std::uint64_t last = (reth.virtual_address + reth.length - 1) & ~std::uint64_t{kWordBytes - 1};
+  const auto where = stretch_of(reth);
+  if (!where) return std::nullopt;
+  const NetAddress& server = packet.connection.address[packet.end];
+  // Memory that is to be discovered becomes known here, too.
+  for (const std::uint64_t address : {where->first, where->last}) region_of(server, reth.rkey, address);
   std::uint32_t covered = 0;
-  const auto for_each = [&](auto&& f) {
-    for (std::uint64_t page = first & ~(Words::kPageBytes - 1); page <= last; page += Words::kPageBytes) {
-      const std::uint16_t region = region_of(packet.connection.address[packet.end], reth.rkey, std::max(page, first));
-      if (region == kNoRegion || !words_.may_be_on_page(region, page)) continue;
-      const std::uint64_t end = std::min(last, page + Words::kPageBytes - kWordBytes);
-      for (std::uint64_t a = std::max(page, first); a <= end; a += kWordBytes) {
-        const WordIndex word = words_.find(region, a);
-        if (word != kNone && !f(word)) return;
-      }
-    }
-  };
   WordIndex busy = kNone;
-  for_each([&](WordIndex word) {
+  for_each_word(server, reth.rkey, *where, [&](WordIndex word) {
     ++covered;
     if (words_[word].open != 0 || words_[word].pass != kNone) busy = word;
     return busy == kNone;
@@ -446,14 +493,90 @@ std::optional<Verdict> Multiplexer::on_long_write(Time now, const Judged& packet
   if (busy != kNone) return wait(words_[busy].line, packet);
   if (covered > free_passes_.size()) return Verdict::kWordNoRoom;
   if (const auto verdict = own_way(packet)) return verdict;
-  if (reaches_region(packet, reth)) note_write(now, packet);
+  if (reaches_region(packet, reth.rkey, *where)) note_write(now, packet, reth.rkey, *where);
   if (covered == 0) return std::nullopt;
   numbers_[packet.index].member = true;
   numbers_[packet.index].server_end = packet.end;
-  const std::uint32_t packet_bytes = std::max<std::uint32_t>(packet.parsed.payload_length, 1);
-  const std::uint32_t packets = (reth.length + packet_bytes - 1) / packet_bytes;
-  for_each([&](WordIndex word) { return pass(now, packet, word, {}, packets) == Verdict::kWordPassed; });
+  numbers_[packet.index].prolonged = now;
+  const auto packets = static_cast<std::uint32_t>(last_of_write(packet).since(packet.psn())) + 1;
+  for_each_word(server, reth.rkey, *where,
+                [&](WordIndex word) { return pass(now, packet, word, {}, packets) == Verdict::kWordPassed; });
   return Verdict::kWordPassed;
+}
+
+// So long from now on a request may be executed, or what comes behind it of its message until prolong_writes() is asked next.
+Duration Multiplexer::watched_for(const Judged& packet) const {
+  return packet.parsed.traits().ends_message() ? config_.flight : config_.flight + prolonged_each();
+}
+
+// A WRITE goes on.
+void Multiplexer::prolong_writes(Time now, const Judged& packet) {
+  Numbering& n = numbers_[packet.index];
+  if (!n.member || n.server_end != packet.end || now < n.prolonged + prolonged_each()) return;
+  n.prolonged = now;
+  const Time expires = now + config_.flight + prolonged_each();
+  for (std::uint32_t i = n.first_pass; i != kNone; i = passes_[i].next) {
+    if (Psn(passes_[i].psn).since(packet.psn()) >= 0) passes_[i].expires = expires;
+  }
+  for (std::size_t k = 0; k < writes_under_way_; ++k) {
+    LongWrite& write = writes_[(first_write_ + k) % writes_.size()];
+    const bool is_its = write.connection == packet.index && write.generation == packet.connection.generation;
+    if (is_its && Psn(write.psn).since(packet.psn()) >= 0) write.expires = expires;
+  }
+}
+
+// A WRITE that was not answered begins again, perhaps so late that nobody has watched for it any more. False: words that it covers are in use.
+bool Multiplexer::watch_again(Time now, const Judged& packet) {
+  Numbering& n = numbers_[packet.index];
+  const auto reth = packet.reth();
+  const auto where = stretch_of(reth);
+  const NetAddress& server = packet.connection.address[packet.end];
+  if (!where || !reaches_region(packet, reth.rkey, *where)) return true;
+  const std::uint32_t last = last_of_write(packet).value();
+  const auto is_own = [&](const Word& word) {
+    return word.pass != kNone && passes_[word.pass].connection == packet.index && passes_[word.pass].psn == last;
+  };
+  std::size_t covered = 0;
+  std::size_t needed = 0;
+  bool busy = false;
+  for_each_word(server, reth.rkey, *where, [&](WordIndex i) {
+    const Word& word = words_[i];
+    ++covered;
+    if (is_own(word)) return true;
+    ++needed;
+    busy = word.open != 0 || word.pass != kNone;
+    return !busy;
+  });
+  if (busy || needed > free_passes_.size()) return false;
+  std::uint64_t address = 0;
+  wire::RKey rkey{};
+  const auto operation = parse(packet, address, rkey);
+  const Time expires = now + watched_for(packet);
+  n.prolonged = now;
+  for_each_word(server, reth.rkey, *where, [&](WordIndex i) {
+    Word& word = words_[i];
+    if (is_own(word)) {
+      passes_[word.pass].expires = std::max(passes_[word.pass].expires, expires);
+    } else {
+      take_pass({.word = i,
+                 .connection = packet.index,
+                 .psn = last,
+                 .operation = operation.value_or(WordOperation{}),
+                 .expires = expires});
+    }
+    return true;
+  });
+  if (operation && covered != 0) return true;
+  const auto noted = std::ranges::find_if(writes_, [&](const LongWrite& write) {
+    return write.connection == packet.index && write.generation == packet.connection.generation && write.psn == last &&
+           write.expires > now;
+  });
+  if (noted == writes_.end()) {
+    note_write(now, packet, reth.rkey, *where);
+  } else {
+    noted->expires = expires;
+  }
+  return true;
 }
 
 void Multiplexer::learn_request_headers(const Judged& packet) {
@@ -492,7 +615,8 @@ void Multiplexer::number(const Judged& packet, Psn in, std::uint32_t span) {
                                          .in = in.value(),
                                          .owner = packet.index,
                                          .packets = static_cast<std::uint16_t>(span),
-                                         .went = Went::kOwnWay};
+                                         .went = Went::kOwnWay,
+                                         .asks_data = traits.kind == Kind::kReadRequest || traits.is_atomic()};
     n.out_next = out + span;
     n.place = packet.index;
     n.longest_read = std::max(n.longest_read, span);
@@ -524,6 +648,18 @@ std::optional<Verdict> Multiplexer::on_repeated_request(Time now, const Judged& 
       watched = watched || passes_[i].psn == packet.psn().value();
     const bool replaced = entry != nullptr && entry->went == Went::kReplaced;
     if (!answered && !watched && !replaced) return Verdict::kStale;
+  }
+  if (packet.parsed.traits().kind == Kind::kWrite && n.member && n.server_end == packet.end) {
+    const auto* const entry = translated ? in_ring(packet.index).find(packet.psn()) : nullptr;
+    const bool answered = packet.psn().since(packet.connection.to[packet.end].acknowledged) <= 0;
+    const bool replaced = entry != nullptr && entry->went == Went::kReplaced;
+    if (!answered && !replaced) {
+      if (!packet.parsed.traits().starts_message()) {
+        prolong_writes(now, packet);
+      } else if (!watch_again(now, packet)) {
+        return Verdict::kStale;
+      }
+    }
   }
   if (!translated || packet.psn().since(n.in_start) < 0) return std::nullopt;
   InEntry* const entry = in_ring(packet.index).find_covering(packet.psn(), n.longest_read);
@@ -558,13 +694,17 @@ bool Multiplexer::may_overtake(Time now, const Judged& packet) {
   if (traits.is_atomic()) return false;
   if (traits.kind != Kind::kWrite || !traits.starts_message()) return true;
   const auto reth = packet.reth();
-  if (!reaches_region(packet, reth)) return true;
-  const std::uint16_t region = region_of(packet.connection.address[packet.end], reth.rkey, reth.virtual_address);
-  for (std::uint64_t a = reth.virtual_address; a < reth.virtual_address + reth.length; a += Words::kPageBytes) {
-    if (words_.may_be_on_page(region, a)) return false;
-  }
-  if (reth.length != 0 && words_.may_be_on_page(region, reth.virtual_address + reth.length - 1)) return false;
-  note_write(now, packet);
+  const auto where = stretch_of(reth);
+  if (!where || !reaches_region(packet, reth.rkey, *where)) return true;
+  const NetAddress& server = packet.connection.address[packet.end];
+  for (const std::uint64_t address : {where->first, where->last}) region_of(server, reth.rkey, address);
+  bool tracked = false;
+  for_each_word(server, reth.rkey, *where, [&](WordIndex) {
+    tracked = true;
+    return false;
+  });
+  if (tracked) return false;
+  note_write(now, packet, reth.rkey, *where);
   return true;
 }
 

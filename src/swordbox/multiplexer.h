@@ -184,6 +184,13 @@ class Multiplexer {
     std::optional<std::uint64_t> prior{};
     Time expires{};  // then it has been executed or never will be
   };
+  // Memory from its first byte to its last.
+  struct Stretch {
+    std::uint64_t first = 0;
+    std::uint64_t last = 0;
+
+    bool meets(const Stretch& other) const { return first <= other.last && other.first <= last; }
+  };
   struct LongWrite {
     ConnectionIndex connection = kNone;
     std::uint32_t generation = 0;  // of the connection's place
@@ -191,8 +198,7 @@ class Multiplexer {
     std::uint8_t end = 0;
     NetAddress server{};
     wire::RKey rkey{};
-    std::uint64_t address = 0;
-    std::uint64_t length = 0;
+    Stretch where{};
     Time expires{};
   };
   struct Carrier {
@@ -255,10 +261,21 @@ class Multiplexer {
   Verdict on_word(Time now, const Judged& packet, WordIndex word, const WordOperation& operation, bool on);
   std::optional<Verdict> on_long_write(Time now, const Judged& packet);
   WordIndex track(std::uint16_t region, std::uint64_t address);
-  bool reaches_region(const Judged& packet, const wire::Reth& reth) const;
+  // What a WRITE covers. Nothing: no bytes, or such as no memory has.
+  static std::optional<Stretch> stretch_of(const wire::Reth& reth);
+  static Stretch stretch_of(const KnownRegion& region);
+  bool reaches_region(const Judged& packet, wire::RKey rkey, const Stretch& where) const;
+  // f(word) for each tracked one in there, until one returns false.
+  template <class F>
+  void for_each_word(const NetAddress& server, wire::RKey rkey, const Stretch& where, F&& f) const;
   bool is_done(Time now, const LongWrite& write) const;
   bool is_written_to(Time now, const Word& word, Pass& until) const;
-  void note_write(Time now, const Judged& packet);
+  void note_write(Time now, const Judged& packet, wire::RKey rkey, const Stretch& where);
+  // Of a WRITE of several packets what is watched is given more time so often, not at every packet.
+  Duration prolonged_each() const { return config_.flight / 4; }
+  Duration watched_for(const Judged& packet) const;
+  void prolong_writes(Time now, const Judged& packet);
+  bool watch_again(Time now, const Judged& packet);
   std::size_t line_of(std::uint16_t region, std::uint64_t address) const {
     return mix(address / kLineBytes ^ std::uint64_t{region} << 48) & (lines_.size() - 1);
   }
@@ -278,8 +295,12 @@ class Multiplexer {
   // multiplexer_answers.cpp
   std::optional<Verdict> on_acknowledge(Time now, const Judged& packet, port::FrameSink& outbox);
   std::optional<Verdict> on_data(Time now, const Judged& packet, port::FrameSink& outbox);
-  // Returns the client's own last request that this acknowledges anew; kNone when there is none.
-  std::uint32_t acknowledge(Time now, ConnectionIndex connection, Psn up_to, port::FrameSink& outbox);
+  // What is acknowledged anew of the client's own requests, in its numbers; kNone: nothing.
+  struct Acknowledged {
+    std::uint32_t newest = kNone;
+    std::uint32_t unanswered = kNone;  // the first one that asked for data, which did not come
+  };
+  Acknowledged acknowledge(Time now, ConnectionIndex connection, Psn up_to, port::FrameSink& outbox);
   void complete(std::uint32_t carrier, const OutEntry& entry, port::FrameSink& outbox);
   void flush_answers(ConnectionIndex connection, port::FrameSink& outbox);
   bool answer(ConnectionIndex connection, const InEntry& entry, port::FrameSink& outbox);
@@ -288,6 +309,7 @@ class Multiplexer {
   bool tell_of_congestion(ConnectionIndex connection, const port::Frame& frame, const wire::ParsedFrame& parsed,
                           port::FrameSink& outbox);
   Verdict forward_answer(const Judged& packet, Psn in);
+  Verdict ask_again(const Judged& packet, Psn in);
   void resolve(std::uint32_t pass);
   void wake_if_done(ConnectionIndex connection);
 
@@ -312,6 +334,13 @@ class Multiplexer {
   std::size_t compose(const Carrier& carrier, const OutEntry& entry, std::uint8_t* out) const;
   bool send_again(Time now, std::uint32_t carrier, Psn from, port::FrameSink& outbox);
   void lose(Time now, std::uint32_t carrier);
+  // Whether others wait for the end of a message that its owner has begun, and nothing else is under way.
+  bool waits_for_owner(const Carrier& carrier) const {
+    return carrier.open == 0 && !carrier.line.empty() && numbers_[carrier.connection].mid_message;
+  }
+  bool is_silent(Time now, ConnectionIndex connection) const;
+  void leave_if_silent(Time now, std::uint32_t carrier);
+  void forget_words_of_last(ConnectionIndex connection);
   void retire(std::uint32_t carrier);
   void recover(Time now, std::uint16_t region, port::FrameSink& outbox);
   void carry_over(Time now, std::uint16_t region, std::uint32_t carrier, port::FrameSink& outbox);

@@ -62,16 +62,22 @@ std::optional<Verdict> Multiplexer::on_acknowledge(Time now, const Judged& packe
   const auto aeth = wire::get<Aeth>(packet.frame, packet.parsed);
   if (aeth.is_ack()) {
     n.syndrome = aeth.syndrome;
-    const std::uint32_t own = acknowledge(now, packet.index, out, outbox);
-    if (own != kNone) return forward_answer(packet, Psn(own));
+    const Acknowledged own = acknowledge(now, packet.index, out, outbox);
+    if (own.unanswered != kNone) return ask_again(packet, Psn(own.unanswered));
+    if (own.newest != kNone) return forward_answer(packet, Psn(own.newest));
     // Nothing new of the client's own: let it have an ACK that it asked for again.
     const OutEntry* const entry = out_ring(packet.index).find_covering(out, n.longest_read);
-    if (entry == nullptr || entry->went != Went::kOwnWay) return Verdict::kSharedAnswer;
+    if (entry == nullptr || entry->went != Went::kOwnWay || entry->asks_data) return Verdict::kSharedAnswer;
     return forward_answer(packet, Psn(entry->in) + (entry->span() - 1u));
   }
-  static_cast<void>(acknowledge(now, packet.index, out - 1, outbox));  // the NAK says so itself
+  const Acknowledged own = acknowledge(now, packet.index, out - 1, outbox);
   const bool fatal = aeth.is_nak() && aeth.nak_code() != wire::NakCode::kPsnSequenceError;
-  if (n.carrier != kNone && !fatal) send_again(now, n.carrier, out, outbox);
+  if (n.carrier != kNone && !fatal) {
+    send_again(now, n.carrier, out, outbox);
+    // The owner is asked to wait, and those behind it wait with it.
+    if (aeth.is_rnr_nak()) carriers_[n.carrier].progress = now + aeth.rnr_delay();
+  }
+  if (!fatal && own.unanswered != kNone) return ask_again(packet, Psn(own.unanswered));
   const auto ring = out_ring(packet.index);
   std::optional<Psn> in;
   for (Psn p = out; p.since(n.out_next) < 0 && !in; ++p) {
@@ -81,9 +87,24 @@ std::optional<Verdict> Multiplexer::on_acknowledge(Time now, const Judged& packe
   }
   const OutEntry* const refused = ring.find_covering(out, n.longest_read);
   const bool is_own = refused != nullptr && refused->went == Went::kOwnWay;
+  // A NAK acknowledges what stands before it, and of that an operation that was moved may have been lost.
+  const Psn next = requests_of(packet.index).acknowledged + 1;
+  const bool is_next = in && in->since(next) <= 0;
+  Verdict verdict = Verdict::kSharedAnswer;
+  if (fatal ? is_own && is_next : in.has_value()) verdict = forward_answer(packet, is_next ? *in : next);
   if (fatal && n.carrier != kNone) lose(now, n.carrier);
-  if (!in || (fatal && !is_own)) return Verdict::kSharedAnswer;
-  return forward_answer(packet, *in);
+  return verdict;
+}
+
+// The server has answered a READ or an atomic of the client's own, and the data has been lost: the client is to send again from there on.
+// An ACK would be taken for the answer by some.
+Verdict Multiplexer::ask_again(const Judged& packet, Psn in) {
+  wire::FrameEditor editor(packet.frame, packet.parsed);
+  auto aeth = wire::get<Aeth>(packet.frame, packet.parsed);
+  aeth.syndrome = Aeth::nak(0, wire::NakCode::kPsnSequenceError).syndrome;
+  editor.set(aeth);
+  editor.commit();
+  return forward_answer(packet, in);
 }
 
 // READ responses and Atomic ACKs: always to requests of the client's own.
@@ -97,6 +118,10 @@ std::optional<Verdict> Multiplexer::on_data(Time now, const Judged& packet, port
   const Psn first(entry->psn);
   // It says that all before it has been executed.
   static_cast<void>(acknowledge(now, packet.index, last ? out : first - 1, outbox));
+  if (last) {
+    if (InEntry* const answered = in_ring(packet.index).find(Psn(entry->in))) answered->answered = true;
+    flush_answers(packet.index, outbox);
+  }
   if (packet.parsed.traits().kind == Kind::kAtomicAcknowledge) {
     for (std::uint32_t i = n.first_pass; i != kNone; i = passes_[i].next) {
       if (passes_[i].psn == in.value())
@@ -107,10 +132,11 @@ std::optional<Verdict> Multiplexer::on_data(Time now, const Judged& packet, port
 }
 
 // All up to this out-PSN has been executed by the server.
-std::uint32_t Multiplexer::acknowledge(Time now, ConnectionIndex connection, Psn up_to, port::FrameSink& outbox) {
+Multiplexer::Acknowledged Multiplexer::acknowledge(Time now, ConnectionIndex connection, Psn up_to,
+                                                   port::FrameSink& outbox) {
   Numbering& n = numbers_[connection];
   const auto ring = out_ring(connection);
-  std::uint32_t own = kNone;
+  Acknowledged own;
   bool progress = false;
   while (up_to.since(n.first_open) >= 0) {
     const OutEntry* const entry = ring.find(n.first_open);
@@ -119,15 +145,17 @@ std::uint32_t Multiplexer::acknowledge(Time now, ConnectionIndex connection, Psn
     if (up_to.since(end) < -1) break;  // a READ that is answered in part
     n.first_open = end;
     progress = true;
-    if (entry->went == Went::kOwnWay) {
-      own = (Psn(entry->in) + (entry->span() - 1u)).value();
+    if (entry->went == Went::kOwnWay && entry->asks_data) {
+      if (own.unanswered == kNone) own.unanswered = entry->in;
+    } else if (entry->went == Went::kOwnWay) {
+      own.newest = (Psn(entry->in) + (entry->span() - 1u)).value();
       if (InEntry* const in = in_ring(connection).find(Psn(entry->in))) in->answered = true;
       flush_answers(connection, outbox);
     } else {
       n.msn_shift = n.msn_shift - 1;  // the server has counted it
       const bool says_it_too = entry->owner == connection;
       complete(n.carrier, *entry, outbox);
-      if (says_it_too) own = kNone;
+      if (says_it_too) own.newest = kNone;
     }
   }
   if (progress && n.carrier != kNone) {

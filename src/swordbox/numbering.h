@@ -71,7 +71,8 @@ struct OutEntry {
   std::uint64_t value = 0;
   std::uint16_t packets = 1;
   Went went = Went::kNowhere;
-  bool marked = false;  // it had met congestion before it came to the box
+  bool marked = false;     // it had met congestion before it came to the box
+  bool asks_data = false;  // a READ or an atomic of the owner's own: an ACK alone does not answer it
 
   std::uint32_t span() const { return packets; }
 };
@@ -149,6 +150,7 @@ struct alignas(64) Numbering {
   Psn out_start{};         // as in_start
   std::uint32_t told = 0;  // of congestion, by so many notifications of its carrier
   std::uint64_t proven_write = 0;
+  Time prolonged{};  // when what is watched of its WRITEs under way was last given more time
   wire::HeaderTemplate request_headers;
   wire::HeaderTemplate answer_headers;
   // The newest PSN that has passed out of order, by direction; kNone: none has. It may still be on its way to the server.

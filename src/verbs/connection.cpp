@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
+#include <limits>
 #include <utility>
 
 #include "verbs/connection_addresses.h"
@@ -139,7 +140,9 @@ void set_any_port(ConnectionId& id, const wire::Gid& own) {
   Service& s = service();
   const NicLock guard(nic_of(id).lock());
   do {
-    s.next_port = static_cast<std::uint16_t>(std::max(s.next_port + 1, int{Service::kFirstEphemeral}));
+    const bool is_last = s.next_port == std::numeric_limits<std::uint16_t>::max();
+    const auto next = static_cast<std::uint16_t>(is_last ? 0 : s.next_port + 1);
+    s.next_port = std::max<std::uint16_t>(next, Service::kFirstEphemeral);
     set_source(id, own, s.next_port);
   } while (!take_service(s, nic_of(id), service_of(id), id.port_lock));
 }
