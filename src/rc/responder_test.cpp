@@ -631,6 +631,18 @@ TEST_F(ResponderTest, RefusesTheRestOfAReadWhoseRegionIsWithdrawnAndLetsNothingO
   expect_refusal(p->answers(), kFirst + 1, NakCode::kRemoteAccessError);
 }
 
+TEST_F(ResponderTest, AnswersAReadWholeBeforeItRefusesWhatFollows) {
+  p->deliver(read(kFirst, 2500));
+  Packet refused = write(kFirst + 3, bytes(64));
+  refused.extended = CraftedPeer::reth(kBase, memory::Key{p->key.value ^ 0x7F00}, 64);
+  p->deliver(refused);
+  const auto answers = p->answers();
+  ASSERT_THAT(answers, SizeIs(4));
+  for (std::uint32_t i = 0; i < 3; ++i) EXPECT_EQ(answers[i].psn(), kFirst + i);
+  EXPECT_EQ(answers[2].opcode(), kRcReadResponseLast);
+  expect_refusal({answers[3]}, kFirst + 3, NakCode::kRemoteAccessError);
+}
+
 TEST_F(ResponderTest, ADuplicateReadWhoseRegionIsWithdrawnIsDroppedAloneAndWhatFollowsItIsAnswered) {
   EXPECT_THAT(ask(read(kFirst, 3000)), SizeIs(3));
   p->post_receive(1);

@@ -1,11 +1,13 @@
 // Shared connections for longer than numbers last: sequence numbers of 24 bits come round while a client does nothing but operations
-// that are replaced.
+// that are replaced. And WRITEs of all extents over tracked words.
 #include "swordbox/multiplexer.h"
 
 #include <gtest/gtest.h>
 
 #include <array>
 #include <memory>
+#include <optional>
+#include <vector>
 
 #include "swordbox/box.h"
 #include "wire/frame.h"
@@ -19,9 +21,14 @@ constexpr std::uint64_t kWord = 0x10'0000;
 // One client on a connection of its own, one word, one box between them; the server's answers are made by hand.
 class Lane final : public port::FrameSink {
  public:
-  Lane() {
+  // Regions behind one another from kWord on, of these lengths; 0: all that the key opens.
+  explicit Lane(const std::vector<std::uint64_t>& lengths = {0}) {
     MultiplexerConfig config;
-    config.regions = {{.server = server_, .rkey = kKey, .address = kWord, .length = 0, .writable = true}};
+    std::uint64_t at = kWord;
+    for (const std::uint64_t length : lengths) {
+      config.regions.push_back({.server = server_, .rkey = kKey, .address = at, .length = length, .writable = true});
+      at += length;
+    }
     config.words = 4;
     config.ring = 64;
     box_.set_multiplexer(std::make_unique<Multiplexer>(config, box_.connections(), box_.counters()));
@@ -31,10 +38,23 @@ class Lane final : public port::FrameSink {
                                          .mtu = 1024});
   }
 
-  Verdict add(std::uint32_t psn) {
+  Verdict add(std::uint32_t psn, std::uint64_t address = kWord) {
     return judge(to_server_, {.opcode = wire::Opcode::kRcFetchAdd, .destination = Qpn(0x22), .psn = Psn(psn)},
-                 wire::AtomicEth{kWord, kKey, 1, 0});
+                 wire::AtomicEth{address, kKey, 1, 0});
   }
+  // The first packet of a WRITE of `length` bytes, with a few of them; the only one when they are all.
+  Verdict write(std::uint32_t psn, std::uint64_t address, std::uint32_t length) {
+    constexpr std::uint32_t kPart = 64;
+    const bool only = length <= kPart;
+    std::vector<std::uint8_t> body(wire::Reth::kSize + std::min(length, kPart));
+    wire::Reth{address, kKey, length}.write(body.data());
+    return judge_bytes(to_server_,
+                       {.opcode = only ? wire::Opcode::kRcWriteOnly : wire::Opcode::kRcWriteFirst,
+                        .destination = Qpn(0x22),
+                        .psn = Psn(psn)},
+                       body);
+  }
+  std::optional<std::uint64_t> value_of(std::uint64_t address) { return box_.multiplexer()->value_of(address); }
   Verdict ack(std::uint32_t psn) {
     return judge(to_client_, {.opcode = wire::Opcode::kRcAcknowledge, .destination = Qpn(0x11), .psn = Psn(psn)},
                  wire::Aeth::ack(1));
@@ -89,7 +109,7 @@ class Lane final : public port::FrameSink {
   wire::HeaderTemplate to_server_ = headers(client_, server_);
   wire::HeaderTemplate to_client_ = headers(server_, client_);
   Box box_{BoxConfig{}};
-  std::array<std::uint8_t, 256> frame_{};
+  std::array<std::uint8_t, 512> frame_{};
   std::array<std::uint8_t, 256> room_{};
 };
 
@@ -108,6 +128,52 @@ TEST(Multiplexer, GoesOnReplacingWhenAllNumbersHaveBeenUsed) {
   }
   // Asked for again, the last one is answered again.
   ASSERT_EQ(lane.add(100 + kAll / 2 + 1000), Verdict::kAnsweredAgain);
+}
+
+// What an atomic at this address has shown is not known any more after the WRITE.
+void expect_forgotten(const std::vector<std::uint64_t>& lengths, std::uint64_t word, std::uint64_t address,
+                      std::uint32_t length) {
+  Lane lane(lengths);
+  ASSERT_EQ(lane.add(100, word), Verdict::kWordPassed);
+  ASSERT_EQ(lane.swapped(100, 5), Verdict::kResponse);
+  ASSERT_EQ(lane.value_of(word), 6u);
+  EXPECT_EQ(lane.write(101, address, length), Verdict::kWordPassed);
+  EXPECT_EQ(lane.value_of(word), std::nullopt) << std::hex << word << ' ' << address << ' ' << length;
+}
+
+TEST(Multiplexer, KnowsNoWordAnyMoreThatAWriteReaches) {
+  expect_forgotten({0}, kWord, kWord, 64);
+  expect_forgotten({0}, kWord + 8, kWord + 15, 4);
+  expect_forgotten({0}, kWord + 0x2000, kWord + 0x1FF9, 8);
+  expect_forgotten({0x800, 0x1000}, kWord, kWord - 16, 64);             // begins before all regions, on their page
+  expect_forgotten({0x800, 0x1000}, kWord + 0x800, kWord + 0x7F0, 64);  // reaches from one into the next
+  expect_forgotten({0x800, 0x1000}, kWord + 0x1000, kWord - 0x5000, 0x8000);  // over pages of none and of both
+  expect_forgotten({0}, kWord, 1, 0xFFFF'FFFF);
+  expect_forgotten({0}, ~std::uint64_t{7}, ~std::uint64_t{63}, 64);  // the last of all memory
+}
+
+TEST(Multiplexer, LeavesAloneWhatAWriteDoesNotReach) {
+  Lane lane({0x800, 0x1000});
+  ASSERT_EQ(lane.add(100, kWord + 0x800), Verdict::kWordPassed);
+  ASSERT_EQ(lane.swapped(100, 5), Verdict::kResponse);
+  EXPECT_EQ(lane.write(101, kWord + 0x7F0, 16), Verdict::kPlain);
+  EXPECT_EQ(lane.write(102, kWord + 0x808, 64), Verdict::kPlain);
+  EXPECT_EQ(lane.write(103, kWord - 0x1000, 0x1000), Verdict::kPlain);
+  EXPECT_EQ(lane.value_of(kWord + 0x800), 6u);
+}
+
+TEST(Multiplexer, PassesAWriteThatGoesBeyondAllMemory) {
+  Lane lane({0x800});
+  EXPECT_EQ(lane.write(100, ~std::uint64_t{0xFFF}, 0x1010), Verdict::kPlain);
+  EXPECT_EQ(lane.write(101, ~std::uint64_t{7}, 16), Verdict::kPlain);
+}
+
+TEST(Multiplexer, LetsAWriteOvertakeAGapOnlyWhereNoWordIs) {
+  Lane lane({0x800});
+  ASSERT_EQ(lane.add(100), Verdict::kWordPassed);
+  ASSERT_EQ(lane.swapped(100, 5), Verdict::kResponse);
+  EXPECT_EQ(lane.write(105, kWord - 32, 32), Verdict::kGap);
+  EXPECT_EQ(lane.write(105, kWord - 32, 64), Verdict::kGapDropped);
 }
 
 }  // namespace
