@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "swordbox/box.h"
+#include "wire/cm.h"
 #include "wire/frame.h"
 
 namespace sluice::swordbox {
@@ -54,6 +55,19 @@ class Lane final : public port::FrameSink {
                         .psn = Psn(psn)},
                        body);
   }
+  // A connection to queue pair 0x33, by REQ and REP.
+  void request() {
+    manage(
+        to_server_,
+        wire::CmReq{.local_comm_id = wire::CommId(1), .local_qpn = Qpn(0x44), .starting_psn = Psn(500), .path_mtu = 3});
+  }
+  void reply(std::uint32_t starting_psn) {
+    manage(to_client_, wire::CmRep{.local_comm_id = wire::CommId(2),
+                                   .remote_comm_id = wire::CommId(1),
+                                   .local_qpn = Qpn(0x33),
+                                   .starting_psn = Psn(starting_psn)});
+  }
+  std::uint64_t announced() { return box_.counters().connections_announced; }
   std::optional<std::uint64_t> value_of(std::uint64_t address) { return box_.multiplexer()->value_of(address); }
   Verdict ack(std::uint32_t psn) {
     return judge(to_client_, {.opcode = wire::Opcode::kRcAcknowledge, .destination = Qpn(0x11), .psn = Psn(psn)},
@@ -81,6 +95,14 @@ class Lane final : public port::FrameSink {
   std::uint64_t last_prior = 0;
 
  private:
+  template <class Message>
+  void manage(const wire::HeaderTemplate& headers, const Message& message) {
+    Packet packet;
+    const std::size_t length = wire::write_cm_frame(frame_.data(), headers, Psn(0), {.message = message});
+    packet.frame = {frame_.data(), static_cast<std::uint32_t>(length)};
+    box_.process(Time(), {&packet, 1}, *this);
+    ASSERT_EQ(packet.verdict, Verdict::kManagement);
+  }
   template <class Body>
   Verdict judge(const wire::HeaderTemplate& headers, const wire::Bth& bth, const Body& body) {
     std::array<std::uint8_t, Body::kSize> bytes{};
@@ -128,6 +150,20 @@ TEST(Multiplexer, GoesOnReplacingWhenAllNumbersHaveBeenUsed) {
   }
   // Asked for again, the last one is answered again.
   ASSERT_EQ(lane.add(100 + kAll / 2 + 1000), Verdict::kAnsweredAgain);
+}
+
+TEST(Multiplexer, IsNotDisturbedByAHandshakeThatComesAgainLate) {
+  Lane lane;
+  lane.request();
+  lane.reply(900);
+  EXPECT_EQ(lane.announced(), 2u);
+  lane.reply(900);  // of a handshake that is over
+  lane.request();
+  lane.reply(900);
+  EXPECT_EQ(lane.announced(), 2u);
+  lane.request();
+  lane.reply(901);  // another life of the same queue pairs
+  EXPECT_EQ(lane.announced(), 3u);
 }
 
 // What an atomic at this address has shown is not known any more after the WRITE.
