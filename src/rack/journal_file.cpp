@@ -6,6 +6,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <limits>
 #include <utility>
 
 #include "rack/private_file.h"
@@ -41,7 +42,7 @@ ByteView bytes_of(const std::string& text) { return {reinterpret_cast<const std:
 
 Result<std::optional<JournalFile::Story>> JournalFile::read(const std::string& path) {
   if (access(path.c_str(), F_OK) != 0) return std::nullopt;
-  const auto text = read_whole_file(path);
+  const auto text = read_whole_file(path, std::numeric_limits<std::size_t>::max());
   if (!text) return tl::unexpected(text.error());
   ByteView left = bytes_of(*text);
   std::vector<std::vector<std::uint8_t>> records;

@@ -4,11 +4,13 @@
 #include <fmt/core.h>
 #include <unistd.h>
 
+#include <array>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
 #include <fstream>
-#include <sstream>
+
+#include "rack/schema.h"
 
 namespace sluice::rack {
 
@@ -25,12 +27,18 @@ Result<void> write_private_file(const std::string& path, std::string_view text) 
   return failed;
 }
 
-Result<std::string> read_whole_file(const std::string& path) {
+Result<std::string> read_whole_file(const std::string& path, std::size_t most) {
   std::ifstream in(path, std::ios::binary);
-  std::ostringstream text;
-  if (in) text << in.rdbuf();
-  if (!in) return fail(fmt::format("cannot read {}: {}", path, std::strerror(errno)));
-  return text.str();
+  std::string text;
+  std::array<char, 65'536> part{};
+  while (in) {
+    in.read(part.data(), part.size());
+    text.append(part.data(), static_cast<std::size_t>(in.gcount()));
+    if (text.size() > most)
+      return fail(fmt::format("cannot read {}: it has more than {}", path, bytes_text(most)));
+  }
+  if (!in.eof()) return fail(fmt::format("cannot read {}: {}", path, std::strerror(errno)));
+  return text;
 }
 
 }  // namespace sluice::rack

@@ -4,6 +4,7 @@
 // Threads: any; two writers of one file: one of them wins.
 #pragma once
 
+#include <cstddef>
 #include <string>
 #include <string_view>
 
@@ -13,6 +14,8 @@ namespace sluice::rack {
 
 // With mode 0600; what was there is replaced at once.
 Result<void> write_private_file(const std::string& path, std::string_view text);
-Result<std::string> read_whole_file(const std::string& path);
+// Any file. One with more than `most` bytes, as devices without an end are, is an error.
+inline constexpr std::size_t kMostOfAFile = std::size_t{64} << 20;
+Result<std::string> read_whole_file(const std::string& path, std::size_t most = kMostOfAFile);
 
 }  // namespace sluice::rack

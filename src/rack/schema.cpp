@@ -6,14 +6,12 @@
 
 #include <algorithm>
 #include <array>
-#include <cerrno>
 #include <charconv>
 #include <cmath>
-#include <cstring>
-#include <filesystem>
-#include <fstream>
 #include <sstream>
 #include <utility>
+
+#include "rack/private_file.h"
 
 namespace sluice::rack {
 namespace {
@@ -324,14 +322,9 @@ Result<void> parse_toml(std::string_view text, const std::string& path, const Ta
 }
 
 Result<void> load_toml(const std::string& path, const Tables& tables) {
-  std::ifstream in(path);
-  if (!in)
-    return fail(fmt::format("--config = {}: {}; give the path of a TOML file", in_quotes(path), std::strerror(errno)));
-  std::ostringstream text;
-  text << in.rdbuf();
-  if (in.bad() || std::filesystem::is_directory(path))
-    return fail(fmt::format("--config = {}: cannot be read; give the path of a TOML file", in_quotes(path)));
-  return parse_toml(text.str(), path, tables);
+  const auto text = read_whole_file(path);
+  if (!text) return fail(fmt::format("--config: {}; give the path of a TOML file", text.error().message));
+  return parse_toml(*text, path, tables);
 }
 
 }  // namespace sluice::rack

@@ -113,10 +113,13 @@ TEST(Schema, SetsEachTableByItself) {
 TEST(Schema, SaysThatTheFileIsNotThere) {
   const auto loaded = load_toml("/no/such/file.toml", {});
   ASSERT_FALSE(loaded);
-  EXPECT_THAT(loaded.error().message, HasSubstr("--config = \"/no/such/file.toml\": No such file"));
+  EXPECT_THAT(loaded.error().message, HasSubstr("--config: cannot read /no/such/file.toml: No such file"));
   const auto folder = load_toml("/proc/self", {});
   ASSERT_FALSE(folder) << "no file, though it can be opened";
   EXPECT_THAT(folder.error().message, HasSubstr("give the path of a TOML file"));
+  const auto endless = load_toml("/dev/zero", {});
+  ASSERT_FALSE(endless);
+  EXPECT_THAT(endless.error().message, HasSubstr("cannot read /dev/zero: it has more than 64MiB"));
 }
 
 TEST(Schema, ReadsSizes) {

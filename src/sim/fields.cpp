@@ -6,7 +6,7 @@
 #include <array>
 #include <fstream>
 #include <span>
-#include <sstream>
+#include <string>
 #include <utility>
 
 #include "port/impairment.h"
@@ -87,11 +87,17 @@ Result<toml::table> parse_toml(std::string_view text, const std::string& path) {
 }
 
 Result<std::string> read_text(const std::string& path) {
+  constexpr std::size_t kMost = std::size_t{64} << 20;  // a device without an end is no text
   std::ifstream in(path, std::ios::binary);
-  std::ostringstream text;
-  if (in) text << in.rdbuf();
-  if (!in) return sluice::fail(fmt::format("{}: cannot be read", path));
-  return text.str();
+  std::string text;
+  std::array<char, 65'536> part{};
+  while (in && text.size() <= kMost) {
+    in.read(part.data(), part.size());
+    text.append(part.data(), static_cast<std::size_t>(in.gcount()));
+  }
+  if (text.size() > kMost) return sluice::fail(fmt::format("{}: has more than 64 MiB", path));
+  if (!in.eof()) return sluice::fail(fmt::format("{}: cannot be read", path));
+  return text;
 }
 
 Fields::Fields(const toml::table& table, std::string path, std::string section, std::string& first_error,
