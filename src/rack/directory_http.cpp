@@ -35,7 +35,8 @@ void answer_error(httplib::Response& response, const Error& error) {
 
 void answer(httplib::Response& response, const Result<json>& result) {
   if (!result) return answer_error(response, result.error());
-  response.set_content(result->dump(), kJson);
+  // A certificate's name need not be UTF-8.
+  response.set_content(result->dump(-1, ' ', false, json::error_handler_t::replace), kJson);
 }
 
 Result<json> empty_object(const Result<void>& result) {

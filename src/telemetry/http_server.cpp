@@ -11,6 +11,7 @@
 #include <charconv>
 #include <chrono>
 #include <cstring>
+#include <exception>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -48,7 +49,8 @@ bool is_own_origin(const httplib::Request& request) {
 
 void answer_error(httplib::Response& response, int status, const std::string& message) {
   response.status = status;
-  response.set_content(json{{"error", message}}.dump(), kJson);
+  // What a message repeats of a request need not be UTF-8.
+  response.set_content(json{{"error", message}}.dump(-1, ' ', false, json::error_handler_t::replace), kJson);
 }
 
 std::pair<std::string, int> HttpAddress::host_and_port() const {
@@ -192,8 +194,13 @@ void HttpServer::stream(const std::string& path, Duration period, std::function<
             sink.done();
             return false;
           }
-          const std::string event = "data: " + body() + "\n\n";
-          return sink.write(event.data(), event.size());
+          // What is thrown here, cpp-httplib does not catch: the stream ends.
+          try {
+            const std::string event = "data: " + body() + "\n\n";
+            return sink.write(event.data(), event.size());
+          } catch (const std::exception&) {
+            return false;
+          }
         },
         [this](bool) { streams_.fetch_sub(1); });
   });

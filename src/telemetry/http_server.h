@@ -2,7 +2,8 @@
 //
 // Life:       start() binds and serves at once -> destroyed: every request ends.
 // Paths:      serve() for GET, take() for POST of JSON, stream() for server-sent events, http() for whatever else cpp-httplib can.
-// Errors:     of start(), with what to do. Requests are answered 4xx or 5xx with {"error": "…"}.
+// Errors:     of start(), with what to do. Requests are answered 4xx or 5xx with {"error": "…"}; what of a request is no UTF-8 is replaced there.
+//             What a stream's body() throws ends that stream, what is thrown outside of handlers that connection.
 // Safety:     a POST that a web page of another origin makes a browser send is refused (403), one that is not application/json, too (415).
 //             A request whose Host is a name (and not an address or localhost) is refused, unless it is the name that was listened at:
 //             so no foreign name that was pointed here (DNS rebinding) becomes our origin.
