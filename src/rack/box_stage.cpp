@@ -168,7 +168,9 @@ constexpr const char* kSteerReads = "clover-reads";
 constexpr const char* kWords = "words";
 
 Result<void> refuse(std::string_view name, const json& value, std::string_view allowed) {
-  return fail(fmt::format("{} = {}: {}", name, value.dump(), allowed));
+  // Printing what is nested would take stack for each level.
+  const std::string shown = value.is_array() ? "[…]" : value.is_object() ? "{…}" : value.dump();
+  return fail(fmt::format("{} = {}: {}", name, shown, allowed));
 }
 
 }  // namespace

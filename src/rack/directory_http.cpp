@@ -53,6 +53,8 @@ Result<json> json_of(const Result<Snapshot>& result) {
 template <class Handle>
 auto with_json(Handle handle) {
   return [handle](const httplib::Request& request, httplib::Response& response) {
+    if (const auto flat = telemetry::check_nesting(request.body); !flat)
+      return telemetry::answer_error(response, 400, flat.error().message);
     try {
       answer(response, handle(request, json::parse(request.body)));
     } catch (const json::exception& e) {

@@ -160,6 +160,18 @@ TEST_F(HttpServerTest, ABodyThatIsTooLongIsRefused) {
   EXPECT_EQ(client().Get("/hello")->status, 200);
 }
 
+TEST_F(HttpServerTest, ABodyThatIsNestedTooDeeplyIsRefused) {
+  const auto nested = [](std::size_t depth) { return std::string(depth, '[') + std::string(depth, ']'); };
+  EXPECT_EQ(post({}, nested(HttpServer::kMaxNesting))->status, 200);
+  taken_.clear();
+  const auto answer = post({}, nested(500'000));
+  ASSERT_TRUE(answer);
+  EXPECT_EQ(answer->status, 400);
+  EXPECT_THAT(answer->body, HasSubstr("more than 64 arrays and objects in each other"));
+  EXPECT_EQ(taken_, "");
+  EXPECT_EQ(post({}, R"({"text": "\"[)" + std::string(100, '[') + R"("})")->status, 200) << "none within strings";
+}
+
 TEST_F(HttpServerTest, StreamsEventsUntilTheReaderGoes) {
   std::string seen;
   const auto answer = client().Get("/ticks", [&](const char* data, std::size_t size) {
