@@ -11,7 +11,7 @@
 
 namespace sluice::rack {
 
-// With mode 0600; what was there is replaced at once.
+// With mode 0600; what was there is replaced at once, and stays so though the power fail when this returns.
 Result<void> write_private_file(const std::string& path, std::string_view text);
 Result<std::string> read_whole_file(const std::string& path);
 
