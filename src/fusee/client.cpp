@@ -31,31 +31,52 @@ namespace {
 MutableBytes superblock_of(std::vector<std::uint8_t>& superblocks, std::size_t node) {
   return MutableBytes(superblocks).subspan(node * kSuperblockRead, kSuperblockRead);
 }
+
+// kOk: nobody else makes a store there.
+Task<Outcome> claim_memory(remote::RemoteMemory& memory, std::span<const MemoryNode> nodes, Maker maker) {
+  const Time give_up = memory.scheduler().now() + kMaking;
+  std::vector<std::uint8_t> superblocks(nodes.size() * kSuperblockRead);
+  while (true) {
+    std::vector<Operation> reads;
+    for (std::size_t i = 0; i < nodes.size(); ++i)
+      reads.push_back(remote::read_operation(nodes[i].heap, superblock_of(superblocks, i)));
+    co_await memory.all(reads);
+    for (std::size_t i = 0; i < nodes.size(); ++i) {
+      if (reads[i].status != Status::kOk) co_return Outcome::kUnavailable;
+    }
+    for (std::size_t i = 0; i < nodes.size(); ++i) {
+      if (superblock_taken(superblock_of(superblocks, i))) co_return Outcome::kExists;
+    }
+    auto holder = load_le<std::uint64_t>(superblocks.data() + kMadeOffset);
+    if (holder == 0) {
+      const auto claimed = co_await memory.compare_and_swap(nodes[0].heap + kMadeOffset, 0, maker.word());
+      if (claimed.status != Status::kOk) co_return Outcome::kUnavailable;
+      holder = claimed.prior == 0 ? maker.word() : claimed.prior;
+    }
+    if (holder == maker.word()) co_return Outcome::kOk;
+    if (memory.scheduler().now() >= give_up) co_return Outcome::kUnknown;
+    co_await memory.scheduler().sleep_for(kMaking / 200);
+  }
+}
 }  // namespace
 
-Task<Outcome> create_store(remote::RemoteMemory& memory, std::vector<MemoryNode> nodes, Geometry geometry) {
+Task<Outcome> create_store(remote::RemoteMemory& memory, std::vector<MemoryNode> nodes, Geometry geometry,
+                           Maker maker) {
   const bool fits = *geometry.refusal() == '\0' && geometry.replicas <= nodes.size() && nodes.size() <= 256;
   if (!fits) co_return Outcome::kTooLong;
   const MemoryMap map(nodes, geometry);
   if (map.blocks() < 1) co_return Outcome::kNoSpace;
-  std::vector<std::uint8_t> superblocks(nodes.size() * kSuperblockRead);
+  const Outcome claimed = co_await claim_memory(memory, nodes, maker);
+  if (claimed != Outcome::kOk) co_return claimed;
   std::vector<Operation> operations;
   const auto done = [&operations] {
     return std::ranges::all_of(operations, [](const Operation& o) { return o.status == Status::kOk; });
   };
-  for (std::size_t i = 0; i < nodes.size(); ++i)
-    operations.push_back(remote::read_operation(nodes[i].heap, superblock_of(superblocks, i)));
-  co_await memory.all(operations);
-  if (!done()) co_return Outcome::kUnavailable;
-  for (std::size_t i = 0; i < nodes.size(); ++i) {
-    if (superblock_taken(superblock_of(superblocks, i))) co_return Outcome::kExists;
-  }
   // All else is zero, and that is an empty index and blocks of nobody.
   std::array<std::uint8_t, kSuperblockHead> head;
   std::uint64_t heap = ~std::uint64_t{0};
   for (const auto& node : nodes) heap = std::min(heap, node.heap_bytes);
   put_superblock(head, {geometry, map.partitions(), heap, 0});
-  operations.clear();
   for (const auto& node : nodes) operations.push_back(remote::write_operation(node.heap, head));
   co_await memory.all(operations);
   if (!done()) co_return Outcome::kUnavailable;

@@ -47,8 +47,10 @@ struct GetResult {
 };
 
 // Makes an empty store in memory that is all zero and that nobody else uses yet. kExists: something is there already. kTooLong: no store has this geometry over so many nodes; kNoSpace: a heap
-// is too small for it; else try again.
-remote::Task<Outcome> create_store(remote::RemoteMemory& memory, std::vector<MemoryNode> nodes, Geometry geometry);
+// is too small for it; kUnknown: another maker has begun and has not ended within kMaking; else try again, as the same maker.
+inline constexpr Duration kMaking = Duration::seconds(2);
+remote::Task<Outcome> create_store(remote::RemoteMemory& memory, std::vector<MemoryNode> nodes, Geometry geometry,
+                                   Maker maker = {});
 
 class Client : private Retirement {
  public:

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
 #include <optional>
 
@@ -103,6 +104,46 @@ TEST(Fusee, ThereIsNoStoreInEmptyMemoryNorOneOfAnotherShape) {
   EXPECT_EQ(half.wait_for(create_store(founder, half.memory, half.config_.geometry)), Outcome::kExists);
   EXPECT_EQ(w.wait_for(create_store(memory, w.memory, {.groups = 1u << 20})), Outcome::kNoSpace);
   EXPECT_EQ(w.wait_for(create_store(memory, w.memory, {.value_bytes = 20'000})), Outcome::kTooLong);
+}
+
+std::vector<MemoryNode> blank_memory(World& w) {
+  std::vector<MemoryNode> nodes;
+  for (const auto& node : w.memory) {
+    const auto heap = w.fabric.add_region(w.fabric.add_node(), 0x1000, node.heap_bytes);
+    nodes.push_back({heap, node.heap_bytes});
+  }
+  return nodes;
+}
+
+TEST(Fusee, OfTwoWhoMakeAStoreAtOnceOneDoes) {
+  WorldConfig config;
+  config.local.mode = LocalMode::kSeeded;
+  for (config.local.seed = 1; config.local.seed <= 20; ++config.local.seed) {
+    World w(config);
+    remote::LocalMemory memory(w.scheduler, w.fabric);
+    const auto nodes = blank_memory(w);
+    std::vector<Outcome> outcomes;
+    const auto make = [&](std::uint32_t number) -> Task<void> {
+      const Outcome made = co_await create_store(memory, nodes, w.config_.geometry, Maker{number});
+      outcomes.push_back(made);
+    };
+    w.scheduler.spawn(make(1));
+    w.scheduler.spawn(make(2));
+    w.run_until([&] { return outcomes.size() == 2; });
+    EXPECT_EQ(std::ranges::count(outcomes, Outcome::kOk), 1) << "seed " << config.local.seed;
+    EXPECT_EQ(std::ranges::count(outcomes, Outcome::kExists), 1) << "seed " << config.local.seed;
+  }
+}
+
+TEST(Fusee, WhoNeverEndsMakingAStoreIsNotedAfterAWhileAndMayGoOn) {
+  World w({});
+  remote::LocalMemory memory(w.scheduler, w.fabric);
+  const auto nodes = blank_memory(w);
+  store_le(w.fabric.region_bytes(nodes[0].heap).data() + kMadeOffset, Maker{7}.word());
+  const Time begun = w.now;
+  EXPECT_EQ(w.wait_for(create_store(memory, nodes, w.config_.geometry, Maker{8})), Outcome::kUnknown);
+  EXPECT_GE(w.now - begun, kMaking);
+  EXPECT_EQ(w.wait_for(create_store(memory, nodes, w.config_.geometry, Maker{7})), Outcome::kOk);
 }
 
 TEST(Fusee, AGetTakesOneRoundTripAndAPutThree) {

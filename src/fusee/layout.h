@@ -287,7 +287,8 @@ class MemoryMap {
 // ------------------------------------------------------------------------------------------------------- superblock
 
 inline constexpr std::size_t kSuperblockHead = 48;
-inline constexpr std::uint64_t kMadeOffset = 56;  // u64: 1 once all memory nodes have the geometry
+// u64: 1 once all memory nodes have the geometry. Before that, on the first memory node, Maker::word() of who makes the store; else 0.
+inline constexpr std::uint64_t kMadeOffset = 56;
 inline constexpr std::uint64_t kClientOffset =
     64;  // u64: clients that got their number here, or elsewhere from the same count
 inline constexpr std::size_t kSuperblockRead = 64;    // of it, by who wants to know what is there
@@ -295,6 +296,11 @@ inline constexpr std::uint64_t kRestorerOffset = 72;  // u64: a client's number,
 inline constexpr std::uint64_t kChangeOffset = 512;
 inline constexpr std::uint64_t kChangeBytes = 32;
 inline constexpr std::uint32_t kMostChanges = (MemoryMap::kSuperblockBytes - kChangeOffset) / kChangeBytes;
+// A number that nobody else has who might make a store in the same memory.
+struct Maker {
+  std::uint32_t number = 1;
+  constexpr std::uint64_t word() const { return std::uint64_t{1} << 32 | number; }
+};
 struct Superblock {
   Geometry geometry;
   std::uint32_t nodes = 0;

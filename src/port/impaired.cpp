@@ -26,8 +26,17 @@ ImpairedPort::ImpairedPort(std::unique_ptr<Port> inner, const ImpairmentSpec& sp
 
 bool ImpairedPort::look_at_cable(Time now) {
   if (began_ == Time::never()) began_ = now;
-  if (cut_after_ > Duration() && now - began_ >= cut_after_) cut_ = true;
+  if (cut_after_ > Duration() && now - began_ >= cut_after_) cut();
   return cut_;
+}
+
+void ImpairedPort::cut() {
+  cut_ = true;
+  tx_lost_to_cut_ += tx_.drop_waiting() + (stuck_.data != nullptr ? 1 : 0);
+  rx_lost_to_cut_ += rx_.drop_waiting();
+  stuck_ = Frame();
+  tx_.give_back();
+  tx_retry_ = Time::never();
 }
 
 std::unique_ptr<ImpairedPort> impaired(std::unique_ptr<Port> inner, const ImpairmentSpec& spec) {
@@ -44,7 +53,7 @@ std::uint8_t* ImpairedPort::reserve(std::size_t length) {
 void ImpairedPort::commit(std::size_t length) {
   ++counters_.tx_frames;
   counters_.tx_bytes += length;
-  if (frames_left_ == 0) cut_ = true;
+  if (frames_left_ == 0) cut();
   if (cut_) {
     ++tx_lost_to_cut_;
     return;
@@ -89,12 +98,13 @@ void ImpairedPort::send_what_is_due(Time now) {
 
 std::size_t ImpairedPort::receive(Time now, std::span<Frame> burst) {
   last_now_ = now;
+  look_at_cable(now);
   // Delayed frames leave in time even when their owner only receives.
   if (tx_impaired_ && (tx_.next_deadline() <= now || tx_retry_ <= now)) {
     send_what_is_due(now);
     inner_->flush(now);
   }
-  if (look_at_cable(now)) {
+  if (cut_) {
     rx_lost_to_cut_ += inner_->receive(now, burst);
     return 0;
   }
@@ -111,7 +121,7 @@ std::size_t ImpairedPort::receive(Time now, std::span<Frame> burst) {
     count = inner_->receive(now, burst);
   }
   if (count > frames_left_) {
-    cut_ = true;
+    cut();
     rx_lost_to_cut_ += count - frames_left_;
     count = static_cast<std::size_t>(frames_left_);
   }
@@ -133,7 +143,8 @@ void ImpairedPort::take_in(Time now, std::size_t at_most) {
 }
 
 Time ImpairedPort::next_deadline() const {
-  const bool to_be_cut = !cut_ && cut_after_ > Duration() && began_ != Time::never();
+  if (cut_) return inner_->next_deadline();
+  const bool to_be_cut = cut_after_ > Duration() && began_ != Time::never();
   return std::min({inner_->next_deadline(), tx_.next_deadline(), rx_.next_deadline(), tx_retry_,
                    to_be_cut ? began_ + cut_after_ : Time::never()});
 }

@@ -1,7 +1,7 @@
 // A port whose frames are lost, doubled, reordered, damaged and delayed, the same way on every run with the same seed.
 //
 // Life:       impaired(port, spec) owns `port`; everything but the frames themselves (state, waking) is the inner port's;
-//             a cable that is cut is down.
+//             a cable that is cut is down, and what was on its way then is lost.
 // Cost:       a direction with nothing to do passes straight through; the other copies each frame once.
 // Counters:   counters() as this port's owner sees it; what was done to frames: tx_impairments(), rx_impairments().
 // Invariant:  fates depend on seed and on the order of frames, never on `now`; time only drives delay and reordering.
@@ -41,6 +41,7 @@ class ImpairedPort final : public Port {
  private:
   // Whether the cable has been cut by now.
   bool look_at_cable(Time now);
+  void cut();
   void send_what_is_due(Time now);
   void take_in(Time now, std::size_t at_most);
 

@@ -104,6 +104,15 @@ void ImpairedLink::give_back() {
   lent_.clear();
 }
 
+std::size_t ImpairedLink::drop_waiting() {
+  std::size_t dropped = held_.size();
+  for (const auto& held : held_) free_.push_back(held.entry.slot);
+  held_.clear();
+  for (; taken_ != pushed_; ++dropped) free_.push_back(queued(taken_++).slot);
+  stamped_ = pushed_;
+  return dropped;
+}
+
 Time ImpairedLink::next_deadline() const {
   Time first = Time::never();
   if (taken_ != stamped_) first = queue_[taken_ % kSlots].due;

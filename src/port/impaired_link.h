@@ -47,6 +47,8 @@ class ImpairedLink {
   std::optional<Frame> next(Time now);
   // Takes back all frames that next() gave out.
   void give_back();
+  // Forgets all frames that wait, and says how many these were. What next() gave out stays until give_back().
+  std::size_t drop_waiting();
   // When the first of the waiting frames is due.
   Time next_deadline() const;
 

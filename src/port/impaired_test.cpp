@@ -261,6 +261,38 @@ TEST(ImpairedPort, IsCutSomeTimeAfterItsFirstUse) {
   EXPECT_EQ(line.near->next_deadline(), Time::never());
 }
 
+TEST(ImpairedPort, WhatIsOnItsWayWhenItIsCutIsLostAndLeavesNothingToWaitFor) {
+  Line line(spec_of("cut=5ms,delay=4ms"));
+  line.send(*line.near, 0);
+  line.near->flush(line.now);
+  line.now = Time::at(Duration::milliseconds(2));
+  line.send(*line.near, 1);
+  line.near->flush(line.now);
+  line.send(*line.far, 2);
+  line.far->flush(line.now);
+  EXPECT_TRUE(line.take(*line.near).empty()) << "on its way";
+  line.now = Time::at(Duration::milliseconds(4));
+  line.near->flush(line.now);
+  EXPECT_EQ(numbers(line.take(*line.far)), (std::vector<std::uint64_t>{0}));
+  line.now = Time::at(Duration::milliseconds(10));
+  EXPECT_TRUE(line.take(*line.near).empty());
+  line.near->flush(line.now);
+  EXPECT_TRUE(line.take(*line.far).empty());
+  EXPECT_EQ(line.near->next_deadline(), Time::never());
+  EXPECT_EQ(line.near->counters().tx_dropped, 1u);
+  EXPECT_EQ(line.near->counters().rx_lost, 1u);
+}
+
+TEST(ImpairedPort, ACutByFramesTakesThoseThatAreOnTheirWay) {
+  Line line(spec_of("cut=3,tx.delay=1us,tx.reorder=100%"));
+  for (std::uint64_t i = 0; i < 4; ++i) line.send(*line.near, i);
+  line.near->flush(line.now);
+  EXPECT_EQ(line.near->next_deadline(), Time::never());
+  EXPECT_EQ(line.near->counters().tx_dropped, 4u);
+  EXPECT_TRUE(line.send(*line.near, 4)) << "into a cable that leads nowhere";
+  EXPECT_EQ(line.near->counters().tx_dropped, 5u);
+}
+
 TEST(ImpairedPort, RefusesWhenItsLinkIsFull) {
   Line line(spec_of("tx.delay=1s"));
   std::size_t sent = 0;

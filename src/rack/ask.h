@@ -1,6 +1,7 @@
 // A question that a loop's thread answers, asked from another.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <functional>
 #include <future>
@@ -12,14 +13,24 @@
 
 namespace sluice::rack {
 
-// What `question` says when the loop's thread runs it between two turns; an error when it has not within two seconds. What it refers to must
-// live as long as the loop turns.
+inline constexpr std::chrono::milliseconds kAskPatience{2000};
+
+// What `question` says when the loop's thread runs it between two turns; an error when it has not begun to within `patience`: then it is never
+// run. What it refers to must live as long as the loop turns.
 template <class Answer>
-Result<Answer> ask(nic::PollLoop& loop, std::function<Result<Answer>(Time)> question) {
-  auto answer = std::make_shared<std::promise<Result<Answer>>>();
-  auto future = answer->get_future();
-  loop.post([answer, question = std::move(question)](Time now) { answer->set_value(question(now)); });
-  if (future.wait_for(std::chrono::seconds(2)) != std::future_status::ready) return fail("the daemon is busy");
+Result<Answer> ask(nic::PollLoop& loop, std::function<Result<Answer>(Time)> question,
+                   std::chrono::milliseconds patience = kAskPatience) {
+  struct Asked {
+    std::promise<Result<Answer>> answer{};
+    std::atomic_flag taken{};  // by the loop, which answers, or by us, who have given up
+  };
+  auto asked = std::make_shared<Asked>();
+  auto future = asked->answer.get_future();
+  loop.post([asked, question = std::move(question)](Time now) {
+    if (!asked->taken.test_and_set()) asked->answer.set_value(question(now));
+  });
+  const bool answered = future.wait_for(patience) == std::future_status::ready;
+  if (!answered && !asked->taken.test_and_set()) return fail("the daemon is busy");
   return future.get();
 }
 

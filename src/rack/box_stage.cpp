@@ -168,7 +168,9 @@ constexpr const char* kSteerReads = "clover-reads";
 constexpr const char* kWords = "words";
 
 Result<void> refuse(std::string_view name, const json& value, std::string_view allowed) {
-  return fail(fmt::format("{} = {}: {}", name, value.dump(), allowed));
+  // Printing what is nested would take stack for each level.
+  const std::string shown = value.is_array() ? "[…]" : value.is_object() ? "{…}" : value.dump();
+  return fail(fmt::format("{} = {}: {}", name, shown, allowed));
 }
 
 }  // namespace
@@ -217,9 +219,19 @@ Result<void> BoxStage::check_change(const json& wish) const {
 }
 
 Result<void> BoxStage::change(const std::string& text) {
+  if (auto sound = may_change(text); !sound) return sound;
+  make_change(text);
+  return {};
+}
+
+Result<void> BoxStage::may_change(const std::string& text) const {
   const json wish = json::parse(text, nullptr, false);
   if (!wish.is_object()) return fail("the box is told what to change by a JSON object");
-  if (auto sound = check_change(wish); !sound) return sound;
+  return check_change(wish);
+}
+
+void BoxStage::make_change(const std::string& text) {
+  const json wish = json::parse(text);
   if (wish.contains("on")) box_.switch_on(wish["on"].get<bool>());
   if (wish.contains("order")) settings_.order = wish["order"].get<std::string>();
   if (wish.contains("keys")) settings_.keys = wish["keys"].get<std::uint64_t>();
@@ -237,7 +249,6 @@ Result<void> BoxStage::change(const std::string& text) {
     rule_->set_steer_writes(settings_.steer_writes);
     rule_->set_steer_reads(settings_.steer_reads);
   }
-  return {};
 }
 
 std::string BoxStage::status_json(std::size_t most) {

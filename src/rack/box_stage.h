@@ -65,6 +65,9 @@ class BoxStage final : public switching::Stage, public BoxControl {
   void set_agent(wire::MacAddress mac, Agent agent) override;
   void on_repair(Time now, const Errand& errand, std::optional<std::uint64_t> prior) override;
   Result<void> change(const std::string& json) override;
+  // change() in two steps, so that of several boxes all change or none. REQUIRES of the second: the first, of the same text, found it sound.
+  Result<void> may_change(const std::string& json) const;
+  void make_change(const std::string& json);
   std::string status_json(std::size_t most) override;
 
  private:

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <random>
 
+#include "base/check.h"
 #include "kvcache/server.h"
 #include "ports/open.h"
 #include "rack/endpoint.h"
@@ -19,7 +20,20 @@ constexpr std::uint64_t kMailbox = 0x4000'0000'0000;  // each at this address of
 // Of one operation, at both ends: what a client has given up does not come to its mailbox later.
 constexpr Duration kTimeout = CacheClientEnd::kLeastPatience;
 
+constexpr std::uint64_t kMostNumber = 0x7CFF;  // of a client; 10.77.252.255 is the last address
+
 }  // namespace
+
+std::uint64_t draw_first_number(std::uint64_t clients) {
+  SLUICE_CHECK(clients >= 1 && clients <= kMostNumber);
+  std::random_device chance;
+  return std::uniform_int_distribution<std::uint64_t>(1, kMostNumber - clients + 1)(chance);
+}
+
+wire::Ipv4Address address_of_client(std::uint64_t number) {
+  SLUICE_CHECK(number <= kMostNumber);
+  return {static_cast<std::uint32_t>(0x0A4D'8000u + number)};
+}
 
 Result<void> serve_cache(const CacheReplicaEnd& end, const std::function<void()>& ready) {
   StopSignals signals;
@@ -36,12 +50,13 @@ Result<void> serve_cache(const CacheReplicaEnd& end, const std::function<void()>
   if (!region) return tl::unexpected(region.error());
   std::vector<std::vector<std::uint8_t>> mailboxes(end.clients);
   std::vector<ClientGrants> clients;
+  const std::uint64_t first = draw_first_number(end.clients);
   for (std::uint64_t i = 0; i < end.clients; ++i) {
     mailboxes[i].resize(kvcache::kMailEntry + kvcache::kEntryHeader + kvcache::kMaxKey + end.max_value);
     server.add_mailbox(mailboxes[i]);
     const auto mailbox = node.regions().add(mailboxes[i], kMailbox, memory::kAllAccess, fresh_onerma_key());
     if (!mailbox) return tl::unexpected(mailbox.error());
-    const onerma::InitiatorId initiator(i + 1);
+    const onerma::InitiatorId initiator(first + i);
     clients.push_back({initiator,
                        {{*node.regions().grant(*region, initiator, onerma::kMayRead), kTable, end.memory},
                         {*node.regions().grant(*mailbox, initiator, onerma::kMayRead | onerma::kMayWrite), kMailbox,
@@ -73,9 +88,12 @@ Result<std::unique_ptr<CacheClient>> CacheClient::open(const CacheClientEnd& end
   std::unique_ptr<CacheClient> client(new CacheClient);
   auto port = ports::open_port(end.port, ports::Absent::kWait);
   if (!port) return tl::unexpected(port.error());
-  // The first replica's number of this client is nobody else's: so is an address that follows from it.
+  // The first replica gives a number once, and another life of it or another replica hardly ever the same: nor does an address that follows
+  // from it come twice.
+  if (taken.front().mine.initiator.value > kMostNumber)
+    return fail(fmt::format("{} gives no cache: start `sluice cache serve`", end.grants.front()));
   const auto number = static_cast<std::uint16_t>(taken.front().mine.initiator.value);
-  const wire::Ipv4Address ip{0x0A4D'8000u + number % 0x7D00u};
+  const wire::Ipv4Address ip = address_of_client(number);
   onerma::NodeConfig config = real_time_node(ip);
   config.slots = {.slots = 1024, .dispatch_timeout = kTimeout / 2, .timeout = kTimeout};
   client->node_ = std::make_unique<onerma::Node>(config);

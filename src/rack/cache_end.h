@@ -2,6 +2,8 @@
 //
 // Life:       serve_cache() writes a file of grants and serves until it is told to end. CacheClient::open() takes a grant out of each replica's
 //             file -> wait_for() operations, or spawn coroutines on cache() and run the loop.
+// Numbers:    a client's is what the first of its replicas, by address, gives it: its address and its versions follow from it. Each life of a replica
+//             gives others, from chance, of some 32,000.
 // Rights:     a client may read a table, and read and write its own mailbox: each is a region with a key of its own.
 // Failover:   a lookup's reads end `patience` after they began, then another replica is asked.
 // Threads:    one in each process.
@@ -33,6 +35,12 @@ struct CacheReplicaEnd {
   std::uint64_t clients = 16;           // grants in the file
   std::string grants;                   // the file
 };
+
+// The first of so many clients' numbers, in a row, of one life of a replica: from chance, so that those whom an earlier life let in, or whom
+// another replica lets in, have others.
+std::uint64_t draw_first_number(std::uint64_t clients);
+// 10.77.128.1 on.
+wire::Ipv4Address address_of_client(std::uint64_t number);
 
 // Serves until the process is told to end. `ready` is called when the file is there and clients may come.
 Result<void> serve_cache(const CacheReplicaEnd& end, const std::function<void()>& ready);

@@ -35,7 +35,8 @@ void answer_error(httplib::Response& response, const Error& error) {
 
 void answer(httplib::Response& response, const Result<json>& result) {
   if (!result) return answer_error(response, result.error());
-  response.set_content(result->dump(), kJson);
+  // A certificate's name need not be UTF-8.
+  response.set_content(result->dump(-1, ' ', false, json::error_handler_t::replace), kJson);
 }
 
 Result<json> empty_object(const Result<void>& result) {
@@ -52,6 +53,8 @@ Result<json> json_of(const Result<Snapshot>& result) {
 template <class Handle>
 auto with_json(Handle handle) {
   return [handle](const httplib::Request& request, httplib::Response& response) {
+    if (const auto flat = telemetry::check_nesting(request.body); !flat)
+      return telemetry::answer_error(response, 400, flat.error().message);
     try {
       answer(response, handle(request, json::parse(request.body)));
     } catch (const json::exception& e) {

@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <random>
 
 #include "rack/fusee_store.h"
 
@@ -128,12 +129,13 @@ remote::Task<void> FuseeSession::join_all(std::string& refused) {
   for (std::uint32_t i = 0; i < config_.clients; ++i) {
     clients_.push_back(std::make_unique<fusee::Client>(remote_nodes().memory(), memory_, config_.client, rng.fork(i)));
   }
+  const fusee::Maker maker{std::random_device{}()};
   const Time give_up = scheduler().now() + config_.patience;
   for (const auto& client : clients_) {
     fusee::Outcome outcome = co_await client->join();
     while (outcome == fusee::Outcome::kNotFound && scheduler().now() < give_up) {
       if (config_.may_create && client == clients_.front()) {
-        const auto made = co_await fusee::create_store(remote_nodes().memory(), memory_, geometry());
+        const auto made = co_await fusee::create_store(remote_nodes().memory(), memory_, geometry(), maker);
         outcome = made;
         if (made != fusee::Outcome::kOk && made != fusee::Outcome::kExists) break;
         outcome = co_await client->join();
@@ -147,6 +149,8 @@ remote::Task<void> FuseeSession::join_all(std::string& refused) {
     if (outcome == fusee::Outcome::kOk) continue;
     refused = outcome == fusee::Outcome::kNotFound ? "there is no store, or one over other memory nodes"
               : outcome == fusee::Outcome::kExists ? "the memory is in use by another"
+              : outcome == fusee::Outcome::kUnknown
+                  ? "another began to make the store and has not ended; if it is gone, start the memory nodes anew"
               : outcome == fusee::Outcome::kNoSpace || outcome == fusee::Outcome::kTooLong
                   ? "it has no room in this memory: more memory, shorter values or a smaller index may do"
                   : std::string(to_string(outcome));

@@ -85,6 +85,15 @@ Result<TakenGrants> take_first(const std::string& path, const tl::unexpected<Err
   }
 }
 
+// The file's lock, to be closed; whoever reads and writes it, or writes it anew, has it meanwhile.
+Result<int> lock_of(const std::string& path) {
+  const int lock = ::open((path + ".lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+  if (lock >= 0 && flock(lock, LOCK_EX) == 0) return lock;
+  const auto why = fail(fmt::format("cannot lock {}: {}", path, std::strerror(errno)));
+  if (lock >= 0) close(lock);
+  return why;
+}
+
 }  // namespace
 
 onerma::Secret fresh_onerma_key() {
@@ -99,21 +108,22 @@ Result<void> write_grants(const std::string& path, const onerma::Peer& target,
   nlohmann::json out{{"target", {{"ip", target.ip.to_string()}, {"mac", target.mac.to_string()}}},
                      {"grants", nlohmann::json::array()}};
   for (const ClientGrants& client : clients) out["grants"].push_back(to_json(client));
-  return write_private_file(path, out.dump(1) + "\n");
+  // Not while a client takes an entry out: it would then write what is left of the old file over this one.
+  const auto lock = lock_of(path);
+  if (!lock) return tl::unexpected(lock.error());
+  auto written = write_private_file(path, out.dump(1) + "\n");
+  close(*lock);
+  return written;
 }
 
 Result<TakenGrants> take_grants(const std::string& path, const std::string& as) {
   const auto wrong = fail(fmt::format("{} is no file of grants, as `{}` writes it", path, as));
   std::error_code error;
   if (!std::filesystem::is_regular_file(path, error)) return wrong;
-  const int lock = ::open((path + ".lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-  if (lock < 0 || flock(lock, LOCK_EX) != 0) {
-    const auto why = fail(fmt::format("cannot lock {}: {}", path, std::strerror(errno)));
-    if (lock >= 0) close(lock);
-    return why;
-  }
+  const auto lock = lock_of(path);
+  if (!lock) return tl::unexpected(lock.error());
   auto taken = take_first(path, wrong);
-  close(lock);
+  close(*lock);
   return taken;
 }
 

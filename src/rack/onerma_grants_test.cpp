@@ -1,12 +1,19 @@
 // The file of grants: each entry is given once, and what is no such file is said to be none.
 #include "rack/onerma_grants.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <stdlib.h>
+#include <sys/file.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
+#include <chrono>
 #include <filesystem>
 #include <fstream>
+#include <thread>
+
+#include "rack/private_file.h"
 
 namespace sluice::rack {
 namespace {
@@ -62,6 +69,27 @@ TEST_F(OnermaGrants, EachIsGivenOnceFromAFileThatOnlyItsOwnerReads) {
     EXPECT_EQ(taken->target.ip.value, 0x0A000009u);
   }
   EXPECT_NE(problem(path()).find("has no grant left"), std::string::npos);
+}
+
+TEST_F(OnermaGrants, CanBeWrittenToTheFolderInWhichOneIs) {
+  const std::filesystem::path before = std::filesystem::current_path();
+  std::filesystem::current_path(folder_);
+  EXPECT_TRUE(write_private_file("grants.json", "{}"));
+  std::filesystem::current_path(before);
+  EXPECT_EQ(text(), "{}");
+}
+
+TEST_F(OnermaGrants, AFileIsNotWrittenAnewWhileAClientTakesOut) {
+  write();
+  const std::string before = text();
+  const int taking = open((path() + ".lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+  ASSERT_EQ(flock(taking, LOCK_EX), 0);
+  std::thread target([this] { write(); });
+  const auto enough = std::chrono::steady_clock::now() + std::chrono::milliseconds(50);  // for one that does not wait
+  while (std::chrono::steady_clock::now() < enough) EXPECT_EQ(text(), before);
+  close(taking);
+  target.join();
+  EXPECT_NE(text(), before);
 }
 
 TEST_F(OnermaGrants, WhatIsNoSuchFileIsSaidToBeNoneAndLeftAsItIs) {

@@ -221,11 +221,12 @@ void ShardedBox::on_repair(Time, const Errand& errand, std::optional<std::uint64
 
 Result<void> ShardedBox::change(const std::string& text) {
   Result<void> outcome;
+  // They have the same settings, but have not seen the same packets: all are asked before one is changed.
   for (const auto& shard : shards_) {
-    // They have the same settings: what one refuses all refuse.
-    shard->call([&](BoxStage& stage) { outcome = stage.change(text); });
+    shard->call([&](BoxStage& stage) { outcome = stage.may_change(text); });
     if (!outcome) return outcome;
   }
+  for (const auto& shard : shards_) shard->call([&](BoxStage& stage) { stage.make_change(text); });
   return outcome;
 }
 

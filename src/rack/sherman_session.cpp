@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <random>
 
 #include "rack/sherman_store.h"
 
@@ -67,13 +68,14 @@ Result<void> ShermanSession::connect() {
 }
 
 remote::Task<void> ShermanSession::join_all(std::string& refused) {
+  const sherman::Maker maker{std::random_device{}()};
   const Time give_up = scheduler().now() + config_.patience;
   for (const auto& client : clients_) {
     sherman::Outcome outcome = co_await client->join();
     while (outcome == sherman::Outcome::kNotFound && scheduler().now() < give_up) {
       if (config_.may_create && client == clients_.front()) {
         const auto made =
-            co_await sherman::create_tree(remote_nodes().memory(), memory_, geometry_for(config_.value_bytes));
+            co_await sherman::create_tree(remote_nodes().memory(), memory_, geometry_for(config_.value_bytes), maker);
         outcome = made;
         if (made != sherman::Outcome::kOk && made != sherman::Outcome::kExists) break;
         outcome = co_await client->join();
@@ -87,7 +89,9 @@ remote::Task<void> ShermanSession::join_all(std::string& refused) {
     if (outcome == sherman::Outcome::kOk) continue;
     refused = outcome == sherman::Outcome::kNotFound ? "there is no tree, or one over other memory nodes"
               : outcome == sherman::Outcome::kExists ? "the memory is in use by another"
-                                                     : std::string(to_string(outcome));
+              : outcome == sherman::Outcome::kUnknown
+                  ? "another began to make the tree and has not ended; if it is gone, start the memory nodes anew"
+                  : std::string(to_string(outcome));
     co_return;
   }
 }

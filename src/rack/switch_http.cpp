@@ -29,6 +29,9 @@ constexpr std::size_t kMostListed = 20;
 constexpr Duration kLivePeriod = Duration::seconds(1);
 const char* const kBusy = R"({"error": "the switch is busy"})";
 
+// A request's Host need not be UTF-8, nor a certificate's name.
+std::string text_of(const json& out) { return out.dump(-1, ' ', false, json::error_handler_t::replace); }
+
 std::string switch_status(const SwitchParts& parts) {
   const auto report = ask<SwitchReport>(
       parts.loop, [&ports = parts.ports](Time now) -> Result<SwitchReport> { return ports.report(now); });
@@ -56,7 +59,7 @@ std::string state(const SwitchParts& parts) {
            {"switch", json::parse(switch_status(parts), nullptr, false)},
            {"box", nullptr}};
   if (parts.box != nullptr) out["box"] = json::parse(box_status(parts), nullptr, false);
-  return out.dump();
+  return text_of(out);
 }
 
 // What the loop's thread says of itself.
@@ -124,7 +127,7 @@ std::string targets(const SwitchParts& parts, const std::string& host) {
                      {"instance", node.description.name}}}});
   };
   const auto snapshot = parts.directory.nodes();
-  if (!snapshot) return all.dump();
+  if (!snapshot) return text_of(all);
   for (const NodeRecord& node : snapshot->nodes) {
     const NodeDescription& d = node.description;
     if (d.kind == NodeKind::kSwitch) {
@@ -135,7 +138,7 @@ std::string targets(const SwitchParts& parts, const std::string& host) {
       add(d.attributes.at(kHttpAttribute), "/metrics", node);
     }
   }
-  return all.dump();
+  return text_of(all);
 }
 
 }  // namespace

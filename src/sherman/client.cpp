@@ -26,26 +26,50 @@ std::string_view to_string(Outcome outcome) {
 
 // ----------------------------------------------------------------------------------------------------- create and join
 
-Task<Outcome> create_tree(remote::RemoteMemory& memory, std::vector<MemoryNode> nodes, Geometry geometry) {
+namespace {
+
+// kOk: nobody else makes a tree there.
+Task<Outcome> claim_memory(remote::RemoteMemory& memory, remote::RemoteAddress heap, Maker maker) {
+  const Time give_up = memory.scheduler().now() + kMaking;
+  while (true) {
+    std::array<std::uint8_t, 64> superblock;
+    const Status status = co_await memory.read(heap, superblock);
+    if (status != Status::kOk) co_return Outcome::kUnavailable;
+    if (superblock_taken(superblock)) co_return Outcome::kExists;
+    auto holder = load_le<std::uint64_t>(superblock.data() + kMakerOffset);
+    if (holder == 0) {
+      const auto claimed = co_await memory.compare_and_swap(heap + kMakerOffset, 0, maker.word());
+      if (claimed.status != Status::kOk) co_return Outcome::kUnavailable;
+      holder = claimed.prior == 0 ? maker.word() : claimed.prior;
+    }
+    if (holder == maker.word()) co_return Outcome::kOk;
+    if (memory.scheduler().now() >= give_up) co_return Outcome::kUnknown;
+    co_await memory.scheduler().sleep_for(kMaking / 200);
+  }
+}
+
+}  // namespace
+
+Task<Outcome> create_tree(remote::RemoteMemory& memory, std::vector<MemoryNode> nodes, Geometry geometry, Maker maker) {
   if (*geometry.refusal() != '\0' || nodes.empty() || nodes.size() > 0xFFFF) co_return Outcome::kTooLong;
   const MemoryMap map(nodes, geometry);
   if (map.chunks(0) < 1) co_return Outcome::kNoSpace;
-  std::array<std::uint8_t, 64> superblock;
-  Status status = co_await memory.read(nodes[0].heap, superblock);
-  if (status != Status::kOk) co_return Outcome::kUnavailable;
-  if (superblock_taken(superblock)) co_return Outcome::kExists;
+  const Outcome claimed = co_await claim_memory(memory, nodes[0].heap, maker);
+  if (claimed != Outcome::kOk) co_return claimed;
   // The first leaf has the first chunk for itself: the client that fills it cuts up chunks of its own.
   const NodePointer first = map.start_of_chunk(0, 0);
   std::vector<std::uint8_t> image(geometry.node_bytes);
   Leaf(image, geometry).build({.version = 1, .self = first}, {});
   std::array<std::uint8_t, 8> word;
   store_le(word.data(), kFounder.raw);
-  status = co_await memory.write(map.owner_of_chunk(0, 0), word);
+  Status status = co_await memory.write(map.owner_of_chunk(0, 0), word);
   if (status == Status::kOk) status = co_await memory.write(map.at(first), image);
   store_le(word.data(), Root{first, 0}.word());
   if (status == Status::kOk) status = co_await memory.write(nodes[0].heap + kRootOffset, word);
+  std::array<std::uint8_t, 64> superblock;
   put_superblock(superblock, geometry, map.nodes());
-  if (status == Status::kOk) status = co_await memory.write(nodes[0].heap, superblock);
+  // The maker stays: whoever read the superblock before this cannot become it.
+  if (status == Status::kOk) status = co_await memory.write(nodes[0].heap, ByteView(superblock).first(kMakerOffset));
   co_return status == Status::kOk ? Outcome::kOk : Outcome::kUnavailable;
 }
 

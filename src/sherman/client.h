@@ -48,8 +48,11 @@ class ScanSink {
 };
 
 // Makes an empty tree in memory that is all zero and that nobody else uses yet. kExists: a tree or another store is there already (of an attempt whose
-// outcome was lost, it may be this one: join). kTooLong: no tree has this geometry; kNoSpace: a heap is too small for it; else try again.
-remote::Task<Outcome> create_tree(remote::RemoteMemory& memory, std::vector<MemoryNode> nodes, Geometry geometry);
+// outcome was lost, it may be this one: join). kTooLong: no tree has this geometry; kNoSpace: a heap is too small for it; kUnknown: another maker has
+// begun and has not ended within kMaking; else try again, as the same maker.
+inline constexpr Duration kMaking = Duration::seconds(2);
+remote::Task<Outcome> create_tree(remote::RemoteMemory& memory, std::vector<MemoryNode> nodes, Geometry geometry,
+                                  Maker maker = {});
 
 class Client {
  public:

@@ -120,9 +120,17 @@ class MemoryMap {
 // ------------------------------------------------------------------------------------------------------- superblock
 
 inline constexpr std::uint64_t kSuperblockBytes = 4096;
-inline constexpr std::uint64_t kRootOffset = 64;                                        // u64 Root
-inline constexpr std::uint64_t kClientOffset = 72;                                      // u64: clients that ever joined
-void put_superblock(MutableBytes into, const Geometry& geometry, std::uint32_t nodes);  // 64 bytes
+// u64: 0, or Maker::word() of who made the tree or is making it: as long as nobody can parse the rest of the superblock, that one and nobody else
+// writes here.
+inline constexpr std::uint64_t kMakerOffset = 56;
+inline constexpr std::uint64_t kRootOffset = 64;    // u64 Root
+inline constexpr std::uint64_t kClientOffset = 72;  // u64: clients that ever joined
+// A number that nobody else has who might make a tree in the same memory.
+struct Maker {
+  std::uint32_t number = 1;
+  constexpr std::uint64_t word() const { return std::uint64_t{1} << 32 | number; }
+};
+void put_superblock(MutableBytes into, const Geometry& geometry, std::uint32_t nodes);  // 64 bytes; not the maker
 // Is a tree there, or something else? Not: nothing, or what a client that died while it made a tree has left.
 bool superblock_taken(ByteView bytes);
 // False: no tree.

@@ -11,6 +11,7 @@
 #include <charconv>
 #include <chrono>
 #include <cstring>
+#include <exception>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -46,9 +47,25 @@ bool is_own_origin(const httplib::Request& request) {
 
 }  // namespace
 
+Result<void> check_nesting(const std::string& body) {
+  int depth = 0;
+  bool in_string = false;
+  for (std::size_t i = 0; i < body.size(); ++i) {
+    const char c = body[i];
+    if (in_string && c == '\\') ++i;  // what follows does not end the string
+    if (c == '"') in_string = !in_string;
+    if (in_string) continue;
+    if (c == ']' || c == '}') --depth;
+    if ((c == '[' || c == '{') && ++depth > HttpServer::kMaxNesting)
+      return fail(fmt::format("the body has more than {} arrays and objects in each other", HttpServer::kMaxNesting));
+  }
+  return {};
+}
+
 void answer_error(httplib::Response& response, int status, const std::string& message) {
   response.status = status;
-  response.set_content(json{{"error", message}}.dump(), kJson);
+  // What a message repeats of a request need not be UTF-8.
+  response.set_content(json{{"error", message}}.dump(-1, ' ', false, json::error_handler_t::replace), kJson);
 }
 
 std::pair<std::string, int> HttpAddress::host_and_port() const {
@@ -167,6 +184,7 @@ void HttpServer::take(const std::string& path, std::function<Result<std::string>
       if (const auto admitted = admit_changes_(request); !admitted)
         return answer_error(response, 403, admitted.error().message);
     }
+    if (const auto flat = check_nesting(request.body); !flat) return answer_error(response, 400, flat.error().message);
     const auto answered = handle(request.body);
     if (!answered) return answer_error(response, 409, answered.error().message);
     response.set_content(*answered, kJson);
@@ -192,8 +210,13 @@ void HttpServer::stream(const std::string& path, Duration period, std::function<
             sink.done();
             return false;
           }
-          const std::string event = "data: " + body() + "\n\n";
-          return sink.write(event.data(), event.size());
+          // What is thrown here, cpp-httplib does not catch: the stream ends.
+          try {
+            const std::string event = "data: " + body() + "\n\n";
+            return sink.write(event.data(), event.size());
+          } catch (const std::exception&) {
+            return false;
+          }
         },
         [this](bool) { streams_.fetch_sub(1); });
   });

@@ -2,13 +2,14 @@
 //
 // Life:       start() binds and serves at once -> destroyed: every request ends.
 // Paths:      serve() for GET, take() for POST of JSON, stream() for server-sent events, http() for whatever else cpp-httplib can.
-// Errors:     of start(), with what to do. Requests are answered 4xx or 5xx with {"error": "…"}.
+// Errors:     of start(), with what to do. Requests are answered 4xx or 5xx with {"error": "…"}; what of a request is no UTF-8 is replaced there.
+//             What a stream's body() throws ends that stream, what is thrown outside of handlers that connection.
 // Safety:     a POST that a web page of another origin makes a browser send is refused (403), one that is not application/json, too (415).
 //             A request whose Host is a name (and not an address or localhost) is refused, unless it is the name that was listened at:
 //             so no foreign name that was pointed here (DNS rebinding) becomes our origin.
 // Threads:    any; handlers run in the server's own threads, several at once.
-// Limits:     `threads` requests at once, kMaxStreams of them streams; a body has at most kMaxBody bytes; patient_server.h for those who
-//             connect and say nothing.
+// Limits:     `threads` requests at once, kMaxStreams of them streams; a body has at most kMaxBody bytes and kMaxNesting arrays and objects
+//             in each other; patient_server.h for those who connect and say nothing.
 // Source:     cpp-httplib.
 #pragma once
 
@@ -53,6 +54,7 @@ class HttpServer {
   static constexpr std::size_t kThreads = 40;
   static constexpr int kMaxStreams = 12;
   static constexpr std::size_t kMaxBody = std::size_t{1} << 20;
+  static constexpr int kMaxNesting = 64;
 
   // Replaces a socket file that is there; TCP ports that are taken are an error. `add_routes` is called before the first request can come.
   static Result<std::unique_ptr<HttpServer>> start(const HttpAddress& address,
@@ -94,6 +96,9 @@ class HttpServer {
   std::thread listener_;
 };
 
+// An error for JSON that is nested deeper than kMaxNesting: copying or printing what it means would take that much stack. Whether it is JSON at
+// all its reader finds out.
+Result<void> check_nesting(const std::string& body);
 // {"error": "…"} with this status.
 void answer_error(httplib::Response& response, int status, const std::string& message);
 

@@ -8,8 +8,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <array>
 #include <atomic>
 #include <filesystem>
+#include <stdexcept>
 #include <thread>
 
 namespace sluice::telemetry {
@@ -28,6 +30,7 @@ class HttpServerTest : public testing::Test {
         return "{}";
       });
       s.stream("/ticks", Duration::milliseconds(30), [this] { return std::to_string(++ticks_); });
+      s.stream("/broken", Duration::milliseconds(30), []() -> std::string { throw std::runtime_error("no"); });
     });
     EXPECT_TRUE(started) << started.error().message;
     server_ = std::move(*started);
@@ -38,6 +41,23 @@ class HttpServerTest : public testing::Test {
   }
   httplib::Result post(const httplib::Headers& headers, const std::string& body, const char* type = kJson) const {
     return client().Post("/set", headers, body, type);
+  }
+  // What comes back for these bytes, until the server closes.
+  std::string exchange(const std::string& bytes) const {
+    const auto [host, port] = HttpAddress{server_->address()}.host_and_port();
+    const int s = socket(AF_INET, SOCK_STREAM, 0);
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_port = htons(static_cast<std::uint16_t>(port));
+    inet_pton(AF_INET, host.c_str(), &address.sin_addr);
+    EXPECT_EQ(connect(s, reinterpret_cast<const sockaddr*>(&address), sizeof address), 0);
+    EXPECT_EQ(send(s, bytes.data(), bytes.size(), MSG_NOSIGNAL), static_cast<ssize_t>(bytes.size()));
+    std::string back;
+    std::array<char, 512> piece{};
+    for (ssize_t n = 0; (n = recv(s, piece.data(), piece.size(), 0)) > 0;)
+      back.append(piece.data(), static_cast<std::size_t>(n));
+    close(s);
+    return back;
   }
 
   std::atomic<int> ticks_{0};
@@ -94,6 +114,22 @@ TEST_F(HttpServerTest, ErrorsAreJsonWithWords) {
   EXPECT_EQ(refused->body, R"({"error":"never"})");
 }
 
+TEST_F(HttpServerTest, WhatIsNoUtf8IsAnsweredLikeAllElse) {
+  const auto answer = client().Get("/%ff");
+  ASSERT_TRUE(answer);
+  EXPECT_EQ(answer->status, 404);
+  EXPECT_EQ(answer->body, "{\"error\":\"GET /\xEF\xBF\xBD: there is nothing at this path\"}");
+  EXPECT_EQ(exchange("G\xff /hello HTTP/1.1\r\nHost: localhost\r\n\r\n").substr(0, 12), "HTTP/1.1 400");
+  EXPECT_EQ(client().Get("/hello", {{"Host", "\xff.example"}})->status, 403);
+  EXPECT_EQ(client().Get("/hello")->status, 200);
+}
+
+TEST_F(HttpServerTest, AStreamWhoseBodyFailsEndsAlone) {
+  const auto answer = client().Get("/broken");
+  EXPECT_FALSE(answer && !answer->body.empty());
+  EXPECT_EQ(client().Get("/hello")->status, 200);
+}
+
 TEST_F(HttpServerTest, TakesJsonFromProgramsAndFromItsOwnPages) {
   EXPECT_EQ(post({}, "1")->status, 200);
   EXPECT_EQ(post({{"Origin", "http://" + server_->address()}}, "2")->status, 200);
@@ -122,6 +158,18 @@ TEST_F(HttpServerTest, ABodyThatIsTooLongIsRefused) {
   }
   EXPECT_EQ(taken_, "");
   EXPECT_EQ(client().Get("/hello")->status, 200);
+}
+
+TEST_F(HttpServerTest, ABodyThatIsNestedTooDeeplyIsRefused) {
+  const auto nested = [](std::size_t depth) { return std::string(depth, '[') + std::string(depth, ']'); };
+  EXPECT_EQ(post({}, nested(HttpServer::kMaxNesting))->status, 200);
+  taken_.clear();
+  const auto answer = post({}, nested(500'000));
+  ASSERT_TRUE(answer);
+  EXPECT_EQ(answer->status, 400);
+  EXPECT_THAT(answer->body, HasSubstr("more than 64 arrays and objects in each other"));
+  EXPECT_EQ(taken_, "");
+  EXPECT_EQ(post({}, R"({"text": "\"[)" + std::string(100, '[') + R"("})")->status, 200) << "none within strings";
 }
 
 TEST_F(HttpServerTest, StreamsEventsUntilTheReaderGoes) {

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <exception>
 
 namespace sluice::telemetry {
 namespace {
@@ -135,7 +136,12 @@ bool PatientServer::process(socket_t socket) {
 
 bool PatientServer::process_and_close_socket(socket_t socket) {
   const auto patience = waiting_ > 0 ? kCrowded : kFirstByte;
-  const bool done = is_ready(socket, POLLIN, patience) && process(socket);
+  bool done = false;
+  // cpp-httplib catches what handlers throw, not what else of it runs in our thread.
+  try {
+    done = is_ready(socket, POLLIN, patience) && process(socket);
+  } catch (const std::exception&) {
+  }
   ::shutdown(socket, SHUT_RDWR);
   ::close(socket);
   return done;
