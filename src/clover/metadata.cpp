@@ -151,7 +151,7 @@ void MetadataServer::put_current_view(std::uint32_t client, MessageWriter& out, 
 
 Answer MetadataServer::look_up(const RequestHeader& header, MessageReader& in, MessageWriter& out,
                                std::uint16_t& count) {
-  if (in.left() != std::size_t{header.count} * 8) return Answer::kMalformed;
+  if (header.count > kMaxSlotsPerMessage || in.left() != std::size_t{header.count} * 8) return Answer::kMalformed;
   for (; count < header.count; ++count) {
     ++counters_.lookups;
     const auto entry = directory_.find(in.take64());

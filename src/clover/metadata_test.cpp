@@ -572,6 +572,21 @@ TEST_F(Metadata, KnowsTheSameAfterARestartFromItsJournal) {
   server = std::make_unique<MetadataServer>(config, &journal);
   a = std::make_unique<Talk>(*server, now);
   b = std::make_unique<Talk>(*server, now);
+TEST_F(Metadata, AnswersNoMoreThanFitsIntoAMessageHoweverMuchIsAskedFor) {
+  begin(make_config(1, 4096));
+  constexpr std::size_t kMost = (remote::kMaxMessage - kAnswerHeader) / 8;
+  const auto mine = a->grant(~std::uint64_t{0});
+  EXPECT_EQ(mine.size(), kMost);
+  std::vector<std::uint64_t> keys(kMost);
+  EXPECT_EQ(a->call(Request::kLookup, keys, keys.size()).count, kMost);
+  keys.push_back(0);  // the request still fits
+  EXPECT_EQ(a->call(Request::kLookup, keys, keys.size()).result, Answer::kMalformed);
+  for (std::size_t i = 0; i < 200; ++i) a->call(Request::kOrphan, {mine[i]});
+  now = now + kFlight;
+  EXPECT_EQ(a->call(Request::kWork, {}, 65'535).count, (remote::kMaxMessage - kAnswerHeader) / 24);
+  EXPECT_EQ(a->call(Request::kWork, {}, 65'535).count, 200 - (remote::kMaxMessage - kAnswerHeader) / 24);
+}
+
   a->enter();
   b->enter();
   auto mine = a->grant(6);
