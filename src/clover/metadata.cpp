@@ -400,10 +400,10 @@ void MetadataServer::advance(Time now) {
   if (!replaying_ && now >= next_expiry_) expire_clients(now);
   slots_.reclaim(now);
   if (now >= view_change_) {
-    change_view();
+    change_view(now);
   } else if (may_end_early() && all_have_let_go(now)) {
     ++counters_.let_go;
-    change_view();
+    change_view(now);
   }
 }
 

@@ -188,7 +188,7 @@ class MetadataServer : public remote::MessageService {
   void expire_clients(Time now);
   // `clean`: nothing that it did is under way.
   void expire(std::uint32_t client, Time now, bool clean);
-  void change_view();
+  void change_view(Time now);
   bool counts(std::size_t volume, std::size_t j) const;
   // The replica lives, and the volume can do without it.
   bool can_leave(std::size_t volume, std::size_t j) const;

@@ -668,6 +668,59 @@ TEST(ServerConfigCheck, NamesWhatIsWrong) {
   EXPECT_NE(wrong([](auto& c) { c.value_bytes = 100'000; }), "");
   EXPECT_NE(wrong([](auto& c) { c.volumes.clear(); }), "");
   EXPECT_NE(wrong([](auto& c) { c.volumes[0].length = 10; }), "");
+// A view may change while nothing else is recorded: with a refresh, a look-up, work.
+TEST_F(MetadataReplicas, AreLeftOutAfterARestartIfTheyWereWhoeverAskedWhenTheViewChanged) {
+  auto config = make_config(2);
+  for (std::uint32_t i = 0; i < 2; ++i)
+    config.homes.push_back({{{remote::NodeId(i), remote::RegionKey(i + 1), 0x10000}, 64 * 64}, i + 1});
+  KeptJournal journal;
+  server = std::make_unique<MetadataServer>(config, &journal);
+  a = std::make_unique<Talk>(*server, now);
+  b = std::make_unique<Talk>(*server, now);
+  a->enter();
+  b->enter();
+  const auto expect_same = [&] {
+    MetadataServer again(config);
+    for (const auto& record : journal.records) EXPECT_TRUE(again.replay(record));
+    again.restart(now);
+    EXPECT_EQ(again.summary(), server->summary());
+    Talk c(again, now);
+    c.id = a->id;
+    EXPECT_EQ(c.call(Request::kRefresh, {}, 0).view, server->view_number());
+    EXPECT_EQ(c.last_view.volumes[1].live, server->volumes()[1].live);
+    EXPECT_EQ(c.last_view.volumes[1].primary(), server->volumes()[1].primary());
+  };
+  EXPECT_TRUE(server->lose(now, remote::NodeId(1)));
+  const auto lost = journal.records.size();
+  wait(kLifetime + kFlight);
+  EXPECT_EQ(server->view_number(), 2u);
+  EXPECT_EQ(server->volumes()[1].live, 2);
+  expect_same();
+  a->grant(1);
+  expect_same();
+  // A journal of before such changes were recorded tells it with the next request that is.
+  const auto whole = journal.records;
+  journal.records.erase(journal.records.begin() + static_cast<std::ptrdiff_t>(lost));
+  expect_same();
+  journal.records = whole;
+  // One that ends since all have let go of it is known from what they said.
+  EXPECT_EQ(server->see(now, blank_home()), MetadataServer::Advice::kWipe);
+  server->rejoin(now, blank_home());
+  wait((kLifetime + kFlight) * 2);
+  settle(*a);
+  settle(*b);
+  while (server->joining() != 0) {
+    for (const auto& task : copies()) server->copied(task);
+  }
+  Home again = blank_home();
+  again.life = 13;
+  EXPECT_EQ(server->see(now, again), MetadataServer::Advice::kWait);
+  const auto view = server->view_number();
+  say(*a, Request::kLetGo, view);
+  EXPECT_EQ(say(*b, Request::kLetGo, view).view, view + 1);
+  expect_same();
+}
+
   EXPECT_NE(wrong([](auto& c) { c.cursor_lifetime = Duration(); }), "");
   EXPECT_NE(wrong([](auto& c) { c.grant_slots = 0; }), "");
 }
