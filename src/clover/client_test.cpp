@@ -294,6 +294,24 @@ TEST(CloverFaults, ANodeIsBlankedThoughTheConnectionToItIsLostAgainAndAgain) {
   for (std::uint64_t i = 0; i < 300; ++i) EXPECT_TRUE(read(w, *a.client, i).has_value());
 }
 
+TEST(CloverFaults, ANodeThatIsBlankComesBackOnlyWhenNoZeroIsUnderWayToItAnyMore) {
+  WorldConfig config{.nodes = 2, .replication = 2};
+  config.local.mode = LocalMode::kSeeded;
+  World w(config);
+  auto& a = w.add_client();
+  for (std::uint64_t i = 0; i < 300; ++i) ASSERT_EQ(w.wait_for(a->put(i, value_of(i, 40))), Outcome::kOk);
+  w.start_repairing();
+  ASSERT_TRUE(w.server->lose(w.now, remote::NodeId(1)));  // it lives, and keeps its memory
+  w.run_until([&] { return w.server->missing() == 2; });
+  const auto bytes = w.fabric.region_bytes(w.memory[1].base);
+  const std::vector<std::uint8_t> before(bytes.begin(), bytes.end());
+  w.run_until([&] { return !std::ranges::equal(bytes, before); });  // the first has arrived, others are under way
+  w.repair_memory->disconnect(remote::NodeId(1));
+  const Time doubtful = w.now;
+  w.run_until([&] { return w.server->missing() == 0; });
+  EXPECT_GE(w.now, doubtful + config.flight);
+}
+
 TEST(CloverFaults, AnswersUnavailableWhenTheMetadataServerIsGoneAndWorksOnWhenItIsBack) {
   auto c = seeded();
   World w(c);

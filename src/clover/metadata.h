@@ -132,6 +132,7 @@ class MetadataServer : public remote::MessageService {
   std::size_t joining() const { return joins_.size(); }
   std::size_t missing() const;
   const NodeLayout& layout() const { return layout_; }
+  Duration max_flight() const { return config_.max_flight; }
   std::span<const Volume> volumes() const { return config_.volumes; }
 
   const ServerCounters& counters() const { return counters_; }
