@@ -441,6 +441,30 @@ TEST(CloverFaults, AClientThatSleptThroughItsLeaseGoesOnAsANewOne) {
   EXPECT_EQ(w.server->clients(), 2u);
 }
 
+// Long after its lease a slot may be somebody else's: what it linked before the server finds by itself.
+TEST(CloverFaults, AClientThatSleptThroughItsLeaseReportsNothingFromBefore) {
+  auto c = seeded();
+  World w(c);
+  auto& a = w.add_client();
+  w.wait_for(a->put(1, value_of(1, 40)));
+  w.wait_for(a->put(1, value_of(2, 40)));
+  ASSERT_EQ(a->unreported(), 1u);
+  a.channel->set_service(nullptr);
+  w.run_for(c.lifetime * 2);
+  a.channel->set_service(w.server.get());
+  w.run_until([&] { return w.server->counters().expired_clients == 1 && w.server->clients() == 1; });
+  w.run_until([&] { return a->value_bytes() != 0; });
+  EXPECT_EQ(a->unreported(), 0u);
+  EXPECT_EQ(w.server->counters().links, 0u);
+  EXPECT_EQ(w.wait_for(a->put(2, value_of(3, 40))), Outcome::kOk);
+  EXPECT_EQ(w.wait_for(a->put(2, value_of(4, 40))), Outcome::kOk);
+  w.run_for((c.lifetime + c.flight) * 8);
+  EXPECT_EQ(read(w, *a.client, 1), value_of(2, 40));
+  EXPECT_EQ(read(w, *a.client, 2), value_of(4, 40));
+  EXPECT_EQ(w.server->slots().count(SlotState::kOrphan), 0u);
+  EXPECT_EQ(w.server->slots().count(SlotState::kLive), 2u) << w.server->summary();
+}
+
 Task<void> model_run(Client& client, std::uint64_t operations, Rng rng, std::map<Key, std::vector<std::uint8_t>>& model,
                      bool& done) {
   std::vector<std::uint8_t> into(client.value_bytes());

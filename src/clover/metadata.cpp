@@ -167,13 +167,16 @@ Answer MetadataServer::create(const RequestHeader& header, MessageReader& in, Me
   const NodePointer node{in.take64()};
   auto* const slot = slots_.find(node);
   if (slot == nullptr || slot->owner != header.client) return Answer::kRefused;
+  const auto entry = directory_.find(key);
+  // In another key's chain, as somebody says who reported it too late.
+  if (slot->state == SlotState::kLive && (entry == directory_.end() || !names(entry->second, node)))
+    return Answer::kRefused;
   count = 1;
   if (slot->state == SlotState::kLive ||
       slot->state == SlotState::kRetired) {  // asked again, perhaps already superseded
     out.put(node.word);
     return Answer::kOk;
   }
-  const auto entry = directory_.find(key);
   if (entry != directory_.end()) {
     out.put(entry->second.head.node.word);
     return Answer::kExists;
@@ -340,6 +343,11 @@ void MetadataServer::take_link(Time now, const Link& link) {
   if (entry.head.node == link.node && link.node.kind() == NodeKind::kTombstone) {
     seals_.push_back({now + config_.cursor_lifetime, link.key, link.node});
   }
+}
+
+bool MetadataServer::names(const Entry& entry, NodePointer node) {
+  return entry.head.node == node ||
+         std::any_of(entry.others.begin(), entry.others.end(), [node](const Known& k) { return k.node == node; });
 }
 
 std::optional<MetadataServer::Known> MetadataServer::take_known(Entry& entry, NodePointer node) {

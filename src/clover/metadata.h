@@ -231,6 +231,8 @@ class MetadataServer : public remote::MessageService {
 
   Answer take_sealed(Time now, const RequestHeader& header, MessageReader& in);
   void take_link(Time now, const Link& link);
+  // Whether it is one of the entry's live versions.
+  static bool names(const Entry& entry, NodePointer node);
   // Takes what is known of a live version out of its entry; nothing when it is not there.
   static std::optional<Known> take_known(Entry& entry, NodePointer node);
   // Retires all versions of `entry` that come before `newer`, which takes over what their stamps say.

@@ -110,6 +110,18 @@ TEST_F(Metadata, NamesAKeyOnceCreatedAndTellsTheSecondCreatorOfTheFirst) {
   EXPECT_EQ(a->call(Request::kCreate, {10, yours[1]}).result, Answer::kRefused);
 }
 
+TEST_F(Metadata, DoesNotTakeANodeOfAnotherKeysChainForOneThatItHasCreated) {
+  begin(make_config());
+  const auto mine = a->grant(1);
+  const auto yours = b->grant(1);
+  const auto created = b->call(Request::kCreate, {100, yours[0]});
+  // By somebody who slept while the slot went back and came to another.
+  b->call(Request::kReport, {100, mine[0], created.clock});
+  EXPECT_EQ(a->call(Request::kCreate, {200, mine[0]}).result, Answer::kRefused);
+  EXPECT_EQ(a->head(200), 0u);
+  EXPECT_EQ(b->call(Request::kCreate, {200, yours[0]}).result, Answer::kOk) << "of a retired one nobody knows the key";
+}
+
 TEST_F(Metadata, RetiresWhatAStampProvesOlderAndReusesItOnlyAfterTheGrace) {
   begin(make_config(1, 4));
   const auto mine = a->grant(1);
@@ -560,18 +572,6 @@ TEST_F(Metadata, AnswersEveryTruncatedRequestAsMalformedAndChangesNothing) {
   }
 }
 
-class KeptJournal : public Journal {
- public:
-  void append(ByteView record) override { records.emplace_back(record.begin(), record.end()); }
-  std::vector<std::vector<std::uint8_t>> records;
-};
-
-TEST_F(Metadata, KnowsTheSameAfterARestartFromItsJournal) {
-  const auto config = make_config(2, 64);
-  KeptJournal journal;
-  server = std::make_unique<MetadataServer>(config, &journal);
-  a = std::make_unique<Talk>(*server, now);
-  b = std::make_unique<Talk>(*server, now);
 TEST_F(Metadata, AnswersNoMoreThanFitsIntoAMessageHoweverMuchIsAskedFor) {
   begin(make_config(1, 4096));
   constexpr std::size_t kMost = (remote::kMaxMessage - kAnswerHeader) / 8;
@@ -587,6 +587,18 @@ TEST_F(Metadata, AnswersNoMoreThanFitsIntoAMessageHoweverMuchIsAskedFor) {
   EXPECT_EQ(a->call(Request::kWork, {}, 65'535).count, 200 - (remote::kMaxMessage - kAnswerHeader) / 24);
 }
 
+class KeptJournal : public Journal {
+ public:
+  void append(ByteView record) override { records.emplace_back(record.begin(), record.end()); }
+  std::vector<std::vector<std::uint8_t>> records;
+};
+
+TEST_F(Metadata, KnowsTheSameAfterARestartFromItsJournal) {
+  const auto config = make_config(2, 64);
+  KeptJournal journal;
+  server = std::make_unique<MetadataServer>(config, &journal);
+  a = std::make_unique<Talk>(*server, now);
+  b = std::make_unique<Talk>(*server, now);
   a->enter();
   b->enter();
   auto mine = a->grant(6);
@@ -656,18 +668,6 @@ TEST_F(MetadataReplicas, AreKnownAfterARestartFromTheJournalAndFromTheStateAlike
   EXPECT_FALSE(smaller.replay(state));
 }
 
-TEST(ServerConfigCheck, NamesWhatIsWrong) {
-  EXPECT_TRUE(check(make_config()).has_value());
-  const auto wrong = [](auto change) {
-    auto config = make_config();
-    change(config);
-    const auto result = check(config);
-    return result.has_value() ? std::string() : result.error().message;
-  };
-  EXPECT_NE(wrong([](auto& c) { c.value_bytes = 7; }).find("value size 7"), std::string::npos);
-  EXPECT_NE(wrong([](auto& c) { c.value_bytes = 100'000; }), "");
-  EXPECT_NE(wrong([](auto& c) { c.volumes.clear(); }), "");
-  EXPECT_NE(wrong([](auto& c) { c.volumes[0].length = 10; }), "");
 // A view may change while nothing else is recorded: with a refresh, a look-up, work.
 TEST_F(MetadataReplicas, AreLeftOutAfterARestartIfTheyWereWhoeverAskedWhenTheViewChanged) {
   auto config = make_config(2);
@@ -721,6 +721,18 @@ TEST_F(MetadataReplicas, AreLeftOutAfterARestartIfTheyWereWhoeverAskedWhenTheVie
   expect_same();
 }
 
+TEST(ServerConfigCheck, NamesWhatIsWrong) {
+  EXPECT_TRUE(check(make_config()).has_value());
+  const auto wrong = [](auto change) {
+    auto config = make_config();
+    change(config);
+    const auto result = check(config);
+    return result.has_value() ? std::string() : result.error().message;
+  };
+  EXPECT_NE(wrong([](auto& c) { c.value_bytes = 7; }).find("value size 7"), std::string::npos);
+  EXPECT_NE(wrong([](auto& c) { c.value_bytes = 100'000; }), "");
+  EXPECT_NE(wrong([](auto& c) { c.volumes.clear(); }), "");
+  EXPECT_NE(wrong([](auto& c) { c.volumes[0].length = 10; }), "");
   EXPECT_NE(wrong([](auto& c) { c.cursor_lifetime = Duration(); }), "");
   EXPECT_NE(wrong([](auto& c) { c.grant_slots = 0; }), "");
 }
