@@ -47,9 +47,7 @@ Result<std::vector<clover::Home>> wait_for_memory(Directory& directory, std::uin
 // As it was when it died, or of a new store.
 Result<std::unique_ptr<clover::MetadataServer>> make_server(StoreStory& story, Directory& directory,
                                                             const MetadataSettings& settings) {
-  const auto snapshot = directory.nodes();
-  if (!snapshot) return tl::unexpected(snapshot.error());
-  auto recalled = story.recall(settings, *snapshot);
+  auto recalled = story.recall(settings, directory, kWaitForMemory);
   if (!recalled || *recalled) return recalled;
   const auto homes = wait_for_memory(directory, settings.memory_nodes, settings.space);
   if (!homes) return tl::unexpected(homes.error());
