@@ -156,11 +156,22 @@ Result<void> run_metadata(const std::string& directory, const MetadataSettings& 
   });
   endpoint.loop().add(telling);
 
+  // Whoever has the name serves the store, and has it further than we.
+  bool is_superseded = false;
+  endpoint.on_superseded([&] {
+    is_superseded = true;
+    endpoint.loop().stop();
+  });
   signals.stop_on_signal(endpoint.loop());
   spdlog::info("{}: ready at {}, {} volumes, values up to {} bytes; {}", settings.name, endpoint.node().ip.to_string(),
                server.volumes().size(), settings.value_size, server.summary());
   say_ready();
   endpoint.loop().run();
+  if (is_superseded) {
+    return fail(
+        "stopped for longer than its lease, and another process has taken the name and serves the store; this one "
+        "ends");
+  }
   spdlog::info("{}: ends; {}", settings.name, server.summary());
   return {};
 }
