@@ -276,7 +276,7 @@ class Client {
   std::vector<Time> full_until_;  // by volume: a grant that was to be of it had none
   bool refilling_ = false;
   std::deque<Link> links_;
-  std::uint64_t links_told_ = 0;  // of all that were ever in links_
+  std::uint64_t links_told_ = 0;  // of all that were ever in links_, or left to the server to find
   bool flushing_ = false;
   std::vector<NodePointer> orphans_;
   bool sending_orphans_ = false;

@@ -294,6 +294,24 @@ TEST(CloverFaults, ANodeIsBlankedThoughTheConnectionToItIsLostAgainAndAgain) {
   for (std::uint64_t i = 0; i < 300; ++i) EXPECT_TRUE(read(w, *a.client, i).has_value());
 }
 
+TEST(CloverFaults, ANodeThatIsBlankComesBackOnlyWhenNoZeroIsUnderWayToItAnyMore) {
+  WorldConfig config{.nodes = 2, .replication = 2};
+  config.local.mode = LocalMode::kSeeded;
+  World w(config);
+  auto& a = w.add_client();
+  for (std::uint64_t i = 0; i < 300; ++i) ASSERT_EQ(w.wait_for(a->put(i, value_of(i, 40))), Outcome::kOk);
+  w.start_repairing();
+  ASSERT_TRUE(w.server->lose(w.now, remote::NodeId(1)));  // it lives, and keeps its memory
+  w.run_until([&] { return w.server->missing() == 2; });
+  const auto bytes = w.fabric.region_bytes(w.memory[1].base);
+  const std::vector<std::uint8_t> before(bytes.begin(), bytes.end());
+  w.run_until([&] { return !std::ranges::equal(bytes, before); });  // the first has arrived, others are under way
+  w.repair_memory->disconnect(remote::NodeId(1));
+  const Time doubtful = w.now;
+  w.run_until([&] { return w.server->missing() == 0; });
+  EXPECT_GE(w.now, doubtful + config.flight);
+}
+
 TEST(CloverFaults, AnswersUnavailableWhenTheMetadataServerIsGoneAndWorksOnWhenItIsBack) {
   auto c = seeded();
   World w(c);
@@ -421,6 +439,30 @@ TEST(CloverFaults, AClientThatSleptThroughItsLeaseGoesOnAsANewOne) {
   EXPECT_EQ(w.wait_for(a->put(1, value_of(3, 40))), Outcome::kOk);
   EXPECT_EQ(read(w, *b.client, 1), value_of(3, 40));
   EXPECT_EQ(w.server->clients(), 2u);
+}
+
+// Long after its lease a slot may be somebody else's: what it linked before the server finds by itself.
+TEST(CloverFaults, AClientThatSleptThroughItsLeaseReportsNothingFromBefore) {
+  auto c = seeded();
+  World w(c);
+  auto& a = w.add_client();
+  w.wait_for(a->put(1, value_of(1, 40)));
+  w.wait_for(a->put(1, value_of(2, 40)));
+  ASSERT_EQ(a->unreported(), 1u);
+  a.channel->set_service(nullptr);
+  w.run_for(c.lifetime * 2);
+  a.channel->set_service(w.server.get());
+  w.run_until([&] { return w.server->counters().expired_clients == 1 && w.server->clients() == 1; });
+  w.run_until([&] { return a->value_bytes() != 0; });
+  EXPECT_EQ(a->unreported(), 0u);
+  EXPECT_EQ(w.server->counters().links, 0u);
+  EXPECT_EQ(w.wait_for(a->put(2, value_of(3, 40))), Outcome::kOk);
+  EXPECT_EQ(w.wait_for(a->put(2, value_of(4, 40))), Outcome::kOk);
+  w.run_for((c.lifetime + c.flight) * 8);
+  EXPECT_EQ(read(w, *a.client, 1), value_of(2, 40));
+  EXPECT_EQ(read(w, *a.client, 2), value_of(4, 40));
+  EXPECT_EQ(w.server->slots().count(SlotState::kOrphan), 0u);
+  EXPECT_EQ(w.server->slots().count(SlotState::kLive), 2u) << w.server->summary();
 }
 
 Task<void> model_run(Client& client, std::uint64_t operations, Rng rng, std::map<Key, std::vector<std::uint8_t>>& model,

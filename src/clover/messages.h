@@ -108,9 +108,10 @@ struct Work {
   NodePointer node;
 };
 
-// How many of each fit into one message.
-inline constexpr std::size_t kMaxSlotsPerMessage = (remote::kMaxMessage - kRequestHeader) / 8;
-inline constexpr std::size_t kMaxLinksPerMessage = (remote::kMaxMessage - kRequestHeader) / 24;
+// How many of each fit into one message: of the two headers the answer's is the longer.
+inline constexpr std::size_t kMaxSlotsPerMessage = (remote::kMaxMessage - kAnswerHeader) / 8;  // keys and nodes as well
+inline constexpr std::size_t kMaxLinksPerMessage = (remote::kMaxMessage - kAnswerHeader) / 24;  // work as well
+static_assert(kAnswerHeader >= kRequestHeader);
 
 // What a client must know of the store.
 struct StoreView {

@@ -151,7 +151,7 @@ void MetadataServer::put_current_view(std::uint32_t client, MessageWriter& out, 
 
 Answer MetadataServer::look_up(const RequestHeader& header, MessageReader& in, MessageWriter& out,
                                std::uint16_t& count) {
-  if (in.left() != std::size_t{header.count} * 8) return Answer::kMalformed;
+  if (header.count > kMaxSlotsPerMessage || in.left() != std::size_t{header.count} * 8) return Answer::kMalformed;
   for (; count < header.count; ++count) {
     ++counters_.lookups;
     const auto entry = directory_.find(in.take64());
@@ -167,13 +167,16 @@ Answer MetadataServer::create(const RequestHeader& header, MessageReader& in, Me
   const NodePointer node{in.take64()};
   auto* const slot = slots_.find(node);
   if (slot == nullptr || slot->owner != header.client) return Answer::kRefused;
+  const auto entry = directory_.find(key);
+  // In another key's chain, as somebody says who reported it too late.
+  if (slot->state == SlotState::kLive && (entry == directory_.end() || !names(entry->second, node)))
+    return Answer::kRefused;
   count = 1;
   if (slot->state == SlotState::kLive ||
       slot->state == SlotState::kRetired) {  // asked again, perhaps already superseded
     out.put(node.word);
     return Answer::kOk;
   }
-  const auto entry = directory_.find(key);
   if (entry != directory_.end()) {
     out.put(entry->second.head.node.word);
     return Answer::kExists;
@@ -342,6 +345,11 @@ void MetadataServer::take_link(Time now, const Link& link) {
   }
 }
 
+bool MetadataServer::names(const Entry& entry, NodePointer node) {
+  return entry.head.node == node ||
+         std::any_of(entry.others.begin(), entry.others.end(), [node](const Known& k) { return k.node == node; });
+}
+
 std::optional<MetadataServer::Known> MetadataServer::take_known(Entry& entry, NodePointer node) {
   if (entry.head.node == node) return std::exchange(entry.head, Known{});
   const auto other =
@@ -400,10 +408,10 @@ void MetadataServer::advance(Time now) {
   if (!replaying_ && now >= next_expiry_) expire_clients(now);
   slots_.reclaim(now);
   if (now >= view_change_) {
-    change_view();
+    change_view(now);
   } else if (may_end_early() && all_have_let_go(now)) {
     ++counters_.let_go;
-    change_view();
+    change_view(now);
   }
 }
 

@@ -132,6 +132,7 @@ class MetadataServer : public remote::MessageService {
   std::size_t joining() const { return joins_.size(); }
   std::size_t missing() const;
   const NodeLayout& layout() const { return layout_; }
+  Duration max_flight() const { return config_.max_flight; }
   std::span<const Volume> volumes() const { return config_.volumes; }
 
   const ServerCounters& counters() const { return counters_; }
@@ -188,7 +189,7 @@ class MetadataServer : public remote::MessageService {
   void expire_clients(Time now);
   // `clean`: nothing that it did is under way.
   void expire(std::uint32_t client, Time now, bool clean);
-  void change_view();
+  void change_view(Time now);
   bool counts(std::size_t volume, std::size_t j) const;
   // The replica lives, and the volume can do without it.
   bool can_leave(std::size_t volume, std::size_t j) const;
@@ -230,6 +231,8 @@ class MetadataServer : public remote::MessageService {
 
   Answer take_sealed(Time now, const RequestHeader& header, MessageReader& in);
   void take_link(Time now, const Link& link);
+  // Whether it is one of the entry's live versions.
+  static bool names(const Entry& entry, NodePointer node);
   // Takes what is known of a live version out of its entry; nothing when it is not there.
   static std::optional<Known> take_known(Entry& entry, NodePointer node);
   // Retires all versions of `entry` that come before `newer`, which takes over what their stamps say.

@@ -110,6 +110,18 @@ TEST_F(Metadata, NamesAKeyOnceCreatedAndTellsTheSecondCreatorOfTheFirst) {
   EXPECT_EQ(a->call(Request::kCreate, {10, yours[1]}).result, Answer::kRefused);
 }
 
+TEST_F(Metadata, DoesNotTakeANodeOfAnotherKeysChainForOneThatItHasCreated) {
+  begin(make_config());
+  const auto mine = a->grant(1);
+  const auto yours = b->grant(1);
+  const auto created = b->call(Request::kCreate, {100, yours[0]});
+  // By somebody who slept while the slot went back and came to another.
+  b->call(Request::kReport, {100, mine[0], created.clock});
+  EXPECT_EQ(a->call(Request::kCreate, {200, mine[0]}).result, Answer::kRefused);
+  EXPECT_EQ(a->head(200), 0u);
+  EXPECT_EQ(b->call(Request::kCreate, {200, yours[0]}).result, Answer::kOk) << "of a retired one nobody knows the key";
+}
+
 TEST_F(Metadata, RetiresWhatAStampProvesOlderAndReusesItOnlyAfterTheGrace) {
   begin(make_config(1, 4));
   const auto mine = a->grant(1);
@@ -560,6 +572,21 @@ TEST_F(Metadata, AnswersEveryTruncatedRequestAsMalformedAndChangesNothing) {
   }
 }
 
+TEST_F(Metadata, AnswersNoMoreThanFitsIntoAMessageHoweverMuchIsAskedFor) {
+  begin(make_config(1, 4096));
+  constexpr std::size_t kMost = (remote::kMaxMessage - kAnswerHeader) / 8;
+  const auto mine = a->grant(~std::uint64_t{0});
+  EXPECT_EQ(mine.size(), kMost);
+  std::vector<std::uint64_t> keys(kMost);
+  EXPECT_EQ(a->call(Request::kLookup, keys, keys.size()).count, kMost);
+  keys.push_back(0);  // the request still fits
+  EXPECT_EQ(a->call(Request::kLookup, keys, keys.size()).result, Answer::kMalformed);
+  for (std::size_t i = 0; i < 200; ++i) a->call(Request::kOrphan, {mine[i]});
+  now = now + kFlight;
+  EXPECT_EQ(a->call(Request::kWork, {}, 65'535).count, (remote::kMaxMessage - kAnswerHeader) / 24);
+  EXPECT_EQ(a->call(Request::kWork, {}, 65'535).count, 200 - (remote::kMaxMessage - kAnswerHeader) / 24);
+}
+
 class KeptJournal : public Journal {
  public:
   void append(ByteView record) override { records.emplace_back(record.begin(), record.end()); }
@@ -639,6 +666,59 @@ TEST_F(MetadataReplicas, AreKnownAfterARestartFromTheJournalAndFromTheStateAlike
   }
   MetadataServer smaller(make_config(1, 4));
   EXPECT_FALSE(smaller.replay(state));
+}
+
+// A view may change while nothing else is recorded: with a refresh, a look-up, work.
+TEST_F(MetadataReplicas, AreLeftOutAfterARestartIfTheyWereWhoeverAskedWhenTheViewChanged) {
+  auto config = make_config(2);
+  for (std::uint32_t i = 0; i < 2; ++i)
+    config.homes.push_back({{{remote::NodeId(i), remote::RegionKey(i + 1), 0x10000}, 64 * 64}, i + 1});
+  KeptJournal journal;
+  server = std::make_unique<MetadataServer>(config, &journal);
+  a = std::make_unique<Talk>(*server, now);
+  b = std::make_unique<Talk>(*server, now);
+  a->enter();
+  b->enter();
+  const auto expect_same = [&] {
+    MetadataServer again(config);
+    for (const auto& record : journal.records) EXPECT_TRUE(again.replay(record));
+    again.restart(now);
+    EXPECT_EQ(again.summary(), server->summary());
+    Talk c(again, now);
+    c.id = a->id;
+    EXPECT_EQ(c.call(Request::kRefresh, {}, 0).view, server->view_number());
+    EXPECT_EQ(c.last_view.volumes[1].live, server->volumes()[1].live);
+    EXPECT_EQ(c.last_view.volumes[1].primary(), server->volumes()[1].primary());
+  };
+  EXPECT_TRUE(server->lose(now, remote::NodeId(1)));
+  const auto lost = journal.records.size();
+  wait(kLifetime + kFlight);
+  EXPECT_EQ(server->view_number(), 2u);
+  EXPECT_EQ(server->volumes()[1].live, 2);
+  expect_same();
+  a->grant(1);
+  expect_same();
+  // A journal of before such changes were recorded tells it with the next request that is.
+  const auto whole = journal.records;
+  journal.records.erase(journal.records.begin() + static_cast<std::ptrdiff_t>(lost));
+  expect_same();
+  journal.records = whole;
+  // One that ends since all have let go of it is known from what they said.
+  EXPECT_EQ(server->see(now, blank_home()), MetadataServer::Advice::kWipe);
+  server->rejoin(now, blank_home());
+  wait((kLifetime + kFlight) * 2);
+  settle(*a);
+  settle(*b);
+  while (server->joining() != 0) {
+    for (const auto& task : copies()) server->copied(task);
+  }
+  Home again = blank_home();
+  again.life = 13;
+  EXPECT_EQ(server->see(now, again), MetadataServer::Advice::kWait);
+  const auto view = server->view_number();
+  say(*a, Request::kLetGo, view);
+  EXPECT_EQ(say(*b, Request::kLetGo, view).view, view + 1);
+  expect_same();
 }
 
 TEST(ServerConfigCheck, NamesWhatIsWrong) {

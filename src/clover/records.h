@@ -22,6 +22,7 @@ enum class RecordKind : std::uint8_t {
   kCount,   // u32 volume | u32 replica
   kDead,    // u32 node
   kState,   // all that the server knew then: what comes before it is not needed any more
+  kView,    // u32 number of the view that has begun, since its time had come or all had let go of the one before
 };
 
 template <std::unsigned_integral T>

@@ -83,7 +83,8 @@ bool Repairer::still_there(std::size_t index, const Home& home) const {
   return now.there && now.home.life == home.life && now.home.region.base == home.region.base;
 }
 
-// Nobody else acts on this memory: it is in no view, and all that was submitted under views before has ended.
+// Nobody else acts on this memory: it is in no view, and all that was submitted under views before has ended. Nor does a zero arrive
+// after this: it would take a next word written since.
 Task<bool> Repairer::wipe(std::size_t index, Home home) {
   const std::array<std::uint8_t, 8> zero{};
   std::vector<Operation> writes;
@@ -93,17 +94,27 @@ Task<bool> Repairer::wipe(std::size_t index, Home home) {
       writes.clear();
       for (; slot < task.slots && writes.size() < config_.copies_at_once; ++slot)
         writes.push_back(remote::write_operation(task.at + slot * server_.layout().slot_bytes(), zero));
-      co_await memory_.all(writes);
+      co_await write_zeros(index, writes);
       // A connection that is lost for a moment is no reason to begin anew.
       for (int attempt = 0; std::erase_if(writes, succeeded), !writes.empty(); ++attempt) {
         if (attempt == kWipeAttempts) co_return false;
         co_await memory_.scheduler().sleep_for(turn_);
         if (stopping_ || !still_there(index, home)) co_return false;
-        co_await memory_.all(writes);
+        co_await write_zeros(index, writes);
       }
     }
   }
+  while (now() < nodes_[index].quiet) {
+    co_await memory_.scheduler().sleep_for(turn_);
+    if (stopping_ || !still_there(index, home)) co_return false;
+  }
   co_return true;
+}
+
+Task<void> Repairer::write_zeros(std::size_t index, std::vector<Operation>& writes) {
+  co_await memory_.all(writes);
+  const auto is_unknown = [](const Operation& operation) { return operation.status == Status::kUnknown; };
+  if (std::ranges::any_of(writes, is_unknown)) nodes_[index].quiet = now() + server_.max_flight();
 }
 
 Task<std::size_t> Repairer::copy_some() {

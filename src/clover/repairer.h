@@ -39,13 +39,15 @@ class Repairer {
     Home home;
     bool there = false;
     bool left_out = false;
-    Time again;  // not taken back before
+    Time again;    // not taken back before
+    Time quiet{};  // no zero that was written to it, and may not have arrived, arrives any more
     Duration pause;
   };
   // Whether the server wants the node back, and if so, does what is needed.
   remote::Task<void> take_back(std::size_t index);
   bool still_there(std::size_t index, const Home& home) const;
   remote::Task<bool> wipe(std::size_t index, Home home);
+  remote::Task<void> write_zeros(std::size_t index, std::vector<remote::Operation>& writes);
   remote::Task<std::size_t> copy_some();
   Time now() const { return memory_.scheduler().now(); }
 

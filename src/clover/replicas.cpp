@@ -107,7 +107,8 @@ bool MetadataServer::all_have_let_go(Time now) const {
          std::all_of(clients_.begin(), clients_.end(), [this](const auto& c) { return c.second.let_go == view_; });
 }
 
-void MetadataServer::change_view() {
+// May happen in a request that is not recorded, so it is recorded itself, before any answer names the view.
+void MetadataServer::change_view(Time now) {
   for (const auto node : leaving_) {
     for (std::size_t v = 0; v < config_.volumes.size(); ++v) {
       auto& volume = config_.volumes[v];
@@ -128,6 +129,9 @@ void MetadataServer::change_view() {
   view_change_ = Time::never();
   ++view_;
   ++counters_.views;
+  std::uint8_t bytes[4];
+  store_le(bytes, view_);
+  write_journal(now, RecordKind::kView, bytes);
 }
 
 Duration MetadataServer::lease_left(Time now) const {
@@ -361,6 +365,12 @@ bool MetadataServer::replay_replicas(Time now, RecordKind kind, MessageReader& i
       if (!in.ok() || volume >= config_.volumes.size() || replica >= config_.volumes[volume].count) return false;
       count_replica(volume, static_cast<std::uint8_t>(replica));
       return true;
+    }
+    case RecordKind::kView: {
+      const auto view = in.take<std::uint32_t>();
+      // Time, or the request before, may have changed it already.
+      if (in.ok() && view_ + 1 == view) change_view(now);
+      return in.ok() && view_ == view;
     }
     default: return false;
   }

@@ -59,11 +59,14 @@ Task<bool> Client::call(Call& call, Time deadline) {
   co_return true;
 }
 
-// The server has given our slots to be looked into by others.
+// The server has given our slots to be looked into by others. What they find of ours it is told by them: a report of ours may come
+// when the slot is in another life, of another key's.
 void Client::lost_membership() {
   joined_ = false;
   lease_ = Time();
   slots_.take_all();
+  links_told_ += links_.size();
+  links_.clear();
   orphans_.clear();
   grant_open_ = false;
 }
@@ -313,8 +316,10 @@ Task<void> Client::flush_links() {
       request.body.put(links_[i].node.word);
       request.body.put(links_[i].stamp);
     }
+    const std::uint64_t told = links_told_;
     if (!co_await call(request, now() + config_.timeout)) break;
-    if (request.header.result == Answer::kExpired) continue;
+    if (request.header.result == Answer::kExpired || links_told_ != told)
+      continue;  // these are not ours to tell any more
     links_.erase(links_.begin(), links_.begin() + static_cast<std::ptrdiff_t>(count));
     links_told_ += count;
   }

@@ -33,6 +33,11 @@ Result<std::unique_ptr<Endpoint>> Endpoint::open(const EndpointConfig& config) {
   if (description.kind != NodeKind::kClient) {
     lease.lease_file = run.lease_file(description.name);
     lease.on_lost = [self] { return self->fence(); };
+    lease.on_superseded = [self] {
+      self->loop_.post([self](Time) {
+        if (self->on_superseded_) self->on_superseded_();
+      });
+    };
   }
   auto membership = Membership::join(endpoint->directory_, description, std::move(lease), std::move(on_change));
   if (!membership) return tl::unexpected(membership.error());

@@ -40,6 +40,8 @@ class Endpoint {
   // Called in the loop's thread when the lease has been lost, before the name is taken again: ends what others must not go on with, and
   // returns what to publish. Set before publish().
   void on_fence(std::function<NodeDescription(Time)> handler) { on_fence_ = std::move(handler); }
+  // Called in the loop's thread when the lease has been lost and another process has the name.
+  void on_superseded(std::function<void()> handler) { on_superseded_ = std::move(handler); }
   Result<void> publish(const NodeDescription& description) {
     published_ = description;
     return membership_->publish(description);
@@ -68,6 +70,7 @@ class Endpoint {
   nic::PollLoop loop_;
   std::function<void(Time, const Snapshot&)> on_change_;
   std::function<NodeDescription(Time)> on_fence_;
+  std::function<void()> on_superseded_;
   NodeDescription published_;
   std::atomic<bool> ending_{false};
   std::unique_ptr<nic::Shard> shard_;

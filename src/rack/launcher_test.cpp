@@ -182,9 +182,11 @@ TEST_F(LauncherTest, LeavesAloneWhatALivingProcessOfSomebodyElsesHasThere) {
   ASSERT_TRUE(directory && cowbird);
   ports::Descriptor held(open(run.lease_file("memory1").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
   ASSERT_EQ(flock(held.get(), LOCK_EX), 0);
-  const std::vector<std::string> theirs{run.directory_socket(), run.cowbird_socket(), run.directory_state(),
-                                        run.lease_file("memory1"), run.journal("memory1")};
-  const std::vector<std::string> left_over{run.switch_socket(), run.lease_file("memory2"), run.journal("memory2")};
+  const std::vector<std::string> theirs{run.directory_socket(), run.cowbird_socket(),
+                                        run.directory_state(),  run.lease_file("memory1"),
+                                        run.journal("memory1"), run.journal("memory1") + ".lost"};
+  const std::vector<std::string> left_over{run.switch_socket(), run.lease_file("memory2"), run.journal("memory2"),
+                                           run.journal("memory2") + ".lost"};
   for (const auto& files : {theirs, left_over}) {
     for (const std::string& file : files) std::ofstream(file, std::ios::app).flush();
   }

@@ -22,6 +22,9 @@ constexpr Duration kPause = Duration::milliseconds(200);
 // Between two looks whether a rack that has begun anew gives us our address after all.
 constexpr Duration kMisplaced = Duration::seconds(10);
 
+// Somebody has a lease on the name.
+bool is_taken(const Error& error) { return error.message.find("is taken") != std::string::npos; }
+
 }  // namespace
 
 // The number of our lease, in a file that is locked as long as we live.
@@ -67,7 +70,7 @@ Result<std::unique_ptr<Membership>> Membership::join(Directory& directory, NodeD
       return std::unique_ptr<Membership>(new Membership(directory, std::move(description), std::move(config),
                                                         std::move(*joined), std::move(file), std::move(on_change)));
     }
-    const bool taken = joined.error().message.find("is taken") != std::string::npos;
+    const bool taken = is_taken(joined.error());
     const bool waits = config.on_taken ? taken && config.on_taken(joined.error())
                                        : taken && std::chrono::steady_clock::now() < give_up;
     if (!waits) return tl::unexpected(joined.error());
@@ -160,6 +163,7 @@ void Membership::renew_once() {
     return lease_;
   }();
   const auto renewed = directory_.renew(lease);
+  if (renewed) taken_since_.reset();
   if (renewed || !unknown_lease(renewed.error())) return;  // fine, or the directory is away: next time
   std::optional<NodeDescription> afresh;
   if (config_.on_lost) {
@@ -173,7 +177,22 @@ void Membership::renew_once() {
     return description_;
   }();
   auto joined = directory_.join(description, config_.lease);
-  if (joined) take(std::move(*joined));
+  if (joined) {
+    taken_since_.reset();
+    take(std::move(*joined));
+  } else if (config_.on_superseded && is_taken(joined.error())) {
+    note_taken(description);
+  }
+}
+
+// A join of ours whose answer was lost takes the name as well: until that lease ends, which nobody renews.
+void Membership::note_taken(const NodeDescription& ours) {
+  const auto now = std::chrono::steady_clock::now();
+  if (!taken_since_) taken_since_ = now;
+  const auto all = directory_.nodes();
+  const NodeRecord* const owner = all ? all->find(ours.name) : nullptr;
+  const bool may_be_ours = owner == nullptr || owner->description.attributes == ours.attributes;
+  if (!may_be_ours || now - *taken_since_ > to_chrono(config_.lease * 2)) config_.on_superseded();
 }
 
 void Membership::take(Registration joined) {

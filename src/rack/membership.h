@@ -2,11 +2,12 @@
 // leaves at the end; tells of changes among the nodes.
 //
 // Life:       join() -> node() has number and addresses -> publish() -> (renewals, changes) -> destroyed: leaves.
-// Fencing:    a lease that was lost is not simply taken again: on_lost comes first.
+// Fencing:    a lease that was lost is not simply taken again: on_lost comes first. Who finds that another process has the name is told so.
 // Errors:     join() and publish() say why not. A directory that is away for a while (the switch restarts) is waited for, silently.
 // Threads:    public functions from one thread; on_change is called from the membership's own.
 #pragma once
 
+#include <chrono>
 #include <condition_variable>
 #include <functional>
 #include <memory>
@@ -31,6 +32,8 @@ struct MembershipConfig {
   // Called in the membership's thread when the lease has been lost (we have been stopped for too long, say), before the name is taken again:
   // others may have been told that we are gone. Does what that asks for and returns what to publish; nothing: try again later.
   std::function<std::optional<NodeDescription>()> on_lost{};
+  // Called in the membership's thread when the lease has been lost and another process has the name: with each try to take it again.
+  std::function<void()> on_superseded{};
 };
 
 class Membership {
@@ -54,6 +57,7 @@ class Membership {
   void keep_lease();
   bool tell();
   void renew_once();
+  void note_taken(const NodeDescription& ours);
   void take(Registration joined);
   void watch();
   bool wait(Duration duration);
@@ -65,7 +69,8 @@ class Membership {
   std::mutex publishing_;            // held while the directory is told: what was said last is told last. Before mutex_
   bool untold_ = false;              // the keeper's: the directory has not taken what it is to know
   bool is_misplaced_ = false;        // the keeper's: the directory gives our name another address
-  std::mutex mutex_;                 // never held while the directory is asked
+  std::optional<std::chrono::steady_clock::time_point> taken_since_;  // the keeper's: our name, while we have no lease
+  std::mutex mutex_;                                                  // never held while the directory is asked
   std::condition_variable stop_;
   bool stopping_ = false;  // guarded by mutex_, as the next five
   bool changed_ = false;   // description_ is to be published

@@ -6,6 +6,7 @@
 #include <atomic>
 #include <chrono>
 #include <future>
+#include <thread>
 #include <vector>
 
 #include "rack/directory_store.h"
@@ -16,6 +17,10 @@ namespace {
 using Clock = std::chrono::steady_clock;
 constexpr auto kPatience = std::chrono::seconds(20);
 
+const MembershipConfig kShort{.lease = Directory::kShortestLease};
+
+NodeDescription at_port(std::uint16_t port) { return {"memory1", NodeKind::kMemory, port, {}, {{"pid", "1"}}}; }
+
 // What it is asked to do is done at once, unless it is told to fail or to hold.
 class PlayedDirectory final : public Directory {
  public:
@@ -23,6 +28,7 @@ class PlayedDirectory final : public Directory {
     const std::lock_guard lock(mutex_);
     ++joined;
     told_.notify_all();
+    if (!owner.empty()) return fail(description.name + " is taken");
     NodeRecord node{.description = description, .state = NodeState::kJoining, .id = remote::NodeId(2)};
     node.ip = Subnet{}.ip_of(node.id);
     return Registration{node, LeaseId(lease_ = joined)};
@@ -46,7 +52,12 @@ class PlayedDirectory final : public Directory {
     return lease.value == lease_ ? Result<void>() : tl::unexpected(lease_is_unknown(lease));
   }
   Result<void> leave(LeaseId) override { return {}; }
-  Result<Snapshot> nodes() override { return Snapshot{}; }
+  Result<Snapshot> nodes() override {
+    const std::lock_guard lock(mutex_);
+    NodeRecord node{.description = at_port(0), .state = NodeState::kReady, .id = remote::NodeId(2)};
+    node.description.attributes["pid"] = owner;
+    return Snapshot{7, {node}};
+  }
   // As one that has too many who watch.
   Result<Snapshot> watch(std::uint64_t, Duration) override {
     const std::lock_guard lock(mutex_);
@@ -58,6 +69,12 @@ class PlayedDirectory final : public Directory {
   void end_lease() {
     const std::lock_guard lock(mutex_);
     lease_ = 0;
+  }
+  // The lease, and this process has the name.
+  void end_lease(const std::string& successor) {
+    const std::lock_guard lock(mutex_);
+    lease_ = 0;
+    owner = successor;
   }
   void set_holds(bool on) {
     const std::lock_guard lock(mutex_);
@@ -74,6 +91,7 @@ class PlayedDirectory final : public Directory {
   int publishing = 0;
   int refuses = 0;
   bool holds = false;
+  std::string owner;  // who has the name when we have no lease; empty: nobody
   std::vector<std::uint16_t> published;
   std::vector<Clock::time_point> watched;
 
@@ -82,10 +100,6 @@ class PlayedDirectory final : public Directory {
   std::condition_variable told_;
   std::uint64_t lease_ = 0;
 };
-
-const MembershipConfig kShort{.lease = Directory::kShortestLease};
-
-NodeDescription at_port(std::uint16_t port) { return {"memory1", NodeKind::kMemory, port, {}, {}}; }
 
 TEST(Membership, TellsADirectoryThatDidNotListenAgain) {
   PlayedDirectory directory;
@@ -109,6 +123,35 @@ TEST(Membership, WhoPublishesSoonDoesNotWaitForTheDirectory) {
   EXPECT_EQ(second.wait_for(kPatience / 2), std::future_status::ready) << "the caller has a loop to turn";
   directory.set_holds(false);
   EXPECT_TRUE(directory.wait_until([&] { return !directory.published.empty() && directory.published.back() == 2; }));
+}
+
+TEST(Membership, IsToldAtOnceThatAnotherProcessHasItsName) {
+  PlayedDirectory directory;
+  std::atomic<int> told{0};
+  auto config = kShort;
+  config.lease = Duration::seconds(1);
+  config.on_superseded = [&] { ++told; };
+  const auto membership = Membership::join(directory, at_port(0), config).value();
+  const auto begun = Clock::now();
+  directory.end_lease("2");
+  while (told == 0 && Clock::now() - begun < kPatience) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  EXPECT_NE(told, 0);
+  EXPECT_LT(Clock::now() - begun, std::chrono::seconds(2));
+}
+
+TEST(Membership, TakesANameThatMayBeItsOwnForAnothersOnlyWhenThatIsRenewed) {
+  PlayedDirectory directory;
+  std::atomic<int> told{0};
+  auto config = kShort;
+  config.lease = Duration::seconds(1);
+  config.on_superseded = [&] { ++told; };
+  const auto membership = Membership::join(directory, at_port(0), config).value();
+  directory.end_lease("1");  // as after a join whose answer was lost
+  ASSERT_TRUE(directory.wait_until([&] { return directory.joined == 3; }));
+  EXPECT_EQ(told, 0);
+  const auto begun = Clock::now();
+  while (told == 0 && Clock::now() - begun < kPatience) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  EXPECT_NE(told, 0);
 }
 
 TEST(Membership, DoesNotAskADirectoryWithoutEndThatLetsNobodyWait) {

@@ -47,9 +47,7 @@ Result<std::vector<clover::Home>> wait_for_memory(Directory& directory, std::uin
 // As it was when it died, or of a new store.
 Result<std::unique_ptr<clover::MetadataServer>> make_server(StoreStory& story, Directory& directory,
                                                             const MetadataSettings& settings) {
-  const auto snapshot = directory.nodes();
-  if (!snapshot) return tl::unexpected(snapshot.error());
-  auto recalled = story.recall(settings, *snapshot);
+  auto recalled = story.recall(settings, directory, kWaitForMemory);
   if (!recalled || *recalled) return recalled;
   const auto homes = wait_for_memory(directory, settings.memory_nodes, settings.space);
   if (!homes) return tl::unexpected(homes.error());
@@ -158,11 +156,22 @@ Result<void> run_metadata(const std::string& directory, const MetadataSettings& 
   });
   endpoint.loop().add(telling);
 
+  // Whoever has the name serves the store, and has it further than we.
+  bool is_superseded = false;
+  endpoint.on_superseded([&] {
+    is_superseded = true;
+    endpoint.loop().stop();
+  });
   signals.stop_on_signal(endpoint.loop());
   spdlog::info("{}: ready at {}, {} volumes, values up to {} bytes; {}", settings.name, endpoint.node().ip.to_string(),
                server.volumes().size(), settings.value_size, server.summary());
   say_ready();
   endpoint.loop().run();
+  if (is_superseded) {
+    return fail(
+        "stopped for longer than its lease, and another process has taken the name and serves the store; this one "
+        "ends");
+  }
   spdlog::info("{}: ends; {}", settings.name, server.summary());
   return {};
 }

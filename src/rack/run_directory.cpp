@@ -93,6 +93,7 @@ void RunDirectory::clear() const {
     if (name.ends_with(".sock")) return !is_served(path);
     if (name.ends_with(".lease")) return !is_held(path);
     if (name.ends_with(".journal")) return !is_held(lease_file(stem));
+    if (name.ends_with(".journal.lost")) return !is_held(lease_file(stem.substr(0, stem.rfind('.'))));
     if (name.starts_with("directory.sqlite") || name.ends_with(".new")) return !has_directory;
     if (!name.starts_with("host-") || name.ends_with(".log")) return false;
     const ports::HostDirectory host(path);

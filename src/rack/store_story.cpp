@@ -4,8 +4,13 @@
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "rack/memory_node.h"
 
@@ -35,6 +40,43 @@ clover::Home home_from(const json& in) {
             in.at("address").get<std::uint64_t>()},
            in.at("length").get<std::uint64_t>()},
           in.at("life").get<std::uint64_t>()};
+}
+
+// Where the memory is that a store lies in.
+enum class Whereabouts : std::uint8_t {
+  kThere,  // some of it
+  kAway,   // nobody knows: a node that was stopped, or whose directory was, comes back with what it had
+  kLost,   // its nodes' names are those of other lives
+};
+
+Whereabouts find_memory(const clover::MetadataServer& server, const std::vector<clover::Home>& homes,
+                        const MetadataSettings& settings, const Snapshot& snapshot) {
+  std::size_t others = 0;
+  for (const NodeRecord* node : snapshot.ready(NodeKind::kMemory)) {
+    const auto home = home_of(*node, settings.space);
+    if (!home) continue;
+    if (server.knows(*home)) return Whereabouts::kThere;
+    others += static_cast<std::size_t>(
+        std::ranges::any_of(homes, [node](const auto& known) { return known.region.base.node == node->id; }));
+  }
+  return others == homes.size() ? Whereabouts::kLost : Whereabouts::kAway;
+}
+
+// False: it is lost, or has not come for so long.
+Result<bool> wait_for_memory(const clover::MetadataServer& server, const std::vector<clover::Home>& homes,
+                             const MetadataSettings& settings, Directory& directory, Duration patience) {
+  const auto give_up = std::chrono::steady_clock::now() + std::chrono::nanoseconds(patience.nanoseconds());
+  for (std::uint64_t seen = 0;;) {
+    const auto snapshot = directory.watch(seen, std::min(patience, Duration::milliseconds(500)));
+    if (!snapshot) return tl::unexpected(snapshot.error());
+    const auto whereabouts = find_memory(server, homes, settings, *snapshot);
+    if (whereabouts == Whereabouts::kThere) return true;
+    if (whereabouts == Whereabouts::kLost || std::chrono::steady_clock::now() >= give_up) return false;
+    if (seen == 0)
+      spdlog::info("{}: the memory that the store lies in is not there; waiting up to {} for it", settings.name,
+                   duration_text(patience));
+    seen = snapshot->revision;
+  }
 }
 
 }  // namespace
@@ -68,11 +110,17 @@ Result<std::unique_ptr<clover::MetadataServer>> StoreStory::build(const Metadata
 
 Result<std::unique_ptr<clover::MetadataServer>> StoreStory::make(const MetadataSettings& settings,
                                                                  const std::vector<clover::Home>& homes) {
-  return build(settings, homes);
+  auto server = build(settings, homes);
+  if (!server || !std::exchange(is_lost_, false)) return server;
+  const std::string aside = lost(path_);
+  if (std::rename(path_.c_str(), aside.c_str()) != 0)
+    return fail(fmt::format("cannot move {} to {}: {}", path_, aside, std::strerror(errno)));
+  spdlog::error("{}: a new store begins, empty; the journal of the one before is now {}", settings.name, aside);
+  return server;
 }
 
 Result<std::unique_ptr<clover::MetadataServer>> StoreStory::recall(const MetadataSettings& settings,
-                                                                   const Snapshot& snapshot) {
+                                                                   Directory& directory, Duration patience) {
   const auto story = JournalFile::read(path_);
   if (!story) return tl::unexpected(story.error());
   if (!*story) return nullptr;
@@ -94,14 +142,11 @@ Result<std::unique_ptr<clover::MetadataServer>> StoreStory::recall(const Metadat
     if (!(*server)->replay(record))
       return fail(fmt::format("{} does not tell one story; remove it to begin anew, without what was stored", path_));
   }
-  const bool some = std::any_of(snapshot.nodes.begin(), snapshot.nodes.end(), [&](const NodeRecord& node) {
-    const auto home = home_of(node, settings.space);
-    return node.description.kind == NodeKind::kMemory && node.state == NodeState::kReady && home &&
-           (*server)->knows(*home);
-  });
-  if (some) return server;
-  spdlog::error("{}: none of the memory that the store lay in is there any more; a new store begins, empty",
-                settings.name);
+  const auto found = wait_for_memory(**server, homes, settings, directory, patience);
+  if (!found) return tl::unexpected(found.error());
+  if (*found) return server;
+  spdlog::error("{}: none of the memory that the store lay in is there any more", settings.name);
+  is_lost_ = true;
   return nullptr;
 }
 
