@@ -49,8 +49,7 @@ Result<std::string> read_whole_file(const std::string& path, std::size_t most) {
   while (in) {
     in.read(part.data(), part.size());
     text.append(part.data(), static_cast<std::size_t>(in.gcount()));
-    if (text.size() > most)
-      return fail(fmt::format("cannot read {}: it has more than {}", path, bytes_text(most)));
+    if (text.size() > most) return fail(fmt::format("cannot read {}: it has more than {}", path, bytes_text(most)));
   }
   if (!in.eof()) return fail(fmt::format("cannot read {}: {}", path, std::strerror(errno)));
   return text;
