@@ -152,8 +152,10 @@ class BoxSet final : public Command {
     use_rack();
     app().add_option("--on", on_, "true: steer; false: nothing new is changed, what was changed stays consistent");
     app().add_option("--order", order_, "pipelined or strict")->check(CLI::IsMember({"pipelined", "strict"}));
-    app().add_option("--keys", keys_, "steer only so many keys, the hottest");
-    app().add_option("--held-frames", held_, "packets that may wait in the box; what does not fit is dropped");
+    app().add_option("--keys", keys_, "steer only so many keys, the hottest")->check(not_negative());
+    app()
+        .add_option("--held-frames", held_, "packets that may wait in the box; what does not fit is dropped")
+        ->check(not_negative());
   }
 
  private:
@@ -259,12 +261,25 @@ class BoxMemory final : public Command {
   explicit BoxMemory(CLI::App& group)
       : Command(group, "memory", "Say what a box of a given size takes of memory, table by table",
                 {"sluice box memory", "sluice box memory --connections 64 --words 4096", "sluice box memory --json"}) {
-    app().add_option("--connections", box_.connections, "that it follows [4096]")->check(CLI::Range(1u, 1u << 16));
-    app().add_option("--keys", box_.keys, "that it steers [1024]")->check(CLI::Range(1u, 1u << 22));
-    app().add_option("--nodes", box_.nodes, "that it remembers, of all keys [65536]")->check(CLI::Range(1u, 1u << 26));
-    app().add_option("--words", box_.words, "whose atomics it replaces [1048576]")->check(CLI::Range(1u, 1u << 26));
+    app()
+        .add_option("--connections", box_.connections, "that it follows [4096]")
+        ->check(not_negative())
+        ->check(CLI::Range(1u, 1u << 16));
+    app()
+        .add_option("--keys", box_.keys, "that it steers [1024]")
+        ->check(not_negative())
+        ->check(CLI::Range(1u, 1u << 22));
+    app()
+        .add_option("--nodes", box_.nodes, "that it remembers, of all keys [65536]")
+        ->check(not_negative())
+        ->check(CLI::Range(1u, 1u << 26));
+    app()
+        .add_option("--words", box_.words, "whose atomics it replaces [1048576]")
+        ->check(not_negative())
+        ->check(CLI::Range(1u, 1u << 26));
     app()
         .add_option("--held-frames", box_.held_packets, "packets that may wait [1024]")
+        ->check(not_negative())
         ->check(CLI::Range(1u, 1u << 16));
     app().add_flag("--json", json_, "as JSON");
   }

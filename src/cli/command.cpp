@@ -79,6 +79,10 @@ Result<void> write_output(const std::string& out, const std::string& text) {
   return {};
 }
 
+CLI::Validator not_negative() {
+  return {[](std::string& text) { return std::string(text.starts_with('-') ? "must not be negative" : ""); }, ""};
+}
+
 Command::Command(CLI::App& parent, const std::string& name, const std::string& what,
                  const std::vector<std::string>& examples)
     : app_(parent.add_subcommand(name, what)) {
@@ -114,7 +118,9 @@ void Command::add_flag(const rack::Setting& setting) {
     // A list is given one by one: "--ports A --port B".
     const bool plural = setting.is_list && setting.name.ends_with('s');
     const std::string one = plural ? ",--" + setting.name.substr(0, setting.name.size() - 1) : "";
-    const std::string words = fmt::format("{}", fmt::join(named(setting.choices), "|"));
+    std::vector<std::string> forms = named(setting.choices);
+    if (!setting.open.empty()) forms.push_back(setting.open);
+    const std::string words = fmt::format("{}", fmt::join(forms, "|"));
     flag.option = app_->add_option("--" + setting.name + one, flag.values, help)
                       ->type_name(words.empty() ? "VALUE" : words)
                       ->allow_extra_args(false);
@@ -154,6 +160,7 @@ int Command::execute(const Tables& all) {
     say(fmt::format("sluice {}: {}", name_, error.message));
     return code;
   };
+  all_ = &all;
   if (const auto configured = configure(all); !configured) return give_up(configured.error(), kExitUsage);
   if (const auto checked = check(); !checked) return give_up(checked.error(), kExitUsage);
   const Result<int> code = run();

@@ -49,6 +49,8 @@ class Command {
   // Flags for all settings of the schema, which [table] of a file may set too.
   void use(const std::string& table, rack::Schema& schema);
   const std::string& config_path() const { return config_; }
+  // Every command's tables, as execute() was given them.
+  const Tables& all_tables() const { return *all_; }
   rack::RackSettings& rack() { return rack_; }
   rack::Schema& rack_schema() { return rack_schema_; }
   rack::RunDirectory run_directory() const { return rack::RunDirectory(rack_.dir); }
@@ -68,9 +70,13 @@ class Command {
   Tables own_;
   std::vector<std::unique_ptr<Flag>> flags_;
   std::string config_;
+  const Tables* all_ = nullptr;
   rack::RackSettings rack_;
   rack::Schema rack_schema_;
 };
+
+// For options that are bound to unsigned numbers: what begins with a minus would come out as a huge number.
+CLI::Validator not_negative();
 
 // What commands write to people: progress lines go to stderr, results to stdout.
 void say(const std::string& line);

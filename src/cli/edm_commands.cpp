@@ -140,7 +140,8 @@ class SimulateCommand final : public Command {
         .add_option(
             "trace", trace_,
             fmt::format("messages, a line each, in order of time: {}. type 1: a read, whose request has size_bytes and "
-                        "which reads request_bytes; 3: a write of size_bytes, request_bytes -1. src and dst: "
+                        "which reads request_bytes; 3: a write of size_bytes, request_bytes -1; 100, a frame, is "
+                        "refused. src and dst: "
                         "nodes from 0 on. A timeslot is 8 bytes on the link (0.64 ns). The names of the columns "
                         "may stand in the first line",
                         sim::kTraceColumns))
@@ -161,6 +162,7 @@ class SimulateCommand final : public Command {
     if (!text) return tl::unexpected(text.error());
     const auto rows = sim::parse_trace(*text, static_cast<std::uint32_t>(settings_.nodes));
     if (!rows) return fail(fmt::format("{}: {}", trace_, rows.error().message));
+    if (rows->empty()) return fail(fmt::format("{}: has no messages", trace_));
     for (const sim::TraceRow& row : *rows) {
       if (row.type == sim::TraceRow::Type::kFrame)
         return fail(
@@ -185,8 +187,7 @@ class SimulateCommand final : public Command {
                static_cast<double>(sim::alone_blocks(*hardware, cluster, (*rows)[i]));
     }
     say(fmt::format("simulated: {} messages, {} chunks, {} rounds of matching; {:.3f} times alone, mean", rows->size(),
-                    outcome.chunks, outcome.iterations,
-                    alone / static_cast<double>(std::max<std::size_t>(rows->size(), 1))));
+                    outcome.chunks, outcome.iterations, alone / static_cast<double>(rows->size())));
     return 0;
   }
 

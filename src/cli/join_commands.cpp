@@ -70,7 +70,11 @@ class RackInvite final : public AuthorityCommand {
     app()
         .add_option("--to", to_, "HOST:PORT that it joins at; empty: where the rack that is up serves")
         ->type_name("...");
-    app().add_option("--days", days_, "days for which it counts")->type_name("...")->capture_default_str();
+    app()
+        .add_option("--days", days_, "days for which it counts")
+        ->type_name("...")
+        ->check(not_negative())
+        ->capture_default_str();
     app().add_option("--out", out_, "write it to this file, with mode 0600, instead of stdout")->type_name("...");
   }
 

@@ -142,7 +142,7 @@ class PcapShow final : public Command {
                  "sluice pcap show --limit 20 capture.pcap"}) {
     app().add_option("FILE", files_, "captures: pcap or pcapng")->required();
     app().add_flag("--wrong", only_wrong_, "only the frames that are wrong");
-    app().add_option("--limit", limit_, "lines a file [all]");
+    app().add_option("--limit", limit_, "lines a file [all]")->check(not_negative());
   }
 
  private:

@@ -1,7 +1,9 @@
 // sluice rack up | down | status: a whole rack as separate processes on this machine.
 #include <fmt/core.h>
+#include <fmt/ranges.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <climits>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -40,6 +42,23 @@ class RackUp final : public Command {
   }
 
  private:
+  // What the switch would refuse, were it started, is refused when it runs already, too.
+  Result<void> check() override {
+    if (config_path().empty()) return {};
+    rack::SwitchSettings settings;
+    rack::RackSettings ignored;
+    rack::Schema of_switch, of_rack;
+    settings.declare(of_switch);
+    ignored.declare(of_rack);
+    Tables tables = all_tables();
+    tables["switch"] = &of_switch;
+    tables["rack"] = &of_rack;
+    if (auto loaded = rack::load_toml(config_path(), tables); !loaded) return loaded;
+    if (auto checked = settings.check(); !checked)
+      return fail(fmt::format("{}: [switch] {}", config_path(), checked.error().message));
+    return {};
+  }
+
   Result<int> run() override {
     if (run_directory().is_joined())
       return fail(
@@ -101,15 +120,20 @@ class RackStatus final : public Command {
   }
 
  private:
-  // Exit code 0 when at least one daemon runs (on a machine that has joined a rack: when that is there) and none has died, else 1.
+  // Exit code 0 when at least one daemon runs (on a machine that has joined a rack: when that is there), none has died and the switch, if it
+  // is among them, answers, else 1.
   Result<int> run() override {
     const auto daemons = rack::Launcher(run_directory(), say).status();
     rack::DirectoryClient directory(run_directory().directory_address(), Duration{});
     const auto nodes = directory.nodes();
     bool healthy = run_directory().is_joined() ? nodes.has_value() : !daemons.empty();
-    for (const auto& daemon : daemons) healthy = healthy && daemon.running;
-    const auto ports = directory.get("/v1/switch");
-    const auto box = directory.get("/v1/box");  // fails where the switch has none
+    for (const auto& daemon : daemons) healthy = healthy && daemon.running && (daemon.name != "switch" || nodes);
+    // Who does not answer once is not waited for again.
+    const auto get = [&](const char* path) {
+      return nodes ? directory.get(path) : Result<std::string>(tl::unexpected(nodes.error()));
+    };
+    const auto ports = get("/v1/switch");
+    const auto box = get("/v1/box");  // fails where the switch has none
     if (json_) {
       print_json(daemons, nodes, ports, box);
     } else {
@@ -154,6 +178,9 @@ class RackStatus final : public Command {
       fmt::print("{:<12} {:>8} {:<8} {:>10} {:>9} {:>10}\n", "DAEMON", "PID", "STATE", "RESIDENT", "CPU", "UP");
     for (const auto& daemon : daemons) print_daemon(daemon);
     if (nodes) print_nodes(*nodes);
+    const bool has_switch = std::ranges::any_of(daemons, [](const auto& d) { return d.name == "switch" && d.running; });
+    if (!nodes && has_switch)
+      fmt::print("\nthe directory, in the switch, does not answer: {}\n", nodes.error().message);
     if (ports) print_ports(json::parse(*ports, nullptr, false));
     const json state = box ? json::parse(*box, nullptr, false) : json();
     if (state.is_object() && state.contains("counters")) {
@@ -198,9 +225,15 @@ class RackStatus final : public Command {
       const std::string mac = port["macs"].empty() ? "-" : port["macs"][0].get<std::string>();
       fmt::print("{:>4} {:<18} {:>12} {:>12} {:>9} {:>9} {}\n", port["number"].get<int>(), mac,
                  port["rx_frames"].get<std::uint64_t>(), port["tx_frames"].get<std::uint64_t>(),
-                 port["flooded"].get<std::uint64_t>(), port["queued"].get<std::uint64_t>(),
-                 port["drops"].empty() ? "none" : port["drops"].dump());
+                 port["flooded"].get<std::uint64_t>(), port["queued"].get<std::uint64_t>(), drops_text(port["drops"]));
     }
+  }
+  // "3 queue full, 12 no link"
+  static std::string drops_text(const json& drops) {
+    std::vector<std::string> words;
+    for (const auto& [reason, count] : drops.items())
+      words.push_back(fmt::format("{} {}", count.get<std::uint64_t>(), reason));
+    return words.empty() ? "none" : fmt::format("{}", fmt::join(words, ", "));
   }
 
   bool json_ = false;

@@ -250,6 +250,7 @@ class RemoteAdd final : public RemoteCommand {
         .add_option(
             "--times", times_,
             "add it so often, one after the other; prints the last prior value, and to stderr how long one took [1]")
+        ->check(not_negative())
         ->check(CLI::Range(std::uint64_t{1}, std::numeric_limits<std::uint64_t>::max()));
   }
 

@@ -10,6 +10,7 @@
 
 #include <array>
 #include <atomic>
+#include <bit>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
@@ -178,6 +179,7 @@ class Run final : public Command {
     if (!settings_.impair.empty()) {
       if (auto parsed = port::parse_impairment(settings_.impair); !parsed) return tl::unexpected(parsed.error());
     }
+    if (auto nic = check_nic(); !nic) return nic;
     const bool has_address = settings_.ip != wire::Ipv4Address{};
     if (program_.empty() && settings_.drop_in.empty())
       return fail("no program: sluice run [flags] -- PROGRAM ARGUMENTS");
@@ -186,6 +188,23 @@ class Run final : public Command {
     if (!program_.empty() && !settings_.attach.empty() && settings_.wire.empty() && settings_.host.empty() &&
         !has_address)
       return fail("--switch needs --ip: an address that nobody else on that network has");
+    return {};
+  }
+
+  // What the NIC would refuse only when the program looks for it.
+  Result<void> check_nic() const {
+    if (std::popcount(settings_.mtu) != 1)
+      return fail(fmt::format("--mtu = \"{}\": must be 256, 512, 1024, 2048 or 4096", settings_.mtu));
+    if (settings_.device.empty() || settings_.device.size() > 63)
+      return fail(
+          fmt::format("--device = \"{}\": must be a name of 63 characters at most, such as mlx5_0", settings_.device));
+    const auto mac = wire::MacAddress::parse(settings_.mac);
+    if (!settings_.mac.empty() && (!mac || mac->is_multicast() || *mac == wire::MacAddress{}))
+      return fail(fmt::format("--mac = \"{}\": must be the MAC of one NIC, such as 02:00:0a:4d:00:09", settings_.mac));
+    const std::uint32_t first = settings_.ip.value >> 24;
+    if (first == 127 || first >= 224)
+      return fail(
+          fmt::format("--ip = \"{}\": must be the address of one NIC, such as 10.77.0.9", settings_.ip.to_string()));
     return {};
   }
 

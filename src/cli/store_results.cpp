@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <nlohmann/json.hpp>
+#include <vector>
 
 #include "cli/progress.h"
 
@@ -221,15 +223,26 @@ std::string latency_row(std::string_view name, std::uint64_t count, double rate,
                      us(h.at_quantile(0.5)), us(h.at_quantile(0.99)), us(h.at_quantile(0.999)));
 }
 
-std::string failures_of(const StoreOutcome& outcome) {
+// "  what: 3 not found, 1 exists", or nothing when there are none.
+std::string outcomes_line(std::string_view what, const std::vector<Outcome>& outcomes, const StoreOutcome& outcome) {
   std::string text;
-  for (const Outcome o : kOutcomes) {
+  for (const Outcome o : outcomes) {
     const std::uint64_t n = outcome.result.load.with_outcome(o) + outcome.result.run.with_outcome(o);
-    if (!is_fine(o) && n != 0) text += fmt::format(" {} {},", n, to_string(o));
+    if (n != 0) text += fmt::format(" {} {},", n, to_string(o));
   }
   if (text.empty()) return "";
   text.back() = '\n';
-  return "  failed operations:" + text;
+  return fmt::format("  {}:{}", what, text);
+}
+
+std::string other_ends_of(const StoreOutcome& outcome) {
+  return outcomes_line("operations without effect", {Outcome::kNotFound, Outcome::kExists}, outcome);
+}
+
+std::string failures_of(const StoreOutcome& outcome) {
+  std::vector<Outcome> failures;
+  std::ranges::copy_if(kOutcomes, std::back_inserter(failures), [](Outcome o) { return !is_fine(o); });
+  return outcomes_line("failed operations", failures, outcome);
 }
 
 }  // namespace
@@ -262,6 +275,7 @@ std::string table_of(const StoreOutcome& outcome) {
     out += fmt::format("  values read and verified: {}, wrong: {}\n", r.run.values_verified, r.run.values_wrong);
   }
   for (const std::string& error : r.run.errors) out += "  " + error + "\n";
+  out += other_ends_of(outcome);
   out += failures_of(outcome);
   if (r.reconnects != 0) out += fmt::format("  connections made again: {}\n", r.reconnects);
   if (outcome.history_checked) {

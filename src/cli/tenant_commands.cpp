@@ -60,7 +60,11 @@ class TenantCommand : public DirectoryCommand {
         .add_option("--quota", bytes_text_, "memory of all its regions together, such as 64GiB")
         ->type_name("SIZE")
         ->required();
-    app().add_option("--regions", regions_, "how many regions it may have")->type_name("NUMBER")->capture_default_str();
+    app()
+        .add_option("--regions", regions_, "how many regions it may have")
+        ->type_name("NUMBER")
+        ->check(not_negative())
+        ->capture_default_str();
   }
   void use_out() {
     app()

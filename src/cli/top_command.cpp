@@ -12,6 +12,7 @@
 #include "cli/commands.h"
 #include "rack/directory_http.h"
 #include "rack/endpoint.h"
+#include "switching/types.h"
 
 namespace sluice::cli {
 namespace {
@@ -44,7 +45,10 @@ Traffic traffic_of(const json& node, const json& now, const json& before, double
   const auto mac = node["mac"].get<std::string>();
   const json* const port = port_of(now, mac);
   if (port == nullptr) return t;
-  for (const auto& [reason, count] : (*port)["drops"].items()) t.drops += count.get<std::uint64_t>();
+  // What a stage took it has answered itself, or put in order.
+  for (const auto& [reason, count] : (*port)["drops"].items()) {
+    if (reason != to_string(switching::DropReason::kStage)) t.drops += count.get<std::uint64_t>();
+  }
   const json* const was = port_of(before, mac);
   if (was == nullptr || (*was)["number"] != (*port)["number"]) return t;
   const auto rate = [&](const char* name) {

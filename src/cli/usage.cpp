@@ -40,6 +40,7 @@ class Meant {
   explicit Meant(std::string_view word) : word_(word) {}
 
   void offer(std::string_view word, std::string as) {
+    if (word_.empty()) return;
     const std::size_t most = word_.size() < 4 ? 1 : 2;
     const bool begun = word_.size() > 1 && word.starts_with(word_);
     const std::size_t far = begun ? 1 : distance(word_, word);

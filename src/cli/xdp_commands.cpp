@@ -35,12 +35,17 @@ class XdpAttach final : public Command {
                     "kernel: on to the host or its bridge; back: where it came in; across: to the other of "
                     "two interfaces [kernel]")
         ->check(CLI::IsMember({"kernel", "back", "across"}));
-    app().add_option("--keys", keys_, "steer only so many keys, the hottest [1024]")->check(CLI::Range(1, 16'384));
+    app()
+        .add_option("--keys", keys_, "steer only so many keys, the hottest [1024]")
+        ->check(not_negative())
+        ->check(CLI::Range(1, 16'384));
     app()
         .add_option("--connections", connections_, "most connections followed at once [4096]")
+        ->check(not_negative())
         ->check(CLI::Range(1, 4096));
     app()
         .add_option("--flight-ms", flight_ms_, "what a client has sent is executed within this or never [1000]")
+        ->check(not_negative())
         ->check(CLI::Range(1, 60'000));
     app().add_flag("--authors-layout", authors_, "nodes as the authors' Clover lays them out");
   }
@@ -141,7 +146,7 @@ class XdpShow final : public Command {
       : Command(group, "show", "Show what steering in the kernel does: verdicts, tracked keys, connections",
                 {"sluice xdp show", "sluice xdp show eth1 --json"}) {
     app().add_option("IFACE", interface_, "interface [the first that is steered on]");
-    app().add_option("--keys", keys_, "so many of the busiest keys [8]");
+    app().add_option("--keys", keys_, "so many of the busiest keys [8]")->check(not_negative());
     app().add_flag("--json", json_, "as JSON");
   }
 

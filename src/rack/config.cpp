@@ -38,9 +38,9 @@ void SwitchSettings::declare(Schema& s) {
       .bytes("ecn-threshold", ecn_threshold, 0, kGib, "mark ECN-capable packets that find longer queues; 0: never")
       .integer("flood-rate", flood_rate, 1, 10'000'000, "flooded frames a second and port")
       .ipv4("subnet", subnet, "the rack's /16, from which nodes get their addresses")
-      .text("http", http, "serve the live view, metrics and the directory at this HOST:PORT; empty: nowhere", kHttpForm)
-      .text("serve", serve,
-            "let machines that were invited join the rack at this HOST:PORT, TCP and UDP; empty: nowhere", kHttpForm)
+      .http("http", http, "serve the live view, metrics and the directory at this HOST:PORT; empty: nowhere")
+      .http("serve", serve,
+            "let machines that were invited join the rack at this HOST:PORT, TCP and UDP; empty: nowhere")
       .text("tls", tls, "folder of the rack's authority (`sluice rack init`); empty: tls in the run directory",
             "a directory's path")
       .text("tenants", tenants,
@@ -96,7 +96,7 @@ void MemorySettings::declare(Schema& s) {
       .duration("cowbird-patience", cowbird_patience, kShortestPatience, kLongestPatience, kPatienceWhat)
       .bytes("cowbird-rings", cowbird_rings, 64 * kKib, 1024 * kGib,
              "rings that are served at once; each takes as much memory here")
-      .text("http", http, kHttpWhat, kHttpForm);
+      .http("http", http, kHttpWhat);
 }
 
 void MetadataSettings::declare(Schema& s) {
@@ -109,7 +109,7 @@ void MetadataSettings::declare(Schema& s) {
                 "how long clients trust a cursor")
       .integer("connections", connections, 1, 65'536, "most connections at once")
       .text("port", port, "connect here instead of to the switch of the run directory", kPortForms)
-      .text("http", http, kHttpWhat, kHttpForm);
+      .http("http", http, kHttpWhat);
 }
 
 void CowbirdSettings::declare(Schema& s) {
@@ -127,7 +127,7 @@ void CowbirdSettings::declare(Schema& s) {
       .integer("batch-size", batch_size, 1, 65'536, "most reads whose data goes back in one batch")
       .integer("instances", instances, 1, 65'536, "most applications at once")
       .duration("patience", patience, kShortestPatience, kLongestPatience, kPatienceWhat)
-      .text("http", http, kHttpWhat, kHttpForm);
+      .http("http", http, kHttpWhat);
 }
 
 void RackSettings::declare(Schema& s) {
@@ -144,8 +144,8 @@ void RackSettings::declare(Schema& s) {
       .toggle("cowbird", cowbird, "Cowbird's engine in the switch")
       .toggle("memory-cowbird", memory_cowbird, "Cowbird's engines on the memory nodes")
       .toggle("edm", edm, "EDM's grants in the switch, for ports as fast as [switch] edm-rate says")
-      .text("http", http, "serve the live view and metrics at this HOST:PORT; empty: as [switch] http says", kHttpForm)
-      .text("serve", serve, "let invited machines join at this HOST:PORT; empty: as [switch] serve says", kHttpForm)
+      .http("http", http, "serve the live view and metrics at this HOST:PORT; empty: as [switch] http says")
+      .http("serve", serve, "let invited machines join at this HOST:PORT; empty: as [switch] serve says")
       .duration("start-timeout", start_timeout, Duration::seconds(1), Duration::seconds(600),
                 "give up when a daemon is not ready after");
 }

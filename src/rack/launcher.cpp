@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <chrono>
 #include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <map>
 
 namespace sluice::rack {
@@ -17,6 +19,21 @@ constexpr auto kLook = std::chrono::milliseconds(20);
 constexpr auto kFirstPause = std::chrono::milliseconds(20);
 constexpr auto kLongestPause = std::chrono::milliseconds(5'000);
 constexpr auto kStable = std::chrono::seconds(10);
+
+std::string content_of(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+// What the daemon's settings file had in it when it started.
+std::string config_copy(const RunDirectory& directory, const std::string& daemon) {
+  return directory.path() + "/" + daemon + ".config";
+}
+
+bool has_same_config(const RunDirectory& directory, const DaemonSpec& daemon) {
+  const std::string copy = config_copy(directory, daemon.name);
+  return daemon.config.empty() || !std::filesystem::exists(copy) || content_of(copy) == content_of(daemon.config);
+}
 
 }  // namespace
 
@@ -54,8 +71,9 @@ Result<void> Launcher::up(const std::vector<DaemonSpec>& daemons, Duration timeo
       continue;
     }
     const auto command = command_of(*found->process);
-    const bool same =
-        command.empty() || std::equal(command.begin() + 1, command.end(), daemon.argv.begin() + 1, daemon.argv.end());
+    const bool same = command.empty() ||
+                      (std::equal(command.begin() + 1, command.end(), daemon.argv.begin() + 1, daemon.argv.end()) &&
+                       has_same_config(directory_, daemon));
     progress_(fmt::format("{} is running already{}", daemon.name,
                           same ? "" : ", with other options: `sluice rack down` first, then those given now count"));
   }
@@ -111,6 +129,7 @@ Result<void> Launcher::start_stage(const std::vector<DaemonSpec>& daemons, Durat
   std::vector<Spawned> spawned;
   Result<void> outcome;
   for (const DaemonSpec& daemon : daemons) {
+    if (!daemon.config.empty()) std::ofstream(config_copy(directory_, daemon.name)) << content_of(daemon.config);
     auto process = spawn(daemon.argv, directory_.log(daemon.name), directory_.pid_file(daemon.name));
     if (!process) {
       outcome = fail(fmt::format("{}: {}", daemon.name, process.error().message));

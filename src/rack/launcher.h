@@ -22,6 +22,7 @@ struct DaemonSpec {
   std::vector<std::string> argv;
   // Daemons of one stage start together, when all of earlier stages are ready.
   int stage = 0;
+  std::string config{};  // file that it reads its settings from; empty: none
 };
 
 struct DaemonStatus {

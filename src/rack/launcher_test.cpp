@@ -58,6 +58,18 @@ class LauncherTest : public testing::Test {
   std::unique_ptr<Launcher> launcher_;
 };
 
+TEST_F(LauncherTest, SaysWhenTheSettingsFileHasChangedSinceADaemonStarted) {
+  DaemonSpec spec = daemon("a", kStaying);
+  spec.config = folder_ + "/rack.toml";
+  std::ofstream(spec.config) << "[switch]\n";
+  ASSERT_TRUE(launcher_->up({spec}));
+  ASSERT_TRUE(launcher_->up({spec}));
+  EXPECT_THAT(progress_, Not(HasSubstr("with other options")));
+  std::ofstream(spec.config) << "[switch]\nbox = \"clover\"\n";
+  ASSERT_TRUE(launcher_->up({spec}));
+  EXPECT_THAT(progress_, HasSubstr("a is running already, with other options"));
+}
+
 TEST_F(LauncherTest, StartsAllAndEndsAll) {
   ASSERT_TRUE(launcher_->up({daemon("a", kGood), daemon("b", kGood, 1)}));
   const ProcessRecord a = process("a");

@@ -11,9 +11,11 @@
 
 #include "base/bytes.h"
 #include "base/rng.h"
+#include "fusee/layout.h"
 #include "rack/endpoint.h"
 #include "rack/remote_nodes.h"
 #include "rack/store_memory.h"
+#include "sherman/layout.h"
 
 namespace sluice::rack {
 namespace {
@@ -24,6 +26,8 @@ using remote::Task;
 
 constexpr std::uint64_t kStride = 128;  // a lock word, and 64 bytes further on its record
 constexpr std::uint64_t kRecordBytes = 64;
+constexpr std::uint64_t kStoresBegin =
+    64 << 10;  // where a memory node's superblock of Sherman or FUSEE is; before it Sherman's locks
 constexpr Duration kPatience = Duration::seconds(10);
 constexpr std::uint32_t kDepth = 16;  // operations at once of a connection
 
@@ -42,6 +46,7 @@ class Bench {
   Result<LockBenchResult> run() {
     loop_.add(coroutines_);
     if (auto connected = connect(); !connected) return tl::unexpected(connected.error());
+    if (auto unused = in_coroutine(find_store_there()); !unused) return tl::unexpected(unused.error());
     if (auto cleared = in_coroutine(clear()); !cleared) return tl::unexpected(cleared.error());
     const auto& port = endpoint_.shard().port().counters();
     const std::uint64_t frames = port.rx_frames + port.tx_frames;
@@ -58,6 +63,8 @@ class Bench {
     for (const auto& client : clients_) result_.reconnects += client->reconnects();
     const auto counted = in_coroutine(config_.tickets ? count_tickets() : count());
     if (!counted) return tl::unexpected(counted.error());
+    // Whoever uses this memory next finds it as it was before.
+    if (auto cleared = in_coroutine(clear()); !cleared) return tl::unexpected(cleared.error());
     return result_;
   }
 
@@ -76,6 +83,9 @@ class Bench {
     const swordbox::WordRegion& region = free.front();
     const auto node = std::ranges::find(nodes, region.server, [](const auto* n) { return wire::Gid::from(n->ip); });
     base_ = {(*node)->id, remote::RegionKey(region.rkey.value), region.address};
+    // Behind a Clover store there is no other.
+    may_have_store_ = region.address == (*node)->description.regions.front().address &&
+                      region.length >= kStoresBegin + fusee::kSuperblockRead;
     if (region.length < config_.locks * kStride) return fail("locks: more than the memory node has room for");
     Snapshot one = *snapshot;
     std::erase_if(one.nodes, [&](const NodeRecord& n) { return n.id != base_.node; });
@@ -113,6 +123,22 @@ class Bench {
         if (wrong(operation.status)) co_return;
       }
     }
+  }
+  // A tree of Sherman's has its locks among ours; of a FUSEE store we touch something with many locks only.
+  Task<void> find_store_there() {
+    if (!may_have_store_) co_return;
+    std::array<std::uint8_t, fusee::kSuperblockRead> superblock{};
+    if (wrong(co_await memory(0).read(base_ + kStoresBegin, superblock))) co_return;
+    sherman::Geometry geometry;
+    std::uint32_t nodes = 0;
+    fusee::Superblock store;
+    const bool is_tree = sherman::parse_superblock(superblock, geometry, nodes);
+    const bool is_store = config_.locks * kStride > kStoresBegin && fusee::parse_superblock(superblock, store);
+    if (!is_tree && !is_store) co_return;
+    error_ = fmt::format(
+        "the memory is in use by another, a {}; `sluice rack down`, then `sluice rack up --no-metadata` starts a rack "
+        "without one",
+        is_tree ? "Sherman tree" : "FUSEE store");
   }
   Task<void> clear() {
     const std::array<std::uint8_t, kStride> zeros{};
@@ -230,6 +256,7 @@ class Bench {
   std::vector<std::vector<std::uint64_t>> tickets_;  // by lock
   LockBenchResult result_;
   std::string error_;
+  bool may_have_store_ = false;
   bool stop_ = false;
 };
 

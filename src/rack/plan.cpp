@@ -6,7 +6,7 @@ namespace sluice::rack {
 
 std::vector<DaemonSpec> plan(const std::string& program, const std::string& config, const RackSettings& settings) {
   const auto daemon = [&](const std::string& name, const std::string& command, int stage) {
-    DaemonSpec spec{name, {program, command, "--dir", settings.dir}, stage};
+    DaemonSpec spec{name, {program, command, "--dir", settings.dir}, stage, config};
     if (!config.empty()) spec.argv.insert(spec.argv.end(), {"--config", config});
     return spec;
   };

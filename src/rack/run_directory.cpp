@@ -89,7 +89,7 @@ void RunDirectory::clear() const {
   const auto is_left_over = [&](const std::string& name) {
     const std::string path = path_ + "/" + name;
     const std::string stem = name.substr(0, name.rfind('.'));
-    if (name.ends_with(".pid")) return true;
+    if (name.ends_with(".pid") || name.ends_with(".config")) return true;
     if (name.ends_with(".sock")) return !is_served(path);
     if (name.ends_with(".lease")) return !is_held(path);
     if (name.ends_with(".journal")) return !is_held(lease_file(stem));

@@ -35,6 +35,17 @@ bool parse_bool(std::string_view text, bool& out) {
 // Where the number ends and the unit begins.
 std::size_t unit_start(std::string_view text) { return std::min(text.find_first_not_of("0123456789"), text.size()); }
 
+bool is_http_address(std::string_view text) {
+  if (text.find('/') != std::string_view::npos) return true;  // a UNIX socket
+  const std::size_t colon = text.rfind(':');
+  if (colon == std::string_view::npos || colon == 0) return false;
+  const std::string_view host = text.substr(0, colon);
+  const bool in_brackets = host.size() > 2 && host.starts_with('[') && host.ends_with(']');
+  std::uint64_t port = 0;
+  return parse_unsigned(text.substr(colon + 1), port) && port <= 65'535 &&
+         (in_brackets || host.find_first_of("[]:") == std::string_view::npos);
+}
+
 std::string in_quotes(std::string_view value) { return fmt::format("\"{}\"", value); }
 
 }  // namespace
@@ -192,7 +203,22 @@ Schema& Schema::choice(std::string name, std::string& target, std::vector<std::s
                 return target = value, true;
               },
               {},
-              std::move(choices)});
+              std::move(choices),
+              open});
+}
+
+Schema& Schema::http(std::string name, std::string& target, std::string help) {
+  return add({std::move(name),
+              std::move(help),
+              "HOST:PORT, such as 127.0.0.1:7470; port 0: any that is free",
+              target,
+              false,
+              false,
+              [&target](std::string_view value) {
+                if (!value.empty() && !is_http_address(value)) return false;
+                return target = value, true;
+              },
+              {}});
 }
 
 Schema& Schema::toggle(std::string name, bool& target, std::string help) {

@@ -28,6 +28,7 @@ struct Setting {
   std::function<bool(std::string_view)> set;  // false: not allowed
   std::function<void()> clear;                // lists: before the first set() of a source
   std::vector<std::string> choices{};         // all that is allowed, where that is a few words
+  std::string open{};                         // "at:NODE", say: and all that begins like it
 };
 
 class Schema {
@@ -41,6 +42,8 @@ class Schema {
   // `open`: "at:NODE", say, when all that begins with "at:" and goes on is allowed too.
   Schema& choice(std::string name, std::string& target, std::vector<std::string> choices, std::string help,
                  const std::string& open = {});
+  // "HOST:PORT", "[V6]:PORT", a UNIX socket's path, or nothing.
+  Schema& http(std::string name, std::string& target, std::string help);
   Schema& toggle(std::string name, bool& target, std::string help);
   Schema& list(std::string name, std::vector<std::string>& target, std::string help, std::string allowed);
   Schema& ipv4(std::string name, wire::Ipv4Address& target, std::string help);

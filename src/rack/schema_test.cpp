@@ -42,6 +42,19 @@ struct Settings {
   }
 };
 
+TEST(Schema, AnHttpAddressHasAHostAndAPort) {
+  std::string http;
+  Schema schema;
+  schema.http("http", http, "where");
+  const auto takes = [&](std::string_view value) {
+    return Schema::set(*schema.find("http"), value, "--http").has_value();
+  };
+  for (const char* const good : {"", "127.0.0.1:0", "localhost:65535", "[::1]:80", "/run/rack.sock"})
+    EXPECT_TRUE(takes(good)) << good;
+  for (const char* const bad : {"127.0.0.1", "localhost", ":80", "a:", "a:99999", "a:b", "::1:80", "[]:80"})
+    EXPECT_FALSE(takes(bad)) << bad;
+}
+
 TEST(Schema, SetsEveryKindOfValueFromToml) {
   Settings s;
   const auto done = s.parse(R"(

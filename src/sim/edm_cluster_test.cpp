@@ -181,6 +181,7 @@ TEST(EdmTrace, SaysWhichLineIsWrongAndWhy) {
            {"0,3,1,2,0,-1,0", "size_bytes = 0: must be 1 to 16777215"},
            {"0,1,1,2,16,-1,0", "request_bytes = -1: must be 1 to"},
            {"0,3,1,2,64,64,0", "only an RREQ"},
+           {"0,3,1,2,64,-1,14411518807585580", "timeslot = 14411518807585580: must be at most"},
            {"0,3,1,2,64,-1,5\n1,3,1,2,64,-1,4", "line 2: timeslot = 4: must be 5 or more"}}) {
     const auto parsed = parse_trace(text, 144);
     ASSERT_FALSE(parsed.has_value()) << text;

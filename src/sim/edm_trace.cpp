@@ -36,6 +36,9 @@ std::uint64_t negative_log2(std::uint64_t draw) {
 
 constexpr std::uint64_t kLn2 = 2'977'044'472;  // times 2^32
 
+// A hundred hours of 0.64 ns blocks: what comes after it can be told in picoseconds, too.
+constexpr std::int64_t kLastSlot = std::int64_t{1} << 49;
+
 // The seven numbers of a line.
 bool numbers_of(std::string_view line, std::array<std::int64_t, 7>& out) {
   const char* at = line.data();
@@ -69,6 +72,7 @@ std::string problem_of(const std::array<std::int64_t, 7>& n, std::uint32_t nodes
   if (!fits(bytes)) return wrong("size_bytes", bytes, sizes);
   if (type == 1 && !fits(request)) return wrong("request_bytes", request, sizes + ", what the RREQ reads");
   if (type != 1 && request != -1) return wrong("request_bytes", request, "-1: only an RREQ asks for any");
+  if (slot > kLastSlot) return wrong("timeslot", slot, fmt::format("at most {}", kLastSlot));
   if (slot < last_slot)
     return wrong("timeslot", slot,
                  fmt::format("{} or more, as in the row before: rows are in order of time", last_slot));

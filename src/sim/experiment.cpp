@@ -50,6 +50,74 @@ Workload workload_of(const std::string& kind) {
   return VerbsWorkload{};
 }
 
+// What points of a kind may be asked for, as y or as the paper's metric.
+std::vector<std::string_view> metrics_of(const std::string& kind) {
+  static const std::vector<std::string_view> clover = {"throughput",
+                                                       "p50_us",
+                                                       "p99_us",
+                                                       "read_p99_us",
+                                                       "write_p99_us",
+                                                       "success_percent",
+                                                       "three_packets_percent",
+                                                       "packets_per_operation",
+                                                       "bytes_per_operation",
+                                                       "reads_per_operation",
+                                                       "swaps_per_operation",
+                                                       "swaps_lost_per_operation",
+                                                       "walks_per_operation",
+                                                       "shortcuts_per_operation",
+                                                       "lookups_per_operation",
+                                                       "messages_per_operation",
+                                                       "per_client_kops",
+                                                       "lock_throughput",
+                                                       "edm_waited_ns"};
+  if (kind == "verbs") return {"throughput", "p50_us", "p99_us"};
+  if (kind == "order") return {"share"};
+  if (kind == "clover") return clover;
+  if (kind == "store") {
+    std::vector<std::string_view> all = {"read_p50_us",
+                                         "write_p50_us",
+                                         "swap_throughput",
+                                         "round_trips_per_operation",
+                                         "remote_per_operation",
+                                         "cache_hits_per_operation",
+                                         "torn_per_operation",
+                                         "hand_overs_per_operation",
+                                         "changes_lost_per_operation"};
+    all.insert(all.end(), clover.begin(), clover.end());
+    return all;
+  }
+  if (kind == "edm")
+    return {"published",       "slowdown",     "p99",     "common", "wire",     "took_ns",     "wait_ns",
+            "batched_percent", "displaced_ns", "dropped", "pauses", "queue_ns", "over_percent"};
+  if (kind == "edm_testbed")
+    return {"first_ns", "last_ns",        "compute_ns",  "switch_ns", "memory_ns",     "pcs_ns",
+            "pma_ns",   "propagation_ns", "protocol_ns", "mac_ns",    "forwarding_ns", "compute_cycles",
+            "frames",   "switch_cycles",  "p99_ns",      "most_ns",   "memory_cycles"};
+  if (kind == "edm_modes")
+    return {"all_same", "differ", "testbed_ns", "cluster_ns", "difference_percent",
+            "most_ns",  "held",   "met",        "waited_ns"};
+  if (kind == "edm_ycsb") return {"up_writes", "requests", "waited_ns", "mean_ns"};
+  if (kind == "box_memory") return {"kib", "bytes_a_connection", "bytes_a_key", "bytes_a_word"};
+  if (kind == "tenants")
+    return {"goodput_gbps", "served_gbps",  "p50_us",       "p99_us",     "most_us",         "small_gbps",
+            "small_mops",   "small_p50_us", "small_p99_us", "large_gbps", "large_mops",      "large_p50_us",
+            "large_p99_us", "pause_us",     "rekeys",       "dropped",    "fair_after_rtts", "least_jain_later",
+            "sent_again",   "not_ended",    "failed"};
+  return {"throughput",
+          "gbps",
+          "p50_us",
+          "p99_us",
+          "communication_percent",
+          "up_gbps",
+          "down_gbps",
+          "tcp_gbps",
+          "tcp_repaired_percent",
+          "tcp_timeouts",
+          "tcp_round_trip_us",
+          "engine_busy_percent"};
+}
+
 PointResult result_of(const VerbsResult& r) {
   return {.metrics = {{"throughput", r.per_second / 1e6},
                       {"p50_us", static_cast<double>(r.latency_ns.at_quantile(0.5)) / 1e3},
@@ -169,7 +237,7 @@ class Loader {
     top.text("edm_hardware", edm_hardware_, kOptional);
     top.text("x", e_.x);
     top.text("x_title", e_.x_title);
-    top.text("y", e_.y);
+    top.choice("y", e_.y, metrics_of(e_.kind));
     top.text("y_title", e_.y_title);
     top.choice("y_scale", e_.y_scale, {"linear", "log"}, kOptional);
     read_tolerance(top, within_);
@@ -244,7 +312,7 @@ class Loader {
       PaperPoints points;
       f.text("series", points.series, kOptional);
       f.text("panel", points.panel, kOptional);
-      f.text("metric", points.metric, kOptional);
+      f.choice("metric", points.metric, metrics_of(e_.kind), kOptional);
       f.text("over", points.over, kOptional);
       f.text("source", points.source);
       read_tolerance(f, points.within);

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <filesystem>
 #include <fstream>
 #include <span>
 #include <string>
@@ -96,7 +97,9 @@ Result<std::string> read_text(const std::string& path) {
     text.append(part.data(), static_cast<std::size_t>(in.gcount()));
   }
   if (text.size() > kMost) return sluice::fail(fmt::format("{}: has more than 64 MiB", path));
-  if (!in.eof()) return sluice::fail(fmt::format("{}: cannot be read", path));
+  std::error_code ignored;
+  if (!in.eof() || std::filesystem::is_directory(path, ignored))
+    return sluice::fail(fmt::format("{}: cannot be read", path));
   return text;
 }
 

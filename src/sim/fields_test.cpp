@@ -111,6 +111,8 @@ TEST_F(Broken, ExperimentsAreRefusedWithLineKeyAndWhatIsAllowed) {
   EXPECT_THAT(message("queue_pairs = [1, 2,", "queue_pairs = [1, 100000,"),
               HasSubstr("queue_pairs must be a whole number"));
   EXPECT_THAT(message("117.9, 117.9]", "117.9]"), HasSubstr("must be a list of 8 numbers"));
+  EXPECT_THAT(message("y = \"throughput\"", "y = \"foo\""),
+              AllOf(HasSubstr("broken.toml: line "), HasSubstr("y must be one of throughput, p50_us, p99_us")));
   EXPECT_THAT(message("kind = \"verbs\"", "kind = \"magic\""), HasSubstr("kind must be one of"));
   EXPECT_THAT(message("[workload]", "[workload]\ncolour = 3"), HasSubstr("colour is not known here"));
   EXPECT_THAT(message("[workload]", "[worklaod]"), HasSubstr("workload is missing"));

@@ -121,11 +121,11 @@ class Experiment(unittest.TestCase):
         both = points("CAS", right) + points("CAS", right, panel="short")
         self.assertIn("two lines of points of one metric", self.simulate(TWO_LINES + panels + both, code=1).stderr)
 
-    def test_a_point_that_comes_to_nothing_is_not_near_the_papers(self):
-        text = TWO_LINES.replace('y = "throughput"', 'y = "thruput"') + points("CAS", [1, 2], within_percent=1)
-        said = self.simulate(text, "--check", code=1).stdout
-        self.assertIn("0 of 2 points are as near the paper's as they are meant to be", said)
-        self.assertIn("not within 1 %", said)
+    def test_a_metric_that_no_point_has_is_refused_before_anything_starts(self):
+        said = self.simulate(TWO_LINES.replace('y = "throughput"', 'y = "thruput"'), code=1).stderr
+        self.assertIn("y must be one of throughput, p50_us, p99_us", said)
+        said = self.simulate(TWO_LINES + points("CAS", [1, 2], metric="p50"), code=1).stderr
+        self.assertIn("metric must be one of throughput, p50_us, p99_us", said)
 
     def test_every_number_of_the_csv_stands_under_its_name(self):
         rates = self.rates()

@@ -77,6 +77,25 @@ class RackTest(live_rack.LiveRack):
         self.sluice("rack", "down", code=0)
         self.sluice("rack", "down", code=0)
 
+    def test_a_change_of_the_settings_file_is_noticed(self):
+        config = pathlib.Path(self.folder, "rack.toml")
+        config.write_text("[switch]\nmac-age = \"200s\"\n")
+        self.up("--config", str(config))
+        self.assertNotIn("other options", self.sluice("rack", "up", "--no-metadata", "--memory-nodes", "1", "--config", str(config), code=0).stderr)
+        config.write_text("[switch]\nbox = \"clover\"\n")
+        self.assertIn("switch is running already, with other options", self.sluice("rack", "up", "--no-metadata", "--config", str(config), code=0).stderr)
+        config.write_text("[switch]\nmac-slots = 1000\n")
+        self.assertIn("power of two", self.sluice("rack", "up", "--config", str(config), code=2).stderr)
+
+    def test_a_switch_that_hangs_is_told(self):
+        self.up("--no-metadata")
+        switch = next(d["pid"] for d in self.status()["daemons"] if d["name"] == "switch")
+        os.kill(switch, signal.SIGSTOP)
+        try:
+            self.assertIn("does not answer", self.sluice("rack", "status", code=1).stdout)
+        finally:
+            os.kill(switch, signal.SIGCONT)
+
     def test_a_rack_killed_whole_is_recognised_and_replaced(self):
         self.up()
         for pid in processes_of(self.folder):
@@ -121,6 +140,12 @@ class RackTest(live_rack.LiveRack):
             self.assertEqual(result["run"]["values_wrong"], 0)
             self.assertGreater(result["run"]["values_verified"], 3000)
 
+    def test_keys_that_are_not_there_are_counted_in_the_table(self):
+        self.up()
+        self.sluice("bench", "clover", "--phase", "load", "--records", "100", code=0)
+        table = self.sluice("bench", "clover", "--workload", "C", "--phase", "run", "--records", "500", "--operations", "2000", code=0).stdout
+        self.assertRegex(table, r"operations without effect: \d+ not found")
+
     def test_every_workload_that_clover_can_do_runs(self):
         self.up("--replication", "2", "--value-size", "256")
         for workload in "ABCDF":
@@ -162,6 +187,7 @@ class RackTest(live_rack.LiveRack):
         checked = self.tree("--workload", "A", "--clients", "32", "--caches", "8", "--operations", "5000", "--records", "100", "--check")
         self.assertTrue(checked["history"]["linearizable"])
         self.assertIn("in use by another", self.sluice("bench", "fusee", code=1).stderr)
+        self.assertIn("in use by another, a Sherman tree; `sluice rack down`", self.sluice("bench", "locks", code=1).stderr)
 
     def test_a_tree_outlives_a_client_that_is_killed_with_locks_in_its_hands(self):
         self.up("--no-metadata")
@@ -200,6 +226,13 @@ class RackTest(live_rack.LiveRack):
         self.assertEqual(checked["failed"], 0)
         self.assertTrue(checked["history"]["linearizable"])
         self.assertIn("in use by another", self.sluice("bench", "sherman", code=1).stderr)
+        self.assertIn("in use by another, a FUSEE store", self.sluice("bench", "locks", "--locks", "1024", code=1).stderr)
+
+    def test_locks_leave_the_memory_as_it_was(self):
+        self.up("--no-metadata")
+        for _ in range(2):
+            self.sluice("bench", "locks", "--locks", "1024", "--clients", "8", "--duration", "300ms", code=0)
+        self.assertEqual(self.tree("--workload", "A", "--records", "200", "--operations", "1000")["failed"], 0)
 
     def test_fusee_goes_on_when_a_memory_node_dies_and_is_found_by_those_who_come_later(self):
         self.up("--no-metadata", "--memory-nodes", "3")
@@ -416,6 +449,8 @@ class ConfigurationTest(unittest.TestCase):
         self.refused(["switch", "--mac-age", "soon"], '--mac-age = "soon": must be a time from 1s')
         self.refused(["switch", "--mac-slots", "1000"], "power of two")
         self.refused(["rack", "up", "--box", "nonsense"], '--box = "nonsense": must be one of off, watch, clover, words, clover+words, or empty')
+        for where in ("127.0.0.1", "localhost", ":7479", "127.0.0.1:99999", "127.0.0.1:http", "::1:80"):
+            self.refused(["rack", "up", "--http", where], f'--http = "{where}": must be HOST:PORT, such as 127.0.0.1:7470')
         self.refused(["bench", "clover", "--workload", "Z"], '--workload = "Z": must be A, B, C, D, F, or w0 to w100')
         self.refused(["bench", "fusee", "--workload", "E"], "must be A, B, C, D, F, or w0 to w100", "scans")
         self.refused(["bench", "sherman", "--workload", "Z"], "must be A, B, C, D, E, F, or w0 to w100")
@@ -436,6 +471,7 @@ class ConfigurationTest(unittest.TestCase):
     def test_what_is_no_command_or_option_is_named_and_something_near_it(self):
         for words, said in (([], "sluice: a command is missing"), (["dance"], 'sluice: there is no command "dance"'),
                             (["rcak"], "did you mean `sluice rack`?"), (["up"], "did you mean `sluice rack up`?"),
+                            ([""], 'sluice: there is no command ""; `sluice --help`'),
                             (["rack"], "sluice rack: a command is missing: one of up, down, "), (["box", "nonsense"], "there are top, on, off"),
                             (["box", "explane", "x"], "did you mean `sluice box explain`?"), (["rack", "up", "please"], '"please" is one word too many'),
                             (["rack", "up", "--colour", "red"], 'sluice rack up: there is no option "--colour"'),
@@ -453,10 +489,16 @@ class ConfigurationTest(unittest.TestCase):
                             (["box", "explain", "--region", "here", nowhere], 2), (["edm", "trace", "--rate", "fast"], 2),
                             (["edm", "simulate", "--chunk", "9", nowhere], 2), (["tenant", "quota", "red", "--quota", "much"], 2),
                             (["region", "add", "heap", "much"], 2), (["rack", "invite", "a", "--to", "here"], 2), (["completion", "ksh"], 2),
-                            (["host", "--mac", "x"], 2), (["run"], 2), (["run", "--rnr", "often", "--", "true"], 2), (["experiment", "fig0"], 2),
+                            (["host", "--mac", "x"], 2), (["run"], 2), (["run", "--mtu", "1000", "--", "true"], 2), (["run", "--mac", "zz", "--", "true"], 2),
+                            (["run", "--mac", "ff:ff:ff:ff:ff:ff", "--", "true"], 2), (["run", "--device", "", "--", "true"], 2),
+                            (["run", "--ip", "255.255.255.255", "--", "true"], 2), (["run", "--ip", "127.0.0.1", "--", "true"], 2),
+                            (["remote", "add", "memory1", "0", "--times", "-3"], 2), (["box", "set", "--keys", "-1"], 2),
+                            (["tenant", "add", "red", "--quota", "1GiB", "--regions", "-1"], 2), (["rack", "invite", "a", "--days", "-1"], 2),
+                            (["run", "--rnr", "often", "--", "true"], 2), (["experiment", "fig0"], 2),
                             (["bench", "cowbird", "--parts", "all"], 2), (["demo", "contention", "--workload", "E"], 2),
                             (["cache", "get", "key"], 2), (["onerma", "target"], 2), (["xdp", "attach", "lo", "--region", "here"], 2),
-                            (["box", "explain", nowhere], 1), (["pcap", "check", nowhere], 1), (["edm", "simulate", nowhere], 1),
+                            (["box", "explain", nowhere], 1), (["edm", "simulate", self.folder], 1), (["edm", "simulate", "/dev/null"], 1),
+                            (["pcap", "check", nowhere], 1), (["edm", "simulate", nowhere], 1),
                             (["box", "top", "--dir", nowhere], 1), (["remote", "add", "memory1", "0", "--dir", nowhere], 1),
                             (["rack", "status", "--dir", nowhere], 1), (["run", "--dir", nowhere, "--", "true"], 1)):
             done = run(*words)
