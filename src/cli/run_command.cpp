@@ -24,6 +24,7 @@
 #include "rack/directory_http.h"
 #include "rack/host_daemon.h"
 #include "rack/membership.h"
+#include "rack/names.h"
 #include "rack/process.h"
 #include "wire/address.h"
 
@@ -177,6 +178,9 @@ class Run final : public Command {
       return fail(fmt::format("--rnr {}: must be a probability such as 1% or 250ppm", settings_.rnr));
     if (!settings_.impair.empty()) {
       if (auto parsed = port::parse_impairment(settings_.impair); !parsed) return tl::unexpected(parsed.error());
+    }
+    if (!settings_.host.empty()) {
+      if (auto sound = rack::check_name("--host:", settings_.host); !sound) return sound;
     }
     const bool has_address = settings_.ip != wire::Ipv4Address{};
     if (program_.empty() && settings_.drop_in.empty())

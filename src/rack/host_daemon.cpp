@@ -13,6 +13,7 @@
 #include "rack/directory_http.h"
 #include "rack/endpoint.h"
 #include "rack/membership.h"
+#include "rack/names.h"
 #include "rack/process.h"
 #include "rack/run_directory.h"
 #include "rack/switch_ports.h"
@@ -105,6 +106,7 @@ void HostSettings::declare(Schema& s) {
 }
 
 Result<void> HostSettings::check() const {
+  if (auto sound = check_name("--name:", name); !sound) return sound;
   if (const auto parsed = wire::MacAddress::parse(mac); !mac.empty() && !parsed)
     return fail(fmt::format("--mac = \"{}\": {}", mac, parsed.error().message));
   if (!port.empty() && ip == wire::Ipv4Address{})
