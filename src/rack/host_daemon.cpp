@@ -130,6 +130,7 @@ Result<void> run_host(const std::string& path, const HostSettings& settings) {
   StopSignals signals;
   const RunDirectory run(path);
   if (auto prepared = run.prepare(); !prepared) return prepared;
+  run.shield();
   const ports::HostDirectory host(run.host(settings.name));
   if (auto prepared = host.prepare(); !prepared) return prepared;
 
