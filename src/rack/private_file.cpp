@@ -11,6 +11,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <system_error>
 
 #include "rack/schema.h"
 
@@ -27,6 +28,17 @@ bool sync_folder_of(const std::string& path) {
   if (folder >= 0) close(folder);
   errno = why;
   return synced;
+}
+
+// Where symbolic links lead, though nothing be there yet.
+std::string followed(const std::string& path) {
+  namespace fs = std::filesystem;
+  constexpr int kMostLinks = 40;
+  std::error_code error;
+  fs::path place = path;
+  for (int i = 0; i < kMostLinks && fs::is_symlink(fs::symlink_status(place, error)); ++i)
+    place = place.parent_path() / fs::read_symlink(place, error);
+  return place.string();
 }
 
 bool write_all(int file, std::string_view text) {
@@ -46,6 +58,10 @@ Result<void> write_private_file(const std::string& path, std::string_view text) 
   const auto failed = [&path] { return fail(fmt::format("cannot write {}: {}", path, std::strerror(errno))); };
   std::error_code error;
   const fs::file_status before = fs::status(path, error);
+  if (error == std::errc::too_many_symbolic_link_levels) {
+    errno = ELOOP;
+    return failed();
+  }
   // A pipe or a device is written to as it is.
   if (fs::exists(before) && !fs::is_regular_file(before)) {
     const int file = ::open(path.c_str(), O_WRONLY | O_CLOEXEC | O_NOCTTY);
@@ -55,8 +71,7 @@ Result<void> write_private_file(const std::string& path, std::string_view text) 
     close(file);
     return written ? Result<void>() : why;
   }
-  const std::string place =
-      fs::is_symlink(fs::symlink_status(path, error)) ? fs::weakly_canonical(path, error).string() : path;
+  const std::string place = followed(path);
   std::string draft = place + ".XXXXXX.new";
   const int file = mkostemps(draft.data(), 4, O_CLOEXEC);
   if (file < 0) return failed();
