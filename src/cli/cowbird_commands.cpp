@@ -25,6 +25,7 @@ class CowbirdEngine final : public Command {
   }
 
  private:
+  Result<void> check() override { return settings_.check(); }
   Result<int> run() override {
     if (auto done = rack::run_cowbird_engine(rack().dir, settings_); !done) return tl::unexpected(done.error());
     return 0;

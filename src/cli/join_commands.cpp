@@ -9,6 +9,7 @@
 #include "rack/authority.h"
 #include "rack/directory_http.h"
 #include "rack/invitation.h"
+#include "rack/names.h"
 #include "rack/private_file.h"
 
 namespace sluice::cli {
@@ -80,6 +81,9 @@ class RackInvite final : public AuthorityCommand {
 
  private:
   Result<void> check() override {
+    if (auto sound = rack::check_name("machine name", machine_); !sound) return sound;
+    if (days_ < 1 || days_ > rack::Authority::kMostDays)
+      return fail(fmt::format("--days = \"{}\": must be 1 to {}", days_, rack::Authority::kMostDays));
     if (to_.empty()) return {};
     const auto where = ports::parse_host_port(to_);
     if (!where) return fail("--to: " + where.error().message);

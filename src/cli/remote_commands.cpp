@@ -3,9 +3,11 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <charconv>
 #include <chrono>
 #include <cstdio>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <limits>
@@ -209,16 +211,23 @@ class RemoteWrite final : public RemoteCommand {
     if (bytes_.empty() && file_.empty()) return fail("nothing to write");
     return {};
   }
+  tl::unexpected<Error> cannot_be_read(const std::string& why) const {
+    return fail(fmt::format("--file = \"{}\": cannot be read: {}", file_, why));
+  }
   Result<void> prepare() override {
     if (file_.empty()) return {};
     std::error_code unknown;
-    const std::uintmax_t size = std::filesystem::file_size(file_, unknown);  // of a directory: an error
+    const bool regular = std::filesystem::is_regular_file(file_, unknown);
+    if (unknown) return cannot_be_read(unknown.message());
+    if (!regular) return cannot_be_read("it is no regular file");
+    const std::uintmax_t size = std::filesystem::file_size(file_, unknown);
+    if (unknown) return cannot_be_read(unknown.message());
     std::ifstream in(file_, std::ios::binary);
-    if (unknown || !in) return fail(fmt::format("--file = \"{}\": cannot be read", file_));
+    if (!in) return cannot_be_read(std::strerror(errno));
     if (size > kMostAtOnce) return fail(fmt::format("--file = \"{}\": must be at most 16MiB", file_));
     bytes_.resize(size);
     in.read(reinterpret_cast<char*>(bytes_.data()), static_cast<std::streamsize>(size));
-    if (!in) return fail(fmt::format("--file = \"{}\": cannot be read", file_));
+    if (!in) return cannot_be_read("it has become shorter meanwhile");
     if (bytes_.empty()) return fail(fmt::format("--file = \"{}\": is empty, nothing to write", file_));
     return {};
   }

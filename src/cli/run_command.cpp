@@ -25,6 +25,7 @@
 #include "rack/directory_http.h"
 #include "rack/host_daemon.h"
 #include "rack/membership.h"
+#include "rack/names.h"
 #include "rack/process.h"
 #include "wire/address.h"
 
@@ -180,6 +181,9 @@ class Run final : public Command {
       if (auto parsed = port::parse_impairment(settings_.impair); !parsed) return tl::unexpected(parsed.error());
     }
     if (auto nic = check_nic(); !nic) return nic;
+    if (!settings_.host.empty()) {
+      if (auto sound = rack::check_name("--host:", settings_.host); !sound) return sound;
+    }
     const bool has_address = settings_.ip != wire::Ipv4Address{};
     if (program_.empty() && settings_.drop_in.empty())
       return fail("no program: sluice run [flags] -- PROGRAM ARGUMENTS");

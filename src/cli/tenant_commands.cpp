@@ -11,6 +11,7 @@
 #include "rack/directory_http.h"
 #include "rack/directory_json.h"
 #include "rack/memory_session.h"
+#include "rack/names.h"
 #include "rack/private_file.h"
 #include "rack/store_memory.h"
 #include "rack/tenants.h"
@@ -77,6 +78,7 @@ class TenantCommand : public DirectoryCommand {
     return ask("/v1/tenants", question);
   }
   Result<void> check() override {
+    if (auto sound = rack::check_name("tenant", name_); !sound) return sound;
     if (bytes_text_.empty()) return {};
     const auto bytes = parse_size("--quota", bytes_text_);
     if (!bytes) return tl::unexpected(bytes.error());
@@ -269,6 +271,11 @@ class RegionCommand : public DirectoryCommand {
     app().add_option("--tenant", tenant_, "whose, where the rack's operator asks and no token says")->type_name("NAME");
   }
 
+  Result<void> check() override {
+    if (auto sound = rack::check_name("region", name_); !sound || tenant_.empty()) return sound;
+    return rack::check_name("tenant", tenant_);
+  }
+
   // The memory node learns of it from the directory.
   Result<void> wait_until_ready(const rack::TenantRegion& region) {
     const auto give_up = std::chrono::steady_clock::now() + kRegionPatience;
@@ -301,7 +308,8 @@ class RegionAdd final : public RegionCommand {
     const auto bytes = parse_size("SIZE", size_);
     if (!bytes) return tl::unexpected(bytes.error());
     bytes_ = *bytes;
-    return {};
+    if (auto sound = RegionCommand::check(); !sound || node_.empty()) return sound;
+    return rack::check_name("memory node", node_, rack::kMostNodeName);
   }
   Result<int> run() override {
     const auto made =
@@ -399,6 +407,10 @@ class RegionMove final : public RegionCommand {
   }
 
  private:
+  Result<void> check() override {
+    if (auto sound = RegionCommand::check(); !sound || to_.empty()) return sound;
+    return rack::check_name("memory node", to_, rack::kMostNodeName);
+  }
   Result<json> tell(const std::string& what, json question = json::object()) {
     question["do"] = what;
     question["name"] = name_;
@@ -509,6 +521,7 @@ class RackDrain final : public DirectoryCommand {
   }
 
  private:
+  Result<void> check() override { return rack::check_name("memory node", node_, rack::kMostNodeName); }
   // Exit code 0 when nothing is left there, else 1.
   Result<int> run() override {
     const auto done = ask("/v1/drain", {{"node", node_}, {"on", !undo_}});

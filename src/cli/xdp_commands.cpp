@@ -23,7 +23,7 @@ class XdpAttach final : public Command {
       : Command(group, "attach", "Steer a Clover store's packets that come in at interfaces, in the kernel",
                 {"sluice xdp attach br0p1 br0p2 --region 10.77.0.2:0x1234",
                  "sluice xdp attach --out across eth1 eth2 --region 10.77.0.2:0x1234",
-                 "sluice xdp attach eth1             # the store of the rack in ./.sluice"}) {
+                 "sluice xdp attach eth1             # the store of the rack that is up"}) {
     use_rack();
     app()
         .add_option("IFACE", interfaces_, "interfaces; requests and answers must both come in at one of them")

@@ -11,6 +11,7 @@
 #include <array>
 #include <csignal>
 #include <filesystem>
+#include <fstream>
 #include <functional>
 #include <thread>
 #include <vector>
@@ -130,6 +131,18 @@ TEST_F(ShmPortTest, RefusesAPathWhereAnotherListens) {
   const auto second = ShmListener::listen(path_);
   ASSERT_FALSE(second);
   EXPECT_THAT(second.error().message, HasSubstr("another process listens"));
+}
+
+TEST_F(ShmPortTest, LeavesAFileAloneThatIsNoSocket) {
+  std::ofstream(path_) << "notes";
+  EXPECT_THAT(ShmListener::listen(path_).error().message, HasSubstr("is no socket to replace"));
+  const std::string link = path_ + ".link";
+  std::filesystem::create_symlink(path_, link);
+  EXPECT_THAT(ShmListener::listen(link).error().message, HasSubstr("is no socket to replace"));
+  std::string text;
+  std::getline(std::ifstream(path_), text);
+  EXPECT_EQ(text, "notes");
+  EXPECT_TRUE(std::filesystem::is_symlink(link));
 }
 
 TEST_F(ShmPortTest, ReplacesASocketFileThatADeadProcessLeft) {

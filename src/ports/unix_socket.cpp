@@ -2,7 +2,9 @@
 
 #include <fmt/core.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/un.h>
+#include <unistd.h>
 
 #include <array>
 #include <cerrno>
@@ -58,7 +60,12 @@ Result<Descriptor> listen_unix(const std::string& path, UnixKind kind) {
   if (bound != 0 && errno == EADDRINUSE) {
     if (connect_unix(path, kind))
       return fail(fmt::format("another process listens at {}: stop it or take another path", path));
-    if (errno != ECONNREFUSED) return fail(fmt::format("{} is there and is no socket to replace", path));
+    // Connecting to what is no socket is refused too.
+    const bool refused = errno == ECONNREFUSED;
+    struct stat status {};
+    const bool is_socket = lstat(path.c_str(), &status) == 0 && S_ISSOCK(status.st_mode);
+    if (!refused || !is_socket)
+      return fail(fmt::format("{} is there and is no socket to replace: remove it or take another path", path));
     unlink(path.c_str());
     bound = bind(socket.get(), generic(*address), sizeof *address);
   }

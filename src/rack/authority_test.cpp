@@ -1,6 +1,7 @@
 // Certificates of a rack's own authority: who is let in, and who is told what.
 #include "rack/authority.h"
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
@@ -8,7 +9,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <array>
 #include <filesystem>
+#include <iterator>
 
 #include "rack/directory_http.h"
 #include "rack/invitation.h"
@@ -153,6 +156,38 @@ TEST_F(AuthorityTest, KeepsItsSecretsToItself) {
   authority("ours");
   EXPECT_EQ(mode_of(path("ours")), 0700);
   for (const char* file : {"/authority.key", "/server.key"}) EXPECT_EQ(mode_of(path("ours") + file), 0600) << file;
+}
+
+TEST_F(AuthorityTest, APrivateFileReplacesNothingButAFile) {
+  const auto text_of = [this](const std::string& name) { return read_whole_file(path(name)).value_or("unread"); };
+  ASSERT_TRUE(write_private_file(path("token.new"), "a draft of somebody's"));
+  ASSERT_TRUE(write_private_file(path("token"), "first"));
+  std::filesystem::create_symlink(path("token"), path("link"));
+  ASSERT_TRUE(write_private_file(path("link"), "second"));
+  EXPECT_TRUE(std::filesystem::is_symlink(path("link")));
+  EXPECT_EQ(text_of("token"), "second");
+  EXPECT_EQ(mode_of(path("token")), 0600);
+  EXPECT_EQ(text_of("token.new"), "a draft of somebody's");
+  std::filesystem::create_symlink(path("later"), path("dangling"));
+  ASSERT_TRUE(write_private_file(path("dangling"), "third"));
+  EXPECT_EQ(text_of("later"), "third");
+  std::filesystem::create_symlink(path("loop"), path("loop"));
+  EXPECT_THAT(write_private_file(path("loop"), "x").error().message, HasSubstr("Too many levels"));
+
+  ASSERT_EQ(mkfifo(path("pipe").c_str(), 0600), 0);
+  const int reader = open(path("pipe").c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+  ASSERT_TRUE(write_private_file(path("pipe"), "fourth"));
+  std::array<char, 16> got{};
+  EXPECT_EQ(read(reader, got.data(), got.size()), 6);
+  EXPECT_STREQ(got.data(), "fourth");
+  close(reader);
+  EXPECT_TRUE(std::filesystem::is_fifo(path("pipe")));
+
+  std::filesystem::create_directory(path("folder"));
+  EXPECT_THAT(write_private_file(path("folder"), "x").error().message, HasSubstr("Is a directory"));
+  EXPECT_THAT(write_private_file(path("none/x"), "x").error().message, HasSubstr("No such file"));
+  const auto files = std::filesystem::directory_iterator(folder_);
+  EXPECT_EQ(std::distance(begin(files), end(files)), 8) << "nothing is left beside them";
 }
 
 TEST_F(AuthorityTest, RefusesNamesThatAreNone) {

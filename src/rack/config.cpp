@@ -4,6 +4,7 @@
 
 #include <bit>
 
+#include "rack/names.h"
 #include "switching/egress_queue.h"
 
 namespace sluice::rack {
@@ -77,6 +78,10 @@ Result<void> SwitchSettings::check() const {
   if (!std::has_single_bit(ring)) return fail(fmt::format("ring = \"{}\": must be a power of two", bytes_text(ring)));
   return box.check();
 }
+
+Result<void> MemorySettings::check() const { return check_name("--name:", name, kMostNodeName); }
+Result<void> MetadataSettings::check() const { return check_name("--name:", name, kMostNodeName); }
+Result<void> CowbirdSettings::check() const { return check_name("--name:", name, kMostNodeName); }
 
 void MemorySettings::declare(Schema& s) {
   s.text("name", name, "name on the rack", "a name")

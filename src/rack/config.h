@@ -68,6 +68,7 @@ struct MemorySettings {
   std::string http;  // serve metrics there
 
   void declare(Schema& schema);
+  Result<void> check() const;
 };
 
 // [metadata]
@@ -83,6 +84,7 @@ struct MetadataSettings {
   std::string http;
 
   void declare(Schema& schema);
+  Result<void> check() const;
 };
 
 // [cowbird]
@@ -99,6 +101,7 @@ struct CowbirdSettings {
   std::string http;
 
   void declare(Schema& schema);
+  Result<void> check() const;
 };
 
 // [rack]

@@ -2,17 +2,10 @@
 
 #include <fmt/core.h>
 
-#include <algorithm>
-
 #include "base/bytes.h"
+#include "rack/names.h"
 
 namespace sluice::rack {
-namespace {
-
-constexpr std::size_t kMaxName = 200;
-
-}  // namespace
-
 wire::MacAddress Subnet::mac_of(wire::Ipv4Address ip) {
   wire::MacAddress mac{{2, 0, 0, 0, 0, 0}};
   store_be(mac.bytes.data() + 2, ip.value);
@@ -20,13 +13,7 @@ wire::MacAddress Subnet::mac_of(wire::Ipv4Address ip) {
 }
 
 Result<void> check_join(const NodeDescription& description, Duration lease) {
-  const std::string& name = description.name;
-  const bool sound = !name.empty() && name.size() <= kMaxName && std::ranges::all_of(name, [](char c) {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' || c == '_' ||
-           c == '.';
-  });
-  if (!sound)
-    return fail(fmt::format("node name '{}' must have 1 to {} letters, digits, '-', '_' or '.'", name, kMaxName));
+  if (auto sound = check_name("node name", description.name, kMostNodeName); !sound) return sound;
   if (lease < Directory::kShortestLease || lease > Directory::kLongestLease)
     return fail("a lease must last between 100 ms and 3600 s");
   return {};

@@ -15,8 +15,10 @@
 
 #include <atomic>
 #include <filesystem>
+#include <fstream>
 #include <thread>
 
+#include "ports/unix_socket.h"
 #include "rack/authority.h"
 #include "rack/directory_http.h"
 #include "rack/etcd_directory.h"
@@ -649,13 +651,21 @@ TEST(SqliteDirectory, SaysWhatIsWrongWithItsStateFile) {
   const auto missing = SqliteDirectory::open(folder / "no/such/folder", {}, [] { return Time(); });
   ASSERT_FALSE(missing);
   EXPECT_THAT(missing.error().message, testing::HasSubstr("no/such/folder"));
+  std::ofstream(folder / "state.sqlite") << "no database at all";
+  const auto other = SqliteDirectory::open(folder / "state.sqlite", {}, [] { return Time(); });
+  ASSERT_FALSE(other);
+  EXPECT_THAT(other.error().message,
+              testing::AllOf(testing::HasSubstr(folder / "state.sqlite"), testing::Not(testing::HasSubstr("\n"))));
 }
 
 TEST(DirectoryServer, RefusesASecondOnTheSameSocketAndReplacesADeadOne) {
   const Folder folder;
   auto directory = SqliteDirectory::open(":memory:", {}, [] { return Time(); });
   const std::string path = folder / "d.sock";
-  std::filesystem::copy_file("/proc/self/cmdline", path);  // in the way, and nobody listens
+  std::ofstream(path) << "notes";
+  EXPECT_THAT(DirectoryServer::start(**directory, {path}).error().message, testing::HasSubstr("no socket to replace"));
+  std::filesystem::remove(path);
+  ports::listen_unix(path)->close();  // in the way, and nobody listens
   auto first = DirectoryServer::start(**directory, {path});
   ASSERT_TRUE(first) << first.error().message;
   const auto second = DirectoryServer::start(**directory, {path});

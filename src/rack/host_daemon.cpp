@@ -13,6 +13,7 @@
 #include "rack/directory_http.h"
 #include "rack/endpoint.h"
 #include "rack/membership.h"
+#include "rack/names.h"
 #include "rack/process.h"
 #include "rack/run_directory.h"
 #include "rack/switch_ports.h"
@@ -105,6 +106,7 @@ void HostSettings::declare(Schema& s) {
 }
 
 Result<void> HostSettings::check() const {
+  if (auto sound = check_name("--name:", name); !sound) return sound;
   if (const auto parsed = wire::MacAddress::parse(mac); !mac.empty() && !parsed)
     return fail(fmt::format("--mac = \"{}\": {}", mac, parsed.error().message));
   if (!port.empty() && ip == wire::Ipv4Address{})
@@ -128,6 +130,7 @@ Result<void> run_host(const std::string& path, const HostSettings& settings) {
   StopSignals signals;
   const RunDirectory run(path);
   if (auto prepared = run.prepare(); !prepared) return prepared;
+  run.shield();
   const ports::HostDirectory host(run.host(settings.name));
   if (auto prepared = host.prepare(); !prepared) return prepared;
 

@@ -55,6 +55,7 @@ std::vector<DaemonStatus> Launcher::status() const {
 
 Result<void> Launcher::up(const std::vector<DaemonSpec>& daemons, Duration timeout) {
   if (auto prepared = directory_.prepare(); !prepared) return prepared;
+  directory_.shield();
   auto lock = RunLock::take(directory_);
   if (!lock) return tl::unexpected(lock.error());
 

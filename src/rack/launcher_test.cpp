@@ -6,6 +6,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -186,6 +187,12 @@ TEST_F(LauncherTest, ADaemonThatCannotBeRecordedNeverBegins) {
   EXPECT_FALSE(std::filesystem::exists(trace)) << "nobody could ever end it";
 }
 
+TEST_F(LauncherTest, APidFileThatCannotBeWrittenLeavesNoDraft) {
+  std::filesystem::create_directory(folder_ + "/a.pid");  // in its place
+  EXPECT_FALSE(write_pid_file(folder_ + "/a.pid", {1, 1}));
+  EXPECT_FALSE(std::filesystem::exists(folder_ + "/a.pid.new"));
+}
+
 TEST_F(LauncherTest, LeavesAloneWhatALivingProcessOfSomebodyElsesHasThere) {
   const RunDirectory& run = launcher_->directory();
   ASSERT_TRUE(run.prepare());
@@ -240,6 +247,24 @@ TEST_F(LauncherTest, RefusesARunDirectoryThatIsNotOurs) {
   EXPECT_THAT(RunDirectory(folder_ + "/file").prepare().error().message, HasSubstr("must be a directory of your own"));
   EXPECT_THAT(RunDirectory("/proc/1/none").prepare().error().message, HasSubstr("choose a directory"));
   EXPECT_THAT(RunDirectory("/tmp/" + std::string(100, 'a')).prepare().error().message, HasSubstr("at most 80 bytes"));
+}
+
+TEST_F(LauncherTest, KeepsTheModeOfADirectoryThatWasThere) {
+  const RunDirectory run(folder_ + "/mode");
+  const auto mode = [&] { return static_cast<unsigned>(std::filesystem::status(run.path()).permissions()); };
+  ASSERT_TRUE(run.prepare());
+  EXPECT_EQ(mode(), 0700u);
+  ASSERT_EQ(chmod(run.path().c_str(), 0755), 0);
+  const mode_t before = umask(0022);
+  EXPECT_TRUE(run.prepare());
+  run.shield();
+  EXPECT_EQ(umask(before), 0077u) << "what is made there is ours alone";
+  EXPECT_EQ(mode(), 0755u);
+  for (const mode_t open_to : {0775u, 0757u, 01777u}) {
+    ASSERT_EQ(chmod(run.path().c_str(), open_to), 0);
+    EXPECT_THAT(run.prepare().error().message, HasSubstr("others may write to it"));
+    EXPECT_EQ(mode(), open_to);
+  }
 }
 
 TEST(RunDirectory, IsWhereSluiceDirSaysUnlessToldOtherwise) {

@@ -119,7 +119,9 @@ Result<void> write_grants(const std::string& path, const onerma::Peer& target,
 Result<TakenGrants> take_grants(const std::string& path, const std::string& as) {
   const auto wrong = fail(fmt::format("{} is no file of grants, as `{}` writes it", path, as));
   std::error_code error;
-  if (!std::filesystem::is_regular_file(path, error)) return wrong;
+  const bool regular = std::filesystem::is_regular_file(path, error);
+  if (error) return fail(fmt::format("cannot read {}: {}; `{}` writes such a file", path, error.message(), as));
+  if (!regular) return wrong;
   const auto lock = lock_of(path);
   if (!lock) return tl::unexpected(lock.error());
   auto taken = take_first(path, wrong);

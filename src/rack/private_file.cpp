@@ -7,8 +7,11 @@
 #include <array>
 #include <cerrno>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
+#include <system_error>
 
 #include "rack/schema.h"
 
@@ -27,19 +30,58 @@ bool sync_folder_of(const std::string& path) {
   return synced;
 }
 
+// Where symbolic links lead, though nothing be there yet.
+std::string followed(const std::string& path) {
+  namespace fs = std::filesystem;
+  constexpr int kMostLinks = 40;
+  std::error_code error;
+  fs::path place = path;
+  for (int i = 0; i < kMostLinks && fs::is_symlink(fs::symlink_status(place, error)); ++i)
+    place = place.parent_path() / fs::read_symlink(place, error);
+  return place.string();
+}
+
+bool write_all(int file, std::string_view text) {
+  while (!text.empty()) {
+    const ssize_t n = write(file, text.data(), text.size());
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) return false;
+    text.remove_prefix(static_cast<std::size_t>(n));
+  }
+  return true;
+}
+
 }  // namespace
 
 Result<void> write_private_file(const std::string& path, std::string_view text) {
-  const std::string draft = path + ".new";
+  namespace fs = std::filesystem;
+  const auto failed = [&path] { return fail(fmt::format("cannot write {}: {}", path, std::strerror(errno))); };
+  std::error_code error;
+  const fs::file_status before = fs::status(path, error);
+  if (error == std::errc::too_many_symbolic_link_levels) {
+    errno = ELOOP;
+    return failed();
+  }
+  // A pipe or a device is written to as it is.
+  if (fs::exists(before) && !fs::is_regular_file(before)) {
+    const int file = ::open(path.c_str(), O_WRONLY | O_CLOEXEC | O_NOCTTY);
+    if (file < 0) return failed();
+    const bool written = write_all(file, text);
+    const auto why = failed();
+    close(file);
+    return written ? Result<void>() : why;
+  }
+  const std::string place = followed(path);
+  std::string draft = place + ".XXXXXX.new";
+  const int file = mkostemps(draft.data(), 4, O_CLOEXEC);
+  if (file < 0) return failed();
+  const bool written = write_all(file, text) && fsync(file) == 0;
+  const auto why = failed();
+  close(file);
+  if (written && std::rename(draft.c_str(), place.c_str()) == 0 && sync_folder_of(place)) return {};
+  const auto failure = written ? failed() : why;
   unlink(draft.c_str());
-  const int file = ::open(draft.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-  const bool written =
-      file >= 0 && write(file, text.data(), text.size()) == static_cast<ssize_t>(text.size()) && fsync(file) == 0;
-  if (file >= 0) close(file);
-  if (written && std::rename(draft.c_str(), path.c_str()) == 0 && sync_folder_of(path)) return {};
-  const auto failed = fail(fmt::format("cannot write {}: {}", path, std::strerror(errno)));
-  unlink(draft.c_str());
-  return failed;
+  return failure;
 }
 
 Result<std::string> read_whole_file(const std::string& path, std::size_t most) {

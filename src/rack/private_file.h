@@ -12,7 +12,8 @@
 
 namespace sluice::rack {
 
-// With mode 0600; what was there is replaced at once, and stays so though the power fail when this returns.
+// With mode 0600; what was there is replaced at once, and stays so though the power fail when this returns. Of a symbolic link its target
+// is replaced; a pipe or a device is written to as it is.
 Result<void> write_private_file(const std::string& path, std::string_view text);
 // Any file. One with more than `most` bytes, as devices without an end are, is an error.
 inline constexpr std::size_t kMostOfAFile = std::size_t{64} << 20;

@@ -5,6 +5,7 @@
 #include <poll.h>
 #include <signal.h>
 #include <sys/socket.h>
+#include <sys/statvfs.h>
 #include <sys/syscall.h>
 #include <sys/un.h>
 #include <sys/wait.h>
@@ -160,8 +161,12 @@ Result<void> write_pid_file(const std::string& path, const ProcessRecord& proces
   std::ofstream out(fresh);
   out << process.pid << ' ' << process.start_ticks << '\n';
   out.close();
-  if (!out || std::rename(fresh.c_str(), path.c_str()) != 0)
-    return fail(fmt::format("cannot write {}: {}", path, std::strerror(errno)));
+  const auto give_up = [&] {
+    const auto failed = fail(fmt::format("cannot write {}: {}", path, std::strerror(errno)));
+    unlink(fresh.c_str());
+    return failed;
+  };
+  if (!out || std::rename(fresh.c_str(), path.c_str()) != 0) return give_up();
   return {};
 }
 
@@ -208,6 +213,10 @@ std::vector<std::string> command_of(const ProcessRecord& process) {
   return words;
 }
 
+namespace {
+constexpr std::uint64_t kLittleSpace = 64 << 10;  // with less a daemon may be unable to say why it ends
+}  // namespace
+
 Result<void> wait_ready(Spawned& spawned, const std::string& name, const std::string& log, Duration timeout,
                         int interrupt) {
   const auto until = from_now(timeout);
@@ -225,8 +234,11 @@ Result<void> wait_ready(Spawned& spawned, const std::string& name, const std::st
   if (!spoke && ready > 0) return fail("interrupted");
   const std::string what =
       spoke ? "ended while starting" : fmt::format("was not ready after {}", duration_text(timeout));
-  return fail(
-      fmt::format("{} {}; the end of its log ({}):\n{}", name, what, log, last_lines(log, 10, spawned.log_begins)));
+  struct statvfs disk {};
+  const bool full = statvfs(log.c_str(), &disk) == 0 && disk.f_bavail * disk.f_frsize < kLittleSpace;
+  return fail(fmt::format("{} {}; {}the end of its log ({}):\n{}", name, what,
+                          full ? "the disk is full where its log is, so free some space; " : "", log,
+                          last_lines(log, 10, spawned.log_begins)));
 }
 
 namespace {

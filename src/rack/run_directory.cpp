@@ -32,10 +32,18 @@ Result<void> RunDirectory::prepare() const {
   struct stat status {};
   const bool ours = lstat(path_.c_str(), &status) == 0 && S_ISDIR(status.st_mode) && status.st_uid == geteuid();
   if (!ours) return fail(fmt::format("--dir = \"{}\": must be a directory of your own", path_));
-  if ((status.st_mode & 0077) != 0 && chmod(path_.c_str(), 0700) != 0) {
-    return fail(fmt::format("--dir = \"{}\": others may enter it; run chmod 700 on it", path_));
+  if ((status.st_mode & (S_IWGRP | S_IWOTH)) != 0) {
+    return fail(
+        fmt::format("--dir = \"{}\": others may write to it; name one that is not there yet, or run chmod 700 "
+                    "on it if nobody else needs it",
+                    path_));
   }
   return {};
+}
+
+void RunDirectory::shield() const {
+  struct stat status {};
+  if (lstat(path_.c_str(), &status) == 0 && (status.st_mode & 0077) != 0) umask(umask(0077) | 0077);
 }
 
 namespace {

@@ -1,7 +1,7 @@
 // Run directory: the one place where a rack on this machine keeps its sockets, state, logs and pid files.
 //
 // Joined:     on a machine that has joined another's rack (rack/invitation.h) the switch and the directory are there; all else is here.
-// Invariant:  it is ours alone (0700, owned by us): whoever can enter it can reach every memory node.
+// Invariant:  it is owned by us, and nobody else may write to it. What we make ourselves is 0700; what was there keeps its mode.
 // Limits:     a UNIX socket's path has at most 107 bytes, so the directory's at most kMaxPath.
 #pragma once
 
@@ -24,8 +24,10 @@ class RunDirectory {
   // As ports/run_path.h has it.
   static std::string default_path();
 
-  // Makes it if need be; an error when it is not ours alone.
+  // Makes it if need be; an error when it is another's, or others may write to it.
   Result<void> prepare() const;
+  // Where others may look in, what this process, and what it starts, makes from now on is for us alone (umask).
+  void shield() const;
   // Removes what a rack leaves there, except logs, and except what a living process of somebody else's (a service manager's, say) has there.
   void clear() const;
   // Whether a switch's directory is served here.

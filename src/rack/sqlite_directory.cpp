@@ -80,13 +80,14 @@ SqliteDirectory::SqliteDirectory(sqlite3* database, Subnet subnet, std::function
 SqliteDirectory::~SqliteDirectory() { sqlite3_close(database_); }
 
 Error SqliteDirectory::database_error(const std::string& what) const {
-  return {fmt::format("directory state: {}: {}; free space and rights of its folder may be the cause", what,
-                      sqlite3_errmsg(database_))};
+  const char* const file = sqlite3_db_filename(database_, "main");
+  return {fmt::format("directory state: {}: {}: {}; free space and rights of its folder may be the cause",
+                      file == nullptr ? "" : file, what, sqlite3_errmsg(database_))};
 }
 
-Result<void> SqliteDirectory::run(const std::string& sql) {
+Result<void> SqliteDirectory::run(const std::string& sql, const std::string& what) {
   if (sqlite3_exec(database_, sql.c_str(), nullptr, nullptr, nullptr) != SQLITE_OK)
-    return tl::unexpected(database_error(sql));
+    return tl::unexpected(database_error(what));
   return {};
 }
 
@@ -96,7 +97,8 @@ Result<void> SqliteDirectory::create_tables() {
     PRAGMA synchronous = NORMAL;
     CREATE TABLE IF NOT EXISTS nodes (name TEXT PRIMARY KEY, lease INTEGER, duration_ms INTEGER, record TEXT);
     CREATE TABLE IF NOT EXISTS counters (one INTEGER PRIMARY KEY CHECK (one = 1), revision INTEGER, id INTEGER);
-    INSERT OR IGNORE INTO counters (one, revision, id) VALUES (1, 0, 0);)");
+    INSERT OR IGNORE INTO counters (one, revision, id) VALUES (1, 0, 0);)",
+             "making its tables");
 }
 
 Result<void> SqliteDirectory::load() {
@@ -129,11 +131,11 @@ Result<void> SqliteDirectory::store(const Entry& entry) {
                .done() &&
            Statement(database_, "UPDATE counters SET revision = ?, id = ?").bind(revision_ + 1).bind(last_id_).done();
   };
-  if (auto begun = run("BEGIN IMMEDIATE"); !begun) return begun;
+  if (auto begun = run("BEGIN IMMEDIATE", "writing " + entry.node.description.name); !begun) return begun;
   const bool sound = written();
-  if (!sound || !run("COMMIT")) {
+  if (!sound || !run("COMMIT", "writing")) {
     Error error = database_error("writing " + entry.node.description.name);
-    static_cast<void>(run("ROLLBACK"));
+    static_cast<void>(run("ROLLBACK", "writing"));
     return tl::unexpected(std::move(error));
   }
   ++revision_;

@@ -55,7 +55,7 @@ class SqliteDirectory final : public DirectoryStore {
   SqliteDirectory(sqlite3* database, Subnet subnet, std::function<Time()> clock);
   Result<void> create_tables();
   Result<void> load();
-  Result<void> run(const std::string& sql);
+  Result<void> run(const std::string& sql, const std::string& what);
   // Writes an entry and the counters in one transaction; the entry takes the next revision.
   Result<void> store(const Entry& entry);
   Result<void> erase(const std::string& name);

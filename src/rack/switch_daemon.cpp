@@ -190,6 +190,7 @@ Result<void> run_switch(const std::string& path, const SwitchSettings& settings,
   StopSignals signals;
   const RunDirectory run(path);
   if (auto prepared = run.prepare(); !prepared) return prepared;
+  run.shield();
   if (auto sound = settings.check(); !sound) return sound;
   const auto alone = RunLock::of_switch(run);
   if (!alone) return tl::unexpected(alone.error());

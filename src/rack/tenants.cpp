@@ -13,6 +13,7 @@
 
 #include "rack/directory_json.h"
 #include "rack/directory_store.h"
+#include "rack/names.h"
 #include "rack/schema.h"
 
 namespace sluice::rack {
@@ -22,7 +23,6 @@ using nlohmann::json;
 
 constexpr std::string_view kTokenPrefix = "sluice_";  // so that those who look for leaked secrets know it
 constexpr std::size_t kTokenBytes = 32;
-constexpr std::size_t kMostName = 63;
 constexpr int kMostTries = 20;  // of a change that others get in the way of
 
 std::string hex(std::span<const unsigned char> bytes) {
@@ -50,16 +50,9 @@ std::uint64_t new_birth() {
   return std::uint64_t{chance()} << 32 | chance();
 }
 
-Result<void> check_name(std::string_view what, const std::string& name) {
-  const bool sound =
-      !name.empty() && name.size() <= kMostName && name != kMainRegion && std::ranges::all_of(name, [](char c) {
-        return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' || c == '_' ||
-               c == '.';
-      });
-  if (!sound)
-    return fail(fmt::format("{} '{}' must have 1 to {} letters, digits, '-', '_' or '.', and not be '{}'", what, name,
-                            kMostName, kMainRegion));
-  return {};
+Result<void> check_new_name(std::string_view what, const std::string& name) {
+  if (name == kMainRegion) return fail(fmt::format("{} must not be named '{}'", what, kMainRegion));
+  return check_name(what, name);
 }
 
 std::uint64_t number_attribute(const NodeDescription& node, const char* name) {
@@ -394,7 +387,7 @@ Error no_such_tenant(const std::string& name) {
 }  // namespace
 
 Result<std::string> Tenants::add(const std::string& name, Quota quota, bool is_operator) {
-  if (auto sound = check_name("tenant", name); !sound) return tl::unexpected(sound.error());
+  if (auto sound = check_new_name("tenant", name); !sound) return tl::unexpected(sound.error());
   auto token = new_token();
   if (!token) return token;
   const std::string hash = hash_of(*token);
@@ -534,7 +527,7 @@ Result<std::string> Tenants::choose_node(const Ledger& ledger, const Snapshot& s
 
 Result<TenantRegion> Tenants::add_region(const std::string& tenant, const std::string& name, std::uint64_t length,
                                          const std::string& node) {
-  if (auto sound = check_name("region", name); !sound) return tl::unexpected(sound.error());
+  if (auto sound = check_new_name("region", name); !sound) return tl::unexpected(sound.error());
   if (length == 0) return fail("a region of 0 bytes; say how long it is to be");
   const auto snapshot = directory_.nodes();
   if (!snapshot) return tl::unexpected(snapshot.error());

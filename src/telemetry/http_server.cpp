@@ -109,6 +109,9 @@ Result<std::unique_ptr<HttpServer>> HttpServer::start(const HttpAddress& address
   if (port < 0)
     return fail(fmt::format("cannot listen at {}: must be HOST:PORT with a port from 0 to 65535", address.text));
   if (address.is_unix()) {
+    struct stat status {};
+    if (lstat(host.c_str(), &status) == 0 && !S_ISSOCK(status.st_mode))
+      return fail(fmt::format("cannot listen at {}: it is there and is no socket to replace", address.text));
     unlink(host.c_str());
     http.set_address_family(AF_UNIX);
   }

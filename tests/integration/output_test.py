@@ -69,6 +69,64 @@ class Output(unittest.TestCase):
         self.assertIn("No such file or directory", done.stderr)
 
 
+class Refused(unittest.TestCase):
+    """What was asked wrongly ends with 2 and one line, before anything is touched; a file that cannot be read with 1 and the reason."""
+
+    def setUp(self):
+        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="sluice-out-", dir="/tmp"))
+        self.addCleanup(shutil.rmtree, self.folder)
+        self.dir = ["--dir", str(self.folder / "run")]
+
+    def refused(self, words, code, *told):
+        done = subprocess.run([live_rack.SLUICE, *words], capture_output=True, timeout=60, check=False)
+        told_us = done.stderr.decode()  # whatever the words were
+        self.assertEqual((done.returncode, len(told_us.splitlines())), (code, 1), f"{words}: {told_us}")
+        for text in told:
+            self.assertIn(text, told_us)
+
+    def test_names_that_are_none(self):
+        config = self.folder / "rack.toml"
+        config.write_text('[memory]\nname = "a/b"\n')
+        self.refused(["memory", "--config", str(config), *self.dir], 2, "letters, digits")
+        for name in ("", "a/b", b"\xff"):
+            for words in (
+                ["tenant", "add", name, "--quota", "1GiB"],
+                ["tenant", "remove", name],
+                ["tenant", "revoke", name],
+                ["tenant", "quota", name, "--quota", "1GiB"],
+                ["region", "add", name, "1GiB"],
+                ["region", "move", name],
+                ["region", "move", "heap", "--to", name or "a/b"],
+                ["rack", "drain", name],
+                ["rack", "invite", name, "--to", "192.0.2.1:7472"],
+                ["memory", "--name", name],
+                ["metadata", "--name", name],
+                ["cowbird", "engine", "--name", name],
+                ["host", "--name", name],
+                ["run", "--host", name or "../x", *self.dir, "--", "true"],
+            ):
+                self.refused(words if "run" in words else [*words, *self.dir], 2, "must have 1 to", "letters, digits, '-', '_' or '.'")
+        for days in ("0", "100000"):
+            self.refused(["rack", "invite", "m2", "--days", days, *self.dir], 2, "--days")
+        self.assertFalse((self.folder / "run").exists())
+
+    def test_files_that_cannot_be_read(self):
+        nope = str(self.folder / "nope")
+        for words in (
+            ["rack", "join", nope, *self.dir],
+            ["tenant", "list", "--token-file", nope, *self.dir],
+            ["onerma", "bench", "--grants", nope, "--port", "shm:" + nope + ".sock"],
+        ):
+            self.refused(words, 1, "No such file or directory", nope)
+        self.assertEqual(list(self.folder.glob("nope*")), [])
+
+    def test_a_file_in_a_sockets_place_stays(self):
+        notes = self.folder / "notes.txt"
+        notes.write_text("notes")
+        self.refused(["switch", "--listen", f"shm:{notes}", *self.dir], 1, "no socket to replace")
+        self.assertEqual(notes.read_text(), "notes")
+
+
 class Readers(live_rack.LiveRack):
     def test_a_rack_that_is_kept_goes_down_though_nobody_reads(self):
         for words in (["rack", "up", "--keep", "--no-metadata"], ["demo", "--duration", "1s", "--records", "100", "--no-verbs", "--stay", "no",
