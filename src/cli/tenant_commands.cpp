@@ -132,7 +132,7 @@ class TenantAdd final : public TenantCommand {
   Result<int> run() override {
     json question{{"bytes", 0}, {"regions", 0}, {"operator", operator_}};
     if (!operator_) question.update(quota());
-    const auto code = tell_token(do_it("add", question));
+    auto code = tell_token(do_it("add", question));
     if (code) warn_of_other_machines();
     return code;
   }

@@ -179,7 +179,7 @@ void Membership::renew_once() {
   auto joined = directory_.join(description, config_.lease);
   if (joined) {
     taken_since_.reset();
-    take(std::move(*joined));
+    take(*joined);
   } else if (config_.on_superseded && is_taken(joined.error())) {
     note_taken(description);
   }
@@ -195,7 +195,7 @@ void Membership::note_taken(const NodeDescription& ours) {
   if (!may_be_ours || now - *taken_since_ > to_chrono(config_.lease * 2)) config_.on_superseded();
 }
 
-void Membership::take(Registration joined) {
+void Membership::take(const Registration& joined) {
   const wire::Ipv4Address ours = registration_.node.ip;
   const bool was_misplaced = std::exchange(is_misplaced_, joined.node.ip != ours);
   if (is_misplaced_) {  // another directory than before: our address is not ours there

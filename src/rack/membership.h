@@ -58,7 +58,7 @@ class Membership {
   bool tell();
   void renew_once();
   void note_taken(const NodeDescription& ours);
-  void take(Registration joined);
+  void take(const Registration& joined);
   void watch();
   bool wait(Duration duration);
 

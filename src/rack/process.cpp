@@ -162,7 +162,7 @@ Result<void> write_pid_file(const std::string& path, const ProcessRecord& proces
   out << process.pid << ' ' << process.start_ticks << '\n';
   out.close();
   const auto give_up = [&] {
-    const auto failed = fail(fmt::format("cannot write {}: {}", path, std::strerror(errno)));
+    auto failed = fail(fmt::format("cannot write {}: {}", path, std::strerror(errno)));
     unlink(fresh.c_str());
     return failed;
   };

@@ -29,7 +29,7 @@ void merge(json& all, const json& one) {
       merge(all[name], value);
     } else if (value.is_array()) {
       for (const json& entry : value) all[name].push_back(entry);
-    } else if (!all.contains(name) || all[name] == "") {
+    } else if (!all.contains(name) || (all[name].is_string() && all[name].get_ref<const std::string&>().empty())) {
       all[name] = value;
     } else if (value.is_number_unsigned()) {
       all[name] = all[name].get<std::uint64_t>() + value.get<std::uint64_t>();

@@ -214,7 +214,7 @@ queue_pairs = [32]
 
     def test_what_a_rack_cannot_do_is_a_problem_and_no_crash(self):
         head = TWO_LINES[:TWO_LINES.index("[workload]")]
-        order = head.replace('"verbs"', '"order"') + """[workload]
+        order = head.replace('"verbs"', '"order"').replace('y = "throughput"', 'y = "share"') + """[workload]
 addresses = 64
 theta_thousandths = 990
 bytes = "4096 B"

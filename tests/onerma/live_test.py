@@ -152,7 +152,7 @@ class Onerma(unittest.TestCase):
                                       (2, ["--sizes", "2MiB"], "up to 1MiB"),
                                       (2, ["--transports", "tcp"], "must be sealed, plain or rc"),
                                       (1, ["--port", "shm:/nowhere", "--grants", "/"], "no file of grants"),
-                                      (1, ["--port", "shm:/nowhere", "--grants", "/nowhere.json", "--transports", "sealed"], "no file of grants")):
+                                      (1, ["--port", "shm:/nowhere", "--grants", "/nowhere.json", "--transports", "sealed"], "cannot read /nowhere.json")):
             done = bench(*arguments)
             self.assertEqual(done.returncode, code)
             self.assertIn(what, done.stderr)
@@ -224,7 +224,7 @@ class Cache(unittest.TestCase):
     def test_says_what_is_wrong(self):
         for code, arguments, what in ((2, ["serve", "--grants", "x"], "--port is needed"), (2, ["serve", "--port", "cable:/nowhere"], "--grants is needed"),
                                       (2, ["get", "--port", "shm:/nowhere", "k"], "--grants is needed"),
-                                      (1, ["get", "--port", "shm:/nowhere", "--grants", "/nowhere.json", "k"], "no file of grants")):
+                                      (1, ["get", "--port", "shm:/nowhere", "--grants", "/nowhere.json", "k"], "cannot read /nowhere.json")):
             done = cache(*arguments)
             self.assertEqual(done.returncode, code)
             self.assertIn(what, done.stderr)
