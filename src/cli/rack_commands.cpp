@@ -54,6 +54,7 @@ class RackUp final : public Command {
     tables["switch"] = &of_switch;
     tables["rack"] = &of_rack;
     if (auto loaded = rack::load_toml(config_path(), tables); !loaded) return loaded;
+    if (!rack().box.empty()) settings.box.box = rack().box;
     if (auto checked = settings.check(); !checked)
       return fail(fmt::format("{}: [switch] {}", config_path(), checked.error().message));
     return {};
