@@ -250,7 +250,17 @@ class InTheSwitch(unittest.TestCase):
             app = rack.app(operations=20000)
             self.assertEqual(app.stdout.readline(), "ready\n")
             before = self.counters(rack)["boot"]
-            os.kill(rack.pid_of("switch"), signal.SIGKILL)
+            killed = rack.pid_of("switch")
+            os.kill(killed, signal.SIGKILL)
+            # Its sockets are its own until it has ended; a second switch beside it would be refused.
+            for _ in range(100):
+                try:
+                    with open(f"/proc/{killed}/stat", encoding="ascii") as stat:
+                        if stat.read().rsplit(")", 1)[1].split()[0] == "Z":
+                            break
+                except (FileNotFoundError, ProcessLookupError):
+                    break
+                time.sleep(0.05)
             with open(f"{rack.dir}/switch2.log", "ab") as log:
                 switch = subprocess.Popen([SLUICE, "switch", "--cowbird", "--dir", rack.dir], stdout=log, stderr=log)
             rack.engines.append(switch)
