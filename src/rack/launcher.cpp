@@ -8,8 +8,9 @@
 #include <chrono>
 #include <filesystem>
 #include <fstream>
-#include <iterator>
 #include <map>
+
+#include "rack/private_file.h"
 
 namespace sluice::rack {
 namespace {
@@ -20,10 +21,7 @@ constexpr auto kFirstPause = std::chrono::milliseconds(20);
 constexpr auto kLongestPause = std::chrono::milliseconds(5'000);
 constexpr auto kStable = std::chrono::seconds(10);
 
-std::string content_of(const std::string& path) {
-  std::ifstream in(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(in), {}};
-}
+std::string content_of(const std::string& path) { return read_whole_file(path).value_or(""); }
 
 // What the daemon's settings file had in it when it started.
 std::string config_copy(const RunDirectory& directory, const std::string& daemon) {

@@ -150,21 +150,15 @@ void Multiplexer::recover(Time now, std::uint16_t index, port::FrameSink& outbox
       auto& served = carriers_[carrier].regions;
       if (std::ranges::find(served, index) == served.end()) served.push_back(index);
       carry_over(now, index, carrier, outbox);
-      if (std::ranges::all_of(orphans_, [&](const Orphan& o) { return o.region != index || o.under_way; })) {
-        room_.wake(region.line, ready_);
-        return;
-      }
-      // For the others there was no room.
+    } else if (carrier == kNone || is_silent(now, next)) {
+      abandon(index);
+    }
+    // There was no room for all, or it is amid a message of its own: soon.
+    if (std::ranges::any_of(orphans_, [&](const Orphan& o) { return o.region == index && !o.under_way; })) {
       region.recovering = true;
       region.recovering_until = now + config_.repair_after;
       return;
     }
-    if (carrier != kNone && !is_silent(now, next)) {  // soon
-      region.recovering = true;
-      region.recovering_until = now + config_.repair_after;
-      return;
-    }
-    abandon(index);
   }
   room_.wake(region.line, ready_);
 }

@@ -45,6 +45,32 @@ name = "CAS"
 operation = "cas"
 """
 
+ONLY_WRITES = """title = "Only WRITEs"
+figure = "none"
+kind = "clover"
+hardware = "connectx5"
+x = "threads"
+x_title = "Threads"
+y = "throughput"
+y_title = "M operations/s"
+
+[workload]
+machines = 1
+keys = 64
+theta_thousandths = 990
+value_bytes = "104 B"
+writes_percent = 100
+warm_up = "100 us"
+measure = "200 us"
+
+[sweep]
+threads = [1, 2]
+
+[[series]]
+name = "Clover"
+system = "clover"
+"""
+
 
 def points(series, ys, **more):
     lines = "".join(f"{key} = {json.dumps(value)}\n" for key, value in more.items())
@@ -120,6 +146,11 @@ class Experiment(unittest.TestCase):
         self.assertIn("2 of 2 points are as near the paper's", said)
         both = points("CAS", right) + points("CAS", right, panel="short")
         self.assertIn("two lines of points of one metric", self.simulate(TWO_LINES + panels + both, code=1).stderr)
+
+    def test_a_point_that_comes_to_nothing_is_not_near_the_papers(self):
+        said = self.simulate(ONLY_WRITES + points("Clover", [5, 5], metric="read_p99_us", within_percent=1), "--check", code=1).stdout
+        self.assertIn("0 of 2 points are as near the paper's as they are meant to be", said)
+        self.assertIn("not within 1 %", said)
 
     def test_a_metric_that_no_point_has_is_refused_before_anything_starts(self):
         said = self.simulate(TWO_LINES.replace('y = "throughput"', 'y = "thruput"'), code=1).stderr
