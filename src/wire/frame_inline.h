@@ -21,20 +21,23 @@ inline constexpr std::size_t kMinTransport = Bth::kSize + kIcrcSize;
 // `available` counts from the BTH to the end of the ICRC; out.bth_offset is set.
 inline Verdict parse_transport(const std::uint8_t* bth, std::size_t available, ParsedFrame& out) {
   if (available < kMinTransport) return Verdict::kTruncatedBth;
-  if ((bth[1] & 0xF) != 0) return Verdict::kBadTransportVersion;
-  const OpcodeTraits& traits = opcode_traits(bth[0]);
+  // Taken once, for its sender may change it meanwhile: it is what it was checked for.
+  const std::uint8_t code = bth[0];
+  const std::uint8_t flags = bth[1];
+  if ((flags & 0xF) != 0) return Verdict::kBadTransportVersion;
+  const OpcodeTraits& traits = opcode_traits(code);
   if (!traits.valid) return Verdict::kUnknownOpcode;
   const std::size_t headers = Bth::kSize + traits.extended_length;
   if (available < headers + kIcrcSize) return Verdict::kTruncatedExtended;
   const std::size_t body = available - headers - kIcrcSize;
-  const std::size_t pad = bth[1] >> 4 & 3;
+  const std::size_t pad = flags >> 4 & 3;
   if (body != 0 && !traits.has_payload) return Verdict::kUnexpectedPayload;
   if (body < pad || body % 4 != 0) return Verdict::kBadPad;
 
   const auto destination = load_be<std::uint32_t>(bth + 4);
   const auto sequence = load_be<std::uint32_t>(bth + 8);
-  out.opcode = static_cast<Opcode>(bth[0]);
-  out.solicited = (bth[1] & 0x80) != 0;
+  out.opcode = static_cast<Opcode>(code);
+  out.solicited = (flags & 0x80) != 0;
   out.pad_count = static_cast<std::uint8_t>(pad);
   out.pkey = load_be<std::uint16_t>(bth + 2);
   out.fecn = (destination & 0x8000'0000) != 0;
@@ -111,13 +114,16 @@ inline Verdict parse_inline(ByteView frame, ParsedFrame& out) {
   const auto same = _mm_movemask_epi8(_mm_cmpeq_epi8(_mm_and_si128(load(p + kIp - 2), asked), right));
   const std::size_t ip_length = load_be<std::uint16_t>(p + kIp + 2);
   const std::size_t length = kIp + ip_length;
-  const OpcodeTraits& traits = opcode_traits(bth[0]);
+  // Taken once, as in parse_transport().
+  const __m128i head = load(bth);
+  const auto first = static_cast<std::uint32_t>(_mm_cvtsi128_si32(head));
+  const OpcodeTraits& traits = opcode_traits(static_cast<std::uint8_t>(first));
   const std::size_t payload_at = kBth + Bth::kSize + traits.extended_length;
   const std::size_t body = length - payload_at - kIcrcSize;  // of a frame that is too short, immense
-  const std::size_t pad = bth[1] >> 4 & 3;
+  const std::size_t pad = first >> 12 & 3;
   std::size_t odd = static_cast<unsigned>(same) ^ 0xFFFF;
   odd |= load_be<std::uint32_t>(p + kBth - 6) ^ (kRoceUdpPort << 16 | (ip_length - Ipv4Header::kSize));
-  odd |= (bth[1] & 0xF) | (body & 3) | static_cast<std::size_t>(!traits.valid);
+  odd |= (first >> 8 & 0xF) | (body & 3) | static_cast<std::size_t>(!traits.valid);
   const std::size_t most = traits.has_payload ? kMaxFrameSize : 0;
   if (odd != 0 || body > most || body < pad || length > std::min(frame.size(), kMaxFrameSize)) return parse(frame, out);
   if (!detail::checksum_is_right(p + kIp)) return parse(frame, out);
@@ -138,7 +144,7 @@ inline Verdict parse_inline(ByteView frame, ParsedFrame& out) {
   const __m128i kept = _mm_setr_epi8(-1, 0, 0, -128, -128, -128, 0x40, 0, -1, -1, -1, 0, -1, -1, -1, 0);
   const __m128i flags = _mm_setr_epi8(-1, 1, 0, 1, 1, 1, 1, 0, -1, -1, -1, -1, -1, -1, -1, -1);  // 1 at most
   const __m128i v4 = _mm_setr_epi8(0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0);
-  const __m128i said = _mm_min_epu8(_mm_and_si128(_mm_shuffle_epi8(load(bth), order), kept), flags);
+  const __m128i said = _mm_min_epu8(_mm_and_si128(_mm_shuffle_epi8(head, order), kept), flags);
   _mm_storeu_si128(reinterpret_cast<__m128i*>(to + 16), _mm_or_si128(said, v4));
   return Verdict::kOk;
 #else

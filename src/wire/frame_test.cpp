@@ -4,11 +4,14 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <functional>
 #include <numeric>
+#include <thread>
 #include <tuple>
 #include <vector>
 
+#include "base/effort_test.h"
 #include "base/instructions.h"
 #include "base/rng.h"
 #include "wire/frame_inline.h"
@@ -221,6 +224,37 @@ TEST(Frame, IsParsedAlikeHoweverItIsParsed) {
     ASSERT_EQ(fields(there), fields(plain)) << i;
   }
   EXPECT_GT(sound, 50'000u);
+}
+
+// Frames lie in memory that their sender can still write to.
+TEST(Frame, HasTheOpcodeThatItWasCheckedForWhoeverChangesItMeanwhile) {
+  if (kThreadSanitizer) GTEST_SKIP() << "a race by intent";
+  const HeaderTemplate headers(address(false, false));
+  std::vector<std::uint8_t> frame(headers.frame_size(Bth::kSize + Aeth::kSize));
+  std::uint8_t* const bth = frame.data() + headers.write(frame.data(), Bth::kSize + Aeth::kSize);
+  Bth{.opcode = Opcode::kRcAcknowledge}.write(bth);
+  std::atomic<bool> done{false};
+  std::thread sender([&] {
+    const std::atomic_ref opcode(*bth);
+    while (!done) {
+      opcode.store(static_cast<std::uint8_t>(Opcode::kRcAtomicAcknowledge), std::memory_order_relaxed);
+      opcode.store(static_cast<std::uint8_t>(Opcode::kRcAcknowledge), std::memory_order_relaxed);
+    }
+  });
+  std::size_t sound = 0;
+  std::size_t wrong = 0;
+  for (int i = 0; i < 10'000'000; ++i) {
+    ParsedFrame parsed;
+    const Verdict verdict =
+        i % 4 != 0 && has_new_instructions() ? parse_there(frame, parsed) : parse_inline(frame, parsed);
+    if (verdict != Verdict::kOk) continue;  // as an answer to an atomic it would be too short
+    ++sound;
+    wrong += parsed.opcode == Opcode::kRcAcknowledge ? 0 : 1;
+  }
+  done = true;
+  sender.join();
+  EXPECT_GT(sound, 0u);
+  EXPECT_EQ(wrong, 0u);
 }
 
 TEST(Frame, FindsAnyFlippedBitByChecksumOrIcrcUnlessItIsMasked) {
