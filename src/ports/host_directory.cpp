@@ -21,6 +21,18 @@ bool locked(const Descriptor& file, int how) {
   return done == 0;
 }
 
+// Of a service's listener. Whether somebody has it can be asked without taking it, which flock cannot.
+bool takes_service(const Descriptor& file) {
+  struct flock whole {};
+  whole.l_type = F_WRLCK;
+  return fcntl(file.get(), F_OFD_SETLK, &whole) == 0;
+}
+bool is_taken(const Descriptor& file) {
+  struct flock whole {};
+  whole.l_type = F_WRLCK;
+  return fcntl(file.get(), F_OFD_GETLK, &whole) == 0 && whole.l_type != F_UNLCK;
+}
+
 }  // namespace
 
 Descriptor HostDirectory::open(const std::string& name, int flags) const {
@@ -67,14 +79,14 @@ Result<HostDirectory::Place> HostDirectory::take_place() const {
 
 Descriptor HostDirectory::take_service(std::uint32_t service, std::uint8_t place) const {
   Descriptor file = open(fmt::format("service-{:06x}", service), O_RDWR | O_CREAT);
-  if (!file || !locked(file, LOCK_EX | LOCK_NB)) return {};
+  if (!file || !takes_service(file)) return {};
   if (pwrite(file.get(), &place, 1, 0) != 1) return {};
   return file;
 }
 
 std::optional<std::uint8_t> HostDirectory::listener(std::uint32_t service) const {
   const Descriptor file = open(fmt::format("service-{:06x}", service), O_RDWR);
-  if (!file || locked(file, LOCK_EX | LOCK_NB)) return std::nullopt;
+  if (!file || !is_taken(file)) return std::nullopt;
   std::uint8_t place = 0;
   if (pread(file.get(), &place, 1, 0) != 1 || place == 0) return std::nullopt;
   return place;

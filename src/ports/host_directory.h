@@ -6,7 +6,8 @@
 //             24 bits of its id; the first byte is his place).
 // Threads:    any; each call stands alone.
 // Limits:     kPlaces programs at once.
-// Source:     flock(2): a lock belongs to an open file, so it also outlives a parent whose child has it.
+// Source:     flock(2), and for services F_OFD_SETLK of fcntl(2): a lock belongs to an open file, so it also outlives a parent whose child has
+//             it.
 #pragma once
 
 #include <cstdint>

@@ -3,6 +3,9 @@
 #include <gtest/gtest.h>
 #include <stdlib.h>
 
+#include <atomic>
+#include <thread>
+
 namespace sluice::ports {
 namespace {
 
@@ -45,6 +48,18 @@ TEST_F(HostDirectoryTest, AServiceHasOneListenerAndIsFreeWhenHeIsGone) {
   listener.close();
   EXPECT_EQ(host().listener(7471), std::nullopt);
   EXPECT_TRUE(host().take_service(7471, 4));
+}
+
+TEST_F(HostDirectoryTest, AServiceIsFreeForWhoListensWhileOthersAskWhoDoes) {
+  std::atomic<bool> done{false};
+  std::thread asking([&] {
+    while (!done) host().listener(7471);
+  });
+  int refused = 0;
+  for (int i = 0; i < 5000; ++i) refused += host().take_service(7471, 3) ? 0 : 1;
+  done = true;
+  asking.join();
+  EXPECT_EQ(refused, 0);
 }
 
 TEST_F(HostDirectoryTest, KnowsWhetherSomebodyUsesIt) {
