@@ -168,6 +168,11 @@ void RecordingPort::record(ByteView frame) {
   header.caplen = header.len = static_cast<bpf_u_int32>(frame.size());
   auto* user = reinterpret_cast<u_char*>(writer_);
   pcap_dump(user, &header, frame.data());
+  // What could not be written then, flushing does not tell: the stream forgets it.
+  if (std::ferror(pcap_dump_file(writer_)) != 0) {
+    ++lost_;
+    return give_up();
+  }
   ++recorded_;
   unwritten_ = true;
 }
@@ -175,7 +180,10 @@ void RecordingPort::record(ByteView frame) {
 void RecordingPort::write_out() {
   next_write_out_ = now_ + kWriteOutInterval;
   unwritten_ = false;
-  if (broken_ || pcap_dump_flush(writer_) == 0) return;
+  if (!broken_ && pcap_dump_flush(writer_) != 0) give_up();
+}
+
+void RecordingPort::give_up() {
   broken_ = true;
   std::fprintf(stderr, "recording to %s ends here, the traffic goes on: %s\n", file_.c_str(), std::strerror(errno));
 }

@@ -93,6 +93,7 @@ class RecordingPort final : public port::Port {
   RecordingPort(std::unique_ptr<port::Port> inner, std::string file, pcap* format, pcap_dumper* writer);
   void record(ByteView frame);
   void write_out();
+  void give_up();
 
   std::unique_ptr<port::Port> inner_;
   std::string file_;

@@ -2,9 +2,11 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 #include <array>
 #include <chrono>
+#include <csignal>
 #include <filesystem>
 #include <fstream>
 #include <vector>
@@ -143,6 +145,31 @@ TEST_F(PcapPortTest, GoesOnWhenTheDiskIsFullAndSaysSoOnce) {
   EXPECT_EQ(take(*far, now_).size(), 1000u);
   const auto said = testing::internal::GetCapturedStderr();
   EXPECT_THAT(said, HasSubstr("recording to /dev/full ends here"));
+  EXPECT_EQ(std::count(said.begin(), said.end(), '\n'), 1);
+}
+
+TEST_F(PcapPortTest, NoticesADiskThatFillsUpBetweenTwoFlushes) {
+  rlimit before{};
+  getrlimit(RLIMIT_FSIZE, &before);
+  const auto handler = std::signal(SIGXFSZ, SIG_IGN);
+  const rlimit small{64 << 10, before.rlim_max};
+  setrlimit(RLIMIT_FSIZE, &small);
+  auto [near, far] = port::make_memory_cable(2000);
+  testing::internal::CaptureStderr();
+  {
+    auto port = recording(std::move(near), file_).value();
+    for (int i = 0; i < 1000; ++i) {
+      if (i % 100 == 0) now_ = now_ + Duration::milliseconds(100);
+      send(*port, 1, 1000, now_);
+    }
+    EXPECT_EQ(port->recorded() + port->lost(), 1000u);
+    EXPECT_LT(port->recorded(), 70u);
+  }
+  const auto said = testing::internal::GetCapturedStderr();
+  setrlimit(RLIMIT_FSIZE, &before);
+  std::signal(SIGXFSZ, handler);
+  EXPECT_THAT(said, HasSubstr("recording to " + file_ + " ends here"));
+  EXPECT_THAT(said, HasSubstr("File too large"));
   EXPECT_EQ(std::count(said.begin(), said.end(), '\n'), 1);
 }
 
