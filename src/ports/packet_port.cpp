@@ -110,6 +110,13 @@ bool is_up(int fd, const std::string& interface) {
   return ioctl(fd, SIOCGIFFLAGS, &request) == 0 && (request.ifr_flags & IFF_UP) != 0;
 }
 
+// The interface that the socket is bound to: none any more once that is gone, even when another comes under its number.
+int bound_to(int fd) {
+  sockaddr_ll address{};
+  socklen_t length = sizeof address;
+  return getsockname(fd, reinterpret_cast<sockaddr*>(&address), &length) == 0 ? address.sll_ifindex : 0;
+}
+
 }  // namespace
 
 PacketPort::PacketPort(std::string interface, PacketFilter filter)
@@ -168,7 +175,6 @@ Result<void> PacketPort::attach() {
   if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, socket.get(), &event) != 0) return system_failure("epoll");
   ring_ = std::move(*ring);
   socket_ = std::move(socket);
-  interface_index_ = address.sll_ifindex;
   next_ = held_ = 0;
   return {};
 }
@@ -253,7 +259,7 @@ void PacketPort::look_around(Time now) {
   take_error(socket_.get());
   const auto index = static_cast<int>(if_nametoindex(interface_.c_str()));
   const bool present = index != 0 && is_up(socket_.get(), interface_);
-  if (present && index != interface_index_ && !attach()) return;
+  if (present && index != bound_to(socket_.get()) && !attach()) return;
   if (up_ && !present) ++counters_.resets;
   up_ = present;
 }

@@ -70,7 +70,6 @@ class PacketPort final : public port::Port {
   PacketFilter filter_;
   Descriptor epoll_;
   Descriptor socket_;
-  int interface_index_ = 0;
   Mapping ring_;
   std::size_t next_ = 0;  // the slot that the kernel fills next
   std::size_t held_ = 0;  // slots before next_ whose frames are out

@@ -5,6 +5,7 @@
 #include <arpa/inet.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <net/if.h>
 #include <netinet/udp.h>
 #include <poll.h>
 #include <sys/socket.h>
@@ -221,6 +222,23 @@ TEST_F(PacketPortTest, FindsItsInterfaceAgainWhenItIsMadeAnew) {
   ASSERT_TRUE(send(*near_, roce_frame(64, 1)));
   near_->flush(now());
   EXPECT_EQ(take(*far_, 1).size(), 1u);
+}
+
+TEST_F(PacketPortTest, FindsItsInterfaceAgainThatComesBackUnderTheSameNumber) {
+  const std::string number = std::to_string(if_nametoindex("near"));
+  run("ip link del near && ip link add name near index " + number +
+      " type veth peer name far && ip link set near addrgenmode none && ip link set far addrgenmode none && "
+      "ip link set near up && ip link set far up");
+  std::array<Frame, 4> burst;
+  const Time settled = now() + Duration::milliseconds(300);
+  EXPECT_TRUE(until([&] {
+    near_->receive(now(), burst);
+    far_->receive(now(), burst);
+    return now() > settled && near_->state() == PortState::kUp && far_->state() == PortState::kUp;
+  }));
+  ASSERT_TRUE(send(*far_, roce_frame(64, 1)));
+  far_->flush(now());
+  EXPECT_EQ(take(*near_, 1).size(), 1u);
 }
 
 TEST_F(PacketPortTest, DropsAndCountsWhatTheInterfaceCannotCarry) {
