@@ -121,7 +121,8 @@ Result<std::unique_ptr<DpdkPort>> DpdkPort::open(const DeviceSpec& wanted) {
   return std::unique_ptr<DpdkPort>(new DpdkPort(std::move(*device), room));
 }
 
-DpdkPort::DpdkPort(std::unique_ptr<Device> device, std::uint32_t room) : device_(std::move(device)), room_(room) {
+DpdkPort::DpdkPort(std::unique_ptr<Device> device, std::uint32_t room)
+    : device_(std::move(device)), room_(room), up_(has_link()) {
   if (room_ < port::kMaxFrame) too_long_.resize(port::kMaxFrame);
 }
 
@@ -166,8 +167,22 @@ void DpdkPort::flush(Time) {
   if (unsent_count_ == 0) return;
   const std::uint16_t sent =
       rte_eth_tx_burst(device_->number(), 0, unsent_.data(), static_cast<std::uint16_t>(unsent_count_));
+  if (sent == 0 && !has_link()) return drop_unsent();
+  up_ = up_ || sent != 0;
   std::copy(unsent_.begin() + sent, unsent_.begin() + unsent_count_, unsent_.begin());
   unsent_count_ -= sent;
+}
+
+bool DpdkPort::has_link() const {
+  rte_eth_link link{};
+  return rte_eth_link_get_nowait(device_->number(), &link) == 0 && link.link_status == RTE_ETH_LINK_UP;
+}
+
+void DpdkPort::drop_unsent() {
+  if (std::exchange(up_, false)) ++counters_.resets;
+  counters_.tx_dropped += unsent_count_;
+  rte_pktmbuf_free_bulk(unsent_.data(), unsent_count_);
+  unsent_count_ = 0;
 }
 
 std::size_t DpdkPort::receive(Time, std::span<port::Frame> burst) {
@@ -177,6 +192,7 @@ std::size_t DpdkPort::receive(Time, std::span<port::Frame> burst) {
   const std::uint16_t n =
       rte_eth_rx_burst(device_->number(), 0, lent_.data(), static_cast<std::uint16_t>(std::min(burst.size(), kBurst)));
   lent_count_ = n;
+  up_ = up_ || n != 0;
   std::size_t frames = 0;
   for (std::uint32_t i = 0; i < n; ++i) {
     rte_mbuf* const buffer = lent_[i];

@@ -8,7 +8,8 @@
 // Receiving:  in place, in the driver's buffers, until the next receive().
 // Sending:    buffers from the port's pool, one burst a flush; what the driver does not take waits, in order, as far as there is room.
 // Waiting:    polled only.
-// Errors:     a frame in several pieces, or too long: dropped, rx_malformed. No buffer, or the driver full: reserve() refuses.
+// Errors:     a frame in several pieces, or too long: dropped, rx_malformed. No buffer, or the driver full: reserve() refuses. The driver takes
+//             nothing and says that its link is down (memif without a peer): kDown until it takes or brings something, counted in resets.
 // Threads:    one owner.
 // Limits:     kBuffers buffers of kMaxFrame bytes a port; one queue each way. af_xdp: frames of 2,048 bytes, for XDP's buffers lie on one
 //             page each; longer ones are dropped, tx_dropped.
@@ -70,6 +71,7 @@ class DpdkPort final : public port::Port {
   void commit(std::size_t length) override;
   void flush(Time now) override;
   std::size_t receive(Time now, std::span<port::Frame> burst) override;
+  port::PortState state() const override { return up_ ? port::PortState::kUp : port::PortState::kDown; }
   const port::PortCounters& counters() const override { return counters_; }
   std::string name() const override { return "dpdk:" + device_->name(); }
 
@@ -79,6 +81,8 @@ class DpdkPort final : public port::Port {
 
   DpdkPort(std::unique_ptr<Device> device, std::uint32_t room);
   void take_back();
+  bool has_link() const;
+  void drop_unsent();
 
   std::unique_ptr<Device> device_;
   std::array<rte_mbuf*, kBurst> lent_{};  // received ones that the owner may look at
@@ -90,6 +94,7 @@ class DpdkPort final : public port::Port {
   std::vector<std::uint8_t> too_long_;  // where frames go that do not fit into a buffer
   bool reserved_too_long_ = false;
   bool entered_ = false;
+  bool up_;
   port::PortCounters counters_;
 };
 

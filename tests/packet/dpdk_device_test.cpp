@@ -108,29 +108,69 @@ TEST_F(DeviceTest, AfXdpCarriesFramesBothWays) {
   cross(*dpdk, *packet, lengths(1514));
 }
 
-TEST_F(DeviceTest, MemifCarriesFramesBothWays) {
-  const std::string socket = "/tmp/sluice_memif_" + std::to_string(getpid()) + ".sock";
-  const auto server = open("dpdk:memif,role=server,id=0,socket-abstract=no,socket=" + socket);
-  ASSERT_NE(server, nullptr);
-  const auto client = open("dpdk:memif,role=client,id=0,socket-abstract=no,socket=" + socket);
-  ASSERT_NE(client, nullptr);
+class MemifTest : public DeviceTest {
+ protected:
+  static void SetUpTestSuite() { add_port_kind(); }
+  ~MemifTest() override { unlink(socket_.c_str()); }
+  std::unique_ptr<Port> end(const std::string& role) const {
+    return open("dpdk:memif,role=" + role + ",id=0,socket-abstract=no,socket=" + socket_);
+  }
   // They find each other in threads of DPDK's own; until then what is sent is lost.
-  std::array<Frame, 16> burst;
-  bool joined = false;
-  for (const Time end = now() + Duration::seconds(10); !joined && now() < end;) {
-    if (!send(*client, frame_of(64, 0))) client->flush(now());
-    client->flush(now());
-    joined = server->receive(now(), burst) != 0;
-    usleep(1000);
+  void join(Port& client, Port& server) {
+    std::array<Frame, 16> burst;
+    bool joined = false;
+    for (const Time end = now() + Duration::seconds(10); !joined && now() < end;) {
+      if (!send(client, frame_of(64, 0))) client.flush(now());
+      client.flush(now());
+      joined = server.receive(now(), burst) != 0;
+      usleep(1000);
+    }
+    ASSERT_TRUE(joined);
+    for (int quiet = 0; quiet < 100; ++quiet) {
+      client.flush(now());
+      if (server.receive(now(), burst) != 0) quiet = 0;
+    }
   }
-  ASSERT_TRUE(joined);
-  for (int quiet = 0; quiet < 100; ++quiet) {
-    client->flush(now());
-    if (server->receive(now(), burst) != 0) quiet = 0;
-  }
+
+  std::string socket_ = "/tmp/sluice_memif_" + std::to_string(getpid()) + ".sock";
+};
+
+TEST_F(MemifTest, CarriesFramesBothWays) {
+  const auto server = end("server");
+  ASSERT_NE(server, nullptr);
+  const auto client = end("client");
+  ASSERT_NE(client, nullptr);
+  join(*client, *server);
   cross(*client, *server, lengths(1514));
   cross(*server, *client, lengths(1514));
-  unlink(socket.c_str());
+}
+
+TEST_F(MemifTest, TakesFramesForAPeerThatIsGoneAndDropsThem) {
+  const auto server = end("server");
+  ASSERT_NE(server, nullptr);
+  EXPECT_EQ(server->state(), port::PortState::kDown);
+  auto client = end("client");
+  ASSERT_NE(client, nullptr);
+  join(*client, *server);
+  EXPECT_EQ(server->state(), port::PortState::kUp);
+  client.reset();
+  for (const Time end = now() + Duration::seconds(10); server->state() == port::PortState::kUp && now() < end;) {
+    send(*server, frame_of(64, 1));
+    server->flush(now());
+    usleep(1000);
+  }
+  EXPECT_EQ(server->state(), port::PortState::kDown);
+  EXPECT_EQ(server->counters().resets, 1u);
+  const auto before = server->counters().tx_dropped;
+  for (int i = 0; i < 1000; ++i) ASSERT_TRUE(send(*server, frame_of(64, 1))) << i;
+  server->flush(now());
+  EXPECT_EQ(server->counters().tx_dropped, before + 1000);
+
+  client = end("client");
+  ASSERT_NE(client, nullptr);
+  join(*client, *server);
+  EXPECT_EQ(server->state(), port::PortState::kUp);
+  cross(*server, *client, lengths(1514));
 }
 
 }  // namespace
