@@ -969,7 +969,10 @@ INLINE int parse_ipv6(const __u8* ip, const __u8* data_end, struct ip_part* part
   end->source[1] = be64(ip + 16);
   end->destination[0] = be64(ip + 24);
   end->destination[1] = be64(ip + 32);
-  return PARSED;
+  /* An IPv4 address in mapped form can only be a forgery, and would be that of an IPv4 connection here. */
+  const int mapped = (end->source[0] == 0 && end->source[1] >> 32 == 0xFFFF) ||
+                     (end->destination[0] == 0 && end->destination[1] >> 32 == 0xFFFF);
+  return mapped ? V_Malformed : PARSED;
 }
 
 INLINE int steer_frame(struct xdp_md* context) {

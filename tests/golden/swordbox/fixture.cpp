@@ -181,6 +181,17 @@ void spoil(std::vector<std::uint8_t>& frame, const std::string& what) {
     store_be<std::uint16_t>(p + kIp + 10, wire::ipv4_checksum(p + kIp));
   }
   if (what == "cut") frame.resize(frame.size() - 8);
+  if (what == "mapped") {
+    const auto v4 = wire::Ipv4Header::parse(p + kIp);
+    std::array<std::uint8_t, wire::Ipv6Header::kSize> v6{};
+    wire::Ipv6Header{.payload_length = load_be<std::uint16_t>(p + kUdp + 4),
+                     .source = wire::Gid::from(v4.source),
+                     .destination = wire::Gid::from(v4.destination)}
+        .write(v6.data());
+    store_be<std::uint16_t>(p + 12, wire::kEtherTypeIpv6);
+    frame.erase(frame.begin() + kIp, frame.begin() + kUdp);
+    frame.insert(frame.begin() + kIp, v6.begin(), v6.end());
+  }
 }
 
 Body request_body(const std::vector<std::string>& words) {
