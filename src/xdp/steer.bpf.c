@@ -828,9 +828,11 @@ __attribute__((noinline)) int announce(struct steer_order* order) {
   if (index == STEER_NONE) count_event(connections_refused);
   bpf_spin_unlock(&g->lock);
   if (index == STEER_NONE) return 0;
-  if (was_known) {
-    bpf_map_delete_elem(&ends, &connection_at(index)->former[0]);
-    bpf_map_delete_elem(&ends, &connection_at(index)->former[1]);
+  /* What this place had is not in the index any more; the same ends may long have a connection in another place. */
+  for (__u32 end = 0; was_known && end < 2; ++end) {
+    const struct steer_end_key* former = &connection_at(index)->former[end & 1];
+    const struct steer_end* old = bpf_map_lookup_elem(&ends, former);
+    if (old != 0 && old->connection == index) bpf_map_delete_elem(&ends, former);
   }
   for (__u32 end = 0; end < 2; ++end) {
     struct steer_end value = {.connection = index, .generation = generation, .end = end};
