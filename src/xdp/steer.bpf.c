@@ -782,9 +782,27 @@ INLINE void end_connection(const struct steer_end_key* name, int at_once, __u64 
   bpf_spin_unlock(&g->lock);
 }
 
+/* REQ and REP may both come again, late: then the connection is known, and has got on. */
+INLINE int is_again(const struct steer_order* order) {
+  if (order->origin == 0) return 0;
+  const struct steer_end* first = bpf_map_lookup_elem(&ends, &order->ends[0]);
+  const struct steer_end* second = bpf_map_lookup_elem(&ends, &order->ends[1]);
+  const __u32 zero = 0;
+  struct guard* g = bpf_map_lookup_elem(&guards, &zero);
+  if (first == 0 || second == 0 || g == 0 || first->connection != second->connection) return 0;
+  const __u32 index = first->connection;
+  const __u32 generation = first->generation;
+  bpf_spin_lock(&g->lock);
+  const struct steer_connection* c = connection_at(index);
+  const int known = c->alive && c->generation == generation && c->origin == order->origin;
+  bpf_spin_unlock(&g->lock);
+  return known;
+}
+
 /* An order's connection gets a place: an unused one, or one whose connection is closing or has long been silent. */
 __attribute__((noinline)) int announce(struct steer_order* order) {
   if (order == 0 || order->mtu == 0) return 0;
+  if (is_again(order)) return 1;
   const __u64 now = bpf_ktime_get_ns();
   const __u32 zero = 0;
   end_connection(&order->ends[0], 1, now);
@@ -819,6 +837,7 @@ __attribute__((noinline)) int announce(struct steer_order* order) {
     }
     c->last_seen = now;
     c->mtu = (__u16)order->mtu;
+    c->origin = order->origin;
     c->proven = STEER_NO_REGION;
     c->closing = 0;
     c->known = 1;
@@ -874,6 +893,7 @@ INLINE void on_management(const struct steer_end_key* route, const __u8* mad) {
     const struct steer_handshake* h = bpf_map_lookup_elem(&handshakes, &name);
     if (h == 0 || h->acceptor[0] != route->source[0] || h->acceptor[1] != route->source[1]) return;
     struct steer_order order = {.kind = STEER_ANNOUNCE, .mtu = h->mtu, .psn = {h->psn, be24(message + 20)}};
+    order.origin = (__u32)mix((__u64)order.psn[1] << 24 | order.psn[0]) | 1;
     /* End 0 is the initiator. */
     order.ends[0] = *route;
     order.ends[0].qpn = h->qpn;

@@ -75,7 +75,8 @@ struct steer_connection {
   __u8 alive;
   __u8 closing;
   __u8 known; /* its ends stand in the index */
-  __u8 zero[5];
+  __u8 zero;
+  __u32 origin; /* of the PSNs that it began with, mixed; 0: not from a handshake */
   struct steer_operation ring[STEER_RING];
 };
 
@@ -188,8 +189,8 @@ enum { STEER_FORGET_AT_ONCE = 16 };
 struct steer_order {
   __u32 kind;
   __u32 mtu;
-  __u32 first; /* STEER_FORGET: so many entries of the tables, from this one on */
-  __u32 zero;
+  __u32 first;                  /* STEER_FORGET: so many entries of the tables, from this one on */
+  __u32 origin;                 /* STEER_ANNOUNCE: of the connection; 0: it replaces what has its ends */
   struct steer_end_key ends[2]; /* STEER_CLOSE: ends[0] alone */
   __u32 psn[2];                 /* of the requests to each end */
 };

@@ -7,6 +7,7 @@
 
 #include "base/bytes.h"
 #include "wire/bth.h"
+#include "wire/cm.h"
 
 namespace sluice::golden {
 namespace {
@@ -159,6 +160,29 @@ Body other_body(const std::string& what) {
   return body;
 }
 
+// "req psn=900": the client asks for its connection, and shall be sent requests from that PSN on; "rep psn=100": the server gives it.
+Body management_body(const std::vector<std::string>& words) {
+  const int client = std::stoi(words.at(0).substr(1));
+  const wire::Psn psn(static_cast<std::uint32_t>(number(setting(words, "psn", "100"))));
+  const wire::CommId asking(static_cast<std::uint32_t>(client));
+  wire::CmMad mad;
+  if (words.at(2) == "req") {
+    mad.message = wire::CmReq{
+        .local_comm_id = asking, .local_qpn = FixtureNetwork::client_qpn(client), .starting_psn = psn, .path_mtu = 3};
+  } else {
+    mad.message = wire::CmRep{.local_comm_id = wire::CommId(0x100),
+                              .remote_comm_id = asking,
+                              .local_qpn = FixtureNetwork::server_qpn(client),
+                              .starting_psn = psn};
+  }
+  Body body;
+  body.opcode = Opcode::kUdSendOnly;
+  body.put(wire::Deth{.qkey = wire::kCmQkey, .source = wire::kCmQpn});
+  body.bytes.resize(body.bytes.size() + wire::kMadSize);
+  wire::write_cm(body.bytes.data() + wire::Deth::kSize, mad);
+  return body;
+}
+
 // Makes a whole frame one that is none.
 void spoil(std::vector<std::uint8_t>& frame, const std::string& what) {
   constexpr std::size_t kIp = wire::EthernetHeader::kSize;
@@ -198,6 +222,7 @@ Body request_body(const std::vector<std::string>& words) {
   const std::string& what = words.at(2);
   if (what == "cs" || what == "mcs" || what == "add" || what == "put") return word_body(words);
   if (what == "write") return write_body(words);
+  if (what == "req") return management_body(words);
   if (what == "cas" || what == "mcas") return cas_body(words);
   Body body;
   if (what == "middle" || what == "last") {
@@ -225,6 +250,7 @@ Body request_body(const std::vector<std::string>& words) {
 
 Body response_body(const std::vector<std::string>& words) {
   const std::string& what = words.at(2);
+  if (what == "rep") return management_body(words);
   Body body;
   body.opcode = Opcode::kRcAcknowledge;
   const auto msn = static_cast<std::uint32_t>(number(setting(words, "msn", "1")));
@@ -312,6 +338,7 @@ std::vector<std::uint8_t> build_frame(const std::vector<std::string>& words) {
   const int client = std::stoi(words[0].substr(1));
   const Body body = request ? request_body(words) : response_body(words);
   const std::string other = words.at(2) == "other" ? words.at(3) : "";
+  const bool managed = other == "mad" || words[2] == "req" || words[2] == "rep";
   const auto host = static_cast<std::uint8_t>(client + 10);
   wire::AddressVector route;
   // A packet on another's connection comes from where it comes all the same.
@@ -328,9 +355,9 @@ std::vector<std::uint8_t> build_frame(const std::vector<std::string>& words) {
   std::vector<std::uint8_t> frame(headers.frame_size(transport));
   std::size_t at = headers.write(frame.data(), transport);
   const wire::Bth bth{.opcode = body.opcode,
-                      .destination = other == "mad" ? wire::Qpn(1)
-                                     : request      ? FixtureNetwork::server_qpn(client)
-                                                    : FixtureNetwork::client_qpn(client),
+                      .destination = managed   ? wire::kCmQpn
+                                     : request ? FixtureNetwork::server_qpn(client)
+                                               : FixtureNetwork::client_qpn(client),
                       .ack_request = request && std::ranges::find(words, "silent") == words.end(),
                       .psn = wire::Psn(static_cast<std::uint32_t>(number(words.at(1))))};
   bth.write(frame.data() + at);
