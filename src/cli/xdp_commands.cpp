@@ -74,9 +74,10 @@ class XdpAttach final : public Command {
     if (!steering) return tl::unexpected(steering.error());
     const auto attached = (*steering)->attach(interfaces_);
     if (!attached) return tl::unexpected(attached.error());
-    fmt::print("steering {} regions of memory on {}{}; `sluice xdp show` tells what it does\n",
-               config.rule.regions.size(), fmt::join(interfaces_, ", "),
-               *attached == xdp::Attachment::kGeneric ? " (before the network stack: the driver knows no XDP)" : "");
+    fmt::print(
+        "steering {} regions of memory on {}{}; `sluice xdp show` tells what it does\n", config.rule.regions.size(),
+        fmt::join(interfaces_, ", "),
+        *attached == xdp::Attachment::kGeneric ? " (before the network stack: the driver does not take it)" : "");
     return 0;
   }
 

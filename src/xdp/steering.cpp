@@ -274,7 +274,7 @@ class LoadedSteering final : public Steering {
     }
     int error = attach_all(indices, XDP_FLAGS_DRV_MODE);
     if (error == 0) return Attachment::kDriver;
-    if (error == -EOPNOTSUPP) {
+    if (error != -EBUSY && error != -EEXIST) {
       error = attach_all(indices, XDP_FLAGS_SKB_MODE);
       if (error == 0) return Attachment::kGeneric;
     }
@@ -504,10 +504,16 @@ Result<void> Steering::detach(const std::string& interface) {
   libbpf_set_print(keep_last_words);
   auto found = find(interface);
   if (!found) return tl::unexpected(found.error());
+  const auto index = static_cast<int>(if_nametoindex(interface.c_str()));
+  // Before the network stack, where the driver has its own: the kernel looks at the driver's unless told.
+  bpf_xdp_query_opts how{};
+  how.sz = sizeof how;
+  const bool generic = bpf_xdp_query(index, 0, &how) == 0 && how.attach_mode == XDP_ATTACHED_SKB;
   bpf_xdp_attach_opts only_this{};
   only_this.sz = sizeof only_this;
   only_this.old_prog_fd = found->program.get();
-  const int error = bpf_xdp_detach(static_cast<int>(if_nametoindex(interface.c_str())), XDP_FLAGS_REPLACE, &only_this);
+  const __u32 mode = generic ? XDP_FLAGS_SKB_MODE : XDP_FLAGS_DRV_MODE;
+  const int error = bpf_xdp_detach(index, XDP_FLAGS_REPLACE | mode, &only_this);
   if (error != 0) return fail(fmt::format("{}: cannot detach: {}", interface, reason(error)));
   return {};
 }

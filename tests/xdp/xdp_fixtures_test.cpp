@@ -15,6 +15,7 @@
 #include "base/rng.h"
 #include "golden/capture.h"
 #include "golden/swordbox/fixture.h"
+#include "packet/own_namespace.h"
 #include "swordbox/box.h"
 #include "wire/icrc.h"
 #include "wire/text.h"
@@ -449,6 +450,25 @@ TEST(XdpCaptures, OtherTrafficPassesByteForByte) {
       EXPECT_EQ(outcome->frame, frame) << file;
     }
   }
+}
+
+// A veth device takes a program only while its frames fit into one page, which those of path MTU 4096 do not.
+TEST(XdpAttachment, IsBeforeTheNetworkStackWhereTheDriverDoesNotTakeItAndEndsThere) {
+  const bool pair = packet_tests::enter_namespace() &&
+                    std::system("ip link add near mtu 4500 type veth peer name far mtu 4500 2>/dev/null") == 0;
+  if (!pair) GTEST_SKIP() << "no veth devices in a network namespace of our own";
+  auto steering = Steering::load(plain_config());
+  ASSERT_TRUE(steering) << steering.error().message;
+  const std::vector<std::string> both = {"near", "far"};
+  const auto attached = (*steering)->attach(both);
+  ASSERT_TRUE(attached) << attached.error().message;
+  EXPECT_EQ(*attached, xdp::Attachment::kGeneric);
+  for (const auto& name : both) {
+    EXPECT_TRUE(Steering::open(name));
+    const auto detached = Steering::detach(name);
+    EXPECT_TRUE(detached) << detached.error().message;
+  }
+  EXPECT_TRUE(Steering::attached().empty());
 }
 
 }  // namespace
