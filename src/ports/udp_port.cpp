@@ -191,6 +191,7 @@ void UdpPort::send_train(Time now) {
   retry_at_ = Time::never();
   if (!session_.up()) return drop_train();
   train_.close(session_.header(ContainerKind::kData));
+  bool failed = false;
   for (int attempt = 0; attempt < kSendAttempts && !train_.empty(); ++attempt) {
     switch (hub_->socket().send(train_, destination()).status) {
       case UdpSocket::SendStatus::kSent: session_.on_data_sent(now); return;
@@ -201,6 +202,7 @@ void UdpPort::send_train(Time now) {
         break;  // it was another peer's refusal
       case UdpSocket::SendStatus::kFailed:
         hub_->spread_refusals(now);
+        if (!std::exchange(failed, true)) break;  // at first it may be what the kernel had to say of another peer
         counters_.tx_dropped += train_.datagrams().front().frames;
         train_.sent(1);
         break;
