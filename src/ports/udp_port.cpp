@@ -302,6 +302,8 @@ void UdpPort::send_control(Time now) {
     header->write(datagram.data());
     const auto status = hub_->socket().send_one(datagram, destination());
     if (status == UdpSocket::SendStatus::kRefused) hub_->spread_refusals(now);
+    if (status == UdpSocket::SendStatus::kFailed && header->kind == ContainerKind::kHello)
+      hub_->socket().connect_anew(peer_);
   }
 }
 

@@ -1,8 +1,8 @@
 // Ethernet frames in UDP datagrams, many a datagram: works between any two machines, without privileges.
 //
 // Made by:    UdpPort::connect (the calling end), or UdpListener: each address that says hello becomes a Port.
-// Life:       see udp_session.h. The calling end greets for ever, with back-off; a listener's port that has lost its caller
-//             stays kDown and is its owner's to destroy.
+// Life:       see udp_session.h. The calling end greets for ever, with back-off, from whatever address its host has then; a
+//             listener's port that has lost its caller stays kDown and is its owner's to destroy.
 // Sharing:    a listener and its ports share one socket. Whichever is polled receives for all; frames wait in the buffers
 //             they came in, a few for each port. wait_descriptor() is that socket for all of them.
 // Cost:       a system call a flush and a poll, not a frame: docs/performance.md.

@@ -155,6 +155,13 @@ Result<UdpSocket> UdpSocket::bind(const SocketAddress& local) {
   return made;
 }
 
+void UdpSocket::connect_anew(const SocketAddress& peer) {
+  sockaddr nobody{};
+  nobody.sa_family = AF_UNSPEC;
+  ::connect(socket_.get(), &nobody, sizeof nobody);
+  ::connect(socket_.get(), peer.get(), peer.length());  // where that fails now, sending does, and brings us here again
+}
+
 void UdpSocket::set_up() {
   set_buffer(socket_.get(), SO_RCVBUFFORCE, SO_RCVBUF, kWantedReceiveBuffer);
   set_buffer(socket_.get(), SO_SNDBUFFORCE, SO_SNDBUF, kWantedSendBuffer);

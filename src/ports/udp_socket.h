@@ -75,6 +75,8 @@ class UdpSocket {
 
   static Result<UdpSocket> connect(const SocketAddress& peer);
   static Result<UdpSocket> bind(const SocketAddress& local);
+  // A connected one keeps the address that its host had when it was connected; from now on it has the one that the host has now, if any.
+  void connect_anew(const SocketAddress& peer);
 
   // Sends from the start of datagrams(); stops where the kernel will not take more. `to`: nullptr on a connected socket.
   SendResult send(ContainerTrain& train, const SocketAddress* to);

@@ -53,6 +53,7 @@ std::vector<std::uint8_t> hello_from_nowhere(std::uint16_t to) {
 
 class UdpPortTest : public testing::Test {
  protected:
+  void TearDown() override { run("ip link del near"); }
   void SetUp() override {
     run("ip link add near type veth peer name far && ip link set near addrgenmode none && ip link set far addrgenmode "
         "none && "
@@ -61,7 +62,7 @@ class UdpPortTest : public testing::Test {
   }
   Time now() const { return Time::at(Duration::nanoseconds((std::chrono::steady_clock::now() - start_).count())); }
   bool until(const std::function<bool()>& done) const {
-    for (const Time end = now() + Duration::seconds(5); now() < end;) {
+    for (const Time end = now() + Duration::seconds(15); now() < end;) {
       if (done()) return true;
     }
     return false;
@@ -101,6 +102,32 @@ TEST_F(UdpPortTest, LosesNothingOnTheWayToOneBecauseAnotherIsGone) {
     ASSERT_EQ(here->counters().tx_dropped, 0u) << "after " << sent;
   }
   EXPECT_EQ(arrived, sent);
+}
+
+TEST_F(UdpPortTest, CallsFromTheAddressThatItsMachineHasNow) {
+  const auto source = [](const std::string& address) {
+    run("ip addr add " + address + "/24 dev near && ip route replace table local local 10.8.8.1 dev lo src " + address);
+  };
+  run("ip addr add 10.8.8.1/32 dev lo");
+  source("10.9.9.2");
+  const auto listener = UdpListener::listen({"10.8.8.1", 0}).value();
+  const auto caller = UdpPort::connect({"10.8.8.1", listener->port_number()}).value();
+  std::vector<std::unique_ptr<Port>> accepted;
+  const auto is_up = [&] {
+    caller->receive(now(), burst_);
+    for (const auto& port : accepted) port->receive(now(), burst_);
+    if (auto port = listener->accept(now())) accepted.push_back(std::move(port));
+    return caller->state() == port::PortState::kUp;
+  };
+  ASSERT_TRUE(until(is_up));
+  ASSERT_EQ(accepted.size(), 1u);
+  EXPECT_TRUE(accepted[0]->name().starts_with("udp:10.9.9.2:")) << accepted[0]->name();
+
+  run("ip addr del 10.9.9.2/24 dev near");
+  source("10.9.9.3");
+  ASSERT_TRUE(until([&] { return is_up(), accepted.size() == 2; }));
+  EXPECT_TRUE(accepted[1]->name().starts_with("udp:10.9.9.3:")) << accepted[1]->name();
+  EXPECT_TRUE(until(is_up));
 }
 
 }  // namespace
