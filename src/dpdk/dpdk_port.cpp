@@ -121,8 +121,7 @@ Result<std::unique_ptr<DpdkPort>> DpdkPort::open(const DeviceSpec& wanted) {
   return std::unique_ptr<DpdkPort>(new DpdkPort(std::move(*device), room));
 }
 
-DpdkPort::DpdkPort(std::unique_ptr<Device> device, std::uint32_t room)
-    : device_(std::move(device)), room_(room), up_(has_link()) {
+DpdkPort::DpdkPort(std::unique_ptr<Device> device, std::uint32_t room) : device_(std::move(device)), room_(room) {
   if (room_ < port::kMaxFrame) too_long_.resize(port::kMaxFrame);
 }
 
@@ -141,7 +140,7 @@ std::uint8_t* DpdkPort::reserve(std::size_t length) {
   SLUICE_CHECK(length <= port::kMaxFrame);
   reserved_too_long_ = length > room_;
   if (reserved_too_long_) return too_long_.data();
-  if (unsent_count_ == kUnsent) flush(Time());
+  if (unsent_count_ == kUnsent) hand_over();
   if (reserved_ == nullptr && unsent_count_ != kUnsent) reserved_ = rte_pktmbuf_alloc(device_->pool());
   if (reserved_ == nullptr || unsent_count_ == kUnsent) {
     ++counters_.tx_full;
@@ -163,19 +162,24 @@ void DpdkPort::commit(std::size_t length) {
   counters_.tx_bytes += length;
 }
 
-void DpdkPort::flush(Time) {
+void DpdkPort::flush(Time now) {
+  now_ = now;
+  hand_over();
+}
+
+void DpdkPort::hand_over() {
   if (unsent_count_ == 0) return;
   const std::uint16_t sent =
       rte_eth_tx_burst(device_->number(), 0, unsent_.data(), static_cast<std::uint16_t>(unsent_count_));
-  if (sent == 0 && !has_link()) return drop_unsent();
-  up_ = up_ || sent != 0;
+  if (sent != 0) {
+    up_ = true;
+    refused_since_ = Time::never();
+  } else {
+    refused_since_ = std::min(refused_since_, now_);
+    if (now_ - refused_since_ >= kPatience) return drop_unsent();
+  }
   std::copy(unsent_.begin() + sent, unsent_.begin() + unsent_count_, unsent_.begin());
   unsent_count_ -= sent;
-}
-
-bool DpdkPort::has_link() const {
-  rte_eth_link link{};
-  return rte_eth_link_get_nowait(device_->number(), &link) == 0 && link.link_status == RTE_ETH_LINK_UP;
 }
 
 void DpdkPort::drop_unsent() {
@@ -192,7 +196,7 @@ std::size_t DpdkPort::receive(Time, std::span<port::Frame> burst) {
   const std::uint16_t n =
       rte_eth_rx_burst(device_->number(), 0, lent_.data(), static_cast<std::uint16_t>(std::min(burst.size(), kBurst)));
   lent_count_ = n;
-  up_ = up_ || n != 0;
+  if (n != 0 && !std::exchange(up_, true)) refused_since_ = Time::never();
   std::size_t frames = 0;
   for (std::uint32_t i = 0; i < n; ++i) {
     rte_mbuf* const buffer = lent_[i];

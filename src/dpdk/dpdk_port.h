@@ -9,7 +9,7 @@
 // Sending:    buffers from the port's pool, one burst a flush; what the driver does not take waits, in order, as far as there is room.
 // Waiting:    polled only.
 // Errors:     a frame in several pieces, or too long: dropped, rx_malformed. No buffer, or the driver full: reserve() refuses. The driver takes
-//             nothing and says that its link is down (memif without a peer): kDown until it takes or brings something, counted in resets.
+//             nothing for kPatience (its interface is down, memif has no peer): kDown until it takes or brings something, counted in resets.
 // Threads:    one owner.
 // Limits:     kBuffers buffers of kMaxFrame bytes a port; one queue each way. af_xdp: frames of 2,048 bytes, for XDP's buffers lie on one
 //             page each; longer ones are dropped, tx_dropped.
@@ -78,10 +78,11 @@ class DpdkPort final : public port::Port {
  private:
   static constexpr std::size_t kBurst = 64;
   static constexpr std::size_t kUnsent = 256;
+  static constexpr Duration kPatience = Duration::milliseconds(100);
 
   DpdkPort(std::unique_ptr<Device> device, std::uint32_t room);
   void take_back();
-  bool has_link() const;
+  void hand_over();
   void drop_unsent();
 
   std::unique_ptr<Device> device_;
@@ -94,7 +95,9 @@ class DpdkPort final : public port::Port {
   std::vector<std::uint8_t> too_long_;  // where frames go that do not fit into a buffer
   bool reserved_too_long_ = false;
   bool entered_ = false;
-  bool up_;
+  bool up_ = true;
+  Time now_;                            // the owner's last
+  Time refused_since_ = Time::never();  // by the driver, which has taken nothing from then on
   port::PortCounters counters_;
 };
 

@@ -72,6 +72,20 @@ class DeviceTest : public testing::Test {
     ASSERT_EQ(arrived.size(), sent.size());
     for (std::size_t i = 0; i < sent.size(); ++i) ASSERT_EQ(arrived[i], sent[i]) << "frame " << i;
   }
+  // Nobody takes frames from it any more.
+  void expect_drops(Port& port) {
+    for (const Time end = now() + Duration::seconds(10); port.state() == port::PortState::kUp && now() < end;) {
+      for (int i = 0; i < 10; ++i) send(port, frame_of(64, 1));
+      port.flush(now());
+      usleep(1000);
+    }
+    EXPECT_EQ(port.state(), port::PortState::kDown);
+    EXPECT_EQ(port.counters().resets, 1u);
+    const auto before = port.counters().tx_dropped;
+    for (int i = 0; i < 1000; ++i) ASSERT_TRUE(send(port, frame_of(64, 1))) << i;
+    port.flush(now());
+    EXPECT_EQ(port.counters().tx_dropped, before + 1000);
+  }
   static std::vector<std::size_t> lengths(std::size_t most) {
     std::vector<std::size_t> all;
     for (std::size_t length = 60; length <= most; length += 37) all.push_back(length);
@@ -97,6 +111,19 @@ TEST_F(DeviceTest, AfPacketCarriesTheLongestFrame) {
   cross(*packet, *dpdk, {port::kMaxFrame, 60, port::kMaxFrame});
   cross(*dpdk, *packet, {port::kMaxFrame, 60, port::kMaxFrame});
   run("ip link set near mtu 1500 && ip link set far mtu 1500");
+}
+
+TEST_F(DeviceTest, TakesFramesForAnInterfaceThatIsDownAndDropsThem) {
+  const auto dpdk = open("dpdk:af_packet,iface=near");
+  ASSERT_NE(dpdk, nullptr);
+  run("ip link set near down");
+  expect_drops(*dpdk);
+  run("ip link set near up");
+  for (const Time end = now() + Duration::seconds(10); dpdk->state() == port::PortState::kDown && now() < end;) {
+    send(*dpdk, frame_of(64, 1));
+    dpdk->flush(now());
+  }
+  EXPECT_EQ(dpdk->state(), port::PortState::kUp);
 }
 
 TEST_F(DeviceTest, AfXdpCarriesFramesBothWays) {
@@ -148,24 +175,12 @@ TEST_F(MemifTest, CarriesFramesBothWays) {
 TEST_F(MemifTest, TakesFramesForAPeerThatIsGoneAndDropsThem) {
   const auto server = end("server");
   ASSERT_NE(server, nullptr);
-  EXPECT_EQ(server->state(), port::PortState::kDown);
   auto client = end("client");
   ASSERT_NE(client, nullptr);
   join(*client, *server);
   EXPECT_EQ(server->state(), port::PortState::kUp);
   client.reset();
-  for (const Time end = now() + Duration::seconds(10); server->state() == port::PortState::kUp && now() < end;) {
-    send(*server, frame_of(64, 1));
-    server->flush(now());
-    usleep(1000);
-  }
-  EXPECT_EQ(server->state(), port::PortState::kDown);
-  EXPECT_EQ(server->counters().resets, 1u);
-  const auto before = server->counters().tx_dropped;
-  for (int i = 0; i < 1000; ++i) ASSERT_TRUE(send(*server, frame_of(64, 1))) << i;
-  server->flush(now());
-  EXPECT_EQ(server->counters().tx_dropped, before + 1000);
-
+  expect_drops(*server);
   client = end("client");
   ASSERT_NE(client, nullptr);
   join(*client, *server);
