@@ -516,6 +516,27 @@ TEST(Cowbird, WhatWasLoggedAsFailedStaysSo) {
   EXPECT_EQ(w.wait_for(1)[0].status, Status::kOk);
 }
 
+// An error of which the last engine has stored the entry and not the count: the application has heard nothing of it.
+TEST(Cowbird, AFailureThatWasNotCountedIsToldOfAllTheSame) {
+  for (const std::uint64_t counted : {std::uint64_t{0}, std::uint64_t{kErrors + 3}}) {
+    World w(seeded(12));
+    std::uint8_t* const issuer = w.bytes().data() + w.layout.channel_at(0) + ChannelLayout::kIssuer;
+    std::uint8_t* const log = w.bytes().data() + w.layout.channel_at(0) + ChannelLayout::kErrorLog;
+    store_le(log, counted);  // all of which the application has taken
+    store_le(issuer + IssuerLine::kErrorsTaken, counted);
+    w.channels[0] = std::make_unique<Channel>(w.bytes().subspan(w.layout.channel_at(0)), w.layout.channel(), w.regions);
+    std::uint8_t into[8] = {};
+    const std::int64_t id = w.channel().async_read(0, 0, into, 8);
+    ASSERT_GT(id, 0);
+    std::uint8_t* const slot = log + ErrorLog::kEntries + kErrorBytes * (counted % kErrors);
+    store_le(slot, static_cast<std::uint64_t>(id));
+    store_le(slot + 8, static_cast<std::uint64_t>(Status::kUnreachable));
+    w.start_engine();
+    EXPECT_EQ(w.wait_for(1)[0].status, Status::kUnreachable);
+    EXPECT_EQ(load_le<std::uint64_t>(log), counted + 1);
+  }
+}
+
 struct Adversary {
   std::uint64_t seed;
   bool disconnects;
