@@ -537,6 +537,18 @@ TEST(Cowbird, AFailureThatWasNotCountedIsToldOfAllTheSame) {
   }
 }
 
+TEST(Cowbird, AWriteThatMayHaveHappenedIsNotSaidToBeRefused) {
+  World w(seeded(13));
+  auto& engine = w.start_engine();
+  const std::uint8_t bytes[8] = {1, 2, 3, 4, 5, 6, 7, 8};
+  ASSERT_GT(w.channel().async_write(0, bytes, 64, 8), 0);
+  ASSERT_TRUE(w.run_until([&] { return w.pool()[64] == 1; }));  // it has happened, and the answer is on its way
+  w.fabric.kill_node(w.pool_node());
+  w.fabric.restart_node(w.pool_node());
+  EXPECT_EQ(w.wait_for(1)[0].status, Status::kUnknown);
+  EXPECT_EQ(engine.engines[0]->counters().refused, 1u);
+}
+
 struct Adversary {
   std::uint64_t seed;
   bool disconnects;
