@@ -175,8 +175,9 @@ Status CowbirdCache::Insert(const Slice& key, void* value, const rocksdb::Cache:
   RemoteLane& to = lane();
   const std::size_t size = helper->size_cb(value);
   const std::size_t length = sizeof(BlockHeader) + key.size() + size;
-  const auto entry = length > options_.largest_block ? std::nullopt : log_.place(static_cast<std::uint32_t>(length));
-  if (!entry || resting(to)) return drop(key);
+  const bool wanted = length <= options_.largest_block && !resting(to);  // else it takes no room from what is there
+  const auto entry = wanted ? log_.place(static_cast<std::uint32_t>(length)) : std::nullopt;
+  if (!entry) return drop(key);
   thread_local std::vector<char> block;
   block.resize(length);
   BlockHeader header{.key_bytes = static_cast<std::uint32_t>(key.size()), .position = entry->position};

@@ -122,5 +122,32 @@ TEST(CowbirdCache, AValueThatIsDroppedLeavesNoOlderOneBehind) {
   EXPECT_FALSE(there);
 }
 
+TEST(CowbirdCache, WhatIsDroppedForWantOfAnEngineTakesNoRoomFromWhatIsThere) {
+  const std::string path = fmt::format("{}/cowbird{}.sock", testing::TempDir(), getpid());
+  auto engine = std::make_unique<IdleEngine>(path);
+  std::shared_ptr<rocksdb::SecondaryCache> cache;
+  constexpr int kBlocks = 1024;  // many more than there is room for
+  const auto made = NewCowbirdCache(
+      {.engine = path, .capacity = kBlocks / 4 * 64, .lanes = 1, .largest_block = 256, .patience_us = 10'000'000},
+      &cache);
+  ASSERT_TRUE(made.ok()) << made.ToString();
+  const rocksdb::Cache::CacheItemHelper helper(size_of, save, nullptr);
+  char value = 0;
+  ASSERT_TRUE(cache->Insert("old", &value, &helper).ok());
+  engine.reset();
+  bool there = false;
+  const auto late = cache->Lookup("old", create, true, false, there);  // until it is noticed that there is no engine
+  ASSERT_EQ(counters_of(*cache).late, 1u);
+  for (int i = 0; i < kBlocks; ++i) ASSERT_TRUE(cache->Insert(fmt::format("new{}", i), &value, &helper).ok());
+  ASSERT_GE(counters_of(*cache).inserts_dropped, static_cast<std::uint64_t>(kBlocks - 1));
+  engine = std::make_unique<IdleEngine>(path);
+  std::unique_ptr<rocksdb::SecondaryCacheResultHandle> found;
+  for (const auto begun = Clock::now(); !found && Clock::now() - begun < std::chrono::seconds(10);) {
+    found = cache->Lookup("old", create, false, false, there);
+    std::this_thread::yield();
+  }
+  EXPECT_NE(found, nullptr);
+}
+
 }  // namespace
 }  // namespace sluice
