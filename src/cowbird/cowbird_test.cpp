@@ -554,6 +554,7 @@ struct Adversary {
   bool disconnects;
   bool restarts;
   bool near = false;
+  bool kills = false;  // and does not wait for the last engine to end
 };
 
 void run_against(const Adversary& adversary) {
@@ -578,8 +579,12 @@ void run_against(const Adversary& adversary) {
     driver.take();
     if (testing::Test::HasFatalFailure()) return;
     if (adversary.restarts && rng.below(100) == 0) {
-      for (auto& one : engine->engines) one->stop();
-      ASSERT_TRUE(w.run_until([&] { return engine->running == 0; }));
+      if (adversary.kills) {
+        engine->memory->kill();
+      } else {
+        for (auto& one : engine->engines) one->stop();
+        ASSERT_TRUE(w.run_until([&] { return engine->running == 0; }));
+      }
       w.step(5000);  // what was under way is over
       engine = &w.start_engine();
     }
@@ -613,6 +618,14 @@ TEST(Cowbird, ANewEngineTakesUpWhereTheLastOneLeftOff) {
   for (std::uint64_t seed = first_seed(); seed < first_seed() + seeds(30); ++seed) {
     SCOPED_TRACE(seed);
     run_against({.seed = seed, .disconnects = seed % 2 == 0, .restarts = true});
+    if (HasFailure()) return;
+  }
+}
+
+TEST(Cowbird, ANewEngineTakesUpWhereAKilledOneWas) {
+  for (std::uint64_t seed = first_seed(); seed < first_seed() + seeds(30); ++seed) {
+    SCOPED_TRACE(seed);
+    run_against({.seed = seed, .disconnects = seed % 2 == 0, .restarts = true, .kills = true});
     if (HasFailure()) return;
   }
 }
