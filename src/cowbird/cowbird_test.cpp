@@ -630,6 +630,40 @@ TEST(Cowbird, ANewEngineTakesUpWhereAKilledOneWas) {
   }
 }
 
+TEST(Cowbird, NoFailureIsLostWithAnEngineThatIsKilled) {
+  for (std::uint64_t seed = first_seed(); seed < first_seed() + seeds(30); ++seed) {
+    SCOPED_TRACE(seed);
+    World w(seeded(seed), {.entries = 32, .request_bytes = 1024, .response_bytes = 1024}, 1, {.patience = Duration{}});
+    w.fabric.kill_node(w.pool_node());
+    Rng rng = Rng(seed).fork("killer");
+    auto* engine = &w.start_engine();
+    std::uint64_t issued = 0;
+    std::uint64_t failed = 0;
+    const auto collect = [&] {
+      Completion out[8];
+      const std::size_t n = w.channel().collect(out);
+      for (std::size_t i = 0; i < n; ++i) EXPECT_EQ(out[i].status, Status::kUnreachable);
+      failed += n;
+    };
+    std::uint8_t into[8];
+    for (int i = 0; i < 1000; ++i) {
+      issued += w.channel().async_read(0, 0, into, 8) > 0;
+      w.step(static_cast<int>(rng.below(20)));
+      if (rng.below(3) == 0) collect();
+      if (rng.below(20) != 0) continue;
+      engine->memory->kill();
+      w.step(100);  // what was under way is over
+      engine = &w.start_engine();
+    }
+    EXPECT_TRUE(w.run_until([&] {
+      collect();
+      return failed == issued;
+    })) << failed
+        << " of " << issued;
+    if (testing::Test::HasFailure()) return;
+  }
+}
+
 TEST(Cowbird, APoolBesideTheEngineIsReadAndWrittenInOrderToo) {
   for (std::uint64_t seed = first_seed(); seed < first_seed() + seeds(30); ++seed) {
     SCOPED_TRACE(seed);
