@@ -62,7 +62,7 @@ struct CowbirdLogOptions {
     } else if (name == "capacity") {
       capacity = number(value);
     } else if (name == "lanes") {
-      lanes = static_cast<std::uint32_t>(number(value));
+      lanes = static_cast<std::uint32_t>(std::min<std::uint64_t>(number(value), UINT32_MAX));
     } else {
       throw std::invalid_argument("cowbird: no such setting: " + std::string(name));
     }
@@ -104,6 +104,7 @@ class CowbirdLog : public LogInMemory {
     if (options.capacity == 0 || options.capacity % alignment() != 0) {
       throw std::invalid_argument("cowbird: capacity must be a multiple of 64 bytes");
     }
+    if (options.lanes < 1 || options.lanes > 256) throw std::invalid_argument("cowbird: lanes must be from 1 to 256");
     cowbird_options_t o{};
     o.engine = options.engine.empty() ? nullptr : options.engine.c_str();
     o.threads = options.lanes;

@@ -189,11 +189,27 @@ int check(const std::string& engine, std::uint64_t megabytes, std::uint64_t thre
   return run.wrong == 0 && run.reads > 0 && run.refused == 1 ? 0 : 1;
 }
 
+// Threads of the store are shared out among the lanes.
+bool refuses_lanes_that_cannot_be(const std::string& engine) {
+  for (const char* const lanes : {"0", "257", "4294967296"}) {
+    try {
+      const faster::CowbirdLog log(fmt::format("engine={},lanes={}", engine, lanes));
+    } catch (const std::invalid_argument&) {
+      continue;
+    }
+    fmt::print(stderr, "a log with {} lanes\n", lanes);
+    return false;
+  }
+  return true;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   try {
-    return check(argc > 1 ? argv[1] : "", argc > 2 ? std::strtoull(argv[2], nullptr, 10) : 64,
+    const std::string engine = argc > 1 ? argv[1] : "";
+    if (!refuses_lanes_that_cannot_be(engine)) return 1;
+    return check(engine, argc > 2 ? std::strtoull(argv[2], nullptr, 10) : 64,
                  argc > 3 ? std::strtoull(argv[3], nullptr, 10) : 2);
   } catch (const std::exception& error) {
     fmt::print(stderr, "device_check: {}\n", error.what());

@@ -127,6 +127,7 @@ class CowbirdCache final : public rocksdb::SecondaryCache {
  private:
   RemoteLane& lane() { return *lanes_[std::hash<std::thread::id>()(std::this_thread::get_id()) % lanes_.size()]; }
   bool resting(RemoteLane& lane);
+  Status drop(const Slice& key);
 
   CowbirdCacheOptions options_;
   RemoteLog log_;
@@ -174,25 +175,29 @@ Status CowbirdCache::Insert(const Slice& key, void* value, const rocksdb::Cache:
   RemoteLane& to = lane();
   const std::size_t size = helper->size_cb(value);
   const std::size_t length = sizeof(BlockHeader) + key.size() + size;
-  const auto entry = length > options_.largest_block ? std::nullopt : log_.place(static_cast<std::uint32_t>(length));
-  if (!entry || resting(to)) {
-    counts_.dropped.fetch_add(1);
-    return Status::OK();
-  }
+  const bool wanted = length <= options_.largest_block && !resting(to);  // else it takes no room from what is there
+  const auto entry = wanted ? log_.place(static_cast<std::uint32_t>(length)) : std::nullopt;
+  if (!entry) return drop(key);
   thread_local std::vector<char> block;
   block.resize(length);
   BlockHeader header{.key_bytes = static_cast<std::uint32_t>(key.size()), .position = entry->position};
   std::memcpy(block.data() + sizeof header, key.data(), key.size());
-  if (Status saved = helper->saveto_cb(value, 0, size, block.data() + sizeof header + key.size()); !saved.ok())
+  if (Status saved = helper->saveto_cb(value, 0, size, block.data() + sizeof header + key.size()); !saved.ok()) {
+    log_.erase(key.ToStringView());
     return saved;
+  }
   std::memcpy(block.data(), &header, sizeof header);
   header.checksum = checksum_of(block.data(), length);
   std::memcpy(block.data(), &header, sizeof header);
-  if (to.write(log_.offset(*entry), block)) {
-    log_.put(key.ToStringView(), *entry);
-  } else {
-    counts_.dropped.fetch_add(1);
-  }
+  if (!to.write(log_.offset(*entry), block)) return drop(key);
+  log_.put(key.ToStringView(), *entry);
+  return Status::OK();
+}
+
+// An older value of the key may not stand for the one that is not kept.
+Status CowbirdCache::drop(const Slice& key) {
+  counts_.dropped.fetch_add(1);
+  log_.erase(key.ToStringView());
   return Status::OK();
 }
 

@@ -60,6 +60,7 @@ class IdleEngine {
 };
 
 size_t size_of(void*) { return 8; }
+size_t size_of_a_long_one(void*) { return 1000; }
 rocksdb::Status save(void*, size_t, size_t length, void* out) {
   std::fill_n(static_cast<char*>(out), length, 'v');
   return rocksdb::Status::OK();
@@ -102,6 +103,50 @@ TEST(CowbirdCache, ManyLookupsTogetherWaitNoLongerThanOneMay) {
   EXPECT_LT(Clock::now() - begun, std::chrono::microseconds(kPatienceUs) * kBlocks / 2);
   for (const auto& lookup : lookups) EXPECT_EQ(lookup->Value(), nullptr);
   EXPECT_EQ(counters_of(*cache).late, static_cast<std::uint64_t>(kBlocks));
+}
+
+TEST(CowbirdCache, AValueThatIsDroppedLeavesNoOlderOneBehind) {
+  const IdleEngine engine(fmt::format("{}/cowbird{}.sock", testing::TempDir(), getpid()));
+  std::shared_ptr<rocksdb::SecondaryCache> cache;
+  const auto made = NewCowbirdCache({.engine = engine.path(), .capacity = 1 << 20, .largest_block = 256}, &cache);
+  ASSERT_TRUE(made.ok()) << made.ToString();
+  const rocksdb::Cache::CacheItemHelper helper(size_of, save, nullptr);
+  const rocksdb::Cache::CacheItemHelper too_long(size_of_a_long_one, save, nullptr);
+  char value = 0;
+  ASSERT_TRUE(cache->Insert("key", &value, &helper).ok());
+  bool there = false;
+  EXPECT_NE(cache->Lookup("key", create, false, false, there), nullptr);
+  ASSERT_TRUE(cache->Insert("key", &value, &too_long).ok());
+  EXPECT_EQ(counters_of(*cache).inserts_dropped, 1u);
+  EXPECT_EQ(cache->Lookup("key", create, false, false, there), nullptr);
+  EXPECT_FALSE(there);
+}
+
+TEST(CowbirdCache, WhatIsDroppedForWantOfAnEngineTakesNoRoomFromWhatIsThere) {
+  const std::string path = fmt::format("{}/cowbird{}.sock", testing::TempDir(), getpid());
+  auto engine = std::make_unique<IdleEngine>(path);
+  std::shared_ptr<rocksdb::SecondaryCache> cache;
+  constexpr int kBlocks = 1024;  // many more than there is room for
+  const auto made = NewCowbirdCache(
+      {.engine = path, .capacity = kBlocks / 4 * 64, .lanes = 1, .largest_block = 256, .patience_us = 10'000'000},
+      &cache);
+  ASSERT_TRUE(made.ok()) << made.ToString();
+  const rocksdb::Cache::CacheItemHelper helper(size_of, save, nullptr);
+  char value = 0;
+  ASSERT_TRUE(cache->Insert("old", &value, &helper).ok());
+  engine.reset();
+  bool there = false;
+  const auto late = cache->Lookup("old", create, true, false, there);  // until it is noticed that there is no engine
+  ASSERT_EQ(counters_of(*cache).late, 1u);
+  for (int i = 0; i < kBlocks; ++i) ASSERT_TRUE(cache->Insert(fmt::format("new{}", i), &value, &helper).ok());
+  ASSERT_GE(counters_of(*cache).inserts_dropped, static_cast<std::uint64_t>(kBlocks - 1));
+  engine = std::make_unique<IdleEngine>(path);
+  std::unique_ptr<rocksdb::SecondaryCacheResultHandle> found;
+  for (const auto begun = Clock::now(); !found && Clock::now() - begun < std::chrono::seconds(10);) {
+    found = cache->Lookup("old", create, false, false, there);
+    std::this_thread::yield();
+  }
+  EXPECT_NE(found, nullptr);
 }
 
 }  // namespace

@@ -516,11 +516,45 @@ TEST(Cowbird, WhatWasLoggedAsFailedStaysSo) {
   EXPECT_EQ(w.wait_for(1)[0].status, Status::kOk);
 }
 
+// An error of which the last engine has stored the entry and not the count: the application has heard nothing of it.
+TEST(Cowbird, AFailureThatWasNotCountedIsToldOfAllTheSame) {
+  for (const std::uint64_t counted : {std::uint64_t{0}, std::uint64_t{kErrors + 3}}) {
+    World w(seeded(12));
+    std::uint8_t* const issuer = w.bytes().data() + w.layout.channel_at(0) + ChannelLayout::kIssuer;
+    std::uint8_t* const log = w.bytes().data() + w.layout.channel_at(0) + ChannelLayout::kErrorLog;
+    store_le(log, counted);  // all of which the application has taken
+    store_le(issuer + IssuerLine::kErrorsTaken, counted);
+    w.channels[0] = std::make_unique<Channel>(w.bytes().subspan(w.layout.channel_at(0)), w.layout.channel(), w.regions);
+    std::uint8_t into[8] = {};
+    const std::int64_t id = w.channel().async_read(0, 0, into, 8);
+    ASSERT_GT(id, 0);
+    std::uint8_t* const slot = log + ErrorLog::kEntries + kErrorBytes * (counted % kErrors);
+    store_le(slot, static_cast<std::uint64_t>(id));
+    store_le(slot + 8, static_cast<std::uint64_t>(Status::kUnreachable));
+    w.start_engine();
+    EXPECT_EQ(w.wait_for(1)[0].status, Status::kUnreachable);
+    EXPECT_EQ(load_le<std::uint64_t>(log), counted + 1);
+  }
+}
+
+TEST(Cowbird, AWriteThatMayHaveHappenedIsNotSaidToBeRefused) {
+  World w(seeded(13));
+  auto& engine = w.start_engine();
+  const std::uint8_t bytes[8] = {1, 2, 3, 4, 5, 6, 7, 8};
+  ASSERT_GT(w.channel().async_write(0, bytes, 64, 8), 0);
+  ASSERT_TRUE(w.run_until([&] { return w.pool()[64] == 1; }));  // it has happened, and the answer is on its way
+  w.fabric.kill_node(w.pool_node());
+  w.fabric.restart_node(w.pool_node());
+  EXPECT_EQ(w.wait_for(1)[0].status, Status::kUnknown);
+  EXPECT_EQ(engine.engines[0]->counters().refused, 1u);
+}
+
 struct Adversary {
   std::uint64_t seed;
   bool disconnects;
   bool restarts;
   bool near = false;
+  bool kills = false;  // and does not wait for the last engine to end
 };
 
 void run_against(const Adversary& adversary) {
@@ -545,8 +579,12 @@ void run_against(const Adversary& adversary) {
     driver.take();
     if (testing::Test::HasFatalFailure()) return;
     if (adversary.restarts && rng.below(100) == 0) {
-      for (auto& one : engine->engines) one->stop();
-      ASSERT_TRUE(w.run_until([&] { return engine->running == 0; }));
+      if (adversary.kills) {
+        engine->memory->kill();
+      } else {
+        for (auto& one : engine->engines) one->stop();
+        ASSERT_TRUE(w.run_until([&] { return engine->running == 0; }));
+      }
       w.step(5000);  // what was under way is over
       engine = &w.start_engine();
     }
@@ -581,6 +619,48 @@ TEST(Cowbird, ANewEngineTakesUpWhereTheLastOneLeftOff) {
     SCOPED_TRACE(seed);
     run_against({.seed = seed, .disconnects = seed % 2 == 0, .restarts = true});
     if (HasFailure()) return;
+  }
+}
+
+TEST(Cowbird, ANewEngineTakesUpWhereAKilledOneWas) {
+  for (std::uint64_t seed = first_seed(); seed < first_seed() + seeds(30); ++seed) {
+    SCOPED_TRACE(seed);
+    run_against({.seed = seed, .disconnects = seed % 2 == 0, .restarts = true, .kills = true});
+    if (HasFailure()) return;
+  }
+}
+
+TEST(Cowbird, NoFailureIsLostWithAnEngineThatIsKilled) {
+  for (std::uint64_t seed = first_seed(); seed < first_seed() + seeds(30); ++seed) {
+    SCOPED_TRACE(seed);
+    World w(seeded(seed), {.entries = 32, .request_bytes = 1024, .response_bytes = 1024}, 1, {.patience = Duration{}});
+    w.fabric.kill_node(w.pool_node());
+    Rng rng = Rng(seed).fork("killer");
+    auto* engine = &w.start_engine();
+    std::uint64_t issued = 0;
+    std::uint64_t failed = 0;
+    const auto collect = [&] {
+      Completion out[8];
+      const std::size_t n = w.channel().collect(out);
+      for (std::size_t i = 0; i < n; ++i) EXPECT_EQ(out[i].status, Status::kUnreachable);
+      failed += n;
+    };
+    std::uint8_t into[8];
+    for (int i = 0; i < 1000; ++i) {
+      issued += w.channel().async_read(0, 0, into, 8) > 0;
+      w.step(static_cast<int>(rng.below(20)));
+      if (rng.below(3) == 0) collect();
+      if (rng.below(20) != 0) continue;
+      engine->memory->kill();
+      w.step(100);  // what was under way is over
+      engine = &w.start_engine();
+    }
+    EXPECT_TRUE(w.run_until([&] {
+      collect();
+      return failed == issued;
+    })) << failed
+        << " of " << issued;
+    if (testing::Test::HasFailure()) return;
   }
 }
 

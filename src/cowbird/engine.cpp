@@ -435,7 +435,7 @@ void Engine::completed(std::uint64_t index, remote::Status status) {
   } else if (is_final(status) && !fetching) {
     ++counters_.refused;
     if (status == remote::Status::kAccessDenied) regions_[r.entry.region].denied = true;
-    finish(r, Status::kDenied);
+    finish(r, r.status == Status::kOk ? Status::kDenied : r.status);
   } else {
     try_again(index, status);
   }

@@ -3,11 +3,13 @@
 // Life:     bytes() are read from the block -> adopt() -> add() ... and entries(), then count() written back, before the progress line
 //           that covers them.
 // Order:    an application that sees the count sees what it counts.
-// Final:    what the last engine has logged and not published stays so: the application may have read it. It is not executed again.
+// Final:    what the last engine has logged and not published stays so: the application may have read it. It is not executed again. It is logged
+//           again unless it certainly stands there: the last engine may have died before it wrote the count.
 // Limits:   kErrors that the application has not taken.
 // Threads:  one owner.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <vector>
 
@@ -34,24 +36,23 @@ class ErrorLog {
       const std::uint8_t* const slot = entries().data() + i * kErrorBytes;
       const RequestId id(static_cast<std::int64_t>(load_le<std::uint64_t>(slot)));
       const auto status = static_cast<Status>(load_le<std::uint64_t>(slot + 8));
-      if (status != Status::kOk && id.sequence() > published[id.is_write()]) adopted_.push_back({id, status});
+      const std::uint64_t end = logged_ > i ? logged_ - (logged_ - 1 - i) % kErrors : 0;
+      if (status != Status::kOk && id.sequence() > published[id.is_write()]) adopted_.push_back({id, status, end});
     }
   }
   void set_taken(std::uint64_t taken) { taken_ = taken; }
 
   // How the last engine said that the request has failed; kOk: it did not.
   Status adopted(const Entry& entry) const {
-    for (const auto& [id, status] : adopted_) {
-      if (id == id_of(entry)) return status;
-    }
-    return Status::kOk;
+    const Adopted* const found = find(entry);
+    return found == nullptr ? Status::kOk : found->status;
   }
   std::uint64_t logged() const { return logged_; }
   bool has_room() const { return logged_ - taken_ < kErrors; }
-  bool has_room_for(const Entry& entry) const { return has_room() || adopted(entry) != Status::kOk; }
+  bool has_room_for(const Entry& entry) const { return has_room() || stands(entry); }
   // False: there is no room.
   bool add(const Entry& entry, Status status) {
-    if (adopted(entry) != Status::kOk) return true;
+    if (stands(entry)) return true;
     if (!has_room()) return false;
     std::uint8_t* const slot = entries().data() + kErrorBytes * (logged_ % kErrors);
     store_le(slot, static_cast<std::uint64_t>(id_of(entry).value()));
@@ -64,7 +65,19 @@ class ErrorLog {
   struct Adopted {
     RequestId id;
     Status status;
+    // The count when its place was last in it. Over what the application has taken another may have been stored since.
+    std::uint64_t counted_to;
   };
+  const Adopted* find(const Entry& entry) const {
+    const auto it =
+        std::find_if(adopted_.begin(), adopted_.end(), [&](const Adopted& a) { return a.id == id_of(entry); });
+    return it == adopted_.end() ? nullptr : &*it;
+  }
+  // It is in the log and has its place in the count, whatever the last engine did not live to do.
+  bool stands(const Entry& entry) const {
+    const Adopted* const found = find(entry);
+    return found != nullptr && found->counted_to > taken_;
+  }
   static RequestId id_of(const Entry& entry) { return {entry.type, entry.region, entry.sequence}; }
 
   std::array<std::uint8_t, kErrorBlock> bytes_{};

@@ -123,6 +123,7 @@ void SwitchChannel::close(Connection& c, Time absent_since) {
     if (r.state != State::kMoving || r.connection != &c) continue;
     r.connection = nullptr;
     r.fetching = r.placed = false;
+    r.in_doubt = r.touched;
   }
   fetch_from_ = done_;
   connection_due_ = Time();
@@ -270,7 +271,7 @@ void SwitchChannel::refused(Time now, StreamId id, RequestStream& s) {
   }
   if (const StreamOp* op = s.refused()) {
     Request& r = request(op->subject);
-    if (r.index == op->subject && r.state == State::kMoving) finish(r, Status::kDenied);
+    if (r.index == op->subject && r.state == State::kMoving) finish(r, r.in_doubt ? Status::kUnknown : Status::kDenied);
   }
   close(*connections_[id.connection], now);
 }

@@ -152,6 +152,7 @@ class SwitchChannel {
     bool fetching = false;             // a READ of its data is under way
     bool placed = false;               // its WRITE has PSNs, from `first` on
     bool touched = false;              // a WRITE to the pool has left
+    bool in_doubt = false;             // … over a connection that is closed: it may have happened
     wire::Psn first{};
   };
   enum Purpose : std::uint8_t { kAttach, kProbe, kEntries, kErrorLog, kErrorCount, kProgressLine, kFetch, kMove };

@@ -491,6 +491,33 @@ TEST_F(SwitchEngineTest, ARefusalOfTheMemoryNodeFailsTheRequestAndClosesTheConne
   EXPECT_FALSE(engine.channel(id)->connections()[0].open);
 }
 
+TEST_F(SwitchEngineTest, AWriteThatMayHaveHappenedIsNotSaidToBeRefused) {
+  const Seen entries = until_entries(1);
+  Bytes ring;
+  put(ring, write_entry(1, 8192, 24));
+  data(entries, ring);
+  from_host(next(Opcode::kRcReadRequest).psn, bytes(24));
+  next(Opcode::kRcWriteOnly);  // its answer is lost with the connection
+  host = end_of(1, 0x223, 0x100);
+  pool = end_of(2, 0x334, 0x100);
+  EXPECT_TRUE(engine.connect(now, id, {.node = 7, .host = host, .pool = pool, .mtu = kMtu}));
+  Seen fetch = next();
+  for (; fetch.to != host.qpn; fetch = next()) {  // heartbeats and probes meanwhile
+    if (fetch.opcode == Opcode::kRcWriteOnly) {
+      ack(fetch);
+    } else {
+      data(fetch, line(1));
+    }
+  }
+  from_host(fetch.psn, bytes(24));
+  const Seen move = next(Opcode::kRcWriteOnly);
+  EXPECT_EQ(move.to, pool.qpn);
+  const auto nak = wire::Aeth::nak(0, wire::NakCode::kRemoteAccessError).syndrome;
+  EXPECT_TRUE(give(answer(pool, host, Opcode::kRcAcknowledge, move.psn, {}, nak)));
+  const Seen log = next(Opcode::kRcWriteOnly);
+  EXPECT_EQ(static_cast<Status>(load_le<std::uint64_t>(log.payload.data() + 8)), Status::kUnknown);
+}
+
 TEST_F(SwitchEngineTest, OtherPacketsPassAndDamagedOnesAreLost) {
   const Seen attach = next(Opcode::kRcReadRequest);
   Bytes request = attach.frame;

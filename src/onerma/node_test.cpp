@@ -279,6 +279,26 @@ TEST(Node, AWriteThatTimedOutNeverHappensLater) {
   }
 }
 
+// As after a target has been stopped: what came meanwhile is looked at before any deadline.
+TEST(Node, DataThatATargetFindsAfterTheirTimeAreNotWritten) {
+  Pair p;
+  Onlooker onlooker(p.world);
+  onlooker.lose = Kind::kData;
+  std::vector<std::uint8_t> from(64, 0xEE);
+  p.issue(OpKind::kWrite, kBase, from);
+  ASSERT_TRUE(p.world.run_until([&] { return !onlooker.seen.empty() && onlooker.seen.back().kind == Kind::kData; }));
+  std::vector<std::uint8_t> data = onlooker.last(Kind::kData);
+  const auto memory = p.memory;
+  const Time later = p.world.now + Duration::milliseconds(1);
+  p.a.node->on_deadline(later);
+  ASSERT_EQ(p.ring.pop().status, Status::kTimeout);
+  p.b.node->on_frame(later, {.data = data.data(), .length = static_cast<std::uint32_t>(data.size())});
+  EXPECT_EQ(p.memory, memory);
+  EXPECT_EQ(p.b.node->target().counters().replays, 1u);
+  p.b.node->on_deadline(later);
+  EXPECT_EQ(p.b.node->target().open_pulls(), 0u);
+}
+
 TEST(Node, WhatCannotEnterServiceInTimeIsADispatchTimeOut) {
   NodeConfig small;
   small.window_bytes = FrameWriter::frame_size(kMaxOp);

@@ -140,7 +140,8 @@ void Target::on_data(Time now, MutableBytes frame, const Message& message) {
     return;
   }
   Place* const place = h.place < places_.size() ? &places_[h.place] : nullptr;
-  const bool asked = place != nullptr && place->open && place->job.counter == h.counter &&
+  // Whoever has not been called for a while finds data before it has found that their time is over.
+  const bool asked = place != nullptr && place->open && now < place->expires && place->job.counter == h.counter &&
                      h.pull_boot == config_.boot && place->job.id == h.op && place->job.initiator == h.initiator &&
                      place->job.region == h.region && place->job.rights == h.rights &&
                      place->job.generation == h.generation && place->job.plain == h.plain;

@@ -62,7 +62,6 @@ Result<void> serve_cache(const CacheReplicaEnd& end, const std::function<void()>
                         {*node.regions().grant(*mailbox, initiator, onerma::kMayRead | onerma::kMayWrite), kMailbox,
                          mailboxes[i].size()}}});
   }
-  if (auto written = write_grants(end.grants, node.address(), clients); !written) return written;
   // Behind the node: what has just come is applied, and its answer can be read, in the same turn.
   class Mail final : public nic::Pollable {
    public:
@@ -72,7 +71,12 @@ Result<void> serve_cache(const CacheReplicaEnd& end, const std::function<void()>
    private:
     kvcache::Server& server_;
   } mail(server);
-  return serve_node(node, end.port, end.listen, loop, ready, &mail);
+  const auto listening = [&] {  // not before: the file may be that of a replica which has the port
+    auto written = write_grants(end.grants, node.address(), clients);
+    if (written) ready();
+    return written;
+  };
+  return serve_node(node, end.port, end.listen, loop, listening, &mail);
 }
 
 Result<std::unique_ptr<CacheClient>> CacheClient::open(const CacheClientEnd& end) {

@@ -1,7 +1,7 @@
 // The key-value cache in real time, over 1RMA: a replica's process, and a client with its replicas.
 //
-// Life:       serve_cache() writes a file of grants and serves until it is told to end. CacheClient::open() takes a grant out of each replica's
-//             file -> wait_for() operations, or spawn coroutines on cache() and run the loop.
+// Life:       serve_cache() opens its port, writes a file of grants, and serves until it is told to end. CacheClient::open() takes a grant out of
+//             each replica's file -> wait_for() operations, or spawn coroutines on cache() and run the loop.
 // Numbers:    a client's is what the first of its replicas, by address, gives it: its address and its versions follow from it. Each life of a replica
 //             gives others, from chance, of some 32,000.
 // Rights:     a client may read a table, and read and write its own mailbox: each is a region with a key of its own.

@@ -56,9 +56,15 @@ onerma::RemoteOnerma::Parameters real_time_client() {
 onerma::Algorithm1Parameters real_time_algorithm() { return {.smallest = onerma::CongestionWindow::kOne}; }
 
 Result<void> serve_node(onerma::Node& node, const std::string& port, bool listen, nic::PollLoop& loop,
-                        const std::function<void()>& ready, nic::Pollable* behind) {
+                        const std::function<Result<void>()>& listening, nic::Pollable* behind) {
   std::unique_ptr<port::Listener> listener;
-  auto opened = open_end(port, listen, loop, ready, listener);
+  Result<void> good;
+  const auto said = [&] {
+    good = listening();
+    if (!good) loop.stop();
+  };
+  auto opened = open_end(port, listen, loop, said, listener);
+  if (!good) return good;
   if (!opened && loop.stopping()) return {};
   if (!opened) return tl::unexpected(opened.error());
   nic::MachinePoll<onerma::Node> shard(node, std::move(*opened));
@@ -87,8 +93,13 @@ Result<void> serve_onerma(const OnermaTargetEnd& end, const std::function<void()
     const Grant grant = *node.regions().grant(*region, initiator, rights);
     clients.push_back({initiator, {{grant, kAddress, end.memory}}});
   }
-  if (auto written = write_grants(end.grants, node.address(), clients); !written) return written;
-  auto served = serve_node(node, end.port, end.listen, loop, ready);
+  // Not before the port is ours: the file may be that of a target which has it.
+  const auto listening = [&] {
+    auto written = write_grants(end.grants, node.address(), clients);
+    if (written) ready();
+    return written;
+  };
+  auto served = serve_node(node, end.port, end.listen, loop, listening);
   if (served) ended(node.target().counters());
   return served;
 }

@@ -1,7 +1,7 @@
 // 1RMA in real time: a target process that exports memory, and a client that measures operations on it.
 //
-// Life:       serve_onerma() writes a file of grants and serves until it is told to end. OnermaClient::open() takes a grant from the file,
-//             which is then nobody else's -> measure() each point.
+// Life:       serve_onerma() opens its port, writes a file of grants, and serves until it is told to end. OnermaClient::open() takes a grant from the
+//             file, which is then nobody else's -> measure() each point.
 // Keys:       drawn from the kernel for each life of the target. The file of grants is a secret: mode 0600, for whoever runs clients.
 // Invariant:  the first and the last operation of every point are verified against what the memory must hold.
 // Units:      latencies in nanoseconds, submission to completion.
@@ -31,9 +31,10 @@ onerma::Algorithm1Parameters real_time_algorithm();
 // Turns the client library in a loop, behind its node.
 std::unique_ptr<nic::Pollable> make_client_poll(onerma::RemoteOnerma& remote);
 
-// Opens the node's port, says so by `ready`, and turns the node in the loop until that is stopped; `behind`, if there is one, right behind it.
+// Opens the node's port, says so by `listening`, unless that finds something wrong, and turns the node in the loop until that is stopped; `behind`, if
+// there is one, right behind it.
 Result<void> serve_node(onerma::Node& node, const std::string& port, bool listen, nic::PollLoop& loop,
-                        const std::function<void()>& ready, nic::Pollable* behind = nullptr);
+                        const std::function<Result<void>()>& listening, nic::Pollable* behind = nullptr);
 
 struct OnermaTargetEnd {
   std::string port;     // "shm:…", "cable:…", "udp:…", "packet:…,filter=all"

@@ -14,6 +14,7 @@ namespace sluice::sim {
 namespace {
 
 constexpr std::uint64_t kBase = 0x10'0000;
+constexpr Duration kKeyAnswer = Duration::microseconds(10);  // from who gives keys; ours
 constexpr remote::NodeId node_of(std::size_t machine) { return remote::NodeId(static_cast<std::uint32_t>(machine)); }
 
 // ---------------------------------------------------------------------------------------------------------------- 1RMA
@@ -102,6 +103,12 @@ class OnermaFabric final : public Fabric {
     tenant.client().add_grant(node_of(target), *grant);
     admitted_.push_back({&tenant, target, *grant});
   }
+  // Of all whose key was refused the first brings the next one.
+  remote::Task<void> ask_for_key(OnermaTenant& user, std::size_t machine, onerma::Grant next) {
+    co_await user.scheduler().sleep_for(kKeyAnswer);
+    if (user.client().grant(node_of(machine), next.region).generation == next.generation) co_return;
+    user.client().replace_grant(rack_.loop.now(), node_of(machine), next);
+  }
   remote::Task<void> keep_rekeying(std::size_t machine, Duration every, bool announced) {
     onerma::Generation generation{1};
     for (;;) {
@@ -120,9 +127,10 @@ class OnermaFabric final : public Fabric {
         if (announced) {
           tenant->client().announce_grant(node_of(machine), grant);
         } else {
-          tenant->client().on_key_refused([machine, t = tenant, g = grant](Time now, remote::NodeId, onerma::RegionId) {
-            t->client().replace_grant(now, node_of(machine), g);
-          });
+          tenant->client().on_key_refused(
+              [this, machine, t = tenant, g = grant](Time, remote::NodeId, onerma::RegionId) {
+                t->scheduler().spawn(ask_for_key(*t, machine, g));
+              });
         }
       }
       bool done = false;

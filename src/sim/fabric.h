@@ -44,7 +44,7 @@ class Fabric {
   virtual Tenant& add_tenant(std::size_t machine, const std::vector<std::size_t>& targets) = 0;
   virtual void kill(std::size_t machine) = 0;
   // 1RMA: a third party, at a machine of its own, changes the key of this machine's region again and again. Tenants have the next key before it
-  // counts (announced), or get it when the one they use has been refused.
+  // counts (announced), or ask for it when the one they use has been refused, and have it 10 us later.
   virtual void rekey(std::size_t machine, Duration every, bool announced) = 0;
   virtual std::uint64_t rekeys() const = 0;
   // Packets that the switch dropped for want of room.

@@ -43,7 +43,7 @@ struct TenantWorkload {
   std::string who = "both";         // isolation: small, large, both
   std::uint64_t small_per_ms = 0;   // isolation: small operations offered; 0: as many as can be, small_depth at once
   Duration rekey_every{};           // rekey; 0: never
-  bool announced = true;            // rekey: users have the next key before it counts
+  bool announced = true;  // rekey: users have the next key before it counts; or ask for it when theirs is refused
   Duration warm_up = Duration::microseconds(500);
   Duration measure = Duration::milliseconds(1);
 

@@ -119,6 +119,19 @@ TEST(TenantLoad, ARekeyThatWasAnnouncedPausesAReaderForARoundTripAtMost) {
   EXPECT_GT(with["goodput_gbps"], 0.9 * without["goodput_gbps"]);
 }
 
+TEST(TenantLoad, WhoAsksForTheKeyOnceHisIsRefusedWaitsForTheAnswer) {
+  TenantWorkload w = scenario("rekey", "1rma");
+  w.depth = 64;
+  w.measure = Duration::milliseconds(1);
+  w.rekey_every = Duration::microseconds(100);
+  const Outcome announced(w);
+  w.announced = false;
+  const Outcome asked(w);
+  EXPECT_GE(asked["rekeys"], 8);
+  EXPECT_GT(asked["pause_us"], announced["pause_us"] + 7);
+  EXPECT_LT(asked["pause_us"], announced["pause_us"] + 2 * 10);
+}
+
 TEST(TenantLoad, TheSameSeedIsTheSameTraceOverBoth) {
   for (const char* const transport : {"1rma", "rc"}) {
     TenantWorkload w = scenario("lookups", transport);

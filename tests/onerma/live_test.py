@@ -84,6 +84,21 @@ class Onerma(unittest.TestCase):
             self.assertEqual(done.returncode, 1)
             self.assertIn("--allow-rekey", done.stderr)
 
+    def test_a_target_that_cannot_listen_leaves_grants_alone(self):
+        with Target() as target:
+            folder = target.folder.name
+            theirs = pathlib.Path(target.grants).read_bytes()
+            before = sorted(os.listdir(folder))
+            for kind, command in (("onerma", "target"), ("cache", "serve")):
+                for port, grants in ((f"cable:{folder}/cable", target.grants), ("cable:/nowhere/cable", f"{folder}/other.json")):
+                    with self.subTest(command=kind, port=port):
+                        done = subprocess.run([SLUICE, kind, command, "--port", port, "--grants", grants], capture_output=True, text=True,
+                                              timeout=PATIENCE, check=False)
+                        self.assertEqual(done.returncode, 1, done.stderr)
+                        self.assertEqual(sorted(os.listdir(folder)), before)
+            self.assertEqual(pathlib.Path(target.grants).read_bytes(), theirs)
+            self.assertEqual(target.bench().returncode, 0)
+
     def test_a_target_tells_at_its_end_what_it_has_counted(self):
         with Target() as target:
             self.assertEqual(target.bench().returncode, 0)
