@@ -181,5 +181,18 @@ TEST(EdmModesWorkload, TakesNoOtherSizesThanItWasAskedFor) {
   EXPECT_THAT(message("mega_bytes = \"2 MiB\""), HasSubstr("from 0 to 1048576 B"));
 }
 
+TEST(EdmTestbedWorkload, TakesNoOtherSizesThanItWasAskedFor) {
+  const auto message = [](const std::string& settings) {
+    const auto table = parse_toml("operation = \"read\"\n" + settings, "my.toml");
+    std::string error;
+    Fields fields(*table, "my.toml", "workload", error);
+    EdmTestbedWorkload().read(fields);
+    return error;
+  };
+  EXPECT_EQ(message("bytes = \"1 MiB\"\nframe_bytes = \"9000 B\""), "");
+  EXPECT_THAT(message("bytes = \"2 MiB\""), HasSubstr("from 1 to 1048576 B"));
+  EXPECT_THAT(message("frame_bytes = \"1 B\""), HasSubstr("from 64 to 9000 B"));
+}
+
 }  // namespace
 }  // namespace sluice::sim
