@@ -10,6 +10,7 @@
 #include "sim/edm_modes.h"
 #include "sim/experiment.h"
 #include "sim/hardware.h"
+#include "sim/tenant_load.h"
 
 namespace sluice::sim {
 namespace {
@@ -192,6 +193,16 @@ TEST(EdmTestbedWorkload, TakesNoOtherSizesThanItWasAskedFor) {
   EXPECT_EQ(message("bytes = \"1 MiB\"\nframe_bytes = \"9000 B\""), "");
   EXPECT_THAT(message("bytes = \"2 MiB\""), HasSubstr("from 1 to 1048576 B"));
   EXPECT_THAT(message("frame_bytes = \"1 B\""), HasSubstr("from 64 to 9000 B"));
+}
+
+TEST(TenantWorkload, AsksAfterASpanOfTheRunAndNotOfWhatComesLater) {
+  const auto message = [](const std::string& settings) {
+    return told<TenantWorkload>("scenario = \"death\"\nwarm_up = \"1 ms\"\nmeasure = \"2 ms\"\n" + settings);
+  };
+  EXPECT_EQ(message("span_from = \"2 ms\"\nspan = \"1 ms\"\ndies_at = \"3 ms\""), "");
+  EXPECT_THAT(message("span_from = \"2 ms\""), HasSubstr("span is missing"));
+  EXPECT_THAT(message("span_from = \"2100 us\"\nspan = \"1 ms\""), HasSubstr("span must be over"));
+  EXPECT_THAT(message("span = \"1 ms\"\ndies_at = \"3001 us\""), HasSubstr("dies_at must be before"));
 }
 
 }  // namespace
