@@ -134,6 +134,15 @@ TEST_F(Broken, ExtremesAreRefusedBeforeAnythingIsSimulated) {
               HasSubstr("from 1 to"));
 }
 
+TEST(Tolerance, OfAFactorHoldsNothingOfTheOtherSign) {
+  Tolerance twice;
+  twice.factor = 2;
+  EXPECT_TRUE(twice.holds(-5, -3));
+  EXPECT_FALSE(twice.holds(-5, -2));
+  EXPECT_FALSE(twice.holds(-5, 5));
+  EXPECT_FALSE(twice.holds(0, 5));
+}
+
 // What reading a workload of a few settings says.
 template <class W>
 std::string told(const std::string& settings) {
