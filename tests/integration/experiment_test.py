@@ -71,6 +71,20 @@ name = "Clover"
 system = "clover"
 """
 
+# One point, simulated with two seeds.
+TWICE = TWO_LINES[:TWO_LINES.index("[workload]")].replace('"verbs"', '"order"').replace('y = "throughput"', 'y = "share"') + """
+repetitions = 2
+[workload]
+addresses = 64
+theta_thousandths = 990
+bytes = "64 B"
+interval = "200 ns"
+requests = 3000
+gap = 1
+[sweep]
+queue_pairs = [32]
+"""
+
 
 def points(series, ys, **more):
     lines = "".join(f"{key} = {json.dumps(value)}\n" for key, value in more.items())
@@ -176,23 +190,27 @@ class Experiment(unittest.TestCase):
             self.assertEqual((first["simulated"], second["simulated"]), ("yes", "yes"))
 
     def test_of_two_repetitions_the_median_lies_between(self):
-        order = TWO_LINES[:TWO_LINES.index("[workload]")].replace('"verbs"', '"order"').replace('y = "throughput"', 'y = "share"') + """
-repetitions = 2
-[workload]
-addresses = 64
-theta_thousandths = 990
-bytes = "64 B"
-interval = "200 ns"
-requests = 3000
-gap = 1
-[sweep]
-queue_pairs = [32]
-"""
-        said = self.simulate(order).stdout
+        said = self.simulate(TWICE).stdout
         with open(self.folder / "out" / "mine.csv", encoding="utf-8") as file:
             shares = [float(row["share"]) for row in csv.DictReader(file)]
         self.assertNotEqual(*shares)
         self.assertIn(f"{sum(shares) / 2:.4g}\n", said)
+
+    def test_of_a_range_what_is_nearest_to_the_median_is_the_papers(self):
+        self.simulate(TWICE)
+        with open(self.folder / "out" / "mine.csv", encoding="utf-8") as file:
+            least, most = sorted(float(row["share"]) for row in csv.DictReader(file))
+        median = (least + most) / 2
+        low, high = median - (most - least) / 4, median + (most - least) / 4  # neither of the two is in it
+        text = TWICE + f'\n[[paper]]\nsource = "made up"\nwithin_percent = 1\ny = [{low}]\nup_to = [{high}]\n'
+        self.assertIn("+0.0%", self.simulate(text, "--check").stdout)
+        result = json.loads((self.folder / "out" / "mine.json").read_text(encoding="utf-8"))
+        for point in result["points"]:
+            self.assertAlmostEqual(point["paper"]["share"], median, places=2)
+        report = self.folder / "report.html"
+        subprocess.run([SLUICE, "report", "--results", str(self.folder / "out"), "--out", str(report)], check=True, timeout=60,
+                       capture_output=True)
+        self.assertIn('"+0.0 %"', report.read_text(encoding="utf-8"))
 
     def test_one_name_for_two_is_refused_before_anything_is_simulated(self):
         for wrong, words in ((TWO_LINES.replace('"CAS"', '"WRITE"'), ("series", "WRITE")), (TWO_LINES.replace("[1, 2]", "[1, 2, 1.0]"), ("queue_pairs", "twice"))):
