@@ -7,6 +7,7 @@
 #include <cmath>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <limits>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -66,11 +67,13 @@ Result<PointCache> PointCache::open(const std::string& folder, const std::string
   std::error_code error;
   std::filesystem::create_directories(folder, error);
   if (error) return fail(fmt::format("{}: cannot be made: {}", folder, error.message()));
-  const auto bytes = sim::read_text(program);
-  if (!bytes) return tl::unexpected(bytes.error());
+  // However large it is, with all that debuggers want to know.
+  std::ifstream in(program, std::ios::binary);
+  const std::string bytes{std::istreambuf_iterator<char>(in), {}};
+  if (bytes.empty()) return fail(fmt::format("{}: cannot be read", program));
   PointCache cache;
   cache.folder_ = folder;
-  cache.program_hash_ = content_hash(*bytes);
+  cache.program_hash_ = content_hash(bytes);
   return cache;
 }
 

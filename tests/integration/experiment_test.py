@@ -240,6 +240,15 @@ class Experiment(unittest.TestCase):
                 point.write_text(broken)
             self.assertEqual(self.rates(), rates)
 
+    def test_a_program_of_any_size_keeps_points(self):
+        large = self.folder / "sluice"
+        shutil.copy(SLUICE, large)
+        os.truncate(large, 80 << 20)  # as one with all that debuggers want to know
+        (self.folder / "mine.toml").write_text(TWO_LINES)
+        subprocess.run([large, "experiment", str(self.folder / "mine.toml"), "--out", str(self.folder / "out")], check=True, timeout=120,
+                       capture_output=True)
+        self.assertEqual(len(list((self.folder / "out" / "points").glob("*.json"))), 4)
+
     def test_check_without_a_promise_is_refused_before_anything_is_simulated(self):
         said = self.simulate(TWO_LINES + points("CAS", [1, 2]), "--check", code=1).stderr
         self.assertIn("there is nothing to --check", said)
