@@ -355,6 +355,14 @@ queue_pairs = [1]
             self.assertIn(words, text)
         self.assertGreater(os.path.getsize(report), 100_000)  # it carries its plotting library
 
+    def test_a_report_draws_names_in_the_order_of_the_experiment(self):
+        text = TWO_LINES.replace("queue_pairs = [1, 2]", 'measure = ["50 us", "100 us", "60 us"]').replace('x = "queue_pairs"', 'x = "measure"')
+        self.simulate(text.replace('measure = "50 us"', "queue_pairs = 1"))
+        report = self.folder / "report.html"
+        subprocess.run([SLUICE, "report", "--results", str(self.folder / "out"), "--out", str(report)], check=True, timeout=60,
+                       capture_output=True)
+        self.assertIn('"sort":["50 us","100 us","60 us"]', report.read_text(encoding="utf-8"))
+
 
 if __name__ == "__main__":
     SLUICE = os.path.abspath(sys.argv.pop(1))
