@@ -8,7 +8,9 @@ import csv
 import json
 import os
 import pathlib
+import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -344,6 +346,20 @@ queue_pairs = [1]
         fresh = time.time_ns() % 1_000_000_000_000
         self.assertIn("all sound", self.search("--first", str(fresh), "--seeds", "50"))  # a failure names the seed
         self.assertEqual(self.search("--first", "7", "--seeds", "1", "--show"), self.search("--first", "7", "--seeds", "1", "--show"))
+
+    def test_who_is_interrupted_while_making_a_case_simpler_stops_and_tells_the_simplest_so_far(self):
+        far = self.folder / "far.toml"
+        far.write_text(re.sub(r'(?m)^delay = \{ value = "[^"]*"', 'delay = { value = "1 s"', HARDWARE.read_text(encoding="utf-8")))  # all cases fail
+        with subprocess.Popen([SLUICE, "search", "--hardware", str(far), "--first", "1", "--seeds", "1", "--tries", "100000"],
+                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as searching:
+            while "a simpler case" not in searching.stderr.readline():
+                pass
+            searching.send_signal(signal.SIGINT)
+            told, said = searching.communicate(timeout=60)
+        self.assertIn(searching.returncode, (1, -signal.SIGINT))  # between two cases nobody holds it
+        self.assertLess(said.count("a simpler case"), 10)  # of 24
+        if searching.returncode == 1:
+            self.assertIn("The simplest case that was found to fail:", told)
 
     def test_a_report_holds_the_plots_and_says_simulated(self):
         self.simulate(TWO_LINES + points("CAS", [1, 2], within_percent=10))
