@@ -83,6 +83,7 @@ class TraceCommand final : public Command {
                               .reads_per_mille = static_cast<std::uint32_t>(settings_.reads),
                               .request_bytes = static_cast<std::uint32_t>(settings_.request_bytes),
                               .sizes = std::move(*sizes)};
+    if (sim::lasts_too_long(spec)) return fail(fmt::format("--rate = \"{}\": {}", settings_.rate, sim::kLastsTooLong));
     const auto written = write_output(settings_.out, sim::format_trace(sim::generate_trace(spec, settings_.seed)));
     if (!written) return tl::unexpected(written.error());
     return 0;

@@ -71,6 +71,15 @@ json x_value(const json& result, const std::string& x) {
   return result.at("numeric").get<bool>() ? json(std::stod(x)) : json(x);
 }
 
+// As the experiment has them: names would be drawn in the order of the alphabet.
+json names_in_order(const json& result) {
+  json names = json::array();
+  for (const json& point : result.at("points")) {
+    if (std::ranges::find(names, point.at("x")) == names.end()) names.push_back(point.at("x"));
+  }
+  return names;
+}
+
 // Lines are ours, points the paper's; where x is a name, bars and ticks.
 json plot_of(const json& result, const std::vector<Place>& places, const std::string& y_title) {
   json rows = json::array();
@@ -92,6 +101,7 @@ json plot_of(const json& result, const std::vector<Place>& places, const std::st
   }
   const bool numeric = result.at("numeric");
   json x = {{"field", "x"}, {"type", numeric ? "quantitative" : "nominal"}, {"title", result.at("x_title")}};
+  if (!numeric) x["sort"] = names_in_order(result);
   json y = {{"field", "y"}, {"type", "quantitative"}, {"title", y_title}, {"scale", {{"type", result.at("y_scale")}}}};
   json color = {{"field", "series"}, {"type", "nominal"}, {"title", nullptr}};
   if (std::ranges::all_of(places, [](const Place& place) { return place.series.empty(); })) color["legend"] = nullptr;

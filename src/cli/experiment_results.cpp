@@ -7,6 +7,7 @@
 #include <cmath>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <limits>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -66,11 +67,13 @@ Result<PointCache> PointCache::open(const std::string& folder, const std::string
   std::error_code error;
   std::filesystem::create_directories(folder, error);
   if (error) return fail(fmt::format("{}: cannot be made: {}", folder, error.message()));
-  const auto bytes = sim::read_text(program);
-  if (!bytes) return tl::unexpected(bytes.error());
+  // However large it is, with all that debuggers want to know.
+  std::ifstream in(program, std::ios::binary);
+  const std::string bytes{std::istreambuf_iterator<char>(in), {}};
+  if (bytes.empty()) return fail(fmt::format("{}: cannot be read", program));
   PointCache cache;
   cache.folder_ = folder;
-  cache.program_hash_ = content_hash(*bytes);
+  cache.program_hash_ = content_hash(bytes);
   return cache;
 }
 
@@ -186,6 +189,30 @@ std::string ExperimentOutcome::problem() const {
   return {};
 }
 
+namespace {
+
+using Place = std::tuple<std::size_t, std::size_t, std::size_t>;  // panel, series, x
+Place place_of(const sim::Point& point) { return {point.panel, point.series, point.x}; }
+
+// What the paper has at a place, by metric, of a range what is nearest to the median of ours; and the metrics that are farther from it than they mean to be.
+struct Beside {
+  std::map<std::string, double> paper;
+  std::vector<std::string> far;
+};
+std::map<Place, Beside> beside_paper(const ExperimentOutcome& outcome) {
+  std::map<Place, Beside> all;
+  for (const std::string& metric : outcome.compared_metrics()) {
+    for (const Summary& s : outcome.summaries(metric)) {
+      Beside& here = all[place_of(*s.point)];
+      if (!std::isnan(s.paper)) here.paper[metric] = s.paper;
+      if (s.promised() && !s.near()) here.far.push_back(metric);
+    }
+  }
+  return all;
+}
+
+}  // namespace
+
 json to_json(const ExperimentOutcome& outcome) {
   const sim::Experiment& e = *outcome.experiment;
   json out = {{"name", e.name},
@@ -206,23 +233,13 @@ json to_json(const ExperimentOutcome& outcome) {
               {"numeric", e.numeric},
               {"nearness", outcome.nearness().text},
               {"problem", outcome.problem()}};
-  // What is farther from the paper's points than it means to be, by place.
-  std::map<const sim::Point*, std::vector<std::string>> far;
-  for (const std::string& metric : outcome.compared_metrics()) {
-    for (const Summary& s : outcome.summaries(metric)) {
-      if (s.promised() && !s.near()) far[s.point].push_back(metric);
-    }
-  }
+  const std::map<Place, Beside> beside = beside_paper(outcome);
   out["points"] = json::array();
   for (std::size_t i = 0; i < e.points.size(); ++i) {
     const sim::Point& point = e.points[i];
     json metrics = json::object();
     for (const auto& [name, value] : outcome.results[i].metrics) metrics[name] = number_or_null(value);
-    json paper = json::object();
-    for (const std::string& metric : outcome.compared_metrics()) {
-      const double value = e.paper_at(point, metric, outcome.results[i].metric(metric));
-      if (!std::isnan(value)) paper[metric] = value;
-    }
+    const Beside& here = beside.at(place_of(point));
     out["points"].push_back({{"panel", e.panels[point.panel]},
                              {"series", e.series[point.series]},
                              {"x", e.xs[point.x]},
@@ -230,8 +247,8 @@ json to_json(const ExperimentOutcome& outcome) {
                              {"seed", point.seed},
                              {"hardware", e.hardware_of(point).name},
                              {"metrics", metrics},
-                             {"paper", paper},
-                             {"far", far[&point]},
+                             {"paper", here.paper},
+                             {"far", here.far},
                              {"events", outcome.results[i].events},
                              {"trace_hash", fmt::format("{:016x}", outcome.results[i].trace_hash)}});
   }
@@ -244,6 +261,7 @@ std::string to_csv(const ExperimentOutcome& outcome) {
   const sim::Experiment& e = *outcome.experiment;
   const std::vector<std::string> metrics = metrics_of(outcome.results);
   const std::vector<std::string> compared = outcome.compared_metrics();
+  const std::map<Place, Beside> beside = beside_paper(outcome);
   std::string out = fmt::format("panel,series,{},repetition,seed", e.x);
   for (const std::string& name : metrics) out += "," + quoted_if_needed(name);
   for (const std::string& name : compared) out += "," + quoted_if_needed("paper_" + name);
@@ -253,8 +271,9 @@ std::string to_csv(const ExperimentOutcome& outcome) {
     out += fmt::format("{},{},{},{},{}", quoted(e.panels[point.panel]), quoted(e.series[point.series]),
                        quoted_if_needed(e.xs[point.x]), point.repetition, point.seed);
     for (const std::string& name : metrics) out += "," + number_or_nothing(outcome.results[i].metric(name));
+    const auto& paper = beside.at(place_of(point)).paper;
     for (const std::string& name : compared)
-      out += "," + number_or_nothing(e.paper_at(point, name, outcome.results[i].metric(name)));
+      out += "," + (paper.contains(name) ? number_or_nothing(paper.at(name)) : "");
     out += fmt::format(",{:016x},{},{},yes\n", outcome.results[i].trace_hash, SLUICE_COMMIT,
                        quoted(e.hardware_of(point).name));
   }

@@ -87,13 +87,16 @@ class SearchCommand final : public Command {
   sim::SearchCase make_simple(const sim::Hardware& hardware, const sim::SearchCase& failing) const {
     Progress progress;
     std::uint64_t tried = 0;
+    bool stopped = false;  // by the user: what has been found so far is it
     // Each in a process of its own: it may die.
     const auto fails = [&](const sim::SearchCase& one) {
+      if (stopped) return false;
       progress.show(fmt::format("making it simpler: {} of at most {} tries", ++tried, settings_.tries));
       std::optional<std::size_t> failed;
       const std::vector<PointTask> task{{"a simpler case", [&] { return judge(hardware, one); }}};
-      (void)run_in_processes(
+      const auto ran = run_in_processes(
           task, 1, [](std::size_t, std::size_t) {}, &failed);
+      stopped = !ran && !failed;
       return failed.has_value();
     };
     return sim::shrink(failing, settings_.tries, fails);

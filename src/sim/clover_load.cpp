@@ -668,7 +668,7 @@ std::string lack(const Hardware& hardware, const CloverWorkload& workload) {
   if (workload.transport != "edm") return {};
   if (!hardware.edm) return "EDM needs hardware of its own: edm_hardware";
   if (workload.system != "clover" || workload.lock_threads != 0) return "EDM's messages do not pass a SwordBox";
-  return {};
+  return edm_lacks_ports(1 + std::min(workload.machines, workload.threads));
 }
 
 }  // namespace

@@ -186,6 +186,10 @@ TEST(CloverLoad, SaysWhyThereIsNoSuchRack) {
   CloverWorkload steered = over_edm("A");
   steered.system = "steering";
   EXPECT_NE(run_clover_load(with_edm(connectx5()), steered, 1).problem, "");
+  CloverWorkload many = over_edm("A");
+  many.threads = many.machines = 512;  // and the memory node
+  EXPECT_EQ(run_clover_load(with_edm(connectx5()), many, 1).problem,
+            "EDM's switch has 512 ports, and with the memory's there are 513 machines");
 }
 
 TEST(CloverLoad, DependsOnItsSeedAlone) {

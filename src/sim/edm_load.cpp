@@ -1,5 +1,7 @@
 #include "sim/edm_load.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <map>
@@ -59,32 +61,33 @@ void EdmWorkload::read(Fields& f) {
   f.integer("skip", skip, 0, 50'000'000, kOptional);
   f.rate("rate", trace.bits_per_second);
   f.integer("reads_per_mille", reads, 0, 1'000, kOptional);
-  f.byte_count("bytes", bytes, kOptional);
-  f.byte_count("request_bytes", request_bytes, kOptional);
-  f.byte_count("chunk_bytes", chunk_bytes, kOptional);
+  f.byte_count("bytes", bytes, 1, edm::kMaxMessageBytes, kOptional);
+  f.byte_count("request_bytes", request_bytes, 1, 64, kOptional);
+  f.byte_count("chunk_bytes", chunk_bytes, 8, 65'536, kOptional);
+  if (chunk_bytes % 8 != 0 && !f.failed()) f.fail(*f.node("chunk_bytes"), "chunk_bytes", "must be a multiple of 8 B");
   f.integer("framing_blocks", framing_blocks, 0, 8, kOptional);
   f.integer("gap_blocks", gap_blocks, 0, 8, kOptional);
   f.integer("active_per_pair", active, 1, 127, kOptional);
-  f.byte_count("mega_bytes", mega, kOptional);
+  f.byte_count("mega_bytes", mega, 0, 1u << 20, kOptional);
   f.duration("patience", cluster.patience, kOptional);
   f.choice("matching", matching, {"pim", "greedy"}, kOptional);
   f.choice("policy", policy, {"shortest", "first_come"}, kOptional);
   f.choice("model", model, {"protocol", "published"}, kOptional);
   as_published = model == "published";
-  read_rival(f);
-  trace.sizes =
-      SizeDistribution::constant(static_cast<std::uint32_t>(std::min<std::uint64_t>(bytes, edm::kMaxMessageBytes)));
+  trace.sizes = SizeDistribution::constant(static_cast<std::uint32_t>(bytes));
   read_sizes(f, trace.sizes);
   trace.nodes = cluster.nodes = static_cast<std::uint32_t>(nodes);
   trace.reads_per_mille = static_cast<std::uint32_t>(reads);
-  trace.request_bytes = static_cast<std::uint32_t>(std::min<std::uint64_t>(request_bytes, 64));
-  cluster.chunk_bytes = static_cast<std::uint32_t>(std::clamp<std::uint64_t>(chunk_bytes / 8 * 8, 8, 65'536));
+  trace.request_bytes = static_cast<std::uint32_t>(request_bytes);
+  cluster.chunk_bytes = static_cast<std::uint32_t>(chunk_bytes);
   cluster.framing_blocks = static_cast<std::uint32_t>(framing_blocks);
   cluster.gap_blocks = static_cast<std::uint32_t>(gap_blocks);
   cluster.active_per_pair = static_cast<std::uint32_t>(active);
-  cluster.mega_bytes = static_cast<std::uint32_t>(std::min<std::uint64_t>(mega, 1u << 20));
+  cluster.mega_bytes = static_cast<std::uint32_t>(mega);
   cluster.matching = matching == "pim" ? edm::Matching::kPim : edm::Matching::kGreedy;
   cluster.policy = policy == "shortest" ? edm::Policy::kShortestRemaining : edm::Policy::kFirstCome;
+  read_rival(f);
+  if (!f.failed() && lasts_too_long(trace)) f.fail(*f.node("rate"), "rate", kLastsTooLong);
 }
 
 void EdmWorkload::read_rival(Fields& f) {
@@ -103,38 +106,46 @@ void EdmWorkload::read_rival(Fields& f) {
   Duration hop{};
   f.choice("protocol", protocol, {"edm", "dctcp", "receiver_driven", "pfabric", "pfc", "cxl", "fastpass"}, kOptional);
   f.duration("propagation", hop, kOptional);
-  f.byte_count("packet_bytes", packet, kOptional);
-  f.byte_count("packet_framing", packet_framing, kOptional);
-  f.byte_count("message_framing", message_framing, kOptional);
-  f.byte_count("control_bytes", control, kOptional);
-  f.byte_count("ack_bytes", ack, kOptional);
-  f.byte_count("window", window, kOptional);
-  f.byte_count("mark_above", mark, kOptional);
-  f.byte_count("buffer", buffer, kOptional);
-  f.byte_count("credit", credit, kOptional);
-  f.byte_count("egress", egress, kOptional);
+  constexpr std::uint64_t kMostFraming = 1'024;
+  constexpr std::uint64_t kMostQueued = 1u << 30;
+  f.byte_count("packet_bytes", packet, 8, 65'536, kOptional);
+  f.byte_count("packet_framing", packet_framing, 0, kMostFraming, kOptional);
+  f.byte_count("message_framing", message_framing, 0, kMostFraming, kOptional);
+  f.byte_count("control_bytes", control, 0, kMostFraming, kOptional);
+  f.byte_count("ack_bytes", ack, 0, kMostFraming, kOptional);
+  f.byte_count("window", window, 0, kMostQueued, kOptional);
+  f.byte_count("mark_above", mark, 8, kMostQueued, kOptional);
+  f.byte_count("buffer", buffer, 8, kMostQueued, kOptional);
+  f.byte_count("credit", credit, 8, kMostQueued, kOptional);
+  f.byte_count("egress", egress, 8, kMostQueued, kOptional);
   f.duration("retransmit_after", rival.retransmit_after, kOptional);
   const auto found = std::ranges::find(kNames, protocol);
   is_rival = found != kNames.end();
   if (is_rival) rival.rival = static_cast<Rival>(found - kNames.begin());
   if (hop != Duration{}) propagation = hop;
-  const auto blocks = [](std::uint64_t bytes) {
-    return static_cast<std::uint32_t>(std::clamp<std::uint64_t>(bytes, 8, 1u << 30) / 8);
-  };
-  const auto up_to = [](std::uint64_t bytes, std::uint64_t most) {
-    return static_cast<std::uint32_t>(std::min(bytes, most));
-  };
   rival.nodes = cluster.nodes;
-  rival.packet_bytes = std::max(up_to(packet, 65'536), 8u);
-  rival.packet_framing_bytes = up_to(packet_framing, 1'024);
-  rival.message_framing_bytes = up_to(message_framing, 1'024);
-  rival.control_bytes = up_to(control, 1'024);
-  rival.ack_bytes = up_to(ack, 1'024);
-  rival.window_bytes = up_to(window, 1u << 30);
-  rival.mark_blocks = blocks(mark);
-  rival.buffer_blocks = blocks(buffer);
-  rival.credit_blocks = blocks(credit);
-  rival.egress_blocks = blocks(egress);
+  rival.packet_bytes = static_cast<std::uint32_t>(packet);
+  rival.packet_framing_bytes = static_cast<std::uint32_t>(packet_framing);
+  rival.message_framing_bytes = static_cast<std::uint32_t>(message_framing);
+  rival.control_bytes = static_cast<std::uint32_t>(control);
+  rival.ack_bytes = static_cast<std::uint32_t>(ack);
+  rival.window_bytes = static_cast<std::uint32_t>(window);
+  rival.mark_blocks = static_cast<std::uint32_t>(mark / 8);
+  rival.buffer_blocks = static_cast<std::uint32_t>(buffer / 8);
+  rival.credit_blocks = static_cast<std::uint32_t>(credit / 8);
+  rival.egress_blocks = static_cast<std::uint32_t>(egress / 8);
+  // A packet that nothing has room for would never come.
+  const std::uint64_t longest = trace.sizes.points.back().units * trace.sizes.unit_bytes + message_framing;
+  const std::uint64_t needs =
+      (std::min(std::max<std::uint64_t>(longest, trace.request_bytes), packet) + packet_framing + 7) / 8;
+  const bool drops = protocol == "dctcp" || protocol == "pfabric";
+  const bool no_buffer = drops && rival.buffer_blocks < needs;
+  const bool no_credit = protocol == "cxl" && rival.credit_blocks < needs;
+  if (f.failed() || (!no_buffer && !no_credit)) return;
+  const char* const key = no_buffer ? "buffer" : "credit";
+  const toml::node* const own = f.node(key, kOptional);
+  f.fail(own != nullptr ? *own : *f.node("packet_bytes"), key,
+         fmt::format("must have room for a packet, {} B", needs * 8));
 }
 
 namespace {

@@ -1,5 +1,7 @@
 #include "sim/edm_memory.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "base/check.h"
@@ -272,6 +274,12 @@ void EdmMemory::run(Time now) {
 void EdmChoice::read(Fields& f) {
   f.choice("edm_host", host, {"bus", "near"}, Fields::Need::kOptional);
   f.integer("edm_active", active, 1, 127, Fields::Need::kOptional);
+}
+
+std::string edm_lacks_ports(std::uint64_t machines) {
+  if (machines <= edm::kMaxPorts) return {};
+  return fmt::format("EDM's switch has {} ports, and with the memory's there are {} machines", edm::kMaxPorts,
+                     machines);
 }
 
 EdmSide::EdmSide(EventLoop& loop, Trace& trace, const Hardware& hardware, const EdmChoice& choice, std::uint32_t ports)

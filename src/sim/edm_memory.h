@@ -183,6 +183,9 @@ struct EdmChoice {
   void read(Fields& fields);  // edm_host, edm_active
 };
 
+// Why so many machines cannot be around EDM's switch; empty: they can.
+std::string edm_lacks_ports(std::uint64_t machines);
+
 // EDM beside the NICs of a rack: frames go over these, memory's messages here. That both are on one link is left out: what a store sends as
 // frames is little, and takes no time from memory's blocks (edm-interference).
 class EdmSide {

@@ -18,14 +18,18 @@ Duration up_to_blocks(Duration duration, Duration block) {
   return block * ((duration.picoseconds() + each - 1) / each);
 }
 
+TraceSpec spec_of(const EdmModesWorkload& workload) {
+  return {.nodes = workload.bed.hosts,
+          .messages = workload.messages,
+          .bits_per_second = workload.bits_per_second,
+          .reads_per_mille = workload.reads_per_mille,
+          .sizes = {{{1, 0}, {workload.write_bytes, 1'000}}, 1}};
+}
+
 std::vector<TraceRow> rows_of(const EdmTestbedHardware& hardware, const EdmModesWorkload& workload,
                               std::uint64_t seed) {
-  const TraceSpec spec{.nodes = workload.bed.hosts,
-                       .messages = workload.messages,
-                       .bits_per_second = workload.bits_per_second,
-                       .reads_per_mille = workload.reads_per_mille,
-                       .slot_ps = hardware.block().picoseconds(),
-                       .sizes = {{{1, 0}, {workload.write_bytes, 1'000}}, 1}};
+  TraceSpec spec = spec_of(workload);
+  spec.slot_ps = hardware.block().picoseconds();
   std::vector<TraceRow> rows = generate_trace(spec, seed);
   Rng rng = Rng(seed).fork("reads");
   Rng pairs = Rng(seed).fork("pairs");
@@ -169,11 +173,11 @@ void EdmModesWorkload::read(Fields& f) {
   f.integer("messages", messages, 1, 1'000'000, kOptional);
   f.rate("rate", bits_per_second);
   f.integer("reads_per_mille", reads, 0, 1'000, kOptional);
-  f.byte_count("write_bytes", write_most, kOptional);
-  f.byte_count("read_bytes", read_most, kOptional);
+  f.byte_count("write_bytes", write_most, 1, 100'000, kOptional);
+  f.byte_count("read_bytes", read_most, 0, 100'000, kOptional);
   f.integer("gap_blocks", gap_blocks, 0, 8, kOptional);
   f.integer("active_per_pair", active, 1, 127, kOptional);
-  f.byte_count("mega_bytes", mega, kOptional);
+  f.byte_count("mega_bytes", mega, 0, 1u << 20, kOptional);
   f.duration("patience", bed.patience, kOptional);
   f.choice("matching", matching, {"pim", "greedy"}, kOptional);
   f.choice("policy", policy, {"shortest", "first_come"}, kOptional);
@@ -182,14 +186,15 @@ void EdmModesWorkload::read(Fields& f) {
   bed.hosts = static_cast<std::uint32_t>(hosts);
   bed.gap_blocks = static_cast<std::uint32_t>(gap_blocks);
   bed.active_per_pair = static_cast<std::uint32_t>(active);
-  bed.mega_bytes = static_cast<std::uint32_t>(std::min<std::uint64_t>(mega, 1u << 20));
+  bed.mega_bytes = static_cast<std::uint32_t>(mega);
   bed.matching = matching == "pim" ? edm::Matching::kPim : edm::Matching::kGreedy;
   bed.policy = policy == "shortest" ? edm::Policy::kShortestRemaining : edm::Policy::kFirstCome;
   reads_per_mille = static_cast<std::uint32_t>(reads);
-  write_bytes = static_cast<std::uint32_t>(std::clamp<std::uint64_t>(write_most, 1, 100'000));
-  read_bytes = static_cast<std::uint32_t>(std::min<std::uint64_t>(read_most, 100'000));
+  write_bytes = static_cast<std::uint32_t>(write_most);
+  read_bytes = static_cast<std::uint32_t>(read_most);
   pairs = pairs_are == "mixed" ? Pairs::kMixed : Pairs::kApart;
   whole_blocks = times == "whole_blocks";
+  if (!f.failed() && lasts_too_long(spec_of(*this))) f.fail(*f.node("rate"), "rate", kLastsTooLong);
 }
 
 EdmModesOutcome run_both_modes(const EdmTestbedHardware& hardware, const EdmModesWorkload& workload,

@@ -21,6 +21,9 @@ using edm::UnitVerdict;
 
 namespace {
 constexpr std::int64_t kLongestRequestBlocks = 5;  // compare-and-swap: /MS/, address, two operands, /MT/
+constexpr std::uint64_t kMostBytes = 1u << 20;     // of an operation
+constexpr Duration kLongTimer =
+    Duration::seconds(10);  // an operation of that many ends before, whatever the link and what else is on it
 }  // namespace
 
 struct EdmTestbed::Node {
@@ -483,19 +486,18 @@ Result<EdmTestbedHardware> load_edm_testbed_hardware(const std::string& path) {
 void EdmTestbedWorkload::read(Fields& f) {
   f.choice("stack", stack, {"edm", "ethernet", "rocev2", "tcp"}, Fields::Need::kOptional);
   f.choice("operation", operation, {"read", "write"});
-  f.byte_count("bytes", bytes, Fields::Need::kOptional);
+  f.byte_count("bytes", bytes, 1, kMostBytes, Fields::Need::kOptional);
   f.duration("dram", dram, Fields::Need::kOptional);
   std::uint64_t frame = 0;
   std::uint64_t percent = 0;
   std::string preemption = "on";
-  f.byte_count("frame_bytes", frame, Fields::Need::kOptional);
+  f.byte_count("frame_bytes", frame, 64, 9'000, Fields::Need::kOptional);
   f.integer("frames_percent", percent, 0, 100, Fields::Need::kOptional);
   f.choice("preemption", preemption, {"on", "off"}, Fields::Need::kOptional);
   f.integer("operations", operations, 1, 100'000, Fields::Need::kOptional);
-  background.frame_bytes = static_cast<std::uint32_t>(frame == 0 ? 0 : std::clamp<std::uint64_t>(frame, 64, 9'000));
+  background.frame_bytes = static_cast<std::uint32_t>(frame);
   background.percent = static_cast<std::uint32_t>(percent);
   background.preemption = preemption == "on";
-  bytes = std::clamp<std::uint64_t>(bytes, 1, 1 << 20);
 }
 
 namespace {
@@ -538,7 +540,12 @@ std::vector<double> first_blocks(EdmTestbed& bed, const EdmTestbedWorkload& work
   for (std::uint64_t i = 0; i < workload.operations; ++i) {
     const Time start = bed.now() + Duration::picoseconds(static_cast<std::int64_t>(rng.below(5'000'000)));
     bed.run(start);
-    const std::size_t written = bed.host(1).written().size();
+    const auto& written = bed.host(1).written();
+    const std::size_t before = written.size();
+    const auto came = [&] {
+      return std::accumulate(written.begin() + static_cast<std::ptrdiff_t>(before), written.end(), std::uint64_t{0},
+                             [](std::uint64_t sum, const auto& chunk) { return sum + chunk.bytes; });
+    };
     SLUICE_CHECK(workload.operation == "read"
                      ? bed.host(0).read(start, PortId(1), 0, bytes, i)
                      : bed.host(0).write(start, PortId(1), 0, std::vector<std::uint8_t>(bytes)));
@@ -547,9 +554,9 @@ std::vector<double> first_blocks(EdmTestbed& bed, const EdmTestbedWorkload& work
     bool over = false;
     while (!over) {
       bed.run(bed.now() + Duration::nanoseconds(100));
-      over = workload.operation == "read" ? bed.host(0).poll_done(done) : bed.host(1).written().size() != written;
+      over = workload.operation == "read" ? bed.host(0).poll_done(done) : came() == bytes;
     }
-    const Time first = workload.operation == "read" ? done.first_block : bed.host(1).written().back().first_block;
+    const Time first = workload.operation == "read" ? done.first_block : written.at(before).first_block;
     SLUICE_CHECK(!done.null);
     took.push_back(ns(first - start));
   }
@@ -557,7 +564,9 @@ std::vector<double> first_blocks(EdmTestbed& bed, const EdmTestbedWorkload& work
 }
 
 Metrics run_with_frames(const EdmTestbedHardware& hardware, const EdmTestbedWorkload& workload) {
-  EdmTestbed bed(hardware, 2, 4'096, workload.dram, workload.background);
+  EdmTestbed bed(
+      hardware,
+      {.memory_bytes = kMostBytes, .dram = workload.dram, .background = workload.background, .read_timer = kLongTimer});
   std::vector<double> took = first_blocks(bed, workload);
   SLUICE_CHECK(bed.broken_frames() == 0);
   std::sort(took.begin(), took.end());
@@ -568,31 +577,41 @@ Metrics run_with_frames(const EdmTestbedHardware& hardware, const EdmTestbedWork
           {"frames", static_cast<double>(bed.frames())}};
 }
 
+// When the first and the last block of the data had been processed.
+struct Blocks {
+  Time first{};
+  Time last{};
+};
+Blocks one_operation(EdmTestbed& bed, const EdmTestbedWorkload& workload, std::uint64_t length) {
+  const auto bytes = static_cast<std::uint32_t>(length);
+  const bool reads = workload.operation == "read";
+  SLUICE_CHECK(reads ? bed.host(0).read(Time{}, PortId(1), 0, bytes, 1)
+                     : bed.host(0).write(Time{}, PortId(1), 0, std::vector<std::uint8_t>(bytes)));
+  bed.wake(0);
+  while (bed.run_one()) continue;
+  if (reads) {
+    edm::Done done;
+    SLUICE_CHECK(bed.host(0).poll_done(done) && !done.null);
+    return {done.first_block, done.last_block};
+  }
+  SLUICE_CHECK(!bed.host(1).written().empty());
+  return {bed.host(1).written().front().first_block, bed.host(1).written().back().last_block};
+}
+
 }  // namespace
 
 std::vector<std::pair<std::string, double>> run_edm_testbed(const EdmTestbedHardware& hardware,
                                                             const EdmTestbedWorkload& workload) {
   if (workload.stack != "edm") return run_other_stack(hardware, workload);
   if (workload.background.frame_bytes != 0) return run_with_frames(hardware, workload);
-  EdmTestbed bed(hardware, 2, std::size_t{2} << 20, workload.dram);
-  const auto bytes = static_cast<std::uint32_t>(workload.bytes);
-  const bool reads = workload.operation == "read";
-  SLUICE_CHECK(reads ? bed.host(0).read(Time{}, PortId(1), 0, bytes, 1)
-                     : bed.host(0).write(Time{}, PortId(1), 0, std::vector<std::uint8_t>(bytes)));
-  bed.wake(0);
-  bed.run(Time::at(Duration::milliseconds(1)));
-  Time first;
-  Time last;
-  if (reads) {
-    edm::Done done;
-    SLUICE_CHECK(bed.host(0).poll_done(done) && !done.null);
-    first = done.first_block;
-    last = done.last_block;
-  } else {
-    SLUICE_CHECK(!bed.host(1).written().empty());
-    first = bed.host(1).written().front().first_block;
-    last = bed.host(1).written().back().last_block;
-  }
+  const EdmTestbed::Settings settings{.memory_bytes = kMostBytes, .dram = workload.dram, .read_timer = kLongTimer};
+  EdmTestbed whole(hardware, settings);
+  const Blocks blocks = one_operation(whole, workload, workload.bytes);
+  // Where the time to the first block went: of the first chunk alone, among whose passages those of others would be.
+  EdmTestbed bed(hardware, settings);
+  const Time first =
+      one_operation(bed, workload, std::min<std::uint64_t>(workload.bytes, edm::HostConfig{}.chunk_bytes)).first;
+  SLUICE_CHECK(first == blocks.first);
   // Up to the first block of the data: what lies between coming and going is a stack's, what between going and coming a link's.
   Duration compute{};
   Duration memory{};
@@ -612,7 +631,7 @@ std::vector<std::pair<std::string, double>> run_edm_testbed(const EdmTestbedHard
   }
   (where == "host 0 takes" ? compute : memory) = (where == "host 0 takes" ? compute : memory) + (first - since);
   return {{"first_ns", ns(first - Time{})},
-          {"last_ns", ns(last - Time{})},
+          {"last_ns", ns(blocks.last - Time{})},
           {"compute_ns", ns(compute)},
           {"switch_ns", ns(in_switch)},
           {"memory_ns", ns(memory)},

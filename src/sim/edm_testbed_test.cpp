@@ -47,6 +47,18 @@ TEST(EdmTestbed, AWriteTakesAsLongAsTable1SaysToTheCycle) {
   EXPECT_DOUBLE_EQ(m["pcs_ns"], 40.96);
 }
 
+TEST(EdmTestbed, OfAMessageOfManyChunksTheTimeToTheFirstBlockIsAllAccountedFor) {
+  for (const char* operation : {"read", "write"}) {
+    for (const std::uint64_t bytes : {64u, 256u, 1'024u, 1u << 20}) {
+      auto m = measured({.operation = operation, .bytes = bytes});
+      const double sum =
+          m["compute_ns"] + m["switch_ns"] + m["memory_ns"] + m["pcs_ns"] + m["pma_ns"] + m["propagation_ns"];
+      EXPECT_NEAR(sum, m["first_ns"], 1e-6) << operation << " " << bytes;
+      EXPECT_GE(m["last_ns"], m["first_ns"] + static_cast<double>(bytes) / 8 * 2.56) << operation << " " << bytes;
+    }
+  }
+}
+
 // Table 1's "network stack latency" besides links, which its own rows add up to.
 TEST(EdmStacks, AddUpToTheNetworkStackLatenciesOfTable1) {
   const EdmTestbedHardware h = hardware();
@@ -393,6 +405,18 @@ TEST(EdmTestbed, FramesHoldUpMemoryByLessThanABlockALinkWhenTheyArePreempted) {
         EXPECT_GT(m["frames"], 0);
       }
     }
+  }
+}
+
+TEST(EdmTestbed, BesideFramesAnOperationOfManyChunksIsOverBeforeTheNext) {
+  for (const char* operation : {"read", "write"}) {
+    EdmTestbedWorkload workload = beside_frames(1'500, 50, true);
+    workload.operation = operation;
+    workload.bytes = 1u << 20;  // takes longer than a read's timer at the testbed's own
+    workload.operations = 3;
+    auto m = measured(workload);
+    EXPECT_GT(m["first_ns"], 296.9) << operation;
+    EXPECT_GT(m["frames"], 3 * (1u << 20) / 3'000) << operation;  // as many as there were while all bytes came
   }
 }
 

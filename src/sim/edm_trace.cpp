@@ -39,6 +39,12 @@ constexpr std::uint64_t kLn2 = 2'977'044'472;  // times 2^32
 // A hundred hours of 0.64 ns blocks: what comes after it can be told in picoseconds, too.
 constexpr std::int64_t kLastSlot = std::int64_t{1} << 49;
 
+// A message every so many femtoseconds, all nodes together.
+Wide interval_fs(const TraceSpec& spec) {
+  const Wide bits = Wide{spec.sizes.mean_bytes()} * 8;
+  return bits * 1'000'000'000'000'000u / spec.bits_per_second / spec.nodes;
+}
+
 // The seven numbers of a line.
 bool numbers_of(std::string_view line, std::array<std::int64_t, 7>& out) {
   const char* at = line.data();
@@ -207,22 +213,25 @@ std::uint64_t draw_exponential(Rng& rng, std::uint64_t mean) {
   return static_cast<std::uint64_t>(ln * mean >> 32);
 }
 
+bool lasts_too_long(const TraceSpec& spec) {
+  constexpr std::uint64_t kMostMeans = 45;  // -ln(2^-64)
+  return interval_fs(spec) * kMostMeans * spec.messages >> 64 != 0;
+}
+
 std::vector<TraceRow> generate_trace(const TraceSpec& spec, std::uint64_t seed) {
   SLUICE_CHECK(spec.nodes >= 2 && spec.bits_per_second != 0 && !spec.sizes.points.empty());
+  SLUICE_CHECK(!lasts_too_long(spec));
   Rng times = Rng(seed).fork("times");
   Rng places = Rng(seed).fork("places");
   Rng sizes = Rng(seed).fork("sizes");
   Rng kinds = Rng(seed).fork("kinds");
-  // A message every so many femtoseconds, all nodes together.
-  const auto bits = Wide{spec.sizes.mean_bytes()} * 8;
-  const auto interval_fs =
-      static_cast<std::uint64_t>(bits * 1'000'000'000'000'000u / spec.bits_per_second / spec.nodes);
+  const auto interval = static_cast<std::uint64_t>(interval_fs(spec));
   std::vector<TraceRow> rows;
   rows.reserve(spec.messages);
   std::uint64_t now_fs = 0;
   const std::uint64_t slot_fs = static_cast<std::uint64_t>(spec.slot_ps) * 1'000;
   for (std::uint64_t i = 0; i < spec.messages; ++i) {
-    now_fs += draw_exponential(times, interval_fs);
+    now_fs += draw_exponential(times, interval);
     const std::uint64_t source = places.below(spec.nodes);
     const std::uint64_t destination = (source + 1 + places.below(spec.nodes - 1)) % spec.nodes;
     const bool reads = kinds.below(1'000) < spec.reads_per_mille;

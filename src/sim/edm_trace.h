@@ -67,7 +67,11 @@ struct TraceSpec {
   SizeDistribution sizes;
 };
 
-// Poisson arrivals, between any two nodes alike.
+// Whether, by a draw that is as bad as it may be, the last message would come later than 2^64 fs; and what is then to be said of the rate.
+bool lasts_too_long(const TraceSpec& spec);
+inline constexpr std::string_view kLastsTooLong = "must be higher: so many messages would come over more than 400 s";
+
+// Poisson arrivals, between any two nodes alike. REQUIRES: it does not last too long.
 std::vector<TraceRow> generate_trace(const TraceSpec& spec, std::uint64_t seed);
 
 // An exponential variate of that mean, rounded down.

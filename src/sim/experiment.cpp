@@ -439,7 +439,8 @@ double PointResult::metric(std::string_view name) const {
 bool Tolerance::holds(double ours, double paper) const {
   if ((or_else == "above" && ours >= paper) || (or_else == "below" && ours <= paper)) return true;
   if (percent != 0 && std::abs(ours / paper - 1) * 100 > static_cast<double>(percent)) return false;
-  if (factor != 0 && std::max(ours / paper, paper / ours) > static_cast<double>(factor)) return false;
+  if (factor != 0 && (ours / paper < 0 || std::max(ours / paper, paper / ours) > static_cast<double>(factor)))
+    return false;
   return points == 0 || std::abs(ours - paper) <= static_cast<double>(points);
 }
 

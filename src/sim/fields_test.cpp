@@ -2,11 +2,15 @@
 
 #include <gmock/gmock.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 
+#include "sim/edm_load.h"
+#include "sim/edm_modes.h"
 #include "sim/experiment.h"
 #include "sim/hardware.h"
+#include "sim/tenant_load.h"
 
 namespace sluice::sim {
 namespace {
@@ -128,6 +132,86 @@ TEST_F(Broken, ExtremesAreRefusedBeforeAnythingIsSimulated) {
   EXPECT_THAT(message("measure = \"500 us\"", "measure = \"500 us\"\nbytes = \"0 B\""), HasSubstr("from 1 to"));
   EXPECT_THAT(message("measure = \"500 us\"", "measure = \"500 us\"\nbytes = \"8589934591 GiB\""),
               HasSubstr("from 1 to"));
+}
+
+TEST(Tolerance, OfAFactorHoldsNothingOfTheOtherSign) {
+  Tolerance twice;
+  twice.factor = 2;
+  EXPECT_TRUE(twice.holds(-5, -3));
+  EXPECT_FALSE(twice.holds(-5, -2));
+  EXPECT_FALSE(twice.holds(-5, 5));
+  EXPECT_FALSE(twice.holds(0, 5));
+}
+
+// What reading a workload of a few settings says.
+template <class W>
+std::string told(const std::string& settings) {
+  const auto table = parse_toml("rate = \"40 Gb/s\"\n" + settings, "my.toml");
+  std::string error;
+  Fields fields(*table, "my.toml", "workload", error);
+  W().read(fields);
+  return error;
+}
+
+TEST(EdmWorkload, RefusesWhatWouldNeverEndAndWhatIsNotWhatWasAskedFor) {
+  const auto message = told<EdmWorkload>;
+  EXPECT_EQ(message("bytes = \"16777215 B\""), "");
+  EXPECT_THAT(message("bytes = \"0 B\""), HasSubstr("bytes must be a number of bytes"));
+  EXPECT_THAT(message("bytes = \"64 MiB\""), HasSubstr("from 1 to 16777215 B"));
+  EXPECT_THAT(message("request_bytes = \"0 B\""), HasSubstr("from 1 to 64 B"));
+  EXPECT_THAT(message("chunk_bytes = \"100 B\""), HasSubstr("chunk_bytes must be a multiple of 8 B"));
+  EXPECT_THAT(message("packet_bytes = \"128 KiB\""), HasSubstr("from 8 to 65536 B"));
+  // A packet of 1,456 B never joins a queue of less, and never has so much credit.
+  EXPECT_EQ(message("protocol = \"dctcp\"\nbytes = \"4 KiB\"\nbuffer = \"1456 B\""), "");
+  EXPECT_THAT(message("protocol = \"dctcp\"\nbytes = \"4 KiB\"\nbuffer = \"1448 B\""),
+              AllOf(HasSubstr("line 4"), HasSubstr("buffer must have room for a packet, 1456 B")));
+  EXPECT_EQ(message("protocol = \"cxl\"\ncredit = \"64 B\""), "");
+  EXPECT_THAT(message("protocol = \"cxl\"\ncredit = \"64 B\"\npacket_framing = \"1 B\""),
+              HasSubstr("credit must have room for a packet, 72 B"));
+  EXPECT_THAT(message("protocol = \"cxl\"\nbytes = \"9 KiB\"\npacket_bytes = \"9 KiB\""),
+              AllOf(HasSubstr("line 4"), HasSubstr("credit must have room")));
+}
+
+TEST(EdmWorkload, RefusesATraceWhoseTimesAreTooLong) {
+  const TraceSpec spec{
+      .nodes = 2, .messages = 1'000, .bits_per_second = 1'000'000, .sizes = SizeDistribution::constant(1 << 20)};
+  EXPECT_TRUE(lasts_too_long(spec));
+  TraceSpec shorter = spec;
+  shorter.messages = 90;
+  EXPECT_FALSE(lasts_too_long(shorter));
+  const auto rows = generate_trace(shorter, 1);
+  EXPECT_TRUE(std::ranges::is_sorted(rows, {}, &TraceRow::slot));
+  EXPECT_NEAR(static_cast<double>(rows.back().slot) * 0.64e-9, 90 * (1 << 23) / 2e6, 120);
+}
+
+TEST(EdmModesWorkload, TakesNoOtherSizesThanItWasAskedFor) {
+  const auto message = told<EdmModesWorkload>;
+  EXPECT_EQ(message(""), "");
+  EXPECT_THAT(message("write_bytes = \"0 B\""), HasSubstr("from 1 to 100000 B"));
+  EXPECT_THAT(message("mega_bytes = \"2 MiB\""), HasSubstr("from 0 to 1048576 B"));
+}
+
+TEST(EdmTestbedWorkload, TakesNoOtherSizesThanItWasAskedFor) {
+  const auto message = [](const std::string& settings) {
+    const auto table = parse_toml("operation = \"read\"\n" + settings, "my.toml");
+    std::string error;
+    Fields fields(*table, "my.toml", "workload", error);
+    EdmTestbedWorkload().read(fields);
+    return error;
+  };
+  EXPECT_EQ(message("bytes = \"1 MiB\"\nframe_bytes = \"9000 B\""), "");
+  EXPECT_THAT(message("bytes = \"2 MiB\""), HasSubstr("from 1 to 1048576 B"));
+  EXPECT_THAT(message("frame_bytes = \"1 B\""), HasSubstr("from 64 to 9000 B"));
+}
+
+TEST(TenantWorkload, AsksAfterASpanOfTheRunAndNotOfWhatComesLater) {
+  const auto message = [](const std::string& settings) {
+    return told<TenantWorkload>("scenario = \"death\"\nwarm_up = \"1 ms\"\nmeasure = \"2 ms\"\n" + settings);
+  };
+  EXPECT_EQ(message("span_from = \"2 ms\"\nspan = \"1 ms\"\ndies_at = \"3 ms\""), "");
+  EXPECT_THAT(message("span_from = \"2 ms\""), HasSubstr("span is missing"));
+  EXPECT_THAT(message("span_from = \"2100 us\"\nspan = \"1 ms\""), HasSubstr("span must be over"));
+  EXPECT_THAT(message("span = \"1 ms\"\ndies_at = \"3001 us\""), HasSubstr("dies_at must be before"));
 }
 
 }  // namespace

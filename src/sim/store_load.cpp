@@ -632,7 +632,7 @@ std::string lack(const Hardware& hardware, const StoreWorkload& workload) {
   if (!hardware.edm) return "EDM needs hardware of its own: edm_hardware";
   if (workload.box != "none") return "EDM's messages do not pass a SwordBox";
   if (!workload.faults.empty()) return "faults are of links that carry frames, and over EDM nothing goes in frames";
-  return {};
+  return edm_lacks_ports(workload.memory_nodes + std::min(workload.machines, workload.threads));
 }
 
 }  // namespace

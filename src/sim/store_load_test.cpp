@@ -1,6 +1,7 @@
 // FUSEE and Sherman on the simulated rack: small runs, of which something certain can be said.
 #include "sim/store_load.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "base/effort_test.h"
@@ -179,6 +180,9 @@ TEST(StoreLoad, RefusesWhatNoStoreCanBe) {
   EXPECT_NE(run_store_load(connectx5(), workload, 1).problem, "") << "hardware without EDM";
   workload.box = "words";
   EXPECT_NE(run_store_load(with_edm(connectx5()), workload, 1).problem, "");
+  workload.box = "none";
+  workload.threads = workload.machines = 600;
+  EXPECT_THAT(run_store_load(with_edm(connectx5()), workload, 1).problem, ::testing::HasSubstr("has 512 ports"));
 }
 
 }  // namespace

@@ -25,7 +25,7 @@ void TenantWorkload::read(Fields& f) {
   f.integer("load_gbps", load_gbps, 1, 10'000, kOptional);
   f.duration("dies_at", dies_at, kOptional);
   f.duration("span_from", span_from, kOptional);
-  f.span("span", span, kOptional);
+  f.span("span", span, scenario == "death" ? Fields::Need::kRequired : kOptional);
   f.choice("op", op, {"read", "write"}, kOptional);
   f.integer("others", others, 1, 1024, kOptional);
   f.byte_count("bytes", bytes, 1, 16u << 20, kOptional);
@@ -47,6 +47,12 @@ void TenantWorkload::read(Fields& f) {
   f.duration("give_up", give_up, kOptional);
   f.toggle("lossless", lossless, kOptional);
   f.integer("ack_timeout", ack_timeout, 1, 31, kOptional);
+  if (scenario != "death" || f.failed()) return;
+  const Duration all = warm_up + measure;
+  if (span_from + span > all)
+    f.fail(*f.node("span"), "span", "must be over, from span_from on, when warm_up and measure are");
+  if (dies_at > all && !f.failed())
+    f.fail(*f.node("dies_at"), "dies_at", "must be before warm_up and measure are over");
 }
 
 namespace {

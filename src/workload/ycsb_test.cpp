@@ -55,6 +55,16 @@ TEST(Zipf, GivesTheHottestOfAThousandKeysItsShareAsYcsbDoes) {
   EXPECT_NEAR(hottest, 1e6 / zeta(1024, 0.99), 1500);
 }
 
+TEST(Zipf, DrawsAsManyOfEitherHalfWhereAllWeighAlike) {
+  for (const std::uint64_t items : {std::uint64_t{10'000'000'000}, std::uint64_t{1} << 40}) {
+    const Zipf zipf(items, 0);
+    Rng rng(3);
+    int lower = 0;
+    for (int i = 0; i < 100'000; ++i) lower += zipf.draw(rng) < items / 2 ? 1 : 0;
+    EXPECT_NEAR(lower, 50'000, 800) << items;
+  }
+}
+
 TEST(Zipf, ApproximatesRanksBeyondTheExactOnes) {
   // With theta 1, as many draws fall between 10^5 and 10^6 as between 10^6 and 10^7.
   const Zipf zipf(10'000'000, 1000);

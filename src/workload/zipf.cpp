@@ -13,6 +13,7 @@ __extension__ using Wide = unsigned __int128;
 
 constexpr int kFractionBits = 48;  // of logarithms
 constexpr std::uint64_t kExactRanks = 1u << 16;
+constexpr int kSpareBits = 9;  // 2^40 weights of 2^96 have a sum of more than 128 bits
 
 // log2(x) as a fixed-point number with kFractionBits, by repeated squaring. REQUIRES: x > 0.
 std::uint64_t log2_fixed(std::uint64_t x) {
@@ -71,11 +72,11 @@ Zipf::Zipf(std::uint64_t items, std::uint32_t theta_thousandths) : items_(items)
     const std::uint64_t middle = run.first + (run.length - 1) / 2;
     const Wide exponent = Wide{log2_fixed(middle + 1)} * theta_thousandths / 1000;
     exact.push_back(exp2_negative(exponent, roots_of_half) * run.length);
-    sum += exact.back();
+    sum += exact.back() >> kSpareBits;
   }
   // Scaled down so that their sum has at most 63 bits.
-  int shift = 0;
-  while ((sum >> shift) >> 63 != 0) ++shift;
+  int shift = kSpareBits;
+  while ((sum >> (shift - kSpareBits)) >> 63 != 0) ++shift;
   std::vector<std::uint64_t> weights;
   weights.reserve(exact.size());
   for (const Wide w : exact) weights.push_back(std::max<std::uint64_t>(1, static_cast<std::uint64_t>(w >> shift)));

@@ -8,7 +8,9 @@ import csv
 import json
 import os
 import pathlib
+import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -69,6 +71,20 @@ threads = [1, 2]
 [[series]]
 name = "Clover"
 system = "clover"
+"""
+
+# One point, simulated with two seeds.
+TWICE = TWO_LINES[:TWO_LINES.index("[workload]")].replace('"verbs"', '"order"').replace('y = "throughput"', 'y = "share"') + """
+repetitions = 2
+[workload]
+addresses = 64
+theta_thousandths = 990
+bytes = "64 B"
+interval = "200 ns"
+requests = 3000
+gap = 1
+[sweep]
+queue_pairs = [32]
 """
 
 
@@ -176,23 +192,27 @@ class Experiment(unittest.TestCase):
             self.assertEqual((first["simulated"], second["simulated"]), ("yes", "yes"))
 
     def test_of_two_repetitions_the_median_lies_between(self):
-        order = TWO_LINES[:TWO_LINES.index("[workload]")].replace('"verbs"', '"order"').replace('y = "throughput"', 'y = "share"') + """
-repetitions = 2
-[workload]
-addresses = 64
-theta_thousandths = 990
-bytes = "64 B"
-interval = "200 ns"
-requests = 3000
-gap = 1
-[sweep]
-queue_pairs = [32]
-"""
-        said = self.simulate(order).stdout
+        said = self.simulate(TWICE).stdout
         with open(self.folder / "out" / "mine.csv", encoding="utf-8") as file:
             shares = [float(row["share"]) for row in csv.DictReader(file)]
         self.assertNotEqual(*shares)
         self.assertIn(f"{sum(shares) / 2:.4g}\n", said)
+
+    def test_of_a_range_what_is_nearest_to_the_median_is_the_papers(self):
+        self.simulate(TWICE)
+        with open(self.folder / "out" / "mine.csv", encoding="utf-8") as file:
+            least, most = sorted(float(row["share"]) for row in csv.DictReader(file))
+        median = (least + most) / 2
+        low, high = median - (most - least) / 4, median + (most - least) / 4  # neither of the two is in it
+        text = TWICE + f'\n[[paper]]\nsource = "made up"\nwithin_percent = 1\ny = [{low}]\nup_to = [{high}]\n'
+        self.assertIn("+0.0%", self.simulate(text, "--check").stdout)
+        result = json.loads((self.folder / "out" / "mine.json").read_text(encoding="utf-8"))
+        for point in result["points"]:
+            self.assertAlmostEqual(point["paper"]["share"], median, places=2)
+        report = self.folder / "report.html"
+        subprocess.run([SLUICE, "report", "--results", str(self.folder / "out"), "--out", str(report)], check=True, timeout=60,
+                       capture_output=True)
+        self.assertIn('"+0.0 %"', report.read_text(encoding="utf-8"))
 
     def test_one_name_for_two_is_refused_before_anything_is_simulated(self):
         for wrong, words in ((TWO_LINES.replace('"CAS"', '"WRITE"'), ("series", "WRITE")), (TWO_LINES.replace("[1, 2]", "[1, 2, 1.0]"), ("queue_pairs", "twice"))):
@@ -221,6 +241,15 @@ queue_pairs = [32]
             for point in (self.folder / "out" / "points").glob("*.json"):
                 point.write_text(broken)
             self.assertEqual(self.rates(), rates)
+
+    def test_a_program_of_any_size_keeps_points(self):
+        large = self.folder / "sluice"
+        shutil.copy(SLUICE, large)
+        os.truncate(large, 80 << 20)  # as one with all that debuggers want to know
+        (self.folder / "mine.toml").write_text(TWO_LINES)
+        subprocess.run([large, "experiment", str(self.folder / "mine.toml"), "--out", str(self.folder / "out")], check=True, timeout=120,
+                       capture_output=True)
+        self.assertEqual(len(list((self.folder / "out" / "points").glob("*.json"))), 4)
 
     def test_check_without_a_promise_is_refused_before_anything_is_simulated(self):
         said = self.simulate(TWO_LINES + points("CAS", [1, 2]), "--check", code=1).stderr
@@ -318,6 +347,20 @@ queue_pairs = [1]
         self.assertIn("all sound", self.search("--first", str(fresh), "--seeds", "50"))  # a failure names the seed
         self.assertEqual(self.search("--first", "7", "--seeds", "1", "--show"), self.search("--first", "7", "--seeds", "1", "--show"))
 
+    def test_who_is_interrupted_while_making_a_case_simpler_stops_and_tells_the_simplest_so_far(self):
+        far = self.folder / "far.toml"
+        far.write_text(re.sub(r'(?m)^delay = \{ value = "[^"]*"', 'delay = { value = "1 s"', HARDWARE.read_text(encoding="utf-8")))  # all cases fail
+        with subprocess.Popen([SLUICE, "search", "--hardware", str(far), "--first", "1", "--seeds", "1", "--tries", "100000"],
+                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as searching:
+            while "a simpler case" not in searching.stderr.readline():
+                pass
+            searching.send_signal(signal.SIGINT)
+            told, said = searching.communicate(timeout=60)
+        self.assertIn(searching.returncode, (1, -signal.SIGINT))  # between two cases nobody holds it
+        self.assertLess(said.count("a simpler case"), 10)  # of 24
+        if searching.returncode == 1:
+            self.assertIn("The simplest case that was found to fail:", told)
+
     def test_a_report_holds_the_plots_and_says_simulated(self):
         self.simulate(TWO_LINES + points("CAS", [1, 2], within_percent=10))
         report = self.folder / "report.html"
@@ -327,6 +370,14 @@ queue_pairs = [1]
         for words in ("WRITEs and CASes", "simulated", "as near the paper&#39;s" if "&#39;" in text else "as near the paper"):
             self.assertIn(words, text)
         self.assertGreater(os.path.getsize(report), 100_000)  # it carries its plotting library
+
+    def test_a_report_draws_names_in_the_order_of_the_experiment(self):
+        text = TWO_LINES.replace("queue_pairs = [1, 2]", 'measure = ["50 us", "100 us", "60 us"]').replace('x = "queue_pairs"', 'x = "measure"')
+        self.simulate(text.replace('measure = "50 us"', "queue_pairs = 1"))
+        report = self.folder / "report.html"
+        subprocess.run([SLUICE, "report", "--results", str(self.folder / "out"), "--out", str(report)], check=True, timeout=60,
+                       capture_output=True)
+        self.assertIn('"sort":["50 us","100 us","60 us"]', report.read_text(encoding="utf-8"))
 
 
 if __name__ == "__main__":
