@@ -28,7 +28,6 @@ bool is_made_anew(Verdict verdict) { return verdict == Verdict::kAtomicReplaced 
 Box::Box(const BoxConfig& config)
     : config_(config), on_(config.on), connections_(config.connections, counters_, *this), hold_(config.held_frames) {
   releasing_.reserve(std::size_t{config.connections.connections} * 2);
-  use_.resize(config.connections.connections);
   if (config.watch_paths) paths_.resize(config.connections.connections);
 }
 
@@ -47,10 +46,9 @@ void Box::set_rule(std::unique_ptr<Rule> rule, Time fenced_until) {
 }
 
 std::vector<MemoryUse> Box::account() const {
-  std::vector<MemoryUse> uses{
-      {Feature::kConnections, "both ends' numbers and progress, index", connections_.capacity(), connections_.bytes()},
-      {Feature::kConnections, "counts", use_.size(), bytes_of(use_)},
-      {Feature::kHolding, "packets that wait", hold_.capacity(), hold_.bytes(), true}};
+  std::vector<MemoryUse> uses{{Feature::kConnections, "both ends' numbers and progress, counts, index",
+                               connections_.capacity(), connections_.bytes()},
+                              {Feature::kHolding, "packets that wait", hold_.capacity(), hold_.bytes(), true}};
   if (rule_) rule_->account(uses);
   if (multiplexer_) multiplexer_->account(uses);
   return uses;
@@ -63,14 +61,15 @@ std::vector<BusyConnection> Box::busiest(std::size_t most) const {
   }
   const std::size_t n = std::min(most, alive.size());
   std::ranges::partial_sort(alive, alive.begin() + static_cast<std::ptrdiff_t>(n), std::greater<>{},
-                            [this](ConnectionIndex i) { return std::pair(use_[i].requests, ~i); });
+                            [this](ConnectionIndex i) { return std::pair(connections_.use(i).requests, ~i); });
   std::vector<BusyConnection> out;
   for (const ConnectionIndex i : std::span(alive).first(n)) {
     const Connection& c = connections_[i];
     // The end that requests go to is the second.
     const bool backwards = c.to[0].started && !c.to[1].started;
     const std::size_t to = backwards ? 0 : 1;
-    out.push_back({c.address[1 - to].gid(), c.address[to].gid(), c.qpn[1 - to].value, c.qpn[to].value, use_[i]});
+    out.push_back(
+        {c.address[1 - to].gid(), c.address[to].gid(), c.qpn[1 - to].value, c.qpn[to].value, connections_.use(i)});
   }
   return out;
 }
@@ -141,7 +140,7 @@ void Box::process_stage(Time now, std::span<Packet> packets, port::FrameSink& ou
       Prepared& p = prepared[i];
       if (!p.crossing || (step != 0 && !p.needs_step)) continue;
       if (step == 0) {
-        sluice::prefetch(&use_[p.crossing.connection]);
+        sluice::prefetch(&connections_.use(p.crossing.connection));
         p.judged.emplace(packets[i].frame.data, p.parsed, connections_[p.crossing.connection], p.crossing, false);
       }
       p.needs_step = rule_->prefetch(*p.judged, step);
@@ -171,7 +170,7 @@ inline bool Box::judge_at_once(Time now, Packet& packet, Prepared& p, bool fence
   if (!atomic && p.parsed.opcode != wire::Opcode::kRcAcknowledge) return false;
   Connection& connection = connections_[p.crossing.connection];
   if (fenced && !connection.announced) return false;
-  ConnectionUse& use = use_[p.crossing.connection];
+  ConnectionUse& use = connections_.use(p.crossing.connection);
   if (atomic) {
     if (!multiplexer_->replace_at_once(now, packet.frame, p.parsed, connection, p.crossing, p.word_guess)) return false;
     packet.verdict = Verdict::kAtomicReplaced;
@@ -187,13 +186,13 @@ inline bool Box::judge_at_once(Time now, Packet& packet, Prepared& p, bool fence
     ++use.responses;
     ++(*answered == Action::kForward ? use.changed : use.dropped);
   }
-  connection.last_seen = now;
+  use.last_seen = now;
   counters_.count(packet.verdict);
   return true;
 }
 
 inline void Box::account(ConnectionIndex connection, bool is_request, Verdict verdict) {
-  ConnectionUse& use = use_[connection];
+  ConnectionUse& use = connections_.use(connection);
   ++(is_request ? use.requests : use.responses);
   const Action action = action_of(verdict);
   use.dropped += static_cast<std::uint32_t>(action == Action::kDrop);
@@ -226,7 +225,7 @@ void Box::on_deadline(Time now, port::FrameSink& outbox) {
 void Box::look_at_paths() {
   for (ConnectionIndex i = 0; i < paths_.size(); ++i) {
     const Connection& c = connections_[i];
-    const ConnectionUse& use = use_[i];
+    const ConnectionUse& use = connections_.use(i);
     const bool lopsided = c.alive && c.announced && (use.requests == 0) != (use.responses == 0) &&
                           (multiplexer_->watches(c.address[0]) || multiplexer_->watches(c.address[1]));
     const std::uint32_t packets = lopsided ? use.requests + use.responses : 0;
@@ -285,7 +284,7 @@ inline Verdict Box::judge(Time now, const port::Frame& frame, Prepared& prepared
     if (!crossing) return judge_homeless(frame.data, parsed);
   }
   Connection& connection = connections_[crossing.connection];
-  connection.last_seen = now;
+  connections_.use(crossing.connection).last_seen = now;
   observe_mtu(connection, parsed);
   const bool can_hold = hold_.used() < config_.held_frames;
   return judge_known(now, frame, {frame.data, parsed, connection, crossing, can_hold}, outbox);
@@ -339,7 +338,7 @@ Verdict Box::judge_homeless(const std::uint8_t* frame, const wire::ParsedFrame& 
     behind_outbox = shared && multiplexer_->answered_in_burst(packet.index);
   }
   Direction& direction = packet.connection.to[packet.end];
-  if (direction.held != 0) {
+  if (direction.holds()) {
     if (!is_request) note_progress(now, packet);
     const Verdict verdict = judge_behind_held(packet);
     // A request that was forwarded before overtakes those that wait.
@@ -477,11 +476,10 @@ void Box::release_direction(Time now, DirectionToken number, port::FrameSink& ou
   Connection& connection = connections_[number / 2];
   const auto end = static_cast<std::uint8_t>(number % 2);
   Direction& direction = connection.to[end];
-  if (direction.holds_request && now - connection.last_seen > config_.stale_after) {
-    counters_.frames_stale += direction.held;
-    hold_.purge(direction);
+  if (direction.holds_request && now - connections_.use(number / 2).last_seen > config_.stale_after) {
+    counters_.frames_stale += hold_.purge(direction);
   }
-  while (direction.held != 0) {
+  while (direction.holds()) {
     port::Frame frame = hold_.front(direction);
     wire::ParsedFrame parsed;
     const bool sound = wire::parse(frame.bytes(), parsed) == wire::Verdict::kOk;
@@ -492,7 +490,7 @@ void Box::release_direction(Time now, DirectionToken number, port::FrameSink& ou
     if (action_of(verdict) == Action::kHold) return;
     if (is_made_anew(verdict)) frame.length = parsed.length;
     counters_.count(verdict);
-    if (changes_packet(verdict)) ++use_[number / 2].changed;
+    if (changes_packet(verdict)) ++connections_.use(number / 2).changed;
     if (action_of(verdict) == Action::kForward && send(frame, outbox)) ++counters_.frames_released;
     hold_.pop(direction);
   }
@@ -515,7 +513,6 @@ void Box::on_connection_gone(ConnectionIndex connection) {
   if (rule_) rule_->on_connection_gone(connection);
   if (multiplexer_) multiplexer_->on_connection_gone(now_, connection);
   for (Direction& direction : connections_[connection].to) hold_.purge(direction);
-  use_[connection] = {};
 }
 
 }  // namespace sluice::swordbox

@@ -32,15 +32,6 @@ struct Packet {
   Verdict verdict{};
 };
 
-// What a connection has cost and got.
-struct ConnectionUse {
-  std::uint32_t requests = 0;
-  std::uint32_t responses = 0;
-  std::uint32_t changed = 0;  // packets that left otherwise than they came
-  std::uint32_t delayed = 0;
-  std::uint32_t dropped = 0;
-};
-
 // For status lines.
 struct BusyConnection {
   wire::Gid from{};
@@ -189,7 +180,6 @@ class Box final : private Connections::Observer {
   int steps_ = 0;  // of the rule's prefetching, in this burst
   Time now_;       // of the call under way
   std::vector<DirectionToken> releasing_;
-  Table<ConnectionUse> use_;
   std::vector<Path> paths_;  // empty: nobody looks
   std::optional<OneWay> one_way_;
   std::vector<Prepared> prepared_ = std::vector<Prepared>(kStage);

@@ -131,7 +131,9 @@ ConnectionIndex Multiplexer::find_carrier_for(std::uint16_t region) const {
     const Numbering& n = numbers_[c];
     const bool may = (n.proven >> region & 1) != 0 && (writable || (n.proven_write >> region & 1) != 0);
     if (!may || !n.translated || n.cut_off || !connections_[c].alive || connections_[c].closing) continue;
-    const auto rank = [&](ConnectionIndex i) { return std::pair(!numbers_[i].mid_message, connections_[i].last_seen); };
+    const auto rank = [&](ConnectionIndex i) {
+      return std::pair(!numbers_[i].mid_message, connections_.use(i).last_seen);
+    };
     if (latest == kNone || rank(c) > rank(latest)) latest = c;
   }
   return latest;
@@ -164,7 +166,7 @@ void Multiplexer::recover(Time now, std::uint16_t index, port::FrameSink& outbox
 }
 
 bool Multiplexer::is_silent(Time now, ConnectionIndex connection) const {
-  return now - connections_[connection].last_seen > config_.give_up_after;
+  return now - connections_.use(connection).last_seen > config_.give_up_after;
 }
 
 // Its owner began a message and does not end it: those who wait for that need another one. REQUIRES: somebody does.
@@ -265,7 +267,7 @@ Time Multiplexer::next_deadline() const {
     if (carrier.open != 0) {
       next = std::min(next, carrier.due);
     } else if (waits_for_owner(carrier)) {
-      next = std::min(next, connections_[carrier.connection].last_seen + config_.give_up_after + kInstant);
+      next = std::min(next, connections_.use(carrier.connection).last_seen + config_.give_up_after + kInstant);
     }
   }
   const bool looks = free_passes_.size() != passes_.size() ||

@@ -40,6 +40,7 @@ Connections::Connections(const ConnectionLimits& limits, Counters& counters, Obs
       counters_(counters),
       observer_(observer),
       table_(limits.connections),
+      use_(limits.connections),
       by_end_(std::size_t{limits.connections} * 2),
       free_(limits.connections),
       handshakes_(kHandshakes) {
@@ -47,7 +48,8 @@ Connections::Connections(const ConnectionLimits& limits, Counters& counters, Obs
 }
 
 std::size_t Connections::bytes() const {
-  return bytes_of(table_) + by_end_.bytes() + bytes_of(free_) + bytes_of(candidates_) + bytes_of(handshakes_);
+  return bytes_of(table_) + bytes_of(use_) + by_end_.bytes() + bytes_of(free_) + bytes_of(candidates_) +
+         bytes_of(handshakes_);
 }
 
 std::uint64_t Connections::hash_of(std::uint32_t number) const {
@@ -75,7 +77,7 @@ ConnectionIndex Connections::add(Time now) {
   c = Connection{};
   c.generation = generation;
   c.alive = true;
-  c.last_seen = now;
+  use_[i] = {.last_seen = now};
   return i;
 }
 
@@ -166,7 +168,7 @@ Crossing Connections::infer_from_response(Time now, const std::uint8_t* frame, c
   Connection& c = table_[found];
   ++version_;
   c.qpn[0] = parsed.destination;
-  c.last_seen = now;
+  use_[found].last_seen = now;
   index(found, 0);
   ++counters_.connections_inferred;
   return {found, 0};
@@ -191,7 +193,7 @@ void Connections::on_management(Time now, const std::uint8_t* frame, const wire:
     const Crossing known = find(from, to, dreq->remote_qpn);
     if (known) {
       table_[known.connection].closing = true;
-      table_[known.connection].last_seen = now;
+      use_[known.connection].last_seen = now;
     }
   }
 }
@@ -251,7 +253,7 @@ void Connections::age(Time now) {
     hand_ = (hand_ + 1) % capacity();
     const Connection& c = table_[hand_];
     if (!c.alive) continue;
-    const Duration silent = now - c.last_seen;
+    const Duration silent = now - use_[hand_].last_seen;
     if (c.closing ? silent >= limits_.closing : silent >= limits_.idle) {
       ++(c.closing ? counters_.connections_closed : counters_.connections_expired);
       close(hand_);

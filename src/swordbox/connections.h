@@ -6,12 +6,13 @@
 //             that the responder has acknowledged, whichever is later. Nothing is decided about requests beyond it.
 // Invariant:  an inferred connection is complete only when exactly one candidate fits the answer; until then it is not used.
 // Threads:    one owner. No allocation after construction.
-// Limits:     ConnectionLimits; a connection is two cache lines.
+// Limits:     ConnectionLimits; a connection is two cache lines, and half of one to count in.
 // Source:     SwordBox §4.1 (connection tracking); IBTA vol. 1 §12.6 (REQ, REP, DREQ).
 #pragma once
 
 #include <array>
 #include <bit>
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -62,32 +63,31 @@ inline constexpr Qpn kUnknownQpn{0xFFFF'FFFF};
 
 // One of the two directions of a connection, named after the end that packets go to.
 struct Direction {
-  Psn expected{};                    // of the next request to this end
-  Psn acknowledged{};                // of requests to this end: the newest that this end has answered
-  std::uint32_t held_first = kNone;  // packets to this end that wait, in order
-  std::uint32_t held_last = kNone;
-  Psn held_next{};          // after the last request that waits
-  std::uint16_t held = 0;   // how many wait
+  Psn expected{};                   // of the next request to this end
+  Psn acknowledged{};               // of requests to this end: the newest that this end has answered
+  std::uint32_t held_last = kNone;  // of the packets to this end that wait
+  Psn held_next{};                  // after the last request that waits
   std::uint16_t loose = 0;  // so many PSNs beyond `expected` the next request may be: a READ of unknown span came last
   bool started = false;     // a request has been seen, so that the PSNs are known
   bool holds_request = false;  // among what waits
+
+  bool holds() const { return held_last != kNone; }
 };
 
+// All that a packet over IPv4 is found and judged by lies in the first of its two cache lines.
 struct alignas(64) Connection {
-  std::array<NetAddress, 2> address{};
+  std::array<Direction, 2> to{};
+  std::array<Qpn, 2> qpn{kUnknownQpn, kUnknownQpn};
   std::uint64_t pair = 0;  // pair_of(address[0], address[1])
-  Time last_seen{};
-  std::uint32_t generation = 0;  // of this place in the table
-  std::uint16_t mtu = 0;         // 0: not known, but not less than mtu_floor
+  std::uint16_t mtu = 0;   // 0: not known, but not less than mtu_floor
   std::uint16_t mtu_floor = 256;
   bool alive = false;
   bool closing = false;
   bool announced = false;
-  bool is_v4 = false;        // both addresses
-  std::uint32_t origin = 0;  // of the PSNs that it began with, mixed; 0: not from a handshake
-  // A cache line of its own: what others' packets need.
-  alignas(64) std::array<Direction, 2> to{};
-  std::array<Qpn, 2> qpn{kUnknownQpn, kUnknownQpn};
+  bool is_v4 = false;  // both addresses
+  std::array<NetAddress, 2> address{};
+  std::uint32_t generation = 0;  // of this place in the table
+  std::uint32_t origin = 0;      // of the PSNs that it began with, mixed; 0: not from a handshake
 
   void set_addresses(const NetAddress& first, const NetAddress& second) {
     address = {first, second};
@@ -97,7 +97,18 @@ struct alignas(64) Connection {
   // As packets to this end have it: source, then destination.
   std::uint64_t pair_to(std::size_t end) const { return std::rotl(pair, end == 1 ? 0 : 32); }
 };
-static_assert(sizeof(Connection) == 128);
+static_assert(sizeof(Connection) == 128 && offsetof(Connection, address) == 64);
+
+// What a connection has cost and got.
+struct ConnectionUse {
+  Time last_seen{};
+  std::uint32_t requests = 0;
+  std::uint32_t responses = 0;
+  std::uint32_t changed = 0;  // packets that left otherwise than they came
+  std::uint32_t delayed = 0;
+  std::uint32_t dropped = 0;
+};
+static_assert(sizeof(ConnectionUse) == 32);
 
 // A packet's connection, and the end that it goes to.
 struct Crossing {
@@ -135,6 +146,8 @@ class Connections {
 
   Connection& operator[](ConnectionIndex i) { return table_[i]; }
   const Connection& operator[](ConnectionIndex i) const { return table_[i]; }
+  ConnectionUse& use(ConnectionIndex i) { return use_[i]; }
+  const ConnectionUse& use(ConnectionIndex i) const { return use_[i]; }
   std::size_t size() const { return live_; }
   // Changes whenever a Crossing found before might be another now.
   std::uint64_t version() const { return version_; }
@@ -228,6 +241,7 @@ class Connections {
   Counters& counters_;
   Observer& observer_;
   Table<Connection> table_;
+  Table<ConnectionUse> use_;
   FlatIndex by_end_;  // connection * 2 + end
   // Places that were used, a ring, oldest first: kRest of them rest before one is used again, and as long as there are fewer a fresh one is
   // taken. So the memory that is touched follows the most connections at a time, not all that there have been.

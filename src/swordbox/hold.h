@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <cstring>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "port/port.h"
@@ -29,29 +30,30 @@ class HoldBuffer {
     const std::uint32_t i = free_.back();
     free_.pop_back();
     std::memcpy(data(i), frame.data, frame.length);
-    slots_[i] = {.length = frame.length, .next = kNone};
-    if (direction.held_last == kNone) {
-      direction.held_first = i;
-    } else {
-      slots_[direction.held_last].next = i;
-    }
+    slots_[i] = {.length = frame.length, .next = i};
+    if (direction.holds()) std::swap(slots_[i].next, slots_[direction.held_last].next);
     direction.held_last = i;
-    ++direction.held;
     return true;
   }
   // REQUIRES of both: something waits.
   port::Frame front(const Direction& direction) const {
-    return {data(direction.held_first), slots_[direction.held_first].length};
+    const std::uint32_t i = slots_[direction.held_last].next;
+    return {data(i), slots_[i].length};
   }
   void pop(Direction& direction) {
-    const std::uint32_t i = direction.held_first;
-    direction.held_first = slots_[i].next;
-    if (direction.held_first == kNone) direction.held_last = kNone;
-    --direction.held;
+    const std::uint32_t i = slots_[direction.held_last].next;
+    if (i == direction.held_last) {
+      direction.held_last = kNone;
+    } else {
+      slots_[direction.held_last].next = slots_[i].next;
+    }
     free_.push_back(i);
   }
-  void purge(Direction& direction) {
-    while (direction.held != 0) pop(direction);
+  // Returns how many waited.
+  std::uint32_t purge(Direction& direction) {
+    std::uint32_t purged = 0;
+    for (; direction.holds(); ++purged) pop(direction);
+    return purged;
   }
   std::size_t capacity() const { return slots_.size(); }
   std::size_t bytes() const { return slots_.size() * port::kMaxFrame + bytes_of(slots_) + bytes_of(free_); }
@@ -60,7 +62,7 @@ class HoldBuffer {
  private:
   struct Slot {
     std::uint32_t length = 0;
-    std::uint32_t next = kNone;
+    std::uint32_t next = kNone;  // behind the last comes the first
   };
   std::uint8_t* data(std::uint32_t i) const { return bytes_.get() + std::size_t{i} * port::kMaxFrame; }
 

@@ -159,7 +159,7 @@ std::uint32_t Multiplexer::span_of(const Judged& packet) {
 
 bool Multiplexer::under_way(const Judged& packet) const {
   const Direction& d = packet.connection.to[packet.end];
-  const bool answers_wait = packet.connection.to[1 - packet.end].held != 0;
+  const bool answers_wait = packet.connection.to[1 - packet.end].holds();
   return answers_wait || (d.started && d.expected.since(d.acknowledged) != 1);
 }
 

@@ -353,7 +353,7 @@ class Multiplexer {
     return carrier == kNone ? out_.ring(c) : carrier_out_.ring(carrier);
   }
   // Whether answers to this client wait in the box for somebody else's say.
-  bool answers_wait(ConnectionIndex c) const { return connections_[c].to[1 - numbers_[c].server_end].held != 0; }
+  bool answers_wait(ConnectionIndex c) const { return connections_[c].to[1 - numbers_[c].server_end].holds(); }
   Direction& requests_of(ConnectionIndex c) { return connections_[c].to[numbers_[c].server_end]; }
 
   MultiplexerConfig config_;

@@ -75,7 +75,7 @@ bool Multiplexer::replace_at_once_in(Time now, const port::Frame& frame, wire::P
                                      Connection& connection, Crossing crossing, WordIndex guess) {
   Numbering& n = numbers_[crossing.connection];
   Direction& d = connection.to[crossing.end];
-  if (parsed.psn != d.expected || d.held != 0 || !d.started) return false;
+  if (parsed.psn != d.expected || d.holds() || !d.started) return false;
   if (!n.replaces_for(crossing.end) || n.place == kNone) return false;
   Numbering& shared = numbers_[n.place];
   if (shared.carrier == kNone || shared.mid_message) return false;
@@ -144,7 +144,7 @@ std::optional<Action> Multiplexer::answer_at_once_in(Time now, port::Frame& fram
   InEntry& in = ring.place(Psn(entry.in));
   const bool is_next = in.psn == entry.in && Psn(entry.in) == d.acknowledged + 1 && d.expected != Psn(entry.in);
   if (!is_next || in.went != Went::kReplaced || in.is_write) return std::nullopt;
-  if (n.cut_off || owner.to[1 - n.server_end].held != 0) return std::nullopt;
+  if (n.cut_off || owner.to[1 - n.server_end].holds()) return std::nullopt;
   const std::uint32_t aeth = load_be<std::uint32_t>(frame.data + extended_offset_of<kPlain>(parsed));
   const auto syndrome = static_cast<std::uint8_t>(aeth >> 24);
   if (!wire::Aeth{syndrome, 0}.is_ack() || !is_icrc_right<kPlain, kAckTransport>(frame.data, parsed))
