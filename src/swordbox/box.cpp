@@ -46,9 +46,9 @@ void Box::set_rule(std::unique_ptr<Rule> rule, Time fenced_until) {
 }
 
 std::vector<MemoryUse> Box::account() const {
-  std::vector<MemoryUse> uses{{Feature::kConnections, "both ends' numbers and progress, counts, index",
-                               connections_.capacity(), connections_.bytes()},
-                              {Feature::kHolding, "packets that wait", hold_.capacity(), hold_.bytes(), true}};
+  std::vector<MemoryUse> uses{
+      {Feature::kConnections, "numbers, progress, counts, index", connections_.capacity(), connections_.bytes()},
+      {Feature::kHolding, "packets that wait", hold_.capacity(), hold_.bytes(), true}};
   if (rule_) rule_->account(uses);
   if (multiplexer_) multiplexer_->account(uses);
   return uses;
