@@ -271,7 +271,7 @@ class RcFabric final : public Fabric {
     return *tenants_.back();
   }
   void kill(std::size_t machine) override { rack_.machine(machine).nic.cut(); }
-  void rekey(std::size_t, Duration, bool) override { SLUICE_CHECK(!"RC has no Rekey"); }
+  void rekey(std::size_t, Duration, bool) override { SLUICE_CHECK(false); }  // RC has none
   std::uint64_t rekeys() const override { return 0; }
   std::uint64_t dropped() const override {
     std::uint64_t n = 0;
