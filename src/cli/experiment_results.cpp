@@ -7,7 +7,6 @@
 #include <cmath>
 #include <filesystem>
 #include <fstream>
-#include <iterator>
 #include <limits>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -15,6 +14,7 @@
 
 #include "base/version.h"
 #include "cli/command.h"
+#include "rack/private_file.h"
 #include "sim/fields.h"
 
 namespace sluice::cli {
@@ -68,12 +68,11 @@ Result<PointCache> PointCache::open(const std::string& folder, const std::string
   std::filesystem::create_directories(folder, error);
   if (error) return fail(fmt::format("{}: cannot be made: {}", folder, error.message()));
   // However large it is, with all that debuggers want to know.
-  std::ifstream in(program, std::ios::binary);
-  const std::string bytes{std::istreambuf_iterator<char>(in), {}};
-  if (bytes.empty()) return fail(fmt::format("{}: cannot be read", program));
+  const auto bytes = rack::read_whole_file(program, std::numeric_limits<std::size_t>::max());
+  if (!bytes) return tl::unexpected(bytes.error());
   PointCache cache;
   cache.folder_ = folder;
-  cache.program_hash_ = content_hash(bytes);
+  cache.program_hash_ = content_hash(*bytes);
   return cache;
 }
 
