@@ -128,7 +128,7 @@ class BasicChannel {
   Status take_read(const Pending& read, RequestId id);
   Completion take_oldest(RwType type);
   void take_errors();
-  void note_failure(RequestId id, Status status);
+  bool note_failure(RequestId id, Status status);  // true: it is news
   static Status look_up(const Failures& failures, std::uint64_t sequence);
   std::int64_t refuse(Status status);
 

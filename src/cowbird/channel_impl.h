@@ -165,7 +165,7 @@ inline Status BasicChannel<Words>::take_read(const Pending& read, RequestId id) 
 template <class Words>
 void BasicChannel<Words>::advance() {
   const Done now = progress();
-  if (now.reads > done_[0] || now.writes > done_[1]) take_errors();
+  take_errors();
   while (done_[0] < now.reads) {
     const Pending& read = pending_[0][++done_[0] & mask_];
     take_read(read, RequestId(RwType::kRead, read.region, done_[0]));
@@ -190,8 +190,9 @@ template <class Words>
 template <class Words>
 std::size_t BasicChannel<Words>::collect(std::span<Completion> out) {
   const Done now = progress();
-  if (now.reads == done_[0] && now.writes == done_[1]) return 0;
+  // With nothing complete, too: a killed engine may have filled the log, and the next one needs room in it for what comes before all that.
   take_errors();
+  if (now.reads == done_[0] && now.writes == done_[1]) return 0;
   std::size_t count = 0;
   if (writes_first_) {
     while (count < out.size() && done_[1] < now.writes) out[count++] = take_oldest(RwType::kWrite);
@@ -208,15 +209,15 @@ void BasicChannel<Words>::take_errors() {
   if (logged == errors_taken_ || logged - errors_taken_ > kErrors) return;
   for (; errors_taken_ < logged; ++errors_taken_) {
     const std::size_t at = ChannelLayout::kErrorLog + kErrorBytes * (1 + errors_taken_ % kErrors);
-    note_failure(RequestId(static_cast<std::int64_t>(words_.load(at))), static_cast<Status>(words_.load(at + 8)));
-    ++counters_.failed;
+    const RequestId id(static_cast<std::int64_t>(words_.load(at)));
+    if (note_failure(id, static_cast<Status>(words_.load(at + 8)))) ++counters_.failed;
   }
   words_.publish(ChannelLayout::kIssuer + IssuerLine::kErrorsTaken, errors_taken_);
 }
 
 template <class Words>
-void BasicChannel<Words>::note_failure(RequestId id, Status status) {
-  if (!is_issued(id) || status == Status::kOk) return;  // an engine that has lost its mind
+bool BasicChannel<Words>::note_failure(RequestId id, Status status) {
+  if (!is_issued(id) || status == Status::kOk) return false;  // an engine that has lost its mind
   auto& [runs, forgotten] = failures_[id.is_write()];
   const std::uint64_t sequence = id.sequence();
   if (!runs.empty() && runs.back().last + 1 == sequence && runs.back().status == status) {
@@ -224,13 +225,14 @@ void BasicChannel<Words>::note_failure(RequestId id, Status status) {
   } else {
     // Nearly always at the end: only what an engine logged and did not live to publish comes before its time.
     const auto before = std::find_if(runs.rbegin(), runs.rend(), [&](const Failed& r) { return r.first <= sequence; });
-    if (before != runs.rend() && before->last >= sequence) return;
+    if (before != runs.rend() && before->last >= sequence) return false;
     runs.insert(before.base(), {sequence, sequence, status});
   }
   newest_failure_[id.is_write()] = std::max(newest_failure_[id.is_write()], sequence);
-  if (runs.size() <= kRemembered || runs.front().last > done_[id.is_write()]) return;
+  if (runs.size() <= kRemembered || runs.front().last > done_[id.is_write()]) return true;
   forgotten = runs.front().last;
   runs.pop_front();
+  return true;
 }
 
 template <class Words>
