@@ -32,7 +32,7 @@ Result<void> ClientProcesses::start(std::size_t count, const std::vector<std::st
                                   "--json",   "--buckets", "--out",
                                   one.result, "--place",   fmt::format("{}/{}", i, count)};
     argv.insert(argv.end(), flags.begin(), flags.end());
-    auto spawned = rack::spawn(argv, one.log);
+    auto spawned = rack::spawn(argv, one.log, {}, rack::Lifetime::kOurs);
     if (!spawned) return tl::unexpected(spawned.error());
     close(spawned->ready_descriptor);
     one.process = spawned->process;

@@ -157,7 +157,7 @@ Result<void> Demo::measure_verbs(int interrupt) {
   const std::string log = run_.path() + "/verbs.log";
   std::vector<std::string> argv{own_program(), "bench", "verbs",  "--through", "switch",
                                 "--duration",  "300ms", "--json", "--out",     result};
-  auto spawned = rack::spawn(argv, log);
+  auto spawned = rack::spawn(argv, log, {}, rack::Lifetime::kOurs);
   if (!spawned) return tl::unexpected(spawned.error());
   close(spawned->ready_descriptor);
   while (rack::alive(spawned->process)) {
@@ -260,7 +260,7 @@ Result<int> Demo::run() {
   rack_settings.replication = kReplication;
   rack_settings.value_size = settings_.value_size;
   rack_settings.http = settings_.http;
-  rack::Launcher launcher(run_, told, signals.descriptor());
+  rack::Launcher launcher(run_, told, signals.descriptor(), rack::Lifetime::kOurs);
   begin("bring up a rack, each part a process of its own");
   Result<void> outcome = launcher.up(rack::plan(own_program(), "", rack_settings));
   if (outcome) {

@@ -125,7 +125,7 @@ class Contention final : public Command {
     if (settings_.live) settings.http = "127.0.0.1:0";
     const rack::RunDirectory run(side.dir);
     side.launcher = std::make_unique<rack::Launcher>(
-        run, [](const std::string&) {}, signals.descriptor());
+        run, [](const std::string&) {}, signals.descriptor(), rack::Lifetime::kOurs);
     if (auto up = side.launcher->up(rack::plan(own_program(), "", settings)); !up) return up;
     const auto nodes = rack::DirectoryClient({run.directory_socket()}).nodes();
     const rack::NodeRecord* const node = nodes ? nodes->find("switch") : nullptr;

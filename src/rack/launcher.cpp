@@ -35,8 +35,9 @@ bool has_same_config(const RunDirectory& directory, const DaemonSpec& daemon) {
 
 }  // namespace
 
-Launcher::Launcher(RunDirectory directory, std::function<void(const std::string&)> progress, int interrupt)
-    : directory_(std::move(directory)), progress_(std::move(progress)), interrupt_(interrupt) {}
+Launcher::Launcher(RunDirectory directory, std::function<void(const std::string&)> progress, int interrupt,
+                   Lifetime lifetime)
+    : directory_(std::move(directory)), progress_(std::move(progress)), interrupt_(interrupt), lifetime_(lifetime) {}
 
 std::vector<DaemonStatus> Launcher::status() const {
   std::vector<DaemonStatus> all;
@@ -129,7 +130,7 @@ Result<void> Launcher::start_stage(const std::vector<DaemonSpec>& daemons, Durat
   Result<void> outcome;
   for (const DaemonSpec& daemon : daemons) {
     if (!daemon.config.empty()) std::ofstream(config_copy(directory_, daemon.name)) << content_of(daemon.config);
-    auto process = spawn(daemon.argv, directory_.log(daemon.name), directory_.pid_file(daemon.name));
+    auto process = spawn(daemon.argv, directory_.log(daemon.name), directory_.pid_file(daemon.name), lifetime_);
     if (!process) {
       outcome = fail(fmt::format("{}: {}", daemon.name, process.error().message));
       break;

@@ -34,7 +34,8 @@ struct DaemonStatus {
 class Launcher {
  public:
   // `progress` is told one line for each thing that happens. When the descriptor `interrupt` becomes readable, up() gives up.
-  Launcher(RunDirectory directory, std::function<void(const std::string&)> progress, int interrupt = -1);
+  Launcher(RunDirectory directory, std::function<void(const std::string&)> progress, int interrupt = -1,
+           Lifetime lifetime = Lifetime::kItsOwn);
 
   Result<void> up(const std::vector<DaemonSpec>& daemons, Duration timeout = Duration::seconds(15));
   // Starts daemons that die anew, until the interrupt comes or another launcher has taken the rack down. One that dies again and again is
@@ -54,6 +55,7 @@ class Launcher {
   RunDirectory directory_;
   std::function<void(const std::string&)> progress_;
   int interrupt_;
+  Lifetime lifetime_;  // of the daemons
 };
 
 }  // namespace sluice::rack

@@ -3,10 +3,12 @@
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -148,6 +150,33 @@ TEST_F(LauncherTest, KillsWhatDoesNotEnd) {
   const ProcessRecord a = process("a");
   EXPECT_TRUE(launcher_->down(Duration::milliseconds(50)));
   EXPECT_FALSE(alive(a));
+}
+
+TEST_F(LauncherTest, WhatShallNotOutliveOneThatIsKilledEndsWithIt) {
+  int up[2];
+  ASSERT_EQ(pipe(up), 0);
+  const pid_t starter = fork();
+  if (starter == 0) {
+    close(up[0]);
+    Launcher launcher(
+        launcher_->directory(), [](const std::string&) {}, -1, Lifetime::kOurs);
+    const bool all_well = launcher.up({daemon("a", kGood)}).has_value();
+    if (all_well && write(up[1], "", 1) == 1) pause();
+    _exit(1);
+  }
+  close(up[1]);
+  char byte = 0;
+  EXPECT_EQ(read(up[0], &byte, 1), 1);
+  close(up[0]);
+  const pid_t a = process("a").pid;
+  const int pidfd = static_cast<int>(syscall(SYS_pidfd_open, a, 0));
+  ASSERT_GE(pidfd, 0);
+  pollfd ended{pidfd, POLLIN, 0};
+  EXPECT_EQ(poll(&ended, 1, 0), 0) << "it lives as long as its starter does";
+  kill(starter, SIGKILL);
+  waitpid(starter, nullptr, 0);
+  EXPECT_EQ(poll(&ended, 1, 10'000), 1);
+  close(pidfd);
 }
 
 TEST_F(LauncherTest, LeavesAStrangerAloneThatHasThePidOfADeadDaemon) {

@@ -4,6 +4,7 @@
 #include <fmt/core.h>
 #include <poll.h>
 #include <signal.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/statvfs.h>
 #include <sys/syscall.h>
@@ -109,8 +110,10 @@ bool is_recorded(int go) {
   return n == 1;
 }
 
-[[noreturn]] void become(const std::vector<char*>& argv, int log, int ready, Pipe& go) {
+[[noreturn]] void become(const std::vector<char*>& argv, int log, int ready, Pipe& go, Lifetime lifetime) {
   setsid();
+  if (lifetime == Lifetime::kOurs)
+    prctl(PR_SET_PDEATHSIG, SIGTERM);  // before the word: were we dead by now, there would be none
   go.close_end(1);
   if (!is_recorded(go.end(0))) _exit(127);
   const int null = open("/dev/null", O_RDONLY);
@@ -170,7 +173,8 @@ Result<void> write_pid_file(const std::string& path, const ProcessRecord& proces
   return {};
 }
 
-Result<Spawned> spawn(const std::vector<std::string>& argv, const std::string& log, const std::string& pid_file) {
+Result<Spawned> spawn(const std::vector<std::string>& argv, const std::string& log, const std::string& pid_file,
+                      Lifetime lifetime) {
   const int log_descriptor = open(log.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
   if (log_descriptor < 0) return fail(fmt::format("cannot write {}: {}", log, std::strerror(errno)));
   const std::int64_t log_begins = lseek(log_descriptor, 0, SEEK_END);
@@ -188,7 +192,7 @@ Result<Spawned> spawn(const std::vector<std::string>& argv, const std::string& l
   for (std::string& word : words) pointers.push_back(word.data());
   pointers.push_back(nullptr);
   const pid_t pid = fork();
-  if (pid == 0) become(pointers, log_descriptor, ready.end(1), go);
+  if (pid == 0) become(pointers, log_descriptor, ready.end(1), go, lifetime);
   const int why = errno;
   close(log_descriptor);
   if (pid < 0) return fail(fmt::format("cannot start {}: {}", argv[0], std::strerror(why)));

@@ -45,9 +45,12 @@ struct Spawned {
   int ready_descriptor = -1;    // we read; it says one line
   std::int64_t log_begins = 0;  // its own lines, behind those of earlier ones
 };
+// How long it may live: beyond us, or until our thread that started it ends, by whatever: it is then sent SIGTERM.
+enum class Lifetime : std::uint8_t { kItsOwn, kOurs };
 // Starts argv[0] in a session of its own, its output appended to `log`, with the environment variable kReadyVariable naming the descriptor
 // on which it says "ready\n". It begins only once `pid_file` (empty: none) names it: should that fail, or should we die before, it never does.
-Result<Spawned> spawn(const std::vector<std::string>& argv, const std::string& log, const std::string& pid_file = {});
+Result<Spawned> spawn(const std::vector<std::string>& argv, const std::string& log, const std::string& pid_file = {},
+                      Lifetime lifetime = Lifetime::kItsOwn);
 // Waits until it is ready, takes its descriptor back. An error when it dies first, says nothing in time, or `interrupt` (a descriptor, or
 // -1) becomes readable.
 Result<void> wait_ready(Spawned& spawned, const std::string& name, const std::string& log, Duration timeout,
