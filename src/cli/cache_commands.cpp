@@ -36,7 +36,7 @@ class CacheServe final : public Command {
         .ipv4("ip", end_.ip, "this replica's address, another one for each; its MAC follows from it")
         .bytes("memory", end_.memory, 64u << 10, std::uint64_t{1} << 40, "memory for the table")
         .bytes("entry-size", end_.entry_bytes, 1, 1u << 20, "about how long key and value are together")
-        .bytes("max-value", end_.max_value, 64, 1u << 20, "longest value")
+        .bytes("max-value", end_.max_value, 64, rack::CacheReplicaEnd::kMostValue, "longest value")
         .integer("clients", end_.clients, 1, 16'384, "grants to write; every run of a client uses one up")
         .text("grants", end_.grants, "file to write the clients' keys to; a secret", "a file's path");
     use("cache-serve", schema_);
@@ -96,7 +96,7 @@ class CacheOnce final : public Command {
     if (!client) return tl::unexpected(client.error());
     signals.stop_on_signal((*client)->loop());
     kvcache::Client& cache = (*client)->cache();
-    std::vector<std::uint8_t> into(end_.max_value);
+    std::vector<std::uint8_t> into((*client)->max_value());
     std::size_t length = 0;
     Outcome outcome{};
     const auto act = [&]() -> Task<void> {

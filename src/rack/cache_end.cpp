@@ -20,6 +20,8 @@ constexpr std::uint64_t kMailbox = 0x4000'0000'0000;  // each at this address of
 // Of one operation, at both ends: what a client has given up does not come to its mailbox later.
 constexpr Duration kTimeout = CacheClientEnd::kLeastPatience;
 
+constexpr std::uint64_t kBesideValue = kvcache::kMailEntry + kvcache::kEntryHeader + kvcache::kMaxKey;  // in a mailbox
+
 constexpr std::uint64_t kMostNumber = 0x7CFF;  // of a client; 10.77.252.255 is the last address
 
 }  // namespace
@@ -52,7 +54,7 @@ Result<void> serve_cache(const CacheReplicaEnd& end, const std::function<void()>
   std::vector<ClientGrants> clients;
   const std::uint64_t first = draw_first_number(end.clients);
   for (std::uint64_t i = 0; i < end.clients; ++i) {
-    mailboxes[i].resize(kvcache::kMailEntry + kvcache::kEntryHeader + kvcache::kMaxKey + end.max_value);
+    mailboxes[i].resize(kBesideValue + end.max_value);
     server.add_mailbox(mailboxes[i]);
     const auto mailbox = node.regions().add(mailboxes[i], kMailbox, memory::kAllAccess, fresh_onerma_key());
     if (!mailbox) return tl::unexpected(mailbox.error());
@@ -84,7 +86,8 @@ Result<std::unique_ptr<CacheClient>> CacheClient::open(const CacheClientEnd& end
   for (const std::string& path : end.grants) {
     auto one = take_grants(path, "sluice cache serve");
     if (!one) return tl::unexpected(one.error());
-    if (one->mine.regions.size() != 2) return fail(fmt::format("{} gives no cache: start `sluice cache serve`", path));
+    if (one->mine.regions.size() != 2 || one->mine.regions[1].length < kBesideValue)
+      return fail(fmt::format("{} gives no cache: start `sluice cache serve`", path));
     taken.push_back(std::move(*one));
   }
   // In whatever order the files are named: this client's number is that of one and the same replica for all clients.
@@ -121,15 +124,17 @@ Result<std::unique_ptr<CacheClient>> CacheClient::open(const CacheClientEnd& end
       return remote::RemoteAddress{node, remote::RegionKey(region.grant.region.value), region.address};
     };
     const GrantedRegion& mailbox = taken[i].mine.regions[1];
+    const std::uint64_t longest = std::min(mailbox.length - kBesideValue, CacheReplicaEnd::kMostValue);
+    client->max_value_ = std::max(client->max_value_, longest);
     replicas.push_back(
         {.table = at(taken[i].mine.regions[0]), .mailbox = at(mailbox), .mailbox_bytes = mailbox.length});
   }
-  client->cache_ =
-      std::make_unique<kvcache::Client>(*client->remote_, replicas,
-                                        kvcache::ClientConfig{.number = number,
-                                                              .max_value = static_cast<std::uint32_t>(end.max_value),
-                                                              .look_after = Duration::milliseconds(100),
-                                                              .change_deadline = Duration::seconds(5)});
+  client->cache_ = std::make_unique<kvcache::Client>(
+      *client->remote_, replicas,
+      kvcache::ClientConfig{.number = number,
+                            .max_value = static_cast<std::uint32_t>(client->max_value_),
+                            .look_after = Duration::milliseconds(100),
+                            .change_deadline = Duration::seconds(5)});
   if (auto joined = client->join(end.port); !joined) return tl::unexpected(joined.error());
   return client;
 }

@@ -29,8 +29,9 @@ struct CacheReplicaEnd {
   std::string port;     // "shm:…", "cable:…", "udp:…", "packet:…,filter=all"
   bool listen = false;  // a listener whose first caller is the peer
   wire::Ipv4Address ip{};
-  std::uint64_t memory = 64u << 20;     // of the table
-  std::uint64_t entry_bytes = 256;      // about how long entries are: how many buckets there will be
+  std::uint64_t memory = 64u << 20;  // of the table
+  std::uint64_t entry_bytes = 256;   // about how long entries are: how many buckets there will be
+  static constexpr std::uint64_t kMostValue = 1u << 20;
   std::uint64_t max_value = 64u << 10;  // bytes; a mailbox has room for it
   std::uint64_t clients = 16;           // grants in the file
   std::string grants;                   // the file
@@ -48,7 +49,6 @@ Result<void> serve_cache(const CacheReplicaEnd& end, const std::function<void()>
 struct CacheClientEnd {
   std::string port;                 // from which all replicas can be reached
   std::vector<std::string> grants;  // a file of each replica
-  std::uint64_t max_value = 64u << 10;
   static constexpr Duration kLeastPatience = Duration::milliseconds(20);
   Duration patience = Duration::milliseconds(50);
 };
@@ -59,6 +59,8 @@ class CacheClient {
   ~CacheClient();
 
   kvcache::Client& cache() { return *cache_; }
+  // Bytes; as long as the replica that takes the longest lets it be.
+  std::uint64_t max_value() const { return max_value_; }
   remote::Scheduler& scheduler() { return scheduler_; }
   nic::PollLoop& loop() { return loop_; }
   const onerma::RemoteOnerma::Counters& transfers() const { return remote_->counters(); }
@@ -78,6 +80,7 @@ class CacheClient {
   std::unique_ptr<onerma::RemoteOnerma> remote_;
   std::unique_ptr<nic::Pollable> remote_poll_;
   std::unique_ptr<nic::SchedulerPoll> scheduler_poll_;
+  std::uint64_t max_value_ = 0;
   std::unique_ptr<kvcache::Client> cache_;
 };
 

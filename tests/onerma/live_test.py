@@ -180,7 +180,8 @@ def cache(*arguments, timeout=PATIENCE):
 class Rack:
     """A switch, and replicas of a cache that reach each other through it."""
 
-    def __init__(self, replicas):
+    def __init__(self, replicas, *options):
+        self.options = options
         self.folder = tempfile.TemporaryDirectory(prefix="sluice-")
         self.port = f"shm:{self.folder.name}/switch.sock"
         self.grants = [f"{self.folder.name}/{i}.json" for i in range(replicas)]
@@ -193,7 +194,7 @@ class Rack:
             time.sleep(0.05)
         for i, grants in enumerate(self.grants):
             replica = subprocess.Popen([SLUICE, "cache", "serve", "--port", self.port, "--ip", f"10.77.253.{i + 1}", "--grants", grants, "--memory",
-                                        "1MiB"], stderr=subprocess.PIPE, text=True)
+                                        "1MiB", *self.options], stderr=subprocess.PIPE, text=True)
             assert "serves" in replica.stderr.readline()
             self.replicas.append(replica)
         return self
@@ -225,6 +226,14 @@ class Cache(unittest.TestCase):
             self.assertEqual(rack.once("get", "fruit").stdout, "a pear\n")
             self.assertIn("fruit: not at all replicas", rack.once("set", "fruit", "a fig").stderr)
             self.assertEqual(rack.once("get", "fruit").stdout, "a fig\n")
+
+    def test_a_value_may_be_as_long_as_the_replicas_take(self):
+        with Rack(2, "--max-value", "100000B") as rack:
+            longest = "x" * 100_000
+            done = rack.once("set", "long", longest)
+            self.assertEqual((done.returncode, done.stderr), (0, ""))
+            self.assertEqual(rack.once("get", "long").stdout, longest + "\n")
+            self.assertIn("long: too long", rack.once("set", "long", longest + "x").stderr)
 
     def test_every_value_found_is_right_while_others_change_and_a_replica_dies(self):
         done = cache("bench", "--duration", "3s", "--kill-after", "500ms", "--writes", "5", "--records", "200", "--patience", "1s", "--json")
