@@ -25,8 +25,11 @@ Result<EdmHardware> parse_edm_hardware(std::string text, const std::string& path
     fields.duration("answer_latency", hardware.answer_latency, Fields::Need::kOptional);
     fields.duration("receive_latency", hardware.receive_latency, Fields::Need::kOptional);
     fields.finish();
-    if (error.empty() && (hardware.bits_per_second == 0 || hardware.hop_blocks() + hardware.host_blocks() == 0))
-      top.fail(*node, "edm", "needs a rate, and a propagation of a block at least");
+    if (error.empty() && hardware.hop_blocks() + hardware.host_blocks() == 0)
+      top.fail(*node, "edm", "needs a propagation of a block at least");
+    if (error.empty() && hardware.answer_blocks() < hardware.host_blocks())
+      top.fail(*node, "answer_latency",
+               "must not be under host_latency: a grant's way through a host is part of an answer's");
   }
   if (!top.finish()) return fail(error);
   hardware.text = std::move(text);

@@ -148,9 +148,13 @@ EdmHardware cluster_of(const EdmTestbedHardware& hardware) {
           .receive_latency = hardware.cycle * edm::kDataTakenCycles};
 }
 
+bool can_be_whole_blocks(const EdmTestbedHardware& hardware) {
+  return hardware.cycle.picoseconds() % hardware.block().picoseconds() == 0;
+}
+
 EdmTestbedHardware in_whole_blocks(EdmTestbedHardware hardware) {
   const Duration block = hardware.block();
-  SLUICE_CHECK(hardware.cycle.picoseconds() % block.picoseconds() == 0);
+  SLUICE_CHECK(can_be_whole_blocks(hardware));
   hardware.propagation = hardware.propagation + (up_to_blocks(hardware.link(), block) - hardware.link());
   if (hardware.clock != Duration{}) hardware.clock = up_to_blocks(hardware.clock, block);
   return hardware;

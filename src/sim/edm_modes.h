@@ -28,7 +28,9 @@ namespace sluice::sim {
 // The stages of the testbed's stacks and links, as the cluster counts them.
 EdmHardware cluster_of(const EdmTestbedHardware& hardware);
 
-// Links as long, and a scheduler's clock as slow, as makes every time a whole number of blocks.
+// A cycle of its stacks takes a whole number of blocks.
+bool can_be_whole_blocks(const EdmTestbedHardware& hardware);
+// Links as long, and a scheduler's clock as slow, as makes every time a whole number of blocks. REQUIRES: can_be_whole_blocks().
 EdmTestbedHardware in_whole_blocks(EdmTestbedHardware hardware);
 
 struct EdmModesWorkload {

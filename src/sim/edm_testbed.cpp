@@ -476,7 +476,6 @@ Result<EdmTestbedHardware> load_edm_testbed_hardware(const std::string& path) {
     fields.duration("dram", hardware.dram);
     fields.duration("clock", hardware.clock, Fields::Need::kOptional);
     fields.finish();
-    if (error.empty() && hardware.bits_per_second == 0) top.fail(*node, "bits_per_second", "must not be 0");
   }
   if (!top.finish()) return fail(error);
   hardware.text = std::move(*text);

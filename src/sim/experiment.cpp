@@ -172,7 +172,9 @@ class Loader {
     if (error_.empty()) make_points();
     if (!error_.empty()) return fail(error_);
     if (auto panels = load_panel_hardware(); !panels) return panels;
-    return load_hardware_of_kind(hardware_path.empty() ? hardware_file(hardware_) : hardware_path);
+    if (auto done = load_hardware_of_kind(hardware_path.empty() ? hardware_file(hardware_) : hardware_path); !done)
+      return done;
+    return check_modes();
   }
 
  private:
@@ -192,6 +194,8 @@ class Loader {
     }
     return {};
   }
+  // What a workload asks of the hardware.
+  Result<void> check_modes();
   Result<void> load_hardware_of_kind(const std::string& path) {
     if (e_.kind == "edm") {
       auto edm = load_edm_hardware(path);
@@ -425,6 +429,18 @@ void Loader::make_points() {
       }
     }
   }
+}
+
+Result<void> Loader::check_modes() {
+  if (e_.kind != "edm_modes" || can_be_whole_blocks(e_.edm_testbed)) return {};
+  for (const Point& point : e_.points) {
+    const Workload workload = read_workload(e_, s_, point, error_);
+    if (!std::get<EdmModesWorkload>(workload).whole_blocks) continue;
+    Fields(*s_.workload, e_.path, "workload", error_)
+        .fail(*s_.workload, "times", "must be as_they_are: a cycle of this hardware is no whole number of blocks");
+    return fail(error_);
+  }
+  return {};
 }
 
 }  // namespace

@@ -173,8 +173,10 @@ void Fields::span(std::string_view key, Duration& out, Need need) {
 }
 
 void Fields::rate(std::string_view key, std::uint64_t& out, Need need) {
-  parsed(key, out, need, "a rate such as \"100 Gb/s\" (b/s, Mb/s, Gb/s)",
-         [](std::string_view text, std::uint64_t& rate) { return parse_rate(text, rate) && rate > 0; });
+  parsed(key, out, need, "a rate such as \"100 Gb/s\" (b/s, Mb/s, Gb/s), 64000 Gb/s at most",
+         [](std::string_view text, std::uint64_t& rate) {
+           return parse_rate(text, rate) && rate > 0 && rate <= kHighestRate;
+         });
 }
 
 void Fields::byte_count(std::string_view key, std::uint64_t& out, Need need) {

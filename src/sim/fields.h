@@ -46,6 +46,8 @@ class Fields {
   static constexpr Duration kLongest = Duration::seconds(1000);
   void duration(std::string_view key, Duration& out, Need need = Need::kRequired);
   void span(std::string_view key, Duration& out, Need need = Need::kRequired);
+  // Such that 64 bits take a picosecond at least.
+  static constexpr std::uint64_t kHighestRate = 64'000'000'000'000;
   void rate(std::string_view key, std::uint64_t& out, Need need = Need::kRequired);
   void byte_count(std::string_view key, std::uint64_t& out, Need need = Need::kRequired);
   void byte_count(std::string_view key, std::uint64_t& out, std::uint64_t least, std::uint64_t most,

@@ -59,6 +59,20 @@ TEST(Hardware, NamesFileLineAndKeyOfWhatIsWrong) {
   EXPECT_THAT(message("name = \"x\""), HasSubstr("is missing"));
 }
 
+TEST(EdmHardware, RefusesWhatCannotBe) {
+  const std::string stages = read_text(SLUICE_SOURCE_DIR "/experiments/hardware/edm_cluster_stages.toml").value();
+  const auto message = [](const std::string& text) {
+    const auto hardware = parse_edm_hardware(text, "my.toml");
+    return hardware ? std::string() : hardware.error().message;
+  };
+  EXPECT_EQ(message(stages), "");
+  EXPECT_THAT(
+      message(replaced(stages, "answer_latency = { value = \"25.6 ns\"", "answer_latency = { value = \"20 ns\"")),
+      AllOf(HasSubstr("answer_latency"), HasSubstr("host_latency")));
+  EXPECT_THAT(message(replaced(stages, "value = \"100 Gb/s\"", "value = \"100000 Gb/s\"")),
+              AllOf(HasSubstr("bits_per_second"), HasSubstr("64000 Gb/s at most")));
+}
+
 TEST(Hardware, NeedsASourceForEachNumber) {
   const std::string text =
       replaced(connectx5(), "{ value = 16, source = \"ConnectX-5: max_qp_rd_atom = 16 (ibv_devinfo)\" }", "16");
@@ -189,6 +203,23 @@ TEST(EdmModesWorkload, TakesNoOtherSizesThanItWasAskedFor) {
   EXPECT_EQ(message(""), "");
   EXPECT_THAT(message("write_bytes = \"0 B\""), HasSubstr("from 1 to 100000 B"));
   EXPECT_THAT(message("mega_bytes = \"2 MiB\""), HasSubstr("from 0 to 1048576 B"));
+}
+
+TEST(EdmModesWorkload, NeedsCyclesOfWholeBlocksOrTimesAsTheyAre) {
+  const auto folder = std::filesystem::path(::testing::TempDir()) / "uneven_cycles";
+  std::filesystem::create_directories(folder);
+  const auto message = [&](const char* cycle, const char* times) {
+    const std::string hardware = folder / "testbed.toml", experiment = folder / "modes.toml";
+    std::ofstream(hardware) << replaced(read_text(SLUICE_SOURCE_DIR "/experiments/hardware/edm_testbed.toml").value(),
+                                        "2.56 ns", cycle);
+    std::ofstream(experiment) << replaced(read_text(SLUICE_SOURCE_DIR "/experiments/edm-modes.toml").value(),
+                                          "[workload]\n", std::string("[workload]\n") + times);
+    const auto loaded = load_experiment(experiment, hardware);
+    return loaded ? "loaded" : loaded.error().message;
+  };
+  EXPECT_EQ(message("2.56 ns", ""), "loaded");
+  EXPECT_THAT(message("3 ns", ""), AllOf(HasSubstr("modes.toml: line"), HasSubstr("times must be as_they_are")));
+  std::filesystem::remove_all(folder);
 }
 
 TEST(EdmTestbedWorkload, TakesNoOtherSizesThanItWasAskedFor) {
