@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "ns3_scenario.h"
-#include "sim/udp_load.h"
+#include "sim/load/udp_load.h"
 
 namespace sluice::bench {
 namespace {

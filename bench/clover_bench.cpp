@@ -7,7 +7,7 @@
 
 #include "clover/client.h"
 #include "clover/metadata.h"
-#include "rack/clover_store.h"
+#include "rack/clients/clover_store.h"
 #include "remote/local.h"
 #include "workload/linearizability.h"
 #include "workload/runner.h"

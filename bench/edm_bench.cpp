@@ -6,7 +6,7 @@
 
 #include "base/rng.h"
 #include "edm/scheduler.h"
-#include "sim/edm_cluster.h"
+#include "sim/edm/edm_cluster.h"
 
 namespace {
 

@@ -5,9 +5,9 @@
 #include <vector>
 
 #include "base/rng.h"
-#include "sim/clover_load.h"
-#include "sim/event_loop.h"
-#include "sim/verbs_load.h"
+#include "sim/load/clover_load.h"
+#include "sim/load/verbs_load.h"
+#include "sim/world/event_loop.h"
 
 namespace sluice::sim {
 namespace {

@@ -7,7 +7,7 @@ add_custom_command(OUTPUT ${plots}
     -P ${web}/bundle.cmake
   DEPENDS ${web}/package-lock.json ${web}/bundle.cmake VERBATIM COMMENT "Fetching the plotting library")
 set(report_assets ${CMAKE_SOURCE_DIR}/src/cli/report_assets.cpp)
-set_source_files_properties(${CMAKE_SOURCE_DIR}/src/rack/live_page.cpp PROPERTIES
+set_source_files_properties(${CMAKE_SOURCE_DIR}/src/rack/switch/live_page.cpp PROPERTIES
   OBJECT_DEPENDS "${web}/live.html;${web}/live.js" COMPILE_DEFINITIONS "SLUICE_WEB=\"${web}\"")
 set_source_files_properties(${report_assets} PROPERTIES
   OBJECT_DEPENDS "${plots};${web}/report.html;${web}/report.js"

@@ -155,6 +155,7 @@ class Tree:
         table = tomllib.loads((self.root / "tests/floors.toml").read_text())
         self.line = table["first_floor_that_touches_the_world"]
         self.floor = {folder: int(floor) for floor, folders in table["floors"].items() for folder in folders}
+        self.parts = table.get("parts", {})
         self.stateful = table.get("stateful", {})
         self.found = set()
         self.types = {}  # that headers define at the scope of a namespace: where
@@ -172,6 +173,8 @@ class Tree:
                 continue
             self.check_readme(folder)
             for path in sources:
+                if folder.name in self.parts and path.relative_to(folder).parts[0] not in self.parts[folder.name]:
+                    self.report(path, 1, f"lies in no part of {folder.name}: {', '.join(self.parts[folder.name])} (tests/floors.toml)")
                 self.check_source(path, folder.name)
         for path in self.files():
             self.check_names(path)
@@ -216,6 +219,14 @@ class Tree:
                 self.report(path, line, f'"{name}" names no folder of src/; write "folder/file.h", and <> for libraries')
             elif other != folder and self.floor[other] >= self.floor[folder]:
                 self.report(path, line, f'{folder} (floor {self.floor[folder]}) includes "{name}" (floor {self.floor[other]}); only lower floors are known')
+            elif other == folder and folder in self.parts:
+                self.check_part(path, folder, line, name)
+
+    def check_part(self, path, folder, line, name):
+        parts, part = self.parts[folder], path.relative_to(self.root / "src" / folder).parts[0]
+        included = name.split("/")[1]
+        if "_test" not in path.name and part in parts and included in parts and parts.index(included) > parts.index(part):
+            self.report(path, line, f'{folder}/{part} includes "{name}"; of {folder} only {", ".join(parts[: parts.index(part) + 1])} are known here')
 
     def search(self, path, code, patterns):
         for pattern, text in patterns:
@@ -259,6 +270,7 @@ class Tree:
 HEADER = "// A thing.\n#pragma once\n"
 CLEAN = {
     "tests/floors.toml": 'first_floor_that_touches_the_world = 3\n[floors]\n1 = ["base"]\n2 = ["wire", "port"]\n3 = ["nic"]\n'
+                         '[parts]\nnic = ["first", "second"]\n'
                          '[stateful]\n"src/base/check.cpp" = "for the message of a failed check"\n',
     "src/base/check.cpp": "namespace {\nthread_local char text[160] = \"\";\n}\n",
     "src/base/README.md": "# base\n",
@@ -272,7 +284,9 @@ CLEAN = {
                          '__extension__ using Wide = unsigned __int128;\nconst char* name() { return "getenv(rand())"; }\nint T::*member();\nT::T(int a) : value_{a} {}\n}\n',
     "src/wire/icrc_test.cpp": '#include "base/time.h"\n#include <thread>\nstatic int g_runs = 0;\n',
     "src/nic/README.md": "# nic\n",
-    "src/nic/loop.cpp": '#include <thread>\n#include "wire/icrc.h"\nint g = 0;\nauto t = std::chrono::steady_clock::now();\n',
+    "src/nic/second/a.cpp": '#include "nic/first/a.h"\n',
+    "src/nic/first/a_test.cpp": '#include "nic/second/a.h"\n',
+    "src/nic/first/loop.cpp": '#include <thread>\n#include "wire/icrc.h"\nint g = 0;\nauto t = std::chrono::steady_clock::now();\n',
 }
 # (what it is, file, its content, a part of the message)
 PLANTED = [
@@ -280,6 +294,8 @@ PLANTED = [
     ("an include of the same floor", "src/wire/a.cpp", '#include "port/port.h"\n', "only lower floors"),
     ("an include of a higher floor by a test", "src/wire/a_test.cpp", '#include "nic/loop.h"\n', "only lower floors"),
     ("an include without a folder", "src/wire/a.cpp", '#include "icrc.h"\n', "names no folder"),
+    ("an include of a later part", "src/nic/first/a.cpp", '#include "nic/second/a.h"\n', "only first are known here"),
+    ("a file in no part", "src/nic/third/a.cpp", "\n", "lies in no part"),
     ("a folder without a floor", "src/misc/a.cpp", "\n", "is on no floor"),
     ("a folder without README", "src/port/a.cpp", "\n", "has no README.md"),
     ("a long README", "src/base/README.md", "x\n" * 31, "at most 30"),

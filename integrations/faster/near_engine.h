@@ -14,9 +14,9 @@
 
 #include "nic/nic.h"
 #include "nic/poll_loop.h"
-#include "rack/cowbird_host.h"
-#include "rack/cowbird_spot.h"
-#include "rack/memory_node.h"
+#include "rack/cowbird/cowbird_host.h"
+#include "rack/cowbird/cowbird_spot.h"
+#include "rack/endpoint/memory_node.h"
 #include "remote/mapped.h"
 
 namespace sluice::faster {

@@ -5,7 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/bench_commands.h"
-#include "rack/lock_bench.h"
+#include "rack/clients/lock_bench.h"
 
 namespace sluice::cli {
 namespace {

@@ -15,8 +15,8 @@
 #include "cli/store_results.h"
 #include "cli/workloads.h"
 #include "fusee/layout.h"
-#include "rack/endpoint.h"
-#include "rack/store_bench.h"
+#include "rack/clients/store_bench.h"
+#include "rack/endpoint/endpoint.h"
 #include "workload/linearizability.h"
 
 namespace sluice::cli {

@@ -11,9 +11,9 @@
 #include "cli/bench_commands.h"
 #include "cli/child.h"
 #include "cli/progress.h"
-#include "rack/endpoint.h"
-#include "rack/switch_daemon.h"
-#include "rack/verbs_bench.h"
+#include "rack/clients/verbs_bench.h"
+#include "rack/endpoint/endpoint.h"
+#include "rack/switch/switch_daemon.h"
 
 namespace sluice::cli {
 namespace {

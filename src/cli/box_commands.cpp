@@ -12,9 +12,9 @@
 #include "cli/capture.h"
 #include "cli/commands.h"
 #include "cli/parse_region.h"
-#include "rack/directory_http.h"
-#include "rack/endpoint.h"
-#include "sim/box_memory.h"
+#include "rack/directory/directory_http.h"
+#include "rack/endpoint/endpoint.h"
+#include "sim/load/box_memory.h"
 #include "swordbox/explain.h"
 
 namespace sluice::cli {

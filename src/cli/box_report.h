@@ -1,6 +1,6 @@
 // The box's state as people read it.
 //
-// Source:   GET /v1/box of the switch (rack/box_stage.h).
+// Source:   GET /v1/box of the switch (rack/switch/box_stage.h).
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>

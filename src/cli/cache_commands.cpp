@@ -11,9 +11,9 @@
 #include "cli/child.h"
 #include "cli/commands.h"
 #include "cli/progress.h"
-#include "rack/cache_end.h"
-#include "rack/endpoint.h"
-#include "rack/switch_daemon.h"
+#include "rack/clients/cache_end.h"
+#include "rack/endpoint/endpoint.h"
+#include "rack/switch/switch_daemon.h"
 
 namespace sluice::cli {
 namespace {

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "cli/store_results.h"
-#include "rack/process.h"
+#include "rack/process/process.h"
 
 namespace sluice::cli {
 

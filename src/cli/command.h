@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "base/result.h"
-#include "rack/config.h"
-#include "rack/schema.h"
+#include "rack/settings/config.h"
+#include "rack/settings/schema.h"
 
 namespace sluice::cli {
 

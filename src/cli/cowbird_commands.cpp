@@ -5,8 +5,8 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/commands.h"
-#include "rack/cowbird_daemon.h"
-#include "rack/directory_http.h"
+#include "rack/cowbird/cowbird_daemon.h"
+#include "rack/directory/directory_http.h"
 
 namespace sluice::cli {
 namespace {

@@ -21,7 +21,7 @@
 
 #include "base/result.h"
 #include "cli/verbs_pool.h"
-#include "rack/cowbird_bench.h"
+#include "rack/clients/cowbird_bench.h"
 
 namespace sluice::cli {
 

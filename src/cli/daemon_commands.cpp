@@ -2,11 +2,11 @@
 #include <spdlog/spdlog.h>
 
 #include "cli/commands.h"
-#include "rack/host_daemon.h"
-#include "rack/memory_daemon.h"
-#include "rack/metadata_daemon.h"
-#include "rack/process.h"
-#include "rack/switch_daemon.h"
+#include "rack/daemons/host_daemon.h"
+#include "rack/daemons/memory_daemon.h"
+#include "rack/daemons/metadata_daemon.h"
+#include "rack/process/process.h"
+#include "rack/switch/switch_daemon.h"
 
 namespace sluice::cli {
 namespace {

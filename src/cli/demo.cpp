@@ -12,10 +12,10 @@
 #include "cli/demo_report.h"
 #include "cli/progress.h"
 #include "cli/report.h"
-#include "rack/directory_http.h"
-#include "rack/endpoint.h"
-#include "rack/launcher.h"
-#include "rack/plan.h"
+#include "rack/directory/directory_http.h"
+#include "rack/endpoint/endpoint.h"
+#include "rack/process/launcher.h"
+#include "rack/process/plan.h"
 
 namespace sluice::cli {
 namespace {

@@ -15,12 +15,12 @@
 #include "cli/commands.h"
 #include "cli/store_results.h"
 #include "cli/workloads.h"
-#include "rack/daemon_http.h"
-#include "rack/directory_http.h"
-#include "rack/endpoint.h"
-#include "rack/launcher.h"
-#include "rack/plan.h"
-#include "rack/store_bench.h"
+#include "rack/clients/store_bench.h"
+#include "rack/directory/directory_http.h"
+#include "rack/endpoint/endpoint.h"
+#include "rack/process/daemon_http.h"
+#include "rack/process/launcher.h"
+#include "rack/process/plan.h"
 
 namespace sluice::cli {
 namespace {

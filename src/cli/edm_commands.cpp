@@ -8,9 +8,9 @@
 
 #include "cli/commands.h"
 #include "cli/experiment_files.h"
-#include "rack/directory_http.h"
-#include "sim/edm_cluster.h"
-#include "sim/fields.h"
+#include "rack/directory/directory_http.h"
+#include "sim/edm/edm_cluster.h"
+#include "sim/world/fields.h"
 
 namespace sluice::cli {
 namespace {

@@ -18,7 +18,7 @@
 #include "cli/point_processes.h"
 #include "cli/progress.h"
 #include "cli/report.h"
-#include "sim/experiment.h"
+#include "sim/experiment/experiment.h"
 
 namespace sluice::cli {
 namespace {

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "base/result.h"
-#include "sim/hardware.h"
+#include "sim/world/hardware.h"
 
 namespace sluice::cli {
 

@@ -14,8 +14,8 @@
 
 #include "base/version.h"
 #include "cli/command.h"
-#include "rack/private_file.h"
-#include "sim/fields.h"
+#include "rack/settings/private_file.h"
+#include "sim/world/fields.h"
 
 namespace sluice::cli {
 namespace {

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "base/result.h"
-#include "sim/experiment.h"
+#include "sim/experiment/experiment.h"
 
 namespace sluice::cli {
 

@@ -6,11 +6,11 @@
 
 #include "cli/commands.h"
 #include "ports/spec.h"
-#include "rack/authority.h"
-#include "rack/directory_http.h"
-#include "rack/invitation.h"
-#include "rack/names.h"
-#include "rack/private_file.h"
+#include "rack/directory/authority.h"
+#include "rack/directory/directory_http.h"
+#include "rack/directory/invitation.h"
+#include "rack/settings/names.h"
+#include "rack/settings/private_file.h"
 
 namespace sluice::cli {
 namespace {

@@ -7,10 +7,10 @@
 #include "cli/child.h"
 #include "cli/commands.h"
 #include "cli/progress.h"
-#include "rack/endpoint.h"
-#include "rack/onerma_end.h"
-#include "rack/switch_daemon.h"
-#include "rack/verbs_bench.h"
+#include "rack/clients/onerma_end.h"
+#include "rack/clients/verbs_bench.h"
+#include "rack/endpoint/endpoint.h"
+#include "rack/switch/switch_daemon.h"
 
 namespace sluice::cli {
 namespace {

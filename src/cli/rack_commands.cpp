@@ -10,12 +10,12 @@
 
 #include "cli/box_report.h"
 #include "cli/commands.h"
-#include "rack/daemon_http.h"
-#include "rack/directory_http.h"
-#include "rack/directory_json.h"
-#include "rack/endpoint.h"
-#include "rack/launcher.h"
-#include "rack/plan.h"
+#include "rack/directory/directory_http.h"
+#include "rack/directory/directory_json.h"
+#include "rack/endpoint/endpoint.h"
+#include "rack/process/daemon_http.h"
+#include "rack/process/launcher.h"
+#include "rack/process/plan.h"
 
 namespace sluice::cli {
 namespace {

@@ -17,7 +17,7 @@
 #include "base/bytes.h"
 #include "cli/commands.h"
 #include "cli/progress.h"
-#include "rack/memory_session.h"
+#include "rack/clients/memory_session.h"
 
 namespace sluice::cli {
 namespace {

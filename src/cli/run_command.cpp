@@ -22,11 +22,11 @@
 #include "ports/host_directory.h"
 #include "ports/interface_address.h"
 #include "ports/unix_socket.h"
-#include "rack/directory_http.h"
-#include "rack/host_daemon.h"
-#include "rack/membership.h"
-#include "rack/names.h"
-#include "rack/process.h"
+#include "rack/daemons/host_daemon.h"
+#include "rack/directory/directory_http.h"
+#include "rack/directory/membership.h"
+#include "rack/process/process.h"
+#include "rack/settings/names.h"
 #include "wire/address.h"
 
 namespace sluice::cli {

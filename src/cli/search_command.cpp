@@ -9,7 +9,7 @@
 #include "cli/experiment_files.h"
 #include "cli/point_processes.h"
 #include "cli/progress.h"
-#include "sim/search.h"
+#include "sim/experiment/search.h"
 
 namespace sluice::cli {
 namespace {

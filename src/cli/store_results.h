@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "base/result.h"
-#include "rack/store_bench.h"
+#include "rack/clients/store_bench.h"
 
 namespace sluice::cli {
 

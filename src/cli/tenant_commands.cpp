@@ -8,13 +8,13 @@
 #include <thread>
 
 #include "cli/commands.h"
-#include "rack/directory_http.h"
-#include "rack/directory_json.h"
-#include "rack/memory_session.h"
-#include "rack/names.h"
-#include "rack/private_file.h"
-#include "rack/store_memory.h"
-#include "rack/tenants.h"
+#include "rack/clients/memory_session.h"
+#include "rack/directory/directory_http.h"
+#include "rack/directory/directory_json.h"
+#include "rack/directory/tenants.h"
+#include "rack/endpoint/store_memory.h"
+#include "rack/settings/names.h"
+#include "rack/settings/private_file.h"
 
 namespace sluice::cli {
 namespace {

@@ -10,8 +10,8 @@
 
 #include "cli/box_report.h"
 #include "cli/commands.h"
-#include "rack/directory_http.h"
-#include "rack/endpoint.h"
+#include "rack/directory/directory_http.h"
+#include "rack/endpoint/endpoint.h"
 #include "switching/types.h"
 
 namespace sluice::cli {

@@ -6,8 +6,8 @@
 
 #include "cli/commands.h"
 #include "cli/parse_region.h"
-#include "rack/directory_http.h"
-#include "rack/store_memory.h"
+#include "rack/directory/directory_http.h"
+#include "rack/endpoint/store_memory.h"
 #include "xdp/steering.h"
 
 namespace sluice::cli {

@@ -1,4 +1,4 @@
-// A host's stack against what no peer that keeps to the rules would send. What it does among its like: sim/edm_testbed_test.cpp.
+// A host's stack against what no peer that keeps to the rules would send. What it does among its like: sim/edm/edm_testbed_test.cpp.
 #include "edm/host_stack.h"
 
 #include <gtest/gtest.h>

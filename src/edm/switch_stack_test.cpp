@@ -1,4 +1,4 @@
-// The switch's stack by itself: what a request goes behind travels with it, and what the scheduler refuses leaves nothing. Among hosts: sim/edm_testbed_test.cpp.
+// The switch's stack by itself: what a request goes behind travels with it, and what the scheduler refuses leaves nothing. Among hosts: sim/edm/edm_testbed_test.cpp.
 #include "edm/switch_stack.h"
 
 #include <gtest/gtest.h>

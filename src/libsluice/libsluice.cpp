@@ -13,7 +13,7 @@
 
 #include "libsluice/sluice.h"
 #include "ports/run_path.h"
-#include "rack/store_session.h"
+#include "rack/clients/store_session.h"
 
 namespace {
 

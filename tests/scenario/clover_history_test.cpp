@@ -8,7 +8,7 @@
 
 #include "base/effort_test.h"
 #include "clover/test_world.h"
-#include "rack/clover_store.h"
+#include "rack/clients/clover_store.h"
 #include "workload/linearizability.h"
 #include "workload/recorder.h"
 

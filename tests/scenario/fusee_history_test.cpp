@@ -11,7 +11,7 @@
 
 #include "base/effort_test.h"
 #include "fusee/test_world.h"
-#include "rack/fusee_store.h"
+#include "rack/clients/fusee_store.h"
 #include "workload/linearizability.h"
 
 namespace sluice {

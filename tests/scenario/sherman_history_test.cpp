@@ -9,7 +9,7 @@
 #include <set>
 
 #include "base/effort_test.h"
-#include "rack/sherman_store.h"
+#include "rack/clients/sherman_store.h"
 #include "sherman/test_world.h"
 #include "workload/linearizability.h"
 #include "workload/recorder.h"

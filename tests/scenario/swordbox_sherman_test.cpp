@@ -7,7 +7,7 @@
 
 #include "base/check.h"
 #include "base/effort_test.h"
-#include "rack/sherman_store.h"
+#include "rack/clients/sherman_store.h"
 #include "tests/scenario/swordbox_star.h"
 #include "workload/linearizability.h"
 

@@ -1,0 +1,166 @@
+#include "rack/clients/cache_end.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <random>
+
+#include "base/check.h"
+#include "kvcache/server.h"
+#include "ports/open.h"
+#include "rack/endpoint/endpoint.h"
+#include "rack/endpoint/onerma_grants.h"
+
+namespace sluice::rack {
+namespace {
+
+constexpr std::uint64_t kTable = 0x10'0000;
+constexpr std::uint64_t kMailbox = 0x4000'0000'0000;  // each at this address of a region of its own
+
+// Of one operation, at both ends: what a client has given up does not come to its mailbox later.
+constexpr Duration kTimeout = CacheClientEnd::kLeastPatience;
+
+constexpr std::uint64_t kBesideValue = kvcache::kMailEntry + kvcache::kEntryHeader + kvcache::kMaxKey;  // in a mailbox
+
+constexpr std::uint64_t kMostNumber = 0x7CFF;  // of a client; 10.77.252.255 is the last address
+
+}  // namespace
+
+std::uint64_t draw_first_number(std::uint64_t clients) {
+  SLUICE_CHECK(clients >= 1 && clients <= kMostNumber);
+  std::random_device chance;
+  return std::uniform_int_distribution<std::uint64_t>(1, kMostNumber - clients + 1)(chance);
+}
+
+wire::Ipv4Address address_of_client(std::uint64_t number) {
+  SLUICE_CHECK(number <= kMostNumber);
+  return {static_cast<std::uint32_t>(0x0A4D'8000u + number)};
+}
+
+Result<void> serve_cache(const CacheReplicaEnd& end, const std::function<void()>& ready) {
+  StopSignals signals;
+  nic::PollLoop loop;
+  signals.stop_on_signal(loop);
+  onerma::NodeConfig config = real_time_node(end.ip);
+  config.target.pull_timeout = kTimeout;
+  onerma::Node node(config);
+  std::vector<std::uint8_t> table(end.memory);
+  const auto geometry = kvcache::Geometry::fitting(end.memory, end.entry_bytes);
+  std::random_device chance;
+  kvcache::Server server(table, geometry, std::uint64_t{chance()} << 32 | chance());
+  const auto region = node.regions().add(table, kTable, memory::kRemoteRead, fresh_onerma_key());
+  if (!region) return tl::unexpected(region.error());
+  std::vector<std::vector<std::uint8_t>> mailboxes(end.clients);
+  std::vector<ClientGrants> clients;
+  const std::uint64_t first = draw_first_number(end.clients);
+  for (std::uint64_t i = 0; i < end.clients; ++i) {
+    mailboxes[i].resize(kBesideValue + end.max_value);
+    server.add_mailbox(mailboxes[i]);
+    const auto mailbox = node.regions().add(mailboxes[i], kMailbox, memory::kAllAccess, fresh_onerma_key());
+    if (!mailbox) return tl::unexpected(mailbox.error());
+    const onerma::InitiatorId initiator(first + i);
+    clients.push_back({initiator,
+                       {{*node.regions().grant(*region, initiator, onerma::kMayRead), kTable, end.memory},
+                        {*node.regions().grant(*mailbox, initiator, onerma::kMayRead | onerma::kMayWrite), kMailbox,
+                         mailboxes[i].size()}}});
+  }
+  // Behind the node: what has just come is applied, and its answer can be read, in the same turn.
+  class Mail final : public nic::Pollable {
+   public:
+    explicit Mail(kvcache::Server& s) : server_(s) {}
+    std::size_t poll(Time) override { return server_.poll(); }
+
+   private:
+    kvcache::Server& server_;
+  } mail(server);
+  const auto listening = [&] {  // not before: the file may be that of a replica which has the port
+    auto written = write_grants(end.grants, node.address(), clients);
+    if (written) ready();
+    return written;
+  };
+  return serve_node(node, end.port, end.listen, loop, listening, &mail);
+}
+
+Result<std::unique_ptr<CacheClient>> CacheClient::open(const CacheClientEnd& end) {
+  std::vector<TakenGrants> taken;
+  for (const std::string& path : end.grants) {
+    auto one = take_grants(path, "sluice cache serve");
+    if (!one) return tl::unexpected(one.error());
+    if (one->mine.regions.size() != 2 || one->mine.regions[1].length < kBesideValue)
+      return fail(fmt::format("{} gives no cache: start `sluice cache serve`", path));
+    taken.push_back(std::move(*one));
+  }
+  // In whatever order the files are named: this client's number is that of one and the same replica for all clients.
+  std::ranges::sort(taken, {}, [](const TakenGrants& one) { return one.target.ip.value; });
+  std::unique_ptr<CacheClient> client(new CacheClient);
+  auto port = ports::open_port(end.port, ports::Absent::kWait);
+  if (!port) return tl::unexpected(port.error());
+  // The first replica gives a number once, and another life of it or another replica hardly ever the same: nor does an address that follows
+  // from it come twice.
+  if (taken.front().mine.initiator.value > kMostNumber)
+    return fail(fmt::format("{} gives no cache: start `sluice cache serve`", end.grants.front()));
+  const auto number = static_cast<std::uint16_t>(taken.front().mine.initiator.value);
+  const wire::Ipv4Address ip = address_of_client(number);
+  onerma::NodeConfig config = real_time_node(ip);
+  config.slots = {.slots = 1024, .dispatch_timeout = kTimeout / 2, .timeout = kTimeout};
+  client->node_ = std::make_unique<onerma::Node>(config);
+  client->shard_ = std::make_unique<nic::MachinePoll<onerma::Node>>(*client->node_, std::move(*port));
+  client->shard_->attach(client->loop_);
+  auto parameters = real_time_client();
+  parameters.give_up = end.patience;
+  parameters.key_wait = Duration::milliseconds(1);
+  client->remote_ = std::make_unique<onerma::RemoteOnerma>(client->scheduler_, client->node_->initiator(),
+                                                           client->policy_, parameters);
+  client->remote_poll_ = make_client_poll(*client->remote_);
+  client->loop_.add(*client->remote_poll_);
+  client->scheduler_poll_ = std::make_unique<nic::SchedulerPoll>(client->scheduler_);
+  client->loop_.add(*client->scheduler_poll_);
+  std::vector<kvcache::Replica> replicas;
+  for (std::size_t i = 0; i < taken.size(); ++i) {
+    const remote::NodeId node(static_cast<std::uint32_t>(i));
+    client->remote_->add_node(node, taken[i].target);
+    const auto at = [&](const GrantedRegion& region) {
+      client->remote_->add_grant(node, region.grant);
+      return remote::RemoteAddress{node, remote::RegionKey(region.grant.region.value), region.address};
+    };
+    const GrantedRegion& mailbox = taken[i].mine.regions[1];
+    const std::uint64_t longest = std::min(mailbox.length - kBesideValue, CacheReplicaEnd::kMostValue);
+    client->max_value_ = std::max(client->max_value_, longest);
+    replicas.push_back(
+        {.table = at(taken[i].mine.regions[0]), .mailbox = at(mailbox), .mailbox_bytes = mailbox.length});
+  }
+  client->cache_ = std::make_unique<kvcache::Client>(
+      *client->remote_, replicas,
+      kvcache::ClientConfig{.number = number,
+                            .max_value = static_cast<std::uint32_t>(client->max_value_),
+                            .look_after = Duration::milliseconds(100),
+                            .change_deadline = Duration::seconds(5)});
+  if (auto joined = client->join(end.port); !joined) return tl::unexpected(joined.error());
+  return client;
+}
+
+CacheClient::~CacheClient() = default;
+
+Result<void> CacheClient::join(const std::string& port) {
+  kvcache::Outcome outcome = kvcache::Outcome::kUnavailable;
+  // Some looks: a replica may only now come to its port.
+  const auto try_to = [&]() -> remote::Task<void> {
+    for (int i = 0; i < 20 && outcome != kvcache::Outcome::kOk; ++i) outcome = co_await cache_->join();
+  };
+  if (!wait_for(try_to())) return fail("interrupted");
+  if (outcome == kvcache::Outcome::kOk) return {};
+  return fail(fmt::format("no replica answers over {}: are they there, and are these their grants?", port));
+}
+
+bool CacheClient::wait_for(remote::Task<void> task) {
+  bool done = false;
+  const auto keep = [&]() -> remote::Task<void> {
+    co_await std::move(task);
+    done = true;
+  };
+  scheduler_.spawn(keep());
+  loop_.run_until([&] { return done; });
+  return done;
+}
+
+}  // namespace sluice::rack

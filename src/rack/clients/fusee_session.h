@@ -1,0 +1,67 @@
+// FUSEE session: one thread's use of the replicated hash table in the rack's memory: any number of FUSEE clients, each with a cache and blocks of
+// its own. Makes the store if there is none and it may.
+//
+// Life, errors, threads: as StoreSession. Clients that go leave their blocks to whoever recovers them.
+// Memory:     all memory nodes' main regions in the order of their numbers, behind their first 64 KiB, which are Sherman's lock tables; so each of
+//             the two finds the other's superblock in its place. Those that are gone are still of the store, if it was made with them, and
+//             are taken back when they are there again.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "fusee/client.h"
+#include "rack/clients/store_session.h"
+
+namespace sluice::rack {
+
+struct FuseeSessionConfig : StoreSessionConfig {
+  bool may_create = false;         // the others wait for the one that may
+  std::uint32_t value_bytes = 64;  // of a store that is made
+  std::uint32_t replicas = 3;      // of a store that is made; at most as many as memory nodes
+  // Of a store that is made: slots of its index at first, 0: one for 512 bytes of memory; and how often it may double when it is full. Memory for
+  // that, 8 bytes a slot and twice as many slots, is set aside.
+  std::uint64_t index_slots = 0;
+  std::uint32_t index_doublings = 2;
+  // A queue pair gives up after 0.27 s (below), so `flight` leaves as long for what is on its way. `hold` is longer than a change of the
+  // view takes, so that what was under way is told how it ended.
+  fusee::ClientConfig client{.timeout = Duration::seconds(15),
+                             .hold = Duration::milliseconds(1600),
+                             .flight = Duration::milliseconds(550),
+                             .suspect_after = Duration::milliseconds(300),
+                             .return_after = Duration::seconds(1),
+                             .lease = Duration::milliseconds(20)};
+  FuseeSessionConfig() = default;
+  explicit FuseeSessionConfig(const StoreSessionConfig& session) : StoreSessionConfig(session) {
+    nodes.ack_timeout = 13;  // 34 ms, eight times
+  }
+};
+
+class FuseeSession final : public StoreSession {
+ public:
+  static Result<std::unique_ptr<StoreSession>> open(const FuseeSessionConfig& config);
+  ~FuseeSession() override;
+  // And which memory nodes the store does without, or is giving back what they had.
+  std::string problems() const override;
+
+ private:
+  explicit FuseeSession(FuseeSessionConfig config) : config_(std::move(config)) {}
+  Result<void> connect();
+  Result<void> join();
+  remote::Task<void> join_all(std::string& refused);
+  fusee::Geometry geometry() const;
+  void look_for_new_memory(const Snapshot& snapshot);
+
+  FuseeSessionConfig config_;
+  remote::Task<void> find_gone();
+
+  std::vector<fusee::MemoryNode> memory_;
+  std::vector<fusee::MemoryNode> with_gone_;  // and those that the directory remembers
+  std::map<remote::NodeId, std::string> names_;
+  std::unique_ptr<fusee::Client> scout_;
+  std::vector<std::unique_ptr<fusee::Client>> clients_;
+};
+
+}  // namespace sluice::rack

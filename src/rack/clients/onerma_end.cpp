@@ -1,0 +1,330 @@
+#include "rack/clients/onerma_end.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <random>
+
+#include "base/check.h"
+#include "ports/open.h"
+#include "rack/directory/sqlite_directory.h"
+#include "rack/endpoint/endpoint.h"
+#include "rack/endpoint/onerma_grants.h"
+#include "rack/endpoint/open_end.h"
+
+namespace sluice::rack {
+namespace {
+
+using onerma::Grant;
+using onerma::OpKind;
+using onerma::Status;
+
+constexpr std::uint64_t kAddress = 0x10'0000;
+constexpr remote::NodeId kTarget{1};
+
+std::uint8_t pattern(std::uint64_t offset) { return static_cast<std::uint8_t>(offset * 7 + 3); }
+
+}  // namespace
+
+onerma::NodeConfig real_time_node(wire::Ipv4Address ip) {
+  onerma::NodeConfig config;
+  config.mac = Subnet::mac_of(ip);
+  config.ip = ip;
+  config.boot = onerma::Boot(std::random_device{}() & 0xFF'FFFF);
+  config.window_bytes = 1u << 20;
+  config.slots = {
+      .slots = 1024, .dispatch_timeout = Duration::milliseconds(50), .timeout = Duration::milliseconds(100)};
+  config.target.pull_timeout = Duration::milliseconds(100);
+  config.target.nack_bytes = 4u << 20;
+  config.target.pulls = 1024;
+  return config;
+}
+
+onerma::RemoteOnerma::Parameters real_time_client() {
+  onerma::RemoteOnerma::Parameters p;
+  p.executor.base_rtt = Duration::microseconds(50);
+  p.executor.local_target = Duration::milliseconds(10);
+  p.executor.remote_target = Duration::milliseconds(10);
+  p.executor.write_target = Duration::milliseconds(20);
+  p.executor.first_local = 256 * onerma::CongestionWindow::kOne;
+  p.executor.first_remote = 64 * onerma::CongestionWindow::kOne;
+  p.executor.pacing_slack = Duration::milliseconds(1);
+  p.give_up = Duration::seconds(5);
+  return p;
+}
+
+onerma::Algorithm1Parameters real_time_algorithm() { return {.smallest = onerma::CongestionWindow::kOne}; }
+
+Result<void> serve_node(onerma::Node& node, const std::string& port, bool listen, nic::PollLoop& loop,
+                        const std::function<Result<void>()>& listening, nic::Pollable* behind) {
+  std::unique_ptr<port::Listener> listener;
+  Result<void> good;
+  const auto said = [&] {
+    good = listening();
+    if (!good) loop.stop();
+  };
+  auto opened = open_end(port, listen, loop, said, listener);
+  if (!good) return good;
+  if (!opened && loop.stopping()) return {};
+  if (!opened) return tl::unexpected(opened.error());
+  nic::MachinePoll<onerma::Node> shard(node, std::move(*opened));
+  shard.attach(loop);
+  if (behind != nullptr) loop.add(*behind);
+  loop.run();
+  return {};
+}
+
+Result<void> serve_onerma(const OnermaTargetEnd& end, const std::function<void()>& ready, const TargetEnded& ended) {
+  StopSignals signals;
+  nic::PollLoop loop;
+  signals.stop_on_signal(loop);
+  onerma::NodeConfig config = real_time_node(end.ip);
+  config.allow_plain = end.allow_plain;
+  onerma::Node node(config);
+  std::vector<std::uint8_t> memory(end.memory);
+  for (std::uint64_t i = 0; i < memory.size(); ++i) memory[i] = pattern(i);
+  const auto region = node.regions().add(memory, kAddress, memory::kAllAccess, fresh_onerma_key());
+  if (!region) return tl::unexpected(region.error());
+  const onerma::Rights rights =
+      onerma::kMayRead | onerma::kMayWrite | (end.allow_rekey ? onerma::kMayRekey : onerma::Rights{});
+  std::vector<ClientGrants> clients;
+  for (std::uint64_t i = 1; i <= end.clients; ++i) {
+    const onerma::InitiatorId initiator(i);
+    const Grant grant = *node.regions().grant(*region, initiator, rights);
+    clients.push_back({initiator, {{grant, kAddress, end.memory}}});
+  }
+  // Not before the port is ours: the file may be that of a target which has it.
+  const auto listening = [&] {
+    auto written = write_grants(end.grants, node.address(), clients);
+    if (written) ready();
+    return written;
+  };
+  auto served = serve_node(node, end.port, end.listen, loop, listening);
+  if (served) ended(node.target().counters());
+  return served;
+}
+
+// Turns the client library behind the node.
+namespace {
+class ClientPoll final : public nic::Pollable {
+ public:
+  explicit ClientPoll(onerma::RemoteOnerma& remote) : remote_(remote) {}
+  std::size_t poll(Time now) override { return remote_.poll(now); }
+  Time next_deadline() const override { return remote_.next_deadline(); }
+
+ private:
+  onerma::RemoteOnerma& remote_;
+};
+}  // namespace
+
+std::unique_ptr<nic::Pollable> make_client_poll(onerma::RemoteOnerma& remote) {
+  return std::make_unique<ClientPoll>(remote);
+}
+
+Result<std::unique_ptr<OnermaClient>> OnermaClient::open(const OnermaClientEnd& end) {
+  const auto taken = take_grants(end.grants, "sluice onerma target");
+  if (!taken) return tl::unexpected(taken.error());
+  const GrantedRegion& memory = taken->mine.regions.front();
+  if (memory.length < 4 * std::uint64_t{kMaxBytes}) return fail("the target's memory is smaller than 4 MiB");
+  std::unique_ptr<OnermaClient> client(new OnermaClient);
+  auto port = ports::open_port(end.port, ports::Absent::kWait);
+  if (!port) return tl::unexpected(port.error());
+  onerma::NodeConfig config = real_time_node(end.ip);
+  config.protection = client->protection_ = end.protection;
+  client->node_ = std::make_unique<onerma::Node>(config);
+  client->shard_ = std::make_unique<nic::MachinePoll<onerma::Node>>(*client->node_, std::move(*port));
+  client->shard_->attach(client->loop_);
+  client->remote_ = std::make_unique<onerma::RemoteOnerma>(client->scheduler_, client->node_->initiator(),
+                                                           client->policy_, real_time_client());
+  client->remote_poll_ = make_client_poll(*client->remote_);
+  client->loop_.add(*client->remote_poll_);
+  client->remote_->add_node(kTarget, taken->target);
+  client->remote_->add_grant(kTarget, memory.grant);
+  client->base_ = {kTarget, remote::RegionKey(memory.grant.region.value), memory.address};
+  client->length_ = memory.length;
+  client->local_.resize(kMaxBytes);
+  return client;
+}
+
+OnermaClient::~OnermaClient() = default;
+
+// Changes the region's key again and again, with a key of its own making, which it uses next: control plane and user in one.
+class OnermaClient::Rekeys {
+ public:
+  Rekeys(OnermaClient& client, Duration every) : client_(client), every_(every) {}
+
+  void poll(Time now) {
+    if (state_ == State::kIdle && every_ != Duration{} && now - begun_ >= every_) begin(now);
+    if (state_ == State::kToSend) send(now);
+  }
+  void operation_ended(Time now) {
+    pause_ = std::max(pause_, now - last_);
+    last_ = now;
+    if (state_ != State::kAnswered || present().generation != next_) return;
+    pauses_.record(pause_.nanoseconds());
+    state_ = State::kIdle;
+  }
+  bool under_way() const { return state_ == State::kToSend || state_ == State::kSent; }
+  const std::string& failure() const { return failure_; }
+  const Histogram& pauses() const { return pauses_; }
+
+ private:
+  enum class State : std::uint8_t { kIdle, kToSend, kSent, kAnswered };
+
+  const Grant& present() const { return client_.remote_->grant(kTarget, client_.region()); }
+  void begin(Time now) {
+    const Grant& grant = present();
+    key_ = fresh_onerma_key();
+    next_ = onerma::Generation(grant.generation.value + 1);
+    client_.remote_->announce_grant(
+        kTarget, onerma::make_grant(onerma::RegionKey(key_), grant.region, next_, grant.initiator, grant.rights));
+    begun_ = now;
+    last_ = client_.loop_.now();  // keys are drawn before they are to be changed
+    pause_ = {};
+    tries_ = 0;
+    state_ = State::kToSend;
+  }
+  void send(Time now) {
+    ++tries_;
+    state_ = State::kSent;
+    client_.remote_->rekey(now, kTarget, client_.region(), key_, [this](Time, Status status) { ended(status); });
+  }
+  void ended(Status status) {
+    // A try that timed out may have changed the key: the next one is then refused.
+    const bool done =
+        status == Status::kOk || (status == Status::kBadKey && tries_ > 1) || present().generation == next_;
+    const bool again = status == Status::kNack || status == Status::kDispatchTimeout || status == Status::kTimeout;
+    state_ = done ? State::kAnswered : again ? State::kToSend : State::kIdle;
+    if (!done && !again)
+      failure_ = fmt::format("the key could not be changed: {}{}", to_string(status),
+                             status == Status::kRightMissing ? "; was the target started with --allow-rekey?" : "");
+  }
+
+  OnermaClient& client_;
+  Duration every_;
+  State state_ = State::kIdle;
+  onerma::Secret key_;
+  onerma::Generation next_{};
+  int tries_ = 0;
+  Time begun_;
+  Time last_;  // that an operation ended, or that this Rekey began
+  Duration pause_{};
+  Histogram pauses_;
+  std::string failure_;
+};
+
+// Keeps `depth` operations under way.
+class OnermaClient::Driver final : public nic::Pollable {
+ public:
+  Driver(OnermaClient& client, const OnermaPoint& point)
+      : client_(client), point_(point), works_(point.depth), rekeys_(client, point.rekey_every) {
+    for (Work& work : works_) work.driver = this;
+  }
+
+  std::size_t poll(Time now) override {
+    if (running(now) || rekeys_.under_way()) rekeys_.poll(now);
+    if (begun_) return 0;
+    begun_ = true;
+    start_ = end_ = now;
+    for (Work& work : works_) submit(work);
+    return works_.size();
+  }
+  bool done() const { return begun_ && under_way_ == 0 && !rekeys_.under_way(); }
+  const std::string& failure() const { return failure_.empty() ? rekeys_.failure() : failure_; }
+  OnermaMeasured measured() const {
+    OnermaMeasured m{.operations = completed_, .latency_ns = latency_, .pause_ns = rekeys_.pauses()};
+    const std::int64_t ns = (end_ - start_).nanoseconds();
+    if (ns > 0) m.rate = static_cast<double>(completed_) * 1e9 / static_cast<double>(ns);
+    return m;
+  }
+
+ private:
+  struct Work {
+    Driver* driver = nullptr;
+    remote::Operation operation;
+    Time submitted;
+  };
+
+  void submit(Work& work) {
+    const MutableBytes local = MutableBytes(client_.local_).first(point_.bytes);
+    work.operation = point_.op == OpKind::kRead ? remote::read_operation(client_.base_, local)
+                                                : remote::write_operation(client_.base_, local);
+    work.operation.context = &work;
+    work.operation.on_complete = [](remote::Operation& operation) {
+      auto& self = *static_cast<Work*>(operation.context);
+      self.driver->take(self);
+    };
+    work.submitted = client_.loop_.now();
+    ++under_way_;
+    client_.remote_->submit(work.operation);
+  }
+  void take(Work& work) {
+    const Time now = client_.loop_.now();
+    --under_way_;
+    if (work.operation.status != remote::Status::kOk) failure_ = std::string(to_string(work.operation.status));
+    latency_.record((now - work.submitted).nanoseconds());
+    ++completed_;
+    end_ = now;
+    rekeys_.operation_ended(now);
+    if (running(now)) submit(work);
+  }
+  bool running(Time now) const {
+    return begun_ && failure().empty() && now - start_ < point_.duration && !client_.loop_.stopping();
+  }
+
+  OnermaClient& client_;
+  OnermaPoint point_;
+  std::vector<Work> works_;
+  Rekeys rekeys_;
+  std::uint32_t under_way_ = 0;
+  std::uint64_t completed_ = 0;
+  Histogram latency_;
+  Time start_;
+  Time end_;
+  bool begun_ = false;
+  std::string failure_;
+};
+
+Result<OnermaMeasured> OnermaClient::measure(const OnermaPoint& point) {
+  if (auto sound = verify(point.bytes); !sound) return tl::unexpected(sound.error());
+  const std::uint64_t retries = remote_->counters().retries;
+  Driver driver(*this, point);
+  loop_.add(driver);
+  loop_.run_until([&] { return driver.done(); });
+  loop_.remove(driver);
+  if (!driver.failure().empty()) return fail(fmt::format("an operation failed: {}", driver.failure()));
+  OnermaMeasured measured = driver.measured();
+  measured.retries = remote_->counters().retries - retries;
+  if (auto sound = verify(point.bytes); !sound) return tl::unexpected(sound.error());
+  return measured;
+}
+
+Result<void> OnermaClient::run(remote::Operation operation) {
+  bool done = false;
+  operation.context = &done;
+  operation.on_complete = [](remote::Operation& o) { *static_cast<bool*>(o.context) = true; };
+  remote_->submit(operation);
+  loop_.run_until([&] { return done; });
+  if (!done) return fail("interrupted");
+  if (operation.status == remote::Status::kOk) return {};
+  return fail(
+      fmt::format("no answer as it should be over {}: {}; is the target there, and are these its grants?{}",
+                  port_name(), to_string(operation.status),
+                  protection_ == onerma::Protection::kPlain ? " Does it obey plain clients (--allow-plain)?" : ""));
+}
+
+// What nobody has written is as the target made it; what is written is read back. Where measured operations do not come.
+Result<void> OnermaClient::verify(std::uint32_t bytes) {
+  std::vector<std::uint8_t> there(std::max<std::uint32_t>(bytes, 8));
+  std::vector<std::uint8_t> back(there.size());
+  if (auto read = run(remote::read_operation(base_ + kMaxBytes, back)); !read) return read;
+  for (std::size_t i = 0; i < back.size(); ++i) {
+    if (back[i] != pattern(kMaxBytes + i)) return fail("a read brought other bytes than the target has");
+  }
+  for (std::size_t i = 0; i < there.size(); ++i) there[i] = static_cast<std::uint8_t>(i * 31 + bytes);
+  if (auto wrote = run(remote::write_operation(base_ + 2 * std::uint64_t{kMaxBytes}, there)); !wrote) return wrote;
+  if (auto read = run(remote::read_operation(base_ + 2 * std::uint64_t{kMaxBytes}, back)); !read) return read;
+  return back == there ? Result<void>() : fail("bytes did not arrive as they were sent");
+}
+
+}  // namespace sluice::rack

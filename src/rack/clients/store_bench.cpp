@@ -1,0 +1,227 @@
+#include "rack/clients/store_bench.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <chrono>
+#include <limits>
+
+#include "rack/clients/clover_session.h"
+#include "rack/clients/fusee_session.h"
+#include "rack/clients/sherman_session.h"
+
+namespace sluice::rack {
+
+using workload::Runner;
+using workload::RunResult;
+
+struct StoreBench::Worker {
+  std::uint32_t index = 0;
+  std::thread thread;
+  std::atomic<int> phase{kConnect};
+  std::atomic<std::uint64_t> completed{0};
+  StoreBenchResult result;
+  std::string problems;  // guarded by the bench's mutex
+};
+
+std::string_view to_string(StoreKind kind) {
+  switch (kind) {
+    case StoreKind::kClover: return "Clover";
+    case StoreKind::kSherman: return "Sherman";
+    case StoreKind::kFusee: return "FUSEE";
+  }
+  return "?";
+}
+
+namespace {
+
+double seconds_of(const RunResult& result) {
+  return static_cast<double>((result.ended - result.begun).nanoseconds()) / 1e9;
+}
+
+struct Wire {
+  std::uint64_t frames = 0;
+  std::uint64_t bytes = 0;
+  static Wire of(const port::Port& port) {
+    const port::PortCounters& c = port.counters();
+    return {c.rx_frames + c.tx_frames, c.rx_bytes + c.tx_bytes};
+  }
+};
+
+// Share number `index` of `whole` among `parts`, so that all shares add up.
+std::uint64_t share(std::uint64_t whole, std::uint32_t parts, std::uint32_t index) {
+  return whole * (index + 1) / parts - whole * index / parts;
+}
+
+}  // namespace
+
+StoreBench::StoreBench(StoreBenchConfig config) : config_(std::move(config)) {}
+
+StoreBench::~StoreBench() {
+  stop_ = true;
+  for (const auto& worker : workers_) {
+    if (worker->thread.joinable()) worker->thread.join();
+  }
+}
+
+void StoreBench::start() {
+  running_ = static_cast<int>(config_.threads);
+  for (std::uint32_t i = 0; i < config_.threads; ++i) {
+    workers_.push_back(std::make_unique<Worker>());
+    workers_.back()->index = i;
+  }
+  for (const auto& worker : workers_) worker->thread = std::thread([this, w = worker.get()] { work(*w); });
+}
+
+void StoreBench::work(Worker& worker) {
+  if (auto done = work_through(worker); !done) fail_all(done.error().message);
+  worker.phase = kPhases;
+  --running_;
+}
+
+void StoreBench::fail_all(const std::string& why) {
+  const std::lock_guard lock(mutex_);
+  if (failure_.empty()) failure_ = why;
+  failed_ = true;
+}
+
+Result<std::unique_ptr<StoreSession>> StoreBench::open(const Worker& worker) const {
+  StoreSessionConfig session;
+  session.directory = config_.directory;
+  session.name = fmt::format("{}-{}", config_.name, worker.index);
+  session.port = config_.port;
+  session.clients = std::max<std::uint32_t>(config_.caches, 1);
+  session.seed = Rng(config_.workload.seed).fork(config_.place.thread).fork(worker.index).next();
+  switch (config_.store) {
+    case StoreKind::kClover: return CloverSession::open({session});
+    case StoreKind::kSherman: {
+      ShermanSessionConfig sherman{session};
+      sherman.may_create = config_.place.thread == 0 && worker.index == 0;
+      if (config_.workload.value_bytes != 0)
+        sherman.value_bytes = static_cast<std::uint32_t>(config_.workload.value_bytes);
+      return ShermanSession::open(sherman);
+    }
+    case StoreKind::kFusee: {
+      FuseeSessionConfig fusee{session};
+      fusee.may_create = config_.place.thread == 0 && worker.index == 0;
+      if (config_.workload.value_bytes != 0)
+        fusee.value_bytes = static_cast<std::uint32_t>(config_.workload.value_bytes);
+      fusee.index_slots = config_.index_slots;
+      fusee.index_doublings = config_.index_doublings;
+      return FuseeSession::open(fusee);
+    }
+  }
+  return fail("no such store");
+}
+
+Result<void> StoreBench::work_through(Worker& worker) {
+  auto opened = open(worker);
+  if (!opened) return tl::unexpected(opened.error());
+  StoreSession& session = **opened;
+
+  workload::RunConfig run = config_.workload;
+  run.place = {config_.place.thread * config_.threads + worker.index, config_.place.threads * config_.threads};
+  run.clients =
+      std::max(static_cast<std::uint32_t>(share(config_.clients, config_.threads, worker.index)), std::uint32_t{1});
+  run.operations = config_.operations == 0 ? std::numeric_limits<std::uint64_t>::max()
+                                           : share(config_.operations, config_.threads, worker.index);
+  run.history = config_.history ? &history_ : nullptr;
+  if (run.value_bytes == 0) run.value_bytes = session.value_bytes();
+  if (run.value_bytes > session.value_bytes()) {
+    return fail(fmt::format("value-size = \"{}\": the store on this rack takes at most {}", run.value_bytes,
+                            session.value_bytes()));
+  }
+  worker.result.value_bytes = run.value_bytes;
+  const std::vector<workload::Store*> stores = session.stores();
+  Runner runner(session.scheduler(), stores, run);
+
+  if (meet(worker, session, kLoad) && config_.load) {
+    runner.start_load();
+    turn_until_done(worker, session, runner, Duration::max());
+    worker.result.load = runner.result();
+  }
+  if (meet(worker, session, kRun) && config_.run) {
+    const Wire before = Wire::of(session.port());
+    runner.start_run();
+    turn_until_done(worker, session, runner, config_.operations == 0 ? config_.duration : Duration::max());
+    worker.result.run = runner.result();
+    worker.result.wire_frames = Wire::of(session.port()).frames - before.frames;
+    worker.result.wire_bytes = Wire::of(session.port()).bytes - before.bytes;
+  }
+  worker.result.reconnects = session.nodes().reconnects();
+  meet(worker, session, kLeave);
+  return {};
+}
+
+// Waits for all workers, turning the session's loop meanwhile. False: it is over.
+bool StoreBench::meet(Worker& worker, StoreSession& session, Phase phase) {
+  const int all = static_cast<int>(workers_.size());
+  ++arrived_[phase];
+  nic::Periodic look(Duration::milliseconds(5), [](Time) {});
+  session.loop().add(look);
+  session.loop().run_until([&] { return arrived_[phase] == all || stop_ || failed_; });
+  session.loop().remove(look);
+  worker.phase = phase;
+  worker.completed = 0;
+  return !stop_ && !failed_;
+}
+
+void StoreBench::turn_until_done(Worker& worker, StoreSession& session, Runner& runner, Duration at_most) {
+  const Time begun = session.loop().now();
+  nic::Periodic look(Duration::milliseconds(20), [&](Time now) {
+    worker.completed = runner.completed();
+    if (stop_ || failed_ || now - begun >= at_most) runner.stop();
+    std::string problems = session.problems();
+    const std::lock_guard lock(mutex_);
+    worker.problems = std::move(problems);
+  });
+  session.loop().add(look);
+  session.loop().run_until([&] { return runner.done(); });
+  session.loop().remove(look);
+}
+
+StoreBench::Progress StoreBench::progress() const {
+  static constexpr const char* kNames[] = {"connecting", "loading", "running", "leaving", "done"};
+  Progress progress;
+  int phase = kPhases;
+  for (const auto& worker : workers_) {
+    phase = std::min(phase, worker->phase.load());
+    progress.completed += worker->completed;
+    const std::lock_guard lock(mutex_);
+    if (progress.problems.empty()) progress.problems = worker->problems;
+  }
+  progress.phase = kNames[phase];
+  if (phase == kLoad) progress.of = config_.workload.records / config_.place.threads;
+  if (phase == kRun) progress.of = config_.operations;
+  return progress;
+}
+
+void StoreBench::sample() {
+  const Progress now = progress();
+  if (now.phase != "running") return;
+  const auto wall = std::chrono::system_clock::now().time_since_epoch();
+  timeline_.push_back({std::chrono::duration_cast<std::chrono::milliseconds>(wall).count(), now.completed});
+}
+
+Result<StoreBenchResult> StoreBench::result() const {
+  const std::lock_guard lock(mutex_);
+  if (!failure_.empty()) return fail(failure_);
+  StoreBenchResult all;
+  all.timeline = timeline_;
+  for (const auto& worker : workers_) {
+    const StoreBenchResult& one = worker->result;
+    all.load.merge(one.load);
+    all.run.merge(one.run);
+    all.load_rate += one.load.operations_per_second();
+    all.run_rate += one.run.operations_per_second();
+    all.load_seconds = std::max(all.load_seconds, seconds_of(one.load));
+    all.run_seconds = std::max(all.run_seconds, seconds_of(one.run));
+    all.wire_frames += one.wire_frames;
+    all.wire_bytes += one.wire_bytes;
+    all.reconnects += one.reconnects;
+    all.value_bytes = one.value_bytes;
+  }
+  return all;
+}
+
+}  // namespace sluice::rack

@@ -1,0 +1,58 @@
+#include "rack/clients/store_session.h"
+
+#include <fmt/core.h>
+#include <unistd.h>
+
+namespace sluice::rack {
+
+Result<Snapshot> StoreSession::attach(const StoreSessionConfig& config) {
+  EndpointConfig endpoint;
+  endpoint.directory = config.directory;
+  endpoint.description = {config.name, NodeKind::kClient, 0, {}, {{"pid", std::to_string(getpid())}}};
+  endpoint.port = config.port;
+  auto opened = Endpoint::open(endpoint);
+  if (!opened) return tl::unexpected(opened.error());
+  endpoint_ = std::move(*opened);
+  scheduler_ = std::make_unique<remote::Scheduler>();
+  coroutines_ = std::make_unique<nic::SchedulerPoll>(*scheduler_);
+  nodes_ = std::make_unique<RemoteNodes>(endpoint_->connector(), *scheduler_, config.nodes);
+  loop().add(*nodes_);
+  loop().add(*coroutines_);
+  return endpoint_->directory().nodes();
+}
+
+bool StoreSession::run_for(Duration patience, const std::function<bool()>& done) {
+  const Time give_up = loop().now() + patience;
+  nic::Periodic alarm(Duration::milliseconds(50), [](Time) {});  // so that a sleeping loop looks at the clock
+  loop().add(alarm);
+  bool fulfilled = false;
+  loop().run_until([&] { return (fulfilled = done()) || loop().now() >= give_up; });
+  loop().remove(alarm);
+  return fulfilled;
+}
+
+tl::unexpected<Error> StoreSession::not_connected() const {
+  const std::string lines = problems();
+  if (lines.empty()) return fail("a node has left the rack while this connected to it; try again");
+  return fail(fmt::format("no connection to {}", lines));
+}
+
+// The order matters: what is under way must end before the scheduler goes, coroutines before their clients.
+void StoreSession::detach() {
+  if (!attached()) return;
+  endpoint_->on_change({});
+  nodes_->set_nodes(loop().now(), {});
+  loop().remove(*coroutines_);
+  loop().remove(*nodes_);
+  run_for(Duration::milliseconds(20), [] { return false; });  // farewells leave
+  stores_.clear();
+  scheduler_.reset();
+}
+
+std::vector<workload::Store*> StoreSession::stores() const {
+  std::vector<workload::Store*> out;
+  for (const auto& store : stores_) out.push_back(store.get());
+  return out;
+}
+
+}  // namespace sluice::rack

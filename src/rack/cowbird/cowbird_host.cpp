@@ -1,0 +1,181 @@
+#include "rack/cowbird/cowbird_host.h"
+
+#include <fcntl.h>
+#include <fmt/core.h>
+#include <spdlog/spdlog.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+
+#include "ports/unix_socket.h"
+
+namespace sluice::rack {
+namespace {
+ports::Descriptor open_spare() { return ports::Descriptor(::open("/dev/null", O_RDONLY | O_CLOEXEC)); }
+}  // namespace
+
+struct CowbirdHost::Application {
+  ports::Descriptor socket;
+  ports::SharedBlock block;
+  std::unique_ptr<CowbirdServing> serving;
+  bool gone = false;
+};
+
+CowbirdHost::CowbirdHost(std::string path, nic::PollLoop& loop, CowbirdService& service, std::size_t instances)
+    : path_(std::move(path)), loop_(loop), service_(service), most_(instances) {}
+
+Result<std::unique_ptr<CowbirdHost>> CowbirdHost::open(const std::string& path, nic::PollLoop& loop,
+                                                       CowbirdService& service, std::size_t instances) {
+  auto listener = ports::listen_unix(path, ports::UnixKind::kMessages);
+  if (!listener) return tl::unexpected(listener.error());
+  std::unique_ptr<CowbirdHost> host(new CowbirdHost(path, loop, service, instances));
+  host->listener_ = std::move(*listener);
+  host->spare_ = open_spare();
+  auto* const self = host.get();
+  loop.watch(host->listener_.get(), [self](Time) { self->accept(); });
+  return host;
+}
+
+CowbirdHost::~CowbirdHost() {
+  for (const auto& application : applications_) {
+    if (!application->gone) loop_.unwatch(application->socket.get());
+  }
+  close_listener();
+}
+
+void CowbirdHost::close_listener() {
+  if (!listener_) return;
+  loop_.unwatch(listener_.get());
+  listener_.close();
+  unlink(path_.c_str());
+}
+
+void CowbirdHost::accept() {
+  ports::Descriptor socket(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+  if (!socket && (errno == EMFILE || errno == ENFILE)) return turn_away();
+  if (!socket) return;
+  if (applications_.size() >= most_) {
+    ++counters_.refused;
+    ports::send_message(socket.get(), cowbird::error_answer(fmt::format("the engine serves {} applications already",
+                                                                        applications_.size())));
+    return;
+  }
+  auto& application = *applications_.emplace_back(std::make_unique<Application>());
+  application.socket = std::move(socket);
+  loop_.watch(application.socket.get(), [this, &application](Time) { listen_to(application); });
+}
+
+// One that is left to wait would keep the loop awake.
+void CowbirdHost::turn_away() {
+  spare_.close();
+  ports::Descriptor socket(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+  if (socket)
+    ports::send_message(socket.get(), cowbird::error_answer("the engine has no file descriptors left (ulimit -n)"));
+  socket.close();
+  spare_ = open_spare();
+  ++counters_.refused;
+}
+
+void CowbirdHost::listen_to(Application& application) {
+  ports::Message message;
+  switch (ports::receive_message(application.socket.get(), message)) {
+    case ports::Arrival::kNothing: return;
+    case ports::Arrival::kGone: let_go(application); return;
+    case ports::Arrival::kMessage: break;
+  }
+  const std::string said = answer(application, message);
+  const bool bad = cowbird::attach_error(said).has_value() && application.serving == nullptr;
+  if (bad) ++counters_.refused;
+  if (!ports::send_message(application.socket.get(), said) || bad) let_go(application);
+}
+
+std::string CowbirdHost::answer(Application& application, ports::Message& message) {
+  const auto kind = cowbird::message_kind(message.text);
+  if (kind == "instance") {
+    auto taken = take_instance(application, message);
+    return taken ? "ok" : cowbird::error_answer(taken.error().message);
+  }
+  if (kind == "region") {
+    auto request = cowbird::parse_region_request(message.text);
+    auto region = request ? find_region(*request) : tl::unexpected(request.error());
+    return region ? cowbird::region_answer(*region) : cowbird::error_answer(region.error().message);
+  }
+  return cowbird::error_answer("neither \"instance\" nor \"region\"");
+}
+
+Result<void> CowbirdHost::take_instance(Application& application, ports::Message& message) {
+  const auto bytes = cowbird::parse_instance(message.text);
+  if (!bytes) return tl::unexpected(bytes.error());
+  if (application.serving) return fail("this connection has an instance already");
+  if (!message.descriptor) return fail("the instance's memory did not come with the message");
+  auto block = ports::SharedBlock::adopt(std::move(message.descriptor), *bytes);
+  if (!block) return tl::unexpected(block.error());
+  if (still_served(*block)) return fail("what this application asked for before is still being ended; try again");
+  const auto layout = cowbird::InstanceLayout::parse(block->bytes());
+  if (!layout) return tl::unexpected(layout.error());
+  if (layout->bytes() > *bytes) {
+    return fail(fmt::format("{} channels need {} bytes; there are {}", layout->channels, layout->bytes(), *bytes));
+  }
+  application.block = std::move(*block);
+  auto serving = service_.serve(application.block.bytes(), *layout);
+  if (!serving) return tl::unexpected(serving.error());
+  application.serving = std::move(*serving);
+  ++counters_.accepted;
+  return {};
+}
+
+// It has hung up and come again. Of two engines on one ring each would undo what the other has done.
+bool CowbirdHost::still_served(const ports::SharedBlock& block) const {
+  struct stat asked {};
+  return fstat(block.descriptor(), &asked) == 0 && std::ranges::any_of(applications_, [&](const auto& one) {
+           struct stat other {};
+           return one->serving && fstat(one->block.descriptor(), &other) == 0 && other.st_ino == asked.st_ino &&
+                  other.st_dev == asked.st_dev;
+         });
+}
+
+// A node's name stands for its first region, a tenant's region has a name of its own.
+Result<cowbird::Region> CowbirdHost::find_region(const cowbird::RegionRequest& request) const {
+  const Snapshot::Memory found = nodes_.find_memory(request.node);
+  if (found.node == nullptr) {
+    const std::string known = nodes_.memory_names();
+    return fail(
+        fmt::format("no memory node \"{}\" on the rack; there are: {}", request.node, known.empty() ? "none" : known));
+  }
+  const RegionRecord& memory = *found.region;
+  if (request.length == 0 || request.length > memory.length || request.offset > memory.length - request.length) {
+    return fail(fmt::format("{} exports {} bytes; {} bytes from {} on are not all inside", request.node, memory.length,
+                            request.length, request.offset));
+  }
+  return cowbird::Region{.node = found.node->id.value,
+                         .key = memory.key,
+                         .base = memory.address + request.offset,
+                         .length = request.length};
+}
+
+void CowbirdHost::let_go(Application& application) {
+  loop_.unwatch(
+      application.socket.get());  // which closes once its serving has ended: only then may the next engine begin
+  application.gone = true;
+  if (application.serving) application.serving->stop();
+}
+
+void CowbirdHost::stop() {
+  close_listener();
+  for (const auto& application : applications_) {
+    if (!application->gone) let_go(*application);
+  }
+}
+
+std::size_t CowbirdHost::poll(Time) {
+  return std::erase_if(applications_, [this](const std::unique_ptr<Application>& application) {
+    if (!application->gone || (application->serving && !application->serving->ended())) return false;
+    if (application->serving) counters_.broken += application->serving->broken();
+    return true;
+  });
+}
+
+}  // namespace sluice::rack

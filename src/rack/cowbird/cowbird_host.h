@@ -1,0 +1,89 @@
+// Cowbird host: takes in applications over a UNIX socket, for whatever service carries out what their channels ask for.
+//
+// Life:       open(path) -> an application connects, hands over its block, asks for regions -> it is served until it disconnects.
+// Trust:      blocks and messages of applications are checked; a bad one loses its connection, nobody else notices.
+// Errors:     an application learns why in words.
+// Threads:    the loop's owner.
+// Source:     Cowbird §5.2 Phase I (set-up), §6; docs/cowbird.md.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "cowbird/attach.h"
+#include "cowbird/layout.h"
+#include "nic/poll_loop.h"
+#include "ports/shared_block.h"
+#include "rack/directory/directory.h"
+
+namespace sluice::rack {
+
+inline constexpr std::uint64_t kBlockBase = 0x10000;  // where engines have every block
+
+// What is done for one application.
+class CowbirdServing {
+ public:
+  virtual ~CowbirdServing() = default;
+  // It ends soon; then ended() is true and the block is not touched any more.
+  virtual void stop() = 0;
+  virtual bool ended() const = 0;
+  // Channels that made no sense.
+  virtual std::size_t broken() const = 0;
+};
+
+class CowbirdService {
+ public:
+  virtual ~CowbirdService() = default;
+  // REQUIRES: the layout has been checked and fits the block, which outlives what is returned.
+  virtual Result<std::unique_ptr<CowbirdServing>> serve(MutableBytes block, const cowbird::InstanceLayout& layout) = 0;
+};
+
+class CowbirdHost final : public nic::Pollable {
+ public:
+  struct Counters {
+    std::uint64_t accepted = 0;
+    std::uint64_t refused = 0;
+    std::uint64_t broken = 0;  // channels that made no sense
+  };
+
+  // Serves at most so many `instances` at once. Loop and service outlive the host.
+  static Result<std::unique_ptr<CowbirdHost>> open(const std::string& path, nic::PollLoop& loop,
+                                                   CowbirdService& service, std::size_t instances);
+  ~CowbirdHost() override;
+
+  // Who is on the rack, for applications that ask for regions.
+  void set_nodes(const Snapshot& snapshot) { nodes_ = snapshot; }
+  // Takes no more and lets go of all applications; done when instances() is 0. Each finds the next engine by itself when it is done with.
+  void stop();
+  std::size_t instances() const { return applications_.size(); }
+  const Counters& counters() const { return counters_; }
+
+  std::size_t poll(Time now) override;
+
+ private:
+  struct Application;
+
+  CowbirdHost(std::string path, nic::PollLoop& loop, CowbirdService& service, std::size_t instances);
+  void accept();
+  void turn_away();
+  void listen_to(Application& application);
+  std::string answer(Application& application, ports::Message& message);
+  Result<void> take_instance(Application& application, ports::Message& message);
+  Result<cowbird::Region> find_region(const cowbird::RegionRequest& request) const;
+  bool still_served(const ports::SharedBlock& block) const;
+  void let_go(Application& application);
+  void close_listener();
+
+  std::string path_;
+  nic::PollLoop& loop_;
+  CowbirdService& service_;
+  std::size_t most_;
+  ports::Descriptor listener_;
+  ports::Descriptor spare_;  // given up to turn an application away when descriptors have run out
+  Snapshot nodes_;
+  std::vector<std::unique_ptr<Application>> applications_;
+  Counters counters_;
+};
+
+}  // namespace sluice::rack

@@ -1,0 +1,112 @@
+// The host's side of an application's socket, with a service that the test plays.
+#include "rack/cowbird/cowbird_host.h"
+
+#include <fmt/core.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "ports/unix_socket.h"
+
+namespace sluice::rack {
+namespace {
+
+// Serves by doing nothing, and ends when the test says so.
+class Service final : public CowbirdService {
+ public:
+  Result<std::unique_ptr<CowbirdServing>> serve(MutableBytes, const cowbird::InstanceLayout&) override {
+    ++served;
+    return std::make_unique<Serving>(*this);
+  }
+  int served = 0;
+  int stopped = 0;
+  bool ended = false;
+
+ private:
+  class Serving final : public CowbirdServing {
+   public:
+    explicit Serving(Service& service) : service_(service) {}
+    void stop() override { ++service_.stopped; }
+    bool ended() const override { return service_.ended; }
+    std::size_t broken() const override { return 0; }
+
+   private:
+    Service& service_;
+  };
+};
+
+class CowbirdHostTest : public testing::Test {
+ protected:
+  CowbirdHostTest() {
+    layout.write(block.bytes().data());
+    host = CowbirdHost::open(path, loop, service, 4).value();
+    loop.add(*host);
+  }
+  ~CowbirdHostTest() override { loop.remove(*host); }
+
+  ports::Descriptor connect() { return ports::connect_unix(path, ports::UnixKind::kMessages).value(); }
+  // What the host answers to it.
+  std::string hand_over(const ports::Descriptor& socket) {
+    EXPECT_TRUE(ports::send_message(socket.get(), cowbird::instance_message(block.bytes().size()), block.descriptor()));
+    ports::Message answer;
+    loop.run_until([&] { return ports::receive_message(socket.get(), answer) == ports::Arrival::kMessage; });
+    return answer.text;
+  }
+  bool hung_up(const ports::Descriptor& socket) {
+    ports::Message message;
+    return ports::receive_message(socket.get(), message) == ports::Arrival::kGone;
+  }
+
+  const std::string path = fmt::format("{}/host{}.sock", testing::TempDir(), getpid());
+  cowbird::InstanceLayout layout{.shape = {.entries = 16, .request_bytes = 1024, .response_bytes = 1024}};
+  ports::SharedBlock block = ports::SharedBlock::create(layout.bytes()).value();
+  nic::PollLoop loop;
+  Service service;
+  std::unique_ptr<CowbirdHost> host;
+};
+
+TEST_F(CowbirdHostTest, AHostThatStopsTakesNobodyAndHangsUpWhenItIsDone) {
+  const auto socket = connect();
+  ASSERT_EQ(hand_over(socket), "ok");
+  host->stop();
+  EXPECT_EQ(service.stopped, 1);
+  EXPECT_FALSE(ports::connect_unix(path, ports::UnixKind::kMessages)) << "or it would take back whom it lets go";
+  loop.turn();
+  EXPECT_FALSE(hung_up(socket)) << "its engines still write";
+  service.ended = true;
+  loop.turn();
+  EXPECT_TRUE(hung_up(socket));
+  EXPECT_EQ(host->instances(), 0u);
+}
+
+TEST_F(CowbirdHostTest, AnApplicationThatComesAgainWaitsForItsLastServing) {
+  ASSERT_EQ(hand_over(connect()), "ok");  // and hangs up
+  loop.run_until([&] { return service.stopped == 1; });
+  EXPECT_THAT(hand_over(connect()), testing::HasSubstr("still being ended; try again"));
+  service.ended = true;
+  loop.run_until([&] { return host->instances() == 0; });
+  const auto socket = connect();
+  EXPECT_EQ(hand_over(socket), "ok");
+  EXPECT_EQ(service.served, 2);
+}
+
+TEST_F(CowbirdHostTest, TurnsAwayWhoComesWhenDescriptorsHaveRunOut) {
+  const auto socket = connect();  // waits at the listener
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+  const ports::Descriptor lowest(dup(socket.get()));
+  rlimit none = before;
+  none.rlim_cur = static_cast<rlim_t>(lowest.get()) + 1;
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
+  ports::Message answer;
+  for (int i = 0; i < 1000 && host->counters().refused == 0; ++i) loop.turn();
+  setrlimit(RLIMIT_NOFILE, &before);
+  EXPECT_EQ(host->counters().refused, 1u) << "left to wait, it would keep the loop awake for ever";
+  EXPECT_EQ(ports::receive_message(socket.get(), answer), ports::Arrival::kMessage);
+  EXPECT_THAT(answer.text, testing::HasSubstr("ulimit -n"));
+  EXPECT_EQ(hand_over(connect()), "ok");
+}
+
+}  // namespace
+}  // namespace sluice::rack

@@ -1,0 +1,460 @@
+#include "rack/cowbird/cowbird_offload.h"
+
+#include <fmt/core.h>
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+#include <atomic>
+#include <condition_variable>
+#include <deque>
+#include <map>
+#include <mutex>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <thread>
+#include <utility>
+
+#include "rack/endpoint/link.h"
+#include "rack/switch/cowbird_stage.h"
+
+namespace sluice::rack {
+
+using cowbird::ConnectionEnd;
+using nlohmann::json;
+
+namespace {
+
+constexpr std::uint32_t kControlMtu = 4096;
+constexpr Duration kLook = Duration::milliseconds(1);  // at what applications have changed
+constexpr Duration kRenewal = Duration::milliseconds(500);
+constexpr Duration kRetry = Duration::milliseconds(200);
+constexpr const char* kPath = "/v1/cowbird";
+
+}  // namespace
+
+// Asks the switch, one question after the other, in a thread of its own; answers come back in the loop's.
+class CowbirdOffload::Desk {
+ public:
+  using Done = std::function<void(Time, Result<json>)>;
+
+  Desk(HttpAddress address, Endpoint& endpoint)
+      : address_(std::move(address)), endpoint_(endpoint), loop_(endpoint.loop()), thread_([this] { work(); }) {}
+  // What has been asked is asked still, its answers go nowhere.
+  ~Desk() {
+    {
+      const std::scoped_lock lock(mutex_);
+      stopping_ = true;
+    }
+    changed_.notify_one();
+    thread_.join();
+  }
+
+  // The number of the question.
+  std::uint64_t ask(json wish, Done done) {
+    wish["owner"] = endpoint_.node().description.name;
+    wish["incarnation"] = endpoint_.node().incarnation;
+    const std::scoped_lock lock(mutex_);
+    questions_.push_back({std::move(wish), std::move(done)});
+    changed_.notify_one();
+    return ++asked_;
+  }
+  void tell(json wish) { ask(std::move(wish), {}); }
+
+ private:
+  struct Question {
+    json wish;
+    Done done;
+  };
+
+  void work() {
+    DirectoryClient directory(address_, Duration{});
+    std::unique_lock lock(mutex_);
+    for (;;) {
+      changed_.wait(lock, [this] { return stopping_ || !questions_.empty(); });
+      if (questions_.empty()) return;
+      Question question = std::move(questions_.front());
+      questions_.pop_front();
+      const bool last = stopping_;
+      lock.unlock();
+      const auto answer = directory.post(kPath, question.wish.dump());
+      if (question.done && !last) {
+        Result<json> parsed =
+            answer ? Result<json>(json::parse(*answer, nullptr, false)) : tl::unexpected(answer.error());
+        if (parsed && !parsed->is_object()) parsed = fail("the switch's answer makes no sense");
+        loop_.post([done = std::move(question.done), parsed = std::move(parsed)](Time now) { done(now, parsed); });
+      }
+      lock.lock();
+    }
+  }
+
+  HttpAddress address_;
+  Endpoint& endpoint_;
+  nic::PollLoop& loop_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<Question> questions_;
+  std::uint64_t asked_ = 0;
+  bool stopping_ = false;
+  std::thread thread_;
+};
+
+// One channel of a block: its queue pairs, and what the switch has been told of them.
+class CowbirdOffload::Channel {
+ public:
+  Channel(CowbirdOffload& owner, std::uint32_t index) : owner_(owner), index_(index) {}
+  ~Channel() { reset(Time(), Reset::kTell); }
+  Channel(const Channel&) = delete;
+  Channel& operator=(const Channel&) = delete;
+
+  enum class Reset : std::uint8_t { kTell, kForget };
+  // No queue pair is left, and the switch is told so unless it has forgotten anyway.
+  void reset(Time now, Reset how) {
+    if (id_ != 0 && how == Reset::kTell) owner_.desk_->tell({{"do", "detach"}, {"id", id_}});
+    id_ = 0;
+    std::exchange(lanes_, {}).clear();  // their links say that they are down, and find no lane any more
+    drop_control();
+    told_generation_.reset();
+    retry_at_ = now + kRetry;
+  }
+
+  void look(Time now, const std::shared_ptr<Block>& block);
+  void on_renewed(Time now, const json& channels, std::uint64_t question);
+  void nodes_changed() { told_generation_.reset(); }
+  bool broken() const { return broken_; }
+
+ private:
+  struct Lane {
+    std::uint64_t incarnation = 0;
+    std::unique_ptr<Link> link;
+    std::uint64_t told_by = 0;  // the question; 0: not yet
+  };
+
+  void attach(Time now, const std::shared_ptr<Block>& block);
+  void on_attached(Time now, const Result<json>& answer);
+  void tell_regions(Time now, const Block& block, std::uint64_t generation);
+  void want_lane(Time now, std::uint32_t node);
+  void on_up(std::uint32_t node, rc::QueuePair& pair);
+  void drop_control() {
+    if (control_ != nullptr) owner_.endpoint_.adapter().destroy(std::exchange(control_, nullptr));
+  }
+  ConnectionEnd own_end(wire::Qpn qpn, wire::Psn expected) const {
+    const NodeRecord& node = owner_.endpoint_.node();
+    return {node.mac, wire::Gid::from(node.ip), qpn, expected};
+  }
+
+  CowbirdOffload& owner_;
+  std::uint32_t index_;
+  std::uint32_t id_ = 0;  // of the switch's; 0: none
+  rc::QueuePair* control_ = nullptr;
+  bool attaching_ = false;
+  bool broken_ = false;
+  Time retry_at_;
+  std::optional<std::uint64_t> told_generation_;
+  std::map<std::uint32_t, Lane> lanes_;  // by memory node
+};
+
+class CowbirdOffload::Block {
+ public:
+  Block(CowbirdOffload& owner, MutableBytes bytes, const cowbird::InstanceLayout& layout, memory::Key key)
+      : bytes_(bytes), layout_(layout), key_(key), owner_(owner) {
+    for (std::uint32_t i = 0; i < layout.channels; ++i) channels.push_back(std::make_unique<Channel>(owner, i));
+  }
+  ~Block() {
+    channels.clear();
+    owner_.endpoint_.adapter().regions().remove(key_);
+  }
+  Block(const Block&) = delete;
+  Block& operator=(const Block&) = delete;
+
+  const cowbird::InstanceLayout& layout() const { return layout_; }
+  memory::Key key() const { return key_; }
+  std::uint64_t generation(std::uint32_t channel) const {
+    const std::size_t at =
+        layout_.channel_at(channel) + cowbird::ChannelLayout::kIssuer + cowbird::IssuerLine::kRegionsGeneration;
+    return std::atomic_ref(*reinterpret_cast<std::uint64_t*>(bytes_.data() + at)).load(std::memory_order_acquire);
+  }
+  cowbird::Region region(std::size_t i) const {
+    return cowbird::Region::parse(bytes_.data() + cowbird::InstanceLayout::kRegions + i * cowbird::kRegionBytes);
+  }
+
+  std::vector<std::unique_ptr<Channel>> channels;
+
+ private:
+  MutableBytes bytes_;
+  cowbird::InstanceLayout layout_;
+  memory::Key key_;
+  CowbirdOffload& owner_;
+};
+
+class CowbirdOffload::Serving final : public CowbirdServing {
+ public:
+  Serving(CowbirdOffload& owner, std::shared_ptr<Block> block) : owner_(owner), block_(std::move(block)) {}
+  ~Serving() override { give_back(); }
+  Serving(const Serving&) = delete;
+  Serving& operator=(const Serving&) = delete;
+  void stop() override { give_back(); }
+  bool ended() const override { return !block_; }
+  std::size_t broken() const override { return broken_; }
+
+ private:
+  void give_back() {
+    if (!block_) return;
+    for (const auto& channel : block_->channels) {
+      if (channel->broken()) ++broken_;
+    }
+    owner_.blocks_.remove(block_);
+    block_.reset();
+  }
+
+  CowbirdOffload& owner_;
+  std::shared_ptr<Block> block_;
+  std::size_t broken_ = 0;
+};
+
+// A channel -----------------------------------------------------------------------------------------------------------
+
+void CowbirdOffload::Channel::look(Time now, const std::shared_ptr<Block>& block) {
+  if (broken_) return;
+  if (id_ == 0) {
+    if (!attaching_ && now >= retry_at_) attach(now, block);
+    return;
+  }
+  if (const auto generation = block->generation(index_); generation != told_generation_) {
+    tell_regions(now, *block, generation);
+  }
+  for (auto& [node, lane] : lanes_) {
+    lane.link->poll(now);
+  }
+}
+
+void CowbirdOffload::Channel::attach(Time now, const std::shared_ptr<Block>& block) {
+  drop_control();
+  rc::Adapter& adapter = owner_.endpoint_.adapter();
+  auto made = adapter.create_queue_pair({.pd = owner_.domain_,
+                                         .send_completions = owner_.completions_,
+                                         .receive_completions = owner_.completions_,
+                                         .send_depth = 1,
+                                         .receive_depth = 1});
+  if (!made) {
+    spdlog::warn("cowbird: {}", made.error().message);
+    retry_at_ = now + kRetry;
+    return;
+  }
+  control_ = *made;
+  attaching_ = true;
+  const auto& layout = block->layout();
+  json wish{{"do", "attach"},
+            {"layout",
+             {{"channels", layout.channels},
+              {"entries", layout.shape.entries},
+              {"request_bytes", layout.shape.request_bytes},
+              {"response_bytes", layout.shape.response_bytes}}},
+            {"channel", index_},
+            {"address", kBlockBase},
+            {"key", block->key().value},
+            {"host", end_json(own_end(control_->qpn(), {}))},
+            {"mtu", kControlMtu},
+            {"max_reads", nic::kReadsInFlight}};
+  owner_.desk_->ask(std::move(wish),
+                    [this, owner = &owner_, weak = std::weak_ptr(block)](Time t, const Result<json>& answer) {
+                      if (const auto alive = weak.lock()) return on_attached(t, answer);
+                      // The application has gone meanwhile.
+                      if (answer) owner->desk_->tell({{"do", "detach"}, {"id", answer->value("id", 0u)}});
+                    });
+}
+
+void CowbirdOffload::Channel::on_attached(Time now, const Result<json>& answer) {
+  attaching_ = false;
+  retry_at_ = now + kRetry;
+  if (!answer) {
+    drop_control();
+    if (!std::exchange(owner_.complained_, true)) {
+      spdlog::warn("cowbird: the switch does not take channels: {}; is it `sluice switch --cowbird`?",
+                   answer.error().message);
+    }
+    return;
+  }
+  owner_.complained_ = false;
+  if (control_ == nullptr) {  // the switch was another one meanwhile
+    return owner_.desk_->tell({{"do", "detach"}, {"id", answer->at("id")}});
+  }
+  const auto engine = parse_end(answer->at("engine"));
+  if (!engine) return drop_control();
+  id_ = answer->at("id").get<std::uint32_t>();
+  rc::Adapter& adapter = owner_.endpoint_.adapter();
+  auto ready = adapter.modify(now, *control_, {.state = rc::QpState::kInit, .access = memory::kAllAccess});
+  if (ready) {
+    ready = adapter.modify(now, *control_,
+                           {.state = rc::QpState::kReadyToReceive,
+                            .remote_gid = engine->gid,
+                            .remote_mac = engine->mac,
+                            .remote_qpn = engine->qpn,
+                            .path_mtu = kControlMtu,
+                            .receive_psn = wire::Psn(answer->at("psn").get<std::uint32_t>()),
+                            .min_rnr_timer = 1,
+                            .max_reads_in = nic::kReadsInFlight});
+  }
+  if (!ready) {
+    spdlog::warn("cowbird: {}", ready.error().message);
+    return reset(now, Reset::kTell);
+  }
+  // A connection may have been made under another switch's eyes.
+  owner_.check_boot(now, answer->at("boot").get<std::uint64_t>(), this);
+}
+
+// What the directory contradicts the memory node would refuse, and the connection would be lost with it.
+void CowbirdOffload::Channel::tell_regions(Time now, const Block& block, std::uint64_t generation) {
+  json regions = json::array();
+  const std::size_t count = std::min<std::uint64_t>(generation, cowbird::kMaxRegions);
+  for (std::size_t i = 0; i < count; ++i) {
+    cowbird::Region region = block.region(i);
+    for (const NodeRecord* node : owner_.nodes_.ready(NodeKind::kMemory)) {
+      if (node->id.value != region.node || node->description.regions.empty()) continue;
+      const RegionRecord& memory = node->description.regions.front();
+      const bool inside = region.base >= memory.address && region.length <= memory.length &&
+                          region.base - memory.address <= memory.length - region.length;
+      region.denied = !inside || region.key != memory.key;
+      if (region.length != 0 && !region.denied) want_lane(now, region.node);
+    }
+    regions.push_back({{"node", region.node},
+                       {"key", region.key},
+                       {"base", region.base},
+                       {"length", region.length},
+                       {"writable", region.writable},
+                       {"denied", region.denied}});
+  }
+  told_generation_ = generation;
+  owner_.desk_->tell({{"do", "regions"}, {"id", id_}, {"generation", generation}, {"regions", std::move(regions)}});
+}
+
+void CowbirdOffload::Channel::want_lane(Time now, std::uint32_t node) {
+  const auto ready = owner_.nodes_.ready(NodeKind::kMemory);
+  const auto record =
+      std::find_if(ready.begin(), ready.end(), [&](const NodeRecord* n) { return n->id.value == node; });
+  Lane& lane = lanes_[node];
+  if (lane.link && lane.incarnation == (*record)->incarnation) return;
+  lane = {.incarnation = (*record)->incarnation, .link = nullptr};
+  LinkConfig config;
+  config.pair = {.pd = owner_.domain_,
+                 .send_completions = owner_.completions_,
+                 .receive_completions = owner_.completions_,
+                 .send_depth = 1,
+                 .receive_depth = 1};
+  lane.link = std::make_unique<Link>(
+      owner_.endpoint_.connector(), config,
+      Link::Events{.on_up = [this, node](Time, rc::QueuePair& pair) { on_up(node, pair); },
+                   .on_down =
+                       [this, node](Time, rc::QueuePair&) {
+                         if (const auto it = lanes_.find(node); it != lanes_.end()) it->second.told_by = 0;
+                         if (id_ != 0) owner_.desk_->tell({{"do", "disconnect"}, {"id", id_}, {"node", node}});
+                       },
+                   .on_made = {}});
+  lane.link->want(now, Link::Peer{wire::Gid::from((*record)->ip), (*record)->description.cm_port});
+}
+
+void CowbirdOffload::Channel::on_up(std::uint32_t node, rc::QueuePair& pair) {
+  const auto ready = owner_.nodes_.ready(NodeKind::kMemory);
+  const auto record =
+      std::find_if(ready.begin(), ready.end(), [&](const NodeRecord* n) { return n->id.value == node; });
+  const rc::QueuePairAttributes& a = pair.attributes();
+  if (record == ready.end() || id_ == 0) return;
+  const ConnectionEnd pool{(*record)->mac, a.remote_gid.value_or(wire::Gid{}), a.remote_qpn.value_or(wire::Qpn{}),
+                           a.send_psn.value_or(wire::Psn{})};
+  lanes_[node].told_by =
+      owner_.desk_->ask({{"do", "connect"},
+                         {"id", id_},
+                         {"node", node},
+                         {"host", end_json(own_end(pair.qpn(), a.receive_psn.value_or(wire::Psn{})))},
+                         {"pool", end_json(pool)},
+                         {"mtu", a.path_mtu.value_or(1024)},
+                         {"host_reads", a.max_reads_in.value_or(1)},
+                         {"pool_reads", a.max_reads_out.value_or(1)}},
+                        [node](Time, const Result<json>& answer) {
+                          if (!answer) spdlog::warn("cowbird: node {}: {}", node, answer.error().message);
+                        });
+}
+
+// What the switch knows of this channel, as of the answer to `question`.
+void CowbirdOffload::Channel::on_renewed(Time now, const json& channels, std::uint64_t question) {
+  if (id_ == 0) return;
+  const auto mine =
+      std::find_if(channels.begin(), channels.end(), [&](const json& c) { return c.value("id", 0u) == id_; });
+  if (mine == channels.end()) return reset(now, Reset::kForget);
+  if (mine->value("broken", false) && !std::exchange(broken_, true)) {
+    spdlog::warn("cowbird: channel {} of an application makes no sense; it is not served any more", index_);
+    return;
+  }
+  const json& open = mine->at("nodes");
+  for (auto& [node, lane] : lanes_) {
+    if (lane.told_by == 0 || lane.told_by >= question || !lane.link->up()) continue;
+    if (std::find(open.begin(), open.end(), node) == open.end()) {
+      lane.told_by = 0;
+      lane.link->failed(now, "the switch had no answer from it");
+    }
+  }
+}
+
+// All of them ---------------------------------------------------------------------------------------------------------
+
+CowbirdOffload::CowbirdOffload(Endpoint& endpoint, HttpAddress directory)
+    : endpoint_(endpoint),
+      domain_(endpoint.adapter().create_domain()),
+      completions_(endpoint.adapter().create_completion_queue(64)),
+      desk_(std::make_unique<Desk>(std::move(directory), endpoint)) {}
+
+CowbirdOffload::~CowbirdOffload() {
+  blocks_.clear();
+  desk_.reset();
+  endpoint_.adapter().destroy(completions_);
+}
+
+void CowbirdOffload::set_nodes(Time, const Snapshot& snapshot) {
+  nodes_ = snapshot;
+  for (const auto& block : blocks_) {
+    for (const auto& channel : block->channels) channel->nodes_changed();
+  }
+}
+
+Result<std::unique_ptr<CowbirdServing>> CowbirdOffload::serve(MutableBytes bytes,
+                                                              const cowbird::InstanceLayout& layout) {
+  auto key = endpoint_.adapter().regions().add(
+      {.pd = domain_, .bytes = bytes, .address = kBlockBase, .access = memory::kAllAccess});
+  if (!key) return tl::unexpected(key.error());
+  auto block = std::make_shared<Block>(*this, bytes, layout, *key);
+  blocks_.push_back(block);
+  return std::make_unique<Serving>(*this, std::move(block));
+}
+
+// Another switch than before has forgotten all, but for what it has just answered of.
+void CowbirdOffload::check_boot(Time now, std::uint64_t boot, const Channel* but) {
+  const std::uint64_t before = std::exchange(boot_, boot);
+  if (before == 0 || before == boot) return;
+  for (const auto& block : blocks_) {
+    for (const auto& channel : block->channels) {
+      if (channel.get() != but) channel->reset(now, Channel::Reset::kForget);
+    }
+  }
+}
+
+std::size_t CowbirdOffload::poll(Time now) {
+  if (now < next_look_) return 0;
+  next_look_ = now + kLook;
+  for (const auto& block : blocks_) {
+    for (const auto& channel : block->channels) channel->look(now, block);
+  }
+  if (now >= next_renewal_ && !renewing_ && !blocks_.empty()) {
+    next_renewal_ = now + kRenewal;
+    renewing_ = true;
+    renewal_ = desk_->ask({{"do", "renew"}}, [this](Time t, const Result<json>& answer) {
+      renewing_ = false;
+      if (!answer) return;
+      check_boot(t, answer->at("boot").get<std::uint64_t>(), nullptr);
+      for (const auto& block : blocks_) {
+        for (const auto& channel : block->channels) channel->on_renewed(t, answer->at("channels"), renewal_);
+      }
+    });
+  }
+  return 0;
+}
+
+}  // namespace sluice::rack

@@ -1,0 +1,60 @@
+#include "rack/cowbird/cowbird_spot.h"
+
+#include <algorithm>
+
+#include "remote/mapped.h"
+
+namespace sluice::rack {
+namespace {
+
+// The block's place in the address space of MappedMemory; engines see nothing else there.
+const remote::RemoteAddress kBlock{remote::NodeId(0), remote::RegionKey(1), kBlockBase};
+
+remote::Task<void> run(cowbird::Engine& engine, std::shared_ptr<std::size_t> running) {
+  co_await engine.run();
+  --*running;
+}
+
+class Serving final : public CowbirdServing {
+ public:
+  Serving(remote::Scheduler& scheduler, remote::RemoteMemory& pool, const cowbird::EngineConfig& config,
+          MutableBytes block, const cowbird::InstanceLayout& layout)
+      : memory_(scheduler) {
+    memory_.add(kBlock, block);
+    engines_ = std::make_unique<CowbirdEngines>(scheduler, memory_, kBlock, layout, pool, config);
+  }
+  void stop() override { engines_->stop(); }
+  bool ended() const override { return engines_->ended(); }
+  std::size_t broken() const override { return engines_->broken(); }
+
+ private:
+  remote::MappedMemory memory_;
+  std::unique_ptr<CowbirdEngines> engines_;
+};
+
+}  // namespace
+
+CowbirdEngines::CowbirdEngines(remote::Scheduler& scheduler, remote::RemoteMemory& compute, remote::RemoteAddress at,
+                               const cowbird::InstanceLayout& layout, remote::RemoteMemory& pool,
+                               const cowbird::EngineConfig& config) {
+  for (std::uint32_t i = 0; i < layout.channels; ++i) {
+    engines_.push_back(std::make_unique<cowbird::Engine>(scheduler, compute, at, layout, i, pool, config));
+    ++*running_;
+    scheduler.spawn(run(*engines_.back(), running_));
+  }
+}
+
+void CowbirdEngines::stop() {
+  for (const auto& engine : engines_) engine->stop();
+}
+
+std::size_t CowbirdEngines::broken() const {
+  return static_cast<std::size_t>(
+      std::count_if(engines_.begin(), engines_.end(), [](const auto& engine) { return engine->broken(); }));
+}
+
+Result<std::unique_ptr<CowbirdServing>> CowbirdSpot::serve(MutableBytes block, const cowbird::InstanceLayout& layout) {
+  return std::make_unique<Serving>(scheduler_, pool_, config_, block, layout);
+}
+
+}  // namespace sluice::rack

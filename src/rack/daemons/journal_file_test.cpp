@@ -1,0 +1,82 @@
+#include "rack/daemons/journal_file.h"
+
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+
+#include "base/check.h"
+
+namespace sluice::rack {
+namespace {
+
+using Bytes = std::vector<std::uint8_t>;
+
+class JournalFileTest : public testing::Test {
+ protected:
+  JournalFileTest() : folder_(testing::TempDir() + "journal-" + std::to_string(getpid())) {
+    std::filesystem::create_directory(folder_);
+  }
+  ~JournalFileTest() override { std::filesystem::remove_all(folder_); }
+  std::string path() const { return folder_ + "/metadata.journal"; }
+
+  std::string folder_;
+};
+
+TEST_F(JournalFileTest, IsReadAsItWasWritten) {
+  EXPECT_EQ(*JournalFile::read(path()), std::nullopt);
+  JournalFile journal(path());
+  EXPECT_TRUE(journal.failed()) << "not begun";
+  ASSERT_TRUE(journal.begin("a store", Bytes{1, 2, 3}));
+  journal.append(Bytes{4});
+  journal.append(Bytes{});
+  const auto story = *JournalFile::read(path());
+  ASSERT_TRUE(story.has_value());
+  EXPECT_EQ(story->store, "a store");
+  EXPECT_EQ(story->records, (std::vector<Bytes>{{1, 2, 3}, {4}, {}}));
+  ASSERT_TRUE(journal.begin("a store", Bytes{9}));
+  journal.append(Bytes{10});
+  EXPECT_EQ((*JournalFile::read(path()))->records, (std::vector<Bytes>{{9}, {10}}));
+  EXPECT_FALSE(journal.wants_to_begin_again());
+}
+
+TEST_F(JournalFileTest, IsReadUpToWhereItsWriterDied) {
+  {
+    JournalFile journal(path());
+    ASSERT_TRUE(journal.begin("a store", Bytes{1, 2, 3}));
+    journal.append(Bytes{4, 5});
+  }
+  const auto whole = std::filesystem::file_size(path());
+  for (std::uintmax_t length = whole; length-- > 0;) {
+    std::filesystem::resize_file(path(), length);
+    const auto story = *JournalFile::read(path());
+    if (story) {
+      EXPECT_EQ(story->records, (std::vector<Bytes>{{1, 2, 3}}));
+    }
+    EXPECT_EQ(story.has_value(), length >= whole - 6);
+  }
+}
+
+TEST_F(JournalFileTest, ThatCannotBeWrittenOnIsRemoved) {
+  JournalFile journal(path());
+  ASSERT_TRUE(journal.begin("a store", Bytes{1}));
+  // A disk that is full, for this process.
+  struct rlimit before {};
+  getrlimit(RLIMIT_FSIZE, &before);
+  const auto old = std::signal(SIGXFSZ, SIG_IGN);
+  const struct rlimit small { 64, before.rlim_max };
+  setrlimit(RLIMIT_FSIZE, &small);
+  journal.append(Bytes(100, 7));
+  setrlimit(RLIMIT_FSIZE, &before);
+  std::signal(SIGXFSZ, old);
+  EXPECT_TRUE(journal.failed());
+  EXPECT_EQ(*JournalFile::read(path()), std::nullopt);
+  ASSERT_TRUE(journal.begin("a store", Bytes{2}));
+  EXPECT_FALSE(journal.failed());
+  EXPECT_EQ((*JournalFile::read(path()))->records, (std::vector<Bytes>{{2}}));
+}
+
+}  // namespace
+}  // namespace sluice::rack

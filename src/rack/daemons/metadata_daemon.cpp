@@ -1,0 +1,179 @@
+#include "rack/daemons/metadata_daemon.h"
+
+#include <fmt/core.h>
+#include <spdlog/spdlog.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+
+#include "clover/metadata.h"
+#include "rack/daemons/store_repair.h"
+#include "rack/daemons/store_story.h"
+#include "rack/endpoint/endpoint.h"
+#include "rack/endpoint/memory_node.h"
+#include "rack/endpoint/store_memory.h"
+#include "rack/process/daemon_http.h"
+#include "rack/process/metrics.h"
+#include "rack/process/process.h"
+#include "rc/remote_rc.h"
+
+namespace sluice::rack {
+namespace {
+
+constexpr std::uint32_t kDepth = 16;  // calls at once of one client
+constexpr Duration kWaitForMemory = Duration::seconds(10);
+
+// The memory of the first `count` memory nodes, once there are so many.
+Result<std::vector<clover::Home>> wait_for_memory(Directory& directory, std::uint64_t count, std::uint64_t space) {
+  const auto give_up = std::chrono::steady_clock::now() + std::chrono::nanoseconds(kWaitForMemory.nanoseconds());
+  for (std::uint64_t seen = 0;;) {
+    const auto snapshot = directory.watch(seen, Duration::milliseconds(500));
+    if (!snapshot) return tl::unexpected(snapshot.error());
+    seen = snapshot->revision;
+    std::vector<clover::Home> homes;
+    for (const NodeRecord* node : snapshot->ready(NodeKind::kMemory)) {
+      const auto home = home_of(*node, space);
+      if (home && homes.size() < count) homes.push_back(*home);
+    }
+    if (homes.size() == count) return homes;
+    if (std::chrono::steady_clock::now() >= give_up) {
+      return fail(fmt::format("memory-nodes = \"{}\": only {} are ready after {}; start more or ask for fewer", count,
+                              homes.size(), duration_text(kWaitForMemory)));
+    }
+  }
+}
+
+// As it was when it died, or of a new store.
+Result<std::unique_ptr<clover::MetadataServer>> make_server(StoreStory& story, Directory& directory,
+                                                            const MetadataSettings& settings) {
+  auto recalled = story.recall(settings, directory, kWaitForMemory);
+  if (!recalled || *recalled) return recalled;
+  const auto homes = wait_for_memory(directory, settings.memory_nodes, settings.space);
+  if (!homes) return tl::unexpected(homes.error());
+  return story.make(settings, *homes);
+}
+
+void add_server(telemetry::MetricSet& set, const clover::MetadataServer& server) {
+  const clover::ServerCounters& c = server.counters();
+  set.gauge("clover_keys", "keys of the store", static_cast<double>(server.keys()));
+  set.gauge("clover_clients", "clients with a lease on slots", static_cast<double>(server.clients()));
+  set.gauge("clover_slots", "slots of all volumes", static_cast<double>(server.slots().capacity()));
+  set.gauge("clover_free_slots", "slots that no version uses", static_cast<double>(server.free_slots()));
+  set.gauge("clover_touched_slots", "slots that some version has used at some time",
+            static_cast<double>(server.touched_slots()));
+  set.counter("clover_requests", "requests of clients", c.requests);
+  set.counter("clover_malformed", "requests that could not be understood", c.malformed);
+  set.counter("clover_refused", "requests refused", c.refused);
+  set.counter("clover_lookups", "keys looked up", c.lookups);
+  set.counter("clover_created", "keys created", c.created);
+  set.counter("clover_links", "new versions reported", c.links);
+  set.counter("clover_retired", "versions whose slots went back", c.retired);
+  set.counter("clover_granted_slots", "slots given to clients", c.grants);
+  set.counter("clover_expired_clients", "clients whose lease ended", c.expired_clients);
+  set.counter("clover_sealed", "keys forgotten", c.sealed);
+  set.counter("clover_views", "changes of the view", c.views);
+  set.counter("clover_views_let_go", "views that ended early, since all clients had let go of them", c.let_go);
+  set.gauge("clover_replicas_missing", "replicas that are lost", static_cast<double>(server.missing()));
+  set.gauge("clover_replicas_joining", "replicas that are being copied onto", static_cast<double>(server.joining()));
+  set.counter("clover_copied", "versions copied onto replicas that came back", c.copied);
+}
+
+}  // namespace
+
+Result<void> run_metadata(const std::string& directory, const MetadataSettings& settings) {
+  StopSignals signals;
+  EndpointConfig endpoint_config;
+  endpoint_config.directory = directory;
+  endpoint_config.description = {settings.name, NodeKind::kMetadata, 0, {}, {{"pid", std::to_string(getpid())}}};
+  endpoint_config.port = settings.port;
+  auto opened = Endpoint::open(endpoint_config);
+  if (!opened) return tl::unexpected(opened.error());
+  Endpoint& endpoint = **opened;
+  StoreStory story(RunDirectory(directory).journal(settings.name));
+  auto owned = make_server(story, endpoint.directory(), settings);
+  if (!owned) return tl::unexpected(owned.error());
+  clover::MetadataServer& server = **owned;
+  if (auto begun = story.begin(endpoint.loop().now(), server); !begun) return begun;
+  nic::Periodic keeping(Duration::seconds(1), [&](Time now) { story.keep(now, server); });
+  endpoint.loop().add(keeping);
+  StoreRepair repair(endpoint, server, settings.cursor_lifetime / 8, settings.space);
+  rc::CompletionQueue* completions = endpoint.adapter().create_completion_queue(65'536);
+  rc::MessageServerRc messages(endpoint.adapter(), server, *completions, kDepth);
+  const rc::QueuePairConfig pair{.pd = endpoint.adapter().create_domain(),
+                                 .send_completions = completions,
+                                 .receive_completions = completions,
+                                 .send_depth = kDepth,
+                                 .receive_depth = kDepth};
+  const std::size_t most = std::min<std::size_t>(settings.connections, completions->depth() / (2 * kDepth));
+  // Tenants are let in where the store's memory is theirs to use.
+  ClientsByAddress clients;
+  bool is_shared = false;
+  const auto domain_for = [&](Time, const rc::ConnectionEvent& event) -> std::optional<memory::PdId> {
+    const auto owner = clients.owner(event.remote);
+    if (is_shared || (owner && owner->empty())) return pair.pd;
+    return std::nullopt;
+  };
+  Acceptor acceptor(endpoint.connector(), pair, most,
+                    {.on_made = [&](rc::QueuePair& made) { messages.add(made); },
+                     .on_gone = [&](rc::QueuePair& gone) { messages.remove(gone); },
+                     .greeting = {},
+                     .domain_for = domain_for});
+  nic::Polled<rc::MessageServerRc> polled(messages);
+  endpoint.loop().add(polled);
+  const auto follow = [&](Time now, const Snapshot& snapshot) {
+    acceptor.drop_gone(now, snapshot);
+    clients.learn(snapshot);
+    is_shared = has_shared_memory(snapshot);
+    repair.set_nodes(now, snapshot);
+  };
+  const auto known = endpoint.directory().nodes();
+  if (!known) return tl::unexpected(known.error());
+  follow(endpoint.loop().now(), *known);
+  if (auto listening = acceptor.listen(kConnectionPort); !listening) return listening;
+  endpoint.on_change(follow);
+  NodeDescription description = endpoint_config.description;
+  description.cm_port = kConnectionPort;
+  description.attributes["value-size"] = std::to_string(settings.value_size);
+  description.attributes[kReplicationAttribute] = std::to_string(settings.replication);
+  description.attributes[kSpaceAttribute] = std::to_string(settings.space);
+  description.attributes[kVolumesAttribute] = volumes_attribute(server.volumes());
+  auto http =
+      DaemonHttp::start(directory, settings.name, settings.http, endpoint.loop(), [&](Time, telemetry::MetricSet& set) {
+        add_endpoint(set, endpoint);
+        add_acceptor(set, acceptor);
+        add_server(set, server);
+      });
+  if (!http) return tl::unexpected(http.error());
+  if (!(*http)->address().empty()) description.attributes[kHttpAttribute] = (*http)->address();
+  if (auto published = endpoint.publish(description); !published) return published;
+  // A memory node that had to change its key: whoever looks into the store's memory without asking it must know.
+  nic::Periodic telling(Duration::milliseconds(100), [&](Time) {
+    const std::string volumes = volumes_attribute(server.volumes());
+    if (volumes == description.attributes[kVolumesAttribute]) return;
+    description.attributes[kVolumesAttribute] = volumes;
+    endpoint.publish_soon(description);  // until the directory has taken it, and without waiting for that
+  });
+  endpoint.loop().add(telling);
+
+  // Whoever has the name serves the store, and has it further than we.
+  bool is_superseded = false;
+  endpoint.on_superseded([&] {
+    is_superseded = true;
+    endpoint.loop().stop();
+  });
+  signals.stop_on_signal(endpoint.loop());
+  spdlog::info("{}: ready at {}, {} volumes, values up to {} bytes; {}", settings.name, endpoint.node().ip.to_string(),
+               server.volumes().size(), settings.value_size, server.summary());
+  say_ready();
+  endpoint.loop().run();
+  if (is_superseded) {
+    return fail(
+        "stopped for longer than its lease, and another process has taken the name and serves the store; this one "
+        "ends");
+  }
+  spdlog::info("{}: ends; {}", settings.name, server.summary());
+  return {};
+}
+
+}  // namespace sluice::rack

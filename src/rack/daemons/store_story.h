@@ -1,0 +1,51 @@
+// Store story: a metadata server that finds its store again: what stands in the journal, and which memory the store lies in.
+//
+// Errors:   a journal of a store of another make, with what to do. A journal whose memory is all gone is no error: the store begins anew, and
+//           the journal is kept under another name.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "base/result.h"
+#include "clover/metadata.h"
+#include "rack/daemons/journal_file.h"
+#include "rack/directory/directory.h"
+#include "rack/settings/config.h"
+
+namespace sluice::rack {
+
+// The memory of a memory node that is ready; `space` of it, 0: all. Nothing: it exports none.
+std::optional<clover::Home> home_of(const NodeRecord& node, std::uint64_t space);
+
+class StoreStory {
+ public:
+  explicit StoreStory(std::string path) : journal_(path), path_(std::move(path)) {}
+
+  // The server as it was when it died, if it was, and its memory is still there, or comes back within `patience`: it is not waited for where
+  // its nodes have started anew. Not yet restarted: see begin().
+  Result<std::unique_ptr<clover::MetadataServer>> recall(const MetadataSettings& settings, Directory& directory,
+                                                         Duration patience);
+  // One for a store that begins. A journal whose memory recall() has not found goes to lost(), in place of one that is there.
+  Result<std::unique_ptr<clover::MetadataServer>> make(const MetadataSettings& settings,
+                                                       const std::vector<clover::Home>& homes);
+  // From now on all that `server` does is written down. REQUIRES: recall() or make() has made it.
+  Result<void> begin(Time now, clover::MetadataServer& server);
+  // To be called now and then: keeps the journal short, and begins it again after a failure.
+  void keep(Time now, const clover::MetadataServer& server);
+  const JournalFile& journal() const { return journal_; }
+  static std::string lost(const std::string& path) { return path + ".lost"; }
+
+ private:
+  Result<std::unique_ptr<clover::MetadataServer>> build(const MetadataSettings& settings,
+                                                        const std::vector<clover::Home>& homes);
+
+  JournalFile journal_;
+  std::string path_;
+  std::string store_;     // the journal's first record
+  bool told_ = false;     // of a failure
+  bool is_lost_ = false;  // the memory that the journal tells of
+};
+
+}  // namespace sluice::rack

@@ -1,0 +1,116 @@
+// A store that is found again, or not, over a directory of the test's own.
+#include "rack/daemons/store_story.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <filesystem>
+#include <future>
+#include <thread>
+
+#include "rack/directory/sqlite_directory.h"
+#include "rack/endpoint/memory_node.h"
+
+namespace sluice::rack {
+namespace {
+
+constexpr Duration kPatience = Duration::seconds(20);
+
+class StoreStoryTest : public testing::Test {
+ protected:
+  StoreStoryTest() : folder_(testing::TempDir() + "story-" + std::to_string(getpid())) {
+    std::filesystem::create_directory(folder_);
+    directory_ = SqliteDirectory::open(":memory:", Subnet{}, [] { return Time(); }).value();
+    // A store with one key, on the first memory node, whose server then dies.
+    join("memory1", "2a");
+    StoreStory story(path());
+    auto server = story.make(settings(), {*home_of(*directory_->nodes()->find("memory1"), 0)}).value();
+    EXPECT_TRUE(story.begin(Time(), *server));
+    ask(*server, {clover::Request::kRegister, 0, 0, 0}, {});
+    ask(*server, {clover::Request::kAllocate, 1, 1, 1}, {1});
+    ask(*server, {clover::Request::kCreate, 1, 1, 0}, {7, slot_});
+    EXPECT_EQ(server->keys(), 1u);
+  }
+  ~StoreStoryTest() override {
+    directory_->stop_watches();
+    std::filesystem::remove_all(folder_);
+  }
+
+  static MetadataSettings settings() { return {}; }
+  std::string path() const { return folder_ + "/metadata.journal"; }
+  void join(const std::string& name, const std::string& life) {
+    NodeDescription memory{name, NodeKind::kMemory, 7471, {{kMainRegion, 0x10000, 1 << 20, 5}}, {}};
+    memory.attributes[kLifeAttribute] = life;
+    lease_ = directory_->join(memory, Duration::seconds(10)).value().lease;
+    EXPECT_TRUE(directory_->publish(lease_, memory));
+  }
+  void leave() { EXPECT_TRUE(directory_->leave(lease_)); }
+  void ask(clover::MetadataServer& server, const clover::RequestHeader& header,
+           const std::vector<std::uint64_t>& numbers) {
+    std::array<std::uint8_t, remote::kMaxMessage> request{};
+    std::array<std::uint8_t, remote::kMaxMessage> answer{};
+    clover::MessageWriter out(request);
+    clover::put_header(out, header);
+    for (const auto n : numbers) out.put(n);
+    server.handle(Time(), ByteView(request).first(out.length()), answer);
+    slot_ = load_le<std::uint64_t>(answer.data() + clover::kAnswerHeader);
+  }
+
+  std::string folder_;
+  std::unique_ptr<SqliteDirectory> directory_;
+  LeaseId lease_;
+  std::uint64_t slot_ = 0;  // or whatever the answer's first number is
+};
+
+TEST_F(StoreStoryTest, IsFoundAgainWhereItsMemoryIs) {
+  StoreStory story(path());
+  const auto server = story.recall(settings(), *directory_, Duration()).value();
+  ASSERT_NE(server, nullptr);
+  EXPECT_EQ(server->keys(), 1u);
+}
+
+TEST_F(StoreStoryTest, WaitsForMemoryThatIsAwayForAMoment) {
+  leave();
+  StoreStory story(path());
+  auto recalled = std::async(std::launch::async, [&] { return story.recall(settings(), *directory_, kPatience); });
+  // Somebody else's is no reason to give up.
+  join("memory2", "1");
+  EXPECT_EQ(recalled.wait_for(std::chrono::milliseconds(200)), std::future_status::timeout);
+  join("memory1", "2a");
+  const auto server = recalled.get().value();
+  ASSERT_NE(server, nullptr);
+  EXPECT_EQ(server->keys(), 1u);
+}
+
+TEST_F(StoreStoryTest, BeginsAnewWhereItsMemoryIsLostAndKeepsTheJournal) {
+  leave();
+  join("memory1", "2b");
+  const auto before = JournalFile::read(path()).value();
+  StoreStory story(path());
+  const auto begun = std::chrono::steady_clock::now();
+  EXPECT_EQ(story.recall(settings(), *directory_, kPatience).value(), nullptr);
+  EXPECT_LT(std::chrono::steady_clock::now() - begun, std::chrono::nanoseconds(kPatience.nanoseconds()) / 2)
+      << "it will not come back";
+  EXPECT_TRUE(std::filesystem::exists(path())) << "nothing has begun yet";
+  auto server = story.make(settings(), {*home_of(*directory_->nodes()->find("memory1"), 0)}).value();
+  ASSERT_TRUE(story.begin(Time(), *server));
+  EXPECT_EQ(server->keys(), 0u);
+  const auto kept = JournalFile::read(StoreStory::lost(path())).value();
+  ASSERT_TRUE(kept.has_value());
+  EXPECT_EQ(kept->records, before->records);
+  EXPECT_NE(JournalFile::read(path()).value()->records, before->records);
+}
+
+TEST_F(StoreStoryTest, LeavesTheJournalAloneWhileNothingElseBegins) {
+  leave();
+  StoreStory story(path());
+  EXPECT_EQ(story.recall(settings(), *directory_, Duration()).value(), nullptr);
+  EXPECT_TRUE(std::filesystem::exists(path()));
+  join("memory1", "2a");
+  StoreStory later(path());
+  EXPECT_NE(later.recall(settings(), *directory_, Duration()).value(), nullptr);
+}
+
+}  // namespace
+}  // namespace sluice::rack

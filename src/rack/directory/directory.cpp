@@ -1,0 +1,88 @@
+#include "rack/directory/directory.h"
+
+#include <array>
+#include <utility>
+
+namespace sluice::rack {
+namespace {
+
+template <class Enum, std::size_t N>
+using Names = std::array<std::pair<Enum, std::string_view>, N>;
+
+constexpr Names<NodeKind, 4> kKinds{{{NodeKind::kSwitch, "switch"},
+                                     {NodeKind::kMemory, "memory"},
+                                     {NodeKind::kMetadata, "metadata"},
+                                     {NodeKind::kClient, "client"}}};
+constexpr Names<NodeState, 3> kStates{
+    {{NodeState::kJoining, "joining"}, {NodeState::kReady, "ready"}, {NodeState::kGone, "gone"}}};
+
+template <class Enum, std::size_t N>
+std::string_view name_of(const Names<Enum, N>& names, Enum value) {
+  for (const auto& [candidate, name] : names) {
+    if (candidate == value) return name;
+  }
+  return "?";
+}
+
+template <class Enum, std::size_t N>
+std::optional<Enum> value_of(const Names<Enum, N>& names, std::string_view text) {
+  for (const auto& [value, name] : names) {
+    if (name == text) return value;
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::string_view to_string(NodeKind kind) { return name_of(kKinds, kind); }
+std::string_view to_string(NodeState state) { return name_of(kStates, state); }
+std::optional<NodeKind> parse_node_kind(std::string_view text) { return value_of(kKinds, text); }
+std::optional<NodeState> parse_node_state(std::string_view text) { return value_of(kStates, text); }
+
+const NodeRecord* Snapshot::find(std::string_view name) const {
+  for (const NodeRecord& node : nodes) {
+    if (node.description.name == name) return &node;
+  }
+  return nullptr;
+}
+
+std::vector<const NodeRecord*> Snapshot::ready(NodeKind kind) const {
+  std::vector<const NodeRecord*> found;
+  for (const NodeRecord& node : nodes) {
+    if (node.description.kind == kind && node.state == NodeState::kReady) found.push_back(&node);
+  }
+  return found;
+}
+
+Snapshot::Memory Snapshot::find_memory(std::string_view name) const {
+  Memory found;
+  for (const NodeRecord* node : ready(NodeKind::kMemory)) {
+    if (node->description.name == name && !node->description.regions.empty())
+      return {node, &node->description.regions.front()};
+    for (const RegionRecord& region : node->description.regions) {
+      if (region.name == kMainRegion) continue;
+      if (region.owner + "/" + region.name == name) return {node, &region};
+      if (region.name != name) continue;
+      if (found.node != nullptr) return {};
+      found = {node, &region};
+    }
+  }
+  return found;
+}
+
+std::string Snapshot::memory_names() const {
+  std::string all;
+  std::string owned;
+  for (const NodeRecord* node : ready(NodeKind::kMemory)) {
+    if (node->description.regions.empty()) continue;
+    all += (all.empty() ? "" : ", ") + node->description.name;
+    for (const RegionRecord& region : node->description.regions) {
+      if (!region.owner.empty()) owned += ", " + region.owner + "/" + region.name;
+    }
+  }
+  return all + owned;
+}
+
+bool unknown_lease(const Error& error) { return error.message.starts_with(kUnknownLease); }
+
+}  // namespace sluice::rack

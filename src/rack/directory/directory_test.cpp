@@ -1,0 +1,695 @@
+// The directory contract, over every implementation.
+#include "rack/directory/directory.h"
+
+#include <fmt/core.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <httplib.h>
+#include <netinet/in.h>
+#include <signal.h>
+#include <sqlite3.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <filesystem>
+#include <fstream>
+#include <thread>
+
+#include "ports/unix_socket.h"
+#include "rack/directory/authority.h"
+#include "rack/directory/directory_http.h"
+#include "rack/directory/etcd_directory.h"
+#include "rack/directory/lease_clock.h"
+#include "rack/directory/sqlite_directory.h"
+#include "rack/process/process.h"
+#include "rack/settings/private_file.h"
+
+namespace sluice::rack {
+namespace {
+
+constexpr Duration kLease = Duration::seconds(10);
+
+class Folder {
+ public:
+  Folder() {
+    std::string name = (std::filesystem::temp_directory_path() / "sluice-test-XXXXXX").string();
+    path_ = mkdtemp(name.data());
+  }
+  ~Folder() { std::filesystem::remove_all(path_); }
+  std::string operator/(const std::string& name) const { return (path_ / name).string(); }
+
+ private:
+  std::filesystem::path path_;
+};
+
+// An etcd of the tests' own, one for all of them; keys of each test have a prefix of their own.
+class Etcd {
+ public:
+  static bool is_installed() { return std::system("command -v etcd > /dev/null 2>&1") == 0; }
+
+  Etcd() : client_port_(free_port()), peer_port_(free_port()) {
+    const std::string client = fmt::format("http://127.0.0.1:{}", client_port_);
+    const std::string peer = fmt::format("http://127.0.0.1:{}", peer_port_);
+    auto spawned = spawn({"/usr/bin/env", "etcd", "--name", "one", "--data-dir", folder_ / "data",
+                          "--listen-client-urls", client, "--advertise-client-urls", client, "--listen-peer-urls", peer,
+                          "--initial-advertise-peer-urls", peer, "--initial-cluster", "one=" + peer},
+                         folder_ / "log");
+    if (!spawned) return;
+    close(spawned->ready_descriptor);
+    pid_ = spawned->process.pid;
+  }
+  ~Etcd() {
+    if (pid_ == 0) return;
+    kill(pid_, SIGKILL);
+    waitpid(pid_, nullptr, 0);
+  }
+  Etcd(const Etcd&) = delete;
+  Etcd& operator=(const Etcd&) = delete;
+
+  Result<std::unique_ptr<EtcdDirectory>> open() {
+    for (int i = 0;; ++i) {  // each try has a patience of its own
+      auto opened = EtcdDirectory::open({.addresses = {address()}, .prefix = fmt::format("/test-{}", ++opened_)}, {});
+      if (opened || i == 10) return opened;
+    }
+  }
+  // The one that was opened last, by somebody else.
+  Result<std::unique_ptr<EtcdDirectory>> open_again() {
+    return EtcdDirectory::open({.addresses = {address()}, .prefix = fmt::format("/test-{}", opened_)}, {});
+  }
+  std::string address() const { return fmt::format("127.0.0.1:{}", client_port_); }
+  // What time does to a lease.
+  void end(std::uint64_t lease) {
+    httplib::Client client(address());
+    client.Post("/v3/lease/revoke", fmt::format(R"({{"ID": "{}"}})", lease), "application/json");
+  }
+
+ private:
+  static int free_port() {
+    const int probe = socket(AF_INET, SOCK_STREAM, 0);
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t size = sizeof address;
+    const bool bound = bind(probe, reinterpret_cast<sockaddr*>(&address), size) == 0 &&
+                       getsockname(probe, reinterpret_cast<sockaddr*>(&address), &size) == 0;
+    close(probe);
+    return bound ? ntohs(address.sin_port) : 0;
+  }
+
+  Folder folder_;
+  int client_port_;
+  int peer_port_;
+  int opened_ = 0;
+  pid_t pid_ = 0;
+};
+
+// Leases whose time is the test's: ends them when that has passed.
+class VirtualLeases final : public Directory {
+ public:
+  VirtualLeases(Directory& inner, Etcd& etcd, const std::atomic<std::int64_t>& now_ms)
+      : inner_(inner), etcd_(etcd), now_ms_(now_ms) {}
+
+  void pass() {
+    for (auto& [id, lease] : leases_) {
+      if (!lease.ended && lease.until <= now_ms_) {
+        etcd_.end(id);
+        lease.ended = true;
+        lease.until += Directory::kForgetAfter.milliseconds();
+      }
+      if (lease.ended && lease.until <= now_ms_) etcd_.end(id | std::uint64_t{1} << 62);
+    }
+  }
+  Result<Registration> join(const NodeDescription& description, Duration lease) override {
+    auto joined = inner_.join(description, lease);
+    if (joined) leases_[joined->lease.value] = {lease.milliseconds(), now_ms_ + lease.milliseconds(), false};
+    return joined;
+  }
+  Result<void> publish(LeaseId lease, const NodeDescription& description) override {
+    return renewed(lease, inner_.publish(lease, description));
+  }
+  Result<void> renew(LeaseId lease) override { return renewed(lease, inner_.renew(lease)); }
+  Result<void> leave(LeaseId lease) override {
+    auto left = inner_.leave(lease);
+    if (left) leases_[lease.value] = {0, now_ms_ + Directory::kForgetAfter.milliseconds(), true};
+    return left;
+  }
+  Result<Snapshot> nodes() override { return inner_.nodes(); }
+  Result<Snapshot> watch(std::uint64_t seen, Duration timeout) override { return inner_.watch(seen, timeout); }
+
+ private:
+  struct Lease {
+    std::int64_t length = 0;
+    std::int64_t until = 0;  // of the lease; when it has ended: of the node's record
+    bool ended = false;
+  };
+  Result<void> renewed(LeaseId lease, Result<void> answer) {
+    if (answer) leases_[lease.value].until = now_ms_ + leases_[lease.value].length;
+    return answer;
+  }
+
+  Directory& inner_;
+  Etcd& etcd_;
+  const std::atomic<std::int64_t>& now_ms_;
+  std::map<std::uint64_t, Lease> leases_;
+};
+
+class DirectoryTest : public testing::TestWithParam<std::string> {
+ protected:
+  static void TearDownTestSuite() { etcd_.reset(); }
+  void SetUp() override {
+    if (GetParam() == "etcd" && !Etcd::is_installed()) GTEST_SKIP() << "etcd is not installed";
+    start();
+  }
+  void start() {
+    if (GetParam() == "etcd") {
+      if (!etcd_) etcd_ = std::make_unique<Etcd>();
+      auto opened = etcd_->open();
+      ASSERT_TRUE(opened) << opened.error().message;
+      in_etcd_ = std::move(*opened);
+      virtual_ = std::make_unique<VirtualLeases>(*in_etcd_, *etcd_, now_ms_);
+      return;
+    }
+    auto opened = SqliteDirectory::open(
+        folder_ / "state.sqlite", {}, [this] { return Time::at(Duration::milliseconds(now_ms_)); },
+        folder_ / "tenants.json");
+    ASSERT_TRUE(opened) << opened.error().message;
+    embedded_ = std::move(*opened);
+    if (GetParam() == "http") serve({folder_ / "d.sock"}, {folder_ / "d.sock"});
+    if (GetParam() == "tls") {
+      // The machine "m2" of a rack that has an authority.
+      const std::string tls = folder_ / "tls";
+      if (!Authority::is_there(tls)) {
+        ASSERT_TRUE(Authority::create(tls, {"127.0.0.1"}));
+      }
+      const auto issued = Authority::open(tls)->invite("m2", 1);
+      ASSERT_TRUE(write_private_file(tls + "/m2.pem", issued->certificate));
+      ASSERT_TRUE(write_private_file(tls + "/m2.key", issued->key));
+      serve({"127.0.0.1:0", Authority::server_files(tls)},
+            {"", telemetry::TlsFiles{tls + "/authority.pem", tls + "/m2.pem", tls + "/m2.key"}});
+    }
+  }
+  void serve(const HttpAddress& at, HttpAddress from) {
+    auto server = DirectoryServer::start(*embedded_, at);
+    ASSERT_TRUE(server) << server.error().message;
+    server_ = std::move(*server);
+    from.text = server_->address();
+    client_address_ = from;
+    client_ = std::make_unique<DirectoryClient>(from);
+  }
+  void restart() {
+    if (in_etcd_) {
+      virtual_.reset();
+      in_etcd_ = etcd_->open_again().value();
+      virtual_ = std::make_unique<VirtualLeases>(*in_etcd_, *etcd_, now_ms_);
+      return;
+    }
+    server_.reset();
+    embedded_.reset();
+    start();
+  }
+  DirectoryStore& store() { return in_etcd_ ? static_cast<DirectoryStore&>(*in_etcd_) : *embedded_; }
+  // A client that shows this token.
+  DirectoryClient with_token(const std::string& token) {
+    HttpAddress address = client_address_;
+    address.token_file = folder_ / "token";
+    EXPECT_TRUE(write_private_file(address.token_file, token + "\n"));
+    return DirectoryClient(address);
+  }
+  Directory& directory() {
+    if (virtual_) return *virtual_;
+    return client_ ? static_cast<Directory&>(*client_) : *embedded_;
+  }
+  void pass(Duration d) {
+    now_ms_ += d.milliseconds();
+    if (virtual_) virtual_->pass();
+  }
+
+  static NodeDescription memory(const std::string& name) { return {name, NodeKind::kMemory, 0, {}, {}}; }
+  Registration join(const std::string& name) {
+    auto joined = directory().join(memory(name), kLease);
+    EXPECT_TRUE(joined) << joined.error().message;
+    return *joined;
+  }
+  NodeState state_of(const std::string& name) {
+    const auto snapshot = directory().nodes();
+    const NodeRecord* node = snapshot.value().find(name);
+    return node == nullptr ? NodeState::kGone : node->state;
+  }
+
+  Folder folder_;
+  std::atomic<std::int64_t> now_ms_{1'000};
+  std::unique_ptr<SqliteDirectory> embedded_;
+  std::unique_ptr<DirectoryServer> server_;
+  static inline std::unique_ptr<Etcd> etcd_;
+  std::unique_ptr<EtcdDirectory> in_etcd_;
+  std::unique_ptr<VirtualLeases> virtual_;
+  HttpAddress client_address_;
+  std::unique_ptr<DirectoryClient> client_;
+};
+
+// Those whose state is a file.
+class DirectoryFileTest : public DirectoryTest {};
+INSTANTIATE_TEST_SUITE_P(All, DirectoryFileTest, testing::Values("embedded", "http", "tls"),
+                         [](const auto& variant) { return variant.param; });
+INSTANTIATE_TEST_SUITE_P(All, DirectoryTest, testing::Values("embedded", "http", "tls", "etcd"),
+                         [](const auto& variant) { return variant.param; });
+
+// Those that are asked over HTTP.
+class DirectoryServedTest : public DirectoryTest {};
+INSTANTIATE_TEST_SUITE_P(All, DirectoryServedTest, testing::Values("http", "tls"),
+                         [](const auto& variant) { return variant.param; });
+
+TEST_P(DirectoryTest, GivesEachNodeANumberAndAddressesOfItsOwn) {
+  const Registration a = join("memory1");
+  const Registration b = join("memory2");
+  EXPECT_NE(a.node.id, b.node.id);
+  EXPECT_NE(a.node.ip, b.node.ip);
+  EXPECT_NE(a.lease, b.lease);
+  EXPECT_EQ(a.node.ip.to_string(), "10.77.0.1");
+  EXPECT_EQ(a.node.mac.to_string(), "02:00:0a:4d:00:01");
+  EXPECT_EQ(a.node.state, NodeState::kJoining);
+}
+
+TEST_P(DirectoryTest, ShowsWhatANodePublished) {
+  const Registration joined = join("memory1");
+  NodeDescription published = memory("memory1");
+  published.cm_port = 7471;
+  published.regions = {{"main", 0xFFFF'FFFF'0000'0000u, std::uint64_t{16} << 30, 0xFFFF'FFFFu}};
+  published.attributes = {{"pid", "123"}, {"what", "\"quotes\" and ümlauts"}};
+  ASSERT_TRUE(directory().publish(joined.lease, published));
+  const auto snapshot = directory().nodes();
+  ASSERT_EQ(snapshot->nodes.size(), 1u);
+  NodeRecord expected = joined.node;
+  expected.description = published;
+  if (GetParam() == "tls") expected.description.attributes["machine"] = "m2";  // as its certificate says
+  expected.state = NodeState::kReady;
+  EXPECT_EQ(snapshot->nodes[0], expected);
+  EXPECT_EQ(snapshot->ready(NodeKind::kMemory).size(), 1u);
+  EXPECT_TRUE(snapshot->ready(NodeKind::kMetadata).empty());
+}
+
+TEST_P(DirectoryTest, RefusesANameThatIsTaken) {
+  join("memory1");
+  const auto second = directory().join(memory("memory1"), kLease);
+  ASSERT_FALSE(second);
+  EXPECT_THAT(second.error().message, testing::HasSubstr("'memory1' is taken"));
+}
+
+TEST_P(DirectoryTest, RefusesNamesAndLeasesOutOfBounds) {
+  for (const char* name : {"", "a b", "a/b", "é"}) EXPECT_FALSE(directory().join(memory(name), kLease)) << name;
+  EXPECT_FALSE(directory().join(memory(std::string(201, 'a')), kLease));
+  EXPECT_FALSE(directory().join(memory("a"), Duration::milliseconds(99)));
+  EXPECT_FALSE(directory().join(memory("a"), Duration::seconds(3'601)));
+}
+
+TEST_P(DirectoryTest, MarksANodeGoneWhenItsLeaseEnds) {
+  const Registration joined = join("memory1");
+  ASSERT_TRUE(directory().publish(joined.lease, memory("memory1")));
+  pass(kLease - Duration::milliseconds(1));
+  EXPECT_EQ(state_of("memory1"), NodeState::kReady);
+  pass(Duration::milliseconds(1));
+  EXPECT_EQ(state_of("memory1"), NodeState::kGone);
+  const auto renewed = directory().renew(joined.lease);
+  ASSERT_FALSE(renewed);
+  EXPECT_TRUE(unknown_lease(renewed.error())) << renewed.error().message;
+}
+
+TEST_P(DirectoryTest, KeepsANodeThatRenews) {
+  const Registration joined = join("memory1");
+  ASSERT_TRUE(directory().publish(joined.lease, memory("memory1")));
+  for (int i = 0; i < 5; ++i) {
+    pass(kLease / 2);
+    ASSERT_TRUE(directory().renew(joined.lease));
+  }
+  EXPECT_EQ(state_of("memory1"), NodeState::kReady);
+}
+
+TEST_P(DirectoryTest, ANodeThatComesBackKeepsItsNumberAndAddresses) {
+  const Registration first = join("memory1");
+  join("memory2");
+  ASSERT_TRUE(directory().leave(first.lease));
+  EXPECT_EQ(state_of("memory1"), NodeState::kGone);
+  const Registration again = join("memory1");
+  EXPECT_EQ(again.node.id, first.node.id);
+  EXPECT_EQ(again.node.ip, first.node.ip);
+  EXPECT_EQ(again.node.incarnation, 2u);
+  EXPECT_NE(again.lease, first.lease);
+  EXPECT_FALSE(directory().renew(first.lease)) << "the old lease is dead";
+}
+
+TEST_P(DirectoryTest, ForgetsNodesLongGone) {
+  const Registration joined = join("memory1");
+  ASSERT_TRUE(directory().leave(joined.lease));
+  pass(Directory::kForgetAfter);
+  EXPECT_TRUE(directory().nodes()->nodes.empty());
+}
+
+TEST_P(DirectoryTest, ALeaseSpeaksForItsOwnNodeOnly) {
+  const Registration joined = join("memory1");
+  EXPECT_FALSE(directory().publish(joined.lease, memory("memory2")));
+  EXPECT_TRUE(unknown_lease(directory().publish(LeaseId(joined.lease.value + 1), memory("memory1")).error()));
+  EXPECT_TRUE(unknown_lease(directory().leave(LeaseId(0)).error()));
+}
+
+TEST_P(DirectoryTest, AWatchReturnsAtTheNextChange) {
+  const std::uint64_t before = directory().nodes()->revision;
+  std::thread later([&] {
+    if (server_) {
+      DirectoryClient other(client_address_);
+      EXPECT_TRUE(other.join(memory("memory1"), kLease));
+    } else {
+      join("memory1");
+    }
+  });
+  const auto seen = directory().watch(before, Duration::seconds(30));
+  later.join();
+  ASSERT_TRUE(seen) << seen.error().message;
+  EXPECT_GT(seen->revision, before);
+  EXPECT_NE(seen->find("memory1"), nullptr);
+}
+
+TEST_P(DirectoryTest, AWatchReturnsAtOnceWhenTheChangeIsPastAndEndsWithItsTimeout) {
+  join("memory1");
+  const std::uint64_t now = directory().nodes()->revision;
+  EXPECT_EQ(directory().watch(now - 1, Duration::seconds(30))->revision, now);
+  EXPECT_EQ(directory().watch(now, Duration::milliseconds(1))->revision, now);
+}
+
+TEST_P(DirectoryTest, AWatchSeesALeaseEnd) {
+  join("memory1");
+  const std::uint64_t before = directory().nodes()->revision;
+  pass(kLease);
+  if (embedded_ && !server_) embedded_->expire();  // the others do so by themselves
+  EXPECT_EQ(directory().watch(before, Duration::seconds(30))->find("memory1")->state, NodeState::kGone);
+}
+
+// --- tenants ---
+
+TEST_P(DirectoryTest, KeepsTenantsAndTheirRegionsWhenItIsStartedAnew) {
+  NodeDescription node = memory("memory1");
+  node.attributes[kTenantBytesAttribute] = "1000000";
+  const Registration joined = *store().join(node, kLease);
+  ASSERT_TRUE(store().publish(joined.lease, node));
+  const std::string red = store().tenants().add("red", {1'000'000, 3}, false).value();
+  const std::string blue = store().tenants().add("blue", {10, 1}, false).value();
+  ASSERT_TRUE(store().tenants().add_region("red", "heap", 600'000, ""));
+  ASSERT_TRUE(store().tenants().revoke("blue"));
+  ASSERT_TRUE(store().tenants().drain("memory1", true));
+  const Snapshot before = store().tenants().view(*store().nodes(), {.is_rack = true}).value();
+  restart();
+  Tenants& tenants = store().tenants();
+  EXPECT_EQ(tenants.identify(red, false)->tenant, "red");
+  EXPECT_FALSE(tenants.identify(blue, false));
+  EXPECT_FALSE(tenants.identify("", false));
+  const Snapshot seen = tenants.view(*store().nodes(), {.is_rack = true}).value();
+  EXPECT_EQ(seen.regions, before.regions);
+  ASSERT_EQ(seen.regions.size(), 1u);
+  EXPECT_EQ(seen.regions[0].node, "memory1");
+  EXPECT_EQ(seen.draining, std::vector<std::string>{"memory1"});
+  ASSERT_TRUE(tenants.drain("memory1", false));
+  EXPECT_FALSE(tenants.add_region("red", "stack", 600'000, "")) << "over quota, as before";
+  EXPECT_TRUE(tenants.add_region("red", "stack", 400'000, ""));
+}
+
+TEST_P(DirectoryTest, ReplacesTheLedgerOnlyAsOfTheVersionThatWasRead) {
+  const auto before = store().ledger();
+  ASSERT_TRUE(before) << before.error().message;
+  EXPECT_EQ(before->text, "");
+  EXPECT_TRUE(store().replace_ledger(before->version, "one").value());
+  EXPECT_FALSE(store().replace_ledger(before->version, "two").value());
+  const auto after = store().ledger();
+  EXPECT_EQ(after->text, "one");
+  EXPECT_NE(after->version, before->version);
+  EXPECT_TRUE(store().replace_ledger(after->version, "two").value());
+  EXPECT_EQ(store().ledger()->text, "two");
+}
+
+TEST_P(DirectoryTest, AWatchReturnsWhenTenantsChange) {
+  join("memory1");
+  const std::uint64_t before = directory().nodes()->revision;
+  std::thread later([&] { EXPECT_TRUE(store().tenants().drain("memory1", true)); });
+  const auto seen = directory().watch(before, Duration::seconds(30));
+  later.join();
+  ASSERT_TRUE(seen) << seen.error().message;
+  EXPECT_GT(seen->revision, before);
+  // What is served shows the change at that revision; the stores themselves know nothing of it.
+  if (server_) {
+    EXPECT_EQ(seen->draining, std::vector<std::string>{"memory1"});
+  }
+}
+
+TEST_P(DirectoryServedTest, WhoAsksIsToldByTheTokenThatItShows) {
+  NodeDescription node = memory("memory1");
+  node.regions = {{kMainRegion, 0, 10, 1}, {"heap", 10, 10, 2, "red"}, {"heap", 20, 10, 3, "blue"}};
+  const Registration joined = *store().join(node, kLease);
+  ASSERT_TRUE(store().publish(joined.lease, node));
+  const std::string red = store().tenants().add("red", {100, 3}, false).value();
+  const std::string ops = store().tenants().add("ops", {}, true).value();
+
+  const bool at_socket = GetParam() == "http";
+  const auto nobody = directory().nodes();
+  EXPECT_EQ(nobody.has_value(), at_socket) << "the socket is the rack's own";
+  if (!nobody) {
+    EXPECT_THAT(nobody.error().message, testing::HasSubstr("SLUICE_TOKEN_FILE"));
+  }
+  EXPECT_EQ(directory().join(memory("memory2"), kLease).has_value(), at_socket);
+
+  DirectoryClient as_red = with_token(red);
+  ASSERT_TRUE(as_red.nodes());
+  ASSERT_EQ(as_red.nodes()->find("memory1")->description.regions.size(), 1u);
+  EXPECT_EQ(as_red.nodes()->find("memory1")->description.regions[0].key, 2u);
+  EXPECT_EQ(as_red.watch(0, Duration::seconds(1))->find("memory1")->description.regions.size(), 1u);
+  EXPECT_FALSE(as_red.join(memory("memory3"), kLease)) << "as a client alone";
+  const auto app = as_red.join({"app", NodeKind::kClient, 0, {}, {}}, kLease);
+  ASSERT_TRUE(app) << app.error().message;
+  EXPECT_EQ(app->node.description.attributes.at(kTenantAttribute), "red");
+  for (const char* path : {"/v1/tenants", "/v1/drain"}) {
+    const auto refused = as_red.post(path, R"({"do": "rotate", "name": "red", "node": "memory1", "on": true})");
+    ASSERT_FALSE(refused) << path;
+    EXPECT_THAT(refused.error().message, testing::HasSubstr("for the rack's operator, not for tenant 'red'"));
+  }
+  EXPECT_FALSE(as_red.get("/v1/tenants"));
+  const auto over = as_red.post("/v1/regions", R"({"do": "add", "name": "more", "length": 1000})");
+  ASSERT_FALSE(over);
+  EXPECT_THAT(over.error().message, testing::HasSubstr("'red' asked for 1000, uses 0, and is allowed 100"));
+
+  DirectoryClient as_ops = with_token(ops);
+  EXPECT_EQ(as_ops.nodes()->find("memory1")->description.regions.size(), 3u);
+  EXPECT_TRUE(as_ops.join(memory("memory4"), kLease));
+  EXPECT_TRUE(as_ops.get("/v1/tenants"));
+
+  DirectoryClient as_nobody = with_token("sluice_0123456789");
+  EXPECT_THAT(as_nobody.nodes().error().message, testing::HasSubstr("of no tenant of this rack"));
+  // What lives goes on while its token is another.
+  EXPECT_TRUE(as_nobody.renew(app->lease));
+  EXPECT_TRUE(as_nobody.publish(app->lease, {"app", NodeKind::kClient, 0, {}, {{kTenantAttribute, "blue"}}}));
+  EXPECT_EQ(store().nodes()->find("app")->description.attributes.at(kTenantAttribute), "red");
+}
+
+// A store whose operator is always a moment faster.
+class RevokesWhoJoins final : public DirectoryStore {
+ public:
+  explicit RevokesWhoJoins(DirectoryStore& inner) : inner_(inner) {}
+  Result<Registration> join(const NodeDescription& description, Duration lease) override {
+    EXPECT_TRUE(tenants().revoke("red"));
+    return inner_.join(description, lease);
+  }
+  Result<void> publish(LeaseId lease, const NodeDescription& d) override { return inner_.publish(lease, d); }
+  Result<void> renew(LeaseId lease) override { return inner_.renew(lease); }
+  Result<void> leave(LeaseId lease) override { return inner_.leave(lease); }
+  Result<Snapshot> nodes() override { return inner_.nodes(); }
+  Result<Snapshot> watch(std::uint64_t seen, Duration timeout) override { return inner_.watch(seen, timeout); }
+  Result<VersionedText> ledger() override { return inner_.ledger(); }
+  Result<bool> replace_ledger(std::uint64_t version, const std::string& text) override {
+    return inner_.replace_ledger(version, text);
+  }
+  Result<void> evict(const std::string& name) override { return inner_.evict(name); }
+  void stop_watches() override { inner_.stop_watches(); }
+
+ private:
+  DirectoryStore& inner_;
+};
+
+TEST(DirectoryServer, WhoIsRevokedWhileItJoinsIsNotOnTheRack) {
+  const Folder folder;
+  auto inner = SqliteDirectory::open(":memory:", {}, [] { return Time(); }).value();
+  RevokesWhoJoins store(*inner);
+  HttpAddress address{folder / "d.sock", {}, folder / "token"};
+  ASSERT_TRUE(write_private_file(address.token_file, store.tenants().add("red", {100, 3}, false).value() + "\n"));
+  const auto server = DirectoryServer::start(store, address).value();
+  const auto joined = DirectoryClient(address).join({"app", NodeKind::kClient, 0, {}, {}}, kLease);
+  ASSERT_FALSE(joined) << "its lease would have been the one that nobody ends";
+  EXPECT_THAT(joined.error().message, testing::HasSubstr("'red' was revoked"));
+  EXPECT_EQ(inner->nodes()->find("app")->state, NodeState::kGone);
+}
+
+TEST(DirectoryServer, TakesLeasesAndTextsThatNobodyMeans) {
+  const Folder folder;
+  auto store = SqliteDirectory::open(":memory:", {}, [] { return Time(); }).value();
+  const auto server = DirectoryServer::start(*store, {folder / "d.sock"}).value();
+  DirectoryClient client({folder / "d.sock"});
+  for (const char* const lease : {"-1", "0", "9223372036854775807", "18446744073709552"}) {
+    const auto joined = client.post(
+        "/v1/join",
+        fmt::format(R"({{"node": {{"name": "a", "kind": "client", "cm_port": 0, "regions": [], "attributes": {{}}}},
+                         "lease_ms": {}}})",
+                    lease));
+    ASSERT_FALSE(joined) << lease;
+    EXPECT_THAT(joined.error().message, testing::HasSubstr("a lease must last")) << lease;
+  }
+  EXPECT_TRUE(client.join({"b", NodeKind::kClient, 0, {}, {{"program", "na\xefve"}}}, kLease));
+}
+
+TEST_P(DirectoryServedTest, ATokenFileMustBeOnesOwnAndHoldOne) {
+  HttpAddress address = client_address_;
+  address.token_file = folder_ / "none";
+  EXPECT_THAT(DirectoryClient(address).nodes().error().message, testing::HasSubstr("No such file"));
+  address.token_file = folder_ / "token";
+  ASSERT_TRUE(write_private_file(address.token_file, "no token\r\nat all\n"));
+  EXPECT_THAT(DirectoryClient(address).nodes().error().message, testing::HasSubstr("is no token"));
+  std::filesystem::permissions(address.token_file, std::filesystem::perms::others_read,
+                               std::filesystem::perm_options::add);
+  EXPECT_THAT(DirectoryClient(address).nodes().error().message, testing::HasSubstr("chmod 600"));
+}
+
+TEST_P(DirectoryFileTest, ARestartedDirectoryKnowsEverythingAndGivesLeasesTheirWholeTime) {
+  const Registration joined = join("memory1");
+  ASSERT_TRUE(directory().publish(joined.lease, memory("memory1")));
+  const std::uint64_t before = directory().nodes()->revision;
+  pass(kLease - Duration::milliseconds(1));
+  restart();
+  pass(kLease - Duration::milliseconds(1));
+  EXPECT_EQ(directory().nodes()->revision, before);
+  EXPECT_EQ(state_of("memory1"), NodeState::kReady);
+  EXPECT_TRUE(directory().renew(joined.lease));
+  EXPECT_EQ(join("memory2").node.id.value, 2u);
+}
+
+TEST_P(DirectoryFileTest, StateCopiedFromUnderALivingDirectoryIsWhole) {
+  const Registration joined = join("memory1");
+  ASSERT_TRUE(directory().publish(joined.lease, memory("memory1")));
+  // What a kill -9 leaves behind: the files as they are, nothing closed.
+  for (const char* suffix : {"", "-wal"}) {
+    std::filesystem::copy_file((folder_ / "state.sqlite") + suffix, (folder_ / "copy.sqlite") + suffix);
+  }
+  auto copy = SqliteDirectory::open(folder_ / "copy.sqlite", {}, [] { return Time(); });
+  ASSERT_TRUE(copy) << copy.error().message;
+  EXPECT_EQ((*copy)->nodes()->nodes, directory().nodes()->nodes);
+  EXPECT_TRUE((*copy)->renew(joined.lease));
+}
+
+TEST_P(DirectoryFileTest, ANodeIsGoneThoughTheDiskDoesNotTakeIt) {
+  join("memory1");
+  const std::uint64_t seen = directory().nodes()->revision;
+  sqlite3* other = nullptr;
+  ASSERT_EQ(sqlite3_open((folder_ / "state.sqlite").c_str(), &other), SQLITE_OK);
+  ASSERT_EQ(sqlite3_exec(other, "BEGIN IMMEDIATE", nullptr, nullptr, nullptr), SQLITE_OK);
+  pass(kLease);
+  EXPECT_EQ(state_of("memory1"), NodeState::kGone);
+  EXPECT_GT(directory().watch(seen, Duration())->revision, seen) << "who watches is told";
+  EXPECT_FALSE(directory().join(memory("memory2"), kLease)) << "what is answered has to be written";
+  EXPECT_EQ(sqlite3_exec(other, "ROLLBACK", nullptr, nullptr, nullptr), SQLITE_OK);
+  sqlite3_close(other);
+  EXPECT_EQ(state_of("memory1"), NodeState::kGone);
+  restart();
+  EXPECT_EQ(state_of("memory1"), NodeState::kGone) << "it was written when it could be";
+  EXPECT_TRUE(directory().join(memory("memory1"), kLease));
+}
+
+TEST(LeaseClock, DoesNotCountWhatPassedWhileItsProcessWasStopped) {
+  Time real = Time::at(Duration::seconds(100));
+  LeaseClock clock([&real] { return real; });
+  const auto store = SqliteDirectory::open(":memory:", {}, [&clock] { return clock.now(); }).value();
+  const auto joined = store->join({"memory1", NodeKind::kMemory, 0, {}, {}}, Duration::seconds(3));
+  const auto pass = [&](Duration all) {
+    for (Duration d; d < all; d = d + Duration::milliseconds(100)) {
+      real = real + Duration::milliseconds(100);
+      store->expire();
+    }
+  };
+  pass(Duration::seconds(2));
+  real = real + Duration::seconds(60);  // nobody could renew
+  EXPECT_TRUE(store->renew(joined->lease));
+  pass(Duration::milliseconds(2'900));
+  EXPECT_TRUE(store->renew(joined->lease));
+  pass(Duration::seconds(3));
+  EXPECT_FALSE(store->renew(joined->lease)) << "who has died is gone all the same";
+}
+
+TEST(EtcdDirectory, SaysWhatEtcdSaysInItsStreams) {
+  httplib::Server etcd;
+  etcd.Post(".*", [](const httplib::Request&, httplib::Response& response) {
+    response.status = 400;
+    response.set_content(R"({"error": {"grpc_code": 9, "message": "etcdserver: not today", "http_code": 400}})",
+                         "application/json");
+  });
+  const int port = etcd.bind_to_any_port("127.0.0.1");
+  std::thread serving([&etcd] { etcd.listen_after_bind(); });
+  while (!etcd.is_running()) std::this_thread::yield();
+  const auto opened = EtcdDirectory::open({.addresses = {fmt::format("127.0.0.1:{}", port)}}, {});
+  etcd.stop();
+  serving.join();
+  ASSERT_FALSE(opened);
+  EXPECT_THAT(opened.error().message, testing::HasSubstr("etcdserver: not today"));
+}
+
+TEST(SqliteDirectory, GivesAnEvictedNodesNameAtOnce) {
+  auto directory = SqliteDirectory::open(":memory:", {}, [] { return Time(); });
+  const NodeDescription node{"switch", NodeKind::kSwitch, 0, {}, {}};
+  const auto first = (*directory)->join(node, kLease);
+  ASSERT_TRUE((*directory)->evict("switch"));
+  EXPECT_FALSE((*directory)->renew(first->lease));
+  EXPECT_EQ((*directory)->join(node, kLease)->node.id, first->node.id);
+  EXPECT_TRUE((*directory)->evict("nobody"));
+}
+
+TEST(SqliteDirectory, SaysWhatIsWrongWithItsStateFile) {
+  const Folder folder;
+  const auto missing = SqliteDirectory::open(folder / "no/such/folder", {}, [] { return Time(); });
+  ASSERT_FALSE(missing);
+  EXPECT_THAT(missing.error().message, testing::HasSubstr("no/such/folder"));
+  std::ofstream(folder / "state.sqlite") << "no database at all";
+  const auto other = SqliteDirectory::open(folder / "state.sqlite", {}, [] { return Time(); });
+  ASSERT_FALSE(other);
+  EXPECT_THAT(other.error().message,
+              testing::AllOf(testing::HasSubstr(folder / "state.sqlite"), testing::Not(testing::HasSubstr("\n"))));
+}
+
+TEST(DirectoryServer, RefusesASecondOnTheSameSocketAndReplacesADeadOne) {
+  const Folder folder;
+  auto directory = SqliteDirectory::open(":memory:", {}, [] { return Time(); });
+  const std::string path = folder / "d.sock";
+  std::ofstream(path) << "notes";
+  EXPECT_THAT(DirectoryServer::start(**directory, {path}).error().message, testing::HasSubstr("no socket to replace"));
+  std::filesystem::remove(path);
+  ports::listen_unix(path)->close();  // in the way, and nobody listens
+  auto first = DirectoryServer::start(**directory, {path});
+  ASSERT_TRUE(first) << first.error().message;
+  const auto second = DirectoryServer::start(**directory, {path});
+  ASSERT_FALSE(second);
+  EXPECT_THAT(second.error().message, testing::HasSubstr("already"));
+  EXPECT_TRUE(DirectoryClient({path}).nodes()) << "the first still serves";
+}
+
+TEST(DirectoryClient, SaysThatNobodyAnswers) {
+  const Folder folder;
+  const auto nodes = DirectoryClient({folder / "none.sock"}, Duration::milliseconds(1)).nodes();
+  ASSERT_FALSE(nodes);
+  EXPECT_THAT(nodes.error().message, testing::HasSubstr("is the rack up?"));
+}
+
+TEST(DirectoryClient, AsksAgainUntilTheDirectoryIsThere) {
+  const Folder folder;
+  auto directory = SqliteDirectory::open(":memory:", {}, [] { return Time(); });
+  Result<Snapshot> nodes = fail("not asked");
+  std::thread asker([&] { nodes = DirectoryClient({folder / "d.sock"}, Duration::seconds(30)).nodes(); });
+  const auto server = DirectoryServer::start(**directory, {folder / "d.sock"});
+  asker.join();
+  EXPECT_TRUE(nodes) << nodes.error().message;
+}
+
+}  // namespace
+}  // namespace sluice::rack

@@ -1,0 +1,468 @@
+#include "rack/directory/etcd_directory.h"
+
+#include <fmt/core.h>
+#include <httplib.h>
+#include <openssl/evp.h>
+
+#include <algorithm>
+#include <chrono>
+#include <random>
+#include <set>
+
+#include "rack/directory/directory_json.h"
+#include "rack/settings/http_reason.h"
+#include "telemetry/http_server.h"
+
+namespace sluice::rack {
+namespace {
+
+using nlohmann::json;
+
+// The lease that a node's record hangs on has the number of the one that its life hangs on, and this bit.
+constexpr std::uint64_t kMemoryBit = std::uint64_t{1} << 62;
+constexpr int kMostTries = 20;  // of a transaction that others get in the way of
+
+std::string encoded(std::string_view text) {
+  std::string out(4 * ((text.size() + 2) / 3) + 1, '\0');  // and the terminator that OpenSSL writes
+  const int n = EVP_EncodeBlock(reinterpret_cast<unsigned char*>(out.data()),
+                                reinterpret_cast<const unsigned char*>(text.data()), static_cast<int>(text.size()));
+  out.resize(static_cast<std::size_t>(n));
+  return out;
+}
+
+// Empty: it is no base64.
+std::string decoded(std::string_view text) {
+  std::string out(text.size() / 4 * 3, '\0');
+  const int n = EVP_DecodeBlock(reinterpret_cast<unsigned char*>(out.data()),
+                                reinterpret_cast<const unsigned char*>(text.data()), static_cast<int>(text.size()));
+  if (n < 0) return {};
+  const auto padding = static_cast<std::size_t>(
+      std::ranges::count(text.substr(text.size() - std::min<std::size_t>(text.size(), 2)), '='));
+  out.resize(static_cast<std::size_t>(n) - padding);
+  return out;
+}
+
+// 64-bit numbers are text in the gateway's JSON, and left out when they are zero.
+std::uint64_t number(const json& object, const char* name) {
+  const auto found = object.find(name);
+  if (found == object.end()) return 0;
+  if (found->is_number_unsigned()) return found->get<std::uint64_t>();
+  if (!found->is_string()) return 0;
+  return std::strtoull(found->get_ref<const std::string&>().c_str(), nullptr, 10);
+}
+
+std::string text(const json& object, const char* name) {
+  const auto found = object.find(name);
+  return found == object.end() || !found->is_string() ? std::string() : decoded(found->get_ref<const std::string&>());
+}
+
+// All keys that begin with this.
+json everything_under(std::string prefix) {
+  json range{{"key", encoded(prefix)}};
+  ++prefix.back();
+  range["range_end"] = encoded(prefix);
+  return range;
+}
+
+json put(const std::string& key, const std::string& value, std::uint64_t lease) {
+  return {{"request_put", {{"key", encoded(key)}, {"value", encoded(value)}, {"lease", std::to_string(lease)}}}};
+}
+
+json is_absent(const std::string& key) {
+  return {{"key", encoded(key)}, {"target", "VERSION"}, {"result", "EQUAL"}, {"version", "0"}};
+}
+
+json is_as_of(const std::string& key, std::uint64_t revision) {
+  if (revision == 0) return is_absent(key);
+  return {{"key", encoded(key)}, {"target", "MOD"}, {"result", "EQUAL"}, {"mod_revision", std::to_string(revision)}};
+}
+
+json has_value(const std::string& key, const std::string& value) {
+  return {{"key", encoded(key)}, {"target", "VALUE"}, {"result", "EQUAL"}, {"value", encoded(value)}};
+}
+
+// The pairs of one answer of a transaction or of a range.
+json pairs_of(const json& range) {
+  const auto found = range.find("kvs");
+  return found == range.end() ? json::array() : *found;
+}
+
+const json& responses_of(const json& answer) {
+  static const json kNone = json::array();
+  const auto found = answer.find("responses");
+  return found == answer.end() ? kNone : *found;
+}
+
+json range_of(const json& answer, std::size_t i) {
+  const json& responses = responses_of(answer);
+  if (i >= responses.size() || !responses[i].contains("response_range")) return json::object();
+  return responses[i]["response_range"];
+}
+
+// Fine, or an error that says what had been done before, by a question whose answer got lost.
+Result<void> unless(const Result<json>& answer, std::string_view done) {
+  if (answer || answer.error().message.find(done) != std::string::npos) return {};
+  return tl::unexpected(answer.error());
+}
+
+// What it says went wrong: a text, or, of its streams (leases are kept alive in one), an object with a text in it.
+std::string error_of(const json& answer, int status) {
+  if (!answer.is_object()) return fmt::format("status {}, and no JSON", status);
+  const json error = answer.value("error", json());
+  const json said = error.is_object() ? error.value("message", json()) : error;
+  return said.is_string() ? said.get<std::string>() : fmt::format("status {}", status);
+}
+
+std::chrono::milliseconds chrono_of(Duration d) { return std::chrono::milliseconds(d.milliseconds()); }
+
+}  // namespace
+
+Result<std::unique_ptr<EtcdDirectory>> EtcdDirectory::open(EtcdSettings settings, Subnet subnet) {
+  if (settings.addresses.empty()) return fail("etcd: say at least one address, HOST:PORT");
+  if (settings.prefix.empty() || settings.prefix.front() != '/' || settings.prefix.back() == '/')
+    return fail(fmt::format("etcd: the prefix '{}' must begin with '/' and not end with it", settings.prefix));
+  std::unique_ptr<EtcdDirectory> directory(new EtcdDirectory(std::move(settings), subnet));
+  if (auto first = directory->nodes(); !first) return tl::unexpected(first.error());
+  return directory;
+}
+
+EtcdDirectory::~EtcdDirectory() = default;
+
+// --- HTTP ---
+
+std::unique_ptr<httplib::ClientImpl> EtcdDirectory::connect(std::size_t address) const {
+  const auto [host, port] = telemetry::HttpAddress{settings_.addresses[address]}.host_and_port();
+  std::unique_ptr<httplib::ClientImpl> client;
+  if (settings_.authority.empty()) {
+    client = std::make_unique<httplib::ClientImpl>(host, port);
+  } else {
+    auto sealed = settings_.certificate.empty()
+                      ? std::make_unique<httplib::SSLClient>(host, port)
+                      : std::make_unique<httplib::SSLClient>(host, port, settings_.certificate, settings_.key);
+    sealed->set_ca_cert_path(settings_.authority);
+    client = std::move(sealed);
+  }
+  client->set_connection_timeout(chrono_of(Duration::seconds(1)));
+  client->set_read_timeout(chrono_of(kAnswerWithin));
+  return client;
+}
+
+Result<std::string> EtcdDirectory::post(std::size_t address, const std::string& path, const std::string& body,
+                                        int& status) {
+  httplib::Headers headers;
+  {
+    const std::scoped_lock lock(mutex_);
+    if (!token_.empty()) headers.emplace("Authorization", token_);
+  }
+  const telemetry::NoPipeSignal quiet;
+  const auto client = connect(address);
+  const auto answer = client->Post(path, headers, body, telemetry::kJson);
+  if (!answer) {
+    status = 0;
+    return fail(reason_of(answer.error()));
+  }
+  status = answer->status;
+  return answer->body;
+}
+
+Result<void> EtcdDirectory::authenticate() {
+  if (settings_.user.empty()) return {};
+  {
+    const std::scoped_lock lock(mutex_);
+    token_.clear();
+  }
+  const auto answer = call("/v3/auth/authenticate", {{"name", settings_.user}, {"password", settings_.password}});
+  if (!answer) return tl::unexpected(answer.error());
+  const std::scoped_lock lock(mutex_);
+  token_ = answer->value("token", "");
+  return {};
+}
+
+// Asks each address in turn, the one that answered last first, until one answers or patience ends.
+Result<EtcdDirectory::Json> EtcdDirectory::call(const std::string& path, const Json& body) {
+  const auto give_up = std::chrono::steady_clock::now() + std::chrono::nanoseconds(kPatience.nanoseconds());
+  const std::string text = body.dump();
+  const bool is_login = path == "/v3/auth/authenticate";
+  bool logged_in = is_login;
+  std::string why;
+  std::size_t address = 0;
+  {
+    const std::scoped_lock lock(mutex_);
+    address = address_;
+    if (!settings_.user.empty() && !is_login && token_.empty()) logged_in = false;
+  }
+  for (;;) {
+    int status = 0;
+    const auto answer = post(address, path, text, status);
+    const Json parsed = answer ? Json::parse(*answer, nullptr, false) : Json();
+    if (status == 200 && parsed.is_object() && !parsed.contains("error")) {
+      const std::scoped_lock lock(mutex_);
+      address_ = address;
+      return parsed;
+    }
+    why = answer ? error_of(parsed, status) : answer.error().message;
+    const bool no_token = status == 401 || why.find("invalid auth token") != std::string::npos ||
+                          why.find("user name is empty") != std::string::npos;
+    if (no_token && !logged_in && !settings_.user.empty()) {
+      logged_in = true;
+      if (auto in = authenticate(); !in) return tl::unexpected(in.error());
+      continue;
+    }
+    // What etcd itself refuses it would refuse again, unless it has no leader just now.
+    const bool refused = status >= 400 && why.find("no leader") == std::string::npos &&
+                         why.find("leader changed") == std::string::npos && why.find("timed out") == std::string::npos;
+    if (refused || std::chrono::steady_clock::now() >= give_up) {
+      return fail(fmt::format("etcd at {}: {}{}", settings_.addresses[address], why,
+                              refused ? "" : "; is it up, and the way to it open?"));
+    }
+    address = (address + 1) % settings_.addresses.size();
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  }
+}
+
+// --- leases ---
+
+Result<LeaseId> EtcdDirectory::grant(Duration lease) {
+  std::random_device chance;
+  const LeaseId id((std::uint64_t{chance()} << 32 | chance()) & (kMemoryBit - 1));
+  const auto one = [this](std::uint64_t number, Duration length) {
+    const std::int64_t seconds = std::max<std::int64_t>((length.milliseconds() + 999) / 1000, 1);
+    const Json body{{"ID", std::to_string(number)}, {"TTL", std::to_string(seconds)}};
+    return unless(call("/v3/lease/grant", body), "lease already exists");
+  };
+  if (auto made = one(id.value, lease); !made) return tl::unexpected(made.error());
+  if (auto made = one(id.value | kMemoryBit, kForgetAfter); !made) return tl::unexpected(made.error());
+  return id;
+}
+
+Result<void> EtcdDirectory::revoke(std::uint64_t etcd_lease) {
+  return unless(call("/v3/lease/revoke", {{"ID", std::to_string(etcd_lease)}}), "requested lease not found");
+}
+
+// False: there is no such lease any more.
+Result<bool> EtcdDirectory::keep_alive(std::uint64_t etcd_lease) {
+  const auto answer = call("/v3/lease/keepalive", {{"ID", std::to_string(etcd_lease)}});
+  if (!answer) return tl::unexpected(answer.error());
+  return answer->contains("result") && number((*answer)["result"], "TTL") != 0;
+}
+
+Result<bool> EtcdDirectory::commit(const Json& compare, const Json& then) {
+  const auto answer = call("/v3/kv/txn", {{"compare", compare}, {"success", then}});
+  if (!answer) return tl::unexpected(answer.error());
+  return answer->value("succeeded", false);
+}
+
+// --- nodes ---
+
+Result<EtcdDirectory::Known> EtcdDirectory::look(const std::string& name) {
+  const auto answer = call("/v3/kv/txn", {{"success",
+                                           {{{"request_range", {{"key", encoded(key("/nodes/" + name))}}}},
+                                            {{"request_range", {{"key", encoded(key("/alive/" + name))}}}}}}});
+  if (!answer) return tl::unexpected(answer.error());
+  Known known;
+  for (const Json& pair : pairs_of(range_of(*answer, 0))) {
+    auto record = node_from_json(Json::parse(text(pair, "value"), nullptr, false));
+    if (!record) return fail(fmt::format("etcd: {}: {}", key("/nodes/" + name), record.error().message));
+    known.record = std::move(*record);
+    known.record_revision = number(pair, "mod_revision");
+  }
+  for (const Json& pair : pairs_of(range_of(*answer, 1)))
+    known.alive = LeaseId(std::strtoull(text(pair, "value").c_str(), nullptr, 10));
+  return known;
+}
+
+// The least number above all that are taken, or, when those are used up, the least that is free.
+Result<remote::NodeId> EtcdDirectory::free_id() {
+  Json range = everything_under(key("/ids/"));
+  range["keys_only"] = true;
+  const auto answer = call("/v3/kv/range", range);
+  if (!answer) return tl::unexpected(answer.error());
+  std::set<std::uint32_t> taken;
+  for (const Json& pair : pairs_of(*answer)) {
+    const std::string name = text(pair, "key");
+    taken.insert(static_cast<std::uint32_t>(std::strtoul(name.substr(key("/ids/").size()).c_str(), nullptr, 10)));
+  }
+  if (taken.empty()) return remote::NodeId(1);
+  if (*taken.rbegin() < kMaxNodes) return remote::NodeId(static_cast<std::uint16_t>(*taken.rbegin() + 1));
+  for (std::uint32_t id = 1; id <= kMaxNodes; ++id) {
+    if (!taken.contains(id)) return remote::NodeId(static_cast<std::uint16_t>(id));
+  }
+  return tl::unexpected(no_room_for_nodes());
+}
+
+Result<Registration> EtcdDirectory::join(const NodeDescription& description, Duration lease) {
+  if (auto sound = check_join(description, lease); !sound) return tl::unexpected(sound.error());
+  const auto granted = grant(lease);
+  if (!granted) return tl::unexpected(granted.error());
+  const auto give_back = [&](Error why) -> Result<Registration> {
+    static_cast<void>(revoke(granted->value));
+    static_cast<void>(revoke(granted->value | kMemoryBit));
+    return tl::unexpected(std::move(why));
+  };
+  const std::string& name = description.name;
+  for (int i = 0; i < kMostTries; ++i) {
+    const auto known = look(name);
+    if (!known) return give_back(known.error());
+    if (known->alive == *granted && known->record)
+      return Registration{*known->record, *granted};  // no answer came of it
+    if (known->alive) {
+      return give_back({fmt::format(
+          "node name '{}' is taken: its lease has not ended; stop that node or choose another name", name)});
+    }
+    NodeRecord node = known->record.value_or(NodeRecord{});
+    Json compare{is_absent(key("/alive/" + name)), is_as_of(key("/nodes/" + name), known->record_revision)};
+    if (!known->record) {
+      const auto id = free_id();
+      if (!id) return give_back(id.error());
+      node.id = *id;
+      node.ip = subnet_.ip_of(*id);
+      node.mac = Subnet::mac_of(node.ip);
+      compare.push_back(is_absent(key(fmt::format("/ids/{}", id->value))));
+    }
+    node.description = description;
+    node.state = NodeState::kJoining;
+    ++node.incarnation;
+    const std::uint64_t memory = granted->value | kMemoryBit;
+    const auto done = commit(compare, {put(key("/alive/" + name), std::to_string(granted->value), granted->value),
+                                       put(key("/nodes/" + name), to_json(node).dump(), memory),
+                                       put(key(fmt::format("/ids/{}", node.id.value)), name, memory)});
+    if (!done) return give_back(done.error());
+    if (*done) return Registration{std::move(node), *granted};
+  }
+  return give_back({fmt::format("others join as '{}' at the same time; choose another name", name)});
+}
+
+Result<void> EtcdDirectory::publish(LeaseId lease, const NodeDescription& description) {
+  for (int i = 0; i < kMostTries; ++i) {
+    const auto known = look(description.name);
+    if (!known) return tl::unexpected(known.error());
+    if (!known->record || known->alive != lease) {
+      const auto lives = keep_alive(lease.value);
+      if (!lives) return tl::unexpected(lives.error());
+      if (!*lives) return tl::unexpected(lease_is_unknown(lease));
+      return fail(fmt::format("lease {} does not belong to {} '{}'", lease.value, to_string(description.kind),
+                              description.name));
+    }
+    NodeRecord node = *known->record;
+    if (node.description.kind != description.kind) {
+      return tl::unexpected(lease_is_of_another(lease, node.description, description));
+    }
+    node.description = description;
+    node.state = NodeState::kReady;
+    const auto done =
+        commit(Json::array({has_value(key("/alive/" + description.name), std::to_string(lease.value)),
+                            is_as_of(key("/nodes/" + description.name), known->record_revision)}),
+               Json::array({put(key("/nodes/" + description.name), to_json(node).dump(), lease.value | kMemoryBit)}));
+    if (!done) return tl::unexpected(done.error());
+    if (*done) return renew(lease);
+  }
+  return fail(fmt::format("'{}' is changed by others all the time", description.name));
+}
+
+Result<void> EtcdDirectory::renew(LeaseId lease) {
+  const auto lives = keep_alive(lease.value);
+  if (!lives) return tl::unexpected(lives.error());
+  if (!*lives) return tl::unexpected(lease_is_unknown(lease));
+  const auto remembered = keep_alive(lease.value | kMemoryBit);
+  if (!remembered) return tl::unexpected(remembered.error());
+  return {};
+}
+
+Result<void> EtcdDirectory::leave(LeaseId lease) {
+  const auto lives = keep_alive(lease.value);
+  if (!lives) return tl::unexpected(lives.error());
+  if (!*lives) return tl::unexpected(lease_is_unknown(lease));
+  static_cast<void>(keep_alive(lease.value | kMemoryBit));
+  return revoke(lease.value);
+}
+
+Result<void> EtcdDirectory::evict(const std::string& name) {
+  const auto known = look(name);
+  if (!known) return tl::unexpected(known.error());
+  return known->alive ? revoke(known->alive->value) : Result<void>{};
+}
+
+Result<VersionedText> EtcdDirectory::ledger() {
+  const auto answer = call("/v3/kv/range", {{"key", encoded(key("/tenants"))}});
+  if (!answer) return tl::unexpected(answer.error());
+  VersionedText found;
+  for (const Json& pair : pairs_of(*answer)) found = {text(pair, "value"), number(pair, "mod_revision")};
+  return found;
+}
+
+Result<bool> EtcdDirectory::replace_ledger(std::uint64_t version, const std::string& text) {
+  auto done = commit(Json::array({is_as_of(key("/tenants"), version)}), Json::array({put(key("/tenants"), text, 0)}));
+  if (!done || *done) return done;
+  // It may have been done by a question whose answer got lost.
+  const auto now = ledger();
+  if (!now) return tl::unexpected(now.error());
+  return now->text == text;
+}
+
+Result<Snapshot> EtcdDirectory::nodes() {
+  const auto answer = call("/v3/kv/txn", {{"success",
+                                           {{{"request_range", everything_under(key("/nodes/"))}},
+                                            {{"request_range", everything_under(key("/alive/"))}}}}});
+  if (!answer) return tl::unexpected(answer.error());
+  std::set<std::string> alive;
+  for (const Json& pair : pairs_of(range_of(*answer, 1))) alive.insert(text(pair, "key").substr(key("/alive/").size()));
+  Snapshot snapshot;
+  snapshot.revision = answer->contains("header") ? number((*answer)["header"], "revision") : 0;
+  for (const Json& pair : pairs_of(range_of(*answer, 0))) {
+    auto record = node_from_json(Json::parse(text(pair, "value"), nullptr, false));
+    if (!record) return fail(fmt::format("etcd: {}: {}", text(pair, "key"), record.error().message));
+    if (!alive.contains(record->description.name)) record->state = NodeState::kGone;
+    snapshot.nodes.push_back(std::move(*record));
+  }
+  std::ranges::sort(snapshot.nodes, {}, &NodeRecord::id);
+  return snapshot;
+}
+
+Result<Snapshot> EtcdDirectory::watch(std::uint64_t seen, Duration timeout) {
+  // Numbers do not count: they change with their nodes.
+  const auto until =
+      std::chrono::steady_clock::now() + std::chrono::nanoseconds(std::max<std::int64_t>(timeout.nanoseconds(), 0));
+  Json create = everything_under(settings_.prefix + "/");
+  create["start_revision"] = std::to_string(seen + 1);
+  httplib::Request request;
+  request.method = "POST";
+  request.path = "/v3/watch";
+  request.body = Json{{"create_request", create}}.dump();
+  request.set_header("Content-Type", telemetry::kJson);
+  std::size_t address = 0;
+  {
+    const std::scoped_lock lock(mutex_);
+    address = address_;
+    if (!token_.empty()) request.set_header("Authorization", token_);
+  }
+  bool changed = false;
+  std::string line;
+  request.content_receiver = [&](const char* data, std::size_t size, std::uint64_t, std::uint64_t) {
+    line.append(data, size);
+    for (std::size_t end = line.find('\n'); end != std::string::npos; end = line.find('\n')) {
+      const Json message = Json::parse(line.substr(0, end), nullptr, false);
+      line.erase(0, end + 1);
+      // An event, or that what we have seen is compacted: both mean to look anew.
+      const Json result = message.is_object() ? message.value("result", Json::object()) : Json::object();
+      if (result.contains("events") || result.contains("canceled")) changed = true;
+    }
+    return !changed && !stopping_;
+  };
+  const telemetry::NoPipeSignal quiet;
+  while (!changed && !stopping_) {
+    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(until - std::chrono::steady_clock::now());
+    if (left.count() <= 0) break;
+    const auto client = connect(address);
+    client->set_read_timeout(left);
+    const auto answer = client->send(request);
+    if (answer && answer->status == 200) continue;
+    if (!changed && answer.error() == httplib::Error::Connection) break;  // nodes() looks for one that answers
+    if (answer && answer->status != 200) break;
+  }
+  auto snapshot = nodes();
+  // Others' keys have revisions too; ours are as they were.
+  if (snapshot && !changed && seen != 0) snapshot->revision = seen;
+  return snapshot;
+}
+
+}  // namespace sluice::rack

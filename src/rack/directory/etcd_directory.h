@@ -1,0 +1,93 @@
+// The directory in etcd: the rack's state survives the machine of the switch, and several switches' worth of racks share one cluster.
+//
+// Keys:       <prefix>/tenants  the ledger of tenants, without a lease;
+//             <prefix>/nodes/NAME  the record; <prefix>/alive/NAME  the lease's number, there while the node lives; <prefix>/ids/N  NAME.
+//             Each node has two leases of etcd's: one of its own length, which alive/ hangs on, and one of kForgetAfter, which nodes/ and ids/
+//             hang on. Both are renewed together, so a node that says nothing is gone when the first ends, forgotten when the second does.
+// Invariant:  what a call has answered is in etcd; every change is one transaction, guarded by what it was decided on. Questions may be asked again
+//             when no answer came, so each recognises what it has done already.
+// Leases:     whole seconds, and not below what etcd can do (2 s with its defaults): a shorter one is as long as that.
+// Errors:     as directory.h; an etcd that does not answer within kPatience, at any of its addresses, is one.
+// Threads:    any.
+// Source:     etcd 3.4's v3 API by its JSON gateway: KV.Range, KV.Txn, Lease.*, Watch, Auth.Authenticate.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "rack/directory/directory_store.h"
+#include "telemetry/tls.h"
+
+namespace httplib {
+class ClientImpl;
+}  // namespace httplib
+
+namespace sluice::rack {
+
+struct EtcdSettings {
+  std::vector<std::string> addresses;  // HOST:PORT of clients' ports
+  std::string prefix = "/sluice";
+  std::string authority{};    // PEM files; empty: plain TCP
+  std::string certificate{};  // empty: TLS without a certificate of one's own
+  std::string key{};
+  std::string user{};  // empty: without a password
+  std::string password{};
+};
+
+class EtcdDirectory final : public DirectoryStore {
+ public:
+  static constexpr Duration kPatience = Duration::seconds(5);  // of one question to etcd
+  static constexpr Duration kAnswerWithin =
+      Duration::milliseconds(1500);  // then it is asked again, elsewhere if there is one
+
+  // Asks etcd once, so that what is wrong is known at once.
+  static Result<std::unique_ptr<EtcdDirectory>> open(EtcdSettings settings, Subnet subnet);
+  ~EtcdDirectory() override;
+
+  Result<Registration> join(const NodeDescription& description, Duration lease) override;
+  Result<void> publish(LeaseId lease, const NodeDescription& description) override;
+  Result<void> renew(LeaseId lease) override;
+  Result<void> leave(LeaseId lease) override;
+  Result<Snapshot> nodes() override;
+  Result<Snapshot> watch(std::uint64_t seen, Duration timeout) override;
+  Result<void> evict(const std::string& name) override;
+  void stop_watches() override { stopping_ = true; }
+  Result<VersionedText> ledger() override;
+  Result<bool> replace_ledger(std::uint64_t version, const std::string& text) override;
+
+ private:
+  using Json = nlohmann::json;
+  // What etcd has of one node.
+  struct Known {
+    std::optional<NodeRecord> record;
+    std::uint64_t record_revision = 0;  // 0: there is none
+    std::optional<LeaseId> alive;
+  };
+
+  EtcdDirectory(EtcdSettings settings, Subnet subnet) : settings_(std::move(settings)), subnet_(subnet) {}
+  Result<Json> call(const std::string& path, const Json& body);
+  Result<std::string> post(std::size_t address, const std::string& path, const std::string& body, int& status);
+  std::unique_ptr<httplib::ClientImpl> connect(std::size_t address) const;
+  Result<void> authenticate();
+  Result<Known> look(const std::string& name);
+  Result<remote::NodeId> free_id();
+  Result<LeaseId> grant(Duration lease);
+  Result<void> revoke(std::uint64_t etcd_lease);
+  Result<bool> keep_alive(std::uint64_t etcd_lease);
+  Result<bool> commit(const Json& compare, const Json& then);
+  std::string key(const std::string& part) const { return settings_.prefix + part; }
+
+  EtcdSettings settings_;
+  Subnet subnet_;
+  std::mutex mutex_;
+  std::size_t address_ = 0;  // the one that answered last; guarded by mutex_, as the token
+  std::string token_;
+  std::atomic<bool> stopping_{false};
+};
+
+}  // namespace sluice::rack

@@ -1,0 +1,233 @@
+#include "rack/directory/membership.h"
+
+#include <fcntl.h>
+#include <spdlog/spdlog.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <array>
+#include <charconv>
+#include <chrono>
+#include <utility>
+
+namespace sluice::rack {
+namespace {
+
+std::chrono::nanoseconds to_chrono(Duration d) { return std::chrono::nanoseconds(d.nanoseconds()); }
+
+// One watch at the directory lasts so long; the end of a membership waits for it at most.
+constexpr Duration kWatch = Duration::milliseconds(500);
+// Before the next, where one brought nothing and did not last.
+constexpr Duration kPause = Duration::milliseconds(200);
+// Between two looks whether a rack that has begun anew gives us our address after all.
+constexpr Duration kMisplaced = Duration::seconds(10);
+
+// Somebody has a lease on the name.
+bool is_taken(const Error& error) { return error.message.find("is taken") != std::string::npos; }
+
+}  // namespace
+
+// The number of our lease, in a file that is locked as long as we live.
+class Membership::LeaseFile {
+ public:
+  // Null: it cannot be had.
+  static std::unique_ptr<LeaseFile> take(const std::string& path) {
+    const int descriptor = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (descriptor < 0) return nullptr;
+    auto file = std::unique_ptr<LeaseFile>(new LeaseFile(descriptor));
+    return flock(descriptor, LOCK_EX | LOCK_NB) == 0 ? std::move(file) : nullptr;
+  }
+  ~LeaseFile() { close(descriptor_); }
+
+  // Of who had it before us; 0: nobody, or they have left.
+  LeaseId read() const {
+    std::array<char, 24> text{};
+    const auto length = pread(descriptor_, text.data(), text.size(), 0);
+    std::uint64_t number = 0;
+    if (length > 0) std::from_chars(text.data(), text.data() + length, number);
+    return LeaseId(number);
+  }
+  void write(LeaseId lease) const {
+    const std::string text = std::to_string(lease.value) + "\n";
+    const bool written = ftruncate(descriptor_, 0) == 0 && pwrite(descriptor_, text.data(), text.size(), 0) > 0;
+    static_cast<void>(written);  // our successor will have to wait
+  }
+
+ private:
+  explicit LeaseFile(int descriptor) : descriptor_(descriptor) {}
+  int descriptor_;
+};
+
+Result<std::unique_ptr<Membership>> Membership::join(Directory& directory, NodeDescription description,
+                                                     MembershipConfig config, OnChange on_change) {
+  const auto give_up = std::chrono::steady_clock::now() + to_chrono(config.patience);
+  auto file = config.lease_file.empty() ? nullptr : LeaseFile::take(config.lease_file);
+  for (;;) {
+    // Whoever had the name is dead: nobody else holds the file.
+    if (file && file->read().value != 0) static_cast<void>(directory.leave(file->read()));
+    auto joined = directory.join(description, config.lease);
+    if (joined) {
+      return std::unique_ptr<Membership>(new Membership(directory, std::move(description), std::move(config),
+                                                        std::move(*joined), std::move(file), std::move(on_change)));
+    }
+    const bool taken = is_taken(joined.error());
+    const bool waits = config.on_taken ? taken && config.on_taken(joined.error())
+                                       : taken && std::chrono::steady_clock::now() < give_up;
+    if (!waits) return tl::unexpected(joined.error());
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  }
+}
+
+Membership::Membership(Directory& directory, NodeDescription description, MembershipConfig config,
+                       Registration registration, std::unique_ptr<LeaseFile> file, OnChange on_change)
+    : directory_(directory),
+      config_(std::move(config)),
+      on_change_(std::move(on_change)),
+      file_(std::move(file)),
+      description_(std::move(description)),
+      lease_(registration.lease),
+      registration_(std::move(registration)),
+      keeper_([this] { keep_lease(); }) {
+  if (file_) file_->write(lease_);
+  if (on_change_) watcher_ = std::thread([this] { watch(); });
+}
+
+Membership::~Membership() {
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+    stop_.notify_all();
+  }
+  keeper_.join();
+  if (watcher_.joinable()) watcher_.join();
+  static_cast<void>(directory_.leave(lease_));
+  if (file_) file_->write(LeaseId(0));
+}
+
+Result<void> Membership::publish(const NodeDescription& description) {
+  const std::lock_guard order(publishing_);
+  const LeaseId lease = [this] {
+    const std::lock_guard lock(mutex_);
+    return lease_;
+  }();
+  auto published = directory_.publish(lease, description);
+  if (!published) return published;
+  const std::lock_guard lock(mutex_);
+  description_ = description;
+  published_ = true;
+  return {};
+}
+
+bool Membership::wait(Duration duration) {
+  std::unique_lock lock(mutex_);
+  return !stop_.wait_for(lock, to_chrono(duration), [&] { return stopping_; });
+}
+
+void Membership::publish_soon(NodeDescription description) {
+  const std::lock_guard lock(mutex_);
+  description_ = std::move(description);
+  published_ = true;
+  changed_ = true;
+  stop_.notify_all();
+}
+
+void Membership::keep_lease() {
+  for (;;) {
+    {
+      std::unique_lock lock(mutex_);
+      stop_.wait_for(lock, to_chrono(is_misplaced_ ? kMisplaced : config_.lease / 3),
+                     [&] { return stopping_ || changed_; });
+      if (stopping_) return;
+      if (std::exchange(changed_, false)) untold_ = true;
+    }
+    if (untold_) {
+      const std::lock_guard order(publishing_);
+      untold_ = !tell();  // else again with the next renewal
+    }
+    renew_once();
+  }
+}
+
+// REQUIRES: publishing_ is held.
+bool Membership::tell() {
+  std::unique_lock lock(mutex_);
+  const LeaseId lease = lease_;
+  const NodeDescription description = description_;
+  lock.unlock();
+  return directory_.publish(lease, description).has_value();
+}
+
+void Membership::renew_once() {
+  const LeaseId lease = [this] {
+    const std::lock_guard lock(mutex_);
+    return lease_;
+  }();
+  const auto renewed = directory_.renew(lease);
+  if (renewed) taken_since_.reset();
+  if (renewed || !unknown_lease(renewed.error())) return;  // fine, or the directory is away: next time
+  std::optional<NodeDescription> afresh;
+  if (config_.on_lost) {
+    afresh = config_.on_lost();
+    if (!afresh) return;
+  }
+  const std::lock_guard order(publishing_);
+  const NodeDescription description = [&] {
+    const std::lock_guard lock(mutex_);
+    if (afresh && !changed_) description_ = std::move(*afresh);
+    return description_;
+  }();
+  auto joined = directory_.join(description, config_.lease);
+  if (joined) {
+    taken_since_.reset();
+    take(*joined);
+  } else if (config_.on_superseded && is_taken(joined.error())) {
+    note_taken(description);
+  }
+}
+
+// A join of ours whose answer was lost takes the name as well: until that lease ends, which nobody renews.
+void Membership::note_taken(const NodeDescription& ours) {
+  const auto now = std::chrono::steady_clock::now();
+  if (!taken_since_) taken_since_ = now;
+  const auto all = directory_.nodes();
+  const NodeRecord* const owner = all ? all->find(ours.name) : nullptr;
+  const bool may_be_ours = owner == nullptr || owner->description.attributes == ours.attributes;
+  if (!may_be_ours || now - *taken_since_ > to_chrono(config_.lease * 2)) config_.on_superseded();
+}
+
+void Membership::take(const Registration& joined) {
+  const wire::Ipv4Address ours = registration_.node.ip;
+  const bool was_misplaced = std::exchange(is_misplaced_, joined.node.ip != ours);
+  if (is_misplaced_) {  // another directory than before: our address is not ours there
+    static_cast<void>(directory_.leave(joined.lease));
+    if (!was_misplaced && config_.on_lost)  // a daemon, which has a log
+      spdlog::error("{}: the rack has begun anew and gives this name the address {}, not {}: start this process again",
+                    registration_.node.description.name, joined.node.ip.to_string(), ours.to_string());
+    return;
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    lease_ = joined.lease;
+    if (published_) untold_ = true;
+  }
+  if (file_) file_->write(joined.lease);
+  if (untold_) untold_ = !tell();
+}
+
+void Membership::watch() {
+  std::uint64_t seen = 0;
+  for (;;) {
+    const auto asked = std::chrono::steady_clock::now();
+    const auto snapshot = directory_.watch(seen, kWatch);
+    Duration pause = snapshot ? Duration() : kPause;
+    if (snapshot && snapshot->revision != seen) {
+      seen = snapshot->revision;
+      on_change_(*snapshot);
+    } else if (std::chrono::steady_clock::now() - asked < to_chrono(kPause)) {
+      pause = kPause;  // too many watch for it to let us wait
+    }
+    if (!wait(pause)) return;
+  }
+}
+
+}  // namespace sluice::rack

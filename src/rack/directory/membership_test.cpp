@@ -1,0 +1,179 @@
+// Membership, with a directory that the test plays.
+#include "rack/directory/membership.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <chrono>
+#include <future>
+#include <vector>
+
+#include "rack/directory/directory_store.h"
+
+namespace sluice::rack {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+constexpr auto kPatience = std::chrono::seconds(20);
+
+const MembershipConfig kShort{.lease = Directory::kShortestLease};
+
+NodeDescription at_port(std::uint16_t port) { return {"memory1", NodeKind::kMemory, port, {}, {{"pid", "1"}}}; }
+
+// What it is asked to do is done at once, unless it is told to fail or to hold.
+class PlayedDirectory final : public Directory {
+ public:
+  Result<Registration> join(const NodeDescription& description, Duration) override {
+    const std::lock_guard lock(mutex_);
+    ++joined;
+    told_.notify_all();
+    if (!owner.empty()) return fail(description.name + " is taken");
+    NodeRecord node{.description = description, .state = NodeState::kJoining, .id = remote::NodeId(2)};
+    node.ip = Subnet{}.ip_of(node.id);
+    return Registration{node, LeaseId(lease_ = joined)};
+  }
+  Result<void> publish(LeaseId lease, const NodeDescription& description) override {
+    std::unique_lock lock(mutex_);
+    ++publishing;
+    told_.notify_all();
+    told_.wait_for(lock, kPatience, [this] { return !holds; });
+    if (refuses > 0) {
+      --refuses;
+      return fail("no room on the disk");
+    }
+    if (lease.value != lease_) return tl::unexpected(lease_is_unknown(lease));
+    published.push_back(description.cm_port);
+    told_.notify_all();
+    return {};
+  }
+  Result<void> renew(LeaseId lease) override {
+    const std::lock_guard lock(mutex_);
+    return lease.value == lease_ ? Result<void>() : tl::unexpected(lease_is_unknown(lease));
+  }
+  Result<void> leave(LeaseId) override { return {}; }
+  Result<Snapshot> nodes() override {
+    const std::lock_guard lock(mutex_);
+    NodeRecord node{.description = at_port(0), .state = NodeState::kReady, .id = remote::NodeId(2)};
+    node.description.attributes["pid"] = owner;
+    return Snapshot{7, {node}};
+  }
+  // As one that has too many who watch.
+  Result<Snapshot> watch(std::uint64_t, Duration) override {
+    const std::lock_guard lock(mutex_);
+    watched.push_back(Clock::now());
+    told_.notify_all();
+    return Snapshot{7, {}};
+  }
+
+  void end_lease() {
+    const std::lock_guard lock(mutex_);
+    lease_ = 0;
+  }
+  // The lease, and this process has the name.
+  void end_lease(const std::string& successor) {
+    const std::lock_guard lock(mutex_);
+    lease_ = 0;
+    owner = successor;
+  }
+  void set_holds(bool on) {
+    const std::lock_guard lock(mutex_);
+    holds = on;
+    told_.notify_all();
+  }
+  template <class Done>
+  bool wait_until(Done&& done) {
+    std::unique_lock lock(mutex_);
+    return told_.wait_for(lock, kPatience, done);
+  }
+
+  std::uint64_t joined = 0;
+  int publishing = 0;
+  int refuses = 0;
+  bool holds = false;
+  std::string owner;  // who has the name when we have no lease; empty: nobody
+  std::vector<std::uint16_t> published;
+  std::vector<Clock::time_point> watched;
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable told_;
+  std::uint64_t lease_ = 0;
+};
+
+TEST(Membership, TellsADirectoryThatDidNotListenAgain) {
+  PlayedDirectory directory;
+  const auto membership = Membership::join(directory, at_port(0), kShort).value();
+  ASSERT_TRUE(membership->publish(at_port(1)));
+  directory.wait_until([&] { return directory.refuses = 2, true; });
+  directory.end_lease();
+  // Joined again, and refused twice, it must not stay a node that is only joining.
+  EXPECT_TRUE(directory.wait_until([&] { return directory.published.size() == 2; }));
+  EXPECT_EQ(directory.joined, 2u);
+  EXPECT_EQ(directory.published.back(), 1);
+}
+
+TEST(Membership, WhoPublishesSoonDoesNotWaitForTheDirectory) {
+  PlayedDirectory directory;
+  auto membership = Membership::join(directory, at_port(0), kShort).value();
+  directory.set_holds(true);
+  membership->publish_soon(at_port(1));
+  ASSERT_TRUE(directory.wait_until([&] { return directory.publishing == 1; }));
+  auto second = std::async(std::launch::async, [&] { membership->publish_soon(at_port(2)); });
+  EXPECT_EQ(second.wait_for(kPatience / 2), std::future_status::ready) << "the caller has a loop to turn";
+  directory.set_holds(false);
+  EXPECT_TRUE(directory.wait_until([&] { return !directory.published.empty() && directory.published.back() == 2; }));
+}
+
+// Something that may happen more than once, waited for.
+class Telling {
+ public:
+  void tell() {
+    if (!told_.exchange(true)) promise_.set_value();
+  }
+  bool told() const { return told_; }
+  bool comes() { return future_.wait_for(kPatience) == std::future_status::ready; }
+
+ private:
+  std::atomic<bool> told_{false};
+  std::promise<void> promise_;
+  std::future<void> future_ = promise_.get_future();
+};
+
+TEST(Membership, IsToldAtOnceThatAnotherProcessHasItsName) {
+  PlayedDirectory directory;
+  Telling superseded;
+  auto config = kShort;
+  config.lease = Duration::seconds(1);
+  config.on_superseded = [&] { superseded.tell(); };
+  const auto membership = Membership::join(directory, at_port(0), config).value();
+  directory.end_lease("2");
+  EXPECT_TRUE(superseded.comes());
+  std::uint64_t tries = 0;
+  directory.wait_until([&] { return tries = directory.joined, true; });
+  EXPECT_LE(tries, 3u) << "at the first try";
+}
+
+TEST(Membership, TakesANameThatMayBeItsOwnForAnothersOnlyWhenThatIsRenewed) {
+  PlayedDirectory directory;
+  Telling superseded;
+  auto config = kShort;
+  config.lease = Duration::seconds(1);
+  config.on_superseded = [&] { superseded.tell(); };
+  const auto membership = Membership::join(directory, at_port(0), config).value();
+  directory.end_lease("1");  // as after a join whose answer was lost
+  ASSERT_TRUE(directory.wait_until([&] { return directory.joined == 3; }));
+  EXPECT_FALSE(superseded.told());
+  EXPECT_TRUE(superseded.comes());
+}
+
+TEST(Membership, DoesNotAskADirectoryWithoutEndThatLetsNobodyWait) {
+  PlayedDirectory directory;
+  std::atomic<int> changes{0};
+  const auto membership = Membership::join(directory, at_port(0), kShort, [&](const Snapshot&) { ++changes; }).value();
+  ASSERT_TRUE(directory.wait_until([&] { return directory.watched.size() == 4; }));
+  EXPECT_EQ(changes, 1);
+  EXPECT_GT(directory.watched[3] - directory.watched[1], std::chrono::milliseconds(200));
+}
+
+}  // namespace
+}  // namespace sluice::rack

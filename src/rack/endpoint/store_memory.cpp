@@ -1,0 +1,71 @@
+#include "rack/endpoint/store_memory.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <sstream>
+
+namespace sluice::rack {
+
+std::string volumes_attribute(std::span<const clover::Volume> volumes) {
+  std::string text;
+  for (const clover::Volume& volume : volumes) {
+    const remote::RemoteAddress& first = volume.replicas[0];
+    text += fmt::format("{}{}:{}", text.empty() ? "" : " ", first.node.value, first.key.value);
+  }
+  return text;
+}
+
+std::optional<StoreMemory> find_store(const Snapshot& snapshot) {
+  const auto servers = snapshot.ready(NodeKind::kMetadata);
+  if (servers.empty()) return std::nullopt;
+  const auto& attributes = servers.front()->description.attributes;
+  const auto volumes = attributes.find(kVolumesAttribute);
+  if (volumes == attributes.end()) return std::nullopt;
+  const auto replication = attributes.find(kReplicationAttribute);
+
+  StoreMemory store;
+  store.incarnation = servers.front()->incarnation;
+  store.mirrored = replication != attributes.end() && replication->second != "1";
+  std::istringstream words(volumes->second);
+  for (std::string word; words >> word;) {
+    unsigned node = 0;
+    unsigned key = 0;
+    if (std::sscanf(word.c_str(), "%u:%u", &node, &key) != 2) return std::nullopt;
+    const auto found = std::ranges::find_if(snapshot.nodes, [&](const NodeRecord& n) { return n.id.value == node; });
+    if (found == snapshot.nodes.end()) return std::nullopt;
+    store.volumes.push_back({wire::Gid::from(found->ip), wire::RKey(key)});
+  }
+  if (store.volumes.empty()) return std::nullopt;
+  if (const auto space = attributes.find(kSpaceAttribute); space != attributes.end())
+    store.space = std::strtoull(space->second.c_str(), nullptr, 10);
+  return store;
+}
+
+std::vector<swordbox::WordRegion> find_words(const Snapshot& snapshot) {
+  std::vector<swordbox::WordRegion> words;
+  const auto store = find_store(snapshot);
+  if (!store && !snapshot.ready(NodeKind::kMetadata).empty()) return words;  // nobody knows what is the store's
+  for (const NodeRecord* node : snapshot.ready(NodeKind::kMemory)) {
+    for (const RegionRecord& region : node->description.regions) {
+      // None of tenants': clients that share a connection in the box share its rights.
+      if (region.name != kMainRegion) continue;
+      const StoreMemory::Volume here{wire::Gid::from(node->ip), wire::RKey(region.key)};
+      const bool is_stores = store && std::ranges::find(store->volumes, here) != store->volumes.end();
+      const std::uint64_t taken = !is_stores          ? 0
+                                  : store->space == 0 ? region.length
+                                                      : std::min(store->space, region.length);
+      if (taken == region.length) continue;
+      words.push_back({.server = here.node,
+                       .rkey = here.key,
+                       .address = region.address + taken,
+                       .length = region.length - taken,
+                       .writable = true});
+    }
+  }
+  return words;
+}
+
+}  // namespace sluice::rack

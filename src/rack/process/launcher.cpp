@@ -1,0 +1,189 @@
+#include "rack/process/launcher.h"
+
+#include <fmt/core.h>
+#include <poll.h>
+#include <sys/wait.h>
+
+#include <algorithm>
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <map>
+
+#include "rack/settings/private_file.h"
+
+namespace sluice::rack {
+namespace {
+
+// Of keep(): how often it looks, and when it starts one that dies again and again.
+constexpr auto kLook = std::chrono::milliseconds(20);
+constexpr auto kFirstPause = std::chrono::milliseconds(20);
+constexpr auto kLongestPause = std::chrono::milliseconds(5'000);
+constexpr auto kStable = std::chrono::seconds(10);
+
+std::string content_of(const std::string& path) { return read_whole_file(path).value_or(""); }
+
+// What the daemon's settings file had in it when it started.
+std::string config_copy(const RunDirectory& directory, const std::string& daemon) {
+  return directory.path() + "/" + daemon + ".config";
+}
+
+bool has_same_config(const RunDirectory& directory, const DaemonSpec& daemon) {
+  const std::string copy = config_copy(directory, daemon.name);
+  return daemon.config.empty() || !std::filesystem::exists(copy) || content_of(copy) == content_of(daemon.config);
+}
+
+}  // namespace
+
+Launcher::Launcher(RunDirectory directory, std::function<void(const std::string&)> progress, int interrupt,
+                   Lifetime lifetime)
+    : directory_(std::move(directory)), progress_(std::move(progress)), interrupt_(interrupt), lifetime_(lifetime) {}
+
+std::vector<DaemonStatus> Launcher::status() const {
+  std::vector<DaemonStatus> all;
+  std::error_code ignored;
+  for (const auto& entry : std::filesystem::directory_iterator(directory_.path(), ignored)) {
+    if (entry.path().extension() != ".pid") continue;
+    DaemonStatus daemon{entry.path().stem().string(), read_pid_file(entry.path().string()), false};
+    daemon.running = daemon.process && alive(*daemon.process);
+    all.push_back(std::move(daemon));
+  }
+  std::sort(all.begin(), all.end(), [](const auto& a, const auto& b) { return a.name < b.name; });
+  return all;
+}
+
+Result<void> Launcher::up(const std::vector<DaemonSpec>& daemons, Duration timeout) {
+  if (auto prepared = directory_.prepare(); !prepared) return prepared;
+  directory_.shield();
+  auto lock = RunLock::take(directory_);
+  if (!lock) return tl::unexpected(lock.error());
+
+  const auto running = status();
+  const bool any = std::any_of(running.begin(), running.end(), [](const DaemonStatus& d) { return d.running; });
+  if (!any) directory_.clear();  // whatever an earlier rack left: no process that it speaks of lives
+
+  std::map<int, std::vector<DaemonSpec>> stages;
+  for (const DaemonSpec& daemon : daemons) {
+    const auto found = std::find_if(running.begin(), running.end(),
+                                    [&](const DaemonStatus& d) { return d.running && d.name == daemon.name; });
+    if (found == running.end()) {
+      stages[daemon.stage].push_back(daemon);
+      continue;
+    }
+    const auto command = command_of(*found->process);
+    const bool same = command.empty() ||
+                      (std::equal(command.begin() + 1, command.end(), daemon.argv.begin() + 1, daemon.argv.end()) &&
+                       has_same_config(directory_, daemon));
+    progress_(fmt::format("{} is running already{}", daemon.name,
+                          same ? "" : ", with other options: `sluice rack down` first, then those given now count"));
+  }
+  std::vector<std::string> started;
+  for (const auto& [number, stage] : stages) {
+    if (auto done = start_stage(stage, timeout, started); !done) {
+      std::reverse(started.begin(), started.end());
+      end(started, Duration::seconds(2));
+      return done;
+    }
+  }
+  return {};
+}
+
+void Launcher::keep(const std::vector<DaemonSpec>& daemons, Duration timeout) {
+  using Clock = std::chrono::steady_clock;
+  struct Kept {
+    DaemonSpec daemon;
+    Clock::time_point next;  // not started before
+    Clock::time_point started;
+    std::chrono::milliseconds pause = kFirstPause;
+  };
+  std::vector<Kept> all;
+  for (const DaemonSpec& daemon : daemons) all.push_back({daemon, {}, {}});
+  std::stable_sort(all.begin(), all.end(),
+                   [](const Kept& a, const Kept& b) { return a.daemon.stage < b.daemon.stage; });
+  for (;;) {
+    pollfd descriptor{interrupt_, POLLIN, 0};
+    if (poll(&descriptor, 1, static_cast<int>(kLook.count())) > 0) return;
+    bool any = false;
+    for (Kept& kept : all) {
+      const auto process = read_pid_file(directory_.pid_file(kept.daemon.name));
+      any = any || process;
+      if (!process || alive(*process) || Clock::now() < kept.next) continue;
+      auto lock = RunLock::take(directory_);
+      if (!lock || read_pid_file(directory_.pid_file(kept.daemon.name)) != process)
+        continue;                               // another launcher's work
+      waitpid(process->pid, nullptr, WNOHANG);  // if it was our child, let it go for good
+      progress_(fmt::format("{} has died; starting it again", kept.daemon.name));
+      if (Clock::now() - kept.started > kStable) kept.pause = kFirstPause;
+      std::vector<std::string> started;
+      if (const auto done = start_stage({kept.daemon}, timeout, started); !done) progress_(done.error().message);
+      kept.started = Clock::now();
+      kept.next = kept.started + kept.pause;
+      kept.pause = std::min(kept.pause * 2, kLongestPause);
+    }
+    if (!any) return;
+  }
+}
+
+Result<void> Launcher::start_stage(const std::vector<DaemonSpec>& daemons, Duration timeout,
+                                   std::vector<std::string>& started) {
+  std::vector<Spawned> spawned;
+  Result<void> outcome;
+  for (const DaemonSpec& daemon : daemons) {
+    if (!daemon.config.empty()) std::ofstream(config_copy(directory_, daemon.name)) << content_of(daemon.config);
+    auto process = spawn(daemon.argv, directory_.log(daemon.name), directory_.pid_file(daemon.name), lifetime_);
+    if (!process) {
+      outcome = fail(fmt::format("{}: {}", daemon.name, process.error().message));
+      break;
+    }
+    spawned.push_back(*process);
+    started.push_back(daemon.name);
+  }
+  for (std::size_t i = 0; i < spawned.size(); ++i) {
+    const std::string& name = daemons[i].name;
+    auto ready = wait_ready(spawned[i], name, directory_.log(name), timeout, interrupt_);
+    if (!ready && outcome) outcome = ready;
+    if (ready) progress_(fmt::format("{} is ready, pid {}", name, spawned[i].process.pid));
+  }
+  return outcome;
+}
+
+Result<std::size_t> Launcher::down(Duration patience) {
+  std::error_code ignored;
+  if (!std::filesystem::exists(directory_.path(), ignored)) return 0;
+  if (auto prepared = directory_.prepare(); !prepared) return tl::unexpected(prepared.error());
+  auto lock = RunLock::take(directory_);
+  if (!lock) return tl::unexpected(lock.error());
+
+  auto daemons = status();
+  const auto dead =
+      std::stable_partition(daemons.begin(), daemons.end(), [](const DaemonStatus& d) { return d.running; });
+  daemons.erase(dead, daemons.end());
+  // The youngest first: others lean on those that were started before them.
+  std::stable_sort(daemons.begin(), daemons.end(), [](const DaemonStatus& a, const DaemonStatus& b) {
+    return a.process->start_ticks != b.process->start_ticks ? a.process->start_ticks > b.process->start_ticks
+                                                            : a.process->pid > b.process->pid;
+  });
+  std::vector<std::string> names;
+  for (const DaemonStatus& daemon : daemons) names.push_back(daemon.name);
+  end(names, patience);
+  for (const DaemonStatus& daemon : daemons) {
+    if (alive(*daemon.process))
+      return fail(fmt::format("{} (pid {}) does not end, not even by SIGKILL", daemon.name, daemon.process->pid));
+  }
+  directory_.clear();
+  if (directory_.has_switch())
+    progress_(fmt::format("a switch that `sluice rack up` has not started goes on in {}: end it as it was started",
+                          directory_.path()));
+  return daemons.size();
+}
+
+void Launcher::end(const std::vector<std::string>& names, Duration patience) {
+  for (const std::string& name : names) {
+    const auto process = read_pid_file(directory_.pid_file(name));
+    if (process && alive(*process) && end_process(*process, patience)) progress_(fmt::format("{} has ended", name));
+    std::error_code ignored;
+    if (!process || !alive(*process)) std::filesystem::remove(directory_.pid_file(name), ignored);
+  }
+}
+
+}  // namespace sluice::rack

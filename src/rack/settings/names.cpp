@@ -1,0 +1,39 @@
+#include "rack/settings/names.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <string>
+
+namespace sluice::rack {
+namespace {
+
+// Bytes that a terminal might not show as they are.
+std::string shown(std::string_view name) {
+  std::string out;
+  for (const char c : name) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (byte >= 0x20 && byte < 0x7F) {
+      out += c;
+    } else {
+      out += fmt::format("\\x{:02x}", byte);
+    }
+  }
+  return out;
+}
+
+}  // namespace
+
+bool is_name(std::string_view name, std::size_t most) {
+  return !name.empty() && name.size() <= most && std::ranges::all_of(name, [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' || c == '_' ||
+           c == '.';
+  });
+}
+
+Result<void> check_name(std::string_view what, std::string_view name, std::size_t most) {
+  if (is_name(name, most)) return {};
+  return fail(fmt::format("{} '{}' must have 1 to {} letters, digits, '-', '_' or '.'", what, shown(name), most));
+}
+
+}  // namespace sluice::rack

@@ -1,0 +1,340 @@
+#include "rack/switch/edm_stage.h"
+
+#include <algorithm>
+#include <cstring>
+#include <nlohmann/json.hpp>
+
+#include "base/check.h"
+
+namespace sluice::rack {
+
+using switching::Packet;
+
+namespace {
+
+// Preamble, FCS and gap: what a frame takes of a link besides its bytes here.
+constexpr std::uint32_t kAround = 24;
+// Headers, ICRC and all around of a READ response's packet, on IPv4; and the least payload that such a packet is taken to have.
+constexpr std::uint32_t kAnswerHeaders = 14 + 20 + 8 + 12 + 4 + 4 + kAround;
+constexpr std::uint32_t kAnswerPacket = 1'024;
+// Between two searches for a host that is silent, should strangers come all the time.
+constexpr Duration kLook = Duration::milliseconds(1);
+
+std::uint32_t answer_on_wire(std::uint32_t bytes) {
+  const std::uint64_t packets = (std::uint64_t{bytes} + kAnswerPacket - 1) / kAnswerPacket;
+  const std::uint64_t all = bytes + std::max<std::uint64_t>(packets, 1) * kAnswerHeaders;
+  return static_cast<std::uint32_t>(std::min<std::uint64_t>(all, edm::kMaxMessageBytes));
+}
+
+edm::SchedulerConfig scheduler_config(const EdmStageSettings& settings) {
+  return {
+      .ports = EdmStage::kHosts,
+      // One more than wait for their first grant: the one that has had it asks for the next. Of data there is one, for all that waits.
+      .active_per_pair = EdmStage::kReadsAsked + 1,
+      .policy = settings.policy,
+      .matching = edm::Matching::kGreedy,  // software decides within its turn
+      .chunk_bytes = static_cast<std::uint32_t>(settings.chunk / 8 * 8),
+      .block_time = Duration::picoseconds(
+          static_cast<std::int64_t>(64'000'000'000'000u / std::max<std::uint64_t>(settings.bits_per_second, 1))),
+      .response_lead = {},
+      .patience = settings.hold / 4};
+}
+
+std::uint64_t mac_at(const std::uint8_t* p) {
+  std::uint64_t mac = 0;
+  std::memcpy(&mac, p, 6);
+  return mac;
+}
+
+}  // namespace
+
+EdmStage::EdmStage(const EdmStageSettings& settings)
+    : settings_(settings),
+      scheduler_(scheduler_config(settings)),
+      lines_(std::size_t{kHosts} * kHosts),
+      slots_(settings.frames),
+      bytes_(std::size_t{settings.frames} * port::kMaxFrame) {
+  SLUICE_CHECK(settings.frames >= 4 * kSpare);
+  free_count_ = settings.frames;
+  hosts_.reserve(kHosts);
+  known_.reserve(kHosts);
+  busy_.reserve(lines_.size());
+  for (std::uint32_t i = 0; i < settings.frames; ++i) slots_[i].next = i + 1 < settings.frames ? i + 1 : kNone;
+}
+
+void EdmStage::process(Time now, std::span<Packet> packets, port::FrameSink& outbox) {
+  now_ = now;
+  for (Packet& packet : packets) {
+    if (packet.action == Packet::Action::kForward && take(now, packet)) packet.action = Packet::Action::kDrop;
+  }
+  schedule(now);
+  emit(outbox);
+}
+
+Time EdmStage::next_deadline() const {
+  if (ready_first_ != kNone) return now_;
+  if (held_ == 0) return Time::never();
+  return std::min(scheduler_.next_deadline(), sweep_at_);
+}
+
+void EdmStage::on_deadline(Time now, port::FrameSink& outbox) {
+  now_ = now;
+  schedule(now);
+  if (sweep_at_ <= now) sweep(now);
+  emit(outbox);
+}
+
+// Whether the packet stays here.
+bool EdmStage::take(Time now, const Packet& packet) {
+  wire::ParsedFrame parsed;
+  if (wire::parse(packet.frame.bytes(), parsed) != wire::Verdict::kOk) return false;
+  const wire::OpcodeTraits& traits = parsed.traits();
+  if (traits.transport != wire::Transport::kRc || !traits.is_request) return false;
+  if (!on_ && ready_first_ == kNone) return false;
+  const std::uint32_t source = host(mac_at(packet.frame.data + 6));
+  const std::uint32_t destination = host(mac_at(packet.frame.data));
+  if (source == kNone || destination == kNone || source == destination) {
+    ++counters_.strangers;
+    return false;
+  }
+  const bool reads = traits.kind == wire::Kind::kReadRequest;
+  const What what = reads ? What::kRead : traits.has_payload ? What::kData : What::kSmall;
+  const std::uint32_t line = source * kHosts + destination;
+  // Nothing to wait for, and nothing to wait behind.
+  if (what == What::kSmall && lines_[line].first == kNone && ready_first_ == kNone) return false;
+  const std::uint32_t answer = reads ? wire::get<wire::Reth>(packet.frame.data, parsed).length : 0;
+  if (free_ == kNone) {
+    ++counters_.lost;
+    return true;
+  }
+  const bool room = free_count_ > kSpare;
+  push(now, line, packet.frame, what, answer);
+  if (on_ && room) {
+    ask(now, line);
+  } else {
+    let_go(lines_[line], on_ ? counters_.overflow : counters_.overdue);  // what waits here goes, and this one behind it
+  }
+  return true;
+}
+
+// Its number, a new one if it is new; kNone: there are too many.
+std::uint32_t EdmStage::host(std::uint64_t mac) {
+  if (const auto found = hosts_.find(mac); found != hosts_.end()) {
+    known_[found->second].seen = now_;
+    return found->second;
+  }
+  auto number = static_cast<std::uint32_t>(known_.size());
+  if (number == kHosts) {
+    number = place_of_silent();
+    if (number == kNone) return kNone;
+    hosts_.erase(known_[number].mac);
+  } else {
+    known_.emplace_back();
+  }
+  known_[number] = {mac, now_};
+  hosts_.emplace(mac, number);
+  return number;
+}
+
+// Clients come and go, each with an address of its own: who has said nothing for the longest makes room.
+std::uint32_t EdmStage::place_of_silent() {
+  if (now_ < next_look_) return kNone;
+  next_look_ = now_ + kLook;
+  std::uint32_t silent = kNone;
+  for (std::uint32_t i = 0; i < kHosts; ++i) {
+    const bool is_longer = silent == kNone || known_[i].seen < known_[silent].seen;
+    if (known_[i].seen + kSilence <= now_ && is_longer && is_idle(i)) silent = i;
+  }
+  return silent;
+}
+
+// Nothing waits here of it or for it, and no grant is still to come.
+bool EdmStage::is_idle(std::uint32_t number) const {
+  const auto is_clear = [this](std::uint32_t line) {
+    const Line& l = lines_[line];
+    return l.first == kNone && l.reads_asked == 0 && l.bytes_asked == 0 && l.reads_forfeited == 0 &&
+           l.bytes_forfeited == 0;
+  };
+  for (std::uint32_t other = 0; other < kHosts; ++other) {
+    if (!is_clear(number * kHosts + other) || !is_clear(other * kHosts + number)) return false;
+  }
+  return true;
+}
+
+void EdmStage::push(Time now, std::uint32_t line, const port::Frame& frame, What what, std::uint32_t answer) {
+  Line& l = lines_[line];
+  const std::uint32_t slot = free_;
+  free_ = slots_[slot].next;
+  --free_count_;
+  std::memcpy(&bytes_[std::size_t{slot} * port::kMaxFrame], frame.data, frame.length);
+  slots_[slot] = {kNone, frame.length, answer, now, what};
+  (l.first == kNone ? l.first : slots_[l.last].next) = slot;
+  l.last = slot;
+  counters_.most_held = std::max<std::uint64_t>(counters_.most_held, ++held_);
+  if (!l.listed) {
+    l.listed = true;
+    busy_.push_back(line);
+  }
+  if (sweep_at_ == Time::never()) sweep_at_ = now + settings_.hold / 4;
+}
+
+// Demands for what is first in the line.
+void EdmStage::ask(Time now, std::uint32_t line) {
+  Line& l = lines_[line];
+  while (l.first != kNone && slots_[l.first].what == What::kSmall) release_first(now, l);
+  if (l.first == kNone) return;
+  slots_[l.first].what == What::kRead ? ask_reads(now, line) : ask_data(now, line);
+}
+
+void EdmStage::ask_reads(Time now, std::uint32_t line) {
+  Line& l = lines_[line];
+  std::uint32_t next = l.reads_asked == 0 ? l.first : slots_[l.asked_last].next;
+  for (; next != kNone && slots_[next].what == What::kRead && l.reads_asked < kReadsAsked; next = slots_[next].next) {
+    const edm::Demand demand{.source = to(line),
+                             .destination = from(line),
+                             .id = edm::MessageId(0),
+                             .kind = edm::DemandKind::kResponse,
+                             .bytes = answer_on_wire(slots_[next].answer)};
+    if (scheduler_.notify(now, demand) != edm::NotifyVerdict::kAccepted) return;
+    l.asked_last = next;
+    ++l.reads_asked;
+  }
+}
+
+// One demand for several packets that are in front: a "mega" message (EDM §3.1.1). No more at once than may meet at a port.
+void EdmStage::ask_data(Time now, std::uint32_t line) {
+  Line& l = lines_[line];
+  if (l.bytes_asked != 0) return;
+  std::uint32_t bytes = 0;
+  for (std::uint32_t s = l.first; s != kNone && slots_[s].what == What::kData && bytes < settings_.burst;
+       s = slots_[s].next)
+    bytes += slots_[s].length + kAround;
+  const edm::Demand demand{.source = from(line),
+                           .destination = to(line),
+                           .id = edm::MessageId(0),
+                           .kind = edm::DemandKind::kWrite,
+                           .bytes = bytes};
+  if (scheduler_.notify(now, demand) == edm::NotifyVerdict::kAccepted) l.bytes_asked = bytes;
+}
+
+void EdmStage::schedule(Time now) {
+  while (scheduler_.next_deadline() <= now) {
+    scheduler_.on_deadline(now);
+    for (edm::Grant grant; scheduler_.poll_grant(grant);) granted(now, grant);
+  }
+}
+
+void EdmStage::granted(Time now, const edm::Grant& grant) {
+  const auto pair = [](edm::PortId a, edm::PortId b) { return std::uint32_t{a.value} * kHosts + b.value; };
+  if (grant.kind == edm::DemandKind::kResponse) {
+    if (!grant.first) return;  // of an answer that comes as a whole
+    const std::uint32_t line = pair(grant.destination, grant.source);
+    Line& l = lines_[line];
+    if (l.reads_forfeited != 0) {
+      --l.reads_forfeited;
+      return ask(now, line);
+    }
+    SLUICE_CHECK(l.reads_asked != 0 && slots_[l.first].what == What::kRead);
+    --l.reads_asked;
+    ++counters_.reads;
+    counters_.read_bytes += slots_[l.first].answer;
+    release_first(now, l);
+    return ask(now, line);
+  }
+  const std::uint32_t line = pair(grant.source, grant.destination);
+  Line& l = lines_[line];
+  const std::uint32_t gone = std::min(l.bytes_forfeited, grant.bytes);
+  l.bytes_forfeited -= gone;
+  l.credit += grant.bytes - gone;
+  while (l.first != kNone && slots_[l.first].what == What::kData && slots_[l.first].length + kAround <= l.credit) {
+    const std::uint32_t used = slots_[l.first].length + kAround;
+    l.credit -= used;
+    l.bytes_asked -= used;
+    ++counters_.frames;
+    counters_.frame_bytes += slots_[l.first].length;
+    release_first(now, l);
+  }
+  ask(now, line);
+}
+
+void EdmStage::release_first(Time now, Line& line) {
+  const std::uint32_t slot = line.first;
+  Slot& s = slots_[slot];
+  line.first = s.next;
+  if (line.first == kNone) line.last = kNone;
+  if (now > s.since) ++counters_.waited;
+  counters_.longest = std::max(counters_.longest, now - s.since);
+  s.next = kNone;
+  (ready_first_ == kNone ? ready_first_ : slots_[ready_last_].next) = slot;
+  ready_last_ = slot;
+  --held_;
+}
+
+// All that a line holds, without grants; those that are still to come for it mean nothing.
+void EdmStage::let_go(Line& line, std::uint64_t& counter) {
+  line.reads_forfeited += line.reads_asked;
+  line.bytes_forfeited += line.bytes_asked - line.credit;
+  line.reads_asked = line.bytes_asked = line.credit = 0;
+  for (; line.first != kNone; ++counter) release_first(now_, line);
+}
+
+// Those that have waited for too long; and lines that hold nothing any more leave the list.
+void EdmStage::sweep(Time now) {
+  for (const std::uint32_t line : busy_) {
+    Line& l = lines_[line];
+    if (l.first != kNone && slots_[l.first].since + settings_.hold <= now) let_go(l, counters_.overdue);
+    l.listed = l.first != kNone;
+  }
+  std::erase_if(busy_, [&](std::uint32_t line) { return !lines_[line].listed; });
+  sweep_at_ = busy_.empty() ? Time::never() : now + settings_.hold / 4;
+}
+
+void EdmStage::emit(port::FrameSink& outbox) {
+  while (ready_first_ != kNone) {
+    Slot& s = slots_[ready_first_];
+    std::uint8_t* const room = outbox.reserve(s.length);
+    if (room == nullptr) return;  // the rest in the next turn
+    std::memcpy(room, &bytes_[std::size_t{ready_first_} * port::kMaxFrame], s.length);
+    outbox.commit(s.length);
+    const std::uint32_t slot = ready_first_;
+    ready_first_ = s.next;
+    s.next = free_;
+    free_ = slot;
+    ++free_count_;
+  }
+  ready_last_ = kNone;
+}
+
+Result<void> EdmStage::change(const std::string& text) {
+  const auto wish = nlohmann::json::parse(text, nullptr, false);
+  if (!wish.is_object() || wish.size() != 1 || !wish.contains("on") || !wish["on"].is_boolean())
+    return fail(R"(EDM: what may change is {"on": true} or {"on": false})");
+  on_ = wish["on"].get<bool>();
+  if (on_) return {};
+  std::uint64_t let = 0;
+  for (const std::uint32_t line : busy_) let_go(lines_[line], let);
+  return {};
+}
+
+std::string EdmStage::status_json() const {
+  const Counters& c = counters_;
+  return nlohmann::json{{"on", on_},
+                        {"bits_per_second", settings_.bits_per_second},
+                        {"hosts", hosts_.size()},
+                        {"held", held_},
+                        {"most_held", c.most_held},
+                        {"longest_us", static_cast<double>(c.longest.picoseconds()) / 1e6},
+                        {"reads", c.reads},
+                        {"read_bytes", c.read_bytes},
+                        {"frames", c.frames},
+                        {"frame_bytes", c.frame_bytes},
+                        {"waited", c.waited},
+                        {"overdue", c.overdue},
+                        {"overflow", c.overflow},
+                        {"lost", c.lost},
+                        {"strangers", c.strangers},
+                        {"grants", scheduler_.counters().grants}}
+      .dump();
+}
+
+}  // namespace sluice::rack

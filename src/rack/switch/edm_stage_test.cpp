@@ -1,0 +1,315 @@
+// EDM's grants on RoCEv2 packets: incast with and without them, order, what must not wait for ever.
+#include "rack/switch/edm_stage.h"
+
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <map>
+
+#include "base/rng.h"
+
+namespace sluice::rack {
+namespace {
+
+using switching::Packet;
+using wire::Opcode;
+using Bytes = std::vector<std::uint8_t>;
+
+wire::MacAddress mac(std::uint32_t host) {
+  return {{2, 0, 0, 0, static_cast<std::uint8_t>(host >> 8), static_cast<std::uint8_t>(host & 0xFF)}};
+}
+
+// `length` is a READ's or WRITE's, and of what carries data how much.
+Bytes frame(std::uint32_t from, std::uint32_t to, Opcode opcode, std::uint32_t length, std::uint32_t psn = 0) {
+  const wire::HeaderTemplate headers({.source_mac = mac(from),
+                                      .destination_mac = mac(to),
+                                      .source = wire::Gid::from(wire::Ipv4Address{0x0A4D0000u + from + 1}),
+                                      .destination = wire::Gid::from(wire::Ipv4Address{0x0A4D0000u + to + 1})});
+  const wire::OpcodeTraits& traits = wire::opcode_traits(opcode);
+  const std::size_t payload = traits.has_payload ? length : 0;
+  const std::size_t transport = wire::Bth::kSize + traits.extended_length + payload;
+  Bytes bytes(headers.frame_size(transport));
+  const std::size_t at = headers.write(bytes.data(), transport);
+  wire::Bth bth;
+  bth.opcode = opcode;
+  bth.destination = wire::Qpn(0x11);
+  bth.psn = wire::Psn(psn);
+  bth.write(bytes.data() + at);
+  if (traits.has(wire::Extended::kReth))
+    wire::Reth{0, wire::RKey(1), length}.write(bytes.data() + at + wire::Bth::kSize);
+  headers.seal(bytes.data(), at + transport);
+  return bytes;
+}
+
+class Kept final : public port::FrameSink {
+ public:
+  std::uint8_t* reserve(std::size_t length) override {
+    space_.resize(length);
+    return frames.size() < room ? space_.data() : nullptr;
+  }
+  void commit(std::size_t length) override {
+    frames.emplace_back(space_.begin(), space_.begin() + static_cast<std::ptrdiff_t>(length));
+  }
+  std::size_t room = 256;
+  std::vector<Bytes> frames;
+
+ private:
+  Bytes space_;
+};
+
+// Hosts on links of one rate around a switch with or without the stage: what waits at its ways out.
+class Rack {
+ public:
+  Rack(const EdmStageSettings& settings, bool granted) : settings_(settings) {
+    if (granted) stage = std::make_unique<EdmStage>(settings);
+  }
+
+  // A host sends, one frame behind the other.
+  void send(std::uint32_t from, Bytes bytes) {
+    Time& free = up_[from];
+    free = std::max(free, now) + time_of(bytes.size());
+    at(free, [this, sent = std::move(bytes)]() mutable { at_switch(sent); });
+  }
+  void run() {
+    while (!events_.empty()) {
+      const auto first = events_.begin();
+      now = first->first.first;
+      const std::function<void()> act = std::move(first->second);
+      events_.erase(first);
+      act();
+    }
+  }
+
+  std::unique_ptr<EdmStage> stage;
+  Time now = Time::at(Duration::seconds(1));
+  std::uint64_t most_queued = 0;  // bytes at a way out
+  std::map<std::uint32_t, std::uint64_t> received;
+  std::function<void(std::uint32_t to, const Bytes&)> deliver = [](std::uint32_t, const Bytes&) {};
+  Duration host_delay = Duration::microseconds(2);
+  void at(Time when, std::function<void()> act) { events_.emplace(std::pair{when, order_++}, std::move(act)); }
+
+ private:
+  Duration time_of(std::uint64_t bytes) const {
+    return Duration::picoseconds(
+        static_cast<std::int64_t>((bytes + 24) * 8'000'000'000'000u / settings_.bits_per_second));
+  }
+  void at_switch(Bytes& bytes) {
+    if (!stage) return forward(bytes);
+    Kept outbox;
+    std::array<Packet, 1> packets{{{{bytes.data(), static_cast<std::uint32_t>(bytes.size())}, {}, {}}}};
+    stage->process(now, packets, outbox);
+    if (packets[0].action == Packet::Action::kForward) forward(bytes);
+    after(outbox);
+  }
+  void after(Kept& outbox) {
+    for (const Bytes& out : outbox.frames) forward(out);
+    const Time next = stage->next_deadline();
+    const bool comes = next_ > now && next_ <= next && next_ != Time::never();
+    if (next == Time::never() || comes) return;
+    next_ = std::max(next, now + Duration::nanoseconds(1));
+    at(next_, [this] {
+      Kept more;
+      stage->on_deadline(now, more);
+      after(more);
+    });
+  }
+  void forward(const Bytes& bytes) {
+    const std::uint32_t to = bytes[4] * 256u + bytes[5];
+    Time& free = down_[to];
+    free = std::max(free, now) + time_of(bytes.size());
+    const auto waits = static_cast<std::uint64_t>((free - now).picoseconds());
+    most_queued = std::max(most_queued, waits / 8 * (settings_.bits_per_second / 1'000'000) / 1'000'000);
+    received[to] += bytes.size();
+    at(free + host_delay, [this, to, bytes] { deliver(to, bytes); });
+  }
+
+  EdmStageSettings settings_;
+  std::map<std::pair<Time, std::uint64_t>, std::function<void()>> events_;
+  std::uint64_t order_ = 0;
+  Time next_ = Time::never();
+  std::map<std::uint32_t, Time> up_, down_;
+};
+
+constexpr std::uint32_t kMtu = 1'024;
+constexpr std::uint32_t kLong = 64 << 10;
+
+Opcode place(std::uint32_t i, std::uint32_t of, Opcode first, Opcode middle, Opcode last) {
+  return i == 0 ? first : i + 1 == of ? last : middle;
+}
+
+// One host reads from eight others at once, each again when it has all, ten times. Returns how long all took.
+Duration read_from_eight(Rack& rack, std::uint32_t bytes) {
+  const std::uint32_t packets = bytes / kMtu;
+  std::map<std::uint32_t, std::uint32_t> rounds;
+  rack.deliver = [&](std::uint32_t to, const Bytes& came) {
+    const std::uint32_t from = came[10] * 256u + came[11];
+    if (to != 0) {
+      for (std::uint32_t i = 0; i < packets; ++i)
+        rack.send(to, frame(to, 0,
+                            place(i, packets, Opcode::kRcReadResponseFirst, Opcode::kRcReadResponseMiddle,
+                                  Opcode::kRcReadResponseLast),
+                            kMtu));
+      return;
+    }
+    wire::ParsedFrame parsed;
+    ASSERT_EQ(wire::parse(came, parsed), wire::Verdict::kOk);
+    if (parsed.opcode == Opcode::kRcReadResponseLast && ++rounds[from] < 10)
+      rack.send(0, frame(0, from, Opcode::kRcReadRequest, bytes));
+  };
+  const Time begun = rack.now;
+  for (std::uint32_t node = 1; node <= 8; ++node) rack.send(0, frame(0, node, Opcode::kRcReadRequest, bytes));
+  rack.run();
+  for (std::uint32_t node = 1; node <= 8; ++node) EXPECT_EQ(rounds[node], 10u) << node;
+  return rack.now - begun;
+}
+
+// For docs/edm.md.
+void record(const Rack& plain, const Rack& granted, Duration without, Duration with) {
+  testing::Test::RecordProperty("plain_queued_bytes", std::to_string(plain.most_queued));
+  testing::Test::RecordProperty("granted_queued_bytes", std::to_string(granted.most_queued));
+  testing::Test::RecordProperty("plain_ns", std::to_string(without.nanoseconds()));
+  testing::Test::RecordProperty("granted_ns", std::to_string(with.nanoseconds()));
+}
+
+TEST(EdmStage, KeepsTheWayToOneReaderOfEightNodesEmptyAndBusy) {
+  Rack plain({}, false);
+  const Duration without = read_from_eight(plain, kLong);
+  Rack granted({}, true);
+  const Duration with = read_from_eight(granted, kLong);
+  record(plain, granted, without, with);
+  EXPECT_GT(plain.most_queued, 6u * kLong);
+  EXPECT_LT(granted.most_queued, 16u << 10);
+  EXPECT_EQ(granted.stage->counters().reads, 80u);
+  EXPECT_EQ(granted.stage->counters().overdue, 0u);
+  EXPECT_LT(with.picoseconds(), without.picoseconds() * 110 / 100);
+}
+
+TEST(EdmStage, KeepsTheWayToOneNodeOfEightWritersShort) {
+  const auto write = [](Rack& rack) {
+    for (std::uint32_t i = 0; i < 64; ++i) {
+      for (std::uint32_t host = 1; host <= 8; ++host)
+        rack.send(host, frame(host, 0,
+                              place(i, 64, Opcode::kRcWriteFirst, Opcode::kRcWriteMiddle, Opcode::kRcWriteLast), kMtu));
+    }
+    const Time begun = rack.now;
+    rack.run();
+    return rack.now - begun;
+  };
+  Rack plain({}, false);
+  const Duration without = write(plain);
+  Rack granted({}, true);
+  const Duration with = write(granted);
+  record(plain, granted, without, with);
+  EXPECT_GT(plain.most_queued, 6u * kLong);
+  EXPECT_LT(granted.most_queued, 16u << 10);
+  EXPECT_EQ(granted.received[0], plain.received[0]);
+  EXPECT_LT(with.picoseconds(), without.picoseconds() * 105 / 100);
+}
+
+// Whatever is switched on or off, however little room and patience there is: each frame once, requests of a pair in order.
+TEST(EdmStage, LosesNothingAndReordersNoPairsRequests) {
+  for (std::uint64_t seed = 1; seed <= 60; ++seed) {
+    Rng rng(seed);
+    EdmStageSettings settings;
+    settings.frames = 512;
+    settings.bits_per_second = 100'000'000 * (1 + rng.below(100));
+    settings.hold = Duration::microseconds(static_cast<std::int64_t>(20 + rng.below(2'000)));
+    settings.chunk = 4'096 + 8 * rng.below(8'192);
+    EdmStage stage(settings);
+    constexpr std::uint32_t kHosts = 5;
+    constexpr std::array kOpcodes{Opcode::kRcReadRequest, Opcode::kRcWriteOnly,       Opcode::kRcSendOnly,
+                                  Opcode::kRcCompareSwap, Opcode::kRcReadRequest,     Opcode::kRcWriteMiddle,
+                                  Opcode::kRcAcknowledge, Opcode::kRcReadResponseOnly};
+    std::map<std::pair<std::uint32_t, std::uint32_t>, std::uint32_t> sent, seen;
+    std::uint64_t in = 0, out = 0;
+    const auto forwarded = [&](const Bytes& bytes) {
+      ++out;
+      wire::ParsedFrame parsed;
+      ASSERT_EQ(wire::parse_and_verify(bytes, parsed), wire::Verdict::kOk);
+      if (!parsed.traits().is_request) return;
+      ASSERT_EQ(wire::get_bth(bytes.data(), parsed).psn, wire::Psn(seen[{bytes[11], bytes[5]}]++)) << seed;
+    };
+    Time now = Time::at(Duration::seconds(1));
+    const auto turn = [&] {
+      Kept outbox;
+      outbox.room = 1 + rng.below(256);
+      stage.on_deadline(now, outbox);
+      for (const Bytes& bytes : outbox.frames) forwarded(bytes);
+    };
+    for (int i = 0; i < 2'000; ++i) {
+      now = now + Duration::nanoseconds(static_cast<std::int64_t>(rng.below(3'000)));
+      if (rng.below(200) == 0) {
+        ASSERT_TRUE(stage.change(rng.below(2) == 0 ? R"({"on":false})" : R"({"on":true})"));
+      }
+      if (stage.next_deadline() <= now) turn();
+      const auto from = static_cast<std::uint32_t>(rng.below(kHosts));
+      const auto to = static_cast<std::uint32_t>((from + 1 + rng.below(kHosts - 1)) % kHosts);
+      const Opcode opcode = kOpcodes.at(rng.below(kOpcodes.size()));
+      const bool request = wire::opcode_traits(opcode).is_request;
+      const auto length = static_cast<std::uint32_t>(4 * (1 + rng.below(256)));
+      Bytes bytes = frame(from, to, opcode, length, request ? sent[{from, to}]++ : 0);
+      Kept outbox;
+      std::array<Packet, 1> packets{{{{bytes.data(), static_cast<std::uint32_t>(bytes.size())}, {}, {}}}};
+      stage.process(now, packets, outbox);
+      ++in;
+      if (packets[0].action == Packet::Action::kForward) forwarded(bytes);
+      for (const Bytes& made : outbox.frames) forwarded(made);
+    }
+    for (int i = 0; i < 100'000 && stage.next_deadline() != Time::never(); ++i) {
+      now = std::max(now, stage.next_deadline());
+      turn();
+    }
+    ASSERT_EQ(in, out) << seed;
+    ASSERT_EQ(stage.held(), 0u) << seed;
+    ASSERT_EQ(stage.counters().lost, 0u) << seed;
+  }
+}
+
+TEST(EdmStage, LetsGoWhatHasWaitedForTooLong) {
+  EdmStageSettings settings;
+  settings.bits_per_second = 1'000'000;
+  settings.hold = Duration::milliseconds(1);
+  Rack rack(settings, true);
+  std::uint32_t came = 0;
+  rack.deliver = [&](std::uint32_t, const Bytes&) { ++came; };
+  // A megabyte at a megabit a second.
+  for (std::uint32_t i = 0; i < 5; ++i) rack.send(i + 1, frame(i + 1, 0, Opcode::kRcReadRequest, 1 << 20));
+  for (std::uint32_t i = 0; i < 5; ++i) rack.send(9, frame(9, i + 1, Opcode::kRcReadRequest, 1 << 20));
+  rack.run();
+  EXPECT_EQ(came, 10u);
+  EXPECT_GT(rack.stage->counters().overdue, 0u);
+  EXPECT_LT(rack.stage->counters().longest, Duration::milliseconds(2));
+}
+
+TEST(EdmStage, HostsThatHaveGoneMakeRoomForOthers) {
+  EdmStage stage({});
+  const auto read_from = [&stage](Time now, std::uint32_t client) {
+    Bytes bytes = frame(client, 1, Opcode::kRcReadRequest, 64);
+    Kept outbox;
+    std::array<Packet, 1> packets{{{{bytes.data(), static_cast<std::uint32_t>(bytes.size())}, {}, {}}}};
+    stage.process(now, packets, outbox);
+    for (int i = 0; i < 100 && stage.next_deadline() != Time::never(); ++i)
+      stage.on_deadline(std::max(stage.next_deadline(), now), outbox);
+    EXPECT_EQ(outbox.frames.size() + (packets[0].action == Packet::Action::kForward ? 1 : 0), 1u);
+  };
+  constexpr std::uint32_t kClients = 5 * EdmStage::kHosts;
+  Time now = Time::at(Duration::seconds(1));
+  for (std::uint32_t client = 0; client < kClients; ++client, now = now + EdmStage::kSilence / 50)
+    read_from(now, client + 2);
+  EXPECT_EQ(stage.counters().strangers, 0u);
+  EXPECT_EQ(stage.counters().reads, kClients);
+  // As many at the same time as there is no room for.
+  for (std::uint32_t client = 0; client < kClients; ++client) read_from(now, kClients + client + 2);
+  EXPECT_GT(stage.counters().strangers, 0u);
+}
+
+TEST(EdmStage, SaysWhatMayChange) {
+  EdmStage stage({});
+  EXPECT_FALSE(stage.change("no"));
+  EXPECT_FALSE(stage.change(R"({"off": true})"));
+  EXPECT_TRUE(stage.change(R"({"on": false})"));
+  EXPECT_NE(stage.status_json().find(R"("on":false)"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace sluice::rack

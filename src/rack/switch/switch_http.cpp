@@ -1,0 +1,194 @@
+#include "rack/switch/switch_http.h"
+
+#include <fmt/core.h>
+#include <httplib.h>
+
+#include <chrono>
+#include <filesystem>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "rack/directory/directory_http.h"
+#include "rack/directory/directory_json.h"
+#include "rack/process/ask.h"
+#include "rack/process/daemon_http.h"
+#include "rack/process/metrics.h"
+#include "rack/switch/cowbird_stage.h"
+#include "rack/switch/live_page.h"
+
+namespace sluice::rack {
+namespace {
+
+using nlohmann::json;
+using telemetry::HttpServer;
+using telemetry::kJson;
+using telemetry::MetricSet;
+
+constexpr std::size_t kMostListed = 20;
+constexpr Duration kLivePeriod = Duration::seconds(1);
+const char* const kBusy = R"({"error": "the switch is busy"})";
+
+// A request's Host need not be UTF-8, nor a certificate's name.
+std::string text_of(const json& out) { return out.dump(-1, ' ', false, json::error_handler_t::replace); }
+
+std::string switch_status(const SwitchParts& parts) {
+  const auto report = ask<SwitchReport>(
+      parts.loop, [&ports = parts.ports](Time now) -> Result<SwitchReport> { return ports.report(now); });
+  return report ? report->to_json() : kBusy;
+}
+
+std::string box_status(const SwitchParts& parts) {
+  return ask<std::string>(parts.loop,
+                          [box = parts.box](Time) -> Result<std::string> { return box->status_json(kMostListed); })
+      .value_or(kBusy);
+}
+
+std::string state(const SwitchParts& parts) {
+  auto snapshot = parts.directory.nodes();
+  // A picture for everybody who can connect: it opens nothing.
+  if (snapshot) {
+    for (NodeRecord& node : snapshot->nodes) {
+      for (RegionRecord& region : node.description.regions) region.key = 0;
+    }
+  }
+  json out{{"at_ms",
+            std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::system_clock::now().time_since_epoch())
+                .count()},
+           {"nodes", snapshot ? to_json(*snapshot)["nodes"] : json::array()},
+           {"switch", json::parse(switch_status(parts), nullptr, false)},
+           {"box", nullptr}};
+  if (parts.box != nullptr) out["box"] = json::parse(box_status(parts), nullptr, false);
+  return text_of(out);
+}
+
+// What the loop's thread says of itself.
+struct Moment {
+  nic::PollLoopCounters loop;
+  SwitchReport report;
+  std::string box;  // JSON; empty: there is none
+  std::optional<CowbirdStage::Counts> cowbird;
+};
+
+void collect(const Moment& moment, MetricSet& set, const SwitchParts& parts, const Snapshot& snapshot) {
+  add_loop(set, moment.loop);
+  add_directory(set, snapshot);
+  std::map<wire::MacAddress, std::string> names;
+  for (const NodeRecord& node : snapshot.nodes) names[node.mac] = node.description.name;
+  if (parts.door != nullptr) {
+    set.counter("door_handshakes_failed", "machines without a certificate that counts",
+                parts.door->handshakes_failed());
+    set.counter("door_revoked", "requests of machines that were shut out", parts.door->revoked());
+  }
+  moment.report.collect(set, [&names](const wire::MacAddress& mac) {
+    const auto known = names.find(mac);
+    return known == names.end() ? std::string() : known->second;
+  });
+  add_latency(set, moment.report.latency);
+  const json status = json::parse(moment.box, nullptr, false);
+  if (status.is_object()) add_box(set, status);
+  if (moment.cowbird) moment.cowbird->collect(set);
+}
+
+std::string scrape_switch(const SwitchParts& parts) {
+  // The directory may be at its disk: it is asked here, not in the loop's thread.
+  using Standings = std::vector<Tenants::Standing>;
+  return scrape("switch", parts.loop,
+                [parts, snapshot = parts.directory.nodes().value_or(Snapshot{}),
+                 tenants = parts.directory.tenants().list().value_or(Standings{})](Time now) {
+                  const Moment moment{parts.loop.counters(), parts.ports.report(now),
+                                      parts.box == nullptr ? "" : parts.box->status_json(0),
+                                      parts.cowbird == nullptr ? std::nullopt : std::optional(parts.cowbird->counts())};
+                  return [moment, parts, snapshot, tenants](MetricSet& set) {
+                    collect(moment, set, parts, snapshot);
+                    add_tenants(set, parts.directory.tenants(), tenants);
+                  };
+                });
+}
+
+// A daemon of this run directory, asked at its own socket.
+void answer_for(const SwitchParts& parts, const std::string& daemon, httplib::Response& response) {
+  const std::string socket = parts.run.http_socket(daemon);
+  if (!std::filesystem::exists(socket))
+    return telemetry::answer_error(response, 404, fmt::format("no daemon '{}' answers in this run directory", daemon));
+  auto body = DirectoryClient({socket}, Duration()).get("/metrics");
+  if (!body) return telemetry::answer_error(response, 502, body.error().message);
+  response.set_content(*body, MetricSet::kContentType);
+}
+
+// Prometheus's "HTTP SD": where it asked us it can ask for all whose sockets we reach; others have addresses of their own.
+std::string targets(const SwitchParts& parts, const std::string& host) {
+  json all = json::array();
+  const auto add = [&all](const std::string& target, const std::string& path, const NodeRecord& node) {
+    all.push_back({{"targets", {target}},
+                   {"labels",
+                    {{"__metrics_path__", path},
+                     {"role", std::string(to_string(node.description.kind))},  // no name that a metric's own label has
+                     {"instance", node.description.name}}}});
+  };
+  const auto snapshot = parts.directory.nodes();
+  if (!snapshot) return text_of(all);
+  for (const NodeRecord& node : snapshot->nodes) {
+    const NodeDescription& d = node.description;
+    if (d.kind == NodeKind::kSwitch) {
+      add(host, "/metrics", node);
+    } else if (std::filesystem::exists(parts.run.http_socket(d.name))) {
+      add(host, "/metrics/" + d.name, node);
+    } else if (d.attributes.contains(kHttpAttribute)) {
+      add(d.attributes.at(kHttpAttribute), "/metrics", node);
+    }
+  }
+  return text_of(all);
+}
+
+}  // namespace
+
+void add_switch_routes(HttpServer& server, const SwitchParts& parts) {
+  server.serve("/v1/switch", kJson, [parts] { return switch_status(parts); });
+  server.serve("/v1/state", kJson, [parts] { return state(parts); });
+  server.stream("/v1/live", kLivePeriod, [parts] { return state(parts); });
+  server.serve("/", "text/html; charset=utf-8", [] { return std::string(live_page()); });
+  server.serve("/live.js", "text/javascript; charset=utf-8", [] { return std::string(live_script()); });
+  server.serve("/metrics", MetricSet::kContentType, [parts] { return scrape_switch(parts); });
+  server.http().Get(R"(/metrics/([A-Za-z0-9_.-]+))",
+                    [parts](const httplib::Request& request, httplib::Response& response) {
+                      answer_for(parts, request.matches[1].str(), response);
+                    });
+  server.http().Get("/v1/targets", [parts](const httplib::Request& request, httplib::Response& response) {
+    response.set_content(targets(parts, request.get_header_value("Host")), kJson);
+  });
+  if (parts.cowbird != nullptr) {
+    server.serve("/v1/cowbird", kJson, [parts] {
+      return ask<std::string>(parts.loop,
+                              [stage = parts.cowbird](Time) -> Result<std::string> { return stage->status_json(); })
+          .value_or(kBusy);
+    });
+    server.take("/v1/cowbird", [parts](const std::string& body) {
+      return ask<std::string>(parts.loop,
+                              [stage = parts.cowbird, body](Time now) { return stage->control(now, body); });
+    });
+  }
+  if (parts.edm != nullptr) {
+    server.serve("/v1/edm", kJson, [parts] {
+      return ask<std::string>(parts.loop,
+                              [stage = parts.edm](Time) -> Result<std::string> { return stage->status_json(); })
+          .value_or(kBusy);
+    });
+    server.take("/v1/edm", [parts](const std::string& body) {
+      return ask<std::string>(parts.loop, [stage = parts.edm, body](Time) -> Result<std::string> {
+        if (auto changed = stage->change(body); !changed) return tl::unexpected(changed.error());
+        return stage->status_json();
+      });
+    });
+  }
+  if (parts.box == nullptr) return;
+  server.serve("/v1/box", kJson, [parts] { return box_status(parts); });
+  server.take("/v1/box", [parts](const std::string& body) {
+    return ask<std::string>(parts.loop, [box = parts.box, body](Time) -> Result<std::string> {
+      if (auto changed = box->change(body); !changed) return tl::unexpected(changed.error());
+      return box->status_json(kMostListed);
+    });
+  });
+}
+
+}  // namespace sluice::rack

@@ -1,0 +1,176 @@
+#include "rack/switch/switch_ports.h"
+
+#include <map>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+namespace sluice::rack {
+namespace {
+
+constexpr Duration kLookAround = Duration::milliseconds(1);
+
+}  // namespace
+
+SwitchPorts::SwitchPorts(switching::SwitchConfig config, nic::PollLoop& loop)
+    : loop_(loop), machine_(std::move(config)), burst_(switching::LearningSwitch::kBurst) {
+  machine_.set_probe(&probe_);
+}
+
+SwitchPorts::~SwitchPorts() {
+  for (const Attached& attached : ports_) loop_.remove_port(*attached.port);
+}
+
+void SwitchPorts::add_listener(std::unique_ptr<port::Listener> listener) {
+  loop_.watch(listener->wait_descriptor(), [this](Time now) { accept(now); });
+  listeners_.push_back(std::move(listener));
+}
+
+bool SwitchPorts::add_port(std::unique_ptr<port::Port> port) {
+  const std::size_t before = ports_.size();
+  attach(loop_.now(), std::move(port), true);
+  return ports_.size() != before;
+}
+
+void SwitchPorts::accept(Time now) {
+  for (const auto& listener : listeners_) {
+    while (auto port = listener->accept(now)) attach(now, std::move(port), false);
+  }
+}
+
+void SwitchPorts::attach(Time now, std::unique_ptr<port::Port> port, bool stays) {
+  const auto number = machine_.attach(now, *port);
+  if (!number) {
+    ++turned_away_;
+    return;
+  }
+  loop_.add_port(*port);
+  ports_.push_back({std::move(port), *number, stays});
+}
+
+std::size_t SwitchPorts::poll(Time now) {
+  if (now >= next_look_) {
+    next_look_ = now + kLookAround;
+    let_go();
+    accept(now);
+  }
+  std::size_t work = held_up_ ? 1 : 0;
+  // A different port is first each time, so that none has a better chance at a full way out.
+  first_ = ports_.empty() ? 0 : (first_ + 1) % ports_.size();
+  for (std::size_t i = 0; i < ports_.size(); ++i) {
+    const std::size_t place = first_ + i;
+    work += receive(now, ports_[place < ports_.size() ? place : place - ports_.size()]);
+  }
+  machine_.on_deadline(now);
+  machine_.offer_spare(now);
+  return work;
+}
+
+std::size_t SwitchPorts::receive(Time now, Attached& attached) {
+  const std::size_t n = attached.port->receive(now, burst_);
+  if (n != 0) machine_.process(now, attached.number, std::span(burst_).first(n));
+  return n;
+}
+
+void SwitchPorts::flush(Time now) {
+  held_up_ = machine_.drain() != 0;
+  for (const Attached& attached : ports_) attached.port->flush(now);
+}
+
+void SwitchPorts::let_go() {
+  std::erase_if(ports_, [&](const Attached& attached) {
+    if (attached.stays || attached.port->state() == port::PortState::kUp) return false;
+    loop_.remove_port(*attached.port);
+    machine_.detach(attached.number);
+    return true;
+  });
+}
+
+SwitchReport SwitchPorts::report(Time now) const {
+  SwitchReport report;
+  for (const Attached& attached : ports_) {
+    report.ports.push_back({attached.number, attached.port->name(), attached.port->state() == port::PortState::kUp,
+                            machine_.statistics(attached.number), machine_.queued_bytes(attached.number)});
+  }
+  report.macs = machine_.macs().entries(now);
+  report.turned_away = turned_away_;
+  report.macs_refused = machine_.macs().refused();
+  for (const auto& listener : listeners_) report.strangers_refused += listener->refused();
+  report.latency = probe_.counts();
+  return report;
+}
+
+std::string SwitchReport::to_json() const {
+  using nlohmann::json;
+  std::map<switching::PortNumber, json> macs_of;
+  for (const auto& entry : macs) macs_of[entry.port].push_back(entry.mac.to_string());
+  json all = json::array();
+  for (const Port& port : ports) {
+    const switching::PortStatistics& s = port.statistics;
+    json drops = json::object();
+    for (std::size_t i = 0; i < switching::kDropReasons; ++i) {
+      const auto reason = static_cast<switching::DropReason>(i);
+      if (s.dropped(reason) != 0) drops[std::string(to_string(reason))] = s.dropped(reason);
+    }
+    const auto learned = macs_of.find(port.number);
+    all.push_back({{"number", port.number.value},
+                   {"name", port.name},
+                   {"up", port.up},
+                   {"macs", learned == macs_of.end() ? json::array() : learned->second},
+                   {"rx_frames", s.rx_frames},
+                   {"rx_bytes", s.rx_bytes},
+                   {"tx_frames", s.tx_frames},
+                   {"tx_bytes", s.tx_bytes},
+                   {"flooded", s.flooded},
+                   {"queued", s.queued},
+                   {"queued_bytes_now", port.queued_bytes},
+                   {"ecn_marked", s.ecn_marked},
+                   {"drops", std::move(drops)}});
+  }
+  json operations = json::object();
+  for (std::size_t i = 0; i < latency.size(); ++i) {
+    const auto operation = static_cast<switching::LatencyProbe::Operation>(i);
+    operations[std::string(switching::LatencyProbe::name_of(operation))] = {{"counts", latency[i].counts},
+                                                                            {"sum_ns", latency[i].sum.nanoseconds()}};
+  }
+  return json{{"ports", std::move(all)},
+              {"turned_away", turned_away},
+              {"macs_refused", macs_refused},
+              {"latency_edges_s", switching::LatencyCounts::edges()},
+              {"latency", std::move(operations)}}
+      .dump();
+}
+
+void SwitchReport::collect(telemetry::MetricSet& set, const NameOf& name_of) const {
+  std::map<switching::PortNumber, std::string> nodes;
+  for (const auto& entry : macs) {
+    std::string& node = nodes[entry.port];
+    if (node.empty()) node = name_of(entry.mac);
+  }
+  for (const Port& port : ports) {
+    const switching::PortStatistics& s = port.statistics;
+    const telemetry::Labels labels{{"port", std::to_string(port.number.value)}, {"node", nodes[port.number]}};
+    set.gauge("port_up", "1 while the port is connected", port.up ? 1 : 0, labels);
+    set.counter("port_receive_packets", "frames that came in at the port", s.rx_frames, labels);
+    set.counter("port_receive_bytes", "bytes of them", s.rx_bytes, labels);
+    set.counter("port_transmit_packets", "frames that left through the port", s.tx_frames, labels);
+    set.counter("port_transmit_bytes", "bytes of them", s.tx_bytes, labels);
+    set.counter("port_flooded", "frames from the port that went to all", s.flooded, labels);
+    set.counter("port_queued", "frames to the port that had to wait", s.queued, labels);
+    set.counter("port_ecn_marked", "frames to the port that were marked as having met congestion", s.ecn_marked,
+                labels);
+    set.gauge("port_queue_bytes", "bytes that wait for the port now", static_cast<double>(port.queued_bytes), labels);
+    for (std::size_t i = 0; i < switching::kDropReasons; ++i) {
+      const auto reason = static_cast<switching::DropReason>(i);
+      telemetry::Labels with_reason = labels;
+      with_reason.emplace_back("reason", to_string(reason));
+      set.counter("port_dropped", "frames that went nowhere; taken by stage: the box's doing", s.dropped(reason),
+                  with_reason);
+    }
+  }
+  set.counter("switch_turned_away", "ports that found no room", turned_away);
+  set.counter("switch_strangers_refused", "ends that a listener did not admit, or could not understand",
+              strangers_refused);
+  set.counter("switch_addresses_refused", "MAC addresses that found no room", macs_refused);
+}
+
+}  // namespace sluice::rack

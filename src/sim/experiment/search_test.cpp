@@ -1,0 +1,86 @@
+#include "sim/experiment/search.h"
+
+#include <gtest/gtest.h>
+
+#include "sim/world/faulty_link.h"
+#include "sim/world/models_test.h"
+
+namespace sluice::sim {
+namespace {
+
+TEST(Search, ASeedIsAlwaysTheSameCaseAndTheSameRun) {
+  const SearchCase one = draw_case(5);
+  EXPECT_EQ(to_string(one), to_string(draw_case(5)));
+  EXPECT_NE(to_string(one), to_string(draw_case(6)));
+  const CloverResult a = run_case(connectx5(), one);
+  const CloverResult b = run_case(connectx5(), one);
+  EXPECT_EQ(a.problem, "");
+  EXPECT_EQ(a.trace_hash, b.trace_hash);
+}
+
+TEST(Search, FirstSeedsAreSound) {
+  for (std::uint64_t seed = 1; seed <= 12; ++seed) {
+    EXPECT_EQ(run_case(connectx5(), draw_case(seed)).problem, "") << to_string(draw_case(seed));
+  }
+}
+
+TEST(Search, SeesAnOperationThatNeverEnds) {
+  SearchCase cut = draw_case(1);
+  cut.workload.faults = "drop=100%";
+  EXPECT_NE(run_case(connectx5(), cut).problem, "");
+}
+
+TEST(Search, ShrinksToWhatTheFailureNeeds) {
+  SearchCase start = draw_case(3);
+  start.workload.machines = 4;
+  start.workload.threads = 20;
+  start.workload.faults = "drop=1%";
+  const auto fails = [](const SearchCase& c) {
+    return c.workload.threads >= 3 && !c.workload.faults.empty() && c.operations >= 100;
+  };
+  const SearchCase least = shrink(start, 1'000, fails);
+  EXPECT_TRUE(fails(least));
+  EXPECT_EQ(least.workload.threads, 3u);
+  EXPECT_EQ(least.workload.machines, 1u);
+  EXPECT_EQ(least.workload.keys, 1u);
+  EXPECT_EQ(least.workload.system, "clover");
+  EXPECT_EQ(least.workload.value_bytes, 16u);
+  EXPECT_LT(least.operations, 115u);
+}
+
+// A consumer that counts.
+class Sink final : public Consumer {
+ public:
+  explicit Sink(PacketPool& pool) : pool_(pool) {}
+  void on_packet(Time, Packet* packet) override {
+    ++count;
+    pool_.give_back(packet);
+  }
+  std::uint64_t count = 0;
+
+ private:
+  PacketPool& pool_;
+};
+
+TEST(FaultyLink, LosesAndDoublesWhatItCountsAndKeepsNoPacket) {
+  EventLoop loop;
+  PacketPool pool;
+  Sink sink(pool);
+  const port::Impairment faults = port::parse_impairment("drop=10%,duplicate=10%,reorder=10%").value().tx;
+  FaultyLink link(loop, pool, sink, faults, Rng(1));
+  for (int i = 0; i < 1'000; ++i) {
+    Packet* const packet = pool.take(100);
+    packet->length = 100;
+    link.on_packet(loop.now(), packet);
+  }
+  loop.run_until(loop.now() + Duration::milliseconds(1));
+  const port::ImpairmentCounters& c = link.counters();
+  EXPECT_GT(c.dropped, 50u);
+  EXPECT_GT(c.duplicated, 50u);
+  EXPECT_GT(c.reordered, 50u);
+  EXPECT_EQ(sink.count, 1'000 - c.dropped + c.duplicated);
+  EXPECT_EQ(pool.in_flight(), 0u);
+}
+
+}  // namespace
+}  // namespace sluice::sim

@@ -1,0 +1,106 @@
+#include "sim/world/event_loop.h"
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <vector>
+
+#include "base/rng.h"
+
+namespace sluice::sim {
+namespace {
+
+Time at(std::int64_t ps) { return Time::at(Duration::picoseconds(ps)); }
+
+// Notes when it fires, and as which.
+class Note final : public Event {
+ public:
+  Note(int name, std::vector<std::pair<int, Time>>& notes) : name_(name), notes_(notes) {}
+  void fire(Time now) override { notes_.emplace_back(name_, now); }
+
+ private:
+  int name_;
+  std::vector<std::pair<int, Time>>& notes_;
+};
+
+TEST(EventLoop, FiresInTheOrderOfTimeAndWithinAnInstantInTheOrderOfScheduling) {
+  EventLoop loop;
+  std::vector<std::pair<int, Time>> notes;
+  Note a(1, notes);
+  Note b(2, notes);
+  Note c(3, notes);
+  loop.schedule(a, at(20));
+  loop.schedule(b, at(10));
+  loop.schedule(c, at(20));
+  loop.run_until(at(19));
+  EXPECT_EQ(notes.size(), 1u);
+  loop.run_until(at(30));
+  const std::vector<std::pair<int, Time>> expected{{2, at(10)}, {1, at(20)}, {3, at(20)}};
+  EXPECT_EQ(notes, expected);
+  EXPECT_EQ(loop.now(), at(30));
+}
+
+TEST(EventLoop, MovesAnEventThatIsScheduledAgain) {
+  EventLoop loop;
+  std::vector<std::pair<int, Time>> notes;
+  Note a(1, notes);
+  loop.schedule(a, at(10));
+  loop.schedule(a, at(50));
+  loop.schedule_no_later(a, at(60));
+  loop.schedule_no_later(a, at(40));
+  loop.run_until(at(100));
+  const std::vector<std::pair<int, Time>> expected{{1, at(40)}};
+  EXPECT_EQ(notes, expected);
+}
+
+TEST(EventLoop, ForgetsAnEventThatIsCancelledOrGone) {
+  EventLoop loop;
+  std::vector<std::pair<int, Time>> notes;
+  Note a(1, notes);
+  loop.schedule(a, at(10));
+  {
+    Note b(2, notes);
+    loop.schedule(b, at(10));
+  }
+  loop.cancel(a);
+  EXPECT_FALSE(a.scheduled());
+  loop.run_until(at(100));
+  EXPECT_TRUE(notes.empty());
+}
+
+TEST(EventLoop, KeepsOrderAmongManyThatAreMovedAndCancelled) {
+  EventLoop loop;
+  std::vector<std::pair<int, Time>> notes;
+  std::vector<std::unique_ptr<Note>> events;
+  Rng rng(7);
+  for (int i = 0; i < 200; ++i) events.push_back(std::make_unique<Note>(i, notes));
+  for (int i = 0; i < 5000; ++i) {
+    Note& event = *events[rng.below(events.size())];
+    if (rng.below(4) == 0) {
+      loop.cancel(event);
+    } else {
+      loop.schedule(event, loop.now() + Duration::picoseconds(static_cast<std::int64_t>(rng.below(1000))));
+    }
+    if (rng.below(8) == 0) loop.run_until(loop.now() + Duration::picoseconds(20));
+  }
+  loop.run_until(loop.now() + Duration::microseconds(1));
+  EXPECT_GT(notes.size(), 500u);
+  EXPECT_TRUE(std::is_sorted(notes.begin(), notes.end(), [](auto& x, auto& y) { return x.second < y.second; }));
+  for (const auto& event : events) EXPECT_FALSE(event->scheduled());
+}
+
+TEST(EventLoop, StopsWhenAskedTo) {
+  EventLoop loop;
+  std::vector<std::pair<int, Time>> notes;
+  Note a(1, notes);
+  Note b(2, notes);
+  loop.schedule(a, at(10));
+  loop.schedule(b, at(20));
+  EXPECT_TRUE(loop.run_until(at(100), [&] { return !notes.empty(); }));
+  EXPECT_EQ(loop.now(), at(10));
+  EXPECT_FALSE(loop.run_until(at(100), [&] { return notes.size() == 3; }));
+  EXPECT_EQ(loop.now(), at(100));
+}
+
+}  // namespace
+}  // namespace sluice::sim
