@@ -9,7 +9,8 @@
 #include "cli/bench_commands.h"
 #include "cli/child.h"
 #include "cli/commands.h"
-#include "cli/cowbird_measure.h"
+#include "cli/cowbird_cost.h"
+#include "cli/cowbird_probe.h"
 #include "cli/progress.h"
 
 namespace sluice::cli {

@@ -1,4 +1,4 @@
-// What `sluice bench cowbird` measures: what remote reads cost the thread that wants them, where that goes, and how many it gets of them.
+// What `sluice bench cowbird` measures: what remote reads cost the thread that wants them, and where that goes. How many it gets: cowbird_probe.h.
 //
 // Cost:       100 reads (the depth) are issued and, once they are all done, completed, as in Figure 2 of the paper: "when the poll is called, the
 //             result is immediately available". Waiting in between is not the application's work, and not timed. A block, the unit of which
@@ -6,10 +6,9 @@
 //             long a line takes from core to core, before and after, since a virtual machine's cores move, too.
 // Breakdown:  Cowbird's by the time-stamp counter between the parts, less what reading it costs (0: too little to tell); verbs' by calls of one READ and of many, and
 //             by polls that find something and that do not.
-// Probe:      one thread looks random keys up in an index of local memory, then their records, of which one in twenty lies in local memory and the rest remotely; every record is checked.
 // Errors:     failed operations, wrong bytes.
 // Threads:    the caller's.
-// Source:     Cowbird, Figures 1, 2, 8 and 13.
+// Source:     Cowbird, Figures 1 and 2.
 #pragma once
 
 #include <cstdint>
@@ -48,27 +47,5 @@ Result<CowbirdRows> measure_cowbird_cost(rack::CowbirdWorld& world, std::size_t 
                                          const CowbirdCostPlan& plan);
 Result<CowbirdRows> measure_cowbird_breakdown(rack::CowbirdWorld& world, std::size_t instance, VerbsPool& verbs,
                                               const CowbirdCostPlan& plan);
-
-// Reads of one size: from memory of this process, through verbs, through Cowbird with an engine that batches and one that does not; with `depth`
-// reads under way and with one at a time.
-class CowbirdProbe {
- public:
-  // Instance 0 of the world has an engine that batches, 1 one that does not.
-  CowbirdProbe(rack::CowbirdWorld& world, VerbsPool& verbs, std::size_t depth, Duration duration);
-  ~CowbirdProbe();
-  CowbirdProbe(const CowbirdProbe&) = delete;
-  CowbirdProbe& operator=(const CowbirdProbe&) = delete;
-
-  // `on_way` is called before each way begins, with its name.
-  Result<CowbirdRows> measure(std::uint32_t bytes, const std::function<void(std::string_view way)>& on_way);
-  static std::uint64_t ways(std::size_t depth) { return depth == 1 ? 5 : 8; }  // each of them takes `duration`
-
- private:
-  struct Ways;
-  std::unique_ptr<Ways> ways_;
-  std::vector<std::uint8_t> local_;
-  std::size_t depth_;
-  Duration duration_;
-};
 
 }  // namespace sluice::cli
