@@ -101,14 +101,16 @@ def run_guide(sluice, guide):
     for name, contents in files_of(guide.read_text()).items():
         pathlib.Path(folder, name).write_text(contents)
     shell = Shell(folder, sluice)
+    before = ""  # the command before, and what it printed: where a cause is said that shows later
     try:
         for command, expected in steps:
             code, printed = shell.run(command)
             gone = missing(expected, printed)
             if gone is not None:
-                return f"$ {command}\nprinted no line like\n{gone}\nbut\n{printed}"
+                return f"{before}$ {command}\nprinted no line like\n{gone}\nbut\n{printed}"
             if code != 0 and not any(line.startswith("not ") for line in expected):
-                return f"$ {command}\nended with {code}:\n{printed}"
+                return f"{before}$ {command}\nended with {code}:\n{printed}"
+            before = f"$ {command}\n{printed}"
         return ""
     except (TimeoutError, EOFError) as error:
         return str(error)
