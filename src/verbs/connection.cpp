@@ -501,9 +501,7 @@ SLUICE_VERB int rdma_init_qp_attr(rdma_cm_id* handle, ibv_qp_attr* attributes, i
     attributes->ah_attr.grh.sgid_index = found->source_gid_index.value_or(0);
     attributes->ah_attr.grh.hop_limit = found->hop_limit.value_or(64);
     attributes->ah_attr.grh.traffic_class = found->traffic_class.value_or(0);
-    const std::uint32_t mtu = found->path_mtu.value_or(1024);
-    attributes->path_mtu = IBV_MTU_256;
-    while (128u << attributes->path_mtu < mtu) attributes->path_mtu = static_cast<ibv_mtu>(attributes->path_mtu + 1);
+    attributes->path_mtu = mtu_code(found->path_mtu.value_or(1024));
     attributes->dest_qp_num = found->remote_qpn->value;
     attributes->rq_psn = found->receive_psn->value();
     attributes->max_dest_rd_atomic = found->max_reads_in.value_or(0);

@@ -2,8 +2,12 @@
 #include <arpa/inet.h>
 #include <poll.h>
 #include <rdma/rdma_cma.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include <cerrno>
+#include <cstring>
+#include <utility>
 
 #include "verbs/loopback_pair.h"
 
@@ -58,7 +62,7 @@ class Connections : public testing::Test {
     rdma_ack_cm_event(event);
     return id;
   }
-  rdma_cm_id* connecting(std::uint16_t port) const {
+  rdma_cm_id* resolved(std::uint16_t port) const {
     rdma_cm_id* id = nullptr;
     EXPECT_EQ(rdma_create_id(client, &id, nullptr, RDMA_PS_TCP), 0);
     sockaddr_in to = address(port);
@@ -66,12 +70,28 @@ class Connections : public testing::Test {
     expect(client, RDMA_CM_EVENT_ADDR_RESOLVED);
     EXPECT_EQ(rdma_resolve_route(id, 2000), 0);
     expect(client, RDMA_CM_EVENT_ROUTE_RESOLVED);
+    return id;
+  }
+  static void make_queue_pair(rdma_cm_id* id, ibv_srq* srq = nullptr) {
     ibv_qp_init_attr init{};
     init.cap = {.max_send_wr = 4, .max_recv_wr = 4, .max_send_sge = 1, .max_recv_sge = 1, .max_inline_data = 0};
     init.qp_type = IBV_QPT_RC;
+    init.srq = srq;
     EXPECT_EQ(rdma_create_qp(id, nullptr, &init), 0);
-    rdma_conn_param parameters{};
+  }
+  rdma_cm_id* connecting(std::uint16_t port, rdma_conn_param parameters = {}) const {
+    rdma_cm_id* const id = resolved(port);
+    make_queue_pair(id);
     EXPECT_EQ(rdma_connect(id, &parameters), 0);
+    return id;
+  }
+  // The other end of a connection that is asked for.
+  rdma_cm_id* accepting(rdma_conn_param parameters = {}) const {
+    rdma_cm_id* const id = expect(server, RDMA_CM_EVENT_CONNECT_REQUEST);
+    make_queue_pair(id);
+    EXPECT_EQ(rdma_accept(id, &parameters), 0);
+    expect(client, RDMA_CM_EVENT_ESTABLISHED);
+    expect(server, RDMA_CM_EVENT_ESTABLISHED);
     return id;
   }
   static void destroy(rdma_cm_id* id) {
@@ -181,6 +201,38 @@ TEST_F(Connections, TakeTheirEventsAlongWhenTheirIdIsDestroyed) {
   EXPECT_TRUE(is_readable(client));
   ASSERT_EQ(rdma_destroy_id(id), 0);
   EXPECT_FALSE(is_readable(client));
+}
+
+TEST_F(Connections, SayHowTheirQueuePairsAreSetUp) {
+  rdma_cm_id* const listener = listening(7310);
+  rdma_conn_param parameters{};
+  parameters.responder_resources = parameters.initiator_depth = 3;
+  parameters.retry_count = 5;
+  parameters.rnr_retry_count = 6;
+  rdma_cm_id* const active = connecting(7310, parameters);
+  rdma_cm_id* const passive = accepting(parameters);
+  ibv_gid own;
+  ASSERT_EQ(ibv_query_gid(device, 1, kGidIndex, &own), 0);
+  for (const auto& [id, other] : {std::pair(active, passive), std::pair(passive, active)}) {
+    ibv_qp_attr a{};
+    ibv_qp_init_attr init{};
+    ASSERT_EQ(ibv_query_qp(id->qp, &a, IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU, &init), 0);
+    EXPECT_EQ(a.qp_state, IBV_QPS_RTS);
+    EXPECT_EQ(a.path_mtu, IBV_MTU_4096);
+    EXPECT_EQ(a.dest_qp_num, other->qp->qp_num);
+    EXPECT_EQ(a.ah_attr.is_global, 1);
+    EXPECT_EQ(a.ah_attr.port_num, 1);
+    EXPECT_EQ(std::memcmp(a.ah_attr.grh.dgid.raw, own.raw, sizeof own), 0);
+    EXPECT_EQ(a.ah_attr.grh.sgid_index, kGidIndex);
+    EXPECT_EQ(a.max_rd_atomic, 3);
+    EXPECT_EQ(a.max_dest_rd_atomic, 3);
+    EXPECT_EQ(a.retry_cnt, 5);
+    EXPECT_EQ(a.rnr_retry, 6);
+    EXPECT_NE(a.timeout, 0);
+  }
+  destroy(active);
+  destroy(passive);
+  ASSERT_EQ(rdma_destroy_id(listener), 0);
 }
 
 }  // namespace

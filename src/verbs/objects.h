@@ -160,6 +160,7 @@ struct QueuePair {
   ProcessNic& nic() { return *Context::of(base().context).nic; }
 };
 
+ibv_mtu mtu_code(std::uint32_t bytes);
 // Members of structs of the ABI, set where contexts and queues are made.
 int post_send(ibv_qp* qp, ibv_send_wr* wr, ibv_send_wr** bad);
 int post_receive(ibv_qp* qp, ibv_recv_wr* wr, ibv_recv_wr** bad);
