@@ -183,6 +183,9 @@ void ConnectionManager::Machine::tell(const CmRecord& record, ConnectionEvent ev
   event.send_psn = record.send_psn;
   event.responder_resources = record.responder_resources;
   event.initiator_depth = record.initiator_depth;
+  event.retry_count = record.retry_count;
+  event.rnr_retry_count = record.rnr_retry_count;
+  event.peer_has_srq = record.peer_has_srq;
   events.push_back(std::move(event));
 }
 

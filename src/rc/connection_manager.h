@@ -74,6 +74,9 @@ struct ConnectionEvent {
   // kRequest: the most that accept() can get; later: what has been agreed, from our side.
   std::uint8_t responder_resources = 0;
   std::uint8_t initiator_depth = 0;
+  std::uint8_t retry_count = 0;      // of our queue pair: what the REQ asks for
+  std::uint8_t rnr_retry_count = 0;  // … and what the peer asks for
+  bool peer_has_srq = false;
   std::vector<std::uint8_t> private_data{};
 };
 

@@ -116,6 +116,7 @@ void ConnectionManager::Machine::take_request(CmRecord& record, const Incoming& 
   record.ack_timeout = req.primary.local_ack_timeout != 0 ? req.primary.local_ack_timeout : kDefaultAckTimeout;
   record.retry_count = req.retry_count;
   record.rnr_retry_count = req.rnr_retry_count;
+  record.peer_has_srq = req.srq;
   record.responder_resources = limit_reads(req.initiator_depth);
   record.initiator_depth = limit_reads(req.responder_resources);
   record.traffic_class = req.primary.traffic_class;
@@ -179,6 +180,7 @@ void ConnectionManager::Machine::on_first_reply(Time now, CmRecord& record, cons
   record.remote_qpn = rep.local_qpn;
   record.send_psn = rep.starting_psn;
   record.rnr_retry_count = rep.rnr_retry_count;
+  record.peer_has_srq = rep.srq;
   record.responder_resources = std::min(record.responder_resources, rep.initiator_depth);
   record.initiator_depth = std::min(record.initiator_depth, rep.responder_resources);
   if (!record.own_ack_timeout) record.ack_timeout = with_ack_delay(record.ack_timeout, rep.target_ack_delay);

@@ -36,6 +36,9 @@ std::unique_ptr<CmEvent> translate(const rc::ConnectionEvent& told, ConnectionId
   conn.private_data_len = static_cast<std::uint8_t>(std::min<std::size_t>(event->private_data.size(), 255));
   conn.responder_resources = told.responder_resources;
   conn.initiator_depth = told.initiator_depth;
+  conn.retry_count = told.retry_count;
+  conn.rnr_retry_count = told.rnr_retry_count;
+  conn.srq = told.peer_has_srq ? 1 : 0;
   conn.qp_num = told.remote_qpn.value;
   return event;
 }

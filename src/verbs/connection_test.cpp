@@ -235,5 +235,39 @@ TEST_F(Connections, SayHowTheirQueuePairsAreSetUp) {
   ASSERT_EQ(rdma_destroy_id(listener), 0);
 }
 
+TEST_F(Connections, TellWhatThePeerHasAskedFor) {
+  rdma_cm_id* const listener = listening(7311);
+  rdma_conn_param parameters{};
+  parameters.retry_count = 5;
+  parameters.rnr_retry_count = 6;
+  rdma_cm_id* const active = connecting(7311, parameters);
+  rdma_cm_event* event = nullptr;
+  ASSERT_TRUE(is_readable(server, 20'000));
+  ASSERT_EQ(rdma_get_cm_event(server, &event), 0);
+  EXPECT_EQ(event->param.conn.retry_count, 5);
+  EXPECT_EQ(event->param.conn.rnr_retry_count, 6);
+  EXPECT_EQ(event->param.conn.srq, 0);
+  rdma_cm_id* const passive = event->id;
+  ASSERT_EQ(rdma_ack_cm_event(event), 0);
+
+  ibv_srq_init_attr wanted{.srq_context = nullptr, .attr = {.max_wr = 4, .max_sge = 1, .srq_limit = 0}};
+  ibv_pd* const pd = ibv_alloc_pd(passive->verbs);
+  ibv_srq* const srq = ibv_create_srq(pd, &wanted);
+  make_queue_pair(passive, srq);
+  parameters.rnr_retry_count = 4;
+  ASSERT_EQ(rdma_accept(passive, &parameters), 0);
+  ASSERT_TRUE(is_readable(client, 20'000));
+  ASSERT_EQ(rdma_get_cm_event(client, &event), 0);
+  EXPECT_EQ(event->event, RDMA_CM_EVENT_ESTABLISHED);
+  EXPECT_EQ(event->param.conn.rnr_retry_count, 4);
+  EXPECT_EQ(event->param.conn.srq, 1);
+  ASSERT_EQ(rdma_ack_cm_event(event), 0);
+  destroy(active);
+  destroy(passive);
+  EXPECT_EQ(ibv_destroy_srq(srq), 0);
+  EXPECT_EQ(ibv_dealloc_pd(pd), 0);
+  ASSERT_EQ(rdma_destroy_id(listener), 0);
+}
+
 }  // namespace
 }  // namespace sluice::verbs::test
