@@ -77,7 +77,7 @@ class ConnectionManager::Machine {
   Result<ConnectionId> connect(Time now, const wire::Gid& remote, ServiceId service, const ConnectionParameters& p);
   Result<void> accept(Time now, ConnectionId id, const ConnectionParameters& p);
   Result<void> establish(Time now, ConnectionId id);
-  void reject(Time now, ConnectionId id, ByteView private_data);
+  bool reject(Time now, ConnectionId id, ByteView private_data);
   void disconnect(Time now, ConnectionId id, ByteView private_data);
   void release(Time now, ConnectionId id);
   void forget_pair(ConnectionId id);

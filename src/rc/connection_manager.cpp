@@ -415,18 +415,25 @@ Result<void> ConnectionManager::Machine::establish(Time, ConnectionId id) {
   return {};
 }
 
-void ConnectionManager::Machine::reject(Time, ConnectionId id, ByteView private_data) {
+bool ConnectionManager::Machine::reject(Time now, ConnectionId id, ByteView private_data) {
   CmRecord* record = find(id);
-  if (record == nullptr || record->state != CmState::kRequestReceived) return;
+  if (record == nullptr) return false;
+  if (record->state == CmState::kReplyReceived) {
+    send_reject(*record, CmMessageKind::kRep, CmRejectReason::kConsumerDefined, private_data);
+    rest(now, *record);
+    return true;
+  }
+  if (record->state != CmState::kRequestReceived) return false;
   send_reject(*record, CmMessageKind::kReq, CmRejectReason::kConsumerDefined, private_data);
   erase(*record);
+  return true;
 }
 
 void ConnectionManager::Machine::disconnect(Time now, ConnectionId id, ByteView private_data) {
   CmRecord* record = find(id);
   if (record == nullptr) return;
   switch (record->state) {
-    case CmState::kRequestReceived: return reject(now, id, private_data);
+    case CmState::kRequestReceived: reject(now, id, private_data); return;
     case CmState::kRequestSent:
       send_reject(*record, CmMessageKind::kReq, CmRejectReason::kTimeout);
       return fail(now, *record, {.kind = ConnectionEvent::Kind::kDisconnected});
@@ -504,8 +511,8 @@ void ConnectionManager::stop_listening(ServiceId service) { machine_->services.e
 Result<void> ConnectionManager::accept(Time now, ConnectionId id, const ConnectionParameters& parameters) {
   return machine_->accept(now, id, parameters);
 }
-void ConnectionManager::reject(Time now, ConnectionId id, ByteView private_data) {
-  machine_->reject(now, id, private_data);
+bool ConnectionManager::reject(Time now, ConnectionId id, ByteView private_data) {
+  return machine_->reject(now, id, private_data);
 }
 
 Result<ConnectionId> ConnectionManager::connect(Time now, const wire::Gid& remote, ServiceId service,

@@ -115,7 +115,8 @@ class ConnectionManager {
   void stop_listening(std::uint16_t port) { stop_listening(wire::rdma_service(port)); }
   // After a failure the request still waits for accept() or reject().
   Result<void> accept(Time now, ConnectionId id, const ConnectionParameters& parameters);
-  void reject(Time now, ConnectionId id, ByteView private_data);
+  // Also active, after kResponse. False: there is nothing that could be rejected.
+  bool reject(Time now, ConnectionId id, ByteView private_data);
 
   // --- active ---
   Result<ConnectionId> connect(Time now, const wire::Gid& remote, ServiceId service,

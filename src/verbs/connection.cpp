@@ -363,7 +363,8 @@ SLUICE_VERB int rdma_reject(rdma_cm_id* handle, const void* data, std::uint8_t l
     service().resolutions.erase(id.resolution->value);
     id.resolution.reset();
   } else if (id.connection) {
-    manager_of(id).reject(nic.now(), *id.connection, private_data);
+    if (!manager_of(id).reject(nic.now(), *id.connection, private_data))
+      return failed(EINVAL, "rdma_cm: neither a request nor a reply waits here");
     service().connections.erase(id.connection->value);
     id.connection.reset();
     id.unanswered = false;

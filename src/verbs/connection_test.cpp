@@ -269,5 +269,44 @@ TEST_F(Connections, TellWhatThePeerHasAskedFor) {
   ASSERT_EQ(rdma_destroy_id(listener), 0);
 }
 
+TEST_F(Connections, MayBeRejectedByWhoAskedAndSeesTheAnswer) {
+  rdma_cm_id* const listener = listening(7313);
+  rdma_cm_id* const active = resolved(7313);
+  rdma_conn_param parameters{};
+  parameters.qp_num = 0x123;  // one of the program's own, that rdma_cm knows nothing of
+  ASSERT_EQ(rdma_connect(active, &parameters), 0);
+  rdma_cm_id* const passive = expect(server, RDMA_CM_EVENT_CONNECT_REQUEST);
+  make_queue_pair(passive);
+  ASSERT_EQ(rdma_accept(passive, &parameters), 0);
+  expect(client, RDMA_CM_EVENT_CONNECT_RESPONSE);
+  ASSERT_EQ(rdma_reject(active, "no", 3), 0);
+  rdma_cm_event* event = nullptr;
+  ASSERT_TRUE(is_readable(server, 20'000));
+  ASSERT_EQ(rdma_get_cm_event(server, &event), 0);
+  EXPECT_STREQ(rdma_event_str(event->event), "RDMA_CM_EVENT_REJECTED");
+  EXPECT_STREQ(static_cast<const char*>(event->param.conn.private_data), "no");
+  ASSERT_EQ(rdma_ack_cm_event(event), 0);
+  EXPECT_EQ(rdma_destroy_id(active), 0);
+  destroy(passive);
+  ASSERT_EQ(rdma_destroy_id(listener), 0);
+}
+
+TEST_F(Connections, ThatAreEstablishedCannotBeRejected) {
+  rdma_cm_id* const listener = listening(7314);
+  rdma_cm_id* const active = connecting(7314);
+  rdma_cm_id* const passive = accepting();
+  for (rdma_cm_id* const id : {active, passive}) {
+    errno = 0;
+    EXPECT_EQ(rdma_reject(id, nullptr, 0), -1);
+    EXPECT_EQ(errno, EINVAL);
+  }
+  ASSERT_EQ(rdma_disconnect(active), 0);
+  expect(client, RDMA_CM_EVENT_DISCONNECTED);
+  expect(server, RDMA_CM_EVENT_DISCONNECTED);
+  destroy(active);
+  destroy(passive);
+  ASSERT_EQ(rdma_destroy_id(listener), 0);
+}
+
 }  // namespace
 }  // namespace sluice::verbs::test
