@@ -147,6 +147,13 @@ void set_any_port(ConnectionId& id, const wire::Gid& own) {
   } while (!take_service(s, nic_of(id), service_of(id), id.port_lock));
 }
 
+// There is only one.
+void take_device(rdma_cm_id& id) {
+  id.verbs = open_context();
+  if (id.pd == nullptr) id.pd = default_domain(id.verbs);
+  id.port_num = 1;
+}
+
 int bind_to(ConnectionId& id, const sockaddr* address) {
   const auto gid = gid_of(address);
   if (!gid) return failed(EAFNOSUPPORT, "rdma_cm: IPv4 and IPv6 addresses only");
@@ -265,10 +272,9 @@ SLUICE_VERB int rdma_destroy_id(rdma_cm_id* handle) {
 
 SLUICE_VERB int rdma_bind_addr(rdma_cm_id* handle, sockaddr* address) {
   ConnectionId& id = ConnectionId::of(handle);
-  handle->verbs = open_context();
+  take_device(*handle);
   if (bind_to(id, address) != 0) return -1;
   expect_listener(id);
-  handle->port_num = 1;
   return 0;
 }
 
@@ -276,8 +282,7 @@ SLUICE_VERB int rdma_resolve_addr(rdma_cm_id* handle, sockaddr* source, sockaddr
   ConnectionId& id = ConnectionId::of(handle);
   auto gid = gid_of(destination);
   if (!gid) return failed(EAFNOSUPPORT, "rdma_cm: IPv4 and IPv6 addresses only");
-  handle->verbs = open_context();
-  handle->port_num = 1;
+  take_device(*handle);
   ProcessNic& nic = nic_of(id);
   if (source != nullptr && bind_to(id, source) != 0) return -1;
   const wire::Gid own = own_gid(nic, gid->is_v4());

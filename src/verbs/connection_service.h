@@ -50,6 +50,8 @@ struct Service {
 Service& service();
 // The device, opened at first use. Null: there is none, and errno says so.
 ibv_context* open_context();
+// Where programs give no protection domain: one for all. Null: errno says why.
+ibv_pd* default_domain(ibv_context* context);
 ProcessNic& nic_of(const ConnectionId& id);
 rc::ConnectionManager& manager_of(const ConnectionId& id);
 wire::Gid own_gid(const ProcessNic& nic, bool v4);

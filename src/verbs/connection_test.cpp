@@ -269,6 +269,22 @@ TEST_F(Connections, TellWhatThePeerHasAskedFor) {
   ASSERT_EQ(rdma_destroy_id(listener), 0);
 }
 
+TEST_F(Connections, HaveAProtectionDomainAsSoonAsADevice) {
+  rdma_cm_id* const listener = listening(7312);
+  EXPECT_NE(listener->pd, nullptr);
+  rdma_cm_id* const active = resolved(7312);
+  EXPECT_NE(active->pd, nullptr);
+  make_queue_pair(active);
+  rdma_conn_param parameters{};
+  ASSERT_EQ(rdma_connect(active, &parameters), 0);
+  rdma_cm_id* const passive = expect(server, RDMA_CM_EVENT_CONNECT_REQUEST);
+  EXPECT_NE(passive->pd, nullptr);
+  EXPECT_EQ(rdma_destroy_id(passive), 0);
+  expect(client, RDMA_CM_EVENT_REJECTED);
+  destroy(active);
+  ASSERT_EQ(rdma_destroy_id(listener), 0);
+}
+
 TEST_F(Connections, MayBeRejectedByWhoAskedAndSeesTheAnswer) {
   rdma_cm_id* const listener = listening(7313);
   rdma_cm_id* const active = resolved(7313);
