@@ -230,6 +230,7 @@ SLUICE_VERB int rdma_create_id(rdma_event_channel* channel, rdma_cm_id** out, vo
   auto id = std::make_unique<ConnectionId>();
   id->synchronous = channel == nullptr;
   id->abi.channel = channel == nullptr ? rdma_create_event_channel() : channel;
+  if (id->abi.channel == nullptr) return -1;
   id->abi.context = context;
   id->abi.ps = space;
   id->abi.qp_type = space == RDMA_PS_UDP ? IBV_QPT_UD : IBV_QPT_RC;
@@ -454,10 +455,15 @@ SLUICE_VERB int rdma_get_request(rdma_cm_id* listener, rdma_cm_id** out) {
   if (!ConnectionId::of(listener).synchronous) return failed(EINVAL, "rdma_cm: the listener has an event channel");
   if (rdma_get_cm_event(listener->channel, &event) != 0) return -1;
   ConnectionId& id = ConnectionId::of(event->id);
-  if (rdma_migrate_id(&id.abi, nullptr) != 0) return -1;  // calls on it wait for their events, too
+  const bool migrated = rdma_migrate_id(&id.abi, nullptr) == 0;  // calls on it wait for their events, too
   keep_event(id, *event);
-  if (auto attributes = ConnectionId::of(listener).queue_pairs) {
-    if (rdma_create_qp(&id.abi, listener->pd, &*attributes) != 0) return -1;
+  auto attributes = ConnectionId::of(listener).queue_pairs;
+  if (!migrated || (attributes && rdma_create_qp(&id.abi, listener->pd, &*attributes) != 0)) {
+    // Nobody has seen the request: the peer need not wait.
+    const int error = errno;
+    rdma_destroy_id(&id.abi);
+    errno = error;
+    return -1;
   }
   *out = &id.abi;
   return 0;

@@ -324,5 +324,38 @@ TEST_F(Connections, ThatAreEstablishedCannotBeRejected) {
   ASSERT_EQ(rdma_destroy_id(listener), 0);
 }
 
+TEST_F(Connections, AreRejectedWhenTheirQueuePairCannotBeMade) {
+  rdma_addrinfo hints{};
+  hints.ai_flags = RAI_PASSIVE | RAI_NUMERICHOST;
+  hints.ai_port_space = RDMA_PS_TCP;
+  rdma_addrinfo* at = nullptr;
+  ASSERT_EQ(rdma_getaddrinfo("10.77.0.9", "7315", &hints, &at), 0);
+  ibv_qp_init_attr too_much{};
+  too_much.cap = {.max_send_wr = 1 << 20, .max_recv_wr = 1, .max_send_sge = 1, .max_recv_sge = 1, .max_inline_data = 0};
+  rdma_cm_id* listener = nullptr;
+  ASSERT_EQ(rdma_create_ep(&listener, at, nullptr, &too_much), 0);
+  rdma_freeaddrinfo(at);
+  ASSERT_EQ(rdma_listen(listener, 1), 0);
+  rdma_cm_id* const active = connecting(7315);
+  rdma_cm_id* passive = nullptr;
+  ASSERT_EQ(rdma_get_request(listener, &passive), -1);
+  expect(client, RDMA_CM_EVENT_REJECTED);
+  destroy(active);
+  rdma_destroy_ep(listener);
+}
+
+TEST_F(Connections, WithoutDescriptorsHaveNoIds) {
+  const int next = dup(client->fd);
+  close(next);
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+  const rlimit few{static_cast<rlim_t>(next), before.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &few), 0);
+  rdma_cm_id* id = nullptr;
+  EXPECT_EQ(rdma_create_id(nullptr, &id, nullptr, RDMA_PS_TCP), -1);
+  EXPECT_EQ(errno, EMFILE);
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
+}
+
 }  // namespace
 }  // namespace sluice::verbs::test
