@@ -316,7 +316,11 @@ SLUICE_VERB int rdma_resolve_route(rdma_cm_id* handle, int) {
 
 SLUICE_VERB int rdma_listen(rdma_cm_id* handle, int backlog) {
   ConnectionId& id = ConnectionId::of(handle);
-  if (handle->verbs == nullptr) return failed(EINVAL, "rdma_cm: bind to an address first");
+  if (handle->verbs == nullptr) {
+    sockaddr_in any{};  // as Linux
+    any.sin_family = AF_INET;
+    if (rdma_bind_addr(handle, reinterpret_cast<sockaddr*>(&any)) != 0) return -1;
+  }
   Service& s = service();
   const NicLock guard(nic_of(id).lock());
   const wire::ServiceId wanted = service_of(id);
@@ -441,6 +445,7 @@ SLUICE_VERB int rdma_get_cm_event(rdma_event_channel* handle, rdma_cm_event** ev
 }
 
 SLUICE_VERB int rdma_ack_cm_event(rdma_cm_event* handle) {
+  if (handle == nullptr) return failed(EINVAL, "rdma_cm: no event to acknowledge");
   CmEvent& event = CmEvent::of(handle);
   {
     const NicLock guard(Context::of(open_context()).nic->lock());

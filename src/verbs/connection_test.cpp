@@ -357,5 +357,24 @@ TEST_F(Connections, WithoutDescriptorsHaveNoIds) {
   ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
 }
 
+TEST_F(Connections, AreListenedForAtAnyPortByWhoHasNotChosenOne) {
+  rdma_cm_id* listener = nullptr;
+  ASSERT_EQ(rdma_create_id(server, &listener, nullptr, RDMA_PS_TCP), 0);
+  ASSERT_EQ(rdma_listen(listener, 1), 0);
+  const std::uint16_t port = ntohs(rdma_get_src_port(listener));
+  ASSERT_NE(port, 0);
+  rdma_cm_id* const active = connecting(port);
+  EXPECT_EQ(rdma_destroy_id(expect(server, RDMA_CM_EVENT_CONNECT_REQUEST)), 0);
+  expect(client, RDMA_CM_EVENT_REJECTED);
+  destroy(active);
+  ASSERT_EQ(rdma_destroy_id(listener), 0);
+}
+
+TEST_F(Connections, HaveNoEventAtNoAddress) {
+  errno = 0;
+  EXPECT_EQ(rdma_ack_cm_event(nullptr), -1);
+  EXPECT_EQ(errno, EINVAL);
+}
+
 }  // namespace
 }  // namespace sluice::verbs::test
