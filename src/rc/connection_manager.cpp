@@ -376,7 +376,8 @@ Result<ConnectionId> ConnectionManager::Machine::connect(Time now, const wire::G
   r.peer_response_code = code_of_duration(std::clamp(p.response_timeout, kShortestWait, kLongestWait));
   r.wait = wire::cm_timeout(r.peer_response_code);
   r.max_retries = p.max_retries;
-  send_request(now, r, p, static_cast<std::uint16_t>(kFirstEphemeralPort | rng_.next()));
+  const auto any_port = static_cast<std::uint16_t>(kFirstEphemeralPort | rng_.next());
+  send_request(now, r, p, p.source_port != 0 ? p.source_port : any_port);
   return r.id;
 }
 

@@ -55,6 +55,7 @@ struct ConnectionParameters {
       ack_timeout{};           // the queue pair's, as a code; absent: kDefaultAckTimeout, or what the REQ says
   std::uint32_t path_mtu = 0;  // connect(): 0 is the adapter's. accept() takes the REQ's.
   std::uint8_t traffic_class = 0;
+  std::uint16_t source_port = 0;                            // connect(): ours, as the peer shall see it; 0: random
   Duration response_timeout = Duration::milliseconds(200);  // rounded up to a code
   std::uint8_t max_retries = 10;                            // at most 15
   Duration patience{};  // connect(): so long a peer where nobody listens is asked again; the time above ends it, too
@@ -65,8 +66,9 @@ struct ConnectionEvent {
   Kind kind{};
   ConnectionId id{};
   wire::Gid remote{};
-  ServiceId service{};     // kRequest: what it asks for
-  std::uint16_t port = 0;  // kRequest: … as a port, 0 if it is none
+  ServiceId service{};            // kRequest: what it asks for
+  std::uint16_t port = 0;         // kRequest: … as a port, 0 if it is none
+  std::uint16_t remote_port = 0;  // kRequest: the peer's own
   Qpn local_qpn{};
   Qpn remote_qpn{};
   Psn send_psn{};                        // where the peer wants us to begin

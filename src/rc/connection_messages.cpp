@@ -64,10 +64,12 @@ void ConnectionManager::Machine::on(Time now, const Incoming& in, const wire::Cm
   take_request(record, in, req);
   know_peer(record);
   const bool ip = is_ip_service(req.service_id);
+  const auto header = ip ? wire::IpCmHeader::parse(req.private_data.data()) : std::nullopt;
   tell(record,
        {.kind = Kind::kRequest,
         .service = req.service_id,
         .port = static_cast<std::uint16_t>(ip ? req.service_id.value : 0),
+        .remote_port = header ? header->source_port : std::uint16_t{0},
         .private_data = {req.private_data.begin() + (ip ? wire::IpCmHeader::kSize : 0), req.private_data.end()}});
 }
 

@@ -9,7 +9,6 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
-#include <limits>
 #include <utility>
 
 #include "verbs/connection_addresses.h"
@@ -54,6 +53,7 @@ rc::ConnectionParameters parameters_of(const ConnectionId& id, const rdma_conn_p
 int connect(ConnectionId& id, const rdma_conn_param* conn) {
   rc::ConnectionParameters parameters = parameters_of(id, conn);
   if (knows_peer(service(), id)) parameters.patience = kLinger;
+  parameters.source_port = port_of(&id.abi.route.addr.src_addr);
   const auto connection =
       manager_of(id).connect(nic_of(id).now(), id.remote, port_of(&id.abi.route.addr.dst_addr), parameters);
   if (!connection) return failed(EINVAL, connection.error().message);
@@ -140,10 +140,7 @@ void set_any_port(ConnectionId& id, const wire::Gid& own) {
   Service& s = service();
   const NicLock guard(nic_of(id).lock());
   do {
-    const bool is_last = s.next_port == std::numeric_limits<std::uint16_t>::max();
-    const auto next = static_cast<std::uint16_t>(is_last ? 0 : s.next_port + 1);
-    s.next_port = std::max<std::uint16_t>(next, Service::kFirstEphemeral);
-    set_source(id, own, s.next_port);
+    set_source(id, own, next_port(s));
   } while (!take_service(s, nic_of(id), service_of(id), id.port_lock));
 }
 
@@ -291,7 +288,7 @@ SLUICE_VERB int rdma_resolve_addr(rdma_cm_id* handle, sockaddr* source, sockaddr
   {
     const NicLock guard(nic.lock());
     set_destination(id, *gid, port_of(destination));
-    if (handle->route.addr.src_addr.sa_family == AF_UNSPEC) set_source(id, own, 0);
+    if (handle->route.addr.src_addr.sa_family == AF_UNSPEC) set_source(id, own, next_port(service()));
     queue_event(id, RDMA_CM_EVENT_ADDR_RESOLVED);
   }
   return finish(id);

@@ -376,5 +376,18 @@ TEST_F(Connections, HaveNoEventAtNoAddress) {
   EXPECT_EQ(errno, EINVAL);
 }
 
+TEST_F(Connections, KnowThePortsOfBothEnds) {
+  rdma_cm_id* const listener = listening(7316);
+  rdma_cm_id* const active = connecting(7316);
+  rdma_cm_id* const passive = accepting();
+  EXPECT_NE(rdma_get_src_port(active), 0);
+  EXPECT_EQ(rdma_get_dst_port(passive), rdma_get_src_port(active));
+  EXPECT_EQ(ntohs(rdma_get_src_port(passive)), 7316);
+  EXPECT_EQ(ntohs(rdma_get_dst_port(active)), 7316);
+  destroy(active);
+  destroy(passive);
+  ASSERT_EQ(rdma_destroy_id(listener), 0);
+}
+
 }  // namespace
 }  // namespace sluice::verbs::test
