@@ -42,7 +42,10 @@ std::size_t Connector::poll(Time now) {
 void Connector::deliver(Time now, const ConnectionEvent& event) {
   if (event.kind == ConnectionEvent::Kind::kRequest) {
     const auto listener = listeners_.find(event.port);
-    if (listener == listeners_.end()) return manager().reject(now, event.id, {});
+    if (listener == listeners_.end()) {
+      manager().reject(now, event.id, {});
+      return;
+    }
     const Handler on_request = listener->second;
     return on_request(now, event);
   }

@@ -53,6 +53,7 @@ struct CmRecord {
   std::uint8_t rnr_retry_count = 0;
   std::uint8_t responder_resources = 0;  // READs and atomics that we accept at once
   std::uint8_t initiator_depth = 0;      // … that we start at once
+  bool peer_has_srq = false;
   std::uint8_t traffic_class = 0;
   std::uint8_t hop_limit = 64;
 
@@ -76,7 +77,7 @@ class ConnectionManager::Machine {
   Result<ConnectionId> connect(Time now, const wire::Gid& remote, ServiceId service, const ConnectionParameters& p);
   Result<void> accept(Time now, ConnectionId id, const ConnectionParameters& p);
   Result<void> establish(Time now, ConnectionId id);
-  void reject(Time now, ConnectionId id, ByteView private_data);
+  bool reject(Time now, ConnectionId id, ByteView private_data);
   void disconnect(Time now, ConnectionId id, ByteView private_data);
   void release(Time now, ConnectionId id);
   void forget_pair(ConnectionId id);

@@ -183,6 +183,9 @@ void ConnectionManager::Machine::tell(const CmRecord& record, ConnectionEvent ev
   event.send_psn = record.send_psn;
   event.responder_resources = record.responder_resources;
   event.initiator_depth = record.initiator_depth;
+  event.retry_count = record.retry_count;
+  event.rnr_retry_count = record.rnr_retry_count;
+  event.peer_has_srq = record.peer_has_srq;
   events.push_back(std::move(event));
 }
 
@@ -373,7 +376,8 @@ Result<ConnectionId> ConnectionManager::Machine::connect(Time now, const wire::G
   r.peer_response_code = code_of_duration(std::clamp(p.response_timeout, kShortestWait, kLongestWait));
   r.wait = wire::cm_timeout(r.peer_response_code);
   r.max_retries = p.max_retries;
-  send_request(now, r, p, static_cast<std::uint16_t>(kFirstEphemeralPort | rng_.next()));
+  const auto any_port = static_cast<std::uint16_t>(kFirstEphemeralPort | rng_.next());
+  send_request(now, r, p, p.source_port != 0 ? p.source_port : any_port);
   return r.id;
 }
 
@@ -412,18 +416,25 @@ Result<void> ConnectionManager::Machine::establish(Time, ConnectionId id) {
   return {};
 }
 
-void ConnectionManager::Machine::reject(Time, ConnectionId id, ByteView private_data) {
+bool ConnectionManager::Machine::reject(Time now, ConnectionId id, ByteView private_data) {
   CmRecord* record = find(id);
-  if (record == nullptr || record->state != CmState::kRequestReceived) return;
+  if (record == nullptr) return false;
+  if (record->state == CmState::kReplyReceived) {
+    send_reject(*record, CmMessageKind::kRep, CmRejectReason::kConsumerDefined, private_data);
+    rest(now, *record);
+    return true;
+  }
+  if (record->state != CmState::kRequestReceived) return false;
   send_reject(*record, CmMessageKind::kReq, CmRejectReason::kConsumerDefined, private_data);
   erase(*record);
+  return true;
 }
 
 void ConnectionManager::Machine::disconnect(Time now, ConnectionId id, ByteView private_data) {
   CmRecord* record = find(id);
   if (record == nullptr) return;
   switch (record->state) {
-    case CmState::kRequestReceived: return reject(now, id, private_data);
+    case CmState::kRequestReceived: reject(now, id, private_data); return;
     case CmState::kRequestSent:
       send_reject(*record, CmMessageKind::kReq, CmRejectReason::kTimeout);
       return fail(now, *record, {.kind = ConnectionEvent::Kind::kDisconnected});
@@ -501,8 +512,8 @@ void ConnectionManager::stop_listening(ServiceId service) { machine_->services.e
 Result<void> ConnectionManager::accept(Time now, ConnectionId id, const ConnectionParameters& parameters) {
   return machine_->accept(now, id, parameters);
 }
-void ConnectionManager::reject(Time now, ConnectionId id, ByteView private_data) {
-  machine_->reject(now, id, private_data);
+bool ConnectionManager::reject(Time now, ConnectionId id, ByteView private_data) {
+  return machine_->reject(now, id, private_data);
 }
 
 Result<ConnectionId> ConnectionManager::connect(Time now, const wire::Gid& remote, ServiceId service,

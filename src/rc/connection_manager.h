@@ -55,6 +55,7 @@ struct ConnectionParameters {
       ack_timeout{};           // the queue pair's, as a code; absent: kDefaultAckTimeout, or what the REQ says
   std::uint32_t path_mtu = 0;  // connect(): 0 is the adapter's. accept() takes the REQ's.
   std::uint8_t traffic_class = 0;
+  std::uint16_t source_port = 0;                            // connect(): ours, as the peer shall see it; 0: random
   Duration response_timeout = Duration::milliseconds(200);  // rounded up to a code
   std::uint8_t max_retries = 10;                            // at most 15
   Duration patience{};  // connect(): so long a peer where nobody listens is asked again; the time above ends it, too
@@ -65,8 +66,9 @@ struct ConnectionEvent {
   Kind kind{};
   ConnectionId id{};
   wire::Gid remote{};
-  ServiceId service{};     // kRequest: what it asks for
-  std::uint16_t port = 0;  // kRequest: … as a port, 0 if it is none
+  ServiceId service{};            // kRequest: what it asks for
+  std::uint16_t port = 0;         // kRequest: … as a port, 0 if it is none
+  std::uint16_t remote_port = 0;  // kRequest: the peer's own
   Qpn local_qpn{};
   Qpn remote_qpn{};
   Psn send_psn{};                        // where the peer wants us to begin
@@ -74,6 +76,9 @@ struct ConnectionEvent {
   // kRequest: the most that accept() can get; later: what has been agreed, from our side.
   std::uint8_t responder_resources = 0;
   std::uint8_t initiator_depth = 0;
+  std::uint8_t retry_count = 0;      // of our queue pair: what the REQ asks for
+  std::uint8_t rnr_retry_count = 0;  // … and what the peer asks for
+  bool peer_has_srq = false;
   std::vector<std::uint8_t> private_data{};
 };
 
@@ -112,7 +117,8 @@ class ConnectionManager {
   void stop_listening(std::uint16_t port) { stop_listening(wire::rdma_service(port)); }
   // After a failure the request still waits for accept() or reject().
   Result<void> accept(Time now, ConnectionId id, const ConnectionParameters& parameters);
-  void reject(Time now, ConnectionId id, ByteView private_data);
+  // Also active, after kResponse. False: there is nothing that could be rejected.
+  bool reject(Time now, ConnectionId id, ByteView private_data);
 
   // --- active ---
   Result<ConnectionId> connect(Time now, const wire::Gid& remote, ServiceId service,

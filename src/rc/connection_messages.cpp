@@ -64,10 +64,12 @@ void ConnectionManager::Machine::on(Time now, const Incoming& in, const wire::Cm
   take_request(record, in, req);
   know_peer(record);
   const bool ip = is_ip_service(req.service_id);
+  const auto header = ip ? wire::IpCmHeader::parse(req.private_data.data()) : std::nullopt;
   tell(record,
        {.kind = Kind::kRequest,
         .service = req.service_id,
         .port = static_cast<std::uint16_t>(ip ? req.service_id.value : 0),
+        .remote_port = header ? header->source_port : std::uint16_t{0},
         .private_data = {req.private_data.begin() + (ip ? wire::IpCmHeader::kSize : 0), req.private_data.end()}});
 }
 
@@ -116,6 +118,7 @@ void ConnectionManager::Machine::take_request(CmRecord& record, const Incoming& 
   record.ack_timeout = req.primary.local_ack_timeout != 0 ? req.primary.local_ack_timeout : kDefaultAckTimeout;
   record.retry_count = req.retry_count;
   record.rnr_retry_count = req.rnr_retry_count;
+  record.peer_has_srq = req.srq;
   record.responder_resources = limit_reads(req.initiator_depth);
   record.initiator_depth = limit_reads(req.responder_resources);
   record.traffic_class = req.primary.traffic_class;
@@ -179,6 +182,7 @@ void ConnectionManager::Machine::on_first_reply(Time now, CmRecord& record, cons
   record.remote_qpn = rep.local_qpn;
   record.send_psn = rep.starting_psn;
   record.rnr_retry_count = rep.rnr_retry_count;
+  record.peer_has_srq = rep.srq;
   record.responder_resources = std::min(record.responder_resources, rep.initiator_depth);
   record.initiator_depth = std::min(record.initiator_depth, rep.responder_resources);
   if (!record.own_ack_timeout) record.ack_timeout = with_ack_delay(record.ack_timeout, rep.target_ack_delay);

@@ -9,7 +9,6 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
-#include <limits>
 #include <utility>
 
 #include "verbs/connection_addresses.h"
@@ -54,6 +53,7 @@ rc::ConnectionParameters parameters_of(const ConnectionId& id, const rdma_conn_p
 int connect(ConnectionId& id, const rdma_conn_param* conn) {
   rc::ConnectionParameters parameters = parameters_of(id, conn);
   if (knows_peer(service(), id)) parameters.patience = kLinger;
+  parameters.source_port = port_of(&id.abi.route.addr.src_addr);
   const auto connection =
       manager_of(id).connect(nic_of(id).now(), id.remote, port_of(&id.abi.route.addr.dst_addr), parameters);
   if (!connection) return failed(EINVAL, connection.error().message);
@@ -140,11 +140,15 @@ void set_any_port(ConnectionId& id, const wire::Gid& own) {
   Service& s = service();
   const NicLock guard(nic_of(id).lock());
   do {
-    const bool is_last = s.next_port == std::numeric_limits<std::uint16_t>::max();
-    const auto next = static_cast<std::uint16_t>(is_last ? 0 : s.next_port + 1);
-    s.next_port = std::max<std::uint16_t>(next, Service::kFirstEphemeral);
-    set_source(id, own, s.next_port);
+    set_source(id, own, next_port(s));
   } while (!take_service(s, nic_of(id), service_of(id), id.port_lock));
+}
+
+// There is only one.
+void take_device(rdma_cm_id& id) {
+  id.verbs = open_context();
+  if (id.pd == nullptr) id.pd = default_domain(id.verbs);
+  id.port_num = 1;
 }
 
 int bind_to(ConnectionId& id, const sockaddr* address) {
@@ -223,6 +227,7 @@ SLUICE_VERB int rdma_create_id(rdma_event_channel* channel, rdma_cm_id** out, vo
   auto id = std::make_unique<ConnectionId>();
   id->synchronous = channel == nullptr;
   id->abi.channel = channel == nullptr ? rdma_create_event_channel() : channel;
+  if (id->abi.channel == nullptr) return -1;
   id->abi.context = context;
   id->abi.ps = space;
   id->abi.qp_type = space == RDMA_PS_UDP ? IBV_QPT_UD : IBV_QPT_RC;
@@ -265,10 +270,9 @@ SLUICE_VERB int rdma_destroy_id(rdma_cm_id* handle) {
 
 SLUICE_VERB int rdma_bind_addr(rdma_cm_id* handle, sockaddr* address) {
   ConnectionId& id = ConnectionId::of(handle);
-  handle->verbs = open_context();
+  take_device(*handle);
   if (bind_to(id, address) != 0) return -1;
   expect_listener(id);
-  handle->port_num = 1;
   return 0;
 }
 
@@ -276,8 +280,7 @@ SLUICE_VERB int rdma_resolve_addr(rdma_cm_id* handle, sockaddr* source, sockaddr
   ConnectionId& id = ConnectionId::of(handle);
   auto gid = gid_of(destination);
   if (!gid) return failed(EAFNOSUPPORT, "rdma_cm: IPv4 and IPv6 addresses only");
-  handle->verbs = open_context();
-  handle->port_num = 1;
+  take_device(*handle);
   ProcessNic& nic = nic_of(id);
   if (source != nullptr && bind_to(id, source) != 0) return -1;
   const wire::Gid own = own_gid(nic, gid->is_v4());
@@ -285,7 +288,7 @@ SLUICE_VERB int rdma_resolve_addr(rdma_cm_id* handle, sockaddr* source, sockaddr
   {
     const NicLock guard(nic.lock());
     set_destination(id, *gid, port_of(destination));
-    if (handle->route.addr.src_addr.sa_family == AF_UNSPEC) set_source(id, own, 0);
+    if (handle->route.addr.src_addr.sa_family == AF_UNSPEC) set_source(id, own, next_port(service()));
     queue_event(id, RDMA_CM_EVENT_ADDR_RESOLVED);
   }
   return finish(id);
@@ -310,7 +313,11 @@ SLUICE_VERB int rdma_resolve_route(rdma_cm_id* handle, int) {
 
 SLUICE_VERB int rdma_listen(rdma_cm_id* handle, int backlog) {
   ConnectionId& id = ConnectionId::of(handle);
-  if (handle->verbs == nullptr) return failed(EINVAL, "rdma_cm: bind to an address first");
+  if (handle->verbs == nullptr) {
+    sockaddr_in any{};  // as Linux
+    any.sin_family = AF_INET;
+    if (rdma_bind_addr(handle, reinterpret_cast<sockaddr*>(&any)) != 0) return -1;
+  }
   Service& s = service();
   const NicLock guard(nic_of(id).lock());
   const wire::ServiceId wanted = service_of(id);
@@ -363,7 +370,8 @@ SLUICE_VERB int rdma_reject(rdma_cm_id* handle, const void* data, std::uint8_t l
     service().resolutions.erase(id.resolution->value);
     id.resolution.reset();
   } else if (id.connection) {
-    manager_of(id).reject(nic.now(), *id.connection, private_data);
+    if (!manager_of(id).reject(nic.now(), *id.connection, private_data))
+      return failed(EINVAL, "rdma_cm: neither a request nor a reply waits here");
     service().connections.erase(id.connection->value);
     id.connection.reset();
     id.unanswered = false;
@@ -434,6 +442,7 @@ SLUICE_VERB int rdma_get_cm_event(rdma_event_channel* handle, rdma_cm_event** ev
 }
 
 SLUICE_VERB int rdma_ack_cm_event(rdma_cm_event* handle) {
+  if (handle == nullptr) return failed(EINVAL, "rdma_cm: no event to acknowledge");
   CmEvent& event = CmEvent::of(handle);
   {
     const NicLock guard(Context::of(open_context()).nic->lock());
@@ -448,10 +457,15 @@ SLUICE_VERB int rdma_get_request(rdma_cm_id* listener, rdma_cm_id** out) {
   if (!ConnectionId::of(listener).synchronous) return failed(EINVAL, "rdma_cm: the listener has an event channel");
   if (rdma_get_cm_event(listener->channel, &event) != 0) return -1;
   ConnectionId& id = ConnectionId::of(event->id);
-  if (rdma_migrate_id(&id.abi, nullptr) != 0) return -1;  // calls on it wait for their events, too
+  const bool migrated = rdma_migrate_id(&id.abi, nullptr) == 0;  // calls on it wait for their events, too
   keep_event(id, *event);
-  if (auto attributes = ConnectionId::of(listener).queue_pairs) {
-    if (rdma_create_qp(&id.abi, listener->pd, &*attributes) != 0) return -1;
+  auto attributes = ConnectionId::of(listener).queue_pairs;
+  if (!migrated || (attributes && rdma_create_qp(&id.abi, listener->pd, &*attributes) != 0)) {
+    // Nobody has seen the request: the peer need not wait.
+    const int error = errno;
+    rdma_destroy_id(&id.abi);
+    errno = error;
+    return -1;
   }
   *out = &id.abi;
   return 0;
@@ -501,9 +515,7 @@ SLUICE_VERB int rdma_init_qp_attr(rdma_cm_id* handle, ibv_qp_attr* attributes, i
     attributes->ah_attr.grh.sgid_index = found->source_gid_index.value_or(0);
     attributes->ah_attr.grh.hop_limit = found->hop_limit.value_or(64);
     attributes->ah_attr.grh.traffic_class = found->traffic_class.value_or(0);
-    const std::uint32_t mtu = found->path_mtu.value_or(1024);
-    attributes->path_mtu = IBV_MTU_256;
-    while (128u << attributes->path_mtu < mtu) attributes->path_mtu = static_cast<ibv_mtu>(attributes->path_mtu + 1);
+    attributes->path_mtu = mtu_code(found->path_mtu.value_or(1024));
     attributes->dest_qp_num = found->remote_qpn->value;
     attributes->rq_psn = found->receive_psn->value();
     attributes->max_dest_rd_atomic = found->max_reads_in.value_or(0);

@@ -62,6 +62,7 @@ struct ConnectionId {
   // Guarded:
   std::optional<rc::ConnectionId> connection{};
   std::optional<rc::ResolutionId> resolution{};  // of a datagram id
+  bool incoming = false;                         // the peer has asked
   bool unanswered = false;                       // a request that has been neither accepted nor rejected
   std::optional<wire::ServiceId> listening{};
   std::uint32_t backlog = 0;      // of a listener: how many requests may wait to be fetched

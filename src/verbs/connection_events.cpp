@@ -36,6 +36,9 @@ std::unique_ptr<CmEvent> translate(const rc::ConnectionEvent& told, ConnectionId
   conn.private_data_len = static_cast<std::uint8_t>(std::min<std::size_t>(event->private_data.size(), 255));
   conn.responder_resources = told.responder_resources;
   conn.initiator_depth = told.initiator_depth;
+  conn.retry_count = told.retry_count;
+  conn.rnr_retry_count = told.rnr_retry_count;
+  conn.srq = told.peer_has_srq ? 1 : 0;
   conn.qp_num = told.remote_qpn.value;
   return event;
 }
@@ -60,11 +63,13 @@ std::unique_ptr<CmEvent> translate(const rc::ResolutionEvent& told, ConnectionId
 }
 
 void take_in(Service& s, ConnectionId& id, const rc::ConnectionEvent& told) {
+  set_destination(id, told.remote, told.remote_port);
   id.connection = told.id;
   s.connections[told.id.value] = &id;
 }
 
 void take_in(Service& s, ConnectionId& id, const rc::ResolutionEvent& told) {
+  set_destination(id, told.remote, 0);
   id.resolution = told.id;
   s.resolutions[told.id.value] = &id;
 }
@@ -117,7 +122,7 @@ void on_request(Service& s, const Request& request) {
   if (parent.unfetched == parent.backlog) return turn_down(s, request);
   ++parent.unfetched;
   auto* const id = new ConnectionId;  // the program's, by the event
-  id->unanswered = true;
+  id->incoming = id->unanswered = true;
   id->abi.verbs = parent.abi.verbs;
   id->abi.channel = parent.abi.channel;
   id->abi.context = parent.abi.context;
@@ -129,7 +134,6 @@ void on_request(Service& s, const Request& request) {
       [&](const auto& told) {
         take_in(s, *id, told);
         set_source(*id, own_gid(nic_of(*id), told.remote.is_v4()), told.port);
-        set_destination(*id, told.remote, 0);
         auto event = translate(told, *id, RDMA_CM_EVENT_CONNECT_REQUEST);
         event->abi.listen_id = &parent.abi;
         queue_event(parent, std::move(event));
@@ -239,6 +243,14 @@ wire::ServiceId service_of(const ConnectionId& id) {
   return id.is_datagram() ? wire::rdma_datagram_service(port) : wire::rdma_service(port);
 }
 
+// Begins where no other process of this host is likely to be: several may have one address.
+std::uint16_t next_port(Service& s) {
+  constexpr std::uint32_t kPortsEach = 257;
+  const std::uint32_t next = s.last_port == 0 ? static_cast<std::uint32_t>(getpid()) * kPortsEach : s.last_port + 1u;
+  s.last_port = static_cast<std::uint16_t>(Service::kFirstEphemeral | next);
+  return s.last_port;
+}
+
 Result<void> listen_at(ProcessNic& nic, wire::ServiceId service) {
   rc::ConnectionManager& connections = nic.adapter().connections();
   return is_datagram(service) ? connections.resolver().listen(service) : connections.listen(service);
@@ -284,8 +296,8 @@ void forget_events(const ConnectionId& id) {
 }
 
 void remember_peer(Service& s, const ConnectionId& id) {
+  if (id.incoming) return;
   const std::uint16_t port = port_of(&id.abi.route.addr.dst_addr);
-  if (port == 0) return;  // the peer asked
   const Time now = nic_of(id).now();
   std::erase_if(s.acquaintances,
                 [&](const auto& a) { return a.until < now || (a.remote == id.remote && a.port == port); });
@@ -297,7 +309,7 @@ bool knows_peer(const Service& s, const ConnectionId& id) {
   const Time now = nic_of(id).now();
   const auto same = [&](const auto& entry) {
     const ConnectionId& other = *entry.second;
-    return other.remote == id.remote && port_of(&other.abi.route.addr.dst_addr) == port;
+    return !other.incoming && other.remote == id.remote && port_of(&other.abi.route.addr.dst_addr) == port;
   };
   return std::ranges::any_of(s.connections, same) || std::ranges::any_of(s.resolutions, same) ||
          std::ranges::any_of(s.acquaintances,

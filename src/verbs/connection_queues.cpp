@@ -8,14 +8,10 @@
 #include <cstring>
 #include <mutex>
 
-#include "verbs/connection.h"
+#include "verbs/connection_service.h"
 
-using namespace sluice;
-using namespace sluice::verbs;
+namespace sluice::verbs {
 
-namespace {
-
-// Where programs give no protection domain: one for all. Null: errno says why.
 ibv_pd* default_domain(ibv_context* context) {
   static std::mutex mutex;
   static ibv_pd* domain = nullptr;
@@ -23,6 +19,13 @@ ibv_pd* default_domain(ibv_context* context) {
   if (domain == nullptr) domain = ibv_alloc_pd(context);
   return domain;
 }
+
+}  // namespace sluice::verbs
+
+using namespace sluice;
+using namespace sluice::verbs;
+
+namespace {
 
 bool make_completion_queue(rdma_cm_id* id, std::uint32_t entries, ibv_comp_channel*& channel, ibv_cq*& cq) {
   channel = ibv_create_comp_channel(id->verbs);

@@ -30,7 +30,7 @@ struct Service {
   std::map<wire::ServiceId, ConnectionId*> listeners{};
   std::map<std::uint32_t, ConnectionId*> connections{};  // by rc::ConnectionId
   std::map<std::uint32_t, ConnectionId*> resolutions{};  // by rc::ResolutionId
-  std::uint16_t next_port = kFirstEphemeral;
+  std::uint16_t last_port = 0;                           // that has been given to an id of ours which asked for any
   // Services whose listener is gone or not there yet, until when requests for them wait for one, and those that do.
   struct Lingering {
     Time until{};
@@ -50,12 +50,15 @@ struct Service {
 Service& service();
 // The device, opened at first use. Null: there is none, and errno says so.
 ibv_context* open_context();
+// Where programs give no protection domain: one for all. Null: errno says why.
+ibv_pd* default_domain(ibv_context* context);
 ProcessNic& nic_of(const ConnectionId& id);
 rc::ConnectionManager& manager_of(const ConnectionId& id);
 wire::Gid own_gid(const ProcessNic& nic, bool v4);
 void set_source(ConnectionId& id, const wire::Gid& gid, std::uint16_t port);
 void set_destination(ConnectionId& id, const wire::Gid& gid, std::uint16_t port);
 wire::ServiceId service_of(const ConnectionId& id);  // at its own port
+std::uint16_t next_port(Service& s);                 // for who asks for any; REQUIRES the lock
 Result<void> listen_at(ProcessNic& nic, wire::ServiceId service);
 
 // All below REQUIRE the lock.

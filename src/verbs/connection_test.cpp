@@ -2,8 +2,12 @@
 #include <arpa/inet.h>
 #include <poll.h>
 #include <rdma/rdma_cma.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include <cerrno>
+#include <cstring>
+#include <utility>
 
 #include "verbs/loopback_pair.h"
 
@@ -58,7 +62,7 @@ class Connections : public testing::Test {
     rdma_ack_cm_event(event);
     return id;
   }
-  rdma_cm_id* connecting(std::uint16_t port) const {
+  rdma_cm_id* resolved(std::uint16_t port) const {
     rdma_cm_id* id = nullptr;
     EXPECT_EQ(rdma_create_id(client, &id, nullptr, RDMA_PS_TCP), 0);
     sockaddr_in to = address(port);
@@ -66,12 +70,28 @@ class Connections : public testing::Test {
     expect(client, RDMA_CM_EVENT_ADDR_RESOLVED);
     EXPECT_EQ(rdma_resolve_route(id, 2000), 0);
     expect(client, RDMA_CM_EVENT_ROUTE_RESOLVED);
+    return id;
+  }
+  static void make_queue_pair(rdma_cm_id* id, ibv_srq* srq = nullptr) {
     ibv_qp_init_attr init{};
     init.cap = {.max_send_wr = 4, .max_recv_wr = 4, .max_send_sge = 1, .max_recv_sge = 1, .max_inline_data = 0};
     init.qp_type = IBV_QPT_RC;
+    init.srq = srq;
     EXPECT_EQ(rdma_create_qp(id, nullptr, &init), 0);
-    rdma_conn_param parameters{};
+  }
+  rdma_cm_id* connecting(std::uint16_t port, rdma_conn_param parameters = {}) const {
+    rdma_cm_id* const id = resolved(port);
+    make_queue_pair(id);
     EXPECT_EQ(rdma_connect(id, &parameters), 0);
+    return id;
+  }
+  // The other end of a connection that is asked for.
+  rdma_cm_id* accepting(rdma_conn_param parameters = {}) const {
+    rdma_cm_id* const id = expect(server, RDMA_CM_EVENT_CONNECT_REQUEST);
+    make_queue_pair(id);
+    EXPECT_EQ(rdma_accept(id, &parameters), 0);
+    expect(client, RDMA_CM_EVENT_ESTABLISHED);
+    expect(server, RDMA_CM_EVENT_ESTABLISHED);
     return id;
   }
   static void destroy(rdma_cm_id* id) {
@@ -181,6 +201,192 @@ TEST_F(Connections, TakeTheirEventsAlongWhenTheirIdIsDestroyed) {
   EXPECT_TRUE(is_readable(client));
   ASSERT_EQ(rdma_destroy_id(id), 0);
   EXPECT_FALSE(is_readable(client));
+}
+
+TEST_F(Connections, SayHowTheirQueuePairsAreSetUp) {
+  rdma_cm_id* const listener = listening(7310);
+  rdma_conn_param parameters{};
+  parameters.responder_resources = parameters.initiator_depth = 3;
+  parameters.retry_count = 5;
+  parameters.rnr_retry_count = 6;
+  rdma_cm_id* const active = connecting(7310, parameters);
+  rdma_cm_id* const passive = accepting(parameters);
+  ibv_gid own;
+  ASSERT_EQ(ibv_query_gid(device, 1, kGidIndex, &own), 0);
+  for (const auto& [id, other] : {std::pair(active, passive), std::pair(passive, active)}) {
+    ibv_qp_attr a{};
+    ibv_qp_init_attr init{};
+    ASSERT_EQ(ibv_query_qp(id->qp, &a, IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU, &init), 0);
+    EXPECT_EQ(a.qp_state, IBV_QPS_RTS);
+    EXPECT_EQ(a.path_mtu, IBV_MTU_4096);
+    EXPECT_EQ(a.dest_qp_num, other->qp->qp_num);
+    EXPECT_EQ(a.ah_attr.is_global, 1);
+    EXPECT_EQ(a.ah_attr.port_num, 1);
+    EXPECT_EQ(std::memcmp(a.ah_attr.grh.dgid.raw, own.raw, sizeof own), 0);
+    EXPECT_EQ(a.ah_attr.grh.sgid_index, kGidIndex);
+    EXPECT_EQ(a.max_rd_atomic, 3);
+    EXPECT_EQ(a.max_dest_rd_atomic, 3);
+    EXPECT_EQ(a.retry_cnt, 5);
+    EXPECT_EQ(a.rnr_retry, 6);
+    EXPECT_NE(a.timeout, 0);
+  }
+  destroy(active);
+  destroy(passive);
+  ASSERT_EQ(rdma_destroy_id(listener), 0);
+}
+
+TEST_F(Connections, TellWhatThePeerHasAskedFor) {
+  rdma_cm_id* const listener = listening(7311);
+  rdma_conn_param parameters{};
+  parameters.retry_count = 5;
+  parameters.rnr_retry_count = 6;
+  rdma_cm_id* const active = connecting(7311, parameters);
+  rdma_cm_event* event = nullptr;
+  ASSERT_TRUE(is_readable(server, 20'000));
+  ASSERT_EQ(rdma_get_cm_event(server, &event), 0);
+  EXPECT_EQ(event->param.conn.retry_count, 5);
+  EXPECT_EQ(event->param.conn.rnr_retry_count, 6);
+  EXPECT_EQ(event->param.conn.srq, 0);
+  rdma_cm_id* const passive = event->id;
+  ASSERT_EQ(rdma_ack_cm_event(event), 0);
+
+  ibv_srq_init_attr wanted{.srq_context = nullptr, .attr = {.max_wr = 4, .max_sge = 1, .srq_limit = 0}};
+  ibv_pd* const pd = ibv_alloc_pd(passive->verbs);
+  ibv_srq* const srq = ibv_create_srq(pd, &wanted);
+  make_queue_pair(passive, srq);
+  parameters.rnr_retry_count = 4;
+  ASSERT_EQ(rdma_accept(passive, &parameters), 0);
+  ASSERT_TRUE(is_readable(client, 20'000));
+  ASSERT_EQ(rdma_get_cm_event(client, &event), 0);
+  EXPECT_EQ(event->event, RDMA_CM_EVENT_ESTABLISHED);
+  EXPECT_EQ(event->param.conn.rnr_retry_count, 4);
+  EXPECT_EQ(event->param.conn.srq, 1);
+  ASSERT_EQ(rdma_ack_cm_event(event), 0);
+  destroy(active);
+  destroy(passive);
+  EXPECT_EQ(ibv_destroy_srq(srq), 0);
+  EXPECT_EQ(ibv_dealloc_pd(pd), 0);
+  ASSERT_EQ(rdma_destroy_id(listener), 0);
+}
+
+TEST_F(Connections, HaveAProtectionDomainAsSoonAsADevice) {
+  rdma_cm_id* const listener = listening(7312);
+  EXPECT_NE(listener->pd, nullptr);
+  rdma_cm_id* const active = resolved(7312);
+  EXPECT_NE(active->pd, nullptr);
+  make_queue_pair(active);
+  rdma_conn_param parameters{};
+  ASSERT_EQ(rdma_connect(active, &parameters), 0);
+  rdma_cm_id* const passive = expect(server, RDMA_CM_EVENT_CONNECT_REQUEST);
+  EXPECT_NE(passive->pd, nullptr);
+  EXPECT_EQ(rdma_destroy_id(passive), 0);
+  expect(client, RDMA_CM_EVENT_REJECTED);
+  destroy(active);
+  ASSERT_EQ(rdma_destroy_id(listener), 0);
+}
+
+TEST_F(Connections, MayBeRejectedByWhoAskedAndSeesTheAnswer) {
+  rdma_cm_id* const listener = listening(7313);
+  rdma_cm_id* const active = resolved(7313);
+  rdma_conn_param parameters{};
+  parameters.qp_num = 0x123;  // one of the program's own, that rdma_cm knows nothing of
+  ASSERT_EQ(rdma_connect(active, &parameters), 0);
+  rdma_cm_id* const passive = expect(server, RDMA_CM_EVENT_CONNECT_REQUEST);
+  make_queue_pair(passive);
+  ASSERT_EQ(rdma_accept(passive, &parameters), 0);
+  expect(client, RDMA_CM_EVENT_CONNECT_RESPONSE);
+  ASSERT_EQ(rdma_reject(active, "no", 3), 0);
+  rdma_cm_event* event = nullptr;
+  ASSERT_TRUE(is_readable(server, 20'000));
+  ASSERT_EQ(rdma_get_cm_event(server, &event), 0);
+  EXPECT_STREQ(rdma_event_str(event->event), "RDMA_CM_EVENT_REJECTED");
+  EXPECT_STREQ(static_cast<const char*>(event->param.conn.private_data), "no");
+  ASSERT_EQ(rdma_ack_cm_event(event), 0);
+  EXPECT_EQ(rdma_destroy_id(active), 0);
+  destroy(passive);
+  ASSERT_EQ(rdma_destroy_id(listener), 0);
+}
+
+TEST_F(Connections, ThatAreEstablishedCannotBeRejected) {
+  rdma_cm_id* const listener = listening(7314);
+  rdma_cm_id* const active = connecting(7314);
+  rdma_cm_id* const passive = accepting();
+  for (rdma_cm_id* const id : {active, passive}) {
+    errno = 0;
+    EXPECT_EQ(rdma_reject(id, nullptr, 0), -1);
+    EXPECT_EQ(errno, EINVAL);
+  }
+  ASSERT_EQ(rdma_disconnect(active), 0);
+  expect(client, RDMA_CM_EVENT_DISCONNECTED);
+  expect(server, RDMA_CM_EVENT_DISCONNECTED);
+  destroy(active);
+  destroy(passive);
+  ASSERT_EQ(rdma_destroy_id(listener), 0);
+}
+
+TEST_F(Connections, AreRejectedWhenTheirQueuePairCannotBeMade) {
+  rdma_addrinfo hints{};
+  hints.ai_flags = RAI_PASSIVE | RAI_NUMERICHOST;
+  hints.ai_port_space = RDMA_PS_TCP;
+  rdma_addrinfo* at = nullptr;
+  ASSERT_EQ(rdma_getaddrinfo("10.77.0.9", "7315", &hints, &at), 0);
+  ibv_qp_init_attr too_much{};
+  too_much.cap = {.max_send_wr = 1 << 20, .max_recv_wr = 1, .max_send_sge = 1, .max_recv_sge = 1, .max_inline_data = 0};
+  rdma_cm_id* listener = nullptr;
+  ASSERT_EQ(rdma_create_ep(&listener, at, nullptr, &too_much), 0);
+  rdma_freeaddrinfo(at);
+  ASSERT_EQ(rdma_listen(listener, 1), 0);
+  rdma_cm_id* const active = connecting(7315);
+  rdma_cm_id* passive = nullptr;
+  ASSERT_EQ(rdma_get_request(listener, &passive), -1);
+  expect(client, RDMA_CM_EVENT_REJECTED);
+  destroy(active);
+  rdma_destroy_ep(listener);
+}
+
+TEST_F(Connections, WithoutDescriptorsHaveNoIds) {
+  const int next = dup(client->fd);
+  close(next);
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+  const rlimit few{static_cast<rlim_t>(next), before.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &few), 0);
+  rdma_cm_id* id = nullptr;
+  EXPECT_EQ(rdma_create_id(nullptr, &id, nullptr, RDMA_PS_TCP), -1);
+  EXPECT_EQ(errno, EMFILE);
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
+}
+
+TEST_F(Connections, AreListenedForAtAnyPortByWhoHasNotChosenOne) {
+  rdma_cm_id* listener = nullptr;
+  ASSERT_EQ(rdma_create_id(server, &listener, nullptr, RDMA_PS_TCP), 0);
+  ASSERT_EQ(rdma_listen(listener, 1), 0);
+  const std::uint16_t port = ntohs(rdma_get_src_port(listener));
+  ASSERT_NE(port, 0);
+  rdma_cm_id* const active = connecting(port);
+  EXPECT_EQ(rdma_destroy_id(expect(server, RDMA_CM_EVENT_CONNECT_REQUEST)), 0);
+  expect(client, RDMA_CM_EVENT_REJECTED);
+  destroy(active);
+  ASSERT_EQ(rdma_destroy_id(listener), 0);
+}
+
+TEST_F(Connections, HaveNoEventAtNoAddress) {
+  errno = 0;
+  EXPECT_EQ(rdma_ack_cm_event(nullptr), -1);
+  EXPECT_EQ(errno, EINVAL);
+}
+
+TEST_F(Connections, KnowThePortsOfBothEnds) {
+  rdma_cm_id* const listener = listening(7316);
+  rdma_cm_id* const active = connecting(7316);
+  rdma_cm_id* const passive = accepting();
+  EXPECT_NE(rdma_get_src_port(active), 0);
+  EXPECT_EQ(rdma_get_dst_port(passive), rdma_get_src_port(active));
+  EXPECT_EQ(ntohs(rdma_get_src_port(passive)), 7316);
+  EXPECT_EQ(ntohs(rdma_get_dst_port(active)), 7316);
+  destroy(active);
+  destroy(passive);
+  ASSERT_EQ(rdma_destroy_id(listener), 0);
 }
 
 }  // namespace

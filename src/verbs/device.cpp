@@ -137,13 +137,6 @@ __be64 guid_of(const wire::MacAddress& mac) {
   return load_le<std::uint64_t>(eui);  // as it stands in memory
 }
 
-ibv_mtu mtu_code(std::uint32_t bytes) {
-  for (const ibv_mtu code : {IBV_MTU_256, IBV_MTU_512, IBV_MTU_1024, IBV_MTU_2048}) {
-    if (bytes == 128u << code) return code;
-  }
-  return IBV_MTU_4096;
-}
-
 ibv_device_attr device_attributes(ProcessNic& nic) {
   const rc::AdapterLimits& limits = nic.adapter().config().limits;
   const auto whole = [](std::uint32_t n) { return static_cast<int>(n); };
@@ -202,6 +195,13 @@ void fill_context(Context& c, ibv_device* device) {
 }
 
 }  // namespace
+
+ibv_mtu mtu_code(std::uint32_t bytes) {
+  for (const ibv_mtu code : {IBV_MTU_256, IBV_MTU_512, IBV_MTU_1024, IBV_MTU_2048}) {
+    if (bytes == 128u << code) return code;
+  }
+  return IBV_MTU_4096;
+}
 
 int refuse(int error, std::string_view why) {
   static const bool verbose = [] {

@@ -36,6 +36,8 @@ TEST(Events, ASharedReceiveQueueTellsOnceThatFewerThanItsLimitAreLeft) {
   for (std::uint64_t id = 0; id < 4; ++id) ASSERT_EQ(post_shared(pair, id), 0);
   ibv_srq_attr limit{.max_wr = 0, .max_sge = 0, .srq_limit = 3};
   ASSERT_EQ(ibv_modify_srq(pair.srq, &limit, IBV_SRQ_LIMIT), 0);
+  limit.srq_limit = 1;
+  ASSERT_EQ(ibv_modify_srq(pair.srq, &limit, 0), 0) << "nothing is to change";
   ASSERT_EQ(pair.post(0, IBV_WR_SEND, pair.piece(1000, 8)), 0);
   EXPECT_EQ(pair.status(1), IBV_WC_SUCCESS);
   EXPECT_FALSE(has_event(pair.context)) << "three are left";

@@ -65,8 +65,11 @@ void set_inline(ibv_qp_ex* qp, std::size_t count, const ibv_data_buf* list) {
   request->wr.send_flags |= IBV_SEND_INLINE;
 }
 
+// Threads take turns (ibv_wr_post(3), "Concurrency").
 void start(ibv_qp_ex* qp) {
-  Assembly& assembly = QueuePair::of(qp).assembly;
+  QueuePair& pair = QueuePair::of(qp);
+  if (!pair.posting.is_mine()) pair.posting.lock();
+  Assembly& assembly = pair.assembly;
   assembly.requests.clear();
   assembly.sges.clear();
   assembly.inlined.clear();
@@ -90,13 +93,20 @@ int post_assembled(QueuePair& pair) {
   return 0;
 }
 
+void finish(QueuePair& pair) {
+  if (pair.posting.is_mine()) pair.posting.unlock();
+}
+
 int complete(ibv_qp_ex* qp) {
   QueuePair& pair = QueuePair::of(qp);
-  if (pair.assembly.error != 0) return pair.assembly.error;
-  ProcessNic& nic = pair.nic();
-  const NicLock guard(nic.lock());
-  const int error = post_assembled(pair);
-  nic.transmit();
+  int error = pair.assembly.error;
+  if (error == 0) {
+    ProcessNic& nic = pair.nic();
+    const NicLock guard(nic.lock());
+    error = post_assembled(pair);
+    nic.transmit();
+  }
+  finish(pair);
   return error;
 }
 
@@ -106,7 +116,7 @@ void set_extended_posting(QueuePair& pair) {
   ibv_qp_ex& x = pair.abi;
   x.wr_start = start;
   x.wr_complete = complete;
-  x.wr_abort = start;
+  x.wr_abort = [](ibv_qp_ex* qp) { finish(QueuePair::of(qp)); };
   x.wr_send = [](ibv_qp_ex* qp) { begin(qp, IBV_WR_SEND); };
   x.wr_send_imm = [](ibv_qp_ex* qp, __be32 immediate) { begin(qp, IBV_WR_SEND_WITH_IMM).imm_data = immediate; };
   x.wr_send_inv = [](ibv_qp_ex* qp, std::uint32_t rkey) { begin(qp, IBV_WR_SEND_WITH_INV).invalidate_rkey = rkey; };

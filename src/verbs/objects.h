@@ -148,7 +148,8 @@ struct QueuePair {
   std::uint64_t allowed_operations = 0;  // ibv_qp_create_send_ops_flags
   ibv_qp_init_attr init{};               // as granted
   ibv_qp_attr attributes{};              // guarded: all that has been set
-  Assembly assembly{};                   // the program's own lock: one thread between wr_start and wr_complete
+  SpinLock posting{};                    // held from wr_start to wr_complete or wr_abort
+  Assembly assembly{};                   // guarded by that
   // Guarded:
   std::uint32_t async_given = 0;
   std::uint32_t async_acknowledged = 0;
@@ -159,6 +160,7 @@ struct QueuePair {
   ProcessNic& nic() { return *Context::of(base().context).nic; }
 };
 
+ibv_mtu mtu_code(std::uint32_t bytes);
 // Members of structs of the ABI, set where contexts and queues are made.
 int post_send(ibv_qp* qp, ibv_send_wr* wr, ibv_send_wr** bad);
 int post_receive(ibv_qp* qp, ibv_recv_wr* wr, ibv_recv_wr** bad);

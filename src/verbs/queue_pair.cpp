@@ -104,6 +104,28 @@ Result<rc::QueuePairAttributes> translate(const ibv_qp_attr& a, int mask) {
   return to;
 }
 
+// The other way round, for who asks: the connection manager may have set them.
+void tell_attributes(const rc::QueuePairAttributes& set, ibv_qp_attr& to) {
+  if (set.remote_gid) {
+    to.ah_attr.is_global = 1;
+    to.ah_attr.port_num = 1;
+    std::ranges::copy(set.remote_gid->bytes, to.ah_attr.grh.dgid.raw);
+    to.ah_attr.grh.sgid_index = set.source_gid_index.value_or(0);
+    to.ah_attr.grh.traffic_class = set.traffic_class.value_or(0);
+    to.ah_attr.grh.hop_limit = set.hop_limit.value_or(64);
+  }
+  if (set.path_mtu) to.path_mtu = mtu_code(*set.path_mtu);
+  if (set.remote_qpn) to.dest_qp_num = set.remote_qpn->value;
+  if (set.send_psn) to.sq_psn = set.send_psn->value();
+  if (set.receive_psn) to.rq_psn = set.receive_psn->value();
+  to.timeout = set.timeout.value_or(to.timeout);
+  to.retry_cnt = set.retry_count.value_or(to.retry_cnt);
+  to.rnr_retry = set.rnr_retry_count.value_or(to.rnr_retry);
+  to.min_rnr_timer = set.min_rnr_timer.value_or(to.min_rnr_timer);
+  to.max_rd_atomic = set.max_reads_out.value_or(to.max_rd_atomic);
+  to.max_dest_rd_atomic = set.max_reads_in.value_or(to.max_dest_rd_atomic);
+}
+
 Result<void> check_indices(const ibv_qp_attr& a, int mask) {
   if ((mask & (IBV_QP_ALT_PATH | IBV_QP_PATH_MIG_STATE | IBV_QP_RATE_LIMIT)) != 0)
     return fail("modify queue pair: alternate paths and rate limits are not supported");
@@ -256,10 +278,7 @@ SLUICE_VERB int ibv_query_qp(ibv_qp* qp, ibv_qp_attr* attributes, int, ibv_qp_in
   QueuePair& pair = QueuePair::of(qp);
   const NicLock guard(pair.nic().lock());
   *attributes = pair.attributes;
-  const rc::QueuePairAttributes& set = pair.pair->attributes();
-  if (set.remote_qpn) attributes->dest_qp_num = set.remote_qpn->value;
-  if (set.send_psn) attributes->sq_psn = set.send_psn->value();
-  if (set.receive_psn) attributes->rq_psn = set.receive_psn->value();
+  tell_attributes(pair.pair->attributes(), *attributes);
   attributes->qp_state = attributes->cur_qp_state = qp->state = state_of(pair.pair->state());
   attributes->path_mig_state = IBV_MIG_MIGRATED;
   attributes->cap = pair.init.cap;

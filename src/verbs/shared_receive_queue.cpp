@@ -60,6 +60,7 @@ SLUICE_VERB ibv_srq* ibv_create_srq(ibv_pd* pd, ibv_srq_init_attr* a) {
 SLUICE_VERB int ibv_modify_srq(ibv_srq* handle, ibv_srq_attr* attributes, int mask) {
   SharedReceiveQueue& srq = SharedReceiveQueue::of(handle);
   if ((mask & ~IBV_SRQ_LIMIT) != 0) return refuse(EOPNOTSUPP, "a shared receive queue cannot be resized");
+  if ((mask & IBV_SRQ_LIMIT) == 0) return 0;
   if (attributes->srq_limit > srq.max_wr) return refuse(EINVAL, "shared receive queue: limit beyond its depth");
   const NicLock guard(srq.nic().lock());
   srq.queue->limit = attributes->srq_limit;

@@ -590,6 +590,45 @@ TEST(Extended, TakesTheSettersWordForWhatIsInline) {
   EXPECT_EQ(std::memcmp(&pair.memory[0], &pair.memory[8192], 8), 0);
 }
 
+TEST(Extended, WorkIsItsThreadsUntilItIsPostedOrAborted) {
+  LoopbackPair pair({.extended_operations = IBV_QP_EX_WITH_RDMA_WRITE});
+  pair.connect();
+  ibv_qp_ex* const qp = ibv_qp_to_qp_ex(pair.qp[0]);
+  const auto begin = [&](std::uint64_t id) {
+    ibv_wr_start(qp);
+    qp->wr_id = id;
+    qp->wr_flags = IBV_SEND_SIGNALED;
+    ibv_wr_rdma_write(qp, pair.mr->rkey, pair.address(8192));
+    ibv_wr_set_sge(qp, pair.mr->lkey, pair.address(0), 8);
+  };
+  begin(1);
+  std::atomic<bool> has_begun{false};
+  std::thread other([&] {
+    begin(2);
+    has_begun = true;
+    EXPECT_EQ(ibv_wr_complete(qp), 0);
+  });
+  for (int i = 0; i < 10'000 && !has_begun; ++i) std::this_thread::yield();
+  EXPECT_FALSE(has_begun);
+  EXPECT_EQ(ibv_wr_complete(qp), 0);
+  other.join();
+  for (std::uint64_t id = 1; id <= 2; ++id) {
+    const auto wc = pair.poll(0);
+    ASSERT_TRUE(wc);
+    EXPECT_EQ(wc->wr_id, id);
+  }
+  begin(3);
+  ibv_wr_abort(qp);
+  std::thread next([&] {
+    begin(4);
+    EXPECT_EQ(ibv_wr_complete(qp), 0);
+  });
+  next.join();
+  const auto wc = pair.poll(0);
+  ASSERT_TRUE(wc);
+  EXPECT_EQ(wc->wr_id, 4u);
+}
+
 TEST(Extended, ACompletionIsItsThreadsUntilTheEndOfThePoll) {
   LoopbackPair pair;
   pair.connect();
