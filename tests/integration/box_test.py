@@ -198,8 +198,7 @@ class BoxOnARack(live_rack.LiveRack):
         wait_until(lambda: self.counters().get("AtomicReplaced", 0) > 1000, "atomics are replaced")
         status = json.loads(self.sluice("rack", "status", "--json"))
         os.kill(next(d for d in status["daemons"] if d["name"] == "switch")["pid"], signal.SIGKILL)
-        time.sleep(0.3)
-        self.sluice(*up)
+        self.sluice(*up)  # at once: the clients' retries last for half a second, and some of them must meet the new box
         # Its connections' numbers are lost: they must not reach the server, and fail when their retries are used up.
         out, err = child.communicate(timeout=60)
         self.assertEqual(child.returncode, 1, out + err)
