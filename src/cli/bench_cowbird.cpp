@@ -1,16 +1,21 @@
 // sluice bench cowbird: what remote reads cost with Cowbird and with verbs, between processes that it starts itself.
 #include <fmt/core.h>
+#include <poll.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <functional>
 #include <nlohmann/json.hpp>
+#include <stop_token>
+#include <thread>
 
 #include "cli/bench_commands.h"
 #include "cli/child.h"
 #include "cli/commands.h"
 #include "cli/cowbird_measure.h"
 #include "cli/progress.h"
+#include "rack/endpoint.h"
 
 namespace sluice::cli {
 namespace {
@@ -42,6 +47,24 @@ struct Settings {
                   "of each point of the probe, of which there are eight for each size")
         .text("out", out, "write the result to this file instead of stdout", "a file's path");
   }
+};
+
+// Ends the process when the user interrupts: who measures looks at nothing else meanwhile. The children die with it.
+class EndOnSignal {
+ public:
+  EndOnSignal(const rack::StopSignals& signals, const Folder& folder)
+      : watch_([&signals, &folder](const std::stop_token& over) {
+          pollfd descriptor{signals.descriptor(), POLLIN, 0};
+          while (poll(&descriptor, 1, 100) == 0) {
+            if (over.stop_requested()) return;
+          }
+          say("sluice bench cowbird: interrupted");
+          folder.remove();
+          _exit(kExitInterrupted);
+        }) {}
+
+ private:
+  std::jthread watch_;
 };
 
 class BenchCowbird final : public Command {
@@ -154,9 +177,11 @@ Result<int> BenchCowbird::run() {
   const auto library = find_verbs_library();
   if (!library) return tl::unexpected(library.error());
   const Folder folder;
+  const rack::StopSignals signals;  // before there are threads, which would die of one
   if (auto started = start_all(folder.path()); !started) return tl::unexpected(started.error());
   auto verbs = VerbsPool::start(*library, folder.path(), std::max(settings_.table, kNearBytes));
   if (!verbs) return tl::unexpected(verbs.error());
+  const EndOnSignal watch(signals, folder);
 
   CowbirdRows rows;
   Error error;

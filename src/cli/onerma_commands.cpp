@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "cli/child.h"
 #include "cli/commands.h"
@@ -137,6 +138,8 @@ class OnermaBench final : public Command {
   bool json_ = false;
   std::vector<Row> points_;  // of one transport
   std::vector<Row> rows_;
+  bool interrupted_ = false;
+  std::optional<Folder> folder_;  // outlives the children, who write there to their end
   std::vector<std::unique_ptr<Child>> children_;
   int ports_ = 0;
 };
@@ -236,6 +239,8 @@ Result<void> OnermaBench::measure_onerma(const std::string& transport, const std
                                 .ip = kClientIp,
                                 .grants = grants,
                                 .protection = transport == "plain" ? Protection::kPlain : Protection::kSealed});
+  interrupted_ = has_come(signals);
+  if (interrupted_) return fail("interrupted");
   if (!client) return tl::unexpected(client.error());
   signals.stop_on_signal((*client)->loop());
   return each_point(transport, [&](Row& row) -> Result<void> {
@@ -244,8 +249,9 @@ Result<void> OnermaBench::measure_onerma(const std::string& transport, const std
                                         .depth = row.depth,
                                         .duration = settings_.duration,
                                         .rekey_every = settings_.rekey_every});
+    interrupted_ = has_come(signals);
+    if (interrupted_) return fail("interrupted");
     if (!measured) return tl::unexpected(measured.error());
-    if ((*client)->loop().stopping()) return fail("interrupted");
     row.rate = measured->rate;
     row.retries = measured->retries;
     row.latency_ns = std::move(measured->latency_ns);
@@ -258,6 +264,8 @@ Result<void> OnermaBench::measure_rc(const std::string& port) {
   rack::StopSignals signals;
   auto client =
       rack::VerbsClient::open({.port = port, .listen = false, .ip = kClientIp}, kTargetIp, Duration::seconds(10));
+  interrupted_ = has_come(signals);
+  if (interrupted_) return fail("interrupted");
   if (!client) return tl::unexpected(client.error());
   signals.stop_on_signal((*client)->loop());
   return each_point("rc", [&](Row& row) -> Result<void> {
@@ -265,8 +273,9 @@ Result<void> OnermaBench::measure_rc(const std::string& port) {
                                         .bytes = row.bytes,
                                         .depth = row.depth,
                                         .duration = settings_.duration});
+    interrupted_ = has_come(signals);
+    if (interrupted_) return fail("interrupted");
     if (!measured) return tl::unexpected(measured.error());
-    if ((*client)->loop().stopping()) return fail("interrupted");
     row.rate = measured->rate;
     row.latency_ns = std::move(measured->latency_ns);
     return {};
@@ -309,19 +318,20 @@ std::string OnermaBench::text() const {
 }
 
 Result<int> OnermaBench::run() {
-  const Folder folder;
+  folder_.emplace();
   for (const std::string& transport : settings_.transports) {
     const bool rc = transport == "rc";
     std::string port = settings_.port;
     std::string grants = settings_.grants;
     if (port.empty()) {
       // A target of its own for each: all stand at one address, one after the other.
-      auto started = start(folder.path(), transport, rc);
+      auto started = start(folder_->path(), transport, rc);
       if (!started) return tl::unexpected(started.error());
       port = *started;
-      grants = fmt::format("{}/{}.json", folder.path(), transport);
+      grants = fmt::format("{}/{}.json", folder_->path(), transport);
     }
     auto done = rc ? measure_rc(port) : measure_onerma(transport, port, grants);
+    if (interrupted_) return interrupted(done.error().message);
     if (!done) return tl::unexpected(done.error());
     if (settings_.port.empty()) children_.pop_back();
   }
