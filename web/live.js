@@ -155,13 +155,16 @@ function drawRack(nodes) {
 
 // ------------------------------------------------------------------------------------------------------------ one event
 
+// What a stage took it has answered itself, or put in order.
+const dropsOf = (port) => Object.entries(port.drops).reduce((sum, [reason, n]) => (reason === "taken by stage" ? sum : sum + n), 0);
+
 const portOf = (event, mac) => event?.switch?.ports?.find((p) => p.macs.includes(mac));
 
 function nodeRows(event, before) {
   return event.nodes.map((n) => {
     const port = portOf(event, n.mac);
     const was = port && (before?.switch?.ports ?? []).find((p) => p.number === port.number && p.macs.includes(n.mac));
-    const drops = port ? Object.values(port.drops).reduce((a, b) => a + b, 0) : 0;
+    const drops = port ? dropsOf(port) : 0;
     return {
       name: n.name, kind: n.kind, state: n.state, ip: n.ip, exports: n.regions.reduce((sum, r) => sum + r.length, 0), drops,
       in: port ? rate(port.rx_frames, was?.rx_frames) : 0, out: port ? rate(port.tx_frames, was?.tx_frames) : 0,

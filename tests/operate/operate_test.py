@@ -192,6 +192,8 @@ class OperateTest(live_rack.LiveRack):
         self.assertEqual(page.value("document.getElementById('traffic').innerHTML"), picture)
         page.press("p", "KeyP")
         # A node dies: it is said aloud.
+        # What the box took of a port was not dropped, here as in `sluice top`.
+        self.assertEqual(page.value("dropsOf({drops: {'taken by stage': 5, 'queue full': 2, 'flood limit': 1}})"), 3)
         status = json.loads(self.sluice("rack", "status", "--json").stdout)
         os.kill(next(d["pid"] for d in status["daemons"] if d["name"] == "memory2"), signal.SIGKILL)
         page.wait_for("document.getElementById('status').textContent.includes('memory2 is gone')", "the dead node", PATIENCE)
