@@ -178,8 +178,11 @@ Result<int> BenchCowbird::run() {
   if (!library) return tl::unexpected(library.error());
   const Folder folder;
   const rack::StopSignals signals;  // before there are threads, which would die of one
-  if (auto started = start_all(folder.path()); !started) return tl::unexpected(started.error());
+  const auto started = start_all(folder.path());
+  if (has_come(signals)) return interrupted("interrupted");
+  if (!started) return tl::unexpected(started.error());
   auto verbs = VerbsPool::start(*library, folder.path(), std::max(settings_.table, kNearBytes));
+  if (has_come(signals)) return interrupted("interrupted");
   if (!verbs) return tl::unexpected(verbs.error());
   const EndOnSignal watch(signals, folder);
 

@@ -205,8 +205,10 @@ std::string BenchVerbs::table_of(const std::vector<Row>& rows, const std::string
 Result<int> BenchVerbs::run() {
   const Folder folder;
   rack::VerbsEnd end;
-  if (auto started = start(folder.path(), end); !started) return tl::unexpected(started.error());
   rack::StopSignals signals;
+  const auto started = start(folder.path(), end);
+  if (has_come(signals)) return interrupted("interrupted");
+  if (!started) return tl::unexpected(started.error());
   auto client = rack::VerbsClient::open(end, kPeerIp, Duration::seconds(10));
   if (has_come(signals)) return interrupted("interrupted");
   if (!client) return tl::unexpected(client.error());
