@@ -155,13 +155,16 @@ function drawRack(nodes) {
 
 // ------------------------------------------------------------------------------------------------------------ one event
 
+// What a stage took it has answered itself, or put in order.
+const dropsOf = (port) => Object.entries(port.drops).reduce((sum, [reason, n]) => (reason === "taken by stage" ? sum : sum + n), 0);
+
 const portOf = (event, mac) => event?.switch?.ports?.find((p) => p.macs.includes(mac));
 
 function nodeRows(event, before) {
   return event.nodes.map((n) => {
     const port = portOf(event, n.mac);
     const was = port && (before?.switch?.ports ?? []).find((p) => p.number === port.number && p.macs.includes(n.mac));
-    const drops = port ? Object.values(port.drops).reduce((a, b) => a + b, 0) : 0;
+    const drops = port ? dropsOf(port) : 0;
     return {
       name: n.name, kind: n.kind, state: n.state, ip: n.ip, exports: n.regions.reduce((sum, r) => sum + r.length, 0), drops,
       in: port ? rate(port.rx_frames, was?.rx_frames) : 0, out: port ? rate(port.tx_frames, was?.tx_frames) : 0,
@@ -197,12 +200,16 @@ function drawLatency(event) {
   drawHistogram(sums, edges);
 }
 
-function drawTiles(event, before) {
+function takeTraffic(event, before) {
   const through = (event.switch.ports ?? []).reduce((sum, p) => {
     const was = before?.switch?.ports?.find((b) => b.number === p.number && b.name === p.name);
     return { frames: sum.frames + rate(p.rx_frames, was?.rx_frames), bytes: sum.bytes + rate(p.rx_bytes, was?.rx_bytes) };
   }, { frames: 0, bytes: 0 });
   keep(state.traffic, through.frames / 1e3);
+  return through;
+}
+
+function drawTiles(event, through) {
   const last = (name, which) => state.latency[name]?.[which].at(-1);
   const shown = (v) => (v === null || v === undefined ? "–" : `${v.toFixed(1)} us`);
   const tiles = [[words(through.frames), "frames a second"], [words(through.bytes / 1e6), "MB a second"]];
@@ -256,9 +263,10 @@ function take(event) {
   state.before = before;
   state.now = event;
   const nodes = nodeRows(event, before);
+  const through = takeTraffic(event, before);
   takeLatency(event, before);
-  drawTiles(event, before);
   if (state.paused) return;
+  drawTiles(event, through);
   drawRack(nodes);
   chart("traffic", [{ values: state.traffic, color: "var(--in)" }], "now");
   drawLatency(event);

@@ -1,10 +1,14 @@
 // sluice bench cowbird: what remote reads cost with Cowbird and with verbs, between processes that it starts itself.
 #include <fmt/core.h>
+#include <poll.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <functional>
 #include <nlohmann/json.hpp>
+#include <stop_token>
+#include <thread>
 
 #include "cli/bench_commands.h"
 #include "cli/child.h"
@@ -12,6 +16,7 @@
 #include "cli/cowbird_cost.h"
 #include "cli/cowbird_probe.h"
 #include "cli/progress.h"
+#include "rack/endpoint.h"
 
 namespace sluice::cli {
 namespace {
@@ -43,6 +48,24 @@ struct Settings {
                   "of each point of the probe, of which there are eight for each size")
         .text("out", out, "write the result to this file instead of stdout", "a file's path");
   }
+};
+
+// Ends the process when the user interrupts: who measures looks at nothing else meanwhile. The children die with it.
+class EndOnSignal {
+ public:
+  EndOnSignal(const rack::StopSignals& signals, const Folder& folder)
+      : watch_([&signals, &folder](const std::stop_token& over) {
+          pollfd descriptor{signals.descriptor(), POLLIN, 0};
+          while (poll(&descriptor, 1, 100) == 0) {
+            if (over.stop_requested()) return;
+          }
+          say("sluice bench cowbird: interrupted");
+          folder.remove();
+          _exit(kExitInterrupted);
+        }) {}
+
+ private:
+  std::jthread watch_;
 };
 
 class BenchCowbird final : public Command {
@@ -155,9 +178,14 @@ Result<int> BenchCowbird::run() {
   const auto library = find_verbs_library();
   if (!library) return tl::unexpected(library.error());
   const Folder folder;
-  if (auto started = start_all(folder.path()); !started) return tl::unexpected(started.error());
+  const rack::StopSignals signals;  // before there are threads, which would die of one
+  const auto started = start_all(folder.path());
+  if (has_come(signals)) return interrupted("interrupted");
+  if (!started) return tl::unexpected(started.error());
   auto verbs = VerbsPool::start(*library, folder.path(), std::max(settings_.table, kNearBytes));
+  if (has_come(signals)) return interrupted("interrupted");
   if (!verbs) return tl::unexpected(verbs.error());
+  const EndOnSignal watch(signals, folder);
 
   CowbirdRows rows;
   Error error;

@@ -3,10 +3,7 @@
 #include <poll.h>
 #include <unistd.h>
 
-#include <cerrno>
 #include <cmath>
-#include <cstring>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <optional>
 
@@ -93,16 +90,15 @@ std::optional<workload::KeySpace::Place> parse_place(const std::string& text) {
 }
 
 Result<void> write_history(const std::string& path, const workload::History& history) {
-  std::ofstream out(path);
-  out << "client,kind,key,value,begin,end,outcome\n";
+  std::string out = "client,kind,key,value,begin,end,outcome\n";
   static constexpr const char* kKinds[] = {"get", "put", "insert", "erase"};
   for (const workload::Event& e : history.events()) {
-    out << fmt::format("{},{},{},{},{},{},{}\n", e.client, kKinds[static_cast<std::size_t>(e.kind)], e.key, e.value,
+    out += fmt::format("{},{},{},{},{},{},{}\n", e.client, kKinds[static_cast<std::size_t>(e.kind)], e.key, e.value,
                        e.begin, e.end == workload::Event::kNever ? std::string() : std::to_string(e.end),
                        to_string(e.outcome));
   }
-  out.close();
-  if (!out) return fail(fmt::format("--history = \"{}\": cannot be written: {}", path, std::strerror(errno)));
+  if (auto written = write_whole(path, out); !written)
+    return fail(fmt::format("--history = \"{}\": {}", path, written.error().message));
   return {};
 }
 
@@ -238,7 +234,7 @@ Result<int> BenchStore::run() {
                            : csv_ ? csv_of(outcome)
                                   : table_of(outcome);
   if (auto written = write_output(settings_.out, text); !written) return tl::unexpected(written.error());
-  if (!whole) return 130;  // as a shell says after Ctrl-C
+  if (!whole) return kExitInterrupted;
   return outcome.sound() ? 0 : kExitFailed;
 }
 

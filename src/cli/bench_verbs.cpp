@@ -155,11 +155,11 @@ Result<void> BenchVerbs::measure(rack::VerbsClient& client, Row& row) {
   std::vector<rack::VerbsMeasured> runs;
   for (std::uint64_t i = 0; i < settings_.runs; ++i) {
     auto measured = client.measure(row.point);
+    if (client.loop().stopping()) return fail("interrupted");
     if (!measured)
       return fail(fmt::format("{} of {} bytes, depth {}: {}", row.op, row.point.bytes, row.point.depth,
                               measured.error().message));
     runs.push_back(std::move(*measured));
-    if (client.loop().stopping()) return fail("interrupted");
   }
   std::sort(runs.begin(), runs.end(), [](const auto& a, const auto& b) { return a.rate < b.rate; });
   row.measured = runs[runs.size() / 2];
@@ -205,16 +205,21 @@ std::string BenchVerbs::table_of(const std::vector<Row>& rows, const std::string
 Result<int> BenchVerbs::run() {
   const Folder folder;
   rack::VerbsEnd end;
-  if (auto started = start(folder.path(), end); !started) return tl::unexpected(started.error());
   rack::StopSignals signals;
+  const auto started = start(folder.path(), end);
+  if (has_come(signals)) return interrupted("interrupted");
+  if (!started) return tl::unexpected(started.error());
   auto client = rack::VerbsClient::open(end, kPeerIp, Duration::seconds(10));
+  if (has_come(signals)) return interrupted("interrupted");
   if (!client) return tl::unexpected(client.error());
   signals.stop_on_signal((*client)->loop());
   {
     Progress progress;
     for (std::size_t i = 0; i < rows_.size(); ++i) {
       progress.show(fmt::format("point {} of {}", i + 1, rows_.size()));
-      if (auto measured = measure(**client, rows_[i]); !measured) return tl::unexpected(measured.error());
+      const auto measured = measure(**client, rows_[i]);
+      if (has_come(signals)) return interrupted("interrupted");
+      if (!measured) return tl::unexpected(measured.error());
     }
   }
   const std::string text = json_ ? json_of(rows_) : csv_ ? csv_of(rows_) : table_of(rows_, (*client)->port_name());

@@ -218,7 +218,13 @@ class BoxExplain final : public Command {
     const u_char* bytes = nullptr;
     std::optional<Time> first;
     int result = 0;
+    std::uint64_t cut = 0;
     for (std::uint64_t number = 1; (result = pcap_next_ex(capture->get(), &header, &bytes)) == 1; ++number) {
+      if (header->caplen < header->len) {
+        ++cut;
+        if (!summary_only_) fmt::print("{:>6} cut by the capture\n", number);
+        continue;
+      }
       const Time at = Time::at(Duration::seconds(header->ts.tv_sec) + Duration::nanoseconds(header->ts.tv_usec));
       if (!first) first = at;
       // The capture's clock may have been set back meanwhile; the box's never is.
@@ -229,6 +235,9 @@ class BoxExplain final : public Command {
     }
     if (result != PCAP_ERROR_BREAK) return fail(fmt::format("{}: {}", file_, pcap_geterr(capture->get())));
     fmt::print("{}{}", summary_only_ ? "" : "\n", explainer.summary());
+    if (cut != 0)
+      return fail(fmt::format("{}: {} packets are cut by the capture, and the box has not seen them; record whole ones",
+                              file_, cut));
     return 0;
   }
 

@@ -16,6 +16,7 @@
 
 #include "base/result.h"
 #include "cli/command.h"
+#include "rack/endpoint.h"
 
 namespace sluice::cli {
 
@@ -60,13 +61,22 @@ class Child {
   pid_t pid_ = -1;
 };
 
+// Whether the user has interrupted, seen by a loop or not yet.
+inline bool has_come(const rack::StopSignals& signals) {
+  pollfd descriptor{signals.descriptor(), POLLIN, 0};
+  return signals.received() != 0 || poll(&descriptor, 1, 0) == 1;
+}
+
 class Folder {
  public:
   Folder() {
     std::string name = (std::filesystem::temp_directory_path() / "sluice-XXXXXX").string();
     if (mkdtemp(name.data()) != nullptr) path_ = name;
   }
-  ~Folder() {
+  ~Folder() { remove(); }
+  Folder(const Folder&) = delete;
+  Folder& operator=(const Folder&) = delete;
+  void remove() const {
     std::error_code ignored;
     if (!path_.empty()) std::filesystem::remove_all(path_, ignored);
   }

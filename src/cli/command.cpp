@@ -155,6 +155,11 @@ Result<void> Command::configure(const Tables& all) {
   return {};
 }
 
+int Command::interrupted(const std::string& what) const {
+  say(fmt::format("sluice {}: {}", name_, what));
+  return kExitInterrupted;
+}
+
 int Command::execute(const Tables& all) {
   const auto give_up = [this](const Error& error, int code) {
     say(fmt::format("sluice {}: {}", name_, error.message));

@@ -1,7 +1,7 @@
 // Command: one subcommand of `sluice`: its flags, the same settings from a TOML file, its run.
 //
 // Life:       constructed with the parser -> settings() declares -> CLI11 parses -> execute(): file, then flags, then check(), then run().
-// Errors:     one line on stderr, "sluice switch: …". Exit codes: 0 fine, 1 it failed, 2 it was asked wrongly (docs/operate.md, "Exit status").
+// Errors:     one line on stderr, "sluice switch: …". Exit codes: 0 fine, 1 it failed, 2 it was asked wrongly, 130 interrupted (docs/operate.md, "Exit status").
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -18,6 +18,7 @@ namespace sluice::cli {
 
 inline constexpr int kExitFailed = 1;
 inline constexpr int kExitUsage = 2;
+inline constexpr int kExitInterrupted = 130;  // as a shell says after Ctrl-C
 
 using rack::Tables;
 
@@ -42,6 +43,8 @@ class Command {
   virtual Result<void> check() { return {}; }
   // An error is reported and exits with kExitFailed.
   virtual Result<int> run() = 0;
+  // What run() returns, once it has said so, when the user interrupted it before it was through.
+  int interrupted(const std::string& what) const;
 
   CLI::App& app() { return *app_; }
   // Gives the command --config and --dir.

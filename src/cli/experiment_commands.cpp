@@ -130,6 +130,7 @@ class ExperimentCommand final : public Command {
   // Of several ranks the first speaks for all.
   Result<int> end_with(const Error& error) const {
     if (distribution_ && !distribution_->leads()) return 0;
+    if (Interrupts::come()) return interrupted(error.message);
     return tl::unexpected(error);
   }
 

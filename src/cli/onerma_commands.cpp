@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "cli/child.h"
 #include "cli/commands.h"
@@ -126,8 +127,9 @@ class OnermaBench final : public Command {
   Result<void> check() override;
   Result<int> run() override;
   Result<std::string> start(const std::string& folder, const std::string& name, bool rc);
-  Result<void> measure_onerma(const std::string& transport, const std::string& port, const std::string& grants);
-  Result<void> measure_rc(const std::string& port);
+  Result<void> measure_onerma(const std::string& transport, const std::string& port, const std::string& grants,
+                              rack::StopSignals& signals);
+  Result<void> measure_rc(const std::string& port, rack::StopSignals& signals);
   template <class Measure>
   Result<void> each_point(const std::string& transport, Measure measure);
   std::string text() const;
@@ -137,6 +139,7 @@ class OnermaBench final : public Command {
   bool json_ = false;
   std::vector<Row> points_;  // of one transport
   std::vector<Row> rows_;
+  std::optional<Folder> folder_;  // outlives the children, who write there to their end
   std::vector<std::unique_ptr<Child>> children_;
   int ports_ = 0;
 };
@@ -229,8 +232,7 @@ Result<void> OnermaBench::each_point(const std::string& transport, Measure measu
 }
 
 Result<void> OnermaBench::measure_onerma(const std::string& transport, const std::string& port,
-                                         const std::string& grants) {
-  rack::StopSignals signals;
+                                         const std::string& grants, rack::StopSignals& signals) {
   auto client =
       rack::OnermaClient::open({.port = port,
                                 .ip = kClientIp,
@@ -244,8 +246,8 @@ Result<void> OnermaBench::measure_onerma(const std::string& transport, const std
                                         .depth = row.depth,
                                         .duration = settings_.duration,
                                         .rekey_every = settings_.rekey_every});
+    if (has_come(signals)) return fail("interrupted");
     if (!measured) return tl::unexpected(measured.error());
-    if ((*client)->loop().stopping()) return fail("interrupted");
     row.rate = measured->rate;
     row.retries = measured->retries;
     row.latency_ns = std::move(measured->latency_ns);
@@ -254,8 +256,7 @@ Result<void> OnermaBench::measure_onerma(const std::string& transport, const std
   });
 }
 
-Result<void> OnermaBench::measure_rc(const std::string& port) {
-  rack::StopSignals signals;
+Result<void> OnermaBench::measure_rc(const std::string& port, rack::StopSignals& signals) {
   auto client =
       rack::VerbsClient::open({.port = port, .listen = false, .ip = kClientIp}, kTargetIp, Duration::seconds(10));
   if (!client) return tl::unexpected(client.error());
@@ -265,8 +266,8 @@ Result<void> OnermaBench::measure_rc(const std::string& port) {
                                         .bytes = row.bytes,
                                         .depth = row.depth,
                                         .duration = settings_.duration});
+    if (has_come(signals)) return fail("interrupted");
     if (!measured) return tl::unexpected(measured.error());
-    if ((*client)->loop().stopping()) return fail("interrupted");
     row.rate = measured->rate;
     row.latency_ns = std::move(measured->latency_ns);
     return {};
@@ -309,19 +310,22 @@ std::string OnermaBench::text() const {
 }
 
 Result<int> OnermaBench::run() {
-  const Folder folder;
+  folder_.emplace();
+  rack::StopSignals signals;
   for (const std::string& transport : settings_.transports) {
     const bool rc = transport == "rc";
     std::string port = settings_.port;
     std::string grants = settings_.grants;
     if (port.empty()) {
       // A target of its own for each: all stand at one address, one after the other.
-      auto started = start(folder.path(), transport, rc);
+      auto started = start(folder_->path(), transport, rc);
+      if (has_come(signals)) return interrupted("interrupted");
       if (!started) return tl::unexpected(started.error());
       port = *started;
-      grants = fmt::format("{}/{}.json", folder.path(), transport);
+      grants = fmt::format("{}/{}.json", folder_->path(), transport);
     }
-    auto done = rc ? measure_rc(port) : measure_onerma(transport, port, grants);
+    auto done = rc ? measure_rc(port, signals) : measure_onerma(transport, port, grants, signals);
+    if (has_come(signals)) return interrupted("interrupted");
     if (!done) return tl::unexpected(done.error());
     if (settings_.port.empty()) children_.pop_back();
   }

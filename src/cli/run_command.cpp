@@ -236,11 +236,11 @@ class Run final : public Command {
   // A container has neither this process to keep a lease for it nor our environment.
   Result<int> print_for_containers() {
     const std::string directory = std::filesystem::absolute(settings_.drop_in).lexically_normal().string();
-    const std::string port = outside().empty() ? run_directory().switch_port() : outside();
+    port_ = outside().empty() ? run_directory().switch_port() : outside();
     fmt::print("# mount {}{} and set in the container:\n", directory,
                outside().empty() ? " and " + run_directory().path() : std::string());
-    fmt::print("LD_LIBRARY_PATH={}\nSLUICE_PORT={}\nSLUICE_IP={}\nSLUICE_DEVICE={}\n", directory, port,
-               settings_.ip.to_string(), settings_.device);
+    fmt::print("LD_LIBRARY_PATH={}\n", directory);
+    for (const auto& [name, value] : nic_environment()) fmt::print("{}={}\n", name, value);
     return 0;
   }
 
@@ -322,15 +322,24 @@ class Run final : public Command {
     }
     const char* const before = std::getenv("LD_PRELOAD");
     set("LD_PRELOAD", before == nullptr || *before == '\0' ? library : library + ":" + before);
-    set("SLUICE_PORT", port_);
-    set("SLUICE_IP", settings_.ip.to_string());
-    set("SLUICE_DEVICE", settings_.device);
-    set("SLUICE_MTU", std::to_string(settings_.mtu));
-    if (!settings_.mac.empty()) set("SLUICE_MAC", settings_.mac);
-    if (!settings_.trace.empty()) set("SLUICE_TRACE", settings_.trace);
-    if (!settings_.impair.empty()) set("SLUICE_IMPAIR", settings_.impair);
-    if (!settings_.rnr.empty()) set("SLUICE_RNR", settings_.rnr);
-    if (settings_.verbose) set("SLUICE_VERBOSE", "1");
+    for (const auto& [name, value] : nic_environment()) set(name, value);
+  }
+
+  // What the NIC in the program is told: src/verbs/settings.h.
+  std::vector<std::pair<const char*, std::string>> nic_environment() const {
+    std::vector<std::pair<const char*, std::string>> all{{"SLUICE_PORT", port_},
+                                                         {"SLUICE_IP", settings_.ip.to_string()},
+                                                         {"SLUICE_DEVICE", settings_.device},
+                                                         {"SLUICE_MTU", std::to_string(settings_.mtu)}};
+    const auto add = [&all](const char* name, const std::string& value) {
+      if (!value.empty()) all.emplace_back(name, value);
+    };
+    add("SLUICE_MAC", settings_.mac);
+    add("SLUICE_TRACE", settings_.trace);
+    add("SLUICE_IMPAIR", settings_.impair);
+    add("SLUICE_RNR", settings_.rnr);
+    add("SLUICE_VERBOSE", settings_.verbose ? "1" : "");
+    return all;
   }
 
   // The program's exit code, or 128 and the number of the signal that ended it, as shells have it.

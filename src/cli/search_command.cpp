@@ -58,12 +58,17 @@ class SearchCommand final : public Command {
       tasks.push_back({fmt::format("seed {}", one.seed), [one, &hardware] { return judge(*hardware, one); }});
     }
     std::optional<std::size_t> failed;
+    std::size_t sound = 0;
     {
       Progress progress;
       const auto show = [&](std::size_t done, std::size_t of) {
+        sound = done;
         progress.show(fmt::format("{} of {} seeds", done, of));
       };
       auto ran = run_in_processes(tasks, static_cast<unsigned>(settings_.jobs), show, &failed);
+      if (!ran && !failed && Interrupts::come())
+        return interrupted(
+            fmt::format("interrupted; {} of {} seeds have been simulated, all sound", sound, tasks.size()));
       if (!ran && !failed) return tl::unexpected(ran.error());
     }
     if (!failed) {

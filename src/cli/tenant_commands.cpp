@@ -555,9 +555,7 @@ class RackDrain final : public DirectoryCommand {
                  state_of(nodes, region), users.empty() ? "none" : users.substr(1));
     }
     if (any)
-      say("regions do not move by themselves: their tenants copy what they need to a new one (`sluice region add`), "
-          "and "
-          "give these back (`sluice region remove`)");
+      say("regions do not move by themselves: `sluice region move REGION --tenant TENANT` takes one to another node");
     return any;
   }
   // The directory names the first replica of each volume alone.

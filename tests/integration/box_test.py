@@ -8,7 +8,9 @@ import json
 import os
 import pathlib
 import signal
+import struct
 import sys
+import tempfile
 import time
 import unittest
 
@@ -302,6 +304,19 @@ class BoxOnCaptures(unittest.TestCase):
         self.assertNotIn("dropped:", done.stdout)
         atomics = run("box", "explain", "--summary", str(GOLDEN / "cas_lat.pcap"))
         self.assertRegex(atomics.stdout, r"8 +CasUnknownNode")
+
+    def test_explain_does_not_judge_packets_that_the_capture_has_cut(self):
+        whole = (GOLDEN / "cas_lat.pcap").read_bytes()
+        seconds, fraction, size, length = struct.unpack("<4I", whole[24:40])
+        with tempfile.NamedTemporaryFile(prefix="sluice-cut-", suffix=".pcap") as file:
+            file.write(whole[:24] + struct.pack("<4I", seconds, fraction, 60, length) + whole[40:100] + whole[40 + size:])  # the first packet alone
+            file.flush()
+            done = run("box", "explain", file.name)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("     1 cut by the capture\n", done.stdout)
+        self.assertNotIn("Malformed", done.stdout)
+        self.assertRegex(done.stdout, r"7 +CasUnknownNode")
+        self.assertIn("1 packets are cut by the capture", done.stderr)
 
     def test_explain_refuses_nonsense(self):
         self.assertEqual(run("box", "explain", "/dev/null").returncode, 1)

@@ -347,6 +347,23 @@ queue_pairs = [1]
         self.assertIn("all sound", self.search("--first", str(fresh), "--seeds", "50"))  # a failure names the seed
         self.assertEqual(self.search("--first", "7", "--seeds", "1", "--show"), self.search("--first", "7", "--seeds", "1", "--show"))
 
+    def interrupted(self, *words):
+        """What a command says that Ctrl-C reaches once it has said how far it is."""
+        with subprocess.Popen([SLUICE, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as command:
+            command.stderr.readline()
+            command.send_signal(signal.SIGINT)
+            told, said = command.communicate(timeout=60)
+        self.assertEqual((command.returncode, told), (130, ""), said)
+        return said
+
+    def test_who_is_interrupted_is_told_what_is_kept(self):
+        said = self.interrupted("experiment", "fig11", "--jobs", "1", "--out", str(self.folder / "out"))
+        self.assertIn("sluice experiment: interrupted; what has been simulated is kept", said)
+
+    def test_who_is_interrupted_is_told_how_many_seeds_were_sound(self):
+        said = self.interrupted("search", "--seeds", "100000", "--jobs", "1")
+        self.assertRegex(said, r"sluice search: interrupted; [1-9]\d* of 100000 seeds have been simulated, all sound\n")
+
     def test_who_is_interrupted_while_making_a_case_simpler_stops_and_tells_the_simplest_so_far(self):
         far = self.folder / "far.toml"
         far.write_text(re.sub(r'(?m)^delay = \{ value = "[^"]*"', 'delay = { value = "1 s"', HARDWARE.read_text(encoding="utf-8")))  # all cases fail

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What becomes of what the program writes: to a full disk, to a reader who has gone, to a closed stream, to a file, when it is hung up on.
+"""What becomes of what the program writes: to a full disk, to a reader who has gone, to a closed stream, to a file, when it is interrupted or hung up on.
 
 usage: output_test.py SLUICE [TEST...]
 """
@@ -7,6 +7,7 @@ usage: output_test.py SLUICE [TEST...]
 import json
 import os
 import pathlib
+import re
 import shutil
 import signal
 import subprocess
@@ -67,6 +68,31 @@ class Output(unittest.TestCase):
         done = end_of([*words, str(folder / "none" / "trace.csv")])
         self.assertEqual(done.returncode, 1)
         self.assertIn("No such file or directory", done.stderr)
+
+
+class Interrupted(unittest.TestCase):
+    """Ctrl-C reaches all processes of a terminal, a TERM the one that it names: either way nothing is left in the folder for what is temporary."""
+
+    def setUp(self):
+        self.folder = tempfile.mkdtemp(prefix="sluice-out-", dir="/tmp")
+        self.addCleanup(shutil.rmtree, self.folder)
+
+    def interrupt(self, words, end):
+        with subprocess.Popen([live_rack.SLUICE, *words], env=os.environ | {"TMPDIR": self.folder}, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                              text=True, start_new_session=True) as bench:
+            status = pathlib.Path("/proc", str(bench.pid), "status")
+            wait_until(lambda: int(re.search(r"(?m)^SigBlk:\s*(\w+)", status.read_text())[1], 16) & 1 << (signal.SIGINT - 1), f"{words} minds signals")
+            end(bench.pid)
+            told, said = bench.communicate(timeout=60)
+        self.assertEqual((bench.returncode, told), (130, ""), said)
+        self.assertIn("interrupted\n", said)
+        wait_until(lambda: os.listdir(self.folder) == [], f"nothing is left of {words}")
+
+    def test_a_measurement_leaves_nothing_and_says_so(self):
+        for words in (["bench", "verbs", "--duration", "60s"], ["bench", "cowbird", "--table", "1MiB", "--duration", "60s"],
+                      ["onerma", "bench", "--duration", "60s"]):
+            self.interrupt(words, lambda pid: os.killpg(pid, signal.SIGINT))
+            self.interrupt(words, lambda pid: os.kill(pid, signal.SIGTERM))
 
 
 class Refused(unittest.TestCase):

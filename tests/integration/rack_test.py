@@ -379,6 +379,19 @@ class RackTest(live_rack.LiveRack):
         self.assertGreater(json.loads(out)["run"]["operations"], 0)
         self.assertEqual(self.node_states()[f"clover-{child.pid}-0"], "gone", "it has left")
 
+    def test_a_history_takes_the_place_of_another_only_when_it_is_whole(self):
+        self.up()
+        history = pathlib.Path(self.folder, "history.csv")
+        record = lambda seed: self.bench("--operations", "500", "--records", "100", "--history", str(history), "--seed", seed)
+        record("1")
+        first = history.read_text()
+        self.assertRegex(first, r"^client,kind,key,value,begin,end,outcome\n(\d+,\w+,\d+,\d+,\d+,\d+,[\w ]+\n){600,}$")
+        kept = pathlib.Path(self.folder, "kept.csv")
+        os.link(history, kept)
+        record("2")
+        self.assertNotEqual(history.read_text(), first)
+        self.assertEqual(kept.read_text(), first, "written beside it, not into it")
+
     def remote(self, *words, code=0):
         return self.sluice("remote", *words, code=code)
 

@@ -187,10 +187,13 @@ class OperateTest(live_rack.LiveRack):
         # Paused, it stands still.
         page.press("p", "KeyP")
         page.wait_for("document.getElementById('pause').getAttribute('aria-pressed') === 'true'", "paused")
-        picture = page.value("document.getElementById('traffic').innerHTML")
+        shown = "document.getElementById('traffic').innerHTML + document.getElementById('tiles').innerHTML"
+        picture = page.value(shown)
         time.sleep(2.5)
-        self.assertEqual(page.value("document.getElementById('traffic').innerHTML"), picture)
+        self.assertEqual(page.value(shown), picture)
         page.press("p", "KeyP")
+        # What the box took of a port was not dropped, here as in `sluice top`.
+        self.assertEqual(page.value("dropsOf({drops: {'taken by stage': 5, 'queue full': 2, 'flood limit': 1}})"), 3)
         # A node dies: it is said aloud.
         status = json.loads(self.sluice("rack", "status", "--json").stdout)
         os.kill(next(d["pid"] for d in status["daemons"] if d["name"] == "memory2"), signal.SIGKILL)

@@ -275,7 +275,7 @@ class TenantsTest(live_rack.LiveRack):
         self.as_tenant(red, "region", "add", "heap", "1MiB", "--node", "memory2", code=0)
         left = self.sluice("rack", "drain", "memory2", code=1)
         self.assertIn("red/heap", left.stdout)
-        self.assertIn("do not move by themselves", left.stderr)
+        self.assertIn("do not move by themselves: `sluice region move REGION --tenant TENANT`", left.stderr)
         self.assertIn("is being drained", self.as_tenant(red, "region", "add", "more", "1MiB", "--node", "memory2", code=1).stderr)
         self.as_tenant(red, "region", "add", "more", "1MiB", code=0)
         self.assertEqual(self.regions()["red/more"]["node"], "memory1")

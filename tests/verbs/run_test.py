@@ -258,9 +258,9 @@ class RunTest(live_rack.LiveRack):
         for program in ("ib_write_bw", "rping", "ibv_devices"):
             self.assertNotIn("symbol", self.run_program("--drop-in", drop_in, "--", program, "--help").stderr)
 
-    def container(self, ip):
+    def container(self, ip, *flags):
         """What a container's environment is told to be."""
-        done = self.run_program("--drop-in", self.folder + "/drop-in", "--ip", ip)
+        done = self.run_program("--drop-in", self.folder + "/drop-in", "--ip", ip, *flags)
         self.assertEqual(done.returncode, 0, done.stderr)
         return dict(os.environ) | dict(line.split("=", 1) for line in done.stdout.splitlines() if not line.startswith("#"))
 
@@ -268,6 +268,9 @@ class RunTest(live_rack.LiveRack):
         self.up()
         said = subprocess.run(["ibv_devinfo", "-v"], env=self.container("10.77.9.9"), capture_output=True, text=True, timeout=30, check=False).stdout
         self.assertIn("::ffff:10.77.9.9", said)
+        told = self.container("10.77.9.9", "--mac", "02:00:00:00:00:09", "--mtu", "1024", "--trace", "t.pcap", "--impair", "drop=1%", "--rnr", "1%", "--verbose")
+        self.assertEqual({name: told[f"SLUICE_{name}"] for name in ("MAC", "MTU", "TRACE", "IMPAIR", "RNR", "VERBOSE")},
+                         {"MAC": "02:00:00:00:00:09", "MTU": "1024", "TRACE": "t.pcap", "IMPAIR": "drop=1%", "RNR": "1%", "VERBOSE": "1"})
         self.assertEqual(self.run_program().returncode, 2)
 
     def test_rsockets_work_in_drop_in_libraries_also_for_who_opens_them_by_name(self):
