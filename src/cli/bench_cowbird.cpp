@@ -16,7 +16,7 @@
 #include "cli/cowbird_cost.h"
 #include "cli/cowbird_probe.h"
 #include "cli/progress.h"
-#include "rack/endpoint.h"
+#include "rack/endpoint/endpoint.h"
 
 namespace sluice::cli {
 namespace {

@@ -110,7 +110,7 @@ class CacheOnce final : public Command {
         outcome = co_await cache.erase(view(key_));
       }
     };
-    if (!(*client)->wait_for(act())) return fail("interrupted");
+    if (!(*client)->wait_for(act())) return interrupted("interrupted");
     if (outcome != Outcome::kOk) return fail(fmt::format("{}: {}", key_, to_string(outcome)));
     if (what_ != What::kGet) return 0;
     const std::string text(into.begin(), into.begin() + static_cast<std::ptrdiff_t>(length));
@@ -299,17 +299,20 @@ Result<void> CacheBench::start(const std::string& folder) {
 }
 
 Result<int> CacheBench::run() {
-  const Folder folder;
-  if (auto started = start(folder.path()); !started) return tl::unexpected(started.error());
   rack::StopSignals signals;
+  const Folder folder;
+  const auto started = start(folder.path());
+  if (has_come(signals)) return interrupted("interrupted");
+  if (!started) return tl::unexpected(started.error());
   auto client = rack::CacheClient::open(
       {.port = fmt::format("shm:{}/switch.sock", folder.path()), .grants = grants_, .patience = settings_.patience});
+  if (has_come(signals)) return interrupted("interrupted");
   if (!client) return tl::unexpected(client.error());
   signals.stop_on_signal((*client)->loop());
   Progress progress;
   Load load(**client, settings_);
   progress.show("loading");
-  if (!(*client)->wait_for(load.load())) return fail("interrupted");
+  if (!(*client)->wait_for(load.load())) return interrupted("interrupted");
   if (!load.loaded()) return fail("a value could not be set at all replicas");
   progress.show("measuring");
   // In the loop's own thread: the replica dies when the time has come.
@@ -325,7 +328,7 @@ Result<int> CacheBench::run() {
   (*client)->loop().remove(killer);
   if (auto written = write_output(settings_.out, text(load, **client)); !written)
     return tl::unexpected(written.error());
-  if (!whole) return 130;  // as a shell says after Ctrl-C
+  if (!whole) return kExitInterrupted;
   return load.found().wrong == 0 && load.found().failed == 0 ? 0 : kExitFailed;
 }
 

@@ -16,7 +16,7 @@
 
 #include "base/result.h"
 #include "cli/command.h"
-#include "rack/endpoint.h"
+#include "rack/endpoint/endpoint.h"
 
 namespace sluice::cli {
 

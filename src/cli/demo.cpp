@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "cli/child.h"
 #include "cli/client_processes.h"
 #include "cli/commands.h"
 #include "cli/demo_report.h"
@@ -277,7 +278,9 @@ Result<int> Demo::run() {
   begin("take the rack down");
   const auto down = launcher.down();
   std::error_code ignored;
-  if (temporary && outcome) std::filesystem::remove_all(run_.path(), ignored);
+  const bool cut_short = !outcome && has_come(signals);
+  if (temporary && (outcome || cut_short)) std::filesystem::remove_all(run_.path(), ignored);
+  if (cut_short) return interrupted("interrupted");
   if (!outcome) return fail(outcome.error().message + (temporary ? fmt::format(" (logs are in {})", run_.path()) : ""));
   if (!down) return tl::unexpected(down.error());
   return right ? 0 : kExitFailed;

@@ -215,6 +215,11 @@ SLUICE_VERB rdma_event_channel* rdma_create_event_channel() {
 }
 
 SLUICE_VERB void rdma_destroy_event_channel(rdma_event_channel* channel) {
+  {
+    const NicLock guard(Context::of(open_context()).nic->lock());
+    // Ids of it should have gone before.
+    std::erase_if(service().resting, [&](const Service::Resting& one) { return one.id->abi.channel == channel; });
+  }
   close(channel->fd);
   delete &EventChannel::of(channel);
 }

@@ -94,9 +94,15 @@ void stop_listening(const Service& s, wire::ServiceId service) {
   }
 }
 
-// For some services no listener has come.
+// For some services no listener has come; some ids have rested.
 void on_alarm(Time now) {
   Service& s = service();
+  std::erase_if(s.resting, [now](const Service::Resting& one) {
+    if (now < one.until) return false;
+    queue_event(*one.id, RDMA_CM_EVENT_TIMEWAIT_EXIT);
+    return true;
+  });
+  for (const Service::Resting& one : s.resting) Context::of(s.context).nic->set_alarm(one.until);
   const auto is_over = [&](wire::ServiceId wanted) {
     const auto found = s.lingering.find(wanted);
     return found != s.lingering.end() && found->second.until <= now;
@@ -163,7 +169,12 @@ void on_connection_event(const rc::ConnectionEvent& told) {
   auto event = translate(told, id, type_of(told.kind));
   if (told.kind == Kind::kRejected) event->abi.status = static_cast<int>(told.reject_reason);
   if (told.kind == Kind::kUnreachable) event->abi.status = -ETIMEDOUT;
-  if (told.kind == Kind::kDisconnected) remember_peer(s, id);
+  if (told.kind == Kind::kDisconnected) {
+    remember_peer(s, id);
+    ProcessNic& nic = nic_of(id);
+    s.resting.push_back({&id, nic.now() + kTimeWait});
+    nic.set_alarm(s.resting.back().until);
+  }
   // From now on the queue pair is the program's alone, as librdmacm has it: a peer that goes leaves it in RTS, so that what has arrived
   // before is not followed by flushed requests; rdma_disconnect moves it on.
   if (told.kind == Kind::kEstablished) manager(s).forget_pair(told.id);
@@ -291,6 +302,7 @@ void drop_request(ProcessNic& nic, ConnectionId& id) {
 }
 
 void forget_events(const ConnectionId& id) {
+  std::erase_if(service().resting, [&](const Service::Resting& one) { return one.id == &id; });
   EventChannel& channel = EventChannel::of(id.abi.channel);
   take_tokens(channel.abi.fd, std::erase_if(channel.events, [&](const auto& event) { return event->counted == &id; }));
 }

@@ -18,6 +18,9 @@
 namespace sluice::verbs {
 
 constexpr Duration kLinger = Duration::seconds(2);
+// From when an id's connection is over until its queue pair may be used again: RDMA_CM_EVENT_TIMEWAIT_EXIT. As long as the connection manager
+// rests by default.
+constexpr Duration kTimeWait = Duration::milliseconds(67);
 
 using Request = std::variant<rc::ConnectionEvent, rc::ResolutionEvent>;
 
@@ -44,6 +47,11 @@ struct Service {
     Time until{};
   };
   std::vector<Acquaintance> acquaintances{};
+  struct Resting {
+    ConnectionId* id = nullptr;
+    Time until{};
+  };
+  std::vector<Resting> resting{};  // ids whose connection is over; swept by the NIC's alarm
 };
 
 // Lives to the end.
@@ -68,6 +76,7 @@ void await_listener(ProcessNic& nic, wire::ServiceId service, ports::Descriptor 
 void drop_request(ProcessNic& nic, ConnectionId& id);
 void queue_event(ConnectionId& id, std::unique_ptr<CmEvent> event);
 void queue_event(ConnectionId& id, rdma_cm_event_type type);
+// Of an id that goes.
 void forget_events(const ConnectionId& id);
 // A connection is over that we may have asked for.
 void remember_peer(Service& s, const ConnectionId& id);

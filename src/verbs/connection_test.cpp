@@ -324,6 +324,21 @@ TEST_F(Connections, ThatAreEstablishedCannotBeRejected) {
   ASSERT_EQ(rdma_destroy_id(listener), 0);
 }
 
+// Both ends are told, unless they have gone by then.
+TEST_F(Connections, ThatAreOverAreToldWhenTheirTimeWaitIs) {
+  rdma_cm_id* const listener = listening(7318);
+  rdma_cm_id* const active = connecting(7318);
+  rdma_cm_id* const passive = accepting();
+  ASSERT_EQ(rdma_disconnect(active), 0);
+  expect(client, RDMA_CM_EVENT_DISCONNECTED);
+  expect(server, RDMA_CM_EVENT_DISCONNECTED);
+  destroy(passive);
+  EXPECT_EQ(expect(client, RDMA_CM_EVENT_TIMEWAIT_EXIT), active);
+  EXPECT_FALSE(is_readable(server));
+  destroy(active);
+  ASSERT_EQ(rdma_destroy_id(listener), 0);
+}
+
 TEST_F(Connections, AreRejectedWhenTheirQueuePairCannotBeMade) {
   rdma_addrinfo hints{};
   hints.ai_flags = RAI_PASSIVE | RAI_NUMERICHOST;

@@ -77,22 +77,28 @@ class Interrupted(unittest.TestCase):
         self.folder = tempfile.mkdtemp(prefix="sluice-out-", dir="/tmp")
         self.addCleanup(shutil.rmtree, self.folder)
 
-    def interrupt(self, words, end):
+    def interrupt(self, words, end, said_before=""):
         with subprocess.Popen([live_rack.SLUICE, *words], env=os.environ | {"TMPDIR": self.folder}, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                               text=True, start_new_session=True) as bench:
             status = pathlib.Path("/proc", str(bench.pid), "status")
             wait_until(lambda: int(re.search(r"(?m)^SigBlk:\s*(\w+)", status.read_text())[1], 16) & 1 << (signal.SIGINT - 1), f"{words} minds signals")
             end(bench.pid)
             told, said = bench.communicate(timeout=60)
-        self.assertEqual((bench.returncode, told), (130, ""), said)
+        self.assertEqual(bench.returncode, 130, said)
+        self.assertRegex(told, rf"\A{said_before}\Z")
         self.assertIn("interrupted\n", said)
         wait_until(lambda: os.listdir(self.folder) == [], f"nothing is left of {words}")
+        return bench.pid
 
     def test_a_measurement_leaves_nothing_and_says_so(self):
         for words in (["bench", "verbs", "--duration", "60s"], ["bench", "cowbird", "--table", "1MiB", "--duration", "60s"],
-                      ["onerma", "bench", "--duration", "60s"]):
+                      ["onerma", "bench", "--duration", "60s"], ["cache", "bench", "--duration", "60s"]):
             self.interrupt(words, lambda pid: os.killpg(pid, signal.SIGINT))
             self.interrupt(words, lambda pid: os.kill(pid, signal.SIGTERM))
+
+    def test_a_demo_leaves_nothing_and_says_so(self):
+        pid = self.interrupt(["demo"], lambda pid: os.killpg(pid, signal.SIGINT), said_before="(?s:.*take the rack down.*)")
+        self.assertFalse(pathlib.Path(f"/tmp/sluice-demo-{pid}").exists())
 
 
 class Refused(unittest.TestCase):
