@@ -175,6 +175,7 @@ void BenchCowbird::begin(Progress& progress, std::string_view part, const std::s
 }
 
 Result<int> BenchCowbird::run() {
+  if (auto possible = check_output(settings_.out); !possible) return tl::unexpected(possible.error());
   const auto library = find_verbs_library();
   if (!library) return tl::unexpected(library.error());
   const Folder folder;

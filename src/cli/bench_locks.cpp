@@ -47,6 +47,7 @@ class BenchLocks final : public Command {
 
  private:
   Result<int> run() override {
+    if (auto possible = check_output(settings_.out); !possible) return tl::unexpected(possible.error());
     const auto result = rack::bench_locks({.directory = rack().dir,
                                            .name = fmt::format("locks-{}", getpid()),
                                            .clients = static_cast<std::uint32_t>(settings_.clients),

@@ -208,6 +208,8 @@ Result<void> BenchStore::judge_history(const workload::History& history, StoreOu
 }
 
 Result<int> BenchStore::run() {
+  if (auto possible = check_output(settings_.out); !possible) return tl::unexpected(possible.error());
+  if (auto possible = check_output(settings_.history, "history"); !possible) return tl::unexpected(possible.error());
   rack::StopSignals signals;
   rack::StoreBench bench(config_);
   bench.start();

@@ -203,6 +203,7 @@ std::string BenchVerbs::table_of(const std::vector<Row>& rows, const std::string
 }
 
 Result<int> BenchVerbs::run() {
+  if (auto possible = check_output(settings_.out); !possible) return tl::unexpected(possible.error());
   const Folder folder;
   rack::VerbsEnd end;
   rack::StopSignals signals;

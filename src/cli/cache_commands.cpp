@@ -299,6 +299,7 @@ Result<void> CacheBench::start(const std::string& folder) {
 }
 
 Result<int> CacheBench::run() {
+  if (auto possible = check_output(settings_.out); !possible) return tl::unexpected(possible.error());
   rack::StopSignals signals;
   const Folder folder;
   const auto started = start(folder.path());

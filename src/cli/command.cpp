@@ -39,7 +39,9 @@ void tell_at_once(const std::string& text) {
 
 namespace {
 
-Result<void> write_in_place(const std::filesystem::path& path, const std::string& text) {
+namespace fs = std::filesystem;
+
+Result<void> write_in_place(const fs::path& path, const std::string& text) {
   errno = 0;
   std::ofstream file(path, std::ios::binary);
   file << text;
@@ -48,17 +50,24 @@ Result<void> write_in_place(const std::filesystem::path& path, const std::string
   return {};
 }
 
+// Where a link leads.
+fs::path place_of(const std::string& path) {
+  std::error_code error;
+  return fs::is_symlink(fs::symlink_status(path, error)) ? fs::weakly_canonical(path, error) : fs::path(path);
+}
+fs::path aside_of(const fs::path& place) { return fmt::format("{}.{}", place.string(), getpid()); }
+
+// A pipe or a device is written to as it is.
+bool is_special(const fs::file_status& status) { return fs::exists(status) && !fs::is_regular_file(status); }
+
 }  // namespace
 
 Result<void> write_whole(const std::string& path, const std::string& text) {
-  namespace fs = std::filesystem;
   std::error_code error;
   const fs::file_status before = fs::status(path, error);
-  // A pipe or a device is written to as it is.
-  if (fs::exists(before) && !fs::is_regular_file(before)) return write_in_place(path, text);
-  const fs::path place =
-      fs::is_symlink(fs::symlink_status(path, error)) ? fs::weakly_canonical(path, error) : fs::path(path);
-  const fs::path aside = fmt::format("{}.{}", place.string(), getpid());
+  if (is_special(before)) return write_in_place(path, text);
+  const fs::path place = place_of(path);
+  const fs::path aside = aside_of(place);
   auto written = write_in_place(aside, text);
   if (written) {
     if (fs::exists(before)) fs::permissions(aside, before.permissions(), error);
@@ -69,13 +78,28 @@ Result<void> write_whole(const std::string& path, const std::string& text) {
   return written;
 }
 
+namespace {
+
+Result<void> about_output(std::string_view flag, const std::string& path, const Result<void>& done) {
+  return done ? done : fail(fmt::format("--{} = \"{}\": {}", flag, path, done.error().message));
+}
+
+}  // namespace
+
+Result<void> check_output(const std::string& path, std::string_view flag) {
+  std::error_code error;
+  const fs::file_status before = fs::status(path, error);
+  if (path.empty() || (is_special(before) && !fs::is_directory(before))) return {};
+  if (fs::is_directory(before)) return about_output(flag, path, fail("is a directory; name a file"));
+  const fs::path aside = aside_of(place_of(path));
+  const auto written = write_in_place(aside, "");
+  fs::remove(aside, error);
+  return about_output(flag, path, written);
+}
+
 Result<void> write_output(const std::string& out, const std::string& text) {
-  if (out.empty()) {
-    fmt::print("{}", text);
-    return {};
-  }
-  if (auto written = write_whole(out, text); !written)
-    return fail(fmt::format("--out = \"{}\": {}", out, written.error().message));
+  if (!out.empty()) return about_output("out", out, write_whole(out, text));
+  fmt::print("{}", text);
   return {};
 }
 

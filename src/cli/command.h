@@ -89,6 +89,8 @@ void outlive_readers();
 void tell_at_once(const std::string& text);
 // Writes a file whole or not at all: whoever dies meanwhile leaves what was there before. The error says why not, but not where.
 Result<void> write_whole(const std::string& path, const std::string& text);
+// Whether that may be, before the work is done that the result is of.
+Result<void> check_output(const std::string& path, std::string_view flag = "out");
 // Writes a result to the file that --out names, or to stdout when it names none.
 Result<void> write_output(const std::string& out, const std::string& text);
 

@@ -249,6 +249,7 @@ void Demo::stay_until_interrupted(int interrupt) {
 }
 
 Result<int> Demo::run() {
+  if (auto possible = check_output(settings_.report, "report"); !possible) return tl::unexpected(possible.error());
   outlive_readers();
   rack::StopSignals signals;
   const bool temporary = settings_.dir.empty();

@@ -75,6 +75,7 @@ class TraceCommand final : public Command {
     return sizes;
   }
   Result<int> run() override {
+    if (auto possible = check_output(settings_.out); !possible) return tl::unexpected(possible.error());
     auto sizes = this->sizes();
     if (!sizes) return tl::unexpected(sizes.error());
     const sim::TraceSpec spec{.nodes = static_cast<std::uint32_t>(settings_.nodes),
@@ -157,6 +158,7 @@ class SimulateCommand final : public Command {
     return {};
   }
   Result<int> run() override {
+    if (auto possible = check_output(settings_.out); !possible) return tl::unexpected(possible.error());
     auto hardware = load_hardware();
     if (!hardware) return tl::unexpected(hardware.error());
     const auto text = sim::read_text(trace_);

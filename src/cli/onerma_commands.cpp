@@ -310,6 +310,7 @@ std::string OnermaBench::text() const {
 }
 
 Result<int> OnermaBench::run() {
+  if (auto possible = check_output(settings_.out); !possible) return tl::unexpected(possible.error());
   folder_.emplace();
   rack::StopSignals signals;
   for (const std::string& transport : settings_.transports) {

@@ -37,6 +37,18 @@ class Output(unittest.TestCase):
             self.assertIn("No space left on device", done.stderr)
             self.assertEqual(len(done.stderr.splitlines()), 1, done.stderr)
 
+    def test_a_result_that_could_not_be_written_is_refused_before_the_work(self):
+        folder = tempfile.mkdtemp(prefix="sluice-out-", dir="/tmp")
+        self.addCleanup(shutil.rmtree, folder)
+        for words, told in ((["bench", "verbs", "--duration", "1000s", "--out", f"{folder}/none/x.json"], "No such file"),
+                            (["bench", "cowbird", "--duration", "1000s", "--out", folder], "is a directory"),
+                            (["bench", "clover", "--history", f"{folder}/none/x.json", "--dir", folder], "--history = "),
+                            (["edm", "trace", "--out", folder], "is a directory")):
+            done = end_of(words)
+            self.assertEqual(done.returncode, 1, done.stderr)
+            self.assertIn(told, done.stderr)
+            self.assertEqual(os.listdir(folder), [])
+
     def test_a_stdout_that_is_closed_takes_no_result_and_nobodys_place(self):
         for words in (["version"], ["reference"]):
             done = end_of(words, preexec_fn=lambda: os.close(1))

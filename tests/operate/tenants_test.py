@@ -186,6 +186,14 @@ class TenantsTest(live_rack.LiveRack):
 
     def ask_with_a_wrong_token(self, number):
         """By HTTP as it is: the client would not send some of these."""
+        for _ in range(20):
+            try:
+                return self.asked_with_a_wrong_token(number)
+            except BrokenPipeError:  # who says nothing for 20 ms after it has connected is not waited for: on a busy machine that happens
+                pass
+        raise TimeoutError("the directory never waited for a question")
+
+    def asked_with_a_wrong_token(self, number):
         token = ["x" * 5000, "sluice_" + f"{number:064x}", "'; DROP TABLE tenants; --", "\x7f\x00\xff"][number % 4]
         answer = b""
         with socket.socket(socket.AF_UNIX) as connection:
