@@ -20,7 +20,6 @@ using cowbird::PollGroup;
 using rack::CowbirdWorld;
 using std::chrono::steady_clock;
 
-constexpr std::uint8_t kFill = CowbirdWorld::kFill;
 constexpr std::size_t kBlock = 1000;       // reads
 constexpr std::uint64_t kVerbsOneIn = 50;  // blocks
 constexpr auto kSilence = std::chrono::seconds(10);
