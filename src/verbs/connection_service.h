@@ -18,9 +18,9 @@
 namespace sluice::verbs {
 
 constexpr Duration kLinger = Duration::seconds(2);
-// From when an id's connection is over until its queue pair may be used again: RDMA_CM_EVENT_TIMEWAIT_EXIT. As long as the connection manager
-// rests by default.
-constexpr Duration kTimeWait = Duration::milliseconds(67);
+// From when an id's connection is over until its queue pair may be used again, RDMA_CM_EVENT_TIMEWAIT_EXIT: as long as the connection manager rests
+// by default.
+inline constexpr Duration kTimeWait = wire::cm_timeout(rc::ConnectionManager::kDefaultAckTimeout);
 
 using Request = std::variant<rc::ConnectionEvent, rc::ResolutionEvent>;
 
