@@ -73,8 +73,8 @@ Result<void> Distribution::agree(const std::string& digest) {
   return {};
 }
 
-Result<void> Distribution::run(const std::vector<PointTask>& tasks, const std::deque<std::size_t>& wanted,
-                               const PointCargo& cargo, const std::function<void(std::size_t, std::size_t)>& progress) {
+Result<void> Distribution::run(const PointTasks& tasks, const std::deque<std::size_t>& wanted, const PointCargo& cargo,
+                               const std::function<void(std::size_t, std::size_t)>& progress) {
   const Interrupts interrupts;
   PointProcesses children(tasks);
   if (!leads()) return work(children, cargo);

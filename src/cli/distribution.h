@@ -42,7 +42,7 @@ class Distribution {
   Result<void> agree(const std::string& digest);
   // Every rank calls it with the same `tasks`; those of `wanted`, which rank 0 alone knows, are done. `progress` as of run_in_processes, in
   // rank 0.
-  Result<void> run(const std::vector<PointTask>& tasks, const std::deque<std::size_t>& wanted, const PointCargo& cargo,
+  Result<void> run(const PointTasks& tasks, const std::deque<std::size_t>& wanted, const PointCargo& cargo,
                    const std::function<void(std::size_t, std::size_t)>& progress);
   int ranks() const { return ranks_->size(); }
 

@@ -174,15 +174,16 @@ class ExperimentCommand final : public Command {
   // Afterwards the cache has every point, with a distribution that of rank 0.
   Result<void> simulate(const sim::Experiment& experiment, const PointCache& cache) {
     const auto path = [&](std::size_t i) { return cache.path_of(experiment, experiment.points[i]); };
-    std::vector<PointTask> tasks;
+    const PointTasks tasks{
+        experiment.points.size(), [&](std::size_t i) -> PointTask {
+          const sim::Point& point = experiment.points[i];
+          return {fmt::format("{}: {} {} = {}", experiment.name, experiment.series[point.series], experiment.x,
+                              experiment.xs[point.x]),
+                  [&, i] { return PointCache::store(path(i), run_point(experiment, experiment.points[i])); }};
+        }};
     std::deque<std::size_t> wanted;
-    for (std::size_t i = 0; i < experiment.points.size(); ++i) {
-      const sim::Point& point = experiment.points[i];
-      if (settings_.fresh || !cache.find(experiment, point)) wanted.push_back(i);
-      tasks.push_back({fmt::format("{}: {} {} = {}", experiment.name, experiment.series[point.series], experiment.x,
-                                   experiment.xs[point.x]),
-                       [&, i] { return PointCache::store(path(i), run_point(experiment, experiment.points[i])); }});
-    }
+    for (std::size_t i = 0; i < experiment.points.size(); ++i)
+      if (settings_.fresh || !cache.find(experiment, experiment.points[i])) wanted.push_back(i);
     Progress progress;
     const auto show = [&](std::size_t done, std::size_t of) {
       const std::string by = distribution_ ? fmt::format(", by {} ranks", distribution_->ranks()) : "";
@@ -194,9 +195,8 @@ class ExperimentCommand final : public Command {
           .store = [&](std::size_t i, const std::string& text) { return PointCache::store_text(path(i), text); }};
       return distribution_->run(tasks, wanted, cargo, show);
     }
-    std::vector<PointTask> here;
-    for (const std::size_t i : wanted) here.push_back(tasks[i]);
     const unsigned cores = std::max(1u, std::thread::hardware_concurrency());
+    const PointTasks here{wanted.size(), [&](std::size_t i) { return tasks.task(wanted[i]); }};
     return run_in_processes(here, settings_.jobs == 0 ? cores : static_cast<unsigned>(settings_.jobs), show);
   }
 

@@ -44,6 +44,7 @@ PointProcesses::~PointProcesses() {
 }
 
 Result<void> PointProcesses::start(std::size_t task) {
+  PointTask one = tasks_.task(task);
   const pid_t parent = getpid();
   const pid_t pid = fork();
   if (pid < 0) return fail(fmt::format("no further process could be started: {}", std::strerror(errno)));
@@ -52,11 +53,11 @@ Result<void> PointProcesses::start(std::size_t task) {
     signal(SIGTERM, SIG_DFL);
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != parent) _exit(1);
-    const auto done = tasks_[task].simulate();
-    if (!done) say(tasks_[task].name + ": " + done.error().message);
+    const auto done = one.simulate();
+    if (!done) say(one.name + ": " + done.error().message);
     _exit(done ? 0 : 1);
   }
-  running_[pid] = task;
+  running_[pid] = {task, std::move(one.name)};
   return {};
 }
 
@@ -69,23 +70,23 @@ Result<std::optional<std::size_t>> PointProcesses::wait_briefly() {
   }
   const auto found = running_.find(pid);
   if (found == running_.end()) return std::optional<std::size_t>();
-  ended_ = found->second;
-  const std::string& name = tasks_[ended_].name;
+  ended_ = found->second.task;
+  const std::string name = std::move(found->second.name);
   running_.erase(found);
   if (WIFSIGNALED(status)) return fail(fmt::format("{}: its process died of signal {}", name, WTERMSIG(status)));
   if (WEXITSTATUS(status) != 0) return fail(fmt::format("{}: could not be simulated", name));
   return std::optional(ended_);
 }
 
-Result<void> run_in_processes(const std::vector<PointTask>& tasks, unsigned at_once,
+Result<void> run_in_processes(const PointTasks& tasks, unsigned at_once,
                               const std::function<void(std::size_t, std::size_t)>& progress,
                               std::optional<std::size_t>* failed) {
   const Interrupts interrupts;
   PointProcesses children(tasks);
   std::size_t started = 0;
-  for (std::size_t done = 0; done < tasks.size();) {
+  for (std::size_t done = 0; done < tasks.count;) {
     if (Interrupts::come()) return Interrupts::told();
-    if (started < tasks.size() && children.running() < at_once) {
+    if (started < tasks.count && children.running() < at_once) {
       if (auto begun = children.start(started++); !begun) return begun;
       continue;
     }
@@ -95,7 +96,7 @@ Result<void> run_in_processes(const std::vector<PointTask>& tasks, unsigned at_o
       return tl::unexpected(ended.error());
     }
     if (*ended) ++done;
-    progress(done, tasks.size());
+    progress(done, tasks.count);
   }
   return {};
 }

@@ -13,7 +13,7 @@
 #include <map>
 #include <optional>
 #include <string>
-#include <vector>
+#include <utility>
 
 #include "base/result.h"
 
@@ -22,6 +22,12 @@ namespace sluice::cli {
 struct PointTask {
   std::string name;                        // for messages
   std::function<Result<void>()> simulate;  // in the child
+};
+
+// So many, each made when its turn comes: there may be more than fit into memory.
+struct PointTasks {
+  std::size_t count = 0;
+  std::function<PointTask(std::size_t)> task;
 };
 
 // While it lives, SIGINT and SIGTERM end nothing but are remembered, so that children can be ended first. One at a time.
@@ -44,8 +50,7 @@ class Interrupts {
 // The children that are at work; what is left of them ends with this.
 class PointProcesses {
  public:
-  // `tasks` stays.
-  explicit PointProcesses(const std::vector<PointTask>& tasks) : tasks_(tasks) {}
+  explicit PointProcesses(PointTasks tasks) : tasks_(std::move(tasks)) {}
   ~PointProcesses();
   PointProcesses(const PointProcesses&) = delete;
   PointProcesses& operator=(const PointProcesses&) = delete;
@@ -58,13 +63,17 @@ class PointProcesses {
   std::size_t ended() const { return ended_; }
 
  private:
-  const std::vector<PointTask>& tasks_;
-  std::map<pid_t, std::size_t> running_;
+  struct Running {
+    std::size_t task;
+    std::string name;
+  };
+  PointTasks tasks_;
+  std::map<pid_t, Running> running_;
   std::size_t ended_ = 0;
 };
 
 // `progress(done, of)` is called now and then. An error when one failed, which `failed` then names, or the user interrupted.
-Result<void> run_in_processes(const std::vector<PointTask>& tasks, unsigned at_once,
+Result<void> run_in_processes(const PointTasks& tasks, unsigned at_once,
                               const std::function<void(std::size_t, std::size_t)>& progress,
                               std::optional<std::size_t>* failed = nullptr);
 

@@ -52,11 +52,11 @@ class SearchCommand final : public Command {
     }
     auto hardware = load_hardware_named(settings_.hardware, "connectx5");
     if (!hardware) return tl::unexpected(hardware.error());
-    std::vector<PointTask> tasks;
-    for (std::uint64_t i = 0; i < settings_.seeds; ++i) {
-      const sim::SearchCase one = sim::draw_case(settings_.first + i);
-      tasks.push_back({fmt::format("seed {}", one.seed), [one, &hardware] { return judge(*hardware, one); }});
-    }
+    const PointTasks tasks{
+        settings_.seeds, [&](std::size_t i) -> PointTask {
+          const std::uint64_t seed = settings_.first + i;
+          return {fmt::format("seed {}", seed), [seed, &hardware] { return judge(*hardware, sim::draw_case(seed)); }};
+        }};
     std::optional<std::size_t> failed;
     std::size_t sound = 0;
     {
@@ -68,7 +68,7 @@ class SearchCommand final : public Command {
       auto ran = run_in_processes(tasks, static_cast<unsigned>(settings_.jobs), show, &failed);
       if (!ran && !failed && Interrupts::come())
         return interrupted(
-            fmt::format("interrupted; {} of {} seeds have been simulated, all sound", sound, tasks.size()));
+            fmt::format("interrupted; {} of {} seeds have been simulated, all sound", sound, tasks.count));
       if (!ran && !failed) return tl::unexpected(ran.error());
     }
     if (!failed) {
@@ -98,7 +98,9 @@ class SearchCommand final : public Command {
       if (stopped) return false;
       progress.show(fmt::format("making it simpler: {} of at most {} tries", ++tried, settings_.tries));
       std::optional<std::size_t> failed;
-      const std::vector<PointTask> task{{"a simpler case", [&] { return judge(hardware, one); }}};
+      const PointTasks task{1, [&](std::size_t) -> PointTask {
+                              return {"a simpler case", [&] { return judge(hardware, one); }};
+                            }};
       const auto ran = run_in_processes(
           task, 1, [](std::size_t, std::size_t) {}, &failed);
       stopped = !ran && !failed;
