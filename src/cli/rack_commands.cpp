@@ -212,8 +212,10 @@ class RackStatus final : public Command {
                                region.owner.empty() ? "" : fmt::format("{}/{} ", region.owner, region.name),
                                rack::bytes_text(region.length), region.key);
       const auto machine = node.description.attributes.find("machine");
+      const bool drains = node.state == rack::NodeState::kReady &&
+                          std::ranges::find(snapshot.draining, node.description.name) != snapshot.draining.end();
       fmt::print("{:<20} {:<9} {:<8} {:>5} {:<14} {:<18} {:<10} {}\n", node.description.name,
-                 to_string(node.description.kind), to_string(node.state), node.id.value, node.ip.to_string(),
+                 to_string(node.description.kind), drains ? "draining" : to_string(node.state), node.id.value, node.ip.to_string(),
                  node.mac.to_string(), machine == node.description.attributes.end() ? "-" : machine->second, exports);
     }
   }

@@ -284,6 +284,7 @@ class TenantsTest(live_rack.LiveRack):
         left = self.sluice("rack", "drain", "memory2", code=1)
         self.assertIn("red/heap", left.stdout)
         self.assertIn("do not move by themselves: `sluice region move REGION --tenant TENANT`", left.stderr)
+        self.assertRegex(self.sluice("rack", "status", code=0).stdout, r"memory2 +memory +draining")
         self.assertIn("is being drained", self.as_tenant(red, "region", "add", "more", "1MiB", "--node", "memory2", code=1).stderr)
         self.as_tenant(red, "region", "add", "more", "1MiB", code=0)
         self.assertEqual(self.regions()["red/more"]["node"], "memory1")
