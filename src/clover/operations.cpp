@@ -255,7 +255,11 @@ Task<Client::Step> Client::check_kind(Operation& op) {
 Task<Client::Step> Client::append_at(Operation& op) {
   const bool is_value = op.at.node.kind() == NodeKind::kValue;
   const bool wrong_kind = (op.how == Append::kInsert && is_value) || (op.how == Append::kErase && !is_value);
-  if (wrong_kind && !op.uncertain) co_return co_await check_kind(op);
+  if (wrong_kind) {
+    // An earlier try may have linked the node, or a probe of it may have met the tail of the other kind: nobody can tell any more.
+    if (op.uncertain) co_return op.done(Outcome::kUnknown);
+    co_return co_await check_kind(op);
+  }
   if (!op.written) co_return co_await write_node(op);
   if (!in_lease(op.at)) co_return lose_cursor(op);
   // Time must be left to learn what came of the swap.

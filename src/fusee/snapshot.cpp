@@ -172,7 +172,7 @@ Task<Snapshot::End> Snapshot::settle(Epoch& epoch) {
       co_await c_.back_off(backoff);
       continue;
     }
-    if (!holds(epoch)) continue;
+    if (!holds(epoch) || !c_.fresh(epoch.seen)) continue;
     const Time seen = epoch.seen;
     const bool done = co_await commit(epoch);
     const Word old{epoch.old};
@@ -222,7 +222,7 @@ Task<Changed> Snapshot::change(WordKind kind, Place at, std::uint64_t old, std::
   if (nothing == count) co_return Changed::kUnavailable;
   epoch.backups_read = known;
   epoch.help_from = c_.now();
-  if (held == count && holds(epoch)) {  // rule 1
+  if (held == count && holds(epoch) && c_.fresh(epoch.seen)) {  // rule 1; later `old` may stand there again
     epoch.winner = mine;
     const bool done = co_await commit(epoch);
     if (done) {

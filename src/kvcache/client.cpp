@@ -160,7 +160,7 @@ remote::Task<Client::Found> Client::read_entry(std::size_t replica, Word word, B
   if (status != Status::kOk) co_return Found::kUnreachable;
   if (too_long) co_return std::ranges::equal(Entry::key_of(bytes), key) ? Found::kTooLong : Found::kNo;
   const auto entry = Entry::parse(bytes, word.place);
-  changed = changed || !entry;
+  changed = changed || !entry || tag_of(entry->hash) != word.tag;
   if (!entry || !std::ranges::equal(entry->key, key)) co_return Found::kNo;
   counter_ = std::max(counter_, entry->version.value >> 16);
   states_[replica].failures = 0;
