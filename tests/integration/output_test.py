@@ -13,6 +13,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
@@ -107,6 +108,13 @@ class Interrupted(unittest.TestCase):
                       ["onerma", "bench", "--duration", "60s"], ["cache", "bench", "--duration", "60s"]):
             self.interrupt(words, lambda pid: os.killpg(pid, signal.SIGINT))
             self.interrupt(words, lambda pid: os.kill(pid, signal.SIGTERM))
+
+    def test_changes_under_way_end_with_their_client(self):
+        def at_work(pid):
+            time.sleep(2)
+            os.killpg(pid, signal.SIGINT)
+
+        self.interrupt(["cache", "bench", "--writes", "50", "--clients", "4", "--duration", "60s"], at_work)
 
     def test_a_demo_leaves_nothing_and_says_so(self):
         pid = self.interrupt(["demo"], lambda pid: os.killpg(pid, signal.SIGINT), said_before="(?s:.*take the rack down.*)")
