@@ -215,8 +215,9 @@ class RackStatus final : public Command {
       const bool drains = node.state == rack::NodeState::kReady &&
                           std::ranges::find(snapshot.draining, node.description.name) != snapshot.draining.end();
       fmt::print("{:<20} {:<9} {:<8} {:>5} {:<14} {:<18} {:<10} {}\n", node.description.name,
-                 to_string(node.description.kind), drains ? "draining" : to_string(node.state), node.id.value, node.ip.to_string(),
-                 node.mac.to_string(), machine == node.description.attributes.end() ? "-" : machine->second, exports);
+                 to_string(node.description.kind), drains ? "draining" : to_string(node.state), node.id.value,
+                 node.ip.to_string(), node.mac.to_string(),
+                 machine == node.description.attributes.end() ? "-" : machine->second, exports);
     }
   }
 

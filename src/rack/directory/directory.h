@@ -115,7 +115,8 @@ struct Snapshot {
 
 class Directory {
  public:
-  static constexpr std::size_t kMaxNodes = 0x7FFF;  // above are cache clients and replicas, Cowbird in the switch and the router
+  static constexpr std::size_t kMaxNodes =
+      0x7FFF;  // above are cache clients and replicas, Cowbird in the switch and the router
   static constexpr Duration kForgetAfter = Duration::seconds(600);
   static constexpr Duration kShortestLease = Duration::milliseconds(100);
   static constexpr Duration kLongestLease = Duration::seconds(3'600);
