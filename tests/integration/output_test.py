@@ -114,7 +114,7 @@ class Interrupted(unittest.TestCase):
             time.sleep(2)
             os.killpg(pid, signal.SIGINT)
 
-        self.interrupt(["cache", "bench", "--writes", "50", "--clients", "4", "--duration", "60s"], at_work)
+        self.interrupt(["cache", "bench", "--writes", "50", "--clients", "4", "--duration", "60s"], at_work, said_before="(?s:lookups .*)")
 
     def test_a_demo_leaves_nothing_and_says_so(self):
         pid = self.interrupt(["demo"], lambda pid: os.killpg(pid, signal.SIGINT), said_before="(?s:.*take the rack down.*)")
