@@ -110,11 +110,15 @@ class Interrupted(unittest.TestCase):
             self.interrupt(words, lambda pid: os.kill(pid, signal.SIGTERM))
 
     def test_changes_under_way_end_with_their_client(self):
-        def at_work(pid):
-            time.sleep(2)
-            os.killpg(pid, signal.SIGINT)
-
-        self.interrupt(["cache", "bench", "--writes", "50", "--clients", "4", "--duration", "60s"], at_work, said_before="(?s:lookups .*)")
+        words = ["cache", "bench", "--writes", "50", "--clients", "4", "--duration", "60s"]
+        with subprocess.Popen([live_rack.SLUICE, *words], env=os.environ | {"TMPDIR": self.folder}, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                              text=True, start_new_session=True) as bench:
+            time.sleep(2)  # it is at work
+            os.killpg(bench.pid, signal.SIGINT)
+            told, said = bench.communicate(timeout=60)
+        self.assertEqual(bench.returncode, 130, said)
+        self.assertTrue(told.startswith("lookups "), told)  # what it has measured so far
+        wait_until(lambda: os.listdir(self.folder) == [], "nothing is left")
 
     def test_a_demo_leaves_nothing_and_says_so(self):
         pid = self.interrupt(["demo"], lambda pid: os.killpg(pid, signal.SIGINT), said_before="(?s:.*take the rack down.*)")
