@@ -428,10 +428,11 @@ class RegionMove final : public RegionCommand {
     if (!begun) return tl::unexpected(begun.error());
     const auto region = rack::tenant_region_from_json(*begun);
     if (!region) return tl::unexpected(region.error());
-    auto done = copy_all(*region);
+    const auto incarnation = wait_for_both(*region);
+    auto done = incarnation ? copy_all(*region) : Result<void>(tl::unexpected(incarnation.error()));
     // What was copied counts when the memory that it was copied to is still that.
     if (done) {
-      const auto moved = tell("moved", {{"next_birth", region->next_birth}});
+      const auto moved = tell("moved", {{"next_birth", region->next_birth}, {"incarnation", *incarnation}});
       if (!moved) done = tl::unexpected(moved.error());
     }
     if (!done)
@@ -445,9 +446,7 @@ class RegionMove final : public RegionCommand {
     return 0;
   }
   Result<void> copy_all(const rack::TenantRegion& region) {
-    const std::string name = region.tenant + "/" + region.name;
-    if (auto seen = wait_for_both(name); !seen) return seen;
-    auto copy = RegionCopy::open(rack().dir, name);
+    auto copy = RegionCopy::open(rack().dir, region.tenant + "/" + region.name);
     if (!copy) return tl::unexpected(copy.error());
     auto next_word = std::chrono::steady_clock::now() + kWord;
     for (std::uint64_t offset = 0; offset < copy->length(); offset += RegionCopy::kCopied) {
@@ -458,13 +457,15 @@ class RegionMove final : public RegionCommand {
     }
     return {};
   }
-  Result<void> wait_for_both(const std::string& name) {
+  // How often the node that it moves to has joined the rack.
+  Result<std::uint64_t> wait_for_both(const rack::TenantRegion& region) {
+    const std::string name = region.tenant + "/" + region.name;
     const auto give_up = std::chrono::steady_clock::now() + kRegionPatience;
     for (;;) {
       const auto nodes = directory().nodes();
-      if (nodes && nodes->find_memory(rack::kLeaving + name).node != nullptr &&
-          nodes->find_memory(rack::kArriving + name).node != nullptr)
-        return {};
+      if (nodes && nodes->find_memory(rack::kLeaving + name).node != nullptr) {
+        if (const auto* const to = nodes->find_memory(rack::kArriving + name).node) return to->incarnation;
+      }
       if (std::chrono::steady_clock::now() >= give_up) return fail("the memory nodes are not ready to move it");
       std::this_thread::sleep_for(std::chrono::milliseconds(20));
     }

@@ -299,7 +299,7 @@ class TenantsTest(live_rack.LiveRack):
         self.assertEqual(self.regions()["red/heap"]["node"], "memory1")
         self.assertIn("the end", self.as_tenant(red, "remote", "read", "heap", "0xFFFF8", "8", code=0).stdout)
         self.assertIn("start", self.as_tenant(red, "remote", "read", "heap", "0", "8", code=0).stdout)
-        self.assertIn("is not being moved", self.post("/v1/regions", {"do": "moved", "tenant": "red", "name": "heap", "next_birth": 1}))
+        self.assertIn("is not being moved", self.post("/v1/regions", {"do": "moved", "tenant": "red", "name": "heap", "next_birth": 1, "incarnation": 1}))
         # Begun and left: out of reach, then back as it was.
         self.sluice("rack", "drain", "memory2", "--undo", code=0)
         self.post("/v1/regions", {"do": "move", "tenant": "red", "name": "heap", "node": "memory2"})

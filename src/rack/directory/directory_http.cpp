@@ -255,7 +255,9 @@ void DirectoryServer::add_tenant_routes(httplib::Server& http) {
                       Tenants::Refusal::kForbidden,
                       fmt::format("moving regions is for the rack's operator, not for tenant '{}'", tenant));
                 if (what == "move") return tenants.begin_move(tenant, name, in.value("node", ""));
-                if (what == "moved") return tenants.end_move(tenant, name, in.at("next_birth").get<std::uint64_t>());
+                if (what == "moved")
+                  return tenants.end_move(tenant, name, in.at("next_birth").get<std::uint64_t>(),
+                                          in.at("incarnation").get<std::uint64_t>());
                 if (what == "stay") return tenants.undo_move(tenant, name);
                 return fail(fmt::format("\"do\": \"{}\": must be one of add, remove, move, moved, stay", what));
               }();

@@ -609,10 +609,16 @@ Result<TenantRegion> Tenants::begin_move(const std::string& tenant, const std::s
   });
 }
 
-Result<TenantRegion> Tenants::end_move(const std::string& tenant, const std::string& name, std::uint64_t next_birth) {
+Result<TenantRegion> Tenants::end_move(const std::string& tenant, const std::string& name, std::uint64_t next_birth,
+                                       std::uint64_t incarnation) {
+  const auto snapshot = directory_.nodes();
+  if (!snapshot) return tl::unexpected(snapshot.error());
   return change_region(tenant, name, [&](Ledger&, TenantRegion& region) -> Result<void> {
     if (region.moving_to.empty() || region.next_birth != next_birth)
       return fail(fmt::format("region '{}/{}' is not being moved so any more", tenant, name));
+    const NodeRecord* const node = snapshot->find(region.moving_to);
+    if (node == nullptr || node->state != NodeState::kReady || node->incarnation != incarnation)
+      return fail(fmt::format("memory node '{}' has left the rack or joined it anew meanwhile", region.moving_to));
     region.node = std::exchange(region.moving_to, {});
     region.birth = std::exchange(region.next_birth, 0);
     return {};

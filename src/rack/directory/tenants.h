@@ -120,9 +120,10 @@ class Tenants {
                                   const std::string& node);
   Result<void> remove_region(const std::string& tenant, const std::string& name);
   // To another node: from begin_move() on nobody but the rack itself reaches the region, on either node; who has copied what is in it says so, with
-  // the birth that its copy has, and then it is there. Begun twice, it goes on. undo_move() leaves it where it was, as it was.
+  // the birth that its copy has and the incarnation that the node had before, and then it is there: one that has joined anew since may be blank. Begun twice, it goes on. undo_move() leaves it where it was, as it was.
   Result<TenantRegion> begin_move(const std::string& tenant, const std::string& name, const std::string& node);
-  Result<TenantRegion> end_move(const std::string& tenant, const std::string& name, std::uint64_t next_birth);
+  Result<TenantRegion> end_move(const std::string& tenant, const std::string& name, std::uint64_t next_birth,
+                                std::uint64_t incarnation);
   Result<TenantRegion> undo_move(const std::string& tenant, const std::string& name);
 
   std::uint64_t refused(Refusal refusal) const { return refused_[static_cast<std::size_t>(refusal)]; }

@@ -257,7 +257,7 @@ TEST_F(TenantsTest, AMoveIsBegunAndEndedOrUndone) {
   EXPECT_FALSE(tenants().begin_move("red", "a", "memory1")) << "it is there";
   EXPECT_FALSE(tenants().begin_move("red", "a", "")) << "there is no other node";
   EXPECT_FALSE(tenants().begin_move("red", "b", ""));
-  join(memory("memory2", 2 * kMib));
+  LeaseId second = join(memory("memory2", 2 * kMib));
   const auto begun = tenants().begin_move("red", "a", "");
   ASSERT_TRUE(begun) << begun.error().message;
   EXPECT_EQ(begun->node, "memory1");
@@ -266,14 +266,19 @@ TEST_F(TenantsTest, AMoveIsBegunAndEndedOrUndone) {
   EXPECT_EQ(tenants().begin_move("red", "a", "memory2")->next_birth, begun->next_birth) << "goes on";
   EXPECT_THAT(why_not(tenants().add_region("red", "b", 2 * kMib, "memory2")), HasSubstr("1MiB"))
       << "it takes room there";
-  EXPECT_FALSE(tenants().end_move("red", "a", begun->next_birth + 1));
+  EXPECT_FALSE(tenants().end_move("red", "a", begun->next_birth + 1, 1));
   const auto undone = tenants().undo_move("red", "a");
   EXPECT_EQ(undone->birth, begun->birth);
   EXPECT_EQ(undone->moving_to, "");
-  EXPECT_FALSE(tenants().end_move("red", "a", begun->next_birth)) << "who was copying comes too late";
+  EXPECT_FALSE(tenants().end_move("red", "a", begun->next_birth, 1)) << "who was copying comes too late";
   const auto again = tenants().begin_move("red", "a", "");
   EXPECT_NE(again->next_birth, begun->next_birth) << "blank again";
-  const auto moved = tenants().end_move("red", "a", again->next_birth);
+  ASSERT_TRUE(directory_->leave(second));
+  EXPECT_THAT(why_not(tenants().end_move("red", "a", again->next_birth, 1)), HasSubstr("has left the rack"));
+  second = join(memory("memory2", 2 * kMib));
+  EXPECT_THAT(why_not(tenants().end_move("red", "a", again->next_birth, 1)), HasSubstr("joined it anew"))
+      << "what was copied is gone";
+  const auto moved = tenants().end_move("red", "a", again->next_birth, 2);
   ASSERT_TRUE(moved) << moved.error().message;
   EXPECT_EQ(moved->node, "memory2");
   EXPECT_EQ(moved->birth, again->next_birth);
