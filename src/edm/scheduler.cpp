@@ -62,6 +62,7 @@ NotifyVerdict Scheduler::notify(Time now, const Demand& demand) {
   if (verdict != NotifyVerdict::kAccepted) return verdict;
   const std::uint32_t source = demand.source.value;
   const std::uint32_t destination = demand.destination.value;
+  if (waiting_messages_ == 0) sequence_ = 0;  // orders those that wait
   SLUICE_CHECK(sequence_ >> kSequenceBits == 0);
   Pair& queue = pair(source, destination);
   Message& added = message(source, destination, queue.count++);

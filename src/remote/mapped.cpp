@@ -9,7 +9,8 @@ bool is_aligned(const void* at) { return (reinterpret_cast<std::uintptr_t>(at) &
 
 // As a program's own stores: word by word, each a release (free on x86), so that whoever sees one sees those before it.
 void copy_words_in(std::uint8_t* to, const std::uint8_t* from, std::size_t length) {
-  for (; length >= 8 && is_aligned(to); to += 8, from += 8, length -= 8) {
+  for (; length > 0 && !is_aligned(to); ++to, ++from, --length) __atomic_store_n(to, *from, __ATOMIC_RELEASE);
+  for (; length >= 8; to += 8, from += 8, length -= 8) {
     __atomic_store_n(reinterpret_cast<std::uint64_t*>(to), load_le<std::uint64_t>(from), __ATOMIC_RELEASE);
   }
   for (; length > 0; ++to, ++from, --length) __atomic_store_n(to, *from, __ATOMIC_RELEASE);
@@ -17,7 +18,8 @@ void copy_words_in(std::uint8_t* to, const std::uint8_t* from, std::size_t lengt
 
 // Copies as a READ does, whatever others store meanwhile: aligned words are never torn, and read in the order of their addresses.
 void read_words(std::uint8_t* to, const std::uint8_t* from, std::size_t length) {
-  for (; length >= 8 && is_aligned(from); to += 8, from += 8, length -= 8) {
+  for (; length > 0 && !is_aligned(from); ++to, ++from, --length) *to = __atomic_load_n(from, __ATOMIC_ACQUIRE);
+  for (; length >= 8; to += 8, from += 8, length -= 8) {
     store_le(to, __atomic_load_n(reinterpret_cast<const std::uint64_t*>(from), __ATOMIC_ACQUIRE));
   }
   for (; length > 0; ++to, ++from, --length) *to = __atomic_load_n(from, __ATOMIC_ACQUIRE);

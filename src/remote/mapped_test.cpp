@@ -2,7 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
+#include <atomic>
 #include <numeric>
+#include <thread>
 
 namespace sluice::remote {
 namespace {
@@ -35,6 +38,27 @@ TEST_F(Mapped, ReadsAndWritesAnyBytesInside) {
   EXPECT_EQ(bytes[5], 0xee);
   EXPECT_EQ(bytes[23], 0xee);
   EXPECT_EQ(bytes[24], 24);
+}
+
+TEST_F(Mapped, DoesNotTearAWordBehindFirstBytesThatAreNone) {
+  bytes.fill(0);
+  std::atomic<bool> done{false};
+  std::thread writer([&] {
+    const std::array<std::array<std::uint8_t, 20>, 2> values = {
+        {{}, {0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF,
+              0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF}}};
+    for (std::size_t i = 0; i < 1'000'000; ++i) run(write_operation(start + 4, values[i % 2]));
+    done = true;
+  });
+  int torn = 0;
+  while (!done) {
+    for (std::size_t word = 1; word < 3; ++word) {
+      const auto seen = __atomic_load_n(reinterpret_cast<std::uint64_t*>(bytes.data()) + word, __ATOMIC_ACQUIRE);
+      torn += seen != 0 && seen != ~0ull ? 1 : 0;
+    }
+  }
+  writer.join();
+  EXPECT_EQ(torn, 0);
 }
 
 TEST_F(Mapped, AtomicsReturnWhatWasThere) {

@@ -189,6 +189,9 @@ Task<bool> Client::deliver(const Leaf& leaf, Key from, std::size_t count, ScanSi
     if (leaf.entry(i, c_.config.guard, entry) && entry.used && entry.key >= from) entries.push_back(entry);
   }
   std::ranges::sort(entries, {}, &Entry::key);
+  // A key that left one slot for another amid the READ is seen in both; either was there at some time of it.
+  const auto twice = std::ranges::unique(entries, {}, &Entry::key);
+  entries.erase(twice.begin(), twice.end());
   const std::size_t most = found + count;
   std::vector<Values::Wanted> wanted;
   std::vector<std::uint8_t> value;

@@ -783,6 +783,44 @@ std::optional<Bytes> read_while_sixteen_writes_happen(Guard guard, std::uint64_t
   return into;
 }
 
+TEST(ShermanTorn, AScanGivesAKeyOnceThatLeavesOneSlotForAnotherMeanwhile) {
+  WorldConfig config{.nodes = 1};
+  config.geometry.node_bytes = 512;
+  config.geometry.value_bytes = 24;
+  World w(config);
+  auto& writer = w.add_client();
+  EXPECT_EQ(w.wait_for(writer->put(5, Bytes(24, 0xA0))), Outcome::kOk);
+  remote::LocalMemory plain(w.scheduler, w.fabric);
+  Tearing tearing(w.scheduler, plain);
+  Client reader(tearing, w.memory, config.client, Rng(1));
+  EXPECT_EQ(w.wait_for(reader.join()), Outcome::kOk);
+  Bytes into(24);
+  EXPECT_EQ(w.wait_for(reader.get(5, into)).outcome, Outcome::kOk);  // so that the next one reads the leaf at once
+  tearing.cut = 64 + config.geometry.entry_bytes();                  // behind the first slot
+  remote::Scheduler other;
+  remote::LocalMemory others(other, w.fabric);
+  Client busy(others, w.memory, config.client, Rng(2));
+  tearing.between = [&] {
+    const auto move_key = [](Client& client) -> Task<void> {
+      Outcome outcome = co_await client.join();
+      EXPECT_EQ(outcome, Outcome::kOk);
+      outcome = co_await client.erase(5);
+      EXPECT_EQ(outcome, Outcome::kOk);
+      outcome = co_await client.put(4, Bytes(24, 0xB0));
+      EXPECT_EQ(outcome, Outcome::kOk);
+      outcome = co_await client.put(5, Bytes(24, 0xC0));
+      EXPECT_EQ(outcome, Outcome::kOk);
+    };
+    other.spawn(move_key(busy));
+    other.run(w.now);
+    EXPECT_EQ(other.live(), 0u);
+  };
+  Pairs found;
+  w.wait_for(reader.scan(0, 10, found));
+  EXPECT_EQ(tearing.between, nullptr) << "the leaf was torn";
+  EXPECT_EQ(std::ranges::count(found.pairs, Key{5}, &std::pair<Key, Bytes>::first), 1);
+}
+
 // What the original misses: its four bits of version are the same again after sixteen writes.
 TEST(ShermanTorn, TheOriginalsVersionsBelieveAValueThatNobodyWrote) {
   std::uint64_t torn = 0;

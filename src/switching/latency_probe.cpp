@@ -31,14 +31,13 @@ std::optional<LatencyProbe::Operation> operation_of(const wire::ParsedFrame& par
 
 // Opcodes of answers lie in one row; a look at one byte spares most frames the rest.
 bool may_be_answer(ByteView frame) {
-  constexpr std::size_t kBth = 42;  // IPv4 without a tag
-  constexpr std::size_t kTaggedV6Bth = 66;
+  constexpr std::size_t kBth = 42;  // IPv4 without a tag; anything else is looked at closely
   if (frame.size() < kBth + wire::Bth::kSize) return false;
   const auto is_row = [](std::uint8_t code) {
     return code >= static_cast<std::uint8_t>(wire::Opcode::kRcReadResponseFirst) &&
            code <= static_cast<std::uint8_t>(wire::Opcode::kRcAtomicAcknowledge);
   };
-  return is_row(frame[kBth]) || (frame.size() > kTaggedV6Bth && frame[12] != 0x08);
+  return is_row(frame[kBth]) || frame[12] != 0x08;
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <optional>
 #include <vector>
 
 namespace sluice::switching {
@@ -24,12 +25,14 @@ struct Shape {
   std::uint32_t psn = 100;
   bool ack_request = false;
   wire::Aeth aeth{};
+  std::optional<std::uint16_t> tag{};
 };
 
 Frame frame(const wire::Gid& from, const wire::Gid& to, const Shape& shape) {
   wire::AddressVector address;
   address.source = from;
   address.destination = to;
+  address.vlan_tci = shape.tag;
   const wire::HeaderTemplate headers(address);
   const wire::OpcodeTraits& traits = wire::opcode_traits(shape.opcode);
   const std::size_t transport = wire::Bth::kSize + traits.extended_length;
@@ -85,6 +88,12 @@ TEST_F(LatencyProbeTest, TellsOperationsApart) {
     leaves(answer({.opcode = c.answer}));
     EXPECT_EQ(samples(c.operation), before + 1) << static_cast<int>(c.request);
   }
+}
+
+TEST_F(LatencyProbeTest, SeesTheShortestAnswerBehindATag) {
+  comes(request({.opcode = Opcode::kRcWriteOnly, .ack_request = true, .tag = 5}));
+  leaves(answer({.opcode = Opcode::kRcAcknowledge, .tag = 5}));
+  EXPECT_EQ(samples(Operation::kWrite), 1u);
 }
 
 TEST_F(LatencyProbeTest, OnlyItsOwnAnswerEndsASample) {
