@@ -203,7 +203,8 @@ Result<void> BenchStore::judge_history(const workload::History& history, StoreOu
   outcome.history_checked = true;
   outcome.linearizable = verdict.linearizable();
   outcome.history_operations = verdict.operations;
-  if (!verdict.linearizable()) say(verdict.explain());
+  outcome.undecided_keys = verdict.undecided;
+  if (!verdict.proven()) say(verdict.explain());
   return {};
 }
 

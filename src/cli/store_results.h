@@ -30,7 +30,8 @@ struct StoreOutcome {
   StoreRunFacts facts;
   rack::StoreBenchResult result;
   bool history_checked = false;
-  bool linearizable = false;
+  bool linearizable = false;         // no violation was found
+  std::uint64_t undecided_keys = 0;  // of too many orders to be searched
   std::uint64_t history_operations = 0;
   std::vector<std::vector<rack::StoreSample>> timelines;  // of each process
 

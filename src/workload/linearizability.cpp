@@ -62,6 +62,7 @@ std::string Verdict::explain() const {
     text += "key " + std::to_string(violation.key) + ": " + violation.what + "\n";
     for (const auto& event : violation.events) text += "  " + to_string(event) + "\n";
   }
+  if (undecided != 0) text += std::to_string(undecided) + " keys have too many orders to be searched: undecided\n";
   return text;
 }
 

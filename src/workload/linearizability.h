@@ -34,8 +34,10 @@ struct Verdict {
   std::uint64_t operations = 0;
   std::uint64_t undecided = 0;  // keys whose conditions could not be searched in time
 
+  // No violation was found; of undecided keys one may have been missed.
   bool linearizable() const { return violations.empty(); }
-  // All violations with their operations, one a line.
+  bool proven() const { return linearizable() && undecided == 0; }
+  // All violations with their operations, one a line, and how many keys are undecided.
   std::string explain() const;
 };
 

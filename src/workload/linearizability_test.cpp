@@ -495,7 +495,9 @@ TEST(Linearizability, SaysUndecidedRatherThanGuess) {
   }
   const auto verdict = check_linearizable(events, {.search_limit = 10});
   EXPECT_TRUE(verdict.linearizable());
+  EXPECT_FALSE(verdict.proven());
   EXPECT_EQ(verdict.undecided, 1u);
+  EXPECT_EQ(verdict.explain(), "1 keys have too many orders to be searched: undecided\n");
   EXPECT_FALSE(check_linearizable(events).linearizable());
 }
 

@@ -320,7 +320,7 @@ class CloverThroughBox {
   }
   void judge() {
     const auto verdict = workload::check_linearizable(history_.events());
-    EXPECT_TRUE(verdict.linearizable()) << "seed " << scenario_.seed << "\n" << verdict.explain();
+    EXPECT_TRUE(verdict.proven()) << "seed " << scenario_.seed << "\n" << verdict.explain();
     EXPECT_EQ(star_.event(&swordbox::Counters::chains_broken), 0u) << "seed " << scenario_.seed;
     const auto* const words =
         reinterpret_cast<const std::uint64_t*>(star_.memory().data() + star_.memory().size() - kWordBytes);

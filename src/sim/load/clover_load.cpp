@@ -415,7 +415,7 @@ class World {
     result.trace_hash = rack_.trace.hash();
     if (result.problem.empty()) {
       const workload::Verdict verdict = workload::check_linearizable(history_->events());
-      if (!verdict.linearizable()) result.problem = "not linearizable: " + verdict.explain();
+      if (!verdict.proven()) result.problem = "not shown to be linearizable: " + verdict.explain();
     }
     return result;
   }

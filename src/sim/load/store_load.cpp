@@ -358,7 +358,7 @@ class World {
     if (!result.problem.empty()) return result;
     if (const std::uint64_t held = rooms_->locks_held(); held != 0) result.problem = fmt::format("{} locks held", held);
     const workload::Verdict verdict = workload::check_linearizable(history_->events());
-    if (!verdict.linearizable()) result.problem = "not linearizable: " + verdict.explain();
+    if (!verdict.proven()) result.problem = "not shown to be linearizable: " + verdict.explain();
     return result;
   }
 
