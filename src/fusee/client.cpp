@@ -176,6 +176,10 @@ Task<bool> Client::raise_counts(std::span<const Membership::Found> found, std::s
 
 Task<Outcome> Client::join() {
   const Time deadline = c_.now() + c_.config.timeout;
+  if (membership_ != nullptr) {  // it has its number, and waits for a view that it may work under
+    const bool leased = co_await c_.ensure_view(deadline);
+    co_return leased ? Outcome::kOk : Outcome::kUnavailable;
+  }
   Duration backoff{};
   std::vector<Membership::Found> all;
   while (c_.now() < deadline) {

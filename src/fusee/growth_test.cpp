@@ -102,6 +102,9 @@ TEST(FuseeTables, AGeometryWhoseIndexIsTooLargeIsRefused) {
   EXPECT_STREQ(Geometry{}.refusal(), "");
   EXPECT_STRNE((Geometry{.tables = 0}.refusal()), "");
   EXPECT_STRNE((Geometry{.doublings = 17}.refusal()), "");
+  EXPECT_STREQ((Geometry{.value_bytes = 16'280}.refusal()), "");
+  EXPECT_STRNE((Geometry{.value_bytes = 16'281}.refusal()), "");
+  EXPECT_STRNE((Geometry{.value_bytes = 0xFFFF'FFFF}.refusal()), "");
   EXPECT_STRNE((Geometry{.groups = 1u << 30, .tables = 1u << 20, .doublings = 16}.refusal()), "");
 }
 

@@ -41,7 +41,7 @@ const char* Geometry::refusal() const {
   if (tables < 1 || tables > 1u << 24) return "an index has 1 to 16,777,216 tables";
   if (doublings > kMostIndexDoublings) return "an index doubles at most 16 times";
   if (groups > (std::uint64_t{1} << 32) / (std::uint64_t{tables} << (doublings + 1))) return "the index is too large";
-  if (most_units() > 255) return "a value has at most 16,280 bytes";
+  if (value_bytes > 255 * kUnit - kObjectHeader) return "a value has at most 16,280 bytes";
   if (block_bytes % kUnit != 0 || shape_of(block_bytes, class_of(most_units())).objects < 1)
     return "not one object fits into a block";
   return "";

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <thread>
 
 #include "clover/metadata.h"
 #include "rack/daemons/store_repair.h"
@@ -41,6 +42,8 @@ Result<std::vector<clover::Home>> wait_for_memory(Directory& directory, std::uin
       return fail(fmt::format("memory-nodes = \"{}\": only {} are ready after {}; start more or ask for fewer", count,
                               homes.size(), duration_text(kWaitForMemory)));
     }
+    std::this_thread::sleep_for(
+        std::chrono::milliseconds(20));  // the directory may answer at once: too many watch already
   }
 }
 

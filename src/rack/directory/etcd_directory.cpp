@@ -231,7 +231,7 @@ Result<LeaseId> EtcdDirectory::grant(Duration lease) {
     return unless(call("/v3/lease/grant", body), "lease already exists");
   };
   if (auto made = one(id.value, lease); !made) return tl::unexpected(made.error());
-  if (auto made = one(id.value | kMemoryBit, kForgetAfter); !made) return tl::unexpected(made.error());
+  if (auto made = one(id.value | kMemoryBit, kForgetAfter + lease); !made) return tl::unexpected(made.error());
   return id;
 }
 
@@ -365,6 +365,7 @@ Result<void> EtcdDirectory::renew(LeaseId lease) {
   if (!*lives) return tl::unexpected(lease_is_unknown(lease));
   const auto remembered = keep_alive(lease.value | kMemoryBit);
   if (!remembered) return tl::unexpected(remembered.error());
+  if (!*remembered) return tl::unexpected(lease_is_unknown(lease));  // nobody sees the node any more
   return {};
 }
 

@@ -89,7 +89,6 @@ void MemorySettings::declare(Schema& s) {
       .bytes("tenant-size", tenant_size, 0, 1024 * kGib,
              "memory besides, from which tenants get regions; only touched pages are paid for")
       .toggle("shared", shared, "let every tenant use the memory that is exported; none gets a region of its own here")
-      .integer("shards", shards, 1, 16, "threads, each with an adapter and a port of its own")
       .integer("connections", connections, 1, 65'536, "most connections at once")
       .text("port", port, "connect here instead of to the switch of the run directory", kPortForms)
       .toggle("dcqcn", dcqcn, "obey and send congestion notifications")

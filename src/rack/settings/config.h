@@ -56,7 +56,6 @@ struct MemorySettings {
   std::uint64_t size = std::uint64_t{16} << 30;
   std::uint64_t tenant_size = std::uint64_t{16} << 30;
   bool shared = false;
-  std::uint64_t shards = 1;
   std::uint64_t connections = 4096;
   std::string port;  // empty: the run directory's switch
   bool dcqcn = false;
