@@ -120,11 +120,12 @@ void LearningSwitch::forward_made(Time now, port::Frame frame) {
     std::memcpy(destination.bytes.data(), frame.data, 6);
   }
   const auto port = destination.is_multicast() ? std::nullopt : macs_.find(now, destination);
-  if (port) {
-    send(*ports_[port->value], frame.bytes());
-  } else {
-    flood(now, frame.bytes(), nullptr);
-  }
+  if (port) return send(*ports_[port->value], frame.bytes());
+  // Of what the stage has taken and gives back, a flood costs no less than of what it lets pass.
+  MacAddress source;
+  std::memcpy(source.bytes.data(), frame.data + 6, 6);
+  const auto from = macs_.find(now, source);
+  flood(now, frame.bytes(), from ? ports_[from->value].get() : nullptr, nullptr);
 }
 
 // From a frame that the stage has taken: it may come back by forward_made(), which teaches nothing.
@@ -155,11 +156,11 @@ void LearningSwitch::forward(Time now, port::Frame frame, PortState* in, PortNum
       router_.snoop_arp(frame.bytes());
       if (const auto answer = router_.answer_arp(frame.bytes())) return send(*in, *answer);
     }
-    return flood(now, frame.bytes(), in);
+    return flood(now, frame.bytes(), in, in);
   }
   if (router_.enabled() && destination == router_.mac()) return route(now, frame, in, in_number);
   const auto out = macs_.find(now, destination);
-  if (!out) return flood(now, frame.bytes(), in);
+  if (!out) return flood(now, frame.bytes(), in, in);
   if (*out == in_number) {
     ++in->statistics.dropped(DropReason::kSamePort);
     return;
@@ -175,7 +176,7 @@ void LearningSwitch::route(Time now, port::Frame frame, PortState* in, PortNumbe
     case Router::Outcome::kForward: break;
     case Router::Outcome::kUnknown:
       ++in->statistics.dropped(DropReason::kRouterUnknown);
-      if (request && take_flood_token(now, *in)) flood(now, *request, nullptr);
+      if (request && take_flood_token(now, *in)) flood(now, *request, nullptr, nullptr);
       return;
     case Router::Outcome::kTtlExceeded: ++in->statistics.dropped(DropReason::kRouterTtl); return;
     case Router::Outcome::kMalformed: ++in->statistics.dropped(DropReason::kRouterMalformed); return;
@@ -183,7 +184,7 @@ void LearningSwitch::route(Time now, port::Frame frame, PortState* in, PortNumbe
   MacAddress destination;
   std::memcpy(destination.bytes.data(), frame.data, 6);
   const auto out = macs_.find(now, destination);
-  if (!out) return flood(now, frame.bytes(), in);
+  if (!out) return flood(now, frame.bytes(), in, in);
   if (*out == in_number) {
     send(*in, frame.bytes());  // between two subnets on one port: the way back is right
     return;
@@ -192,16 +193,16 @@ void LearningSwitch::route(Time now, port::Frame frame, PortState* in, PortNumbe
 }
 
 // `in`: where not to send it, and whose tokens it costs. Null: everywhere, for nothing.
-void LearningSwitch::flood(Time now, ByteView frame, PortState* in) {
-  if (in != nullptr) {
-    if (!take_flood_token(now, *in)) {
-      ++in->statistics.dropped(DropReason::kFloodLimit);
+void LearningSwitch::flood(Time now, ByteView frame, PortState* payer, const PortState* except) {
+  if (payer != nullptr) {
+    if (!take_flood_token(now, *payer)) {
+      ++payer->statistics.dropped(DropReason::kFloodLimit);
       return;
     }
-    ++in->statistics.flooded;
+    ++payer->statistics.flooded;
   }
   for (const auto& out : ports_) {
-    if (out && out.get() != in) send(*out, frame);
+    if (out && out.get() != except) send(*out, frame);
   }
 }
 

@@ -85,7 +85,8 @@ class LearningSwitch final : public Ways {
 
   void forward(Time now, port::Frame frame, PortState* in, PortNumber in_number);
   void route(Time now, port::Frame frame, PortState* in, PortNumber in_number);
-  void flood(Time now, ByteView frame, PortState* in);
+  // The rate is `payer`'s; null: nobody's.
+  void flood(Time now, ByteView frame, PortState* payer, const PortState* except);
   void send(PortState& out, ByteView frame);
   static void mark(PortState& out, MutableBytes frame);
   void forward_outbox(Time now);

@@ -271,6 +271,17 @@ TEST_F(SwitchTest, WhatAStageHasTakenTeachesItsSourceAndMayComeBackLater) {
   EXPECT_EQ(trays_[1].take().size(), 1u);
 }
 
+TEST_F(SwitchTest, AFloodOfWhatAStageGivesBackIsHeldDownToTheRateOfWhereItCameFrom) {
+  build({.flood_rate = 1'000, .flood_burst = 10});
+  receive(0, {frame(mac(1), mac(1))});
+  for (int i = 0; i < 30; ++i) {
+    Bytes back = frame(mac(2), mac(1));
+    machine_->forward_made(now_, {back.data(), static_cast<std::uint32_t>(back.size())});
+  }
+  EXPECT_EQ(trays_[1].take().size(), 10u);
+  EXPECT_EQ(drops(0, DropReason::kFloodLimit), 20u);
+}
+
 TEST_F(SwitchTest, AStageGetsItsDeadlines) {
   TestStage stage;
   stage.deadline = now_ + Duration::microseconds(3);
