@@ -140,6 +140,10 @@ class Refused(unittest.TestCase):
         for text in told:
             self.assertIn(text, told_us)
 
+    def test_switches_that_cannot_be(self):
+        self.refused(["switch", "--subnet", "10.77.128.0", *self.dir], 2, "must end in .0.0")
+        self.refused(["switch", "--box", "words", "--cores", "2", "--edm", *self.dir], 2, "--edm")
+
     def test_names_that_are_none(self):
         config = self.folder / "rack.toml"
         config.write_text('[memory]\nname = "a/b"\n')

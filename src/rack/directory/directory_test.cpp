@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <chrono>
 #include <filesystem>
 #include <fstream>
 #include <thread>
@@ -376,6 +377,16 @@ TEST_P(DirectoryTest, AWatchReturnsAtOnceWhenTheChangeIsPastAndEndsWithItsTimeou
   const std::uint64_t now = directory().nodes()->revision;
   EXPECT_EQ(directory().watch(now - 1, Duration::seconds(30))->revision, now);
   EXPECT_EQ(directory().watch(now, Duration::milliseconds(1))->revision, now);
+}
+
+TEST_P(DirectoryTest, AWatchEndsWhenNobodyIsToWatchAnyMore) {
+  const std::uint64_t now = store().nodes()->revision;
+  const auto begun = std::chrono::steady_clock::now();
+  std::thread watching([&] { EXPECT_EQ(store().watch(now, Duration::seconds(60))->revision, now); });
+  for (int i = 0; i < 100'000; ++i) std::this_thread::yield();  // as a rule it waits by now
+  store().stop_watches();
+  watching.join();
+  EXPECT_LT(std::chrono::steady_clock::now() - begun, std::chrono::seconds(30));
 }
 
 TEST_P(DirectoryTest, AWatchSeesALeaseEnd) {

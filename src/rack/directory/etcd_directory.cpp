@@ -419,6 +419,9 @@ Result<Snapshot> EtcdDirectory::nodes() {
   return snapshot;
 }
 
+// stop_watches() is heeded between two of these.
+constexpr auto kWatchAtOnce = std::chrono::milliseconds(500);
+
 Result<Snapshot> EtcdDirectory::watch(std::uint64_t seen, Duration timeout) {
   // Numbers do not count: they change with their nodes.
   const auto until =
@@ -454,11 +457,12 @@ Result<Snapshot> EtcdDirectory::watch(std::uint64_t seen, Duration timeout) {
     const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(until - std::chrono::steady_clock::now());
     if (left.count() <= 0) break;
     const auto client = connect(address);
-    client->set_read_timeout(left);
+    client->set_read_timeout(std::min(left, kWatchAtOnce));
     const auto answer = client->send(request);
     if (answer && answer->status == 200) continue;
     if (!changed && answer.error() == httplib::Error::Connection) break;  // nodes() looks for one that answers
     if (answer && answer->status != 200) break;
+    if (!changed && answer.error() != httplib::Error::Read) std::this_thread::sleep_for(std::chrono::milliseconds(20));
   }
   auto snapshot = nodes();
   // Others' keys have revisions too; ours are as they were.

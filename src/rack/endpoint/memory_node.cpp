@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <cstring>
 #include <random>
+#include <set>
 #include <utility>
 
 #include "base/check.h"
@@ -112,11 +113,10 @@ void Acceptor::drop_domain(Time now, memory::PdId domain) {
 }
 
 void Acceptor::drop_gone(Time now, const Snapshot& snapshot) {
-  drop_if(now, [&](const Connection& connection) {
-    return std::any_of(snapshot.nodes.begin(), snapshot.nodes.end(), [&](const NodeRecord& node) {
-      return node.state == NodeState::kGone && wire::Gid::from(node.ip) == connection.remote;
-    });
-  });
+  std::set<wire::Gid> gone;
+  for (const NodeRecord& node : snapshot.nodes)
+    if (node.state == NodeState::kGone) gone.insert(wire::Gid::from(node.ip));
+  drop_if(now, [&](const Connection& connection) { return gone.contains(connection.remote); });
 }
 
 MemoryNode::MemoryNode(nic::Connector& connector, Mapping mapping)

@@ -76,6 +76,12 @@ Result<void> SwitchSettings::check() const {
   if (!std::has_single_bit(mac_slots))
     return fail(fmt::format("mac-slots = \"{}\": must be a power of two", mac_slots));
   if (!std::has_single_bit(ring)) return fail(fmt::format("ring = \"{}\": must be a power of two", bytes_text(ring)));
+  if ((subnet.value & 0xFFFF) != 0)
+    return fail(
+        fmt::format("subnet = \"{}\": must end in .0.0; the rack has all 65,536 addresses", subnet.to_string()));
+  if (edm && box.cores != 1)
+    return fail(fmt::format("cores = \"{}\": what several cores forward is not granted by --edm; say one of the two",
+                            box.cores));
   return box.check();
 }
 
