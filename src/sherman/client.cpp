@@ -190,8 +190,8 @@ Task<bool> Client::deliver(const Leaf& leaf, Key from, std::size_t count, ScanSi
   }
   std::ranges::sort(entries, {}, &Entry::key);
   // A key that left one slot for another amid the READ is seen in both; either was there at some time of it.
-  const auto twice = std::ranges::unique(entries, {}, &Entry::key);
-  entries.erase(twice.begin(), twice.end());
+  const auto same = [](const Entry& a, const Entry& b) { return a.key == b.key; };
+  entries.erase(std::unique(entries.begin(), entries.end(), same), entries.end());
   const std::size_t most = found + count;
   std::vector<Values::Wanted> wanted;
   std::vector<std::uint8_t> value;
