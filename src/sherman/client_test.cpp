@@ -744,80 +744,81 @@ class Tearing : public remote::RemoteMemory {
   remote::RemoteMemory& under_;
 };
 
-std::optional<Bytes> read_while_sixteen_writes_happen(Guard guard, std::uint64_t& torn) {
-  WorldConfig config{.nodes = 1};
-  config.geometry.node_bytes = 512;
-  config.geometry.value_bytes = 24;
-  World w(config);
-  auto& writer = w.add_client();
-  EXPECT_EQ(w.wait_for(writer->put(1, Bytes(24, 0xA0))), Outcome::kOk);
-  remote::LocalMemory plain(w.scheduler, w.fabric);
-  Tearing tearing(w.scheduler, plain);
-  ClientConfig reading = config.client;
-  reading.guard = guard;
-  Client reader(tearing, w.memory, reading, Rng(1));
-  EXPECT_EQ(w.wait_for(reader.join()), Outcome::kOk);
-  Bytes into(24);
-  EXPECT_EQ(w.wait_for(reader.get(1, into)).outcome, Outcome::kOk);  // so that the next one reads the leaf at once
-  tearing.cut = 64 + 16 + 8;                                         // within the value of the first slot
-  remote::Scheduler other;
-  remote::LocalMemory others(other, w.fabric);
-  Client busy(others, w.memory, config.client, Rng(2));
-  tearing.between = [&] {
-    const auto write = [](Client& client) -> Task<void> {
-      const Outcome joined = co_await client.join();
-      EXPECT_EQ(joined, Outcome::kOk);
-      for (std::uint8_t i = 0; i < 16; ++i) {
-        const Bytes value(24, static_cast<std::uint8_t>(0xB0 + i));
-        const Outcome outcome = co_await client.put(1, value);
-        EXPECT_EQ(outcome, Outcome::kOk);
-      }
+// A reader, joined, of a tree with values of 24 bytes that has this key alone; its next READ of the leaf is cut in two, between which another client acts.
+struct TornRead {
+  TornRead(Key key, Guard guard) : reader(tearing, w.memory, guarded(guard), Rng(1)) {
+    EXPECT_EQ(w.wait_for(w.add_client()->put(key, Bytes(24, 0xA0))), Outcome::kOk);
+    EXPECT_EQ(w.wait_for(reader.join()), Outcome::kOk);
+    EXPECT_EQ(w.wait_for(reader.get(key, into)).outcome, Outcome::kOk);  // so that the next one reads the leaf at once
+  }
+  void cut(std::size_t at, Task<void> (*act)(Client&)) {
+    tearing.cut = at;
+    tearing.between = [this, act] {
+      const auto join_and_act = [act](Client& client) -> Task<void> {
+        const Outcome joined = co_await client.join();
+        EXPECT_EQ(joined, Outcome::kOk);
+        co_await act(client);
+      };
+      other.spawn(join_and_act(busy));
+      other.run(w.now);
+      EXPECT_EQ(other.live(), 0u);
     };
-    other.spawn(write(busy));
-    other.run(w.now);
-    EXPECT_EQ(other.live(), 0u);
-  };
-  const GetResult got = w.wait_for(reader.get(1, into));
-  torn = reader.counters().torn;
+  }
+  bool was_cut() const { return !tearing.between; }
+
+  static WorldConfig small() {
+    WorldConfig config{.nodes = 1};
+    config.geometry.node_bytes = 512;
+    config.geometry.value_bytes = 24;
+    return config;
+  }
+  static ClientConfig guarded(Guard guard) {
+    ClientConfig config = small().client;
+    config.guard = guard;
+    return config;
+  }
+
+  World w{small()};
+  Bytes into = Bytes(24);
+
+  remote::LocalMemory plain{w.scheduler, w.fabric};
+  Tearing tearing{w.scheduler, plain};
+  remote::Scheduler other;
+  remote::LocalMemory others{other, w.fabric};
+  Client busy{others, w.memory, small().client, Rng(2)};
+  Client reader;
+};
+
+std::optional<Bytes> read_while_sixteen_writes_happen(Guard guard, std::uint64_t& torn) {
+  TornRead read(1, guard);
+  // Within the value of the first slot.
+  read.cut(64 + 16 + 8, [](Client& client) -> Task<void> {
+    for (std::uint8_t i = 0; i < 16; ++i) {
+      const Bytes value(24, static_cast<std::uint8_t>(0xB0 + i));
+      const Outcome outcome = co_await client.put(1, value);
+      EXPECT_EQ(outcome, Outcome::kOk);
+    }
+  });
+  const GetResult got = read.w.wait_for(read.reader.get(1, read.into));
+  torn = read.reader.counters().torn;
   if (got.outcome != Outcome::kOk) return std::nullopt;
-  return into;
+  return read.into;
 }
 
 TEST(ShermanTorn, AScanGivesAKeyOnceThatLeavesOneSlotForAnotherMeanwhile) {
-  WorldConfig config{.nodes = 1};
-  config.geometry.node_bytes = 512;
-  config.geometry.value_bytes = 24;
-  World w(config);
-  auto& writer = w.add_client();
-  EXPECT_EQ(w.wait_for(writer->put(5, Bytes(24, 0xA0))), Outcome::kOk);
-  remote::LocalMemory plain(w.scheduler, w.fabric);
-  Tearing tearing(w.scheduler, plain);
-  Client reader(tearing, w.memory, config.client, Rng(1));
-  EXPECT_EQ(w.wait_for(reader.join()), Outcome::kOk);
-  Bytes into(24);
-  EXPECT_EQ(w.wait_for(reader.get(5, into)).outcome, Outcome::kOk);  // so that the next one reads the leaf at once
-  tearing.cut = 64 + config.geometry.entry_bytes();                  // behind the first slot
-  remote::Scheduler other;
-  remote::LocalMemory others(other, w.fabric);
-  Client busy(others, w.memory, config.client, Rng(2));
-  tearing.between = [&] {
-    const auto move_key = [](Client& client) -> Task<void> {
-      Outcome outcome = co_await client.join();
-      EXPECT_EQ(outcome, Outcome::kOk);
-      outcome = co_await client.erase(5);
-      EXPECT_EQ(outcome, Outcome::kOk);
-      outcome = co_await client.put(4, Bytes(24, 0xB0));
-      EXPECT_EQ(outcome, Outcome::kOk);
-      outcome = co_await client.put(5, Bytes(24, 0xC0));
-      EXPECT_EQ(outcome, Outcome::kOk);
-    };
-    other.spawn(move_key(busy));
-    other.run(w.now);
-    EXPECT_EQ(other.live(), 0u);
-  };
+  TornRead read(5, ClientConfig{}.guard);
+  // Behind the first slot.
+  read.cut(64 + read.w.config_.geometry.entry_bytes(), [](Client& client) -> Task<void> {
+    Outcome outcome = co_await client.erase(5);
+    EXPECT_EQ(outcome, Outcome::kOk);
+    outcome = co_await client.put(4, Bytes(24, 0xB0));
+    EXPECT_EQ(outcome, Outcome::kOk);
+    outcome = co_await client.put(5, Bytes(24, 0xC0));
+    EXPECT_EQ(outcome, Outcome::kOk);
+  });
   Pairs found;
-  w.wait_for(reader.scan(0, 10, found));
-  EXPECT_EQ(tearing.between, nullptr) << "the leaf was torn";
+  read.w.wait_for(read.reader.scan(0, 10, found));
+  EXPECT_TRUE(read.was_cut());
   EXPECT_EQ(std::ranges::count(found.pairs, Key{5}, &std::pair<Key, Bytes>::first), 1);
 }
 

@@ -192,7 +192,6 @@ void LearningSwitch::route(Time now, port::Frame frame, PortState* in, PortNumbe
   send(*ports_[out->value], frame.bytes());
 }
 
-// `in`: where not to send it, and whose tokens it costs. Null: everywhere, for nothing.
 void LearningSwitch::flood(Time now, ByteView frame, PortState* payer, const PortState* except) {
   if (payer != nullptr) {
     if (!take_flood_token(now, *payer)) {

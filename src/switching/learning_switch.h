@@ -85,7 +85,7 @@ class LearningSwitch final : public Ways {
 
   void forward(Time now, port::Frame frame, PortState* in, PortNumber in_number);
   void route(Time now, port::Frame frame, PortState* in, PortNumber in_number);
-  // The rate is `payer`'s; null: nobody's.
+  // `payer`: whose tokens it costs; null: nobody's. `except`: where not to send it; null: everywhere.
   void flood(Time now, ByteView frame, PortState* payer, const PortState* except);
   void send(PortState& out, ByteView frame);
   static void mark(PortState& out, MutableBytes frame);

@@ -161,6 +161,27 @@ class SurvivalTest(live_rack.LiveRack):
             wait_until(self.whole, f"{name} has everything again", PATIENCE)
         self.judge(load)
 
+    def test_a_memory_node_whose_name_another_has_taken_ends(self):
+        self.sluice("rack", "up", "--no-metadata", "--memory-size", "16MiB", code=0)
+
+        def record():
+            done = live_rack.run("rack", "status", "--json", "--dir", self.dir)
+            nodes = {n["name"]: n for n in json.loads(done.stdout)["directory"].get("nodes", [])}
+            return nodes.get("spare", {"state": "", "incarnation": 0})
+
+        first = self.start("memory", "--name", "spare", "--size", "16MiB")
+        wait_until(lambda: record()["state"] == "ready", "it is there", PATIENCE)
+        os.kill(first.pid, signal.SIGSTOP)
+        wait_until(lambda: record()["state"] == "gone", "the directory gives it up", PATIENCE)
+        self.start("memory", "--name", "spare", "--size", "16MiB")
+        wait_until(lambda: record()["state"] == "ready" and record()["incarnation"] == 2, "another has its name", PATIENCE)
+        os.kill(first.pid, signal.SIGCONT)
+        _, said = first.communicate(timeout=PATIENCE)
+        self.assertEqual(first.returncode, 1, said)
+        self.assertIn("another process has taken the name", said)
+        self.sluice("remote", "write", "spare", "0", "--text", "here", code=0)
+        self.assertIn("here", self.sluice("remote", "read", "spare", "0", "4", code=0).stdout)
+
 
 if __name__ == "__main__":
     live_rack.SLUICE = sys.argv[1]

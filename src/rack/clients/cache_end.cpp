@@ -109,11 +109,11 @@ Result<std::unique_ptr<CacheClient>> CacheClient::open(const CacheClientEnd& end
   auto parameters = real_time_client();
   parameters.give_up = end.patience;
   parameters.key_wait = Duration::milliseconds(1);
-  client->remote_ = std::make_unique<onerma::RemoteOnerma>(*client->scheduler_, client->node_->initiator(),
+  client->remote_ = std::make_unique<onerma::RemoteOnerma>(client->scheduler_, client->node_->initiator(),
                                                            client->policy_, parameters);
   client->remote_poll_ = make_client_poll(*client->remote_);
   client->loop_.add(*client->remote_poll_);
-  client->scheduler_poll_ = std::make_unique<nic::SchedulerPoll>(*client->scheduler_);
+  client->scheduler_poll_ = std::make_unique<nic::SchedulerPoll>(client->scheduler_);
   client->loop_.add(*client->scheduler_poll_);
   std::vector<kvcache::Replica> replicas;
   for (std::size_t i = 0; i < taken.size(); ++i) {
@@ -139,7 +139,7 @@ Result<std::unique_ptr<CacheClient>> CacheClient::open(const CacheClientEnd& end
   return client;
 }
 
-CacheClient::~CacheClient() { scheduler_.reset(); }
+CacheClient::~CacheClient() = default;
 
 Result<void> CacheClient::join(const std::string& port) {
   kvcache::Outcome outcome = kvcache::Outcome::kUnavailable;
@@ -158,7 +158,7 @@ bool CacheClient::wait_for(remote::Task<void> task) {
     co_await std::move(task);
     done = true;
   };
-  scheduler_->spawn(keep());
+  scheduler_.spawn(keep());
   loop_.run_until([&] { return done; });
   return done;
 }

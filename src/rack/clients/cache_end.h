@@ -61,7 +61,7 @@ class CacheClient {
   kvcache::Client& cache() { return *cache_; }
   // Bytes; as long as the replica that takes the longest lets it be.
   std::uint64_t max_value() const { return max_value_; }
-  remote::Scheduler& scheduler() { return *scheduler_; }
+  remote::Scheduler& scheduler() { return scheduler_; }
   nic::PollLoop& loop() { return loop_; }
   const onerma::RemoteOnerma::Counters& transfers() const { return remote_->counters(); }
 
@@ -73,8 +73,6 @@ class CacheClient {
   Result<void> join(const std::string& port);
 
   nic::PollLoop loop_;
-  // Ends first: what is under way in it looks at the client when it is ended.
-  std::unique_ptr<remote::Scheduler> scheduler_ = std::make_unique<remote::Scheduler>();
   std::unique_ptr<onerma::Node> node_;
   std::unique_ptr<nic::MachinePoll<onerma::Node>> shard_;
   onerma::Algorithm1 policy_{real_time_algorithm()};
@@ -83,6 +81,7 @@ class CacheClient {
   std::unique_ptr<nic::SchedulerPoll> scheduler_poll_;
   std::uint64_t max_value_ = 0;
   std::unique_ptr<kvcache::Client> cache_;
+  remote::Scheduler scheduler_;  // ends first: what is under way in it looks at the client when it is ended
 };
 
 }  // namespace sluice::rack

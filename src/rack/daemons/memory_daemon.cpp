@@ -98,21 +98,14 @@ Result<void> run_memory(const std::string& directory, const MemorySettings& sett
     endpoint.publish_soon(description);
   });
 
-  // Whoever has the name has our addresses, too: to answer on would take its frames away.
-  bool is_superseded = false;
-  endpoint.on_superseded([&] {
-    is_superseded = true;
-    endpoint.loop().stop();
-  });
   signals.stop_on_signal(endpoint.loop());
   spdlog::info("{}: ready, {} at {}, {}", settings.name, bytes_text(settings.size), endpoint.node().ip.to_string(),
                endpoint.shard().port().name());
   say_ready();
-  endpoint.loop().run();
+  const auto ran = endpoint.run();
   endpoint.on_change({});
   if (engines) end_engines(endpoint.loop(), *engines);
-  if (is_superseded)
-    return fail("stopped for longer than its lease, and another process has taken the name; this one ends");
+  if (!ran) return ran;
   spdlog::info("{}: ends; {} connections accepted, {} refused", settings.name, (*node)->acceptor().accepted(),
                (*node)->acceptor().refused());
   return {};

@@ -42,8 +42,8 @@ Result<std::vector<clover::Home>> wait_for_memory(Directory& directory, std::uin
       return fail(fmt::format("memory-nodes = \"{}\": only {} are ready after {}; start more or ask for fewer", count,
                               homes.size(), duration_text(kWaitForMemory)));
     }
-    std::this_thread::sleep_for(
-        std::chrono::milliseconds(20));  // the directory may answer at once: too many watch already
+    // The directory may answer at once: too many watch already.
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
   }
 }
 
@@ -159,22 +159,12 @@ Result<void> run_metadata(const std::string& directory, const MetadataSettings& 
   });
   endpoint.loop().add(telling);
 
-  // Whoever has the name serves the store, and has it further than we.
-  bool is_superseded = false;
-  endpoint.on_superseded([&] {
-    is_superseded = true;
-    endpoint.loop().stop();
-  });
   signals.stop_on_signal(endpoint.loop());
   spdlog::info("{}: ready at {}, {} volumes, values up to {} bytes; {}", settings.name, endpoint.node().ip.to_string(),
                server.volumes().size(), settings.value_size, server.summary());
   say_ready();
-  endpoint.loop().run();
-  if (is_superseded) {
-    return fail(
-        "stopped for longer than its lease, and another process has taken the name and serves the store; this one "
-        "ends");
-  }
+  // Whoever has our name serves the store, and has it further than we.
+  if (auto ran = endpoint.run(); !ran) return ran;
   spdlog::info("{}: ends; {}", settings.name, server.summary());
   return {};
 }

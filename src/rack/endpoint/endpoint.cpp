@@ -35,7 +35,8 @@ Result<std::unique_ptr<Endpoint>> Endpoint::open(const EndpointConfig& config) {
     lease.on_lost = [self] { return self->fence(); };
     lease.on_superseded = [self] {
       self->loop_.post([self](Time) {
-        if (self->on_superseded_) self->on_superseded_();
+        self->is_superseded_ = true;
+        self->loop_.stop();
       });
     };
   }
@@ -71,6 +72,13 @@ Endpoint::~Endpoint() {
 }
 
 // In the membership's thread.
+Result<void> Endpoint::run() {
+  loop_.run();
+  if (is_superseded_)
+    return fail("stopped for longer than its lease, and another process has taken the name; this one ends");
+  return {};
+}
+
 std::optional<NodeDescription> Endpoint::fence() {
   auto told = std::make_shared<std::promise<NodeDescription>>();
   auto answer = told->get_future();

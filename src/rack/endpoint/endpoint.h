@@ -40,8 +40,9 @@ class Endpoint {
   // Called in the loop's thread when the lease has been lost, before the name is taken again: ends what others must not go on with, and
   // returns what to publish. Set before publish().
   void on_fence(std::function<NodeDescription(Time)> handler) { on_fence_ = std::move(handler); }
-  // Called in the loop's thread when the lease has been lost and another process has the name.
-  void on_superseded(std::function<void()> handler) { on_superseded_ = std::move(handler); }
+  // Turns the loop until it is stopped. An error when the lease has been lost and another process has the name: it has our addresses,
+  // too, and to answer on would take its frames away.
+  Result<void> run();
   Result<void> publish(const NodeDescription& description) {
     published_ = description;
     return membership_->publish(description);
@@ -70,7 +71,7 @@ class Endpoint {
   nic::PollLoop loop_;
   std::function<void(Time, const Snapshot&)> on_change_;
   std::function<NodeDescription(Time)> on_fence_;
-  std::function<void()> on_superseded_;
+  bool is_superseded_ = false;  // the loop's thread
   NodeDescription published_;
   std::atomic<bool> ending_{false};
   std::unique_ptr<nic::Shard> shard_;
