@@ -207,19 +207,33 @@ UdpSocket::SendStatus UdpSocket::status_of_error() {
   }
 }
 
+namespace {
+
+// What the kernel says of a train that it will not cut up (udp_send_skb and udp_sendmsg of Linux, net/ipv4/udp.c), and
+// would take datagram by datagram. Of a path whose MTU is less than a datagram it says EINVAL or EMSGSIZE, and paths
+// change and differ between peers; a kernel or device that cannot says the others.
+bool may_be_mended(int error) { return error == EINVAL || error == EMSGSIZE; }
+bool is_refused_train(int error) { return may_be_mended(error) || error == EIO || error == EOPNOTSUPP; }
+
+}  // namespace
+
 UdpSocket::SendResult UdpSocket::send(ContainerTrain& train, const SocketAddress* to) {
   std::size_t done = 0;
   const std::size_t all = train.datagrams().size();
+  bool together = segmentation_;
   while (done < all) {
     const auto rest = train.datagrams();
-    std::size_t count = segmentation_ ? train_length(rest) : 1;
+    std::size_t count = together ? train_length(rest) : 1;
     std::size_t sent = 0;
     if (count > 1) {
       sent = send_train(train, to, count);
-      if (sent == 0 && !segmentation_) continue;  // this kernel or device cannot: apart, then
+      if (sent == 0 && is_refused_train(errno)) {
+        if (!may_be_mended(errno)) segmentation_ = false;
+        together = false;
+        continue;
+      }
     } else {
-      while (count < rest.size() && count < kBatch && (!segmentation_ || train_length(rest.subspan(count)) == 1))
-        ++count;
+      while (count < rest.size() && count < kBatch && (!together || train_length(rest.subspan(count)) == 1)) ++count;
       sent = send_apart(train, to, count);
     }
     if (sent == 0) return {done, status_of_error()};
@@ -247,9 +261,7 @@ std::size_t UdpSocket::send_train(ContainerTrain& train, const SocketAddress* to
   header->cmsg_len = CMSG_LEN(sizeof(std::uint16_t));
   const auto segment = static_cast<std::uint16_t>(datagrams.front().length);
   std::memcpy(CMSG_DATA(header), &segment, sizeof segment);
-  if (sendmsg(socket_.get(), &message, MSG_DONTWAIT | MSG_NOSIGNAL) >= 0) return count;
-  if (errno == EINVAL || errno == EIO || errno == EMSGSIZE || errno == EOPNOTSUPP) segmentation_ = false;
-  return 0;
+  return sendmsg(socket_.get(), &message, MSG_DONTWAIT | MSG_NOSIGNAL) >= 0 ? count : 0;
 }
 
 std::size_t UdpSocket::send_apart(ContainerTrain& train, const SocketAddress* to, std::size_t count) {

@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "rack/endpoint/memory_node.h"
+#include "rack/settings/json_number.h"
 
 namespace sluice::rack {
 namespace {
@@ -36,10 +37,10 @@ json to_json(const clover::Home& home) {
 }
 
 clover::Home home_from(const json& in) {
-  return {{{remote::NodeId(in.at("node").get<std::uint32_t>()), remote::RegionKey(in.at("key").get<std::uint32_t>()),
-            in.at("address").get<std::uint64_t>()},
-           in.at("length").get<std::uint64_t>()},
-          in.at("life").get<std::uint64_t>()};
+  return {{{remote::NodeId(number_at<std::uint32_t>(in, "node")), remote::RegionKey(number_at<std::uint32_t>(in, "key")),
+            number_at<std::uint64_t>(in, "address")},
+           number_at<std::uint64_t>(in, "length")},
+          number_at<std::uint64_t>(in, "life")};
 }
 
 // Where the memory is that a store lies in.

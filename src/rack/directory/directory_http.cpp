@@ -15,6 +15,7 @@
 
 #include "rack/directory/directory_json.h"
 #include "rack/settings/http_reason.h"
+#include "rack/settings/json_number.h"
 #include "rack/settings/private_file.h"
 
 namespace sluice::rack {
@@ -80,7 +81,7 @@ std::string_view token_of(const httplib::Request& request) {
 
 bool is_read(const httplib::Request& request) { return request.method == "GET" || request.method == "HEAD"; }
 
-LeaseId lease_of(const json& in) { return LeaseId(in.at("lease").get<std::uint64_t>()); }
+LeaseId lease_of(const json& in) { return LeaseId(number_at<std::uint64_t>(in, "lease")); }
 
 std::int64_t number_parameter(const httplib::Request& request, const char* name, std::int64_t otherwise) {
   return request.has_param(name) ? std::strtoll(request.get_param_value(name).c_str(), nullptr, 10) : otherwise;
@@ -222,7 +223,7 @@ void DirectoryServer::add_tenant_routes(httplib::Server& http) {
               const auto what = in.at("do").get<std::string>();
               const auto name = in.at("name").get<std::string>();
               const auto quota = [&in] {
-                return Tenants::Quota{in.at("bytes").get<std::uint64_t>(), in.at("regions").get<std::uint64_t>()};
+                return Tenants::Quota{number_at<std::uint64_t>(in, "bytes"), number_at<std::uint64_t>(in, "regions")};
               };
               const auto told = [](Result<std::string> token) -> Result<json> {
                 if (!token) return tl::unexpected(token.error());
@@ -249,15 +250,15 @@ void DirectoryServer::add_tenant_routes(httplib::Server& http) {
               if (what == "remove") return empty_object(tenants.remove_region(tenant, name));
               const auto made = [&]() -> Result<TenantRegion> {
                 if (what == "add")
-                  return tenants.add_region(tenant, name, in.at("length").get<std::uint64_t>(), in.value("node", ""));
+                  return tenants.add_region(tenant, name, number_at<std::uint64_t>(in, "length"), in.value("node", ""));
                 if (!who->is_rack)
                   return tenants.refuse(
                       Tenants::Refusal::kForbidden,
                       fmt::format("moving regions is for the rack's operator, not for tenant '{}'", tenant));
                 if (what == "move") return tenants.begin_move(tenant, name, in.value("node", ""));
                 if (what == "moved")
-                  return tenants.end_move(tenant, name, in.at("next_birth").get<std::uint64_t>(),
-                                          in.at("incarnation").get<std::uint64_t>());
+                  return tenants.end_move(tenant, name, number_at<std::uint64_t>(in, "next_birth"),
+                                          number_at<std::uint64_t>(in, "incarnation"));
                 if (what == "stay") return tenants.undo_move(tenant, name);
                 return fail(fmt::format("\"do\": \"{}\": must be one of add, remove, move, moved, stay", what));
               }();

@@ -5,6 +5,8 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "rack/settings/json_number.h"
+
 namespace sluice::rack {
 namespace {
 
@@ -78,10 +80,10 @@ Result<NodeDescription> description_from_json(const json& in) {
       return fail(fmt::format("malformed node: kind '{}' is none of switch, memory, metadata, client",
                               in.at("kind").get<std::string>()));
     out.kind = *kind;
-    out.cm_port = in.at("cm_port").get<std::uint16_t>();
+    out.cm_port = number_at<std::uint16_t>(in, "cm_port");
     for (const json& r : in.at("regions")) {
-      out.regions.push_back({r.at("name").get<std::string>(), r.at("address").get<std::uint64_t>(),
-                             r.at("length").get<std::uint64_t>(), r.at("key").get<std::uint32_t>(),
+      out.regions.push_back({r.at("name").get<std::string>(), number_at<std::uint64_t>(r, "address"),
+                             number_at<std::uint64_t>(r, "length"), number_at<std::uint32_t>(r, "key"),
                              r.value("owner", "")});
     }
     out.attributes = in.at("attributes").get<std::map<std::string, std::string>>();
@@ -102,8 +104,8 @@ Result<NodeRecord> node_from_json(const json& in) {
     out.state = *state;
     out.ip = *ip;
     out.mac = *mac;
-    out.id = remote::NodeId(in.at("id").get<std::uint32_t>());
-    out.incarnation = in.at("incarnation").get<std::uint64_t>();
+    out.id = remote::NodeId(number_at<std::uint32_t>(in, "id"));
+    out.incarnation = number_at<std::uint64_t>(in, "incarnation");
     return out;
   });
 }
@@ -111,8 +113,8 @@ Result<NodeRecord> node_from_json(const json& in) {
 Result<TenantRegion> tenant_region_from_json(const json& in) {
   return guarded("region", [&]() -> Result<TenantRegion> {
     return TenantRegion{in.at("tenant").get<std::string>(),      in.at("name").get<std::string>(),
-                        in.at("node").get<std::string>(),        in.at("length").get<std::uint64_t>(),
-                        in.at("birth").get<std::uint64_t>(),     in.value("moving_to", ""),
+                        in.at("node").get<std::string>(),        number_at<std::uint64_t>(in, "length"),
+                        number_at<std::uint64_t>(in, "birth"),     in.value("moving_to", ""),
                         in.value("next_birth", std::uint64_t{0})};
   });
 }
@@ -120,7 +122,7 @@ Result<TenantRegion> tenant_region_from_json(const json& in) {
 Result<Snapshot> snapshot_from_json(const json& in) {
   return guarded("snapshot", [&]() -> Result<Snapshot> {
     Snapshot out;
-    out.revision = in.at("revision").get<std::uint64_t>();
+    out.revision = number_at<std::uint64_t>(in, "revision");
     for (const json& node : in.at("nodes")) {
       auto record = node_from_json(node);
       if (!record) return tl::unexpected(record.error());

@@ -554,6 +554,26 @@ TEST(DirectoryServer, TakesLeasesAndTextsThatNobodyMeans) {
   EXPECT_TRUE(client.join({"b", NodeKind::kClient, 0, {}, {{"program", "na\xefve"}}}, kLease));
 }
 
+TEST(DirectoryServer, RefusesNumbersThatItCannotHold) {
+  const Folder folder;
+  auto store = SqliteDirectory::open(":memory:", {}, [] { return Time(); }).value();
+  const auto server = DirectoryServer::start(*store, {folder / "d.sock"}).value();
+  DirectoryClient client({folder / "d.sock"});
+  const auto join_with = [&](std::string_view port) {
+    return client.post(
+        "/v1/join",
+        fmt::format(R"({{"node": {{"name": "a", "kind": "client", "cm_port": {}, "regions": [], "attributes": {{}}}},
+                         "lease_ms": 1000}})",
+                    port));
+  };
+  for (const char* const port : {"70000", "-1", "18446744073709551616", "4791.5", "true", "\"4791\""}) {
+    const auto joined = join_with(port);
+    ASSERT_FALSE(joined) << port;
+    EXPECT_THAT(joined.error().message, testing::HasSubstr("must be a whole number from 0 to 65535")) << port;
+  }
+  EXPECT_TRUE(join_with("65535"));
+}
+
 TEST_P(DirectoryServedTest, ATokenFileMustBeOnesOwnAndHoldOne) {
   HttpAddress address = client_address_;
   address.token_file = folder_ / "none";

@@ -20,6 +20,7 @@ using nlohmann::json;
 
 // The lease that a node's record hangs on has the number of the one that its life hangs on, and this bit.
 constexpr std::uint64_t kMemoryBit = std::uint64_t{1} << 62;
+constexpr const char* kLogin = "/v3/auth/authenticate";
 constexpr int kMostTries = 20;  // of a transaction that others get in the way of
 
 std::string encoded(std::string_view text) {
@@ -152,7 +153,7 @@ Result<std::string> EtcdDirectory::post(std::size_t address, const std::string& 
   httplib::Headers headers;
   {
     const std::scoped_lock lock(mutex_);
-    if (!token_.empty()) headers.emplace("Authorization", token_);
+    if (!token_.empty() && path != kLogin) headers.emplace("Authorization", token_);
   }
   const telemetry::NoPipeSignal quiet;
   const auto client = connect(address);
@@ -167,11 +168,7 @@ Result<std::string> EtcdDirectory::post(std::size_t address, const std::string& 
 
 Result<void> EtcdDirectory::authenticate() {
   if (settings_.user.empty()) return {};
-  {
-    const std::scoped_lock lock(mutex_);
-    token_.clear();
-  }
-  const auto answer = call("/v3/auth/authenticate", {{"name", settings_.user}, {"password", settings_.password}});
+  const auto answer = call(kLogin, {{"name", settings_.user}, {"password", settings_.password}});
   if (!answer) return tl::unexpected(answer.error());
   const std::scoped_lock lock(mutex_);
   token_ = answer->value("token", "");
@@ -182,7 +179,7 @@ Result<void> EtcdDirectory::authenticate() {
 Result<EtcdDirectory::Json> EtcdDirectory::call(const std::string& path, const Json& body) {
   const auto give_up = std::chrono::steady_clock::now() + std::chrono::nanoseconds(kPatience.nanoseconds());
   const std::string text = body.dump();
-  const bool is_login = path == "/v3/auth/authenticate";
+  const bool is_login = path == kLogin;
   bool logged_in = is_login;
   std::string why;
   std::size_t address = 0;

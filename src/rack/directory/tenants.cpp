@@ -13,6 +13,7 @@
 
 #include "rack/directory/directory_json.h"
 #include "rack/directory/directory_store.h"
+#include "rack/settings/json_number.h"
 #include "rack/settings/names.h"
 #include "rack/settings/schema.h"
 
@@ -151,7 +152,7 @@ Result<Tenants::Ledger> Tenants::Ledger::parse(const VersionedText& from) {
     for (const json& t : in.at("tenants")) {
       out.tenants.push_back(
           {t.at("name").get<std::string>(), t.at("token_sha256").get<std::string>(),
-           Quota{t.at("quota_bytes").get<std::uint64_t>(), t.at("quota_regions").get<std::uint64_t>()},
+           Quota{number_at<std::uint64_t>(t, "quota_bytes"), number_at<std::uint64_t>(t, "quota_regions")},
            t.at("operator").get<bool>(), t.at("revoked").get<bool>()});
     }
     for (const json& r : in.at("regions")) {

@@ -14,6 +14,7 @@
 #include <optional>
 
 #include "base/check.h"
+#include "rack/settings/json_number.h"
 #include "rack/settings/private_file.h"
 
 namespace sluice::rack {
@@ -49,18 +50,18 @@ nlohmann::json to_json(const ClientGrants& client) {
 
 // False: not such an entry.
 bool parse_client(const nlohmann::json& one, ClientGrants& out) {
-  out.initiator = onerma::InitiatorId(one.at("initiator").get<std::uint64_t>());
+  out.initiator = onerma::InitiatorId(number_at<std::uint64_t>(one, "initiator"));
   for (const auto& region : one.at("regions")) {
     const auto key = parse_key(region.at("key").get<std::string>());
-    const auto rights = region.at("rights").get<std::uint64_t>();
+    const auto rights = number_at<std::uint64_t>(region, "rights");
     if (!key || rights > onerma::Rights::kAll) return false;
-    out.regions.push_back({.grant = {.region = onerma::RegionId(region.at("region").get<std::uint32_t>()),
-                                     .generation = onerma::Generation(region.at("generation").get<std::uint32_t>()),
+    out.regions.push_back({.grant = {.region = onerma::RegionId(number_at<std::uint32_t>(region, "region")),
+                                     .generation = onerma::Generation(number_at<std::uint32_t>(region, "generation")),
                                      .initiator = out.initiator,
                                      .rights = {static_cast<std::uint8_t>(rights)},
                                      .key = *key},
-                           .address = region.at("address").get<std::uint64_t>(),
-                           .length = region.at("length").get<std::uint64_t>()});
+                           .address = number_at<std::uint64_t>(region, "address"),
+                           .length = number_at<std::uint64_t>(region, "length")});
   }
   return !out.regions.empty();
 }

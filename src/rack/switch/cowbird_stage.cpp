@@ -7,6 +7,8 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "rack/settings/json_number.h"
+
 namespace sluice::rack {
 namespace {
 
@@ -26,8 +28,11 @@ Result<ConnectionEnd> parse_end(const json& from) {
   if (!mac) return tl::unexpected(mac.error());
   const auto gid = wire::Gid::parse(from.at("ip").get<std::string>());
   if (!gid) return tl::unexpected(gid.error());
-  return ConnectionEnd{*mac, *gid, wire::Qpn(from.at("qpn").get<std::uint32_t>() & wire::Psn::kMask),
-                       wire::Psn(from.at("psn").get<std::uint32_t>())};
+  const auto qpn = number_at<std::uint32_t>(from, "qpn");
+  const auto psn = number_at<std::uint32_t>(from, "psn");
+  if (qpn > wire::Psn::kMask || psn > wire::Psn::kMask)
+    return fail(fmt::format("\"qpn\": {}, \"psn\": {}: both have 24 bits", qpn, psn));
+  return ConnectionEnd{*mac, *gid, wire::Qpn(qpn), wire::Psn(psn)};
 }
 
 CowbirdStage::CowbirdStage(const wire::MacAddress& mac, const wire::Gid& gid, const cowbird::SwitchEngineConfig& config,
@@ -75,7 +80,7 @@ Result<std::string> CowbirdStage::control(Time now, const std::string& text) {
   try {
     Owner& owner = owners_[wish["owner"].get<std::string>()];
     if (next_look_ == Time::never()) next_look_ = now + kLease;
-    const auto incarnation = wish.value("incarnation", std::uint64_t{0});
+    const auto incarnation = wish.contains("incarnation") ? number_at<std::uint64_t>(wish, "incarnation") : 0;
     if (incarnation < owner.incarnation) {
       return fail(fmt::format("cowbird: {} has been started again since; this is its {}th life, the {}th asks",
                               wish["owner"].get<std::string>(), owner.incarnation, incarnation));
@@ -101,7 +106,7 @@ Result<json> CowbirdStage::carry_out(Time now, Owner& owner, const json& wish) {
     return json{{"channels", std::move(channels)}};
   }
   if (what == "attach") return attach(now, owner, wish);
-  const auto id = wish.at("id").get<ChannelId>();
+  const auto id = number_at<ChannelId>(wish, "id");
   if (std::find(owner.channels.begin(), owner.channels.end(), id) == owner.channels.end()) {
     return fail(fmt::format("cowbird: {} has no channel {}", wish["owner"].get<std::string>(), id));
   }
@@ -110,7 +115,7 @@ Result<json> CowbirdStage::carry_out(Time now, Owner& owner, const json& wish) {
     std::erase(owner.channels, id);
     done = engine_.detach(id);
   } else if (what == "disconnect") {
-    done = engine_.disconnect(now, id, wish.at("node").get<std::uint32_t>());
+    done = engine_.disconnect(now, id, number_at<std::uint32_t>(wish, "node"));
   } else if (what == "regions") {
     done = set_regions(now, id, wish);
   } else if (what == "connect") {
@@ -118,12 +123,12 @@ Result<json> CowbirdStage::carry_out(Time now, Owner& owner, const json& wish) {
     const auto pool = parse_end(wish.at("pool"));
     if (!host || !pool) return tl::unexpected(host ? pool.error() : host.error());
     done = engine_.connect(now, id,
-                           {.node = wish.at("node").get<std::uint32_t>(),
+                           {.node = number_at<std::uint32_t>(wish, "node"),
                             .host = *host,
                             .pool = *pool,
-                            .mtu = wish.at("mtu").get<std::uint32_t>(),
-                            .host_reads = wish.at("host_reads").get<std::uint32_t>(),
-                            .pool_reads = wish.at("pool_reads").get<std::uint32_t>()});
+                            .mtu = number_at<std::uint32_t>(wish, "mtu"),
+                            .host_reads = number_at<std::uint32_t>(wish, "host_reads"),
+                            .pool_reads = number_at<std::uint32_t>(wish, "pool_reads")});
   } else {
     return fail(
         fmt::format("cowbird: \"do\": \"{}\"; attach, connect, disconnect, regions, detach and renew are known", what));
@@ -137,16 +142,16 @@ Result<json> CowbirdStage::attach(Time now, Owner& owner, const json& wish) {
   const auto host = parse_end(wish.at("host"));
   if (!host) return tl::unexpected(host.error());
   const auto attached =
-      engine_.attach(now, {.layout = {.shape = {.entries = layout.at("entries").get<std::uint32_t>(),
-                                                .request_bytes = layout.at("request_bytes").get<std::uint32_t>(),
-                                                .response_bytes = layout.at("response_bytes").get<std::uint32_t>()},
-                                      .channels = layout.at("channels").get<std::uint32_t>()},
-                           .channel = wish.at("channel").get<std::uint32_t>(),
-                           .address = wish.at("address").get<std::uint64_t>(),
-                           .key = wire::RKey(wish.at("key").get<std::uint32_t>()),
+      engine_.attach(now, {.layout = {.shape = {.entries = number_at<std::uint32_t>(layout, "entries"),
+                                                .request_bytes = number_at<std::uint32_t>(layout, "request_bytes"),
+                                                .response_bytes = number_at<std::uint32_t>(layout, "response_bytes")},
+                                      .channels = number_at<std::uint32_t>(layout, "channels")},
+                           .channel = number_at<std::uint32_t>(wish, "channel"),
+                           .address = number_at<std::uint64_t>(wish, "address"),
+                           .key = wire::RKey(number_at<std::uint32_t>(wish, "key")),
                            .host = *host,
-                           .mtu = wish.at("mtu").get<std::uint32_t>(),
-                           .max_reads = wish.at("max_reads").get<std::uint32_t>()});
+                           .mtu = number_at<std::uint32_t>(wish, "mtu"),
+                           .max_reads = number_at<std::uint32_t>(wish, "max_reads")});
   if (!attached) return tl::unexpected(attached.error());
   owner.channels.push_back(attached->id);
   return json{{"id", attached->id}, {"psn", attached->engine.expected.value()}, {"engine", end_json(attached->engine)}};
@@ -155,14 +160,14 @@ Result<json> CowbirdStage::attach(Time now, Owner& owner, const json& wish) {
 Result<void> CowbirdStage::set_regions(Time now, ChannelId id, const json& wish) {
   std::vector<cowbird::Region> regions;
   for (const json& r : wish.at("regions")) {
-    regions.push_back({.node = r.at("node").get<std::uint32_t>(),
-                       .key = r.at("key").get<std::uint32_t>(),
-                       .base = r.at("base").get<std::uint64_t>(),
-                       .length = r.at("length").get<std::uint64_t>(),
+    regions.push_back({.node = number_at<std::uint32_t>(r, "node"),
+                       .key = number_at<std::uint32_t>(r, "key"),
+                       .base = number_at<std::uint64_t>(r, "base"),
+                       .length = number_at<std::uint64_t>(r, "length"),
                        .writable = r.at("writable").get<bool>(),
                        .denied = r.value("denied", false)});
   }
-  return engine_.set_regions(now, id, wish.at("generation").get<std::uint64_t>(), std::move(regions));
+  return engine_.set_regions(now, id, number_at<std::uint64_t>(wish, "generation"), std::move(regions));
 }
 
 json CowbirdStage::channel_json(ChannelId id) const {
