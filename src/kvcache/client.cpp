@@ -206,6 +206,7 @@ class Client::Turn {
 struct Client::Asked {
   std::size_t open = 0;
   std::size_t taken = 0;
+  std::size_t silent = 0;  // may have taken it
   std::size_t too_long = 0;
   Version newer{};
   std::coroutine_handle<> waiter;
@@ -220,7 +221,8 @@ remote::Task<Outcome> Client::change(ByteView key, ByteView value, bool erased) 
   Turn turn(*this);
   co_await turn;
   const Time deadline = memory_.scheduler().now() + config_.change_deadline;
-  Outcome outcome = Outcome::kUnavailable;
+  bool touched = false;  // some replica has it, or may have
+  Outcome outcome = Outcome::kPartial;
   for (int attempt = 0; attempt < kVersions; ++attempt) {
     const Entry entry{.hash = hash_of(key),
                       .version = Version(++counter_ << 16 | config_.number),
@@ -243,14 +245,15 @@ remote::Task<Outcome> Client::change(ByteView key, ByteView value, bool erased) 
       memory_.scheduler().spawn(ask(i, ByteView(request_).first(length), deadline, asked));
     }
     co_await asked;
+    touched = touched || asked.taken != 0 || asked.silent != 0;
     if (asked.newer != Version{} && memory_.scheduler().now() < deadline) {
       counter_ = std::max(counter_, asked.newer.value >> 16);
       continue;
     }
-    outcome = asked.too_long != 0               ? Outcome::kTooLong
-              : asked.taken == replicas_.size() ? Outcome::kOk
-              : asked.taken != 0                ? Outcome::kPartial
-                                                : Outcome::kUnavailable;
+    outcome = asked.taken == replicas_.size() ? Outcome::kOk
+              : touched                       ? Outcome::kPartial
+              : asked.too_long != 0           ? Outcome::kTooLong
+                                              : Outcome::kUnavailable;
     break;
   }
   co_return outcome;
@@ -261,6 +264,7 @@ remote::Task<void> Client::ask(std::size_t replica, ByteView request, Time deadl
   const Replica& r = replicas_[replica];
   const std::uint64_t sequence = sequence_;
   Status status = co_await memory_.write(r.mailbox + kRequestOffset, request);
+  const bool arrived = status == Status::kOk || status == Status::kUnknown;
   std::optional<Answer> answer;
   while (status == Status::kOk && memory_.scheduler().now() < deadline) {
     std::array<std::uint8_t, kAnswerBytes> bytes;
@@ -273,6 +277,7 @@ remote::Task<void> Client::ask(std::size_t replica, ByteView request, Time deadl
   if (!answer) {
     states_[replica].stale = true;
     failed(replica);
+    asked.silent += arrived;
   } else if (answer->outcome == ChangeOutcome::kTaken) {
     ++asked.taken;
   } else if (answer->outcome == ChangeOutcome::kTooLong) {

@@ -314,6 +314,25 @@ TEST(CacheClient, NeverFindsWhatIsOlderThanAChangeThatHasEnded) {
   }
 }
 
+TEST(CacheClient, AChangeThatASilentReplicaMayHaveTakenIsNotSaidToHaveReachedNone) {
+  World world({.local = seeded(4)});
+  Client& client = *world.clients[0];
+  for (auto& server : world.servers) server.reset();  // the memory is there, who looks into the mailboxes is not
+  EXPECT_EQ(world.set(client, "k", "v"), Outcome::kPartial);
+  for (const auto node : world.nodes) world.fabric.kill_node(node);
+  EXPECT_EQ(world.set(client, "k", "w"), Outcome::kUnavailable);
+}
+
+TEST(CacheClient, AValueTooLongForOneReplicaIsPartialWhereOthersTookIt) {
+  World world({});
+  const std::vector<Replica> replicas{{world.tables[0], world.mailboxes[0][0], World::kMailbox},
+                                      {world.tables[1], world.mailboxes[1][0], 128}};
+  Client client(*world.memories[0], replicas, {.number = 1, .max_value = 512});
+  ASSERT_EQ(world.wait_for(client.join()), Outcome::kOk);
+  EXPECT_EQ(world.set(client, "k", std::string(300, 'v')), Outcome::kPartial);
+  EXPECT_EQ(world.get(client, "k"), std::string(300, 'v'));
+}
+
 TEST(CacheClient, LookupsGoOnWhenReplicasDieAndChangesSayThatTheyAreNotEverywhere) {
   World world({.local = seeded(3)});
   Client& client = *world.clients[0];
