@@ -716,6 +716,37 @@ TEST(Sherman, ALiveHolderIsNotRobbed) {
   EXPECT_GT(resolved, 10u);
 }
 
+// RemoteMemory that cannot read nodes for a while.
+class Blinded : public remote::RemoteMemory {
+ public:
+  Blinded(remote::Scheduler& scheduler, remote::RemoteMemory& under) : RemoteMemory(scheduler), under_(under) {}
+  remote::Capabilities capabilities() const override { return under_.capabilities(); }
+  void submit(remote::Operation& operation) override {
+    if (operation.kind == remote::OpKind::kRead && operation.local.size() > 100 && scheduler().now() < until)
+      return complete(operation, remote::Status::kUnreachable);
+    under_.submit(operation);
+  }
+  Time until{};
+
+ private:
+  remote::RemoteMemory& under_;
+};
+
+TEST(Sherman, ALockWhoseLeaseRunsOutBeforeTheNodeCouldBeReadIsTakenAgain) {
+  World w({.nodes = 1});
+  remote::LocalMemory under(w.scheduler, w.fabric);
+  Blinded memory(w.scheduler, under);
+  Client client(memory, w.memory, w.config_.client, Rng(1));
+  ASSERT_EQ(w.wait_for(client.join()), Outcome::kOk);
+  ASSERT_EQ(w.wait_for(client.put(1, value_of(1))), Outcome::kOk);
+  memory.until = w.now + w.config_.client.lease * 2;
+  EXPECT_EQ(w.wait_for(client.put(1, value_of(2))), Outcome::kOk);
+  EXPECT_EQ(client.counters().abandoned, 1u);
+  EXPECT_EQ(client.counters().recovered, 1u);
+  EXPECT_EQ(read(w, client, 1), value_of(2));
+  EXPECT_EQ(w.locks_held(), 0u);
+}
+
 // -------------------------------------------------------------------------------------------------------- torn reads
 
 // RemoteMemory that reads in two halves and lets something happen in between.

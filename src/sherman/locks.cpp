@@ -49,30 +49,35 @@ class NodeLocks::Turn {
 // -------------------------------------------------------------------------------------------------------------- take
 
 Task<bool> NodeLocks::lock_and_read(NodePointer node, MutableBytes image, Time deadline, Grip& grip) {
-  Local& local = (*locals_)[id(c_.map, node)];
-  Turn turn(c_, local);
-  grip = co_await turn;
-  grip.node = node;
-  if (grip.word.raw == 0) co_return co_await take(local, image, deadline, grip);
-  ++c_.counters.hand_overs;
-  const bool read = co_await read_under(grip, image);
-  if (!read) co_await release(grip);
-  co_return read;
+  do {
+    Local& local = (*locals_)[id(c_.map, node)];
+    Turn turn(c_, local);
+    grip = co_await turn;
+    grip.node = node;
+    bool read = false;
+    if (grip.word.raw != 0) {
+      ++c_.counters.hand_overs;
+    } else {
+      const bool taken = co_await take(local, image, deadline, grip, read);
+      if (!taken) break;
+    }
+    if (!read) read = co_await read_under(grip, image);
+    if (read) co_return true;
+    co_await release(grip);  // the lease is over
+  } while (c_.now() < deadline);
+  co_return false;
 }
 
-Task<bool> NodeLocks::take(Local& local, MutableBytes image, Time deadline, Grip& grip) {
+// False: not before the deadline. `read`: the image as well.
+Task<bool> NodeLocks::take(Local& local, MutableBytes image, Time deadline, Grip& grip, bool& read) {
   Duration backoff{};
   bool first = true;
   while (c_.now() < deadline) {
-    bool read = false;
     const Step step = co_await try_take(local, image, grip, read, first && c_.ordered());
     first = false;
     if (step == Step::kDone) {
       local.seen = 0;
-      if (!read) read = co_await read_under(grip, image);
-      if (read) co_return true;
-      co_await release(grip);
-      co_return false;
+      co_return true;
     }
     if (local.seen != 0 && c_.now() - local.since >= c_.config.lease + c_.config.flight) {
       const LockWord word{local.seen};

@@ -77,7 +77,7 @@ class NodeLocks {
   remote::RemoteAddress record_address(NodePointer node) const {
     return c_.map.record(node.node(), c_.map.lock_of(node));
   }
-  remote::Task<bool> take(Local& local, MutableBytes image, Time deadline, Grip& grip);
+  remote::Task<bool> take(Local& local, MutableBytes image, Time deadline, Grip& grip, bool& read);
   // One try. `read`: the image too, if the lock was taken.
   remote::Task<Step> try_take(Local& local, MutableBytes image, Grip& grip, bool& read, bool with_read);
   remote::Task<Step> resolve_take(Grip& grip, LockWord word, Time until);
