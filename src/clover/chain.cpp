@@ -318,12 +318,12 @@ Client::NodeHealth& Client::health_of(NodeId node) {
   for (auto& health : health_) {
     if (health.node == node) return health;
   }
-  return health_.emplace_back(NodeHealth{.node = node, .failing = false, .reported = false, .since = {}});
+  return health_.emplace_back(NodeHealth{.node = node, .failing = false, .since = {}, .report_at = {}});
 }
 
 void Client::node_works(NodeId node) {
   for (auto& health : health_) {
-    if (health.node == node) health.failing = health.reported = false;
+    if (health.node == node) health.failing = false;
   }
 }
 
@@ -339,11 +339,13 @@ Task<bool> Client::recover(NodeId node, Status status, Time deadline, Duration& 
     if (!health.failing) {
       health.failing = true;
       health.since = now();
+      health.report_at = now() + config_.suspect_after;
     }
     const Duration failing = now() - health.since;
-    if (failing >= config_.suspect_after && !health.reported) {
-      health.reported = true;
-      co_await suspect(node);
+    if (now() >= health.report_at) {
+      health.report_at = Time::never();  // others of this client need not, meanwhile
+      const bool told = co_await suspect(node);
+      if (!told) health_of(node).report_at = now() + config_.suspect_after;
     }
     // A node that has been away for long fails an operation at its first try.
     if (failing >= config_.timeout || now() >= deadline) co_return false;
@@ -352,17 +354,18 @@ Task<bool> Client::recover(NodeId node, Status status, Time deadline, Duration& 
   co_return leased() || co_await ensure_lease(deadline);
 }
 
-Task<void> Client::suspect(NodeId node) {
+Task<bool> Client::suspect(NodeId node) {
   bool has_mirror = false;
   for (const auto& volume : view_.volumes) {
     for (std::size_t j = 0; j < volume.count; ++j) {
       has_mirror = has_mirror || (volume.replicas[j].node == node && volume.is_live(j) && volume.mirrored());
     }
   }
-  if (!has_mirror || !leased()) co_return;
+  if (!has_mirror || !leased()) co_return false;
   Call request(Request::kSuspect, 1, view_.client);
   request.body.put(node.value);
-  co_await call(request, now() + config_.timeout);
+  const bool answered = co_await call(request, now() + config_.timeout);
+  co_return answered && request.header.result == Answer::kOk;
 }
 
 }  // namespace sluice::clover

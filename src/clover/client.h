@@ -165,7 +165,7 @@ class Client {
   remote::Task<Step> first_version(Operation& op);
   remote::Task<Step> append_at(Operation& op);
   remote::Task<Step> judge_swap(Operation& op, std::uint64_t prior);
-  remote::Task<Step> finish_link(Operation& op, Time submitted);
+  remote::Task<Step> finish_link(Operation& op);
   remote::Task<Step> write_node(Operation& op);
   remote::Task<Step> catch_up(Operation& op);
   remote::Task<Step> check_kind(Operation& op);
@@ -206,7 +206,8 @@ class Client {
   // A step on `node` failed: backs off, tells the server, renews the lease. False: no use in trying again.
   remote::Task<bool> recover(remote::NodeId node, remote::Status status, Time deadline, Duration& backoff);
   void node_works(remote::NodeId node);
-  remote::Task<void> suspect(remote::NodeId node);
+  // False: the server was not reached, or cannot do without the node now.
+  remote::Task<bool> suspect(remote::NodeId node);
   remote::Task<void> back_off(Duration& backoff);
 
   // server.cpp: talking with the metadata server
@@ -289,8 +290,8 @@ class Client {
   struct NodeHealth {
     remote::NodeId node;
     bool failing = false;
-    bool reported = false;
     Time since;
+    Time report_at;  // if it is still failing then
   };
   NodeHealth& health_of(remote::NodeId node);
   std::vector<NodeHealth> health_;

@@ -54,7 +54,8 @@ struct Client::Operation {
   Append how{};
   Key key = 0;
   ByteView value;
-  Time deadline;
+  Time deadline;  // moves on while it waits for space,
+  Time latest;    // up to here
   Duration backoff;
   Buffer node;  // as it will be written
 
@@ -67,6 +68,8 @@ struct Client::Operation {
   std::uint32_t lost_in_a_row = 0;  // swaps
   // The slot may be linked, or may yet come to be: a CAS (at `at`) or a creation of unknown outcome is out.
   bool uncertain = false;
+  // When the first of these was submitted: a later one may only find what that one did, and others have gone on from it since.
+  Time tried;
   std::uint64_t stamp = 0;  // the server's clock when the first such CAS at `at` began
 
   Outcome outcome = Outcome::kOk;  // once kDone

@@ -388,6 +388,114 @@ TEST(CloverFaults, SaysNoSpaceWhenEverySlotHoldsAKeyAndTakesWritesAgainAfterEras
   for (Key key = 200; key < 203; ++key) EXPECT_EQ(w.wait_for(a->put(key, value_of(key, 40))), Outcome::kOk) << key;
 }
 
+TEST(CloverFaults, WhoGetsASlotLaterThanItsTimeOutBecauseThereWasNoSpaceStillWrites) {
+  auto c = seeded();
+  c.node_memory = 64 * 20;
+  c.client.space_timeout = c.client.timeout * 8;
+  World w(c);
+  auto& a = w.add_client();
+  for (Key key = 0; key < 59; ++key) ASSERT_EQ(w.wait_for(a->put(key, value_of(key, 40))), Outcome::kOk);
+  std::optional<Outcome> late;
+  const auto put_when_there_is_room = [&]() -> Task<void> {
+    const auto value = value_of(7, 40);
+    late = co_await a->put(200, value);
+  };
+  w.scheduler.spawn(put_when_there_is_room());
+  w.run_for(c.client.timeout * 3);
+  ASSERT_FALSE(late);
+  for (Key key = 0; key < 5; ++key) EXPECT_EQ(w.wait_for(a->erase(key)), Outcome::kOk) << key;
+  w.run_until([&] { return late.has_value(); });
+  EXPECT_EQ(late, Outcome::kOk);
+  EXPECT_EQ(read(w, *a.client, 200), value_of(7, 40));
+}
+
+// A metadata server that does not believe the first suspicions of a node.
+class Unbelieving : public remote::MessageService {
+ public:
+  Unbelieving(MetadataServer& server, int refusals) : server_(server), refusals_(refusals) {}
+  std::size_t handle(Time now, ByteView request, MutableBytes response) override {
+    std::vector<std::uint8_t> asked(request.begin(), request.end());
+    MessageReader in(asked);
+    const auto header = take_request_header(in);
+    // It cannot do without a node that it does not know.
+    if (header && header->type == Request::kSuspect && refusals_ > 0 && refusals_-- > 0)
+      store_le(asked.data() + asked.size() - 4, std::uint32_t{99});
+    return server_.handle(now, asked, response);
+  }
+  bool has_refused() const { return refusals_ == 0; }
+
+ private:
+  MetadataServer& server_;
+  int refusals_;
+};
+
+TEST(CloverMirrors, ASuspicionThatIsRefusedIsRaisedAgain) {
+  World w(seeded(2));
+  auto& a = w.add_client();
+  Unbelieving server(*w.server, 3);
+  a.channel->set_service(&server);
+  for (Key key = 0; key < 10; ++key) ASSERT_EQ(w.wait_for(a->put(key, value_of(key, 40))), Outcome::kOk);
+  a.memory->cut(remote::NodeId(0));
+  for (Key key = 0; key < 200 && w.server->view_number() == 1; ++key) w.wait_for(a->put(key % 10, value_of(key, 40)));
+  EXPECT_TRUE(server.has_refused());
+  EXPECT_EQ(w.server->view_number(), 2u);
+  EXPECT_EQ(w.wait_for(a->put(1, value_of(1, 40))), Outcome::kOk);
+}
+
+// RemoteMemory of which one CAS is executed and nobody learns of it.
+class Forgetful : public remote::RemoteMemory {
+ public:
+  Forgetful(remote::Scheduler& scheduler, remote::RemoteMemory& under) : RemoteMemory(scheduler), under_(under) {}
+  remote::Capabilities capabilities() const override { return under_.capabilities(); }
+  void submit(remote::Operation& operation) override {
+    if (!forgets || operation.kind != remote::OpKind::kCompareAndSwap) return under_.submit(operation);
+    forgets = false;
+    forgot_at = scheduler().now();
+    lost_ = remote::swap_operation(operation.remote, operation.compare, operation.swap_or_add);
+    lost_.on_complete = [](remote::Operation& o) { SLUICE_CHECK(o.status == Status::kOk); };
+    under_.submit(lost_);
+    complete(operation, Status::kUnknown);
+  }
+  bool forgets = false;
+  Time forgot_at;
+
+ private:
+  using Status = remote::Status;
+  remote::RemoteMemory& under_;
+  remote::Operation lost_;
+};
+
+// Others may have gone on from a version since its first CAS, and its slot may be on its way to another key: a repeated CAS that finds it linked says
+// nothing of now.
+TEST(CloverFaults, ACursorToWhatASwapOfUnknownOutcomeLinkedIsAsOldAsThatSwap) {
+  WorldConfig config;
+  config.client.backoff_first = config.client.backoff_most = config.lifetime / 2;
+  World w(config);
+  remote::LocalMemory under(w.scheduler, w.fabric);
+  remote::LocalChannel channel(w.scheduler, w.fabric, *w.server);
+  Forgetful memory(w.scheduler, under);
+  Client client(memory, channel, config.client, Rng(7));
+  ASSERT_EQ(w.wait_for(client.join()), Outcome::kOk);
+  w.scheduler.spawn(client.maintain());
+  ASSERT_EQ(w.wait_for(client.put(1, value_of(1, 40))), Outcome::kOk);
+  memory.forgets = true;
+  ASSERT_EQ(w.wait_for(client.put(1, value_of(2, 40))), Outcome::kOk);
+  ASSERT_FALSE(memory.forgets);
+  ASSERT_GT(w.now, memory.forgot_at + config.lifetime / 5);
+  ASSERT_LT(w.now, memory.forgot_at + config.lifetime);
+  const auto looked_up = client.counters().lookups;
+  w.run_until([&] { return w.now >= memory.forgot_at + config.lifetime; });
+  EXPECT_EQ(read(w, client, 1), value_of(2, 40));
+  EXPECT_EQ(client.counters().lookups, looked_up + 1);
+  bool left = false;
+  const auto leave = [&]() -> Task<void> {
+    co_await client.leave();
+    left = true;
+  };
+  w.scheduler.spawn(leave());
+  w.run_until([&] { return left; });
+}
+
 TEST(CloverFaults, AClientThatDiesBetweenWriteAndSwapLeavesNothingBehind) {
   auto c = seeded();
   World w(c);

@@ -1,4 +1,5 @@
 // Client: get, and appending versions for put, insert and erase.
+#include <algorithm>
 #include <cstring>
 
 #include "base/check.h"
@@ -67,6 +68,7 @@ Task<Outcome> Client::append(Append how, Key key, ByteView value) {
   op.key = key;
   op.value = value;
   op.deadline = now() + config_.timeout;
+  op.latest = op.deadline + config_.space_timeout;
   op.backoff = config_.backoff_first;
   for (;;) {
     Step step = Step::kAgain;
@@ -151,7 +153,9 @@ void Client::take_fresh(Operation& op, NodePointer slot) {
 Task<Client::Step> Client::write_node(Operation& op) {
   if (!op.slot) {
     NodePointer slot;
+    const Time asked = now();
     const Outcome taken = co_await take_slot(op, slot);
+    op.deadline = std::min(op.latest, op.deadline + (now() - asked));
     if (taken != Outcome::kOk) co_return op.done(taken);
     take_fresh(op, slot);
   }
@@ -192,6 +196,7 @@ Task<Client::Step> Client::first_version(Operation& op) {
     if (step == Step::kDone || !op.written) co_return step;
   }
   if (!leased() || op.member != view_.client) co_return Step::kAgain;
+  if (!op.uncertain) op.tried = now();
   Call request(Request::kCreate, 1, view_.client);
   request.body.put(op.key);
   request.body.put(op.slot.word);
@@ -201,7 +206,7 @@ Task<Client::Step> Client::first_version(Operation& op) {
   switch (request.header.result) {
     case Answer::kOk:
       op.uncertain = false;
-      cursors_.store(op.key, {op.slot, request.submitted});
+      cursors_.store(op.key, {op.slot, op.tried});
       if (config_.shortcuts != nullptr) config_.shortcuts->linked(op.key, op.slot);
       co_return op.done(Outcome::kOk);
     case Answer::kExists:
@@ -265,9 +270,11 @@ Task<Client::Step> Client::append_at(Operation& op) {
   // Time must be left to learn what came of the swap.
   if (!op.uncertain && now() >= op.at.confirmed + view_.cursor_lifetime / 4 * 3) co_return co_await catch_up(op);
   const Trust terms = trust(op.at);
-  const Time submitted = now();
   const RemoteAddress where = primary_of(op.at.node);
-  if (!op.uncertain) op.stamp = clock_;
+  if (!op.uncertain) {
+    op.tried = now();
+    op.stamp = clock_;
+  }
   ++counters_.swaps;
   ++counters_.round_trips;
   counters_.bytes += 8;
@@ -287,7 +294,7 @@ Task<Client::Step> Client::append_at(Operation& op) {
     // Under a newer view the swap is tried on the replica that counts now; out of the cursor's lease nothing can be tried.
     co_return in_lease(op.at) ? Step::kAgain : lose_cursor(op);
   }
-  if (linked) co_return co_await finish_link(op, submitted);
+  if (linked) co_return co_await finish_link(op);
   co_return co_await judge_swap(op, result.prior);
 }
 
@@ -338,7 +345,7 @@ Task<Client::Step> Client::judge_swap(Operation& op, std::uint64_t prior) {
 }
 
 // The primary says that we follow: make it so on its mirrors, then it is done.
-Task<Client::Step> Client::finish_link(Operation& op, Time submitted) {
+Task<Client::Step> Client::finish_link(Operation& op) {
   if (mirrored(op.at.node)) {
     const Mirrored stable = co_await stabilise(op.at, op.key, op.slot.word);
     if (stable.late) co_return in_lease(op.at) ? Step::kAgain : lose_cursor(op);
@@ -348,7 +355,7 @@ Task<Client::Step> Client::finish_link(Operation& op, Time submitted) {
     }
   }
   op.uncertain = false;
-  cursors_.store(op.key, {op.slot, submitted});
+  cursors_.store(op.key, {op.slot, op.tried});
   if (config_.shortcuts != nullptr) config_.shortcuts->linked(op.key, op.slot);
   report({op.key, op.slot, op.stamp});
   co_return op.done(Outcome::kOk);

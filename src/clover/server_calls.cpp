@@ -157,6 +157,7 @@ Task<Outcome> Client::take_slot(const Operation& op, NodePointer& slot) {
   const std::size_t kept_back = op.how == Append::kErase ? 0 : 1;
   const Time give_up = std::max(op.deadline, now() + config_.space_timeout);
   const Time any_volume = now() + std::min(config_.volume_patience, (op.deadline - now()) / 2);
+  bool waits_for_space = false;  // a grant in between may be too small, or taken by others
   Duration backoff = config_.backoff_first;
   for (;;) {
     const std::uint32_t volume = home_of(op.key);
@@ -173,10 +174,10 @@ Task<Outcome> Client::take_slot(const Operation& op, NodePointer& slot) {
       counters_.strays += static_cast<std::uint64_t>(slot.volume() != volume);
       co_return Outcome::kOk;
     }
-    if (!leased() && !co_await ensure_lease(op.deadline)) co_return Outcome::kUnavailable;
-    if (now() >= (out_of_space_ ? give_up : op.deadline)) {
-      co_return out_of_space_ ? Outcome::kNoSpace : Outcome::kUnavailable;
-    }
+    waits_for_space = waits_for_space || out_of_space_;
+    const Time until = waits_for_space ? give_up : op.deadline;
+    if (!leased() && !co_await ensure_lease(until)) co_return Outcome::kUnavailable;
+    if (now() >= until) co_return waits_for_space ? Outcome::kNoSpace : Outcome::kUnavailable;
     co_await back_off(backoff);
   }
 }
