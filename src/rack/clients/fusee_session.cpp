@@ -104,11 +104,14 @@ void FuseeSession::look_for_new_memory(const Snapshot& snapshot) {
   for (const NodeRecord& node : snapshot.nodes) {
     if (node.state != NodeState::kReady || node.description.regions.empty()) continue;
     const RegionRecord& region = node.description.regions.front();
-    const auto known = std::ranges::find_if(memory_, [&](const auto& m) { return m.heap.node == node.id; });
-    if (known == memory_.end() || region.length < kLeast) continue;
+    if (region.length < kLeast) continue;
     const fusee::MemoryNode now{{node.id, remote::RegionKey(region.key), region.address + kBefore},
                                 region.length - kBefore};
-    if (known->heap == now.heap) continue;
+    const auto at_node = [&](const auto& m) { return m.heap.node == node.id; };
+    // One that comes back while we find out whether the store has it.
+    if (const auto gone = std::ranges::find_if(with_gone_, at_node); gone != with_gone_.end()) *gone = now;
+    const auto known = std::ranges::find_if(memory_, at_node);
+    if (known == memory_.end() || known->heap == now.heap) continue;
     *known = now;
     for (const auto& client : clients_) client->moved(static_cast<std::size_t>(known - memory_.begin()), now);
   }
