@@ -1,8 +1,10 @@
 // The cache: layout, a replica's side, and clients that look up, change and fail over.
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <map>
 #include <numeric>
+#include <utility>
 
 #include "kvcache/test_world.h"
 
@@ -182,6 +184,44 @@ TEST(CacheClient, AnotherKeysLongValueIsNotTooLong) {
   EXPECT_EQ(world.get(small, twin), "(not there)");
   ASSERT_EQ(world.set(*world.clients[0], twin, "short"), Outcome::kOk);
   EXPECT_EQ(world.get(small, twin), "short");
+}
+
+// RemoteMemory that lets something happen before the second READ from now.
+class Interrupted : public remote::RemoteMemory {
+ public:
+  Interrupted(remote::Scheduler& scheduler, remote::RemoteMemory& under) : RemoteMemory(scheduler), under_(under) {}
+  remote::Capabilities capabilities() const override { return under_.capabilities(); }
+  void submit(remote::Operation& operation) override {
+    if (between && operation.kind == remote::OpKind::kRead && ++reads_ == 2) std::exchange(between, nullptr)();
+    under_.submit(operation);
+  }
+  std::function<void()> between;
+
+ private:
+  remote::RemoteMemory& under_;
+  int reads_ = 0;
+};
+
+// The bucket has been read; before the entry is, the log has gone round and another key's whole entry stands in its place.
+TEST(CacheClient, AnEntryThatAnotherKeysHasOverwrittenMeanwhileIsLookedForAgain) {
+  World world({.replicas = 1, .clients = 1});
+  ASSERT_EQ(world.set(*world.clients[0], "key", "value 1"), Outcome::kOk);
+  Interrupted memory(world.scheduler, *world.memories[0]);
+  Client client(memory, {{world.tables[0], {}, 0}}, {.number = 9, .max_value = 512});
+  ASSERT_EQ(world.wait_for(client.join()), Outcome::kOk);
+  std::size_t others = 0;
+  memory.between = [&] {
+    Server& server = *world.servers[0];
+    std::uint64_t version = 100;
+    while (server.find(view("key"))) {
+      const std::string other = std::to_string(100 + others++ % 30);  // as long: entries come to lie where others lay
+      server.set(view(other), view("value 2"), Version(++version << 16));
+    }
+    server.set(view("key"), view("value 3"), Version(++version << 16));
+  };
+  EXPECT_EQ(world.get(client, "key"), "value 3");
+  EXPECT_GT(others, 500u);
+  EXPECT_EQ(client.counters().again, 1u);
 }
 
 TEST(CacheClient, AValueThatNoMailboxHoldsIsTooLong) {
