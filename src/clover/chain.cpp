@@ -365,7 +365,7 @@ Task<bool> Client::suspect(NodeId node) {
   Call request(Request::kSuspect, 1, view_.client);
   request.body.put(node.value);
   const bool answered = co_await call(request, now() + config_.timeout);
-  co_return answered && request.header.result == Answer::kOk;
+  co_return answered&& request.header.result == Answer::kOk;
 }
 
 }  // namespace sluice::clover

@@ -37,8 +37,8 @@ json to_json(const clover::Home& home) {
 }
 
 clover::Home home_from(const json& in) {
-  return {{{remote::NodeId(number_at<std::uint32_t>(in, "node")), remote::RegionKey(number_at<std::uint32_t>(in, "key")),
-            number_at<std::uint64_t>(in, "address")},
+  return {{{remote::NodeId(number_at<std::uint32_t>(in, "node")),
+            remote::RegionKey(number_at<std::uint32_t>(in, "key")), number_at<std::uint64_t>(in, "address")},
            number_at<std::uint64_t>(in, "length")},
           number_at<std::uint64_t>(in, "life")};
 }

@@ -114,7 +114,7 @@ Result<TenantRegion> tenant_region_from_json(const json& in) {
   return guarded("region", [&]() -> Result<TenantRegion> {
     return TenantRegion{in.at("tenant").get<std::string>(),      in.at("name").get<std::string>(),
                         in.at("node").get<std::string>(),        number_at<std::uint64_t>(in, "length"),
-                        number_at<std::uint64_t>(in, "birth"),     in.value("moving_to", ""),
+                        number_at<std::uint64_t>(in, "birth"),   in.value("moving_to", ""),
                         in.value("next_birth", std::uint64_t{0})};
   });
 }

@@ -23,8 +23,8 @@ T number_at(const nlohmann::json& object, const char* name) {
   const nlohmann::json& value = object.at(name);
   const bool is_whole = value.is_number_unsigned() || (value.is_number_integer() && value.get<std::int64_t>() >= 0);
   if (is_whole && value.get<std::uint64_t>() <= std::numeric_limits<T>::max()) return value.get<T>();
-  throw NoSuchNumber(
-      fmt::format("\"{}\": {}: must be a whole number from 0 to {}", name, value.dump(), std::numeric_limits<T>::max()));
+  throw NoSuchNumber(fmt::format("\"{}\": {}: must be a whole number from 0 to {}", name, value.dump(),
+                                 std::numeric_limits<T>::max()));
 }
 
 }  // namespace sluice::rack
