@@ -158,8 +158,9 @@ Result<UdpSocket> UdpSocket::bind(const SocketAddress& local) {
 void UdpSocket::connect_anew(const SocketAddress& peer) {
   sockaddr nobody{};
   nobody.sa_family = AF_UNSPEC;
-  ::connect(socket_.get(), &nobody, sizeof nobody);
-  ::connect(socket_.get(), peer.get(), peer.length());  // where that fails now, sending does, and brings us here again
+  // Where one fails now, sending does, and brings us here again.
+  static_cast<void>(::connect(socket_.get(), &nobody, sizeof nobody));
+  static_cast<void>(::connect(socket_.get(), peer.get(), peer.length()));
 }
 
 void UdpSocket::set_up() {

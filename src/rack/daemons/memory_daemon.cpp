@@ -102,7 +102,7 @@ Result<void> run_memory(const std::string& directory, const MemorySettings& sett
   spdlog::info("{}: ready, {} at {}, {}", settings.name, bytes_text(settings.size), endpoint.node().ip.to_string(),
                endpoint.shard().port().name());
   say_ready();
-  const auto ran = endpoint.run();
+  auto ran = endpoint.run();
   endpoint.on_change({});
   if (engines) end_engines(endpoint.loop(), *engines);
   if (!ran) return ran;

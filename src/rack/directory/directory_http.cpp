@@ -194,6 +194,68 @@ void DirectoryServer::add_routes(httplib::Server& http) {
   });
 }
 
+namespace {
+
+Result<json> list_tenants(Tenants& tenants) {
+  const auto all = tenants.list();
+  if (!all) return tl::unexpected(all.error());
+  json out = json::array();
+  for (const Tenants::Standing& tenant : *all) {
+    out.push_back({{"name", tenant.name},
+                   {"quota_bytes", tenant.quota.bytes},
+                   {"quota_regions", tenant.quota.regions},
+                   {"used_bytes", tenant.used.bytes},
+                   {"used_regions", tenant.used.regions},
+                   {"operator", tenant.is_operator},
+                   {"revoked", tenant.is_revoked}});
+  }
+  return json{{"tenants", std::move(out)}};
+}
+
+Result<json> change_tenant(Tenants& tenants, const json& in) {
+  const auto what = in.at("do").get<std::string>();
+  const auto name = in.at("name").get<std::string>();
+  const auto quota = [&in] {
+    return Tenants::Quota{number_at<std::uint64_t>(in, "bytes"), number_at<std::uint64_t>(in, "regions")};
+  };
+  const auto told = [](Result<std::string> token) -> Result<json> {
+    if (!token) return tl::unexpected(token.error());
+    return json{{"token", std::move(*token)}};
+  };
+  if (what == "add") return told(tenants.add(name, quota(), in.value("operator", false)));
+  if (what == "rotate") return told(tenants.rotate(name));
+  if (what == "revoke") return empty_object(tenants.revoke(name));
+  if (what == "quota") return empty_object(tenants.set_quota(name, quota()));
+  if (what == "remove")
+    return empty_object(
+        tenants.remove(name, in.value("with_regions", false) ? Tenants::Regions::kRemove : Tenants::Regions::kKeep));
+  return fail(fmt::format("\"do\": \"{}\": must be one of add, rotate, revoke, quota, remove", what));
+}
+
+// `by_rack`: no tenant asks, but the rack's operator.
+Result<json> change_region(Tenants& tenants, const std::string& tenant, bool by_rack, const json& in) {
+  const auto what = in.at("do").get<std::string>();
+  const auto name = in.at("name").get<std::string>();
+  if (what == "remove") return empty_object(tenants.remove_region(tenant, name));
+  const auto made = [&]() -> Result<TenantRegion> {
+    if (what == "add")
+      return tenants.add_region(tenant, name, number_at<std::uint64_t>(in, "length"), in.value("node", ""));
+    if (!by_rack)
+      return tenants.refuse(Tenants::Refusal::kForbidden,
+                            fmt::format("moving regions is for the rack's operator, not for tenant '{}'", tenant));
+    if (what == "move") return tenants.begin_move(tenant, name, in.value("node", ""));
+    if (what == "moved")
+      return tenants.end_move(tenant, name, number_at<std::uint64_t>(in, "next_birth"),
+                              number_at<std::uint64_t>(in, "incarnation"));
+    if (what == "stay") return tenants.undo_move(tenant, name);
+    return fail(fmt::format("\"do\": \"{}\": must be one of add, remove, move, moved, stay", what));
+  }();
+  if (!made) return tl::unexpected(made.error());
+  return to_json(*made);
+}
+
+}  // namespace
+
 void DirectoryServer::add_tenant_routes(httplib::Server& http) {
   using httplib::Request;
   Tenants& tenants = directory_.tenants();
@@ -204,40 +266,10 @@ void DirectoryServer::add_tenant_routes(httplib::Server& http) {
       handle(request, response);
     };
   };
-  http.Get("/v1/tenants", [&tenants](const Request&, httplib::Response& response) {
-    const auto all = tenants.list();
-    if (!all) return answer_error(response, all.error());
-    json out = json::array();
-    for (const Tenants::Standing& tenant : *all) {
-      out.push_back({{"name", tenant.name},
-                     {"quota_bytes", tenant.quota.bytes},
-                     {"quota_regions", tenant.quota.regions},
-                     {"used_bytes", tenant.used.bytes},
-                     {"used_regions", tenant.used.regions},
-                     {"operator", tenant.is_operator},
-                     {"revoked", tenant.is_revoked}});
-    }
-    answer(response, json{{"tenants", std::move(out)}});
-  });
-  http.Post("/v1/tenants", if_admitted(with_json([&tenants](const Request&, const json& in) -> Result<json> {
-              const auto what = in.at("do").get<std::string>();
-              const auto name = in.at("name").get<std::string>();
-              const auto quota = [&in] {
-                return Tenants::Quota{number_at<std::uint64_t>(in, "bytes"), number_at<std::uint64_t>(in, "regions")};
-              };
-              const auto told = [](Result<std::string> token) -> Result<json> {
-                if (!token) return tl::unexpected(token.error());
-                return json{{"token", std::move(*token)}};
-              };
-              if (what == "add") return told(tenants.add(name, quota(), in.value("operator", false)));
-              if (what == "rotate") return told(tenants.rotate(name));
-              if (what == "revoke") return empty_object(tenants.revoke(name));
-              if (what == "quota") return empty_object(tenants.set_quota(name, quota()));
-              if (what == "remove")
-                return empty_object(tenants.remove(
-                    name, in.value("with_regions", false) ? Tenants::Regions::kRemove : Tenants::Regions::kKeep));
-              return fail(fmt::format("\"do\": \"{}\": must be one of add, rotate, revoke, quota, remove", what));
-            })));
+  http.Get("/v1/tenants",
+           [&tenants](const Request&, httplib::Response& response) { answer(response, list_tenants(tenants)); });
+  http.Post("/v1/tenants",
+            if_admitted(with_json([&tenants](const Request&, const json& in) { return change_tenant(tenants, in); })));
   http.Post("/v1/regions",
             if_admitted(with_json([this, &tenants](const Request& request, const json& in) -> Result<json> {
               const auto who = asker(request);
@@ -245,27 +277,9 @@ void DirectoryServer::add_tenant_routes(httplib::Server& http) {
               const std::string tenant = who->is_rack ? in.value("tenant", "") : who->tenant;
               if (tenant.empty())
                 return fail("whose region? Say --tenant NAME, or show the tenant's token with --token-file");
-              const auto what = in.at("do").get<std::string>();
-              const auto name = in.at("name").get<std::string>();
-              if (what == "remove") return empty_object(tenants.remove_region(tenant, name));
-              const auto made = [&]() -> Result<TenantRegion> {
-                if (what == "add")
-                  return tenants.add_region(tenant, name, number_at<std::uint64_t>(in, "length"), in.value("node", ""));
-                if (!who->is_rack)
-                  return tenants.refuse(
-                      Tenants::Refusal::kForbidden,
-                      fmt::format("moving regions is for the rack's operator, not for tenant '{}'", tenant));
-                if (what == "move") return tenants.begin_move(tenant, name, in.value("node", ""));
-                if (what == "moved")
-                  return tenants.end_move(tenant, name, number_at<std::uint64_t>(in, "next_birth"),
-                                          number_at<std::uint64_t>(in, "incarnation"));
-                if (what == "stay") return tenants.undo_move(tenant, name);
-                return fail(fmt::format("\"do\": \"{}\": must be one of add, remove, move, moved, stay", what));
-              }();
-              if (!made) return tl::unexpected(made.error());
-              return to_json(*made);
+              return change_region(tenants, tenant, who->is_rack, in);
             })));
-  http.Post("/v1/drain", if_admitted(with_json([&tenants](const Request&, const json& in) -> Result<json> {
+  http.Post("/v1/drain", if_admitted(with_json([&tenants](const Request&, const json& in) {
               return empty_object(tenants.drain(in.at("node").get<std::string>(), in.at("on").get<bool>()));
             })));
 }
