@@ -148,7 +148,7 @@ void Multiplexer::recover(Time now, std::uint16_t index, port::FrameSink& outbox
     const ConnectionIndex next = find_carrier_for(index);
     const std::uint32_t carrier = next != kNone ? make_carrier(now, next) : kNone;
     if (carrier != kNone && !numbers_[next].mid_message) {
-      region.carrier = carrier;
+      if (!region.leaving) region.carrier = carrier;
       auto& served = carriers_[carrier].regions;
       if (std::ranges::find(served, index) == served.end()) served.push_back(index);
       carry_over(now, index, carrier, outbox);

@@ -60,7 +60,7 @@ Multiplexer::Multiplexer(const MultiplexerConfig& config, Connections& connectio
   SLUICE_CHECK(config.ring <= InEntry::kMostPackets);
   regions_.reserve(kMaxRegions);  // lines in them stay where they are
   for (const WordRegion& region : config.regions) {
-    const bool added = add_region(region);
+    const bool added = add_region({.region = region, .server = NetAddress::from(region.server)});
     SLUICE_CHECK(added);
   }
   for (const wire::Gid& server : config.servers) servers_.push_back(NetAddress::from(server));
@@ -83,27 +83,86 @@ void Multiplexer::account(std::vector<MemoryUse>& uses) const {
   add("who waits", numbers_.size(), room_.bytes());
 }
 
-bool Multiplexer::add_region(const WordRegion& region) {
-  const NetAddress server = NetAddress::from(region.server);
-  const bool known = std::ranges::any_of(regions_, [&](const KnownRegion& r) {
-    return r.server == server && r.region.rkey == region.rkey && r.region.address == region.address;
-  });
-  if (known) return true;
-  if (regions_.size() == kMaxRegions) return false;
-  append_region(region, server);
+std::size_t Multiplexer::set_regions(Time now, std::span<const WordRegion> regions) {
+  const auto same = [](const KnownRegion& known, const WordRegion& region) {
+    return known.region.server == region.server && known.region.rkey == region.rkey &&
+           known.region.address == region.address && known.region.length == region.length;
+  };
+  for (std::size_t i = 0; i < regions_.size(); ++i) {
+    const KnownRegion& r = regions_[i];
+    const bool is_named = std::ranges::any_of(regions, [&](const WordRegion& named) { return same(r, named); });
+    if (!r.discovered && !r.leaving && !is_named) leave_region(static_cast<std::uint16_t>(i));
+  }
+  std::size_t too_many = 0;
+  for (const WordRegion& region : regions) {
+    const auto is_known = [&](const KnownRegion& r) { return !r.leaving && same(r, region); };
+    if (std::ranges::any_of(regions_, is_known)) continue;
+    const bool added = add_region(
+        {.region = region, .server = NetAddress::from(region.server), .quiet_until = now + config_.flight});
+    too_many += static_cast<std::size_t>(!added);
+  }
+  return too_many;
+}
+
+bool Multiplexer::add_region(const KnownRegion& region) {
+  const std::uint16_t place = place_for_region();
+  if (place == kNoRegion) return false;
+  regions_[place] = region;
+  words_.rename_region(place, name_of(region.server, region.region.rkey));
   return true;
 }
 
-void Multiplexer::append_region(const WordRegion& region, const NetAddress& server) {
-  regions_.push_back({region, server, kNone, {}, false, {}});
-  words_.add_region(name_of(server, region.rkey));
+// One that is needed no more gives way.
+std::uint16_t Multiplexer::place_for_region() {
+  if (regions_.size() < kMaxRegions) {
+    regions_.emplace_back();
+    words_.add_region(0);
+    return static_cast<std::uint16_t>(regions_.size() - 1);
+  }
+  for (std::uint16_t i = 0; i < kMaxRegions; ++i) {
+    const KnownRegion& r = regions_[i];
+    const bool is_needed = !r.leaving && (!r.discovered || r.answered);
+    if (is_needed || r.recovering || !r.line.empty() || !drop_words(i)) continue;
+    for (Carrier& carrier : carriers_) std::erase(carrier.regions, i);
+    const std::uint64_t others = ~(std::uint64_t{1} << i);
+    for (ConnectionIndex c = 0; c < connections_.capacity(); ++c) {
+      numbers_[c].proven &= others;
+      numbers_[c].proven_write &= others;
+    }
+    return i;
+  }
+  return kNoRegion;
+}
+
+void Multiplexer::leave_region(std::uint16_t region) {
+  regions_[region].leaving = true;
+  regions_[region].carrier = kNone;  // what is on its way there ends, nothing follows
+  room_.wake(regions_[region].line, ready_);
+  static_cast<void>(drop_words(region));
+}
+
+bool Multiplexer::drop_words(std::uint16_t region) {
+  bool all = true;
+  for (WordIndex i = 0; i < words_.capacity(); ++i) {
+    if (words_[i].region != region) continue;
+    if (words_[i].idle()) {
+      words_.drop(i);
+    } else {
+      all = false;
+    }
+  }
+  return all;
 }
 
 std::uint16_t Multiplexer::region_of(const NetAddress& server, wire::RKey rkey, std::uint64_t address) {
   const std::uint16_t known = known_region(server, rkey, address);
-  if (known != kNoRegion || regions_.size() == kMaxRegions || !discovers(server)) return known;
-  append_region({.server = server.gid(), .rkey = rkey}, server);
-  return static_cast<std::uint16_t>(regions_.size() - 1);
+  if (known != kNoRegion || now_ < next_discovery_ || !discovers(server)) return known;
+  const KnownRegion found{.region = {.server = server.gid(), .rkey = rkey},
+                          .server = server,
+                          .quiet_until = overflowed_until_,
+                          .discovered = true};
+  if (!add_region(found)) next_discovery_ = now_ + config_.flight;
+  return known_region(server, rkey, address);
 }
 
 bool Multiplexer::discovers(const NetAddress& server) const {
@@ -167,7 +226,9 @@ bool Multiplexer::is_on_word(const Judged& packet) {
   std::uint64_t address = 0;
   wire::RKey rkey{};
   const auto operation = parse(packet, address, rkey);
-  return operation && region_of(packet.connection.address[packet.end], rkey, address) != kNoRegion;
+  if (!operation) return false;
+  const std::uint16_t region = known_region(packet.connection.address[packet.end], rkey, address);
+  return region != kNoRegion && !regions_[region].leaving;
 }
 
 bool Multiplexer::has_room(const Judged& packet, std::uint32_t span) const {
@@ -205,11 +266,19 @@ std::optional<Verdict> Multiplexer::on_request(Time now, const Judged& packet, b
     }
     return own_way(packet);
   }
-  const std::uint16_t region = region_of(packet.connection.address[packet.end], rkey, address);
-  if (region == kNoRegion || address % kWordBytes != 0) return own_way(packet);
-  WordIndex word = words_.find(region, address);
+  if (address % kWordBytes != 0) return own_way(packet);
+  const NetAddress& server = packet.connection.address[packet.end];
+  std::uint16_t region = known_region(server, rkey, address);
+  if (region == kNoRegion && !discovers(server)) return own_way(packet);
   // What it says is acted upon, not only passed on.
   if (!wire::verify_icrc(packet.frame, packet.parsed)) return Verdict::kDamaged;
+  if (region == kNoRegion) region = region_of(server, rkey, address);
+  if (region == kNoRegion) return own_way(packet);
+  WordIndex word = words_.find(region, address);
+  if (regions_[region].leaving) {
+    const bool under_way = word != kNone && (words_[word].open != 0 || words_[word].pass != kNone);
+    return under_way ? wait(words_[word].line, packet) : own_way(packet);
+  }
   if (other_way) return Verdict::kWordNoRoom;  // a connection operates on words in one direction only
   if (word == kNone) {
     word = track(region, address);
@@ -297,7 +366,15 @@ bool Multiplexer::is_written_to(Time now, const Word& word, Pass& until) const {
     until = {.connection = same ? write.connection : kNone, .psn = write.psn, .expires = write.expires};
     return true;
   }
-  until = {.expires = lines_[line_of(word.region, word.address)]};
+  until = {.expires = std::max(region.quiet_until, lines_[line_of(word.region, word.address)])};
+  // The same memory as it was known before.
+  for (std::size_t r = 0; r < regions_.size(); ++r) {
+    const KnownRegion& before = regions_[r];
+    if (!before.leaving || before.region.rkey != region.region.rkey || before.server != region.server) continue;
+    const WordIndex same = words_.find(static_cast<std::uint16_t>(r), word.address);
+    if (same != kNone && (words_[same].open != 0 || words_[same].pass != kNone))
+      until.expires = std::max(until.expires, now + config_.repair_after);
+  }
   return until.expires > now;
 }
 
@@ -309,6 +386,7 @@ void Multiplexer::note_write(Time now, const Judged& packet, wire::RKey rkey, co
   }
   if (writes_under_way_ == writes_.size()) {
     const LongWrite& oldest = writes_[first_write_];
+    overflowed_until_ = std::max(overflowed_until_, oldest.expires);
     const std::uint64_t lines = oldest.where.last / kLineBytes - oldest.where.first / kLineBytes + 1;
     if (lines >= lines_.size()) {
       for (Time& until : lines_) until = std::max(until, oldest.expires);
@@ -481,8 +559,6 @@ std::optional<Verdict> Multiplexer::on_long_write(Time now, const Judged& packet
   const auto where = stretch_of(reth);
   if (!where) return std::nullopt;
   const NetAddress& server = packet.connection.address[packet.end];
-  // Memory that is to be discovered becomes known here, too.
-  for (const std::uint64_t address : {where->first, where->last}) region_of(server, reth.rkey, address);
   std::uint32_t covered = 0;
   WordIndex busy = kNone;
   for_each_word(server, reth.rkey, *where, [&](WordIndex word) {
@@ -491,13 +567,15 @@ std::optional<Verdict> Multiplexer::on_long_write(Time now, const Judged& packet
     return busy == kNone;
   });
   if (busy != kNone) return wait(words_[busy].line, packet);
-  if (covered > free_passes_.size()) return Verdict::kWordNoRoom;
+  Numbering& n = numbers_[packet.index];
+  const bool other_way = n.member && n.server_end != packet.end;
+  if (covered > free_passes_.size() || (covered != 0 && other_way)) return Verdict::kWordNoRoom;
   if (const auto verdict = own_way(packet)) return verdict;
   if (reaches_region(packet, reth.rkey, *where)) note_write(now, packet, reth.rkey, *where);
   if (covered == 0) return std::nullopt;
-  numbers_[packet.index].member = true;
-  numbers_[packet.index].server_end = packet.end;
-  numbers_[packet.index].prolonged = now;
+  n.member = true;
+  n.server_end = packet.end;
+  n.prolonged = now;
   const auto packets = static_cast<std::uint32_t>(last_of_write(packet).since(packet.psn())) + 1;
   for_each_word(server, reth.rkey, *where,
                 [&](WordIndex word) { return pass(now, packet, word, {}, packets) == Verdict::kWordPassed; });
@@ -512,16 +590,18 @@ Duration Multiplexer::watched_for(const Judged& packet) const {
 // A WRITE goes on.
 void Multiplexer::prolong_writes(Time now, const Judged& packet) {
   Numbering& n = numbers_[packet.index];
-  if (!n.member || n.server_end != packet.end || now < n.prolonged + prolonged_each()) return;
+  if (!n.member || now < n.prolonged + prolonged_each()) return;
   n.prolonged = now;
   const Time expires = now + config_.flight + prolonged_each();
-  for (std::uint32_t i = n.first_pass; i != kNone; i = passes_[i].next) {
+  for (std::uint32_t i = n.server_end == packet.end ? n.first_pass : kNone; i != kNone; i = passes_[i].next) {
     if (Psn(passes_[i].psn).since(packet.psn()) >= 0) passes_[i].expires = expires;
   }
   for (std::size_t k = 0; k < writes_under_way_; ++k) {
     LongWrite& write = writes_[(first_write_ + k) % writes_.size()];
     const bool is_its = write.connection == packet.index && write.generation == packet.connection.generation;
-    if (is_its && Psn(write.psn).since(packet.psn()) >= 0) write.expires = expires;
+    // Of one the other way it is not known how far it is: one time serves both.
+    const bool goes_on = write.end != packet.end || Psn(write.psn).since(packet.psn()) >= 0;
+    if (is_its && goes_on) write.expires = expires;
   }
 }
 
@@ -548,6 +628,11 @@ bool Multiplexer::watch_again(Time now, const Judged& packet) {
     return !busy;
   });
   if (busy || needed > free_passes_.size()) return false;
+  if (covered != 0) {
+    if (n.member && n.server_end != packet.end) return false;
+    n.member = true;
+    n.server_end = packet.end;
+  }
   std::uint64_t address = 0;
   wire::RKey rkey{};
   const auto operation = parse(packet, address, rkey);
@@ -568,8 +653,8 @@ bool Multiplexer::watch_again(Time now, const Judged& packet) {
   });
   if (operation && covered != 0) return true;
   const auto noted = std::ranges::find_if(writes_, [&](const LongWrite& write) {
-    return write.connection == packet.index && write.generation == packet.connection.generation && write.psn == last &&
-           write.expires > now;
+    return write.connection == packet.index && write.generation == packet.connection.generation &&
+           write.end == packet.end && write.psn == last && write.expires > now;
   });
   if (noted == writes_.end()) {
     note_write(now, packet, reth.rkey, *where);
@@ -639,7 +724,7 @@ std::optional<Verdict> Multiplexer::on_repeated_request(Time now, const Judged& 
   Numbering& n = numbers_[packet.index];
   if (n.cut_off && n.server_end == packet.end) return Verdict::kCutOff;
   const bool translated = n.translated && n.server_end == packet.end;
-  if (packet.parsed.traits().is_atomic() && n.member && is_on_word(packet)) {
+  if (packet.parsed.traits().is_atomic() && is_on_word(packet)) {
     // Not answered, and not under watch any more: it could still be executed, and must not be.
     const auto* const entry = translated ? in_ring(packet.index).find(packet.psn()) : nullptr;
     const bool answered = packet.psn().since(packet.connection.to[packet.end].acknowledged) <= 0;
@@ -649,7 +734,7 @@ std::optional<Verdict> Multiplexer::on_repeated_request(Time now, const Judged& 
     const bool replaced = entry != nullptr && entry->went == Went::kReplaced;
     if (!answered && !watched && !replaced) return Verdict::kStale;
   }
-  if (packet.parsed.traits().kind == Kind::kWrite && n.member && n.server_end == packet.end) {
+  if (packet.parsed.traits().kind == Kind::kWrite) {
     const auto* const entry = translated ? in_ring(packet.index).find(packet.psn()) : nullptr;
     const bool answered = packet.psn().since(packet.connection.to[packet.end].acknowledged) <= 0;
     const bool replaced = entry != nullptr && entry->went == Went::kReplaced;
@@ -697,7 +782,6 @@ bool Multiplexer::may_overtake(Time now, const Judged& packet) {
   const auto where = stretch_of(reth);
   if (!where || !reaches_region(packet, reth.rkey, *where)) return true;
   const NetAddress& server = packet.connection.address[packet.end];
-  for (const std::uint64_t address : {where->first, where->last}) region_of(server, reth.rkey, address);
   bool tracked = false;
   for_each_word(server, reth.rkey, *where, [&](WordIndex) {
     tracked = true;
@@ -711,7 +795,7 @@ bool Multiplexer::may_overtake(Time now, const Judged& packet) {
 std::optional<std::uint64_t> Multiplexer::value_of(std::uint64_t address) const {
   for (std::size_t region = 0; region < regions_.size(); ++region) {
     const WordIndex word = words_.find(static_cast<std::uint16_t>(region), address);
-    if (word != kNone && words_[word].known) return words_[word].value;
+    if (word != kNone && words_[word].known && !regions_[region].leaving) return words_[word].value;
   }
   return std::nullopt;
 }

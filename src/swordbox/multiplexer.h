@@ -18,6 +18,7 @@
 #include <array>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "base/instructions.h"
@@ -62,8 +63,9 @@ class Multiplexer {
 
   // Both outlive it.
   Multiplexer(const MultiplexerConfig& config, Connections& connections, Counters& counters);
-  // One more, at any time. False: there are too many. One that is there already is left as it is.
-  bool add_region(const WordRegion& region);
+  // The memory besides what is discovered, all of it, at any time. What is not named any more is left alone as soon as nothing of it is under way; what
+  // is new is not before all that passed unseen has ended. Returns how many are too many, and are not watched.
+  std::size_t set_regions(Time now, std::span<const WordRegion> regions);
 
   // --- requests ---
   // The next request in order. Nothing: not the multiplexer's business, or only to be numbered.
@@ -160,8 +162,12 @@ class Multiplexer {
     NetAddress server{};
     std::uint32_t carrier = kNone;
     Time recovering_until{};  // its carrier was lost
+    Time quiet_until{};       // what went by before it was known has been executed by then
     bool recovering = false;
-    WaitingLine line;  // for a carrier
+    bool discovered = false;
+    bool answered = false;  // an operation on a word of it has succeeded
+    bool leaving = false;   // not named any more: no operation on it begins that is not its client's own business
+    WaitingLine line{};     // for a carrier
   };
   // An operation on a word as it came.
   struct WordOperation {
@@ -241,18 +247,26 @@ class Multiplexer {
   // multiplexer.cpp: requests
   static constexpr std::uint16_t kNoRegion = 0xFFFF;
   std::uint16_t known_region(const NetAddress& server, wire::RKey rkey, std::uint64_t address) const {
+    std::uint16_t leaving = kNoRegion;
     for (std::size_t i = 0; i < regions_.size(); ++i) {
       const KnownRegion& r = regions_[i];
       if (r.region.rkey != rkey || r.server != server) continue;
-      if (r.region.length == 0 || address - r.region.address < r.region.length) return static_cast<std::uint16_t>(i);
+      if (r.region.length != 0 && address - r.region.address >= r.region.length) continue;
+      if (!r.leaving) return static_cast<std::uint16_t>(i);
+      leaving = static_cast<std::uint16_t>(i);
     }
-    return kNoRegion;
+    return leaving;
   }
   // What Words know a region by.
   static std::uint64_t name_of(const NetAddress& server, wire::RKey rkey) {
     return (server.low * 3 + server.high) ^ std::uint64_t{rkey.value} << 32;
   }
-  void append_region(const WordRegion& region, const NetAddress& server);
+  // False: there is no room for it.
+  bool add_region(const KnownRegion& region);
+  std::uint16_t place_for_region();
+  void leave_region(std::uint16_t region);
+  // False: some are in use.
+  bool drop_words(std::uint16_t region);
   bool discovers(const NetAddress& server) const;
   // Makes it known, if it is to be discovered.
   std::uint16_t region_of(const NetAddress& server, wire::RKey rkey, std::uint64_t address);
@@ -383,6 +397,8 @@ class Multiplexer {
   std::uint32_t notifications_ = 0;  // of congestion on shared connections, so far
   Time now_;                         // of the call under way
   Time next_look_{};                 // at passes that may have expired and at regions that recover
+  Time next_discovery_{};            // before it no place is looked for, because there was none
+  Time overflowed_until_{};          // WRITEs that lines_ tells of have been executed by then
 };
 
 }  // namespace sluice::swordbox

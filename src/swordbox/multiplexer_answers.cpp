@@ -357,6 +357,7 @@ void Multiplexer::resolve(std::uint32_t index) {
       word.known = true;
       word.value = pass.operation.outcome(pass.prior.value_or(0));
       (writes ? n.proven_write : n.proven) |= std::uint64_t{1} << word.region;
+      regions_[word.region].answered = true;
       ++counters_.words_learned;
     }
   }

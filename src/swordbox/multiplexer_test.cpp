@@ -4,14 +4,10 @@
 
 #include <gtest/gtest.h>
 
-#include <array>
-#include <memory>
 #include <optional>
 #include <vector>
 
-#include "swordbox/box.h"
-#include "wire/cm.h"
-#include "wire/frame.h"
+#include "swordbox/test_net.h"
 
 namespace sluice::swordbox {
 namespace {
@@ -19,120 +15,52 @@ namespace {
 constexpr wire::RKey kKey{7};
 constexpr std::uint64_t kWord = 0x10'0000;
 
-// One client on a connection of its own, one word, one box between them; the server's answers are made by hand.
-class Lane final : public port::FrameSink {
- public:
-  // Regions behind one another from kWord on, of these lengths; 0: all that the key opens.
-  explicit Lane(const std::vector<std::uint64_t>& lengths = {0}) {
-    MultiplexerConfig config;
-    std::uint64_t at = kWord;
-    for (const std::uint64_t length : lengths) {
-      config.regions.push_back({.server = server_, .rkey = kKey, .address = at, .length = length, .writable = true});
-      at += length;
-    }
-    config.words = 4;
-    config.ring = 64;
-    box_.set_multiplexer(std::make_unique<Multiplexer>(config, box_.connections(), box_.counters()));
-    box_.connections().announce(Time(), {.address = {client_, server_},
-                                         .qpn = {Qpn(0x11), Qpn(0x22)},
-                                         .starting_psn = {Psn(100), Psn(100)},
-                                         .mtu = 1024});
-  }
+MultiplexerConfig config_of(const std::vector<WordRegion>& regions) {
+  MultiplexerConfig config;
+  config.regions = regions;
+  config.words = 4;
+  config.ring = 64;
+  return config;
+}
 
-  Verdict add(std::uint32_t psn, std::uint64_t address = kWord) {
-    return judge(to_server_, {.opcode = wire::Opcode::kRcFetchAdd, .destination = Qpn(0x22), .psn = Psn(psn)},
-                 wire::AtomicEth{address, kKey, 1, 0});
+// Of node 2, behind one another from kWord on, of these lengths; 0: all that the key opens.
+std::vector<WordRegion> regions_of(const std::vector<std::uint64_t>& lengths) {
+  std::vector<WordRegion> regions;
+  std::uint64_t at = kWord;
+  for (const std::uint64_t length : lengths) {
+    regions.push_back({.server = Net::node(2), .rkey = kKey, .address = at, .length = length, .writable = true});
+    at += length;
   }
-  // The first packet of a WRITE of `length` bytes, with a few of them; the only one when they are all.
+  return regions;
+}
+
+// One client on a connection of its own, one word, one box between them; the server's answers are made by hand.
+class Lane : public Net {
+ public:
+  explicit Lane(const std::vector<std::uint64_t>& lengths = {0}) : Net(config_of(regions_of(lengths))) {}
+
+  Verdict add(std::uint32_t psn, std::uint64_t address = kWord) { return Net::add(line, psn, kKey, address); }
   Verdict write(std::uint32_t psn, std::uint64_t address, std::uint32_t length) {
-    constexpr std::uint32_t kPart = 64;
-    const bool only = length <= kPart;
-    std::vector<std::uint8_t> body(wire::Reth::kSize + std::min(length, kPart));
-    wire::Reth{address, kKey, length}.write(body.data());
-    return judge_bytes(to_server_,
-                       {.opcode = only ? wire::Opcode::kRcWriteOnly : wire::Opcode::kRcWriteFirst,
-                        .destination = Qpn(0x22),
-                        .psn = Psn(psn)},
-                       body);
+    return Net::write(line, psn, kKey, address, length);
   }
   // A connection to queue pair 0x33, by REQ and REP.
   void request() {
     manage(
-        to_server_,
+        line.near, line.far,
         wire::CmReq{.local_comm_id = wire::CommId(1), .local_qpn = Qpn(0x44), .starting_psn = Psn(500), .path_mtu = 3});
   }
   void reply(std::uint32_t starting_psn) {
-    manage(to_client_, wire::CmRep{.local_comm_id = wire::CommId(2),
-                                   .remote_comm_id = wire::CommId(1),
-                                   .local_qpn = Qpn(0x33),
-                                   .starting_psn = Psn(starting_psn)});
+    manage(line.far, line.near, wire::CmRep{.local_comm_id = wire::CommId(2),
+                                            .remote_comm_id = wire::CommId(1),
+                                            .local_qpn = Qpn(0x33),
+                                            .starting_psn = Psn(starting_psn)});
   }
-  std::uint64_t announced() { return box_.counters().connections_announced; }
-  std::optional<std::uint64_t> value_of(std::uint64_t address) { return box_.multiplexer()->value_of(address); }
-  Verdict ack(std::uint32_t psn) {
-    return judge(to_client_, {.opcode = wire::Opcode::kRcAcknowledge, .destination = Qpn(0x11), .psn = Psn(psn)},
-                 wire::Aeth::ack(1));
-  }
-  Verdict swapped(std::uint32_t psn, std::uint64_t prior) {
-    std::array<std::uint8_t, 12> body{};
-    wire::Aeth::ack(1).write(body.data());
-    wire::AtomicAckEth{prior}.write(body.data() + 4);
-    return judge_bytes(to_client_,
-                       {.opcode = wire::Opcode::kRcAtomicAcknowledge, .destination = Qpn(0x11), .psn = Psn(psn)}, body);
-  }
+  std::uint64_t announced() { return box.counters().connections_announced; }
+  std::optional<std::uint64_t> value_of(std::uint64_t address) { return box.multiplexer()->value_of(address); }
+  Verdict ack(std::uint32_t psn) { return Net::ack(line.turned(), psn); }
+  Verdict swapped(std::uint32_t psn, std::uint64_t prior) { return Net::prior(line.turned(), psn, prior); }
 
-  std::uint8_t* reserve(std::size_t) override { return room_.data(); }
-  void commit(std::size_t length) override {
-    ++answers;
-    wire::ParsedFrame parsed;
-    const bool sound = wire::parse({room_.data(), length}, parsed) == wire::Verdict::kOk;
-    ASSERT_TRUE(sound && parsed.opcode == wire::Opcode::kRcAtomicAcknowledge);
-    last_psn = parsed.psn;
-    last_prior = wire::get<wire::AtomicAckEth>(room_.data(), parsed).original;
-  }
-  std::uint64_t answers = 0;
-  Psn last_psn{};
-  std::uint64_t last_prior = 0;
-
- private:
-  template <class Message>
-  void manage(const wire::HeaderTemplate& headers, const Message& message) {
-    Packet packet;
-    const std::size_t length = wire::write_cm_frame(frame_.data(), headers, Psn(0), {.message = message});
-    packet.frame = {frame_.data(), static_cast<std::uint32_t>(length)};
-    box_.process(Time(), {&packet, 1}, *this);
-    ASSERT_EQ(packet.verdict, Verdict::kManagement);
-  }
-  template <class Body>
-  Verdict judge(const wire::HeaderTemplate& headers, const wire::Bth& bth, const Body& body) {
-    std::array<std::uint8_t, Body::kSize> bytes{};
-    body.write(bytes.data());
-    return judge_bytes(headers, bth, bytes);
-  }
-  Verdict judge_bytes(const wire::HeaderTemplate& headers, const wire::Bth& bth, ByteView body) {
-    const std::size_t at = headers.write(frame_.data(), wire::Bth::kSize + body.size());
-    bth.write(frame_.data() + at);
-    std::copy(body.begin(), body.end(), frame_.begin() + static_cast<std::ptrdiff_t>(at + wire::Bth::kSize));
-    const std::size_t length = headers.seal(frame_.data(), at + wire::Bth::kSize + body.size());
-    Packet packet;
-    packet.frame = {frame_.data(), static_cast<std::uint32_t>(length)};
-    box_.process(Time(), {&packet, 1}, *this);
-    return packet.verdict;
-  }
-  static wire::HeaderTemplate headers(const wire::Gid& from, const wire::Gid& to) {
-    wire::AddressVector v;
-    v.source = from;
-    v.destination = to;
-    return wire::HeaderTemplate(v);
-  }
-
-  wire::Gid client_ = wire::Gid::from(wire::Ipv4Address{0x0A000001});
-  wire::Gid server_ = wire::Gid::from(wire::Ipv4Address{0x0A000002});
-  wire::HeaderTemplate to_server_ = headers(client_, server_);
-  wire::HeaderTemplate to_client_ = headers(server_, client_);
-  Box box_{BoxConfig{}};
-  std::array<std::uint8_t, 512> frame_{};
-  std::array<std::uint8_t, 256> room_{};
+  Line line = connect(1, 2);
 };
 
 TEST(Multiplexer, GoesOnReplacingWhenAllNumbersHaveBeenUsed) {
@@ -144,9 +72,9 @@ TEST(Multiplexer, GoesOnReplacingWhenAllNumbersHaveBeenUsed) {
     const std::uint32_t psn = 101 + i;
     ASSERT_EQ(lane.add(psn), Verdict::kAtomicReplaced) << i;
     ASSERT_EQ(lane.ack(psn), Verdict::kSharedAnswer) << i;
-    ASSERT_EQ(lane.last_psn, Psn(psn));
-    ASSERT_EQ(lane.last_prior, i + 1) << "what was there before";
-    ASSERT_EQ(lane.answers, i + 1);
+    ASSERT_EQ(lane.last.psn, Psn(psn));
+    ASSERT_EQ(lane.last.prior, i + 1) << "what was there before";
+    ASSERT_EQ(lane.made, i + 1);
   }
   // Asked for again, the last one is answered again.
   ASSERT_EQ(lane.add(100 + kAll / 2 + 1000), Verdict::kAnsweredAgain);
@@ -210,6 +138,127 @@ TEST(Multiplexer, LetsAWriteOvertakeAGapOnlyWhereNoWordIs) {
   ASSERT_EQ(lane.swapped(100, 5), Verdict::kResponse);
   EXPECT_EQ(lane.write(105, kWord - 32, 32), Verdict::kGap);
   EXPECT_EQ(lane.write(105, kWord - 32, 64), Verdict::kGapDropped);
+}
+
+// ------------------------------------------------------------------------------------------------- memory that comes and goes
+
+// A word that is known, because this client's operation has passed: the next one is replaced.
+void make_known(Net& net, const Net::Line& line, std::uint32_t psn, std::uint64_t prior, std::uint64_t word = kWord) {
+  ASSERT_EQ(net.add(line, psn, kKey, word), Verdict::kWordPassed);
+  ASSERT_EQ(net.prior(line.turned(), psn, prior), Verdict::kResponse);
+  ASSERT_EQ(net.box.multiplexer()->value_of(word), prior + 1);
+}
+
+TEST(MultiplexerRegions, AConnectionThatCarriesOneWayIsNotTurnedByALongWriteTheOther) {
+  std::vector<WordRegion> regions = regions_of({0});
+  regions.push_back({.server = Net::node(1), .rkey = kKey, .address = 0x900'000, .length = 0x1000, .writable = true});
+  Net net(config_of(regions));
+  const Net::Line between = net.connect(1, 2);
+  const Net::Line third = net.connect(3, 1);
+  make_known(net, between, 100, 0);
+  make_known(net, third, 100, 0, 0x900'000);
+  ASSERT_EQ(net.add(between, 101, kKey, kWord), Verdict::kAtomicReplaced);
+  // Node 2 writes over node 1's word, on the connection that carries node 1's operations to node 2.
+  EXPECT_EQ(net.write(between.turned(), 100, kKey, 0x900'000, 16), Verdict::kWordNoRoom);
+  EXPECT_EQ(net.ack(between.turned(), 101), Verdict::kSharedAnswer);
+  EXPECT_EQ(net.made, 1u);
+  EXPECT_EQ(net.last.psn, Psn(101));
+  EXPECT_EQ(net.last.prior, 1u);
+}
+
+TEST(MultiplexerRegions, WhatPassedBeforeTheMemoryWasKnownIsNotExecutedUnseenLater) {
+  Net net(config_of({}));
+  const Net::Line one = net.connect(1, 2);
+  const Net::Line two = net.connect(3, 2);
+  EXPECT_EQ(net.add(one, 100, kKey, kWord), Verdict::kPlain);  // and is lost behind the box
+  EXPECT_EQ(net.box.multiplexer()->set_regions(net.now, regions_of({0})), 0u);
+  // It could still be under way.
+  EXPECT_EQ(net.add(two, 100, kKey, kWord), Verdict::kHeldRequest);
+  net.wait(Duration::milliseconds(101));
+  EXPECT_EQ(net.prior(two.turned(), 100, 0), Verdict::kResponse);
+  ASSERT_EQ(net.box.multiplexer()->value_of(kWord), 1u);
+  EXPECT_EQ(net.add(one, 100, kKey, kWord), Verdict::kStale);
+}
+
+TEST(MultiplexerRegions, AWriteFromBeforeTheMemoryWasKnownIsWatchedWhenItComesAgain) {
+  Net net(config_of({}));
+  const Net::Line one = net.connect(1, 2);
+  const Net::Line two = net.connect(3, 2);
+  EXPECT_EQ(net.write(one, 100, kKey, kWord, 8), Verdict::kPlain);
+  EXPECT_EQ(net.box.multiplexer()->set_regions(net.now, regions_of({0})), 0u);
+  net.wait(Duration::milliseconds(101));
+  make_known(net, two, 100, 0);
+  EXPECT_EQ(net.write(one, 100, kKey, kWord, 8), Verdict::kRepeated);
+  EXPECT_EQ(net.box.multiplexer()->value_of(kWord), std::nullopt);
+  EXPECT_EQ(net.add(two, 101, kKey, kWord), Verdict::kHeldRequest) << "until the WRITE is answered";
+  EXPECT_EQ(net.ack(one.turned(), 100), Verdict::kResponse);
+  EXPECT_EQ(net.box.multiplexer()->value_of(kWord), 1u) << "the WRITE was of 0";
+  EXPECT_EQ(net.ack(two.turned(), 101), Verdict::kSharedAnswer);
+  EXPECT_EQ(net.last.prior, 0u);
+}
+
+TEST(MultiplexerRegions, MemoryThatIsNotNamedAnyMoreIsItsClientsOwnBusinessOnceNothingIsUnderWay) {
+  Net net(config_of({}));
+  EXPECT_EQ(net.box.multiplexer()->set_regions(net.now, regions_of({0})), 0u);
+  net.wait(Duration::milliseconds(101));
+  const Net::Line one = net.connect(1, 2);
+  const Net::Line two = net.connect(3, 2);
+  make_known(net, one, 100, 0);
+  make_known(net, two, 100, 1);
+  ASSERT_EQ(net.add(one, 101, kKey, kWord), Verdict::kAtomicReplaced);
+  EXPECT_EQ(net.box.multiplexer()->set_regions(net.now, {}), 0u);
+  EXPECT_EQ(net.add(two, 101, kKey, kWord), Verdict::kHeldRequest) << "the word has an operation under way";
+  EXPECT_EQ(net.ack(one.turned(), 101), Verdict::kSharedAnswer);
+  EXPECT_EQ(net.add(one, 102, kKey, kWord), Verdict::kPlain);
+  EXPECT_EQ(net.box.multiplexer()->open(), 0u);
+  // Named again, it is learned anew, when all that went by unseen has ended.
+  EXPECT_EQ(net.box.multiplexer()->set_regions(net.now, regions_of({0})), 0u);
+  EXPECT_EQ(net.prior(one.turned(), 102, 7), Verdict::kResponse);
+  EXPECT_EQ(net.prior(two.turned(), 101, 8), Verdict::kResponse);
+  EXPECT_EQ(net.box.multiplexer()->value_of(kWord), std::nullopt);
+  EXPECT_EQ(net.add(two, 102, kKey, kWord), Verdict::kHeldRequest);
+  net.wait(Duration::milliseconds(101));
+  EXPECT_EQ(net.prior(two.turned(), 102, 9), Verdict::kResponse);
+  EXPECT_EQ(net.box.multiplexer()->value_of(kWord), 10u);
+  EXPECT_EQ(net.add(two, 103, kKey, kWord), Verdict::kAtomicReplaced);
+}
+
+TEST(MultiplexerRegions, HoweverOftenMemoryComesBackWithAnotherKeyThereIsRoomForIt) {
+  Net net(config_of({}));
+  const auto with_key = [](std::uint32_t key) {
+    return std::vector<WordRegion>{{.server = Net::node(2), .rkey = wire::RKey(key), .writable = true}};
+  };
+  const Net::Line line = net.connect(1, 2);
+  std::uint32_t psn = 100;
+  for (std::uint32_t key = 1; key <= 3 * Multiplexer::kMaxRegions; ++key) {
+    ASSERT_EQ(net.box.multiplexer()->set_regions(net.now, with_key(key)), 0u) << key;
+    net.wait(Duration::milliseconds(101));
+    ASSERT_EQ(net.add(line, psn, wire::RKey(key), kWord), Verdict::kWordPassed) << key;
+    ASSERT_EQ(net.prior(line.turned(), psn++, 4), Verdict::kResponse);
+    ASSERT_EQ(net.add(line, psn, wire::RKey(key), kWord), Verdict::kAtomicReplaced) << key;
+    ASSERT_EQ(net.ack(line.turned(), psn++), Verdict::kSharedAnswer);
+  }
+  EXPECT_EQ(net.box.multiplexer()->words(), 1u);
+  std::vector<WordRegion> many;
+  for (std::uint32_t key = 0; key < Multiplexer::kMaxRegions + 5; ++key)
+    many.push_back({.server = Net::node(2), .rkey = wire::RKey(1000 + key)});
+  EXPECT_EQ(net.box.multiplexer()->set_regions(net.now, many), 5u);
+}
+
+TEST(MultiplexerRegions, WritesWithKeysThatOpenNothingTakeNoRoomFromMemoryThatIsDiscovered) {
+  MultiplexerConfig config = config_of({});
+  config.discover = true;
+  Net net(config);
+  const Net::Line wild = net.connect(1, 2);
+  const Net::Line line = net.connect(3, 2);
+  std::uint32_t psn = 100;
+  for (std::uint32_t key = 1; key <= 2 * Multiplexer::kMaxRegions; ++key) {
+    net.write(wild, psn++, wire::RKey(1000 + key), kWord, 24);
+    net.add(wild, psn, wire::RKey(3000 + key), kWord);
+    net.nak(wild.turned(), psn++, wire::NakCode::kRemoteAccessError);
+    net.wait(Duration::milliseconds(101));
+  }
+  make_known(net, line, 100, 0);
 }
 
 }  // namespace

@@ -49,6 +49,8 @@ class Words {
   // The next region, from 0 on. Its name is what a packet says of it: where the same name and address may mean words of several regions,
   // find_named() is told which.
   void add_region(std::uint64_t name) { names_.push_back(name); }
+  // Another region takes its place. REQUIRES: no word of it is tracked.
+  void rename_region(std::uint16_t region, std::uint64_t name) { names_[region] = name; }
 
   WordIndex find(std::uint16_t region, std::uint64_t address) const {
     return find_named(names_[region], address, [region](std::uint16_t r) { return r == region; });
@@ -95,6 +97,17 @@ class Words {
     ++pages_[page(region, address)];
     return i;
   }
+  // REQUIRES: tracked, and idle.
+  void drop(WordIndex i) {
+    Word& word = words_[i];
+    index_.erase(hash(names_[word.region], word.address), i,
+                 [this](WordIndex n) { return hash(names_[words_[n].region], words_[n].address); });
+    --pages_[page(word.region, word.address)];
+    word.region = Word::kNoRegion;
+    word.pass = free_;
+    free_ = i;
+    --size_;
+  }
   static constexpr std::uint64_t kPageBytes = 4096;
 
  private:
@@ -108,15 +121,9 @@ class Words {
   bool evict() {
     for (std::uint32_t k = 0; k < kTries && k < capacity(); ++k) {
       hand_ = (hand_ + 1) % capacity();
-      Word& word = words_[hand_];
+      const Word& word = words_[hand_];
       if (word.region == Word::kNoRegion || !word.idle()) continue;
-      index_.erase(hash(names_[word.region], word.address), hand_,
-                   [this](WordIndex n) { return hash(names_[words_[n].region], words_[n].address); });
-      --pages_[page(word.region, word.address)];
-      word.region = Word::kNoRegion;
-      word.pass = free_;
-      free_ = hand_;
-      --size_;
+      drop(hand_);
       return true;
     }
     return false;

@@ -75,7 +75,7 @@ class Bench {
     const auto nodes = snapshot->ready(NodeKind::kMemory);
     if (nodes.empty() || nodes.front()->description.regions.empty())
       return fail("no memory node is on the rack; `sluice rack up --no-metadata` starts some");
-    const auto free = find_words(*snapshot);
+    const auto free = find_words(*snapshot).value_or(std::vector<swordbox::WordRegion>{});
     if (free.empty())
       return fail(
           "all memory belongs to a Clover store; `sluice rack down`, then `sluice rack up --no-metadata` starts a rack "

@@ -44,10 +44,10 @@ std::optional<StoreMemory> find_store(const Snapshot& snapshot) {
   return store;
 }
 
-std::vector<swordbox::WordRegion> find_words(const Snapshot& snapshot) {
-  std::vector<swordbox::WordRegion> words;
+std::optional<std::vector<swordbox::WordRegion>> find_words(const Snapshot& snapshot) {
   const auto store = find_store(snapshot);
-  if (!store && !snapshot.ready(NodeKind::kMetadata).empty()) return words;  // nobody knows what is the store's
+  if (!store && !snapshot.ready(NodeKind::kMetadata).empty()) return std::nullopt;
+  std::vector<swordbox::WordRegion> words;
   for (const NodeRecord* node : snapshot.ready(NodeKind::kMemory)) {
     for (const RegionRecord& region : node->description.regions) {
       // None of tenants': clients that share a connection in the box share its rights.

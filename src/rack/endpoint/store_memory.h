@@ -39,7 +39,8 @@ std::string volumes_attribute(std::span<const clover::Volume> volumes);
 // Of the first metadata server that is ready; nothing while there is none, or when one of its memory nodes is not there.
 std::optional<StoreMemory> find_store(const Snapshot& snapshot);
 
-// The memory that memory nodes export and no store has taken: its words may be operated on by anybody.
-std::vector<swordbox::WordRegion> find_words(const Snapshot& snapshot);
+// The memory that memory nodes export and no store has taken: its words may be operated on by anybody. Nothing: nobody knows now what is the
+// store's.
+std::optional<std::vector<swordbox::WordRegion>> find_words(const Snapshot& snapshot);
 
 }  // namespace sluice::rack

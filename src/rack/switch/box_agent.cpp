@@ -69,7 +69,7 @@ void BoxAgent::serve(Endpoint& endpoint) {
       desk.by_address[wire::Gid::from(node->ip)] = node->id;
     switch_loop_.post([&stage = stage_, store = find_store(snapshot), words = find_words(snapshot)](Time t) {
       stage.set_store(t, store);
-      stage.set_words(words);
+      if (words) stage.set_words(t, *words);
     });
   });
   {

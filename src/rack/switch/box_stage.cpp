@@ -94,13 +94,12 @@ void BoxStage::set_store(Time now, const std::optional<StoreMemory>& store) {
   }
 }
 
-void BoxStage::set_words(const std::vector<swordbox::WordRegion>& regions) {
+void BoxStage::set_words(Time now, const std::vector<swordbox::WordRegion>& regions) {
   if (!settings_.shares()) return;
   if (settings_.steers() && !store_) return;  // what of the memory is the store's is not known yet
-  for (const swordbox::WordRegion& region : regions) {
-    if (!box_.multiplexer()->add_region(region))
-      spdlog::warn("box: too many regions of memory: atomics on key {:#x} are not replaced", region.rkey.value);
-  }
+  if (const auto too_many = box_.multiplexer()->set_regions(now, regions); too_many != 0)
+    spdlog::warn("box: {} regions of memory are too many: atomics on the last {} are not replaced", regions.size(),
+                 too_many);
 }
 
 bool BoxStage::is_agents(const port::Frame& frame) const {

@@ -38,7 +38,7 @@ class BoxControl {
   virtual ~BoxControl() = default;
   virtual void set_store(Time now, const std::optional<StoreMemory>& store) = 0;
   // The memory whose atomics may be replaced, as the directory tells it.
-  virtual void set_words(const std::vector<swordbox::WordRegion>& regions) = 0;
+  virtual void set_words(Time now, const std::vector<swordbox::WordRegion>& regions) = 0;
   // Frames from or to the agent's own address pass without a look. Without an agent (null) repairs wait. It may be called from any of the
   // box's threads; the one before is not called any more when this returns.
   virtual void set_agent(wire::MacAddress mac, Agent agent) = 0;
@@ -61,7 +61,7 @@ class BoxStage final : public switching::Stage, public BoxControl {
   void on_deadline(Time now, port::FrameSink& outbox) override;
 
   void set_store(Time now, const std::optional<StoreMemory>& store) override;
-  void set_words(const std::vector<swordbox::WordRegion>& regions) override;
+  void set_words(Time now, const std::vector<swordbox::WordRegion>& regions) override;
   void set_agent(wire::MacAddress mac, Agent agent) override;
   void on_repair(Time now, const Errand& errand, std::optional<std::uint64_t> prior) override;
   Result<void> change(const std::string& json) override;

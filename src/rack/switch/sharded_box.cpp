@@ -195,8 +195,9 @@ void ShardedBox::set_store(Time, const std::optional<StoreMemory>& store) {
   for (const auto& shard : shards_) shard->post([store](Time now, BoxStage& stage) { stage.set_store(now, store); });
 }
 
-void ShardedBox::set_words(const std::vector<swordbox::WordRegion>& regions) {
-  for (const auto& shard : shards_) shard->post([regions](Time, BoxStage& stage) { stage.set_words(regions); });
+void ShardedBox::set_words(Time, const std::vector<swordbox::WordRegion>& regions) {
+  for (const auto& shard : shards_)
+    shard->post([regions](Time now, BoxStage& stage) { stage.set_words(now, regions); });
 }
 
 void ShardedBox::set_agent(wire::MacAddress mac, Agent agent) {

@@ -38,7 +38,7 @@ class ShardedBox final : public switching::Stage, public BoxControl, public nic:
   Time next_deadline() const override { return Time::never(); }
 
   void set_store(Time now, const std::optional<StoreMemory>& store) override;
-  void set_words(const std::vector<swordbox::WordRegion>& regions) override;
+  void set_words(Time now, const std::vector<swordbox::WordRegion>& regions) override;
   void set_agent(wire::MacAddress mac, Agent agent) override;
   void on_repair(Time now, const Errand& errand, std::optional<std::uint64_t> prior) override;
   Result<void> change(const std::string& json) override;
