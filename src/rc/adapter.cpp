@@ -115,7 +115,13 @@ PostError Adapter::post_send(Time now, QueuePair& pair, const SendRequest& reque
     return post_elsewhere(pair, request);
   const PostError error = pair.post(request);
   if (error != PostError::kNone) return error;
-  if (!pair.is_linked() && pair.can_transmit(now)) active_.push_back(pair);
+  if (!pair.is_linked()) {
+    if (pair.can_transmit(now)) {
+      active_.push_back(pair);
+    } else if (config_.dcqcn) {
+      note_deadline(pair);  // its pace may be what it waits for
+    }
+  }
   if (!pair.connection_.path_ready) neighbors_->resolve(now, pair.connection_.remote_gid);
   return error;
 }

@@ -697,6 +697,24 @@ TEST_F(RequesterTest, LeavesNoDeadlineOfItsPaceInThePast) {
   EXPECT_GT(p->adapter->next_deadline(), p->now + Duration::milliseconds(100));
 }
 
+TEST_F(RequesterTest, APostThatItsPaceHoldsBackIsSentWhenItsTimeComes) {
+  AdapterConfig config;
+  config.dcqcn = true;
+  CraftedOptions options;
+  options.timeout = 0;  // no other clock runs
+  restart(options, config);
+  for (int i = 0; i < 4; ++i)
+    p->deliver({.opcode = kCnp, .psn = Psn(0), .extended = std::vector<std::uint8_t>(16)});
+  ASSERT_THAT(send(SendOp::kWrite, 1000), SizeIs(1));
+  ack(kFirst);
+  ASSERT_THAT(done_ids(), ElementsAre(1));
+  EXPECT_THAT(send(SendOp::kWrite, 1000), IsEmpty()) << "the first one has used up the pace";
+  ASSERT_NE(p->adapter->next_deadline(), Time::never());
+  p->now = p->adapter->next_deadline();
+  p->adapter->on_deadline(p->now);
+  EXPECT_THAT(p->answers(), SizeIs(1));
+}
+
 // --- unreliable connections ---
 
 TEST_F(RequesterTest, UnreliableWorkCompletesWhenSentAndOffersNoReads) {

@@ -105,6 +105,22 @@ void Connections::close(ConnectionIndex connection) {
   free_[(free_first_ + used_ - live_ - 1) % free_.size()] = connection;
 }
 
+void Connections::make_room(Time now, bool for_announced) {
+  if (live_ != table_.size()) return;
+  ConnectionIndex least = kNone;
+  if (!candidates_.empty()) {
+    least = candidates_.front();
+  } else if (for_announced) {
+    for (ConnectionIndex i = 0; i < capacity(); ++i) {
+      const bool may_go = table_[i].alive && !table_[i].announced && now - use_[i].last_seen >= limits_.candidate;
+      if (may_go && (least == kNone || use_[i].last_seen < use_[least].last_seen)) least = i;
+    }
+  }
+  if (least == kNone) return;
+  ++counters_.connections_expired;
+  close(least);
+}
+
 bool Connections::announce(Time now, const Announcement& announcement) {
   const std::array<NetAddress, 2> address = {NetAddress::from(announcement.address[0]),
                                              NetAddress::from(announcement.address[1])};
@@ -112,6 +128,7 @@ bool Connections::announce(Time now, const Announcement& announcement) {
     const Crossing known = find(address[1 - end], address[end], announcement.qpn[end]);
     if (known) close(known.connection);
   }
+  make_room(now, true);
   const ConnectionIndex i = add(now);
   if (i == kNone) return false;
   Connection& c = table_[i];
@@ -132,6 +149,7 @@ bool Connections::announce(Time now, const Announcement& announcement) {
 // ---------------------------------------------------------------------------------------------------------- inference
 
 void Connections::infer_from_request(Time now, const std::uint8_t* frame, const wire::ParsedFrame& parsed) {
+  make_room(now, false);
   const ConnectionIndex i = add(now);
   if (i == kNone) return;
   Connection& c = table_[i];
@@ -254,7 +272,8 @@ void Connections::age(Time now) {
     const Connection& c = table_[hand_];
     if (!c.alive) continue;
     const Duration silent = now - use_[hand_].last_seen;
-    if (c.closing ? silent >= limits_.closing : silent >= limits_.idle) {
+    const bool is_candidate = c.qpn[0] == kUnknownQpn || c.qpn[1] == kUnknownQpn;
+    if (silent >= (c.closing ? limits_.closing : is_candidate ? limits_.candidate : limits_.idle)) {
       ++(c.closing ? counters_.connections_closed : counters_.connections_expired);
       close(hand_);
     }

@@ -122,6 +122,7 @@ struct ConnectionLimits {
   std::uint32_t connections = 4096;
   Duration idle = Duration::seconds(600);
   Duration closing = Duration::milliseconds(200);
+  Duration candidate = Duration::seconds(1);  // no answer has shown the other end for so long
   std::uint16_t assumed_mtu = 0;  // of inferred connections; 0: found out
 };
 
@@ -231,6 +232,8 @@ class Connections {
   }
   std::uint64_t hash_of(std::uint32_t number) const;
   ConnectionIndex add(Time now);
+  // The table is full: whoever will be missed least goes. For an announced connection that may be one that was inferred and has been silent.
+  void make_room(Time now, bool for_announced);
   void index(ConnectionIndex connection, std::uint8_t end);
   void unindex(ConnectionIndex connection, std::uint8_t end);
   void remember(Time now, const wire::CmReq& req, const NetAddress& from, const NetAddress& to);
@@ -251,7 +254,7 @@ class Connections {
   std::size_t used_ = 0;  // places, ever
   std::size_t live_ = 0;
   std::uint64_t version_ = 0;
-  std::vector<ConnectionIndex> candidates_;  // inferred, not complete
+  std::vector<ConnectionIndex> candidates_;  // inferred, not complete; oldest first
   std::vector<Handshake> handshakes_;
   ConnectionIndex hand_ = 0;
 };

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <deque>
 #include <map>
 #include <set>
@@ -14,6 +15,7 @@
 #include "swordbox/sketch.h"
 #include "swordbox/waiting.h"
 #include "swordbox/words.h"
+#include "wire/frame.h"
 
 namespace sluice::swordbox {
 namespace {
@@ -195,6 +197,39 @@ TEST(Connections, ForgetsTheSilentAndTellsOfIt) {
   EXPECT_EQ(nobody.gone, 1);
   EXPECT_EQ(counters.connections_expired, 1u);
   EXPECT_FALSE(table.find(NetAddress::from(host(1)), NetAddress::from(host(2)), Qpn(2)));
+}
+
+// A request to queue pair `to`, as far as inference looks at it.
+void see_request(Connections& table, Time now, std::uint32_t to) {
+  std::array<std::uint8_t, 256> frame{};
+  wire::AddressVector v;
+  v.source = host(1);
+  v.destination = host(2);
+  const wire::HeaderTemplate headers(v);
+  const std::size_t at = headers.write(frame.data(), wire::Bth::kSize);
+  wire::Bth{.opcode = wire::Opcode::kRcSendOnly, .destination = Qpn(to), .psn = Psn(1)}.write(frame.data() + at);
+  wire::ParsedFrame parsed;
+  const std::size_t length = headers.seal(frame.data(), at + wire::Bth::kSize);
+  ASSERT_EQ(wire::parse({frame.data(), length}, parsed), wire::Verdict::kOk);
+  table.infer_from_request(now, frame.data(), parsed);
+}
+
+TEST(Connections, ThoseOfWhichNobodyHasAnsweredGiveWayAndAreSoonForgotten) {
+  Counters counters;
+  Nobody nobody;
+  Connections table({.connections = 4}, counters, nobody);
+  for (std::uint32_t i = 0; i < 10; ++i) see_request(table, Time(), 0x100 + i);
+  EXPECT_EQ(table.size(), 4u);
+  EXPECT_TRUE(table.announce(Time(), {.address = {host(1), host(2)}, .qpn = {Qpn(1), Qpn(2)}}));
+  const auto is_known = [&](std::uint32_t qpn) {
+    return static_cast<bool>(table.find(NetAddress::from(host(1)), NetAddress::from(host(2)), Qpn(qpn)));
+  };
+  EXPECT_FALSE(is_known(0x106)) << "the oldest";
+  EXPECT_TRUE(is_known(0x107) && is_known(0x109) && is_known(2));
+  table.age(Time::at(Duration::seconds(2)));
+  EXPECT_EQ(table.size(), 1u);
+  EXPECT_TRUE(is_known(2));
+  EXPECT_EQ(counters.connections_refused, 0u);
 }
 
 TEST(Connections, UseNoMorePlacesThanThereAreAtATimeAndSomeThatRest) {
