@@ -61,7 +61,7 @@ bool HostStack::start_read(Time now, Question question) {
   return true;
 }
 
-bool HostStack::start_writes(Time now, PortId node, Asked asked) {
+bool HostStack::start_writes(Time now, PortId node, Asked&& asked) {
   std::uint8_t& next = next_write_.at(node.value);
   const std::uint32_t bytes = asked.message.bytes();
   if (!writes_.try_emplace({node.value, next}, std::move(asked)).second) return false;

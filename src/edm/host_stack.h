@@ -156,7 +156,7 @@ class HostStack {
   bool full(std::uint32_t active) const { return config_.active_per_pair != 0 && active >= config_.active_per_pair; }
   bool ask(Time now, Question question);
   bool start_read(Time now, Question question);
-  bool start_writes(Time now, PortId node, Asked asked);
+  bool start_writes(Time now, PortId node, Asked&& asked);
   void read_over(Time now, PortId node);
   void write_over(Time now, PortId node);
   void request(Time at, const Unit& unit, std::vector<std::uint8_t> data = {});

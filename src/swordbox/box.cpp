@@ -389,7 +389,7 @@ Verdict Box::judge_repeated(Time now, const Judged& packet, port::FrameSink& out
     if (const auto shared = multiplexer_->on_request(now, packet, on_ && share_words_)) return *shared;
   }
   if (!rule_) return complete ? Verdict::kPlain : Verdict::kUnknown;
-  if (!on_) return Verdict::kOff;
+  if (!on_) return rule_->on_request_while_off(now, packet);
   return complete ? rule_->on_request(now, packet) : rule_->on_stranger_request(now, packet);
 }
 

@@ -312,6 +312,16 @@ Verdict CloverRule::on_stranger_request(Time now, const Judged& packet) {
   return Verdict::kUnknown;
 }
 
+Verdict CloverRule::on_request_while_off(Time now, const Judged& packet) {
+  if (links_.size() == 0 || !packet.parsed.traits().is_atomic()) return Verdict::kOff;
+  now_ = now;
+  const auto cas = packet.parsed.traits().kind == Kind::kCompareSwap ? parse_cas(packet) : std::nullopt;
+  std::uint32_t key = kNone;
+  if (cas) return must_wait(*cas, true, key) ? wait_for_turn(packet, key) : Verdict::kOff;
+  const Verdict verdict = on_other_atomic(packet);
+  return verdict == Verdict::kPlain ? Verdict::kOff : verdict;
+}
+
 Verdict CloverRule::pass_unknown_node(const Judged& packet, const Cas& cas) {
   std::uint32_t key = kNone;
   return must_wait(cas, true, key) ? wait_for_turn(packet, key) : Verdict::kCasUnknownNode;
@@ -534,8 +544,14 @@ void CloverRule::forget_all() {
   for (std::uint32_t i = 0; i < keys_.capacity(); ++i) {
     if (keys_[i].tail != 0) lose_tail(i);
   }
+  // Nobody may come between the links under way, so what they lead from stays known as well.
+  std::vector<std::uint32_t> kept;
+  for (LinkIndex i = 0; i < links_.capacity(); ++i) {
+    if (links_[i].key != kNone && links_[i].target_entry != kNone) kept.push_back(links_[i].target_entry);
+  }
+  std::ranges::sort(kept);
   for (std::uint32_t i = 0; i < history_.size(); ++i) {
-    if (history_[i].state() != NodeState::kOpen) history_[i].become_empty();
+    if (history_[i].state() != NodeState::kOpen && !std::ranges::binary_search(kept, i)) history_[i].become_empty();
   }
 }
 

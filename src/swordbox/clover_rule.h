@@ -97,6 +97,7 @@ class CloverRule final : public Rule {
   Verdict on_repeated_request(Time now, const Judged& packet) override;
   void on_renumbered(const Judged& packet, Psn psn) override;
   Verdict on_stranger_request(Time now, const Judged& packet) override;
+  Verdict on_request_while_off(Time now, const Judged& packet) override;
   bool watches(const NetAddress& server, wire::RKey rkey) override;
   bool watches(const NetAddress& server) const override;
   bool may_pass_out_of_order(const Judged& packet) override;

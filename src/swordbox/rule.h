@@ -70,6 +70,8 @@ class Rule {
   virtual void on_renumbered(const Judged&, Psn) {}
   // A request of a connection whose other end is not known yet: its answer will not be recognised.
   virtual Verdict on_stranger_request(Time now, const Judged& packet) = 0;
+  // The next request in order, while the box is off: nothing new begins, but what has begun must not be disturbed.
+  virtual Verdict on_request_while_off(Time, const Judged&) { return Verdict::kOff; }
   // Whether the rule watches this memory.
   virtual bool watches(const NetAddress& server, wire::RKey rkey) = 0;
   // Whether it watches any memory of this node.
