@@ -34,8 +34,13 @@ Box::Box(const BoxConfig& config)
 Box::~Box() = default;
 
 void Box::set_rule(std::unique_ptr<Rule> rule, Time fenced_until) {
+  const bool has_open_links = rule_ && rule_->has_open_links();
+  const bool fenced = now_ < config_.fenced_until;
   for (ConnectionIndex i = 0; i < connections_.capacity(); ++i) {
-    for (Direction& direction : connections_[i].to) {
+    Connection& connection = connections_[i];
+    const bool under_way = connection.alive && (connection.to[0].under_way() || connection.to[1].under_way());
+    connection.doubtful = (connection.doubtful && fenced) || (has_open_links && under_way);
+    for (Direction& direction : connection.to) {
       hold_.purge(direction);
       direction.holds_request = false;
     }
@@ -296,9 +301,10 @@ bool Box::has_strange_numbers(const std::uint8_t* frame, const wire::ParsedFrame
                                                           : NetAddress::source_of(frame, parsed));
 }
 
-// What the box before this one did to this connection's packets died with it: where its READs went, which links its answers depend on.
+// What the box, or the rule, before this one did to this connection's packets died with it: where its READs went, which links its answers depend on.
 bool Box::is_fenced(const std::uint8_t* frame, const wire::ParsedFrame& parsed, Crossing crossing) {
-  if (crossing && connections_[crossing.connection].announced) return false;
+  if (crossing && connections_[crossing.connection].announced && !connections_[crossing.connection].doubtful)
+    return false;
   const wire::OpcodeTraits& traits = parsed.traits();
   switch (traits.kind) {
     case Kind::kReadRequest:

@@ -77,7 +77,7 @@ class Box final : private Connections::Observer {
   Box& operator=(const Box&) = delete;
 
   // In the place of the rule so far, if any: what that one made wait is dropped, and until `fenced_until` connections are treated as after
-  // the loss of a box.
+  // the loss of a box if they had something under way while there were links that were not acknowledged.
   void set_rule(std::unique_ptr<Rule> rule) { set_rule(std::move(rule), config_.fenced_until); }
   void set_rule(std::unique_ptr<Rule> rule, Time fenced_until);
   Rule* rule() { return rule_.get(); }

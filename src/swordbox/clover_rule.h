@@ -123,6 +123,7 @@ class CloverRule final : public Rule {
   const CloverConfig& config() const { return config_; }
 
   std::size_t open_links() const { return links_.size(); }
+  bool has_open_links() const override { return open_links() != 0; }
   std::uint32_t tracked() const { return keys_.size(); }
   void account(std::vector<MemoryUse>& uses) const override;
   // The address that CASes of the key are steered to now; nothing when its tail is not known. For tests and status lines.

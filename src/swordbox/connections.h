@@ -72,6 +72,7 @@ struct Direction {
   bool holds_request = false;  // among what waits
 
   bool holds() const { return held_last != kNone; }
+  bool under_way() const { return started && expected.since(acknowledged) != 1; }
 };
 
 // All that a packet over IPv4 is found and judged by lies in the first of its two cache lines.
@@ -88,6 +89,7 @@ struct alignas(64) Connection {
   std::array<NetAddress, 2> address{};
   std::uint32_t generation = 0;  // of this place in the table
   std::uint32_t origin = 0;      // of the PSNs that it began with, mixed; 0: not from a handshake
+  bool doubtful = false;         // it had something under way when the rule that knew of it went
 
   void set_addresses(const NetAddress& first, const NetAddress& second) {
     address = {first, second};

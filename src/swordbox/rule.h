@@ -83,6 +83,8 @@ class Rule {
   virtual void observe_response(Time now, const Judged& packet) = 0;
   virtual Verdict on_response(Time now, const Judged& packet) = 0;
   virtual void on_connection_gone(ConnectionIndex connection) = 0;
+  // Whether anything under way depends on something else that is: when the rule goes, who is answered then must not be told.
+  virtual bool has_open_links() const { return false; }
   // The box is switched off, or on again: what passed meanwhile was not seen.
   virtual void forget_all() = 0;
 

@@ -56,6 +56,9 @@ class FixtureRun {
         pass_time(std::stoi(line.words.at(1)));
       } else if (first == "switch") {
         box().switch_on(line.words.at(1) == "on");
+      } else if (first == "rule") {
+        box();
+        set_rule(now_ + Duration::milliseconds(std::stoi(line.words.at(3))));
       } else if (first == "tail") {
         const auto tail = rule_->tail_of(std::stoull(line.words.at(1)));
         const auto& expected = line.words.at(3);
@@ -126,7 +129,11 @@ class FixtureRun {
     config.stale_after = Duration::milliseconds(static_cast<std::int64_t>(config_number("stale_ms", 250)));
     box_ = std::make_unique<Box>(config);
     if (config_number("words", 0) != 0) share_words();
-    if (config_number("words", 0) != 0 && !both()) return *box_;
+    if (config_number("words", 0) == 0 || both()) set_rule(config.fenced_until);
+    return *box_;
+  }
+
+  void set_rule(Time fenced_until) {
     CloverConfig rule;
     rule.regions = {{FixtureNetwork::server_gid(), FixtureNetwork::rkey(1)},
                     {FixtureNetwork::server_gid(), FixtureNetwork::rkey(2)}};
@@ -143,11 +150,10 @@ class FixtureRun {
     rule.steer_reads = config_number("steer_reads", 1) != 0;
     rule.steer_writes = config_number("steer_writes", 1) != 0;
     rule.mirrored = config_number("mirrored", 0) != 0;
-    rule.fenced_until = config.fenced_until;
+    rule.fenced_until = fenced_until;
     auto made = std::make_unique<CloverRule>(rule, box_->connections(), box_->counters());
     rule_ = made.get();
-    box_->set_rule(std::move(made));
-    return *box_;
+    box_->set_rule(std::move(made), fenced_until);
   }
 
   void share_words() {
