@@ -703,8 +703,7 @@ TEST_F(RequesterTest, APostThatItsPaceHoldsBackIsSentWhenItsTimeComes) {
   CraftedOptions options;
   options.timeout = 0;  // no other clock runs
   restart(options, config);
-  for (int i = 0; i < 4; ++i)
-    p->deliver({.opcode = kCnp, .psn = Psn(0), .extended = std::vector<std::uint8_t>(16)});
+  for (int i = 0; i < 4; ++i) p->deliver({.opcode = kCnp, .psn = Psn(0), .extended = std::vector<std::uint8_t>(16)});
   ASSERT_THAT(send(SendOp::kWrite, 1000), SizeIs(1));
   ack(kFirst);
   ASSERT_THAT(done_ids(), ElementsAre(1));

@@ -211,6 +211,21 @@ void Multiplexer::abandon(std::uint16_t region) {
   std::erase_if(orphans_, [](const Orphan& orphan) { return orphan.word == kNone; });
 }
 
+// The key was withdrawn, or does not allow WRITEs: on no other connection would the box's WRITEs do better, and each would be lost by them.
+void Multiplexer::close_region(std::uint16_t region) {
+  abandon(region);
+  forget_rights(region);
+  regions_[region].region.writable = false;
+}
+
+void Multiplexer::forget_rights(std::uint16_t region) {
+  const std::uint64_t others = ~(std::uint64_t{1} << region);
+  for (ConnectionIndex c = 0; c < connections_.capacity(); ++c) {
+    numbers_[c].proven &= others;
+    numbers_[c].proven_write &= others;
+  }
+}
+
 void Multiplexer::on_connection_gone(Time now, ConnectionIndex connection) {
   Numbering& n = numbers_[connection];
   forget_waiting(connection);

@@ -125,7 +125,7 @@ struct ConnectionLimits {
   Duration idle = Duration::seconds(600);
   Duration closing = Duration::milliseconds(200);
   Duration candidate = Duration::seconds(1);  // no answer has shown the other end for so long
-  std::uint16_t assumed_mtu = 0;  // of inferred connections; 0: found out
+  std::uint16_t assumed_mtu = 0;              // of inferred connections; 0: found out
 };
 
 // What the control plane may tell about a connection.

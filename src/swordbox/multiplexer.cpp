@@ -97,8 +97,8 @@ std::size_t Multiplexer::set_regions(Time now, std::span<const WordRegion> regio
   for (const WordRegion& region : regions) {
     const auto is_known = [&](const KnownRegion& r) { return !r.leaving && same(r, region); };
     if (std::ranges::any_of(regions_, is_known)) continue;
-    const bool added = add_region(
-        {.region = region, .server = NetAddress::from(region.server), .quiet_until = now + config_.flight});
+    const bool added =
+        add_region({.region = region, .server = NetAddress::from(region.server), .quiet_until = now + config_.flight});
     too_many += static_cast<std::size_t>(!added);
   }
   return too_many;
@@ -124,11 +124,7 @@ std::uint16_t Multiplexer::place_for_region() {
     const bool is_needed = !r.leaving && (!r.discovered || r.answered);
     if (is_needed || r.recovering || !r.line.empty() || !drop_words(i)) continue;
     for (Carrier& carrier : carriers_) std::erase(carrier.regions, i);
-    const std::uint64_t others = ~(std::uint64_t{1} << i);
-    for (ConnectionIndex c = 0; c < connections_.capacity(); ++c) {
-      numbers_[c].proven &= others;
-      numbers_[c].proven_write &= others;
-    }
+    forget_rights(i);
     return i;
   }
   return kNoRegion;

@@ -359,6 +359,9 @@ class Multiplexer {
   void recover(Time now, std::uint16_t region, port::FrameSink& outbox);
   void carry_over(Time now, std::uint16_t region, std::uint32_t carrier, port::FrameSink& outbox);
   void abandon(std::uint16_t region);
+  void close_region(std::uint16_t region);
+  // No connection has shown that it may operate there.
+  void forget_rights(std::uint16_t region);
   ConnectionIndex find_carrier_for(std::uint16_t region) const;
 
   NumberRing<InEntry> in_ring(ConnectionIndex c) const { return in_.ring(c); }

@@ -87,12 +87,17 @@ std::optional<Verdict> Multiplexer::on_acknowledge(Time now, const Judged& packe
   }
   const OutEntry* const refused = ring.find_covering(out, n.longest_read);
   const bool is_own = refused != nullptr && refused->went == Went::kOwnWay;
+  // Refused on one connection and again on the next: it is not the queue pair that lacks the right.
+  const bool is_key = refused != nullptr && refused->went == Went::kCarriedOver && aeth.is_nak() &&
+                      aeth.nak_code() == wire::NakCode::kRemoteAccessError;
+  const std::uint16_t closed = is_key ? words_[refused->word].region : kNoRegion;
   // A NAK acknowledges what stands before it, and of that an operation that was moved may have been lost.
   const Psn next = requests_of(packet.index).acknowledged + 1;
   const bool is_next = in && in->since(next) <= 0;
   Verdict verdict = Verdict::kSharedAnswer;
   if (fatal ? is_own && is_next : in.has_value()) verdict = forward_answer(packet, is_next ? *in : next);
   if (fatal && n.carrier != kNone) lose(now, n.carrier);
+  if (closed != kNoRegion) close_region(closed);
   return verdict;
 }
 

@@ -50,10 +50,11 @@ class Lane : public Net {
         wire::CmReq{.local_comm_id = wire::CommId(1), .local_qpn = Qpn(0x44), .starting_psn = Psn(500), .path_mtu = 3});
   }
   void reply(std::uint32_t starting_psn) {
-    manage(line.far, line.near, wire::CmRep{.local_comm_id = wire::CommId(2),
-                                            .remote_comm_id = wire::CommId(1),
-                                            .local_qpn = Qpn(0x33),
-                                            .starting_psn = Psn(starting_psn)});
+    manage(line.far, line.near,
+           wire::CmRep{.local_comm_id = wire::CommId(2),
+                       .remote_comm_id = wire::CommId(1),
+                       .local_qpn = Qpn(0x33),
+                       .starting_psn = Psn(starting_psn)});
   }
   std::uint64_t announced() { return box.counters().connections_announced; }
   std::optional<std::uint64_t> value_of(std::uint64_t address) { return box.multiplexer()->value_of(address); }
@@ -221,6 +222,29 @@ TEST(MultiplexerRegions, MemoryThatIsNotNamedAnyMoreIsItsClientsOwnBusinessOnceN
   EXPECT_EQ(net.prior(two.turned(), 102, 9), Verdict::kResponse);
   EXPECT_EQ(net.box.multiplexer()->value_of(kWord), 10u);
   EXPECT_EQ(net.add(two, 103, kKey, kWord), Verdict::kAtomicReplaced);
+}
+
+TEST(MultiplexerRegions, AKeyThatIsWithdrawnCostsTwoConnectionsAndNotEveryOne) {
+  Net net(config_of(regions_of({0})));
+  const Net::Line one = net.connect(1, 2);
+  const Net::Line two = net.connect(3, 2);
+  const Net::Line three = net.connect(4, 2);
+  std::uint64_t prior = 0;
+  for (const Net::Line& line : {one, two, three}) make_known(net, line, 100, prior++);
+  ASSERT_EQ(net.add(one, 101, kKey, kWord), Verdict::kAtomicReplaced);
+  ASSERT_EQ(net.add(two, 101, kKey, kWord), Verdict::kAtomicReplaced);
+  EXPECT_EQ(net.nak(one.turned(), 101, wire::NakCode::kRemoteAccessError), Verdict::kSharedAnswer);
+  net.wait(Duration::milliseconds(101));
+  EXPECT_EQ(net.box.counters().operations_carried_over, 1u);
+  ASSERT_EQ(net.last.to, two.far_qpn);
+  // It might have been the first queue pair's fault; now it cannot.
+  EXPECT_EQ(net.nak(two.turned(), net.last.psn.value(), wire::NakCode::kRemoteAccessError), Verdict::kSharedAnswer);
+  net.wait(Duration::seconds(1));
+  EXPECT_EQ(net.box.counters().operations_carried_over, 1u);
+  EXPECT_EQ(net.box.counters().carriers_lost, 2u);
+  EXPECT_EQ(net.box.multiplexer()->open(), 0u);
+  // The server itself tells those who come what they may still do.
+  EXPECT_EQ(net.add(three, 101, kKey, kWord), Verdict::kWordPassed);
 }
 
 TEST(MultiplexerRegions, HoweverOftenMemoryComesBackWithAnotherKeyThereIsRoomForIt) {

@@ -88,7 +88,7 @@ class Net : public port::FrameSink {
   void commit(std::size_t length) override {
     wire::ParsedFrame parsed;
     ASSERT_EQ(wire::parse({room_.data(), length}, parsed), wire::Verdict::kOk);
-    last = {parsed.opcode, parsed.psn,
+    last = {parsed.opcode, parsed.psn, parsed.destination,
             parsed.opcode == wire::Opcode::kRcAtomicAcknowledge
                 ? wire::get<wire::AtomicAckEth>(room_.data(), parsed).original
                 : 0};
@@ -97,6 +97,7 @@ class Net : public port::FrameSink {
   struct Made {
     wire::Opcode opcode{};
     wire::Psn psn{};
+    wire::Qpn to{};
     std::uint64_t prior = 0;
   };
   std::uint64_t made = 0;  // packets of the box's own
