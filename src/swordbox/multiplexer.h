@@ -323,6 +323,7 @@ class Multiplexer {
   bool tell_of_congestion(ConnectionIndex connection, const port::Frame& frame, const wire::ParsedFrame& parsed,
                           port::FrameSink& outbox);
   Verdict forward_answer(const Judged& packet, Psn in);
+  Verdict acknowledge_to_owner(const Judged& packet, Psn in);
   Verdict ask_again(const Judged& packet, Psn in);
   void resolve(std::uint32_t pass);
   void wake_if_done(ConnectionIndex connection);

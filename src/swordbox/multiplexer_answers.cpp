@@ -64,11 +64,11 @@ std::optional<Verdict> Multiplexer::on_acknowledge(Time now, const Judged& packe
     n.syndrome = aeth.syndrome;
     const Acknowledged own = acknowledge(now, packet.index, out, outbox);
     if (own.unanswered != kNone) return ask_again(packet, Psn(own.unanswered));
-    if (own.newest != kNone) return forward_answer(packet, Psn(own.newest));
+    if (own.newest != kNone) return acknowledge_to_owner(packet, Psn(own.newest));
     // Nothing new of the client's own: let it have an ACK that it asked for again.
     const OutEntry* const entry = out_ring(packet.index).find_covering(out, n.longest_read);
     if (entry == nullptr || entry->went != Went::kOwnWay || entry->asks_data) return Verdict::kSharedAnswer;
-    return forward_answer(packet, Psn(entry->in) + (entry->span() - 1u));
+    return acknowledge_to_owner(packet, Psn(entry->in) + (entry->span() - 1u));
   }
   const Acknowledged own = acknowledge(now, packet.index, out - 1, outbox);
   const bool fatal = aeth.is_nak() && aeth.nak_code() != wire::NakCode::kPsnSequenceError;
@@ -99,6 +99,14 @@ std::optional<Verdict> Multiplexer::on_acknowledge(Time now, const Judged& packe
   if (fatal && n.carrier != kNone) lose(now, n.carrier);
   if (closed != kNoRegion) close_region(closed);
   return verdict;
+}
+
+// An ACK of the client's own, unless it is behind a READ or an atomic whose data has not come.
+Verdict Multiplexer::acknowledge_to_owner(const Judged& packet, Psn in) {
+  const Psn next = requests_of(packet.index).acknowledged + 1;
+  const InEntry* const open = in_ring(packet.index).find_covering(next, numbers_[packet.index].longest_read);
+  const bool is_behind = in.since(next) >= 0 && open != nullptr && open->went == Went::kOwnWay && !open->answered;
+  return is_behind ? ask_again(packet, next) : forward_answer(packet, in);
 }
 
 // The server has answered a READ or an atomic of the client's own, and the data has been lost: the client is to send again from there on.
