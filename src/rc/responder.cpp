@@ -28,7 +28,7 @@ Responder::Responder(Connection& connection, SharedReceiveQueue& receives, bool 
       reliable_(reliable),
       receive_pieces_(receives.queue.max_sges()),
       records_(reliable ? max_reads : 0),
-      answers_(reliable ? kMaxAnswers : 0) {}
+      answers_(reliable ? max_answers(max_reads) : 0) {}
 
 void Responder::start(Psn expected) { expected_psn_ = expected; }
 
@@ -379,12 +379,12 @@ Responder::Record* Responder::find_record(Psn psn) {
   return nullptr;
 }
 
-void Responder::push(const Answer& answer) { answers_[answers_tail_++ % kMaxAnswers] = answer; }
+void Responder::push(const Answer& answer) { place(answers_tail_++) = answer; }
 
 void Responder::push_ack(Psn psn) {
   const Answer ack{.syndrome = ack_syndrome(), .psn = psn, .msn = msn_};
   if (answers_head_ != answers_tail_ && (connection_.coalesce_acks || answers_full())) {
-    Answer& last = answers_[(answers_tail_ - 1) % kMaxAnswers];
+    Answer& last = place(answers_tail_ - 1);
     if (last.kind == Answer::Kind::kAeth && Aeth{last.syndrome, 0}.is_ack()) {
       ++connection_.counters->tx_acks_coalesced;
       if (psn.since(last.psn) > 0) last = ack;
@@ -427,7 +427,7 @@ void Responder::refuse_not_ready(Psn psn) {
 
 bool Responder::poll_transmit(Time, port::FrameSink& sink) {
   if (!can_transmit()) return false;
-  Answer& answer = answers_[answers_head_ % kMaxAnswers];
+  Answer& answer = place(answers_head_);
   switch (answer.kind) {
     case Answer::Kind::kAeth:
       if (!emit_aeth(answer, sink)) return false;

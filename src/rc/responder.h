@@ -4,11 +4,12 @@
 // Invariant:  expected_psn_ is the PSN of the first request not yet executed; answers leave in PSN order; an atomic is executed once.
 // Errors:     never fails on input; every refusal is a NAK or silence, and a counter. After a fatal NAK has left the connection breaks.
 // Threads:    one owner, no locks.
-// Limits:     max_reads_in READs and atomics are kept for replay; kMaxAnswers answers wait to be sent.
+// Limits:     max_reads_in READs and atomics are kept for replay; max_answers(max_reads) answers wait to be sent.
 // Source:     IBTA vol. 1 §9.7.4 (validation), §9.7.5 (responses), §9.7.4.1.4 (duplicates); ARCHITECTURE.md "What real NICs do".
 #pragma once
 
 #include <algorithm>
+#include <bit>
 #include <vector>
 
 #include "rc/connection.h"
@@ -18,7 +19,10 @@ namespace sluice::rc {
 
 class Responder {
  public:
-  static constexpr std::uint32_t kMaxAnswers = 64;
+  // All that a requester that keeps to max_reads can have to be told at once: of each READ, and of the WRITE or SEND between it and the next.
+  static constexpr std::uint32_t max_answers(std::uint32_t max_reads) {
+    return std::max(64u, std::bit_ceil(2 * max_reads + 2));
+  }
 
   // `receives` outlives this; `shared` says whether other queue pairs take from it too. `max_reads` is the most that max_reads_in
   // will ever be.
@@ -110,7 +114,8 @@ class Responder {
   bool too_many_reads() const {
     return fresh_pending_ >= std::min<std::size_t>(connection_.max_reads_in, records_.size());
   }
-  bool answers_full() const { return answers_tail_ - answers_head_ == kMaxAnswers; }
+  Answer& place(std::uint32_t number) { return answers_[number & (answers_.size() - 1)]; }
+  bool answers_full() const { return answers_tail_ - answers_head_ == answers_.size(); }
   void push(const Answer& answer);
   void push_ack(Psn psn);
   void refuse(Psn psn, wire::NakCode code);

@@ -539,13 +539,27 @@ TEST_F(ResponderTest, AcceptsAsManyReadsAsAgreedAndRefusesOneMore) {
   EXPECT_EQ(answers[4].aeth().nak_code(), NakCode::kInvalidRequest);
 }
 
+TEST_F(ResponderTest, HasRoomForTheAnswersToAllReadsAgreedAndWhatComesBetweenThem) {
+  AdapterConfig config;
+  config.limits.max_reads_in_flight = 64;
+  CraftedOptions options;
+  options.max_reads = 64;
+  restart(options, config);
+  for (std::uint32_t i = 0; i < 64; ++i) {
+    p->deliver(write(kFirst + 2 * i, bytes(8)));
+    p->deliver(read(kFirst + (2 * i + 1), 8));
+  }
+  EXPECT_EQ(p->counters().rx_put_off, 0u);
+  EXPECT_THAT(p->answers(), SizeIs(128));
+}
+
 TEST_F(ResponderTest, LosesNoAnswerToAFloodOfDuplicates) {
   set_word(3);
   p->deliver(fetch_add(kFirst, 1));
   for (int i = 0; i < 500; ++i) p->deliver(fetch_add(kFirst, 1));
   p->deliver(write(kFirst + 1, bytes(8)));
   const auto answers = p->answers();
-  EXPECT_LE(answers.size(), Responder::kMaxAnswers);
+  EXPECT_LE(answers.size(), Responder::max_answers(CraftedOptions{}.max_reads));
   EXPECT_EQ(answers[0].get<wire::AtomicAckEth>().original, 3u);
   expect_ack(ask(write(kFirst + 1, bytes(8))), kFirst + 1, 2);
 }
