@@ -266,6 +266,9 @@ Verdict Box::judge_other(Time now, const port::Frame& frame, const Prepared& pre
                                                 NetAddress::destination_of(frame.data, parsed), parsed.destination);
     if (crossing && multiplexer_->on_congestion(frame, parsed, crossing, outbox)) return Verdict::kCongestionShared;
   }
+  if (parsed.traits().transport == wire::Transport::kUc && parsed.traits().kind == Kind::kWrite && multiplexer_ &&
+      !multiplexer_->on_unreliable_write(now, frame.data, parsed))
+    return Verdict::kStrangerDropped;
   if (parsed.traits().transport != wire::Transport::kUd || parsed.destination != wire::kCmQpn)
     return Verdict::kNotReliable;
   connections_.on_management(now, frame.data, parsed);

@@ -305,11 +305,10 @@ Multiplexer::Stretch Multiplexer::stretch_of(const KnownRegion& region) {
   return {address, length == 0 || length - 1 > kEnd - address ? kEnd : address + (length - 1)};
 }
 
-bool Multiplexer::reaches_region(const Judged& packet, wire::RKey rkey, const Stretch& where) const {
-  if (discovers(packet.connection.address[packet.end])) return true;
+bool Multiplexer::reaches_region(const NetAddress& server, wire::RKey rkey, const Stretch& where) const {
+  if (discovers(server)) return true;
   return std::ranges::any_of(regions_, [&](const KnownRegion& r) {
-    const bool same = r.region.rkey == rkey && r.server == packet.connection.address[packet.end];
-    return same && stretch_of(r).meets(where);
+    return r.region.rkey == rkey && r.server == server && stretch_of(r).meets(where);
   });
 }
 
@@ -345,6 +344,7 @@ void Multiplexer::for_each_word(const NetAddress& server, wire::RKey rkey, const
 
 bool Multiplexer::is_done(Time now, const LongWrite& write) const {
   if (write.expires <= now) return true;
+  if (write.connection == kNone) return false;
   const Connection& connection = connections_[write.connection];
   const bool same = connection.alive && connection.generation == write.generation;
   return same && Psn(write.psn).since(connection.to[write.end].acknowledged) <= 0;
@@ -358,7 +358,7 @@ bool Multiplexer::is_written_to(Time now, const Word& word, Pass& until) const {
     const bool meets = write.rkey == region.region.rkey && write.server == region.server &&
                        write.where.meets({word.address, word.address + (kWordBytes - 1)});
     if (!meets || is_done(now, write)) continue;
-    const bool same = connections_[write.connection].generation == write.generation;
+    const bool same = write.connection != kNone && connections_[write.connection].generation == write.generation;
     until = {.connection = same ? write.connection : kNone, .psn = write.psn, .expires = write.expires};
     return true;
   }
@@ -374,8 +374,7 @@ bool Multiplexer::is_written_to(Time now, const Word& word, Pass& until) const {
   return until.expires > now;
 }
 
-// A WRITE of more or less than a word goes to memory where words may be tracked later.
-void Multiplexer::note_write(Time now, const Judged& packet, wire::RKey rkey, const Stretch& where) {
+void Multiplexer::follow_write(Time now, const LongWrite& write) {
   while (writes_under_way_ != 0 && is_done(now, writes_[first_write_])) {
     first_write_ = (first_write_ + 1) % writes_.size();
     --writes_under_way_;
@@ -397,14 +396,19 @@ void Multiplexer::note_write(Time now, const Judged& packet, wire::RKey rkey, co
     first_write_ = (first_write_ + 1) % writes_.size();
     --writes_under_way_;
   }
-  writes_[(first_write_ + writes_under_way_++) % writes_.size()] = {.connection = packet.index,
-                                                                    .generation = packet.connection.generation,
-                                                                    .psn = last_of_write(packet).value(),
-                                                                    .end = packet.end,
-                                                                    .server = packet.connection.address[packet.end],
-                                                                    .rkey = rkey,
-                                                                    .where = where,
-                                                                    .expires = now + watched_for(packet)};
+  writes_[(first_write_ + writes_under_way_++) % writes_.size()] = write;
+}
+
+// A WRITE of more or less than a word goes to memory where words may be tracked later.
+void Multiplexer::note_write(Time now, const Judged& packet, wire::RKey rkey, const Stretch& where) {
+  follow_write(now, {.connection = packet.index,
+                     .generation = packet.connection.generation,
+                     .psn = last_of_write(packet).value(),
+                     .end = packet.end,
+                     .server = packet.connection.address[packet.end],
+                     .rkey = rkey,
+                     .where = where,
+                     .expires = now + watched_for(packet)});
   // So that its ACK is asked for, and noticed.
   Numbering& n = numbers_[packet.index];
   if (n.member) return;
@@ -567,7 +571,7 @@ std::optional<Verdict> Multiplexer::on_long_write(Time now, const Judged& packet
   const bool other_way = n.member && n.server_end != packet.end;
   if (covered > free_passes_.size() || (covered != 0 && other_way)) return Verdict::kWordNoRoom;
   if (const auto verdict = own_way(packet)) return verdict;
-  if (reaches_region(packet, reth.rkey, *where)) note_write(now, packet, reth.rkey, *where);
+  if (reaches_region(server, reth.rkey, *where)) note_write(now, packet, reth.rkey, *where);
   if (covered == 0) return std::nullopt;
   n.member = true;
   n.server_end = packet.end;
@@ -576,6 +580,38 @@ std::optional<Verdict> Multiplexer::on_long_write(Time now, const Judged& packet
   for_each_word(server, reth.rkey, *where,
                 [&](WordIndex word) { return pass(now, packet, word, {}, packets) == Verdict::kWordPassed; });
   return Verdict::kWordPassed;
+}
+
+// A WRITE of an unreliable connection: nothing tells when it has been executed, and it may be lost. So what it covers is not believed for a while.
+bool Multiplexer::on_unreliable_write(Time now, const std::uint8_t* frame, const wire::ParsedFrame& parsed) {
+  const NetAddress server = NetAddress::destination_of(frame, parsed);
+  if (!watches(server)) return true;
+  now_ = now;
+  const Time expires = now + config_.flight;
+  if (!parsed.traits().has(wire::Extended::kReth)) {  // one of those that have begun goes on
+    for (std::size_t k = 0; k < writes_under_way_; ++k) {
+      LongWrite& write = writes_[(first_write_ + k) % writes_.size()];
+      if (write.connection == kNone && write.server == server) write.expires = expires;
+    }
+    return true;
+  }
+  const auto reth = wire::get<wire::Reth>(frame, parsed);
+  const auto where = stretch_of(reth);
+  if (!where || !reaches_region(server, reth.rkey, *where) || !wire::verify_icrc(frame, parsed)) return true;
+  std::size_t covered = 0;
+  bool busy = false;
+  for_each_word(server, reth.rkey, *where, [&](WordIndex word) {
+    ++covered;
+    busy = words_[word].open != 0 || words_[word].pass != kNone;
+    return !busy;
+  });
+  if (busy || covered > free_passes_.size()) return false;
+  follow_write(now, {.server = server, .rkey = reth.rkey, .where = *where, .expires = expires});
+  for_each_word(server, reth.rkey, *where, [&](WordIndex word) {
+    take_pass({.word = word, .expires = expires});
+    return true;
+  });
+  return true;
 }
 
 // So long from now on a request may be executed, or what comes behind it of its message until prolong_writes() is asked next.
@@ -607,7 +643,7 @@ bool Multiplexer::watch_again(Time now, const Judged& packet) {
   const auto reth = packet.reth();
   const auto where = stretch_of(reth);
   const NetAddress& server = packet.connection.address[packet.end];
-  if (!where || !reaches_region(packet, reth.rkey, *where)) return true;
+  if (!where || !reaches_region(server, reth.rkey, *where)) return true;
   const std::uint32_t last = last_of_write(packet).value();
   const auto is_own = [&](const Word& word) {
     return word.pass != kNone && passes_[word.pass].connection == packet.index && passes_[word.pass].psn == last;
@@ -776,8 +812,8 @@ bool Multiplexer::may_overtake(Time now, const Judged& packet) {
   if (traits.kind != Kind::kWrite || !traits.starts_message()) return true;
   const auto reth = packet.reth();
   const auto where = stretch_of(reth);
-  if (!where || !reaches_region(packet, reth.rkey, *where)) return true;
   const NetAddress& server = packet.connection.address[packet.end];
+  if (!where || !reaches_region(server, reth.rkey, *where)) return true;
   bool tracked = false;
   for_each_word(server, reth.rkey, *where, [&](WordIndex) {
     tracked = true;

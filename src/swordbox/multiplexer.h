@@ -74,6 +74,8 @@ class Multiplexer {
   void number(const Judged& packet, Psn psn, std::uint32_t span);
   std::optional<Verdict> on_repeated_request(Time now, const Judged& packet, port::FrameSink& outbox);
   bool may_pass_out_of_order(Time now, const Judged& packet);
+  // A WRITE of an unreliable connection. False: it covers words that are in use, and must be dropped.
+  bool on_unreliable_write(Time now, const std::uint8_t* frame, const wire::ParsedFrame& parsed);
   // Whether the tables are small, so that asking for what lies in them costs more than it brings.
   bool is_near() const {
     return words_.capacity() * sizeof(Word) + connections_.size() * sizeof(Numbering) <= kNearBytes;
@@ -198,9 +200,9 @@ class Multiplexer {
     bool meets(const Stretch& other) const { return first <= other.last && other.first <= last; }
   };
   struct LongWrite {
-    ConnectionIndex connection = kNone;
-    std::uint32_t generation = 0;  // of the connection's place
-    std::uint32_t psn = 0;         // of its last packet
+    ConnectionIndex connection = kNone;  // kNone: an unreliable one, which nobody follows
+    std::uint32_t generation = 0;        // of the connection's place
+    std::uint32_t psn = 0;               // of its last packet
     std::uint8_t end = 0;
     NetAddress server{};
     wire::RKey rkey{};
@@ -278,12 +280,13 @@ class Multiplexer {
   // What a WRITE covers. Nothing: no bytes, or such as no memory has.
   static std::optional<Stretch> stretch_of(const wire::Reth& reth);
   static Stretch stretch_of(const KnownRegion& region);
-  bool reaches_region(const Judged& packet, wire::RKey rkey, const Stretch& where) const;
+  bool reaches_region(const NetAddress& server, wire::RKey rkey, const Stretch& where) const;
   // f(word) for each tracked one in there, until one returns false.
   template <class F>
   void for_each_word(const NetAddress& server, wire::RKey rkey, const Stretch& where, F&& f) const;
   bool is_done(Time now, const LongWrite& write) const;
   bool is_written_to(Time now, const Word& word, Pass& until) const;
+  void follow_write(Time now, const LongWrite& write);
   void note_write(Time now, const Judged& packet, wire::RKey rkey, const Stretch& where);
   // Of a WRITE of several packets what is watched is given more time so often, not at every packet.
   Duration prolonged_each() const { return config_.flight / 4; }

@@ -247,6 +247,24 @@ TEST(MultiplexerRegions, AKeyThatIsWithdrawnCostsTwoConnectionsAndNotEveryOne) {
   EXPECT_EQ(net.add(three, 101, kKey, kWord), Verdict::kWordPassed);
 }
 
+TEST(MultiplexerRegions, AnUnreliableWriteMakesWordsUnknownAndIsDroppedWhileTheyAreInUse) {
+  Net net(config_of(regions_of({0})));
+  const Net::Line one = net.connect(1, 2);
+  const Net::Line wild{Net::node(3), Net::node(2), wire::Qpn(0x900), wire::Qpn(0x901)};
+  make_known(net, one, 100, 0);
+  ASSERT_EQ(net.add(one, 101, kKey, kWord), Verdict::kAtomicReplaced);
+  EXPECT_EQ(net.unreliable_write(wild, kKey, kWord, 8), Verdict::kStrangerDropped);
+  EXPECT_EQ(net.unreliable_write(wild, kKey, kWord + 64, 8), Verdict::kNotReliable) << "no word of ours";
+  EXPECT_EQ(net.ack(one.turned(), 101), Verdict::kSharedAnswer);
+  EXPECT_EQ(net.unreliable_write(wild, kKey, kWord, 8), Verdict::kNotReliable);
+  EXPECT_EQ(net.box.multiplexer()->value_of(kWord), std::nullopt);
+  EXPECT_EQ(net.add(one, 102, kKey, kWord), Verdict::kHeldRequest) << "until it has been executed or never will be";
+  EXPECT_EQ(net.add(one, 103, kKey, kWord + 64), Verdict::kHeldRequest);
+  net.wait(Duration::milliseconds(101));
+  EXPECT_EQ(net.prior(one.turned(), 102, 0), Verdict::kResponse);
+  EXPECT_EQ(net.box.multiplexer()->value_of(kWord), 1u);
+}
+
 TEST(MultiplexerRegions, HoweverOftenMemoryComesBackWithAnotherKeyThereIsRoomForIt) {
   Net net(config_of({}));
   const auto with_key = [](std::uint32_t key) {

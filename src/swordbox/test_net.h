@@ -55,6 +55,12 @@ class Net : public port::FrameSink {
     wire::Reth{address, key, length}.write(body.data());
     return judge_bytes(line, only ? wire::Opcode::kRcWriteOnly : wire::Opcode::kRcWriteFirst, psn, body);
   }
+  // On an unreliable connection.
+  Verdict unreliable_write(const Line& line, wire::RKey key, std::uint64_t address, std::uint32_t length) {
+    std::vector<std::uint8_t> body(wire::Reth::kSize + length);
+    wire::Reth{address, key, length}.write(body.data());
+    return judge_bytes(line, wire::Opcode::kUcWriteOnly, 7, body);
+  }
   Verdict ack(const Line& line, std::uint32_t psn) {
     return judge(line, wire::Opcode::kRcAcknowledge, psn, wire::Aeth::ack(1));
   }

@@ -12,7 +12,7 @@
   X(Management, kForward, "connection management")                                                                \
   X(Off, kForward, "the box is switched off")                                                                     \
   X(Unknown, kForward, "of a connection that the box does not know (yet)")                                        \
-  X(StrangerDropped, kDrop, "an atomic on watched memory, of a connection for which there is no room")            \
+  X(StrangerDropped, kDrop, "an atomic, or an unreliable WRITE, on watched memory that cannot be followed now")   \
   X(Fenced, kDrop, "on a connection from before a box was lost: it must be set up anew")                          \
   X(Plain, kForward, "nothing to do")                                                                             \
   X(Gap, kForward, "a request beyond the expected PSN: the responder will refuse it")                             \
