@@ -22,7 +22,6 @@ Verdict CloverRule::open_link(Time now, const Judged& packet, const Cas& cas, st
   link.number = ++state.opened;
   link.connection = packet.index;
   link.psn = packet.psn().value();
-  link.node = node.place;
   link.entry = entry;
   link.target_entry = state.tail_entry;
   link.target = cas.address + static_cast<std::uint64_t>(shift);

@@ -141,9 +141,6 @@ class History {
   }
   HistoryEntry& operator[](std::uint32_t i) { return entries_[i]; }
   const HistoryEntry& operator[](std::uint32_t i) const { return entries_[i]; }
-  void clear() {
-    for (auto& entry : entries_) entry = {};
-  }
   void prefetch(Place place) const {
     const std::size_t set = set_of(place);
     sluice::prefetch(&entries_[set]);

@@ -3,7 +3,7 @@
 // Life:       open -> acknowledged -> closed, when all links of its key before it are. Unacknowledged ones stand in a line by the time
 //             when the box itself will see to them.
 // Invariant:  links of one key are numbered in the order in which they were forwarded, which is the order of the chain.
-// Limits:     a fixed pool. Links are plain bytes that refer to each other by index, so that they can outlive a process.
+// Limits:     a fixed pool. They refer to each other by index.
 // Source:     docs/design/swordbox.md ("Nobody learns of an update before its whole chain is acknowledged").
 #pragma once
 
@@ -28,7 +28,6 @@ struct Link {
   std::uint64_t serial = 0;            // among all
   ConnectionIndex connection = kNone;  // kNone: gone
   std::uint32_t psn = 0;
-  Place node = 0;                      // that is linked
   std::uint32_t entry = 0;             // its place in the history
   std::uint32_t target_entry = kNone;  // that of the node it is linked behind, if the box is sure of that node
   std::uint64_t target = 0;            // address of the next word that the CAS was sent to

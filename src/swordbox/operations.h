@@ -57,7 +57,6 @@ class Operations {
   // The READ whose answer this PSN is a part of.
   Operation* find_read(ConnectionIndex connection, std::uint8_t end, Psn psn) const {
     if (Operation* const op = find(connection, end, psn)) return op->kind == Operation::Kind::kRead ? op : nullptr;
-    if (longest_read_ == 1) return nullptr;
     for (std::uint32_t back = 1; back < longest_read_; ++back) {
       Operation* const op = find(connection, end, psn - back);
       if (op != nullptr) return op->kind == Operation::Kind::kRead && back < op->span ? op : nullptr;
