@@ -64,7 +64,7 @@ class Multiplexer {
   // Both outlive it.
   Multiplexer(const MultiplexerConfig& config, Connections& connections, Counters& counters);
   // The memory besides what is discovered, all of it, at any time. What is not named any more is left alone as soon as nothing of it is under way; what
-  // is new is not before all that passed unseen has ended. Returns how many are too many, and are not watched.
+  // is new is not before all that has passed unseen, if anything, has ended. Returns how many are too many, and are not watched.
   std::size_t set_regions(Time now, std::span<const WordRegion> regions);
 
   // --- requests ---
@@ -404,6 +404,7 @@ class Multiplexer {
   std::uint32_t notifications_ = 0;  // of congestion on shared connections, so far
   Time now_;                         // of the call under way
   Time next_look_{};                 // at passes that may have expired and at regions that recover
+  bool has_judged_ = false;          // anything at all
   Time next_discovery_{};            // before it no place is looked for, because there was none
   Time overflowed_until_{};          // WRITEs that lines_ tells of have been executed by then
 };

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <limits>
 #include <memory>
 #include <optional>
@@ -427,7 +428,9 @@ class World {
     locks.addresses = "same";
     locks.queue_pairs = workload_.lock_threads;
     locks_ = std::make_unique<VerbsThreads>(rack_, *memory_machine_, locks, rack_.loop.now());
-    if (shares_words()) stage_->box().multiplexer()->add_region(locks_->words());
+    if (!shares_words()) return;
+    const std::array words{locks_->words()};
+    SLUICE_CHECK(stage_->box().multiplexer()->set_regions(rack_.loop.now(), words) == 0);
   }
   bool shares_words() const { return workload_.system == "steering+words"; }
 

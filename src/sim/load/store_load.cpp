@@ -323,8 +323,8 @@ class World {
       Rack::Machine& machine = rack_.add_machine();
       nodes_.push_back(edm_ ? std::make_unique<NodeMemory>(machine, *edm_, node, workload)
                             : std::make_unique<NodeMemory>(machine, node, workload));
-      if (workload.box == "words") stage_->box().multiplexer()->add_region(nodes_.back()->words());
     }
+    if (workload.box == "words") share_words();
     rooms_ = make_rooms(workload, nodes_);
     for (std::uint64_t i = 0; i < machines; ++i) {
       const std::uint64_t threads = workload.threads * (i + 1) / machines - workload.threads * i / machines;
@@ -363,6 +363,12 @@ class World {
   }
 
  private:
+  void share_words() {
+    std::vector<swordbox::WordRegion> words;
+    for (const auto& node : nodes_) words.push_back(node->words());
+    SLUICE_CHECK(stage_->box().multiplexer()->set_regions(rack_.loop.now(), words) == 0);
+  }
+
   static std::unique_ptr<BoxStage> make_stage(const StoreWorkload& workload) {
     if (workload.box == "none") return nullptr;
     swordbox::BoxConfig config;

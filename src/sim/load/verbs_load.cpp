@@ -207,7 +207,8 @@ VerbsResult run_verbs_load(const Hardware& hardware, const VerbsWorkload& worklo
     swordbox::Box& words = box->box();
     words.set_multiplexer(
         std::make_unique<swordbox::Multiplexer>(words_config(), words.connections(), words.counters()));
-    words.multiplexer()->add_region(threads.words());
+    const std::array regions{threads.words()};
+    SLUICE_CHECK(words.multiplexer()->set_regions(rack.loop.now(), regions) == 0);
   }
   rack.loop.run_until(Time::at(workload.warm_up + workload.measure));
 
