@@ -176,7 +176,20 @@ class TenantRevoke final : public TenantCommand {
     const auto done = do_it("revoke");
     if (!done) return tl::unexpected(done.error());
     say(fmt::format("{} is shut out; `sluice tenant rotate {}` lets it in again, by another token", name_, name_));
+    if (is_operator())
+      say("what was started with its token stays, as it is the rack's; `sluice rack revoke MACHINE` ends what runs on "
+          "a "
+          "machine that has joined");
     return 0;
+  }
+  bool is_operator() {
+    const auto body = directory().get("/v1/tenants");
+    const json all = body ? json::parse(*body, nullptr, false) : json();
+    const json none = json::array();
+    for (const json& tenant : all.is_object() ? all.value("tenants", none) : none) {
+      if (tenant.value("name", "") == name_) return tenant.value("operator", false);
+    }
+    return false;
   }
 };
 

@@ -60,9 +60,8 @@ class JoinTest(live_rack.LiveRack):
             self.assertEqual(done.returncode, code, f"{words}\n{done.stdout}\n{done.stderr}")
         return done
 
-    def start_there(self, *words):
-        child = subprocess.Popen([*self.other.prefix, live_rack.SLUICE, *words, "--dir", self.there_dir], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                                 text=True)
+    def start_there(self, *words, log=subprocess.PIPE):
+        child = subprocess.Popen([*self.other.prefix, live_rack.SLUICE, *words, "--dir", self.there_dir], stdout=subprocess.PIPE, stderr=log, text=True)
         self.children.append(child)
         return child
 
@@ -73,8 +72,8 @@ class JoinTest(live_rack.LiveRack):
     def ready(self, name):
         return self.nodes().get(name, {}).get("state") == "ready"
 
-    def memory_there(self, name, *flags):
-        child = self.start_there("memory", "--name", name, "--size", "64MiB", *flags)
+    def memory_there(self, name, *flags, **more):
+        child = self.start_there("memory", "--name", name, "--size", "64MiB", *flags, **more)
         wait_until(lambda: self.ready(name) or child.poll() is not None, f"{name} is ready", PATIENCE)
         self.assertIsNone(child.poll(), child.poll() is not None and child.communicate())
         return child
@@ -133,9 +132,13 @@ class JoinTest(live_rack.LiveRack):
     def test_a_machine_that_is_shut_out_is_out(self):
         self.up()
         self.there("rack", "join", self.invite(), code=0)
-        self.memory_there("memory2")
+        log = pathlib.Path(self.folder + "/memory2.log")
+        with open(log, "w", encoding="utf-8") as file:
+            self.memory_there("memory2", log=file)
         self.sluice("rack", "revoke", "m2", code=0)
         wait_until(lambda: not self.ready("memory2"), "memory2 is gone", PATIENCE)
+        wait_until(lambda: "the lease is not renewed" in log.read_text(), "memory2 says so", PATIENCE)
+        self.assertIn("was revoked", log.read_text())
         self.assertIn("was revoked", self.there("rack", "status").stdout)
         ports = lambda: json.loads(self.sluice("rack", "status", "--json").stdout)["switch"]["ports"]  # noqa: E731
         wait_until(lambda: not any(port["name"].startswith(f"udp:{OTHER}") for port in ports()), "its port is gone", PATIENCE)

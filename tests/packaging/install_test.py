@@ -100,7 +100,7 @@ class Completions(Case):
         self.assertIn("-F _sluice sluice", third)
 
     def test_zsh_and_fish_can_read_theirs(self):
-        for shell, path in (("zsh", "share/zsh/vendor-completions/_sluice"),
+        for shell, path in (("zsh", "share/zsh/site-functions/_sluice"),
                             ("fish", "share/fish/vendor_completions.d/sluice.fish")):
             with self.subTest(shell=shell):
                 self.need(shell)
@@ -111,6 +111,31 @@ class Completions(Case):
         script = f"source {PREFIX}/share/fish/vendor_completions.d/sluice.fish; complete -C 'sluice bench clover --pha'"
         environment = {**os.environ, "PATH": f"{PREFIX}/bin:{os.environ['PATH']}", "HOME": "/nonexistent"}
         self.assertIn("--phase", self.done("fish", "--no-config", "-c", script, env=environment))
+
+
+class Services(Case):
+    def test_start_what_was_installed(self):
+        units = sorted((PREFIX / "lib/systemd/system").glob("*.service"))
+        self.assertEqual(len(units), 3)
+        for unit in units:
+            text = unit.read_text()
+            self.assertIn(f"ExecStart={PREFIX}/bin/sluice ", text)
+            self.assertIn(f"={PREFIX}/share/sluice/rack.toml\n", text)
+        self.assertTrue((PREFIX / "share/sluice/rack.toml").exists())
+
+    def test_come_back_with_the_machine(self):
+        self.need("systemctl")
+        root = pathlib.Path(tempfile.mkdtemp(prefix="sluice-root-", dir="/tmp"))
+        self.addCleanup(shutil.rmtree, root)
+        shutil.copytree(PREFIX / "lib/systemd/system", root / "usr/lib/systemd/system")
+        self.done("systemctl", f"--root={root}", "enable", "sluice-switch", "sluice-memory@memory1")
+        wants = root / "etc/systemd/system"
+        self.assertTrue((wants / "sluice.target.wants/sluice-memory@memory1.service").is_symlink())
+        self.assertTrue((wants / "multi-user.target.wants/sluice.target").is_symlink())
+
+    def test_the_licence_goes_along(self):
+        for package in ("sluice", "sluice-verbs", "libsluice1", "libsluice-dev", "libcowbird1", "libcowbird-dev"):
+            self.assertIn("Apache License", (PREFIX / "share/doc" / package / "copyright").read_text())
 
 
 class OnesOwnProgram(live_rack.LiveRack, Case):
@@ -165,6 +190,10 @@ class Packages(Case):
         self.done("cpack", "--config", BUILD / "CPackConfig.cmake", "-G", "DEB", "-B", folder / "packages")
         names = sorted(p.name.split("_")[0] for p in (folder / "packages").glob("*.deb"))
         self.assertEqual(names, ["libcowbird-dev", "libcowbird1", "libsluice-dev", "libsluice1", "sluice", "sluice-verbs"])
+        for library in ("libcowbird1", "libsluice1"):
+            package = next((folder / "packages").glob(f"{library}_*.deb"))
+            self.done("dpkg-deb", "--control", package, folder / library)
+            self.assertIn(library, (folder / library / "shlibs").read_text())
         root = folder / "root"
         self.done("debootstrap", "--variant=minbase", "bookworm", root)
         for path in ("etc/apt/sources.list", "etc/apt/apt.conf.d", "etc/apt/sources.list.d"):

@@ -151,7 +151,7 @@ remote::Task<void> FuseeSession::join_all(std::string& refused) {
     }
     if (outcome == fusee::Outcome::kOk) continue;
     refused = outcome == fusee::Outcome::kNotFound ? "there is no store, or one over other memory nodes"
-              : outcome == fusee::Outcome::kExists ? "the memory is in use by another"
+              : outcome == fusee::Outcome::kExists ? kMemoryInUse
               : outcome == fusee::Outcome::kUnknown
                   ? "another began to make the store and has not ended; if it is gone, start the memory nodes anew"
               : outcome == fusee::Outcome::kNoSpace || outcome == fusee::Outcome::kTooLong

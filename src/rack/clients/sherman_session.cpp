@@ -88,7 +88,7 @@ remote::Task<void> ShermanSession::join_all(std::string& refused) {
     }
     if (outcome == sherman::Outcome::kOk) continue;
     refused = outcome == sherman::Outcome::kNotFound ? "there is no tree, or one over other memory nodes"
-              : outcome == sherman::Outcome::kExists ? "the memory is in use by another"
+              : outcome == sherman::Outcome::kExists ? kMemoryInUse
               : outcome == sherman::Outcome::kUnknown
                   ? "another began to make the tree and has not ended; if it is gone, start the memory nodes anew"
                   : std::string(to_string(outcome));

@@ -114,6 +114,19 @@ Result<std::unique_ptr<StoreSession>> StoreBench::open(const Worker& worker) con
   return fail("no such store");
 }
 
+namespace {
+
+bool is_full(const Runner& runner) { return runner.result().with_outcome(workload::Outcome::kNoSpace) != 0; }
+
+std::string no_room(const workload::RunConfig& run) {
+  return fmt::format(
+      "the store has no space for {} records of {} bytes: fewer --records, a smaller --value-size, or a rack with more "
+      "memory (`sluice rack up --memory-size`)",
+      run.records, run.value_bytes);
+}
+
+}  // namespace
+
 Result<void> StoreBench::work_through(Worker& worker) {
   auto opened = open(worker);
   if (!opened) return tl::unexpected(opened.error());
@@ -137,13 +150,14 @@ Result<void> StoreBench::work_through(Worker& worker) {
 
   if (meet(worker, session, kLoad) && config_.load) {
     runner.start_load();
-    turn_until_done(worker, session, runner, Duration::max());
+    turn_until_done(worker, session, runner, {.full = true});
     worker.result.load = runner.result();
+    if (is_full(runner)) return fail(no_room(run));
   }
   if (meet(worker, session, kRun) && config_.run) {
     const Wire before = Wire::of(session.port());
     runner.start_run();
-    turn_until_done(worker, session, runner, config_.operations == 0 ? config_.duration : Duration::max());
+    turn_until_done(worker, session, runner, {.after = config_.operations == 0 ? config_.duration : Duration::max()});
     worker.result.run = runner.result();
     worker.result.wire_frames = Wire::of(session.port()).frames - before.frames;
     worker.result.wire_bytes = Wire::of(session.port()).bytes - before.bytes;
@@ -166,11 +180,11 @@ bool StoreBench::meet(Worker& worker, StoreSession& session, Phase phase) {
   return !stop_ && !failed_;
 }
 
-void StoreBench::turn_until_done(Worker& worker, StoreSession& session, Runner& runner, Duration at_most) {
+void StoreBench::turn_until_done(Worker& worker, StoreSession& session, Runner& runner, Stop at) {
   const Time begun = session.loop().now();
   nic::Periodic look(Duration::milliseconds(20), [&](Time now) {
     worker.completed = runner.completed();
-    if (stop_ || failed_ || now - begun >= at_most) runner.stop();
+    if (stop_ || failed_ || now - begun >= at.after || (at.full && is_full(runner))) runner.stop();
     std::string problems = session.problems();
     const std::lock_guard lock(mutex_);
     worker.problems = std::move(problems);

@@ -91,7 +91,11 @@ class StoreBench {
   void work(Worker& worker);
   Result<void> work_through(Worker& worker);
   bool meet(Worker& worker, StoreSession& session, Phase phase);
-  void turn_until_done(Worker& worker, StoreSession& session, workload::Runner& runner, Duration at_most);
+  struct Stop {
+    Duration after = Duration::max();
+    bool full = false;  // once the store has no space
+  };
+  void turn_until_done(Worker& worker, StoreSession& session, workload::Runner& runner, Stop at);
   void fail_all(const std::string& why);
 
   StoreBenchConfig config_;

@@ -27,6 +27,12 @@ struct StoreSessionConfig {
   RemoteNodes::Options nodes{};
 };
 
+// What is there is no store of this kind, or one of another shape.
+inline constexpr const char* kMemoryInUse =
+    "the memory is in use by another store, or by locks; `sluice rack down`, then `sluice rack up --no-metadata` "
+    "starts a "
+    "rack whose memory is empty";
+
 class StoreSession {
  public:
   virtual ~StoreSession() = default;

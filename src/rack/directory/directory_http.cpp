@@ -2,6 +2,7 @@
 
 #include <fmt/core.h>
 #include <httplib.h>
+#include <netdb.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -322,6 +323,13 @@ Result<std::string> read_token(const std::string& path) {
   return text;
 }
 
+bool is_known_name(const std::string& host) {
+  addrinfo* found = nullptr;
+  const int status = getaddrinfo(host.c_str(), nullptr, nullptr, &found);
+  if (status == 0) freeaddrinfo(found);
+  return status != EAI_NONAME;
+}
+
 // Why there was no answer, for people.
 Error no_answer(const HttpAddress& address, httplib::Error error) {
   using enum httplib::Error;
@@ -340,6 +348,12 @@ Error no_answer(const HttpAddress& address, httplib::Error error) {
         fmt::format("{} ended the connection: it does not take this machine's certificate, or is no switch of a rack; "
                     "ask there for a new invitation (`sluice rack invite NAME`)",
                     address.text)};
+  const auto [host, port] = address.host_and_port();
+  if (!address.text.ends_with(fmt::format(":{}", port)))
+    return {fmt::format("{}: a switch is reached at HOST:PORT, and here is no port", address.text)};
+  if (!is_known_name(host))
+    return {fmt::format("{}: this machine knows no '{}'; does its name service, or /etc/hosts, say where that is?",
+                        address.text, host)};
   return {fmt::format("no switch answers at {} ({}); is the rack up there, with `--serve {}`, and the way to it open?",
                       address.text, reason_of(error), address.text)};
 }

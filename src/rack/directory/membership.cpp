@@ -164,7 +164,8 @@ void Membership::renew_once() {
   }();
   const auto renewed = directory_.renew(lease);
   if (renewed) taken_since_.reset();
-  if (renewed || !unknown_lease(renewed.error())) return;  // fine, or the directory is away: next time
+  const bool is_lost = !renewed && unknown_lease(renewed.error());
+  if (!is_lost) return note_trouble(renewed ? "" : renewed.error().message);  // the directory is away: next time
   std::optional<NodeDescription> afresh;
   if (config_.on_lost) {
     afresh = config_.on_lost();
@@ -177,12 +178,28 @@ void Membership::renew_once() {
     return description_;
   }();
   auto joined = directory_.join(description, config_.lease);
+  note_trouble(joined ? "" : joined.error().message);
   if (joined) {
     taken_since_.reset();
     take(*joined);
   } else if (config_.on_superseded && is_taken(joined.error())) {
     note_taken(description);
   }
+}
+
+// Said when it comes a second time, once for each reason: a machine that was shut out would not learn of it otherwise. Empty: none.
+void Membership::note_trouble(const std::string& why) {
+  if (why.empty()) {
+    if (std::exchange(told_of_trouble_, false))
+      spdlog::info("{}: the directory renews the lease again", registration_.node.description.name);
+  } else if (why == trouble_ && !told_of_trouble_) {
+    told_of_trouble_ = true;
+    spdlog::warn("{}: the lease is not renewed, others will take this process for gone: {}",
+                 registration_.node.description.name, why);
+  } else if (why != trouble_) {
+    told_of_trouble_ = false;
+  }
+  trouble_ = why;
 }
 
 // A join of ours whose answer was lost takes the name as well: until that lease ends, which nobody renews.

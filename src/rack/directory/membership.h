@@ -58,6 +58,7 @@ class Membership {
   bool tell();
   void renew_once();
   void note_taken(const NodeDescription& ours);
+  void note_trouble(const std::string& why);
   void take(const Registration& joined);
   void watch();
   bool wait(Duration duration);
@@ -69,6 +70,8 @@ class Membership {
   std::mutex publishing_;            // held while the directory is told: what was said last is told last. Before mutex_
   bool untold_ = false;              // the keeper's: the directory has not taken what it is to know
   bool is_misplaced_ = false;        // the keeper's: the directory gives our name another address
+  std::string trouble_;              // the keeper's: why the last renewal failed; empty: it did not
+  bool told_of_trouble_ = false;     // the keeper's
   std::optional<std::chrono::steady_clock::time_point> taken_since_;  // the keeper's: our name, while we have no lease
   std::mutex mutex_;                                                  // never held while the directory is asked
   std::condition_variable stop_;
