@@ -194,6 +194,9 @@ class Packages(Case):
             package = next((folder / "packages").glob(f"{library}_*.deb"))
             self.done("dpkg-deb", "--control", package, folder / library)
             self.assertIn(library, (folder / library / "shlibs").read_text())
+        verbs = next((folder / "packages").glob("sluice-verbs_*.deb"))
+        self.done("dpkg-deb", "--control", verbs, folder / "verbs")
+        self.assertFalse((folder / "verbs/shlibs").exists(), "its libraries have names of others")
         root = folder / "root"
         self.done("debootstrap", "--variant=minbase", "bookworm", root)
         for path in ("etc/apt/sources.list", "etc/apt/apt.conf.d", "etc/apt/sources.list.d"):

@@ -1,7 +1,8 @@
+// Whole numbers out of JSON that others wrote. nlohmann::json's own get() cuts what does not fit: 70,000 would be port 4,464, and a quota of -1
+// byte 16 EiB.
+//
+// Errors:     an exception of nlohmann::json's kind, as its at() and get() throw, for those who catch these anyway.
 #pragma once
-// Whole numbers out of JSON that others wrote. nlohmann::json's own get() cuts what does not fit: 70,000 would be port
-// 4,464, and a quota of -1 byte 16 EiB.
-// Errors: an exception of nlohmann::json's kind, as its at() and get() throw, for those who catch these anyway.
 
 #include <fmt/core.h>
 
