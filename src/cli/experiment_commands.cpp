@@ -252,10 +252,14 @@ class ReportCommand final : public Command {
         results.push_back(nlohmann::json::parse(in));
         static_cast<void>(experiments_report({results.back()}));
       } catch (const std::exception& e) {
-        return fail(
-            fmt::format("{}: not a result of this version's `sluice experiment` ({})", file.string(), e.what()));
+        return fail(fmt::format(
+            "{}: not a result of this version's `sluice experiment` ({}); remove it, or run the experiment anew",
+            file.string(), e.what()));
       }
     }
+    if (results.empty() && fs::exists(fs::path(settings_.results) / "points"))
+      return fail(fmt::format("no experiment in {} has been run to its end; the same command goes on with it",
+                              settings_.results));
     if (results.empty())
       return fail(fmt::format("no results in {}; `sluice experiment fig1` makes some", settings_.results));
     if (auto written = write_report(settings_.out, experiments_report(results)); !written)

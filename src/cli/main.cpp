@@ -48,8 +48,8 @@ int run(int argc, char** argv) {
   sluice::dpdk::add_port_kind();
 #endif
   CLI::App root{
-      "Sluice: a rack of disaggregated memory in software. RoCEv2 NICs, a switch and passive memory nodes as ordinary "
-      "processes.",
+      "A rack of disaggregated memory in software: RoCEv2 NICs, a switch and passive memory nodes as ordinary "
+      "processes",
       "sluice"};
   root.footer(
       "Examples:\n  sluice rack up\n  sluice bench clover --workload A\n  sluice rack down\n`sluice COMMAND --help` "

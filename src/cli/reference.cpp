@@ -158,7 +158,7 @@ std::string man_page(const CLI::App& app) {
   const std::string name = dashed(full_name(app));
   std::string title = name;
   std::transform(title.begin(), title.end(), title.begin(), [](unsigned char c) { return std::toupper(c); });
-  std::string out = fmt::format(".TH {} 1 \"\" \"sluice {}\" \"Sluice\"\n", title, kVersion);
+  std::string out = fmt::format(".TH {} 1 \"\" \"sluice {}\" \"Sluice\"\n.ad l\n", title, kVersion);
   out += fmt::format(".SH NAME\n{} \\- {}\n", roff(name), roff(app.get_description()));
   out += fmt::format(".SH SYNOPSIS\n.B {}\n", roff(synopsis(app)));
   const auto below = subcommands(app);

@@ -125,7 +125,9 @@ Result<std::string> alternative_names(const std::vector<std::string>& hosts) {
     const bool name = !host.empty() && host.size() <= 253 && std::ranges::all_of(host, [](char c) {
       return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' || c == '.';
     });
-    if (!address && !name) return fail(fmt::format("'{}' is no host name and no address", host));
+    // A number that is no address was meant as one.
+    const bool meant_as_address = host.find_first_not_of("0123456789.") == std::string::npos;
+    if (!address && (!name || meant_as_address)) return fail(fmt::format("'{}' is no host name and no address", host));
     names += fmt::format("{}{}:{}", names.empty() ? "" : ",", address ? "IP" : "DNS", host);
   }
   return names;

@@ -146,7 +146,7 @@ TEST_F(AuthorityTest, RefusesASecondOfItsKindAndSenselessHosts) {
   authority("ours");
   EXPECT_THAT(Authority::create(path("ours"), {"127.0.0.1"}).error().message, HasSubstr("has an authority already"));
   EXPECT_FALSE(Authority::create(path("new"), {}));
-  for (const char* host : {"", "a b", "x,DNS:evil", "1.2.3.4/8"})
+  for (const char* host : {"", "a b", "x,DNS:evil", "1.2.3.4/8", "999.0.0.1", "1.2.3"})
     EXPECT_FALSE(Authority::create(path("new"), {host})) << host;
   EXPECT_FALSE(Authority::is_there(path("new")));
   EXPECT_THAT(Authority::open(path("new")).error().message, HasSubstr("sluice rack init"));
