@@ -293,8 +293,20 @@ class RackTest(live_rack.LiveRack):
 
     def test_an_index_that_may_not_grow_says_that_there_is_no_space(self):
         self.up("--no-metadata")
-        loaded = self.fusee("--phase", "load", "--records", "3000", "--index-slots", "600", "--index-doublings", "1", code=None)
-        self.assertGreater(loaded["load"]["actions"]["update"]["outcomes"].get("no space", 0), 100, loaded)
+        refused = self.sluice("bench", "fusee", "--records", "3000", "--index-slots", "600", "--index-doublings", "1", code=1)
+        self.assertIn("no space for 3000 records", refused.stderr)
+        self.assertIn("--index-slots", refused.stderr)
+
+    def test_a_store_without_room_ends_the_load_and_says_what_to_do(self):
+        self.up("--no-metadata", "--memory-size", "1MiB")
+        refused = self.sluice("bench", "sherman", "--value-size", "1000", code=1, timeout=60)
+        self.assertIn("no space for 10000 records of 1000 bytes: fewer --records", refused.stderr)
+
+    def test_values_of_another_size_are_whole(self):
+        self.up()
+        self.bench("--phase", "load", "--records", "500")
+        ran = self.bench("--phase", "run", "--workload", "c", "--records", "500", "--operations", "500", "--value-size", "40")
+        self.assertEqual(ran["run"]["values_wrong"], 0)
 
     def test_processes_side_by_side_share_the_store(self):
         self.up()

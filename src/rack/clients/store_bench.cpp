@@ -118,11 +118,13 @@ namespace {
 
 bool is_full(const Runner& runner) { return runner.result().with_outcome(workload::Outcome::kNoSpace) != 0; }
 
-std::string no_room(const workload::RunConfig& run) {
+std::string no_room(const workload::RunConfig& run, StoreKind store) {
   return fmt::format(
-      "the store has no space for {} records of {} bytes: fewer --records, a smaller --value-size, or a rack with more "
-      "memory (`sluice rack up --memory-size`)",
-      run.records, run.value_bytes);
+      "the store has no space for {} records of {} bytes: fewer --records, a smaller --value-size,{} or a rack with "
+      "more "
+      "memory (`sluice rack up --memory-size`) may do",
+      run.records, run.value_bytes,
+      store == StoreKind::kFusee ? " a store made with more --index-slots or --index-doublings," : "");
 }
 
 }  // namespace
@@ -152,7 +154,7 @@ Result<void> StoreBench::work_through(Worker& worker) {
     runner.start_load();
     turn_until_done(worker, session, runner, {.full = true});
     worker.result.load = runner.result();
-    if (is_full(runner)) return fail(no_room(run));
+    if (is_full(runner)) return fail(no_room(run, config_.store));
   }
   if (meet(worker, session, kRun) && config_.run) {
     const Wire before = Wire::of(session.port());
