@@ -216,7 +216,7 @@ std::uint32_t Multiplexer::span_of(const Judged& packet) {
 bool Multiplexer::under_way(const Judged& packet) const {
   const Direction& d = packet.connection.to[packet.end];
   const bool answers_wait = packet.connection.to[1 - packet.end].holds();
-  return answers_wait || (d.started && d.expected.since(d.acknowledged) != 1);
+  return answers_wait || d.under_way();
 }
 
 bool Multiplexer::is_on_word(const Judged& packet) {
@@ -274,8 +274,7 @@ std::optional<Verdict> Multiplexer::on_request(Time now, const Judged& packet, b
   if (region == kNoRegion) return own_way(packet);
   WordIndex word = words_.find(region, address);
   if (regions_[region].leaving) {
-    const bool under_way = word != kNone && (words_[word].open != 0 || words_[word].pass != kNone);
-    return under_way ? wait(words_[word].line, packet) : own_way(packet);
+    return word != kNone && words_[word].under_way() ? wait(words_[word].line, packet) : own_way(packet);
   }
   if (other_way) return Verdict::kWordNoRoom;  // a connection operates on words in one direction only
   if (word == kNone) {
@@ -370,8 +369,7 @@ bool Multiplexer::is_written_to(Time now, const Word& word, Pass& until) const {
     const KnownRegion& before = regions_[r];
     if (!before.leaving || before.region.rkey != region.region.rkey || before.server != region.server) continue;
     const WordIndex same = words_.find(static_cast<std::uint16_t>(r), word.address);
-    if (same != kNone && (words_[same].open != 0 || words_[same].pass != kNone))
-      until.expires = std::max(until.expires, now + config_.repair_after);
+    if (same != kNone && words_[same].under_way()) until.expires = std::max(until.expires, now + config_.repair_after);
   }
   return until.expires > now;
 }
@@ -522,7 +520,7 @@ Verdict Multiplexer::replace(Time now, const Judged& packet, WordIndex index, co
 Verdict Multiplexer::pass(Time now, const Judged& packet, WordIndex index, const WordOperation& operation,
                           std::uint32_t packets) {
   Word& word = words_[index];
-  if (word.open != 0 || word.pass != kNone) return wait(word.line, packet);
+  if (word.under_way()) return wait(word.line, packet);
   if (const auto verdict = own_way(packet)) return *verdict;
   if (free_passes_.empty()) return Verdict::kWordNoRoom;
   Pass before{};
@@ -565,7 +563,7 @@ std::optional<Verdict> Multiplexer::on_long_write(Time now, const Judged& packet
   WordIndex busy = kNone;
   for_each_word(server, reth.rkey, *where, [&](WordIndex word) {
     ++covered;
-    if (words_[word].open != 0 || words_[word].pass != kNone) busy = word;
+    if (words_[word].under_way()) busy = word;
     return busy == kNone;
   });
   if (busy != kNone) return wait(words_[busy].line, packet);
@@ -605,7 +603,7 @@ bool Multiplexer::on_unreliable_write(Time now, const std::uint8_t* frame, const
   bool busy = false;
   for_each_word(server, reth.rkey, *where, [&](WordIndex word) {
     ++covered;
-    busy = words_[word].open != 0 || words_[word].pass != kNone;
+    busy = words_[word].under_way();
     return !busy;
   });
   if (busy || covered > free_passes_.size()) return false;
@@ -659,7 +657,7 @@ bool Multiplexer::watch_again(Time now, const Judged& packet) {
     ++covered;
     if (is_own(word)) return true;
     ++needed;
-    busy = word.open != 0 || word.pass != kNone;
+    busy = word.under_way();
     return !busy;
   });
   if (busy || needed > free_passes_.size()) return false;

@@ -33,7 +33,8 @@ struct alignas(32) Word {
 
   // Without waiting for anything.
   bool can_be_replaced() const { return known && pass == kNone && line.empty() && open != kMostOpen; }
-  bool idle() const { return open == 0 && pass == kNone && line.empty(); }
+  bool under_way() const { return open != 0 || pass != kNone; }
+  bool idle() const { return !under_way() && line.empty(); }
 };
 static_assert(sizeof(Word) == 32);
 
