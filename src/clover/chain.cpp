@@ -364,8 +364,8 @@ Task<bool> Client::suspect(NodeId node) {
   if (!has_mirror || !leased()) co_return false;
   Call request(Request::kSuspect, 1, view_.client);
   request.body.put(node.value);
-  const bool answered = co_await call(request, now() + config_.timeout);
-  co_return answered&& request.header.result == Answer::kOk;
+  if (!co_await call(request, now() + config_.timeout)) co_return false;
+  co_return request.header.result == Answer::kOk;
 }
 
 }  // namespace sluice::clover

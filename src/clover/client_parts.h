@@ -54,7 +54,7 @@ struct Client::Operation {
   Append how{};
   Key key = 0;
   ByteView value;
-  Time deadline;  // moves on while it waits for space,
+  Time deadline;  // moves on while it waits for a slot,
   Time latest;    // up to here
   Duration backoff;
   Buffer node;  // as it will be written

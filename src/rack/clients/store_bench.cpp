@@ -121,8 +121,7 @@ bool is_full(const Runner& runner) { return runner.result().with_outcome(workloa
 std::string no_room(const workload::RunConfig& run, StoreKind store) {
   return fmt::format(
       "the store has no space for {} records of {} bytes: fewer --records, a smaller --value-size,{} or a rack with "
-      "more "
-      "memory (`sluice rack up --memory-size`) may do",
+      "more memory (`sluice rack up --memory-size`) may do",
       run.records, run.value_bytes,
       store == StoreKind::kFusee ? " a store made with more --index-slots or --index-doublings," : "");
 }
