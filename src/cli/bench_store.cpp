@@ -110,8 +110,8 @@ class BenchStore final : public Command {
     settings_.declare(schema_, store);
     use_rack();
     use("bench-" + name_, schema_);
-    app().add_flag("--json", json_, "result as JSON");
-    app().add_flag("--csv", csv_, "result as CSV");
+    CLI::Option* const json = app().add_flag("--json", json_, "result as JSON");
+    app().add_flag("--csv", csv_, "result as CSV")->excludes(json);
     app().add_flag("--buckets", buckets_, "latency histograms too, in JSON");
   }
 

@@ -73,8 +73,8 @@ class BenchVerbs final : public Command {
     settings_.declare(schema_);
     use_rack();
     use("bench-verbs", schema_);
-    app().add_flag("--json", json_, "result as JSON");
-    app().add_flag("--csv", csv_, "result as CSV");
+    CLI::Option* const json = app().add_flag("--json", json_, "result as JSON");
+    app().add_flag("--csv", csv_, "result as CSV")->excludes(json);
   }
 
  private:

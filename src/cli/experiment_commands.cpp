@@ -89,12 +89,10 @@ class ExperimentCommand final : public Command {
             fmt::format("{} and {}: results of both would be called {}; one after the other, with an --out for each",
                         first->second, found->string(), first->first));
     }
-    return {};
+    return load();
   }
-  Result<int> run() override {
-    if (settings_.list) return list();
-    // All files are read before anything starts.
-    std::vector<sim::Experiment> experiments;
+  // All files are read before anything starts.
+  Result<void> load() {
     const auto ours = experiments_here();
     const std::string more_hardware = ours ? (*ours / "hardware").string() : "";
     for (const std::string& name : names_) {
@@ -110,16 +108,20 @@ class ExperimentCommand final : public Command {
       const auto of_its_own = [](const sim::Hardware& hardware) { return !hardware.name.empty(); };
       if (!settings_.hardware.empty() && std::ranges::any_of(loaded->panel_hardware, of_its_own))
         return fail(fmt::format("{}: --hardware: panels of it have hardware of their own", path->string()));
-      experiments.push_back(std::move(*loaded));
+      experiments_.push_back(std::move(*loaded));
     }
+    return {};
+  }
+  Result<int> run() override {
+    if (settings_.list) return list();
     // This program as it runs, also where another one has taken its place meanwhile.
     auto cache = PointCache::open(settings_.out + "/points", "/proc/self/exe");
     if (!cache) return tl::unexpected(cache.error());
     if (settings_.distribute == "mpi") {
-      if (auto begun = begin_distribution(experiments, *cache); !begun) return end_with(begun.error());
+      if (auto begun = begin_distribution(*cache); !begun) return end_with(begun.error());
     }
     bool near = true;
-    for (const sim::Experiment& experiment : experiments) {
+    for (const sim::Experiment& experiment : experiments_) {
       const auto done = run_one(experiment, *cache);
       if (!done) return end_with(done.error());
       near = near && *done;
@@ -145,13 +147,13 @@ class ExperimentCommand final : public Command {
     return 0;
   }
 
-  Result<void> begin_distribution(const std::vector<sim::Experiment>& experiments, const PointCache& cache) {
+  Result<void> begin_distribution(const PointCache& cache) {
     auto made = Distribution::over_mpi(static_cast<unsigned>(settings_.jobs));
     if (!made) return tl::unexpected(made.error());
     distribution_ = std::move(*made);
     // A point's name in the cache is made from all that decides it.
     std::string names;
-    for (const sim::Experiment& experiment : experiments) {
+    for (const sim::Experiment& experiment : experiments_) {
       for (const sim::Point& point : experiment.points) names += fs::path(cache.path_of(experiment, point)).filename();
     }
     return distribution_->agree(names);
@@ -215,6 +217,7 @@ class ExperimentCommand final : public Command {
   ExperimentSettings settings_;
   rack::Schema schema_;
   std::vector<std::string> names_;
+  std::vector<sim::Experiment> experiments_;
   std::unique_ptr<Distribution> distribution_;  // null: all is simulated here
 };
 

@@ -109,6 +109,7 @@ class RackInvite final : public AuthorityCommand {
     if (auto good = reachable(to, *where); !good) return tl::unexpected(good.error());
     const auto authority = rack::Authority::open(folder());
     if (!authority) return tl::unexpected(authority.error());
+    if (auto named = rack::Authority::check_host(folder(), where->host); !named) return tl::unexpected(named.error());
     const auto issued = authority->invite(machine_, days_);
     if (!issued) return tl::unexpected(issued.error());
     const std::string text = rack::to_text({machine_, to, authority->certificate(), issued->certificate, issued->key});

@@ -42,21 +42,31 @@ class RackUp final : public Command {
   }
 
  private:
-  // What the switch would refuse, were it started, is refused when it runs already, too.
+  // What a daemon would refuse, were it started, is refused when it runs already, too.
   Result<void> check() override {
-    if (config_path().empty()) return {};
-    rack::SwitchSettings settings;
+    rack::SwitchSettings of_switch;
+    rack::MetadataSettings of_metadata;
     rack::RackSettings ignored;
-    rack::Schema of_switch, of_rack;
-    settings.declare(of_switch);
-    ignored.declare(of_rack);
-    Tables tables = all_tables();
-    tables["switch"] = &of_switch;
-    tables["rack"] = &of_rack;
-    if (auto loaded = rack::load_toml(config_path(), tables); !loaded) return loaded;
-    if (!rack().box.empty()) settings.box.box = rack().box;
-    if (auto checked = settings.check(); !checked)
-      return fail(fmt::format("{}: [switch] {}", config_path(), checked.error().message));
+    if (!config_path().empty()) {
+      rack::Schema for_switch, for_metadata, for_rack;
+      of_switch.declare(for_switch);
+      of_metadata.declare(for_metadata);
+      ignored.declare(for_rack);
+      Tables tables = all_tables();
+      tables["switch"] = &for_switch;
+      tables["metadata"] = &for_metadata;
+      tables["rack"] = &for_rack;
+      if (auto loaded = rack::load_toml(config_path(), tables); !loaded) return loaded;
+      if (!rack().box.empty()) of_switch.box.box = rack().box;
+      if (auto checked = of_switch.check(); !checked)
+        return fail(fmt::format("{}: [switch] {}", config_path(), checked.error().message));
+    }
+    const std::uint64_t copies = rack().replication != 0 ? rack().replication : of_metadata.replication;
+    if (rack().metadata && copies > rack().memory_nodes)
+      return fail(
+          fmt::format("replication = {}: each copy is on a memory node of its own, and there are {}; --memory-nodes "
+                      "says how many",
+                      copies, rack().memory_nodes));
     return {};
   }
 

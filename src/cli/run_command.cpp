@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <fmt/core.h>
 #include <link.h>
+#include <net/if.h>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
@@ -173,6 +174,9 @@ class Run final : public Command {
 
  private:
   Result<void> check() override {
+    if (!settings_.kill_link_after.empty() && !port::parse_impairment("cut=" + settings_.kill_link_after))
+      return fail(fmt::format("--kill-link-after {}: must be a time such as 5s, at most an hour, or a number of frames",
+                              settings_.kill_link_after));
     if (!settings_.kill_link_after.empty())
       settings_.impair += (settings_.impair.empty() ? "cut=" : ",cut=") + settings_.kill_link_after;
     if (!settings_.rnr.empty() && !port::parse_probability(settings_.rnr))
@@ -180,6 +184,9 @@ class Run final : public Command {
     if (!settings_.impair.empty()) {
       if (auto parsed = port::parse_impairment(settings_.impair); !parsed) return tl::unexpected(parsed.error());
     }
+    // That of a container is seen there.
+    if (!program_.empty() && !settings_.wire.empty() && if_nametoindex(settings_.wire.c_str()) == 0)
+      return fail(fmt::format("--wire {}: there is no interface of that name; `ip link` shows them", settings_.wire));
     if (auto nic = check_nic(); !nic) return nic;
     if (!settings_.host.empty()) {
       if (auto sound = rack::check_name("--host:", settings_.host); !sound) return sound;

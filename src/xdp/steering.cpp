@@ -261,6 +261,8 @@ class LoadedSteering final : public Steering {
     for (const std::string& name : interfaces) {
       const unsigned index = if_nametoindex(name.c_str());
       if (index == 0) return fail(fmt::format("there is no interface {}", name));
+      if (std::ranges::find(indices, static_cast<int>(index)) != indices.end())
+        return fail(fmt::format("{} is named twice", name));
       indices.push_back(static_cast<int>(index));
     }
     const bool across = constants_->config.forward == STEER_ACROSS;

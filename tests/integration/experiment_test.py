@@ -150,7 +150,7 @@ class Experiment(unittest.TestCase):
         self.simulate(TWO_LINES + ranges(0.5, 0.9), "--check", code=1)
         self.simulate(TWO_LINES + ranges(1.1, 2), "--check", code=1)
         twice = points("CAS", right, within_percent=1)
-        said = self.simulate(TWO_LINES + twice + twice, code=1).stderr
+        said = self.simulate(TWO_LINES + twice + twice, code=2).stderr
         self.assertIn("CAS has two lines of points of one metric; a range is one line, from y to up_to", said)
 
     def test_points_that_name_no_panel_are_every_panels(self):
@@ -161,7 +161,7 @@ class Experiment(unittest.TestCase):
         said = self.simulate(TWO_LINES + panels + points("CAS", right, within_percent=30, panel="long"), "--check").stdout
         self.assertIn("2 of 2 points are as near the paper's", said)
         both = points("CAS", right) + points("CAS", right, panel="short")
-        self.assertIn("two lines of points of one metric", self.simulate(TWO_LINES + panels + both, code=1).stderr)
+        self.assertIn("two lines of points of one metric", self.simulate(TWO_LINES + panels + both, code=2).stderr)
 
     def test_a_point_that_comes_to_nothing_is_not_near_the_papers(self):
         said = self.simulate(ONLY_WRITES + points("Clover", [5, 5], metric="read_p99_us", within_percent=1), "--check", code=1).stdout
@@ -169,9 +169,9 @@ class Experiment(unittest.TestCase):
         self.assertIn("not within 1 %", said)
 
     def test_a_metric_that_no_point_has_is_refused_before_anything_starts(self):
-        said = self.simulate(TWO_LINES.replace('y = "throughput"', 'y = "thruput"'), code=1).stderr
+        said = self.simulate(TWO_LINES.replace('y = "throughput"', 'y = "thruput"'), code=2).stderr
         self.assertIn("y must be one of throughput, p50_us, p99_us", said)
-        said = self.simulate(TWO_LINES + points("CAS", [1, 2], metric="p50"), code=1).stderr
+        said = self.simulate(TWO_LINES + points("CAS", [1, 2], metric="p50"), code=2).stderr
         self.assertIn("metric must be one of throughput, p50_us, p99_us", said)
 
     def test_every_number_of_the_csv_stands_under_its_name(self):
@@ -216,7 +216,7 @@ class Experiment(unittest.TestCase):
 
     def test_one_name_for_two_is_refused_before_anything_is_simulated(self):
         for wrong, words in ((TWO_LINES.replace('"CAS"', '"WRITE"'), ("series", "WRITE")), (TWO_LINES.replace("[1, 2]", "[1, 2, 1.0]"), ("queue_pairs", "twice"))):
-            said = self.simulate(wrong, code=1).stderr
+            said = self.simulate(wrong, code=2).stderr
             for word in words:
                 self.assertIn(word, said)
         (self.folder / "more").mkdir()
@@ -252,7 +252,7 @@ class Experiment(unittest.TestCase):
         self.assertEqual(len(list((self.folder / "out" / "points").glob("*.json"))), 4)
 
     def test_check_without_a_promise_is_refused_before_anything_is_simulated(self):
-        said = self.simulate(TWO_LINES + points("CAS", [1, 2]), "--check", code=1).stderr
+        said = self.simulate(TWO_LINES + points("CAS", [1, 2]), "--check", code=2).stderr
         self.assertIn("there is nothing to --check", said)
         self.assertFalse((self.folder / "out").exists())
 
@@ -268,9 +268,9 @@ class Experiment(unittest.TestCase):
         usual, slow = rates["usual", "WRITE", "2"], rates["slow", "WRITE", "2"]
         self.assertLess(slow[0], usual[0] / 2)
         self.assertTrue(slow[1].startswith("slow "))
-        said = self.simulate(TWO_LINES + panels, "--hardware", str(self.folder / "hardware" / "slow.toml"), code=1).stderr
+        said = self.simulate(TWO_LINES + panels, "--hardware", str(self.folder / "hardware" / "slow.toml"), code=2).stderr
         self.assertIn("panels of it have hardware of their own", said)
-        self.assertIn("nowhere.toml", self.simulate(TWO_LINES + panels.replace('hardware = "slow"', 'hardware = "nowhere"'), code=1).stderr)
+        self.assertIn("nowhere.toml", self.simulate(TWO_LINES + panels.replace('hardware = "slow"', 'hardware = "nowhere"'), code=2).stderr)
 
     def test_what_a_rack_cannot_do_is_a_problem_and_no_crash(self):
         head = TWO_LINES[:TWO_LINES.index("[workload]")]
@@ -289,12 +289,15 @@ queue_pairs = [1]
     def test_a_wrong_file_names_line_key_and_what_is_allowed(self):
         for wrong, words in (
             (TWO_LINES.replace("in_flight = 16", "in_flight = 16\nin_fligth = 16"), ("mine.toml: line 12", "in_fligth")),
-            (TWO_LINES.replace('"50 us"', '"50 parsecs"'), ("mine.toml: line 14", "measure", "us")),
+            (TWO_LINES.replace('"50 us"', '"50 parsecs"'), ("mine.toml: line 14", "[workload] measure", "us")),
+            (TWO_LINES.replace('operation = "cas"', 'operation = "cash"'), ("[[series]] operation", "write")),
+            (TWO_LINES.replace("[1, 2]", '["a", "b"]'), ("[sweep] queue_pairs", "whole number")),
+            (TWO_LINES + '[[panel]]\nname = "a"\nin_flight = "b"\n', ("[[panel]] in_flight", "whole number")),
             (TWO_LINES + points("FAA", [1, 2]), ("series", "WRITE, CAS")),
             (TWO_LINES + points("CAS", [1, 2, 3]), ("y", "2 numbers")),
             (TWO_LINES + points("CAS", [1, 2], within_factor=1), ("within_factor",)),
         ):
-            said = self.simulate(wrong, code=1).stderr
+            said = self.simulate(wrong, code=2).stderr
             for word in words:
                 self.assertIn(word, said)
             self.assertEqual(len(said.strip().splitlines()), 1, said)

@@ -100,6 +100,7 @@ class JoinTest(live_rack.LiveRack):
         self.assertIn(f"joined the rack at {SERVE} as m2", status)
         self.assertIn("memory2", status)
         self.there("rack", "up", code=1)
+        self.assertIn("has joined the rack", self.there("switch", code=1).stderr)
         self.there("rack", "leave", code=0)
         self.assertEqual(self.there("remote", "read", "memory1", "0x40", "16").returncode, 1)
 
@@ -204,6 +205,7 @@ class JoinTest(live_rack.LiveRack):
         self.assertIn("has an authority already", self.sluice("rack", "init", SWITCH, code=1).stderr)
         self.assertIn("say where it will, with --to", self.sluice("rack", "invite", "m2", code=1).stderr)
         self.assertIn("no address that another machine can reach", self.sluice("rack", "invite", "m2", "--to", "0.0.0.0:7472", code=2).stderr)
+        self.assertIn("certificate names 10.9.9.1 only", self.sluice("rack", "invite", "m2", "--to", "10.9.9.77:7472", code=1).stderr)
         self.assertIn("no machine 'm9' was invited", self.sluice("rack", "revoke", "m9", code=1).stderr)
         shutil.rmtree(self.dir + "/tls")
         self.assertIn("no authority", self.sluice("rack", "up", "--serve", SERVE, code=1).stderr)

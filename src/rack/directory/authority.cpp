@@ -142,6 +142,28 @@ Result<void> check_machine(const std::string& name) {
   return fail(fmt::format("machine name '{}' must have 1 to 63 letters, digits, '-', '_' or '.'", name));
 }
 
+// "switch.example, 10.0.0.1"
+std::string names_of(X509& certificate) {
+  using Names = std::unique_ptr<GENERAL_NAMES, Freed<GENERAL_NAMES, GENERAL_NAMES_free>>;
+  const Names names(
+      static_cast<GENERAL_NAMES*>(X509_get_ext_d2i(&certificate, NID_subject_alt_name, nullptr, nullptr)));
+  std::string text;
+  for (int i = 0; i < sk_GENERAL_NAME_num(names.get()); ++i) {
+    int type = 0;
+    const auto* const value =
+        static_cast<const ASN1_STRING*>(GENERAL_NAME_get0_value(sk_GENERAL_NAME_value(names.get(), i), &type));
+    if (type != GEN_DNS && type != GEN_IPADD) continue;
+    const unsigned char* const data = ASN1_STRING_get0_data(value);
+    const int length = ASN1_STRING_length(value);
+    std::array<char, INET6_ADDRSTRLEN> address{};
+    if (type == GEN_IPADD) inet_ntop(length == 4 ? AF_INET : AF_INET6, data, address.data(), address.size());
+    if (!text.empty()) text += ", ";
+    text += type == GEN_IPADD ? std::string(address.data())
+                              : std::string(reinterpret_cast<const char*>(data), static_cast<std::size_t>(length));
+  }
+  return text;
+}
+
 // machines/NAME-SERIAL.pem
 std::pair<std::string, std::string> machine_and_serial(const fs::path& path) {
   const std::string stem = path.stem().string();
@@ -208,6 +230,21 @@ Result<Authority> Authority::open(const std::string& folder) {
 
 telemetry::TlsFiles Authority::server_files(const std::string& folder) {
   return {folder + "/authority.pem", folder + "/server.pem", folder + "/server.key"};
+}
+
+Result<void> Authority::check_host(const std::string& folder, const std::string& host) {
+  const std::string file = server_files(folder).certificate;
+  const auto text = read_whole_file(file);
+  if (!text) return tl::unexpected(text.error());
+  const Memory memory(BIO_new_mem_buf(text->data(), static_cast<int>(text->size())));
+  const Certificate certificate(PEM_read_bio_X509(memory.get(), nullptr, nullptr, nullptr));
+  if (!certificate) return tl::unexpected(openssl_error(file + " is damaged"));
+  if (X509_check_ip_asc(certificate.get(), host.c_str(), 0) == 1) return {};
+  if (X509_check_host(certificate.get(), host.data(), host.size(), 0, nullptr) == 1) return {};
+  return fail(
+      fmt::format("machines cannot join at {}: the switch's certificate names {} only; to name others too, make the "
+                  "authority anew (`sluice rack init`, in a folder where there is none yet)",
+                  host, names_of(*certificate)));
 }
 
 Result<Issued> Authority::invite(const std::string& machine, int days) const {

@@ -40,6 +40,9 @@ class Authority {
   Result<int> revoke(const std::string& machine) const;
   static bool is_revoked(const std::string& folder, const std::string& serial);
 
+  // Whether the switch's certificate names this host, so that machines may reach the switch by it; the error says whom it names.
+  static Result<void> check_host(const std::string& folder, const std::string& host);
+
   // In PEM.
   const std::string& certificate() const { return certificate_; }
   // What the switch shows.

@@ -198,6 +198,18 @@ TEST_F(AuthorityTest, RefusesNamesThatAreNone) {
   EXPECT_FALSE(ours.invite("m2", 100'000));
 }
 
+TEST_F(AuthorityTest, KnowsByWhichNamesMachinesReachTheSwitch) {
+  ASSERT_TRUE(Authority::create(path("ours"), {"switch.example", "192.0.2.1", "2001:db8::1"}));
+  for (const char* host : {"switch.example", "192.0.2.1", "2001:db8::1", "2001:db8:0::1"})
+    EXPECT_TRUE(Authority::check_host(path("ours"), host)) << host;
+  for (const char* host : {"192.0.2.2", "2001:db8::2", "example", "other.example", "switch.example.org"}) {
+    const auto known = Authority::check_host(path("ours"), host);
+    ASSERT_FALSE(known) << host;
+    EXPECT_THAT(known.error().message, HasSubstr("names switch.example, 192.0.2.1, 2001:db8::1 only"));
+  }
+  EXPECT_FALSE(Authority::check_host(path("none"), "192.0.2.1"));
+}
+
 TEST_F(AuthorityTest, RevokesEveryInvitationOfAMachineAndNoOthers) {
   const Authority ours = authority("ours");
   const auto first = ours.invite("m-2", 30);

@@ -2,6 +2,7 @@
 
 #include <fmt/core.h>
 #include <httplib.h>
+#include <spdlog/spdlog.h>
 
 #include "ports/spec.h"
 #include "ports/udp_port.h"
@@ -17,6 +18,10 @@ Result<void> Door::open(const std::string& where, DirectoryStore& directory, Swi
     return fail(fmt::format("{} has no authority; `sluice rack init ADDRESS` makes one", tls_));
   const auto parsed = ports::parse_host_port(where);
   if (!parsed) return tl::unexpected(parsed.error());
+  // It may be another name that machines use, through a router; what `sluice rack invite` writes is looked at there.
+  if (auto named = Authority::check_host(tls_, parsed->host);
+      !named && parsed->host != "0.0.0.0" && parsed->host != "::")
+    spdlog::warn("switch: {}", named.error().message);
   auto server =
       DirectoryServer::start(directory, {where, Authority::server_files(tls_)}, [&](telemetry::HttpServer& http) {
         http.admit([this](const httplib::Request& request) { return admit(request); });

@@ -192,6 +192,12 @@ Result<void> run_switch(const std::string& path, const SwitchSettings& settings,
   if (auto prepared = run.prepare(); !prepared) return prepared;
   run.shield();
   if (auto sound = settings.check(); !sound) return sound;
+  // Whatever starts here would go to that rack, and nothing to this switch.
+  if (run.is_joined())
+    return fail(
+        fmt::format("{} has joined the rack at {}; run a switch in another run directory, with --dir, or `sluice "
+                    "rack leave` first",
+                    run.path(), run.directory_address().text));
   const auto alone = RunLock::of_switch(run);
   if (!alone) return tl::unexpected(alone.error());
   nic::PollLoop loop;

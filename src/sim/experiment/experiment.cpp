@@ -385,14 +385,14 @@ class Loader {
 Workload read_workload(const Experiment& e, const Source& s, const Point& point, std::string& error) {
   Fields fields(*s.workload, e.path, "workload", error);
   const toml::table* const panel = s.panels[point.panel];
-  if (panel != nullptr) fields.over(*panel);
+  if (panel != nullptr) fields.over(*panel, "[panel]");
   // What a panel is simulated on has been loaded with the file.
   const bool own_rack = e.kind == "verbs" || e.kind == "order" || e.kind == "clover" || e.kind == "store" ||
                         e.kind == "tenants" || e.kind == "cowbird";
   std::string hardware;
   if (own_rack && panel != nullptr && panel->contains(kPanelHardware)) fields.text(kPanelHardware, hardware);
-  if (s.series[point.series] != nullptr) fields.over(*s.series[point.series]);
-  fields.replace(e.x, *s.values->get(point.x));
+  if (s.series[point.series] != nullptr) fields.over(*s.series[point.series], "[series]");
+  fields.replace(e.x, *s.values->get(point.x), "sweep");
   Workload workload = workload_of(e.kind);
   std::visit([&](auto& w) { w.read(fields); }, workload);
   fields.finish();

@@ -105,27 +105,40 @@ Result<std::string> read_text(const std::string& path) {
 
 Fields::Fields(const toml::table& table, std::string path, std::string section, std::string& first_error,
                Sources sources)
-    : layers_{&table}, path_(std::move(path)), section_(std::move(section)), error_(first_error), sources_(sources) {}
+    : layers_{{&table, std::move(section)}}, path_(std::move(path)), error_(first_error), sources_(sources) {}
+
+const std::string& Fields::section_of(const toml::node& at) const {
+  for (const auto& [key, replaced] : replaced_) {
+    if (replaced.node == &at) return replaced.section;
+  }
+  for (const Layer& layer : layers_) {
+    const bool has =
+        std::any_of(layer.table->begin(), layer.table->end(), [&](const auto& it) { return &it.second == &at; });
+    if (has) return layer.section;
+  }
+  return layers_.front().section;
+}
 
 void Fields::fail(const toml::node& at, std::string_view key, std::string_view what) {
   if (failed()) return;
-  const std::string section = section_.empty() ? "" : fmt::format("[{}] ", section_);
+  const std::string& name = section_of(at);
+  const std::string section = name.empty() ? "" : fmt::format("[{}] ", name);
   error_ = fmt::format("{}: line {}: {}{} {}", path_, at.source().begin.line, section, key, what);
 }
 
-void Fields::over(const toml::table& table) {
-  layers_.push_back(&table);
+void Fields::over(const toml::table& table, std::string section) {
+  layers_.push_back({&table, std::move(section)});
   known_.emplace("name");
 }
 
-void Fields::replace(std::string_view key, const toml::node& node) {
-  replaced_.insert_or_assign(std::string(key), &node);
+void Fields::replace(std::string_view key, const toml::node& node, std::string section) {
+  replaced_.insert_or_assign(std::string(key), Replaced{&node, std::move(section)});
 }
 
 const toml::node* Fields::find(std::string_view key) const {
-  if (const auto replaced = replaced_.find(key); replaced != replaced_.end()) return replaced->second;
+  if (const auto replaced = replaced_.find(key); replaced != replaced_.end()) return replaced->second.node;
   for (auto layer = layers_.rbegin(); layer != layers_.rend(); ++layer) {
-    if (const toml::node* const found = (*layer)->get(key)) return found;
+    if (const toml::node* const found = layer->table->get(key)) return found;
   }
   return nullptr;
 }
@@ -133,7 +146,7 @@ const toml::node* Fields::find(std::string_view key) const {
 const toml::node* Fields::node(std::string_view key, Need need) {
   known_.emplace(key);
   const toml::node* const found = find(key);
-  if (found == nullptr && need == Need::kRequired) fail(*layers_.front(), key, "is missing");
+  if (found == nullptr && need == Need::kRequired) fail(*layers_.front().table, key, "is missing");
   return failed() ? nullptr : found;
 }
 
@@ -238,10 +251,10 @@ bool Fields::finish() {
     if (known_.contains(key)) return;
     fail(at, key, fmt::format("is not known here; there are {}", fmt::join(known_, ", ")));
   };
-  for (const toml::table* const layer : layers_) {
-    for (const auto& [key, at] : *layer) check(key.str(), at);
+  for (const Layer& layer : layers_) {
+    for (const auto& [key, at] : *layer.table) check(key.str(), at);
   }
-  for (const auto& [key, at] : replaced_) check(key, *at);
+  for (const auto& [key, replaced] : replaced_) check(key, *replaced.node);
   return !failed();
 }
 

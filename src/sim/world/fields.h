@@ -36,10 +36,10 @@ class Fields {
   Fields(const toml::table& table, std::string path, std::string section, std::string& first_error,
          Sources sources = Sources::kNone);
 
-  // What this table says goes before what earlier ones say; its key "name" is its own.
-  void over(const toml::table& table);
+  // What this table says goes before what earlier ones say; its key "name" is its own. `section` is for messages, as above.
+  void over(const toml::table& table, std::string section);
   // And this node before all of them.
-  void replace(std::string_view key, const toml::node& node);
+  void replace(std::string_view key, const toml::node& node, std::string section);
 
   enum class Need : std::uint8_t { kRequired, kOptional };
   // At most kLongest, so that sums of them are durations, too; span(): and longer than nothing, as what rates are of.
@@ -74,13 +74,23 @@ class Fields {
   template <class T, class Parse>
   void parsed(std::string_view key, T& out, Need need, std::string_view allowed, Parse parse);
 
-  std::vector<const toml::table*> layers_;
+  // The section that has this node, the first one's where none says it that way.
+  const std::string& section_of(const toml::node& at) const;
+
+  struct Layer {
+    const toml::table* table;
+    std::string section;
+  };
+  struct Replaced {
+    const toml::node* node;
+    std::string section;
+  };
+  std::vector<Layer> layers_;  // at least one
   std::string path_;
-  std::string section_;
   std::string& error_;
   Sources sources_;
   std::set<std::string, std::less<>> known_;
-  std::map<std::string, const toml::node*, std::less<>> replaced_;
+  std::map<std::string, Replaced, std::less<>> replaced_;
 };
 
 }  // namespace sluice::sim
