@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -16,6 +17,8 @@ namespace sluice::cli {
 namespace {
 
 using nlohmann::json;
+
+constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
 
 // One place of a figure: the median of its repetitions, and the paper's value.
 struct Place {
@@ -36,18 +39,25 @@ std::vector<Place> places_of(const json& result, const std::string& metric) {
   std::map<std::tuple<std::string, std::string, std::string>, std::vector<double>> values;
   for (const json& point : result.at("points")) {
     const json& value = point.at("metrics").value(metric, json());
-    if (!value.is_number()) continue;
     Place place{.panel = point.at("panel"),
                 .series = point.at("series"),
                 .x = point.at("x"),
                 .paper = point.at("paper").value(metric, json())};
     for (const json& far : point.at("far")) place.far = place.far || far == metric;
-    auto& here = values[{place.panel, place.series, place.x}];
-    if (here.empty()) places.push_back(place);
-    here.push_back(value.get<double>());
+    const auto [here, is_new] = values.try_emplace({place.panel, place.series, place.x});
+    if (is_new) places.push_back(place);
+    if (value.is_number()) here->second.push_back(value.get<double>());
   }
+  // What came to nothing is told where it was promised.
+  std::erase_if(places, [&](const Place& place) {
+    return !place.far && values[{place.panel, place.series, place.x}].empty();
+  });
   for (Place& place : places) {
     auto& here = values[{place.panel, place.series, place.x}];
+    if (here.empty()) {
+      place.ours = kNone;
+      continue;
+    }
     std::ranges::sort(here);
     place.least = here.front();
     place.most = here.back();
@@ -85,13 +95,14 @@ json plot_of(const json& result, const std::vector<Place>& places, const std::st
   json rows = json::array();
   for (const Place& place : places) {
     const std::string series = place.series.empty() ? "simulated" : place.series;
-    rows.push_back({{"x", x_value(result, place.x)},
-                    {"y", place.ours},
-                    {"least", place.least},
-                    {"most", place.most},
-                    {"series", series},
-                    {"panel", place.panel},
-                    {"whose", "simulated"}});
+    if (!std::isnan(place.ours))
+      rows.push_back({{"x", x_value(result, place.x)},
+                      {"y", place.ours},
+                      {"least", place.least},
+                      {"most", place.most},
+                      {"series", series},
+                      {"panel", place.panel},
+                      {"whose", "simulated"}});
     if (place.paper.is_number())
       rows.push_back({{"x", x_value(result, place.x)},
                       {"y", place.paper},
@@ -141,10 +152,12 @@ json table_of(const json& result, const std::vector<Place>& places, const std::s
     if (panels) row.push_back(place.panel);
     if (series) row.push_back(place.series);
     row.push_back(place.x);
-    row.push_back(fmt::format("{:.4g}", place.ours));
+    const bool none = std::isnan(place.ours);
+    row.push_back(none ? "none" : fmt::format("{:.4g}", place.ours));
     row.push_back(place.paper.is_number() ? fmt::format("{:.4g}", place.paper.get<double>()) : "");
-    row.push_back(place.paper.is_number() ? fmt::format("{:+.1f} %{}", place.error(), place.far ? ", too far" : "")
-                                          : "");
+    row.push_back(none                      ? "too far"
+                  : place.paper.is_number() ? fmt::format("{:+.1f} %{}", place.error(), place.far ? ", too far" : "")
+                                            : "");
     rows.push_back(row);
   }
   return {{"columns", columns}, {"rows", rows}};
@@ -161,7 +174,7 @@ json experiments_report(const std::vector<json>& results) {
   for (const json& result : results) {
     points += result.at("points").size();
     commits.insert(result.at("commit"));
-    hardware.insert(result.at("hardware"));
+    for (const json& point : result.at("points")) hardware.insert(point.at("hardware"));
     sound = sound && result.at("problem").get_ref<const std::string&>().empty();
     for (const std::string& metric : metrics_of(result)) {
       const auto places = places_of(result, metric);

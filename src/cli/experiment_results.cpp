@@ -2,6 +2,7 @@
 
 #include <commit.h>  // generated: cmake/commit.cmake
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
@@ -222,7 +223,7 @@ json to_json(const ExperimentOutcome& outcome) {
               {"simulated", true},
               {"version", kVersion},
               {"commit", SLUICE_COMMIT},
-              {"seed", e.seed},
+              {"seed", std::to_string(e.seed)},
               {"hardware", e.hardware.name},
               {"x", e.x},
               {"x_title", e.x_title},
@@ -243,7 +244,7 @@ json to_json(const ExperimentOutcome& outcome) {
                              {"series", e.series[point.series]},
                              {"x", e.xs[point.x]},
                              {"repetition", point.repetition},
-                             {"seed", point.seed},
+                             {"seed", std::to_string(point.seed)},
                              {"hardware", e.hardware_of(point).name},
                              {"metrics", metrics},
                              {"paper", here.paper},
@@ -279,10 +280,24 @@ std::string to_csv(const ExperimentOutcome& outcome) {
   return out;
 }
 
+namespace {
+
+// All that something ran on, in the order of the points.
+std::vector<std::string> hardware_of(const sim::Experiment& e) {
+  std::vector<std::string> names;
+  for (const sim::Point& point : e.points) {
+    const std::string& name = e.hardware_of(point).name;
+    if (std::ranges::find(names, name) == names.end()) names.push_back(name);
+  }
+  return names;
+}
+
+}  // namespace
+
 std::string to_table(const ExperimentOutcome& outcome) {
   const sim::Experiment& e = *outcome.experiment;
   const std::string figure = e.figure.empty() ? "" : fmt::format(" ({})", e.figure);
-  std::string out = fmt::format("{}{}, simulated on {}\n", e.title, figure, e.hardware.name);
+  std::string out = fmt::format("{}{}, simulated on {}\n", e.title, figure, fmt::join(hardware_of(e), "; "));
   for (const std::string& metric : outcome.compared_metrics()) {
     out +=
         fmt::format("{:<44} {:>12} {:>12} {:>8}\n", metric == e.y ? e.y_title : metric, "simulated", "paper", "error");

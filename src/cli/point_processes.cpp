@@ -98,6 +98,8 @@ Result<void> run_in_processes(const PointTasks& tasks, unsigned at_once,
     if (*ended) ++done;
     progress(done, tasks.count);
   }
+  // Also while the last one ended: more may come after this.
+  if (Interrupts::come()) return Interrupts::told();
   return {};
 }
 

@@ -15,12 +15,23 @@ ImpairedLink::ImpairedLink(const Impairment& impairment, const Rng& rng)
       reorder_(rng.fork("reorder")),
       corrupt_(rng.fork("corrupt")) {
   if (!impairment.any()) return;  // never used
-  slots_ = std::make_unique_for_overwrite<std::uint8_t[]>(kSlots * kMaxFrame);
-  free_.resize(kSlots);
-  for (std::size_t i = 0; i < kSlots; ++i) free_[i] = static_cast<SlotIndex>(kSlots - 1 - i);
-  lent_.reserve(kSlots);
-  held_.reserve(kSlots);
   queue_.resize(kSlots);
+  add_slots();
+}
+
+void ImpairedLink::add_slots() {
+  const std::size_t first = slots_.size() * kSlots;
+  slots_.push_back(std::make_unique_for_overwrite<std::uint8_t[]>(kSlots * kMaxFrame));
+  for (std::size_t i = kSlots; i-- > 0;) free_.push_back(static_cast<SlotIndex>(first + i));
+  lent_.reserve(slots_.size() * kSlots);
+  held_.reserve(slots_.size() * kSlots);
+}
+
+void ImpairedLink::grow() {
+  std::vector<Entry> larger(queue_.size() * 2);
+  for (std::uint64_t i = taken_; i != pushed_; ++i) larger[i % larger.size()] = queued(i);
+  queue_ = std::move(larger);
+  for (std::size_t more = slots_.size(); more != 0; --more) add_slots();
 }
 
 std::uint8_t* ImpairedLink::slot() { return room() == 0 ? nullptr : bytes(free_.back()); }
@@ -115,7 +126,7 @@ std::size_t ImpairedLink::drop_waiting() {
 
 Time ImpairedLink::next_deadline() const {
   Time first = Time::never();
-  if (taken_ != stamped_) first = queue_[taken_ % kSlots].due;
+  if (taken_ != stamped_) first = queue_[taken_ % queue_.size()].due;
   for (const auto& held : held_) first = std::min(first, held.entry.due);
   return first;
 }

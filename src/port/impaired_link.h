@@ -3,7 +3,7 @@
 // Life:       slot -> write the frame -> push ... -> stamp(now) -> next(now) until none is due -> give_back.
 // Invariant:  what happens to the n-th frame depends on seed, n and its length alone, not on time or on other draws; each
 //             kind of impairment has a generator of its own.
-// Limits:     kSlots frames at once, duplicates included; then slot() is nullptr.
+// Limits:     kSlots frames at once, duplicates included; then slot() is nullptr, until grow().
 // Threads:    one owner, no clock.
 #pragma once
 
@@ -39,6 +39,8 @@ class ImpairedLink {
   std::size_t room() const { return free_.size() / 2; }
   // Room for one frame of any length, or nullptr; the same until push().
   std::uint8_t* slot();
+  // Room for twice as many frames as before. What next() gave out stays where it is.
+  void grow();
   // The frame in slot() has this length. REQUIRES: slot() was not nullptr.
   void push(std::size_t length);
   // Everything pushed so far entered the link now.
@@ -67,18 +69,19 @@ class ImpairedLink {
     std::uint64_t after = 0;  // leaves once so many frames have left
   };
 
-  std::uint8_t* bytes(SlotIndex slot) const { return slots_.get() + std::size_t{slot} * kMaxFrame; }
-  Entry& queued(std::uint64_t count) { return queue_[count % kSlots]; }
+  std::uint8_t* bytes(SlotIndex slot) const { return slots_[slot / kSlots].get() + slot % kSlots * kMaxFrame; }
+  Entry& queued(std::uint64_t count) { return queue_[count % queue_.size()]; }
+  void add_slots();
   std::optional<Entry> leave_held(Time now);
   std::optional<Entry> leave_queue(Time now);
   void corrupt(MutableBytes frame);
 
   Impairment impairment_;
   Rng drop_, duplicate_, reorder_, corrupt_;
-  std::unique_ptr<std::uint8_t[]> slots_;  // untouched until used
-  std::vector<SlotIndex> free_;            // used last in, first out: few slots, warm ones
+  std::vector<std::unique_ptr<std::uint8_t[]>> slots_;  // kSlots each, untouched until used
+  std::vector<SlotIndex> free_;                         // used last in, first out: few slots, warm ones
   std::vector<SlotIndex> lent_;
-  std::vector<Entry> queue_;  // a ring: left_ <= stamped_ <= pushed_
+  std::vector<Entry> queue_;  // a ring: taken_ <= stamped_ <= pushed_
   std::uint64_t pushed_ = 0;
   std::uint64_t stamped_ = 0;
   std::uint64_t taken_ = 0;

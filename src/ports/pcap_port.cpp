@@ -61,7 +61,8 @@ void PcapPort::read_ahead() {
   next_.reset();
   pcap_pkthdr* header = nullptr;
   const std::uint8_t* data = nullptr;
-  while (pcap_next_ex(reader_, &header, &data) == 1) {
+  int read = 0;
+  while ((read = pcap_next_ex(reader_, &header, &data)) == 1) {
     if (header->caplen != header->len || header->caplen == 0 || header->caplen > port::kMaxFrame) {
       ++counters_.rx_malformed;  // cut short, or longer than any RoCEv2 frame
       continue;
@@ -71,6 +72,10 @@ void PcapPort::read_ahead() {
                  .recorded_ns = header->ts.tv_sec * kNanosecondsPerSecond + header->ts.tv_usec};
     return;
   }
+  if (read == PCAP_ERROR_BREAK || broken_) return;
+  broken_ = true;
+  ++counters_.rx_malformed;
+  std::fprintf(stderr, "the replay of %s ends before the file does: %s\n", file_.c_str(), pcap_geterr(reader_));
 }
 
 Time PcapPort::due(const Next& next) const {

@@ -2,7 +2,7 @@
 //
 // Replay:     frames in the file's order, as fast as they are polled or at the distances in time at which they were recorded,
 //             counted from the first receive(). What is sent into it goes nowhere and is counted as sent. At the file's end
-//             kDown. Classic pcap and pcapng, as libpcap reads them; Ethernet captures only.
+//             kDown; also where it is broken, which is counted as a malformed frame and said once on stderr. Classic pcap and pcapng, as libpcap reads them; Ethernet captures only.
 // Record:     frames as they were handed in and out, nanosecond timestamps: `now`, offset by the wall clock at the start.
 //             Written out every 100 ms and at the end. A full disk is counted and said once on stderr; the port goes on.
 // Threads:    one owner.
@@ -62,7 +62,8 @@ class PcapPort final : public port::Port {
   std::optional<Next> next_;
   std::int64_t first_recorded_ns_ = 0;
   std::optional<Time> started_;
-  Descriptor never_readable_;               // so that a poll loop can sleep until the next frame is due
+  Descriptor never_readable_;  // so that a poll loop can sleep until the next frame is due
+  bool broken_ = false;
   std::unique_ptr<std::uint8_t[]> frames_;  // kBurst received ones and one to send
   std::size_t reserved_ = 0;
   port::PortCounters counters_;

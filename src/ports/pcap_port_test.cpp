@@ -184,6 +184,18 @@ TEST_F(PcapPortTest, SkipsFramesThatWereCutShortOrAreTooLong) {
   EXPECT_EQ(replay->counters().rx_malformed, 1u);
 }
 
+TEST_F(PcapPortTest, CountsAndTellsThatAFileIsBroken) {
+  record_some(file_);
+  std::filesystem::resize_file(file_, std::filesystem::file_size(file_) - 10);
+  auto replay = PcapPort::open(file_).value();
+  testing::internal::CaptureStderr();
+  const auto frames = take(*replay, now_);
+  EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr("ends before the file does"));
+  EXPECT_EQ(frames.size(), 3u);
+  EXPECT_EQ(replay->counters().rx_malformed, 1u);
+  EXPECT_EQ(replay->state(), PortState::kDown);
+}
+
 TEST_F(PcapPortTest, RefusesWhatItCannotReplayOrRecord) {
   EXPECT_THAT(PcapPort::open(file_).error().message, HasSubstr(file_));
   std::ofstream(file_) << "this is no capture at all, is it";

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 
 #include "base/check.h"
@@ -12,6 +13,7 @@ namespace {
 constexpr std::array<std::string_view, 4> kDistributionNames{"uniform", "zipfian", "scrambled", "latest"};
 constexpr std::array<std::string_view, kActions> kActionNames{"read", "update", "insert", "scan", "read-modify-write",
                                                               "erase"};
+constexpr std::uint64_t kGrowth = 4;
 constexpr std::uint64_t kScrambledUniverse = 10'000'000'000;
 
 // FNV-1a over the eight bytes, as YCSB's Utils.fnvhash64.
@@ -93,15 +95,27 @@ Key KeySpace::at(std::uint64_t position) const {
 }
 
 KeyChooser::KeyChooser(KeyDistribution distribution, std::uint64_t items, std::uint32_t theta_thousandths)
-    : distribution_(distribution) {
+    : distribution_(distribution), theta_thousandths_(theta_thousandths) {
   SLUICE_CHECK(items > 0);
   using enum KeyDistribution;
   if (distribution == kUniform) return;
   // Those inserted later are drawn among, too: a rank that does not exist yet is drawn again.
   const std::uint64_t universe = distribution == kScrambledZipfian ? kScrambledUniverse
-                                 : distribution == kLatest         ? items * 4
+                                 : distribution == kLatest         ? items * kGrowth
                                                                    : items;
   zipf_ = std::make_shared<const Zipf>(universe, theta_thousandths);
+  if (distribution == kLatest) larger_ = std::make_shared<Larger>();
+}
+
+const Zipf& KeyChooser::zipf_of(std::uint64_t count) const {
+  if (larger_ == nullptr || count <= zipf_->items()) return *zipf_;
+  const std::lock_guard lock(larger_->mutex);
+  auto& zipfs = larger_->zipfs;
+  while (zipfs.empty() || zipfs.back()->items() < count) {
+    const std::uint64_t universe = (zipfs.empty() ? zipf_ : zipfs.back())->items() * kGrowth;
+    zipfs.push_back(std::make_shared<const Zipf>(universe, theta_thousandths_));
+  }
+  return **std::ranges::find_if(zipfs, [&](const auto& zipf) { return zipf->items() >= count; });
 }
 
 Key KeyChooser::choose(const KeySpace& keys, Rng& rng) const {
@@ -113,8 +127,9 @@ Key KeyChooser::choose(const KeySpace& keys, Rng& rng) const {
     case KeyDistribution::kZipfian:
     case KeyDistribution::kLatest: break;
   }
-  std::uint64_t rank = zipf_->draw(rng);
-  while (rank >= count) rank = zipf_->draw(rng);
+  const Zipf& zipf = zipf_of(count);
+  std::uint64_t rank = zipf.draw(rng);
+  while (rank >= count) rank = zipf.draw(rng);
   return keys.at(distribution_ == KeyDistribution::kLatest ? count - 1 - rank : rank);
 }
 

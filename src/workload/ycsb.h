@@ -10,8 +10,10 @@
 
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <set>
 #include <string_view>
+#include <vector>
 
 #include "base/result.h"
 #include "base/rng.h"
@@ -74,8 +76,17 @@ class KeyChooser {
   Key choose(const KeySpace& keys, Rng& rng) const;
 
  private:
+  // Of ranks among many more keys than there were at first. Made once, by who needs it first.
+  struct Larger {
+    std::mutex mutex;
+    std::vector<std::shared_ptr<const Zipf>> zipfs;  // each of four times as many as the one before
+  };
+  const Zipf& zipf_of(std::uint64_t count) const;
+
   KeyDistribution distribution_;
+  std::uint32_t theta_thousandths_;
   std::shared_ptr<const Zipf> zipf_;
+  std::shared_ptr<Larger> larger_;
 };
 
 }  // namespace sluice::workload

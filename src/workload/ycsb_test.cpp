@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <map>
+#include <numeric>
 #include <vector>
 
 #include "workload/value.h"
@@ -104,6 +105,17 @@ TEST(KeyChooser, PrefersTheLatestAndFollowsInsertions) {
   for (int i = 0; i < 100'000; ++i) ++seen.at(chooser.choose(keys, rng));
   EXPECT_EQ(std::max_element(seen.begin(), seen.end()) - seen.begin(), 109);
   EXPECT_NEAR(seen[109], 100'000 / zeta(110, 0.99), 1000);
+}
+
+TEST(KeyChooser, PrefersTheLatestHoweverManyAreInserted) {
+  KeySpace keys(10);
+  const KeyChooser chooser(KeyDistribution::kLatest, 10);
+  Rng rng(6);
+  for (int i = 0; i < 990; ++i) keys.acknowledge(keys.reserve());
+  std::vector<int> seen(1000);
+  for (int i = 0; i < 200'000; ++i) ++seen.at(chooser.choose(keys, rng));
+  EXPECT_NEAR(seen[999], 200'000 / zeta(1000, 0.99), 1000);
+  EXPECT_GT(std::accumulate(seen.begin(), seen.begin() + 500, 0), 200'000 / 20);  // the older half: 9 %
 }
 
 TEST(KeySpace, OffersAnInsertedKeyOnlyWhenAllBeforeItHaveEnded) {

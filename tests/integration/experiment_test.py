@@ -268,6 +268,11 @@ class Experiment(unittest.TestCase):
         usual, slow = rates["usual", "WRITE", "2"], rates["slow", "WRITE", "2"]
         self.assertLess(slow[0], usual[0] / 2)
         self.assertTrue(slow[1].startswith("slow "))
+        names = "; ".join(dict.fromkeys(hardware for _, hardware in rates.values()))
+        self.assertIn(f"simulated on {names}", self.simulate(TWO_LINES + panels).stdout)
+        report = self.folder / "report.html"
+        subprocess.run([SLUICE, "report", "--results", str(self.folder / "out"), "--out", str(report)], check=True, timeout=60, capture_output=True)
+        self.assertIn("slow ", report.read_text(encoding="utf-8").split("Hardware: ")[1].split(". Program")[0])
         said = self.simulate(TWO_LINES + panels, "--hardware", str(self.folder / "hardware" / "slow.toml"), code=2).stderr
         self.assertIn("panels of it have hardware of their own", said)
         self.assertIn("nowhere.toml", self.simulate(TWO_LINES + panels.replace('hardware = "slow"', 'hardware = "nowhere"'), code=2).stderr)
@@ -285,6 +290,11 @@ gap = 1
 queue_pairs = [1]
 """
         self.assertIn("interval is too short", self.simulate(order, code=1).stderr)
+
+    def test_a_load_in_which_nothing_ends_is_no_result(self):
+        short = TWO_LINES.replace('warm_up = "20 us"', 'warm_up = "1 ns"').replace('measure = "50 us"', 'measure = "1 ns"')
+        done = self.simulate(short, code=1)
+        self.assertIn("no operation ended", done.stdout + done.stderr)
 
     def test_a_wrong_file_names_line_key_and_what_is_allowed(self):
         for wrong, words in (

@@ -109,6 +109,7 @@ class SteeringInTheKernel(live_rack.LiveRack):
     def test_an_interface_that_has_none_says_so(self):
         self.assertIn("no steering program", run("xdp", "show", "near").stderr)
         self.assertIn("no interface nowhere", run("xdp", "attach", "nowhere", "--region", "10.0.0.1:1").stderr)
+        self.assertIn("near is named twice", run("xdp", "attach", "near", "near", "--region", "10.0.0.1:1").stderr)
 
 
 if __name__ == "__main__":

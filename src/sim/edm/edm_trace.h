@@ -50,6 +50,7 @@ struct SizeDistribution {
 
   static SizeDistribution constant(std::uint32_t bytes) { return {{{1, 1'000}}, bytes}; }
   std::uint32_t draw(Rng& rng) const;
+  // Of the lines, as the published generator takes it; what draw() cuts off is up to a unit a message.
   std::uint64_t mean_bytes() const;
 };
 

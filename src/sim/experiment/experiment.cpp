@@ -19,6 +19,7 @@
 #include "sim/load/box_memory.h"
 #include "sim/load/clover_load.h"
 #include "sim/load/cowbird_load.h"
+#include "sim/load/latency.h"
 #include "sim/load/order_load.h"
 #include "sim/load/store_load.h"
 #include "sim/load/tenant_load.h"
@@ -120,11 +121,11 @@ std::vector<std::string_view> metrics_of(const std::string& kind) {
 
 PointResult result_of(const VerbsResult& r) {
   return {.metrics = {{"throughput", r.per_second / 1e6},
-                      {"p50_us", static_cast<double>(r.latency_ns.at_quantile(0.5)) / 1e3},
-                      {"p99_us", static_cast<double>(r.latency_ns.at_quantile(0.99)) / 1e3}},
+                      {"p50_us", quantile_us(r.latency_ns, 0.5)},
+                      {"p99_us", quantile_us(r.latency_ns, 0.99)}},
           .events = r.events,
           .trace_hash = r.trace_hash,
-          .problem = r.problem};
+          .problem = r.problem.empty() && r.per_second == 0 ? "no operation ended in what is measured" : r.problem};
 }
 
 PointResult result_of(const OrderResult& r, std::uint64_t gap) {

@@ -82,5 +82,21 @@ TEST(FaultyLink, LosesAndDoublesWhatItCountsAndKeepsNoPacket) {
   EXPECT_EQ(pool.in_flight(), 0u);
 }
 
+TEST(FaultyLink, HoldsAsManyAsAreOnALongWay) {
+  EventLoop loop;
+  PacketPool pool;
+  Sink sink(pool);
+  FaultyLink link(loop, pool, sink, port::parse_impairment("delay=1ms,reorder=1%").value().tx, Rng(1));
+  for (int i = 0; i < 20'000; ++i) {
+    Packet* const packet = pool.take(100);
+    packet->length = 100;
+    link.on_packet(loop.now(), packet);
+  }
+  EXPECT_EQ(sink.count, 0u);
+  loop.run_until(loop.now() + Duration::milliseconds(3));
+  EXPECT_EQ(sink.count, 20'000u);
+  EXPECT_EQ(pool.in_flight(), 0u);
+}
+
 }  // namespace
 }  // namespace sluice::sim

@@ -16,6 +16,7 @@
 #include "rc/remote_rc.h"
 #include "sim/load/clover_shortcuts.h"
 #include "sim/load/host_memory.h"
+#include "sim/load/latency.h"
 #include "sim/load/verbs_load.h"
 #include "sim/world/box_stage.h"
 #include "sim/world/lazy_memory.h"
@@ -564,19 +565,15 @@ class World {
     };
     Histogram together;
     for (const auto& action : all.actions) together.merge(action.latency_ns);
-    const auto us = [](const Histogram& latency, double quantile) {
-      if (latency.count() == 0) return std::numeric_limits<double>::quiet_NaN();
-      return static_cast<double>(latency.at_quantile(quantile)) / 1e3;
-    };
     const auto p99 = [&](workload::Action action) {
-      return us(all.actions[static_cast<std::size_t>(action)].latency_ns, 0.99);
+      return quantile_us(all.actions[static_cast<std::size_t>(action)].latency_ns, 0.99);
     };
     const double tries = each(&Counts::reads) + each(&Counts::swaps);
     const double packets = edm_ ? std::numeric_limits<double>::quiet_NaN() : each(&Counts::wire_packets);
     result.metrics = {
         {"throughput", operations * 1e6 / static_cast<double>(workload_.measure.picoseconds())},
-        {"p50_us", us(together, 0.5)},
-        {"p99_us", us(together, 0.99)},
+        {"p50_us", quantile_us(together, 0.5)},
+        {"p99_us", quantile_us(together, 0.99)},
         {"read_p99_us", p99(workload::Action::kRead)},
         {"write_p99_us", p99(workload::Action::kUpdate)},
         {"success_percent", tries > 0 ? 100 / tries : 0},
@@ -599,6 +596,7 @@ class World {
     result.events = rack_.loop.fired();
     result.trace_hash = rack_.trace.hash();
     if (sound(result) && locks_) result.problem = locks_->problem();
+    if (result.problem.empty() && operations == 0) result.problem = "no operation ended in what is measured";
   }
 
   CloverWorkload workload_;

@@ -17,6 +17,7 @@
 #include "sim/load/cowbird_core.h"
 #include "sim/load/cowbird_rivals.h"
 #include "sim/load/cowbird_ways.h"
+#include "sim/load/latency.h"
 #include "sim/load/tcp_flows.h"
 #include "sim/world/cpu.h"
 #include "sim/world/rack.h"
@@ -245,14 +246,14 @@ class World {
     const std::uint64_t down = wire_bytes(rack_.net_switch().out(kComputePort));
     const std::uint64_t tcp = tcp_ ? tcp_->received() : 0;
     const TcpSender::Counters tcp_before = tcp_ ? tcp_->counters() : TcpSender::Counters{};
+    const Duration busy_before = engines_busy();
     rack_.loop.run_until(Time::at(w_.warm_up + w_.measure));
-    const auto us = [&](double quantile) { return static_cast<double>(tally_.latency_ns.at_quantile(quantile)) / 1e3; };
     const double seconds = static_cast<double>(w_.measure.picoseconds()) / 1e12;
     CowbirdResult result;
     result.metrics = {{"throughput", static_cast<double>(tally_.probes) / seconds / 1e6},
                       {"gbps", static_cast<double>(tally_.probes * w_.bytes * 8) / seconds / 1e9},
-                      {"p50_us", us(0.5)},
-                      {"p99_us", us(0.99)},
+                      {"p50_us", quantile_us(tally_.latency_ns, 0.5)},
+                      {"p99_us", quantile_us(tally_.latency_ns, 0.99)},
                       {"communication_percent", 100 * static_cast<double>(tally_.communicating.picoseconds()) /
                                                     static_cast<double>(tally_.working.picoseconds())}};
     const auto gbps = [&](std::uint64_t bytes) { return static_cast<double>(bytes * 8) / seconds / 1e9; };
@@ -269,9 +270,8 @@ class World {
       result.metrics.emplace_back("tcp_round_trip_us", static_cast<double>(tcp_->round_trip().nanoseconds()) / 1e3);
     }
     if (!cores_.empty()) {
-      Duration busy{};
-      for (const auto& core : cores_) busy = busy + core->busy();
-      const double all = static_cast<double>((w_.warm_up + w_.measure).picoseconds() * std::ssize(cores_));
+      const Duration busy = engines_busy() - busy_before;
+      const double all = static_cast<double>(w_.measure.picoseconds() * std::ssize(cores_));
       result.metrics.emplace_back("engine_busy_percent", 100 * static_cast<double>(busy.picoseconds()) / all);
     }
     result.events = rack_.loop.fired();
@@ -286,6 +286,11 @@ class World {
 
  private:
   static constexpr std::size_t kComputePort = 0;  // of the switch: the first machine's
+  Duration engines_busy() const {
+    Duration busy{};
+    for (const auto& core : cores_) busy = busy + core->busy();
+    return busy;
+  }
   static std::uint64_t wire_bytes(const Pipe::Counters& c) { return c.bytes + c.packets * Pipe::kWireOverhead; }
   // One beside each application thread, and next to it where threads take turns.
   bool has_io_threads() const { return w_.way == "io-threads"; }

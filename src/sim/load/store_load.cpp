@@ -12,6 +12,7 @@
 #include "port/impairment.h"
 #include "sherman/client.h"
 #include "sim/load/host_memory.h"
+#include "sim/load/latency.h"
 #include "sim/load/verbs_load.h"
 #include "sim/world/box_stage.h"
 #include "sim/world/lazy_memory.h"
@@ -530,9 +531,7 @@ class World {
       return static_cast<double>(now.*field - before.*field) / std::max(operations, 1.0);
     };
     const auto quantile = [&](workload::Action action, double q) {
-      const Histogram& latency = all.actions[static_cast<std::size_t>(action)].latency_ns;
-      if (latency.count() == 0) return std::numeric_limits<double>::quiet_NaN();
-      return static_cast<double>(latency.at_quantile(q)) / 1e3;
+      return quantile_us(all.actions[static_cast<std::size_t>(action)].latency_ns, q);
     };
     result.metrics = {
         {"throughput", operations * 1e6 / static_cast<double>(workload_.measure.picoseconds())},
@@ -556,7 +555,7 @@ class World {
     if (edm_) result.metrics.emplace_back("edm_waited_ns", edm_->most_waited_ns());
     result.events = rack_.loop.fired();
     result.trace_hash = rack_.trace.hash();
-    sound(result);
+    if (sound(result) && operations == 0) result.problem = "no operation ended in what is measured";
   }
 
   bool sound(StoreLoadResult& result) const {

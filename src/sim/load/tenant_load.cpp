@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <deque>
+#include <limits>
 #include <memory>
 
 #include "base/check.h"
@@ -11,6 +13,7 @@
 #include "kvcache/client.h"
 #include "kvcache/server.h"
 #include "sim/edm/edm_trace.h"
+#include "sim/load/latency.h"
 
 namespace sluice::sim {
 
@@ -230,8 +233,8 @@ class Stage {
 
 void add_latencies(std::vector<std::pair<std::string, double>>& metrics, const std::string& prefix,
                    const Histogram& ns) {
-  metrics.emplace_back(prefix + "p50_us", static_cast<double>(ns.at_quantile(0.5)) / 1e3);
-  metrics.emplace_back(prefix + "p99_us", static_cast<double>(ns.at_quantile(0.99)) / 1e3);
+  metrics.emplace_back(prefix + "p50_us", quantile_us(ns, 0.5));
+  metrics.emplace_back(prefix + "p99_us", quantile_us(ns, 0.99));
 }
 
 TenantResult run_incast(const Hardware& hardware, const TenantWorkload& w, std::uint64_t seed) {
@@ -278,7 +281,7 @@ TenantResult run_arrival(const Hardware& hardware, const TenantWorkload& w, std:
   }
   stage.run();
   Time fair = stage.from();
-  double least = 1;  // of the last half
+  double least = std::numeric_limits<double>::infinity();  // of the last half
   for (Time t = stage.from(); t + kWindow <= stage.to(); t = t + kWindow / 4) {
     const double index = jain(users, t, t + kWindow);
     if (index <= 0.95) fair = t + kWindow / 4;
@@ -290,10 +293,11 @@ TenantResult run_arrival(const Hardware& hardware, const TenantWorkload& w, std:
     bytes += user->bytes_between(stage.from(), stage.to());
     user->latencies(stage.from(), stage.to(), ns);
   }
+  constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
   const bool ever = fair + kWindow <= stage.to();
   std::vector<std::pair<std::string, double>> metrics{
-      {"fair_after_rtts", us((ever ? fair : stage.to()) - stage.from()) / us(kRtt)},
-      {"least_jain_later", least},
+      {"fair_after_rtts", ever ? us(fair - stage.from()) / us(kRtt) : kNone},
+      {"least_jain_later", std::isinf(least) ? kNone : least},
       {"goodput_gbps", gbps(bytes, w.measure)}};
   add_latencies(metrics, "", ns);
   return stage.result(std::move(metrics));

@@ -44,7 +44,8 @@ struct NicParameters {
   Duration atomic_qp_interval{};  // of one queue pair
   Duration atomic_interval{};     // all together
 
-  // How host memory answers: a bit unevenly; and now and then, whatever the load, late: by more than one step half as often as by one.
+  // How host memory answers: a bit unevenly; and now and then, whatever the load, late: evenly by up to one step, and half as often each
+  // time by a whole step more.
   Duration memory_jitter{};   // READ and atomic latencies vary evenly by up to so much
   Duration stall_interval{};  // between stalls, on average; 0: never
   Duration stall_step{};

@@ -53,8 +53,8 @@ Nic::Turns& Nic::turns_of(std::uint32_t qpn) {
 rc::PostError Nic::post(Time now, Duration launch, rc::QueuePair& pair, const rc::SendRequest& request) {
   const rc::PostError error = adapter_.post_send(now, pair, request);
   if (error != rc::PostError::kNone) return error;
-  ++open_;
   sender_ = &turns_of(pair.qpn().value);
+  count(*sender_, &pair);
   launch_ = launch;
   drain(now);
   return error;
@@ -140,6 +140,15 @@ void Nic::on_packet(Time now, Packet* packet) {
   }
   arriving_.push(packet);
   loop_.schedule_no_later(execute_event_, arriving_.front()->when);
+}
+
+// Null: it is gone.
+void Nic::count(Turns& turns, const rc::QueuePair* pair) {
+  if (&turns == &other_) return;
+  const std::uint32_t open = pair == nullptr ? 0 : pair->send_queue_length();
+  open_ += open;
+  open_ -= turns.open;
+  turns.open = open;
 }
 
 // Of a work request whose answer has come: on average, what finding it takes.
@@ -232,12 +241,12 @@ void Nic::execute(Time now) {
   launch_ = {};
   answer_after_ = packet->answer_after;
   rc::QueuePair* const pair = roce ? adapter_.find(rc::Qpn{qpn}) : nullptr;
-  const std::uint32_t open = pair == nullptr ? 0 : pair->send_queue_length();
+  if (roce) count(*sender_, pair);
   adapter_.on_frame(now, packet->frame());
   pool_.give_back(packet);
   drain(now);
   if (pair == nullptr) return;
-  open_ -= std::min<std::uint64_t>(open_, open - pair->send_queue_length());
+  count(turns_of(qpn), pair);
   notify(now, *pair);
 }
 
@@ -263,7 +272,9 @@ void Nic::on_timer(Time now) {
   answer_after_ = {};
   drain(now);
   for (std::uint32_t place = 0; place < turns_.size(); ++place) {
-    if (rc::QueuePair* const pair = adapter_.find(rc::Qpn{first_qpn_ + place}); pair != nullptr) notify(now, *pair);
+    rc::QueuePair* const pair = adapter_.find(rc::Qpn{first_qpn_ + place});
+    count(turns_[place], pair);
+    if (pair != nullptr) notify(now, *pair);
   }
 }
 

@@ -77,6 +77,7 @@ class Nic final : public Consumer {
     Time request_in;
     Time response_in;
     Time atomic;
+    std::uint32_t open = 0;  // work requests in its send queue, as last counted
   };
   // An address at which an atomic is or was at work.
   struct Guard {
@@ -107,6 +108,7 @@ class Nic final : public Consumer {
   Time after_atomic(Time at, std::uint64_t address);
   Guard& guard_of(std::uint64_t address) { return guards_[(address >> 3) * 0x9E3779B97F4A7C15u >> 51]; }
   bool is_device(std::uint32_t rkey, std::uint64_t address) const;
+  void count(Turns& turns, const rc::QueuePair* pair);
   Duration refetch() const;
   Duration memory_delay(Time at);
   Duration draw(Duration most);
@@ -136,7 +138,7 @@ class Nic final : public Consumer {
   Time read_;
   Time atomic_;
   Time next_stall_;
-  std::uint64_t open_ = 0;  // work requests posted and not completed
+  std::uint64_t open_ = 0;  // work requests posted and not completed; messages from when their answers come on
 
   std::unordered_map<std::uint64_t, std::size_t> senders_;  // by peer, with DCQCN: whose turns its requests take
 

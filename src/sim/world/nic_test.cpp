@@ -98,6 +98,31 @@ TEST(Nic, TakesForEachOperationTheSumOfItsParts) {
   EXPECT_EQ(w.one(rc::SendOp::kFetchAndAdd, w.device_key, 0x9000).nanoseconds(), kRoundTrip + 50);
 }
 
+TEST(Nic, ForgetsNoOpenRequestForWhatAnotherWayPosted) {
+  const auto reads_end = [](bool beside) {
+    Hardware hardware = simple();
+    hardware.nic.work_requests_kept = 4;
+    hardware.nic.work_requests_lost = 8;
+    hardware.nic.read_latency = Duration::microseconds(50);
+    World w(hardware);
+    rc::QueuePair& pair = w.pair();
+    for (int i = 0; i < 8; ++i) w.post(pair, rc::SendOp::kRead, w.key, 0x1000);
+    if (beside) {
+      rc::QueuePair& other = w.pair();
+      const rc::Sge sge = rc::Sge::of(w.local);
+      for (int i = 0; i < 8; ++i)
+        EXPECT_EQ(w.client.nic.adapter().post_send(
+                      w.rack.loop.now(), other,
+                      {.op = rc::SendOp::kWrite, .sges = {&sge, 1}, .remote_address = 0x1000, .remote_key = w.key}),
+                  rc::PostError::kNone);
+      w.client.nic.touched(w.rack.loop.now(), w.client.nic.doorbell_latency());
+      w.times(8);
+    }
+    return w.times(8);
+  };
+  EXPECT_EQ(reads_end(false), reads_end(true));
+}
+
 TEST(Nic, ReallyDoesWhatItIsAsked) {
   World w;
   for (int i = 0; i < 3; ++i) w.one(rc::SendOp::kFetchAndAdd, w.key, 0x1008);

@@ -93,6 +93,8 @@ void Pipe::pause(Time now) {
   }
   flying_ = going;
   if (flying_.empty()) loop_.cancel(*this);
+  // What is held back is in nobody's way.
+  if (low_turn_.scheduled()) loop_.schedule(low_turn_, free_at_);
 }
 
 void Pipe::resume(Time now) {

@@ -83,5 +83,16 @@ TEST(Priorities, AFullQueueDropsAndAPauseHoldsTheUrgentAlone) {
   EXPECT_EQ(w.pool.in_flight(), 0u);
 }
 
+TEST(Priorities, WhatAPauseHoldsBackIsNotInTheWayOfTheOthers) {
+  World w(100'000);
+  for (int i = 0; i < 1'000; ++i) w.send(0, 0);  // 8 us of them
+  w.send(1, 1);
+  w.loop.run_until(at(150));
+  w.pipe.pause(w.loop.now());
+  w.loop.run_until(at(500));
+  ASSERT_FALSE(w.sink.arrivals.empty());
+  EXPECT_EQ(w.sink.arrivals.back(), (std::pair<std::int64_t, int>{164, 1}));
+}
+
 }  // namespace
 }  // namespace sluice::sim
