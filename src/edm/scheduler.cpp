@@ -95,7 +95,7 @@ void Scheduler::on_deadline(Time now) {
   while (grants_count_ + config_.ports <= grants_.size()) {
     const Time next = next_deadline();
     if (next > now) return;
-    step(next);
+    step(now - next > config_.most_late ? now - config_.most_late : next);
   }
 }
 

@@ -61,6 +61,9 @@ struct SchedulerConfig {
   Duration iteration = Duration::picoseconds(1'000);  // three cycles of the scheduler's clock
   Iterations iterations = Iterations::kFreeRunning;
   Duration patience{};  // see "Starvation"; 0: never hold a port, as the paper has it
+  // Of software, which comes late to on_deadline(): ports that were free all that time are granted as of so long ago at most, or a port
+  // would be sent at once what it would have been sent meanwhile.
+  Duration most_late = Duration::seconds(1000);
 };
 
 // The least chunk that keeps a link busy while the next maximal matching forms: log2(ports) iterations on average, rounded up to

@@ -27,6 +27,8 @@ std::uint32_t answer_on_wire(std::uint32_t bytes) {
 }
 
 edm::SchedulerConfig scheduler_config(const EdmStageSettings& settings) {
+  const auto block_time = Duration::picoseconds(
+      static_cast<std::int64_t>(64'000'000'000'000u / std::max<std::uint64_t>(settings.bits_per_second, 1)));
   return {
       .ports = EdmStage::kHosts,
       // One more than wait for their first grant: the one that has had it asks for the next. Of data there is one, for all that waits.
@@ -34,10 +36,10 @@ edm::SchedulerConfig scheduler_config(const EdmStageSettings& settings) {
       .policy = settings.policy,
       .matching = edm::Matching::kGreedy,  // software decides within its turn
       .chunk_bytes = static_cast<std::uint32_t>(settings.chunk / 8 * 8),
-      .block_time = Duration::picoseconds(
-          static_cast<std::int64_t>(64'000'000'000'000u / std::max<std::uint64_t>(settings.bits_per_second, 1))),
+      .block_time = block_time,
       .response_lead = {},
-      .patience = settings.hold / 4};
+      .patience = settings.hold / 4,
+      .most_late = block_time * static_cast<std::int64_t>(settings.burst / 8 * 2)};
 }
 
 std::uint64_t mac_at(const std::uint8_t* p) {
@@ -64,6 +66,7 @@ EdmStage::EdmStage(const EdmStageSettings& settings)
 
 void EdmStage::process(Time now, std::span<Packet> packets, port::FrameSink& outbox) {
   now_ = now;
+  schedule(now);  // demands meet the ports as they are now
   for (Packet& packet : packets) {
     if (packet.action == Packet::Action::kForward && take(now, packet)) packet.action = Packet::Action::kDrop;
   }

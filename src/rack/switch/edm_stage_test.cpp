@@ -265,6 +265,33 @@ TEST(EdmStage, LosesNothingAndReordersNoPairsRequests) {
   }
 }
 
+TEST(EdmStage, SendsNoBurstAfterRestNorWhenItIsCalledLate) {
+  EdmStage stage({});
+  std::vector<Bytes> bytes;
+  for (std::uint32_t node = 1; node <= 8; ++node) bytes.push_back(frame(0, node, Opcode::kRcReadRequest, kLong));
+  const auto read = [&](Time now, std::size_t count) {
+    std::vector<Packet> packets;
+    for (std::size_t i = 0; i < count; ++i)
+      packets.push_back({{bytes[i].data(), static_cast<std::uint32_t>(bytes[i].size())}, {}, {}});
+    Kept outbox;
+    stage.process(now, packets, outbox);
+    return outbox.frames.size();
+  };
+  Time now = Time::at(Duration::seconds(1));
+  EXPECT_EQ(read(now, 1), 1u);
+  for (now = now + Duration::seconds(1); stage.next_deadline() <= now;) {
+    Kept outbox;
+    stage.on_deadline(now, outbox);
+  }
+  EXPECT_EQ(read(now, 8), 1u);
+  for (std::size_t i = 2; i <= 8; ++i) {
+    now = now + Duration::microseconds(500);  // an answer takes 57 us
+    Kept outbox;
+    stage.on_deadline(now, outbox);
+    EXPECT_EQ(outbox.frames.size(), 1u) << i;
+  }
+}
+
 TEST(EdmStage, LetsGoWhatHasWaitedForTooLong) {
   EdmStageSettings settings;
   settings.bits_per_second = 1'000'000;
