@@ -82,7 +82,7 @@ void CommandSlots::on_sent(Time now, Slot& slot) {
   slot.issue_delay = now - slot.issued;
   slot.deadline = slot.issued + parameters_.timeout;
   slot.state = Slot::State::kSent;
-  sent_.push(slots_, index);
+  list_of(slot).push(slots_, index);
 }
 
 void CommandSlots::on_pull(Time now, Slot& slot) {
@@ -118,7 +118,10 @@ void CommandSlots::complete(Time now, Slot& slot, Status status) {
 }
 
 void CommandSlots::expire(Time now) {
-  for (User& user : users_) expire(now, user.reads, Status::kDispatchTimeout);
+  for (User& user : users_) {
+    expire(now, user.reads, Status::kDispatchTimeout);
+    expire(now, user.sent, Status::kTimeout);
+  }
   expire(now, writes_, Status::kDispatchTimeout);
   expire(now, sent_, Status::kTimeout);
   expire(now, data_, Status::kTimeout);
@@ -133,15 +136,21 @@ Time CommandSlots::next_deadline() const {
   const auto look = [&](const List& list) {
     if (!list.empty()) next = std::min(next, slots_[list.first()].deadline);
   };
-  for (const User& user : users_) look(user.reads);
+  for (const User& user : users_) {
+    look(user.reads);
+    look(user.sent);
+  }
   for (const List* list : {&writes_, &sent_, &data_}) look(*list);
   return next;
 }
 
 CommandSlots::List& CommandSlots::list_of(const Slot& slot) {
+  if (slot.command.op == OpKind::kRead) {
+    User& user = user_of(*slot.command.completions);
+    return slot.state == Slot::State::kWaiting ? user.reads : user.sent;
+  }
   switch (slot.state) {
-    case Slot::State::kWaiting:
-      return slot.command.op == OpKind::kRead ? user_of(*slot.command.completions).reads : writes_;
+    case Slot::State::kWaiting: return writes_;
     case Slot::State::kDataSent: return data_;
     default: return sent_;
   }

@@ -94,10 +94,11 @@ class CommandSlots {
  private:
   using List = IndexFifo<Slot>;  // each in the order in which its slots run out of time
 
-  // One ring's reads that wait, and the bytes that its turn still allows.
+  // One ring's reads that wait, those that are sent, and the bytes that its turn still allows.
   struct User {
     const CompletionRing* ring = nullptr;
     List reads{};
+    List sent{};
     std::uint32_t credit = 0;
   };
 
@@ -114,7 +115,7 @@ class CommandSlots {
   std::vector<User> users_;
   std::size_t turn_ = 0;  // whose read is next
   List writes_;           // waiting
-  List sent_;             // kSent, kPulled
+  List sent_;             // writes, kSent and kPulled: reads may have waited for longer, those of each user by turns
   List data_;             // kDataSent
   std::uint64_t sequence_ = 0;
   std::uint32_t open_ = 0;

@@ -21,6 +21,7 @@ struct Bench {
     Slot* const slot = slots.next_to_send();
     if (slot == nullptr) return nullptr;
     EXPECT_EQ(slot, slots.next_to_send()) << "the same until it is sent";
+    if (first == OpId{}) first = slot->op;
     slots.on_sent(now, *slot);
     return slot->command.completions;
   }
@@ -29,6 +30,7 @@ struct Bench {
   CommandSlots slots{{.slots = 1024}, window};
   std::array<std::uint8_t, kMaxOp> local{};
   CompletionRing a{512}, b{512};
+  OpId first{};  // that was sent
   Time now = Time::at(Duration::milliseconds(1));
 };
 
@@ -56,6 +58,21 @@ TEST(CommandSlots, AUserAloneHasAllTurnsAndItsReadsGoInOrder) {
     w.slots.on_sent(w.now, *slot);
   }
   EXPECT_EQ(w.send(), nullptr);
+}
+
+TEST(CommandSlots, WhatWasSentLateEndsNoLaterForIt) {
+  Bench w;
+  const Time begun = w.now;
+  for (int i = 0; i < 65; ++i) w.issue(w.a, kMaxOp);
+  for (int i = 0; i < 64; ++i) ASSERT_EQ(w.send(), &w.a);
+  w.now = w.now + Duration::microseconds(9);
+  w.issue(w.b, kMaxOp, OpKind::kWrite);
+  ASSERT_EQ(w.send(), &w.b);
+  w.slots.complete(w.now, *w.slots.find(w.first), Status::kOk);
+  ASSERT_EQ(w.send(), &w.a);
+  EXPECT_EQ(w.slots.next_deadline(), begun + SlotParameters{}.timeout);
+  w.slots.expire(begun + SlotParameters{}.timeout);
+  EXPECT_EQ(w.slots.open(), 1u);  // the write
 }
 
 TEST(CommandSlots, AFullWindowHoldsReadsBackAndLetsWritesPass) {

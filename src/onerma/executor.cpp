@@ -118,6 +118,11 @@ bool Executor::issue_one(Time now) {
     path.state = State::kIdle;
     return issue_one(now);
   }
+  if (path.outstanding >= path.window.operations()) {  // cut meanwhile
+    first_ready_ = path.next;
+    place(now, index);
+    return issue_one(now);
+  }
   Request& request = *path.first;
   const bool issued = slots_.issue(now, {.op = request.op,
                                          .grant = request.grant,

@@ -85,6 +85,23 @@ TEST(Executor, AllPathsTogetherHaveAtMostTheLocalWindow) {
   EXPECT_EQ(b.executor.outstanding(PathId(1)), 1u);
 }
 
+TEST(Executor, AWindowThatIsCutHoldsForWhatWaitsAlready) {
+  auto p = unpaced();
+  p.first_local = 5 * kOne;
+  p.first_remote = 4 * kOne;
+  Bench b(p);
+  const PathId cut = b.executor.add_path();
+  const PathId other = b.executor.add_path();
+  for (int i = 0; i < 8; ++i) b.submit(cut);
+  for (int i = 0; i < 2; ++i) b.submit(other);
+  ASSERT_EQ(b.issued(), 5);
+  ASSERT_EQ(b.executor.outstanding(cut), 3u);  // the node's window holds back the fourth
+  b.end(Duration::microseconds(5), Status::kTimeout);
+  EXPECT_EQ(b.issued(), 0);
+  EXPECT_EQ(b.executor.outstanding(cut), 2u);
+  EXPECT_EQ(b.executor.window(cut).operations(), 1u);
+}
+
 TEST(Executor, AWindowLeavesEvenlyOverARoundTrip) {
   ExecutorParameters p;
   p.first_remote = 4 * kOne;

@@ -247,6 +247,22 @@ TEST(Node, DataWhoseKeyWasReplacedTwiceSinceTheirPullEndAsABadKeyAndHoldNothingU
   EXPECT_EQ(p.memory[0], 0);
 }
 
+TEST(Node, APullThatCannotBeAskedForAnyMoreHoldsNoPlace) {
+  Pair p;
+  Onlooker onlooker(p.world);
+  onlooker.lose = Kind::kWriteRequest;
+  std::vector<std::uint8_t> from(64, 0xEE);
+  p.issue(OpKind::kWrite, kBase, from);
+  ASSERT_TRUE(p.world.run_until([&] { return !onlooker.seen.empty(); }));
+  auto request = onlooker.last(Kind::kWriteRequest);
+  p.b.node->on_frame(p.world.now, {request.data(), static_cast<std::uint32_t>(request.size())});
+  EXPECT_EQ(p.b.node->target().open_pulls(), 1u);
+  for (std::uint64_t key = 2; key < 4; ++key) ASSERT_TRUE(p.b.node->regions().rekey(p.region, test_key(key)));
+  EXPECT_FALSE(p.b.node->poll_transmit(p.world.now, *p.b.port));
+  EXPECT_EQ(p.b.node->target().open_pulls(), 0u);
+  EXPECT_EQ(p.b.node->window().used(), 0u);
+}
+
 TEST(Node, AReadWithNoAnswerIsATimeOutAndGivesItsWindowBack) {
   Pair p;
   Onlooker onlooker(p.world);

@@ -10,8 +10,8 @@
 // Order:      kNone: operations are under way together. kInOrder: to one node, one after the other, as they were submitted.
 // Turns:      transfers to one node that have more to issue take turns, an operation each, and no more stand before the executor than its
 //             window takes: a long transfer does not hold up a short one.
-// Gives up:   a transfer of which nothing has been done when `give_up` is over, wherever it waits; one that has begun to succeed goes on until an
-//             operation of it fails after that.
+// Gives up:   a transfer of which nothing has been done when `give_up` is over, counted from when its turn has come: behind others to the node
+//             (kInOrder), and beyond `transfers`, it waits besides. One that has begun to succeed goes on until an operation of it fails after that.
 // Errors:     kAccessDenied: bad key, bounds or right. kUnreachable: not done when `give_up` was over. kUnknown: a write that failed after
 //             some part of it had been done, or may have been.
 // Threads:    one owner, the scheduler's. After set-up nothing is allocated, but for coroutines by who makes them.

@@ -257,10 +257,15 @@ bool Target::poll_transmit(Time now, port::FrameSink& sink) {
     const std::uint32_t bytes = wire_bytes(static_cast<std::uint32_t>(body_of(job.kind, job.length)));
     const Sent sent = send(job, sink);
     if (sent == Sent::kFull) return false;
+    const bool pull = job.kind == Kind::kPull;
+    const std::uint16_t place = job.place;
+    const std::uint64_t counter = job.counter;
     answers_.pop();
     queued_bytes_ -= bytes;
     if (sent == Sent::kYes) return true;
     ++counters_.dropped;
+    // Nobody will answer what was never asked.
+    if (pull && places_[place].open && places_[place].job.counter == counter) close(place);
   }
   return false;
 }

@@ -42,7 +42,7 @@ Result<void> serve_cache(const CacheReplicaEnd& end, const std::function<void()>
   nic::PollLoop loop;
   signals.stop_on_signal(loop);
   onerma::NodeConfig config = real_time_node(end.ip);
-  config.target.pull_timeout = kTimeout;
+  config.target.pull_timeout = kTimeout / 2;
   onerma::Node node(config);
   std::vector<std::uint8_t> table(end.memory);
   const auto geometry = kvcache::Geometry::fitting(end.memory, end.entry_bytes);

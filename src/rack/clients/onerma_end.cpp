@@ -34,7 +34,7 @@ onerma::NodeConfig real_time_node(wire::Ipv4Address ip) {
   config.window_bytes = 1u << 20;
   config.slots = {
       .slots = 1024, .dispatch_timeout = Duration::milliseconds(50), .timeout = Duration::milliseconds(100)};
-  config.target.pull_timeout = Duration::milliseconds(100);
+  config.target.pull_timeout = Duration::milliseconds(50);  // less than that: a thread may be late by some of it
   config.target.nack_bytes = 4u << 20;
   config.target.pulls = 1024;
   return config;
