@@ -125,7 +125,7 @@ class Experiment(unittest.TestCase):
         self.assertIn("not within 20 %", said)
         self.simulate(TWO_LINES + points("CAS", far, within_percent=20))  # told, but not asked to check
         self.simulate(TWO_LINES + points("CAS", far, within_factor=2), "--check")
-        self.simulate(TWO_LINES + points("CAS", [right[0] * 3, "nan"], within_factor=2).replace('"nan"', "nan"), "--check", code=1)
+        self.simulate(TWO_LINES + points("CAS", [right[0] * 3, "nan"], within_factor=2).replace("'nan'", "nan"), "--check", code=1)
         self.simulate(TWO_LINES + points("CAS", [right[0] + 0.5, right[1]], within_points=1), "--check")
         self.simulate(TWO_LINES + points("CAS", [right[0] + 2, right[1]], within_points=1), "--check", code=1)
         self.simulate(TWO_LINES + points("CAS", [right[0] + 2, right[1]], within_points=1, within_or="below"), "--check")
