@@ -1,4 +1,5 @@
 // Async events: what happens to queues besides completions.
+#include <sys/syscall.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
@@ -51,16 +52,19 @@ ibv_event_type type_of(rc::AsyncEvent::Kind kind) {
 }  // namespace
 
 void add_token(int descriptor) {
+  if (is_forked()) return;
   const std::uint64_t one = 1;
-  static_cast<void>(!write(descriptor, &one, sizeof one));
+  syscall(SYS_write, descriptor, &one, sizeof one);  // nobody is cancelled here, as write() would permit
 }
 
 // Without blocking, whatever the descriptor's flags say: a thread that has a token already and waits for the lock finds no event then,
 // and reads on. Kernels before 5.8 cannot, and leave one token too many, which wakes a sleeper for nothing.
 void take_tokens(int descriptor, std::size_t count) {
+  if (is_forked()) return;
   std::uint64_t token = 0;
   const iovec into{&token, sizeof token};
-  for (; count != 0; --count) static_cast<void>(!preadv2(descriptor, &into, 1, -1, RWF_NOWAIT));
+  constexpr long kNowhere = -1;  // the offset, in two halves
+  for (; count != 0; --count) syscall(SYS_preadv2, descriptor, &into, 1L, kNowhere, kNowhere, RWF_NOWAIT);
 }
 
 void Context::tell(const ibv_async_event& event) {

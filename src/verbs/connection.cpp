@@ -24,6 +24,13 @@ int failed(int error, std::string_view why) {
   return -1;
 }
 
+// An id has one as soon as it is bound, its address resolved, or a request has made it.
+bool has_device(const rdma_cm_id* id) {
+  if (id->verbs != nullptr) return open_context() != nullptr;
+  refuse(EINVAL, "rdma_cm: resolve the address first");
+  return false;
+}
+
 std::vector<std::uint8_t> private_data_of(const rdma_conn_param* conn) {
   if (conn == nullptr || conn->private_data == nullptr) return {};
   const auto* const bytes = static_cast<const std::uint8_t*>(conn->private_data);
@@ -73,7 +80,7 @@ int accept(ConnectionId& id, const rdma_conn_param* conn) {
 
 // From now on the id's events are told on `to`, also those that wait.
 void move_events(ConnectionId& id, rdma_event_channel& to) {
-  const NicLock guard(Context::of(open_context()).nic->lock());
+  const NicLock guard(open_nic().lock());
   if (id.abi.channel == &to) return;
   EventChannel& from = EventChannel::of(std::exchange(id.abi.channel, &to));
   std::deque<std::unique_ptr<CmEvent>> staying;
@@ -145,10 +152,13 @@ void set_any_port(ConnectionId& id, const wire::Gid& own) {
 }
 
 // There is only one.
-void take_device(rdma_cm_id& id) {
-  id.verbs = open_context();
+bool take_device(rdma_cm_id& id) {
+  ibv_context* const context = open_context();
+  if (context == nullptr) return false;
+  id.verbs = context;
   if (id.pd == nullptr) id.pd = default_domain(id.verbs);
   id.port_num = 1;
+  return true;
 }
 
 int bind_to(ConnectionId& id, const sockaddr* address) {
@@ -216,7 +226,7 @@ SLUICE_VERB rdma_event_channel* rdma_create_event_channel() {
 
 SLUICE_VERB void rdma_destroy_event_channel(rdma_event_channel* channel) {
   {
-    const NicLock guard(Context::of(open_context()).nic->lock());
+    const NicLock guard(open_nic().lock());
     // Ids of it should have gone before.
     std::erase_if(service().resting, [&](const Service::Resting& one) { return one.id->abi.channel == channel; });
   }
@@ -243,8 +253,7 @@ SLUICE_VERB int rdma_create_id(rdma_event_channel* channel, rdma_cm_id** out, vo
 SLUICE_VERB int rdma_destroy_id(rdma_cm_id* handle) {
   ConnectionId& id = ConnectionId::of(handle);
   if (handle->event != nullptr) rdma_ack_cm_event(handle->event);
-  ibv_context* const verbs = open_context();
-  ProcessNic& nic = *Context::of(verbs).nic;
+  ProcessNic& nic = open_nic();
   {
     const NicLock guard(nic.lock());
     if (id.listening) {
@@ -275,7 +284,7 @@ SLUICE_VERB int rdma_destroy_id(rdma_cm_id* handle) {
 
 SLUICE_VERB int rdma_bind_addr(rdma_cm_id* handle, sockaddr* address) {
   ConnectionId& id = ConnectionId::of(handle);
-  take_device(*handle);
+  if (!take_device(*handle)) return -1;
   if (bind_to(id, address) != 0) return -1;
   expect_listener(id);
   return 0;
@@ -285,7 +294,7 @@ SLUICE_VERB int rdma_resolve_addr(rdma_cm_id* handle, sockaddr* source, sockaddr
   ConnectionId& id = ConnectionId::of(handle);
   auto gid = gid_of(destination);
   if (!gid) return failed(EAFNOSUPPORT, "rdma_cm: IPv4 and IPv6 addresses only");
-  take_device(*handle);
+  if (!take_device(*handle)) return -1;
   ProcessNic& nic = nic_of(id);
   if (source != nullptr && bind_to(id, source) != 0) return -1;
   const wire::Gid own = own_gid(nic, gid->is_v4());
@@ -301,7 +310,7 @@ SLUICE_VERB int rdma_resolve_addr(rdma_cm_id* handle, sockaddr* source, sockaddr
 
 SLUICE_VERB int rdma_resolve_route(rdma_cm_id* handle, int) {
   ConnectionId& id = ConnectionId::of(handle);
-  if (handle->verbs == nullptr) return failed(EINVAL, "rdma_cm: resolve the address first");
+  if (!has_device(handle)) return -1;
   if (handle->route.path_rec == nullptr) {
     handle->route.path_rec = new ibv_sa_path_rec{};
     std::ranges::copy(handle->route.addr.addr.ibaddr.dgid.raw, handle->route.path_rec->dgid.raw);
@@ -323,6 +332,7 @@ SLUICE_VERB int rdma_listen(rdma_cm_id* handle, int backlog) {
     any.sin_family = AF_INET;
     if (rdma_bind_addr(handle, reinterpret_cast<sockaddr*>(&any)) != 0) return -1;
   }
+  if (!has_device(handle)) return -1;
   Service& s = service();
   const NicLock guard(nic_of(id).lock());
   const wire::ServiceId wanted = service_of(id);
@@ -341,10 +351,13 @@ SLUICE_VERB int rdma_listen(rdma_cm_id* handle, int backlog) {
 
 SLUICE_VERB int rdma_connect(rdma_cm_id* handle, rdma_conn_param* conn) {
   ConnectionId& id = ConnectionId::of(handle);
-  if (handle->verbs == nullptr) return failed(EINVAL, "rdma_cm: resolve the address first");
+  if (!has_device(handle)) return -1;
   {
     ProcessNic& nic = nic_of(id);
     const NicLock guard(nic.lock());
+    if (id.connection || id.resolution || id.incoming || id.listening)
+      return failed(EINVAL,
+                    "rdma_cm: an id connects once, and one that listens, or that a request has made, not at all");
     if ((id.is_datagram() ? resolve(id, conn) : connect(id, conn)) != 0) return -1;
     nic.transmit();
   }
@@ -352,6 +365,7 @@ SLUICE_VERB int rdma_connect(rdma_cm_id* handle, rdma_conn_param* conn) {
 }
 
 SLUICE_VERB int rdma_accept(rdma_cm_id* handle, rdma_conn_param* conn) {
+  if (!has_device(handle)) return -1;
   ConnectionId& id = ConnectionId::of(handle);
   {
     ProcessNic& nic = nic_of(id);
@@ -366,6 +380,7 @@ SLUICE_VERB int rdma_accept(rdma_cm_id* handle, rdma_conn_param* conn) {
 }
 
 SLUICE_VERB int rdma_reject(rdma_cm_id* handle, const void* data, std::uint8_t length) {
+  if (!has_device(handle)) return -1;
   ConnectionId& id = ConnectionId::of(handle);
   ProcessNic& nic = nic_of(id);
   const NicLock guard(nic.lock());
@@ -388,6 +403,7 @@ SLUICE_VERB int rdma_reject(rdma_cm_id* handle, const void* data, std::uint8_t l
 }
 
 SLUICE_VERB int rdma_establish(rdma_cm_id* handle) {
+  if (!has_device(handle)) return -1;
   ConnectionId& id = ConnectionId::of(handle);
   ProcessNic& nic = nic_of(id);
   const NicLock guard(nic.lock());
@@ -399,6 +415,7 @@ SLUICE_VERB int rdma_establish(rdma_cm_id* handle) {
 }
 
 SLUICE_VERB int rdma_disconnect(rdma_cm_id* handle) {
+  if (!has_device(handle)) return -1;
   ConnectionId& id = ConnectionId::of(handle);
   if (id.is_datagram()) return failed(EINVAL, "rdma_cm: datagrams have no connection to end");
   if (id.unanswered) return failed(EINVAL, "rdma_cm: a request is accepted or rejected, there is nothing to end yet");
@@ -414,7 +431,10 @@ SLUICE_VERB int rdma_disconnect(rdma_cm_id* handle) {
     const NicLock guard(nic.lock());
     if (id.connection) {
       manager_of(id).disconnect(nic.now(), *id.connection);
-      nic.transmit();
+      nic.turn();  // what has never been a connection is over at once
+      told = true;
+    } else if (std::exchange(id.ended_at_exit, false)) {
+      queue_event(id, RDMA_CM_EVENT_DISCONNECTED);
       told = true;
     }
   }
@@ -431,11 +451,12 @@ SLUICE_VERB int rdma_notify(rdma_cm_id* handle, ibv_event_type type) {
 }
 
 SLUICE_VERB int rdma_get_cm_event(rdma_event_channel* handle, rdma_cm_event** event) {
+  if (open_context() == nullptr) return -1;
   EventChannel& channel = EventChannel::of(handle);
   for (;;) {
     std::uint64_t one = 0;
     if (read(handle->fd, &one, sizeof one) != static_cast<ssize_t>(sizeof one)) return -1;
-    const NicLock guard(Context::of(open_context()).nic->lock());
+    const NicLock guard(open_nic().lock());
     if (channel.events.empty()) continue;  // of an id that has been destroyed
     CmEvent* const next = channel.events.front().release();
     channel.events.pop_front();
@@ -450,7 +471,7 @@ SLUICE_VERB int rdma_ack_cm_event(rdma_cm_event* handle) {
   if (handle == nullptr) return failed(EINVAL, "rdma_cm: no event to acknowledge");
   CmEvent& event = CmEvent::of(handle);
   {
-    const NicLock guard(Context::of(open_context()).nic->lock());
+    const NicLock guard(open_nic().lock());
     ++event.counted->events_acknowledged;
   }
   delete &event;
@@ -477,6 +498,7 @@ SLUICE_VERB int rdma_get_request(rdma_cm_id* listener, rdma_cm_id** out) {
 }
 
 SLUICE_VERB int rdma_migrate_id(rdma_cm_id* handle, rdma_event_channel* to) {
+  if (open_context() == nullptr) return -1;
   ConnectionId& id = ConnectionId::of(handle);
   const bool synchronous = to == nullptr;
   if (synchronous) to = rdma_create_event_channel();
@@ -490,6 +512,7 @@ SLUICE_VERB int rdma_migrate_id(rdma_cm_id* handle, rdma_event_channel* to) {
 }
 
 SLUICE_VERB int rdma_init_qp_attr(rdma_cm_id* handle, ibv_qp_attr* attributes, int* mask) {
+  if (!has_device(handle)) return -1;
   ConnectionId& id = ConnectionId::of(handle);
   const NicLock guard(nic_of(id).lock());
   const ibv_qp_state state = attributes->qp_state;

@@ -64,6 +64,7 @@ struct ConnectionId {
   std::optional<rc::ResolutionId> resolution{};  // of a datagram id
   bool incoming = false;                         // the peer has asked
   bool unanswered = false;                       // a request that has been neither accepted nor rejected
+  bool ended_at_exit = false;                    // its connection has; nobody has been told yet
   std::optional<wire::ServiceId> listening{};
   std::uint32_t backlog = 0;      // of a listener: how many requests may wait to be fetched
   std::uint32_t unfetched = 0;    // … and do

@@ -1,4 +1,5 @@
 // What the connection manager tells, as events of rdma_cm ids.
+#include <sched.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
@@ -165,6 +166,10 @@ void on_connection_event(const rc::ConnectionEvent& told) {
   if (told.kind == Kind::kRequest) return on_request(s, told);
   const auto found = s.connections.find(told.id.value);
   if (found == s.connections.end()) return;
+  if (s.ended) {  // the id may be gone
+    s.connections.erase(found);
+    return;
+  }
   ConnectionId& id = *found->second;
   auto event = translate(told, id, type_of(told.kind));
   if (told.kind == Kind::kRejected) event->abi.status = static_cast<int>(told.reject_reason);
@@ -183,6 +188,35 @@ void on_connection_event(const rc::ConnectionEvent& told) {
   if (!over) return;
   s.connections.erase(found);
   id.connection.reset();
+}
+
+// The program ends: its peers are told, as the kernel does when it closes the program's devices.
+void on_end(Time until) {
+  Service& s = service();
+  ProcessNic& nic = open_nic();
+  s.ended = true;
+  s.listeners.clear();
+  s.lingering.clear();
+  s.resting.clear();
+  const bool silent = s.waiting.empty() && s.connections.empty() && s.resolutions.empty();
+  if (silent) return;
+  for (const Request& request : std::exchange(s.waiting, {})) turn_down(s, request);
+  for (const auto& [number, id] : std::exchange(s.resolutions, {})) {
+    manager(s).resolver().release(*id->resolution);
+    id->resolution.reset();
+  }
+  for (const auto& [number, id] : s.connections) {
+    manager(s).disconnect(nic.now(),
+                          rc::ConnectionId(number));  // of a request that waits: a rejection, which nobody answers
+    id->ended_at_exit = !std::exchange(id->unanswered, false);
+    id->connection.reset();
+  }
+  std::erase_if(s.connections, [](const auto& entry) { return !entry.second->ended_at_exit; });
+  nic.turn();
+  while (!s.connections.empty() && nic.now() < until) {
+    if (nic.turn() == 0) sched_yield();
+  }
+  s.connections.clear();
 }
 
 // As Linux: whatever the answer says, what is not an address is "unreachable".
@@ -213,7 +247,13 @@ Service& service() {
 ProcessNic& nic_of(const ConnectionId& id) { return *Context::of(id.abi.verbs).nic; }
 rc::ConnectionManager& manager_of(const ConnectionId& id) { return nic_of(id).adapter().connections(); }
 
+ProcessNic& open_nic() { return *Context::of(service().context).nic; }
+
 ibv_context* open_context() {
+  if (is_forked()) {
+    refuse(ENODEV, "rdma_cm: the device was opened before fork(): a child has no NIC of its own");
+    return nullptr;
+  }
   Service& s = service();
   const std::lock_guard guard(s.mutex);
   if (s.context != nullptr) return s.context;
@@ -229,6 +269,7 @@ ibv_context* open_context() {
   const NicLock locked(nic.lock());
   nic.set_connection_handlers(on_connection_event, on_resolution_event);
   nic.set_alarm_handler(on_alarm);
+  nic.set_end_handler(on_end);
   return s.context;
 }
 

@@ -35,20 +35,30 @@ bool make_completion_queue(rdma_cm_id* id, std::uint32_t entries, ibv_comp_chann
   return cq != nullptr;
 }
 
+bool contradicts(const ibv_cq* given, const ibv_cq* of_id) {
+  return given != nullptr && of_id != nullptr && given != of_id;
+}
+
+// Where neither the attributes nor the id, into which a program may have put its own, have one.
 bool make_completion_queues(rdma_cm_id* id, ibv_qp_init_attr_ex& a) {
-  ConnectionId::of(id).owns_queues = true;
-  if (a.send_cq == nullptr) {
-    if (!make_completion_queue(id, a.cap.max_send_wr, id->send_cq_channel, id->send_cq)) return false;
-    a.send_cq = id->send_cq;
+  if (contradicts(a.send_cq, id->send_cq) || contradicts(a.recv_cq, id->recv_cq)) {
+    refuse(EINVAL, "rdma_cm: the queue pair shall have another completion queue than its id");
+    return false;
   }
-  if (a.recv_cq == nullptr) {
-    if (!make_completion_queue(id, a.cap.max_recv_wr, id->recv_cq_channel, id->recv_cq)) return false;
-    a.recv_cq = id->recv_cq;
+  if (a.send_cq == nullptr && id->send_cq == nullptr &&
+      !make_completion_queue(id, a.cap.max_send_wr, id->send_cq_channel, id->send_cq)) {
+    return false;
   }
+  if (a.recv_cq == nullptr && id->recv_cq == nullptr &&
+      !make_completion_queue(id, a.cap.max_recv_wr, id->recv_cq_channel, id->recv_cq)) {
+    return false;
+  }
+  if (a.send_cq == nullptr) a.send_cq = id->send_cq;
+  if (a.recv_cq == nullptr) a.recv_cq = id->recv_cq;
   return true;
 }
 
-// A program may have set them itself, also one for both.
+// As librdmacm, also those that a program has put into the id, and also one for both.
 void destroy_completion_queues(rdma_cm_id* id) {
   if (id->send_cq != nullptr && id->send_cq != id->recv_cq) ibv_destroy_cq(id->send_cq);
   if (id->recv_cq != nullptr) ibv_destroy_cq(id->recv_cq);
@@ -58,6 +68,21 @@ void destroy_completion_queues(rdma_cm_id* id) {
   if (id->recv_cq_channel != nullptr) ibv_destroy_comp_channel(id->recv_cq_channel);
   id->send_cq = id->recv_cq = nullptr;
   id->send_cq_channel = id->recv_cq_channel = nullptr;
+}
+
+// No queue pair came of it: id and attributes are again as they were.
+void take_back(rdma_cm_id* id, const rdma_cm_id& before, ibv_qp_init_attr_ex& a, const ibv_qp_init_attr_ex& given) {
+  rdma_cm_id made = *id;
+  if (before.send_cq != nullptr) made.send_cq = nullptr;
+  if (before.recv_cq != nullptr) made.recv_cq = nullptr;
+  if (before.send_cq_channel == made.send_cq_channel) made.send_cq_channel = nullptr;
+  if (before.recv_cq_channel == made.recv_cq_channel) made.recv_cq_channel = nullptr;
+  destroy_completion_queues(&made);
+  id->send_cq = before.send_cq;
+  id->recv_cq = before.recv_cq;
+  id->send_cq_channel = before.send_cq_channel;
+  id->recv_cq_channel = before.recv_cq_channel;
+  a = given;
 }
 
 // Connections take their queue pairs further; datagrams have nobody to wait for.
@@ -90,18 +115,21 @@ SLUICE_VERB int rdma_create_qp_ex(rdma_cm_id* id, ibv_qp_init_attr_ex* a) {
     refuse(EINVAL, "rdma_cm: one queue pair an id, RC or UD as its port space, once its address is resolved");
     return -1;
   }
+  const rdma_cm_id before = *id;
+  const ibv_qp_init_attr_ex given = *a;
   if ((a->comp_mask & IBV_QP_INIT_ATTR_PD) == 0) {
     a->comp_mask |= IBV_QP_INIT_ATTR_PD;
     a->pd = id->pd != nullptr ? id->pd : default_domain(id->verbs);
   }
-  if (a->pd == nullptr || !make_completion_queues(id, *a)) return -1;
   if (a->srq == nullptr) a->srq = id->srq;
-  ibv_qp* const qp = ibv_create_qp_ex(id->verbs, a);
+  const bool ready = a->pd != nullptr && make_completion_queues(id, *a);
+  ibv_qp* const qp = ready ? ibv_create_qp_ex(id->verbs, a) : nullptr;
   if (qp == nullptr || make_ready(id, qp) != 0) {
     if (qp != nullptr) ibv_destroy_qp(qp);
-    destroy_completion_queues(id);
+    take_back(id, before, *a, given);
     return -1;
   }
+  ConnectionId::of(id).owns_queues = true;
   id->pd = a->pd;
   id->qp = qp;
   return 0;
@@ -124,7 +152,12 @@ SLUICE_VERB void rdma_destroy_qp(rdma_cm_id* id) {
 }
 
 SLUICE_VERB int rdma_create_srq(rdma_cm_id* id, ibv_pd* pd, ibv_srq_init_attr* attributes) {
-  id->srq = ibv_create_srq(pd != nullptr ? pd : default_domain(id->verbs), attributes);
+  if (pd == nullptr) pd = id->pd;
+  if (pd == nullptr) {
+    refuse(EINVAL, "rdma_cm: resolve the address first, or give a protection domain");
+    return -1;
+  }
+  id->srq = ibv_create_srq(pd, attributes);
   return id->srq == nullptr ? -1 : 0;
 }
 

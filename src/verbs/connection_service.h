@@ -52,12 +52,15 @@ struct Service {
     Time until{};
   };
   std::vector<Resting> resting{};  // ids whose connection is over; swept by the NIC's alarm
+  bool ended = false;              // the program ends, and with it all connections
 };
 
 // Lives to the end.
 Service& service();
-// The device, opened at first use. Null: there is none, and errno says so.
+// The device, opened at first use. Null: there is none, or it has stayed with the parent of a fork; errno says so.
 ibv_context* open_context();
+// Its NIC. REQUIRES: it has been opened, if only in the parent.
+ProcessNic& open_nic();
 // Where programs give no protection domain: one for all. Null: errno says why.
 ibv_pd* default_domain(ibv_context* context);
 ProcessNic& nic_of(const ConnectionId& id);

@@ -2,7 +2,9 @@
 #include <arpa/inet.h>
 #include <poll.h>
 #include <rdma/rdma_cma.h>
+#include <rdma/rdma_verbs.h>
 #include <sys/resource.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -62,9 +64,9 @@ class Connections : public testing::Test {
     rdma_ack_cm_event(event);
     return id;
   }
-  rdma_cm_id* resolved(std::uint16_t port) const {
+  rdma_cm_id* resolved(std::uint16_t port, rdma_port_space space = RDMA_PS_TCP) const {
     rdma_cm_id* id = nullptr;
-    EXPECT_EQ(rdma_create_id(client, &id, nullptr, RDMA_PS_TCP), 0);
+    EXPECT_EQ(rdma_create_id(client, &id, nullptr, space), 0);
     sockaddr_in to = address(port);
     EXPECT_EQ(rdma_resolve_addr(id, nullptr, reinterpret_cast<sockaddr*>(&to), 2000), 0);
     expect(client, RDMA_CM_EVENT_ADDR_RESOLVED);
@@ -382,6 +384,182 @@ TEST_F(Connections, AreListenedForAtAnyPortByWhoHasNotChosenOne) {
   EXPECT_EQ(rdma_destroy_id(expect(server, RDMA_CM_EVENT_CONNECT_REQUEST)), 0);
   expect(client, RDMA_CM_EVENT_REJECTED);
   destroy(active);
+  ASSERT_EQ(rdma_destroy_id(listener), 0);
+}
+
+TEST_F(Connections, WithoutAnAddressCanDoNothing) {
+  rdma_cm_id* id = nullptr;
+  ASSERT_EQ(rdma_create_id(client, &id, nullptr, RDMA_PS_TCP), 0);
+  const auto refused = [](const char* what, const auto& call) {
+    errno = 0;
+    EXPECT_EQ(call(), -1) << what;
+    EXPECT_EQ(errno, EINVAL) << what;
+  };
+  rdma_conn_param parameters{};
+  refused("connect", [&] { return rdma_connect(id, &parameters); });
+  refused("accept", [&] { return rdma_accept(id, &parameters); });
+  refused("reject", [&] { return rdma_reject(id, nullptr, 0); });
+  refused("establish", [&] { return rdma_establish(id); });
+  refused("disconnect", [&] { return rdma_disconnect(id); });
+  refused("attributes", [&] {
+    ibv_qp_attr a{};
+    int mask = 0;
+    a.qp_state = IBV_QPS_INIT;
+    return rdma_init_qp_attr(id, &a, &mask);
+  });
+  refused("shared receives", [&] {
+    ibv_srq_init_attr a{.srq_context = nullptr, .attr = {.max_wr = 4, .max_sge = 1, .srq_limit = 0}};
+    return rdma_create_srq(id, nullptr, &a);
+  });
+  ASSERT_EQ(rdma_destroy_id(id), 0);
+}
+
+void expect_that_it_cannot_connect(rdma_cm_id* id) {
+  rdma_conn_param parameters{};
+  errno = 0;
+  EXPECT_EQ(rdma_connect(id, &parameters), -1);
+  EXPECT_EQ(errno, EINVAL);
+}
+
+TEST_F(Connections, BeginOnce) {
+  rdma_cm_id* const listener = listening(7320);
+  expect_that_it_cannot_connect(listener);
+  rdma_cm_id* const active = connecting(7320);
+  expect_that_it_cannot_connect(active);
+  rdma_cm_id* const passive = expect(server, RDMA_CM_EVENT_CONNECT_REQUEST);
+  EXPECT_FALSE(is_readable(server));
+  expect_that_it_cannot_connect(passive);
+  destroy(active);
+  EXPECT_EQ(rdma_destroy_id(passive), 0);
+  // Nothing of the first is left that the next could come upon.
+  rdma_cm_id* const next = connecting(7320);
+  rdma_cm_id* const accepted = accepting();
+  expect_that_it_cannot_connect(next);
+  destroy(next);
+  destroy(accepted);
+  ASSERT_EQ(rdma_destroy_id(listener), 0);
+}
+
+TEST_F(Connections, OfDatagramsAskOnce) {
+  rdma_cm_id* listener = nullptr;
+  ASSERT_EQ(rdma_create_id(server, &listener, nullptr, RDMA_PS_UDP), 0);
+  sockaddr_in at = address(7321);
+  ASSERT_EQ(rdma_bind_addr(listener, reinterpret_cast<sockaddr*>(&at)), 0);
+  ASSERT_EQ(rdma_listen(listener, 1), 0);
+  rdma_cm_id* const active = resolved(7321, RDMA_PS_UDP);
+  rdma_conn_param parameters{};
+  ASSERT_EQ(rdma_connect(active, &parameters), 0);
+  expect_that_it_cannot_connect(active);
+  rdma_cm_id* const passive = expect(server, RDMA_CM_EVENT_CONNECT_REQUEST);
+  parameters.qp_num = 0x123;
+  ASSERT_EQ(rdma_accept(passive, &parameters), 0);
+  expect(client, RDMA_CM_EVENT_ESTABLISHED);
+  expect_that_it_cannot_connect(active);
+  for (rdma_cm_id* const id : {active, passive, listener}) EXPECT_EQ(rdma_destroy_id(id), 0);
+}
+
+// A descriptor's number, which is the lowest that is free: the same again, and nothing has been left open meanwhile.
+int next_descriptor() {
+  const int next = dup(STDERR_FILENO);
+  close(next);
+  return next;
+}
+
+TEST_F(Connections, TakeTheCompletionQueuesThatTheirIdHas) {
+  rdma_cm_id* const listener = listening(7322);
+  rdma_cm_id* const active = resolved(7322);
+  ibv_cq* const mine = ibv_create_cq(device, 16, nullptr, nullptr, 0);
+  active->send_cq = active->recv_cq = mine;
+  make_queue_pair(active);
+  EXPECT_EQ(active->qp->send_cq, mine);
+  EXPECT_EQ(active->qp->recv_cq, mine);
+  EXPECT_EQ(active->send_cq_channel, nullptr);
+  rdma_conn_param parameters{};
+  ASSERT_EQ(rdma_connect(active, &parameters), 0);
+  rdma_cm_id* const passive = accepting();
+  ASSERT_EQ(rdma_disconnect(active), 0);
+  ibv_send_wr wr{};
+  wr.wr_id = 7;
+  ibv_send_wr* bad = nullptr;
+  ASSERT_EQ(ibv_post_send(active->qp, &wr, &bad), 0);  // flushed at once
+  ibv_wc wc{};
+  ASSERT_EQ(ibv_poll_cq(mine, 1, &wc), 1);
+  EXPECT_EQ(wc.wr_id, 7u);
+  expect(client, RDMA_CM_EVENT_DISCONNECTED);
+  expect(server, RDMA_CM_EVENT_DISCONNECTED);
+  destroy(active);  // with its completion queue, as behind librdmacm
+  destroy(passive);
+  ASSERT_EQ(rdma_destroy_id(listener), 0);
+}
+
+TEST_F(Connections, WhoseQueuePairCannotBeMadeKeepTheCompletionQueuesTheyHad) {
+  rdma_cm_id* const id = resolved(7323);
+  ibv_cq* const mine = ibv_create_cq(device, 16, nullptr, nullptr, 0);
+  ibv_cq* const other = ibv_create_cq(device, 16, nullptr, nullptr, 0);
+  id->send_cq = mine;
+  ibv_qp_init_attr wanted{};
+  wanted.cap = {.max_send_wr = 4, .max_recv_wr = 4, .max_send_sge = 1, .max_recv_sge = 1, .max_inline_data = 0};
+  wanted.qp_type = IBV_QPT_RC;
+  wanted.send_cq = other;
+  errno = 0;
+  EXPECT_EQ(rdma_create_qp(id, nullptr, &wanted), -1);
+  EXPECT_EQ(errno, EINVAL);
+  const int next = next_descriptor();
+  wanted.send_cq = nullptr;
+  wanted.cap.max_send_wr = 1 << 20;  // too much for the queue pair, when its completion queues have been made
+  EXPECT_EQ(rdma_create_qp(id, nullptr, &wanted), -1);
+  EXPECT_EQ(id->send_cq, mine);
+  EXPECT_EQ(id->recv_cq, nullptr);
+  id->send_cq = nullptr;
+  wanted.cap.max_send_wr = 4;
+  wanted.cap.max_recv_wr = 1 << 30;  // too much for the second completion queue
+  EXPECT_EQ(rdma_create_qp(id, nullptr, &wanted), -1);
+  EXPECT_EQ(id->send_cq, nullptr);
+  EXPECT_EQ(id->send_cq_channel, nullptr);
+  EXPECT_EQ(next_descriptor(), next);
+  EXPECT_EQ(ibv_destroy_cq(mine), 0);
+  EXPECT_EQ(ibv_destroy_cq(other), 0);
+  ASSERT_EQ(rdma_destroy_id(id), 0);
+}
+
+TEST_F(Connections, AreOverAtOnceWhenTheyAreEndedBeforeAnAnswer) {
+  rdma_cm_id* const listener = listening(7324);
+  for (int i = 0; i < 5; ++i) {
+    rdma_cm_id* const active = connecting(7324);
+    rdma_cm_id* const request = expect(server, RDMA_CM_EVENT_CONNECT_REQUEST);
+    ASSERT_EQ(rdma_disconnect(active), 0);
+    EXPECT_TRUE(is_readable(client));
+    expect(client, RDMA_CM_EVENT_DISCONNECTED);
+    destroy(active);
+    EXPECT_EQ(rdma_destroy_id(request), 0);
+  }
+  ASSERT_EQ(rdma_destroy_id(listener), 0);
+}
+
+TEST_F(Connections, AreNotForTheChildOfAFork) {
+  rdma_cm_id* const listener = listening(7325);
+  rdma_cm_id* const id = resolved(7325);
+  const pid_t child = fork();
+  if (child == 0) {
+    alarm(10);
+    const auto refused = [](bool failed) { return failed && std::exchange(errno, 0) == ENODEV; };
+    sockaddr_in to = address(7325);
+    rdma_cm_id* other = nullptr;
+    rdma_cm_event* event = nullptr;
+    bool fine = refused(rdma_create_event_channel() == nullptr);
+    fine = refused(rdma_create_id(client, &other, nullptr, RDMA_PS_TCP) != 0) && fine;
+    fine = refused(rdma_resolve_addr(id, nullptr, reinterpret_cast<sockaddr*>(&to), 2000) != 0) && fine;
+    fine = refused(rdma_resolve_route(id, 2000) != 0) && fine;
+    fine = refused(rdma_connect(id, nullptr) != 0) && fine;
+    fine = refused(rdma_listen(id, 1) != 0) && fine;
+    fine = refused(rdma_get_cm_event(client, &event) != 0) && fine;
+    fine = rdma_destroy_id(id) == 0 && fine;
+    _exit(fine ? 0 : 1);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+  EXPECT_EQ(rdma_destroy_id(id), 0);
   ASSERT_EQ(rdma_destroy_id(listener), 0);
 }
 

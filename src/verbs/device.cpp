@@ -15,6 +15,7 @@
 
 #include "base/bytes.h"
 #include "verbs/objects.h"
+#include "verbs/uncancelled.h"
 
 namespace sluice::verbs {
 namespace {
@@ -40,6 +41,7 @@ Machine& machine() {
 }
 
 void complain(std::string_view text) {
+  const Uncancelled guard;
   std::fprintf(stderr, "sluice: %.*s\n", static_cast<int>(text.size()), text.data());
 }
 
@@ -196,6 +198,8 @@ void fill_context(Context& c, ibv_device* device) {
 
 }  // namespace
 
+bool is_forked() { return machine().forked; }
+
 ibv_mtu mtu_code(std::uint32_t bytes) {
   for (const ibv_mtu code : {IBV_MTU_256, IBV_MTU_512, IBV_MTU_1024, IBV_MTU_2048}) {
     if (bytes == 128u << code) return code;
@@ -276,6 +280,7 @@ SLUICE_VERB __be64 ibv_get_device_guid(ibv_device*) {
 }
 
 SLUICE_VERB ibv_context* ibv_open_device(ibv_device* device) {
+  const Uncancelled cancelled_later;
   Machine& m = machine();
   const std::lock_guard guard(m.mutex);
   if (!look_up(m) || !open_nic(m)) return nullptr;

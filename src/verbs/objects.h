@@ -19,8 +19,10 @@ namespace sluice::verbs {
 
 // Sets errno; returns it, too.
 int refuse(int error, std::string_view why);
+// This is a child of the process that opened the device, where its NIC has stayed.
+bool is_forked();
 // Descriptors of events (eventfd, EFD_SEMAPHORE) hold a token for each event that nobody has fetched. REQUIRE: the lock, and that the
-// event is put into its queue, or these have been taken out.
+// event is put into its queue, or these have been taken out. In the child of a fork nothing happens: they are the parent's.
 void add_token(int descriptor);
 void take_tokens(int descriptor, std::size_t count);
 

@@ -15,6 +15,7 @@
 #include <array>
 #include <cerrno>
 #include <chrono>
+#include <optional>
 #include <random>
 #include <utility>
 
@@ -23,6 +24,7 @@
 #include "ports/interface_address.h"
 #include "ports/open.h"
 #include "rc/neighbors.h"
+#include "verbs/uncancelled.h"
 
 namespace sluice::verbs {
 namespace {
@@ -146,11 +148,15 @@ ProcessNic::~ProcessNic() {
 }
 
 void ProcessNic::transmit() {
+  std::optional<Uncancelled> guard;  // for the port's system calls
+  if (port_->has_outside()) guard.emplace();
   shard_->flush(now());
   wake_if_too_late();
 }
 
 std::size_t ProcessNic::turn() {
+  std::optional<Uncancelled> guard;
+  if (port_->has_outside()) guard.emplace();
   const Time now = clock_.now();
   last_turn_ = now;
   const std::size_t done = work(now);
@@ -201,7 +207,7 @@ void ProcessNic::wake_if_too_late() {
 void ProcessNic::wake() {
   sleeping_until_ = Time();
   const std::uint64_t one = 1;
-  static_cast<void>(!write(wake_, &one, sizeof one));
+  syscall(SYS_write, wake_, &one, sizeof one);
 }
 
 void ProcessNic::make_progress() {
@@ -316,13 +322,14 @@ bool ProcessNic::lock_at_the_end() {
 }
 
 void ProcessNic::retire() {
+  const Uncancelled guard;
   if (!lock_at_the_end()) return;  // a recording is written out with stdio's other files
   ended_ = true;
-  const std::uint64_t one = 1;
-  static_cast<void>(!write(wake_, &one, sizeof one));
+  if (wake_ >= 0) wake();
   lock_.unlock();
   if (thread_.joinable()) thread_.join();
   if (!lock_at_the_end()) return;
+  if (on_end_) on_end_(now() + kPatienceAtTheEnd);
   if (port_ != nullptr) port_->cut();
   lock_.unlock();
 }

@@ -9,7 +9,7 @@
 //             It never yields while it spins: a program that spins on its memory would keep the core for a whole time slice, and
 //             a wake takes it away from it at once.
 // Fork:       the child keeps the objects but its cable is cut; it can open no device of its own either. Exec is fine.
-// Exit:       retire() closes the port, so that a recording is complete.
+// Exit:       retire() tells the peers of rdma_cm's connections, and closes the port, so that a recording is complete.
 // Threads:    any; all but lock(), now() and settings() REQUIRES the lock.
 // Source:     ARCHITECTURE.md "Real time and virtual time": waiting; servers of one-sided memory call no verb while data lands.
 #pragma once
@@ -61,6 +61,8 @@ class ProcessNic {
     on_conflict_ = std::move(handler);
     look_for_conflict();  // the answer may have been here before the handler, and nothing else comes by that would wake us
   }
+  // Called once, when the process ends, with the lock held; may turn the NIC until then.
+  void set_end_handler(std::function<void(Time until)> handler) { on_end_ = std::move(handler); }
   // A link is taken to be up until one that was up goes down: the other end of a cable may come later than we. REQUIRES the lock.
   bool link_up() const { return link_up_; }
 
@@ -112,7 +114,8 @@ class ProcessNic {
   bool held_for_fork_ = false;
   std::function<void()> on_link_change_;
   std::function<void()> on_conflict_;  // empty once it has been called
-  bool link_found_ = false;            // it has been up
+  std::function<void(Time)> on_end_;
+  bool link_found_ = false;  // it has been up
   bool link_up_ = true;
   Time last_turn_;                      // by the program
   std::uint64_t found_by_program_ = 0;  // turns of the program that found something

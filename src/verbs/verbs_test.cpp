@@ -1,6 +1,8 @@
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <pthread.h>
+#include <rdma/rdma_cma.h>
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
@@ -8,6 +10,7 @@
 
 #include <atomic>
 #include <cerrno>
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <thread>
@@ -759,6 +762,67 @@ TEST(Threads, MayMakeUseAndDestroyObjectsAtOnce) {
     });
   }
   for (std::thread& thread : threads) thread.join();
+}
+
+// The NIC's thread sleeps, so posting wakes it by a system call, as a completion does with the program's sleepers.
+TEST(Threads, AreCancelledAfterAVerbNotWithin) {
+  LoopbackPair pair;
+  pair.connect();
+  ASSERT_EQ(ibv_req_notify_cq(pair.cq[1], 0), 0);
+  ASSERT_EQ(pair.post_receive(1, 7, pair.piece(0, 64)), 0);
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  std::atomic<bool> cancelled{false};
+  std::atomic<bool> done{false};
+  std::thread other([&] {
+    while (!cancelled) std::this_thread::yield();
+    EXPECT_EQ(pair.post(0, IBV_WR_SEND, pair.piece(1000, 8)), 0);
+    ibv_wc wc{};
+    while (ibv_poll_cq(pair.cq[1], 1, &wc) == 0) continue;
+    EXPECT_EQ(wc.status, IBV_WC_SUCCESS);
+    done = true;
+    for (;;) pause();
+  });
+  ASSERT_EQ(pthread_cancel(other.native_handle()), 0);
+  cancelled = true;
+  other.join();
+  EXPECT_TRUE(done);
+  ibv_cq* from = nullptr;
+  void* user = nullptr;
+  ASSERT_EQ(ibv_get_cq_event(pair.channel, &from, &user), 0);
+  ibv_ack_cq_events(from, 1);
+  EXPECT_EQ(pair.status(0), IBV_WC_SUCCESS);
+}
+
+TEST(Threads, AreCancelledWhileTheyWaitForAnEvent) {
+  LoopbackPair pair;
+  rdma_event_channel* const channel = rdma_create_event_channel();
+  const auto cancelled = [](const auto& wait) {
+    std::atomic<bool> begun{false};
+    std::thread other([&] {
+      begun = true;
+      wait();
+      ADD_FAILURE() << "an event";
+    });
+    while (!begun) std::this_thread::yield();
+    pthread_cancel(other.native_handle());
+    other.join();
+  };
+  cancelled([&] {
+    ibv_cq* from = nullptr;
+    void* user = nullptr;
+    ibv_get_cq_event(pair.channel, &from, &user);
+  });
+  cancelled([&] {
+    ibv_async_event event{};
+    ibv_get_async_event(pair.context, &event);
+  });
+  cancelled([&] {
+    rdma_cm_event* event = nullptr;
+    rdma_get_cm_event(channel, &event);
+  });
+  // Nobody holds the lock.
+  rdma_destroy_event_channel(channel);
+  pair.connect();
 }
 
 TEST(Fork, LeavesTheParentsNicAloneAndTheChildWithoutOne) {
