@@ -105,15 +105,19 @@ Result<void> Adapter::modify(Time now, QueuePair& pair, const QueuePairAttribute
     enter_error(pair);
     return {};
   }
+  const QueuePairAttributes before = pair.attributes_;
   pair.apply(attributes);
   const bool new_path = attributes.remote_gid || attributes.remote_mac || attributes.source_gid_index ||
                         attributes.traffic_class || attributes.hop_limit;
-  if (from == QpState::kInit && to == QpState::kReadyToReceive) {
-    if (auto found = find_path(now, pair); !found) return found;
-    if (!pair.is_datagram()) pair.responder_->start(*pair.attributes_.receive_psn);
-  } else if (new_path && to == QpState::kSendQueueDrained) {
-    if (auto found = find_path(now, pair); !found) return found;
+  const bool begins = from == QpState::kInit && to == QpState::kReadyToReceive;
+  if (begins || (new_path && to == QpState::kSendQueueDrained)) {
+    if (auto found = find_path(now, pair); !found) {
+      pair.attributes_ = before;  // a refusal changes nothing
+      pair.apply({});
+      return found;
+    }
   }
+  if (begins && !pair.is_datagram()) pair.responder_->start(*pair.attributes_.receive_psn);
   pair.state_ = to;
   if (from == QpState::kReadyToReceive && to == QpState::kReadyToSend) enter_ready_to_send(pair);
   if (pair.requester_) pair.requester_->set_draining(to == QpState::kSendQueueDrained);
@@ -129,9 +133,18 @@ Result<void> Adapter::modify(Time now, QueuePair& pair, const QueuePairAttribute
 // Where the peer is and how to get there. Its MAC may be found later.
 Result<void> Adapter::find_path(Time now, QueuePair& pair) {
   const QueuePairAttributes& a = pair.attributes_;
+  const wire::Gid& source = config_.gids[a.source_gid_index.value_or(0)];
+  if (!pair.is_datagram()) {
+    if (!a.remote_gid || !a.remote_qpn || !a.receive_psn) return fail("RTR needs the peer's GID, QPN and starting PSN");
+    if (a.remote_gid->is_v4() != source.is_v4()) {
+      return fail(
+          fmt::format("the peer {} and GID index {} ({}) are of different IP versions: choose another GID index",
+                      a.remote_gid->to_string(), a.source_gid_index.value_or(0), source.to_string()));
+    }
+  }
   wire::AddressVector& route = pair.route_;
   route.source_mac = config_.mac;
-  route.source = config_.gids[a.source_gid_index.value_or(0)];
+  route.source = source;
   route.traffic_class = a.traffic_class.value_or(0);
   if (config_.dcqcn)
     route.traffic_class = static_cast<std::uint8_t>((route.traffic_class & ~3) | 2);  // ECN-capable: ECT(0)
@@ -142,11 +155,6 @@ Result<void> Adapter::find_path(Time now, QueuePair& pair) {
     pair.connection_.mtu = a.path_mtu.value_or(config_.mtu);
     pair.connection_.path_ready = true;
     return {};
-  }
-  if (!a.remote_gid || !a.remote_qpn || !a.receive_psn) return fail("RTR needs the peer's GID, QPN and starting PSN");
-  if (a.remote_gid->is_v4() != route.source.is_v4()) {
-    return fail(fmt::format("the peer {} and GID index {} ({}) are of different IP versions: choose another GID index",
-                            a.remote_gid->to_string(), a.source_gid_index.value_or(0), route.source.to_string()));
   }
   route.destination = *a.remote_gid;
   pair.connection_.path_ready = false;
