@@ -162,7 +162,9 @@ void sluice_client::turn_until(std::int64_t timeout_us, Done done) {
     loop().turn();
     return;
   }
-  const Time end = timeout_us < 0 ? Time::never() : loop().now() + Duration::microseconds(timeout_us);
+  const Time now = loop().now();
+  const bool for_ever = timeout_us < 0 || timeout_us >= (Time::never() - now).microseconds();
+  const Time end = for_ever ? Time::never() : now + Duration::microseconds(timeout_us);
   struct Alarm final : sluice::nic::Pollable {
     explicit Alarm(Time end_of_waiting) : when(end_of_waiting) {}
     std::size_t poll(Time) override { return 0; }

@@ -90,6 +90,8 @@ static int check(void) {
     ++n;
   }
   expect(sluice_under_way(rack), 0, "none under way");
+  expect(sluice_post_read(rack, m, 0, got, 8, NULL), 0, "a post");
+  expect(sluice_poll(rack, done, 8, INT64_MAX), 1, "waiting as long as it takes");
   expect(sluice_post_read(rack, m, 0, got, (size_t)2 << 30, NULL),
          all < (uint64_t)2 << 30 ? SLUICE_OUT_OF_RANGE : SLUICE_BAD_LENGTH, "too long to post");
   expect(sluice_post_write(rack, m, 128, sent, 4096, NULL), 0, "a write that nobody waits for");
