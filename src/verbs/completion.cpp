@@ -3,7 +3,6 @@
 #include <pthread.h>
 #include <sched.h>
 #include <sys/eventfd.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -89,12 +88,6 @@ void on_completion(CompletionQueue& cq) {
   add_token(channel.abi.fd);
 }
 
-std::uint64_t wall_clock_ns() {
-  timespec t{};
-  clock_gettime(CLOCK_REALTIME, &t);
-  return static_cast<std::uint64_t>(t.tv_sec) * 1'000'000'000 + static_cast<std::uint64_t>(t.tv_nsec);
-}
-
 int next_completion(ibv_cq_ex* abi) {
   CompletionQueue& cq = CompletionQueue::of(abi);
   const int count = poll_completions(cq.handle(), 1, &cq.current);
@@ -132,7 +125,6 @@ void set_extended_polling(ibv_cq_ex& abi) {
   abi.read_slid = [](ibv_cq_ex*) { return 0u; };
   abi.read_sl = [](ibv_cq_ex* cq) { return CompletionQueue::of(cq).current.sl; };
   abi.read_dlid_path_bits = [](ibv_cq_ex*) { return std::uint8_t{0}; };
-  abi.read_completion_wallclock_ns = [](ibv_cq_ex*) { return wall_clock_ns(); };
 }
 
 CompletionQueue* make(ibv_context* context, std::uint32_t entries, void* user, ibv_comp_channel* channel,
@@ -199,10 +191,17 @@ int request_notification(ibv_cq* handle, int solicited_only) {
 ibv_cq_ex* create_extended_completion_queue(ibv_context* context, ibv_cq_init_attr_ex* a) {
   constexpr std::uint64_t kCanTell =
       IBV_CREATE_CQ_SUP_WC_FLAGS &
-      ~static_cast<std::uint64_t>(IBV_WC_EX_WITH_COMPLETION_TIMESTAMP | IBV_WC_EX_WITH_CVLAN | IBV_WC_EX_WITH_FLOW_TAG |
-                                  IBV_WC_EX_WITH_TM_INFO);
+      ~static_cast<std::uint64_t>(IBV_WC_EX_WITH_COMPLETION_TIMESTAMP | IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK |
+                                  IBV_WC_EX_WITH_CVLAN | IBV_WC_EX_WITH_FLOW_TAG | IBV_WC_EX_WITH_TM_INFO);
   if ((a->wc_flags & ~kCanTell) != 0) {
     refuse(EOPNOTSUPP, fmt::format("completion queue: wc_flags {:#x} are not supported", a->wc_flags & ~kCanTell));
+    return nullptr;
+  }
+  const std::uint32_t flags = (a->comp_mask & IBV_CQ_INIT_ATTR_MASK_FLAGS) != 0 ? a->flags : 0;
+  if ((a->comp_mask & ~std::uint32_t{IBV_CQ_INIT_ATTR_MASK_FLAGS}) != 0 ||
+      (flags & ~std::uint32_t{IBV_CREATE_CQ_ATTR_SINGLE_THREADED}) != 0) {
+    refuse(EOPNOTSUPP,
+           fmt::format("completion queue: comp_mask {:#x} with flags {:#x} is not supported", a->comp_mask, flags));
     return nullptr;
   }
   CompletionQueue* const cq = make(context, a->cqe, a->cq_context, a->channel, a->comp_vector);

@@ -146,9 +146,11 @@ bool take_service(Service& s, ProcessNic& nic, wire::ServiceId wanted, ports::De
 void set_any_port(ConnectionId& id, const wire::Gid& own) {
   Service& s = service();
   const NicLock guard(nic_of(id).lock());
+  std::uint16_t port = 0;
   do {
-    set_source(id, own, next_port(s));
-  } while (!take_service(s, nic_of(id), service_of(id), id.port_lock));
+    port = next_port(s);
+  } while (!take_port(s, id, own, port) || !take_service(s, nic_of(id), service_at(id, port), id.port_lock));
+  set_source(id, own, port);
 }
 
 // There is only one.
@@ -170,8 +172,15 @@ int bind_to(ConnectionId& id, const sockaddr* address) {
   if (std::ranges::find(nic.settings().gids, own) == nic.settings().gids.end()) {
     return failed(EADDRNOTAVAIL, fmt::format("rdma_cm: {} is no address of this NIC", own.to_string()));
   }
-  set_source(id, own, port_of(address));
-  if (port_of(address) == 0) set_any_port(id, own);
+  const std::uint16_t port = port_of(address);
+  if (port == 0) {
+    set_any_port(id, own);
+    return 0;
+  }
+  const NicLock guard(nic_of(id).lock());
+  if (!take_port(service(), id, own, port))
+    return failed(EADDRINUSE, fmt::format("rdma_cm: another id is bound to {} port {}", own.to_string(), port));
+  set_source(id, own, port);
   return 0;
 }
 
@@ -256,6 +265,7 @@ SLUICE_VERB int rdma_destroy_id(rdma_cm_id* handle) {
   ProcessNic& nic = open_nic();
   {
     const NicLock guard(nic.lock());
+    leave_port(service(), id);
     if (id.listening) {
       service().listeners.erase(*id.listening);
       await_listener(nic, *id.listening, std::move(id.port_lock));
@@ -567,6 +577,7 @@ SLUICE_VERB int rdma_set_option(rdma_cm_id* handle, int level, int name, void* v
     const auto byte = *static_cast<const std::uint8_t*>(value);
     if (name == RDMA_OPTION_ID_TOS) id.traffic_class = byte;
     if (name == RDMA_OPTION_ID_ACK_TIMEOUT) id.timeout = byte;
+    if (name == RDMA_OPTION_ID_REUSEADDR) id.shares_port = byte != 0;
     return 0;
   }
   return failed(EOPNOTSUPP, "rdma_cm: no such option");

@@ -18,6 +18,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "rc/connection_manager.h"
@@ -51,6 +52,8 @@ struct AfterId {
   std::array<std::uint32_t, 64> waits;
 };
 
+using Endpoint = std::pair<wire::ServiceId, wire::Gid>;  // a port at an address
+
 struct ConnectionId {
   rdma_cm_id abi{};
   AfterId after{};
@@ -58,6 +61,7 @@ struct ConnectionId {
   bool owns_queues = false;  // completion queues made with the queue pair
   std::uint8_t timeout = 0;  // of the queue pair; 0: the connection manager's choice
   std::uint8_t traffic_class = 0;
+  bool shares_port = false;                       // RDMA_OPTION_ID_REUSEADDR
   std::optional<ibv_qp_init_attr> queue_pairs{};  // a listener made by rdma_create_ep: what its connections get
   // Guarded:
   std::optional<rc::ConnectionId> connection{};
@@ -65,6 +69,7 @@ struct ConnectionId {
   bool incoming = false;                         // the peer has asked
   bool unanswered = false;                       // a request that has been neither accepted nor rejected
   bool ended_at_exit = false;                    // its connection has; nobody has been told yet
+  std::optional<Endpoint> bound{};
   std::optional<wire::ServiceId> listening{};
   std::uint32_t backlog = 0;      // of a listener: how many requests may wait to be fetched
   std::uint32_t unfetched = 0;    // … and do

@@ -290,9 +290,29 @@ void set_destination(ConnectionId& id, const wire::Gid& gid, std::uint16_t port)
   std::ranges::copy(gid.bytes, id.abi.route.addr.addr.ibaddr.dgid.raw);
 }
 
-wire::ServiceId service_of(const ConnectionId& id) {
-  const std::uint16_t port = port_of(&id.abi.route.addr.src_addr);
+wire::ServiceId service_at(const ConnectionId& id, std::uint16_t port) {
   return id.is_datagram() ? wire::rdma_datagram_service(port) : wire::rdma_service(port);
+}
+
+wire::ServiceId service_of(const ConnectionId& id) { return service_at(id, port_of(&id.abi.route.addr.src_addr)); }
+
+bool take_port(Service& s, ConnectionId& id, const wire::Gid& own, std::uint16_t port) {
+  const Endpoint wanted(service_at(id, port), own);
+  for (auto [one, end] = s.bound.equal_range(wanted); one != end; ++one) {
+    const ConnectionId& other = *one->second;
+    if (&other != &id && !(other.shares_port && id.shares_port)) return false;
+  }
+  leave_port(s, id);
+  id.bound = wanted;
+  s.bound.emplace(wanted, &id);
+  return true;
+}
+
+void leave_port(Service& s, ConnectionId& id) {
+  if (!id.bound) return;
+  const auto [begin, end] = s.bound.equal_range(*id.bound);
+  s.bound.erase(std::find_if(begin, end, [&](const auto& entry) { return entry.second == &id; }));
+  id.bound.reset();
 }
 
 // Begins where no other process of this host is likely to be: several may have one address.

@@ -30,6 +30,7 @@ struct Service {
   std::mutex mutex;                // guards the first use
   ibv_context* context = nullptr;  // then constant
   // Guarded by the NIC's lock:
+  std::multimap<Endpoint, ConnectionId*> bound{};
   std::map<wire::ServiceId, ConnectionId*> listeners{};
   std::map<std::uint32_t, ConnectionId*> connections{};  // by rc::ConnectionId
   std::map<std::uint32_t, ConnectionId*> resolutions{};  // by rc::ResolutionId
@@ -68,11 +69,15 @@ rc::ConnectionManager& manager_of(const ConnectionId& id);
 wire::Gid own_gid(const ProcessNic& nic, bool v4);
 void set_source(ConnectionId& id, const wire::Gid& gid, std::uint16_t port);
 void set_destination(ConnectionId& id, const wire::Gid& gid, std::uint16_t port);
+wire::ServiceId service_at(const ConnectionId& id, std::uint16_t port);
 wire::ServiceId service_of(const ConnectionId& id);  // at its own port
 std::uint16_t next_port(Service& s);                 // for who asks for any; REQUIRES the lock
 Result<void> listen_at(ProcessNic& nic, wire::ServiceId service);
 
 // All below REQUIRE the lock.
+// False: another id has that port, and one of the two does not share it.
+bool take_port(Service& s, ConnectionId& id, const wire::Gid& own, std::uint16_t port);
+void leave_port(Service& s, ConnectionId& id);
 // Requests for the service, which is listened at in the connection manager, wait for a listener for a while.
 void await_listener(ProcessNic& nic, wire::ServiceId service, ports::Descriptor alone);
 // A request that an id has been made for is turned away: its event will not be fetched.

@@ -458,6 +458,29 @@ TEST_F(Connections, OfDatagramsAskOnce) {
   for (rdma_cm_id* const id : {active, passive, listener}) EXPECT_EQ(rdma_destroy_id(id), 0);
 }
 
+TEST_F(Connections, DoNotShareAPort) {
+  rdma_cm_id* const first = bound(7326);
+  rdma_cm_id* second = nullptr;
+  ASSERT_EQ(rdma_create_id(server, &second, nullptr, RDMA_PS_TCP), 0);
+  sockaddr_in at = address(7326);
+  const auto bind = [&] { return rdma_bind_addr(second, reinterpret_cast<sockaddr*>(&at)); };
+  int yes = 1;
+  errno = 0;
+  EXPECT_EQ(bind(), -1);
+  EXPECT_EQ(errno, EADDRINUSE);
+  ASSERT_EQ(rdma_set_option(second, RDMA_OPTION_ID, RDMA_OPTION_ID_REUSEADDR, &yes, sizeof yes), 0);
+  EXPECT_EQ(bind(), -1);
+  ASSERT_EQ(rdma_set_option(first, RDMA_OPTION_ID, RDMA_OPTION_ID_REUSEADDR, &yes, sizeof yes), 0);
+  EXPECT_EQ(bind(), 0);
+  yes = 0;
+  ASSERT_EQ(rdma_set_option(second, RDMA_OPTION_ID, RDMA_OPTION_ID_REUSEADDR, &yes, sizeof yes), 0);
+  ASSERT_EQ(rdma_destroy_id(first), 0);
+  EXPECT_EQ(bind(), 0);
+  ASSERT_EQ(rdma_listen(second, 1), 0);
+  ASSERT_EQ(rdma_destroy_id(second), 0);
+  ASSERT_EQ(rdma_destroy_id(listening(7326)), 0);
+}
+
 // A descriptor's number, which is the lowest that is free: the same again, and nothing has been left open meanwhile.
 int next_descriptor() {
   const int next = dup(STDERR_FILENO);

@@ -94,7 +94,6 @@ struct CompletionQueue {
   rc::CompletionQueue* queue = nullptr;
   ibv_wc current{};    // of the extended interface
   SpinLock polling{};  // … held from a start_poll that found something to its end_poll
-  std::uint64_t timestamp_ns = 0;
   // Guarded:
   std::uint32_t users = 0;
   std::uint32_t events_given = 0;  // fetched by the program, to be acknowledged before it is destroyed

@@ -429,6 +429,28 @@ TEST(Errors, AFullCompletionQueueBreaksItsQueuePairsAndIsTold) {
 }
 
 // What a verb that is not supported returns, and errno. docs/verbs.md lists them.
+TEST(Errors, APathThatIsRefusedLeavesTheOldOne) {
+  LoopbackPair pair;
+  pair.connect();
+  ibv_qp_attr before{};
+  ibv_qp_attr a{};
+  ibv_qp_init_attr init{};
+  ASSERT_EQ(ibv_query_qp(pair.qp[0], &before, IBV_QP_AV, &init), 0);
+  a.qp_state = IBV_QPS_SQD;
+  ASSERT_EQ(ibv_modify_qp(pair.qp[0], &a, IBV_QP_STATE), 0);
+  a.ah_attr = before.ah_attr;  // from an IPv4 address
+  ASSERT_EQ(ibv_query_gid(pair.context, 1, 0, &a.ah_attr.grh.dgid), 0);
+  EXPECT_EQ(ibv_modify_qp(pair.qp[0], &a, IBV_QP_STATE | IBV_QP_AV), EINVAL);
+  ASSERT_EQ(ibv_query_qp(pair.qp[0], &a, IBV_QP_AV, &init), 0);
+  EXPECT_EQ(std::memcmp(a.ah_attr.grh.dgid.raw, before.ah_attr.grh.dgid.raw, sizeof before.ah_attr.grh.dgid), 0);
+  a.qp_state = IBV_QPS_RTS;
+  ASSERT_EQ(ibv_modify_qp(pair.qp[0], &a, IBV_QP_STATE), 0);
+  ASSERT_EQ(pair.post_receive(1, 5, pair.piece(0, 8)), 0);
+  ASSERT_EQ(pair.post(0, IBV_WR_SEND, pair.piece(8, 8)), 0);
+  EXPECT_EQ(pair.status(0), IBV_WC_SUCCESS);
+  EXPECT_EQ(pair.status(1), IBV_WC_SUCCESS);
+}
+
 TEST(Errors, WhatIsNotSupportedSaysSo) {
   LoopbackPair pair({.type = IBV_QPT_UD});
   ibv_gid group{};
@@ -469,10 +491,25 @@ TEST(Errors, WhatIsNotSupportedSaysSo) {
     a.qp_type = IBV_QPT_RAW_PACKET;
     return ibv_create_qp(pair.pd, &a);
   });
-  refused("time stamps", [&] {
+  for (const auto stamp : {IBV_WC_EX_WITH_COMPLETION_TIMESTAMP, IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK}) {
+    refused("time stamps", [&] {
+      ibv_cq_init_attr_ex a{};
+      a.cqe = 1;
+      a.wc_flags = stamp;
+      return ibv_create_cq_ex(pair.context, &a);
+    });
+  }
+  refused("completion queue of a domain", [&] {
     ibv_cq_init_attr_ex a{};
     a.cqe = 1;
-    a.wc_flags = IBV_WC_EX_WITH_COMPLETION_TIMESTAMP;
+    a.comp_mask = IBV_CQ_INIT_ATTR_MASK_PD;
+    return ibv_create_cq_ex(pair.context, &a);
+  });
+  refused("completion queue that may overrun", [&] {
+    ibv_cq_init_attr_ex a{};
+    a.cqe = 1;
+    a.comp_mask = IBV_CQ_INIT_ATTR_MASK_FLAGS;
+    a.flags = IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN;
     return ibv_create_cq_ex(pair.context, &a);
   });
 }
