@@ -22,6 +22,8 @@ namespace {
 
 using nlohmann::json;
 
+static_assert(HttpServer::kMaxBody < PatientServer::kMostRead);
+
 std::chrono::nanoseconds chrono_of(Duration d) { return std::chrono::nanoseconds(d.nanoseconds()); }
 
 // "name:port" or "name" without its port; "[v6]:port" as it is.
@@ -163,6 +165,11 @@ void HttpServer::guard() {
       answer_error(response, 415, fmt::format("the body must be {}", kJson));
       return Outcome::Handled;
     }
+    // What it would come to is nowhere limited.
+    if (request.has_header("Content-Encoding")) {
+      answer_error(response, 415, "the body must not be compressed");
+      return Outcome::Handled;
+    }
     return Outcome::Unhandled;
   });
   server_->set_error_handler([](const httplib::Request& request, httplib::Response& response) {
@@ -187,6 +194,8 @@ void HttpServer::take(const std::string& path, std::function<Result<std::string>
       if (const auto admitted = admit_changes_(request); !admitted)
         return answer_error(response, 403, admitted.error().message);
     }
+    if (request.body.size() > kMaxBody)
+      return answer_error(response, 413, fmt::format("the body has more than {} bytes", kMaxBody));
     if (const auto flat = check_nesting(request.body); !flat) return answer_error(response, 400, flat.error().message);
     const auto answered = handle(request.body);
     if (!answered) return answer_error(response, 409, answered.error().message);

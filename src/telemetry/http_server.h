@@ -4,7 +4,7 @@
 // Paths:      serve() for GET, take() for POST of JSON, stream() for server-sent events, http() for whatever else cpp-httplib can.
 // Errors:     of start(), with what to do. Requests are answered 4xx or 5xx with {"error": "…"}; what of a request is no UTF-8 is replaced there.
 //             What a stream's body() throws ends that stream, what is thrown outside of handlers that connection.
-// Safety:     a POST that a web page of another origin makes a browser send is refused (403), one that is not application/json, too (415).
+// Safety:     a POST that a web page of another origin makes a browser send is refused (403), one that is not application/json, or is compressed, too (415).
 //             A request whose Host is a name (and not an address or localhost) is refused, unless it is the name that was listened at:
 //             so no foreign name that was pointed here (DNS rebinding) becomes our origin.
 // Threads:    any; handlers run in the server's own threads, several at once.
@@ -53,7 +53,7 @@ class HttpServer {
  public:
   static constexpr std::size_t kThreads = 40;
   static constexpr int kMaxStreams = 12;
-  static constexpr std::size_t kMaxBody = std::size_t{1} << 20;
+  static constexpr std::size_t kMaxBody = std::size_t{1} << 20;  // patient_server.h counts what comes without a length
   static constexpr int kMaxNesting = 64;
 
   // Replaces a socket file that is there; TCP ports that are taken are an error. `add_routes` is called before the first request can come.

@@ -57,6 +57,12 @@ class SocketStream final : public httplib::Stream {
     return std::chrono::duration_cast<std::chrono::milliseconds>(read_until_ - Clock::now());
   }
   ssize_t receive() {
+    if (received_ >= PatientServer::kMostRead) return -1;
+    const ssize_t n = receive_some();
+    if (n > 0) received_ += static_cast<std::size_t>(n);
+    return n;
+  }
+  ssize_t receive_some() {
     if (tls_ != nullptr) return tls_->read(buffer_.data(), buffer_.size(), read_until_);
     if (!is_ready(socket_, POLLIN, left_to_read())) return -1;
     return recv(socket_, buffer_.data(), buffer_.size(), 0);
@@ -85,6 +91,7 @@ class SocketStream final : public httplib::Stream {
   std::array<char, 4096> buffer_{};
   std::size_t at_ = 0;
   std::size_t end_ = 0;
+  std::size_t received_ = 0;
 };
 
 }  // namespace

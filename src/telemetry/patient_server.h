@@ -2,6 +2,7 @@
 //
 // A connection:  its request has to begin within a second, or within kCrowded when others wait for a thread, and has to be there within
 //                kReading; each piece of the answer has to be taken within kWriting. One request each.
+// Length:        kMostRead bytes of a connection are read, however its request says how long it is; the rest is as though it never came.
 // With TLS:      the same times; the handshake is part of what has to be there within kReading. A peer without a certificate that counts is
 //                refused, and counted.
 // Waiting:       kMostWaiting accepted connections at most; then the kernel keeps the others, so that no more descriptors are taken.
@@ -28,6 +29,7 @@ class PatientServer final : public httplib::Server {
   static constexpr std::chrono::milliseconds kReading{5000};
   static constexpr std::chrono::milliseconds kWriting{5000};
   static constexpr int kMostWaiting = 128;
+  static constexpr std::size_t kMostRead = (std::size_t{1} << 20) + (std::size_t{64} << 10);  // head and body
 
   // `tls` null: plain HTTP.
   explicit PatientServer(std::size_t threads, std::shared_ptr<TlsServerContext> tls = nullptr);
