@@ -120,14 +120,15 @@ class Client {
   // way.
   remote::Task<void> leave();
 
-  // The value goes to the start of `into`. REQUIRES: into.size() >= value_bytes().
+  // The value goes to the start of `into`, which value_bytes() are enough for; kTooLong: they were not, the store is another since.
   remote::Task<GetResult> get(Key key, MutableBytes into);
   remote::Task<Outcome> put(Key key, ByteView value);
   remote::Task<Outcome> insert(Key key, ByteView value);
   remote::Task<Outcome> erase(Key key);
 
-  // The most a value may have; 0 before join().
-  std::uint32_t value_bytes() const { return joined_ ? layout_.value_bytes() : 0; }
+  // The most a value may have, also while it is out for a moment and joins again; 0 before join().
+  std::uint32_t value_bytes() const { return ever_joined_ ? layout_.value_bytes() : 0; }
+  bool joined() const { return joined_; }
   const ClientCounters& counters() const { return counters_; }
   // Links not yet reported and slots in hand, for tests and status lines.
   std::size_t unreported() const { return links_.size(); }
@@ -251,6 +252,7 @@ class Client {
   Rng rng_;
 
   bool joined_ = false;
+  bool ever_joined_ = false;
   bool leaving_ = false;
   bool maintaining_ = false;
   NodeLayout layout_;

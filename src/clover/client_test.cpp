@@ -560,8 +560,14 @@ TEST(CloverFaults, AClientThatSleptThroughItsLeaseReportsNothingFromBefore) {
   a.channel->set_service(nullptr);
   w.run_for(c.lifetime * 2);
   a.channel->set_service(w.server.get());
-  w.run_until([&] { return w.server->counters().expired_clients == 1 && w.server->clients() == 1; });
-  w.run_until([&] { return a->value_bytes() != 0; });
+  bool out = false;
+  w.run_until([&] {
+    EXPECT_EQ(a->value_bytes(), c.value_bytes);
+    out = out || !a->joined();
+    return w.server->counters().expired_clients == 1 && w.server->clients() == 1;
+  });
+  EXPECT_TRUE(out);
+  w.run_until([&] { return a->joined(); });
   EXPECT_EQ(a->unreported(), 0u);
   EXPECT_EQ(w.server->counters().links, 0u);
   EXPECT_EQ(w.wait_for(a->put(2, value_of(3, 40))), Outcome::kOk);

@@ -39,7 +39,7 @@ Task<GetResult> Client::get(Key key, MutableBytes into) {
   if (tail.outcome != Outcome::kOk) co_return GetResult{tail.outcome, 0};
   cursors_.store(key, tail.cursor);
   if (tail.cursor.node.kind() == NodeKind::kTombstone) co_return GetResult{Outcome::kNotFound, 0};
-  SLUICE_CHECK(into.size() >= tail.length);
+  if (into.size() < tail.length) co_return GetResult{Outcome::kTooLong, tail.length};
   std::memcpy(into.data(), node.bytes().data() + kValueOffset, tail.length);
   co_return GetResult{Outcome::kOk, tail.length};
 }

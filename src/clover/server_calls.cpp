@@ -103,7 +103,7 @@ Task<bool> Client::renew_lease(Time deadline) {
   }
   layout_ = NodeLayout(view->value_bytes);
   view_ = std::move(*view);
-  joined_ = true;
+  joined_ = ever_joined_ = true;
   view_stale_ = false;
   clock_ = std::max(clock_, request.header.clock);
   lease_ = request.submitted + Duration::microseconds(request.header.lease_us);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <utility>
 
 #include "base/check.h"
 
@@ -59,10 +60,7 @@ remote::Task<bool> Client::look_at(std::size_t replica) {
   const auto header = status == Status::kOk ? TableHeader::parse(bytes) : std::nullopt;
   State& state = states_[replica];
   if (!header) co_return false;
-  if (state.known && header->life != state.header.life) {
-    state.emptied = true;
-    state.stale = false;
-  }
+  if (state.known && header->life != state.header.life) state.stale = false;
   state.header = *header;
   state.known = state.up = true;
   state.failures = 0;
@@ -101,23 +99,24 @@ remote::Task<GetResult> Client::get(ByteView key, MutableBytes into) {
   GetResult result{.outcome = Outcome::kUnavailable};
   if (key.size() > kMaxKey) co_return GetResult{.outcome = Outcome::kTooLong};
   const std::size_t first = hash_of(key).value >> 32;
-  bool asked = false;
-  for (int rank_now = 0; rank_now < kRanks; ++rank_now) {
+  bool failing = false;
+  // Not there says who has missed nothing that we know of: who may have, and who is left out, need not be asked.
+  for (int rank_now = 0; rank_now < kRanks && result.outcome != Outcome::kMiss; ++rank_now) {
     for (std::size_t i = 0; i < replicas_.size(); ++i) {
       const std::size_t replica = (first + i) % replicas_.size();
       if (rank(replica) != rank_now) continue;
-      counters_.failovers += asked ? 1 : 0;
-      asked = true;
+      counters_.failovers += std::exchange(failing, false) ? 1u : 0u;
       const Found found = co_await find(replica, key, into, result);
       if (found == Found::kYes) co_return result;
       if (found == Found::kTooLong) co_return GetResult{.outcome = Outcome::kTooLong};
       if (found == Found::kUnreachable) {
         failed(replica);
+        failing = true;
         continue;
       }
+      // It may have begun anew, and have come across less since: the others are asked, too.
       states_[replica].failures = 0;
       result.outcome = Outcome::kMiss;
-      if (!states_[replica].emptied) co_return result;
     }
   }
   co_return result;

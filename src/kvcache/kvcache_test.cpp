@@ -373,6 +373,18 @@ TEST(CacheClient, AValueTooLongForOneReplicaIsPartialWhereOthersTookIt) {
   EXPECT_EQ(world.get(client, "k"), std::string(300, 'v'));
 }
 
+TEST(CacheClient, WhoJoinsAfterAReplicaHasBegunAnewFindsWhatTheOthersHave) {
+  World world({.replicas = 2, .clients = 2});
+  for (int i = 0; i < 50; ++i) ASSERT_EQ(world.set(*world.clients[0], "k" + std::to_string(i), "v"), Outcome::kOk);
+  world.begin(0, 77);
+  remote::LocalMemory memory(world.scheduler, world.fabric);
+  Client fresh(memory, {{world.tables[0], {}, 0}, {world.tables[1], {}, 0}}, {.number = 9, .max_value = 512});
+  ASSERT_EQ(world.wait_for(fresh.join()), Outcome::kOk);
+  for (int i = 0; i < 50; ++i) EXPECT_EQ(world.get(fresh, "k" + std::to_string(i)), "v") << i;
+  EXPECT_EQ(world.get(fresh, "none"), "(not there)");
+  EXPECT_EQ(fresh.counters().failovers, 0u);
+}
+
 TEST(CacheClient, LookupsGoOnWhenReplicasDieAndChangesSayThatTheyAreNotEverywhere) {
   World world({.local = seeded(3)});
   Client& client = *world.clients[0];
