@@ -54,8 +54,9 @@ Result<void> PointProcesses::start(std::size_t task) {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != parent) _exit(1);
     const auto done = one.simulate();
-    if (!done) say(one.name + ": " + done.error().message);
-    _exit(done ? 0 : 1);
+    if (done) _exit(0);
+    say(one.name + ": " + done.error().message);
+    _exit(one.exit_code ? one.exit_code(done.error()) : 1);
   }
   running_[pid] = {task, std::move(one.name)};
   return {};
@@ -70,17 +71,17 @@ Result<std::optional<std::size_t>> PointProcesses::wait_briefly() {
   }
   const auto found = running_.find(pid);
   if (found == running_.end()) return std::optional<std::size_t>();
-  ended_ = found->second.task;
+  ended_ = {found->second.task, status};
   const std::string name = std::move(found->second.name);
   running_.erase(found);
   if (WIFSIGNALED(status)) return fail(fmt::format("{}: its process died of signal {}", name, WTERMSIG(status)));
   if (WEXITSTATUS(status) != 0) return fail(fmt::format("{}: could not be simulated", name));
-  return std::optional(ended_);
+  return std::optional(ended_.task);
 }
 
 Result<void> run_in_processes(const PointTasks& tasks, unsigned at_once,
                               const std::function<void(std::size_t, std::size_t)>& progress,
-                              std::optional<std::size_t>* failed) {
+                              std::optional<FailedTask>* failed) {
   const Interrupts interrupts;
   PointProcesses children(tasks);
   std::size_t started = 0;

@@ -22,6 +22,13 @@ namespace sluice::cli {
 struct PointTask {
   std::string name;                        // for messages
   std::function<Result<void>()> simulate;  // in the child
+  // What the child exits with when that failed, 1 to 255; none: 1.
+  std::function<int(const Error& error)> exit_code{};
+};
+
+struct FailedTask {
+  std::size_t task = 0;
+  int status = 0;  // as waitpid() has it
 };
 
 // So many, each made when its turn comes: there may be more than fit into memory.
@@ -59,8 +66,8 @@ class PointProcesses {
   Result<void> start(std::size_t task);
   // A task that has been done since; none yet: after a pause of 20 ms. An error when a child failed.
   Result<std::optional<std::size_t>> wait_briefly();
-  // The task of the child that ended last, well or not.
-  std::size_t ended() const { return ended_; }
+  // Of the child that ended last, well or not.
+  FailedTask ended() const { return ended_; }
 
  private:
   struct Running {
@@ -69,12 +76,12 @@ class PointProcesses {
   };
   PointTasks tasks_;
   std::map<pid_t, Running> running_;
-  std::size_t ended_ = 0;
+  FailedTask ended_;
 };
 
 // `progress(done, of)` is called now and then. An error when one failed, which `failed` then names, or the user interrupted.
 Result<void> run_in_processes(const PointTasks& tasks, unsigned at_once,
                               const std::function<void(std::size_t, std::size_t)>& progress,
-                              std::optional<std::size_t>* failed = nullptr);
+                              std::optional<FailedTask>* failed = nullptr);
 
 }  // namespace sluice::cli

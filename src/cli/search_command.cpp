@@ -52,12 +52,12 @@ class SearchCommand final : public Command {
     }
     auto hardware = load_hardware_named(settings_.hardware, "connectx5");
     if (!hardware) return tl::unexpected(hardware.error());
-    const PointTasks tasks{
-        settings_.seeds, [&](std::size_t i) -> PointTask {
-          const std::uint64_t seed = settings_.first + i;
-          return {fmt::format("seed {}", seed), [seed, &hardware] { return judge(*hardware, sim::draw_case(seed)); }};
-        }};
-    std::optional<std::size_t> failed;
+    const PointTasks tasks{settings_.seeds, [&](std::size_t i) -> PointTask {
+                             const std::uint64_t seed = settings_.first + i;
+                             return {fmt::format("seed {}", seed),
+                                     [seed, &hardware] { return judge(*hardware, sim::draw_case(seed)); }, kind_of};
+                           }};
+    std::optional<FailedTask> failed;
     std::size_t sound = 0;
     {
       Progress progress;
@@ -75,12 +75,20 @@ class SearchCommand final : public Command {
       fmt::print("{} seeds from {} on: all sound\n", settings_.seeds, settings_.first);
       return 0;
     }
-    const std::uint64_t seed = settings_.first + *failed;
+    const std::uint64_t seed = settings_.first + failed->task;
     fmt::print("seed {} fails; again: sluice search --first {} --seeds 1\n", seed, seed);
     std::fflush(stdout);
-    const sim::SearchCase least = make_simple(*hardware, sim::draw_case(seed));
+    const sim::SearchCase least = make_simple(*hardware, sim::draw_case(seed), failed->status);
     fmt::print("The simplest case that was found to fail:\n{}", to_string(least));
     return kExitFailed;
+  }
+
+  // As an exit code: what has the same words up to a colon, whatever the numbers, is taken for the same failure.
+  static int kind_of(const Error& error) {
+    unsigned hash = 0;
+    for (const char c : std::string_view(error.message).substr(0, error.message.find(':')))
+      if (c < '0' || c > '9') hash = hash * 31 + static_cast<unsigned char>(c);
+    return static_cast<int>(1 + hash % 255);
   }
 
   static Result<void> judge(const sim::Hardware& hardware, const sim::SearchCase& one) {
@@ -89,7 +97,8 @@ class SearchCommand final : public Command {
     return {};
   }
 
-  sim::SearchCase make_simple(const sim::Hardware& hardware, const sim::SearchCase& failing) const {
+  // Fails in the same way as the first.
+  sim::SearchCase make_simple(const sim::Hardware& hardware, const sim::SearchCase& failing, int status) const {
     Progress progress;
     std::uint64_t tried = 0;
     bool stopped = false;  // by the user: what has been found so far is it
@@ -97,14 +106,14 @@ class SearchCommand final : public Command {
     const auto fails = [&](const sim::SearchCase& one) {
       if (stopped) return false;
       progress.show(fmt::format("making it simpler: {} of at most {} tries", ++tried, settings_.tries));
-      std::optional<std::size_t> failed;
+      std::optional<FailedTask> failed;
       const PointTasks task{1, [&](std::size_t) -> PointTask {
-                              return {"a simpler case", [&] { return judge(hardware, one); }};
+                              return {"a simpler case", [&] { return judge(hardware, one); }, kind_of};
                             }};
       const auto ran = run_in_processes(
           task, 1, [](std::size_t, std::size_t) {}, &failed);
       stopped = !ran && !failed;
-      return failed.has_value();
+      return failed && failed->status == status;
     };
     return sim::shrink(failing, settings_.tries, fails);
   }

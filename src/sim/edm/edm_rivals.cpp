@@ -47,8 +47,12 @@ void send_request(Fabric& fabric, Blocks now, std::uint32_t which) {
 // The messages of a node by turns, of so many bytes each.
 class Turns {
  public:
-  explicit Turns(std::size_t nodes) : nodes_(nodes) {}
-  void add(std::uint32_t node, std::uint32_t flow) { nodes_[node].waiting.push_back(flow); }
+  Turns(std::size_t nodes, std::uint32_t packet_bytes) : nodes_(nodes), packet_bytes_(packet_bytes) {}
+  // Once, however often it is added.
+  void add(std::uint32_t node, std::uint32_t flow) {
+    auto& waiting = nodes_[node].waiting;
+    if (std::ranges::find(waiting, flow) == waiting.end()) waiting.push_back(flow);
+  }
   // The first one for which `may(flow)`: kept at the front for its turn. Flows that have nothing left leave.
   template <class May>
   std::optional<std::uint32_t> next(std::uint32_t node, std::vector<Flow>& flows, const May& may) {
@@ -63,7 +67,7 @@ class Turns {
         continue;
       }
       if (n.used < kTurn && may(which)) {
-        n.used += std::min(flows[which].to_send(), kTurn);
+        n.used += std::min({flows[which].to_send(), packet_bytes_, kTurn});
         return which;
       }
       n.waiting.pop_front();
@@ -79,6 +83,7 @@ class Turns {
     std::uint32_t used = 0;  // of the first one's turn
   };
   std::vector<Node> nodes_;
+  std::uint32_t packet_bytes_;
 };
 
 // DCTCP's windows, a message each.
@@ -119,18 +124,20 @@ class Windows {
     std::uint32_t acked = 0;
     std::uint32_t window_end = 0;
     std::uint32_t window_begin = 0;
-    std::uint32_t marked = 0;       // of this window
-    std::uint32_t alpha = 1 << 10;  // share of marks, in 1,024ths
+    std::uint32_t marked = 0;    // of this window
+    std::uint64_t alpha = kAll;  // share of marks
     bool slow_start = true;
   };
+  static constexpr std::uint64_t kAll = std::uint64_t{1} << 24;  // of shares
+
   // DCTCP §3.3: alpha by g = 1/16; the window is cut by alpha / 2.
   void end_of_window(std::uint32_t which) {
     State& s = states_[which];
     const std::uint32_t acked = std::max(s.acked - s.window_begin, 1u);
-    const auto share = static_cast<std::uint32_t>(std::uint64_t{s.marked} * 1'024 / acked);
-    s.alpha = s.alpha - s.alpha / 16 + std::min(share, 1'024u) / 16;
+    const std::uint64_t share = std::min(s.marked * kAll / acked, kAll);
+    s.alpha = s.alpha - s.alpha / 16 + share / 16;
     if (s.marked != 0)
-      s.window = std::max(s.window - static_cast<std::uint32_t>(std::uint64_t{s.window} * s.alpha / 2'048), kSegment);
+      s.window = std::max(s.window - static_cast<std::uint32_t>(s.window * s.alpha / (2 * kAll)), kSegment);
     s.marked = 0;
     s.window_begin = s.acked;
     s.window_end = fabric_.flow(which).sent;
@@ -163,7 +170,7 @@ class Windowed : public Protocol {
 // --- DCTCP ------------------------------------------------------------------------------------------------------------------------
 class Dctcp final : public Windowed {
  public:
-  explicit Dctcp(Fabric& fabric) : Windowed(fabric), turns_(fabric.settings().nodes) {}
+  explicit Dctcp(Fabric& fabric) : Windowed(fabric), turns_(fabric.settings().nodes, fabric.settings().packet_bytes) {}
 
   void created(Blocks now, std::uint32_t which) override {
     windows_.start(which);
@@ -266,7 +273,7 @@ class Pfc final : public Protocol {
  public:
   explicit Pfc(Fabric& fabric)
       : fabric_(fabric),
-        turns_(fabric.settings().nodes),
+        turns_(fabric.settings().nodes, fabric.settings().packet_bytes),
         held_(fabric.settings().nodes),
         paused_(fabric.settings().nodes),
         told_(fabric.settings().nodes),
@@ -327,8 +334,8 @@ class Pfc final : public Protocol {
     State& s = states_[packet.flow];
     recover(now, s);
     s.target = s.rate;
-    s.rate = std::max<std::int64_t>(s.rate - s.rate * s.alpha / 2'048, kStep);
-    s.alpha = s.alpha - s.alpha / 256 + 4;
+    s.rate = std::max<std::int64_t>(s.rate - (s.rate >> 10) * s.alpha / (kAll >> 9), kStep);
+    s.alpha = s.alpha - s.alpha / 256 + kAll / 256;
     s.stage = 0;
     s.cut = true;
     s.recover_at = now + timer_;
@@ -341,10 +348,11 @@ class Pfc final : public Protocol {
 
  private:
   static constexpr std::int64_t kStep = 40'000'000;
+  static constexpr std::int64_t kAll = std::int64_t{1} << 24;  // of alpha: fine enough to fall to nothing
   struct State {
     std::int64_t rate = 0;
     std::int64_t target = 0;
-    std::int64_t alpha = 1'024;
+    std::int64_t alpha = kAll;
     Blocks next = 0;
     Blocks notify_from = 0;
     Blocks recover_at = 0;

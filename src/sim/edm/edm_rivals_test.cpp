@@ -55,6 +55,23 @@ TEST(EdmRivals, AReceiverAloneKeepsItsLinkFullWithTokens) {
   EXPECT_LT(took, 182'000 + 2 * kThrough + 10);
 }
 
+// A node's message to a port where much is lost has one turn of its node's, as the one beside it.
+TEST(EdmRivals, ALossGivesNoSecondPlaceAmongTheMessagesOfANode) {
+  std::vector<TraceRow> rows;
+  for (std::uint16_t node = 2; node <= 20; ++node) rows.push_back(write_row(60'000, 0, node, 0));
+  rows.push_back(write_row(4'000'000, 0, 1, 0));
+  rows.push_back(write_row(2'000'000, 60'000, 1, 30));
+  const RivalSettings settings{.rival = Rival::kDctcp,
+                               .nodes = 31,
+                               .packet_bytes = 1'440,
+                               .packet_framing_bytes = 98,
+                               .mark_blocks = 60'000,
+                               .buffer_blocks = 5'000};
+  const auto outcome = run_rival(hardware(), settings, rows);
+  EXPECT_GT(outcome.dropped, 0u);
+  EXPECT_LT(outcome.times.back().finished - 60'000, 600'000);  // of 267,000 alone
+}
+
 // Bytes are conserved, and nothing is faster than alone: the first is checked by each run itself.
 TEST(EdmRivals, KeepEveryByteUnderAnyLoad) {
   const EdmHardware h = hardware();

@@ -83,7 +83,7 @@ std::vector<SearchCase> simpler_cases(const SearchCase& one) {
   with([](CloverWorkload& w, SearchCase&) { w.system = w.system == "steering" ? "write_steering" : w.system; });
   with([](CloverWorkload& w, SearchCase&) { w.writes_percent = 100; });
   with([](CloverWorkload& w, SearchCase&) { w.client = "sluice"; });
-  with([](CloverWorkload& w, SearchCase&) { w.ack_timeout = 14; });
+  with([](CloverWorkload& w, SearchCase&) { w.ack_timeout = 7; });  // no longer than any that is drawn
   with([](CloverWorkload& w, SearchCase&) { w.cursor_lifetime = Duration::seconds(1); });
   with([](CloverWorkload&, SearchCase& c) {
     c.operations = std::max<std::uint64_t>(c.operations - c.operations / 8, 10);

@@ -30,6 +30,14 @@ TEST(Search, SeesAnOperationThatNeverEnds) {
   EXPECT_NE(run_case(connectx5(), cut).problem, "");
 }
 
+// Or a failure would be shrunk to another one.
+TEST(Search, WhatIsSimplerThanASoundCaseIsSound) {
+  for (const std::uint64_t seed : {10u, 13u}) {
+    for (const SearchCase& simpler : simpler_cases(draw_case(seed)))
+      EXPECT_EQ(run_case(connectx5(), simpler).problem, "") << to_string(simpler);
+  }
+}
+
 TEST(Search, ShrinksToWhatTheFailureNeeds) {
   SearchCase start = draw_case(3);
   start.workload.machines = 4;

@@ -454,7 +454,7 @@ class World {
     for (std::size_t i = 1; i < clients_.size(); ++i) all.merge(clients_[i]->runner().result());
     const std::uint64_t wrong = all.operations() - all.with_outcome(workload::Outcome::kOk);
     if (all.values_wrong != 0) result.problem = all.errors.front();
-    if (wrong != 0) result.problem = fmt::format("{} operations did not end well", wrong);
+    if (result.problem.empty() && wrong != 0) result.problem = fmt::format("{} operations did not end well", wrong);
     return result.problem.empty();
   }
   // Clients renew their leases now and then: between these there is time to rest.

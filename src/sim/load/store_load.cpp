@@ -562,7 +562,7 @@ class World {
     const workload::RunResult all = all_results();
     const std::uint64_t wrong = all.operations() - all.with_outcome(workload::Outcome::kOk);
     if (all.values_wrong != 0) result.problem = all.errors.front();
-    if (wrong != 0) result.problem = fmt::format("{} operations did not end well", wrong);
+    if (result.problem.empty() && wrong != 0) result.problem = fmt::format("{} operations did not end well", wrong);
     return result.problem.empty();
   }
   void come_to_rest(StoreLoadResult& result) {

@@ -76,8 +76,9 @@ void Cubic::on_loss() {
   window_ = reduce();
 }
 
-void Cubic::on_timeout() {
-  reduce();
+void Cubic::on_timeout(bool again) {
+  if (!again) reduce();
+  epoch_ = false;
   most_ = 0;  // the next epoch begins on its plateau
   window_ = mss_;
 }

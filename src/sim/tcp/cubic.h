@@ -24,7 +24,8 @@ class Cubic {
   // So many bytes were acknowledged, and the window was what held the sender back.
   void on_ack(Time now, std::uint64_t bytes, Duration round_trip);
   void on_loss();
-  void on_timeout();
+  // `again`: of what a time-out or a loss has cut the window for already. The threshold stays then (RFC 5681 §3.1).
+  void on_timeout(bool again = false);
 
  private:
   static constexpr std::uint64_t kOne = 1024;

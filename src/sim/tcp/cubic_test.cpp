@@ -70,6 +70,16 @@ TEST(Cubic, LeavesRoomToOthersWhenItHasLessThanTheLastTime) {
   EXPECT_NEAR(path.segments(), 595, 3);
 }
 
+TEST(Cubic, CutsItsThresholdOnceForWhatIsLostAgainAndAgain) {
+  Path path(100);
+  path.cubic.on_timeout();
+  path.cubic.on_timeout(true);
+  EXPECT_EQ(path.cubic.window(), kMss);
+  for (int i = 0; i < 6; ++i) path.round_trip();
+  EXPECT_EQ(path.cubic.window(), 64u * kMss);
+  EXPECT_TRUE(path.cubic.in_slow_start());
+}
+
 TEST(Cubic, BeginsAnewAfterATimeOut) {
   Path path(100);
   path.cubic.on_timeout();

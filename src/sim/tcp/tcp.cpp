@@ -159,7 +159,7 @@ void TcpSender::sample(Duration round_trip) {
 void TcpSender::on_deadline(Time now) {
   if (now < timeout_at_) return;
   ++counters_.timeouts;
-  cubic_.on_timeout();
+  cubic_.on_timeout(is_repairing());
   for (std::size_t i = 0; i < segments_.size(); ++i) mark_lost(i);
   repaired_to_ = next();
   hold_window_ = false;
