@@ -20,7 +20,8 @@ struct RingPart {
 // Whether `length` bytes at `local` of the channel lie in the ring, and those at `remote` in their region. `most`: bytes that the engine can move at once.
 inline Status judge_places(const Entry& entry, std::uint64_t local, std::uint64_t remote, const RingPart& ring,
                            std::span<const Region> regions, std::uint64_t most) {
-  if (entry.length == 0 || entry.length > ring.bytes || entry.length > most) return Status::kBadLength;
+  if (entry.length == 0 || entry.length > ring.bytes) return Status::kBadLength;
+  if (entry.length > most) return Status::kTooLong;
   if (local < ring.start || local - ring.start > ring.bytes - entry.length || local % kDataAlignment != 0) {
     return Status::kMalformed;
   }

@@ -19,6 +19,8 @@ std::string_view describe(Status status) {
     case Status::kUnknown: return "the memory node was lost during the write: it may have happened or not";
     case Status::kMalformed: return "the engine could not make sense of the request";
     case Status::kForgotten: return "complete, but too many others failed since to know how it ended; ask sooner";
+    case Status::kTooLong:
+      return "longer than this engine moves at once (the one in the switch: 1 MiB); split the transfer";
     case Status::kEngineAbsent: return "no engine serves this instance; start one with: sluice cowbird engine";
   }
   return "unknown status";

@@ -27,6 +27,7 @@ enum class Status : std::uint8_t {
   kMalformed = 19,    // the engine could not make sense of the request
   // The issuing side's answer to a question that comes late.
   kForgotten = 20,  // complete, but so many others have failed since that nobody remembers whether this one did
+  kTooLong = 21,    // an engine reports it: the ring has room for so much, the engine does not move it at once
   // Of the instance.
   kEngineAbsent = 32,  // no engine has shown itself for a while
 };

@@ -9,9 +9,11 @@
 #include <atomic>
 #include <cerrno>
 #include <cstdlib>
+#include <limits>
 #include <memory>
 #include <mutex>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -72,8 +74,11 @@ struct cowbird_channel {
   std::vector<std::unique_ptr<PollGroup>> groups;  // by id; null: destroyed
   std::uint64_t heartbeat = 0;
   std::int64_t heartbeat_at = 0;
-  unsigned in_vain = 0;  // calls that found nothing
-  bool absent = false;   // as of the last look: no engine is at work
+  std::vector<cb::Completion> untold;  // of what cowbird_is_complete() took, the last `entries`, by number
+  std::uint64_t told = 0;              // of them, by cowbird_collect()
+  std::uint64_t taken = 0;             // by cowbird_is_complete()
+  unsigned in_vain = 0;                // calls that found nothing
+  bool absent = false;                 // as of the last look: no engine is at work
 };
 
 struct cowbird_instance {
@@ -235,7 +240,9 @@ void cowbird_close(cowbird_t* instance) { delete instance; }
 
 int cowbird_region_add(cowbird_t* instance, const char* memory_node, uint64_t offset, uint64_t length, int flags) {
   if (instance->regions.size() >= cb::kMaxRegions) {
-    return refuse(COWBIRD_SYSTEM, fmt::format("an instance has at most {} regions", cb::kMaxRegions));
+    return refuse(
+        COWBIRD_SYSTEM,
+        fmt::format("an instance has at most {} regions and none is given back; open another one", cb::kMaxRegions));
   }
   const std::scoped_lock lock(instance->mutex);
   if (auto attached = instance->attach(); !attached) return refuse(COWBIRD_SYSTEM, attached.error().message);
@@ -300,6 +307,27 @@ int take(Source& source, cowbird_completion_t* responses, int max_ret) {
   return count;
 }
 
+// What is complete, for cowbird_collect() to tell of.
+void take_untold(cowbird_thread_t* thread) {
+  cb::Completion found[kChunk];
+  std::size_t n = 0;
+  do {
+    n = thread->channel.collect(found);
+    if (n != 0 && thread->untold.empty()) thread->untold.resize(thread->owner->layout.shape.entries);
+    for (std::size_t i = 0; i < n; ++i) thread->untold[thread->taken++ % thread->untold.size()] = found[i];
+  } while (n == kChunk);
+}
+
+int tell_untold(cowbird_thread_t* thread, cowbird_completion_t* responses, int max_ret) {
+  const std::uint64_t kept = thread->untold.size();
+  thread->told = std::max(thread->told, thread->taken - std::min(thread->taken, kept));
+  int count = 0;
+  for (; count < max_ret && thread->told != thread->taken; ++thread->told) {
+    count += give(std::span(&thread->untold[thread->told % kept], 1), responses + count);
+  }
+  return count;
+}
+
 // Nothing there: is an engine at work at all? Looks for a new one.
 void look_for_engine(cowbird_thread_t* thread, std::int64_t now) {
   if (const auto beat = thread->channel.heartbeat(); beat != thread->heartbeat || thread->heartbeat_at == 0) {
@@ -360,7 +388,7 @@ int cowbird_poll_wait(cowbird_thread_t* thread, int poll_id, cowbird_completion_
     const std::int64_t now = now_us();
     if (begun == 0) begun = now;
     look_for_engine(thread, now);
-    if (thread->absent && count == 0) return engine_absent(thread);
+    if (thread->absent) return count != 0 ? count : engine_absent(thread);
     if (group->size() == 0 || (timeout_us >= 0 && now - begun >= timeout_us)) return count;
     if (now - begun < kYieldUs) {
       sched_yield();
@@ -373,7 +401,8 @@ int cowbird_poll_wait(cowbird_thread_t* thread, int poll_id, cowbird_completion_
 }
 
 int cowbird_collect(cowbird_thread_t* thread, cowbird_completion_t* responses, int max_ret) {
-  const int count = take(thread->channel, responses, max_ret);
+  int count = thread->told == thread->taken ? 0 : tell_untold(thread, responses, max_ret);
+  count += take(thread->channel, responses + count, max_ret - count);
   if (count == 0) found_nothing(thread);
   return count;
 }
@@ -381,7 +410,7 @@ int cowbird_collect(cowbird_thread_t* thread, cowbird_completion_t* responses, i
 int cowbird_is_complete(cowbird_thread_t* thread, int64_t request) {
   const cb::RequestId id(request);
   if (!thread->channel.is_issued(id)) return COWBIRD_NO_SUCH_REQUEST;
-  thread->channel.advance();
+  take_untold(thread);
   if (!thread->channel.is_complete(id)) {
     found_nothing(thread);
     return 0;
@@ -392,7 +421,9 @@ int cowbird_is_complete(cowbird_thread_t* thread, int64_t request) {
 
 const char* cowbird_strerror(int error) {
   if (error == COWBIRD_SYSTEM) return "set-up failed; cowbird_last_error() says why";
-  const auto text = cb::describe(static_cast<Status>(error < 0 ? -error : error));
+  if (error > 0) error = 0;  // a request, or how many are complete
+  constexpr int kLeast = -std::numeric_limits<std::underlying_type_t<Status>>::max();
+  const auto text = cb::describe(static_cast<Status>(-std::max(error, kLeast)));
   return text.data();  // a literal
 }
 

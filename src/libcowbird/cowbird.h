@@ -8,8 +8,8 @@
 // Errors:    negative numbers, each with a sentence: cowbird_strerror(). cowbird_last_error() says more about the last failed call of
 //            cowbird_open, cowbird_region_add or cowbird_poll_wait in this thread.
 // Threads:   a cowbird_thread belongs to one thread at a time. Regions are added before the threads issue.
-// Limits:    64 regions; a request is at most as long as its data ring; options->entries requests under way a thread; 4 GiB of rings and
-//            1,048,576 entries in all.
+// Limits:    64 regions, of which none is given back; a request is at most as long as its data ring, and for the engine in the switch 1 MiB;
+//            options->entries requests under way a thread, at most 65,536; 4 GiB of rings and 1,048,576 entries in all.
 // Source:    Cowbird (SIGCOMM 2023), Table 2.
 #pragma once
 
@@ -30,7 +30,7 @@ typedef struct {
   const char*
       engine; /* path of the engine's socket; NULL: cowbird.sock in SLUICE_DIR, or in the rack's usual directory */
   uint32_t threads;        /* issuing threads, 1 to 256 [1] */
-  uint32_t entries;        /* requests under way a thread, a power of two [1024] */
+  uint32_t entries;        /* requests under way a thread, a power of two up to 65,536 [1024] */
   uint32_t request_bytes;  /* data ring for writes, a multiple of 64 [256 KiB] */
   uint32_t response_bytes; /* data ring for reads, a multiple of 64 [256 KiB] */
 } cowbird_options_t;
@@ -50,6 +50,7 @@ enum {
   COWBIRD_UNKNOWN = -18,
   COWBIRD_MALFORMED = -19,
   COWBIRD_FORGOTTEN = -20,
+  COWBIRD_TOO_LONG = -21,
   COWBIRD_ENGINE_ABSENT = -32,
   COWBIRD_SYSTEM = -33 /* cowbird_last_error() says what */
 };
@@ -86,18 +87,21 @@ COWBIRD_API int cowbird_poll_destroy(cowbird_thread_t* thread, int poll_id);
 COWBIRD_API int cowbird_poll_add(cowbird_thread_t* thread, int poll_id, int64_t request);
 COWBIRD_API int cowbird_poll_remove(cowbird_thread_t* thread, int poll_id, int64_t request);
 /* Waits until `max_ret` requests of the group are complete or `timeout_us` has passed (negative: for ever), or nothing is left in the
-   group. How many there are in `responses` (0 when max_ret is 0 or less); or COWBIRD_ENGINE_ABSENT, when there is none because no engine
-   has been at work for a second. Like the two calls below it looks for a new engine when it finds nothing, and does not wait for one. */
+   group, or no engine has been at work for a second. How many there are in `responses` (0 when max_ret is 0 or less); or
+   COWBIRD_ENGINE_ABSENT, when there is none for want of an engine. Like the two calls below it looks for a new engine when it finds
+   nothing, and does not wait for one. */
 COWBIRD_API int cowbird_poll_wait(cowbird_thread_t* thread, int poll_id, cowbird_completion_t* responses, int max_ret,
                                   int64_t timeout_us);
 
-/* Without groups: whatever has completed since the last call, at most max_ret, without waiting. Do not mix with groups in one thread. */
+/* Without groups: whatever has completed since the last call, at most max_ret, without waiting. Of what cowbird_is_complete has found
+   complete since then, the last options->entries are among it. Do not mix with groups in one thread. */
 COWBIRD_API int cowbird_collect(cowbird_thread_t* thread, cowbird_completion_t* responses, int max_ret);
 /* select-like: 0 when the request is not complete, 1 when it has been done; negative why it failed, or when there is no such request.
    COWBIRD_FORGOTTEN: too many others have failed since to say which. Failures that follow each other for one reason count as one, and
    1,024 are remembered. */
 COWBIRD_API int cowbird_is_complete(cowbird_thread_t* thread, int64_t request);
 
+/* Of a negative number. What is positive, or 0, is "done". */
 COWBIRD_API const char* cowbird_strerror(int error);
 COWBIRD_API const char* cowbird_last_error(void);
 

@@ -33,7 +33,8 @@ def load(path):
             ("region_add", ctypes.c_int, [p, ctypes.c_char_p, u64, u64, ctypes.c_int]), ("async_read", i64, [p, u16, u64, p, u32]),
             ("async_write", i64, [p, u16, p, u64, u32]), ("poll_create", ctypes.c_int, [p]),
             ("poll_add", ctypes.c_int, [p, ctypes.c_int, i64]), ("poll_wait", ctypes.c_int, [p, ctypes.c_int, p, ctypes.c_int, i64]),
-            ("collect", ctypes.c_int, [p, p, ctypes.c_int]), ("is_complete", ctypes.c_int, [p, i64])]:
+            ("collect", ctypes.c_int, [p, p, ctypes.c_int]), ("is_complete", ctypes.c_int, [p, i64]),
+            ("strerror", ctypes.c_char_p, [ctypes.c_int])]:
         function = getattr(library, "cowbird_" + name)
         function.restype, function.argtypes = result, arguments
         setattr(library, name, function)
@@ -193,6 +194,18 @@ class Library(unittest.TestCase):
         self.assertEqual((count, self.done[0].request), (1, request))
         self.assertLess(took, 1.5)
 
+    def test_what_is_complete_is_told_of_when_the_engine_is_absent(self):
+        engine = self.engine()
+        _, thread, group = self.open()
+        first, _ = self.read(thread, group), self.read(thread, group)
+        engine.publish(1, 0)
+        engine.kill()
+        self.wait(thread, group, 0, 0)
+        count, took = self.wait(thread, group, 10_000_000, 2)
+        self.assertEqual((count, self.done[0].request), (1, first))
+        self.assertLess(took, 5)
+        self.assertEqual(self.wait(thread, group, -1, 2)[0], ENGINE_ABSENT)
+
     def test_an_engine_that_does_not_answer_keeps_nobody_waiting(self):
         engine = self.engine()
         _, thread, group = self.open()
@@ -218,6 +231,40 @@ class Library(unittest.TestCase):
         self.assertEqual(COWBIRD.is_complete(thread, good), 1)
         self.assertEqual(self.wait(thread, group, 0)[0], 2)
         self.assertEqual([c.status for c in self.done[:2]], [UNREACHABLE, OK])
+
+    def test_collect_tells_of_what_is_complete_whoever_asked_for_it(self):
+        engine = self.engine()
+        _, thread, _ = self.open(entries=4)
+        requests = [self.read(thread), self.read(thread)]
+        engine.publish(2, 0)
+        self.assertEqual(COWBIRD.is_complete(thread, requests[0]), 1)
+        requests.append(self.read(thread))
+        engine.publish(3, 0)
+        self.assertEqual(COWBIRD.collect(thread, self.done, 1), 1)
+        self.assertEqual(self.done[0].request, requests[0])
+        self.assertEqual(COWBIRD.collect(thread, self.done, 8), 2)
+        self.assertEqual([c.request for c in self.done[:2]], requests[1:])
+        self.assertEqual(COWBIRD.collect(thread, self.done, 8), 0)
+        # Who never collects is owed no more than the last ones.
+        for i in range(4, 14):
+            request = self.read(thread)
+            engine.publish(i, 0, [(request, -UNREACHABLE)] if i == 13 else ())
+            self.assertEqual(COWBIRD.is_complete(thread, request), UNREACHABLE if i == 13 else 1)
+        self.assertEqual(COWBIRD.collect(thread, self.done, 8), 4)
+        self.assertEqual([c.status for c in self.done[:4]], [OK, OK, OK, UNREACHABLE])
+
+    def test_every_number_has_a_sentence_of_its_own(self):
+        for number, sentence in [(0, b"done"), (1, b"done"), (7, b"done"), (-1, b"no region"), (-21, b"1 MiB"), (-33, b"last_error"),
+                                 (-256, b"unknown"), (-257, b"unknown"), (-2**31, b"unknown"), (2**31 - 1, b"done")]:
+            self.assertIn(sentence, COWBIRD.strerror(number), number)
+
+    def test_says_what_to_do_without_a_region_left(self):
+        self.engine()
+        instance, _, _ = self.open()
+        for i in range(1, 64):
+            self.assertEqual(COWBIRD.region_add(instance, b"memory1", 0, 4096, 0), i)
+        self.assertEqual(COWBIRD.region_add(instance, b"memory1", 0, 4096, 0), SYSTEM)
+        self.assertIn(b"none is given back; open another one", COWBIRD.last_error())
 
     def test_a_request_as_long_as_its_ring_is_taken_when_the_ring_is_empty(self):
         engine = self.engine()
