@@ -101,6 +101,7 @@ class SwitchChannel {
   struct StreamId {
     Stream stream = Stream::kControl;
     std::uint32_t connection = 0;  // a place in connections()
+    friend bool operator==(const StreamId&, const StreamId&) = default;
   };
 
   SwitchChannel(Time now, const ChannelConfig& config, const SwitchEngineConfig& engine);

@@ -76,17 +76,20 @@ void SwitchEngine::map(Entry& entry, const Key& key, SwitchChannel::StreamId str
   entry.keys.push_back(key);
 }
 
-void SwitchEngine::forget(Entry& entry, const Key& key) {
-  std::erase(entry.keys, key);
+void SwitchEngine::forget(Entry& entry, const Key& key, SwitchChannel::StreamId stream) {
   const auto place = places_.find(key);
-  if (place != places_.end() && place->second.channel == entry.channel.get()) places_.erase(place);
+  if (place == places_.end() || place->second.channel != entry.channel.get() || place->second.stream != stream) return;
+  std::erase(entry.keys, key);
+  places_.erase(place);
 }
 
 void SwitchEngine::forget_connection(Entry& entry, std::uint32_t to_node) {
+  std::uint32_t place = 0;
   for (const auto& [node, open, ends] : entry.channel->connections()) {
+    const std::uint32_t connection = place++;
     if (node != to_node || ends == nullptr) continue;
-    forget(entry, {ends->host.gid, ends->host.qpn});
-    forget(entry, {ends->pool.gid, ends->pool.qpn});
+    forget(entry, {ends->host.gid, ends->host.qpn}, {SwitchChannel::Stream::kToPool, connection});
+    forget(entry, {ends->pool.gid, ends->pool.qpn}, {SwitchChannel::Stream::kToHost, connection});
   }
 }
 

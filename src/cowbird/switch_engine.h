@@ -80,7 +80,8 @@ class SwitchEngine {
 
   Entry* find(ChannelId id);
   void map(Entry& entry, const Key& key, SwitchChannel::StreamId stream);
-  void forget(Entry& entry, const Key& key);
+  // Unless the key stands for another stream by now.
+  void forget(Entry& entry, const Key& key, SwitchChannel::StreamId stream);
   // The keys of its queue pairs, which may be another channel's from now on.
   void forget_connection(Entry& entry, std::uint32_t to_node);
 

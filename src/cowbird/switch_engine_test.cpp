@@ -556,6 +556,17 @@ TEST_F(SwitchEngineTest, DisconnectedQueuePairsMayBeAnotherChannels) {
   EXPECT_TRUE(give(answer(pool, host, Opcode::kRcAcknowledge, Psn(1), {}))) << "still the engine's";
 }
 
+TEST_F(SwitchEngineTest, ADisconnectedQueuePairMayServeAnotherNodeOfItsChannel) {
+  ASSERT_TRUE(engine.disconnect(now, id, 7));
+  const ConnectionEnd elsewhere = end_of(3, 0x444, 1);
+  ASSERT_TRUE(engine.connect(now, id, {.node = 8, .host = host, .pool = elsewhere, .mtu = kMtu}));
+  EXPECT_TRUE(
+      engine.connect(now, id, {.node = 7, .host = end_of(1, 0x223, 1), .pool = end_of(2, 0x334, 1), .mtu = kMtu}));
+  EXPECT_TRUE(give(answer(elsewhere, host, Opcode::kRcAcknowledge, Psn(1), {}))) << "still the engine's";
+  ASSERT_TRUE(engine.disconnect(now, id, 8));
+  EXPECT_FALSE(give(answer(elsewhere, host, Opcode::kRcAcknowledge, Psn(1), {})));
+}
+
 TEST_F(SwitchEngineTest, WhatTheLastEngineLoggedAsFailedStaysSo) {
   Bytes attachment(400);
   std::uint8_t* const log = attachment.data() + ChannelLayout::kErrorLog - ChannelLayout::kProgress;
