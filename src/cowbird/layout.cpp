@@ -51,7 +51,7 @@ Result<void> InstanceLayout::check() const {
   }
   if (!std::has_single_bit(shape.entries) || shape.entries < 2 || shape.entries > kLongestRing) {
     return fail(fmt::format("cowbird: a metadata ring of {} entries; a power of two from 2 to {} is allowed",
-                            shape.entries, kMostInstanceEntries));
+                            shape.entries, kLongestRing));
   }
   if (auto good = check_ring("request data", shape.request_bytes); !good) return good;
   if (auto good = check_ring("response data", shape.response_bytes); !good) return good;
