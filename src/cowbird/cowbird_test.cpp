@@ -8,6 +8,8 @@
 #include "base/rng.h"
 #include "cowbird/channel.h"
 #include "cowbird/engine.h"
+#include "cowbird/error_log.h"
+#include "cowbird/exports.h"
 #include "cowbird/poll_group.h"
 #include "cowbird/random_driver.h"
 #include "remote/local.h"
@@ -798,12 +800,153 @@ TEST(Cowbird, ARegionThatWasRefusedIsNotAskedForAgain) {
   EXPECT_EQ(process.engines[0]->counters().refused, 1u);
 }
 
+TEST(Cowbird, ARegionThatIsNotExportedIsNotAskedForHoweverOftenTheRegionsChange) {
+  Exports exports;
+  World w({.mode = LocalMode::kImmediate}, {}, 1, {.exports = &exports});
+  const Region good = w.regions[0];
+  exports.set({good});
+  Region wrong = good;
+  wrong.key = good.key + 1;
+  w.add_region(wrong);
+  Channel channel(w.bytes().subspan(w.layout.channel_at(0)), w.layout.channel(), w.regions);
+  const Engine& engine = *w.start_engine().engines[0];
+  const auto read = [&](std::uint16_t region) {
+    std::uint8_t bytes[8];
+    EXPECT_GT(channel.async_read(region, 0, bytes, 8), 0);
+    Completion done[2];
+    EXPECT_TRUE(w.run_until([&] { return channel.collect(done) == 1; }));
+    return done[0].status;
+  };
+  for (std::uint64_t generation = 3; generation < 6; ++generation) {
+    channel.set_regions_generation(generation);
+    EXPECT_EQ(read(1), Status::kDenied);
+    EXPECT_EQ(read(0), Status::kOk);
+  }
+  EXPECT_EQ(engine.counters().refused, 0u);
+  // What the node refuses all the same is asked for once, until its exports change.
+  exports.set({good, wrong});
+  for (std::uint64_t generation = 6; generation < 9; ++generation) {
+    EXPECT_EQ(read(1), Status::kDenied);
+    channel.set_regions_generation(generation);
+  }
+  EXPECT_EQ(engine.counters().refused, 1u);
+  exports.set({wrong, good});
+  EXPECT_EQ(read(1), Status::kDenied);
+  EXPECT_EQ(engine.counters().refused, 2u);
+  EXPECT_EQ(read(0), Status::kOk);
+}
+
+TEST(Cowbird, ExportsDenyWhatIsNotAllInsideOneOfThem) {
+  const Region whole{.node = 1, .key = 7, .base = 4096, .length = 1024};
+  const auto part = [](std::uint32_t node, std::uint32_t key, std::uint64_t base, std::uint64_t length) {
+    return Region{.node = node, .key = key, .base = base, .length = length};
+  };
+  Exports exports;
+  EXPECT_FALSE(exports.denies(part(1, 8, 0, 1))) << "nothing is known";
+  exports.set({whole, part(1, 9, 0, 64)});
+  EXPECT_FALSE(exports.denies(whole));
+  EXPECT_FALSE(exports.denies(part(1, 9, 8, 56)));
+  EXPECT_FALSE(exports.denies(part(2, 7, 0, 1))) << "another node, of which nothing is known";
+  EXPECT_TRUE(exports.denies(part(1, 8, 4096, 1)));
+  EXPECT_TRUE(exports.denies(part(1, 7, 4095, 2)));
+  EXPECT_TRUE(exports.denies(part(1, 7, 4096, 1025)));
+  EXPECT_TRUE(exports.denies(part(1, 7, 5119, 2)));
+  EXPECT_TRUE(exports.denies(part(1, 7, ~std::uint64_t{0}, 2)));
+  const auto before = exports.generation();
+  exports.set({whole, part(1, 9, 0, 64)});
+  EXPECT_EQ(exports.generation(), before) << "the same";
+  exports.refused({NodeId(2), remote::RegionKey(7), 0});
+  EXPECT_FALSE(exports.denies(part(2, 7, 0, 1)));
+  EXPECT_EQ(exports.generation(), before);
+  exports.refused({NodeId(1), remote::RegionKey(7), 4096});
+  EXPECT_TRUE(exports.denies(whole));
+  EXPECT_NE(exports.generation(), before);
+}
+
+// All is beside the engine, so that nothing waits: what one resumption does is what the engine takes upon itself.
+TEST(Cowbird, ABurstOfWritesLeavesRoomForOthersInBetween) {
+  constexpr std::uint32_t kWrites = 65536;
+  const InstanceLayout layout{.shape = {.entries = kWrites, .request_bytes = 1 << 20, .response_bytes = 1024}};
+  std::vector<std::uint64_t> block(layout.bytes() / 8);
+  std::vector<std::uint64_t> pool(kWrites);
+  const MutableBytes bytes(reinterpret_cast<std::uint8_t*>(block.data()), layout.bytes());
+  const std::vector<Region> regions{{.node = 1, .key = 1, .base = 0, .length = pool.size() * 8}};
+  regions[0].write(bytes.data() + InstanceLayout::kRegions);
+  Channel channel(bytes.subspan(layout.channel_at(0)), layout.channel(), regions);
+  for (std::uint64_t i = 0; i < kWrites; ++i) {
+    const std::uint64_t value = i + 1;
+    ASSERT_GT(channel.async_write(0, &value, 8 * i, 8), 0);
+  }
+  remote::Scheduler scheduler;
+  remote::MappedMemory compute(scheduler);
+  remote::MappedMemory memory(scheduler);
+  const RemoteAddress at{NodeId(0), remote::RegionKey(1), 0};
+  compute.add(at, bytes);
+  memory.add({NodeId(1), remote::RegionKey(1), 0},
+             MutableBytes(reinterpret_cast<std::uint8_t*>(pool.data()), pool.size() * 8));
+  Engine engine(scheduler, compute, at, layout, 0, memory, {});
+  scheduler.spawn(engine.run());
+  Time now;
+  std::uint64_t before = 0;
+  std::uint64_t most = 0;
+  for (std::uint64_t taken = 0; taken < kWrites;) {
+    now = now + Duration::nanoseconds(100);
+    scheduler.run(now, 1);
+    most = std::max(most, engine.counters().writes - std::exchange(before, engine.counters().writes));
+    Completion out[64];
+    taken += channel.collect(out);
+  }
+  EXPECT_LE(most, Engine::kMostAtOnce);
+  for (std::uint64_t i = 0; i < kWrites; ++i) ASSERT_EQ(pool[i], i + 1);
+  engine.stop();
+  while (scheduler.live() != 0) scheduler.run(now = now + Duration::milliseconds(1));
+}
+
+// An engine dies after it has logged a failure and before it has published it, and so does the next one, after others have failed.
+TEST(Cowbird, AFailureThatTheApplicationHasSeenOutlivesTwoEngines) {
+  const auto entry = [](RwType type, std::uint64_t sequence) {
+    return Entry{.type = type, .region = 1, .length = 8, .sequence = sequence};
+  };
+  const auto succeed = [](ErrorLog& last, ErrorLog& next, const std::uint64_t(&published)[2]) {
+    std::ranges::copy(last.bytes(), next.bytes().begin());
+    next.adopt(published);
+  };
+  for (const std::uint64_t logged : {std::uint64_t{1}, std::uint64_t{5}, std::uint64_t{kErrors - 1}}) {
+    std::uint64_t published[2] = {};
+    ErrorLog first, second, third;
+    first.adopt(published);
+    for (std::uint64_t i = 0; i < logged; ++i) {
+      ASSERT_TRUE(first.add(entry(RwType::kWrite, 2 + i), Status::kUnreachable, published));
+    }
+    succeed(first, second, published);
+    second.set_taken(second.logged());  // and the write before them is on its way once more
+    for (std::uint64_t i = 1; i <= 3 * kErrors; ++i) {
+      ASSERT_TRUE(second.has_room_for(entry(RwType::kRead, i), published));
+      ASSERT_TRUE(second.add(entry(RwType::kRead, i), Status::kUnreachable, published)) << i;
+      published[0] = i;
+      second.set_taken(second.logged());
+    }
+    succeed(second, third, published);
+    for (std::uint64_t i = 0; i < logged; ++i) {
+      EXPECT_EQ(third.adopted(entry(RwType::kWrite, 2 + i)), Status::kUnreachable) << i << " of " << logged;
+    }
+    EXPECT_EQ(third.adopted(entry(RwType::kRead, published[0])), Status::kOk) << "published";
+    // That write fails: the others keep their places until they are published, and none waits for ever.
+    for (std::uint64_t i = 1; i <= logged + 1; ++i) {
+      third.set_taken(third.logged());
+      ASSERT_TRUE(third.add(entry(RwType::kWrite, i), Status::kUnreachable, published)) << i;
+      published[1] = i;
+    }
+  }
+}
+
 TEST(Cowbird, LayoutRefusesShapesThatCannotBe) {
   const auto check = [](Shape shape, std::uint32_t channels) {
     return InstanceLayout{.shape = shape, .channels = channels}.check();
   };
   EXPECT_TRUE(check({}, 1));
   EXPECT_FALSE(check({.entries = 3}, 1));
+  EXPECT_THAT(check({.entries = 131072}, 1).error().message, testing::HasSubstr("from 2 to 65536 is allowed"));
   EXPECT_FALSE(check({.entries = 1024, .request_bytes = 100}, 1));
   EXPECT_FALSE(check({.entries = 1024, .request_bytes = 1024, .response_bytes = 0}, 1));
   EXPECT_FALSE(check({}, 0));

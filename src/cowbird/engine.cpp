@@ -126,7 +126,11 @@ Task<bool> Engine::read_regions(std::uint64_t generation) {
   const auto status = co_await compute_.read(block_ + InstanceLayout::kRegions, table);
   if (status != remote::Status::kOk) co_return false;
   regions_.clear();
-  for (std::size_t i = 0; i < kMaxRegions; ++i) regions_.push_back(Region::parse(table.data() + i * kRegionBytes));
+  exports_generation_ = exports_generation();
+  for (std::size_t i = 0; i < kMaxRegions; ++i) {
+    Region& region = regions_.emplace_back(Region::parse(table.data() + i * kRegionBytes));
+    region.denied = config_.exports != nullptr && config_.exports->denies(region);
+  }
   find_near();
   regions_generation_ = generation;
   regions_known_ = true;
@@ -163,7 +167,7 @@ Task<void> Engine::probe() {
     const auto tail = load_le<std::uint64_t>(line + IssuerLine::kTail);
     const auto generation = load_le<std::uint64_t>(line + IssuerLine::kRegionsGeneration);
     errors_.set_taken(load_le<std::uint64_t>(line + IssuerLine::kErrorsTaken));
-    if (!regions_known_ || generation != regions_generation_) {
+    if (!regions_known_ || generation != regions_generation_ || exports_generation() != exports_generation_) {
       const bool known = co_await read_regions(generation);
       if (!known) continue;
     }
@@ -201,6 +205,7 @@ Task<void> Engine::fetch(std::uint64_t tail) {
     if (!near_is_known()) find_near();
     broken_ = !accept(into);
     if (near_ == nullptr || asked_ == dispatched_) ask_for_next_slice();
+    if (fetched_ != tail) co_await scheduler_.yield();
   }
 }
 
@@ -233,14 +238,15 @@ bool Engine::accept(ByteView entries) {
 // One directly after the other and nothing between: a prefetch that misses keeps its place in the processor's window until the line has come, so that as many
 // are under way as stand there together. On pages of 4 KiB, whose translations are missed too, that is worth as much as all the rest of the engine takes.
 void Engine::ask_for_next_slice() {
+  const std::uint64_t end = std::min(fetched_, retired_ + kMostAtOnce);
   if (near_ == nullptr) {
-    asked_ = fetched_;
+    asked_ = end;
     return;
   }
   const std::size_t most = std::min<std::size_t>(kMostCopied, config_.batch_size);
   std::size_t reads = 0;
   std::size_t bytes = 0;
-  for (; asked_ != fetched_ && reads < most && bytes < kMostCopiedBytes; ++asked_) {
+  for (; asked_ != end && reads < most && bytes < kMostCopiedBytes; ++asked_) {
     const Request& r = request(asked_);
     if (r.near == nullptr) continue;
     remote::prefetch_bytes(r.near, std::min<std::size_t>(r.entry.length, kMostCopiedBytes));
@@ -291,8 +297,8 @@ bool Engine::held(const Request& r) {
 }
 
 bool Engine::dispatch_new() {
-  const bool any = dispatched_ != fetched_;
   const std::uint64_t end = asked_;
+  const bool any = dispatched_ != end;
   ask_for_next_slice();
   for (; dispatched_ != end; ++dispatched_) {
     Request& r = request(dispatched_);
@@ -312,39 +318,45 @@ bool Engine::dispatch_new() {
       submit_move(dispatched_);
     }
   }
-  return any;
+  return any || asked_ != dispatched_;
+}
+
+template <class Writes>
+bool Engine::waits_for_one_of(const Writes& writes, std::uint64_t index) const {
+  const Entry& one = request(index).entry;
+  for (const std::uint64_t earlier : writes) {
+    if (earlier >= index) break;
+    const Request& write = request(earlier);
+    if (write.state < State::kDone && overlap(target(write.entry), write.entry.length, target(one), one.length))
+      return true;
+  }
+  return false;
 }
 
 // A read may not overtake an earlier write that it overlaps. On an ordered pool the write need only be on its way.
-bool Engine::read_must_wait(std::uint64_t index) const {
-  const Entry& read = request(index).entry;
-  const auto blocks = [&](std::uint64_t earlier) {
-    const Request& write = request(earlier);
-    return earlier < index && write.state < State::kDone &&
-           overlap(target(write.entry), write.entry.length, target(read), read.length);
-  };
-  if (pool_ordered_) return std::any_of(writes_.begin(), writes_.end(), blocks);
-  return std::any_of(unpublished_.begin(), unpublished_.end(), blocks);
-}
+bool Engine::read_must_wait(std::uint64_t index) const { return overlaps_earlier_write(index); }
 
 bool Engine::write_must_wait(std::uint64_t index) const {
+  return overlaps_earlier_read(index) || overlaps_earlier_write(index);
+}
+
+bool Engine::overlaps_earlier_write(std::uint64_t index) const {
+  return pool_ordered_ ? waits_for_one_of(writes_, index) : waits_for_one_of(unpublished_, index);
+}
+
+// One that is not published yet.
+bool Engine::overlaps_earlier_read(std::uint64_t index) const {
+  if (sequence_[0] <= reads_confirmed_) return false;
   const Entry& write = request(index).entry;
-  const auto overlaps = [&](const Entry& other) {
-    return overlap(target(other), other.length, target(write), write.length);
-  };
   // A request whose place another one has taken was seen by the application: it is published.
   const std::uint64_t kept = fetched_ - std::min<std::uint64_t>(fetched_, layout_.shape.entries);
   for (std::uint64_t earlier = std::max(confirmed_, kept); earlier < index; ++earlier) {
     const Entry& read = request(earlier).entry;
     if (is_write(read) || read.sequence <= reads_confirmed_) continue;
     if (read.region >= regions_.size()) continue;  // refused, whoever looks at it
-    if (overlaps(read)) return true;
+    if (overlap(target(read), read.length, target(write), write.length)) return true;
   }
-  const auto earlier_write = [&](std::uint64_t earlier) {
-    return earlier < index && request(earlier).state < State::kDone && overlaps(request(earlier).entry);
-  };
-  if (pool_ordered_) return std::any_of(writes_.begin(), writes_.end(), earlier_write);
-  return std::any_of(unpublished_.begin(), unpublished_.end(), earlier_write);
+  return false;
 }
 
 bool Engine::dispatch_writes() {
@@ -412,10 +424,11 @@ void Engine::on_complete(Operation& operation) {
   auto& move = *static_cast<Move*>(operation.context);
   Engine& engine = *move.engine;
   move.next_free = std::exchange(engine.free_moves_, &move);
-  engine.completed(move.index, operation.status);
+  engine.completed(move.index, operation);
 }
 
-void Engine::completed(std::uint64_t index, remote::Status status) {
+void Engine::completed(std::uint64_t index, const Operation& operation) {
+  const remote::Status status = operation.status;
   Request& r = request(index);
   --in_flight_;
   const bool fetching = r.state == State::kFetching;
@@ -434,12 +447,18 @@ void Engine::completed(std::uint64_t index, remote::Status status) {
     }
   } else if (is_final(status) && !fetching) {
     ++counters_.refused;
-    if (status == remote::Status::kAccessDenied) regions_[r.entry.region].denied = true;
+    if (status == remote::Status::kAccessDenied) deny(r, operation.remote);
     finish(r, r.status == Status::kOk ? Status::kDenied : r.status);
   } else {
     try_again(index, status);
   }
   signal();
+}
+
+void Engine::deny(const Request& r, const RemoteAddress& place) {
+  Region& region = regions_[r.entry.region];  // which may be another one by now
+  if (start_of(region).node == place.node && start_of(region).key == place.key) region.denied = true;
+  if (config_.exports != nullptr) config_.exports->refused(place);
 }
 
 void Engine::try_again(std::uint64_t index, remote::Status why) {

@@ -8,10 +8,12 @@
 // Batches:    what is complete when the last publication has ended goes into one: response data in as few WRITEs as the ring
 //             allows, then one WRITE of the progress line. Nothing ever waits for a batch to fill. One publication at a time is under way; reads
 //             are moved meanwhile.
+// Limits:     kMostAtOnce requests are looked at at once, whatever the ring holds: what must wait for what costs the product of two of them.
 // Probes:     every `probe_least` while there is something to do and for `awake` after it, then ever rarer, down to every `probe_most`.
 // Near:       what of the pool is memory of the engine's own process (remote/mapped.h) is read and written on the spot, a slice of the new entries at
 //             a time: while one is copied, the next is on its way from memory, and what has been copied leaves.
-// Denied:     a region that its memory node has refused once is not asked for again until the application changes its regions.
+// Denied:     a region that contradicts what its memory node exports is not asked for (exports.h), nor is one that the node has refused, until the
+//             application changes its regions, or with exports known until those change.
 // Errors:     of a memory node: its requests are tried again until it has been out of reach for `patience`, then reported to the issuer, and
 //             later ones at once; those to other nodes go on. Of the compute node: tried again for ever.
 // Trust:      the block's bytes are checked: entries may point nowhere but into their channel and region.
@@ -27,6 +29,7 @@
 #include <vector>
 
 #include "cowbird/error_log.h"
+#include "cowbird/exports.h"
 #include "cowbird/layout.h"
 #include "cowbird/request_id.h"
 #include "cowbird/status.h"
@@ -45,6 +48,7 @@ struct EngineConfig {
   // An operation of a lost connection may still take effect for so long. Nothing is repeated sooner: a late WRITE would undo a newer one.
   Duration max_flight = Duration::milliseconds(100);
   Duration patience = Duration::seconds(5);  // with a memory node that cannot be reached, from the first that failed on
+  Exports* exports = nullptr;                // of the pool; null: nothing is known. Outlives the engine
 };
 
 struct EngineCounters {
@@ -62,6 +66,8 @@ struct EngineCounters {
 
 class Engine {
  public:
+  static constexpr std::uint64_t kMostAtOnce = 1024;
+
   // Channel `channel` of the instance that lies at `block` in `compute`. The pool's nodes are those that the region table names.
   Engine(remote::Scheduler& scheduler, remote::RemoteMemory& compute, remote::RemoteAddress block,
          const InstanceLayout& layout, std::uint32_t channel, remote::RemoteMemory& pool, const EngineConfig& config);
@@ -120,6 +126,9 @@ class Engine {
   remote::Task<void> probe();
   remote::Task<bool> read_block(std::size_t offset, MutableBytes into);
   remote::Task<bool> read_regions(std::uint64_t generation);
+  std::uint64_t exports_generation() const { return config_.exports == nullptr ? 0 : config_.exports->generation(); }
+  // Its memory node has refused what was asked for there.
+  void deny(const Request& r, const remote::RemoteAddress& place);
   void find_near();
   bool near_is_known() const { return near_ == nullptr || near_->generation() == near_generation_; }
   remote::Task<void> fetch(std::uint64_t tail);
@@ -144,8 +153,13 @@ class Engine {
   // Moves what of a queue need not wait, in order. True: something.
   template <class MustWait>
   bool submit_unless(std::vector<std::uint64_t>& queue, MustWait must_wait);
+  // Whether one of `writes`, by index, is earlier than the request, not done, and overlaps it.
+  template <class Writes>
+  bool waits_for_one_of(const Writes& writes, std::uint64_t index) const;
   bool read_must_wait(std::uint64_t index) const;
   bool write_must_wait(std::uint64_t index) const;
+  bool overlaps_earlier_write(std::uint64_t index) const;
+  bool overlaps_earlier_read(std::uint64_t index) const;
   // REQUIRES: near_is_known().
   const std::uint8_t* near_bytes(const Request& r) const {
     const bool read = r.entry.type == RwType::kRead && r.state == State::kNew;
@@ -159,7 +173,7 @@ class Engine {
   void submit(std::uint64_t index, remote::RemoteMemory& memory, State state, remote::OpKind kind,
               const remote::RemoteAddress& place);
   static void on_complete(remote::Operation& operation);
-  void completed(std::uint64_t index, remote::Status status);
+  void completed(std::uint64_t index, const remote::Operation& operation);
   void try_again(std::uint64_t index, remote::Status why);
   remote::Task<void> fetch_again(std::uint64_t index);
   void finish(Request& r, Status status) {
@@ -171,7 +185,8 @@ class Engine {
 
   bool has_finished();
   bool ready_to_publish(const Request& request) const {
-    return request.state == State::kDone && (request.status == Status::kOk || errors_.has_room_for(request.entry));
+    return request.state == State::kDone &&
+           (request.status == Status::kOk || errors_.has_room_for(request.entry, published_));
   }
   // To the first read that is in no publication yet; its index, or fetched_.
   std::uint64_t next_read() {
@@ -185,7 +200,8 @@ class Engine {
   remote::Task<void> publish();
   bool take_finished();
   bool take(const Request& r) {
-    if (r.state != State::kDone || (r.status != Status::kOk && !errors_.add(r.entry, r.status))) return false;
+    if (r.state != State::kDone || (r.status != Status::kOk && !errors_.add(r.entry, r.status, published_)))
+      return false;
     published_[r.entry.type == RwType::kWrite] = r.entry.sequence;
     return true;
   }
@@ -229,6 +245,7 @@ class Engine {
   std::vector<const std::uint8_t*> near_regions_;  // where they start in this process; null: elsewhere
   std::uint64_t near_generation_ = 0;              // of near_, when that was found
   std::uint64_t regions_generation_ = 0;
+  std::uint64_t exports_generation_ = 0;  // when the regions were last compared with them
   bool regions_known_ = false;
 
   std::vector<Request> requests_;      // by index
@@ -236,7 +253,7 @@ class Engine {
   std::uint64_t retired_ = 0;          // all before are published, or in the publication under way
   std::uint64_t confirmed_ = 0;        // all before are published for certain
   std::uint64_t dispatched_ = 0;       // all before are no longer kNew, or wait in waiting_reads_
-  std::uint64_t asked_ = 0;    // to the end of the next slice; beyond dispatched_ unless nothing is left to dispatch
+  std::uint64_t asked_ = 0;    // to the end of the next slice; beyond dispatched_ unless nothing may be dispatched now
   std::uint64_t fetched_ = 0;  // all before have been fetched
   std::uint64_t sequence_[2] = {};         // of the newest fetched one
   std::uint64_t read_cursor_ = 0;          // all reads before are in a publication

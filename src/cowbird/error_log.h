@@ -37,7 +37,7 @@ class ErrorLog {
       const RequestId id(static_cast<std::int64_t>(load_le<std::uint64_t>(slot)));
       const auto status = static_cast<Status>(load_le<std::uint64_t>(slot + 8));
       const std::uint64_t end = logged_ > i ? logged_ - (logged_ - 1 - i) % kErrors : 0;
-      if (status != Status::kOk && id.sequence() > published[id.is_write()]) adopted_.push_back({id, status, end});
+      if (status != Status::kOk && id.sequence() > published[id.is_write()]) adopted_.push_back({id, status, i, end});
     }
   }
   void set_taken(std::uint64_t taken) { taken_ = taken; }
@@ -48,16 +48,25 @@ class ErrorLog {
     return found == nullptr ? Status::kOk : found->status;
   }
   std::uint64_t logged() const { return logged_; }
-  bool has_room() const { return logged_ - taken_ < kErrors; }
-  bool has_room_for(const Entry& entry) const { return has_room() || stands(entry); }
+  // `published`: sequences of the last read and write that are, the publication under way included.
+  bool has_room_for(const Entry& entry, const std::uint64_t (&published)[2]) const {
+    return stands(entry) || place_for(entry, published) - taken_ < kErrors;
+  }
   // False: there is no room.
-  bool add(const Entry& entry, Status status) {
+  bool add(const Entry& entry, Status status, const std::uint64_t (&published)[2]) {
     if (stands(entry)) return true;
-    if (!has_room()) return false;
-    std::uint8_t* const slot = entries().data() + kErrorBytes * (logged_ % kErrors);
+    const std::uint64_t place = place_for(entry, published);
+    if (place - taken_ >= kErrors) return false;
+    for (Adopted& a : adopted_) {
+      if (a.slot == kNowhere) continue;
+      if ((a.slot - logged_) % kErrors < place - logged_) a.counted_to = logged_ + (a.slot - logged_) % kErrors + 1;
+      if (a.slot == place % kErrors) a.slot = kNowhere;
+    }
+    std::uint8_t* const slot = entries().data() + kErrorBytes * (place % kErrors);
     store_le(slot, static_cast<std::uint64_t>(id_of(entry).value()));
     store_le(slot + 8, static_cast<std::uint64_t>(status));
-    store_le(bytes_.data(), ++logged_);
+    logged_ = place + 1;
+    store_le(bytes_.data(), logged_);
     return true;
   }
 
@@ -65,9 +74,25 @@ class ErrorLog {
   struct Adopted {
     RequestId id;
     Status status;
+    std::size_t slot;  // kNowhere: another one has taken its place
     // The count when its place was last in it. Over what the application has taken another may have been stored since.
     std::uint64_t counted_to;
   };
+  static constexpr std::size_t kNowhere = kErrors;
+
+  // Where it is to be stored. Over what the last engine has logged and nobody has published only if there is nothing else: an engine after this one
+  // would know nothing of it. It is passed over, and so counted once more.
+  std::uint64_t place_for(const Entry& entry, const std::uint64_t (&published)[2]) const {
+    const auto is_kept = [&](const Adopted& a) {
+      return a.id != id_of(entry) && a.id.sequence() > published[a.id.is_write()];
+    };
+    for (std::uint64_t place = logged_; !adopted_.empty() && place != logged_ + kErrors; ++place) {
+      if (std::none_of(adopted_.begin(), adopted_.end(),
+                       [&](const Adopted& a) { return a.slot == place % kErrors && is_kept(a); }))
+        return place;
+    }
+    return logged_;
+  }
   const Adopted* find(const Entry& entry) const {
     const auto it =
         std::find_if(adopted_.begin(), adopted_.end(), [&](const Adopted& a) { return a.id == id_of(entry); });

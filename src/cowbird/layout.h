@@ -116,6 +116,7 @@ struct Region {
 
   static Region parse(const std::uint8_t* bytes);
   void write(std::uint8_t* bytes) const;
+  friend bool operator==(const Region&, const Region&) = default;
 };
 
 // A whole instance.

@@ -489,7 +489,7 @@ std::uint64_t SwitchChannel::take_finished() {
     const Request& r = request(head);
     auto& published = published_[is_write(r.entry)];
     if (r.entry.sequence <= published) continue;
-    if (r.status != Status::kOk && !errors_.add(r.entry, r.status)) break;
+    if (r.status != Status::kOk && !errors_.add(r.entry, r.status, published_)) break;
     published = r.entry.sequence;
   }
   return head;
