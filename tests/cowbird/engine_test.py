@@ -1,20 +1,25 @@
 #!/usr/bin/env python3
 """libcowbird, the engine, here, in the switch and on a memory node, as real processes: right answers, also when one of them is killed."""
+import fcntl
 import http.client
 import json
+import mmap
 import os
 import pathlib
 import select
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import unittest
 
 SLUICE, APP = (pathlib.Path(p).resolve() for p in sys.argv[1:3])
 PATIENCE = 60
+DENIED, TOO_LONG = 16, 21
 
 
 class Rack:
@@ -86,6 +91,76 @@ class Rack:
     def pid_of(self, daemon):
         return int(pathlib.Path(f"{self.dir}/{daemon}.pid").read_text().split()[0])
 
+    def without_the_directory(self, action):
+        """What is asked meanwhile does not arrive."""
+        os.rename(f"{self.dir}/directory.sock", f"{self.dir}/away.sock")
+        action()
+        time.sleep(0.3)
+        os.rename(f"{self.dir}/away.sock", f"{self.dir}/directory.sock")
+
+
+class Rings:
+    """An application that writes its rings by itself, and so may say in them what libcowbird would not. It only reads, one request at a time."""
+
+    CHANNEL, PROGRESS, ERRORS, METADATA = 4096, 128, 256, 640  # in the block; in the channel
+    ENTRIES, REQUEST_BYTES = 16, 64
+
+    def __init__(self, rack, response_bytes=1024):
+        self.responses = self.METADATA + 32 * self.ENTRIES + self.REQUEST_BYTES
+        size = self.CHANNEL + (self.responses + response_bytes + 4095) // 4096 * 4096
+        memory = os.memfd_create("rings", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        os.ftruncate(memory, size)
+        fcntl.fcntl(memory, 1033, 0x6)  # F_ADD_SEALS: neither shorter nor longer
+        self.block = mmap.mmap(memory, size)
+        struct.pack_into("<8s6I", self.block, 0, b"COWBIRD1", 1, 1, self.ENTRIES, self.REQUEST_BYTES, response_bytes, 64)
+        self.issued, self.regions, self.generation, self.errors = 0, 0, 0, 0
+        self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.socket.settimeout(PATIENCE)
+        self.socket.connect(rack.socket)
+        socket.send_fds(self.socket, [f"instance 1 {size}".encode()], [memory])
+        os.close(memory)
+        assert self.socket.recv(4096) == b"ok"
+
+    def close(self):
+        self.socket.close()
+
+    def word(self, at):
+        return struct.unpack_from("<Q", self.block, self.CHANNEL + at)[0]
+
+    def ask(self, node, offset, length):
+        """Node, key and base of memory that the rack has."""
+        self.socket.send(f"region {node} {offset} {length}".encode())
+        kind, *numbers = self.socket.recv(4096).decode().split()
+        assert kind == "region", numbers
+        return [int(number) for number in numbers[:3]]
+
+    def add(self, node, key, base, length):
+        struct.pack_into("<IIQQQ", self.block, 64 + 32 * self.regions, node, key, base, length, 1)
+        self.regions += 1
+        self.change(self.regions)
+        return self.regions - 1
+
+    def change(self, generation):
+        self.generation = generation
+        struct.pack_into("<Q", self.block, self.CHANNEL + 16, generation)
+
+    def read(self, region, length=8, patience=PATIENCE):
+        """Its status; None: it was not completed."""
+        entry = self.METADATA + 32 * (self.issued % self.ENTRIES)
+        self.issued += 1
+        struct.pack_into("<QQIHHQ", self.block, self.CHANNEL + entry, 0, self.responses, length, region, 1, self.issued)
+        struct.pack_into("<Q", self.block, self.CHANNEL, self.issued)
+        deadline = time.monotonic() + patience
+        while self.word(self.PROGRESS) < self.issued:
+            if time.monotonic() > deadline:
+                return None
+            time.sleep(0.0002)
+        logged = self.word(self.ERRORS)
+        status = 0 if logged == self.errors else self.word(self.ERRORS + 16 * (1 + (logged - 1) % 16) + 8)
+        self.errors = logged
+        struct.pack_into("<Q", self.block, self.CHANNEL + 8, logged)
+        return status
+
 
 def recovers_from_a_stale_key(test, rack, *memory_arguments):
     app = rack.app(operations=100_000_000)
@@ -120,6 +195,15 @@ def reads_are_right(test, rack):
         out, err = app.communicate(timeout=2 * PATIENCE)
         test.assertEqual(app.returncode, 0, out + err)
         test.assertIn("5000 operations, 0 wrong, 0 failed", out)
+
+
+def moves_what_fits_the_ring(test, rack, longest):
+    mib = 1 << 20
+    rings = Rings(rack, 4 * mib)
+    region = rings.add(*rings.ask("memory1", 0, 4 * mib), 4 * mib)
+    for length in (8, mib, mib + 8, 4 * mib):
+        test.assertEqual(rings.read(region, length), 0 if length <= longest else TOO_LONG, length)
+    rings.close()
 
 
 def survives_killed_hosts(test, rack, start_host):
@@ -180,6 +264,41 @@ class Engine(unittest.TestCase):
         with Rack() as rack:
             rack.start_engine()
             recovers_from_a_stale_key(self, rack)
+
+    def test_a_wrong_key_takes_nobodys_connection(self):
+        with Rack() as rack:
+            rack.start_engine()
+            rings = Rings(rack)
+            node, key, base = rings.ask("memory1", 0, 4096)
+            rings.add(node, key ^ 0x5555, base, 4096)
+
+            def spoil():
+                while rings.generation != 0:
+                    rings.change(rings.generation + 1)
+                    statuses.add(rings.read(0))
+
+            def time_of(seed):
+                begun = time.monotonic()
+                app = rack.app(operations=20000, seed=seed)
+                out, err = app.communicate(timeout=2 * PATIENCE)
+                self.assertIn("20000 operations, 0 wrong, 0 failed", out + err)
+                return time.monotonic() - begun
+
+            statuses = set()
+            alone = time_of(1)
+            spoiler = threading.Thread(target=spoil)
+            spoiler.start()
+            beside = time_of(2)
+            rings.generation = 0
+            spoiler.join()
+            rings.close()
+            self.assertEqual(statuses, {DENIED})
+            self.assertLess(beside, 2 * alone + 2)
+
+    def test_whatever_fits_the_ring_is_moved_at_once(self):
+        with Rack() as rack:
+            rack.start_engine()
+            moves_what_fits_the_ring(self, rack, 4 << 20)
 
     def test_a_second_engine_says_whom_it_waits_for_and_takes_over(self):
         with Rack() as rack:
@@ -290,6 +409,51 @@ class InTheSwitch(unittest.TestCase):
             self.start_host(rack)
             recovers_from_a_stale_key(self, rack)
 
+    def test_regions_whose_message_was_lost_are_told_again(self):
+        with self.rack() as rack:
+            self.start_host(rack)
+            rings = Rings(rack)
+            first, second = (rings.ask("memory1", 4096 * i, 4096) for i in range(2))
+            rings.add(*first, 4096)
+            self.assertEqual(rings.read(0), 0)
+            rack.without_the_directory(lambda: rings.add(*second, 4096))
+            for region in (1, 0):
+                self.assertEqual(rings.read(region, patience=10), 0, f"region {region}")
+            rings.close()
+
+    def test_a_channel_whose_farewell_was_lost_is_let_go(self):
+        with self.rack() as rack:
+            self.start_host(rack)
+            gone, stays = Rings(rack), Rings(rack)
+            for rings in (gone, stays):
+                rings.add(*rings.ask("memory1", 0, 4096), 4096)
+                self.assertEqual(rings.read(0), 0)
+            self.assertEqual(len(self.counters(rack)["channels"]), 2)
+            rack.without_the_directory(gone.close)
+            for _ in range(100):
+                left = self.counters(rack)["channels"]
+                if len(left) == 1:
+                    break
+                time.sleep(0.1)
+            self.assertEqual(len(left), 1)
+            self.assertEqual(stays.read(0), 0)
+            stays.close()
+
+    def test_what_the_switch_does_not_move_at_once_is_named(self):
+        with self.rack() as rack:
+            self.start_host(rack)
+            moves_what_fits_the_ring(self, rack, 1 << 20)
+
+    def test_a_tenant_is_told_that_this_engine_is_not_for_it(self):
+        with self.rack() as rack:
+            token = f"{rack.dir}/red.token"
+            subprocess.run([SLUICE, "tenant", "add", "red", "--quota", "64MiB", "--out", token, "--dir", rack.dir], check=True,
+                           capture_output=True, timeout=PATIENCE)
+            host = subprocess.run([SLUICE, "cowbird", "engine", "--engine", "switch", "--token-file", token, "--dir", rack.dir], check=False,
+                                  capture_output=True, text=True, timeout=PATIENCE)
+            self.assertNotEqual(host.returncode, 0)
+            self.assertIn("is for the rack's operator, not for tenant 'red'", host.stderr)
+
     def test_a_switch_without_an_engine_is_named(self):
         with Rack() as rack:
             self.start_host(rack)
@@ -362,6 +526,11 @@ class OnTheMemoryNode(unittest.TestCase):
         with self.rack() as rack:
             self.start_host(rack)
             recovers_from_a_stale_key(self, rack, "--cowbird")
+
+    def test_whatever_fits_the_ring_is_moved_at_once(self):
+        with self.rack() as rack:
+            self.start_host(rack)
+            moves_what_fits_the_ring(self, rack, 4 << 20)
 
     def test_a_node_without_an_engine_is_named(self):
         with Rack() as rack:

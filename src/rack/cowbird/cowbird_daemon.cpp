@@ -12,6 +12,7 @@
 #include "rack/cowbird/cowbird_host.h"
 #include "rack/cowbird/cowbird_offload.h"
 #include "rack/cowbird/cowbird_spot.h"
+#include "rack/directory/tenants.h"
 #include "rack/endpoint/endpoint.h"
 #include "rack/endpoint/remote_nodes.h"
 #include "rack/process/daemon_http.h"
@@ -25,11 +26,19 @@ constexpr std::uint32_t kDepth = 1024;  // operations at once to a memory node
 constexpr std::string_view kAt = "at:";
 constexpr Duration kFarewell = Duration::seconds(2);
 
+// Whose token we have shown; empty: the rack's.
+std::string tenant_of(const Endpoint& endpoint) {
+  const auto& attributes = endpoint.node().description.attributes;
+  const auto tenant = attributes.find(kTenantAttribute);
+  return tenant == attributes.end() ? std::string() : tenant->second;
+}
+
 // Engines in this process.
 class Spot {
  public:
   Spot(Endpoint& endpoint, const CowbirdSettings& settings)
       : loop_(endpoint.loop()),
+        tenant_(tenant_of(endpoint)),
         scheduler_(std::make_unique<remote::Scheduler>()),
         nodes_(endpoint.connector(), *scheduler_, RemoteNodes::Options{.depth = kDepth}),
         coroutines_(*scheduler_),
@@ -37,7 +46,8 @@ class Spot {
                  {.probe_least = settings.probe,
                   .probe_most = std::max(settings.probe, settings.idle_probe),
                   .batch_size = static_cast<std::uint32_t>(settings.batch_size),
-                  .patience = settings.patience}) {
+                  .patience = settings.patience,
+                  .exports = &exports_}) {
     loop_.add(nodes_);
     loop_.add(coroutines_);
   }
@@ -45,7 +55,10 @@ class Spot {
   Spot& operator=(const Spot&) = delete;
 
   CowbirdService& service() { return service_; }
-  void set_nodes(Time now, const Snapshot& snapshot) { nodes_.set_nodes(now, snapshot); }
+  void set_nodes(Time now, const Snapshot& snapshot) {
+    nodes_.set_nodes(now, snapshot);
+    exports_.set(exports_of(snapshot, tenant_));
+  }
   // Once all that it serves has ended, or is given up: coroutines go before what they use.
   void end() {
     nodes_.set_nodes(loop_.now(), {});
@@ -56,9 +69,11 @@ class Spot {
 
  private:
   nic::PollLoop& loop_;
+  std::string tenant_;
   std::unique_ptr<remote::Scheduler> scheduler_;
   RemoteNodes nodes_;
   nic::SchedulerPoll coroutines_;
+  cowbird::Exports exports_;
   CowbirdSpot service_;
 };
 
@@ -205,6 +220,12 @@ Result<void> run_cowbird_engine(const std::string& directory, const CowbirdSetti
   if (!opened) return tl::unexpected(opened.error());
   Endpoint& endpoint = **opened;
   if (settings.engine == "switch") {
+    if (const std::string tenant = tenant_of(endpoint); !tenant.empty()) {
+      return fail(fmt::format(
+          "the engine in the switch is for the rack's operator, not for tenant '{}'; leave out --engine, or "
+          "say --engine at:NODE",
+          tenant));
+    }
     Offload offload(endpoint, directory);
     return serve(endpoint, offload, directory, settings, signals);
   }

@@ -17,6 +17,17 @@ namespace {
 ports::Descriptor open_spare() { return ports::Descriptor(::open("/dev/null", O_RDONLY | O_CLOEXEC)); }
 }  // namespace
 
+std::vector<cowbird::Region> exports_of(const Snapshot& snapshot, const std::string& tenant) {
+  std::vector<cowbird::Region> all;
+  for (const NodeRecord* node : snapshot.ready(NodeKind::kMemory)) {
+    for (const RegionRecord& region : node->description.regions) {
+      if (!region.owner.empty() && region.owner != tenant) continue;
+      all.push_back({.node = node->id.value, .key = region.key, .base = region.address, .length = region.length});
+    }
+  }
+  return all;
+}
+
 struct CowbirdHost::Application {
   ports::Descriptor socket;
   ports::SharedBlock block;

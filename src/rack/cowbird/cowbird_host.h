@@ -21,6 +21,9 @@ namespace sluice::rack {
 
 inline constexpr std::uint64_t kBlockBase = 0x10000;  // where engines have every block
 
+// What the rack's memory nodes export to a tenant; empty: to the rack itself.
+std::vector<cowbird::Region> exports_of(const Snapshot& snapshot, const std::string& tenant);
+
 // What is done for one application.
 class CowbirdServing {
  public:

@@ -66,6 +66,25 @@ class CowbirdHostTest : public testing::Test {
   std::unique_ptr<CowbirdHost> host;
 };
 
+TEST(CowbirdExports, AreWhatReadyMemoryNodesHaveForWhoAsks) {
+  const auto memory = [](std::uint32_t id, NodeState state, std::vector<RegionRecord> regions) {
+    NodeRecord node;
+    node.description.kind = NodeKind::kMemory;
+    node.description.regions = std::move(regions);
+    node.id = remote::NodeId(id);
+    node.state = state;
+    return node;
+  };
+  Snapshot snapshot;
+  snapshot.nodes = {
+      memory(1, NodeState::kReady, {{"main", 4096, 64, 7}, {"heap", 8192, 64, 8, "red"}, {"log", 0, 64, 9, "blue"}}),
+      memory(2, NodeState::kGone, {{"main", 0, 64, 5}})};
+  const cowbird::Region main{.node = 1, .key = 7, .base = 4096, .length = 64};
+  const cowbird::Region heap{.node = 1, .key = 8, .base = 8192, .length = 64};
+  EXPECT_THAT(exports_of(snapshot, ""), testing::ElementsAre(main));
+  EXPECT_THAT(exports_of(snapshot, "red"), testing::ElementsAre(main, heap));
+}
+
 TEST_F(CowbirdHostTest, AHostThatStopsTakesNobodyAndHangsUpWhenItIsDone) {
   const auto socket = connect();
   ASSERT_EQ(hand_over(socket), "ok");

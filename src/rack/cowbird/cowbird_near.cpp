@@ -26,7 +26,10 @@ class CowbirdNear::Pool final : public remote::RemoteMemory {
   Pool(remote::Scheduler& scheduler, remote::NodeId self, rc::RemoteRc& others)
       : RemoteMemory(scheduler), self_(self), near_(scheduler), others_(others) {}
 
-  void map(const std::vector<RegionRecord>& own, std::set<remote::NodeId> denied) {
+  // `others`: what other nodes export. What is ours is judged here, and may be newer than what the directory knows of it.
+  void map(const std::vector<RegionRecord>& own, std::set<remote::NodeId> denied,
+           const std::vector<cowbird::Region>& others) {
+    exports_.set(others);
     near_.clear();
     for (const RegionRecord& region : own) {
       near_.add({self_, remote::RegionKey(region.key), region.address},
@@ -42,6 +45,7 @@ class CowbirdNear::Pool final : public remote::RemoteMemory {
     return all;
   }
   remote::MappedMemory* mapped() override { return &near_; }
+  cowbird::Exports& exports() { return exports_; }
   void submit(remote::Operation& operation) override {
     const remote::NodeId node = operation.remote.node;
     if (node == self_) return near_.submit(operation);
@@ -54,6 +58,7 @@ class CowbirdNear::Pool final : public remote::RemoteMemory {
   remote::MappedMemory near_;
   rc::RemoteRc& others_;
   std::set<remote::NodeId> denied_;
+  cowbird::Exports exports_;
 };
 
 // One block, its connection, and while that is up its engines.
@@ -128,9 +133,11 @@ class CowbirdNear::Block {
     memory_.add_node(kHost, *pair_);
     attached_ = true;
     stopping_ = false;
+    cowbird::EngineConfig config = owner_.config_.engine;
+    config.exports = &pool_.exports();
     engines_ = std::make_unique<CowbirdEngines>(*owner_.scheduler_, memory_,
                                                 remote::RemoteAddress{kHost, remote::RegionKey(offer_.key), kBlockBase},
-                                                offer_.layout, pool_, owner_.config_.engine);
+                                                offer_.layout, pool_, config);
     ++owner_.counters_.served;
   }
   void cut() {
@@ -195,12 +202,14 @@ CowbirdNear::Pool& CowbirdNear::pool_of(const std::string& tenant) {
 }
 
 void CowbirdNear::map_pools() {
+  std::vector<cowbird::Region> others = exports_of(nodes_, {});  // over the rack's connections
+  std::erase_if(others, [&](const cowbird::Region& region) { return region.node == self_.value; });
   for (const auto& [tenant, pool] : pools_) {
     std::set<remote::NodeId> denied;
     for (const NodeRecord* node : nodes_.ready(NodeKind::kMemory)) {
       if (!tenant.empty() && !node->description.attributes.contains(kSharedAttribute)) denied.insert(node->id);
     }
-    pool->map(memory_.regions_of(tenant), std::move(denied));
+    pool->map(memory_.regions_of(tenant), std::move(denied), others);
   }
 }
 

@@ -11,6 +11,7 @@
 #include <mutex>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <set>
 #include <thread>
 #include <utility>
 
@@ -115,12 +116,15 @@ class CowbirdOffload::Channel {
     drop_control();
     told_generation_.reset();
     retry_at_ = now + kRetry;
+    regions_at_ = Time();
   }
 
   void look(Time now, const std::shared_ptr<Block>& block);
   void on_renewed(Time now, const json& channels, std::uint64_t question);
   void nodes_changed() { told_generation_.reset(); }
   bool broken() const { return broken_; }
+  bool attaching() const { return attaching_; }
+  std::uint32_t id() const { return id_; }
 
  private:
   struct Lane {
@@ -131,7 +135,7 @@ class CowbirdOffload::Channel {
 
   void attach(Time now, const std::shared_ptr<Block>& block);
   void on_attached(Time now, const Result<json>& answer);
-  void tell_regions(Time now, const Block& block, std::uint64_t generation);
+  void tell_regions(Time now, const std::shared_ptr<Block>& block, std::uint64_t generation);
   void want_lane(Time now, std::uint32_t node);
   void on_up(std::uint32_t node, rc::QueuePair& pair);
   void drop_control() {
@@ -150,6 +154,7 @@ class CowbirdOffload::Channel {
   bool broken_ = false;
   Time retry_at_;
   std::optional<std::uint64_t> told_generation_;
+  Time regions_at_;                      // when the switch may be told again
   std::map<std::uint32_t, Lane> lanes_;  // by memory node
 };
 
@@ -219,8 +224,8 @@ void CowbirdOffload::Channel::look(Time now, const std::shared_ptr<Block>& block
     if (!attaching_ && now >= retry_at_) attach(now, block);
     return;
   }
-  if (const auto generation = block->generation(index_); generation != told_generation_) {
-    tell_regions(now, *block, generation);
+  if (const auto generation = block->generation(index_); generation != told_generation_ && now >= regions_at_) {
+    tell_regions(now, block, generation);
   }
   for (auto& [node, lane] : lanes_) {
     lane.link->poll(now);
@@ -303,19 +308,13 @@ void CowbirdOffload::Channel::on_attached(Time now, const Result<json>& answer) 
 }
 
 // What the directory contradicts the memory node would refuse, and the connection would be lost with it.
-void CowbirdOffload::Channel::tell_regions(Time now, const Block& block, std::uint64_t generation) {
+void CowbirdOffload::Channel::tell_regions(Time now, const std::shared_ptr<Block>& block, std::uint64_t generation) {
   json regions = json::array();
   const std::size_t count = std::min<std::uint64_t>(generation, cowbird::kMaxRegions);
   for (std::size_t i = 0; i < count; ++i) {
-    cowbird::Region region = block.region(i);
-    for (const NodeRecord* node : owner_.nodes_.ready(NodeKind::kMemory)) {
-      if (node->id.value != region.node || node->description.regions.empty()) continue;
-      const RegionRecord& memory = node->description.regions.front();
-      const bool inside = region.base >= memory.address && region.length <= memory.length &&
-                          region.base - memory.address <= memory.length - region.length;
-      region.denied = !inside || region.key != memory.key;
-      if (region.length != 0 && !region.denied) want_lane(now, region.node);
-    }
+    cowbird::Region region = block->region(i);
+    region.denied = owner_.exports_.denies(region);
+    if (region.length != 0 && !region.denied) want_lane(now, region.node);
     regions.push_back({{"node", region.node},
                        {"key", region.key},
                        {"base", region.base},
@@ -324,13 +323,19 @@ void CowbirdOffload::Channel::tell_regions(Time now, const Block& block, std::ui
                        {"denied", region.denied}});
   }
   told_generation_ = generation;
-  owner_.desk_->tell({{"do", "regions"}, {"id", id_}, {"generation", generation}, {"regions", std::move(regions)}});
+  owner_.desk_->ask({{"do", "regions"}, {"id", id_}, {"generation", generation}, {"regions", std::move(regions)}},
+                    [this, weak = std::weak_ptr(block)](Time t, const Result<json>& answer) {
+                      if (answer || weak.expired()) return;
+                      told_generation_.reset();
+                      regions_at_ = t + kRetry;
+                    });
 }
 
 void CowbirdOffload::Channel::want_lane(Time now, std::uint32_t node) {
   const auto ready = owner_.nodes_.ready(NodeKind::kMemory);
   const auto record =
       std::find_if(ready.begin(), ready.end(), [&](const NodeRecord* n) { return n->id.value == node; });
+  if (record == ready.end() || (*record)->description.regions.empty()) return;
   Lane& lane = lanes_[node];
   if (lane.link && lane.incarnation == (*record)->incarnation) return;
   lane = {.incarnation = (*record)->incarnation, .link = nullptr};
@@ -410,6 +415,7 @@ CowbirdOffload::~CowbirdOffload() {
 
 void CowbirdOffload::set_nodes(Time, const Snapshot& snapshot) {
   nodes_ = snapshot;
+  exports_.set(exports_of(snapshot, {}));
   for (const auto& block : blocks_) {
     for (const auto& channel : block->channels) channel->nodes_changed();
   }
@@ -436,6 +442,27 @@ void CowbirdOffload::check_boot(Time now, std::uint64_t boot, const Channel* but
   }
 }
 
+void CowbirdOffload::on_renewed(Time now, const json& channels) {
+  detach_strays(channels);
+  for (const auto& block : blocks_) {
+    for (const auto& channel : block->channels) channel->on_renewed(now, channels, renewal_);
+  }
+}
+
+void CowbirdOffload::detach_strays(const json& channels) {
+  std::set<std::uint32_t> ours;
+  for (const auto& block : blocks_) {
+    for (const auto& channel : block->channels) {
+      if (channel->attaching()) return;  // it may be one of these
+      ours.insert(channel->id());
+    }
+  }
+  for (const json& channel : channels) {
+    const auto id = channel.value("id", 0u);
+    if (!ours.contains(id)) desk_->tell({{"do", "detach"}, {"id", id}});
+  }
+}
+
 std::size_t CowbirdOffload::poll(Time now) {
   if (now < next_look_) return 0;
   next_look_ = now + kLook;
@@ -449,9 +476,7 @@ std::size_t CowbirdOffload::poll(Time now) {
       renewing_ = false;
       if (!answer) return;
       check_boot(t, answer->at("boot").get<std::uint64_t>(), nullptr);
-      for (const auto& block : blocks_) {
-        for (const auto& channel : block->channels) channel->on_renewed(t, answer->at("channels"), renewal_);
-      }
+      on_renewed(t, answer->at("channels"));
     });
   }
   return 0;

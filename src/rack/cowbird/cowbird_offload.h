@@ -12,8 +12,10 @@
 
 #include <list>
 #include <memory>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 
+#include "cowbird/exports.h"
 #include "rack/cowbird/cowbird_host.h"
 #include "rack/endpoint/endpoint.h"
 
@@ -40,11 +42,15 @@ class CowbirdOffload final : public CowbirdService, public nic::Pollable {
   class Serving;
 
   void check_boot(Time now, std::uint64_t boot, const Channel* but);
+  void on_renewed(Time now, const nlohmann::json& channels);
+  // Of the switch's `channels`, those that are nobody's here any more: an answer or a farewell was lost.
+  void detach_strays(const nlohmann::json& channels);
 
   Endpoint& endpoint_;
   memory::PdId domain_;
   rc::CompletionQueue* completions_;
   Snapshot nodes_;
+  cowbird::Exports exports_;
   std::unique_ptr<Desk> desk_;
   std::list<std::shared_ptr<Block>> blocks_;
   std::uint64_t boot_ = 0;  // of the switch engine that has heard of all; 0: none
