@@ -256,6 +256,7 @@ void Adapter::on_management_datagram(Time now, const std::uint8_t* frame, const 
   const wire::AddressVector back = wire::AddressVector::reply_to(frame, parsed);
   const UdDestination from{.gid = back.destination,
                            .mac = back.destination_mac,
+                           .source = back.source,
                            .qpn = deth.source,
                            .qkey = deth.qkey,
                            .traffic_class = parsed.traffic_class};
@@ -376,7 +377,8 @@ bool Adapter::transmit_mad(Time now, port::FrameSink& sink) {
   if (ready_mads_.empty() && !fetch_mad(now)) return false;
   const PendingMad& mad = ready_mads_.front();
   const auto same_version = [&](const wire::Gid& gid) { return gid.is_v4() == mad.to.gid.is_v4(); };
-  const auto source = std::ranges::find_if(config_.gids, same_version);
+  auto source = std::ranges::find(config_.gids, mad.to.source);
+  if (source == config_.gids.end() || !same_version(*source)) source = std::ranges::find_if(config_.gids, same_version);
   if (source == config_.gids.end()) {
     ready_mads_.pop_front();  // no way to say anything there: the connection manager gives up in time
     return transmit_mad(now, sink);

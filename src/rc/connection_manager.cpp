@@ -178,6 +178,7 @@ void ConnectionManager::Machine::tell(const CmRecord& record, ConnectionEvent ev
   if (record.silent) return;
   event.id = record.id;
   event.remote = record.peer.gid;
+  event.local = record.peer.source;
   event.local_qpn = record.local_qpn;
   event.remote_qpn = record.remote_qpn;
   event.send_psn = record.send_psn;
@@ -342,10 +343,11 @@ void ConnectionManager::Machine::send_wait(const CmRecord& record, CmMessageKind
 Result<ConnectionId> ConnectionManager::Machine::connect(Time now, const wire::Gid& remote, ServiceId service,
                                                          const ConnectionParameters& p) {
   const AdapterConfig& own = adapter_.config();
-  const auto gid = std::ranges::find_if(own.gids, [&](const wire::Gid& g) { return g.is_v4() == remote.is_v4(); });
+  const auto gid = std::ranges::find_if(
+      own.gids, [&](const wire::Gid& g) { return g.is_v4() == remote.is_v4() && g == p.source.value_or(g); });
   if (gid == own.gids.end()) {
-    return sluice::fail(fmt::format("cannot reach {}: this port has no {} address", remote.to_string(),
-                                    remote.is_v4() ? "IPv4" : "IPv6"));
+    return sluice::fail(fmt::format("cannot reach {}: this port has no {} address{}", remote.to_string(),
+                                    remote.is_v4() ? "IPv4" : "IPv6", p.source ? " " + p.source->to_string() : ""));
   }
   const std::uint32_t mtu = p.path_mtu == 0 ? own.mtu : p.path_mtu;
   if (code_of_mtu(mtu) == 0 || mtu > own.mtu) {
@@ -361,7 +363,8 @@ Result<ConnectionId> ConnectionManager::Machine::connect(Time now, const wire::G
   r.managed = p.pair != nullptr;
   r.transaction_id = rng_.next();
   r.service = service;
-  r.peer = {.gid = remote, .qpn = wire::kCmQpn, .qkey = wire::kCmQkey, .traffic_class = p.traffic_class};
+  r.peer = {
+      .gid = remote, .source = *gid, .qpn = wire::kCmQpn, .qkey = wire::kCmQkey, .traffic_class = p.traffic_class};
   r.gid_index = static_cast<std::uint8_t>(gid - own.gids.begin());
   r.local_qpn = r.managed ? p.pair->qpn() : p.qpn;
   r.receive_psn = p.psn.value_or(Psn(static_cast<std::uint32_t>(rng_.next())));

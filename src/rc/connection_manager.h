@@ -55,7 +55,8 @@ struct ConnectionParameters {
       ack_timeout{};           // the queue pair's, as a code; absent: kDefaultAckTimeout, or what the REQ says
   std::uint32_t path_mtu = 0;  // connect(): 0 is the adapter's. accept() takes the REQ's.
   std::uint8_t traffic_class = 0;
-  std::uint16_t source_port = 0;                            // connect(): ours, as the peer shall see it; 0: random
+  std::optional<wire::Gid> source{};  // connect(): which of our addresses; absent: the first of the peer's IP version
+  std::uint16_t source_port = 0;      // connect(): ours, as the peer shall see it; 0: random
   Duration response_timeout = Duration::milliseconds(200);  // rounded up to a code
   std::uint8_t max_retries = 10;                            // at most 15
   Duration patience{};  // connect(): so long a peer where nobody listens is asked again; the time above ends it, too
@@ -66,6 +67,7 @@ struct ConnectionEvent {
   Kind kind{};
   ConnectionId id{};
   wire::Gid remote{};
+  wire::Gid local{};              // which of our addresses
   ServiceId service{};            // kRequest: what it asks for
   std::uint16_t port = 0;         // kRequest: … as a port, 0 if it is none
   std::uint16_t remote_port = 0;  // kRequest: the peer's own

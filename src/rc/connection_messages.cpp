@@ -107,6 +107,7 @@ void ConnectionManager::Machine::take_request(CmRecord& record, const Incoming& 
   record.service = req.service_id;
   record.peer = {.gid = req.primary.local_gid,
                  .mac = req.primary.local_gid == in.from.gid ? in.from.mac : wire::MacAddress{},
+                 .source = *gid,
                  .qpn = wire::kCmQpn,
                  .qkey = wire::kCmQkey,
                  .traffic_class = req.primary.traffic_class};

@@ -29,7 +29,8 @@ Result<void> ServiceResolver::listen(wire::ServiceId service) {
 Result<ResolutionId> ServiceResolver::resolve(Time now, const wire::Gid& remote, wire::ServiceId service,
                                               const ResolutionParameters& p) {
   const auto& gids = adapter_.config().gids;
-  const auto own = std::ranges::find_if(gids, [&](const wire::Gid& gid) { return gid.is_v4() == remote.is_v4(); });
+  const auto own = std::ranges::find_if(
+      gids, [&](const wire::Gid& gid) { return gid.is_v4() == remote.is_v4() && gid == p.source.value_or(gid); });
   if (own == gids.end()) return fail(fmt::format("cannot reach {}: no such address here", remote.to_string()));
   const bool ip = is_ip_service(service);
   const std::size_t room = ip ? kPrivateIpQuery : kPrivateQuery;
@@ -43,7 +44,8 @@ Result<ResolutionId> ServiceResolver::resolve(Time now, const wire::Gid& remote,
   r.ours = true;
   r.transaction_id = rng_.next();
   r.service = service;
-  r.peer = {.gid = remote, .qpn = wire::kCmQpn, .qkey = wire::kCmQkey, .traffic_class = p.traffic_class};
+  r.peer = {
+      .gid = remote, .source = *own, .qpn = wire::kCmQpn, .qkey = wire::kCmQkey, .traffic_class = p.traffic_class};
   r.wait = std::max(p.response_timeout, kShortestWait);
   r.give_up_at = now + r.wait * (p.max_retries + 1);
   r.patient_until = now + p.patience;
@@ -227,6 +229,7 @@ void ServiceResolver::set_deadline(Record& record, Time when) {
 void ServiceResolver::tell(const Record& record, ResolutionEvent event) {
   event.id = record.id;
   event.remote = record.peer.gid;
+  event.local = record.peer.source;
   event.service = record.service;
   event.port = static_cast<std::uint16_t>(is_ip_service(record.service) ? record.service.value : 0);
   events_.push_back(std::move(event));

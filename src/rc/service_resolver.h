@@ -38,6 +38,7 @@ using ResolutionId = Strong<struct ResolutionIdTag, std::uint32_t>;
 struct ResolutionParameters {
   std::vector<std::uint8_t> private_data{};
   std::uint8_t traffic_class = 0;
+  std::optional<wire::Gid> source{};  // which of our addresses; absent: the first of the peer's IP version
   Duration response_timeout = Duration::milliseconds(200);
   std::uint8_t max_retries = 10;
   Duration patience{};  // so long a peer that does not know the service is asked again; the time above ends it, too
@@ -48,6 +49,7 @@ struct ResolutionEvent {
   Kind kind{};
   ResolutionId id{};
   wire::Gid remote{};
+  wire::Gid local{};  // which of our addresses
   wire::ServiceId service{};
   std::uint16_t port = 0;     // of the service, 0 if it is none of rdma_cm's
   wire::SidrStatus status{};  // kRefused

@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
+#include <optional>
 #include <utility>
 
 #include "verbs/connection_addresses.h"
@@ -56,10 +57,17 @@ rc::ConnectionParameters parameters_of(const ConnectionId& id, const rdma_conn_p
   return p;
 }
 
+// The address it is bound to, if the peer's is of that kind.
+std::optional<wire::Gid> source_of(const ConnectionId& id) {
+  const auto source = gid_of(&id.abi.route.addr.src_addr);
+  return source && source->is_v4() == id.remote.is_v4() ? source : std::nullopt;
+}
+
 // REQUIRES: the lock.
 int connect(ConnectionId& id, const rdma_conn_param* conn) {
   rc::ConnectionParameters parameters = parameters_of(id, conn);
   if (knows_peer(service(), id)) parameters.patience = kLinger;
+  parameters.source = source_of(id);
   parameters.source_port = port_of(&id.abi.route.addr.src_addr);
   const auto connection =
       manager_of(id).connect(nic_of(id).now(), id.remote, port_of(&id.abi.route.addr.dst_addr), parameters);
@@ -199,7 +207,8 @@ void expect_listener(ConnectionId& id) {
 // REQUIRES: the lock.
 int resolve(ConnectionId& id, const rdma_conn_param* conn) {
   ProcessNic& nic = nic_of(id);
-  rc::ResolutionParameters parameters{.private_data = private_data_of(conn), .traffic_class = id.traffic_class};
+  rc::ResolutionParameters parameters{
+      .private_data = private_data_of(conn), .traffic_class = id.traffic_class, .source = source_of(id)};
   if (knows_peer(service(), id)) parameters.patience = kLinger;
   const auto asked = manager_of(id).resolver().resolve(
       nic.now(), id.remote, wire::rdma_datagram_service(port_of(&id.abi.route.addr.dst_addr)), parameters);

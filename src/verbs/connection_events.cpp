@@ -51,7 +51,7 @@ std::unique_ptr<CmEvent> translate(const rc::ResolutionEvent& told, ConnectionId
   ud.private_data_len = static_cast<std::uint8_t>(std::min<std::size_t>(event->private_data.size(), 255));
   if (told.kind != rc::ResolutionEvent::Kind::kResolved) return event;
   const auto& gids = nic_of(id).settings().gids;
-  const auto own = std::ranges::find(gids, own_gid(nic_of(id), told.remote.is_v4()));
+  const auto own = std::ranges::find(gids, told.local);
   ud.ah_attr.is_global = 1;
   ud.ah_attr.port_num = 1;
   std::ranges::copy(told.remote.bytes, ud.ah_attr.grh.dgid.raw);
@@ -140,7 +140,7 @@ void on_request(Service& s, const Request& request) {
   std::visit(
       [&](const auto& told) {
         take_in(s, *id, told);
-        set_source(*id, own_gid(nic_of(*id), told.remote.is_v4()), told.port);
+        set_source(*id, told.local, told.port);
         auto event = translate(told, *id, RDMA_CM_EVENT_CONNECT_REQUEST);
         event->abi.listen_id = &parent.abi;
         queue_event(parent, std::move(event));

@@ -77,7 +77,7 @@ class Connections : public testing::Test {
   static void make_queue_pair(rdma_cm_id* id, ibv_srq* srq = nullptr) {
     ibv_qp_init_attr init{};
     init.cap = {.max_send_wr = 4, .max_recv_wr = 4, .max_send_sge = 1, .max_recv_sge = 1, .max_inline_data = 0};
-    init.qp_type = IBV_QPT_RC;
+    init.qp_type = id->qp_type;
     init.srq = srq;
     EXPECT_EQ(rdma_create_qp(id, nullptr, &init), 0);
   }
@@ -479,6 +479,67 @@ TEST_F(Connections, DoNotShareAPort) {
   ASSERT_EQ(rdma_listen(second, 1), 0);
   ASSERT_EQ(rdma_destroy_id(second), 0);
   ASSERT_EQ(rdma_destroy_id(listening(7326)), 0);
+}
+
+// An address that is not the first of the device's IPv6 ones.
+class ConnectionsOfAnAddress : public Connections, public testing::WithParamInterface<rdma_port_space> {
+ protected:
+  static sockaddr_in6 second_address(std::uint16_t port) {
+    sockaddr_in6 a{};
+    a.sin6_family = AF_INET6;
+    a.sin6_port = htons(port);
+    inet_pton(AF_INET6, "fd00::9", &a.sin6_addr);
+    return a;
+  }
+  static void expect_second(const sockaddr* address) {
+    const sockaddr_in6 second = second_address(0);
+    ASSERT_EQ(address->sa_family, AF_INET6);
+    EXPECT_EQ(std::memcmp(&reinterpret_cast<const sockaddr_in6*>(address)->sin6_addr, &second.sin6_addr, 16), 0);
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Spaces, ConnectionsOfAnAddress, testing::Values(RDMA_PS_TCP, RDMA_PS_UDP));
+
+TEST_P(ConnectionsOfAnAddress, LeadFromItAndToIt) {
+  constexpr std::uint8_t kSecond = 2;
+  sockaddr_in6 at = second_address(7327);
+  sockaddr_in6 from = second_address(0);
+  rdma_cm_id* listener = nullptr;
+  rdma_cm_id* active = nullptr;
+  ASSERT_EQ(rdma_create_id(server, &listener, nullptr, GetParam()), 0);
+  ASSERT_EQ(rdma_bind_addr(listener, reinterpret_cast<sockaddr*>(&at)), 0);
+  ASSERT_EQ(rdma_listen(listener, 1), 0);
+  ASSERT_EQ(rdma_create_id(client, &active, nullptr, GetParam()), 0);
+  ASSERT_EQ(rdma_resolve_addr(active, reinterpret_cast<sockaddr*>(&from), reinterpret_cast<sockaddr*>(&at), 2000), 0);
+  expect(client, RDMA_CM_EVENT_ADDR_RESOLVED);
+  ASSERT_EQ(rdma_resolve_route(active, 2000), 0);
+  expect(client, RDMA_CM_EVENT_ROUTE_RESOLVED);
+  make_queue_pair(active);
+  rdma_conn_param parameters{};
+  ASSERT_EQ(rdma_connect(active, &parameters), 0);
+  rdma_cm_id* const passive = expect(server, RDMA_CM_EVENT_CONNECT_REQUEST);
+  expect_second(rdma_get_local_addr(passive));
+  expect_second(rdma_get_peer_addr(passive));
+  expect_second(rdma_get_local_addr(active));
+  make_queue_pair(passive);
+  ASSERT_EQ(rdma_accept(passive, &parameters), 0);
+  rdma_cm_event* event = nullptr;
+  ASSERT_TRUE(is_readable(client, 20'000));
+  ASSERT_EQ(rdma_get_cm_event(client, &event), 0);
+  ASSERT_EQ(event->event, RDMA_CM_EVENT_ESTABLISHED);
+  if (GetParam() == RDMA_PS_UDP) {
+    EXPECT_EQ(event->param.ud.ah_attr.grh.sgid_index, kSecond);
+  } else {
+    for (rdma_cm_id* const id : {active, passive}) {
+      ibv_qp_attr a{};
+      ibv_qp_init_attr init{};
+      ASSERT_EQ(ibv_query_qp(id->qp, &a, IBV_QP_AV, &init), 0);
+      EXPECT_EQ(a.ah_attr.grh.sgid_index, kSecond);
+    }
+  }
+  ASSERT_EQ(rdma_ack_cm_event(event), 0);
+  destroy(active);
+  destroy(passive);
+  ASSERT_EQ(rdma_destroy_id(listener), 0);
 }
 
 // A descriptor's number, which is the lowest that is free: the same again, and nothing has been left open meanwhile.

@@ -20,8 +20,8 @@ constexpr int kAllAccess =
 constexpr std::uint8_t kGidIndex = 1;
 
 inline ibv_context* open_device() {
-  static const bool set = setenv("SLUICE_PORT", "loopback", 1) == 0 &&
-                          setenv("SLUICE_IP", "10.77.0.9", 1) == 0;  // once: tests have threads
+  static const bool set = setenv("SLUICE_PORT", "loopback", 1) == 0 && setenv("SLUICE_IP", "10.77.0.9", 1) == 0 &&
+                          setenv("SLUICE_IP6", "fd00::9", 1) == 0;  // once: tests have threads
   EXPECT_TRUE(set);
   ibv_device** list = ibv_get_device_list(nullptr);
   ibv_context* const context = list == nullptr || list[0] == nullptr ? nullptr : ibv_open_device(list[0]);

@@ -572,7 +572,7 @@ TEST_P(DatagramOfGid, CarriesAGrhFromWhichTheAnswerFindsItsWay) {
   ibv_ah_attr back;
   ASSERT_EQ(ibv_init_ah_from_wc(pair.context, 1, &*wc, reinterpret_cast<ibv_grh*>(pair.memory.data()), &back), 0);
   EXPECT_EQ(std::memcmp(back.grh.dgid.raw, to.grh.dgid.raw, 16), 0);
-  EXPECT_EQ(back.grh.sgid_index, GetParam() % 2) << "the first with that address";
+  EXPECT_EQ(back.grh.sgid_index, GetParam() == 3 ? 1 : GetParam()) << "the first with that address";
   EXPECT_EQ(ibv_destroy_ah(ah), 0);
 }
 
