@@ -57,10 +57,12 @@ rc::ConnectionParameters parameters_of(const ConnectionId& id, const rdma_conn_p
   return p;
 }
 
-// The address it is bound to, if the peer's is of that kind.
+// The address it is bound to, if the peer's is of that kind. rsockets write a family alone into an id.
 std::optional<wire::Gid> source_of(const ConnectionId& id) {
   const auto source = gid_of(&id.abi.route.addr.src_addr);
-  return source && source->is_v4() == id.remote.is_v4() ? source : std::nullopt;
+  const auto& own = nic_of(id).settings().gids;
+  const bool fits = source && source->is_v4() == id.remote.is_v4() && std::ranges::find(own, *source) != own.end();
+  return fits ? source : std::nullopt;
 }
 
 // REQUIRES: the lock.

@@ -807,7 +807,8 @@ TEST(Threads, AreCancelledAfterAVerbNotWithin) {
   pair.connect();
   ASSERT_EQ(ibv_req_notify_cq(pair.cq[1], 0), 0);
   ASSERT_EQ(pair.post_receive(1, 7, pair.piece(0, 64)), 0);
-  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  pollfd nothing{pair.channel->fd, POLLIN, 0};
+  ASSERT_EQ(poll(&nothing, 1, 50), 0);
   std::atomic<bool> cancelled{false};
   std::atomic<bool> done{false};
   std::thread other([&] {
