@@ -28,12 +28,13 @@ case "$*" in
   *"--dir wait"*) trap 'echo interrupted >>"$LOG"; exit 130' INT; echo up; while :; do sleep 0.05; done ;;
   *"--dir fail"*) exit 3 ;;
 esac
-echo "the program says: $*"
+echo "in $PWD the program says: $*"
 """
 CTEST = """#!/bin/sh
 echo "ctest $*" >>"$LOG"
 while [ $# -gt 0 ]; do [ "$1" = --output-junit ] && junit=$2; shift; done
 [ -z "$NO_RESULTS" ] || exit 1
+[ -z "$NO_TESTS" ] || { echo '<testsuite tests="0"/>' >"$junit"; exit 8; }
 cat >"$junit" <<'XML'
 <testsuite tests="5">
 <testcase name="wire_test" status="run"/>
@@ -88,7 +89,7 @@ class Commands(unittest.TestCase):
     def test_demo_installs_builds_and_passes_its_options_on(self):
         status, out, _ = self.run_command("demo", "--clients", "4", "--report", "two words")
         self.assertEqual(status, 0)
-        self.assertIn("the program says: demo --clients 4 --report two words", out)
+        self.assertIn("in / the program says: demo --clients 4 --report two words", out)  # where the user is, not the tree
         lines = self.log().splitlines()
         self.assertEqual(lines[0], "packages")
         # The program, and what `sluice run` puts before other programs.
@@ -169,6 +170,11 @@ class Commands(unittest.TestCase):
         self.assertEqual(out.splitlines()[-1], "4 passed, 0 failed, 2 skipped")
         self.assertNotIn("--label-exclude", self.log())
         self.assertIn("--tests-regex wire|rc", self.log())
+
+    def test_a_name_that_no_test_has_is_a_failure(self):
+        status, out, _ = self.run_command("test", "--filter", "tyop", NO_TESTS="1")
+        self.assertEqual(status, 1)
+        self.assertIn("no test was run", out)
 
     def test_no_results_are_a_failure(self):
         status, out, _ = self.run_command("test", NO_RESULTS="1")

@@ -15,6 +15,7 @@
 #include "cli/commands.h"
 #include "cli/cowbird_cost.h"
 #include "cli/cowbird_probe.h"
+#include "cli/json_text.h"
 #include "cli/progress.h"
 #include "rack/endpoint/endpoint.h"
 
@@ -232,7 +233,7 @@ std::string BenchCowbird::json_of(const CowbirdRows& rows) const {
     for (const auto& [name, value] : row.values) one[name] = value;
     out[row.part].push_back(std::move(one));
   }
-  return out.dump(2) + "\n";
+  return json_text(out) + "\n";
 }
 
 std::string BenchCowbird::csv_of(const CowbirdRows& rows) {

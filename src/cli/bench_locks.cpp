@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/bench_commands.h"
+#include "cli/json_text.h"
 #include "rack/clients/lock_bench.h"
 
 namespace sluice::cli {
@@ -88,7 +89,7 @@ class BenchLocks final : public Command {
                               {"unknown", r.unknown},
                               {"reconnects", r.reconnects},
                               {"sound", r.sound()}};
-    return json.dump(2) + "\n";
+    return json_text(json) + "\n";
   }
 
   Settings settings_;

@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "cli/bench_commands.h"
+#include "cli/json_text.h"
 #include "cli/progress.h"
 #include "cli/store_results.h"
 #include "cli/workloads.h"
@@ -48,7 +49,7 @@ struct Settings {
     const std::string workloads = workload_names(abilities_of(store));
     s.text("workload", workload, "which of YCSB: " + workloads + "; docs/performance.md tells what each does",
            workloads)
-        .choice("distribution", distribution, {"", "uniform", "zipfian", "scrambled", "latest"},
+        .choice("distribution", distribution, {"", "uniform", "zipfian", "scrambled", "latest", "sequential"},
                 "of the keys; empty: the workload's own")
         .number("theta", theta, 0, 0.999, "skew of zipfian distributions")
         .integer("records", records, 1, 1'000'000'000, "keys that are loaded")
@@ -233,7 +234,7 @@ Result<int> BenchStore::run() {
   if (config_.history) {
     if (auto judged = judge_history(bench.history(), outcome); !judged) return tl::unexpected(judged.error());
   }
-  const std::string text = json_  ? to_json(outcome, buckets_).dump(2) + "\n"
+  const std::string text = json_  ? json_text(to_json(outcome, buckets_)) + "\n"
                            : csv_ ? csv_of(outcome)
                                   : table_of(outcome);
   if (auto written = write_output(settings_.out, text); !written) return tl::unexpected(written.error());

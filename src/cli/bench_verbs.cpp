@@ -10,6 +10,7 @@
 
 #include "cli/bench_commands.h"
 #include "cli/child.h"
+#include "cli/json_text.h"
 #include "cli/progress.h"
 #include "rack/clients/verbs_bench.h"
 #include "rack/endpoint/endpoint.h"
@@ -178,7 +179,7 @@ std::string BenchVerbs::json_of(const std::vector<Row>& rows) const {
                              {"p99_us", row.us(0.99)},
                              {"p999_us", row.us(0.999)}});
   }
-  return out.dump(2) + "\n";
+  return json_text(out) + "\n";
 }
 
 std::string BenchVerbs::csv_of(const std::vector<Row>& rows) const {

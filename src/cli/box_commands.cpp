@@ -4,13 +4,16 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <utility>
 
 #include "cli/box_report.h"
 #include "cli/capture.h"
 #include "cli/commands.h"
+#include "cli/json_text.h"
 #include "cli/parse_region.h"
 #include "rack/directory/directory_http.h"
 #include "rack/endpoint/endpoint.h"
@@ -55,7 +58,7 @@ class BoxTop final : public Command {
     auto status = ask_box(run_directory(), std::nullopt);
     if (!status) return tl::unexpected(status.error());
     if (json_) {
-      fmt::print("{}\n", status->dump(2));
+      fmt::print("{}\n", json_text(*status));
       return 0;
     }
     if (once_) {
@@ -68,10 +71,13 @@ class BoxTop final : public Command {
   Result<int> follow(const rack::StopSignals& signals, json before) {
     const bool terminal = isatty(STDOUT_FILENO) != 0;
     pollfd descriptor{signals.descriptor(), POLLIN, 0};
+    auto then = std::chrono::steady_clock::now();
     while (poll(&descriptor, 1, 1000) == 0) {
       auto status = ask_box(run_directory(), std::nullopt);
       if (!status) return tl::unexpected(status.error());
-      fmt::print("{}{}", terminal ? "\x1b[H\x1b[2J" : "", box_page(*status, &before, 1));
+      const auto now = std::chrono::steady_clock::now();
+      const double seconds = std::chrono::duration<double>(now - std::exchange(then, now)).count();
+      fmt::print("{}{}", terminal ? "\x1b[H\x1b[2J" : "", box_page(*status, &before, seconds));
       std::fflush(stdout);
       before = std::move(*status);
     }
@@ -314,7 +320,7 @@ class BoxMemory final : public Command {
                  static_cast<double>(use.bytes) / static_cast<double>(use.entries), use.lazy ? "  *" : "");
     }
     if (json_) {
-      fmt::print("{}\n", rows.dump(2));
+      fmt::print("{}\n", json_text(rows));
       return 0;
     }
     fmt::print("{:<12} {:<40} {:>10} {:>12.1f}\n", "all", "", "", static_cast<double>(total) / 1024);

@@ -28,6 +28,7 @@ Result<void> ClientProcesses::start(std::size_t count, const std::vector<std::st
     One one;
     one.log = fmt::format("{}/client{}.log", folder_, i + 1);
     one.result = fmt::format("{}/client{}.json", folder_, i + 1);
+    unlink(one.result.c_str());  // of a run before
     std::vector<std::string> argv{program_,   "bench",     "clover",
                                   "--json",   "--buckets", "--out",
                                   one.result, "--place",   fmt::format("{}/{}", i, count)};
@@ -58,6 +59,12 @@ Result<StoreOutcome> ClientProcesses::wait(const std::function<void(Duration)>& 
   }
   std::vector<StoreOutcome> outcomes;
   for (const One& one : processes_) {
+    // With 1 it ends that has told a result in which something is wrong.
+    if (!WIFEXITED(one.status) || WEXITSTATUS(one.status) > 1)
+      return fail(fmt::format("a client died ({}); the end of its log:\n{}",
+                              WIFSIGNALED(one.status) ? fmt::format("of signal {}", WTERMSIG(one.status))
+                                                      : fmt::format("with status {}", WEXITSTATUS(one.status)),
+                              rack::last_lines(one.log, 10)));
     std::ifstream in(one.result);
     const auto json = nlohmann::json::parse(in, nullptr, false);
     auto outcome = json.is_object() ? store_outcome_from_json(json) : fail("no result");

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/commands.h"
+#include "cli/json_text.h"
 #include "rack/cowbird/cowbird_daemon.h"
 #include "rack/directory/directory_http.h"
 
@@ -59,7 +60,7 @@ class CowbirdShow final : public Command {
     const json status = json::parse(*answer, nullptr, false);
     if (!status.is_object() || !status.contains("counters")) return fail("the switch is busy; try again");
     if (json_) {
-      fmt::print("{}\n", status.dump(2));
+      fmt::print("{}\n", json_text(status));
       return 0;
     }
     fmt::print("{:<16} {:<15} {:>8} {:>10} {:>12} {:>12}  {}\n", "application's", "address", "channel", "under way",

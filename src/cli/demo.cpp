@@ -3,6 +3,7 @@
 #include <poll.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <filesystem>
 #include <fstream>
@@ -131,7 +132,7 @@ Result<void> Demo::run_with_an_accident(const rack::Launcher& launcher, int inte
   if (auto noticed = wait_until_gone(kVictim, interrupt); !noticed) return noticed;
 
   auto back = clients("reading back", 1, interrupt,
-                      {"--phase", "run", "--workload", "C", "--distribution", "uniform", "--operations",
+                      {"--phase", "run", "--workload", "C", "--distribution", "sequential", "--operations",
                        std::to_string(settings_.records)});
   if (!back) return tl::unexpected(back.error());
   findings_.read_back = back->result.run.operations();
@@ -156,6 +157,7 @@ Result<void> Demo::wait_until_gone(const std::string& node, int interrupt) {
 Result<void> Demo::measure_verbs(int interrupt) {
   const std::string result = run_.path() + "/verbs.json";
   const std::string log = run_.path() + "/verbs.log";
+  unlink(result.c_str());  // of a run before
   std::vector<std::string> argv{own_program(), "bench", "verbs",  "--through", "switch",
                                 "--duration",  "300ms", "--json", "--out",     result};
   auto spawned = rack::spawn(argv, log, {}, rack::Lifetime::kOurs);
@@ -263,6 +265,11 @@ Result<int> Demo::run() {
   rack_settings.value_size = settings_.value_size;
   rack_settings.http = settings_.http;
   rack::Launcher launcher(run_, told, signals.descriptor(), rack::Lifetime::kOurs);
+  if (run_.is_joined() || run_.has_switch() || std::ranges::any_of(launcher.status(), &rack::DaemonStatus::running))
+    return fail(
+        fmt::format("a rack is up in {}: the demo makes one of its own, and takes it down; name another --dir, or "
+                    "none",
+                    run_.path()));
   begin("bring up a rack, each part a process of its own");
   Result<void> outcome = launcher.up(rack::plan(own_program(), "", rack_settings));
   if (outcome) {

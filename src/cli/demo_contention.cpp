@@ -12,6 +12,7 @@
 #include <string_view>
 #include <utility>
 
+#include "cli/child.h"
 #include "cli/commands.h"
 #include "cli/store_results.h"
 #include "cli/workloads.h"
@@ -93,8 +94,9 @@ class Contention final : public Command {
       const auto down = side.launcher->down();
       if (outcome && !down) outcome = tl::unexpected(down.error());
       std::error_code ignored;
-      if (outcome) std::filesystem::remove_all(side.dir, ignored);
+      if (outcome || has_come(signals)) std::filesystem::remove_all(side.dir, ignored);
     }
+    if (has_come(signals)) return interrupted("interrupted");
     if (!outcome) return fail(fmt::format("{} (logs are in {}*)", outcome.error().message, folder()));
     return *outcome;
   }
@@ -106,7 +108,7 @@ class Contention final : public Command {
       if (auto up = bring_up(side, signals); !up) return tl::unexpected(up.error());
     }
     for (Side& side : sides_) load(side);
-    if (!watch(signals)) return 130;  // as a shell says after Ctrl-C
+    if (!watch(signals)) return kExitInterrupted;
     for (Side& side : sides_) {
       auto result = side.bench->result();
       if (!result) return fail(fmt::format("{}: {}", side.title, result.error().message));
@@ -212,13 +214,21 @@ class Contention final : public Command {
     row("bytes on the wire an operation", 0, [&](const R& r) { return per(r.wire_bytes, r); });
     row("p50, us", 0, [&](const R& r) { return quantile_us(r, 0.5); });
     row("p99, us", 0, [&](const R& r) { return quantile_us(r, 0.99); });
+    row("operations that failed", 0, [](const R& r) { return static_cast<double>(failed(r)); });
     row("values read and checked", 0, [](const R& r) { return static_cast<double>(r.run.values_verified); });
     row("of them wrong", 0, [](const R& r) { return static_cast<double>(r.run.values_wrong); });
     const double gain = sides_[1].result.run_rate / std::max(sides_[0].result.run_rate, 1e-9);
     tell_at_once(fmt::format(
         "\nSwordBox: {:.1f} times the operations. Both racks shared this machine's cores all the while.\n", gain));
-    const bool right = sides_[0].result.run.values_wrong + sides_[1].result.run.values_wrong == 0;
-    return right ? 0 : kExitFailed;
+    const auto is_right = [](const Side& side) {
+      return side.result.run.values_wrong == 0 && failed(side.result) == 0;
+    };
+    return std::ranges::all_of(sides_, is_right) ? 0 : kExitFailed;
+  }
+  static std::uint64_t failed(const rack::StoreBenchResult& result) {
+    StoreOutcome outcome;
+    outcome.result = result;
+    return outcome.failed();
   }
 
   Settings settings_;

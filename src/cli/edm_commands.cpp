@@ -8,6 +8,7 @@
 
 #include "cli/commands.h"
 #include "cli/experiment_files.h"
+#include "cli/json_text.h"
 #include "rack/directory/directory_http.h"
 #include "sim/edm/edm_cluster.h"
 #include "sim/world/fields.h"
@@ -196,9 +197,9 @@ class SimulateCommand final : public Command {
 
   Result<sim::EdmHardware> load_hardware() const {
     if (!settings_.hardware.empty()) return sim::load_edm_hardware(settings_.hardware);
-    const auto folder = experiments_here();
-    if (!folder) return tl::unexpected(folder.error());
-    return sim::load_edm_hardware((*folder / "hardware" / "edm_cluster.toml").string());
+    const auto file = hardware_file("edm_cluster");
+    if (!file) return tl::unexpected(file.error());
+    return sim::load_edm_hardware(*file);
   }
 
   SimulateSettings settings_;
@@ -234,7 +235,7 @@ class GrantsCommand final : public Command {
     const json status = json::parse(*answer, nullptr, false);
     if (!status.is_object() || !status.contains("grants")) return fail("the switch is busy; try again");
     if (json_) {
-      fmt::print("{}\n", status.dump(2));
+      fmt::print("{}\n", json_text(status));
       return 0;
     }
     const auto count = [&](const char* key) { return status[key].get<std::uint64_t>(); };

@@ -28,16 +28,16 @@ namespace fs = std::filesystem;
 // A file, or the name of one: "fig1" and "fig01" are the same.
 Result<fs::path> find_experiment(const std::string& name) {
   if (fs::is_regular_file(name)) return fs::path(name);
-  const auto folder = experiments_here();
-  if (!folder) return tl::unexpected(folder.error());
+  const auto all = all_experiments();
+  if (!all) return tl::unexpected(all.error());
   std::string padded = name;
   if (padded.size() == 4 && padded.starts_with("fig")) padded.insert(3, "0");
   for (const std::string& stem : {name, padded}) {
-    fs::path path = *folder / (stem + ".toml");
-    if (fs::is_regular_file(path)) return path;
+    const auto found = std::ranges::find(*all, fs::path(stem), &fs::path::stem);
+    if (found != all->end()) return *found;
   }
   std::string names;
-  for (const fs::path& file : files_in(*folder)) names += (names.empty() ? "" : ", ") + file.stem().string();
+  for (const fs::path& file : *all) names += (names.empty() ? "" : ", ") + file.stem().string();
   return fail(fmt::format("{} is no file and no experiment; there are {}", name, names));
 }
 
@@ -93,8 +93,7 @@ class ExperimentCommand final : public Command {
   }
   // All files are read before anything starts.
   Result<void> load() {
-    const auto ours = experiments_here();
-    const std::string more_hardware = ours ? (*ours / "hardware").string() : "";
+    const std::string more_hardware = own_hardware_folder();
     for (const std::string& name : names_) {
       const auto path = find_experiment(name);
       if (!path) return tl::unexpected(path.error());
@@ -137,11 +136,14 @@ class ExperimentCommand final : public Command {
   }
 
   static Result<int> list() {
-    const auto folder = experiments_here();
-    if (!folder) return tl::unexpected(folder.error());
-    for (const fs::path& file : files_in(*folder)) {
-      const auto loaded = sim::load_experiment(file.string());
-      if (!loaded) return tl::unexpected(loaded.error());
+    const auto all = all_experiments();
+    if (!all) return tl::unexpected(all.error());
+    for (const fs::path& file : *all) {
+      const auto loaded = sim::load_experiment(file.string(), "", own_hardware_folder());
+      if (!loaded) {
+        say("left out: " + loaded.error().message);
+        continue;
+      }
       fmt::print("{:<12} {:<22} {} ({} points)\n", loaded->name, loaded->figure, loaded->title, loaded->points.size());
     }
     return 0;

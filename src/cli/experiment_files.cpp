@@ -1,5 +1,7 @@
 #include "cli/experiment_files.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 
 #include "cli/commands.h"
@@ -28,18 +30,36 @@ std::vector<fs::path> files_in(const fs::path& folder) {
   return found;
 }
 
-Result<fs::path> experiments_here() {
+Result<std::vector<fs::path>> all_experiments() {
+  std::vector<fs::path> all;
   for (const fs::path& folder : experiment_folders()) {
-    if (!files_in(folder).empty()) return folder;
+    for (fs::path& file : files_in(folder)) {
+      const auto has_name = [&](const fs::path& other) { return other.stem() == file.stem(); };
+      if (std::ranges::none_of(all, has_name)) all.push_back(std::move(file));
+    }
   }
-  return fail("no folder experiments/ here; name a file, or run it where Sluice's sources are");
+  if (all.empty()) return fail("no folder experiments/ here; name a file, or run it where Sluice's sources are");
+  return all;
+}
+
+Result<std::string> hardware_file(const std::string& name) {
+  const fs::path file = fs::path("hardware") / (name + ".toml");
+  for (const fs::path& folder : experiment_folders()) {
+    if (fs::is_regular_file(folder / file)) return (folder / file).string();
+  }
+  return fail(fmt::format("no experiments/{} here; name a file, or run it where Sluice's sources are", file.string()));
+}
+
+std::string own_hardware_folder() {
+  const auto file = hardware_file("connectx5");
+  return file ? fs::path(*file).parent_path().string() : std::string();
 }
 
 Result<sim::Hardware> load_hardware_named(const std::string& path, const std::string& name) {
   if (!path.empty()) return sim::load_hardware(path);
-  const auto folder = experiments_here();
-  if (!folder) return tl::unexpected(folder.error());
-  return sim::load_hardware((*folder / "hardware" / (name + ".toml")).string());
+  const auto file = hardware_file(name);
+  if (!file) return tl::unexpected(file.error());
+  return sim::load_hardware(*file);
 }
 
 }  // namespace sluice::cli

@@ -182,9 +182,10 @@ class RackJoin final : public Command {
     if (auto joined = rack::join(run, *invitation); !joined) return tl::unexpected(joined.error());
     const auto nodes = rack::DirectoryClient(run.directory_address(), Duration{}).nodes();
     if (!nodes) {
-      static_cast<void>(rack::leave(run));
+      rack::go_back(run);
       return tl::unexpected(nodes.error());
     }
+    rack::keep_joined(run);
     say(fmt::format("joined the rack at {} as {}: {} memory nodes are ready there; `sluice rack status` shows them",
                     invitation->address, invitation->machine, nodes->ready(rack::NodeKind::kMemory).size()));
     return 0;

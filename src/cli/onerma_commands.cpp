@@ -7,6 +7,7 @@
 
 #include "cli/child.h"
 #include "cli/commands.h"
+#include "cli/json_text.h"
 #include "cli/progress.h"
 #include "rack/clients/onerma_end.h"
 #include "rack/clients/verbs_bench.h"
@@ -290,7 +291,7 @@ std::string OnermaBench::text() const {
                      {"rekey_pause_p50_us", row.pause_us(0.5)},
                      {"rekey_pause_most_us", row.pause_us(1)}});
     }
-    return out.dump(2) + "\n";
+    return json_text(out) + "\n";
   }
   std::string out = fmt::format("{:<10} {:<6} {:>8} {:>6} {:>12} {:>10} {:>10} {:>8}\n", "transport", "op", "bytes",
                                 "depth", "ops/s", "p50 us", "p99 us", "retries");

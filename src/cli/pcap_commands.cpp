@@ -9,6 +9,7 @@
 
 #include "cli/capture.h"
 #include "cli/commands.h"
+#include "cli/json_text.h"
 #include "wire/frame.h"
 #include "wire/text.h"
 
@@ -101,7 +102,7 @@ class PcapCheck final : public Command {
                    counts.sound, counts.other, counts.all_wrong(), wrong_text(counts));
       }
     }
-    if (json_) fmt::print("{}\n", all.dump(2));
+    if (json_) fmt::print("{}\n", json_text(all));
     return sound ? 0 : kExitFailed;
   }
 

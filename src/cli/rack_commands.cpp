@@ -9,7 +9,9 @@
 #include <optional>
 
 #include "cli/box_report.h"
+#include "cli/child.h"
 #include "cli/commands.h"
+#include "cli/json_text.h"
 #include "rack/directory/directory_http.h"
 #include "rack/directory/directory_json.h"
 #include "rack/endpoint/endpoint.h"
@@ -83,7 +85,10 @@ class RackUp final : public Command {
     if (!config.empty() && realpath(config.c_str(), absolute) != nullptr) config = absolute;
     rack::Launcher launcher(run_directory(), say, signals.descriptor());
     const auto daemons = rack::plan(own_program(), config, rack());
-    if (auto up = launcher.up(daemons, rack().start_timeout); !up) return tl::unexpected(up.error());
+    if (auto up = launcher.up(daemons, rack().start_timeout); !up) {
+      if (has_come(signals)) return interrupted(up.error().message);
+      return tl::unexpected(up.error());
+    }
     say(fmt::format("the rack is up in {}; `sluice rack status` shows it, `sluice rack down` ends it", rack().dir));
     if (const auto url = live_view_of(run_directory())) say(fmt::format("the live view is at {}", *url));
     if (const auto where = attribute_of_switch(run_directory(), "serve"))
@@ -173,7 +178,7 @@ class RackStatus final : public Command {
     out["directory"] = nodes ? rack::to_json(*nodes) : json{{"error", nodes.error().message}};
     if (ports) out["switch"] = json::parse(*ports, nullptr, false);
     if (box) out["box"] = json::parse(*box, nullptr, false);
-    fmt::print("{}\n", out.dump(2));
+    fmt::print("{}\n", json_text(out));
   }
 
   void print_tables(const std::vector<rack::DaemonStatus>& daemons, const Result<rack::Snapshot>& nodes,

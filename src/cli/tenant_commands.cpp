@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "cli/commands.h"
+#include "cli/json_text.h"
 #include "rack/clients/memory_session.h"
 #include "rack/directory/directory_http.h"
 #include "rack/directory/directory_json.h"
@@ -243,7 +244,7 @@ class TenantList final : public DirectoryCommand {
     if (!body) return tl::unexpected(body.error());
     const json all = json::parse(*body, nullptr, false);
     if (json_) {
-      fmt::print("{}\n", all.dump(2));
+      fmt::print("{}\n", json_text(all));
       return 0;
     }
     fmt::print("{:<20} {:>12} {:>12} {:>9} {:>9}  {}\n", "TENANT", "USED", "QUOTA", "REGIONS", "ALLOWED", "");
@@ -515,7 +516,7 @@ class RegionList final : public DirectoryCommand {
         fmt::print("{:<20} {:<20} {:>12} {:<20} {}\n", region.tenant, region.name, rack::bytes_text(region.length),
                    region.node, state);
     }
-    if (json_) fmt::print("{}\n", all.dump(2));
+    if (json_) fmt::print("{}\n", json_text(all));
     return 0;
   }
 
@@ -549,14 +550,17 @@ class RackDrain final : public DirectoryCommand {
     const bool any = print_regions(*nodes);
     const bool store = print_store(*nodes);
     if (any || store) return kExitFailed;
-    say(fmt::format("{} is drained: it may be ended", node_));
+    say(fmt::format(
+        "{} is drained, it may be ended: no region of a tenant and nothing of a Clover store is there; a FUSEE "
+        "store or a Sherman tree, which the directory knows nothing of, would be lost",
+        node_));
     return 0;
   }
 
   bool print_regions(const rack::Snapshot& nodes) const {
     bool any = false;
     for (const rack::TenantRegion& region : nodes.regions) {
-      if (region.node != node_) continue;
+      if (region.node != node_ && region.moving_to != node_) continue;
       std::string users;
       for (const rack::NodeRecord& node : nodes.nodes) {
         const auto tenant = node.description.attributes.find(rack::kTenantAttribute);
@@ -577,6 +581,14 @@ class RackDrain final : public DirectoryCommand {
     const rack::NodeRecord* const node = nodes.find(node_);
     const auto servers = nodes.ready(rack::NodeKind::kMetadata);
     const auto store = rack::find_store(nodes);
+    const auto absent = std::ranges::find_if(
+        nodes.nodes, [](const auto& n) { return n.description.kind == rack::NodeKind::kMetadata; });
+    if (absent != nodes.nodes.end() && (servers.empty() || !store)) {
+      say(fmt::format(
+          "whether {}'s store keeps data there is not known as long as it does not serve; start it, and ask again",
+          absent->description.name));
+      return true;
+    }
     if (node == nullptr || servers.empty() || !store) return false;
     const bool is_there = store->mirrored || std::ranges::any_of(store->volumes, [&](const auto& volume) {
                             return volume.node == wire::Gid::from(node->ip);

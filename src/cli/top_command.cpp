@@ -10,6 +10,7 @@
 
 #include "cli/box_report.h"
 #include "cli/commands.h"
+#include "cli/json_text.h"
 #include "rack/directory/directory_http.h"
 #include "rack/endpoint/endpoint.h"
 #include "switching/types.h"
@@ -159,7 +160,7 @@ class Top final : public Command {
     auto before = look();
     if (!before) return tl::unexpected(before.error());
     if (json_) {
-      fmt::print("{}\n", before->dump(2));
+      fmt::print("{}\n", json_text(*before));
       return 0;
     }
     const bool terminal = isatty(STDOUT_FILENO) != 0 && !once_;

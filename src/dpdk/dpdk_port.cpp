@@ -113,8 +113,15 @@ Result<std::unique_ptr<DpdkPort>> DpdkPort::open(const DeviceSpec& wanted) {
   if (spec.driver == "af_packet") {
     room = kPacketRoom;
     // So that the longest frame fits, unless somebody knows better.
-    if (spec.arguments.find("framesz=") == std::string::npos)
-      spec.arguments += fmt::format(",blocksz={0},framesz={0},framecnt=512", kPacketRoom);
+    if (spec.arguments.find("framesz=") == std::string::npos) {
+      const auto add = [&spec](std::string_view key, std::uint32_t value) {
+        if (spec.arguments.find(fmt::format("{}=", key)) == std::string::npos)
+          spec.arguments += fmt::format(",{}={}", key, value);
+      };
+      add("blocksz", kPacketRoom);
+      add("framesz", kPacketRoom);
+      add("framecnt", 512);
+    }
   }
   auto device = Device::open(spec, room);
   if (!device) return tl::unexpected(device.error());

@@ -187,7 +187,8 @@ Task<Outcome> Runner::act(Client& client, Action action) {
     keys_.acknowledge(key);
     co_return outcome;
   }
-  const Key key = chooser_.choose(keys_, client.rng);
+  const bool in_turn = config_.mix.distribution == KeyDistribution::kSequential;
+  const Key key = in_turn ? keys_.in_turn() : chooser_.choose(keys_, client.rng);
   switch (action) {
     case Action::kRead: co_return co_await get(client, key);
     case Action::kUpdate: co_return co_await put(client, key, EventKind::kPut);

@@ -10,7 +10,7 @@
 namespace sluice::workload {
 namespace {
 
-constexpr std::array<std::string_view, 4> kDistributionNames{"uniform", "zipfian", "scrambled", "latest"};
+constexpr std::array<std::string_view, 5> kDistributionNames{"uniform", "zipfian", "scrambled", "latest", "sequential"};
 constexpr std::array<std::string_view, kActions> kActionNames{"read", "update", "insert", "scan", "read-modify-write",
                                                               "erase"};
 constexpr std::uint64_t kGrowth = 4;
@@ -29,7 +29,7 @@ Result<KeyDistribution> parse_distribution(std::string_view name) {
   for (std::size_t i = 0; i < kDistributionNames.size(); ++i) {
     if (kDistributionNames[i] == name) return static_cast<KeyDistribution>(i);
   }
-  return fail(fmt::format("no key distribution '{}': one of uniform, zipfian, scrambled, latest", name));
+  return fail(fmt::format("no key distribution '{}': one of uniform, zipfian, scrambled, latest, sequential", name));
 }
 
 std::string_view to_string(KeyDistribution distribution) {
@@ -98,19 +98,18 @@ KeyChooser::KeyChooser(KeyDistribution distribution, std::uint64_t items, std::u
     : distribution_(distribution), theta_thousandths_(theta_thousandths) {
   SLUICE_CHECK(items > 0);
   using enum KeyDistribution;
-  if (distribution == kUniform) return;
+  if (distribution == kUniform || distribution == kSequential) return;
   // Those inserted later are drawn among, too: a rank that does not exist yet is drawn again.
   const std::uint64_t universe = distribution == kScrambledZipfian ? kScrambledUniverse
                                  : distribution == kLatest         ? items * kGrowth
                                                                    : items;
   zipf_ = std::make_shared<const Zipf>(universe, theta_thousandths);
-  if (distribution == kLatest) larger_ = std::make_shared<Larger>();
+  if (distribution == kLatest) larger_ = std::make_shared<Zipfs>();
 }
 
 const Zipf& KeyChooser::zipf_of(std::uint64_t count) const {
   if (larger_ == nullptr || count <= zipf_->items()) return *zipf_;
-  const std::lock_guard lock(larger_->mutex);
-  auto& zipfs = larger_->zipfs;
+  Zipfs& zipfs = *larger_;
   while (zipfs.empty() || zipfs.back()->items() < count) {
     const std::uint64_t universe = (zipfs.empty() ? zipf_ : zipfs.back())->items() * kGrowth;
     zipfs.push_back(std::make_shared<const Zipf>(universe, theta_thousandths_));
@@ -120,12 +119,13 @@ const Zipf& KeyChooser::zipf_of(std::uint64_t count) const {
 
 Key KeyChooser::choose(const KeySpace& keys, Rng& rng) const {
   const std::uint64_t count = keys.count();
-  SLUICE_CHECK(count > 0);
+  SLUICE_CHECK(count > 0 && distribution_ != KeyDistribution::kSequential);
   switch (distribution_) {
     case KeyDistribution::kUniform: return keys.at(rng.below(count));
     case KeyDistribution::kScrambledZipfian: return keys.at(fnv(zipf_->draw(rng)) % count);
     case KeyDistribution::kZipfian:
-    case KeyDistribution::kLatest: break;
+    case KeyDistribution::kLatest:
+    case KeyDistribution::kSequential: break;
   }
   const Zipf& zipf = zipf_of(count);
   std::uint64_t rank = zipf.draw(rng);

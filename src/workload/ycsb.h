@@ -3,14 +3,13 @@
 // Life:       KeySpace counts the keys there are; a KeyChooser picks among them; a Mix says what to do with the picked one.
 // Invariant:  what is drawn depends on the seed alone: integers only, the same on every machine and compiler.
 // Units:      shares in thousandths; theta in thousandths.
-// Threads:    a KeyChooser may be shared for reading; KeySpace and Rng have one owner.
+// Threads:    each has one owner, copies of a KeyChooser the same one.
 // Source:     Cooper et al., "Benchmarking cloud serving systems with YCSB" (SoCC 2010), table 2 and core workload files A to F;
 //             scrambling as YCSB's ScrambledZipfianGenerator (FNV-1 of a rank among 10^10, modulo the number of keys).
 #pragma once
 
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <set>
 #include <string_view>
 #include <vector>
@@ -22,8 +21,10 @@
 
 namespace sluice::workload {
 
-enum class KeyDistribution : std::uint8_t { kUniform, kZipfian, kScrambledZipfian, kLatest };
-Result<KeyDistribution> parse_distribution(std::string_view name);  // "uniform", "zipfian", "scrambled", "latest"
+// kSequential: no chance at all, KeySpace::in_turn().
+enum class KeyDistribution : std::uint8_t { kUniform, kZipfian, kScrambledZipfian, kLatest, kSequential };
+// "uniform", "zipfian", "scrambled", "latest", "sequential"
+Result<KeyDistribution> parse_distribution(std::string_view name);
 std::string_view to_string(KeyDistribution distribution);
 
 enum class Action : std::uint8_t { kRead, kUpdate, kInsert, kScan, kReadModifyWrite, kErase };
@@ -58,6 +59,8 @@ class KeySpace {
   void acknowledge(Key key);
 
   std::uint64_t count() const { return initial_ + acknowledged_; }
+  // Every `threads`-th key from this thread's own on, then from the first again: all threads together have each key once before any has one twice.
+  Key in_turn() { return at((place_.thread + turns_++ * place_.threads) % count()); }
   // The keys by age: 0 is the oldest. REQUIRES: position < count().
   Key at(std::uint64_t position) const;
 
@@ -65,6 +68,7 @@ class KeySpace {
   std::uint64_t initial_;
   Place place_;
   std::uint64_t reserved_ = 0;
+  std::uint64_t turns_ = 0;
   std::uint64_t acknowledged_ = 0;  // all insertions before this one have ended
   std::set<std::uint64_t> early_;   // ended before one that was reserved earlier
 };
@@ -73,20 +77,18 @@ class KeyChooser {
  public:
   // For `items` keys; kLatest stays right while more are inserted. REQUIRES: items > 0.
   KeyChooser(KeyDistribution distribution, std::uint64_t items, std::uint32_t theta_thousandths = Zipf::kYcsbTheta);
+  // REQUIRES: not kSequential.
   Key choose(const KeySpace& keys, Rng& rng) const;
 
  private:
-  // Of ranks among many more keys than there were at first. Made once, by who needs it first.
-  struct Larger {
-    std::mutex mutex;
-    std::vector<std::shared_ptr<const Zipf>> zipfs;  // each of four times as many as the one before
-  };
+  using Zipfs = std::vector<std::shared_ptr<const Zipf>>;
   const Zipf& zipf_of(std::uint64_t count) const;
 
   KeyDistribution distribution_;
   std::uint32_t theta_thousandths_;
   std::shared_ptr<const Zipf> zipf_;
-  std::shared_ptr<Larger> larger_;
+  std::shared_ptr<Zipfs>
+      larger_;  // kLatest: for more keys than there were at first, made when needed, each of four times the one before
 };
 
 }  // namespace sluice::workload

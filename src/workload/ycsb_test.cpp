@@ -118,6 +118,16 @@ TEST(KeyChooser, PrefersTheLatestHoweverManyAreInserted) {
   EXPECT_GT(std::accumulate(seen.begin(), seen.begin() + 500, 0), 200'000 / 20);  // the older half: 9 %
 }
 
+TEST(KeySpace, HasEachKeyOnceInTurn) {
+  std::vector<int> seen(100);
+  for (std::uint32_t thread = 0; thread < 4; ++thread) {
+    KeySpace keys(100, {.thread = thread, .threads = 4});
+    for (int i = 0; i < 25; ++i) ++seen.at(keys.in_turn());
+    EXPECT_EQ(keys.in_turn(), thread);
+  }
+  EXPECT_EQ(seen, std::vector<int>(100, 1));
+}
+
 TEST(KeySpace, OffersAnInsertedKeyOnlyWhenAllBeforeItHaveEnded) {
   KeySpace keys(10, {.thread = 1, .threads = 4});
   const Key a = keys.reserve();

@@ -291,6 +291,16 @@ queue_pairs = [1]
 """
         self.assertIn("interval is too short", self.simulate(order, code=1).stderr)
 
+    def test_experiments_of_ones_own_hide_no_others(self):
+        (self.folder / "experiments").mkdir()
+        (self.folder / "experiments" / "mine.toml").write_text("title = 3\n")
+        done = subprocess.run([SLUICE, "search", "--seeds", "1"], cwd=self.folder, capture_output=True, text=True, timeout=120, check=False)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        done = subprocess.run([SLUICE, "experiment", "--list"], cwd=self.folder, capture_output=True, text=True, timeout=120, check=False)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("fig11 ", done.stdout)
+        self.assertIn("mine.toml", done.stderr)
+
     def test_a_load_in_which_nothing_ends_is_no_result(self):
         short = TWO_LINES.replace('warm_up = "20 us"', 'warm_up = "1 ns"').replace('measure = "50 us"', 'measure = "1 ns"')
         done = self.simulate(short, code=1)

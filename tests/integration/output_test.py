@@ -90,7 +90,7 @@ class Interrupted(unittest.TestCase):
         self.folder = tempfile.mkdtemp(prefix="sluice-out-", dir="/tmp")
         self.addCleanup(shutil.rmtree, self.folder)
 
-    def interrupt(self, words, end, said_before=""):
+    def interrupt(self, words, end, said_before="", left=()):
         with subprocess.Popen([live_rack.SLUICE, *words], env=os.environ | {"TMPDIR": self.folder}, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                               text=True, start_new_session=True) as bench:
             status = pathlib.Path("/proc", str(bench.pid), "status")
@@ -100,7 +100,7 @@ class Interrupted(unittest.TestCase):
         self.assertEqual(bench.returncode, 130, said)
         self.assertRegex(told, rf"\A{said_before}\Z")
         self.assertIn("interrupted\n", said)
-        wait_until(lambda: os.listdir(self.folder) == [], f"nothing is left of {words}")
+        wait_until(lambda: os.listdir(self.folder) == list(left), f"nothing is left of {words}")
         return bench.pid
 
     def test_a_measurement_leaves_nothing_and_says_so(self):
@@ -123,6 +123,13 @@ class Interrupted(unittest.TestCase):
     def test_a_demo_leaves_nothing_and_says_so(self):
         pid = self.interrupt(["demo"], lambda pid: os.killpg(pid, signal.SIGINT), said_before="(?s:.*take the rack down.*)")
         self.assertFalse(pathlib.Path(f"/tmp/sluice-demo-{pid}").exists())
+        pid = self.interrupt(["demo", "contention"], lambda pid: os.killpg(pid, signal.SIGINT), said_before="(?s:.*)")
+        self.assertEqual(list(pathlib.Path("/tmp").glob(f"sluice-contention-{pid}-*")), [])
+
+    def test_a_rack_that_comes_up_is_taken_down(self):
+        directory = self.folder + "/run"
+        self.interrupt(["rack", "up", "--dir", directory], lambda pid: os.kill(pid, signal.SIGINT), said_before="(?s:.*)", left=["run"])
+        self.assertEqual(end_of(["rack", "status", "--dir", directory]).returncode, 1)
 
 
 class Refused(unittest.TestCase):

@@ -12,6 +12,7 @@ import pathlib
 import re
 import shutil
 import signal
+import subprocess
 import sys
 import tempfile
 import time
@@ -352,6 +353,18 @@ class RackTest(live_rack.LiveRack):
         self.assertIn("DEAD", self.sluice("rack", "status", code=1).stdout)
         wait_until(lambda: self.node_states()["memory2"] == "gone", "the directory notices")
 
+    def test_a_store_that_does_not_serve_is_not_taken_for_none(self):
+        self.up("--replication", "1")
+        self.assertIn("keeps data there", self.sluice("rack", "drain", "memory1", code=1).stderr)
+        os.kill(self.daemon("metadata")["pid"], signal.SIGKILL)
+        wait_until(lambda: self.node_states()["metadata"] == "gone", "the directory notices")
+        self.assertIn("is not known", self.sluice("rack", "drain", "memory1", code=1).stderr)
+
+    def test_names_that_are_no_utf8_spoil_no_json(self):
+        directory = os.fsdecode(self.dir.encode() + b"-\xff")
+        done = subprocess.run([live_rack.SLUICE, "rack", "status", "--json", "--dir", directory], capture_output=True, timeout=60, check=False)
+        self.assertEqual(json.loads(done.stdout.decode())["daemons"], [], done.stderr)
+
     def test_with_replicas_a_store_survives_the_death_of_a_memory_node(self):
         self.up("--replication", "2")
         child = self.bench_under_way("--workload", "A", "--duration", "6s", "--check")
@@ -569,6 +582,25 @@ class DemoTest(live_rack.LiveRack):
         demo.send_signal(signal.SIGINT)
         self.assertIn("switch has ended", demo.communicate(timeout=60)[0])
         self.assertEqual(demo.returncode, 0)
+
+    def test_clients_that_die_are_no_result(self):
+        demo = self.start("demo", "--duration", "2s", "--records", "500", "--clients", "8", "--processes", "1", "--verbs=false", "--stay", "no", "--report",
+                          str(pathlib.Path(self.folder, "report.html")))
+        while "the same again" not in demo.stdout.readline():
+            pass
+        children = pathlib.Path(f"/proc/{demo.pid}/task/{demo.pid}/children")
+        clients = lambda: [int(pid) for pid in children.read_text().split() if b"bench" in pathlib.Path(f"/proc/{pid}/cmdline").read_bytes()]
+        wait_until(lambda: clients() != [], "the client is there")
+        os.kill(clients()[0], signal.SIGKILL)
+        told, said = demo.communicate(timeout=60)
+        self.assertEqual(demo.returncode, 1, told)
+        self.assertIn("a client died (of signal 9)", said)
+        self.assertNotIn("Every value", told)
+
+    def test_it_takes_no_rack_over_that_is_up(self):
+        self.sluice("rack", "up", "--no-metadata", "--memory-nodes", "1", "--memory-size", "64MiB", code=0)
+        self.assertIn("a rack is up in", self.sluice("demo", "--stay", "no", code=1).stderr)
+        self.sluice("rack", "status", code=0)
 
 
 class VerbsTest(unittest.TestCase):

@@ -160,6 +160,10 @@ class JoinTest(live_rack.LiveRack):
         mixed = {**invitation, "certificate": other["certificate"], "key": other["key"]}
         pathlib.Path(self.folder + "/mixed.json").write_text(json.dumps(mixed))
         self.assertIn("does not take this machine's certificate", self.there("rack", "join", self.folder + "/mixed.json", code=1).stderr)
+        self.there("rack", "join", good, code=0)
+        self.there("rack", "join", self.folder + "/mixed.json", code=1)
+        self.assertIn(f"joined the rack at {SERVE}", self.there("rack", "status").stdout)
+        self.there("rack", "leave", code=0)
         self.assertRaises((ssl.SSLError, ConnectionError), self.handshake, None)
         self.assertRaises((ssl.SSLError, ConnectionError), self.handshake, self.expired())
         # Damaged files, and none.

@@ -131,7 +131,10 @@ class Services(Case):
         self.done("systemctl", f"--root={root}", "enable", "sluice-switch", "sluice-memory@memory1")
         wants = root / "etc/systemd/system"
         self.assertTrue((wants / "sluice.target.wants/sluice-memory@memory1.service").is_symlink())
-        self.assertTrue((wants / "multi-user.target.wants/sluice.target").is_symlink())
+        self.assertTrue((wants / "multi-user.target.wants/sluice-memory@memory1.service").is_symlink())
+        self.done("systemctl", f"--root={root}", "disable", "sluice-memory@memory1")
+        self.assertFalse((wants / "multi-user.target.wants/sluice-memory@memory1.service").is_symlink())
+        self.assertTrue((wants / "multi-user.target.wants/sluice-switch.service").is_symlink())
 
     def test_the_licence_goes_along(self):
         for package in ("sluice", "sluice-verbs", "libsluice1", "libsluice-dev", "libcowbird1", "libcowbird-dev"):

@@ -103,6 +103,10 @@ TEST_F(DeviceTest, AfPacketCarriesFramesBothWays) {
   cross(*dpdk, *packet, lengths(1514));
 }
 
+TEST_F(DeviceTest, WhatTheUserSaysOfItsRingsReachesTheDriver) {
+  EXPECT_FALSE(ports::open_port("dpdk:af_packet,iface=near,blocksz=12345")) << "no multiple of a page";
+}
+
 TEST_F(DeviceTest, AfPacketCarriesTheLongestFrame) {
   run("ip link set near mtu 9000 && ip link set far mtu 9000");
   const auto dpdk = open("dpdk:af_packet,iface=near");

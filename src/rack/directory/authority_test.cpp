@@ -247,6 +247,12 @@ TEST_F(AuthorityTest, JoiningTurnsARunDirectoryToTheRackThereAndLeavingBack) {
   EXPECT_EQ(run.switch_port(), "udp:192.0.2.1:7472");
   EXPECT_EQ(run.directory_address().text, "192.0.2.1:7472");
   EXPECT_EQ(mode_of(run.joined() + "/key.pem"), 0600);
+  ASSERT_TRUE(join(run, {"m3", "192.0.2.2:7472", "a", "c", "k"}));
+  EXPECT_EQ(run.machine(), "m3");
+  go_back(run);
+  EXPECT_EQ(run.machine(), "m2") << "as when the other rack does not answer";
+  ASSERT_TRUE(join(run, {"m2", "192.0.2.1:7472", "a", "c", "k"}));
+  keep_joined(run);
   run.clear();
   EXPECT_TRUE(run.is_joined()) << "a rack that goes down forgets nothing of it";
   EXPECT_TRUE(leave(run).value());

@@ -28,6 +28,9 @@ constexpr std::array<Field, 5> kFields{{{"machine", &Invitation::machine},
                                         {"certificate", &Invitation::certificate},
                                         {"key", &Invitation::key}}};
 
+// What had been joined before, with its key.
+std::string before(const RunDirectory& run) { return run.joined() + ".before"; }
+
 }  // namespace
 
 std::string to_text(const Invitation& invitation) {
@@ -56,10 +59,16 @@ Result<Invitation> parse_invitation(std::string_view text) {
 }
 
 Result<void> join(const RunDirectory& run, const Invitation& invitation) {
-  if (auto left = leave(run); !left) return tl::unexpected(left.error());
   const std::string folder = run.joined();
-  if (mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST)
-    return fail(fmt::format("cannot make {}: {}", folder, std::strerror(errno)));
+  std::error_code failed;
+  std::filesystem::remove_all(before(run), failed);
+  if (run.is_joined()) std::filesystem::rename(folder, before(run), failed);
+  if (failed) return fail(fmt::format("cannot set {} aside: {}", folder, failed.message()));
+  if (mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST) {
+    const int why = errno;
+    go_back(run);
+    return fail(fmt::format("cannot make {}: {}", folder, std::strerror(why)));
+  }
   // What makes RunDirectory::is_joined() true comes last.
   const std::array<std::pair<const char*, std::string>, 5> files{{{"/authority.pem", invitation.authority},
                                                                   {"/certificate.pem", invitation.certificate},
@@ -67,12 +76,27 @@ Result<void> join(const RunDirectory& run, const Invitation& invitation) {
                                                                   {"/machine", invitation.machine + "\n"},
                                                                   {"/address", invitation.address + "\n"}}};
   for (const auto& [name, text] : files) {
-    if (auto written = write_private_file(folder + name, text); !written) return written;
+    if (auto written = write_private_file(folder + name, text); !written) {
+      go_back(run);
+      return written;
+    }
   }
   return {};
 }
 
+void keep_joined(const RunDirectory& run) {
+  std::error_code ignored;
+  std::filesystem::remove_all(before(run), ignored);
+}
+
+void go_back(const RunDirectory& run) {
+  std::error_code ignored;
+  std::filesystem::remove_all(run.joined(), ignored);
+  std::filesystem::rename(before(run), run.joined(), ignored);
+}
+
 Result<bool> leave(const RunDirectory& run) {
+  keep_joined(run);
   const bool joined = run.is_joined();
   std::error_code failed;
   // The address first: half a folder counts as none.

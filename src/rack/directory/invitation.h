@@ -29,8 +29,10 @@ struct Invitation {
 std::string to_text(const Invitation& invitation);
 Result<Invitation> parse_invitation(std::string_view text);
 
-// What was joined before is replaced. REQUIRES: the run directory is prepared.
+// What was joined before is set aside, until keep_joined() or go_back(), and is back after an error. REQUIRES: the run directory is prepared.
 Result<void> join(const RunDirectory& run, const Invitation& invitation);
+void keep_joined(const RunDirectory& run);
+void go_back(const RunDirectory& run);
 // False: nothing had been joined.
 Result<bool> leave(const RunDirectory& run);
 
