@@ -15,7 +15,7 @@
 // Denied:     a region that contradicts what its memory node exports is not asked for (exports.h), nor is one that the node has refused, until the
 //             application changes its regions, or with exports known until those change.
 // Errors:     of a memory node: its requests are tried again until it has been out of reach for `patience`, then reported to the issuer, and
-//             later ones at once; those to other nodes go on. Of the compute node: tried again for ever.
+//             later ones at once; those to other nodes go on, the next kMostAtOnce of them. Of the compute node: tried again for ever.
 // Trust:      the block's bytes are checked: entries may point nowhere but into their channel and region.
 // Threads:    the scheduler's.
 // Source:     Cowbird §5.2 (phases), §5.3 (consistency), §6 (spot: overlap checks, batching).

@@ -60,7 +60,10 @@ remote::Task<bool> Client::look_at(std::size_t replica) {
   const auto header = status == Status::kOk ? TableHeader::parse(bytes) : std::nullopt;
   State& state = states_[replica];
   if (!header) co_return false;
-  if (state.known && header->life != state.header.life) state.stale = false;
+  if (state.known && header->life != state.header.life) {
+    state.emptied = true;
+    state.stale = false;
+  }
   state.header = *header;
   state.known = state.up = true;
   state.failures = 0;
@@ -100,8 +103,9 @@ remote::Task<GetResult> Client::get(ByteView key, MutableBytes into) {
   if (key.size() > kMaxKey) co_return GetResult{.outcome = Outcome::kTooLong};
   const std::size_t first = hash_of(key).value >> 32;
   bool failing = false;
-  // Not there says who has missed nothing that we know of: who may have, and who is left out, need not be asked.
-  for (int rank_now = 0; rank_now < kRanks && result.outcome != Outcome::kMiss; ++rank_now) {
+  bool sure =
+      false;  // somebody lacks it of whom we know no restart: who has missed changes, and who is left out, need not be asked
+  for (int rank_now = 0; rank_now < kRanks && !sure; ++rank_now) {
     for (std::size_t i = 0; i < replicas_.size(); ++i) {
       const std::size_t replica = (first + i) % replicas_.size();
       if (rank(replica) != rank_now) continue;
@@ -114,9 +118,10 @@ remote::Task<GetResult> Client::get(ByteView key, MutableBytes into) {
         failing = true;
         continue;
       }
-      // It may have begun anew, and have come across less since: the others are asked, too.
+      // It may have begun anew before we came: the others of its rank are asked, too.
       states_[replica].failures = 0;
       result.outcome = Outcome::kMiss;
+      sure = sure || !states_[replica].emptied;
     }
   }
   co_return result;

@@ -97,7 +97,8 @@ class Client {
     std::uint32_t failures = 0;  // in a row
     bool known = false;          // the header has been read
     bool up = false;
-    bool stale = false;  // it missed a change of ours: asked last, until it begins another life
+    bool emptied = false;  // it began another life while we knew it
+    bool stale = false;    // it missed a change of ours: asked last, until it begins another life
     bool looking = false;
   };
   enum class Found : std::uint8_t { kYes, kNo, kTooLong, kUnreachable };

@@ -385,6 +385,19 @@ TEST(CacheClient, WhoJoinsAfterAReplicaHasBegunAnewFindsWhatTheOthersHave) {
   EXPECT_EQ(fresh.counters().failovers, 0u);
 }
 
+TEST(CacheClient, WhatAReplicaThatMissedAChangeHasIsFoundWhenTheOtherBeginsAnew) {
+  World world({.replicas = 2, .clients = 2});
+  Client& client = *world.clients[0];
+  for (int i = 0; i < 50; ++i) ASSERT_EQ(world.set(client, "k" + std::to_string(i), "v"), Outcome::kOk);
+  auto server = std::move(world.servers[1]);
+  ASSERT_EQ(world.set(client, "other", "x"), Outcome::kPartial);
+  world.servers[1] = std::move(server);
+  world.wait_for(client.join());
+  world.begin(0, 77);
+  world.wait_for(client.join());
+  for (int i = 0; i < 50; ++i) EXPECT_EQ(world.get(client, "k" + std::to_string(i)), "v") << i;
+}
+
 TEST(CacheClient, LookupsGoOnWhenReplicasDieAndChangesSayThatTheyAreNotEverywhere) {
   World world({.local = seeded(3)});
   Client& client = *world.clients[0];

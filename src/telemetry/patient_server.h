@@ -2,7 +2,8 @@
 //
 // A connection:  its request has to begin within a second, or within kCrowded when others wait for a thread, and has to be there within
 //                kReading; each piece of the answer has to be taken within kWriting. One request each.
-// Length:        kMostRead bytes of a connection are read, however its request says how long it is; the rest is as though it never came.
+// Length:        kMostRead bytes of a connection are read, however its request says how long it is; the rest is as though it never came, and who still sends it sees the
+//                connection end rather than the answer.
 // With TLS:      the same times; the handshake is part of what has to be there within kReading. A peer without a certificate that counts is
 //                refused, and counted.
 // Waiting:       kMostWaiting accepted connections at most; then the kernel keeps the others, so that no more descriptors are taken.

@@ -586,10 +586,10 @@ class DemoTest(live_rack.LiveRack):
     def test_clients_that_die_are_no_result(self):
         demo = self.start("demo", "--duration", "2s", "--records", "500", "--clients", "8", "--processes", "1", "--verbs=false", "--stay", "no", "--report",
                           str(pathlib.Path(self.folder, "report.html")))
-        while "the same again" not in demo.stdout.readline():
-            pass
-        children = pathlib.Path(f"/proc/{demo.pid}/task/{demo.pid}/children")
-        clients = lambda: [int(pid) for pid in children.read_text().split() if b"bench" in pathlib.Path(f"/proc/{pid}/cmdline").read_bytes()]
+        while "the same again" not in (line := demo.stdout.readline()):
+            self.assertTrue(line)
+        children = lambda: pathlib.Path(f"/proc/{demo.pid}/task/{demo.pid}/children").read_text().split()
+        clients = lambda: [int(pid) for pid in children() if int(pid) in processes_of("client1.json")]
         wait_until(lambda: clients() != [], "the client is there")
         os.kill(clients()[0], signal.SIGKILL)
         told, said = demo.communicate(timeout=60)

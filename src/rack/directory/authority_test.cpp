@@ -251,6 +251,10 @@ TEST_F(AuthorityTest, JoiningTurnsARunDirectoryToTheRackThereAndLeavingBack) {
   EXPECT_EQ(run.machine(), "m3");
   go_back(run);
   EXPECT_EQ(run.machine(), "m2") << "as when the other rack does not answer";
+  ASSERT_TRUE(join(run, {"m4", "192.0.2.3:7472", "a", "c", "k"}));  // and is killed
+  ASSERT_TRUE(join(run, {"m3", "192.0.2.2:7472", "a", "c", "k"}));
+  go_back(run);
+  EXPECT_EQ(run.machine(), "m2");
   ASSERT_TRUE(join(run, {"m2", "192.0.2.1:7472", "a", "c", "k"}));
   keep_joined(run);
   run.clear();

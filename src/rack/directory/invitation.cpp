@@ -61,7 +61,7 @@ Result<Invitation> parse_invitation(std::string_view text) {
 Result<void> join(const RunDirectory& run, const Invitation& invitation) {
   const std::string folder = run.joined();
   std::error_code failed;
-  std::filesystem::remove_all(before(run), failed);
+  if (std::filesystem::exists(before(run), failed)) go_back(run);  // a join that was killed before it was confirmed
   if (run.is_joined()) std::filesystem::rename(folder, before(run), failed);
   if (failed) return fail(fmt::format("cannot set {} aside: {}", folder, failed.message()));
   if (mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST) {

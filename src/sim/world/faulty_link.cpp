@@ -2,12 +2,15 @@
 
 #include <cstring>
 
+#include "base/check.h"
+
 namespace sluice::sim {
 
 void FaultyLink::on_packet(Time now, Packet* packet) {
   // A long delay at a high rate; memory is the limit.
   if (link_.room() == 0) link_.grow();
   std::uint8_t* const slot = link_.slot();
+  SLUICE_CHECK(slot != nullptr);  // a link without faults is none of these
   std::memcpy(slot, packet->data, packet->length);
   link_.push(packet->length);
   link_.stamp(now);
