@@ -13,7 +13,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
@@ -113,7 +112,8 @@ class Interrupted(unittest.TestCase):
         words = ["cache", "bench", "--writes", "50", "--clients", "4", "--duration", "60s"]
         with subprocess.Popen([live_rack.SLUICE, *words], env=os.environ | {"TMPDIR": self.folder}, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                               text=True, start_new_session=True) as bench:
-            time.sleep(2)  # it is at work
+            ticks = lambda: sum(map(int, pathlib.Path("/proc", str(bench.pid), "stat").read_text().rsplit(") ", 1)[1].split()[11:13]))
+            wait_until(lambda: ticks() > 1.5 * os.sysconf("SC_CLK_TCK"), "it is at work, for longer than it takes to begin")
             os.killpg(bench.pid, signal.SIGINT)
             told, said = bench.communicate(timeout=60)
         self.assertEqual(bench.returncode, 130, said)
