@@ -563,9 +563,8 @@ class RackDrain final : public DirectoryCommand {
       if (region.node != node_ && region.moving_to != node_) continue;
       std::string users;
       for (const rack::NodeRecord& node : nodes.nodes) {
-        const auto tenant = node.description.attributes.find(rack::kTenantAttribute);
-        const bool is_theirs = tenant != node.description.attributes.end() && tenant->second == region.tenant;
-        if (is_theirs && node.state != rack::NodeState::kGone) users += " " + node.description.name;
+        if (rack::tenant_of(node.description) == region.tenant && node.state != rack::NodeState::kGone)
+          users += " " + node.description.name;
       }
       if (!any) fmt::print("{:<30} {:>12} {:<10} {}\n", "REGION", "SIZE", "STATE", "CLIENTS OF ITS TENANT");
       any = true;

@@ -26,19 +26,12 @@ constexpr std::uint32_t kDepth = 1024;  // operations at once to a memory node
 constexpr std::string_view kAt = "at:";
 constexpr Duration kFarewell = Duration::seconds(2);
 
-// Whose token we have shown; empty: the rack's.
-std::string tenant_of(const Endpoint& endpoint) {
-  const auto& attributes = endpoint.node().description.attributes;
-  const auto tenant = attributes.find(kTenantAttribute);
-  return tenant == attributes.end() ? std::string() : tenant->second;
-}
-
 // Engines in this process.
 class Spot {
  public:
   Spot(Endpoint& endpoint, const CowbirdSettings& settings)
       : loop_(endpoint.loop()),
-        tenant_(tenant_of(endpoint)),
+        tenant_(tenant_of(endpoint.node().description)),
         scheduler_(std::make_unique<remote::Scheduler>()),
         nodes_(endpoint.connector(), *scheduler_, RemoteNodes::Options{.depth = kDepth}),
         coroutines_(*scheduler_),
@@ -69,7 +62,7 @@ class Spot {
 
  private:
   nic::PollLoop& loop_;
-  std::string tenant_;
+  std::string tenant_;  // whose token we have shown
   std::unique_ptr<remote::Scheduler> scheduler_;
   RemoteNodes nodes_;
   nic::SchedulerPoll coroutines_;
@@ -220,7 +213,7 @@ Result<void> run_cowbird_engine(const std::string& directory, const CowbirdSetti
   if (!opened) return tl::unexpected(opened.error());
   Endpoint& endpoint = **opened;
   if (settings.engine == "switch") {
-    if (const std::string tenant = tenant_of(endpoint); !tenant.empty()) {
+    if (const std::string tenant = tenant_of(endpoint.node().description); !tenant.empty()) {
       return fail(fmt::format(
           "the engine in the switch is for the rack's operator, not for tenant '{}'; leave out --engine, or "
           "say --engine at:NODE",

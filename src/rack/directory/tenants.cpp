@@ -63,11 +63,6 @@ std::uint64_t number_attribute(const NodeDescription& node, const char* name) {
 
 bool is_shared(const NodeDescription& node) { return node.attributes.contains(kSharedAttribute); }
 
-std::string tenant_of(const NodeDescription& node) {
-  const auto found = node.attributes.find(kTenantAttribute);
-  return found == node.attributes.end() ? std::string() : found->second;
-}
-
 std::size_t attribute_bytes(const NodeDescription& node) {
   std::size_t bytes = 0;
   for (const auto& [name, value] : node.attributes) bytes += name.size() + value.size();
@@ -75,6 +70,11 @@ std::size_t attribute_bytes(const NodeDescription& node) {
 }
 
 }  // namespace
+
+std::string tenant_of(const NodeDescription& node) {
+  const auto found = node.attributes.find(kTenantAttribute);
+  return found == node.attributes.end() ? std::string() : found->second;
+}
 
 bool has_shared_memory(const Snapshot& snapshot) {
   return std::ranges::any_of(snapshot.nodes, [](const NodeRecord& node) {

@@ -35,6 +35,7 @@ namespace sluice::rack {
 class DirectoryStore;
 
 inline constexpr const char* kTenantAttribute = "tenant";  // of a client: whose it is
+std::string tenant_of(const NodeDescription& node);        // empty: the rack's own
 inline constexpr const char* kTenantBytesAttribute =
     "tenant-bytes";                                               // of a memory node: what it has for tenants' regions
 inline constexpr const char* kSharedAttribute = "shared-by-all";  // of a memory node whose memory every tenant may use
