@@ -29,7 +29,7 @@ void ImpairedLink::add_slots() {
 
 void ImpairedLink::grow() {
   std::vector<Entry> larger(queue_.size() * 2);
-  for (std::uint64_t i = taken_; i != pushed_; ++i) larger[i % larger.size()] = queued(i);
+  for (std::uint64_t i = taken_; i != pushed_; ++i) larger[i & (larger.size() - 1)] = queued(i);
   queue_ = std::move(larger);
   for (std::size_t more = slots_.size(); more != 0; --more) add_slots();
 }
@@ -126,7 +126,7 @@ std::size_t ImpairedLink::drop_waiting() {
 
 Time ImpairedLink::next_deadline() const {
   Time first = Time::never();
-  if (taken_ != stamped_) first = queue_[taken_ % queue_.size()].due;
+  if (taken_ != stamped_) first = queue_[taken_ & (queue_.size() - 1)].due;
   for (const auto& held : held_) first = std::min(first, held.entry.due);
   return first;
 }

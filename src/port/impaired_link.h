@@ -70,7 +70,7 @@ class ImpairedLink {
   };
 
   std::uint8_t* bytes(SlotIndex slot) const { return slots_[slot / kSlots].get() + slot % kSlots * kMaxFrame; }
-  Entry& queued(std::uint64_t count) { return queue_[count % queue_.size()]; }
+  Entry& queued(std::uint64_t count) { return queue_[count & (queue_.size() - 1)]; }
   void add_slots();
   std::optional<Entry> leave_held(Time now);
   std::optional<Entry> leave_queue(Time now);
@@ -81,7 +81,7 @@ class ImpairedLink {
   std::vector<std::unique_ptr<std::uint8_t[]>> slots_;  // kSlots each, untouched until used
   std::vector<SlotIndex> free_;                         // used last in, first out: few slots, warm ones
   std::vector<SlotIndex> lent_;
-  std::vector<Entry> queue_;  // a ring: taken_ <= stamped_ <= pushed_
+  std::vector<Entry> queue_;  // a power of two; a ring: taken_ <= stamped_ <= pushed_
   std::uint64_t pushed_ = 0;
   std::uint64_t stamped_ = 0;
   std::uint64_t taken_ = 0;
