@@ -10,6 +10,7 @@
 #include "base/rng.h"
 #include "cli/child.h"
 #include "cli/commands.h"
+#include "cli/json_text.h"
 #include "cli/progress.h"
 #include "rack/clients/cache_end.h"
 #include "rack/endpoint/endpoint.h"
@@ -342,22 +343,21 @@ std::string CacheBench::text(const Load& load, rack::CacheClient& client) const 
   const double rate = static_cast<double>(f.lookups) / load.seconds();
   const auto& counters = client.cache().counters();
   if (json_) {
-    return nlohmann::json{{"lookups", f.lookups},
-                          {"lookups_per_second", rate},
-                          {"p50_us", us(f.lookup_ns, 0.5)},
-                          {"p99_us", us(f.lookup_ns, 0.99)},
-                          {"max_us", static_cast<double>(f.lookup_ns.max()) / 1e3},
-                          {"longest_pause_us", pause},
-                          {"changes", f.changes},
-                          {"changes_p50_us", us(f.change_ns, 0.5)},
-                          {"changes_partial", f.partial},
-                          {"misses", f.misses},
-                          {"failed", f.failed},
-                          {"wrong", f.wrong},
-                          {"failovers", counters.failovers},
-                          {"left_out", counters.left_out},
-                          {"retries", client.transfers().retries}}
-               .dump(2) +
+    return json_text({{"lookups", f.lookups},
+                      {"lookups_per_second", rate},
+                      {"p50_us", us(f.lookup_ns, 0.5)},
+                      {"p99_us", us(f.lookup_ns, 0.99)},
+                      {"max_us", static_cast<double>(f.lookup_ns.max()) / 1e3},
+                      {"longest_pause_us", pause},
+                      {"changes", f.changes},
+                      {"changes_p50_us", us(f.change_ns, 0.5)},
+                      {"changes_partial", f.partial},
+                      {"misses", f.misses},
+                      {"failed", f.failed},
+                      {"wrong", f.wrong},
+                      {"failovers", counters.failovers},
+                      {"left_out", counters.left_out},
+                      {"retries", client.transfers().retries}}) +
            "\n";
   }
   return fmt::format(

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/commands.h"
+#include "cli/json_text.h"
 #include "cli/parse_region.h"
 #include "rack/directory/directory_http.h"
 #include "rack/endpoint/store_memory.h"
@@ -172,15 +173,14 @@ class XdpShow final : public Command {
                         {"reads_steered", k.use.reads_steered},
                         {"tail", k.tail}});
       }
-      fmt::print("{}\n", json{{"interfaces", Steering::attached()},
-                              {"on", status.on},
-                              {"regions", status.regions},
-                              {"connections", status.connections},
-                              {"tracked_keys", status.tracked_keys},
-                              {"open_links", status.open_links},
-                              {"counters", std::move(counts)},
-                              {"top_keys", std::move(keys)}}
-                             .dump(2));
+      fmt::print("{}\n", json_text({{"interfaces", Steering::attached()},
+                                    {"on", status.on},
+                                    {"regions", status.regions},
+                                    {"connections", status.connections},
+                                    {"tracked_keys", status.tracked_keys},
+                                    {"open_links", status.open_links},
+                                    {"counters", std::move(counts)},
+                                    {"top_keys", std::move(keys)}}));
       return 0;
     }
     fmt::print("{}: {}, {} regions, {} connections, {} keys tracked, {} links under way\n\n",
