@@ -70,6 +70,8 @@ class BasicChannel {
 
   std::uint64_t under_way() const { return issued_[0] + issued_[1] - done_[0] - done_[1]; }
   std::uint64_t completed(RwType type) const { return done_[type == RwType::kWrite]; }
+  // A request of it is under way, as of what the engine has published by now.
+  bool is_in_use(std::uint16_t region) const;
   // Changes as long as an engine lives, even an idle one.
   std::uint64_t heartbeat() const { return words_.load(ChannelLayout::kProgress + ProgressLine::kHeartbeat); }
   // Regions have changed: the engine reads the table again before the next request.
@@ -124,7 +126,7 @@ class BasicChannel {
   bool has_room(RwType type);
   void put(const Entry& entry);
   void own_next();
-  Done progress();
+  Done progress() const;
   Status take_read(const Pending& read, RequestId id);
   Completion take_oldest(RwType type);
   void take_errors();

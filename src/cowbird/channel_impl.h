@@ -147,7 +147,7 @@ std::int64_t BasicChannel<Words>::async_write(std::uint16_t region, const void* 
 }
 
 template <class Words>
-typename BasicChannel<Words>::Done BasicChannel<Words>::progress() {
+typename BasicChannel<Words>::Done BasicChannel<Words>::progress() const {
   // An engine that has lost its mind cannot lead us beyond what we have issued.
   return {std::min(words_.load(ChannelLayout::kProgress + ProgressLine::kReads), issued_[0]),
           std::min(words_.load(ChannelLayout::kProgress + ProgressLine::kWrites), issued_[1])};
@@ -241,6 +241,18 @@ Status BasicChannel<Words>::look_up(const Failures& failures, std::uint64_t sequ
   const auto& runs = failures.runs;
   const auto run = std::partition_point(runs.begin(), runs.end(), [&](const Failed& r) { return r.last < sequence; });
   return run != runs.end() && run->first <= sequence ? run->status : Status::kOk;
+}
+
+template <class Words>
+bool BasicChannel<Words>::is_in_use(std::uint16_t region) const {
+  const Done now = progress();
+  const auto names_it = [&](bool write, std::uint64_t complete) {
+    for (std::uint64_t i = std::max(complete, done_[write]) + 1; i <= issued_[write]; ++i) {
+      if (pending_[write][i & mask_].region == region) return true;
+    }
+    return false;
+  };
+  return names_it(false, now.reads) || names_it(true, now.writes);
 }
 
 template <class Words>

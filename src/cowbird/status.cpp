@@ -14,6 +14,7 @@ std::string_view describe(Status status) {
     case Status::kResponseDataFull: return "the response data ring is full; poll for completed reads, then try again";
     case Status::kNoSuchRequest: return "no such request was issued on this channel";
     case Status::kNoSuchGroup: return "no poll group has this id";
+    case Status::kRegionInUse: return "requests of this region are under way; wait until they are complete";
     case Status::kDenied: return "the memory node refused: wrong key, or outside of what it exports; nothing happened";
     case Status::kUnreachable: return "the memory node cannot be reached; nothing happened";
     case Status::kUnknown: return "the memory node was lost during the write: it may have happened or not";

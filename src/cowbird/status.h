@@ -20,6 +20,7 @@ enum class Status : std::uint8_t {
   kResponseDataFull = 7,
   kNoSuchRequest = 8,
   kNoSuchGroup = 9,
+  kRegionInUse = 10,
   // An engine reports it of a request.
   kDenied = 16,       // the memory node refused: nothing happened
   kUnreachable = 17,  // the memory node is out of reach: nothing happened

@@ -89,10 +89,14 @@ struct cowbird_instance {
   // An engine may have been started anew: looks for it, at most every kReattachUs, and never waits. From any thread.
   void look_for_engine(std::int64_t now);
 
+  // In the block too. REQUIRES: no request of region `id` is under way, and it is at most the next one.
+  void set_region(std::size_t id, const cb::Region& region);
+
   std::string engine;
   InstanceLayout layout;
   ports::SharedBlock block;
-  std::vector<cb::Region> regions;
+  std::vector<cb::Region> regions;  // by id; without a length: given back
+  std::uint64_t region_changes = 0;
   std::vector<std::unique_ptr<cowbird_channel>> threads;
   std::atomic<std::int64_t> found_at{0};  // when an engine was last handed the block
   std::mutex mutex;                       // of what follows
@@ -194,6 +198,14 @@ Result<void> cowbird_instance::attach() {
   return {};
 }
 
+void cowbird_instance::set_region(std::size_t id, const cb::Region& region) {
+  region.write(block.bytes().data() + InstanceLayout::kRegions + id * cb::kRegionBytes);
+  if (id == regions.size()) regions.emplace_back();
+  regions[id] = region;
+  ++region_changes;
+  for (const auto& thread : threads) thread->channel.set_regions_generation(region_changes);
+}
+
 void cowbird_instance::look_for_engine(std::int64_t now) {
   const std::unique_lock lock(mutex, std::try_to_lock);
   if (!lock) return;  // another thread does
@@ -239,10 +251,11 @@ cowbird_t* cowbird_open(const cowbird_options_t* options) {
 void cowbird_close(cowbird_t* instance) { delete instance; }
 
 int cowbird_region_add(cowbird_t* instance, const char* memory_node, uint64_t offset, uint64_t length, int flags) {
-  if (instance->regions.size() >= cb::kMaxRegions) {
-    return refuse(
-        COWBIRD_SYSTEM,
-        fmt::format("an instance has at most {} regions and none is given back; open another one", cb::kMaxRegions));
+  const auto free = std::ranges::find(instance->regions, 0u, &cb::Region::length);
+  const auto id = static_cast<std::size_t>(free - instance->regions.begin());
+  if (id >= cb::kMaxRegions) {
+    return refuse(COWBIRD_SYSTEM, fmt::format("an instance has at most {} regions; remove one (cowbird_region_remove)",
+                                              cb::kMaxRegions));
   }
   const std::scoped_lock lock(instance->mutex);
   if (auto attached = instance->attach(); !attached) return refuse(COWBIRD_SYSTEM, attached.error().message);
@@ -252,11 +265,16 @@ int cowbird_region_add(cowbird_t* instance, const char* memory_node, uint64_t of
   auto region = cb::parse_region(*answer);
   if (!region) return refuse(COWBIRD_SYSTEM, region.error().message);
   region->writable = writable;
-  const auto id = instance->regions.size();
-  region->write(instance->block.bytes().data() + InstanceLayout::kRegions + id * cb::kRegionBytes);
-  instance->regions.push_back(*region);
-  for (const auto& thread : instance->threads) thread->channel.set_regions_generation(instance->regions.size());
+  instance->set_region(id, *region);
   return static_cast<int>(id);
+}
+
+int cowbird_region_remove(cowbird_t* instance, uint16_t region) {
+  if (region >= instance->regions.size() || instance->regions[region].length == 0) return COWBIRD_NO_REGION;
+  const auto uses = [&](const auto& thread) { return thread->channel.is_in_use(region); };
+  if (std::ranges::any_of(instance->threads, uses)) return COWBIRD_REGION_IN_USE;
+  instance->set_region(region, {});
+  return 0;
 }
 
 cowbird_thread_t* cowbird_thread(cowbird_t* instance, uint32_t index) {

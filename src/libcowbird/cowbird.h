@@ -7,8 +7,8 @@
 // Order:     per thread, requests of one type complete in the order of issue, and a read sees every earlier write that it overlaps.
 // Errors:    negative numbers, each with a sentence: cowbird_strerror(). cowbird_last_error() says more about the last failed call of
 //            cowbird_open, cowbird_region_add or cowbird_poll_wait in this thread.
-// Threads:   a cowbird_thread belongs to one thread at a time. Regions are added before the threads issue.
-// Limits:    64 regions, of which none is given back; a request is at most as long as its data ring, and for the engine in the switch 1 MiB;
+// Threads:   a cowbird_thread belongs to one thread at a time. No thread calls anything while a region is added or removed.
+// Limits:    64 regions; a request is at most as long as its data ring, and for the engine in the switch 1 MiB;
 //            options->entries requests under way a thread, at most 65,536; 4 GiB of rings and 1,048,576 entries in all.
 // Source:    Cowbird (SIGCOMM 2023), Table 2.
 #pragma once
@@ -45,6 +45,7 @@ enum {
   COWBIRD_RESPONSE_DATA_FULL = -7,
   COWBIRD_NO_SUCH_REQUEST = -8,
   COWBIRD_NO_SUCH_GROUP = -9,
+  COWBIRD_REGION_IN_USE = -10,
   COWBIRD_DENIED = -16,
   COWBIRD_UNREACHABLE = -17,
   COWBIRD_UNKNOWN = -18,
@@ -70,6 +71,9 @@ COWBIRD_API void cowbird_close(cowbird_t* cowbird);
 /* Memory of a memory node, by its name on the rack, or of a region of the engine's tenant, by its name (`sluice region add`): `length` bytes from `offset` in what it exports. A region id, or negative. */
 COWBIRD_API int cowbird_region_add(cowbird_t* cowbird, const char* memory_node, uint64_t offset, uint64_t length,
                                    int flags);
+/* Gives the region's id back, for another one. 0; COWBIRD_NO_REGION; COWBIRD_REGION_IN_USE while a request of it, whichever thread's, is not
+   complete. */
+COWBIRD_API int cowbird_region_remove(cowbird_t* cowbird, uint16_t region);
 
 /* The rings of issuing thread `index`; NULL: there is none. */
 COWBIRD_API cowbird_thread_t* cowbird_thread(cowbird_t* cowbird, uint32_t index);

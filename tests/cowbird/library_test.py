@@ -12,7 +12,7 @@ import threading
 import time
 import unittest
 
-OK, NO_SUCH_GROUP, UNREACHABLE, ENGINE_ABSENT, SYSTEM = 0, -9, -17, -32, -33
+OK, NO_REGION, NO_SUCH_GROUP, REGION_IN_USE, UNREACHABLE, ENGINE_ABSENT, SYSTEM = 0, -1, -9, -10, -17, -32, -33
 CHANNEL, ERRORS, PROGRESS = 4096, 256, 128  # in the block; in a channel
 
 
@@ -30,7 +30,7 @@ def load(path):
     p, u16, u32, u64, i64 = ctypes.c_void_p, ctypes.c_uint16, ctypes.c_uint32, ctypes.c_uint64, ctypes.c_int64
     for name, result, arguments in [
             ("open", p, [p]), ("close", None, [p]), ("thread", p, [p, u32]), ("last_error", ctypes.c_char_p, []),
-            ("region_add", ctypes.c_int, [p, ctypes.c_char_p, u64, u64, ctypes.c_int]), ("async_read", i64, [p, u16, u64, p, u32]),
+            ("region_add", ctypes.c_int, [p, ctypes.c_char_p, u64, u64, ctypes.c_int]), ("region_remove", ctypes.c_int, [p, u16]), ("async_read", i64, [p, u16, u64, p, u32]),
             ("async_write", i64, [p, u16, p, u64, u32]), ("poll_create", ctypes.c_int, [p]),
             ("poll_add", ctypes.c_int, [p, ctypes.c_int, i64]), ("poll_wait", ctypes.c_int, [p, ctypes.c_int, p, ctypes.c_int, i64]),
             ("collect", ctypes.c_int, [p, p, ctypes.c_int]), ("is_complete", ctypes.c_int, [p, i64]),
@@ -98,6 +98,9 @@ class Engine:
         struct.pack_into("<Q", self.block, CHANNEL + ERRORS, len(errors))
         self.beat += 1
         struct.pack_into("<QQQQQ", self.block, CHANNEL + PROGRESS, reads, writes, reads + writes, self.beat, 1)
+
+    def generation(self):
+        return struct.unpack_from("<Q", self.block, CHANNEL + 16)[0]
 
     def region(self, i):
         return struct.unpack_from("<IIQQ", self.block, 64 + 32 * i)
@@ -264,7 +267,24 @@ class Library(unittest.TestCase):
         for i in range(1, 64):
             self.assertEqual(COWBIRD.region_add(instance, b"memory1", 0, 4096, 0), i)
         self.assertEqual(COWBIRD.region_add(instance, b"memory1", 0, 4096, 0), SYSTEM)
-        self.assertIn(b"none is given back; open another one", COWBIRD.last_error())
+        self.assertIn(b"cowbird_region_remove", COWBIRD.last_error())
+
+    def test_a_region_that_is_given_back_makes_room_for_another(self):
+        engine = self.engine()
+        instance, thread, _ = self.open()
+        for i in range(1, 64):
+            self.assertEqual(COWBIRD.region_add(instance, b"memory1", 0, 4096, 0), i)
+        self.read(thread)
+        self.assertEqual(COWBIRD.region_remove(instance, 0), REGION_IN_USE)
+        engine.publish(1, 0)  # complete, though nobody has asked
+        self.assertEqual(COWBIRD.region_remove(instance, 0), OK)
+        self.assertEqual([COWBIRD.region_remove(instance, i) for i in (0, 64)], [NO_REGION] * 2)
+        self.assertEqual(engine.region(0)[3], 0)
+        self.assertEqual(COWBIRD.async_read(thread, 0, 0, self.bytes, 8), NO_REGION)
+        self.assertEqual(COWBIRD.collect(thread, self.done, 8), 1)
+        self.assertEqual(COWBIRD.region_add(instance, b"memory2", 65536, 8192, 0), 0)
+        self.assertEqual((engine.region(0)[0], engine.generation()), (2, 66))
+        self.read(thread)
 
     def test_a_request_as_long_as_its_ring_is_taken_when_the_ring_is_empty(self):
         engine = self.engine()
