@@ -276,6 +276,8 @@ TEST_F(LauncherTest, RefusesARunDirectoryThatIsNotOurs) {
   EXPECT_THAT(RunDirectory(folder_ + "/file").prepare().error().message, HasSubstr("must be a directory of your own"));
   EXPECT_THAT(RunDirectory("/proc/1/none").prepare().error().message, HasSubstr("choose a directory"));
   EXPECT_THAT(RunDirectory("/tmp/" + std::string(100, 'a')).prepare().error().message, HasSubstr("at most 80 bytes"));
+  EXPECT_THAT(RunDirectory(folder_ + "/a,b").prepare().error().message, HasSubstr("must have no comma"));
+  EXPECT_FALSE(std::filesystem::exists(folder_ + "/a,b"));
 }
 
 TEST_F(LauncherTest, KeepsTheModeOfADirectoryThatWasThere) {

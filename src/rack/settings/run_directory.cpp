@@ -26,6 +26,8 @@ Result<void> RunDirectory::prepare() const {
     return fail(
         fmt::format("--dir = \"{}\": must have at most {} bytes, because UNIX sockets live in it", path_, kMaxPath));
   }
+  if (path_.find(',') != std::string::npos)
+    return fail(fmt::format("--dir = \"{}\": must have no comma, which ends an address in the name of a port", path_));
   if (mkdir(path_.c_str(), 0700) != 0 && errno != EEXIST) {
     return fail(fmt::format("--dir = \"{}\": {}; choose a directory that can be made", path_, std::strerror(errno)));
   }
