@@ -25,7 +25,7 @@ class MachinePoll final : public Pollable {
   port::Port& port() { return *port_; }
 
   std::size_t poll(Time now) override {
-    std::size_t work = held_up_ ? 1 : 0;
+    std::size_t work = 0;
     for (std::size_t i = 0; i < kBursts; ++i) {
       const std::size_t n = port_->receive(now, burst_);
       for (std::size_t k = 0; k < n; ++k) machine_.on_frame(now, burst_[k]);
@@ -43,7 +43,8 @@ class MachinePoll final : public Pollable {
     held_up_ = port_->counters().tx_full != refusals;
     port_->flush(now);
   }
-  Time next_deadline() const override { return machine_.next_deadline(); }
+  // A full port is no work, but a deadline that is past: the loop yields, for who empties the port may wait for this core.
+  Time next_deadline() const override { return held_up_ ? Time() : machine_.next_deadline(); }
 
  private:
   static constexpr std::size_t kBurst = 32;

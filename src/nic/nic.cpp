@@ -20,7 +20,7 @@ void Shard::detach(PollLoop& loop) {
 }
 
 std::size_t Shard::poll(Time now) {
-  std::size_t work = held_up_ ? 1 : 0;
+  std::size_t work = 0;
   for (std::size_t i = 0; i < kBursts; ++i) {
     const std::size_t n = port_->receive(now, burst_);
     for (std::size_t k = 0; k < n; ++k) adapter_.on_frame(now, burst_[k]);

@@ -38,7 +38,10 @@ class Shard final : public Pollable {
 
   std::size_t poll(Time now) override;
   void flush(Time now) override;
-  Time next_deadline() const override { return adapter_.next_deadline(); }
+  // A full port is no work, but a deadline that is past: the loop yields, for who empties the port may wait for this core.
+  Time next_deadline() const override { return held_up_ ? Time() : adapter_.next_deadline(); }
+  // The port was full at the last flush(): there is more to send.
+  bool held_up() const { return held_up_; }
 
  private:
   static constexpr std::size_t kBurst = 32;
@@ -47,7 +50,7 @@ class Shard final : public Pollable {
   std::unique_ptr<port::Port> port_;  // outlives the adapter
   rc::Adapter adapter_;
   std::array<port::Frame, kBurst> burst_{};
-  bool held_up_ = false;  // the port was full; there is more to send
+  bool held_up_ = false;
 };
 
 struct NicConfig {

@@ -4,7 +4,9 @@
 
 #include <numeric>
 
+#include "nic/machine_poll.h"
 #include "port/memory_port.h"
+#include "rc/neighbors.h"
 #include "rc/remote_rc.h"
 
 namespace sluice::nic {
@@ -139,6 +141,54 @@ TEST_F(NicTest, CoroutinesSleepInRealTime) {
   const Time start = loop_.now();
   run([](NicTest& t) -> remote::Task<void> { co_await t.scheduler_.sleep_for(Duration::milliseconds(3)); }(*this));
   EXPECT_GE(loop_.now() - start, Duration::milliseconds(3));
+}
+
+// Its reader never comes.
+class FullPort final : public port::Port {
+ public:
+  std::uint8_t* reserve(std::size_t) override {
+    ++counters_.tx_full;
+    return nullptr;
+  }
+  void commit(std::size_t) override {}
+  void flush(Time) override {}
+  std::size_t receive(Time, std::span<port::Frame>) override { return 0; }
+  const port::PortCounters& counters() const override { return counters_; }
+  std::string name() const override { return "full"; }
+
+ private:
+  port::PortCounters counters_;
+};
+
+constexpr std::uint64_t kTurns = 10'000;
+
+// Whoever empties a port that is full may wait for the core that the loop runs on.
+void expect_yields(PollLoop& loop) {
+  ASSERT_TRUE(loop.run_until([&] { return loop.counters().turns == kTurns; }));
+  EXPECT_GT(loop.counters().yields, kTurns / 100);
+  EXPECT_LT(loop.counters().busy_turns, kTurns / 10) << "only deadlines of the adapter's are work";
+  EXPECT_EQ(loop.counters().sleeps, 0u) << "nobody would wake it";
+}
+
+TEST(Nic, AFullPortLeavesTheCoreToOthers) {
+  PollLoop loop;
+  Nic nic{NicConfig{}};
+  Shard& shard = nic.add_shard(address(1), std::make_unique<FullPort>());
+  shard.attach(loop);
+  shard.adapter().neighbors().resolve(loop.now(), address(2).gids[0]);  // something to send
+  expect_yields(loop);
+}
+
+TEST(MachinePoll, AFullPortLeavesTheCoreToOthers) {
+  PollLoop loop;
+  rc::AdapterConfig config;
+  config.mac = address(1).mac;
+  config.gids = address(1).gids;
+  rc::Adapter machine(config);
+  MachinePoll polled(machine, std::make_unique<FullPort>());
+  polled.attach(loop);
+  machine.neighbors().resolve(loop.now(), address(2).gids[0]);
+  expect_yields(loop);
 }
 
 TEST(Nic, ShardsTakeDisjointQpnsAndShareRegions) {

@@ -20,6 +20,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "nic/quiet_thread.h"
 #include "nic/wait_epoll.h"
 #include "ports/interface_address.h"
 #include "ports/open.h"
@@ -36,6 +37,7 @@ constexpr Duration kProgramAwake = Duration::microseconds(50);  // since its las
 constexpr Duration kNap = Duration::microseconds(200);          // while the program polls
 constexpr Duration kLongestSleep = Duration::seconds(60);
 constexpr Duration kBlindSleep = Duration::microseconds(500);  // when the port has no descriptor
+constexpr Duration kFullRetry = Duration::microseconds(100);   // when the port was full
 constexpr Duration kPatienceAtTheEnd = Duration::milliseconds(100);
 constexpr int kMostNeeded = 4;
 constexpr int kOpenTries = 100;
@@ -129,13 +131,7 @@ Result<std::unique_ptr<ProcessNic>> ProcessNic::open(const Settings& settings) {
     event.data.fd = descriptor;
     if (descriptor >= 0) SLUICE_CHECK(epoll_ctl(nic->epoll_, EPOLL_CTL_ADD, descriptor, &event) == 0);
   }
-  // The program's signals are not for our thread.
-  sigset_t all;
-  sigset_t before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
-  nic->thread_ = std::thread([raw = nic.get()] { raw->make_progress(); });
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  nic->thread_ = nic::start_quiet_thread([raw = nic.get()] { raw->make_progress(); });
   return nic;
 }
 
@@ -150,8 +146,14 @@ ProcessNic::~ProcessNic() {
 void ProcessNic::transmit() {
   std::optional<Uncancelled> guard;  // for the port's system calls
   if (port_->has_outside()) guard.emplace();
-  shard_->flush(now());
+  flush(now());
   wake_if_too_late();
+}
+
+// Nothing else tells when a full port has room again: the progress thread looks, and leaves the core to who makes it until then.
+void ProcessNic::flush(Time now) {
+  shard_->flush(now);
+  retry_at_ = shard_->held_up() ? now + kFullRetry : Time::never();
 }
 
 std::size_t ProcessNic::turn() {
@@ -177,7 +179,7 @@ std::size_t ProcessNic::work(Time now) {
     alarm_ = Time::never();
     on_alarm_(now);
   }
-  shard_->flush(now);
+  flush(now);
   return done;
 }
 

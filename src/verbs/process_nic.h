@@ -91,7 +91,10 @@ class ProcessNic {
   void rest(Rest how, Time until);
   void plan_spin(Time now, bool found_by_spinning);
   void judge(bool woken, bool served);
-  Time next_deadline() const { return std::min(std::min(shard_->next_deadline(), port_->next_deadline()), alarm_); }
+  void flush(Time now);
+  Time next_deadline() const {
+    return std::min({shard_->adapter().next_deadline(), port_->next_deadline(), retry_at_, alarm_});
+  }
   bool lock_at_the_end();
   void look_at_link();
   void look_for_conflict();
@@ -111,6 +114,7 @@ class ProcessNic {
   std::function<void(const rc::ResolutionEvent&)> on_resolution_event_;
   std::function<void(Time)> on_alarm_;
   Time alarm_ = Time::never();
+  Time retry_at_ = Time::never();  // the port was full
   bool held_for_fork_ = false;
   std::function<void()> on_link_change_;
   std::function<void()> on_conflict_;  // empty once it has been called

@@ -53,7 +53,7 @@ std::size_t SwitchPorts::poll(Time now) {
     let_go();
     accept(now);
   }
-  std::size_t work = held_up_ ? 1 : 0;
+  std::size_t work = 0;
   // A different port is first each time, so that none has a better chance at a full way out.
   first_ = ports_.empty() ? 0 : (first_ + 1) % ports_.size();
   for (std::size_t i = 0; i < ports_.size(); ++i) {

@@ -50,6 +50,7 @@ class SwitchPorts final : public nic::Pollable {
 
   std::size_t poll(Time now) override;
   void flush(Time now) override;
+  // A full way out is no work, but a deadline that is past: the loop yields, for who empties it may wait for this core.
   Time next_deadline() const override { return held_up_ ? Time() : machine_.next_deadline(); }
 
   switching::LearningSwitch& machine() { return machine_; }
@@ -75,7 +76,7 @@ class SwitchPorts final : public nic::Pollable {
   std::vector<port::Frame> burst_;
   std::size_t first_ = 0;  // whose turn it is to be polled first
   Time next_look_;         // for ports that are gone, and at listeners
-  bool held_up_ = false;
+  bool held_up_ = false;   // frames wait for a port that is full
   std::uint64_t turned_away_ = 0;
 };
 

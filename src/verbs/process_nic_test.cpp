@@ -1,0 +1,74 @@
+#include "verbs/process_nic.h"
+
+#include <fmt/core.h>
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <unistd.h>
+
+#include <ctime>
+
+#include "ports/shm_port.h"
+
+namespace sluice::verbs {
+namespace {
+
+using rc::QpState;
+
+Duration processor_time() {
+  timespec t{};
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+  return Duration::seconds(t.tv_sec) + Duration::nanoseconds(t.tv_nsec);
+}
+
+// A queue pair whose peer is somewhere out there.
+rc::QueuePair* queue_pair(ProcessNic& nic) {
+  rc::Adapter& adapter = nic.adapter();
+  auto* const completions = adapter.create_completion_queue(16);
+  rc::QueuePair* const pair =
+      adapter.create_queue_pair({.send_completions = completions, .receive_completions = completions}).value();
+  const Time now = nic.now();
+  EXPECT_TRUE(adapter.modify(now, *pair, {.state = QpState::kInit}));
+  EXPECT_TRUE(adapter.modify(now, *pair,
+                             {.state = QpState::kReadyToReceive,
+                              .remote_gid = wire::Gid::from(wire::Ipv4Address{0x0A4D0002}),
+                              .remote_mac = wire::MacAddress{{2, 0, 0, 0, 0, 2}},
+                              .remote_qpn = wire::Qpn{7},
+                              .path_mtu = 4096,
+                              .receive_psn = wire::Psn(1)}));
+  EXPECT_TRUE(adapter.modify(now, *pair, {.state = QpState::kReadyToSend, .send_psn = wire::Psn(1), .timeout = 0}));
+  return pair;
+}
+
+TEST(ProcessNic, AFullPortLeavesTheCoreToOthers) {
+  const std::string cable = fmt::format("/tmp/sluice-full-{}", getpid());
+  auto reader = ports::ShmPort::listen_one(cable, {.ring_bytes = 1 << 16}).value();
+  Settings settings;
+  settings.port = "shm:" + cable;
+  settings.mac = wire::MacAddress{{2, 0, 0, 0, 0, 1}};
+  settings.gids = {wire::Gid::from(wire::Ipv4Address{0x0A4D0001})};
+  auto nic = ProcessNic::open(settings).value();
+  const auto is_up = [&] {
+    reader->receive(nic->now(), {});
+    return reader->state() == port::PortState::kUp;
+  };
+  while (!is_up()) sched_yield();
+  std::vector<std::uint8_t> bytes(1 << 19);
+  {
+    const NicLock guard(nic->lock());
+    while (nic->turn() != 0) {
+    }
+    rc::QueuePair* const pair = queue_pair(*nic);
+    const rc::Sge sge = rc::Sge::of(bytes);
+    ASSERT_EQ(nic->adapter().post_send(nic->now(), *pair, {.op = rc::SendOp::kWrite, .sges = {&sge, 1}}),
+              rc::PostError::kNone);
+    nic->transmit();
+  }
+  // What the progress thread does while nobody reads shows only in time that passes.
+  const Duration before = processor_time();
+  const Time start = nic->now();
+  static_cast<void>(poll(nullptr, 0, 200));
+  EXPECT_LT((processor_time() - before) * 4, nic->now() - start);
+}
+
+}  // namespace
+}  // namespace sluice::verbs
