@@ -20,6 +20,21 @@ bool is_refusal(const Judged& packet) {
          !wire::get<wire::Aeth>(packet.frame, packet.parsed).is_ack();
 }
 
+// Of opcodes that are not known here. A transport stands in the upper three bits; those of the standard have the same operations in the lower five.
+bool may_change_memory(std::uint8_t opcode) {
+  constexpr std::uint32_t kSends = 0x3F | 1u << 0x16 | 1u << 0x17;
+  constexpr std::uint32_t kReadAndAnswers = 0x7Fu << 0x0C;
+  constexpr std::uint32_t kResync = 1u << 0x15;
+  switch (opcode >> 5) {
+    case 0: return true;  // reliable connection: it takes a number, at the least
+    case 2:               // reliable datagram
+    case 5: return ((kSends | kReadAndAnswers | kResync) >> (opcode & 0x1F) & 1) == 0;  // XRC
+    case 3:
+    case 4: return false;  // unreliable datagram, congestion
+    default: return true;  // unreliable connection, vendors' own
+  }
+}
+
 // Whether the multiplexer has put another packet into the place of this one, with its number.
 bool is_made_anew(Verdict verdict) { return verdict == Verdict::kAtomicReplaced || verdict == Verdict::kWriteMoved; }
 
@@ -46,6 +61,7 @@ void Box::set_rule(std::unique_ptr<Rule> rule, Time fenced_until) {
     }
     if (multiplexer_) multiplexer_->forget_waiting(i);
   }
+  if (multiplexer_) multiplexer_->ready().clear();
   rule_ = std::move(rule);
   config_.fenced_until = fenced_until;
 }
@@ -62,7 +78,8 @@ std::vector<MemoryUse> Box::account() const {
 std::vector<BusyConnection> Box::busiest(std::size_t most) const {
   std::vector<ConnectionIndex> alive;
   for (ConnectionIndex i = 0; i < connections_.capacity(); ++i) {
-    if (connections_[i].alive) alive.push_back(i);
+    if (connections_[i].alive && (connections_.use(i).requests | connections_.use(i).responses) != 0)
+      alive.push_back(i);
   }
   const std::size_t n = std::min(most, alive.size());
   std::ranges::partial_sort(alive, alive.begin() + static_cast<std::ptrdiff_t>(n), std::greater<>{},
@@ -258,6 +275,7 @@ Verdict Box::judge_other(Time now, const port::Frame& frame, const Prepared& pre
     case wire::Verdict::kNotIp:
     case wire::Verdict::kNotUdp:
     case wire::Verdict::kNotRoce: return Verdict::kNotRoce;
+    case wire::Verdict::kUnknownOpcode: return judge_unknown_opcode(frame, parsed);
     default: return Verdict::kMalformed;
   }
   if (config_.verify_icrc && !wire::verify_icrc(frame.data, parsed)) return Verdict::kBadIcrc;
@@ -273,6 +291,14 @@ Verdict Box::judge_other(Time now, const port::Frame& frame, const Prepared& pre
     return Verdict::kNotReliable;
   connections_.on_management(now, frame.data, parsed);
   return Verdict::kManagement;
+}
+
+// What it does, the box cannot know. Where words are shared it must not do it: what is believed of them would be wrong, and the next WRITE
+// of an outcome would undo it.
+Verdict Box::judge_unknown_opcode(const port::Frame& frame, const wire::ParsedFrame& parsed) const {
+  const bool concerns = multiplexer_ && !one_way_ && may_change_memory(frame.data[parsed.bth_offset]) &&
+                        multiplexer_->watches(NetAddress::destination_of(frame.data, parsed));
+  return concerns ? Verdict::kNotUnderstood : Verdict::kMalformed;
 }
 
 inline Verdict Box::judge(Time now, const port::Frame& frame, Prepared& prepared, port::FrameSink& outbox) {
@@ -374,7 +400,7 @@ Verdict Box::judge_behind_held(const Judged& packet) {
 Verdict Box::hold(const port::Frame& frame, const Judged& packet, Verdict verdict) {
   if (action_of(verdict) != Action::kHold) return verdict;
   Direction& direction = packet.connection.to[packet.end];
-  if (!hold_.push(direction, frame)) return Verdict::kHoldFull;
+  if (hold_.used() >= config_.held_frames || !hold_.push(direction, frame)) return Verdict::kHoldFull;
   if (packet.parsed.traits().is_request) {
     const bool reads = packet.parsed.traits().kind == Kind::kReadRequest;
     const std::uint32_t span = reads ? read_span(packet.connection, packet.reth().length) : 1;
@@ -389,7 +415,7 @@ Verdict Box::judge_repeated(Time now, const Judged& packet, port::FrameSink& out
   const bool complete = packet.connection.qpn[1 - packet.end] != kUnknownQpn;
   const Verdict verdict = rule_ && complete ? rule_->on_repeated_request(now, packet) : Verdict::kRepeated;
   if (!multiplexer_ || is_apart(packet) || action_of(verdict) != Action::kForward) return verdict;
-  return multiplexer_->on_repeated_request(now, packet, outbox).value_or(verdict);
+  return multiplexer_->on_repeated_request(now, packet, on_ && share_words_, outbox).value_or(verdict);
 }
 
 // The next request in order: the multiplexer's, or the rule's.
@@ -522,6 +548,10 @@ void Box::on_connection_gone(ConnectionIndex connection) {
   if (rule_) rule_->on_connection_gone(connection);
   if (multiplexer_) multiplexer_->on_connection_gone(now_, connection);
   for (Direction& direction : connections_[connection].to) hold_.purge(direction);
+  // Whoever gets its place is not let go for what it waited for.
+  const auto is_its = [connection](DirectionToken direction) { return direction / 2 == connection; };
+  if (rule_) std::erase_if(rule_->ready(), is_its);
+  if (multiplexer_) std::erase_if(multiplexer_->ready(), is_its);
 }
 
 }  // namespace sluice::swordbox

@@ -109,7 +109,7 @@ class Box final : private Connections::Observer {
   Counters& counters() { return counters_; }
   const Counters& counters() const { return counters_; }
   std::size_t held() const { return hold_.used(); }
-  // The `most` connections with the most requests, busiest first.
+  // The `most` connections with the most requests, busiest first; none that has had no packets.
   std::vector<BusyConnection> busiest(std::size_t most) const;
   // What its tables take; it takes no more while it runs.
   std::vector<MemoryUse> account() const;
@@ -147,6 +147,7 @@ class Box final : private Connections::Observer {
   void account(ConnectionIndex connection, bool is_request, Verdict verdict);
   Verdict judge(Time now, const port::Frame& frame, Prepared& prepared, port::FrameSink& outbox);
   Verdict judge_other(Time now, const port::Frame& frame, const Prepared& prepared, port::FrameSink& outbox);
+  Verdict judge_unknown_opcode(const port::Frame& frame, const wire::ParsedFrame& parsed) const;
   bool is_fenced(const std::uint8_t* frame, const wire::ParsedFrame& parsed, Crossing crossing);
   Verdict judge_homeless(const std::uint8_t* frame, const wire::ParsedFrame& parsed);
   bool has_strange_numbers(const std::uint8_t* frame, const wire::ParsedFrame& parsed, Crossing crossing) const;

@@ -7,6 +7,7 @@
 #include "base/check.h"
 #include "base/rng.h"
 #include "swordbox/clover_rule.h"
+#include "wire/cm.h"
 #include "wire/icrc.h"
 
 namespace sluice::swordbox {
@@ -201,6 +202,173 @@ TEST(Box, SurvivesAnyOrderOfPacketsAndKeepsTheirIcrc) {
     EXPECT_GT(noise.counters().links_opened, 10u) << "seed " << seed;
     EXPECT_GT(noise.counters().of(Verdict::kHeldRequest), 0u) << "seed " << seed;
   }
+}
+
+// A connection that was woken, and closes before it is its turn: whoever gets its place in the same burst has to wait for something of
+// its own.
+class Burst {
+ public:
+  explicit Burst(bool words) {
+    if (words) {
+      MultiplexerConfig config;
+      config.regions = {{.server = host(100), .rkey = kKey, .writable = true}};
+      config.words = 8;
+      box_.set_multiplexer(std::make_unique<Multiplexer>(config, box_.connections(), box_.counters()));
+    } else {
+      CloverConfig rule;
+      rule.regions = {{host(100), kKey}};
+      rule.hot_from = 1;
+      auto made = std::make_unique<CloverRule>(rule, box_.connections(), box_.counters());
+      rule_ = made.get();
+      box_.set_rule(std::move(made));
+    }
+  }
+
+  void connect(std::uint32_t client, std::uint32_t psn) {
+    request(client, psn);
+    reply(client, psn);
+  }
+  void request(std::uint32_t client, std::uint32_t psn) {
+    manage(client, 100,
+           wire::CmReq{.local_comm_id = wire::CommId(client),
+                       .local_qpn = Qpn(0x20 + client),
+                       .starting_psn = Psn(psn),
+                       .path_mtu = 3});
+  }
+  void reply(std::uint32_t client, std::uint32_t psn) {
+    manage(100, client,
+           wire::CmRep{.local_comm_id = wire::CommId(99),
+                       .remote_comm_id = wire::CommId(client),
+                       .local_qpn = Qpn(0x10 + client),
+                       .starting_psn = Psn(psn)});
+  }
+  void add(std::uint32_t client, std::uint32_t psn, std::uint64_t address) {
+    send(client, 100, Qpn(0x10 + client), wire::Opcode::kRcFetchAdd, psn, bytes_of(wire::AtomicEth{address, kKey, 1}));
+  }
+  void write_node(std::uint32_t client, std::uint32_t psn, std::uint64_t at, std::uint64_t key) {
+    std::vector<std::uint8_t> body = bytes_of(wire::Reth{at, kKey, 64});
+    body.resize(body.size() + 64);
+    store_le(body.data() + 16, free_word(key));
+    store_le(body.data() + 24, key);
+    send(client, 100, Qpn(0x10 + client), wire::Opcode::kRcWriteOnly, psn, body);
+  }
+  void link(std::uint32_t client, std::uint32_t psn, std::uint64_t from, std::uint64_t to, std::uint64_t key) {
+    send(client, 100, Qpn(0x10 + client), wire::Opcode::kRcCompareSwap, psn,
+         bytes_of(wire::AtomicEth{from, kKey, to, free_word(key)}));
+  }
+  void prior(std::uint32_t client, std::uint32_t psn, std::uint64_t word) {
+    std::vector<std::uint8_t> body = bytes_of(wire::Aeth::ack(1));
+    body.resize(body.size() + 8);
+    wire::AtomicAckEth{word}.write(body.data() + 4);
+    send(100, client, Qpn(0x20 + client), wire::Opcode::kRcAtomicAcknowledge, psn, body);
+  }
+  // Returns what became of the last one.
+  Verdict pass() {
+    std::vector<Packet> packets(frames_.size());
+    for (std::size_t i = 0; i < packets.size(); ++i)
+      packets[i].frame = {frames_[i].data(), static_cast<std::uint32_t>(frames_[i].size())};
+    box_.process(Time(), packets, judge_);
+    frames_.clear();
+    return packets.back().verdict;
+  }
+  const Box& box() const { return box_; }
+  const CloverRule& rule() const { return *rule_; }
+
+ private:
+  template <class Header>
+  static std::vector<std::uint8_t> bytes_of(const Header& header) {
+    std::vector<std::uint8_t> bytes(Header::kSize);
+    header.write(bytes.data());
+    return bytes;
+  }
+  static wire::HeaderTemplate headers(std::uint32_t from, std::uint32_t to) {
+    wire::AddressVector route;
+    route.source = host(from);
+    route.destination = host(to);
+    return wire::HeaderTemplate(route);
+  }
+  template <class Message>
+  void manage(std::uint32_t from, std::uint32_t to, const Message& message) {
+    std::vector<std::uint8_t> frame(512);
+    frame.resize(wire::write_cm_frame(frame.data(), headers(from, to), Psn(0), {.message = message}));
+    frames_.push_back(frame);
+  }
+  void send(std::uint32_t from, std::uint32_t to, Qpn qpn, wire::Opcode opcode, std::uint32_t psn,
+            const std::vector<std::uint8_t>& body) {
+    const wire::HeaderTemplate route = headers(from, to);
+    std::vector<std::uint8_t> frame(route.frame_size(wire::Bth::kSize + body.size()));
+    const std::size_t at = route.write(frame.data(), wire::Bth::kSize + body.size());
+    wire::Bth{.opcode = opcode, .destination = qpn, .psn = Psn(psn)}.write(frame.data() + at);
+    std::ranges::copy(body, frame.data() + at + wire::Bth::kSize);
+    route.seal(frame.data(), at + wire::Bth::kSize + body.size());
+    frames_.push_back(frame);
+  }
+
+  std::vector<std::vector<std::uint8_t>> frames_;
+  Judge judge_;
+  Box box_{{.connections = {.connections = 3}}};
+  CloverRule* rule_ = nullptr;
+};
+
+TEST(Box, WakesNobodyForWhoHadItsPlaceBefore) {
+  Burst words(true);
+  for (const std::uint32_t client : {1u, 3u, 4u}) words.connect(client, 100);
+  words.add(1, 100, 0x1000);
+  words.add(4, 100, 0x1008);
+  words.add(3, 100, 0x1000);
+  words.request(3, 500);
+  EXPECT_EQ(words.pass(), Verdict::kManagement);
+  words.prior(1, 100, 0);  // wakes 3
+  words.reply(3, 500);     // another life of its queue pairs, in the same place
+  words.add(3, 500, 0x1008);
+  EXPECT_EQ(words.pass(), Verdict::kHeldRequest);
+}
+
+TEST(Box, WakesNobodyForWhoHadItsPlaceBeforeAtAChain) {
+  Burst chains(false);
+  for (const std::uint32_t client : {1u, 3u, 4u}) chains.connect(client, 100);
+  chains.write_node(1, 100, node(1), 1);
+  chains.link(1, 101, node(0), node(1), 1);
+  chains.write_node(4, 100, node(3), 2);
+  chains.link(4, 101, node(2), node(3), 2);
+  chains.write_node(3, 100, node(4), 1);
+  chains.link(3, 101, node(0), node(4), 1);
+  EXPECT_EQ(chains.pass(), Verdict::kHeldRequest);
+  chains.request(3, 500);
+  EXPECT_EQ(chains.pass(), Verdict::kManagement);
+  chains.write_node(4, 102, node(5), 2);
+  chains.prior(1, 101, free_word(1));  // wakes 3
+  chains.reply(3, 500);
+  chains.link(3, 500, node(2), node(5), 2);
+  EXPECT_EQ(chains.pass(), Verdict::kHeldRequest);
+}
+
+// What another connection wrote is not acknowledged by an answer to the one that has its place.
+TEST(Box, TrustsNoNodeThatWhoHadItsPlaceBeforeHasWritten) {
+  Burst chains(false);
+  for (const std::uint32_t client : {1u, 3u, 4u}) chains.connect(client, 100);
+  chains.write_node(1, 100, node(1), 1);
+  chains.write_node(3, 100, node(2), 2);
+  chains.connect(1, 500);
+  chains.link(1, 500, node(0), node(1), 1);
+  chains.prior(1, 500, free_word(1));
+  chains.link(3, 101, node(0), node(2), 2);
+  chains.prior(3, 101, free_word(2));
+  EXPECT_EQ(chains.pass(), Verdict::kResponse);
+  EXPECT_EQ(chains.rule().tail_of(1), std::nullopt);
+  EXPECT_EQ(chains.rule().tail_of(2), node(2));
+}
+
+TEST(Box, NamesNoConnectionThatHasHadNoPackets) {
+  Burst burst(true);
+  burst.connect(1, 100);
+  burst.connect(3, 100);
+  EXPECT_EQ(burst.pass(), Verdict::kManagement);
+  EXPECT_TRUE(burst.box().busiest(10).empty());
+  burst.add(3, 100, 0x1000);
+  EXPECT_EQ(burst.pass(), Verdict::kWordPassed);
+  ASSERT_EQ(burst.box().busiest(10).size(), 1u);
+  EXPECT_EQ(burst.box().busiest(10)[0].from, host(3));
 }
 
 }  // namespace

@@ -86,6 +86,9 @@ void Multiplexer::retire(std::uint32_t index) {
     place = OutEntry{};
     if (const OutEntry* const entry = large.find(p); entry != nullptr) place = *entry;
   }
+  // And a READ that is longer, which is under way alone.
+  if (n.out_next.since(n.first_open) > static_cast<std::int32_t>(small.size()))
+    small.place(n.first_open) = large.place(n.first_open);
   n.carrier = kNone;
   carrier.connection = kNone;
   room_.wake(carrier.line, ready_);
@@ -224,6 +227,14 @@ void Multiplexer::forget_rights(std::uint16_t region) {
     numbers_[c].proven &= others;
     numbers_[c].proven_write &= others;
   }
+  regions_[region].shown = false;
+}
+
+// Who has shown what keys allow is perhaps gone.
+void Multiplexer::forget_shown() {
+  std::uint64_t shown = 0;
+  for (ConnectionIndex c = 0; c < connections_.capacity(); ++c) shown |= numbers_[c].proven & numbers_[c].proven_write;
+  for (std::size_t r = 0; r < regions_.size(); ++r) regions_[r].shown = (shown >> r & 1) != 0;
 }
 
 void Multiplexer::on_connection_gone(Time now, ConnectionIndex connection) {
@@ -258,7 +269,9 @@ void Multiplexer::on_connection_gone(Time now, ConnectionIndex connection) {
     in_.clear(connection);
     out_.clear(connection);
   }
+  const bool showed = (n.proven & n.proven_write) != 0;
   n = Numbering{};
+  if (showed) forget_shown();
 }
 
 // With a server's last connection goes what its words were known to hold: it may come back with other memory behind the same names.

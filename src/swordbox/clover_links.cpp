@@ -29,7 +29,9 @@ Verdict CloverRule::open_link(Time now, const Judged& packet, const Cas& cas, st
   link.swap = cas.swap;
   link.region = cas.region;
   // A WRITE of this very connection is acknowledged by the CAS's own answer.
-  const bool written_here = node.state() == NodeState::kWritten && node.awaited().connection == (packet.index & 0xFFFF);
+  const auto awaited = node.awaited();
+  const bool written_here = node.state() == NodeState::kWritten && awaited.connection == (packet.index & 0xFFFF) &&
+                            awaited.generation == (packet.connection.generation & 0xF);
   link.node_ready = write_acknowledged(node) || written_here;
   link.frame_length = packet.parsed.length;
   std::copy_n(packet.frame, packet.parsed.length, link.frame.begin());

@@ -228,15 +228,21 @@ bool Multiplexer::is_on_word(const Judged& packet) {
   return region != kNoRegion && !regions_[region].leaving;
 }
 
+// REQUIRES: it is translated; nothing of the connection is under way, if the request has more packets than its ring.
 bool Multiplexer::has_room(const Judged& packet, std::uint32_t span) const {
   const Numbering& n = numbers_[packet.index];
-  if (!n.translated) return true;
   const Direction& d = packet.connection.to[packet.end];
-  const bool in =
-      d.expected.since(d.acknowledged) - 1 + static_cast<std::int32_t>(span) <= static_cast<std::int32_t>(config_.ring);
-  const auto out = out_ring(packet.index);
-  return in &&
-         n.out_next.since(n.first_open) + static_cast<std::int32_t>(span) <= static_cast<std::int32_t>(out.size());
+  const auto packets = static_cast<std::int32_t>(span);
+  const auto ring = static_cast<std::int32_t>(config_.ring);
+  const std::int32_t open = n.out_next.since(n.first_open);
+  const bool in = packets > ring || d.expected.since(d.acknowledged) - 1 + packets <= ring;
+  return in && (open == 0 || open + packets <= static_cast<std::int32_t>(out_ring(packet.index).size()));
+}
+
+// Whether a READ is under way that has more packets than the ring.
+bool Multiplexer::reads_long(const Judged& packet) const {
+  const Direction& d = packet.connection.to[packet.end];
+  return d.expected.since(d.acknowledged) - 1 > static_cast<std::int32_t>(config_.ring);
 }
 
 Verdict Multiplexer::wait(WaitingLine& line, const Judged& packet) {
@@ -420,8 +426,11 @@ void Multiplexer::note_write(Time now, const Judged& packet, wire::RKey rkey, co
 std::optional<Verdict> Multiplexer::own_way(const Judged& packet) {
   Numbering& n = numbers_[packet.index];
   if (!n.translated || n.server_end != packet.end) return std::nullopt;
-  if (under_way(packet) && n.place != packet.index) return wait(n.line, packet);
-  if (!has_room(packet, span_of(packet))) return Verdict::kWordNoRoom;
+  const std::uint32_t span = span_of(packet);
+  if (span > InEntry::kMostPackets) return Verdict::kReadTooLong;
+  const bool alone = span > config_.ring || reads_long(packet);
+  if (under_way(packet) && (alone || n.place != packet.index)) return wait(n.line, packet);
+  if (!has_room(packet, span)) return Verdict::kWordNoRoom;
   return std::nullopt;
 }
 
@@ -437,8 +446,10 @@ Verdict Multiplexer::on_word(Time now, const Judged& packet, WordIndex index, co
   Numbering& n = numbers_[packet.index];
   KnownRegion& region = regions_[word.region];
   // Who waits already comes first, or a word that is always under way would never be idle for those who need it so.
-  if (word.pass != kNone || !word.line.empty()) return wait(word.line, packet);
-  if (!on || !replaceable(packet, word)) return pass(now, packet, index, operation, 1);
+  if (!word.line.empty()) return wait(word.line, packet);
+  if (go_together(region, on)) return pass_with_others(now, packet, index, operation);
+  if (word.pass != kNone) return wait(word.line, packet);
+  if (!replaceable(packet, word)) return pass(now, packet, index, operation, 1);
   if (region.recovering) return wait(region.line, packet);
 
   if (region.carrier != kNone) {
@@ -477,6 +488,7 @@ Verdict Multiplexer::replace(Time now, const Judged& packet, WordIndex index, co
   const bool full = shared.out_next.since(shared.first_open) >= static_cast<std::int32_t>(ring.size());
   if (shared.mid_message || full) return wait(carrier.line, packet);
   const Direction& d = packet.connection.to[packet.end];
+  if (reads_long(packet)) return wait(n.line, packet);
   if (d.expected.since(d.acknowledged) > static_cast<std::int32_t>(config_.ring)) return Verdict::kWordNoRoom;
 
   const Psn out = shared.out_next;
@@ -529,14 +541,29 @@ Verdict Multiplexer::pass(Time now, const Judged& packet, WordIndex index, const
     take_pass(before);
     return wait(word.line, packet);
   }
-  Numbering& n = numbers_[packet.index];
-  if (!n.has_request_headers) learn_request_headers(packet);
-  take_pass({.word = index,
-             .connection = packet.index,
-             .psn = (packet.psn() + (packets - 1)).value(),
-             .operation = operation,
-             .expires = now + watched_for(packet)});
+  let_pass(now, packet, {.word = index, .psn = (packet.psn() + (packets - 1)).value(), .operation = operation});
   return Verdict::kWordPassed;
+}
+
+// Several may be under way on the word: their answers tell what is allowed, but its value only when one was alone.
+Verdict Multiplexer::pass_with_others(Time now, const Judged& packet, WordIndex index, const WordOperation& operation) {
+  Word& word = words_[index];
+  if (word.open != 0) return wait(word.line, packet);
+  if (const auto verdict = own_way(packet)) return *verdict;
+  if (free_passes_.empty()) return Verdict::kWordNoRoom;
+  Pass before{};
+  const bool learns = word.known || !is_written_to(now, word, before);
+  let_pass(now, packet, {.word = index, .psn = packet.psn().value(), .operation = operation, .learns = learns});
+  return Verdict::kWordPassed;
+}
+
+// REQUIRES: there is a free one.
+void Multiplexer::let_pass(Time now, const Judged& packet, const Pass& pass) {
+  if (!numbers_[packet.index].has_request_headers) learn_request_headers(packet);
+  Pass its = pass;
+  its.connection = packet.index;
+  its.expires = now + watched_for(packet);
+  take_pass(its);
 }
 
 // REQUIRES: there is a free one.
@@ -545,6 +572,11 @@ void Multiplexer::take_pass(const Pass& pass) {
   free_passes_.pop_back();
   passes_[i] = pass;
   Word& word = words_[pass.word];
+  passes_[i].earlier = word.pass;
+  if (word.pass != kNone) {
+    passes_[word.pass].later = i;
+    passes_[word.pass].learns = passes_[i].learns = false;
+  }
   word.pass = i;
   word.known = false;
   next_look_ = std::min(next_look_, pass.expires);
@@ -639,15 +671,17 @@ void Multiplexer::prolong_writes(Time now, const Judged& packet) {
 }
 
 // A WRITE that was not answered begins again, perhaps so late that nobody has watched for it any more. False: words that it covers are in use.
-bool Multiplexer::watch_again(Time now, const Judged& packet) {
+bool Multiplexer::watch_again(Time now, const Judged& packet, bool on) {
   Numbering& n = numbers_[packet.index];
   const auto reth = packet.reth();
   const auto where = stretch_of(reth);
   const NetAddress& server = packet.connection.address[packet.end];
   if (!where || !reaches_region(server, reth.rkey, *where)) return true;
   const std::uint32_t last = last_of_write(packet).value();
-  const auto is_own = [&](const Word& word) {
-    return word.pass != kNone && passes_[word.pass].connection == packet.index && passes_[word.pass].psn == last;
+  const auto own_pass = [&](const Word& word) {
+    std::uint32_t i = word.pass;
+    while (i != kNone && (passes_[i].connection != packet.index || passes_[i].psn != last)) i = passes_[i].earlier;
+    return i;
   };
   std::size_t covered = 0;
   std::size_t needed = 0;
@@ -655,9 +689,9 @@ bool Multiplexer::watch_again(Time now, const Judged& packet) {
   for_each_word(server, reth.rkey, *where, [&](WordIndex i) {
     const Word& word = words_[i];
     ++covered;
-    if (is_own(word)) return true;
+    if (own_pass(word) != kNone) return true;
     ++needed;
-    busy = word.under_way();
+    busy = word.open != 0 || (word.pass != kNone && !go_together(regions_[word.region], on));
     return !busy;
   });
   if (busy || needed > free_passes_.size()) return false;
@@ -672,15 +706,15 @@ bool Multiplexer::watch_again(Time now, const Judged& packet) {
   const Time expires = now + watched_for(packet);
   n.prolonged = now;
   for_each_word(server, reth.rkey, *where, [&](WordIndex i) {
-    Word& word = words_[i];
-    if (is_own(word)) {
-      passes_[word.pass].expires = std::max(passes_[word.pass].expires, expires);
+    if (const std::uint32_t own = own_pass(words_[i]); own != kNone) {
+      passes_[own].expires = std::max(passes_[own].expires, expires);
     } else {
       take_pass({.word = i,
                  .connection = packet.index,
                  .psn = last,
                  .operation = operation.value_or(WordOperation{}),
-                 .expires = expires});
+                 .expires = expires,
+                 .learns = false});  // it may have been executed long ago, and others since
     }
     return true;
   });
@@ -735,6 +769,10 @@ void Multiplexer::number(const Judged& packet, Psn in, std::uint32_t span) {
                                          .packets = static_cast<std::uint16_t>(span),
                                          .went = Went::kOwnWay,
                                          .asks_data = traits.kind == Kind::kReadRequest || traits.is_atomic()};
+    if (span > 1) {
+      in_ring(packet.index).clear_covered(in, span);
+      out_ring(packet.index).clear_covered(out, span);
+    }
     n.out_next = out + span;
     n.place = packet.index;
     n.longest_read = std::max(n.longest_read, span);
@@ -752,7 +790,8 @@ void Multiplexer::number(const Judged& packet, Psn in, std::uint32_t span) {
   editor.commit();
 }
 
-std::optional<Verdict> Multiplexer::on_repeated_request(Time now, const Judged& packet, port::FrameSink& outbox) {
+std::optional<Verdict> Multiplexer::on_repeated_request(Time now, const Judged& packet, bool on,
+                                                        port::FrameSink& outbox) {
   now_ = now;
   Numbering& n = numbers_[packet.index];
   if (n.cut_off && n.server_end == packet.end) return Verdict::kCutOff;
@@ -762,8 +801,11 @@ std::optional<Verdict> Multiplexer::on_repeated_request(Time now, const Judged& 
     const auto* const entry = translated ? in_ring(packet.index).find(packet.psn()) : nullptr;
     const bool answered = packet.psn().since(packet.connection.to[packet.end].acknowledged) <= 0;
     bool watched = false;
-    for (std::uint32_t i = n.first_pass; i != kNone; i = passes_[i].next)
-      watched = watched || passes_[i].psn == packet.psn().value();
+    for (std::uint32_t i = n.first_pass; i != kNone; i = passes_[i].next) {
+      if (passes_[i].psn != packet.psn().value()) continue;
+      watched = true;
+      passes_[i].expires = std::max(passes_[i].expires, now + config_.flight);
+    }
     const bool replaced = entry != nullptr && entry->went == Went::kReplaced;
     if (!answered && !watched && !replaced) return Verdict::kStale;
   }
@@ -774,7 +816,7 @@ std::optional<Verdict> Multiplexer::on_repeated_request(Time now, const Judged& 
     if (!answered && !replaced) {
       if (!packet.parsed.traits().starts_message()) {
         prolong_writes(now, packet);
-      } else if (!watch_again(now, packet)) {
+      } else if (!watch_again(now, packet, on)) {
         return Verdict::kStale;
       }
     }

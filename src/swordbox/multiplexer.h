@@ -11,7 +11,7 @@
 //             written over another carrier, and everybody is answered in order; without another, those operations are never answered.
 // Errors:     a client that cannot be served rightly hears nothing more: its connection fails, retries exceeded.
 // Threads:    the box's owner. No allocation after construction, but for the loss of a carrier.
-// Limits:     MultiplexerConfig. A client's window is at most `ring` packets.
+// Limits:     MultiplexerConfig. A client's window is at most `ring` packets, or one READ of InEntry::kMostPackets.
 // Source:     SwordBox §4.1-4.3, §4.5; docs/design/swordbox.md ("Multiplexing and atomic replacement").
 #pragma once
 
@@ -72,7 +72,7 @@ class Multiplexer {
   std::optional<Verdict> on_request(Time now, const Judged& packet, bool on);
   // A request that is forwarded and not replaced gets its number on the way to the server. `psn` is the client's.
   void number(const Judged& packet, Psn psn, std::uint32_t span);
-  std::optional<Verdict> on_repeated_request(Time now, const Judged& packet, port::FrameSink& outbox);
+  std::optional<Verdict> on_repeated_request(Time now, const Judged& packet, bool on, port::FrameSink& outbox);
   bool may_pass_out_of_order(Time now, const Judged& packet);
   // A WRITE of an unreliable connection. False: it covers words that are in use, and must be dropped.
   bool on_unreliable_write(Time now, const std::uint8_t* frame, const wire::ParsedFrame& parsed);
@@ -167,6 +167,7 @@ class Multiplexer {
     Time quiet_until{};       // what went by before it was known has been executed by then
     bool recovering = false;
     bool discovered = false;
+    bool shown = false;     // a connection that operates on its words has shown that the key allows WRITEs
     bool answered = false;  // an operation on a word of it has succeeded
     bool leaving = false;   // not named any more: no operation on it begins that is not its client's own business
     WaitingLine line{};     // for a carrier
@@ -188,9 +189,12 @@ class Multiplexer {
     ConnectionIndex connection = kNone;  // kNone: gone
     std::uint32_t psn = 0;               // of its last packet, in the client's numbers
     std::uint32_t next = kNone;          // of the same connection
+    std::uint32_t earlier = kNone;       // of the same word
+    std::uint32_t later = kNone;
     WordOperation operation{};
     std::optional<std::uint64_t> prior{};
-    Time expires{};  // then it has been executed or never will be
+    Time expires{};      // then it has been executed or never will be
+    bool learns = true;  // its answer tells the word's value: no other was under way at the same time
   };
   // Memory from its first byte to its last.
   struct Stretch {
@@ -292,13 +296,19 @@ class Multiplexer {
   Duration prolonged_each() const { return config_.flight / 4; }
   Duration watched_for(const Judged& packet) const;
   void prolong_writes(Time now, const Judged& packet);
-  bool watch_again(Time now, const Judged& packet);
+  bool watch_again(Time now, const Judged& packet, bool on);
   std::size_t line_of(std::uint16_t region, std::uint64_t address) const {
     return mix(address / kLineBytes ^ std::uint64_t{region} << 48) & (lines_.size() - 1);
   }
   bool replaceable(const Judged& packet, const Word& word) const;
+  // Whether no operation on the region's words can be replaced now: then nothing is gained by letting them out one at a time.
+  static bool go_together(const KnownRegion& region, bool on) {
+    return !on || !(region.region.writable || region.shown);
+  }
   Verdict replace(Time now, const Judged& packet, WordIndex word, const WordOperation& operation);
   Verdict pass(Time now, const Judged& packet, WordIndex word, const WordOperation& operation, std::uint32_t packets);
+  Verdict pass_with_others(Time now, const Judged& packet, WordIndex word, const WordOperation& operation);
+  void let_pass(Time now, const Judged& packet, const Pass& pass);
   void take_pass(const Pass& pass);
   Verdict wait(WaitingLine& line, const Judged& packet);
   void begin_translation(const Judged& packet);
@@ -306,6 +316,7 @@ class Multiplexer {
   bool under_way(const Judged& packet) const;
   bool is_on_word(const Judged& packet);
   bool has_room(const Judged& packet, std::uint32_t span) const;
+  bool reads_long(const Judged& packet) const;
   bool may_overtake(Time now, const Judged& packet);
   static std::uint32_t span_of(const Judged& packet);
 
@@ -329,6 +340,7 @@ class Multiplexer {
   Verdict acknowledge_to_owner(const Judged& packet, Psn in);
   Verdict ask_again(const Judged& packet, Psn in);
   void resolve(std::uint32_t pass);
+  void give_up_refused(ConnectionIndex connection, Psn from);
   void wake_if_done(ConnectionIndex connection);
 
   // What differs from one WRITE of a word to the next, and from one Atomic ACK to the next: eight bytes each, as they lie in the packet,
@@ -366,6 +378,7 @@ class Multiplexer {
   void close_region(std::uint16_t region);
   // No connection has shown that it may operate there.
   void forget_rights(std::uint16_t region);
+  void forget_shown();
   ConnectionIndex find_carrier_for(std::uint16_t region) const;
 
   NumberRing<InEntry> in_ring(ConnectionIndex c) const { return in_.ring(c); }

@@ -17,6 +17,9 @@ namespace {
 
 constexpr std::size_t kAtomicAnswer = wire::Bth::kSize + Aeth::kSize + wire::AtomicAckEth::kSize;
 
+// The responder's queue pair does nothing more.
+bool is_fatal(const Aeth& aeth) { return aeth.is_nak() && aeth.nak_code() != wire::NakCode::kPsnSequenceError; }
+
 }  // namespace
 
 std::optional<Verdict> Multiplexer::on_response(Time now, const Judged& packet, port::FrameSink& outbox) {
@@ -35,6 +38,7 @@ std::optional<Verdict> Multiplexer::on_response(Time now, const Judged& packet, 
     const auto aeth = wire::get<Aeth>(packet.frame, packet.parsed);
     if (aeth.is_ack()) n.syndrome = aeth.syndrome;
     n.msn = aeth.msn;
+    if (is_fatal(aeth)) give_up_refused(packet.index, packet.psn());
   }
   if (packet.parsed.traits().kind != Kind::kAtomicAcknowledge) return std::nullopt;
   n.answer_headers = wire::HeaderTemplate([&] {
@@ -71,7 +75,7 @@ std::optional<Verdict> Multiplexer::on_acknowledge(Time now, const Judged& packe
     return acknowledge_to_owner(packet, Psn(entry->in) + (entry->span() - 1u));
   }
   const Acknowledged own = acknowledge(now, packet.index, out - 1, outbox);
-  const bool fatal = aeth.is_nak() && aeth.nak_code() != wire::NakCode::kPsnSequenceError;
+  const bool fatal = is_fatal(aeth);
   if (n.carrier != kNone && !fatal) {
     send_again(now, n.carrier, out, outbox);
     // The owner is asked to wait, and those behind it wait with it.
@@ -85,6 +89,7 @@ std::optional<Verdict> Multiplexer::on_acknowledge(Time now, const Judged& packe
     if (entry != nullptr && entry->went == Went::kOwnWay)
       in = Psn(entry->in) + static_cast<std::uint32_t>(p.since(Psn(entry->psn)));
   }
+  if (fatal && in) give_up_refused(packet.index, *in);
   const OutEntry* const refused = ring.find_covering(out, n.longest_read);
   const bool is_own = refused != nullptr && refused->went == Went::kOwnWay;
   // Refused on one connection and again on the next: it is not the queue pair that lacks the right.
@@ -344,6 +349,22 @@ void Multiplexer::after_progress(Time now, const Judged& packet) {
   wake_if_done(packet.index);
 }
 
+// The server has refused this request of the client's, or one before it, for good: neither it nor what stands behind it will be executed.
+void Multiplexer::give_up_refused(ConnectionIndex connection, Psn from) {
+  const Direction& d = requests_of(connection);
+  if (from.since(d.acknowledged) <= 0 || from.since(d.expected) >= 0) return;  // an old refusal, or of nothing
+  for (std::size_t k = 0; k < writes_under_way_; ++k) {
+    LongWrite& write = writes_[(first_write_ + k) % writes_.size()];
+    const bool is_its = write.connection == connection && write.generation == connections_[connection].generation &&
+                        write.end == numbers_[connection].server_end;
+    if (is_its && Psn(write.psn).since(from) >= 0) write.expires = now_;
+  }
+  for (std::uint32_t i = numbers_[connection].first_pass, next = kNone; i != kNone; i = next) {
+    next = passes_[i].next;
+    if (Psn(passes_[i].psn).since(from) >= 0) resolve(i);
+  }
+}
+
 void Multiplexer::after_release(Time now, ConnectionIndex connection, port::FrameSink& outbox) {
   now_ = now;
   if (!numbers_[connection].member || answers_wait(connection)) return;
@@ -367,17 +388,23 @@ void Multiplexer::resolve(std::uint32_t index) {
     const bool acknowledged = Psn(pass.psn).since(requests_of(pass.connection).acknowledged) <= 0;
     const bool writes = pass.operation.kind == WordOperation::Kind::kWrite;
     if (acknowledged && (writes || pass.prior)) {
-      word.known = true;
-      word.value = pass.operation.outcome(pass.prior.value_or(0));
-      (writes ? n.proven_write : n.proven) |= std::uint64_t{1} << word.region;
-      regions_[word.region].answered = true;
-      ++counters_.words_learned;
+      KnownRegion& region = regions_[word.region];
+      const std::uint64_t bit = std::uint64_t{1} << word.region;
+      (writes ? n.proven_write : n.proven) |= bit;
+      region.shown = region.shown || (n.proven & n.proven_write & bit) != 0;
+      region.answered = true;
+      if (pass.learns) {
+        word.known = true;
+        word.value = pass.operation.outcome(pass.prior.value_or(0));
+        ++counters_.words_learned;
+      }
     }
   }
-  word.pass = kNone;
+  (pass.later == kNone ? word.pass : passes_[pass.later].earlier) = pass.earlier;
+  if (pass.earlier != kNone) passes_[pass.earlier].later = pass.later;
   pass = Pass{};
   free_passes_.push_back(index);
-  room_.wake(word.line, ready_);
+  if (word.pass == kNone) room_.wake(word.line, ready_);
 }
 
 void Multiplexer::wake_if_done(ConnectionIndex connection) {

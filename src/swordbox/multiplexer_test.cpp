@@ -58,6 +58,8 @@ class Lane : public Net {
   }
   std::uint64_t announced() { return box.counters().connections_announced; }
   std::optional<std::uint64_t> value_of(std::uint64_t address) { return box.multiplexer()->value_of(address); }
+  Verdict read(std::uint32_t psn, std::uint32_t length) { return Net::read(line, psn, kKey, 0x5000, length); }
+  Verdict data(std::uint32_t psn, wire::Opcode opcode) { return Net::data(line.turned(), psn, opcode); }
   Verdict ack(std::uint32_t psn) { return Net::ack(line.turned(), psn); }
   Verdict swapped(std::uint32_t psn, std::uint64_t prior) { return Net::prior(line.turned(), psn, prior); }
 
@@ -79,6 +81,90 @@ TEST(Multiplexer, GoesOnReplacingWhenAllNumbersHaveBeenUsed) {
   }
   // Asked for again, the last one is answered again.
   ASSERT_EQ(lane.add(100 + kAll / 2 + 1000), Verdict::kAnsweredAgain);
+}
+
+// READs of several packets enter their first number only: what stood in the places of the others a turn of all numbers ago counts no more.
+TEST(Multiplexer, TakesNoPartOfAReadForWhatHadItsNumberBefore) {
+  Lane lane;
+  ASSERT_EQ(lane.add(100), Verdict::kWordPassed);
+  ASSERT_EQ(lane.swapped(100, 0), Verdict::kResponse);
+  for (const std::uint32_t psn : {101u, 102u, 103u}) {
+    ASSERT_EQ(lane.add(psn), Verdict::kAtomicReplaced);
+    ASSERT_EQ(lane.ack(psn), Verdict::kSharedAnswer);
+  }
+  const std::uint64_t made = lane.made;
+  constexpr std::uint32_t kSpan = 32;
+  static_assert((Psn::kMask + 1) % kSpan == 0);
+  for (std::uint32_t i = 0; i < Psn::kMask + 1 + kSpan; i += kSpan) {
+    const std::uint32_t psn = (104 + i) & Psn::kMask;
+    ASSERT_EQ(lane.read(psn, kSpan * 1024), Verdict::kPlain) << i;
+    // The last round has the numbers of the atomics.
+    if (i + kSpan >= Psn::kMask + 1) {
+      ASSERT_EQ(lane.data(psn, wire::Opcode::kRcReadResponseFirst), Verdict::kResponse) << i;
+      for (std::uint32_t k = 1; k + 1 < kSpan; ++k) {
+        ASSERT_EQ(lane.data((psn + k) & Psn::kMask, wire::Opcode::kRcReadResponseMiddle), Verdict::kResponse) << i << k;
+        // Asked for from there on.
+        ASSERT_EQ(lane.read((psn + k) & Psn::kMask, (kSpan - k) * 1024), Verdict::kRepeatedRenumbered) << i << k;
+      }
+    }
+    ASSERT_EQ(lane.data((psn + kSpan - 1) & Psn::kMask, wire::Opcode::kRcReadResponseLast), Verdict::kResponse) << i;
+  }
+  EXPECT_EQ(lane.made, made) << "nothing was answered by the box";
+}
+
+// Of more packets than the ring has places, when nothing else is under way.
+TEST(Multiplexer, LetsALongReadThroughByItself) {
+  Lane lane;
+  ASSERT_EQ(lane.add(100), Verdict::kWordPassed);
+  ASSERT_EQ(lane.swapped(100, 0), Verdict::kResponse);
+  ASSERT_EQ(lane.add(101), Verdict::kAtomicReplaced);
+  EXPECT_EQ(lane.read(102, 300 * 1024), Verdict::kHeldRequest) << "until all before it is answered";
+  EXPECT_EQ(lane.add(402), Verdict::kHeldRequest);
+  EXPECT_EQ(lane.ack(101), Verdict::kSharedAnswer);
+  EXPECT_EQ(lane.box.held(), 1u) << "the READ has left, the atomic waits for its end";
+  EXPECT_EQ(lane.last.opcode, wire::Opcode::kRcReadRequest);
+  EXPECT_EQ(lane.last.psn, Psn(102));
+  EXPECT_EQ(lane.data(102, wire::Opcode::kRcReadResponseFirst), Verdict::kResponse);
+  for (std::uint32_t psn = 103; psn < 401; ++psn)
+    ASSERT_EQ(lane.data(psn, wire::Opcode::kRcReadResponseMiddle), Verdict::kResponse) << psn;
+  EXPECT_EQ(lane.read(350, 52 * 1024), Verdict::kRepeatedRenumbered) << "its end comes again";
+  EXPECT_EQ(lane.box.held(), 1u);
+  EXPECT_EQ(lane.data(401, wire::Opcode::kRcReadResponseLast), Verdict::kResponse);
+  EXPECT_EQ(lane.box.held(), 0u);
+  EXPECT_EQ(lane.last.opcode, wire::Opcode::kRcWriteOnly);
+  EXPECT_EQ(lane.ack(402), Verdict::kSharedAnswer);
+  EXPECT_EQ(lane.value_of(kWord), 3u);
+  // And those of others, behind it on the same connection.
+  const Net::Line other = lane.connect(3, 2);
+  ASSERT_EQ(lane.Net::add(other, 100, kKey, kWord + 8), Verdict::kWordPassed);
+  ASSERT_EQ(lane.Net::prior(other.turned(), 100, 0), Verdict::kResponse);
+  EXPECT_EQ(lane.read(403, 300 * 1024), Verdict::kPlain);
+  EXPECT_EQ(lane.Net::add(other, 101, kKey, kWord), Verdict::kAtomicReplaced);
+  EXPECT_EQ(lane.ack(703), Verdict::kNak) << "asks for the READ's data again";
+  EXPECT_EQ(lane.last.to, other.near_qpn);
+  EXPECT_EQ(lane.read(403, 300 * 1024), Verdict::kRepeatedRenumbered);
+  EXPECT_EQ(lane.data(702, wire::Opcode::kRcReadResponseLast), Verdict::kResponse);
+  EXPECT_EQ(lane.add(703), Verdict::kAtomicReplaced);
+  EXPECT_EQ(lane.ack(704), Verdict::kSharedAnswer);
+  EXPECT_EQ(lane.read(704, 5000 * 1024), Verdict::kReadTooLong);
+}
+
+// The carrier's last operation of others is over and its owner's connection goes on by itself, with a long READ under way.
+TEST(Multiplexer, KeepsALongReadWhenItsConnectionCarriesNoMore) {
+  Lane lane;
+  ASSERT_EQ(lane.add(100), Verdict::kWordPassed);
+  ASSERT_EQ(lane.swapped(100, 0), Verdict::kResponse);
+  ASSERT_EQ(lane.add(101), Verdict::kAtomicReplaced);
+  ASSERT_EQ(lane.ack(101), Verdict::kSharedAnswer);
+  ASSERT_EQ(lane.read(102, 300 * 1024), Verdict::kPlain);
+  lane.manage(lane.line.near, lane.line.far, wire::CmDreq{.remote_qpn = lane.line.far_qpn});
+  const Net::Line other = lane.connect(3, 2);
+  ASSERT_EQ(lane.Net::add(other, 100, kKey, kWord + 8), Verdict::kWordPassed);
+  ASSERT_EQ(lane.Net::prior(other.turned(), 100, 0), Verdict::kResponse);
+  ASSERT_EQ(lane.Net::add(other, 101, kKey, kWord), Verdict::kAtomicReplaced) << "on its own connection";
+  EXPECT_EQ(lane.data(401, wire::Opcode::kRcReadResponseLast), Verdict::kResponse);
+  EXPECT_EQ(lane.read(402, 64), Verdict::kPlain);
+  EXPECT_EQ(lane.data(402, wire::Opcode::kRcReadResponseOnly), Verdict::kResponse);
 }
 
 TEST(Multiplexer, IsNotDisturbedByAHandshakeThatComesAgainLate) {
@@ -131,6 +217,58 @@ TEST(Multiplexer, PassesAWriteThatGoesBeyondAllMemory) {
   Lane lane({0x800});
   EXPECT_EQ(lane.write(100, ~std::uint64_t{0xFFF}, 0x1010), Verdict::kPlain);
   EXPECT_EQ(lane.write(101, ~std::uint64_t{7}, 16), Verdict::kPlain);
+}
+
+// Requests of transports and vendors that the box cannot read might change words behind its back.
+TEST(Multiplexer, DropsWhatItCannotReadOnItsWayToWords) {
+  Lane lane;
+  const Net::Line other = lane.connect(3, 2);
+  const Net::Line elsewhere = lane.connect(3, 4);
+  // ConnectX's masked FETCH_ADD, FLUSH, ATOMIC WRITE; UC's and RD's WRITE; XRC's WRITE and atomics; a vendor's.
+  for (const int opcode : {0x19, 0x1C, 0x1D, 0x2C, 0x4A, 0xAA, 0xB3, 0xB4, 0xBD, 0xCA}) {
+    EXPECT_EQ(lane.odd(other, static_cast<std::uint8_t>(opcode), 100, kKey, kWord), Verdict::kNotUnderstood) << opcode;
+    EXPECT_EQ(lane.odd(elsewhere, static_cast<std::uint8_t>(opcode), 100, kKey, kWord), Verdict::kMalformed) << opcode;
+    EXPECT_EQ(lane.odd(other.turned(), static_cast<std::uint8_t>(opcode), 100, kKey, kWord), Verdict::kMalformed)
+        << opcode;
+  }
+  // RD's and XRC's SENDs, READs and answers; datagrams.
+  for (const int opcode : {0x44, 0x4C, 0x51, 0x55, 0xA4, 0xAC, 0xB0, 0xB1, 0xB2, 0xB7, 0x66, 0x82})
+    EXPECT_EQ(lane.odd(other, static_cast<std::uint8_t>(opcode), 100, kKey, kWord), Verdict::kMalformed) << opcode;
+}
+
+// The others need not wait until it might have been executed late: it never will be.
+TEST(Multiplexer, AnAtomicThatIsRefusedHoldsNobodyUp) {
+  Lane lane;
+  const Net::Line good = lane.connect(3, 2);
+  ASSERT_EQ(lane.add(100), Verdict::kWordPassed);
+  ASSERT_EQ(lane.add(101, kWord + 8), Verdict::kWordPassed);
+  EXPECT_EQ(lane.Net::nak(lane.line.turned(), 100, wire::NakCode::kPsnSequenceError), Verdict::kNak);
+  EXPECT_EQ(lane.Net::add(good, 100, kKey, kWord + 8), Verdict::kHeldRequest) << "it is sent again";
+  EXPECT_EQ(lane.Net::nak(lane.line.turned(), 100, wire::NakCode::kRemoteAccessError), Verdict::kNak);
+  EXPECT_EQ(lane.made, 1u) << "what waited for the one behind it has left";
+  EXPECT_EQ(lane.Net::prior(good.turned(), 100, 5), Verdict::kResponse);
+  EXPECT_EQ(lane.Net::add(good, 101, kKey, kWord), Verdict::kWordPassed);
+  EXPECT_EQ(lane.Net::prior(good.turned(), 101, 0), Verdict::kResponse);
+  EXPECT_EQ(lane.add(100), Verdict::kStale);
+  // On a connection with numbers of its own, too, and when it was a WRITE where a word comes to be tracked.
+  ASSERT_EQ(lane.Net::add(good, 102, kKey, kWord), Verdict::kAtomicReplaced);
+  ASSERT_EQ(lane.Net::ack(good.turned(), 102), Verdict::kSharedAnswer);
+  ASSERT_EQ(lane.Net::write(good, 103, kKey, kWord + 0x100, 64), Verdict::kPlain);
+  const Net::Line third = lane.connect(4, 2);
+  EXPECT_EQ(lane.Net::add(third, 100, kKey, kWord + 0x100), Verdict::kHeldRequest);
+  EXPECT_EQ(lane.Net::nak(good.turned(), 103, wire::NakCode::kRemoteAccessError), Verdict::kNak);
+  EXPECT_EQ(lane.box.held(), 0u);
+}
+
+TEST(Multiplexer, HoldsNoMorePacketsThanItIsTold) {
+  Lane lane;
+  lane.box.set_held_frames(2);
+  const Net::Line other = lane.connect(3, 2);
+  ASSERT_EQ(lane.add(100), Verdict::kWordPassed);
+  EXPECT_EQ(lane.Net::add(other, 100, kKey, kWord), Verdict::kHeldRequest);
+  EXPECT_EQ(lane.Net::add(other, 101, kKey, kWord), Verdict::kHeldRequest);
+  for (int again = 0; again < 10; ++again) EXPECT_EQ(lane.Net::add(other, 102, kKey, kWord), Verdict::kHoldFull);
+  EXPECT_EQ(lane.box.held(), 2u);
 }
 
 TEST(Multiplexer, LetsAWriteOvertakeAGapOnlyWhereNoWordIs) {
@@ -193,9 +331,121 @@ TEST(MultiplexerRegions, AWriteFromBeforeTheMemoryWasKnownIsWatchedWhenItComesAg
   EXPECT_EQ(net.box.multiplexer()->value_of(kWord), std::nullopt);
   EXPECT_EQ(net.add(two, 101, kKey, kWord), Verdict::kHeldRequest) << "until the WRITE is answered";
   EXPECT_EQ(net.ack(one.turned(), 100), Verdict::kResponse);
-  EXPECT_EQ(net.box.multiplexer()->value_of(kWord), 1u) << "the WRITE was of 0";
-  EXPECT_EQ(net.ack(two.turned(), 101), Verdict::kSharedAnswer);
-  EXPECT_EQ(net.last.prior, 0u);
+  // Of a WRITE that was executed before, the server says the same: then the word still has what came behind it.
+  EXPECT_EQ(net.box.multiplexer()->value_of(kWord), std::nullopt);
+  EXPECT_EQ(net.last.opcode, wire::Opcode::kRcFetchAdd) << "it goes to the server itself";
+  EXPECT_EQ(net.prior(two.turned(), 101, 1), Verdict::kResponse);
+  EXPECT_EQ(net.box.multiplexer()->value_of(kWord), 2u);
+}
+
+// ----------------------------------------------------------------------------------------- operations that cannot be replaced
+
+// Clients that each have one operation under way at a time, on one word. Returns how many have ended after so many round trips; the last
+// value is `value`.
+class Loops {
+ public:
+  Loops(Net& net, std::uint32_t clients) : net_(net), psn_(clients, 100) {
+    for (std::uint32_t i = 0; i < clients; ++i) lines_.push_back(net.connect(10 + i, 2));
+  }
+  std::uint64_t run(int round_trips) {
+    std::uint64_t done = 0;
+    for (int turn = 0; turn < round_trips; ++turn) {
+      net_.now = net_.now + Duration::microseconds(10);
+      std::vector<std::size_t> at_server;
+      for (std::size_t i = 0; i < lines_.size(); ++i) {
+        if (action_of(net_.add(lines_[i], psn_[i], kKey, kWord)) == Action::kForward) at_server.push_back(i);
+      }
+      for (const std::size_t i : at_server) {
+        EXPECT_EQ(net_.prior(lines_[i].turned(), psn_[i], value), Verdict::kResponse);
+        ++value;
+        ++psn_[i];
+        ++done;
+      }
+    }
+    return done;
+  }
+  const Net::Line& line(std::size_t i) const { return lines_[i]; }
+  std::uint32_t& psn(std::size_t i) { return psn_[i]; }
+  std::uint64_t value = 0;
+
+ private:
+  Net& net_;
+  std::vector<Net::Line> lines_;
+  std::vector<std::uint32_t> psn_;
+};
+
+TEST(MultiplexerTogether, NobodyWaitsWhileTheBoxIsOff) {
+  Net net(config_of(regions_of({0})));
+  Loops loops(net, 8);
+  net.box.switch_on(false);
+  EXPECT_EQ(loops.run(1000), 8000u);
+  // On again, when what is under way has been answered.
+  ASSERT_EQ(net.add(loops.line(0), loops.psn(0), kKey, kWord), Verdict::kWordPassed);
+  ASSERT_EQ(net.add(loops.line(1), loops.psn(1), kKey, kWord), Verdict::kWordPassed);
+  net.box.switch_on(true);
+  EXPECT_EQ(net.add(loops.line(2), loops.psn(2), kKey, kWord), Verdict::kHeldRequest);
+  EXPECT_EQ(net.prior(loops.line(1).turned(), loops.psn(1), loops.value++), Verdict::kResponse);
+  EXPECT_EQ(net.box.multiplexer()->value_of(kWord), std::nullopt) << "the other one may change it";
+  EXPECT_EQ(net.box.held(), 1u);
+  EXPECT_EQ(net.prior(loops.line(0).turned(), loops.psn(0), loops.value++), Verdict::kResponse);
+  EXPECT_EQ(net.box.multiplexer()->value_of(kWord), std::nullopt) << "nor did it know when that one was executed";
+  EXPECT_EQ(net.box.held(), 0u);
+  EXPECT_EQ(net.prior(loops.line(2).turned(), loops.psn(2), loops.value++), Verdict::kResponse);
+  EXPECT_EQ(net.box.multiplexer()->value_of(kWord), loops.value);
+  EXPECT_EQ(net.add(loops.line(2), ++loops.psn(2), kKey, kWord), Verdict::kAtomicReplaced);
+  // Off, with that under way.
+  net.box.switch_on(false);
+  EXPECT_EQ(net.add(loops.line(0), ++loops.psn(0), kKey, kWord), Verdict::kHeldRequest);
+  EXPECT_EQ(net.ack(loops.line(2).turned(), loops.psn(2)), Verdict::kSharedAnswer);
+  EXPECT_EQ(net.box.held(), 0u);
+}
+
+TEST(MultiplexerTogether, NobodyWaitsForACounterWhoseKeyWasNotShownToAllowWrites) {
+  MultiplexerConfig config = config_of({});
+  config.servers = {Net::node(2)};
+  Net net(config);
+  Loops loops(net, 8);
+  EXPECT_EQ(loops.run(1000), 8000u);
+  // It is shown, by one that adds as well.
+  ASSERT_EQ(net.write(loops.line(0), loops.psn(0), kKey, kWord + 8, 8), Verdict::kWordPassed);
+  ASSERT_EQ(net.ack(loops.line(0).turned(), loops.psn(0)++), Verdict::kResponse);
+  ASSERT_EQ(net.add(loops.line(0), loops.psn(0), kKey, kWord), Verdict::kWordPassed);
+  EXPECT_EQ(net.add(loops.line(1), loops.psn(1), kKey, kWord), Verdict::kHeldRequest);
+  EXPECT_EQ(net.prior(loops.line(0).turned(), loops.psn(0)++, loops.value++), Verdict::kResponse);
+  EXPECT_EQ(net.prior(loops.line(1).turned(), loops.psn(1)++, loops.value++), Verdict::kResponse);
+  EXPECT_EQ(net.add(loops.line(0), loops.psn(0), kKey, kWord), Verdict::kAtomicReplaced);
+}
+
+// A WRITE that waits for the word gets its turn, however many others there are.
+TEST(MultiplexerTogether, WhoNeedsTheWordForHimselfIsNotOvertaken) {
+  Net net(config_of(regions_of({0})));
+  net.box.switch_on(false);
+  const Net::Line one = net.connect(1, 2);
+  const Net::Line two = net.connect(3, 2);
+  ASSERT_EQ(net.add(one, 100, kKey, kWord), Verdict::kWordPassed);
+  EXPECT_EQ(net.write(two, 100, kKey, kWord, 64), Verdict::kHeldRequest);
+  EXPECT_EQ(net.add(one, 101, kKey, kWord), Verdict::kHeldRequest);
+  EXPECT_EQ(net.prior(one.turned(), 100, 0), Verdict::kResponse);
+  EXPECT_EQ(net.made, 2u) << "the WRITE, and behind it the atomic";
+  EXPECT_EQ(net.last.opcode, wire::Opcode::kRcFetchAdd);
+  EXPECT_EQ(net.ack(two.turned(), 100), Verdict::kResponse);
+  EXPECT_EQ(net.prior(one.turned(), 101, 0), Verdict::kResponse);
+  EXPECT_EQ(net.box.multiplexer()->value_of(kWord), std::nullopt);
+}
+
+// An atomic that comes again may be executed so much later.
+TEST(MultiplexerTogether, WhatComesAgainIsWatchedAnew) {
+  Net net(config_of(regions_of({0})));
+  const Net::Line one = net.connect(1, 2);
+  const Net::Line two = net.connect(3, 2);
+  ASSERT_EQ(net.add(one, 100, kKey, kWord), Verdict::kWordPassed);
+  EXPECT_EQ(net.add(two, 100, kKey, kWord), Verdict::kHeldRequest);
+  net.wait(Duration::milliseconds(90));
+  EXPECT_EQ(net.add(one, 100, kKey, kWord), Verdict::kRepeated);
+  net.wait(Duration::milliseconds(90));
+  EXPECT_EQ(net.box.held(), 1u);
+  net.wait(Duration::milliseconds(11));
+  EXPECT_EQ(net.box.held(), 0u);
 }
 
 TEST(MultiplexerRegions, MemoryThatIsNotNamedAnyMoreIsItsClientsOwnBusinessOnceNothingIsUnderWay) {

@@ -5,6 +5,7 @@
 // Ring out:   by out-PSN: whose it is. An answer finds its way back.
 // Invariant:  an entry of ring in is overwritten only when it has been answered; of ring out, only when it has been acknowledged.
 //             A client with more packets outstanding than its ring has entries is not answered a second time: it fails, it is not misled.
+//             A READ of more packets than that is under way alone.
 // Limits:     a power of two of entries a connection; more for connections that carry others' operations. Memory is touched when used.
 // Source:     SwordBox §4.1, figure 7; docs/design/swordbox.md ("Two PSN spaces").
 #pragma once
@@ -89,13 +90,24 @@ class NumberRing {
     Entry& entry = place(psn);
     return entry.went != Went::kNowhere && entry.psn == psn.value() ? &entry : nullptr;
   }
-  // The entry that this PSN is a part of; READs take several.
+  // The entry that this PSN is a part of; READs take several, some more than the ring has places.
   Entry* find_covering(Psn psn, std::uint32_t longest) const {
     for (std::uint32_t back = 0; back < longest && back <= mask_; ++back) {
-      Entry* const entry = find(psn - back);
-      if (entry != nullptr) return back < entry->span() ? entry : nullptr;
+      Entry& entry = place(psn - back);
+      const std::int32_t behind = psn.since(Psn(entry.psn));
+      if (entry.went == Went::kNowhere || behind < 0) continue;
+      if (behind < static_cast<std::int32_t>(entry.span())) return &entry;
+      if (behind == static_cast<std::int32_t>(back)) return nullptr;
     }
     return nullptr;
+  }
+  // A request of so many packets is entered: what bore the numbers behind its first one before they came round counts no more.
+  void clear_covered(Psn first, std::uint32_t span) const {
+    for (std::uint32_t k = 1; k < span && k <= mask_; ++k) {
+      Entry& entry = place(first + k);
+      const std::int32_t behind = Psn(entry.psn).since(first);
+      if (behind > 0 && behind < static_cast<std::int32_t>(span)) entry.went = Went::kNowhere;
+    }
   }
   std::uint32_t size() const { return mask_ + 1; }
 

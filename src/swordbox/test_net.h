@@ -61,6 +61,22 @@ class Net : public port::FrameSink {
     wire::Reth{address, key, length}.write(body.data());
     return judge_bytes(line, wire::Opcode::kUcWriteOnly, 7, body);
   }
+  Verdict read(const Line& line, std::uint32_t psn, wire::RKey key, std::uint64_t address, std::uint32_t length) {
+    return judge(line, wire::Opcode::kRcReadRequest, psn, wire::Reth{address, key, length});
+  }
+  // Something of what a READ asks for: a few bytes, whatever its length.
+  Verdict data(const Line& line, std::uint32_t psn, wire::Opcode opcode) {
+    const bool has_aeth = opcode != wire::Opcode::kRcReadResponseMiddle;
+    std::vector<std::uint8_t> body((has_aeth ? wire::Aeth::kSize : 0) + 64);
+    if (has_aeth) wire::Aeth::ack(1).write(body.data());
+    return judge_bytes(line, opcode, psn, body);
+  }
+  // A packet of which only its opcode counts.
+  Verdict odd(const Line& line, std::uint8_t opcode, std::uint32_t psn, wire::RKey key, std::uint64_t address) {
+    std::array<std::uint8_t, wire::Reth::kSize + 8> body{};
+    wire::Reth{address, key, 8}.write(body.data());
+    return judge_bytes(line, static_cast<wire::Opcode>(opcode), psn, body);
+  }
   Verdict ack(const Line& line, std::uint32_t psn) {
     return judge(line, wire::Opcode::kRcAcknowledge, psn, wire::Aeth::ack(1));
   }

@@ -13,6 +13,7 @@
   X(Off, kForward, "the box is switched off")                                                                     \
   X(Unknown, kForward, "of a connection that the box does not know (yet)")                                        \
   X(StrangerDropped, kDrop, "an atomic, or an unreliable WRITE, on watched memory that cannot be followed now")   \
+  X(NotUnderstood, kDrop, "of an unknown opcode, to memory with words that it might change")                      \
   X(Fenced, kDrop, "on a connection from before a box was lost: it must be set up anew")                          \
   X(Plain, kForward, "nothing to do")                                                                             \
   X(Gap, kForward, "a request beyond the expected PSN: the responder will refuse it")                             \
@@ -45,6 +46,7 @@
   X(WordPassed, kForward, "an operation on tracked words by itself: its answer tells their value")                \
   X(RepeatedRenumbered, kForward, "a retransmission, with the number that the original got")                      \
   X(WordNoRoom, kDrop, "an operation on a tracked word for which there is no room: it will be sent again")        \
+  X(ReadTooLong, kDrop, "a READ of more packets than a connection with operations on words may have: it fails")   \
   X(Damaged, kDrop, "what it says would be acted upon, but its ICRC is wrong")                                    \
   X(SharedAnswer, kDrop, "an answer on the shared connection: given to those whom it concerns")                   \
   X(CongestionShared, kDrop, "congestion on the shared connection: told to those whose operations are under way") \

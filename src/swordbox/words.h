@@ -26,7 +26,7 @@ struct alignas(32) Word {
   std::uint64_t address = 0;
   std::uint64_t value = 0;
   WaitingLine line;
-  std::uint32_t pass = kNone;  // of an unused one: the next unused one
+  std::uint32_t pass = kNone;  // the newest that is under way; of an unused one: the next unused one
   std::uint16_t open = 0;
   std::uint8_t region = kNoRegion;  // kNoRegion: unused
   bool known = false;

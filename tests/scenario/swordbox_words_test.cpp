@@ -468,6 +468,12 @@ TEST(SwordBoxWords, SwapsFormAChainWhenClientsDieAndBoxesAreLost) {
 TEST(SwordBoxWords, SwapsFormAChainWhileTheBoxIsSwitchedOffAndOn) {
   run_seeds<Chains>(with_loss(20'000, {.in_flight = 4, .off_and_on = true}), 10);
 }
+TEST(SwordBoxWords, TicketsAreGivenOnceWhileTheBoxIsSwitchedOffAndOn) {
+  run_seeds<Tickets>(with_loss(20'000, {.in_flight = 4, .off_and_on = true}), 10);
+}
+TEST(SwordBoxWords, LocksExcludeEachOtherWhileTheBoxIsSwitchedOffAndOn) {
+  run_seeds<Locks>(with_loss(20'000, {.off_and_on = true}), 10);
+}
 TEST(SwordBoxWords, LocksExcludeEachOther) { run_seeds<Locks>({}, 5); }
 TEST(SwordBoxWords, LocksExcludeEachOtherUnderLoss) { run_seeds<Locks>(with_loss(10'000), 10); }
 TEST(SwordBoxWords, LocksExcludeEachOtherUnderHeavyLoss) { run_seeds<Locks>(with_loss(100'000), 10); }
