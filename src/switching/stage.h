@@ -4,7 +4,7 @@
 //             next_deadline() / on_deadline() as for every machine.
 // Order:      packets stay in their order; those from the outbox follow the burst. Who needs another order drops the packet and puts all
 //             into the outbox.
-// Invariant:  a packet may be edited in place but not grow; its length may shrink.
+// Invariant:  a packet is edited in place; its length may shrink, and grow as far as its frame has room.
 // Threads:    the switch's owner.
 // Source:     docs/design/swordbox.md: this is where SwordBox stands.
 #pragma once
