@@ -46,6 +46,32 @@ class PartlyNear final : public remote::RemoteMemory {
   remote::RemoteMemory& far_;
 };
 
+// A compute node whose NIC reads entries before the tail that it was asked for first, and finds none.
+class Overtaking final : public remote::RemoteMemory {
+ public:
+  Overtaking(remote::RemoteMemory& under, std::uint64_t channel, const ChannelLayout& layout)
+      : RemoteMemory(under.scheduler()),
+        under_(under),
+        from_(channel + layout.kMetadata),
+        to_(channel + layout.requests) {}
+  remote::Capabilities capabilities() const override { return under_.capabilities(); }
+  void submit(remote::Operation& operation) override {
+    const bool is_of_entries = operation.remote.address >= from_ && operation.remote.address < to_;
+    const bool is_tail = operation.kind == remote::OpKind::kRead && operation.local.size() == kLine && !is_of_entries;
+    if (!std::exchange(after_tail_, is_tail) || !is_of_entries) return under_.submit(operation);
+    std::ranges::fill(operation.local, std::uint8_t{0});
+    ++overtaken;
+    complete(operation, remote::Status::kOk);
+  }
+  std::size_t overtaken = 0;
+
+ private:
+  remote::RemoteMemory& under_;
+  std::uint64_t from_;  // the metadata ring
+  std::uint64_t to_;
+  bool after_tail_ = false;
+};
+
 // One compute node, memory nodes with a region each, and an engine, on a fabric of the test's choice.
 class World {
  public:
@@ -81,6 +107,7 @@ class World {
     std::unique_ptr<LocalMemory> memory;
     std::unique_ptr<remote::MappedMemory> near;  // the pools, as memory of the engine's process
     std::unique_ptr<PartlyNear> partly;
+    std::unique_ptr<Overtaking> overtaking;
     std::vector<std::unique_ptr<Engine>> engines;
     std::size_t running = 0;
   };
@@ -98,8 +125,14 @@ class World {
       process.partly = std::make_unique<PartlyNear>(*process.near, pool_node(), *process.memory);
       pool = process.partly.get();
     }
+    remote::RemoteMemory* compute = process.memory.get();
+    if (overtaking) {
+      process.overtaking =
+          std::make_unique<Overtaking>(*process.memory, kBlockBase + layout.channel_at(0), layout.channel());
+      compute = process.overtaking.get();
+    }
     for (std::uint32_t i = 0; i < layout.channels; ++i) {
-      process.engines.push_back(std::make_unique<Engine>(scheduler, *process.memory, block, layout, i, *pool, config_));
+      process.engines.push_back(std::make_unique<Engine>(scheduler, *compute, block, layout, i, *pool, config_));
       ++process.running;
       scheduler.spawn(run(*process.engines.back(), process));
     }
@@ -149,6 +182,7 @@ class World {
   std::vector<std::unique_ptr<EngineProcess>> engines;
   bool near = false;         // whether engines reach the pools as memory of their own
   bool partly_near = false;  // the first of them
+  bool overtaking = false;   // whether the compute node's memory is read against the order
 
  private:
   EngineConfig config_;
@@ -171,6 +205,36 @@ TEST(Cowbird, AReadBringsTheBytesOfTheRegionToItsDestination) {
   EXPECT_EQ(done[0].id.value(), id);
   EXPECT_EQ(done[0].status, Status::kOk);
   EXPECT_EQ(into, expected);
+}
+
+TEST(Cowbird, EntriesComeWithTheProbeThatTellsOfThem) {
+  World w(seeded(1));
+  const Engine& engine = *w.start_engine().engines[0];
+  std::uint8_t bytes[8];
+  for (int i = 0; i < 40; ++i) {
+    ASSERT_GT(w.channel().async_read(0, 0, bytes, 8), 0);
+    ASSERT_EQ(w.wait_for(1).size(), 1u);
+  }
+  const std::uint64_t at_first = engine.counters().fetches;
+  EXPECT_LE(at_first, 1u) << "with the first probe";
+  for (int i = 0; i < 14; ++i) ASSERT_GT(w.channel().async_read(0, 0, bytes, 8), 0);
+  ASSERT_EQ(w.wait_for(14).size(), 14u);
+  EXPECT_GT(engine.counters().fetches, at_first) << "more than were expected, and beyond the ring's end";
+}
+
+TEST(Cowbird, EntriesThatWereReadBeforeTheirTailAreReadAgain) {
+  World w(seeded(1));
+  w.overtaking = true;
+  const auto& process = w.start_engine();
+  std::uint64_t value = 0;
+  for (std::uint64_t i = 1; i < 40; ++i) {
+    ASSERT_GT(w.channel().async_write(0, &i, 0, 8), 0);
+    ASSERT_GT(w.channel().async_read(0, 0, &value, 8), 0);
+    ASSERT_EQ(w.wait_for(2).size(), 2u);
+    ASSERT_EQ(value, i);
+  }
+  EXPECT_GE(process.overtaking->overtaken, 39u);
+  EXPECT_GE(process.engines[0]->counters().fetches, 39u);
 }
 
 TEST(Cowbird, AWriteIsInTheRegionWhenItIsCompleteAndItsSourceIsFreeAtOnce) {

@@ -1,6 +1,7 @@
 #include "cowbird/engine.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <new>
 
@@ -53,6 +54,7 @@ Engine::Engine(remote::Scheduler& scheduler, remote::RemoteMemory& compute, Remo
       config_(config),
       pool_ordered_(pool.capabilities().ordered),
       compute_ordered_(compute.capabilities().ordered),
+      ahead_pays_(compute_ordered_ && compute.mapped() == nullptr),
       near_(pool.mapped()),
       longest_(pool.capabilities().max_length),
       requests_(layout.shape.entries),
@@ -156,11 +158,15 @@ Task<void> Engine::probe() {
   Duration interval = config_.probe_least;
   Time last_work = scheduler_.now();
   std::uint8_t line[kLine];
+  std::array<Operation, 2> looks;
   while (!stopping_ && !broken_) {
     const Time begun = scheduler_.now();
-    const auto status = co_await compute_.read(at(ChannelLayout::kIssuer), line);
+    const MutableBytes ahead = interval == config_.probe_least ? room_ahead() : MutableBytes();
+    looks = {remote::read_operation(at(ChannelLayout::kIssuer), line),
+             remote::read_operation(at(layout_.entry(fetched_)), ahead)};
+    co_await compute_.all(std::span(looks).first(ahead.empty() ? 1 : 2));
     ++counters_.probes;
-    if (status != remote::Status::kOk) {
+    if (!all_well(looks)) {
       co_await scheduler_.sleep_for(config_.retry);
       continue;
     }
@@ -175,7 +181,11 @@ Task<void> Engine::probe() {
       broken_ = true;
       break;
     }
-    const bool found = tail != fetched_;
+    const std::uint64_t count = tail - fetched_;
+    const bool found = count != 0;
+    ahead_ = std::clamp(std::max(count, ahead_ - ahead_ / 8), kLeastAhead, kMostAhead);
+    // (An entry that a NIC has read before the tail, against the order, is read again.)
+    if (found && !ahead.empty()) take_entries(ahead.first(std::min(ahead.size(), count * kEntryBytes)));
     if (found) co_await fetch(tail);
     if (under_way() != 0) {
       interval = config_.probe_least;
@@ -195,18 +205,27 @@ Task<void> Engine::probe() {
   signal();
 }
 
+MutableBytes Engine::room_for(std::uint64_t entries) {
+  const std::uint64_t to_end = layout_.shape.entries - (fetched_ & (layout_.shape.entries - 1));
+  return MutableBytes(entries_).first(std::min({entries, to_end, std::uint64_t{kMostFetched}}) * kEntryBytes);
+}
+
 Task<void> Engine::fetch(std::uint64_t tail) {
   while (fetched_ != tail && !broken_) {
-    const std::uint64_t to_end = layout_.shape.entries - (fetched_ & (layout_.shape.entries - 1));
-    const std::size_t count = std::min({tail - fetched_, to_end, std::uint64_t{kMostFetched}});
-    const auto into = MutableBytes(entries_).first(count * kEntryBytes);
+    const MutableBytes into = room_for(tail - fetched_);
+    ++counters_.fetches;
     const auto status = co_await compute_.read(at(layout_.entry(fetched_)), into);
     if (status != remote::Status::kOk) co_return;  // the next probe begins again here
-    if (!near_is_known()) find_near();
-    broken_ = !accept(into);
-    if (near_ == nullptr || asked_ == dispatched_) ask_for_next_slice();
+    broken_ = !take_entries(into);
     if (fetched_ != tail) co_await scheduler_.yield();
   }
+}
+
+bool Engine::take_entries(ByteView entries) {
+  if (!near_is_known()) find_near();
+  const bool good = accept(entries);
+  if (near_ == nullptr || asked_ == dispatched_) ask_for_next_slice();
+  return good;
 }
 
 bool Engine::accept(ByteView entries) {

@@ -9,7 +9,8 @@
 //             allows, then one WRITE of the progress line. Nothing ever waits for a batch to fill. One publication at a time is under way; reads
 //             are moved meanwhile.
 // Limits:     kMostAtOnce requests are looked at at once, whatever the ring holds: what must wait for what costs the product of two of them.
-// Probes:     every `probe_least` while there is something to do and for `awake` after it, then ever rarer, down to every `probe_most`.
+// Probes:     every `probe_least` while there is something to do and for `awake` after it, then ever rarer, down to every `probe_most`. While awake, of
+//             an ordered compute node that is not mapped, the READ of the issuer line is followed at once by one of the next entries.
 // Near:       what of the pool is memory of the engine's own process (remote/mapped.h) is read and written on the spot, a slice of the new entries at
 //             a time: while one is copied, the next is on its way from memory, and what has been copied leaves.
 // Denied:     a region that contradicts what its memory node exports is not asked for (exports.h), nor is one that the node has refused, until the
@@ -53,7 +54,8 @@ struct EngineConfig {
 
 struct EngineCounters {
   std::uint64_t probes = 0;
-  std::uint64_t reads = 0;  // completed, with success or not
+  std::uint64_t fetches = 0;  // READs of entries that did not come with a probe
+  std::uint64_t reads = 0;    // completed, with success or not
   std::uint64_t writes = 0;
   std::uint64_t publications = 0;
   std::uint64_t response_writes = 0;  // WRITEs of response data
@@ -84,6 +86,8 @@ class Engine {
   std::uint64_t under_way() const { return fetched_ - retired_; }
 
  private:
+  static constexpr std::uint64_t kLeastAhead = 2;
+  static constexpr std::uint64_t kMostAhead = 64;
   enum class State : std::uint8_t {
     kNew,
     kFetching,
@@ -131,7 +135,12 @@ class Engine {
   void deny(const Request& r, const remote::RemoteAddress& place);
   void find_near();
   bool near_is_known() const { return near_ == nullptr || near_->generation() == near_generation_; }
+  // Where the next entries go when they are read, so many at most; not beyond the ring's end.
+  MutableBytes room_for(std::uint64_t entries);
+  MutableBytes room_ahead() { return ahead_pays_ ? room_for(ahead_) : MutableBytes(); }
   remote::Task<void> fetch(std::uint64_t tail);
+  // Those from fetched_ on, up to the first that makes no sense. False: there is one.
+  bool take_entries(ByteView entries);
   bool accept(ByteView entries);
   void ask_for_next_slice();
 
@@ -233,6 +242,7 @@ class Engine {
   EngineConfig config_;
   bool pool_ordered_;
   bool compute_ordered_;
+  bool ahead_pays_;             // entries are read right behind the tail: one round trip less until they are there
   remote::MappedMemory* near_;  // what of the pool is memory of this process; null: nothing
   std::uint32_t longest_;       // that the pool moves at once
   bool stopping_ = false;
@@ -250,6 +260,7 @@ class Engine {
 
   std::vector<Request> requests_;      // by index
   std::vector<std::uint8_t> entries_;  // as they have just been fetched
+  std::uint64_t ahead_ = 0;            // entries that are read then: about as many as the last probes have found
   std::uint64_t retired_ = 0;          // all before are published, or in the publication under way
   std::uint64_t confirmed_ = 0;        // all before are published for certain
   std::uint64_t dispatched_ = 0;       // all before are no longer kNew, or wait in waiting_reads_
