@@ -46,6 +46,11 @@ __u16 sketch[STEER_SKETCH_ROWS][STEER_SKETCH_WIDTH];
 __u64 sketch_additions;
 __u32 history_turn;
 __u32 connections_hand;
+__u32 connections_used; /* places, ever */
+/* Those whose connection has ended or is closing, a ring, oldest first. */
+__u16 resting[STEER_CONNECTIONS];
+__u32 resting_first;
+__u32 resting_count;
 /* Always 0, which the verifier does not know: a place found in one way of a set is to it as any other, so that it looks at what follows
  * once and not once for every way. */
 volatile __u32 veil;
@@ -150,6 +155,7 @@ INLINE __u32 region_of(__u64 place) { return (__u32)(place >> 48); }
 #define node_at(i) (&history[(i) & (NODES - 1)])
 #define key_at(i) (&keys[(i) & (KEYS - 1)])
 #define connection_at(i) (&connections[(i) & (STEER_CONNECTIONS - 1)])
+#define resting_at(i) (&resting[(i) & (STEER_CONNECTIONS - 1)])
 #define count_event(name) (++events[E_##name])
 
 INLINE int is_free(__u64 w) { return (w & config.free_mask) == config.free_value; }
@@ -777,6 +783,10 @@ INLINE void end_connection(const struct steer_end_key* name, int at_once, __u64 
     c->closing = 1;
     c->last_seen = now;
     if (at_once) c->alive = 0;
+    if (!c->resting) {
+      c->resting = 1;
+      *resting_at(resting_first + resting_count++) = (__u16)index;
+    }
     count_event(connections_closed);
   }
   bpf_spin_unlock(&g->lock);
@@ -799,7 +809,35 @@ INLINE int is_again(const struct steer_order* order) {
   return known;
 }
 
-/* An order's connection gets a place: an unused one, or one whose connection is closing or has long been silent. */
+/* For another connection: the place of one that has ended, a fresh one, or that of one that has long been silent. Under the lock. */
+INLINE __u32 take_place(__u64 now) {
+  __u32 index = STEER_NONE;
+  for (int tries = 0; tries < STEER_TRIES; ++tries) {
+    if (resting_count == 0) break;
+    const __u32 i = *resting_at(resting_first++) | veil;
+    struct steer_connection* c = connection_at(i);
+    if (c->alive && now - c->last_seen < config.closing) {
+      *resting_at(resting_first + resting_count - 1) = (__u16)i;
+      continue;
+    }
+    --resting_count;
+    c->resting = 0;
+    index = i | veil;
+    break;
+  }
+  if (index == STEER_NONE && connections_used < config.connections) index = connections_used++ | veil;
+  for (int tries = 0; tries < STEER_SILENT_TRIES; ++tries) {
+    if (index != STEER_NONE) break;
+    __u32 i = (connections_hand + 1) | veil;
+    if (i >= config.connections) i = 0;
+    connections_hand = i;
+    const struct steer_connection* c = connection_at(i);
+    if (!c->resting && now - c->last_seen >= config.idle) index = i | veil;
+  }
+  return index;
+}
+
+/* An order's connection gets a place. */
 __attribute__((noinline)) int announce(struct steer_order* order) {
   if (order == 0 || order->mtu == 0) return 0;
   if (is_again(order)) return 1;
@@ -809,21 +847,10 @@ __attribute__((noinline)) int announce(struct steer_order* order) {
   end_connection(&order->ends[1], 1, now);
   struct guard* g = bpf_map_lookup_elem(&guards, &zero);
   if (g == 0) return 0;
-  __u32 index = STEER_NONE;
   __u32 generation = 0;
   int was_known = 0;
   bpf_spin_lock(&g->lock);
-  for (int tries = 0; tries < STEER_TRIES; ++tries) {
-    __u32 i = (connections_hand + 1) | veil;
-    if (i >= config.connections) i = 0;
-    connections_hand = i;
-    const struct steer_connection* c = connection_at(i);
-    const __u64 silent = now - c->last_seen;
-    const __u64 allowed = c->closing ? config.closing : config.idle;
-    if (c->alive && silent < allowed) continue;
-    index = i | veil;
-    break;
-  }
+  const __u32 index = take_place(now);
   if (index != STEER_NONE) {
     struct steer_connection* c = connection_at(index);
     was_known = c->known;

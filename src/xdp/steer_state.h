@@ -10,7 +10,8 @@
 enum {
   STEER_CONNECTIONS = 4096,
   STEER_RING = 32, /* operations remembered of a connection */
-  STEER_TRIES = 8, /* places looked at for a new connection */
+  STEER_TRIES = 8,         /* ended connections that a new one's place is looked for among */
+  STEER_SILENT_TRIES = 64, /* and others, when all places are in use */
   STEER_HISTORY_SETS = 16384,
   STEER_HISTORY_WAYS = 4,
   STEER_KEY_SETS = 2048,
@@ -74,8 +75,8 @@ struct steer_connection {
   __u16 proven; /* a region in which one of its links stands */
   __u8 alive;
   __u8 closing;
-  __u8 known; /* its ends stand in the index */
-  __u8 zero;
+  __u8 known;   /* its ends stand in the index */
+  __u8 resting; /* it waits among those that have ended */
   __u32 origin; /* of the PSNs that it began with, mixed; 0: not from a handshake */
   struct steer_operation ring[STEER_RING];
 };
@@ -168,7 +169,7 @@ struct steer_config {
   __u32 key_sets_mask;
   __u32 key_ways;
   __u32 hot_from;
-  __u8 mirrored, any_region, forward, zero;
+  __u8 mirrored, forward, zero[2];
   __u16 volume_regions[STEER_VOLUMES];
 };
 

@@ -240,6 +240,34 @@ TEST(XdpSteering, ALinkWithoutAnAnswerIsGivenUp) {
   EXPECT_EQ(feed(s, {"c1 104 cas A C key=7"}), "RepeatedSteered");
 }
 
+TEST(XdpSteering, RefusesNoConnectionWhileThereAreFreePlaces) {
+  constexpr std::uint32_t kPlaces = 1024;
+  constexpr std::uint32_t kStay = 400;
+  xdp::SteeringConfig config = plain_config();
+  config.connections = kPlaces;
+  auto steering = Steering::load(config);
+  ASSERT_TRUE(steering) << steering.error().message;
+  Steering& s = **steering;
+  const auto number = [](std::uint32_t n) {
+    Announcement a = connection_of(1);
+    a.qpn = {Qpn(0x10000 + n), Qpn(0x20000 + n)};
+    return a;
+  };
+  std::uint32_t n = 0;
+  for (; n < kStay; ++n) ASSERT_TRUE(s.announce(number(n))) << n;
+  for (const std::uint32_t end = n + 2 * kPlaces; n < end; ++n) {
+    ASSERT_TRUE(s.announce(number(n))) << n;
+    ASSERT_TRUE(s.close(number(n)));
+  }
+  EXPECT_EQ(s.status(0).connections, kStay);
+  for (const std::uint32_t end = n + kPlaces - kStay; n < end; ++n) ASSERT_TRUE(s.announce(number(n))) << n;
+  EXPECT_FALSE(s.announce(number(n))) << "full";
+  ASSERT_TRUE(s.close(number(7)));
+  EXPECT_TRUE(s.announce(number(n)));
+  EXPECT_FALSE(s.announce(number(n + 1)));
+  EXPECT_EQ(s.status(0).connections, kPlaces);
+}
+
 TEST(XdpSteering, OfConnectionsThatAreNotFollowedNothingIsLearnedAndWhatTheyMayChangeIsForgotten) {
   auto steering = Steering::load(plain_config());
   ASSERT_TRUE(steering) << steering.error().message;

@@ -8,6 +8,7 @@
 #include <numeric>
 
 #include "base/check.h"
+#include "sim/edm/published_trace.h"
 #include "sim/edm/rival_published.h"
 
 namespace sluice::sim {
@@ -56,6 +57,7 @@ void EdmWorkload::read(Fields& f) {
   std::string matching = "pim";
   std::string policy = "shortest";
   std::string model = "protocol";
+  std::string messages = "drawn";
   f.integer("nodes", nodes, 2, edm::kMaxPorts, kOptional);
   f.integer("messages", trace.messages, 1, 100'000'000, kOptional);
   f.integer("skip", skip, 0, 50'000'000, kOptional);
@@ -74,6 +76,13 @@ void EdmWorkload::read(Fields& f) {
   f.choice("policy", policy, {"shortest", "first_come"}, kOptional);
   f.choice("model", model, {"protocol", "published"}, kOptional);
   as_published = model == "published";
+  if (as_published && skip != 0 && !f.failed()) {
+    f.fail(*f.node("skip"), "skip", "is nothing that model = \"published\" knows: it counts what is over when it ends");
+  }
+  f.choice("trace", messages, {"drawn", "published"}, kOptional);
+  trace.published = messages == "published";
+  if (trace.published && nodes != kPublishedNodes && !f.failed())
+    f.fail(*f.node("trace"), "trace", fmt::format("\"published\" has {} nodes", kPublishedNodes));
   trace.sizes = SizeDistribution::constant(static_cast<std::uint32_t>(bytes));
   read_sizes(f, trace.sizes);
   trace.nodes = cluster.nodes = static_cast<std::uint32_t>(nodes);

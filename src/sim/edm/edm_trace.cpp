@@ -12,6 +12,7 @@
 
 #include "base/check.h"
 #include "edm/types.h"
+#include "sim/edm/published_trace.h"
 
 namespace sluice::sim {
 namespace {
@@ -218,13 +219,12 @@ bool lasts_too_long(const TraceSpec& spec) {
   return interval_fs(spec) * kMostMeans * spec.messages >> 64 != 0;
 }
 
-std::vector<TraceRow> generate_trace(const TraceSpec& spec, std::uint64_t seed) {
-  SLUICE_CHECK(spec.nodes >= 2 && spec.bits_per_second != 0 && !spec.sizes.points.empty());
-  SLUICE_CHECK(!lasts_too_long(spec));
+namespace {
+
+std::vector<TraceRow> draw_messages(const TraceSpec& spec, std::uint64_t seed) {
   Rng times = Rng(seed).fork("times");
   Rng places = Rng(seed).fork("places");
   Rng sizes = Rng(seed).fork("sizes");
-  Rng kinds = Rng(seed).fork("kinds");
   const auto interval = static_cast<std::uint64_t>(interval_fs(spec));
   std::vector<TraceRow> rows;
   rows.reserve(spec.messages);
@@ -234,15 +234,28 @@ std::vector<TraceRow> generate_trace(const TraceSpec& spec, std::uint64_t seed) 
     now_fs += draw_exponential(times, interval);
     const std::uint64_t source = places.below(spec.nodes);
     const std::uint64_t destination = (source + 1 + places.below(spec.nodes - 1)) % spec.nodes;
-    const bool reads = kinds.below(1'000) < spec.reads_per_mille;
-    const std::uint32_t bytes = spec.sizes.draw(sizes);
     rows.push_back({.id = static_cast<std::uint32_t>(i),
-                    .type = reads ? TraceRow::Type::kRead : TraceRow::Type::kWrite,
+                    .type = TraceRow::Type::kWrite,
                     .source = static_cast<std::uint16_t>(source),
                     .destination = static_cast<std::uint16_t>(destination),
-                    .bytes = reads ? spec.request_bytes : bytes,
-                    .request_bytes = reads ? bytes : 0,
+                    .bytes = spec.sizes.draw(sizes),
+                    .request_bytes = 0,
                     .slot = static_cast<std::int64_t>(now_fs / slot_fs)});
+  }
+  return rows;
+}
+
+}  // namespace
+
+std::vector<TraceRow> generate_trace(const TraceSpec& spec, std::uint64_t seed) {
+  SLUICE_CHECK(spec.nodes >= 2 && spec.bits_per_second != 0 && !spec.sizes.points.empty());
+  SLUICE_CHECK(!lasts_too_long(spec));
+  std::vector<TraceRow> rows = spec.published ? published_messages(spec) : draw_messages(spec, seed);
+  Rng kinds = Rng(seed).fork("kinds");
+  for (TraceRow& row : rows) {
+    if (kinds.below(1'000) >= spec.reads_per_mille) continue;
+    row.type = TraceRow::Type::kRead;
+    row.request_bytes = std::exchange(row.bytes, spec.request_bytes);
   }
   return rows;
 }

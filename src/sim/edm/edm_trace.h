@@ -66,6 +66,8 @@ struct TraceSpec {
   std::uint32_t request_bytes = 16;  // of an RREQ
   std::int64_t slot_ps = 640;
   SizeDistribution sizes;
+  // The messages of the published traces (published_trace.h), of which a seed draws only the reads. For 144 nodes alone.
+  bool published = false;
 };
 
 // Whether, by a draw that is as bad as it may be, the last message would come later than 2^64 fs; and what is then to be said of the rate.
