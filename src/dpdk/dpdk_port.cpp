@@ -98,7 +98,7 @@ Result<std::unique_ptr<Device>> Device::open(const DeviceSpec& spec, std::uint32
 Device::~Device() {
   in_interrupt_thread([this] {
     if (started_) rte_eth_dev_stop(number_);
-    if (plugged_) rte_eth_dev_close(number_);
+    if (number_ != kNoNumber) rte_eth_dev_close(number_);
   });
   if (plugged_) rte_eal_hotplug_remove("vdev", name_.c_str());
   rte_mempool_free(pool_);

@@ -53,10 +53,11 @@ class Device {
   const std::string& name() const { return name_; }
 
  private:
+  static constexpr std::uint16_t kNoNumber = 0xFFFF;
   Device() = default;
 
   std::string name_;
-  std::uint16_t number_ = 0;
+  std::uint16_t number_ = kNoNumber;
   bool started_ = false;
   bool plugged_ = false;
   rte_mempool* pool_ = nullptr;

@@ -148,6 +148,20 @@ TEST_F(DpdkPorts, PcapReadsOneFileAndWritesAnother) {
   std::filesystem::remove_all(folder);
 }
 
+// A driver that makes no port under its own name, after one that works.
+TEST_F(DpdkPorts, LeavesOthersAloneWhenItFindsNoPort) {
+  const auto port = open("dpdk:ring");
+  ASSERT_NE(port, nullptr);
+  testing::internal::CaptureStderr();
+  EXPECT_NE(refusal("dpdk:vdev_netvsc"), "");
+  const std::string said = testing::internal::GetCapturedStderr();
+  EXPECT_EQ(said.find("close"), std::string::npos) << said;
+  ASSERT_TRUE(send(*port, 7));
+  port->flush(Time());
+  ASSERT_EQ(port->receive(Time(), burst_), 1u);
+  EXPECT_TRUE(is(burst_[0], 7));
+}
+
 TEST_F(DpdkPorts, SaysWhatIsWrong) {
   EXPECT_NE(refusal("dpdk:nothing_of_that_name").find("nothing_of_that_name"), std::string::npos);
   EXPECT_NE(refusal("dpdk:ring,queue=many").find("queue=many"), std::string::npos);
