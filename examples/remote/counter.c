@@ -14,7 +14,12 @@ int main(int argc, char** argv) {
   }
   for (int done = 0; done < times;) { /* 64 under way, as they come back */
     while (done + (int)sluice_under_way(rack) < times && sluice_under_way(rack) < 64) {
-      if (sluice_post_fetch_and_add(rack, memory, 64, 1, NULL, NULL) != 0) break;
+      int error = sluice_post_fetch_and_add(rack, memory, 64, 1, NULL, NULL);
+      if (error == SLUICE_FULL) break; /* there is room again after a poll */
+      if (error != 0) {
+        fprintf(stderr, "%s\n", sluice_last_error());
+        return 1;
+      }
     }
     sluice_completion_t ended[64];
     int n = sluice_poll(rack, ended, 64, 1000000);

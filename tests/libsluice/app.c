@@ -4,12 +4,17 @@
    app count NODE N      N additions of 1 at offset 0, 32 under way, a read of it now and then between
    app lock NODE N       N times: takes a lock by compare-and-swap, adds 1 to a word without atomics, lets go
    app outlive NODE      writes a word, says "ready", waits for a line on stdin, and then says once a second how a read ends, until one says SLUICE_GONE; then
-                         asks for the node anew and reads again */
+                         asks for the node anew and reads again
+   app signals NODE      takes a signal that its one thread has blocked by waiting for it
+   app quiet NODE        says "before", goes on until the library says that the lease is not renewed, says "after" */
+#define _POSIX_C_SOURCE 200809L
 #include <inttypes.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "libsluice/sluice.h"
 
@@ -171,11 +176,50 @@ static int outlive(const char* node) {
   return wrong != 0;
 }
 
+static int signals(const char* node) {
+  int m;
+  sluice_t* rack = join(node, &m);
+  sigset_t one;
+  sigemptyset(&one);
+  sigaddset(&one, SIGUSR1);
+  sigprocmask(SIG_BLOCK, &one, NULL);
+  kill(getpid(), SIGUSR1);
+  int got = 0;
+  expect(sigwait(&one, &got), 0, "waiting for the signal");
+  expect(got, SIGUSR1, "the signal");
+  sluice_close(rack);
+  puts("mine");
+  return wrong != 0;
+}
+
+static int quiet(const char* node) {
+  sluice_options_t options = {0};
+  options.timeout_ms = 100;
+  sluice_t* rack = sluice_open(&options);
+  int m = rack != NULL ? sluice_node(rack, node) : -1;
+  if (m < 0) return fprintf(stderr, "%s\n", sluice_last_error()), 1;
+  puts("before");
+  fflush(stdout);
+  int known = 0;
+  for (int i = 0; i < 600 && !known; ++i) {
+    uint64_t word;
+    int error = sluice_read(rack, m, 0, &word, 8); /* so that it notices that there is no connection */
+    known = error != 0 && sluice_node(rack, node) < 0 && strstr(sluice_last_error(), "lease is not renewed") != NULL;
+    nap(100);
+  }
+  expect(known, 1, "why there is no connection");
+  sluice_close(rack);
+  puts("after");
+  return wrong != 0;
+}
+
 int main(int argc, char** argv) {
   if (argc == 2 && strcmp(argv[1], "check") == 0) return check();
   if (argc == 4 && strcmp(argv[1], "count") == 0) return count(argv[2], atoi(argv[3]));
   if (argc == 4 && strcmp(argv[1], "lock") == 0) return lock(argv[2], atoi(argv[3]));
   if (argc == 3 && strcmp(argv[1], "outlive") == 0) return outlive(argv[2]);
-  fprintf(stderr, "app check | count NODE N | lock NODE N | outlive NODE\n");
+  if (argc == 3 && strcmp(argv[1], "signals") == 0) return signals(argv[2]);
+  if (argc == 3 && strcmp(argv[1], "quiet") == 0) return quiet(argv[2]);
+  fprintf(stderr, "app check | count NODE N | lock NODE N | outlive NODE | signals NODE | quiet NODE\n");
   return 2;
 }

@@ -11,12 +11,14 @@ import pathlib
 import signal
 import subprocess
 import sys
+import tempfile
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 import live_rack  # noqa: E402
 
 PATIENCE_S = 120
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 APP = ""
 
 
@@ -72,6 +74,27 @@ class LibsluiceTest(live_rack.LiveRack):
         first.kill()
         first.communicate()
         self.finish(self.app("check"))
+
+    def test_the_programs_signals_are_for_its_own_threads(self):
+        self.assertEqual(self.finish(self.app("signals", "memory1")), "mine\n")
+
+    def test_nothing_is_written_to_the_programs_output(self):
+        child = self.app("quiet", "memory1")
+        self.assertEqual(child.stdout.readline(), "before\n")
+        os.kill(int(pathlib.Path(self.dir, "switch.pid").read_text().split()[0]), signal.SIGKILL)
+        out, err = child.communicate(timeout=PATIENCE_S)
+        self.assertEqual((child.returncode, out, err), (0, "after\n", ""))
+
+
+class ExampleTest(unittest.TestCase):
+    def test_ends_with_the_reason_where_an_operation_cannot_be_posted(self):
+        with tempfile.TemporaryDirectory() as folder:
+            (pathlib.Path(folder) / "sluice.h").write_text('#include "libsluice/sluice.h"\n')
+            program = folder + "/counter"
+            subprocess.run(["cc", f"-I{folder}", f"-I{ROOT / 'src'}", ROOT / "examples/remote/counter.c", ROOT / "tests/libsluice/refusing.c",
+                            "-o", program], check=True)
+            done = subprocess.run([program, "5"], capture_output=True, text=True, timeout=20)
+        self.assertEqual((done.returncode, done.stdout, done.stderr), (1, "", "memory1 was started anew\n"))
 
 
 if __name__ == "__main__":
