@@ -83,6 +83,7 @@ struct Experiment {
   std::string y_title;
   std::string y_scale = "linear";
   std::uint64_t repetitions = 1;
+  std::string summary = "median";  // of the repetitions; or "mean"
   std::uint64_t seed = 1;
   Hardware hardware;                     // its name and text, whatever kind of hardware it is
   std::vector<Hardware> panel_hardware;  // as panels; without a name: it has none of its own
