@@ -275,6 +275,47 @@ TEST(CloverFaults, BringsANodeThatDiesAgainAndAgainBackAtOnceEachTime) {
   EXPECT_EQ(w.server->counters().let_go, 8u);
 }
 
+// One is suspected though it lives, the other dies: whenever that becomes known, and whichever was first.
+TEST(CloverFaults, OfTwoThatLeaveTheDeadOneGoes) {
+  enum class Order : std::uint8_t { kAtOnce, kAfterTheView, kDeadFirst };
+  for (const Order order : {Order::kAtOnce, Order::kAfterTheView, Order::kDeadFirst}) {
+    WorldConfig config{.nodes = 2, .replication = 2};
+    World w(config);
+    auto& a = w.add_client();
+    w.start_repairing();
+    for (Key key = 0; key < 50; ++key) ASSERT_EQ(w.wait_for(a->put(key, value_of(key, 40))), Outcome::kOk);
+    if (order == Order::kDeadFirst) w.kill_node(1);
+    ASSERT_TRUE(w.server->lose(w.now, remote::NodeId(0)));  // it lives, and keeps its memory
+    if (order != Order::kDeadFirst) w.kill_node(1);
+    if (order == Order::kAfterTheView) w.run_until([&] { return w.server->view_number() == 2; });
+    w.run_for(config.lifetime / 20);
+    w.restart_node(1);
+    w.run_until([&] { return w.server->missing() == 0 && w.server->joining() == 0; });
+    for (Key key = 0; key < 50; ++key) EXPECT_EQ(read(w, *a.client, key), value_of(key, 40)) << key;
+    for (const auto& volume : w.server->volumes()) EXPECT_EQ(volume.replicas[volume.first].node, remote::NodeId(0));
+  }
+}
+
+TEST(CloverFaults, WhoWasSuspectedInVainWithAnotherIsSuspectedAgain) {
+  auto config = seeded(2);
+  config.nodes = 2;
+  config.client.timeout = Duration::milliseconds(10);
+  World w(config);
+  auto& a = w.add_client();
+  ASSERT_EQ(w.wait_for(a->put(1, value_of(1, 40))), Outcome::kOk);
+  w.fabric.kill_node(remote::NodeId(1));  // for good, and nobody says so
+  Outcome put = Outcome::kNoSpace;
+  w.scheduler.spawn(put_later(*a.client, 1, value_of(2, 40), put));
+  w.run_for(config.client.suspect_after * 2);
+  ASSERT_TRUE(w.server->lose(w.now, remote::NodeId(0)));  // it lives
+  w.run_until([&] { return w.server->view_number() == 2; });
+  EXPECT_EQ(w.server->missing(), 0u) << "who is dead is not known";
+  w.run_until([&] { return put != Outcome::kNoSpace; });
+  EXPECT_EQ(put, Outcome::kOk);
+  EXPECT_EQ(read(w, *a.client, 1), value_of(2, 40));
+  for (const auto& volume : w.server->volumes()) EXPECT_EQ(volume.replicas[volume.primary()].node, remote::NodeId(0));
+}
+
 // Each time after some of what it is to blank; all of it never takes so short a time.
 TEST(CloverFaults, ANodeIsBlankedThoughTheConnectionToItIsLostAgainAndAgain) {
   WorldConfig config{.nodes = 2, .replication = 2};

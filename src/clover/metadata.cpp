@@ -206,6 +206,7 @@ Answer MetadataServer::allocate(Time now, const RequestHeader& header, MessageRe
                                 std::uint16_t& count) {
   if (in.left() != 8 && in.left() != 16) return Answer::kMalformed;
   auto& client = clients_.at(header.client);
+  if (header.sequence < client.last_sequence) return Answer::kRefused;  // late: it has asked again since
   const std::uint64_t wanted = in.take64();
   const std::uint64_t volume = in.left() == 8 ? in.take64() : ~std::uint64_t{0};
   if (header.sequence != client.last_sequence || client.last_grant.empty()) {
@@ -518,6 +519,11 @@ void MetadataServer::renew(Time now) {
     join.ready = reusable(now);
     join.at = 0;
   }
+}
+
+void MetadataServer::stood_still(Duration time) {
+  for (auto& [id, client] : clients_) client.until = client.until + time;
+  if (next_expiry_ != Time::never()) next_expiry_ = next_expiry_ + time;
 }
 
 std::string MetadataServer::summary() const {

@@ -7,7 +7,7 @@
 //             3. Every slot is free, owned by one living client, live, retired or an orphan that is being looked into: none leaks.
 //             4. A view that leaves a replica out takes effect only when every lease on the view before has run out.
 //             5. A replica that has come back is counted only when it has all that any live version needs; until then it is never primary, nor
-//                is the last one that is counted left out.
+//                is the last one that is counted left out. Of several the dead ones go; where nobody knows which are dead, none does.
 // Units:      lifetimes in whole microseconds on the wire.
 // Errors:     what is malformed or impossible is answered so and counted; nothing a client sends stops the server.
 // Threads:    one owner.
@@ -106,6 +106,8 @@ class MetadataServer : public remote::MessageService {
   std::vector<std::uint8_t> state(Time now) const;
   // After the last replay(): leases, graces and orphans start again at `now`.
   void restart(Time now);
+  // For so long nothing was handled, and nobody heard: clients are not to be taken for lost for it.
+  void stood_still(Duration time);
 
   // Replicas come and go (replicas.cpp), as whoever watches the memory nodes tells; section 4 of docs/design/clover.md.
   enum class Advice : std::uint8_t {
@@ -121,6 +123,7 @@ class MetadataServer : public remote::MessageService {
   bool knows(const Home& home) const;
   std::vector<WipeTask> wipes(const Home& home) const;
   // Blank memory (see wipes) takes its part again where it has been left out: written to from now on.
+  // Not where the only replica that counts is lost as well: what the node has of that volume is let alone.
   // REQUIRES: see() says kWipe.
   void rejoin(Time now, const Home& home);
   // Versions to copy now. What is done about them is submitted before `until`. Returns how many.
@@ -194,6 +197,9 @@ class MetadataServer : public remote::MessageService {
   // The replica lives, and the volume can do without it.
   bool can_leave(std::size_t volume, std::size_t j) const;
   bool can_leave(remote::NodeId node) const;
+  bool leaves_now(std::size_t v, std::size_t j) const;
+  bool is_lost(const Volume& volume) const;
+  bool takes_back(const Volume& volume, std::size_t j, const Home& home) const;
   bool is_leaving(remote::NodeId node) const;
   void leave_out(Time now, remote::NodeId node);
   // What the node that is leaving held is gone for good.
@@ -205,7 +211,7 @@ class MetadataServer : public remote::MessageService {
   const Home* home_of(remote::NodeId node) const;
   void take_home(const Home& home);
   void rekey(const Home& home);
-  void admit(Time now, const Home& home);
+  void admit(Time now, const Home& home, std::span<const std::uint32_t> without);
   void count_replica(std::uint32_t volume, std::uint8_t replica);
   Slot* awaits_copy(const CopyTask& task);
   bool all_settled(std::uint32_t view) const;
@@ -260,6 +266,7 @@ class MetadataServer : public remote::MessageService {
   Time view_change_ = Time::never();
   std::vector<remote::NodeId> leaving_;                // with the next view
   std::vector<remote::NodeId> dead_;                   // of those
+  std::vector<remote::NodeId> anew_;                   // last seen with another life than the store knows
   Time last_gone_ = Time() - Duration::seconds(3600);  // when a client went that had not let go
   std::vector<Join> joins_;
   std::vector<std::pair<std::uint32_t, remote::NodeId>> suspicions_;

@@ -287,6 +287,28 @@ TEST_F(Metadata, RepeatsAGrantWhoseAnswerWasLost) {
   EXPECT_NE(a->numbers, first);
 }
 
+TEST_F(Metadata, GrantsNothingToARequestThatComesLate) {
+  begin(make_config());
+  a->call(Request::kAllocate, {4}, 1, 77);
+  a->call(Request::kAllocate, {4}, 1, 78);
+  const auto newest = a->numbers;
+  EXPECT_EQ(a->call(Request::kAllocate, {4}, 1, 77).result, Answer::kRefused);
+  EXPECT_EQ(a->call(Request::kAllocate, {4}, 1, 78).result, Answer::kOk);
+  EXPECT_EQ(a->numbers, newest);
+  EXPECT_EQ(in_state(SlotState::kOwned), 8u);
+}
+
+TEST_F(Metadata, TakesNobodyForLostWhomItCouldNotHaveHeard) {
+  begin(make_config());
+  server->stood_still(kLifetime * 3);
+  now = now + kLifetime * 4 - Duration::microseconds(1);
+  EXPECT_NE(a->call(Request::kRefresh, {}, 0).result, Answer::kExpired);
+  EXPECT_EQ(server->clients(), 2u);
+  now = now + Duration::microseconds(1);
+  a->call(Request::kRefresh, {}, 0);
+  EXPECT_EQ(server->clients(), 1u) << "the other one has been silent for all the time there was";
+}
+
 TEST_F(Metadata, GivesSlotsOfTheVolumeThatIsAskedForWhileItHasAny) {
   begin(make_config(1, 64));
   std::size_t of_one = 0;
@@ -354,6 +376,12 @@ TEST_F(Metadata, ChangesTheViewOnlyWhenAllLeasesOnTheOldOneHaveEnded) {
   a->call(Request::kRefresh, {}, 0);
   EXPECT_EQ(a->send(ByteView(request).first(other.length())).result, Answer::kRefused);
 }
+
+class KeptJournal : public Journal {
+ public:
+  void append(ByteView record) override { records.emplace_back(record.begin(), record.end()); }
+  std::vector<std::vector<std::uint8_t>> records;
+};
 
 // The other life of node 1's memory.
 Home blank_home() { return {{{remote::NodeId(1), remote::RegionKey(77), 0x90000}, 64 * 64}, 12}; }
@@ -537,6 +565,61 @@ TEST_F(MetadataReplicas, ThatWereLeftOutWithWhatTheyHadAreWipedFirst) {
   EXPECT_EQ(slots, mine.size());
 }
 
+TEST_F(MetadataReplicas, StayWhereTheyAreWhenAllAreSuspectedAndNobodyKnowsWhichAreDead) {
+  EXPECT_TRUE(server->lose(now, remote::NodeId(0)));
+  EXPECT_TRUE(server->lose(now, remote::NodeId(1)));
+  const auto view = server->view_number();
+  wait(kLifetime + kFlight);
+  EXPECT_EQ(server->view_number(), view + 1);
+  EXPECT_EQ(server->missing(), 0u);
+  EXPECT_TRUE(server->lose(now, remote::NodeId(1))) << "the other one is not suspected any more";
+  wait(kLifetime + kFlight);
+  for (const auto& volume : server->volumes()) EXPECT_EQ(volume.replicas[volume.primary()].node, remote::NodeId(0));
+}
+
+// Node 0 was left out of its two volumes; then node 1 lost what it held of them. What node 0 has of the one is let alone: nobody has more. In the
+// other node 2 has everything.
+TEST_F(MetadataReplicas, AreNotWipedWhereTheOnlyOneThatCountsIsLost) {
+  std::vector<Region> regions;
+  for (std::uint32_t i = 0; i < 3; ++i)
+    regions.push_back({{remote::NodeId(i), remote::RegionKey(i + 1), 0x10000}, std::uint64_t{64 * 64}});
+  auto config = make_config();
+  config.volumes = *spread(regions, 2);
+  for (std::uint32_t i = 0; i < 3; ++i) config.homes.push_back({regions[i], i + 1});
+  KeptJournal journal;
+  server = std::make_unique<MetadataServer>(config, &journal);
+  const auto pass = [&] {
+    now = now + kLifetime + kFlight;
+    server->see(now, config.homes[2]);
+  };
+  EXPECT_TRUE(server->lose(now, remote::NodeId(0)));
+  pass();
+  EXPECT_EQ(server->missing(), 2u);
+  const Home blank{{{remote::NodeId(1), remote::RegionKey(77), 0x90000}, 64 * 64}, 12};
+  EXPECT_EQ(server->see(now, blank), MetadataServer::Advice::kWait);
+  pass();
+  EXPECT_EQ(server->missing(), 3u) << "node 1 stays in the volume in which it is the last";
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_EQ(server->see(now, config.homes[0]), MetadataServer::Advice::kWipe);
+    EXPECT_EQ(server->wipes(config.homes[0]).size(), 1u);
+    if (i == 0) {
+      EXPECT_EQ(server->see(now, blank), MetadataServer::Advice::kWipe);
+      server->rejoin(now, blank);
+    }
+  }
+  server->rejoin(now, config.homes[0]);
+  EXPECT_EQ(server->missing(), 1u);
+  EXPECT_EQ(server->see(now, config.homes[0]), MetadataServer::Advice::kNothing);
+  Home fenced = blank;
+  fenced.region.base.key = remote::RegionKey(78);
+  EXPECT_EQ(server->see(now, fenced), MetadataServer::Advice::kNothing);
+  EXPECT_EQ(server->see(now, config.homes[0]), MetadataServer::Advice::kNothing) << "under another key it is as blank";
+  MetadataServer again(config);
+  for (const auto& record : journal.records) EXPECT_TRUE(again.replay(record));
+  EXPECT_EQ(again.state(now).size(), server->state(now).size());
+  EXPECT_EQ(again.missing(), 1u);
+}
+
 TEST_F(MetadataReplicas, UnderAnotherKeyWithTheSameMemoryStayWhatTheyAre) {
   const Home fenced{{{remote::NodeId(1), remote::RegionKey(3), 0x10000}, 64 * 64}, 2};
   const auto view = server->view_number();
@@ -586,12 +669,6 @@ TEST_F(Metadata, AnswersNoMoreThanFitsIntoAMessageHoweverMuchIsAskedFor) {
   EXPECT_EQ(a->call(Request::kWork, {}, 65'535).count, (remote::kMaxMessage - kAnswerHeader) / 24);
   EXPECT_EQ(a->call(Request::kWork, {}, 65'535).count, 200 - (remote::kMaxMessage - kAnswerHeader) / 24);
 }
-
-class KeptJournal : public Journal {
- public:
-  void append(ByteView record) override { records.emplace_back(record.begin(), record.end()); }
-  std::vector<std::vector<std::uint8_t>> records;
-};
 
 TEST_F(Metadata, KnowsTheSameAfterARestartFromItsJournal) {
   const auto config = make_config(2, 64);

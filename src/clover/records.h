@@ -18,7 +18,7 @@ enum class RecordKind : std::uint8_t {
   kRestart,
   kLose,    // u32 node
   kRekey,   // a home: u32 node | u32 key | u64 address | u64 length | u64 life
-  kRejoin,  // a home
+  kRejoin,  // a home | u32 volume that it stays out of, any number of times
   kCount,   // u32 volume | u32 replica
   kDead,    // u32 node
   kState,   // all that the server knew then: what comes before it is not needed any more

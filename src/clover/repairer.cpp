@@ -48,6 +48,10 @@ void Repairer::gone(Time now, NodeId node) {
 
 Task<void> Repairer::run() {
   while (!stopping_) {
+    // All of them before anything is blanked: what one has lost another may be the last to have.
+    for (const Seen& seen : nodes_) {
+      if (seen.there) server_.see(now(), seen.home);
+    }
     for (std::size_t i = 0; i < nodes_.size(); ++i) {
       if (nodes_[i].there) co_await take_back(i);
     }

@@ -107,13 +107,27 @@ bool MetadataServer::all_have_let_go(Time now) const {
          std::all_of(clients_.begin(), clients_.end(), [this](const auto& c) { return c.second.let_go == view_; });
 }
 
+// Where all that count leave and it is not known which of them are dead, they stay: the wrong one would take everything with it.
+bool MetadataServer::leaves_now(std::size_t v, std::size_t j) const {
+  const Volume& volume = config_.volumes[v];
+  if (!can_leave(v, j)) return false;
+  if (!counts(v, j) || volume.is_dead(j)) return true;
+  for (std::size_t other = 0; other < volume.count; ++other) {
+    if (counts(v, other) && !is_leaving(volume.replicas[other].node)) return true;
+  }
+  return false;
+}
+
 // May happen in a request that is not recorded, so it is recorded itself, before any answer names the view.
 void MetadataServer::change_view(Time now) {
+  // The dead go first: whoever is left as the last that counts stays.
+  std::stable_partition(leaving_.begin(), leaving_.end(),
+                        [this](remote::NodeId node) { return std::ranges::find(dead_, node) != dead_.end(); });
   for (const auto node : leaving_) {
     for (std::size_t v = 0; v < config_.volumes.size(); ++v) {
       auto& volume = config_.volumes[v];
       for (std::size_t j = 0; j < volume.count; ++j) {
-        if (volume.replicas[j].node != node || !can_leave(v, j)) continue;
+        if (volume.replicas[j].node != node || !leaves_now(v, j)) continue;
         volume.live = static_cast<std::uint8_t>(volume.live & ~(1u << j));
         std::erase_if(joins_, [=](const Join& join) { return join.volume == v && join.replica == j; });
         for (std::size_t k = 0; !volume.is_live(volume.first) && k < volume.count; ++k) {
@@ -166,11 +180,28 @@ std::size_t MetadataServer::missing() const {
   return out;
 }
 
+// The primary's node serves its name with other memory than the volume lies in.
+bool MetadataServer::is_lost(const Volume& volume) const {
+  const std::size_t primary = volume.primary();
+  if (primary == volume.count) return false;
+  const remote::RemoteAddress& at = volume.replicas[primary];
+  const Home* const known = home_of(at.node);
+  return known != nullptr && (known->region.base.key != at.key || std::ranges::find(anew_, at.node) != anew_.end());
+}
+
+// The replica may be blanked and come back: its volume has another from which it can be copied.
+bool MetadataServer::takes_back(const Volume& volume, std::size_t j, const Home& home) const {
+  return volume.replicas[j].node == home.region.base.node && !volume.is_live(j) && fits(volume, j, home) &&
+         !is_lost(volume);
+}
+
 MetadataServer::Advice MetadataServer::see(Time now, const Home& home) {
   advance(now);
   const remote::NodeId node = home.region.base.node;
   const Home* const known = home_of(node);
   if (known == nullptr) return Advice::kNothing;
+  std::erase(anew_, node);
+  if (known->life != home.life) anew_.push_back(node);
   if (known->life != home.life && (is_leaving(node) || lose(now, node))) {
     if (std::find(dead_.begin(), dead_.end(), node) == dead_.end()) {
       std::uint8_t bytes[4];
@@ -189,18 +220,19 @@ MetadataServer::Advice MetadataServer::see(Time now, const Home& home) {
   }
   for (const auto& volume : config_.volumes) {
     for (std::size_t j = 0; j < volume.count; ++j) {
-      const bool is_out = volume.replicas[j].node == node && !volume.is_live(j);
-      if (is_out && fits(volume, j, home)) return Advice::kWipe;
+      if (takes_back(volume, j, home)) return Advice::kWipe;
     }
   }
   return Advice::kNothing;
 }
 
-// Whoever acts on the old key is refused, so nobody needs to be waited for.
+// Whoever acts on the old key is refused, so nobody needs to be waited for. A replica in the memory of an earlier life is not there.
 void MetadataServer::rekey(const Home& home) {
+  const remote::RegionKey key = home_of(home.region.base.node)->region.base.key;
   for (auto& volume : config_.volumes) {
     for (std::size_t j = 0; j < volume.count; ++j) {
-      if (volume.replicas[j].node == home.region.base.node && volume.is_live(j) && fits(volume, j, home))
+      const remote::RemoteAddress& at = volume.replicas[j];
+      if (at.node == home.region.base.node && at.key == key && volume.is_live(j) && fits(volume, j, home))
         volume.replicas[j] = place_of(volume, j, home);
     }
   }
@@ -216,8 +248,7 @@ std::vector<WipeTask> MetadataServer::wipes(const Home& home) const {
   for (std::uint32_t v = 0; v < config_.volumes.size(); ++v) {
     const auto& volume = config_.volumes[v];
     for (std::size_t j = 0; j < volume.count; ++j) {
-      if (volume.replicas[j].node == home.region.base.node && !volume.is_live(j) && fits(volume, j, home))
-        tasks.push_back({place_of(volume, j, home), slots_.touched(v)});
+      if (takes_back(volume, j, home)) tasks.push_back({place_of(volume, j, home), slots_.touched(v)});
     }
   }
   return tasks;
@@ -227,14 +258,21 @@ void MetadataServer::rejoin(Time now, const Home& home) {
   advance(now);
   std::vector<std::uint8_t> bytes;
   put_home(bytes, home);
+  std::vector<std::uint32_t> without;
+  for (std::uint32_t v = 0; v < config_.volumes.size(); ++v) {
+    if (!is_lost(config_.volumes[v])) continue;
+    without.push_back(v);
+    put_number(bytes, v);
+  }
   write_journal(now, RecordKind::kRejoin, bytes);
-  admit(now, home);
+  admit(now, home, without);
 }
 
-void MetadataServer::admit(Time now, const Home& home) {
+void MetadataServer::admit(Time now, const Home& home, std::span<const std::uint32_t> without) {
   ++view_;
   ++counters_.views;
   for (std::uint32_t v = 0; v < config_.volumes.size(); ++v) {
+    if (std::ranges::find(without, v) != without.end()) continue;
     auto& volume = config_.volumes[v];
     for (std::uint8_t j = 0; j < volume.count; ++j) {
       if (volume.replicas[j].node != home.region.base.node || volume.is_live(j) || !fits(volume, j, home)) continue;
@@ -355,7 +393,9 @@ bool MetadataServer::replay_replicas(Time now, RecordKind kind, MessageReader& i
       if (kind == RecordKind::kRekey) {
         rekey(home);
       } else {
-        admit(now, home);
+        std::vector<std::uint32_t> without;
+        while (in.left() >= 4) without.push_back(in.take<std::uint32_t>());
+        admit(now, home, without);
       }
       return true;
     }

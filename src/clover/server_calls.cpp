@@ -102,6 +102,11 @@ Task<bool> Client::renew_lease(Time deadline) {
     view->client = view_.client;
   }
   layout_ = NodeLayout(view->value_bytes);
+  if (view->number != view_.number) {
+    // Who was suspected in vain, because others were as well, is suspected again, each time after twice as long: a view that ends costs everybody.
+    for (auto& health : health_)
+      health.report_at = std::min(health.report_at, now() + std::max(config_.suspect_after, now() - health.since));
+  }
   view_ = std::move(*view);
   joined_ = ever_joined_ = true;
   view_stale_ = false;
