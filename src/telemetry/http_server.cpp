@@ -2,6 +2,7 @@
 
 #include <fmt/core.h>
 #include <httplib.h>
+#include <netdb.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -37,6 +38,18 @@ std::string host_of(const std::string& authority) {
 bool is_address(const std::string& host) {
   return host.empty() || host == "localhost" || host.find(':') != std::string::npos ||
          std::ranges::all_of(host, [](unsigned char c) { return std::isdigit(c) != 0 || c == '.'; });
+}
+
+// cpp-httplib does not say that it has not got as far as binding.
+Result<void> check_host(const std::string& host) {
+  addrinfo wanted{};
+  wanted.ai_flags = AI_PASSIVE;
+  addrinfo* found = nullptr;
+  const int status = getaddrinfo(host.empty() ? nullptr : host.c_str(), "0", &wanted, &found);
+  if (status != 0)
+    return fail(fmt::format("'{}' is no address, and no name that is known: {}", host, gai_strerror(status)));
+  freeaddrinfo(found);
+  return {};
 }
 
 // The origin that a page has which this server itself has served.
@@ -116,16 +129,18 @@ Result<std::unique_ptr<HttpServer>> HttpServer::start(const HttpAddress& address
       return fail(fmt::format("cannot listen at {}: it is there and is no socket to replace", address.text));
     unlink(host.c_str());
     http.set_address_family(AF_UNIX);
+  } else if (auto known = check_host(host); !known) {
+    return fail(fmt::format("cannot listen at {}: {}", address.text, known.error().message));
   }
   const mode_t before = umask(0077);
   const int bound =
       port != 0 || address.is_unix() ? (http.bind_to_port(host, port) ? port : -1) : http.bind_to_any_port(host);
   umask(before);
   if (bound < 0) {
-    return fail(address.is_unix()
-                    ? fmt::format("cannot listen at {}: {}; a UNIX socket's path may have 107 bytes", address.text,
-                                  std::strerror(errno))
-                    : fmt::format("cannot listen at {}: {}; is the port taken?", address.text, std::strerror(errno)));
+    const char* const hint = address.is_unix()        ? "a UNIX socket's path may have 107 bytes"
+                             : errno == EADDRNOTAVAIL ? "this machine does not have that address, or not yet"
+                                                      : "is the port taken?";
+    return fail(fmt::format("cannot listen at {}: {}; {}", address.text, std::strerror(errno), hint));
   }
   server->bound_ = true;
   const std::string shown = host.find(':') == std::string::npos ? host : "[" + host + "]";

@@ -3,6 +3,7 @@
 #include <arpa/inet.h>
 #include <gmock/gmock.h>
 #include <httplib.h>
+#include <netinet/tcp.h>
 #include <stdlib.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -13,6 +14,8 @@
 #include <filesystem>
 #include <stdexcept>
 #include <thread>
+
+#include "telemetry/slow_guests.h"
 
 namespace sluice::telemetry {
 namespace {
@@ -90,6 +93,15 @@ TEST(HttpServer, APortThatIsNoneIsNotTakenForAnother) {
     ASSERT_FALSE(server) << wrong;
     EXPECT_THAT(server.error().message, HasSubstr("a port from 0 to 65535")) << wrong;
   }
+}
+
+TEST(HttpServer, AnAddressThatCannotBeListenedAtIsToldFromAPortThatIsTaken) {
+  const auto nowhere = HttpServer::start({"999.1.1.1:0"}, [](HttpServer&) {});
+  ASSERT_FALSE(nowhere);
+  EXPECT_THAT(nowhere.error().message, HasSubstr("'999.1.1.1' is no address"));
+  const auto elsewhere = HttpServer::start({"192.0.2.1:17499"}, [](HttpServer&) {});  // of RFC 5737: nobody's
+  ASSERT_FALSE(elsewhere);
+  EXPECT_THAT(elsewhere.error().message, HasSubstr("does not have that address"));
 }
 
 TEST(HttpServer, AnIpv6AddressStandsInBrackets) {
@@ -249,6 +261,39 @@ TEST_F(HttpServerTest, ThoseWhoConnectAndSayNothingKeepNobodyOut) {
   ASSERT_TRUE(answer) << httplib::to_string(answer.error());
   EXPECT_EQ(answer->body, "hello");
   for (const int s : idle) close(s);
+}
+
+TEST_F(HttpServerTest, ThoseWhoAreSlowToAskKeepNobodyOut) {
+  const auto [host, port] = HttpAddress{server_->address()}.host_and_port();
+  const SlowGuests many(250, host, port, 'G', "127.0.0.2");
+  while (!many.are_there()) std::this_thread::yield();
+  for (int i = 0; i < 5; ++i) {
+    httplib::Client asking = client();
+    asking.set_read_timeout(2);
+    const auto answer = asking.Get("/hello");
+    ASSERT_TRUE(answer) << httplib::to_string(answer.error());
+    EXPECT_EQ(answer->body, "hello");
+  }
+}
+
+TEST_F(HttpServerTest, ARequestThatComesInPiecesIsOne) {
+  const auto [host, port] = HttpAddress{server_->address()}.host_and_port();
+  const int s = socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(static_cast<std::uint16_t>(port));
+  inet_pton(AF_INET, host.c_str(), &address.sin_addr);
+  ASSERT_EQ(connect(s, reinterpret_cast<const sockaddr*>(&address), sizeof address), 0);
+  const int yes = 1;
+  setsockopt(s, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes);
+  const std::string request =
+      "POST /set HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nContent-Length: 10\r\n\r\n[123456789";
+  for (const char c : request) ASSERT_EQ(send(s, &c, 1, MSG_NOSIGNAL), 1);
+  std::array<char, 512> answer{};
+  ASSERT_GT(recv(s, answer.data(), answer.size(), 0), 0);
+  EXPECT_THAT(answer.data(), testing::StartsWith("HTTP/1.1 200"));
+  EXPECT_EQ(taken_, "[123456789");
+  close(s);
 }
 
 TEST_F(HttpServerTest, EndsThoughSomebodyReadsAStream) {

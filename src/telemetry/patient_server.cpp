@@ -1,14 +1,24 @@
 #include "telemetry/patient_server.h"
 
 #include <arpa/inet.h>
+#include <fcntl.h>
 #include <poll.h>
+#include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
+#include <condition_variable>
 #include <cstring>
 #include <exception>
+#include <list>
+#include <map>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
 
 namespace sluice::telemetry {
 namespace {
@@ -21,18 +31,44 @@ bool is_ready(int socket, short events, std::chrono::milliseconds patience) {
          (descriptor.revents & (events | POLLHUP)) != 0;
 }
 
-// A socket as cpp-httplib reads and writes it; `tls`, if there is any, lies between.
+void set_blocking(int socket, bool blocking) {
+  const int flags = fcntl(socket, F_GETFL);
+  fcntl(socket, F_SETFL, blocking ? flags & ~O_NONBLOCK : flags | O_NONBLOCK);
+}
+
+// Who is at the other end, for telling one from many: an IPv4 address, or the network of an IPv6 address, which all are one's own. All who come
+// over a UNIX socket are one.
+std::string address_of(int socket) {
+  sockaddr_storage address{};
+  socklen_t size = sizeof address;
+  if (getpeername(socket, reinterpret_cast<sockaddr*>(&address), &size) != 0) return {};
+  const auto bytes = [](const auto& of, std::size_t many) {
+    return std::string(reinterpret_cast<const char*>(&of), many);
+  };
+  if (address.ss_family == AF_INET) return bytes(reinterpret_cast<const sockaddr_in&>(address).sin_addr, 4);
+  if (address.ss_family == AF_INET6) return bytes(reinterpret_cast<const sockaddr_in6&>(address).sin6_addr, 8);
+  return {};
+}
+
+// A socket as cpp-httplib reads and writes it, behind what has been read of it; `tls`, if there is any, lies between.
 class SocketStream final : public httplib::Stream {
  public:
-  SocketStream(int socket, Clock::time_point read_until, TlsConnection* tls)
-      : socket_(socket), read_until_(read_until), tls_(tls) {}
+  SocketStream(int socket, std::string head, Clock::time_point read_until, TlsConnection* tls)
+      : socket_(socket), read_until_(read_until), tls_(tls), head_(std::move(head)), received_(head_.size()) {}
 
   bool is_readable() const override {
-    return at_ < end_ || (tls_ != nullptr && tls_->pending()) || is_ready(socket_, POLLIN, left_to_read());
+    return !head_.empty() || at_ < end_ || (tls_ != nullptr && tls_->pending()) ||
+           is_ready(socket_, POLLIN, left_to_read());
   }
   bool is_writable() const override { return is_ready(socket_, POLLOUT, PatientServer::kWriting); }
   // Its caller reads a head byte by byte.
   ssize_t read(char* to, std::size_t size) override {
+    if (head_at_ < head_.size()) {
+      const std::size_t n = head_.copy(to, size, head_at_);
+      head_at_ += n;
+      if (head_at_ == head_.size()) head_.clear();
+      return static_cast<ssize_t>(n);
+    }
     if (at_ == end_) {
       const ssize_t n = receive();
       if (n <= 0) return n;
@@ -88,70 +124,237 @@ class SocketStream final : public httplib::Stream {
   int socket_;
   Clock::time_point read_until_;
   TlsConnection* tls_;
+  std::string head_;  // empty: it has been taken
+  std::size_t head_at_ = 0;
   std::array<char, 4096> buffer_{};
   std::size_t at_ = 0;
   std::size_t end_ = 0;
-  std::size_t received_ = 0;
+  std::size_t received_;
 };
 
 }  // namespace
 
-PatientServer::PatientServer(std::size_t threads, std::shared_ptr<TlsServerContext> tls) : tls_(std::move(tls)) {
-  new_task_queue = [this, threads] { return new Line(threads, waiting_); };
-}
+// A connection until it is answered. Its owner closes it.
+struct PatientServer::Guest {
+  enum class State : std::uint8_t { kWaits, kHasAsked, kIsOver };
 
-void PatientServer::Line::enqueue(std::function<void()> task) {
-  {
-    std::unique_lock lock(mutex_);
-    room_.wait(lock, [this] { return waiting_ < kMostWaiting || ending_; });
-    ++waiting_;
+  Guest(int its_socket, const TlsServerContext* context) : socket(its_socket), address(address_of(its_socket)) {
+    set_blocking(socket, false);
+    if (context != nullptr) tls = std::make_unique<TlsConnection>(*context, socket);
   }
-  pool_.enqueue([this, task = std::move(task)] {
-    {
-      const std::scoped_lock lock(mutex_);
-      --waiting_;
+  ~Guest() {
+    tls.reset();
+    ::shutdown(socket, SHUT_RDWR);
+    ::close(socket);
+  }
+  Guest(const Guest&) = delete;
+  Guest& operator=(const Guest&) = delete;
+
+  // Takes what has come.
+  State listen() {
+    said_something = true;
+    if (tls && !is_known) {
+      const auto progress = tls->accept_some();
+      if (progress == TlsConnection::Progress::kNone) return State::kWaits;
+      if (progress == TlsConnection::Progress::kFailed) return State::kIsOver;
     }
-    room_.notify_one();
-    task();
-  });
+    is_known = true;
+    for (std::array<char, 4096> piece{};;) {
+      const long n = tls ? tls->read_some(piece.data(), piece.size()) : recv(socket, piece.data(), piece.size(), 0);
+      const bool none = n < 0 && (tls ? n == TlsConnection::kNothingYet : errno == EAGAIN || errno == EINTR);
+      if (none) return State::kWaits;
+      if (n <= 0 || head.size() >= kMostHead) return State::kIsOver;
+      const std::size_t before = head.size() < 2 ? 0 : head.size() - 2;
+      head.append(piece.data(), static_cast<std::size_t>(n));
+      if (head.find("\n\r\n", before) != std::string::npos) return State::kHasAsked;
+    }
+  }
+  Clock::time_point deadline() const { return came_at + (said_something ? kReading : kFirstByte); }
+  short events() const { return tls && tls->wants_to_write() ? POLLOUT : POLLIN; }
+
+  int socket;
+  std::string address;
+  Clock::time_point came_at = Clock::now();
+  std::unique_ptr<TlsConnection> tls{};
+  std::string head{};
+  bool said_something = false;
+  bool is_known = false;  // by certificate, where one is asked for
+};
+
+// Where connections are until their requests have come, without a thread each; then they are given to one.
+class PatientServer::Hall final : public httplib::TaskQueue {
+ public:
+  Hall(PatientServer& server, std::size_t threads)
+      : server_(server), wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)), pool_(threads), usher_([this] { attend(); }) {
+    server_.hall_ = this;
+  }
+  ~Hall() override {
+    if (wake_ >= 0) close(wake_);
+  }
+  // What cpp-httplib wants done with a connection it has accepted is done at once: it comes to admit().
+  void enqueue(std::function<void()> task) override { task(); }
+  void admit(socket_t socket);
+  void shutdown() override;
+
+ private:
+  void attend();
+  void welcome();
+  void make_room();
+  void wait();
+  void hear();
+  void hand_over(std::unique_ptr<Guest> guest);
+  void refuse(const Guest& guest);
+
+  PatientServer& server_;
+  int wake_;  // -1: there was none to be had, and the usher looks now and then
+  std::mutex mutex_;
+  std::condition_variable room_;
+  std::vector<socket_t> arrivals_;  // guarded by mutex_, as the next two
+  std::size_t asked_ = 0;           // and wait for a thread
+  bool ending_ = false;
+  std::list<std::unique_ptr<Guest>> guests_;  // the usher's, as the next; the oldest first
+  std::vector<pollfd> heard_;                 // wake_ and the guests, in their order
+  httplib::ThreadPool pool_;
+  std::thread usher_;
+};
+
+void PatientServer::Hall::admit(socket_t socket) {
+  std::unique_lock lock(mutex_);
+  room_.wait(lock, [this] { return arrivals_.size() + asked_ < kMostWaiting; });
+  arrivals_.push_back(socket);
+  lock.unlock();
+  eventfd_write(wake_, 1);
 }
 
-void PatientServer::Line::shutdown() {
+void PatientServer::Hall::shutdown() {
   {
     const std::scoped_lock lock(mutex_);
     ending_ = true;
   }
-  room_.notify_all();
+  eventfd_write(wake_, 1);
+  usher_.join();
   pool_.shutdown();
+  server_.hall_ = nullptr;
 }
 
-bool PatientServer::process(socket_t socket) {
-  bool closed = false;
-  const auto read_until = Clock::now() + kReading;
-  if (!tls_) {
-    SocketStream stream(socket, read_until, nullptr);
-    return process_request(stream, true, closed, nullptr);
+void PatientServer::Hall::attend() {
+  const NoPipeSignal quiet;
+  const auto ends = [this] {
+    const std::scoped_lock lock(mutex_);
+    return ending_;
+  };
+  while (!ends()) {
+    welcome();
+    wait();
+    hear();
   }
-  TlsConnection tls(*tls_, socket);
-  if (!tls.accept(read_until)) {
-    ++handshakes_failed_;
-    return false;
+  const std::scoped_lock lock(mutex_);
+  for (const socket_t socket : arrivals_) ::close(socket);
+  guests_.clear();
+}
+
+void PatientServer::Hall::welcome() {
+  std::vector<socket_t> came;
+  {
+    const std::scoped_lock lock(mutex_);
+    came.swap(arrivals_);
   }
-  SocketStream stream(socket, read_until, &tls);
-  return process_request(stream, true, closed, [&tls](httplib::Request& request) { request.ssl = tls.get(); });
+  room_.notify_one();
+  for (const socket_t socket : came) {
+    if (guests_.size() >= kMostWaiting) make_room();
+    guests_.push_back(std::make_unique<Guest>(socket, server_.tls_.get()));
+  }
+}
+
+// Whoever comes with many connections ends his own.
+void PatientServer::Hall::make_room() {
+  std::map<std::string, std::size_t> many;
+  std::size_t most = 0;
+  for (const auto& guest : guests_) most = std::max(most, ++many[guest->address]);
+  const auto oldest = std::ranges::find_if(guests_, [&](const auto& guest) { return many[guest->address] == most; });
+  refuse(**oldest);
+  guests_.erase(oldest);
+}
+
+// Until somebody says something, somebody comes, or somebody's time is over.
+void PatientServer::Hall::wait() {
+  auto until = Clock::now() + (wake_ < 0 ? std::chrono::milliseconds(20) : kReading);
+  heard_.assign(1, {wake_, POLLIN, 0});
+  for (const auto& guest : guests_) {
+    heard_.push_back({guest->socket, guest->events(), 0});
+    until = std::min(until, guest->deadline());
+  }
+  const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - Clock::now());
+  poll(heard_.data(), heard_.size(), static_cast<int>(std::max<std::int64_t>(left.count(), 0)));
+  eventfd_t ignored = 0;
+  eventfd_read(wake_, &ignored);
+}
+
+void PatientServer::Hall::hear() {
+  const auto now = Clock::now();
+  auto heard = heard_.begin();
+  for (auto at = guests_.begin(); at != guests_.end();) {
+    Guest& guest = **at;
+    auto state = Guest::State::kWaits;
+    if ((++heard)->revents != 0) state = guest.listen();
+    if (state == Guest::State::kWaits && guest.deadline() <= now) state = Guest::State::kIsOver;
+    if (state == Guest::State::kWaits) {
+      ++at;
+      continue;
+    }
+    auto leaving = std::move(*at);
+    at = guests_.erase(at);
+    if (state == Guest::State::kHasAsked)
+      hand_over(std::move(leaving));
+    else
+      refuse(*leaving);
+  }
+}
+
+void PatientServer::Hall::hand_over(std::unique_ptr<Guest> guest) {
+  {
+    const std::scoped_lock lock(mutex_);
+    ++asked_;
+  }
+  pool_.enqueue([this, guest = std::shared_ptr<Guest>(std::move(guest))]() mutable {
+    {
+      const std::scoped_lock lock(mutex_);
+      --asked_;
+    }
+    room_.notify_one();
+    server_.process(*guest);
+    guest.reset();
+  });
+}
+
+void PatientServer::Hall::refuse(const Guest& guest) {
+  if (guest.tls && guest.said_something && !guest.is_known) ++server_.handshakes_failed_;
+}
+
+PatientServer::PatientServer(std::size_t threads, std::shared_ptr<TlsServerContext> tls) : tls_(std::move(tls)) {
+  new_task_queue = [this, threads] {
+    // cpp-httplib's backlog of 5 is full with a few who come at once, and the kernel lets the next wait a second.
+    ::listen(svr_sock_, kBacklog);
+    return new Hall(*this, threads);
+  };
 }
 
 bool PatientServer::process_and_close_socket(socket_t socket) {
-  const auto patience = waiting_ > 0 ? kCrowded : kFirstByte;
-  bool done = false;
+  hall_->admit(socket);
+  return true;
+}
+
+void PatientServer::process(Guest& guest) {
+  bool closed = false;
+  if (!guest.tls) set_blocking(guest.socket, true);
+  SocketStream stream(guest.socket, std::move(guest.head), Clock::now() + kReading, guest.tls.get());
   // cpp-httplib catches what handlers throw, not what else of it runs in our thread.
   try {
-    done = is_ready(socket, POLLIN, patience) && process(socket);
+    process_request(stream, true, closed, [&guest](httplib::Request& request) {
+      if (guest.tls) request.ssl = guest.tls->get();
+    });
   } catch (const std::exception&) {
   }
-  ::shutdown(socket, SHUT_RDWR);
-  ::close(socket);
-  return done;
 }
 
 }  // namespace sluice::telemetry

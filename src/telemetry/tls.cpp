@@ -126,22 +126,32 @@ TlsConnection::~TlsConnection() {
   ERR_clear_error();
 }
 
-bool TlsConnection::wait_for(int result, Deadline until) {
+bool TlsConnection::may_go_on(int result) {
   const int error = SSL_get_error(connection_, result);
   ERR_clear_error();
-  if (error != SSL_ERROR_WANT_READ && error != SSL_ERROR_WANT_WRITE) return false;
+  wants_to_write_ = error == SSL_ERROR_WANT_WRITE;
+  return error == SSL_ERROR_WANT_READ || wants_to_write_;
+}
+
+bool TlsConnection::wait_for(int result, Deadline until) {
+  if (!may_go_on(result)) return false;
   const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(until - std::chrono::steady_clock::now());
-  pollfd descriptor{socket_, static_cast<short>(error == SSL_ERROR_WANT_READ ? POLLIN : POLLOUT), 0};
+  pollfd descriptor{socket_, static_cast<short>(wants_to_write_ ? POLLOUT : POLLIN), 0};
   return poll(&descriptor, 1, static_cast<int>(std::max<std::int64_t>(left.count(), 0))) == 1;
 }
 
-bool TlsConnection::accept(Deadline until) {
-  if (connection_ == nullptr) return false;
-  for (;;) {
-    const int result = SSL_accept(connection_);
-    if (result == 1) return true;
-    if (!wait_for(result, until)) return false;
-  }
+TlsConnection::Progress TlsConnection::accept_some() {
+  if (connection_ == nullptr) return Progress::kFailed;
+  const int result = SSL_accept(connection_);
+  if (result == 1) return Progress::kDone;
+  return may_go_on(result) ? Progress::kNone : Progress::kFailed;
+}
+
+long TlsConnection::read_some(char* to, std::size_t size) {
+  const int result = SSL_read(connection_, to, static_cast<int>(size));
+  if (result > 0) return result;
+  if (SSL_get_error(connection_, result) == SSL_ERROR_ZERO_RETURN) return 0;
+  return may_go_on(result) ? kNothingYet : -1;
 }
 
 long TlsConnection::read(char* to, std::size_t size, Deadline until) {

@@ -9,6 +9,7 @@
 #include <signal.h>
 
 #include <chrono>
+#include <cstdint>
 #include <memory>
 #include <string>
 
@@ -79,8 +80,14 @@ class TlsConnection {
   TlsConnection& operator=(const TlsConnection&) = delete;
 
   using Deadline = std::chrono::steady_clock::time_point;
-  // The handshake. False: there is no peer that may be talked to.
-  bool accept(Deadline until);
+  // The handshake, as far as it goes without waiting. kFailed: there is no peer that may be talked to.
+  enum class Progress : std::uint8_t { kDone, kNone, kFailed };
+  Progress accept_some();
+  // As recv() of a socket that does not wait.
+  static constexpr long kNothingYet = -2;
+  long read_some(char* to, std::size_t size);
+  // What these two have to wait for.
+  bool wants_to_write() const { return wants_to_write_; }
   // As recv() and send(), whole or -1.
   long read(char* to, std::size_t size, Deadline until);
   long write(const char* from, std::size_t size, Deadline until);
@@ -91,9 +98,12 @@ class TlsConnection {
  private:
   // What to do with an answer of OpenSSL's: true: wait has been done, try again.
   bool wait_for(int result, Deadline until);
+  // Whether it may come to something later.
+  bool may_go_on(int result);
 
   ssl_st* connection_;
   int socket_;
+  bool wants_to_write_ = false;
 };
 
 }  // namespace sluice::telemetry
