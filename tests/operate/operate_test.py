@@ -284,6 +284,17 @@ class OperateTest(live_rack.LiveRack):
                                     check=False)
             self.assertEqual(judged.returncode, 0, judged.stdout[-300:])
 
+    def test_the_units_try_until_the_machine_has_its_addresses(self):
+        units = sorted(UNITS.glob("*.service"))
+        self.assertEqual(len(units), 3)
+        for unit in units:
+            lines = unit.read_text().splitlines()
+            head = lines[:lines.index("[Service]")]
+            self.assertIn("StartLimitIntervalSec=0", head, unit.name)
+            for order in ("Wants=", "After="):
+                self.assertTrue(any(line.startswith(order) and "network-online.target" in line for line in head), unit.name)
+            self.assertIn("Restart=always", lines)
+
     def test_a_service_manager_is_told_when_a_daemon_is_ready(self):
         exec_start = next(line for line in (UNITS / "sluice-switch.service").read_text().splitlines() if line.startswith("ExecStart="))
         words = exec_start.removeprefix("ExecStart=/usr/bin/sluice ")
