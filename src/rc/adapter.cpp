@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "base/check.h"
 #include "rc/connection_manager.h"
@@ -203,7 +204,7 @@ void Adapter::on_frame(Time now, port::Frame frame) {
     const bool other = verdict == wire::Verdict::kNotIp || verdict == wire::Verdict::kNotUdp;
     if (other && neighbors_->on_frame(now, frame.bytes())) {
       ++counters_.rx_neighbor;
-      return deliver_resolutions();
+      return deliver_resolutions(now);
     }
     return count_refusal(verdict);
   }
@@ -313,21 +314,22 @@ bool Adapter::transmit_work(Time now, port::FrameSink& sink) {
     const std::uint32_t sent = transmit_quantum(now, pair, sink);
     const bool full = pair.connection_.sink_full;
     settle(pair);
-    if (full) return sent != 0;  // stays first in line
+    if (full) return sent != 0;  // stays first in line, for what is left of its turn
     active_.pop_front();
-    if (sent == kQuantum) active_.push_back(pair);  // may have more: to the end of the line
+    if (std::exchange(pair.sent_in_turn_, 0) == kQuantum) active_.push_back(pair);  // may have more: to the end
     if (sent != 0) return true;
   }
   return false;
 }
 
-// Sends up to kQuantum packets of one queue pair; returns how many.
+// Sends what is left of a queue pair's kQuantum packets; returns how many have left now.
 std::uint32_t Adapter::transmit_quantum(Time now, QueuePair& pair, port::FrameSink& sink) {
-  std::uint32_t sent = 0;
-  if (pair.cnp_due_ && transmit_cnp(pair, sink)) ++sent;
-  if (!pair.is_open()) return sent;
-  while (sent < kQuantum && pair.poll_transmit(now, sink)) ++sent;
-  return sent;
+  const std::uint32_t before = pair.sent_in_turn_;
+  if (pair.cnp_due_ && transmit_cnp(pair, sink)) ++pair.sent_in_turn_;
+  if (pair.is_open()) {
+    while (pair.sent_in_turn_ < kQuantum && pair.poll_transmit(now, sink)) ++pair.sent_in_turn_;
+  }
+  return pair.sent_in_turn_ - before;
 }
 
 bool Adapter::transmit_cnp(QueuePair& pair, port::FrameSink& sink) {
@@ -349,7 +351,7 @@ bool Adapter::transmit_cnp(QueuePair& pair, port::FrameSink& sink) {
 
 // ARP, neighbour discovery and MADs.
 bool Adapter::transmit_management(Time now, port::FrameSink& sink) {
-  deliver_resolutions();
+  deliver_resolutions(now);
   if (connections_ && transmit_mad(now, sink)) return true;
   return neighbors_->poll_transmit(now, sink);
 }
@@ -406,7 +408,7 @@ Time Adapter::next_deadline() const {
 
 void Adapter::on_deadline(Time now) {
   neighbors_->on_deadline(now);
-  deliver_resolutions();
+  deliver_resolutions(now);
   if (connections_) connections_->on_deadline(now);
   while (deadlines_.next() <= now) {
     // What stands in the heap may be out of date: the queue pair itself knows.

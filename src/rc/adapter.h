@@ -1,7 +1,7 @@
 // Adapter: a software RDMA NIC as a machine (IBTA's channel adapter): queue pairs, memory regions, completion queues, one link.
 //
 // Life:       create_* -> modify() queue pairs to RTS -> post -> on_frame / poll_transmit / on_deadline -> poll completions.
-// Order:      one queue pair's frames leave in order; queue pairs take turns.
+// Order:      one queue pair's frames leave in order, answers and work of its own by turns; queue pairs take turns.
 // Invariant:  frames that are not for us, not whole or not valid change nothing but a counter. After on_deadline(now),
 //             next_deadline() is later than `now`. Once set up, frames and work requests allocate nothing.
 // Units:      bytes; deadlines in Time (ps).
@@ -72,7 +72,7 @@ struct AsyncEvent {
     kCommunicationEstablished,  // the peer's first request has come, and been executed
     kSendQueueDrained,          // in SQD: nothing that had started is left
     kLastReceiveReached,        // in ERR: it takes no more from its shared receive queue
-    kFatal,                     // into ERR, and a completion has been lost
+    kFatal,                     // into ERR, and a completion of its own has been lost
     kCompletionQueueOverrun,
   };
   Kind kind{};
@@ -134,7 +134,7 @@ class Adapter {
   void enter_reset(QueuePair& pair);
   void set_route(QueuePair& pair, const wire::MacAddress& mac);
   void lose_path(QueuePair& pair);
-  bool tell_overruns(QueuePair& pair);
+  void tell_overruns(QueuePair& pair);
   void tell(AsyncEvent::Kind kind, QueuePair& pair, CompletionQueue* completions = nullptr);
 
   // Frames in (adapter.cpp)
@@ -169,7 +169,7 @@ class Adapter {
     if (next < pair.deadline_.when) deadlines_.set(pair.deadline_, next);
   }
   PostError post_elsewhere(QueuePair& pair, const SendRequest& request);
-  void deliver_resolutions();
+  void deliver_resolutions(Time now);
 
   // A MAD taken from the connection manager that has not left yet.
   struct PendingMad {

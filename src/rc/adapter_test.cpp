@@ -2,10 +2,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <map>
 #include <set>
 
 #include "rc/crafted_peer.h"
+#include "rc/two_adapters.h"
 #include "wire/bth.h"
 #include "wire/ethernet.h"
 #include "wire/frame.h"
@@ -269,6 +271,66 @@ TEST(AdapterCongestion, AnswersAMarkWithANoticeOnlyWhenThereIsAPath) {
       EXPECT_EQ(load_be<std::uint16_t>(p.others[0].data() + 12), wire::kEtherTypeArp);
     }
   }
+}
+
+// Who sent what leaves through a link that takes `room` frames a round, by destination.
+std::map<std::uint32_t, std::size_t> shares_of(Adapter& adapter, Time now, std::size_t room, int rounds) {
+  std::map<std::uint32_t, std::size_t> shares;
+  for (int round = 0; round < rounds; ++round) {
+    FrameList sink;
+    sink.room = room;
+    while (adapter.poll_transmit(now, sink)) {
+    }
+    EXPECT_EQ(sink.frames.size(), room);
+    for (const Frame& frame : sink.frames) {
+      wire::ParsedFrame parsed;
+      EXPECT_EQ(wire::parse_and_verify(frame, parsed), wire::Verdict::kOk);
+      ++shares[parsed.destination.value];
+    }
+  }
+  return shares;
+}
+
+TEST(AdapterTurns, AreTakenHoweverFewFramesTheSinkHasRoomFor) {
+  constexpr std::size_t kFrames = 288;
+  for (const std::size_t room : {1u, 8u, 9u, 16u, 24u}) {
+    TwoAdapters world;
+    std::vector<std::uint8_t> bytes(200'000);
+    const Sge sge = Sge::of(bytes);
+    const std::array pairs{world.connect(), world.connect(), world.connect()};
+    world.settle();  // the peer's address
+    for (const auto& pair : pairs) {
+      ASSERT_EQ(world.a.adapter->post_send(world.now, *pair.a, {.op = SendOp::kWrite, .sges = {&sge, 1}}),
+                PostError::kNone);
+    }
+    const auto shares = shares_of(*world.a.adapter, world.now, room, static_cast<int>(kFrames / room));
+    ASSERT_THAT(shares, SizeIs(3)) << room;
+    for (const auto& [qpn, frames] : shares) EXPECT_EQ(frames, kFrames / 3) << room;
+  }
+}
+
+TEST(AdapterTurns, OfAnswersAndOfWorkAlternatePacketByPacket) {
+  CraftedPeer p;
+  for (std::uint32_t i = 0; i < 4; ++i) {
+    p.deliver({.opcode = kRcReadRequest,
+               .psn = Psn(0x1000) + 16 * i,
+               .extended = CraftedPeer::reth(CraftedPeer::kBase, p.key, CraftedPeer::kSize)});
+  }
+  const Sge sge{CraftedPeer::kBase, 2048, p.key};
+  p.post({.op = SendOp::kWrite, .sges = {&sge, 1}});
+  std::vector<wire::Opcode> sent;
+  for (int round = 0; round < 6; ++round) {  // where a sink is full, too
+    FrameList sink;
+    sink.room = 1;
+    EXPECT_TRUE(p.adapter->poll_transmit(p.now, sink));
+    wire::ParsedFrame parsed;
+    ASSERT_EQ(wire::parse_and_verify(sink.frames.at(0), parsed), wire::Verdict::kOk);
+    sent.push_back(parsed.opcode);
+  }
+  EXPECT_THAT(sent, ElementsAre(kRcReadResponseFirst, kRcWriteFirst, kRcReadResponseMiddle, kRcWriteLast,
+                                kRcReadResponseMiddle, kRcReadResponseMiddle));
+  p.post({.op = SendOp::kWrite, .sges = {&sge, 1}});
+  EXPECT_THAT(p.answers(), SizeIs(64 - 4 + 2)) << "nothing of either is lost";
 }
 
 TEST(AdapterAddresses, ReachesAQueuePairByEachOfItsAddresses) {

@@ -186,18 +186,17 @@ void Requester::read_progressed(Time now, SendWqe& wqe) {
 void Requester::acknowledge_through(Time now, Psn psn) {
   bool moved = false;
   while (queue_.head() != started_) {
+    // All distances from una_, which lies within this work: its first PSN may be 2^23 behind, where serial numbers turn over.
+    const std::int32_t acknowledged = psn.since(una_);
+    if (acknowledged < 0) break;
     SendWqe& wqe = queue_[queue_.head()];
-    if (psn.since(wqe.first_psn) < 0) break;
     if (wqe.reads()) {
-      if (psn.since(wqe.first_psn + wqe.received) >= 0) implied_nak();
+      implied_nak();
       break;
     }
-    const bool whole = psn.since(wqe.last_psn()) >= 0;
-    const Psn next = whole ? wqe.last_psn() + 1 : psn + 1;
-    if (next.since(una_) > 0) {
-      una_ = next;
-      moved = true;
-    }
+    const bool whole = acknowledged >= wqe.last_psn().since(una_);
+    una_ = whole ? wqe.last_psn() + 1 : psn + 1;
+    moved = true;
     if (!whole) break;
     complete_head(CompletionStatus::kSuccess);
     if (connection_.broken()) return;
@@ -268,7 +267,7 @@ void Requester::complete_head(CompletionStatus status) {
     connection_.complete_send({.id = wqe.id,
                                .status = status,
                                .kind = kind_of(wqe.op),
-                               .never_sent = queue_.head() == started_ || wqe.first_psn.since(highest_sent_) >= 0,
+                               .never_sent = queue_.head() == started_ || wqe.first_psn == highest_sent_,
                                .length = wqe.reads() ? wqe.length : 0,
                                .qpn = connection_.qpn});
   }

@@ -89,6 +89,7 @@ struct Connection {
 
   // Set when the sink had no room for a packet that might otherwise have left.
   bool sink_full = false;
+  bool completion_lost = false;  // a completion queue had no room for it
   // Set by either half when it cannot go on; the queue pair then moves to SQE or ERR.
   Breakage breakage = Breakage::kNone;
 
@@ -103,6 +104,7 @@ struct Connection {
     if (queue.push(completion)) [[likely]]
       return;
     ++counters->completions_lost;
+    completion_lost = true;
     break_off(Breakage::kAll);
   }
 };

@@ -56,13 +56,38 @@ bool DatagramHalf::find_route(Time now, const UdDestination& to, wire::AddressVe
   return mac.has_value();
 }
 
+bool DatagramHalf::is_absent(Time now, const wire::Gid& gid) const {
+  return std::ranges::any_of(absent_, [&](const Absent& absent) { return now < absent.until && absent.gid == gid; });
+}
+
+// Ends the oldest messages as long as nobody has their addresses.
+void DatagramHalf::fail_absent(Time now) {
+  while (queue_.size() != 0 && !connection_.broken()) {
+    const UdDestination& to = destination_of(queue_.head());
+    if (to.mac != wire::MacAddress{} || !is_absent(now, to.gid)) return;
+    complete_head(CompletionStatus::kRetryExceeded);
+  }
+}
+
+// The oldest message's destination is being looked for; those of the next are, too, so that each does not cost a wait of its own.
+void DatagramHalf::await_head(Time now) {
+  retry_at_ = now + kResolveWait;
+  const std::uint32_t count = std::min(queue_.size(), kAhead);
+  for (std::uint32_t i = 1; i < count; ++i) {
+    const UdDestination& to = destination_of(queue_.head() + i);
+    if (resolve_ && to.mac == wire::MacAddress{} && !is_absent(now, to.gid)) static_cast<void>(resolve_(now, to.gid));
+  }
+}
+
 bool DatagramHalf::poll_transmit(Time now, port::FrameSink& sink) {
   if (!can_transmit(now)) return false;
+  fail_absent(now);
+  if (queue_.size() == 0 || connection_.broken()) return false;
   SendWqe& wqe = queue_[queue_.head()];
-  const UdDestination& to = destinations_[queue_.head() & (destinations_.size() - 1)];
+  const UdDestination& to = destination_of(queue_.head());
   wire::AddressVector route;
   if (!find_route(now, to, route)) {
-    retry_at_ = now + kResolveWait;
+    await_head(now);
     return false;
   }
   retry_at_ = Time();
@@ -95,11 +120,17 @@ bool DatagramHalf::poll_transmit(Time now, port::FrameSink& sink) {
   return true;
 }
 
-bool DatagramHalf::on_resolution(const wire::Gid& gid, bool found) {
-  if (queue_.size() == 0 || retry_at_ == Time()) return false;
-  if (destinations_[queue_.head() & (destinations_.size() - 1)].gid != gid) return false;
+bool DatagramHalf::on_resolution(Time now, const wire::Gid& gid, bool found) {
+  if (found) {
+    for (Absent& absent : absent_) {
+      if (absent.gid == gid) absent = {};
+    }
+  } else if (queue_.size() != 0 && !is_absent(now, gid)) {
+    absent_[next_absent_++ % absent_.size()] = {gid, now + kAbsence};
+  }
+  if (queue_.size() == 0 || retry_at_ == Time() || destination_of(queue_.head()).gid != gid) return false;
   retry_at_ = Time();
-  if (!found) complete_head(CompletionStatus::kRetryExceeded);
+  fail_absent(now);
   return true;
 }
 
@@ -157,6 +188,7 @@ void DatagramHalf::flush() {
 void DatagramHalf::reset() {
   while (queue_.size() != 0) queue_.pop();
   retry_at_ = Time();
+  absent_ = {};
 }
 
 }  // namespace sluice::rc

@@ -2,12 +2,15 @@
 //
 // Life:       post (with a destination) -> poll_transmit -> completion at once;  on_datagram -> receive completion.
 // Invariant:  a datagram with a wrong Q_Key or without a receive buffer is dropped and counted.
-// Errors:     a message to an address that nobody has ends with kRetryExceeded. Local memory that is not ours stops the send queue (SQE).
+// Errors:     a message to an address that nobody has ends with kRetryExceeded; so does every other to it within kAbsence. What waits
+//             behind it waits once: the next kAhead destinations are looked for at the same time. Local memory that is not ours
+//             stops the send queue (SQE).
 // Units:      messages of at most one path MTU; a receive buffer holds 40 bytes of GRH before the message.
 // Threads:    one owner.
 // Source:     IBTA vol. 1 §9.8.3 (UD), A17.4.5 (GRH of RoCEv2).
 #pragma once
 
+#include <array>
 #include <functional>
 #include <optional>
 #include <vector>
@@ -43,7 +46,7 @@ class DatagramHalf {
     if (retry_at_ <= now) retry_at_ = Time();
   }
   // Where `gid` is has become known, or that nobody is there. True: there may be something to send now.
-  bool on_resolution(const wire::Gid& gid, bool found);
+  bool on_resolution(Time now, const wire::Gid& gid, bool found);
 
   void flush();
   void reset();
@@ -53,8 +56,19 @@ class DatagramHalf {
   const wire::Gid& source_of(const UdDestination& to) const {
     return to.source == wire::Gid{} ? source_.source : to.source;
   }
+  // An address that nobody had, and until when that is believed.
+  struct Absent {
+    wire::Gid gid{};
+    Time until{};
+  };
+  const UdDestination& destination_of(std::uint32_t index) const {
+    return destinations_[index & (destinations_.size() - 1)];
+  }
   void complete_head(CompletionStatus status);
+  void await_head(Time now);
   bool find_route(Time now, const UdDestination& to, wire::AddressVector& route);
+  bool is_absent(Time now, const wire::Gid& gid) const;
+  void fail_absent(Time now);
 
   Connection& connection_;
   SharedReceiveQueue& receives_;
@@ -66,6 +80,10 @@ class DatagramHalf {
   Psn next_psn_{};
   Resolve resolve_;
   Time retry_at_{};  // the head's destination is being resolved; zero: it is not
+  static constexpr std::uint32_t kAhead = 16;
+  static constexpr Duration kAbsence = Duration::seconds(1);
+  std::array<Absent, kAhead> absent_{};
+  std::uint32_t next_absent_ = 0;  // the place in absent_ that is written next
 };
 
 }  // namespace sluice::rc

@@ -83,7 +83,8 @@ void QueuePair::reset() {
   if (connection_.receive_completions != connection_.send_completions)
     connection_.receive_completions->remove_of(qpn());
   connection_.breakage = Breakage::kNone;
-  connection_.path_ready = cnp_due_ = heard_ = drain_told_ = false;
+  connection_.path_ready = connection_.completion_lost = cnp_due_ = heard_ = drain_told_ = own_is_next_ = false;
+  sent_in_turn_ = 0;
   connection_.mtu = Connection{}.mtu;
   congestion_ = {};
   attributes_ = {};

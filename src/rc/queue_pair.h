@@ -119,9 +119,16 @@ class QueuePair : public ActiveHook {
   bool poll_transmit(Time now, port::FrameSink& sink) {
     if (is_datagram()) [[unlikely]]
       return can_transmit(now) && datagrams_->poll_transmit(now, sink);
-    // Answers first: they let the peer go on.
-    if (responder_->can_transmit()) return responder_->poll_transmit(now, sink);
-    return sends() && requester_->poll_transmit(now, sink);
+    if (!responder_->can_transmit()) return sends() && requester_->poll_transmit(now, sink);
+    // Answers let the peer go on, but a peer that reads without end must not keep our own work back: packet by packet.
+    if (own_is_next_ && sends()) {
+      own_is_next_ = !requester_->poll_transmit(now, sink);
+      if (!own_is_next_) return true;
+      if (connection_.sink_full || connection_.broken()) return false;
+    }
+    if (!responder_->poll_transmit(now, sink)) return false;
+    own_is_next_ = true;
+    return true;
   }
   Time next_deadline() const {
     if (!sends()) return Time::never();
@@ -142,8 +149,10 @@ class QueuePair : public ActiveHook {
 
   QpState state_ = QpState::kReset;
   bool cnp_due_ = false;
-  bool heard_ = false;       // a request of the peer's has been executed
-  bool drain_told_ = false;  // SQD: the event has been given
+  bool heard_ = false;              // a request of the peer's has been executed
+  bool drain_told_ = false;         // SQD: the event has been given
+  bool own_is_next_ = false;        // an answer was the last to leave
+  std::uint32_t sent_in_turn_ = 0;  // packets, since it came to be first in the adapter's line
   Connection connection_;
   std::optional<Requester> requester_;       // RC and UC
   std::optional<Responder> responder_;       // RC and UC

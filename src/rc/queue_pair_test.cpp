@@ -436,6 +436,38 @@ TEST_F(DatagramTest, WaitsForAnAddressWithoutHoldingUpTheClock) {
   EXPECT_FALSE(p->wait()) << "nothing is waited for any more";
 }
 
+TEST_F(DatagramTest, WaitsOnceForAllWhomNobodyKnows) {
+  const auto nobody = [&](std::uint32_t n) {
+    UdDestination to = unknown();
+    to.gid = wire::Gid::from(wire::Ipv4Address{0x0A0000F0 + n});
+    return to;
+  };
+  std::uint64_t id = 0;
+  for (const std::uint32_t n : {0u, 0u, 1u, 2u, 1u, 0u}) to(nobody(n), ++id);
+  to(known(), ++id);
+  to(nobody(2), ++id);
+  std::size_t sent = p->answers().size();
+  while (sent == 0 && p->wait()) sent = p->answers().size();
+  EXPECT_EQ(sent, 1u);
+  EXPECT_LT(p->now.since_start(), Duration::seconds(4)) << "one wait, of eight tries";
+  auto statuses = done();
+  ASSERT_THAT(statuses, SizeIs(8));
+  for (const auto& [which, status] : statuses)
+    EXPECT_EQ(status, which == 7 ? CompletionStatus::kSuccess : CompletionStatus::kRetryExceeded) << which;
+  // For a while nobody asks again.
+  p->now = p->now + Duration::milliseconds(500);
+  to(nobody(1), 20);
+  to(known(), 21);
+  EXPECT_THAT(p->answers(), SizeIs(1));
+  EXPECT_THAT(done(), SizeIs(2));
+  // Later somebody may be there.
+  p->now = p->now + Duration::seconds(1);
+  to(nobody(1), 30);
+  EXPECT_THAT(p->answers(), IsEmpty());
+  EXPECT_THAT(done(), IsEmpty());
+  EXPECT_EQ(p->pair->send_queue_length(), 1u);
+}
+
 TEST_F(DatagramTest, StopsItsSendQueueAtABadLocalKeyAndGoesOnReceiving) {
   to(known(), 1, 8, memory::Key{3});
   to(known(), 2);

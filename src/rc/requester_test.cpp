@@ -1,7 +1,9 @@
 // The requester, one response packet at a time: past, in order, future, malformed, at the limit.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 
+#include <array>
 #include <numeric>
 
 #include "rc/crafted_peer.h"
@@ -712,6 +714,64 @@ TEST_F(RequesterTest, APostThatItsPaceHoldsBackIsSentWhenItsTimeComes) {
   p->now = p->adapter->next_deadline();
   p->adapter->on_deadline(p->now);
   EXPECT_THAT(p->answers(), SizeIs(1));
+}
+
+// --- the longest message ---
+
+// Counts frames.
+class NullSink final : public port::FrameSink {
+ public:
+  std::uint8_t* reserve(std::size_t) override { return frame_.data(); }
+  void commit(std::size_t) override { ++frames; }
+  std::uint32_t frames = 0;
+
+ private:
+  std::array<std::uint8_t, port::kMaxFrame> frame_{};
+};
+
+// 2^31 bytes take 2^23 PSNs at an MTU of 256: as many as lie between the past and the future.
+class LongestMessage : public RequesterTest {
+ protected:
+  static constexpr std::uint32_t kPackets = 1u << 23;
+
+  // Sends a WRITE of 2^31 bytes and a small one behind it; only the last window of it is not acknowledged.
+  LongestMessage() {
+    CraftedOptions options;
+    options.mtu = 256;
+    options.timeout = 0;
+    AdapterConfig config;
+    config.max_unacked_packets = 60'000;  // the last window holds the end of the one and all of the other
+    restart(options, config);
+    constexpr std::size_t kPiece = std::size_t{1} << 29;
+    memory_ = mmap(nullptr, kPiece, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    EXPECT_NE(memory_, MAP_FAILED);
+    const Sge piece = Sge::of({static_cast<const std::uint8_t*>(memory_), kPiece});
+    const std::array<Sge, 4> pieces{piece, piece, piece, piece};
+    EXPECT_EQ(p->post({.id = 1, .op = SendOp::kWrite, .sges = pieces}), PostError::kNone);
+    next_id = 2;
+    EXPECT_EQ(post(SendOp::kWrite, 8), PostError::kNone);
+    NullSink sink;
+    for (;;) {
+      while (p->adapter->poll_transmit(p->now, sink)) {
+      }
+      if (sink.frames == kPackets + 1) break;
+      ack(kFirst + (sink.frames - 1));
+    }
+  }
+  ~LongestMessage() override { munmap(memory_, std::size_t{1} << 29); }
+
+ private:
+  void* memory_ = nullptr;
+};
+
+TEST_F(LongestMessage, IsCompletedByAnAckOfWhatFollows) {
+  ack(kFirst + kPackets);
+  const auto done = p->completed();
+  ASSERT_THAT(done, SizeIs(2));
+  for (const Completion& completion : done) {
+    EXPECT_EQ(completion.status, CompletionStatus::kSuccess);
+    EXPECT_FALSE(completion.never_sent);
+  }
 }
 
 // --- unreliable connections ---

@@ -726,6 +726,32 @@ TEST_F(ResponderTest, LosesACompletionToAFullQueueOnceAndEndsTheQueuePair) {
                                      AsyncEvent::Kind::kCompletionQueueOverrun, AsyncEvent::Kind::kFatal));
 }
 
+TEST_F(ResponderTest, ACompletionThatAnotherLostIsNoFatalEvent) {
+  CompletionQueue* const small = p->adapter->create_completion_queue(1);
+  const QueuePairConfig config{.pd = p->pd, .send_completions = small, .receive_completions = small};
+  QueuePair* const loser = p->adapter->create_queue_pair(config).value();
+  QueuePair* const other = p->adapter->create_queue_pair(config).value();
+  const Sge into{kBase, 64, p->key};
+  const auto end = [&](QueuePair& pair, std::uint64_t receives) {
+    p->must(p->adapter->modify(p->now, pair, {.state = QpState::kInit}));
+    for (std::uint64_t i = 0; i < receives; ++i) p->adapter->post_receive(pair, {.id = i, .sges = {&into, 1}});
+    p->must(p->adapter->modify(p->now, pair, {.state = QpState::kError}));
+  };
+  end(*loser, 2);
+  EXPECT_THAT(p->events, ElementsAre(AsyncEvent::Kind::kCompletionQueueOverrun, AsyncEvent::Kind::kFatal));
+  p->events.clear();
+  Completion completion;
+  EXPECT_EQ(small->poll({&completion, 1}), 1u);
+  end(*other, 1);
+  EXPECT_THAT(p->events, IsEmpty());
+  EXPECT_EQ(small->size(), 1u);
+  // It begins anew with all of its completions.
+  small->poll({&completion, 1});
+  p->must(p->adapter->modify(p->now, *loser, {.state = QpState::kReset}));
+  end(*loser, 1);
+  EXPECT_THAT(p->events, IsEmpty());
+}
+
 // --- unreliable connections ---
 
 class UnreliableResponder : public ResponderTest {

@@ -209,7 +209,8 @@ void Adapter::enter_error(QueuePair& pair) {
   deadlines_.remove(pair.deadline_);
   pair.flush_sends();
   pair.flush_receives();
-  if (tell_overruns(pair)) tell(AsyncEvent::Kind::kFatal, pair);
+  tell_overruns(pair);
+  if (pair.connection_.completion_lost) tell(AsyncEvent::Kind::kFatal, pair);
   if (pair.config_.shared_receives != nullptr) tell(AsyncEvent::Kind::kLastReceiveReached, pair);
 }
 
@@ -228,21 +229,17 @@ void Adapter::lose_path(QueuePair& pair) {
   settle(pair);
 }
 
-// True when a completion of its own, or of others, has been lost.
-bool Adapter::tell_overruns(QueuePair& pair) {
-  bool lost = false;
+void Adapter::tell_overruns(QueuePair& pair) {
   for (CompletionQueue* const queue : {pair.config_.send_completions, pair.config_.receive_completions}) {
-    lost = lost || queue->overrun();
     if (queue->take_overrun()) tell(AsyncEvent::Kind::kCompletionQueueOverrun, pair, queue);
   }
-  return lost;
 }
 
 void Adapter::tell(AsyncEvent::Kind kind, QueuePair& pair, CompletionQueue* completions) {
   if (on_event_) on_event_({kind, &pair, completions});
 }
 
-void Adapter::deliver_resolutions() {
+void Adapter::deliver_resolutions(Time now) {
   while (const auto resolution = neighbors_->poll_resolution()) {
     std::erase_if(unresolved_mads_, [&](PendingMad& mad) {
       if (mad.to.gid != resolution->gid) return false;
@@ -253,7 +250,7 @@ void Adapter::deliver_resolutions() {
     for (const auto& pair : pairs_) {
       if (!pair || !pair->is_open()) continue;
       if (pair->is_datagram()) {
-        if (pair->datagrams_->on_resolution(resolution->gid, resolution->mac.has_value())) activate(*pair);
+        if (pair->datagrams_->on_resolution(now, resolution->gid, resolution->mac.has_value())) activate(*pair);
         continue;
       }
       const bool pinned = pair->attributes_.remote_mac && *pair->attributes_.remote_mac != wire::MacAddress{};
