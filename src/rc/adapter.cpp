@@ -176,7 +176,8 @@ PostError Adapter::post_receive(SharedReceiveQueue& queue, const ReceiveRequest&
       return;
     }
     ++counters_.rx_cnp;
-    return pair.requester_->on_congestion_notice(now);
+    if (pair.connection_.pace) pair.connection_.pace->on_cnp(now);
+    return;
   }
   if (parsed.ecn() == wire::Ecn::kCongestionExperienced) on_congestion(now, pair);
   if (pair.is_datagram()) {

@@ -8,6 +8,7 @@
 #include <array>
 #include <cstdint>
 #include <cstring>
+#include <memory>
 
 #include "base/rng.h"
 #include "base/time.h"
@@ -15,6 +16,7 @@
 #include "port/port.h"
 #include "rc/completion_queue.h"
 #include "rc/counters.h"
+#include "rc/dcqcn.h"
 #include "rc/work.h"
 #include "wire/frame.h"
 
@@ -87,6 +89,10 @@ struct Connection {
   bool advertise_credits = false;
   bool signal_all = false;  // every send leaves a completion
 
+  // DCQCN, of what either half sends: the requester's packets and the READ responses. Null: no pace.
+  std::unique_ptr<ReactionPoint> pace{};
+  Time paced_until = Time::never();  // the pace allows nothing before; never: it does not hold us up
+
   // Set when the sink had no room for a packet that might otherwise have left.
   bool sink_full = false;
   bool completion_lost = false;  // a completion queue had no room for it
@@ -96,10 +102,21 @@ struct Connection {
   bool broken() const { return breakage != Breakage::kNone; }
   void break_off(Breakage what) { breakage = std::max(breakage, what); }
 
+  // Whether a packet that the pace is for may leave now.
+  bool pace_allows(Time now) { return pace == nullptr || ask_pace(now); }
+  void on_paced(Time now, std::size_t bytes) {
+    if (pace) pace->on_sent(now, static_cast<std::uint32_t>(bytes));
+  }
+
   void complete_send(const Completion& completion) { complete(*send_completions, completion); }
   void complete_receive(const Completion& completion) { complete(*receive_completions, completion); }
 
  private:
+  bool ask_pace(Time now) {
+    const Time next = pace->next_send(now);
+    paced_until = next <= now ? Time::never() : next;
+    return next <= now;
+  }
   void complete(CompletionQueue& queue, const Completion& completion) {
     if (queue.push(completion)) [[likely]]
       return;

@@ -43,6 +43,7 @@ std::uint32_t QueuePair::send_queue_length() const {
 }
 
 void QueuePair::on_deadline(Time now) {
+  if (connection_.paced_until <= now) connection_.paced_until = Time::never();
   if (is_datagram()) {
     datagrams_->on_deadline(now);
   } else {
@@ -83,6 +84,8 @@ void QueuePair::reset() {
   if (connection_.receive_completions != connection_.send_completions)
     connection_.receive_completions->remove_of(qpn());
   connection_.breakage = Breakage::kNone;
+  connection_.pace.reset();
+  connection_.paced_until = Time::never();
   connection_.path_ready = connection_.completion_lost = cnp_due_ = heard_ = drain_told_ = own_is_next_ = false;
   sent_in_turn_ = 0;
   connection_.mtu = Connection{}.mtu;

@@ -8,6 +8,7 @@
 // Source:     IBTA vol. 1 §10.3 (states).
 #pragma once
 
+#include <algorithm>
 #include <boost/intrusive/list.hpp>
 #include <cstdint>
 #include <memory>
@@ -113,13 +114,13 @@ class QueuePair : public ActiveHook {
     if (!is_open()) return false;
     if (is_datagram()) [[unlikely]]
       return state_ == QpState::kReadyToSend && datagrams_->can_transmit(now);
-    return responder_->can_transmit() || (sends() && requester_->can_transmit(now));
+    return responder_->can_transmit(now) || (sends() && requester_->can_transmit(now));
   }
   // REQUIRES: is_open(). False: nothing may be sent now, or the sink is full.
   bool poll_transmit(Time now, port::FrameSink& sink) {
     if (is_datagram()) [[unlikely]]
       return can_transmit(now) && datagrams_->poll_transmit(now, sink);
-    if (!responder_->can_transmit()) return sends() && requester_->poll_transmit(now, sink);
+    if (!responder_->can_transmit(now)) return sends() && requester_->poll_transmit(now, sink);
     // Answers let the peer go on, but a peer that reads without end must not keep our own work back: packet by packet.
     if (own_is_next_ && sends()) {
       own_is_next_ = !requester_->poll_transmit(now, sink);
@@ -131,8 +132,9 @@ class QueuePair : public ActiveHook {
     return true;
   }
   Time next_deadline() const {
-    if (!sends()) return Time::never();
-    return is_datagram() ? datagrams_->next_deadline() : requester_->next_deadline();
+    if (!is_open()) return Time::never();
+    if (!sends()) return connection_.paced_until;  // READ responses
+    return is_datagram() ? datagrams_->next_deadline() : std::min(requester_->next_deadline(), connection_.paced_until);
   }
   void on_deadline(Time now);
   PostError post(const SendRequest& request) {

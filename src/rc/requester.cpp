@@ -73,12 +73,6 @@ PostError Requester::post(const SendRequest& request) {
   return error == PostError::kNone ? queue_.push(request) : error;
 }
 
-bool Requester::pace_allows(Time now) {
-  const Time next = pace_->next_send(now);
-  paced_until_ = next <= now ? Time::never() : next;
-  return next <= now;
-}
-
 bool Requester::window_open(std::uint32_t packets) const {
   const auto unacked = static_cast<std::uint32_t>(highest_sent_.since(una_));
   return unacked == 0 || unacked + packets <= connection_.max_unacked_packets;
@@ -229,7 +223,7 @@ void Requester::sent(Time now, const SendWqe& wqe, std::uint32_t packets, std::s
   } else {
     ++connection_.counters->tx_retransmits;
   }
-  if (pace_) pace_->on_sent(now, static_cast<std::uint32_t>(bytes));
+  connection_.on_paced(now, bytes);
   cursor_packet_ += packets;
   if (!reliable_) una_ = highest_sent_;  // nobody acknowledges: the window stays open
   if (cursor_packet_ == wqe.packets) {
@@ -243,7 +237,6 @@ void Requester::sent(Time now, const SendWqe& wqe, std::uint32_t packets, std::s
 
 void Requester::on_deadline(Time now) {
   if (rnr_deadline_ <= now) rnr_deadline_ = Time::never();
-  if (paced_until_ <= now) paced_until_ = Time::never();
   if (now < deadline_) return;
   ++connection_.counters->timeouts;
   if (!spend_retry()) {
@@ -265,15 +258,11 @@ void Requester::on_path_lost() {
   if (queue_.size() != 0) fail_head(CompletionStatus::kRetryExceeded);
 }
 
-void Requester::on_congestion_notice(Time now) {
-  if (pace_) pace_->on_cnp(now);
-}
-
 void Requester::stop() {
   cursor_ = started_ = queue_.head();
   cursor_packet_ = reads_out_ = 0;
   implied_nak_sent_ = nak_follows_rnr_ = false;
-  deadline_ = rnr_deadline_ = paced_until_ = Time::never();
+  deadline_ = rnr_deadline_ = Time::never();
   rnr_until_ = Time();
 }
 
@@ -287,7 +276,6 @@ void Requester::flush() {
 void Requester::reset() {
   while (queue_.size() != 0) queue_.pop();
   stop();
-  pace_.reset();
   draining_ = credit_limited_ = false;
   next_ssn_ = 1;
 }

@@ -13,10 +13,8 @@
 #pragma once
 
 #include <algorithm>
-#include <memory>
 
 #include "rc/connection.h"
-#include "rc/dcqcn.h"
 #include "rc/send_queue.h"
 
 namespace sluice::rc {
@@ -40,7 +38,7 @@ class Requester {
   // Whether poll_transmit would try to send.
   bool can_transmit(Time now) {
     if (cursor_ == (draining_ ? started_ : queue_.tail()) || !connection_.path_ready || now < rnr_until_) return false;
-    return pace_ == nullptr || pace_allows(now);
+    return connection_.pace_allows(now);
   }
   // Writes at most one packet. False: nothing may be sent now, or the sink is full.
   bool poll_transmit(Time now, port::FrameSink& sink);
@@ -48,13 +46,8 @@ class Requester {
   void on_response(Time now, const std::uint8_t* frame, const wire::ParsedFrame& parsed);
 
   // When poll_transmit or on_deadline has something to do without a response.
-  Time next_deadline() const { return std::min(std::min(deadline_, rnr_deadline_), paced_until_); }
+  Time next_deadline() const { return std::min(deadline_, rnr_deadline_); }
   void on_deadline(Time now);
-  void on_congestion_notice(Time now);
-  // The parameters must outlive this.
-  void enable_congestion_control(const DcqcnParameters& parameters) {
-    pace_ = std::make_unique<ReactionPoint>(parameters);
-  }
 
   // The time-out is another from now on.
   void restart_clock(Time now);
@@ -78,7 +71,6 @@ class Requester {
   PostError check_operation(const SendRequest& request) const;
   bool may_start(const SendWqe& wqe);
   bool begin(SendWqe& wqe);
-  bool pace_allows(Time now);
   void revalidate();
   bool window_open(std::uint32_t packets) const;
   bool credit_open(const SendWqe& wqe) const;
@@ -134,8 +126,6 @@ class Requester {
   Time deadline_ = Time::never();
   Time rnr_until_{};                   // nothing is sent before
   Time rnr_deadline_ = Time::never();  // the same while we wait, never otherwise
-  Time paced_until_ = Time::never();   // … the pace allows nothing before; never: it does not hold us up
-  std::unique_ptr<ReactionPoint> pace_;
 };
 
 }  // namespace sluice::rc

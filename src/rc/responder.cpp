@@ -425,8 +425,8 @@ void Responder::refuse_not_ready(Psn psn) {
   push({.syndrome = Aeth::rnr_nak(0, connection_.min_rnr_timer).syndrome, .psn = psn, .msn = msn_});
 }
 
-bool Responder::poll_transmit(Time, port::FrameSink& sink) {
-  if (!can_transmit()) return false;
+bool Responder::poll_transmit(Time now, port::FrameSink& sink) {
+  if (!can_transmit(now)) return false;
   Answer& answer = place(answers_head_);
   switch (answer.kind) {
     case Answer::Kind::kAeth:
@@ -438,7 +438,7 @@ bool Responder::poll_transmit(Time, port::FrameSink& sink) {
       break;
     case Answer::Kind::kRead:
       if (records_[answer.record].first_psn + answer.packet != answer.psn) break;  // moot likewise
-      if (!emit_read(answer, sink)) return false;
+      if (!emit_read(now, answer, sink)) return false;
       if (answer.packet != answer.end) return true;
       break;
   }
@@ -476,7 +476,7 @@ bool Responder::emit_atomic(const Answer& answer, port::FrameSink& sink) {
   return true;
 }
 
-bool Responder::emit_read(Answer& answer, port::FrameSink& sink) {
+bool Responder::emit_read(Time now, Answer& answer, port::FrameSink& sink) {
   const Record& record = records_[answer.record];
   const bool first = answer.packet == answer.begin;
   const bool last = answer.packet + 1 == answer.end;
@@ -513,6 +513,7 @@ bool Responder::emit_read(Answer& answer, port::FrameSink& sink) {
   std::fill_n(packet.body() + aeth_size + length, pad, std::uint8_t{0});
   packet.finish();
   ++connection_.counters->tx_packets;
+  connection_.on_paced(now, length + connection_.headers.frame_size(0));
   ++answer.packet;
   ++answer.psn;
   return true;

@@ -31,7 +31,11 @@ class Responder {
   void start(Psn expected);
   void on_request(Time now, const std::uint8_t* frame, const wire::ParsedFrame& parsed);
 
-  bool can_transmit() const { return answers_head_ != answers_tail_ && connection_.path_ready; }
+  // READ responses keep to the connection's pace. ACKs and the answers to atomics do not, but they wait behind them.
+  bool can_transmit(Time now) {
+    if (answers_head_ == answers_tail_ || !connection_.path_ready) return false;
+    return place(answers_head_).kind != Answer::Kind::kRead || connection_.pace_allows(now);
+  }
   // Writes at most one packet. False: nothing to send, or the sink is full.
   bool poll_transmit(Time now, port::FrameSink& sink);
 
@@ -125,7 +129,7 @@ class Responder {
 
   bool emit_aeth(const Answer& answer, port::FrameSink& sink);
   bool emit_atomic(const Answer& answer, port::FrameSink& sink);
-  bool emit_read(Answer& answer, port::FrameSink& sink);
+  bool emit_read(Time now, Answer& answer, port::FrameSink& sink);
 
   Connection& connection_;
   SharedReceiveQueue& receives_;

@@ -752,6 +752,35 @@ TEST_F(ResponderTest, ACompletionThatAnotherLostIsNoFatalEvent) {
   EXPECT_THAT(p->events, IsEmpty());
 }
 
+// --- pace ---
+
+TEST_F(ResponderTest, ReadResponsesKeepToThePaceAndAcksDoNot) {
+  AdapterConfig config;
+  config.dcqcn = true;
+  for (const QpState state : {QpState::kReadyToReceive, QpState::kReadyToSend}) {
+    restart({.timeout = 0, .state = state}, config);
+    for (int i = 0; i < 8; ++i) {
+      p->deliver({.opcode = kCnp, .psn = Psn(0), .extended = std::vector<std::uint8_t>(16)});
+    }
+    const Time start = p->now;
+    std::size_t answered = ask(read(kFirst, CraftedPeer::kSize)).size();
+    EXPECT_EQ(answered, 1u) << to_string(state);
+    while (answered < 16) {
+      ASSERT_GT(p->adapter->next_deadline(), p->now) << "a loop would spin";
+      ASSERT_TRUE(p->wait()) << answered;
+      answered += p->answers().size();
+    }
+    // Eight cuts from 40 Gb/s leave a 256th: 52 us for a kibibyte. It grows again meanwhile.
+    EXPECT_GT(p->now - start, Duration::microseconds(100));
+    const auto acks = ask(write(kFirst + 16, bytes(8)));
+    ASSERT_THAT(acks, SizeIs(1)) << "though the pace allows no more READ response yet";
+    EXPECT_EQ(acks[0].opcode(), kRcAcknowledge);
+    EXPECT_THAT(ask(read(kFirst + 17, 8)), IsEmpty());
+    ASSERT_TRUE(p->wait());
+    EXPECT_THAT(p->answers(), SizeIs(1));
+  }
+}
+
 // --- unreliable connections ---
 
 class UnreliableResponder : public ResponderTest {

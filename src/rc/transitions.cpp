@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <memory>
 #include <utility>
 
 #include "rc/adapter.h"
@@ -117,7 +118,10 @@ Result<void> Adapter::modify(Time now, QueuePair& pair, const QueuePairAttribute
       return found;
     }
   }
-  if (begins && !pair.is_datagram()) pair.responder_->start(*pair.attributes_.receive_psn);
+  if (begins && !pair.is_datagram()) {
+    pair.responder_->start(*pair.attributes_.receive_psn);
+    if (config_.dcqcn) pair.connection_.pace = std::make_unique<ReactionPoint>(dcqcn_parameters_);
+  }
   pair.state_ = to;
   if (from == QpState::kReadyToReceive && to == QpState::kReadyToSend) enter_ready_to_send(pair);
   if (pair.requester_) pair.requester_->set_draining(to == QpState::kSendQueueDrained);
@@ -191,7 +195,6 @@ void Adapter::enter_ready_to_send(QueuePair& pair) {
     return;
   }
   pair.requester_->start(first);
-  if (config_.dcqcn) pair.requester_->enable_congestion_control(dcqcn_parameters_);
 }
 
 void Adapter::enter_send_queue_error(QueuePair& pair) {

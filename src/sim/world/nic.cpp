@@ -78,15 +78,15 @@ void Nic::drain(Time now) {
 void Nic::enqueue_transmit(Time now, Packet* packet) {
   const bool roce = is_roce(*packet);
   const wire::OpcodeTraits& traits = wire::opcode_traits(opcode_of(*packet));
+  Turns& turns = roce && adapter_.config().dcqcn ? turns_of_sender(*packet) : *sender_;
   if (roce && !traits.is_request) {
     const Time ready = now + answer_after_ + parameters_.transmit_latency;
-    packet->when = sender_->answer_out = std::max(ready, sender_->answer_out);
+    packet->when = turns.answer_out = std::max(ready, turns.answer_out);
   } else {
     Time ready = now + launch_ + parameters_.transmit_latency;
     const std::size_t overhead = kExtended + traits.extended_length + wire::kIcrcSize;
     if (roce && traits.has_payload && packet->length > overhead + parameters_.inline_bytes)
       ready = ready + parameters_.fetch_latency;
-    Turns& turns = roce && adapter_.config().dcqcn ? turns_of_request(*packet) : *sender_;
     packet->when = std::max(ready, turns.request_out);
     turns.request_out = packet->when + parameters_.requester_qp_interval;
   }
@@ -95,7 +95,7 @@ void Nic::enqueue_transmit(Time now, Packet* packet) {
 }
 
 // What DCQCN has held back is sent by a timer, which is nobody's; it must not overtake what its queue pair has sent before.
-Nic::Turns& Nic::turns_of_request(const Packet& packet) {
+Nic::Turns& Nic::turns_of_sender(const Packet& packet) {
   const std::uint64_t peer = std::uint64_t{load_be<std::uint32_t>(packet.data + 2)} << 32 | destination_of(packet);
   if (sender_ != &other_) {
     senders_[peer] = static_cast<std::size_t>(sender_ - turns_.data());

@@ -102,7 +102,7 @@ class Nic final : public Consumer {
   void drain(Time now);
   void arm_timer();
   void enqueue_transmit(Time now, Packet* packet);
-  Turns& turns_of_request(const Packet& packet);
+  Turns& turns_of_sender(const Packet& packet);
   Time time_of_request(Time at, Turns& turns, Packet* packet, std::uint8_t opcode);
   Time time_of_atomic(Time at, Turns& turns, Packet* packet, std::uint64_t address, bool device);
   Time after_atomic(Time at, std::uint64_t address);
@@ -140,7 +140,7 @@ class Nic final : public Consumer {
   Time next_stall_;
   std::uint64_t open_ = 0;  // work requests posted and not completed; messages from when their answers come on
 
-  std::unordered_map<std::uint64_t, std::size_t> senders_;  // by peer, with DCQCN: whose turns its requests take
+  std::unordered_map<std::uint64_t, std::size_t> senders_;  // by peer, with DCQCN: whose turns the packets to it take
 
   // Of the packets that the adapter makes now.
   Turns* sender_ = nullptr;
