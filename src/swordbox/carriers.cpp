@@ -1,6 +1,7 @@
 // Multiplexer: shared connections: made, sent over again, lost, replaced by others.
 #include <algorithm>
 #include <array>
+#include <bit>
 
 #include "base/bytes.h"
 #include "base/check.h"
@@ -227,14 +228,7 @@ void Multiplexer::forget_rights(std::uint16_t region) {
     numbers_[c].proven &= others;
     numbers_[c].proven_write &= others;
   }
-  regions_[region].shown = false;
-}
-
-// Who has shown what keys allow is perhaps gone.
-void Multiplexer::forget_shown() {
-  std::uint64_t shown = 0;
-  for (ConnectionIndex c = 0; c < connections_.capacity(); ++c) shown |= numbers_[c].proven & numbers_[c].proven_write;
-  for (std::size_t r = 0; r < regions_.size(); ++r) regions_[r].shown = (shown >> r & 1) != 0;
+  regions_[region].shown_by = 0;
 }
 
 void Multiplexer::on_connection_gone(Time now, ConnectionIndex connection) {
@@ -269,9 +263,9 @@ void Multiplexer::on_connection_gone(Time now, ConnectionIndex connection) {
     in_.clear(connection);
     out_.clear(connection);
   }
-  const bool showed = (n.proven & n.proven_write) != 0;
+  for (std::uint64_t showed = n.proven & n.proven_write; showed != 0; showed &= showed - 1)
+    --regions_[static_cast<std::size_t>(std::countr_zero(showed))].shown_by;
   n = Numbering{};
-  if (showed) forget_shown();
 }
 
 // With a server's last connection goes what its words were known to hold: it may come back with other memory behind the same names.

@@ -163,11 +163,11 @@ class Multiplexer {
     WordRegion region{};
     NetAddress server{};
     std::uint32_t carrier = kNone;
-    Time recovering_until{};  // its carrier was lost
-    Time quiet_until{};       // what went by before it was known has been executed by then
+    std::uint32_t shown_by = 0;  // so many connections that operate on its words have shown that the key allows WRITEs
+    Time recovering_until{};     // its carrier was lost
+    Time quiet_until{};          // what went by before it was known has been executed by then
     bool recovering = false;
     bool discovered = false;
-    bool shown = false;     // a connection that operates on its words has shown that the key allows WRITEs
     bool answered = false;  // an operation on a word of it has succeeded
     bool leaving = false;   // not named any more: no operation on it begins that is not its client's own business
     WaitingLine line{};     // for a carrier
@@ -303,7 +303,7 @@ class Multiplexer {
   bool replaceable(const Judged& packet, const Word& word) const;
   // Whether no operation on the region's words can be replaced now: then nothing is gained by letting them out one at a time.
   static bool go_together(const KnownRegion& region, bool on) {
-    return !on || !(region.region.writable || region.shown);
+    return !on || !(region.region.writable || region.shown_by != 0);
   }
   Verdict replace(Time now, const Judged& packet, WordIndex word, const WordOperation& operation);
   Verdict pass(Time now, const Judged& packet, WordIndex word, const WordOperation& operation, std::uint32_t packets);
@@ -378,7 +378,6 @@ class Multiplexer {
   void close_region(std::uint16_t region);
   // No connection has shown that it may operate there.
   void forget_rights(std::uint16_t region);
-  void forget_shown();
   ConnectionIndex find_carrier_for(std::uint16_t region) const;
 
   NumberRing<InEntry> in_ring(ConnectionIndex c) const { return in_.ring(c); }

@@ -390,8 +390,9 @@ void Multiplexer::resolve(std::uint32_t index) {
     if (acknowledged && (writes || pass.prior)) {
       KnownRegion& region = regions_[word.region];
       const std::uint64_t bit = std::uint64_t{1} << word.region;
+      const std::uint64_t before = n.proven & n.proven_write;
       (writes ? n.proven_write : n.proven) |= bit;
-      region.shown = region.shown || (n.proven & n.proven_write & bit) != 0;
+      if ((n.proven & n.proven_write & ~before) != 0) ++region.shown_by;
       region.answered = true;
       if (pass.learns) {
         word.known = true;

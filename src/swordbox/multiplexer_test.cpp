@@ -414,6 +414,14 @@ TEST(MultiplexerTogether, NobodyWaitsForACounterWhoseKeyWasNotShownToAllowWrites
   EXPECT_EQ(net.prior(loops.line(0).turned(), loops.psn(0)++, loops.value++), Verdict::kResponse);
   EXPECT_EQ(net.prior(loops.line(1).turned(), loops.psn(1)++, loops.value++), Verdict::kResponse);
   EXPECT_EQ(net.add(loops.line(0), loops.psn(0), kKey, kWord), Verdict::kAtomicReplaced);
+  EXPECT_EQ(net.ack(loops.line(0).turned(), loops.psn(0)), Verdict::kSharedAnswer);
+  ++loops.value;
+  // When that one is gone, it is as before.
+  net.manage(loops.line(0).near, loops.line(0).far, wire::CmDreq{.remote_qpn = loops.line(0).far_qpn});
+  for (int ageing = 0; ageing < 100; ++ageing) net.wait(Duration::milliseconds(100));
+  ASSERT_EQ(net.box.counters().connections_closed, 1u);
+  ASSERT_EQ(net.add(loops.line(1), loops.psn(1), kKey, kWord), Verdict::kWordPassed);
+  EXPECT_EQ(net.add(loops.line(2), loops.psn(2), kKey, kWord), Verdict::kWordPassed);
 }
 
 // A WRITE that waits for the word gets its turn, however many others there are.
