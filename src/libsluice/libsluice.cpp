@@ -7,6 +7,7 @@
 #include <deque>
 #include <exception>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
@@ -95,6 +96,12 @@ struct sluice_client final : private rack::StoreSession {
     bool done = false;
   };
 
+  // What keeps this process on the rack, and what may keep it off: from a thread of its own, and the program's output is not ours to write to.
+  struct Lease {
+    std::mutex mutex;
+    std::string trouble;  // guarded by mutex; empty: none
+  };
+
   explicit sluice_client(std::uint32_t entries, Duration patience) : patience_(patience), entries_(entries) {
     for (Entry& entry : entries_) free_.push_back(&entry);
   }
@@ -112,7 +119,11 @@ struct sluice_client final : private rack::StoreSession {
   template <class Done>
   void turn_until(std::int64_t timeout_us, Done done);
 
+  // Why there is no connection.
+  std::string reasons();
+
   Duration patience_;
+  std::shared_ptr<Lease> lease_ = std::make_shared<Lease>();
   rack::Snapshot rack_;
   std::vector<Node> nodes_;
   std::vector<Entry> entries_;  // as many as may be under way
@@ -134,6 +145,10 @@ Result<std::unique_ptr<sluice_client>> sluice_client::open(const sluice_options_
   config.nodes.depth = depth;
   const auto patience = Duration::milliseconds(options.timeout_ms != 0 ? options.timeout_ms : 5000);
   std::unique_ptr<sluice_client> client(new sluice_client(entries, patience));
+  config.on_trouble = [lease = client->lease_](const std::string& text) {
+    const std::lock_guard lock(lease->mutex);
+    lease->trouble = text;
+  };
   auto snapshot = client->attach(config);
   if (!snapshot) return tl::unexpected(snapshot.error());
   client->learn(client->loop().now(), std::move(*snapshot));
@@ -176,6 +191,11 @@ void sluice_client::turn_until(std::int64_t timeout_us, Done done) {
   loop().remove(alarm);
 }
 
+std::string sluice_client::reasons() {
+  const std::lock_guard lock(lease_->mutex);
+  return lease_->trouble.empty() ? problems() : problems() + "; " + lease_->trouble;
+}
+
 int sluice_client::node(const std::string& name) {
   const auto find = [&] { return rack_.find_memory(name); };
   const auto connected = [&] {
@@ -194,7 +214,7 @@ int sluice_client::node(const std::string& name) {
                                                  : "no memory node is on the rack; `sluice memory` adds one"
                                            : fmt::format("there is no memory node {}; there are {}", name, names));
   }
-  if (!connected()) return refuse(SLUICE_UNREACHABLE, fmt::format("no connection to {}: {}", name, problems()));
+  if (!connected()) return refuse(SLUICE_UNREACHABLE, fmt::format("no connection to {}: {}", name, reasons()));
   for (std::size_t i = 0; i < nodes_.size(); ++i) {
     if (nodes_[i].id == record->id && nodes_[i].incarnation == record->incarnation &&
         nodes_[i].base.address == found.region->address && nodes_[i].base.key.value == found.region->key)

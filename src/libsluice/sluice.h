@@ -10,6 +10,7 @@
 // Errors:    negative numbers, each with a sentence: sluice_strerror(). sluice_last_error() says more about this thread's last call that failed
 //            itself (not about completions).
 // Threads:   a client belongs to one thread at a time. A program may have many. After fork() the child must not use its parent's.
+//            Two of its own keep each client on the rack: they take none of the program's signals. Nothing is ever written to the program's output.
 // Limits:    2^30 bytes a read or write that is posted, any number in one that waits; options->entries operations under way a client; 256 memory nodes.
 // Source:    InfiniBand Architecture vol. 1, RC: what goes over the wire are its WRITEs, READs and atomics.
 #pragma once

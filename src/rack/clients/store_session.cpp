@@ -10,6 +10,7 @@ Result<Snapshot> StoreSession::attach(const StoreSessionConfig& config) {
   endpoint.directory = config.directory;
   endpoint.description = {config.name, NodeKind::kClient, 0, {}, {{"pid", std::to_string(getpid())}}};
   endpoint.port = config.port;
+  endpoint.on_trouble = config.on_trouble;
   auto opened = Endpoint::open(endpoint);
   if (!opened) return tl::unexpected(opened.error());
   endpoint_ = std::move(*opened);

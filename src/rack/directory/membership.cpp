@@ -10,6 +10,8 @@
 #include <chrono>
 #include <utility>
 
+#include "nic/quiet_thread.h"
+
 namespace sluice::rack {
 namespace {
 
@@ -87,9 +89,9 @@ Membership::Membership(Directory& directory, NodeDescription description, Member
       description_(std::move(description)),
       lease_(registration.lease),
       registration_(std::move(registration)),
-      keeper_([this] { keep_lease(); }) {
+      keeper_(nic::start_quiet_thread([this] { keep_lease(); })) {
   if (file_) file_->write(lease_);
-  if (on_change_) watcher_ = std::thread([this] { watch(); });
+  if (on_change_) watcher_ = nic::start_quiet_thread([this] { watch(); });
 }
 
 Membership::~Membership() {
@@ -189,17 +191,21 @@ void Membership::renew_once() {
 
 // Said when it comes a second time, once for each reason: a machine that was shut out would not learn of it otherwise. Empty: none.
 void Membership::note_trouble(const std::string& why) {
-  if (why.empty()) {
-    if (std::exchange(told_of_trouble_, false))
-      spdlog::info("{}: the directory renews the lease again", registration_.node.description.name);
-  } else if (why == trouble_ && !told_of_trouble_) {
-    told_of_trouble_ = true;
-    spdlog::warn("{}: the lease is not renewed, others will take this process for gone: {}",
-                 registration_.node.description.name, why);
-  } else if (why != trouble_) {
-    told_of_trouble_ = false;
-  }
+  const bool again = why == trouble_;
   trouble_ = why;
+  const auto tell = [this](const std::string& text) {
+    if (config_.on_trouble) return config_.on_trouble(text);
+    const std::string& name = registration_.node.description.name;
+    if (text.empty()) return spdlog::info("{}: the directory renews the lease again", name);
+    spdlog::warn("{}: {}", name, text);
+  };
+  if (why.empty()) {
+    if (std::exchange(told_of_trouble_, false)) tell({});
+  } else if (!again) {
+    told_of_trouble_ = false;
+  } else if (!std::exchange(told_of_trouble_, true)) {
+    tell("the lease is not renewed, others will take this process for gone: " + why);
+  }
 }
 
 // A join of ours whose answer was lost takes the name as well: until that lease ends, which nobody renews.

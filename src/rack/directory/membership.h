@@ -34,6 +34,9 @@ struct MembershipConfig {
   std::function<std::optional<NodeDescription>()> on_lost{};
   // Called in the membership's thread when the lease has been lost and another process has the name: with each try to take it again.
   std::function<void()> on_superseded{};
+  // Called in the membership's thread with why the lease is not renewed, and with nothing when it is again. Null: it is logged, which is for
+  // programs whose output is ours.
+  std::function<void(const std::string&)> on_trouble{};
 };
 
 class Membership {

@@ -28,7 +28,7 @@ Result<std::unique_ptr<Endpoint>> Endpoint::open(const EndpointConfig& config) {
       });
     };
   }
-  MembershipConfig lease{.lease = config.lease, .on_taken = config.on_taken};
+  MembershipConfig lease{.lease = config.lease, .on_taken = config.on_taken, .on_trouble = config.on_trouble};
   // Clients' names have their process in them: nobody succeeds to one.
   if (description.kind != NodeKind::kClient) {
     lease.lease_file = run.lease_file(description.name);

@@ -25,7 +25,8 @@ struct EndpointConfig {
   bool dcqcn = false;
   bool watch = true;  // call on_change
   Duration lease = Duration::seconds(3);
-  std::function<bool(const Error&)> on_taken{};    // MembershipConfig's
+  std::function<bool(const Error&)> on_taken{};  // MembershipConfig's, as the next
+  std::function<void(const std::string&)> on_trouble{};
   std::shared_ptr<memory::RegionTable> regions{};  // shared with other endpoints of this process
   wire::Qpn first_qpn{0x11};
 };
