@@ -25,6 +25,7 @@ struct StoreSessionConfig {
   std::uint64_t seed = 1;
   Duration patience = Duration::seconds(10);
   RemoteNodes::Options nodes{};
+  std::function<void(const std::string&)> on_trouble{};  // MembershipConfig's
 };
 
 // What is there is no store of this kind, or one of another shape.
