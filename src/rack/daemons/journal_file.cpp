@@ -14,15 +14,16 @@
 namespace sluice::rack {
 namespace {
 
-constexpr std::size_t kLengthBytes = 4;
+constexpr std::uint32_t kLong = ~std::uint32_t{0};  // the length follows
 
-void put_length(std::vector<std::uint8_t>& out, std::size_t length) {
-  out.resize(out.size() + kLengthBytes);
-  store_le(out.data() + out.size() - kLengthBytes, static_cast<std::uint32_t>(length));
+template <class T>
+void put(std::vector<std::uint8_t>& out, T number) {
+  out.resize(out.size() + sizeof number);
+  store_le(out.data() + out.size() - sizeof number, number);
 }
 
 void put_record(std::vector<std::uint8_t>& out, ByteView record) {
-  put_length(out, record.size());
+  JournalFile::put_length(out, record.size());
   out.insert(out.end(), record.begin(), record.end());
 }
 
@@ -40,18 +41,33 @@ ByteView bytes_of(const std::string& text) { return {reinterpret_cast<const std:
 
 }  // namespace
 
+void JournalFile::put_length(std::vector<std::uint8_t>& out, std::uint64_t length) {
+  if (length < kLong) return put(out, static_cast<std::uint32_t>(length));
+  put(out, kLong);
+  put(out, length);
+}
+
+std::optional<std::uint64_t> JournalFile::take_length(ByteView& in) {
+  if (in.size() < 4) return std::nullopt;
+  const auto brief = load_le<std::uint32_t>(in.data());
+  const std::size_t bytes = brief == kLong ? 12 : 4;
+  if (in.size() < bytes) return std::nullopt;
+  const std::uint64_t length = brief == kLong ? load_le<std::uint64_t>(in.data() + 4) : brief;
+  in = in.subspan(bytes);
+  return length;
+}
+
 Result<std::optional<JournalFile::Story>> JournalFile::read(const std::string& path) {
   if (access(path.c_str(), F_OK) != 0) return std::nullopt;
   const auto text = read_whole_file(path, std::numeric_limits<std::size_t>::max());
   if (!text) return tl::unexpected(text.error());
   ByteView left = bytes_of(*text);
   std::vector<std::vector<std::uint8_t>> records;
-  while (left.size() >= kLengthBytes) {
-    const std::size_t length = load_le<std::uint32_t>(left.data());
-    if (left.size() - kLengthBytes < length) break;
-    const auto record = left.subspan(kLengthBytes, length);
+  while (const auto length = take_length(left)) {
+    if (left.size() < *length) break;
+    const auto record = left.first(*length);
     records.emplace_back(record.begin(), record.end());
-    left = left.subspan(kLengthBytes + length);
+    left = left.subspan(*length);
   }
   if (records.size() < 2) return std::nullopt;  // it was never begun
   Story story;

@@ -1,7 +1,8 @@
 // Journal file: what a metadata server must find again when it is started anew after a death. Survives the process, not the machine: memory
 // nodes do not survive that either.
 //
-// Bytes:      records, one after the other: u32 length, little-endian | bytes. The first is a text that says which store it is.
+// Bytes:      records, one after the other: u32 length, little-endian, or 2^32 - 1 and the length as u64 | bytes. The first is a text that says
+//             which store it is.
 // Life:       read() -> (replay) -> begin() with a server's state -> append() a record before each answer -> begin() again when it has grown.
 // Errors:     read() and begin() say what is wrong. A journal that cannot be written on is removed and says so by failed(): a story with a gap
 //             is worse than none. What died in the middle of a record is read up to there: nobody has been answered for the rest.
@@ -38,6 +39,11 @@ class JournalFile final : public clover::Journal {
   // Much longer than when it was begun.
   bool wants_to_begin_again() const { return bytes_ > kLeast && bytes_ > 4 * begun_with_; }
   std::uint64_t bytes() const { return bytes_; }
+
+  // What stands before a record.
+  static void put_length(std::vector<std::uint8_t>& out, std::uint64_t length);
+  // Takes it from the front; nothing: it is cut short.
+  static std::optional<std::uint64_t> take_length(ByteView& in);
 
  private:
   static constexpr std::uint64_t kLeast = 32u << 20;

@@ -59,6 +59,34 @@ TEST_F(JournalFileTest, IsReadUpToWhereItsWriterDied) {
   }
 }
 
+// Those of ever so many keys, whose records a test cannot hold.
+TEST(JournalFileLength, IsReadAsItWasWrittenHoweverLong) {
+  constexpr std::uint64_t kLimit = 0xFFFF'FFFF;
+  for (const std::uint64_t length : {std::uint64_t{0}, kLimit - 1, kLimit, kLimit + 1, kLimit + 2, kLimit * 5}) {
+    Bytes bytes;
+    JournalFile::put_length(bytes, length);
+    EXPECT_EQ(bytes.size(), length < kLimit ? 4u : 12u);
+    for (std::size_t cut = 0; cut < bytes.size(); ++cut) {
+      ByteView part = ByteView(bytes).first(cut);
+      EXPECT_EQ(JournalFile::take_length(part), std::nullopt);
+    }
+    bytes.push_back(17);
+    ByteView in(bytes);
+    EXPECT_EQ(JournalFile::take_length(in), length);
+    EXPECT_EQ(in.size(), 1u);
+  }
+}
+
+TEST_F(JournalFileTest, ReadsARecordWhoseLengthIsWrittenOut) {
+  std::ofstream file(path(), std::ios::binary);
+  const std::string lengthy("\xff\xff\xff\xff\2\0\0\0\0\0\0\0", 12);
+  file << std::string("\1\0\0\0", 4) << "s" << lengthy << "ab" << lengthy << "c";
+  file.close();
+  const auto story = *JournalFile::read(path());
+  ASSERT_TRUE(story.has_value());
+  EXPECT_EQ(story->records, (std::vector<Bytes>{{'a', 'b'}}));
+}
+
 TEST_F(JournalFileTest, ThatCannotBeWrittenOnIsRemoved) {
   JournalFile journal(path());
   ASSERT_TRUE(journal.begin("a store", Bytes{1}));

@@ -153,14 +153,23 @@ Result<std::unique_ptr<clover::MetadataServer>> StoreStory::recall(const Metadat
 
 Result<void> StoreStory::begin(Time now, clover::MetadataServer& server) {
   server.restart(now);
-  return journal_.begin(store_, server.state(now));
+  return write_anew(now, server);
 }
 
-void StoreStory::keep(Time now, const clover::MetadataServer& server) {
+// A second or two for some million keys.
+Result<void> StoreStory::write_anew(Time now, clover::MetadataServer& server) {
+  const auto begun = std::chrono::steady_clock::now();
+  auto written = journal_.begin(store_, server.state(now));
+  const std::chrono::nanoseconds spent = std::chrono::steady_clock::now() - begun;
+  server.stood_still(Duration::nanoseconds(spent.count()));
+  return written;
+}
+
+void StoreStory::keep(Time now, clover::MetadataServer& server) {
   if (!journal_.failed() && !journal_.wants_to_begin_again()) return;
   if (journal_.failed() && !told_)
     spdlog::error("{} cannot be written; until it can, the store does not survive the death of this process", path_);
-  const auto begun = journal_.begin(store_, server.state(now));
+  const auto begun = write_anew(now, server);
   if (!begun && !told_) spdlog::error("{}", begun.error().message);
   if (begun && told_) spdlog::info("{} is written again", path_);
   told_ = !begun;

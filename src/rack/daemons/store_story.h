@@ -32,14 +32,16 @@ class StoreStory {
                                                        const std::vector<clover::Home>& homes);
   // From now on all that `server` does is written down. REQUIRES: recall() or make() has made it.
   Result<void> begin(Time now, clover::MetadataServer& server);
-  // To be called now and then: keeps the journal short, and begins it again after a failure.
-  void keep(Time now, const clover::MetadataServer& server);
+  // To be called now and then: keeps the journal short, and begins it again after a failure. For so long as that takes nobody is served, and
+  // nobody is taken for lost.
+  void keep(Time now, clover::MetadataServer& server);
   const JournalFile& journal() const { return journal_; }
   static std::string lost(const std::string& path) { return path + ".lost"; }
 
  private:
   Result<std::unique_ptr<clover::MetadataServer>> build(const MetadataSettings& settings,
                                                         const std::vector<clover::Home>& homes);
+  Result<void> write_anew(Time now, clover::MetadataServer& server);
 
   JournalFile journal_;
   std::string path_;

@@ -102,6 +102,23 @@ TEST_F(StoreStoryTest, BeginsAnewWhereItsMemoryIsLostAndKeepsTheJournal) {
   EXPECT_NE(JournalFile::read(path()).value()->records, before->records);
 }
 
+TEST_F(StoreStoryTest, TakesNoClientForLostForTheTimeThatItsJournalTakesToWrite) {
+  for (const bool at_first : {true, false}) {
+    StoreStory story(path());
+    const auto server = story.recall(settings(), *directory_, Duration()).value();
+    ASSERT_NE(server, nullptr);
+    if (at_first) {
+      ASSERT_TRUE(story.begin(Time(), *server));
+    } else {
+      server->restart(Time());
+      story.keep(Time(), *server);
+    }
+    EXPECT_FALSE(story.journal().failed());
+    server->lose(Time() + settings().cursor_lifetime, remote::NodeId(99));  // time passes
+    EXPECT_EQ(server->clients(), 1u) << at_first;
+  }
+}
+
 TEST_F(StoreStoryTest, LeavesTheJournalAloneWhileNothingElseBegins) {
   leave();
   StoreStory story(path());
