@@ -89,6 +89,9 @@ class CacheOnce final : public Command {
   Result<void> check() override {
     if (end_.port.empty()) return fail("--port is needed: from which the replicas can be reached");
     if (end_.grants.empty()) return fail("--grants is needed: the file that `sluice cache serve` wrote");
+    if (key_.size() > kvcache::kMaxKey)
+      return fail(fmt::format("the key has {} bytes; it may have {} at most", key_.size(), kvcache::kMaxKey));
+    end_.value_bytes = value_.size();
     return {};
   }
   Result<int> run() override {
@@ -269,6 +272,11 @@ class CacheBench final : public Command {
   }
 
  private:
+  Result<void> check() override {
+    if (settings_.kill_after == Duration{} || settings_.kill_after < settings_.duration) return {};
+    return fail(fmt::format("--kill-after {}: must be before the end, which --duration says ({})",
+                            rack::duration_text(settings_.kill_after), rack::duration_text(settings_.duration)));
+  }
   Result<int> run() override;
   Result<void> start(const std::string& folder);
   std::string text(const Load& load, rack::CacheClient& client) const;

@@ -69,6 +69,24 @@ class Onerma(unittest.TestCase):
             self.assertEqual(third.returncode, 1)
             self.assertIn("has no grant left", third.stderr)
 
+    def test_a_mistake_uses_no_grant_up(self):
+        with Target() as target:
+            before = pathlib.Path(target.grants).read_bytes()
+            for port in ("bogus", f"shm:{target.folder.name}/nobody", "shm:/nowhere/cable"):
+                done = bench("--port", port, "--grants", target.grants, "--ops", "read", "--sizes", "64")
+                self.assertEqual(done.returncode, 1, done.stderr)
+                self.assertEqual(pathlib.Path(target.grants).read_bytes(), before, done.stderr)
+            self.assertEqual(target.bench().returncode, 0)
+
+    def test_nobody_listens_at_port_0(self):
+        with tempfile.TemporaryDirectory(prefix="sluice-") as folder:
+            for kind, command in (("onerma", "target"), ("cache", "serve")):
+                done = subprocess.run([SLUICE, kind, command, "--port", "udp:127.0.0.1:0", "--listen", "--grants", f"{folder}/x.json"], capture_output=True,
+                                      text=True, timeout=PATIENCE, check=False)
+                self.assertEqual(done.returncode, 1)
+                self.assertIn("port 0 is nobody's", done.stderr)
+            self.assertEqual(os.listdir(folder), [])
+
     def test_a_client_changes_the_key_under_load_where_it_may_and_no_operation_fails(self):
         with Target("--allow-rekey") as target:
             done = target.bench("--ops", "write", "--rekey-every", "10ms")
@@ -233,7 +251,36 @@ class Cache(unittest.TestCase):
             done = rack.once("set", "long", longest)
             self.assertEqual((done.returncode, done.stderr), (0, ""))
             self.assertEqual(rack.once("get", "long").stdout, longest + "\n")
-            self.assertIn("long: too long", rack.once("set", "long", longest + "x").stderr)
+            self.assertIn("a value of 100001 bytes is too long: the replicas take 100000 at most", rack.once("set", "long", longest + "x").stderr)
+
+    def test_a_mistake_uses_no_grant_up(self):
+        with Rack(2) as rack:
+            def grants():
+                return [pathlib.Path(path).read_bytes() for path in rack.grants]
+
+            before = grants()
+            one, two = rack.grants
+            for words in (["--port", "shm:/nowhere/switch.sock", "--grants", one, "k"], ["--port", "bogus", "--grants", one, "k"],
+                          ["--port", rack.port, "--grants", one, "--grants", "/nowhere.json", "k"],
+                          ["--port", rack.port, "--grants", one, "--grants", one, "k"],
+                          ["--port", rack.port, "--grants", one, "--grants", two, "k" * 251]):
+                done = cache("get", *words)
+                self.assertNotEqual(done.returncode, 0, words)
+                self.assertEqual(grants(), before, f"{words}: {done.stderr}")
+            self.assertEqual(rack.once("set", "k", "x" * 100_000).returncode, 1)
+            self.assertEqual(grants(), before)
+            pathlib.Path(two).write_text(json.dumps({**json.loads(before[1]), "grants": []}))
+            done = rack.once("get", "k")
+            self.assertIn(f"{two} has no grant left; start its replica anew", done.stderr)
+            self.assertEqual(pathlib.Path(one).read_bytes(), before[0])
+
+    def test_a_second_replica_leaves_the_grants_of_one_that_runs(self):
+        with Rack(1) as rack:
+            before = pathlib.Path(rack.grants[0]).read_bytes()
+            done = cache("serve", "--port", rack.port, "--ip", "10.77.253.9", "--grants", rack.grants[0], "--memory", "1MiB", timeout=60)
+            self.assertEqual(done.returncode, 1)
+            self.assertIn("has the grants of another replica that runs", done.stderr)
+            self.assertEqual(pathlib.Path(rack.grants[0]).read_bytes(), before)
 
     def test_every_value_found_is_right_while_others_change_and_a_replica_dies(self):
         done = cache("bench", "--duration", "3s", "--kill-after", "500ms", "--writes", "5", "--records", "200", "--patience", "1s", "--json")
@@ -248,6 +295,8 @@ class Cache(unittest.TestCase):
     def test_says_what_is_wrong(self):
         for code, arguments, what in ((2, ["serve", "--grants", "x"], "--port is needed"), (2, ["serve", "--port", "cable:/nowhere"], "--grants is needed"),
                                       (2, ["get", "--port", "shm:/nowhere", "k"], "--grants is needed"),
+                                      (2, ["get", "--port", "shm:/nowhere", "--grants", "x", "k" * 251], "it may have 250 at most"),
+                                      (2, ["bench", "--kill-after", "5s", "--duration", "500ms"], "must be before the end"),
                                       (1, ["get", "--port", "shm:/nowhere", "--grants", "/nowhere.json", "k"], "cannot read /nowhere.json")):
             done = cache(*arguments)
             self.assertEqual(done.returncode, code)

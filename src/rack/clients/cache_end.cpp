@@ -9,7 +9,6 @@
 #include "kvcache/server.h"
 #include "ports/open.h"
 #include "rack/endpoint/endpoint.h"
-#include "rack/endpoint/onerma_grants.h"
 
 namespace sluice::rack {
 namespace {
@@ -73,7 +72,11 @@ Result<void> serve_cache(const CacheReplicaEnd& end, const std::function<void()>
    private:
     kvcache::Server& server_;
   } mail(server);
-  const auto listening = [&] {  // not before: the file may be that of a replica which has the port
+  ports::Descriptor owned;
+  const auto listening = [&]() -> Result<void> {  // not before: the file may be that of a replica which has the port
+    auto own = own_grants(end.grants, kCacheReplica);
+    if (!own) return tl::unexpected(own.error());
+    owned = std::move(*own);
     auto written = write_grants(end.grants, node.address(), clients);
     if (written) ready();
     return written;
@@ -81,65 +84,100 @@ Result<void> serve_cache(const CacheReplicaEnd& end, const std::function<void()>
   return serve_node(node, end.port, end.listen, loop, listening, &mail);
 }
 
-Result<std::unique_ptr<CacheClient>> CacheClient::open(const CacheClientEnd& end) {
-  std::vector<TakenGrants> taken;
+namespace {
+
+std::uint64_t most_value(const TakenGrants& one) {
+  return std::min(one.mine.regions[1].length - kBesideValue, CacheReplicaEnd::kMostValue);
+}
+
+Result<void> check_is_cache(const TakenGrants& one) {
+  if (one.mine.regions.size() == 2 && one.mine.regions[1].length >= kBesideValue &&
+      one.mine.initiator.value <= kMostNumber)
+    return {};
+  return fail(fmt::format("{} gives no cache: start `{}`", one.path, kCacheReplica.command));
+}
+
+// All that can be said before a grant is taken.
+Result<void> check_grants(const CacheClientEnd& end) {
+  std::vector<TakenGrants> all;
+  std::uint64_t most = 0;
   for (const std::string& path : end.grants) {
-    auto one = take_grants(path, "sluice cache serve");
+    auto one = look_at_grants(path, kCacheReplica);
     if (!one) return tl::unexpected(one.error());
-    if (one->mine.regions.size() != 2 || one->mine.regions[1].length < kBesideValue)
-      return fail(fmt::format("{} gives no cache: start `sluice cache serve`", path));
-    taken.push_back(std::move(*one));
+    if (auto sound = check_is_cache(*one); !sound) return sound;
+    const auto has_its_address = [&](const TakenGrants& other) { return other.target.ip == one->target.ip; };
+    if (const auto twin = std::ranges::find_if(all, has_its_address); twin != all.end())
+      return fail(fmt::format("{} and {}: both are the grants of the replica at {}; name a file of each replica",
+                              twin->path, path, one->target.ip.to_string()));
+    most = std::max(most, most_value(*one));
+    all.push_back(std::move(*one));
   }
-  // In whatever order the files are named: this client's number is that of one and the same replica for all clients.
-  std::ranges::sort(taken, {}, [](const TakenGrants& one) { return one.target.ip.value; });
-  std::unique_ptr<CacheClient> client(new CacheClient);
+  if (end.value_bytes <= most) return {};
+  return fail(fmt::format("a value of {} bytes is too long: the replicas take {} at most (`{} --max-value`)",
+                          end.value_bytes, most, kCacheReplica.command));
+}
+
+}  // namespace
+
+Result<std::unique_ptr<CacheClient>> CacheClient::open(const CacheClientEnd& end) {
+  if (auto sound = check_grants(end); !sound) return tl::unexpected(sound.error());
   auto port = ports::open_port(end.port, ports::Absent::kWait);
   if (!port) return tl::unexpected(port.error());
-  // The first replica gives a number once, and another life of it or another replica hardly ever the same: nor does an address that follows
-  // from it come twice.
-  if (taken.front().mine.initiator.value > kMostNumber)
-    return fail(fmt::format("{} gives no cache: start `sluice cache serve`", end.grants.front()));
-  const auto number = static_cast<std::uint16_t>(taken.front().mine.initiator.value);
-  const wire::Ipv4Address ip = address_of_client(number);
-  onerma::NodeConfig config = real_time_node(ip);
-  config.slots = {.slots = 1024, .dispatch_timeout = kTimeout / 2, .timeout = kTimeout};
-  client->node_ = std::make_unique<onerma::Node>(config);
-  client->shard_ = std::make_unique<nic::MachinePoll<onerma::Node>>(*client->node_, std::move(*port));
-  client->shard_->attach(client->loop_);
-  auto parameters = real_time_client();
-  parameters.give_up = end.patience;
-  parameters.key_wait = Duration::milliseconds(1);
-  client->remote_ = std::make_unique<onerma::RemoteOnerma>(client->scheduler_, client->node_->initiator(),
-                                                           client->policy_, parameters);
-  client->remote_poll_ = make_client_poll(*client->remote_);
-  client->loop_.add(*client->remote_poll_);
-  client->scheduler_poll_ = std::make_unique<nic::SchedulerPoll>(client->scheduler_);
-  client->loop_.add(*client->scheduler_poll_);
-  std::vector<kvcache::Replica> replicas;
-  for (std::size_t i = 0; i < taken.size(); ++i) {
-    const remote::NodeId node(static_cast<std::uint32_t>(i));
-    client->remote_->add_node(node, taken[i].target);
-    const auto at = [&](const GrantedRegion& region) {
-      client->remote_->add_grant(node, region.grant);
-      return remote::RemoteAddress{node, remote::RegionKey(region.grant.region.value), region.address};
-    };
-    const GrantedRegion& mailbox = taken[i].mine.regions[1];
-    const std::uint64_t longest = std::min(mailbox.length - kBesideValue, CacheReplicaEnd::kMostValue);
-    client->max_value_ = std::max(client->max_value_, longest);
-    replicas.push_back(
-        {.table = at(taken[i].mine.regions[0]), .mailbox = at(mailbox), .mailbox_bytes = mailbox.length});
+  std::unique_ptr<CacheClient> client(new CacheClient);
+  for (const std::string& path : end.grants) {
+    auto one = take_grants(path, kCacheReplica);
+    if (!one) return tl::unexpected(one.error());
+    client->grants_.push_back(std::move(*one));
+    if (auto sound = check_is_cache(client->grants_.back()); !sound) return tl::unexpected(sound.error());
   }
-  client->cache_ = std::make_unique<kvcache::Client>(
-      *client->remote_, replicas,
-      kvcache::ClientConfig{.number = number,
-                            .max_value = static_cast<std::uint32_t>(client->max_value_),
-                            .look_after = Duration::milliseconds(100),
-                            .change_deadline = Duration::seconds(5)});
+  // In whatever order the files are named: this client's number is that of one and the same replica for all clients.
+  std::ranges::sort(client->grants_, {}, [](const TakenGrants& one) { return one.target.ip.value; });
+  client->connect(end, std::move(*port));
   if (auto joined = client->join(end.port); !joined) return tl::unexpected(joined.error());
   return client;
 }
 
-CacheClient::~CacheClient() = default;
+void CacheClient::connect(const CacheClientEnd& end, std::unique_ptr<port::Port> port) {
+  // The first replica gives a number once, and another life of it or another replica hardly ever the same: nor does an address that follows
+  // from it come twice.
+  const auto number = static_cast<std::uint16_t>(grants_.front().mine.initiator.value);
+  onerma::NodeConfig config = real_time_node(address_of_client(number));
+  config.slots = {.slots = 1024, .dispatch_timeout = kTimeout / 2, .timeout = kTimeout};
+  node_ = std::make_unique<onerma::Node>(config);
+  shard_ = std::make_unique<nic::MachinePoll<onerma::Node>>(*node_, std::move(port));
+  shard_->attach(loop_);
+  auto parameters = real_time_client();
+  parameters.give_up = end.patience;
+  parameters.key_wait = Duration::milliseconds(1);
+  remote_ = std::make_unique<onerma::RemoteOnerma>(scheduler_, node_->initiator(), policy_, parameters);
+  remote_poll_ = make_client_poll(*remote_);
+  loop_.add(*remote_poll_);
+  scheduler_poll_ = std::make_unique<nic::SchedulerPoll>(scheduler_);
+  loop_.add(*scheduler_poll_);
+  std::vector<kvcache::Replica> replicas;
+  for (std::size_t i = 0; i < grants_.size(); ++i) {
+    const remote::NodeId node(static_cast<std::uint32_t>(i));
+    remote_->add_node(node, grants_[i].target);
+    const auto at = [&](const GrantedRegion& region) {
+      remote_->add_grant(node, region.grant);
+      return remote::RemoteAddress{node, remote::RegionKey(region.grant.region.value), region.address};
+    };
+    const GrantedRegion& mailbox = grants_[i].mine.regions[1];
+    max_value_ = std::max(max_value_, most_value(grants_[i]));
+    replicas.push_back(
+        {.table = at(grants_[i].mine.regions[0]), .mailbox = at(mailbox), .mailbox_bytes = mailbox.length});
+  }
+  cache_ = std::make_unique<kvcache::Client>(*remote_, replicas,
+                                             kvcache::ClientConfig{.number = number,
+                                                                   .max_value = static_cast<std::uint32_t>(max_value_),
+                                                                   .look_after = Duration::milliseconds(100),
+                                                                   .change_deadline = Duration::seconds(5)});
+}
+
+CacheClient::~CacheClient() {
+  if (shard_ && shard_->port().counters().tx_frames != 0) return;
+  for (const TakenGrants& one : grants_) give_back(one);
+}
 
 Result<void> CacheClient::join(const std::string& port) {
   kvcache::Outcome outcome = kvcache::Outcome::kUnavailable;

@@ -1,7 +1,8 @@
 // The key-value cache in real time, over 1RMA: a replica's process, and a client with its replicas.
 //
 // Life:       serve_cache() opens its port, writes a file of grants, and serves until it is told to end. CacheClient::open() takes a grant out of
-//             each replica's file -> wait_for() operations, or spawn coroutines on cache() and run the loop.
+//             each replica's file -> wait_for() operations, or spawn coroutines on cache() and run the loop. Grants that no frame has shown go back at the
+//             end.
 // Numbers:    a client's is what the first of its replicas, by address, gives it: its address and its versions follow from it. Each life of a replica
 //             gives others, from chance, of some 32,000.
 // Rights:     a client may read a table, and read and write its own mailbox: each is a region with a key of its own.
@@ -22,6 +23,7 @@
 #include "onerma/node.h"
 #include "onerma/remote_onerma.h"
 #include "rack/clients/onerma_end.h"
+#include "rack/endpoint/onerma_grants.h"
 
 namespace sluice::rack {
 
@@ -51,6 +53,7 @@ struct CacheClientEnd {
   std::vector<std::string> grants;  // a file of each replica
   static constexpr Duration kLeastPatience = Duration::milliseconds(20);
   Duration patience = Duration::milliseconds(50);
+  std::uint64_t value_bytes = 0;  // of the longest value that will be set
 };
 
 class CacheClient {
@@ -71,7 +74,9 @@ class CacheClient {
  private:
   CacheClient() = default;
   Result<void> join(const std::string& port);
+  void connect(const CacheClientEnd& end, std::unique_ptr<port::Port> port);
 
+  std::vector<TakenGrants> grants_;  // by the replicas' addresses
   nic::PollLoop loop_;
   std::unique_ptr<onerma::Node> node_;
   std::unique_ptr<nic::MachinePoll<onerma::Node>> shard_;

@@ -9,7 +9,6 @@
 #include "ports/open.h"
 #include "rack/directory/sqlite_directory.h"
 #include "rack/endpoint/endpoint.h"
-#include "rack/endpoint/onerma_grants.h"
 #include "rack/endpoint/open_end.h"
 
 namespace sluice::rack {
@@ -94,7 +93,11 @@ Result<void> serve_onerma(const OnermaTargetEnd& end, const std::function<void()
     clients.push_back({initiator, {{grant, kAddress, end.memory}}});
   }
   // Not before the port is ours: the file may be that of a target which has it.
-  const auto listening = [&] {
+  ports::Descriptor owned;
+  const auto listening = [&]() -> Result<void> {
+    auto own = own_grants(end.grants, kOnermaTarget);
+    if (!own) return tl::unexpected(own.error());
+    owned = std::move(*own);
     auto written = write_grants(end.grants, node.address(), clients);
     if (written) ready();
     return written;
@@ -122,13 +125,16 @@ std::unique_ptr<nic::Pollable> make_client_poll(onerma::RemoteOnerma& remote) {
 }
 
 Result<std::unique_ptr<OnermaClient>> OnermaClient::open(const OnermaClientEnd& end) {
-  const auto taken = take_grants(end.grants, "sluice onerma target");
-  if (!taken) return tl::unexpected(taken.error());
-  const GrantedRegion& memory = taken->mine.regions.front();
-  if (memory.length < 4 * std::uint64_t{kMaxBytes}) return fail("the target's memory is smaller than 4 MiB");
-  std::unique_ptr<OnermaClient> client(new OnermaClient);
+  const auto looked = look_at_grants(end.grants, kOnermaTarget);
+  if (!looked) return tl::unexpected(looked.error());
   auto port = ports::open_port(end.port, ports::Absent::kWait);
   if (!port) return tl::unexpected(port.error());
+  auto taken = take_grants(end.grants, kOnermaTarget);
+  if (!taken) return tl::unexpected(taken.error());
+  std::unique_ptr<OnermaClient> client(new OnermaClient);
+  client->grants_ = std::move(*taken);
+  const GrantedRegion& memory = client->grants_->mine.regions.front();
+  if (memory.length < 4 * std::uint64_t{kMaxBytes}) return fail("the target's memory is smaller than 4 MiB");
   onerma::NodeConfig config = real_time_node(end.ip);
   config.protection = client->protection_ = end.protection;
   client->node_ = std::make_unique<onerma::Node>(config);
@@ -138,7 +144,7 @@ Result<std::unique_ptr<OnermaClient>> OnermaClient::open(const OnermaClientEnd& 
                                                            client->policy_, real_time_client());
   client->remote_poll_ = make_client_poll(*client->remote_);
   client->loop_.add(*client->remote_poll_);
-  client->remote_->add_node(kTarget, taken->target);
+  client->remote_->add_node(kTarget, client->grants_->target);
   client->remote_->add_grant(kTarget, memory.grant);
   client->base_ = {kTarget, remote::RegionKey(memory.grant.region.value), memory.address};
   client->length_ = memory.length;
@@ -146,7 +152,10 @@ Result<std::unique_ptr<OnermaClient>> OnermaClient::open(const OnermaClientEnd& 
   return client;
 }
 
-OnermaClient::~OnermaClient() = default;
+OnermaClient::~OnermaClient() {
+  const bool shown = shard_ && shard_->port().counters().tx_frames != 0;
+  if (grants_ && !shown) give_back(*grants_);
+}
 
 // Changes the region's key again and again, with a key of its own making, which it uses next: control plane and user in one.
 class OnermaClient::Rekeys {

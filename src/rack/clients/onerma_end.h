@@ -1,7 +1,7 @@
 // 1RMA in real time: a target process that exports memory, and a client that measures operations on it.
 //
 // Life:       serve_onerma() opens its port, writes a file of grants, and serves until it is told to end. OnermaClient::open() takes a grant from the
-//             file, which is then nobody else's -> measure() each point.
+//             file, which is then nobody else's -> measure() each point. A grant that no frame has shown goes back at the end.
 // Keys:       drawn from the kernel for each life of the target. The file of grants is a secret: mode 0600, for whoever runs clients.
 // Invariant:  the first and the last operation of every point are verified against what the memory must hold.
 // Units:      latencies in nanoseconds, submission to completion.
@@ -11,6 +11,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "base/histogram.h"
@@ -18,6 +19,7 @@
 #include "nic/machine_poll.h"
 #include "onerma/node.h"
 #include "onerma/remote_onerma.h"
+#include "rack/endpoint/onerma_grants.h"
 
 namespace sluice::rack {
 
@@ -97,6 +99,7 @@ class OnermaClient {
   Result<void> run(remote::Operation operation);
   onerma::RegionId region() const { return onerma::RegionId(base_.key.value); }
 
+  std::optional<TakenGrants> grants_;
   nic::PollLoop loop_;
   remote::Scheduler scheduler_;
   std::unique_ptr<onerma::Node> node_;

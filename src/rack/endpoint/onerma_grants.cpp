@@ -4,7 +4,6 @@
 #include <fmt/core.h>
 #include <openssl/rand.h>
 #include <sys/file.h>
-#include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
@@ -12,6 +11,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <random>
 
 #include "base/check.h"
 #include "rack/settings/json_number.h"
@@ -66,33 +66,36 @@ bool parse_client(const nlohmann::json& one, ClientGrants& out) {
   return !out.regions.empty();
 }
 
-Result<TakenGrants> take_first(const std::string& path, const tl::unexpected<Error>& wrong) {
+tl::unexpected<Error> no_grants(const std::string& path, const GrantsWriter& writer) {
+  return fail(fmt::format("{} is no file of grants, as `{}` writes it", path, writer.command));
+}
+
+nlohmann::json read_json(const std::string& path) {
   std::ifstream file(path);
-  auto json = nlohmann::json::parse(file, nullptr, false);
+  return nlohmann::json::parse(file, nullptr, false);
+}
+
+Result<TakenGrants> first_of(const nlohmann::json& json, const std::string& path, const GrantsWriter& writer) {
   try {
-    auto& grants = json.at("grants");
+    const auto& grants = json.at("grants");
     if (grants.empty())
-      return fail(fmt::format("{} has no grant left; start the target anew, with more --clients", path));
+      return fail(fmt::format("{} has no grant left; start its {} anew, with more --clients", path, writer.is));
     const auto mac = wire::MacAddress::parse(json.at("target").at("mac").get<std::string>());
     const auto ip = wire::Ipv4Address::parse(json.at("target").at("ip").get<std::string>());
-    TakenGrants taken;
-    if (!mac || !ip || !parse_client(grants.front(), taken.mine)) return wrong;
+    TakenGrants taken{.path = path, .life = json.contains("life") ? number_at<std::uint64_t>(json, "life") : 0};
+    if (!mac || !ip || !parse_client(grants.front(), taken.mine)) return no_grants(path, writer);
     taken.target = {*mac, *ip, onerma::kUdpPort};
-    grants.erase(grants.begin());
-    if (auto written = write_private_file(path, json.dump(1) + "\n"); !written) return tl::unexpected(written.error());
     return taken;
   } catch (const nlohmann::json::exception&) {
-    return wrong;
+    return no_grants(path, writer);
   }
 }
 
-// The file's lock, to be closed; whoever reads and writes it, or writes it anew, has it meanwhile.
-Result<int> lock_of(const std::string& path) {
-  const int lock = ::open((path + ".lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-  if (lock >= 0 && flock(lock, LOCK_EX) == 0) return lock;
-  const auto why = fail(fmt::format("cannot lock {}: {}", path, std::strerror(errno)));
-  if (lock >= 0) close(lock);
-  return why;
+// The file's lock; whoever reads and writes it, or writes it anew, has it meanwhile.
+Result<ports::Descriptor> lock_of(const std::string& path) {
+  ports::Descriptor lock(::open((path + ".lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+  if (lock && flock(lock.get(), LOCK_EX) == 0) return lock;
+  return fail(fmt::format("cannot lock {}: {}", path, std::strerror(errno)));
 }
 
 }  // namespace
@@ -104,30 +107,57 @@ onerma::Secret fresh_onerma_key() {
   return key;
 }
 
+Result<ports::Descriptor> own_grants(const std::string& path, const GrantsWriter& writer) {
+  ports::Descriptor owned(::open((path + ".owner").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+  if (owned && flock(owned.get(), LOCK_EX | LOCK_NB) == 0) return owned;
+  if (owned && errno == EWOULDBLOCK)
+    return fail(fmt::format("{} has the grants of another {} that runs; name another file", path, writer.is));
+  return fail(fmt::format("cannot lock {}: {}", path, std::strerror(errno)));
+}
+
 Result<void> write_grants(const std::string& path, const onerma::Peer& target,
                           const std::vector<ClientGrants>& clients) {
+  std::random_device chance;
   nlohmann::json out{{"target", {{"ip", target.ip.to_string()}, {"mac", target.mac.to_string()}}},
+                     {"life", (std::uint64_t{chance()} << 32 | chance()) | 1},
                      {"grants", nlohmann::json::array()}};
   for (const ClientGrants& client : clients) out["grants"].push_back(to_json(client));
   // Not while a client takes an entry out: it would then write what is left of the old file over this one.
   const auto lock = lock_of(path);
   if (!lock) return tl::unexpected(lock.error());
-  auto written = write_private_file(path, out.dump(1) + "\n");
-  close(*lock);
-  return written;
+  return write_private_file(path, out.dump(1) + "\n");
 }
 
-Result<TakenGrants> take_grants(const std::string& path, const std::string& as) {
-  const auto wrong = fail(fmt::format("{} is no file of grants, as `{}` writes it", path, as));
+Result<TakenGrants> look_at_grants(const std::string& path, const GrantsWriter& writer) {
   std::error_code error;
   const bool regular = std::filesystem::is_regular_file(path, error);
-  if (error) return fail(fmt::format("cannot read {}: {}; `{}` writes such a file", path, error.message(), as));
-  if (!regular) return wrong;
+  if (error)
+    return fail(fmt::format("cannot read {}: {}; `{}` writes such a file", path, error.message(), writer.command));
+  return regular ? first_of(read_json(path), path, writer) : no_grants(path, writer);
+}
+
+Result<TakenGrants> take_grants(const std::string& path, const GrantsWriter& writer) {
+  // A lock is made beside a file that is one alone.
+  if (auto looked = look_at_grants(path, writer); !looked) return looked;
   const auto lock = lock_of(path);
   if (!lock) return tl::unexpected(lock.error());
-  auto taken = take_first(path, wrong);
-  close(*lock);
+  auto json = read_json(path);
+  auto taken = first_of(json, path, writer);
+  if (!taken) return taken;
+  json["grants"].erase(0);
+  if (auto written = write_private_file(path, json.dump(1) + "\n"); !written) return tl::unexpected(written.error());
   return taken;
+}
+
+void give_back(const TakenGrants& taken) {
+  const auto lock = lock_of(taken.path);
+  if (!lock) return;
+  auto json = read_json(taken.path);
+  if (taken.life == 0 || !json.is_object() || json.value("life", nlohmann::json()) != taken.life) return;
+  auto& grants = json["grants"];
+  if (!grants.is_array()) return;
+  grants.insert(grants.begin(), to_json(taken.mine));
+  static_cast<void>(write_private_file(taken.path, json.dump(1) + "\n"));
 }
 
 }  // namespace sluice::rack

@@ -18,6 +18,8 @@
 namespace sluice::rack {
 namespace {
 
+constexpr GrantsWriter kTarget{"the target", "target"};
+
 class OnermaGrants : public testing::Test {
  protected:
   OnermaGrants() {
@@ -47,7 +49,7 @@ class OnermaGrants : public testing::Test {
   }
   void write(const std::string& text) const { std::ofstream(path()) << text; }
   static std::string problem(const std::string& path) {
-    const auto taken = take_grants(path, "the target");
+    const auto taken = take_grants(path, kTarget);
     return taken ? "" : taken.error().message;
   }
 
@@ -60,7 +62,7 @@ TEST_F(OnermaGrants, EachIsGivenOnceFromAFileThatOnlyItsOwnerReads) {
   ASSERT_EQ(stat(path().c_str(), &about), 0);
   EXPECT_EQ(about.st_mode & 0777, 0600u);
   for (std::uint64_t i = 1; i <= 2; ++i) {
-    const auto taken = take_grants(path(), "the target");
+    const auto taken = take_grants(path(), kTarget);
     ASSERT_TRUE(taken) << taken.error().message;
     EXPECT_EQ(taken->mine.initiator, onerma::InitiatorId(i));
     ASSERT_EQ(taken->mine.regions.size(), 1u);
@@ -68,7 +70,34 @@ TEST_F(OnermaGrants, EachIsGivenOnceFromAFileThatOnlyItsOwnerReads) {
     EXPECT_EQ(taken->mine.regions[0].length, 4096u);
     EXPECT_EQ(taken->target.ip.value, 0x0A000009u);
   }
-  EXPECT_NE(problem(path()).find("has no grant left"), std::string::npos);
+  EXPECT_NE(problem(path()).find("has no grant left; start its target anew"), std::string::npos);
+}
+
+TEST_F(OnermaGrants, OneThatWasGivenBackIsTheNextOfItsLifeAndOfNoOther) {
+  write();
+  const std::string before = text();
+  ASSERT_TRUE(look_at_grants(path(), kTarget));
+  EXPECT_EQ(text(), before);
+  const auto taken = take_grants(path(), kTarget);
+  ASSERT_TRUE(taken);
+  EXPECT_NE(text(), before);
+  give_back(*taken);
+  EXPECT_EQ(text(), before);
+  write();
+  const std::string anew = text();
+  give_back(*taken);
+  EXPECT_EQ(text(), anew);
+}
+
+TEST_F(OnermaGrants, AFileBelongsToOneTargetForAsLongAsThatLives) {
+  {
+    const auto first = own_grants(path(), kCacheReplica);
+    ASSERT_TRUE(first);
+    const auto second = own_grants(path(), kCacheReplica);
+    ASSERT_FALSE(second);
+    EXPECT_NE(second.error().message.find("has the grants of another replica that runs"), std::string::npos);
+  }
+  EXPECT_TRUE(own_grants(path(), kCacheReplica));
 }
 
 TEST_F(OnermaGrants, CanBeWrittenToTheFolderInWhichOneIs) {

@@ -1,5 +1,7 @@
 #include "rack/endpoint/open_end.h"
 
+#include <fmt/core.h>
+
 #include "ports/open.h"
 
 namespace sluice::rack {
@@ -11,6 +13,11 @@ Result<std::unique_ptr<port::Port>> open_end(const std::string& spec, bool liste
     auto port = ports::open_port(spec, ports::Absent::kWait);
     if (port) listening();
     return port;
+  }
+  if (const auto parsed = ports::parse_port_spec(spec); parsed && parsed->kind == "udp") {
+    const auto local = ports::parse_host_port(parsed->address);
+    if (local && local->port == 0)  // one that is free would be found by nobody
+      return fail(fmt::format("listener \"{}\": port 0 is nobody's; name one", spec));
   }
   auto opened = ports::open_listener(spec);
   if (!opened) return tl::unexpected(opened.error());
