@@ -73,7 +73,7 @@ Runner::Runner(remote::Scheduler& scheduler, std::span<Store* const> stores, con
       chooser_(config.chooser != nullptr
                    ? *config.chooser
                    : KeyChooser(config.mix.distribution, config.records, config.theta_thousandths)),
-      sequences_(config.clients) {
+      sequences_(config.clients, config.first_sequence) {
   SLUICE_CHECK(!stores_.empty() && config.clients > 0 && config.value_bytes >= kMinValueBytes);
 }
 

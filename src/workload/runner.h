@@ -42,6 +42,7 @@ struct RunConfig {
   KeySpace::Place place{};              // of this thread among others
   const KeyChooser* chooser = nullptr;  // of these keys, if the runners of a program share one; outlives the runner
   History* history = nullptr;           // records load and run, if given
+  std::uint64_t first_sequence = 0;     // values are numbered from the next on, of each writer
   Between* between = nullptr;           // operations of a run, if given; outlives the runner
 };
 

@@ -50,6 +50,27 @@ class OrderedStore final : public Store {
   std::map<Key, std::vector<std::uint8_t>> pairs_;
 };
 
+TEST(Runner, NumbersItsValuesFromWhereItIsTold) {
+  OrderedStore store(OrderedStore::Fault::kNone);
+  Store* const stores[] = {&store};
+  remote::Scheduler scheduler;
+  Runner runner(scheduler, stores, {.records = 1, .clients = 1, .value_bytes = 32, .first_sequence = 4711});
+  runner.start_load();
+  Time now;
+  for (; !runner.done(); now = now + Duration::microseconds(1)) scheduler.run(now);
+  std::vector<std::uint8_t> into(64);
+  Outcome outcome = Outcome::kUnknown;
+  ValueId read = 0;
+  scheduler.spawn([](Store& from, std::vector<std::uint8_t>& value, Outcome& ended, ValueId& id) -> remote::Task<void> {
+    const GetResult got = co_await from.get(0, value);
+    ended = got.outcome;
+    id = verify_value(0, ByteView(value).first(got.length)).value_or(0);
+  }(store, into, outcome, read));
+  scheduler.run(now);
+  EXPECT_EQ(outcome, Outcome::kOk);
+  EXPECT_EQ(read, value_id(1, 4712));
+}
+
 RunResult scans_of(OrderedStore::Fault fault) {
   OrderedStore store(fault);
   Store* const stores[] = {&store};

@@ -16,7 +16,7 @@ constexpr std::array<std::string_view, kActions> kActionNames{"read", "update", 
 constexpr std::uint64_t kGrowth = 4;
 constexpr std::uint64_t kScrambledUniverse = 10'000'000'000;
 
-// FNV-1a over the eight bytes, as YCSB's Utils.fnvhash64.
+// FNV-1a over the eight bytes. YCSB's Utils.fnvhash64 goes on to the absolute value of this as a signed number.
 std::uint64_t fnv(std::uint64_t x) {
   std::uint64_t hash = 0xCBF29CE484222325u;
   for (int i = 0; i < 8; ++i, x >>= 8) hash = (hash ^ (x & 0xFF)) * 1099511628211u;
