@@ -37,6 +37,13 @@ std::optional<std::uint64_t> parse_word(std::string_view text) {
   return negative ? ~value + 1 : value;
 }
 
+// A number of bytes: 4096, 0x1000, 4KiB.
+std::optional<std::uint64_t> parse_size(const std::string& text) {
+  if (text.starts_with("0x")) return parse_word(text);
+  std::uint64_t bytes = 0;
+  return rack::parse_bytes(text, bytes) ? std::optional(bytes) : std::nullopt;
+}
+
 std::optional<std::vector<std::uint8_t>> parse_hex(std::string_view text) {
   std::vector<std::uint8_t> bytes;
   if (text.size() % 2 != 0) return std::nullopt;
@@ -98,12 +105,10 @@ class RemoteCommand : public Command {
 
  private:
   Result<void> check() final {
-    const auto word = offset_text_.starts_with("0x") ? parse_word(offset_text_) : std::nullopt;
-    if (word) {
-      offset_ = *word;
-    } else if (!rack::parse_bytes(offset_text_, offset_)) {
+    const auto offset = parse_size(offset_text_);
+    if (!offset)
       return fail(fmt::format("OFFSET = \"{}\": must be a number of bytes such as 4096, 0x1000 or 4KiB", offset_text_));
-    }
+    offset_ = *offset;
     if (!rack::parse_duration(patience_text_, patience_))
       return fail(fmt::format("--patience = \"{}\": must be a time such as 5s", patience_text_));
     return check_more();
@@ -147,8 +152,10 @@ class RemoteRead final : public RemoteCommand {
 
  private:
   Result<void> check_more() override {
-    if (!rack::parse_bytes(length_text_, length_) || length_ == 0 || length_ > kMostAtOnce)
-      return fail(fmt::format("LENGTH = \"{}\": must be 1 to 16MiB", length_text_));
+    const auto length = parse_size(length_text_);
+    if (!length || *length == 0 || *length > kMostAtOnce)
+      return fail(fmt::format("LENGTH = \"{}\": must be 1 to 16MiB, such as 64, 0x40 or 4KiB", length_text_));
+    length_ = *length;
     if (word_ && length_ % 8 != 0) return fail("LENGTH: must be a multiple of 8 with --word");
     bytes_.resize(length_);
     return {};

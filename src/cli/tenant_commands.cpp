@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <chrono>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <thread>
 
 #include "cli/commands.h"
@@ -58,15 +59,8 @@ class TenantCommand : public DirectoryCommand {
     app().add_option("tenant", name_, "the tenant's name")->type_name("NAME")->required();
   }
   void use_quota() {
-    app()
-        .add_option("--quota", bytes_text_, "memory of all its regions together, such as 64GiB")
-        ->type_name("SIZE")
-        ->required();
-    app()
-        .add_option("--regions", regions_, "how many regions it may have")
-        ->type_name("NUMBER")
-        ->check(not_negative())
-        ->capture_default_str();
+    app().add_option("--quota", bytes_text_, "memory of all its regions together, such as 64GiB")->type_name("SIZE");
+    app().add_option("--regions", regions_, "how many regions it may have")->type_name("NUMBER")->check(not_negative());
   }
   void use_out() {
     app()
@@ -86,7 +80,6 @@ class TenantCommand : public DirectoryCommand {
     bytes_ = *bytes;
     return {};
   }
-  json quota() const { return {{"bytes", bytes_}, {"regions", regions_}}; }
   // The token that the answer holds is told once.
   Result<int> tell_token(const Result<json>& answer) {
     if (!answer) return tl::unexpected(answer.error());
@@ -107,9 +100,9 @@ class TenantCommand : public DirectoryCommand {
 
   std::string name_;
   std::string bytes_text_;
-  std::uint64_t bytes_ = 0;
+  std::optional<std::uint64_t> bytes_;
   std::string out_;
-  std::uint64_t regions_ = kUsualRegions;
+  std::optional<std::uint64_t> regions_;
 };
 
 class TenantAdd final : public TenantCommand {
@@ -119,7 +112,7 @@ class TenantAdd final : public TenantCommand {
                       {"sluice tenant add red --quota 64GiB --out red.token",
                        "sluice tenant add ops --operator --out ops.token"}) {
     use_quota();
-    app().get_option("--quota")->required(false);
+    app().get_option("--regions")->default_str(std::to_string(kUsualRegions));
     app().add_flag("--operator", operator_,
                    "its token may do all that the rack itself may: for memory nodes and operators on other machines");
     use_out();
@@ -132,7 +125,7 @@ class TenantAdd final : public TenantCommand {
   }
   Result<int> run() override {
     json question{{"bytes", 0}, {"regions", 0}, {"operator", operator_}};
-    if (!operator_) question.update(quota());
+    if (!operator_) question.update({{"bytes", *bytes_}, {"regions", regions_.value_or(kUsualRegions)}});
     auto code = tell_token(do_it("add", question));
     if (code) warn_of_other_machines();
     return code;
@@ -216,16 +209,26 @@ class TenantRemove final : public TenantCommand {
 class TenantQuota final : public TenantCommand {
  public:
   explicit TenantQuota(CLI::App& group)
-      : TenantCommand(group, "quota", "Change how much memory a tenant may have; what it has already it keeps",
-                      {"sluice tenant quota red --quota 128GiB --regions 32"}) {
+      : TenantCommand(group, "quota",
+                      "Change how much memory a tenant may have, in how many regions; what it has already it keeps",
+                      {"sluice tenant quota red --quota 128GiB", "sluice tenant quota red --regions 32"}) {
     use_quota();
   }
 
  private:
+  Result<void> check() override {
+    if (bytes_text_.empty() && !regions_)
+      return fail("nothing to change; give --quota SIZE, --regions NUMBER, or both");
+    return TenantCommand::check();
+  }
   Result<int> run() override {
-    const auto done = do_it("quota", quota());
+    json question = json::object();
+    if (bytes_) question["bytes"] = *bytes_;
+    if (regions_) question["regions"] = *regions_;
+    const auto done = do_it("quota", question);
     if (!done) return tl::unexpected(done.error());
-    say(fmt::format("{} may have {} in {} regions", name_, bytes_text_, regions_));
+    say(fmt::format("{} may have {} in {} regions", name_, rack::bytes_text(done->value("bytes", std::uint64_t{0})),
+                    done->value("regions", std::uint64_t{0})));
     return 0;
   }
 };

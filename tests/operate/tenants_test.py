@@ -90,7 +90,7 @@ class TenantsTest(live_rack.LiveRack):
         self.as_tenant(blue, "region", "add", "heap", "2MiB", code=0)
         self.as_tenant(red, "remote", "write", "heap", "0x40", "--text", "red was here", code=0)
         self.as_tenant(blue, "remote", "write", "heap", "0x40", "--text", "blue was here", code=0)
-        self.assertIn("red was here", self.as_tenant(red, "remote", "read", "heap", "0x40", "16", code=0).stdout)
+        self.assertIn("red was here", self.as_tenant(red, "remote", "read", "heap", "0x40", "0x10", code=0).stdout)
         self.assertIn("blue was here", self.as_tenant(blue, "remote", "read", "heap", "0x40", "16", code=0).stdout)
         # Atomics and its end are as those of any memory.
         self.as_tenant(red, "remote", "add", "heap", "8", "5", code=0)
@@ -133,8 +133,13 @@ class TenantsTest(live_rack.LiveRack):
         # Beyond what any node has.
         self.sluice("tenant", "quota", "red", "--quota", "900TiB", "--regions", "9", code=0)
         self.assertIn("has the most room", self.as_tenant(red, "region", "add", "three", "100TiB", code=1).stderr)
+        # What is not said stays as it is.
+        self.assertIn("red may have 1GiB in 9 regions", self.sluice("tenant", "quota", "red", "--quota", "1GiB", code=0).stderr)
+        self.assertIn("red may have 1GiB in 5 regions", self.sluice("tenant", "quota", "red", "--regions", "5", code=0).stderr)
+        self.assertIn("nothing to change", self.sluice("tenant", "quota", "red", code=2).stderr)
         listed = json.loads(self.sluice("tenant", "list", "--json", code=0).stdout)["tenants"]
         self.assertEqual((listed[0]["used_bytes"], listed[0]["used_regions"]), (3 << 20, 2))
+        self.assertEqual((listed[0]["quota_bytes"], listed[0]["quota_regions"]), (1 << 30, 5))
         self.assertIn('sluice_tenant_bytes{', self.get("/metrics"))
 
     # --- tokens ---

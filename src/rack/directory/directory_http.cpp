@@ -226,7 +226,14 @@ Result<json> change_tenant(Tenants& tenants, const json& in) {
   if (what == "add") return told(tenants.add(name, quota(), in.value("operator", false)));
   if (what == "rotate") return told(tenants.rotate(name));
   if (what == "revoke") return empty_object(tenants.revoke(name));
-  if (what == "quota") return empty_object(tenants.set_quota(name, quota()));
+  if (what == "quota") {
+    const auto number = [&in](const char* key) {
+      return in.contains(key) ? std::optional(number_at<std::uint64_t>(in, key)) : std::nullopt;
+    };
+    const auto set = tenants.set_quota(name, {number("bytes"), number("regions")});
+    if (!set) return tl::unexpected(set.error());
+    return json{{"bytes", set->bytes}, {"regions", set->regions}};
+  }
   if (what == "remove")
     return empty_object(
         tenants.remove(name, in.value("with_regions", false) ? Tenants::Regions::kRemove : Tenants::Regions::kKeep));

@@ -457,13 +457,18 @@ void Tenants::evict_nodes_of(const std::string& tenant) {
   }
 }
 
-Result<void> Tenants::set_quota(const std::string& name, Quota quota) {
-  return change([&](Ledger& ledger) -> Result<void> {
+Result<Tenants::Quota> Tenants::set_quota(const std::string& name, QuotaChange to) {
+  Quota quota;
+  const auto changed = change([&](Ledger& ledger) -> Result<void> {
     Ledger::Tenant* const tenant = ledger.find(name);
     if (tenant == nullptr) return tl::unexpected(no_such_tenant(name));
-    tenant->quota = quota;
+    tenant->quota.bytes = to.bytes.value_or(tenant->quota.bytes);
+    tenant->quota.regions = to.regions.value_or(tenant->quota.regions);
+    quota = tenant->quota;
     return {};
   });
+  if (!changed) return tl::unexpected(changed.error());
+  return quota;
 }
 
 Result<std::vector<Tenants::Standing>> Tenants::list() {

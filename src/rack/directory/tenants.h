@@ -111,7 +111,12 @@ class Tenants {
   enum class Regions : std::uint8_t { kKeep, kRemove };
   // With kKeep only one that has no regions.
   Result<void> remove(const std::string& name, Regions regions);
-  Result<void> set_quota(const std::string& name, Quota quota);
+  // What is left out stays as it is. The quota that it has then.
+  struct QuotaChange {
+    std::optional<std::uint64_t> bytes{};
+    std::optional<std::uint64_t> regions{};
+  };
+  Result<Quota> set_quota(const std::string& name, QuotaChange to);
   Result<std::vector<Standing>> list();
   // Whether the memory node is to be given no more regions.
   Result<void> drain(const std::string& node, bool on);

@@ -205,6 +205,9 @@ TEST_F(TenantsTest, OverQuotaIsRefusedInALineThatSaysEverything) {
   // What it has it keeps when it is allowed less.
   ASSERT_TRUE(tenants().set_quota("red", {kMib, 4}));
   EXPECT_THAT(why_not(tenants().add_region("red", "five", 1, "")), HasSubstr("uses 5MiB, and is allowed 1MiB"));
+  // What is not said stays as it is.
+  EXPECT_EQ(tenants().set_quota("red", {.regions = 9}).value(), (Tenants::Quota{kMib, 9}));
+  EXPECT_EQ(tenants().set_quota("red", {.bytes = 2 * kMib}).value(), (Tenants::Quota{2 * kMib, 9}));
 }
 
 TEST_F(TenantsTest, ManyWhoAskAtOnceDoNotGetMoreThanTheQuota) {
