@@ -21,6 +21,7 @@ struct BoxSettings {
   std::uint64_t keys_at_start = 1024;  // `keys` may change while the switch runs, up to a multiple of this
   std::uint64_t history = 1u << 16;
   std::uint64_t connections = 4096;
+  static constexpr std::uint64_t kLeastHeldFrames = 16;  // with fewer, connections break on what is dropped
   std::uint64_t held_frames = 4096;
   std::uint64_t ring = 256;
   std::uint64_t words = 65'536;

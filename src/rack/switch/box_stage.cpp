@@ -195,9 +195,10 @@ Result<void> BoxStage::check_change(const json& wish) const {
         return refuse(name, value,
                       fmt::format("must be 1 to {}; more needs a switch with more box-keys", most_keys(settings_)));
     } else if (name == "held-frames") {
-      if (!value.is_number_unsigned() || value > most_held_)
+      if (!value.is_number_unsigned() || value < BoxSettings::kLeastHeldFrames || value > most_held_)
         return refuse(name, value,
-                      fmt::format("must be 0 to {}; more needs a switch with more box-held-frames", most_held_));
+                      fmt::format("must be {} to {}; more needs a switch with more box-held-frames",
+                                  BoxSettings::kLeastHeldFrames, most_held_));
     } else if (name == "rules") {
       const auto mine = rules();
       if (!value.is_object()) return refuse(name, value, "must be an object");

@@ -1,5 +1,6 @@
 #include "rack/switch/box_stage.h"
 
+#include <fmt/core.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <stdlib.h>
@@ -22,7 +23,7 @@ BoxSettings settings_of(const std::string& box) {
   settings.box = box;
   settings.words = 16;
   settings.connections = 16;
-  settings.held_frames = 16;
+  settings.held_frames = 32;
   return settings;
 }
 
@@ -45,6 +46,16 @@ TEST(BoxStage, AskedWhetherItMayChangeItDoesNot) {
   EXPECT_FALSE(json::parse(stage.status_json(0))["on"]);
 }
 
+TEST(BoxStage, TakesAsFewHeldFramesAsASwitchCanBeStartedWithAndNoFewer) {
+  BoxStage stage(settings_of("clover"), Time());
+  for (const char* const few : {"0", "1", "15", "33"}) {
+    const auto refused = stage.change(fmt::format(R"({{"held-frames": {}}})", few));
+    ASSERT_FALSE(refused) << few;
+    EXPECT_THAT(refused.error().message, HasSubstr("must be 16 to 32"));
+  }
+  EXPECT_TRUE(stage.change(R"({"held-frames": 16})"));
+}
+
 TEST(ShardedBox, ChangesAllShardsOrNone) {
   std::string folder = (std::filesystem::temp_directory_path() / "sluice-test-XXXXXX").string();
   ASSERT_NE(mkdtemp(folder.data()), nullptr);
@@ -54,14 +65,14 @@ TEST(ShardedBox, ChangesAllShardsOrNone) {
   settings.cores = 2;
   auto box = ShardedBox::start(folder, settings, Duration(), loop, machine);
   ASSERT_TRUE(box) << box.error().message;
-  const auto refused = (*box)->change(R"({"held-frames": 3, "order": "strict", "rules": {"unheard-of": true}})");
+  const auto refused = (*box)->change(R"({"held-frames": 16, "order": "strict", "rules": {"unheard-of": true}})");
   ASSERT_FALSE(refused);
   EXPECT_THAT(refused.error().message, HasSubstr("unheard-of"));
   EXPECT_EQ(json::parse((*box)->status_json(0))["order"], "pipelined");
-  EXPECT_EQ(json::parse((*box)->status_json(0))["limits"]["held_frames"], 16);
-  ASSERT_TRUE((*box)->change(R"({"held-frames": 3, "order": "strict"})"));
+  EXPECT_EQ(json::parse((*box)->status_json(0))["limits"]["held_frames"], 32);
+  ASSERT_TRUE((*box)->change(R"({"held-frames": 16, "order": "strict"})"));
   EXPECT_EQ(json::parse((*box)->status_json(0))["order"], "strict");
-  EXPECT_EQ(json::parse((*box)->status_json(0))["limits"]["held_frames"], 3);
+  EXPECT_EQ(json::parse((*box)->status_json(0))["limits"]["held_frames"], 16);
   box->reset();
   std::filesystem::remove_all(folder);
 }
