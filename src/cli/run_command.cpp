@@ -22,6 +22,7 @@
 #include "port/impairment.h"
 #include "ports/host_directory.h"
 #include "ports/interface_address.h"
+#include "ports/spec.h"
 #include "ports/unix_socket.h"
 #include "rack/daemons/host_daemon.h"
 #include "rack/directory/directory_http.h"
@@ -188,6 +189,8 @@ class Run final : public Command {
     if (!program_.empty() && !settings_.wire.empty() && if_nametoindex(settings_.wire.c_str()) == 0)
       return fail(fmt::format("--wire {}: there is no interface of that name; `ip link` shows them", settings_.wire));
     if (auto nic = check_nic(); !nic) return nic;
+    if (auto trace = check_trace(); !trace) return trace;
+    if (auto attached = check_switch(); !attached) return attached;
     if (!settings_.host.empty()) {
       if (auto sound = rack::check_name("--host:", settings_.host); !sound) return sound;
     }
@@ -217,6 +220,31 @@ class Run final : public Command {
       return fail(
           fmt::format("--ip = \"{}\": must be the address of one NIC, such as 10.77.0.9", settings_.ip.to_string()));
     return {};
+  }
+
+  // A program may have another working directory by the time its NIC begins; the file of a container is the container's.
+  Result<void> check_trace() {
+    if (settings_.trace.find(',') != std::string::npos)
+      return fail(fmt::format("--trace = \"{}\": must have no comma", settings_.trace));
+    if (settings_.trace.empty() || program_.empty()) return {};
+    settings_.trace = std::filesystem::absolute(settings_.trace).string();
+    if (settings_.trace.find(',') != std::string::npos)
+      return fail(fmt::format("--trace = \"{}\": no folder on its way may have a comma in its name", settings_.trace));
+    return check_output(settings_.trace, "trace");
+  }
+
+  Result<void> check_switch() const {
+    if (settings_.attach.empty()) return {};
+    const auto wrong = [this](const std::string& why) {
+      return fail(fmt::format("--switch = \"{}\": {}; it is udp:HOST:PORT or shm:/path", settings_.attach, why));
+    };
+    const auto port = ports::parse_port_spec(settings_.attach);
+    if (!port) return wrong(port.error().message);
+    if (port->kind == "shm") return {};
+    if (port->kind != "udp") return wrong("no switch is reached by " + port->kind);
+    const auto where = ports::parse_host_port(port->address);
+    if (!where) return wrong(where.error().message);
+    return where->port == 0 ? wrong("port 0 is nobody's") : Result<void>();
   }
 
   Result<int> run() override {
@@ -289,7 +317,13 @@ class Run final : public Command {
     const std::string log = run_directory().log(name);
     auto spawned = rack::spawn(argv, log, run_directory().pid_file(name));
     if (!spawned) return tl::unexpected(spawned.error());
-    return rack::wait_ready(*spawned, name, log, Duration::seconds(10));
+    auto ready = rack::wait_ready(*spawned, name, log, Duration::seconds(10));
+    if (ready) return ready;
+    // It is no daemon of the rack then.
+    rack::end_process(spawned->process, Duration::seconds(2));
+    std::error_code ignored;
+    std::filesystem::remove(run_directory().pid_file(name), ignored);
+    return ready;
   }
 
   Result<void> attach(rack::DirectoryClient& directory, std::unique_ptr<rack::Membership>& membership) {

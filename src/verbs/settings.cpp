@@ -83,7 +83,11 @@ std::optional<Result<Settings>> read_settings(const Environment& environment) {
   if (std::string_view(port) == "loopback") return settings;
   if (const char* const host = environment("SLUICE_HOST")) settings.host = host;
   settings.port = port;
-  if (const char* const file = environment("SLUICE_TRACE")) settings.port += fmt::format(",record={}", file);
+  if (const char* const file = environment("SLUICE_TRACE")) {
+    if (std::string_view(file).find(',') != std::string_view::npos)
+      return fail(fmt::format("SLUICE_TRACE={}: must have no comma, which ends an option of a port", file));
+    settings.port += fmt::format(",record={}", file);
+  }
   if (const char* const impair = environment("SLUICE_IMPAIR")) settings.port += fmt::format(",impair({})", impair);
   return settings;
 }

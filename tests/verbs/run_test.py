@@ -181,6 +181,14 @@ class RunTest(live_rack.LiveRack):
         wait_until(lambda: not host.exists(), "the host has gone", 10)
         self.pingpong(["--host", "a"], ["--host", "a"])
 
+    def test_a_host_that_could_not_start_is_none_of_the_racks_daemons(self):
+        self.up()
+        failed = self.run_program("--host", "memory1", "--", "true")
+        self.assertEqual(failed.returncode, 1, failed.stdout + failed.stderr)
+        self.assertFalse((pathlib.Path(self.dir) / "host-memory1.pid").exists())
+        status = subprocess.run([live_rack.SLUICE, "rack", "status", "--dir", self.dir], capture_output=True, text=True, timeout=60, check=False)
+        self.assertEqual(status.returncode, 0, status.stdout + status.stderr)
+
     def test_a_signal_for_sluice_run_is_for_its_program_which_ends_as_it_would_alone(self):
         self.up()
         for sent in (signal.SIGTERM, signal.SIGHUP):
@@ -224,6 +232,25 @@ class RunTest(live_rack.LiveRack):
         gids = self.pingpong(["--switch", where, "--ip", "10.77.200.1"], ["--switch", where, "--ip", "10.77.200.2"])
         self.assertEqual(gids, ["::ffff:10.77.200.1", "::ffff:10.77.200.2"])
         self.assertIn("needs --ip", self.run_program("--switch", where, "--", "true").stderr)
+
+    def test_what_no_nic_could_use_is_refused_before_a_program_is_started(self):
+        for flags, what in ((["--trace", "/nowhere/t.pcap"], "cannot be written"), (["--trace", self.folder], "is a directory"),
+                            (["--trace", f"{self.folder}/a,b.pcap"], "must have no comma"), (["--switch", "nowhere", "--ip", "10.77.0.9"], "expected KIND:ADDRESS"),
+                            (["--switch", "tcp:127.0.0.1:7471", "--ip", "10.77.0.9"], "no switch is reached by tcp"),
+                            (["--switch", "udp:127.0.0.1", "--ip", "10.77.0.9"], "the port number is missing")):
+            with self.subTest(flags=flags):
+                done = self.run_program(*flags, "--", "true")
+                self.assertEqual(done.returncode, 2, done.stderr)
+                self.assertIn(what, done.stderr)
+
+    def test_a_trace_is_where_it_was_meant_to_be_though_the_program_goes_elsewhere(self):
+        self.up()
+        os.mkdir(self.folder + "/elsewhere")
+        done = subprocess.run([live_rack.SLUICE, "run", "--dir", self.dir, "--trace", "t.pcap", "--", "sh", "-c", f"cd {self.folder}/elsewhere && ibv_devinfo"],
+                              cwd=self.folder, capture_output=True, text=True, timeout=60, check=False)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertTrue(os.path.exists(self.folder + "/t.pcap"))
+        self.assertEqual(os.listdir(self.folder + "/elsewhere"), [])
 
     # --- names ---
 
