@@ -313,6 +313,24 @@ class Engine(unittest.TestCase):
             out, err = app.communicate(timeout=PATIENCE)
             self.assertEqual(app.returncode, 0, out + err)
 
+    def test_one_that_stands_by_says_what_it_would_lack(self):
+        with Rack() as rack:
+            rack.start_engine()
+            for arguments, lacks in ((["--engine", "at:nosuch"], 'no memory node "nosuch" is on the rack'),
+                                     (["--engine", "at:memory1"], "memory1 has no engine"),
+                                     (["--engine", "switch"], "the switch has no engine for us"), ([], None)):
+                with self.subTest(arguments=arguments):
+                    second = subprocess.Popen([SLUICE, "cowbird", "engine", "--dir", rack.dir, *arguments], stderr=subprocess.PIPE, text=True)
+                    rack.engines.append(second)
+                    self.addCleanup(second.stderr.close)
+                    if lacks:
+                        self.assertIn(lacks, second.stderr.readline())
+                    self.assertIn("standing by to take over", second.stderr.readline())
+            far = subprocess.run([SLUICE, "cowbird", "engine", "--dir", rack.dir, "--socket", "/tmp/" + 200 * "x"], check=False, capture_output=True,
+                                 text=True, timeout=PATIENCE)
+            self.assertEqual(far.returncode, 2)
+            self.assertIn("must have at most 107 bytes", far.stderr)
+
     def test_says_what_is_wrong(self):
         with Rack() as rack:
             app = rack.app()

@@ -111,18 +111,30 @@ CowbirdAway::~CowbirdAway() {
   connector_.adapter().destroy(completions_);
 }
 
-void CowbirdAway::set_nodes(Time now, const Snapshot& snapshot) {
-  acceptor_->drop_gone(now, snapshot);
-  const NodeRecord* const node = snapshot.find(engine_);
+namespace {
+
+// Null: it is not there, or not ready.
+const NodeRecord* find_engine(const Snapshot& snapshot, const std::string& engine) {
+  const NodeRecord* const node = snapshot.find(engine);
   const bool is_there =
       node != nullptr && node->description.kind == NodeKind::kMemory && node->state == NodeState::kReady;
-  engine_at_ = is_there ? std::optional(wire::Gid::from(node->ip)) : std::nullopt;
-  std::string complaint;
-  if (!is_there) {
-    complaint = fmt::format("no memory node \"{}\" is on the rack; applications wait for it", engine_);
-  } else if (!node->description.attributes.contains(kCowbirdAttribute)) {
-    complaint = fmt::format("{} has no engine; applications wait for one: is it `sluice memory --cowbird`?", engine_);
-  }
+  return is_there ? node : nullptr;
+}
+
+}  // namespace
+
+std::string complaint_about(const Snapshot& snapshot, const std::string& engine) {
+  const NodeRecord* const node = find_engine(snapshot, engine);
+  if (node == nullptr) return fmt::format("no memory node \"{}\" is on the rack; applications wait for it", engine);
+  if (node->description.attributes.contains(kCowbirdAttribute)) return "";
+  return fmt::format("{} has no engine; applications wait for one: is it `sluice memory --cowbird`?", engine);
+}
+
+void CowbirdAway::set_nodes(Time now, const Snapshot& snapshot) {
+  acceptor_->drop_gone(now, snapshot);
+  const NodeRecord* const node = find_engine(snapshot, engine_);
+  engine_at_ = node != nullptr ? std::optional(wire::Gid::from(node->ip)) : std::nullopt;
+  const std::string complaint = complaint_about(snapshot, engine_);
   if (complaint == complaint_) return;
   complaint_ = complaint;
   if (complaint.empty()) {

@@ -44,6 +44,9 @@ std::vector<CowbirdOffer> parse_offers(std::string_view text);
 std::vector<std::uint8_t> greeting_for(const CowbirdOffer& offer);
 std::uint64_t greeted_serial(ByteView private_data);
 
+// Why the memory node of this name moves no data now; empty: it does.
+std::string complaint_about(const Snapshot& snapshot, const std::string& engine);
+
 class CowbirdAway final : public CowbirdService {
  public:
   // `engine`: the memory node's name. `offer` is called with the text of all offers whenever they have changed.

@@ -159,15 +159,18 @@ Result<void> serve(Endpoint& endpoint, Engine& engine, const std::string& direct
   return {};
 }
 
-// While another engine has our name: says so once, then waits to take over.
+// While another engine has our name: says so once, and what we would lack, then waits to take over.
 class StandBy {
  public:
   StandBy(const RunDirectory& run, const CowbirdSettings& settings, const StopSignals& signals)
-      : run_(run), name_(settings.name), signals_(signals) {}
+      : run_(run), name_(settings.name), engine_(settings.engine), signals_(signals) {}
 
   // False: told to end.
   bool wait() {
-    if (!told_) spdlog::info("{}: {}; standing by to take over, Ctrl-C gives up", name_, who());
+    if (!told_) {
+      if (const std::string complaint = lacks(); !complaint.empty()) spdlog::warn("{}: {}", name_, complaint);
+      spdlog::info("{}: {}; standing by to take over, Ctrl-C gives up", name_, who());
+    }
     told_ = true;
     pollfd signal{signals_.descriptor(), POLLIN, 0};
     ended_ = poll(&signal, 1, 0) == 1;
@@ -176,6 +179,15 @@ class StandBy {
   bool ended() const { return ended_; }
 
  private:
+  std::string lacks() const {
+    DirectoryClient directory(run_.directory_address(), Duration{});
+    if (engine_.starts_with(kAt)) {
+      const auto nodes = directory.nodes();
+      return nodes ? complaint_about(*nodes, engine_.substr(kAt.size())) : "";
+    }
+    if (engine_ != "switch" || directory.get("/v1/cowbird") || !directory.nodes()) return "";
+    return "the switch has no engine for us; applications wait for one: is it `sluice switch --cowbird`?";
+  }
   std::string who() const {
     const auto nodes = DirectoryClient(run_.directory_address()).nodes();
     const NodeRecord* const node = nodes ? nodes->find(run_.client_name(name_)) : nullptr;
@@ -193,6 +205,7 @@ class StandBy {
 
   RunDirectory run_;
   std::string name_;
+  std::string engine_;
   const StopSignals& signals_;
   bool told_ = false;
   bool ended_ = false;

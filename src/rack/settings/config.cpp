@@ -22,6 +22,7 @@ constexpr Duration kShortestProbe = Duration::nanoseconds(100);
 constexpr Duration kLongestProbe = Duration::seconds(1);
 constexpr Duration kShortestPatience = Duration::milliseconds(10);
 constexpr Duration kLongestPatience = Duration::seconds(600);
+constexpr std::size_t kMostSocketPath = 107;  // that a UNIX socket may have
 constexpr const char* kIdleProbeWhat = "the same while nobody asks for anything";
 constexpr const char* kPatienceWhat = "fail requests to a memory node that has been out of reach for so long";
 
@@ -87,7 +88,11 @@ Result<void> SwitchSettings::check() const {
 
 Result<void> MemorySettings::check() const { return check_name("--name:", name, kMostNodeName); }
 Result<void> MetadataSettings::check() const { return check_name("--name:", name, kMostNodeName); }
-Result<void> CowbirdSettings::check() const { return check_name("--name:", name, kMostNodeName); }
+Result<void> CowbirdSettings::check() const {
+  if (socket.size() > kMostSocketPath)
+    return fail(fmt::format("--socket = \"{}\": must have at most {} bytes", socket, kMostSocketPath));
+  return check_name("--name:", name, kMostNodeName);
+}
 
 void MemorySettings::declare(Schema& s) {
   s.text("name", name, "name on the rack", "a name")
