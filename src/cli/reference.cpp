@@ -48,6 +48,16 @@ std::string one_line(std::string text) {
   return text;
 }
 
+// Of whoever reads it, not of whoever asks for it.
+constexpr const char* kRunDirectory = "$SLUICE_DIR, or $XDG_RUNTIME_DIR/sluice, or /tmp/sluice-UID";
+
+std::string description(const CLI::Option& option) {
+  std::string text = option.get_description();
+  const std::string here = fmt::format("[{}]", rack::RunDirectory::default_path());
+  if (text.ends_with(here)) text.replace(text.size() - here.size(), here.size(), fmt::format("[{}]", kRunDirectory));
+  return text;
+}
+
 // "--ports, --port VALUE"
 std::string flag_text(const CLI::Option& option) {
   std::string out;
@@ -168,7 +178,7 @@ std::string man_page(const CLI::App& app) {
   const auto flags = options(app, false);
   if (!flags.empty()) out += ".SH OPTIONS\n";
   for (const CLI::Option* option : flags)
-    out += fmt::format(".TP\n.B {}\n{}\n", roff(flag_text(*option)), roff(option->get_description()));
+    out += fmt::format(".TP\n.B {}\n{}\n", roff(flag_text(*option)), roff(description(*option)));
   for (const CLI::Option* option : options(app, true))
     out += fmt::format(".TP\n.I {}\n{}\n", roff(option->get_name(true)), roff(option->get_description()));
   const auto lines = examples(app);
@@ -185,7 +195,7 @@ std::string markdown(const CLI::App& app) {
   for (const CLI::Option* option : options(app, true))
     out += fmt::format("- `{}`: {}\n", option->get_name(true), one_line(option->get_description()));
   for (const CLI::Option* option : options(app, false))
-    out += fmt::format("- `{}`: {}\n", flag_text(*option), one_line(option->get_description()));
+    out += fmt::format("- `{}`: {}\n", flag_text(*option), one_line(description(*option)));
   const auto lines = examples(app);
   if (!lines.empty()) out += "\nExamples:\n\n";
   for (const std::string& line : lines) out += fmt::format("    {}\n", line);
@@ -208,9 +218,10 @@ std::string settings_markdown(const Commands& commands) {
   for (const auto& [name, schema] : tables) {
     out += fmt::format("## [{}]\n\n| key | default | must be | |\n|---|---|---|---|\n", name);
     for (const rack::Setting& setting : schema->settings()) {
+      const std::string usual =
+          setting.default_text == rack::RunDirectory::default_path() ? kRunDirectory : setting.default_text;
       out += fmt::format("| `{}`{} | {} | {} | {} |\n", setting.name, setting.is_list ? " (a list)" : "",
-                         setting.default_text.empty() ? "" : fmt::format("`{}`", setting.default_text),
-                         cell(setting.allowed), cell(setting.help));
+                         usual.empty() ? "" : fmt::format("`{}`", usual), cell(setting.allowed), cell(setting.help));
     }
     out += "\n";
   }

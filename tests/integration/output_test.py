@@ -49,6 +49,18 @@ class Output(unittest.TestCase):
             self.assertIn(told, done.stderr)
             self.assertEqual(os.listdir(folder), [])
 
+    def test_manual_and_reference_say_nothing_of_the_machine_that_writes_them(self):
+        folder = tempfile.mkdtemp(prefix="sluice-out-", dir="/tmp")
+        self.addCleanup(shutil.rmtree, folder)
+        where = {**os.environ, "SLUICE_DIR": "/nowhere/mine"}
+        self.assertEqual(end_of(["man", "--out", folder], env=where).returncode, 0)
+        written = [path.read_text() for path in pathlib.Path(folder).rglob("*.1")]
+        written += [end_of(words, env=where).stdout for words in (["reference"], ["reference", "--settings"])]
+        self.assertNotIn("/nowhere/mine", "".join(written))
+        for text in (written[-1], written[-2], pathlib.Path(folder, "sluice-rack-up.1").read_text().replace("\\", "")):
+            self.assertIn("$SLUICE_DIR, or $XDG_RUNTIME_DIR/sluice, or /tmp/sluice-UID", text)
+        self.assertIn("[/nowhere/mine]", end_of(["rack", "up", "--help"], env=where).stdout)
+
     def test_a_stdout_that_is_closed_takes_no_result_and_nobodys_place(self):
         for words in (["version"], ["reference"]):
             done = end_of(words, preexec_fn=lambda: os.close(1))
