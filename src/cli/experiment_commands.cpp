@@ -25,9 +25,20 @@ namespace {
 
 namespace fs = std::filesystem;
 
+// As JSON has to be.
+bool is_utf8(const std::string& text) {
+  try {
+    static_cast<void>(nlohmann::json(text).dump());
+    return true;
+  } catch (const nlohmann::json::exception&) {
+    return false;
+  }
+}
+
 // A file, or the name of one: "fig1" and "fig01" are the same.
 Result<fs::path> find_experiment(const std::string& name) {
-  if (fs::is_regular_file(name)) return fs::path(name);
+  std::error_code none;
+  if (fs::is_regular_file(name, none)) return fs::path(name);
   const auto all = all_experiments();
   if (!all) return tl::unexpected(all.error());
   std::string padded = name;
@@ -83,6 +94,9 @@ class ExperimentCommand final : public Command {
     for (const std::string& name : names_) {
       const auto found = find_experiment(name);
       if (!found) return tl::unexpected(found.error());
+      if (!is_utf8(found->stem().string()))
+        return fail(fmt::format("{}: the file's name is no UTF-8, and results are called after it; give it another",
+                                found->string()));
       const auto [first, is_new] = files.emplace(found->stem().string(), found->string());
       if (!is_new)
         return fail(

@@ -45,7 +45,7 @@ Result<std::vector<fs::path>> all_experiments() {
 Result<std::string> hardware_file(const std::string& name) {
   const fs::path file = fs::path("hardware") / (name + ".toml");
   for (const fs::path& folder : experiment_folders()) {
-    if (fs::is_regular_file(folder / file)) return (folder / file).string();
+    if (std::error_code none; fs::is_regular_file(folder / file, none)) return (folder / file).string();
   }
   return fail(fmt::format("no experiments/{} here; name a file, or run it where Sluice's sources are", file.string()));
 }

@@ -223,6 +223,13 @@ class Experiment(unittest.TestCase):
         (self.folder / "more" / "mine.toml").write_text(TWO_LINES)
         said = self.simulate(TWO_LINES, str(self.folder / "more" / "mine.toml"), code=2).stderr
         self.assertIn("results of both would be called mine", said)
+        for name, words in ((b"\xff\xfe.toml", "is no UTF-8"), (300 * b"x" + b".toml", "is no file and no experiment")):
+            file = os.fsencode(self.folder) + b"/" + name
+            if len(name) < 256:
+                shutil.copy(self.folder / "mine.toml", file)
+            done = subprocess.run([SLUICE, "experiment", file, "--out", str(self.folder / "out")], capture_output=True, timeout=120, check=False)
+            self.assertEqual(done.returncode, 2, done.stderr)
+            self.assertIn(words.encode(), done.stderr)
         self.assertFalse((self.folder / "out").exists())
 
     def test_a_report_names_what_is_no_result(self):
@@ -315,6 +322,10 @@ queue_pairs = [1]
             (TWO_LINES + '[[panel]]\nname = "a"\nin_flight = "b"\n', ("[[panel]] in_flight", "whole number")),
             (TWO_LINES + points("FAA", [1, 2]), ("series", "WRITE, CAS")),
             (TWO_LINES + points("CAS", [1, 2, 3]), ("y", "2 numbers")),
+            (TWO_LINES + points("CAS", [0, 2]), ("y", "above 0, or nan where")),
+            (TWO_LINES + points("CAS", "[inf, 2]"), ("y", "above 0, or nan where")),
+            (TWO_LINES + points("CAS", "[1, -2.5]"), ("y", "above 0, or nan where")),
+            (TWO_LINES.replace('"connectx5"', '"' + 300 * "x" + '"'), ("hardware", "File name too long")),
             (TWO_LINES + points("CAS", [1, 2], within_factor=1), ("within_factor",)),
         ):
             said = self.simulate(wrong, code=2).stderr

@@ -181,7 +181,9 @@ class Loader {
  private:
   std::string hardware_file(const std::string& name) const {
     for (const auto& folder : hardware_folders_) {
-      if (auto file = folder / (name + ".toml"); !folder.empty() && std::filesystem::exists(file)) return file.string();
+      std::error_code none;
+      if (auto file = folder / (name + ".toml"); !folder.empty() && std::filesystem::exists(file, none))
+        return file.string();
     }
     return (hardware_folders_[0] / (name + ".toml")).string();
   }
@@ -361,7 +363,10 @@ class Loader {
     const std::string allowed = fmt::format("must be a list of {} numbers, one for each {}", e_.xs.size(), e_.x);
     if (numbers == nullptr || numbers->size() != e_.xs.size()) return f.fail(*node, key, allowed);
     for (const toml::node& number : *numbers) {
-      if (!as_number(number, out.emplace_back())) return f.fail(number, key, allowed);
+      double& value = out.emplace_back();
+      if (!as_number(number, value)) return f.fail(number, key, allowed);
+      if (!std::isnan(value) && (value <= 0 || std::isinf(value)))
+        return f.fail(number, key, "must have numbers above 0, or nan where the paper has none");
     }
   }
 
