@@ -152,6 +152,8 @@ Result<rack::StoreBenchConfig> BenchStore::bench_config() {
   if (config.history && s.phase != "all")
     return fail("--phase: must be all with --check or --history: a history begins with the load");
   config.store = store_;
+  if (config.history && place->threads != 1)
+    return fail("--place: must be 0/1 with --check or --history: processes have no common clock");
   config.directory = rack().dir;
   config.name = fmt::format("{}-{}", name_, getpid());
   config.port = s.port;

@@ -174,6 +174,14 @@ class RackTest(live_rack.LiveRack):
                 self.assertEqual(after[what] > before[what], mode == "on", f"{what}, {mode}: {before} {after}")
             self.assertEqual(after["lost"], 0)
         self.assertIn("granted", self.sluice("edm", "grants", code=0).stdout)
+    def test_a_history_with_inserts_wants_a_store_without_those_keys(self):
+        self.up()
+        flags = ("--records", "500", "--operations", "4000", "--clients", "16", "--check")
+        self.assertTrue(self.bench("--workload", "D", *flags)["history"]["linearizable"])
+        self.assertIn("more keys than the 500 that are loaded; --check and --history need a fresh one",
+                      self.sluice("bench", "clover", "--workload", "D", *flags, code=1).stderr)
+        self.assertTrue(self.bench("--workload", "A", *flags)["history"]["linearizable"])
+
 
     def tree(self, *flags, code=0):
         return json.loads(self.sluice("bench", "sherman", "--json", *flags, code=code).stdout)
@@ -637,6 +645,7 @@ class CowbirdBenchTest(unittest.TestCase):
         self.assertTrue(all(row["probes_per_second"] > 0 and row["p50_us"] <= row["p99_us"] for row in result["probe"]), result["probe"])
 
 
+        self.refused(["bench", "clover", "--check", "--place", "0/2"], "--place: must be 0/1")
 class PcapTest(unittest.TestCase):
     def test_sound_captures_pass(self):
         files = sorted(str(f) for f in GOLDEN.glob("*.pcap"))

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <chrono>
 #include <limits>
+#include <random>
 
 #include "rack/clients/clover_session.h"
 #include "rack/clients/fusee_session.h"
@@ -126,7 +127,35 @@ std::string no_room(const workload::RunConfig& run, StoreKind store) {
       store == StoreKind::kFusee ? " a store made with more --index-slots or --index-doublings," : "");
 }
 
+// Of the keys that a run will insert: one that an earlier run could not does not hide those after it.
+constexpr workload::Key kAhead = 16;
+
+remote::Task<void> look_for(workload::Store& store, workload::Key first, bool& found, bool& done) {
+  std::vector<std::uint8_t> value(store.max_value_bytes());
+  auto outcome = workload::Outcome::kNotFound;
+  for (workload::Key key = first; key < first + kAhead && outcome == workload::Outcome::kNotFound; ++key)
+    outcome = (co_await store.get(key, value)).outcome;
+  found = outcome == workload::Outcome::kOk;
+  done = true;
+}
+
 }  // namespace
+
+// What a history says of a key that a run inserts begins with that it is not there.
+Result<void> StoreBench::check_fresh(StoreSession& session) const {
+  const workload::RunConfig& run = config_.workload;
+  if (!config_.history || run.mix.share[static_cast<std::size_t>(workload::Action::kInsert)] == 0) return {};
+  bool found = false;
+  bool done = false;
+  session.scheduler().spawn(look_for(*session.stores().front(), run.records, found, done));
+  nic::Periodic look(Duration::milliseconds(5), [](Time) {});
+  session.loop().add(look);
+  session.loop().run_until([&] { return done; });
+  session.loop().remove(look);
+  if (!found) return {};
+  return fail(fmt::format(
+      "the store holds more keys than the {} that are loaded; --check and --history need a fresh one", run.records));
+}
 
 Result<void> StoreBench::work_through(Worker& worker) {
   auto opened = open(worker);
@@ -140,12 +169,16 @@ Result<void> StoreBench::work_through(Worker& worker) {
   run.operations = config_.operations == 0 ? std::numeric_limits<std::uint64_t>::max()
                                            : share(config_.operations, config_.threads, worker.index);
   run.history = config_.history ? &history_ : nullptr;
+  // Of a store that was there before no value is one of this run's.
+  if (config_.history) run.first_sequence = std::uint64_t{std::random_device()()} << 7;
   if (run.value_bytes == 0) run.value_bytes = session.value_bytes();
   if (run.value_bytes > session.value_bytes()) {
     return fail(fmt::format("value-size = \"{}\": the store on this rack takes at most {}", run.value_bytes,
                             session.value_bytes()));
   }
   worker.result.value_bytes = run.value_bytes;
+  worker.result.spread = session.spread();
+  if (auto fresh = check_fresh(session); !fresh) return fresh;
   const std::vector<workload::Store*> stores = session.stores();
   Runner runner(session.scheduler(), stores, run);
 

@@ -91,6 +91,7 @@ class StoreBench {
   void work(Worker& worker);
   Result<void> work_through(Worker& worker);
   bool meet(Worker& worker, StoreSession& session, Phase phase);
+  Result<void> check_fresh(StoreSession& session) const;
   struct Stop {
     Duration after = Duration::max();
     bool full = false;  // once the store has no space
