@@ -177,7 +177,6 @@ Result<void> StoreBench::work_through(Worker& worker) {
                             session.value_bytes()));
   }
   worker.result.value_bytes = run.value_bytes;
-  worker.result.spread = session.spread();
   if (auto fresh = check_fresh(session); !fresh) return fresh;
   const std::vector<workload::Store*> stores = session.stores();
   Runner runner(session.scheduler(), stores, run);
