@@ -5,8 +5,8 @@
 // Units:      shares in thousandths; theta in thousandths.
 // Threads:    each has one owner, copies of a KeyChooser the same one.
 // Source:     Cooper et al., "Benchmarking cloud serving systems with YCSB" (SoCC 2010), table 2 and core workload files A to F: their proportions.
-//             Their keys are scrambled (ScrambledZipfianGenerator); ours are so only by name (kScrambledZipfian), and the hottest ones otherwise the
-//             oldest. Scrambling as there but for the sign: FNV-1a of a rank among 10^10, modulo the number of keys, where YCSB takes the absolute value of the
+//             Their zipfian keys are scrambled (ScrambledZipfianGenerator); ours are so only by name (kScrambledZipfian), and the hottest ones
+//             otherwise the oldest. Scrambling as there but for the sign: FNV-1a of a rank among 10^10, modulo the number of keys, where YCSB takes the absolute value of the
 //             hash as a signed number first. So which keys are the hot ones differs, how hot they are does not.
 #pragma once
 
