@@ -45,6 +45,7 @@ struct StarOptions {
   std::optional<swordbox::MultiplexerConfig> words{};
   std::uint64_t words_at = 0;    // offset in the memory
   std::uint64_t word_bytes = 0;  // so much of it; 0: all
+  bool words_writable = true;    // the box is told so; else it has to be shown
 };
 
 class Star {
@@ -250,7 +251,7 @@ class Star {
                         .rkey = wire::RKey(key_.value),
                         .address = kBase + options_.words_at,
                         .length = options_.word_bytes,
-                        .writable = true}};
+                        .writable = options_.words_writable}};
       box_->set_multiplexer(std::make_unique<swordbox::Multiplexer>(words, box_->connections(), box_->counters()));
     }
     if (!options_.steer) return;

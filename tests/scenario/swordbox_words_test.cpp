@@ -474,6 +474,10 @@ TEST(SwordBoxWords, TicketsAreGivenOnceWhileTheBoxIsSwitchedOffAndOn) {
 TEST(SwordBoxWords, LocksExcludeEachOtherWhileTheBoxIsSwitchedOffAndOn) {
   run_seeds<Locks>(with_loss(20'000, {.off_and_on = true}), 10);
 }
+TEST(SwordBoxWords, LocksExcludeEachOtherUntilWritesAreShownToBeAllowedAndAfterwards) {
+  run_seeds<Locks>(with_loss(20'000, {.kills = 3, .star = {.steer = false, .words_writable = false}}), 10);
+  run_seeds<Locks>(with_loss(20'000, {.off_and_on = true, .star = {.steer = false, .words_writable = false}}), 10);
+}
 TEST(SwordBoxWords, LocksExcludeEachOther) { run_seeds<Locks>({}, 5); }
 TEST(SwordBoxWords, LocksExcludeEachOtherUnderLoss) { run_seeds<Locks>(with_loss(10'000), 10); }
 TEST(SwordBoxWords, LocksExcludeEachOtherUnderHeavyLoss) { run_seeds<Locks>(with_loss(100'000), 10); }
