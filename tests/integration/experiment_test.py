@@ -325,7 +325,7 @@ queue_pairs = [1]
             (TWO_LINES + points("CAS", [0, 2]), ("y", "above 0, or nan where")),
             (TWO_LINES + points("CAS", "[inf, 2]"), ("y", "above 0, or nan where")),
             (TWO_LINES + points("CAS", "[1, -2.5]"), ("y", "above 0, or nan where")),
-            (TWO_LINES.replace('"connectx5"', '"' + 300 * "x" + '"'), ("hardware", "File name too long")),
+            (TWO_LINES.replace('"connectx5"', '"' + 300 * "x" + '"'), ("hardware", "cannot be read")),
             (TWO_LINES + points("CAS", [1, 2], within_factor=1), ("within_factor",)),
         ):
             said = self.simulate(wrong, code=2).stderr
