@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <bit>
 #include <chrono>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -17,6 +18,7 @@
 #include "cli/parse_region.h"
 #include "rack/directory/directory_http.h"
 #include "rack/endpoint/endpoint.h"
+#include "rack/settings/box_settings.h"
 #include "sim/load/box_memory.h"
 #include "swordbox/explain.h"
 
@@ -276,6 +278,14 @@ class BoxMemory final : public Command {
   explicit BoxMemory(CLI::App& group)
       : Command(group, "memory", "Say what a box of a given size takes of memory, table by table",
                 {"sluice box memory", "sluice box memory --connections 64 --words 4096", "sluice box memory --json"}) {
+    // As a switch makes it that is told nothing.
+    const rack::BoxSettings defaults;
+    box_.connections = defaults.connections;
+    box_.keys = defaults.keys;
+    box_.nodes = defaults.history;
+    box_.words = defaults.words;
+    box_.held_packets = defaults.held_frames;
+    box_.ring = defaults.ring;
     app()
         .add_option("--connections", box_.connections, "that it follows [4096]")
         ->check(not_negative())
@@ -289,17 +299,27 @@ class BoxMemory final : public Command {
         ->check(not_negative())
         ->check(CLI::Range(1u, 1u << 26));
     app()
-        .add_option("--words", box_.words, "whose atomics it replaces [1048576]")
+        .add_option("--words", box_.words, "whose atomics it replaces [65536]")
         ->check(not_negative())
         ->check(CLI::Range(1u, 1u << 26));
     app()
-        .add_option("--held-frames", box_.held_packets, "packets that may wait [1024]")
+        .add_option("--held-frames", box_.held_packets, "packets that may wait [4096]")
         ->check(not_negative())
         ->check(CLI::Range(1u, 1u << 16));
+    app()
+        .add_option("--ring", box_.ring, "operations remembered of each connection, a power of two [256]")
+        ->check(not_negative())
+        ->check(CLI::Range(16u, 4096u));
     app().add_flag("--json", json_, "as JSON");
   }
 
  private:
+  Result<void> check() override {
+    if (!std::has_single_bit(box_.ring)) return fail(fmt::format("--ring = \"{}\": must be a power of two", box_.ring));
+    // `sluice box set --keys` may ask for more than it is started with.
+    box_.most_keys = std::max<std::uint64_t>(box_.keys * 4, 4096);
+    return {};
+  }
   Result<int> run() override {
     const auto uses = sim::make_box(box_)->account();
     json rows = json::array();

@@ -296,6 +296,21 @@ class BoxOnARack(live_rack.LiveRack):
 
 
 class BoxOnCaptures(unittest.TestCase):
+    def test_memory_is_that_of_a_box_as_the_switch_makes_it(self):
+        def tables(*options):
+            done = run("box", "memory", "--json", *options)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            return {row["table"]: row for row in json.loads(done.stdout)}
+
+        plain = tables()
+        self.assertEqual(plain["words with their values"]["entries"], 65536)
+        self.assertEqual(plain["packets that wait"]["entries"], 4096)
+        self.assertEqual(plain["keys with their tails"]["entries"], 4096)  # `sluice box set --keys` may ask for so many
+        ring = "operations by the client's PSN"
+        self.assertEqual(plain[ring]["bytes"], tables("--ring", "256")[ring]["bytes"])
+        self.assertEqual(2 * plain[ring]["bytes"], tables("--ring", "512")[ring]["bytes"])
+        self.assertEqual(run("box", "memory", "--ring", "100").returncode, 2)
+
     def test_explain_says_what_becomes_of_every_packet(self):
         done = run("box", "explain", str(GOLDEN / "rping_cm.pcap"))
         self.assertEqual(done.returncode, 0, done.stderr)

@@ -23,10 +23,13 @@ std::unique_ptr<swordbox::Box> make_box(const BoxMemoryWorkload& w) {
   auto box = std::make_unique<swordbox::Box>(config);
   swordbox::CloverConfig clover;
   clover.tracked_keys = static_cast<std::uint32_t>(w.keys);
+  clover.most_tracked_keys = static_cast<std::uint32_t>(w.most_keys);
   clover.history_entries = static_cast<std::uint32_t>(w.nodes);
+  clover.ring = static_cast<std::uint32_t>(w.ring);
   box->set_rule(std::make_unique<swordbox::CloverRule>(clover, box->connections(), box->counters()));
   swordbox::MultiplexerConfig words;
   words.words = static_cast<std::uint32_t>(w.words);
+  words.ring = static_cast<std::uint32_t>(w.ring);
   box->set_multiplexer(std::make_unique<swordbox::Multiplexer>(words, box->connections(), box->counters()));
   return box;
 }

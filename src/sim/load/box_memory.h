@@ -23,6 +23,9 @@ struct BoxMemoryWorkload {
   std::uint64_t nodes = std::uint64_t{1} << 16;  // remembered, of all keys
   std::uint64_t words = std::uint64_t{1} << 20;
   std::uint64_t held_packets = 1024;
+  // Not in experiments: operations remembered of each connection, a power of two; keys that it has places for, 0: for `keys`.
+  std::uint64_t ring = 128;
+  std::uint64_t most_keys = 0;
 
   void read(Fields& fields);
 };

@@ -55,6 +55,10 @@ TEST(BoxMemory, GrowsWithWhatItIsMadeFor) {
   EXPECT_GT(total({.connections = 64, .keys = 64, .nodes = 4096, .words = 1024, .held_packets = 64}), least);
   EXPECT_GT(total({.connections = 64, .keys = 64, .nodes = 1024, .words = 4096, .held_packets = 64}), least);
   EXPECT_GT(total({.connections = 64, .keys = 64, .nodes = 1024, .words = 1024, .held_packets = 128}), least);
+  EXPECT_GT(total({.connections = 64, .keys = 64, .nodes = 1024, .words = 1024, .held_packets = 64, .ring = 256}),
+            least);
+  EXPECT_GT(total({.connections = 64, .keys = 64, .nodes = 1024, .words = 1024, .held_packets = 64, .most_keys = 4096}),
+            least);
 }
 
 TEST(BoxMemory, AFeatureIsAPartOfAll) {
