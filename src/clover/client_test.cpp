@@ -557,6 +557,23 @@ TEST(CloverFaults, AClientThatDiesBetweenWriteAndSwapLeavesNothingBehind) {
   EXPECT_EQ(w.server->slots().count(SlotState::kOwned), b->slots_in_hand());
 }
 
+TEST(CloverFaults, TheOrphansOfManyClientsAreLookedIntoAsFastAsTheyCome) {
+  WorldConfig config{.nodes = 3};
+  config.node_memory = 64 * 8192;
+  World w(config);
+  w.add_client();
+  for (int i = 0; i < 8; ++i) {
+    auto& dies = w.add_client();
+    for (Key key = 0; key < 20; ++key) ASSERT_EQ(w.wait_for(dies->put(key, value_of(key, 40))), Outcome::kOk);
+    dies.kill();
+  }
+  w.run_until([&] { return w.server->clients() == 1; });
+  EXPECT_GT(w.server->slots().count(SlotState::kOrphan), 500u);
+  const Time dead = w.now;
+  w.run_until([&] { return w.server->slots().count(SlotState::kOrphan) == 0; });
+  EXPECT_LT(w.now - dead, config.flight + config.lifetime);
+}
+
 TEST(CloverFaults, AVersionLinkedByAClientThatDiedBeforeReportingItIsKept) {
   auto c = seeded();
   World w(c);

@@ -10,6 +10,10 @@ using remote::NodeId;
 using remote::Status;
 using remote::Task;
 
+namespace {
+constexpr std::uint16_t kWorkAtOnce = 32;
+}  // namespace
+
 Client::Client(remote::RemoteMemory& memory, remote::MessageChannel& channel, const ClientConfig& config, Rng rng)
     : memory_(memory),
       channel_(channel),
@@ -335,23 +339,30 @@ Task<void> Client::flush_links() {
 // ---------------------------------------------------------------------------------------------------------------- work
 
 Task<void> Client::do_work() {
-  Call request(Request::kWork, 32, view_.client);
-  if (!co_await call(request, now() + config_.timeout) || request.header.result != Answer::kOk) co_return;
-  std::vector<NodePointer> checked;
-  for (std::size_t i = 0; i < request.header.count; ++i) {
-    const auto kind = static_cast<WorkKind>(request.answer.take64());
-    const Key key = request.answer.take64();
-    const NodePointer node{request.answer.take64()};
-    if (!request.answer.ok()) break;
-    ++counters_.work;
-    if (kind == WorkKind::kOrphan) {
-      if (co_await check_orphan(node)) checked.push_back(node);
-    } else {
-      co_await settle(key, {node, request.submitted}, kind);
+  // Clients that died with many slots leave many orphans, which nobody can use meanwhile. What else maintain() does must not wait for long.
+  const Time enough = now() + view_.cursor_lifetime / 8;
+  std::size_t orphans = kWorkAtOnce;
+  while (orphans == kWorkAtOnce && leased() && !leaving_ && now() < enough) {
+    orphans = 0;
+    Call request(Request::kWork, kWorkAtOnce, view_.client);
+    if (!co_await call(request, now() + config_.timeout) || request.header.result != Answer::kOk) co_return;
+    std::vector<NodePointer> checked;
+    for (std::size_t i = 0; i < request.header.count; ++i) {
+      const auto kind = static_cast<WorkKind>(request.answer.take64());
+      const Key key = request.answer.take64();
+      const NodePointer node{request.answer.take64()};
+      if (!request.answer.ok()) break;
+      ++counters_.work;
+      if (kind == WorkKind::kOrphan) {
+        ++orphans;
+        if (co_await check_orphan(node)) checked.push_back(node);
+      } else {
+        co_await settle(key, {node, request.submitted}, kind);
+      }
     }
+    const bool told = co_await send_slots(Request::kChecked, std::move(checked));
+    static_cast<void>(told);  // what is not comes up again
   }
-  const bool told = co_await send_slots(Request::kChecked, std::move(checked));
-  static_cast<void>(told);  // what is not comes up again
 }
 
 Task<void> Client::settle(Key key, Cursor head, WorkKind kind) {
