@@ -73,11 +73,16 @@ Task<Outcome> create_store(remote::RemoteMemory& memory, std::vector<MemoryNode>
     return std::ranges::all_of(operations, [](const Operation& o) { return o.status == Status::kOk; });
   };
   // All else is zero, and that is an empty index and blocks of nobody.
-  std::array<std::uint8_t, kSuperblockHead> head;
   std::uint64_t heap = ~std::uint64_t{0};
   for (const auto& node : nodes) heap = std::min(heap, node.heap_bytes);
-  put_superblock(head, {geometry, map.partitions(), heap, 0});
-  for (const auto& node : nodes) operations.push_back(remote::write_operation(node.heap, head));
+  std::vector<std::uint8_t> heads(nodes.size() * kSuperblockHead);
+  for (std::uint32_t i = 0; i < map.partitions(); ++i) {
+    const MutableBytes head = MutableBytes(heads).subspan(i * kSuperblockHead, kSuperblockHead);
+    put_superblock(
+        head,
+        {.geometry = geometry, .nodes = map.partitions(), .index = i, .store_id = maker.number, .heap_bytes = heap});
+    operations.push_back(remote::write_operation(nodes[i].heap, head));
+  }
   co_await memory.all(operations);
   if (!done()) co_return Outcome::kUnavailable;
   // From the first of these on there is a store; a memory node without the geometry is then one that has lost its memory.
@@ -120,9 +125,12 @@ Task<Outcome> Client::find_store(std::vector<Membership::Found>& all) {
       all[i].blank = true;
       continue;
     }
-    if (its.nodes != nodes_.size() || (found && its.geometry != c_.geometry)) co_return Outcome::kNotFound;
+    // Another store's, or in another place of this one: what lay there would be looked for elsewhere.
+    const bool same = !found || (its.geometry == c_.geometry && its.store_id == c_.store_id);
+    if (its.nodes != nodes_.size() || its.index != i || !same) co_return Outcome::kNotFound;
     c_.geometry = its.geometry;
     c_.heap_bytes = its.heap_bytes;
+    c_.store_id = its.store_id;
     all[i].votes_from = its.votes_from;
     found = true;
     made = made || superblock_made(superblock_of(superblocks, i));

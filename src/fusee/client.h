@@ -46,7 +46,7 @@ struct GetResult {
   std::size_t length = 0;
 };
 
-// Makes an empty store in memory that is all zero and that nobody else uses yet. kExists: something is there already. kTooLong: no store has this geometry over so many nodes; kNoSpace: a heap
+// Makes an empty store in memory that is all zero and that nobody else uses yet. kExists: something is in some of it already. kTooLong: no store has this geometry over so many nodes; kNoSpace: a heap
 // is too small for it; kUnknown: another maker has begun and has not ended within kMaking; else try again, as the same maker.
 inline constexpr Duration kMaking = Duration::seconds(2);
 remote::Task<Outcome> create_store(remote::RemoteMemory& memory, std::vector<MemoryNode> nodes, Geometry geometry,
@@ -60,7 +60,7 @@ class Client : private Retirement {
   Client& operator=(const Client&) = delete;
   ~Client() override;
 
-  // kNotFound: there is no store, or one over other nodes. kUnavailable: out of reach.
+  // kNotFound: there is no store, or one over other nodes, or over these in another order. kUnavailable: out of reach.
   remote::Task<Outcome> join();
   // The memory node has been started anew, with other memory: this one. It is taken back once it has left, if it has as much as the store uses.
   // May be told what is known already.

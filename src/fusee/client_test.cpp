@@ -106,6 +106,63 @@ TEST(Fusee, ThereIsNoStoreInEmptyMemoryNorOneOfAnotherShape) {
   EXPECT_EQ(w.wait_for(create_store(memory, w.memory, {.value_bytes = 20'000})), Outcome::kTooLong);
 }
 
+TEST(Fusee, AStoreIsNotFoundOverItsNodesInAnotherOrder) {
+  World w({});
+  auto& a = w.add_client();
+  ASSERT_EQ(w.wait_for(a->put(5, value_of(1))), Outcome::kOk);
+  remote::LocalMemory memory(w.scheduler, w.fabric);
+  const std::vector<MemoryNode> turned{w.memory[1], w.memory[0], w.memory[2]};
+  Client client(memory, turned, w.config_.client, Rng(1));
+  EXPECT_EQ(w.wait_for(client.join()), Outcome::kNotFound);
+  EXPECT_EQ(w.wait_for(create_store(memory, turned, w.config_.geometry, Maker{8})), Outcome::kExists);
+  Geometry two = w.config_.geometry;
+  two.replicas = 2;
+  EXPECT_EQ(w.wait_for(create_store(memory, {w.memory[1], w.memory[2]}, two, Maker{8})), Outcome::kExists);
+  // Another store's node of the same place.
+  const auto heap = w.fabric.add_region(w.fabric.add_node(), 0x1000, w.config_.node_memory);
+  put_superblock(
+      w.fabric.region_bytes(heap),
+      {.geometry = w.config_.geometry, .nodes = 3, .index = 2, .store_id = 9, .heap_bytes = w.config_.node_memory});
+  Client mixed(memory, {w.memory[0], w.memory[1], {heap, w.config_.node_memory}}, w.config_.client, Rng(1));
+  EXPECT_EQ(w.wait_for(mixed.join()), Outcome::kNotFound);
+  EXPECT_EQ(read(w, *a.client, 5), value_of(1));
+}
+
+// Where no memory node can leave, nothing is waited for; but whoever goes on at once must let time get on, or nobody notices that it is back.
+TEST(Fusee, OperationsThatFailAtOnceLetTimeGetOn) {
+  for (std::uint32_t replicas = 1; replicas <= 2; ++replicas) {
+    WorldConfig config = with_replicas(replicas);
+    config.nodes = replicas;
+    World w(config);
+    auto& a = w.add_client();
+    ASSERT_EQ(w.wait_for(a->put(5, value_of(1))), Outcome::kOk);
+    for (std::uint32_t node = 0; node < config.nodes; ++node) w.kill_node(node);
+    int ended = 0;
+    const auto read_many = [&]() -> Task<void> {
+      for (int i = 0; i < 100; ++i) {
+        Bytes into(8);
+        const GetResult result = co_await a->get(5, into);
+        EXPECT_EQ(result.outcome, Outcome::kUnavailable);
+        ++ended;
+      }
+    };
+    const auto write_many = [&]() -> Task<void> {
+      const Bytes value = value_of(2);
+      for (int i = 0; i < 100; ++i) {
+        const Outcome outcome = co_await a->put(5, value);
+        EXPECT_EQ(outcome, Outcome::kUnavailable);
+        ++ended;
+      }
+    };
+    w.scheduler.spawn(read_many());
+    w.scheduler.spawn(write_many());
+    w.scheduler.run(w.now);
+    EXPECT_EQ(ended, 0);
+    EXPECT_GT(w.scheduler.next_deadline(), w.now);
+    w.run_until([&] { return ended == 200; });
+  }
+}
+
 std::vector<MemoryNode> blank_memory(World& w) {
   std::vector<MemoryNode> nodes;
   for (const auto& node : w.memory) {
@@ -501,6 +558,25 @@ TEST(Fusee, WhenAMemoryNodeDiesBackupsBecomePrimaries) {
     w.follow(*c.client);
     expect_no_memory_lost(w);
   }
+}
+
+// Who comes when it is gone, and nobody can say any more where it was.
+TEST(Fusee, AMemoryNodeOfWhichNothingIsKnownIsDoneWithout) {
+  World w({});
+  auto& a = w.add_client();
+  for (Key key = 0; key < 50; ++key) ASSERT_EQ(w.wait_for(a->put(key, value_of(key))), Outcome::kOk);
+  w.kill_node(1);
+  const auto nowhere = w.fabric.add_node();
+  w.fabric.kill_node(nowhere);
+  auto nodes = w.memory;
+  nodes[1] = {{nowhere, {}, 0}, ~std::uint64_t{0}};
+  remote::LocalMemory memory(w.scheduler, w.fabric);
+  Client client(memory, nodes, w.config_.client, Rng(9));
+  ASSERT_EQ(w.wait_for(client.join()), Outcome::kOk);
+  for (Key key = 0; key < 50; ++key) EXPECT_EQ(read(w, client, key), value_of(key));
+  for (Key key = 0; key < 50; ++key) EXPECT_EQ(w.wait_for(client.put(key, value_of(key + 1))), Outcome::kOk);
+  for (Key key = 0; key < 50; ++key) EXPECT_EQ(read(w, *a.client, key), value_of(key + 1));
+  EXPECT_EQ(client.counters().departures, 1u);
 }
 
 TEST(Fusee, FewerThanHalfOfTheMemoryNodesMayDieOneAfterTheOther) {

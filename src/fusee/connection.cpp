@@ -43,8 +43,13 @@ Task<bool> Connection::ensure_reads(Time deadline) {
 }
 
 Task<bool> Connection::again(Time deadline) {
-  if (membership == nullptr) co_return false;
   Duration backoff{};
+  if (membership == nullptr) {
+    // Nothing will go better for this operation. But what follows it must not fail in the same moment, and time never get on.
+    backoff = config.backoff_most;
+    co_await back_off(backoff);
+    co_return false;
+  }
   do {
     membership->tend();
     const bool hopeless = now() >= deadline || membership->hopeless();

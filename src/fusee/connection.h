@@ -90,8 +90,12 @@ struct Connection : remote::CountedMemory<ClientCounters> {
   // Waits for a lease. False: none can be had, or not before the deadline.
   remote::Task<bool> ensure_view(Time deadline);
   remote::Task<bool> ensure_reads(Time deadline);
-  // Something has failed: waits until it may go better. False: it will not.
+  // Something has failed: waits until it may go better. False: it will not. Waits in any case.
   remote::Task<bool> again(Time deadline);
+  // Is this superblock of the store's `node`-th memory node?
+  bool ours(const Superblock& its, std::size_t node) const {
+    return its.store_id == store_id && its.index == node && its.nodes == map.partitions() && its.geometry == geometry;
+  }
   // Early enough that nobody has to wait for the next lease.
   void tend();
 
@@ -109,6 +113,7 @@ struct Connection : remote::CountedMemory<ClientCounters> {
   ClientConfig config;
   Geometry geometry;             // and these, once joined
   std::uint64_t heap_bytes = 0;  // of each memory node
+  std::uint32_t store_id = 0;
   MemoryMap map;
   std::uint32_t client = 0;
   std::uint32_t view = 0;  // number of changes that `map` knows of

@@ -111,6 +111,8 @@ TEST(FuseeTables, AGeometryWhoseIndexIsTooLargeIsRefused) {
 TEST(FuseeTables, ASuperblockKeepsTheGeometry) {
   const Superblock made{.geometry = {.replicas = 3, .groups = 5, .index_replicas = 2, .tables = 77, .doublings = 9},
                         .nodes = 4,
+                        .index = 3,
+                        .store_id = 0xFEDC'BA98,
                         .heap_bytes = 123,
                         .votes_from = 6};
   std::array<std::uint8_t, kSuperblockRead> bytes{};
@@ -119,10 +121,15 @@ TEST(FuseeTables, ASuperblockKeepsTheGeometry) {
   ASSERT_TRUE(parse_superblock(bytes, read));
   EXPECT_EQ(read.geometry, made.geometry);
   EXPECT_EQ(read.nodes, 4u);
+  EXPECT_EQ(read.index, 3u);
+  EXPECT_EQ(read.store_id, 0xFEDC'BA98);
   EXPECT_EQ(read.heap_bytes, 123u);
   EXPECT_EQ(read.votes_from, 6u);
-  bytes[30] ^= 1;
-  EXPECT_FALSE(parse_superblock(bytes, read));
+  for (const std::size_t byte : {26u, 30u, 50u}) {
+    bytes[byte] ^= 1;
+    EXPECT_FALSE(parse_superblock(bytes, read)) << byte;
+    bytes[byte] ^= 1;
+  }
 }
 
 TEST(FuseeTables, AFrozenWordIsTheSameOneThawed) {

@@ -10,7 +10,7 @@
 namespace sluice::fusee {
 namespace {
 
-constexpr std::uint64_t kMagic = 0x35'4545'5355'4653;  // "SFUSEE5"
+constexpr std::uint64_t kMagic = 0x36'4545'5355'4653;  // "SFUSEE6"
 
 std::uint32_t crc(ByteView bytes, std::uint32_t start) {
   return crc32_iscsi(const_cast<unsigned char*>(bytes.data()), static_cast<int>(bytes.size()), start);
@@ -30,7 +30,7 @@ std::uint32_t object_check(ByteView object, Place place) {
   return crc(object.subspan(36), head);
 }
 
-std::uint32_t superblock_check(ByteView bytes) { return crc(bytes.subspan(40, 8), crc(bytes.first(36), 0)); }
+std::uint32_t superblock_check(ByteView bytes) { return crc(bytes.subspan(40, 16), crc(bytes.first(36), 0)); }
 
 }  // namespace
 
@@ -41,7 +41,7 @@ const char* Geometry::refusal() const {
   if (tables < 1 || tables > 1u << 24) return "an index has 1 to 16,777,216 tables";
   if (doublings > kMostIndexDoublings) return "an index doubles at most 16 times";
   if (groups > (std::uint64_t{1} << 32) / (std::uint64_t{tables} << (doublings + 1))) return "the index is too large";
-  if (value_bytes > 255 * kUnit - kObjectHeader) return "a value has at most 16,280 bytes";
+  if (value_bytes > kMostValueBytes) return "a value has at most 16,280 bytes";
   if (block_bytes % kUnit != 0 || shape_of(block_bytes, class_of(most_units())).objects < 1)
     return "not one object fits into a block";
   return "";
@@ -205,10 +205,11 @@ void put_superblock(MutableBytes into, const Superblock& superblock) {
   store_le<std::uint32_t>(p + 12, geometry.groups);
   store_le<std::uint32_t>(p + 16, geometry.value_bytes);
   store_le<std::uint32_t>(p + 20, geometry.block_bytes);
-  store_le<std::uint32_t>(p + 24, superblock.nodes);
+  store_le<std::uint32_t>(p + 24, superblock.nodes | superblock.index << 16);
   store_le<std::uint32_t>(p + 28, geometry.tables);
   store_le<std::uint32_t>(p + 32, superblock.votes_from);
   store_le<std::uint64_t>(p + 40, superblock.heap_bytes);
+  store_le<std::uint64_t>(p + 48, superblock.store_id);
   store_le<std::uint32_t>(p + 36, superblock_check(into));
 }
 
@@ -232,10 +233,13 @@ bool parse_superblock(ByteView bytes, Superblock& superblock) {
                              .index_replicas = counts >> 8 & 0xFF,
                              .tables = load_le<std::uint32_t>(p + 28),
                              .doublings = counts >> 16},
-                .nodes = load_le<std::uint32_t>(p + 24),
+                .nodes = load_le<std::uint16_t>(p + 24),
+                .index = load_le<std::uint16_t>(p + 26),
+                .store_id = load_le<std::uint32_t>(p + 48),
                 .heap_bytes = load_le<std::uint64_t>(p + 40),
                 .votes_from = load_le<std::uint32_t>(p + 32)};
-  return *superblock.geometry.refusal() == '\0' && superblock.geometry.replicas <= superblock.nodes;
+  return *superblock.geometry.refusal() == '\0' && superblock.geometry.replicas <= superblock.nodes &&
+         superblock.index < superblock.nodes;
 }
 
 ByteView put_object(MutableBytes into, Place place, const Object& object) {

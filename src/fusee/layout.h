@@ -3,7 +3,8 @@
 // Partition     [index: headers of tables, 8 each | tables | owners of blocks, 8 each | blocks]. There is one a memory node; its replica j lies on
 //               memory node (partition + j) modulo nodes, in share j. So one Place names all replicas of a word or an object.
 // Memory node   [superblock 64 KiB | share 0: its own partition | share 1: the one before it | … share r - 1]
-// Superblock    geometry, on every memory node alike, and from which view on this memory votes | made: u64 | clients: u64 | who restores it: u64 |
+// Superblock    geometry and the store's number, on every memory node alike, which of them this is, and from which view on this memory votes |
+//               made: u64 | clients: u64 | who restores it: u64 |
 //               records of changes, 32 each: the k-th says what changes with view k + 1 (a Ballot, and two Proposals of which it names one), and
 //               whether all replicas of view k have been made alike (u64). See membership.h.
 // Table         RACE's subtable: groups in every partition. The store begins with `tables` of them; a full one is split into two of its size, up to
@@ -39,6 +40,7 @@ inline constexpr std::uint32_t kUnit = 64;
 inline constexpr std::uint32_t kMostReplicas = 4;
 inline constexpr std::uint32_t kObjectHeader = 40;
 inline constexpr std::uint32_t kSlotsAChoice = 16;
+inline constexpr std::uint32_t kMostValueBytes = 255 * kUnit - kObjectHeader;  // of any store
 inline constexpr std::uint32_t kChoiceBytes = kSlotsAChoice * 8;
 
 // Where something is, in all its replicas.
@@ -286,7 +288,7 @@ class MemoryMap {
 
 // ------------------------------------------------------------------------------------------------------- superblock
 
-inline constexpr std::size_t kSuperblockHead = 48;
+inline constexpr std::size_t kSuperblockHead = 56;
 // u64: 1 once all memory nodes have the geometry. Before that, on the first memory node, Maker::word() of who makes the store; else 0.
 inline constexpr std::uint64_t kMadeOffset = 56;
 inline constexpr std::uint64_t kClientOffset =
@@ -304,6 +306,8 @@ struct Maker {
 struct Superblock {
   Geometry geometry;
   std::uint32_t nodes = 0;
+  std::uint32_t index = 0;       // of this one among them
+  std::uint32_t store_id = 0;    // its maker's number: no other store on the rack has it
   std::uint64_t heap_bytes = 0;  // that are used of each
   // What this memory says of changes before this one counts for nothing: it took the place of memory that had been lost.
   std::uint32_t votes_from = 0;

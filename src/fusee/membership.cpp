@@ -453,7 +453,7 @@ Task<bool> Membership::admit(std::uint32_t node) {
     co_return false;
   }
   Superblock superblock;
-  if (parse_superblock(its, superblock) && superblock_made(its)) co_return true;
+  if (parse_superblock(its, superblock) && c_.ours(superblock, node) && superblock_made(its)) co_return true;
   std::vector<std::uint8_t> counts(nodes_.size() * 8);
   std::vector<Operation> reads;
   for (std::size_t i = 0; i < nodes_.size(); ++i) {
@@ -482,7 +482,12 @@ Task<bool> Membership::admit(std::uint32_t node) {
   const Status remembered = co_await c_.write(heap + kChangeOffset, decided);
   if (remembered != Status::kOk) co_return false;
   std::array<std::uint8_t, kSuperblockHead> head;
-  put_superblock(head, {c_.geometry, c_.map.partitions(), c_.heap_bytes, nodes_[node].votes_from});
+  put_superblock(head, {.geometry = c_.geometry,
+                        .nodes = c_.map.partitions(),
+                        .index = node,
+                        .store_id = c_.store_id,
+                        .heap_bytes = c_.heap_bytes,
+                        .votes_from = nodes_[node].votes_from});
   const Status written = co_await c_.write(heap, head);
   if (written != Status::kOk) co_return false;
   std::array<std::uint8_t, 8> made;
@@ -494,7 +499,8 @@ Task<bool> Membership::admit(std::uint32_t node) {
 // ------------------------------------------------------------------------------------------------------------- working
 
 Task<void> Membership::look_into_new_memory() {
-  for (Node& node : nodes_) {
+  for (std::size_t i = 0; i < nodes_.size(); ++i) {
+    Node& node = nodes_[i];
     // One that is blank may have been given something.
     if (node.known && !node.blank) continue;
     const remote::RemoteAddress heap = node.heap;
@@ -502,8 +508,7 @@ Task<void> Membership::look_into_new_memory() {
     const Status status = co_await c_.read(heap, bytes);
     if (status != Status::kOk || node.heap != heap) continue;
     Superblock superblock;
-    const bool whole =
-        parse_superblock(bytes, superblock) && superblock.geometry == c_.geometry && superblock.nodes == nodes_.size();
+    const bool whole = parse_superblock(bytes, superblock) && c_.ours(superblock, i);
     node.known = true;
     node.blank = !whole;
     node.votes_from = superblock.votes_from;

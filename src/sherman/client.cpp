@@ -28,15 +28,32 @@ std::string_view to_string(Outcome outcome) {
 
 namespace {
 
+MutableBytes superblock_of(std::vector<std::uint8_t>& superblocks, std::size_t node) {
+  return MutableBytes(superblocks).subspan(node * kSuperblockRead, kSuperblockRead);
+}
+
 // kOk: nobody else makes a tree there.
-Task<Outcome> claim_memory(remote::RemoteMemory& memory, remote::RemoteAddress heap, Maker maker) {
+Task<Outcome> claim_memory(remote::RemoteMemory& memory, std::span<const MemoryNode> nodes, Maker maker) {
   const Time give_up = memory.scheduler().now() + kMaking;
+  const remote::RemoteAddress heap = nodes[0].heap;
+  std::vector<std::uint8_t> superblocks(nodes.size() * kSuperblockRead);
   while (true) {
-    std::array<std::uint8_t, 64> superblock;
-    const Status status = co_await memory.read(heap, superblock);
-    if (status != Status::kOk) co_return Outcome::kUnavailable;
-    if (superblock_taken(superblock)) co_return Outcome::kExists;
-    auto holder = load_le<std::uint64_t>(superblock.data() + kMakerOffset);
+    // The first one's after the others': whoever has written these has claimed that before, and it says so.
+    std::vector<Operation> reads;
+    for (std::size_t i = 1; i < nodes.size(); ++i)
+      reads.push_back(remote::read_operation(nodes[i].heap, superblock_of(superblocks, i)));
+    if (!reads.empty()) co_await memory.all(reads);
+    const MutableBytes first = superblock_of(superblocks, 0);
+    const Status status = co_await memory.read(heap, first);
+    const bool all = std::ranges::all_of(reads, [](const Operation& o) { return o.status == Status::kOk; });
+    if (status != Status::kOk || !all) co_return Outcome::kUnavailable;
+    if (superblock_taken(first)) co_return Outcome::kExists;
+    auto holder = load_le<std::uint64_t>(first.data() + kMakerOffset);
+    for (std::size_t i = 1; i < nodes.size() && (holder == 0 || holder == maker.word()); ++i) {
+      Superblock its;
+      const bool own = parse_superblock(superblock_of(superblocks, i), its) && its.tree_id == maker.number;
+      if (!own && superblock_taken(superblock_of(superblocks, i))) co_return Outcome::kExists;
+    }
     if (holder == 0) {
       const auto claimed = co_await memory.compare_and_swap(heap + kMakerOffset, 0, maker.word());
       if (claimed.status != Status::kOk) co_return Outcome::kUnavailable;
@@ -54,7 +71,7 @@ Task<Outcome> create_tree(remote::RemoteMemory& memory, std::vector<MemoryNode> 
   if (*geometry.refusal() != '\0' || nodes.empty() || nodes.size() > 0xFFFF) co_return Outcome::kTooLong;
   const MemoryMap map(nodes, geometry);
   if (map.chunks(0) < 1) co_return Outcome::kNoSpace;
-  const Outcome claimed = co_await claim_memory(memory, nodes[0].heap, maker);
+  const Outcome claimed = co_await claim_memory(memory, nodes, maker);
   if (claimed != Outcome::kOk) co_return claimed;
   // The first leaf has the first chunk for itself: the client that fills it cuts up chunks of its own.
   const NodePointer first = map.start_of_chunk(0, 0);
@@ -66,10 +83,16 @@ Task<Outcome> create_tree(remote::RemoteMemory& memory, std::vector<MemoryNode> 
   if (status == Status::kOk) status = co_await memory.write(map.at(first), image);
   store_le(word.data(), Root{first, 0}.word());
   if (status == Status::kOk) status = co_await memory.write(nodes[0].heap + kRootOffset, word);
-  std::array<std::uint8_t, 64> superblock;
-  put_superblock(superblock, geometry, map.nodes());
-  // The maker stays: whoever read the superblock before this cannot become it.
-  if (status == Status::kOk) status = co_await memory.write(nodes[0].heap, ByteView(superblock).first(kMakerOffset));
+  // The maker stays: whoever read the superblock before this cannot become it. The first one's makes it a tree, so it comes last.
+  std::array<std::uint8_t, kMakerOffset> superblock;
+  for (std::uint32_t i = map.nodes(); i-- > 0 && status == Status::kOk;) {
+    put_superblock(superblock, {.geometry = geometry,
+                                .nodes = map.nodes(),
+                                .index = i,
+                                .tree_id = maker.number,
+                                .heap_bytes = nodes[i].heap_bytes});
+    status = co_await memory.write(nodes[i].heap, superblock);
+  }
   co_return status == Status::kOk ? Outcome::kOk : Outcome::kUnavailable;
 }
 
@@ -86,15 +109,52 @@ Client::Client(remote::RemoteMemory& memory, Client& sibling, Rng rng)
   SLUICE_CHECK(cache_ != nullptr);
 }
 
+// kOk: it is there, whole, and its nodes are in their order. kUnavailable: not all of it is in reach. kUnknown: some memory has nothing of it.
+Task<Outcome> Client::find_tree() {
+  std::vector<std::uint8_t> superblocks(nodes_.size() * kSuperblockRead);
+  std::vector<Operation> reads;
+  for (std::size_t i = 0; i < nodes_.size(); ++i)
+    reads.push_back(remote::read_operation(nodes_[i].heap, superblock_of(superblocks, i)));
+  co_await c_.all(reads);
+  std::size_t found = 0;
+  std::size_t unreached = 0;
+  std::uint32_t tree = 0;
+  for (std::size_t i = 0; i < nodes_.size(); ++i) {
+    if (reads[i].status != Status::kOk) {
+      ++unreached;
+      continue;
+    }
+    Superblock its;
+    if (!parse_superblock(superblock_of(superblocks, i), its)) continue;
+    // Another tree's, or in another place of this one: what lay there would be looked for elsewhere.
+    const bool same = found == 0 || (its.tree_id == tree && its.geometry == c_.geometry);
+    if (its.nodes != nodes_.size() || its.index != i || !same) co_return Outcome::kNotFound;
+    c_.geometry = its.geometry;
+    tree = its.tree_id;
+    ++found;
+    // Less than the tree has there.
+    if (nodes_[i].heap_bytes < its.heap_bytes) co_return Outcome::kNotFound;
+    nodes_[i].heap_bytes = its.heap_bytes;
+  }
+  if (unreached != 0) co_return Outcome::kUnavailable;
+  if (found == nodes_.size()) co_return Outcome::kOk;
+  const bool in_making = load_le<std::uint64_t>(superblocks.data() + kMakerOffset) != 0;
+  Superblock first;
+  const bool made = parse_superblock(superblock_of(superblocks, 0), first);
+  co_return found == 0 || (in_making && !made) ? Outcome::kNotFound : Outcome::kUnknown;
+}
+
 Task<Outcome> Client::join() {
   const Time deadline = c_.now() + c_.config.timeout;
   Duration backoff{};
+  bool lacked = false;
   while (c_.now() < deadline) {
-    std::array<std::uint8_t, 64> superblock;
-    const Status status = co_await c_.read(nodes_[0].heap, superblock);
-    if (status == Status::kOk) {
-      std::uint32_t nodes = 0;
-      if (!parse_superblock(superblock, c_.geometry, nodes) || nodes != nodes_.size()) co_return Outcome::kNotFound;
+    const Outcome found = co_await find_tree();
+    if (found == Outcome::kNotFound) co_return found;
+    // Seen once, it may have been on its way to being made; seen twice, one after the other, it has lost a part.
+    if (found == Outcome::kUnknown && lacked) co_return Outcome::kUnavailable;
+    lacked = found == Outcome::kUnknown;
+    if (found == Outcome::kOk) {
       // One number lost with a connection is no loss.
       const auto number = co_await c_.memory.fetch_and_add(nodes_[0].heap + kClientOffset, 1);
       if (number.status == Status::kOk) {

@@ -47,7 +47,7 @@ class ScanSink {
   virtual void on_pair(Key key, ByteView value) = 0;
 };
 
-// Makes an empty tree in memory that is all zero and that nobody else uses yet. kExists: a tree or another store is there already (of an attempt whose
+// Makes an empty tree in memory that is all zero and that nobody else uses yet. kExists: a tree or another store is in some of it already (of an attempt whose
 // outcome was lost, it may be this one: join). kTooLong: no tree has this geometry; kNoSpace: a heap is too small for it; kUnknown: another maker has
 // begun and has not ended within kMaking; else try again, as the same maker.
 inline constexpr Duration kMaking = Duration::seconds(2);
@@ -64,7 +64,8 @@ class Client {
   Client(const Client&) = delete;
   Client& operator=(const Client&) = delete;
 
-  // kNotFound: there is no tree, or one over other nodes. kUnavailable: out of reach. kNoSpace: a million clients have joined it; no number is given twice.
+  // kNotFound: there is no tree, or one over other nodes, or over these in another order. kUnavailable: not all of it is in reach, or a node has lost its
+  // part. kNoSpace: a million clients have joined it; no number is given twice.
   remote::Task<Outcome> join();
 
   // The value goes to the start of `into`. REQUIRES: joined; into.size() >= value_bytes().
@@ -103,6 +104,7 @@ class Client {
   struct Ahead;
   enum class Step : std::uint8_t { kDone, kAgain, kSpace };
 
+  remote::Task<Outcome> find_tree();
   // descend.cpp: finding and reading nodes
   // The node at `level` that covers the key, as far as is known. False: out of reach before the deadline.
   remote::Task<bool> descend(Key key, std::uint8_t level, Time deadline, NodePointer& node);

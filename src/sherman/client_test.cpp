@@ -529,14 +529,70 @@ TEST(Sherman, IsNotMadeWhereATreeOrAnotherStoreIs) {
   EXPECT_EQ(w.wait_for(create_tree(memory, {{heap, 1 << 17, heap}}, w.config_.geometry)), Outcome::kOk);
 }
 
+TEST(Sherman, IsNotMadeOverAPartOfATree) {
+  WorldConfig config;
+  config.nodes = 3;
+  World w(config);
+  auto& a = w.add_client();
+  for (Key key = 0; key < 50; ++key) ASSERT_EQ(w.wait_for(a->put(key, value_of(key))), Outcome::kOk);
+  remote::LocalMemory memory(w.scheduler, w.fabric);
+  const std::vector<MemoryNode> later{w.memory[1], w.memory[2]};
+  EXPECT_EQ(w.wait_for(create_tree(memory, later, w.config_.geometry, Maker{8})), Outcome::kExists);
+  const auto heap = w.fabric.add_region(w.fabric.add_node(), 0x1000, 1 << 17);
+  const std::vector<MemoryNode> mixed{{heap, 1 << 17, heap}, w.memory[1]};
+  EXPECT_EQ(w.wait_for(create_tree(memory, mixed, w.config_.geometry, Maker{8})), Outcome::kExists);
+  for (Key key = 0; key < 50; ++key) EXPECT_EQ(read(w, *a.client, key), value_of(key));
+}
+
+TEST(Sherman, ATreeIsNotFoundOverItsNodesInAnotherOrder) {
+  WorldConfig config;
+  config.nodes = 3;
+  World w(config);
+  remote::LocalMemory memory(w.scheduler, w.fabric);
+  for (const std::vector<MemoryNode>& order : {std::vector<MemoryNode>{w.memory[1], w.memory[0], w.memory[2]},
+                                               std::vector<MemoryNode>{w.memory[0], w.memory[2], w.memory[1]}}) {
+    Client client(memory, order, w.config_.client, Rng(1));
+    EXPECT_EQ(w.wait_for(client.join()), Outcome::kNotFound);
+    EXPECT_EQ(w.wait_for(create_tree(memory, order, w.config_.geometry, Maker{8})), Outcome::kExists);
+  }
+  // Another tree's node of the same place.
+  const auto heap = w.fabric.add_region(w.fabric.add_node(), 0x1000, config.node_memory);
+  std::array<std::uint8_t, kMakerOffset> superblock;
+  put_superblock(superblock,
+                 {.geometry = config.geometry, .nodes = 3, .index = 2, .tree_id = 9, .heap_bytes = config.node_memory});
+  std::ranges::copy(superblock, w.fabric.region_bytes(heap).begin());
+  Client client(memory, {w.memory[0], w.memory[1], {heap, config.node_memory, heap}}, w.config_.client, Rng(1));
+  EXPECT_EQ(w.wait_for(client.join()), Outcome::kNotFound);
+}
+
+TEST(Sherman, ATreeThatHasLostAMemoryNodesMemoryIsUnavailable) {
+  for (std::uint32_t lost = 0; lost < 3; ++lost) {
+    WorldConfig config;
+    config.nodes = 3;
+    World w(config);
+    const auto node = w.memory[lost].heap.node;
+    w.fabric.kill_node(node);
+    w.fabric.restart_node(node);
+    w.memory[lost].heap = w.fabric.add_region(node, 0x10000, config.node_memory);
+    w.memory[lost].locks = w.fabric.add_region(node, 0x800, std::size_t{8} * config.geometry.locks);
+    remote::LocalMemory memory(w.scheduler, w.fabric);
+    Client client(memory, w.memory, w.config_.client, Rng(1));
+    EXPECT_EQ(w.wait_for(client.join()), Outcome::kUnavailable) << lost;
+    EXPECT_EQ(w.wait_for(create_tree(memory, w.memory, w.config_.geometry, Maker{8})), Outcome::kExists) << lost;
+  }
+}
+
 TEST(Sherman, OfTwoWhoMakeATreeAtOnceOneDoes) {
   WorldConfig config;
   config.local.mode = LocalMode::kSeeded;
   for (config.local.seed = 1; config.local.seed <= 20; ++config.local.seed) {
     World w(config);
     remote::LocalMemory memory(w.scheduler, w.fabric);
-    const auto heap = w.fabric.add_region(w.fabric.add_node(), 0x1000, 1 << 17);
-    const std::vector<MemoryNode> nodes{{heap, 1 << 17, heap}};
+    std::vector<MemoryNode> nodes;
+    for (int i = 0; i < 3; ++i) {
+      const auto heap = w.fabric.add_region(w.fabric.add_node(), 0x1000, 1 << 17);
+      nodes.push_back({heap, 1 << 17, heap});
+    }
     std::vector<Outcome> outcomes;
     const auto make = [&](std::uint32_t number) -> Task<void> {
       const Outcome made = co_await create_tree(memory, nodes, w.config_.geometry, Maker{number});

@@ -10,7 +10,7 @@ namespace sluice::sherman {
 
 namespace {
 
-constexpr std::uint64_t kMagic = 0x34'45'45'52'54'48'53'4C;  // "LSHTREE4"
+constexpr std::uint64_t kMagic = 0x35'45'45'52'54'48'53'4C;  // "LSHTREE5"
 constexpr std::size_t kHeader = kNodeHeader;
 constexpr std::size_t kHeaderChecked = 60;
 constexpr std::size_t kEnd = 16;
@@ -114,9 +114,15 @@ remote::RemoteAddress MemoryMap::record(std::uint32_t node, std::uint32_t lock) 
 
 // -------------------------------------------------------------------------------------------------------- superblock
 
-void put_superblock(MutableBytes into, const Geometry& g, std::uint32_t nodes) {
-  SLUICE_CHECK(into.size() == 64);
-  std::ranges::fill(into, std::uint8_t{0});
+namespace {
+std::uint32_t superblock_check(ByteView bytes) {
+  return crc(bytes.subspan(40, kMakerOffset - 40), crc(bytes.first(36), 0));
+}
+}  // namespace
+
+void put_superblock(MutableBytes into, const Superblock& superblock) {
+  SLUICE_CHECK(into.size() == kMakerOffset);
+  const Geometry& g = superblock.geometry;
   std::uint8_t* const p = into.data();
   store_le(p, kMagic);
   store_le(p + 8, g.node_bytes);
@@ -124,30 +130,34 @@ void put_superblock(MutableBytes into, const Geometry& g, std::uint32_t nodes) {
   store_le(p + 16, g.locks);
   store_le(p + 20, g.chunk_bytes);
   store_le(p + 24, g.whole_bytes);
-  store_le(p + 28, nodes);
+  store_le<std::uint32_t>(p + 28, superblock.nodes | superblock.index << 16);
   store_le(p + 32, g.long_bytes);
-  store_le(p + 36, crc(into.first(36), 0));
+  store_le<std::uint64_t>(p + 40, superblock.heap_bytes);
+  store_le<std::uint64_t>(p + 48, superblock.tree_id);
+  store_le(p + 36, superblock_check(into));
 }
 
 bool superblock_taken(ByteView bytes) {
   const auto magic = load_le<std::uint64_t>(bytes.data());
-  Geometry geometry;
-  std::uint32_t nodes = 0;
-  return (magic != 0 && magic != kMagic) || parse_superblock(bytes, geometry, nodes);
+  Superblock superblock;
+  return (magic != 0 && magic != kMagic) || parse_superblock(bytes, superblock);
 }
 
-bool parse_superblock(ByteView bytes, Geometry& g, std::uint32_t& nodes) {
+bool parse_superblock(ByteView bytes, Superblock& superblock) {
   const std::uint8_t* const p = bytes.data();
-  if (bytes.size() < 40 || load_le<std::uint64_t>(p) != kMagic) return false;
-  if (load_le<std::uint32_t>(p + 36) != crc(bytes.first(36), 0)) return false;
-  g = {.node_bytes = load_le<std::uint32_t>(p + 8),
-       .value_bytes = load_le<std::uint32_t>(p + 12),
-       .locks = load_le<std::uint32_t>(p + 16),
-       .chunk_bytes = load_le<std::uint32_t>(p + 20),
-       .whole_bytes = load_le<std::uint32_t>(p + 24),
-       .long_bytes = load_le<std::uint32_t>(p + 32)};
-  nodes = load_le<std::uint32_t>(p + 28);
-  return *g.refusal() == '\0';
+  if (bytes.size() < kMakerOffset || load_le<std::uint64_t>(p) != kMagic) return false;
+  if (load_le<std::uint32_t>(p + 36) != superblock_check(bytes)) return false;
+  superblock = {.geometry = {.node_bytes = load_le<std::uint32_t>(p + 8),
+                             .value_bytes = load_le<std::uint32_t>(p + 12),
+                             .locks = load_le<std::uint32_t>(p + 16),
+                             .chunk_bytes = load_le<std::uint32_t>(p + 20),
+                             .whole_bytes = load_le<std::uint32_t>(p + 24),
+                             .long_bytes = load_le<std::uint32_t>(p + 32)},
+                .nodes = load_le<std::uint16_t>(p + 28),
+                .index = load_le<std::uint16_t>(p + 30),
+                .tree_id = load_le<std::uint32_t>(p + 48),
+                .heap_bytes = load_le<std::uint64_t>(p + 40)};
+  return *superblock.geometry.refusal() == '\0' && superblock.index < superblock.nodes;
 }
 
 // ------------------------------------------------------------------------------------------------------ redo records

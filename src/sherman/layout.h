@@ -1,5 +1,7 @@
 // Every byte of a Sherman tree in remote memory: nodes, entries, lock words, redo records, superblock, and where they lie.
 //
+// Superblock    geometry and the tree's number, on every memory node alike, which of them this is, and how much of it is used | who makes the tree: u64;
+//               and on the first: root: u64 | clients: u64
 // Memory node   [superblock 4096 | chunk owners 8 each | redo records, one a lock | chunks of tree nodes or blocks], and in a region of its own
 //               (memory of the NIC, on real ones) the lock table: 64-bit words.
 // Tree node     u64 version | u64 low | u64 last | u64 sibling | u64 self | u64 leftmost child | u8 level, u8 0, u16 count, u32 check of
@@ -130,11 +132,19 @@ struct Maker {
   std::uint32_t number = 1;
   constexpr std::uint64_t word() const { return std::uint64_t{1} << 32 | number; }
 };
-void put_superblock(MutableBytes into, const Geometry& geometry, std::uint32_t nodes);  // 64 bytes; not the maker
+struct Superblock {
+  Geometry geometry;
+  std::uint32_t nodes = 0;
+  std::uint32_t index = 0;    // of this one among them
+  std::uint32_t tree_id = 0;  // its maker's number: no other tree on the rack has it
+  std::uint64_t heap_bytes = 0;
+};
+inline constexpr std::size_t kSuperblockRead = 64;                     // of it, by who wants to know what is there
+void put_superblock(MutableBytes into, const Superblock& superblock);  // kMakerOffset bytes
 // Is a tree there, or something else? Not: nothing, or what a client that died while it made a tree has left.
 bool superblock_taken(ByteView bytes);
-// False: no tree.
-bool parse_superblock(ByteView bytes, Geometry& geometry, std::uint32_t& nodes);
+// False: no tree. On the first memory node the superblock is written last: the others may have theirs when there is no tree yet.
+bool parse_superblock(ByteView bytes, Superblock& superblock);
 
 // -------------------------------------------------------------------------------------------------------- lock words
 

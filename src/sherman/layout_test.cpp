@@ -240,17 +240,26 @@ TEST(ShermanLayout, ALongValuesBlockIsOfItsEntryOrNot) {
 }
 
 TEST(ShermanLayout, ASuperblockIsReadBackAndZeroesAreNone) {
-  Bytes bytes(64);
-  Geometry geometry;
-  std::uint32_t nodes = 0;
-  EXPECT_FALSE(parse_superblock(bytes, geometry, nodes));
+  Bytes bytes(kSuperblockRead);
+  Superblock read;
+  EXPECT_FALSE(parse_superblock(bytes, read));
   Geometry other = kGeometry;
   other.value_bytes = kFarBytes;
   other.long_bytes = 1000;
-  put_superblock(bytes, other, 5);
-  ASSERT_TRUE(parse_superblock(bytes, geometry, nodes));
-  EXPECT_EQ(geometry, other);
-  EXPECT_EQ(nodes, 5u);
+  const MutableBytes head = MutableBytes(bytes).first(kMakerOffset);
+  put_superblock(
+      head, {.geometry = other, .nodes = 5, .index = 4, .tree_id = 0xFEDC'BA98, .heap_bytes = std::uint64_t{1} << 40});
+  ASSERT_TRUE(parse_superblock(bytes, read));
+  EXPECT_EQ(read.geometry, other);
+  EXPECT_EQ(read.nodes, 5u);
+  EXPECT_EQ(read.index, 4u);
+  EXPECT_EQ(read.tree_id, 0xFEDC'BA98);
+  EXPECT_EQ(read.heap_bytes, std::uint64_t{1} << 40);
+  for (const std::size_t byte : {30u, 45u, 50u}) {
+    bytes[byte] ^= 1;
+    EXPECT_FALSE(parse_superblock(bytes, read)) << byte;
+    bytes[byte] ^= 1;
+  }
 }
 
 }  // namespace

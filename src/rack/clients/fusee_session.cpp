@@ -13,12 +13,37 @@ namespace {
 constexpr std::uint64_t kBefore = 64 << 10;     // not ours
 constexpr std::uint64_t kLeast = 1 << 20;       // of memory of a node
 constexpr std::uint64_t kBytesASlot = 512;      // of memory: so large is the index at first
-constexpr std::uint64_t kMostGroups = 1 << 17;  // of a partition, at first
+constexpr std::uint64_t kMostGroups = 1 << 17;  // of a partition, at first, where nobody says how many
 constexpr std::uint64_t kSlotsAGroup = 24;
 constexpr std::uint64_t kGroupsATable = 64;         // of all partitions: writers wait while so much is moved
 constexpr std::uint32_t kLongestSmallValue = 4096;  // with blocks of the usual size
 
 constexpr Duration kFarewell = Duration::seconds(3);
+constexpr Duration kLookAgain = Duration::milliseconds(20);
+constexpr remote::NodeId kNoNode{0xFFFF'FFFF};
+
+fusee::MemoryNode heap_in(const RegionRecord& region, remote::NodeId node) {
+  return {{node, remote::RegionKey(region.key), region.address + kBefore}, region.length - kBefore};
+}
+
+void judge(ByteView bytes, StorePart& part) {
+  static_assert(kStorePartRead == fusee::kSuperblockRead);
+  using What = StorePart::What;
+  fusee::Superblock its;
+  if (!fusee::parse_superblock(bytes, its)) {
+    const bool in_making = load_le<std::uint64_t>(bytes.data() + fusee::kMadeOffset) != 0;
+    part.what = fusee::superblock_taken(bytes) ? What::kOther : in_making ? What::kMaking : What::kNothing;
+    return;
+  }
+  part.what = What::kPart;
+  part.store_id = its.store_id;
+  part.index = its.index;
+  part.parts = its.nodes;
+  part.least = its.heap_bytes + kBefore;
+  part.life = its.votes_from;
+  part.made = fusee::superblock_made(bytes);
+  part.has_copies = fusee::Membership::possible(its.nodes, its.geometry);
+}
 
 remote::Task<void> leave_one(fusee::Client& client, std::size_t& leaving) {
   co_await client.leave();
@@ -32,9 +57,9 @@ fusee::Geometry FuseeSession::geometry() const {
   for (const auto& node : memory_) heap = std::min(heap, node.heap_bytes);
   const auto replicas = std::min(config_.replicas, static_cast<std::uint32_t>(memory_.size()));
   const std::uint64_t nodes = memory_.size();
-  std::uint64_t groups = heap / replicas / kBytesASlot / kSlotsAGroup;
+  std::uint64_t groups = std::min(heap / replicas / kBytesASlot / kSlotsAGroup, kMostGroups);
   if (config_.index_slots != 0) groups = (config_.index_slots + nodes * kSlotsAGroup - 1) / (nodes * kSlotsAGroup);
-  groups = std::clamp<std::uint64_t>(groups, 2, kMostGroups);
+  groups = std::max<std::uint64_t>(groups, 2);
   std::uint64_t tables = 1;
   if (config_.index_doublings != 0) tables = std::max<std::uint64_t>(1, groups * nodes / kGroupsATable);
   return {.replicas = replicas,
@@ -43,6 +68,19 @@ fusee::Geometry FuseeSession::geometry() const {
           .block_bytes = config_.value_bytes > kLongestSmallValue ? 1u << 20 : 64u << 10,
           .tables = static_cast<std::uint32_t>(tables),
           .doublings = config_.index_doublings};
+}
+
+std::vector<fusee::MemoryNode> FuseeSession::memory_of(const StorePlan& plan) const {
+  std::vector<fusee::MemoryNode> memory;
+  for (const std::size_t part : plan.order) {
+    if (part != StorePlan::kNone) {
+      memory.push_back({parts_[part].region + kBefore, parts_[part].length - kBefore});
+    } else {
+      // Out of reach, as one that is gone; not one with too little memory.
+      memory.push_back({{kNoNode, {}, 0}, ~std::uint64_t{0}});
+    }
+  }
+  return memory;
 }
 
 Result<std::unique_ptr<StoreSession>> FuseeSession::open(const FuseeSessionConfig& config) {
@@ -59,27 +97,21 @@ Result<void> FuseeSession::connect() {
     return fail(
         "the memory belongs to a Clover store; `sluice rack down`, then `sluice rack up --no-metadata` starts a rack "
         "without one");
-  for (const NodeRecord& node : snapshot->nodes) {
-    if (node.description.kind != NodeKind::kMemory || node.description.regions.empty()) continue;
-    const RegionRecord& region = node.description.regions.front();
-    const bool ready = node.state == NodeState::kReady;
-    if (ready && region.length < kLeast)
-      return fail(fmt::format("{} has too little memory for a store; start memory nodes of at least 1 MiB",
-                              node.description.name));
-    if (region.length < kLeast) continue;
-    names_[node.id] = node.description.name;
-    const remote::RemoteAddress base{node.id, remote::RegionKey(region.key), region.address};
-    with_gone_.push_back({base + kBefore, region.length - kBefore});
-    if (ready) memory_.push_back(with_gone_.back());
-  }
-  if (memory_.empty()) return fail("no memory node is on the rack; `sluice rack up --no-metadata` starts some");
-  remote_nodes().set_nodes(loop().now(), *snapshot);
+  snapshot_ = *snapshot;
+  const auto ready = ready_nodes(snapshot_);
+  if (ready == 0) return fail("no memory node is on the rack; `sluice rack up --no-metadata` starts some");
+  remote_nodes().set_nodes(loop().now(), snapshot_);
   endpoint().on_change([this](Time now, const Snapshot& changed) {
     remote_nodes().set_nodes(now, changed);
     look_for_new_memory(changed);
+    snapshot_ = changed;
   });
-  if (!run_for(config_.patience, [this] { return nodes().up() >= memory_.size(); })) return not_connected();
+  if (!run_for(config_.patience, [this, ready] { return nodes().up() >= ready; })) return not_connected();
   return {};
+}
+
+StoreSession::Spread FuseeSession::spread() const {
+  return {clients_.front()->geometry().replicas, clients_.front()->map().partitions()};
 }
 
 std::string FuseeSession::problems() const {
@@ -94,7 +126,8 @@ std::string FuseeSession::problems() const {
                                                                               : nullptr;
     if (what == nullptr) continue;
     const auto name = names_.find(memory_[node].heap.node);
-    lines += fmt::format("{}{}: {}", lines.empty() ? "" : "\n", name == names_.end() ? "?" : name->second, what);
+    lines += fmt::format("{}{}: {}", lines.empty() ? "" : "\n",
+                         name == names_.end() ? "a memory node that left long ago" : name->second, what);
   }
   return lines;
 }
@@ -102,61 +135,78 @@ std::string FuseeSession::problems() const {
 // A memory node that was started anew has other memory. The clients take it back.
 void FuseeSession::look_for_new_memory(const Snapshot& snapshot) {
   for (const NodeRecord& node : snapshot.nodes) {
+    names_[node.id] = node.description.name;
     if (node.state != NodeState::kReady || node.description.regions.empty()) continue;
-    const RegionRecord& region = node.description.regions.front();
-    if (region.length < kLeast) continue;
-    const fusee::MemoryNode now{{node.id, remote::RegionKey(region.key), region.address + kBefore},
-                                region.length - kBefore};
-    const auto at_node = [&](const auto& m) { return m.heap.node == node.id; };
-    // One that comes back while we find out whether the store has it.
-    if (const auto gone = std::ranges::find_if(with_gone_, at_node); gone != with_gone_.end()) *gone = now;
-    const auto known = std::ranges::find_if(memory_, at_node);
-    if (known == memory_.end() || known->heap == now.heap) continue;
-    *known = now;
-    for (const auto& client : clients_) client->moved(static_cast<std::size_t>(known - memory_.begin()), now);
+    const auto known = std::ranges::find_if(memory_, [&](const auto& m) { return m.heap.node == node.id; });
+    if (known == memory_.end()) continue;
+    const auto is_known = [&](const RegionRecord& region) { return known->heap == heap_in(region, node.id).heap; };
+    if (std::ranges::any_of(node.description.regions, is_known)) continue;
+    if (node.description.regions.front().length < kLeast) continue;
+    *known = heap_in(node.description.regions.front(), node.id);
+    for (const auto& client : clients_) client->moved(static_cast<std::size_t>(known - memory_.begin()), *known);
   }
 }
 
-// Does the store lie on memory nodes that are gone, too? It may do without them.
-remote::Task<void> FuseeSession::find_gone() {
-  if (with_gone_.size() == memory_.size()) co_return;
-  const Rng rng = Rng(config_.seed).fork("fusee").fork("scout");
-  scout_ = std::make_unique<fusee::Client>(remote_nodes().memory(), with_gone_, config_.client, rng);
-  const fusee::Outcome found = co_await scout_->join();
-  if (found == fusee::Outcome::kOk) memory_ = with_gone_;
+remote::Task<fusee::Outcome> FuseeSession::make(const StorePlan& plan, fusee::Maker maker, std::string& refused) {
+  if (const auto small = too_small(snapshot_, kLeast); !small.empty()) {
+    refused = fmt::format("{} has too little memory for a store; start memory nodes of at least 1 MiB", small);
+    co_return fusee::Outcome::kNoSpace;
+  }
+  memory_ = memory_of(plan);
+  const fusee::Geometry shape = geometry();
+  const fusee::Outcome made = co_await fusee::create_store(remote_nodes().memory(), memory_, shape, maker);
+  if (made == fusee::Outcome::kTooLong) {
+    refused = shape.refusal();
+  } else if (made == fusee::Outcome::kNoSpace) {
+    refused = "it has no room in this memory: more memory, shorter values or a smaller index may do";
+  } else if (made == fusee::Outcome::kUnknown) {
+    refused = "another began to make the store and has not ended; if it is gone, start the memory nodes anew";
+  }
+  co_return made;
+}
+
+remote::Task<void> FuseeSession::find_store(std::string& refused) {
+  const fusee::Maker maker{std::random_device{}()};
+  const Time give_up = scheduler().now() + config_.patience;
+  std::string seen_before;
+  while (true) {
+    parts_ = parts_on(snapshot_, kLeast);
+    co_await look_at_parts(remote_nodes().memory(), kBefore, judge, parts_);
+    const StorePlan plan = plan_store(parts_, "store");
+    if (plan.what == StorePlan::What::kUse) {
+      memory_ = memory_of(plan);
+      look_for_new_memory(snapshot_);
+      co_return;
+    }
+    if (plan.what == StorePlan::What::kRefuse && plan.refusal == seen_before) {
+      refused = plan.refusal;
+      co_return;
+    }
+    seen_before = plan.refusal;
+    const bool late = scheduler().now() >= give_up;
+    if (late) refused = plan.what == StorePlan::What::kRefuse ? plan.refusal : "there is no store";
+    if (!late && plan.what == StorePlan::What::kMake && config_.may_create) {
+      const fusee::Outcome made = co_await make(plan, maker, refused);
+      if (made == fusee::Outcome::kOk) continue;
+    }
+    if (!refused.empty()) co_return;
+    co_await scheduler().sleep_for(kLookAgain);
+  }
 }
 
 remote::Task<void> FuseeSession::join_all(std::string& refused) {
-  co_await find_gone();
+  co_await find_store(refused);
+  if (!refused.empty()) co_return;
   const Rng rng = Rng(config_.seed).fork("fusee");
   for (std::uint32_t i = 0; i < config_.clients; ++i) {
     clients_.push_back(std::make_unique<fusee::Client>(remote_nodes().memory(), memory_, config_.client, rng.fork(i)));
   }
-  const fusee::Maker maker{std::random_device{}()};
-  const Time give_up = scheduler().now() + config_.patience;
   for (const auto& client : clients_) {
-    fusee::Outcome outcome = co_await client->join();
-    while (outcome == fusee::Outcome::kNotFound && scheduler().now() < give_up) {
-      if (config_.may_create && client == clients_.front()) {
-        const auto made = co_await fusee::create_store(remote_nodes().memory(), memory_, geometry(), maker);
-        outcome = made;
-        if (made != fusee::Outcome::kOk && made != fusee::Outcome::kExists) break;
-        outcome = co_await client->join();
-        // Something is there, and it is none of ours.
-        if (outcome == fusee::Outcome::kNotFound && made == fusee::Outcome::kExists) outcome = made;
-      } else {
-        co_await scheduler().sleep_for(Duration::milliseconds(20));
-        outcome = co_await client->join();
-      }
-    }
+    const fusee::Outcome outcome = co_await client->join();
     if (outcome == fusee::Outcome::kOk) continue;
-    refused = outcome == fusee::Outcome::kNotFound ? "there is no store, or one over other memory nodes"
-              : outcome == fusee::Outcome::kExists ? kMemoryInUse
-              : outcome == fusee::Outcome::kUnknown
-                  ? "another began to make the store and has not ended; if it is gone, start the memory nodes anew"
-              : outcome == fusee::Outcome::kNoSpace || outcome == fusee::Outcome::kTooLong
-                  ? "it has no room in this memory: more memory, shorter values or a smaller index may do"
-                  : std::string(to_string(outcome));
+    refused = outcome == fusee::Outcome::kNotFound      ? "its memory nodes have changed meanwhile; try again"
+              : outcome == fusee::Outcome::kUnavailable ? "too few of its memory nodes are in reach"
+                                                        : std::string(to_string(outcome));
     co_return;
   }
 }

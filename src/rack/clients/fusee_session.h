@@ -2,9 +2,9 @@
 // its own. Makes the store if there is none and it may.
 //
 // Life, errors, threads: as StoreSession. Clients that go leave their blocks to whoever recovers them.
-// Memory:     all memory nodes' main regions in the order of their numbers, behind their first 64 KiB, which are Sherman's lock tables; so each of
-//             the two finds the other's superblock in its place. Those that are gone are still of the store, if it was made with them, and
-//             are taken back when they are there again.
+// Memory:     all memory nodes' first regions, when the store is made, in the order of their numbers, behind their first 64 KiB, which are Sherman's lock
+//             tables; so each of the two finds the other's superblock in its place. Later, what the superblocks say (store_parts.h): memory nodes that have
+//             come to the rack since are left alone, those that are gone are still of the store, and are taken back when they are there again.
 #pragma once
 
 #include <map>
@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "fusee/client.h"
+#include "rack/clients/store_parts.h"
 #include "rack/clients/store_session.h"
 
 namespace sluice::rack {
@@ -45,22 +46,25 @@ class FuseeSession final : public StoreSession {
   ~FuseeSession() override;
   // And which memory nodes the store does without, or is giving back what they had.
   std::string problems() const override;
+  Spread spread() const override;
 
  private:
   explicit FuseeSession(FuseeSessionConfig config) : config_(std::move(config)) {}
   Result<void> connect();
   Result<void> join();
   remote::Task<void> join_all(std::string& refused);
+  // Where the store lies; makes it if there is none and it may.
+  remote::Task<void> find_store(std::string& refused);
+  remote::Task<fusee::Outcome> make(const StorePlan& plan, fusee::Maker maker, std::string& refused);
   fusee::Geometry geometry() const;
+  std::vector<fusee::MemoryNode> memory_of(const StorePlan& plan) const;
   void look_for_new_memory(const Snapshot& snapshot);
 
   FuseeSessionConfig config_;
-  remote::Task<void> find_gone();
-
+  Snapshot snapshot_;  // the newest
+  std::vector<StorePart> parts_;
   std::vector<fusee::MemoryNode> memory_;
-  std::vector<fusee::MemoryNode> with_gone_;  // and those that the directory remembers
   std::map<remote::NodeId, std::string> names_;
-  std::unique_ptr<fusee::Client> scout_;
   std::vector<std::unique_ptr<fusee::Client>> clients_;
 };
 

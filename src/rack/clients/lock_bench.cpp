@@ -129,10 +129,9 @@ class Bench {
     if (!may_have_store_) co_return;
     std::array<std::uint8_t, fusee::kSuperblockRead> superblock{};
     if (wrong(co_await memory(0).read(base_ + kStoresBegin, superblock))) co_return;
-    sherman::Geometry geometry;
-    std::uint32_t nodes = 0;
+    sherman::Superblock tree;
     fusee::Superblock store;
-    const bool is_tree = sherman::parse_superblock(superblock, geometry, nodes);
+    const bool is_tree = sherman::parse_superblock(superblock, tree);
     const bool is_store = config_.locks * kStride > kStoresBegin && fusee::parse_superblock(superblock, store);
     if (!is_tree && !is_store) co_return;
     error_ = fmt::format(

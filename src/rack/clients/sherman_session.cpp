@@ -29,6 +29,24 @@ sherman::Geometry geometry_for(std::uint32_t value_bytes) {
 }
 
 constexpr Duration kFarewell = Duration::seconds(3);
+constexpr Duration kLookAgain = Duration::milliseconds(20);
+constexpr std::uint64_t kLeast = 4 * kLockTableBytes;  // of memory of a node
+
+void judge(ByteView bytes, StorePart& part) {
+  static_assert(kStorePartRead == sherman::kSuperblockRead);
+  using What = StorePart::What;
+  sherman::Superblock its;
+  if (!sherman::parse_superblock(bytes, its)) {
+    const bool in_making = load_le<std::uint64_t>(bytes.data() + sherman::kMakerOffset) != 0;
+    part.what = sherman::superblock_taken(bytes) ? What::kOther : in_making ? What::kMaking : What::kNothing;
+    return;
+  }
+  part.what = What::kPart;
+  part.store_id = its.tree_id;
+  part.index = its.index;
+  part.parts = its.nodes;
+  part.least = its.heap_bytes + kLockTableBytes;
+}
 
 remote::Task<void> leave_one(sherman::Client& client, std::size_t& leaving) {
   co_await client.leave();
@@ -51,57 +69,91 @@ Result<void> ShermanSession::connect() {
     return fail(
         "the memory belongs to a Clover store; `sluice rack down`, then `sluice rack up --no-metadata` starts a rack "
         "without one");
-  for (const NodeRecord* node : snapshot->ready(NodeKind::kMemory)) {
-    if (node->description.regions.empty()) continue;
-    const RegionRecord& region = node->description.regions.front();
-    if (region.length < 4 * kLockTableBytes)
-      return fail(fmt::format("{} has too little memory for a tree; start memory nodes of at least 256 KiB",
-                              node->description.name));
-    const remote::RemoteAddress base{node->id, remote::RegionKey(region.key), region.address};
-    memory_.push_back({base + kLockTableBytes, region.length - kLockTableBytes, base});
-  }
-  if (memory_.empty()) return fail("no memory node is on the rack; `sluice rack up --no-metadata` starts some");
-  remote_nodes().set_nodes(loop().now(), *snapshot);
-  endpoint().on_change([this](Time now, const Snapshot& changed) { remote_nodes().set_nodes(now, changed); });
-  if (!run_for(config_.patience, [this] { return nodes().up() >= memory_.size(); })) return not_connected();
+  snapshot_ = *snapshot;
+  const auto ready = ready_nodes(snapshot_);
+  if (ready == 0) return fail("no memory node is on the rack; `sluice rack up --no-metadata` starts some");
+  remote_nodes().set_nodes(loop().now(), snapshot_);
+  endpoint().on_change([this](Time now, const Snapshot& changed) {
+    remote_nodes().set_nodes(now, changed);
+    snapshot_ = changed;
+  });
+  if (!run_for(config_.patience, [this, ready] { return nodes().up() >= ready; })) return not_connected();
   return {};
 }
 
-remote::Task<void> ShermanSession::join_all(std::string& refused) {
+std::vector<sherman::MemoryNode> ShermanSession::memory_of(const StorePlan& plan) const {
+  std::vector<sherman::MemoryNode> memory;
+  for (const std::size_t part : plan.order) {
+    const StorePart& its = parts_[part];
+    memory.push_back({its.region + kLockTableBytes, its.length - kLockTableBytes, its.region});
+  }
+  return memory;
+}
+
+remote::Task<sherman::Outcome> ShermanSession::make(const StorePlan& plan, sherman::Maker maker, std::string& refused) {
+  if (const auto small = too_small(snapshot_, kLeast); !small.empty()) {
+    refused = fmt::format("{} has too little memory for a tree; start memory nodes of at least 256 KiB", small);
+    co_return sherman::Outcome::kNoSpace;
+  }
+  const sherman::Geometry shape = geometry_for(config_.value_bytes);
+  const auto made = co_await sherman::create_tree(remote_nodes().memory(), memory_of(plan), shape, maker);
+  if (made == sherman::Outcome::kTooLong) {
+    refused = shape.refusal();
+  } else if (made == sherman::Outcome::kNoSpace) {
+    refused = "it has no room in this memory: more memory or shorter values may do";
+  } else if (made == sherman::Outcome::kUnknown) {
+    refused = "another began to make the tree and has not ended; if it is gone, start the memory nodes anew";
+  }
+  co_return made;
+}
+
+remote::Task<void> ShermanSession::find_tree(std::string& refused) {
   const sherman::Maker maker{std::random_device{}()};
   const Time give_up = scheduler().now() + config_.patience;
-  for (const auto& client : clients_) {
-    sherman::Outcome outcome = co_await client->join();
-    while (outcome == sherman::Outcome::kNotFound && scheduler().now() < give_up) {
-      if (config_.may_create && client == clients_.front()) {
-        const auto made =
-            co_await sherman::create_tree(remote_nodes().memory(), memory_, geometry_for(config_.value_bytes), maker);
-        outcome = made;
-        if (made != sherman::Outcome::kOk && made != sherman::Outcome::kExists) break;
-        outcome = co_await client->join();
-        // Something is there, and it is none of ours.
-        if (outcome == sherman::Outcome::kNotFound && made == sherman::Outcome::kExists) outcome = made;
-      } else {
-        co_await scheduler().sleep_for(Duration::milliseconds(20));
-        outcome = co_await client->join();
-      }
+  std::string seen_before;
+  while (true) {
+    parts_ = parts_on(snapshot_, kLeast);
+    co_await look_at_parts(remote_nodes().memory(), kLockTableBytes, judge, parts_);
+    const StorePlan plan = plan_store(parts_, "tree");
+    if (plan.what == StorePlan::What::kUse) {
+      memory_ = memory_of(plan);
+      co_return;
     }
-    if (outcome == sherman::Outcome::kOk) continue;
-    refused = outcome == sherman::Outcome::kNotFound ? "there is no tree, or one over other memory nodes"
-              : outcome == sherman::Outcome::kExists ? kMemoryInUse
-              : outcome == sherman::Outcome::kUnknown
-                  ? "another began to make the tree and has not ended; if it is gone, start the memory nodes anew"
-                  : std::string(to_string(outcome));
-    co_return;
+    if (plan.what == StorePlan::What::kRefuse && plan.refusal == seen_before) {
+      refused = plan.refusal;
+      co_return;
+    }
+    seen_before = plan.refusal;
+    const bool late = scheduler().now() >= give_up;
+    if (late) refused = plan.what == StorePlan::What::kRefuse ? plan.refusal : "there is no tree";
+    if (!late && plan.what == StorePlan::What::kMake && config_.may_create) {
+      const sherman::Outcome made = co_await make(plan, maker, refused);
+      if (made == sherman::Outcome::kOk) continue;
+    }
+    if (!refused.empty()) co_return;
+    co_await scheduler().sleep_for(kLookAgain);
   }
 }
 
-Result<void> ShermanSession::join() {
+remote::Task<void> ShermanSession::join_all(std::string& refused) {
+  co_await find_tree(refused);
+  if (!refused.empty()) co_return;
   const Rng rng = Rng(config_.seed).fork("sherman");
   for (std::uint32_t i = 0; i < config_.clients; ++i) {
     clients_.push_back(
         std::make_unique<sherman::Client>(remote_nodes().memory(), memory_, config_.client, rng.fork(i)));
   }
+  for (const auto& client : clients_) {
+    const sherman::Outcome outcome = co_await client->join();
+    if (outcome == sherman::Outcome::kOk) continue;
+    refused = outcome == sherman::Outcome::kNotFound      ? "its memory nodes have changed meanwhile; try again"
+              : outcome == sherman::Outcome::kUnavailable ? "not all of its memory nodes are in reach"
+                                                          : std::string(to_string(outcome));
+    co_return;
+  }
+}
+
+Result<void> ShermanSession::join() {
   std::string refused;
   scheduler().spawn(join_all(refused));
   if (!run_for(config_.patience * 3, [this] { return scheduler().live() == 0; }))

@@ -2,14 +2,16 @@
 // of its own. Makes the tree if there is none and it may.
 //
 // Life, errors, threads: as StoreSession.
-// Memory:     all memory nodes' main regions in the order of their numbers: 64 KiB for the lock table, then the heap. Lock words lie in
-//             ordinary memory here, where the originals' lie in the NIC's.
+// Memory:     all memory nodes' first regions, when the tree is made, in the order of their numbers: 64 KiB for the lock table, then the heap. Lock words
+//             lie in ordinary memory here, where the originals' lie in the NIC's. Later, what the superblocks say (store_parts.h): memory nodes that have
+//             come to the rack since are left alone.
 #pragma once
 
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "rack/clients/store_parts.h"
 #include "rack/clients/store_session.h"
 #include "sherman/client.h"
 
@@ -26,14 +28,21 @@ class ShermanSession final : public StoreSession {
  public:
   static Result<std::unique_ptr<StoreSession>> open(const ShermanSessionConfig& config);
   ~ShermanSession() override;
+  Spread spread() const override { return {1, static_cast<std::uint32_t>(memory_.size())}; }
 
  private:
   explicit ShermanSession(ShermanSessionConfig config) : config_(std::move(config)) {}
   Result<void> connect();
   Result<void> join();
   remote::Task<void> join_all(std::string& refused);
+  // Where the tree lies; makes it if there is none and it may.
+  remote::Task<void> find_tree(std::string& refused);
+  remote::Task<sherman::Outcome> make(const StorePlan& plan, sherman::Maker maker, std::string& refused);
+  std::vector<sherman::MemoryNode> memory_of(const StorePlan& plan) const;
 
   ShermanSessionConfig config_;
+  Snapshot snapshot_;  // the newest
+  std::vector<StorePart> parts_;
   std::vector<sherman::MemoryNode> memory_;
   std::vector<std::unique_ptr<sherman::Client>> clients_;
 };

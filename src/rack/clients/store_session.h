@@ -28,7 +28,10 @@ struct StoreSessionConfig {
   std::function<void(const std::string&)> on_trouble{};  // MembershipConfig's
 };
 
-// What is there is no store of this kind, or one of another shape.
+// What a user can do about memory that cannot be used as it is.
+inline constexpr const char* kStartAnew =
+    "`sluice rack down`, then `sluice rack up --no-metadata` starts a rack whose memory is empty";
+// What is there is no store of this kind.
 inline constexpr const char* kMemoryInUse =
     "the memory is in use by another store, or by locks; `sluice rack down`, then `sluice rack up --no-metadata` "
     "starts a "
@@ -45,6 +48,12 @@ class StoreSession {
   // The most that a value may have.
   std::uint32_t value_bytes() const { return static_cast<std::uint32_t>(stores_.front()->max_value_bytes()); }
   const RemoteNodes& nodes() const { return *nodes_; }
+  // Of what is in the store, how many copies there are, and over how many memory nodes it lies; 0: not known.
+  struct Spread {
+    std::uint32_t copies = 0;
+    std::uint32_t memory_nodes = 0;
+  };
+  virtual Spread spread() const { return {}; }
   // What is not connected now, a line each; empty when all is well.
   virtual std::string problems() const { return nodes_->problems(); }
 

@@ -1,0 +1,70 @@
+// Store parts: where on the rack a FUSEE store or a Sherman tree lies, by what the superblocks in the memory nodes' memory say; and whether one may be made.
+//
+// Invariant:  a store is used over all of its parts, each in its place. None is made where a part of one lies, nor while a memory node is away that
+//             may have one.
+// Errors:     a plan's refusal, which names the memory nodes.
+// Threads:    look_at_parts() in its scheduler's; the rest is pure.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "rack/directory/directory.h"
+#include "remote/remote_memory.h"
+#include "remote/task.h"
+
+namespace sluice::rack {
+
+// Memory that a store may use, and what is in it.
+struct StorePart {
+  enum class What : std::uint8_t {
+    kNothing,
+    kMaking,  // somebody makes a store there, or died of it
+    kPart,
+    kOther,  // somebody else's
+    kSilent,
+    kGone,  // the memory node is, and nobody knows what comes back with it
+  };
+  std::string node;
+  remote::RemoteAddress region;
+  std::uint64_t length = 0;
+  bool first = true;  // of its node's: a store that is made would lie there
+  What what = What::kNothing;
+  // Of kPart:
+  std::uint32_t store_id = 0;
+  std::uint32_t index = 0;
+  std::uint32_t parts = 0;  // that the store has
+  std::uint64_t least = 0;  // that the region of each must have
+  std::uint32_t life = 0;   // of two with one index, the one with more is the right one
+  bool made = true;         // for certain; a store is, if any part says so
+  bool has_copies = false;  // the store goes on with more than half of its parts
+};
+
+// All memory of at least so many bytes; what is in it is not known yet.
+std::vector<StorePart> parts_on(const Snapshot& snapshot, std::uint64_t least);
+// Memory nodes that can be connected to, and that a store could use.
+std::size_t ready_nodes(const Snapshot& snapshot);
+// The first of them with too little memory for a part of a store; empty: none.
+std::string too_small(const Snapshot& snapshot, std::uint64_t least);
+inline constexpr std::size_t kStorePartRead = 64;
+// What a superblock, of kStorePartRead bytes, makes of a part.
+using JudgePart = void (*)(ByteView superblock, StorePart& part);
+// Reads the superblocks, `offset` bytes into each region.
+remote::Task<void> look_at_parts(remote::RemoteMemory& memory, std::uint64_t offset, JudgePart judge,
+                                 std::span<StorePart> parts);
+
+struct StorePlan {
+  enum class What : std::uint8_t { kUse, kMake, kRefuse };
+  static constexpr std::size_t kNone = ~std::size_t{0};
+  What what = What::kRefuse;
+  // kUse: by their index in the store, kNone for one of which nothing is to be seen. kMake: in the order of their nodes' numbers.
+  std::vector<std::size_t> order{};
+  std::string refusal{};
+};
+// `kind`: "store" or "tree". A refusal counts when two looks, one after the other, agree on it: what one sees may be on its way to being made.
+StorePlan plan_store(std::span<const StorePart> parts, std::string_view kind);
+
+}  // namespace sluice::rack
