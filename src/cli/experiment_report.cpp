@@ -20,7 +20,7 @@ using nlohmann::json;
 
 constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
 
-// One place of a figure: the median of its repetitions, and the paper's value.
+// One place of a figure: the median or mean of its repetitions, and the paper's value.
 struct Place {
   std::string panel;
   std::string series;
@@ -61,7 +61,7 @@ std::vector<Place> places_of(const json& result, const std::string& metric) {
     std::ranges::sort(here);
     place.least = here.front();
     place.most = here.back();
-    place.ours = median_of(here);
+    place.ours = summary_of(result.value("summary", "median"), here);
   }
   return places;
 }

@@ -11,6 +11,7 @@
 #include <limits>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <numeric>
 #include <tuple>
 
 #include "base/version.h"
@@ -114,15 +115,16 @@ Result<void> PointCache::store_text(const std::string& path, const std::string& 
   return {};
 }
 
-double median_of(const std::vector<double>& values) {
+double summary_of(std::string_view how, const std::vector<double>& values) {
+  if (how == "mean") return std::reduce(values.begin(), values.end()) / static_cast<double>(values.size());
   const std::size_t middle = values.size() / 2;
   return values.size() % 2 != 0 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
 }
 
-double Summary::error_percent() const { return std::isnan(paper) ? kNone : 100 * (median / paper - 1); }
-bool Summary::compared() const { return !std::isnan(paper) && !std::isnan(median); }
+double Summary::error_percent() const { return std::isnan(paper) ? kNone : 100 * (ours / paper - 1); }
+bool Summary::compared() const { return !std::isnan(paper) && !std::isnan(ours); }
 bool Summary::promised() const { return !std::isnan(paper) && within.promised(); }
-bool Summary::near() const { return promised() && compared() && within.holds(median, paper); }
+bool Summary::near() const { return promised() && compared() && within.holds(ours, paper); }
 
 std::vector<Summary> ExperimentOutcome::summaries(std::string_view metric) const {
   std::map<std::tuple<std::size_t, std::size_t, std::size_t>, std::vector<double>> values;
@@ -142,8 +144,8 @@ std::vector<Summary> ExperimentOutcome::summaries(std::string_view metric) const
     std::ranges::sort(here);
     summary.least = here.front();
     summary.most = here.back();
-    summary.median = median_of(here);
-    summary.paper = experiment->paper_at(*summary.point, metric, summary.median);
+    summary.ours = summary_of(experiment->summary, here);
+    summary.paper = experiment->paper_at(*summary.point, metric, summary.ours);
   }
   return all;
 }
@@ -194,7 +196,7 @@ namespace {
 using Place = std::tuple<std::size_t, std::size_t, std::size_t>;  // panel, series, x
 Place place_of(const sim::Point& point) { return {point.panel, point.series, point.x}; }
 
-// What the paper has at a place, by metric, of a range what is nearest to the median of ours; and the metrics that are farther from it than they mean to be.
+// What the paper has at a place, by metric, of a range what is nearest to ours; and the metrics that are farther from it than they mean to be.
 struct Beside {
   std::map<std::string, double> paper;
   std::vector<std::string> far;
@@ -230,6 +232,7 @@ json to_json(const ExperimentOutcome& outcome) {
               {"y", e.y},
               {"y_title", e.y_title},
               {"y_scale", e.y_scale},
+              {"summary", e.summary},
               {"numeric", e.numeric},
               {"nearness", outcome.nearness().text},
               {"problem", outcome.problem()}};
@@ -304,9 +307,9 @@ std::string to_table(const ExperimentOutcome& outcome) {
     for (const Summary& s : outcome.summaries(metric)) {
       std::string name = fmt::format("{} {}", e.series[s.point->series], e.xs[s.point->x]);
       if (!e.panels[s.point->panel].empty()) name = fmt::format("{}, {}", e.panels[s.point->panel], name);
-      if (std::isnan(s.median) && !s.promised()) continue;
-      out += std::isnan(s.median) ? fmt::format("{:<44} {:>12}", name, "none")
-                                  : fmt::format("{:<44} {:>12.4g}", name, s.median);
+      if (std::isnan(s.ours) && !s.promised()) continue;
+      out += std::isnan(s.ours) ? fmt::format("{:<44} {:>12}", name, "none")
+                                : fmt::format("{:<44} {:>12.4g}", name, s.ours);
       if (s.compared()) out += fmt::format(" {:>12.4g} {:>+7.1f}%", s.paper, s.error_percent());
       if (s.promised() && !s.near()) out += fmt::format("  not {}", s.within.text());
       out += '\n';

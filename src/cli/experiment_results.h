@@ -32,13 +32,13 @@ class PointCache {
   std::string program_hash_;
 };
 
-// Of two in the middle, what lies between them. REQUIRES: values that are sorted, one at least.
-double median_of(const std::vector<double>& values);
+// Of `how` = "mean" that, or the median: of two in the middle, what lies between them. REQUIRES: values that are sorted, one at least.
+double summary_of(std::string_view how, const std::vector<double>& values);
 
 // A metric of all repetitions at one place of the figure.
 struct Summary {
   const sim::Point* point = nullptr;  // the first of them
-  double median = 0;
+  double ours = 0;                    // their median or mean, as the experiment says
   double least = 0;
   double most = 0;
   double paper = 0;       // of a range what is nearest to ours; NaN: the paper has none

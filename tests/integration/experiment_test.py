@@ -198,6 +198,13 @@ class Experiment(unittest.TestCase):
         self.assertNotEqual(*shares)
         self.assertIn(f"{sum(shares) / 2:.4g}\n", said)
 
+    def test_of_repetitions_the_mean_is_told_where_the_file_says_so(self):
+        said = self.simulate(TWICE.replace("repetitions = 2", 'repetitions = 3\nsummary = "mean"')).stdout
+        with open(self.folder / "out" / "mine.csv", encoding="utf-8") as file:
+            shares = sorted(float(row["share"]) for row in csv.DictReader(file))
+        self.assertNotAlmostEqual(sum(shares) / 3, shares[1], places=4)
+        self.assertIn(f"{sum(shares) / 3:.4g}\n", said)
+
     def test_of_a_range_what_is_nearest_to_the_median_is_the_papers(self):
         self.simulate(TWICE)
         with open(self.folder / "out" / "mine.csv", encoding="utf-8") as file:

@@ -249,6 +249,7 @@ class Loader {
     top.choice("y_scale", e_.y_scale, {"linear", "log"}, kOptional);
     read_tolerance(top, within_);
     top.integer("repetitions", e_.repetitions, 1, 1000, kOptional);
+    top.choice("summary", e_.summary, {"median", "mean"}, kOptional);
     top.integer("seed", e_.seed, 0, std::numeric_limits<std::int64_t>::max(), kOptional);
   }
 
