@@ -548,7 +548,9 @@ Verdict Multiplexer::pass(Time now, const Judged& packet, WordIndex index, const
 // Several may be under way on the word: their answers tell what is allowed, but its value only when one was alone.
 Verdict Multiplexer::pass_with_others(Time now, const Judged& packet, WordIndex index, const WordOperation& operation) {
   Word& word = words_[index];
-  if (word.open != 0) return wait(word.line, packet);
+  // With no room to watch one more it waits for those of this word, if there are any.
+  const bool too_many = free_passes_.empty() && word.pass != kNone;
+  if (word.open != 0 || too_many) return wait(word.line, packet);
   if (const auto verdict = own_way(packet)) return *verdict;
   if (free_passes_.empty()) return Verdict::kWordNoRoom;
   Pass before{};

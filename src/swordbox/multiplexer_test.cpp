@@ -441,6 +441,22 @@ TEST(MultiplexerTogether, WhoNeedsTheWordForHimselfIsNotOvertaken) {
   EXPECT_EQ(net.box.multiplexer()->value_of(kWord), std::nullopt);
 }
 
+TEST(MultiplexerTogether, WaitsWhenThereAreTooManyToWatch) {
+  MultiplexerConfig config = config_of(regions_of({0}));
+  config.passes = 2;
+  Net net(config);
+  net.box.switch_on(false);
+  const std::vector<Net::Line> lines = {net.connect(1, 2), net.connect(3, 2), net.connect(4, 2), net.connect(5, 2)};
+  ASSERT_EQ(net.add(lines[0], 100, kKey, kWord), Verdict::kWordPassed);
+  ASSERT_EQ(net.add(lines[1], 100, kKey, kWord), Verdict::kWordPassed);
+  EXPECT_EQ(net.add(lines[2], 100, kKey, kWord), Verdict::kHeldRequest);
+  EXPECT_EQ(net.add(lines[3], 100, kKey, kWord + 8), Verdict::kWordNoRoom) << "whom would it wait for";
+  EXPECT_EQ(net.prior(lines[0].turned(), 100, 0), Verdict::kResponse);
+  EXPECT_EQ(net.prior(lines[1].turned(), 100, 1), Verdict::kResponse);
+  EXPECT_EQ(net.box.held(), 0u);
+  EXPECT_EQ(net.add(lines[3], 100, kKey, kWord + 8), Verdict::kWordPassed);
+}
+
 // An atomic that comes again may be executed so much later.
 TEST(MultiplexerTogether, WhatComesAgainIsWatchedAnew) {
   Net net(config_of(regions_of({0})));
