@@ -1,9 +1,11 @@
 // sluice bench clover, sherman, fusee: YCSB over a store on the rack.
 #include <fmt/core.h>
 #include <poll.h>
+#include <sys/signalfd.h>
 #include <unistd.h>
 
 #include <cmath>
+#include <csignal>
 #include <nlohmann/json.hpp>
 #include <optional>
 
@@ -53,7 +55,7 @@ struct Settings {
                 "of the keys; empty: the workload's own")
         .number("theta", theta, 0, 0.999, "skew of zipfian distributions")
         .integer("records", records, 1, 1'000'000'000, "keys that are loaded")
-        .bytes("value-size", value_size, 0, 16'360,
+        .bytes("value-size", value_size, 0, fusee ? fusee::kMostValueBytes : 16'360,
                tree    ? "bytes of a value; 0: as long as the tree takes, which is 64 when it is made now"
                : fusee ? "bytes of a value; 0: as long as the store takes, which is 64 when it is made now"
                        : "bytes of a value; 0: as long as the store takes")
@@ -75,7 +77,8 @@ struct Settings {
         .text("out", out, "write the result to this file instead of stdout", "a file's path");
     if (!fusee) return;
     s.integer("index-slots", index_slots, 0, 4'000'000'000,
-              "entries that the index of a store made now has room for at first; 0: one for 512 B of memory")
+              "entries that the index of a store made now has room for at first, as far as there is memory; 0: one for "
+              "512 B of memory, at most 3,145,728 a memory node")
         .integer("index-doublings", index_doublings, 0, fusee::kMostIndexDoublings,
                  "how often that index may double when it is full; memory for it is set aside");
   }
@@ -149,11 +152,11 @@ Result<rack::StoreBenchConfig> BenchStore::bench_config() {
   config.history = s.check || !s.history.empty();
   if (config.history && s.threads != 1)
     return fail("--threads: must be 1 with --check or --history: threads have no common clock");
+  if (config.history && place->threads != 1)
+    return fail("--place: must be 0/1 with --check or --history: processes have no common clock");
   if (config.history && s.phase != "all")
     return fail("--phase: must be all with --check or --history: a history begins with the load");
   config.store = store_;
-  if (config.history && place->threads != 1)
-    return fail("--place: must be 0/1 with --check or --history: processes have no common clock");
   config.directory = rack().dir;
   config.name = fmt::format("{}-{}", name_, getpid());
   config.port = s.port;
@@ -177,6 +180,16 @@ Result<rack::StoreBenchConfig> BenchStore::bench_config() {
   return config;
 }
 
+// At once, whatever is under way: who says it twice means it.
+void end_by(int number) {
+  sigset_t one;
+  sigemptyset(&one);
+  sigaddset(&one, number);
+  std::signal(number, SIG_DFL);
+  pthread_sigmask(SIG_UNBLOCK, &one, nullptr);
+  raise(number);
+}
+
 // False: interrupted.
 bool BenchStore::watch(rack::StoreBench& bench, const rack::StopSignals& signals) {
   Progress progress;
@@ -184,11 +197,12 @@ bool BenchStore::watch(rack::StoreBench& bench, const rack::StopSignals& signals
   bool interrupted = false;
   while (bench.running()) {
     pollfd descriptor{signals.descriptor(), POLLIN, 0};
-    if (poll(&descriptor, 1, 100) == 1 && !interrupted) {
+    signalfd_siginfo signal{};
+    if (poll(&descriptor, 1, 100) == 1 && read(signals.descriptor(), &signal, sizeof signal) == sizeof signal) {
+      if (interrupted) end_by(static_cast<int>(signal.ssi_signo));
       interrupted = true;
       bench.stop();
     }
-    if (interrupted) usleep(10'000);
     bench.sample();
     const auto p = bench.progress();
     if (!p.problems.empty() && p.problems != told) progress.note(told = p.problems);
@@ -232,6 +246,8 @@ Result<int> BenchStore::run() {
                    .processes = 1,
                    .records = config_.workload.records,
                    .value_bytes = outcome.result.value_bytes,
+                   .copies = outcome.result.spread.copies,
+                   .memory_nodes = outcome.result.spread.memory_nodes,
                    .seed = settings_.seed};
   if (config_.history) {
     if (auto judged = judge_history(bench.history(), outcome); !judged) return tl::unexpected(judged.error());
@@ -268,8 +284,9 @@ std::unique_ptr<Command> make_bench_sherman(CLI::App& group) {
 std::unique_ptr<Command> make_bench_fusee(CLI::App& group) {
   return std::make_unique<BenchStore>(
       group, rack::StoreKind::kFusee, "fusee",
-      "Run YCSB over a FUSEE store in the rack's memory, three copies of everything, made if there is none; every "
-      "value read is verified. With three memory nodes or more it goes on when one dies",
+      "Run YCSB over a FUSEE store in the rack's memory, made if there is none, with up to three copies of everything, "
+      "each on another memory node; every value read is verified. With three memory nodes or more it goes on when one "
+      "dies",
       std::vector<std::string>{"sluice rack up --no-metadata && sluice bench fusee",
                                "sluice bench fusee --workload B --clients 256 --threads 2 --duration 30s",
                                "sluice bench fusee --workload A --check --operations 100000"});

@@ -124,6 +124,8 @@ StoreOutcome outcome_from(const json& in) {
   f.processes = in.at("processes").get<std::uint64_t>();
   f.records = in.at("records").get<std::uint64_t>();
   f.value_bytes = in.at("value_bytes").get<std::uint64_t>();
+  f.copies = in.value("copies", std::uint64_t{0});
+  f.memory_nodes = in.value("memory_nodes", std::uint64_t{0});
   f.seed = in.at("seed").get<std::uint64_t>();
   rack::StoreBenchResult& r = out.result;
   r.load = run_from_json(in.at("load"));
@@ -179,6 +181,10 @@ json to_json(const StoreOutcome& outcome, bool with_buckets) {
            {"failed", outcome.failed()},
            {"load", run_json(r.load, with_buckets)},
            {"run", run_json(r.run, with_buckets)}};
+  if (f.memory_nodes != 0) {
+    out["copies"] = f.copies;
+    out["memory_nodes"] = f.memory_nodes;
+  }
   json timeline = json::array();
   for (const rack::StoreSample& sample : r.timeline) timeline.push_back({sample.wall_ms, sample.completed});
   out["timeline"] = std::move(timeline);
@@ -237,6 +243,13 @@ std::string outcomes_line(std::string_view what, const std::vector<Outcome>& out
   return fmt::format("  {}:{}", what, text);
 }
 
+// ", 3 copies on 5 memory nodes", or nothing where that is not known.
+std::string spread_of(const StoreRunFacts& f) {
+  if (f.memory_nodes == 0) return "";
+  return fmt::format(", {} {} on {} memory node{}", f.copies, f.copies == 1 ? "copy" : "copies", f.memory_nodes,
+                     f.memory_nodes == 1 ? "" : "s");
+}
+
 std::string other_ends_of(const StoreOutcome& outcome) {
   return outcomes_line("operations without effect", {Outcome::kNotFound, Outcome::kExists}, outcome);
 }
@@ -253,12 +266,12 @@ std::string table_of(const StoreOutcome& outcome) {
   const StoreRunFacts& f = outcome.facts;
   const rack::StoreBenchResult& r = outcome.result;
   std::string out =
-      fmt::format("{}, workload {}, {} keys ({}), {} clients in {} x {} threads, {} records of {} bytes\n",
+      fmt::format("{}, workload {}, {} keys ({}), {} clients in {} x {} threads, {} records of {} bytes{}\n",
                   f.store == "sherman" ? "Sherman"
                   : f.store == "fusee" ? "FUSEE"
                                        : "Clover",
                   f.workload, f.distribution, static_cast<double>(f.theta_thousandths) / 1000, f.clients, f.processes,
-                  f.threads, f.records, f.value_bytes);
+                  f.threads, f.records, f.value_bytes, spread_of(f));
   out += fmt::format("  {:<18} {:>12} {:>10} {:>10} {:>10} {:>10}\n", "", "operations", "ops/s", "p50 us", "p99 us",
                      "p99.9 us");
   if (r.load.operations() != 0) out += latency_row("load", r.load.operations(), r.load_rate, all_latencies(r.load));

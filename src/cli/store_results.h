@@ -23,6 +23,8 @@ struct StoreRunFacts {
   std::uint64_t processes = 1;
   std::uint64_t records = 0;
   std::uint64_t value_bytes = 0;
+  std::uint64_t copies = 0;        // of what is in the store,
+  std::uint64_t memory_nodes = 0;  // and on so many; 0: not known
   std::uint64_t seed = 0;
 };
 

@@ -78,6 +78,39 @@ class RackTest(live_rack.LiveRack):
         self.sluice("rack", "down", code=0)
         self.sluice("rack", "down", code=0)
 
+    def test_files_of_ones_own_in_the_run_directory_stay(self):
+        os.mkdir(self.dir, 0o755)
+        for folder in ("host-tools", "host-x"):
+            os.mkdir(f"{self.dir}/{folder}")
+        config = pathlib.Path(self.dir, "switch.config")
+        config.write_text('[switch]\nmac-age = "200s"\n')
+        mine = {name: f"precious {name}\n" for name in ("app.config", "my.pid", "db.journal", "draft.new", "a.lease", "host-tools/notes.txt", "host-x/users")}
+        for name, text in mine.items():
+            pathlib.Path(self.dir, name).write_text(text)
+        self.up("--no-metadata", "--memory-nodes", "1", "--memory-size", "1MiB", "--config", str(config))
+        self.assertEqual(sorted(d["name"] for d in self.status()["daemons"]), ["memory1", "switch"])
+        for pid in processes_of(self.folder):
+            os.kill(pid, signal.SIGKILL)
+        wait_until(lambda: not processes_of(self.folder), "all dead")
+        self.up("--memory-nodes", "1", "--memory-size", "64MiB")
+        self.sluice("rack", "down", code=0)
+        for name, text in mine.items():
+            self.assertEqual(pathlib.Path(self.dir, name).read_text(), text)
+        self.assertIn("200s", config.read_text())
+        left = {str(f.relative_to(self.dir)) for f in pathlib.Path(self.dir).rglob("*") if f.is_file() and f.suffix != ".log"} - {"lock", "switch.config"}
+        self.assertEqual(left, set(mine))
+
+    @unittest.skipUnless(os.geteuid() == 0 and shutil.which("setpriv"), "skipped: needs root, to be somebody else")
+    def test_a_rack_of_somebody_elses_is_not_taken_for_none(self):
+        self.up("--no-metadata", "--memory-nodes", "1", "--memory-size", "1MiB")
+        os.chmod(self.folder, 0o755)
+        program = self.folder + "/sluice"
+        shutil.copy(live_rack.SLUICE, program)
+        asked = subprocess.run(["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", program, "rack", "status", "--dir", self.dir], capture_output=True,
+                               text=True, timeout=60, check=False)
+        self.assertEqual(asked.returncode, 1)
+        self.assertIn(f"{self.dir}: Permission denied; ask as its owner", asked.stderr)
+
     def test_a_change_of_the_settings_file_is_noticed(self):
         config = pathlib.Path(self.folder, "rack.toml")
         config.write_text("[switch]\nmac-age = \"200s\"\n")
@@ -141,6 +174,14 @@ class RackTest(live_rack.LiveRack):
             self.assertEqual(result["run"]["values_wrong"], 0)
             self.assertGreater(result["run"]["values_verified"], 3000)
 
+    def test_a_history_with_inserts_wants_a_store_without_those_keys(self):
+        self.up()
+        flags = ("--records", "500", "--operations", "4000", "--clients", "16", "--check")
+        self.assertTrue(self.bench("--workload", "D", *flags)["history"]["linearizable"])
+        self.assertIn("more keys than the 500 that are loaded; --check and --history need a fresh one",
+                      self.sluice("bench", "clover", "--workload", "D", *flags, code=1).stderr)
+        self.assertTrue(self.bench("--workload", "A", *flags)["history"]["linearizable"])
+
     def test_keys_that_are_not_there_are_counted_in_the_table(self):
         self.up()
         self.sluice("bench", "clover", "--phase", "load", "--records", "100", code=0)
@@ -174,14 +215,6 @@ class RackTest(live_rack.LiveRack):
                 self.assertEqual(after[what] > before[what], mode == "on", f"{what}, {mode}: {before} {after}")
             self.assertEqual(after["lost"], 0)
         self.assertIn("granted", self.sluice("edm", "grants", code=0).stdout)
-    def test_a_history_with_inserts_wants_a_store_without_those_keys(self):
-        self.up()
-        flags = ("--records", "500", "--operations", "4000", "--clients", "16", "--check")
-        self.assertTrue(self.bench("--workload", "D", *flags)["history"]["linearizable"])
-        self.assertIn("more keys than the 500 that are loaded; --check and --history need a fresh one",
-                      self.sluice("bench", "clover", "--workload", "D", *flags, code=1).stderr)
-        self.assertTrue(self.bench("--workload", "A", *flags)["history"]["linearizable"])
-
 
     def tree(self, *flags, code=0):
         return json.loads(self.sluice("bench", "sherman", "--json", *flags, code=code).stdout)
@@ -305,6 +338,112 @@ class RackTest(live_rack.LiveRack):
         refused = self.sluice("bench", "fusee", "--records", "3000", "--index-slots", "600", "--index-doublings", "1", code=1)
         self.assertIn("no space for 3000 records", refused.stderr)
         self.assertIn("--index-slots", refused.stderr)
+
+    # --- where a store lies ---
+
+    def gone(self, name, number):
+        os.kill(self.daemon(name)["pid"], number)
+        wait_until(lambda: self.node_states()[name] == "gone", "the directory notices")
+
+    def refused_by_store(self, store, *flags):
+        return self.sluice("bench", store, *flags, code=1, timeout=60).stderr
+
+    def test_a_tree_is_not_made_over_one_of_which_a_part_is_away_or_lost(self):
+        self.up("--no-metadata", "--memory-nodes", "3")
+        self.assertEqual(self.tree("--records", "1000", "--phase", "load")["failed"], 0)
+        stopped = self.daemon("memory1")["pid"]
+        self.gone("memory1", signal.SIGSTOP)
+        try:
+            self.assertIn("memory1 is away, and part of the tree lies there", self.refused_by_store("sherman", "--records", "10", "--phase", "load"))
+        finally:
+            os.kill(stopped, signal.SIGCONT)
+        wait_until(lambda: self.node_states()["memory1"] == "ready", "it is back")
+        after = self.tree("--records", "1000", "--phase", "run", "--workload", "C", "--operations", "2000")
+        self.assertEqual(after["run"]["actions"]["read"]["outcomes"], {"ok": 2000})
+        self.assertEqual((after["copies"], after["memory_nodes"]), (1, 3))
+        for name in ("memory2", "memory1"):
+            self.gone(name, signal.SIGKILL)
+            self.up("--no-metadata", "--memory-nodes", "3")
+            wait_until(lambda name=name: self.node_states()[name] == "ready", "it is there, blank")
+            told = self.refused_by_store("sherman", "--records", "10", "--phase", "load")
+            if name == "memory2":
+                self.assertIn("memory2 was started anew, and the part of the tree that lay there is lost; `sluice rack down`", told)
+            else:
+                self.assertRegex(told, "(memory1 and memory2|memory2 and memory1) were started anew")
+
+    def test_a_store_on_two_memory_nodes_is_used_on_them_when_a_third_comes_and_not_without_one(self):
+        self.up("--no-metadata", "--memory-nodes", "2")
+        for store in (self.fusee, self.tree):
+            self.assertEqual(store("--records", "500", "--phase", "load")["failed"], 0)
+            self.up("--no-metadata", "--memory-nodes", "3")
+            wait_until(lambda: self.node_states().get("memory3") == "ready", "the third has come")
+            after = store("--records", "500", "--phase", "run", "--workload", "C", "--operations", "2000")
+            self.assertEqual(after["run"]["actions"]["read"]["outcomes"], {"ok": 2000})
+            self.assertEqual(after["memory_nodes"], 2)
+            self.gone("memory2", signal.SIGKILL)
+            self.assertIn("of 1 of them nothing is to be seen; memory2 is away; memory3 is empty", self.refused_by_store(after["store"]))
+            self.sluice("rack", "down", code=0)
+            self.up("--no-metadata", "--memory-nodes", "2")
+
+    def test_no_store_is_made_while_a_memory_node_is_away(self):
+        self.up("--no-metadata", "--memory-nodes", "2")
+        self.gone("memory1", signal.SIGKILL)
+        for store in ("fusee", "sherman"):
+            self.assertIn("there is none, and memory1 is away, where one may lie", self.refused_by_store(store))
+
+    def test_a_store_in_regions_that_are_moved_is_found_where_they_are(self):
+        self.up("--no-metadata", "--memory-nodes", "3", "--memory-size", "64MiB")
+        for store in (self.fusee, self.tree):
+            file = f"{self.folder}/{store.__name__}.token"
+            self.sluice("tenant", "add", store.__name__, "--quota", "64MiB", "--out", file, code=0)
+            token = ("--token-file", file)
+            for node in (1, 2, 3):
+                self.sluice("region", "add", f"r{node}", "8MiB", "--node", f"memory{node}", *token, code=0)
+            self.assertEqual(store("--records", "500", "--phase", "load", *token)["failed"], 0)
+            # To where the second is before it, too; then into an order that is no node's.
+            for region, to in ((1, 3), (2, 1), (3, 2)):
+                self.sluice("region", "move", f"r{region}", "--tenant", store.__name__, "--to", f"memory{to}", code=0)
+                after = store("--records", "500", "--phase", "run", "--workload", "C", "--operations", "2000", *token)
+                self.assertEqual(after["run"]["actions"]["read"]["outcomes"], {"ok": 2000}, (region, to))
+                self.assertEqual(after["memory_nodes"], 3)
+
+    def test_a_fusee_bench_that_cannot_do_without_a_memory_node_ends_in_time(self):
+        for nodes in ("1", "2"):
+            self.up("--no-metadata", "--memory-nodes", nodes)
+            child = self.start("bench", "fusee", "--json", "--records", "500", "--duration", "5s")
+            wait_until(lambda: f"fusee-{child.pid}-0" in self.node_states(), "the bench has joined")
+            time.sleep(2)
+            os.kill(self.daemon("memory1")["pid"], signal.SIGKILL)
+            try:
+                out, err = child.communicate(timeout=45)  # an operation that is under way has 15 s
+            finally:
+                child.kill()
+            self.assertEqual(child.returncode, 1, err)
+            self.assertGreater(json.loads(out)["failed"], 0)
+            self.sluice("rack", "down", code=0)
+
+    def test_a_bench_that_is_interrupted_twice_ends_at_once(self):
+        self.up("--no-metadata", "--memory-nodes", "2")
+        stopped = self.daemon("memory1")["pid"]
+        os.kill(stopped, signal.SIGSTOP)
+        try:
+            child = self.start("bench", "fusee")  # has ten seconds of patience
+            time.sleep(1)
+            for _ in range(2):
+                self.assertIsNone(child.poll())
+                child.send_signal(signal.SIGINT)
+                time.sleep(0.5)
+            child.communicate(timeout=2)
+            self.assertEqual(child.returncode, -signal.SIGINT)
+        finally:
+            os.kill(stopped, signal.SIGCONT)
+
+    def test_what_a_fusee_store_cannot_be_like_is_told(self):
+        self.up("--no-metadata", "--memory-size", "16MiB")
+        refused = self.refused_by_store("fusee", "--index-slots", "4000000000", "--index-doublings", "16")
+        self.assertIn("the store cannot be used: the index is too large", refused)
+        self.assertIn("smaller index", self.refused_by_store("fusee", "--index-slots", "100000000"))
+        self.assertIn("from 0 to 16280", self.sluice("bench", "fusee", "--value-size", "16281", code=2).stderr)
 
     def test_a_store_without_room_ends_the_load_and_says_what_to_do(self):
         self.up("--no-metadata", "--memory-size", "1MiB")
@@ -506,6 +645,7 @@ class ConfigurationTest(unittest.TestCase):
         self.refused(["bench", "sherman", "--workload", "Z"], "must be A, B, C, D, E, F, or w0 to w100")
         self.refused(["bench", "clover", "--place", "2/2"], '--place = "2/2"')
         self.refused(["bench", "clover", "--check", "--threads", "2"], "--threads: must be 1")
+        self.refused(["bench", "clover", "--check", "--place", "0/2"], "--place: must be 0/1")
         self.refused(["bench", "verbs", "--ops", "steal"], '--ops = "steal"')
         self.refused(["bench", "verbs", "--through", "wall"], '--through = "wall": must be one of cable, udp, switch')
 
@@ -645,7 +785,6 @@ class CowbirdBenchTest(unittest.TestCase):
         self.assertTrue(all(row["probes_per_second"] > 0 and row["p50_us"] <= row["p99_us"] for row in result["probe"]), result["probe"])
 
 
-        self.refused(["bench", "clover", "--check", "--place", "0/2"], "--place: must be 0/1")
 class PcapTest(unittest.TestCase):
     def test_sound_captures_pass(self):
         files = sorted(str(f) for f in GOLDEN.glob("*.pcap"))

@@ -177,6 +177,7 @@ Result<void> StoreBench::work_through(Worker& worker) {
                             session.value_bytes()));
   }
   worker.result.value_bytes = run.value_bytes;
+  worker.result.spread = session.spread();
   if (auto fresh = check_fresh(session); !fresh) return fresh;
   const std::vector<workload::Store*> stores = session.stores();
   Runner runner(session.scheduler(), stores, run);
@@ -267,6 +268,7 @@ Result<StoreBenchResult> StoreBench::result() const {
     all.wire_bytes += one.wire_bytes;
     all.reconnects += one.reconnects;
     all.value_bytes = one.value_bytes;
+    all.spread = one.spread;
   }
   return all;
 }

@@ -57,6 +57,7 @@ struct StoreBenchResult {
   std::uint64_t wire_bytes = 0;
   std::uint64_t reconnects = 0;
   std::size_t value_bytes = 0;
+  StoreSession::Spread spread;
   std::vector<StoreSample> timeline;
 };
 
@@ -90,8 +91,8 @@ class StoreBench {
   Result<std::unique_ptr<StoreSession>> open(const Worker& worker) const;
   void work(Worker& worker);
   Result<void> work_through(Worker& worker);
-  bool meet(Worker& worker, StoreSession& session, Phase phase);
   Result<void> check_fresh(StoreSession& session) const;
+  bool meet(Worker& worker, StoreSession& session, Phase phase);
   struct Stop {
     Duration after = Duration::max();
     bool full = false;  // once the store has no space
