@@ -325,12 +325,14 @@ bool Adapter::transmit_work(Time now, port::FrameSink& sink) {
 
 // Sends what is left of a queue pair's kQuantum packets; returns how many have left now.
 std::uint32_t Adapter::transmit_quantum(Time now, QueuePair& pair, port::FrameSink& sink) {
-  const std::uint32_t before = pair.sent_in_turn_;
-  if (pair.cnp_due_ && transmit_cnp(pair, sink)) ++pair.sent_in_turn_;
+  const std::uint32_t left = kQuantum - pair.sent_in_turn_;
+  std::uint32_t sent = 0;
+  if (pair.cnp_due_ && transmit_cnp(pair, sink)) ++sent;
   if (pair.is_open()) {
-    while (pair.sent_in_turn_ < kQuantum && pair.poll_transmit(now, sink)) ++pair.sent_in_turn_;
+    while (sent < left && pair.poll_transmit(now, sink)) ++sent;
   }
-  return pair.sent_in_turn_ - before;
+  pair.sent_in_turn_ += sent;
+  return sent;
 }
 
 bool Adapter::transmit_cnp(QueuePair& pair, port::FrameSink& sink) {

@@ -120,16 +120,17 @@ class QueuePair : public ActiveHook {
   bool poll_transmit(Time now, port::FrameSink& sink) {
     if (is_datagram()) [[unlikely]]
       return can_transmit(now) && datagrams_->poll_transmit(now, sink);
-    if (!responder_->can_transmit(now)) return sends() && requester_->poll_transmit(now, sink);
     // Answers let the peer go on, but a peer that reads without end must not keep our own work back: packet by packet.
-    if (own_is_next_ && sends()) {
-      own_is_next_ = !requester_->poll_transmit(now, sink);
-      if (!own_is_next_) return true;
+    const bool answers = responder_->can_transmit(now);
+    if (sends() && (!answers || (own_is_next_ && requester_->can_transmit(now)))) {
+      if (requester_->poll_transmit(now, sink)) {
+        own_is_next_ = false;
+        return true;
+      }
       if (connection_.sink_full || connection_.broken()) return false;
     }
-    if (!responder_->poll_transmit(now, sink)) return false;
-    own_is_next_ = true;
-    return true;
+    own_is_next_ = answers && responder_->poll_transmit(now, sink);
+    return own_is_next_;
   }
   Time next_deadline() const {
     if (!is_open()) return Time::never();
