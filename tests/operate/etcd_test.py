@@ -133,6 +133,24 @@ class EtcdTest(live_rack.LiveRack):
             self.assertEqual((after[name]["id"], after[name]["ip"]), (before[name]["id"], before[name]["ip"]))
         self.good(self.bench(1))
 
+    def test_a_second_switch_does_not_take_the_place_of_one_that_lives(self):
+        self.etcd()
+        self.up()
+        first = next(d["pid"] for d in json.loads(self.sluice("rack", "status", "--json").stdout)["daemons"] if d["name"] == "switch")
+        other = self.folder + "/other"
+        os.mkdir(other, 0o700)
+        second = live_rack.run("switch", "--dir", other, "--config", self.folder + "/rack.toml", timeout=PATIENCE)
+        self.assertEqual(second.returncode, 1, second.stdout)
+        self.assertRegex(second.stderr, "'switch' is taken: .*is there a switch with the etcd-prefix")
+        self.assertEqual(self.nodes()["switch"]["attributes"]["pid"], str(first))
+        self.assertTrue(self.ready("switch"))
+        # Of one that has died it does.
+        os.kill(first, signal.SIGKILL)
+        child = subprocess.Popen([live_rack.SLUICE, "switch", "--dir", other, "--config", self.folder + "/rack.toml"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        self.children.append(child)
+        alive = lambda: self.etcds.control("get", "/sluice/nodes/switch").stdout  # noqa: E731
+        wait_until(lambda: f'"pid":"{child.pid}"' in alive() and '"ready"' in alive(), "it is the switch", PATIENCE)
+
     def test_tenants_are_there_too(self):
         self.etcd()
         self.up()

@@ -15,6 +15,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 import unittest
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -191,14 +192,6 @@ class TenantsTest(live_rack.LiveRack):
 
     def ask_with_a_wrong_token(self, number):
         """By HTTP as it is: the client would not send some of these."""
-        for _ in range(20):
-            try:
-                return self.asked_with_a_wrong_token(number)
-            except BrokenPipeError:  # who says nothing for 20 ms after it has connected is not waited for: on a busy machine that happens
-                pass
-        raise TimeoutError("the directory never waited for a question")
-
-    def asked_with_a_wrong_token(self, number):
         token = ["x" * 5000, "sluice_" + f"{number:064x}", "'; DROP TABLE tenants; --", "\x7f\x00\xff"][number % 4]
         answer = b""
         with socket.socket(socket.AF_UNIX) as connection:
@@ -279,6 +272,49 @@ class TenantsTest(live_rack.LiveRack):
         done = self.as_tenant(red, "bench", "clover", "--records", "100", "--value-size", "100", "--duration", "1s", "--clients", "2", "--json", code=0)
         self.assertEqual(json.loads(done.stdout)["run"]["values_wrong"], 0)
         self.assertIn("no memory node has memory for tenants", self.as_tenant(red, "region", "add", "heap", "1MiB", code=1).stderr)
+
+    def test_a_revoked_tenant_is_out_of_shared_memory_too(self):
+        config = self.folder + "/rack.toml"
+        pathlib.Path(config).write_text("[memory]\nshared = true\n")
+        self.up("--config", config)
+        red = self.tenant("red")
+        bench = self.start("bench", "clover", "--records", "100", "--value-size", "100", "--duration", "120s", "--clients", "2", "--token-file", red)
+        connections = lambda name: live_rack.metrics(f"{self.dir}/{name}.http.sock").get("sluice_connections")  # noqa: E731
+        everywhere = lambda: [connections(name) for name in ("memory1", "memory2", "metadata")]  # noqa: E731
+        before = everywhere()
+        wait_until(lambda: bench.poll() is not None or all(now > was for now, was in zip(everywhere(), before)), "it is connected", PATIENCE)
+        self.assertIsNone(bench.poll())
+        self.sluice("tenant", "revoke", "red", code=0)
+        wait_until(lambda: everywhere() == before, "it is out", PATIENCE)
+        time.sleep(2)
+        self.assertEqual(everywhere(), before, "and stays out")
+
+    # --- what everybody may see, and act on ---
+
+    def test_what_a_tenant_says_of_itself_is_acted_on_by_nobody_and_its_end_is_no_loss(self):
+        self.up()
+        red = pathlib.Path(self.tenant("red")).read_text().strip()
+
+        def ask(path, body, *headers):
+            words = ["curl", "-sS", "--unix-socket", self.dir + "/directory.sock", "-H", "Content-Type: application/json", *headers, "-d", json.dumps(body)]
+            return json.loads(subprocess.run([*words, "http://rack" + path], capture_output=True, text=True, check=True, timeout=PATIENCE).stdout)
+
+        node = {"name": "mine", "kind": "client", "cm_port": 0, "regions": [], "attributes": {"http": "192.0.2.1:80", "machine": "\x1b[31m", "story": "a secret"}}
+        lease = ask("/v1/join", {"node": node, "lease_ms": 60000}, "-H", f"Authorization: Bearer {red}")["lease"]
+        self.assertEqual(ask("/v1/publish", {"lease": lease, "node": node}), {})
+        listed = lambda: {target["labels"]["instance"]: target["targets"] for target in json.loads(self.get("/v1/targets"))}  # noqa: E731
+        self.assertEqual(sorted(listed()), ["memory1", "memory2", "metadata", "switch"])
+        self.assertNotIn("\x1b", self.sluice("rack", "status", code=0).stdout)
+        shown = json.loads(self.get("/v1/state"))["nodes"]
+        self.assertEqual({key for n in shown for key in n["attributes"]}, {"pid", "tenant"})
+        self.assertEqual({(r["key"], r["address"]) for n in shown for r in n["regions"]}, {(0, 0)})
+        # One that is ended is not missing, one that is killed is.
+        os.kill(self.pid("memory2"), signal.SIGTERM)
+        os.kill(self.pid("metadata"), signal.SIGKILL)
+        wait_until(lambda: sorted(listed()) == ["memory1", "metadata", "switch"], "who has left is no target", PATIENCE)
+        wait_until(lambda: 'sluice_directory_nodes{kind="metadata",state="gone"} 1' in self.get("/metrics"), "it is missed", PATIENCE)
+        for state, many in (("left", 1), ("gone", 0), ("ready", 1)):
+            self.assertIn(f'sluice_directory_nodes{{kind="memory",state="{state}"}} {many}', self.get("/metrics"))
 
     # --- draining ---
 

@@ -114,7 +114,7 @@ Result<void> run_metadata(const std::string& directory, const MetadataSettings& 
   bool is_shared = false;
   const auto domain_for = [&](Time, const rc::ConnectionEvent& event) -> std::optional<memory::PdId> {
     const auto owner = clients.owner(event.remote);
-    if (is_shared || (owner && owner->empty())) return pair.pd;
+    if (owner && (is_shared || owner->empty())) return pair.pd;
     return std::nullopt;
   };
   Acceptor acceptor(endpoint.connector(), pair, most,

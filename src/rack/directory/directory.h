@@ -66,6 +66,9 @@ struct TenantRegion {
   friend bool operator==(const TenantRegion&, const TenantRegion&) = default;
 };
 
+inline constexpr const char* kHttpAttribute = "http";        // of a node: HOST:PORT of its server
+inline constexpr const char* kMachineAttribute = "machine";  // the name in the certificate by which it came
+
 // What a node says of itself.
 struct NodeDescription {
   std::string name;
@@ -83,6 +86,7 @@ struct NodeRecord {
   wire::Ipv4Address ip{};
   wire::MacAddress mac{};
   std::uint64_t incarnation = 0;  // how often this name has joined
+  bool has_left = false;          // of one that is gone: it has said so; else its lease has ended
   friend bool operator==(const NodeRecord&, const NodeRecord&) = default;
 };
 

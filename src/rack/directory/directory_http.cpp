@@ -69,7 +69,9 @@ auto with_json(Handle handle) {
 Result<NodeDescription> described_by(const httplib::Request& request, const json& in) {
   auto description = description_from_json(in.at("node"));
   const std::string machine = telemetry::peer_of(request.ssl).name;
-  if (description && !machine.empty()) description->attributes["machine"] = machine;
+  if (!description) return description;
+  description->attributes.erase(kMachineAttribute);
+  if (!machine.empty()) description->attributes[kMachineAttribute] = machine;
   return description;
 }
 
@@ -351,10 +353,10 @@ Error no_answer(const HttpAddress& address, httplib::Error error) {
                     "invitation",
                     address.text)};
   if (error == Read || error == Write || error == SSLConnection)
-    return {
-        fmt::format("{} ended the connection: it does not take this machine's certificate, or is no switch of a rack; "
-                    "ask there for a new invitation (`sluice rack invite NAME`)",
-                    address.text)};
+    return {fmt::format(
+        "{} ended the connection: it does not take this machine's certificate, or is no switch of a rack, or "
+        "has too much to do; try again, or ask there for a new invitation (`sluice rack invite NAME`)",
+        address.text)};
   const auto [host, port] = address.host_and_port();
   if (!address.text.ends_with(fmt::format(":{}", port)))
     return {fmt::format("{}: a switch is reached at HOST:PORT, and here is no port", address.text)};
@@ -367,7 +369,7 @@ Error no_answer(const HttpAddress& address, httplib::Error error) {
 
 }  // namespace
 
-// Asks until there is an answer or patience ends. Only connecting is repeated: a request that was sent may have been executed.
+// Asks until there is an answer or patience ends. Only connecting, with its handshake, is repeated: a request that was sent may have been executed.
 template <class Request>
 Result<std::string> DirectoryClient::exchange(Duration timeout, Request&& request) {
   if (address_.tls) {
@@ -395,7 +397,7 @@ Result<std::string> DirectoryClient::exchange(Duration timeout, Request&& reques
                       ? body["error"].get<std::string>()
                       : fmt::format("the directory answered {}", result->status));
     }
-    const bool sent = result.error() != httplib::Error::Connection;
+    const bool sent = result.error() != httplib::Error::Connection && result.error() != httplib::Error::SSLConnection;
     if (sent || std::chrono::steady_clock::now() >= give_up) return tl::unexpected(no_answer(address_, result.error()));
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
   }

@@ -44,6 +44,7 @@ json to_json(const NodeRecord& node) {
   out["ip"] = node.ip.to_string();
   out["mac"] = node.mac.to_string();
   out["incarnation"] = node.incarnation;
+  if (node.has_left) out["left"] = true;
   return out;
 }
 
@@ -106,6 +107,7 @@ Result<NodeRecord> node_from_json(const json& in) {
     out.mac = *mac;
     out.id = remote::NodeId(number_at<std::uint32_t>(in, "id"));
     out.incarnation = number_at<std::uint64_t>(in, "incarnation");
+    out.has_left = in.value("left", false);
     return out;
   });
 }

@@ -27,6 +27,7 @@
 #include "rack/directory/sqlite_directory.h"
 #include "rack/process/process.h"
 #include "rack/settings/private_file.h"
+#include "telemetry/slow_guests.h"
 
 namespace sluice::rack {
 namespace {
@@ -285,7 +286,7 @@ TEST_P(DirectoryTest, ShowsWhatANodePublished) {
   ASSERT_EQ(snapshot->nodes.size(), 1u);
   NodeRecord expected = joined.node;
   expected.description = published;
-  if (GetParam() == "tls") expected.description.attributes["machine"] = "m2";  // as its certificate says
+  if (GetParam() == "tls") expected.description.attributes[kMachineAttribute] = "m2";  // as its certificate says
   expected.state = NodeState::kReady;
   EXPECT_EQ(snapshot->nodes[0], expected);
   EXPECT_EQ(snapshot->ready(NodeKind::kMemory).size(), 1u);
@@ -316,6 +317,20 @@ TEST_P(DirectoryTest, MarksANodeGoneWhenItsLeaseEnds) {
   const auto renewed = directory().renew(joined.lease);
   ASSERT_FALSE(renewed);
   EXPECT_TRUE(unknown_lease(renewed.error())) << renewed.error().message;
+}
+
+TEST_P(DirectoryTest, TellsWhoHasLeftFromWhoIsLost) {
+  const Registration left = join("memory1");
+  join("memory2");
+  ASSERT_TRUE(directory().leave(left.lease));
+  pass(kLease);
+  ASSERT_EQ(state_of("memory1"), NodeState::kGone);
+  ASSERT_EQ(state_of("memory2"), NodeState::kGone);
+  restart();
+  EXPECT_TRUE(directory().nodes()->find("memory1")->has_left);
+  EXPECT_FALSE(directory().nodes()->find("memory2")->has_left);
+  join("memory1");
+  EXPECT_FALSE(directory().nodes()->find("memory1")->has_left);
 }
 
 TEST_P(DirectoryTest, KeepsANodeThatRenews) {
@@ -599,6 +614,34 @@ TEST_P(DirectoryFileTest, ARestartedDirectoryKnowsEverythingAndGivesLeasesTheirW
   EXPECT_EQ(join("memory2").node.id.value, 2u);
 }
 
+TEST_P(DirectoryServedTest, NobodySaysOfItselfWhichMachineItIsOf) {
+  NodeDescription node = memory("memory1");
+  node.attributes[kMachineAttribute] = "another";
+  const auto joined = directory().join(node, kLease);
+  const auto machine = [this] {
+    const auto& said = directory().nodes()->find("memory1")->description.attributes;
+    return said.contains(kMachineAttribute) ? said.at(kMachineAttribute) : "";
+  };
+  const std::string by_certificate = GetParam() == "tls" ? "m2" : "";
+  EXPECT_EQ(machine(), by_certificate);
+  ASSERT_TRUE(directory().publish(joined->lease, node));
+  EXPECT_EQ(machine(), by_certificate);
+}
+
+TEST_P(DirectoryServedTest, LeasesAreRenewedThoughManyAreSlowToAsk) {
+  if (GetParam() != "tls") GTEST_SKIP() << "nobody else reaches the run directory's socket";
+  const auto [host, port] = client_address_.host_and_port();
+  const auto lease = join("memory1").lease;
+  const telemetry::SlowGuests many(250, host, port, '\x16', "127.0.0.2");  // as TLS begins
+  while (!many.are_there()) std::this_thread::yield();
+  for (int i = 0; i < 5; ++i) {
+    const auto asked = std::chrono::steady_clock::now();
+    const auto renewed = directory().renew(lease);
+    EXPECT_TRUE(renewed) << renewed.error().message;
+    EXPECT_LT(std::chrono::steady_clock::now() - asked, std::chrono::seconds(2));
+  }
+}
+
 TEST_P(DirectoryFileTest, StateCopiedFromUnderALivingDirectoryIsWhole) {
   const Registration joined = join("memory1");
   ASSERT_TRUE(directory().publish(joined.lease, memory("memory1")));
@@ -687,6 +730,26 @@ TEST(SqliteDirectory, SaysWhatIsWrongWithItsStateFile) {
   ASSERT_FALSE(other);
   EXPECT_THAT(other.error().message,
               testing::AllOf(testing::HasSubstr(folder / "state.sqlite"), testing::Not(testing::HasSubstr("\n"))));
+}
+
+TEST(SqliteDirectory, ARecordOfTenantsThatCannotBeReadIsNotNone) {
+  const Folder folder;
+  const auto open = [&](const std::string& ledger) {
+    return SqliteDirectory::open(
+        ":memory:", {}, [] { return Time(); }, ledger);
+  };
+  const auto none = open(folder / "tenants.json");
+  ASSERT_TRUE(none) << none.error().message;
+  EXPECT_TRUE((*none)->tenants().check());
+  std::ofstream(folder / "tenants.json").flush();
+  const auto empty = open(folder / "tenants.json");
+  ASSERT_TRUE(empty) << empty.error().message;
+  ASSERT_FALSE((*empty)->tenants().check()) << "everybody would be the rack itself";
+  EXPECT_THAT((*empty)->tenants().check().error().message, testing::HasSubstr("makes no sense"));
+  EXPECT_FALSE((*empty)->tenants().identify("", false));
+  const auto nowhere = open(folder / "tenants.json/within");
+  ASSERT_FALSE(nowhere);
+  EXPECT_THAT(nowhere.error().message, testing::HasSubstr("tenants.json/within: Not a directory"));
 }
 
 TEST(DirectoryServer, RefusesASecondOnTheSameSocketAndReplacesADeadOne) {

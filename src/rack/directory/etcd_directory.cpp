@@ -318,6 +318,7 @@ Result<Registration> EtcdDirectory::join(const NodeDescription& description, Dur
     }
     node.description = description;
     node.state = NodeState::kJoining;
+    node.has_left = false;
     ++node.incarnation;
     const std::uint64_t memory = granted->value | kMemoryBit;
     const auto done = commit(compare, {put(key("/alive/" + name), std::to_string(granted->value), granted->value),
@@ -371,7 +372,26 @@ Result<void> EtcdDirectory::leave(LeaseId lease) {
   if (!lives) return tl::unexpected(lives.error());
   if (!*lives) return tl::unexpected(lease_is_unknown(lease));
   static_cast<void>(keep_alive(lease.value | kMemoryBit));
+  note_leaving(lease);
   return revoke(lease.value);
+}
+
+// Best effort: it is gone all the same.
+void EtcdDirectory::note_leaving(LeaseId lease) {
+  const auto attached = call("/v3/lease/timetolive", {{"ID", std::to_string(lease.value)}, {"keys", true}});
+  const std::string alive = key("/alive/");
+  for (const Json& encoded_key : attached ? attached->value("keys", Json::array()) : Json::array()) {
+    const std::string name = decoded(encoded_key.is_string() ? encoded_key.get_ref<const std::string&>() : "");
+    if (!name.starts_with(alive)) continue;
+    const auto known = look(name.substr(alive.size()));
+    if (!known || !known->record || known->alive != lease) continue;
+    NodeRecord node = *known->record;
+    node.has_left = true;
+    const std::string record = key("/nodes/" + node.description.name);
+    static_cast<void>(
+        commit(Json::array({has_value(name, std::to_string(lease.value)), is_as_of(record, known->record_revision)}),
+               Json::array({put(record, to_json(node).dump(), lease.value | kMemoryBit)})));
+  }
 }
 
 Result<void> EtcdDirectory::evict(const std::string& name) {

@@ -79,6 +79,7 @@ class EtcdDirectory final : public DirectoryStore {
   Result<LeaseId> grant(Duration lease);
   Result<void> revoke(std::uint64_t etcd_lease);
   Result<bool> keep_alive(std::uint64_t etcd_lease);
+  void note_leaving(LeaseId lease);
   Result<bool> commit(const Json& compare, const Json& then);
   std::string key(const std::string& part) const { return settings_.prefix + part; }
 

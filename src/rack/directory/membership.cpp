@@ -168,6 +168,9 @@ void Membership::renew_once() {
   if (renewed) taken_since_.reset();
   const bool is_lost = !renewed && unknown_lease(renewed.error());
   if (!is_lost) return note_trouble(renewed ? "" : renewed.error().message);  // the directory is away: next time
+  const auto now = std::chrono::steady_clock::now();
+  if (lost_at_ && now - *lost_at_ < to_chrono(config_.lease / 4)) return;  // what on_lost publishes wakes us
+  lost_at_ = now;
   std::optional<NodeDescription> afresh;
   if (config_.on_lost) {
     afresh = config_.on_lost();

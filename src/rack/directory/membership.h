@@ -75,6 +75,7 @@ class Membership {
   bool is_misplaced_ = false;        // the keeper's: the directory gives our name another address
   std::string trouble_;              // the keeper's: why the last renewal failed; empty: it did not
   bool told_of_trouble_ = false;     // the keeper's
+  std::optional<std::chrono::steady_clock::time_point> lost_at_;      // the keeper's: when it last found the lease lost
   std::optional<std::chrono::steady_clock::time_point> taken_since_;  // the keeper's: our name, while we have no lease
   std::mutex mutex_;                                                  // never held while the directory is asked
   std::condition_variable stop_;

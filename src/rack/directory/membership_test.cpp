@@ -166,6 +166,25 @@ TEST(Membership, TakesANameThatMayBeItsOwnForAnothersOnlyWhenThatIsRenewed) {
   EXPECT_TRUE(superseded.comes());
 }
 
+TEST(Membership, LooksForALostLeaseNowAndThenThoughEachLookHasNews) {
+  PlayedDirectory directory;
+  std::atomic<Membership*> us{nullptr};
+  auto config = kShort;
+  config.lease = Duration::seconds(1);
+  config.on_lost = [&]() -> std::optional<NodeDescription> {
+    us.load()->publish_soon(at_port(2));  // as a memory node does, whose key is another then
+    return at_port(2);
+  };
+  const auto membership = Membership::join(directory, at_port(0), config).value();
+  us = membership.get();
+  ASSERT_TRUE(membership->publish(at_port(1)));
+  directory.end_lease("2");
+  ASSERT_TRUE(directory.wait_until([&] { return directory.joined == 2; }));
+  const auto first = Clock::now();
+  ASSERT_TRUE(directory.wait_until([&] { return directory.joined == 5; }));
+  EXPECT_GT(Clock::now() - first, std::chrono::milliseconds(500));
+}
+
 TEST(Membership, DoesNotAskADirectoryWithoutEndThatLetsNobodyWait) {
   PlayedDirectory directory;
   std::atomic<int> changes{0};

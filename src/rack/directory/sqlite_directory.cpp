@@ -5,7 +5,9 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
+#include <cstring>
 #include <nlohmann/json.hpp>
 #include <random>
 #include <utility>
@@ -66,11 +68,15 @@ Result<std::unique_ptr<SqliteDirectory>> SqliteDirectory::open(const std::string
   if (auto made = directory->create_tables(); !made) return tl::unexpected(made.error());
   if (auto loaded = directory->load(); !loaded) return tl::unexpected(loaded.error());
   directory->ledger_file_ = ledger_file;
-  if (!ledger_file.empty() && access(ledger_file.c_str(), F_OK) == 0) {
-    auto text = read_whole_file(ledger_file);
-    if (!text) return tl::unexpected(text.error());
-    directory->ledger_ = {std::move(*text), 1};
+  if (ledger_file.empty()) return directory;
+  // Without tenants everybody is the rack itself, so only a file that is not there means none.
+  if (access(ledger_file.c_str(), F_OK) != 0) {
+    if (errno == ENOENT) return directory;
+    return fail(fmt::format("cannot read {}: {}", ledger_file, std::strerror(errno)));
   }
+  auto text = read_whole_file(ledger_file);
+  if (!text) return tl::unexpected(text.error());
+  directory->ledger_ = {std::move(*text), 1};
   return directory;
 }
 
@@ -197,6 +203,7 @@ Result<Registration> SqliteDirectory::join(const NodeDescription& description, D
   }
   entry.node.description = description;
   entry.node.state = NodeState::kJoining;
+  entry.node.has_left = false;
   ++entry.node.incarnation;
   entry.lease = new_lease();
   entry.duration = lease;
@@ -243,7 +250,9 @@ Result<void> SqliteDirectory::leave(LeaseId lease) {
   expire_locked();
   const Entry* known = find(lease);
   if (known == nullptr) return tl::unexpected(lease_is_unknown(lease));
-  return end_lease(*known);
+  Entry entry = *known;
+  entry.node.has_left = true;
+  return end_lease(std::move(entry));
 }
 
 Result<void> SqliteDirectory::end_lease(Entry entry) {

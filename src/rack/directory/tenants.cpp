@@ -61,6 +61,12 @@ std::uint64_t number_attribute(const NodeDescription& node, const char* name) {
   return found == node.attributes.end() ? 0 : std::strtoull(found->second.c_str(), nullptr, 10);
 }
 
+// What daemons are called unless told otherwise: one that comes later must find its name free.
+bool is_daemons_name(std::string_view name) {
+  const std::string_view stem = name.substr(0, name.find_last_not_of("0123456789") + 1);
+  return stem == "switch" || stem == "memory" || stem == "metadata" || stem == "box-agent";
+}
+
 bool is_shared(const NodeDescription& node) { return node.attributes.contains(kSharedAttribute); }
 
 std::size_t attribute_bytes(const NodeDescription& node) {
@@ -146,7 +152,7 @@ std::string Tenants::Ledger::text() const {
 Result<Tenants::Ledger> Tenants::Ledger::parse(const VersionedText& from) {
   Ledger out;
   out.version = from.version;
-  if (from.text.empty()) return out;
+  if (from.version == 0) return out;  // there is none
   try {
     const json in = json::parse(from.text);
     for (const json& t : in.at("tenants")) {
@@ -317,6 +323,9 @@ Result<NodeDescription> Tenants::admitted(NodeDescription description, const Ask
   const auto snapshot = directory_.nodes();
   if (!snapshot) return tl::unexpected(snapshot.error());
   const NodeRecord* const known = snapshot->find(description.name);
+  if (is_daemons_name(description.name))
+    return refuse(Refusal::kForbidden,
+                  fmt::format("'{}' is a name for the rack's own daemons; choose one of your own", description.name));
   if (known != nullptr &&
       (known->description.kind != NodeKind::kClient || tenant_of(known->description) != asker.tenant))
     return refuse(Refusal::kForbidden,
@@ -353,6 +362,9 @@ Result<NodeDescription> Tenants::owned_by(NodeDescription description, const std
     return refuse(Refusal::kOverQuota, fmt::format("over quota: node '{}' says more than {} of itself",
                                                    description.name, bytes_text(kMostAttributes)));
   description.regions.clear();
+  // What the rack itself acts on.
+  for (const char* const name : {kHttpAttribute, kSharedAttribute, kTenantBytesAttribute})
+    description.attributes.erase(name);
   description.attributes[kTenantAttribute] = tenant;
   return description;
 }

@@ -315,9 +315,11 @@ TEST_F(TenantsTest, ATenantJoinsAsAClientUnderANameThatIsNobodyElses) {
   EXPECT_FALSE(tenants().admitted({"operators", NodeKind::kClient, 0, {}, {}}, red));
   EXPECT_FALSE(tenants().admitted({"blues", NodeKind::kClient, 0, {}, {}}, red));
   NodeDescription liar{"mine", NodeKind::kClient, 0, {{"heap", 0, 1, 1, "blue"}}, {{kTenantAttribute, "blue"}}};
+  liar.attributes[kHttpAttribute] = "192.0.2.1:80";  // which Prometheus would ask
   const auto admitted = tenants().admitted(liar, red);
   ASSERT_TRUE(admitted);
   EXPECT_EQ(admitted->attributes.at(kTenantAttribute), "red");
+  EXPECT_FALSE(admitted->attributes.contains(kHttpAttribute));
   EXPECT_TRUE(admitted->regions.empty());
   const LeaseId lease = join(*admitted);
   const auto published = tenants().published(liar);
@@ -326,6 +328,18 @@ TEST_F(TenantsTest, ATenantJoinsAsAClientUnderANameThatIsNobodyElses) {
   EXPECT_TRUE(directory_->publish(lease, *published));
   EXPECT_TRUE(tenants().admitted({"mine", NodeKind::kClient, 0, {}, {}}, red)) << "its own name it may take again";
   EXPECT_FALSE(tenants().admitted(liar, {.is_rack = true})->attributes.contains(kTenantAttribute));
+}
+
+TEST_F(TenantsTest, ATenantKeepsNoDaemonFromItsName) {
+  const Tenants::Asker red{false, "red"};
+  ASSERT_TRUE(tenants().add("red", {kMib, 1}, false));
+  for (const char* const name : {"switch", "memory", "memory3", "metadata", "box-agent"}) {
+    const auto admitted = tenants().admitted({name, NodeKind::kClient, 0, {}, {}}, red);
+    ASSERT_FALSE(admitted) << name;
+    EXPECT_THAT(admitted.error().message, HasSubstr("for the rack's own daemons"));
+    EXPECT_TRUE(tenants().admitted({name, NodeKind::kClient, 0, {}, {}}, {.is_rack = true}));
+  }
+  EXPECT_TRUE(tenants().admitted({"memory3-of-red", NodeKind::kClient, 0, {}, {}}, red));
 }
 
 TEST_F(TenantsTest, ATenantHasNoMoreClientsThanLeaveRoomForOthers) {

@@ -180,12 +180,11 @@ memory::PdId MemoryNode::domain_of(const std::string& tenant) {
   return known->second;
 }
 
-// An address that the directory does not know would be taken for the rack's own.
+// An address that the directory does not know would be taken for the rack's own; a tenant that was shut out is one.
 std::optional<memory::PdId> MemoryNode::domain_for(const wire::Gid& remote) {
-  if (shared_) return domain_;
   const auto owner = clients_.owner(remote);
   if (!owner) return std::nullopt;
-  return owner->empty() ? domain_ : domain_of(*owner);
+  return shared_ || owner->empty() ? domain_ : domain_of(*owner);
 }
 
 bool MemoryNode::follow(Time now, const Snapshot& snapshot, const std::string& name) {

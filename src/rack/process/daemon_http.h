@@ -31,8 +31,6 @@ class DaemonHttp {
   std::unique_ptr<telemetry::HttpServer> tcp_;
 };
 
-inline constexpr const char* kHttpAttribute = "http";  // of a node: HOST:PORT of its server
-
 // The scrape of this daemon; little when the loop does not answer. `look` is called in the loop's thread, and what it returns in the caller's: where
 // there is much, counts are copied in the one and made text of in the other.
 using Look = std::function<std::function<void(telemetry::MetricSet&)>(Time)>;

@@ -239,6 +239,20 @@ TEST_F(TenantsWorld, MemoryThatIsSharedIsForEverybody) {
   EXPECT_EQ(write_to(address_of(""), 5), Status::kOk);
 }
 
+TEST_F(TenantsWorld, WhoIsShutOutIsOutOfSharedMemoryToo) {
+  start_memory(1);
+  node().share_with_all();
+  follow(word("red", {}));
+  connect_all();
+  Snapshot revoked = word("red", {});
+  revoked.nodes.back().state = NodeState::kGone;
+  follow(revoked);
+  EXPECT_EQ(node().acceptor().connections(), 0u);
+  const auto refused = node().acceptor().refused();
+  EXPECT_TRUE(run_until([&] { return node().acceptor().refused() > refused || nodes_->reconnects() > 0; }));
+  EXPECT_EQ(node().acceptor().connections(), 0u) << "its client tries again";
+}
+
 TEST_F(RackWorld, TheSwitchLetsGoOfAPortWhoseEndIsGone) {
   start_memory(1);
   connect_all();

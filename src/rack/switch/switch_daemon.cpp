@@ -184,6 +184,29 @@ Result<Boxes> make_boxes(const BoxSettings& settings, const RunDirectory& run, D
   return boxes;
 }
 
+Result<std::unique_ptr<Membership>> join_as_switch(const SwitchSettings& settings, const RunDirectory& run,
+                                                   DirectoryStore& directory, const NodeDescription& description,
+                                                   nic::PollLoop& loop) {
+  if (settings.etcd.empty()) {
+    // A lease that is left is of a switch that was killed: the socket would not have been ours otherwise.
+    if (auto evicted = directory.evict(description.name); !evicted) return tl::unexpected(evicted.error());
+    return Membership::join(directory, description);
+  }
+  // Here it may be of a switch elsewhere, which lives as long as it renews its lease.
+  MembershipConfig config;
+  config.lease_file = run.lease_file("switch-in-etcd");
+  config.on_superseded = [&loop] {
+    spdlog::error(
+        "switch: stopped for longer than its lease, and another switch serves this etcd prefix; this one ends");
+    loop.post([&loop](Time) { loop.stop(); });
+  };
+  auto joined = Membership::join(directory, description, std::move(config));
+  if (!joined)
+    return fail(fmt::format("{}; is there a switch with the etcd-prefix \"{}\" already?", joined.error().message,
+                            settings.etcd_prefix));
+  return joined;
+}
+
 }  // namespace
 
 Result<void> run_switch(const std::string& path, const SwitchSettings& settings, const std::function<void()>& ready) {
@@ -236,11 +259,10 @@ Result<void> run_switch(const std::string& path, const SwitchSettings& settings,
   if (box) description.attributes[kBoxAttribute] = settings.box.box;
   if (tcp) description.attributes[kHttpAttribute] = tcp->address();
   if (door) description.attributes["serve"] = door->address();
-  // A lease that is left is of a switch that was killed: the socket would not have been ours otherwise.
-  if (auto evicted = (*directory)->evict(description.name); !evicted) return evicted;
-  if (auto evicted = (*directory)->evict(BoxAgent::kName); !evicted) return evicted;
-  auto membership = Membership::join(**directory, description);
+  auto membership = join_as_switch(settings, run, **directory, description, loop);
   if (!membership) return tl::unexpected(membership.error());
+  // What had this name was the box of a switch that is no more.
+  if (auto evicted = (*directory)->evict(BoxAgent::kName); !evicted) return evicted;
   if (auto published = (*membership)->publish(description); !published) return published;
 
   signals.stop_on_signal(loop);

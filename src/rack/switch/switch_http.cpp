@@ -44,13 +44,21 @@ std::string box_status(const SwitchParts& parts) {
       .value_or(kBusy);
 }
 
+// For everybody who can connect: it opens nothing, and of what nodes say of themselves there is only what is nobody's secret.
+void make_picture(NodeDescription& node) {
+  for (RegionRecord& region : node.regions) {
+    region.key = 0;
+    region.address = 0;
+  }
+  std::erase_if(node.attributes, [](const auto& attribute) {
+    return attribute.first != kTenantAttribute && attribute.first != kMachineAttribute && attribute.first != "pid";
+  });
+}
+
 std::string state(const SwitchParts& parts) {
   auto snapshot = parts.directory.nodes();
-  // A picture for everybody who can connect: it opens nothing.
   if (snapshot) {
-    for (NodeRecord& node : snapshot->nodes) {
-      for (RegionRecord& region : node.description.regions) region.key = 0;
-    }
+    for (NodeRecord& node : snapshot->nodes) make_picture(node.description);
   }
   json out{{"at_ms",
             std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::system_clock::now().time_since_epoch())
@@ -130,6 +138,9 @@ std::string targets(const SwitchParts& parts, const std::string& host) {
   if (!snapshot) return text_of(all);
   for (const NodeRecord& node : snapshot->nodes) {
     const NodeDescription& d = node.description;
+    // What a tenant says is not for others to act on; who has left is not missing.
+    const bool has_left = node.state == NodeState::kGone && node.has_left;
+    if (!tenant_of(d).empty() || has_left) continue;
     if (d.kind == NodeKind::kSwitch) {
       add(host, "/metrics", node);
     } else if (std::filesystem::exists(parts.run.http_socket(d.name))) {
