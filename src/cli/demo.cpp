@@ -179,11 +179,11 @@ Result<void> Demo::measure_verbs(int interrupt) {
 
 void Demo::note_processes(const rack::Launcher& launcher) {
   findings_.processes = nlohmann::json::array();
-  for (const auto& daemon : launcher.status()) {
-    const auto usage = daemon.process ? rack::usage_of(*daemon.process) : std::nullopt;
+  for (const auto& daemon : launcher.status().value_or(std::vector<rack::DaemonStatus>{})) {
+    const auto usage = rack::usage_of(daemon.process);
     if (!usage) continue;
     findings_.processes.push_back({{"name", daemon.name},
-                                   {"pid", daemon.process->pid},
+                                   {"pid", daemon.process.pid},
                                    {"resident_bytes", usage->resident_bytes},
                                    {"cpu_ms", usage->cpu.milliseconds()}});
   }
@@ -265,7 +265,9 @@ Result<int> Demo::run() {
   rack_settings.value_size = settings_.value_size;
   rack_settings.http = settings_.http;
   rack::Launcher launcher(run_, told, signals.descriptor(), rack::Lifetime::kOurs);
-  if (run_.is_joined() || run_.has_switch() || std::ranges::any_of(launcher.status(), &rack::DaemonStatus::running))
+  const auto daemons = launcher.status();
+  if (!daemons) return tl::unexpected(daemons.error());
+  if (run_.is_joined() || run_.has_switch() || std::ranges::any_of(*daemons, &rack::DaemonStatus::running))
     return fail(
         fmt::format("a rack is up in {}: the demo makes one of its own, and takes it down; name another --dir, or "
                     "none",

@@ -18,6 +18,7 @@
 #include "rack/process/daemon_http.h"
 #include "rack/process/launcher.h"
 #include "rack/process/plan.h"
+#include "rack/settings/names.h"
 
 namespace sluice::cli {
 namespace {
@@ -139,7 +140,9 @@ class RackStatus final : public Command {
   // Exit code 0 when at least one daemon runs (on a machine that has joined a rack: when that is there), none has died and the switch, if it
   // is among them, answers, else 1.
   Result<int> run() override {
-    const auto daemons = rack::Launcher(run_directory(), say).status();
+    const auto found = rack::Launcher(run_directory(), say).status();
+    if (!found) return tl::unexpected(found.error());
+    const std::vector<rack::DaemonStatus>& daemons = *found;
     rack::DirectoryClient directory(run_directory().directory_address(), Duration{});
     const auto nodes = directory.nodes();
     bool healthy = run_directory().is_joined() ? nodes.has_value() : !daemons.empty();
@@ -159,10 +162,8 @@ class RackStatus final : public Command {
   }
 
   static json daemon_json(const rack::DaemonStatus& daemon) {
-    json out{{"name", daemon.name}, {"running", daemon.running}};
-    if (!daemon.process) return out;
-    out["pid"] = daemon.process->pid;
-    if (const auto usage = rack::usage_of(*daemon.process)) {
+    json out{{"name", daemon.name}, {"running", daemon.running}, {"pid", daemon.process.pid}};
+    if (const auto usage = rack::usage_of(daemon.process)) {
       out["resident_bytes"] = usage->resident_bytes;
       out["cpu_ms"] = usage->cpu.milliseconds();
       out["age_ms"] = usage->age.milliseconds();
@@ -205,9 +206,8 @@ class RackStatus final : public Command {
   }
 
   static void print_daemon(const rack::DaemonStatus& daemon) {
-    const auto usage = daemon.process ? rack::usage_of(*daemon.process) : std::nullopt;
-    fmt::print("{:<12} {:>8} {:<8} ", daemon.name, daemon.process ? daemon.process->pid : 0,
-               daemon.running ? "running" : "DEAD");
+    const auto usage = rack::usage_of(daemon.process);
+    fmt::print("{:<12} {:>8} {:<8} ", daemon.name, daemon.process.pid, daemon.running ? "running" : "DEAD");
     if (!usage) {
       fmt::print("{:>10} {:>9} {:>10}\n", "-", "-", "-");
       return;
@@ -226,13 +226,13 @@ class RackStatus final : public Command {
         exports += fmt::format("{}{} (key {:#x}) ",
                                region.owner.empty() ? "" : fmt::format("{}/{} ", region.owner, region.name),
                                rack::bytes_text(region.length), region.key);
-      const auto machine = node.description.attributes.find("machine");
+      const auto machine = node.description.attributes.find(rack::kMachineAttribute);
       const bool drains = node.state == rack::NodeState::kReady &&
                           std::ranges::find(snapshot.draining, node.description.name) != snapshot.draining.end();
-      fmt::print("{:<20} {:<9} {:<8} {:>5} {:<14} {:<18} {:<10} {}\n", node.description.name,
-                 to_string(node.description.kind), drains ? "draining" : to_string(node.state), node.id.value,
-                 node.ip.to_string(), node.mac.to_string(),
-                 machine == node.description.attributes.end() ? "-" : machine->second, exports);
+      fmt::print(
+          "{:<20} {:<9} {:<8} {:>5} {:<14} {:<18} {:<10} {}\n", node.description.name, to_string(node.description.kind),
+          drains ? "draining" : to_string(node.state), node.id.value, node.ip.to_string(), node.mac.to_string(),
+          machine == node.description.attributes.end() ? "-" : rack::shown(machine->second), rack::shown(exports));
     }
   }
 

@@ -46,9 +46,29 @@ Result<void> HostDirectory::prepare() const {
   return {};
 }
 
+namespace {
+
+// As this file and rack/daemons/host_daemon.h make them; others may call theirs so, too.
+bool is_shared(const std::filesystem::directory_entry& entry) {
+  std::error_code ignored;
+  const std::string name = entry.path().filename().string();
+  if (name == "nic.sock") return entry.is_socket(ignored);
+  if (!std::filesystem::is_regular_file(entry.symlink_status(ignored))) return false;
+  const std::uintmax_t size = entry.file_size(ignored);
+  if (name == "address") return size < 64;
+  if (name.starts_with("service-")) return size <= 1;
+  return size == 0 && (name == "users" || name.starts_with("place-"));
+}
+
+}  // namespace
+
 void HostDirectory::remove() const {
   std::error_code ignored;
-  std::filesystem::remove_all(path_, ignored);
+  for (const auto& entry : std::filesystem::directory_iterator(path_, ignored)) {
+    if (is_shared(entry)) std::filesystem::remove(entry.path(), ignored);
+  }
+  if (std::filesystem::file_size(path_ + "/lock", ignored) == 0) std::filesystem::remove(path_ + "/lock", ignored);
+  std::filesystem::remove(path_, ignored);
 }
 
 Descriptor HostDirectory::use() const {

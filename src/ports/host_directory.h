@@ -1,7 +1,7 @@
 // What the programs of one host share besides its NIC: who has which place on it, and who listens at which port. Locks on files: a program
 // that dies, however it dies, gives back what it had.
 //
-// Files:      nic.sock (where programs connect), users (locked by everybody who needs the NIC), place-N (locked by the program whose
+// Files:      nic.sock (where programs connect), address (of the NIC), lock, users (locked by everybody who needs the NIC), place-N (locked by the program whose
 //             queue pairs are N << 16 and up), service-N (locked by who listens for the rdma_cm service N: port space and port, the low
 //             24 bits of its id; the first byte is his place).
 // Threads:    any; each call stands alone.
@@ -31,6 +31,7 @@ class HostDirectory {
   explicit HostDirectory(std::string path) : path_(std::move(path)) {}
 
   Result<void> prepare() const;
+  // Removes what is shared, the lock last, and the directory if that was all.
   void remove() const;
   std::string socket() const { return path_ + "/nic.sock"; }
 

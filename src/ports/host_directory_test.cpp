@@ -4,6 +4,8 @@
 #include <stdlib.h>
 
 #include <atomic>
+#include <filesystem>
+#include <fstream>
 #include <thread>
 
 namespace sluice::ports {
@@ -36,6 +38,19 @@ TEST_F(HostDirectoryTest, HasAsManyPlacesAsATopByteOfQueuePairNumbersAndThenSays
   for (int i = 0; i < HostDirectory::kPlaces; ++i) taken.push_back(std::move(*host().take_place()));
   EXPECT_EQ(taken.back().number, HostDirectory::kPlaces);
   EXPECT_FALSE(host().take_place());
+}
+
+TEST_F(HostDirectoryTest, LeavesWhatIsNotItsOwn) {
+  const auto place = host().take_place();
+  const Descriptor user = host().use();
+  const Descriptor lock = host().lock();
+  for (const char* const name : {"/notes.txt", "/place-for-notes"}) std::ofstream(path_ + name) << "precious";
+  std::filesystem::create_directory(path_ + "/place-for-everything");
+  host().remove();
+  for (const char* const name : {"/notes.txt", "/place-for-notes", "/place-for-everything"})
+    EXPECT_TRUE(std::filesystem::exists(path_ + name)) << name;
+  for (const char* const name : {"/place-1", "/users", "/lock"}) EXPECT_FALSE(std::filesystem::exists(path_ + name));
+  std::filesystem::remove_all(path_);
 }
 
 TEST_F(HostDirectoryTest, AServiceHasOneListenerAndIsFreeWhenHeIsGone) {

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <map>
@@ -23,14 +24,19 @@ constexpr auto kStable = std::chrono::seconds(10);
 
 std::string content_of(const std::string& path) { return read_whole_file(path).value_or(""); }
 
-// What the daemon's settings file had in it when it started.
-std::string config_copy(const RunDirectory& directory, const std::string& daemon) {
-  return directory.path() + "/" + daemon + ".config";
+// Unknown counts as the same.
+bool has_same_config(const RunDirectory& directory, const DaemonSpec& daemon) {
+  const std::string copy = content_of(directory.settings_copy(daemon.name));
+  return daemon.config.empty() || !copy.starts_with(kSettingsHead) ||
+         copy.substr(std::strlen(kSettingsHead)) == content_of(daemon.config);
 }
 
-bool has_same_config(const RunDirectory& directory, const DaemonSpec& daemon) {
-  const std::string copy = config_copy(directory, daemon.name);
-  return daemon.config.empty() || !std::filesystem::exists(copy) || content_of(copy) == content_of(daemon.config);
+// Not over a file that somebody else calls so.
+void keep_config(const RunDirectory& directory, const DaemonSpec& daemon) {
+  const std::string copy = directory.settings_copy(daemon.name);
+  const std::string config = content_of(daemon.config);
+  if (std::filesystem::exists(copy) && !content_of(copy).starts_with(kSettingsHead)) return;
+  std::ofstream(copy) << kSettingsHead << config;
 }
 
 }  // namespace
@@ -39,15 +45,17 @@ Launcher::Launcher(RunDirectory directory, std::function<void(const std::string&
                    Lifetime lifetime)
     : directory_(std::move(directory)), progress_(std::move(progress)), interrupt_(interrupt), lifetime_(lifetime) {}
 
-std::vector<DaemonStatus> Launcher::status() const {
+Result<std::vector<DaemonStatus>> Launcher::status() const {
   std::vector<DaemonStatus> all;
-  std::error_code ignored;
-  for (const auto& entry : std::filesystem::directory_iterator(directory_.path(), ignored)) {
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(directory_.path(), error)) {
     if (entry.path().extension() != ".pid") continue;
-    DaemonStatus daemon{entry.path().stem().string(), read_pid_file(entry.path().string()), false};
-    daemon.running = daemon.process && alive(*daemon.process);
-    all.push_back(std::move(daemon));
+    const auto process = read_pid_file(entry.path().string());
+    if (process) all.push_back({entry.path().stem().string(), *process, alive(*process)});
   }
+  if (error && error != std::errc::no_such_file_or_directory)
+    return fail(fmt::format("{}: {}{}", directory_.path(), error.message(),
+                            error == std::errc::permission_denied ? "; ask as its owner" : ""));
   std::sort(all.begin(), all.end(), [](const auto& a, const auto& b) { return a.name < b.name; });
   return all;
 }
@@ -58,7 +66,9 @@ Result<void> Launcher::up(const std::vector<DaemonSpec>& daemons, Duration timeo
   auto lock = RunLock::take(directory_);
   if (!lock) return tl::unexpected(lock.error());
 
-  const auto running = status();
+  const auto found_running = status();
+  if (!found_running) return tl::unexpected(found_running.error());
+  const std::vector<DaemonStatus>& running = *found_running;
   const bool any = std::any_of(running.begin(), running.end(), [](const DaemonStatus& d) { return d.running; });
   if (!any) directory_.clear();  // whatever an earlier rack left: no process that it speaks of lives
 
@@ -70,7 +80,7 @@ Result<void> Launcher::up(const std::vector<DaemonSpec>& daemons, Duration timeo
       stages[daemon.stage].push_back(daemon);
       continue;
     }
-    const auto command = command_of(*found->process);
+    const auto command = command_of(found->process);
     const bool same = command.empty() ||
                       (std::equal(command.begin() + 1, command.end(), daemon.argv.begin() + 1, daemon.argv.end()) &&
                        has_same_config(directory_, daemon));
@@ -129,7 +139,7 @@ Result<void> Launcher::start_stage(const std::vector<DaemonSpec>& daemons, Durat
   std::vector<Spawned> spawned;
   Result<void> outcome;
   for (const DaemonSpec& daemon : daemons) {
-    if (!daemon.config.empty()) std::ofstream(config_copy(directory_, daemon.name)) << content_of(daemon.config);
+    if (!daemon.config.empty()) keep_config(directory_, daemon);
     auto process = spawn(daemon.argv, directory_.log(daemon.name), directory_.pid_file(daemon.name), lifetime_);
     if (!process) {
       outcome = fail(fmt::format("{}: {}", daemon.name, process.error().message));
@@ -154,21 +164,23 @@ Result<std::size_t> Launcher::down(Duration patience) {
   auto lock = RunLock::take(directory_);
   if (!lock) return tl::unexpected(lock.error());
 
-  auto daemons = status();
+  auto found = status();
+  if (!found) return tl::unexpected(found.error());
+  std::vector<DaemonStatus>& daemons = *found;
   const auto dead =
       std::stable_partition(daemons.begin(), daemons.end(), [](const DaemonStatus& d) { return d.running; });
   daemons.erase(dead, daemons.end());
   // The youngest first: others lean on those that were started before them.
   std::stable_sort(daemons.begin(), daemons.end(), [](const DaemonStatus& a, const DaemonStatus& b) {
-    return a.process->start_ticks != b.process->start_ticks ? a.process->start_ticks > b.process->start_ticks
-                                                            : a.process->pid > b.process->pid;
+    return a.process.start_ticks != b.process.start_ticks ? a.process.start_ticks > b.process.start_ticks
+                                                          : a.process.pid > b.process.pid;
   });
   std::vector<std::string> names;
   for (const DaemonStatus& daemon : daemons) names.push_back(daemon.name);
   end(names, patience);
   for (const DaemonStatus& daemon : daemons) {
-    if (alive(*daemon.process))
-      return fail(fmt::format("{} (pid {}) does not end, not even by SIGKILL", daemon.name, daemon.process->pid));
+    if (alive(daemon.process))
+      return fail(fmt::format("{} (pid {}) does not end, not even by SIGKILL", daemon.name, daemon.process.pid));
   }
   directory_.clear();
   if (directory_.has_switch())

@@ -27,8 +27,8 @@ struct DaemonSpec {
 
 struct DaemonStatus {
   std::string name;
-  std::optional<ProcessRecord> process;  // of its pid file
-  bool running = false;                  // false with a process: it died
+  ProcessRecord process;  // of its pid file
+  bool running = false;   // false: it died
 };
 
 class Launcher {
@@ -43,8 +43,8 @@ class Launcher {
   void keep(const std::vector<DaemonSpec>& daemons, Duration timeout = Duration::seconds(15));
   // Later stages end first. Returns how many were running.
   Result<std::size_t> down(Duration patience = Duration::seconds(5));
-  // Of every daemon that has a pid file, by name.
-  std::vector<DaemonStatus> status() const;
+  // Of every daemon that has a pid file, by name; none where there is no run directory.
+  Result<std::vector<DaemonStatus>> status() const;
 
   const RunDirectory& directory() const { return directory_; }
 

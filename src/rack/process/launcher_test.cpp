@@ -15,8 +15,10 @@
 #include <chrono>
 #include <filesystem>
 #include <fstream>
+#include <map>
 
 #include "ports/unix_socket.h"
+#include "rack/settings/private_file.h"
 
 namespace sluice::rack {
 namespace {
@@ -31,6 +33,8 @@ const std::string kStaying = "echo ready >&$SLUICE_READY_DESCRIPTOR; exec 9<> <(
 // The first one, but deaf to SIGTERM.
 const std::string kStubborn = "trap '' TERM; echo ready >&$SLUICE_READY_DESCRIPTOR; exec sleep 1000";
 const std::string kDying = "echo 'first line'; echo 'no such port: potato' >&2; exit 3";
+// As a metadata server's begins.
+const std::string kJournal = std::string("\x0c\0\0\0", 4) + "{\"homes\":[]}";
 const std::string kSilent = "echo 'still thinking'; exec sleep 1000";
 
 class LauncherTest : public testing::Test {
@@ -48,9 +52,10 @@ class LauncherTest : public testing::Test {
   static DaemonSpec daemon(const std::string& name, const std::string& script, int stage = 0) {
     return {name, {"/bin/bash", "-c", script}, stage};
   }
+  std::vector<DaemonStatus> status() { return launcher_->status().value(); }
   ProcessRecord process(const std::string& name) {
-    for (const DaemonStatus& d : launcher_->status()) {
-      if (d.name == name && d.process) return *d.process;
+    for (const DaemonStatus& d : status()) {
+      if (d.name == name) return d.process;
     }
     ADD_FAILURE() << name << " has no pid file";
     return {};
@@ -84,7 +89,7 @@ TEST_F(LauncherTest, StartsAllAndEndsAll) {
   EXPECT_EQ(*ended, 2u);
   EXPECT_FALSE(alive(a));
   EXPECT_FALSE(alive(b));
-  EXPECT_TRUE(launcher_->status().empty());
+  EXPECT_TRUE(launcher_->status()->empty());
   EXPECT_LT(progress_.find("b has ended"), progress_.find("a has ended")) << "in reverse order";
 }
 
@@ -112,7 +117,7 @@ TEST_F(LauncherTest, UpRestartsOnlyTheOneThatDied) {
   const ProcessRecord a = process("a");
   const ProcessRecord b = process("b");
   ASSERT_TRUE(end_process(b, Duration{}));
-  for (const DaemonStatus& d : launcher_->status()) EXPECT_EQ(d.running, d.name == "a");
+  for (const DaemonStatus& d : status()) EXPECT_EQ(d.running, d.name == "a");
   ASSERT_TRUE(launcher_->up(both));
   EXPECT_EQ(process("a"), a);
   EXPECT_NE(process("b"), b);
@@ -123,7 +128,7 @@ TEST_F(LauncherTest, ADaemonThatDiesAtItsStartIsToldWithItsLogAndTheOthersEnd) {
   ASSERT_FALSE(up);
   EXPECT_THAT(up.error().message, HasSubstr("b ended while starting"));
   EXPECT_THAT(up.error().message, HasSubstr("no such port: potato"));
-  for (const DaemonStatus& d : launcher_->status()) EXPECT_FALSE(d.running) << d.name;
+  for (const DaemonStatus& d : status()) EXPECT_FALSE(d.running) << d.name;
   // And with no line of an earlier start.
   const auto again = launcher_->up({daemon("b", "echo 'no such port: carrot'; exit 3")});
   ASSERT_FALSE(again);
@@ -136,7 +141,7 @@ TEST_F(LauncherTest, ADaemonThatIsNeverReadyIsToldAndEnded) {
   ASSERT_FALSE(up);
   EXPECT_THAT(up.error().message, HasSubstr("a was not ready"));
   EXPECT_THAT(up.error().message, HasSubstr("still thinking"));
-  EXPECT_TRUE(launcher_->status().empty());
+  EXPECT_TRUE(launcher_->status()->empty());
 }
 
 TEST_F(LauncherTest, AProgramThatCannotBeStartedIsTold) {
@@ -189,7 +194,7 @@ TEST_F(LauncherTest, LeavesAStrangerAloneThatHasThePidOfADeadDaemon) {
   ProcessRecord recorded = find_process(stranger).value();
   recorded.start_ticks -= 1;  // an older process that had this pid
   ASSERT_TRUE(write_pid_file(launcher_->directory().pid_file("a"), recorded));
-  EXPECT_FALSE(launcher_->status()[0].running);
+  EXPECT_FALSE(launcher_->status()->at(0).running);
   EXPECT_EQ(launcher_->down().value(), 0u);
   EXPECT_TRUE(find_process(stranger)) << "it must still live";
   kill(stranger, SIGKILL);
@@ -198,13 +203,13 @@ TEST_F(LauncherTest, LeavesAStrangerAloneThatHasThePidOfADeadDaemon) {
 
 TEST_F(LauncherTest, CleansUpBehindARackThatWasKilled) {
   ASSERT_TRUE(launcher_->up({daemon("a", kGood)}));
-  std::ofstream(launcher_->directory().directory_state()) << "old";
-  std::ofstream(launcher_->directory().switch_socket()) << "old";
+  std::ofstream(launcher_->directory().directory_state()) << "SQLite format 3 and so on";
+  ports::listen_unix(launcher_->directory().switch_socket())->close();
   ASSERT_TRUE(end_process(process("a"), Duration{}));
   ASSERT_TRUE(launcher_->up({daemon("b", kGood)}));
   EXPECT_FALSE(std::filesystem::exists(launcher_->directory().directory_state()));
   EXPECT_FALSE(std::filesystem::exists(launcher_->directory().switch_socket()));
-  EXPECT_EQ(launcher_->status().size(), 1u) << "the pid file of the dead one is gone";
+  EXPECT_EQ(launcher_->status()->size(), 1u) << "the pid file of the dead one is gone";
 }
 
 TEST_F(LauncherTest, ADaemonThatCannotBeRecordedNeverBegins) {
@@ -230,14 +235,20 @@ TEST_F(LauncherTest, LeavesAloneWhatALivingProcessOfSomebodyElsesHasThere) {
   ASSERT_TRUE(directory && cowbird);
   ports::Descriptor held(open(run.lease_file("memory1").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
   ASSERT_EQ(flock(held.get(), LOCK_EX), 0);
+  const std::map<std::string, std::string> files{{run.directory_state(), "SQLite format 3 and so on"},
+                                                 {run.lease_file("memory1"), "123\n"},
+                                                 {run.journal("memory1"), kJournal},
+                                                 {run.journal("memory1") + ".lost", kJournal},
+                                                 {run.lease_file("memory2"), "0\n"},
+                                                 {run.journal("memory2"), kJournal},
+                                                 {run.journal("memory2") + ".lost", kJournal}};
+  for (const auto& [file, text] : files) std::ofstream(file) << text;
+  ports::listen_unix(run.switch_socket())->close();
   const std::vector<std::string> theirs{run.directory_socket(), run.cowbird_socket(),
                                         run.directory_state(),  run.lease_file("memory1"),
                                         run.journal("memory1"), run.journal("memory1") + ".lost"};
   const std::vector<std::string> left_over{run.switch_socket(), run.lease_file("memory2"), run.journal("memory2"),
                                            run.journal("memory2") + ".lost"};
-  for (const auto& files : {theirs, left_over}) {
-    for (const std::string& file : files) std::ofstream(file, std::ios::app).flush();
-  }
   EXPECT_EQ(launcher_->down().value(), 0u);
   EXPECT_THAT(progress_, HasSubstr("end it as it was started"));
   ASSERT_TRUE(launcher_->up({daemon("a", kGood)}));
@@ -248,6 +259,36 @@ TEST_F(LauncherTest, LeavesAloneWhatALivingProcessOfSomebodyElsesHasThere) {
   held.close();
   EXPECT_EQ(launcher_->down().value(), 1u);
   for (const std::string& file : theirs) EXPECT_FALSE(std::filesystem::exists(file)) << file;
+}
+
+TEST_F(LauncherTest, LeavesAloneWhatIsNotARacksWhateverItIsCalled) {
+  const RunDirectory& run = launcher_->directory();
+  ASSERT_TRUE(run.prepare());
+  const std::vector<std::string> names{"my.pid",          "app.config",  "a.settings",       "db.journal",
+                                       "db.journal.lost", "build.lease", "switch.lease",     "draft.new",
+                                       "my.pid.new",      "app.sock",    "directory.sqlite", "host-tools/notes.txt",
+                                       "host-x/users",    "host-x/mine"};
+  for (const char* const folder : {"/host-tools", "/host-x", "/host-empty"})
+    std::filesystem::create_directory(run.path() + folder);
+  const std::string precious = "17 is all there is to say, {\"homes\":[]}";
+  for (const std::string& name : names) std::ofstream(run.path() + "/" + name) << precious;
+  DaemonSpec spec = daemon("a", kGood);
+  spec.config = folder_ + "/rack.toml";
+  std::ofstream(spec.config) << "[switch]\n";
+  ASSERT_TRUE(launcher_->up({spec}));
+  EXPECT_EQ(launcher_->status()->size(), 1u) << "no daemon of ours is called my";
+  EXPECT_EQ(launcher_->down().value(), 1u);
+  EXPECT_TRUE(std::filesystem::exists(run.path() + "/host-empty"));
+  for (const std::string& name : names)
+    EXPECT_EQ(read_whole_file(run.path() + "/" + name).value_or("nothing"), precious) << name;
+}
+
+TEST_F(LauncherTest, ARunDirectoryThatCannotBeReadIsNotEmpty) {
+  EXPECT_TRUE(Launcher(RunDirectory(folder_ + "/none"), [](auto&) {}).status()->empty());
+  std::ofstream(folder_ + "/file") << "x";
+  const auto status = Launcher(RunDirectory(folder_ + "/file"), [](auto&) {}).status();
+  ASSERT_FALSE(status);
+  EXPECT_THAT(status.error().message, HasSubstr("/file: Not a directory"));
 }
 
 TEST_F(LauncherTest, TwoLaunchersDoNotMix) {

@@ -6,12 +6,10 @@
 #include <string>
 
 namespace sluice::rack {
-namespace {
 
-// Bytes that a terminal might not show as they are.
-std::string shown(std::string_view name) {
+std::string shown(std::string_view text) {
   std::string out;
-  for (const char c : name) {
+  for (const char c : text) {
     const auto byte = static_cast<unsigned char>(c);
     if (byte >= 0x20 && byte < 0x7F) {
       out += c;
@@ -21,8 +19,6 @@ std::string shown(std::string_view name) {
   }
   return out;
 }
-
-}  // namespace
 
 bool is_name(std::string_view name, std::size_t most) {
   return !name.empty() && name.size() <= most && std::ranges::all_of(name, [](char c) {

@@ -11,6 +11,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <string_view>
 
 #include "ports/descriptor.h"
 #include "ports/host_directory.h"
@@ -93,24 +94,74 @@ bool is_held(const std::string& lease_file) {
 
 bool RunDirectory::has_switch() const { return is_served(directory_socket()); }
 
+namespace {
+
+std::string head_of(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  std::string head(128, '\0');
+  in.read(head.data(), static_cast<std::streamsize>(head.size()));
+  head.resize(static_cast<std::size_t>(in.gcount()));
+  return head;
+}
+
+// Nothing but a line with so many numbers.
+bool is_numbers(std::string_view text, int count) {
+  for (int i = 1; i <= count; ++i) {
+    const std::size_t digits = text.find_first_not_of("0123456789");
+    if (digits == 0 || digits == std::string_view::npos || text[digits] != (i < count ? ' ' : '\n')) return false;
+    text.remove_prefix(digits + 1);
+  }
+  return text.empty();
+}
+
+// Of rack/daemons/journal_file.h: a length, then which store it is.
+bool is_journal(std::string_view head) { return head.size() > 4 && head.substr(4).starts_with("{\"homes\":"); }
+
+// What a rack of ours has written, and not somebody who calls his files so too.
+bool is_ours(const std::filesystem::path& path, const std::string& name) {
+  namespace fs = std::filesystem;
+  std::error_code ignored;
+  const fs::file_status status = fs::symlink_status(path, ignored);
+  if (fs::is_socket(status))
+    return name == "switch.sock" || name == "directory.sock" || name == "cowbird.sock" || name.ends_with(".http.sock");
+  if (fs::is_directory(status))
+    return name.starts_with("host-") &&
+           !fs::is_empty(path, ignored);  // whose contents it knows: ports/host_directory.h
+  if (!fs::is_regular_file(status)) return false;
+  if (name == "directory.sqlite-wal" || name == "directory.sqlite-shm") return true;
+  if (name == "switch.lease") return fs::file_size(path, ignored) == 0;
+  const std::string head = head_of(path.string());
+  if (name == "directory.sqlite") return head.starts_with("SQLite format 3");
+  if (name.ends_with(".pid") || name.ends_with(".pid.new")) return is_numbers(head, 2);
+  if (name.ends_with(".lease")) return is_numbers(head, 1);
+  if (name.ends_with(".settings")) return head.starts_with(kSettingsHead);
+  if (name.ends_with(".journal") || name.ends_with(".journal.lost") || name.ends_with(".journal.new"))
+    return is_journal(head);
+  constexpr std::string_view kDraft = "tenants.json.XXXXXX.new";  // of rack/settings/private_file.h
+  return name.size() == kDraft.size() && name.starts_with("tenants.json.") && name.ends_with(".new");
+}
+
+}  // namespace
+
 void RunDirectory::clear() const {
   std::error_code ignored;
   const bool has_directory = has_switch();
-  const auto is_left_over = [&](const std::string& name) {
-    const std::string path = path_ + "/" + name;
-    const std::string stem = name.substr(0, name.rfind('.'));
-    if (name.ends_with(".pid") || name.ends_with(".config")) return true;
-    if (name.ends_with(".sock")) return !is_served(path);
-    if (name.ends_with(".lease")) return !is_held(path);
-    if (name.ends_with(".journal")) return !is_held(lease_file(stem));
-    if (name.ends_with(".journal.lost")) return !is_held(lease_file(stem.substr(0, stem.rfind('.'))));
-    if (name.starts_with("directory.sqlite") || name.ends_with(".new")) return !has_directory;
-    if (!name.starts_with("host-") || name.ends_with(".log")) return false;
-    const ports::HostDirectory host(path);
-    return !host.has_users() && !is_served(host.socket());
+  const auto is_in_use = [&](const std::string& name) {
+    if (name.ends_with(".sock")) return is_served(path_ + "/" + name);
+    if (name.ends_with(".lease")) return is_held(path_ + "/" + name);
+    if (const auto at = name.find(".journal"); at != std::string::npos) return is_held(lease_file(name.substr(0, at)));
+    if (name.starts_with("directory.sqlite") || name.ends_with(".new")) return has_directory;
+    if (!name.starts_with("host-") || name.ends_with(".pid")) return false;
+    const ports::HostDirectory host(path_ + "/" + name);
+    return host.has_users() || is_served(host.socket());
   };
   for (const auto& entry : std::filesystem::directory_iterator(path_, ignored)) {
-    if (is_left_over(entry.path().filename().string())) std::filesystem::remove_all(entry.path(), ignored);
+    const std::string name = entry.path().filename().string();
+    if (!is_ours(entry.path(), name) || is_in_use(name)) continue;
+    if (name.starts_with("host-") && entry.is_directory(ignored))
+      ports::HostDirectory(entry.path().string()).remove();
+    else
+      std::filesystem::remove(entry.path(), ignored);
   }
 }
 

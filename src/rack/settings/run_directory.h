@@ -13,6 +13,8 @@
 
 namespace sluice::rack {
 
+inline constexpr const char* kSettingsHead = "# what this daemon was started with; written by `sluice rack up`\n";
+
 // Names the file with the token that this process and what it starts show to the rack (rack/directory/tenants.h); unset: none.
 inline constexpr const char* kTokenVariable = "SLUICE_TOKEN_FILE";
 
@@ -29,6 +31,7 @@ class RunDirectory {
   // Where others may look in, what this process, and what it starts, makes from now on is for us alone (umask).
   void shield() const;
   // Removes what a rack leaves there, except logs, and except what a living process of somebody else's (a service manager's, say) has there.
+  // What is a rack's is told by its contents: the directory may have been there before, with files of its owner's.
   void clear() const;
   // Whether a switch's directory is served here.
   bool has_switch() const;
@@ -58,6 +61,8 @@ class RunDirectory {
   std::string tenants_file() const { return path_ + "/tenants.json"; }
   std::string pid_file(const std::string& daemon) const { return path_ + "/" + daemon + ".pid"; }
   std::string log(const std::string& daemon) const { return path_ + "/" + daemon + ".log"; }
+  // What its settings file had in it when it started, behind a line of ours: kSettingsHead.
+  std::string settings_copy(const std::string& daemon) const { return path_ + "/" + daemon + ".settings"; }
   // Held by a daemon while it lives: rack/directory/membership.h.
   std::string lease_file(const std::string& daemon) const { return path_ + "/" + daemon + ".lease"; }
   // What a daemon must find again when it is started anew: rack/daemons/journal_file.h.
