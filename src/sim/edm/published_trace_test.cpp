@@ -57,8 +57,8 @@ TEST(PublishedTrace, ASeedDrawsTheReadsAlone) {
     EXPECT_EQ(one[i].data_bytes(), other[i].data_bytes());
     EXPECT_EQ(one[i].slot, other[i].slot);
     EXPECT_EQ(one[i].source, other[i].source);
-    reads += one[i].reads() ? 1 : 0;
-    differ += one[i].type != other[i].type ? 1 : 0;
+    reads += one[i].reads() ? 1u : 0u;
+    differ += one[i].type != other[i].type ? 1u : 0u;
   }
   EXPECT_NEAR(static_cast<double>(reads), 910, 90);
   EXPECT_GT(differ, 800u);
