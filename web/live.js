@@ -166,7 +166,7 @@ function nodeRows(event, before) {
     const was = port && (before?.switch?.ports ?? []).find((p) => p.number === port.number && p.macs.includes(n.mac));
     const drops = port ? dropsOf(port) : 0;
     return {
-      name: n.name, kind: n.kind, state: n.state, ip: n.ip, exports: n.regions.reduce((sum, r) => sum + r.length, 0), drops,
+      name: n.name, kind: n.kind, state: n.state, left: n.left, ip: n.ip, exports: n.regions.reduce((sum, r) => sum + r.length, 0), drops,
       in: port ? rate(port.rx_frames, was?.rx_frames) : 0, out: port ? rate(port.tx_frames, was?.tx_frames) : 0,
       inBytes: port ? rate(port.rx_bytes, was?.rx_bytes) : 0, outBytes: port ? rate(port.tx_bytes, was?.tx_bytes) : 0,
     };
@@ -271,10 +271,10 @@ function take(event) {
   chart("traffic", [{ values: state.traffic, color: "var(--in)" }], "now");
   drawLatency(event);
   drawBox(event.box, before?.box);
-  fill("nodes", nodes.map((n) => [n.name, { text: n.kind, style: "words" }, { text: n.state, style: n.state === "gone" ? "words gone" : "words" },
+  fill("nodes", nodes.map((n) => [n.name, { text: n.kind, style: "words" }, { text: n.left ? "left" : n.state, style: n.state === "gone" ? "words gone" : "words" },
     { text: n.ip, style: "words" }, n.exports ? bytes(n.exports) : "", words(n.in), words(n.out), (n.inBytes / 1e6).toFixed(2),
     (n.outBytes / 1e6).toFixed(2), words(n.drops)]));
-  const gone = nodes.filter((n) => n.state === "gone" && n.kind !== "client").map((n) => n.name);
+  const gone = nodes.filter((n) => n.state === "gone" && !n.left && n.kind !== "client").map((n) => n.name);
   say(gone.length ? `${gone.join(", ")} ${gone.length === 1 ? "is" : "are"} gone` : `${nodes.length} nodes`, gone.length !== 0);
 }
 
