@@ -513,8 +513,7 @@ TEST(Rings, EveryInterleavingIsRightAsAcquireAndReleaseAllow) {
 }
 
 TEST(Rings, EveryInterleavingOfReadsAndWritesOfTwoWordsIsRight) {
-  expect_all_well(
-      {.order = StoreOrder::kTso, .entries = 4, .program = {write_of(0), write_of(1), read_of(0), write_of(0)}}, 2);
+  expect_all_well({.order = StoreOrder::kTso, .entries = 4, .program = {write_of(0), write_of(1), read_of(0)}}, 2);
 }
 
 TEST(Rings, ATailThatMayBeSeenBeforeItsEntryIsFound) {
