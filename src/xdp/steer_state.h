@@ -9,7 +9,7 @@
 
 enum {
   STEER_CONNECTIONS = 4096,
-  STEER_RING = 32, /* operations remembered of a connection */
+  STEER_RING = 32,         /* operations remembered of a connection */
   STEER_TRIES = 8,         /* ended connections that a new one's place is looked for among */
   STEER_SILENT_TRIES = 64, /* and others, when all places are in use */
   STEER_HISTORY_SETS = 16384,
