@@ -318,7 +318,7 @@ class Run final : public Command {
     auto spawned = rack::spawn(argv, log, run_directory().pid_file(name));
     if (!spawned) return tl::unexpected(spawned.error());
     auto ready = rack::wait_ready(*spawned, name, log, Duration::seconds(10));
-    if (ready) return ready;
+    if (ready) return {};
     // It is no daemon of the rack then.
     rack::end_process(spawned->process, Duration::seconds(2));
     std::error_code ignored;
