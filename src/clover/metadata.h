@@ -88,6 +88,7 @@ struct CopyTask {
 
 // Memory to be blanked before a replica in it may come back: the next words of so many slots.
 struct WipeTask {
+  std::uint32_t volume = 0;
   remote::RemoteAddress at;
   std::size_t slots = 0;
 };
@@ -122,10 +123,11 @@ class MetadataServer : public remote::MessageService {
   // The store lies in this very memory.
   bool knows(const Home& home) const;
   std::vector<WipeTask> wipes(const Home& home) const;
-  // Blank memory (see wipes) takes its part again where it has been left out: written to from now on.
-  // Not where the only replica that counts is lost as well: what the node has of that volume is let alone.
+  // Blank memory takes its part again where it has been left out: written to from now on. `blanked` is what wipes() said before it
+  // was done: a volume that it did not name, for the view was another then, is let alone until it is blank, too.
+  // Nor where the only replica that counts is lost as well: what the node has of that volume is let alone.
   // REQUIRES: see() says kWipe.
-  void rejoin(Time now, const Home& home);
+  void rejoin(Time now, const Home& home, std::span<const WipeTask> blanked);
   // Versions to copy now. What is done about them is submitted before `until`. Returns how many.
   std::size_t next_copies(Time now, std::span<CopyTask> out, Time& until);
   // It has been; or the primary holds no such node: not there.

@@ -407,7 +407,7 @@ class MetadataReplicas : public Metadata {
     wait(kLifetime + kFlight);
     EXPECT_EQ(server->see(now, blank_home()), MetadataServer::Advice::kWipe);
     EXPECT_TRUE(server->wipes(blank_home()).empty());  // it is blank
-    server->rejoin(now, blank_home());
+    server->rejoin(now, blank_home(), {});
     EXPECT_EQ(server->joining(), 2u);
     both_refresh();
   }
@@ -604,10 +604,10 @@ TEST_F(MetadataReplicas, AreNotWipedWhereTheOnlyOneThatCountsIsLost) {
     EXPECT_EQ(server->wipes(config.homes[0]).size(), 1u);
     if (i == 0) {
       EXPECT_EQ(server->see(now, blank), MetadataServer::Advice::kWipe);
-      server->rejoin(now, blank);
+      server->rejoin(now, blank, {});
     }
   }
-  server->rejoin(now, config.homes[0]);
+  server->rejoin(now, config.homes[0], server->wipes(config.homes[0]));
   EXPECT_EQ(server->missing(), 1u);
   EXPECT_EQ(server->see(now, config.homes[0]), MetadataServer::Advice::kNothing);
   Home fenced = blank;
@@ -618,6 +618,42 @@ TEST_F(MetadataReplicas, AreNotWipedWhereTheOnlyOneThatCountsIsLost) {
   for (const auto& record : journal.records) EXPECT_TRUE(again.replay(record));
   EXPECT_EQ(again.state(now).size(), server->state(now).size());
   EXPECT_EQ(again.missing(), 1u);
+}
+
+// Node 0 was left out with what it had, then node 1 lost what it held: of three volumes two have their only replica that counts at node 1.
+// While node 0 is blanked for the third, the view changes (at once, since no client is there).
+TEST_F(MetadataReplicas, ComeBackOnlyWhereTheyWereBlankedThoughTheViewHasChangedMeanwhile) {
+  std::vector<Region> regions;
+  for (std::uint32_t i = 0; i < 3; ++i)
+    regions.push_back({{remote::NodeId(i), remote::RegionKey(i + 1), 0x10000}, std::uint64_t{64 * 640}});
+  auto config = make_config();
+  config.volumes = *spread(regions, 3);
+  for (std::uint32_t i = 0; i < 3; ++i) config.homes.push_back({regions[i], i + 1});
+  KeptJournal journal;
+  server = std::make_unique<MetadataServer>(config, &journal);
+  const Home& back = config.homes[0];
+  const auto pass = [&] {
+    now = now + kLifetime + kFlight;
+    server->see(now, config.homes[2]);
+  };
+  EXPECT_TRUE(server->lose(now, remote::NodeId(0)));
+  pass();
+  const Home blank{{{remote::NodeId(1), remote::RegionKey(77), 0x90000}, 64 * 640}, 12};
+  EXPECT_EQ(server->see(now, blank), MetadataServer::Advice::kWait);
+  const auto blanked = server->wipes(back);
+  ASSERT_EQ(blanked.size(), 1u);
+  ASSERT_EQ(server->see(now, back), MetadataServer::Advice::kWipe);
+  ASSERT_EQ(server->wipes(back).size(), 3u) << "node 2 has everything now";
+  server->rejoin(now, back, blanked);
+  EXPECT_EQ(server->joining(), 1u);
+  MetadataServer again(config);
+  for (const auto& record : journal.records) EXPECT_TRUE(again.replay(record));
+  EXPECT_EQ(again.joining(), 1u);
+  ASSERT_EQ(server->see(now, back), MetadataServer::Advice::kWipe) << "for the other two";
+  const auto rest = server->wipes(back);
+  EXPECT_EQ(rest.size(), 2u);
+  server->rejoin(now, back, rest);
+  EXPECT_EQ(server->joining(), 3u);
 }
 
 TEST_F(MetadataReplicas, UnderAnotherKeyWithTheSameMemoryStayWhatTheyAre) {
@@ -782,7 +818,7 @@ TEST_F(MetadataReplicas, AreLeftOutAfterARestartIfTheyWereWhoeverAskedWhenTheVie
   journal.records = whole;
   // One that ends since all have let go of it is known from what they said.
   EXPECT_EQ(server->see(now, blank_home()), MetadataServer::Advice::kWipe);
-  server->rejoin(now, blank_home());
+  server->rejoin(now, blank_home(), {});
   wait((kLifetime + kFlight) * 2);
   settle(*a);
   settle(*b);

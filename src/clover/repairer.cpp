@@ -71,10 +71,11 @@ Task<void> Repairer::take_back(std::size_t index) {
     seen.left_out = true;
   }
   if (advice != MetadataServer::Advice::kWipe || now() < seen.again) co_return;
-  const bool blank = co_await wipe(index, home);
+  const auto tasks = server_.wipes(home);
+  const bool blank = co_await wipe(index, home, tasks);
   if (!blank || !still_there(index, home) || server_.see(now(), home) != MetadataServer::Advice::kWipe) co_return;
   const bool with_what_it_had = server_.knows(home);
-  server_.rejoin(now(), home);
+  server_.rejoin(now(), home, tasks);
   nodes_[index].left_out = false;
   if (!with_what_it_had) co_return;
   nodes_[index].pause = nodes_[index].pause * 2;
@@ -89,11 +90,11 @@ bool Repairer::still_there(std::size_t index, const Home& home) const {
 
 // Nobody else acts on this memory: it is in no view, and all that was submitted under views before has ended. Nor does a zero arrive
 // after this: it would take a next word written since.
-Task<bool> Repairer::wipe(std::size_t index, Home home) {
+Task<bool> Repairer::wipe(std::size_t index, Home home, const std::vector<WipeTask>& tasks) {
   const std::array<std::uint8_t, 8> zero{};
   std::vector<Operation> writes;
   writes.reserve(config_.copies_at_once);
-  for (const auto& task : server_.wipes(home)) {
+  for (const auto& task : tasks) {
     for (std::size_t slot = 0; slot < task.slots;) {
       writes.clear();
       for (; slot < task.slots && writes.size() < config_.copies_at_once; ++slot)

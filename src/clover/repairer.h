@@ -46,7 +46,7 @@ class Repairer {
   // Whether the server wants the node back, and if so, does what is needed.
   remote::Task<void> take_back(std::size_t index);
   bool still_there(std::size_t index, const Home& home) const;
-  remote::Task<bool> wipe(std::size_t index, Home home);
+  remote::Task<bool> wipe(std::size_t index, Home home, const std::vector<WipeTask>& tasks);
   remote::Task<void> write_zeros(std::size_t index, std::vector<remote::Operation>& writes);
   remote::Task<std::size_t> copy_some();
   Time now() const { return memory_.scheduler().now(); }

@@ -248,19 +248,23 @@ std::vector<WipeTask> MetadataServer::wipes(const Home& home) const {
   for (std::uint32_t v = 0; v < config_.volumes.size(); ++v) {
     const auto& volume = config_.volumes[v];
     for (std::size_t j = 0; j < volume.count; ++j) {
-      if (takes_back(volume, j, home)) tasks.push_back({place_of(volume, j, home), slots_.touched(v)});
+      if (takes_back(volume, j, home)) tasks.push_back({v, place_of(volume, j, home), slots_.touched(v)});
     }
   }
   return tasks;
 }
 
-void MetadataServer::rejoin(Time now, const Home& home) {
+void MetadataServer::rejoin(Time now, const Home& home, std::span<const WipeTask> blanked) {
   advance(now);
+  const bool has_old_words = knows(home);
+  const auto is_blank = [&](std::uint32_t v) {
+    return !has_old_words || std::ranges::any_of(blanked, [v](const WipeTask& task) { return task.volume == v; });
+  };
   std::vector<std::uint8_t> bytes;
   put_home(bytes, home);
   std::vector<std::uint32_t> without;
   for (std::uint32_t v = 0; v < config_.volumes.size(); ++v) {
-    if (!is_lost(config_.volumes[v])) continue;
+    if (!is_lost(config_.volumes[v]) && is_blank(v)) continue;
     without.push_back(v);
     put_number(bytes, v);
   }
