@@ -113,6 +113,7 @@ Task<Outcome> Client::find_store(std::vector<Membership::Found>& all) {
   std::size_t answered = 0;
   bool found = false;
   bool made = false;
+  std::vector<std::size_t> unsaid;
   all.assign(nodes_.size(), {});
   for (std::size_t i = 0; i < nodes_.size(); ++i) {
     if (reads[i].status != Status::kOk) {
@@ -133,12 +134,29 @@ Task<Outcome> Client::find_store(std::vector<Membership::Found>& all) {
     c_.store_id = its.store_id;
     all[i].votes_from = its.votes_from;
     found = true;
-    made = made || superblock_made(superblock_of(superblocks, i));
+    if (superblock_made(superblock_of(superblocks, i))) {
+      made = true;
+    } else {
+      unsaid.push_back(i);
+    }
   }
-  if (made) co_return Outcome::kOk;
+  if (made) {
+    // Who made it died before all had heard; the one that has may be the next to lose its memory.
+    co_await say_made(unsaid);
+    co_return Outcome::kOk;
+  }
   // A store that was ever made is known to all memory nodes but those that have lost their memory.
   const bool none = answered == nodes_.size() || (!found && answered > nodes_.size() / 2);
   co_return none ? Outcome::kNotFound : Outcome::kUnavailable;
+}
+
+// As far as they answer: whoever comes next says it again.
+Task<void> Client::say_made(std::span<const std::size_t> nodes) {
+  std::array<std::uint8_t, 8> made;
+  store_le<std::uint64_t>(made.data(), 1);
+  std::vector<Operation> writes;
+  for (const std::size_t i : nodes) writes.push_back(remote::write_operation(nodes_[i].heap + kMadeOffset, made));
+  if (!writes.empty()) co_await c_.all(writes);
 }
 
 // A number that no other client has, of any memory node's count: one that is lost with a connection is no loss.

@@ -127,6 +127,7 @@ class Client : private Retirement {
     return c_.config.trusts_words && c_.fresh(known.seen) && !SlotCache::doubtful(known, c_.config.cache_doubt);
   }
   remote::Task<Outcome> find_store(std::vector<Membership::Found>& all);
+  remote::Task<void> say_made(std::span<const std::size_t> nodes);
   remote::Task<bool> take_number(std::span<const Membership::Found> found);
   remote::Task<bool> raise_counts(std::span<const Membership::Found> found, std::size_t giver, std::uint64_t count);
   remote::Task<GetResult> get_once(Key key, MutableBytes object, MutableBytes into, Time deadline);

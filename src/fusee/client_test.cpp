@@ -106,6 +106,19 @@ TEST(Fusee, ThereIsNoStoreInEmptyMemoryNorOneOfAnotherShape) {
   EXPECT_EQ(w.wait_for(create_store(memory, w.memory, {.value_bytes = 20'000})), Outcome::kTooLong);
 }
 
+TEST(Fusee, AStoreWhoseMakerDiedBeforeAllHadHeardIsSaidToBeMadeByWhoComesNext) {
+  World w({});
+  const auto has_heard = [&w](std::size_t node) {
+    return superblock_made(w.fabric.region_bytes(w.memory[node].heap).first(kSuperblockRead));
+  };
+  for (const std::size_t node : {1u, 2u})
+    std::ranges::fill(w.fabric.region_bytes(w.memory[node].heap).subspan(kMadeOffset, 8), std::uint8_t{9});
+  ASSERT_FALSE(has_heard(1) || has_heard(2));
+  auto& a = w.add_client();
+  EXPECT_TRUE(has_heard(1) && has_heard(2));
+  ASSERT_EQ(w.wait_for(a->put(5, value_of(1))), Outcome::kOk);
+}
+
 TEST(Fusee, AStoreIsNotFoundOverItsNodesInAnotherOrder) {
   World w({});
   auto& a = w.add_client();
