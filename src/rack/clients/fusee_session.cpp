@@ -3,7 +3,6 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <random>
 
 #include "rack/clients/fusee_store.h"
 
@@ -19,7 +18,6 @@ constexpr std::uint64_t kGroupsATable = 64;         // of all partitions: writer
 constexpr std::uint32_t kLongestSmallValue = 4096;  // with blocks of the usual size
 
 constexpr Duration kFarewell = Duration::seconds(3);
-constexpr Duration kLookAgain = Duration::milliseconds(20);
 constexpr remote::NodeId kNoNode{0xFFFF'FFFF};
 
 fusee::MemoryNode heap_in(const RegionRecord& region, remote::NodeId node) {
@@ -85,29 +83,10 @@ std::vector<fusee::MemoryNode> FuseeSession::memory_of(const StorePlan& plan) co
 
 Result<std::unique_ptr<StoreSession>> FuseeSession::open(const FuseeSessionConfig& config) {
   std::unique_ptr<FuseeSession> session(new FuseeSession(config));
-  if (auto connected = session->connect(); !connected) return tl::unexpected(connected.error());
+  const auto look = [raw = session.get()] { raw->look_for_new_memory(); };
+  if (auto connected = session->attach_to_memory(config, look); !connected) return tl::unexpected(connected.error());
   if (auto joined = session->join(); !joined) return tl::unexpected(joined.error());
   return std::unique_ptr<StoreSession>(std::move(session));
-}
-
-Result<void> FuseeSession::connect() {
-  const auto snapshot = attach(config_);
-  if (!snapshot) return tl::unexpected(snapshot.error());
-  if (!snapshot->ready(NodeKind::kMetadata).empty())
-    return fail(
-        "the memory belongs to a Clover store; `sluice rack down`, then `sluice rack up --no-metadata` starts a rack "
-        "without one");
-  snapshot_ = *snapshot;
-  const auto ready = ready_nodes(snapshot_);
-  if (ready == 0) return fail("no memory node is on the rack; `sluice rack up --no-metadata` starts some");
-  remote_nodes().set_nodes(loop().now(), snapshot_);
-  endpoint().on_change([this](Time now, const Snapshot& changed) {
-    remote_nodes().set_nodes(now, changed);
-    look_for_new_memory(changed);
-    snapshot_ = changed;
-  });
-  if (!run_for(config_.patience, [this, ready] { return nodes().up() >= ready; })) return not_connected();
-  return {};
 }
 
 StoreSession::Spread FuseeSession::spread() const {
@@ -133,28 +112,32 @@ std::string FuseeSession::problems() const {
 }
 
 // A memory node that was started anew has other memory. The clients take it back.
-void FuseeSession::look_for_new_memory(const Snapshot& snapshot) {
-  for (const NodeRecord& node : snapshot.nodes) {
+void FuseeSession::look_for_new_memory() {
+  std::vector<remote::NodeId> places;
+  for (const auto& memory : memory_) places.push_back(memory.heap.node);
+  for (const NodeRecord& node : newest().nodes) {
     names_[node.id] = node.description.name;
     if (node.state != NodeState::kReady || node.description.regions.empty()) continue;
-    const auto known = std::ranges::find_if(memory_, [&](const auto& m) { return m.heap.node == node.id; });
-    if (known == memory_.end()) continue;
-    const auto is_known = [&](const RegionRecord& region) { return known->heap == heap_in(region, node.id).heap; };
+    const std::size_t place = place_of(node, places, newest(), names_);
+    if (place == places.size()) continue;
+    fusee::MemoryNode& known = memory_[place];
+    const auto is_known = [&](const RegionRecord& region) { return known.heap == heap_in(region, node.id).heap; };
     if (std::ranges::any_of(node.description.regions, is_known)) continue;
     if (node.description.regions.front().length < kLeast) continue;
-    *known = heap_in(node.description.regions.front(), node.id);
-    for (const auto& client : clients_) client->moved(static_cast<std::size_t>(known - memory_.begin()), *known);
+    known = heap_in(node.description.regions.front(), node.id);
+    places[place] = node.id;
+    for (const auto& client : clients_) client->moved(place, known);
   }
 }
 
-remote::Task<fusee::Outcome> FuseeSession::make(const StorePlan& plan, fusee::Maker maker, std::string& refused) {
-  if (const auto small = too_small(snapshot_, kLeast); !small.empty()) {
+remote::Task<bool> FuseeSession::make(const StorePlan& plan, std::string& refused) {
+  if (const auto small = too_small(newest(), kLeast); !small.empty()) {
     refused = fmt::format("{} has too little memory for a store; start memory nodes of at least 1 MiB", small);
-    co_return fusee::Outcome::kNoSpace;
+    co_return false;
   }
   memory_ = memory_of(plan);
   const fusee::Geometry shape = geometry();
-  const fusee::Outcome made = co_await fusee::create_store(remote_nodes().memory(), memory_, shape, maker);
+  const fusee::Outcome made = co_await fusee::create_store(remote_nodes().memory(), memory_, shape, maker_);
   if (made == fusee::Outcome::kTooLong) {
     refused = shape.refusal();
   } else if (made == fusee::Outcome::kNoSpace) {
@@ -162,41 +145,21 @@ remote::Task<fusee::Outcome> FuseeSession::make(const StorePlan& plan, fusee::Ma
   } else if (made == fusee::Outcome::kUnknown) {
     refused = "another began to make the store and has not ended; if it is gone, start the memory nodes anew";
   }
-  co_return made;
-}
-
-remote::Task<void> FuseeSession::find_store(std::string& refused) {
-  const fusee::Maker maker{std::random_device{}()};
-  const Time give_up = scheduler().now() + config_.patience;
-  std::string seen_before;
-  while (true) {
-    parts_ = parts_on(snapshot_, kLeast);
-    co_await look_at_parts(remote_nodes().memory(), kBefore, judge, parts_);
-    const StorePlan plan = plan_store(parts_, "store");
-    if (plan.what == StorePlan::What::kUse) {
-      memory_ = memory_of(plan);
-      look_for_new_memory(snapshot_);
-      co_return;
-    }
-    if (plan.what == StorePlan::What::kRefuse && plan.refusal == seen_before) {
-      refused = plan.refusal;
-      co_return;
-    }
-    seen_before = plan.refusal;
-    const bool late = scheduler().now() >= give_up;
-    if (late) refused = plan.what == StorePlan::What::kRefuse ? plan.refusal : "there is no store";
-    if (!late && plan.what == StorePlan::What::kMake && config_.may_create) {
-      const fusee::Outcome made = co_await make(plan, maker, refused);
-      if (made == fusee::Outcome::kOk) continue;
-    }
-    if (!refused.empty()) co_return;
-    co_await scheduler().sleep_for(kLookAgain);
-  }
+  co_return made == fusee::Outcome::kOk;
 }
 
 remote::Task<void> FuseeSession::join_all(std::string& refused) {
-  co_await find_store(refused);
-  if (!refused.empty()) co_return;
+  MakeStore make_one;
+  if (config_.may_create) make_one = [this](const StorePlan& plan, std::string& why) { return make(plan, why); };
+  const StoreSearch search{
+      .kind = "store", .offset = kBefore, .least = kLeast, .judge = judge, .patience = config_.patience};
+  const StorePlan found = co_await find_store(remote_nodes().memory(), newest(), search, make_one, parts_);
+  if (found.what == StorePlan::What::kRefuse) {
+    refused = found.refusal;
+    co_return;
+  }
+  memory_ = memory_of(found);
+  look_for_new_memory();
   const Rng rng = Rng(config_.seed).fork("fusee");
   for (std::uint32_t i = 0; i < config_.clients; ++i) {
     clients_.push_back(std::make_unique<fusee::Client>(remote_nodes().memory(), memory_, config_.client, rng.fork(i)));

@@ -9,6 +9,7 @@
 
 #include <map>
 #include <memory>
+#include <random>
 #include <string>
 #include <vector>
 
@@ -50,18 +51,15 @@ class FuseeSession final : public StoreSession {
 
  private:
   explicit FuseeSession(FuseeSessionConfig config) : config_(std::move(config)) {}
-  Result<void> connect();
   Result<void> join();
   remote::Task<void> join_all(std::string& refused);
-  // Where the store lies; makes it if there is none and it may.
-  remote::Task<void> find_store(std::string& refused);
-  remote::Task<fusee::Outcome> make(const StorePlan& plan, fusee::Maker maker, std::string& refused);
+  remote::Task<bool> make(const StorePlan& plan, std::string& refused);  // as MakeStore
   fusee::Geometry geometry() const;
   std::vector<fusee::MemoryNode> memory_of(const StorePlan& plan) const;
-  void look_for_new_memory(const Snapshot& snapshot);
+  void look_for_new_memory();
 
   FuseeSessionConfig config_;
-  Snapshot snapshot_;  // the newest
+  const fusee::Maker maker_{std::random_device{}()};
   std::vector<StorePart> parts_;
   std::vector<fusee::MemoryNode> memory_;
   std::map<remote::NodeId, std::string> names_;

@@ -3,7 +3,6 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <random>
 
 #include "rack/clients/sherman_store.h"
 
@@ -29,7 +28,6 @@ sherman::Geometry geometry_for(std::uint32_t value_bytes) {
 }
 
 constexpr Duration kFarewell = Duration::seconds(3);
-constexpr Duration kLookAgain = Duration::milliseconds(20);
 constexpr std::uint64_t kLeast = 4 * kLockTableBytes;  // of memory of a node
 
 void judge(ByteView bytes, StorePart& part) {
@@ -57,28 +55,9 @@ remote::Task<void> leave_one(sherman::Client& client, std::size_t& leaving) {
 
 Result<std::unique_ptr<StoreSession>> ShermanSession::open(const ShermanSessionConfig& config) {
   std::unique_ptr<ShermanSession> session(new ShermanSession(config));
-  if (auto connected = session->connect(); !connected) return tl::unexpected(connected.error());
+  if (auto connected = session->attach_to_memory(config); !connected) return tl::unexpected(connected.error());
   if (auto joined = session->join(); !joined) return tl::unexpected(joined.error());
   return std::unique_ptr<StoreSession>(std::move(session));
-}
-
-Result<void> ShermanSession::connect() {
-  const auto snapshot = attach(config_);
-  if (!snapshot) return tl::unexpected(snapshot.error());
-  if (!snapshot->ready(NodeKind::kMetadata).empty())
-    return fail(
-        "the memory belongs to a Clover store; `sluice rack down`, then `sluice rack up --no-metadata` starts a rack "
-        "without one");
-  snapshot_ = *snapshot;
-  const auto ready = ready_nodes(snapshot_);
-  if (ready == 0) return fail("no memory node is on the rack; `sluice rack up --no-metadata` starts some");
-  remote_nodes().set_nodes(loop().now(), snapshot_);
-  endpoint().on_change([this](Time now, const Snapshot& changed) {
-    remote_nodes().set_nodes(now, changed);
-    snapshot_ = changed;
-  });
-  if (!run_for(config_.patience, [this, ready] { return nodes().up() >= ready; })) return not_connected();
-  return {};
 }
 
 std::vector<sherman::MemoryNode> ShermanSession::memory_of(const StorePlan& plan) const {
@@ -90,13 +69,13 @@ std::vector<sherman::MemoryNode> ShermanSession::memory_of(const StorePlan& plan
   return memory;
 }
 
-remote::Task<sherman::Outcome> ShermanSession::make(const StorePlan& plan, sherman::Maker maker, std::string& refused) {
-  if (const auto small = too_small(snapshot_, kLeast); !small.empty()) {
+remote::Task<bool> ShermanSession::make(const StorePlan& plan, std::string& refused) {
+  if (const auto small = too_small(newest(), kLeast); !small.empty()) {
     refused = fmt::format("{} has too little memory for a tree; start memory nodes of at least 256 KiB", small);
-    co_return sherman::Outcome::kNoSpace;
+    co_return false;
   }
   const sherman::Geometry shape = geometry_for(config_.value_bytes);
-  const auto made = co_await sherman::create_tree(remote_nodes().memory(), memory_of(plan), shape, maker);
+  const auto made = co_await sherman::create_tree(remote_nodes().memory(), memory_of(plan), shape, maker_);
   if (made == sherman::Outcome::kTooLong) {
     refused = shape.refusal();
   } else if (made == sherman::Outcome::kNoSpace) {
@@ -104,40 +83,20 @@ remote::Task<sherman::Outcome> ShermanSession::make(const StorePlan& plan, sherm
   } else if (made == sherman::Outcome::kUnknown) {
     refused = "another began to make the tree and has not ended; if it is gone, start the memory nodes anew";
   }
-  co_return made;
-}
-
-remote::Task<void> ShermanSession::find_tree(std::string& refused) {
-  const sherman::Maker maker{std::random_device{}()};
-  const Time give_up = scheduler().now() + config_.patience;
-  std::string seen_before;
-  while (true) {
-    parts_ = parts_on(snapshot_, kLeast);
-    co_await look_at_parts(remote_nodes().memory(), kLockTableBytes, judge, parts_);
-    const StorePlan plan = plan_store(parts_, "tree");
-    if (plan.what == StorePlan::What::kUse) {
-      memory_ = memory_of(plan);
-      co_return;
-    }
-    if (plan.what == StorePlan::What::kRefuse && plan.refusal == seen_before) {
-      refused = plan.refusal;
-      co_return;
-    }
-    seen_before = plan.refusal;
-    const bool late = scheduler().now() >= give_up;
-    if (late) refused = plan.what == StorePlan::What::kRefuse ? plan.refusal : "there is no tree";
-    if (!late && plan.what == StorePlan::What::kMake && config_.may_create) {
-      const sherman::Outcome made = co_await make(plan, maker, refused);
-      if (made == sherman::Outcome::kOk) continue;
-    }
-    if (!refused.empty()) co_return;
-    co_await scheduler().sleep_for(kLookAgain);
-  }
+  co_return made == sherman::Outcome::kOk;
 }
 
 remote::Task<void> ShermanSession::join_all(std::string& refused) {
-  co_await find_tree(refused);
-  if (!refused.empty()) co_return;
+  MakeStore make_one;
+  if (config_.may_create) make_one = [this](const StorePlan& plan, std::string& why) { return make(plan, why); };
+  const StoreSearch search{
+      .kind = "tree", .offset = kLockTableBytes, .least = kLeast, .judge = judge, .patience = config_.patience};
+  const StorePlan found = co_await find_store(remote_nodes().memory(), newest(), search, make_one, parts_);
+  if (found.what == StorePlan::What::kRefuse) {
+    refused = found.refusal;
+    co_return;
+  }
+  memory_ = memory_of(found);
   const Rng rng = Rng(config_.seed).fork("sherman");
   for (std::uint32_t i = 0; i < config_.clients; ++i) {
     clients_.push_back(

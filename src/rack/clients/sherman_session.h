@@ -8,6 +8,7 @@
 #pragma once
 
 #include <memory>
+#include <random>
 #include <string>
 #include <vector>
 
@@ -32,16 +33,13 @@ class ShermanSession final : public StoreSession {
 
  private:
   explicit ShermanSession(ShermanSessionConfig config) : config_(std::move(config)) {}
-  Result<void> connect();
   Result<void> join();
   remote::Task<void> join_all(std::string& refused);
-  // Where the tree lies; makes it if there is none and it may.
-  remote::Task<void> find_tree(std::string& refused);
-  remote::Task<sherman::Outcome> make(const StorePlan& plan, sherman::Maker maker, std::string& refused);
+  remote::Task<bool> make(const StorePlan& plan, std::string& refused);  // as MakeStore
   std::vector<sherman::MemoryNode> memory_of(const StorePlan& plan) const;
 
   ShermanSessionConfig config_;
-  Snapshot snapshot_;  // the newest
+  const sherman::Maker maker_{std::random_device{}()};
   std::vector<StorePart> parts_;
   std::vector<sherman::MemoryNode> memory_;
   std::vector<std::unique_ptr<sherman::Client>> clients_;

@@ -6,8 +6,6 @@
 #include <array>
 #include <map>
 
-#include "rack/clients/store_session.h"
-
 namespace sluice::rack {
 
 using What = StorePart::What;
@@ -31,11 +29,6 @@ std::vector<StorePart> parts_on(const Snapshot& snapshot, std::uint64_t least) {
     }
   }
   return parts;
-}
-
-std::size_t ready_nodes(const Snapshot& snapshot) {
-  return static_cast<std::size_t>(std::ranges::count_if(
-      snapshot.ready(NodeKind::kMemory), [](const NodeRecord* node) { return !node->description.regions.empty(); }));
 }
 
 std::string too_small(const Snapshot& snapshot, std::uint64_t least) {
@@ -187,12 +180,14 @@ StorePlan plan_store(std::span<const StorePart> parts, std::string_view kind) {
   // One of which some superblocks are written may be on its way: to make one is to wait for that.
   if (!stores.empty() && !any(What::kMaking)) {
     const auto most = std::ranges::max_element(stores, {}, [](const auto& store) { return store.second.here; });
-    return {.refusal = refusal_of(most->second, parts, kind)};
+    return {.may_answer_yet = any(What::kSilent), .refusal = refusal_of(most->second, parts, kind)};
   }
-  if (any(What::kOther)) return {.refusal = kMemoryInUse};
+  if (any(What::kOther))
+    return {.refusal = fmt::format("the memory is in use by another store, or by locks; {}", kStartAnew)};
   const Names silent(parts, {What::kSilent});
   if (!silent.names.empty())
-    return {.refusal = fmt::format("{} {} not answer", silent.text(), silent.one_or_more("does", "do"))};
+    return {.may_answer_yet = true,
+            .refusal = fmt::format("{} {} not answer", silent.text(), silent.one_or_more("does", "do"))};
   const Names gone(parts, {What::kGone});
   if (!gone.names.empty())
     return {.refusal = fmt::format("there is none, and {} {} away, where one may lie; one can be made when {} back, or "
@@ -204,6 +199,45 @@ StorePlan plan_store(std::span<const StorePart> parts, std::string_view kind) {
     if (parts[i].first) plan.order.push_back(i);
   }
   return plan;
+}
+
+remote::Task<StorePlan> find_store(remote::RemoteMemory& memory, const Snapshot& snapshot, const StoreSearch& search,
+                                   const MakeStore& make, std::vector<StorePart>& parts) {
+  constexpr Duration kLookAgain = Duration::milliseconds(20);
+  remote::Scheduler& scheduler = memory.scheduler();
+  const Time give_up = scheduler.now() + search.patience;
+  std::string seen_before;
+  while (true) {
+    parts = parts_on(snapshot, search.least);
+    co_await look_at_parts(memory, search.offset, search.judge, parts);
+    StorePlan plan = plan_store(parts, search.kind);
+    if (plan.what == StorePlan::What::kUse) co_return plan;
+    const bool late = scheduler.now() >= give_up;
+    const bool certain = plan.refusal == seen_before && !plan.may_answer_yet;
+    if (plan.what == StorePlan::What::kRefuse && (late || certain)) co_return plan;
+    seen_before = plan.refusal;
+    if (late) co_return StorePlan{.refusal = fmt::format("there is no {}", search.kind)};
+    if (plan.what == StorePlan::What::kMake && make) {
+      std::string refused;
+      const bool made = co_await make(plan, refused);
+      if (made) continue;
+      if (!refused.empty()) co_return StorePlan{.refusal = std::move(refused)};
+    }
+    co_await scheduler.sleep_for(kLookAgain);
+  }
+}
+
+std::size_t place_of(const NodeRecord& node, std::span<const remote::NodeId> places, const Snapshot& newest,
+                     const std::map<remote::NodeId, std::string>& names) {
+  const auto at = [&](auto found) { return static_cast<std::size_t>(found - places.begin()); };
+  if (const auto same = std::ranges::find(places, node.id); same != places.end()) return at(same);
+  const auto is_forgotten = [&](remote::NodeId id) {
+    return std::ranges::find(newest.nodes, id, &NodeRecord::id) == newest.nodes.end();
+  };
+  return at(std::ranges::find_if(places, [&](remote::NodeId id) {
+    const auto name = names.find(id);
+    return name != names.end() && name->second == node.description.name && is_forgotten(id);
+  }));
 }
 
 }  // namespace sluice::rack

@@ -3,10 +3,12 @@
 // Invariant:  a store is used over all of its parts, each in its place. None is made where a part of one lies, nor while a memory node is away that
 //             may have one.
 // Errors:     a plan's refusal, which names the memory nodes.
-// Threads:    look_at_parts() in its scheduler's; the rest is pure.
+// Threads:    find_store() and look_at_parts() in the memory's scheduler; the rest is pure.
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <map>
 #include <span>
 #include <string>
 #include <string_view>
@@ -45,8 +47,6 @@ struct StorePart {
 
 // All memory of at least so many bytes; what is in it is not known yet.
 std::vector<StorePart> parts_on(const Snapshot& snapshot, std::uint64_t least);
-// Memory nodes that can be connected to, and that a store could use.
-std::size_t ready_nodes(const Snapshot& snapshot);
 // The first of them with too little memory for a part of a store; empty: none.
 std::string too_small(const Snapshot& snapshot, std::uint64_t least);
 inline constexpr std::size_t kStorePartRead = 64;
@@ -56,15 +56,40 @@ using JudgePart = void (*)(ByteView superblock, StorePart& part);
 remote::Task<void> look_at_parts(remote::RemoteMemory& memory, std::uint64_t offset, JudgePart judge,
                                  std::span<StorePart> parts);
 
+// What a user can do about memory that cannot be used as it is.
+inline constexpr const char* kStartAnew =
+    "`sluice rack down`, then `sluice rack up --no-metadata` starts a rack whose memory is empty";
+
 struct StorePlan {
   enum class What : std::uint8_t { kUse, kMake, kRefuse };
   static constexpr std::size_t kNone = ~std::size_t{0};
   What what = What::kRefuse;
+  // kRefuse: of memory that does not answer, which may just be connecting.
+  bool may_answer_yet = false;
   // kUse: by their index in the store, kNone for one of which nothing is to be seen. kMake: in the order of their nodes' numbers.
   std::vector<std::size_t> order{};
   std::string refusal{};
 };
 // `kind`: "store" or "tree". A refusal counts when two looks, one after the other, agree on it: what one sees may be on its way to being made.
 StorePlan plan_store(std::span<const StorePart> parts, std::string_view kind);
+
+struct StoreSearch {
+  std::string_view kind;     // as plan_store()
+  std::uint64_t offset = 0;  // of the superblocks, into each region
+  std::uint64_t least = 0;   // bytes of a region
+  JudgePart judge = nullptr;
+  Duration patience;  // with one that is not there yet, or in making
+};
+// Makes a store over the plan's parts. True: it is made. Else why it cannot be is in the text, or nothing: it may be there already.
+using MakeStore = std::function<remote::Task<bool>(const StorePlan& plan, std::string& refused)>;
+// Looks until there is a store to use: kUse, or kRefuse. `parts` are then those that the plan is of. `make` empty: others make it. `snapshot`
+// may change meanwhile.
+remote::Task<StorePlan> find_store(remote::RemoteMemory& memory, const Snapshot& snapshot, const StoreSearch& search,
+                                   const MakeStore& make, std::vector<StorePart>& parts);
+
+// Which of a store's places, each given by its node, is this node's: the one of its number; or of its name, since the directory
+// gives another number to who was away for more than ten minutes. `names` has all that were ever seen. None: places.size().
+std::size_t place_of(const NodeRecord& node, std::span<const remote::NodeId> places, const Snapshot& newest,
+                     const std::map<remote::NodeId, std::string>& names);
 
 }  // namespace sluice::rack

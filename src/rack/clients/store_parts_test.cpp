@@ -1,8 +1,9 @@
 #include "rack/clients/store_parts.h"
 
+#include <fmt/core.h>
 #include <gtest/gtest.h>
 
-#include "rack/clients/store_session.h"
+#include "remote/test_loop.h"
 
 namespace sluice::rack {
 namespace {
@@ -91,7 +92,8 @@ TEST(StoreParts, NoneIsMadeWhileAMemoryNodeIsAwayThatMayHaveOne) {
 }
 
 TEST(StoreParts, NoneIsMadeWhereSomethingElseIs) {
-  EXPECT_EQ(plan({memory(1, What::kNothing), memory(2, What::kOther)}).refusal, kMemoryInUse);
+  EXPECT_EQ(plan({memory(1, What::kNothing), memory(2, What::kOther)}).refusal,
+            fmt::format("the memory is in use by another store, or by locks; {}", kStartAnew));
   const StorePlan two = plan({part(1, 0, 1, 5), part(2, 0, 1, 6)});
   EXPECT_EQ(two.what, Plan::kRefuse);
   EXPECT_TRUE(two.refusal.starts_with("there are 2 stores")) << two.refusal;
@@ -153,6 +155,89 @@ TEST(StoreParts, WhatIsMovedOrOthersOwnIsNoPart) {
   EXPECT_FALSE(parts[1].first);
   EXPECT_EQ(parts[2].node, "memory3");
   EXPECT_EQ(parts[2].what, What::kGone);
+}
+
+// A rack of two memory nodes, on which a store of two parts lies: a superblock here is 1, its index, 2.
+struct StoreSearchTest : testing::Test {
+  StoreSearchTest() {
+    for (const std::uint32_t number : {0u, 1u}) {
+      const remote::RemoteAddress region = loop.fabric.add_region(loop.fabric.add_node(), 0x1000, 4096);
+      const std::uint8_t superblock[] = {1, static_cast<std::uint8_t>(number), 2};
+      std::ranges::copy(superblock, loop.fabric.region_bytes(region).begin());
+      NodeRecord record;
+      record.description = {.name = fmt::format("memory{}", number + 1),
+                            .kind = NodeKind::kMemory,
+                            .regions = {{kMainRegion, region.address, 4096, region.key.value}}};
+      record.state = NodeState::kReady;
+      record.id = region.node;
+      snapshot.nodes.push_back(record);
+    }
+  }
+  static void judge(ByteView bytes, StorePart& part) {
+    part.what = bytes[0] == 1 ? What::kPart : What::kNothing;
+    part.index = bytes[1];
+    part.parts = bytes[2];
+  }
+  std::uint32_t& key_of_first() { return snapshot.nodes.front().description.regions.front().key; }
+  StorePlan find() {
+    const StoreSearch search{.kind = "store", .least = 4096, .judge = judge, .patience = Duration::seconds(1)};
+    return loop.wait_for(find_store(memory, snapshot, search, {}, parts));
+  }
+
+  remote::TestLoop loop{remote::LocalOptions{.mode = remote::LocalMode::kSeeded}};
+  remote::LocalMemory memory{loop.scheduler, loop.fabric};
+  Snapshot snapshot;
+  std::vector<StorePart> parts;
+};
+
+TEST_F(StoreSearchTest, FindsWhatIsThere) {
+  const StorePlan plan = find();
+  EXPECT_EQ(plan.what, Plan::kUse) << plan.refusal;
+  EXPECT_EQ(plan.order, (Order{0, 1}));
+  EXPECT_LT(loop.now, Time() + Duration::milliseconds(1));
+}
+
+TEST_F(StoreSearchTest, WaitsForOneThatDoesNotAnswerYet) {
+  const std::uint32_t right = std::exchange(key_of_first(), 999);
+  const auto answers_late = [&]() -> remote::Task<void> {
+    co_await loop.scheduler.sleep_for(Duration::milliseconds(500));
+    key_of_first() = right;
+  };
+  loop.scheduler.spawn(answers_late());
+  EXPECT_EQ(find().what, Plan::kUse);
+}
+
+TEST_F(StoreSearchTest, SaysWhoDoesNotAnswerWhenItsPatienceEnds) {
+  key_of_first() = 999;
+  const StorePlan plan = find();
+  EXPECT_EQ(plan.what, Plan::kRefuse);
+  EXPECT_EQ(plan.refusal, "memory1 does not answer, and part of the store lies there");
+  EXPECT_GE(loop.now, Time() + Duration::seconds(1));
+}
+
+TEST_F(StoreSearchTest, RefusesAtOnceWhatWaitingDoesNotHeal) {
+  loop.fabric.region_bytes({snapshot.nodes.front().id, remote::RegionKey(key_of_first()), 0x1000})[0] = 0;
+  EXPECT_EQ(find().what, Plan::kRefuse);
+  EXPECT_LT(loop.now, Time() + Duration::milliseconds(100));
+}
+
+TEST(StorePlaces, BelongToANumberOrToTheNameOfWhomTheDirectoryHasForgotten) {
+  const auto node = [](const char* name, std::uint32_t id) {
+    NodeRecord record;
+    record.description.name = name;
+    record.id = remote::NodeId(id);
+    return record;
+  };
+  const std::vector<remote::NodeId> places{remote::NodeId(1), remote::NodeId(2), remote::NodeId(0xFFFF'FFFF)};
+  const std::map<remote::NodeId, std::string> names{
+      {remote::NodeId(1), "memory1"}, {remote::NodeId(2), "memory2"}, {remote::NodeId(5), "memory2"}};
+  Snapshot newest;
+  newest.nodes = {node("memory1", 1), node("memory4", 4), node("memory2", 5)};
+  EXPECT_EQ(place_of(newest.nodes[0], places, newest, names), 0u);
+  EXPECT_EQ(place_of(newest.nodes[1], places, newest, names), 3u) << "not of the store";
+  EXPECT_EQ(place_of(newest.nodes[2], places, newest, names), 1u) << "the name is the same";
+  newest.nodes.push_back(node("memory2", 2));
+  EXPECT_EQ(place_of(newest.nodes[2], places, newest, names), 3u) << "whose the place is is known yet";
 }
 
 }  // namespace

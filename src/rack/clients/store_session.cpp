@@ -3,6 +3,9 @@
 #include <fmt/core.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <utility>
+
 namespace sluice::rack {
 
 Result<Snapshot> StoreSession::attach(const StoreSessionConfig& config) {
@@ -20,6 +23,28 @@ Result<Snapshot> StoreSession::attach(const StoreSessionConfig& config) {
   loop().add(*nodes_);
   loop().add(*coroutines_);
   return endpoint_->directory().nodes();
+}
+
+Result<void> StoreSession::attach_to_memory(const StoreSessionConfig& config, std::function<void()> on_change) {
+  auto snapshot = attach(config);
+  if (!snapshot) return tl::unexpected(snapshot.error());
+  if (!snapshot->ready(NodeKind::kMetadata).empty())
+    return fail(
+        "the memory belongs to a Clover store; `sluice rack down`, then `sluice rack up --no-metadata` starts a rack "
+        "without one");
+  newest_ = std::move(*snapshot);
+  const auto ready = std::ranges::count_if(newest_.ready(NodeKind::kMemory),
+                                           [](const NodeRecord* node) { return !node->description.regions.empty(); });
+  if (ready == 0) return fail("no memory node is on the rack; `sluice rack up --no-metadata` starts some");
+  nodes_->set_nodes(loop().now(), newest_);
+  endpoint_->on_change([this, told = std::move(on_change)](Time now, const Snapshot& changed) {
+    nodes_->set_nodes(now, changed);
+    newest_ = changed;
+    if (told) told();
+  });
+  const auto all = static_cast<std::size_t>(ready);
+  if (!run_for(config.patience, [this, all] { return nodes().up() >= all; })) return not_connected();
+  return {};
 }
 
 bool StoreSession::run_for(Duration patience, const std::function<bool()>& done) {

@@ -28,15 +28,6 @@ struct StoreSessionConfig {
   std::function<void(const std::string&)> on_trouble{};  // MembershipConfig's
 };
 
-// What a user can do about memory that cannot be used as it is.
-inline constexpr const char* kStartAnew =
-    "`sluice rack down`, then `sluice rack up --no-metadata` starts a rack whose memory is empty";
-// What is there is no store of this kind.
-inline constexpr const char* kMemoryInUse =
-    "the memory is in use by another store, or by locks; `sluice rack down`, then `sluice rack up --no-metadata` "
-    "starts a "
-    "rack whose memory is empty";
-
 class StoreSession {
  public:
   virtual ~StoreSession() = default;
@@ -62,6 +53,10 @@ class StoreSession {
   // Puts an endpoint on the rack, with a scheduler and a RemoteNodes in its loop that know no node yet; says who is there.
   Result<Snapshot> attach(const StoreSessionConfig& config);
   bool attached() const { return nodes_ != nullptr; }
+  // The same, then connections to all memory nodes, of a rack whose memory is not Clover's. newest() follows who is there; `on_change` is called after it has
+  // changed.
+  Result<void> attach_to_memory(const StoreSessionConfig& config, std::function<void()> on_change = {});
+  const Snapshot& newest() const { return newest_; }
   // Why not all nodes could be connected to that were there when attach() looked.
   tl::unexpected<Error> not_connected() const;
   // Turns the loop until `done`, for no longer than `patience`; returns whether it came true.
@@ -79,6 +74,7 @@ class StoreSession {
   std::unique_ptr<remote::Scheduler> scheduler_;
   std::unique_ptr<nic::SchedulerPoll> coroutines_;
   std::unique_ptr<RemoteNodes> nodes_;
+  Snapshot newest_;
   std::vector<std::unique_ptr<workload::Store>> stores_;
 };
 
