@@ -46,19 +46,6 @@ double mean_bytes(const SizeDistribution& sizes) {
 
 }  // namespace
 
-GlibcRand::GlibcRand(std::uint32_t seed) : state_{seed == 0 ? 1 : seed} {
-  constexpr std::uint64_t kFactor = 16'807;
-  for (std::size_t i = 1; i < kWords; ++i) state_[i] = static_cast<std::uint32_t>(kFactor * state_[i - 1] % kMost);
-  for (std::size_t i = 0; i < 10 * kWords; ++i) next();
-}
-
-std::uint32_t GlibcRand::next() {
-  std::uint32_t& word = state_[at_];
-  word += state_[(at_ + kWords - kLag) % kWords];
-  at_ = (at_ + 1) % kWords;
-  return word >> 1;
-}
-
 std::vector<TraceRow> published_messages(const TraceSpec& spec) {
   SLUICE_CHECK(spec.nodes == kPublishedNodes);
   GlibcRand chance(0);

@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstdint>
+#include <cstdlib>
 #include <vector>
 
 #include "sim/edm/edm_trace.h"
@@ -16,19 +17,23 @@ namespace sluice::sim {
 
 inline constexpr std::uint32_t kPublishedNodes = 144;
 
-// rand() of glibc (its TYPE_3: an additive feedback generator of 31 words) after srand(seed).
+// rand() after srand(seed) of the GNU C library, which is its random_r() with a state of our own.
 class GlibcRand {
  public:
-  static constexpr std::uint32_t kMost = 0x7FFF'FFFF;
+  static constexpr std::uint32_t kMost = RAND_MAX;
 
-  explicit GlibcRand(std::uint32_t seed);
-  std::uint32_t next();
+  explicit GlibcRand(std::uint32_t seed) { initstate_r(seed, state_, sizeof state_, &data_); }
+  GlibcRand(const GlibcRand&) = delete;
+  GlibcRand& operator=(const GlibcRand&) = delete;
+  std::uint32_t next() {
+    std::int32_t drawn = 0;
+    random_r(&data_, &drawn);
+    return static_cast<std::uint32_t>(drawn);
+  }
 
  private:
-  static constexpr std::size_t kWords = 31;
-  static constexpr std::size_t kLag = 3;
-  std::uint32_t state_[kWords];
-  std::size_t at_ = kLag;
+  random_data data_{};
+  char state_[128] = {};
 };
 
 // `spec.messages` of them, all of them writes, in the order of time. REQUIRES: spec.nodes == kPublishedNodes.
