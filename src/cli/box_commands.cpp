@@ -316,8 +316,7 @@ class BoxMemory final : public Command {
  private:
   Result<void> check() override {
     if (!std::has_single_bit(box_.ring)) return fail(fmt::format("--ring = \"{}\": must be a power of two", box_.ring));
-    // `sluice box set --keys` may ask for more than it is started with.
-    box_.most_keys = std::max<std::uint64_t>(box_.keys * 4, 4096);
+    box_.most_keys = rack::BoxSettings::most_keys(box_.keys);
     return {};
   }
   Result<int> run() override {

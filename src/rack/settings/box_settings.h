@@ -1,6 +1,7 @@
 // What the box in the switch can be told: part of [switch], and what may be changed while it runs.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -18,7 +19,10 @@ struct BoxSettings {
   bool steer_reads = true;
   Duration steer_reads_for = Duration::milliseconds(500);
   std::uint64_t keys = 1024;
-  std::uint64_t keys_at_start = 1024;  // `keys` may change while the switch runs, up to a multiple of this
+  std::uint64_t keys_at_start = 1024;
+  // That `keys` may be raised to while the switch runs, if it is started with so many.
+  static std::uint64_t most_keys(std::uint64_t at_start) { return std::max<std::uint64_t>(at_start * 4, 4096); }
+  std::uint64_t most_keys() const { return most_keys(keys_at_start); }
   std::uint64_t history = 1u << 16;
   std::uint64_t connections = 4096;
   static constexpr std::uint64_t kLeastHeldFrames = 16;  // with fewer, connections break on what is dropped

@@ -27,11 +27,6 @@ swordbox::BoxConfig box_config(const BoxSettings& settings, Time fenced_until) {
   return config;
 }
 
-// What may be tracked at most, should it be raised while the switch runs.
-std::uint64_t most_keys(const BoxSettings& settings) {
-  return std::max<std::uint64_t>(settings.keys_at_start * 4, 4096);
-}
-
 Order order_of(const std::string& text) { return text == "strict" ? Order::kStrict : Order::kPipelined; }
 
 }  // namespace
@@ -65,7 +60,7 @@ swordbox::CloverConfig BoxStage::rule_config(Time now, const StoreMemory& store,
   config.steer_reads_for = settings_.steer_reads_for;
   config.steer_writes = settings_.steer_writes;
   config.tracked_keys = static_cast<std::uint32_t>(settings_.keys);
-  config.most_tracked_keys = static_cast<std::uint32_t>(most_keys(settings_));
+  config.most_tracked_keys = static_cast<std::uint32_t>(settings_.most_keys());
   config.history_entries = static_cast<std::uint32_t>(settings_.history);
   config.ring = static_cast<std::uint32_t>(settings_.ring);
   config.repair_after = settings_.repair_after;
@@ -191,9 +186,9 @@ Result<void> BoxStage::check_change(const json& wish) const {
     } else if (name == "keys") {
       if (!settings_.steers())
         return refuse(name, value, "this box does not steer (it was not started with --box clover)");
-      if (!value.is_number_unsigned() || value == 0 || value > most_keys(settings_))
+      if (!value.is_number_unsigned() || value == 0 || value > settings_.most_keys())
         return refuse(name, value,
-                      fmt::format("must be 1 to {}; more needs a switch with more box-keys", most_keys(settings_)));
+                      fmt::format("must be 1 to {}; more needs a switch with more box-keys", settings_.most_keys()));
     } else if (name == "held-frames") {
       if (!value.is_number_unsigned() || value < BoxSettings::kLeastHeldFrames || value > most_held_)
         return refuse(name, value,
@@ -288,7 +283,7 @@ std::string BoxStage::status_json(std::size_t most) {
               {"rules", std::move(rule_states)},
               {"limits",
                {{"keys", settings_.keys},
-                {"most_keys", most_keys(settings_)},
+                {"most_keys", settings_.most_keys()},
                 {"held_frames", box_.held_frames()},
                 {"most_held_frames", most_held_}}},
               {"on", box_.on()},
