@@ -24,8 +24,8 @@ using testing::HasSubstr;
 
 class HttpServerTest : public testing::Test {
  protected:
-  HttpServerTest() {
-    auto started = HttpServer::start({"127.0.0.1:0"}, [this](HttpServer& s) {
+  explicit HttpServerTest(const std::string& address = "127.0.0.1:0") {
+    auto started = HttpServer::start({address}, [this](HttpServer& s) {
       s.serve("/hello", "text/plain", [] { return std::string("hello"); });
       s.take("/set", [this](const std::string& body) -> Result<std::string> {
         if (body == "no") return fail("never");
@@ -35,30 +35,46 @@ class HttpServerTest : public testing::Test {
       s.stream("/ticks", Duration::milliseconds(30), [this] { return std::to_string(++ticks_); });
       s.stream("/broken", Duration::milliseconds(30), []() -> std::string { throw std::runtime_error("no"); });
     });
-    EXPECT_TRUE(started) << started.error().message;
-    server_ = std::move(*started);
+    if (started)
+      server_ = std::move(*started);
+    else
+      why_not_ = started.error().message;
   }
-  httplib::Client client() const {
-    const auto [host, port] = HttpAddress{server_->address()}.host_and_port();
-    return httplib::Client(host, port);
-  }
+  void SetUp() override { ASSERT_NE(server_, nullptr) << why_not_; }
+  int port() const { return HttpAddress{server_->address()}.host_and_port().second; }
+  httplib::Client client() const { return httplib::Client("127.0.0.1", port()); }
   httplib::Result post(const httplib::Headers& headers, const std::string& body, const char* type = kJson) const {
     return client().Post("/set", headers, body, type);
   }
-  // What comes back for these bytes, until the server closes.
-  std::string exchange(const std::string& bytes) const {
-    const auto [host, port] = HttpAddress{server_->address()}.host_and_port();
-    const int s = socket(AF_INET, SOCK_STREAM, 0);
+  // A socket on its way to the server, or there unless SOCK_NONBLOCK is among `flags`.
+  int connected(int flags = 0) const { return connected_from("127.0.0.1", flags); }
+  int connected_from(const std::string& from, int flags = 0) const {
+    const int s = socket(AF_INET, SOCK_STREAM | flags, 0);
     sockaddr_in address{};
     address.sin_family = AF_INET;
-    address.sin_port = htons(static_cast<std::uint16_t>(port));
-    inet_pton(AF_INET, host.c_str(), &address.sin_addr);
-    EXPECT_EQ(connect(s, reinterpret_cast<const sockaddr*>(&address), sizeof address), 0);
+    inet_pton(AF_INET, from.c_str(), &address.sin_addr);
+    EXPECT_EQ(bind(s, reinterpret_cast<const sockaddr*>(&address), sizeof address), 0);
+    address.sin_port = htons(static_cast<std::uint16_t>(port()));
+    inet_pton(AF_INET, "127.0.0.1", &address.sin_addr);
+    const int result = connect(s, reinterpret_cast<const sockaddr*>(&address), sizeof address);
+    EXPECT_TRUE(result == 0 || flags != 0);
+    return s;
+  }
+  static bool say(int s, std::string_view what) {
+    return send(s, what.data(), what.size(), MSG_NOSIGNAL) == static_cast<ssize_t>(what.size());
+  }
+  // What comes back for these bytes, until the server closes.
+  std::string exchange(const std::string& bytes) const {
+    const int s = connected();
     for (std::size_t sent = 0; sent < bytes.size();) {  // the server need not take all
       const ssize_t n = send(s, bytes.data() + sent, bytes.size() - sent, MSG_NOSIGNAL);
       if (n <= 0) break;
       sent += static_cast<std::size_t>(n);
     }
+    return answer_of(s);
+  }
+  // Until the server closes.
+  static std::string answer_of(int s) {
     std::string back;
     std::array<char, 512> piece{};
     for (ssize_t n = 0; (n = recv(s, piece.data(), piece.size(), 0)) > 0;)
@@ -70,6 +86,7 @@ class HttpServerTest : public testing::Test {
   std::atomic<int> ticks_{0};
   std::string taken_;
   std::unique_ptr<HttpServer> server_;
+  std::string why_not_;  // is there none
 };
 
 TEST_F(HttpServerTest, TellsWhichPortTheSystemChoseAndServes) {
@@ -242,17 +259,10 @@ TEST_F(HttpServerTest, MoreStreamsThanThereIsRoomForAreToldSoAndTheRestIsServed)
 }
 
 TEST_F(HttpServerTest, ThoseWhoConnectAndSayNothingKeepNobodyOut) {
-  const auto [host, port] = HttpAddress{server_->address()}.host_and_port();
   std::vector<int> idle;
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_port = htons(static_cast<std::uint16_t>(port));
-  inet_pton(AF_INET, host.c_str(), &address.sin_addr);
   for (int i = 0; i < 400; ++i) {
-    const int s = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
-    ASSERT_GE(s, 0);
-    connect(s, reinterpret_cast<const sockaddr*>(&address), sizeof address);
-    idle.push_back(s);
+    idle.push_back(connected(SOCK_NONBLOCK));
+    ASSERT_GE(idle.back(), 0);
   }
   httplib::Client asking = client();
   asking.set_connection_timeout(60);
@@ -263,10 +273,24 @@ TEST_F(HttpServerTest, ThoseWhoConnectAndSayNothingKeepNobodyOut) {
   for (const int s : idle) close(s);
 }
 
-TEST_F(HttpServerTest, ThoseWhoAreSlowToAskKeepNobodyOut) {
-  const auto [host, port] = HttpAddress{server_->address()}.host_and_port();
-  const SlowGuests many(250, host, port, 'G', "127.0.0.2");
-  while (!many.are_there()) std::this_thread::yield();
+struct Slow {
+  const char* name;
+  const char* listens;
+  std::string says;
+};
+
+class HttpServerSlowTest : public HttpServerTest, public testing::WithParamInterface<Slow> {
+ protected:
+  HttpServerSlowTest() : HttpServerTest(GetParam().listens) {}
+  void SetUp() override {
+    if (!server_ && GetParam().listens[0] == '[') GTEST_SKIP() << "no IPv6 here: " << why_not_;
+    HttpServerTest::SetUp();
+  }
+};
+
+TEST_P(HttpServerSlowTest, ThoseWhoAreSlowToAskKeepNobodyOut) {
+  const SlowGuests many(250, "127.0.0.1", port(), GetParam().says, "127.0.0.2");
+  ASSERT_TRUE(many.come());
   for (int i = 0; i < 5; ++i) {
     httplib::Client asking = client();
     asking.set_read_timeout(2);
@@ -274,16 +298,69 @@ TEST_F(HttpServerTest, ThoseWhoAreSlowToAskKeepNobodyOut) {
     ASSERT_TRUE(answer) << httplib::to_string(answer.error());
     EXPECT_EQ(answer->body, "hello");
   }
+  // Nor one who is a little slow himself, and comes from elsewhere.
+  const int s = connected();
+  ASSERT_TRUE(say(s, "GET /hello HTTP/1.1\r\n"));
+  ASSERT_TRUE(many.come(many.rounds() + 3));
+  EXPECT_TRUE(say(s, "Host: localhost\r\n\r\n"));
+  EXPECT_THAT(answer_of(s), testing::StartsWith("HTTP/1.1 200"));
+}
+
+std::vector<Slow> all_slow() {
+  const std::string head = "POST /set HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n";
+  return {{"Head", "127.0.0.1:0", "G"},
+          {"HeadToADualStack", "[::]:0", "G"},
+          {"Body", "127.0.0.1:0", head + "content-length: 10\r\n\r\n"},
+          {"RestOfABody", "127.0.0.1:0", head + "Content-Length: 10\r\n\r\n[12345678"},
+          {"BodyThatIsTooLong", "127.0.0.1:0", head + "Content-Length: 99999999999\r\n\r\n"},
+          {"BodyWithoutALength", "127.0.0.1:0", head + "\r\n"},
+          {"BodyInChunks", "127.0.0.1:0", head + "Transfer-Encoding: chunked\r\n\r\n"},
+          {"BodyThatIsAskedFor", "127.0.0.1:0", head + "Content-Length: 10\r\nExpect: 100-continue\r\n\r\n"}};
+}
+
+INSTANTIATE_TEST_SUITE_P(All, HttpServerSlowTest, testing::ValuesIn(all_slow()),
+                         [](const auto& i) { return i.param.name; });
+
+TEST_F(HttpServerTest, SlowGuestsWhoCannotComeAreNotThere) {
+  const SlowGuests from_nowhere(3, "127.0.0.1", port(), "G", "192.0.2.1");  // of RFC 5737: nobody's
+  EXPECT_FALSE(from_nowhere.come(1, std::chrono::milliseconds(100)));
+  const SlowGuests to_nobody(3, "127.0.0.1", 1, "G", "127.0.0.2");
+  EXPECT_FALSE(to_nobody.come(1, std::chrono::milliseconds(100)));
+}
+
+TEST_F(HttpServerTest, WhoSendsMuchAndNotAllOfItEndsHisOwn) {
+  const std::string most = "POST /set HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1048576\r\n\r\n" +
+                           std::string(HttpServer::kMaxBody - 1, ' ');
+  const auto began = std::chrono::steady_clock::now();
+  const int patient = connected();
+  ASSERT_TRUE(say(patient, "GET /hello HTTP/1.1\r\n"));
+  std::vector<int> many;
+  for (int i = 0; i < 40; ++i) {
+    many.push_back(connected_from("127.0.0.2"));
+    say(many.back(), most);  // unless it has been ended already
+  }
+  EXPECT_EQ(answer_of(many.front()), "");
+  EXPECT_LT(std::chrono::steady_clock::now() - began, std::chrono::seconds(4)) << "not for being slow";
+  EXPECT_TRUE(say(patient, "Host: localhost\r\n\r\n"));
+  EXPECT_THAT(answer_of(patient), testing::StartsWith("HTTP/1.1 200"));
+  for (std::size_t i = 1; i < many.size(); ++i) close(many[i]);
+}
+
+TEST_F(HttpServerTest, ABodyThatIsAskedForComesThen) {
+  const int s = connected();
+  ASSERT_TRUE(say(s,
+                  "POST /set HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 2\r\n"
+                  "Expect: 100-continue\r\n\r\n"));
+  std::array<char, 25> asked{};
+  ASSERT_EQ(recv(s, asked.data(), asked.size(), MSG_WAITALL), static_cast<ssize_t>(asked.size()));
+  EXPECT_EQ(std::string_view(asked.data(), asked.size()), "HTTP/1.1 100 Continue\r\n\r\n");
+  ASSERT_TRUE(say(s, "{}"));
+  EXPECT_THAT(answer_of(s), testing::StartsWith("HTTP/1.1 200"));
+  EXPECT_EQ(taken_, "{}");
 }
 
 TEST_F(HttpServerTest, ARequestThatComesInPiecesIsOne) {
-  const auto [host, port] = HttpAddress{server_->address()}.host_and_port();
-  const int s = socket(AF_INET, SOCK_STREAM, 0);
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_port = htons(static_cast<std::uint16_t>(port));
-  inet_pton(AF_INET, host.c_str(), &address.sin_addr);
-  ASSERT_EQ(connect(s, reinterpret_cast<const sockaddr*>(&address), sizeof address), 0);
+  const int s = connected();
   const int yes = 1;
   setsockopt(s, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes);
   const std::string request =

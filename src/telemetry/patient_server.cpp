@@ -3,6 +3,7 @@
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <strings.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -10,12 +11,15 @@
 #include <algorithm>
 #include <array>
 #include <condition_variable>
+#include <cstdlib>
 #include <cstring>
 #include <exception>
 #include <list>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -36,8 +40,8 @@ void set_blocking(int socket, bool blocking) {
   fcntl(socket, F_SETFL, blocking ? flags & ~O_NONBLOCK : flags | O_NONBLOCK);
 }
 
-// Who is at the other end, for telling one from many: an IPv4 address, or the network of an IPv6 address, which all are one's own. All who come
-// over a UNIX socket are one.
+// Who is at the other end, for telling one from many: an IPv4 address (as IPv6 has it, too), or the network of an IPv6 address, which all are
+// one's own. All who come over a UNIX socket are one.
 std::string address_of(int socket) {
   sockaddr_storage address{};
   socklen_t size = sizeof address;
@@ -46,27 +50,40 @@ std::string address_of(int socket) {
     return std::string(reinterpret_cast<const char*>(&of), many);
   };
   if (address.ss_family == AF_INET) return bytes(reinterpret_cast<const sockaddr_in&>(address).sin_addr, 4);
-  if (address.ss_family == AF_INET6) return bytes(reinterpret_cast<const sockaddr_in6&>(address).sin6_addr, 8);
-  return {};
+  if (address.ss_family != AF_INET6) return {};
+  const in6_addr& v6 = reinterpret_cast<const sockaddr_in6&>(address).sin6_addr;
+  return IN6_IS_ADDR_V4MAPPED(&v6) ? bytes(v6.s6_addr[12], 4) : bytes(v6, 8);
+}
+
+// What a head says under this name. The first counts, as for cpp-httplib.
+std::optional<std::string> field(std::string_view head, std::string_view name) {
+  for (std::size_t end = 0; (end = head.find('\n', end)) != std::string_view::npos;) {
+    const std::size_t at = ++end;
+    const std::string_view line = head.substr(at, head.find('\r', at) - at);
+    const bool is_it = line.size() > name.size() && line[name.size()] == ':' &&
+                       strncasecmp(line.data(), name.data(), name.size()) == 0;
+    if (is_it) return std::string(line.substr(name.size() + 1));
+  }
+  return std::nullopt;
 }
 
 // A socket as cpp-httplib reads and writes it, behind what has been read of it; `tls`, if there is any, lies between.
 class SocketStream final : public httplib::Stream {
  public:
-  SocketStream(int socket, std::string head, Clock::time_point read_until, TlsConnection* tls)
-      : socket_(socket), read_until_(read_until), tls_(tls), head_(std::move(head)), received_(head_.size()) {}
+  SocketStream(int socket, std::string said, Clock::time_point read_until, TlsConnection* tls)
+      : socket_(socket), read_until_(read_until), tls_(tls), said_(std::move(said)), received_(said_.size()) {}
 
   bool is_readable() const override {
-    return !head_.empty() || at_ < end_ || (tls_ != nullptr && tls_->pending()) ||
+    return !said_.empty() || at_ < end_ || (tls_ != nullptr && tls_->pending()) ||
            is_ready(socket_, POLLIN, left_to_read());
   }
   bool is_writable() const override { return is_ready(socket_, POLLOUT, PatientServer::kWriting); }
   // Its caller reads a head byte by byte.
   ssize_t read(char* to, std::size_t size) override {
-    if (head_at_ < head_.size()) {
-      const std::size_t n = head_.copy(to, size, head_at_);
-      head_at_ += n;
-      if (head_at_ == head_.size()) head_.clear();
+    if (said_at_ < said_.size()) {
+      const std::size_t n = said_.copy(to, size, said_at_);
+      said_at_ += n;
+      if (said_at_ == said_.size()) said_.clear();
       return static_cast<ssize_t>(n);
     }
     if (at_ == end_) {
@@ -124,8 +141,8 @@ class SocketStream final : public httplib::Stream {
   int socket_;
   Clock::time_point read_until_;
   TlsConnection* tls_;
-  std::string head_;  // empty: it has been taken
-  std::size_t head_at_ = 0;
+  std::string said_;  // empty: it has been taken
+  std::size_t said_at_ = 0;
   std::array<char, 4096> buffer_{};
   std::size_t at_ = 0;
   std::size_t end_ = 0;
@@ -150,7 +167,7 @@ struct PatientServer::Guest {
   Guest(const Guest&) = delete;
   Guest& operator=(const Guest&) = delete;
 
-  // Takes what has come.
+  // Takes what has come. It has asked once its request is whole, or there is no telling when that will be.
   State listen() {
     said_something = true;
     if (tls && !is_known) {
@@ -163,11 +180,24 @@ struct PatientServer::Guest {
       const long n = tls ? tls->read_some(piece.data(), piece.size()) : recv(socket, piece.data(), piece.size(), 0);
       const bool none = n < 0 && (tls ? n == TlsConnection::kNothingYet : errno == EAGAIN || errno == EINTR);
       if (none) return State::kWaits;
-      if (n <= 0 || head.size() >= kMostHead) return State::kIsOver;
-      const std::size_t before = head.size() < 2 ? 0 : head.size() - 2;
-      head.append(piece.data(), static_cast<std::size_t>(n));
-      if (head.find("\n\r\n", before) != std::string::npos) return State::kHasAsked;
+      if (n <= 0) return State::kIsOver;
+      const std::size_t before = said.size() < 2 ? 0 : said.size() - 2;
+      said.append(piece.data(), static_cast<std::size_t>(n));
+      if (whole_at == 0) read_head(said.find("\n\r\n", before));
+      if (whole_at != 0 && said.size() >= whole_at) return State::kHasAsked;
+      if (whole_at == 0 && said.size() >= kMostHead) return State::kIsOver;
     }
+  }
+  // How long the request is, by its head, which ends there. What is too long is refused without its body.
+  void read_head(std::size_t end) {
+    if (end == std::string::npos) return;
+    const std::size_t size = end + 3;
+    const auto head = std::string_view(said).substr(0, size);
+    const auto length = field(head, "Content-Length");
+    const bool has_no_body = !length && (head.starts_with("GET ") || head.starts_with("HEAD "));
+    is_open = field(head, "Expect") || field(head, "Transfer-Encoding") || (!length && !has_no_body);
+    const std::uint64_t body = length ? std::strtoull(length->c_str(), nullptr, 10) : 0;
+    whole_at = is_open || body > kMostRead - size ? size : size + body;
   }
   Clock::time_point deadline() const { return came_at + (said_something ? kReading : kFirstByte); }
   short events() const { return tls && tls->wants_to_write() ? POLLOUT : POLLIN; }
@@ -176,7 +206,9 @@ struct PatientServer::Guest {
   std::string address;
   Clock::time_point came_at = Clock::now();
   std::unique_ptr<TlsConnection> tls{};
-  std::string head{};
+  std::string said{};
+  std::size_t whole_at = 0;  // so many bytes are its request; 0: its head has not come
+  bool is_open = false;      // how much follows the head, or when, only its reader finds out
   bool said_something = false;
   bool is_known = false;  // by certificate, where one is asked for
 };
@@ -185,7 +217,11 @@ struct PatientServer::Guest {
 class PatientServer::Hall final : public httplib::TaskQueue {
  public:
   Hall(PatientServer& server, std::size_t threads)
-      : server_(server), wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)), pool_(threads), usher_([this] { attend(); }) {
+      : server_(server),
+        most_open_(std::max<std::size_t>(threads / 4, 1)),
+        wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
+        pool_(threads),
+        usher_([this] { attend(); }) {
     server_.hall_ = this;
   }
   ~Hall() override {
@@ -199,14 +235,17 @@ class PatientServer::Hall final : public httplib::TaskQueue {
  private:
   void attend();
   void welcome();
-  void make_room();
+  template <class Weight>
+  std::size_t make_room(Weight weight);
   void wait();
   void hear();
   void hand_over(std::unique_ptr<Guest> guest);
   void refuse(const Guest& guest);
 
   PatientServer& server_;
-  int wake_;  // -1: there was none to be had, and the usher looks now and then
+  std::size_t most_open_;
+  std::atomic<std::size_t> open_{0};  // requests that are not whole and have a thread, or soon; only the usher adds
+  int wake_;                          // -1: there was none to be had, and the usher looks now and then
   std::mutex mutex_;
   std::condition_variable room_;
   std::vector<socket_t> arrivals_;  // guarded by mutex_, as the next two
@@ -261,19 +300,22 @@ void PatientServer::Hall::welcome() {
   }
   room_.notify_one();
   for (const socket_t socket : came) {
-    if (guests_.size() >= kMostWaiting) make_room();
+    if (guests_.size() >= kMostWaiting) make_room([](const Guest&) { return std::size_t{1}; });
     guests_.push_back(std::make_unique<Guest>(socket, server_.tls_.get()));
   }
 }
 
-// Whoever comes with many connections ends his own.
-void PatientServer::Hall::make_room() {
-  std::map<std::string, std::size_t> many;
+// Whoever comes with many connections, or with much, ends his own.
+template <class Weight>
+std::size_t PatientServer::Hall::make_room(Weight weight) {
+  std::map<std::string, std::size_t> weights;
   std::size_t most = 0;
-  for (const auto& guest : guests_) most = std::max(most, ++many[guest->address]);
-  const auto oldest = std::ranges::find_if(guests_, [&](const auto& guest) { return many[guest->address] == most; });
+  for (const auto& guest : guests_) most = std::max(most, weights[guest->address] += weight(*guest));
+  const auto oldest = std::ranges::find_if(guests_, [&](const auto& guest) { return weights[guest->address] == most; });
+  const std::size_t freed = weight(**oldest);
   refuse(**oldest);
   guests_.erase(oldest);
+  return freed;
 }
 
 // Until somebody says something, somebody comes, or somebody's time is over.
@@ -292,6 +334,7 @@ void PatientServer::Hall::wait() {
 
 void PatientServer::Hall::hear() {
   const auto now = Clock::now();
+  std::size_t held = 0;
   auto heard = heard_.begin();
   for (auto at = guests_.begin(); at != guests_.end();) {
     Guest& guest = **at;
@@ -299,6 +342,7 @@ void PatientServer::Hall::hear() {
     if ((++heard)->revents != 0) state = guest.listen();
     if (state == Guest::State::kWaits && guest.deadline() <= now) state = Guest::State::kIsOver;
     if (state == Guest::State::kWaits) {
+      held += guest.said.size();
       ++at;
       continue;
     }
@@ -309,9 +353,13 @@ void PatientServer::Hall::hear() {
     else
       refuse(*leaving);
   }
+  const auto size_of = [](const Guest& guest) { return guest.said.size(); };
+  while (held > kMostHeld) held -= make_room(size_of);
 }
 
 void PatientServer::Hall::hand_over(std::unique_ptr<Guest> guest) {
+  if (guest->is_open && open_ >= most_open_) return;
+  open_ += guest->is_open ? 1 : 0;
   {
     const std::scoped_lock lock(mutex_);
     ++asked_;
@@ -323,6 +371,7 @@ void PatientServer::Hall::hand_over(std::unique_ptr<Guest> guest) {
     }
     room_.notify_one();
     server_.process(*guest);
+    open_ -= guest->is_open ? 1 : 0;  // before the other end learns that this is over
     guest.reset();
   });
 }
@@ -347,7 +396,8 @@ bool PatientServer::process_and_close_socket(socket_t socket) {
 void PatientServer::process(Guest& guest) {
   bool closed = false;
   if (!guest.tls) set_blocking(guest.socket, true);
-  SocketStream stream(guest.socket, std::move(guest.head), Clock::now() + kReading, guest.tls.get());
+  const auto read_until = Clock::now() + (guest.is_open ? kReading : std::chrono::milliseconds(0));
+  SocketStream stream(guest.socket, std::move(guest.said), read_until, guest.tls.get());
   // cpp-httplib catches what handlers throw, not what else of it runs in our thread.
   try {
     process_request(stream, true, closed, [&guest](httplib::Request& request) {

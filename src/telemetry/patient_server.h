@@ -1,12 +1,15 @@
 // Patient server: cpp-httplib's server that cannot be kept busy by those who connect and are slow to ask.
 //
-// A connection:  its request has to begin within kFirstByte, and its head to be there within kReading; until then it has no thread. The body
-//                has to come within kReading too; each piece of the answer has to be taken within kWriting. One request each.
-// Length:        kMostHead bytes of a head and kMostRead of a connection are read, however its request says how long it is; the rest is as though it never came, and who still sends it
-//                sees the connection end rather than the answer.
+// A connection:  its request has to begin within kFirstByte, and to be there, head and body, within kReading; until then it has no thread. Each
+//                piece of the answer has to be taken within kWriting. One request each.
+// Open requests: a body whose length the head does not tell, or that waits to be asked for (Expect), comes to a thread and has kReading
+//                there; a quarter of the threads, at least one, are for such, and the next end unanswered.
+// Length:        kMostHead bytes of a head and kMostRead of a connection are read, however its request says how long it is; the rest is as though
+//                it never came, and who still sends it sees the connection end rather than the answer.
 // With TLS:      the same times; the handshake comes before the head. A peer without a certificate that counts is refused, and counted.
-// Waiting:       kMostWaiting connections whose request has not come: the next takes the place of the oldest from the address that has most of
-//                them. As many whose request is there and waits for a thread; then the kernel keeps the others, so that no more descriptors are taken.
+// Waiting:       kMostWaiting connections whose request has not come, and kMostHeld bytes of them: the next takes the place of the oldest from
+//                the address that has most of them. As many whose request is there and waits for a thread; then the kernel keeps the others,
+//                so that no more descriptors are taken.
 // Threads:       `threads` that answer, one that listens to those who have not asked yet, and cpp-httplib's that accepts.
 // Source:        cpp-httplib 0.11: Server::process_and_close_socket, TaskQueue.
 #pragma once
@@ -30,6 +33,7 @@ class PatientServer final : public httplib::Server {
   static constexpr int kBacklog = 1024;  // of the kernel
   static constexpr std::size_t kMostHead = std::size_t{64} << 10;
   static constexpr std::size_t kMostRead = (std::size_t{1} << 20) + kMostHead;  // head and body
+  static constexpr std::size_t kMostHeld = 16 * kMostRead;                      // of requests that are not whole
 
   // `tls` null: plain HTTP.
   explicit PatientServer(std::size_t threads, std::shared_ptr<TlsServerContext> tls = nullptr);

@@ -461,7 +461,7 @@ class InTheSwitch(unittest.TestCase):
             token = f"{rack.dir}/red.token"
             subprocess.run([SLUICE, "tenant", "add", "red", "--quota", "64MiB", "--out", token, "--dir", rack.dir], check=True,
                            capture_output=True, timeout=PATIENCE)
-            host = subprocess.run([SLUICE, "cowbird", "engine", "--engine", "switch", "--token-file", token, "--dir", rack.dir], check=False,
+            host = subprocess.run([SLUICE, "cowbird", "engine", "--engine", "switch", "--name", "reds", "--token-file", token, "--dir", rack.dir], check=False,
                                   capture_output=True, text=True, timeout=PATIENCE)
             self.assertNotEqual(host.returncode, 0)
             self.assertIn("is for the rack's operator, not for tenant 'red'", host.stderr)

@@ -90,11 +90,14 @@ class EtcdTest(live_rack.LiveRack):
             self.etcds.end()
         super().tearDown()
 
-    def up(self, *settings, code=0):
+    def config(self, *settings):
         config = self.folder + "/rack.toml"
         addresses = ", ".join(f'"{address}"' for address in self.etcds.addresses)
         pathlib.Path(config).write_text("\n".join(["[switch]", f"etcd = [{addresses}]", *settings]) + "\n")
-        return self.sluice("rack", "up", "--config", config, "--memory-nodes", "2", "--memory-size", "64MiB", "--value-size", "100", code=code)
+        return config
+
+    def up(self, *settings, code=0):
+        return self.sluice("rack", "up", "--config", self.config(*settings), "--memory-nodes", "2", "--memory-size", "64MiB", "--value-size", "100", code=code)
 
     def nodes(self):
         answer = json.loads(self.sluice("rack", "status", "--json").stdout)["directory"]
@@ -150,6 +153,28 @@ class EtcdTest(live_rack.LiveRack):
         self.children.append(child)
         alive = lambda: self.etcds.control("get", "/sluice/nodes/switch").stdout  # noqa: E731
         wait_until(lambda: f'"pid":"{child.pid}"' in alive() and '"ready"' in alive(), "it is the switch", PATIENCE)
+
+    def test_a_switch_that_was_stopped_while_another_took_its_place_ends_with_an_error(self):
+        self.etcd()
+        config = self.config()
+
+        def switch(name):
+            folder = f"{self.folder}/{name}"
+            os.mkdir(folder, 0o700)
+            child = subprocess.Popen([live_rack.SLUICE, "switch", "--dir", folder, "--config", config], stdout=subprocess.DEVNULL,
+                                     stderr=subprocess.PIPE, text=True)
+            self.children.append(child)
+            alive = lambda: self.etcds.control("get", "/sluice/nodes/switch").stdout  # noqa: E731
+            wait_until(lambda: f'"pid":"{child.pid}"' in alive() and '"ready"' in alive(), "it is the switch", PATIENCE)
+            return child
+
+        first = switch("one")
+        first.send_signal(signal.SIGSTOP)
+        switch("two")
+        first.send_signal(signal.SIGCONT)
+        said = first.communicate(timeout=PATIENCE)[1]
+        self.assertEqual(first.returncode, 1, said)
+        self.assertIn('another switch serves the etcd-prefix "/sluice" now', said)
 
     def test_tenants_are_there_too(self):
         self.etcd()

@@ -207,7 +207,8 @@ class TenantsTest(live_rack.LiveRack):
         self.up()
         red = self.tenant("red")
         self.as_tenant(red, "region", "add", "heap", "1MiB", code=0)
-        engine = self.start("cowbird", "engine", "--token-file", red)
+        self.assertIn("'cowbird' is a name for the rack's own daemons", self.as_tenant(red, "cowbird", "engine", code=1).stderr)
+        engine = self.start("cowbird", "engine", "--name", "cowbird-of-red", "--token-file", red)
         client = lambda: [n for n in json.loads(self.get("/v1/state"))["nodes"] if n["attributes"].get("tenant") == "red" and n["state"] == "ready"]  # noqa: E731
         wait_until(lambda: client() or engine.poll() is not None, "the engine is there", PATIENCE)
         self.assertIsNone(engine.poll())

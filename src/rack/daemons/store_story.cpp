@@ -160,19 +160,25 @@ Result<void> StoreStory::begin(Time now, clover::MetadataServer& server) {
 Result<void> StoreStory::write_anew(Time now, clover::MetadataServer& server) {
   const auto begun = std::chrono::steady_clock::now();
   auto written = journal_.begin(store_, server.state(now));
-  const std::chrono::nanoseconds spent = std::chrono::steady_clock::now() - begun;
-  server.stood_still(Duration::nanoseconds(spent.count()));
+  const std::chrono::nanoseconds took = std::chrono::steady_clock::now() - begun;
+  const Duration spent = Duration::nanoseconds(took.count());
+  server.stood_still(spent);
+  if (!written) next_try_ = now + std::max(kPause, spent * kPauses);
   return written;
 }
 
 void StoreStory::keep(Time now, clover::MetadataServer& server) {
-  if (!journal_.failed() && !journal_.wants_to_begin_again()) return;
-  if (journal_.failed() && !told_)
+  const bool failed = journal_.failed();
+  if (!failed && !journal_.wants_to_begin_again()) return;
+  const bool is_news = failed && !failed_;  // and has left its room on the disk
+  if (now < next_try_ && !is_news) return;
+  if (is_news)
     spdlog::error("{} cannot be written; until it can, the store does not survive the death of this process", path_);
   const auto begun = write_anew(now, server);
   if (!begun && !told_) spdlog::error("{}", begun.error().message);
   if (begun && told_) spdlog::info("{} is written again", path_);
   told_ = !begun;
+  failed_ = journal_.failed();
 }
 
 }  // namespace sluice::rack

@@ -33,9 +33,11 @@ class StoreStory {
   // From now on all that `server` does is written down. REQUIRES: recall() or make() has made it.
   Result<void> begin(Time now, clover::MetadataServer& server);
   // To be called now and then: keeps the journal short, and begins it again after a failure. For so long as that takes nobody is served, and
-  // nobody is taken for lost.
+  // nobody is taken for lost. Where it fails (a full disk, say) it is tried again after kPause, or kPauses times what it took, if that is longer.
   void keep(Time now, clover::MetadataServer& server);
   const JournalFile& journal() const { return journal_; }
+  static constexpr Duration kPause = Duration::seconds(30);
+  static constexpr int kPauses = 20;
   static std::string lost(const std::string& path) { return path + ".lost"; }
 
  private:
@@ -46,7 +48,9 @@ class StoreStory {
   JournalFile journal_;
   std::string path_;
   std::string store_;     // the journal's first record
-  bool told_ = false;     // of a failure
+  Time next_try_;         // of keep()
+  bool failed_ = false;   // the journal, when keep() last looked
+  bool told_ = false;     // that it could not be begun again
   bool is_lost_ = false;  // the memory that the journal tells of
 };
 

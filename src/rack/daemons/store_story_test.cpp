@@ -119,6 +119,22 @@ TEST_F(StoreStoryTest, TakesNoClientForLostForTheTimeThatItsJournalTakesToWrite)
   }
 }
 
+TEST_F(StoreStoryTest, DoesNotTryAgainAndAgainToBeginAJournalThatHasNoRoom) {
+  StoreStory story(path());
+  const auto server = story.recall(settings(), *directory_, Duration()).value();
+  ASSERT_NE(server, nullptr);
+  server->restart(Time());
+  std::filesystem::create_directory(path() + ".new");  // in its place
+  const Time first = Time::at(Duration::seconds(100));
+  story.keep(first, *server);
+  EXPECT_TRUE(story.journal().failed());
+  std::filesystem::remove(path() + ".new");
+  story.keep(first + StoreStory::kPause - Duration::milliseconds(1), *server);
+  EXPECT_TRUE(story.journal().failed()) << "each try keeps everybody waiting";
+  story.keep(first + kPatience * 10, *server);
+  EXPECT_FALSE(story.journal().failed());
+}
+
 TEST_F(StoreStoryTest, LeavesTheJournalAloneWhileNothingElseBegins) {
   leave();
   StoreStory story(path());

@@ -619,7 +619,8 @@ TEST_P(DirectoryServedTest, NobodySaysOfItselfWhichMachineItIsOf) {
   node.attributes[kMachineAttribute] = "another";
   const auto joined = directory().join(node, kLease);
   const auto machine = [this] {
-    const auto& said = directory().nodes()->find("memory1")->description.attributes;
+    const Snapshot all = directory().nodes().value();
+    const auto& said = all.find("memory1")->description.attributes;
     return said.contains(kMachineAttribute) ? said.at(kMachineAttribute) : "";
   };
   const std::string by_certificate = GetParam() == "tls" ? "m2" : "";
@@ -632,8 +633,8 @@ TEST_P(DirectoryServedTest, LeasesAreRenewedThoughManyAreSlowToAsk) {
   if (GetParam() != "tls") GTEST_SKIP() << "nobody else reaches the run directory's socket";
   const auto [host, port] = client_address_.host_and_port();
   const auto lease = join("memory1").lease;
-  const telemetry::SlowGuests many(250, host, port, '\x16', "127.0.0.2");  // as TLS begins
-  while (!many.are_there()) std::this_thread::yield();
+  const telemetry::SlowGuests many(250, host, port, "\x16", "127.0.0.2");  // as TLS begins
+  ASSERT_TRUE(many.come());
   for (int i = 0; i < 5; ++i) {
     const auto asked = std::chrono::steady_clock::now();
     const auto renewed = directory().renew(lease);
@@ -750,6 +751,30 @@ TEST(SqliteDirectory, ARecordOfTenantsThatCannotBeReadIsNotNone) {
   const auto nowhere = open(folder / "tenants.json/within");
   ASSERT_FALSE(nowhere);
   EXPECT_THAT(nowhere.error().message, testing::HasSubstr("tenants.json/within: Not a directory"));
+}
+
+TEST(SqliteDirectory, ALinkToNothingInsteadOfARecordOfTenantsIsNotNone) {
+  const Folder folder;
+  const auto open = [&](const std::string& ledger) {
+    return SqliteDirectory::open(
+        ":memory:", {}, [] { return Time(); }, folder / ledger);
+  };
+  EXPECT_TRUE(open("gone/tenants.json")) << "there has never been one";
+  std::filesystem::create_symlink("gone/tenants.json", folder / "link.json");
+  std::filesystem::create_directory_symlink("gone", folder / "link");
+  for (const std::string ledger : {"link.json", "link/tenants.json"}) {
+    const auto nowhere = open(ledger);
+    ASSERT_FALSE(nowhere) << "everybody would be the rack itself";
+    EXPECT_THAT(nowhere.error().message,
+                testing::AllOf(testing::HasSubstr(ledger), testing::HasSubstr("is a link to what is not there")));
+  }
+  std::filesystem::create_directory(folder / "gone");
+  std::ofstream(folder / "gone/tenants.json") << "not yet";
+  for (const std::string ledger : {"link.json", "link/tenants.json"}) {
+    const auto there = open(ledger);
+    ASSERT_TRUE(there) << there.error().message;
+    EXPECT_EQ((*there)->ledger()->text, "not yet");
+  }
 }
 
 TEST(DirectoryServer, RefusesASecondOnTheSameSocketAndReplacesADeadOne) {

@@ -24,6 +24,13 @@ constexpr Duration kPause = Duration::milliseconds(200);
 // Between two looks whether a rack that has begun anew gives us our address after all.
 constexpr Duration kMisplaced = Duration::seconds(10);
 
+// What a node says of itself: which machine it is of, the directory adds.
+std::map<std::string, std::string> said_by(const NodeDescription& node) {
+  auto attributes = node.attributes;
+  attributes.erase(kMachineAttribute);
+  return attributes;
+}
+
 // Somebody has a lease on the name.
 bool is_taken(const Error& error) { return error.message.find("is taken") != std::string::npos; }
 
@@ -203,10 +210,9 @@ void Membership::note_trouble(const std::string& why) {
     spdlog::warn("{}: {}", name, text);
   };
   if (why.empty()) {
-    if (std::exchange(told_of_trouble_, false)) tell({});
-  } else if (!again) {
-    told_of_trouble_ = false;
-  } else if (!std::exchange(told_of_trouble_, true)) {
+    if (!std::exchange(told_of_, {}).empty()) tell({});
+  } else if (again && why != told_of_) {
+    told_of_ = why;
     tell("the lease is not renewed, others will take this process for gone: " + why);
   }
 }
@@ -217,7 +223,7 @@ void Membership::note_taken(const NodeDescription& ours) {
   if (!taken_since_) taken_since_ = now;
   const auto all = directory_.nodes();
   const NodeRecord* const owner = all ? all->find(ours.name) : nullptr;
-  const bool may_be_ours = owner == nullptr || owner->description.attributes == ours.attributes;
+  const bool may_be_ours = owner == nullptr || said_by(owner->description) == said_by(ours);
   if (!may_be_ours || now - *taken_since_ > to_chrono(config_.lease * 2)) config_.on_superseded();
 }
 

@@ -74,7 +74,7 @@ class Membership {
   bool untold_ = false;              // the keeper's: the directory has not taken what it is to know
   bool is_misplaced_ = false;        // the keeper's: the directory gives our name another address
   std::string trouble_;              // the keeper's: why the last renewal failed; empty: it did not
-  bool told_of_trouble_ = false;     // the keeper's
+  std::string told_of_;              // the keeper's: the reason last told of; empty: none, or that it is over
   std::optional<std::chrono::steady_clock::time_point> lost_at_;      // the keeper's: when it last found the lease lost
   std::optional<std::chrono::steady_clock::time_point> taken_since_;  // the keeper's: our name, while we have no lease
   std::mutex mutex_;                                                  // never held while the directory is asked

@@ -48,6 +48,11 @@ class PlayedDirectory final : public Directory {
   }
   Result<void> renew(LeaseId lease) override {
     const std::lock_guard lock(mutex_);
+    if (!refusals.empty()) {
+      const std::string why = refusals.front();
+      refusals.erase(refusals.begin());
+      return fail(why);
+    }
     return lease.value == lease_ ? Result<void>() : tl::unexpected(lease_is_unknown(lease));
   }
   Result<void> leave(LeaseId) override { return {}; }
@@ -55,6 +60,7 @@ class PlayedDirectory final : public Directory {
     const std::lock_guard lock(mutex_);
     NodeRecord node{.description = at_port(0), .state = NodeState::kReady, .id = remote::NodeId(2)};
     node.description.attributes["pid"] = owner;
+    node.description.attributes[kMachineAttribute] = "m2";  // as it does with those who come over TLS
     return Snapshot{7, {node}};
   }
   // As one that has too many who watch.
@@ -90,6 +96,7 @@ class PlayedDirectory final : public Directory {
   int publishing = 0;
   int refuses = 0;
   bool holds = false;
+  std::vector<std::string> refusals;  // of the next renewals
   std::string owner;  // who has the name when we have no lease; empty: nobody
   std::vector<std::uint16_t> published;
   std::vector<Clock::time_point> watched;
@@ -183,6 +190,24 @@ TEST(Membership, LooksForALostLeaseNowAndThenThoughEachLookHasNews) {
   const auto first = Clock::now();
   ASSERT_TRUE(directory.wait_until([&] { return directory.joined == 5; }));
   EXPECT_GT(Clock::now() - first, std::chrono::milliseconds(500));
+}
+
+TEST(Membership, SaysThatTheTroubleIsOverThoughItsReasonHadChanged) {
+  PlayedDirectory directory;
+  directory.refusals = {"no route", "no route", "no certificate"};
+  std::vector<std::string> said;
+  Telling over;
+  auto config = kShort;
+  config.on_trouble = [&](const std::string& text) {
+    said.push_back(text);
+    if (text.empty()) over.tell();
+  };
+  {
+    const auto membership = Membership::join(directory, at_port(0), config).value();
+    EXPECT_TRUE(over.comes());
+  }
+  EXPECT_EQ(said.size(), 2u);
+  EXPECT_NE(said.front().find("no route"), std::string::npos);
 }
 
 TEST(Membership, DoesNotAskADirectoryWithoutEndThatLetsNobodyWait) {

@@ -2,12 +2,13 @@
 
 #include <fmt/core.h>
 #include <sqlite3.h>
-#include <unistd.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <cstring>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <random>
 #include <utility>
@@ -16,6 +17,24 @@
 #include "rack/settings/private_file.h"
 
 namespace sluice::rack {
+namespace {
+
+// Without tenants everybody is the rack itself: a file that cannot be read, or that a link to nothing stands for, is not none.
+Result<bool> has_ledger(const std::string& file) {
+  struct stat status {};
+  const std::filesystem::path whole = std::filesystem::absolute(file);
+  std::filesystem::path place = whole;
+  while (lstat(place.c_str(), &status) != 0 && errno == ENOENT && place.has_relative_path())
+    place = place.parent_path();  // the nearest that is there
+  if (stat(place.c_str(), &status) == 0) return place == whole;
+  if (errno != ENOENT) return fail(fmt::format("cannot read {}: {}", file, std::strerror(errno)));
+  return fail(fmt::format(
+      "cannot read {}: {} is a link to what is not there; bring that back, or remove the link to begin without tenants",
+      file, place.string()));
+}
+
+}  // namespace
+
 // A prepared statement; SQLite copies what is bound.
 class SqliteDirectory::Statement {
  public:
@@ -69,11 +88,9 @@ Result<std::unique_ptr<SqliteDirectory>> SqliteDirectory::open(const std::string
   if (auto loaded = directory->load(); !loaded) return tl::unexpected(loaded.error());
   directory->ledger_file_ = ledger_file;
   if (ledger_file.empty()) return directory;
-  // Without tenants everybody is the rack itself, so only a file that is not there means none.
-  if (access(ledger_file.c_str(), F_OK) != 0) {
-    if (errno == ENOENT) return directory;
-    return fail(fmt::format("cannot read {}: {}", ledger_file, std::strerror(errno)));
-  }
+  const auto there = has_ledger(ledger_file);
+  if (!there) return tl::unexpected(there.error());
+  if (!*there) return directory;
   auto text = read_whole_file(ledger_file);
   if (!text) return tl::unexpected(text.error());
   directory->ledger_ = {std::move(*text), 1};

@@ -61,8 +61,9 @@ std::uint64_t number_attribute(const NodeDescription& node, const char* name) {
   return found == node.attributes.end() ? 0 : std::strtoull(found->second.c_str(), nullptr, 10);
 }
 
-// What daemons are called unless told otherwise: one that comes later must find its name free.
+// What daemons are called unless told otherwise: one that comes later must find its name free. Cowbird's engine may be another machine's, too.
 bool is_daemons_name(std::string_view name) {
+  if (name == "cowbird" || name.ends_with(".cowbird")) return true;
   const std::string_view stem = name.substr(0, name.find_last_not_of("0123456789") + 1);
   return stem == "switch" || stem == "memory" || stem == "metadata" || stem == "box-agent";
 }
@@ -324,8 +325,9 @@ Result<NodeDescription> Tenants::admitted(NodeDescription description, const Ask
   if (!snapshot) return tl::unexpected(snapshot.error());
   const NodeRecord* const known = snapshot->find(description.name);
   if (is_daemons_name(description.name))
-    return refuse(Refusal::kForbidden,
-                  fmt::format("'{}' is a name for the rack's own daemons; choose one of your own", description.name));
+    return refuse(
+        Refusal::kForbidden,
+        fmt::format("'{}' is a name for the rack's own daemons; choose one of your own (--name)", description.name));
   if (known != nullptr &&
       (known->description.kind != NodeKind::kClient || tenant_of(known->description) != asker.tenant))
     return refuse(Refusal::kForbidden,

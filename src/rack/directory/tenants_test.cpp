@@ -333,13 +333,14 @@ TEST_F(TenantsTest, ATenantJoinsAsAClientUnderANameThatIsNobodyElses) {
 TEST_F(TenantsTest, ATenantKeepsNoDaemonFromItsName) {
   const Tenants::Asker red{false, "red"};
   ASSERT_TRUE(tenants().add("red", {kMib, 1}, false));
-  for (const char* const name : {"switch", "memory", "memory3", "metadata", "box-agent"}) {
+  for (const char* const name : {"switch", "memory", "memory3", "metadata", "box-agent", "cowbird", "m2.cowbird"}) {
     const auto admitted = tenants().admitted({name, NodeKind::kClient, 0, {}, {}}, red);
     ASSERT_FALSE(admitted) << name;
-    EXPECT_THAT(admitted.error().message, HasSubstr("for the rack's own daemons"));
+    EXPECT_THAT(admitted.error().message, HasSubstr("for the rack's own daemons; choose one of your own (--name)"));
     EXPECT_TRUE(tenants().admitted({name, NodeKind::kClient, 0, {}, {}}, {.is_rack = true}));
   }
-  EXPECT_TRUE(tenants().admitted({"memory3-of-red", NodeKind::kClient, 0, {}, {}}, red));
+  for (const char* const name : {"memory3-of-red", "cowbird-of-red", "m2.cowbird-of-red"})
+    EXPECT_TRUE(tenants().admitted({name, NodeKind::kClient, 0, {}, {}}, red)) << name;
 }
 
 TEST_F(TenantsTest, ATenantHasNoMoreClientsThanLeaveRoomForOthers) {

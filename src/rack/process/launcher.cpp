@@ -35,7 +35,9 @@ bool has_same_config(const RunDirectory& directory, const DaemonSpec& daemon) {
 void keep_config(const RunDirectory& directory, const DaemonSpec& daemon) {
   const std::string copy = directory.settings_copy(daemon.name);
   const std::string config = content_of(daemon.config);
-  if (std::filesystem::exists(copy) && !content_of(copy).starts_with(kSettingsHead)) return;
+  const auto before = read_whole_file(copy);
+  const bool is_ours = before && (before->empty() || before->starts_with(kSettingsHead));
+  if (std::filesystem::exists(copy) && !is_ours) return;
   std::ofstream(copy) << kSettingsHead << config;
 }
 

@@ -78,6 +78,17 @@ TEST_F(LauncherTest, SaysWhenTheSettingsFileHasChangedSinceADaemonStarted) {
   EXPECT_THAT(progress_, HasSubstr("a is running already, with other options"));
 }
 
+TEST_F(LauncherTest, WritesDownItsSettingsWhereAFullDiskHasLeftNothingOfThem) {
+  DaemonSpec spec = daemon("a", kStaying);
+  spec.config = folder_ + "/rack.toml";
+  std::ofstream(spec.config) << "[switch]\n";
+  ASSERT_TRUE(launcher_->up({daemon("other", kStaying)}));  // so that nothing is cleared
+  std::ofstream(launcher_->directory().settings_copy("a")) << "";
+  ASSERT_TRUE(launcher_->up({spec}));
+  EXPECT_EQ(read_whole_file(launcher_->directory().settings_copy("a")).value_or(""),
+            std::string(kSettingsHead) + "[switch]\n");
+}
+
 TEST_F(LauncherTest, StartsAllAndEndsAll) {
   ASSERT_TRUE(launcher_->up({daemon("a", kGood), daemon("b", kGood, 1)}));
   const ProcessRecord a = process("a");
@@ -204,11 +215,18 @@ TEST_F(LauncherTest, LeavesAStrangerAloneThatHasThePidOfADeadDaemon) {
 TEST_F(LauncherTest, CleansUpBehindARackThatWasKilled) {
   ASSERT_TRUE(launcher_->up({daemon("a", kGood)}));
   std::ofstream(launcher_->directory().directory_state()) << "SQLite format 3 and so on";
-  ports::listen_unix(launcher_->directory().switch_socket())->close();
+  const std::string run = launcher_->directory().path();
+  const std::vector<std::string> sockets{launcher_->directory().switch_socket(), run + "/box-0.sock",
+                                         run + "/box-11.sock"};
+  for (const std::string& socket : sockets) ports::listen_unix(socket)->close();
+  std::ofstream(run + "/host-a.settings") << kSettingsHead << "[switch]\n";
+  std::ofstream(run + "/c.settings") << "";  // the disk was full
   ASSERT_TRUE(end_process(process("a"), Duration{}));
   ASSERT_TRUE(launcher_->up({daemon("b", kGood)}));
   EXPECT_FALSE(std::filesystem::exists(launcher_->directory().directory_state()));
-  EXPECT_FALSE(std::filesystem::exists(launcher_->directory().switch_socket()));
+  for (const std::string& socket : sockets) EXPECT_FALSE(std::filesystem::exists(socket)) << socket;
+  EXPECT_FALSE(std::filesystem::exists(run + "/host-a.settings"));
+  EXPECT_FALSE(std::filesystem::exists(run + "/c.settings"));
   EXPECT_EQ(launcher_->status()->size(), 1u) << "the pid file of the dead one is gone";
 }
 

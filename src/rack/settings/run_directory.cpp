@@ -114,6 +114,17 @@ bool is_numbers(std::string_view text, int count) {
   return text.empty();
 }
 
+// Of rack/switch/sharded_box.h: one for each of a switch's box cores.
+bool is_box_socket(std::string_view name) {
+  constexpr std::string_view kBefore = "box-";
+  constexpr std::string_view kBehind = ".sock";
+  if (!name.starts_with(kBefore) || !name.ends_with(kBehind) || name.size() <= kBefore.size() + kBehind.size())
+    return false;
+  name.remove_prefix(kBefore.size());
+  name.remove_suffix(kBehind.size());
+  return name.find_first_not_of("0123456789") == std::string_view::npos;
+}
+
 // Of rack/daemons/journal_file.h: a length, then which store it is.
 bool is_journal(std::string_view head) { return head.size() > 4 && head.substr(4).starts_with("{\"homes\":"); }
 
@@ -123,13 +134,15 @@ bool is_ours(const std::filesystem::path& path, const std::string& name) {
   std::error_code ignored;
   const fs::file_status status = fs::symlink_status(path, ignored);
   if (fs::is_socket(status))
-    return name == "switch.sock" || name == "directory.sock" || name == "cowbird.sock" || name.ends_with(".http.sock");
+    return name == "switch.sock" || name == "directory.sock" || name == "cowbird.sock" ||
+           name.ends_with(".http.sock") || is_box_socket(name);
   if (fs::is_directory(status))
     return name.starts_with("host-") &&
            !fs::is_empty(path, ignored);  // whose contents it knows: ports/host_directory.h
   if (!fs::is_regular_file(status)) return false;
   if (name == "directory.sqlite-wal" || name == "directory.sqlite-shm") return true;
   if (name == "switch.lease") return fs::file_size(path, ignored) == 0;
+  if (name.ends_with(".settings") && fs::file_size(path, ignored) == 0) return true;
   const std::string head = head_of(path.string());
   if (name == "directory.sqlite") return head.starts_with("SQLite format 3");
   if (name.ends_with(".pid") || name.ends_with(".pid.new")) return is_numbers(head, 2);
@@ -146,19 +159,20 @@ bool is_ours(const std::filesystem::path& path, const std::string& name) {
 void RunDirectory::clear() const {
   std::error_code ignored;
   const bool has_directory = has_switch();
-  const auto is_in_use = [&](const std::string& name) {
+  const auto is_in_use = [&](const std::string& name, bool is_directory) {
     if (name.ends_with(".sock")) return is_served(path_ + "/" + name);
     if (name.ends_with(".lease")) return is_held(path_ + "/" + name);
     if (const auto at = name.find(".journal"); at != std::string::npos) return is_held(lease_file(name.substr(0, at)));
     if (name.starts_with("directory.sqlite") || name.ends_with(".new")) return has_directory;
-    if (!name.starts_with("host-") || name.ends_with(".pid")) return false;
+    if (!is_directory) return false;
     const ports::HostDirectory host(path_ + "/" + name);
     return host.has_users() || is_served(host.socket());
   };
   for (const auto& entry : std::filesystem::directory_iterator(path_, ignored)) {
     const std::string name = entry.path().filename().string();
-    if (!is_ours(entry.path(), name) || is_in_use(name)) continue;
-    if (name.starts_with("host-") && entry.is_directory(ignored))
+    const bool is_directory = std::filesystem::is_directory(entry.symlink_status(ignored));
+    if (!is_ours(entry.path(), name) || is_in_use(name, is_directory)) continue;
+    if (is_directory)
       ports::HostDirectory(entry.path().string()).remove();
     else
       std::filesystem::remove(entry.path(), ignored);

@@ -61,7 +61,7 @@ class RunDirectory {
   std::string tenants_file() const { return path_ + "/tenants.json"; }
   std::string pid_file(const std::string& daemon) const { return path_ + "/" + daemon + ".pid"; }
   std::string log(const std::string& daemon) const { return path_ + "/" + daemon + ".log"; }
-  // What its settings file had in it when it started, behind a line of ours: kSettingsHead.
+  // What its settings file had in it when it started, behind a line of ours: kSettingsHead. Empty: the disk was full.
   std::string settings_copy(const std::string& daemon) const { return path_ + "/" + daemon + ".settings"; }
   // Held by a daemon while it lives: rack/directory/membership.h.
   std::string lease_file(const std::string& daemon) const { return path_ + "/" + daemon + ".lease"; }

@@ -7,6 +7,7 @@
 #include <functional>
 #include <memory>
 #include <random>
+#include <utility>
 
 #include "ports/open.h"
 #include "rack/directory/directory_http.h"
@@ -186,7 +187,7 @@ Result<Boxes> make_boxes(const BoxSettings& settings, const RunDirectory& run, D
 
 Result<std::unique_ptr<Membership>> join_as_switch(const SwitchSettings& settings, const RunDirectory& run,
                                                    DirectoryStore& directory, const NodeDescription& description,
-                                                   nic::PollLoop& loop) {
+                                                   std::function<void()> on_superseded) {
   if (settings.etcd.empty()) {
     // A lease that is left is of a switch that was killed: the socket would not have been ours otherwise.
     if (auto evicted = directory.evict(description.name); !evicted) return tl::unexpected(evicted.error());
@@ -195,11 +196,7 @@ Result<std::unique_ptr<Membership>> join_as_switch(const SwitchSettings& setting
   // Here it may be of a switch elsewhere, which lives as long as it renews its lease.
   MembershipConfig config;
   config.lease_file = run.lease_file("switch-in-etcd");
-  config.on_superseded = [&loop] {
-    spdlog::error(
-        "switch: stopped for longer than its lease, and another switch serves this etcd prefix; this one ends");
-    loop.post([&loop](Time) { loop.stop(); });
-  };
+  config.on_superseded = std::move(on_superseded);
   auto joined = Membership::join(directory, description, std::move(config));
   if (!joined)
     return fail(fmt::format("{}; is there a switch with the etcd-prefix \"{}\" already?", joined.error().message,
@@ -259,7 +256,13 @@ Result<void> run_switch(const std::string& path, const SwitchSettings& settings,
   if (box) description.attributes[kBoxAttribute] = settings.box.box;
   if (tcp) description.attributes[kHttpAttribute] = tcp->address();
   if (door) description.attributes["serve"] = door->address();
-  auto membership = join_as_switch(settings, run, **directory, description, loop);
+  bool is_superseded = false;  // the loop's thread
+  auto membership = join_as_switch(settings, run, **directory, description, [&loop, &is_superseded] {
+    loop.post([&loop, &is_superseded](Time) {
+      is_superseded = true;
+      loop.stop();
+    });
+  });
   if (!membership) return tl::unexpected(membership.error());
   // What had this name was the box of a switch that is no more.
   if (auto evicted = (*directory)->evict(BoxAgent::kName); !evicted) return evicted;
@@ -274,6 +277,11 @@ Result<void> run_switch(const std::string& path, const SwitchSettings& settings,
   loop.run();
   spdlog::info("switch: ends after {} turns, {} of them with work, {} sleeps", loop.counters().turns,
                loop.counters().busy_turns, loop.counters().sleeps);
+  if (is_superseded)
+    return fail(
+        fmt::format("stopped for longer than its lease, and another switch serves the etcd-prefix \"{}\" now; this one "
+                    "ends, and can take its place again once that one has ended",
+                    settings.etcd_prefix));
   return {};
 }
 
