@@ -113,7 +113,7 @@ void Multiplexer::lose(Time now, std::uint32_t index) {
       orphans_.push_back({entry->owner, entry->in, entry->word, words_[entry->word].region, false});
     }
   }
-  n.cut_off = true;
+  cut_off(connection);
   for (const std::uint16_t region : carrier.regions) {
     regions_[region].carrier = kNone;
     regions_[region].recovering = true;
@@ -125,6 +125,15 @@ void Multiplexer::lose(Time now, std::uint32_t index) {
   carrier.connection = kNone;
   next_look_ = std::min(next_look_, now + config_.flight);
   room_.wake(carrier.line, ready_);
+}
+
+// Nothing of it reaches the server any more, so it shows nothing either.
+void Multiplexer::cut_off(ConnectionIndex connection) {
+  Numbering& n = numbers_[connection];
+  n.cut_off = true;
+  for (std::uint64_t showed = n.proven & n.proven_write; showed != 0; showed &= showed - 1)
+    --regions_[static_cast<std::size_t>(std::countr_zero(showed))].shown_by;
+  n.proven = n.proven_write = 0;
 }
 
 // A connection that is translated already and may write where the region lies.
@@ -207,7 +216,7 @@ void Multiplexer::abandon(std::uint16_t region) {
     Word& word = words_[orphan.word];
     --word.open;
     word.known = false;
-    if (orphan.owner != kNone) numbers_[orphan.owner].cut_off = true;
+    if (orphan.owner != kNone) cut_off(orphan.owner);
     if (word.open == 0) room_.wake(word.line, ready_);
     orphan.word = kNone;
     ++counters_.operations_abandoned;
@@ -263,8 +272,7 @@ void Multiplexer::on_connection_gone(Time now, ConnectionIndex connection) {
     in_.clear(connection);
     out_.clear(connection);
   }
-  for (std::uint64_t showed = n.proven & n.proven_write; showed != 0; showed &= showed - 1)
-    --regions_[static_cast<std::size_t>(std::countr_zero(showed))].shown_by;
+  cut_off(connection);
   n = Numbering{};
 }
 

@@ -548,11 +548,14 @@ Verdict Multiplexer::pass(Time now, const Judged& packet, WordIndex index, const
 // Several may be under way on the word: their answers tell what is allowed, but its value only when one was alone.
 Verdict Multiplexer::pass_with_others(Time now, const Judged& packet, WordIndex index, const WordOperation& operation) {
   Word& word = words_[index];
-  // With no room to watch one more it waits for those of this word, if there are any.
-  const bool too_many = free_passes_.empty() && word.pass != kNone;
-  if (word.open != 0 || too_many) return wait(word.line, packet);
+  // With no room to watch one more it waits for those of this word, if there are any. The last places are for those who cannot go without.
+  const bool too_many = free_passes_.size() <= passes_.size() / 8;
+  if (word.open != 0 || (too_many && word.pass != kNone)) return wait(word.line, packet);
   if (const auto verdict = own_way(packet)) return *verdict;
-  if (free_passes_.empty()) return Verdict::kWordNoRoom;
+  if (too_many) {
+    let_pass_unwatched(now, index);
+    return Verdict::kWordPassed;
+  }
   Pass before{};
   const bool learns = word.known || !is_written_to(now, word, before);
   let_pass(now, packet, {.word = index, .psn = packet.psn().value(), .operation = operation, .learns = learns});
@@ -566,6 +569,41 @@ void Multiplexer::let_pass(Time now, const Judged& packet, const Pass& pass) {
   its.connection = packet.index;
   its.expires = now + watched_for(packet);
   take_pass(its);
+}
+
+// There are too many to watch. As with WRITEs that are too many to follow: no word there is judged, nor its value learned, before this operation
+// has been executed or never will be. REQUIRES: nothing is replaced on the word; the operation is one packet.
+void Multiplexer::let_pass_unwatched(Time now, WordIndex index) {
+  Word& word = words_[index];
+  word.known = false;
+  if (word.pass != kNone) passes_[word.pass].learns = false;  // of several none does anyway
+  const Time expires = now + config_.flight;
+  Time& until = lines_[line_of(word.region, word.address)];
+  until = std::max(until, expires);
+  overflowed_until_ = std::max(overflowed_until_, expires);
+}
+
+// An atomic that is not watched, or not any more, comes again: while nothing can be replaced it passes anew. False: it may not. REQUIRES: it is on
+// a word.
+bool Multiplexer::let_pass_again(Time now, const Judged& packet, bool on) {
+  std::uint64_t address = 0;
+  wire::RKey rkey{};
+  const auto operation = parse(packet, address, rkey);
+  const std::uint16_t region = known_region(packet.connection.address[packet.end], rkey, address);
+  Numbering& n = numbers_[packet.index];
+  if (!go_together(regions_[region], on) || (n.member && n.server_end != packet.end)) return false;
+  if (address % kWordBytes != 0 || !wire::verify_icrc(packet.frame, packet.parsed)) return false;
+  WordIndex word = words_.find(region, address);
+  if (word == kNone) word = track(region, address);
+  if (word == kNone || words_[word].open != 0) return false;
+  n.member = true;
+  n.server_end = packet.end;
+  if (free_passes_.empty()) {
+    let_pass_unwatched(now, word);
+  } else {  // it may have been executed long ago, and others since
+    let_pass(now, packet, {.word = word, .psn = packet.psn().value(), .operation = *operation, .learns = false});
+  }
+  return true;
 }
 
 // REQUIRES: there is a free one.
@@ -778,6 +816,7 @@ void Multiplexer::number(const Judged& packet, Psn in, std::uint32_t span) {
     n.out_next = out + span;
     n.place = packet.index;
     n.longest_read = std::max(n.longest_read, span);
+    n.reading = kNone;
     n.in_start = followed(n.in_start, in);
     n.out_start = followed(n.out_start, out);
     if (traits.kind == Kind::kWrite || traits.kind == Kind::kSend) {
@@ -809,7 +848,7 @@ std::optional<Verdict> Multiplexer::on_repeated_request(Time now, const Judged& 
       passes_[i].expires = std::max(passes_[i].expires, now + config_.flight);
     }
     const bool replaced = entry != nullptr && entry->went == Went::kReplaced;
-    if (!answered && !watched && !replaced) return Verdict::kStale;
+    if (!answered && !watched && !replaced && !let_pass_again(now, packet, on)) return Verdict::kStale;
   }
   if (packet.parsed.traits().kind == Kind::kWrite) {
     const auto* const entry = translated ? in_ring(packet.index).find(packet.psn()) : nullptr;
@@ -830,6 +869,8 @@ std::optional<Verdict> Multiplexer::on_repeated_request(Time now, const Judged& 
     if (!entry->answered) return Verdict::kStillUnderWay;
     return answer(packet.index, *entry, outbox) ? Verdict::kAnsweredAgain : Verdict::kHoldFull;
   }
+  // So many numbers ago that its answer would be taken for one of before translation.
+  if (Psn(entry->out).since(n.out_start) < 0) return Verdict::kStale;
   const Psn out = Psn(entry->out) + static_cast<std::uint32_t>(packet.psn().since(Psn(entry->psn)));
   const auto& traits = packet.parsed.traits();
   wire::FrameEditor editor(packet.frame, packet.parsed);

@@ -309,6 +309,8 @@ class Multiplexer {
   Verdict pass(Time now, const Judged& packet, WordIndex word, const WordOperation& operation, std::uint32_t packets);
   Verdict pass_with_others(Time now, const Judged& packet, WordIndex word, const WordOperation& operation);
   void let_pass(Time now, const Judged& packet, const Pass& pass);
+  void let_pass_unwatched(Time now, WordIndex word);
+  bool let_pass_again(Time now, const Judged& packet, bool on);
   void take_pass(const Pass& pass);
   Verdict wait(WaitingLine& line, const Judged& packet);
   void begin_translation(const Judged& packet);
@@ -323,6 +325,7 @@ class Multiplexer {
   // multiplexer_answers.cpp
   std::optional<Verdict> on_acknowledge(Time now, const Judged& packet, port::FrameSink& outbox);
   std::optional<Verdict> on_data(Time now, const Judged& packet, port::FrameSink& outbox);
+  InEntry* find_asking(ConnectionIndex connection, Psn out) const;
   // What is acknowledged anew of the client's own requests, in its numbers; kNone: nothing.
   struct Acknowledged {
     std::uint32_t newest = kNone;
@@ -363,7 +366,12 @@ class Multiplexer {
   std::uint32_t make_carrier(Time now, ConnectionIndex connection);
   std::size_t compose(const Carrier& carrier, const OutEntry& entry, std::uint8_t* out) const;
   bool send_again(Time now, std::uint32_t carrier, Psn from, port::FrameSink& outbox);
+  void note_progress(Time now, Carrier& carrier) const {
+    carrier.progress = now;
+    carrier.due = now + config_.repair_after;
+  }
   void lose(Time now, std::uint32_t carrier);
+  void cut_off(ConnectionIndex connection);
   // Whether others wait for the end of a message that its owner has begun, and nothing else is under way.
   bool waits_for_owner(const Carrier& carrier) const {
     return carrier.open == 0 && !carrier.line.empty() && numbers_[carrier.connection].mid_message;

@@ -129,16 +129,25 @@ Verdict Multiplexer::ask_again(const Judged& packet, Psn in) {
 std::optional<Verdict> Multiplexer::on_data(Time now, const Judged& packet, port::FrameSink& outbox) {
   Numbering& n = numbers_[packet.index];
   const Psn out = packet.psn();
-  const OutEntry* const entry = out_ring(packet.index).find_covering(out, n.longest_read);
-  if (entry == nullptr || entry->went != Went::kOwnWay) return Verdict::kStale;
-  const Psn in = Psn(entry->in) + static_cast<std::uint32_t>(out.since(Psn(entry->psn)));
-  const bool last = out == Psn(entry->psn) + (entry->span() - 1u);
-  const Psn first(entry->psn);
+  InEntry* const entry = find_asking(packet.index, out);
+  if (entry == nullptr) return Verdict::kStale;
+  n.reading = entry->psn;
+  const Psn first(entry->out);
+  const auto behind = static_cast<std::uint32_t>(out.since(first));
+  const Psn in = Psn(entry->psn) + behind;
+  const bool last = behind + 1 == entry->span();
   // It says that all before it has been executed.
   static_cast<void>(acknowledge(now, packet.index, last ? out : first - 1, outbox));
   if (last) {
-    if (InEntry* const answered = in_ring(packet.index).find(Psn(entry->in))) answered->answered = true;
+    entry->answered = true;
     flush_answers(packet.index, outbox);
+  } else if (n.carrier != kNone && first == n.first_open) {
+    // The server gets on; what comes again does not tell.
+    OutEntry& open = out_ring(packet.index).place(first);
+    if (behind >= open.came) {
+      open.came = static_cast<std::uint16_t>(behind + 1);
+      note_progress(now, carriers_[n.carrier]);
+    }
   }
   if (packet.parsed.traits().kind == Kind::kAtomicAcknowledge) {
     for (std::uint32_t i = n.first_pass; i != kNone; i = passes_[i].next) {
@@ -147,6 +156,28 @@ std::optional<Verdict> Multiplexer::on_data(Time now, const Judged& packet, port
     }
   }
   return forward_answer(packet, in);
+}
+
+// The client's own request that data of this number answers. Acknowledged by what others have behind it, it may have lost its place in ring
+// out to them; that in ring in it has as long as its client may ask again.
+InEntry* Multiplexer::find_asking(ConnectionIndex connection, Psn out) const {
+  const Numbering& n = numbers_[connection];
+  const auto ring = in_ring(connection);
+  if (n.reading != kNone) {
+    InEntry* const entry = ring.find(Psn(n.reading));
+    if (entry != nullptr && entry->went == Went::kOwnWay && entry->covers(out)) return entry;
+  }
+  const OutEntry* const known = out_ring(connection).find_covering(out, n.longest_read);
+  if (known != nullptr) return known->went == Went::kOwnWay ? ring.find(Psn(known->in)) : nullptr;
+  const Psn expected = connections_[connection].to[n.server_end].expected;
+  InEntry* newest = nullptr;
+  for (std::uint32_t k = 0; k < ring.size(); ++k) {
+    InEntry& entry = ring.place(Psn(k));
+    const Psn psn(entry.psn);
+    if (entry.went != Went::kOwnWay || !entry.covers(out) || psn.since(expected) >= 0) continue;
+    if (newest == nullptr || psn.since(Psn(newest->psn)) > 0) newest = &entry;
+  }
+  return newest;
 }
 
 // All up to this out-PSN has been executed by the server.
@@ -178,8 +209,7 @@ Multiplexer::Acknowledged Multiplexer::acknowledge(Time now, ConnectionIndex con
   }
   if (progress && n.carrier != kNone) {
     Carrier& carrier = carriers_[n.carrier];
-    carrier.progress = now;
-    carrier.due = now + config_.repair_after;
+    note_progress(now, carrier);
     room_.wake(carrier.line, ready_);
   }
   return own;
@@ -389,7 +419,7 @@ void Multiplexer::resolve(std::uint32_t index) {
     const bool writes = pass.operation.kind == WordOperation::Kind::kWrite;
     if (acknowledged && (writes || pass.prior)) {
       KnownRegion& region = regions_[word.region];
-      const std::uint64_t bit = std::uint64_t{1} << word.region;
+      const std::uint64_t bit = n.cut_off ? 0 : std::uint64_t{1} << word.region;
       const std::uint64_t before = n.proven & n.proven_write;
       (writes ? n.proven_write : n.proven) |= bit;
       if ((n.proven & n.proven_write & ~before) != 0) ++region.shown_by;

@@ -167,6 +167,94 @@ TEST(Multiplexer, KeepsALongReadWhenItsConnectionCarriesNoMore) {
   EXPECT_EQ(lane.data(402, wire::Opcode::kRcReadResponseOnly), Verdict::kResponse);
 }
 
+// A connection that carries, and a client whose operations on words of node 2 go over it.
+class Shared : public Net {
+ public:
+  Shared() : Net(config_of(regions_of({0}))) {
+    EXPECT_EQ(add(own, 100, kKey, kWord), Verdict::kWordPassed);
+    EXPECT_EQ(prior(own.turned(), 100, 0), Verdict::kResponse);
+    EXPECT_EQ(add(own, 101, kKey, kWord), Verdict::kAtomicReplaced);
+    EXPECT_EQ(ack(own.turned(), 101), Verdict::kSharedAnswer);
+    EXPECT_EQ(add(other, 100, kKey, kWord + 8), Verdict::kWordPassed);
+    EXPECT_EQ(prior(other.turned(), 100, 0), Verdict::kResponse);
+  }
+  // The owner's, of so many packets; its numbers are 102 and those behind it.
+  Verdict read(std::uint32_t packets) { return Net::read(own, 102, kKey, 0x5000, packets * 1024); }
+  Verdict data(std::uint32_t packet, wire::Opcode opcode) { return Net::data(own.turned(), 102 + packet, opcode); }
+
+  Line own = connect(1, 2);
+  Line other = connect(3, 2);
+};
+
+constexpr wire::Opcode kFirst = wire::Opcode::kRcReadResponseFirst;
+constexpr wire::Opcode kMiddle = wire::Opcode::kRcReadResponseMiddle;
+constexpr wire::Opcode kLast = wire::Opcode::kRcReadResponseLast;
+
+TEST(Multiplexer, ACarrierGetsOnWhileTheDataOfItsOwnersReadComes) {
+  for (const std::uint32_t packets : {60u, 4000u}) {
+    Shared net;
+    ASSERT_EQ(net.read(packets), Verdict::kPlain);
+    ASSERT_EQ(net.add(net.other, 101, kKey, kWord), Verdict::kAtomicReplaced);
+    for (std::uint32_t k = 0; k < packets; ++k) {
+      net.wait(Duration::milliseconds(100) / packets);
+      ASSERT_EQ(net.data(k, k == 0 ? kFirst : k + 1 == packets ? kLast : kMiddle), Verdict::kResponse) << packets << k;
+    }
+    EXPECT_EQ(net.box.counters().carriers_lost, 0u);
+    EXPECT_EQ(net.ack(net.own.turned(), 102 + packets), Verdict::kSharedAnswer);
+  }
+}
+
+TEST(Multiplexer, ACarrierIsLostWhenTheDataOfItsOwnersReadStops) {
+  Shared net;
+  ASSERT_EQ(net.read(60), Verdict::kPlain);
+  ASSERT_EQ(net.add(net.other, 101, kKey, kWord), Verdict::kAtomicReplaced);
+  net.wait(Duration::milliseconds(10));
+  ASSERT_EQ(net.data(0, kFirst), Verdict::kResponse);
+  net.wait(Duration::milliseconds(15));
+  ASSERT_EQ(net.data(0, kFirst), Verdict::kResponse) << "again";
+  EXPECT_EQ(net.box.counters().carriers_lost, 0u);
+  net.wait(Duration::milliseconds(10));
+  EXPECT_EQ(net.box.counters().carriers_lost, 1u);
+}
+
+// What others do behind it acknowledges the READ, and takes its place in the ring.
+TEST(Multiplexer, TheDataOfAReadFindsItsClientHoweverMuchOthersDoMeanwhile) {
+  for (const std::uint32_t packets : {60u, 4000u}) {
+    Shared net;
+    ASSERT_EQ(net.read(packets), Verdict::kPlain);
+    constexpr std::uint32_t kOthers = 9000;
+    static_assert(kOthers > MultiplexerConfig{}.carrier_ring);
+    for (std::uint32_t i = 0; i < kOthers; ++i) {
+      ASSERT_EQ(net.add(net.other, 101 + i, kKey, kWord), Verdict::kAtomicReplaced);
+      const Verdict said = net.ack(net.own.turned(), 102 + packets + i);
+      ASSERT_EQ(said, i == 0 ? Verdict::kNak : Verdict::kSharedAnswer) << "the data was lost";
+    }
+    EXPECT_EQ(net.read(packets), Verdict::kRepeatedRenumbered);
+    for (std::uint32_t k = 0; k < packets; ++k)
+      ASSERT_EQ(net.data(k, k == 0 ? kFirst : k + 1 == packets ? kLast : kMiddle), Verdict::kResponse) << packets << k;
+    // Its end comes again, lost between box and client; then another READ.
+    EXPECT_EQ(net.Net::read(net.own, 100 + packets, kKey, 0x5000, 2048), Verdict::kRepeatedRenumbered);
+    EXPECT_EQ(net.data(packets - 2, kFirst), Verdict::kResponse);
+    EXPECT_EQ(net.data(packets - 1, kLast), Verdict::kResponse);
+    EXPECT_EQ(net.Net::read(net.own, 102 + packets, kKey, 0x5000, 64), Verdict::kPlain);
+    EXPECT_EQ(net.data(packets + kOthers, wire::Opcode::kRcReadResponseOnly), Verdict::kResponse);
+    EXPECT_EQ(net.add(net.own, 103 + packets, kKey, kWord), Verdict::kAtomicReplaced);
+    EXPECT_EQ(net.ack(net.own.turned(), 103 + kOthers + packets), Verdict::kSharedAnswer);
+    EXPECT_EQ(net.last.psn, Psn(103 + packets));
+    EXPECT_EQ(net.last.prior, 2 + kOthers);
+  }
+}
+
+TEST(Multiplexer, AReadOfSoLongAgoThatItsNumberMeansAnotherIsNotAskedForAgain) {
+  Shared net;
+  ASSERT_EQ(net.read(60), Verdict::kPlain);
+  for (std::uint32_t i = 0; i < (1u << 21) + 1000; ++i) {
+    ASSERT_EQ(net.add(net.other, (101 + i) & Psn::kMask, kKey, kWord), Verdict::kAtomicReplaced);
+    static_cast<void>(net.ack(net.own.turned(), (162 + i) & Psn::kMask));
+  }
+  EXPECT_EQ(net.read(60), Verdict::kStale);
+}
+
 TEST(Multiplexer, IsNotDisturbedByAHandshakeThatComesAgainLate) {
   Lane lane;
   lane.request();
@@ -424,6 +512,30 @@ TEST(MultiplexerTogether, NobodyWaitsForACounterWhoseKeyWasNotShownToAllowWrites
   EXPECT_EQ(net.add(loops.line(2), loops.psn(2), kKey, kWord), Verdict::kWordPassed);
 }
 
+TEST(MultiplexerTogether, NobodyWaitsWhenTheOneThatHadShownIsCutOff) {
+  MultiplexerConfig config = config_of({});
+  config.servers = {Net::node(2)};
+  Net net(config);
+  Loops loops(net, 8);
+  EXPECT_EQ(loops.run(10), 80u);
+  const Net::Line shows = net.connect(1, 2);
+  ASSERT_EQ(net.write(shows, 100, kKey, kWord + 8, 8), Verdict::kWordPassed);
+  ASSERT_EQ(net.ack(shows.turned(), 100), Verdict::kResponse);
+  ASSERT_EQ(net.add(shows, 101, kKey, kWord), Verdict::kWordPassed);
+  ASSERT_EQ(net.prior(shows.turned(), 101, loops.value++), Verdict::kResponse);
+  ASSERT_EQ(net.add(shows, 102, kKey, kWord), Verdict::kAtomicReplaced);
+  net.wait(Duration::milliseconds(30));  // its server is silent
+  net.wait(Duration::milliseconds(101));
+  ASSERT_EQ(net.box.counters().carriers_lost, 1u);
+  ASSERT_EQ(net.box.counters().operations_abandoned, 1u);
+  EXPECT_EQ(loops.run(1000), 8000u);
+  // And when it is gone, it is not counted out twice.
+  net.manage(shows.near, shows.far, wire::CmDreq{.remote_qpn = shows.far_qpn});
+  for (int ageing = 0; ageing < 100; ++ageing) net.wait(Duration::milliseconds(100));
+  ASSERT_EQ(net.box.counters().connections_closed, 1u);
+  EXPECT_EQ(loops.run(10), 80u);
+}
+
 // A WRITE that waits for the word gets its turn, however many others there are.
 TEST(MultiplexerTogether, WhoNeedsTheWordForHimselfIsNotOvertaken) {
   Net net(config_of(regions_of({0})));
@@ -441,20 +553,73 @@ TEST(MultiplexerTogether, WhoNeedsTheWordForHimselfIsNotOvertaken) {
   EXPECT_EQ(net.box.multiplexer()->value_of(kWord), std::nullopt);
 }
 
-TEST(MultiplexerTogether, WaitsWhenThereAreTooManyToWatch) {
+MultiplexerConfig with_passes(std::uint32_t passes) {
   MultiplexerConfig config = config_of(regions_of({0}));
-  config.passes = 2;
-  Net net(config);
+  config.passes = passes;
+  return config;
+}
+
+TEST(MultiplexerTogether, WaitsWhenThereAreTooManyToWatch) {
+  Net net(with_passes(2));
   net.box.switch_on(false);
   const std::vector<Net::Line> lines = {net.connect(1, 2), net.connect(3, 2), net.connect(4, 2), net.connect(5, 2)};
   ASSERT_EQ(net.add(lines[0], 100, kKey, kWord), Verdict::kWordPassed);
   ASSERT_EQ(net.add(lines[1], 100, kKey, kWord), Verdict::kWordPassed);
   EXPECT_EQ(net.add(lines[2], 100, kKey, kWord), Verdict::kHeldRequest);
-  EXPECT_EQ(net.add(lines[3], 100, kKey, kWord + 8), Verdict::kWordNoRoom) << "whom would it wait for";
+  EXPECT_EQ(net.add(lines[3], 100, kKey, kWord + 8), Verdict::kWordPassed) << "whom would it wait for";
   EXPECT_EQ(net.prior(lines[0].turned(), 100, 0), Verdict::kResponse);
   EXPECT_EQ(net.prior(lines[1].turned(), 100, 1), Verdict::kResponse);
   EXPECT_EQ(net.box.held(), 0u);
-  EXPECT_EQ(net.add(lines[3], 100, kKey, kWord + 8), Verdict::kWordPassed);
+}
+
+TEST(MultiplexerTogether, OfWhatPassedUnwatchedNothingIsLearnedBeforeItIsCertainToBeOver) {
+  Net net(with_passes(1));
+  net.box.switch_on(false);
+  const std::vector<Net::Line> lines = {net.connect(1, 2), net.connect(3, 2), net.connect(4, 2)};
+  constexpr std::uint64_t kOther = kWord + 64;
+  ASSERT_EQ(net.add(lines[0], 100, kKey, kOther), Verdict::kWordPassed);
+  ASSERT_EQ(net.prior(lines[0].turned(), 100, 0), Verdict::kResponse);
+  ASSERT_EQ(net.box.multiplexer()->value_of(kOther), 1u);
+  ASSERT_EQ(net.add(lines[0], 101, kKey, kWord), Verdict::kWordPassed);
+  EXPECT_EQ(net.add(lines[1], 100, kKey, kOther), Verdict::kWordPassed) << "unwatched";
+  EXPECT_EQ(net.box.multiplexer()->value_of(kOther), std::nullopt);
+  EXPECT_EQ(net.prior(lines[0].turned(), 101, 0), Verdict::kResponse);
+  EXPECT_EQ(net.box.multiplexer()->value_of(kWord), 1u);
+  // The answer of one that is watched does not say whether the other came before it.
+  EXPECT_EQ(net.add(lines[2], 100, kKey, kOther), Verdict::kWordPassed);
+  EXPECT_EQ(net.prior(lines[2].turned(), 100, 1), Verdict::kResponse);
+  EXPECT_EQ(net.box.multiplexer()->value_of(kOther), std::nullopt);
+  net.box.switch_on(true);
+  EXPECT_EQ(net.add(lines[0], 102, kKey, kOther), Verdict::kHeldRequest);
+  EXPECT_EQ(net.prior(lines[1].turned(), 100, 2), Verdict::kResponse);
+  EXPECT_EQ(net.box.held(), 1u);
+  net.wait(Duration::milliseconds(101));
+  EXPECT_EQ(net.box.held(), 0u);
+  EXPECT_EQ(net.prior(lines[0].turned(), 102, 3), Verdict::kResponse);
+  EXPECT_EQ(net.box.multiplexer()->value_of(kOther), 4u);
+  EXPECT_EQ(net.add(lines[0], 103, kKey, kOther), Verdict::kAtomicReplaced);
+}
+
+// Its client sends it again when the packet, or the answer, was lost.
+TEST(MultiplexerTogether, WhatPassedUnwatchedPassesAgain) {
+  Net net(with_passes(1));
+  net.box.switch_on(false);
+  const std::vector<Net::Line> lines = {net.connect(1, 2), net.connect(3, 2), net.connect(4, 2)};
+  constexpr std::uint64_t kOther = kWord + 64;
+  ASSERT_EQ(net.add(lines[0], 100, kKey, kWord), Verdict::kWordPassed);
+  ASSERT_EQ(net.add(lines[1], 100, kKey, kOther), Verdict::kWordPassed);
+  net.wait(Duration::milliseconds(90));
+  EXPECT_EQ(net.add(lines[1], 100, kKey, kOther), Verdict::kRepeated) << "unwatched as before";
+  net.wait(Duration::milliseconds(20));
+  EXPECT_EQ(net.add(lines[1], 100, kKey, kOther), Verdict::kRepeated) << "and watched, now that there is room";
+  net.box.switch_on(true);
+  EXPECT_EQ(net.add(lines[2], 100, kKey, kOther), Verdict::kHeldRequest);
+  EXPECT_EQ(net.add(lines[0], 100, kKey, kWord), Verdict::kStale) << "not while its word may be replaced";
+  EXPECT_EQ(net.prior(lines[1].turned(), 100, 1), Verdict::kResponse);
+  EXPECT_EQ(net.box.multiplexer()->value_of(kOther), std::nullopt) << "it may have been executed at any time";
+  net.wait(Duration::milliseconds(101));
+  EXPECT_EQ(net.prior(lines[2].turned(), 100, 2), Verdict::kResponse);
+  EXPECT_EQ(net.box.multiplexer()->value_of(kOther), 3u);
 }
 
 // An atomic that comes again may be executed so much later.

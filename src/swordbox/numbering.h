@@ -6,6 +6,7 @@
 // Invariant:  an entry of ring in is overwritten only when it has been answered; of ring out, only when it has been acknowledged.
 //             A client with more packets outstanding than its ring has entries is not answered a second time: it fails, it is not misled.
 //             A READ of more packets than that is under way alone.
+// Invariant:  what asks for data may be acknowledged, by what stands behind it, and not answered: its data is found by ring in.
 // Limits:     a power of two of entries a connection; more for connections that carry others' operations. Memory is touched when used.
 // Source:     SwordBox §4.1, figure 7; docs/design/swordbox.md ("Two PSN spaces").
 #pragma once
@@ -53,6 +54,11 @@ struct InEntry {
     return entry;
   }
   std::uint32_t span() const { return static_cast<std::uint32_t>(more) + 1; }
+  // Whether a packet of this number towards the server is a part of it.
+  bool covers(Psn number) const {
+    const std::int32_t behind = number.since(Psn(out));
+    return behind >= 0 && behind < static_cast<std::int32_t>(span());
+  }
 
  private:
   static InEntry of(Psn in, Psn out, Went went) {
@@ -74,6 +80,7 @@ struct OutEntry {
   Went went = Went::kNowhere;
   bool marked = false;     // it had met congestion before it came to the box
   bool asks_data = false;  // a READ or an atomic of the owner's own: an ACK alone does not answer it
+  std::uint16_t came = 0;  // so many packets of its data, while it is not acknowledged
 
   std::uint32_t span() const { return packets; }
 };
@@ -162,7 +169,8 @@ struct alignas(64) Numbering {
   Psn out_start{};         // as in_start
   std::uint32_t told = 0;  // of congestion, by so many notifications of its carrier
   std::uint64_t proven_write = 0;
-  Time prolonged{};  // when what is watched of its WRITEs under way was last given more time
+  Time prolonged{};               // when what is watched of its WRITEs under way was last given more time
+  std::uint32_t reading = kNone;  // in-PSN of the request whose data came last; kNone: another was numbered since
   wire::HeaderTemplate request_headers;
   wire::HeaderTemplate answer_headers;
   // The newest PSN that has passed out of order, by direction; kNone: none has. It may still be on its way to the server.

@@ -30,6 +30,7 @@ struct Scenario {
   std::uint32_t box_restarts = 0;
   std::uint32_t node_restarts = 0;
   bool off_and_on = false;
+  std::uint32_t switches = 0;  // of the box, off or on again, at random
   StarOptions star{.steer = false};
 };
 
@@ -133,6 +134,7 @@ class World {
     for (std::uint32_t k = 0; k < scenario_.kills; ++k) at_.emplace(rng_.below(all), 'k');
     for (std::uint32_t k = 0; k < scenario_.box_restarts; ++k) at_.emplace(rng_.below(all), 'b');
     for (std::uint32_t k = 0; k < scenario_.node_restarts; ++k) at_.emplace(rng_.below(all), 'n');
+    for (std::uint32_t k = 0; k < scenario_.switches; ++k) at_.emplace(rng_.below(all), k % 2 == 0 ? '0' : '1');
     if (scenario_.off_and_on) {
       at_.emplace(all / 3, '0');
       at_.emplace(all / 2, '1');
@@ -473,6 +475,15 @@ TEST(SwordBoxWords, TicketsAreGivenOnceWhileTheBoxIsSwitchedOffAndOn) {
 }
 TEST(SwordBoxWords, LocksExcludeEachOtherWhileTheBoxIsSwitchedOffAndOn) {
   run_seeds<Locks>(with_loss(20'000, {.off_and_on = true}), 10);
+}
+// While the box is off.
+TEST(SwordBoxWords, NothingIsDoneTwiceWhenThereAreMoreThanCanBeWatched) {
+  Scenario many = with_loss(20'000, {.in_flight = 4, .switches = 40});
+  many.star.words.emplace().passes = 2;
+  run_seeds<Tickets>(many, 10);
+  run_seeds<Chains>(many, 10);
+  many.in_flight = 1;
+  run_seeds<Locks>(many, 10);
 }
 TEST(SwordBoxWords, LocksExcludeEachOtherUntilWritesAreShownToBeAllowedAndAfterwards) {
   run_seeds<Locks>(with_loss(20'000, {.kills = 3, .star = {.steer = false, .words_writable = false}}), 10);
