@@ -139,6 +139,8 @@ INLINE __u64 mix(__u64 x) {
 /* Signed distance of 24-bit serial numbers. */
 INLINE __s32 since(__u32 a, __u32 b) { return (__s32)((a - b) << 8) >> 8; }
 INLINE __u32 psn_add(__u32 psn, __u32 n) { return (psn + n) & 0xFFFFFF; }
+/* `then` may be later than `now`: another CPU read its clock after ours, and had the lock before us. */
+INLINE int has_passed(__u64 now, __u64 then, __u64 duration) { return (__s64)(now - then) >= (__s64)duration; }
 
 #define ADDRESS_BITS ((1ull << 48) - 1)
 /* Without a branch: the verifier would look at what follows twice. */
@@ -333,7 +335,7 @@ INLINE void link_stands(struct steer_key* k, int free_before, __u64 now) {
 
 /* A link without an answer is executed by now or never will be. */
 INLINE void expire(struct steer_key* k, __u64 now) {
-  if (!k->link.open || now - k->link.since < config.flight) return;
+  if (!k->link.open || !has_passed(now, k->link.since, config.flight)) return;
   count_event(links_expired);
   drop_link(k, now);
 }
@@ -583,10 +585,10 @@ INLINE int on_read(struct steer_packet* p, struct steer_connection* c, __u32 end
   const __u32 key = find_key(n->key);
   if (key == STEER_NONE) return V_ReadCold;
   struct steer_key* k = key_at(key);
-  const int expired = k->link.open && p->now - k->link.since >= config.flight;
+  const int expired = k->link.open && has_passed(p->now, k->link.since, config.flight);
   if (k->tail == place) return V_ReadAtTail;
   if (k->tail == 0 || expired) return V_ReadNoTail;
-  if (n->state == STEER_PAST && p->now - n->past_since > config.steer_reads_for) return V_ReadTooOld;
+  if (n->state == STEER_PAST && has_passed(p->now, n->past_since, config.steer_reads_for)) return V_ReadTooOld;
   const int same_length = node_at(k->tail_entry)->words * 4u == p->length;
   if (region_of(k->tail) != region || !same_length || span > STEER_RING / 2) return V_ReadElsewhere;
   struct steer_operation* op = add_operation(c, end, p->psn);
@@ -816,7 +818,7 @@ INLINE __u32 take_place(__u64 now) {
     if (resting_count == 0) break;
     const __u32 i = *resting_at(resting_first++) | veil;
     struct steer_connection* c = connection_at(i);
-    if (c->alive && now - c->last_seen < config.closing) {
+    if (c->alive && !has_passed(now, c->last_seen, config.closing)) {
       *resting_at(resting_first + resting_count - 1) = (__u16)i;
       continue;
     }
@@ -832,7 +834,7 @@ INLINE __u32 take_place(__u64 now) {
     if (i >= config.connections) i = 0;
     connections_hand = i;
     const struct steer_connection* c = connection_at(i);
-    if (!c->resting && now - c->last_seen >= config.idle) index = i | veil;
+    if (!c->resting && has_passed(now, c->last_seen, config.idle)) index = i | veil;
   }
   return index;
 }
