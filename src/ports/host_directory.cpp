@@ -21,6 +21,13 @@ bool locked(const Descriptor& file, int how) {
   return done == 0;
 }
 
+bool is_at(const Descriptor& file, const std::string& path) {
+  struct stat ours {};
+  struct stat there {};
+  if (fstat(file.get(), &ours) != 0 || stat(path.c_str(), &there) != 0) return false;
+  return ours.st_dev == there.st_dev && ours.st_ino == there.st_ino;
+}
+
 // Of a service's listener. Whether somebody has it can be asked without taking it, which flock cannot.
 bool takes_service(const Descriptor& file) {
   struct flock whole {};
@@ -78,9 +85,11 @@ Descriptor HostDirectory::use() const {
 }
 
 Descriptor HostDirectory::lock() const {
-  Descriptor file = open("lock", O_RDWR | O_CREAT);
-  if (file) locked(file, LOCK_EX);
-  return file;
+  for (;;) {  // until it is not one that was removed while we waited
+    Descriptor file = open("lock", O_RDWR | O_CREAT);
+    if (!file || !locked(file, LOCK_EX)) return {};
+    if (is_at(file, path_ + "/lock")) return file;
+  }
 }
 
 bool HostDirectory::has_users() const {

@@ -37,7 +37,7 @@ class HostDirectory {
 
   // As a user: shared. Empty: the directory is gone.
   Descriptor use() const;
-  // Held by one at a time, who waits for it.
+  // Held by one at a time, who waits for it. Empty: errno says why; ENOENT: the directory is gone.
   Descriptor lock() const;
   bool has_users() const;
 

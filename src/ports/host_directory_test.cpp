@@ -2,8 +2,10 @@
 
 #include <gtest/gtest.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 
 #include <atomic>
+#include <cerrno>
 #include <filesystem>
 #include <fstream>
 #include <thread>
@@ -75,6 +77,49 @@ TEST_F(HostDirectoryTest, AServiceIsFreeForWhoListensWhileOthersAskWhoDoes) {
   done = true;
   asking.join();
   EXPECT_EQ(refused, 0);
+}
+
+// How many wait for a lock on the file with this number, as the kernel says.
+std::size_t waiting_for(ino_t file) {
+  std::ifstream locks("/proc/locks");
+  const std::string name = ":" + std::to_string(file) + " ";
+  std::size_t waiting = 0;
+  for (std::string line; std::getline(locks, line);) {
+    if (line.find("->") != std::string::npos && line.find(name) != std::string::npos) ++waiting;
+  }
+  return waiting;
+}
+ino_t number_of(const Descriptor& file) {
+  struct stat found {};
+  EXPECT_EQ(fstat(file.get(), &found), 0);
+  return found.st_ino;
+}
+
+TEST_F(HostDirectoryTest, WhoHasWaitedForALockThatIsGoneWaitsForTheNewOne) {
+  std::ofstream(path_ + "/notes.txt") << "precious";  // so the directory stays
+  Descriptor first = host().lock();
+  std::atomic<bool> has_it{false};
+  std::thread waits([&] {
+    const Descriptor lock = host().lock();
+    has_it = true;
+  });
+  while (waiting_for(number_of(first)) == 0) std::this_thread::yield();
+  host().remove();
+  Descriptor second = host().lock();
+  EXPECT_NE(number_of(second), number_of(first));
+  first.close();
+  while (!has_it && waiting_for(number_of(second)) == 0) std::this_thread::yield();
+  EXPECT_FALSE(has_it) << "there are two who are alone";
+  second.close();
+  waits.join();
+  EXPECT_TRUE(has_it);
+  std::filesystem::remove(path_ + "/notes.txt");
+}
+
+TEST_F(HostDirectoryTest, ThereIsNoLockWithoutItsDirectory) {
+  host().remove();
+  EXPECT_FALSE(host().lock());
+  EXPECT_EQ(errno, ENOENT);
 }
 
 TEST_F(HostDirectoryTest, KnowsWhetherSomebodyUsesIt) {

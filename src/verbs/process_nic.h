@@ -65,6 +65,8 @@ class ProcessNic {
   void set_end_handler(std::function<void(Time until)> handler) { on_end_ = std::move(handler); }
   // A link is taken to be up until one that was up goes down: the other end of a cable may come later than we. REQUIRES the lock.
   bool link_up() const { return link_up_; }
+  // REQUIRES the lock.
+  const port::PortCounters& port_counters() const { return port_->counters(); }
 
   // On a NIC that several programs share: nobody else listens for this service as long as we hold the lock. Empty: another does.
   ports::Descriptor take_service(std::uint32_t service) const;
