@@ -97,7 +97,7 @@ class PlayedDirectory final : public Directory {
   int refuses = 0;
   bool holds = false;
   std::vector<std::string> refusals;  // of the next renewals
-  std::string owner;  // who has the name when we have no lease; empty: nobody
+  std::string owner;                  // who has the name when we have no lease; empty: nobody
   std::vector<std::uint16_t> published;
   std::vector<Clock::time_point> watched;
 
