@@ -82,8 +82,8 @@ class BenchCowbird final : public Command {
     settings_.declare(schema_);
     use_rack();
     use("bench-cowbird", schema_);
-    CLI::Option* const json = app().add_flag("--json", json_, "result as JSON");
-    app().add_flag("--csv", csv_, "result as CSV")->excludes(json);
+    const Argument json = flag("--json", json_, "result as JSON");
+    flag("--csv", csv_, "result as CSV").excludes(json);
   }
 
  private:

@@ -43,7 +43,7 @@ class BenchLocks final : public Command {
     settings_.declare(schema_);
     use_rack();
     use("bench-locks", schema_);
-    app().add_flag("--json", json_, "result as JSON");
+    flag("--json", json_, "result as JSON");
   }
 
  private:

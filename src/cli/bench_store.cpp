@@ -114,9 +114,9 @@ class BenchStore final : public Command {
     settings_.declare(schema_, store);
     use_rack();
     use("bench-" + name_, schema_);
-    CLI::Option* const json = app().add_flag("--json", json_, "result as JSON");
-    app().add_flag("--csv", csv_, "result as CSV")->excludes(json);
-    app().add_flag("--buckets", buckets_, "latency histograms too, in JSON");
+    const Argument json = flag("--json", json_, "result as JSON");
+    flag("--csv", csv_, "result as CSV").excludes(json);
+    flag("--buckets", buckets_, "latency histograms too, in JSON");
   }
 
  private:

@@ -50,8 +50,8 @@ class BoxTop final : public Command {
       : Command(group, "top", "Show what the box does, every second: verdicts, hottest keys, busiest connections",
                 {"sluice box top", "sluice box top --once", "sluice box top --json"}) {
     use_rack();
-    app().add_flag("--once", once_, "show all counts once, and end");
-    app().add_flag("--json", json_, "the same as JSON, once");
+    flag("--once", once_, "show all counts once, and end");
+    flag("--json", json_, "the same as JSON, once");
   }
 
  private:
@@ -122,7 +122,7 @@ class BoxRules final : public Command {
                 {"sluice box rules", "sluice box rules clover-reads=off",
                  "sluice box rules clover-writes=on clover-reads=on"}) {
     use_rack();
-    app().add_option("RULE=on|off", wishes_, "what to change [nothing: list them]");
+    option("RULE=on|off", wishes_, "what to change [nothing: list them]");
   }
 
  private:
@@ -158,12 +158,10 @@ class BoxSet final : public Command {
                 {"sluice box set --on=false", "sluice box set --order strict",
                  "sluice box set --keys 64 --held-frames 512"}) {
     use_rack();
-    app().add_option("--on", on_, "true: steer; false: nothing new is changed, what was changed stays consistent");
-    app().add_option("--order", order_, "pipelined or strict")->check(CLI::IsMember({"pipelined", "strict"}));
-    app().add_option("--keys", keys_, "steer only so many keys, the hottest")->check(not_negative());
-    app()
-        .add_option("--held-frames", held_, "packets that may wait in the box; what does not fit is dropped")
-        ->check(not_negative());
+    option("--on", on_, "true: steer; false: nothing new is changed, what was changed stays consistent");
+    option("--order", order_, "pipelined or strict").one_of({"pipelined", "strict"});
+    option("--keys", keys_, "steer only so many keys, the hottest").not_negative();
+    option("--held-frames", held_, "packets that may wait in the box; what does not fit is dropped").not_negative();
   }
 
  private:
@@ -190,17 +188,13 @@ class BoxExplain final : public Command {
       : Command(group, "explain", "Say for each packet of a capture what the box would do with it, and why",
                 {"sluice box explain capture.pcap", "sluice box explain --rule watch --summary capture.pcap",
                  "sluice box explain --region 10.77.0.2:0x1234 --order strict capture.pcap"}) {
-    app().add_option("FILE", file_, "capture of one point before the box: pcap or pcapng")->required();
-    app()
-        .add_option("--rule", rule_, "what `rack up --box` would have been told: clover, or watch for no rule [clover]")
-        ->type_name("watch|clover");
-    app()
-        .add_option("--order", order_, "pipelined or strict [pipelined]")
-        ->check(CLI::IsMember({"pipelined", "strict"}));
-    app().add_option("--region", regions_, "memory to watch, IP:KEY, in the order of volumes [all that is seen]");
-    app().add_flag("--authors-layout", authors_,
-                   "nodes as the authors' Clover lays them out: next words are 0 or an address");
-    app().add_flag("--summary", summary_only_, "only the counts");
+    option("FILE", file_, "capture of one point before the box: pcap or pcapng").required();
+    option("--rule", rule_, "what `rack up --box` would have been told: clover, or watch for no rule [clover]")
+        .type_name("watch|clover");
+    option("--order", order_, "pipelined or strict [pipelined]").one_of({"pipelined", "strict"});
+    option("--region", regions_, "memory to watch, IP:KEY, in the order of volumes [all that is seen]");
+    flag("--authors-layout", authors_, "nodes as the authors' Clover lays them out: next words are 0 or an address");
+    flag("--summary", summary_only_, "only the counts");
   }
 
  private:
@@ -286,31 +280,15 @@ class BoxMemory final : public Command {
     box_.words = defaults.words;
     box_.held_packets = defaults.held_frames;
     box_.ring = defaults.ring;
-    app()
-        .add_option("--connections", box_.connections, "that it follows [4096]")
-        ->check(not_negative())
-        ->check(CLI::Range(1u, 1u << 16));
-    app()
-        .add_option("--keys", box_.keys, "that it steers [1024]")
-        ->check(not_negative())
-        ->check(CLI::Range(1u, 1u << 22));
-    app()
-        .add_option("--nodes", box_.nodes, "that it remembers, of all keys [65536]")
-        ->check(not_negative())
-        ->check(CLI::Range(1u, 1u << 26));
-    app()
-        .add_option("--words", box_.words, "whose atomics it replaces [65536]")
-        ->check(not_negative())
-        ->check(CLI::Range(1u, 1u << 26));
-    app()
-        .add_option("--held-frames", box_.held_packets, "packets that may wait [4096]")
-        ->check(not_negative())
-        ->check(CLI::Range(1u, 1u << 16));
-    app()
-        .add_option("--ring", box_.ring, "operations remembered of each connection, a power of two [256]")
-        ->check(not_negative())
-        ->check(CLI::Range(16u, 4096u));
-    app().add_flag("--json", json_, "as JSON");
+    option("--connections", box_.connections, "that it follows [4096]").not_negative().between(1u, 1u << 16);
+    option("--keys", box_.keys, "that it steers [1024]").not_negative().between(1u, 1u << 22);
+    option("--nodes", box_.nodes, "that it remembers, of all keys [65536]").not_negative().between(1u, 1u << 26);
+    option("--words", box_.words, "whose atomics it replaces [65536]").not_negative().between(1u, 1u << 26);
+    option("--held-frames", box_.held_packets, "packets that may wait [4096]").not_negative().between(1u, 1u << 16);
+    option("--ring", box_.ring, "operations remembered of each connection, a power of two [256]")
+        .not_negative()
+        .between(16u, 4096u);
+    flag("--json", json_, "as JSON");
   }
 
  private:
@@ -355,15 +333,14 @@ class BoxMemory final : public Command {
 }  // namespace
 
 void add_box_commands(CLI::App& root, Commands& commands) {
-  CLI::App* group = root.add_subcommand("box", "SwordBox: watch it, set it, ask it what it would do");
-  group->require_subcommand(1);
-  commands.push_back(std::make_unique<BoxTop>(*group));
-  commands.push_back(std::make_unique<BoxSwitch>(*group, BoxSwitch::To::kOn));
-  commands.push_back(std::make_unique<BoxSwitch>(*group, BoxSwitch::To::kOff));
-  commands.push_back(std::make_unique<BoxRules>(*group));
-  commands.push_back(std::make_unique<BoxSet>(*group));
-  commands.push_back(std::make_unique<BoxExplain>(*group));
-  commands.push_back(std::make_unique<BoxMemory>(*group));
+  CLI::App& group = add_group(root, "box", "SwordBox: watch it, set it, ask it what it would do");
+  commands.push_back(std::make_unique<BoxTop>(group));
+  commands.push_back(std::make_unique<BoxSwitch>(group, BoxSwitch::To::kOn));
+  commands.push_back(std::make_unique<BoxSwitch>(group, BoxSwitch::To::kOff));
+  commands.push_back(std::make_unique<BoxRules>(group));
+  commands.push_back(std::make_unique<BoxSet>(group));
+  commands.push_back(std::make_unique<BoxExplain>(group));
+  commands.push_back(std::make_unique<BoxMemory>(group));
 }
 
 }  // namespace sluice::cli

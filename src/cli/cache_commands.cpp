@@ -81,8 +81,8 @@ class CacheOnce final : public Command {
         .duration("patience", end_.patience, rack::CacheClientEnd::kLeastPatience, Duration::seconds(60),
                   "for a replica, before another one is asked");
     use("cache-" + name, schema_);
-    app().add_option("key", key_, "the key, up to 250 bytes")->required();
-    if (what == What::kSet) app().add_option("value", value_, "the value")->required();
+    option("key", key_, "the key, up to 250 bytes").required();
+    if (what == What::kSet) option("value", value_, "the value").required();
   }
 
  private:
@@ -268,7 +268,7 @@ class CacheBench final : public Command {
                  "sluice cache bench --writes 10 --clients 64 --value-size 1000"}) {
     settings_.declare(schema_);
     use("cache-bench", schema_);
-    app().add_flag("--json", json_, "result as JSON");
+    flag("--json", json_, "result as JSON");
   }
 
  private:
@@ -381,15 +381,13 @@ std::string CacheBench::text(const Load& load, rack::CacheClient& client) const 
 }  // namespace
 
 void add_cache_commands(CLI::App& root, Commands& commands) {
-  CLI::App* group =
-      root.add_subcommand("cache", "A replicated key-value cache, looked up by one-sided reads over 1RMA");
-  group->require_subcommand(1);
-  commands.push_back(std::make_unique<CacheServe>(*group));
-  commands.push_back(std::make_unique<CacheOnce>(*group, CacheOnce::What::kGet, "get", "Look one key up"));
-  commands.push_back(std::make_unique<CacheOnce>(*group, CacheOnce::What::kSet, "set", "Set one key at all replicas"));
+  CLI::App& group = add_group(root, "cache", "A replicated key-value cache, looked up by one-sided reads over 1RMA");
+  commands.push_back(std::make_unique<CacheServe>(group));
+  commands.push_back(std::make_unique<CacheOnce>(group, CacheOnce::What::kGet, "get", "Look one key up"));
+  commands.push_back(std::make_unique<CacheOnce>(group, CacheOnce::What::kSet, "set", "Set one key at all replicas"));
   commands.push_back(
-      std::make_unique<CacheOnce>(*group, CacheOnce::What::kErase, "erase", "Erase one key at all replicas"));
-  commands.push_back(std::make_unique<CacheBench>(*group));
+      std::make_unique<CacheOnce>(group, CacheOnce::What::kErase, "erase", "Erase one key at all replicas"));
+  commands.push_back(std::make_unique<CacheBench>(group));
 }
 
 }  // namespace sluice::cli

@@ -5,6 +5,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <CLI/CLI.hpp>
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
@@ -103,13 +104,64 @@ Result<void> write_output(const std::string& out, const std::string& text) {
   return {};
 }
 
-CLI::Validator not_negative() {
-  return {[](std::string& text) { return std::string(text.starts_with('-') ? "must not be negative" : ""); }, ""};
+CLI::App& add_group(CLI::App& root, const std::string& name, const std::string& what) {
+  CLI::App* const group = root.add_subcommand(name, what);
+  group->require_subcommand(1);
+  return *group;
+}
+
+Argument Argument::required() { return Argument(*option_->required()); }
+Argument Argument::type_name(const std::string& name) { return Argument(*option_->type_name(name)); }
+Argument Argument::default_text(const std::string& text) { return Argument(*option_->default_str(text)); }
+Argument Argument::excludes(Argument other) { return Argument(*option_->excludes(other.option_)); }
+Argument Argument::one_of(const std::vector<std::string>& words) {
+  return Argument(*option_->check(CLI::IsMember(words)));
+}
+Argument Argument::not_negative() {
+  const auto check = [](std::string& text) { return std::string(text.starts_with('-') ? "must not be negative" : ""); };
+  return Argument(*option_->check(CLI::Validator(check, "")));
+}
+Argument Argument::between(int least, int most) { return Argument(*option_->check(CLI::Range(least, most))); }
+Argument Argument::between(std::uint32_t least, std::uint32_t most) {
+  return Argument(*option_->check(CLI::Range(least, most)));
+}
+Argument Argument::between(std::uint64_t least, std::uint64_t most) {
+  return Argument(*option_->check(CLI::Range(least, most)));
+}
+
+Argument Arguments::option(const std::string& name, std::string& value, const std::string& what) {
+  return Argument(*app_->add_option(name, value, what));
+}
+Argument Arguments::option(const std::string& name, std::vector<std::string>& values, const std::string& what) {
+  return Argument(*app_->add_option(name, values, what));
+}
+Argument Arguments::option(const std::string& name, int& value, const std::string& what) {
+  return Argument(*app_->add_option(name, value, what));
+}
+Argument Arguments::option(const std::string& name, std::uint32_t& value, const std::string& what) {
+  return Argument(*app_->add_option(name, value, what));
+}
+Argument Arguments::option(const std::string& name, std::uint64_t& value, const std::string& what) {
+  return Argument(*app_->add_option(name, value, what));
+}
+Argument Arguments::option(const std::string& name, std::optional<bool>& value, const std::string& what) {
+  return Argument(*app_->add_option(name, value, what));
+}
+Argument Arguments::option(const std::string& name, std::optional<std::uint64_t>& value, const std::string& what) {
+  return Argument(*app_->add_option(name, value, what));
+}
+Argument Arguments::flag(const std::string& name, bool& on, const std::string& what) {
+  return Argument(*app_->add_flag(name, on, what));
+}
+Arguments Arguments::exactly_one(const std::string& name, const std::string& what) {
+  CLI::App* const group = app_->add_option_group(name, what);
+  group->require_option(1);
+  return Arguments(*group);
 }
 
 Command::Command(CLI::App& parent, const std::string& name, const std::string& what,
                  const std::vector<std::string>& examples)
-    : app_(parent.add_subcommand(name, what)) {
+    : Arguments(*parent.add_subcommand(name, what)) {
   name_ = parent.get_parent() == nullptr ? name : parent.get_name() + " " + name;
   std::string footer = "Examples:";
   for (const std::string& example : examples) footer += "\n  " + example;
@@ -117,8 +169,10 @@ Command::Command(CLI::App& parent, const std::string& name, const std::string& w
   rack_.declare(rack_schema_);
 }
 
+bool Command::chosen() const { return app_->parsed(); }
+
 void Command::use_rack() {
-  app_->add_option("--config", config_, "TOML file with the same settings; flags win")->type_name("FILE");
+  option("--config", config_, "TOML file with the same settings; flags win").type_name("FILE");
   add_flag(*rack_schema_.find("dir"));
   add_flag(*rack_schema_.find("token-file"));
 }

@@ -1,18 +1,27 @@
 // Command: one subcommand of `sluice`: its flags, the same settings from a TOML file, its run.
 //
+// Declares:   settings with use(), which files may set too; what only the command line says with option() and flag(). CLI11 itself, which
+//             takes seconds to compile, is seen by the few files that make, walk or explain the parser.
 // Life:       constructed with the parser -> settings() declares -> CLI11 parses -> execute(): file, then flags, then check(), then run().
 // Errors:     one line on stderr, "sluice switch: …". Exit codes: 0 fine, 1 it failed, 2 it was asked wrongly, 130 interrupted (docs/operate.md, "Exit status").
 #pragma once
 
-#include <CLI/CLI.hpp>
+#include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/result.h"
 #include "rack/settings/config.h"
 #include "rack/settings/schema.h"
+
+namespace CLI {
+class App;
+class Option;
+}  // namespace CLI
 
 namespace sluice::cli {
 
@@ -22,7 +31,53 @@ inline constexpr int kExitInterrupted = 130;  // as a shell says after Ctrl-C
 
 using rack::Tables;
 
-class Command {
+// A command that leads to others: it is not run itself, one of its own must be named.
+CLI::App& add_group(CLI::App& root, const std::string& name, const std::string& what);
+
+// One option, flag or positional, as it is declared; what is said of it is checked in the order in which it is said.
+class Argument {
+ public:
+  explicit Argument(CLI::Option& option) : option_(&option) {}
+
+  Argument required();
+  // What help shows for its value.
+  Argument type_name(const std::string& name);
+  // What help shows as its default.
+  Argument default_text(const std::string& text);
+  Argument excludes(Argument other);
+  Argument one_of(const std::vector<std::string>& words);
+  // For numbers without a sign: what begins with a minus would come out as a huge one.
+  Argument not_negative();
+  // Both are allowed. Help names their type.
+  Argument between(int least, int most);
+  Argument between(std::uint32_t least, std::uint32_t most);
+  Argument between(std::uint64_t least, std::uint64_t most);
+
+ private:
+  CLI::Option* option_;
+};
+
+// Where arguments are declared: a command, or a few of its options of which exactly one must be given. The value stays what it is when the
+// command line says nothing. A name without dashes is that of a positional.
+class Arguments {
+ public:
+  explicit Arguments(CLI::App& app) : app_(&app) {}
+
+  Argument option(const std::string& name, std::string& value, const std::string& what);
+  Argument option(const std::string& name, std::vector<std::string>& values, const std::string& what);
+  Argument option(const std::string& name, int& value, const std::string& what);
+  Argument option(const std::string& name, std::uint32_t& value, const std::string& what);
+  Argument option(const std::string& name, std::uint64_t& value, const std::string& what);
+  Argument option(const std::string& name, std::optional<bool>& value, const std::string& what);
+  Argument option(const std::string& name, std::optional<std::uint64_t>& value, const std::string& what);
+  Argument flag(const std::string& name, bool& on, const std::string& what);
+  Arguments exactly_one(const std::string& name, const std::string& what);
+
+ protected:
+  CLI::App* app_;
+};
+
+class Command : protected Arguments {
  public:
   // `examples` end the help, a line each.
   Command(CLI::App& parent, const std::string& name, const std::string& what, const std::vector<std::string>& examples);
@@ -30,7 +85,7 @@ class Command {
   Command(const Command&) = delete;
   Command& operator=(const Command&) = delete;
 
-  bool chosen() const { return app_->parsed(); }
+  bool chosen() const;
   bool is(const CLI::App& app) const { return app_ == &app; }
   // What an option may be set to, where that is a few words.
   std::vector<std::string> choices(const CLI::Option& option) const;
@@ -68,7 +123,6 @@ class Command {
   void add_flag(const rack::Setting& setting);
   Result<void> configure(const Tables& all);
 
-  CLI::App* app_;
   std::string name_;
   Tables own_;
   std::vector<std::unique_ptr<Flag>> flags_;
@@ -77,9 +131,6 @@ class Command {
   rack::RackSettings rack_;
   rack::Schema rack_schema_;
 };
-
-// For options that are bound to unsigned numbers: what begins with a minus would come out as a huge number.
-CLI::Validator not_negative();
 
 // What commands write to people: progress lines go to stderr, results to stdout.
 void say(const std::string& line);

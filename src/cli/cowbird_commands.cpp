@@ -42,7 +42,7 @@ class CowbirdShow final : public Command {
       : Command(parent, "show", "Show what Cowbird's engine in the switch serves and has done",
                 {"sluice cowbird show", "sluice cowbird show --json"}) {
     use_rack();
-    app().add_flag("--json", json_, "the same as JSON");
+    flag("--json", json_, "the same as JSON");
   }
 
  private:
@@ -82,10 +82,9 @@ class CowbirdShow final : public Command {
 }  // namespace
 
 void add_cowbird_commands(CLI::App& root, Commands& commands) {
-  CLI::App* group = root.add_subcommand("cowbird", "Remote memory without spending the application's CPU");
-  group->require_subcommand(1);
-  commands.push_back(std::make_unique<CowbirdEngine>(*group));
-  commands.push_back(std::make_unique<CowbirdShow>(*group));
+  CLI::App& group = add_group(root, "cowbird", "Remote memory without spending the application's CPU");
+  commands.push_back(std::make_unique<CowbirdEngine>(group));
+  commands.push_back(std::make_unique<CowbirdShow>(group));
 }
 
 }  // namespace sluice::cli

@@ -139,17 +139,15 @@ class SimulateCommand final : public Command {
             {"sluice edm simulate writes.csv --out finished.csv", "sluice edm simulate writes.csv --matching greedy"}) {
     settings_.declare(schema_);
     use("edm-simulate", schema_);
-    app()
-        .add_option(
-            "trace", trace_,
-            fmt::format("messages, a line each, in order of time: {}. type 1: a read, whose request has size_bytes and "
-                        "which reads request_bytes; 3: a write of size_bytes, request_bytes -1; 100, a frame, is "
-                        "refused. src and dst: "
-                        "nodes from 0 on. A timeslot is 8 bytes on the link (0.64 ns). The names of the columns "
-                        "may stand in the first line",
-                        sim::kTraceColumns))
-        ->type_name("FILE")
-        ->required();
+    option("trace", trace_,
+           fmt::format("messages, a line each, in order of time: {}. type 1: a read, whose request has size_bytes and "
+                       "which reads request_bytes; 3: a write of size_bytes, request_bytes -1; 100, a frame, is "
+                       "refused. src and dst: "
+                       "nodes from 0 on. A timeslot is 8 bytes on the link (0.64 ns). The names of the columns "
+                       "may stand in the first line",
+                       sim::kTraceColumns))
+        .type_name("FILE")
+        .required();
   }
 
  private:
@@ -213,10 +211,8 @@ class GrantsCommand final : public Command {
       : Command(group, "grants", "Show, or switch on and off, what the rack's switch grants by EDM's scheduler",
                 {"sluice edm grants", "sluice edm grants --set off", "sluice edm grants --json"}) {
     use_rack();
-    app()
-        .add_option("--set", set_, "on or off: grants, or all passes as in a plain switch")
-        ->check(CLI::IsMember({"on", "off"}));
-    app().add_flag("--json", json_, "the same as JSON");
+    option("--set", set_, "on or off: grants, or all passes as in a plain switch").one_of({"on", "off"});
+    flag("--json", json_, "the same as JSON");
   }
 
  private:
@@ -257,12 +253,11 @@ class GrantsCommand final : public Command {
 }  // namespace
 
 void add_edm_commands(CLI::App& root, Commands& commands) {
-  CLI::App* group = root.add_subcommand(
-      "edm", "EDM: traces and its cluster in virtual time; what the rack's switch grants by its scheduler");
-  group->require_subcommand(1);
-  commands.push_back(std::make_unique<GrantsCommand>(*group));
-  commands.push_back(std::make_unique<TraceCommand>(*group));
-  commands.push_back(std::make_unique<SimulateCommand>(*group));
+  CLI::App& group = add_group(
+      root, "edm", "EDM: traces and its cluster in virtual time; what the rack's switch grants by its scheduler");
+  commands.push_back(std::make_unique<GrantsCommand>(group));
+  commands.push_back(std::make_unique<TraceCommand>(group));
+  commands.push_back(std::make_unique<SimulateCommand>(group));
 }
 
 }  // namespace sluice::cli

@@ -83,7 +83,7 @@ class ExperimentCommand final : public Command {
                  "mpirun -n 8 --host a,b,c,d --map-by node sluice experiment fig11 --distribute mpi"}) {
     settings_.declare(schema_);
     use("experiment", schema_);
-    app().add_option("name", names_, "experiments: names such as fig3, or files")->type_name("NAME");
+    option("name", names_, "experiments: names such as fig3, or files").type_name("NAME");
   }
 
  private:

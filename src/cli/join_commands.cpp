@@ -22,10 +22,7 @@ class AuthorityCommand : public Command {
                    const std::vector<std::string>& examples)
       : Command(group, name, what, examples) {
     use_rack();
-    app()
-        .add_option("--tls", tls_, "folder of the rack's authority; empty: tls in the run directory")
-        ->type_name("...")
-        ->capture_default_str();
+    option("--tls", tls_, "folder of the rack's authority; empty: tls in the run directory").type_name("...");
   }
   std::string folder() const { return tls_.empty() ? run_directory().tls() : tls_; }
 
@@ -39,10 +36,9 @@ class RackInit final : public AuthorityCommand {
       : AuthorityCommand(group, "init",
                          "Make the rack's authority, which lets other machines in: once, where the switch is",
                          {"sluice rack init 192.0.2.1", "sluice rack init switch.example 192.0.2.1"}) {
-    app()
-        .add_option("address", hosts_, "names and addresses that other machines reach this one by")
-        ->type_name("ADDRESS")
-        ->required();
+    option("address", hosts_, "names and addresses that other machines reach this one by")
+        .type_name("ADDRESS")
+        .required();
   }
 
  private:
@@ -67,16 +63,13 @@ class RackInvite final : public AuthorityCommand {
       : AuthorityCommand(group, "invite", "Write the file with which a machine joins the rack",
                          {"sluice rack invite compute7 --out compute7.json",
                           "sluice rack invite compute7 --to 192.0.2.1:7472 --days 30 --out compute7.json"}) {
-    app().add_option("machine", machine_, "the machine's name on the rack")->type_name("NAME")->required();
-    app()
-        .add_option("--to", to_, "HOST:PORT that it joins at; empty: where the rack that is up serves")
-        ->type_name("...");
-    app()
-        .add_option("--days", days_, "days for which it counts")
-        ->type_name("...")
-        ->check(not_negative())
-        ->capture_default_str();
-    app().add_option("--out", out_, "write it to this file, with mode 0600, instead of stdout")->type_name("...");
+    option("machine", machine_, "the machine's name on the rack").type_name("NAME").required();
+    option("--to", to_, "HOST:PORT that it joins at; empty: where the rack that is up serves").type_name("...");
+    option("--days", days_, "days for which it counts")
+        .type_name("...")
+        .not_negative()
+        .default_text(std::to_string(days_));
+    option("--out", out_, "write it to this file, with mode 0600, instead of stdout").type_name("...");
   }
 
  private:
@@ -135,7 +128,7 @@ class RackRevoke final : public AuthorityCommand {
   explicit RackRevoke(CLI::App& group)
       : AuthorityCommand(group, "revoke", "Shut a machine out that was invited, at once",
                          {"sluice rack revoke compute7"}) {
-    app().add_option("machine", machine_, "the machine's name on the rack")->type_name("NAME")->required();
+    option("machine", machine_, "the machine's name on the rack").type_name("NAME").required();
   }
 
  private:
@@ -159,10 +152,7 @@ class RackJoin final : public Command {
             group, "join", "Join a rack whose switch is on another machine",
             {"sluice rack join compute7.json", "sluice memory --name memory7", "sluice bench clover --workload A"}) {
     use_rack();
-    app()
-        .add_option("invitation", file_, "the file that `sluice rack invite` wrote; -: from stdin")
-        ->type_name("FILE")
-        ->required();
+    option("invitation", file_, "the file that `sluice rack invite` wrote; -: from stdin").type_name("FILE").required();
   }
 
  private:

@@ -121,7 +121,7 @@ class OnermaBench final : public Command {
                  "sluice onerma bench --port shm:/run/user/1000/onerma --grants grants.json --transports sealed"}) {
     settings_.declare(schema_);
     use("onerma-bench", schema_);
-    app().add_flag("--json", json_, "result as JSON");
+    flag("--json", json_, "result as JSON");
   }
 
  private:
@@ -338,10 +338,9 @@ Result<int> OnermaBench::run() {
 }  // namespace
 
 void add_onerma_commands(CLI::App& root, Commands& commands) {
-  CLI::App* group = root.add_subcommand("onerma", "1RMA: connection-free, encrypted remote memory");
-  group->require_subcommand(1);
-  commands.push_back(std::make_unique<OnermaTarget>(*group));
-  commands.push_back(std::make_unique<OnermaBench>(*group));
+  CLI::App& group = add_group(root, "onerma", "1RMA: connection-free, encrypted remote memory");
+  commands.push_back(std::make_unique<OnermaTarget>(group));
+  commands.push_back(std::make_unique<OnermaBench>(group));
 }
 
 }  // namespace sluice::cli

@@ -81,8 +81,8 @@ class PcapCheck final : public Command {
   explicit PcapCheck(CLI::App& group)
       : Command(group, "check", "Decode every frame and verify its ICRC; exit code 1 when one is wrong",
                 {"sluice pcap check capture.pcap", "sluice pcap check --json tests/golden/rxe/*.pcap"}) {
-    app().add_option("FILE", files_, "captures: pcap or pcapng")->required();
-    app().add_flag("--json", json_, "result as JSON");
+    option("FILE", files_, "captures: pcap or pcapng").required();
+    flag("--json", json_, "result as JSON");
   }
 
  private:
@@ -141,9 +141,9 @@ class PcapShow final : public Command {
       : Command(group, "show", "Print every frame in a line; exit code 1 when one is wrong",
                 {"sluice pcap show capture.pcap", "sluice pcap show --wrong *.pcap",
                  "sluice pcap show --limit 20 capture.pcap"}) {
-    app().add_option("FILE", files_, "captures: pcap or pcapng")->required();
-    app().add_flag("--wrong", only_wrong_, "only the frames that are wrong");
-    app().add_option("--limit", limit_, "lines a file [all]")->check(not_negative());
+    option("FILE", files_, "captures: pcap or pcapng").required();
+    flag("--wrong", only_wrong_, "only the frames that are wrong");
+    option("--limit", limit_, "lines a file [all]").not_negative();
   }
 
  private:
@@ -178,10 +178,9 @@ class PcapShow final : public Command {
 }  // namespace
 
 void add_pcap_commands(CLI::App& root, Commands& commands) {
-  CLI::App* group = root.add_subcommand("pcap", "Look into captures: decode frames, verify ICRCs");
-  group->require_subcommand(1);
-  commands.push_back(std::make_unique<PcapCheck>(*group));
-  commands.push_back(std::make_unique<PcapShow>(*group));
+  CLI::App& group = add_group(root, "pcap", "Look into captures: decode frames, verify ICRCs");
+  commands.push_back(std::make_unique<PcapCheck>(group));
+  commands.push_back(std::make_unique<PcapShow>(group));
 }
 
 }  // namespace sluice::cli

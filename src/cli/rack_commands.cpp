@@ -41,7 +41,7 @@ class RackUp final : public Command {
                  "sluice rack up --config rack.toml --dir /tmp/rack", "sluice rack up --replication 2 --keep"}) {
     use_rack();
     use("rack", rack_schema());
-    app().add_flag("--keep", keep_, "stay, start daemons that die anew, and take the rack down at the end (Ctrl-C)");
+    flag("--keep", keep_, "stay, start daemons that die anew, and take the rack down at the end (Ctrl-C)");
   }
 
  private:
@@ -133,7 +133,7 @@ class RackStatus final : public Command {
       : Command(group, "status", "Show the rack's processes, nodes and switch ports",
                 {"sluice rack status", "sluice rack status --json"}) {
     use_rack();
-    app().add_flag("--json", json_, "as JSON");
+    flag("--json", json_, "as JSON");
   }
 
  private:
@@ -272,13 +272,12 @@ std::string own_program() {
 }
 
 void add_rack_commands(CLI::App& root, Commands& commands) {
-  CLI::App* group = root.add_subcommand("rack", "Bring a rack up, take it down, look at it");
-  group->require_subcommand(1);
-  commands.push_back(std::make_unique<RackUp>(*group));
-  commands.push_back(std::make_unique<RackDown>(*group));
-  commands.push_back(std::make_unique<RackStatus>(*group));
-  add_join_commands(*group, commands);
-  add_drain_command(*group, commands);
+  CLI::App& group = add_group(root, "rack", "Bring a rack up, take it down, look at it");
+  commands.push_back(std::make_unique<RackUp>(group));
+  commands.push_back(std::make_unique<RackDown>(group));
+  commands.push_back(std::make_unique<RackStatus>(group));
+  add_join_commands(group, commands);
+  add_drain_command(group, commands);
 }
 
 }  // namespace sluice::cli

@@ -55,7 +55,7 @@ class Completion final : public Command {
       : Command(root, "completion", "Print what makes a shell complete this program's commands, flags and their values",
                 {"source <(sluice completion bash)", "sluice completion zsh >~/.zfunc/_sluice",
                  "sluice completion fish >~/.config/fish/completions/sluice.fish"}) {
-    app().add_option("SHELL", shell_, "bash, zsh or fish")->required();
+    option("SHELL", shell_, "bash, zsh or fish").required();
   }
 
  private:
@@ -79,7 +79,7 @@ class Man final : public Command {
       : Command(root, "man", "Write a manual page for each command",
                 {"sluice man --out /usr/local/share/man/man1", "man -l man1/sluice-rack-up.1"}),
         root_(root) {
-    app().add_option("--out", out_, "the folder to write to [man1]")->type_name("FOLDER");
+    option("--out", out_, "the folder to write to [man1]").type_name("FOLDER");
   }
 
  private:
@@ -107,7 +107,7 @@ class Reference final : public Command {
                 {"sluice reference >commands.md", "sluice reference --settings >settings.md"}),
         root_(root),
         commands_(commands) {
-    app().add_flag("--settings", settings_, "the tables that a file for --config may have, instead of the commands");
+    flag("--settings", settings_, "the tables that a file for --config may have, instead of the commands");
   }
 
  private:

@@ -85,9 +85,9 @@ class RemoteCommand : public Command {
                 const std::vector<std::string>& examples)
       : Command(group, name, what, examples) {
     use_rack();
-    app().add_option("NODE", node_, "memory node, as `sluice rack status` names it")->required();
-    app().add_option("OFFSET", offset_text_, "in its memory: 4096, 0x1000, 4KiB")->required();
-    app().add_option("--patience", patience_text_, "give up when nothing has been answered after this [5s]");
+    option("NODE", node_, "memory node, as `sluice rack status` names it").required();
+    option("OFFSET", offset_text_, "in its memory: 4096, 0x1000, 4KiB").required();
+    option("--patience", patience_text_, "give up when nothing has been answered after this [5s]");
   }
 
  protected:
@@ -145,9 +145,9 @@ class RemoteRead final : public RemoteCommand {
       : RemoteCommand(group, "read", "Read a memory node's memory by one-sided READs, and show it",
                       {"sluice remote read memory1 0 64", "sluice remote read memory1 4096 8 --word",
                        "sluice remote read memory2 0x10000 1MiB --raw > part.bin"}) {
-    app().add_option("LENGTH", length_text_, "bytes, at most 16MiB [64]");
-    auto* const word = app().add_flag("--word", word_, "as 64-bit numbers, a line each");
-    app().add_flag("--raw", raw_, "the bytes as they are")->excludes(word);
+    option("LENGTH", length_text_, "bytes, at most 16MiB [64]");
+    const Argument word = flag("--word", word_, "as 64-bit numbers, a line each");
+    flag("--raw", raw_, "the bytes as they are").excludes(word);
   }
 
  private:
@@ -193,12 +193,11 @@ class RemoteWrite final : public RemoteCommand {
       : RemoteCommand(group, "write", "Write to a memory node's memory by one-sided WRITEs; stores in it are not asked",
                       {"sluice remote write memory1 0 --text hello", "sluice remote write memory1 4096 --word 42",
                        "sluice remote write memory1 8KiB --file part.bin"}) {
-    auto* const what = app().add_option_group("WHAT", "one of");
-    what->add_option("--text", text_, "these letters");
-    what->add_option("--hex", hex_, "bytes, two digits each");
-    what->add_option("--word", word_, "a 64-bit number, little-endian");
-    what->add_option("--file", file_, "all of a file, at most 16MiB");
-    what->require_option(1);
+    Arguments what = exactly_one("WHAT", "one of");
+    what.option("--text", text_, "these letters");
+    what.option("--hex", hex_, "bytes, two digits each");
+    what.option("--word", word_, "a 64-bit number, little-endian");
+    what.option("--file", file_, "all of a file, at most 16MiB");
   }
 
  private:
@@ -261,13 +260,11 @@ class RemoteAdd final : public RemoteCommand {
       : RemoteCommand(group, "add", "Add to a 64-bit word of a memory node, atomically, and print what it was before",
                       {"sluice remote add memory1 0", "sluice remote add memory1 0 -3",
                        "sluice remote add memory1 4096 1 --times 10000"}) {
-    app().add_option("ADDEND", addend_text_, "a 64-bit number [1]");
-    app()
-        .add_option(
-            "--times", times_,
-            "add it so often, one after the other; prints the last prior value, and to stderr how long one took [1]")
-        ->check(not_negative())
-        ->check(CLI::Range(std::uint64_t{1}, std::numeric_limits<std::uint64_t>::max()));
+    option("ADDEND", addend_text_, "a 64-bit number [1]");
+    option("--times", times_,
+           "add it so often, one after the other; prints the last prior value, and to stderr how long one took [1]")
+        .not_negative()
+        .between(std::uint64_t{1}, std::numeric_limits<std::uint64_t>::max());
   }
 
  private:
@@ -316,8 +313,8 @@ class RemoteCas final : public RemoteCommand {
             group, "cas",
             "Compare a 64-bit word of a memory node and swap it if equal, atomically; exits with 1 if it was not",
             {"sluice remote cas memory1 0 0 7"}) {
-    app().add_option("COMPARE", compare_text_, "what it must be")->required();
-    app().add_option("SWAP", swap_text_, "what it becomes")->required();
+    option("COMPARE", compare_text_, "what it must be").required();
+    option("SWAP", swap_text_, "what it becomes").required();
   }
 
  private:
@@ -349,12 +346,11 @@ class RemoteCas final : public RemoteCommand {
 }  // namespace
 
 void add_remote_commands(CLI::App& root, Commands& commands) {
-  CLI::App* group = root.add_subcommand("remote", "Read and change a memory node's memory by hand");
-  group->require_subcommand(1);
-  commands.push_back(std::make_unique<RemoteRead>(*group));
-  commands.push_back(std::make_unique<RemoteWrite>(*group));
-  commands.push_back(std::make_unique<RemoteAdd>(*group));
-  commands.push_back(std::make_unique<RemoteCas>(*group));
+  CLI::App& group = add_group(root, "remote", "Read and change a memory node's memory by hand");
+  commands.push_back(std::make_unique<RemoteRead>(group));
+  commands.push_back(std::make_unique<RemoteWrite>(group));
+  commands.push_back(std::make_unique<RemoteAdd>(group));
+  commands.push_back(std::make_unique<RemoteCas>(group));
 }
 
 }  // namespace sluice::cli

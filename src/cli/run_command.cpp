@@ -170,7 +170,7 @@ class Run final : public Command {
     settings_.declare(schema_);
     use_rack();
     use("run", schema_);
-    app().add_option("program", program_, "the program and its arguments, after --");
+    option("program", program_, "the program and its arguments, after --");
   }
 
  private:
@@ -290,7 +290,8 @@ class Run final : public Command {
     do {  // until it is not that of a host which has just gone
       if (auto prepared = host.prepare(); !prepared) return tl::unexpected(prepared.error());
       alone = host.lock();
-    } while (!std::filesystem::exists(path));
+    } while (!alone && errno == ENOENT);
+    if (!alone) return fail(fmt::format("{}: {}", path, std::strerror(errno)));
     ports::Descriptor use = host.use();
     if (!use) return fail(fmt::format("{}: {}", path, std::strerror(errno)));
     if (!ports::connect_unix(host.socket())) {

@@ -56,16 +56,15 @@ class TenantCommand : public DirectoryCommand {
   TenantCommand(CLI::App& group, const std::string& name, const std::string& what,
                 const std::vector<std::string>& examples)
       : DirectoryCommand(group, name, what, examples) {
-    app().add_option("tenant", name_, "the tenant's name")->type_name("NAME")->required();
+    option("tenant", name_, "the tenant's name").type_name("NAME").required();
   }
-  void use_quota() {
-    app().add_option("--quota", bytes_text_, "memory of all its regions together, such as 64GiB")->type_name("SIZE");
-    app().add_option("--regions", regions_, "how many regions it may have")->type_name("NUMBER")->check(not_negative());
+  // The second, --regions.
+  Argument use_quota() {
+    option("--quota", bytes_text_, "memory of all its regions together, such as 64GiB").type_name("SIZE");
+    return option("--regions", regions_, "how many regions it may have").type_name("NUMBER").not_negative();
   }
   void use_out() {
-    app()
-        .add_option("--out", out_, "write the token to this file, with mode 0600, instead of stdout")
-        ->type_name("FILE");
+    option("--out", out_, "write the token to this file, with mode 0600, instead of stdout").type_name("FILE");
   }
   Result<json> do_it(const std::string& what, json question = json::object()) {
     question["do"] = what;
@@ -111,10 +110,9 @@ class TenantAdd final : public TenantCommand {
       : TenantCommand(group, "add", "Add a tenant and tell its token, once",
                       {"sluice tenant add red --quota 64GiB --out red.token",
                        "sluice tenant add ops --operator --out ops.token"}) {
-    use_quota();
-    app().get_option("--regions")->default_str(std::to_string(kUsualRegions));
-    app().add_flag("--operator", operator_,
-                   "its token may do all that the rack itself may: for memory nodes and operators on other machines");
+    use_quota().default_text(std::to_string(kUsualRegions));
+    flag("--operator", operator_,
+         "its token may do all that the rack itself may: for memory nodes and operators on other machines");
     use_out();
   }
 
@@ -192,7 +190,7 @@ class TenantRemove final : public TenantCommand {
   explicit TenantRemove(CLI::App& group)
       : TenantCommand(group, "remove", "Remove a tenant",
                       {"sluice tenant remove red", "sluice tenant remove red --with-regions"}) {
-    app().add_flag("--with-regions", with_regions_, "with its regions and all that is in them");
+    flag("--with-regions", with_regions_, "with its regions and all that is in them");
   }
 
  private:
@@ -238,7 +236,7 @@ class TenantList final : public DirectoryCommand {
   explicit TenantList(CLI::App& group)
       : DirectoryCommand(group, "list", "Show the tenants, what they have and what they may have",
                          {"sluice tenant list", "sluice tenant list --json"}) {
-    app().add_flag("--json", json_, "as JSON");
+    flag("--json", json_, "as JSON");
   }
 
  private:
@@ -284,8 +282,8 @@ class RegionCommand : public DirectoryCommand {
   RegionCommand(CLI::App& group, const std::string& name, const std::string& what,
                 const std::vector<std::string>& examples)
       : DirectoryCommand(group, name, what, examples) {
-    app().add_option("region", name_, "the region's name")->type_name("NAME")->required();
-    app().add_option("--tenant", tenant_, "whose, where the rack's operator asks and no token says")->type_name("NAME");
+    option("region", name_, "the region's name").type_name("NAME").required();
+    option("--tenant", tenant_, "whose, where the rack's operator asks and no token says").type_name("NAME");
   }
 
   Result<void> check() override {
@@ -316,8 +314,8 @@ class RegionAdd final : public RegionCommand {
       : RegionCommand(group, "add", "Ask for memory of one's own, on one memory node",
                       {"sluice region add heap 16GiB --token-file red.token",
                        "sluice region add heap 16GiB --tenant red --node memory2"}) {
-    app().add_option("size", size_, "how much, such as 16GiB")->type_name("SIZE")->required();
-    app().add_option("--node", node_, "the memory node; empty: the one with the most room")->type_name("NAME");
+    option("size", size_, "how much, such as 16GiB").type_name("SIZE").required();
+    option("--node", node_, "the memory node; empty: the one with the most room").type_name("NAME");
   }
 
  private:
@@ -419,8 +417,8 @@ class RegionMove final : public RegionCommand {
             "Move a region to another memory node; its tenant reaches it again when that is done, and not before",
             {"sluice region move heap --tenant red", "sluice region move heap --tenant red --to memory2",
              "sluice region move heap --tenant red --undo"}) {
-    app().add_option("--to", to_, "the memory node; empty: the one with the most room")->type_name("NAME");
-    app().add_flag("--undo", undo_, "leave it where it was, as it was, after a move that did not end");
+    option("--to", to_, "the memory node; empty: the one with the most room").type_name("NAME");
+    flag("--undo", undo_, "leave it where it was, as it was, after a move that did not end");
   }
 
  private:
@@ -499,7 +497,7 @@ class RegionList final : public DirectoryCommand {
   explicit RegionList(CLI::App& group)
       : DirectoryCommand(group, "list", "Show one's regions; the rack's operator sees all",
                          {"sluice region list --token-file red.token", "sluice region list --json"}) {
-    app().add_flag("--json", json_, "as JSON");
+    flag("--json", json_, "as JSON");
   }
 
  private:
@@ -534,8 +532,8 @@ class RackDrain final : public DirectoryCommand {
       : DirectoryCommand(group, "drain",
                          "Give a memory node no more regions, and show what is left there and who uses it",
                          {"sluice rack drain memory2", "sluice rack drain memory2 --undo"}) {
-    app().add_option("node", node_, "the memory node")->type_name("NAME")->required();
-    app().add_flag("--undo", undo_, "give it regions again");
+    option("node", node_, "the memory node").type_name("NAME").required();
+    flag("--undo", undo_, "give it regions again");
   }
 
  private:
@@ -612,20 +610,18 @@ class RackDrain final : public DirectoryCommand {
 void add_drain_command(CLI::App& group, Commands& commands) { commands.push_back(std::make_unique<RackDrain>(group)); }
 
 void add_tenant_commands(CLI::App& root, Commands& commands) {
-  CLI::App* tenants = root.add_subcommand("tenant", "Who may use the rack besides its owner: tokens and quotas");
-  tenants->require_subcommand(1);
-  commands.push_back(std::make_unique<TenantAdd>(*tenants));
-  commands.push_back(std::make_unique<TenantList>(*tenants));
-  commands.push_back(std::make_unique<TenantQuota>(*tenants));
-  commands.push_back(std::make_unique<TenantRotate>(*tenants));
-  commands.push_back(std::make_unique<TenantRevoke>(*tenants));
-  commands.push_back(std::make_unique<TenantRemove>(*tenants));
-  CLI::App* regions = root.add_subcommand("region", "Memory of a tenant's own");
-  regions->require_subcommand(1);
-  commands.push_back(std::make_unique<RegionAdd>(*regions));
-  commands.push_back(std::make_unique<RegionList>(*regions));
-  commands.push_back(std::make_unique<RegionRemove>(*regions));
-  commands.push_back(std::make_unique<RegionMove>(*regions));
+  CLI::App& tenants = add_group(root, "tenant", "Who may use the rack besides its owner: tokens and quotas");
+  commands.push_back(std::make_unique<TenantAdd>(tenants));
+  commands.push_back(std::make_unique<TenantList>(tenants));
+  commands.push_back(std::make_unique<TenantQuota>(tenants));
+  commands.push_back(std::make_unique<TenantRotate>(tenants));
+  commands.push_back(std::make_unique<TenantRevoke>(tenants));
+  commands.push_back(std::make_unique<TenantRemove>(tenants));
+  CLI::App& regions = add_group(root, "region", "Memory of a tenant's own");
+  commands.push_back(std::make_unique<RegionAdd>(regions));
+  commands.push_back(std::make_unique<RegionList>(regions));
+  commands.push_back(std::make_unique<RegionRemove>(regions));
+  commands.push_back(std::make_unique<RegionMove>(regions));
 }
 
 }  // namespace sluice::cli

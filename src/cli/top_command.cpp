@@ -141,8 +141,8 @@ class Top final : public Command {
       : Command(root, "top", "Show the rack at work, every second: nodes, traffic, latency, what the box does",
                 {"sluice top", "sluice top --once", "sluice top --json"}) {
     use_rack();
-    app().add_flag("--once", once_, "look for a second, show that, and end");
-    app().add_flag("--json", json_, "the present state as JSON, and end");
+    flag("--once", once_, "look for a second, show that, and end");
+    flag("--json", json_, "the present state as JSON, and end");
   }
 
  private:

@@ -3,8 +3,12 @@
 // Errors:     one line, as everywhere: "sluice box: there is no command "nonsense"; …".
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <string>
+
+namespace CLI {
+class App;
+class Error;
+}  // namespace CLI
 
 namespace sluice::cli {
 

@@ -26,29 +26,18 @@ class XdpAttach final : public Command {
                  "sluice xdp attach --out across eth1 eth2 --region 10.77.0.2:0x1234",
                  "sluice xdp attach eth1             # the store of the rack that is up"}) {
     use_rack();
-    app()
-        .add_option("IFACE", interfaces_, "interfaces; requests and answers must both come in at one of them")
-        ->required();
-    app().add_option("--region", region_texts_,
-                     "memory of the store, IP:KEY, in the order of its volumes [asks the rack]");
-    app()
-        .add_option("--out", out_,
-                    "kernel: on to the host or its bridge; back: where it came in; across: to the other of "
-                    "two interfaces [kernel]")
-        ->check(CLI::IsMember({"kernel", "back", "across"}));
-    app()
-        .add_option("--keys", keys_, "steer only so many keys, the hottest [1024]")
-        ->check(not_negative())
-        ->check(CLI::Range(1, 16'384));
-    app()
-        .add_option("--connections", connections_, "most connections followed at once [4096]")
-        ->check(not_negative())
-        ->check(CLI::Range(1, 4096));
-    app()
-        .add_option("--flight-ms", flight_ms_, "what a client has sent is executed within this or never [1000]")
-        ->check(not_negative())
-        ->check(CLI::Range(1, 60'000));
-    app().add_flag("--authors-layout", authors_, "nodes as the authors' Clover lays them out");
+    option("IFACE", interfaces_, "interfaces; requests and answers must both come in at one of them").required();
+    option("--region", region_texts_, "memory of the store, IP:KEY, in the order of its volumes [asks the rack]");
+    option("--out", out_,
+           "kernel: on to the host or its bridge; back: where it came in; across: to the other of "
+           "two interfaces [kernel]")
+        .one_of({"kernel", "back", "across"});
+    option("--keys", keys_, "steer only so many keys, the hottest [1024]").not_negative().between(1, 16'384);
+    option("--connections", connections_, "most connections followed at once [4096]").not_negative().between(1, 4096);
+    option("--flight-ms", flight_ms_, "what a client has sent is executed within this or never [1000]")
+        .not_negative()
+        .between(1, 60'000);
+    flag("--authors-layout", authors_, "nodes as the authors' Clover lays them out");
   }
 
  private:
@@ -126,7 +115,7 @@ class XdpDetach final : public Command {
   explicit XdpDetach(CLI::App& group)
       : Command(group, "detach", "End steering on interfaces, or on all; no packet is lost by that",
                 {"sluice xdp detach", "sluice xdp detach eth1"}) {
-    app().add_option("IFACE", interfaces_, "interfaces [all that are steered on]");
+    option("IFACE", interfaces_, "interfaces [all that are steered on]");
   }
 
  private:
@@ -147,9 +136,9 @@ class XdpShow final : public Command {
   explicit XdpShow(CLI::App& group)
       : Command(group, "show", "Show what steering in the kernel does: verdicts, tracked keys, connections",
                 {"sluice xdp show", "sluice xdp show eth1 --json"}) {
-    app().add_option("IFACE", interface_, "interface [the first that is steered on]");
-    app().add_option("--keys", keys_, "so many of the busiest keys [8]")->check(not_negative());
-    app().add_flag("--json", json_, "as JSON");
+    option("IFACE", interface_, "interface [the first that is steered on]");
+    option("--keys", keys_, "so many of the busiest keys [8]").not_negative();
+    flag("--json", json_, "as JSON");
   }
 
  private:
@@ -203,11 +192,10 @@ class XdpShow final : public Command {
 }  // namespace
 
 void add_xdp_commands(CLI::App& root, Commands& commands) {
-  CLI::App* group = root.add_subcommand("xdp", "SwordBox's steering in the kernel: attach it to interfaces, watch it");
-  group->require_subcommand(1);
-  commands.push_back(std::make_unique<XdpAttach>(*group));
-  commands.push_back(std::make_unique<XdpDetach>(*group));
-  commands.push_back(std::make_unique<XdpShow>(*group));
+  CLI::App& group = add_group(root, "xdp", "SwordBox's steering in the kernel: attach it to interfaces, watch it");
+  commands.push_back(std::make_unique<XdpAttach>(group));
+  commands.push_back(std::make_unique<XdpDetach>(group));
+  commands.push_back(std::make_unique<XdpShow>(group));
 }
 
 }  // namespace sluice::cli
