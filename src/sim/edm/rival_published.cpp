@@ -333,8 +333,7 @@ void sort(std::vector<std::uint32_t>& line, const Before& before) {
     std::ranges::stable_sort(line, before);
     return;
   }
-  for (; next != line.end(); ++next)
-    std::rotate(std::upper_bound(line.begin(), next, *next, before), next, next + 1);
+  for (; next != line.end(); ++next) std::rotate(std::upper_bound(line.begin(), next, *next, before), next, next + 1);
 }
 
 // --- EDM, the receiver-driven protocol, Fastpass ------------------------------------------------------------------------------------
