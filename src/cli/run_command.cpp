@@ -319,11 +319,11 @@ class Run final : public Command {
     auto spawned = rack::spawn(argv, log, run_directory().pid_file(name));
     if (!spawned) return tl::unexpected(spawned.error());
     auto ready = rack::wait_ready(*spawned, name, log, Duration::seconds(10));
-    if (ready) return {};
-    // It is no daemon of the rack then.
-    rack::end_process(spawned->process, Duration::seconds(2));
-    std::error_code ignored;
-    std::filesystem::remove(run_directory().pid_file(name), ignored);
+    if (!ready) {  // it is no daemon of the rack then
+      rack::end_process(spawned->process, Duration::seconds(2));
+      std::error_code ignored;
+      std::filesystem::remove(run_directory().pid_file(name), ignored);
+    }
     return ready;
   }
 
