@@ -37,6 +37,7 @@ WORLD = [
     (r"\bunordered_(?:map|set|multimap|multiset)\s*<[^<>;,]*\*\s*[,>]", "hashes pointers; key by a number"),
     (r"\bstd::(?:map|set|multimap|multiset)\s*<\s*(?:const\s+)?[\w:]+\s*\*", "orders by pointer; key by a number"),
 ]
+HEAVY_IN_HEADERS = (r"#\s*include\s*<CLI/\w+\.hpp>", "costs each file that includes this header ten seconds of compiling; declare what it names")
 SLEEP_IN_TESTS = (r"\bthis_thread::sleep\w+|\b(?:usleep|nanosleep)\b", "sleeps in a unit test; drive the time instead")
 
 # Spelled in pieces, so that this file does not violate itself.
@@ -196,6 +197,7 @@ class Tree:
             if not re.search(r"^#pragma once$", code, re.M):
                 self.report(path, 1, "has no #pragma once")
             self.check_types(path, code)
+            self.search(path, code, [HEAVY_IN_HEADERS])
         self.check_includes(path, folder, code)
         is_test = path.stem.endswith("_test")
         if is_test:
@@ -301,6 +303,7 @@ PLANTED = [
     ("a long README", "src/base/README.md", "x\n" * 31, "at most 30"),
     ("a header without a comment", "src/base/a.h", "#pragma once\n", "does not start with a comment"),
     ("a header without a guard", "src/base/a.h", "// A thing.\n", "has no #pragma once"),
+    ("the command line's parser in a header", "src/nic/loop.h", HEADER + "#include <CLI/CLI.hpp>\n", "ten seconds of compiling"),
     ("a clock of chrono", "src/wire/a.cpp", "auto t() { return std::chrono::steady_clock::now(); }\n", "reads a clock"),
     ("a clock of POSIX", "src/wire/a.cpp", "void f(timespec* t) { clock_gettime(CLOCK_MONOTONIC, t); }\n", "reads a clock"),
     ("a clock of C", "src/wire/a.cpp", "long f() { return time(nullptr); }\n", "reads a clock"),
