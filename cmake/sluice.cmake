@@ -49,7 +49,8 @@ function(sluice_hot)
   endforeach()
 endfunction()
 
-# sluice_outer(TARGET...): what no test spends its time in. A third of the compiling under sanitizers went to optimising it.
+# sluice_outer(TARGET...): what no unit test runs. Not the tests themselves: the linker would take their plain copies of what is inline in the
+# headers for everybody's, and tests take several times as long.
 function(sluice_outer)
   if(SLUICE_PLAIN_OUTSIDE)
     foreach(target ${ARGN})
@@ -110,7 +111,6 @@ function(sluice_test name)
   target_link_libraries(${name} PRIVATE sluice_options ${ARG_LIBS} GTest::gmock_main)
   target_compile_definitions(${name} PRIVATE SLUICE_REFERENCE_DIR="${SLUICE_REFERENCE_DIR}"
     SLUICE_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
-  sluice_outer(${name})
   add_test(NAME ${name} COMMAND ${name} --gtest_brief=1)
   # Against hanging, not against being slow: sanitizers take eight times as long, a busy machine twice that.
   set(timeout 600)
