@@ -577,25 +577,36 @@ TEST_F(MetadataReplicas, StayWhereTheyAreWhenAllAreSuspectedAndNobodyKnowsWhichA
   for (const auto& volume : server->volumes()) EXPECT_EQ(volume.replicas[volume.primary()].node, remote::NodeId(0));
 }
 
-// Node 0 was left out of its two volumes; then node 1 lost what it held of them. What node 0 has of the one is let alone: nobody has more. In the
-// other node 2 has everything.
-TEST_F(MetadataReplicas, AreNotWipedWhereTheOnlyOneThatCountsIsLost) {
-  std::vector<Region> regions;
-  for (std::uint32_t i = 0; i < 3; ++i)
-    regions.push_back({{remote::NodeId(i), remote::RegionKey(i + 1), 0x10000}, std::uint64_t{64 * 64}});
-  auto config = make_config();
-  config.volumes = *spread(regions, 2);
-  for (std::uint32_t i = 0; i < 3; ++i) config.homes.push_back({regions[i], i + 1});
-  KeptJournal journal;
-  server = std::make_unique<MetadataServer>(config, &journal);
-  const auto pass = [&] {
+// On three nodes without clients, so that a view ends as soon as nothing of it can be under way.
+class MetadataReplicasOfThree : public Metadata {
+ protected:
+  void begin_with(std::size_t replicas, std::uint64_t bytes) {
+    std::vector<Region> regions;
+    for (std::uint32_t i = 0; i < 3; ++i)
+      regions.push_back({{remote::NodeId(i), remote::RegionKey(i + 1), 0x10000}, bytes});
+    config = make_config();
+    config.volumes = *spread(regions, replicas);
+    for (std::uint32_t i = 0; i < 3; ++i) config.homes.push_back({regions[i], i + 1});
+    blank = {{{remote::NodeId(1), remote::RegionKey(77), 0x90000}, bytes}, 12};
+    server = std::make_unique<MetadataServer>(config, &journal);
+  }
+  void pass() {
     now = now + kLifetime + kFlight;
     server->see(now, config.homes[2]);
-  };
+  }
+
+  ServerConfig config;
+  Home blank;  // another life of node 1's memory
+  KeptJournal journal;
+};
+
+// Node 0 was left out of its two volumes; then node 1 lost what it held of them. What node 0 has of the one is let alone: nobody has more. In the
+// other node 2 has everything.
+TEST_F(MetadataReplicasOfThree, AreNotWipedWhereTheOnlyOneThatCountsIsLost) {
+  begin_with(2, 64 * 64);
   EXPECT_TRUE(server->lose(now, remote::NodeId(0)));
   pass();
   EXPECT_EQ(server->missing(), 2u);
-  const Home blank{{{remote::NodeId(1), remote::RegionKey(77), 0x90000}, 64 * 64}, 12};
   EXPECT_EQ(server->see(now, blank), MetadataServer::Advice::kWait);
   pass();
   EXPECT_EQ(server->missing(), 3u) << "node 1 stays in the volume in which it is the last";
@@ -622,23 +633,11 @@ TEST_F(MetadataReplicas, AreNotWipedWhereTheOnlyOneThatCountsIsLost) {
 
 // Node 0 was left out with what it had, then node 1 lost what it held: of three volumes two have their only replica that counts at node 1.
 // While node 0 is blanked for the third, the view changes (at once, since no client is there).
-TEST_F(MetadataReplicas, ComeBackOnlyWhereTheyWereBlankedThoughTheViewHasChangedMeanwhile) {
-  std::vector<Region> regions;
-  for (std::uint32_t i = 0; i < 3; ++i)
-    regions.push_back({{remote::NodeId(i), remote::RegionKey(i + 1), 0x10000}, std::uint64_t{64 * 640}});
-  auto config = make_config();
-  config.volumes = *spread(regions, 3);
-  for (std::uint32_t i = 0; i < 3; ++i) config.homes.push_back({regions[i], i + 1});
-  KeptJournal journal;
-  server = std::make_unique<MetadataServer>(config, &journal);
+TEST_F(MetadataReplicasOfThree, ComeBackOnlyWhereTheyWereBlankedThoughTheViewHasChangedMeanwhile) {
+  begin_with(3, 64 * 640);
   const Home& back = config.homes[0];
-  const auto pass = [&] {
-    now = now + kLifetime + kFlight;
-    server->see(now, config.homes[2]);
-  };
   EXPECT_TRUE(server->lose(now, remote::NodeId(0)));
   pass();
-  const Home blank{{{remote::NodeId(1), remote::RegionKey(77), 0x90000}, 64 * 640}, 12};
   EXPECT_EQ(server->see(now, blank), MetadataServer::Advice::kWait);
   const auto blanked = server->wipes(back);
   ASSERT_EQ(blanked.size(), 1u);

@@ -490,6 +490,13 @@ TEST(MultiplexerTogether, NobodyWaitsWhileTheBoxIsOff) {
   EXPECT_EQ(net.box.held(), 0u);
 }
 
+// Until the box has forgotten it.
+void close(Net& net, const Net::Line& line) {
+  net.manage(line.near, line.far, wire::CmDreq{.remote_qpn = line.far_qpn});
+  for (int ageing = 0; ageing < 100; ++ageing) net.wait(Duration::milliseconds(100));
+  ASSERT_EQ(net.box.counters().connections_closed, 1u);
+}
+
 TEST(MultiplexerTogether, NobodyWaitsForACounterWhoseKeyWasNotShownToAllowWrites) {
   MultiplexerConfig config = config_of({});
   config.servers = {Net::node(2)};
@@ -507,9 +514,7 @@ TEST(MultiplexerTogether, NobodyWaitsForACounterWhoseKeyWasNotShownToAllowWrites
   EXPECT_EQ(net.ack(loops.line(0).turned(), loops.psn(0)), Verdict::kSharedAnswer);
   ++loops.value;
   // When that one is gone, it is as before.
-  net.manage(loops.line(0).near, loops.line(0).far, wire::CmDreq{.remote_qpn = loops.line(0).far_qpn});
-  for (int ageing = 0; ageing < 100; ++ageing) net.wait(Duration::milliseconds(100));
-  ASSERT_EQ(net.box.counters().connections_closed, 1u);
+  ASSERT_NO_FATAL_FAILURE(close(net, loops.line(0)));
   ASSERT_EQ(net.add(loops.line(1), loops.psn(1), kKey, kWord), Verdict::kWordPassed);
   EXPECT_EQ(net.add(loops.line(2), loops.psn(2), kKey, kWord), Verdict::kWordPassed);
 }
@@ -532,9 +537,7 @@ TEST(MultiplexerTogether, NobodyWaitsWhenTheOneThatHadShownIsCutOff) {
   ASSERT_EQ(net.box.counters().operations_abandoned, 1u);
   EXPECT_EQ(loops.run(1000), 8000u);
   // And when it is gone, it is not counted out twice.
-  net.manage(shows.near, shows.far, wire::CmDreq{.remote_qpn = shows.far_qpn});
-  for (int ageing = 0; ageing < 100; ++ageing) net.wait(Duration::milliseconds(100));
-  ASSERT_EQ(net.box.counters().connections_closed, 1u);
+  ASSERT_NO_FATAL_FAILURE(close(net, shows));
   EXPECT_EQ(loops.run(10), 80u);
 }
 
