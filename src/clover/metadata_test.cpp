@@ -580,7 +580,7 @@ TEST_F(MetadataReplicas, StayWhereTheyAreWhenAllAreSuspectedAndNobodyKnowsWhichA
 // On three nodes without clients, so that a view ends as soon as nothing of it can be under way.
 class MetadataReplicasOfThree : public Metadata {
  protected:
-  void begin_with(std::size_t replicas, std::uint64_t bytes) {
+  void begin_with(std::uint32_t replicas, std::uint64_t bytes) {
     std::vector<Region> regions;
     for (std::uint32_t i = 0; i < 3; ++i)
       regions.push_back({{remote::NodeId(i), remote::RegionKey(i + 1), 0x10000}, bytes});
