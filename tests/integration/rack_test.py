@@ -716,7 +716,7 @@ class ConfigurationTest(unittest.TestCase):
 class DemoTest(live_rack.LiveRack):
     def test_it_tells_what_it_saw_and_leaves_its_page_up_until_interrupted(self):
         report = pathlib.Path(self.folder, "report.html")
-        demo = self.start("demo", "--duration", "2s", "--records", "500", "--clients", "8", "--processes", "1", "--verbs=false", "--stay", "yes", "--report",
+        demo = self.start("demo", "--duration", "2s", "--records", "500", "--clients", "8", "--processes", "1", "--stay", "yes", "--report",
                           str(report))
         said = []
         for line in demo.stdout:
@@ -725,6 +725,7 @@ class DemoTest(live_rack.LiveRack):
                 break
         self.assertIn("Every value read was right.\n", said)
         self.assertTrue("YCSB-A over time" in report.read_text())
+        self.assertTrue(any(re.match(r"  a bare RDMA read takes +[0-9.]+ us \(median\), of 8 bytes", line) for line in said), said)
         page = re.search(r"http://127\.0\.0\.1:\d+/", said[-1])[0]
         self.assertIn("<title>", urllib.request.urlopen(page, timeout=30).read().decode())
         busy = lambda: sum(port["rx_frames"] for port in json.loads(urllib.request.urlopen(page + "v1/state", timeout=30).read())["switch"]["ports"])
