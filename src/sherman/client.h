@@ -155,6 +155,7 @@ class Client {
   remote::Task<Stands> named(Key key, NodePointer block, Time limit);
   remote::Task<Stands> linked(NodePointer piece, ByteView header_bytes, Time limit);
   remote::Task<bool> examine(Space& space, const Space::Chunk& chunk, bool blocks, bool only_doubtful, Time limit);
+  // Of an audit with a limit, the next one begins where it ended.
   remote::Task<bool> examine_all(bool only_doubtful, Time limit);
   remote::Task<Outcome> audit_until(Time limit);
   // False: not worth it, there has been one that found nothing.
@@ -175,7 +176,10 @@ class Client {
   std::shared_ptr<IndexCache> cache_;
   Root root_;
   bool auditing_ = false;
-  std::optional<Time> audited_;  // when one last found nothing
+  std::optional<Time> audited_;                         // when all chunks had been looked through and nothing found
+  std::pair<std::uint32_t, std::uint64_t> examined_{};  // the last one: size of its pieces, where it starts
+  std::size_t in_vain_ = 0;                             // chunks looked through since something was found
+  std::uint64_t gained() const { return c_.counters.taken_over + c_.counters.collected + c_.counters.reclaimed; }
 };
 
 }  // namespace sluice::sherman

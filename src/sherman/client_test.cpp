@@ -788,6 +788,141 @@ class Blinded : public remote::RemoteMemory {
   remote::RemoteMemory& under_;
 };
 
+// A put of client A has been executed, and A does not learn it for a while; another client splits the leaf meanwhile, so that the key has
+// another lock.
+class ShermanSplitMeanwhile : public testing::Test {
+ protected:
+  static constexpr Key kKey = 1000;
+
+  static WorldConfig config() {
+    WorldConfig config;
+    config.local.mode = LocalMode::kSeeded;
+    config.local.seed = 7;
+    config.geometry = {
+        .node_bytes = 512, .value_bytes = 24, .locks = 64, .chunk_bytes = 4096, .whole_bytes = 1024, .long_bytes = 200};
+    return config;
+  }
+
+  void SetUp() override {
+    ASSERT_EQ(w_.wait_for(a_->put(kKey, value_of(1, 100))), Outcome::kOk);
+    for (Key key = 1; key < config().geometry.leaf_slots(); ++key)
+      ASSERT_EQ(w_.wait_for(other_->put(key, value_of(2))), Outcome::kOk);
+    const std::uint64_t before = block();
+    w_.scheduler.spawn(put(value_of(3, 100)));
+    w_.run_until([&] { return block() != before && w_.locks_held() == 0; });
+    ASSERT_FALSE(told_);
+    a_.memory->disconnect(w_.memory[0].heap.node);
+    ASSERT_EQ(w_.wait_for(other_->put(500, value_of(4))), Outcome::kOk);
+    ASSERT_EQ(other_->counters().splits, 1u);
+    ASSERT_FALSE(told_);
+  }
+
+  Task<void> put(Bytes value) { told_ = co_await a_->put(kKey, value); }
+
+  // Of the key's value, as the first leaf has it; 0: it has none.
+  std::uint64_t block() {
+    const NodePointer first = MemoryMap(w_.memory, config().geometry).start_of_chunk(0, 0);
+    Leaf leaf(w_.fabric.region_bytes(w_.memory[0].heap).subspan(first.offset(), config().geometry.node_bytes),
+              config().geometry);
+    for (std::uint32_t i = 0; i < config().geometry.leaf_slots(); ++i) {
+      Entry entry;
+      if (leaf.entry(i, Guard::kChecks, entry) && entry.used && entry.key == kKey && entry.far)
+        return far_value(entry).block.raw;
+    }
+    return 0;
+  }
+
+  // Each block is given out once: values written now are all there.
+  void expect_blocks_are_sound() {
+    w_.run_until([&] { return told_.has_value(); });
+    EXPECT_EQ(told_, Outcome::kOk);
+    EXPECT_EQ(w_.wait_for(a_->audit()), Outcome::kOk);
+    w_.run_for(Duration::milliseconds(3));
+    for (Key key = 5000; key < 5040; ++key) ASSERT_EQ(w_.wait_for(a_->put(key, value_of(key, 100))), Outcome::kOk);
+    for (Key key = 5000; key < 5040; ++key) EXPECT_EQ(read(w_, *a_.client, key), value_of(key, 100)) << key;
+    w_.expect_no_memory_lost();
+  }
+
+  World w_{config()};
+  World::Member& a_ = w_.add_client();
+  World::Member& other_ = w_.add_client();
+  std::optional<Outcome> told_;
+};
+
+TEST_F(ShermanSplitMeanwhile, AnAuditLeavesTheReplacedBlockToTheOperation) {
+  EXPECT_EQ(w_.wait_for(a_->audit()), Outcome::kOk);
+  EXPECT_FALSE(told_) << "it was meant to be before that";
+  expect_blocks_are_sound();
+  EXPECT_EQ(read(w_, *a_.client, kKey), value_of(3, 100));
+}
+
+TEST_F(ShermanSplitMeanwhile, ABlockThatAnotherPutReplacesIsGivenBackOnce) {
+  EXPECT_EQ(read(w_, *a_.client, kKey), value_of(3, 100));  // leads to the new leaf
+  EXPECT_EQ(w_.wait_for(a_->put(kKey, value_of(9, 100))), Outcome::kOk);
+  EXPECT_FALSE(told_) << "it was meant to be before that";
+  expect_blocks_are_sound();
+  EXPECT_EQ(read(w_, *a_.client, kKey), value_of(9, 100));
+}
+
+TEST(Sherman, RoomIsFoundThatOneOperationHasNotTimeEnoughToLookFor) {
+  constexpr Key kKilled = 8;
+  constexpr Key kErased = 15;  // by each of them
+  WorldConfig config;
+  config.local.mode = LocalMode::kSeeded;
+  config.local.seed = 7;
+  config.node_memory = 1u << 20;
+  config.geometry = {
+      .node_bytes = 512, .value_bytes = 24, .locks = 64, .chunk_bytes = 4096, .whole_bytes = 1024, .long_bytes = 200};
+  config.client.timeout = Duration::microseconds(60);
+  World w(config);
+  auto& a = w.add_client();
+  Key end = 0;
+  while (w.wait_for(a->put(end, value_of(end, 200))) == Outcome::kOk) ++end;
+  for (int i = 0; i < 5; ++i) EXPECT_EQ(w.wait_for(a->put(end, value_of(end, 200))), Outcome::kNoSpace);
+  Key next = end;
+  for (Key i = 0; i < kKilled; ++i) {
+    auto& other = w.add_client();
+    for (Key erased = 0; erased < kErased; ++erased) {
+      --next;
+      while (w.wait_for(other->erase(next)) != Outcome::kOk) {
+      }
+    }
+    other.kill();
+  }
+  w.run_for(Duration::milliseconds(5));
+  std::size_t tries = 0;
+  for (Key key = next; key < end; ++key) {
+    Outcome outcome = Outcome::kNoSpace;
+    while (outcome != Outcome::kOk && tries < 10'000) {
+      outcome = w.wait_for(a->put(key, value_of(key, 200)));
+      if (outcome == Outcome::kOk) break;
+      EXPECT_EQ(outcome, Outcome::kNoSpace);
+      ++tries;
+      w.run_for(Duration::milliseconds(2));
+    }
+    ASSERT_EQ(outcome, Outcome::kOk) << key - next << " of " << end - next;
+  }
+  EXPECT_GT(tries, 0u) << "one audit was enough, which was not meant";
+}
+
+TEST(Sherman, TwoCoroutinesOfAClientWaitForEachOtherWithoutAnyBackOff) {
+  WorldConfig config;
+  config.local.mode = LocalMode::kSeeded;
+  config.geometry = {
+      .node_bytes = 512, .value_bytes = 24, .locks = 64, .chunk_bytes = 4096, .whole_bytes = 1024, .long_bytes = 200};
+  config.client.backoff_first = config.client.backoff_most = Duration{};
+  World w(config);
+  auto& a = w.add_client();
+  int done = 0;
+  const auto put = [&](Key key, Bytes value) -> Task<void> {
+    const Outcome outcome = co_await a->put(key, value);
+    done += outcome == Outcome::kOk;
+  };
+  for (Key key = 0; key < 2; ++key) w.scheduler.spawn(put(key * 1000, value_of(key, 100)));
+  w.run_until([&] { return done == 2; });
+  EXPECT_EQ(done, 2);
+}
+
 TEST(Sherman, ALockWhoseLeaseRunsOutBeforeTheNodeCouldBeReadIsTakenAgain) {
   World w({.nodes = 1});
   remote::LocalMemory under(w.scheduler, w.fabric);

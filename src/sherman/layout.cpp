@@ -69,6 +69,7 @@ const char* Geometry::refusal() const {
     return "with long values, a leaf must have room for 24 bytes of each value";
   if (long_bytes > 1u << 24 || block_bytes(long_bytes) > chunk_bytes)
     return "a chunk must hold the longest value, and 24 bytes more";
+  if (chunk_bytes % 8 != 0) return "a chunk has its bytes in eights";
   if (chunk_bytes < node_bytes) return "a chunk must hold a node";
   if (whole_bytes < 8) return "a word is always written whole";
   return "";

@@ -49,6 +49,13 @@ Bytes torn(const Bytes& before, const Bytes& after, std::size_t cut) {
   return bytes;
 }
 
+TEST(Geometry, RefusesChunksWhoseWordsWouldNotBeAligned) {
+  Geometry geometry = kGeometry;
+  EXPECT_STREQ(geometry.refusal(), "");
+  geometry.chunk_bytes += 4;
+  EXPECT_STRNE(geometry.refusal(), "");
+}
+
 TEST(ShermanLayout, SaysWhatWasPutIn) {
   Bytes bytes = leaf_with(7, 100, 5, 1);
   Leaf leaf(bytes, kGeometry);

@@ -133,16 +133,29 @@ Task<bool> Client::examine(Space& space, const Space::Chunk& chunk, bool blocks,
 }
 
 Task<bool> Client::examine_all(bool only_doubtful, Time limit) {
-  bool whole = true;
-  for (const auto& [start, chunk] : space_.chunks()) {
-    const bool known = co_await examine(space_, chunk, false, only_doubtful, limit);
-    whole = whole && known;
-  }
+  struct One {
+    std::pair<std::uint32_t, std::uint64_t> name;
+    Space& space;
+    const Space::Chunk& chunk;
+  };
+  std::vector<One> all;  // in the order of their names
+  for (const auto& [start, chunk] : space_.chunks()) all.push_back({{0, start}, space_, chunk});
   for (auto& [bytes, space] : values_.spaces()) {
-    for (const auto& [start, chunk] : space.chunks()) {
-      const bool known = co_await examine(space, chunk, true, only_doubtful, limit);
-      whole = whole && known;
-    }
+    for (const auto& [start, chunk] : space.chunks()) all.push_back({{bytes, start}, space, chunk});
+  }
+  const bool limited = limit != Time::never();
+  const auto first = limited ? std::ranges::upper_bound(all, examined_, {}, &One::name) : all.begin();
+  const auto skipped = static_cast<std::size_t>(first - all.begin());
+  bool whole = true;
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    if (c_.now() >= limit) co_return false;
+    const One& one = all[(skipped + i) % all.size()];
+    const std::uint64_t before = gained();
+    const bool known = co_await examine(one.space, one.chunk, one.name.first != 0, only_doubtful, limit);
+    whole = whole && known;
+    if (!limited) continue;
+    examined_ = one.name;
+    in_vain_ = gained() != before ? 0 : in_vain_ + 1;
   }
   co_return whole;
 }
@@ -163,16 +176,18 @@ Task<Outcome> Client::audit_until(Time limit) {
 
 Task<bool> Client::audit_for_space(Time deadline) {
   if (auditing_) {
-    while (auditing_ && c_.now() < deadline) co_await c_.scheduler.sleep_for(c_.config.backoff_most);
+    while (auditing_ && c_.now() < deadline) co_await c_.wait_for_another(c_.config.backoff_most);
     co_return !auditing_;
   }
-  if (audited_ && c_.now() - *audited_ < c_.config.timeout) co_return false;
+  if (c_.now() >= deadline || (audited_ && c_.now() - *audited_ < c_.config.timeout)) co_return false;
   auditing_ = true;
-  const auto gained = [this] { return c_.counters.taken_over + c_.counters.collected + c_.counters.reclaimed; };
   const std::uint64_t before = gained();
-  co_await audit_until(deadline);
-  // There may be more of what others have left.
-  if (gained() == before) {
+  // The rest is for who wants the space.
+  const Outcome known = co_await audit_until(c_.now() + (deadline - c_.now()) / 2);
+  // There may be more of what others have left, or further on.
+  std::size_t chunks = space_.chunks().size();
+  for (const auto& [bytes, space] : values_.spaces()) chunks += space.chunks().size();
+  if (gained() == before && (known == Outcome::kOk || in_vain_ >= chunks)) {
     audited_ = c_.now();
   } else {
     audited_.reset();

@@ -33,19 +33,38 @@ const Space::Chunk* Space::chunk_of(NodePointer piece) const {
   return piece.raw - chunk.start.raw < chunk.uses.size() * piece_bytes() ? &chunk : nullptr;
 }
 
-void Space::set(NodePointer piece, Use use) {
+Space::Use& Space::use_of(NodePointer piece) {
   const Chunk* const chunk = chunk_of(piece);
   SLUICE_CHECK(chunk != nullptr);
-  const std::size_t index = (piece.raw - chunk->start.raw) / piece_bytes();
-  chunks_.find(chunk->start.raw)->second.uses[index] = use;
+  return chunks_.find(chunk->start.raw)->second.uses[(piece.raw - chunk->start.raw) / piece_bytes()];
+}
+
+void Space::set(NodePointer piece, Use use) {
+  use_of(piece) = use;
+  const Chunk* const chunk = chunk_of(piece);
   for (Watch* const watch : *watches_) {
-    if (watch->chunk_ == chunk) watch->touched_[index] = true;
+    if (watch->chunk_ == chunk) watch->touched_[(piece.raw - chunk->start.raw) / piece_bytes()] = true;
   }
 }
 
-void Space::give_back(NodePointer piece) {
-  set(piece, Use::kFree);
-  returned_.push_back({piece, c_.now() + c_.config.flight});
+bool Space::hold(NodePointer piece) {
+  if (use_of(piece) == Use::kFree) return false;
+  ++in_hand_[piece.raw].operations;
+  set(piece, Use::kInHand);
+  return true;
+}
+
+void Space::settle(NodePointer piece, Use use) {
+  SLUICE_CHECK(use_of(piece) != Use::kFree);  // else it would be given out twice
+  if (const auto held = in_hand_.find(piece.raw); held != in_hand_.end()) {
+    Hand& hand = held->second;
+    hand.said = std::min(hand.said, use);
+    if (--hand.operations != 0) return;
+    use = hand.said;
+    in_hand_.erase(held);
+  }
+  set(piece, use);
+  if (use == Use::kFree) returned_.push_back({piece, c_.now() + c_.config.flight});
 }
 
 bool Space::cut(NodePointer& piece) {
@@ -59,19 +78,21 @@ bool Space::cut(NodePointer& piece) {
   } else {
     return false;
   }
+  ++in_hand_[piece.raw].operations;
   set(piece, Use::kInHand);
   return true;
 }
 
 Task<Space::Given> Space::take(Time deadline, NodePointer& piece) {
+  Given given = Given::kUnavailable;
   while (!cut(piece)) {
-    if (c_.now() >= deadline) co_return Given::kUnavailable;
+    if (c_.now() >= deadline) co_return given;
     if (claiming_) {
-      co_await c_.scheduler.sleep_for(c_.config.backoff_first);
+      co_await c_.wait_for_another(c_.config.backoff_first);
       continue;
     }
     claiming_ = true;
-    Given given = Given::kOk;
+    given = Given::kOk;
     co_await collect_some(deadline);
     if (returned_.empty() || returned_.front().from > c_.now()) given = co_await claim(deadline);
     claiming_ = false;
@@ -80,6 +101,7 @@ Task<Space::Given> Space::take(Time deadline, NodePointer& piece) {
       continue;
     }
     if (given != Given::kOk) co_return given;
+    given = Given::kUnavailable;
   }
   co_return Given::kOk;
 }

@@ -4,6 +4,9 @@
 //             claimed on the memory nodes in turn, beginning with the client's own.
 // Owner:      a piece belongs to the owner of its chunk for ever: nobody else writes it, or gives it out. Who replaces an entry that names another's
 //             block marks the block (values.h); its owner collects what is marked before it claims a chunk more.
+// In hand:    operations under way have something to say of a piece: the one that took it, and whoever is about to replace an entry that names it. It
+//             changes hands, and can be given out again, when the last of them has said it. A local lock would not do: another client can split the
+//             leaf meanwhile, and then there are two locks.
 // Recovery:   the chunks of a client that has died are taken over whole, by CAS of their owner words (Client::recover).
 // Threads:    the client's.
 // Source:     Sherman (SIGMOD 2022) §4.2.4: two-stage allocation; its first stage is a call to the memory node's processor, ours is a CAS. Owners
@@ -26,11 +29,12 @@ class Space {
   Space(const Space&) = delete;
   Space& operator=(const Space&) = delete;
 
+  // Of what is said of a piece in hand, the first of these holds in the end.
   enum class Use : std::uint8_t {
     kFree,
-    kInHand,    // of an operation under way
-    kPlaced,    // the tree leads to it; to a block, until somebody replaces its entry
     kDoubtful,  // the tree may lead to it
+    kPlaced,    // the tree leads to it; to a block, until somebody replaces its entry
+    kInHand,    // of operations under way
   };
   struct Chunk {
     NodePointer start;
@@ -40,10 +44,13 @@ class Space {
   enum class Given : std::uint8_t { kOk, kNoSpace, kUnavailable };
   // The piece is in hand.
   remote::Task<Given> take(Time deadline, NodePointer& piece);
-  // What surely nobody can reach; it is used again when nothing is under way to it any more. REQUIRES: owns(piece), as do the next two.
-  void give_back(NodePointer piece);
-  void place(NodePointer piece) { set(piece, Use::kPlaced); }
-  void doubt(NodePointer piece) { set(piece, Use::kDoubtful); }
+  // So is one to which the tree has just been seen to lead, by one operation more. False: that cannot be, it is free. REQUIRES: owns(piece), as do
+  // the next three, each of which says something of a piece, for one of those in whose hand it is, if it is.
+  bool hold(NodePointer piece);
+  // Surely nobody can reach it; it is used again when nothing is under way to it any more.
+  void give_back(NodePointer piece) { settle(piece, Use::kFree); }
+  void place(NodePointer piece) { settle(piece, Use::kPlaced); }
+  void doubt(NodePointer piece) { settle(piece, Use::kDoubtful); }
   bool owns(NodePointer piece) const { return chunk_of(piece) != nullptr; }
 
   // A chunk whose owner word is this client's now, and of whose pieces nothing is known. Nothing happens if it is known.
@@ -89,17 +96,24 @@ class Space {
   // Returns how many of its pieces were marked: they are free again.
   remote::Task<std::size_t> collect(const Chunk& chunk, Time deadline);
   const Chunk* chunk_of(NodePointer piece) const;
+  void settle(NodePointer piece, Use use);
   void set(NodePointer piece, Use use);
+  Use& use_of(NodePointer piece);
 
   struct Returned {
     NodePointer piece;
     Time from;
+  };
+  struct Hand {
+    std::uint32_t operations = 0;
+    Use said = Use::kPlaced;
   };
   Connection& c_;
   std::uint32_t block_bytes_;
   std::map<std::uint64_t, Chunk> chunks_;
   NodePointer next_;  // the rest of the chunk in hand
   std::uint32_t left_ = 0;
+  std::map<std::uint64_t, Hand> in_hand_;  // by piece
   std::deque<Returned> returned_;
   std::uint64_t collected_ = 0;       // the chunk that was looked through last
   std::vector<std::uint32_t> hints_;  // by memory node: chunks before this are taken

@@ -31,12 +31,14 @@ Task<void> Values::send_marks() {
   if (!operations.empty()) co_await c_.chain(operations);
 }
 
-Task<void> Values::replaced(const FarValue& far) {
+bool Values::hold(const FarValue& far) {
+  if (!plausible(far)) return false;
   Space& space = space_for(far.length);
-  if (space.owns(far.block)) {
-    space.give_back(far.block);
-    co_return;
-  }
+  return space.owns(far.block) && space.hold(far.block);
+}
+
+Task<void> Values::mark(const FarValue& far) {
+  if (!plausible(far)) co_return;
   marks_.push_back(far);
   if (marks_.size() >= kAtOnce) co_await send_marks();
 }

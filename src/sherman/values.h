@@ -29,11 +29,14 @@ class Values {
 
   // Into a new block.
   remote::Task<Space::Given> write(Key key, ByteView value, Time deadline, FarValue& far);
-  // What write() gave: an entry names it, or may; or none does.
+  // An operation is about to replace an entry that names it. True: the block is in its hand now; else it is another's.
+  bool hold(const FarValue& far);
+  // What has become of a block in hand: an entry names it, or may; or none does, any more.
   void named(const FarValue& far) { space_for(far.length).place(far.block); }
+  void doubtful(const FarValue& far) { space_for(far.length).doubt(far.block); }
   void unnamed(const FarValue& far) { space_for(far.length).give_back(far.block); }
-  // No entry names it any more.
-  remote::Task<void> replaced(const FarValue& far);
+  // No entry names another's any more. Of a client that has died, it may have become ours meanwhile.
+  remote::Task<void> mark(const FarValue& far);
   // Marks that have not gone out yet go out. What fails is left to audits.
   remote::Task<void> send_marks();
 

@@ -37,7 +37,8 @@ struct Client::Mutation {
   NodePointer spare{};    // for the right half of a split
   Separator separator{};  // to be added above leaves once the operation has its outcome
   FarValue written{};     // the value's block
-  FarValue replaced{};    // that of the entry which the last try would overwrite
+  FarValue replaced{};    // that of the entry which the last try was to overwrite
+  bool holds = false;     // and that block is in this operation's hand
   std::array<std::uint8_t, kFarBytes> far_bytes{};
   Outcome outcome = Outcome::kUnavailable;
 
@@ -72,12 +73,18 @@ Task<Outcome> Client::change(Change how, Key key, ByteView value) {
   // Of the two blocks one is named by no entry now; with an unknown outcome, audits will find out which.
   if (op.outcome == Outcome::kUnknown) {
     if (op.written || op.replaced) ++c_.counters.blocks_doubtful;
+    if (op.written) values_.named(op.written);
+    if (op.holds) values_.doubtful(op.replaced);
   } else if (op.outcome == Outcome::kOk) {
-    if (op.replaced) co_await values_.replaced(op.replaced);
+    if (op.written) values_.named(op.written);
+    if (op.holds) {
+      values_.unnamed(op.replaced);
+    } else if (op.replaced) {
+      co_await values_.mark(op.replaced);
+    }
   } else if (op.written) {
     values_.unnamed(op.written);
   }
-  // Last: until now this operation has had something to say of the replaced block, which an audit must not find to be nobody's meanwhile.
   if (op.separator.child) co_await add_separator(1, op.separator, c_.now() + c_.config.timeout);
   co_return op.outcome;
 }
@@ -146,6 +153,7 @@ Task<Client::Step> Client::change_leaf(Mutation& op) {
     case Found::kYes:
       if (op.how != Change::kInsert) {
         if (place.entry.far) op.replaced = far_value(place.entry);
+        op.holds = op.replaced && values_.hold(op.replaced);
         const Entry entry = op.how == Change::kErase ? Entry{} : op.entry();
         co_return co_await write_entry(op, grip, leaf, place.slot, entry);
       }
@@ -164,9 +172,11 @@ Task<Client::Step> Client::change_leaf(Mutation& op) {
 Task<Client::Step> Client::write_entry(Mutation& op, Grip& grip, Leaf& leaf, std::uint32_t slot, Entry entry) {
   leaf.set_entry(slot, entry);
   const Written written = co_await locks_.write_and_release(grip, leaf.offset(slot), leaf.entry_bytes(slot));
-  if (written == Written::kNo) co_return Step::kAgain;
-  // At once: the next holder of the lock may replace it.
-  if (op.written) values_.named(op.written);
+  if (written == Written::kNo) {
+    if (op.holds) values_.named(op.replaced);
+    op.holds = false;
+    co_return Step::kAgain;
+  }
   co_return op.done(written == Written::kYes ? Outcome::kOk : Outcome::kUnknown);
 }
 
@@ -206,7 +216,6 @@ Task<Client::Step> Client::split_leaf(Mutation& op, Grip& grip, Leaf& leaf) {
   }
   const Written written = co_await locks_.write_and_release(grip, 0, left.bytes());
   if (written == Written::kNo) co_return Step::kAgain;
-  if (op.written) values_.named(op.written);
   if (written == Written::kUnknown) {
     ++c_.counters.nodes_doubtful;
     space_.doubt(op.spare);
