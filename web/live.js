@@ -242,7 +242,7 @@ function drawBox(box, before) {
     `${box.connections} connections, ${box.tracked_keys} keys and ${box.tracked_words} words tracked, ` +
     `${box.open_links} links and ${box.replaced_under_way} replaced operations under way, ${box.held} packets held`;
   const rows = Object.entries(box.counters)
-    .map(([name, n]) => ({ name, all: n, rate: before ? rate(n, before.counters?.[name] ?? 0) : 0, meaning: box.meanings[name] ?? "" }))
+    .map(([name, n]) => ({ name, all: n, rate: before?.counters ? rate(n, before.counters[name] ?? 0) : 0, meaning: box.meanings[name] ?? "" }))
     .sort((a, b) => b.rate - a.rate || b.all - a.all)
     .slice(0, 14);
   fill("verdicts", rows.map((r) => [r.name, words(r.rate), words(r.all), { text: r.meaning, style: "words" }]));
@@ -275,6 +275,7 @@ function take(event) {
     { text: n.ip, style: "words" }, n.exports ? bytes(n.exports) : "", words(n.in), words(n.out), (n.inBytes / 1e6).toFixed(2),
     (n.outBytes / 1e6).toFixed(2), words(n.drops)]));
   const gone = nodes.filter((n) => n.state === "gone" && !n.left && n.kind !== "client").map((n) => n.name);
+  if (event.nodes_error) return say(event.nodes_error, true);
   say(gone.length ? `${gone.join(", ")} ${gone.length === 1 ? "is" : "are"} gone` : `${nodes.length} nodes`, gone.length !== 0);
 }
 
@@ -318,7 +319,7 @@ byId("steering").addEventListener("click", toggleSteering);
 byId("pause").addEventListener("click", togglePause);
 byId("operation").addEventListener("change", () => state.now && drawLatency(state.now));
 document.addEventListener("keydown", (event) => {
-  if (event.ctrlKey || event.altKey || event.metaKey || event.target.tagName === "SELECT") return;
+  if (event.repeat || event.ctrlKey || event.altKey || event.metaKey || event.target.tagName === "SELECT") return;
   if (event.key === "p") togglePause();
   if (event.key === "s") toggleSteering();
 });

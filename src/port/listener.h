@@ -25,6 +25,8 @@ class Listener {
   virtual Time next_deadline() const { return Time::never(); }
   // Ends that were turned away.
   virtual std::uint64_t refused() const = 0;
+  // Frames that arrived and were lost for want of room, before anybody could say at which end's port.
+  virtual std::uint64_t lost() const { return 0; }
   // "shm:/run/…/switch.sock"
   virtual std::string name() const = 0;
 };

@@ -76,7 +76,7 @@ void UdpHub::dispatch(const UdpSocket::Arrival& arrival, std::size_t buffer) {
     meet_stranger(arrival.source, {buffers_[buffer].get(), std::min(arrival.length, arrival.segment)});
     give_back(buffer);
   } else if (port->inbound_.size() >= UdpPort::kMostInbound) {
-    ++port->counters_.rx_lost;
+    port->counters_.rx_lost += (arrival.length + arrival.segment - 1) / arrival.segment;
     give_back(buffer);
   } else {
     port->take({.buffer = buffer, .length = arrival.length, .segment = arrival.segment});
@@ -291,7 +291,10 @@ void UdpPort::on_time(Time now) {
   if (now >= next_overrun_look_) {
     next_overrun_look_ = now + kOverrunInterval;
     // A listener's socket cannot tell whose datagrams it lost.
-    if (role_ == UdpSession::Role::kCaller) counters_.rx_lost = hub_->socket().overruns();
+    if (role_ == UdpSession::Role::kCaller) {
+      const std::uint64_t overruns = hub_->socket().overruns();
+      counters_.rx_lost += overruns - std::exchange(overruns_, overruns);
+    }
     expelled_ = role_ == UdpSession::Role::kCallee && !hub_->admits(now, peer_);
   }
 }

@@ -144,7 +144,8 @@ class UdpPort final : public port::Port {
   Time retry_at_ = Time::never();
   Time last_now_;
   Time next_overrun_look_;
-  bool expelled_ = false;  // the listener does not admit this peer any more
+  std::uint64_t overruns_ = 0;  // of the socket, at the last look
+  bool expelled_ = false;       // the listener does not admit this peer any more
   std::size_t reserved_ = 0;
   bool reserved_scrap_ = false;
   port::PortCounters counters_;
@@ -161,6 +162,7 @@ class UdpListener final : public port::Listener {
   int wait_descriptor() const override { return hub_->socket().descriptor(); }
   Time next_deadline() const override { return hub_->greetings().empty() ? Time::never() : Time(); }
   std::uint64_t refused() const override { return hub_->refused(); }
+  std::uint64_t lost() const override { return hub_->socket().overruns(); }
   std::string name() const override { return "udp:" + hub_->socket().local().to_string(); }
   // The port that was asked for, or the one that the kernel chose for 0.
   std::uint16_t port_number() const;

@@ -51,7 +51,7 @@ void LatencyCounts::add(Duration latency) {
   const double seconds = static_cast<double>(latency.nanoseconds()) / 1e9;
   const auto all = edges();
   ++counts[static_cast<std::size_t>(std::ranges::lower_bound(all, seconds) - all.begin())];
-  sum = sum + latency;
+  sum_ns += static_cast<std::uint64_t>(latency.nanoseconds());
 }
 
 std::uint64_t LatencyCounts::all() const {

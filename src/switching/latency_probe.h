@@ -29,7 +29,7 @@ struct LatencyCounts {
   static std::span<const double, kEdges> edges();
 
   std::array<std::uint64_t, kEdges + 1> counts{};
-  Duration sum;
+  std::uint64_t sum_ns = 0;  // a Duration would be full after weeks
 
   void add(Duration latency);
   std::uint64_t all() const;

@@ -66,7 +66,7 @@ TEST_F(LatencyProbeTest, MeasuresFromARequestToItsAnswer) {
   pass(Duration::microseconds(11));
   leaves(answer({.opcode = Opcode::kRcReadResponseOnly}));
   ASSERT_EQ(samples(Operation::kRead), 1u);
-  EXPECT_EQ(probe_.of(Operation::kRead).sum, Duration::microseconds(11));
+  EXPECT_EQ(probe_.of(Operation::kRead).sum_ns, 11'000u);
   const auto& counts = probe_.of(Operation::kRead).counts;
   const auto at = static_cast<std::size_t>(std::ranges::find(counts, 1u) - counts.begin());
   EXPECT_GE(LatencyCounts::edges()[at], 11e-6);
@@ -119,7 +119,7 @@ TEST_F(LatencyProbeTest, WhatIsSentAgainCountsFromTheFirstTime) {
   comes(request({.opcode = Opcode::kRcReadRequest}));
   pass(Duration::milliseconds(1));
   leaves(answer({.opcode = Opcode::kRcReadResponseOnly}));
-  EXPECT_EQ(probe_.of(Operation::kRead).sum, Duration::milliseconds(2));
+  EXPECT_EQ(probe_.of(Operation::kRead).sum_ns, 2'000'000u);
 }
 
 TEST_F(LatencyProbeTest, SamplesAtMostOneASpacing) {
@@ -168,6 +168,12 @@ TEST(LatencyCounts, EdgesAreHalvesOfOctavesAndTheLastCountHasNone) {
   EXPECT_EQ(counts.counts.back(), 1u);
   EXPECT_EQ(counts.all(), 3u);
   EXPECT_NEAR(LatencyCounts::edges().back(), 1.048576, 1e-9);
+}
+
+TEST(LatencyCounts, SumUpMoreThanAnyDurationHolds) {
+  LatencyCounts counts;
+  for (int i = 0; i < 2; ++i) counts.add(Duration::seconds(5'000'000));
+  EXPECT_EQ(counts.sum_ns, 10'000'000'000'000'000u);
 }
 
 }  // namespace

@@ -108,24 +108,28 @@ void LearningSwitch::forward_outbox(Time now) {
   outbox_->clear();
 }
 
-// It comes from no port: it teaches nothing and may go anywhere.
+// It teaches nothing. Of no port, where nobody knows its source, it may go anywhere.
 void LearningSwitch::forward_made(Time now, port::Frame frame) {
   if (frame.length < EthernetHeader::kSize) return;
   if (probe_ != nullptr) probe_->leaves(now, frame.bytes());
   MacAddress destination;
-  std::memcpy(destination.bytes.data(), frame.data, 6);
-  if (router_.enabled() && destination == router_.mac()) {
-    std::optional<std::array<std::uint8_t, 42>> request;
-    if (router_.route(frame.mutable_bytes(), request) != Router::Outcome::kForward) return;  // it is sent again
-    std::memcpy(destination.bytes.data(), frame.data, 6);
-  }
-  const auto port = destination.is_multicast() ? std::nullopt : macs_.find(now, destination);
-  if (port) return send(*ports_[port->value], frame.bytes());
-  // Of what the stage has taken and gives back, a flood costs no less than of what it lets pass.
   MacAddress source;
+  std::memcpy(destination.bytes.data(), frame.data, 6);
   std::memcpy(source.bytes.data(), frame.data + 6, 6);
   const auto from = macs_.find(now, source);
-  flood(now, frame.bytes(), from ? ports_[from->value].get() : nullptr, nullptr);
+  PortState* const in = from ? ports_[from->value].get() : nullptr;
+  const bool is_routed = router_.enabled() && destination == router_.mac();
+  if (is_routed) {
+    if (!pass_router(now, frame, in)) return;
+    std::memcpy(destination.bytes.data(), frame.data, 6);
+  }
+  const auto out = destination.is_multicast() ? std::nullopt : macs_.find(now, destination);
+  if (!out) return flood(now, frame.bytes(), in, in);
+  if (out == from && !is_routed && destination != source) {
+    ++in->statistics.dropped(DropReason::kSamePort);
+    return;
+  }
+  send(*ports_[out->value], frame.bytes());
 }
 
 // From a frame that the stage has taken: it may come back by forward_made(), which teaches nothing.
@@ -171,16 +175,7 @@ void LearningSwitch::forward(Time now, port::Frame frame, PortState* in, PortNum
 void LearningSwitch::route(Time now, port::Frame frame, PortState* in, PortNumber in_number) {
   router_.snoop_arp(frame.bytes());
   if (const auto answer = router_.answer_arp(frame.bytes())) return send(*in, *answer);
-  std::optional<std::array<std::uint8_t, 42>> request;
-  switch (router_.route(frame.mutable_bytes(), request)) {
-    case Router::Outcome::kForward: break;
-    case Router::Outcome::kUnknown:
-      ++in->statistics.dropped(DropReason::kRouterUnknown);
-      if (request && take_flood_token(now, *in)) flood(now, *request, nullptr, nullptr);
-      return;
-    case Router::Outcome::kTtlExceeded: ++in->statistics.dropped(DropReason::kRouterTtl); return;
-    case Router::Outcome::kMalformed: ++in->statistics.dropped(DropReason::kRouterMalformed); return;
-  }
+  if (!pass_router(now, frame, in)) return;
   MacAddress destination;
   std::memcpy(destination.bytes.data(), frame.data, 6);
   const auto out = macs_.find(now, destination);
@@ -190,6 +185,22 @@ void LearningSwitch::route(Time now, port::Frame frame, PortState* in, PortNumbe
     return;
   }
   send(*ports_[out->value], frame.bytes());
+}
+
+bool LearningSwitch::pass_router(Time now, port::Frame frame, PortState* in) {
+  std::optional<std::array<std::uint8_t, 42>> request;
+  const Router::Outcome outcome = router_.route(frame.mutable_bytes(), request);
+  if (outcome == Router::Outcome::kForward || in == nullptr) return outcome == Router::Outcome::kForward;
+  switch (outcome) {
+    case Router::Outcome::kForward: break;
+    case Router::Outcome::kUnknown:
+      ++in->statistics.dropped(DropReason::kRouterUnknown);
+      if (request && take_flood_token(now, *in)) flood(now, *request, nullptr, nullptr);
+      break;
+    case Router::Outcome::kTtlExceeded: ++in->statistics.dropped(DropReason::kRouterTtl); break;
+    case Router::Outcome::kMalformed: ++in->statistics.dropped(DropReason::kRouterMalformed); break;
+  }
+  return false;
 }
 
 void LearningSwitch::flood(Time now, ByteView frame, PortState* payer, const PortState* except) {

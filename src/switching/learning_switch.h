@@ -51,7 +51,8 @@ class LearningSwitch final : public Ways {
   // Forgets the port and all that was learned there. Its statistics go with it.
   void detach(PortNumber port);
 
-  // Sends on what a stage has made, or has taken before and gives back now.
+  // Sends on what a stage has made, or has taken before and gives back now. Its ingress is where its source was seen last: like any other
+  // frame it does not go back there, unless it is for its own sender (an adapter's loopback) or has been routed.
   void forward_made(Time now, port::Frame frame);
   // Before forwarding, every burst passes the stage. Null: none.
   void set_stage(Stage* stage) { stage_ = stage; }
@@ -85,6 +86,8 @@ class LearningSwitch final : public Ways {
 
   void forward(Time now, port::Frame frame, PortState* in, PortNumber in_number);
   void route(Time now, port::Frame frame, PortState* in, PortNumber in_number);
+  // Rewrites a packet that is for our router. False: it goes nowhere. `in`: where that is counted; null: nowhere.
+  bool pass_router(Time now, port::Frame frame, PortState* in);
   // `payer`: whose tokens it costs; null: nobody's. `except`: where not to send it; null: everywhere.
   void flood(Time now, ByteView frame, PortState* payer, const PortState* except);
   void send(PortState& out, ByteView frame);

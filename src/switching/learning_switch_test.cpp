@@ -282,6 +282,23 @@ TEST_F(SwitchTest, AFloodOfWhatAStageGivesBackIsHeldDownToTheRateOfWhereItCameFr
   EXPECT_EQ(drops(0, DropReason::kFloodLimit), 20u);
 }
 
+TEST_F(SwitchTest, WhatAStageGivesBackDoesNotGoBackWhereItCameFrom) {
+  receive(0, {frame(mac(8), mac(1)), frame(mac(1), mac(8))});  // both are behind port 0
+  for (Tray& tray : trays_) tray.take();
+  const auto give_back = [&](Bytes frame) {
+    machine_->forward_made(now_, {frame.data(), static_cast<std::uint32_t>(frame.size())});
+  };
+  give_back(frame(mac(9), mac(1)));
+  EXPECT_TRUE(trays_[0].take().empty()) << "a flood goes to all others";
+  EXPECT_EQ(trays_[1].take().size(), 1u);
+  EXPECT_EQ(trays_[2].take().size(), 1u);
+  give_back(frame(mac(8), mac(1)));
+  for (Tray& tray : trays_) EXPECT_TRUE(tray.take().empty());
+  EXPECT_EQ(drops(0, DropReason::kSamePort), 2u) << "as the one that nobody took";
+  give_back(frame(mac(1), mac(1)));
+  EXPECT_EQ(trays_[0].take().size(), 1u) << "an adapter's loopback";
+}
+
 TEST_F(SwitchTest, AStageGetsItsDeadlines) {
   TestStage stage;
   stage.deadline = now_ + Duration::microseconds(3);
@@ -442,6 +459,25 @@ TEST_F(RoutingTest, AsksForAnUnknownNeighborThenRoutesWithTheIcrcIntact) {
   EXPECT_EQ(ethernet.destination, mac(2));
   EXPECT_EQ(ethernet.source, kRouter);
   EXPECT_EQ(wire::Ipv4Header::parse(routed[0].data() + 14).ttl, 63);
+}
+
+TEST_F(RoutingTest, AsksForTheNeighborOfWhatAStageGivesBackAndRoutesItToAnyPort) {
+  receive(0, {frame(mac(9), mac(1))});
+  for (Tray& tray : trays_) tray.take();
+  const auto give_back = [&] {
+    Bytes packet = roce_frame(kRouter, mac(1), "10.0.0.1", "10.0.1.2");
+    machine_->forward_made(now_, {packet.data(), static_cast<std::uint32_t>(packet.size())});
+  };
+  give_back();
+  EXPECT_EQ(drops(0, DropReason::kRouterUnknown), 1u);
+  const auto asked = trays_[1].take();
+  ASSERT_EQ(asked.size(), 1u);
+  EXPECT_EQ(wire::ArpPacket::parse(asked[0].data() + 14).target_ip.to_string(), "10.0.1.2");
+  receive(0, {arp(2, mac(2), "10.0.1.2", "10.0.1.254", kRouter)});
+  for (Tray& tray : trays_) tray.take();
+  give_back();
+  EXPECT_EQ(trays_[0].take().size(), 1u) << "between two subnets behind one port";
+  EXPECT_TRUE(trays_[1].take().empty());
 }
 
 TEST_F(RoutingTest, RefusesWhatCannotBeRoutedWithAReasonEach) {

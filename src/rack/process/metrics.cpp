@@ -66,7 +66,7 @@ void add_latency(MetricSet& set, const switching::LatencyProbe::Counts& latency)
     const switching::LatencyCounts& counts = latency[i];
     set.histogram("operation_latency_seconds",
                   "from the switch to the memory and back, of a sample of the operations that pass",
-                  switching::LatencyCounts::edges(), counts.counts, static_cast<double>(counts.sum.nanoseconds()) / 1e9,
+                  switching::LatencyCounts::edges(), counts.counts, static_cast<double>(counts.sum_ns) / 1e9,
                   {{"operation", std::string(switching::LatencyProbe::name_of(operation))}});
   }
 }
@@ -84,6 +84,11 @@ void add_box(MetricSet& set, const nlohmann::json& status) {
 #define X(name, meaning) set.counter("box_" #name, meaning, counts.value(#name, std::uint64_t{0}));
   SLUICE_BOX_EVENTS(X)
 #undef X
+  for (const auto& [key, way] : {std::pair{"shard_rings_full", "in"}, {"shard_rings_back_full", "back"}}) {
+    if (status.contains(key))
+      set.counter("box_rings_full", "packets lost since the ring to one of the box's cores, or back, was full",
+                  status[key].get<std::uint64_t>(), {{"way", way}});
+  }
   set.gauge("box_on", "1 while the box acts", status["on"].get<bool>() ? 1 : 0);
   set.gauge("box_steering", "1 while it knows the store and steers", status["steering"].get<bool>() ? 1 : 0);
   struct Gauge {

@@ -59,6 +59,8 @@ class ShardedBox::Shard final : private nic::Pollable {
   ~Shard() override { thread_.reset(); }
 
   port::Port& near() { return *near_; }
+  // How often the ring back was full. In the shard's thread.
+  std::uint64_t ring_back_full() const { return far_->counters().tx_full; }
   // In the shard's thread.
   template <class F>
   void post(F function) {
@@ -112,7 +114,7 @@ class ShardedBox::Shard final : private nic::Pollable {
   }
   void send(const port::Frame& frame) {
     std::uint8_t* const room = far_->reserve(frame.length);
-    if (room == nullptr) return;  // counted by the port; RC sends again
+    if (room == nullptr) return;  // counted by the port: ring_back_full()
     std::memcpy(room, frame.data, frame.length);
     far_->commit(frame.length);
   }
@@ -234,9 +236,13 @@ Result<void> ShardedBox::change(const std::string& text) {
 std::string ShardedBox::status_json(std::size_t most) {
   json all{{"top_connections", json::array()}, {"top_keys", json::array()}};  // though there be none
   json shares = json::array();
+  std::uint64_t rings_back_full = 0;
   for (const auto& shard : shards_) {
     std::string text;
-    shard->call([&](BoxStage& stage) { text = stage.status_json(most); });
+    shard->call([&](BoxStage& stage) {
+      text = stage.status_json(most);
+      rings_back_full += shard->ring_back_full();
+    });
     json one = json::parse(text);
     shares.push_back({{"frames", shard->near().counters().tx_frames},
                       {"connections", one["connections"]},
@@ -252,6 +258,7 @@ std::string ShardedBox::status_json(std::size_t most) {
   keep_most(all["top_keys"], "heat", most);
   all["shards"] = std::move(shares);
   all["shard_rings_full"] = rings_full_;
+  all["shard_rings_back_full"] = rings_back_full;
   return all.dump();
 }
 

@@ -64,6 +64,7 @@ std::string state(const SwitchParts& parts) {
             std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::system_clock::now().time_since_epoch())
                 .count()},
            {"nodes", snapshot ? to_json(*snapshot)["nodes"] : json::array()},
+           {"nodes_error", snapshot ? json() : json(snapshot.error().message)},
            {"switch", json::parse(switch_status(parts), nullptr, false)},
            {"box", nullptr}};
   if (parts.box != nullptr) out["box"] = json::parse(box_status(parts), nullptr, false);
@@ -78,11 +79,14 @@ struct Moment {
   std::optional<CowbirdStage::Counts> cowbird;
 };
 
-void collect(const Moment& moment, MetricSet& set, const SwitchParts& parts, const Snapshot& snapshot) {
+void collect(const Moment& moment, MetricSet& set, const SwitchParts& parts, const Result<Snapshot>& snapshot) {
   add_loop(set, moment.loop);
-  add_directory(set, snapshot);
+  set.gauge("directory_answers", "1 while the directory, or the store behind it, can be read", snapshot ? 1 : 0);
   std::map<wire::MacAddress, std::string> names;
-  for (const NodeRecord& node : snapshot.nodes) names[node.mac] = node.description.name;
+  if (snapshot) {
+    add_directory(set, *snapshot);
+    for (const NodeRecord& node : snapshot->nodes) names[node.mac] = node.description.name;
+  }
   if (parts.door != nullptr) {
     set.counter("door_handshakes_failed", "machines without a certificate that counts",
                 parts.door->handshakes_failed());
@@ -102,7 +106,7 @@ std::string scrape_switch(const SwitchParts& parts) {
   // The directory may be at its disk: it is asked here, not in the loop's thread.
   using Standings = std::vector<Tenants::Standing>;
   return scrape("switch", parts.loop,
-                [parts, snapshot = parts.directory.nodes().value_or(Snapshot{}),
+                [parts, snapshot = parts.directory.nodes(),
                  tenants = parts.directory.tenants().list().value_or(Standings{})](Time now) {
                   const Moment moment{parts.loop.counters(), parts.ports.report(now),
                                       parts.box == nullptr ? "" : parts.box->status_json(0),
@@ -125,7 +129,8 @@ void answer_for(const SwitchParts& parts, const std::string& daemon, httplib::Re
 }
 
 // Prometheus's "HTTP SD": where it asked us it can ask for all whose sockets we reach; others have addresses of their own.
-std::string targets(const SwitchParts& parts, const std::string& host) {
+// One that gets an error goes on with what it had; "none" would silence every alert.
+Result<std::string> targets(const SwitchParts& parts, const std::string& host) {
   json all = json::array();
   const auto add = [&all](const std::string& target, const std::string& path, const NodeRecord& node) {
     all.push_back({{"targets", {target}},
@@ -135,7 +140,7 @@ std::string targets(const SwitchParts& parts, const std::string& host) {
                      {"instance", node.description.name}}}});
   };
   const auto snapshot = parts.directory.nodes();
-  if (!snapshot) return text_of(all);
+  if (!snapshot) return tl::unexpected(snapshot.error());
   for (const NodeRecord& node : snapshot->nodes) {
     const NodeDescription& d = node.description;
     // What a tenant says is not for others to act on; who has left is not missing.
@@ -166,7 +171,9 @@ void add_switch_routes(HttpServer& server, const SwitchParts& parts) {
                       answer_for(parts, request.matches[1].str(), response);
                     });
   server.http().Get("/v1/targets", [parts](const httplib::Request& request, httplib::Response& response) {
-    response.set_content(targets(parts, request.get_header_value("Host")), kJson);
+    const auto all = targets(parts, request.get_header_value("Host"));
+    if (!all) return telemetry::answer_error(response, 503, all.error().message);
+    response.set_content(*all, kJson);
   });
   if (parts.cowbird != nullptr) {
     server.serve("/v1/cowbird", kJson, [parts] {

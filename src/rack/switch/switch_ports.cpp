@@ -8,6 +8,7 @@ namespace sluice::rack {
 namespace {
 
 constexpr Duration kLookAround = Duration::milliseconds(1);
+constexpr Duration kLastWords = Duration::milliseconds(100);  // the longest that what a lost end had sent is taken
 
 }  // namespace
 
@@ -50,7 +51,7 @@ void SwitchPorts::attach(Time now, std::unique_ptr<port::Port> port, bool stays)
 std::size_t SwitchPorts::poll(Time now) {
   if (now >= next_look_) {
     next_look_ = now + kLookAround;
-    let_go();
+    let_go(now);
     accept(now);
   }
   std::size_t work = 0;
@@ -67,6 +68,7 @@ std::size_t SwitchPorts::poll(Time now) {
 
 std::size_t SwitchPorts::receive(Time now, Attached& attached) {
   const std::size_t n = attached.port->receive(now, burst_);
+  attached.is_empty = n == 0;
   if (n != 0) machine_.process(now, attached.number, std::span(burst_).first(n));
   return n;
 }
@@ -76,9 +78,11 @@ void SwitchPorts::flush(Time now) {
   for (const Attached& attached : ports_) attached.port->flush(now);
 }
 
-void SwitchPorts::let_go() {
-  std::erase_if(ports_, [&](const Attached& attached) {
+void SwitchPorts::let_go(Time now) {
+  std::erase_if(ports_, [&](Attached& attached) {
     if (attached.stays || attached.port->state() == port::PortState::kUp) return false;
+    attached.down_at = std::min(attached.down_at, now);
+    if (!attached.is_empty && now < attached.down_at + kLastWords) return false;
     loop_.remove_port(*attached.port);
     machine_.detach(attached.number);
     return true;
@@ -89,14 +93,28 @@ SwitchReport SwitchPorts::report(Time now) const {
   SwitchReport report;
   for (const Attached& attached : ports_) {
     report.ports.push_back({attached.number, attached.port->name(), attached.port->state() == port::PortState::kUp,
-                            machine_.statistics(attached.number), machine_.queued_bytes(attached.number)});
+                            machine_.statistics(attached.number), attached.port->counters(),
+                            machine_.queued_bytes(attached.number)});
   }
   report.macs = machine_.macs().entries(now);
   report.turned_away = turned_away_;
   report.macs_refused = machine_.macs().refused();
-  for (const auto& listener : listeners_) report.strangers_refused += listener->refused();
+  for (const auto& listener : listeners_) {
+    report.strangers_refused += listener->refused();
+    report.lost_at_listeners += listener->lost();
+  }
   report.latency = probe_.counts();
   return report;
+}
+
+std::vector<std::pair<std::string, std::uint64_t>> SwitchReport::Port::drops() const {
+  std::vector<std::pair<std::string, std::uint64_t>> all{
+      {"malformed", link.rx_malformed}, {"lost on arrival", link.rx_lost}, {"lost on the way out", link.tx_dropped}};
+  for (std::size_t i = 0; i < switching::kDropReasons; ++i) {
+    const auto reason = static_cast<switching::DropReason>(i);
+    all.emplace_back(to_string(reason), statistics.dropped(reason));
+  }
+  return all;
 }
 
 std::string SwitchReport::to_json() const {
@@ -107,9 +125,8 @@ std::string SwitchReport::to_json() const {
   for (const Port& port : ports) {
     const switching::PortStatistics& s = port.statistics;
     json drops = json::object();
-    for (std::size_t i = 0; i < switching::kDropReasons; ++i) {
-      const auto reason = static_cast<switching::DropReason>(i);
-      if (s.dropped(reason) != 0) drops[std::string(to_string(reason))] = s.dropped(reason);
+    for (const auto& [reason, count] : port.drops()) {
+      if (count != 0) drops[reason] = count;
     }
     const auto learned = macs_of.find(port.number);
     all.push_back({{"number", port.number.value},
@@ -124,17 +141,19 @@ std::string SwitchReport::to_json() const {
                    {"queued", s.queued},
                    {"queued_bytes_now", port.queued_bytes},
                    {"ecn_marked", s.ecn_marked},
+                   {"resets", port.link.resets},
                    {"drops", std::move(drops)}});
   }
   json operations = json::object();
   for (std::size_t i = 0; i < latency.size(); ++i) {
     const auto operation = static_cast<switching::LatencyProbe::Operation>(i);
     operations[std::string(switching::LatencyProbe::name_of(operation))] = {{"counts", latency[i].counts},
-                                                                            {"sum_ns", latency[i].sum.nanoseconds()}};
+                                                                            {"sum_ns", latency[i].sum_ns}};
   }
   return json{{"ports", std::move(all)},
               {"turned_away", turned_away},
               {"macs_refused", macs_refused},
+              {"lost_at_listeners", lost_at_listeners},
               {"latency_edges_s", switching::LatencyCounts::edges()},
               {"latency", std::move(operations)}}
       .dump();
@@ -159,14 +178,15 @@ void SwitchReport::collect(telemetry::MetricSet& set, const NameOf& name_of) con
     set.counter("port_ecn_marked", "frames to the port that were marked as having met congestion", s.ecn_marked,
                 labels);
     set.gauge("port_queue_bytes", "bytes that wait for the port now", static_cast<double>(port.queued_bytes), labels);
-    for (std::size_t i = 0; i < switching::kDropReasons; ++i) {
-      const auto reason = static_cast<switching::DropReason>(i);
+    set.counter("port_resets", "times that the port's other end was lost", port.link.resets, labels);
+    for (const auto& [reason, count] : port.drops()) {
       telemetry::Labels with_reason = labels;
-      with_reason.emplace_back("reason", to_string(reason));
-      set.counter("port_dropped", "frames that went nowhere; taken by stage: the box's doing", s.dropped(reason),
-                  with_reason);
+      with_reason.emplace_back("reason", reason);
+      set.counter("port_dropped", "frames that went nowhere; taken by stage: the box's doing", count, with_reason);
     }
   }
+  set.counter("switch_listeners_lost", "frames that found no room before it was known of which port they are",
+              lost_at_listeners);
   set.counter("switch_turned_away", "ports that found no room", turned_away);
   set.counter("switch_strangers_refused", "ends that a listener did not admit, or could not understand",
               strangers_refused);

@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "nic/poll_loop.h"
@@ -24,13 +25,18 @@ struct SwitchReport {
     std::string name;
     bool up = false;
     switching::PortStatistics statistics;
+    port::PortCounters link;
     std::size_t queued_bytes = 0;
+
+    // Frames that went nowhere, by reason: in the switch's machine, or in the port itself.
+    std::vector<std::pair<std::string, std::uint64_t>> drops() const;
   };
   std::vector<Port> ports;
   std::vector<switching::MacTable::Entry> macs;  // addresses learned
   std::uint64_t turned_away = 0;
   std::uint64_t macs_refused = 0;
   std::uint64_t strangers_refused = 0;
+  std::uint64_t lost_at_listeners = 0;
   switching::LatencyProbe::Counts latency;
 
   std::string to_json() const;
@@ -62,11 +68,13 @@ class SwitchPorts final : public nic::Pollable {
     std::unique_ptr<port::Port> port;
     switching::PortNumber number;
     bool stays = false;
+    bool is_empty = false;         // nothing came at the last look
+    Time down_at = Time::never();  // when it was first found so
   };
   void accept(Time now);
   void attach(Time now, std::unique_ptr<port::Port> port, bool stays);
   std::size_t receive(Time now, Attached& attached);
-  void let_go();
+  void let_go(Time now);
 
   nic::PollLoop& loop_;
   switching::LearningSwitch machine_;

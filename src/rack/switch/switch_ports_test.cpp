@@ -2,11 +2,100 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
+#include <nlohmann/json.hpp>
+
+#include "port/listener.h"
 #include "port/memory_port.h"
 #include "wire/ethernet.h"
 
 namespace sluice::rack {
 namespace {
+
+class PortWithCounts : public port::Port {
+ public:
+  std::uint8_t* reserve(std::size_t) override { return nullptr; }
+  void commit(std::size_t) override {}
+  void flush(Time) override {}
+  std::size_t receive(Time, std::span<port::Frame>) override { return 0; }
+  const port::PortCounters& counters() const override { return counts; }
+  std::string name() const override { return "counts"; }
+
+  port::PortCounters counts;
+};
+
+TEST(SwitchPorts, WhatIsLostInAPortIsAmongItsDrops) {
+  nic::PollLoop loop;
+  SwitchPorts ports({}, loop);
+  auto port = std::make_unique<PortWithCounts>();
+  port->counts = {.rx_malformed = 3, .tx_dropped = 5, .rx_lost = 7, .resets = 2};
+  ASSERT_TRUE(ports.add_port(std::move(port)));
+  const SwitchReport report = ports.report(loop.now());
+  const auto shown = nlohmann::json::parse(report.to_json())["ports"][0];
+  EXPECT_EQ(shown["drops"], nlohmann::json({{"malformed", 3}, {"lost on the way out", 5}, {"lost on arrival", 7}}));
+  EXPECT_EQ(shown["resets"], 2);
+  telemetry::MetricSet metrics;
+  report.collect(metrics, [](const wire::MacAddress&) { return std::string(); });
+  const std::string text = metrics.text();
+  EXPECT_NE(text.find(R"(port_dropped_total{node="",port="0",reason="lost on the way out"} 5)"), std::string::npos)
+      << text;
+}
+
+// Its end is gone, and some frames of it are still there.
+class PortWithLastWords final : public PortWithCounts {
+ public:
+  explicit PortWithLastWords(std::size_t frames) : left_(frames) {}
+  port::PortState state() const override { return port::PortState::kDown; }
+  std::size_t receive(Time, std::span<port::Frame> burst) override {
+    const std::size_t count = std::min(left_, burst.size());
+    left_ -= count;
+    for (port::Frame& frame : burst.first(count)) {
+      wire::EthernetHeader{.destination = wire::MacAddress::broadcast(),
+                           .source = wire::MacAddress{{2, 0, 0, 0, 0, 9}},
+                           .ether_type = wire::kEtherTypeArp}
+          .write(bytes_.data());
+      frame = {bytes_.data(), static_cast<std::uint32_t>(bytes_.size())};
+    }
+    return count;
+  }
+
+ private:
+  std::size_t left_;
+  std::array<std::uint8_t, 64> bytes_{};
+};
+
+class ListenerWithOne final : public port::Listener {
+ public:
+  explicit ListenerWithOne(std::unique_ptr<port::Port> port) : port_(std::move(port)) {}
+  std::unique_ptr<port::Port> accept(Time) override { return std::move(port_); }
+  int wait_descriptor() const override { return -1; }
+  std::uint64_t refused() const override { return 0; }
+  std::string name() const override { return "one"; }
+
+ private:
+  std::unique_ptr<port::Port> port_;
+};
+
+TEST(SwitchPorts, WhatAnEndSentBeforeItWentIsTakenBeforeItsPortGoes) {
+  for (const auto [frames, taken] : {std::pair{200u, 200u}, {1'000'000u, 6'500u}}) {
+    nic::PollLoop loop;
+    SwitchPorts ports({}, loop);
+    ports.add_listener(std::make_unique<ListenerWithOne>(std::make_unique<PortWithLastWords>(frames)));
+    auto reader = port::make_memory_cable(8192);
+    ASSERT_TRUE(ports.add_port(std::move(reader.a)));
+    std::array<port::Frame, 64> burst;
+    std::size_t got = 0;
+    Time now = Time::at(Duration::seconds(1));
+    for (int turn = 0; turn < 200 && (turn == 0 || ports.ports() == 2); ++turn, now = now + Duration::milliseconds(1)) {
+      ports.poll(now);
+      ports.flush(now);
+      for (std::size_t n = 0; (n = reader.b->receive(now, burst)) != 0;) got += n;
+    }
+    EXPECT_EQ(ports.ports(), 1u);
+    EXPECT_GE(got, taken == 200 ? taken : 1u);
+    EXPECT_LE(got, taken) << "not for ever";
+  }
+}
 
 TEST(SwitchPorts, AFullWayOutLeavesTheCoreToOthers) {
   constexpr std::size_t kFrame = 64;
