@@ -11,12 +11,12 @@
 #include <optional>
 #include <utility>
 
+#include "cli/ask_stage.h"
 #include "cli/box_report.h"
 #include "cli/capture.h"
 #include "cli/commands.h"
 #include "cli/json_text.h"
 #include "cli/parse_region.h"
-#include "rack/directory/directory_http.h"
 #include "rack/endpoint/endpoint.h"
 #include "rack/settings/box_settings.h"
 #include "sim/load/box_memory.h"
@@ -27,22 +27,7 @@ namespace {
 
 using nlohmann::json;
 
-Result<json> ask_box(const rack::RunDirectory& run, const std::optional<json>& change) {
-  rack::DirectoryClient directory(run.directory_address(), Duration{});
-  const auto answer = change ? directory.post("/v1/box", change->dump()) : directory.get("/v1/box");
-  if (!answer) {
-    const bool has_box = change && directory.get("/v1/box");  // then it is the change that was refused
-    if (!has_box && directory.nodes()) {
-      return fail(fmt::format(
-          "the switch in {} has no box; `sluice rack down`, then `sluice rack up --box clover` starts one that has",
-          run.path()));
-    }
-    return fail(answer.error().message);
-  }
-  json status = json::parse(*answer, nullptr, false);
-  if (!status.is_object() || !status.contains("counters")) return fail("the switch is busy; try again");
-  return status;
-}
+constexpr Stage kBox{"/v1/box", "box", "--box clover"};
 
 class BoxTop final : public Command {
  public:
@@ -57,7 +42,7 @@ class BoxTop final : public Command {
  private:
   Result<int> run() override {
     rack::StopSignals signals;
-    auto status = ask_box(run_directory(), std::nullopt);
+    auto status = ask_stage(run_directory(), kBox, std::nullopt);
     if (!status) return tl::unexpected(status.error());
     if (json_) {
       fmt::print("{}\n", json_text(*status));
@@ -75,7 +60,7 @@ class BoxTop final : public Command {
     pollfd descriptor{signals.descriptor(), POLLIN, 0};
     auto then = std::chrono::steady_clock::now();
     while (poll(&descriptor, 1, 1000) == 0) {
-      auto status = ask_box(run_directory(), std::nullopt);
+      auto status = ask_stage(run_directory(), kBox, std::nullopt);
       if (!status) return tl::unexpected(status.error());
       const auto now = std::chrono::steady_clock::now();
       const double seconds = std::chrono::duration<double>(now - std::exchange(then, now)).count();
@@ -91,7 +76,7 @@ class BoxTop final : public Command {
 };
 
 Result<int> change_box(const rack::RunDirectory& run, const json& change) {
-  const auto status = ask_box(run, change);
+  const auto status = ask_stage(run, kBox, change);
   if (!status) return tl::unexpected(status.error());
   fmt::print("{}\n", box_line(*status));
   return 0;
@@ -137,7 +122,7 @@ class BoxRules final : public Command {
   }
   Result<int> run() override {
     const auto status =
-        ask_box(run_directory(), rules_.empty() ? std::nullopt : std::optional(json{{"rules", rules_}}));
+        ask_stage(run_directory(), kBox, rules_.empty() ? std::nullopt : std::optional(json{{"rules", rules_}}));
     if (!status) return tl::unexpected(status.error());
     if (!(*status)["on"].get<bool>()) fmt::print("the box is off: no rule acts (`sluice box on`)\n");
     for (const auto& [name, acts] : (*status)["rules"].items())

@@ -3,11 +3,12 @@
 #include <fmt/core.h>
 
 #include <nlohmann/json.hpp>
+#include <optional>
 
+#include "cli/ask_stage.h"
 #include "cli/commands.h"
 #include "cli/json_text.h"
 #include "rack/cowbird/cowbird_daemon.h"
-#include "rack/directory/directory_http.h"
 
 namespace sluice::cli {
 namespace {
@@ -48,17 +49,9 @@ class CowbirdShow final : public Command {
  private:
   Result<int> run() override {
     using nlohmann::json;
-    rack::DirectoryClient directory(run_directory().directory_address(), Duration{});
-    const auto answer = directory.get("/v1/cowbird");
-    if (!answer) {
-      if (!directory.nodes()) return fail(answer.error().message);
-      return fail(fmt::format(
-          "the switch in {} has no Cowbird engine; `sluice rack down`, then `sluice rack up --cowbird` starts one "
-          "that has",
-          run_directory().path()));
-    }
-    const json status = json::parse(*answer, nullptr, false);
-    if (!status.is_object() || !status.contains("counters")) return fail("the switch is busy; try again");
+    const auto answer = ask_stage(run_directory(), {"/v1/cowbird", "Cowbird engine", "--cowbird"}, std::nullopt);
+    if (!answer) return tl::unexpected(answer.error());
+    const json& status = *answer;
     if (json_) {
       fmt::print("{}\n", json_text(status));
       return 0;

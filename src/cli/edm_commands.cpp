@@ -4,12 +4,13 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <utility>
 
+#include "cli/ask_stage.h"
 #include "cli/commands.h"
 #include "cli/experiment_files.h"
 #include "cli/json_text.h"
-#include "rack/directory/directory_http.h"
 #include "sim/edm/edm_cluster.h"
 #include "sim/world/fields.h"
 
@@ -218,18 +219,10 @@ class GrantsCommand final : public Command {
  private:
   Result<int> run() override {
     using nlohmann::json;
-    rack::DirectoryClient directory(run_directory().directory_address(), Duration{});
-    const auto answer =
-        set_.empty() ? directory.get("/v1/edm") : directory.post("/v1/edm", json{{"on", set_ == "on"}}.dump());
-    if (!answer) {
-      if (!directory.nodes()) return fail(answer.error().message);
-      return fail(
-          fmt::format("the switch in {} grants nothing; `sluice rack down`, then `sluice rack up --edm` starts one "
-                      "that does",
-                      run_directory().path()));
-    }
-    const json status = json::parse(*answer, nullptr, false);
-    if (!status.is_object() || !status.contains("grants")) return fail("the switch is busy; try again");
+    const auto answer = ask_stage(run_directory(), {"/v1/edm", "EDM scheduler", "--edm"},
+                                  set_.empty() ? std::nullopt : std::optional(json{{"on", set_ == "on"}}));
+    if (!answer) return tl::unexpected(answer.error());
+    const json& status = *answer;
     if (json_) {
       fmt::print("{}\n", json_text(status));
       return 0;

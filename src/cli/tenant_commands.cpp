@@ -35,11 +35,7 @@ class DirectoryCommand : public Command {
     use_rack();
   }
   rack::DirectoryClient directory() { return rack::DirectoryClient(run_directory().directory_address(), Duration{}); }
-  Result<json> ask(const std::string& path, const json& question) {
-    const auto body = directory().post(path, question.dump());
-    if (!body) return tl::unexpected(body.error());
-    return json::parse(*body, nullptr, false);
-  }
+  Result<json> ask(const std::string& path, const json& question) { return directory().ask(path, question); }
 };
 
 Result<std::uint64_t> parse_size(const std::string& what, const std::string& text) {
@@ -175,10 +171,8 @@ class TenantRevoke final : public TenantCommand {
     return 0;
   }
   bool is_operator() {
-    const auto body = directory().get("/v1/tenants");
-    const json all = body ? json::parse(*body, nullptr, false) : json();
-    const json none = json::array();
-    for (const json& tenant : all.is_object() ? all.value("tenants", none) : none) {
+    const json all = directory().ask("/v1/tenants").value_or(json::object());
+    for (const json& tenant : all.value("tenants", json::array())) {
       if (tenant.value("name", "") == name_) return tenant.value("operator", false);
     }
     return false;
@@ -241,15 +235,14 @@ class TenantList final : public DirectoryCommand {
 
  private:
   Result<int> run() override {
-    const auto body = directory().get("/v1/tenants");
-    if (!body) return tl::unexpected(body.error());
-    const json all = json::parse(*body, nullptr, false);
+    const auto all = directory().ask("/v1/tenants");
+    if (!all) return tl::unexpected(all.error());
     if (json_) {
-      fmt::print("{}\n", json_text(all));
+      fmt::print("{}\n", json_text(*all));
       return 0;
     }
     fmt::print("{:<20} {:>12} {:>12} {:>9} {:>9}  {}\n", "TENANT", "USED", "QUOTA", "REGIONS", "ALLOWED", "");
-    for (const json& t : all.value("tenants", json::array())) {
+    for (const json& t : all->value("tenants", json::array())) {
       const char* const state = t.value("revoked", false) ? "revoked" : t.value("operator", false) ? "operator" : "";
       fmt::print("{:<20} {:>12} {:>12} {:>9} {:>9}  {}\n", t.value("name", ""),
                  rack::bytes_text(t.value("used_bytes", std::uint64_t{0})),

@@ -148,10 +148,8 @@ class Top final : public Command {
  private:
   Result<json> look() {
     rack::DirectoryClient directory(run_directory().directory_address(), Duration{});
-    const auto answer = directory.get("/v1/state");
-    if (!answer) return tl::unexpected(answer.error());
-    json state = json::parse(*answer, nullptr, false);
-    if (!state.is_object() || !state["switch"].contains("ports")) return fail("the switch is busy; try again");
+    auto state = directory.ask("/v1/state");
+    if (state && !(*state)["switch"].contains("ports")) return fail("the switch is busy; try again");
     return state;
   }
 

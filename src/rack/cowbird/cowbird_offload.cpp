@@ -77,13 +77,9 @@ class CowbirdOffload::Desk {
       questions_.pop_front();
       const bool last = stopping_;
       lock.unlock();
-      const auto answer = directory.post(kPath, question.wish.dump());
-      if (question.done && !last) {
-        Result<json> parsed =
-            answer ? Result<json>(json::parse(*answer, nullptr, false)) : tl::unexpected(answer.error());
-        if (parsed && !parsed->is_object()) parsed = fail("the switch's answer makes no sense");
-        loop_.post([done = std::move(question.done), parsed = std::move(parsed)](Time now) { done(now, parsed); });
-      }
+      auto answer = directory.ask(kPath, question.wish);
+      if (question.done && !last)
+        loop_.post([done = std::move(question.done), answer = std::move(answer)](Time now) { done(now, answer); });
       lock.lock();
     }
   }

@@ -403,8 +403,10 @@ Result<std::string> DirectoryClient::exchange(Duration timeout, Request&& reques
   }
 }
 
-Result<std::string> DirectoryClient::post(const std::string& path, const std::string& body) {
-  return exchange(kStoreAnswers, [&](httplib::ClientImpl& client) { return client.Post(path, body, kJson); });
+Result<std::string> DirectoryClient::post(const std::string& path, const json& body) {
+  // Names of programs and the like may have bytes that are no UTF-8.
+  const std::string text = body.dump(-1, ' ', false, json::error_handler_t::replace);
+  return exchange(kStoreAnswers, [&](httplib::ClientImpl& client) { return client.Post(path, text, kJson); });
 }
 
 Result<std::string> DirectoryClient::get(const std::string& path, Duration timeout) {
@@ -412,19 +414,29 @@ Result<std::string> DirectoryClient::get(const std::string& path, Duration timeo
 }
 
 namespace {
-// Names of programs and the like may have bytes that are no UTF-8.
-std::string text_of(const json& out) { return out.dump(-1, ' ', false, json::error_handler_t::replace); }
+Result<json> object_of(const Result<std::string>& body) {
+  if (!body) return tl::unexpected(body.error());
+  json answer = json::parse(*body, nullptr, false);
+  if (!answer.is_object()) return fail("malformed answer of the directory");
+  if (answer.value("error", json()).is_string()) return fail(answer["error"].get<std::string>() + "; try again");
+  return answer;
+}
 }  // namespace
 
+Result<json> DirectoryClient::ask(const std::string& path) { return object_of(get(path)); }
+
+Result<json> DirectoryClient::ask(const std::string& path, const json& question) {
+  return object_of(post(path, question));
+}
+
 Result<Registration> DirectoryClient::join(const NodeDescription& description, Duration lease) {
-  const auto body = post("/v1/join", text_of({{"node", to_json(description)}, {"lease_ms", lease.milliseconds()}}));
-  if (!body) return tl::unexpected(body.error());
-  const json answer = json::parse(*body, nullptr, false);
-  if (!answer.is_object() || !answer.contains("node") || !answer.value("lease", json()).is_number_unsigned())
+  const auto answer = ask("/v1/join", {{"node", to_json(description)}, {"lease_ms", lease.milliseconds()}});
+  if (!answer) return tl::unexpected(answer.error());
+  if (!answer->contains("node") || !answer->value("lease", json()).is_number_unsigned())
     return fail("malformed answer of the directory");
-  auto node = node_from_json(answer["node"]);
+  auto node = node_from_json(answer->at("node"));
   if (!node) return tl::unexpected(node.error());
-  return Registration{std::move(*node), LeaseId(answer["lease"].get<std::uint64_t>())};
+  return Registration{std::move(*node), LeaseId(answer->at("lease").get<std::uint64_t>())};
 }
 
 namespace {
@@ -439,16 +451,12 @@ Result<Snapshot> snapshot_of(const Result<std::string>& body) {
 }  // namespace
 
 Result<void> DirectoryClient::publish(LeaseId lease, const NodeDescription& description) {
-  return nothing_of(post("/v1/publish", text_of({{"lease", lease.value}, {"node", to_json(description)}})));
+  return nothing_of(post("/v1/publish", {{"lease", lease.value}, {"node", to_json(description)}}));
 }
 
-Result<void> DirectoryClient::renew(LeaseId lease) {
-  return nothing_of(post("/v1/renew", json{{"lease", lease.value}}.dump()));
-}
+Result<void> DirectoryClient::renew(LeaseId lease) { return nothing_of(post("/v1/renew", {{"lease", lease.value}})); }
 
-Result<void> DirectoryClient::leave(LeaseId lease) {
-  return nothing_of(post("/v1/leave", json{{"lease", lease.value}}.dump()));
-}
+Result<void> DirectoryClient::leave(LeaseId lease) { return nothing_of(post("/v1/leave", {{"lease", lease.value}})); }
 
 Result<Snapshot> DirectoryClient::nodes() { return snapshot_of(get("/v1/nodes")); }
 

@@ -16,6 +16,7 @@
 #include <atomic>
 #include <functional>
 #include <memory>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <thread>
 
@@ -75,10 +76,12 @@ class DirectoryClient final : public Directory {
 
   // The body of any other GET.
   Result<std::string> get(const std::string& path, Duration timeout = Duration::seconds(5));
-  // The answer to any other POST, of JSON.
-  Result<std::string> post(const std::string& path, const std::string& body);
+  // The object that answers any other GET, or POST of JSON. An error, too, when the switch had no time for it.
+  Result<nlohmann::json> ask(const std::string& path);
+  Result<nlohmann::json> ask(const std::string& path, const nlohmann::json& question);
 
  private:
+  Result<std::string> post(const std::string& path, const nlohmann::json& body);
   template <class Request>
   Result<std::string> exchange(Duration timeout, Request&& request);
 
