@@ -185,6 +185,8 @@ PostError Adapter::post_receive(SharedReceiveQueue& queue, const ReceiveRequest&
   } else if (traits.is_request) {
     const std::uint64_t executed = counters_.rx_requests;
     pair.responder_->on_request(now, frame, parsed);
+    if (!pair.connection_.path_ready) [[unlikely]]
+      neighbors_->resolve(now, pair.connection_.remote_gid);  // it may have been given up
     if (!pair.heard_) [[unlikely]]
       on_early_request(now, pair, executed);
   } else if (pair.sends()) {
@@ -267,7 +269,6 @@ void Adapter::on_management_datagram(Time now, const std::uint8_t* frame, const 
 
 // A first packet of the peer's shows that it is connected only by being executed: one of another time does not have the PSN awaited.
 void Adapter::on_early_request(Time now, QueuePair& pair, std::uint64_t executed_before) {
-  if (!pair.connection_.path_ready) neighbors_->resolve(now, pair.connection_.remote_gid);
   if (counters_.rx_requests == executed_before) return;
   pair.heard_ = true;
   tell(AsyncEvent::Kind::kCommunicationEstablished, pair);

@@ -83,7 +83,6 @@ void Requester::on_rnr_nak(Time now, Psn psn, const Aeth& aeth) {
   nak_follows_rnr_ = highest_sent_.since(psn) > 1;
   go_back_to(una_);
   rnr_until_ = rnr_deadline_ = now + aeth.rnr_delay();
-  deadline_ = Time::never();  // nothing is expected while we wait
 }
 
 void Requester::on_nak(Time now, Psn psn, const Aeth& aeth) {
@@ -232,7 +231,10 @@ void Requester::implied_nak() {
   go_back_to(wqe.first_psn + wqe.received);
 }
 
+// The clock stands still until what is sent again has left, and asks.
 void Requester::go_back_to(Psn psn) {
+  asked_ = psn - 1;
+  deadline_ = Time::never();
   for (std::uint32_t i = queue_.head(); i != started_; ++i) {
     const SendWqe& wqe = queue_[i];
     if (psn.since(wqe.last_psn()) > 0) continue;

@@ -103,6 +103,7 @@ void take_over(std::optional<T>& to, const std::optional<T>& from) {
 void QueuePair::apply(const QueuePairAttributes& a) {
   take_over(attributes_.access, a.access);
   take_over(attributes_.remote_gid, a.remote_gid);
+  if (a.remote_gid) attributes_.remote_mac.reset();  // which was another's
   take_over(attributes_.remote_mac, a.remote_mac);
   take_over(attributes_.source_gid_index, a.source_gid_index);
   take_over(attributes_.traffic_class, a.traffic_class);

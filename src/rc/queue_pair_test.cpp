@@ -297,6 +297,16 @@ TEST_F(QueuePairTest, TakesAnotherPathWhenDrained) {
   EXPECT_EQ(sent[0].psn(), Psn(0x2000));
 }
 
+TEST_F(QueuePairTest, AnotherPathIsNotThatOfTheMacBefore) {
+  p->must(p->modify({.state = QpState::kSendQueueDrained}));
+  p->must(p->modify({.remote_gid = wire::Gid::from(wire::Ipv4Address{0x0A000009})}));
+  p->must(p->modify({.state = QpState::kReadyToSend}));
+  write(1);
+  EXPECT_THAT(p->answers(), IsEmpty());
+  ASSERT_THAT(p->others, SizeIs(1));
+  EXPECT_EQ(wire::ArpPacket::parse(p->others[0].data() + 14).target_ip, wire::Ipv4Address{0x0A000009});
+}
+
 // --- the way to the peer ---
 
 class PathTest : public QueuePairTest {
@@ -346,6 +356,18 @@ TEST_F(PathTest, WorkPostedAfterTheAddressWasNotFoundAsksAnew) {
   p->others.clear();
   write(1);
   p->answers();
+  EXPECT_THAT(p->others, SizeIs(1));
+  arp_reply();
+  EXPECT_THAT(p->answers(), SizeIs(1));
+}
+
+TEST_F(PathTest, EachRequestOfThePeerAsksAnewOnceTheAddressWasGivenUp) {
+  p->deliver(request(Psn(0x1000)));
+  give_up_resolving();
+  EXPECT_EQ(p->pair->state(), QpState::kReadyToSend);
+  p->others.clear();
+  p->deliver(request(Psn(0x1000)));
+  EXPECT_THAT(p->answers(), IsEmpty());
   EXPECT_THAT(p->others, SizeIs(1));
   arp_reply();
   EXPECT_THAT(p->answers(), SizeIs(1));

@@ -48,6 +48,7 @@ Requester::Requester(Connection& connection, std::uint32_t depth, std::uint32_t 
 
 void Requester::start(Psn first) {
   next_psn_ = highest_sent_ = una_ = first;
+  asked_ = first - 1;
   epoch_ = connection_.regions->epoch();
   retries_left_ = connection_.retry_count;
   rnr_retries_left_ = connection_.rnr_retry_count;
@@ -174,7 +175,7 @@ bool Requester::emit_message_packet(Time now, const SendWqe& wqe, port::FrameSin
   gather(queue_.pieces(cursor_), segment.offset, at, segment.length);
   std::fill_n(at + segment.length, pad, std::uint8_t{0});
   packet.finish();
-  sent(now, wqe, 1, segment.length + connection_.headers.frame_size(0));
+  sent(now, wqe, 1, segment.length + connection_.headers.frame_size(0), bth.ack_request);
   return true;
 }
 
@@ -194,7 +195,7 @@ bool Requester::emit_read_request(Time now, const SendWqe& wqe, port::FrameSink&
   wire::Reth{wqe.remote_address + offset, wire::RKey{wqe.remote_key.value}, length}.write(packet.body());
   packet.finish();
   if (is_new) ++reads_out_;
-  sent(now, wqe, packets, connection_.headers.frame_size(wire::Reth::kSize));
+  sent(now, wqe, packets, connection_.headers.frame_size(wire::Reth::kSize), true);
   return true;
 }
 
@@ -210,12 +211,13 @@ bool Requester::emit_atomic(Time now, const SendWqe& wqe, port::FrameSink& sink)
       packet.body());
   packet.finish();
   if (is_new) ++reads_out_;
-  sent(now, wqe, 1, connection_.headers.frame_size(wire::AtomicEth::kSize));
+  sent(now, wqe, 1, connection_.headers.frame_size(wire::AtomicEth::kSize), true);
   return true;
 }
 
-// The cursor's packet has left: moves the cursor on, and starts the clock.
-void Requester::sent(Time now, const SendWqe& wqe, std::uint32_t packets, std::size_t bytes) {
+// The cursor's packet has left: moves the cursor on, and starts the clock if it asks for an answer. What does not ask is not answered, however long
+// it takes until one can leave that does (a slow port, a pace).
+void Requester::sent(Time now, const SendWqe& wqe, std::uint32_t packets, std::size_t bytes, bool asks) {
   ++connection_.counters->tx_packets;
   const Psn end = wqe.first_psn + (cursor_packet_ + packets);
   if (end.since(highest_sent_) > 0) {
@@ -231,8 +233,9 @@ void Requester::sent(Time now, const SendWqe& wqe, std::uint32_t packets, std::s
     cursor_packet_ = 0;
     if (!reliable_) return complete_head(CompletionStatus::kSuccess);
   }
-  if (reliable_ && deadline_ == Time::never() && connection_.timeout > Duration())
-    deadline_ = now + connection_.timeout;
+  if (!reliable_ || !asks) return;
+  asked_ = end - 1;
+  if (deadline_ == Time::never() && connection_.timeout > Duration()) deadline_ = now + connection_.timeout;
 }
 
 void Requester::on_deadline(Time now) {
@@ -243,14 +246,13 @@ void Requester::on_deadline(Time now) {
     fail_head(CompletionStatus::kRetryExceeded);
     return;
   }
-  deadline_ = now + connection_.timeout;
   implied_nak_sent_ = nak_follows_rnr_ = false;
   go_back_to(una_);
 }
 
 // What waits for an answer now waits as long as it says now.
 void Requester::restart_clock(Time now) {
-  const bool waiting = una_ != highest_sent_ && rnr_deadline_ == Time::never();
+  const bool waiting = una_ != highest_sent_ && asked_.since(una_) >= 0 && rnr_deadline_ == Time::never();
   deadline_ = waiting && connection_.timeout > Duration() ? now + connection_.timeout : Time::never();
 }
 
@@ -270,6 +272,7 @@ void Requester::flush() {
   while (queue_.size() != 0) complete_head(CompletionStatus::kFlushed);
   // What was begun and not sent gives its PSNs back.
   next_psn_ = una_ = highest_sent_;
+  asked_ = una_ - 1;
   stop();
 }
 

@@ -78,7 +78,7 @@ class Requester {
   bool emit_message_packet(Time now, const SendWqe& wqe, port::FrameSink& sink);
   bool emit_read_request(Time now, const SendWqe& wqe, port::FrameSink& sink);
   bool emit_atomic(Time now, const SendWqe& wqe, port::FrameSink& sink);
-  void sent(Time now, const SendWqe& wqe, std::uint32_t packets, std::size_t bytes);
+  void sent(Time now, const SendWqe& wqe, std::uint32_t packets, std::size_t bytes, bool asks);
   void skip_to_unacked();
   void stop();
   static memory::Access rights_for(const SendWqe& wqe) {
@@ -119,11 +119,12 @@ class Requester {
   Psn next_psn_{};
   Psn highest_sent_{};
   Psn una_{};
-  std::uint32_t reads_out_ = 0;     // READ pieces and atomics asked for and unanswered
-  std::uint32_t epoch_ = 0;         // of the regions, when the memory of what has started was found
-  std::uint32_t next_ssn_ = 1;      // send sequence number of the next message, as the responder counts them
-  std::uint32_t credit_limit_ = 0;  // greatest SSN that has a receive buffer
-  Time deadline_ = Time::never();
+  Psn asked_{};  // the last that a packet has asked to be answered, of those sent since the cursor went back
+  std::uint32_t reads_out_ = 0;        // READ pieces and atomics asked for and unanswered
+  std::uint32_t epoch_ = 0;            // of the regions, when the memory of what has started was found
+  std::uint32_t next_ssn_ = 1;         // send sequence number of the next message, as the responder counts them
+  std::uint32_t credit_limit_ = 0;     // greatest SSN that has a receive buffer
+  Time deadline_ = Time::never();      // of the answer that has been asked for
   Time rnr_until_{};                   // nothing is sent before
   Time rnr_deadline_ = Time::never();  // the same while we wait, never otherwise
 };

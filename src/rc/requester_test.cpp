@@ -462,6 +462,63 @@ TEST_F(RequesterTest, GivesUpAfterItsRetriesAndCountsAnewAfterEachSuccess) {
   expect_failure(CompletionStatus::kRetryExceeded);
 }
 
+TEST_F(RequesterTest, WhatHasNotAskedForAnAnswerIsNotWaitedFor) {
+  // 64 packets, of which the last one asks, take longer to leave than the time-out.
+  constexpr std::uint32_t kPackets = 200;
+  std::vector<std::uint8_t> bytes(std::size_t{kPackets} * 1024);
+  const Sge sge = Sge::of(bytes);
+  ASSERT_EQ(p->post({.id = 1, .op = SendOp::kWrite, .sges = {&sge, 1}, .remote_address = kRemote}), PostError::kNone);
+  std::uint32_t sent = 0;
+  std::vector<Completion> done;
+  for (int turn = 0; turn < 1000 && done.empty(); ++turn) {
+    p->now = p->now + Duration::microseconds(40);
+    p->adapter->on_deadline(p->now);
+    FrameList port;
+    port.room = 1;
+    p->adapter->poll_transmit(p->now, port);
+    for (auto& frame : port.frames) {
+      ++sent;
+      wire::ParsedFrame parsed;
+      ASSERT_EQ(wire::parse(frame, parsed), wire::Verdict::kOk);
+      if (parsed.ack_request) ack(parsed.psn, 1);
+    }
+    done = p->completed();
+  }
+  ASSERT_THAT(done, SizeIs(1));
+  EXPECT_EQ(done[0].status, CompletionStatus::kSuccess);
+  EXPECT_EQ(p->counters().timeouts, 0u);
+  EXPECT_EQ(sent, kPackets);
+}
+
+TEST_F(RequesterTest, NoRetryIsSpentWhileThePaceHoldsThePacketBack) {
+  AdapterConfig config;
+  config.dcqcn = true;
+  CraftedOptions options;
+  options.retry_count = 1;
+  restart(options, config);
+  for (int i = 0; i < 17; ++i) {
+    p->now = p->now + Duration::microseconds(50);
+    p->deliver({.opcode = kCnp, .ack_request = false, .extended = std::vector<std::uint8_t>(16)});
+  }
+  ASSERT_EQ(post(SendOp::kWrite, 1024), PostError::kNone);
+  std::uint32_t left = 0;
+  std::vector<Completion> done;
+  for (int i = 0; i < 1000 && done.empty(); ++i) {
+    // The first one is lost.
+    for (const Answer& answer : p->answers()) {
+      if (++left > 1) ack(answer.psn(), 1);
+    }
+    done = p->completed();
+    if (done.empty()) {
+      ASSERT_TRUE(p->wait());
+    }
+  }
+  EXPECT_EQ(left, 2u);
+  ASSERT_THAT(done, SizeIs(1));
+  EXPECT_EQ(done[0].status, CompletionStatus::kSuccess);
+  EXPECT_EQ(p->counters().timeouts, 1u);
+}
+
 TEST_F(RequesterTest, CountsSequenceNaksAsRetries) {
   send(SendOp::kWrite);
   for (int i = 0; i < 3; ++i) {

@@ -105,7 +105,7 @@ void Responder::execute_send(const std::uint8_t* frame, const wire::ParsedFrame&
     message_ = {.kind = MessageKind::kSend};
   }
   if (!find_receive_memory()) return refuse(parsed.psn, NakCode::kRemoteOperationalError);
-  if (message_.done + std::uint64_t{parsed.payload_length} > receive_.capacity) {
+  if (message_.done + std::uint64_t{parsed.payload_length} > std::min<std::uint64_t>(receive_.capacity, kMaxMessage)) {
     complete_receive(frame, parsed, CompletionKind::kReceive, CompletionStatus::kLocalLengthError, message_.done);
     return refuse(parsed.psn, NakCode::kInvalidRequest);
   }
@@ -383,7 +383,9 @@ void Responder::push(const Answer& answer) { place(answers_tail_++) = answer; }
 
 void Responder::push_ack(Psn psn) {
   const Answer ack{.syndrome = ack_syndrome(), .psn = psn, .msn = msn_};
-  if (answers_head_ != answers_tail_ && (connection_.coalesce_acks || answers_full())) {
+  // The last places are for READs and atomics, whose answers are one each.
+  const std::size_t left = answers_.size() - (answers_tail_ - answers_head_);
+  if (answers_head_ != answers_tail_ && (connection_.coalesce_acks || left <= records_.size())) {
     Answer& last = place(answers_tail_ - 1);
     if (last.kind == Answer::Kind::kAeth && Aeth{last.syndrome, 0}.is_ack()) {
       ++connection_.counters->tx_acks_coalesced;

@@ -553,6 +553,17 @@ TEST_F(ResponderTest, HasRoomForTheAnswersToAllReadsAgreedAndWhatComesBetweenThe
   EXPECT_THAT(p->answers(), SizeIs(128));
 }
 
+TEST_F(ResponderTest, KeepsRoomForTheAnswersToReadsThoughEachAckHasItsOwn) {
+  AdapterConfig config;
+  config.coalesce_acks = false;
+  restart({}, config);
+  constexpr std::uint32_t kWrites = 100;
+  for (std::uint32_t i = 0; i < kWrites; ++i) p->deliver(write(kFirst + i, bytes(8)));
+  for (std::uint32_t i = 0; i < CraftedOptions{}.max_reads; ++i) p->deliver(read(kFirst + (kWrites + i), 8));
+  EXPECT_EQ(p->counters().rx_put_off, 0u);
+  EXPECT_EQ(p->answers().back().psn(), kFirst + (kWrites + CraftedOptions{}.max_reads - 1));
+}
+
 TEST_F(ResponderTest, LosesNoAnswerToAFloodOfDuplicates) {
   set_word(3);
   p->deliver(fetch_add(kFirst, 1));
