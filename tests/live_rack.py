@@ -47,13 +47,13 @@ def processes_of(folder):
 class SocketConnection(http.client.HTTPConnection):
     """HTTP to a daemon's own socket."""
 
-    def __init__(self, path):
-        super().__init__("daemon", timeout=10)
+    def __init__(self, path, timeout=10):
+        super().__init__("daemon", timeout=timeout)
         self.path = path
 
     def connect(self):
         self.sock = socket.socket(socket.AF_UNIX)
-        self.sock.settimeout(10)
+        self.sock.settimeout(self.timeout)
         self.sock.connect(self.path)
 
 

@@ -84,7 +84,8 @@ std::optional<Verdict> Multiplexer::on_acknowledge(Time now, const Judged& packe
   if (!fatal && own.unanswered != kNone) return ask_again(packet, Psn(own.unanswered));
   const auto ring = out_ring(packet.index);
   std::optional<Psn> in;
-  for (Psn p = out; p.since(n.out_next) < 0 && !in; ++p) {
+  const Psn oldest = n.out_next - ring.size();  // nothing that came before has a place
+  for (Psn p = out.since(oldest) < 0 ? oldest : out; p.since(n.out_next) < 0 && !in; ++p) {
     const OutEntry* const entry = p == out ? ring.find_covering(p, n.longest_read) : ring.find(p);
     if (entry != nullptr && entry->went == Went::kOwnWay)
       in = Psn(entry->in) + static_cast<std::uint32_t>(p.since(Psn(entry->psn)));

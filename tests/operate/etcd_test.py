@@ -106,6 +106,15 @@ class EtcdTest(live_rack.LiveRack):
     def ready(self, name):
         return self.nodes().get(name, {}).get("state") == "ready"
 
+    def ask_switch(self, path):
+        """(status, body)"""
+        connection = live_rack.SocketConnection(self.dir + "/directory.sock", timeout=60)
+        connection.request("GET", path)
+        answer = connection.getresponse()
+        told = answer.read().decode()
+        connection.close()
+        return answer.status, told
+
     def bench(self, seconds):
         return self.start("bench", "clover", "--records", "200", "--value-size", "100", "--clients", "4", "--duration", f"{seconds}s", "--json")
 
@@ -219,10 +228,18 @@ class EtcdTest(live_rack.LiveRack):
         self.etcds.kill(0)
         refused = self.sluice("remote", "read", "memory1", "0", "8", code=1)
         self.assertRegex(refused.stderr, "etcd at|no directory answers")
+        # "None" would make Prometheus forget everybody, and end every alert.
+        self.assertEqual(self.ask_switch("/v1/targets")[0], 503)
+        told = self.ask_switch("/metrics")[1]
+        self.assertIn("\nsluice_directory_answers 0\n", told)
+        self.assertNotIn("\nsluice_directory_nodes{", told)
+        self.assertIn("etcd", json.loads(self.ask_switch("/v1/state")[1])["nodes_error"])
         self.etcds.restart(0)
         self.good(running)
         wait_until(lambda: self.ready("memory1") and self.ready("memory2"), "the memory nodes are there again", PATIENCE)
         self.sluice("remote", "read", "memory1", "0", "8", code=0)
+        self.assertIn("\nsluice_directory_answers 1\n", self.ask_switch("/metrics")[1])
+        self.assertEqual(self.ask_switch("/v1/targets")[0], 200)
 
     def test_tls_and_a_password(self):
         tls = self.folder + "/tls"
