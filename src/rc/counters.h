@@ -49,6 +49,7 @@ namespace sluice::rc {
   X(implied_naks, "responses missing from an otherwise live stream")             \
   X(timeouts, "retransmission time-outs")                                        \
   X(retries_exceeded, "connections given up")                                    \
+  X(expired, "connections given up since work had become too old to be sent")    \
   X(completions_lost, "completions that found their queue full")
 
 struct AdapterCounters {

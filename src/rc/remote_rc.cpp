@@ -30,7 +30,8 @@ Status status_of(const Completion& completion) {
 SendRequest request_of(Operation& operation, std::span<Sge, 1> sge) {
   SendRequest request{.id = reinterpret_cast<std::uintptr_t>(&operation),
                       .remote_address = operation.remote.address,
-                      .remote_key = memory::Key(operation.remote.key.value)};
+                      .remote_key = memory::Key(operation.remote.key.value),
+                      .not_after = operation.not_after};
   switch (operation.kind) {
     case OpKind::kRead: request.op = SendOp::kRead; break;
     case OpKind::kWrite: request.op = SendOp::kWrite; break;
@@ -81,8 +82,12 @@ Operation& RemoteRc::Line::pop() {
   return operation;
 }
 
-RemoteRc::RemoteRc(remote::Scheduler& scheduler, Adapter& adapter, CompletionQueue& completions)
-    : RemoteMemory(scheduler), adapter_(adapter), completions_(completions), near_(kNear) {}
+RemoteRc::RemoteRc(remote::Scheduler& scheduler, Adapter& adapter, CompletionQueue& completions, Duration leaves_within)
+    : RemoteMemory(scheduler),
+      adapter_(adapter),
+      completions_(completions),
+      near_(kNear),
+      leaves_within_(leaves_within) {}
 
 RemoteRc::~RemoteRc() = default;
 
@@ -148,6 +153,8 @@ void RemoteRc::submit(Operation& operation) {
   }
   if (const Status verdict = judge(operation); verdict != Status::kOk) return complete(operation, verdict);
   if (node->failed) return complete(operation, Status::kUnreachable);
+  const bool is_bound = leaves_within_ > Duration() && operation.kind != OpKind::kRead;
+  operation.not_after = is_bound ? now_ + leaves_within_ : Time::never();
   if (node->in_flight == node->depth || !node->waiting.empty()) return node->waiting.push(operation);
   if (!post(*node, operation)) complete(operation, Status::kUnreachable);
 }
@@ -198,6 +205,10 @@ void RemoteRc::on_completion(const Completion& completion) {
 void RemoteRc::post_waiting(Node& node) {
   while (!node.waiting.empty() && node.in_flight < node.depth) {
     Operation& operation = node.waiting.pop();
+    if (now_ >= operation.not_after) {
+      complete(operation, Status::kUnreachable);
+      continue;
+    }
     if (post(node, operation)) continue;
     Line lost = std::exchange(node.waiting, {});
     complete(operation, Status::kUnreachable);

@@ -4,6 +4,9 @@
 //             When a queue pair fails, what it may have executed ends as kUnknown, what it never sent as kUnreachable, what the peer
 //             refused as kAccessDenied; the node is then unreachable until add_node() gives a new queue pair.
 // Order:      as one queue pair has it: operations to one node execute in order; a READ and a later WRITE are not fenced.
+// Flight:     with a bound, no packet of a WRITE or an atomic leaves later than that after submit(), however long the port was full, the queue long or the
+//             program stopped: the queue pair breaks instead. With what a packet may take on its way, this is what makes the stores' `flight` true:
+//             what was submitted longer ago has been executed, or never will be. A READ may be late.
 // Limits:     up to `depth` operations a node in the send queue; what is submitted beyond waits in line, without limit.
 // Threads:    the adapter's owner.
 #pragma once
@@ -21,8 +24,8 @@ namespace sluice::rc {
 
 class RemoteRc final : public remote::RemoteMemory {
  public:
-  // `completions` must be used by this object's queue pairs alone, for sending and receiving.
-  RemoteRc(remote::Scheduler& scheduler, Adapter& adapter, CompletionQueue& completions);
+  // `completions` must be used by this object's queue pairs alone, for sending and receiving. `leaves_within`: see Flight; zero: no bound.
+  RemoteRc(remote::Scheduler& scheduler, Adapter& adapter, CompletionQueue& completions, Duration leaves_within = {});
   ~RemoteRc() override;
 
   // REQUIRES: the pair is in RTS, its send completions go to `completions`, which has room for the send depths of all nodes' pairs.
@@ -75,6 +78,7 @@ class RemoteRc final : public remote::RemoteMemory {
   Qpn last_qpn_{};                          // looked up last: completions come in runs
   Node* last_node_ = nullptr;
   std::uint32_t total_depth_ = 0;
+  Duration leaves_within_;
   Time now_;
 };
 

@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 
 #include <functional>
+#include <map>
+#include <span>
 #include <vector>
 
 #include "rc/two_adapters.h"
@@ -24,7 +26,10 @@ constexpr std::uint64_t kBase = 0x10'0000;
 
 class RemoteRcTest : public testing::Test {
  protected:
-  RemoteRcTest() { remote.add_node(kNode, *pair.a); }
+  explicit RemoteRcTest(Duration leaves_within = {})
+      : remote(scheduler, *world.a.adapter, *world.a.completions, leaves_within) {
+    remote.add_node(kNode, *pair.a);
+  }
 
   RemoteAddress at(std::uint64_t offset, NodeId node = kNode) const {
     return {node, RegionKey(key.value), kBase + offset};
@@ -50,7 +55,7 @@ class RemoteRcTest : public testing::Test {
   memory::Key key = world.region(world.b, memory, kBase);
   TwoAdapters::Pair pair = world.connect({.depth = 16, .timeout = 8, .retry_count = 2});
   remote::Scheduler scheduler;
-  RemoteRc remote{scheduler, *world.a.adapter, *world.a.completions};
+  RemoteRc remote;
 };
 
 TEST_F(RemoteRcTest, ReadsWritesAndSwaps) {
@@ -169,6 +174,50 @@ TEST_F(RemoteRcTest, KnowsThatWhatNeverLeftHadNoEffect) {
   remote.poll(world.now);
   EXPECT_THAT(batch.statuses, testing::Each(Status::kUnreachable));
   EXPECT_EQ(batch.statuses.size(), 16u);
+}
+
+class BoundRemoteRcTest : public RemoteRcTest {
+ protected:
+  static constexpr Duration kBound = Duration::milliseconds(100);
+  static constexpr int kMany = 40;  // more than the queue pair takes at once
+
+  BoundRemoteRcTest() : RemoteRcTest(kBound) {}
+  // READs and WRITEs submitted; then nobody does anything for so long.
+  void submit_and_stop(Duration stop) {
+    const auto writer = [this](int i) -> Task<void> {
+      const std::vector<std::uint8_t> data = {9};
+      ++ended[co_await remote.write(at(static_cast<std::uint64_t>(i)), data)];
+    };
+    for (int i = 0; i < kMany; ++i) scheduler.spawn(writer(i));
+    scheduler.run(world.now);
+    world.now = world.now + stop;
+    run();
+    EXPECT_EQ(scheduler.live(), 0u);
+  }
+  std::map<Status, int> ended;
+};
+
+TEST_F(BoundRemoteRcTest, NothingLeavesOfWhatHasWaitedForTooLong) {
+  submit_and_stop(kBound + Duration::milliseconds(1));
+  EXPECT_THAT(ended, testing::ElementsAre(std::pair(Status::kUnreachable, kMany)));
+  EXPECT_THAT(std::span(memory).first(kMany), testing::Each(0));
+  EXPECT_FALSE(remote.connected(kNode));
+}
+
+TEST_F(BoundRemoteRcTest, AndAllWithinTheBound) {
+  submit_and_stop(kBound - Duration::milliseconds(5));
+  EXPECT_THAT(ended, testing::ElementsAre(std::pair(Status::kOk, kMany)));
+  EXPECT_THAT(std::span(memory).first(kMany), testing::Each(9));
+}
+
+TEST_F(BoundRemoteRcTest, AReadMayBeLate) {
+  std::vector<std::uint8_t> into(8);
+  const auto reader = [this, &into]() -> Task<void> { ++ended[co_await remote.read(at(0), into)]; };
+  scheduler.spawn(reader());
+  scheduler.run(world.now);
+  world.now = world.now + kBound * 3;
+  run();
+  EXPECT_THAT(ended, testing::ElementsAre(std::pair(Status::kOk, 1)));
 }
 
 TEST_F(RemoteRcTest, EndsEverythingWhenANodeIsRemovedAndIgnoresItsLateCompletions) {

@@ -120,6 +120,12 @@ bool Requester::poll_transmit(Time now, port::FrameSink& sink) {
   rnr_deadline_ = Time::never();
   if (connection_.regions->epoch() != epoch_) revalidate();
   SendWqe& wqe = queue_[cursor_];
+  if (wqe.expired(now)) [[unlikely]] {
+    // What has been sent may be executed, what stands behind it never will be: all end as flushed.
+    ++connection_.counters->expired;
+    connection_.break_off(Breakage::kAll);
+    return false;
+  }
   const bool waits = cursor_ == started_ && (!may_start(wqe) || !window_open(1));
   if (waits) return false;
   if (wqe.status != CompletionStatus::kSuccess || (cursor_ == started_ && !begin(wqe))) {

@@ -490,6 +490,67 @@ TEST_F(RequesterTest, WhatHasNotAskedForAnAnswerIsNotWaitedFor) {
   EXPECT_EQ(sent, kPackets);
 }
 
+// Of work with a limit: no packet leaves after it, whatever was in the way.
+class ExpiryTest : public RequesterTest {
+ protected:
+  void post_with_limit(std::uint64_t id, Duration limit) {
+    const Sge sge{CraftedPeer::kBase, 8, p->key};
+    ASSERT_EQ(p->post({.id = id,
+                       .op = SendOp::kWrite,
+                       .sges = {&sge, 1},
+                       .remote_address = kRemote,
+                       .not_after = p->now + limit}),
+              PostError::kNone);
+  }
+  static constexpr Duration kLimit = Duration::milliseconds(100);
+};
+
+TEST_F(ExpiryTest, WhatCouldNotLeaveInTimeNeverDoes) {
+  post_with_limit(1, kLimit);
+  p->now = p->now + (kLimit + Duration::milliseconds(1));
+  EXPECT_THAT(p->answers(), IsEmpty());
+  const auto done = p->completed();
+  ASSERT_THAT(done, SizeIs(1));
+  EXPECT_EQ(done[0].status, CompletionStatus::kFlushed);
+  EXPECT_TRUE(done[0].never_sent);
+  EXPECT_EQ(p->pair->state(), QpState::kError);
+  EXPECT_EQ(p->counters().expired, 1u);
+}
+
+TEST_F(ExpiryTest, NorIsItSentAgain) {
+  CraftedOptions options;
+  options.timeout = 14;  // 67 ms
+  options.retry_count = 7;
+  restart(options);
+  post_with_limit(1, kLimit);
+  post_with_limit(2, kLimit * 10);
+  EXPECT_THAT(p->answers(), SizeIs(2));
+  p->wait();
+  EXPECT_THAT(p->answers(), SizeIs(2)) << "once more";
+  p->wait();
+  EXPECT_THAT(p->answers(), IsEmpty());
+  const auto done = p->completed();
+  ASSERT_THAT(done, SizeIs(2));
+  for (const Completion& c : done) {
+    EXPECT_EQ(c.status, CompletionStatus::kFlushed);
+    EXPECT_FALSE(c.never_sent) << c.id << " may have been executed";
+  }
+}
+
+TEST_F(ExpiryTest, InTimeItIsAsAnyOther) {
+  p->now = Time::at(Duration::seconds(53 * 24 * 3600));  // about where ticks begin anew
+  restart({});
+  p->now = Time::at(Duration::seconds(53 * 24 * 3600));
+  for (int i = 0; i < 100; ++i) {
+    p->now = p->now + Duration::seconds(600);
+    post_with_limit(1, kLimit);
+    p->now = p->now + (kLimit - Duration::milliseconds(3));
+    ASSERT_THAT(p->answers(), SizeIs(1));
+    ack(kFirst + static_cast<std::uint32_t>(i), 1);
+    ASSERT_THAT(done_ids(), ElementsAre(1));
+  }
+}
+
 TEST_F(RequesterTest, NoRetryIsSpentWhileThePaceHoldsThePacketBack) {
   AdapterConfig config;
   config.dcqcn = true;

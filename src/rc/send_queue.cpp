@@ -46,7 +46,8 @@ PostError SendQueue::push(const SendRequest& request) {
          .length = atomic ? 8 : static_cast<std::uint32_t>(length),
          .immediate = request.op == SendOp::kSendWithInvalidate ? request.invalidate_key.value : request.immediate,
          .op = request.op,
-         .flags = request.flags};
+         .flags = request.flags,
+         .expires = request.not_after == Time::never() ? 0 : std::max(SendWqe::ticks(request.not_after), 1u)};
   LocalPiece* const pieces = &pieces_[std::size_t{slot} * std::max(max_sges_, 1u)];
   if (copies) {
     std::uint8_t* to = inline_.data() + std::size_t{slot} * max_inline_;

@@ -33,7 +33,11 @@ struct alignas(64) SendWqe {
   CompletionStatus status = CompletionStatus::kSuccess;  // kLocalProtectionError: its memory is not to be had
   std::uint8_t sge_count = 0;
   SendFlags flags{};
+  std::uint32_t expires = 0;  // not_after in ticks; 0: never
 
+  // About a millisecond. They begin anew after 53 days, which is far from where differences of two turn over.
+  static std::uint32_t ticks(Time time) { return static_cast<std::uint32_t>(time.since_start().picoseconds() >> 30); }
+  bool expired(Time now) const { return expires != 0 && static_cast<std::int32_t>(ticks(now) - expires) >= 0; }
   bool reads() const { return op == SendOp::kRead || op == SendOp::kCompareAndSwap || op == SendOp::kFetchAndAdd; }
   bool is_atomic() const { return op == SendOp::kCompareAndSwap || op == SendOp::kFetchAndAdd; }
   bool takes_receive() const {

@@ -10,6 +10,7 @@
 
 #include "base/bytes.h"
 #include "base/strong.h"
+#include "base/time.h"
 #include "memory/region.h"
 #include "wire/address.h"
 #include "wire/types.h"
@@ -43,10 +44,10 @@ enum class SendOp : std::uint8_t {
 };
 
 struct SendFlags {
-  bool signaled = true;      // leave a completion when it succeeds (a failure always leaves one)
-  bool fence = false;        // wait for all earlier READs and atomics of this queue pair
-  bool solicited = false;    // wake the receiver if it waits for solicited events only
-  bool inline_data = false;  // copy the payload now; the sges are free again when post returns
+  bool signaled : 1 = true;      // leave a completion when it succeeds (a failure always leaves one)
+  bool fence : 1 = false;        // wait for all earlier READs and atomics of this queue pair
+  bool solicited : 1 = false;    // wake the receiver if it waits for solicited events only
+  bool inline_data : 1 = false;  // copy the payload now; the sges are free again when post returns
 };
 
 // Where a UD message goes.
@@ -72,6 +73,8 @@ struct SendRequest {
   std::uint64_t compare = 0;                   // kCompareAndSwap
   std::uint64_t swap_or_add = 0;               // atomics; their sge receives 8 bytes, the value before
   const UdDestination* destination = nullptr;  // UD only
+  // No packet of it leaves later, for the first time or again (to the millisecond, and not later): the queue pair breaks instead. RC and UC.
+  Time not_after = Time::never();
 };
 
 struct ReceiveRequest {

@@ -64,7 +64,8 @@ struct Operation {
   // Called once, by the backend. May submit other operations, must not resume coroutines.
   void (*on_complete)(Operation&) = nullptr;
   void* context = nullptr;
-  Operation* next = nullptr;  // for the backend's own queues, until completed
+  Operation* next = nullptr;       // for the backend's own queues, until completed
+  Time not_after = Time::never();  // the same: nothing of it leaves later
 };
 
 Operation read_operation(RemoteAddress from, MutableBytes into);

@@ -27,7 +27,7 @@ struct FuseeSessionConfig : StoreSessionConfig {
   // that, 8 bytes a slot and twice as many slots, is set aside.
   std::uint64_t index_slots = 0;
   std::uint32_t index_doublings = 2;
-  // A queue pair gives up after 0.27 s (below), so `flight` leaves as long for what is on its way. `hold` is longer than a change of the
+  // Nothing leaves later than 0.27 s after it was submitted (below), so `flight` leaves as long for what is on its way. `hold` is longer than a change of the
   // view takes, so that what was under way is told how it ended.
   fusee::ClientConfig client{.timeout = Duration::seconds(15),
                              .hold = Duration::milliseconds(1600),
@@ -38,6 +38,7 @@ struct FuseeSessionConfig : StoreSessionConfig {
   FuseeSessionConfig() = default;
   explicit FuseeSessionConfig(const StoreSessionConfig& session) : StoreSessionConfig(session) {
     nodes.ack_timeout = 13;  // 34 ms, eight times
+    nodes.leaves_within = Duration::milliseconds(270);
   }
 };
 

@@ -11,7 +11,7 @@ RemoteNodes::RemoteNodes(nic::Connector& connector, remote::Scheduler& scheduler
       options_(options),
       domain_(connector.adapter().create_domain()),
       completions_(connector.adapter().create_completion_queue(options.depth * kMaxNodes)),
-      memory_(scheduler, connector.adapter(), *completions_) {}
+      memory_(scheduler, connector.adapter(), *completions_, options.leaves_within) {}
 
 RemoteNodes::~RemoteNodes() {
   links_.clear();

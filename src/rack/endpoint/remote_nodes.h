@@ -25,6 +25,7 @@ class RemoteNodes final : public nic::Pollable {
     std::uint32_t depth = 128;
     std::optional<std::uint8_t> ack_timeout{};
     std::uint8_t retry_count = 7;
+    Duration leaves_within{};  // as RemoteRc's; zero: no bound
   };
 
   RemoteNodes(nic::Connector& connector, remote::Scheduler& scheduler, Options options);
