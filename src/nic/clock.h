@@ -2,7 +2,8 @@
 //
 // Units:    Time since the clock was made, in picoseconds as everywhere.
 // Limits:   kLongest; then the process says so and aborts, because deadlines would pass the end of Time (docs/operate.md).
-// Source:   CLOCK_MONOTONIC through the vDSO: 24 ns a read here, the bare TSC 10 ns. A loop reads it once a turn, a turn under
+// Source:   CLOCK_BOOTTIME, which goes on while the machine is suspended, as leases at other machines do (docs/design/clover.md, A3). A virtual machine
+//           that is paused from outside sees no time pass. Through the vDSO: 24 ns a read here, the bare TSC 10 ns. A loop reads it once a turn, a turn under
 //           load handles a burst, so the difference is about 1 ns an operation: not worth a calibration of our own.
 #pragma once
 
@@ -29,7 +30,7 @@ class Clock {
  private:
   static std::int64_t read_ns() {
     timespec t{};
-    clock_gettime(CLOCK_MONOTONIC, &t);
+    clock_gettime(CLOCK_BOOTTIME, &t);
     return std::int64_t{t.tv_sec} * 1'000'000'000 + t.tv_nsec;
   }
   [[noreturn]] [[gnu::cold]] static void end() {

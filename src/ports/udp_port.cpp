@@ -52,6 +52,7 @@ UdpHub::UdpHub(UdpSocket socket, std::size_t buffers) : socket_(std::move(socket
 
 void UdpHub::poll(Time now) {
   ++generation_;
+  polled_at_ = now;
   std::array<std::uint8_t*, kBatch> memory;
   std::array<std::size_t, kBatch> indexes;
   const std::size_t offered = std::min(free_.size(), kBatch);
@@ -222,10 +223,10 @@ std::size_t UdpPort::receive(Time now, std::span<port::Frame> burst) {
   reserved_ = 0;
   for (const auto buffer : spent_) hub_->give_back(buffer);
   spent_.clear();
-  if (now >= session_.next_deadline() || now >= next_overrun_look_) on_time(now);
 
   std::size_t count = 0;
   bool looked = false;
+  bool opened = false;
   while (count < burst.size() || count == 0) {
     if (reader_.more()) {
       if (burst.empty()) break;
@@ -238,7 +239,10 @@ std::size_t UdpPort::receive(Time now, std::span<port::Frame> burst) {
       }
       continue;
     }
-    if (open_next_datagram(now)) continue;
+    if (open_next_datagram(now)) {
+      opened = true;
+      continue;
+    }
     if (looked || count > 0) break;
     // Unless another port of this hub has received for all since our last look.
     if (hub_->generation() == seen_generation_) hub_->poll(now);
@@ -246,6 +250,9 @@ std::size_t UdpPort::receive(Time now, std::span<port::Frame> burst) {
     looked = true;
   }
   counters_.rx_frames += count;
+  // After what has waited here: who was stopped for a while has not heard yet what the other end said meanwhile.
+  const bool heard = opened || (inbound_.empty() && !reader_.more() && hub_->polled_at() == now);
+  if (heard && (now >= session_.next_deadline() || now >= next_overrun_look_)) on_time(now);
   return count;
 }
 

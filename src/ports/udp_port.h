@@ -51,6 +51,7 @@ class UdpHub {
   // Receives once for every port. `generation` counts such polls; see UdpPort::receive().
   void poll(Time now);
   std::uint64_t generation() const { return generation_; }
+  Time polled_at() const { return polled_at_; }
   std::uint8_t* buffer(std::size_t index) { return buffers_[index].get(); }
   void give_back(std::size_t index) { free_.push_back(index); }
   // Tells those ports whose peers are gone so, after an error on the socket.
@@ -90,6 +91,7 @@ class UdpHub {
   std::size_t most_peers_ = 0;
   Admit admit_;
   std::uint64_t generation_ = 0;
+  Time polled_at_ = Time::never();  // when the socket was last read
   std::uint64_t refused_ = 0;
 };
 

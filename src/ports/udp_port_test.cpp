@@ -280,6 +280,26 @@ TEST_F(UdpPortTest, ExpiresASilentPeer) {
   EXPECT_EQ(callee->state(), PortState::kDown);
 }
 
+TEST_F(UdpPortTest, WhoWasStoppedHearsWhatWasSaidMeanwhile) {
+  auto caller = call();
+  auto callee = meet(*caller);
+  ASSERT_TRUE(callee);
+  constexpr std::size_t kFrames = 40;
+  for (std::size_t i = 0; i < kFrames; ++i) {
+    now_ = now_ + UdpSession::kSilence / 20;
+    ASSERT_TRUE(send(*caller, static_cast<std::uint8_t>(i), 64));
+    caller->flush(now_);
+  }
+  std::size_t taken = 0;
+  until([&] {
+    taken += take(*callee).size();
+    return taken == kFrames || callee->state() == PortState::kDown;
+  });
+  EXPECT_EQ(taken, kFrames);
+  EXPECT_EQ(callee->state(), PortState::kUp);
+  EXPECT_EQ(callee->counters().resets, 0u);
+}
+
 TEST_F(UdpPortTest, StaysUpWhileIdle) {
   auto caller = call();
   auto callee = meet(*caller);

@@ -298,11 +298,15 @@ void Neighbors::on_deadline(Time now) {
       ++entry;
       continue;
     }
+    if (entry->ask && !entry->known) {  // it could not even be asked: no try is spent
+      entry->deadline = now + config_.first_wait;
+      ++entry;
+      continue;
+    }
     if (entry->known || entry->tries == config_.tries) {
       if (!entry->known) {
         ++counters_.failed;
         tell({entry->gid, std::nullopt});
-        if (entry->ask) --to_ask_;
       }
       entry = entries_.erase(entry);
       continue;

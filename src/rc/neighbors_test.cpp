@@ -298,6 +298,26 @@ TEST_F(NeighborsTest, KeepsWhatItWantsToSayWhileTheSinkIsFull) {
   EXPECT_EQ(sent(), (Hexes{std::string(kArpReplyOfOurs), std::string(kArpRequestOfOurs)}));
 }
 
+TEST_F(NeighborsTest, NoTryIsSpentWhileNothingCanLeave) {
+  frames.full = true;
+  neighbors.resolve(now, kPeer4);
+  for (int i = 0; i < 1000; ++i) {
+    sent();
+    now = std::max(now, neighbors.next_deadline());
+    neighbors.on_deadline(now);
+  }
+  EXPECT_EQ(neighbors.poll_resolution(), std::nullopt);
+  frames.full = false;
+  std::size_t asked = sent().size();
+  while (neighbors.next_deadline() != Time::never()) {
+    now = neighbors.next_deadline();
+    neighbors.on_deadline(now);
+    asked += sent().size();
+  }
+  EXPECT_EQ(asked, 8u);
+  EXPECT_TRUE(neighbors.poll_resolution());
+}
+
 TEST_F(NeighborsTest, BoundsTheAnswersInLine) {
   for (std::size_t i = 0; i < Neighbors::kMaxAnswers + 3; ++i) receive(kArpRequestFromPeer);
   EXPECT_EQ(neighbors.counters().answers_dropped, 3u);

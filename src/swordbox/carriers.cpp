@@ -317,6 +317,7 @@ void Multiplexer::on_deadline(Time now, port::FrameSink& outbox) {
     Carrier& carrier = carriers_[i];
     if (carrier.connection != kNone && waits_for_owner(carrier)) leave_if_silent(now, i);
     if (carrier.connection == kNone || carrier.open == 0 || carrier.due > now) continue;
+    carrier.progress = carrier.progress + (now - carrier.due);  // while we had no turn nothing was sent again
     if (now - carrier.progress > config_.give_up_after) {
       lose(now, i);
     } else {

@@ -219,6 +219,19 @@ TEST(Multiplexer, ACarrierIsLostWhenTheDataOfItsOwnersReadStops) {
   EXPECT_EQ(net.box.counters().carriers_lost, 1u);
 }
 
+TEST(Multiplexer, ACarrierIsNotLostWhileNobodyHadATurn) {
+  Shared net;
+  ASSERT_EQ(net.read(2), Verdict::kPlain);
+  for (std::uint32_t k = 0; k < 2; ++k) ASSERT_EQ(net.data(k, k == 0 ? kFirst : kLast), Verdict::kResponse);
+  ASSERT_EQ(net.add(net.other, 101, kKey, kWord), Verdict::kAtomicReplaced);
+  net.now = net.now + Duration::milliseconds(300);
+  net.box.on_deadline(net.now, net);
+  EXPECT_EQ(net.box.counters().carriers_lost, 0u);
+  EXPECT_EQ(net.box.counters().operations_sent_again, 1u);
+  net.wait(Duration::milliseconds(30));
+  EXPECT_EQ(net.box.counters().carriers_lost, 1u) << "but it is when it says nothing";
+}
+
 // What others do behind it acknowledges the READ, and takes its place in the ring.
 TEST(Multiplexer, TheDataOfAReadFindsItsClientHoweverMuchOthersDoMeanwhile) {
   for (const std::uint32_t packets : {60u, 4000u}) {
