@@ -298,6 +298,19 @@ TEST_F(Metadata, GrantsNothingToARequestThatComesLate) {
   EXPECT_EQ(in_state(SlotState::kOwned), 8u);
 }
 
+TEST_F(Metadata, ARefusedRequestStaysRefusedThoughRoomComesFree) {
+  begin(make_config());
+  std::vector<std::uint64_t> granted;
+  for (std::uint64_t sequence = 1; b->call(Request::kAllocate, {100}, 1, sequence).result == Answer::kOk; ++sequence)
+    granted = b->numbers;
+  ASSERT_EQ(a->call(Request::kAllocate, {4}, 1, 1).result, Answer::kNoSpace);
+  ASSERT_EQ(b->call(Request::kRelease, granted, static_cast<std::uint16_t>(granted.size())).result, Answer::kOk);
+  const std::size_t owned = in_state(SlotState::kOwned);
+  EXPECT_EQ(a->call(Request::kAllocate, {4}, 1, 1).result, Answer::kNoSpace)
+      << "it comes late: nobody hears the answer";
+  EXPECT_EQ(in_state(SlotState::kOwned), owned);
+}
+
 TEST_F(Metadata, TakesNobodyForLostWhomItCouldNotHaveHeard) {
   begin(make_config());
   server->stood_still(kLifetime * 3);

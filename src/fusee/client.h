@@ -156,7 +156,12 @@ class Client : private Retirement {
   remote::Task<bool> find_reference(Key key, Place object, Time deadline, Entry& found);
   remote::Task<bool> read_choices(const Choices& choices, std::uint32_t first, std::uint32_t last, MutableBytes into,
                                   Time deadline);
-  remote::Task<bool> examine(Block& block, Time deadline);
+  // Of the items from `next` on. Where it ends is in `next`: 0 after the last one, else at the one for which there was no time.
+  remote::Task<bool> examine(Block& block, std::uint32_t& next, Time deadline);
+  remote::Task<Outcome> audit_until(Time deadline);
+  remote::Task<bool> audit_once(Time deadline);
+  // For whoever finds no room. False: there has been one lately.
+  remote::Task<bool> audit_for(const Mutation& op);
   remote::Task<bool> examine_log(Key key, const Log& log, Time deadline);
   remote::Task<Outcome> recover_once(std::uint32_t dead, Time deadline);
   remote::Task<Outcome> take_over(Place owner, Place block, std::uint32_t dead, Time deadline);
@@ -177,6 +182,9 @@ class Client : private Retirement {
   bool auditing_ = false;
   Outcome audit_outcome_ = Outcome::kOk;  // of the last one
   std::optional<Time> audited_;
+  // Where the last audit ended in what is its own, and the next one goes on, round and round.
+  std::size_t examined_block_ = 0;
+  std::uint32_t examined_item_ = 0;
 };
 
 }  // namespace sluice::fusee

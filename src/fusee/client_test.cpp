@@ -957,5 +957,120 @@ TEST(Fusee, WithoutRecoveryOthersWriteOverWhatADeadClientLeftHalfDone) {
   EXPECT_GT(finished, 0u);
 }
 
+// A client with more objects than an operation has time to look at, when there is no room.
+TEST(Fusee, AuditsThatHaveNoTimeForAllFindTheRoomThereIs) {
+  constexpr Key kOthers = 1120;
+  WorldConfig config;
+  config.local = {.mode = LocalMode::kSeeded, .seed = 3};
+  config.nodes = 3;
+  config.node_memory = 512 << 10;
+  config.geometry.groups = 128;
+  config.client.hold = Duration::microseconds(100);
+  config.client.flight = Duration::microseconds(20);
+  config.client.timeout = Duration::microseconds(400);
+  config.client.backoff_most = Duration::microseconds(5);
+  config.client.lease = Duration::microseconds(5);
+  World w(config);
+  auto& a = w.add_client();
+  auto& b = w.add_client();
+  for (Key key = 0; key < kOthers; ++key) ASSERT_EQ(w.wait_for(b->put(key, value_of(key))), Outcome::kOk);
+  w.run_for(Duration::microseconds(200));
+  ASSERT_EQ(w.wait_for(b->leave()), Outcome::kOk);
+  b.dead = true;
+  for (Key key = 0; key < kOthers; ++key) ASSERT_EQ(w.wait_for(a->put(key, value_of(key + 1))), Outcome::kOk);
+  Key more = 0;
+  for (int refused = 0; refused < 40;) {
+    const Outcome outcome = w.wait_for(a->put(1'000'000 + more, value_of(more)));
+    if (outcome == Outcome::kOk) {
+      ++more;
+      continue;
+    }
+    ++refused;
+    w.run_for(Duration::microseconds(300));
+  }
+  EXPECT_EQ(w.left_behind(), 0u);
+  EXPECT_GT(more, 3900u) << "what the other one had was room, too";
+}
+
+// Entries that their operations had to give up before they were live.
+TEST(Fusee, WhatNeverBecameLiveKeepsNoSlot) {
+  WorldConfig config;
+  config.local = {.mode = LocalMode::kSeeded, .seed = 5};
+  config.nodes = 2;
+  config.node_memory = 256 << 10;
+  config.geometry = {.replicas = 2, .groups = 2, .value_bytes = 8, .block_bytes = 4096};
+  config.client.timeout = Duration::microseconds(300);
+  config.client.hold = Duration::microseconds(200);
+  config.client.flight = Duration::microseconds(50);
+  World w(config);
+  auto& a = w.add_client();
+  bool done = false;
+  const auto insert = [&](Key key) -> Task<void> {
+    static_cast<void>(co_await a->insert(key, value_of(key)));
+    done = true;
+  };
+  for (Key key = 0; key < 200; ++key) {
+    const std::uint64_t before = w.index().tentative;
+    done = false;
+    w.scheduler.spawn(insert(key));
+    while (!done && w.index().tentative == before) w.step();
+    for (const auto& m : w.memory) a.memory->cut(m.heap.node);
+    while (!done) w.step();
+    for (const auto& m : w.memory) a.memory->mend(m.heap.node);
+    w.run_for(Duration::microseconds(100));
+  }
+  w.run_for(Duration::milliseconds(2));
+  int taken = 0;
+  for (Key key = 1000; key < 1100; ++key) taken += w.wait_for(a->put(key, value_of(key))) == Outcome::kOk;
+  EXPECT_GT(taken, 90) << "of 96 slots";
+  EXPECT_EQ(w.index().tentative, 0u);
+}
+
+TEST(Fusee, WhoLeavesEndsWhatItHasHalfDone) {
+  WorldConfig config;
+  config.local = {.mode = LocalMode::kSeeded, .seed = 3};
+  config.nodes = 3;
+  config.node_memory = 512 << 10;
+  config.geometry.groups = 128;
+  World w(config);
+  auto& a = w.add_client();
+  auto& b = w.add_client();
+  w.set_word(w.map.owner(1, 5), 1, Owner::of(a->number(), 1, 1).raw);  // a claim whose outcome it never learned
+  EXPECT_EQ(w.wait_for(a->leave()), Outcome::kOk);
+  a.dead = true;
+  Key key = 0;
+  while (w.wait_for(b->put(key, value_of(key))) == Outcome::kOk) ++key;
+  EXPECT_EQ(w.wait_for(b->audit()), Outcome::kOk);
+  EXPECT_FALSE(w.owners().contains(a->number()));
+}
+
+TEST(Fusee, AMemoryNodeIsWholeAgainHoweverSlowItsObjectsAreCopied) {
+  constexpr std::uint32_t kValue = 4000;
+  constexpr Key kKeys = 3000;
+  WorldConfig config;
+  config.local = {.mode = LocalMode::kSeeded, .seed = 3, .piece_bytes = 256};
+  config.nodes = 3;
+  config.node_memory = 48u << 20;
+  config.geometry = {.replicas = 3, .groups = 64, .value_bytes = kValue, .block_bytes = 64 << 10};
+  config.client.return_after = Duration::microseconds(100);
+  config.client.timeout = Duration::milliseconds(20);
+  World w(config);
+  auto& a = w.add_client();
+  const std::vector<std::uint8_t> value(kValue, 7);
+  for (Key key = 0; key < kKeys; ++key) ASSERT_EQ(w.wait_for(a->put(key, value)), Outcome::kOk);
+  w.kill_node(2);
+  w.run_for(Duration::milliseconds(1));
+  for (Key key = 0; key < 10; ++key) ASSERT_EQ(w.wait_for(a->put(key, value)), Outcome::kOk);
+  w.restart_node(2);
+  a->moved(2, w.memory[2]);
+  std::vector<std::uint8_t> into(kValue);
+  for (int i = 0; i < 500 && a->counters().returns == 0; ++i) {
+    w.run_for(Duration::milliseconds(1));
+    w.wait_for(a->get(1, into));
+  }
+  EXPECT_EQ(a->counters().returns, 1u);
+  EXPECT_LT(a->counters().restored, 4 * kKeys);
+}
+
 }  // namespace
 }  // namespace sluice::fusee

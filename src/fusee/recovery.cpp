@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <utility>
 
 #include "fusee/client.h"
 
@@ -114,7 +115,7 @@ Task<bool> Client::examine_log(Key key, const Log& log, Time deadline) {
 }
 
 // Frees what nobody refers to. Of a block that was taken over, nothing is known of an item but what is written in it.
-Task<bool> Client::examine(Block& block, Time deadline) {
+Task<bool> Client::examine(Block& block, std::uint32_t& next, Time deadline) {
   const BlockShape shape = block.shape;
   std::vector<std::uint8_t> bytes(shape.first + std::size_t{shape.objects} * shape.units * kUnit);
   std::array<Operation, 1> read = {remote::read_operation(c_.map.at(block.at, 0), bytes)};
@@ -122,7 +123,7 @@ Task<bool> Client::examine(Block& block, Time deadline) {
   const bool got = co_await c_.read_all(read, deadline);
   if (!got) co_return false;
   bool whole = true;
-  for (std::uint32_t i = 0; i < shape.objects; ++i) {
+  for (std::uint32_t i = std::exchange(next, 0); i < shape.objects; ++i) {
     auto& item = block.items[i];
     const Time settled = item.since + (c_.config.hold + c_.config.flight);
     const bool taken_over = item.sequence == 0;
@@ -141,6 +142,10 @@ Task<bool> Client::examine(Block& block, Time deadline) {
       space_.free_later(block, i);
       continue;
     }
+    if (c_.now() >= deadline) {
+      next = i;
+      co_return false;
+    }
     bool known = true;
     if (taken_over) known = co_await examine_log(object.key, object.log, deadline);
     Entry stands;
@@ -153,41 +158,51 @@ Task<bool> Client::examine(Block& block, Time deadline) {
     if (stands.word.raw == 0) {
       ++c_.counters.reclaimed;
       space_.free_later(block, i);
-    } else if (taken_over && stands.word.tentative()) {
+    } else if (stands.word.tentative()) {  // whoever put it there has given up
       co_await withdraw(stands, deadline);
     }
   }
   co_return whole;
 }
 
-// Of its own, and of blocks that others have left behind, some: there is room in these.
-Task<Outcome> Client::audit() {
-  const Time deadline = c_.now() + c_.config.timeout;
+Task<Outcome> Client::audit() { co_return co_await audit_until(c_.now() + c_.config.timeout); }
+
+Task<Outcome> Client::audit_until(Time deadline) {
   // Who comes meanwhile is served by the same.
   if (auditing_) {
-    while (auditing_ && c_.now() < deadline) co_await c_.scheduler.sleep_for(c_.config.backoff_most);
+    while (auditing_ && c_.now() < deadline) co_await c_.wait_for_another(c_.config.backoff_most);
     co_return auditing_ ? Outcome::kUnavailable : audit_outcome_;
   }
   auditing_ = true;
   bool whole = false;
   bool again = true;
   while (!whole && again) {
-    whole = co_await space_.scan_all(deadline);
-    // Blocks may be added meanwhile.
-    for (std::size_t i = 0; i < space_.blocks().size() && whole; ++i) {
-      whole = co_await examine(*space_.blocks()[i], deadline);
-    }
-    if (whole) whole = co_await growth_.end_splits(c_.client, deadline);
-    if (whole) {
-      const Outcome taken = co_await take_over_blocks(kNobody, deadline);
-      whole = taken == Outcome::kOk;
-    }
+    whole = co_await audit_once(deadline);
     if (!whole) again = co_await c_.again(deadline);
   }
   audited_ = c_.now();
   audit_outcome_ = whole ? Outcome::kOk : Outcome::kUnavailable;
   auditing_ = false;
   co_return audit_outcome_;
+}
+
+// Of blocks that others have left behind, some, for there is room in these; then its own. What brings the most for the least comes first: with many
+// objects there may be no time for all.
+Task<bool> Client::audit_once(Time deadline) {
+  const bool ended = co_await growth_.end_splits(c_.client, deadline);
+  if (!ended) co_return false;
+  const Outcome taken = co_await take_over_blocks(kNobody, deadline);
+  if (taken != Outcome::kOk) co_return false;
+  const bool scanned = co_await space_.scan_all(deadline);
+  if (!scanned) co_return false;
+  // Once round. Blocks may be added meanwhile; what is in them is new.
+  bool whole = true;
+  for (std::size_t left = space_.blocks().size() + (examined_item_ != 0); whole && left != 0; --left) {
+    examined_block_ %= space_.blocks().size();
+    whole = co_await examine(*space_.blocks()[examined_block_], examined_item_, deadline);
+    if (examined_item_ == 0) ++examined_block_;
+  }
+  co_return whole;
 }
 
 // Is it this client's, by a take-over of which it does not know the end, or whose outcome it had to give up as unknown?
@@ -215,7 +230,8 @@ Task<Outcome> Client::take_over(Place owner, Place block, std::uint32_t dead, Ti
   Block* const taken = space_.adopt_used(block, was.units());
   if (taken == nullptr) co_return Outcome::kOk;
   ++c_.counters.recovered;
-  const bool examined = co_await examine(*taken, deadline);
+  std::uint32_t first = 0;
+  const bool examined = co_await examine(*taken, first, deadline);
   co_return examined ? Outcome::kOk : Outcome::kUnavailable;
 }
 
@@ -287,7 +303,8 @@ Task<Outcome> Client::take_over_blocks(std::uint32_t owned_by, Time deadline) {
   }
   for (std::size_t i = 0; i < space_.blocks().size(); ++i) {
     if (!space_.blocks()[i]->unexamined()) continue;
-    const bool examined = co_await examine(*space_.blocks()[i], deadline);
+    std::uint32_t first = 0;
+    const bool examined = co_await examine(*space_.blocks()[i], first, deadline);
     if (!examined) outcome = Outcome::kUnavailable;
   }
   co_return outcome;
@@ -323,11 +340,24 @@ Task<bool> Client::leave_some(std::uint32_t partition, std::uint32_t first, std:
   left = true;
   for (std::uint32_t i = 0; i < count; ++i) {
     const Owner owner{load_le<std::uint64_t>(owners.data() + std::size_t{8} * i)};
+    const Place at = c_.map.owner(partition, first + i);
+    // A claim of unknown outcome, half done: somebody could end it later, for a client that is not there.
+    bool half_done = false;
+    for (std::uint32_t replica = 1; replica < c_.map.word_replicas(at); ++replica) {
+      const Owner other{load_le<std::uint64_t>(owners.data() + (std::size_t{kOwnersAtOnce} * replica + i) * 8)};
+      half_done = half_done || (other.raw != 0 && other.raw != owner.raw && other.client() == c_.client);
+    }
+    if (half_done) {
+      const bool finished = co_await snapshot_.finish(WordKind::kOwner, at, deadline);
+      if (!finished) co_return false;
+      left = false;  // looked at again
+      continue;
+    }
     if (owner.raw == 0 || owner.client() != c_.client) continue;
     // Nobody leaves a block twice, so its number makes the word one that was never there.
-    const Changed changed = co_await snapshot_.change(WordKind::kOwner, c_.map.owner(partition, first + i), owner.raw,
-                                                      Owner::of(kNobody, c_.client, owner.units()).raw,
-                                                      Snapshot::kEverywhere, seen, deadline);
+    const Changed changed =
+        co_await snapshot_.change(WordKind::kOwner, at, owner.raw, Owner::of(kNobody, c_.client, owner.units()).raw,
+                                  Snapshot::kEverywhere, seen, deadline);
     left = left && changed == Changed::kWon;
   }
   co_return true;

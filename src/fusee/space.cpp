@@ -74,7 +74,7 @@ Task<Space::Given> Space::take(std::uint32_t units, Purpose purpose, Time deadli
   while (!cut(pool, purpose, piece)) {
     if (c_.now() >= deadline) co_return Given::kUnavailable;
     if (filling_) {
-      co_await c_.scheduler.sleep_for(c_.config.backoff_first);
+      co_await c_.wait_for_another(c_.config.backoff_first);
       continue;
     }
     filling_ = true;
@@ -140,7 +140,7 @@ Task<bool> Space::scan(Block& block, Time deadline) {
 }
 
 Task<bool> Space::scan_all(Time deadline) {
-  while (filling_) co_await c_.scheduler.sleep_for(c_.config.backoff_first);
+  while (filling_) co_await c_.wait_for_another(c_.config.backoff_first);
   filling_ = true;
   bool whole = true;
   for (std::size_t i = 0; i < blocks_.size() && whole; ++i) whole = co_await scan(*blocks_[i], deadline);

@@ -102,6 +102,13 @@ Task<Outcome> Client::change_with(Mutation& op) {
   co_return Outcome::kUnavailable;
 }
 
+Task<bool> Client::audit_for(const Mutation& op) {
+  if (!auditing_ && audited_ && c_.fresh(*audited_)) co_return false;
+  // The rest of its time is for who wants the room.
+  co_await audit_until(c_.now() + (op.deadline - c_.now()) / 2);
+  co_return true;
+}
+
 Task<bool> Client::take(Mutation& op, Space::Purpose purpose, Piece& piece) {
   if (op.spare) {
     piece = *std::exchange(op.spare, std::nullopt);
@@ -110,9 +117,9 @@ Task<bool> Client::take(Mutation& op, Space::Purpose purpose, Piece& piece) {
   op.outcome = Outcome::kUnavailable;
   const std::uint32_t units = units_for(op.value.size());
   Space::Given given = co_await space_.take(units, purpose, op.deadline, piece);
-  if (given == Space::Given::kNoSpace && (auditing_ || !audited_ || !c_.fresh(*audited_))) {
-    co_await audit();
-    given = co_await space_.take(units, purpose, op.deadline, piece);
+  if (given == Space::Given::kNoSpace) {
+    const bool audited = co_await audit_for(op);
+    if (audited) given = co_await space_.take(units, purpose, op.deadline, piece);
   }
   if (given == Space::Given::kNoSpace && op.how == How::kErase) given = co_await space_.take_any(op.deadline, piece);
   if (given != Space::Given::kOk)
@@ -239,6 +246,9 @@ Task<Client::Step> Client::add(Mutation& op, const Look& found) {
     co_return Step::kAgain;
   }
   if (!found.has_vacancy) {
+    // Entries of its own that never became live may stand there.
+    const bool audited = co_await audit_for(op);
+    if (audited) co_return Step::kAgain;
     op.outcome = Outcome::kNoSpace;
     co_return Step::kDone;
   }

@@ -60,6 +60,8 @@ class CountedMemory {
     }
     return memory.all(operations);
   }
+  // While another coroutine of the same client is at something: time passes, whatever the configuration says.
+  auto wait_for_another(Duration pause) { return scheduler.sleep_for(std::max(pause, Duration::nanoseconds(100))); }
   // Sleeps: the first time for up to `first`, then longer each time.
   auto back_off(Duration& backoff, Duration first, Duration most) {
     if (backoff == Duration{}) backoff = first;

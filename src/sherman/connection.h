@@ -80,8 +80,6 @@ struct Connection : remote::CountedMemory<ClientCounters> {
   auto back_off(Duration& backoff) {
     return CountedMemory::back_off(backoff, config.backoff_first, config.backoff_most);
   }
-  // While another coroutine of the client is at something: time passes, whatever the configuration says.
-  auto wait_for_another(Duration pause) { return scheduler.sleep_for(std::max(pause, Duration::nanoseconds(100))); }
   // For one thing that no operation waits for: long enough to see a dead client's lock through.
   Duration patience() const { return std::max(config.timeout, (config.lease + config.flight) * 8); }
   // Until nothing submitted before can still be executed.
