@@ -17,6 +17,7 @@
 #include <chrono>
 #include <filesystem>
 #include <fstream>
+#include <nlohmann/json.hpp>
 #include <thread>
 
 #include "ports/unix_socket.h"
@@ -493,12 +494,12 @@ TEST_P(DirectoryServedTest, WhoAsksIsToldByTheTokenThatItShows) {
   ASSERT_TRUE(app) << app.error().message;
   EXPECT_EQ(app->node.description.attributes.at(kTenantAttribute), "red");
   for (const char* path : {"/v1/tenants", "/v1/drain"}) {
-    const auto refused = as_red.post(path, R"({"do": "rotate", "name": "red", "node": "memory1", "on": true})");
+    const auto refused = as_red.ask(path, {{"do", "rotate"}, {"name", "red"}, {"node", "memory1"}, {"on", true}});
     ASSERT_FALSE(refused) << path;
     EXPECT_THAT(refused.error().message, testing::HasSubstr("for the rack's operator, not for tenant 'red'"));
   }
   EXPECT_FALSE(as_red.get("/v1/tenants"));
-  const auto over = as_red.post("/v1/regions", R"({"do": "add", "name": "more", "length": 1000})");
+  const auto over = as_red.ask("/v1/regions", {{"do", "add"}, {"name", "more"}, {"length", 1000}});
   ASSERT_FALSE(over);
   EXPECT_THAT(over.error().message, testing::HasSubstr("'red' asked for 1000, uses 0, and is allowed 100"));
 
@@ -558,11 +559,11 @@ TEST(DirectoryServer, TakesLeasesAndTextsThatNobodyMeans) {
   const auto server = DirectoryServer::start(*store, {folder / "d.sock"}).value();
   DirectoryClient client({folder / "d.sock"});
   for (const char* const lease : {"-1", "0", "9223372036854775807", "18446744073709552"}) {
-    const auto joined = client.post(
-        "/v1/join",
-        fmt::format(R"({{"node": {{"name": "a", "kind": "client", "cm_port": 0, "regions": [], "attributes": {{}}}},
+    const auto joined = client.ask(
+        "/v1/join", nlohmann::json::parse(fmt::format(
+                        R"({{"node": {{"name": "a", "kind": "client", "cm_port": 0, "regions": [], "attributes": {{}}}},
                          "lease_ms": {}}})",
-                    lease));
+                        lease)));
     ASSERT_FALSE(joined) << lease;
     EXPECT_THAT(joined.error().message, testing::HasSubstr("a lease must last")) << lease;
   }
@@ -575,11 +576,12 @@ TEST(DirectoryServer, RefusesNumbersThatItCannotHold) {
   const auto server = DirectoryServer::start(*store, {folder / "d.sock"}).value();
   DirectoryClient client({folder / "d.sock"});
   const auto join_with = [&](std::string_view port) {
-    return client.post(
+    return client.ask(
         "/v1/join",
-        fmt::format(R"({{"node": {{"name": "a", "kind": "client", "cm_port": {}, "regions": [], "attributes": {{}}}},
+        nlohmann::json::parse(fmt::format(
+            R"({{"node": {{"name": "a", "kind": "client", "cm_port": {}, "regions": [], "attributes": {{}}}},
                          "lease_ms": 1000}})",
-                    port));
+            port)));
   };
   for (const char* const port : {"70000", "-1", "18446744073709551616", "4791.5", "true", "\"4791\""}) {
     const auto joined = join_with(port);

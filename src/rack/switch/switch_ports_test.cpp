@@ -77,7 +77,7 @@ class ListenerWithOne final : public port::Listener {
 };
 
 TEST(SwitchPorts, WhatAnEndSentBeforeItWentIsTakenBeforeItsPortGoes) {
-  for (const auto [frames, taken] : {std::pair{200u, 200u}, {1'000'000u, 6'500u}}) {
+  for (const auto& [frames, taken] : {std::pair{200u, 200u}, {1'000'000u, 6'500u}}) {
     nic::PollLoop loop;
     SwitchPorts ports({}, loop);
     ports.add_listener(std::make_unique<ListenerWithOne>(std::make_unique<PortWithLastWords>(frames)));
