@@ -37,7 +37,7 @@ TEST(SwitchPorts, WhatIsLostInAPortIsAmongItsDrops) {
   telemetry::MetricSet metrics;
   report.collect(metrics, [](const wire::MacAddress&) { return std::string(); });
   const std::string text = metrics.text();
-  EXPECT_NE(text.find(R"(port_dropped_total{node="",port="0",reason="lost on the way out"} 5)"), std::string::npos)
+  EXPECT_NE(text.find(R"(port_dropped_total{port="0",node="",reason="lost on the way out"} 5)"), std::string::npos)
       << text;
 }
 
