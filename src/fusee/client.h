@@ -159,7 +159,8 @@ class Client : private Retirement {
   // Of the items from `next` on. Where it ends is in `next`: 0 after the last one, else at the one for which there was no time.
   remote::Task<bool> examine(Block& block, std::uint32_t& next, Time deadline);
   remote::Task<Outcome> audit_until(Time deadline);
-  remote::Task<bool> audit_once(Time deadline);
+  // `taken`: what others have left has had its share.
+  remote::Task<bool> audit_once(bool& taken, Time deadline);
   // For whoever finds no room. False: there has been one lately.
   remote::Task<bool> audit_for(const Mutation& op);
   remote::Task<bool> examine_log(Key key, const Log& log, Time deadline);
@@ -183,6 +184,7 @@ class Client : private Retirement {
   Outcome audit_outcome_ = Outcome::kOk;  // of the last one
   std::optional<Time> audited_;
   // Where the last audit ended in what is its own, and the next one goes on, round and round.
+  bool left_tentative_ = false;  // an operation has given up whose entry may stand there, and never become live
   std::size_t examined_block_ = 0;
   std::uint32_t examined_item_ = 0;
 };

@@ -176,8 +176,9 @@ Task<Outcome> Client::audit_until(Time deadline) {
   auditing_ = true;
   bool whole = false;
   bool again = true;
+  bool taken = false;
   while (!whole && again) {
-    whole = co_await audit_once(deadline);
+    whole = co_await audit_once(taken, deadline);
     if (!whole) again = co_await c_.again(deadline);
   }
   audited_ = c_.now();
@@ -188,21 +189,24 @@ Task<Outcome> Client::audit_until(Time deadline) {
 
 // Of blocks that others have left behind, some, for there is room in these; then its own. What brings the most for the least comes first: with many
 // objects there may be no time for all.
-Task<bool> Client::audit_once(Time deadline) {
+Task<bool> Client::audit_once(bool& taken, Time deadline) {
   const bool ended = co_await growth_.end_splits(c_.client, deadline);
-  if (!ended) co_return false;
-  const Outcome taken = co_await take_over_blocks(kNobody, deadline);
-  if (taken != Outcome::kOk) co_return false;
+  bool whole = ended;
+  if (!taken) {
+    const Outcome took = co_await take_over_blocks(kNobody, deadline);
+    taken = took == Outcome::kOk;
+  }
+  whole = whole && taken;
   const bool scanned = co_await space_.scan_all(deadline);
-  if (!scanned) co_return false;
+  whole = whole && scanned;
   // Once round. Blocks may be added meanwhile; what is in them is new.
-  bool whole = true;
-  for (std::size_t left = space_.blocks().size() + (examined_item_ != 0); whole && left != 0; --left) {
+  bool going = true;
+  for (std::size_t left = space_.blocks().size() + (examined_item_ != 0); going && left != 0; --left) {
     examined_block_ %= space_.blocks().size();
-    whole = co_await examine(*space_.blocks()[examined_block_], examined_item_, deadline);
+    going = co_await examine(*space_.blocks()[examined_block_], examined_item_, deadline);
     if (examined_item_ == 0) ++examined_block_;
   }
-  co_return whole;
+  co_return whole&& going;
 }
 
 // Is it this client's, by a take-over of which it does not know the end, or whose outcome it had to give up as unknown?

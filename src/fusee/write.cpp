@@ -247,8 +247,11 @@ Task<Client::Step> Client::add(Mutation& op, const Look& found) {
   }
   if (!found.has_vacancy) {
     // Entries of its own that never became live may stand there.
-    const bool audited = co_await audit_for(op);
-    if (audited) co_return Step::kAgain;
+    if (left_tentative_) {
+      const bool audited = co_await audit_for(op);
+      left_tentative_ = left_tentative_ && audit_outcome_ != Outcome::kOk;
+      if (audited) co_return Step::kAgain;
+    }
     op.outcome = Outcome::kNoSpace;
     co_return Step::kDone;
   }
@@ -303,10 +306,15 @@ Task<Client::Step> Client::add(Mutation& op, const Look& found) {
     case Changed::kStale: co_return Step::kAgain;
     // Should it stand there, it stays tentative: only this operation would have made it live.
     case Changed::kUnavailable:
-    case Changed::kUnknown: op.outcome = Outcome::kUnavailable; co_return Step::kDone;
+    case Changed::kUnknown:
+      left_tentative_ = true;
+      op.outcome = Outcome::kUnavailable;
+      co_return Step::kDone;
   }
   if (log.old.raw != 0) replaced(log.old, log.old_sequence);
-  co_return co_await confirm(op, mine);
+  const Step step = co_await confirm(op, mine);
+  left_tentative_ = left_tentative_ || (step == Step::kDone && op.outcome != Outcome::kOk);
+  co_return step;
 }
 
 // The entry is tentative: makes it live, or withdraws it.

@@ -251,8 +251,14 @@ std::size_t UdpPort::receive(Time now, std::span<port::Frame> burst) {
   }
   counters_.rx_frames += count;
   // After what has waited here: who was stopped for a while has not heard yet what the other end said meanwhile.
-  const bool heard = opened || (inbound_.empty() && !reader_.more() && hub_->polled_at() == now);
-  if (heard && (now >= session_.next_deadline() || now >= next_overrun_look_)) on_time(now);
+  // (Ports of one socket are served at the same `now`, and each polls it now and then: see SwitchPorts::poll().)
+  const bool nothing_waits =
+      inbound_.empty() && !reader_.more() && hub_->polled_at() == now && hub_->socket().emptied();
+  if (now >= session_.next_deadline() || now >= next_overrun_look_) {
+    if (opened || nothing_waits || ++put_off_ >= kMostPutOff) on_time(now);
+  } else {
+    put_off_ = 0;
+  }
   return count;
 }
 

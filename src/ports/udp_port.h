@@ -131,7 +131,8 @@ class UdpPort final : public port::Port {
   void drop_train();
   const SocketAddress* destination() const { return role_ == UdpSession::Role::kCaller ? nullptr : &peer_; }
 
-  static constexpr std::size_t kMostInbound = 32;  // buffers that wait for one port
+  static constexpr std::size_t kMostInbound = 32;     // buffers that wait for one port
+  static constexpr std::uint32_t kMostPutOff = 1000;  // looks for what is due, while the socket is never emptied
 
   std::shared_ptr<UdpHub> hub_;
   UdpSession::Role role_;
@@ -146,6 +147,7 @@ class UdpPort final : public port::Port {
   Time retry_at_ = Time::never();
   Time last_now_;
   Time next_overrun_look_;
+  std::uint32_t put_off_ = 0;
   std::uint64_t overruns_ = 0;  // of the socket, at the last look
   bool expelled_ = false;       // the listener does not admit this peer any more
   std::size_t reserved_ = 0;

@@ -300,6 +300,37 @@ TEST_F(UdpPortTest, WhoWasStoppedHearsWhatWasSaidMeanwhile) {
   EXPECT_EQ(callee->counters().resets, 0u);
 }
 
+TEST_F(UdpPortTest, NorIsAnyOfManyLostWhoSpokeMeanwhile) {
+  for (const int frames : {1, 4, 40}) {
+    auto a = call();
+    auto b = call();
+    auto from_a = meet(*a);
+    auto from_b = meet(*b);
+    ASSERT_TRUE(from_a && from_b);
+    // Idle for a while, then stopped.
+    for (int i = 0; i < 50; ++i) {
+      now_ = now_ + Duration::milliseconds(100);
+      for (Port* const port : {static_cast<Port*>(a.get()), static_cast<Port*>(b.get()), from_a.get(), from_b.get()})
+        take(*port);
+    }
+    for (int i = 0; i < frames; ++i) ASSERT_TRUE(send(*a, 1, 64));
+    a->flush(now_);
+    for (int i = 0; i < 40; ++i) {
+      now_ = now_ + UdpSession::kSilence / 20;
+      take(*a);
+      take(*b);
+    }
+    for (int turn = 0; turn < 20; ++turn) {
+      now_ = now_ + Duration::milliseconds(1);
+      std::array<Frame, 16> burst;
+      from_a->receive(now_, burst);
+      from_b->receive(now_, burst);
+    }
+    EXPECT_EQ(from_a->state(), PortState::kUp) << frames;
+    EXPECT_EQ(from_b->state(), PortState::kUp) << frames;
+  }
+}
+
 TEST_F(UdpPortTest, StaysUpWhileIdle) {
   auto caller = call();
   auto callee = meet(*caller);

@@ -310,6 +310,7 @@ std::span<const UdpSocket::Arrival> UdpSocket::receive(std::span<std::uint8_t* c
   }
   const int got =
       recvmmsg(socket_.get(), headers.messages.data(), static_cast<unsigned>(wanted), MSG_DONTWAIT, nullptr);
+  emptied_ = got < static_cast<int>(wanted);
   next_batch_ = got < 1 ? 1 : static_cast<std::size_t>(got) == wanted ? 2 * wanted : static_cast<std::size_t>(got);
   if (got < 0) {
     status_of_error();

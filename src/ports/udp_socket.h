@@ -84,6 +84,8 @@ class UdpSocket {
 
   // Receives into `buffers`, kBuffer bytes each, without waiting.
   std::span<const Arrival> receive(std::span<std::uint8_t* const> buffers);
+  // The last receive() has left nothing there.
+  bool emptied() const { return emptied_; }
   // After receive() or send met an error: those whose host said that nobody is there. A connected socket names none: its
   // one peer is meant, and the answer holds one default address.
   std::vector<SocketAddress> take_refusals();
@@ -115,6 +117,7 @@ class UdpSocket {
   bool segmentation_ = true;
   bool error_seen_ = false;
   bool refused_seen_ = false;
+  bool emptied_ = false;
   std::size_t next_batch_ = 1;  // datagrams to ask for
   std::vector<Arrival> arrivals_;
   std::shared_ptr<Headers> headers_;  // reused for each call

@@ -373,6 +373,18 @@ TEST_F(PathTest, EachRequestOfThePeerAsksAnewOnceTheAddressWasGivenUp) {
   EXPECT_THAT(p->answers(), SizeIs(1));
 }
 
+TEST_F(PathTest, SoDoesWorkThatWasPostedWhileItWasDrained) {
+  p->must(p->modify({.state = QpState::kSendQueueDrained}));
+  give_up_resolving();
+  write(1);
+  p->others.clear();
+  p->must(p->modify({.state = QpState::kReadyToSend}));
+  EXPECT_THAT(p->answers(), IsEmpty());
+  EXPECT_THAT(p->others, SizeIs(1));
+  arp_reply();
+  EXPECT_THAT(p->answers(), SizeIs(1));
+}
+
 TEST_F(PathTest, ARequestOfThePeerAsksAnewToo) {
   give_up_resolving();
   p->others.clear();

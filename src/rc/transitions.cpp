@@ -128,6 +128,9 @@ Result<void> Adapter::modify(Time now, QueuePair& pair, const QueuePairAttribute
   if (pair.requester_ && attributes.timeout) pair.requester_->restart_clock(now);
   if (to != QpState::kSendQueueDrained) pair.drain_told_ = false;
   if (pair.is_open()) {
+    // Work that was posted meanwhile, and an address that was given up meanwhile.
+    const bool has_work = pair.requester_ && pair.requester_->queue_length() != 0;
+    if (has_work && !pair.connection_.path_ready) neighbors_->resolve(now, pair.connection_.remote_gid);
     activate(pair);
     settle(pair);
   }

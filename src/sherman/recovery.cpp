@@ -154,6 +154,8 @@ Task<bool> Client::examine_all(bool only_doubtful, Time limit) {
     const bool known = co_await examine(one.space, one.chunk, one.name.first != 0, only_doubtful, limit);
     whole = whole && known;
     if (!limited) continue;
+    if (c_.now() >= limit && i != 0)
+      co_return false;  // the rest of it is the next one's; of the first one, that would be for ever
     examined_ = one.name;
     in_vain_ = gained() != before ? 0 : in_vain_ + 1;
   }
@@ -189,6 +191,7 @@ Task<bool> Client::audit_for_space(Time deadline) {
   for (const auto& [bytes, space] : values_.spaces()) chunks += space.chunks().size();
   if (gained() == before && (known == Outcome::kOk || in_vain_ >= chunks)) {
     audited_ = c_.now();
+    in_vain_ = 0;
   } else {
     audited_.reset();
   }

@@ -83,13 +83,17 @@ std::optional<Verdict> Multiplexer::on_acknowledge(Time now, const Judged& packe
   }
   if (!fatal && own.unanswered != kNone) return ask_again(packet, Psn(own.unanswered));
   const auto ring = out_ring(packet.index);
-  std::optional<Psn> in;
-  const Psn oldest = n.out_next - ring.size();  // nothing that came before has a place
-  for (Psn p = out.since(oldest) < 0 ? oldest : out; p.since(n.out_next) < 0 && !in; ++p) {
-    const OutEntry* const entry = p == out ? ring.find_covering(p, n.longest_read) : ring.find(p);
-    if (entry != nullptr && entry->went == Went::kOwnWay)
-      in = Psn(entry->in) + static_cast<std::uint32_t>(p.since(Psn(entry->psn)));
+  // The first of the client's own from there on; but for a READ that covers it, nothing that is a turn of the ring back has a place any more.
+  const OutEntry* own_way = ring.find_covering(out, n.longest_read);
+  const Psn oldest = n.out_next - ring.size();
+  Psn at = out;
+  while (own_way == nullptr || own_way->went != Went::kOwnWay) {
+    at = at.since(oldest) < 0 ? oldest : at + 1;
+    if (at.since(n.out_next) >= 0) break;
+    own_way = ring.find(at);
   }
+  std::optional<Psn> in;
+  if (at.since(n.out_next) < 0) in = Psn(own_way->in) + static_cast<std::uint32_t>(at.since(Psn(own_way->psn)));
   if (fatal && in) give_up_refused(packet.index, *in);
   const OutEntry* const refused = ring.find_covering(out, n.longest_read);
   const bool is_own = refused != nullptr && refused->went == Went::kOwnWay;

@@ -219,6 +219,28 @@ TEST(Multiplexer, ACarrierIsLostWhenTheDataOfItsOwnersReadStops) {
   EXPECT_EQ(net.box.counters().carriers_lost, 1u);
 }
 
+TEST(Multiplexer, ARefusedReadIsToldHoweverLongItIs) {
+  for (const std::uint32_t packets : {32u, 300u}) {  // of the ring's 64
+    MultiplexerConfig config;
+    config.regions = {{.server = Net::node(2), .rkey = kKey, .address = kWord, .length = 0, .writable = true}};
+    config.words = 4;
+    config.ring = 64;
+    Net net(config);
+    const Net::Line a = net.connect(1, 2);
+    const Net::Line b = net.connect(3, 2);
+    ASSERT_EQ(net.add(a, 100, kKey, kWord), Verdict::kWordPassed);
+    ASSERT_EQ(net.prior(a.turned(), 100, 0), Verdict::kResponse);
+    ASSERT_EQ(net.add(a, 101, kKey, kWord), Verdict::kAtomicReplaced);
+    ASSERT_EQ(net.ack(a.turned(), 101), Verdict::kSharedAnswer);
+    net.add(b, 100, kKey, kWord + 8);
+    net.prior(b.turned(), 100, 0);
+    ASSERT_EQ(net.add(b, 101, kKey, kWord), Verdict::kAtomicReplaced);
+    ASSERT_EQ(net.ack(a.turned(), 102), Verdict::kSharedAnswer);
+    net.read(b, 102, kKey, 0x5000, packets * 1024);
+    EXPECT_EQ(net.nak(b.turned(), 101, wire::NakCode::kRemoteAccessError), Verdict::kNak) << packets;
+  }
+}
+
 TEST(Multiplexer, ACarrierIsNotLostWhileNobodyHadATurn) {
   Shared net;
   ASSERT_EQ(net.read(2), Verdict::kPlain);

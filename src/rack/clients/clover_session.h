@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "clover/client.h"
+#include "clover/metadata.h"
 #include "rack/clients/store_session.h"
 #include "rack/endpoint/message_link.h"
 
@@ -16,6 +17,10 @@ namespace sluice::rack {
 
 struct CloverSessionConfig : StoreSessionConfig {
   clover::ClientConfig client{};
+  CloverSessionConfig() = default;
+  explicit CloverSessionConfig(const StoreSessionConfig& session) : StoreSessionConfig(session) {
+    nodes.leaves_within = clover::ServerConfig{}.max_flight / 2;
+  }
 };
 
 class CloverSession final : public StoreSession {

@@ -38,7 +38,7 @@ struct FuseeSessionConfig : StoreSessionConfig {
   FuseeSessionConfig() = default;
   explicit FuseeSessionConfig(const StoreSessionConfig& session) : StoreSessionConfig(session) {
     nodes.ack_timeout = 13;  // 34 ms, eight times
-    nodes.leaves_within = Duration::milliseconds(270);
+    nodes.leaves_within = client.flight / 2;
   }
 };
 

@@ -10,7 +10,7 @@
 
 #include "clover/client.h"
 #include "clover/metadata.h"
-#include "rack/clients/store_session.h"
+#include "rack/clients/clover_session.h"
 #include "rc/remote_rc.h"
 #include "rc/two_adapters.h"
 
@@ -63,7 +63,8 @@ struct Party {
         std::uint64_t seed)
       : world(nullptr, base),
         pair(world.connect({.depth = 128, .timeout = 14})),
-        memory(scheduler, *world.a.adapter, *world.a.completions, StoreSessionConfig{}.nodes.leaves_within),
+        memory(scheduler, *world.a.adapter, *world.a.completions,
+               CloverSessionConfig(StoreSessionConfig{}).nodes.leaves_within),
         channel(scheduler, server, clock),
         now(clock) {
     memory.add_node(kNode, *pair.a);

@@ -23,6 +23,10 @@ struct ShermanSessionConfig : StoreSessionConfig {
   std::uint32_t value_bytes = 64;  // of a tree that is made
   sherman::ClientConfig client{
       .timeout = Duration::seconds(15), .lease = Duration::seconds(4), .flight = Duration::seconds(1)};
+  ShermanSessionConfig() = default;
+  explicit ShermanSessionConfig(const StoreSessionConfig& session) : StoreSessionConfig(session) {
+    nodes.leaves_within = client.flight / 2;
+  }
 };
 
 class ShermanSession final : public StoreSession {

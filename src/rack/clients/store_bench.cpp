@@ -94,7 +94,7 @@ Result<std::unique_ptr<StoreSession>> StoreBench::open(const Worker& worker) con
   session.clients = std::max<std::uint32_t>(config_.caches, 1);
   session.seed = Rng(config_.workload.seed).fork(config_.place.thread).fork(worker.index).next();
   switch (config_.store) {
-    case StoreKind::kClover: return CloverSession::open({session});
+    case StoreKind::kClover: return CloverSession::open(CloverSessionConfig{session});
     case StoreKind::kSherman: {
       ShermanSessionConfig sherman{session};
       sherman.may_create = config_.place.thread == 0 && worker.index == 0;

@@ -24,8 +24,7 @@ struct StoreSessionConfig {
   std::uint32_t clients = 1;
   std::uint64_t seed = 1;
   Duration patience = Duration::seconds(10);
-  // Half of what Clover's metadata server and Sherman's clients take for the longest that an operation may be under way.
-  RemoteNodes::Options nodes{.leaves_within = Duration::milliseconds(500)};
+  RemoteNodes::Options nodes{};
   std::function<void(const std::string&)> on_trouble{};  // MembershipConfig's
 };
 

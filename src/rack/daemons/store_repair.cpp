@@ -10,7 +10,7 @@ StoreRepair::StoreRepair(Endpoint& endpoint, clover::MetadataServer& server, Dur
       space_(space),
       scheduler_(std::make_unique<remote::Scheduler>()),
       coroutines_(*scheduler_),
-      nodes_(endpoint.connector(), *scheduler_, {}),
+      nodes_(endpoint.connector(), *scheduler_, {.leaves_within = server.max_flight() / 2}),
       repairer_(nodes_.memory(), server_, turn) {
   endpoint_.loop().add(nodes_);
   endpoint_.loop().add(coroutines_);

@@ -24,7 +24,8 @@ remote::Task<void> repair_one(rc::RemoteRc& memory, remote::RemoteAddress addres
 
 // What the agent has while it is on the rack.
 struct BoxAgent::Desk {
-  explicit Desk(Endpoint& e) : endpoint(e), coroutines(scheduler), nodes(e.connector(), scheduler, {}) {}
+  Desk(Endpoint& e, Duration flight)
+      : endpoint(e), coroutines(scheduler), nodes(e.connector(), scheduler, {.leaves_within = flight / 2}) {}
 
   Endpoint& endpoint;
   remote::Scheduler scheduler;
@@ -33,8 +34,10 @@ struct BoxAgent::Desk {
   std::map<wire::Gid, remote::NodeId> by_address;
 };
 
-BoxAgent::BoxAgent(std::string directory, nic::PollLoop& switch_loop, BoxControl& stage)
-    : directory_(std::move(directory)), switch_loop_(switch_loop), stage_(stage), thread_([this] { work(); }) {}
+BoxAgent::BoxAgent(std::string directory, nic::PollLoop& switch_loop, BoxControl& stage, Duration flight)
+    : directory_(std::move(directory)), switch_loop_(switch_loop), stage_(stage), flight_(flight), thread_([this] {
+        work();
+      }) {}
 
 BoxAgent::~BoxAgent() {
   stopping_ = true;
@@ -59,7 +62,7 @@ void BoxAgent::work() {
 }
 
 void BoxAgent::serve(Endpoint& endpoint) {
-  Desk desk(endpoint);
+  Desk desk(endpoint, flight_);
   nic::PollLoop& loop = endpoint.loop();
   loop.add(desk.nodes);
   loop.add(desk.coroutines);

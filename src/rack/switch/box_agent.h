@@ -25,7 +25,8 @@ class BoxAgent {
   static constexpr const char* kName = "box-agent";  // on the rack
 
   // Loop and stage are the switch's and outlive the agent.
-  BoxAgent(std::string directory, nic::PollLoop& switch_loop, BoxControl& stage);
+  // `flight`: as the box's; what the agent does is over within that.
+  BoxAgent(std::string directory, nic::PollLoop& switch_loop, BoxControl& stage, Duration flight);
   ~BoxAgent();
 
  private:
@@ -38,6 +39,7 @@ class BoxAgent {
   std::string directory_;
   nic::PollLoop& switch_loop_;
   BoxControl& stage_;
+  Duration flight_;
   std::atomic<bool> stopping_{false};
   std::mutex mutex_;
   nic::PollLoop* own_loop_ = nullptr;  // guarded by mutex_

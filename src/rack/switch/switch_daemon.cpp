@@ -273,7 +273,7 @@ Result<void> run_switch(const std::string& path, const SwitchSettings& settings,
   if (door) spdlog::info("switch: machines join at {}", door->address());
   if (tcp) spdlog::info("switch: the live view is at http://{}/", tcp->address());
   ready();
-  const auto agent = box ? std::make_unique<BoxAgent>(path, loop, *box) : nullptr;
+  const auto agent = box ? std::make_unique<BoxAgent>(path, loop, *box, settings.box.flight) : nullptr;
   loop.run();
   spdlog::info("switch: ends after {} turns, {} of them with work, {} sleeps", loop.counters().turns,
                loop.counters().busy_turns, loop.counters().sleeps);
