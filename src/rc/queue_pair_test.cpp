@@ -319,6 +319,13 @@ class PathTest : public QueuePairTest {
   void give_up_resolving() {
     for (int i = 0; i < 1000 && p->wait(); ++i) EXPECT_THAT(p->answers(), IsEmpty());
   }
+  // Nothing of RoCE leaves before the peer's address has been asked for and told.
+  void expect_question_then_packet() {
+    EXPECT_THAT(p->answers(), IsEmpty());
+    EXPECT_THAT(p->others, SizeIs(1));
+    arp_reply();
+    EXPECT_THAT(p->answers(), SizeIs(1));
+  }
   void arp_reply() {
     std::vector<std::uint8_t> frame(14 + 28);
     wire::EthernetHeader{CraftedPeer::kOurMac, CraftedPeer::kPeerMac, wire::kEtherTypeArp}.write(frame.data());
@@ -334,10 +341,7 @@ class PathTest : public QueuePairTest {
 
 TEST_F(PathTest, WorkGoesOutWhenTheAddressIsFound) {
   write(1);
-  EXPECT_THAT(p->answers(), IsEmpty());
-  EXPECT_THAT(p->others, SizeIs(1));
-  arp_reply();
-  EXPECT_THAT(p->answers(), SizeIs(1));
+  expect_question_then_packet();
 }
 
 TEST_F(PathTest, WorkEndsAsRetryExceededWhenNobodyHasTheAddress) {
@@ -367,10 +371,7 @@ TEST_F(PathTest, EachRequestOfThePeerAsksAnewOnceTheAddressWasGivenUp) {
   EXPECT_EQ(p->pair->state(), QpState::kReadyToSend);
   p->others.clear();
   p->deliver(request(Psn(0x1000)));
-  EXPECT_THAT(p->answers(), IsEmpty());
-  EXPECT_THAT(p->others, SizeIs(1));
-  arp_reply();
-  EXPECT_THAT(p->answers(), SizeIs(1));
+  expect_question_then_packet();
 }
 
 TEST_F(PathTest, SoDoesWorkThatWasPostedWhileItWasDrained) {
@@ -379,20 +380,14 @@ TEST_F(PathTest, SoDoesWorkThatWasPostedWhileItWasDrained) {
   write(1);
   p->others.clear();
   p->must(p->modify({.state = QpState::kReadyToSend}));
-  EXPECT_THAT(p->answers(), IsEmpty());
-  EXPECT_THAT(p->others, SizeIs(1));
-  arp_reply();
-  EXPECT_THAT(p->answers(), SizeIs(1));
+  expect_question_then_packet();
 }
 
 TEST_F(PathTest, ARequestOfThePeerAsksAnewToo) {
   give_up_resolving();
   p->others.clear();
   p->deliver(request(Psn(0x1000)));
-  EXPECT_THAT(p->answers(), IsEmpty());
-  EXPECT_THAT(p->others, SizeIs(1));
-  arp_reply();
-  EXPECT_THAT(p->answers(), SizeIs(1));
+  expect_question_then_packet();
 }
 
 TEST_F(PathTest, ARefusalThatCannotBeSentStillEndsTheQueuePair) {
