@@ -257,7 +257,8 @@ class World {
         .remote_key = keys_[0],
         .compare = op,
         .swap_or_add = flags,
-        .destination = peer.transport == Transport::kUd ? &to : nullptr};
+        .destination = peer.transport == Transport::kUd ? &to : nullptr,
+        .not_after = op >> 4 == 15 ? now_ + Duration::milliseconds(10) : Time::never()};
     if (adapter_->post_send(now_, *peer.pair, request) == PostError::kNone) ++next_id_;
   }
 

@@ -64,9 +64,9 @@ std::string state(const SwitchParts& parts) {
             std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::system_clock::now().time_since_epoch())
                 .count()},
            {"nodes", snapshot ? to_json(*snapshot)["nodes"] : json::array()},
-           {"nodes_error", snapshot ? json() : json(snapshot.error().message)},
            {"switch", json::parse(switch_status(parts), nullptr, false)},
            {"box", nullptr}};
+  if (!snapshot) out["nodes_error"] = snapshot.error().message;
   if (parts.box != nullptr) out["box"] = json::parse(box_status(parts), nullptr, false);
   return text_of(out);
 }
