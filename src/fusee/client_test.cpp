@@ -1044,33 +1044,5 @@ TEST(Fusee, WhoLeavesEndsWhatItHasHalfDone) {
   EXPECT_FALSE(w.owners().contains(a->number()));
 }
 
-TEST(Fusee, AMemoryNodeIsWholeAgainHoweverSlowItsObjectsAreCopied) {
-  constexpr std::uint32_t kValue = 4000;
-  constexpr Key kKeys = 3000;
-  WorldConfig config;
-  config.local = {.mode = LocalMode::kSeeded, .seed = 3, .piece_bytes = 256};
-  config.nodes = 3;
-  config.node_memory = 48u << 20;
-  config.geometry = {.replicas = 3, .groups = 64, .value_bytes = kValue, .block_bytes = 64 << 10};
-  config.client.return_after = Duration::microseconds(100);
-  config.client.timeout = Duration::milliseconds(20);
-  World w(config);
-  auto& a = w.add_client();
-  const std::vector<std::uint8_t> value(kValue, 7);
-  for (Key key = 0; key < kKeys; ++key) ASSERT_EQ(w.wait_for(a->put(key, value)), Outcome::kOk);
-  w.kill_node(2);
-  w.run_for(Duration::milliseconds(1));
-  for (Key key = 0; key < 10; ++key) ASSERT_EQ(w.wait_for(a->put(key, value)), Outcome::kOk);
-  w.restart_node(2);
-  a->moved(2, w.memory[2]);
-  std::vector<std::uint8_t> into(kValue);
-  for (int i = 0; i < 500 && a->counters().returns == 0; ++i) {
-    w.run_for(Duration::milliseconds(1));
-    w.wait_for(a->get(1, into));
-  }
-  EXPECT_EQ(a->counters().returns, 1u);
-  EXPECT_LT(a->counters().restored, 4 * kKeys);
-}
-
 }  // namespace
 }  // namespace sluice::fusee

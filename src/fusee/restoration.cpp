@@ -14,8 +14,7 @@ using remote::Task;
 namespace {
 
 constexpr std::size_t kCleanedAtOnce = 32 << 10;  // bytes of words
-constexpr std::size_t kSlotsAtOnce = 1024;  // and fewer where what they name cannot be copied before the words are old
-constexpr std::size_t kFewestSlots = 16;
+constexpr std::size_t kSlotsAtOnce = 1024;
 constexpr std::size_t kCopiedAtOnce = 16;  // objects: others want to get on, too
 constexpr std::int64_t kStandsStill = 4;   // times suspect_after
 constexpr int kAttempts = 16;              // at some slots, before all is left for later
@@ -247,7 +246,6 @@ Task<bool> Restoration::copy_part(std::uint32_t node, Table table, Place first, 
 
 Task<bool> Restoration::copy(std::uint32_t node) {
   broken_.clear();
-  part_slots_ = kSlotsAtOnce;
   std::vector<Table> open;
   for (std::uint64_t i = c_.geometry.tables; i > 0; --i) open.push_back({0, i - 1});
   while (!open.empty()) {
@@ -265,15 +263,13 @@ Task<bool> Restoration::copy(std::uint32_t node) {
 // Unless it is `split`: then its halves have all that it had.
 Task<bool> Restoration::copy_table(std::uint32_t node, Table table, bool& split) {
   for (std::uint32_t partition = 0; partition < c_.map.partitions(); ++partition) {
-    std::size_t length = 0;
-    for (std::uint64_t offset = 0; offset < c_.map.table_bytes(); offset += length) {
+    for (std::uint64_t offset = 0; offset < c_.map.table_bytes(); offset += kSlotsAtOnce * 8) {
+      const std::size_t length = std::min<std::uint64_t>(kSlotsAtOnce * 8, c_.map.table_bytes() - offset);
       bool done = false;
       for (int i = 0; i < kAttempts && !done; ++i) {
         if (i > 0) co_await c_.scheduler.sleep_for(c_.config.backoff_most);
-        length = std::min<std::uint64_t>(part_slots_ * 8, c_.map.table_bytes() - offset);
         done = co_await copy_part(node, table, c_.map.slots(table, partition) + offset, length, split);
         if (!apprentice(node)) co_return false;
-        if (!done) part_slots_ = std::max(part_slots_ / 2, kFewestSlots);
       }
       if (!done) co_return false;
       const bool still = co_await beat(node);

@@ -61,8 +61,7 @@ class Restoration {
   std::vector<std::uint8_t> words_;
   std::vector<std::uint8_t> objects_;
   std::vector<Word> wanted_;
-  std::size_t part_slots_ = 0;  // of the index, whose objects are copied at once
-  std::vector<Place> broken_;   // and not to be waited for
+  std::vector<Place> broken_;  // and not to be waited for
 };
 
 }  // namespace sluice::fusee
