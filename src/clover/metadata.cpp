@@ -209,8 +209,8 @@ Answer MetadataServer::allocate(Time now, const RequestHeader& header, MessageRe
   if (header.sequence < client.last_sequence) return Answer::kRefused;  // late: it has asked again since
   const std::uint64_t wanted = in.take64();
   const std::uint64_t volume = in.left() == 8 ? in.take64() : ~std::uint64_t{0};
-  if (header.sequence !=
-      client.last_sequence) {  // else the same answer once more, also when it was that there is no room
+  // Else the same answer once more, also when it was that there is no room.
+  if (header.sequence != client.last_sequence) {
     client.last_sequence = header.sequence;
     // No one client takes all that is left.
     const std::uint64_t share = slots_.count(SlotState::kFree) / (2 * clients_.size()) + 1;

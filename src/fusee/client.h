@@ -183,8 +183,8 @@ class Client : private Retirement {
   bool auditing_ = false;
   Outcome audit_outcome_ = Outcome::kOk;  // of the last one
   std::optional<Time> audited_;
-  // Where the last audit ended in what is its own, and the next one goes on, round and round.
   bool left_tentative_ = false;  // an operation has given up whose entry may stand there, and never become live
+  // Where the last audit ended in what is its own, and the next one goes on, round and round.
   std::size_t examined_block_ = 0;
   std::uint32_t examined_item_ = 0;
 };

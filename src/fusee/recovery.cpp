@@ -190,8 +190,7 @@ Task<Outcome> Client::audit_until(Time deadline) {
 // Of blocks that others have left behind, some, for there is room in these; then its own. What brings the most for the least comes first: with many
 // objects there may be no time for all.
 Task<bool> Client::audit_once(bool& taken, Time deadline) {
-  const bool ended = co_await growth_.end_splits(c_.client, deadline);
-  bool whole = ended;
+  bool whole = co_await growth_.end_splits(c_.client, deadline);
   if (!taken) {
     const Outcome took = co_await take_over_blocks(kNobody, deadline);
     taken = took == Outcome::kOk;
@@ -206,7 +205,8 @@ Task<bool> Client::audit_once(bool& taken, Time deadline) {
     going = co_await examine(*space_.blocks()[examined_block_], examined_item_, deadline);
     if (examined_item_ == 0) ++examined_block_;
   }
-  co_return whole&& going;
+  whole = whole && going;
+  co_return whole;
 }
 
 // Is it this client's, by a take-over of which it does not know the end, or whose outcome it had to give up as unknown?

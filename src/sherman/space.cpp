@@ -33,17 +33,19 @@ const Space::Chunk* Space::chunk_of(NodePointer piece) const {
   return piece.raw - chunk.start.raw < chunk.uses.size() * piece_bytes() ? &chunk : nullptr;
 }
 
-Space::Use& Space::use_of(NodePointer piece) {
+Space::Use Space::use_of(NodePointer piece) const {
   const Chunk* const chunk = chunk_of(piece);
   SLUICE_CHECK(chunk != nullptr);
-  return chunks_.find(chunk->start.raw)->second.uses[(piece.raw - chunk->start.raw) / piece_bytes()];
+  return chunk->uses[(piece.raw - chunk->start.raw) / piece_bytes()];
 }
 
 void Space::set(NodePointer piece, Use use) {
-  use_of(piece) = use;
   const Chunk* const chunk = chunk_of(piece);
+  SLUICE_CHECK(chunk != nullptr);
+  const std::size_t index = (piece.raw - chunk->start.raw) / piece_bytes();
+  chunks_.find(chunk->start.raw)->second.uses[index] = use;
   for (Watch* const watch : *watches_) {
-    if (watch->chunk_ == chunk) watch->touched_[(piece.raw - chunk->start.raw) / piece_bytes()] = true;
+    if (watch->chunk_ == chunk) watch->touched_[index] = true;
   }
 }
 

@@ -98,7 +98,7 @@ class Space {
   const Chunk* chunk_of(NodePointer piece) const;
   void settle(NodePointer piece, Use use);
   void set(NodePointer piece, Use use);
-  Use& use_of(NodePointer piece);
+  Use use_of(NodePointer piece) const;
 
   struct Returned {
     NodePointer piece;
