@@ -752,6 +752,34 @@ TEST(Fusee, AMemoryNodeThatComesBackIsWholeAgainAndOthersMayDie) {
   }
 }
 
+TEST(Fusee, AMemoryNodeIsWholeAgainThoughItsObjectsTakeLongerToCopyThanAWordIsReliedOn) {
+  auto config = with_replicas(3);
+  config.local = {.mode = LocalMode::kSeeded, .seed = 3, .piece_bytes = 256};
+  config.node_memory = 48u << 20;
+  config.geometry = {.replicas = 3, .groups = 64, .value_bytes = 4000, .block_bytes = 64 << 10};
+  config.client.return_after = Duration::microseconds(100);
+  config.client.timeout = Duration::milliseconds(20);
+  World w(config);
+  auto& a = w.add_client();
+  const std::vector<std::uint8_t> value(config.geometry.value_bytes, 7);
+  constexpr std::uint64_t kKeys = 3000;
+  for (std::uint64_t key = 0; key < kKeys; ++key) ASSERT_EQ(w.wait_for(a->put(key, value)), Outcome::kOk);
+  w.kill_node(2);
+  ASSERT_EQ(w.wait_for(a->put(0, value)), Outcome::kOk);
+  w.restart_node(2);
+  a->moved(2, w.memory[2]);
+  std::vector<std::uint8_t> into(value.size());
+  for (int i = 0; i < 100 && a->counters().returns == 0; ++i) {
+    w.run_for(Duration::milliseconds(1));
+    ASSERT_EQ(w.wait_for(a->get(1, into)).outcome, Outcome::kOk);
+  }
+  EXPECT_EQ(a->counters().returns, 1u);
+  EXPECT_GE(a->counters().restored, kKeys - 1);
+  EXPECT_LE(a->counters().restored, kKeys + kKeys / 8) << "what has been copied is copied once";
+  w.follow(*a.client);
+  EXPECT_EQ(w.index().lacking, 0u);
+}
+
 // Whoever has not been told where its memory is waits for that; who never is makes it leave again.
 TEST(Fusee, WhoDoesNotKnowTheNewMemoryDoesWithoutIt) {
   auto config = with_replicas(3);

@@ -171,9 +171,8 @@ Task<bool> Restoration::invite(std::uint32_t node) {
 Task<bool> Restoration::copy_objects(std::uint32_t node, std::uint32_t view, Time seen) {
   const std::size_t longest = std::size_t{c_.geometry.most_units()} * kUnit;
   objects_.resize(kCopiedAtOnce * longest);
-  for (std::size_t first = 0; first < wanted_.size(); first += kCopiedAtOnce) {
-    const std::span<const Word> some =
-        std::span(wanted_).subspan(first, std::min(kCopiedAtOnce, wanted_.size() - first));
+  while (!wanted_.empty()) {
+    const std::span<const Word> some = std::span(wanted_).last(std::min(kCopiedAtOnce, wanted_.size()));
     std::vector<Operation> operations;
     for (std::size_t i = 0; i < some.size(); ++i) {
       const std::size_t length = std::size_t{some[i].units()} * kUnit;
@@ -206,11 +205,25 @@ Task<bool> Restoration::copy_objects(std::uint32_t node, std::uint32_t view, Tim
     }
     if (!all_done(operations)) co_return false;
     c_.counters.restored += operations.size();
+    wanted_.resize(wanted_.size() - some.size());
   }
   co_return true;
 }
 
-Task<bool> Restoration::copy_part(std::uint32_t node, Table table, Place first, std::size_t length, bool& split) {
+std::vector<Word> Restoration::named(std::uint32_t node, std::size_t length) const {
+  std::vector<Word> words;
+  for (std::size_t at = 0; at < length; at += 8) {
+    const Word word{load_le<std::uint64_t>(words_.data() + at)};
+    if (word.raw != 0 && c_.map.holds(word) && c_.map.on(node, word.object())) words.push_back(word);
+  }
+  std::ranges::sort(words, {}, &Word::object);
+  const auto same = std::ranges::unique(words, {}, &Word::object);
+  words.erase(same.begin(), same.end());
+  return words;
+}
+
+Task<bool> Restoration::copy_part(std::uint32_t node, Table table, Place first, std::size_t length, bool& listed,
+                                  bool& split) {
   const bool have = co_await c_.ensure_view(c_.now() + c_.config.timeout);
   if (!have || !apprentice(node)) co_return false;
   const std::uint32_t view = c_.view;
@@ -232,15 +245,14 @@ Task<bool> Restoration::copy_part(std::uint32_t node, Table table, Place first, 
   // What stands in a table that is split may be anybody's by now.
   split = Owner{load_le<std::uint64_t>(header.data())}.units() == kTableSplit;
   if (split) co_return true;
-  wanted_.clear();
-  for (std::size_t at = 0; at < replicas * length; at += 8) {
-    const Word word{load_le<std::uint64_t>(words_.data() + at)};
-    if (word.raw != 0 && c_.map.holds(word) && c_.map.on(node, word.object())) wanted_.push_back(word);
+  std::vector<Word> stand = named(node, replicas * length);
+  if (listed) {
+    std::vector<Word> left;
+    std::ranges::set_intersection(stand, wanted_, std::back_inserter(left), {}, &Word::object, &Word::object);
+    stand = std::move(left);
   }
-  std::ranges::sort(wanted_, {}, [](Word word) { return word.object(); });
-  const auto same =
-      std::unique(wanted_.begin(), wanted_.end(), [](Word a, Word b) { return a.object() == b.object(); });
-  wanted_.erase(same, wanted_.end());
+  wanted_ = std::move(stand);
+  listed = true;
   co_return co_await copy_objects(node, view, seen);
 }
 
@@ -265,15 +277,19 @@ Task<bool> Restoration::copy_table(std::uint32_t node, Table table, bool& split)
   for (std::uint32_t partition = 0; partition < c_.map.partitions(); ++partition) {
     for (std::uint64_t offset = 0; offset < c_.map.table_bytes(); offset += kSlotsAtOnce * 8) {
       const std::size_t length = std::min<std::uint64_t>(kSlotsAtOnce * 8, c_.map.table_bytes() - offset);
-      bool done = false;
-      for (int i = 0; i < kAttempts && !done; ++i) {
-        if (i > 0) co_await c_.scheduler.sleep_for(c_.config.backoff_most);
-        done = co_await copy_part(node, table, c_.map.slots(table, partition) + offset, length, split);
+      const Place first = c_.map.slots(table, partition) + offset;
+      bool done = false, listed = false;
+      wanted_.clear();
+      for (int vain = 0; vain < kAttempts && !done;) {
+        if (vain > 0) co_await c_.scheduler.sleep_for(c_.config.backoff_most);
+        const std::size_t left = wanted_.size();
+        done = co_await copy_part(node, table, first, length, listed, split);
         if (!apprentice(node)) co_return false;
+        const bool still = co_await beat(node);
+        if (!still) co_return false;
+        vain = wanted_.size() < left ? 0 : vain + 1;
       }
       if (!done) co_return false;
-      const bool still = co_await beat(node);
-      if (!still) co_return false;
       if (split) co_return true;
     }
   }

@@ -13,6 +13,7 @@
 //      named by words that stood in primaries or backups when it joined.
 //   2. The halves of a table are gone through after it, if it is split by then; else they have what was seen in it, or came later. Of each slot the backups are read first, then the primary. A word that stood there when the node joined, and is not seen, was replaced for good.
 //   3. An object is written to the apprentice only for as long as its word may be relied on (`hold`), so that no later one in its place is overwritten.
+//      What is left by then is looked for anew: of what was seen first, that which still stands. What came later is there by 1.
 //   4. Whoever follows the logs of what was replaced does so for no longer than `hold`; older objects than that nobody asks for.
 // Threads:    the client's.
 // Source:     docs/design/fusee.md, "A memory node comes back". Not in the paper.
@@ -43,8 +44,11 @@ class Restoration {
   remote::Task<bool> clean_part(std::uint32_t node, Place first, std::size_t length);
   remote::Task<bool> copy(std::uint32_t node);
   remote::Task<bool> copy_table(std::uint32_t node, Table table, bool& split);
-  // Copies what some slots name, if the table is not split. False: to be done again.
-  remote::Task<bool> copy_part(std::uint32_t node, Table table, Place first, std::size_t length, bool& split);
+  // Copies what some slots name, if the table is not split. False: to be done again; once they are `listed`, for what of `wanted_` still stands.
+  remote::Task<bool> copy_part(std::uint32_t node, Table table, Place first, std::size_t length, bool& listed,
+                               bool& split);
+  // Objects, each once, that words in words_ name; those that `node` is to have.
+  std::vector<Word> named(std::uint32_t node, std::size_t length) const;
   remote::Task<bool> copy_objects(std::uint32_t node, std::uint32_t view, Time seen);
   // Waits until the wish has come true. False: it has not.
   remote::Task<bool> proposed(const Change& change);
@@ -60,7 +64,7 @@ class Restoration {
   Time watched_since_ = Time::never();
   std::vector<std::uint8_t> words_;
   std::vector<std::uint8_t> objects_;
-  std::vector<Word> wanted_;
+  std::vector<Word> wanted_;   // by the place of their objects
   std::vector<Place> broken_;  // and not to be waited for
 };
 
