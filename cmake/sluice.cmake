@@ -49,12 +49,14 @@ function(sluice_hot)
   endforeach()
 endfunction()
 
-# sluice_outer(TARGET...): what no unit test runs. Not the tests themselves: the linker would take their plain copies of what is inline in the
-# headers for everybody's, and tests take several times as long.
+# sluice_outer(TARGET...): what computes little: the outer rooms and most tests. Under sanitizers an optimiser takes most of the time that a build
+# does. Not tests that compute for long: the linker takes a test's plain copies of what is inline in the headers for everybody's.
 function(sluice_outer)
   if(SLUICE_PLAIN_OUTSIDE)
     foreach(target ${ARGN})
-      target_compile_options(${target} PRIVATE -O0)
+      if(TARGET ${target})  # there may be no tests
+        target_compile_options(${target} PRIVATE -O0)
+      endif()
     endforeach()
   endif()
 endfunction()

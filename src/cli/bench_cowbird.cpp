@@ -51,17 +51,17 @@ struct Settings {
   }
 };
 
-// Ends the process when the user interrupts: who measures looks at nothing else meanwhile. The children die with it.
+// Ends the process when the user interrupts: who measures looks at nothing else meanwhile.
 class EndOnSignal {
  public:
-  EndOnSignal(const rack::StopSignals& signals, const Folder& folder)
-      : watch_([&signals, &folder](const std::stop_token& over) {
+  EndOnSignal(const rack::StopSignals& signals, const Children& children)
+      : watch_([&signals, &children](const std::stop_token& over) {
           pollfd descriptor{signals.descriptor(), POLLIN, 0};
           while (poll(&descriptor, 1, 100) == 0) {
             if (over.stop_requested()) return;
           }
           say("sluice bench cowbird: interrupted");
-          folder.remove();
+          children.end_now();
           _exit(kExitInterrupted);
         }) {}
 
@@ -89,9 +89,8 @@ class BenchCowbird final : public Command {
  private:
   bool wants(std::string_view part) const { return std::ranges::find(settings_.parts, part) != settings_.parts.end(); }
   Result<void> check() override;
-  Result<void> start(const std::function<Result<void>(const std::function<void()>&)>& body, const char* what);
   // Engines, and the pool behind them; before anything has threads.
-  Result<void> start_all(const std::string& folder);
+  Result<void> start(Children& children);
   // What a part is about, as it begins: "2 of 3: where it goes".
   void begin(Progress& progress, std::string_view part, const std::string& what) const;
   std::uint64_t points() const { return sizes_.size() * CowbirdProbe::ways(settings_.depth); }
@@ -113,7 +112,6 @@ class BenchCowbird final : public Command {
   bool json_ = false;
   bool csv_ = false;
   std::unique_ptr<rack::CowbirdWorld> near_, far_;
-  std::vector<std::unique_ptr<Child>> children_;
 };
 
 Result<void> BenchCowbird::check() {
@@ -132,39 +130,28 @@ Result<void> BenchCowbird::check() {
   return {};
 }
 
-Result<void> BenchCowbird::start(const std::function<Result<void>(const std::function<void()>&)>& body,
-                                 const char* what) {
-  children_.push_back(std::make_unique<Child>());
-  if (!children_.back()->start(body)) return fail(fmt::format("{} did not start", what));
-  return {};
-}
-
-Result<void> BenchCowbird::start_all(const std::string& folder) {
+Result<void> BenchCowbird::start(Children& children) {
   if (wants("cost") || wants("breakdown")) {
     auto near = rack::CowbirdWorld::make(1, kNearBytes);
     if (!near) return tl::unexpected(near.error());
     near_ = std::move(*near);
-    auto engine =
-        start([&](const auto& ready) { return rack::serve_cowbird_engine({}, {}, *near_, {{}}, ready); }, "the engine");
+    auto engine = children.start(
+        "the engine", [&](const auto& ready) { return rack::serve_cowbird_engine({}, {}, *near_, {{}}, ready); });
     if (!engine) return engine;
   }
   if (!wants("probe")) return {};
   auto far = rack::CowbirdWorld::make(2, settings_.table);
   if (!far) return tl::unexpected(far.error());
   far_ = std::move(*far);
-  const std::string cable = folder + "/pool";
-  auto pool = start(
-      [&](const auto& ready) {
-        return rack::serve_cowbird_pool({.port = "cable:" + cable, .ip = kPoolIp}, *far_, ready);
-      },
-      "the pool");
+  const std::string cable = children.folder() + "/pool";
+  auto pool = children.start("the pool", [&](const auto& ready) {
+    return rack::serve_cowbird_pool({.port = "cable:" + cable, .ip = kPoolIp}, *far_, ready);
+  });
   if (!pool) return pool;
-  return start(
-      [&](const auto& ready) {
-        return rack::serve_cowbird_engine({.port = "shm:" + cable, .ip = kEngineIp}, kPoolIp, *far_,
-                                          {{}, {.batch_size = 1}}, ready);
-      },
-      "the engine");
+  return children.start("the engine", [&](const auto& ready) {
+    return rack::serve_cowbird_engine({.port = "shm:" + cable, .ip = kEngineIp}, kPoolIp, *far_,
+                                      {{}, {.batch_size = 1}}, ready);
+  });
 }
 
 void BenchCowbird::begin(Progress& progress, std::string_view part, const std::string& what) const {
@@ -179,15 +166,15 @@ Result<int> BenchCowbird::run() {
   if (auto possible = check_output(settings_.out); !possible) return tl::unexpected(possible.error());
   const auto library = find_verbs_library();
   if (!library) return tl::unexpected(library.error());
-  const Folder folder;
   const rack::StopSignals signals;  // before there are threads, which would die of one
-  const auto started = start_all(folder.path());
+  Children children;
+  const auto started = start(children);
   if (has_come(signals)) return interrupted("interrupted");
   if (!started) return tl::unexpected(started.error());
-  auto verbs = VerbsPool::start(*library, folder.path(), std::max(settings_.table, kNearBytes));
+  auto verbs = VerbsPool::start(*library, children.folder(), std::max(settings_.table, kNearBytes));
   if (has_come(signals)) return interrupted("interrupted");
   if (!verbs) return tl::unexpected(verbs.error());
-  const EndOnSignal watch(signals, folder);
+  const EndOnSignal watch(signals, children);
 
   CowbirdRows rows;
   Error error;

@@ -81,7 +81,7 @@ class BenchVerbs final : public Command {
  private:
   Result<void> check() override;
   Result<int> run() override;
-  Result<void> start(const std::string& folder, rack::VerbsEnd& client);
+  Result<void> start(Children& children, rack::VerbsEnd& client);
   Result<void> measure(rack::VerbsClient& client, Row& row);
   std::string json_of(const std::vector<Row>& rows) const;
   std::string csv_of(const std::vector<Row>& rows) const;
@@ -92,7 +92,6 @@ class BenchVerbs final : public Command {
   std::vector<Row> rows_;
   bool json_ = false;
   bool csv_ = false;
-  std::vector<std::unique_ptr<Child>> children_;
 };
 
 Result<void> BenchVerbs::check() {
@@ -124,7 +123,8 @@ Result<void> BenchVerbs::check() {
 }
 
 // Starts the peer, and the switch if there is one; tells where the measuring end is to connect.
-Result<void> BenchVerbs::start(const std::string& folder, rack::VerbsEnd& client) {
+Result<void> BenchVerbs::start(Children& children, rack::VerbsEnd& client) {
+  const std::string& folder = children.folder();
   const std::string tail = settings_.impair.empty() ? "" : fmt::format(",impair({})", settings_.impair);
   rack::VerbsEnd peer{.port = {}, .listen = false, .ip = kPeerIp};
   client.ip = kClientIp;
@@ -137,18 +137,13 @@ Result<void> BenchVerbs::start(const std::string& folder, rack::VerbsEnd& client
     peer.port = fmt::format("cable:{}/cable", folder);
     client.port = fmt::format("shm:{}/cable{}", folder, tail);
   } else {
-    children_.push_back(std::make_unique<Child>());
-    const bool ready = children_.back()->start(
-        [&](const std::function<void()>& say_so) { return rack::run_switch(folder, {}, say_so); });
-    if (!ready) return fail("the switch did not start");
+    auto up = children.start("the switch",
+                             [&](const std::function<void()>& ready) { return rack::run_switch(folder, {}, ready); });
+    if (!up) return up;
     peer.port = fmt::format("shm:{}/switch.sock", folder);
     client.port = peer.port + tail;
   }
-  children_.push_back(std::make_unique<Child>());
-  const bool ready =
-      children_.back()->start([&](const std::function<void()>& say_so) { return rack::serve_verbs(peer, say_so); });
-  if (!ready) return fail("the peer did not start");
-  return {};
+  return children.start("the peer", [&](const std::function<void()>& ready) { return rack::serve_verbs(peer, ready); });
 }
 
 // The run with the median rate of all.
@@ -205,10 +200,10 @@ std::string BenchVerbs::table_of(const std::vector<Row>& rows, const std::string
 
 Result<int> BenchVerbs::run() {
   if (auto possible = check_output(settings_.out); !possible) return tl::unexpected(possible.error());
-  const Folder folder;
   rack::VerbsEnd end;
   rack::StopSignals signals;
-  const auto started = start(folder.path(), end);
+  Children children;
+  const auto started = start(children, end);
   if (has_come(signals)) return interrupted("interrupted");
   if (!started) return tl::unexpected(started.error());
   auto client = rack::VerbsClient::open(end, kPeerIp, Duration::seconds(10));

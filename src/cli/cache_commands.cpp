@@ -278,21 +278,22 @@ class CacheBench final : public Command {
                             rack::duration_text(settings_.kill_after), rack::duration_text(settings_.duration)));
   }
   Result<int> run() override;
-  Result<void> start(const std::string& folder);
+  Result<void> start(Children& children);
   std::string text(const Load& load, rack::CacheClient& client) const;
 
   Settings settings_;
   rack::Schema schema_;
   bool json_ = false;
   std::vector<std::string> grants_;
-  Child switch_;
-  std::deque<Child> replicas_;
 };
 
-Result<void> CacheBench::start(const std::string& folder) {
-  if (!switch_.start([&](const std::function<void()>& ready) { return rack::run_switch(folder, {}, ready); }))
-    return fail("the switch did not start");
-  for (std::uint64_t i = 0; i < settings_.replicas; ++i) {
+constexpr std::size_t kFirstReplicaChild = 1;  // the switch starts first
+
+Result<void> CacheBench::start(Children& children) {
+  const std::string& folder = children.folder();
+  auto up = children.start("the switch",
+                           [&](const std::function<void()>& ready) { return rack::run_switch(folder, {}, ready); });
+  for (std::uint64_t i = 0; i < settings_.replicas && up; ++i) {
     rack::CacheReplicaEnd end;
     end.port = fmt::format("shm:{}/switch.sock", folder);
     end.ip = wire::Ipv4Address{kFirstReplica.value + static_cast<std::uint32_t>(i)};
@@ -300,22 +301,21 @@ Result<void> CacheBench::start(const std::string& folder) {
     end.entry_bytes = settings_.value_bytes + 16;
     end.memory = std::max<std::uint64_t>(64u << 20, 4 * settings_.records * (settings_.value_bytes + 128));
     grants_.push_back(end.grants);
-    const bool up = replicas_.emplace_back().start(
-        [&](const std::function<void()>& ready) { return rack::serve_cache(end, ready); });
-    if (!up) return fail("a replica did not start");
+    up = children.start("a replica", [&](const std::function<void()>& ready) { return rack::serve_cache(end, ready); });
   }
-  return {};
+  return up;
 }
 
 Result<int> CacheBench::run() {
   if (auto possible = check_output(settings_.out); !possible) return tl::unexpected(possible.error());
   rack::StopSignals signals;
-  const Folder folder;
-  const auto started = start(folder.path());
+  Children children;
+  const auto started = start(children);
   if (has_come(signals)) return interrupted("interrupted");
   if (!started) return tl::unexpected(started.error());
-  auto client = rack::CacheClient::open(
-      {.port = fmt::format("shm:{}/switch.sock", folder.path()), .grants = grants_, .patience = settings_.patience});
+  auto client = rack::CacheClient::open({.port = fmt::format("shm:{}/switch.sock", children.folder()),
+                                         .grants = grants_,
+                                         .patience = settings_.patience});
   if (has_come(signals)) return interrupted("interrupted");
   if (!client) return tl::unexpected(client.error());
   signals.stop_on_signal((*client)->loop());
@@ -331,7 +331,7 @@ Result<int> CacheBench::run() {
     if (killed || settings_.kill_after == Duration{} || !load.under_way()) return;
     if (now - load.begun() < settings_.kill_after) return;
     killed = true;
-    replicas_.front().kill_now();
+    children.kill_now(kFirstReplicaChild);
   });
   (*client)->loop().add(killer);
   const bool whole = (*client)->wait_for(load.run());

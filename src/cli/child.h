@@ -1,4 +1,4 @@
-// What commands that start the other end of a measurement themselves need: a process that runs a function, and a folder of their own.
+// What commands that start the other end of a measurement themselves need: processes that run a function, in a folder of their own.
 //
 // Threads:  start() forks: before any thread is started.
 #pragma once
@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include <cstdlib>
+#include <deque>
 #include <filesystem>
 #include <functional>
 #include <string>
@@ -46,8 +47,12 @@ class Child {
   Child(const Child&) = delete;
   Child& operator=(const Child&) = delete;
   // As if it had died.
-  void kill_now() {
+  void kill_now() const {
     if (pid_ > 0) kill(pid_, SIGKILL);
+  }
+  // After kill_now(): until it is gone.
+  void wait() const {
+    if (pid_ > 0) waitpid(pid_, nullptr, 0);
   }
   ~Child() {
     if (pid_ <= 0) return;
@@ -67,23 +72,44 @@ inline bool has_come(const rack::StopSignals& signals) {
   return signals.received() != 0 || poll(&descriptor, 1, 0) == 1;
 }
 
-class Folder {
+// Processes of our own and the folder in which they write until they end: it outlives them.
+class Children {
  public:
-  Folder() {
+  Children() {
     std::string name = (std::filesystem::temp_directory_path() / "sluice-XXXXXX").string();
-    if (mkdtemp(name.data()) != nullptr) path_ = name;
+    if (mkdtemp(name.data()) != nullptr) folder_ = name;
   }
-  ~Folder() { remove(); }
-  Folder(const Folder&) = delete;
-  Folder& operator=(const Folder&) = delete;
-  void remove() const {
-    std::error_code ignored;
-    if (!path_.empty()) std::filesystem::remove_all(path_, ignored);
+  ~Children() {
+    all_.clear();
+    remove_folder();
   }
-  const std::string& path() const { return path_; }
+  Children(const Children&) = delete;
+  Children& operator=(const Children&) = delete;
+  const std::string& folder() const { return folder_; }
+  bool empty() const { return all_.empty(); }
+  // `what` is for who reads that it did not start.
+  Result<void> start(const std::string& what, const std::function<Result<void>(const std::function<void()>&)>& body) {
+    if (!all_.emplace_back().start(body)) return fail(what + " did not start");
+    return {};
+  }
+  // Who started as number i, counted from 0, dies.
+  void kill_now(std::size_t i) const { all_.at(i).kill_now(); }
+  void end_last() { all_.pop_back(); }
+  // For who ends without a destructor: nobody and nothing is left.
+  void end_now() const {
+    for (const Child& child : all_) child.kill_now();
+    for (const Child& child : all_) child.wait();
+    remove_folder();
+  }
 
  private:
-  std::string path_;
+  void remove_folder() const {
+    std::error_code ignored;
+    if (!folder_.empty()) std::filesystem::remove_all(folder_, ignored);
+  }
+
+  std::string folder_;
+  std::deque<Child> all_;
 };
 
 }  // namespace sluice::cli

@@ -127,7 +127,7 @@ class OnermaBench final : public Command {
  private:
   Result<void> check() override;
   Result<int> run() override;
-  Result<std::string> start(const std::string& folder, const std::string& name, bool rc);
+  Result<std::string> start(Children& children, const std::string& name, bool rc);
   Result<void> measure_onerma(const std::string& transport, const std::string& port, const std::string& grants,
                               rack::StopSignals& signals);
   Result<void> measure_rc(const std::string& port, rack::StopSignals& signals);
@@ -140,8 +140,6 @@ class OnermaBench final : public Command {
   bool json_ = false;
   std::vector<Row> points_;  // of one transport
   std::vector<Row> rows_;
-  std::optional<Folder> folder_;  // outlives the children, who write there to their end
-  std::vector<std::unique_ptr<Child>> children_;
   int ports_ = 0;
 };
 
@@ -179,7 +177,8 @@ Result<void> OnermaBench::check() {
 }
 
 // Starts the other end; the port at which it is found.
-Result<std::string> OnermaBench::start(const std::string& folder, const std::string& name, bool rc) {
+Result<std::string> OnermaBench::start(Children& children, const std::string& name, bool rc) {
+  const std::string& folder = children.folder();
   std::string theirs = fmt::format("cable:{}/{}", folder, name);
   std::string ours = fmt::format("shm:{}/{}", folder, name);
   bool listen = false;
@@ -187,16 +186,14 @@ Result<std::string> OnermaBench::start(const std::string& folder, const std::str
     theirs = ours = fmt::format("udp:127.0.0.1:{}", 20'000 + (getpid() * 4 + ports_++) % 20'000);
     listen = true;
   } else if (settings_.through == "switch") {
-    if (children_.empty()) {
-      children_.push_back(std::make_unique<Child>());
-      const bool up = children_.back()->start(
-          [&](const std::function<void()>& ready) { return rack::run_switch(folder, {}, ready); });
-      if (!up) return fail("the switch did not start");
+    if (children.empty()) {
+      auto up = children.start("the switch",
+                               [&](const std::function<void()>& ready) { return rack::run_switch(folder, {}, ready); });
+      if (!up) return tl::unexpected(up.error());
     }
     theirs = ours = fmt::format("shm:{}/switch.sock", folder);
   }
-  children_.push_back(std::make_unique<Child>());
-  const bool up = children_.back()->start([&](const std::function<void()>& ready) {
+  auto up = children.start("the other end", [&](const std::function<void()>& ready) {
     if (rc) return rack::serve_verbs({.port = theirs, .listen = listen, .ip = kTargetIp}, ready);
     rack::OnermaTargetEnd end;
     end.port = theirs;
@@ -207,7 +204,7 @@ Result<std::string> OnermaBench::start(const std::string& folder, const std::str
     end.grants = fmt::format("{}/{}.json", folder, name);
     return rack::serve_onerma(end, ready);
   });
-  if (!up) return fail("the other end did not start");
+  if (!up) return tl::unexpected(up.error());
   return ours;
 }
 
@@ -312,24 +309,24 @@ std::string OnermaBench::text() const {
 
 Result<int> OnermaBench::run() {
   if (auto possible = check_output(settings_.out); !possible) return tl::unexpected(possible.error());
-  folder_.emplace();
   rack::StopSignals signals;
+  Children children;
   for (const std::string& transport : settings_.transports) {
     const bool rc = transport == "rc";
     std::string port = settings_.port;
     std::string grants = settings_.grants;
     if (port.empty()) {
       // A target of its own for each: all stand at one address, one after the other.
-      auto started = start(folder_->path(), transport, rc);
+      auto started = start(children, transport, rc);
       if (has_come(signals)) return interrupted("interrupted");
       if (!started) return tl::unexpected(started.error());
       port = *started;
-      grants = fmt::format("{}/{}.json", folder_->path(), transport);
+      grants = fmt::format("{}/{}.json", children.folder(), transport);
     }
     auto done = rc ? measure_rc(port, signals) : measure_onerma(transport, port, grants, signals);
     if (has_come(signals)) return interrupted("interrupted");
     if (!done) return tl::unexpected(done.error());
-    if (settings_.port.empty()) children_.pop_back();
+    if (settings_.port.empty()) children.end_last();
   }
   if (auto written = write_output(settings_.out, text()); !written) return tl::unexpected(written.error());
   return 0;
