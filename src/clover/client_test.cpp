@@ -7,6 +7,7 @@
 #include <map>
 #include <optional>
 
+#include "base/effort_test.h"
 #include "clover/test_world.h"
 
 namespace sluice::clover {
@@ -681,10 +682,10 @@ TEST_P(Replicated, BehavesAsAMapForASingleClientOverAMillionOperations) {
   auto& a = w.add_client();
   std::map<Key, std::vector<std::uint8_t>> model;
   bool done = false;
-  const std::uint64_t operations = GetParam() == 1 ? 1'000'000 : 200'000;
+  const std::uint64_t operations = usual_effort(GetParam() == 1 ? 1'000'000 : 200'000);
   w.scheduler.spawn(model_run(*a.client, operations, Rng(7), model, done));
   w.run_until([&] { return done; });
-  EXPECT_GT(w.server->counters().retired, 100'000u / GetParam());
+  EXPECT_GT(w.server->counters().retired, usual_effort(100'000) / GetParam());
   EXPECT_GT(w.server->counters().sealed, 0u);
   std::map<Key, std::vector<std::uint8_t>> seen;
   for (Key key = 0; key < 200; ++key) {

@@ -11,6 +11,7 @@
 #include <optional>
 #include <tuple>
 
+#include "base/effort_test.h"
 #include "base/rng.h"
 
 namespace sluice::edm {
@@ -174,7 +175,7 @@ Demand drawn_demand(Rng& rng, std::uint32_t ports, std::uint32_t id) {
 }
 
 TEST(Scheduler, GrantsAsAGreedyMatcherThatSortsEverythingEachTime) {
-  for (std::uint64_t seed = 0; seed < 2'000; ++seed) {
+  for (std::uint64_t seed = 0; seed < seeds(2'000); ++seed) {
     SCOPED_TRACE(fmt::format("seed {}", seed));
     Rng rng(seed);
     const SchedulerConfig config = drawn_config(rng, Matching::kGreedy);
@@ -202,7 +203,7 @@ TEST(Scheduler, GrantsAsAGreedyMatcherThatSortsEverythingEachTime) {
 }
 
 TEST(Scheduler, IteratesAsTheHardwareWithItsArraysAndPriorityEncoders) {
-  for (std::uint64_t seed = 0; seed < 2'000; ++seed) {
+  for (std::uint64_t seed = 0; seed < seeds(2'000); ++seed) {
     SCOPED_TRACE(fmt::format("seed {}", seed));
     Rng rng(seed);
     const SchedulerConfig config = drawn_config(rng, Matching::kPim);
@@ -227,7 +228,7 @@ TEST(Scheduler, IteratesAsTheHardwareWithItsArraysAndPriorityEncoders) {
 
 TEST(Scheduler, PimReachesAMaximalMatchingWithinAsManyIterationsAsPorts) {
   std::uint64_t most = 0;
-  for (std::uint64_t seed = 0; seed < 2'000; ++seed) {
+  for (std::uint64_t seed = 0; seed < seeds(2'000); ++seed) {
     SCOPED_TRACE(fmt::format("seed {}", seed));
     Rng rng(seed);
     SchedulerConfig config = drawn_config(rng, Matching::kPim);
@@ -295,7 +296,7 @@ class Checker {
 };
 
 TEST(Scheduler, NeverGrantsAPortTwiceKeepsPairsInOrderAndGrantsEveryByteOnce) {
-  for (std::uint64_t seed = 0; seed < 4'000; ++seed) {
+  for (std::uint64_t seed = 0; seed < seeds(4'000); ++seed) {
     SCOPED_TRACE(fmt::format("seed {}", seed));
     Rng rng(seed);
     SchedulerConfig config = drawn_config(rng, rng.below(2) == 0 ? Matching::kGreedy : Matching::kPim);
@@ -435,7 +436,7 @@ TEST(Scheduler, WithPatienceItDoesNot) {
 }
 
 TEST(Scheduler, WithPatienceNoMessageWaitsLongerThanThoseBeforeItTake) {
-  for (std::uint64_t seed = 0; seed < 500; ++seed) {
+  for (std::uint64_t seed = 0; seed < seeds(500); ++seed) {
     SCOPED_TRACE(fmt::format("seed {}", seed));
     Rng rng(seed);
     SchedulerConfig config = drawn_config(rng, rng.below(2) == 0 ? Matching::kGreedy : Matching::kPim);

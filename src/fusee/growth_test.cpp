@@ -282,10 +282,10 @@ TEST(FuseeGrowth, WhereverASplitterDiesOthersEndItsWork) {
     std::uint64_t tried = 0;
     while (!splitter_dies_after(steps, steps + 1, recovers) && !testing::Test::HasFailure()) {
       ++tried;
-      steps += 1 + steps / 16;
+      steps += 1 + steps / usual_effort(16);
     }
     if (testing::Test::HasFailure()) FAIL() << "step " << steps << ", recovers " << recovers;
-    EXPECT_GT(tried, 30u);
+    EXPECT_GT(tried, usual_effort(30));
   }
 }
 

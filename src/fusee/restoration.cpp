@@ -217,8 +217,8 @@ std::vector<Word> Restoration::named(std::uint32_t node, std::size_t length) con
     if (word.raw != 0 && c_.map.holds(word) && c_.map.on(node, word.object())) words.push_back(word);
   }
   std::ranges::sort(words, {}, &Word::object);
-  const auto same = std::ranges::unique(words, {}, &Word::object);
-  words.erase(same.begin(), same.end());
+  const auto one_object = [](Word a, Word b) { return a.object() == b.object(); };
+  words.erase(std::unique(words.begin(), words.end(), one_object), words.end());
   return words;
 }
 

@@ -243,7 +243,7 @@ TEST(Frame, HasTheOpcodeThatItWasCheckedForWhoeverChangesItMeanwhile) {
   });
   std::size_t sound = 0;
   std::size_t wrong = 0;
-  for (int i = 0; i < 10'000'000; ++i) {
+  for (std::uint64_t i = 0; i < usual_effort(10'000'000); ++i) {
     ParsedFrame parsed;
     const Verdict verdict =
         i % 4 != 0 && has_new_instructions() ? parse_there(frame, parsed) : parse_inline(frame, parsed);

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "base/effort_test.h"
 #include "sim/experiment/experiment.h"
 
 namespace sluice::sim {
@@ -83,7 +84,7 @@ TEST(EdmCluster, HostsKeepTheirRequestsBackBeyondX) {
 // alone, and pairs stay in order.
 TEST(EdmCluster, KeepsPairsInOrderAndChunksApartUnderAnyLoad) {
   const EdmHardware h = hardware();
-  for (std::uint64_t seed = 0; seed < 300; ++seed) {
+  for (std::uint64_t seed = 0; seed < usual_effort(300); ++seed) {
     SCOPED_TRACE(fmt::format("seed {}", seed));
     Rng rng(seed);
     const ClusterSettings settings{

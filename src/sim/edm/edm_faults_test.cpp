@@ -173,7 +173,7 @@ void nothing_is_lost(Drive& drive) {
 }
 
 TEST(EdmFaults, MirroredNetworksDoEverythingOnce) {
-  for (std::uint64_t seed = 0; seed < 200; ++seed) {
+  for (std::uint64_t seed = 0; seed < usual_effort(200); ++seed) {
     SCOPED_TRACE(fmt::format("seed {}", seed));
     Drive drive(seed, Networks::kMirrored);
     drive.run();
@@ -257,7 +257,7 @@ TEST(EdmFaults, AFlippedBitThatHidesWhatFollowsSendsNoWriteToAnotherHost) {
 
 TEST(EdmFaults, OneNetworkThatCorruptsBlocksAnswersNullAndNobodyWaitsForEver) {
   std::uint64_t nulls = 0;
-  for (std::uint64_t seed = 0; seed < 300; ++seed) {
+  for (std::uint64_t seed = 0; seed < usual_effort(300); ++seed) {
     SCOPED_TRACE(fmt::format("seed {}", seed));
     Rng rng = Rng(seed).fork("faults");
     Drive drive(seed, Networks::kOne);
@@ -274,7 +274,7 @@ TEST(EdmFaults, OneNetworkThatCorruptsBlocksAnswersNullAndNobodyWaitsForEver) {
 }
 
 TEST(EdmFaults, ASwitchThatStopsAtAnyInstantLosesNothing) {
-  for (std::uint64_t seed = 0; seed < 1'500; ++seed) {
+  for (std::uint64_t seed = 0; seed < usual_effort(1'500); ++seed) {
     SCOPED_TRACE(fmt::format("seed {}", seed));
     Rng rng = Rng(seed).fork("faults");
     Drive drive(seed, Networks::kMirrored);
@@ -314,7 +314,7 @@ TEST(EdmFaults, TheBackUpGoesOnMidGrantWithoutLosingACycle) {
 }
 
 TEST(EdmFaults, ReadsOfADeadMemoryNodeAreNullWithinTheTimerAndAllOthersGoOn) {
-  for (std::uint64_t seed = 0; seed < 200; ++seed) {
+  for (std::uint64_t seed = 0; seed < usual_effort(200); ++seed) {
     SCOPED_TRACE(fmt::format("seed {}", seed));
     Rng rng(seed);
     EdmTestbed bed(hardware(), 4, 4'096, {}, {}, Networks::kMirrored);

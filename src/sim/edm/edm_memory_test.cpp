@@ -6,6 +6,7 @@
 
 #include <numeric>
 
+#include "base/effort_test.h"
 #include "base/rng.h"
 
 namespace sluice::sim {
@@ -121,7 +122,7 @@ TEST(EdmFabric, TakesToThePicosecondWhatTheTestbedTakesForOneMessageAtATime) {
 
 TEST(EdmFabric, AgreesWithTheTestbedToThePicosecondUnderLoad) {
   constexpr std::uint32_t kHosts = 6;
-  for (std::uint64_t seed = 1; seed <= 60; ++seed) {
+  for (std::uint64_t seed = 1; seed <= usual_effort(60); ++seed) {
     Rng rng(seed);
     std::vector<Asked> all;
     Time at;
@@ -232,7 +233,7 @@ TEST(EdmMemory, ReadsInTable1sTimeAndWritesInThatOfAWriteAndOfAReadBehindIt) {
 TEST(EdmMemory, IsWhatAModelOfItSaysOverSeeds) {
   constexpr std::uint32_t kHosts = 4, kNodes = 2;
   constexpr std::uint64_t kPart = 2'048;
-  for (std::uint64_t seed = 1; seed <= 300; ++seed) {
+  for (std::uint64_t seed = 1; seed <= usual_effort(300); ++seed) {
     World world(kHosts, kNodes);
     Rng rng(seed);
     std::vector<std::vector<std::uint8_t>> model(kNodes, std::vector<std::uint8_t>(kBytes));
@@ -309,7 +310,7 @@ TEST(EdmMemory, IsWhatAModelOfItSaysOverSeeds) {
 }
 
 TEST(EdmMemory, ALineThatIsReadBehindAWriteHasWhatWasWrittenWhateverElseIsUnderWay) {
-  for (std::uint64_t seed = 1; seed <= 100; ++seed) {
+  for (std::uint64_t seed = 1; seed <= usual_effort(100); ++seed) {
     World world(6, 1);
     Rng rng(seed);
     std::deque<Tried> others;

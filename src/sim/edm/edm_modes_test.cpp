@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include "base/effort_test.h"
 #include "base/rng.h"
 
 namespace sluice::sim {
@@ -50,7 +51,7 @@ TEST(EdmModes, OneMessageTakesAsLongInBothAndAsTable1Says) {
 TEST(EdmModes, EveryMessageEndsAtTheSameInstantInBothUnderAnyLoad) {
   for (const char* file : {"edm_testbed", "edm_rack"}) {
     const EdmTestbedHardware bed = hardware(file);
-    for (std::uint64_t seed = 0; seed < 500; ++seed) {
+    for (std::uint64_t seed = 0; seed < usual_effort(500); ++seed) {
       SCOPED_TRACE(fmt::format("{}, seed {}", file, seed));
       Rng rng(seed);
       EdmModesWorkload workload = drawn(rng);
@@ -72,7 +73,7 @@ TEST(EdmModes, TheyDifferOnlyWhereARequestWaitsForAWriteOfItsOwnSender) {
   double testbed = 0;
   double cluster = 0;
   std::uint64_t without = 0;
-  for (std::uint64_t seed = 0; seed < 300; ++seed) {
+  for (std::uint64_t seed = 0; seed < usual_effort(300); ++seed) {
     SCOPED_TRACE(seed);
     Rng rng(seed);
     const EdmModesOutcome outcome = run_both_modes(bed, drawn(rng), seed);

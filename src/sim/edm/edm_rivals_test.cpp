@@ -7,6 +7,7 @@
 #include <array>
 #include <numeric>
 
+#include "base/effort_test.h"
 #include "sim/experiment/experiment.h"
 
 namespace sluice::sim {
@@ -75,7 +76,7 @@ TEST(EdmRivals, ALossGivesNoSecondPlaceAmongTheMessagesOfANode) {
 // Bytes are conserved, and nothing is faster than alone: the first is checked by each run itself.
 TEST(EdmRivals, KeepEveryByteUnderAnyLoad) {
   const EdmHardware h = hardware();
-  for (std::uint64_t seed = 0; seed < 1'000; ++seed) {
+  for (std::uint64_t seed = 0; seed < usual_effort(1'000); ++seed) {
     SCOPED_TRACE(fmt::format("seed {}", seed));
     Rng rng(seed);
     const Rival rival = kAll[seed % kAll.size()];

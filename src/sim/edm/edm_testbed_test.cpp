@@ -6,6 +6,7 @@
 
 #include <map>
 
+#include "base/effort_test.h"
 #include "base/rng.h"
 #include "sim/edm/edm_stacks.h"
 
@@ -101,7 +102,7 @@ TEST(EdmTestbed, DramAddsItsTimeToAReadAndNothingToAWrite) {
 }
 
 TEST(EdmTestbed, MemoryIsWhatAModelOfItSaysUnderReadsWritesAndAtomics) {
-  for (std::uint64_t seed = 0; seed < 60; ++seed) {
+  for (std::uint64_t seed = 0; seed < usual_effort(60); ++seed) {
     SCOPED_TRACE(seed);
     Rng rng(seed);
     constexpr std::uint32_t kHosts = 4;
@@ -157,7 +158,7 @@ TEST(EdmTestbed, MemoryIsWhatAModelOfItSaysUnderReadsWritesAndAtomics) {
 
 // Requests of several blocks and chunks meet in the switch's links down, from several hosts at once; none breaks another up.
 TEST(EdmTestbed, ReadsAndWritesOfSeveralHostsUnderWayAtOnceAllComeThrough) {
-  for (std::uint64_t seed = 0; seed < 200; ++seed) {
+  for (std::uint64_t seed = 0; seed < usual_effort(200); ++seed) {
     SCOPED_TRACE(seed);
     Rng rng(seed);
     constexpr std::uint32_t kHosts = 4;
@@ -204,7 +205,7 @@ TEST(EdmTestbed, ReadsAndWritesOfSeveralHostsUnderWayAtOnceAllComeThrough) {
 // switch, and no circuit is left over. On mirrored networks, of which one may stop meanwhile.
 TEST(EdmTestbed, WritesThatAskAsOneAreWrittenInOrderWithinX) {
   std::uint64_t batched = 0;
-  for (std::uint64_t seed = 0; seed < 300; ++seed) {
+  for (std::uint64_t seed = 0; seed < usual_effort(300); ++seed) {
     SCOPED_TRACE(seed);
     Rng rng(seed);
     constexpr std::uint32_t kHosts = 3;
@@ -285,7 +286,7 @@ struct ExpiredReads {
 
 TEST(EdmTestbed, WritesArriveHoweverManyReadsOfTheSamePairHaveExpired) {
   std::uint64_t refused = 0;
-  for (std::uint64_t seed = 0; seed < 200; ++seed) {
+  for (std::uint64_t seed = 0; seed < usual_effort(200); ++seed) {
     SCOPED_TRACE(seed);
     Rng rng(seed);
     ExpiredReads reads(rng, static_cast<std::uint32_t>(1 + rng.below(3)));
@@ -301,7 +302,7 @@ TEST(EdmTestbed, WritesArriveHoweverManyReadsOfTheSamePairHaveExpired) {
 // After that, host 0 reads what it has written as soon as that has left, while atomics of others stand before it in the link down to host 1.
 TEST(EdmTestbed, AfterRefusedReadsNoReadPassesAWriteOfItsSender) {
   std::uint64_t held = 0;
-  for (std::uint64_t seed = 0; seed < 100; ++seed) {
+  for (std::uint64_t seed = 0; seed < usual_effort(100); ++seed) {
     SCOPED_TRACE(seed);
     Rng rng(seed);
     ExpiredReads reads(rng, 3);
@@ -430,7 +431,7 @@ TEST(EdmTestbed, WithoutPreemptionMemoryWaitsForFramesToEnd) {
 }
 
 TEST(EdmTestbed, EveryFrameBesideMemoryComesOutAsItWentIn) {
-  for (std::uint64_t seed = 0; seed < 30; ++seed) {
+  for (std::uint64_t seed = 0; seed < usual_effort(30); ++seed) {
     SCOPED_TRACE(seed);
     EdmTestbed bed(
         hardware(), 3, 4'096, {},

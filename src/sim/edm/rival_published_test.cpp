@@ -6,6 +6,8 @@
 
 #include <array>
 
+#include "base/effort_test.h"
+
 namespace sluice::sim {
 namespace {
 
@@ -160,7 +162,7 @@ TEST(RivalPublished, MessagesThatAreNoWholeBlocksAreNeverOverWhereTheSwitchGrant
 }
 
 TEST(RivalPublished, TheEndOfARunIsWhereAllThatThereIsHasBegun) {
-  for (std::uint64_t seed = 0; seed < 60; ++seed) {
+  for (std::uint64_t seed = 0; seed < usual_effort(60); ++seed) {
     SCOPED_TRACE(fmt::format("seed {}", seed));
     const Protocol protocol = kAll[seed % 5];  // CXL and Fastpass have ends of their own
     Rng rng(seed);
