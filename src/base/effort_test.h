@@ -3,7 +3,7 @@
 //   SLUICE_SEEDS=N, SLUICE_SEED=N    so many seeds, the first of them
 //   SLUICE_ROUNDS=N                  so many operations or inputs from one seed
 //
-// Units:   under the address sanitizer, where everything takes eight times as long, a quarter of what is usual.
+// Units:   under the address sanitizer, where everything takes eight times as long, an eighth of what is usual.
 #pragma once
 
 #include <algorithm>
@@ -34,7 +34,7 @@ inline constexpr bool kThreadSanitizer = false;
 #endif
 
 inline std::uint64_t usual_effort(std::uint64_t usual) {
-  return kAddressSanitizer ? std::max<std::uint64_t>(usual / 4, 1) : usual;
+  return kAddressSanitizer ? std::max<std::uint64_t>(usual / 8, 1) : usual;
 }
 
 inline std::uint64_t first_seed() { return from_environment("SLUICE_SEED", 1); }
