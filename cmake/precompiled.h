@@ -1,5 +1,5 @@
-// What most units include of others' headers, for presets that compile it once (SLUICE_PRECOMPILE). Those that do not see to it that each unit
-// includes what it uses.
+// What most units include of others' headers, for presets that compile it once (SLUICE_PRECOMPILE). Under these nobody notices a unit that does not
+// include what it uses; the other presets do.
 #pragma once
 
 #include <fmt/format.h>

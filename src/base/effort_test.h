@@ -2,6 +2,7 @@
 //
 //   SLUICE_SEEDS=N, SLUICE_SEED=N    so many seeds, the first of them
 //   SLUICE_ROUNDS=N                  so many operations or inputs from one seed
+//   SLUICE_EVERY_WAY=1               a model's longest searches, too
 //
 // Units:   under the address sanitizer, where everything takes eight times as long, an eighth of what is usual.
 #pragma once

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <csignal>
-#include <deque>
 #include <nlohmann/json.hpp>
 
 #include "base/histogram.h"

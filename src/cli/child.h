@@ -76,8 +76,10 @@ inline bool has_come(const rack::StopSignals& signals) {
 class Children {
  public:
   Children() {
-    std::string name = (std::filesystem::temp_directory_path() / "sluice-XXXXXX").string();
-    if (mkdtemp(name.data()) != nullptr) folder_ = name;
+    std::error_code none;
+    const auto parent = std::filesystem::temp_directory_path(none);
+    std::string name = (parent / "sluice-XXXXXX").string();
+    if (!none && mkdtemp(name.data()) != nullptr) folder_ = name;
   }
   ~Children() {
     all_.clear();
@@ -87,8 +89,9 @@ class Children {
   Children& operator=(const Children&) = delete;
   const std::string& folder() const { return folder_; }
   bool empty() const { return all_.empty(); }
-  // `what` is for who reads that it did not start.
+  // `what` is for who reads that it did not start. Fails without a folder, too.
   Result<void> start(const std::string& what, const std::function<Result<void>(const std::function<void()>&)>& body) {
+    if (folder_.empty()) return fail("no folder could be made for what is temporary; TMPDIR says where");
     if (!all_.emplace_back().start(body)) return fail(what + " did not start");
     return {};
   }

@@ -245,13 +245,12 @@ Task<bool> Restoration::copy_part(std::uint32_t node, Table table, Place first, 
   // What stands in a table that is split may be anybody's by now.
   split = Owner{load_le<std::uint64_t>(header.data())}.units() == kTableSplit;
   if (split) co_return true;
-  std::vector<Word> stand = named(node, replicas * length);
+  std::vector<Word> standing = named(node, replicas * length);
   if (listed) {
-    std::vector<Word> left;
-    std::ranges::set_intersection(stand, wanted_, std::back_inserter(left), {}, &Word::object, &Word::object);
-    stand = std::move(left);
+    std::erase_if(standing,
+                  [this](Word word) { return !std::ranges::binary_search(wanted_, word.object(), {}, &Word::object); });
   }
-  wanted_ = std::move(stand);
+  wanted_ = std::move(standing);
   listed = true;
   co_return co_await copy_objects(node, view, seen);
 }

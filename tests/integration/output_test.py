@@ -152,8 +152,8 @@ class Refused(unittest.TestCase):
         self.addCleanup(shutil.rmtree, self.folder)
         self.dir = ["--dir", str(self.folder / "run")]
 
-    def refused(self, words, code, *told):
-        done = subprocess.run([live_rack.SLUICE, *words], capture_output=True, timeout=60, check=False)
+    def refused(self, words, code, *told, **environment):
+        done = subprocess.run([live_rack.SLUICE, *words], capture_output=True, timeout=60, check=False, env=os.environ | environment)
         told_us = done.stderr.decode()  # whatever the words were
         self.assertEqual((done.returncode, len(told_us.splitlines())), (code, 1), f"{words}: {told_us}")
         for text in told:
@@ -162,6 +162,11 @@ class Refused(unittest.TestCase):
     def test_switches_that_cannot_be(self):
         self.refused(["switch", "--subnet", "10.77.128.0", *self.dir], 2, "must end in .0.0")
         self.refused(["switch", "--box", "words", "--cores", "2", "--edm", *self.dir], 2, "--edm")
+
+    def test_no_folder_for_what_is_temporary(self):
+        for words in (["cache", "bench"], ["bench", "verbs"], ["bench", "cowbird"], ["onerma", "bench"]):
+            for none in ("/nope", "/proc"):
+                self.refused(words, 1, "TMPDIR", TMPDIR=none)
 
     def test_names_that_are_none(self):
         config = self.folder / "rack.toml"
