@@ -1,6 +1,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <deque>
 #include <memory>
 #include <vector>
 
@@ -72,6 +73,44 @@ class Overtaking final : public remote::RemoteMemory {
   bool after_tail_ = false;
 };
 
+// A compute node that takes WRITEs when the test says so, and answers as the test says.
+class Slow final : public remote::RemoteMemory {
+ public:
+  Slow(remote::RemoteMemory& under, MutableBytes bytes, std::uint64_t progress)
+      : RemoteMemory(under.scheduler()), under_(under), bytes_(bytes), progress_(progress) {}
+  remote::Capabilities capabilities() const override { return under_.capabilities(); }
+  void submit(remote::Operation& operation) override {
+    if (operation.kind != remote::OpKind::kWrite) return under_.submit(operation);
+    open_.push_back(&operation);
+  }
+  // Of the publications that have come and are not answered, in order: the reads that each says are complete.
+  std::vector<std::uint64_t> open() const {
+    std::vector<std::uint64_t> reads;
+    for (const remote::Operation* operation : open_) {
+      if (operation->remote.address == progress_)
+        reads.push_back(load_le<std::uint64_t>(operation->local.data() + ProgressLine::kReads));
+    }
+    return reads;
+  }
+  // The first so many take effect, with this answer.
+  void answer(std::size_t publications, remote::Status status) {
+    while (publications != 0 && !open_.empty()) {
+      remote::Operation& operation = *open_.front();
+      open_.pop_front();
+      std::ranges::copy(operation.local,
+                        bytes_.begin() + static_cast<std::ptrdiff_t>(operation.remote.address - kBlockBase));
+      if (operation.remote.address == progress_) --publications;
+      complete(operation, status);
+    }
+  }
+
+ private:
+  remote::RemoteMemory& under_;
+  MutableBytes bytes_;
+  std::uint64_t progress_;
+  std::deque<remote::Operation*> open_;
+};
+
 // One compute node, memory nodes with a region each, and an engine, on a fabric of the test's choice.
 class World {
  public:
@@ -108,6 +147,7 @@ class World {
     std::unique_ptr<remote::MappedMemory> near;  // the pools, as memory of the engine's process
     std::unique_ptr<PartlyNear> partly;
     std::unique_ptr<Overtaking> overtaking;
+    std::unique_ptr<Slow> slow;
     std::vector<std::unique_ptr<Engine>> engines;
     std::size_t running = 0;
   };
@@ -130,6 +170,11 @@ class World {
       process.overtaking =
           std::make_unique<Overtaking>(*process.memory, kBlockBase + layout.channel_at(0), layout.channel());
       compute = process.overtaking.get();
+    }
+    if (slow) {
+      process.slow = std::make_unique<Slow>(*process.memory, bytes(),
+                                            kBlockBase + layout.channel_at(0) + ChannelLayout::kProgress);
+      compute = process.slow.get();
     }
     for (std::uint32_t i = 0; i < layout.channels; ++i) {
       process.engines.push_back(std::make_unique<Engine>(scheduler, *compute, block, layout, i, *pool, config_));
@@ -183,6 +228,7 @@ class World {
   bool near = false;         // whether engines reach the pools as memory of their own
   bool partly_near = false;  // the first of them
   bool overtaking = false;   // whether the compute node's memory is read against the order
+  bool slow = false;         // whether it is written when the test says so
 
  private:
   EngineConfig config_;
@@ -220,6 +266,85 @@ TEST(Cowbird, EntriesComeWithTheProbeThatTellsOfThem) {
   for (int i = 0; i < 14; ++i) ASSERT_GT(w.channel().async_read(0, 0, bytes, 8), 0);
   ASSERT_EQ(w.wait_for(14).size(), 14u);
   EXPECT_GT(engine.counters().fetches, at_first) << "more than were expected, and beyond the ring's end";
+}
+
+// Reads, each in a publication of its own.
+struct SlowlyPublished : World {
+  SlowlyPublished() : World(seeded(1), {.entries = 16, .request_bytes = 1024, .response_bytes = 1024}, 1, quiet()) {
+    slow = true;
+    regions[0].length = 1 << 20;  // the issuer believes in more than the engine does
+    memory = start_engine().slow.get();
+  }
+  static EngineConfig quiet() { return {.heartbeat = Duration::seconds(100)}; }
+  void read(std::uint64_t offset = 0) {
+    ASSERT_GT(channel().async_read(0, offset, into, 8), 0);
+    step(200);
+  }
+  // Heartbeats of nothing aside.
+  void begin() {
+    ASSERT_TRUE(run_until([&] { return !memory->open().empty(); }));
+    memory->answer(1, remote::Status::kOk);
+    step(200);
+    ASSERT_THAT(memory->open(), testing::IsEmpty());
+  }
+  Slow* memory;
+  std::uint8_t into[8] = {};
+};
+
+TEST(Cowbird, SomePublicationsAreUnderWayAtOnceAndNoMore) {
+  SlowlyPublished w;
+  w.begin();
+  std::vector<std::uint64_t> expected;
+  for (std::uint64_t i = 1; i <= Engine::kMostPublications; ++i) {
+    w.read();
+    expected.push_back(i);
+    EXPECT_EQ(w.memory->open(), expected);
+  }
+  w.read();
+  w.read();
+  EXPECT_EQ(w.memory->open(), expected);
+  w.memory->answer(1, remote::Status::kOk);
+  w.step(200);
+  expected.erase(expected.begin());
+  expected.push_back(Engine::kMostPublications + 2);
+  EXPECT_EQ(w.memory->open(), expected) << "what has been complete meanwhile goes into one";
+  w.memory->answer(expected.size(), remote::Status::kOk);
+  EXPECT_EQ(w.wait_for(Engine::kMostPublications + 2).size(), Engine::kMostPublications + 2);
+}
+
+// The application may have seen the last of them.
+TEST(Cowbird, PublicationsThatMayHaveHappenedAreFollowedByNoLess) {
+  SlowlyPublished w;
+  w.begin();
+  for (std::uint64_t i = 1; i <= Engine::kMostPublications; ++i) w.read();
+  ASSERT_EQ(w.memory->open().size(), Engine::kMostPublications);
+  w.memory->answer(Engine::kMostPublications - 1, remote::Status::kUnknown);
+  w.read();
+  EXPECT_EQ(w.memory->open().size(), 1u)
+      << "nothing new follows one that has failed, nor is it repeated before the last has ended";
+  w.memory->answer(1, remote::Status::kUnknown);
+  EXPECT_EQ(w.wait_for(Engine::kMostPublications).size(), Engine::kMostPublications);
+  ASSERT_TRUE(w.run_until([&] { return !w.memory->open().empty(); }));
+  w.step(200);
+  EXPECT_THAT(w.memory->open(), testing::ElementsAre(Engine::kMostPublications, Engine::kMostPublications + 1));
+  w.memory->answer(2, remote::Status::kOk);
+  EXPECT_EQ(w.wait_for(1).size(), 1u);
+}
+
+TEST(Cowbird, NothingFollowsAPublicationThatTellsOfErrorsUntilItHasEnded) {
+  SlowlyPublished w;
+  w.begin();
+  w.read(1 << 19);
+  w.read();
+  EXPECT_THAT(w.memory->open(), testing::ElementsAre(1u));
+  w.memory->answer(1, remote::Status::kOk);
+  w.step(200);
+  EXPECT_THAT(w.memory->open(), testing::ElementsAre(2u));
+  w.memory->answer(1, remote::Status::kOk);
+  const auto done = w.wait_for(2);
+  ASSERT_EQ(done.size(), 2u);
+  EXPECT_EQ(done[0].status, Status::kOutOfRange);
+  EXPECT_EQ(done[1].status, Status::kOk);
 }
 
 TEST(Cowbird, EntriesThatWereReadBeforeTheirTailAreReadAgain) {

@@ -107,17 +107,18 @@ Task<bool> Engine::read_block(std::size_t offset, MutableBytes into) {
 
 // Where the last engine left off; nothing of what it had not published counts.
 Task<bool> Engine::attach() {
-  bool good = co_await read_block(ChannelLayout::kProgress, progress_);
+  std::uint8_t progress[kLine];
+  bool good = co_await read_block(ChannelLayout::kProgress, progress);
   if (!good) co_return false;
   good = co_await read_block(ChannelLayout::kErrorLog, errors_.bytes());
   if (!good) co_return false;
-  published_[0] = load_le<std::uint64_t>(progress_ + ProgressLine::kReads);
-  published_[1] = load_le<std::uint64_t>(progress_ + ProgressLine::kWrites);
+  published_[0] = load_le<std::uint64_t>(progress + ProgressLine::kReads);
+  published_[1] = load_le<std::uint64_t>(progress + ProgressLine::kWrites);
   reads_confirmed_ = published_[0];
   retired_ = confirmed_ = read_cursor_ = dispatched_ = asked_ = fetched_ =
-      load_le<std::uint64_t>(progress_ + ProgressLine::kHead);
-  heartbeat_ = load_le<std::uint64_t>(progress_ + ProgressLine::kHeartbeat);
-  epoch_ = load_le<std::uint64_t>(progress_ + ProgressLine::kEpoch) + 1;
+      load_le<std::uint64_t>(progress + ProgressLine::kHead);
+  heartbeat_ = load_le<std::uint64_t>(progress + ProgressLine::kHeartbeat);
+  epoch_ = load_le<std::uint64_t>(progress + ProgressLine::kEpoch) + 1;
   errors_.adopt(published_);
   next_heartbeat_ = scheduler_.now();
   co_return true;
@@ -523,9 +524,18 @@ bool Engine::has_finished() {
 
 Task<void> Engine::publish_all() {
   for (;;) {
-    if (!cut_off_ && (has_finished() || scheduler_.now() >= next_heartbeat_)) {
-      co_await publish();
-    } else if (over() && !moving_) {
+    Publication& first = publication(first_publication_);
+    if (any_publication() && first.open == 0) {
+      if (!all_well(first.operations)) {
+        co_await publish_again();
+      } else if (first.submitted != first.operations.size()) {
+        submit_rest(first);
+      } else {
+        confirm();
+      }
+    } else if (may_publish() && (has_finished() || scheduler_.now() >= next_heartbeat_)) {
+      publish();
+    } else if (over() && !moving_ && !any_publication()) {
       co_return;
     } else {
       co_await wait_for(to_publish_);
@@ -533,36 +543,89 @@ Task<void> Engine::publish_all() {
   }
 }
 
-Task<void> Engine::publish() {
-  ++counters_.publications;
-  outgoing_.clear();
-  const bool errors = take_finished();
-  const RemoteAddress log = at(ChannelLayout::kErrorLog);
-  if (errors) outgoing_.push_back(remote::write_operation(log + ErrorLog::kEntries, errors_.entries()));
-  const std::size_t data = outgoing_.size();
-  if (errors) outgoing_.push_back(remote::write_operation(log + ErrorLog::kCount, errors_.count()));
-  compose_progress();
-  outgoing_.push_back(remote::write_operation(at(ChannelLayout::kProgress), progress_));
-  for (;;) {
-    const std::span<Operation> all(outgoing_);
-    if (compute_ordered_) {
-      co_await compute_.all(all);
-    } else {
-      co_await compute_.all(all.first(data));
-      for (std::size_t i = data; i < all.size() && all_well(all.first(i)); ++i)
-        co_await compute_.all(all.subspan(i, 1));
-    }
-    if (all_well(all)) break;
-    ++counters_.retries;
-    cut_off_ = stopping_;
-    if (cut_off_) co_return;
-    co_await scheduler_.sleep_for(config_.max_flight);
-    for (Operation& operation : outgoing_) operation = remote::write_operation(operation.remote, operation.local);
+bool Engine::may_publish() {
+  if (cut_off_ || next_publication_ - first_publication_ == (compute_ordered_ ? kMostPublications : 1)) return false;
+  for (std::uint64_t i = first_publication_; i != next_publication_; ++i) {
+    if (publication(i).errors || !all_well(publication(i).operations)) return false;
   }
-  reads_confirmed_ = published_[0];
-  confirmed_ = retired_;
+  return true;
+}
+
+void Engine::publish() {
+  ++counters_.publications;
+  Publication& next = publication(next_publication_++);
+  next.operations.clear();
+  next.errors = take_finished(next);
+  const RemoteAddress log = at(ChannelLayout::kErrorLog);
+  if (next.errors) next.operations.push_back(remote::write_operation(log + ErrorLog::kEntries, errors_.entries()));
+  next.data = next.operations.size();
+  if (next.errors) next.operations.push_back(remote::write_operation(log + ErrorLog::kCount, errors_.count()));
+  compose_progress(next.progress);
+  next.operations.push_back(remote::write_operation(at(ChannelLayout::kProgress), next.progress));
+  next.reads = published_[0];
+  next.retired = retired_;
   next_heartbeat_ = scheduler_.now() + config_.heartbeat;
+  next.engine = this;
+  next.submitted = 0;
+  submit_rest(next);
+}
+
+void Engine::submit_rest(Publication& publication) {
+  const std::size_t begin = publication.submitted;
+  const std::size_t next = begin < publication.data ? publication.data : begin + 1;
+  const std::size_t end = compute_ordered_ ? publication.operations.size() : next;
+  publication.submitted = end;
+  publication.open = end - begin;
+  for (Operation& operation : std::span(publication.operations).subspan(begin, end - begin)) {
+    operation.context = &publication;
+    operation.on_complete = [](Operation& completed) {
+      auto& its = *static_cast<Publication*>(completed.context);
+      if (--its.open == 0) its.engine->set(its.engine->to_publish_);
+    };
+    compute_.submit(operation);
+  }
+}
+
+void Engine::confirm() {
+  const Publication& first = publication(first_publication_++);
+  reads_confirmed_ = first.reads;
+  confirmed_ = first.retired;
   set(to_move_);  // writes may have waited for these reads
+}
+
+Task<void> Engine::publish_again() {
+  for (std::uint64_t i = first_publication_; i != next_publication_; ++i) {
+    while (publication(i).open != 0) co_await wait_for(to_publish_);
+  }
+  ++counters_.retries;
+  if (stopping_) {  // nothing may follow it
+    cut_off_ = true;
+    first_publication_ = next_publication_;
+    co_return;
+  }
+  co_await scheduler_.sleep_for(config_.max_flight);
+  merge_publications();
+  Publication& first = publication(first_publication_);
+  for (Operation& operation : first.operations) operation = remote::write_operation(operation.remote, operation.local);
+  first.submitted = 0;
+  submit_rest(first);
+}
+
+// Into the first: the last one's progress may have been seen, and must not be followed by less.
+void Engine::merge_publications() {
+  Publication& first = publication(first_publication_);
+  for (std::uint64_t i = first_publication_ + 1; i != next_publication_; ++i) {
+    const Publication& last = publication(i);
+    first.operations.pop_back();
+    first.data = first.operations.size() + last.data;
+    first.operations.insert(first.operations.end(), last.operations.begin(), last.operations.end());
+    first.errors = last.errors;
+    first.reads = last.reads;
+    first.retired = last.retired;
+    std::ranges::copy(last.progress, first.progress);
+    first.operations.back().local = first.progress;
+  }
+  next_publication_ = first_publication_ + 1;
 }
 
 bool Engine::all_well(std::span<const Operation> operations) {
@@ -571,7 +634,7 @@ bool Engine::all_well(std::span<const Operation> operations) {
 }
 
 // Moves finished requests of both types, in order, into this publication. True: errors were noted.
-bool Engine::take_finished() {
+bool Engine::take_finished(Publication& publication) {
   const std::uint64_t errors_before = errors_.logged();
   const std::size_t ring_end = layout_.responses + layout_.shape.response_bytes;
   std::size_t begin = 0;  // of responses that leave in one WRITE
@@ -582,12 +645,12 @@ bool Engine::take_finished() {
     ++read_cursor_;
     if (r.status != Status::kOk) continue;
     if (r.entry.resp_addr != end) {
-      add_responses(begin, end);
+      add_responses(publication, begin, end);
       begin = r.entry.resp_addr;
     }
     end = std::min(r.entry.resp_addr + aligned(r.entry.length), ring_end);
   }
-  add_responses(begin, end);
+  add_responses(publication, begin, end);
   for (std::uint32_t n = 0; n < config_.batch_size && !unpublished_.empty(); ++n) {
     if (!take(request(unpublished_.front()))) break;
     unpublished_.pop_front();
@@ -596,19 +659,19 @@ bool Engine::take_finished() {
   return errors_.logged() != errors_before;
 }
 
-void Engine::add_responses(std::size_t begin, std::size_t end) {
+void Engine::add_responses(Publication& publication, std::size_t begin, std::size_t end) {
   if (begin == end) return;
   ++counters_.response_writes;
   const MutableBytes bytes(staging_.get() + (begin - layout_.requests), end - begin);
-  outgoing_.push_back(remote::write_operation(at(begin), bytes));
+  publication.operations.push_back(remote::write_operation(at(begin), bytes));
 }
 
-void Engine::compose_progress() {
-  store_le(progress_ + ProgressLine::kReads, published_[0]);
-  store_le(progress_ + ProgressLine::kWrites, published_[1]);
-  store_le(progress_ + ProgressLine::kHead, retired_);
-  store_le(progress_ + ProgressLine::kHeartbeat, ++heartbeat_);
-  store_le(progress_ + ProgressLine::kEpoch, epoch_);
+void Engine::compose_progress(std::uint8_t* line) {
+  store_le(line + ProgressLine::kReads, published_[0]);
+  store_le(line + ProgressLine::kWrites, published_[1]);
+  store_le(line + ProgressLine::kHead, retired_);
+  store_le(line + ProgressLine::kHeartbeat, ++heartbeat_);
+  store_le(line + ProgressLine::kEpoch, epoch_);
 }
 
 }  // namespace sluice::cowbird

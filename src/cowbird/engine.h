@@ -5,9 +5,9 @@
 // Order:      requests of one type complete in the order of issue. A read waits for earlier writes that it overlaps to be submitted
 //             (to be complete, where the pool is not ordered); a write waits until earlier reads that it overlaps are published,
 //             because until then they may be executed again, by the transport or by the next engine. All others overlap in time.
-// Batches:    what is complete when the last publication has ended goes into one: response data in as few WRITEs as the ring
-//             allows, then one WRITE of the progress line. Nothing ever waits for a batch to fill. One publication at a time is under way; reads
-//             are moved meanwhile.
+// Batches:    what is complete goes into one publication: response data in as few WRITEs as the ring allows, then one WRITE of the progress
+//             line. Nothing ever waits for a batch to fill. On an ordered compute node kMostPublications are under way at once, on others
+//             one; reads are moved meanwhile. None follows one that has failed, or that tells of errors, before that one has ended.
 // Limits:     kMostAtOnce requests are looked at at once, whatever the ring holds: what must wait for what costs the product of two of them.
 // Probes:     every `probe_least` while there is something to do and for `awake` after it, then ever rarer, down to every `probe_most`. While awake, of
 //             an ordered compute node that is not mapped, the READ of the issuer line is followed at once by one of the next entries.
@@ -22,6 +22,7 @@
 // Source:     Cowbird §5.2 (phases), §5.3 (consistency), §6 (spot: overlap checks, batching).
 #pragma once
 
+#include <array>
 #include <coroutine>
 #include <cstdlib>
 #include <deque>
@@ -69,6 +70,7 @@ struct EngineCounters {
 class Engine {
  public:
   static constexpr std::uint64_t kMostAtOnce = 1024;
+  static constexpr std::size_t kMostPublications = 4;
 
   // Channel `channel` of the instance that lies at `block` in `compute`. The pool's nodes are those that the region table names.
   Engine(remote::Scheduler& scheduler, remote::RemoteMemory& compute, remote::RemoteAddress block,
@@ -114,6 +116,18 @@ class Engine {
     std::uint32_t node;
     Time since;
     Time retry_at;  // nothing is moved there before
+  };
+  // Its operations are submitted in order, progress last; on an ordered compute node all at once, on others data first, then one after the other.
+  struct Publication {
+    std::vector<remote::Operation> operations;
+    Engine* engine = nullptr;
+    std::size_t data = 0;       // operations that tell the issuer nothing yet
+    std::size_t submitted = 0;  // operations
+    std::size_t open = 0;       // of them, not completed
+    bool errors = false;        // are told, too: nothing follows it before it has ended
+    std::uint64_t reads = 0;    // confirmed by it: the sequence of the last read,
+    std::uint64_t retired = 0;  // and all requests before
+    std::uint8_t progress[kLine] = {};
   };
   // One coroutine waits; whoever has something for it sets it.
   struct Signal {
@@ -206,8 +220,15 @@ class Engine {
     return read_cursor_;
   }
   remote::Task<void> publish_all();
-  remote::Task<void> publish();
-  bool take_finished();
+  Publication& publication(std::uint64_t index) { return publications_[index % kMostPublications]; }
+  bool any_publication() const { return first_publication_ != next_publication_; }
+  bool may_publish();
+  void publish();
+  void submit_rest(Publication& publication);
+  void confirm();
+  remote::Task<void> publish_again();
+  void merge_publications();
+  bool take_finished(Publication& publication);
   bool take(const Request& r) {
     if (r.state != State::kDone || (r.status != Status::kOk && !errors_.add(r.entry, r.status, published_)))
       return false;
@@ -215,8 +236,8 @@ class Engine {
     return true;
   }
   // What has been staged for this part of the channel leaves in one WRITE.
-  void add_responses(std::size_t begin, std::size_t end);
-  void compose_progress();
+  void add_responses(Publication& publication, std::size_t begin, std::size_t end);
+  void compose_progress(std::uint8_t* line);
   static bool all_well(std::span<const remote::Operation> operations);
 
   // Nothing new is begun, and nothing of requests is in flight.
@@ -261,7 +282,7 @@ class Engine {
   std::vector<Request> requests_;      // by index
   std::vector<std::uint8_t> entries_;  // as they have just been fetched
   std::uint64_t ahead_ = 0;            // entries that are read then: about as many as the last probes have found
-  std::uint64_t retired_ = 0;          // all before are published, or in the publication under way
+  std::uint64_t retired_ = 0;          // all before are published, or in a publication under way
   std::uint64_t confirmed_ = 0;        // all before are published for certain
   std::uint64_t dispatched_ = 0;       // all before are no longer kNew, or wait in waiting_reads_
   std::uint64_t asked_ = 0;    // to the end of the next slice; beyond dispatched_ unless nothing may be dispatched now
@@ -277,13 +298,14 @@ class Engine {
   Time retry_at_ = Time::never();  // when what waits for a node may be tried again
   std::uint64_t in_flight_ = 0;    // operations of requests
 
-  std::uint64_t published_[2] = {};  // sequences of the last ones, the publication under way included
+  std::uint64_t published_[2] = {};  // sequences of the last ones, those of publications under way included
   std::uint64_t reads_confirmed_ = 0;
   std::uint64_t heartbeat_ = 0;
   std::uint64_t epoch_ = 0;
   Time next_heartbeat_;
-  std::vector<remote::Operation> outgoing_;  // of the publication under way
-  std::uint8_t progress_[kLine] = {};
+  std::array<Publication, kMostPublications> publications_;
+  std::uint64_t first_publication_ = 0;  // that is under way
+  std::uint64_t next_publication_ = 0;
   ErrorLog errors_;
   struct Free {
     void operator()(std::uint8_t* bytes) const { std::free(bytes); }
