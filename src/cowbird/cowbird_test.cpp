@@ -80,9 +80,11 @@ class Slow final : public remote::RemoteMemory {
       : RemoteMemory(under.scheduler()), under_(under), bytes_(bytes), progress_(progress) {}
   remote::Capabilities capabilities() const override { return under_.capabilities(); }
   void submit(remote::Operation& operation) override {
+    if (shut_out) return complete(operation, remote::Status::kUnreachable);
     if (operation.kind != remote::OpKind::kWrite) return under_.submit(operation);
     open_.push_back(&operation);
   }
+  bool shut_out = false;
   // Of the publications that have come and are not answered, in order: the reads that each says are complete.
   std::vector<std::uint64_t> open() const {
     std::vector<std::uint64_t> reads;
@@ -331,6 +333,24 @@ TEST(Cowbird, PublicationsThatMayHaveHappenedAreFollowedByNoLess) {
   EXPECT_EQ(w.wait_for(1).size(), 1u);
 }
 
+// It was stopped with a write that was to follow a read, and another engine has been let in meanwhile.
+TEST(Cowbird, AnEngineThatIsShutOutWritesNothingAnyMore) {
+  for (const bool shut_out : {false, true}) {
+    SlowlyPublished w;
+    w.begin();
+    w.read();
+    const std::uint8_t bytes[8] = {1, 2, 3};
+    ASSERT_GT(w.channel().async_write(0, bytes, 0, 8), 0);
+    w.step(200);
+    ASSERT_EQ(w.pool()[0], 0) << "the read may be executed again";
+    w.now = w.now + EngineConfig{}.leaves_within;
+    w.memory->shut_out = shut_out;
+    w.memory->answer(1, remote::Status::kOk);
+    w.step(5000);
+    EXPECT_EQ(w.pool()[0], shut_out ? 0 : 1);
+  }
+}
+
 TEST(Cowbird, NothingFollowsAPublicationThatTellsOfErrorsUntilItHasEnded) {
   SlowlyPublished w;
   w.begin();
@@ -560,6 +580,26 @@ TEST(Cowbird, ANodeThatComesBackInTimeCostsNothing) {
     memory.mend(w.pool_node(0));
     for (const auto& one : w.wait_for(2)) EXPECT_EQ(one.status, Status::kOk);
   }
+}
+
+// The engine was stopped while a node was away: that time is not held against the node, which is there again a little later.
+TEST(Cowbird, PatienceDoesNotCountTimeInWhichTheEngineWasStopped) {
+  World w({.mode = LocalMode::kImmediate});
+  w.start_engine();
+  auto& memory = *w.engines[0]->memory;
+  w.step(1000);
+  memory.cut(w.pool_node(0));
+  std::uint8_t bytes[8] = {};
+  ASSERT_GT(w.channel().async_write(0, bytes, 0, 8), 0);
+  ASSERT_GT(w.channel().async_read(0, 0, bytes, 8), 0);
+  w.step(1000);
+  w.now = w.now + EngineConfig{}.patience;
+  const Time resumed = w.now;
+  w.run_until([&] { return w.now - resumed > Duration::milliseconds(100); });
+  memory.mend(w.pool_node(0));
+  const auto done = w.wait_for(2);
+  ASSERT_EQ(done.size(), 2u);
+  for (const auto& one : done) EXPECT_EQ(one.status, Status::kOk);
 }
 
 TEST(Cowbird, ManyFailuresWaitUntilTheIssuerHasTakenThem) {
@@ -793,6 +833,7 @@ void run_against(const Adversary& adversary) {
   EngineConfig config;
   config.retry = Duration::microseconds(20);
   config.max_flight = Duration::microseconds(400);
+  config.leaves_within = Duration::microseconds(200);
   config.batch_size = 1 + static_cast<std::uint32_t>(adversary.seed % 5);
   World w(options, {.entries = 16, .request_bytes = 256, .response_bytes = 320}, 1, config);
   w.near = adversary.near;
@@ -837,6 +878,54 @@ TEST(Cowbird, NothingIsLostOrDoneTwiceWhenConnectionsBreak) {
     SCOPED_TRACE(seed);
     run_against({.seed = seed, .disconnects = true, .restarts = false});
     if (HasFailure()) return;
+  }
+}
+
+// What a killed engine had asked of the pool may be on its way.
+TEST(Cowbird, ANewEngineWaitsForWhatTheLastOneMayHaveLeftUnderWay) {
+  for (const bool killed : {false, true}) {
+    World w({.mode = LocalMode::kImmediate});
+    auto& last = w.start_engine();
+    const std::uint8_t bytes[8] = {1, 2, 3};
+    ASSERT_GT(w.channel().async_write(0, bytes, 0, 8), 0);
+    ASSERT_EQ(w.wait_for(1).size(), 1u);
+    if (killed) {
+      last.memory->kill();
+    } else {
+      last.engines[0]->stop();
+      ASSERT_TRUE(w.run_until([&] { return last.running == 0; }));
+    }
+    w.start_engine();
+    ASSERT_GT(w.channel().async_write(0, bytes, 8, 8), 0);
+    const Time begun = w.now;
+    ASSERT_EQ(w.wait_for(1).size(), 1u);
+    const Duration took = w.now - begun;
+    if (killed) {
+      EXPECT_GE(took, EngineConfig{}.leaves_within * 2);
+      EXPECT_LT(took, EngineConfig{}.leaves_within * 3);
+    } else {
+      EXPECT_LT(took, Duration::milliseconds(10));
+    }
+  }
+}
+
+// A spoilt progress line: the head is near where its numbers end.
+TEST(Cowbird, AHeadAsFarAsCanBeHarmsNobody) {
+  for (const std::uint64_t short_of : {1u, 10u, 1023u, 1024u, 1025u}) {
+    for (const bool near : {false, true}) {
+      World w(seeded(15));
+      w.near = near;
+      std::uint8_t* const at = w.bytes().data() + w.layout.channel_at(0);
+      store_le(at + ChannelLayout::kProgress + ProgressLine::kHead, std::uint64_t{0} - short_of);
+      store_le(at + ChannelLayout::kIssuer + IssuerLine::kTail, std::uint64_t{0} - short_of);
+      auto& process = w.start_engine();
+      w.step(500);
+      store_le(at + ChannelLayout::kIssuer + IssuerLine::kRegionsGeneration, std::uint64_t{7});
+      w.step(500);
+      EXPECT_EQ(process.engines[0]->counters().reads + process.engines[0]->counters().writes, 0u);
+      process.engines[0]->stop();
+      EXPECT_TRUE(w.run_until([&] { return process.running == 0; }));
+    }
   }
 }
 

@@ -21,6 +21,7 @@ constexpr std::uint32_t kMostFetched = 512;  // entries of one metadata READ
 // A slice of what comes from a near pool: reads, and bytes. Two of them stay in the first cache.
 constexpr std::size_t kMostCopied = 64;
 constexpr std::size_t kMostCopiedBytes = 8 << 10;
+constexpr Duration kStop = Duration::milliseconds(500);  // no engine that runs is not seen for so long
 
 // A node that is not known may become so: a new engine has to connect first.
 bool is_final(remote::Status status) {
@@ -54,7 +55,8 @@ Engine::Engine(remote::Scheduler& scheduler, remote::RemoteMemory& compute, Remo
       config_(config),
       pool_ordered_(pool.capabilities().ordered),
       compute_ordered_(compute.capabilities().ordered),
-      ahead_pays_(compute_ordered_ && compute.mapped() == nullptr),
+      beside_rings_(compute.mapped() != nullptr),
+      ahead_pays_(compute_ordered_ && !beside_rings_),
       near_(pool.mapped()),
       longest_(pool.capabilities().max_length),
       requests_(layout.shape.entries),
@@ -87,10 +89,13 @@ Task<void> Engine::run() {
   // (g++ 12 lays the frame out wrongly when `if (!co_await f())` stands alone: the result gets a name, here and below.)
   const bool attached = co_await attach();
   if (!attached) co_return;
+  const bool told = co_await tell(flight());
+  if (!told) co_return;
   probing_ = moving_ = true;
   scheduler_.spawn(probe());
   scheduler_.spawn(move());
   co_await publish_all();
+  if (!cut_off_) co_await tell(std::max(certain_from_ - scheduler_.now(), Duration{}));
 }
 
 // Setting up ----------------------------------------------------------------------------------------------------------
@@ -120,8 +125,23 @@ Task<bool> Engine::attach() {
   heartbeat_ = load_le<std::uint64_t>(progress + ProgressLine::kHeartbeat);
   epoch_ = load_le<std::uint64_t>(progress + ProgressLine::kEpoch) + 1;
   errors_.adopt(published_);
-  next_heartbeat_ = scheduler_.now();
+  const Duration flight = ProgressLine::flight(progress);
+  if (flight > Duration{}) co_await scheduler_.sleep_for(flight);
+  seen_ = scheduler_.now();
   co_return true;
+}
+
+Task<bool> Engine::tell(Duration flight) {
+  std::uint8_t line[kLine] = {};
+  compose_progress(line, flight);
+  next_heartbeat_ = scheduler_.now() + config_.heartbeat;
+  for (;;) {
+    const auto status = co_await compute_.write(at(ChannelLayout::kProgress), line);
+    if (status == remote::Status::kOk) co_return true;
+    ++counters_.retries;
+    if (stopping_) co_return false;
+    co_await scheduler_.sleep_for(config_.max_flight);
+  }
 }
 
 Task<bool> Engine::read_regions(std::uint64_t generation) {
@@ -171,6 +191,8 @@ Task<void> Engine::probe() {
       co_await scheduler_.sleep_for(config_.retry);
       continue;
     }
+    looked_ = begun;
+    notice_stop();
     const auto tail = load_le<std::uint64_t>(line + IssuerLine::kTail);
     const auto generation = load_le<std::uint64_t>(line + IssuerLine::kRegionsGeneration);
     errors_.set_taken(load_le<std::uint64_t>(line + IssuerLine::kErrorsTaken));
@@ -258,7 +280,7 @@ bool Engine::accept(ByteView entries) {
 // One directly after the other and nothing between: a prefetch that misses keeps its place in the processor's window until the line has come, so that as many
 // are under way as stand there together. On pages of 4 KiB, whose translations are missed too, that is worth as much as all the rest of the engine takes.
 void Engine::ask_for_next_slice() {
-  const std::uint64_t end = std::min(fetched_, retired_ + kMostAtOnce);
+  const std::uint64_t end = retired_ + std::min(fetched_ - retired_, kMostAtOnce);
   if (near_ == nullptr) {
     asked_ = end;
     return;
@@ -296,7 +318,8 @@ Task<void> Engine::move() {
 }
 
 bool Engine::dispatch() {
-  if (stopping_ || broken_) return false;
+  if (stopping_ || broken_ || !regions_known_) return false;
+  notice_stop();
   if (!near_is_known()) find_near();
   retry_at_ = Time::never();
   bool moved = dispatch_new();
@@ -307,6 +330,13 @@ bool Engine::dispatch() {
 Engine::Trouble* Engine::find_trouble(std::uint32_t node) {
   const auto it = std::find_if(troubles_.begin(), troubles_.end(), [&](const Trouble& t) { return t.node == node; });
   return it == troubles_.end() ? nullptr : &*it;
+}
+
+void Engine::notice_stop() {
+  const Duration gone = scheduler_.now() - seen_;
+  seen_ = scheduler_.now();
+  if (gone < std::max(kStop, config_.probe_least * 2)) return;
+  for (Trouble& trouble : troubles_) trouble.since = trouble.since + gone;
 }
 
 bool Engine::held(const Request& r) {
@@ -380,6 +410,11 @@ bool Engine::overlaps_earlier_read(std::uint64_t index) const {
 }
 
 bool Engine::dispatch_writes() {
+  if (writes_.empty()) return false;
+  if (!may_write()) {
+    retry_at_ = scheduler_.now();
+    return false;
+  }
   return submit_unless(
       writes_, [this](std::uint64_t index) { return request(index).state != State::kReady || write_must_wait(index); });
 }
@@ -433,6 +468,7 @@ void Engine::submit(std::uint64_t index, remote::RemoteMemory& memory, State sta
                     .local = {staged(r.entry), r.entry.length},
                     .on_complete = on_complete,
                     .context = &move};
+  if (!beside_rings_ && kind == remote::OpKind::kWrite) move.operation.not_after = looked_ + config_.leaves_within;
   move.engine = this;
   move.index = index;
   r.state = state;
@@ -490,8 +526,10 @@ void Engine::try_again(std::uint64_t index, remote::Status why) {
     scheduler_.spawn(fetch_again(index));
     return;
   }
+  notice_stop();
   const Time now = scheduler_.now();
   const bool unknown = why == remote::Status::kUnknown;
+  if (unknown) certain_from_ = now + config_.max_flight;
   Trouble* trouble = trouble_of(r);
   if (trouble == nullptr) trouble = &troubles_.emplace_back(Trouble{node_of(r), now, now});
   trouble->retry_at = std::max(trouble->retry_at, now + (unknown ? config_.max_flight : config_.retry));
@@ -560,7 +598,7 @@ void Engine::publish() {
   if (next.errors) next.operations.push_back(remote::write_operation(log + ErrorLog::kEntries, errors_.entries()));
   next.data = next.operations.size();
   if (next.errors) next.operations.push_back(remote::write_operation(log + ErrorLog::kCount, errors_.count()));
-  compose_progress(next.progress);
+  compose_progress(next.progress, flight());
   next.operations.push_back(remote::write_operation(at(ChannelLayout::kProgress), next.progress));
   next.reads = published_[0];
   next.retired = retired_;
@@ -666,12 +704,13 @@ void Engine::add_responses(Publication& publication, std::size_t begin, std::siz
   publication.operations.push_back(remote::write_operation(at(begin), bytes));
 }
 
-void Engine::compose_progress(std::uint8_t* line) {
+void Engine::compose_progress(std::uint8_t* line, Duration flight) {
   store_le(line + ProgressLine::kReads, published_[0]);
   store_le(line + ProgressLine::kWrites, published_[1]);
   store_le(line + ProgressLine::kHead, retired_);
   store_le(line + ProgressLine::kHeartbeat, ++heartbeat_);
   store_le(line + ProgressLine::kEpoch, epoch_);
+  store_le(line + ProgressLine::kFlight, static_cast<std::uint64_t>(flight.nanoseconds()));
 }
 
 }  // namespace sluice::cowbird

@@ -17,6 +17,10 @@
 //             application changes its regions, or with exports known until those change.
 // Errors:     of a memory node: its requests are tried again until it has been out of reach for `patience`, then reported to the issuer, and
 //             later ones at once; those to other nodes go on, the next kMostAtOnce of them. Of the compute node: tried again for ever.
+// Late work:  an engine beside the rings ends before others get them. One elsewhere may be shut out unawares, stopped or cut off: a WRITE to the pool leaves
+//             within `leaves_within` of the last look at the rings that came through, or not at all. How long it may be on its way stands in
+//             the progress line before the first look, for the next engine to wait (layout.h).
+// Stops:      time in which the program itself stood still is no node's fault: `patience` does not count it.
 // Trust:      the block's bytes are checked: entries may point nowhere but into their channel and region.
 // Threads:    the scheduler's.
 // Source:     Cowbird §5.2 (phases), §5.3 (consistency), §6 (spot: overlap checks, batching).
@@ -49,6 +53,7 @@ struct EngineConfig {
   Duration retry = Duration::milliseconds(1);  // after an operation that did not happen
   // An operation of a lost connection may still take effect for so long. Nothing is repeated sooner: a late WRITE would undo a newer one.
   Duration max_flight = Duration::milliseconds(100);
+  Duration leaves_within = Duration::milliseconds(250);  // see Late work
   Duration patience = Duration::seconds(5);  // with a memory node that cannot be reached, from the first that failed on
   Exports* exports = nullptr;                // of the pool; null: nothing is known. Outlives the engine
 };
@@ -141,6 +146,10 @@ class Engine {
   remote::RemoteAddress target(const Entry& entry) const;
 
   remote::Task<bool> attach();
+  // Writes the progress line, alone, until that has come through; false: told to end before.
+  remote::Task<bool> tell(Duration flight);
+  // What the pool was asked for may still take effect for so long, should this engine be shut out now.
+  Duration flight() const { return beside_rings_ ? config_.max_flight : config_.leaves_within * 2; }
   remote::Task<void> probe();
   remote::Task<bool> read_block(std::size_t offset, MutableBytes into);
   remote::Task<bool> read_regions(std::uint64_t generation);
@@ -170,6 +179,9 @@ class Engine {
   bool gave_up(const Trouble& trouble) const { return scheduler_.now() - trouble.since >= config_.patience; }
   // Its node is not to be tried just now, and there is still hope.
   bool held(const Request& request);
+  // A successor may be at work already: nothing is written before the rings have been seen again.
+  bool may_write() const { return beside_rings_ || scheduler_.now() < looked_ + config_.leaves_within; }
+  void notice_stop();
   bool dispatch_new();
   bool dispatch_writes();
   bool dispatch_waiting_reads();
@@ -237,7 +249,7 @@ class Engine {
   }
   // What has been staged for this part of the channel leaves in one WRITE.
   void add_responses(Publication& publication, std::size_t begin, std::size_t end);
-  void compose_progress(std::uint8_t* line);
+  void compose_progress(std::uint8_t* line, Duration flight);
   static bool all_well(std::span<const remote::Operation> operations);
 
   // Nothing new is begun, and nothing of requests is in flight.
@@ -263,6 +275,7 @@ class Engine {
   EngineConfig config_;
   bool pool_ordered_;
   bool compute_ordered_;
+  bool beside_rings_;           // they are memory of this process
   bool ahead_pays_;             // entries are read right behind the tail: one round trip less until they are there
   remote::MappedMemory* near_;  // what of the pool is memory of this process; null: nothing
   std::uint32_t longest_;       // that the pool moves at once
@@ -295,6 +308,9 @@ class Engine {
   std::vector<std::uint64_t> writes_;      // not yet submitted to the pool, by index
   std::vector<std::uint64_t> waiting_reads_;
   std::vector<Trouble> troubles_;
+  Time looked_;                    // when the last look at the rings that came through was begun
+  Time seen_;                      // when this engine was last seen to run
+  Time certain_from_;              // until then, what has ended without an answer may take effect
   Time retry_at_ = Time::never();  // when what waits for a node may be tried again
   std::uint64_t in_flight_ = 0;    // operations of requests
 

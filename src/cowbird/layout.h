@@ -6,7 +6,7 @@
 //               channels, one a thread that issues, each:
 //                 issuer line (64):  metadata_tail u64, errors_taken u64, regions_generation u64     written by the issuer
 //                 progress line (64): reads_done u64, writes_done u64, metadata_head u64,
-//                                    heartbeat u64, epoch u64                                        written by the engine
+//                                    heartbeat u64, epoch u64, flight u64 (ns)                       written by the engine
 //                 errors (272):      logged u64, 0, kErrors of {sequence and type u64, status u64}    written by the engine
 //                 metadata ring: entries of 32 bytes; request data ring; response data ring
 //             All that one side writes lies together and is read by the other in one piece (paper Figure 4, R3). Lines of the two
@@ -17,14 +17,18 @@
 // Order:      the issuer stores entry and payload before metadata_tail; an engine writes response data and errors, those before their count, before
 //             the progress that covers them, and in the progress line metadata_head last of the three: when an engine dies amid its stores, the
 //             next one finds no head that is ahead.
-// Source:     Cowbird §4.2, Table 3, Figure 4. Ours: region table and errors in the block, sequence numbers, epoch, heartbeat.
+// Flight:     what the engine that wrote the line has asked of the pool may take effect for so long after it was shut out; 0 once it has ended. The
+//             next engine waits for that.
+// Source:     Cowbird §4.2, Table 3, Figure 4. Ours: region table and errors in the block, sequence numbers, epoch, heartbeat, flight.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 
 #include "base/bytes.h"
 #include "base/result.h"
+#include "base/time.h"
 
 namespace sluice::cowbird {
 
@@ -75,7 +79,12 @@ struct IssuerLine {
   static constexpr std::size_t kTail = 0, kErrorsTaken = 8, kRegionsGeneration = 16;
 };
 struct ProgressLine {
-  static constexpr std::size_t kReads = 0, kWrites = 8, kHead = 16, kHeartbeat = 24, kEpoch = 32;
+  static constexpr Duration kLongestFlight = Duration::seconds(2);  // whatever stands there
+  static constexpr std::size_t kReads = 0, kWrites = 8, kHead = 16, kHeartbeat = 24, kEpoch = 32, kFlight = 40;
+  static Duration flight(const std::uint8_t* line) {
+    const auto longest = static_cast<std::uint64_t>(kLongestFlight.nanoseconds());
+    return Duration::nanoseconds(static_cast<std::int64_t>(std::min(load_le<std::uint64_t>(line + kFlight), longest)));
+  }
 };
 
 struct Entry {

@@ -110,6 +110,10 @@ class RequestStream {
   Time deadline() const { return deadline_; }
   // Since when nothing has been answered though a whole request was sent; never: all is well.
   Time silent_since() const { return silent_since_; }
+  // Nobody listened for so long.
+  void forgive(Duration gone) {
+    if (silent_since_ != Time::never()) silent_since_ = silent_since_ + gone;
+  }
 
  private:
   StreamOp& op(std::uint32_t index) { return ops_[index % kMostOps]; }

@@ -16,7 +16,8 @@ using Kind = StreamOp::Kind;
 
 constexpr Duration kAgain = Duration::microseconds(10);  // after a full sink
 constexpr std::size_t kAttachment = ChannelLayout::kErrorLog + kErrorBlock - ChannelLayout::kProgress;
-constexpr std::uint32_t kProgressBytes = 40;  // its five words
+constexpr Duration kStop = Duration::milliseconds(500);  // a channel that is served has something to do by then
+constexpr std::uint32_t kProgressBytes = 40;             // its five words
 static_assert(kAttachment <= SwitchChannel::kLeastMtu);
 
 bool is_write(const Entry& entry) { return entry.type == RwType::kWrite; }
@@ -61,6 +62,7 @@ SwitchChannel::SwitchChannel(Time now, const ChannelConfig& config, const Switch
       entries_at_once_(config.mtu / kEntryBytes),
       control_(stream_config(config.engine, config.host, config.mtu, config.max_reads, engine)),
       requests_(kWindow),
+      seen_(now),
       next_probe_(now),
       interval_(engine.probe_least),
       last_work_(now) {
@@ -168,6 +170,7 @@ void SwitchChannel::on_answer(Time now, StreamId to, const std::uint8_t* frame, 
                               port::FrameSink& sink) {
   RequestStream* const s = stream(to);
   if (s == nullptr || broken_) return;
+  notice_stop(now);
   switch (s->take(now, frame, parsed, [this](const StreamOp& op) { on_written(op); })) {
     case RequestStream::Answer::kIgnored: return;
     case RequestStream::Answer::kProgress: break;
@@ -289,7 +292,8 @@ void SwitchChannel::take_attachment(Time now, ByteView bytes) {
   errors_.adopt(published_);
   retired_ = published_to_ = done_ = fetch_from_ = begun_ = fetched_ = tail_ =
       load_le<std::uint64_t>(progress_ + ProgressLine::kHead);
-  next_heartbeat_ = next_probe_ = last_work_ = now;
+  next_heartbeat_ = last_work_ = now;
+  next_probe_ = now + ProgressLine::flight(progress_);
   attached_ = true;
 }
 
@@ -532,8 +536,18 @@ void SwitchChannel::check_time(Time now, RequestStream& s) {
   rewind(s);
 }
 
+void SwitchChannel::notice_stop(Time now) {
+  const Duration gone = now - std::exchange(seen_, now);
+  if (gone < kStop) return;
+  for (const auto& c : connections_) {
+    c->absent_since = c->absent_since + gone;
+    if (c->open()) c->to_pool->forgive(gone);
+  }
+}
+
 void SwitchChannel::on_deadline(Time now, port::FrameSink& sink) {
   if (broken_) return;
+  notice_stop(now);
   if (!std::exchange(attaching_, true)) {
     control_.append({.purpose = kAttach,
                      .address = at(ChannelLayout::kProgress),

@@ -12,6 +12,7 @@
 //             published (until then they may be executed again). So each type completes in order, and a read sees earlier writes.
 // Errors:     a memory node that has not answered for `patience` what was asked of it: its requests fail (kUnreachable; kUnknown if a WRITE may have arrived), its
 //             connection is closed and stays so until connect(). A refusal: kDenied, likewise. The application's NIC: tried for ever.
+// Stops:      time in which the switch itself stood still is no memory node's fault: `patience` does not count it.
 // Trust:      as the spot engine: entry_check.h.
 // Threads:    one owner. No allocation but in connect() and set_regions().
 // Limits:     kWindow requests at once; a request is at most kMostBytes.
@@ -172,6 +173,7 @@ class SwitchChannel {
   void rewind(RequestStream& stream);
   void refused(Time now, StreamId id, RequestStream& stream);
   void check_time(Time now, RequestStream& stream);
+  void notice_stop(Time now);
 
   void on_data(Time now, StreamId id, RequestStream& stream, const std::uint8_t* frame, const wire::ParsedFrame& parsed,
                port::FrameSink& sink);
@@ -231,6 +233,7 @@ class SwitchChannel {
   bool reading_entries_ = false;
 
   bool probing_ = false;
+  Time seen_;  // when this channel was last seen to be served
   Time next_probe_;
   Duration interval_{};
   Time last_work_;

@@ -491,6 +491,35 @@ TEST_F(SwitchEngineTest, ARefusalOfTheMemoryNodeFailsTheRequestAndClosesTheConne
   EXPECT_FALSE(engine.channel(id)->connections()[0].open);
 }
 
+TEST_F(SwitchEngineTest, PatienceDoesNotCountTimeInWhichTheSwitchWasStopped) {
+  const Seen entries = until_entries(1);
+  Bytes ring;
+  put(ring, read_entry(1, 0, 8));
+  data(entries, ring);
+  next(Opcode::kRcReadRequest);  // which is not answered
+  const Duration patience = config().patience;
+  now = now + patience;
+  engine.on_deadline(now, sink);
+  EXPECT_TRUE(engine.channel(id)->connections()[0].open);
+  for (const Time end = now + patience; now < end; now = now + Duration::milliseconds(100)) {
+    EXPECT_TRUE(engine.channel(id)->connections()[0].open);
+    engine.on_deadline(now, sink);
+  }
+  engine.on_deadline(now, sink);
+  EXPECT_FALSE(engine.channel(id)->connections()[0].open);
+}
+
+TEST_F(SwitchEngineTest, WaitsForWhatTheLastEngineMayHaveLeftUnderWay) {
+  Bytes attachment(400);
+  store_le(attachment.data() + ProgressLine::kFlight, std::uint64_t{500'000'000});
+  data(next(Opcode::kRcReadRequest), attachment);
+  const Time attached = now;
+  Seen seen = next();
+  for (; seen.opcode == Opcode::kRcWriteOnly; seen = next()) ack(seen);
+  EXPECT_EQ(wire::opcode_traits(seen.opcode).name, wire::opcode_traits(Opcode::kRcReadRequest).name);
+  EXPECT_GE(now - attached, Duration::milliseconds(500));
+}
+
 TEST_F(SwitchEngineTest, AWriteThatMayHaveHappenedIsNotSaidToBeRefused) {
   const Seen entries = until_entries(1);
   Bytes ring;

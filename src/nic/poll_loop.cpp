@@ -103,8 +103,10 @@ std::size_t PollLoop::turn() {
   for (std::size_t i = 0; i < pollables_.size(); ++i) {
     if (pollables_[i] != nullptr) work += pollables_[i]->poll(now);
   }
+  // What was submitted in a turn amid which the program was stopped may have expired: the clock is read again.
+  const Time leaving = clock_.now();
   for (std::size_t i = 0; i < pollables_.size(); ++i) {
-    if (pollables_[i] != nullptr) pollables_[i]->flush(now);
+    if (pollables_[i] != nullptr) pollables_[i]->flush(leaving);
   }
   std::erase(pollables_, nullptr);
   if (now >= next_look_ && !watches_.empty()) {

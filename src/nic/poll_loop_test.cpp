@@ -91,6 +91,28 @@ TEST(PollLoop, PollsAllThenFlushesAllInATurn) {
   EXPECT_EQ(a.last, b.last) << "one clock read a turn";
 }
 
+// A program may be stopped amid a turn: what leaves at its end is judged by the time that it is then.
+TEST(PollLoop, FlushesByTheTimeAtWhichItFlushes) {
+  struct Long final : Pollable {
+    std::size_t poll(Time now) override {
+      const Clock clock;
+      const Time begun = clock.now();
+      while (clock.now() == begun) {
+      }
+      polled = now;
+      return 1;
+    }
+    void flush(Time now) override { flushed = now; }
+    Time next_deadline() const override { return Time::never(); }
+    Time polled, flushed;
+  };
+  PollLoop loop;
+  Long pollable;
+  loop.add(pollable);
+  loop.turn();
+  EXPECT_GT(pollable.flushed, pollable.polled);
+}
+
 TEST(PollLoop, APollableMayRemoveItselfAndOthersInPoll) {
   PollLoop loop;
   Counting a;

@@ -153,8 +153,11 @@ void RemoteRc::submit(Operation& operation) {
   }
   if (const Status verdict = judge(operation); verdict != Status::kOk) return complete(operation, verdict);
   if (node->failed) return complete(operation, Status::kUnreachable);
-  const bool is_bound = leaves_within_ > Duration() && operation.kind != OpKind::kRead;
-  operation.not_after = is_bound ? now_ + leaves_within_ : Time::never();
+  if (operation.kind == OpKind::kRead) {
+    operation.not_after = Time::never();
+  } else if (leaves_within_ > Duration()) {
+    operation.not_after = std::min(operation.not_after, now_ + leaves_within_);
+  }
   if (node->in_flight == node->depth || !node->waiting.empty()) return node->waiting.push(operation);
   if (!post(*node, operation)) complete(operation, Status::kUnreachable);
 }

@@ -210,6 +210,20 @@ TEST_F(BoundRemoteRcTest, AndAllWithinTheBound) {
   EXPECT_THAT(std::span(memory).first(kMany), testing::Each(9));
 }
 
+TEST_F(RemoteRcTest, NothingOfAnOperationLeavesLaterThanItSays) {
+  const std::vector<std::uint8_t> data = {7};
+  for (const bool late : {false, true}) {
+    Operation operation = remote::write_operation(at(0), data);
+    operation.not_after = world.now + Duration::milliseconds(10);
+    operation.on_complete = [](Operation&) {};
+    remote.submit(operation);
+    if (late) world.now = world.now + Duration::milliseconds(11);
+    run();
+    EXPECT_EQ(operation.status, late ? Status::kUnreachable : Status::kOk);
+    EXPECT_EQ(operation.not_after, Time::never()) << "for whoever submits it again";
+  }
+}
+
 TEST_F(BoundRemoteRcTest, AReadMayBeLate) {
   std::vector<std::uint8_t> into(8);
   const auto reader = [this, &into]() -> Task<void> { ++ended[co_await remote.read(at(0), into)]; };

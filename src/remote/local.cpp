@@ -219,6 +219,7 @@ class LocalMemory::Lane : public detail::LocalLink {
   }
   bool leads_to(NodeId node) const override { return node == node_; }
   void set_cut(bool cut) { cut_ = cut; }
+  bool is_cut() const { return cut_; }
 
  private:
   bool execute_next() override {
@@ -289,7 +290,11 @@ LocalMemory::Lane* LocalMemory::lane(NodeId node) {
 void LocalMemory::submit(Operation& operation) {
   if (killed_) return;
   count(operation);
-  if (fabric_.options_.mode == LocalMode::kImmediate) return complete(operation, fabric_.execute_whole(operation));
+  if (fabric_.options_.mode == LocalMode::kImmediate) {
+    const std::uint32_t node = operation.remote.node.value;
+    const bool cut = node < lanes_.size() && lanes_[node]->is_cut();
+    return complete(operation, cut ? Status::kUnreachable : fabric_.execute_whole(operation));
+  }
   if (operation.remote.node.value >= fabric_.nodes_.size()) return complete(operation, Status::kNodeUnknown);
   lane(operation.remote.node)->push(operation);
 }

@@ -297,8 +297,11 @@ TEST(Local, AKilledNodeAnswersUnknownToWhatWasInFlightAndUnreachableAfterwards) 
   EXPECT_FALSE(w.fabric.alive(w.node));
 }
 
-TEST(Local, ANodeThatIsCutOffFromOneClientLivesForOthers) {
-  World w(seeded(1));
+class LocalCut : public testing::TestWithParam<LocalMode> {};
+INSTANTIATE_TEST_SUITE_P(Modes, LocalCut, testing::Values(LocalMode::kImmediate, LocalMode::kSeeded));
+
+TEST_P(LocalCut, ANodeThatIsCutOffFromOneClientLivesForOthers) {
+  World w({.mode = GetParam(), .seed = 1});
   LocalMemory one(w.scheduler, w.fabric);
   LocalMemory other(w.scheduler, w.fabric);
   one.cut(w.node);

@@ -64,8 +64,9 @@ struct Operation {
   // Called once, by the backend. May submit other operations, must not resume coroutines.
   void (*on_complete)(Operation&) = nullptr;
   void* context = nullptr;
-  Operation* next = nullptr;       // for the backend's own queues, until completed
-  Time not_after = Time::never();  // the same: nothing of it leaves later
+  Operation* next = nullptr;  // for the backend's own queues, until completed
+  // Of a WRITE or an atomic, where the backend knows when packets leave: none does later. Until completed.
+  Time not_after = Time::never();
 };
 
 Operation read_operation(RemoteAddress from, MutableBytes into);
@@ -174,6 +175,7 @@ class RemoteMemory {
   }
   static void complete(Operation& operation, Status status) {
     operation.status = status;
+    operation.not_after = Time::never();
     operation.on_complete(operation);
   }
 

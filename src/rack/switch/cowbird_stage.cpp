@@ -56,6 +56,10 @@ void CowbirdStage::on_spare(Time now, const switching::Ways& ways, port::FrameSi
 }
 
 void CowbirdStage::drop_silent(Time now) {
+  // The switch was stopped: nobody could be heard.
+  if (const Duration late = now - next_look_; late > kLease / 10) {
+    for (auto& [name, owner] : owners_) owner.heard = owner.heard + late;
+  }
   for (auto it = owners_.begin(); it != owners_.end();) {
     if (now - it->second.heard < kLease) {
       ++it;
