@@ -58,7 +58,7 @@ Result<Descriptor> listen_unix(const std::string& path, UnixKind kind) {
   if (!socket) return fail(fmt::format("cannot make a UNIX socket: {}", std::strerror(errno)));
   int bound = bind(socket.get(), generic(*address), sizeof *address);
   if (bound != 0 && errno == EADDRINUSE) {
-    if (connect_unix(path, kind))
+    if (is_listened_at(path, kind))
       return fail(fmt::format("another process listens at {}: stop it or take another path", path));
     // Connecting to what is no socket is refused too.
     const bool refused = errno == ECONNREFUSED;
@@ -73,6 +73,10 @@ Result<Descriptor> listen_unix(const std::string& path, UnixKind kind) {
   if (listen(socket.get(), SOMAXCONN) != 0)
     return fail(fmt::format("cannot listen at {}: {}", path, std::strerror(errno)));
   return socket;
+}
+
+bool is_listened_at(const std::string& path, UnixKind kind) {
+  return connect_unix(path, kind).has_value() || errno == EAGAIN;  // it takes nobody just now
 }
 
 Result<Descriptor> connect_unix(const std::string& path, UnixKind kind) {

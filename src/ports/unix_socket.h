@@ -21,6 +21,8 @@ namespace sluice::ports {
 enum class UnixKind : std::uint8_t { kStream, kMessages };
 // Listens at `path`. A socket file that a dead process left there is replaced, a living one is an error.
 Result<Descriptor> listen_unix(const std::string& path, UnixKind kind = UnixKind::kStream);
+// Whether a living process listens there, though it may be stopped.
+bool is_listened_at(const std::string& path, UnixKind kind = UnixKind::kStream);
 // Connects without waiting; the listener need not have accepted yet.
 Result<Descriptor> connect_unix(const std::string& path, UnixKind kind = UnixKind::kStream);
 

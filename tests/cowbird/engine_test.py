@@ -313,6 +313,37 @@ class Engine(unittest.TestCase):
             out, err = app.communicate(timeout=PATIENCE)
             self.assertEqual(app.returncode, 0, out + err)
 
+    def test_one_that_is_only_stopped_keeps_its_applications(self):
+        with Rack() as rack:
+            first = rack.start_engine()
+            second = subprocess.Popen([SLUICE, "cowbird", "engine", "--dir", rack.dir], stderr=subprocess.PIPE, text=True)
+            rack.engines.append(second)
+            self.addCleanup(second.stderr.close)
+            self.assertIn("standing by to take over", second.stderr.readline())
+            first.send_signal(signal.SIGSTOP)
+            time.sleep(5)  # its lease has 3 s
+            self.assertIsNone(second.poll(), "the other one goes on standing by")
+            first.send_signal(signal.SIGCONT)
+            app = rack.app()
+            out, err = app.communicate(timeout=PATIENCE)
+            self.assertEqual(app.returncode, 0, out + err)
+            first.kill()
+            first.wait(PATIENCE)
+            self.assertIn("ready at", second.stderr.readline())
+
+    def test_one_whose_name_was_taken_meanwhile_ends(self):
+        with Rack() as rack:
+            first = rack.start_engine()
+            first.send_signal(signal.SIGSTOP)
+            other = os.path.join(rack.dir, "other.sock")
+            rack.start_engine("--socket", other)
+            for _ in range(PATIENCE * 20):  # once the lease is over
+                if os.path.exists(other):
+                    break
+                time.sleep(0.05)
+            first.send_signal(signal.SIGCONT)
+            self.assertEqual(first.wait(PATIENCE), 1)
+
     def test_one_that_stands_by_says_what_it_would_lack(self):
         with Rack() as rack:
             rack.start_engine()

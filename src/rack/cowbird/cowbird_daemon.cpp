@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "ports/unix_socket.h"
 #include "rack/cowbird/cowbird_away.h"
 #include "rack/cowbird/cowbird_host.h"
 #include "rack/cowbird/cowbird_offload.h"
@@ -115,11 +116,15 @@ class Away {
   CowbirdAway service_;
 };
 
+std::string socket_of(const std::string& directory, const CowbirdSettings& settings) {
+  return settings.socket.empty() ? RunDirectory(directory).cowbird_socket() : settings.socket;
+}
+
 template <class Engine>
 Result<void> serve(Endpoint& endpoint, Engine& engine, const std::string& directory, const CowbirdSettings& settings,
                    StopSignals& signals) {
   nic::PollLoop& loop = endpoint.loop();
-  const std::string socket = settings.socket.empty() ? RunDirectory(directory).cowbird_socket() : settings.socket;
+  const std::string socket = socket_of(directory, settings);
   auto host = CowbirdHost::open(socket, loop, engine.service(), settings.instances);
   if (!host) return tl::unexpected(host.error());
   const auto set_nodes = [&](Time now, const Snapshot& snapshot) {
@@ -144,41 +149,47 @@ Result<void> serve(Endpoint& endpoint, Engine& engine, const std::string& direct
   signals.stop_on_signal(loop);
   spdlog::info("{}: ready at {}, {} memory nodes", settings.name, socket, snapshot->ready(NodeKind::kMemory).size());
   say_ready();
-  loop.run();
+  auto ran = endpoint.run();
 
-  // What is under way is finished and published; the next engine does the rest.
-  (*host)->stop();
-  const Time give_up = loop.now() + kFarewell;
-  while ((*host)->instances() != 0 && loop.now() < give_up) loop.turn();
+  // What is under way is finished and published; the next engine does the rest. Unless that one is there already: our addresses are its own.
+  if (ran) {
+    (*host)->stop();
+    const Time give_up = loop.now() + kFarewell;
+    while ((*host)->instances() != 0 && loop.now() < give_up) loop.turn();
+  }
   const auto& counters = (*host)->counters();
   spdlog::info("{}: ends; {} applications served, {} refused, {} channels broken", settings.name, counters.accepted,
                counters.refused, counters.broken);
   endpoint.on_change({});
   loop.remove(**host);
   engine.end();
-  return {};
+  return ran;
 }
 
 // While another engine has our name: says so once, and what we would lack, then waits to take over.
 class StandBy {
  public:
-  StandBy(const RunDirectory& run, const CowbirdSettings& settings, const StopSignals& signals)
-      : run_(run), name_(settings.name), engine_(settings.engine), signals_(signals) {}
+  StandBy(const RunDirectory& run, std::string socket, const CowbirdSettings& settings, const StopSignals& signals)
+      : run_(run), socket_(std::move(socket)), name_(settings.name), engine_(settings.engine), signals_(signals) {}
 
-  // False: told to end.
+  // For as long as somebody listens at our socket: who is only stopped loses the name, and still has the applications. False: told to end.
   bool wait() {
     if (!told_) {
       if (const std::string complaint = lacks(); !complaint.empty()) spdlog::warn("{}: {}", name_, complaint);
       spdlog::info("{}: {}; standing by to take over, Ctrl-C gives up", name_, who());
     }
     told_ = true;
-    pollfd signal{signals_.descriptor(), POLLIN, 0};
-    ended_ = poll(&signal, 1, 0) == 1;
+    do {
+      pollfd signal{signals_.descriptor(), POLLIN, 0};
+      ended_ = poll(&signal, 1, kLook) == 1;
+    } while (!ended_ && ports::is_listened_at(socket_, ports::UnixKind::kMessages));
     return !ended_;
   }
   bool ended() const { return ended_; }
 
  private:
+  static constexpr int kLook = 100;  // milliseconds
+
   std::string lacks() const {
     DirectoryClient directory(run_.directory_address(), Duration{});
     if (engine_.starts_with(kAt)) {
@@ -204,6 +215,7 @@ class StandBy {
   }
 
   RunDirectory run_;
+  std::string socket_;
   std::string name_;
   std::string engine_;
   const StopSignals& signals_;
@@ -215,11 +227,12 @@ class StandBy {
 
 Result<void> run_cowbird_engine(const std::string& directory, const CowbirdSettings& settings) {
   StopSignals signals;
-  StandBy stand_by(RunDirectory(directory), settings, signals);
+  StandBy stand_by(RunDirectory(directory), socket_of(directory, settings), settings, signals);
   EndpointConfig config;
   config.directory = directory;
   config.description = {settings.name, NodeKind::kClient, 0, {}, {{"pid", std::to_string(getpid())}}};
   config.port = settings.port;
+  config.has_successors = true;
   config.on_taken = [&stand_by](const Error&) { return stand_by.wait(); };
   auto opened = Endpoint::open(config);
   if (stand_by.ended()) return {};

@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <new>
 
 #include "ports/unix_socket.h"
 
@@ -131,9 +132,13 @@ Result<void> CowbirdHost::take_instance(Application& application, ports::Message
     return fail(fmt::format("{} channels need {} bytes; there are {}", layout->channels, layout->bytes(), *bytes));
   }
   application.block = std::move(*block);
-  auto serving = service_.serve(application.block.bytes(), *layout);
-  if (!serving) return tl::unexpected(serving.error());
-  application.serving = std::move(*serving);
+  try {
+    auto serving = service_.serve(application.block.bytes(), *layout);
+    if (!serving) return tl::unexpected(serving.error());
+    application.serving = std::move(*serving);
+  } catch (const std::bad_alloc&) {
+    return fail(fmt::format("the engine has no memory left for rings of {} bytes", *bytes));
+  }
   ++counters_.accepted;
   return {};
 }

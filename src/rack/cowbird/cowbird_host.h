@@ -38,7 +38,7 @@ class CowbirdServing {
 class CowbirdService {
  public:
   virtual ~CowbirdService() = default;
-  // REQUIRES: the layout has been checked and fits the block, which outlives what is returned.
+  // REQUIRES: the layout has been checked and fits the block, which outlives what is returned. May throw std::bad_alloc.
   virtual Result<std::unique_ptr<CowbirdServing>> serve(MutableBytes block, const cowbird::InstanceLayout& layout) = 0;
 };
 

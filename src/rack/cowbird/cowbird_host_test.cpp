@@ -16,9 +16,11 @@ namespace {
 class Service final : public CowbirdService {
  public:
   Result<std::unique_ptr<CowbirdServing>> serve(MutableBytes, const cowbird::InstanceLayout&) override {
+    if (out_of_memory) throw std::bad_alloc();
     ++served;
     return std::make_unique<Serving>(*this);
   }
+  bool out_of_memory = false;
   int served = 0;
   int stopped = 0;
   bool ended = false;
@@ -125,6 +127,15 @@ TEST_F(CowbirdHostTest, TurnsAwayWhoComesWhenDescriptorsHaveRunOut) {
   EXPECT_EQ(ports::receive_message(socket.get(), answer), ports::Arrival::kMessage);
   EXPECT_THAT(answer.text, testing::HasSubstr("ulimit -n"));
   EXPECT_EQ(hand_over(connect()), "ok");
+}
+
+TEST_F(CowbirdHostTest, RingsForWhichThereIsNoMemoryCostNobodyElseAnything) {
+  const ports::Descriptor first = connect();
+  EXPECT_EQ(hand_over(first), "ok");
+  service.out_of_memory = true;
+  EXPECT_THAT(hand_over(connect()), testing::HasSubstr("no memory left for rings of"));
+  service.out_of_memory = false;
+  EXPECT_FALSE(hung_up(first));
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
+#include <new>
 #include <utility>
 
 #include "rack/cowbird/cowbird_spot.h"
@@ -123,21 +124,24 @@ class CowbirdNear::Block {
     if (attached_ && !memory_.connected(kHost)) link_->failed(now, "the connection broke");
     link_->poll(now);
     if (engines_) look_at_engines();
-    if (!engines_ && !leaving_ && pair_ != nullptr) serve();
+    if (!engines_ && !leaving_ && pair_ != nullptr) serve(now);
     return completed;
   }
   Time next_deadline() const { return link_->next_deadline(); }
 
  private:
-  void serve() {
+  void serve(Time now) {
     memory_.add_node(kHost, *pair_);
     attached_ = true;
     stopping_ = false;
     cowbird::EngineConfig config = owner_.config_.engine;
     config.exports = &pool_.exports();
-    engines_ = std::make_unique<CowbirdEngines>(*owner_.scheduler_, memory_,
-                                                remote::RemoteAddress{kHost, remote::RegionKey(offer_.key), kBlockBase},
-                                                offer_.layout, pool_, config);
+    const remote::RemoteAddress at{kHost, remote::RegionKey(offer_.key), kBlockBase};
+    try {
+      engines_ = std::make_unique<CowbirdEngines>(*owner_.scheduler_, memory_, at, offer_.layout, pool_, config);
+    } catch (const std::bad_alloc&) {
+      return link_->failed(now, fmt::format("no memory left for rings of {}", bytes_text(bytes())));
+    }
     ++owner_.counters_.served;
   }
   void cut() {

@@ -39,8 +39,11 @@ CowbirdEngines::CowbirdEngines(remote::Scheduler& scheduler, remote::RemoteMemor
                                const cowbird::EngineConfig& config) {
   for (std::uint32_t i = 0; i < layout.channels; ++i) {
     engines_.push_back(std::make_unique<cowbird::Engine>(scheduler, compute, at, layout, i, pool, config));
+  }
+  // Once there is memory for all.
+  for (const auto& engine : engines_) {
     ++*running_;
-    scheduler.spawn(run(*engines_.back(), running_));
+    scheduler.spawn(run(*engine, running_));
   }
 }
 

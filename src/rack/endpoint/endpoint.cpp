@@ -29,10 +29,12 @@ Result<std::unique_ptr<Endpoint>> Endpoint::open(const EndpointConfig& config) {
     };
   }
   MembershipConfig lease{.lease = config.lease, .on_taken = config.on_taken, .on_trouble = config.on_trouble};
-  // Clients' names have their process in them: nobody succeeds to one.
-  if (description.kind != NodeKind::kClient) {
+  const bool is_client = description.kind == NodeKind::kClient;
+  if (!is_client) {
     lease.lease_file = run.lease_file(description.name);
     lease.on_lost = [self] { return self->fence(); };
+  }
+  if (!is_client || config.has_successors) {
     lease.on_superseded = [self] {
       self->loop_.post([self](Time) {
         self->is_superseded_ = true;
@@ -44,7 +46,7 @@ Result<std::unique_ptr<Endpoint>> Endpoint::open(const EndpointConfig& config) {
   if (!membership) return tl::unexpected(membership.error());
   endpoint->membership_ = std::move(*membership);
   // Who offers nothing is ready at once.
-  if (description.kind == NodeKind::kClient) {
+  if (is_client) {
     if (auto published = endpoint->publish(description); !published) return tl::unexpected(published.error());
   }
 
@@ -71,7 +73,6 @@ Endpoint::~Endpoint() {
   membership_.reset();
 }
 
-// In the membership's thread.
 Result<void> Endpoint::run() {
   loop_.run();
   if (is_superseded_)
@@ -79,6 +80,7 @@ Result<void> Endpoint::run() {
   return {};
 }
 
+// In the membership's thread.
 std::optional<NodeDescription> Endpoint::fence() {
   auto told = std::make_shared<std::promise<NodeDescription>>();
   auto answer = told->get_future();

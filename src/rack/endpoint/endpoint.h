@@ -25,6 +25,8 @@ struct EndpointConfig {
   bool dcqcn = false;
   bool watch = true;  // call on_change
   Duration lease = Duration::seconds(3);
+  // Of a client: one of its name is on the rack at a time, and others succeed to it. (Most have their process in their name.)
+  bool has_successors = false;
   std::function<bool(const Error&)> on_taken{};  // MembershipConfig's, as the next
   std::function<void(const std::string&)> on_trouble{};
   std::shared_ptr<memory::RegionTable> regions{};  // shared with other endpoints of this process
