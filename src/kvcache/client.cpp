@@ -73,20 +73,20 @@ remote::Task<bool> Client::look_at(std::size_t replica) {
 void Client::failed(std::size_t replica) {
   State& state = states_[replica];
   ++state.failures;
-  if (state.looking || (state.up && state.failures < config_.failures)) return;
+  if (state.up && state.failures < config_.failures) return;
   counters_.left_out += state.up ? 1 : 0;
   state.up = false;
-  state.looking = true;
+  if (std::exchange(state.looking, true)) return;
   memory_.scheduler().spawn(look_until_up(replica));
 }
 
 remote::Task<void> Client::look_until_up(std::size_t replica) {
-  bool there = false;
-  while (!there) {
+  State& state = states_[replica];
+  do {
     co_await memory_.scheduler().sleep_for(config_.look_after);
-    there = co_await look_at(replica);
-  }
-  states_[replica].looking = false;
+    co_await look_at(replica);
+  } while (!state.up);  // it may have failed since it answered
+  state.looking = false;
   ++counters_.came_back;
 }
 
@@ -98,31 +98,44 @@ int Client::rank(std::size_t replica) const {
   return state.up ? (state.stale ? 1 : 0) : 2;
 }
 
+// Of those with the lowest rank, if it is below `end`, the first in the key's order. None: there is nobody else to ask.
+std::optional<std::size_t> Client::next_to_ask(std::size_t first, const std::vector<bool>& asked, int end) const {
+  std::optional<std::size_t> next;
+  for (std::size_t i = 0; i < replicas_.size(); ++i) {
+    const std::size_t replica = (first + i) % replicas_.size();
+    if (asked[replica] || rank(replica) >= end) continue;
+    next = replica;
+    end = rank(replica);
+  }
+  return next;
+}
+
 remote::Task<GetResult> Client::get(ByteView key, MutableBytes into) {
   GetResult result{.outcome = Outcome::kUnavailable};
   if (key.size() > kMaxKey) co_return GetResult{.outcome = Outcome::kTooLong};
   const std::size_t first = hash_of(key).value >> 32;
   bool failing = false;
-  bool sure =
-      false;  // somebody lacks it of whom we know no restart: who has missed changes, and who is left out, need not be asked
-  for (int rank_now = 0; rank_now < kRanks && !sure; ++rank_now) {
-    for (std::size_t i = 0; i < replicas_.size(); ++i) {
-      const std::size_t replica = (first + i) % replicas_.size();
-      if (rank(replica) != rank_now) continue;
-      counters_.failovers += std::exchange(failing, false) ? 1u : 0u;
-      const Found found = co_await find(replica, key, into, result);
-      if (found == Found::kYes) co_return result;
-      if (found == Found::kTooLong) co_return GetResult{.outcome = Outcome::kTooLong};
-      if (found == Found::kUnreachable) {
-        failed(replica);
-        failing = true;
-        continue;
-      }
-      // It may have begun anew before we came: the others of its rank are asked, too.
-      states_[replica].failures = 0;
-      result.outcome = Outcome::kMiss;
-      sure = sure || !states_[replica].emptied;
+  std::vector<bool> asked(replicas_.size());
+  int end = kRanks;  // of the ranks that are asked
+  // Ranks change meanwhile: who has come back is asked, too.
+  while (const auto next = next_to_ask(first, asked, end)) {
+    const std::size_t replica = *next;
+    const int rank_now = rank(replica);
+    asked[replica] = true;
+    counters_.failovers += std::exchange(failing, false) ? 1u : 0u;
+    const Found found = co_await find(replica, key, into, result);
+    if (found == Found::kYes) co_return result;
+    if (found == Found::kTooLong) co_return GetResult{.outcome = Outcome::kTooLong};
+    if (found == Found::kUnreachable) {
+      failed(replica);
+      failing = true;
+      continue;
     }
+    states_[replica].failures = 0;
+    result.outcome = Outcome::kMiss;
+    // As far as we know it never began anew: who has missed changes, and who is left out, need not be asked. The others of its rank are, for
+    // it may have before we came.
+    if (!states_[replica].emptied) end = std::min(end, rank_now + 1);
   }
   co_return result;
 }
@@ -166,7 +179,7 @@ remote::Task<Client::Found> Client::read_entry(std::size_t replica, Word word, B
   const auto entry = Entry::parse(bytes, word.place);
   changed = changed || !entry || tag_of(entry->hash) != word.tag;
   if (!entry || !std::ranges::equal(entry->key, key)) co_return Found::kNo;
-  counter_ = std::max(counter_, entry->version.value >> 16);
+  learn(entry->version);
   states_[replica].failures = 0;
   if (entry->erased) {
     result = {.outcome = Outcome::kMiss, .length = 0, .version = entry->version};
@@ -179,6 +192,11 @@ remote::Task<Client::Found> Client::read_entry(std::size_t replica, Word word, B
 }
 
 // -------------------------------------------------------------------------------------------------------------- changes
+
+// Our next version is above this one.
+void Client::learn(Version version) {
+  if (newer(version, Version(counter_ << 16))) counter_ = version.value >> 16;
+}
 
 // One change at a time: there is one mailbox.
 class Client::Turn {
@@ -212,7 +230,7 @@ struct Client::Asked {
   std::size_t taken = 0;
   std::size_t silent = 0;  // may have taken it
   std::size_t too_long = 0;
-  Version newer{};
+  std::optional<Version> newest;  // that stands in our way
   std::coroutine_handle<> waiter;
 
   bool await_ready() const { return open == 0; }
@@ -226,7 +244,7 @@ remote::Task<Outcome> Client::change(ByteView key, ByteView value, bool erased) 
   co_await turn;
   const Time deadline = memory_.scheduler().now() + config_.change_deadline;
   bool touched = false;  // some replica has it, or may have
-  Outcome outcome = Outcome::kPartial;
+  Outcome outcome = Outcome::kUnavailable;
   for (int attempt = 0; attempt < kVersions; ++attempt) {
     const Entry entry{.hash = hash_of(key),
                       .version = Version(++counter_ << 16 | config_.number),
@@ -250,15 +268,12 @@ remote::Task<Outcome> Client::change(ByteView key, ByteView value, bool erased) 
     }
     co_await asked;
     touched = touched || asked.taken != 0 || asked.silent != 0;
-    if (asked.newer != Version{} && memory_.scheduler().now() < deadline) {
-      counter_ = std::max(counter_, asked.newer.value >> 16);
-      continue;
-    }
     outcome = asked.taken == replicas_.size() ? Outcome::kOk
               : touched                       ? Outcome::kPartial
               : asked.too_long != 0           ? Outcome::kTooLong
                                               : Outcome::kUnavailable;
-    break;
+    if (!asked.newest || memory_.scheduler().now() >= deadline) break;
+    learn(*asked.newest);
   }
   co_return outcome;
 }
@@ -286,8 +301,8 @@ remote::Task<void> Client::ask(std::size_t replica, ByteView request, Time deadl
     ++asked.taken;
   } else if (answer->outcome == ChangeOutcome::kTooLong) {
     ++asked.too_long;
-  } else {
-    asked.newer = std::max(asked.newer, answer->version);
+  } else if (!asked.newest || newer(answer->version, *asked.newest)) {
+    asked.newest = answer->version;
   }
   if (--asked.open == 0 && asked.waiter) memory_.scheduler().post(asked.waiter);
 }

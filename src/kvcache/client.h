@@ -17,6 +17,7 @@
 #include <coroutine>
 #include <deque>
 #include <memory>
+#include <optional>
 #include <string_view>
 #include <vector>
 
@@ -39,7 +40,7 @@ enum class Outcome : std::uint8_t {
   kOk,
   kMiss,         // get: not there; erase: no difference is made
   kPartial,      // set, erase: not all replicas are known to have it
-  kUnavailable,  // no replica could be reached
+  kUnavailable,  // no replica could be reached; set, erase: or none took it, for something newer came each time
   kTooLong,      // key, or value
 };
 std::string_view to_string(Outcome outcome);
@@ -106,12 +107,14 @@ class Client {
 
   // In which order replicas are asked: the lower the earlier.
   int rank(std::size_t replica) const;
+  std::optional<std::size_t> next_to_ask(std::size_t first, const std::vector<bool>& asked, int end) const;
   remote::Task<bool> look_at(std::size_t replica);
   remote::Task<void> look_until_up(std::size_t replica);
   remote::Task<Found> find(std::size_t replica, ByteView key, MutableBytes into, GetResult& result);
   remote::Task<Found> read_entry(std::size_t replica, Word word, ByteView key, MutableBytes into, GetResult& result,
                                  bool& changed);
   void failed(std::size_t replica);
+  void learn(Version version);
   remote::Task<Outcome> change(ByteView key, ByteView value, bool erased);
   struct Asked;
   remote::Task<void> ask(std::size_t replica, ByteView request, Time deadline, Asked& asked);

@@ -4,6 +4,7 @@
 #include <functional>
 #include <map>
 #include <numeric>
+#include <set>
 #include <utility>
 
 #include "kvcache/test_world.h"
@@ -186,20 +187,43 @@ TEST(CacheClient, AnotherKeysLongValueIsNotTooLong) {
   EXPECT_EQ(world.get(small, twin), "short");
 }
 
-// RemoteMemory that lets something happen before the second READ from now.
+// RemoteMemory that lets something happen before the second READ from now, and before each WRITE.
 class Interrupted : public remote::RemoteMemory {
  public:
   Interrupted(remote::Scheduler& scheduler, remote::RemoteMemory& under) : RemoteMemory(scheduler), under_(under) {}
   remote::Capabilities capabilities() const override { return under_.capabilities(); }
   void submit(remote::Operation& operation) override {
+    if (before_write && operation.kind == remote::OpKind::kWrite) before_write();
     if (between && operation.kind == remote::OpKind::kRead && ++reads_ == 2) std::exchange(between, nullptr)();
     under_.submit(operation);
   }
   std::function<void()> between;
+  std::function<void()> before_write;
 
  private:
   remote::RemoteMemory& under_;
   int reads_ = 0;
+};
+
+// RemoteMemory in which nodes are silent: what is asked of them ends, as unreachable, after a time-out.
+class Silenced : public remote::RemoteMemory {
+ public:
+  Silenced(remote::Scheduler& scheduler, remote::RemoteMemory& under) : RemoteMemory(scheduler), under_(under) {}
+  remote::Capabilities capabilities() const override { return under_.capabilities(); }
+  void submit(remote::Operation& operation) override {
+    if (!silent.contains(operation.remote.node.value)) return under_.submit(operation);
+    ++unheard;
+    scheduler().spawn(time_out(operation));
+  }
+  std::set<std::uint32_t> silent;
+  int unheard = 0;
+
+ private:
+  remote::Task<void> time_out(remote::Operation& operation) {
+    co_await scheduler().sleep_for(Duration::microseconds(100));
+    complete(operation, remote::Status::kUnreachable);
+  }
+  remote::RemoteMemory& under_;
 };
 
 // The bucket has been read; before the entry is, the log has gone round and another key's whole entry stands in its place.
@@ -318,6 +342,59 @@ TEST(CacheClient, ReplicasAgreeAfterClientsChangedTheSameKeysAtOnce) {
   }
 }
 
+TEST(CacheServer, AboveAnyVersionThereIsANewerOne) {
+  const Geometry geometry{.buckets = 4, .log_bytes = 16 << 10};
+  for (const std::uint64_t version : {~std::uint64_t{0}, std::uint64_t{1} << 63, (std::uint64_t{1} << 63) - 1}) {
+    std::vector<std::uint8_t> table(geometry.table_bytes());
+    Server server(table, geometry, 1);
+    server.set(view("key"), view("there"), Version(version));
+    EXPECT_EQ(server.set(view("key"), view("newer"), Version(version + 1)).outcome, ChangeOutcome::kTaken);
+    EXPECT_EQ(server.set(view("key"), view("late"), Version(version)).outcome, ChangeOutcome::kOlder);
+    EXPECT_EQ(text_of(server.find(view("key"))->value), "newer");
+  }
+}
+
+TEST(CacheClient, AVersionThatAClientChoseToBeTheLastIsOvertakenAndSpoilsNoOthers) {
+  for (const std::uint64_t last : {~std::uint64_t{0}, std::uint64_t{1} << 63, (std::uint64_t{1} << 63) - 1}) {
+    World world({.replicas = 2});
+    Client &one = *world.clients[0], &two = *world.clients[1];
+    ASSERT_EQ(world.set(one, "other", "1"), Outcome::kOk);
+    for (const auto& server : world.servers) server->set(view("key"), view("last"), Version(last));
+    EXPECT_EQ(world.get(one, "key"), "last");
+    EXPECT_EQ(world.get(two, "key"), "last");
+    for (const std::string value : {"a", "b", "c"}) {
+      for (const std::string key : {"key", "other"}) {
+        EXPECT_EQ(world.set(one, key, value + "1"), Outcome::kOk) << last;
+        EXPECT_EQ(world.get(two, key), value + "1");
+        EXPECT_EQ(world.set(two, key, value + "2"), Outcome::kOk) << last;
+        EXPECT_EQ(world.get(one, key), value + "2");
+      }
+    }
+  }
+}
+
+// Three replicas, each with a version that is a third of the round from the others', and newer than one of them.
+TEST(CacheClient, ReplicasThatDoNotAgreeOnWhatIsNewestTakeTheNextChange) {
+  World world({});
+  for (std::uint64_t i = 0; i < 3; ++i) {
+    world.servers[i]->set(view("key"), view("old"), Version(~std::uint64_t{0} / 3 * i));
+  }
+  EXPECT_EQ(world.set(*world.clients[0], "key", "new"), Outcome::kOk);
+  for (const auto& server : world.servers) EXPECT_EQ(text_of(server->find(view("key"))->value), "new");
+}
+
+TEST(CacheClient, AChangeThatIsOvertakenEachTimeHasReachedNone) {
+  World world({});
+  Interrupted memory(world.scheduler, *world.memories[0]);
+  Client client(memory, {{world.tables[0], world.mailboxes[0][0], World::kMailbox}}, {.number = 9, .max_value = 512});
+  ASSERT_EQ(world.wait_for(client.join()), Outcome::kOk);
+  std::uint64_t counter = 0;
+  memory.before_write = [&] { world.servers[0]->set(view("key"), view("other"), Version(counter += 100 << 16)); };
+  EXPECT_EQ(world.set(client, "key", "ours"), Outcome::kUnavailable);
+  EXPECT_EQ(world.get(client, "key"), "other");
+  EXPECT_GT(world.servers[0]->counters().older, 10u);
+}
+
 // One client sets greater and greater values; another never sees one that is less than what was set when it began to look.
 TEST(CacheClient, NeverFindsWhatIsOlderThanAChangeThatHasEnded) {
   for (std::uint64_t seed = 1; seed <= 30; ++seed) {
@@ -413,6 +490,53 @@ TEST(CacheClient, LookupsGoOnWhenReplicasDieAndChangesSayThatTheyAreNotEverywher
   world.kill(2);
   EXPECT_EQ(world.get(client, "k1"), "(unavailable)");
   EXPECT_EQ(world.set(client, "k1", "new"), Outcome::kUnavailable);
+}
+
+// Two replicas; this client's way to them may be silenced.
+struct Pair {
+  Pair() {
+    EXPECT_EQ(world.wait_for(client.join()), Outcome::kOk);
+    for (int i = 0; i < 40; ++i) EXPECT_EQ(world.set(client, key(i), "v"), Outcome::kOk);
+  }
+  static std::string key(int i) { return "k" + std::to_string(i % 40); }
+  std::uint32_t node(std::size_t replica) const { return world.nodes[replica].value; }
+
+  World world{{.replicas = 2, .clients = 1}};
+  Silenced memory{world.scheduler, *world.memories[0]};
+  Client client{memory,
+                {{world.tables[0], world.mailboxes[0][0], World::kMailbox},
+                 {world.tables[1], world.mailboxes[1][0], World::kMailbox}},
+                {.number = 9, .max_value = 512, .look_after = Duration::microseconds(50)}};
+};
+
+TEST(CacheClient, AReplicaThatComesBackWhileAnotherIsWaitedForIsAsked) {
+  for (std::size_t left_out = 0; left_out < 2; ++left_out) {
+    Pair p;
+    p.memory.silent = {p.node(left_out)};
+    for (int i = 0; p.client.up(left_out); ++i) p.world.get(p.client, Pair::key(i));
+    p.memory.silent = {p.node(1 - left_out)};
+    EXPECT_EQ(p.world.get(p.client, "k0"), "v");
+    EXPECT_TRUE(p.client.up(left_out));
+  }
+}
+
+// It had fallen silent, another join() found it, and it fell silent before the look that had been waiting.
+TEST(CacheClient, AReplicaThatFallsSilentBeforeTheLookThatIsDueIsLeftOut) {
+  Pair p;
+  p.memory.silent = {p.node(1)};
+  for (int i = 0; p.client.up(1); ++i) p.world.get(p.client, Pair::key(i));
+  p.memory.silent.clear();
+  ASSERT_EQ(p.world.wait_for(p.client.join()), Outcome::kOk);
+  ASSERT_TRUE(p.client.up(1));
+  p.memory.silent = {p.node(1)};
+  p.memory.unheard = 0;
+  for (int i = 0; i < 40; ++i) EXPECT_EQ(p.world.get(p.client, Pair::key(i)), "v");
+  EXPECT_FALSE(p.client.up(1));
+  EXPECT_EQ(p.client.counters().left_out, 2u);
+  EXPECT_LE(p.memory.unheard, 4);  // two lookups, and looks
+  p.memory.silent.clear();
+  p.world.run_for(Duration::microseconds(200));
+  EXPECT_TRUE(p.client.up(1));
 }
 
 }  // namespace

@@ -32,8 +32,11 @@ inline constexpr std::size_t kAnswerBytes = 32;
 inline constexpr std::size_t kRequestOffset = 32;  // in a mailbox
 inline constexpr std::size_t kMailEntry = 64;      // where the entry begins there
 
-// Of two changes of one key the one with the greater version wins. A counter above, 16 bits that name the client below.
+// Of two changes of one key the newer wins. A counter above, 16 bits that name the client below.
 using Version = Strong<struct VersionTag, std::uint64_t>;
+// `a` is less than half a round ahead of `b`: counters go round, so that above any version there is another, whatever a client has chosen.
+constexpr bool newer(Version a, Version b) { return static_cast<std::int64_t>(a.value - b.value) > 0; }
+
 using Hash = Strong<struct HashTag, std::uint64_t>;
 
 Hash hash_of(ByteView key);

@@ -51,7 +51,7 @@ bool Server::take(Mailbox& mailbox) {
 
 Server::Changed Server::change(ByteView key, ByteView value, Version version, bool erased) {
   const Entry entry{.hash = hash_of(key), .version = version, .key = key, .value = value, .erased = erased};
-  if (const auto present = find(key); present && present->version > version) {
+  if (const auto present = find(key); present && newer(present->version, version)) {
     ++counters_.older;
     return {ChangeOutcome::kOlder, present->version};
   }

@@ -3,7 +3,7 @@
 // Life:       Server(table, …) makes an empty table -> change() by its own program, poll() for those of the mailboxes -> readers read meanwhile.
 // Log:        entries follow each other round and round; what is overtaken is forgotten. A key that is changed gets a new entry; then its bucket's
 //             word turns to it, so that a reader finds the old one or the new one.
-// Refuses:    a change whose version is not above what is there (kOlder), or is longer than a quarter of the log (kTooLong). The same change twice
+// Refuses:    a change where something newer is (kOlder), or that is longer than a quarter of the log (kTooLong). The same change twice
 //             is taken twice.
 // Errors:     a mailbox holds what somebody else wrote: what is not a whole request for this place is not there.
 // Threads:    one owner; readers may read in between at any time. Nothing is allocated after construction.
