@@ -90,6 +90,8 @@ class CommandSlots {
   void expire(Time now);
   Time next_deadline() const;
   const SlotParameters& parameters() const { return parameters_; }
+  // What an operation takes at most, if time-outs are looked at in time: a write's data have one of their own.
+  Duration longest(OpKind op) const { return op == OpKind::kRead ? parameters_.timeout : parameters_.timeout * 2; }
 
  private:
   using List = IndexFifo<Slot>;  // each in the order in which its slots run out of time

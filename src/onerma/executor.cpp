@@ -154,12 +154,15 @@ void Executor::on_completion(Time now, const Completion& completion) {
 
 void Executor::react(Time now, Path& path, const Completion& completion) {
   switch (completion.status) {
-    case Status::kOk:
-      path.measure(completion.total_delay);
-      local_.measure(completion.total_delay);
+    case Status::kOk: {
+      // An answer that has lain here for longer, because nobody looked, says nothing of the round trip.
+      const Duration total = std::min(completion.total_delay, slots_.longest(completion.op));
+      path.measure(total);
+      local_.measure(total);
       policy_.on_success(now, local_.window, completion.issue_delay, parameters_.local_target, local_.rtt);
       policy_.on_success(now, path.window, completion.remote_delay(), path.target, path.rtt);
       return;
+    }
     case Status::kDispatchTimeout: return policy_.on_failure(now, local_.window, local_.rtt);
     case Status::kNack:
     case Status::kTimeout: return policy_.on_failure(now, path.window, path.rtt);

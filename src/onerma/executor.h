@@ -9,7 +9,7 @@
 // Errors:     a request ends once, by on_complete, with its completion.
 // Threads:    one owner. submit() and poll() allocate nothing.
 // Limits:     the ring's capacity of requests outstanding; as many paths as are added.
-// Source:     1RMA §6 (CommandExecutor). What RTT means is ours: the smoothed total delay of what succeeded; so is a target delay of its own for
+// Source:     1RMA §6 (CommandExecutor). What RTT means is ours: the smoothed total delay of what succeeded, none counted for longer than time-outs allow; so is a target delay of its own for
 //             writes.
 #pragma once
 

@@ -178,6 +178,33 @@ TEST(Executor, ALateAnswerShrinksItsPathAloneAndALateIssueTheNode) {
   EXPECT_GT(b.executor.window(second).size, p.first_remote);
 }
 
+// As after a standstill of our process, when answers that came in time are looked at before time-outs are.
+TEST(Executor, AnAnswerThatNobodyLookedAtForLongDoesNotCountAsALongRoundTrip) {
+  struct Case {
+    OpKind op;
+    int time_outs;
+  };
+  for (const Case c : {Case{OpKind::kRead, 1}, Case{OpKind::kWrite, 2}}) {
+    const ExecutorParameters p;
+    const FixedWindows fixed;
+    Bench b(p, &fixed);
+    const PathId path = b.executor.add_path();
+    for (int i = 0; i < 20; ++i) {
+      b.submit(path).op = c.op;
+      ASSERT_EQ(b.issued(), 1);
+      b.end(Duration::seconds(10));
+      b.executor.poll(b.now);
+    }
+    const Duration most = b.slots.parameters().timeout * c.time_outs;
+    EXPECT_GT(b.executor.rtt(path), most * 7 / 8);
+    EXPECT_LE(b.executor.rtt(path), most);
+    b.submit(path);
+    b.submit(path);
+    EXPECT_EQ(b.issued(), 1);
+    EXPECT_LE(b.executor.next_deadline(), b.now + b.executor.window(path).interval(most));
+  }
+}
+
 TEST(Executor, RequestsMayBeSubmittedFromWithinACompletion) {
   auto p = unpaced();
   Bench b(p);
