@@ -52,6 +52,7 @@ struct RemoteOnerma::Region {
   RegionId id{};
   GrantId grant{};
   std::optional<Grant> announced{};
+  std::uint64_t replaced = 0;  // grants before this one
 };
 
 struct RemoteOnerma::Transfer {
@@ -76,7 +77,7 @@ struct RemoteOnerma::Piece {
   Transfer* transfer = nullptr;
   RemoteOnerma* owner = nullptr;
   Piece* next = nullptr;
-  Generation generation{};  // that it was submitted under
+  std::uint64_t replaced = 0;  // its region's, when it was submitted
   Time key_deadline;
 };
 
@@ -161,8 +162,13 @@ void RemoteOnerma::replace_grant(Time now, NodeId node, const Grant& grant) {
   now_ = std::max(now_, now);
   Region* const region = find(node, grant.region);
   SLUICE_CHECK(region != nullptr);
-  initiator_.replace_grant(region->grant, grant);
+  use(*region, grant);
   release_key_waiters(*region);
+}
+
+void RemoteOnerma::use(Region& region, const Grant& grant) {
+  initiator_.replace_grant(region.grant, grant);
+  ++region.replaced;
 }
 
 void RemoteOnerma::announce_grant(NodeId node, const Grant& grant) {
@@ -278,7 +284,7 @@ void RemoteOnerma::issue(Transfer& transfer, Direction& direction) {
   const std::size_t length = std::min<std::size_t>(operation.local.size() - transfer.issued, kMaxOp);
   const bool read = operation.kind == remote::OpKind::kRead;
   piece.transfer = &transfer;
-  piece.generation = initiator_.grant(transfer.region->grant).generation;
+  piece.replaced = transfer.region->replaced;
   piece.request.op = read ? OpKind::kRead : OpKind::kWrite;
   piece.request.grant = transfer.region->grant;
   piece.request.path = direction.path;
@@ -292,7 +298,7 @@ void RemoteOnerma::issue(Transfer& transfer, Direction& direction) {
 
 void RemoteOnerma::resubmit(Piece& piece) {
   ++counters_.retries;
-  piece.generation = initiator_.grant(piece.request.grant).generation;
+  piece.replaced = piece.transfer->region->replaced;
   executor_.submit(now_, piece.request);
 }
 
@@ -324,20 +330,21 @@ bool RemoteOnerma::retry(Piece& piece, Status status) {
   return true;
 }
 
-// False: there is a newer key than the one that was refused.
+// False: there is a newer key than the one that was refused. Generations do not tell: a target that restarts begins anew with them.
 bool RemoteOnerma::wait_for_key(Piece& piece) {
   Region& region = *piece.transfer->region;
-  const Generation present = initiator_.grant(region.grant).generation;
-  if (present == piece.generation && region.announced) {
-    initiator_.replace_grant(region.grant, *std::exchange(region.announced, std::nullopt));
+  if (piece.replaced != region.replaced) return false;
+  if (region.announced) {
+    use(region, *std::exchange(region.announced, std::nullopt));
     return false;
   }
-  if (present != piece.generation) return false;
   ++counters_.key_waits;
   piece.key_deadline = now_ + parameters_.key_wait;
   piece.next = std::exchange(key_waiters_, &piece);
-  --direction_of(*piece.transfer).open;
+  Direction& direction = direction_of(*piece.transfer);
+  --direction.open;
   if (ask_) ask_(now_, region.node, region.id);
+  pump(direction);
   return true;
 }
 

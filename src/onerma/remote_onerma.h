@@ -94,6 +94,7 @@ class RemoteOnerma final : public remote::RemoteMemory {
   struct Piece;
 
   Region* find(remote::NodeId node, RegionId region);
+  void use(Region& region, const Grant& grant);
   remote::Status judge(const remote::Operation& operation);
   void begin(remote::Operation& operation);
   void start_waiting();

@@ -193,6 +193,46 @@ TEST(RemoteOnerma, ANewKeyLetsWhatWasRefusedGoOn) {
   EXPECT_EQ(w.client->counters().key_waits, 1u);
 }
 
+TEST(RemoteOnerma, WhatWaitsForAKeyDoesNotHoldUpOtherRegionsOfTheNode) {
+  RemoteOnerma::Parameters narrow;
+  narrow.executor.first_remote = CongestionWindow::kOne;
+  ClientWorld w(narrow);
+  std::vector<std::uint8_t> memory(4096), bytes(64);
+  const RegionId other = w.b.node->regions().add(memory, kBase, memory::kAllAccess, test_key(3)).value();
+  w.client->add_grant(kNode, *w.b.node->regions().grant(other, InitiatorId(1), {Rights::kAll}));
+  ASSERT_TRUE(w.b.node->regions().rekey(w.region, test_key(2)));
+  std::optional<remote::Status> refused[3], done;
+  for (auto& status : refused) w.world.scheduler.spawn(w.await(remote::read_operation(w.at(0), bytes), status));
+  const RemoteAddress elsewhere{kNode, remote::RegionKey(other.value), kBase};
+  w.world.scheduler.spawn(w.await(remote::read_operation(elsewhere, bytes), done));
+  w.world.run_for(Duration::microseconds(200));
+  EXPECT_EQ(w.client->counters().key_waits, 3u);
+  EXPECT_EQ(done, remote::Status::kOk);
+}
+
+// Its generations begin at one again.
+TEST(RemoteOnerma, WhatARestartedTargetRefusesGoesOnIfItsNewKeyHasComeMeanwhile) {
+  ClientWorld w;
+  World::kill(w.b);
+  World::revive(w.b);
+  Regions& regions = w.b.node->regions();
+  RegionId again = regions.add(w.memory, kBase, memory::kAllAccess, test_key(2)).value();
+  for (int i = 0; i < 256 && again != w.region; ++i) {  // the region table starts from another seed
+    regions.remove(again);
+    again = regions.add(w.memory, kBase, memory::kAllAccess, test_key(2)).value();
+  }
+  ASSERT_EQ(again, w.region);
+  int frames = 0;
+  w.world.set_tap([&](MutableBytes) {
+    if (++frames == 2) w.client->replace_grant(w.world.now, kNode, w.grant_of({Rights::kAll}));  // the refusal
+    return true;
+  });
+  std::vector<std::uint8_t> bytes(64);
+  EXPECT_EQ(w.run(remote::read_operation(w.at(0), bytes)), remote::Status::kOk);
+  EXPECT_EQ(w.client->counters().key_waits, 0u);
+  EXPECT_EQ(w.client->counters().retries, 1u);
+}
+
 // Readers and writers without pause; a third party changes the key every 50 us and has told them the next one.
 TEST(RemoteOnerma, ARekeyUnderFullLoadFailsNothingAndPausesForARoundTrip) {
   ClientWorld w;
