@@ -9,6 +9,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <thread>
+#include <vector>
 
 #include "cli/commands.h"
 #include "cli/distribution.h"
@@ -152,14 +153,21 @@ class ExperimentCommand final : public Command {
   static Result<int> list() {
     const auto all = all_experiments();
     if (!all) return tl::unexpected(all.error());
+    std::vector<sim::Experiment> shown;
+    std::size_t names = 0;
+    std::size_t figures = 0;
     for (const fs::path& file : *all) {
-      const auto loaded = sim::load_experiment(file.string(), "", own_hardware_folder());
+      auto loaded = sim::load_experiment(file.string(), "", own_hardware_folder());
       if (!loaded) {
         say("left out: " + loaded.error().message);
         continue;
       }
-      fmt::print("{:<12} {:<22} {} ({} points)\n", loaded->name, loaded->figure, loaded->title, loaded->points.size());
+      names = std::max(names, loaded->name.size());
+      figures = std::max(figures, loaded->figure.size());
+      shown.push_back(std::move(*loaded));
     }
+    for (const sim::Experiment& e : shown)
+      fmt::print("{:<{}} {:<{}} {} ({} points)\n", e.name, names, e.figure, figures, e.title, e.points.size());
     return 0;
   }
 
