@@ -16,6 +16,7 @@
 
 #include "base/bytes.h"
 #include "cli/commands.h"
+#include "cli/point_processes.h"
 #include "cli/progress.h"
 #include "rack/clients/memory_session.h"
 
@@ -277,17 +278,20 @@ class RemoteAdd final : public RemoteCommand {
   }
   remote::Task<void> act(rack::MemorySession& session) override {
     using std::chrono::steady_clock;
+    const Interrupts interrupts;
     Progress progress;
     const auto begin = steady_clock::now();
-    for (std::uint64_t i = 0; i < times_ && outcome_ == remote::Status::kOk; ++i) {
+    while (done_ < times_ && outcome_ == remote::Status::kOk && !Interrupts::come()) {
       const auto [status, prior] = co_await session.memory().fetch_and_add(session.at(offset()), addend_);
       outcome_ = status;
       prior_ = prior;
-      if (i % kLook == 0) progress.show(fmt::format("{} of {} additions ({:.0f}%)", i, times_, share(i)));
+      if (status == remote::Status::kOk) ++done_;
+      if (done_ % kLook == 0) progress.show(fmt::format("{} of {} additions ({:.0f}%)", done_, times_, share()));
     }
     took_us_ = std::chrono::duration<double, std::micro>(steady_clock::now() - begin).count();
   }
   Result<int> tell() override {
+    if (done_ < times_) return interrupted(fmt::format("interrupted after {} of {} additions", done_, times_));
     fmt::print("{}\n", prior_);
     if (times_ > 1) {
       say(fmt::format("{} additions in {:.3g} s, {:.1f} us each", times_, took_us_ / 1e6,
@@ -297,11 +301,12 @@ class RemoteAdd final : public RemoteCommand {
   }
 
   static constexpr std::uint64_t kLook = 64;  // additions between two looks at the clock
-  double share(std::uint64_t done) const { return 100 * static_cast<double>(done) / static_cast<double>(times_); }
+  double share() const { return 100 * static_cast<double>(done_) / static_cast<double>(times_); }
 
   std::string addend_text_ = "1";
   std::uint64_t addend_ = 1;
   std::uint64_t times_ = 1;
+  std::uint64_t done_ = 0;
   std::uint64_t prior_ = 0;
   double took_us_ = 0;
 };
