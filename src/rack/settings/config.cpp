@@ -12,6 +12,7 @@ namespace {
 
 constexpr std::uint64_t kKib = 1024;
 constexpr std::uint64_t kGib = kKib * kKib * kKib;
+constexpr std::uint64_t kLeastMemory = 4 * kKib;  // of a memory node
 constexpr const char* kPortForms =
     "a port such as shm:/path, udp:HOST:PORT, packet:INTERFACE, dpdk:DEVICE, with ,impair(...) if wanted";
 constexpr const char* kHttpForm = "HOST:PORT, such as 127.0.0.1:7470; port 0: any that is free";
@@ -96,7 +97,7 @@ Result<void> CowbirdSettings::check() const {
 
 void MemorySettings::declare(Schema& s) {
   s.text("name", name, "name on the rack", "a name")
-      .bytes("size", size, 4 * kKib, 1024 * kGib, "memory to export; only touched pages are paid for")
+      .bytes("size", size, kLeastMemory, 1024 * kGib, "memory to export; only touched pages are paid for")
       .bytes("tenant-size", tenant_size, 0, 1024 * kGib,
              "memory besides, from which tenants get regions; only touched pages are paid for")
       .toggle("shared", shared, "let every tenant use the memory that is exported; none gets a region of its own here")
@@ -151,7 +152,8 @@ void RackSettings::declare(Schema& s) {
             "file with the token of a tenant, who is asking; empty: as SLUICE_TOKEN_FILE says", "a file's path")
       .integer("memory-nodes", memory_nodes, 1, 64, "memory nodes to start")
       .toggle("metadata", metadata, "start a Clover metadata server")
-      .bytes("memory-size", memory_size, 0, 1024 * kGib, "memory of each memory node; 0: as [memory] size says")
+      .bytes_or_0("memory-size", memory_size, kLeastMemory, 1024 * kGib,
+                  "memory of each memory node; 0: as [memory] size says")
       .bytes("value-size", value_size, 0, 16'360, "Clover's longest value; 0: as [metadata] value-size says")
       .integer("replication", replication, 0, 3, "copies of each value; 0: as [metadata] replication says")
       .choice("box", box, {"", "off", "watch", "clover", "words", "clover+words"},

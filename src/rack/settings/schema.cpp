@@ -11,6 +11,7 @@
 #include <sstream>
 #include <utility>
 
+#include "rack/settings/meant.h"
 #include "rack/settings/private_file.h"
 
 namespace sluice::rack {
@@ -47,6 +48,28 @@ bool is_http_address(std::string_view text) {
 }
 
 std::string in_quotes(std::string_view value) { return fmt::format("\"{}\"", value); }
+
+// ", such as 500ms or 3s": those of the examples that are allowed themselves.
+template <typename Value, std::size_t kCount>
+std::string such_as(const std::array<std::pair<std::string_view, Value>, kCount>& examples, Value least, Value most) {
+  std::vector<std::string_view> allowed;
+  for (const auto& [text, value] : examples) {
+    if (least <= value && value <= most) allowed.push_back(text);
+  }
+  return allowed.empty() ? "" : fmt::format(", such as {}", fmt::join(allowed, " or "));
+}
+
+std::string size_from(std::uint64_t least, std::uint64_t most) {
+  constexpr std::array<std::pair<std::string_view, std::uint64_t>, 1> kExamples{{{"64KiB", 64 << 10}}};
+  return fmt::format("a size from {} to {}{}", bytes_text(least), bytes_text(most), such_as(kExamples, least, most));
+}
+
+std::string time_from(Duration least, Duration most) {
+  constexpr std::array<std::pair<std::string_view, Duration>, 2> kExamples{
+      {{"500ms", Duration::milliseconds(500)}, {"3s", Duration::seconds(3)}}};
+  return fmt::format("a time from {} to {}{}", duration_text(least), duration_text(most),
+                     such_as(kExamples, least, most));
+}
 
 }  // namespace
 
@@ -156,7 +179,7 @@ Schema& Schema::bytes(std::string name, std::uint64_t& target, std::uint64_t lea
                       std::string help) {
   return add({std::move(name),
               std::move(help),
-              fmt::format("a size from {} to {}, such as 64KiB", bytes_text(least), bytes_text(most)),
+              size_from(least, most),
               bytes_text(target),
               false,
               false,
@@ -168,10 +191,26 @@ Schema& Schema::bytes(std::string name, std::uint64_t& target, std::uint64_t lea
               {}});
 }
 
+Schema& Schema::bytes_or_0(std::string name, std::uint64_t& target, std::uint64_t least, std::uint64_t most,
+                           std::string help) {
+  return add({std::move(name),
+              std::move(help),
+              fmt::format("0, or {}", size_from(least, most)),
+              bytes_text(target),
+              false,
+              false,
+              [&target, least, most](std::string_view value) {
+                std::uint64_t n = 0;
+                if (!parse_bytes(value, n) || (n != 0 && n < least) || n > most) return false;
+                return target = n, true;
+              },
+              {}});
+}
+
 Schema& Schema::duration(std::string name, Duration& target, Duration least, Duration most, std::string help) {
   return add({std::move(name),
               std::move(help),
-              fmt::format("a time from {} to {}, such as 500ms or 3s", duration_text(least), duration_text(most)),
+              time_from(least, most),
               duration_text(target),
               false,
               false,
@@ -316,14 +355,45 @@ Result<void> apply_table(const toml::table& content, const std::string& name, co
   for (const auto& [key, node] : content) {
     const Setting* setting = schema.find(key.str());
     if (setting == nullptr) {
-      return fail(fmt::format("{}: [{}] {} = {}: unknown key; [{}] has {}", place_of(path, node), name, key.str(),
-                              in_quotes(text_of(node)), name, schema.names()));
+      Meant meant(key.str());
+      for (const Setting& one : schema.settings()) meant.offer(one.name, one.name);
+      std::string guess = meant.text();
+      if (guess.empty()) guess = fmt::format("; [{}] has {}", name, schema.names());
+      return fail(fmt::format("{}: [{}] {} = {}: unknown key{}", place_of(path, node), name, key.str(),
+                              in_quotes(text_of(node)), guess));
     }
     if (auto done = apply_value(*setting, node, fmt::format("{}: [{}] {}", place_of(path, node), name, key.str()));
         !done)
       return done;
   }
   return {};
+}
+
+tl::unexpected<Error> no_such_table(const std::string& name, const toml::node& node, const std::string& path,
+                                    const Tables& tables) {
+  const std::string all = names_of(tables);
+  if (!node.is_table())
+    return fail(fmt::format("{}: {} = {}: stands in no [table]; there are {}", place_of(path, node), name,
+                            in_quotes(text_of(node)), all));
+  Meant meant(name);
+  for (const auto& [table, schema] : tables) meant.offer(table, fmt::format("[{}]", table));
+  std::string guess = meant.text();
+  if (guess.empty()) guess = "; there are " + all;
+  return fail(fmt::format("{}: [{}]: unknown table{}", place_of(path, node), name, guess));
+}
+
+// Of a line that is no TOML: a size or a time as its value, which needs quotes.
+std::string unquoted(std::string_view text, toml::source_index line) {
+  for (; line > 1; --line) text.remove_prefix(std::min(text.find('\n'), text.size() - 1) + 1);
+  text = text.substr(0, text.find('\n'));
+  text.remove_prefix(std::min(text.find('='), text.size()));
+  text.remove_prefix(std::min(text.find_first_not_of("= \t["), text.size()));
+  text = text.substr(0, text.find_first_of(" \t\r,]#"));
+  std::uint64_t bytes = 0;
+  Duration time;
+  const bool has_unit = text.find_first_not_of("0123456789") != std::string_view::npos;
+  if (!has_unit || (!parse_bytes(text, bytes) && !parse_duration(text, time))) return "";
+  return fmt::format("; sizes and times are in quotes: {}", in_quotes(text));
 }
 
 }  // namespace
@@ -333,15 +403,14 @@ Result<void> parse_toml(std::string_view text, const std::string& path, const Ta
   try {
     file = toml::parse(text);
   } catch (const toml::parse_error& e) {
-    return fail(fmt::format("{}: line {}: no valid TOML: {}", path, e.source().begin.line, e.description()));
+    const auto line = e.source().begin.line;
+    return fail(fmt::format("{}: line {}: no valid TOML: {}{}", path, line, e.description(), unquoted(text, line)));
   }
   for (const auto& [key, node] : file) {
     const std::string name(key.str());
     const auto table = tables.find(name);
     const bool known = table != tables.end() && node.is_table();
-    if (!known)
-      return fail(fmt::format("{}: {} = {}: unknown table; allowed are {}", place_of(path, node), name,
-                              in_quotes(text_of(node)), names_of(tables)));
+    if (!known) return no_such_table(name, node, path, tables);
     if (auto done = apply_table(*node.as_table(), name, *table->second, path); !done) return done;
   }
   return {};

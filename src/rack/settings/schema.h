@@ -38,6 +38,9 @@ class Schema {
   Schema& integer(std::string name, std::uint64_t& target, std::uint64_t least, std::uint64_t most, std::string help);
   Schema& number(std::string name, double& target, double least, double most, std::string help);
   Schema& bytes(std::string name, std::uint64_t& target, std::uint64_t least, std::uint64_t most, std::string help);
+  // The same, or 0.
+  Schema& bytes_or_0(std::string name, std::uint64_t& target, std::uint64_t least, std::uint64_t most,
+                     std::string help);
   Schema& duration(std::string name, Duration& target, Duration least, Duration most, std::string help);
   // `open`: "at:NODE", say, when all that begins with "at:" and goes on is allowed too.
   Schema& choice(std::string name, std::string& target, std::vector<std::string> choices, std::string help,

@@ -101,10 +101,13 @@ TEST(Schema, NamesFileLineKeyValueAndWhatIsAllowed) {
 TEST(Schema, RejectsUnknownKeysAndTablesAndNamesTheKnownOnes) {
   Settings s;
   EXPECT_EQ(s.error("[memory]\nsiez = 1"),
-            "rack.toml: line 2: [memory] siez = \"1\": unknown key; [memory] has name, size, count, theta, lease, "
+            "rack.toml: line 2: [memory] siez = \"1\": unknown key; did you mean `size`?");
+  EXPECT_EQ(s.error("[memory]\ncolour = 1"),
+            "rack.toml: line 2: [memory] colour = \"1\": unknown key; [memory] has name, size, count, theta, lease, "
             "port, verbose, ports, subnet");
-  EXPECT_THAT(s.error("[memroy]\nsize = 1"), HasSubstr("unknown table; allowed are memory, rack"));
-  EXPECT_THAT(s.error("size = 1"), HasSubstr("unknown table"));
+  EXPECT_EQ(s.error("[rak]\nsize = 1"), "rack.toml: line 1: [rak]: unknown table; did you mean `[rack]`?");
+  EXPECT_EQ(s.error("[colours]\nsize = 1"), "rack.toml: line 1: [colours]: unknown table; there are memory, rack");
+  EXPECT_EQ(s.error("size = 1"), "rack.toml: line 1: size = \"1\": stands in no [table]; there are memory, rack");
   EXPECT_THAT(s.error("[rack]\nnonsense = 1"), HasSubstr("line 2: [rack] nonsense"))
       << "also in a table of another command";
 }
@@ -114,6 +117,42 @@ TEST(Schema, SaysInOneLineWhereTomlIsBroken) {
   const std::string message = s.error("[memory]\nsize = \n");
   EXPECT_THAT(message, HasSubstr("rack.toml: line 2: no valid TOML"));
   EXPECT_EQ(message.find('\n'), std::string::npos);
+}
+
+TEST(Schema, SaysThatSizesAndTimesAreInQuotes) {
+  Settings s;
+  EXPECT_THAT(s.error("[memory]\nsize = 1GiB\ncount = 3"), HasSubstr("in quotes: \"1GiB\""));
+  EXPECT_THAT(s.error("[memory]\ncount = 3\nlease=500ms # soon"), HasSubstr("in quotes: \"500ms\""));
+  EXPECT_THAT(s.error("[memory]\nlease = 3s"), HasSubstr("in quotes: \"3s\""));
+  EXPECT_THAT(s.error("[memory]\nport = shm"), testing::Not(HasSubstr("in quotes")));
+  EXPECT_THAT(s.error("[memory\nsize = 1"), testing::Not(HasSubstr("in quotes")));
+}
+
+TEST(Schema, GivesExamplesThatAreAllowed) {
+  Schema schema;
+  Duration time;
+  std::uint64_t size = 0;
+  schema.duration("start", time, Duration::seconds(1), Duration::seconds(600), "")
+      .duration("probe", time, Duration::microseconds(1), Duration::milliseconds(1), "")
+      .bytes("page", size, 4096, 8192, "");
+  EXPECT_EQ(schema.find("start")->allowed, "a time from 1s to 600s, such as 3s");
+  EXPECT_EQ(schema.find("probe")->allowed, "a time from 1us to 1ms");
+  EXPECT_EQ(schema.find("page")->allowed, "a size from 4KiB to 8KiB");
+}
+
+TEST(Schema, ASizeMayBe0WhereThatStandsForAnother) {
+  Schema schema;
+  std::uint64_t size = 7;
+  schema.bytes_or_0("size", size, 4096, 1 << 20, "");
+  const auto takes = [&](std::string_view value) {
+    return Schema::set(*schema.find("size"), value, "--size").has_value();
+  };
+  EXPECT_TRUE(takes("0"));
+  EXPECT_EQ(size, 0u);
+  EXPECT_TRUE(takes("4KiB"));
+  EXPECT_FALSE(takes("1"));
+  EXPECT_FALSE(takes("2MiB"));
+  EXPECT_EQ(size, 4096u);
 }
 
 TEST(Schema, SetsEachTableByItself) {
