@@ -207,7 +207,8 @@ bool BenchStore::watch(rack::StoreBench& bench, const rack::StopSignals& signals
     const auto p = bench.progress();
     if (!p.problems.empty() && p.problems != told) progress.note(told = p.problems);
     const std::string share = p.of == 0 ? "" : fmt::format(" of {}", p.of);
-    progress.show(fmt::format("{}: {} operations{}", p.phase, p.completed, share));
+    const bool works = p.phase == "loading" || p.phase == "running";
+    progress.show(works ? fmt::format("{}: {} operations{}", p.phase, p.completed, share) : std::string(p.phase));
   }
   return !interrupted;
 }

@@ -1,11 +1,14 @@
 #include "workload/linearizability.h"
 
 #include <algorithm>
+#include <span>
 
 #include "workload/register_check.h"
 
 namespace sluice::workload {
 namespace {
+
+constexpr std::size_t kMostExplained = 10;  // keys: one fault breaks many in the same way
 
 // Whether the event tells anything about its key.
 bool counts(const Event& e) {
@@ -58,10 +61,12 @@ Verdict check_linearizable(std::span<const Event> history, const CheckOptions& o
 
 std::string Verdict::explain() const {
   std::string text;
-  for (const auto& violation : violations) {
+  for (const auto& violation : std::span(violations).first(std::min(violations.size(), kMostExplained))) {
     text += "key " + std::to_string(violation.key) + ": " + violation.what + "\n";
     for (const auto& event : violation.events) text += "  " + to_string(event) + "\n";
   }
+  if (violations.size() > kMostExplained)
+    text += "and " + std::to_string(violations.size() - kMostExplained) + " more keys that no order explains\n";
   if (undecided != 0) text += std::to_string(undecided) + " keys have too many orders to be searched: undecided\n";
   return text;
 }

@@ -37,7 +37,7 @@ struct Verdict {
   // No violation was found; of undecided keys one may have been missed.
   bool linearizable() const { return violations.empty(); }
   bool proven() const { return linearizable() && undecided == 0; }
-  // All violations with their operations, one a line, and how many keys are undecided.
+  // The first ten violations with their operations, one a line, how many more there are, and how many keys are undecided.
   std::string explain() const;
 };
 

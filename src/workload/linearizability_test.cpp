@@ -462,6 +462,18 @@ TEST(Linearizability, FindsAReadOfAnOverwrittenValueAndNamesWhoContradictsWhom) 
   EXPECT_NE(verdict.explain().find("key 4"), std::string::npos);
 }
 
+TEST(Linearizability, ExplainsTenKeysAndCountsTheRest) {
+  std::vector<Event> events;
+  for (std::uint32_t key = 0; key < 13; ++key) {
+    events.push_back(get(1, 2, 9));
+    events.back().key = key;
+  }
+  const std::string text = check_linearizable(events).explain();
+  EXPECT_NE(text.find("key 9: "), std::string::npos);
+  EXPECT_EQ(text.find("key 10: "), std::string::npos);
+  EXPECT_NE(text.find("and 3 more keys"), std::string::npos) << text;
+}
+
 TEST(Linearizability, LetsAnUnknownWriteHappenLateOrNever) {
   EXPECT_TRUE(
       check_linearizable(std::vector{put(1, 2, 7), put(3, 4, 8, Outcome::kUnknown), get(5, 6, 7)}).linearizable());
