@@ -107,12 +107,15 @@ Result<void> write_output(const std::string& out, const std::string& text) {
 CLI::App& add_group(CLI::App& root, const std::string& name, const std::string& what) {
   CLI::App* const group = root.add_subcommand(name, what);
   group->require_subcommand(1);
+  group->footer(fmt::format("`sluice {} COMMAND --help` tells more.", name));  // not the examples of who it belongs to
   return *group;
 }
 
 Argument Argument::required() { return Argument(*option_->required()); }
 Argument Argument::type_name(const std::string& name) { return Argument(*option_->type_name(name)); }
-Argument Argument::default_text(const std::string& text) { return Argument(*option_->default_str(text)); }
+Argument Argument::default_text(const std::string& text) {
+  return Argument(*option_->description(fmt::format("{} [{}]", option_->get_description(), text)));
+}
 Argument Argument::excludes(Argument other) { return Argument(*option_->excludes(other.option_)); }
 Argument Argument::one_of(const std::vector<std::string>& words) {
   return Argument(*option_->check(CLI::IsMember(words)));

@@ -60,9 +60,10 @@ class CowbirdShow final : public Command {
                "reads", "writes", "state");
     for (const json& c : status["channels"]) {
       const char* const state = c["broken"].get<bool>() ? "broken" : c["attached"].get<bool>() ? "served" : "attaching";
-      fmt::print("{:<16} {:<15} {:>8} {:>10} {:>12} {:>12}  {}, {} memory nodes\n", c["owner"].get<std::string>(),
+      fmt::print("{:<16} {:<15} {:>8} {:>10} {:>12} {:>12}  {}, {} memory node{}\n", c["owner"].get<std::string>(),
                  c["ip"].get<std::string>(), c["channel"].get<std::uint32_t>(), c["under_way"].get<std::uint64_t>(),
-                 c["reads"].get<std::uint64_t>(), c["writes"].get<std::uint64_t>(), state, c["nodes"].size());
+                 c["reads"].get<std::uint64_t>(), c["writes"].get<std::uint64_t>(), state, c["nodes"].size(),
+                 c["nodes"].size() == 1 ? "" : "s");
     }
     for (const auto& [name, value] : status["counters"].items())
       fmt::print("{:<16} {}\n", name, value.get<std::uint64_t>());

@@ -22,7 +22,7 @@ class AuthorityCommand : public Command {
                    const std::vector<std::string>& examples)
       : Command(group, name, what, examples) {
     use_rack();
-    option("--tls", tls_, "folder of the rack's authority; empty: tls in the run directory").type_name("...");
+    option("--tls", tls_, "folder of the rack's authority; empty: tls in the run directory").type_name("FOLDER");
   }
   std::string folder() const { return tls_.empty() ? run_directory().tls() : tls_; }
 
@@ -64,12 +64,12 @@ class RackInvite final : public AuthorityCommand {
                          {"sluice rack invite compute7 --out compute7.json",
                           "sluice rack invite compute7 --to 192.0.2.1:7472 --days 30 --out compute7.json"}) {
     option("machine", machine_, "the machine's name on the rack").type_name("NAME").required();
-    option("--to", to_, "HOST:PORT that it joins at; empty: where the rack that is up serves").type_name("...");
+    option("--to", to_, "HOST:PORT that it joins at; empty: where the rack that is up serves").type_name("VALUE");
     option("--days", days_, "days for which it counts")
-        .type_name("...")
+        .type_name("VALUE")
         .not_negative()
         .default_text(std::to_string(days_));
-    option("--out", out_, "write it to this file, with mode 0600, instead of stdout").type_name("...");
+    option("--out", out_, "write it to this file, with mode 0600, instead of stdout").type_name("FILE");
   }
 
  private:
@@ -176,8 +176,10 @@ class RackJoin final : public Command {
       return tl::unexpected(nodes.error());
     }
     rack::keep_joined(run);
-    say(fmt::format("joined the rack at {} as {}: {} memory nodes are ready there; `sluice rack status` shows them",
-                    invitation->address, invitation->machine, nodes->ready(rack::NodeKind::kMemory).size()));
+    const std::size_t ready = nodes->ready(rack::NodeKind::kMemory).size();
+    say(fmt::format(
+        "joined the rack at {} as {}: {} memory node{} ready there; `sluice rack status` shows what there is",
+        invitation->address, invitation->machine, ready, ready == 1 ? " is" : "s are"));
     return 0;
   }
 

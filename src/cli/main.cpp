@@ -7,11 +7,15 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
 #include <exception>
+#include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "base/version.h"
 #include "cli/commands.h"
@@ -36,6 +40,20 @@ void begin_anew() {
   signal(SIGCHLD, SIG_DFL);
 }
 
+// `help rack up` is `rack up --help`. Words that lead to no command are left as they are: the parser has something to say of them.
+std::vector<std::string> without_help(const CLI::App& root, std::vector<std::string> words) {
+  if (words.empty() || words.front() != "help") return words;
+  words.erase(words.begin());
+  const CLI::App* app = &root;
+  for (auto word = words.begin(); word != words.end() && app->get_require_subcommand_min() != 0; ++word) {
+    const auto next = app->get_subcommands([&](const CLI::App* sub) { return sub->get_name() == *word; });
+    if (next.empty()) return words;
+    app = next.front();
+  }
+  words.emplace_back("--help");
+  return words;
+}
+
 // A result that could not be written is none.
 int end(int code) {
   const bool flushed = std::fflush(stdout) == 0;
@@ -58,7 +76,9 @@ int run(int argc, char** argv) {
   root.require_subcommand(1);
   root.failure_message([](const CLI::App* app, const CLI::Error& error) { return usage_error(*app, error); });
   root.set_version_flag("--version", std::string("sluice ") + sluice::kVersion);
-  CLI::App* version = root.add_subcommand("version", "Print the version");
+  CLI::App* version = root.add_subcommand("version", "Print the version")->footer("");
+  // For lists of what there is: without_help() has made another line of it before it is parsed.
+  root.add_subcommand("help", "Print what a command does, as its --help does: sluice help rack up")->footer("");
 
   Commands commands;
   add_demo_command(root, commands);
@@ -84,12 +104,15 @@ int run(int argc, char** argv) {
 
   // Asked by a shell, with the words typed so far: see `sluice completion`.
   if (argc > 1 && std::string_view(argv[1]) == "__complete") {
-    const std::vector<std::string> words(argv + 2, argv + argc);
+    std::vector<std::string> words(argv + 2, argv + argc);
+    if (words.size() > 1 && words.front() == "help") words.erase(words.begin());
     for (const Candidate& c : complete(root, commands, words)) fmt::print("{}\t{}\n", c.word, c.what);
     return 0;
   }
   try {
-    root.parse(argc, argv);
+    std::vector<std::string> words = without_help(root, {argv + std::min(argc, 1), argv + argc});
+    std::ranges::reverse(words);  // as CLI11 wants them
+    root.parse(std::move(words));
   } catch (const CLI::ParseError& e) {
     return root.exit(e) == 0 ? 0 : kExitUsage;
   }

@@ -24,6 +24,7 @@ namespace {
 using nlohmann::json;
 
 constexpr std::uint64_t kUsualRegions = 16;
+constexpr std::uint64_t kLeastQuota = 4096;  // less is a unit that was forgotten
 constexpr auto kRegionPatience = std::chrono::seconds(10);
 
 // A command that asks the directory.
@@ -72,6 +73,9 @@ class TenantCommand : public DirectoryCommand {
     if (bytes_text_.empty()) return {};
     const auto bytes = parse_size("--quota", bytes_text_);
     if (!bytes) return tl::unexpected(bytes.error());
+    if (*bytes < kLeastQuota)
+      return fail(fmt::format("--quota = \"{}\": must be at least {}, such as 64MiB", bytes_text_,
+                              rack::bytes_text(kLeastQuota)));
     bytes_ = *bytes;
     return {};
   }

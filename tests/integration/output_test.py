@@ -190,6 +190,8 @@ class Refused(unittest.TestCase):
                 ["run", "--host", name or "../x", *self.dir, "--", "true"],
             ):
                 self.refused(words if "run" in words else [*words, *self.dir], 2, "must have 1 to", "letters, digits, '-', '_' or '.'")
+        for words in (["add", "blue"], ["quota", "blue"]):
+            self.refused(["tenant", *words, "--quota", "64", *self.dir], 2, '--quota = "64": must be at least 4KiB')
         for days in ("0", "100000"):
             self.refused(["rack", "invite", "m2", "--days", days, *self.dir], 2, "--days")
         self.assertFalse((self.folder / "run").exists())

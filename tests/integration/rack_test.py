@@ -594,6 +594,17 @@ class RackTest(live_rack.LiveRack):
             self.assertRegex(errors, r"2000 additions in .* s, [0-9.]+ us each")
         self.assertEqual(self.remote("read", "memory1", "64", "8", "--word").stdout, "18000\n")
 
+    def test_an_interrupted_count_tells_how_far_it_came(self):
+        self.up("--no-metadata", "--memory-nodes", "1")
+        child = self.start("remote", "add", "memory1", "64", "1", "--times", "100000000")
+        wait_until(lambda: self.remote("read", "memory1", "64", "8", "--word").stdout != "0\n", "it has begun")
+        child.send_signal(signal.SIGINT)
+        out, errors = child.communicate(timeout=60)
+        self.assertEqual((child.returncode, out), (130, ""), errors)
+        done = re.search(r"sluice remote add: interrupted after (\d+) of 100000000 additions$", errors, re.MULTILINE)
+        self.assertIsNotNone(done, errors)
+        self.assertEqual(self.remote("read", "memory1", "64", "8", "--word").stdout, done[1] + "\n")
+
     def test_what_cannot_be_done_by_hand_is_told(self):
         self.up("--no-metadata", "--memory-nodes", "1", "--memory-size", "1MiB")
         for words, told in ((("read", "memory1", "1MiB", "8"), "memory1 has 1MiB of memory"), (("read", "memory1", "1048568", "9"), "do not lie in it"),
@@ -632,6 +643,8 @@ class ConfigurationTest(unittest.TestCase):
 
     def test_flags(self):
         self.refused(["memory", "--size", "16potatoes"], '--size = "16potatoes": must be a size from 4KiB')
+        self.refused(["rack", "up", "--memory-size", "1"], '--memory-size = "1": must be 0, or a size from 4KiB')
+        self.refused(["rack", "up", "--start-timeout", "1ms"], "must be a time from 1s to 600s, such as 3s")
         self.refused(["rack", "up", "--memory-nodes", "0"], '--memory-nodes = "0": must be a whole number from 1 to 64')
         self.refused(["rack", "up", "--replication", "4"], "must be a whole number from 0 to 3")
         self.refused(["rack", "up", "--replication", "3", "--memory-nodes", "2"], "each copy is on a memory node of its own, and there are 2")
@@ -656,7 +669,9 @@ class ConfigurationTest(unittest.TestCase):
         up = ["rack", "up"]
         self.refused(up, "rack.toml: line 2: [memory] size", '"lots"', "must be a size", toml='[memory]\nsize = "lots"\n')
         self.refused(up, "line 2: [switch] colour", "unknown key", "mac-age", toml='[switch]\ncolour = "red"\n')
-        self.refused(up, "unknown table", "memory, metadata, ", ", rack", toml="[memroy]\nsize = 1\n")
+        self.refused(up, "[colours]: unknown table", "memory, metadata, ", ", rack", toml="[colours]\nsize = 1\n")
+        self.refused(up, "[rak]: unknown table; did you mean `[rack]`?", toml="[rak]\nmemory-nodes = 3\n")
+        self.refused(up, 'in quotes: "1GiB"', toml="[memory]\nsize = 1GiB\n")
         self.refused(up, "no valid TOML", toml="[memory\n")
         self.refused(up, "line 2: [rack] metadata", "true or false", toml="[rack]\nmetadata = 7\n")
         self.refused([*up, "--config", self.folder + "/missing.toml"], "missing.toml", "No such file")
@@ -696,6 +711,28 @@ class ConfigurationTest(unittest.TestCase):
                             (["rack", "status", "--dir", nowhere], 1), (["run", "--dir", nowhere, "--", "true"], 1)):
             done = run(*words)
             self.assertEqual(done.returncode, code, f"{words} {done.stderr}")
+
+    def test_help_is_of_the_command_that_is_named(self):
+        self.assertEqual(run("help", "rack", "up").stdout, run("rack", "up", "--help").stdout)
+        self.assertEqual(run("help").stdout, run("--help").stdout)
+        self.assertIn("\n  help ", run("help").stdout)
+        self.assertIn("did you mean `sluice rack`?", run("help", "rcak").stderr)
+        self.assertEqual(run("help", "remote", "read", "memory1", "0").stdout, run("remote", "read", "--help").stdout)
+        self.assertIn("up\t", run("__complete", "help", "rack", "").stdout)
+
+    def test_help_of_a_group_has_no_examples_of_others(self):
+        self.assertIn("Examples:", run("--help").stdout)
+        for group in ("rack", "tenant", "pcap", "box", "edm", "bench"):
+            told = run(group, "--help").stdout
+            self.assertNotIn("Examples:", told)
+            self.assertIn(f"`sluice {group} COMMAND --help` tells more", told)
+
+    def test_help_shows_defaults_in_one_way(self):
+        for words in (("rack", "invite"), ("tenant", "add")):
+            told = run(*words, "--help").stdout
+            self.assertNotIn("...", told)
+            self.assertNotRegex(told, r"[A-Z]=\d")
+        self.assertRegex(run("rack", "invite", "--help").stdout, r"--days VALUE .*\[365\]")
 
     def test_demo_knows_the_programs_options(self):
         demo = pathlib.Path(__file__).resolve().parents[2].joinpath("demo").read_text()

@@ -84,7 +84,7 @@ class JoinTest(live_rack.LiveRack):
         self.up()
         invitation = self.invite()
         self.assertEqual(os.stat(invitation).st_mode & 0o777, 0o600)
-        self.assertIn("1 memory nodes are ready", self.there("rack", "join", invitation, code=0).stderr)
+        self.assertIn("1 memory node is ready", self.there("rack", "join", invitation, code=0).stderr)
         self.memory_there("memory2")
         self.assertEqual(self.nodes()["memory2"]["attributes"]["machine"], "m2")
         # Written here into memory there, read there; and the other way round.

@@ -147,7 +147,8 @@ Result<void> serve(Endpoint& endpoint, Engine& engine, const std::string& direct
   loop.add(**host);
 
   signals.stop_on_signal(loop);
-  spdlog::info("{}: ready at {}, {} memory nodes", settings.name, socket, snapshot->ready(NodeKind::kMemory).size());
+  const std::size_t nodes = snapshot->ready(NodeKind::kMemory).size();
+  spdlog::info("{}: ready at {}, {} memory node{}", settings.name, socket, nodes, nodes == 1 ? "" : "s");
   say_ready();
   auto ran = endpoint.run();
 
