@@ -75,6 +75,14 @@ Result<NodeDescription> described_by(const httplib::Request& request, const json
   return description;
 }
 
+// Whoever asks as the rack's owner may have a tenant's token in his environment and not know it.
+std::string for_the_operator(const std::string& tenant) {
+  return fmt::format(
+      "is for the rack's operator, not for tenant '{}', whose token SLUICE_TOKEN_FILE or --token-file names: unset it, "
+      "or name an operator's",
+      tenant);
+}
+
 std::string_view token_of(const httplib::Request& request) {
   constexpr std::string_view kBearer = "Bearer ";
   const auto found = request.headers.find("Authorization");
@@ -141,9 +149,8 @@ Result<void> DirectoryServer::admit(const httplib::Request& request) {
   if (!who) return tl::unexpected(who.error());
   const bool everybodys = (reads && path != "/v1/tenants") || path == "/v1/join" || path == "/v1/regions";
   if (who->is_rack || everybodys) return {};
-  return directory_.tenants().refuse(
-      Tenants::Refusal::kForbidden,
-      fmt::format("{} {} is for the rack's operator, not for tenant '{}'", request.method, path, who->tenant));
+  return directory_.tenants().refuse(Tenants::Refusal::kForbidden,
+                                     fmt::format("{} {} {}", request.method, path, for_the_operator(who->tenant)));
 }
 
 void DirectoryServer::add_routes(httplib::Server& http) {
@@ -250,9 +257,7 @@ Result<json> change_region(Tenants& tenants, const std::string& tenant, bool by_
   const auto made = [&]() -> Result<TenantRegion> {
     if (what == "add")
       return tenants.add_region(tenant, name, number_at<std::uint64_t>(in, "length"), in.value("node", ""));
-    if (!by_rack)
-      return tenants.refuse(Tenants::Refusal::kForbidden,
-                            fmt::format("moving regions is for the rack's operator, not for tenant '{}'", tenant));
+    if (!by_rack) return tenants.refuse(Tenants::Refusal::kForbidden, "moving regions " + for_the_operator(tenant));
     if (what == "move") return tenants.begin_move(tenant, name, in.value("node", ""));
     if (what == "moved")
       return tenants.end_move(tenant, name, number_at<std::uint64_t>(in, "next_birth"),

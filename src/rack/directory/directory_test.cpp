@@ -497,7 +497,9 @@ TEST_P(DirectoryServedTest, WhoAsksIsToldByTheTokenThatItShows) {
   for (const char* path : {"/v1/tenants", "/v1/drain"}) {
     const auto refused = as_red.ask(path, {{"do", "rotate"}, {"name", "red"}, {"node", "memory1"}, {"on", true}});
     ASSERT_FALSE(refused) << path;
-    EXPECT_THAT(refused.error().message, testing::HasSubstr("for the rack's operator, not for tenant 'red'"));
+    EXPECT_THAT(refused.error().message,
+                testing::HasSubstr("for the rack's operator, not for tenant 'red', whose token SLUICE_TOKEN_FILE "
+                                   "or --token-file names: unset it"));
   }
   EXPECT_FALSE(as_red.get("/v1/tenants"));
   const auto over = as_red.ask("/v1/regions", {{"do", "add"}, {"name", "more"}, {"length", 1000}});
