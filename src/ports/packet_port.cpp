@@ -145,9 +145,9 @@ Result<void> PacketPort::attach() {
   Descriptor socket(::socket(AF_PACKET, SOCK_RAW | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!socket && errno == EPERM) {
     return fail(
-        "raw frames need CAP_NET_RAW: run as root, or `setcap cap_net_raw+ep` the program, or use udp: or shm: ports, "
-        "which "
-        "need no privileges");
+        "raw frames need CAP_NET_RAW: run as root, or `setcap cap_net_raw+ep` a daemon's program; `sluice run`, whose "
+        "preloading that would shut out, is to inherit it (setpriv, see docs/verbs.md); udp: and shm: ports need no "
+        "privileges");
   }
   if (!socket) return system_failure("cannot make a packet socket");
   if (filter_ == PacketFilter::kRoce) {

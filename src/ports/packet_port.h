@@ -1,6 +1,6 @@
 // Real Ethernet frames on a real interface, by AF_PACKET: RoCEv2 that any NIC or rxe on the wire understands.
 //
-// Needs:      CAP_NET_RAW (root, or `setcap cap_net_raw+ep` on the program).
+// Needs:      CAP_NET_RAW (root, or `setcap cap_net_raw+ep` on the program; where we are preloaded an ambient capability instead).
 // Receiving:  a TPACKET_V2 ring shared with the kernel: frames in place, polling costs a load and no system call. (V3 holds
 //             frames back until a block is full or a millisecond is over; recvmmsg costs 0.6 us a frame and a poll.)
 // Sending:    copied once, sendmmsg a flush. A TX ring and PACKET_QDISC_BYPASS measured no faster.
