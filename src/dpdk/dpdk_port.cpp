@@ -45,6 +45,11 @@ void in_interrupt_thread(const std::function<void()>& what) {
   call.done.acquire();
 }
 
+// DPDK's reason is the same whatever such a driver lacked.
+std::string_view rights_for(const std::string& driver) {
+  return driver == "af_packet" || driver == "af_xdp" ? "; it needs root, or CAP_NET_RAW" : "";
+}
+
 std::string reason(int error) { return rte_strerror(error < 0 ? -error : error); }
 
 }  // namespace
@@ -59,8 +64,8 @@ Result<std::unique_ptr<Device>> Device::open(const DeviceSpec& spec, std::uint32
   device->name_ = fmt::format("net_{}{}", spec.driver, turn);
   if (const int error = rte_eal_hotplug_add("vdev", device->name_.c_str(), spec.arguments.c_str()); error != 0) {
     return fail(fmt::format(
-        "{}({}): {}; a driver of DPDK's such as af_packet, af_xdp, memif, ring, pcap or null, with its options",
-        spec.driver, spec.arguments, reason(error)));
+        "{}({}): {}; a driver of DPDK's such as af_packet, af_xdp, memif, ring, pcap or null, with its options{}",
+        spec.driver, spec.arguments, reason(error), rights_for(spec.driver)));
   }
   device->plugged_ = true;
   const auto refuse = [&](const char* what, int error) {

@@ -166,6 +166,7 @@ TEST_F(DpdkPorts, SaysWhatIsWrong) {
   EXPECT_NE(refusal("dpdk:nothing_of_that_name").find("nothing_of_that_name"), std::string::npos);
   EXPECT_NE(refusal("dpdk:ring,queue=many").find("queue=many"), std::string::npos);
   EXPECT_NE(refusal("dpdk:pcap,rx_pcap=/no/such/file").find("/no/such/file"), std::string::npos);
+  EXPECT_NE(refusal("dpdk:af_packet,iface=nosuch0").find("needs root, or CAP_NET_RAW"), std::string::npos);
 }
 
 TEST_F(DpdkPorts, LeavesTheThreadItsProcessors) {
