@@ -138,6 +138,7 @@ Result<std::unique_ptr<HttpServer>> HttpServer::start(const HttpAddress& address
   umask(before);
   if (bound < 0) {
     const char* const hint = address.is_unix()        ? "a UNIX socket's path may have 107 bytes"
+                             : errno == EACCES        ? "ports below 1024 need root, or CAP_NET_BIND_SERVICE"
                              : errno == EADDRNOTAVAIL ? "this machine does not have that address, or not yet"
                                                       : "is the port taken?";
     return fail(fmt::format("cannot listen at {}: {}; {}", address.text, std::strerror(errno), hint));

@@ -121,6 +121,17 @@ TEST(HttpServer, AnAddressThatCannotBeListenedAtIsToldFromAPortThatIsTaken) {
   EXPECT_THAT(elsewhere.error().message, HasSubstr("does not have that address"));
 }
 
+TEST(HttpServer, APortThatIsForRootIsToldFromAPortThatIsTaken) {
+  const uid_t root = geteuid();
+  if (root == 0) {
+    ASSERT_EQ(seteuid(65534), 0);
+  }
+  const auto server = HttpServer::start({"127.0.0.1:1"}, [](HttpServer&) {});
+  ASSERT_EQ(seteuid(root), 0);
+  if (server) GTEST_SKIP() << "here such ports are everybody's";
+  EXPECT_THAT(server.error().message, HasSubstr("Permission denied; ports below 1024 need root"));
+}
+
 TEST(HttpServer, AnIpv6AddressStandsInBrackets) {
   const auto server = HttpServer::start(
       {"[::1]:0"}, [](HttpServer& s) { s.serve("/hello", "text/plain", [] { return std::string("hello"); }); });
