@@ -4,11 +4,15 @@
 
 #include <algorithm>
 #include <charconv>
+#include <string_view>
 
 #include "port/impairment.h"
 
 namespace sluice::verbs {
 namespace {
+
+constexpr std::string_view kLoopback = "loopback";
+constexpr const char* kLoopbackIp = "10.77.0.1";  // nobody else is there
 
 // fe80:: with the modified EUI-64 of the MAC (RFC 4291 appendix A).
 wire::Gid link_local(const wire::MacAddress& mac) {
@@ -25,8 +29,9 @@ wire::MacAddress mac_of(wire::Ipv4Address ip) {
   return {{0x02, 0x00, byte(0), byte(1), byte(2), byte(3)}};
 }
 
-Result<void> read_addresses(const Environment& environment, Settings& settings) {
-  const char* const ip_text = environment("SLUICE_IP");
+Result<void> read_addresses(const Environment& environment, std::string_view port, Settings& settings) {
+  const char* ip_text = environment("SLUICE_IP");
+  if (ip_text == nullptr && port == kLoopback) ip_text = kLoopbackIp;
   if (ip_text == nullptr) return fail("SLUICE_IP is not set: give this program's NIC an IPv4 address of its own");
   const auto ip = wire::Ipv4Address::parse(ip_text);
   if (!ip) return fail(fmt::format("SLUICE_IP: {}", ip.error().message));
@@ -72,15 +77,16 @@ Result<void> read_rnr(const Environment& environment, Settings& settings) {
 }  // namespace
 
 std::optional<Result<Settings>> read_settings(const Environment& environment) {
-  const char* const port = environment("SLUICE_PORT");
-  if (port == nullptr || *port == '\0') return std::nullopt;
+  const char* const port_text = environment("SLUICE_PORT");
+  if (port_text == nullptr || *port_text == '\0') return std::nullopt;
+  const std::string_view port = port_text;
   Settings settings;
   if (const char* const name = environment("SLUICE_DEVICE")) settings.device = name;
   if (settings.device.empty() || settings.device.size() > 63) return fail("SLUICE_DEVICE must have 1 to 63 characters");
-  if (auto read = read_addresses(environment, settings); !read) return tl::unexpected(read.error());
+  if (auto read = read_addresses(environment, port, settings); !read) return tl::unexpected(read.error());
   if (auto read = read_mtu(environment, settings); !read) return tl::unexpected(read.error());
   if (auto read = read_rnr(environment, settings); !read) return tl::unexpected(read.error());
-  if (std::string_view(port) == "loopback") return settings;
+  if (port == kLoopback) return settings;
   if (const char* const host = environment("SLUICE_HOST")) settings.host = host;
   settings.port = port;
   if (const char* const file = environment("SLUICE_TRACE")) {

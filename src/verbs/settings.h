@@ -3,7 +3,7 @@
 //   SLUICE_PORT     where frames go, as ports/open.h spells it ("shm:/run/…/switch.sock", "udp:HOST:PORT", "packet:eth0");
 //                   "loopback": nowhere, the program talks to itself. Not set: the machine has no RDMA device.
 //   SLUICE_HOST     the directory of a host whose NIC several programs share (ports/host_directory.h); SLUICE_PORT leads to it
-//   SLUICE_IP       our IPv4 address; SLUICE_IP6: an IPv6 address besides the link-local one
+//   SLUICE_IP       our IPv4 address (a loopback's default: 10.77.0.1); SLUICE_IP6: an IPv6 address besides the link-local one
 //   SLUICE_MAC      default: 02:00 and the IPv4 address
 //   SLUICE_DEVICE   the device's name, default sluice0
 //   SLUICE_MTU      the largest path MTU: 256 … 4096 (default)
