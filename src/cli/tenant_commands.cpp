@@ -14,6 +14,7 @@
 #include "rack/directory/directory_http.h"
 #include "rack/directory/directory_json.h"
 #include "rack/directory/tenants.h"
+#include "rack/endpoint/store_mark.h"
 #include "rack/endpoint/store_memory.h"
 #include "rack/settings/names.h"
 #include "rack/settings/private_file.h"
@@ -546,12 +547,10 @@ class RackDrain final : public DirectoryCommand {
     const auto nodes = directory().nodes();
     if (!nodes) return tl::unexpected(nodes.error());
     const bool any = print_regions(*nodes);
-    const bool store = print_store(*nodes);
-    if (any || store) return kExitFailed;
-    say(fmt::format(
-        "{} is drained, it may be ended: no region of a tenant and nothing of a Clover store is there; a FUSEE "
-        "store or a Sherman tree, which the directory knows nothing of, would be lost",
-        node_));
+    const bool clover = print_store(*nodes);
+    const bool other = print_other_store(*nodes);
+    if (any || clover || other) return kExitFailed;
+    say(fmt::format("{} is drained, it may be ended: no region of a tenant and nothing of a store is there", node_));
     return 0;
   }
 
@@ -596,6 +595,36 @@ class RackDrain final : public DirectoryCommand {
                     "others have onto it when it is started again (docs/operate.md)",
                     servers.front()->description.name));
     return true;
+  }
+
+  // The directory knows nothing of a FUSEE store or a Sherman tree: the memory says it.
+  bool print_other_store(const rack::Snapshot& nodes) {
+    const rack::NodeRecord* const node = nodes.find(node_);
+    if (node == nullptr || node->state != rack::NodeState::kReady || node->description.regions.empty()) return false;
+    const auto mark = read_mark();
+    if (!mark) {
+      say(fmt::format("whether {} holds a part of a FUSEE store or a Sherman tree is not known: {}", node_,
+                      mark.error().message));
+    } else if (*mark != rack::StoreMark::kNone) {
+      say(fmt::format("{} holds {}{}", node_, to_string(*mark),
+                      *mark == rack::StoreMark::kFusee
+                          ? ", which outlives the end of the node where it lies on three or more (docs/operate.md)"
+                          : ", which is lost with the node"));
+    }
+    return !mark || *mark != rack::StoreMark::kNone;
+  }
+  Result<rack::StoreMark> read_mark() {
+    std::optional<rack::StoreMark> mark;
+    rack::StoreSessionConfig config;
+    config.directory = rack().dir;
+    config.name = fmt::format("drain-{}", getpid());
+    const auto session = rack::MemorySession::open(config, node_);
+    if (!session) return tl::unexpected(session.error());
+    const auto read = [&]() -> remote::Task<void> {
+      mark = co_await rack::read_mark((*session)->memory(), (*session)->at(0), (*session)->length());
+    };
+    if (!(*session)->run(read(), config.patience) || !mark) return fail("its memory does not answer");
+    return *mark;
   }
 
   std::string node_;

@@ -276,6 +276,34 @@ TEST(CloverFaults, BringsANodeThatDiesAgainAndAgainBackAtOnceEachTime) {
   EXPECT_EQ(w.server->counters().let_go, 8u);
 }
 
+TEST(CloverFaults, MemoryThatIsAnothersIsLeftAloneUntilItIsFree) {
+  WorldConfig config;
+  config.replication = 2;
+  World w(config);
+  auto& client = w.add_client();
+  bool is_free = false;
+  std::vector<remote::NodeId> asked;
+  w.start_repairing({.is_free = [&](Home home) -> remote::Task<bool> {
+    asked.push_back(home.region.base.node);
+    co_return is_free;
+  }});
+  ASSERT_EQ(w.wait_for(client->put(1, value_of(1, 40))), Outcome::kOk);
+  w.kill_node(1);
+  w.run_for(config.lifetime / 8);
+  w.restart_node(1);
+  const auto bytes = w.fabric.region_bytes(w.memory[1].base);
+  std::ranges::fill(bytes, 0xA5);
+  w.run_for((config.lifetime + config.flight) * 4);
+  EXPECT_EQ(w.server->missing(), 2u);
+  EXPECT_TRUE(std::ranges::all_of(bytes, [](auto byte) { return byte == 0xA5; })) << "not blanked, nor written to";
+  EXPECT_EQ(read(w, *client.client, 1), value_of(1, 40));
+  ASSERT_FALSE(asked.empty());
+  EXPECT_TRUE(std::ranges::all_of(asked, [](auto node) { return node == remote::NodeId(1); }));
+  std::ranges::fill(bytes, 0);
+  is_free = true;
+  w.run_until([&] { return w.server->counters().restored == 2; });
+}
+
 // One is suspected though it lives, the other dies: whenever that becomes known, and whichever was first.
 TEST(CloverFaults, OfTwoThatLeaveTheDeadOneGoes) {
   enum class Order : std::uint8_t { kAtOnce, kAfterTheView, kDeadFirst };

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <utility>
 
 namespace sluice::clover {
 
@@ -22,8 +23,8 @@ Repairer::Repairer(remote::RemoteMemory& memory, MetadataServer& server, Duratio
     : memory_(memory),
       server_(server),
       turn_(turn),
-      config_(config),
-      buffers_(config.copies_at_once * server.layout().node_bytes()) {}
+      config_(std::move(config)),
+      buffers_(config_.copies_at_once * server.layout().node_bytes()) {}
 
 void Repairer::saw(Time now, const Home& home) {
   for (auto& seen : nodes_) {
@@ -71,6 +72,10 @@ Task<void> Repairer::take_back(std::size_t index) {
     seen.left_out = true;
   }
   if (advice != MetadataServer::Advice::kWipe || now() < seen.again) co_return;
+  if (config_.is_free && !server_.knows(home)) {
+    const bool is_free = co_await config_.is_free(home);
+    if (!is_free || !still_there(index, home)) co_return;
+  }
   const auto tasks = server_.wipes(home);
   const bool blank = co_await wipe(index, home, tasks);
   if (!blank || !still_there(index, home) || server_.see(now(), home) != MetadataServer::Advice::kWipe) co_return;

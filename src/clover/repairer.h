@@ -9,6 +9,7 @@
 // Source:     docs/design/clover.md §4.
 #pragma once
 
+#include <functional>
 #include <vector>
 
 #include "clover/metadata.h"
@@ -21,6 +22,8 @@ struct RepairerConfig {
   std::size_t copies_at_once = 16;
   // A node that was left out although it kept its memory is taken back after so many cursor lifetimes; after each further time twice as many.
   std::uint32_t lifetimes_out = 4;
+  // Asked of memory that the store has not been in, before anything is written to it; false: at the next turn again. Null: it is free.
+  std::function<remote::Task<bool>(Home)> is_free{};
 };
 
 class Repairer {

@@ -75,9 +75,9 @@ class World {
   }
 
   // From now on nodes that come back are brought into the store again.
-  void start_repairing() {
+  void start_repairing(RepairerConfig config = {}) {
     repair_memory = std::make_unique<remote::LocalMemory>(scheduler, fabric);
-    repairer = std::make_unique<Repairer>(*repair_memory, *server, config_.lifetime / 8);
+    repairer = std::make_unique<Repairer>(*repair_memory, *server, config_.lifetime / 8, std::move(config));
     for (const auto& home : server_config.homes) repairer->saw(now, home);
     scheduler.spawn(repairer->run());
   }

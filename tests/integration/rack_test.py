@@ -270,6 +270,48 @@ class RackTest(live_rack.LiveRack):
         self.assertIn("in use by another", self.sluice("bench", "sherman", code=1).stderr)
         self.assertIn("in use by another, a FUSEE store", self.sluice("bench", "locks", "--locks", "1024", code=1).stderr)
 
+    def test_no_clover_store_is_made_over_another_store(self):
+        for store, words in (("fusee", "a part of a FUSEE store"), ("sherman", "a part of a Sherman tree")):
+            with self.subTest(store):
+                self.up("--no-metadata")
+                self.sluice("bench", store, "--phase", "load", "--records", "200", code=0)
+                refused = self.sluice("rack", "up", code=1).stderr
+                self.assertRegex(refused, rf"memory[12] holds {words}; `sluice rack down`, then")
+                self.assertIn(words, self.sluice("rack", "drain", "memory2", code=1).stderr)
+                read = json.loads(self.sluice("bench", store, "--json", "--phase", "run", "--workload", "C", "--records", "200", "--operations", "1000", code=0).stdout)
+                self.assertEqual(read["run"]["actions"]["read"]["outcomes"], {"ok": 1000})
+                self.assertEqual(read["run"]["values_wrong"], 0)
+                self.sluice("rack", "down", code=0)
+        self.up()
+        self.bench("--operations", "1000", "--records", "100")
+
+    def test_memory_in_which_another_store_was_made_is_not_taken_back(self):
+        self.up("--no-metadata", "--memory-nodes", "1")
+        self.sluice("bench", "fusee", "--phase", "load", "--records", "10", code=0)
+        read_mark = (live_rack.SLUICE, "remote", "read", "memory1", "64KiB", "64", "--raw", "--dir", self.dir)
+        mark = subprocess.run(read_mark, capture_output=True, timeout=60, check=True).stdout
+        self.sluice("rack", "down", code=0)
+        self.up("--replication", "2")
+        self.bench("--phase", "load", "--records", "200")
+        for name in ("metadata", "memory1"):
+            os.kill(self.daemon(name)["pid"], signal.SIGKILL)
+        self.up("--no-metadata")
+        self.sluice("remote", "write", "memory1", "64KiB", "--hex", mark.hex(), code=0)
+        self.up("--replication", "2")
+        log = pathlib.Path(self.dir, "metadata.log")
+        wait_until(lambda: "memory1 holds a part of a FUSEE store and is not used" in log.read_text(), "the metadata server looks at it")
+        read = self.bench("--phase", "run", "--workload", "A", "--records", "200", "--operations", "1000")
+        self.assertEqual((read["failed"], read["run"]["values_wrong"]), (0, 0))
+        self.assertEqual(subprocess.run(read_mark, capture_output=True, timeout=60, check=True).stdout, mark)
+        os.kill(self.daemon("memory1")["pid"], signal.SIGKILL)
+        self.up("--replication", "2")
+
+        def lacking():
+            said = live_rack.metrics(f"{self.dir}/metadata.http.sock")
+            return said.get("sluice_clover_replicas_missing"), said.get("sluice_clover_replicas_joining")
+
+        wait_until(lambda: lacking() == (0, 0), "memory that is blank is taken back")
+
     def test_locks_leave_the_memory_as_it_was(self):
         self.up("--no-metadata")
         for _ in range(2):

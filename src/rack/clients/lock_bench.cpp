@@ -11,11 +11,10 @@
 
 #include "base/bytes.h"
 #include "base/rng.h"
-#include "fusee/layout.h"
 #include "rack/endpoint/endpoint.h"
 #include "rack/endpoint/remote_nodes.h"
+#include "rack/endpoint/store_mark.h"
 #include "rack/endpoint/store_memory.h"
-#include "sherman/layout.h"
 
 namespace sluice::rack {
 namespace {
@@ -26,8 +25,6 @@ using remote::Task;
 
 constexpr std::uint64_t kStride = 128;  // a lock word, and 64 bytes further on its record
 constexpr std::uint64_t kRecordBytes = 64;
-constexpr std::uint64_t kStoresBegin =
-    64 << 10;  // where a memory node's superblock of Sherman or FUSEE is; before it Sherman's locks
 constexpr Duration kPatience = Duration::seconds(10);
 constexpr std::uint32_t kDepth = 16;  // operations at once of a connection
 
@@ -84,8 +81,8 @@ class Bench {
     const auto node = std::ranges::find(nodes, region.server, [](const auto* n) { return wire::Gid::from(n->ip); });
     base_ = {(*node)->id, remote::RegionKey(region.rkey.value), region.address};
     // Behind a Clover store there is no other.
-    may_have_store_ = region.address == (*node)->description.regions.front().address &&
-                      region.length >= kStoresBegin + fusee::kSuperblockRead;
+    may_have_store_ =
+        region.address == (*node)->description.regions.front().address && region.length >= kMarkOffset + kMarkBytes;
     if (region.length < config_.locks * kStride) return fail("locks: more than the memory node has room for");
     Snapshot one = *snapshot;
     std::erase_if(one.nodes, [&](const NodeRecord& n) { return n.id != base_.node; });
@@ -127,12 +124,11 @@ class Bench {
   // A tree of Sherman's has its locks among ours; of a FUSEE store we touch something with many locks only.
   Task<void> find_store_there() {
     if (!may_have_store_) co_return;
-    std::array<std::uint8_t, fusee::kSuperblockRead> superblock{};
-    if (wrong(co_await memory(0).read(base_ + kStoresBegin, superblock))) co_return;
-    sherman::Superblock tree;
-    fusee::Superblock store;
-    const bool is_tree = sherman::parse_superblock(superblock, tree);
-    const bool is_store = config_.locks * kStride > kStoresBegin && fusee::parse_superblock(superblock, store);
+    std::array<std::uint8_t, kMarkBytes> superblock{};
+    if (wrong(co_await memory(0).read(base_ + kMarkOffset, superblock))) co_return;
+    const StoreMark mark = mark_in(superblock);
+    const bool is_tree = mark == StoreMark::kSherman;
+    const bool is_store = config_.locks * kStride > kMarkOffset && mark == StoreMark::kFusee;
     if (!is_tree && !is_store) co_return;
     error_ = fmt::format(
         "the memory is in use by another, a {}; `sluice rack down`, then `sluice rack up --no-metadata` starts a rack "

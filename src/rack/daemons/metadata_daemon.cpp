@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "clover/metadata.h"
+#include "rack/daemons/store_claim.h"
 #include "rack/daemons/store_repair.h"
 #include "rack/daemons/store_story.h"
 #include "rack/endpoint/endpoint.h"
@@ -48,12 +49,14 @@ Result<std::vector<clover::Home>> wait_for_memory(Directory& directory, std::uin
 }
 
 // As it was when it died, or of a new store.
-Result<std::unique_ptr<clover::MetadataServer>> make_server(StoreStory& story, Directory& directory,
+Result<std::unique_ptr<clover::MetadataServer>> make_server(StoreStory& story, Endpoint& endpoint,
                                                             const MetadataSettings& settings) {
-  auto recalled = story.recall(settings, directory, kWaitForMemory);
+  auto recalled = story.recall(settings, endpoint.directory(), kWaitForMemory);
   if (!recalled || *recalled) return recalled;
-  const auto homes = wait_for_memory(directory, settings.memory_nodes, settings.space);
+  const auto homes = wait_for_memory(endpoint.directory(), settings.memory_nodes, settings.space);
   if (!homes) return tl::unexpected(homes.error());
+  if (auto unclaimed = check_unclaimed(endpoint, *homes, kWaitForMemory); !unclaimed)
+    return tl::unexpected(unclaimed.error());
   return story.make(settings, *homes);
 }
 
@@ -94,7 +97,7 @@ Result<void> run_metadata(const std::string& directory, const MetadataSettings& 
   if (!opened) return tl::unexpected(opened.error());
   Endpoint& endpoint = **opened;
   StoreStory story(RunDirectory(directory).journal(settings.name));
-  auto owned = make_server(story, endpoint.directory(), settings);
+  auto owned = make_server(story, endpoint, settings);
   if (!owned) return tl::unexpected(owned.error());
   clover::MetadataServer& server = **owned;
   if (auto begun = story.begin(endpoint.loop().now(), server); !begun) return begun;

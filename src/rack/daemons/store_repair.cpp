@@ -1,6 +1,11 @@
 #include "rack/daemons/store_repair.h"
 
+#include <spdlog/spdlog.h>
+
+#include <utility>
+
 #include "rack/daemons/store_story.h"
+#include "rack/endpoint/store_mark.h"
 
 namespace sluice::rack {
 
@@ -11,7 +16,7 @@ StoreRepair::StoreRepair(Endpoint& endpoint, clover::MetadataServer& server, Dur
       scheduler_(std::make_unique<remote::Scheduler>()),
       coroutines_(*scheduler_),
       nodes_(endpoint.connector(), *scheduler_, {.leaves_within = server.max_flight() / 2}),
-      repairer_(nodes_.memory(), server_, turn) {
+      repairer_(nodes_.memory(), server_, turn, {.is_free = [this](clover::Home home) { return is_free(home); }}) {
   endpoint_.loop().add(nodes_);
   endpoint_.loop().add(coroutines_);
   scheduler_->spawn(repairer_.run());
@@ -31,8 +36,23 @@ void StoreRepair::set_nodes(Time now, const Snapshot& snapshot) {
     if (node.description.kind != NodeKind::kMemory) continue;
     if (node.state == NodeState::kGone) repairer_.gone(now, node.id);
     if (node.state != NodeState::kReady) continue;
-    if (const auto home = home_of(node, space_)) repairer_.saw(now, *home);
+    const auto home = home_of(node, space_);
+    if (!home) continue;
+    Memory& memory = memory_[node.id];
+    memory.name = node.description.name;
+    memory.length = node.description.regions.front().length;
+    repairer_.saw(now, *home);
   }
+}
+
+// It may have gone while nobody served this store, and another have been made in what came back.
+remote::Task<bool> StoreRepair::is_free(clover::Home home) {
+  Memory& memory = memory_[home.region.base.node];
+  const auto mark = co_await read_mark(nodes_.memory(), home.region.base, memory.length);
+  if (!mark) co_return false;
+  if (*mark != StoreMark::kNone && std::exchange(memory.refused, home.life) != home.life)
+    spdlog::error("{} holds {} and is not used; start that memory node anew", memory.name, to_string(*mark));
+  co_return *mark == StoreMark::kNone;
 }
 
 }  // namespace sluice::rack

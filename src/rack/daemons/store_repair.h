@@ -4,7 +4,9 @@
 // Threads:  the loop's owner.
 #pragma once
 
+#include <map>
 #include <memory>
+#include <string>
 
 #include "clover/repairer.h"
 #include "rack/endpoint/endpoint.h"
@@ -21,9 +23,17 @@ class StoreRepair {
   void set_nodes(Time now, const Snapshot& snapshot);
 
  private:
+  remote::Task<bool> is_free(clover::Home home);
+
+  struct Memory {
+    std::string name;
+    std::uint64_t length = 0;
+    std::uint64_t refused = 0;  // the life in which another's store was found there, and told of
+  };
   Endpoint& endpoint_;
   clover::MetadataServer& server_;
   std::uint64_t space_;
+  std::map<remote::NodeId, Memory> memory_;
   std::unique_ptr<remote::Scheduler> scheduler_;
   nic::SchedulerPoll coroutines_;
   RemoteNodes nodes_;
