@@ -229,12 +229,14 @@ void Membership::note_taken(const NodeDescription& ours) {
 
 void Membership::take(const Registration& joined) {
   const wire::Ipv4Address ours = registration_.node.ip;
-  const bool was_misplaced = std::exchange(is_misplaced_, joined.node.ip != ours);
+  const bool was_misplaced = is_misplaced_.exchange(joined.node.ip != ours);
   if (is_misplaced_) {  // another directory than before: our address is not ours there
     static_cast<void>(directory_.leave(joined.lease));
     if (!was_misplaced && config_.on_lost)  // a daemon, which has a log
-      spdlog::error("{}: the rack has begun anew and gives this name the address {}, not {}: start this process again",
+      spdlog::error("{}: the rack has begun anew and gives this name the address {}, not {}",
                     registration_.node.description.name, joined.node.ip.to_string(), ours.to_string());
+    // Ours may be another's there. The switch sends nothing from its own.
+    if (config_.on_superseded && joined.node.description.kind != NodeKind::kSwitch) config_.on_superseded();
     return;
   }
   {

@@ -2,11 +2,12 @@
 // leaves at the end; tells of changes among the nodes.
 //
 // Life:       join() -> node() has number and addresses -> publish() -> (renewals, changes) -> destroyed: leaves.
-// Fencing:    a lease that was lost is not simply taken again: on_lost comes first. Who finds that another process has the name is told so.
+// Fencing:    a lease that was lost is not simply taken again: on_lost comes first. Who finds that another process has the name, or may have the address, is told so.
 // Errors:     join() and publish() say why not. A directory that is away for a while (the switch restarts) is waited for, silently.
 // Threads:    public functions from one thread; on_change is called from the membership's own.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <functional>
@@ -32,7 +33,8 @@ struct MembershipConfig {
   // Called in the membership's thread when the lease has been lost (we have been stopped for too long, say), before the name is taken again:
   // others may have been told that we are gone. Does what that asks for and returns what to publish; nothing: try again later.
   std::function<std::optional<NodeDescription>()> on_lost{};
-  // Called in the membership's thread when the lease has been lost and another process has the name: with each try to take it again.
+  // Called in the membership's thread when the lease has been lost and another process has the name, or the directory has begun anew and gives
+  // us another address, so that ours may be another's: with each try to take it again.
   std::function<void()> on_superseded{};
   // Called in the membership's thread with why the lease is not renewed, and with nothing when it is again. Null: it is logged, which is for
   // programs whose output is ours.
@@ -52,6 +54,8 @@ class Membership {
   // The same in the membership's thread, until it is done; does not wait.
   void publish_soon(NodeDescription description);
   const NodeRecord& node() const { return registration_.node; }
+  // The directory gives our name another address than ours. Any thread.
+  bool is_misplaced() const { return is_misplaced_; }
 
  private:
   class LeaseFile;
@@ -72,9 +76,9 @@ class Membership {
   std::unique_ptr<LeaseFile> file_;  // null: none, or somebody else's
   std::mutex publishing_;            // held while the directory is told: what was said last is told last. Before mutex_
   bool untold_ = false;              // the keeper's: the directory has not taken what it is to know
-  bool is_misplaced_ = false;        // the keeper's: the directory gives our name another address
-  std::string trouble_;              // the keeper's: why the last renewal failed; empty: it did not
-  std::string told_of_;              // the keeper's: the reason last told of; empty: none, or that it is over
+  std::atomic<bool> is_misplaced_{false};  // set by the keeper
+  std::string trouble_;                    // the keeper's: why the last renewal failed; empty: it did not
+  std::string told_of_;                    // the keeper's: the reason last told of; empty: none, or that it is over
   std::optional<std::chrono::steady_clock::time_point> lost_at_;      // the keeper's: when it last found the lease lost
   std::optional<std::chrono::steady_clock::time_point> taken_since_;  // the keeper's: our name, while we have no lease
   std::mutex mutex_;                                                  // never held while the directory is asked

@@ -28,7 +28,7 @@ class PlayedDirectory final : public Directory {
     ++joined;
     told_.notify_all();
     if (!owner.empty()) return fail(description.name + " is taken");
-    NodeRecord node{.description = description, .state = NodeState::kJoining, .id = remote::NodeId(2)};
+    NodeRecord node{.description = description, .state = NodeState::kJoining, .id = remote::NodeId(number)};
     node.ip = Subnet{}.ip_of(node.id);
     return Registration{node, LeaseId(lease_ = joined)};
   }
@@ -75,6 +75,12 @@ class PlayedDirectory final : public Directory {
     const std::lock_guard lock(mutex_);
     lease_ = 0;
   }
+  // All leases end, and numbers are given out anew.
+  void begin_anew(std::uint32_t ours) {
+    const std::lock_guard lock(mutex_);
+    lease_ = 0;
+    number = ours;
+  }
   // The lease, and this process has the name.
   void end_lease(const std::string& successor) {
     const std::lock_guard lock(mutex_);
@@ -93,6 +99,7 @@ class PlayedDirectory final : public Directory {
   }
 
   std::uint64_t joined = 0;
+  std::uint32_t number = 2;  // of who joins
   int publishing = 0;
   int refuses = 0;
   bool holds = false;
@@ -171,6 +178,34 @@ TEST(Membership, TakesANameThatMayBeItsOwnForAnothersOnlyWhenThatIsRenewed) {
   ASSERT_TRUE(directory.wait_until([&] { return directory.joined == 3; }));
   EXPECT_FALSE(superseded.told());
   EXPECT_TRUE(superseded.comes());
+}
+
+TEST(Membership, IsToldThatItsAddressMayBeAnothersWhereTheRackHasBegunAnew) {
+  PlayedDirectory directory;
+  Telling superseded;
+  auto config = kShort;
+  config.on_superseded = [&] { superseded.tell(); };
+  const auto membership = Membership::join(directory, at_port(0), config).value();
+  directory.begin_anew(2);
+  ASSERT_TRUE(directory.wait_until([&] { return directory.joined == 2; })) << "the same address again";
+  EXPECT_FALSE(membership->is_misplaced());
+  EXPECT_FALSE(superseded.told());
+  directory.begin_anew(5);
+  EXPECT_TRUE(superseded.comes());
+  EXPECT_TRUE(membership->is_misplaced());
+  EXPECT_EQ(membership->node().ip, Subnet{}.ip_of(remote::NodeId(2)));
+}
+
+TEST(Membership, ASwitchThatIsGivenAnotherAddressGoesOn) {
+  PlayedDirectory directory;
+  Telling superseded;
+  auto config = kShort;
+  config.on_superseded = [&] { superseded.tell(); };
+  auto membership = Membership::join(directory, {"switch", NodeKind::kSwitch, 0, {}, {}}, config).value();
+  directory.begin_anew(5);
+  ASSERT_TRUE(directory.wait_until([&] { return directory.joined == 2; }));
+  membership.reset();
+  EXPECT_FALSE(superseded.told());
 }
 
 TEST(Membership, LooksForALostLeaseNowAndThenThoughEachLookHasNews) {

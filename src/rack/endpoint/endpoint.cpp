@@ -75,6 +75,8 @@ Endpoint::~Endpoint() {
 
 Result<void> Endpoint::run() {
   loop_.run();
+  if (is_superseded_ && membership_->is_misplaced())
+    return fail("the rack has begun anew, and the address of this process may be another's there; start it again");
   if (is_superseded_)
     return fail("stopped for longer than its lease, and another process has taken the name; this one ends");
   return {};

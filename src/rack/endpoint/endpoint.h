@@ -43,8 +43,8 @@ class Endpoint {
   // Called in the loop's thread when the lease has been lost, before the name is taken again: ends what others must not go on with, and
   // returns what to publish. Set before publish().
   void on_fence(std::function<NodeDescription(Time)> handler) { on_fence_ = std::move(handler); }
-  // Turns the loop until it is stopped. An error when the lease has been lost and another process has the name: it has our addresses,
-  // too, and to answer on would take its frames away.
+  // Turns the loop until it is stopped. An error when the lease has been lost and another process has the name, or may have the address:
+  // to answer on would take its frames away.
   Result<void> run();
   Result<void> publish(const NodeDescription& description) {
     published_ = description;
