@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <climits>
+#include <cstdlib>
 #include <nlohmann/json.hpp>
 #include <optional>
 
@@ -31,6 +32,84 @@ std::optional<std::string> attribute_of_switch(const rack::RunDirectory& run, co
 }
 
 using nlohmann::json;
+
+// "memory3 (pid 4711)", of each process of this machine on the rack that `sluice rack up` has not started, except a switch.
+class Strangers {
+ public:
+  Strangers(const rack::RunDirectory& run, const std::vector<rack::DaemonStatus>& daemons) {
+    const auto nodes = rack::DirectoryClient(run.directory_address(), Duration{}).nodes();
+    if (!nodes) return;
+    for (const auto& daemon : daemons) pids_.push_back(daemon.process.pid);
+    // What a switch has on the rack beside itself is not told apart from it.
+    for (const rack::NodeRecord& node : nodes->nodes) {
+      if (node.description.kind == rack::NodeKind::kSwitch) pids_.push_back(pid_of(node));
+    }
+    for (const rack::NodeRecord& node : nodes->nodes) {
+      const auto machine = node.description.attributes.find(rack::kMachineAttribute);
+      const bool is_here = (machine == node.description.attributes.end() ? "" : machine->second) == run.machine();
+      if (is_here && node.state != rack::NodeState::kGone) add(node);
+    }
+  }
+  // Those that are still there.
+  std::string text() const {
+    std::string out;
+    const auto living = this->living();
+    for (std::size_t i = 0; i < living.size(); ++i)
+      out += fmt::format("{}{} (pid {})",
+                         i == 0                   ? ""
+                         : i + 1 == living.size() ? " and "
+                                                  : ", ",
+                         living[i].name, living[i].process.pid);
+    if (living.empty()) return out;
+    return out + (living.size() == 1 ? " was not started by `sluice rack up` and goes on: end it"
+                                     : " were not started by `sluice rack up` and go on: end them");
+  }
+
+ private:
+  struct Stranger {
+    std::string name;
+    rack::ProcessRecord process;
+  };
+  static pid_t pid_of(const rack::NodeRecord& node) {
+    const auto found = node.description.attributes.find("pid");
+    if (found == node.description.attributes.end()) return 0;
+    return static_cast<pid_t>(std::strtol(found->second.c_str(), nullptr, 10));
+  }
+  void add(const rack::NodeRecord& node) {
+    const pid_t pid = pid_of(node);
+    if (std::ranges::find(pids_, pid) != pids_.end()) return;
+    pids_.push_back(pid);  // a program may be several nodes
+    if (const auto process = rack::find_process(pid)) all_.push_back({rack::shown(node.description.name), *process});
+  }
+  std::vector<Stranger> living() const {
+    std::vector<Stranger> out;
+    for (const Stranger& stranger : all_) {
+      if (rack::alive(stranger.process)) out.push_back(stranger);
+    }
+    return out;
+  }
+
+  std::vector<pid_t> pids_;
+  std::vector<Stranger> all_;
+};
+
+// And says who goes on.
+Result<int> take_down(rack::Launcher& launcher) {
+  const rack::RunDirectory& run = launcher.directory();
+  const auto daemons = launcher.status();
+  if (!daemons) return tl::unexpected(daemons.error());
+  const Strangers strangers(run, *daemons);
+  const auto ended = launcher.down();
+  if (!ended) return tl::unexpected(ended.error());
+  const std::string others = strangers.text();
+  if (*ended != 0) {
+    say("the rack is down");
+  } else if (others.empty() && !run.has_switch()) {
+    say(fmt::format("no rack is up in {}", run.path()));
+  }
+  if (!others.empty()) say(others);
+  return 0;
+}
 
 class RackUp final : public Command {
  public:
@@ -100,10 +179,7 @@ class RackUp final : public Command {
   Result<int> keep(rack::Launcher& launcher, const std::vector<rack::DaemonSpec>& daemons) {
     say("keeping it up; Ctrl-C takes it down");
     launcher.keep(daemons, rack().start_timeout);
-    const auto ended = launcher.down();
-    if (!ended) return tl::unexpected(ended.error());
-    say("the rack is down");
-    return 0;
+    return take_down(launcher);
   }
 
   bool keep_ = false;
@@ -112,7 +188,7 @@ class RackUp final : public Command {
 class RackDown final : public Command {
  public:
   explicit RackDown(CLI::App& group)
-      : Command(group, "down", "End every process of the rack",
+      : Command(group, "down", "End what `sluice rack up` has started",
                 {"sluice rack down", "sluice rack down --dir /tmp/rack"}) {
     use_rack();
   }
@@ -120,10 +196,7 @@ class RackDown final : public Command {
  private:
   Result<int> run() override {
     rack::Launcher launcher(run_directory(), say);
-    const auto ended = launcher.down();
-    if (!ended) return tl::unexpected(ended.error());
-    say(*ended == 0 ? fmt::format("no rack is up in {}", rack().dir) : "the rack is down");
-    return 0;
+    return take_down(launcher);
   }
 };
 
@@ -137,15 +210,15 @@ class RackStatus final : public Command {
   }
 
  private:
-  // Exit code 0 when at least one daemon runs (on a machine that has joined a rack: when that is there), none has died and the switch, if it
-  // is among them, answers, else 1.
+  // Exit code 0 when at least one daemon runs or a switch that others have started answers (on a machine that has joined a rack: when that is
+  // there), none has died and the switch, if it is among them, answers, else 1.
   Result<int> run() override {
     const auto found = rack::Launcher(run_directory(), say).status();
     if (!found) return tl::unexpected(found.error());
     const std::vector<rack::DaemonStatus>& daemons = *found;
     rack::DirectoryClient directory(run_directory().directory_address(), Duration{});
     const auto nodes = directory.nodes();
-    bool healthy = run_directory().is_joined() ? nodes.has_value() : !daemons.empty();
+    bool healthy = nodes || (!run_directory().is_joined() && !daemons.empty());
     for (const auto& daemon : daemons) healthy = healthy && daemon.running && (daemon.name != "switch" || nodes);
     // Who does not answer once is not waited for again.
     const auto get = [&](const char* path) {
@@ -187,9 +260,11 @@ class RackStatus final : public Command {
     if (run_directory().is_joined()) {
       fmt::print("joined the rack at {} as {}{}{}\n", run_directory().directory_address().text,
                  run_directory().machine(), nodes ? "" : ": ", nodes ? "" : nodes.error().message);
-    } else if (daemons.empty()) {
+    } else if (daemons.empty() && !nodes) {
       fmt::print("no rack is up in {}; `sluice rack up` starts one\n", rack().dir);
       return;
+    } else if (daemons.empty()) {
+      fmt::print("the daemons of this rack were not started by `sluice rack up`\n");
     }
     if (!daemons.empty())
       fmt::print("{:<12} {:>8} {:<8} {:>10} {:>9} {:>10}\n", "DAEMON", "PID", "STATE", "RESIDENT", "CPU", "UP");
