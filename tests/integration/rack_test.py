@@ -115,11 +115,63 @@ class RackTest(live_rack.LiveRack):
         config = pathlib.Path(self.folder, "rack.toml")
         config.write_text("[switch]\nmac-age = \"200s\"\n")
         self.up("--config", str(config))
-        self.assertNotIn("other options", self.sluice("rack", "up", "--no-metadata", "--memory-nodes", "1", "--config", str(config), code=0).stderr)
+        self.sluice("rack", "up", "--no-metadata", "--memory-nodes", "1", "--config", str(config), code=0)
         config.write_text("[switch]\nbox = \"clover\"\n")
-        self.assertIn("switch is running already, with other options", self.sluice("rack", "up", "--no-metadata", "--config", str(config), code=0).stderr)
+        self.assertIn("switch, memory1, memory2 run with other options; `sluice rack down` first",
+                      self.sluice("rack", "up", "--no-metadata", "--config", str(config), code=1).stderr)
         config.write_text("[switch]\nmac-slots = 1000\n")
         self.assertIn("power of two", self.sluice("rack", "up", "--config", str(config), code=2).stderr)
+
+    def test_options_that_would_not_take_effect_start_nothing(self):
+        self.up("--no-metadata", "--memory-nodes", "1", "--memory-size", "16MiB")
+        done = self.sluice("rack", "up", "--memory-nodes", "2", "--memory-size", "16MiB", "--box", "clover", code=1)
+        self.assertIn("switch runs with other options; `sluice rack down` first", done.stderr)
+        self.assertEqual(sorted(d["name"] for d in self.status()["daemons"]), ["memory1", "switch"])
+
+    def ready(self, name):
+        wait_until(lambda: self.node_states().get(name) == "ready", f"{name} is there")
+
+    def test_a_rack_of_daemons_started_by_hand_is_shown(self):
+        self.sluice("rack", "status", code=1)
+        self.start("switch")
+        self.start("memory", "--name", "memory1", "--size", "16MiB")
+        self.ready("memory1")
+        shown = self.sluice("rack", "status", code=0).stdout
+        self.assertIn("were not started by `sluice rack up`", shown)
+        self.assertRegex(shown, r"memory1 +memory +ready")
+        self.assertNotIn("no rack is up", shown)
+        down = self.sluice("rack", "down", code=0).stderr
+        self.assertRegex(down, rf"memory1 \(pid {self.children[1].pid}\) was not started by `sluice rack up` and goes on: end it")
+        self.assertIn("a switch that `sluice rack up` has not started goes on", down)
+        self.assertNotIn("no rack is up", down)
+        self.sluice("rack", "status", code=0)
+
+    def test_down_names_who_goes_on(self):
+        self.up("--no-metadata", "--memory-nodes", "1", "--memory-size", "16MiB")
+        pids = [self.start(*words).pid for words in (("memory", "--name", "spare", "--size", "16MiB"), ("cowbird", "engine"))]
+        self.ready("spare")
+        self.ready("cowbird")
+        down = self.sluice("rack", "down", code=0).stderr
+        for name, pid in zip(("spare", "cowbird"), pids):
+            self.assertIn(f"{name} (pid {pid})", down)
+        self.assertIn(" were not started by `sluice rack up` and go on: end them", down)
+        self.assertNotIn("memory1 (pid", down)
+        for child in self.children:
+            self.end(child)
+        self.assertIn("no rack is up", self.sluice("rack", "down", code=0).stderr)
+
+    def test_a_memory_node_whose_address_is_anothers_on_the_next_rack_ends(self):
+        self.up("--no-metadata", "--memory-nodes", "1", "--memory-size", "16MiB")
+        left = self.start("memory", "--name", "memory9", "--size", "16MiB")
+        self.ready("memory9")
+        self.sluice("rack", "down", code=0)
+        self.up("--no-metadata", "--memory-nodes", "3", "--memory-size", "16MiB")
+        _, said = left.communicate(timeout=60)
+        self.assertEqual(left.returncode, 1, said)
+        self.assertIn("the rack has begun anew, and the address of this process may be another's there; start it again", said)
+        for name in ("memory1", "memory2", "memory3"):
+            self.sluice("remote", "write", name, "0", "--text", name, code=0)
+            self.assertIn(name, self.sluice("remote", "read", name, "0", str(len(name)), code=0).stdout)
 
     def test_a_switch_that_hangs_is_told(self):
         self.up("--no-metadata")
@@ -544,6 +596,8 @@ class RackTest(live_rack.LiveRack):
         self.assertIn("memory2", err)
         self.assertIn("DEAD", self.sluice("rack", "status", code=1).stdout)
         wait_until(lambda: self.node_states()["memory2"] == "gone", "the directory notices")
+        self.assertIn("memory2 was started anew: what a store without replicas had there is lost; `sluice rack down`", self.sluice("rack", "up", "--replication", "1", code=0).stderr)
+        self.assertNotIn("anew", self.sluice("rack", "up", "--replication", "1", code=0).stderr)
 
     def test_a_store_that_does_not_serve_is_not_taken_for_none(self):
         self.up("--replication", "1")

@@ -1,6 +1,7 @@
 #include "rack/process/launcher.h"
 
 #include <fmt/core.h>
+#include <fmt/ranges.h>
 #include <poll.h>
 #include <sys/wait.h>
 
@@ -75,20 +76,26 @@ Result<void> Launcher::up(const std::vector<DaemonSpec>& daemons, Duration timeo
   if (!any) directory_.clear();  // whatever an earlier rack left: no process that it speaks of lives
 
   std::map<int, std::vector<DaemonSpec>> stages;
+  std::vector<std::string> as_they_should, otherwise;
+  std::vector<const DaemonSpec*> anew;
   for (const DaemonSpec& daemon : daemons) {
-    const auto found = std::find_if(running.begin(), running.end(),
-                                    [&](const DaemonStatus& d) { return d.running && d.name == daemon.name; });
-    if (found == running.end()) {
+    const auto found =
+        std::find_if(running.begin(), running.end(), [&](const DaemonStatus& d) { return d.name == daemon.name; });
+    if (found == running.end() || !found->running) {
       stages[daemon.stage].push_back(daemon);
+      if (any && found != running.end()) anew.push_back(&daemon);
       continue;
     }
     const auto command = command_of(found->process);
     const bool same = command.empty() ||
                       (std::equal(command.begin() + 1, command.end(), daemon.argv.begin() + 1, daemon.argv.end()) &&
                        has_same_config(directory_, daemon));
-    progress_(fmt::format("{} is running already{}", daemon.name,
-                          same ? "" : ", with other options: `sluice rack down` first, then those given now count"));
+    (same ? as_they_should : otherwise).push_back(daemon.name);
   }
+  if (!otherwise.empty())
+    return fail(fmt::format("{} {} with other options; `sluice rack down` first", fmt::join(otherwise, ", "),
+                            otherwise.size() == 1 ? "runs" : "run"));
+  for (const std::string& name : as_they_should) progress_(fmt::format("{} is running already", name));
   std::vector<std::string> started;
   for (const auto& [number, stage] : stages) {
     if (auto done = start_stage(stage, timeout, started); !done) {
@@ -97,7 +104,12 @@ Result<void> Launcher::up(const std::vector<DaemonSpec>& daemons, Duration timeo
       return done;
     }
   }
+  for (const DaemonSpec* daemon : anew) tell_loss(*daemon);
   return {};
+}
+
+void Launcher::tell_loss(const DaemonSpec& daemon) const {
+  if (!daemon.dies_with_it.empty()) progress_(fmt::format("{} was started anew: {}", daemon.name, daemon.dies_with_it));
 }
 
 void Launcher::keep(const std::vector<DaemonSpec>& daemons, Duration timeout) {
@@ -127,7 +139,12 @@ void Launcher::keep(const std::vector<DaemonSpec>& daemons, Duration timeout) {
       progress_(fmt::format("{} has died; starting it again", kept.daemon.name));
       if (Clock::now() - kept.started > kStable) kept.pause = kFirstPause;
       std::vector<std::string> started;
-      if (const auto done = start_stage({kept.daemon}, timeout, started); !done) progress_(done.error().message);
+      const auto done = start_stage({kept.daemon}, timeout, started);
+      if (done) {
+        tell_loss(kept.daemon);
+      } else {
+        progress_(done.error().message);
+      }
       kept.started = Clock::now();
       kept.next = kept.started + kept.pause;
       kept.pause = std::min(kept.pause * 2, kLongestPause);

@@ -1,7 +1,8 @@
 // Launcher: brings a rack of separate processes up, and down again.
 //
 // Life:       up() starts what is not running, in order, and waits until each is ready -> status() -> down() ends exactly those.
-// Invariant:  idempotent: up() on a running rack and down() on none change nothing. What up() has started it ends again when it fails.
+// Invariant:  idempotent: up() on a running rack and down() on none change nothing. What up() has started it ends again when it fails; where a
+//             daemon runs with other options it starts nothing, and fails.
 // Errors:     the name of the daemon, what happened, the last lines of its log.
 // Threads:    one; a lock in the run directory keeps other launchers out.
 #pragma once
@@ -23,6 +24,8 @@ struct DaemonSpec {
   // Daemons of one stage start together, when all of earlier stages are ready.
   int stage = 0;
   std::string config{};  // file that it reads its settings from; empty: none
+  std::string
+      dies_with_it{};  // what people are told is lost when it is started in the place of one that died; empty: nothing
 };
 
 struct DaemonStatus {
@@ -50,6 +53,7 @@ class Launcher {
 
  private:
   Result<void> start_stage(const std::vector<DaemonSpec>& daemons, Duration timeout, std::vector<std::string>& started);
+  void tell_loss(const DaemonSpec& daemon) const;
   void end(const std::vector<std::string>& names, Duration patience);
 
   RunDirectory directory_;

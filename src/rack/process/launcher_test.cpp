@@ -72,10 +72,8 @@ TEST_F(LauncherTest, SaysWhenTheSettingsFileHasChangedSinceADaemonStarted) {
   std::ofstream(spec.config) << "[switch]\n";
   ASSERT_TRUE(launcher_->up({spec}));
   ASSERT_TRUE(launcher_->up({spec}));
-  EXPECT_THAT(progress_, Not(HasSubstr("with other options")));
   std::ofstream(spec.config) << "[switch]\nbox = \"clover\"\n";
-  ASSERT_TRUE(launcher_->up({spec}));
-  EXPECT_THAT(progress_, HasSubstr("a is running already, with other options"));
+  EXPECT_THAT(launcher_->up({spec}).error().message, HasSubstr("a runs with other options"));
 }
 
 TEST_F(LauncherTest, WritesDownItsSettingsWhereAFullDiskHasLeftNothingOfThem) {
@@ -110,12 +108,20 @@ TEST_F(LauncherTest, UpTwiceAndDownTwiceChangeNothing) {
   ASSERT_TRUE(launcher_->up({daemon("a", kStaying)}));
   EXPECT_EQ(process("a"), first);
   EXPECT_THAT(progress_, HasSubstr("a is running already"));
-  EXPECT_THAT(progress_, Not(HasSubstr("with other options")));
-  ASSERT_TRUE(launcher_->up({daemon("a", kGood)}));
-  EXPECT_EQ(process("a"), first);
-  EXPECT_THAT(progress_, HasSubstr("a is running already, with other options"));
   EXPECT_EQ(launcher_->down().value(), 1u);
   EXPECT_EQ(launcher_->down().value(), 0u);
+}
+
+TEST_F(LauncherTest, StartsNothingWhereADaemonRunsWithOtherOptions) {
+  ASSERT_TRUE(launcher_->up({daemon("a", kStaying), daemon("b", kStaying)}));
+  const ProcessRecord first = process("a");
+  const auto one = launcher_->up({daemon("a", kGood), daemon("b", kStaying), daemon("c", kGood)});
+  ASSERT_FALSE(one);
+  EXPECT_EQ(one.error().message, "a runs with other options; `sluice rack down` first");
+  EXPECT_EQ(process("a"), first);
+  EXPECT_EQ(status().size(), 2u);
+  EXPECT_EQ(launcher_->up({daemon("a", kGood), daemon("b", kGood)}).error().message,
+            "a, b run with other options; `sluice rack down` first");
 }
 
 TEST_F(LauncherTest, DownWithoutAnyRackIsFine) {
@@ -123,7 +129,7 @@ TEST_F(LauncherTest, DownWithoutAnyRackIsFine) {
 }
 
 TEST_F(LauncherTest, UpRestartsOnlyTheOneThatDied) {
-  const std::vector<DaemonSpec> both{daemon("a", kGood), daemon("b", kGood)};
+  const std::vector<DaemonSpec> both{daemon("a", kStaying), daemon("b", kStaying)};
   ASSERT_TRUE(launcher_->up(both));
   const ProcessRecord a = process("a");
   const ProcessRecord b = process("b");
@@ -132,6 +138,22 @@ TEST_F(LauncherTest, UpRestartsOnlyTheOneThatDied) {
   ASSERT_TRUE(launcher_->up(both));
   EXPECT_EQ(process("a"), a);
   EXPECT_NE(process("b"), b);
+}
+
+TEST_F(LauncherTest, SaysWhatIsLostWithOneThatDiedInARackThatGoesOn) {
+  DaemonSpec b = daemon("b", kStaying);
+  b.dies_with_it = "all of it";
+  const std::vector<DaemonSpec> both{daemon("a", kStaying), b};
+  ASSERT_TRUE(launcher_->up(both));
+  for (const char* name : {"a", "b"}) ASSERT_TRUE(end_process(process(name), Duration{}));
+  ASSERT_TRUE(launcher_->up(both));
+  EXPECT_THAT(progress_, Not(HasSubstr("anew"))) << "nothing of that rack was there any more";
+  ASSERT_TRUE(end_process(process("a"), Duration{}));
+  ASSERT_TRUE(launcher_->up(both));
+  EXPECT_THAT(progress_, Not(HasSubstr("anew")));
+  ASSERT_TRUE(end_process(process("b"), Duration{}));
+  ASSERT_TRUE(launcher_->up(both));
+  EXPECT_THAT(progress_, HasSubstr("b was started anew: all of it"));
 }
 
 TEST_F(LauncherTest, ADaemonThatDiesAtItsStartIsToldWithItsLogAndTheOthersEnd) {

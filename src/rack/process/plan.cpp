@@ -24,6 +24,10 @@ std::vector<DaemonSpec> plan(const std::string& program, const std::string& conf
     add(memory, "--name", memory.name);
     if (settings.memory_size != 0) add(memory, "--size", bytes_text(settings.memory_size));
     if (settings.memory_cowbird) memory.argv.emplace_back("--cowbird");
+    memory.dies_with_it =
+        "what a store without replicas had there is lost; `sluice rack down`, then `sluice rack up` begins with an "
+        "empty "
+        "one";
     daemons.push_back(memory);
   }
   if (settings.metadata) {
