@@ -64,7 +64,13 @@ bool HostStack::start_read(Time now, Question question) {
 bool HostStack::start_writes(Time now, PortId node, Asked&& asked) {
   std::uint8_t& next = next_write_.at(node.value);
   const std::uint32_t bytes = asked.message.bytes();
-  if (!writes_.try_emplace({node.value, next}, std::move(asked)).second) return false;
+  // Writes whose /N/ or last grant was lost keep their ids.
+  std::uint32_t in_use = 0;
+  while (writes_.contains({node.value, next})) {
+    if (++in_use == kMessageIds) return false;
+    ++next;
+  }
+  writes_.try_emplace({node.value, next}, std::move(asked));
   ++lines_[node.value].writes;
   request(after(now, kRequestCycles),
           {.kind = UnitKind::kNotify, .port = node, .id = MessageId(next++), .bytes = bytes, .data = {}});
@@ -92,7 +98,7 @@ void HostStack::write_over(Time now, PortId node) {
   }
   if (next.writes.empty()) return;
   if (next.writes.size() > 1) batched_ += next.writes.size();
-  SLUICE_CHECK(start_writes(now, node, std::move(next)));
+  SLUICE_CHECK(start_writes(now, node, std::move(next)));  // the id of the one that is over is free
 }
 
 void HostStack::request(Time at, const Unit& unit, std::vector<std::uint8_t> data) {

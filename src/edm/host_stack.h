@@ -12,6 +12,7 @@
 // Ids:        answers of one node come in the order of their reads, so one that comes, late or not, says that no earlier read is answered any more. A
 //             message id is not used anew before: a node that has left 256 reads in a row unanswered is sent no more until it answers one of
 //             them, and reads of it end as NULL when their timers do.
+//             A write that is never granted keeps its id for good; the others have the rest.
 // Errors:     what comes and fits nothing that is under way is counted; a read without an answer is done as NULL when its timer ends.
 // Threads:    one owner. Allocates for each message: it is a model of hardware, and not for a data path.
 // Limits:     256 messages a peer and direction; further ones are refused, unless X is kept here. How many of them X keeps waiting is not bounded.

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <map>
+
 namespace sluice::edm {
 namespace {
 
@@ -152,6 +154,51 @@ TEST(EdmHostStack, AReadThatIsNeverAnsweredHoldsUpNoOtherOne) {
   ASSERT_TRUE(host.stack.poll_done(done));
   EXPECT_EQ(done.tag, 1'000u);
   EXPECT_TRUE(done.null);
+}
+
+// A write whose /N/ was lost is never granted: it keeps its id, and costs the others nothing else.
+TEST(EdmHostStack, AWriteThatIsNeverGrantedHoldsUpNoOtherOne) {
+  for (const std::uint32_t active_per_pair : {0u, 3u}) {
+    Host host;
+    host.stack = HostStack({.port = PortId(0), .active_per_pair = active_per_pair}, host.memory);
+    std::uint64_t granted = 0;
+    std::map<std::uint8_t, int> ids;
+    // Four at a time, so that with X some begin as others end.
+    for (int i = 0; i < 600; ++i) {
+      for (int j = 0; j < 4; ++j) ASSERT_TRUE(host.stack.write(host.now, kPeer, 0, std::vector<std::uint8_t>(8)));
+      for (bool any = true; any;) {
+        any = false;
+        std::vector<Unit> asked;
+        host.now = host.now + Duration::microseconds(1);
+        for (Unit unit; host.stack.poll(host.now, unit);) {
+          if (unit.kind == UnitKind::kNotify) asked.push_back(unit);
+        }
+        for (const Unit& unit : asked) {
+          ++ids[unit.id.value];
+          if (i == 2 && asked.size() > 1 && &unit == &asked.front()) continue;  // lost
+          host.comes({.kind = UnitKind::kGrant, .port = kPeer, .id = unit.id, .bytes = unit.bytes, .data = {}});
+          ++granted;
+          any = true;
+        }
+      }
+    }
+    EXPECT_EQ(host.stack.writes_left(kPeer), granted) << active_per_pair;
+    EXPECT_EQ(granted, 600u * 4 - 1);
+    EXPECT_EQ(ids.size(), 256u);
+    EXPECT_EQ(host.stack.strays(), 0u);
+  }
+}
+
+TEST(EdmHostStack, AWriteIsRefusedWhenAllMessageIdsAreInUse) {
+  Host host;
+  for (int i = 0; i < 256; ++i) ASSERT_TRUE(host.stack.write(host.now, kPeer, 0, std::vector<std::uint8_t>(8)));
+  EXPECT_FALSE(host.stack.write(host.now, kPeer, 0, std::vector<std::uint8_t>(8)));
+  EXPECT_EQ(host.said().size(), 256u);
+  host.comes({.kind = UnitKind::kGrant, .port = kPeer, .id = MessageId(7), .bytes = 8, .data = {}});
+  ASSERT_TRUE(host.stack.write(host.now, kPeer, 0, std::vector<std::uint8_t>(8)));
+  Unit unit;
+  while (!host.stack.poll(host.now, unit) || unit.kind != UnitKind::kNotify) host.now = host.stack.next_deadline();
+  EXPECT_EQ(unit.id, MessageId(7));
 }
 
 }  // namespace
