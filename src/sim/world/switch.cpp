@@ -88,7 +88,7 @@ Switch::Switch(EventLoop& loop, PacketPool& pool, const SwitchParameters& parame
       parameters_(parameters),
       link_(link),
       rng_(Rng(seed).fork("switch")),
-      forwarding_({.queue_bytes = std::size_t{1} << 16, .seed = rng_.fork("macs").next()}) {}
+      forwarding_({.max_ports = kMaxPorts, .queue_bytes = std::size_t{1} << 16, .seed = rng_.fork("macs").next()}) {}
 
 Switch::~Switch() {
   while (!at_stage_.empty()) pool_.give_back(at_stage_.pop());

@@ -6,6 +6,7 @@
 // Priorities: none, or as priorities.h has them: RoCE before other packets.
 // PFC:        a port for whose packets more than pause_from_bytes are held has its link paused, until pause_to_bytes are left.
 // Threads:    one owner.
+// Limits:     kMaxPorts.
 // Source:     hardware.h; IEEE 802.1Qbb.
 #pragma once
 
@@ -22,6 +23,9 @@ namespace sluice::sim {
 
 class Switch final {
  public:
+  // As many as there are port numbers: a rack's switch has what its machines need.
+  static constexpr std::size_t kMaxPorts = 65'535;
+
   Switch(EventLoop& loop, PacketPool& pool, const SwitchParameters& parameters, const LinkParameters& link,
          std::uint64_t seed);
   ~Switch();
