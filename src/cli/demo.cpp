@@ -40,7 +40,7 @@ struct Settings {
 
   void declare(rack::Schema& s) {
     s.text("dir", dir, "run directory; empty: a temporary one", "a directory's path")
-        .text("report", report, "where to write the report", "a file's path")
+        .path("report", report, "where to write the report", "a file's path")
         .integer("records", records, 100, 10'000'000, "values to load")
         .bytes("value-size", value_size, 8, 16'360, "bytes of a value")
         .integer("clients", clients, 1, 65'536, "closed-loop clients, in all processes together")

@@ -63,7 +63,7 @@ struct ExperimentSettings {
   bool check = false;
 
   void declare(rack::Schema& s) {
-    s.text("out", out, "folder for results, and for what has been simulated already", "a folder's path")
+    s.path("out", out, "folder for results, and for what has been simulated already", "a folder's path")
         .text("hardware", hardware, "hardware file to use instead of the experiment's own", "a file's path")
         .integer("jobs", jobs, 0, 1024,
                  "simulations at once; 0: as many as there are cores, divided by the ranks on this machine")
@@ -250,8 +250,8 @@ struct ReportSettings {
   std::string out = "report.html";
 
   void declare(rack::Schema& s) {
-    s.text("results", results, "folder that `sluice experiment` wrote to", "a folder's path")
-        .text("out", out, "the report", "a file's path");
+    s.path("results", results, "folder that `sluice experiment` wrote to", "a folder's path")
+        .path("out", out, "the report", "a file's path");
   }
 };
 

@@ -144,6 +144,17 @@ Schema& Schema::text(std::string name, std::string& target, std::string help, st
               {}});
 }
 
+Schema& Schema::path(std::string name, std::string& target, std::string help, std::string allowed) {
+  return add({std::move(name),
+              std::move(help),
+              std::move(allowed),
+              target,
+              false,
+              false,
+              [&target](std::string_view value) { return target = value, !value.empty(); },
+              {}});
+}
+
 Schema& Schema::integer(std::string name, std::uint64_t& target, std::uint64_t least, std::uint64_t most,
                         std::string help) {
   return add({std::move(name),

@@ -35,6 +35,8 @@ class Schema {
  public:
   // The bound variables outlive the schema and hold the defaults now.
   Schema& text(std::string name, std::string& target, std::string help, std::string allowed = "text");
+  // Of a file or a folder that there must be: not empty.
+  Schema& path(std::string name, std::string& target, std::string help, std::string allowed);
   Schema& integer(std::string name, std::uint64_t& target, std::uint64_t least, std::uint64_t most, std::string help);
   Schema& number(std::string name, double& target, double least, double most, std::string help);
   Schema& bytes(std::string name, std::uint64_t& target, std::uint64_t least, std::uint64_t most, std::string help);

@@ -55,6 +55,15 @@ TEST(Schema, AnHttpAddressHasAHostAndAPort) {
     EXPECT_FALSE(takes(bad)) << bad;
 }
 
+TEST(Schema, APathIsNotEmpty) {
+  std::string out = "results";
+  Schema schema;
+  schema.path("out", out, "where", "a folder's path");
+  EXPECT_TRUE(Schema::set(*schema.find("out"), "mine", "--out"));
+  EXPECT_EQ(out, "mine");
+  EXPECT_EQ(Schema::set(*schema.find("out"), "", "--out").error().message, "--out = \"\": must be a folder's path");
+}
+
 TEST(Schema, SetsEveryKindOfValueFromToml) {
   Settings s;
   const auto done = s.parse(R"(
