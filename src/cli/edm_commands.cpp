@@ -163,7 +163,7 @@ class SimulateCommand final : public Command {
     if (!hardware) return tl::unexpected(hardware.error());
     const auto text = sim::read_text(trace_);
     if (!text) return tl::unexpected(text.error());
-    const auto rows = sim::parse_trace(*text, static_cast<std::uint32_t>(settings_.nodes));
+    const auto rows = sim::parse_trace(*text, static_cast<std::uint32_t>(settings_.nodes), hardware->last_slot());
     if (!rows) return fail(fmt::format("{}: {}", trace_, rows.error().message));
     if (rows->empty()) return fail(fmt::format("{}: has no messages", trace_));
     for (const sim::TraceRow& row : *rows) {

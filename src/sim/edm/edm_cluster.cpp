@@ -461,8 +461,9 @@ PublishedIdeal published_ideal(std::int64_t hop, const TraceRow& row) {
 
 PublishedSlowdown published_slowdown(const EdmHardware& hardware, const TraceRow& row, const MessageTimes& times) {
   const PublishedIdeal ideal = published_ideal(hardware.hop_blocks(), row);
+  // Of less than a block over links of no length it is nothing.
   const auto times_of = [](Blocks took, Blocks of) {
-    return std::max(1.0, static_cast<double>(took) / static_cast<double>(of));
+    return std::max(1.0, static_cast<double>(took) / static_cast<double>(std::max<Blocks>(of, 1)));
   };
   if (!row.reads()) return {.request = 0, .data = times_of(times.finished - row.slot, ideal.data)};
   // The answer's row begins when the request has come to the memory node.

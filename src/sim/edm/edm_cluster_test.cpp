@@ -55,6 +55,19 @@ TEST(EdmCluster, AMessageAloneTakesAsLongAsArithmeticSays) {
   }
 }
 
+// The published ideal of less than a block is nothing there.
+TEST(EdmCluster, OverLinksOfNoLengthAMessageOfAFewBytesIsSlowedDownByANumber) {
+  EdmHardware h = hardware();
+  h.propagation = {};
+  for (const TraceRow& row : {write_row(4), read_row(4)}) {
+    const ClusterOutcome outcome = run_cluster(h, {.nodes = 2}, {row});
+    const PublishedSlowdown slowdown = published_slowdown(h, row, outcome.times[0]);
+    EXPECT_GE(slowdown.data, 1);
+    EXPECT_LT(slowdown.data, 100);
+    EXPECT_LT(slowdown.request, 100);
+  }
+}
+
 TEST(EdmCluster, PimTakesIterationsMore) {
   const ClusterOutcome outcome =
       run_cluster(hardware(), {.nodes = 2, .matching = edm::Matching::kPim}, {write_row(64)});
@@ -147,13 +160,14 @@ TEST(EdmTrace, ReadsWhatItWrites) {
                  .reads_per_mille = 500,
                  .sizes = {{{4, 0}, {4, 700}, {88, 1'000}}, 1460}};
   const std::vector<TraceRow> rows = generate_trace(spec, 7);
-  const auto parsed = parse_trace(format_trace(rows), spec.nodes);
+  const auto parsed = parse_trace(format_trace(rows), spec.nodes, hardware().last_slot());
   ASSERT_TRUE(parsed.has_value()) << parsed.error().message;
   EXPECT_EQ(*parsed, rows);
 }
 
 TEST(EdmTrace, TakesThePublishedFormat) {
-  const auto parsed = parse_trace("0,3,87,110,64,-1,1\n1,1,5,143,16,64,1\r\n\n2, 100, 1, 2, 1500, -1, 9\n", 144);
+  const auto parsed = parse_trace("0,3,87,110,64,-1,1\n1,1,5,143,16,64,1\r\n\n2, 100, 1, 2, 1500, -1, 9\n", 144,
+                                  hardware().last_slot());
   ASSERT_TRUE(parsed.has_value()) << parsed.error().message;
   ASSERT_EQ(parsed->size(), 3u);
   EXPECT_EQ((*parsed)[1].request_bytes, 64u);
@@ -162,7 +176,8 @@ TEST(EdmTrace, TakesThePublishedFormat) {
 }
 
 TEST(EdmTrace, TakesTheNamesOfItsColumnsInTheFirstLine) {
-  const auto parsed = parse_trace("id,type,src,dst,size_bytes,request_bytes,timeslot\r\n0,3,87,110,64,-1,1\n", 144);
+  const auto parsed = parse_trace("id,type,src,dst,size_bytes,request_bytes,timeslot\r\n0,3,87,110,64,-1,1\n", 144,
+                                  hardware().last_slot());
   ASSERT_TRUE(parsed.has_value()) << parsed.error().message;
   ASSERT_EQ(parsed->size(), 1u);
   EXPECT_EQ(parsed->front().source, 87u);
@@ -182,12 +197,28 @@ TEST(EdmTrace, SaysWhichLineIsWrongAndWhy) {
            {"0,3,1,2,0,-1,0", "size_bytes = 0: must be 1 to 16777215"},
            {"0,1,1,2,16,-1,0", "request_bytes = -1: must be 1 to"},
            {"0,3,1,2,64,64,0", "only an RREQ"},
-           {"0,3,1,2,64,-1,14411518807585580", "timeslot = 14411518807585580: must be at most"},
+           {"0,3,1,2,64,-1,7205759403792794", "timeslot = 7205759403792794: must be at most 7205759403792793"},
            {"0,3,1,2,64,-1,5\n1,3,1,2,64,-1,4", "line 2: timeslot = 4: must be 5 or more"}}) {
-    const auto parsed = parse_trace(text, 144);
+    const auto parsed = parse_trace(text, 144, hardware().last_slot());
     ASSERT_FALSE(parsed.has_value()) << text;
     EXPECT_NE(parsed.error().message.find(why), std::string::npos) << parsed.error().message;
   }
+}
+
+// What comes after it must be told in picoseconds, whatever a link's blocks take.
+TEST(EdmTrace, EndsWhereALinksTimeDoes) {
+  EdmHardware slow = hardware();
+  slow.bits_per_second = 1'000'000'000;
+  slow.propagation = Duration::nanoseconds(100);
+  const std::string late = fmt::format("0,3,1,2,64,-1,{}\n", slow.last_slot());
+  const auto rows = parse_trace(late, 3, slow.last_slot());
+  ASSERT_TRUE(rows.has_value()) << rows.error().message;
+  const ClusterOutcome outcome = run_cluster(slow, {.nodes = 3}, *rows);
+  EXPECT_GT(outcome.times[0].finished, slow.last_slot());
+  const auto later = parse_trace(fmt::format("0,3,1,2,64,-1,{}\n", hardware().last_slot()), 3, slow.last_slot());
+  ASSERT_FALSE(later.has_value());
+  EXPECT_EQ(later.error().message,
+            fmt::format("line 1: timeslot = 7205759403792793: must be at most {}", slow.last_slot()));
 }
 
 TEST(EdmTrace, TakesThePublishedFilesOfSizes) {

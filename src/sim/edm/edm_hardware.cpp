@@ -15,15 +15,18 @@ Result<EdmHardware> parse_edm_hardware(std::string text, const std::string& path
   if (node != nullptr && !node->is_table()) top.fail(*node, "edm", "must be a table");
   if (error.empty()) {
     Fields fields(*node->as_table(), path, "edm", error, Fields::Sources::kRequired);
-    fields.rate("bits_per_second", hardware.bits_per_second);
-    fields.duration("propagation", hardware.propagation);
-    fields.duration("host_latency", hardware.host_latency);
-    fields.duration("switch_latency", hardware.switch_latency);
-    fields.duration("iteration", hardware.iteration);
-    fields.duration("request_latency", hardware.request_latency, Fields::Need::kOptional);
-    fields.duration("notify_latency", hardware.notify_latency, Fields::Need::kOptional);
-    fields.duration("answer_latency", hardware.answer_latency, Fields::Need::kOptional);
-    fields.duration("receive_latency", hardware.receive_latency, Fields::Need::kOptional);
+    const auto stage = [&](std::string_view key, Duration& out, Fields::Need need = Fields::Need::kRequired) {
+      fields.duration(key, out, Duration{}, kLongestStage, need);
+    };
+    fields.rate("bits_per_second", hardware.bits_per_second, kSlowestLinkMbps);
+    stage("propagation", hardware.propagation);
+    stage("host_latency", hardware.host_latency);
+    stage("switch_latency", hardware.switch_latency);
+    fields.duration("iteration", hardware.iteration, kShortestCycle, kLongestStage);
+    stage("request_latency", hardware.request_latency, Fields::Need::kOptional);
+    stage("notify_latency", hardware.notify_latency, Fields::Need::kOptional);
+    stage("answer_latency", hardware.answer_latency, Fields::Need::kOptional);
+    stage("receive_latency", hardware.receive_latency, Fields::Need::kOptional);
     fields.finish();
     if (error.empty() && hardware.hop_blocks() + hardware.host_blocks() == 0)
       top.fail(*node, "edm", "needs a propagation of a block at least");

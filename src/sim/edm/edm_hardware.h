@@ -12,6 +12,11 @@
 
 namespace sluice::sim {
 
+// What files of EDM's hardware may say: with these, whatever passes over it takes a time that can be told in picoseconds.
+inline constexpr std::uint64_t kSlowestLinkMbps = 1;
+inline constexpr Duration kShortestCycle = Duration::picoseconds(1);
+inline constexpr Duration kLongestStage = Duration::milliseconds(1);
+
 struct EdmHardware {
   std::string name;
   std::string text;  // the file
@@ -29,6 +34,8 @@ struct EdmHardware {
   Duration block() const {
     return Duration::picoseconds(static_cast<std::int64_t>(64'000'000'000'000u / bits_per_second));
   }
+  // Of a trace: half of what picoseconds can tell, the rest being for what its messages take.
+  std::int64_t last_slot() const { return Duration::picoseconds(std::int64_t{1} << 62) / block(); }
   // Rounded to whole blocks.
   std::int64_t blocks(Duration duration) const { return (duration + block() / 2) / block(); }
   std::int64_t hop_blocks() const { return blocks(propagation); }

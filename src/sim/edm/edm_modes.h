@@ -35,7 +35,7 @@ EdmTestbedHardware in_whole_blocks(EdmTestbedHardware hardware);
 
 struct EdmModesWorkload {
   EdmTestbed::Settings bed{
-      .hosts = 4, .read_timer = Duration::seconds(1)};  // but for its memory, which is as large as it has to be
+      .hosts = 4, .read_timer = EdmTestbed::kNoTimer};  // but for its memory, which is as large as it has to be
   std::uint64_t messages = 1'000;
   std::uint64_t bits_per_second = 0;  // of data that each host sends, on average
   std::uint32_t reads_per_mille = 500;

@@ -22,8 +22,6 @@ using edm::UnitVerdict;
 namespace {
 constexpr std::int64_t kLongestRequestBlocks = 5;  // compare-and-swap: /MS/, address, two operands, /MT/
 constexpr std::uint64_t kMostBytes = 1u << 20;     // of an operation
-constexpr Duration kLongTimer =
-    Duration::seconds(10);  // an operation of that many ends before, whatever the link and what else is on it
 }  // namespace
 
 struct EdmTestbed::Node {
@@ -222,7 +220,7 @@ void EdmTestbed::kill_switch(std::uint32_t network, Time when) {
 void EdmTestbed::at(Time when, std::function<void()> what) { steps_.push({when, false, order_++, std::move(what)}); }
 
 void EdmTestbed::run(Time end) {
-  while (!steps_.empty() && steps_.top().at <= end) run_one();
+  while (next_by(end)) run_one();
 }
 bool EdmTestbed::run_one() {
   if (steps_.empty()) return false;
@@ -459,22 +457,25 @@ Result<EdmTestbedHardware> load_edm_testbed_hardware(const std::string& path) {
   if (node != nullptr && !node->is_table()) top.fail(*node, "edm_testbed", "must be a table");
   if (error.empty()) {
     Fields fields(*node->as_table(), path, "edm_testbed", error, Fields::Sources::kRequired);
-    fields.rate("bits_per_second", hardware.bits_per_second);
-    fields.duration("cycle", hardware.cycle);
-    fields.duration("pcs_latency", hardware.pcs_latency);
-    fields.duration("pma_latency", hardware.pma_latency);
-    fields.duration("propagation", hardware.propagation);
-    fields.duration("ethernet_pcs_latency", hardware.ethernet_pcs_latency);
-    fields.duration("mac_latency", hardware.mac_latency);
-    fields.duration("parsing", hardware.parsing);
-    fields.duration("match_action", hardware.match_action);
-    fields.duration("packet_manager", hardware.packet_manager);
-    fields.duration("crossbar", hardware.crossbar);
-    fields.duration("rocev2_stack", hardware.rocev2_stack);
-    fields.duration("tcp_stack", hardware.tcp_stack);
-    fields.duration("cxl_switch", hardware.cxl_switch);
-    fields.duration("dram", hardware.dram);
-    fields.duration("clock", hardware.clock, Fields::Need::kOptional);
+    const auto stage = [&](std::string_view key, Duration& out) {
+      fields.duration(key, out, Duration{}, kLongestStage);
+    };
+    fields.rate("bits_per_second", hardware.bits_per_second, kSlowestLinkMbps);
+    fields.duration("cycle", hardware.cycle, kShortestCycle, kLongestStage);
+    stage("pcs_latency", hardware.pcs_latency);
+    stage("pma_latency", hardware.pma_latency);
+    stage("propagation", hardware.propagation);
+    stage("ethernet_pcs_latency", hardware.ethernet_pcs_latency);
+    stage("mac_latency", hardware.mac_latency);
+    stage("parsing", hardware.parsing);
+    stage("match_action", hardware.match_action);
+    stage("packet_manager", hardware.packet_manager);
+    stage("crossbar", hardware.crossbar);
+    stage("rocev2_stack", hardware.rocev2_stack);
+    stage("tcp_stack", hardware.tcp_stack);
+    stage("cxl_switch", hardware.cxl_switch);
+    stage("dram", hardware.dram);
+    fields.duration("clock", hardware.clock, kShortestCycle, kLongestStage, Fields::Need::kOptional);
     fields.finish();
   }
   if (!top.finish()) return fail(error);
@@ -486,7 +487,7 @@ void EdmTestbedWorkload::read(Fields& f) {
   f.choice("stack", stack, {"edm", "ethernet", "rocev2", "tcp"}, Fields::Need::kOptional);
   f.choice("operation", operation, {"read", "write"});
   f.byte_count("bytes", bytes, 1, kMostBytes, Fields::Need::kOptional);
-  f.duration("dram", dram, Fields::Need::kOptional);
+  f.duration("dram", dram, Duration{}, kLongestStage, Fields::Need::kOptional);
   std::uint64_t frame = 0;
   std::uint64_t percent = 0;
   std::string preemption = "on";
@@ -552,7 +553,9 @@ std::vector<double> first_blocks(EdmTestbed& bed, const EdmTestbedWorkload& work
     edm::Done done;
     bool over = false;
     while (!over) {
-      bed.run(bed.now() + Duration::nanoseconds(100));
+      const Time until = bed.now() + Duration::nanoseconds(100);
+      if (!bed.next_by(until)) bed.run_one();  // blocks may be farther apart
+      bed.run(until);
       over = workload.operation == "read" ? bed.host(0).poll_done(done) : came() == bytes;
     }
     const Time first = workload.operation == "read" ? done.first_block : written.at(before).first_block;
@@ -563,9 +566,10 @@ std::vector<double> first_blocks(EdmTestbed& bed, const EdmTestbedWorkload& work
 }
 
 Metrics run_with_frames(const EdmTestbedHardware& hardware, const EdmTestbedWorkload& workload) {
-  EdmTestbed bed(
-      hardware,
-      {.memory_bytes = kMostBytes, .dram = workload.dram, .background = workload.background, .read_timer = kLongTimer});
+  EdmTestbed bed(hardware, {.memory_bytes = kMostBytes,
+                            .dram = workload.dram,
+                            .background = workload.background,
+                            .read_timer = EdmTestbed::kNoTimer});
   std::vector<double> took = first_blocks(bed, workload);
   SLUICE_CHECK(bed.broken_frames() == 0);
   std::sort(took.begin(), took.end());
@@ -603,7 +607,8 @@ std::vector<std::pair<std::string, double>> run_edm_testbed(const EdmTestbedHard
                                                             const EdmTestbedWorkload& workload) {
   if (workload.stack != "edm") return run_other_stack(hardware, workload);
   if (workload.background.frame_bytes != 0) return run_with_frames(hardware, workload);
-  const EdmTestbed::Settings settings{.memory_bytes = kMostBytes, .dram = workload.dram, .read_timer = kLongTimer};
+  const EdmTestbed::Settings settings{
+      .memory_bytes = kMostBytes, .dram = workload.dram, .read_timer = EdmTestbed::kNoTimer};
   EdmTestbed whole(hardware, settings);
   const Blocks blocks = one_operation(whole, workload, workload.bytes);
   // Where the time to the first block went: of the first chunk alone, among whose passages those of others would be.

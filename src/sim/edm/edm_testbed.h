@@ -20,6 +20,7 @@
 
 #include "edm/host_stack.h"
 #include "edm/switch_stack.h"
+#include "sim/edm/edm_hardware.h"
 #include "sim/world/fields.h"
 
 namespace sluice::sim {
@@ -72,6 +73,8 @@ class EdmTestbed {
     bool preemption = true;         // otherwise memory's blocks wait for the end of a frame
     std::uint64_t seed = 1;         // of the frames' phases
   };
+  // A read's timer: it has its answer before that, whatever the links and what else is on them.
+  static constexpr Duration kNoTimer = Duration::seconds(1'000'000);
   enum class Networks : std::uint8_t { kOne = 1, kMirrored = 2 };
   enum class Way : std::uint8_t { kUp, kDown };
   struct Settings {
@@ -112,6 +115,8 @@ class EdmTestbed {
   void run(Time end);
   // The next thing that happens. False: there is none.
   bool run_one();
+  // Whether anything happens until then.
+  bool next_by(Time end) const { return !steps_.empty() && steps_.top().at <= end; }
   // A host that no longer answers.
   void kill(std::uint32_t which);
   // A switch that stops at that time, whatever it is doing; blocks that it has sent go on.

@@ -101,6 +101,33 @@ TEST(EdmTestbed, DramAddsItsTimeToAReadAndNothingToAWrite) {
   EXPECT_DOUBLE_EQ(measured({.operation = "write", .dram = dram})["first_ns"], 296.96);
 }
 
+// As slow as a file may have it, with all that an operation may be.
+EdmTestbedHardware slowest() {
+  EdmTestbedHardware slow = hardware();
+  slow.bits_per_second = kSlowestLinkMbps * 1'000'000;
+  for (Duration* const stage : {&slow.cycle, &slow.clock, &slow.pcs_latency, &slow.pma_latency, &slow.propagation})
+    *stage = kLongestStage;
+  return slow;
+}
+
+TEST(EdmTestbed, OnTheSlowestHardwareALongOperationHasItsAnswer) {
+  for (const char* operation : {"read", "write"}) {
+    const EdmTestbedWorkload workload{.operation = operation, .bytes = 1u << 20, .dram = kLongestStage};
+    const auto metrics = run_edm_testbed(slowest(), workload);
+    const std::map<std::string, double> m(metrics.begin(), metrics.end());
+    EXPECT_GE(m.at("last_ns"), (1u << 17) * 64e3) << operation;
+    EXPECT_LT(m.at("last_ns"), 1e12) << operation;
+  }
+}
+
+TEST(EdmTestbed, OnTheSlowestHardwareAnOperationBetweenFramesHasItsAnswer) {
+  const EdmTestbedWorkload workload{.operation = "read",
+                                    .bytes = 4'096,
+                                    .dram = kLongestStage,
+                                    .background = {.frame_bytes = 9'000, .percent = 100, .preemption = false}};
+  EXPECT_LT(run_edm_testbed(slowest(), workload).front().second, 1e12);
+}
+
 TEST(EdmTestbed, MemoryIsWhatAModelOfItSaysUnderReadsWritesAndAtomics) {
   for (std::uint64_t seed = 0; seed < usual_effort(60); ++seed) {
     SCOPED_TRACE(seed);

@@ -37,9 +37,6 @@ std::uint64_t negative_log2(std::uint64_t draw) {
 
 constexpr std::uint64_t kLn2 = 2'977'044'472;  // times 2^32
 
-// A hundred hours of 0.64 ns blocks: what comes after it can be told in picoseconds, too.
-constexpr std::int64_t kLastSlot = std::int64_t{1} << 49;
-
 // A message every so many femtoseconds, all nodes together.
 Wide interval_fs(const TraceSpec& spec) {
   const Wide bits = Wide{spec.sizes.mean_bytes()} * 8;
@@ -62,7 +59,8 @@ bool numbers_of(std::string_view line, std::array<std::int64_t, 7>& out) {
 }
 
 // Nothing: the row is as it should be.
-std::string problem_of(const std::array<std::int64_t, 7>& n, std::uint32_t nodes, std::int64_t last_slot) {
+std::string problem_of(const std::array<std::int64_t, 7>& n, std::uint32_t nodes, std::int64_t first_slot,
+                       std::int64_t last_slot) {
   const auto [id, type, source, destination, bytes, request, slot] = n;
   const auto wrong = [](std::string_view column, std::int64_t value, std::string_view allowed) {
     return fmt::format("{} = {}: must be {}", column, value, allowed);
@@ -79,10 +77,10 @@ std::string problem_of(const std::array<std::int64_t, 7>& n, std::uint32_t nodes
   if (!fits(bytes)) return wrong("size_bytes", bytes, sizes);
   if (type == 1 && !fits(request)) return wrong("request_bytes", request, sizes + ", what the RREQ reads");
   if (type != 1 && request != -1) return wrong("request_bytes", request, "-1: only an RREQ asks for any");
-  if (slot > kLastSlot) return wrong("timeslot", slot, fmt::format("at most {}", kLastSlot));
-  if (slot < last_slot)
+  if (slot > last_slot) return wrong("timeslot", slot, fmt::format("at most {}", last_slot));
+  if (slot < first_slot)
     return wrong("timeslot", slot,
-                 fmt::format("{} or more, as in the row before: rows are in order of time", last_slot));
+                 fmt::format("{} or more, as in the row before: rows are in order of time", first_slot));
   return {};
 }
 
@@ -123,7 +121,7 @@ bool is_header(std::string_view line) {
 
 }  // namespace
 
-Result<std::vector<TraceRow>> parse_trace(std::string_view text, std::uint32_t nodes) {
+Result<std::vector<TraceRow>> parse_trace(std::string_view text, std::uint32_t nodes, std::int64_t last_slot) {
   std::vector<TraceRow> rows;
   for (std::size_t line = 1; !text.empty(); ++line) {
     const std::size_t end = std::min(text.find('\n'), text.size());
@@ -136,7 +134,7 @@ Result<std::vector<TraceRow>> parse_trace(std::string_view text, std::uint32_t n
       return fail(fmt::format("line {} = \"{}\": must be {}, whole numbers", line, one.substr(0, one.find('\r')),
                               kTraceColumns));
     }
-    const std::string problem = problem_of(n, nodes, rows.empty() ? 0 : rows.back().slot);
+    const std::string problem = problem_of(n, nodes, rows.empty() ? 0 : rows.back().slot, last_slot);
     if (!problem.empty()) return fail(fmt::format("line {}: {}", line, problem));
     rows.push_back({.id = static_cast<std::uint32_t>(n[0]),
                     .type = static_cast<TraceRow::Type>(n[1]),

@@ -34,9 +34,9 @@ struct TraceRow {
   friend bool operator==(const TraceRow&, const TraceRow&) = default;
 };
 
-// Rows in order of time. `nodes`: sources and destinations are below.
+// Rows in order of time. `nodes`: sources and destinations are below; `last_slot`: the latest that may be.
 inline constexpr std::string_view kTraceColumns = "id,type,src,dst,size_bytes,request_bytes,timeslot";
-Result<std::vector<TraceRow>> parse_trace(std::string_view text, std::uint32_t nodes);
+Result<std::vector<TraceRow>> parse_trace(std::string_view text, std::uint32_t nodes, std::int64_t last_slot);
 std::string format_trace(const std::vector<TraceRow>& rows);
 
 // Message sizes as a cumulative distribution, straight lines between its points, cut down to whole units.

@@ -28,7 +28,7 @@ std::vector<bool> requests_of(const EdmYcsbWorkload& workload, std::uint64_t see
 Metrics edm_throughput(const EdmTestbedHardware& hardware, const std::vector<bool>& writes) {
   constexpr std::uint64_t kActive = 3;  // X, the scheduler's
   const edm::PortId node(1);
-  EdmTestbed bed(hardware, 2, 4'096, {});
+  EdmTestbed bed(hardware, {.memory_bytes = 4'096, .read_timer = EdmTestbed::kNoTimer});
   edm::HostStack& client = bed.host(0);
   std::uint64_t reads = 0;
   std::uint64_t written = 0;  // asked for

@@ -32,6 +32,13 @@ TEST(EdmYcsb, AWriteTakesSeventeenBlocksOfTheLinkUp) {
   EXPECT_NEAR(measured(store("rocev2", 1'000))["up_writes"], 1e3 / (198.0 / 8 * 2.56), 1e-6);
 }
 
+TEST(EdmYcsb, OnSlowHardwareAReadIsAnswered) {
+  EdmTestbedHardware slow = hardware();
+  slow.cycle = slow.propagation = kLongestStage;
+  const auto metrics = run_edm_ycsb(slow, store("edm", 500), 1);
+  EXPECT_GT(metrics.front().second, 0);
+}
+
 TEST(EdmYcsb, ThePublishedCountHasTwoBlocksForAReadAndFifteenForAWrite) {
   const auto up_writes = [](const char* stack, std::uint64_t writes_per_mille) {
     EdmYcsbWorkload workload = store(stack, writes_per_mille);

@@ -58,13 +58,24 @@ bool parse_unsigned_scaled(std::string_view text, std::span<const Unit> units, s
   return true;
 }
 
+constexpr std::array<Unit, 5> kDurationUnits{
+    {{"ps", 1}, {"ns", 1'000}, {"us", 1'000'000}, {"ms", 1'000'000'000}, {"s", 1'000'000'000'000}}};
+
+// In the largest unit of which it is a whole number.
+std::string text_of(Duration duration) {
+  const std::int64_t ps = duration.picoseconds();
+  const Unit* unit = kDurationUnits.data();
+  for (const Unit& one : kDurationUnits) {
+    if (ps != 0 && ps % one.scale == 0) unit = &one;
+  }
+  return fmt::format("{} {}", ps / unit->scale, unit->name);
+}
+
 }  // namespace
 
 bool parse_duration(std::string_view text, Duration& out) {
-  static constexpr std::array<Unit, 5> kUnits{
-      {{"ps", 1}, {"ns", 1'000}, {"us", 1'000'000}, {"ms", 1'000'000'000}, {"s", 1'000'000'000'000}}};
   std::int64_t ps = 0;
-  if (!parse_scaled(text, kUnits, ps)) return false;
+  if (!parse_scaled(text, kDurationUnits, ps)) return false;
   out = Duration::picoseconds(ps);
   return true;
 }
@@ -178,6 +189,13 @@ void Fields::duration(std::string_view key, Duration& out, Need need) {
          [](std::string_view text, Duration& to) { return parse_duration(text, to) && to <= kLongest; });
 }
 
+void Fields::duration(std::string_view key, Duration& out, Duration least, Duration most, Need need) {
+  parsed(
+      key, out, need,
+      fmt::format("a duration such as \"54.6 ns\" (ps, ns, us, ms, s), from {} to {}", text_of(least), text_of(most)),
+      [=](std::string_view text, Duration& to) { return parse_duration(text, to) && to >= least && to <= most; });
+}
+
 void Fields::span(std::string_view key, Duration& out, Need need) {
   parsed(key, out, need, "a duration such as \"54.6 ns\" (ps, ns, us, ms, s), longer than 0 and 1000 s at most",
          [](std::string_view text, Duration& to) {
@@ -189,6 +207,14 @@ void Fields::rate(std::string_view key, std::uint64_t& out, Need need) {
   parsed(key, out, need, "a rate such as \"100 Gb/s\" (b/s, Mb/s, Gb/s), 64000 Gb/s at most",
          [](std::string_view text, std::uint64_t& rate) {
            return parse_rate(text, rate) && rate > 0 && rate <= kHighestRate;
+         });
+}
+
+void Fields::rate(std::string_view key, std::uint64_t& out, std::uint64_t least_mbps, Need need) {
+  parsed(key, out, need,
+         fmt::format("a rate such as \"100 Gb/s\" (b/s, Mb/s, Gb/s), from {} Mb/s to 64000 Gb/s", least_mbps),
+         [=](std::string_view text, std::uint64_t& rate) {
+           return parse_rate(text, rate) && rate >= least_mbps * 1'000'000 && rate <= kHighestRate;
          });
 }
 

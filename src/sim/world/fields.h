@@ -45,10 +45,12 @@ class Fields {
   // At most kLongest, so that sums of them are durations, too; span(): and longer than nothing, as what rates are of.
   static constexpr Duration kLongest = Duration::seconds(1000);
   void duration(std::string_view key, Duration& out, Need need = Need::kRequired);
+  void duration(std::string_view key, Duration& out, Duration least, Duration most, Need need = Need::kRequired);
   void span(std::string_view key, Duration& out, Need need = Need::kRequired);
   // Such that 64 bits take a picosecond at least.
   static constexpr std::uint64_t kHighestRate = 64'000'000'000'000;
   void rate(std::string_view key, std::uint64_t& out, Need need = Need::kRequired);
+  void rate(std::string_view key, std::uint64_t& out, std::uint64_t least_mbps, Need need = Need::kRequired);
   void byte_count(std::string_view key, std::uint64_t& out, Need need = Need::kRequired);
   void byte_count(std::string_view key, std::uint64_t& out, std::uint64_t least, std::uint64_t most,
                   Need need = Need::kRequired);

@@ -70,7 +70,34 @@ TEST(EdmHardware, RefusesWhatCannotBe) {
       message(replaced(stages, "answer_latency = { value = \"25.6 ns\"", "answer_latency = { value = \"20 ns\"")),
       AllOf(HasSubstr("answer_latency"), HasSubstr("host_latency")));
   EXPECT_THAT(message(replaced(stages, "value = \"100 Gb/s\"", "value = \"100000 Gb/s\"")),
-              AllOf(HasSubstr("bits_per_second"), HasSubstr("64000 Gb/s at most")));
+              AllOf(HasSubstr("bits_per_second"), HasSubstr("from 1 Mb/s to 64000 Gb/s")));
+  EXPECT_THAT(message(replaced(stages, "value = \"100 Gb/s\"", "value = \"999999 b/s\"")),
+              HasSubstr("bits_per_second must be a rate"));
+  for (const char* const iteration : {"0 ns", "1001 us"}) {
+    EXPECT_THAT(message(replaced(stages, "iteration = { value = \"1 ns\"",
+                                 std::string("iteration = { value = \"") + iteration + "\"")),
+                AllOf(HasSubstr("my.toml: line"), HasSubstr("[edm] iteration must be a duration"),
+                      HasSubstr("from 1 ps to 1 ms")));
+  }
+  EXPECT_THAT(
+      message(replaced(stages, "request_latency = { value = \"5.12 ns\"", "request_latency = { value = \"1 s\"")),
+      HasSubstr("request_latency must be a duration"));
+}
+
+TEST(EdmTestbedHardware, RefusesWhatCannotBe) {
+  const std::string testbed = read_text(SLUICE_SOURCE_DIR "/experiments/hardware/edm_rack.toml").value();
+  const auto message = [&](const std::string& what, const std::string& by) {
+    const std::string path = ::testing::TempDir() + "testbed.toml";
+    std::ofstream(path) << replaced(testbed, what, by);
+    const auto hardware = load_edm_testbed_hardware(path);
+    return hardware ? std::string() : hardware.error().message;
+  };
+  EXPECT_EQ(message("\"333 ps\"", "\"1 ms\""), "");
+  EXPECT_THAT(message("\"2.56 ns\"", "\"0 ns\""), AllOf(HasSubstr("cycle must be"), HasSubstr("from 1 ps to 1 ms")));
+  EXPECT_THAT(message("\"333 ps\"", "\"0 ns\""), AllOf(HasSubstr("clock must be"), HasSubstr("from 1 ps to 1 ms")));
+  EXPECT_THAT(message("\"666.2 ns\"", "\"1 s\""),
+              AllOf(HasSubstr("tcp_stack must be"), HasSubstr("from 0 ps to 1 ms")));
+  EXPECT_THAT(message("\"100 Gb/s\"", "\"1 b/s\""), HasSubstr("bits_per_second must be a rate"));
 }
 
 TEST(Hardware, NeedsASourceForEachNumber) {
@@ -233,6 +260,7 @@ TEST(EdmTestbedWorkload, TakesNoOtherSizesThanItWasAskedFor) {
   EXPECT_EQ(message("bytes = \"1 MiB\"\nframe_bytes = \"9000 B\""), "");
   EXPECT_THAT(message("bytes = \"2 MiB\""), HasSubstr("from 1 to 1048576 B"));
   EXPECT_THAT(message("frame_bytes = \"1 B\""), HasSubstr("from 64 to 9000 B"));
+  EXPECT_THAT(message("dram = \"1 s\""), HasSubstr("from 0 ps to 1 ms"));
 }
 
 TEST(TenantWorkload, AsksAfterASpanOfTheRunAndNotOfWhatComesLater) {
