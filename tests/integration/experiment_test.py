@@ -268,7 +268,18 @@ class Experiment(unittest.TestCase):
     def test_check_without_a_promise_is_refused_before_anything_is_simulated(self):
         said = self.simulate(TWO_LINES + points("CAS", [1, 2]), "--check", code=2).stderr
         self.assertIn("there is nothing to --check", said)
+        said = self.simulate(TWO_LINES + points("CAS", "[nan, nan]", within_percent=1), "--check", code=2).stderr
+        self.assertIn("there is nothing to --check", said)
         self.assertFalse((self.folder / "out").exists())
+
+    def test_a_result_needs_a_place(self):
+        for words, must in ((["experiment", "edm-table1", "--out", ""], "--out = \"\": must be a folder's path"),
+                            (["report", "--out", ""], "--out = \"\": must be a file's path"),
+                            (["report", "--results", ""], "--results = \"\": must be a folder's path"),
+                            (["demo", "--report", ""], "--report = \"\": must be a file's path")):
+            done = subprocess.run([SLUICE, *words], cwd=self.folder, capture_output=True, text=True, timeout=60, check=False)
+            self.assertEqual(done.returncode, 2, done.stderr)
+            self.assertIn(must, done.stderr)
 
     def test_a_panel_may_have_hardware_of_its_own(self):
         other = (self.folder / "hardware" / "connectx5.toml").read_text()
@@ -335,6 +346,10 @@ queue_pairs = [1]
             (TWO_LINES + points("CAS", "[1, -2.5]"), ("y", "above 0, or nan where")),
             (TWO_LINES.replace('"connectx5"', '"' + 300 * "x" + '"'), ("hardware", "cannot be read")),
             (TWO_LINES + points("CAS", [1, 2], within_factor=1), ("within_factor",)),
+            (TWO_LINES + points("CAS", [1, 5], up_to=[1, 4]), ("[paper] up_to has 4 where y has 5",)),
+            (TWO_LINES.replace('"cas"', '"cas"\nqueue_pairs = 4'), ("mine.toml: line 26", "[[series]] queue_pairs is what [sweep] varies")),
+            (TWO_LINES + points("CAS", [1, 2], panel="zz"), ('panel is "zz", and there are no panels',)),
+            (TWICE + points("", [1], over="zz").replace('series = ""', ""), ('over is "zz", and there are no series',)),
         ):
             said = self.simulate(wrong, code=2).stderr
             for word in words:

@@ -168,6 +168,7 @@ class Loader {
     read_sweep(top);
     read_variants(top, "series", e_.series, s_.series);
     read_variants(top, "panel", e_.panels, s_.panels);
+    check_sweep_alone();
     read_paper(top);
     top.finish();
     if (error_.empty()) make_points();
@@ -288,6 +289,17 @@ class Loader {
     fields.finish();
   }
 
+  // What the sweep varies is said nowhere else: it would not count.
+  void check_sweep_alone() {
+    const auto check = [&](const toml::table* table, const char* section) {
+      const toml::node* const own = table == nullptr ? nullptr : table->get(e_.x);
+      if (own != nullptr) Fields(*table, e_.path, section, error_).fail(*own, e_.x, "is what [sweep] varies");
+    };
+    check(s_.workload, "workload");
+    for (const toml::table* panel : s_.panels) check(panel, "[panel]");
+    for (const toml::table* series : s_.series) check(series, "[series]");
+  }
+
   // Without any there is one of no name that changes nothing.
   void read_variants(Fields& top, const char* key, std::vector<std::string>& names,
                      std::vector<const toml::table*>& tables) {
@@ -328,6 +340,7 @@ class Loader {
       if (points.metric.empty()) points.metric = e_.y;
       read_numbers(f, "y", Fields::Need::kRequired, points.ys);
       read_numbers(f, "up_to", kOptional, points.up_to);
+      check_ranges(f, one, points);
       f.finish();
       check_name(f, one, "series", points.series, e_.series);
       if (!points.over.empty()) check_name(f, one, "over", points.over, e_.series);
@@ -371,10 +384,21 @@ class Loader {
     }
   }
 
-  static void check_name(Fields& f, const toml::node& at, const char* key, const std::string& name,
-                         const std::vector<std::string>& names) {
-    if (std::ranges::find(names, name) == names.end())
-      f.fail(at, key, fmt::format("must be one of {}", fmt::join(names, ", ")));
+  static void check_ranges(Fields& f, const toml::node& at, const PaperPoints& points) {
+    if (f.failed()) return;
+    for (std::size_t i = 0; i < points.up_to.size(); ++i) {
+      if (points.up_to[i] < points.ys[i])
+        f.fail(at, "up_to", fmt::format("has {} where y has {}: it must not be less", points.up_to[i], points.ys[i]));
+    }
+  }
+
+  void check_name(Fields& f, const toml::node& at, const char* key, const std::string& name,
+                  const std::vector<std::string>& names) const {
+    if (std::ranges::find(names, name) != names.end()) return;
+    const bool none = names.size() == 1 && names.front().empty();
+    f.fail(at, key,
+           none ? fmt::format("is \"{}\", and there are no {}", name, &names == &e_.panels ? "panels" : "series")
+                : fmt::format("must be one of {}", fmt::join(names, ", ")));
   }
 
   void make_points();
@@ -496,7 +520,10 @@ double Experiment::paper_at(const Point& point, std::string_view metric, double 
 }
 
 bool Experiment::promises() const {
-  return std::ranges::any_of(paper, [](const PaperPoints& line) { return line.within.promised(); });
+  const auto is_number = [](double number) { return !std::isnan(number); };
+  return std::ranges::any_of(paper, [&](const PaperPoints& line) {
+    return line.within.promised() && std::ranges::any_of(line.ys, is_number);
+  });
 }
 
 void add_ratios(const Experiment& e, std::vector<PointResult>& results) {

@@ -102,7 +102,7 @@ struct Experiment {
   // Its value there, of a range the one nearest to ours; NaN: none.
   double paper_at(const Point& point, std::string_view metric,
                   double ours = std::numeric_limits<double>::quiet_NaN()) const;
-  // Whether any of the paper's points comes with a promise.
+  // Whether any of the paper's points, nan being none, comes with a promise.
   bool promises() const;
 
   struct Source;

@@ -164,6 +164,21 @@ TEST_F(Broken, ExperimentsAreRefusedWithLineKeyAndWhatIsAllowed) {
   EXPECT_THAT(message("title =", "= title"), HasSubstr("line 1"));
 }
 
+TEST_F(Broken, WhatTheSweepVariesIsSaidNowhereElse) {
+  EXPECT_THAT(message("[workload]", "[workload]\nqueue_pairs = 3"),
+              AllOf(HasSubstr("broken.toml: line 13:"), HasSubstr("[workload] queue_pairs is what [sweep] varies")));
+  for (const std::string variant : {"[[series]]", "[[panel]]"})
+    EXPECT_THAT(message("[[paper]]", variant + "\nname = \"a\"\nqueue_pairs = 3\n\n[[paper]]"),
+                HasSubstr(variant + " queue_pairs is what [sweep] varies"));
+}
+
+TEST_F(Broken, ARangeOfThePapersRises) {
+  const std::string ys = "y = [18.3, 37.1, 56.1, 74.9, 94.0, 112.7, 117.9, 117.9]";
+  EXPECT_EQ(message(ys, ys + "\nup_to = [18.3, 38, nan, 74.9, 94.0, 112.7, 117.9, 117.9]"), "loaded");
+  EXPECT_THAT(message(ys, ys + "\nup_to = [18.3, 37, 56.1, 74.9, 94.0, 112.7, 117.9, 117.9]"),
+              AllOf(HasSubstr("[paper] up_to has 37 where y has 37.1"), HasSubstr("must not be less")));
+}
+
 // What would divide by nothing, overflow or take all memory.
 TEST_F(Broken, ExtremesAreRefusedBeforeAnythingIsSimulated) {
   EXPECT_THAT(message("measure = \"500 us\"", "measure = \"0 us\""), HasSubstr("longer than 0"));
