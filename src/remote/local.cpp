@@ -33,14 +33,27 @@ RemoteAddress LocalFabric::add_region(NodeId node, std::uint64_t base, std::size
 
 void LocalFabric::kill_node(NodeId node) {
   SLUICE_CHECK(node.value < nodes_.size());
-  if (!nodes_[node.value].alive) return;
+  if (alive(node)) stop_node(node);
+  nodes_[node.value].lost += nodes_[node.value].regions.size();
+  nodes_[node.value].regions.clear();
+}
+
+void LocalFabric::stop_node(NodeId node) {
+  SLUICE_CHECK(alive(node));
   for (std::size_t i = 0; i < links_.size(); ++i) {
     if (links_[i]->leads_to(node)) links_[i]->disconnect();
   }
   std::erase_if(stragglers_, [node](const Straggler& s) { return s.operation.remote.node == node; });
   nodes_[node.value].alive = false;
-  nodes_[node.value].lost += nodes_[node.value].regions.size();
-  nodes_[node.value].regions.clear();
+}
+
+RemoteAddress LocalFabric::resume_node(RemoteAddress region) {
+  SLUICE_CHECK(!alive(region.node));
+  Node& node = nodes_.at(region.node.value);
+  const auto shift = static_cast<std::uint32_t>(node.regions.size());
+  node.alive = true;
+  node.lost += shift;
+  return {region.node, RegionKey(region.key.value + shift), region.address};
 }
 
 void LocalFabric::restart_node(NodeId node) {

@@ -7,8 +7,8 @@
 //             between nodes, every interleaving is possible.
 // Faults:     disconnect() ends all that is in flight on a connection as kUnknown: a prefix of it, as the seed says, has
 //             executed; of the rest some may still execute later, up to `straggler_lifetime` (a packet that was under way). The
-//             connection then works again. kill_node() loses the node and its bytes for ever; restart_node() brings it back empty. cut() takes a node from one
-//             client alone. kill() on a client makes it vanish: what it had submitted executes or not, nothing is reported and its coroutines never go on.
+//             connection then works again. kill_node() loses the node and its bytes for ever; restart_node() brings it back empty. stop_node() keeps the
+//             bytes, and resume_node() gives them other keys. cut() takes a node from one client alone. kill() on a client makes it vanish: what it had submitted executes or not, nothing is reported and its coroutines never go on.
 // Invariant:  nothing executes outside a region, with a wrong key or without the right.
 // Errors:     as RemoteMemory; kUnreachable for a dead node, kUnknown for what was in flight to it when it died.
 // Threads:    one owner: all clients of a fabric live in one thread.
@@ -65,8 +65,12 @@ class LocalFabric {
   void kill_node(NodeId node);
   // The node is there again, with regions to be added anew, whose keys are others than before. REQUIRES: it was killed.
   void restart_node(NodeId node);
+  // The node does not answer any more, and keeps its bytes; nothing executes there. REQUIRES: it lives.
+  void stop_node(NodeId node);
+  // It goes on, with all its regions under other keys. Returns where this one is now.
+  RemoteAddress resume_node(RemoteAddress region);
   bool alive(NodeId node) const;
-  // The region's own bytes, as the memory node sees them. REQUIRES: the node lives.
+  // The region's own bytes, as the memory node sees them. REQUIRES: the node lives, or is only stopped.
   MutableBytes region_bytes(RemoteAddress region);
 
   // Takes one step at `now`. False: nothing is in flight.
@@ -90,7 +94,7 @@ class LocalFabric {
   };
   struct Node {
     bool alive = true;
-    std::size_t lost = 0;  // regions of lives before
+    std::size_t lost = 0;  // keys that were regions' before
     std::vector<Region> regions;
   };
   // A write or atomic whose connection was lost before it executed; its bytes are kept here.

@@ -297,6 +297,25 @@ TEST(Local, AKilledNodeAnswersUnknownToWhatWasInFlightAndUnreachableAfterwards) 
   EXPECT_FALSE(w.fabric.alive(w.node));
 }
 
+TEST(Local, AStoppedNodeGoesOnWithItsBytesUnderAnotherKey) {
+  World w(seeded(1));
+  LocalMemory memory(w.scheduler, w.fabric);
+  const auto swapped = [&](RemoteAddress at) {
+    Outcome outcome;
+    w.scheduler.spawn(swap_once(memory, at, outcome));
+    w.run();
+    return outcome.status;
+  };
+  EXPECT_EQ(swapped(w.region), Status::kOk);
+  w.fabric.stop_node(w.node);
+  EXPECT_EQ(swapped(w.region + 8), Status::kUnreachable);
+  const RemoteAddress now = w.fabric.resume_node(w.region);
+  EXPECT_NE(now.key, w.region.key);
+  EXPECT_EQ(swapped(w.region + 8), Status::kAccessDenied);
+  EXPECT_EQ(w.fabric.region_bytes(now)[0], 1);
+  EXPECT_EQ(swapped(now + 8), Status::kOk);
+}
+
 class LocalCut : public testing::TestWithParam<LocalMode> {};
 INSTANTIATE_TEST_SUITE_P(Modes, LocalCut, testing::Values(LocalMode::kImmediate, LocalMode::kSeeded));
 
