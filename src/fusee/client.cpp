@@ -32,6 +32,8 @@ MutableBytes superblock_of(std::vector<std::uint8_t>& superblocks, std::size_t n
   return MutableBytes(superblocks).subspan(node * kSuperblockRead, kSuperblockRead);
 }
 
+constexpr remote::RemoteAddress kNowhere{remote::NodeId(~std::uint32_t{0}), {}, 0};
+
 // kOk: nobody else makes a store there.
 Task<Outcome> claim_memory(remote::RemoteMemory& memory, std::span<const MemoryNode> nodes, Maker maker) {
   const Time give_up = memory.scheduler().now() + kMaking;
@@ -241,11 +243,45 @@ Task<Outcome> Client::join() {
 }
 
 void Client::moved(std::size_t node, const MemoryNode& memory) {
-  if (membership_ == nullptr) {
-    if (c_.map.partitions() == 0) nodes_[node] = memory;
+  const bool joined = c_.map.partitions() != 0;
+  if (joined && memory.heap_bytes < c_.heap_bytes) return;
+  if (membership_ != nullptr) {
+    membership_->moved(static_cast<std::uint32_t>(node), memory.heap);
     return;
   }
-  if (memory.heap_bytes >= c_.heap_bytes) membership_->moved(static_cast<std::uint32_t>(node), memory.heap);
+  if (nodes_[node].heap == memory.heap) return;
+  nodes_[node] = memory;
+  if (!joined) return;
+  // Whoever goes on with the old key breaks the connection that the new memory is to be looked into with.
+  c_.map.moved(static_cast<std::uint32_t>(node), kNowhere);
+  unseen_.insert(node);
+  tend();
+}
+
+void Client::tend() {
+  c_.tend();
+  if (unseen_.empty() || looking_) return;
+  looking_ = true;
+  c_.scheduler.spawn(look_into_moved_memory());
+}
+
+Task<void> Client::look_into_moved_memory() {
+  const Time give_up = c_.now() + c_.config.timeout;
+  while (!unseen_.empty() && c_.now() < give_up) {
+    const auto all = unseen_;
+    for (const std::size_t node : all) {
+      const remote::RemoteAddress heap = nodes_[node].heap;
+      std::array<std::uint8_t, kSuperblockRead> bytes;
+      const Status status = co_await c_.read(heap, bytes);
+      if (status != Status::kOk || nodes_[node].heap != heap) continue;
+      unseen_.erase(node);
+      // Nothing ever takes the place of lost memory here. So what has our superblock was never lost.
+      Superblock its;
+      if (parse_superblock(bytes, its) && c_.ours(its, node)) c_.map.moved(static_cast<std::uint32_t>(node), heap);
+    }
+    if (!unseen_.empty()) co_await c_.scheduler.sleep_for(c_.config.suspect_after / 4);
+  }
+  looking_ = false;
 }
 
 // ------------------------------------------------------------------------------------------------------------ reading
@@ -391,7 +427,7 @@ Task<Client::Hit> Client::get_cached(Key key, MutableBytes object, Time deadline
 Task<GetResult> Client::get(Key key, MutableBytes into) {
   ++c_.counters.gets;
   const Time deadline = c_.now() + c_.config.timeout;
-  c_.tend();
+  tend();
   Buffer object(c_.buffers);
   while (true) {
     const GetResult result = co_await get_once(key, object.bytes(), into, deadline);

@@ -26,6 +26,7 @@
 
 #include <memory>
 #include <optional>
+#include <set>
 #include <string_view>
 #include <vector>
 
@@ -62,8 +63,9 @@ class Client : private Retirement {
 
   // kNotFound: there is no store, or one over other nodes, or over these in another order. kUnavailable: out of reach.
   remote::Task<Outcome> join();
-  // The memory node has been started anew, with other memory: this one. It is taken back once it has left, if it has as much as the store uses.
-  // May be told what is known already.
+  // The memory node's memory is this one now. Either it is what it was, under another key (the memory node did not get on for longer than its lease): then it
+  // is used on. Or the memory node was started anew: then it is taken back once it has left, if it has as much memory as the store uses. May be told what is
+  // known already.
   void moved(std::size_t node, const MemoryNode& memory);
 
   // The value goes to the start of `into`. REQUIRES: joined; into.size() >= value_bytes().
@@ -126,6 +128,10 @@ class Client : private Retirement {
   bool trusted(const SlotCache::Entry& known) const {
     return c_.config.trusts_words && c_.fresh(known.seen) && !SlotCache::doubtful(known, c_.config.cache_doubt);
   }
+  // Before every operation.
+  void tend();
+  // Where no memory node can leave.
+  remote::Task<void> look_into_moved_memory();
   remote::Task<Outcome> find_store(std::vector<Membership::Found>& all);
   remote::Task<void> say_made(std::span<const std::size_t> nodes);
   remote::Task<bool> take_number(std::span<const Membership::Found> found);
@@ -180,6 +186,8 @@ class Client : private Retirement {
   Growth growth_;
   std::unique_ptr<SlotCache> cache_;
   std::unique_ptr<Membership> membership_;  // none: no memory node can leave
+  std::set<std::size_t> unseen_;            // then: those that have moved, and nobody has looked into what is there now
+  bool looking_ = false;
   bool auditing_ = false;
   Outcome audit_outcome_ = Outcome::kOk;  // of the last one
   std::optional<Time> audited_;

@@ -636,6 +636,26 @@ TEST(Fusee, WhatTheStoreCannotDoWithoutIsSaidToBeUnavailable) {
   }
 }
 
+// The last replica of some slots is lost, though more than half of the memory nodes live: that is found out once.
+TEST(Fusee, NotEveryOperationWaitsForWhatIsLostForGood) {
+  auto config = with_replicas(2);
+  config.nodes = 5;
+  config.client.timeout = Duration::milliseconds(50);
+  World w(config);
+  auto& a = w.add_client();
+  put_some(w, *a.client, 1);
+  w.kill_node(0);
+  put_some(w, *a.client, 2);
+  w.kill_node(1);
+  w.restart_node(1);
+  a->moved(1, w.memory[1]);
+  const Time begun = w.now;
+  std::map<Outcome, std::uint64_t> puts;
+  for (Key key = 0; key < kSomeKeys; ++key) ++puts[w.wait_for(a->put(key, value_of(key)))];
+  EXPECT_GT(puts[Outcome::kUnavailable], kSomeKeys / 2);
+  EXPECT_LT(w.now - begun, config.client.timeout * 2);
+}
+
 // It lives, and others reach it; but it is missed, so it leaves, and everybody is told in time.
 TEST(Fusee, AMemoryNodeThatIsOutOfReachOfOneLeavesForAll) {
   for (std::uint32_t cut = 0; cut < 3; ++cut) {
@@ -797,6 +817,207 @@ TEST(Fusee, WhoDoesNotKnowTheNewMemoryDoesWithoutIt) {
   put_some(w, *b.client, 4);
   EXPECT_GE(b->view(), 4u);
   expect_some(w, *a.client, 4);
+}
+
+// Two of three at once, so that nobody can do without them. They have another key then, and what they had.
+TEST(Fusee, MemoryNodesThatWereStoppedForLongerThanTheirLeaseAreUsedOn) {
+  for (std::uint32_t other = 0; other < 3; ++other) {
+    auto config = with_replicas(3);
+    config.local = {.mode = LocalMode::kSeeded, .seed = other + 1};
+    config.client.timeout = Duration::milliseconds(5);
+    World w(config);
+    auto& a = w.add_client();
+    auto& b = w.add_client();
+    put_some(w, *a.client, 1);
+    for (std::uint64_t times = 1; times < 4; ++times) {
+      for (std::uint32_t node = 0; node < 3; ++node) {
+        if (node != other) w.stop_node(node);
+      }
+      EXPECT_EQ(w.wait_for(a->put(2, value_of(202))), Outcome::kUnavailable);
+      for (std::uint32_t node = 0; node < 3; ++node) {
+        if (node == other) continue;
+        w.resume_node(node);
+        a->moved(node, w.memory[node]);
+      }
+      expect_some(w, *a.client, times);
+      put_some(w, *a.client, times + 1);
+      // Who is told later refuses nothing but its own operations meanwhile.
+      for (std::uint32_t node = 0; node < 3; ++node) b->moved(node, w.memory[node]);
+      expect_some(w, *b.client, times + 1);
+    }
+    EXPECT_EQ(a->view(), 0u);
+    EXPECT_EQ(b->view(), 0u);
+    expect_no_memory_lost(w);
+  }
+}
+
+// Two nodes, or one: none can leave.
+TEST(Fusee, AStoreThatCanDoWithoutNobodyIsUsedOnWhenItsMemoryNodesWereStopped) {
+  for (std::uint32_t nodes = 1; nodes <= 2; ++nodes) {
+    auto config = with_replicas(nodes);
+    config.nodes = nodes;
+    config.local = {.mode = LocalMode::kSeeded, .seed = nodes};
+    World w(config);
+    auto& a = w.add_client();
+    put_some(w, *a.client, 1);
+    for (std::uint32_t stopped = 0; stopped < nodes; ++stopped) {
+      w.stop_node(stopped);
+      for (Key key = 0; key < kSomeKeys; ++key) w.wait_for(a->put(key, value_of(key + 100 * (stopped + 1))));
+      w.resume_node(stopped);
+      // The first attempts to see what is there may fail.
+      a.memory->cut(w.memory[stopped].heap.node);
+      a->moved(stopped, w.memory[stopped]);
+      w.run_for(Duration::microseconds(50));
+      a.memory->mend(w.memory[stopped].heap.node);
+      w.run_for(Duration::microseconds(200));
+      expect_some(w, *a.client, stopped + 1);
+      put_some(w, *a.client, stopped + 2);
+    }
+    expect_no_memory_lost(w);
+    w.kill_node(0);
+    w.restart_node(0);
+    a->moved(0, w.memory[0]);
+    w.run_for(Duration::microseconds(200));
+    std::map<Outcome, int> gets;
+    Bytes into(8);
+    for (Key key = 0; key < kSomeKeys; ++key) ++gets[w.wait_for(a->get(key, into)).outcome];
+    EXPECT_EQ(gets[Outcome::kNotFound], 0) << "lost memory was believed";
+    EXPECT_GT(gets[Outcome::kUnavailable], 0);
+  }
+}
+
+// It left and came back, its memory lost or not; then its key, which the others know it by, changes again. Also for who comes only then.
+TEST(Fusee, AMemoryNodeThatCameBackIsKnownUnderEveryKey) {
+  for (const bool blank : {true, false}) {
+    auto config = with_replicas(3);
+    config.client.return_after = Duration::microseconds(200);
+    config.client.timeout = Duration::milliseconds(20);
+    config.local = {.mode = LocalMode::kSeeded, .seed = blank ? 1u : 2u};
+    World w(config);
+    auto& a = w.add_client();
+    auto& late = w.add_client();
+    put_some(w, *a.client, 1);
+    for (const std::uint32_t node : {1u, 2u}) {
+      if (blank) {
+        w.kill_node(node);
+      } else {
+        w.stop_node(node);
+      }
+      put_some(w, *a.client, 2);
+      EXPECT_TRUE(a->map().has_left(node));
+      if (blank) {
+        w.restart_node(node);
+      } else {
+        w.resume_node(node);
+      }
+      a->moved(node, w.memory[node]);
+      ASSERT_TRUE(is_whole_again(w, *a.client, node, 3));
+    }
+    for (const std::uint32_t node : {1u, 2u}) w.stop_node(node);
+    EXPECT_EQ(w.wait_for(a->put(2, value_of(202))), Outcome::kUnavailable);
+    for (const std::uint32_t node : {1u, 2u}) {
+      w.resume_node(node);
+      a->moved(node, w.memory[node]);
+      late->moved(node, w.memory[node]);
+    }
+    expect_some(w, *a.client, 3);
+    put_some(w, *a.client, 4);
+    // Of views that they learn of here.
+    auto& c = w.add_client();
+    for (auto* const m : {&late, &c}) {
+      expect_some(w, *m->client, 4);
+      EXPECT_EQ((*m)->view(), 6u);
+    }
+    put_some(w, *late.client, 5);
+    EXPECT_EQ(a->view(), 6u);
+    w.follow(*a.client);
+    expect_no_memory_lost(w);
+  }
+}
+
+// With a view in which what was lost is still meant, what took its place is not believed: whatever it has been given since.
+TEST(Fusee, WhatTookThePlaceOfLostMemoryIsNotTakenForIt) {
+  auto config = with_replicas(3);
+  config.client.return_after = Duration::microseconds(200);
+  World w(config);
+  auto& a = w.add_client();
+  auto& b = w.add_client();
+  auto& c = w.add_client();
+  put_some(w, *a.client, 1);
+  w.kill_node(1);
+  w.restart_node(1);
+  // Blank, and nobody has missed it yet.
+  b->moved(1, w.memory[1]);
+  expect_some(w, *b.client, 1);
+  EXPECT_GE(b->view(), 1u);
+  put_some(w, *b.client, 2);
+  a->moved(1, w.memory[1]);
+  ASSERT_TRUE(is_whole_again(w, *a.client, 1, 3));
+  // Whole, for those who know all that has changed.
+  EXPECT_EQ(c->view(), 0u);
+  c->moved(1, w.memory[1]);
+  expect_some(w, *c.client, 3);
+  put_some(w, *c.client, 4);
+  expect_some(w, *b.client, 4);
+  EXPECT_EQ(b->view(), 3u);
+  EXPECT_EQ(c->view(), 3u);
+}
+
+// A program that did not get on for a while, and whose connections have ended meanwhile.
+TEST(Fusee, WhoWasStoppedInTheMiddleOfAReadingDoesNotGiveUpForThat) {
+  for (std::uint64_t seed = 1; seed <= 8; ++seed) {
+    auto config = with_replicas(3);
+    config.local = {.mode = LocalMode::kSeeded, .seed = seed};
+    World w(config);
+    auto& a = w.add_client(config.client, true);
+    put_some(w, *a.client, 1);
+    // The lease is over, so it is asked for anew.
+    w.run_for(config.client.view_lease() * 2);
+    std::vector<Outcome> outcomes;
+    const auto get = [&](Key key) -> Task<void> {
+      Bytes into(8);
+      outcomes.push_back((co_await a->get(key, into)).outcome);
+    };
+    const std::uint64_t asked = a->counters().renewals;
+    a.own->spawn(get(1));
+    w.run_until([&] { return a->counters().renewals != asked; });
+    a.asleep_until = w.now + Duration::milliseconds(20);
+    for (const auto& node : w.memory) a.memory->disconnect(node.heap.node);
+    // One reading fails; and that of this node three times, for less long than it takes to be missed.
+    for (const auto& node : w.memory) a.memory->cut(node.heap.node);
+    w.run_until([&] { return a->counters().renewals > asked + 1; });
+    for (const auto& node : w.memory) {
+      if (node.heap != w.memory[seed % 3].heap) a.memory->mend(node.heap.node);
+    }
+    w.run_until([&] { return a->counters().renewals > asked + 4; });
+    a.memory->mend(w.memory[seed % 3].heap.node);
+    w.run_until([&] { return !outcomes.empty(); });
+    EXPECT_EQ(outcomes.front(), Outcome::kOk) << seed;
+    w.run_for(config.client.view_lease());
+    EXPECT_EQ(a->view(), 0u) << seed << ": a memory node has left that was missed for a moment";
+  }
+}
+
+TEST(Fusee, WhatWasOutOfReachLongAgoIsLookedForAnew) {
+  auto config = with_replicas(3);
+  config.local = {.mode = LocalMode::kSeeded, .seed = 1};
+  config.client.timeout = Duration::milliseconds(5);
+  World w(config);
+  auto& a = w.add_client();
+  put_some(w, *a.client, 1);
+  for (const auto& node : w.memory) a.memory->cut(node.heap.node);
+  EXPECT_EQ(w.wait_for(a->put(1, value_of(101))), Outcome::kUnavailable);
+  // Until it has given up.
+  w.run_for(config.client.timeout * 5);
+  EXPECT_EQ(w.scheduler.live(), 0u);
+  std::uint64_t ok = 0;
+  std::uint64_t ended = 0;
+  w.scheduler.spawn(count_put(*a.client, 1, 8, ok, ended));
+  w.run_for(config.client.suspect_after / 2);
+  EXPECT_EQ(ended, 0u);
+  for (const auto& node : w.memory) a.memory->mend(node.heap.node);
+  w.run_until([&] { return ended != 0; });
+  EXPECT_EQ(ok, 1u);
 }
 
 TEST(Fusee, AMemoryNodeWithLessMemoryIsNotTakenBack) {

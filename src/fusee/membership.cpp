@@ -41,7 +41,6 @@ Membership::Membership(Connection& connection, std::span<const MemoryNode> nodes
     if (found[i].blank) nodes_[i].missed = c_.now();
   }
   c_.lease = Time();
-  outvoted_ = c_.now();
 }
 
 Membership::~Membership() = default;
@@ -91,6 +90,9 @@ bool Membership::in_need() const {
 void Membership::tend() {
   if (working_) return;
   working_ = true;
+  // What was found before may be of long ago.
+  hopeless_ = false;
+  outvoted_ = Time::never();
   c_.scheduler.spawn(work());
 }
 
@@ -112,9 +114,11 @@ void Membership::moved(std::uint32_t node, remote::RemoteAddress heap) {
     return;
   }
   if (member) {
-    n.strange = n.gone = true;
-    n.missed = std::min(n.missed, c_.now());
+    // It is there, and may be what it was: that is to be looked into before it is long missed.
+    n.strange = true;
+    n.missed = c_.now();
   }
+  hopeless_ = false;
   tend();
 }
 
@@ -166,7 +170,8 @@ Task<bool> Membership::ask(std::uint32_t view) {
     if (!voter && !tells(node, view)) continue;
     const Status status = reads[read].status;
     if (status != Status::kOk) {
-      node.missed = std::min(node.missed, asked);
+      // Not since it was asked: this program may have been stopped meanwhile, and the connection have ended for that.
+      node.missed = std::min(node.missed, c_.now());
       ++node.unanswered;
       continue;
     }
@@ -185,7 +190,7 @@ Task<bool> Membership::ask(std::uint32_t view) {
     outvoted_ = Time::never();
     co_return true;
   }
-  outvoted_ = std::min(outvoted_, asked);
+  outvoted_ = std::min(outvoted_, c_.now());
   if (outvoted_ + c_.config.suspect_after <= c_.now()) hopeless_ = true;
   co_return false;
 }
@@ -316,8 +321,9 @@ void Membership::apply(const Change& change) {
         node.strange = node.told_late = node.gone = false;
         node.missed = Time::never();
       } else {
-        // It is not to be asked for anything before its memory is known.
+        // It is not to be asked for anything before its memory is known. (Which may have changed its key since.)
         heap.key = change.key;
+        node.known = false;
         node.strange = node.told_late = true;
         node.gone = false;
         node.missed = c_.now();
@@ -445,6 +451,8 @@ Task<bool> Membership::repair_part(std::uint32_t partition, std::uint64_t offset
 
 // Its memory may be new: then it gets its superblock here, the changes so far, and counts clients from where the others do.
 Task<bool> Membership::admit(std::uint32_t node) {
+  // Only what the view means may get the superblock by which it is known again.
+  if (lost(nodes_[node])) co_return false;
   const remote::RemoteAddress heap = nodes_[node].heap;
   std::array<std::uint8_t, kClientOffset + 8> its;
   const Status status = co_await c_.read(heap, its);
@@ -512,6 +520,15 @@ Task<void> Membership::look_into_new_memory() {
     node.known = true;
     node.blank = !whole;
     node.votes_from = superblock.votes_from;
+    const auto number = static_cast<std::uint32_t>(i);
+    if (!node.strange || c_.map.has_left(number)) continue;
+    // What took its place came with a change that the view does not have yet.
+    node.gone = !whole || superblock.votes_from > c_.view;
+    if (node.gone) continue;
+    node.strange = node.told_late = false;
+    node.missed = Time::never();
+    node.unanswered = 0;
+    c_.map.moved(number, heap);
   }
 }
 
@@ -545,6 +562,7 @@ Task<bool> Membership::turn() {
     apply(*decided);
     co_return true;
   }
+  hopeless_ = in_need();
   // What has forgotten everything must not be asked for anything: it leaves first.
   for (std::uint32_t i = 0; i < nodes_.size(); ++i) {
     if (lost(nodes_[i]) && !c_.map.has_left(i)) co_return false;
@@ -554,7 +572,6 @@ Task<bool> Membership::turn() {
     co_return co_await begin();
   }
   if (asked == asked_) c_.lease = std::max(c_.lease, asked + c_.config.view_lease());
-  hopeless_ = in_need();
   co_return hopeless_ || !troubled();
 }
 

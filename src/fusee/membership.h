@@ -10,6 +10,8 @@
 //             read that nothing was accepted did so before it was decided. The replicas of a partition that has another primary now, or one more
 //             replica, are made alike: its word, the primary's, goes wherever another stands. When more than half of the memory nodes know that this
 //             is done, view k + 1 is acted upon. Where no primary is another one, READs go on meanwhile.
+// Keys:       a memory node that did not get on for longer than its lease has the same memory under another key, and nothing is lost. Its superblock
+//             tells that from memory that took its place: this is blank, or says that it came with a later change than the view has.
 // Votes:      memory that was lost has forgotten what it promised. What comes back in its place votes on changes after the one that it joined
 //             with, which names its key; its superblock says so to those who come later, and of the changes before what was decided.
 //
@@ -66,7 +68,7 @@ class Membership {
   void restore();
   bool troubled() const;
   bool hopeless() const { return hopeless_; }
-  // The memory node has this memory now.
+  // The memory node has this memory now: the one it had, or another.
   void moved(std::uint32_t node, remote::RemoteAddress heap);
 
   // --- for Restoration ---
@@ -87,7 +89,7 @@ class Membership {
     bool blank = false;
     bool strange = false;    // the view means other memory than this
     bool told_late = false;  // and this client has not been told of that yet
-    bool gone = false;       // what the view means is lost for good: there is other memory in its place
+    bool gone = false;       // what the view means is lost for good: other memory was seen in its place
     std::uint32_t votes_from = 0;
     std::uint32_t joins = 0;
     remote::RegionKey joined_with{};
@@ -123,7 +125,7 @@ class Membership {
   remote::Task<void> work();
   // One reading, and what follows from it. False: to be tried again later.
   remote::Task<bool> turn();
-  // Reads the superblocks of memory that nothing is known of.
+  // Reads the superblocks of memory that nothing is known of: lost memory's successor, or what the view means under another key.
   remote::Task<void> look_into_new_memory();
   // Asks all about change `view`. False: fewer than a majority have answered, and none that knows what was decided.
   remote::Task<bool> ask(std::uint32_t view);

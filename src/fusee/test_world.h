@@ -87,6 +87,9 @@ class World : public remote::TestLoop {
     fabric.restart_node(id);
     memory[node].heap = fabric.add_region(id, 0x10000 * (node + 1), config_.node_memory);
   }
+  // Stopped for longer than its lease, it has the memory that it had, under another key.
+  void stop_node(std::uint32_t node) { fabric.stop_node(memory[node].heap.node); }
+  void resume_node(std::uint32_t node) { memory[node].heap = fabric.resume_node(memory[node].heap); }
   // From now on the replicas are looked at that this client knows of, and that live.
   void follow(const Client& client) {
     map = client.map();

@@ -57,7 +57,7 @@ Task<Outcome> Client::change(How how, Key key, ByteView value) {
               .read = Buffer(c_.buffers),
               .written = Buffer(c_.buffers),
               .rival_since = {}};
-  c_.tend();
+  tend();
   const Outcome outcome = co_await change_with(op);
   if (op.spare) space_.give_back(*op.spare);
   co_return outcome;

@@ -411,6 +411,38 @@ class RackTest(live_rack.LiveRack):
         self.assertEqual(after["failed"], 0)
         self.assertEqual(after["run"]["values_wrong"], 0)
 
+    def test_memory_nodes_of_a_fusee_store_that_were_stopped_for_longer_than_their_lease_are_used_on(self):
+        # More of them than the store can do without.
+        for nodes, stopped in (("3", ("memory1", "memory2")), ("2", ("memory1",))):
+            self.up("--no-metadata", "--memory-nodes", nodes)
+            self.assertEqual(self.fusee("--phase", "load", "--records", "500")["failed"], 0)
+            child = self.start("bench", "fusee", "--json", "--phase", "run", "--workload", "w100", "--clients", "8", "--caches", "2", "--records", "500", "--duration", "20s")
+            wait_until(lambda child=child: f"fusee-{child.pid}-0" in self.node_states(), "the bench has joined")
+            pids = [self.daemon(name)["pid"] for name in stopped]
+            for pid in pids:
+                os.kill(pid, signal.SIGSTOP)
+            try:
+                wait_until(lambda stopped=stopped: all(self.node_states()[name] == "gone" for name in stopped), "their leases are over")
+            finally:
+                for pid in pids:
+                    os.kill(pid, signal.SIGCONT)
+            wait_until(lambda stopped=stopped: all(self.node_states()[name] == "ready" for name in stopped), "they are back")
+            time.sleep(3)
+            # So many, and all that were done before it is said again.
+            done = None
+            asked = time.monotonic()
+            for line in child.stderr:
+                said = re.search(r"running: (\d+) operations", line)
+                if said and time.monotonic() - asked > 0.2:
+                    done = int(said[1])
+                    break
+            out, err = child.communicate(timeout=60)
+            self.assertIsNotNone(done, err)
+            result = json.loads(out)
+            self.assertLess(result["failed"], done, "operations fail to the end")
+            self.assertGreater(result["run"]["actions"]["update"]["outcomes"]["ok"], 500)
+            self.sluice("rack", "down", code=0)
+
     def test_the_index_of_a_fusee_store_grows_under_three_processes_of_which_one_is_killed(self):
         self.up("--no-metadata", "--memory-nodes", "3")
         small = ("--index-slots", "600", "--index-doublings", "6")

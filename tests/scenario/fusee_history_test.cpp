@@ -48,8 +48,11 @@ struct Scenario {
   std::uint32_t clients_cut = 0;   // of a memory node that lives
   std::uint32_t returns = 0;       // one after the other, a memory node dies, comes back and is whole again, under load
   bool keep_memory = false;        // it is only missed, and has what it had
-  bool sleepy = false;             // clients do not get on at all for a while, again and again
-  bool grows = false;              // the index begins with one small table, and other keys fill it
+  std::uint32_t stops =
+      0;                // any memory nodes at once do not get on for a while, have other keys then, and what they had
+  bool loses = false;   // and once in a while one of them, alone, has lost its memory
+  bool sleepy = false;  // clients do not get on at all for a while, again and again
+  bool grows = false;   // the index begins with one small table, and other keys fill it
   bool while_splitting = false;  // whoever is to die does so while a table is being split; of the clients, the splitter
 };
 
@@ -78,8 +81,8 @@ WorldConfig world_config(const Scenario& s) {
               .backoff_first = Duration::nanoseconds(500),
               .backoff_most = Duration::microseconds(20)};
   if (s.grows) c.geometry.doublings = 5;
-  c.client.return_after = s.returns != 0 ? Duration::microseconds(50 << s.seed % 3) : Duration{};
-  if (s.nodes_killed != 0 || s.clients_cut != 0 || s.returns != 0) {
+  c.client.return_after = s.returns != 0 || s.stops != 0 ? Duration::microseconds(50 << s.seed % 3) : Duration{};
+  if (s.nodes_killed != 0 || s.clients_cut != 0 || s.returns != 0 || s.stops != 0) {
     // Longer than what is under way may take, with all that is read to make replicas alike.
     c.client.hold = Duration::microseconds(s.impatient ? 200 : 800);
     c.client.flight = Duration::microseconds(s.impatient ? 50 : 200);
@@ -125,10 +128,12 @@ class FuseeUnderFault {
     std::vector<std::pair<std::uint64_t, std::uint32_t>> cuts;
     for (std::uint32_t i = 0; i < scenario_.clients_cut; ++i)
       cuts.push_back({rng_.below(steps), static_cast<std::uint32_t>(rng_.below(scenario_.clients))});
-    still_to_return_ = scenario_.returns;
+    still_to_return_ = scenario_.returns + scenario_.stops;
     std::uint64_t step = 0;
     world_.run_until([&] {
+      if (scenario_.returns != 0 || scenario_.stops != 0) tell(step);
       if (scenario_.returns != 0) turn_over(step, witness);
+      if (scenario_.stops != 0) stop_some(step, witness);
       for (const auto& [when, who] : deaths) {
         if (step == when) kill(who, witness);
       }
@@ -140,7 +145,8 @@ class FuseeUnderFault {
       }
       if (scenario_.while_splitting && step % 16 == 0) die_while_splitting(step, witness);
       ++step;
-      return std::ranges::all_of(running_, [](auto n) { return n == 0; }) && recovering_ == 0;
+      const bool told = stopped_.empty() && step > last_news_;
+      return told && std::ranges::all_of(running_, [](auto n) { return n == 0; }) && recovering_ == 0;
     });
     if (testing::Test::HasFatalFailure()) return;
     world_.let_sleep(0, {});
@@ -273,10 +279,6 @@ class FuseeUnderFault {
   // A memory node dies, or a client that then dies does not reach it any more; it comes back, everybody is told of it at another time; once it is whole,
   // the next one dies.
   void turn_over(std::uint64_t step, World::Member& witness) {
-    for (auto& [when, member, node] : news_) {
-      if (step != when || world_.members[member]->dead) continue;
-      (*world_.members[member])->moved(node, world_.memory[node]);
-    }
     if (step < next_turn_) return;
     const fusee::Client& knows = newest(witness);
     const auto& map = knows.map();
@@ -309,8 +311,7 @@ class FuseeUnderFault {
         return;
       case Turn::kDead:
         world_.restart_node(victim_);
-        for (std::size_t i = 0; i < world_.members.size(); ++i)
-          news_.push_back({step + 1 + rng_.below(5000), i, victim_});
+        spread(step, victim_);
         turn_ = Turn::kReturning;
         return;
       case Turn::kReturning:
@@ -321,6 +322,57 @@ class FuseeUnderFault {
         --still_to_return_;
         turn_ = Turn::kLives;
         next_turn_ = step + rng_.below(3000);
+    }
+  }
+  void tell(std::uint64_t step) {
+    for (auto& [when, member, node] : news_) {
+      if (step != when || world_.members[member]->dead) continue;
+      (*world_.members[member])->moved(node, world_.memory[node]);
+    }
+  }
+  void spread(std::uint64_t step, std::uint32_t node) {
+    for (std::size_t i = 0; i < world_.members.size(); ++i) news_.push_back({step + 1 + rng_.below(5000), i, node});
+    last_news_ = step + 5000;
+  }
+  // Any memory nodes do not get on for longer than their leases. They may have left meanwhile, and what they had is old; or nobody can do without them.
+  void stop_some(std::uint64_t step, World::Member& witness) {
+    if (step < next_turn_ || (stopped_.empty() && still_to_return_ == 0)) return;
+    if (!stopped_.empty()) {
+      for (const std::uint32_t node : stopped_) {
+        if (turn_ == Turn::kDead) {
+          world_.restart_node(node);
+        } else {
+          world_.resume_node(node);
+        }
+        spread(step, node);
+      }
+      stopped_.clear();
+      turn_ = Turn::kLives;
+      --still_to_return_;
+      next_turn_ = step + rng_.below(60'000);
+      settled_ = step + 60'000;
+      return;
+    }
+    const auto nodes = static_cast<std::uint32_t>(world_.memory.size());
+    next_turn_ = step + 1 + rng_.below(20'000);
+    const auto& map = newest(witness).map();
+    bool whole = true;
+    for (std::uint32_t node = 0; node < nodes; ++node) whole = whole && map.member(node) == fusee::Member::kWhole;
+    const auto alone = static_cast<std::uint32_t>(rng_.below(nodes));
+    // What somebody has begun because of the last stop must have ended: it may be that another leaves.
+    if (scenario_.loses && whole && step < settled_ && rng_.below(2) == 0) next_turn_ = settled_;
+    if (next_turn_ == settled_) return;
+    if (scenario_.loses && whole && step >= settled_) {
+      world_.kill_node(alone);
+      stopped_ = {alone};
+      turn_ = Turn::kDead;
+      return;
+    }
+    const std::uint64_t some = rng_.below(4) == 0 ? ~std::uint64_t{0} : rng_.below(std::uint64_t{1} << nodes);
+    for (std::uint32_t node = 0; node < nodes; ++node) {
+      if ((some >> node & 1) == 0 && node != alone) continue;
+      world_.stop_node(node);
+      stopped_.push_back(node);
     }
   }
   // Of the nodes less than half, and of a slot not the last replica.
@@ -443,7 +495,7 @@ class FuseeUnderFault {
       }
     }
     const fusee::Client& last = newest(witness);
-    EXPECT_LE(last.view(), scenario_.returns == 0 ? lost_.size() : 3 * 40u)
+    EXPECT_LE(last.view(), scenario_.returns == 0 && scenario_.stops == 0 ? lost_.size() : 3 * 40u)
         << "seed " << scenario_.seed << ": somebody has left that nobody missed";
     world_.follow(last);
     for (int i = 0; i < 50 && world_.left_behind() != 0; ++i) patiently(witness, false, 0);
@@ -499,6 +551,9 @@ class FuseeUnderFault {
   Turn turn_ = Turn::kLives;
   std::uint64_t next_turn_ = 2000;
   std::uint32_t victim_ = 0;
+  std::vector<std::uint32_t> stopped_;
+  std::uint64_t settled_ = 0;
+  std::uint64_t last_news_ = 0;
   std::uint32_t cutter_ = 0;
   std::uint32_t still_to_return_ = 0;
   std::uint32_t view_before_ = 0;
@@ -682,6 +737,40 @@ TEST_F(FuseeHistory, IsLinearizableWhenMemoryNodesComeBackWhileClientsDieAndSlee
     s.keys = s.seed % 4 == 0 ? 3 : 30;
   });
   EXPECT_GT(total().returns, 0u);
+}
+
+// Their keys are others then. Some have left, and come back; where too many were stopped for that, they are used on.
+TEST_F(FuseeHistory, IsLinearizableAndLosesNothingWhenMemoryNodesAreStoppedForLongerThanTheirLeases) {
+  over_seeds(40, [](Scenario& s) {
+    s.replicas = static_cast<std::uint32_t>(s.seed % 3 + 2);
+    s.index_replicas = s.replicas == 4 && s.seed % 2 == 0 ? 3 : 0;
+    s.nodes = std::max(s.replicas, 3 + static_cast<std::uint32_t>(s.seed % 3));
+    s.stops = 8;
+    s.loses = s.seed % 2 == 0;
+    s.operations = 60;
+    s.torn = s.seed % 3 == 0;
+    s.disconnect_per_million = s.seed % 4 == 0 ? 1000 : 0;
+    s.stragglers = s.seed % 4 == 0;
+    s.sleepy = !s.loses && s.seed % 5 == 0;
+    s.keys = s.seed % 4 == 0 ? 3 : 30;
+  });
+  EXPECT_GT(total().departures, 0u);
+  EXPECT_GT(total().returns, 0u);
+}
+
+// None can leave such a store.
+TEST_F(FuseeHistory, IsLinearizableAndLosesNothingWhenMemoryNodesAreStoppedThatNobodyCanDoWithout) {
+  over_seeds(40, [](Scenario& s) {
+    s.nodes = static_cast<std::uint32_t>(s.seed % 2 + 1);
+    s.replicas = s.seed % 4 < 2 ? 1 : s.nodes;
+    s.index_replicas = 0;
+    s.stops = 6;
+    s.operations = 60;
+    s.torn = s.seed % 3 == 0;
+    s.sleepy = s.seed % 5 == 0;
+    s.keys = s.seed % 4 == 0 ? 3 : 30;
+  });
+  EXPECT_EQ(total().departures, 0u);
 }
 
 TEST_F(FuseeHistory, IsLinearizableAndLosesNothingWhileTheIndexGrows) {
