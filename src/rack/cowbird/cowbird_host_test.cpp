@@ -49,8 +49,9 @@ class CowbirdHostTest : public testing::Test {
 
   ports::Descriptor connect() { return ports::connect_unix(path, ports::UnixKind::kMessages).value(); }
   // What the host answers to it.
-  std::string hand_over(const ports::Descriptor& socket) {
-    EXPECT_TRUE(ports::send_message(socket.get(), cowbird::instance_message(block.bytes().size()), block.descriptor()));
+  std::string hand_over(const ports::Descriptor& socket) { return hand_over(socket, block); }
+  std::string hand_over(const ports::Descriptor& socket, const ports::SharedBlock& rings) {
+    EXPECT_TRUE(ports::send_message(socket.get(), cowbird::instance_message(rings.bytes().size()), rings.descriptor()));
     ports::Message answer;
     loop.run_until([&] { return ports::receive_message(socket.get(), answer) == ports::Arrival::kMessage; });
     return answer.text;
@@ -132,8 +133,10 @@ TEST_F(CowbirdHostTest, TurnsAwayWhoComesWhenDescriptorsHaveRunOut) {
 TEST_F(CowbirdHostTest, RingsForWhichThereIsNoMemoryCostNobodyElseAnything) {
   const ports::Descriptor first = connect();
   EXPECT_EQ(hand_over(first), "ok");
+  const ports::SharedBlock others = ports::SharedBlock::create(layout.bytes()).value();
+  layout.write(others.bytes().data());
   service.out_of_memory = true;
-  EXPECT_THAT(hand_over(connect()), testing::HasSubstr("no memory left for rings of"));
+  EXPECT_THAT(hand_over(connect(), others), testing::HasSubstr("no memory left for rings of"));
   service.out_of_memory = false;
   EXPECT_FALSE(hung_up(first));
 }
