@@ -32,17 +32,16 @@ TEST(Switch, HasAPortForEachMachineOfALargeRack) {
   const Hardware hardware = connectx5();
   Switch net_switch(loop, pool, hardware.net_switch, hardware.link, 1);
   std::vector<std::unique_ptr<Sink>> sinks;
-  Consumer* first = nullptr;
+  std::vector<Consumer*> ways;  // into the switch
   for (std::size_t i = 0; i < 1'200; ++i) {
     sinks.push_back(std::make_unique<Sink>(pool));
-    Consumer& in = net_switch.attach(*sinks.back(), mac_of(i).data());
-    if (i == 0) first = &in;
+    ways.push_back(&net_switch.attach(*sinks.back(), mac_of(i).data()));
   }
   Packet* const packet = pool.take(64);
   packet->length = 64;
   std::ranges::copy(mac_of(1'199), packet->data);
   std::ranges::copy(mac_of(0), packet->data + 6);
-  first->on_packet(loop.now(), packet);
+  ways.front()->on_packet(loop.now(), packet);
   loop.run_until(Time::at(Duration::milliseconds(1)));
   EXPECT_EQ(sinks.back()->packets, 1);
   EXPECT_EQ(sinks[1]->packets, 0);
