@@ -99,7 +99,7 @@ std::size_t Multiplexer::set_regions(Time now, std::span<const WordRegion> regio
     if (std::ranges::any_of(regions_, is_known)) continue;
     const bool added = add_region({.region = region,
                                    .server = NetAddress::from(region.server),
-                                   .quiet_until = has_judged_ ? now + config_.flight : Time()});
+                                   .quiet_until = may_have_written_ ? now + config_.flight : Time()});
     too_many += static_cast<std::size_t>(!added);
   }
   return too_many;
@@ -253,7 +253,7 @@ Verdict Multiplexer::wait(WaitingLine& line, const Judged& packet) {
 
 std::optional<Verdict> Multiplexer::on_request(Time now, const Judged& packet, bool on) {
   now_ = now;
-  has_judged_ = true;
+  may_have_written_ |= packet.parsed.traits().kind != Kind::kReadRequest;
   Numbering& n = numbers_[packet.index];
   const bool other_way = n.member && n.server_end != packet.end;
   if (n.cut_off && !other_way) return Verdict::kCutOff;
@@ -657,7 +657,7 @@ std::optional<Verdict> Multiplexer::on_long_write(Time now, const Judged& packet
 // A WRITE of an unreliable connection: nothing tells when it has been executed, and it may be lost. So what it covers is not believed for a while.
 bool Multiplexer::on_unreliable_write(Time now, const std::uint8_t* frame, const wire::ParsedFrame& parsed) {
   now_ = now;
-  has_judged_ = true;
+  may_have_written_ = true;
   const NetAddress server = NetAddress::destination_of(frame, parsed);
   if (!watches(server)) return true;
   const Time expires = now + config_.flight;

@@ -424,7 +424,7 @@ class Multiplexer {
   std::uint32_t notifications_ = 0;  // of congestion on shared connections, so far
   Time now_;                         // of the call under way
   Time next_look_{};                 // at passes that may have expired and at regions that recover
-  bool has_judged_ = false;          // anything at all
+  bool may_have_written_ = false;    // something that has gone by
   Time next_discovery_{};            // before it no place is looked for, because there was none
   Time overflowed_until_{};          // WRITEs that lines_ tells of have been executed by then
 };

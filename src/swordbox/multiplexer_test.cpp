@@ -445,6 +445,15 @@ TEST(MultiplexerRegions, WhatPassedBeforeTheMemoryWasKnownIsNotExecutedUnseenLat
   EXPECT_EQ(net.add(one, 100, kKey, kWord), Verdict::kStale);
 }
 
+TEST(MultiplexerRegions, AReadFromBeforeTheMemoryWasKnownHoldsNobodyUp) {
+  Net net(config_of({}));
+  const Net::Line one = net.connect(1, 2);
+  const Net::Line two = net.connect(3, 2);
+  EXPECT_EQ(net.read(one, 100, kKey, kWord, 8), Verdict::kPlain);
+  EXPECT_EQ(net.box.multiplexer()->set_regions(net.now, regions_of({0})), 0u);
+  EXPECT_EQ(net.add(two, 100, kKey, kWord), Verdict::kWordPassed);
+}
+
 TEST(MultiplexerRegions, AWriteFromBeforeTheMemoryWasKnownIsWatchedWhenItComesAgain) {
   Net net(config_of({}));
   const Net::Line one = net.connect(1, 2);
