@@ -11,6 +11,7 @@
 
 #include "base/bytes.h"
 #include "base/rng.h"
+#include "nic/run_for.h"
 #include "rack/endpoint/endpoint.h"
 #include "rack/endpoint/remote_nodes.h"
 #include "rack/endpoint/store_mark.h"
@@ -231,15 +232,7 @@ class Bench {
     if (!error_.empty()) return fail(error_);
     return done ? Result<void>() : fail("the memory node does not answer");
   }
-  bool run_for(Duration patience, const std::function<bool()>& done) {
-    const Time give_up = loop_.now() + patience;
-    nic::Periodic alarm(Duration::milliseconds(20), [](Time) {});  // so that a sleeping loop looks at the clock
-    loop_.add(alarm);
-    bool fulfilled = false;
-    loop_.run_until([&] { return (fulfilled = done()) || loop_.now() >= give_up; });
-    loop_.remove(alarm);
-    return fulfilled;
-  }
+  bool run_for(Duration patience, const std::function<bool()>& done) { return nic::run_for(loop_, patience, done); }
 
   const LockBenchConfig& config_;
   Endpoint& endpoint_;

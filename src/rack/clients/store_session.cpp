@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "nic/run_for.h"
+
 namespace sluice::rack {
 
 Result<Snapshot> StoreSession::attach(const StoreSessionConfig& config) {
@@ -48,13 +50,7 @@ Result<void> StoreSession::attach_to_memory(const StoreSessionConfig& config, st
 }
 
 bool StoreSession::run_for(Duration patience, const std::function<bool()>& done) {
-  const Time give_up = loop().now() + patience;
-  nic::Periodic alarm(Duration::milliseconds(50), [](Time) {});  // so that a sleeping loop looks at the clock
-  loop().add(alarm);
-  bool fulfilled = false;
-  loop().run_until([&] { return (fulfilled = done()) || loop().now() >= give_up; });
-  loop().remove(alarm);
-  return fulfilled;
+  return nic::run_for(loop(), patience, done);
 }
 
 tl::unexpected<Error> StoreSession::not_connected() const {

@@ -6,6 +6,7 @@
 #include <array>
 #include <cstring>
 
+#include "nic/run_for.h"
 #include "ports/open.h"
 #include "rack/directory/sqlite_directory.h"
 #include "rack/endpoint/endpoint.h"
@@ -121,13 +122,7 @@ Result<std::unique_ptr<VerbsClient>> VerbsClient::open(const VerbsEnd& end, wire
 VerbsClient::~VerbsClient() = default;
 
 bool VerbsClient::run_for(Duration patience, const std::function<bool()>& done) {
-  const Time give_up = loop_.now() + patience;
-  nic::Periodic alarm(Duration::milliseconds(20), [](Time) {});
-  loop_.add(alarm);
-  bool fulfilled = false;
-  loop_.run_until([&] { return (fulfilled = done()) || loop_.now() >= give_up; });
-  loop_.remove(alarm);
-  return fulfilled;
+  return nic::run_for(loop_, patience, done);
 }
 
 Result<void> VerbsClient::connect(wire::Ipv4Address peer, Duration patience) {

@@ -8,6 +8,7 @@
 #include <optional>
 #include <vector>
 
+#include "nic/run_for.h"
 #include "rack/endpoint/remote_nodes.h"
 #include "rack/endpoint/store_mark.h"
 
@@ -64,15 +65,7 @@ class Lookout {
   }
 
  private:
-  bool run_for(Duration patience, const std::function<bool()>& done) {
-    const Time give_up = loop_.now() + patience;
-    nic::Periodic alarm(Duration::milliseconds(50), [](Time) {});  // so that a sleeping loop looks at the clock
-    loop_.add(alarm);
-    bool fulfilled = false;
-    loop_.run_until([&] { return (fulfilled = done()) || loop_.now() >= give_up; });
-    loop_.remove(alarm);
-    return fulfilled;
-  }
+  bool run_for(Duration patience, const std::function<bool()>& done) { return nic::run_for(loop_, patience, done); }
 
   nic::PollLoop& loop_;
   std::unique_ptr<remote::Scheduler> scheduler_;

@@ -128,6 +128,26 @@ std::string duration_text(Duration duration) {
   return fmt::format("{}ns", ns);
 }
 
+namespace {
+
+Setting size_setting(std::string name, std::uint64_t& target, std::uint64_t least, std::uint64_t most, std::string help,
+                     bool or_0) {
+  return {std::move(name),
+          std::move(help),
+          (or_0 ? "0, or " : "") + size_from(least, most),
+          bytes_text(target),
+          false,
+          false,
+          [&target, least, most, or_0](std::string_view value) {
+            std::uint64_t n = 0;
+            if (!parse_bytes(value, n) || n > most || (n < least && !(or_0 && n == 0))) return false;
+            return target = n, true;
+          },
+          {}};
+}
+
+}  // namespace
+
 Schema& Schema::add(Setting setting) {
   settings_.push_back(std::move(setting));
   return *this;
@@ -188,34 +208,12 @@ Schema& Schema::number(std::string name, double& target, double least, double mo
 
 Schema& Schema::bytes(std::string name, std::uint64_t& target, std::uint64_t least, std::uint64_t most,
                       std::string help) {
-  return add({std::move(name),
-              std::move(help),
-              size_from(least, most),
-              bytes_text(target),
-              false,
-              false,
-              [&target, least, most](std::string_view value) {
-                std::uint64_t n = 0;
-                if (!parse_bytes(value, n) || n < least || n > most) return false;
-                return target = n, true;
-              },
-              {}});
+  return add(size_setting(std::move(name), target, least, most, std::move(help), false));
 }
 
 Schema& Schema::bytes_or_0(std::string name, std::uint64_t& target, std::uint64_t least, std::uint64_t most,
                            std::string help) {
-  return add({std::move(name),
-              std::move(help),
-              fmt::format("0, or {}", size_from(least, most)),
-              bytes_text(target),
-              false,
-              false,
-              [&target, least, most](std::string_view value) {
-                std::uint64_t n = 0;
-                if (!parse_bytes(value, n) || (n != 0 && n < least) || n > most) return false;
-                return target = n, true;
-              },
-              {}});
+  return add(size_setting(std::move(name), target, least, most, std::move(help), true));
 }
 
 Schema& Schema::duration(std::string name, Duration& target, Duration least, Duration most, std::string help) {
