@@ -204,18 +204,95 @@ void HttpServer::serve(const std::string& path, const std::string& content_type,
   });
 }
 
+// Whether the body of a POST may be read; what is answered if not.
+bool HttpServer::take_body(const httplib::Request& request, httplib::Response& response) const {
+  if (admit_changes_) {
+    if (const auto admitted = admit_changes_(request); !admitted) {
+      answer_error(response, 403, admitted.error().message);
+      return false;
+    }
+  }
+  if (request.body.size() > kMaxBody) {
+    answer_error(response, 413, fmt::format("the body has more than {} bytes", kMaxBody));
+    return false;
+  }
+  if (const auto flat = check_nesting(request.body); !flat) {
+    answer_error(response, 400, flat.error().message);
+    return false;
+  }
+  return true;
+}
+
 void HttpServer::take(const std::string& path, std::function<Result<std::string>(const std::string&)> handle) {
   server_->Post(path, [this, handle = std::move(handle)](const httplib::Request& request, httplib::Response& response) {
-    if (admit_changes_) {
-      if (const auto admitted = admit_changes_(request); !admitted)
-        return answer_error(response, 403, admitted.error().message);
-    }
-    if (request.body.size() > kMaxBody)
-      return answer_error(response, 413, fmt::format("the body has more than {} bytes", kMaxBody));
-    if (const auto flat = check_nesting(request.body); !flat) return answer_error(response, 400, flat.error().message);
+    if (!take_body(request, response)) return;
     const auto answered = handle(request.body);
     if (!answered) return answer_error(response, 409, answered.error().message);
     response.set_content(*answered, kJson);
+  });
+}
+
+namespace {
+
+// What a pour has said and its reader has not taken yet.
+class Pour {
+ public:
+  explicit Pour(HttpServer::Source source) : source_(std::move(source)) {}
+
+  // False: it is over.
+  bool go_on(httplib::DataSink& sink) {
+    if (at_ == text_.size()) {
+      at_ = 0;
+      // What is thrown here, cpp-httplib does not catch.
+      try {
+        text_ = source_();
+      } catch (const std::exception&) {
+        return false;
+      }
+    }
+    const auto now = std::chrono::steady_clock::now();
+    if (text_.empty() || !sink.is_writable()) {
+      if (text_.empty()) taken_at_ = now;
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+      return now < taken_at_ + chrono_of(HttpServer::kLongestPause);
+    }
+    // So much a socket takes at once when it takes anything.
+    constexpr std::size_t kPiece = std::size_t{16} << 10;
+    const std::size_t size = std::min(kPiece, text_.size() - at_);
+    if (!sink.write(text_.data() + at_, size)) return false;
+    at_ += size;
+    taken_at_ = now;
+    return true;
+  }
+
+ private:
+  HttpServer::Source source_;
+  std::string text_;
+  std::size_t at_ = 0;
+  std::chrono::steady_clock::time_point taken_at_ = std::chrono::steady_clock::now();
+};
+
+}  // namespace
+
+void HttpServer::pour(const std::string& path, const std::string& content_type,
+                      std::function<Result<Source>(const std::string& body)> begin) {
+  server_->Post(path, [this, content_type, begin = std::move(begin)](const httplib::Request& request,
+                                                                     httplib::Response& response) {
+    if (!take_body(request, response)) return;
+    // Given back by whoever is the last to have it.
+    const std::shared_ptr<std::atomic<int>> place(&pours_, [](std::atomic<int>* count) { count->fetch_sub(1); });
+    if (place->fetch_add(1) >= kMaxPours)
+      return answer_error(response, 503, fmt::format("{} are being answered already; end one", kMaxPours));
+    auto source = begin(request.body);
+    if (!source) return answer_error(response, 409, source.error().message);
+    response.set_header("Cache-Control", "no-store");
+    response.set_chunked_content_provider(
+        content_type,
+        [this, place, pour = std::make_shared<Pour>(std::move(*source))](std::size_t, httplib::DataSink& sink) {
+          if (!stopping_) return pour->go_on(sink);
+          sink.done();
+          return false;
+        });
   });
 }
 

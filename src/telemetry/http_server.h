@@ -1,14 +1,15 @@
 // HTTP server: what a daemon answers to programs and people.
 //
 // Life:       start() binds and serves at once -> destroyed: every request ends.
-// Paths:      serve() for GET, take() for POST of JSON, stream() for server-sent events, http() for whatever else cpp-httplib can.
+// Paths:      serve() for GET, take() for POST of JSON, stream() for server-sent events, pour() for bytes without an end, http() for whatever else
+//             cpp-httplib can.
 // Errors:     of start(), with what to do. Requests are answered 4xx or 5xx with {"error": "…"}; what of a request is no UTF-8 is replaced there.
 //             What a stream's body() throws ends that stream, what is thrown outside of handlers that connection.
 // Safety:     a POST that a web page of another origin makes a browser send is refused (403), one that is not application/json, or is compressed, too (415).
 //             A request whose Host is a name (and not an address or localhost) is refused, unless it is the name that was listened at:
 //             so no foreign name that was pointed here (DNS rebinding) becomes our origin.
 // Threads:    any; handlers run in the server's own threads, several at once.
-// Limits:     `threads` requests at once, kMaxStreams of them streams; a body has at most kMaxBody bytes and kMaxNesting arrays and objects
+// Limits:     `threads` requests at once, kMaxStreams of them streams, kMaxPours of them pours; a body has at most kMaxBody bytes and kMaxNesting arrays and objects
 //             in each other; patient_server.h for those who connect and say nothing.
 // Source:     cpp-httplib.
 #pragma once
@@ -51,8 +52,10 @@ struct HttpAddress {
 
 class HttpServer {
  public:
-  static constexpr std::size_t kThreads = 40;
+  static constexpr std::size_t kThreads = 44;
   static constexpr int kMaxStreams = 12;
+  static constexpr int kMaxPours = 4;
+  static constexpr Duration kLongestPause = Duration::seconds(300);  // that a reader of a pour may make
   static constexpr std::size_t kMaxBody = std::size_t{1} << 20;  // patient_server.h counts what comes without a length
   static constexpr int kMaxNesting = 64;
 
@@ -62,17 +65,22 @@ class HttpServer {
                                                    std::size_t threads = kThreads);
   ~HttpServer();
 
-  // --- REQUIRES of these six: called from add_routes ---
+  // --- REQUIRES of these seven: called from add_routes ---
   // What GET `path` answers.
   void serve(const std::string& path, const std::string& content_type, std::function<std::string()> body);
   // What POST `path` does with its body, JSON, and answers in JSON.
   void take(const std::string& path, std::function<Result<std::string>(const std::string&)> handle);
   // GET `path`: what `body` says, one line of JSON, as an event at once and once every `period` from then on, until the client or we go.
   void stream(const std::string& path, Duration period, std::function<std::string()> body);
+  // POST `path`: `begin` makes of the body what then says, piece by piece, what the answer is, "" for nothing yet; until the client or we go, or it
+  // throws. Whoever reads slowly is waited for, up to kLongestPause.
+  using Source = std::function<std::string()>;
+  void pour(const std::string& path, const std::string& content_type,
+            std::function<Result<Source>(const std::string& body)> begin);
   // Who may go on to what a request asks for; an error is answered 403. Asked before everything else, several in the order in which they were given.
   using Admit = std::function<Result<void>(const httplib::Request&)>;
   void admit(Admit admit) { admit_.push_back(std::move(admit)); }
-  // Who may go on to take(): asked once the body has come, because one who is still sending it would not hear why.
+  // Who may go on to take() and pour(): asked once the body has come, because one who is still sending it would not hear why.
   void admit_changes(Admit admit) { admit_changes_ = std::move(admit); }
   httplib::Server& http();
 
@@ -84,6 +92,7 @@ class HttpServer {
  private:
   HttpServer(HttpAddress address, std::unique_ptr<PatientServer> server);
   void guard();
+  bool take_body(const httplib::Request& request, httplib::Response& response) const;
 
   HttpAddress address_;
   std::string listening_at_;
@@ -91,6 +100,7 @@ class HttpServer {
   std::vector<Admit> admit_;
   Admit admit_changes_;
   std::atomic<int> streams_{0};
+  std::atomic<int> pours_{0};
   std::atomic<bool> stopping_{false};
   bool bound_ = false;
   std::thread listener_;

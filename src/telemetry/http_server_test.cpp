@@ -11,10 +11,13 @@
 
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <filesystem>
+#include <functional>
 #include <stdexcept>
 #include <thread>
 
+#include "telemetry/patient_server.h"
 #include "telemetry/slow_guests.h"
 
 namespace sluice::telemetry {
@@ -33,6 +36,13 @@ class HttpServerTest : public testing::Test {
         return "{}";
       });
       s.stream("/ticks", Duration::milliseconds(30), [this] { return std::to_string(++ticks_); });
+      s.pour("/pour", "text/plain", [this](const std::string& body) -> Result<HttpServer::Source> {
+        if (body == "no") return fail("never");
+        return HttpServer::Source([this]() -> std::string {
+          if (++poured_ % 2 == 0) return "";  // nothing yet
+          return std::string(100'000, 'x');
+        });
+      });
       s.stream("/broken", Duration::milliseconds(30), []() -> std::string { throw std::runtime_error("no"); });
     });
     if (started)
@@ -84,6 +94,7 @@ class HttpServerTest : public testing::Test {
   }
 
   std::atomic<int> ticks_{0};
+  std::atomic<int> poured_{0};
   std::string taken_;
   std::unique_ptr<HttpServer> server_;
   std::string why_not_;  // is there none
@@ -267,6 +278,55 @@ TEST_F(HttpServerTest, MoreStreamsThanThereIsRoomForAreToldSoAndTheRestIsServed)
   EXPECT_EQ(client().Get("/hello")->status, 200);
   enough = true;
   for (std::thread& reader : readers) reader.join();
+}
+
+// A POST to /pour whose answer goes to `take`.
+httplib::Result pour(httplib::Client client, const std::string& body,
+                     const std::function<bool(const char*, std::size_t)>& take) {
+  httplib::Request request;
+  request.method = "POST";
+  request.path = "/pour";
+  request.headers = {{"Content-Type", kJson}};
+  request.body = body;
+  request.content_receiver = [&](const char* bytes, std::size_t size, std::uint64_t, std::uint64_t) {
+    return take(bytes, size);
+  };
+  return client.send(request);
+}
+
+TEST_F(HttpServerTest, PoursUntilTheReaderGoes) {
+  std::size_t seen = 0;
+  const auto answer = pour(client(), "yes", [&](const char* bytes, std::size_t size) {
+    EXPECT_EQ(std::string(bytes, size), std::string(size, 'x'));
+    seen += size;
+    return seen < 1'000'000;
+  });
+  EXPECT_GE(seen, 1'000'000);
+  EXPECT_EQ(answer.error(), httplib::Error::Canceled);
+  const auto refused = pour(client(), "no", [](const char*, std::size_t) { return true; });
+  ASSERT_TRUE(refused);
+  EXPECT_EQ(refused->status, 409);
+}
+
+// Whoever takes nothing is waited for, holds up nobody else, and not the end either.
+TEST_F(HttpServerTest, EndsThoughAReaderOfAPourTakesNothing) {
+  std::vector<int> readers;
+  for (int i = 0; i < HttpServer::kMaxPours; ++i) {
+    readers.push_back(connected());
+    const std::string request =
+        "POST /pour HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nContent-Length: 3\r\n\r\nyes";
+    ASSERT_EQ(send(readers.back(), request.data(), request.size(), 0), static_cast<ssize_t>(request.size()));
+    char first = 0;
+    ASSERT_EQ(recv(readers.back(), &first, 1, 0), 1);
+  }
+  const auto one_more = pour(client(), "yes", [](const char*, std::size_t) { return true; });
+  ASSERT_TRUE(one_more);
+  EXPECT_EQ(one_more->status, 503);
+  EXPECT_EQ(client().Get("/hello")->status, 200);
+  const auto before = std::chrono::steady_clock::now();
+  server_.reset();
+  EXPECT_LT(std::chrono::steady_clock::now() - before, PatientServer::kWriting);
+  for (const int reader : readers) close(reader);
 }
 
 TEST_F(HttpServerTest, ThoseWhoConnectAndSayNothingKeepNobodyOut) {

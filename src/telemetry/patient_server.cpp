@@ -77,7 +77,8 @@ class SocketStream final : public httplib::Stream {
     return !said_.empty() || at_ < end_ || (tls_ != nullptr && tls_->pending()) ||
            is_ready(socket_, POLLIN, left_to_read());
   }
-  bool is_writable() const override { return is_ready(socket_, POLLOUT, PatientServer::kWriting); }
+  // At once: who streams can wait, and do something else meanwhile.
+  bool is_writable() const override { return is_ready(socket_, POLLOUT, std::chrono::milliseconds(0)); }
   // Its caller reads a head byte by byte.
   ssize_t read(char* to, std::size_t size) override {
     if (said_at_ < said_.size()) {
@@ -99,7 +100,7 @@ class SocketStream final : public httplib::Stream {
   }
   ssize_t write(const char* from, std::size_t size) override {
     if (tls_ != nullptr) return tls_->write(from, size, Clock::now() + PatientServer::kWriting);
-    return is_writable() ? send(socket_, from, size, MSG_NOSIGNAL) : -1;
+    return is_ready(socket_, POLLOUT, PatientServer::kWriting) ? send(socket_, from, size, MSG_NOSIGNAL) : -1;
   }
   void get_remote_ip_and_port(std::string& ip, int& port) const override { name(getpeername, ip, port); }
   void get_local_ip_and_port(std::string& ip, int& port) const override { name(getsockname, ip, port); }
