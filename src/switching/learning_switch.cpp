@@ -37,8 +37,8 @@ std::optional<PortNumber> LearningSwitch::attach(Time now, port::FrameSink& out)
   if (attached_ == config_.max_ports) return std::nullopt;
   const auto free = std::find(ports_.begin(), ports_.end(), nullptr);
   const auto number = static_cast<std::uint16_t>(free - ports_.begin());
-  auto state =
-      std::make_unique<PortState>(PortState{&out, EgressQueue(config_.queue_bytes), {}, now, config_.flood_burst});
+  auto state = std::make_unique<PortState>(
+      PortState{PortNumber{number}, &out, EgressQueue(config_.queue_bytes), {}, now, config_.flood_burst});
   if (free == ports_.end()) {
     ports_.push_back(std::move(state));
   } else {
@@ -52,6 +52,7 @@ void LearningSwitch::detach(PortNumber port) {
   SLUICE_CHECK(find(port) != nullptr);
   std::erase(waiting_, find(port));
   macs_.forget(port);
+  if (tap_ != nullptr) tap_->detached(port);
   ports_[port.value].reset();
   --attached_;
 }
@@ -63,6 +64,9 @@ void LearningSwitch::process(Time now, PortNumber port, std::span<port::Frame> b
   for (const port::Frame& frame : burst) in->statistics.rx_bytes += frame.length;
   if (probe_ != nullptr) {
     for (const port::Frame& frame : burst) probe_->comes(now, frame);
+  }
+  if (tap_ != nullptr) {
+    for (const port::Frame& frame : burst) tap_->sees(port, Direction::kIn, frame.bytes());
   }
   if (stage_ == nullptr) {
     for (const port::Frame& frame : burst) forward(now, frame, in, port);
@@ -240,6 +244,7 @@ void LearningSwitch::send(PortState& out, ByteView frame) {
       out.out->commit(frame.size());
       ++out.statistics.tx_frames;
       out.statistics.tx_bytes += frame.size();
+      if (tap_ != nullptr) tap_->sees(out.number, Direction::kOut, frame);
       return;
     }
     waiting_.push_back(&out);
@@ -251,6 +256,7 @@ void LearningSwitch::send(PortState& out, ByteView frame) {
   }
   ++out.statistics.queued;
   if (config_.ecn_threshold_bytes != 0 && out.queue.bytes() > config_.ecn_threshold_bytes) mark(out, copy);
+  if (tap_ != nullptr) tap_->sees(out.number, Direction::kOut, copy);
 }
 
 void LearningSwitch::mark(PortState& out, MutableBytes frame) {

@@ -23,6 +23,7 @@
 #include "switching/mac_table.h"
 #include "switching/router.h"
 #include "switching/stage.h"
+#include "switching/tap.h"
 #include "switching/types.h"
 
 namespace sluice::switching {
@@ -58,6 +59,8 @@ class LearningSwitch final : public Ways {
   void set_stage(Stage* stage) { stage_ = stage; }
   // Sees what comes in, and what is forwarded once the stage has seen it. Null: none.
   void set_probe(LatencyProbe* probe) { probe_ = probe; }
+  // Sees all that comes in and goes out. Null: nobody.
+  void set_tap(Tap* tap) { tap_ = tap; }
 
   // Takes one burst that came in at `port`. The frames may be changed. REQUIRES: burst.size() <= kBurst; `port` is attached.
   void process(Time now, PortNumber port, std::span<port::Frame> burst);
@@ -77,6 +80,7 @@ class LearningSwitch final : public Ways {
 
  private:
   struct PortState {
+    PortNumber number;
     port::FrameSink* out;
     EgressQueue queue;
     PortStatistics statistics;
@@ -104,6 +108,7 @@ class LearningSwitch final : public Ways {
   Router router_;
   Stage* stage_ = nullptr;
   LatencyProbe* probe_ = nullptr;
+  Tap* tap_ = nullptr;
   std::unique_ptr<FrameBuffer> outbox_;
   std::vector<PortState*> waiting_;  // ports whose queue is not empty
 };

@@ -535,5 +535,71 @@ TEST(EgressQueue, HoldsWhatAPlainQueueHolds) {
   EXPECT_GT(refused, 100u);
 }
 
+class KeepingTap final : public Tap {
+ public:
+  struct Seen {
+    std::uint16_t port;
+    Direction direction;
+    Bytes frame;
+    bool operator==(const Seen&) const = default;
+  };
+  void sees(PortNumber port, Direction direction, ByteView frame) override {
+    seen.push_back({port.value, direction, {frame.begin(), frame.end()}});
+  }
+  void detached(PortNumber port) override { gone.push_back(port.value); }
+
+  std::vector<Seen> seen;
+  std::vector<std::uint16_t> gone;
+};
+
+TEST_F(SwitchTest, ATapSeesWhatComesAndWhatLeaves) {
+  KeepingTap tap;
+  machine_->set_tap(&tap);
+  const Bytes hello = frame(wire::MacAddress::broadcast(), mac(1));
+  const Bytes answer = frame(mac(1), mac(2), 7);
+  trays_[0].room = 0;  // the answer waits in the queue: it has left, as far as the switch is concerned
+  receive(0, {hello});
+  receive(1, {answer});
+  EXPECT_EQ(tap.seen, (std::vector<KeepingTap::Seen>{{0, Direction::kIn, hello},
+                                                     {1, Direction::kOut, hello},
+                                                     {2, Direction::kOut, hello},
+                                                     {1, Direction::kIn, answer},
+                                                     {0, Direction::kOut, answer}}));
+  tap.seen.clear();
+  trays_[0].room = 10;
+  machine_->drain();
+  receive(1, {frame(mac(2), mac(2))});  // goes nowhere
+  EXPECT_EQ(tap.seen.size(), 1);
+  machine_->detach(PortNumber(2));
+  EXPECT_EQ(tap.gone, std::vector<std::uint16_t>{2});
+  machine_->set_tap(nullptr);
+  receive(0, {hello});
+  EXPECT_EQ(tap.seen.size(), 1);
+}
+
+// It sees what a stage makes of a frame, and what it makes itself.
+TEST_F(SwitchTest, ATapSeesBothSidesOfAStage) {
+  class Changing final : public Stage {
+   public:
+    void process(Time, std::span<Packet> packets, port::FrameSink& outbox) override {
+      for (Packet& packet : packets) packet.frame.data[20] = 9;
+      const Bytes own = frame(mac(1), mac(3), 5);
+      std::copy(own.begin(), own.end(), outbox.reserve(own.size()));
+      outbox.commit(own.size());
+    }
+  } stage;
+  receive(0, {frame(mac(9), mac(1))});
+  KeepingTap tap;
+  machine_->set_tap(&tap);
+  machine_->set_stage(&stage);
+  receive(1, {frame(mac(1), mac(2))});
+  ASSERT_EQ(tap.seen.size(), 3);
+  EXPECT_EQ(tap.seen[0].direction, Direction::kIn);
+  EXPECT_EQ(tap.seen[0].frame[20], 0);
+  EXPECT_EQ(tap.seen[1].direction, Direction::kOut);
+  EXPECT_EQ(tap.seen[1].frame[20], 9);
+  EXPECT_EQ(tap.seen[2].frame, frame(mac(1), mac(3), 5));
+}
+
 }  // namespace
 }  // namespace sluice::switching
