@@ -337,6 +337,19 @@ class RackTest(live_rack.LiveRack):
         self.up()
         self.bench("--operations", "1000", "--records", "100")
 
+    def test_no_store_is_made_over_a_clover_store_whose_metadata_server_is_dead(self):
+        self.up()
+        self.bench("--phase", "load", "--records", "200")
+        os.kill(self.daemon("metadata")["pid"], signal.SIGKILL)
+        wait_until(lambda: self.node_states().get("metadata") == "gone", "the directory gives the metadata server up")
+        for store in ("fusee", "sherman"):
+            refused = self.sluice("bench", store, "--phase", "load", "--records", "200", code=1).stderr
+            self.assertIn("the memory holds a Clover store whose metadata server is gone; `sluice rack up`", refused)
+        self.assertIn("all memory belongs to a Clover store", self.sluice("bench", "locks", code=1).stderr)
+        self.up()
+        read = self.bench("--phase", "run", "--workload", "C", "--records", "200", "--operations", "1000")
+        self.assertEqual((read["failed"], read["run"]["values_wrong"]), (0, 0))
+
     def test_memory_in_which_another_store_was_made_is_not_taken_back(self):
         self.up("--no-metadata", "--memory-nodes", "1")
         self.sluice("bench", "fusee", "--phase", "load", "--records", "10", code=0)

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "nic/run_for.h"
+#include "rack/endpoint/store_memory.h"
 
 namespace sluice::rack {
 
@@ -30,10 +31,15 @@ Result<Snapshot> StoreSession::attach(const StoreSessionConfig& config) {
 Result<void> StoreSession::attach_to_memory(const StoreSessionConfig& config, std::function<void()> on_change) {
   auto snapshot = attach(config);
   if (!snapshot) return tl::unexpected(snapshot.error());
-  if (!snapshot->ready(NodeKind::kMetadata).empty())
+  if (is_served(*snapshot))
     return fail(
         "the memory belongs to a Clover store; `sluice rack down`, then `sluice rack up --no-metadata` starts a rack "
         "without one");
+  if (find_store_left(*snapshot))
+    return fail(
+        "the memory holds a Clover store whose metadata server is gone; `sluice rack up` or `sluice metadata` starts "
+        "it "
+        "anew, or `sluice rack down`, then `sluice rack up --no-metadata` starts a rack without one");
   newest_ = std::move(*snapshot);
   const auto ready = std::ranges::count_if(newest_.ready(NodeKind::kMemory),
                                            [](const NodeRecord* node) { return !node->description.regions.empty(); });

@@ -18,16 +18,17 @@ std::string volumes_attribute(std::span<const clover::Volume> volumes) {
   return text;
 }
 
-std::optional<StoreMemory> find_store(const Snapshot& snapshot) {
-  const auto servers = snapshot.ready(NodeKind::kMetadata);
-  if (servers.empty()) return std::nullopt;
-  const auto& attributes = servers.front()->description.attributes;
+namespace {
+
+// Of this metadata server, as it said it last.
+std::optional<StoreMemory> store_of(const Snapshot& snapshot, const NodeRecord& server) {
+  const auto& attributes = server.description.attributes;
   const auto volumes = attributes.find(kVolumesAttribute);
   if (volumes == attributes.end()) return std::nullopt;
   const auto replication = attributes.find(kReplicationAttribute);
 
   StoreMemory store;
-  store.incarnation = servers.front()->incarnation;
+  store.incarnation = server.incarnation;
   store.mirrored = replication != attributes.end() && replication->second != "1";
   std::istringstream words(volumes->second);
   for (std::string word; words >> word;) {
@@ -44,9 +45,41 @@ std::optional<StoreMemory> find_store(const Snapshot& snapshot) {
   return store;
 }
 
+}  // namespace
+
+std::optional<StoreMemory> find_store(const Snapshot& snapshot) {
+  const auto servers = snapshot.ready(NodeKind::kMetadata);
+  return servers.empty() ? std::nullopt : store_of(snapshot, *servers.front());
+}
+
+bool is_served(const Snapshot& snapshot) {
+  return std::ranges::any_of(snapshot.nodes, [](const NodeRecord& node) {
+    return node.description.kind == NodeKind::kMetadata && node.state != NodeState::kGone;
+  });
+}
+
+std::optional<StoreMemory> find_store_left(const Snapshot& snapshot) {
+  if (is_served(snapshot)) return std::nullopt;
+  for (const NodeRecord& server : snapshot.nodes) {
+    if (server.description.kind != NodeKind::kMetadata) continue;
+    auto store = store_of(snapshot, server);
+    if (!store) continue;
+    // Memory that has begun anew, or lost its lease, has another key.
+    std::erase_if(store->volumes, [&](const StoreMemory::Volume& volume) {
+      return std::ranges::none_of(snapshot.ready(NodeKind::kMemory), [&](const NodeRecord* node) {
+        const auto is_it = [&](const RegionRecord& region) { return region.key == volume.key.value; };
+        return wire::Gid::from(node->ip) == volume.node && std::ranges::any_of(node->description.regions, is_it);
+      });
+    });
+    if (!store->volumes.empty()) return store;
+  }
+  return std::nullopt;
+}
+
 std::optional<std::vector<swordbox::WordRegion>> find_words(const Snapshot& snapshot) {
-  const auto store = find_store(snapshot);
-  if (!store && !snapshot.ready(NodeKind::kMetadata).empty()) return std::nullopt;
+  const bool served = is_served(snapshot);
+  const auto store = served ? find_store(snapshot) : find_store_left(snapshot);
+  if (!store && served) return std::nullopt;
   std::vector<swordbox::WordRegion> words;
   for (const NodeRecord* node : snapshot.ready(NodeKind::kMemory)) {
     for (const RegionRecord& region : node->description.regions) {

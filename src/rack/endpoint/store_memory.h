@@ -38,6 +38,11 @@ inline constexpr const char* kSpaceAttribute = "space";
 std::string volumes_attribute(std::span<const clover::Volume> volumes);
 // Of the first metadata server that is ready; nothing while there is none, or when one of its memory nodes is not there.
 std::optional<StoreMemory> find_store(const Snapshot& snapshot);
+// A metadata server is there, or about to be: it has memory, or takes some.
+bool is_served(const Snapshot& snapshot);
+// Of a server that is gone, while memory is there that it had taken: what lies in it is still the store's, which it finds again. Nothing while
+// one is there.
+std::optional<StoreMemory> find_store_left(const Snapshot& snapshot);
 
 // The memory that memory nodes export and no store has taken: its words may be operated on by anybody. Nothing: nobody knows now what is the
 // store's.
