@@ -18,6 +18,7 @@ void add_join_commands(CLI::App& group, Commands& commands);       // rack init,
 void add_drain_command(CLI::App& group, Commands& commands);       // rack drain
 void add_tenant_commands(CLI::App& root, Commands& commands);      // tenant …, region …
 void add_top_command(CLI::App& root, Commands& commands);          // top
+void add_capture_command(CLI::App& root, Commands& commands);      // capture
 void add_run_command(CLI::App& root, Commands& commands);          // run
 void add_bench_commands(CLI::App& root, Commands& commands);       // bench clover, bench verbs …
 void add_remote_commands(CLI::App& root, Commands& commands);      // remote read, write, add, cas

@@ -86,6 +86,7 @@ int run(int argc, char** argv) {
   add_tenant_commands(root, commands);
   add_daemon_commands(root, commands);
   add_top_command(root, commands);
+  add_capture_command(root, commands);
   add_run_command(root, commands);
   add_remote_commands(root, commands);
   add_bench_commands(root, commands);

@@ -414,6 +414,36 @@ Result<std::string> DirectoryClient::post(const std::string& path, const json& b
   return exchange(kStoreAnswers, [&](httplib::ClientImpl& client) { return client.Post(path, text, kJson); });
 }
 
+Result<void> DirectoryClient::pour(const std::string& path, const json& question, Duration timeout,
+                                   const std::function<bool(std::string_view)>& take) {
+  const std::string text = question.dump(-1, ' ', false, json::error_handler_t::replace);
+  bool begun = false;
+  bool enough = false;
+  auto refused = exchange(timeout, [&](httplib::ClientImpl& client) {
+    httplib::Request request;
+    request.method = "POST";
+    request.path = path;
+    request.headers = {{"Content-Type", kJson}};
+    request.body = text;
+    std::string error;
+    request.response_handler = [&begun](const httplib::Response& response) {
+      begun = response.status == 200;
+      return true;
+    };
+    request.content_receiver = [&](const char* bytes, std::size_t size, std::uint64_t, std::uint64_t) {
+      if (begun) return !(enough = !take({bytes, size}));
+      error.append(bytes, size);
+      return true;
+    };
+    httplib::Result result = client.send(request);
+    if (result && !begun) result->body = std::move(error);
+    return result;
+  });
+  if (enough) return {};
+  if (!begun) return tl::unexpected(refused.error());
+  return fail("the switch has ended it");
+}
+
 Result<std::string> DirectoryClient::get(const std::string& path, Duration timeout) {
   return exchange(timeout, [&](httplib::ClientImpl& client) { return client.Get(path); });
 }

@@ -18,6 +18,7 @@
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
+#include <string_view>
 #include <thread>
 
 #include "rack/directory/directory.h"
@@ -79,6 +80,10 @@ class DirectoryClient final : public Directory {
   // The object that answers any other GET, or POST of JSON. An error, too, when the switch had no time for it.
   Result<nlohmann::json> ask(const std::string& path);
   Result<nlohmann::json> ask(const std::string& path, const nlohmann::json& question);
+  // What a POST is answered without an end: each piece goes to `take`, until that says false. An error, too, when the other side ends it, or says
+  // nothing for `timeout`.
+  Result<void> pour(const std::string& path, const nlohmann::json& question, Duration timeout,
+                    const std::function<bool(std::string_view)>& take);
 
  private:
   Result<std::string> post(const std::string& path, const nlohmann::json& body);

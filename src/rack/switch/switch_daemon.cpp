@@ -20,6 +20,7 @@
 #include "rack/settings/private_file.h"
 #include "rack/switch/box_agent.h"
 #include "rack/switch/box_stage.h"
+#include "rack/switch/capture.h"
 #include "rack/switch/cowbird_stage.h"
 #include "rack/switch/door.h"
 #include "rack/switch/edm_stage.h"
@@ -234,7 +235,9 @@ Result<void> run_switch(const std::string& path, const SwitchSettings& settings,
   const Edm edm = make_edm(settings, cowbird.stage ? cowbird.first() : boxes->stage(), ports);
   std::unique_ptr<Door> door;
   if (!settings.serve.empty()) door = std::make_unique<Door>(settings.tls.empty() ? run.tls() : settings.tls, loop);
-  const SwitchParts parts{run, loop, ports, **directory, box, cowbird.stage.get(), edm.stage.get(), door.get()};
+  Captures captures(loop, ports.machine());
+  const SwitchParts parts{run,       loop, ports, captures, **directory, box, cowbird.stage.get(), edm.stage.get(),
+                          door.get()};
   const auto add_more = [&parts](telemetry::HttpServer& server) { add_switch_routes(server, parts); };
   auto server = DirectoryServer::start(**directory, {run.directory_socket()}, add_more);
   if (!server) return tl::unexpected(server.error());

@@ -14,6 +14,7 @@
 #include "rack/process/ask.h"
 #include "rack/process/daemon_http.h"
 #include "rack/process/metrics.h"
+#include "rack/switch/capture_http.h"
 #include "rack/switch/cowbird_stage.h"
 #include "rack/switch/live_page.h"
 
@@ -77,6 +78,7 @@ struct Moment {
   SwitchReport report;
   std::string box;  // JSON; empty: there is none
   std::optional<CowbirdStage::Counts> cowbird;
+  std::size_t captures = 0;
 };
 
 void collect(const Moment& moment, MetricSet& set, const SwitchParts& parts, const Result<Snapshot>& snapshot) {
@@ -96,6 +98,7 @@ void collect(const Moment& moment, MetricSet& set, const SwitchParts& parts, con
     const auto known = names.find(mac);
     return known == names.end() ? std::string() : known->second;
   });
+  set.gauge("switch_captures", "captures that are under way", static_cast<double>(moment.captures));
   add_latency(set, moment.report.latency);
   const json status = json::parse(moment.box, nullptr, false);
   if (status.is_object()) add_box(set, status);
@@ -110,7 +113,8 @@ std::string scrape_switch(const SwitchParts& parts) {
                  tenants = parts.directory.tenants().list().value_or(Standings{})](Time now) {
                   const Moment moment{parts.loop.counters(), parts.ports.report(now),
                                       parts.box == nullptr ? "" : parts.box->status_json(0),
-                                      parts.cowbird == nullptr ? std::nullopt : std::optional(parts.cowbird->counts())};
+                                      parts.cowbird == nullptr ? std::nullopt : std::optional(parts.cowbird->counts()),
+                                      parts.captures.open()};
                   return [moment, parts, snapshot, tenants](MetricSet& set) {
                     collect(moment, set, parts, snapshot);
                     add_tenants(set, parts.directory.tenants(), tenants);
@@ -175,6 +179,7 @@ void add_switch_routes(HttpServer& server, const SwitchParts& parts) {
     if (!all) return telemetry::answer_error(response, 503, all.error().message);
     response.set_content(*all, kJson);
   });
+  add_capture_route(server, parts);
   if (parts.cowbird != nullptr) {
     server.serve("/v1/cowbird", kJson, [parts] {
       return ask<std::string>(parts.loop,

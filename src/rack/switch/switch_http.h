@@ -7,6 +7,7 @@
 //   GET  /v1/box                SwordBox's state and counters, where there is one;  POST: BoxControl::change(), then the same
 //   GET  /v1/edm                EDM's grants, where the switch has them;  POST: EdmStage::change()
 //   GET  /v1/cowbird            Cowbird's engine in the switch, where there is one;  POST: CowbirdStage::control()
+//   POST /v1/capture            what passes the switch, as pcapng (capture_http.h)
 //   GET  /metrics               the switch's, for Prometheus;  /metrics/NAME: of the daemon NAME of this run directory
 //   GET  /v1/targets            every daemon that can be scraped, for Prometheus's http_sd_configs
 //
@@ -19,6 +20,7 @@
 #include "rack/directory/directory_store.h"
 #include "rack/settings/run_directory.h"
 #include "rack/switch/box_stage.h"
+#include "rack/switch/capture.h"
 #include "rack/switch/cowbird_stage.h"
 #include "rack/switch/door.h"
 #include "rack/switch/edm_stage.h"
@@ -31,6 +33,7 @@ struct SwitchParts {
   RunDirectory run;
   nic::PollLoop& loop;
   SwitchPorts& ports;
+  Captures& captures;
   DirectoryStore& directory;
   BoxControl* box = nullptr;
   CowbirdStage* cowbird = nullptr;

@@ -1,0 +1,193 @@
+// sluice capture: what passes the rack's switch, printed or written as pcapng: tcpdump for a rack.
+#include <fmt/format.h>
+#include <poll.h>
+
+#include <cerrno>
+#include <chrono>
+#include <cstdio>
+#include <cstring>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "cli/commands.h"
+#include "ports/pcapng.h"
+#include "rack/directory/directory_http.h"
+#include "rack/endpoint/endpoint.h"
+#include "rack/switch/capture_http.h"
+#include "wire/text.h"
+
+namespace sluice::cli {
+namespace {
+
+namespace pcapng = ports::pcapng;
+using pcapng::BlockType;
+
+constexpr Duration kSilence = Duration::seconds(10);  // the switch gives a sign of life several times a second
+
+struct CaptureSettings {
+  std::string out;
+  std::vector<std::string> nodes;
+  std::string direction = "in";
+  std::uint64_t snap = 0;
+  std::uint64_t count = 0;
+  Duration period{};
+
+  void declare(rack::Schema& s) {
+    s.text("out", out, "write pcapng into this file, -: to stdout; empty: print a line for each frame", "a file's path")
+        .list("node", nodes, "only frames from or to this node", "a node's name")
+        .choice("direction", direction, {"in", "out", "both"},
+                "frames as they come in, as they leave, after the box and the other stages, or both")
+        .bytes_or_0("snap", snap, 64, port::kMaxFrame, "bytes of each frame to write; 0: all")
+        .integer("count", count, 0, 1'000'000'000'000, "end after so many frames; 0: go on")
+        .duration("for", period, Duration{}, Duration::seconds(86'400), "end after this time; 0: go on until Ctrl-C");
+  }
+};
+
+// Where the frames go. Blocks come in their order, each once.
+class Sink {
+ public:
+  virtual ~Sink() = default;
+  virtual Result<void> take(const pcapng::Block& block) = 0;
+  // What has been taken is to be seen now.
+  virtual Result<void> flush() = 0;
+};
+
+class FileSink final : public Sink {
+ public:
+  static Result<std::unique_ptr<Sink>> open(const std::string& path) {
+    if (path == "-") return std::unique_ptr<Sink>(new FileSink("stdout", stdout));
+    std::FILE* const file = std::fopen(path.c_str(), "wb");
+    if (file == nullptr) return fail(fmt::format("--out = \"{}\": {}", path, std::strerror(errno)));
+    return std::unique_ptr<Sink>(new FileSink(path, file));
+  }
+  ~FileSink() override {
+    if (file_ != stdout) std::fclose(file_);
+  }
+  FileSink(const FileSink&) = delete;
+  FileSink& operator=(const FileSink&) = delete;
+
+  Result<void> take(const pcapng::Block& block) override {
+    const bool written = std::fwrite(block.bytes.data(), 1, block.bytes.size(), file_) == block.bytes.size();
+    return written ? Result<void>{} : failed();
+  }
+  Result<void> flush() override { return std::fflush(file_) == 0 ? Result<void>{} : failed(); }
+
+ private:
+  FileSink(std::string path, std::FILE* file) : path_(std::move(path)), file_(file) {}
+  Result<void> failed() const {
+    return fail(fmt::format("{}: {}; what it took before is whole", path_, std::strerror(errno)));
+  }
+
+  std::string path_;
+  std::FILE* file_;
+};
+
+class LineSink final : public Sink {
+ public:
+  Result<void> take(const pcapng::Block& block) override {
+    if (block.type == BlockType::kInterface) interfaces_.push_back(pcapng::interface_name(block));
+    if (block.type != BlockType::kPacket) return {};
+    const auto packet = pcapng::packet_of(block);
+    if (!packet || packet->interface >= interfaces_.size()) return {};
+    if (!first_ns_) first_ns_ = packet->at_ns;
+    if (packet->lost_before != 0) fmt::print("       … {} frames lost here\n", packet->lost_before);
+    fmt::print("{:>6} {:>11.6f} {:<3} {:<14} {}\n", ++number_, static_cast<double>(packet->at_ns - *first_ns_) / 1e9,
+               packet->direction == pcapng::Direction::kIn ? "in" : "out", interfaces_[packet->interface],
+               wire::describe(packet->bytes));
+    return {};
+  }
+  Result<void> flush() override {
+    return std::fflush(stdout) == 0 ? Result<void>{} : fail(fmt::format("stdout: {}", std::strerror(errno)));
+  }
+
+ private:
+  std::vector<std::string> interfaces_;
+  std::optional<std::int64_t> first_ns_;
+  std::uint64_t number_ = 0;
+};
+
+class CaptureCommand final : public Command {
+ public:
+  explicit CaptureCommand(CLI::App& root)
+      : Command(
+            root, "capture", "Show, or write into a file, the frames that pass the rack's switch",
+            {"sluice capture --node memory-0 --count 20", "sluice capture --out rack.pcapng --for 10s udp port 4791",
+             "sluice capture --direction both --out - | wireshark -k -i -",
+             "sluice capture 'udp[8] = 0x13'        # BTH opcode 0x13: RC COMPARE_SWAP"}) {
+    use_rack();
+    settings_.declare(schema_);
+    use("capture", schema_);
+    option("filter", filter_, "only frames that this tells of, as tcpdump takes it: pcap-filter(7)");
+  }
+
+ private:
+  Result<void> check() override {
+    if (settings_.snap != 0 && settings_.out.empty())
+      return fail("--snap: goes with --out; what is printed is told from whole frames");
+    return {};
+  }
+
+  Result<int> run() override {
+    rack::StopSignals signals;
+    std::unique_ptr<Sink> sink = std::make_unique<LineSink>();
+    if (!settings_.out.empty()) {
+      auto file = FileSink::open(settings_.out);
+      if (!file) return tl::unexpected(file.error());
+      sink = std::move(*file);
+    }
+    Result<void> outcome;
+    const auto end = std::chrono::steady_clock::now() + std::chrono::nanoseconds(settings_.period.nanoseconds());
+    rack::DirectoryClient directory(run_directory().directory_address(), Duration{});
+    const auto poured = directory.pour(rack::kCapturePath, question(), kSilence, [&](std::string_view bytes) {
+      outcome = take(bytes, *sink);
+      pollfd stop{signals.descriptor(), POLLIN, 0};
+      const bool is_over = settings_.period != Duration{} && std::chrono::steady_clock::now() >= end;
+      return outcome && !is_full() && !is_over && poll(&stop, 1, 0) == 0;
+    });
+    if (captured_ != 0 || poured) say(fmt::format("captured {} frames, {} lost for want of room", captured_, lost_));
+    if (!outcome) return tl::unexpected(outcome.error());
+    if (!poured) return tl::unexpected(poured.error());
+    return 0;
+  }
+
+  nlohmann::json question() const {
+    return {{"filter", fmt::format("{}", fmt::join(filter_, " "))},
+            {"nodes", settings_.nodes},
+            {"in", settings_.direction != "out"},
+            {"out", settings_.direction != "in"},
+            {"snap", settings_.snap}};
+  }
+
+  bool is_full() const { return settings_.count != 0 && captured_ == settings_.count; }
+
+  Result<void> take(std::string_view bytes, Sink& sink) {
+    stream_.push(bytes);
+    while (!is_full()) {
+      const auto block = stream_.next();
+      if (!block) return fail("what the switch sends cannot be understood: is it of another version?");
+      if (!*block) break;
+      if (auto taken = sink.take(**block); !taken) return taken;
+      if ((*block)->type != BlockType::kPacket) continue;
+      ++captured_;
+      if (const auto packet = pcapng::packet_of(**block)) lost_ += packet->lost_before;
+    }
+    return sink.flush();
+  }
+
+  CaptureSettings settings_;
+  rack::Schema schema_;
+  std::vector<std::string> filter_;
+  pcapng::PcapngStream stream_;
+  std::uint64_t captured_ = 0;
+  std::uint64_t lost_ = 0;
+};
+
+}  // namespace
+
+void add_capture_command(CLI::App& root, Commands& commands) {
+  commands.push_back(std::make_unique<CaptureCommand>(root));
+}
+
+}  // namespace sluice::cli
