@@ -49,16 +49,32 @@ class FrameSink {
 
 enum class PortState : std::uint8_t { kUp, kDown };
 
+// name, what it means
+#define SLUICE_PORT_COUNTERS(X)                                                       \
+  X(rx_frames, "frames received")                                                     \
+  X(rx_bytes, "bytes of them")                                                        \
+  X(tx_frames, "frames given to it to send")                                          \
+  X(tx_bytes, "bytes of them")                                                        \
+  X(tx_full, "times that it had no room for a frame")                                 \
+  X(rx_malformed, "arrivals that were no frame: too long, or of a session of before") \
+  X(tx_dropped, "frames given to it and lost here: peer gone, socket error")          \
+  X(rx_lost, "frames that arrived, and were lost here for want of room")              \
+  X(resets, "times that the other end was lost: it died, or started anew")
+
 struct PortCounters {
-  std::uint64_t rx_frames = 0;
-  std::uint64_t rx_bytes = 0;
-  std::uint64_t tx_frames = 0;
-  std::uint64_t tx_bytes = 0;
-  std::uint64_t tx_full = 0;       // reserve() refused
-  std::uint64_t rx_malformed = 0;  // what arrived was no frame (bad container, too long, of a session that is over)
-  std::uint64_t tx_dropped = 0;    // committed, then lost here (peer gone, socket error)
-  std::uint64_t rx_lost = 0;       // arrived, and lost here for want of room (a full socket buffer)
-  std::uint64_t resets = 0;        // the other end was lost: it died, started anew, or broke the protocol
+#define X(name, meaning) std::uint64_t name = 0;
+  SLUICE_PORT_COUNTERS(X)
+#undef X
+
+  bool operator==(const PortCounters&) const = default;
+
+  // f(name, meaning, value) for each, in the order above.
+  template <class F>
+  void for_each(F&& f) const {
+#define X(name, meaning) f(#name, meaning, name);
+    SLUICE_PORT_COUNTERS(X)
+#undef X
+  }
 };
 
 class Port : public FrameSink {

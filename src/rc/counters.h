@@ -57,6 +57,8 @@ struct AdapterCounters {
   SLUICE_ADAPTER_COUNTERS(X)
 #undef X
 
+  bool operator==(const AdapterCounters&) const = default;
+
   // f(name, meaning, value) for each, in the order above.
   template <class F>
   void for_each(F&& f) const {

@@ -165,6 +165,35 @@ ibv_device_attr device_attributes(ProcessNic& nic) {
   return a;
 }
 
+struct LinkRate {
+  std::uint64_t most;  // bits a second
+  std::uint8_t width;
+  std::uint8_t speed;
+};
+
+// What a port can say of its rate, as the kernel has it for RoCE (ib_get_eth_speed in drivers/infiniband/core/verbs.c).
+constexpr std::uint64_t kGigabit = 1'000'000'000;
+constexpr LinkRate kLinkRates[] = {
+    {1 * kGigabit, 1, 1},     // 1X SDR, 2.5 Gb/s a lane
+    {10 * kGigabit, 1, 8},    // 1X FDR10, 10
+    {20 * kGigabit, 2, 2},    // 4X DDR, 5
+    {25 * kGigabit, 1, 32},   // 1X EDR, 25
+    {40 * kGigabit, 2, 8},    // 4X FDR10
+    {50 * kGigabit, 16, 32},  // 2X EDR
+    {100 * kGigabit, 2, 32},  // 4X EDR
+    {200 * kGigabit, 2, 64},  // 4X HDR, 50
+};
+constexpr LinkRate kFastest = {~0ull, 2, 128};  // 4X NDR, 100
+
+// Without DCQCN there is no line rate that anything goes by: that of a common NIC.
+LinkRate link_rate(const Settings& settings) {
+  const std::uint64_t rate = settings.dcqcn ? settings.line_rate : 100 * kGigabit;
+  for (const LinkRate& known : kLinkRates) {
+    if (rate <= known.most) return known;
+  }
+  return kFastest;
+}
+
 void fill_context(Context& c, ibv_device* device) {
   verbs_context& v = c.abi;
   v.sz = sizeof v;
@@ -243,8 +272,9 @@ int query_port(ibv_context* context, std::uint8_t port, ibv_port_attr* attribute
   a.port_cap_flags = IBV_PORT_CM_SUP;
   a.max_msg_sz = 1u << 31;
   a.pkey_tbl_len = 1;
-  a.active_width = 2;         // 4X
-  a.active_speed = 32;        // EDR, 25 Gb/s a lane
+  const LinkRate rate = link_rate(nic.settings());
+  a.active_width = rate.width;
+  a.active_speed = rate.speed;
   a.phys_state = up ? 5 : 3;  // link up; disabled
   a.link_layer = IBV_LINK_LAYER_ETHERNET;
   std::memset(attributes, 0, size);

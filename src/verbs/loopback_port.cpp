@@ -60,6 +60,17 @@ std::size_t LoopbackPort::receive(Time now, std::span<Frame> burst) {
   return count;
 }
 
+port::PortCounters LoopbackPort::totals() const {
+  port::PortCounters all = counters_;
+  if (!outside_) return all;
+  const port::PortCounters& outside = outside_->counters();
+  all.rx_malformed += outside.rx_malformed;
+  all.tx_dropped += outside.tx_dropped;
+  all.rx_lost += outside.rx_lost;
+  all.resets += outside.resets;
+  return all;
+}
+
 Time LoopbackPort::next_deadline() const {
   if (tail_ != head_) return Time();
   return outside_ ? outside_->next_deadline() : Time::never();

@@ -35,6 +35,8 @@ class LoopbackPort final : public port::Port {
   const port::PortCounters& counters() const override { return counters_; }
   std::string name() const override { return outside_ ? outside_->name() : "loopback"; }
 
+  // Ours, and what the port outside has lost.
+  port::PortCounters totals() const;
   bool has_outside() const { return outside_ != nullptr; }
   // Closes the port outside: what it records is complete then.
   void cut() { outside_.reset(); }

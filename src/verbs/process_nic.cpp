@@ -38,6 +38,7 @@ constexpr Duration kNap = Duration::microseconds(200);          // while the pro
 constexpr Duration kLongestSleep = Duration::seconds(60);
 constexpr Duration kBlindSleep = Duration::microseconds(500);  // when the port has no descriptor
 constexpr Duration kFullRetry = Duration::microseconds(100);   // when the port was full
+constexpr Duration kCounterPeriod = Duration::seconds(1);
 constexpr Duration kPatienceAtTheEnd = Duration::milliseconds(100);
 constexpr int kMostNeeded = 4;
 constexpr int kOpenTries = 100;
@@ -63,6 +64,8 @@ rc::AdapterConfig adapter_config(const Settings& settings, std::uint8_t place) {
   // perftest starts as many READs as the peer's device says that it answers: Linux rxe says 128.
   config.limits.max_reads_started = 128;
   config.feigned_rnr_ppm = settings.feigned_rnr_ppm;
+  config.dcqcn = settings.dcqcn;
+  config.line_rate = settings.line_rate;
   // QPNs begin anywhere, so that late packets for a program of the past do not meet one of today's.
   constexpr std::uint32_t kLowest = 0x100;
   constexpr std::uint32_t kQpns = 1u << 24;
@@ -130,6 +133,11 @@ Result<std::unique_ptr<ProcessNic>> ProcessNic::open(const Settings& settings) {
     event.events = EPOLLIN;
     event.data.fd = descriptor;
     if (descriptor >= 0) SLUICE_CHECK(epoll_ctl(nic->epoll_, EPOLL_CTL_ADD, descriptor, &event) == 0);
+  }
+  if (!settings.counters.empty()) {
+    nic->counter_file_ =
+        CounterFile::take(settings.counters, settings.gids[ipv4_index(settings.gids)].v4().to_string());
+    if (nic->counter_file_) nic->refresh_at_ = nic->now() + kCounterPeriod;
   }
   nic->thread_ = nic::start_quiet_thread([raw = nic.get()] { raw->make_progress(); });
   return nic;
@@ -219,6 +227,7 @@ void ProcessNic::make_progress() {
   Rest how = Rest::kNone;
   for (;;) {
     Time until;
+    std::optional<NicCounters> counted;
     {
       const NicLock guard(lock_);
       if (ended_) return;
@@ -231,9 +240,14 @@ void ProcessNic::make_progress() {
       look_for_conflict();
       if (found) plan_spin(now, how == Rest::kNone);
       judge(how == Rest::kSleep, adapter().counters().rx_requests != requests);
+      if (refresh_at_ <= now) {
+        refresh_at_ = now + kCounterPeriod;
+        counted = counters();
+      }
       how = find_rest(now, until);
       if (how == Rest::kSleep) sleeping_until_ = until;
     }
+    if (counted) counter_file_->write(*counted);
     rest(how, until);
   }
 }
@@ -283,7 +297,7 @@ ProcessNic::Rest ProcessNic::find_rest(Time now, Time& until) {
     return Rest::kNap;
   }
   const bool blind = port_->has_outside() && port_->wait_descriptor() < 0;
-  until = std::min(next_deadline(), now + (blind ? kBlindSleep : kLongestSleep));
+  until = std::min({next_deadline(), refresh_at_, now + (blind ? kBlindSleep : kLongestSleep)});
   if (until <= now) return Rest::kNone;
   if (port_->wait_descriptor() < 0 || port_->arm()) return Rest::kSleep;
   port_->disarm();
@@ -325,15 +339,21 @@ bool ProcessNic::lock_at_the_end() {
 
 void ProcessNic::retire() {
   const Uncancelled guard;
-  if (!lock_at_the_end()) return;  // a recording is written out with stdio's other files
+  if (!lock_at_the_end()) {  // a recording is written out with stdio's other files
+    if (counter_file_ && lock_.is_mine()) counter_file_->write_last(counters());
+    return;
+  }
   ended_ = true;
   if (wake_ >= 0) wake();
   lock_.unlock();
   if (thread_.joinable()) thread_.join();
   if (!lock_at_the_end()) return;
   if (on_end_) on_end_(now() + kPatienceAtTheEnd);
+  std::optional<NicCounters> counted;
+  if (counter_file_) counted = counters();
   if (port_ != nullptr) port_->cut();
   lock_.unlock();
+  if (counted) counter_file_->write_last(*counted);
 }
 
 void ProcessNic::hold_for_fork() {
@@ -351,6 +371,7 @@ void ProcessNic::abandon() {
   lock_.reset();
   ended_ = true;
   port_->abandon();
+  if (counter_file_) counter_file_->abandon();
   if (thread_.joinable()) thread_.detach();  // it stayed with the parent
 }
 

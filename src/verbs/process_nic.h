@@ -9,6 +9,8 @@
 //             It never yields while it spins: a program that spins on its memory would keep the core for a whole time slice, and
 //             a wake takes it away from it at once.
 // Fork:       the child keeps the objects but its cable is cut; it can open no device of its own either. Exec is fine.
+// Counters:   with SLUICE_COUNTERS the progress thread wakes every second at least, copies them under the lock and writes them after it,
+//             which keeps the thread busy for 0.1 ms. A file system that blocks keeps it longer: the program must poll by itself then.
 // Exit:       retire() tells the peers of rdma_cm's connections, and closes the port, so that a recording is complete.
 // Threads:    any; all but lock(), now() and settings() REQUIRES the lock.
 // Source:     ARCHITECTURE.md "Real time and virtual time": waiting; servers of one-sided memory call no verb while data lands.
@@ -24,6 +26,7 @@
 #include "nic/nic.h"
 #include "ports/host_directory.h"
 #include "rc/connection_manager.h"
+#include "verbs/counter_file.h"
 #include "verbs/loopback_port.h"
 #include "verbs/settings.h"
 #include "verbs/spin_lock.h"
@@ -98,6 +101,7 @@ class ProcessNic {
     return std::min({shard_->adapter().next_deadline(), port_->next_deadline(), retry_at_, alarm_});
   }
   bool lock_at_the_end();
+  NicCounters counters() { return {.nic = adapter().counters(), .port = port_->totals()}; }
   void look_at_link();
   void look_for_conflict();
   void keep_armed();
@@ -130,12 +134,14 @@ class ProcessNic {
   int needed_ = 0;                      // above 0: the progress thread finds requests before the program does
   Time sleeping_until_ = Time();        // of the progress thread; zero: it does not sleep
   bool ended_ = false;
+  Time refresh_at_ = Time::never();  // of counter_file_
 
   bool spinning_ = false;  // the progress thread, after work
   int spin_credit_ = 0;    // above 0: spinning has found work of late
   unsigned spins_saved_ = 0;
 
-  ports::Descriptor kernel_kept_quiet_;  // on a wire, where our address may be the kernel's as well
+  std::unique_ptr<CounterFile> counter_file_;  // null: nobody wants it
+  ports::Descriptor kernel_kept_quiet_;        // on a wire, where our address may be the kernel's as well
   int wake_ = -1;
   int epoll_ = -1;
   std::thread thread_;

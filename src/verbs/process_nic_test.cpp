@@ -6,6 +6,9 @@
 #include <unistd.h>
 
 #include <ctime>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
 
 #include "ports/shm_port.h"
 
@@ -70,6 +73,53 @@ TEST(ProcessNic, AFullPortLeavesTheCoreToOthers) {
   EXPECT_LT((processor_time() - before) * 4, nic->now() - start);
   const NicLock guard(nic->lock());
   EXPECT_NE(nic->port_counters().tx_full, 0u) << "there was room for all of it";
+}
+
+// A NIC that talks to itself, and counts into a file.
+class CountingNic : public testing::Test {
+ protected:
+  CountingNic() {
+    std::filesystem::remove(file_);
+    settings_.mac = wire::MacAddress{{2, 0, 0, 0, 0, 1}};
+    settings_.gids = {wire::Gid::from(wire::Ipv4Address{0x0A4D0001})};
+    settings_.counters = file_;
+    nic_ = ProcessNic::open(settings_).value();
+  }
+  ~CountingNic() override { std::filesystem::remove(file_); }
+
+  nlohmann::json counted() const {
+    std::ifstream file(file_);
+    return nlohmann::json::parse(file);
+  }
+
+  const std::string file_ = fmt::format("/tmp/sluice-counting-{}", getpid());
+  Settings settings_;
+  std::unique_ptr<ProcessNic> nic_;
+};
+
+TEST_F(CountingNic, WritesAllAtItsEnd) {
+  EXPECT_EQ(counted().at("complete"), false);
+  rc::AdapterCounters last;
+  {
+    const NicLock guard(nic_->lock());
+    queue_pair(*nic_);  // asks for its peer's address
+    nic_->transmit();
+    last = nic_->adapter().counters();
+  }
+  nic_->retire();
+  const nlohmann::json counted = this->counted();
+  EXPECT_EQ(counted.at("complete"), true);
+  EXPECT_EQ(counted.at("address"), "10.77.0.1");
+  EXPECT_GT(counted.at("port").at("tx_frames"), 0u);
+  last.for_each([&](const char* name, const char*, std::uint64_t value) {
+    EXPECT_GE(counted.at("nic").at(name).get<std::uint64_t>(), value) << name;
+  });
+}
+
+TEST_F(CountingNic, WritesAllAlsoWhenASignalHandlerThatCameUponAVerbEndsTheProcess) {
+  const NicLock guard(nic_->lock());
+  nic_->retire();
+  EXPECT_EQ(counted().at("complete"), true);
 }
 
 }  // namespace

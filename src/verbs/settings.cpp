@@ -12,7 +12,8 @@ namespace sluice::verbs {
 namespace {
 
 constexpr std::string_view kLoopback = "loopback";
-constexpr const char* kLoopbackIp = "10.77.0.1";  // nobody else is there
+constexpr std::uint64_t kMostLineRate = 1'000'000;  // Mb/s
+constexpr const char* kLoopbackIp = "10.77.0.1";    // nobody else is there
 
 // fe80:: with the modified EUI-64 of the MAC (RFC 4291 appendix A).
 wire::Gid link_local(const wire::MacAddress& mac) {
@@ -74,6 +75,22 @@ Result<void> read_rnr(const Environment& environment, Settings& settings) {
   return {};
 }
 
+Result<void> read_dcqcn(const Environment& environment, Settings& settings) {
+  const char* const text = environment("SLUICE_DCQCN");
+  if (text == nullptr || text == std::string_view("0")) return {};
+  if (text != std::string_view("1")) return fail(fmt::format("SLUICE_DCQCN={}: must be 0 or 1", text));
+  settings.dcqcn = true;
+  const char* const rate = environment("SLUICE_LINE_RATE");
+  if (rate == nullptr) return {};
+  const std::string_view digits = rate;
+  std::uint64_t mbps = 0;
+  const auto [end, error] = std::from_chars(digits.begin(), digits.end(), mbps);
+  if (error != std::errc() || end != digits.end() || mbps < 1 || mbps > kMostLineRate)
+    return fail(fmt::format("SLUICE_LINE_RATE={}: must be a number of Mb/s from 1 to {}", rate, kMostLineRate));
+  settings.line_rate = mbps * 1'000'000;
+  return {};
+}
+
 }  // namespace
 
 std::optional<Result<Settings>> read_settings(const Environment& environment) {
@@ -86,6 +103,8 @@ std::optional<Result<Settings>> read_settings(const Environment& environment) {
   if (auto read = read_addresses(environment, port, settings); !read) return tl::unexpected(read.error());
   if (auto read = read_mtu(environment, settings); !read) return tl::unexpected(read.error());
   if (auto read = read_rnr(environment, settings); !read) return tl::unexpected(read.error());
+  if (auto read = read_dcqcn(environment, settings); !read) return tl::unexpected(read.error());
+  if (const char* const file = environment("SLUICE_COUNTERS")) settings.counters = file;
   if (port == kLoopback) return settings;
   if (const char* const host = environment("SLUICE_HOST")) settings.host = host;
   settings.port = port;

@@ -8,6 +8,10 @@
 //   SLUICE_DEVICE   the device's name, default sluice0
 //   SLUICE_MTU      the largest path MTU: 256 … 4096 (default)
 //   SLUICE_TRACE    a pcap file that gets all frames that pass the port
+//   SLUICE_COUNTERS a JSON file that gets what the NIC and its port have counted, every second and at the end (counter_file.h); "%p" in
+//                   its name is the process's id
+//   SLUICE_DCQCN    1: obey congestion notifications, and send them for packets that a switch has marked
+//   SLUICE_LINE_RATE  Mb/s, default 40000: where DCQCN begins, and what the port is said to have then; without SLUICE_DCQCN nothing
 //   SLUICE_IMPAIR   "drop=1%,reorder=1%,seed=7", see port/impairment.h
 //   SLUICE_RNR      "1%": of the messages that need a receive request, so many are answered as if there were none
 //   SLUICE_VERBOSE  1: say on stderr why a verb was refused
@@ -20,6 +24,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "rc/dcqcn.h"
 #include "wire/address.h"
 
 namespace sluice::verbs {
@@ -32,6 +37,9 @@ struct Settings {
   std::vector<wire::Gid> gids{};  // the GID table: as on a ConnectX, index 1 and 3 are the IPv4 address, 0 and 2 IPv6
   std::uint32_t mtu = 4096;
   std::uint32_t feigned_rnr_ppm = 0;
+  std::string counters;  // empty: they are nobody's business
+  bool dcqcn = false;
+  std::uint64_t line_rate = rc::DcqcnParameters{}.line_rate;  // bits a second
 };
 
 using Environment = std::function<const char*(const char* name)>;

@@ -34,5 +34,21 @@ TEST(VerbsSettings, AnyOtherPortDoes) {
   EXPECT_FALSE(read({}));
 }
 
+TEST(VerbsSettings, CongestionControlIsThereWhenAskedForAndHasALineRate) {
+  const auto dcqcn = [](const std::map<std::string, std::string>& more) {
+    std::map<std::string, std::string> all{{"SLUICE_PORT", "loopback"}};
+    all.insert(more.begin(), more.end());
+    return *read(all);
+  };
+  EXPECT_FALSE(dcqcn({})->dcqcn);
+  EXPECT_FALSE(dcqcn({{"SLUICE_DCQCN", "0"}, {"SLUICE_LINE_RATE", "nonsense"}})->dcqcn);
+  EXPECT_TRUE(dcqcn({{"SLUICE_DCQCN", "1"}})->dcqcn);
+  EXPECT_EQ(dcqcn({{"SLUICE_DCQCN", "1"}})->line_rate, 40'000'000'000u);
+  EXPECT_EQ(dcqcn({{"SLUICE_DCQCN", "1"}, {"SLUICE_LINE_RATE", "25000"}})->line_rate, 25'000'000'000u);
+  for (const char* const wrong : {"0", "", "fast", "1000001", "10Gb"})
+    EXPECT_FALSE(dcqcn({{"SLUICE_DCQCN", "1"}, {"SLUICE_LINE_RATE", wrong}})) << wrong;
+  EXPECT_FALSE(dcqcn({{"SLUICE_DCQCN", "yes"}}));
+}
+
 }  // namespace
 }  // namespace sluice::verbs
