@@ -5,7 +5,9 @@
 #include <link.h>
 #include <net/if.h>
 #include <signal.h>
+#include <sys/file.h>
 #include <sys/prctl.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -19,6 +21,7 @@
 #include <optional>
 
 #include "cli/commands.h"
+#include "cli/counter_tables.h"
 #include "port/impairment.h"
 #include "ports/host_directory.h"
 #include "ports/interface_address.h"
@@ -43,6 +46,9 @@ struct RunSettings {
   std::string device = "sluice0";
   std::uint64_t mtu = 4096;
   std::string trace;
+  std::string counters;
+  bool dcqcn = false;
+  std::uint64_t line_rate = 40'000;  // Mb/s
   std::string impair;
   std::string kill_link_after;
   std::string rnr;
@@ -64,6 +70,12 @@ struct RunSettings {
         .text("device", device, "what programs see the device called", "a name such as mlx5_0")
         .integer("mtu", mtu, 256, 4096, "largest path MTU: 256, 512, 1024, 2048 or 4096")
         .text("trace", trace, "record all frames of the NIC into this pcap file", "a file")
+        .text("counters", counters,
+              "write what the NIC has counted into this JSON file, every second and at the end; -: as a table on "
+              "stderr, at the end",
+              "a file, %p in its name for the process's id, or -")
+        .toggle("dcqcn", dcqcn, "obey and send congestion notifications")
+        .integer("line-rate", line_rate, 1, 1'000'000, "rate of the NIC's link, in Mb/s, from which DCQCN goes down")
         .text("impair", impair, "lose, double, reorder, damage, delay frames",
               "drop=1%,duplicate=1%,reorder=1%,corrupt=1%,delay=10us,seed=7")
         .text("kill-link-after", kill_link_after, "let nothing pass any more after this time, or so many frames",
@@ -163,6 +175,7 @@ class Run final : public Command {
                 {"sluice run -- ib_write_bw            # the server; prints nothing special, just works",
                  "sluice run -- ib_write_bw 127.0.0.1  # the client",
                  "sluice run --impair drop=1%,seed=7 -- ib_write_bw 127.0.0.1",
+                 "sluice run --counters - -- ib_write_bw 127.0.0.1  # what its NIC has counted, at the end",
                  "sluice run --drop-in /tmp/rdma -- ./program-that-dlopens-libibverbs",
                  "sluice run --kill-link-after 5s -- rping -c -a 10.77.0.9",
                  "sluice run --host a -- ib_write_bw   # both ends, or more programs, on one NIC with one address",
@@ -190,6 +203,9 @@ class Run final : public Command {
       return fail(fmt::format("--wire {}: there is no interface of that name; `ip link` shows them", settings_.wire));
     if (auto nic = check_nic(); !nic) return nic;
     if (auto trace = check_trace(); !trace) return trace;
+    if (auto counters = check_counters(); !counters) return counters;
+    if (!settings_.dcqcn && settings_.line_rate != RunSettings().line_rate)
+      return fail("--line-rate needs --dcqcn: nothing else goes by it");
     if (auto attached = check_switch(); !attached) return attached;
     if (!settings_.host.empty()) {
       if (auto sound = rack::check_name("--host:", settings_.host); !sound) return sound;
@@ -233,6 +249,21 @@ class Run final : public Command {
     return check_output(settings_.trace, "trace");
   }
 
+  // The same holds for this one.
+  Result<void> check_counters() {
+    if (settings_.counters == "-")
+      return program_.empty() ? fail("--counters - needs a program: a container's can only go into a file")
+                              : Result<void>();
+    if (settings_.counters.empty() || program_.empty()) return {};
+    std::error_code error;
+    const std::filesystem::path place = std::filesystem::weakly_canonical(settings_.counters, error);
+    settings_.counters = (error ? std::filesystem::absolute(settings_.counters) : place).string();
+    if (const auto status = std::filesystem::status(settings_.counters, error);
+        std::filesystem::is_other(status) || std::filesystem::is_fifo(status))
+      return fail(fmt::format("--counters = \"{}\": must be a file, not a device or a pipe", settings_.counters));
+    return check_output(settings_.counters, "counters");
+  }
+
   Result<void> check_switch() const {
     if (settings_.attach.empty()) return {};
     const auto wrong = [this](const std::string& why) {
@@ -264,8 +295,32 @@ class Run final : public Command {
     } else if (auto attached = attach(directory, membership); !attached) {
       return tl::unexpected(attached.error());
     }
+    if (settings_.counters == "-") return run_and_tell(*library);
+    if (!settings_.counters.empty()) remove_counters(settings_.counters);
     set_environment(*library);
     return run_program();
+  }
+
+  // A NIC writes to no file that is there already: one that no living NIC has goes.
+  static void remove_counters(const std::string& path) {
+    const ports::Descriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+    struct stat there {};
+    const bool left = file && flock(file.get(), LOCK_EX | LOCK_NB) == 0 && fstat(file.get(), &there) == 0 &&
+                      there.st_nlink != 0;  // 0: its NIC has just put another in its place
+    if (left) unlink(path.c_str());
+  }
+
+  // Also of a program that was killed.
+  Result<int> run_and_tell(const std::string& library) {
+    std::string folder = (std::filesystem::temp_directory_path() / "sluice-counters-XXXXXX").string();
+    if (mkdtemp(folder.data()) == nullptr) return fail(fmt::format("{}: {}", folder, std::strerror(errno)));
+    settings_.counters = folder + "/%p";
+    set_environment(library);
+    auto ended = run_program();
+    if (ended) fmt::print(stderr, "{}", counter_tables(folder));
+    std::error_code ignored;
+    std::filesystem::remove_all(folder, ignored);
+    return ended;
   }
 
   // A container has neither this process to keep a lease for it nor our environment.
@@ -378,6 +433,11 @@ class Run final : public Command {
     };
     add("SLUICE_MAC", settings_.mac);
     add("SLUICE_TRACE", settings_.trace);
+    add("SLUICE_COUNTERS", settings_.counters);
+    if (settings_.dcqcn) {
+      add("SLUICE_DCQCN", "1");
+      add("SLUICE_LINE_RATE", std::to_string(settings_.line_rate));
+    }
     add("SLUICE_IMPAIR", settings_.impair);
     add("SLUICE_RNR", settings_.rnr);
     add("SLUICE_VERBOSE", settings_.verbose ? "1" : "");
