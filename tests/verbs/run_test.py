@@ -6,6 +6,7 @@ usage: run_test.py SLUICE [TEST...]
 SLUICE is the program. Exits with 77 when the RDMA programs are not installed.
 """
 
+import json
 import os
 import pathlib
 import re
@@ -295,9 +296,10 @@ class RunTest(live_rack.LiveRack):
         self.up()
         said = subprocess.run(["ibv_devinfo", "-v"], env=self.container("10.77.9.9"), capture_output=True, text=True, timeout=30, check=False).stdout
         self.assertIn("::ffff:10.77.9.9", said)
-        told = self.container("10.77.9.9", "--mac", "02:00:00:00:00:09", "--mtu", "1024", "--trace", "t.pcap", "--impair", "drop=1%", "--rnr", "1%", "--verbose")
-        self.assertEqual({name: told[f"SLUICE_{name}"] for name in ("MAC", "MTU", "TRACE", "IMPAIR", "RNR", "VERBOSE")},
-                         {"MAC": "02:00:00:00:00:09", "MTU": "1024", "TRACE": "t.pcap", "IMPAIR": "drop=1%", "RNR": "1%", "VERBOSE": "1"})
+        told = self.container("10.77.9.9", "--mac", "02:00:00:00:00:09", "--mtu", "1024", "--trace", "t.pcap", "--impair", "drop=1%", "--rnr", "1%", "--verbose", "--counters", "c.json", "--dcqcn")
+        self.assertEqual({name: told[f"SLUICE_{name}"] for name in ("MAC", "MTU", "TRACE", "IMPAIR", "RNR", "VERBOSE", "COUNTERS", "DCQCN", "LINE_RATE")},
+                         {"MAC": "02:00:00:00:00:09", "MTU": "1024", "TRACE": "t.pcap", "IMPAIR": "drop=1%", "RNR": "1%", "VERBOSE": "1", "COUNTERS": "c.json", "DCQCN": "1",
+                          "LINE_RATE": "40000"})
         self.assertEqual(self.run_program().returncode, 2)
 
     def test_rsockets_work_in_drop_in_libraries_also_for_who_opens_them_by_name(self):
@@ -338,6 +340,98 @@ class RunTest(live_rack.LiveRack):
             self.assertEqual(done.returncode, 0, f"{name}\n{done.stdout}\n{done.stderr}")
         self.assertGreater((pathlib.Path(self.folder) / "server.pcap").stat().st_size, 10_000)
 
+    # --- counters and congestion ---
+
+    def counted(self, name):
+        """What a NIC has counted into this file; nothing while there is none."""
+        path = pathlib.Path(self.folder) / name
+        return json.loads(path.read_text()) if path.exists() else {}
+
+    def test_counters_are_there_while_a_program_runs_and_at_its_end_however_it_ends(self):
+        self.up()
+        command = ("ib_write_bw", "-F", "-x", "1", "-u", "10", "-D", "50")
+        server, port = self.serve(["--counters", self.folder + "/server.json"], *command)
+        client = self.start("--counters", self.folder + "/client.json", "--", *command, "-p", port, "127.0.0.1")
+        wait_until(lambda: self.counted("client.json").get("nic", {}).get("rx_responses", 0) > 100, "the client counts while it runs", 10)
+        wait_until(lambda: self.counted("server.json")["nic"]["rx_requests"] > 100, "the server does, which calls no verb", 10)
+        before = self.counted("client.json")
+        self.assertIs(before["complete"], False)
+        wait_until(lambda: self.counted("client.json")["port"]["tx_bytes"] > before["port"]["tx_bytes"], "it goes on", 10)
+        killed = next(pid for pid in processes_of("ib_write_bw") if is_child(pid, server.pid))
+        os.kill(killed, signal.SIGKILL)
+        said = client.communicate(timeout=60)[0]
+        self.assertIn("Failed status 12", said)  # and it calls exit()
+        self.assertIs(self.counted("client.json")["complete"], True)
+        self.assertGreater(self.counted("client.json")["nic"]["timeouts"], 0)
+        self.assertEqual(server.wait(timeout=20), 128 + signal.SIGKILL)
+        left = self.counted("server.json")
+        self.assertEqual((left["process"], left["program"], left["complete"]), (killed, "ib_write_bw", False))
+        self.assertGreater(left["nic"]["rx_requests"], 100)
+        self.assertEqual(sorted(os.listdir(self.folder)), ["client.json", "run", "server.json"])
+
+    def test_no_program_writes_over_the_counters_of_another(self):
+        self.up()
+        file = self.folder + "/c.json"
+        pathlib.Path(file).write_text("of before")
+        done = self.run_program("--counters", file, "--", "sh", "-c", "ibv_devinfo; ibv_devinfo")
+        first, second = self.counted("c.json")["process"], int(re.search(r"the counters of process (\d+) are in", done.stderr)[1])
+        self.assertNotEqual(first, second)
+        self.assertEqual(self.counted(f"c.json.{second}")["process"], second)
+        alive = self.watch("alive", "--counters", file)
+        owner = self.counted("c.json")["process"]
+        self.assertNotIn(owner, (first, second))
+        self.assertNotIn("is there already", alive.read_text())
+        self.assertIn("is there already", self.run_program("--counters", file, "--", "ibv_devinfo").stderr)
+        self.assertEqual(self.counted("c.json")["process"], owner)
+        self.run_program("--counters", self.folder + "/p-%p.json", "--", "sh", "-c", "ibv_devinfo; ibv_devinfo")
+        self.assertEqual(len([name for name in os.listdir(self.folder) if re.fullmatch(r"p-\d+.json", name)]), 2)
+
+    def test_counters_are_shown_to_people_also_those_of_a_program_that_was_killed(self):
+        self.up()
+        _, port = self.serve([], "ibv_rc_pingpong", "-g", "1")
+        told = self.run_program("--counters", "-", "--", "sh", "-c", f"ibv_rc_pingpong -g 1 -p {port} 127.0.0.1; exit 3")
+        self.assertEqual(told.returncode, 3)
+        self.assertRegex(told.stderr, r"the NIC of ibv_rc_pingpong \(process \d+, [\d.]+\) has counted:\n(?s:.*)  rx_requests +4000  request packets executed\n")
+        self.assertNotIn(" 0  ", told.stderr)
+        self.assertIn("no program has opened the device", self.run_program("--counters", "-", "--", "true").stderr)
+        server, _ = self.serve(["--counters", "-"], "ibv_rc_pingpong", "-g", "1")
+        server.terminate()
+        self.assertRegex(server.communicate(timeout=20)[0], r"the NIC of ibv_rc_pingpong .* has counted, but for its last second:")
+        for flags, what in ((["--counters", "/nowhere/c.json"], "cannot be written"), (["--counters", self.folder], "is a directory"),
+                            (["--counters", "/dev/null"], "must be a file"), (["--line-rate", "25000"], "needs --dcqcn")):
+            refused = self.run_program(*flags, "--", "true")
+            self.assertEqual(refused.returncode, 2, refused.stderr)
+            self.assertIn(what, refused.stderr)
+
+    def congest(self, name, *flags):
+        """Two senders to one receiver, whose way out of the switch is congested; what the NICs of receivers and senders have counted."""
+        command = ("ib_write_bw", "-F", "-x", "1", "-u", "18", "-D", "2")
+        servers = [self.serve(["--host", "receiver", "--counters", f"{self.folder}/{name}-r{i}.json", *flags], *command) for i in range(2)]
+        clients = [self.start("--counters", f"{self.folder}/{name}-s{i}.json", *flags, "--", *command, "-p", port, "127.0.0.1")
+                   for i, (_, port) in enumerate(servers)]
+        for process in clients + [server for server, _ in servers]:
+            said = process.communicate(timeout=60)[0]
+            self.assertEqual(process.returncode, 0, said)
+        return [{counter: sum(self.counted(f"{name}-{side}{i}.json")["nic"][counter] for i in range(2)) for counter in ("rx_ecn_marked", "tx_cnp", "rx_cnp")}
+                for side in "rs"]
+
+    def test_programs_send_congestion_notifications_and_obey_them_if_they_shall(self):
+        self.start_switch("--ecn-threshold", "64KiB")
+        wait_until(lambda: self.run_program("--", "true").returncode == 0, "the switch is there", 20)
+        receivers, senders = self.congest("with", "--dcqcn", "--line-rate", "25000")
+        self.assertGreater(receivers["rx_ecn_marked"], 0)
+        self.assertGreater(receivers["tx_cnp"], 0)
+        self.assertGreater(senders["rx_cnp"], 0)
+        self.assertEqual((receivers["rx_cnp"], senders["tx_cnp"]), (0, 0))
+        without = self.congest("without")
+        self.assertEqual({value for counted in without for value in counted.values()}, {0})
+
+    def test_a_port_has_the_line_rate_that_congestion_control_goes_by(self):
+        self.up()
+        for flags, told in (([], "4X (2) 25.0 Gbps (32)"), (["--dcqcn"], "4X (2) 10.0 Gbps (8)"), (["--dcqcn", "--line-rate", "25000"], "1X (1) 25.0 Gbps (32)")):
+            said = self.run_program(*flags, "--", "ibv_devinfo", "-v").stdout
+            self.assertEqual(" ".join(re.findall(r"active_(?:width|speed):\s+(.+)", said)), told)
+
     # --- faults ---
 
     def test_a_link_that_is_killed_ends_a_program_in_its_configured_time(self):
@@ -364,8 +458,8 @@ class RunTest(live_rack.LiveRack):
         self.await_said(log, "async event FD")
         return log
 
-    def start_switch(self):
-        switch = subprocess.Popen([live_rack.SLUICE, "switch", "--dir", self.dir], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    def start_switch(self, *flags):
+        switch = subprocess.Popen([live_rack.SLUICE, "switch", "--dir", self.dir, *flags], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         self.children.append(switch)
         return switch
 
