@@ -48,7 +48,7 @@ struct RunSettings {
   std::string trace;
   std::string counters;
   bool dcqcn = false;
-  std::uint64_t line_rate = 40'000;  // Mb/s
+  std::uint64_t line_rate = rack::kLineRate;  // Mb/s
   std::string impair;
   std::string kill_link_after;
   std::string rnr;
@@ -204,8 +204,8 @@ class Run final : public Command {
     if (auto nic = check_nic(); !nic) return nic;
     if (auto trace = check_trace(); !trace) return trace;
     if (auto counters = check_counters(); !counters) return counters;
-    if (!settings_.dcqcn && settings_.line_rate != RunSettings().line_rate)
-      return fail("--line-rate needs --dcqcn: nothing else goes by it");
+    if (!settings_.dcqcn && settings_.line_rate != rack::kLineRate)
+      return fail("--line-rate: needs --dcqcn; nothing else goes by it");
     if (auto attached = check_switch(); !attached) return attached;
     if (!settings_.host.empty()) {
       if (auto sound = rack::check_name("--host:", settings_.host); !sound) return sound;

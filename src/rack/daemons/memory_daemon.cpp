@@ -48,6 +48,7 @@ Result<void> run_memory(const std::string& directory, const MemorySettings& sett
   config.description = {settings.name, NodeKind::kMemory, 0, {}, {{"pid", std::to_string(getpid())}}};
   config.port = settings.port;
   config.dcqcn = settings.dcqcn;
+  config.line_rate = settings.line_rate * 1'000'000;
   auto opened = Endpoint::open(config);
   if (!opened) return tl::unexpected(opened.error());
   Endpoint& endpoint = **opened;

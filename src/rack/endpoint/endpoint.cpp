@@ -60,6 +60,7 @@ Result<std::unique_ptr<Endpoint>> Endpoint::open(const EndpointConfig& config) {
   adapter.regions = config.regions;
   adapter.first_qpn = config.first_qpn;
   adapter.dcqcn = config.dcqcn;
+  adapter.line_rate = config.line_rate;
   adapter.limits.max_reads_in_flight = nic::kReadsInFlight;
   endpoint->shard_ = std::make_unique<nic::Shard>(adapter, std::move(*port));
   endpoint->shard_->attach(endpoint->loop_);

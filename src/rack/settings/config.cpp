@@ -87,7 +87,11 @@ Result<void> SwitchSettings::check() const {
   return box.check();
 }
 
-Result<void> MemorySettings::check() const { return check_name("--name:", name, kMostNodeName); }
+Result<void> MemorySettings::check() const {
+  if (auto sound = check_name("--name:", name, kMostNodeName); !sound) return sound;
+  if (!dcqcn && line_rate != kLineRate) return fail("line-rate: needs dcqcn; nothing else goes by it");
+  return {};
+}
 Result<void> MetadataSettings::check() const { return check_name("--name:", name, kMostNodeName); }
 Result<void> CowbirdSettings::check() const {
   if (socket.size() > kMostSocketPath)
@@ -104,6 +108,7 @@ void MemorySettings::declare(Schema& s) {
       .integer("connections", connections, 1, 65'536, "most connections at once")
       .text("port", port, "connect here instead of to the switch of the run directory", kPortForms)
       .toggle("dcqcn", dcqcn, "obey and send congestion notifications")
+      .integer("line-rate", line_rate, 1, 1'000'000, "rate of the node's link, in Mb/s, from which DCQCN goes down")
       .toggle("cowbird", cowbird,
               "move data for Cowbird's applications of other machines (`sluice cowbird engine --engine at:NAME`)")
       .duration("cowbird-probe", cowbird_probe, kShortestProbe, kLongestProbe,

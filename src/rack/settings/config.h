@@ -51,6 +51,8 @@ struct SwitchSettings {
 };
 
 // [memory]
+inline constexpr std::uint64_t kLineRate = 40'000;  // Mb/s; of a NIC's link, unless it is told another
+
 struct MemorySettings {
   std::string name = "memory1";
   std::uint64_t size = std::uint64_t{16} << 30;
@@ -59,6 +61,7 @@ struct MemorySettings {
   std::uint64_t connections = 4096;
   std::string port;  // empty: the run directory's switch
   bool dcqcn = false;
+  std::uint64_t line_rate = kLineRate;
   bool cowbird = false;
   Duration cowbird_probe = Duration::microseconds(2);
   Duration cowbird_idle_probe = Duration::milliseconds(1);
