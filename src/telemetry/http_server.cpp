@@ -204,6 +204,12 @@ void HttpServer::serve(const std::string& path, const std::string& content_type,
   });
 }
 
+// Of a request that has been admitted once.
+bool HttpServer::is_still_admitted(const httplib::Request& request) const {
+  const auto does = [&request](const Admit& admit) { return admit(request).has_value(); };
+  return std::ranges::all_of(admit_, does) && (!admit_changes_ || does(admit_changes_));
+}
+
 // Whether the body of a POST may be read; what is answered if not.
 bool HttpServer::take_body(const httplib::Request& request, httplib::Response& response) const {
   if (admit_changes_) {
@@ -237,20 +243,29 @@ namespace {
 // What a pour has said and its reader has not taken yet.
 class Pour {
  public:
-  explicit Pour(HttpServer::Source source) : source_(std::move(source)) {}
+  Pour(HttpServer::Source source, std::function<bool()> is_admitted)
+      : source_(std::move(source)), is_admitted_(std::move(is_admitted)) {}
 
-  // False: it is over.
+  // False: it is over. What is thrown here, cpp-httplib does not catch.
   bool go_on(httplib::DataSink& sink) {
+    try {
+      return pour_some(sink);
+    } catch (const std::exception&) {
+      return false;
+    }
+  }
+
+ private:
+  bool pour_some(httplib::DataSink& sink) {
+    const auto now = std::chrono::steady_clock::now();
+    if (now >= admit_at_) {
+      if (!is_admitted_()) return false;
+      admit_at_ = now + chrono_of(HttpServer::kAdmitAgain);
+    }
     if (at_ == text_.size()) {
       at_ = 0;
-      // What is thrown here, cpp-httplib does not catch.
-      try {
-        text_ = source_();
-      } catch (const std::exception&) {
-        return false;
-      }
+      text_ = source_();
     }
-    const auto now = std::chrono::steady_clock::now();
     if (text_.empty() || !sink.is_writable()) {
       if (text_.empty()) taken_at_ = now;
       std::this_thread::sleep_for(std::chrono::milliseconds(5));
@@ -265,10 +280,12 @@ class Pour {
     return true;
   }
 
- private:
   HttpServer::Source source_;
   std::string text_;
   std::size_t at_ = 0;
+  std::function<bool()> is_admitted_;
+  std::chrono::steady_clock::time_point admit_at_ =
+      std::chrono::steady_clock::now() + chrono_of(HttpServer::kAdmitAgain);
   std::chrono::steady_clock::time_point taken_at_ = std::chrono::steady_clock::now();
 };
 
@@ -287,8 +304,9 @@ void HttpServer::pour(const std::string& path, const std::string& content_type,
     if (!source) return answer_error(response, 409, source.error().message);
     response.set_header("Cache-Control", "no-store");
     response.set_chunked_content_provider(
-        content_type,
-        [this, place, pour = std::make_shared<Pour>(std::move(*source))](std::size_t, httplib::DataSink& sink) {
+        content_type, [this, place, pour = std::make_shared<Pour>(std::move(*source), [this, request] {
+                                      return is_still_admitted(request);
+                                    })](std::size_t, httplib::DataSink& sink) {
           if (!stopping_) return pour->go_on(sink);
           sink.done();
           return false;

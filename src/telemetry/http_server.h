@@ -55,6 +55,7 @@ class HttpServer {
   static constexpr std::size_t kThreads = 44;
   static constexpr int kMaxStreams = 12;
   static constexpr int kMaxPours = 4;
+  static constexpr Duration kAdmitAgain = Duration::milliseconds(500);
   static constexpr Duration kLongestPause = Duration::seconds(300);  // that a reader of a pour may make
   static constexpr std::size_t kMaxBody = std::size_t{1} << 20;  // patient_server.h counts what comes without a length
   static constexpr int kMaxNesting = 64;
@@ -73,7 +74,7 @@ class HttpServer {
   // GET `path`: what `body` says, one line of JSON, as an event at once and once every `period` from then on, until the client or we go.
   void stream(const std::string& path, Duration period, std::function<std::string()> body);
   // POST `path`: `begin` makes of the body what then says, piece by piece, what the answer is, "" for nothing yet; until the client or we go, or it
-  // throws. Whoever reads slowly is waited for, up to kLongestPause.
+  // throws, or the client is admitted no more, which is asked every kAdmitAgain. Whoever reads slowly is waited for, up to kLongestPause.
   using Source = std::function<std::string()>;
   void pour(const std::string& path, const std::string& content_type,
             std::function<Result<Source>(const std::string& body)> begin);
@@ -92,6 +93,7 @@ class HttpServer {
  private:
   HttpServer(HttpAddress address, std::unique_ptr<PatientServer> server);
   void guard();
+  bool is_still_admitted(const httplib::Request& request) const;
   bool take_body(const httplib::Request& request, httplib::Response& response) const;
 
   HttpAddress address_;

@@ -43,6 +43,10 @@ class HttpServerTest : public testing::Test {
           return std::string(100'000, 'x');
         });
       });
+      s.admit_changes([this](const httplib::Request& request) -> Result<void> {
+        if (request.path == "/pour" && !pours_admitted_) return fail("not any more");
+        return {};
+      });
       s.stream("/broken", Duration::milliseconds(30), []() -> std::string { throw std::runtime_error("no"); });
     });
     if (started)
@@ -95,6 +99,7 @@ class HttpServerTest : public testing::Test {
 
   std::atomic<int> ticks_{0};
   std::atomic<int> poured_{0};
+  std::atomic<bool> pours_admitted_{true};
   std::string taken_;
   std::unique_ptr<HttpServer> server_;
   std::string why_not_;  // is there none
@@ -306,6 +311,18 @@ TEST_F(HttpServerTest, PoursUntilTheReaderGoes) {
   const auto refused = pour(client(), "no", [](const char*, std::size_t) { return true; });
   ASSERT_TRUE(refused);
   EXPECT_EQ(refused->status, 409);
+}
+
+TEST_F(HttpServerTest, PoursNoMoreForWhomIsNotAdmittedAnyMore) {
+  bool begun = false;
+  const auto answer = pour(client(), "yes", [&](const char*, std::size_t) {
+    if (!std::exchange(begun, true)) pours_admitted_ = false;
+    return true;
+  });
+  EXPECT_TRUE(begun);
+  EXPECT_FALSE(answer);
+  EXPECT_EQ(pour(client(), "yes", [](const char*, std::size_t) { return true; })->status, 403);
+  EXPECT_EQ(client().Get("/hello")->status, 200);
 }
 
 // Whoever takes nothing is waited for, holds up nobody else, and not the end either.

@@ -144,12 +144,19 @@ class Capture(live_rack.LiveRack):
             self.assertEqual(child.returncode, 1)
             self.assertIn("the switch has ended it", err)
 
-    def test_tenants_see_nothing(self):
+    def test_tenants_see_nothing_and_operators_until_they_are_revoked(self):
         self.up()
         token = pathlib.Path(self.folder) / "token"
         self.sluice("tenant", "add", "red", "--quota", "1MiB", "--out", str(token), code=0)
         refused = self.sluice("capture", "--for", "1s", "--token-file", str(token), code=1)
         self.assertIn("/v1/capture", refused.stderr)
+        token = pathlib.Path(self.folder) / "operators"
+        self.sluice("tenant", "add", "ops", "--operator", "--out", str(token), code=0)
+        child = self.capture("--token-file", str(token))
+        self.sluice("tenant", "revoke", "ops", code=0)
+        _, err = child.communicate(timeout=10)
+        self.assertEqual(child.returncode, 1)
+        self.assertIn("the switch has ended it", err)
 
 
 if __name__ == "__main__":
