@@ -36,6 +36,7 @@ enum event {
 
 const volatile struct steer_config config;
 const volatile __u32 effect[STEER_KINDS][8][256];
+const volatile __u32 crc_of_byte[256];
 
 struct steer_wishes wishes;
 __u64 events[EVENTS];
@@ -889,7 +890,22 @@ __attribute__((noinline)) int announce(struct steer_order* order) {
   return 1;
 }
 
-enum { MAD_CM = 0x07, CM_REQ = 0x10, CM_REP = 0x13, CM_DREQ = 0x15, MAD_BYTES = 256 };
+enum {
+  IPV4_BYTES = 20,
+  IPV6_BYTES = 40,
+  UDP_BYTES = 8,
+  BTH = 12,
+  DETH = 8,
+  MAD_BYTES = 256,
+  ICRC = 4,
+  MAD_CM = 0x07,
+  MAD_SEND = 0x03,
+  CM_REQ = 0x10,
+  CM_REP = 0x13,
+  CM_DREQ = 0x15,
+  MANAGEMENT_BYTES = UDP_BYTES + BTH + DETH + MAD_BYTES,
+};
+#define CM_QKEY 0x80010000u
 
 INLINE __u32 be24(const __u8* p) { return (__u32)p[0] << 16 | (__u32)p[1] << 8 | p[2]; }
 INLINE __u32 be32(const __u8* p) { return (__u32)p[0] << 24 | be24(p + 1); }
@@ -900,11 +916,38 @@ INLINE __u64 le64(const __u8* p) {
   return w;
 }
 
-/* REQ, REP and DREQ as they pass. REQ and REP tell at which PSN their receivers begin to send. `mad`: 64 bytes are there. */
-INLINE void on_management(const struct steer_end_key* route, const __u8* mad) {
-  if (mad[0] != 1 || mad[1] != MAD_CM || mad[2] != 2) return;
+/* What a router may change counts as ones in the ICRC: bits of IP, UDP and BTH, over IPv4 and over IPv6. */
+const __u8 icrc_ones[2][IPV6_BYTES + MANAGEMENT_BYTES] = {
+    {[1] = 0xFF, [8] = 0xFF, [10] = 0xFF, [11] = 0xFF, [26] = 0xFF, [27] = 0xFF, [32] = 0xFF},
+    {[0] = 0x0F, [1] = 0xFF, [2] = 0xFF, [3] = 0xFF, [7] = 0xFF, [46] = 0xFF, [47] = 0xFF, [52] = 0xFF},
+};
+/* The CRC of eight bytes of ones, which stand for the link header of InfiniBand. */
+#define ICRC_START 0xDEBB20E3u
+
+/* Of the management message whose IP header begins there. A function of its own, so that the verifier goes through its bytes once. */
+__attribute__((noinline)) int icrc_is_right(struct xdp_md* context, __u32 ip_offset, __u32 is_ipv6) {
+  const __u8* const data_end = (const __u8*)(long)context->data_end;
+  const __u8* const ip = (const __u8*)(long)context->data + (ip_offset & 31);
+  const __u8* const ones = icrc_ones[is_ipv6 != 0];
+  const __u32 covered = (is_ipv6 ? IPV6_BYTES : IPV4_BYTES) + MANAGEMENT_BYTES;
+  if (ip + covered + ICRC > data_end) return 0;
+  __u32 crc = ICRC_START;
+  for (__u32 i = 0; i < covered; ++i) crc = crc_of_byte[(crc ^ (ip[i] | ones[i])) & 0xFF] ^ crc >> 8;
+  __u32 sum;
+  __builtin_memcpy(&sum, ip + covered, 4);
+  return sum == ~crc;
+}
+
+/* REQ, REP and DREQ as they pass. REQ and REP tell at which PSN their receivers begin to send. They are rare, and believed: so their ICRC
+ * is checked, as no other packet's. `deth`: this and the MAD are there. */
+INLINE void on_management(struct xdp_md* context, __u32 ip_offset, __u32 is_ipv6, const struct steer_end_key* route,
+                          const __u8* deth) {
+  const __u8* const mad = deth + DETH;
+  if (be32(deth) != CM_QKEY || mad[0] != 1 || mad[1] != MAD_CM || mad[2] != 2 || mad[3] != MAD_SEND) return;
   const __u8* const message = mad + 24;
   const __u32 attribute = (__u32)mad[16] << 8 | mad[17];
+  if (attribute != CM_REQ && attribute != CM_REP && attribute != CM_DREQ) return;
+  if (!icrc_is_right(context, ip_offset, is_ipv6)) return;
   if (attribute == CM_REQ) {
     const __u32 code = message[50] >> 4;
     if ((message[43] >> 1 & 3) != 0 || code < 1 || code > 5) return; /* no reliable connection */
@@ -976,8 +1019,6 @@ const __u8 rc_traits[32] = {
 
 enum {
   ROCE_PORT = 4791,
-  BTH = 12,
-  ICRC = 4,
   CM_QPN = 1,
   UD_SEND_ONLY = 0x64,
   UD_SEND_ONLY_IMMEDIATE = 0x65,
@@ -1062,9 +1103,9 @@ INLINE int steer_frame(struct xdp_md* context) {
     const int datagram = opcode == UD_SEND_ONLY || opcode == UD_SEND_ONLY_IMMEDIATE;
     if (!datagram) return (opcode >= 0x20 && opcode <= 0x2B) || opcode == CNP ? V_NotReliable : V_Malformed;
     if (p.end.qpn != CM_QPN) return V_NotReliable;
-    const __u8* const mad = bth + BTH + 8;
-    if (opcode == UD_SEND_ONLY && transport == BTH + 8 + MAD_BYTES + ICRC && mad + MAD_BYTES <= data_end)
-      on_management(&p.end, mad);
+    if (opcode != UD_SEND_ONLY || pad != 0 || transport != BTH + DETH + MAD_BYTES + ICRC) return V_Management;
+    const __u8* const deth = bth + BTH;
+    if (deth + DETH + MAD_BYTES <= data_end) on_management(context, ip_offset, type == ETH_P_IPV6, &p.end, deth);
     return V_Management;
   }
   const __u8 traits = rc_traits[opcode & 31];

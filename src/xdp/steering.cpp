@@ -158,6 +158,14 @@ void fill_effects(__u32 (&effect)[STEER_KINDS][8][256]) {
   }
 }
 
+// What a message's last byte adds to its CRC.
+void fill_crc(__u32 (&crc_of_byte)[256]) {
+  for (std::uint32_t byte = 0; byte < 256; ++byte) {
+    const wire::crc32::Change last{.word = byte << 24, .distance = 0};
+    crc_of_byte[byte] = wire::crc32::effect_of({&last, 1});
+  }
+}
+
 // ------------------------------------------------------------------------------------------------- what is in the kernel
 
 // A program found by its number, with the maps that it uses.
@@ -461,6 +469,7 @@ Result<std::unique_ptr<Steering>> Steering::load(const SteeringConfig& config) {
   if (!program) return fail(fmt::format("cannot open the steering program: {}", reason(errno)));
   std::memcpy(&program->rodata->config, &*constants, sizeof *constants);
   fill_effects(program->rodata->effect);
+  fill_crc(program->rodata->crc_of_byte);
   program->bss->wishes = {
       .on = 1, .steer_writes = config.rule.steer_writes ? 1u : 0, .steer_reads = config.rule.steer_reads ? 1u : 0};
   if (const int error = steer_bpf::load(program.get()); error != 0)

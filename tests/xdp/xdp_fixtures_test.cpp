@@ -17,6 +17,7 @@
 #include "golden/swordbox/fixture.h"
 #include "packet/own_namespace.h"
 #include "swordbox/box.h"
+#include "wire/cm.h"
 #include "wire/icrc.h"
 #include "wire/text.h"
 #include "xdp/steering.h"
@@ -303,19 +304,64 @@ class Nowhere final : public port::FrameSink {
   void commit(std::size_t) override {}
 };
 
-// The same packets, drawn by chance, through the pipeline in C++ that holds nothing and through the kernel: the same verdict and the same
-// bytes for each, whatever clients and server do.
-class Twins {
+// The pipeline in C++ that holds nothing and the kernel: the same verdict and the same bytes for each packet.
+class Pair {
  public:
-  Twins(Steering& kernel, std::uint64_t seed) : kernel_(kernel), rng_(Rng(seed).fork("twins")), box_(box_config()) {
+  explicit Pair(Steering& kernel) : kernel_(kernel), box_(box_config()) {
     CloverConfig rule = plain_config().rule;
     rule.order = Order::kPassing;
     rule.history_entries = 1u << 16;
     box_.set_rule(std::make_unique<CloverRule>(rule, box_.connections(), box_.counters()));
     kernel_.start_over();
+  }
+  Steering& kernel() { return kernel_; }
+  Box& box() { return box_; }
+
+  // Returns what both say.
+  Verdict both(const Bytes& frame) {
+    Bytes mine = frame;
+    Packet packet;
+    packet.frame = {mine.data(), static_cast<std::uint32_t>(mine.size())};
+    now_ = now_ + Duration::microseconds(1);
+    box_.process(now_, {&packet, 1}, nowhere_);
+    const Counters before = kernel_.counters();
+    const auto outcome = kernel_.try_frame(frame);
+    const Counters after = kernel_.counters();
+    for (std::size_t i = 0; i < kVerdicts; ++i) {
+      const auto expected = before.verdicts[i] + (i == static_cast<std::size_t>(packet.verdict) ? 1u : 0u);
+      EXPECT_EQ(after.verdicts[i], expected) << kVerdictTable[i].name << ", but C++ says " << row(packet.verdict).name;
+    }
+    if (!outcome) {
+      ADD_FAILURE() << outcome.error().message;
+      return packet.verdict;
+    }
+    EXPECT_EQ(outcome->dropped, packet.action != Action::kForward);
+    if (!outcome->dropped) {
+      EXPECT_EQ(outcome->frame, mine);
+    }
+    return packet.verdict;
+  }
+
+ private:
+  static BoxConfig box_config() {
+    BoxConfig config;
+    config.held_frames = 0;
+    return config;
+  }
+
+  Steering& kernel_;
+  Box box_;
+  Nowhere nowhere_;
+  Time now_;
+};
+
+// The same packets, drawn by chance, through both, whatever clients and server do.
+class Twins {
+ public:
+  Twins(Steering& kernel, std::uint64_t seed) : rng_(Rng(seed).fork("twins")), pair_(kernel) {
     for (int client = 1; client <= kClients; ++client) {
-      EXPECT_TRUE(kernel_.announce(connection_of(client)));
-      EXPECT_TRUE(box_.connections().announce(Time(), connection_of(client)));
+      EXPECT_TRUE(kernel.announce(connection_of(client)));
+      EXPECT_TRUE(pair_.box().connections().announce(Time(), connection_of(client)));
       clients_[static_cast<std::size_t>(client)].next = clients_[static_cast<std::size_t>(client)].answered = 100;
     }
   }
@@ -323,7 +369,7 @@ class Twins {
   void run(int packets) {
     for (int i = 0; i < packets && !testing::Test::HasFailure(); ++i) step();
   }
-  const Counters& counters() const { return box_.counters(); }
+  const Counters& counters() { return pair_.box().counters(); }
 
  private:
   static constexpr int kClients = 4;
@@ -333,11 +379,6 @@ class Twins {
     std::map<std::uint32_t, std::string> sent;
   };
 
-  static BoxConfig box_config() {
-    BoxConfig config;
-    config.held_frames = 0;
-    return config;
-  }
   char node() { return static_cast<char>('A' + rng_.below(8)); }
   std::string request() {
     const auto key = 1 + rng_.below(2);
@@ -387,32 +428,12 @@ class Twins {
 
   void both(const std::string& line) {
     history_ += line + "\n";
-    const Bytes frame = build_frame(words_of(line));
-    Bytes mine = frame;
-    Packet packet;
-    packet.frame = {mine.data(), static_cast<std::uint32_t>(mine.size())};
-    now_ = now_ + Duration::microseconds(1);
-    box_.process(now_, {&packet, 1}, nowhere_);
-    const Counters before = kernel_.counters();
-    const auto outcome = kernel_.try_frame(frame);
-    ASSERT_TRUE(outcome) << outcome.error().message;
-    const Counters after = kernel_.counters();
-    for (std::size_t i = 0; i < kVerdicts; ++i) {
-      const auto expected = before.verdicts[i] + (i == static_cast<std::size_t>(packet.verdict) ? 1u : 0u);
-      EXPECT_EQ(after.verdicts[i], expected) << kVerdictTable[i].name << ", but C++ says " << row(packet.verdict).name;
-    }
-    EXPECT_EQ(outcome->dropped, packet.action != Action::kForward);
-    if (!outcome->dropped) {
-      EXPECT_EQ(outcome->frame, mine);
-    }
+    pair_.both(build_frame(words_of(line)));
     if (testing::Test::HasFailure()) fmt::print("{}", history_);
   }
 
-  Steering& kernel_;
   Rng rng_;
-  Box box_;
-  Nowhere nowhere_;
-  Time now_;
+  Pair pair_;
   std::array<Client, kClients + 1> clients_;
   std::string history_;
 };
@@ -433,6 +454,119 @@ TEST(XdpSteering, DoesWhatTheBoxDoesThatHoldsNothing) {
        {Verdict::kCasSteered, Verdict::kCasBusy, Verdict::kCasProbe, Verdict::kCasReaimed, Verdict::kCasAgain,
         Verdict::kReadSteered, Verdict::kRepeatedSteered, Verdict::kGapDropped})
     EXPECT_GT(all.of(verdict), 0u) << row(verdict).name;
+}
+
+// A client and a server over IPv4 or IPv6, with a VLAN tag or without, that set up a connection by management messages.
+struct Route {
+  bool v6 = false;
+  bool tagged = false;
+
+  wire::HeaderTemplate headers(bool to_client) const {
+    wire::AddressVector a;
+    a.source = FixtureNetwork::client_gid(1);
+    a.destination = FixtureNetwork::server_gid();
+    if (v6) {
+      a.source = a.destination = wire::Gid{{0xFD}};
+      a.source.bytes[15] = 1;
+      a.destination.bytes[15] = 2;
+    }
+    if (to_client) std::swap(a.source, a.destination);
+    if (tagged) a.vlan_tci = 7;
+    return wire::HeaderTemplate(a);
+  }
+  Bytes management(bool to_client, const wire::CmMessage& message) const {
+    const wire::HeaderTemplate h = headers(to_client);
+    Bytes frame(wire::cm_frame_size(h));
+    frame.resize(wire::write_cm_frame(frame.data(), h, Psn(1), {.transaction_id = 1, .message = message}));
+    return frame;
+  }
+  Bytes write(Qpn to, Psn psn) const {
+    const wire::HeaderTemplate h = headers(false);
+    Bytes frame(h.frame_size(wire::Bth::kSize + wire::Reth::kSize + 8));
+    const std::size_t at = h.write(frame.data(), wire::Bth::kSize + wire::Reth::kSize + 8);
+    wire::Bth{.opcode = wire::Opcode::kRcWriteOnly, .destination = to, .psn = psn}.write(frame.data() + at);
+    wire::Reth{.virtual_address = 0x1000, .rkey = wire::RKey(0x99), .length = 8}.write(frame.data() + at +
+                                                                                       wire::Bth::kSize);
+    h.seal(frame.data(), frame.size() - wire::kIcrcSize);
+    return frame;
+  }
+};
+
+Bytes with_icrc(Bytes frame) {
+  wire::ParsedFrame parsed;
+  EXPECT_EQ(wire::parse(frame, parsed), wire::Verdict::kOk);
+  store_le(frame.data() + parsed.icrc_offset(), wire::icrc(frame.data(), parsed));
+  return frame;
+}
+
+TEST(XdpSteering, BelievesTheManagementMessagesThatTheBoxBelieves) {
+  auto kernel = Steering::load(plain_config());
+  ASSERT_TRUE(kernel) << kernel.error().message;
+  // From the MAD on.
+  constexpr int kBth = -20;
+  constexpr int kQkey = -8;
+  constexpr int kMethod = 3;
+  constexpr int kRepPsn = 24 + 21;
+  constexpr int kPrivate = 24 + 200;
+  constexpr int kIcrc = 256;
+  for (const Route route : {Route{}, Route{.tagged = true}, Route{.v6 = true}, Route{.v6 = true, .tagged = true}}) {
+    SCOPED_TRACE(fmt::format("IPv{}, {}", route.v6 ? 6 : 4, route.tagged ? "tagged" : "no tag"));
+    Pair pair(**kernel);
+    const std::uint64_t announced_before = pair.kernel().counters().connections_announced;
+    const std::uint64_t closed_before = pair.kernel().counters().connections_closed;
+    const auto announced = [&] {
+      const std::uint64_t n = pair.kernel().counters().connections_announced - announced_before;
+      EXPECT_EQ(n, pair.box().counters().connections_announced);
+      return n;
+    };
+    const auto closed = [&] { return pair.kernel().counters().connections_closed - closed_before; };
+    const auto management = [&](const Bytes& frame) { EXPECT_EQ(pair.both(frame), Verdict::kManagement); };
+
+    wire::CmReq req;
+    req.local_comm_id = wire::CommId(5);
+    req.local_qpn = Qpn(0x11);
+    req.starting_psn = Psn(700);
+    req.path_mtu = 3;
+    wire::CmRep rep;
+    rep.local_comm_id = wire::CommId(6);
+    rep.remote_comm_id = req.local_comm_id;
+    rep.local_qpn = Qpn(0x22);
+    rep.starting_psn = Psn(0x800100);
+    wire::CmDreq dreq;
+    dreq.local_comm_id = req.local_comm_id;
+    dreq.remote_comm_id = rep.local_comm_id;
+    dreq.remote_qpn = rep.local_qpn;
+
+    const auto changed = [](Bytes frame, int at, std::uint8_t bits) {
+      frame.end()[at - kIcrc - static_cast<int>(wire::kIcrcSize)] ^= bits;
+      return frame;
+    };
+    const Bytes right = route.management(true, rep);
+    management(route.management(false, req));
+    management(changed(right, kRepPsn, 0x01));
+    for (int byte = 0; byte < 4; ++byte) management(changed(right, kIcrc + byte, 0x80));
+    management(with_icrc(changed(right, kMethod, 0x80)));
+    management(with_icrc(changed(right, kQkey, 0x01)));
+    management(with_icrc(changed(right, kBth + 1, 0x10)));  // a byte of pad
+    EXPECT_EQ(announced(), 0u);
+    Bytes marked = right;  // what may change on the way
+    wire::ParsedFrame parsed;
+    ASSERT_EQ(wire::parse(marked, parsed), wire::Verdict::kOk);
+    wire::mark_congestion(marked.data(), parsed);
+    marked[parsed.udp_offset() + 6] = 0x12;  // its checksum
+    management(changed(marked, kBth + 4, 0x80));
+    EXPECT_EQ(announced(), 1u);
+    // It comes again, damaged or not.
+    management(changed(right, kRepPsn, 0x01));
+    management(right);
+    EXPECT_EQ(announced(), 1u);
+    EXPECT_EQ(pair.both(route.write(rep.local_qpn, rep.starting_psn)), Verdict::kPlain);
+
+    management(changed(route.management(false, dreq), kPrivate, 0x01));
+    EXPECT_EQ(closed(), 0u);
+    management(route.management(false, dreq));
+    EXPECT_EQ(closed(), 1u);
+  }
 }
 
 // Connections are learned from management messages between two Linux machines, with their PSNs, and taken down by them.
