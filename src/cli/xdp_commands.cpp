@@ -106,7 +106,8 @@ Result<std::vector<std::string>> steered_interfaces(const std::vector<std::strin
   if (!named.empty()) return named;
   if (const std::string refusal = Steering::refusal(); !refusal.empty()) return fail(refusal);
   auto all = Steering::attached();
-  if (all.empty()) return fail("no interface has a steering program; `sluice xdp attach` attaches one");
+  if (!all) return tl::unexpected(all.error());
+  if (all->empty()) return fail("no interface has a steering program; `sluice xdp attach` attaches one");
   return all;
 }
 
@@ -147,6 +148,8 @@ class XdpShow final : public Command {
     if (!names) return tl::unexpected(names.error());
     const auto steering = Steering::open(names->front());
     if (!steering) return tl::unexpected(steering.error());
+    const auto interfaces = Steering::attached();
+    if (!interfaces) return tl::unexpected(interfaces.error());
     const auto counters = (*steering)->counters();
     const auto status = (*steering)->status(keys_);
     if (json_) {
@@ -162,7 +165,7 @@ class XdpShow final : public Command {
                         {"reads_steered", k.use.reads_steered},
                         {"tail", k.tail}});
       }
-      fmt::print("{}\n", json_text({{"interfaces", Steering::attached()},
+      fmt::print("{}\n", json_text({{"interfaces", *interfaces},
                                     {"on", status.on},
                                     {"regions", status.regions},
                                     {"connections", status.connections},
@@ -173,7 +176,7 @@ class XdpShow final : public Command {
       return 0;
     }
     fmt::print("{}: {}, {} regions, {} connections, {} keys tracked, {} links under way\n\n",
-               fmt::join(Steering::attached(), ", "), status.on ? "on" : "off", status.regions, status.connections,
+               fmt::join(*interfaces, ", "), status.on ? "on" : "off", status.regions, status.connections,
                status.tracked_keys, status.open_links);
     counters.for_each([](std::string_view name, std::string_view meaning, std::uint64_t value) {
       if (value != 0) fmt::print("{:>14}  {:<24} {}\n", value, name, meaning);

@@ -44,6 +44,13 @@ std::string reason(int error) {
   return std::strerror(number);
 }
 
+// The same of what is found by its number.
+std::string reason_by_number(int error) {
+  if (error == EPERM)
+    return "not permitted (root, or CAP_SYS_ADMIN, which looking at a program that is attached takes)";
+  return reason(error);
+}
+
 class Descriptor {
  public:
   explicit Descriptor(int fd = -1) : fd_(fd) {}
@@ -186,14 +193,24 @@ bool is_steering(int program) {
 // The compiler lets a struct end at a whole word, the map does not.
 constexpr std::size_t padded(std::size_t size) { return (size + 7) / 8 * 8; }
 
+// None: the number is 0, or its program has just gone.
+Result<Descriptor> program_with(__u32 number) {
+  if (number == 0) return Descriptor();
+  Descriptor program(bpf_prog_get_fd_by_id(number));
+  if (!program && errno != ENOENT) return fail(reason_by_number(errno));
+  return program;
+}
+
 Result<Found> find(const std::string& interface) {
   const unsigned index = if_nametoindex(interface.c_str());
   if (index == 0) return fail(fmt::format("there is no interface {}", interface));
   __u32 number = 0;
   if (const int error = bpf_xdp_query_id(static_cast<int>(index), 0, &number); error != 0)
     return fail(fmt::format("{}: {}", interface, reason(error)));
+  auto program = program_with(number);
+  if (!program) return fail(fmt::format("{} has an XDP program: {}", interface, program.error().message));
   Found found;
-  if (number != 0) found.program = Descriptor(bpf_prog_get_fd_by_id(number));
+  found.program = std::move(*program);
   if (!found.program || !is_steering(found.program.get()))
     return fail(fmt::format("{} has no steering program; `sluice xdp attach {}` attaches one", interface, interface));
   std::array<__u32, 32> maps{};
@@ -498,16 +515,16 @@ Result<std::unique_ptr<Steering>> Steering::open(const std::string& interface) {
   return std::make_unique<LoadedSteering>(std::move(*found), std::move(tables), std::move(constants));
 }
 
-std::vector<std::string> Steering::attached() {
+Result<std::vector<std::string>> Steering::attached() {
   std::vector<std::string> names;
-  struct if_nameindex* const all = ::if_nameindex();
-  for (const struct if_nameindex* i = all; i != nullptr && i->if_index != 0; ++i) {
+  const std::unique_ptr<struct if_nameindex, decltype(&::if_freenameindex)> all(::if_nameindex(), &::if_freenameindex);
+  for (const struct if_nameindex* i = all.get(); i != nullptr && i->if_index != 0; ++i) {
     __u32 number = 0;
-    if (bpf_xdp_query_id(static_cast<int>(i->if_index), 0, &number) != 0 || number == 0) continue;
-    const Descriptor program(bpf_prog_get_fd_by_id(number));
-    if (program && is_steering(program.get())) names.emplace_back(i->if_name);
+    if (bpf_xdp_query_id(static_cast<int>(i->if_index), 0, &number) != 0) continue;
+    const auto program = program_with(number);
+    if (!program) return fail(fmt::format("{} has an XDP program: {}", i->if_name, program.error().message));
+    if (*program && is_steering(program->get())) names.emplace_back(i->if_name);
   }
-  ::if_freenameindex(all);
   return names;
 }
 
@@ -545,7 +562,7 @@ constexpr const char* kWithout =
 std::string Steering::refusal() { return kWithout; }
 Result<std::unique_ptr<Steering>> Steering::load(const SteeringConfig&) { return fail(kWithout); }
 Result<std::unique_ptr<Steering>> Steering::open(const std::string&) { return fail(kWithout); }
-std::vector<std::string> Steering::attached() { return {}; }
+Result<std::vector<std::string>> Steering::attached() { return fail(kWithout); }
 Result<void> Steering::detach(const std::string&) { return fail(kWithout); }
 
 }  // namespace sluice::xdp

@@ -4,7 +4,7 @@
 //             an interface that it is attached to.
 // State:      the program's maps live as long as it is attached. Losing them loses nothing: nothing depends on a link that is not
 //             acknowledged, and connections from before are not followed (docs/design/swordbox.md, "In the kernel").
-// Errors:     no permission, no such interface, a kernel that refuses the program, a build without XDP: a sentence each.
+// Errors:     no permission (load, attach: CAP_BPF with CAP_NET_ADMIN; to find what is attached: CAP_SYS_ADMIN), no such interface, a kernel that refuses the program, a build without XDP: a sentence each.
 // Threads:    one owner; the kernel's lock guards the tables, which status calls read without it.
 // Limits:     steer_state.h; frames of one buffer (no jumbo frames beyond a page on most drivers).
 #pragma once
@@ -55,7 +55,7 @@ class Steering {
   // That which is attached to the interface.
   static Result<std::unique_ptr<Steering>> open(const std::string& interface);
   // Interfaces of this network namespace that a steering program is attached to.
-  static std::vector<std::string> attached();
+  static Result<std::vector<std::string>> attached();
   // Ends it on this interface. The last one takes the state along.
   static Result<void> detach(const std::string& interface);
 

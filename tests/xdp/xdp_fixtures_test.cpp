@@ -3,6 +3,9 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <linux/capability.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <array>
 #include <chrono>
@@ -625,12 +628,54 @@ TEST(XdpAttachment, IsBeforeTheNetworkStackWhereTheDriverDoesNotTakeItAndEndsThe
   const auto attached = (*steering)->attach(both);
   ASSERT_TRUE(attached) << attached.error().message;
   EXPECT_EQ(*attached, xdp::Attachment::kGeneric);
+  EXPECT_THAT(Steering::attached().value(), testing::UnorderedElementsAreArray(both));
   for (const auto& name : both) {
     EXPECT_TRUE(Steering::open(name));
     const auto detached = Steering::detach(name);
     EXPECT_TRUE(detached) << detached.error().message;
   }
-  EXPECT_TRUE(Steering::attached().empty());
+  EXPECT_TRUE(Steering::attached().value().empty());
+}
+
+// CAP_SYS_ADMIN is not among what this process may do, for a while.
+class WithoutSystemAdministration {
+ public:
+  WithoutSystemAdministration() {
+    EXPECT_EQ(syscall(SYS_capget, &header_, before_.data()), 0);
+    auto now = before_;
+    now[0].effective &= ~(1u << CAP_SYS_ADMIN);
+    EXPECT_EQ(syscall(SYS_capset, &header_, now.data()), 0);
+  }
+  ~WithoutSystemAdministration() { EXPECT_EQ(syscall(SYS_capset, &header_, before_.data()), 0); }
+
+ private:
+  __user_cap_header_struct header_{.version = _LINUX_CAPABILITY_VERSION_3, .pid = 0};
+  std::array<__user_cap_data_struct, 2> before_{};
+};
+
+TEST(XdpAttachment, IsNotDeniedByWhoMayNotLookAtIt) {
+  const bool pair = packet_tests::enter_namespace() &&
+                    std::system("ip link add near mtu 4500 type veth peer name far mtu 4500 2>/dev/null") == 0;
+  if (!pair) GTEST_SKIP() << "no veth devices in a network namespace of our own";
+  auto steering = Steering::load(plain_config());
+  ASSERT_TRUE(steering) << steering.error().message;
+  const std::vector<std::string> one = {"near"};
+  ASSERT_TRUE((*steering)->attach(one));
+  {
+    const WithoutSystemAdministration without;
+    const auto opened = Steering::open("near");
+    ASSERT_FALSE(opened);
+    EXPECT_THAT(opened.error().message, testing::StartsWith("near has an XDP program: not permitted"));
+    EXPECT_THAT(opened.error().message, testing::HasSubstr("CAP_SYS_ADMIN"));
+    const auto detached = Steering::detach("near");
+    ASSERT_FALSE(detached);
+    EXPECT_EQ(detached.error().message, opened.error().message);
+    const auto all = Steering::attached();
+    ASSERT_FALSE(all);
+    EXPECT_EQ(all.error().message, opened.error().message);
+    EXPECT_THAT(Steering::open("far").error().message, testing::HasSubstr("no steering program"));
+  }
+  EXPECT_TRUE(Steering::detach("near"));
 }
 
 }  // namespace
