@@ -42,6 +42,27 @@ struct Counts {
 
 enum class Kind { kSound, kOther, kWrong };
 
+bool ipv4_checksum_is_right(ByteView header) {
+  std::uint32_t sum = 0;
+  for (std::size_t i = 0; i < header.size(); i += 2) sum += load_be<std::uint16_t>(header.data() + i);
+  while (sum > 0xFFFF) sum = (sum & 0xFFFF) + (sum >> 16);
+  return sum == 0xFFFF;
+}
+
+// IPv4 options and fragments are refused before anybody looks at the protocol: others may have them, UDP to other ports, too. A later
+// fragment tells no port.
+bool is_other_traffic(ByteView frame, Verdict verdict) {
+  using wire::Ipv4Header;
+  if (verdict != Verdict::kBadIpHeaderLength && verdict != Verdict::kFragment) return false;
+  const bool tagged = load_be<std::uint16_t>(frame.data() + 12) == wire::kEtherTypeVlan;
+  const ByteView ip = frame.subspan(wire::EthernetHeader::kSize + (tagged ? wire::VlanTag::kSize : 0));
+  const std::size_t udp = (ip[0] & 0xFu) * 4;
+  if (udp < Ipv4Header::kSize || udp > ip.size() || !ipv4_checksum_is_right(ip.first(udp))) return false;
+  if (ip[9] != wire::kIpProtocolUdp) return true;
+  if ((load_be<std::uint16_t>(ip.data() + 6) & Ipv4Header::kFragmentOffsetMask) != 0) return true;
+  return ip.size() >= udp + 4 && load_be<std::uint16_t>(ip.data() + udp + 2) != wire::kRoceUdpPort;
+}
+
 Kind judge(const Captured& frame, Counts& counts) {
   ++counts.frames;
   if (frame.cut) {
@@ -58,8 +79,14 @@ Kind judge(const Captured& frame, Counts& counts) {
     case Verdict::kNotIp:
     case Verdict::kNotUdp:
     case Verdict::kNotRoce: ++counts.other; return Kind::kOther;
-    default: ++counts.wrong[static_cast<std::size_t>(verdict)]; return Kind::kWrong;
+    default: break;
   }
+  if (is_other_traffic(frame.bytes, verdict)) {
+    ++counts.other;
+    return Kind::kOther;
+  }
+  ++counts.wrong[static_cast<std::size_t>(verdict)];
+  return Kind::kWrong;
 }
 
 // Calls visit for each frame of the file. An error when it is no readable Ethernet capture to its end.

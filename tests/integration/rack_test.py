@@ -12,6 +12,7 @@ import pathlib
 import re
 import shutil
 import signal
+import struct
 import subprocess
 import sys
 import tempfile
@@ -990,6 +991,39 @@ class PcapTest(unittest.TestCase):
             self.assertEqual(len(shown.stdout.splitlines()), 1)
             damaged.write_bytes(data[:-7])
             self.assertEqual(run("pcap", "check", str(damaged)).returncode, 1)
+
+    def test_traffic_that_is_no_roce_may_have_options_and_fragments(self):
+        def ipv4(protocol, payload, options=b"", fragment=0, tag=b"", damage=0):
+            words = 5 + len(options) // 4
+            header = struct.pack(">BBHHHBBH4s4s", 0x40 + words, 0, 4 * words + len(payload), 7, fragment, 64, protocol, 0, b"\x0a\0\0\1", b"\x0a\0\0\2") + options
+            total = sum(struct.unpack(f">{2 * words}H", header))
+            checksum = 0xFFFF - (total % 0xFFFF)
+            header = header[:10] + struct.pack(">H", checksum ^ damage) + header[12:]
+            return bytes(12) + tag + b"\x08\x00" + header + payload
+
+        def udp(port):
+            return struct.pack(">HHHH", 53, port, 60, 0) + bytes(52)
+
+        def check(*frames):
+            with tempfile.TemporaryDirectory() as folder:
+                capture = pathlib.Path(folder) / "other.pcap"
+                records = b"".join(struct.pack("<4I", 1_800_000_000, 0, len(f), len(f)) + f for f in frames)
+                capture.write_bytes(struct.pack("<IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, 65535, 1) + records)
+                done = run("pcap", "check", "--json", str(capture))
+            result = json.loads(done.stdout)[0]
+            self.assertEqual(done.returncode, 1 if result["wrong"] else 0)
+            return result["other"], result["wrong"]
+
+        alert, tcp, more, tag = b"\x94\x04\0\0", 6, 0x2000, b"\x81\0\0\7"
+        others = [ipv4(2, bytes(8), alert), ipv4(tcp, bytes(20), alert * 10), ipv4(tcp, bytes(40), fragment=more), ipv4(17, udp(53), alert),
+                  ipv4(17, udp(53), fragment=more), ipv4(17, bytes(64), fragment=8), ipv4(2, bytes(8), alert, tag=tag)]
+        self.assertEqual(check(*others), (len(others), {}))
+        self.assertEqual(check(ipv4(17, udp(4791), fragment=more)), (0, {"IP fragment": 1}))
+        # What is wrong whoever it is for, and RoCE with one bit of its header's length flipped.
+        options = "bad IPv4 header length"
+        self.assertEqual(check(ipv4(17, udp(4791), alert), ipv4(tcp, bytes(20), alert, damage=1)), (0, {options: 2}))
+        whole = ipv4(17, udp(4791))
+        self.assertEqual(check(whole[:14] + b"\x47" + whole[15:], whole[:14] + b"\x44" + whole[15:], ipv4(tcp, b"", alert)[:36]), (0, {options: 3}))
 
     def test_what_is_not_there_is_named_once(self):
         for words in (["pcap", "check"], ["pcap", "show"], ["box", "explain"]):
