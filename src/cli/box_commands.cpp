@@ -17,6 +17,7 @@
 #include "cli/commands.h"
 #include "cli/json_text.h"
 #include "cli/parse_region.h"
+#include "ports/pcap_port.h"
 #include "rack/endpoint/endpoint.h"
 #include "rack/settings/box_settings.h"
 #include "sim/load/box_memory.h"
@@ -177,7 +178,7 @@ class BoxExplain final : public Command {
     option("--rule", rule_, "what `rack up --box` would have been told: clover, or watch for no rule [clover]")
         .type_name("watch|clover");
     option("--order", order_, "pipelined or strict [pipelined]").one_of({"pipelined", "strict"});
-    option("--region", regions_, "memory to watch, IP:KEY, in the order of volumes [all that is seen]");
+    option("--region", regions_, "memory to watch, IP:KEY or [IPV6]:KEY, in the order of volumes [all that is seen]");
     flag("--authors-layout", authors_, "nodes as the authors' Clover lays them out: next words are 0 or an address");
     flag("--summary", summary_only_, "only the counts");
   }
@@ -203,7 +204,7 @@ class BoxExplain final : public Command {
     swordbox::Explainer explainer({}, config_);
     pcap_pkthdr* header = nullptr;
     const u_char* bytes = nullptr;
-    std::optional<Time> first;
+    std::optional<timeval> first;
     int result = 0;
     std::uint64_t cut = 0;
     for (std::uint64_t number = 1; (result = pcap_next_ex(capture->get(), &header, &bytes)) == 1; ++number) {
@@ -212,10 +213,9 @@ class BoxExplain final : public Command {
         if (!summary_only_) fmt::print("{:>6} cut by the capture\n", number);
         continue;
       }
-      const Time at = Time::at(Duration::seconds(header->ts.tv_sec) + Duration::nanoseconds(header->ts.tv_usec));
-      if (!first) first = at;
+      if (!first) first = header->ts;
       // The capture's clock may have been set back meanwhile; the box's never is.
-      const Time now = std::max(Time() + (at - *first), last_);
+      const Time now = std::max(Time() + ports::distance(*first, header->ts), last_);
       last_ = now;
       const std::string text = explainer.explain(now, {bytes, header->caplen});
       if (!summary_only_) fmt::print("{:>6} {}", number, text);
@@ -234,7 +234,7 @@ class BoxExplain final : public Command {
     config.order = order_ == "strict" ? swordbox::Order::kStrict : swordbox::Order::kPipelined;
     for (const std::string& text : regions_) {
       const auto region = parse_region(text);
-      if (!region) return fail(fmt::format("--region = \"{}\": must be IP:KEY, such as 10.77.0.2:0x1234", text));
+      if (!region) return fail(fmt::format("--region = \"{}\": must be {}", text, kRegionForm));
       config.layout.regions_by_volume.push_back(static_cast<std::uint16_t>(config.regions.size()));
       config.regions.push_back(*region);
     }

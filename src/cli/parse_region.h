@@ -1,4 +1,4 @@
-// "10.77.0.2:0x1234": the memory of a node, by its address and its key.
+// "10.77.0.2:0x1234" or "[fd00::2]:0x1234": the memory of a node, by its address and its key.
 #pragma once
 
 #include <optional>
@@ -8,6 +8,7 @@
 
 namespace sluice::cli {
 
+inline constexpr const char* kRegionForm = "IP:KEY, such as 10.77.0.2:0x1234 or [fd00::2]:0x1234";
 std::optional<swordbox::Region> parse_region(const std::string& text);
 
 }  // namespace sluice::cli

@@ -26,6 +26,13 @@ std::int64_t wall_clock_ns() {
 
 }  // namespace
 
+Duration distance(const timeval& from, const timeval& to) {
+  __extension__ using Wide = __int128;  // a broken capture may have any stamps
+  constexpr Wide kFurthest = Wide{100} * 86'400 * kNanosecondsPerSecond;
+  const Wide ns = (Wide{to.tv_sec} - from.tv_sec) * kNanosecondsPerSecond + to.tv_usec - from.tv_usec;
+  return Duration::nanoseconds(static_cast<std::int64_t>(std::clamp(ns, -kFurthest, kFurthest)));
+}
+
 // Replay --------------------------------------------------------------------------------------------------------------
 
 PcapPort::PcapPort(std::string file, Pace pace, pcap* reader)
@@ -35,7 +42,7 @@ PcapPort::PcapPort(std::string file, Pace pace, pcap* reader)
       never_readable_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
       frames_(std::make_unique_for_overwrite<std::uint8_t[]>((kBurst + 1) * port::kMaxFrame)) {
   read_ahead();
-  if (next_) first_recorded_ns_ = next_->recorded_ns;
+  if (next_) first_recorded_ = next_->recorded;
 }
 
 PcapPort::~PcapPort() { pcap_close(reader_); }
@@ -67,9 +74,7 @@ void PcapPort::read_ahead() {
       ++counters_.rx_malformed;  // cut short, or longer than any RoCEv2 frame
       continue;
     }
-    next_ = Next{.data = data,
-                 .length = header->caplen,
-                 .recorded_ns = header->ts.tv_sec * kNanosecondsPerSecond + header->ts.tv_usec};
+    next_ = Next{.data = data, .length = header->caplen, .recorded = header->ts};
     return;
   }
   if (read == PCAP_ERROR_BREAK || broken_) return;
@@ -80,7 +85,7 @@ void PcapPort::read_ahead() {
 
 Time PcapPort::due(const Next& next) const {
   if (pace_ == Pace::kAsPolled || !started_) return Time();
-  return *started_ + Duration::nanoseconds(next.recorded_ns - first_recorded_ns_);
+  return *started_ + distance(first_recorded_, next.recorded);
 }
 
 Time PcapPort::next_deadline() const { return next_ ? due(*next_) : Time::never(); }

@@ -1,13 +1,15 @@
 // Captures as ports: replay a pcap file as received frames, or record every frame of another port into one.
 //
 // Replay:     frames in the file's order, as fast as they are polled or at the distances in time at which they were recorded,
-//             counted from the first receive(). What is sent into it goes nowhere and is counted as sent. At the file's end
+//             counted from the first receive(), a hundred days at most. What is sent into it goes nowhere and is counted as sent. At the file's end
 //             kDown; also where it is broken, which is counted as a malformed frame and said once on stderr. Classic pcap and pcapng, as libpcap reads them; Ethernet captures only.
 // Record:     frames as they were handed in and out, nanosecond timestamps: `now`, offset by the wall clock at the start.
 //             Written out every 100 ms and at the end. A full disk is counted and said once on stderr; the port goes on.
 // Threads:    one owner.
 // Source:     pcap(3pcap), pcap-savefile(5).
 #pragma once
+
+#include <sys/time.h>
 
 #include <array>
 #include <cstdint>
@@ -24,6 +26,10 @@ struct pcap;
 struct pcap_dumper;
 
 namespace sluice::ports {
+
+// From one packet of a capture to another, as libpcap stamps them with nanoseconds; no further than a hundred days either way, which a
+// Duration holds.
+Duration distance(const timeval& from, const timeval& to);
 
 enum class Pace : std::uint8_t { kAsPolled, kAsRecorded };
 
@@ -48,7 +54,7 @@ class PcapPort final : public port::Port {
   struct Next {
     const std::uint8_t* data = nullptr;
     std::uint32_t length = 0;
-    std::int64_t recorded_ns = 0;  // since 1970
+    timeval recorded{};  // with nanoseconds
   };
   static constexpr std::size_t kBurst = 64;
 
@@ -60,7 +66,7 @@ class PcapPort final : public port::Port {
   Pace pace_;
   pcap* reader_;
   std::optional<Next> next_;
-  std::int64_t first_recorded_ns_ = 0;
+  timeval first_recorded_{};
   std::optional<Time> started_;
   Descriptor never_readable_;  // so that a poll loop can sleep until the next frame is due
   bool broken_ = false;

@@ -9,6 +9,7 @@
 #include <csignal>
 #include <filesystem>
 #include <fstream>
+#include <limits>
 #include <vector>
 
 #include "port/memory_port.h"
@@ -91,6 +92,37 @@ TEST_F(PcapPortTest, ReplaysAtTheRecordedTimes) {
   EXPECT_EQ(take(*replay, now_ + Duration::milliseconds(1)).size(), 1u);
   EXPECT_EQ(take(*replay, now_ + Duration::seconds(1)).size(), 2u);
   EXPECT_EQ(replay->next_deadline(), Time::never());
+}
+
+// Classic pcap with nanoseconds: a frame of four bytes for each stamp.
+void write_stamped(const std::string& file, const std::vector<std::array<std::uint32_t, 2>>& stamps) {
+  std::vector<std::uint32_t> words = {0xA1B23C4D, 0x00040002, 0, 0, 65535, 1};
+  for (const auto& stamp : stamps) words.insert(words.end(), {stamp[0], stamp[1], 4, 4, 0});
+  std::ofstream(file, std::ios::binary)
+      .write(reinterpret_cast<const char*>(words.data()), static_cast<std::streamsize>(words.size() * 4));
+}
+
+TEST_F(PcapPortTest, WaitsAHundredDaysAtMostForAFrameWhoseStampIsFurther) {
+  constexpr std::uint32_t kDay = 86'400;
+  write_stamped(file_, {{0, 0}, {99 * kDay, 5}, {200 * kDay, 0}, {0xFFFF'FFFF, 0}});
+  auto replay = PcapPort::open(file_, Pace::kAsRecorded).value();
+  now_ = Time::at(Duration::seconds(5));
+  EXPECT_EQ(take(*replay, now_).size(), 1u);
+  EXPECT_EQ(replay->next_deadline(), now_ + Duration::seconds(99 * kDay) + Duration::nanoseconds(5));
+  EXPECT_EQ(take(*replay, replay->next_deadline()).size(), 1u);
+  EXPECT_EQ(replay->next_deadline(), now_ + Duration::seconds(100 * kDay));
+  EXPECT_EQ(take(*replay, replay->next_deadline()).size(), 2u);
+}
+
+TEST(CaptureStamps, AreNoFurtherFromEachOtherThanADurationHolds) {
+  constexpr Duration kHundredDays = Duration::seconds(100 * 86'400);
+  constexpr auto kMost = std::numeric_limits<time_t>::max();
+  constexpr auto kLeast = std::numeric_limits<time_t>::min();
+  EXPECT_EQ(distance({1'800'000'000, 999'999'999}, {1'800'000'001, 1}), Duration::nanoseconds(2));
+  EXPECT_EQ(distance({1'800'000'001, 1}, {1'800'000'000, 999'999'999}), Duration::nanoseconds(-2));
+  EXPECT_EQ(distance({0, 0}, {1'800'000'000, 0}), kHundredDays);
+  EXPECT_EQ(distance({kLeast, 0}, {kMost, 0}), kHundredDays);
+  EXPECT_EQ(distance({kMost, 0}, {kLeast, 0}), kHundredDays * -1);
 }
 
 TEST_F(PcapPortTest, WritesTheLastFramesOutWhenNothingFollows) {

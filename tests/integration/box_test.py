@@ -337,6 +337,8 @@ class BoxOnCaptures(unittest.TestCase):
         self.assertEqual(run("box", "explain", "/dev/null").returncode, 1)
         done = run("box", "explain", "--region", "nowhere", str(GOLDEN / "cas_lat.pcap"))
         self.assertIn("must be IP:KEY", done.stderr)
+        for region, code in (("10.77.0.2:0x1234", 0), ("[fd00::2]:0x1234", 0), ("fd00::2:0x1234", 2), ("[fd00::2]", 2), ("[fd00::2:0x1234", 2)):
+            self.assertEqual(run("box", "explain", "--region", region, str(GOLDEN / "cas_lat.pcap")).returncode, code, region)
         for rule, why in (("words", "a capture has no answers to those"), ("nonsense", "must be clover or watch")):
             done = run("box", "explain", "--rule", rule, str(GOLDEN / "cas_lat.pcap"))
             self.assertEqual(done.returncode, 2)
