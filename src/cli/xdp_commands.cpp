@@ -27,10 +27,11 @@ class XdpAttach final : public Command {
                  "sluice xdp attach eth1             # the store of the rack that is up"}) {
     use_rack();
     option("IFACE", interfaces_, "interfaces; requests and answers must both come in at one of them").required();
-    option("--region", region_texts_, "memory of the store, IP:KEY, in the order of its volumes [asks the rack]");
+    option("--region", region_texts_,
+           "memory of the store, IP:KEY or [IPV6]:KEY, in the order of its volumes [asks the rack]");
     option("--out", out_,
            "kernel: on to the host or its bridge; back: where it came in; across: to the other of "
-           "two interfaces [kernel]")
+           "two interfaces; over veth only where the far ends have GRO on [kernel]")
         .one_of({"kernel", "back", "across"});
     option("--keys", keys_, "steer only so many keys, the hottest [1024]").not_negative().between(1, 16'384);
     option("--connections", connections_, "most connections followed at once [4096]").not_negative().between(1, 4096);
@@ -44,7 +45,7 @@ class XdpAttach final : public Command {
   Result<void> check() override {
     for (const std::string& text : region_texts_) {
       const auto region = parse_region(text);
-      if (!region) return fail(fmt::format("--region = \"{}\": must be IP:KEY, such as 10.77.0.2:0x1234", text));
+      if (!region) return fail(fmt::format("--region = \"{}\": must be {}", text, kRegionForm));
       regions_.push_back(*region);
     }
     return {};
@@ -68,6 +69,12 @@ class XdpAttach final : public Command {
         "steering {} regions of memory on {}{}; `sluice xdp show` tells what it does\n", config.rule.regions.size(),
         fmt::join(interfaces_, ", "),
         *attached == xdp::Attachment::kGeneric ? " (before the network stack: the driver does not take it)" : "");
+    if (*attached == xdp::Attachment::kGeneric && config.way_out == WayOut::kAcross)
+      fmt::print(
+          "there GRO has put frames together, and what is longer than the MTU is lost on its way across: `ethtool -K "
+          "{} "
+          "gro off`, `ethtool -K {} gro off`\n",
+          interfaces_[0], interfaces_[1]);
     return 0;
   }
 

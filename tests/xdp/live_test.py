@@ -106,10 +106,35 @@ class SteeringInTheKernel(live_rack.LiveRack):
         self.assertEqual(result["run"]["values_wrong"], 0)
         self.assertGreater(turns, 2)
 
+
+class Attaching(unittest.TestCase):
+    def tearDown(self):
+        run("xdp", "detach")
+
     def test_an_interface_that_has_none_says_so(self):
         self.assertIn("no steering program", run("xdp", "show", "near").stderr)
         self.assertIn("no interface nowhere", run("xdp", "attach", "nowhere", "--region", "10.0.0.1:1").stderr)
         self.assertIn("near is named twice", run("xdp", "attach", "near", "near", "--region", "10.0.0.1:1").stderr)
+
+    def test_memory_is_named_by_an_ipv6_address_in_brackets(self):
+        done = run("xdp", "attach", "near", "--region", "[fd00::2]:0x1234", "--region", "10.0.0.1:1")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(json.loads(run("xdp", "show", "near", "--json").stdout)["regions"], 2)
+        self.assertIn("[fd00::2]:0x1234", run("xdp", "attach", "far", "--region", "fd00::2").stderr)
+
+    def test_across_before_the_network_stack_says_what_is_lost_there(self):
+        """A veth device takes no program whose frames may be longer than a page."""
+        self.assertEqual(ip("link", "add", "left", "mtu", "4500", "type", "veth", "peer", "name", "right", "mtu", "4500").returncode, 0)
+        self.addCleanup(ip, "link", "del", "left")
+        done = run("xdp", "attach", "--out", "across", "left", "right", "--region", "10.0.0.1:1")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("`ethtool -K left gro off`, `ethtool -K right gro off`", done.stdout)
+        run("xdp", "detach")
+        for words in (["--out", "across", "near", "far"], ["left", "right"]):
+            done = run("xdp", "attach", *words, "--region", "10.0.0.1:1")
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertNotIn("gro off", done.stdout)
+            run("xdp", "detach")
 
 
 if __name__ == "__main__":
