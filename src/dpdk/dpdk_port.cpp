@@ -6,17 +6,20 @@
 #include <rte_errno.h>
 #include <rte_ethdev.h>
 #include <rte_mbuf.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
 #include <charconv>
 #include <functional>
+#include <iterator>
 #include <semaphore>
 #include <utility>
 
 #include "base/check.h"
 #include "base/prefetch.h"
 #include "dpdk/eal.h"
+#include "dpdk/kernel_interface.h"
 #include "ports/open.h"
 #include "ports/spec.h"
 
@@ -25,7 +28,8 @@ namespace {
 
 constexpr unsigned kAnySocket = static_cast<unsigned>(SOCKET_ID_ANY);
 
-// What a buffer holds: XDP wants all of it on one page, the packet sockets' driver wants it as large as a frame of the kernel's ring.
+// What a buffer holds: XDP wants all of it, kXdpFrame and its own headroom, on one page; the packet sockets' driver wants it as large as a
+// frame of the kernel's ring.
 constexpr std::uint32_t kXdpRoom = 2048;
 constexpr std::uint32_t kPacketRoom = 8192;
 
@@ -47,7 +51,7 @@ void in_interrupt_thread(const std::function<void()>& what) {
 
 // DPDK's reason is the same whatever such a driver lacked.
 std::string_view rights_for(const std::string& driver) {
-  return driver == "af_packet" || driver == "af_xdp" ? "; it needs root, or CAP_NET_RAW" : "";
+  return geteuid() != 0 && (driver == "af_packet" || driver == "af_xdp") ? "; it needs root, or CAP_NET_RAW" : "";
 }
 
 std::string reason(int error) { return rte_strerror(error < 0 ? -error : error); }
@@ -62,6 +66,7 @@ Result<std::unique_ptr<Device>> Device::open(const DeviceSpec& spec, std::uint32
   const unsigned turn = opened.fetch_add(1);
   auto device = std::unique_ptr<Device>(new Device());
   device->name_ = fmt::format("net_{}{}", spec.driver, turn);
+  device->others_sockets_ = xdp_sockets();
   if (const int error = rte_eal_hotplug_add("vdev", device->name_.c_str(), spec.arguments.c_str()); error != 0) {
     return fail(fmt::format(
         "{}({}): {}; a driver of DPDK's such as af_packet, af_xdp, memif, ring, pcap or null, with its options{}",
@@ -95,17 +100,28 @@ Result<std::unique_ptr<Device>> Device::open(const DeviceSpec& spec, std::uint32
     return refuse("cannot send", error);
   if (const int error = rte_eth_dev_start(device->number_); error != 0) return refuse("does not start", error);
   device->started_ = true;
+  device->note_sockets();
   // Frames for everybody: a switch stands here. Some drivers know no other way and no such call.
   rte_eth_promiscuous_enable(device->number_);
   return device;
 }
 
+void Device::note_sockets() {
+  const std::vector<int> now = xdp_sockets();
+  std::ranges::set_difference(now, others_sockets_, std::back_inserter(our_sockets_));
+}
+
 Device::~Device() {
+  if (!started_) note_sockets();
   in_interrupt_thread([this] {
     if (started_) rte_eth_dev_stop(number_);
     if (number_ != kNoNumber) rte_eth_dev_close(number_);
   });
   if (plugged_) rte_eal_hotplug_remove("vdev", name_.c_str());
+  const std::vector<int> left_open = xdp_sockets();
+  for (const int socket : our_sockets_) {
+    if (std::ranges::binary_search(left_open, socket)) close(socket);
+  }
   rte_mempool_free(pool_);
 }
 
@@ -128,19 +144,63 @@ Result<std::unique_ptr<DpdkPort>> DpdkPort::open(const DeviceSpec& wanted) {
       add("framecnt", 512);
     }
   }
-  auto device = Device::open(spec, room);
-  if (!device) return tl::unexpected(device.error());
-  return std::unique_ptr<DpdkPort>(new DpdkPort(std::move(*device), room));
+  std::unique_ptr<DpdkPort> made(new DpdkPort(std::move(spec), room));
+  if (auto opened = made->open_device(); !opened) return tl::unexpected(opened.error());
+  made->name_ = made->device_->name();
+  return made;
 }
 
-DpdkPort::DpdkPort(std::unique_ptr<Device> device, std::uint32_t room) : device_(std::move(device)), room_(room) {
-  if (room_ < port::kMaxFrame) too_long_.resize(port::kMaxFrame);
-}
+DpdkPort::DpdkPort(DeviceSpec spec, std::uint32_t room)
+    : spec_(std::move(spec)),
+      interface_(interface_of(spec_.driver, spec_.arguments)),
+      room_(room),
+      nowhere_(port::kMaxFrame) {}
 
 DpdkPort::~DpdkPort() {
   take_back();
   rte_pktmbuf_free_bulk(unsent_.data(), unsent_count_);
   rte_pktmbuf_free(reserved_);
+}
+
+Result<void> DpdkPort::open_device() {
+  if (auto fit = check_interface(spec_.driver, spec_.arguments); !fit) return fit;
+  if (!interface_.empty()) interface_number_ = look_at(interface_).number;
+  auto device = Device::open(spec_, room_);
+  if (!device) return tl::unexpected(device.error());
+  device_ = std::move(*device);
+  lost_ = 0;
+  return {};
+}
+
+// What it holds would go out whenever its interface comes up.
+void DpdkPort::close_device() {
+  drop_unsent();
+  rte_pktmbuf_free(std::exchange(reserved_, nullptr));
+  device_.reset();
+}
+
+// REQUIRES: no frame is lent, and no reservation counts any more.
+void DpdkPort::look_around(Time now) {
+  next_look_ = now + kLookInterval;
+  if (device_) count_lost();
+  if (interface_.empty()) return;
+  const InterfaceNow interface = look_at(interface_);
+  if (device_ && (!interface.up || interface.number != interface_number_)) close_device();
+  if (device_ || !interface.up) return;
+  if (!open_device()) {
+    next_look_ = now + kOpenPause;
+    return;
+  }
+  up_ = true;
+  refused_since_ = Time::never();
+}
+
+void DpdkPort::count_lost() {
+  rte_eth_stats told{};
+  if (rte_eth_stats_get(device_->number(), &told) != 0) return;
+  const std::uint64_t lost = told.imissed + told.ierrors + told.rx_nombuf;
+  counters_.rx_lost += lost - std::min(lost, lost_);
+  lost_ = lost;
 }
 
 void DpdkPort::take_back() {
@@ -150,8 +210,8 @@ void DpdkPort::take_back() {
 
 std::uint8_t* DpdkPort::reserve(std::size_t length) {
   SLUICE_CHECK(length <= port::kMaxFrame);
-  reserved_too_long_ = length > room_;
-  if (reserved_too_long_) return too_long_.data();
+  reserved_nowhere_ = !device_ || length > room_;
+  if (reserved_nowhere_) return nowhere_.data();
   if (unsent_count_ == kUnsent) hand_over();
   if (reserved_ == nullptr && unsent_count_ != kUnsent) reserved_ = rte_pktmbuf_alloc(device_->pool());
   if (reserved_ == nullptr || unsent_count_ == kUnsent) {
@@ -162,7 +222,7 @@ std::uint8_t* DpdkPort::reserve(std::size_t length) {
 }
 
 void DpdkPort::commit(std::size_t length) {
-  if (std::exchange(reserved_too_long_, false)) {
+  if (std::exchange(reserved_nowhere_, false)) {
     ++counters_.tx_dropped;
     return;
   }
@@ -201,10 +261,12 @@ void DpdkPort::drop_unsent() {
   unsent_count_ = 0;
 }
 
-std::size_t DpdkPort::receive(Time, std::span<port::Frame> burst) {
+std::size_t DpdkPort::receive(Time now, std::span<port::Frame> burst) {
   if (!entered_) enter_thread();
   entered_ = true;
   take_back();
+  if (now >= next_look_) look_around(now);
+  if (!device_) return 0;
   const std::uint16_t n =
       rte_eth_rx_burst(device_->number(), 0, lent_.data(), static_cast<std::uint16_t>(std::min(burst.size(), kBurst)));
   lent_count_ = n;

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdlib>
 #include <filesystem>
 #include <string>
 #include <vector>
@@ -166,7 +167,17 @@ TEST_F(DpdkPorts, SaysWhatIsWrong) {
   EXPECT_NE(refusal("dpdk:nothing_of_that_name").find("nothing_of_that_name"), std::string::npos);
   EXPECT_NE(refusal("dpdk:ring,queue=many").find("queue=many"), std::string::npos);
   EXPECT_NE(refusal("dpdk:pcap,rx_pcap=/no/such/file").find("/no/such/file"), std::string::npos);
-  EXPECT_NE(refusal("dpdk:af_packet,iface=nosuch0").find("needs root, or CAP_NET_RAW"), std::string::npos);
+  EXPECT_NE(refusal("dpdk:af_packet,iface=nosuch0").find("no interface is named nosuch0"), std::string::npos);
+  EXPECT_NE(refusal("dpdk:af_xdp").find("iface=NAME"), std::string::npos);
+}
+
+TEST_F(DpdkPorts, LeavesNoFolderBehind) {
+  ASSERT_NE(open("dpdk:null"), nullptr);
+  const char* const of_user = std::getenv("XDG_RUNTIME_DIR");
+  for (const std::string place : {"/run", "/tmp", of_user == nullptr ? "/tmp" : of_user}) {
+    const std::string folder = place + "/dpdk/sluice" + std::to_string(getpid());
+    EXPECT_FALSE(std::filesystem::exists(folder)) << folder;
+  }
 }
 
 TEST_F(DpdkPorts, LeavesTheThreadItsProcessors) {

@@ -40,6 +40,8 @@ Result<void> start_now() {
   const int taken = rte_eal_init(static_cast<int>(arguments.size()), arguments.data());
   const int error = rte_errno;
   if (known) pthread_setaffinity_np(pthread_self(), sizeof processors, &processors);
+  // Nothing is kept in it without a shared configuration, and it would stay for ever.
+  rmdir(rte_eal_get_runtime_dir());
   if (taken < 0) return fail(fmt::format("DPDK does not start: {}", rte_strerror(error)));
   return {};
 }

@@ -21,6 +21,7 @@ namespace {
 using packet_tests::run;
 using port::Frame;
 using port::Port;
+using testing::HasSubstr;
 
 // Ethernet and a type that nobody answers to; then bytes that tell the frame's number.
 std::vector<std::uint8_t> frame_of(std::size_t length, std::uint8_t number) {
@@ -42,6 +43,11 @@ class DeviceTest : public testing::Test {
   }
   static std::unique_ptr<Port> open(const std::string& spec) {
     auto port = ports::open_port(spec);
+    // The kernel gives an XDP socket's queue free a little after it is closed.
+    for (int tries = 0; !port && tries < 100 && spec.starts_with("dpdk:af_xdp"); ++tries) {
+      usleep(20'000);
+      port = ports::open_port(spec);
+    }
     EXPECT_TRUE(port) << port.error().message;
     return port ? std::move(*port) : nullptr;
   }
@@ -72,11 +78,20 @@ class DeviceTest : public testing::Test {
     ASSERT_EQ(arrived.size(), sent.size());
     for (std::size_t i = 0; i < sent.size(); ++i) ASSERT_EQ(arrived[i], sent[i]) << "frame " << i;
   }
+  void turn_until(Port& port, port::PortState state) {
+    std::array<Frame, 16> burst;
+    for (const Time end = now() + Duration::seconds(10); port.state() != state && now() < end; usleep(1000)) {
+      port.receive(now(), burst);
+    }
+    ASSERT_EQ(port.state(), state);
+  }
   // Nobody takes frames from it any more.
   void expect_drops(Port& port) {
+    std::array<Frame, 16> burst;
     for (const Time end = now() + Duration::seconds(10); port.state() == port::PortState::kUp && now() < end;) {
       for (int i = 0; i < 10; ++i) send(port, frame_of(64, 1));
       port.flush(now());
+      port.receive(now(), burst);
       usleep(1000);
     }
     EXPECT_EQ(port.state(), port::PortState::kDown);
@@ -119,15 +134,35 @@ TEST_F(DeviceTest, AfPacketCarriesTheLongestFrame) {
 
 TEST_F(DeviceTest, TakesFramesForAnInterfaceThatIsDownAndDropsThem) {
   const auto dpdk = open("dpdk:af_packet,iface=near");
-  ASSERT_NE(dpdk, nullptr);
+  const auto packet = open("packet:far,filter=all");
+  ASSERT_TRUE(dpdk && packet);
   run("ip link set near down");
   expect_drops(*dpdk);
   run("ip link set near up");
-  for (const Time end = now() + Duration::seconds(10); dpdk->state() == port::PortState::kDown && now() < end;) {
-    send(*dpdk, frame_of(64, 1));
-    dpdk->flush(now());
+  turn_until(*dpdk, port::PortState::kUp);
+  // Nothing of what was sent meanwhile is among them.
+  cross(*dpdk, *packet, lengths(1514));
+  cross(*packet, *dpdk, lengths(1514));
+}
+
+TEST_F(DeviceTest, FindsItsInterfaceAgainWhenItIsMadeAnew) {
+  for (const std::string driver : {"af_packet", "af_xdp"}) {
+    run("ip link add one type veth peer name two && ip link set one addrgenmode none && ip link set two addrgenmode "
+        "none && ip link set one up && ip link set two up");
+    const auto dpdk = open("dpdk:" + driver + ",iface=one");
+    ASSERT_NE(dpdk, nullptr);
+    run("ip link del one");
+    expect_drops(*dpdk);
+    run("ip link add one type veth peer name two && ip link set one addrgenmode none && ip link set two addrgenmode "
+        "none && ip link set one up && ip link set two up");
+    turn_until(*dpdk, port::PortState::kUp);
+    const auto packet = open("packet:two,filter=all");
+    ASSERT_NE(packet, nullptr);
+    cross(*packet, *dpdk, lengths(1514));
+    cross(*dpdk, *packet, lengths(1514));
+    EXPECT_EQ(dpdk->counters().resets, 1u);
+    run("ip link del one");
   }
-  EXPECT_EQ(dpdk->state(), port::PortState::kUp);
 }
 
 TEST_F(DeviceTest, AfXdpCarriesFramesBothWays) {
@@ -137,6 +172,41 @@ TEST_F(DeviceTest, AfXdpCarriesFramesBothWays) {
   ASSERT_NE(packet, nullptr);
   cross(*packet, *dpdk, lengths(1514));
   cross(*dpdk, *packet, lengths(1514));
+}
+
+TEST_F(DeviceTest, AfXdpCountsWhatIsTooLongForItsBuffers) {
+  run("ip link set near mtu 1774 && ip link set far mtu 1774");
+  const auto dpdk = open("dpdk:af_xdp,iface=near");
+  const auto packet = open("packet:far,filter=all");
+  ASSERT_TRUE(dpdk && packet);
+  cross(*packet, *dpdk, {1700, 1788});
+  run("ip link set far mtu 3000 && ip link set near mtu 3000");
+  std::array<Frame, 16> burst;
+  for (int i = 0; i < 3; ++i) ASSERT_TRUE(send(*packet, frame_of(1793, 1)));
+  packet->flush(now());
+  for (const Time end = now() + Duration::seconds(10); dpdk->counters().rx_lost < 3 && now() < end;) {
+    EXPECT_EQ(dpdk->receive(now(), burst), 0u);
+  }
+  EXPECT_EQ(dpdk->counters().rx_lost, 3u);
+  run("ip link set near mtu 1500 && ip link set far mtu 1500");
+}
+
+TEST_F(DeviceTest, SaysWhatAnInterfaceLacksForXdp) {
+  const auto refusal = [](const std::string& interface) {
+    const auto port = ports::open_port("dpdk:af_xdp,iface=" + interface);
+    return port ? std::string() : port.error().message;
+  };
+  run("ip link add wide numrxqueues 2 numtxqueues 2 type veth peer name wide_peer numrxqueues 2 numtxqueues 2 && "
+      "ip link set wide up && ip link set wide_peer up");
+  EXPECT_THAT(refusal("wide"), HasSubstr("`ethtool -L wide combined 1` first"));
+  EXPECT_NE(open("dpdk:af_xdp,iface=wide,start_queue=1"), nullptr);
+  run("ip link del wide");
+  run("ip link set near mtu 4200");
+  EXPECT_THAT(refusal("near"), HasSubstr("`ip link set near mtu 1774` or less"));
+  run("ip link set near mtu 1500 && ip link set near down");
+  EXPECT_THAT(refusal("near"), HasSubstr("`ip link set near up` first"));
+  run("ip link set near up");
+  EXPECT_NE(open("dpdk:af_xdp,iface=near"), nullptr);
 }
 
 class MemifTest : public DeviceTest {
