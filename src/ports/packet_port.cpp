@@ -6,6 +6,7 @@
 #include <linux/if_ether.h>
 #include <linux/if_packet.h>
 #include <net/if.h>
+#include <net/if_arp.h>
 #include <pcap/pcap.h>
 #include <sys/epoll.h>
 #include <sys/ioctl.h>
@@ -18,6 +19,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "ports/unfinished_checksum.h"
 
 #ifndef PACKET_IGNORE_OUTGOING
 #define PACKET_IGNORE_OUTGOING 23
@@ -110,6 +112,14 @@ bool is_up(int fd, const std::string& interface) {
   return ioctl(fd, SIOCGIFFLAGS, &request) == 0 && (request.ifr_flags & IFF_UP) != 0;
 }
 
+// Ethernet, or the loopback's, which looks the same.
+bool has_ethernet_frames(int fd) {
+  sockaddr_ll address{};
+  socklen_t length = sizeof address;
+  return getsockname(fd, reinterpret_cast<sockaddr*>(&address), &length) == 0 &&
+         (address.sll_hatype == ARPHRD_ETHER || address.sll_hatype == ARPHRD_LOOPBACK);
+}
+
 // The interface that the socket is bound to: none any more once that is gone, even when another comes under its number.
 int bound_to(int fd) {
   sockaddr_ll address{};
@@ -164,6 +174,8 @@ Result<void> PacketPort::attach() {
   if (bind(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) {
     return system_failure(fmt::format("cannot bind to {}", interface_));
   }
+  if (!has_ethernet_frames(socket.get()))
+    return fail(fmt::format("interface {} carries no Ethernet frames (a tunnel, IP over InfiniBand, ...)", interface_));
   // Our NICs have MAC addresses of their own.
   packet_mreq promiscuous{};
   promiscuous.mr_ifindex = address.sll_ifindex;
@@ -233,6 +245,7 @@ bool PacketPort::take(std::size_t index, port::Frame& frame) {
     store_be<std::uint16_t>(start + 2 * ETH_ALEN + 2, header.tp_vlan_tci);
   }
   frame = {start, static_cast<std::uint32_t>(length)};
+  if ((header.tp_status & TP_STATUS_CSUMNOTREADY) != 0) finish_checksum(frame.mutable_bytes());
   return true;
 }
 

@@ -9,6 +9,8 @@
 //               unreachable" for 4791, unless something is bound there (interface_address.h).
 //             - Frames that the local kernel has not segmented or merged yet (GSO, GRO) are longer than kMaxFrame and counted as
 //               rx_malformed: `ethtool -K IF gro off`, on a veth's other end `ethtool -K IF tx-udp-segmentation off`.
+//             - Checksums that a sender has left to hardware (on veth, virtio, tap) are finished for TCP and UDP; other such frames pass as
+//               they are.
 //             - Short frames arrive padded to 60 bytes by real NICs. A VLAN tag that the kernel took off is put back.
 //             - An interface's MTU must hold IP, UDP, BTH, 4,096 bytes and ICRC (4,200) for path MTU 4096; what does not fit is
 //               dropped and counted.

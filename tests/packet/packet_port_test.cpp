@@ -278,6 +278,36 @@ TEST_F(PacketPortTest, CountsUnsegmentedTrainsAndTakesThemSegmented) {
   close(udp);
 }
 
+// A veth leaves checksums to hardware that is not there.
+TEST_F(PacketPortTest, FinishesChecksumsThatTheSenderLeftToHardware) {
+  run("ip address add 10.77.0.1/24 dev near && ip neigh add 10.77.0.2 lladdr 02:00:00:00:00:02 dev near");
+  const int udp = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+  sockaddr_in to{};
+  to.sin_family = AF_INET;
+  to.sin_port = htons(4791);
+  to.sin_addr.s_addr = htonl(0x0A4D0002);
+  const std::array<std::uint8_t, 100> payload{1, 2, 3};
+  ASSERT_EQ(sendto(udp, payload.data(), payload.size(), 0, reinterpret_cast<sockaddr*>(&to), sizeof to), 100);
+  close(udp);
+  const auto got = take(*far_, 1);
+  ASSERT_EQ(got.size(), 1u);
+  ASSERT_EQ(got[0].size(), 142u);
+  // Over pseudo header and all, the right checksum included, the sum is all ones.
+  std::uint32_t sum = 17 + 108;
+  for (std::size_t i = 26; i < got[0].size(); i += 2) sum += load_be<std::uint16_t>(got[0].data() + i);
+  EXPECT_EQ(sum % 0xFFFF, 0u);
+}
+
+TEST_F(PacketPortTest, RefusesAnInterfaceWithoutEthernet) {
+  if (std::system("ip tuntap add mode tun name tunnel 2>/dev/null && ip link set tunnel up") != 0) GTEST_SKIP();
+  const auto port = PacketPort::open("tunnel");
+  ASSERT_FALSE(port);
+  EXPECT_THAT(port.error().message, HasSubstr("tunnel carries no Ethernet frames"));
+  run("ip link del tunnel");
+  run("ip link set lo up");
+  EXPECT_TRUE(PacketPort::open("lo"));
+}
+
 TEST_F(PacketPortTest, OpensFromTextWithImpairment) {
   auto port = open_port("packet:far,filter=all,impair(rx.drop=100%)").value();
   ASSERT_TRUE(send(*near_, roce_frame(64, 1)));
