@@ -47,7 +47,7 @@ void add_daemon_commands(CLI::App& root, Commands& commands) {
       root, "switch", "Run the rack's switch and directory in the foreground",
       std::vector<std::string>{"sluice switch", "sluice switch --listen udp:0.0.0.0:7471",
                                "sluice switch --port packet:eth1 --ecn-threshold 64KiB",
-                               "sluice switch --box words --port dpdk:af_packet,iface=eth1",
+                               "sluice switch --box words --port packet:eth1,filter=all",
                                "sluice switch --edm --edm-rate 25000"},
       [](const std::string& directory, const rack::SwitchSettings& settings) {
         return rack::run_switch(directory, settings, rack::say_ready);

@@ -11,14 +11,17 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
-#include <bit>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <iterator>
 #include <optional>
+#include <string>
+#include <string_view>
 
 #include "cli/commands.h"
 #include "cli/counter_tables.h"
@@ -44,7 +47,7 @@ struct RunSettings {
   wire::Ipv4Address ip{};
   std::string mac;
   std::string device = "sluice0";
-  std::uint64_t mtu = 4096;
+  std::string mtu;
   std::string trace;
   std::string counters;
   bool dcqcn = false;
@@ -68,7 +71,9 @@ struct RunSettings {
         .ipv4("ip", ip, "address of the program's NIC; without, the rack gives one")
         .text("mac", mac, "MAC of the program's NIC", "a MAC such as 02:00:0a:4d:00:09")
         .text("device", device, "what programs see the device called", "a name such as mlx5_0")
-        .integer("mtu", mtu, 256, 4096, "largest path MTU: 256, 512, 1024, 2048 or 4096")
+        .text("mtu", mtu,
+              "largest path MTU; without, 4096, or what the interface of --wire holds: 1024 of an MTU of 1500",
+              "256, 512, 1024, 2048 or 4096")
         .text("trace", trace, "record all frames of the NIC into this pcap file", "a file")
         .text("counters", counters,
               "write what the NIC has counted into this JSON file, every second and at the end; -: as a table on "
@@ -198,10 +203,8 @@ class Run final : public Command {
     if (!settings_.impair.empty()) {
       if (auto parsed = port::parse_impairment(settings_.impair); !parsed) return tl::unexpected(parsed.error());
     }
-    // That of a container is seen there.
-    if (!program_.empty() && !settings_.wire.empty() && if_nametoindex(settings_.wire.c_str()) == 0)
-      return fail(fmt::format("--wire {}: there is no interface of that name; `ip link` shows them", settings_.wire));
     if (auto nic = check_nic(); !nic) return nic;
+    if (auto wire = check_wire(); !wire) return wire;
     if (auto trace = check_trace(); !trace) return trace;
     if (auto counters = check_counters(); !counters) return counters;
     if (!settings_.dcqcn && settings_.line_rate != rack::kLineRate)
@@ -223,7 +226,8 @@ class Run final : public Command {
 
   // What the NIC would refuse only when the program looks for it.
   Result<void> check_nic() const {
-    if (std::popcount(settings_.mtu) != 1)
+    constexpr std::string_view kAllowed[] = {"", "256", "512", "1024", "2048", "4096"};
+    if (std::find(std::begin(kAllowed), std::end(kAllowed), settings_.mtu) == std::end(kAllowed))
       return fail(fmt::format("--mtu = \"{}\": must be 256, 512, 1024, 2048 or 4096", settings_.mtu));
     if (settings_.device.empty() || settings_.device.size() > 63)
       return fail(
@@ -235,6 +239,22 @@ class Run final : public Command {
     if (first == 127 || first >= 224)
       return fail(
           fmt::format("--ip = \"{}\": must be the address of one NIC, such as 10.77.0.9", settings_.ip.to_string()));
+    return {};
+  }
+
+  // The interface of a container is seen there.
+  Result<void> check_wire() {
+    if (program_.empty() || settings_.wire.empty()) return {};
+    if (if_nametoindex(settings_.wire.c_str()) == 0)
+      return fail(fmt::format("--wire {}: there is no interface of that name; `ip link` shows them", settings_.wire));
+    const auto held = ports::path_mtu_of_interface(settings_.wire);
+    if (!held) return fail(fmt::format("--wire: {}", held.error().message));
+    if (settings_.mtu.empty()) settings_.mtu = std::to_string(*held);
+    if (std::stoul(settings_.mtu) > *held)
+      return fail(fmt::format(
+          "--mtu {}: the MTU of {} holds {} at most; `ip link set {} mtu 4200` on both ends, and on what is "
+          "between, is enough for all",
+          settings_.mtu, settings_.wire, *held, settings_.wire));
     return {};
   }
 
@@ -424,13 +444,12 @@ class Run final : public Command {
 
   // What the NIC in the program is told: src/verbs/settings.h.
   std::vector<std::pair<const char*, std::string>> nic_environment() const {
-    std::vector<std::pair<const char*, std::string>> all{{"SLUICE_PORT", port_},
-                                                         {"SLUICE_IP", settings_.ip.to_string()},
-                                                         {"SLUICE_DEVICE", settings_.device},
-                                                         {"SLUICE_MTU", std::to_string(settings_.mtu)}};
+    std::vector<std::pair<const char*, std::string>> all{
+        {"SLUICE_PORT", port_}, {"SLUICE_IP", settings_.ip.to_string()}, {"SLUICE_DEVICE", settings_.device}};
     const auto add = [&all](const char* name, const std::string& value) {
       if (!value.empty()) all.emplace_back(name, value);
     };
+    add("SLUICE_MTU", settings_.mtu);
     add("SLUICE_MAC", settings_.mac);
     add("SLUICE_TRACE", settings_.trace);
     add("SLUICE_COUNTERS", settings_.counters);

@@ -7,6 +7,7 @@
 #include <linux/if_packet.h>
 #include <net/if.h>
 #include <netinet/in.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -14,10 +15,14 @@
 #include <cstring>
 #include <optional>
 
+#include "ports/spec.h"
+
 namespace sluice::ports {
 namespace {
 
 constexpr std::uint16_t kRocePort = 4791;
+constexpr std::uint32_t kMostHeaders =
+    96;  // IPv6 40, UDP 8, BTH 12, XRCETH 4, AtomicETH 28, ICRC 4: more than meets in one packet
 
 }  // namespace
 
@@ -42,6 +47,27 @@ Result<InterfaceAddress> address_of_interface(const std::string& name) {
   if (!ip) return fail(fmt::format("interface {} has no IPv4 address", name));
   found.ip = *ip;
   return found;
+}
+
+Result<std::uint32_t> path_mtu_of_interface(const std::string& name) {
+  const Descriptor socket(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  ifreq request{};
+  name.copy(request.ifr_name, IFNAMSIZ - 1);
+  if (!socket || ioctl(socket.get(), SIOCGIFMTU, &request) != 0)
+    return fail(fmt::format("interface {}: {}", name, std::strerror(errno)));
+  const auto mtu = static_cast<std::uint32_t>(std::max(request.ifr_mtu, 0));
+  for (const std::uint32_t path_mtu : {4096u, 2048u, 1024u, 512u, 256u}) {
+    if (mtu >= path_mtu + kMostHeaders) return path_mtu;
+  }
+  return fail(fmt::format("interface {} has an MTU of {}, and RoCE needs {}: `ip link set {} mtu 1500`", name, mtu,
+                          256 + kMostHeaders, name));
+}
+
+Result<std::uint32_t> path_mtu_of_port(std::string_view port) {
+  const auto spec = parse_port_spec(port);
+  if (!spec) return tl::unexpected(spec.error());
+  const std::string interface = interface_of(*spec);
+  return interface.empty() ? Result<std::uint32_t>(4096) : path_mtu_of_interface(interface);
 }
 
 Descriptor keep_kernel_quiet(const wire::Ipv4Address& ip) {

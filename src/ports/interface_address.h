@@ -5,7 +5,9 @@
 // Threads:  any.
 #pragma once
 
+#include <cstdint>
 #include <string>
+#include <string_view>
 
 #include "base/result.h"
 #include "ports/descriptor.h"
@@ -20,6 +22,12 @@ struct InterfaceAddress {
 
 // The first IPv4 address that the kernel has on the interface. Fails when there is no such interface, or it has none.
 Result<InterfaceAddress> address_of_interface(const std::string& name);
+
+// The largest path MTU (256 … 4096) of which every packet fits the interface's MTU, with all headers: as Linux has it, 96 bytes of them.
+// Fails when there is no such interface, or it holds not even 256.
+Result<std::uint32_t> path_mtu_of_interface(const std::string& name);
+// The same of a port's, as ports/open.h spells it: 4096 unless it stands on an interface.
+Result<std::uint32_t> path_mtu_of_port(std::string_view port);
 
 // As long as the result is kept, the kernel does not answer RoCEv2 packets to `ip`. Empty: it would not anyway, because the address is
 // not one of its own, or another (rxe, a NIC of ours) has the port.

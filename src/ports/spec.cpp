@@ -53,6 +53,15 @@ Result<PortSpec> parse_port_spec(std::string_view text) {
   return spec;
 }
 
+std::string interface_of(const PortSpec& spec) {
+  if (spec.kind == "packet") return spec.address;
+  if (spec.kind != "dpdk") return {};
+  for (const auto& [key, value] : spec.options) {
+    if (key == "iface") return value;
+  }
+  return {};
+}
+
 Result<HostPort> parse_host_port(std::string_view text) {
   const auto colon = text.rfind(':');
   const auto refuse = [text](std::string_view why) {

@@ -26,6 +26,9 @@ struct PortSpec {
 // Only the shape and the impairment are checked; kinds and options are their users'.
 Result<PortSpec> parse_port_spec(std::string_view text);
 
+// The kernel's interface that such a port stands on (packet:, some of dpdk:). Empty: none.
+std::string interface_of(const PortSpec& spec);
+
 // "HOST:PORT" or "[IPV6]:PORT".
 Result<HostPort> parse_host_port(std::string_view text);
 

@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "port/impairment.h"
+#include "ports/interface_address.h"
 
 namespace sluice::verbs {
 namespace {
@@ -54,15 +55,19 @@ Result<void> read_addresses(const Environment& environment, std::string_view por
   return {};
 }
 
-Result<void> read_mtu(const Environment& environment, Settings& settings) {
+Result<void> read_mtu(const Environment& environment, std::string_view port, Settings& settings) {
   const char* const text = environment("SLUICE_MTU");
-  if (text == nullptr) return {};
+  // Where there is no such interface, opening the port says so better.
+  const std::uint32_t held = ports::path_mtu_of_port(port).value_or(settings.mtu);
+  if (text == nullptr) return settings.mtu = held, Result<void>();
   const std::string_view digits = text;
   const auto [end, error] = std::from_chars(digits.begin(), digits.end(), settings.mtu);
   constexpr std::uint32_t kAllowed[] = {256, 512, 1024, 2048, 4096};
   if (error != std::errc() || end != digits.end() || std::ranges::find(kAllowed, settings.mtu) == std::end(kAllowed)) {
     return fail(fmt::format("SLUICE_MTU={}: must be 256, 512, 1024, 2048 or 4096", text));
   }
+  if (settings.mtu > held)
+    return fail(fmt::format("SLUICE_MTU={}: {} holds {} at most; raise its interface's MTU", text, port, held));
   return {};
 }
 
@@ -101,7 +106,7 @@ std::optional<Result<Settings>> read_settings(const Environment& environment) {
   if (const char* const name = environment("SLUICE_DEVICE")) settings.device = name;
   if (settings.device.empty() || settings.device.size() > 63) return fail("SLUICE_DEVICE must have 1 to 63 characters");
   if (auto read = read_addresses(environment, port, settings); !read) return tl::unexpected(read.error());
-  if (auto read = read_mtu(environment, settings); !read) return tl::unexpected(read.error());
+  if (auto read = read_mtu(environment, port, settings); !read) return tl::unexpected(read.error());
   if (auto read = read_rnr(environment, settings); !read) return tl::unexpected(read.error());
   if (auto read = read_dcqcn(environment, settings); !read) return tl::unexpected(read.error());
   if (const char* const file = environment("SLUICE_COUNTERS")) settings.counters = file;

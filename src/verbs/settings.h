@@ -6,7 +6,7 @@
 //   SLUICE_IP       our IPv4 address (a loopback's default: 10.77.0.1); SLUICE_IP6: an IPv6 address besides the link-local one
 //   SLUICE_MAC      default: 02:00 and the IPv4 address
 //   SLUICE_DEVICE   the device's name, default sluice0
-//   SLUICE_MTU      the largest path MTU: 256 … 4096 (default)
+//   SLUICE_MTU      the largest path MTU: 256 … 4096; default: 4096, or what packet:'s interface holds (1024 of an MTU of 1500)
 //   SLUICE_TRACE    a pcap file that gets all frames that pass the port
 //   SLUICE_COUNTERS a JSON file that gets what the NIC and its port have counted, every second and at the end (counter_file.h); "%p" in
 //                   its name is the process's id

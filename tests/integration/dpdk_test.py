@@ -48,6 +48,42 @@ class SwitchOnADevice(unittest.TestCase):
                 return child
         self.fail(f"{words}: {said}")
 
+    def refusal(self, *words):
+        done = subprocess.run([SLUICE, *words, "--dir", self.dir], capture_output=True, text=True, timeout=60, check=False)
+        self.assertNotEqual(done.returncode, 0, done.stdout)
+        return done.stderr
+
+    def test_steering_on_an_interface_stays_when_af_xdp_would_take_its_place(self):
+        interfaces = ("near", "far")
+        for name in interfaces:
+            subprocess.run(["ip", "link", "set", name, "mtu", "1500"], check=True)
+        attached = subprocess.run([SLUICE, "xdp", "attach", *interfaces, "--region", "192.0.2.7:0x1234"], capture_output=True, text=True, timeout=60, check=False)
+        if attached.returncode != 0:
+            self.skipTest(attached.stderr)
+        try:
+            self.assertIn("near has an XDP program already", self.refusal("switch", "--port", "dpdk:af_xdp,iface=near"))
+            for name in interfaces:
+                self.assertEqual(subprocess.run([SLUICE, "xdp", "show", name], capture_output=True, timeout=60, check=False).returncode, 0, name)
+        finally:
+            subprocess.run([SLUICE, "xdp", "detach"], capture_output=True, timeout=60, check=True)
+            for name in interfaces:
+                subprocess.run(["ip", "link", "set", name, "mtu", "4500"], check=True)
+
+    def test_an_interface_is_taken_once(self):
+        self.assertIn("another port is on near already", self.refusal("switch", "--port", "packet:near", "--port", "dpdk:af_packet,iface=near"))
+
+    def test_memory_on_an_interface_with_a_small_mtu_is_reached_with_a_smaller_path_mtu(self):
+        for name in ("near", "far"):
+            subprocess.run(["ip", "link", "set", name, "mtu", "1500"], check=True)
+        try:
+            self.start("switch", "--port", "packet:near")
+            self.start("memory", "--size", "256MiB", "--port", "packet:far")
+            self.start("metadata", "--value-size", "3000")
+            self.assertTrue(self.bench()["history"]["linearizable"])
+        finally:
+            for name in ("near", "far"):
+                subprocess.run(["ip", "link", "set", name, "mtu", "4500"], check=True)
+
     def bench(self):
         done = subprocess.run([SLUICE, "bench", "clover", "--json", "--check", "--clients", "8", "--records", "100", "--operations",
                                "2000", "--workload", "w50", "--dir", self.dir], capture_output=True, text=True, timeout=120, check=False)

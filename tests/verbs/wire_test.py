@@ -33,7 +33,7 @@ def refusals(prefix):
 
 def pingpong(sluice, neighbor):
     """What the two said: server, client."""
-    command = ["--", "ibv_rc_pingpong", "-g", "1", "-n", "500"]
+    command = ["--", "ibv_rc_pingpong", "-g", "1", "-n", "500", "-s", "9000"]
     server = subprocess.Popen([sluice, "run", "--wire", "here", *command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     try:
         deadline = time.monotonic() + PATIENCE_S
@@ -51,6 +51,14 @@ def pingpong(sluice, neighbor):
     return said, client.stdout
 
 
+def check_path_mtu(sluice):
+    """Of the interface's MTU of 1500."""
+    said = subprocess.run([sluice, "run", "--wire", "here", "--", "ibv_devinfo"], capture_output=True, text=True, timeout=PATIENCE_S, check=False).stdout
+    expect(re.search(r"active_mtu:\s+1024 ", said), f"the path MTU is what the interface holds:\n{said}")
+    done = subprocess.run([sluice, "run", "--wire", "here", "--mtu", "2048", "--", "true"], capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+    expect(done.returncode == 2 and "the MTU of here holds 1024 at most" in done.stderr, f"a path MTU beyond it is refused: {done.returncode} {done.stderr}")
+
+
 def expect(fine, what):
     if not fine:
         sys.exit(f"FAILED: {what}")
@@ -58,12 +66,13 @@ def expect(fine, what):
 
 def main():
     sluice = os.path.abspath(sys.argv[1])
-    missing = [name for name in ("ibv_rc_pingpong", "ip", "nsenter", "unshare") if shutil.which(name) is None]
+    missing = [name for name in ("ibv_devinfo", "ibv_rc_pingpong", "ip", "nsenter", "unshare") if shutil.which(name) is None]
     if missing:
         print("skipped: not installed:", ", ".join(missing))
         return 77
     enter_namespace()
     with Neighbor(SERVER_IP, CLIENT_IP) as neighbor:
+        check_path_mtu(sluice)
         said = pingpong(sluice, neighbor)
         for text, ip in zip(said, (SERVER_IP, CLIENT_IP)):
             expect(re.search(rf"local address:.*GID ::ffff:{re.escape(ip)}$", text, re.MULTILINE), f"the NIC has the kernel's address {ip}:\n{text}")

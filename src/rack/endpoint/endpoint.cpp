@@ -10,6 +10,7 @@
 #include <random>
 
 #include "base/check.h"
+#include "ports/interface_address.h"
 #include "ports/open.h"
 
 namespace sluice::rack {
@@ -53,7 +54,10 @@ Result<std::unique_ptr<Endpoint>> Endpoint::open(const EndpointConfig& config) {
   const std::string port_name = config.port.empty() ? run.switch_port() : config.port;
   auto port = ports::open_port(port_name);
   if (!port) return fail(fmt::format("{}: {}", port_name, port.error().message));
+  const auto path_mtu = ports::path_mtu_of_port(port_name);
+  if (!path_mtu) return fail(fmt::format("{}: {}", port_name, path_mtu.error().message));
   rc::AdapterConfig adapter;
+  adapter.mtu = *path_mtu;
   adapter.mac = endpoint->node().mac;
   adapter.gids = {wire::Gid::from(endpoint->node().ip)};
   adapter.seed = std::uint64_t{std::random_device{}()} << 32 | std::random_device{}();

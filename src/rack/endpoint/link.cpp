@@ -11,6 +11,8 @@ namespace sluice::rack {
 
 using rc::ConnectionEvent;
 
+constexpr std::uint32_t kLeastPathMtu = 256;
+
 Link::Link(nic::Connector& connector, LinkConfig config, Events events)
     : connector_(connector), config_(std::move(config)), events_(std::move(events)), pause_(config_.first_pause) {}
 
@@ -22,6 +24,7 @@ void Link::want(Time now, std::optional<Peer> peer) {
   peer_ = peer;
   state_ = State::kIdle;
   pause_ = config_.first_pause;
+  path_mtu_ = 0;
   if (peer_) connect(now);
 }
 
@@ -36,6 +39,7 @@ void Link::connect(Time now) {
   if (events_.on_made) events_.on_made(now, *pair_);
   rc::ConnectionParameters parameters;
   parameters.pair = pair_;
+  parameters.path_mtu = path_mtu_;
   parameters.private_data = config_.private_data;
   parameters.responder_resources = nic::kReadsInFlight;
   parameters.initiator_depth = nic::kReadsInFlight;
@@ -65,6 +69,7 @@ void Link::on_event(Time now, const ConnectionEvent& event) {
       return events_.on_up(now, *pair_);
     case ConnectionEvent::Kind::kRejected:
       drop(now);
+      if (event.reject_reason == wire::CmRejectReason::kInvalidMtu) ask_for_less();
       return pause(now, fmt::format("{} refuses the connection", peer_->gid.to_string()));
     case ConnectionEvent::Kind::kUnreachable:
       drop(now);
@@ -79,6 +84,12 @@ void Link::failed(Time now, std::string why) {
   if (state_ != State::kUp) return;
   drop(now);
   pause(now, std::move(why));
+}
+
+// The peer's interface holds less than ours.
+void Link::ask_for_less() {
+  const std::uint32_t asked = path_mtu_ == 0 ? connector_.adapter().config().mtu : path_mtu_;
+  path_mtu_ = std::max(asked / 2, kLeastPathMtu);
 }
 
 // Leaves no queue pair behind. The state is then the caller's to set.

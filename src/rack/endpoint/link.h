@@ -1,4 +1,5 @@
-// Link: one queue pair to one node, kept up: connected by RDMA-CM, and connected anew, with growing pauses, whenever it fails.
+// Link: one queue pair to one node, kept up: connected by RDMA-CM, and connected anew, with growing pauses, whenever it fails;
+// with a smaller path MTU when the peer refuses that.
 //
 // Life:       want(address) -> kConnecting -> kUp -> (failure) -> kWaiting -> kConnecting …        want(nothing) -> kIdle.
 // Invariant:  the owner's on_up and on_down come in turns; between on_down and the next on_up no queue pair of this link exists.
@@ -62,6 +63,7 @@ class Link {
  private:
   void connect(Time now);
   void on_event(Time now, const rc::ConnectionEvent& event);
+  void ask_for_less();
   void drop(Time now);
   void pause(Time now, std::string why);
 
@@ -72,6 +74,7 @@ class Link {
   std::optional<Peer> peer_;
   rc::QueuePair* pair_ = nullptr;
   rc::ConnectionId id_{};
+  std::uint32_t path_mtu_ = 0;  // 0: the adapter's; less when the peer has refused that
   Time retry_at_;
   Duration pause_;
   std::string why_ = "not tried yet";

@@ -31,7 +31,7 @@ constexpr const char* kPatienceWhat = "fail requests to a memory node that has b
 
 void SwitchSettings::declare(Schema& s) {
   s.list("listen", listen, "also take ports that connect here, e.g. udp:0.0.0.0:7471", kPortForms)
-      .list("ports", ports, "also open these ports, e.g. packet:eth1, dpdk:af_xdp,iface=eth1", kPortForms)
+      .list("ports", ports, "also open these ports, e.g. packet:eth1 or udp:10.0.0.1:7471", kPortForms)
       .bytes("ring", ring, 64 * kKib, kGib, "shared-memory ring of each port and direction, a power of two")
       .integer("max-ports", max_ports, 2, 4096, "most ports at once")
       .integer("mac-slots", mac_slots, 16, 1 << 20, "addresses that can be learned, a power of two")

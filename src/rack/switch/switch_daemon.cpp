@@ -7,6 +7,8 @@
 #include <functional>
 #include <memory>
 #include <random>
+#include <set>
+#include <string>
 #include <utility>
 
 #include "ports/open.h"
@@ -89,7 +91,13 @@ Result<void> open_all(SwitchPorts& ports, const std::vector<std::string>& listen
     if (!listener) return fail(fmt::format("listen = \"{}\": {}", name, listener.error().message));
     ports.add_listener(std::move(*listener));
   }
+  std::set<std::string> interfaces;
   for (const std::string& name : others) {
+    const auto spec = ports::parse_port_spec(name);
+    const std::string interface = spec ? ports::interface_of(*spec) : std::string();
+    if (!interface.empty() && !interfaces.insert(interface).second)
+      return fail(fmt::format("ports = \"{}\": another port is on {} already, and each frame would come in twice", name,
+                              interface));
     auto port = ports::open_port(name, ports::Absent::kWait);
     if (!port) return fail(fmt::format("ports = \"{}\": {}", name, port.error().message));
     if (!ports.add_port(std::move(*port))) return fail(fmt::format("ports = \"{}\": more than max-ports", name));
