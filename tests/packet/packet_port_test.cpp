@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "port/impaired.h"
+#include "ports/interface_address.h"
 #include "ports/open.h"
 #include "tests/packet/own_namespace.h"
 
@@ -306,6 +307,19 @@ TEST_F(PacketPortTest, RefusesAnInterfaceWithoutEthernet) {
   run("ip link del tunnel");
   run("ip link set lo up");
   EXPECT_TRUE(PacketPort::open("lo"));
+}
+
+TEST_F(PacketPortTest, HasThePathMtuThatItsInterfaceHolds) {
+  for (const auto& [mtu, path_mtu] :
+       {std::pair{9000, 4096u}, {4192, 4096u}, {4191, 2048u}, {1500, 1024u}, {352, 256u}}) {
+    run("ip link set near mtu " + std::to_string(mtu));
+    EXPECT_EQ(path_mtu_of_port("packet:near,filter=all").value_or(0), path_mtu) << mtu;
+    EXPECT_EQ(path_mtu_of_port("dpdk:af_packet,iface=near").value_or(0), path_mtu) << mtu;
+  }
+  run("ip link set near mtu 351");
+  EXPECT_FALSE(path_mtu_of_port("packet:near"));
+  EXPECT_FALSE(path_mtu_of_port("packet:absent"));
+  EXPECT_EQ(path_mtu_of_port("udp:10.0.0.1:7471").value_or(0), 4096u);
 }
 
 TEST_F(PacketPortTest, OpensFromTextWithImpairment) {
