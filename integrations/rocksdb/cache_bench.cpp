@@ -195,6 +195,8 @@ nlohmann::json to_json(const Outcome& o) {
           {"cowbird",
            {{"inserts", o.cowbird.inserts},
             {"inserts_dropped", o.cowbird.inserts_dropped},
+            {"inserts_failed", o.cowbird.inserts_failed},
+            {"refused", o.cowbird.refused},
             {"late", o.cowbird.late},
             {"failed", o.cowbird.failed},
             {"other_bytes", o.cowbird.wrong}}}};
@@ -208,9 +210,11 @@ void print(const Outcome& o) {
              static_cast<double>(o.latency_ns.at_quantile(0.99)) / 1e3, share(o.in_block_cache), share(o.in_second),
              share(o.on_disk), o.wrong);
   if (o.cowbird.inserts != 0)
-    fmt::print("             {} blocks written, {} dropped; look-ups: {} late, {} failed, {} with other bytes\n",
-               o.cowbird.inserts - o.cowbird.inserts_dropped, o.cowbird.inserts_dropped, o.cowbird.late,
-               o.cowbird.failed, o.cowbird.wrong);
+    fmt::print(
+        "             {} blocks written, {} dropped; look-ups: {} refused, {} late, {} failed, {} with other bytes\n",
+        o.cowbird.inserts - o.cowbird.inserts_dropped - o.cowbird.inserts_failed,
+        o.cowbird.inserts_dropped + o.cowbird.inserts_failed, o.cowbird.refused, o.cowbird.late, o.cowbird.failed,
+        o.cowbird.wrong);
 }
 
 int run(int argc, char** argv) {

@@ -17,6 +17,7 @@ namespace {
 
 using rocksdb::Slice;
 using rocksdb::Status;
+using rocksdb_cache::NodeState;
 using rocksdb_cache::Read;
 using rocksdb_cache::RemoteLane;
 using rocksdb_cache::RemoteLog;
@@ -38,12 +39,14 @@ std::uint32_t checksum_of(const char* block, std::size_t length) {
 }
 
 struct Counts {
-  std::atomic<std::uint64_t> inserts{0}, dropped{0}, lookups{0}, hits{0}, late{0}, failed{0}, wrong{0};
+  std::atomic<std::uint64_t> inserts{0}, dropped{0}, lookups{0}, hits{0}, refused{0}, late{0}, failed{0}, wrong{0};
 };
 
-constexpr auto kRest = std::chrono::seconds(1);  // after an engine was found to be absent, between looks for a new one
-constexpr int kSpins = 100;                      // looks before the first yield
-constexpr int kYields = 2000;                    // before the first nap and look for the engine
+// After an engine was found to be absent, between looks for a new one; and between requests for the region anew.
+constexpr auto kRest = std::chrono::seconds(1);
+constexpr std::uint64_t kLongestPatienceUs = 3'600'000'000;
+constexpr int kSpins = 100;    // looks before the first yield
+constexpr int kYields = 2000;  // before the first nap and look for the engine
 constexpr auto kNap = std::chrono::microseconds(50);
 
 class CowbirdCache;
@@ -115,8 +118,8 @@ class CowbirdCache final : public rocksdb::SecondaryCache {
   }
 
   CowbirdCacheCounters counters() const {
-    return {counts_.inserts, counts_.dropped, counts_.lookups, counts_.hits,
-            counts_.late,    counts_.failed,  counts_.wrong,   log_.keys()};
+    return {counts_.inserts, counts_.dropped, node_.writes_failed, counts_.lookups, counts_.hits,
+            counts_.refused, counts_.late,    counts_.failed,      counts_.wrong,   log_.keys()};
   }
   Counts& counts() { return counts_; }
   std::chrono::microseconds patience() const { return std::chrono::microseconds(options_.patience_us); }
@@ -126,14 +129,21 @@ class CowbirdCache final : public rocksdb::SecondaryCache {
 
  private:
   RemoteLane& lane() { return *lanes_[std::hash<std::thread::id>()(std::this_thread::get_id()) % lanes_.size()]; }
+  // Whether anything can be asked of the memory node.
+  bool usable(RemoteLane& lane) { return !resting(lane) && (!node_.denies || renewed()); }
   bool resting(RemoteLane& lane);
+  bool renewed();
+  bool ask_for_region();
   Status drop(const Slice& key);
 
   CowbirdCacheOptions options_;
   RemoteLog log_;
   cowbird_t* cowbird_ = nullptr;
+  std::uint16_t region_ = 0;
+  NodeState node_;
   std::vector<std::unique_ptr<RemoteLane>> lanes_;
   std::atomic<Clock::rep> rest_until_{0};  // 0: the engine is there
+  std::atomic<Clock::rep> ask_at_{0};      // for the region anew, at the earliest
   Counts counts_;
 };
 
@@ -142,6 +152,8 @@ Status CowbirdCache::open() {
     return Status::InvalidArgument("capacity must be a multiple of 64 bytes");
   if (options_.lanes < 1 || options_.lanes > 256) return Status::InvalidArgument("lanes must be from 1 to 256");
   if (options_.largest_block == 0) return Status::InvalidArgument("largest_block must not be 0");
+  if (options_.patience_us > kLongestPatienceUs)
+    return Status::InvalidArgument("patience_us must be at most 3,600,000,000, an hour");
   const std::uint64_t ring = (std::uint64_t{options_.largest_block} * 4 + 63) / 64 * 64;
   if (ring > (1u << 30)) return Status::InvalidArgument("largest_block must be at most 256 MiB");
   cowbird_options_t o{};
@@ -152,8 +164,9 @@ Status CowbirdCache::open() {
   if (cowbird_ == nullptr) return Status::IOError(cowbird_last_error());
   const int region = cowbird_region_add(cowbird_, options_.memory_node.c_str(), options_.offset, options_.capacity, 0);
   if (region < 0) return Status::IOError(cowbird_last_error());
+  region_ = static_cast<std::uint16_t>(region);
   for (std::uint32_t i = 0; i < options_.lanes; ++i)
-    lanes_.push_back(std::make_unique<RemoteLane>(cowbird_thread(cowbird_, i), static_cast<std::uint16_t>(region)));
+    lanes_.push_back(std::make_unique<RemoteLane>(cowbird_thread(cowbird_, i), region_, node_));
   return Status::OK();
 }
 
@@ -170,12 +183,38 @@ bool CowbirdCache::resting(RemoteLane& lane) {
   return false;
 }
 
+// The memory node has lost its lease, or was started anew: its key is another. One call a while asks for it; the others do without the cache.
+bool CowbirdCache::renewed() {
+  auto at = ask_at_.load();
+  if (Clock::now().time_since_epoch().count() < at) return false;
+  if (!ask_at_.compare_exchange_strong(at, Clock::time_point::max().time_since_epoch().count())) return false;
+  const bool done = ask_for_region();
+  ask_at_.store((Clock::now() + kRest).time_since_epoch().count());
+  return done;
+}
+
+// The index stays: after a lapse of the lease the blocks are there, and those that are not are told by their headers.
+bool CowbirdCache::ask_for_region() {
+  std::vector<std::unique_lock<std::mutex>> all;
+  for (const auto& lane : lanes_) {
+    all.push_back(lane->hold());
+    if (!lane->is_idle()) return false;
+  }
+  cowbird_region_remove(cowbird_, region_);  // unless it is already, and the last request failed
+  const int region = cowbird_region_add(cowbird_, options_.memory_node.c_str(), options_.offset, options_.capacity, 0);
+  if (region < 0) return false;
+  region_ = static_cast<std::uint16_t>(region);
+  for (const auto& lane : lanes_) lane->use(region_);
+  node_.denies = false;
+  return true;
+}
+
 Status CowbirdCache::Insert(const Slice& key, void* value, const rocksdb::Cache::CacheItemHelper* helper) {
   counts_.inserts.fetch_add(1);
   RemoteLane& to = lane();
   const std::size_t size = helper->size_cb(value);
   const std::size_t length = sizeof(BlockHeader) + key.size() + size;
-  const bool wanted = length <= options_.largest_block && !resting(to);  // else it takes no room from what is there
+  const bool wanted = length <= options_.largest_block && usable(to);  // else it takes no room from what is there
   const auto entry = wanted ? log_.place(static_cast<std::uint32_t>(length)) : std::nullopt;
   if (!entry) return drop(key);
   thread_local std::vector<char> block;
@@ -209,9 +248,11 @@ std::unique_ptr<rocksdb::SecondaryCacheResultHandle> CowbirdCache::Lookup(
   const auto entry = log_.find(key.ToStringView());
   if (!entry) return nullptr;
   RemoteLane& from = lane();
-  if (resting(from)) return nullptr;
-  auto read = from.read(log_.offset(*entry), entry->length);
-  if (!read) return nullptr;
+  auto read = usable(from) ? from.read(log_.offset(*entry), entry->length) : nullptr;
+  if (!read) {
+    counts_.refused.fetch_add(1);
+    return nullptr;
+  }
   auto handle = std::make_unique<sluice::Lookup>(*this, from, std::move(read), key.ToString(), *entry, create_cb);
   if (wait) handle->Wait();
   is_in_sec_cache = true;  // a value that turns out to be lost is no value at all

@@ -13,8 +13,10 @@
 #include <vector>
 
 #include "cowbird/attach.h"
+#include "cowbird/engine.h"
 #include "ports/shared_block.h"
 #include "ports/unix_socket.h"
+#include "remote/mapped.h"
 
 namespace sluice {
 namespace {
@@ -59,6 +61,71 @@ class IdleEngine {
   std::thread thread_;
 };
 
+// Serves one application with one lane, over a pool whose key the test changes.
+class NearEngine {
+ public:
+  explicit NearEngine(std::string path)
+      : path_(std::move(path)),
+        listener_(ports::listen_unix(path_, ports::UnixKind::kMessages).value()),
+        pool_bytes_(1 << 20),
+        thread_([this] { work(); }) {}
+  ~NearEngine() {
+    over_ = true;
+    thread_.join();
+    unlink(path_.c_str());
+  }
+  const std::string& path() const { return path_; }
+  void set_key(std::uint32_t key) {
+    key_ = key;
+    while (served_key_ != key) std::this_thread::yield();
+  }
+  // Whether applications are told the key.
+  void know(bool node) { known_ = node; }
+
+ private:
+  void work() {
+    auto scheduler = std::make_unique<remote::Scheduler>();
+    remote::MappedMemory compute(*scheduler), pool(*scheduler);
+    ports::SharedBlock block;
+    std::unique_ptr<cowbird::Engine> engine;
+    ports::Descriptor application;
+    const auto answer = [&](ports::Message& message) -> std::string {
+      if (cowbird::message_kind(message.text) == "region")
+        return known_ ? cowbird::region_answer({.node = 1, .key = served_key_, .length = pool_bytes_.size()})
+                      : cowbird::error_answer("no such memory node");
+      block = ports::SharedBlock::adopt(std::move(message.descriptor), *cowbird::parse_instance(message.text)).value();
+      const remote::RemoteAddress start{remote::NodeId(0), remote::RegionKey(1), 0};
+      compute.add(start, block.bytes());
+      const auto layout = cowbird::InstanceLayout::parse(block.bytes()).value();
+      engine = std::make_unique<cowbird::Engine>(*scheduler, compute, start, layout, 0, pool, cowbird::EngineConfig{});
+      scheduler->spawn(engine->run());
+      return "ok";
+    };
+    while (!over_) {
+      if (!application)
+        application = ports::Descriptor(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+      if (const std::uint32_t key = key_; key != served_key_) {
+        pool.clear();
+        pool.add({remote::NodeId(1), remote::RegionKey(key), 0}, pool_bytes_);
+        served_key_ = key;
+      }
+      ports::Message message;
+      if (application && ports::receive_message(application.get(), message) == ports::Arrival::kMessage)
+        ports::send_message(application.get(), answer(message));
+      scheduler->run(Time{} + Duration::nanoseconds(Clock::now().time_since_epoch().count()));
+      std::this_thread::yield();
+    }
+    scheduler.reset();
+  }
+
+  std::string path_;
+  ports::Descriptor listener_;
+  std::vector<std::uint8_t> pool_bytes_;
+  std::atomic<std::uint32_t> key_{1}, served_key_{0};
+  std::atomic<bool> known_{true}, over_{false};
+  std::thread thread_;
+};
+
 size_t size_of(void*) { return 8; }
 size_t size_of_a_long_one(void*) { return 1000; }
 rocksdb::Status save(void*, size_t, size_t length, void* out) {
@@ -74,6 +141,72 @@ TEST(CowbirdCache, RefusesLanesThatCannotBe) {
     EXPECT_TRUE(status.IsInvalidArgument());
     EXPECT_THAT(status.ToString(), testing::HasSubstr("lanes must be from 1 to 256"));
   }
+}
+
+TEST(CowbirdCache, RefusesPatienceWithoutEnd) {
+  std::shared_ptr<rocksdb::SecondaryCache> cache;
+  const auto status = NewCowbirdCache({.engine = "/nowhere", .patience_us = ~std::uint64_t{0}}, &cache);
+  EXPECT_TRUE(status.IsInvalidArgument());
+  EXPECT_THAT(status.ToString(), testing::HasSubstr("patience_us must be at most"));
+}
+
+TEST(CowbirdCache, CountsTheLookupsThatAFullRingRefuses) {
+  const IdleEngine engine(fmt::format("{}/cowbird{}.sock", testing::TempDir(), getpid()));
+  std::shared_ptr<rocksdb::SecondaryCache> cache;
+  const auto made =
+      NewCowbirdCache({.engine = engine.path(), .capacity = 1 << 20, .lanes = 1, .largest_block = 256}, &cache);
+  ASSERT_TRUE(made.ok()) << made.ToString();
+  const rocksdb::Cache::CacheItemHelper helper(size_of, save, nullptr);
+  char value = 0;
+  ASSERT_TRUE(cache->Insert("key", &value, &helper).ok());
+  bool there = false;
+  std::vector<std::unique_ptr<rocksdb::SecondaryCacheResultHandle>> lookups;
+  do lookups.push_back(cache->Lookup("key", create, false, false, there));
+  while (lookups.back() != nullptr && lookups.size() < 1000);
+  EXPECT_EQ(lookups.back(), nullptr);
+  EXPECT_EQ(counters_of(*cache).refused, 1u);
+  EXPECT_EQ(counters_of(*cache).lookups, lookups.size());
+}
+
+TEST(CowbirdCache, AsksForItsRegionAnewWhenTheKeyIsAnother) {
+  NearEngine engine(fmt::format("{}/cowbird{}.sock", testing::TempDir(), getpid()));
+  std::shared_ptr<rocksdb::SecondaryCache> cache;
+  const auto made = NewCowbirdCache(
+      {.engine = engine.path(), .capacity = 1 << 20, .lanes = 1, .largest_block = 256, .patience_us = 10'000'000},
+      &cache);
+  ASSERT_TRUE(made.ok()) << made.ToString();
+  const rocksdb::Cache::CacheItemHelper helper(size_of, save, nullptr);
+  char value = 0;
+  bool there = false;
+  const auto counts = [&] { return counters_of(*cache); };
+  const auto look_up = [&](const char* key) { cache->Lookup(key, create, true, false, there); };
+  ASSERT_TRUE(cache->Insert("before", &value, &helper).ok());
+  look_up("before");
+  ASSERT_EQ(counts().hits, 1u);
+
+  engine.set_key(2);
+  engine.know(false);
+  ASSERT_TRUE(cache->Insert("lost", &value, &helper).ok());
+  look_up("before");
+  EXPECT_EQ(counts().failed, 1u);
+  EXPECT_EQ(counts().inserts_failed, 1u);
+  ASSERT_TRUE(cache->Insert("dropped", &value, &helper).ok());
+  EXPECT_EQ(counts().inserts_dropped, 1u);
+  look_up("before");
+  EXPECT_EQ(counts().refused, 1u);
+
+  engine.know(true);
+  for (const auto begun = Clock::now(); counts().hits == 1 && Clock::now() - begun < std::chrono::seconds(10);) {
+    look_up("before");
+    std::this_thread::yield();
+  }
+  EXPECT_EQ(counts().hits, 2u) << "the memory is as it was";
+  ASSERT_TRUE(cache->Insert("after", &value, &helper).ok());
+  look_up("after");
+  EXPECT_EQ(counts().hits, 3u);
+  look_up("lost");
+  EXPECT_EQ(counts().wrong, 1u);
+  EXPECT_EQ(counts().failed, 1u);
 }
 
 TEST(CowbirdCache, ManyLookupsTogetherWaitNoLongerThanOneMay) {

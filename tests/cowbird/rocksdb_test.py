@@ -2,9 +2,11 @@
 """RocksDB with its secondary cache in remote memory: right values, hits, and a database that does not care when engine or memory node die."""
 import json
 import os
+import pathlib
 import signal
 import subprocess
 import sys
+import time
 import unittest
 
 from engine_test import PATIENCE, Rack
@@ -63,6 +65,47 @@ class RocksDb(unittest.TestCase):
             self.assertEqual(process.returncode, 0, out + err)
             self.assertEqual(json.loads(out)["wrong"], 0)
 
+    def wait_for_text(self, file, text):
+        for _ in range(PATIENCE * 10):
+            if text in pathlib.Path(file).read_text():
+                return
+            time.sleep(0.1)
+        self.fail(f"{file} never said: {text}")
+
+    def outcome_after(self, rack, losing):
+        """`losing()`: the memory node gets another key, while the benchmark stands still."""
+        rack.start_engine("--patience", "200ms")
+        process = bench(rack, "--reads", "10000", "--caches", "cowbird")
+        self.addCleanup(process.kill)
+        self.wait_for(process, "cowbird: warming up")
+        time.sleep(0.5)
+        process.send_signal(signal.SIGSTOP)
+        losing()
+        time.sleep(2)  # the engine connects to it again
+        process.send_signal(signal.SIGCONT)
+        outcome = self.outcomes(process)["cowbird"]
+        self.assertEqual(outcome["wrong"], 0)
+        return outcome
+
+    def test_a_memory_node_that_has_lost_its_lease_is_used_again(self):
+        with Rack() as rack:
+            def losing():
+                node = rack.pid_of("memory1")
+                os.kill(node, signal.SIGSTOP)
+                time.sleep(4)  # the lease has 3 s
+                os.kill(node, signal.SIGCONT)
+                self.wait_for_text(f"{rack.dir}/memory1.log", "the lease was lost")
+            found = self.outcome_after(rack, losing)
+            self.assertGreater(found["in_secondary"], found["on_disk"] // 4)
+
+    def test_a_memory_node_that_was_started_anew_is_used_again(self):
+        with Rack() as rack:
+            def losing():
+                rack.replace_memory("memory1")
+                self.wait_for_text(f"{rack.dir}/memory1-again.log", "ready")
+            found = self.outcome_after(rack, losing)
+            self.assertGreater(found["in_secondary"], found["on_disk"] // 4)
+
     def test_says_what_is_missing(self):
         with Rack() as rack:
             process = bench(rack, "--reads", "10", "--caches", "cowbird")
@@ -76,4 +119,4 @@ class RocksDb(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main(argv=sys.argv[:1])
+    unittest.main(argv=sys.argv[:1] + sys.argv[3:])
