@@ -2,13 +2,17 @@
 //
 // Use:        include FASTER's headers, then this one; in place of FASTER's disk type
 //                 using disk_t = sluice::faster::CowbirdDisk<FASTER::device::FileSystemDisk<handler_t, 1073741824L>>;
-//             and give the store the configuration "memory_node=memory1,capacity=17179869184". Link libcowbird.
+//             and give the store the configuration "memory_node=memory1,capacity=17179869184". Link libcowbird (its header: installed, or -I<sluice>/src).
 //             Checkpoints stay files of the disk type that is wrapped; only the log is remote. `sluice cowbird engine` must run.
 // Life:       ReadAsync, WriteAsync -> TryComplete() of any thread calls back. Nothing calls back before. A callback may read again.
 //             A full ring is absorbed: what does not fit is issued by later calls. An absent engine only delays.
 // Order:      reads of what has been written see it once the write has called back, as the store uses it.
-// Limits:     64 bytes of alignment of offsets and lengths; what lies between Truncate's offset and the end of the log: `capacity` bytes. A write
+// Limits:     64 bytes of alignment of offsets and lengths; what lies between the log's begin and its end: `capacity` bytes. A write
 //             beyond that calls back with IOError, and so does a request that the memory node refuses.
+// Begin:      Truncate's offset; 0 before there was any. A store that recovers tells nobody where its log begins: on one that is longer than `capacity` already the
+//             device knows it from the setting `begin`, or from the first Truncate on. Until then it lets writes go on, over what lies `capacity` behind them.
+// Node:       one that lost its lease or was started anew refuses for good: whether the log is still there, nobody here can tell. A new process
+//             may recover from it.
 // Threads:    any. Each thread issues on a lane (`lanes`, [4]) with a lock of its own, never held in a callback.
 // Source:     Cowbird §5 (FASTER); FASTER C++, its device interface.
 #pragma once
@@ -26,7 +30,11 @@
 #include <type_traits>
 #include <vector>
 
-#include "libcowbird/cowbird.h"
+#if __has_include("libcowbird/cowbird.h")
+#include "libcowbird/cowbird.h"  // of a build tree
+#else
+#include <cowbird.h>
+#endif
 
 namespace sluice::faster {
 
@@ -36,8 +44,10 @@ struct CowbirdLogOptions {
   std::uint64_t offset = 0;           // in the node's memory
   std::uint64_t capacity = 1u << 30;  // bytes, a multiple of 64
   std::uint32_t lanes = 4;
+  static constexpr std::uint64_t kUnknown = UINT64_MAX;
+  std::uint64_t begin = kUnknown;  // of a log that is there already: what Truncate was last told
 
-  // "memory_node=memory1,capacity=17179869184,offset=0,lanes=4,engine=/path". Throws std::invalid_argument.
+  // "memory_node=memory1,capacity=17179869184,offset=0,lanes=4,begin=0,engine=/path". Throws std::invalid_argument.
   static CowbirdLogOptions parse(std::string_view text) {
     CowbirdLogOptions o;
     while (!text.empty()) {
@@ -63,6 +73,8 @@ struct CowbirdLogOptions {
       capacity = number(value);
     } else if (name == "lanes") {
       lanes = static_cast<std::uint32_t>(std::min<std::uint64_t>(number(value), UINT32_MAX));
+    } else if (name == "begin") {
+      begin = number(value);
     } else {
       throw std::invalid_argument("cowbird: no such setting: " + std::string(name));
     }
@@ -100,7 +112,7 @@ class CowbirdLog : public LogInMemory {
   CowbirdLog() = default;  // of a store without storage: never used
   // Throw std::invalid_argument or std::runtime_error, which say what to do.
   explicit CowbirdLog(const std::string& config) : CowbirdLog(CowbirdLogOptions::parse(config)) {}
-  explicit CowbirdLog(const CowbirdLogOptions& options) : capacity_(options.capacity) {
+  explicit CowbirdLog(const CowbirdLogOptions& options) : capacity_(options.capacity), begin_(options.begin) {
     if (options.capacity == 0 || options.capacity % alignment() != 0) {
       throw std::invalid_argument("cowbird: capacity must be a multiple of 64 bytes");
     }
@@ -126,7 +138,7 @@ class CowbirdLog : public LogInMemory {
   template <class GcState>
   void Truncate(std::uint64_t offset, const GcState& gc_state) {
     std::uint64_t begin = begin_.load();
-    while (begin < offset && !begin_.compare_exchange_weak(begin, offset)) {
+    while ((begin == kUnknown || begin < offset) && !begin_.compare_exchange_weak(begin, offset)) {
     }
     if constexpr (std::is_pointer_v<GcState>) {  // older FASTER: a function, or none
       if (gc_state != nullptr) gc_state(offset);
@@ -221,7 +233,7 @@ class CowbirdLog : public LogInMemory {
     if (mine.idle.empty()) mine.idle.push_back(&mine.operations.emplace_back());
     Operation* const o = mine.idle.back();
     mine.idle.pop_back();
-    const bool beyond = length > capacity_ || offset + length > begin_.load() + capacity_;
+    const bool beyond = length > capacity_ || (write && !has_room(offset, length));
     *o = {write, beyond, offset, bytes, length, 0, 0, callback, copy};
     if (length == 0 || beyond) {
       mine.ended.push_back(o);
@@ -229,6 +241,14 @@ class CowbirdLog : public LogInMemory {
     }
     if (!mine.waiting.empty() || !issue(mine, *o)) mine.waiting.push_back(o);
     return Status::Ok;
+  }
+
+  // Whether a write there spares what the log has before it.
+  bool has_room(std::uint64_t offset, std::uint32_t length) const {
+    std::uint64_t begin = begin_.load();
+    // The log grows at its end alone: one that still fits was never truncated, or it may be taken so.
+    if (begin == kUnknown && offset + length <= capacity_ && begin_.compare_exchange_strong(begin, 0)) begin = 0;
+    return begin == kUnknown || offset + length <= begin + capacity_;
   }
 
   // Issues what the rings take of it. False: they take no more now.
@@ -294,11 +314,13 @@ class CowbirdLog : public LogInMemory {
     return error == COWBIRD_METADATA_FULL || error == COWBIRD_REQUEST_DATA_FULL || error == COWBIRD_RESPONSE_DATA_FULL;
   }
 
+  static constexpr std::uint64_t kUnknown = CowbirdLogOptions::kUnknown;
+
   std::uint64_t capacity_ = 0;
+  mutable std::atomic<std::uint64_t> begin_{kUnknown};
   std::unique_ptr<cowbird_t, Closer> cowbird_;
   std::uint16_t region_ = 0;
   std::vector<std::unique_ptr<Lane>> lanes_;
-  std::atomic<std::uint64_t> begin_{0};
 };
 
 // FASTER's disk type: LocalDisk's files for checkpoints, a Log in place of its log.

@@ -189,6 +189,70 @@ int check(const std::string& engine, std::uint64_t megabytes, std::uint64_t thre
   return run.wrong == 0 && run.reads > 0 && run.refused == 1 ? 0 : 1;
 }
 
+// One request at a time, of a device that a test has opened.
+void ended(IAsyncContext* context, Status result, std::size_t) {
+  const std::unique_ptr<IAsyncContext> owned(context);
+  *static_cast<Context<Status*>*>(context)->value = result;
+}
+template <class Issue>
+Status wait_for(Disk& disk, Issue issue) {
+  Status result = Status::Pending;
+  Context<Status*> context(&result);
+  issue(disk.log(), context);
+  while (result == Status::Pending) disk.TryComplete();
+  return result;
+}
+
+// What a process finds that recovers a store: FASTER reads and writes on, and tells the device nothing before it truncates.
+bool goes_on_behind_a_log_that_went_round(const std::string& engine) {
+  constexpr std::uint64_t kSmall = 1u << 16;
+  const std::string config = fmt::format("memory_node=memory1,capacity={},engine={}", 8 * kSmall, engine);
+  faster::stand_in::Epoch epoch;
+  std::vector<std::uint8_t> bytes(kSmall);
+  bool good = true;
+  const auto write = [&](Disk& disk, std::uint64_t page, Status expected) {
+    std::fill(bytes.begin(), bytes.end(), static_cast<std::uint8_t>(page));
+    const Status status = wait_for(
+        disk, [&](auto& log, auto& context) { log.WriteAsync(bytes.data(), page * kSmall, kSmall, ended, context); });
+    if (status != expected) fmt::print(stderr, "the write of page {} ended with {}\n", page, static_cast<int>(status));
+    good = good && status == expected;
+  };
+  const auto read = [&](Disk& disk, std::uint64_t page) {
+    const Status status = wait_for(
+        disk, [&](auto& log, auto& context) { log.ReadAsync(page * kSmall, bytes.data(), kSmall, ended, context); });
+    if (status != Status::Ok || bytes.front() != page || bytes.back() != page) {
+      fmt::print(stderr, "page {} is not read again: {}\n", page, static_cast<int>(status));
+      good = false;
+    }
+  };
+  const auto truncate = [](Disk& disk, std::uint64_t page) {
+    disk.log().Truncate(page * kSmall, FASTER::core::GcState{});
+  };
+  {
+    Disk first("store", epoch, config);
+    for (std::uint64_t page = 0; page < 12; ++page) {
+      if (page >= 8) truncate(first, page - 7);
+      write(first, page, Status::Ok);
+    }
+  }
+  {
+    Disk again("store", epoch, config);
+    for (const std::uint64_t page : {4u, 11u}) read(again, page);
+    write(again, 12, Status::Ok);
+    truncate(again, 5);
+    write(again, 13, Status::IOError);
+  }
+  Disk told("store", epoch, fmt::format("{},begin={}", config, 5 * kSmall));
+  read(told, 5);
+  write(told, 13, Status::IOError);
+  truncate(told, 6);
+  write(told, 13, Status::Ok);
+  Disk short_one("store", epoch, config);
+  write(short_one, 6, Status::Ok);
+  write(short_one, 8, Status::IOError);
+  return good;
+}
+
 // Threads of the store are shared out among the lanes.
 bool refuses_lanes_that_cannot_be(const std::string& engine) {
   for (const char* const lanes : {"0", "257", "4294967296"}) {
@@ -208,7 +272,7 @@ bool refuses_lanes_that_cannot_be(const std::string& engine) {
 int main(int argc, char** argv) {
   try {
     const std::string engine = argc > 1 ? argv[1] : "";
-    if (!refuses_lanes_that_cannot_be(engine)) return 1;
+    if (!refuses_lanes_that_cannot_be(engine) || !goes_on_behind_a_log_that_went_round(engine)) return 1;
     return check(engine, argc > 2 ? std::strtoull(argv[2], nullptr, 10) : 64,
                  argc > 3 ? std::strtoull(argv[3], nullptr, 10) : 2);
   } catch (const std::exception& error) {
