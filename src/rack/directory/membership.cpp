@@ -108,8 +108,8 @@ Membership::~Membership() {
     stop_.notify_all();
   }
   keeper_.join();
+  static_cast<void>(directory_.leave(lease_));  // a change, which ends the watch
   if (watcher_.joinable()) watcher_.join();
-  static_cast<void>(directory_.leave(lease_));
   if (file_) file_->write(LeaseId(0));
 }
 

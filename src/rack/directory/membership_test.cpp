@@ -245,6 +245,37 @@ TEST(Membership, SaysThatTheTroubleIsOverThoughItsReasonHadChanged) {
   EXPECT_NE(said.front().find("no route"), std::string::npos);
 }
 
+// Lets who watches wait until somebody leaves.
+class PatientDirectory final : public Directory {
+ public:
+  Result<Registration> join(const NodeDescription& description, Duration) override {
+    return Registration{{.description = description}, LeaseId(1)};
+  }
+  Result<void> publish(LeaseId, const NodeDescription&) override { return {}; }
+  Result<void> renew(LeaseId) override { return {}; }
+  Result<void> leave(LeaseId) override {
+    left_.set_value();
+    return {};
+  }
+  Result<Snapshot> nodes() override { return Snapshot{}; }
+  Result<Snapshot> watch(std::uint64_t, Duration) override {
+    leaving_.wait_for(kPatience);
+    return Snapshot{7, {}};
+  }
+
+ private:
+  std::promise<void> left_;
+  std::shared_future<void> leaving_ = left_.get_future().share();
+};
+
+TEST(Membership, WhoLeavesDoesNotWaitForAWatch) {
+  PatientDirectory directory;
+  auto membership = Membership::join(directory, at_port(0), kShort, [](const Snapshot&) {}).value();
+  const auto begun = Clock::now();
+  membership.reset();
+  EXPECT_LT(Clock::now() - begun, kPatience / 2);
+}
+
 TEST(Membership, DoesNotAskADirectoryWithoutEndThatLetsNobodyWait) {
   PlayedDirectory directory;
   std::atomic<int> changes{0};
