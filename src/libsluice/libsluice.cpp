@@ -115,6 +115,8 @@ struct sluice_client final : private rack::StoreSession {
     if (loop().now() - remote_nodes().memory().now() > kPause) loop().turn();
   }
   static void on_complete(remote::Operation& operation);
+  bool connected(remote::NodeId id) { return remote_nodes().memory().connected(id); }
+  std::int64_t patience_us() const { return patience_.nanoseconds() / 1000; }
   // Turns the loop until `done` or the time is over (negative: never over).
   template <class Done>
   void turn_until(std::int64_t timeout_us, Done done);
@@ -200,10 +202,10 @@ int sluice_client::node(const std::string& name) {
   const auto find = [&] { return rack_.find_memory(name); };
   const auto connected = [&] {
     const rack::NodeRecord* const record = find().node;
-    return record != nullptr && remote_nodes().memory().connected(record->id);
+    return record != nullptr && this->connected(record->id);
   };
   loop().turn();  // what the directory has said meanwhile
-  if (find().node != nullptr && !connected()) turn_until(patience_.nanoseconds() / 1000, connected);
+  if (find().node != nullptr && !connected()) turn_until(patience_us(), connected);
   const rack::Snapshot::Memory found = find();
   const rack::NodeRecord* const record = found.node;
   if (record == nullptr) {
@@ -282,11 +284,16 @@ template <class Make>
 int sluice_client::run(int node, std::uint64_t offset, std::size_t bytes, std::uint64_t* prior, Make make) {
   wake_up();
   if (const int error = check(node, offset, bytes); error != 0) return error;
+  const auto index = static_cast<std::size_t>(node);
+  if (const remote::NodeId id = nodes_[index].id; !connected(id)) {
+    turn_until(patience_us(), [&] { return connected(id) || nodes_[index].gone; });
+    if (const int error = check(node, offset, bytes); error != 0) return error;
+  }
   const std::size_t most = memory().capabilities().max_length;
   for (std::size_t done = 0; done < bytes;) {
     const std::size_t part = std::min(most, bytes - done);
     Awaited awaited;
-    awaited.operation = make(nodes_[static_cast<std::size_t>(node)].base + (offset + done), done, part);
+    awaited.operation = make(nodes_[index].base + (offset + done), done, part);
     awaited.operation.context = &awaited;
     awaited.operation.on_complete = [](remote::Operation& operation) {
       static_cast<Awaited*>(operation.context)->done = true;
@@ -295,7 +302,7 @@ int sluice_client::run(int node, std::uint64_t offset, std::size_t bytes, std::u
     turn_until(-1, [&] { return awaited.done; });
     const remote::Status status = awaited.operation.status;
     if (status != remote::Status::kOk) {
-      const std::string& name = nodes_[static_cast<std::size_t>(node)].name;
+      const std::string& name = nodes_[index].name;
       return refuse(code_of(status), fmt::format("{}: {}", name, sluice_strerror(code_of(status))));
     }
     if (prior != nullptr) *prior = awaited.operation.prior;

@@ -1,4 +1,4 @@
-// libsluice: the memory of a rack's memory nodes, one-sided, from any program. C interface; C++ may use it as it is.
+// libsluice: the memory of a rack's memory nodes, one-sided, from any program. C interface (C99); C++ may use it as it is.
 //
 // Life:      sluice_open() -> sluice_node() for each memory node that is used -> sluice_read/write/… that wait, or sluice_post_…() and
 //            sluice_poll() -> sluice_close(). `sluice rack up` makes a rack.
@@ -33,13 +33,13 @@ typedef struct {
   const char* port;      /* where frames go, such as "udp:10.0.0.1:7471"; NULL: the rack's switch */
   uint32_t entries;      /* operations under way, 1 to 65536 [1024] */
   uint32_t depth;        /* of them on the wire to one memory node, 1 to 4096 [128]; the others wait in line */
-  uint32_t timeout_ms;   /* sluice_node() gives up after this [5000] */
+  uint32_t timeout_ms;   /* sluice_node(), and calls that wait, give up after this without a connection [5000] */
 } sluice_options_t;
 
 enum {
   SLUICE_OUT_OF_RANGE = -1, /* beyond the node's memory, or an atomic not on 8 bytes: nothing happened */
   SLUICE_DENIED = -2,       /* the memory node refuses: nothing happened */
-  SLUICE_UNREACHABLE = -3,  /* no connection to the node now: nothing happened; it is tried again all the time */
+  SLUICE_UNREACHABLE = -3,  /* no connection to the node now: nothing happened; each call goes on connecting */
   SLUICE_UNKNOWN = -4,      /* the connection was lost meanwhile: it may have happened or not */
   SLUICE_GONE = -5,         /* the node has left, or was started anew with other memory: ask sluice_node() again */
   SLUICE_BAD_LENGTH = -6,   /* 0, or too long to be posted */
@@ -68,7 +68,7 @@ SLUICE_API const char* sluice_node_name(sluice_t* client, uint32_t index);
 /* Bytes of memory that it exports; offsets go from 0 to one less. 0: no such node. */
 SLUICE_API uint64_t sluice_node_bytes(sluice_t* client, int node);
 
-/* These wait: 0, or negative. Of long ones a part may have happened when they fail. `prior` may be NULL. */
+/* These wait, also for a connection that was lost: 0, or negative. Of long ones a part may have happened when they fail. `prior` may be NULL. */
 SLUICE_API int sluice_read(sluice_t* client, int node, uint64_t offset, void* into, size_t bytes);
 SLUICE_API int sluice_write(sluice_t* client, int node, uint64_t offset, const void* from, size_t bytes);
 /* Swaps if it was `compare`; whether it has is told by `*prior`. */
@@ -77,7 +77,7 @@ SLUICE_API int sluice_compare_and_swap(sluice_t* client, int node, uint64_t offs
 SLUICE_API int sluice_fetch_and_add(sluice_t* client, int node, uint64_t offset, uint64_t add, uint64_t* prior);
 
 /* These do not: 0, and the operation will end in one completion with this context; or negative, and it will not. Buffers and `prior` stay the
-   operation's until then. */
+   operation's until then. Without a connection it ends in SLUICE_UNREACHABLE; sluice_node() waits until there is one again. */
 SLUICE_API int sluice_post_read(sluice_t* client, int node, uint64_t offset, void* into, size_t bytes, void* context);
 SLUICE_API int sluice_post_write(sluice_t* client, int node, uint64_t offset, const void* from, size_t bytes,
                                  void* context);

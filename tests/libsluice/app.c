@@ -5,6 +5,7 @@
    app lock NODE N       N times: takes a lock by compare-and-swap, adds 1 to a word without atomics, lets go
    app outlive NODE      writes a word, says "ready", waits for a line on stdin, and then says once a second how a read ends, until one says SLUICE_GONE; then
                          asks for the node anew and reads again
+   app seldom NODE       says "ready", waits for a line, reads, which fails, says "lost", waits for a line, and a while later reads once
    app signals NODE      takes a signal that its one thread has blocked by waiting for it
    app quiet NODE        says "before", goes on until the library says that the lease is not renewed, says "after" */
 #define _POSIX_C_SOURCE 200809L
@@ -176,6 +177,24 @@ static int outlive(const char* node) {
   return wrong != 0;
 }
 
+static int seldom(const char* node) {
+  int m;
+  sluice_t* rack = join(node, &m);
+  uint64_t word;
+  puts("ready");
+  fflush(stdout);
+  if (getchar() == EOF) return 1;
+  expect(sluice_read(rack, m, 64, &word, 8), SLUICE_UNKNOWN, "a read of a node that stands still");
+  puts("lost");
+  fflush(stdout);
+  if (getchar() == EOF) return 1;
+  nap(1000);
+  expect(sluice_read(rack, m, 64, &word, 8), 0, "the first read after it goes on");
+  sluice_close(rack);
+  puts(wrong ? "wrong" : "right");
+  return wrong != 0;
+}
+
 static int signals(const char* node) {
   int m;
   sluice_t* rack = join(node, &m);
@@ -218,8 +237,9 @@ int main(int argc, char** argv) {
   if (argc == 4 && strcmp(argv[1], "count") == 0) return count(argv[2], atoi(argv[3]));
   if (argc == 4 && strcmp(argv[1], "lock") == 0) return lock(argv[2], atoi(argv[3]));
   if (argc == 3 && strcmp(argv[1], "outlive") == 0) return outlive(argv[2]);
+  if (argc == 3 && strcmp(argv[1], "seldom") == 0) return seldom(argv[2]);
   if (argc == 3 && strcmp(argv[1], "signals") == 0) return signals(argv[2]);
   if (argc == 3 && strcmp(argv[1], "quiet") == 0) return quiet(argv[2]);
-  fprintf(stderr, "app check | count NODE N | lock NODE N | outlive NODE | signals NODE | quiet NODE\n");
+  fprintf(stderr, "app check | count NODE N | lock NODE N | outlive NODE | seldom NODE | signals NODE | quiet NODE\n");
   return 2;
 }

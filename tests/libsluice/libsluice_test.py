@@ -68,6 +68,17 @@ class LibsluiceTest(live_rack.LiveRack):
         self.assertIn("memory1 has left the rack, or was started anew", out)
         self.assertIn("right", out)
 
+    def test_a_read_after_a_pause_waits_for_a_connection_that_was_lost(self):
+        child = self.app("seldom", "memory1")
+        node = int(pathlib.Path(self.dir, "memory1.pid").read_text().split()[0])
+        for signal_number, said in (None, "ready\n"), (signal.SIGSTOP, "lost\n"), (signal.SIGCONT, "right\n"):
+            if signal_number:
+                os.kill(node, signal_number)
+                child.stdin.write("go\n")
+                child.stdin.flush()
+            self.assertEqual(child.stdout.readline(), said)
+        self.finish(child)
+
     def test_a_program_that_is_killed_takes_nothing_with_it(self):
         first = self.app("count", "memory2", "100000000")
         self.finish(self.app("count", "memory2", "1000"))
