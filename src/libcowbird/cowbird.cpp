@@ -9,6 +9,7 @@
 #include <atomic>
 #include <cerrno>
 #include <cstdlib>
+#include <exception>
 #include <limits>
 #include <memory>
 #include <mutex>
@@ -56,6 +57,17 @@ std::int64_t now_us() {
 int refuse(int error, std::string why) {
   last_error = std::move(why);
   return error;
+}
+
+// What the C interface calls, where it may want memory: no exception leaves it.
+template <class Call>
+auto guarded(Call call, decltype(call()) failed) -> decltype(call()) {
+  try {
+    return call();
+  } catch (const std::exception& error) {
+    last_error = error.what();
+    return failed;
+  }
 }
 
 std::string default_engine() {
@@ -214,9 +226,9 @@ void cowbird_instance::look_for_engine(std::int64_t now) {
   static_cast<void>(hand_over(now));
 }
 
-extern "C" {
+namespace {
 
-cowbird_t* cowbird_open(const cowbird_options_t* options) {
+cowbird_t* open_instance(const cowbird_options_t* options) {
   const cowbird_options_t o = options == nullptr ? cowbird_options_t{} : *options;
   auto made = std::make_unique<cowbird_instance>();
   made->engine = o.engine == nullptr ? default_engine() : o.engine;
@@ -248,9 +260,8 @@ cowbird_t* cowbird_open(const cowbird_options_t* options) {
   return made.release();
 }
 
-void cowbird_close(cowbird_t* instance) { delete instance; }
-
-int cowbird_region_add(cowbird_t* instance, const char* memory_node, uint64_t offset, uint64_t length, int flags) {
+int add_region(cowbird_t* instance, const char* memory_node, uint64_t offset, uint64_t length, int flags) {
+  if (memory_node == nullptr) return refuse(COWBIRD_SYSTEM, "a memory node without a name (NULL)");
   const auto free = std::ranges::find(instance->regions, 0u, &cb::Region::length);
   const auto id = static_cast<std::size_t>(free - instance->regions.begin());
   if (id >= cb::kMaxRegions) {
@@ -267,6 +278,20 @@ int cowbird_region_add(cowbird_t* instance, const char* memory_node, uint64_t of
   region->writable = writable;
   instance->set_region(id, *region);
   return static_cast<int>(id);
+}
+
+}  // namespace
+
+extern "C" {
+
+cowbird_t* cowbird_open(const cowbird_options_t* options) {
+  return guarded([&] { return open_instance(options); }, nullptr);
+}
+
+void cowbird_close(cowbird_t* instance) { delete instance; }
+
+int cowbird_region_add(cowbird_t* instance, const char* memory_node, uint64_t offset, uint64_t length, int flags) {
+  return guarded([&] { return add_region(instance, memory_node, offset, length, flags); }, COWBIRD_SYSTEM);
 }
 
 int cowbird_region_remove(cowbird_t* instance, uint16_t region) {
@@ -291,8 +316,12 @@ int64_t cowbird_async_write(cowbird_thread_t* thread, uint16_t region, const voi
 }
 
 int cowbird_poll_create(cowbird_thread_t* thread) {
-  thread->groups.push_back(std::make_unique<PollGroup>(thread->channel));
-  return static_cast<int>(thread->groups.size() - 1);
+  return guarded(
+      [&] {
+        thread->groups.push_back(std::make_unique<PollGroup>(thread->channel));
+        return static_cast<int>(thread->groups.size() - 1);
+      },
+      COWBIRD_SYSTEM);
 }
 
 }  // extern "C"
@@ -367,28 +396,7 @@ int engine_absent(const cowbird_thread_t* thread) {
   return refuse(COWBIRD_ENGINE_ABSENT, fmt::format("no Cowbird engine at {}", thread->owner->engine));
 }
 
-}  // namespace
-
-extern "C" {
-
-int cowbird_poll_destroy(cowbird_thread_t* thread, int poll_id) {
-  if (group_of(thread, poll_id) == nullptr) return COWBIRD_NO_SUCH_GROUP;
-  thread->groups[static_cast<std::size_t>(poll_id)].reset();
-  return 0;
-}
-
-int cowbird_poll_add(cowbird_thread_t* thread, int poll_id, int64_t request) {
-  PollGroup* group = group_of(thread, poll_id);
-  return group == nullptr ? COWBIRD_NO_SUCH_GROUP : number(group->add(cb::RequestId(request)));
-}
-
-int cowbird_poll_remove(cowbird_thread_t* thread, int poll_id, int64_t request) {
-  PollGroup* group = group_of(thread, poll_id);
-  return group == nullptr ? COWBIRD_NO_SUCH_GROUP : number(group->remove(cb::RequestId(request)));
-}
-
-int cowbird_poll_wait(cowbird_thread_t* thread, int poll_id, cowbird_completion_t* responses, int max_ret,
-                      int64_t timeout_us) {
+int poll_wait(cowbird_thread_t* thread, int poll_id, cowbird_completion_t* responses, int max_ret, int64_t timeout_us) {
   PollGroup* group = group_of(thread, poll_id);
   if (group == nullptr) return COWBIRD_NO_SUCH_GROUP;
   if (max_ret <= 0) return 0;
@@ -418,14 +426,14 @@ int cowbird_poll_wait(cowbird_thread_t* thread, int poll_id, cowbird_completion_
   }
 }
 
-int cowbird_collect(cowbird_thread_t* thread, cowbird_completion_t* responses, int max_ret) {
+int collect(cowbird_thread_t* thread, cowbird_completion_t* responses, int max_ret) {
   int count = thread->told == thread->taken ? 0 : tell_untold(thread, responses, max_ret);
   count += take(thread->channel, responses + count, max_ret - count);
   if (count == 0) found_nothing(thread);
   return count;
 }
 
-int cowbird_is_complete(cowbird_thread_t* thread, int64_t request) {
+int is_complete(cowbird_thread_t* thread, int64_t request) {
   const cb::RequestId id(request);
   if (!thread->channel.is_issued(id)) return COWBIRD_NO_SUCH_REQUEST;
   take_untold(thread);
@@ -435,6 +443,40 @@ int cowbird_is_complete(cowbird_thread_t* thread, int64_t request) {
   }
   const Status status = thread->channel.status_of(id);
   return status == Status::kOk ? 1 : number(status);
+}
+
+}  // namespace
+
+extern "C" {
+
+int cowbird_poll_destroy(cowbird_thread_t* thread, int poll_id) {
+  if (group_of(thread, poll_id) == nullptr) return COWBIRD_NO_SUCH_GROUP;
+  thread->groups[static_cast<std::size_t>(poll_id)].reset();
+  return 0;
+}
+
+int cowbird_poll_add(cowbird_thread_t* thread, int poll_id, int64_t request) {
+  PollGroup* group = group_of(thread, poll_id);
+  if (group == nullptr) return COWBIRD_NO_SUCH_GROUP;
+  return guarded([&] { return number(group->add(cb::RequestId(request))); }, COWBIRD_SYSTEM);
+}
+
+int cowbird_poll_remove(cowbird_thread_t* thread, int poll_id, int64_t request) {
+  PollGroup* group = group_of(thread, poll_id);
+  return group == nullptr ? COWBIRD_NO_SUCH_GROUP : number(group->remove(cb::RequestId(request)));
+}
+
+int cowbird_poll_wait(cowbird_thread_t* thread, int poll_id, cowbird_completion_t* responses, int max_ret,
+                      int64_t timeout_us) {
+  return guarded([&] { return poll_wait(thread, poll_id, responses, max_ret, timeout_us); }, COWBIRD_SYSTEM);
+}
+
+int cowbird_collect(cowbird_thread_t* thread, cowbird_completion_t* responses, int max_ret) {
+  return guarded([&] { return collect(thread, responses, max_ret); }, COWBIRD_SYSTEM);
+}
+
+int cowbird_is_complete(cowbird_thread_t* thread, int64_t request) {
+  return guarded([&] { return is_complete(thread, request); }, COWBIRD_SYSTEM);
 }
 
 const char* cowbird_strerror(int error) {

@@ -1,4 +1,4 @@
-// libcowbird: remote memory without spending the application's CPU. C interface; C++ may use it as it is.
+// libcowbird: remote memory without spending the application's CPU. C interface (C99); C++ may use it as it is.
 //
 // Life:      cowbird_open() -> cowbird_region_add() -> cowbird_thread() for each issuing thread -> cowbird_async_read/write() return request
 //            ids -> cowbird_poll_wait() -> cowbird_close(). `sluice cowbird engine` moves the data; it may be restarted at any time.
@@ -6,7 +6,7 @@
 //            yields and then sleeps.
 // Order:     per thread, requests of one type complete in the order of issue, and a read sees every earlier write that it overlaps.
 // Errors:    negative numbers, each with a sentence: cowbird_strerror(). cowbird_last_error() says more about the last failed call of
-//            cowbird_open, cowbird_region_add or cowbird_poll_wait in this thread.
+//            cowbird_open, cowbird_region_add or cowbird_poll_wait in this thread. COWBIRD_SYSTEM from any other: there was no memory.
 // Threads:   a cowbird_thread belongs to one thread at a time. No thread calls anything while a region is added or removed.
 // Limits:    64 regions; a request is at most as long as its data ring, and for the engine in the switch 1 MiB;
 //            options->entries requests under way a thread, at most 65,536; 4 GiB of rings and 1,048,576 entries in all.

@@ -269,6 +269,12 @@ class Library(unittest.TestCase):
         self.assertEqual(COWBIRD.region_add(instance, b"memory1", 0, 4096, 0), SYSTEM)
         self.assertIn(b"cowbird_region_remove", COWBIRD.last_error())
 
+    def test_a_region_of_no_name_is_an_error(self):
+        self.engine()
+        instance, _, _ = self.open()
+        self.assertEqual(COWBIRD.region_add(instance, None, 0, 4096, 0), SYSTEM)
+        self.assertIn(b"without a name", COWBIRD.last_error())
+
     def test_a_region_that_is_given_back_makes_room_for_another(self):
         engine = self.engine()
         instance, thread, _ = self.open()
