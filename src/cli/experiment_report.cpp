@@ -93,9 +93,11 @@ json names_in_order(const json& result) {
 // Lines are ours, points the paper's; where x is a name, bars and ticks.
 json plot_of(const json& result, const std::vector<Place>& places, const std::string& y_title) {
   json rows = json::array();
+  // On a logarithmic scale 0 is infinitely far away: one such value would put all others on one edge. The table has it. (The paper's are above 0.)
+  const bool logarithmic = result.at("y_scale") == "log";
   for (const Place& place : places) {
     const std::string series = place.series.empty() ? "simulated" : place.series;
-    if (!std::isnan(place.ours))
+    if (!std::isnan(place.ours) && (!logarithmic || place.ours > 0))
       rows.push_back({{"x", x_value(result, place.x)},
                       {"y", place.ours},
                       {"least", place.least},

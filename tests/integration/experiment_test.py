@@ -453,6 +453,19 @@ queue_pairs = [1]
                        capture_output=True)
         self.assertIn('"sort":["50 us","100 us","60 us"]', report.read_text(encoding="utf-8"))
 
+    def test_a_report_leaves_zeros_out_of_a_logarithmic_plot(self):
+        self.simulate(TWO_LINES + points("CAS", [1, 2]))
+        file = self.folder / "out" / "mine.json"
+        result = json.loads(file.read_text(encoding="utf-8"))
+        result["points"][0]["metrics"]["throughput"] = 0
+        report = self.folder / "report.html"
+        for scale, zeros in (("linear", 1), ("log", 0)):
+            file.write_text(json.dumps({**result, "y_scale": scale}), encoding="utf-8")
+            subprocess.run([SLUICE, "report", "--results", str(self.folder / "out"), "--out", str(report)], check=True, timeout=60, capture_output=True)
+            text = report.read_text(encoding="utf-8")
+            self.assertEqual(len(re.findall(r'"y":0(?:\.0)?}', text)), zeros, scale)
+            self.assertIn('["WRITE","1","0",', text)
+
 
 if __name__ == "__main__":
     SLUICE = os.path.abspath(sys.argv.pop(1))
