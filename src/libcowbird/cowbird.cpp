@@ -9,7 +9,6 @@
 #include <atomic>
 #include <cerrno>
 #include <cstdlib>
-#include <exception>
 #include <limits>
 #include <memory>
 #include <mutex>
@@ -18,6 +17,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/guarded.h"
 #include "cowbird/attach.h"
 #include "cowbird/channel.h"
 #include "cowbird/poll_group.h"
@@ -34,6 +34,7 @@ using cb::InstanceLayout;
 using cb::PollGroup;
 using cb::Status;
 using sluice::fail;
+using sluice::guarded;
 using sluice::MutableBytes;
 using sluice::Result;
 
@@ -57,17 +58,6 @@ std::int64_t now_us() {
 int refuse(int error, std::string why) {
   last_error = std::move(why);
   return error;
-}
-
-// What the C interface calls, where it may want memory: no exception leaves it.
-template <class Call>
-auto guarded(Call call, decltype(call()) failed) -> decltype(call()) {
-  try {
-    return call();
-  } catch (const std::exception& error) {
-    last_error = error.what();
-    return failed;
-  }
 }
 
 std::string default_engine() {
@@ -285,13 +275,15 @@ int add_region(cowbird_t* instance, const char* memory_node, uint64_t offset, ui
 extern "C" {
 
 cowbird_t* cowbird_open(const cowbird_options_t* options) {
-  return guarded([&] { return open_instance(options); }, nullptr);
+  return guarded(
+      last_error, [&] { return open_instance(options); }, nullptr);
 }
 
 void cowbird_close(cowbird_t* instance) { delete instance; }
 
 int cowbird_region_add(cowbird_t* instance, const char* memory_node, uint64_t offset, uint64_t length, int flags) {
-  return guarded([&] { return add_region(instance, memory_node, offset, length, flags); }, COWBIRD_SYSTEM);
+  return guarded(
+      last_error, [&] { return add_region(instance, memory_node, offset, length, flags); }, COWBIRD_SYSTEM);
 }
 
 int cowbird_region_remove(cowbird_t* instance, uint16_t region) {
@@ -317,6 +309,7 @@ int64_t cowbird_async_write(cowbird_thread_t* thread, uint16_t region, const voi
 
 int cowbird_poll_create(cowbird_thread_t* thread) {
   return guarded(
+      last_error,
       [&] {
         thread->groups.push_back(std::make_unique<PollGroup>(thread->channel));
         return static_cast<int>(thread->groups.size() - 1);
@@ -458,7 +451,8 @@ int cowbird_poll_destroy(cowbird_thread_t* thread, int poll_id) {
 int cowbird_poll_add(cowbird_thread_t* thread, int poll_id, int64_t request) {
   PollGroup* group = group_of(thread, poll_id);
   if (group == nullptr) return COWBIRD_NO_SUCH_GROUP;
-  return guarded([&] { return number(group->add(cb::RequestId(request))); }, COWBIRD_SYSTEM);
+  return guarded(
+      last_error, [&] { return number(group->add(cb::RequestId(request))); }, COWBIRD_SYSTEM);
 }
 
 int cowbird_poll_remove(cowbird_thread_t* thread, int poll_id, int64_t request) {
@@ -468,15 +462,18 @@ int cowbird_poll_remove(cowbird_thread_t* thread, int poll_id, int64_t request) 
 
 int cowbird_poll_wait(cowbird_thread_t* thread, int poll_id, cowbird_completion_t* responses, int max_ret,
                       int64_t timeout_us) {
-  return guarded([&] { return poll_wait(thread, poll_id, responses, max_ret, timeout_us); }, COWBIRD_SYSTEM);
+  return guarded(
+      last_error, [&] { return poll_wait(thread, poll_id, responses, max_ret, timeout_us); }, COWBIRD_SYSTEM);
 }
 
 int cowbird_collect(cowbird_thread_t* thread, cowbird_completion_t* responses, int max_ret) {
-  return guarded([&] { return collect(thread, responses, max_ret); }, COWBIRD_SYSTEM);
+  return guarded(
+      last_error, [&] { return collect(thread, responses, max_ret); }, COWBIRD_SYSTEM);
 }
 
 int cowbird_is_complete(cowbird_thread_t* thread, int64_t request) {
-  return guarded([&] { return is_complete(thread, request); }, COWBIRD_SYSTEM);
+  return guarded(
+      last_error, [&] { return is_complete(thread, request); }, COWBIRD_SYSTEM);
 }
 
 const char* cowbird_strerror(int error) {

@@ -5,13 +5,13 @@
 #include <atomic>
 #include <cstdlib>
 #include <deque>
-#include <exception>
 #include <memory>
 #include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "base/guarded.h"
 #include "libsluice/sluice.h"
 #include "ports/run_path.h"
 #include "rack/clients/store_session.h"
@@ -23,6 +23,7 @@ namespace remote = sluice::remote;
 using sluice::ByteView;
 using sluice::Duration;
 using sluice::fail;
+using sluice::guarded;
 using sluice::MutableBytes;
 using sluice::Result;
 using sluice::Time;
@@ -328,17 +329,6 @@ int sluice_client::poll(sluice_completion_t* completions, int most, std::int64_t
 
 namespace {
 
-// What the C interface calls: no exception leaves it.
-template <class Call>
-auto guarded(Call call, decltype(call()) failed) -> decltype(call()) {
-  try {
-    return call();
-  } catch (const std::exception& error) {
-    last_error = error.what();
-    return failed;
-  }
-}
-
 remote::RemoteAddress offset_of(std::uint64_t offset) { return {remote::NodeId(0), remote::RegionKey(0), offset}; }
 MutableBytes bytes_at(const void* at, std::size_t bytes) {
   return {static_cast<std::uint8_t*>(const_cast<void*>(at)), bytes};  // those of a write are never written to
@@ -350,6 +340,7 @@ extern "C" {
 
 sluice_t* sluice_open(const sluice_options_t* options) {
   return guarded(
+      last_error,
       [&]() -> sluice_t* {
         auto opened = sluice_client::open(options != nullptr ? *options : sluice_options_t{});
         if (opened) return opened->release();
@@ -362,17 +353,20 @@ sluice_t* sluice_open(const sluice_options_t* options) {
 void sluice_close(sluice_t* client) { delete client; }
 
 int sluice_node(sluice_t* client, const char* name) {
-  return guarded([&] { return client->node(name); }, SLUICE_SYSTEM);
+  return guarded(
+      last_error, [&] { return client->node(name); }, SLUICE_SYSTEM);
 }
 
 const char* sluice_node_name(sluice_t* client, uint32_t index) {
-  return guarded([&] { return client->node_name(index); }, nullptr);
+  return guarded(
+      last_error, [&] { return client->node_name(index); }, nullptr);
 }
 
 uint64_t sluice_node_bytes(sluice_t* client, int node) { return client->node_bytes(node); }
 
 int sluice_read(sluice_t* client, int node, uint64_t offset, void* into, size_t bytes) {
   return guarded(
+      last_error,
       [&] {
         return client->run(node, offset, bytes, nullptr,
                            [&](remote::RemoteAddress at, std::size_t done, std::size_t part) {
@@ -384,6 +378,7 @@ int sluice_read(sluice_t* client, int node, uint64_t offset, void* into, size_t 
 
 int sluice_write(sluice_t* client, int node, uint64_t offset, const void* from, size_t bytes) {
   return guarded(
+      last_error,
       [&] {
         return client->run(node, offset, bytes, nullptr,
                            [&](remote::RemoteAddress at, std::size_t done, std::size_t part) {
@@ -396,6 +391,7 @@ int sluice_write(sluice_t* client, int node, uint64_t offset, const void* from, 
 int sluice_compare_and_swap(sluice_t* client, int node, uint64_t offset, uint64_t compare, uint64_t swap,
                             uint64_t* prior) {
   return guarded(
+      last_error,
       [&] {
         return client->run(node, offset, 8, prior, [&](remote::RemoteAddress at, std::size_t, std::size_t) {
           return remote::swap_operation(at, compare, swap);
@@ -406,6 +402,7 @@ int sluice_compare_and_swap(sluice_t* client, int node, uint64_t offset, uint64_
 
 int sluice_fetch_and_add(sluice_t* client, int node, uint64_t offset, uint64_t add, uint64_t* prior) {
   return guarded(
+      last_error,
       [&] {
         return client->run(node, offset, 8, prior, [&](remote::RemoteAddress at, std::size_t, std::size_t) {
           return remote::add_operation(at, add);
@@ -416,6 +413,7 @@ int sluice_fetch_and_add(sluice_t* client, int node, uint64_t offset, uint64_t a
 
 int sluice_post_read(sluice_t* client, int node, uint64_t offset, void* into, size_t bytes, void* context) {
   return guarded(
+      last_error,
       [&] {
         return client->post(node, remote::read_operation(offset_of(offset), bytes_at(into, bytes)), nullptr, context);
       },
@@ -424,6 +422,7 @@ int sluice_post_read(sluice_t* client, int node, uint64_t offset, void* into, si
 
 int sluice_post_write(sluice_t* client, int node, uint64_t offset, const void* from, size_t bytes, void* context) {
   return guarded(
+      last_error,
       [&] {
         return client->post(node, remote::write_operation(offset_of(offset), bytes_at(from, bytes)), nullptr, context);
       },
@@ -433,18 +432,21 @@ int sluice_post_write(sluice_t* client, int node, uint64_t offset, const void* f
 int sluice_post_compare_and_swap(sluice_t* client, int node, uint64_t offset, uint64_t compare, uint64_t swap,
                                  uint64_t* prior, void* context) {
   return guarded(
+      last_error,
       [&] { return client->post(node, remote::swap_operation(offset_of(offset), compare, swap), prior, context); },
       SLUICE_SYSTEM);
 }
 
 int sluice_post_fetch_and_add(sluice_t* client, int node, uint64_t offset, uint64_t add, uint64_t* prior,
                               void* context) {
-  return guarded([&] { return client->post(node, remote::add_operation(offset_of(offset), add), prior, context); },
-                 SLUICE_SYSTEM);
+  return guarded(
+      last_error, [&] { return client->post(node, remote::add_operation(offset_of(offset), add), prior, context); },
+      SLUICE_SYSTEM);
 }
 
 int sluice_poll(sluice_t* client, sluice_completion_t* completions, int most, int64_t timeout_us) {
-  return guarded([&] { return client->poll(completions, most, timeout_us); }, 0);
+  return guarded(
+      last_error, [&] { return client->poll(completions, most, timeout_us); }, 0);
 }
 
 uint32_t sluice_under_way(sluice_t* client) { return client->under_way(); }

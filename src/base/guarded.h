@@ -1,0 +1,20 @@
+// For interfaces in C: no exception leaves a call.
+#pragma once
+
+#include <exception>
+#include <string>
+
+namespace sluice {
+
+// What `call` returns; or `failed` when it throws, and `why` says what.
+template <class Call>
+auto guarded(std::string& why, Call call, decltype(call()) failed) -> decltype(call()) {
+  try {
+    return call();
+  } catch (const std::exception& error) {
+    why = error.what();
+    return failed;
+  }
+}
+
+}  // namespace sluice
