@@ -299,7 +299,7 @@ void HttpServer::pour(const std::string& path, const std::string& content_type,
     // Given back by whoever is the last to have it.
     const std::shared_ptr<std::atomic<int>> place(&pours_, [](std::atomic<int>* count) { count->fetch_sub(1); });
     if (place->fetch_add(1) >= kMaxPours)
-      return answer_error(response, 503, fmt::format("{} are being answered already; end one", kMaxPours));
+      return answer_error(response, 503, fmt::format("{} readers are there already; end one", kMaxPours));
     auto source = begin(request.body);
     if (!source) return answer_error(response, 409, source.error().message);
     response.set_header("Cache-Control", "no-store");

@@ -52,9 +52,9 @@ struct HttpAddress {
 
 class HttpServer {
  public:
-  static constexpr std::size_t kThreads = 44;
+  static constexpr std::size_t kThreads = 46;
   static constexpr int kMaxStreams = 12;
-  static constexpr int kMaxPours = 4;
+  static constexpr int kMaxPours = 6;
   static constexpr Duration kAdmitAgain = Duration::milliseconds(500);
   static constexpr Duration kLongestPause = Duration::seconds(300);  // that a reader of a pour may make
   static constexpr std::size_t kMaxBody = std::size_t{1} << 20;  // patient_server.h counts what comes without a length

@@ -135,9 +135,10 @@ class Capture(live_rack.LiveRack):
         self.assertIn("--out", self.sluice("capture", "--snap", "64", code=2).stderr)
         full = self.sluice("capture", "--for", "1s", "--out", "/dev/full", code=1)
         self.assertIn("No space left on device", full.stderr)
+        wait_until(lambda: self.captures() == 0, "none is under way any more")
         running = [self.start("capture") for _ in range(4)]
         wait_until(lambda: self.captures() == 4, "four captures")
-        self.assertIn("already", self.sluice("capture", code=1).stderr)
+        self.assertIn("4 captures are under way already; end one of them", self.sluice("capture", code=1).stderr)
         self.sluice("rack", "down", code=0)
         for child in running:
             _, err = child.communicate(timeout=30)
