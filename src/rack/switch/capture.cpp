@@ -140,6 +140,7 @@ Result<std::shared_ptr<Capture>> Captures::begin(const CaptureWish& wish) {
 }
 
 Result<void> Captures::add(std::shared_ptr<Capture> capture) {
+  forget_left();
   if (open_.size() == kMost) return fail(fmt::format("{} captures are under way already; end one of them", kMost));
   open_.push_back(std::move(capture));
   machine_.set_tap(this);
@@ -157,7 +158,11 @@ void Captures::detached(PortNumber port) {
 void Captures::flush(Time) {
   if (open_.empty()) return;
   for (const auto& capture : open_) capture->flush();
-  // Whose reader has let it go.
+  forget_left();
+}
+
+// Whose reader has let it go.
+void Captures::forget_left() {
   std::erase_if(open_, [](const auto& capture) { return capture.use_count() == 1; });
   if (open_.empty()) machine_.set_tap(nullptr);
 }

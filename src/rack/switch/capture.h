@@ -110,6 +110,8 @@ class Captures final : public switching::Tap, public nic::Pollable {
   void flush(Time now) override;
 
  private:
+  void forget_left();
+
   nic::PollLoop& loop_;
   switching::LearningSwitch& machine_;
   std::vector<std::shared_ptr<Capture>> open_;

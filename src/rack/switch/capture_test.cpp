@@ -137,9 +137,13 @@ TEST(Captures, GoOnUntilTheReaderLetsGo) {
   loop.turn();
   EXPECT_EQ(captures.open(), 1);
   EXPECT_EQ(read(*capture).packets.size(), 1);
-  for (std::size_t i = 1; i < Captures::kMost; ++i) ASSERT_TRUE(captures.add(make({})));
+  std::vector<std::shared_ptr<Capture>> more;
+  for (std::size_t i = 1; i < Captures::kMost; ++i) ASSERT_TRUE(captures.add(more.emplace_back(make({}))));
   EXPECT_FALSE(captures.add(make({})));
-  loop.turn();  // those had no reader any more
+  more.pop_back();
+  EXPECT_TRUE(captures.add(make({})));  // in its place, though the loop has not turned
+  more.clear();
+  loop.turn();
   EXPECT_EQ(captures.open(), 1);
   capture.reset();
   loop.turn();
