@@ -1,7 +1,9 @@
 // sluice capture: what passes the rack's switch, printed or written as pcapng: tcpdump for a rack.
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <poll.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <cstdio>
@@ -54,34 +56,40 @@ class Sink {
   virtual Result<void> flush() = 0;
 };
 
+// A file is made, or begun anew, once there is something to write: what the switch refuses costs nobody an earlier capture.
 class FileSink final : public Sink {
  public:
-  static Result<std::unique_ptr<Sink>> open(const std::string& path) {
-    if (path == "-") return std::unique_ptr<Sink>(new FileSink("stdout", stdout));
-    std::FILE* const file = std::fopen(path.c_str(), "wb");
-    if (file == nullptr) return fail(fmt::format("--out = \"{}\": {}", path, std::strerror(errno)));
-    return std::unique_ptr<Sink>(new FileSink(path, file));
+  explicit FileSink(std::string path) : path_(std::move(path)) {
+    if (path_ != "-") return;
+    path_ = "stdout";
+    file_ = stdout;
   }
   ~FileSink() override {
-    if (file_ != stdout) std::fclose(file_);
+    if (file_ != nullptr && file_ != stdout) std::fclose(file_);
   }
   FileSink(const FileSink&) = delete;
   FileSink& operator=(const FileSink&) = delete;
 
   Result<void> take(const pcapng::Block& block) override {
-    const bool written = std::fwrite(block.bytes.data(), 1, block.bytes.size(), file_) == block.bytes.size();
+    if (file_ == nullptr) open();
+    const bool written =
+        file_ != nullptr && std::fwrite(block.bytes.data(), 1, block.bytes.size(), file_) == block.bytes.size();
     return written ? Result<void>{} : failed();
   }
-  Result<void> flush() override { return std::fflush(file_) == 0 ? Result<void>{} : failed(); }
+  Result<void> flush() override { return file_ == nullptr || std::fflush(file_) == 0 ? Result<void>{} : failed(); }
 
  private:
-  FileSink(std::string path, std::FILE* file) : path_(std::move(path)), file_(file) {}
+  // For its owner alone: it has everybody's data and keys.
+  void open() {
+    const int descriptor = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    if (descriptor >= 0) file_ = fdopen(descriptor, "wb");
+  }
   Result<void> failed() const {
     return fail(fmt::format("{}: {}; what it took before is whole", path_, std::strerror(errno)));
   }
 
   std::string path_;
-  std::FILE* file_;
+  std::FILE* file_ = nullptr;
 };
 
 class LineSink final : public Sink {
@@ -133,9 +141,10 @@ class CaptureCommand final : public Command {
     rack::StopSignals signals;
     std::unique_ptr<Sink> sink = std::make_unique<LineSink>();
     if (!settings_.out.empty()) {
-      auto file = FileSink::open(settings_.out);
-      if (!file) return tl::unexpected(file.error());
-      sink = std::move(*file);
+      if (settings_.out != "-") {
+        if (auto possible = check_output(settings_.out); !possible) return tl::unexpected(possible.error());
+      }
+      sink = std::make_unique<FileSink>(settings_.out);
     }
     Result<void> outcome;
     const auto end = std::chrono::steady_clock::now() + std::chrono::nanoseconds(settings_.period.nanoseconds());
@@ -169,9 +178,12 @@ class CaptureCommand final : public Command {
       if (!block) return fail("what the switch sends cannot be understood: is it of another version?");
       if (!*block) break;
       if (auto taken = sink.take(**block); !taken) return taken;
+      if ((*block)->type == BlockType::kStatistics) lost_ = std::max(lost_, pcapng::lost_of(**block));
       if ((*block)->type != BlockType::kPacket) continue;
       ++captured_;
-      if (const auto packet = pcapng::packet_of(**block)) lost_ += packet->lost_before;
+      const auto packet = pcapng::packet_of(**block);
+      lost_before_packets_ += packet ? packet->lost_before : 0;
+      lost_ = std::max(lost_, lost_before_packets_);
     }
     return sink.flush();
   }
@@ -181,6 +193,7 @@ class CaptureCommand final : public Command {
   std::vector<std::string> filter_;
   pcapng::PcapngStream stream_;
   std::uint64_t captured_ = 0;
+  std::uint64_t lost_before_packets_ = 0;
   std::uint64_t lost_ = 0;
 };
 

@@ -60,4 +60,11 @@ std::string counter_tables(const std::string& folder) {
   return text.empty() ? "no program has opened the device: nothing was counted\n" : text;
 }
 
+bool are_counters(const std::string& file) {
+  std::ifstream in(file);
+  const std::string text(std::istreambuf_iterator<char>(in), {});
+  const json counted = json::parse(text, nullptr, false);
+  return text.empty() || (counted.is_object() && counted.contains("nic") && counted.contains("complete"));
+}
+
 }  // namespace sluice::cli

@@ -281,6 +281,9 @@ class Run final : public Command {
     if (const auto status = std::filesystem::status(settings_.counters, error);
         std::filesystem::is_other(status) || std::filesystem::is_fifo(status))
       return fail(fmt::format("--counters = \"{}\": must be a file, not a device or a pipe", settings_.counters));
+    if (std::filesystem::is_regular_file(settings_.counters, error) && !are_counters(settings_.counters))
+      return fail(fmt::format("--counters = \"{}\": is there already, and no NIC has written it; name another",
+                              settings_.counters));
     return check_output(settings_.counters, "counters");
   }
 

@@ -18,6 +18,7 @@ constexpr std::uint16_t kInterfaceDescription = 3;
 constexpr std::uint16_t kInterfaceResolution = 9;
 constexpr std::uint16_t kPacketFlags = 2;
 constexpr std::uint16_t kPacketDropCount = 4;
+constexpr std::uint16_t kStatisticsDropped = 5;
 
 constexpr std::uint16_t kEthernet = 1;
 constexpr std::uint16_t kNameOfIpv4 = 1;
@@ -130,6 +131,16 @@ void append_packet(std::string& out, const Packet& packet) {
   block.end_options();
 }
 
+void append_statistics(std::string& out, std::uint32_t interface, std::int64_t at_ns, std::uint64_t lost) {
+  Writer block(out, BlockType::kStatistics);
+  const auto at = static_cast<std::uint64_t>(at_ns);
+  block.add(interface);
+  block.add(static_cast<std::uint32_t>(at >> 32));
+  block.add(static_cast<std::uint32_t>(at));
+  block.add_number_option(kStatisticsDropped, lost);
+  block.end_options();
+}
+
 void PcapngStream::push(std::string_view bytes) {
   held_.erase(0, taken_);
   taken_ = 0;
@@ -164,6 +175,12 @@ std::optional<Packet> packet_of(const Block& block) {
   if (const ByteView lost = find_option(bytes, options, kPacketDropCount); lost.size() == 8)
     packet.lost_before = load_le<std::uint64_t>(lost.data());
   return packet;
+}
+
+std::uint64_t lost_of(const Block& block) {
+  if (block.bytes.size() < 24) return 0;
+  const ByteView lost = find_option(block.bytes, 20, kStatisticsDropped);
+  return lost.size() == 8 ? load_le<std::uint64_t>(lost.data()) : 0;
 }
 
 std::string interface_name(const Block& block) {

@@ -26,6 +26,7 @@ enum class BlockType : std::uint32_t {
   kSection = 0x0A0D0D0A,
   kInterface = 1,
   kNames = 4,
+  kStatistics = 5,
   kPacket = 6,
 };
 
@@ -47,6 +48,9 @@ void append_interface(std::string& out, std::string_view name, std::string_view 
 void append_names(std::string& out, const std::vector<std::pair<wire::Ipv4Address, std::string>>& names);
 void append_packet(std::string& out, const Packet& packet);
 
+// So many frames an interface's capture has lost until now.
+void append_statistics(std::string& out, std::uint32_t interface, std::int64_t at_ns, std::uint64_t lost);
+
 // One whole block.
 struct Block {
   BlockType type{};
@@ -66,6 +70,8 @@ class PcapngStream {
 
 // REQUIRES: block.type == kPacket. Nothing: it contradicts itself. The packet's bytes are the block's.
 std::optional<Packet> packet_of(const Block& block);
+// REQUIRES: block.type == kStatistics. 0: it does not say.
+std::uint64_t lost_of(const Block& block);
 // REQUIRES: block.type == kInterface. Its name; "": it has none.
 std::string interface_name(const Block& block);
 

@@ -41,6 +41,7 @@ TEST(Pcapng, LibpcapReadsWhatWeWrite) {
                         .original_length = 4'000,
                         .bytes = frame});
     append_names(out, {});
+    append_statistics(out, 0, kNow, length);
   }
   std::FILE* const stream = fmemopen(out.data(), out.size(), "rb");
   ASSERT_NE(stream, nullptr);
@@ -111,6 +112,7 @@ TEST(Pcapng, WhatIsNoneIsRefused) {
   std::string sound = head();
   const auto frame = frame_of(66);
   append_packet(sound, {.at_ns = kNow, .lost_before = 1, .original_length = 66, .bytes = frame});
+  append_statistics(sound, 1, kNow, 7);
   for (std::uint64_t seed = 1; seed <= 2'000; ++seed) {
     Rng rng(seed);
     std::string spoilt = sound;
@@ -119,6 +121,7 @@ TEST(Pcapng, WhatIsNoneIsRefused) {
     reader.push(spoilt);
     for (auto block = reader.next(); block && *block; block = reader.next()) {
       if ((*block)->type == BlockType::kInterface) interface_name(**block);
+      if ((*block)->type == BlockType::kStatistics) lost_of(**block);
       if ((*block)->type != BlockType::kPacket) continue;
       const auto packet = packet_of(**block);
       EXPECT_LE(packet ? packet->bytes.size() : 0, (*block)->bytes.size());

@@ -256,6 +256,9 @@ class Pour {
   }
 
  private:
+  static constexpr std::chrono::nanoseconds kShortestNap = std::chrono::microseconds(50);
+  static constexpr std::chrono::nanoseconds kLongestNap = std::chrono::milliseconds(5);
+
   bool pour_some(httplib::DataSink& sink) {
     const auto now = std::chrono::steady_clock::now();
     if (now >= admit_at_) {
@@ -268,7 +271,11 @@ class Pour {
     }
     if (text_.empty() || !sink.is_writable()) {
       if (text_.empty()) taken_at_ = now;
-      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+      // A reader that is at work is soon ready again; one that pauses shall cost nothing.
+      const auto pause = text_.empty()
+                             ? kLongestNap
+                             : std::clamp(std::chrono::nanoseconds(now - taken_at_) / 4, kShortestNap, kLongestNap);
+      std::this_thread::sleep_for(pause);
       return now < taken_at_ + chrono_of(HttpServer::kLongestPause);
     }
     // So much a socket takes at once when it takes anything.
@@ -304,13 +311,10 @@ void HttpServer::pour(const std::string& path, const std::string& content_type,
     if (!source) return answer_error(response, 409, source.error().message);
     response.set_header("Cache-Control", "no-store");
     response.set_chunked_content_provider(
-        content_type, [this, place, pour = std::make_shared<Pour>(std::move(*source), [this, request] {
-                                      return is_still_admitted(request);
-                                    })](std::size_t, httplib::DataSink& sink) {
-          if (!stopping_) return pour->go_on(sink);
-          sink.done();
-          return false;
-        });
+        content_type,
+        [this, place, pour = std::make_shared<Pour>(std::move(*source), [this, request] {
+                        return is_still_admitted(request);
+                      })](std::size_t, httplib::DataSink& sink) { return !stopping_ && pour->go_on(sink); });
   });
 }
 

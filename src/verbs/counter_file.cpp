@@ -68,6 +68,12 @@ bool replace(const char* from, const char* to) {
   return rename(from, to) == 0;  // it has no such call, or somebody has removed the file
 }
 
+// Some file systems have the one, some the other.
+bool name_if_free(const char* from, const char* to) {
+  if (renameat2(AT_FDCWD, from, AT_FDCWD, to, RENAME_NOREPLACE) == 0) return true;
+  return errno != EEXIST && link(from, to) == 0;
+}
+
 void say(std::string_view path, std::string_view what) {
   Text text;
   for (const std::string_view part : {std::string_view("sluice: "), path, std::string_view(": "), what}) text.add(part);
@@ -142,7 +148,7 @@ int CounterFile::put(const NicCounters& counters, bool complete, How how) {
   if (!file) return errno;
   flock(file.get(), LOCK_EX | LOCK_NB);  // before it has a name that others know
   const auto give_name = [&] {
-    return how == How::kInPlace ? replace(aside_.c_str(), path_.c_str()) : link(aside_.c_str(), path_.c_str()) == 0;
+    return how == How::kInPlace ? replace(aside_.c_str(), path_.c_str()) : name_if_free(aside_.c_str(), path_.c_str());
   };
   const int error = write_all(file.get(), text.all()) && give_name() ? 0 : errno;
   if (error != 0 || how == How::kIfFree) unlink(aside_.c_str());

@@ -217,6 +217,14 @@ INLINE void become_past(struct steer_node* n, __u64 now) {
   n->past_since = now;
 }
 
+/* The pipeline in C++ keeps something else in its place once nobody needs it any more (HistoryEntry::note_key_place): what can be known of a
+ * node is the same here. A node whose next word is just this is left alone for no need, and that is all. */
+#define STEER_FORGOTTEN (~(__u64)0)
+INLINE void forget_next_word(struct steer_node* n) { n->free_word = STEER_FORGOTTEN; }
+INLINE int next_word_is_forgotten(const struct steer_node* n) {
+  return n->state == STEER_PAST && n->free_word == STEER_FORGOTTEN;
+}
+
 INLINE __u32 find_key(__u64 name) {
   const __u32 set = (__u32)(mix(name) & config.key_sets_mask) * STEER_KEY_WAYS;
 #pragma unroll
@@ -317,7 +325,10 @@ INLINE void link_stands(struct steer_key* k, int free_before, __u64 now) {
   struct steer_node* n = node_at(link->entry);
   if (link->target_entry != STEER_NONE) {
     struct steer_node* target = node_at(link->target_entry);
-    if (target->state == STEER_TAIL) become_past(target, now);
+    if (target->state == STEER_TAIL) {
+      become_past(target, now);
+      forget_next_word(target);
+    }
   }
   if (free_before && link->node_ready && !link->overtaken) {
     k->tail = link->node;
@@ -487,7 +498,7 @@ INLINE enum plan plan_cas(const struct steer_packet* p, struct cas* cas) {
     cas->verdict = V_CasReaimed;
     return REAIM;
   }
-  if (!fresh && !at_tail) return PASS;
+  if (!fresh && (!at_tail || next_word_is_forgotten(n))) return PASS;
   cas->verdict = V_CasBusy;
   if (k->link.open) return PASS;
   cas->verdict = V_CasLearning;
@@ -582,9 +593,10 @@ INLINE int on_read(struct steer_packet* p, struct steer_connection* c, __u32 end
   const __u64 place = place_of(region, p->address);
   const __u32 entry = find_node(place);
   if (entry == STEER_NONE) return V_Plain;
-  const struct steer_node* n = node_at(entry);
+  struct steer_node* n = node_at(entry);
   const __u32 key = find_key(n->key);
   if (key == STEER_NONE) return V_ReadCold;
+  if (n->state == STEER_PAST) forget_next_word(n);
   struct steer_key* k = key_at(key);
   const int expired = k->link.open && has_passed(p->now, k->link.since, config.flight);
   if (k->tail == place) return V_ReadAtTail;

@@ -102,6 +102,13 @@ class Capture(live_rack.LiveRack):
         self.add()
         self.stop(child)
         self.assertEqual(live_rack.run("pcap", "check", str(incoming)).returncode, 0)
+        self.assertEqual(incoming.stat().st_mode & 0o777, 0o600)
+        # Nothing has passed: it is a capture all the same. And what is refused leaves the file as it was.
+        self.sluice("capture", "--for", "1s", "--out", str(incoming), "udp", "port", "1", code=0)
+        self.assertEqual(live_rack.run("pcap", "check", str(incoming)).returncode, 0)
+        before = incoming.read_bytes()
+        self.sluice("capture", "--out", str(incoming), "udp", "prot", "1", code=1)
+        self.assertEqual(incoming.read_bytes(), before)
 
     def test_a_reader_that_stops_holds_up_nobody(self):
         self.up()

@@ -397,11 +397,14 @@ class RunTest(live_rack.LiveRack):
         server, _ = self.serve(["--counters", "-"], "ibv_rc_pingpong", "-g", "1")
         server.terminate()
         self.assertRegex(server.communicate(timeout=20)[0], r"the NIC of ibv_rc_pingpong .* has counted, but for its last second:")
-        for flags, what in ((["--counters", "/nowhere/c.json"], "cannot be written"), (["--counters", self.folder], "is a directory"),
+        other = pathlib.Path(self.folder) / "results.txt"
+        other.write_text("mine\n")
+        for flags, what in ((["--counters", "/nowhere/c.json"], "cannot be written"), (["--counters", str(other)], "no NIC has written it"), (["--counters", self.folder], "is a directory"),
                             (["--counters", "/dev/null"], "must be a file"), (["--line-rate", "25000"], "needs --dcqcn")):
             refused = self.run_program(*flags, "--", "true")
             self.assertEqual(refused.returncode, 2, refused.stderr)
             self.assertIn(what, refused.stderr)
+        self.assertEqual(other.read_text(), "mine\n")
 
     def congest(self, name, *flags):
         """Two senders to one receiver, whose way out of the switch is congested; what the NICs of receivers and senders have counted."""

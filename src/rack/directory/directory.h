@@ -7,7 +7,7 @@
 //             with every change that a snapshot shows.
 // Errors:     Result, with what to do. unknown_lease() tells the one that a program handles: join again.
 // Threads:    any.
-// Limits:     kMaxNodes; gone nodes are forgotten after kForgetAfter.
+// Limits:     kMaxNodes; gone nodes are forgotten after forget_after().
 // Source:     ARCHITECTURE.md "Contracts".
 #pragma once
 
@@ -122,6 +122,11 @@ class Directory {
   static constexpr std::size_t kMaxNodes =
       0x7FFF;  // above are cache clients and replicas, Cowbird in the switch and the router
   static constexpr Duration kForgetAfter = Duration::seconds(600);
+  // A metadata server's store lies in memory that others would take for free, were it forgotten.
+  static constexpr Duration kForgetStoreAfter = Duration::seconds(3 * 86'400);
+  static constexpr Duration forget_after(NodeKind kind) {
+    return kind == NodeKind::kMetadata ? kForgetStoreAfter : kForgetAfter;
+  }
   static constexpr Duration kShortestLease = Duration::milliseconds(100);
   static constexpr Duration kLongestLease = Duration::seconds(3'600);
 

@@ -441,7 +441,7 @@ Result<void> DirectoryClient::pour(const std::string& path, const json& question
   });
   if (enough) return {};
   if (!begun) return tl::unexpected(refused.error());
-  return fail("the switch has ended it");
+  return fail("the switch has ended it, or is out of reach");
 }
 
 Result<std::string> DirectoryClient::get(const std::string& path, Duration timeout) {

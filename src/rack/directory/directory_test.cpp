@@ -120,14 +120,17 @@ class VirtualLeases final : public Directory {
       if (!lease.ended && lease.until <= now_ms_) {
         etcd_.end(id);
         lease.ended = true;
-        lease.until += Directory::kForgetAfter.milliseconds();
+        lease.until += lease.kept;
       }
       if (lease.ended && lease.until <= now_ms_) etcd_.end(id | std::uint64_t{1} << 62);
     }
   }
   Result<Registration> join(const NodeDescription& description, Duration lease) override {
     auto joined = inner_.join(description, lease);
-    if (joined) leases_[joined->lease.value] = {lease.milliseconds(), now_ms_ + lease.milliseconds(), false};
+    if (joined) {
+      leases_[joined->lease.value] = {lease.milliseconds(), Directory::forget_after(description.kind).milliseconds(),
+                                      now_ms_ + lease.milliseconds(), false};
+    }
     return joined;
   }
   Result<void> publish(LeaseId lease, const NodeDescription& description) override {
@@ -136,7 +139,11 @@ class VirtualLeases final : public Directory {
   Result<void> renew(LeaseId lease) override { return renewed(lease, inner_.renew(lease)); }
   Result<void> leave(LeaseId lease) override {
     auto left = inner_.leave(lease);
-    if (left) leases_[lease.value] = {0, now_ms_ + Directory::kForgetAfter.milliseconds(), true};
+    if (left) {
+      Lease& ended = leases_[lease.value];
+      ended.until = now_ms_ + ended.kept;
+      ended.ended = true;
+    }
     return left;
   }
   Result<Snapshot> nodes() override { return inner_.nodes(); }
@@ -145,6 +152,7 @@ class VirtualLeases final : public Directory {
  private:
   struct Lease {
     std::int64_t length = 0;
+    std::int64_t kept = 0;   // the node's record, once it has ended
     std::int64_t until = 0;  // of the lease; when it has ended: of the node's record
     bool ended = false;
   };
@@ -361,6 +369,17 @@ TEST_P(DirectoryTest, ForgetsNodesLongGone) {
   const Registration joined = join("memory1");
   ASSERT_TRUE(directory().leave(joined.lease));
   pass(Directory::kForgetAfter);
+  EXPECT_TRUE(directory().nodes()->nodes.empty());
+}
+
+// Its store lies in memory that is there.
+TEST_P(DirectoryTest, RemembersMetadataServersLonger) {
+  const auto joined = directory().join({"metadata", NodeKind::kMetadata, 0, {}, {}}, kLease);
+  ASSERT_TRUE(joined);
+  pass(kLease);
+  pass(Directory::kForgetAfter + kLease);
+  EXPECT_EQ(directory().nodes()->nodes.size(), 1);
+  pass(Directory::kForgetStoreAfter);
   EXPECT_TRUE(directory().nodes()->nodes.empty());
 }
 

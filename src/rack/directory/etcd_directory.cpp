@@ -219,7 +219,7 @@ Result<EtcdDirectory::Json> EtcdDirectory::call(const std::string& path, const J
 
 // --- leases ---
 
-Result<LeaseId> EtcdDirectory::grant(Duration lease) {
+Result<LeaseId> EtcdDirectory::grant(NodeKind kind, Duration lease) {
   std::random_device chance;
   const LeaseId id((std::uint64_t{chance()} << 32 | chance()) & (kMemoryBit - 1));
   const auto one = [this](std::uint64_t number, Duration length) {
@@ -228,7 +228,7 @@ Result<LeaseId> EtcdDirectory::grant(Duration lease) {
     return unless(call("/v3/lease/grant", body), "lease already exists");
   };
   if (auto made = one(id.value, lease); !made) return tl::unexpected(made.error());
-  if (auto made = one(id.value | kMemoryBit, kForgetAfter + lease); !made) return tl::unexpected(made.error());
+  if (auto made = one(id.value | kMemoryBit, forget_after(kind) + lease); !made) return tl::unexpected(made.error());
   return id;
 }
 
@@ -289,7 +289,7 @@ Result<remote::NodeId> EtcdDirectory::free_id() {
 
 Result<Registration> EtcdDirectory::join(const NodeDescription& description, Duration lease) {
   if (auto sound = check_join(description, lease); !sound) return tl::unexpected(sound.error());
-  const auto granted = grant(lease);
+  const auto granted = grant(description.kind, lease);
   if (!granted) return tl::unexpected(granted.error());
   const auto give_back = [&](Error why) -> Result<Registration> {
     static_cast<void>(revoke(granted->value));

@@ -2,7 +2,7 @@
 //
 // Keys:       <prefix>/tenants  the ledger of tenants, without a lease;
 //             <prefix>/nodes/NAME  the record; <prefix>/alive/NAME  the lease's number, there while the node lives; <prefix>/ids/N  NAME.
-//             Each node has two leases of etcd's: one of its own length, which alive/ hangs on, and one of kForgetAfter, which nodes/ and ids/
+//             Each node has two leases of etcd's: one of its own length, which alive/ hangs on, and one of forget_after(), which nodes/ and ids/
 //             hang on. Both are renewed together, so a node that says nothing is gone when the first ends, forgotten when the second does.
 // Invariant:  what a call has answered is in etcd; every change is one transaction, guarded by what it was decided on. Questions may be asked again
 //             when no answer came, so each recognises what it has done already.
@@ -76,7 +76,7 @@ class EtcdDirectory final : public DirectoryStore {
   Result<void> authenticate();
   Result<Known> look(const std::string& name);
   Result<remote::NodeId> free_id();
-  Result<LeaseId> grant(Duration lease);
+  Result<LeaseId> grant(NodeKind kind, Duration lease);
   Result<void> revoke(std::uint64_t etcd_lease);
   Result<bool> keep_alive(std::uint64_t etcd_lease);
   void note_leaving(LeaseId lease);

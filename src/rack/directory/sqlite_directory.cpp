@@ -136,7 +136,7 @@ Result<void> SqliteDirectory::load() {
     if (!record) return fail("directory state: " + record.error().message + "; remove the file to start anew");
     Entry entry{std::move(*record), LeaseId(nodes.number(0)),
                 Duration::milliseconds(static_cast<std::int64_t>(nodes.number(1))), now};
-    entry.ends = now + (entry.lease.value != 0 ? entry.duration : kForgetAfter);
+    entry.ends = now + (entry.lease.value != 0 ? entry.duration : forget_after(entry.node.description.kind));
     entries_.emplace(entry.node.description.name, std::move(entry));
   }
   if (!nodes.ok()) return tl::unexpected(database_error("reading nodes"));
@@ -275,7 +275,7 @@ Result<void> SqliteDirectory::leave(LeaseId lease) {
 Result<void> SqliteDirectory::end_lease(Entry entry) {
   entry.node.state = NodeState::kGone;
   entry.lease = {};
-  entry.ends = clock_() + kForgetAfter;
+  entry.ends = clock_() + forget_after(entry.node.description.kind);
   return store(entry);
 }
 
@@ -351,7 +351,7 @@ void SqliteDirectory::expire_entry(const Entry& entry) {
     Entry& known = entries_.at(name);
     known.node.state = NodeState::kGone;
     known.lease = {};
-    known.ends = clock_() + kForgetAfter;
+    known.ends = clock_() + forget_after(known.node.description.kind);
     unwritten_.insert(name);
     ++revision_;
     changed_.notify_all();

@@ -21,6 +21,11 @@ std::int64_t wall_clock_ns() {
   return std::chrono::nanoseconds(std::chrono::system_clock::now().time_since_epoch()).count();
 }
 
+bool asks_the_kernel(const bpf_insn& instruction) {
+  constexpr std::uint32_t kAncillary = 0xFFFFF000;  // SKF_AD_OFF
+  return BPF_CLASS(instruction.code) == BPF_LD && BPF_MODE(instruction.code) == BPF_ABS && instruction.k >= kAncillary;
+}
+
 std::string expression_of(const CaptureWish& wish) {
   std::string hosts;
   for (const wire::MacAddress& mac : wish.of)
@@ -34,11 +39,21 @@ std::string expression_of(const CaptureWish& wish) {
 Result<std::shared_ptr<Capture>> Capture::make(const CaptureWish& wish) {
   std::shared_ptr<Capture> capture(new Capture());
   capture->wish_ = wish;
+  if (wish.of.size() > kMostNodes) return fail(fmt::format("nodes: at most {}", kMostNodes));
+  if (wish.filter.size() > kMostFilter)
+    return fail(fmt::format("filter: has {} letters, and may have {}", wish.filter.size(), kMostFilter));
   const std::unique_ptr<pcap_t, void (*)(pcap_t*)> kind(pcap_open_dead(DLT_EN10MB, port::kMaxFrame), pcap_close);
   if (!kind) return fail("no memory for a capture");
   if (pcap_compile(kind.get(), &capture->filter_, expression_of(wish).c_str(), 1, PCAP_NETMASK_UNKNOWN) != 0)
     return fail(fmt::format("filter = \"{}\": {}; pcap-filter(7) says what there is, `udp port 4791` is RoCEv2",
                             wish.filter, pcap_geterr(kind.get())));
+  const std::span program(capture->filter_.bf_insns, capture->filter_.bf_len);
+  if (program.size() > kMostInstructions)
+    return fail(fmt::format("filter: takes {} instructions, and may take {}", program.size(), kMostInstructions));
+  // What the kernel knows of a packet of its own besides its bytes.
+  if (std::ranges::any_of(program, asks_the_kernel))
+    return fail(
+        fmt::format("filter = \"{}\": asks for more than a frame's bytes; --direction says in or out", wish.filter));
   auto region = ports::ShmRegion::create(kRing);
   if (!region) return tl::unexpected(region.error());
   capture->region_ = std::move(*region);
@@ -53,14 +68,16 @@ void Capture::sees(PortNumber port, Direction direction, ByteView frame) {
   if (!(direction == Direction::kIn ? wish_.in : wish_.out)) return;
   const auto length = static_cast<std::uint32_t>(frame.size());
   if (bpf_filter(filter_.bf_insns, frame.data(), length, length) == 0) return;
-  const std::size_t kept = wish_.snap == 0 ? frame.size() : std::min<std::size_t>(frame.size(), wish_.snap);
+  constexpr std::size_t kMostKept = port::kMaxFrame - sizeof(Head);  // one record of the ring has both
+  const std::size_t wanted = wish_.snap == 0 ? kMostKept : std::min<std::size_t>(wish_.snap, kMostKept);
+  const std::size_t kept = std::min(frame.size(), wanted);
   const Head head{.at_ns = wall_clock_ns(),
-                  .lost = lost_,
+                  .lost = lost_.load(std::memory_order_relaxed),
                   .length = length,
                   .port = port.value,
                   .what = static_cast<std::uint8_t>(direction),
                   .unused = 0};
-  if (!tell_gone() || !put(head, frame.first(kept))) ++lost_;
+  if (!tell_gone() || !put(head, frame.first(kept))) lost_.fetch_add(1, std::memory_order_relaxed);
 }
 
 void Capture::detached(PortNumber port) {
@@ -71,7 +88,7 @@ void Capture::detached(PortNumber port) {
 // Before any frame, so that the next port of that number does not go by the name of the one before.
 bool Capture::tell_gone() {
   while (!gone_.empty()) {
-    const Head head{.at_ns = 0, .lost = lost_, .length = 0, .port = gone_.back(), .what = kGone, .unused = 0};
+    const Head head{.at_ns = 0, .lost = 0, .length = 0, .port = gone_.back(), .what = kGone, .unused = 0};
     if (!put(head, {})) return false;
     gone_.pop_back();
   }
@@ -100,14 +117,9 @@ std::string Capture::next(const std::function<PortNames(PortNumber)>& names_of) 
         interfaces_.erase(head.port);
         continue;
       }
-      const auto [interface, is_new] = interfaces_.try_emplace(head.port, interfaces_made_);
-      if (is_new) {
-        const PortNames names = names_of(PortNumber{head.port});
-        pcapng::append_interface(out, names.name, names.description, wish_.snap);
-        ++interfaces_made_;
-      }
+      if (!interfaces_.contains(head.port)) out += announce(PortNumber{head.port}, names_of(PortNumber{head.port}));
       pcapng::append_packet(
-          out, {.interface = interface->second,
+          out, {.interface = interfaces_.at(head.port),
                 .at_ns = head.at_ns,
                 .direction = head.what == static_cast<std::uint8_t>(Direction::kIn) ? pcapng::Direction::kIn
                                                                                     : pcapng::Direction::kOut,
@@ -116,6 +128,18 @@ std::string Capture::next(const std::function<PortNames(PortNumber)>& names_of) 
                 .bytes = record.bytes().subspan(sizeof head)});
     }
   }
+  // What was lost since the last packet that was not.
+  const std::uint64_t lost = lost_.load(std::memory_order_relaxed);
+  if (lost != lost_told_by_statistics_ && interfaces_made_ != 0)
+    pcapng::append_statistics(out, 0, wall_clock_ns(), lost_told_by_statistics_ = lost);
+  return out;
+}
+
+std::string Capture::announce(PortNumber port, const PortNames& names) {
+  std::string out;
+  if (!interfaces_.try_emplace(port.value, interfaces_made_).second) return out;
+  ++interfaces_made_;
+  pcapng::append_interface(out, names.name, names.description, wish_.snap);
   return out;
 }
 

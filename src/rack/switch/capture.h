@@ -5,7 +5,8 @@
 // A frame:    the switch's thread filters, stamps and copies it into the capture's ring; the reader's thread makes blocks of it.
 // Cost:       to the switch, a look at an empty tap while nobody captures; else a filter and a copy a frame and capture. It never waits for a
 //             reader: what finds the ring full is counted, and the next packet that found room says how many those were.
-// Errors:     a filter that libpcap does not understand, in its words; more than kMost captures at once.
+// Errors:     a filter that libpcap does not understand, in its words, or that is too long; more than kMost captures at once.
+// Limits:     kMostFilter letters and kMostInstructions of a filter; of a frame the last bytes of port::kMaxFrame are cut off, which no RoCE has.
 // Threads:    Captures: the switch's, but for begin(). Capture: a reader's and the switch's, as it says.
 // Source:     pcap-filter(7); ports/pcapng.h.
 #pragma once
@@ -45,6 +46,9 @@ struct PortNames {
 class Capture {
  public:
   static constexpr std::size_t kRing = std::size_t{16} << 20;
+  static constexpr std::size_t kMostFilter = 2048;
+  static constexpr std::size_t kMostNodes = 32;
+  static constexpr unsigned kMostInstructions = 1024;  // each frame may meet them all
 
   static Result<std::shared_ptr<Capture>> make(const CaptureWish& wish);
   ~Capture();
@@ -52,6 +56,8 @@ class Capture {
   Capture& operator=(const Capture&) = delete;
 
   // --- the reader's thread ---
+  // The interface of a port, before its first packet; "" when it has one.
+  std::string announce(switching::PortNumber port, const PortNames& names);
   // What has been captured since the last call, as blocks, about kMostAtOnce bytes at most; "" when that is nothing. `names_of` is asked once for every
   // port that is new.
   std::string next(const std::function<PortNames(switching::PortNumber)>& names_of);
@@ -82,13 +88,14 @@ class Capture {
   bpf_program filter_{};
   ports::ShmRegion region_;
   ports::RingWriter writer_;
-  std::uint64_t lost_ = 0;
-  std::vector<std::uint16_t> gone_;  // ports of which the reader could not be told yet
+  std::atomic<std::uint64_t> lost_{0};  // written by the switch's thread alone
+  std::vector<std::uint16_t> gone_;     // ports of which the reader could not be told yet
 
   ports::RingReader reader_;
   std::map<std::uint16_t, std::uint32_t> interfaces_;  // by port: the how manieth
   std::uint32_t interfaces_made_ = 0;
   std::uint64_t lost_told_ = 0;
+  std::uint64_t lost_told_by_statistics_ = 0;
 };
 
 class Captures final : public switching::Tap, public nic::Pollable {

@@ -47,6 +47,8 @@ Result<CaptureWish> wish_of(const std::string& body, DirectoryStore& directory) 
       } else if (key == "out") {
         wish.out = value.get<bool>();
       } else if (key == "snap") {
+        if (!value.is_number_unsigned() || value.get<std::uint64_t>() > port::kMaxFrame)
+          return fail(fmt::format("snap: must be a number from 0 (all) to {}", port::kMaxFrame));
         wish.snap = value.get<std::uint32_t>();
       } else {
         return fail(fmt::format("{}: unknown; there are filter, nodes, in, out and snap", key));
@@ -78,7 +80,7 @@ class CaptureSource {
       sign_at_ = now + kSignOfLife;
       pcapng::append_names(out, new_names(now));
     }
-    begun_ = true;
+    if (!std::exchange(begun_, true)) announce_ports(out);
     return out + capture_->next([this](switching::PortNumber port) { return names_of(port); });
   }
 
@@ -97,16 +99,30 @@ class CaptureSource {
     }
     return names;
   }
-  PortNames names_of(switching::PortNumber number) {
+  // Nothing: the switch has no time, or ends.
+  Result<SwitchReport> report() const {
+    if (parts_.loop.stopping()) return fail("the switch ends");
+    return ask<SwitchReport>(parts_.loop,
+                             [&ports = parts_.ports](Time now) -> Result<SwitchReport> { return ports.report(now); });
+  }
+  // Before there is a packet: without any interface a capture is none to libpcap.
+  void announce_ports(std::string& out) {
+    const auto seen = report();
+    if (!seen) return;
+    const auto snapshot = parts_.directory.nodes();
+    for (const SwitchReport::Port& port : seen->ports)
+      out += capture_->announce(port.number, names_in(*seen, snapshot, port.number));
+  }
+  PortNames names_of(switching::PortNumber number) const {
+    const auto seen = report();
+    return names_in(seen ? *seen : SwitchReport{}, parts_.directory.nodes(), number);
+  }
+  static PortNames names_in(const SwitchReport& seen, const Result<Snapshot>& snapshot, switching::PortNumber number) {
     PortNames names{.name = std::to_string(number.value), .description = fmt::format("port {}", number.value)};
-    const auto report = ask<SwitchReport>(
-        parts_.loop, [&ports = parts_.ports](Time now) -> Result<SwitchReport> { return ports.report(now); });
-    if (!report) return names;
-    for (const SwitchReport::Port& port : report->ports) {
+    for (const SwitchReport::Port& port : seen.ports) {
       if (port.number == number) names.description += ", " + port.name;
     }
-    const auto snapshot = parts_.directory.nodes();
-    for (const auto& entry : report->macs) {
+    for (const auto& entry : seen.macs) {
       if (!snapshot || entry.port != number) continue;
       for (const NodeRecord& node : snapshot->nodes) {
         if (node.mac == entry.mac && node.state != NodeState::kGone) names.name += ":" + node.description.name;

@@ -46,6 +46,7 @@ struct Read {
     std::vector<std::uint8_t> bytes;
   };
   std::vector<Packet> packets{};
+  std::uint64_t lost = 0;  // as the statistics say
 };
 
 Read read(Capture& capture, Read all = {}) {
@@ -55,6 +56,7 @@ Read read(Capture& capture, Read all = {}) {
     stream.push(text);
     for (auto block = stream.next(); block && *block; block = stream.next()) {
       if ((*block)->type == pcapng::BlockType::kInterface) all.interfaces.push_back(pcapng::interface_name(**block));
+      if ((*block)->type == pcapng::BlockType::kStatistics) all.lost = pcapng::lost_of(**block);
       if ((*block)->type != pcapng::BlockType::kPacket) continue;
       const auto packet = pcapng::packet_of(**block).value();
       all.packets.push_back({all.interfaces.at(packet.interface),
@@ -90,8 +92,12 @@ TEST(Capture, ANumberThatIsAnotherPortsIsAnotherInterface) {
   capture->sees(kFirst, Direction::kOut, frame(1, 2));
   capture->detached(kFirst);
   capture->sees(kFirst, Direction::kOut, frame(1, 3));
-  const Read all = read(*capture);
-  EXPECT_THAT(all.interfaces, ElementsAre("port-0", "port-0"));
+  EXPECT_NE(capture->announce(kSecond, {"early", ""}), "");
+  EXPECT_EQ(capture->announce(kSecond, {"again", ""}), "");
+  Read all;
+  all.interfaces = {"early"};
+  all = read(*capture, std::move(all));
+  EXPECT_THAT(all.interfaces, ElementsAre("early", "port-0", "port-0"));
   EXPECT_EQ(all.packets.size(), 2);
 }
 
@@ -114,10 +120,39 @@ TEST(Capture, WhatFindsNoRoomIsCounted) {
   EXPECT_EQ(all.interfaces.size(), 2);  // that the port had gone was kept
 }
 
+// Also when nothing comes any more that could say so.
+TEST(Capture, WhatWasLostLastIsTold) {
+  const auto capture = make({});
+  for (std::size_t i = 0; i < 2 * Capture::kRing / 4'000; ++i)
+    capture->sees(kFirst, Direction::kIn, frame(1, 2, 4'000));
+  const Read all = read(*capture);
+  EXPECT_EQ(all.lost, 2 * Capture::kRing / 4'000 - all.packets.size());
+}
+
+TEST(Capture, TheLongestFrameIsNoneTooLong) {
+  const auto capture = make({});
+  const std::size_t most = port::kMaxFrame;
+  capture->sees(kFirst, Direction::kIn, frame(1, 2, most));
+  capture->sees(kFirst, Direction::kIn, frame(1, 2, 60));
+  const Read all = read(*capture);
+  ASSERT_EQ(all.packets.size(), 2);
+  EXPECT_EQ(all.packets[0].original_length, most);
+  EXPECT_GT(all.packets[0].bytes.size(), most - 64);
+  EXPECT_EQ(all.packets[1].bytes.size(), 60);
+}
+
 TEST(Capture, AFilterThatIsNoneIsRefused) {
   const auto capture = Capture::make({.filter = "udp prot 4791"});
   ASSERT_FALSE(capture);
   EXPECT_THAT(capture.error().message, HasSubstr("filter = \"udp prot 4791\": "));
+  std::string ports = "udp port 1";
+  while (ports.size() < Capture::kMostFilter) ports += " or udp port " + std::to_string(ports.size());
+  EXPECT_THAT(Capture::make({.filter = ports}).error().message, HasSubstr("letters, and may have"));
+  std::string hosts = "host 10.0.0.1";
+  while (hosts.size() < Capture::kMostFilter - 40) hosts += " or host 10.0.0." + std::to_string(hosts.size() % 250);
+  EXPECT_TRUE(Capture::make({.filter = hosts}));
+  for (const char* const kernels : {"inbound", "outbound", "ifindex 3"})
+    EXPECT_THAT(Capture::make({.filter = kernels}).error().message, HasSubstr("more than a frame's bytes")) << kernels;
 }
 
 TEST(Captures, GoOnUntilTheReaderLetsGo) {

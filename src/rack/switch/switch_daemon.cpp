@@ -241,9 +241,9 @@ Result<void> run_switch(const std::string& path, const SwitchSettings& settings,
   BoxControl* const box = boxes->control();
   const Cowbird cowbird = make_cowbird(settings, *boxes, ports);
   const Edm edm = make_edm(settings, cowbird.stage ? cowbird.first() : boxes->stage(), ports);
+  Captures captures(loop, ports.machine());  // servers ask it until they end
   std::unique_ptr<Door> door;
   if (!settings.serve.empty()) door = std::make_unique<Door>(settings.tls.empty() ? run.tls() : settings.tls, loop);
-  Captures captures(loop, ports.machine());
   const SwitchParts parts{run,       loop, ports, captures, **directory, box, cowbird.stage.get(), edm.stage.get(),
                           door.get()};
   const auto add_more = [&parts](telemetry::HttpServer& server) { add_switch_routes(server, parts); };
