@@ -106,6 +106,8 @@ bool Capture::put(const Head& head, ByteView bytes) {
 
 std::string Capture::next(const std::function<PortNames(PortNumber)>& names_of) {
   std::string out;
+  // A capture without any interface is none to libpcap.
+  if (interfaces_made_ == 0) add_interface(out, {"switch", "all ports: what was lost"});
   std::array<port::Frame, 64> burst;
   while (out.size() < kMostAtOnce) {
     const std::size_t count = reader_.receive(burst);
@@ -117,9 +119,10 @@ std::string Capture::next(const std::function<PortNames(PortNumber)>& names_of) 
         interfaces_.erase(head.port);
         continue;
       }
-      if (!interfaces_.contains(head.port)) out += announce(PortNumber{head.port}, names_of(PortNumber{head.port}));
+      const auto [interface, is_new] = interfaces_.try_emplace(head.port, interfaces_made_);
+      if (is_new) add_interface(out, names_of(PortNumber{head.port}));
       pcapng::append_packet(
-          out, {.interface = interfaces_.at(head.port),
+          out, {.interface = interface->second,
                 .at_ns = head.at_ns,
                 .direction = head.what == static_cast<std::uint8_t>(Direction::kIn) ? pcapng::Direction::kIn
                                                                                     : pcapng::Direction::kOut,
@@ -130,17 +133,14 @@ std::string Capture::next(const std::function<PortNames(PortNumber)>& names_of) 
   }
   // What was lost since the last packet that was not.
   const std::uint64_t lost = lost_.load(std::memory_order_relaxed);
-  if (lost != lost_told_by_statistics_ && interfaces_made_ != 0)
+  if (lost != lost_told_by_statistics_)
     pcapng::append_statistics(out, 0, wall_clock_ns(), lost_told_by_statistics_ = lost);
   return out;
 }
 
-std::string Capture::announce(PortNumber port, const PortNames& names) {
-  std::string out;
-  if (!interfaces_.try_emplace(port.value, interfaces_made_).second) return out;
+void Capture::add_interface(std::string& out, const PortNames& names) {
   ++interfaces_made_;
   pcapng::append_interface(out, names.name, names.description, wish_.snap);
-  return out;
 }
 
 Captures::Captures(nic::PollLoop& loop, switching::LearningSwitch& machine) : loop_(loop), machine_(machine) {

@@ -56,10 +56,8 @@ class Capture {
   Capture& operator=(const Capture&) = delete;
 
   // --- the reader's thread ---
-  // The interface of a port, before its first packet; "" when it has one.
-  std::string announce(switching::PortNumber port, const PortNames& names);
   // What has been captured since the last call, as blocks, about kMostAtOnce bytes at most; "" when that is nothing. `names_of` is asked once for every
-  // port that is new.
+  // port that is new. The first interface is the switch as a whole: what was lost is counted there.
   std::string next(const std::function<PortNames(switching::PortNumber)>& names_of);
 
   // --- the switch's thread ---
@@ -83,6 +81,7 @@ class Capture {
   Capture() = default;
   bool tell_gone();
   bool put(const Head& head, ByteView bytes);
+  void add_interface(std::string& out, const PortNames& names);
 
   CaptureWish wish_;
   bpf_program filter_{};

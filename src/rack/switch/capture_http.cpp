@@ -80,7 +80,7 @@ class CaptureSource {
       sign_at_ = now + kSignOfLife;
       pcapng::append_names(out, new_names(now));
     }
-    if (!std::exchange(begun_, true)) announce_ports(out);
+    begun_ = true;
     return out + capture_->next([this](switching::PortNumber port) { return names_of(port); });
   }
 
@@ -104,14 +104,6 @@ class CaptureSource {
     if (parts_.loop.stopping()) return fail("the switch ends");
     return ask<SwitchReport>(parts_.loop,
                              [&ports = parts_.ports](Time now) -> Result<SwitchReport> { return ports.report(now); });
-  }
-  // Before there is a packet: without any interface a capture is none to libpcap.
-  void announce_ports(std::string& out) {
-    const auto seen = report();
-    if (!seen) return;
-    const auto snapshot = parts_.directory.nodes();
-    for (const SwitchReport::Port& port : seen->ports)
-      out += capture_->announce(port.number, names_in(*seen, snapshot, port.number));
   }
   PortNames names_of(switching::PortNumber number) const {
     const auto seen = report();

@@ -2,7 +2,7 @@
 // optional, answers pcapng without an end. As all that changes something it is for the rack itself, not for tenants: who sees the
 // frames sees everybody's data and keys.
 //
-// Blocks:   a section, the nodes' addresses by name, an interface for each port, at the start or before its first packet, packets; how many frames were lost; the names of nodes that have
+// Blocks:   a section, the nodes' addresses by name, an interface for the switch and one for each port before its first packet, packets; how many frames were lost; the names of nodes that have
 //           come since, or none, several times a second: a sign of life.
 // Threads:  as for switch_http.h.
 #pragma once
