@@ -253,43 +253,51 @@ TEST_F(PacketPortTest, DropsAndCountsWhatTheInterfaceCannotCarry) {
   EXPECT_EQ(near_->counters().tx_dropped, 1u);
 }
 
+// The kernel's own UDP on near, to far's RoCEv2 port.
+class KernelUdp {
+ public:
+  KernelUdp() : socket_(socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0)) {
+    run("ip address add 10.77.0.1/24 dev near && ip neigh add 10.77.0.2 lladdr 02:00:00:00:00:02 dev near");
+    to_.sin_family = AF_INET;
+    to_.sin_port = htons(4791);
+    to_.sin_addr.s_addr = htonl(0x0A4D0002);
+  }
+  ~KernelUdp() { close(socket_); }
+  KernelUdp(const KernelUdp&) = delete;
+  KernelUdp& operator=(const KernelUdp&) = delete;
+
+  int descriptor() const { return socket_; }
+  ssize_t send(std::span<const std::uint8_t> payload) const {
+    return sendto(socket_, payload.data(), payload.size(), 0, reinterpret_cast<const sockaddr*>(&to_), sizeof to_);
+  }
+
+ private:
+  int socket_;
+  sockaddr_in to_{};
+};
+
 // What the kernel's own UDP sends as one train is one long frame on a veth, until it is told to cut it itself.
 TEST_F(PacketPortTest, CountsUnsegmentedTrainsAndTakesThemSegmented) {
-  run("ip address add 10.77.0.1/24 dev near && ip neigh add 10.77.0.2 lladdr 02:00:00:00:00:02 dev near");
-  const int udp = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-  sockaddr_in to{};
-  to.sin_family = AF_INET;
-  to.sin_port = htons(4791);
-  to.sin_addr.s_addr = htonl(0x0A4D0002);
+  const KernelUdp udp;
   const int segment = 1000;
-  ASSERT_EQ(setsockopt(udp, SOL_UDP, UDP_SEGMENT, &segment, sizeof segment), 0);
+  ASSERT_EQ(setsockopt(udp.descriptor(), SOL_UDP, UDP_SEGMENT, &segment, sizeof segment), 0);
   const std::vector<std::uint8_t> payload(8000, 7);
-  const auto send_payload = [&] {
-    return sendto(udp, payload.data(), payload.size(), 0, reinterpret_cast<sockaddr*>(&to), sizeof to);
-  };
-  ASSERT_EQ(send_payload(), 8000) << std::strerror(errno);
+  ASSERT_EQ(udp.send(payload), 8000) << std::strerror(errno);
   std::array<Frame, 16> burst;
   EXPECT_TRUE(until([&] { return far_->receive(now(), burst), far_->counters().rx_malformed == 1; }));
   if (std::system("ethtool -K near tx-udp-segmentation off >/dev/null 2>&1") == 0) {
-    ASSERT_EQ(send_payload(), 8000);
+    ASSERT_EQ(udp.send(payload), 8000);
     const auto got = take(*far_, 8);
     ASSERT_EQ(got.size(), 8u);
     for (const auto& frame : got) EXPECT_EQ(frame.size(), 1042u);
   }
-  close(udp);
 }
 
 // A veth leaves checksums to hardware that is not there.
 TEST_F(PacketPortTest, FinishesChecksumsThatTheSenderLeftToHardware) {
-  run("ip address add 10.77.0.1/24 dev near && ip neigh add 10.77.0.2 lladdr 02:00:00:00:00:02 dev near");
-  const int udp = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-  sockaddr_in to{};
-  to.sin_family = AF_INET;
-  to.sin_port = htons(4791);
-  to.sin_addr.s_addr = htonl(0x0A4D0002);
+  const KernelUdp udp;
   const std::array<std::uint8_t, 100> payload{1, 2, 3};
-  ASSERT_EQ(sendto(udp, payload.data(), payload.size(), 0, reinterpret_cast<sockaddr*>(&to), sizeof to), 100);
-  close(udp);
+  ASSERT_EQ(udp.send(payload), 100);
   const auto got = take(*far_, 1);
   ASSERT_EQ(got.size(), 1u);
   ASSERT_EQ(got[0].size(), 142u);
