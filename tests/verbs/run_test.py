@@ -372,7 +372,7 @@ class RunTest(live_rack.LiveRack):
     def test_no_program_writes_over_the_counters_of_another(self):
         self.up()
         file = self.folder + "/c.json"
-        pathlib.Path(file).write_text("of before")
+        self.run_program("--counters", file, "--", "ibv_devinfo")
         done = self.run_program("--counters", file, "--", "sh", "-c", "ibv_devinfo; ibv_devinfo")
         first, second = self.counted("c.json")["process"], int(re.search(r"the counters of process (\d+) are in", done.stderr)[1])
         self.assertNotEqual(first, second)
