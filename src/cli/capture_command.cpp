@@ -1,7 +1,8 @@
 // sluice capture: what passes the rack's switch, printed or written as pcapng: tcpdump for a rack.
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <poll.h>
+#include <signal.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -16,7 +17,6 @@
 #include "cli/commands.h"
 #include "ports/pcapng.h"
 #include "rack/directory/directory_http.h"
-#include "rack/endpoint/endpoint.h"
 #include "rack/switch/capture_http.h"
 #include "wire/text.h"
 
@@ -116,6 +116,15 @@ class LineSink final : public Sink {
   std::uint64_t number_ = 0;
 };
 
+volatile sig_atomic_t stopped = 0;
+
+// Ctrl-C is how a capture ends, also while it waits for a pipe's reader: that ends the call in which it waits.
+void stop_on_signal() {
+  struct sigaction action {};
+  action.sa_handler = [](int) { stopped = 1; };
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) sigaction(signal, &action, nullptr);
+}
+
 class CaptureCommand final : public Command {
  public:
   explicit CaptureCommand(CLI::App& root)
@@ -138,7 +147,7 @@ class CaptureCommand final : public Command {
   }
 
   Result<int> run() override {
-    rack::StopSignals signals;
+    stop_on_signal();
     std::unique_ptr<Sink> sink = std::make_unique<LineSink>();
     if (!settings_.out.empty()) {
       if (settings_.out != "-") {
@@ -151,11 +160,11 @@ class CaptureCommand final : public Command {
     rack::DirectoryClient directory(run_directory().directory_address(), Duration{});
     const auto poured = directory.pour(rack::kCapturePath, question(), kSilence, [&](std::string_view bytes) {
       outcome = take(bytes, *sink);
-      pollfd stop{signals.descriptor(), POLLIN, 0};
       const bool is_over = settings_.period != Duration{} && std::chrono::steady_clock::now() >= end;
-      return outcome && !is_full() && !is_over && poll(&stop, 1, 0) == 0;
+      return outcome && !is_full() && !is_over && stopped == 0;
     });
     if (captured_ != 0 || poured) say(fmt::format("captured {} frames, {} lost for want of room", captured_, lost_));
+    if (!outcome && stopped != 0) _exit(0);  // whoever does not read would hold up the streams' ends, too
     if (!outcome) return tl::unexpected(outcome.error());
     if (!poured) return tl::unexpected(poured.error());
     return 0;

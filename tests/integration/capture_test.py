@@ -4,6 +4,7 @@
 usage: capture_test.py SLUICE [TEST...]
 """
 
+import os
 import pathlib
 import shutil
 import signal
@@ -126,6 +127,19 @@ class Capture(live_rack.LiveRack):
         child = self.capture()
         child.kill()
         wait_until(lambda: self.captures() == 0, "the switch has let it go")
+
+    def test_a_signal_ends_it_also_while_it_waits_for_a_reader(self):
+        self.up()
+        pipe = self.folder + "/pipe"
+        os.mkfifo(pipe)
+        for words in (("--out", pipe), ("--direction", "both")):  # nobody opens it; nobody reads stdout
+            child = self.start("capture", *words)
+            wait_until(lambda: self.captures() == 1, "the capture has begun")
+            for _ in range(20):
+                self.sluice("remote", "read", "memory1", "0", "1MiB", code=0)
+            child.send_signal(signal.SIGTERM)
+            self.assertEqual(child.wait(timeout=10), 0)
+            wait_until(lambda: self.captures() == 0, "the switch has let it go")
 
     def test_what_cannot_be_is_told(self):
         down = self.sluice("capture", code=1)
