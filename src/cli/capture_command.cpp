@@ -47,6 +47,20 @@ struct CaptureSettings {
   }
 };
 
+volatile sig_atomic_t stopped = 0;
+
+// Ctrl-C is how a capture ends, also while it waits for a pipe's reader: that ends the call in which it waits.
+void stop_on_signal() {
+  struct sigaction action {};
+  action.sa_handler = [](int) { stopped = 1; };
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) sigaction(signal, &action, nullptr);
+}
+
+// Whoever read has had enough: that is an end like Ctrl-C.
+void look_for_reader() {
+  if (errno == EPIPE) stopped = 1;
+}
+
 // Where the frames go. Blocks come in their order, each once.
 class Sink {
  public:
@@ -85,6 +99,7 @@ class FileSink final : public Sink {
     if (descriptor >= 0) file_ = fdopen(descriptor, "wb");
   }
   Result<void> failed() const {
+    look_for_reader();
     return fail(fmt::format("{}: {}; what it took before is whole", path_, std::strerror(errno)));
   }
 
@@ -107,7 +122,9 @@ class LineSink final : public Sink {
     return {};
   }
   Result<void> flush() override {
-    return std::fflush(stdout) == 0 ? Result<void>{} : fail(fmt::format("stdout: {}", std::strerror(errno)));
+    if (std::fflush(stdout) == 0) return {};
+    look_for_reader();
+    return fail(fmt::format("stdout: {}", std::strerror(errno)));
   }
 
  private:
@@ -116,23 +133,13 @@ class LineSink final : public Sink {
   std::uint64_t number_ = 0;
 };
 
-volatile sig_atomic_t stopped = 0;
-
-// Ctrl-C is how a capture ends, also while it waits for a pipe's reader: that ends the call in which it waits.
-void stop_on_signal() {
-  struct sigaction action {};
-  action.sa_handler = [](int) { stopped = 1; };
-  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) sigaction(signal, &action, nullptr);
-}
-
 class CaptureCommand final : public Command {
  public:
   explicit CaptureCommand(CLI::App& root)
-      : Command(
-            root, "capture", "Show, or write into a file, the frames that pass the rack's switch",
-            {"sluice capture --node memory-0 --count 20", "sluice capture --out rack.pcapng --for 10s udp port 4791",
-             "sluice capture --direction both --out - | wireshark -k -i -",
-             "sluice capture 'udp[8] = 0x13'        # BTH opcode 0x13: RC COMPARE_SWAP"}) {
+      : Command(root, "capture", "Show, or write into a file, the frames that pass the rack's switch",
+                {"sluice capture --node memory1 --count 20", "sluice capture --out rack.pcapng --for 10s udp port 4791",
+                 "sluice capture --direction both --out - | wireshark -k -i -",
+                 "sluice capture 'udp[8] = 0x13'        # BTH opcode 0x13: RC COMPARE_SWAP"}) {
     use_rack();
     settings_.declare(schema_);
     use("capture", schema_);
@@ -156,14 +163,18 @@ class CaptureCommand final : public Command {
       sink = std::make_unique<FileSink>(settings_.out);
     }
     Result<void> outcome;
+    bool begun = false;
     const auto end = std::chrono::steady_clock::now() + std::chrono::nanoseconds(settings_.period.nanoseconds());
     rack::DirectoryClient directory(run_directory().directory_address(), Duration{});
     const auto poured = directory.pour(rack::kCapturePath, question(), kSilence, [&](std::string_view bytes) {
+      if (!std::exchange(begun, true)) say("capturing until Ctrl-C");
       outcome = take(bytes, *sink);
       const bool is_over = settings_.period != Duration{} && std::chrono::steady_clock::now() >= end;
       return outcome && !is_full() && !is_over && stopped == 0;
     });
-    if (captured_ != 0 || poured) say(fmt::format("captured {} frames, {} lost for want of room", captured_, lost_));
+    if (captured_ != 0 || poured)
+      say(fmt::format("captured {} frames, {} lost for want of room{}", captured_, lost_,
+                      lost_ == 0 ? "" : "; --snap 128, --node or a filter ask for less"));
     if (!outcome && stopped != 0) _exit(0);  // whoever does not read would hold up the streams' ends, too
     if (!outcome) return tl::unexpected(outcome.error());
     if (!poured) return tl::unexpected(poured.error());

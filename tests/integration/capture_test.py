@@ -128,6 +128,13 @@ class Capture(live_rack.LiveRack):
         child.kill()
         wait_until(lambda: self.captures() == 0, "the switch has let it go")
 
+    def test_a_reader_that_has_had_enough_ends_it(self):
+        self.up()
+        child = self.capture("--node", "memory1")
+        child.stdout.close()
+        self.add()
+        self.assertEqual(child.wait(timeout=10), 0, child.stderr.read())
+
     def test_a_signal_ends_it_also_while_it_waits_for_a_reader(self):
         self.up()
         pipe = self.folder + "/pipe"
