@@ -44,6 +44,7 @@ struct Counts {
 
 // After an engine was found to be absent, between looks for a new one; and between requests for the region anew.
 constexpr auto kRest = std::chrono::seconds(1);
+constexpr auto kLongestAsking = std::chrono::seconds(10);  // the engine answers within 3 s, or is gone
 constexpr std::uint64_t kLongestPatienceUs = 3'600'000'000;
 constexpr int kSpins = 100;    // looks before the first yield
 constexpr int kYields = 2000;  // before the first nap and look for the engine
@@ -187,7 +188,7 @@ bool CowbirdCache::resting(RemoteLane& lane) {
 bool CowbirdCache::renewed() {
   auto at = ask_at_.load();
   if (Clock::now().time_since_epoch().count() < at) return false;
-  if (!ask_at_.compare_exchange_strong(at, Clock::time_point::max().time_since_epoch().count())) return false;
+  if (!ask_at_.compare_exchange_strong(at, (Clock::now() + kLongestAsking).time_since_epoch().count())) return false;
   const bool done = ask_for_region();
   ask_at_.store((Clock::now() + kRest).time_since_epoch().count());
   return done;

@@ -167,7 +167,7 @@ class CaptureCommand final : public Command {
     const auto end = std::chrono::steady_clock::now() + std::chrono::nanoseconds(settings_.period.nanoseconds());
     rack::DirectoryClient directory(run_directory().directory_address(), Duration{});
     const auto poured = directory.pour(rack::kCapturePath, question(), kSilence, [&](std::string_view bytes) {
-      if (!std::exchange(begun, true)) say("capturing until Ctrl-C");
+      if (!std::exchange(begun, true)) say("capturing; Ctrl-C ends it");
       outcome = take(bytes, *sink);
       const bool is_over = settings_.period != Duration{} && std::chrono::steady_clock::now() >= end;
       return outcome && !is_full() && !is_over && stopped == 0;

@@ -6,23 +6,19 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <chrono>
 #include <cstdio>
 #include <cstring>
 #include <string_view>
 #include <utility>
 
 #include "base/check.h"
+#include "ports/pcapng.h"
 
 namespace sluice::ports {
 namespace {
 
 constexpr std::int64_t kNanosecondsPerSecond = 1'000'000'000;
 constexpr Duration kWriteOutInterval = Duration::milliseconds(100);
-
-std::int64_t wall_clock_ns() {
-  return std::chrono::nanoseconds(std::chrono::system_clock::now().time_since_epoch()).count();
-}
 
 }  // namespace
 
@@ -170,7 +166,7 @@ void RecordingPort::record(ByteView frame) {
     ++lost_;
     return;
   }
-  if (!zero_ns_) zero_ns_ = wall_clock_ns() - now_.since_start().nanoseconds();
+  if (!zero_ns_) zero_ns_ = pcapng::wall_clock_ns() - now_.since_start().nanoseconds();
   const std::int64_t at_ns = *zero_ns_ + now_.since_start().nanoseconds();
   pcap_pkthdr header{};
   header.ts.tv_sec = at_ns / kNanosecondsPerSecond;

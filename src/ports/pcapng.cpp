@@ -1,6 +1,7 @@
 #include "ports/pcapng.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 
 namespace sluice::ports::pcapng {
@@ -83,6 +84,10 @@ ByteView find_option(ByteView block, std::size_t from, std::uint16_t code) {
 }
 
 }  // namespace
+
+std::int64_t wall_clock_ns() {
+  return std::chrono::nanoseconds(std::chrono::system_clock::now().time_since_epoch()).count();
+}
 
 void append_section(std::string& out, std::string_view application) {
   Writer block(out, BlockType::kSection);

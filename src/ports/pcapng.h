@@ -41,6 +41,9 @@ struct Packet {
   ByteView bytes{};  // of it, from its start
 };
 
+// What packets are stamped with.
+std::int64_t wall_clock_ns();
+
 void append_section(std::string& out, std::string_view application);
 // Of Ethernet frames.
 void append_interface(std::string& out, std::string_view name, std::string_view description, std::uint32_t snap);

@@ -220,7 +220,10 @@ INLINE void become_past(struct steer_node* n, __u64 now) {
 /* The pipeline in C++ keeps something else in its place once nobody needs it any more (HistoryEntry::note_key_place): what can be known of a
  * node is the same here. A node whose next word is just this is left alone for no need, and that is all. */
 #define STEER_FORGOTTEN (~(__u64)0)
-INLINE void forget_next_word(struct steer_node* n) { n->free_word = STEER_FORGOTTEN; }
+/* Every READ of a past node comes here, on any core: no store but the first. */
+INLINE void forget_next_word(struct steer_node* n) {
+  if (n->free_word != STEER_FORGOTTEN) n->free_word = STEER_FORGOTTEN;
+}
 INLINE int next_word_is_forgotten(const struct steer_node* n) {
   return n->state == STEER_PAST && n->free_word == STEER_FORGOTTEN;
 }

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <array>
-#include <chrono>
 #include <cstring>
 #include <utility>
 
@@ -16,10 +15,6 @@ namespace {
 namespace pcapng = ports::pcapng;
 using switching::Direction;
 using switching::PortNumber;
-
-std::int64_t wall_clock_ns() {
-  return std::chrono::nanoseconds(std::chrono::system_clock::now().time_since_epoch()).count();
-}
 
 bool asks_the_kernel(const bpf_insn& instruction) {
   constexpr std::uint32_t kAncillary = 0xFFFFF000;  // SKF_AD_OFF
@@ -71,7 +66,7 @@ void Capture::sees(PortNumber port, Direction direction, ByteView frame) {
   constexpr std::size_t kMostKept = port::kMaxFrame - sizeof(Head);  // one record of the ring has both
   const std::size_t wanted = wish_.snap == 0 ? kMostKept : std::min<std::size_t>(wish_.snap, kMostKept);
   const std::size_t kept = std::min(frame.size(), wanted);
-  const Head head{.at_ns = wall_clock_ns(),
+  const Head head{.at_ns = pcapng::wall_clock_ns(),
                   .lost = lost_.load(std::memory_order_relaxed),
                   .length = length,
                   .port = port.value,
@@ -134,7 +129,7 @@ std::string Capture::next(const std::function<PortNames(PortNumber)>& names_of) 
   // What was lost since the last packet that was not.
   const std::uint64_t lost = lost_.load(std::memory_order_relaxed);
   if (lost != lost_told_by_statistics_)
-    pcapng::append_statistics(out, 0, wall_clock_ns(), lost_told_by_statistics_ = lost);
+    pcapng::append_statistics(out, 0, pcapng::wall_clock_ns(), lost_told_by_statistics_ = lost);
   return out;
 }
 
