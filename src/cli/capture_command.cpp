@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <bit>
 #include <cerrno>
 #include <chrono>
 #include <cstdio>
@@ -14,8 +15,10 @@
 #include <utility>
 #include <vector>
 
+#include "cli/capture.h"
 #include "cli/commands.h"
 #include "ports/pcapng.h"
+#include "ports/shm_region.h"
 #include "rack/directory/directory_http.h"
 #include "rack/switch/capture_http.h"
 #include "wire/text.h"
@@ -33,6 +36,7 @@ struct CaptureSettings {
   std::vector<std::string> nodes;
   std::string direction = "in";
   std::uint64_t snap = 0;
+  std::uint64_t buffer = rack::CaptureWish{}.buffer;
   std::uint64_t count = 0;
   Duration period{};
 
@@ -42,6 +46,8 @@ struct CaptureSettings {
         .choice("direction", direction, {"in", "out", "both"},
                 "frames as they come in, as they leave, after the box and the other stages, or both")
         .bytes_or_0("snap", snap, 64, port::kMaxFrame, "bytes of each frame to write; 0: all")
+        .bytes("buffer", buffer, ports::kMinRing, ports::kMaxRing,
+               "what may wait in the switch to be read; a power of two")
         .integer("count", count, 0, 1'000'000'000'000, "end after so many frames; 0: go on")
         .duration("for", period, Duration{}, Duration::seconds(86'400), "end after this time; 0: go on until Ctrl-C");
   }
@@ -116,9 +122,8 @@ class LineSink final : public Sink {
     if (!packet || packet->interface >= interfaces_.size()) return {};
     if (!first_ns_) first_ns_ = packet->at_ns;
     if (packet->lost_before != 0) fmt::print("       … {} frames lost here\n", packet->lost_before);
-    fmt::print("{:>6} {:>11.6f} {:<3} {:<14} {}\n", ++number_, static_cast<double>(packet->at_ns - *first_ns_) / 1e9,
-               packet->direction == pcapng::Direction::kIn ? "in" : "out", interfaces_[packet->interface],
-               wire::describe(packet->bytes));
+    fmt::print("{}\n", frame_line(++number_, static_cast<double>(packet->at_ns - *first_ns_) / 1e9,
+                                  {interfaces_[packet->interface], packet->direction}, wire::describe(packet->bytes)));
     return {};
   }
   Result<void> flush() override {
@@ -150,6 +155,7 @@ class CaptureCommand final : public Command {
   Result<void> check() override {
     if (settings_.snap != 0 && settings_.out.empty())
       return fail("--snap: goes with --out; what is printed is told from whole frames");
+    if (!std::has_single_bit(settings_.buffer)) return fail("--buffer: must be a power of two, such as 16MiB or 64MiB");
     return {};
   }
 
@@ -173,8 +179,9 @@ class CaptureCommand final : public Command {
       return outcome && !is_full() && !is_over && stopped == 0;
     });
     if (captured_ != 0 || poured)
-      say(fmt::format("captured {} frames, {} lost for want of room{}", captured_, lost_,
-                      lost_ == 0 ? "" : "; --snap 128, --node or a filter ask for less"));
+      say(fmt::format(
+          "captured {} frames, {} lost for want of room{}", captured_, lost_,
+          lost_ == 0 ? "" : "; --snap 128, --node or a filter ask for less, --buffer 64MiB gives more room"));
     if (!outcome && stopped != 0) _exit(0);  // whoever does not read would hold up the streams' ends, too
     if (!outcome) return tl::unexpected(outcome.error());
     if (!poured) return tl::unexpected(poured.error());
@@ -186,7 +193,8 @@ class CaptureCommand final : public Command {
             {"nodes", settings_.nodes},
             {"in", settings_.direction != "out"},
             {"out", settings_.direction != "in"},
-            {"snap", settings_.snap}};
+            {"snap", settings_.snap},
+            {"buffer", settings_.buffer}};
   }
 
   bool is_full() const { return settings_.count != 0 && captured_ == settings_.count; }

@@ -22,7 +22,8 @@ struct Captured {
   std::uint64_t number = 0;  // from 1, as Wireshark counts
   timeval time{};
   ByteView bytes;
-  bool cut = false;  // the capture holds less than was on the wire
+  std::size_t length = 0;  // on the wire
+  bool cut() const { return bytes.size() < length; }
 };
 
 struct Counts {
@@ -34,13 +35,13 @@ struct Counts {
   std::array<std::uint64_t, 256> opcodes{};
 
   std::uint64_t all_wrong() const {
-    std::uint64_t sum = cut;
+    std::uint64_t sum = 0;
     for (const std::uint64_t n : wrong) sum += n;
     return sum;
   }
 };
 
-enum class Kind { kSound, kOther, kWrong };
+enum class Kind { kSound, kOther, kCut, kWrong };
 
 bool ipv4_checksum_is_right(ByteView header) {
   std::uint32_t sum = 0;
@@ -65,9 +66,9 @@ bool is_other_traffic(ByteView frame, Verdict verdict) {
 
 Kind judge(const Captured& frame, Counts& counts) {
   ++counts.frames;
-  if (frame.cut) {
+  if (frame.cut()) {
     ++counts.cut;
-    return Kind::kWrong;
+    return Kind::kCut;
   }
   wire::ParsedFrame parsed;
   const Verdict verdict = wire::parse_and_verify(frame.bytes, parsed);
@@ -97,7 +98,7 @@ Result<void> for_each_frame(const std::string& file, const std::function<void(co
   const u_char* bytes = nullptr;
   int result = 0;
   for (std::uint64_t number = 1; (result = pcap_next_ex(pcap->get(), &header, &bytes)) == 1; ++number) {
-    visit({number, header->ts, {bytes, header->caplen}, header->caplen < header->len});
+    visit({number, header->ts, {bytes, header->caplen}, header->len});
   }
   if (result != PCAP_ERROR_BREAK) return fail(fmt::format("{}: {}", file, pcap_geterr(pcap->get())));
   return {};
@@ -106,7 +107,7 @@ Result<void> for_each_frame(const std::string& file, const std::function<void(co
 class PcapCheck final : public Command {
  public:
   explicit PcapCheck(CLI::App& group)
-      : Command(group, "check", "Decode every frame and verify its ICRC; exit code 1 when one is wrong",
+      : Command(group, "check", "Decode every frame and verify its ICRC; exit code 1 when one is wrong, or cut",
                 {"sluice pcap check capture.pcap", "sluice pcap check --json tests/golden/rxe/*.pcap"}) {
     option("FILE", files_, "captures: pcap or pcapng").required();
     flag("--json", json_, "result as JSON");
@@ -121,12 +122,13 @@ class PcapCheck final : public Command {
       Counts counts;
       if (auto read = for_each_frame(file, [&](const Captured& frame) { judge(frame, counts); }); !read)
         return tl::unexpected(read.error());
-      sound = sound && counts.all_wrong() == 0;
+      sound = sound && counts.all_wrong() == 0 && counts.cut == 0;
       if (json_) {
         all.push_back(to_json(file, counts));
       } else {
-        fmt::print("{}: {} frames, {} RoCE with a right ICRC, {} other, {} wrong{}\n", file, counts.frames,
-                   counts.sound, counts.other, counts.all_wrong(), wrong_text(counts));
+        const std::string cut = counts.cut == 0 ? "" : fmt::format(", {} cut and so not verified", counts.cut);
+        fmt::print("{}: {} frames, {} RoCE with a right ICRC, {} other{}, {} wrong{}\n", file, counts.frames,
+                   counts.sound, counts.other, cut, counts.all_wrong(), wrong_text(counts));
       }
     }
     if (json_) fmt::print("{}\n", json_text(all));
@@ -135,7 +137,6 @@ class PcapCheck final : public Command {
 
   static std::string wrong_text(const Counts& counts) {
     std::string text;
-    if (counts.cut != 0) text += fmt::format(", {} cut by the capture", counts.cut);
     for (std::size_t i = 0; i < counts.wrong.size(); ++i) {
       if (counts.wrong[i] != 0) text += fmt::format(", {} {}", counts.wrong[i], to_string(static_cast<Verdict>(i)));
     }
@@ -145,7 +146,6 @@ class PcapCheck final : public Command {
   static nlohmann::json to_json(const std::string& file, const Counts& counts) {
     using nlohmann::json;
     json wrong = json::object();
-    if (counts.cut != 0) wrong["cut by the capture"] = counts.cut;
     for (std::size_t i = 0; i < counts.wrong.size(); ++i) {
       if (counts.wrong[i] != 0) wrong[std::string(to_string(static_cast<Verdict>(i)))] = counts.wrong[i];
     }
@@ -154,8 +154,8 @@ class PcapCheck final : public Command {
       if (counts.opcodes[i] != 0)
         opcodes[std::string(wire::opcode_traits(static_cast<std::uint8_t>(i)).name)] = counts.opcodes[i];
     }
-    return {{"file", file},          {"frames", counts.frames},   {"sound", counts.sound},
-            {"other", counts.other}, {"wrong", std::move(wrong)}, {"opcodes", std::move(opcodes)}};
+    return {{"file", file},      {"frames", counts.frames},   {"sound", counts.sound},        {"other", counts.other},
+            {"cut", counts.cut}, {"wrong", std::move(wrong)}, {"opcodes", std::move(opcodes)}};
   }
 
   std::vector<std::string> files_;
@@ -181,15 +181,18 @@ class PcapShow final : public Command {
       Counts counts;
       std::uint64_t shown = 0;
       timeval first{};
+      CaptureMarks marks(file);
       auto read = for_each_frame(file, [&](const Captured& frame) {
         if (frame.number == 1) first = frame.time;
         const Kind kind = judge(frame, counts);
+        const SeenAt seen = marks.next();
         if ((only_wrong_ && kind != Kind::kWrong) || shown == limit_) return;
         ++shown;
         const double since = static_cast<double>(frame.time.tv_sec - first.tv_sec) +
                              static_cast<double>(frame.time.tv_usec - first.tv_usec) / 1e6;
-        fmt::print("{:>6} {:>11.6f} {}\n", frame.number, since,
-                   frame.cut ? "cut by the capture" : wire::describe(frame.bytes));
+        fmt::print("{}\n", frame_line(frame.number, since, seen,
+                                      frame.cut() ? wire::describe_cut(frame.bytes, frame.length)
+                                                  : wire::describe(frame.bytes)));
       });
       if (!read) return tl::unexpected(read.error());
       sound = sound && counts.all_wrong() == 0;

@@ -25,6 +25,8 @@ inline constexpr std::uint32_t kMostBlock = 1U << 20;
 enum class BlockType : std::uint32_t {
   kSection = 0x0A0D0D0A,
   kInterface = 1,
+  kOldPacket = 2,  // others write these two; packet_of() does not read them
+  kSimplePacket = 3,
   kNames = 4,
   kStatistics = 5,
   kPacket = 6,

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <iterator>
+#include <vector>
 
 #include "wire/icrc.h"
 
@@ -125,11 +126,10 @@ struct CmText {
 
 std::string describe(const CmMessage& message) { return std::visit(CmText{}, message); }
 
-std::string describe(ByteView frame) {
-  ParsedFrame parsed;
-  const Verdict verdict = parse(frame, parsed);
-  if (verdict != Verdict::kOk) return describe_other(frame, verdict);
+namespace {
 
+// All that its headers say.
+std::string describe_headers(ByteView frame, const ParsedFrame& parsed) {
   std::string line;
   const Out out = std::back_inserter(line);
   const std::uint8_t* bytes = frame.data();
@@ -140,10 +140,36 @@ std::string describe(ByteView frame) {
   if (parsed.solicited) fmt::format_to(out, " S");
   fmt::format_to(out, "{}{}{}", name_of(parsed.ecn()), parsed.fecn ? " fecn" : "", parsed.becn ? " becn" : "");
   for (const Extended kind : parsed.traits().extended) add_extended(out, kind, bytes, parsed);
-  if (const auto cm = parse_cm(bytes, parsed)) fmt::format_to(out, " | CM {}", describe(cm->message));
-  if (parsed.traits().has_payload) fmt::format_to(out, " | payload {}", parsed.payload_length);
-  fmt::format_to(out, " | icrc {}", verify_icrc(bytes, parsed) ? "ok" : "BAD");
   return line;
+}
+
+std::string payload_text(const ParsedFrame& parsed) {
+  return parsed.traits().has_payload ? fmt::format(" | payload {}", parsed.payload_length) : "";
+}
+
+}  // namespace
+
+std::string describe(ByteView frame) {
+  ParsedFrame parsed;
+  const Verdict verdict = parse(frame, parsed);
+  if (verdict != Verdict::kOk) return describe_other(frame, verdict);
+  const auto cm = parse_cm(frame.data(), parsed);
+  return describe_headers(frame, parsed) + (cm ? fmt::format(" | CM {}", describe(cm->message)) : "") +
+         payload_text(parsed) + " | icrc " + (verify_icrc(frame.data(), parsed) ? "ok" : "BAD");
+}
+
+std::string describe_cut(ByteView start, std::size_t length) {
+  std::vector<std::uint8_t> whole(start.begin(), start.end());
+  whole.resize(length);  // no header says what is beyond it
+  ParsedFrame parsed;
+  const std::string cut = fmt::format(" | cut, {} of {} bytes", start.size(), length);
+  const Verdict verdict = parse(whole, parsed);
+  if (verdict == Verdict::kOk && parsed.payload_offset <= start.size())
+    return describe_headers(whole, parsed) + payload_text(parsed) + cut;
+  if (start.size() < EthernetHeader::kSize) return fmt::format("a frame of {} bytes{}", length, cut);
+  const EthernetHeader ethernet = EthernetHeader::parse(start.data());
+  return fmt::format("{} > {} type {:#06x}{}", ethernet.source.to_string(), ethernet.destination.to_string(),
+                     ethernet.ether_type, cut);
 }
 
 }  // namespace sluice::wire

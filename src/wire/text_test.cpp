@@ -73,6 +73,22 @@ TEST(Text, ReadsConnectionManagement) {
       << describe(frame);
 }
 
+TEST(Text, TellsOfACutFrameWhatIsThere) {
+  std::vector<std::uint8_t> body(Reth::kSize + 64);
+  Reth{.virtual_address = 0x7f00, .rkey = RKey(0x42), .length = 64}.write(body.data());
+  const auto frame = frame_of(Opcode::kRcWriteOnly, body);
+  const auto first = [&](std::size_t bytes) { return describe_cut(ByteView(frame).first(bytes), frame.size()); };
+  constexpr std::size_t kHeaders = 14 + 20 + 8 + 12 + 16;
+  ASSERT_EQ(frame.size(), kHeaders + 64 + 4);
+  const std::string told =
+      "10.0.0.1 > 10.0.0.2 RC RDMA_WRITE_ONLY qpn 0x11 psn 123 va 0x7f00 rkey 0x42 len 64 | payload 64 | cut, ";
+  EXPECT_EQ(first(kHeaders + 10), told + "80 of 138 bytes");
+  EXPECT_EQ(first(kHeaders), told + "70 of 138 bytes");
+  // A header that is not whole says nothing.
+  EXPECT_EQ(first(kHeaders - 1), "00:00:00:00:00:00 > 00:00:00:00:00:00 type 0x0800 | cut, 69 of 138 bytes");
+  EXPECT_EQ(first(3), "a frame of 138 bytes | cut, 3 of 138 bytes");
+}
+
 TEST(Text, NamesWhatIsNoRoce) {
   EXPECT_EQ(describe(ByteView{}), "0 bytes: truncated Ethernet header");
   std::vector<std::uint8_t> arp(EthernetHeader::kSize + ArpPacket::kSize);

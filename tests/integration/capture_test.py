@@ -94,6 +94,8 @@ class Capture(live_rack.LiveRack):
         self.assertGreater(swaps.count(IN), 200)
         self.assertLess(swaps.count(OUT), swaps.count(IN) / 2)
         self.assertTrue(any(name.endswith((":memory1", ":memory2")) for name, _, _ in seen))
+        shown = live_rack.run("pcap", "show", str(path)).stdout.splitlines()
+        self.assertEqual([(line.split()[3], line.split()[2]) for line in shown], [(name, "in" if int(way, 0) == IN else "out") for name, way, _ in seen])
         stamps = [float(stamp) for (stamp,) in fields(path, "frame.time_epoch")]
         self.assertEqual(stamps, sorted(stamps))
         self.assertLess(abs(stamps[-1] - time.time()), 60)
@@ -104,6 +106,18 @@ class Capture(live_rack.LiveRack):
         self.stop(child)
         self.assertEqual(live_rack.run("pcap", "check", str(incoming)).returncode, 0)
         self.assertEqual(incoming.stat().st_mode & 0o777, 0o600)
+        # Cut, it tells what its headers say, and is not verified.
+        child = self.capture("--out", str(incoming), "--snap", "96", "--buffer", "1MiB", "--count", "2", "greater", "400")
+        for _ in range(2):
+            self.sluice("remote", "write", "memory1", "0", "--text", "x" * 500, code=0)
+        child.communicate(timeout=30)
+        shown = live_rack.run("pcap", "show", str(incoming))
+        self.assertEqual(shown.returncode, 0)
+        for line in shown.stdout.splitlines():
+            self.assertRegex(line, r" in +\d+:.* \| cut, 96 of \d+ bytes")
+        self.assertIn("RDMA_WRITE", shown.stdout)
+        checked = live_rack.run("pcap", "check", str(incoming))
+        self.assertEqual((checked.returncode, "2 cut and so not verified, 0 wrong" in checked.stdout), (1, True), checked.stdout)
         # Nothing has passed: it is a capture all the same. And what is refused leaves the file as it was.
         self.sluice("capture", "--for", "1s", "--out", str(incoming), "udp", "port", "1", code=0)
         self.assertEqual(live_rack.run("pcap", "check", str(incoming)).returncode, 0)
@@ -161,6 +175,7 @@ class Capture(live_rack.LiveRack):
             self.assertIn(told, refused.stderr)
             self.assertEqual(len(refused.stderr.splitlines()), 1, refused.stderr)
         self.assertIn("--out", self.sluice("capture", "--snap", "64", code=2).stderr)
+        self.assertIn("power of two", self.sluice("capture", "--buffer", "3MiB", code=2).stderr)
         full = self.sluice("capture", "--for", "1s", "--out", "/dev/full", code=1)
         self.assertIn("No space left on device", full.stderr)
         wait_until(lambda: self.captures() == 0, "none is under way any more")

@@ -35,6 +35,8 @@ Result<std::shared_ptr<Capture>> Capture::make(const CaptureWish& wish) {
   std::shared_ptr<Capture> capture(new Capture());
   capture->wish_ = wish;
   if (wish.of.size() > kMostNodes) return fail(fmt::format("nodes: at most {}", kMostNodes));
+  if (!ports::ShmRegion::is_ring_size(wish.buffer))
+    return fail(fmt::format("buffer: must be a power of two from {} to {} bytes", ports::kMinRing, ports::kMaxRing));
   if (wish.filter.size() > kMostFilter)
     return fail(fmt::format("filter: has {} letters, and may have {}", wish.filter.size(), kMostFilter));
   const std::unique_ptr<pcap_t, void (*)(pcap_t*)> kind(pcap_open_dead(DLT_EN10MB, port::kMaxFrame), pcap_close);
@@ -49,7 +51,7 @@ Result<std::shared_ptr<Capture>> Capture::make(const CaptureWish& wish) {
   if (std::ranges::any_of(program, asks_the_kernel))
     return fail(
         fmt::format("filter = \"{}\": asks for more than a frame's bytes; --direction says in or out", wish.filter));
-  auto region = ports::ShmRegion::create(kRing);
+  auto region = ports::ShmRegion::create(wish.buffer);
   if (!region) return tl::unexpected(region.error());
   capture->region_ = std::move(*region);
   capture->writer_ = capture->region_.writer(0);

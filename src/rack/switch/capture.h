@@ -30,11 +30,12 @@
 namespace sluice::rack {
 
 struct CaptureWish {
-  std::string filter{};                // as tcpdump takes it; empty: everything
-  std::vector<wire::MacAddress> of{};  // only frames from or to one of these; empty: of all
-  bool in = true;                      // frames as they come in
-  bool out = false;                    // frames as they leave
-  std::uint32_t snap = 0;              // bytes of each frame; 0: all
+  std::string filter{};                            // as tcpdump takes it; empty: everything
+  std::vector<wire::MacAddress> of{};              // only frames from or to one of these; empty: of all
+  bool in = true;                                  // frames as they come in
+  bool out = false;                                // frames as they leave
+  std::uint32_t snap = 0;                          // bytes of each frame; 0: all
+  std::uint64_t buffer = std::uint64_t{16} << 20;  // bytes that wait for the reader; a ring's size (ports/shm_region.h)
 };
 
 // The name and the description of a port, as the capture's reader is to see it.
@@ -45,7 +46,6 @@ struct PortNames {
 
 class Capture {
  public:
-  static constexpr std::size_t kRing = std::size_t{16} << 20;
   static constexpr std::size_t kMostFilter = 2048;
   static constexpr std::size_t kMostNodes = 32;
   static constexpr unsigned kMostInstructions = 1024;  // each frame may meet them all

@@ -50,8 +50,10 @@ Result<CaptureWish> wish_of(const std::string& body, DirectoryStore& directory) 
         if (!value.is_number_unsigned() || value.get<std::uint64_t>() > port::kMaxFrame)
           return fail(fmt::format("snap: must be a number from 0 (all) to {}", port::kMaxFrame));
         wish.snap = value.get<std::uint32_t>();
+      } else if (key == "buffer") {
+        wish.buffer = value.is_number_unsigned() ? value.get<std::uint64_t>() : 0;
       } else {
-        return fail(fmt::format("{}: unknown; there are filter, nodes, in, out and snap", key));
+        return fail(fmt::format("{}: unknown; there are filter, nodes, in, out, snap and buffer", key));
       }
     }
   } catch (const json::exception& error) {

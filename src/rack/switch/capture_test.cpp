@@ -100,7 +100,7 @@ TEST(Capture, ANumberThatIsAnotherPortsIsAnotherInterface) {
 // A reader that does not come costs the switch nothing but what it counts; the next packet says how many those were.
 TEST(Capture, WhatFindsNoRoomIsCounted) {
   const auto capture = make({});
-  const std::size_t room = Capture::kRing / 4'000;
+  const std::size_t room = CaptureWish{}.buffer / 4'000;
   for (std::size_t i = 0; i < 2 * room; ++i) capture->sees(kFirst, Direction::kIn, frame(1, 2, 4'000));
   capture->detached(kFirst);
   Read all = read(*capture);
@@ -119,10 +119,10 @@ TEST(Capture, WhatFindsNoRoomIsCounted) {
 // Also when nothing comes any more that could say so.
 TEST(Capture, WhatWasLostLastIsTold) {
   const auto capture = make({});
-  for (std::size_t i = 0; i < 2 * Capture::kRing / 4'000; ++i)
+  for (std::size_t i = 0; i < 2 * CaptureWish{}.buffer / 4'000; ++i)
     capture->sees(kFirst, Direction::kIn, frame(1, 2, 4'000));
   const Read all = read(*capture);
-  EXPECT_EQ(all.lost, 2 * Capture::kRing / 4'000 - all.packets.size());
+  EXPECT_EQ(all.lost, 2 * CaptureWish{}.buffer / 4'000 - all.packets.size());
 }
 
 TEST(Capture, TheLongestFrameIsNoneTooLong) {
