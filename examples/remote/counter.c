@@ -1,4 +1,4 @@
-// A counter in remote memory that any number of these programs share. Needs `sluice rack up`.
+// A counter in remote memory that any number of these programs share. Needs `sluice rack up --no-metadata`: without, that memory is a store's.
 #include <inttypes.h>
 #include <sluice.h>
 #include <stdio.h>

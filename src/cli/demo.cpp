@@ -202,7 +202,7 @@ Result<void> Demo::show(const rack::Launcher& launcher, int interrupt) {
       clients("loading", 1, interrupt, {"--phase", "load", "--value-size", std::to_string(settings_.value_size)});
   if (!load) return tl::unexpected(load.error());
   findings_.load = std::move(*load);
-  tell_at_once(fmt::format("    {} a second\n", rate_text(findings_.load.result.load_rate)));
+  tell_at_once(fmt::format("    {} a second\n", rate_text(findings_.load.result.load_rate())));
 
   begin(fmt::format("YCSB-A for {}: {} clients in {} processes", rack::duration_text(settings_.duration),
                     settings_.clients, settings_.processes));
@@ -210,14 +210,14 @@ Result<void> Demo::show(const rack::Launcher& launcher, int interrupt) {
                      {"--phase", "run", "--duration", rack::duration_text(settings_.duration)});
   if (!run) return tl::unexpected(run.error());
   findings_.run = std::move(*run);
-  tell_at_once(fmt::format("    {} a second, {} values checked, {} wrong\n", rate_text(findings_.run.result.run_rate),
+  tell_at_once(fmt::format("    {} a second, {} values checked, {} wrong\n", rate_text(findings_.run.result.run_rate()),
                            findings_.run.result.run.values_verified, findings_.run.result.run.values_wrong));
   note_processes(launcher);
 
   begin(fmt::format("the same again, and {} is killed in the middle", kVictim));
   if (auto done = run_with_an_accident(launcher, interrupt); !done) return done;
   tell_at_once(fmt::format("    {} a second, {} operations failed, {} values wrong\n",
-                           rate_text(findings_.failure.result.run_rate), findings_.failure.failed(),
+                           rate_text(findings_.failure.result.run_rate()), findings_.failure.failed(),
                            findings_.failure.result.run.values_wrong));
   if (settings_.verbs) {
     begin("bare RDMA operations between two processes, through a switch process");

@@ -204,7 +204,7 @@ class Contention final : public Command {
       for (const auto& action : r.run.actions) all.merge(action.latency_ns);
       return static_cast<double>(all.at_quantile(q)) / 1e3;
     };
-    row("operations a second", 0, [](const R& r) { return r.run_rate; });
+    row("operations a second", 0, [](const R& r) { return r.run_rate(); });
     row("CASes that succeed at the first try, %", 2, [](const R& r) {
       const auto& c = r.run.cost;
       return c.atomics == 0 ? 100.0
@@ -217,7 +217,7 @@ class Contention final : public Command {
     row("operations that failed", 0, [](const R& r) { return static_cast<double>(failed(r)); });
     row("values read and checked", 0, [](const R& r) { return static_cast<double>(r.run.values_verified); });
     row("of them wrong", 0, [](const R& r) { return static_cast<double>(r.run.values_wrong); });
-    const double gain = sides_[1].result.run_rate / std::max(sides_[0].result.run_rate, 1e-9);
+    const double gain = sides_[1].result.run_rate() / std::max(sides_[0].result.run_rate(), 1e-9);
     tell_at_once(fmt::format(
         "\nSwordBox: {:.1f} times the operations. Both racks shared this machine's cores all the while.\n", gain));
     const auto is_right = [](const Side& side) {

@@ -192,7 +192,7 @@ std::vector<std::pair<std::string, std::string>> summary_of(const DemoFindings& 
                                           f.load.facts.value_bytes, f.replication));
   rows.emplace_back("YCSB-A: half reads, half updates",
                     fmt::format("{} operations in {:.1f} s: {} a second", with_commas(run.run.operations()),
-                                run.run_seconds, rate_text(run.run_rate)));
+                                run.run_seconds, rate_text(run.run_rate())));
   rows.emplace_back("a read takes",
                     fmt::format("{} (median), {} (99 of 100 are faster)", us(reads, 0.5), us(reads, 0.99)));
   rows.emplace_back("an update takes",

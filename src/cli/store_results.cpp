@@ -132,8 +132,6 @@ StoreOutcome outcome_from(const json& in) {
   r.run = run_from_json(in.at("run"));
   r.load_seconds = in.at("load_seconds").get<double>();
   r.run_seconds = in.at("run_seconds").get<double>();
-  r.load_rate = in.at("load_ops_per_second").get<double>();
-  r.run_rate = in.at("ops_per_second").get<double>();
   r.wire_frames = in.at("wire_frames").get<std::uint64_t>();
   r.wire_bytes = in.at("wire_bytes").get<std::uint64_t>();
   r.reconnects = in.at("reconnects").get<std::uint64_t>();
@@ -169,9 +167,9 @@ json to_json(const StoreOutcome& outcome, bool with_buckets) {
            {"value_bytes", f.value_bytes},
            {"seed", f.seed},
            {"load_seconds", r.load_seconds},
-           {"load_ops_per_second", r.load_rate},
+           {"load_ops_per_second", r.load_rate()},
            {"run_seconds", r.run_seconds},
-           {"ops_per_second", r.run_rate},
+           {"ops_per_second", r.run_rate()},
            {"round_trips_per_operation", per_operation(r.run.cost.round_trips, r.run)},
            {"payload_bytes_per_operation", per_operation(r.run.cost.remote_bytes, r.run)},
            {"wire_bytes_per_operation", per_operation(r.wire_bytes, r.run)},
@@ -210,8 +208,6 @@ StoreOutcome merge(const std::vector<StoreOutcome>& outcomes) {
     rack::StoreBenchResult& r = all.result;
     r.load.merge(one.result.load);
     r.run.merge(one.result.run);
-    r.load_rate += one.result.load_rate;
-    r.run_rate += one.result.run_rate;
     r.load_seconds = std::max(r.load_seconds, one.result.load_seconds);
     r.run_seconds = std::max(r.run_seconds, one.result.run_seconds);
     r.wire_frames += one.result.wire_frames;
@@ -274,15 +270,15 @@ std::string table_of(const StoreOutcome& outcome) {
                   f.threads, f.records, f.value_bytes, spread_of(f));
   out += fmt::format("  {:<18} {:>12} {:>10} {:>10} {:>10} {:>10}\n", "", "operations", "ops/s", "p50 us", "p99 us",
                      "p99.9 us");
-  if (r.load.operations() != 0) out += latency_row("load", r.load.operations(), r.load_rate, all_latencies(r.load));
+  if (r.load.operations() != 0) out += latency_row("load", r.load.operations(), r.load_rate(), all_latencies(r.load));
   for (std::size_t i = 0; i < workload::kActions; ++i) {
     const auto& action = r.run.actions[i];
     if (action.count == 0) continue;
     const double part = static_cast<double>(action.count) / static_cast<double>(r.run.operations());
-    out += latency_row(to_string(static_cast<Action>(i)), action.count, r.run_rate * part, action.latency_ns);
+    out += latency_row(to_string(static_cast<Action>(i)), action.count, r.run_rate() * part, action.latency_ns);
   }
   if (r.run.operations() != 0) {
-    out += latency_row("all", r.run.operations(), r.run_rate, all_latencies(r.run));
+    out += latency_row("all", r.run.operations(), r.run_rate(), all_latencies(r.run));
     out += fmt::format(
         "  per operation: {:.2f} round trips, {:.0f} bytes of payload, {:.0f} bytes in {:.1f} frames on the wire\n",
         per_operation(r.run.cost.round_trips, r.run), per_operation(r.run.cost.remote_bytes, r.run),
@@ -313,7 +309,7 @@ std::string csv_of(const StoreOutcome& outcome) {
       "failed\n"
       "{},{},{},{},{},{},{},{},{},{},{:.1f},{:.3f},{:.3f},{:.3f},{:.3f},{:.1f},{:.1f},{},{},{}\n",
       f.workload, f.distribution, static_cast<double>(f.theta_thousandths) / 1000, f.clients, f.threads, f.processes,
-      f.records, f.value_bytes, f.seed, r.run.operations(), r.run_rate, us(all.at_quantile(0.5)),
+      f.records, f.value_bytes, f.seed, r.run.operations(), r.run_rate(), us(all.at_quantile(0.5)),
       us(all.at_quantile(0.99)), us(all.at_quantile(0.999)), per_operation(r.run.cost.round_trips, r.run),
       per_operation(r.run.cost.remote_bytes, r.run), per_operation(r.wire_bytes, r.run), r.run.values_verified,
       r.run.values_wrong, outcome.failed());

@@ -206,7 +206,8 @@ int sluice_client::node(const std::string& name) {
     return record != nullptr && this->connected(record->id);
   };
   loop().turn();  // what the directory has said meanwhile
-  if (find().node != nullptr && !connected()) turn_until(patience_us(), connected);
+  const bool was_here = std::ranges::any_of(nodes_, [&](const Node& node) { return node.name == name; });
+  if ((was_here || find().node != nullptr) && !connected()) turn_until(patience_us(), connected);
   const rack::Snapshot::Memory found = find();
   const rack::NodeRecord* const record = found.node;
   if (record == nullptr) {

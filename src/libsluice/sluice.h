@@ -4,8 +4,9 @@
 //            sluice_poll() -> sluice_close(). `sluice rack up` makes a rack.
 // Cost:      each client is a NIC of its own on the rack. Operations go out, and answers are taken, in the calls of the program alone: while it
 //            calls nothing, nothing moves.
-// Order:     the operations of one client on one memory node take effect in the order in which they were posted, but a read that is followed by
-//            a write of the same bytes must be complete before the write is posted.
+// Order:     writes and atomics of one client on one memory node take effect in the order in which they were posted, and a read after those posted
+//            before it. But a read may take effect at any time until it completes (a lost answer makes it be read again): await it before
+//            posting what writes those bytes, or lets another write them, such as the release of a lock.
 // Atomics:   on 8 bytes at offsets that are multiples of 8, little-endian; atomic with those of all other clients.
 // Errors:    negative numbers, each with a sentence: sluice_strerror(). sluice_last_error() says more about this thread's last call that failed
 //            itself (not about completions).
@@ -60,8 +61,8 @@ SLUICE_API sluice_t* sluice_open(const sluice_options_t* options);
 SLUICE_API void sluice_close(sluice_t* client);
 
 /* A memory node that is connected, by its name on the rack, or a region of one's own, by its name (`sluice region add`, where the rack has tenants;
-   SLUICE_TOKEN_FILE names the file with the token): its number for this client, or negative. Waits for its connection. The number stands for the
-   node as it runs now, so for what is in its memory: once that is lost, operations end in SLUICE_GONE. */
+   SLUICE_TOKEN_FILE names the file with the token): its number for this client, or negative. Waits for its connection, and for a node that this client
+   has used and that is away; one that it has never seen is SLUICE_NO_SUCH_NODE at once. The number stands for the node as it runs now, so for what is in its memory: once that is lost, operations end in SLUICE_GONE. */
 SLUICE_API int sluice_node(sluice_t* client, const char* name);
 /* The name of the memory node at `index` among those that are on the rack now, in alphabetical order; NULL: there are no more. Valid until the next call. */
 SLUICE_API const char* sluice_node_name(sluice_t* client, uint32_t index);

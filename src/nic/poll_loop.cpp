@@ -9,6 +9,7 @@
 #include <array>
 #include <cerrno>
 #include <future>
+#include <system_error>
 
 #include "base/check.h"
 #include "nic/wait_epoll.h"
@@ -40,7 +41,11 @@ constexpr Duration kLongestSleep = Duration::seconds(60);
 PollLoop::PollLoop(WaitPolicy policy)
     : policy_(policy), epoll_(epoll_create1(EPOLL_CLOEXEC)), wake_descriptor_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
   turns_to_yield_ = policy_.spin_turns;
-  SLUICE_CHECK(epoll_ >= 0 && wake_descriptor_ >= 0);
+  if (epoll_ < 0 || wake_descriptor_ < 0) {
+    const int error = errno;
+    if (epoll_ >= 0) close(epoll_);
+    throw std::system_error(error, std::generic_category(), "a poll loop's descriptors");
+  }
   add_to_epoll(epoll_, wake_descriptor_, nullptr);
 }
 

@@ -59,6 +59,7 @@ struct PollLoopCounters {
 
 class PollLoop {
  public:
+  // Throws std::system_error where the process may have no more descriptors.
   explicit PollLoop(WaitPolicy policy = {});
   ~PollLoop();
   PollLoop(const PollLoop&) = delete;

@@ -3,8 +3,9 @@
 // Life:       fill an Operation -> submit() -> it completes with a Status, once -> its coroutine goes on the ready queue.
 //             Or simply: `const Status s = co_await remote.write(address, bytes);`
 // Order:      operations that one RemoteMemory submits to one node take effect in the order of submission where
-//             capabilities().ordered says so; operations to different nodes are not ordered. A read that is followed by a write
-//             to the same bytes must be awaited first (a retransmitted READ executes again).
+//             capabilities().ordered says so; operations to different nodes are not ordered. A read may take effect at any time
+//             until it completes (a retransmitted READ executes again): await it before submitting what writes those bytes, or
+//             lets others write them.
 // Units:      bytes. Atomics act on 8 aligned bytes, in the byte order of the memory node (little-endian).
 // Errors:     every operation ends in a Status; none throws. kUnknown says that the effect may or may not have taken place.
 // Threads:    one owner, the thread of the Scheduler.

@@ -42,12 +42,11 @@ std::uint64_t RunResult::with_outcome(Outcome outcome) const {
   return sum;
 }
 
-double RunResult::operations_per_second() const {
-  const auto ns = (ended - begun).nanoseconds();
-  const std::uint64_t done =
-      with_outcome(Outcome::kOk) + with_outcome(Outcome::kNotFound) + with_outcome(Outcome::kExists);
-  return ns <= 0 ? 0 : static_cast<double>(done) * 1e9 / static_cast<double>(ns);
+std::uint64_t RunResult::done() const {
+  return with_outcome(Outcome::kOk) + with_outcome(Outcome::kNotFound) + with_outcome(Outcome::kExists);
 }
+
+double RunResult::operations_per_second() const { return seconds() <= 0 ? 0 : static_cast<double>(done()) / seconds(); }
 
 void RunResult::merge(const RunResult& other) {
   for (std::size_t i = 0; i < kActions; ++i) {
@@ -59,7 +58,7 @@ void RunResult::merge(const RunResult& other) {
   values_wrong += other.values_wrong;
   errors.insert(errors.end(), other.errors.begin(), other.errors.end());
   if (errors.size() > kErrorsKept) errors.resize(kErrorsKept);
-  begun = std::min(begun, other.begun);
+  begun = ended == Time{} ? other.begun : std::min(begun, other.begun);
   ended = std::max(ended, other.ended);
   cost += other.cost;
 }

@@ -63,8 +63,11 @@ struct RunResult {
   std::uint64_t operations() const;  // that have ended, however
   std::uint64_t with_outcome(Outcome outcome) const;
   // Those that were done, that is: not what was refused, or found no room, or nobody in reach.
+  std::uint64_t done() const;
+  // From the first beginning to the last end.
+  double seconds() const { return static_cast<double>((ended - begun).nanoseconds()) / 1e9; }
   double operations_per_second() const;
-  // Of results of threads that ran side by side.
+  // Of results of threads that ran side by side, by the same clock.
   void merge(const RunResult& other);
 };
 

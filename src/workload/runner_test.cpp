@@ -174,5 +174,22 @@ TEST(RunResult, OperationsThatFailedAreNoThroughput) {
   EXPECT_DOUBLE_EQ(result.operations_per_second(), 75);
 }
 
+// One of two threads that has its share done early does nothing for the rest of the time.
+TEST(RunResult, ThroughputOfThreadsIsByTheTimeOfThemAll) {
+  const auto ran = [](int from_second, int to_second) {
+    RunResult result;
+    auto& reads = result.actions[static_cast<std::size_t>(Action::kRead)];
+    reads.count = reads.outcomes[static_cast<std::size_t>(Outcome::kOk)] = 1000;
+    result.begun = Time{} + Duration::seconds(from_second);
+    result.ended = Time{} + Duration::seconds(to_second);
+    return result;
+  };
+  RunResult all;
+  all.merge(ran(100, 101));
+  all.merge(ran(101, 110));
+  EXPECT_DOUBLE_EQ(all.seconds(), 10);
+  EXPECT_DOUBLE_EQ(all.operations_per_second(), 200);
+}
+
 }  // namespace
 }  // namespace sluice::workload

@@ -5,7 +5,9 @@
    app lock NODE N       N times: takes a lock by compare-and-swap, adds 1 to a word without atomics, lets go
    app outlive NODE      writes a word, says "ready", waits for a line on stdin, and then says once a second how a read ends, until one says SLUICE_GONE; then
                          asks for the node anew and reads again
+   app await NODE        says "ready", waits for a line, and asks for the node, which is away, until it is there again
    app seldom NODE       says "ready", waits for a line, reads, which fails, says "lost", waits for a line, and a while later reads once
+   app poor NODE         opens clients with ever more descriptors allowed, until one works
    app signals NODE      takes a signal that its one thread has blocked by waiting for it
    app quiet NODE        says "before", goes on until the library says that the lease is not renewed, says "after" */
 #define _POSIX_C_SOURCE 200809L
@@ -14,6 +16,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -177,6 +181,27 @@ static int outlive(const char* node) {
   return wrong != 0;
 }
 
+static int await(const char* node) {
+  sluice_options_t options = {0};
+  options.timeout_ms = 60000;
+  sluice_t* rack = sluice_open(&options);
+  int m = rack != NULL ? sluice_node(rack, node) : -1;
+  if (m < 0) return fprintf(stderr, "%s\n", sluice_last_error()), 1;
+  puts("ready");
+  fflush(stdout);
+  if (getchar() == EOF) return 1;
+  uint64_t word = 1;
+  expect(sluice_read(rack, m, 64, &word, 8), SLUICE_GONE, "a read of what is lost");
+  expect(sluice_node(rack, "memory9"), SLUICE_NO_SUCH_NODE, "a node that never was here");
+  m = sluice_node(rack, node);
+  expect(m >= 0, 1, "the node that was away");
+  expect(sluice_read(rack, m, 64, &word, 8), 0, "a read of the new one");
+  expect((int64_t)word, 0, "which is empty");
+  sluice_close(rack);
+  puts(wrong ? "wrong" : "right");
+  return wrong != 0;
+}
+
 static int seldom(const char* node) {
   int m;
   sluice_t* rack = join(node, &m);
@@ -191,6 +216,33 @@ static int seldom(const char* node) {
   nap(1000);
   expect(sluice_read(rack, m, 64, &word, 8), 0, "the first read after it goes on");
   sluice_close(rack);
+  puts(wrong ? "wrong" : "right");
+  return wrong != 0;
+}
+
+/* Each try in a process of its own: 0 when it works, 1 when it is told why not. */
+static int poor(const char* node) {
+  int refused = 0;
+  for (rlim_t most = 3; most < 200; ++most) {
+    pid_t child = fork();
+    if (child == 0) {
+      struct rlimit limit = {most, most};
+      setrlimit(RLIMIT_NOFILE, &limit);
+      sluice_t* rack = sluice_open(NULL);
+      int m = rack != NULL ? sluice_node(rack, node) : -1;
+      if (m < 0 && strlen(sluice_last_error()) == 0) _exit(2);
+      if (m < 0 && rack == NULL && strstr(sluice_last_error(), "Too many open files") == NULL) _exit(3);
+      uint64_t word;
+      _exit(m < 0 || sluice_read(rack, m, 64, &word, 8) != 0);
+    }
+    int status = 0;
+    waitpid(child, &status, 0);
+    if (WIFEXITED(status) && WEXITSTATUS(status) == 0) break;
+    expect(status, 1 << 8, "how it ends with so few descriptors");
+    if (wrong) fprintf(stderr, "with %d\n", (int)most);
+    ++refused;
+  }
+  expect(refused > 3 && refused < 100, 1, "tries that were refused");
   puts(wrong ? "wrong" : "right");
   return wrong != 0;
 }
@@ -237,9 +289,13 @@ int main(int argc, char** argv) {
   if (argc == 4 && strcmp(argv[1], "count") == 0) return count(argv[2], atoi(argv[3]));
   if (argc == 4 && strcmp(argv[1], "lock") == 0) return lock(argv[2], atoi(argv[3]));
   if (argc == 3 && strcmp(argv[1], "outlive") == 0) return outlive(argv[2]);
+  if (argc == 3 && strcmp(argv[1], "await") == 0) return await(argv[2]);
   if (argc == 3 && strcmp(argv[1], "seldom") == 0) return seldom(argv[2]);
+  if (argc == 3 && strcmp(argv[1], "poor") == 0) return poor(argv[2]);
   if (argc == 3 && strcmp(argv[1], "signals") == 0) return signals(argv[2]);
   if (argc == 3 && strcmp(argv[1], "quiet") == 0) return quiet(argv[2]);
-  fprintf(stderr, "app check | count NODE N | lock NODE N | outlive NODE | seldom NODE | signals NODE | quiet NODE\n");
+  fprintf(stderr,
+          "app check | count NODE N | lock NODE N | outlive NODE | await NODE | seldom NODE | poor NODE | signals NODE "
+          "| quiet NODE\n");
   return 2;
 }

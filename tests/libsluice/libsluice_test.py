@@ -6,16 +6,19 @@ usage: libsluice_test.py SLUICE APP [unittest arguments]
 SLUICE is the program, APP tests/libsluice/app.c.
 """
 
+import json
 import os
 import pathlib
 import signal
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 import live_rack  # noqa: E402
+from live_rack import wait_until  # noqa: E402
 
 PATIENCE_S = 120
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
@@ -37,6 +40,10 @@ class LibsluiceTest(live_rack.LiveRack):
         out, err = child.communicate(timeout=PATIENCE_S)
         self.assertEqual(child.returncode, 0, out + err)
         return out
+
+    def node_state(self, name):
+        nodes = json.loads(self.sluice("rack", "status", "--json").stdout)["directory"].get("nodes", [])
+        return next((node["state"] for node in nodes if node["name"] == name), None)
 
     def word(self, node, offset):
         return int(self.sluice("remote", "read", node, str(offset), "8", "--word", code=0).stdout)
@@ -68,6 +75,17 @@ class LibsluiceTest(live_rack.LiveRack):
         self.assertIn("memory1 has left the rack, or was started anew", out)
         self.assertIn("right", out)
 
+    def test_a_node_that_was_used_and_is_away_is_waited_for(self):
+        child = self.app("await", "memory1")
+        self.assertEqual(child.stdout.readline(), "ready\n")
+        os.kill(int(pathlib.Path(self.dir, "memory1.pid").read_text().split()[0]), signal.SIGKILL)
+        wait_until(lambda: self.node_state("memory1") == "gone", "its lease is over")
+        child.stdin.write("go\n")
+        child.stdin.flush()
+        time.sleep(1)
+        self.sluice("rack", "up", "--no-metadata", "--memory-size", "16MiB", code=0)
+        self.assertEqual(self.finish(child), "right\n")
+
     def test_a_read_after_a_pause_waits_for_a_connection_that_was_lost(self):
         child = self.app("seldom", "memory1")
         node = int(pathlib.Path(self.dir, "memory1.pid").read_text().split()[0])
@@ -85,6 +103,10 @@ class LibsluiceTest(live_rack.LiveRack):
         first.kill()
         first.communicate()
         self.finish(self.app("check"))
+
+    def test_without_descriptors_it_says_so_and_the_program_goes_on(self):
+        out, err = self.app("poor", "memory1").communicate(timeout=PATIENCE_S)
+        self.assertEqual((out, err), ("right\n", ""))
 
     def test_the_programs_signals_are_for_its_own_threads(self):
         self.assertEqual(self.finish(self.app("signals", "memory1")), "mine\n")

@@ -36,10 +36,6 @@ std::string_view to_string(StoreKind kind) {
 
 namespace {
 
-double seconds_of(const RunResult& result) {
-  return static_cast<double>((result.ended - result.begun).nanoseconds()) / 1e9;
-}
-
 struct Wire {
   std::uint64_t frames = 0;
   std::uint64_t bytes = 0;
@@ -260,16 +256,14 @@ Result<StoreBenchResult> StoreBench::result() const {
     const StoreBenchResult& one = worker->result;
     all.load.merge(one.load);
     all.run.merge(one.run);
-    all.load_rate += one.load.operations_per_second();
-    all.run_rate += one.run.operations_per_second();
-    all.load_seconds = std::max(all.load_seconds, seconds_of(one.load));
-    all.run_seconds = std::max(all.run_seconds, seconds_of(one.run));
     all.wire_frames += one.wire_frames;
     all.wire_bytes += one.wire_bytes;
     all.reconnects += one.reconnects;
     all.value_bytes = one.value_bytes;
     all.spread = one.spread;
   }
+  all.load_seconds = all.load.seconds();
+  all.run_seconds = all.run.seconds();
   return all;
 }
 

@@ -49,16 +49,18 @@ struct StoreSample {
 struct StoreBenchResult {
   workload::RunResult load;
   workload::RunResult run;
-  double load_seconds = 0;
-  double run_seconds = 0;  // of the slowest thread
-  double load_rate = 0;    // operations a second, threads added up
-  double run_rate = 0;
+  double load_seconds = 0;  // from the first thread's beginning to the last one's end
+  double run_seconds = 0;
   std::uint64_t wire_frames = 0;  // in and out, during the run
   std::uint64_t wire_bytes = 0;
   std::uint64_t reconnects = 0;
   std::size_t value_bytes = 0;
   StoreSession::Spread spread;
   std::vector<StoreSample> timeline;
+
+  // Operations a second that were done: who ends before the others does nothing for the rest of the time.
+  double load_rate() const { return load_seconds <= 0 ? 0 : static_cast<double>(load.done()) / load_seconds; }
+  double run_rate() const { return run_seconds <= 0 ? 0 : static_cast<double>(run.done()) / run_seconds; }
 };
 
 class StoreBench {

@@ -76,8 +76,10 @@ Result<std::unique_ptr<Membership>> Membership::join(Directory& directory, NodeD
     if (file && file->read().value != 0) static_cast<void>(directory.leave(file->read()));
     auto joined = directory.join(description, config.lease);
     if (joined) {
-      return std::unique_ptr<Membership>(new Membership(directory, std::move(description), std::move(config),
-                                                        std::move(*joined), std::move(file), std::move(on_change)));
+      std::unique_ptr<Membership> membership(new Membership(directory, std::move(description), std::move(config),
+                                                            std::move(*joined), std::move(file), std::move(on_change)));
+      membership->begin();
+      return membership;
     }
     const bool taken = is_taken(joined.error());
     const bool waits = config.on_taken ? taken && config.on_taken(joined.error())
@@ -95,9 +97,12 @@ Membership::Membership(Directory& directory, NodeDescription description, Member
       file_(std::move(file)),
       description_(std::move(description)),
       lease_(registration.lease),
-      registration_(std::move(registration)),
-      keeper_(nic::start_quiet_thread([this] { keep_lease(); })) {
+      registration_(std::move(registration)) {}
+
+// Where there is no room for a thread it throws, and what has begun ends with the membership.
+void Membership::begin() {
   if (file_) file_->write(lease_);
+  keeper_ = nic::start_quiet_thread([this] { keep_lease(); });
   if (on_change_) watcher_ = nic::start_quiet_thread([this] { watch(); });
 }
 
@@ -107,7 +112,7 @@ Membership::~Membership() {
     stopping_ = true;
     stop_.notify_all();
   }
-  keeper_.join();
+  if (keeper_.joinable()) keeper_.join();
   static_cast<void>(directory_.leave(lease_));  // a change, which ends the watch
   if (watcher_.joinable()) watcher_.join();
   if (file_) file_->write(LeaseId(0));

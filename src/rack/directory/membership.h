@@ -61,6 +61,7 @@ class Membership {
   class LeaseFile;
   Membership(Directory& directory, NodeDescription description, MembershipConfig config, Registration registration,
              std::unique_ptr<LeaseFile> file, OnChange on_change);
+  void begin();
   void keep_lease();
   bool tell();
   void renew_once();
