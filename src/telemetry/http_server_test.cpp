@@ -210,6 +210,17 @@ TEST_F(HttpServerTest, ANameThatWasPointedHereIsNotOurs) {
   EXPECT_EQ(client().Get("/hello", {{"Host", "localhost:1234"}})->status, 200);
 }
 
+// Of one that asks for it a thousand times over, too.
+TEST_F(HttpServerTest, AnAnswerIsGivenWhole) {
+  std::string ranges = "bytes=0-";
+  for (int i = 0; i < 1000; ++i) ranges += ",0-";
+  for (const std::string& asked : {std::string("bytes=1-2"), ranges}) {
+    const std::string answer = exchange("GET /hello HTTP/1.1\r\nHost: 127.0.0.1\r\nRange: " + asked + "\r\n\r\n");
+    EXPECT_THAT(answer, testing::StartsWith("HTTP/1.1 200 OK"));
+    EXPECT_THAT(answer, testing::EndsWith("\r\n\r\nhello"));
+  }
+}
+
 TEST_F(HttpServerTest, ABodyThatIsTooLongIsRefused) {
   const auto answer = post({}, std::string(HttpServer::kMaxBody + 1, 'x'));
   // Refused before all of it was read: some see the answer, some a connection that ended.

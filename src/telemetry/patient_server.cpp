@@ -403,6 +403,8 @@ void PatientServer::process(Guest& guest) {
   try {
     process_request(stream, true, closed, [&guest](httplib::Request& request) {
       if (guest.tls) request.ssl = guest.tls->get();
+      // Nobody needs parts of an answer, and cpp-httplib makes one of as many, overlapping, as a header holds.
+      request.ranges.clear();
     });
   } catch (const std::exception&) {
   }

@@ -8,6 +8,7 @@
 #include <chrono>
 #include <future>
 #include <random>
+#include <utility>
 
 #include "base/check.h"
 #include "ports/interface_address.h"
@@ -23,11 +24,7 @@ Result<std::unique_ptr<Endpoint>> Endpoint::open(const EndpointConfig& config) {
   if (description.kind == NodeKind::kClient) description.name = run.client_name(description.name);
   Membership::OnChange on_change;
   if (config.watch) {
-    on_change = [self](const Snapshot& snapshot) {
-      self->loop_.post([self, snapshot](Time now) {
-        if (self->on_change_) self->on_change_(now, snapshot);
-      });
-    };
+    on_change = [self](const Snapshot& snapshot) { self->take_soon(snapshot); };
   }
   MembershipConfig lease{.lease = config.lease, .on_taken = config.on_taken, .on_trouble = config.on_trouble};
   const bool is_client = description.kind == NodeKind::kClient;
@@ -85,6 +82,21 @@ Result<void> Endpoint::run() {
   if (is_superseded_)
     return fail("stopped for longer than its lease, and another process has taken the name; this one ends");
   return {};
+}
+
+// In the membership's thread. A loop that does not turn for a while finds the last one alone.
+void Endpoint::take_soon(const Snapshot& snapshot) {
+  const std::lock_guard lock(changes_);
+  if (!std::exchange(newest_, snapshot)) loop_.post([this](Time now) { take(now); });
+}
+
+void Endpoint::take(Time now) {
+  std::optional<Snapshot> snapshot;
+  {
+    const std::lock_guard lock(changes_);
+    snapshot.swap(newest_);
+  }
+  if (on_change_) on_change_(now, *snapshot);
 }
 
 // In the membership's thread.

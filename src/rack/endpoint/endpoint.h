@@ -7,6 +7,7 @@
 #include <atomic>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 
@@ -69,11 +70,15 @@ class Endpoint {
 
  private:
   std::optional<NodeDescription> fence();
+  void take_soon(const Snapshot& snapshot);
+  void take(Time now);
   explicit Endpoint(HttpAddress directory) : directory_(std::move(directory)) {}
 
   DirectoryClient directory_;
   nic::PollLoop loop_;
   std::function<void(Time, const Snapshot&)> on_change_;
+  std::mutex changes_;
+  std::optional<Snapshot> newest_;  // that the loop is to take; guarded by changes_
   std::function<NodeDescription(Time)> on_fence_;
   bool is_superseded_ = false;  // the loop's thread
   NodeDescription published_;
