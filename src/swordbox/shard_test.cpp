@@ -44,6 +44,10 @@ TEST(Shard, IsOneForAllThatIsSaidToAndByAMemoryNode) {
   }
 }
 
+TEST(Shard, OfAnUnreliableWriteIsThatOfTheMemory) {
+  EXPECT_EQ(shard(host(100), host(7), wire::Opcode::kUcWriteOnly, 4), shard_of(NetAddress::from(host(7)), 4));
+}
+
 TEST(Shard, OfManagementIsEveryOne) { EXPECT_EQ(shard(host(1), host(2), wire::Opcode::kUdSendOnly, 4), kEveryShard); }
 
 TEST(Shard, SpreadsNodesEvenly) {

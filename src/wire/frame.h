@@ -92,7 +92,7 @@ struct ParsedFrame {
 };
 static_assert(sizeof(ParsedFrame) <= 32);
 
-// Checks everything but the ICRC. `out` is unspecified unless the verdict is kOk.
+// Checks everything but the ICRC. `out` is unspecified unless the verdict is kOk; with kUnknownOpcode it tells addresses and where the BTH is.
 Verdict parse(ByteView frame, ParsedFrame& out);
 // And the ICRC.
 Verdict parse_and_verify(ByteView frame, ParsedFrame& out);

@@ -10,7 +10,9 @@
 
 #include "nic/poll_loop.h"
 #include "rack/switch/sharded_box.h"
+#include "switching/frame_buffer.h"
 #include "switching/learning_switch.h"
+#include "wire/frame.h"
 
 namespace sluice::rack {
 namespace {
@@ -25,6 +27,21 @@ BoxSettings settings_of(const std::string& box) {
   settings.connections = 16;
   settings.held_frames = 32;
   return settings;
+}
+
+// A WRITE of 8 bytes from 10.0.0.1 to 10.0.0.2, or what has its shape.
+std::vector<std::uint8_t> write_frame(std::uint8_t opcode) {
+  wire::AddressVector route;
+  route.source = wire::Gid::from(wire::Ipv4Address{0x0A000001});
+  route.destination = wire::Gid::from(wire::Ipv4Address{0x0A000002});
+  const wire::HeaderTemplate headers(route);
+  constexpr std::size_t kTransport = wire::Bth::kSize + wire::Reth::kSize + 8;
+  std::vector<std::uint8_t> frame(headers.frame_size(kTransport));
+  std::uint8_t* const at = frame.data() + headers.write(frame.data(), kTransport);
+  wire::Bth{.opcode = static_cast<wire::Opcode>(opcode), .destination = wire::Qpn(9)}.write(at);
+  wire::Reth{.virtual_address = 0x1000, .rkey = wire::RKey(7), .length = 8}.write(at + wire::Bth::kSize);
+  headers.seal(frame.data(), frame.size() - wire::kIcrcSize);
+  return frame;
 }
 
 TEST(BoxStage, WhatIsNestedIsRefusedWithoutRepeatingIt) {
@@ -54,6 +71,31 @@ TEST(BoxStage, TakesAsFewHeldFramesAsASwitchCanBeStartedWithAndNoFewer) {
     EXPECT_THAT(refused.error().message, HasSubstr("must be 16 to 32"));
   }
   EXPECT_TRUE(stage.change(R"({"held-frames": 16})"));
+}
+
+// Also a packet that says of itself what no box understands.
+TEST(ShardedBox, NothingThatMayChangeMemoryPassesItsBoxes) {
+  std::string folder = (std::filesystem::temp_directory_path() / "sluice-test-XXXXXX").string();
+  ASSERT_NE(mkdtemp(folder.data()), nullptr);
+  nic::PollLoop loop;
+  switching::LearningSwitch machine({});
+  BoxSettings settings = settings_of("words");
+  settings.servers = {"10.0.0.2"};
+  settings.cores = 2;
+  auto box = ShardedBox::start(folder, settings, Duration(), loop, machine);
+  ASSERT_TRUE(box) << box.error().message;
+  constexpr std::uint8_t kFlush = 0x1C;
+  constexpr std::uint8_t kXrcWriteOnly = 0xAA;
+  for (const std::uint8_t opcode : {static_cast<std::uint8_t>(wire::Opcode::kRcWriteOnly),
+                                    static_cast<std::uint8_t>(wire::Opcode::kUcWriteOnly), kFlush, kXrcWriteOnly}) {
+    std::vector<std::uint8_t> frame = write_frame(opcode);
+    switching::Packet packet{.frame = {frame.data(), static_cast<std::uint32_t>(frame.size())}};
+    switching::FrameBuffer made;
+    (*box)->process(Time(), std::span(&packet, 1), made);
+    EXPECT_EQ(packet.action, switching::Packet::Action::kDrop) << int{opcode};
+  }
+  box->reset();
+  std::filesystem::remove_all(folder);
 }
 
 TEST(ShardedBox, ChangesAllShardsOrNone) {

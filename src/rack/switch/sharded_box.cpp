@@ -159,23 +159,32 @@ bool ShardedBox::hand_over(Shard& shard, const port::Frame& frame) {
   return true;
 }
 
+// The shard sends it on, or not.
+void ShardedBox::give_to(std::uint32_t shard, switching::Packet& packet) {
+  hand_over(*shards_[shard], packet.frame);
+  packet.action = switching::Packet::Action::kDrop;
+}
+
 void ShardedBox::process(Time, std::span<switching::Packet> packets, port::FrameSink&) {
   for (switching::Packet& packet : packets) {
     wire::ParsedFrame parsed;
-    if (wire::parse(packet.frame.bytes(), parsed) != wire::Verdict::kOk) continue;
+    const wire::Verdict verdict = wire::parse(packet.frame.bytes(), parsed);
+    if (verdict != wire::Verdict::kOk && verdict != wire::Verdict::kUnknownOpcode) continue;
     const auto& mac = agent_mac_.bytes;
     const bool is_agents = has_agent_ && (std::memcmp(packet.frame.data, mac.data(), mac.size()) == 0 ||
                                           std::memcmp(packet.frame.data + mac.size(), mac.data(), mac.size()) == 0);
     if (is_agents) continue;
+    const auto shards = static_cast<std::uint32_t>(shards_.size());
+    if (verdict == wire::Verdict::kUnknownOpcode) {
+      give_to(swordbox::shard_of_unknown(packet.frame.data, parsed, shards), packet);
+      continue;
+    }
     if (is_management(parsed)) {
       for (const auto& shard : shards_) hand_over(*shard, packet.frame);
       continue;
     }
-    const std::uint32_t shard =
-        swordbox::shard_of(packet.frame.data, parsed, static_cast<std::uint32_t>(shards_.size()));
-    if (shard == swordbox::kEveryShard) continue;
-    hand_over(*shards_[shard], packet.frame);
-    packet.action = switching::Packet::Action::kDrop;
+    const std::uint32_t shard = swordbox::shard_of(packet.frame.data, parsed, shards);
+    if (shard != swordbox::kEveryShard) give_to(shard, packet);
   }
 }
 

@@ -50,6 +50,7 @@ class ShardedBox final : public switching::Stage, public BoxControl, public nic:
 
   ShardedBox(nic::PollLoop& loop, switching::LearningSwitch& machine);
   bool hand_over(Shard& shard, const port::Frame& frame);
+  void give_to(std::uint32_t shard, switching::Packet& packet);
 
   nic::PollLoop& loop_;
   switching::LearningSwitch& machine_;
