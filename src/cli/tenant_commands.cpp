@@ -600,8 +600,12 @@ class RackDrain final : public DirectoryCommand {
   // The directory knows nothing of a FUSEE store or a Sherman tree: the memory says it.
   bool print_other_store(const rack::Snapshot& nodes) {
     const rack::NodeRecord* const node = nodes.find(node_);
-    if (node == nullptr || node->state != rack::NodeState::kReady || node->description.regions.empty()) return false;
-    const auto mark = read_mark();
+    if (node == nullptr || node->description.regions.empty()) return false;
+    if (node->state == rack::NodeState::kGone && node->has_left) return false;  // and its memory with it
+    const auto mark =
+        node->state == rack::NodeState::kReady
+            ? read_mark()
+            : Result<rack::StoreMark>(fail("its lease has ended, or it has just begun; ask again once it is ready"));
     if (!mark) {
       say(fmt::format("whether {} holds a part of a FUSEE store or a Sherman tree is not known: {}", node_,
                       mark.error().message));

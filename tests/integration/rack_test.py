@@ -331,6 +331,10 @@ class RackTest(live_rack.LiveRack):
                 refused = self.sluice("rack", "up", code=1).stderr
                 self.assertRegex(refused, rf"memory[12] holds {words}; `sluice rack down`, then")
                 self.assertIn(words, self.sluice("rack", "drain", "memory2", code=1).stderr)
+                self.gone("memory2", signal.SIGSTOP)
+                self.assertIn("is not known: its lease has ended", self.sluice("rack", "drain", "memory2", code=1).stderr)
+                os.kill(self.daemon("memory2")["pid"], signal.SIGCONT)
+                wait_until(lambda: self.node_states()["memory2"] == "ready", "it goes on")
                 read = json.loads(self.sluice("bench", store, "--json", "--phase", "run", "--workload", "C", "--records", "200", "--operations", "1000", code=0).stdout)
                 self.assertEqual(read["run"]["actions"]["read"]["outcomes"], {"ok": 1000})
                 self.assertEqual(read["run"]["values_wrong"], 0)

@@ -9,6 +9,7 @@ SLUICE is the program. Exits with 77 where no namespaces can be had.
 import json
 import os
 import pathlib
+import re
 import shutil
 import signal
 import socket
@@ -85,8 +86,10 @@ class JoinTest(live_rack.LiveRack):
         invitation = self.invite()
         self.assertEqual(os.stat(invitation).st_mode & 0o777, 0o600)
         self.assertIn("1 memory node is ready", self.there("rack", "join", invitation, code=0).stderr)
-        self.memory_there("memory2")
-        self.assertEqual(self.nodes()["memory2"]["attributes"]["machine"], "m2")
+        self.memory_there("memory2", "--http", "0.0.0.0:0")
+        attributes = self.nodes()["memory2"]["attributes"]
+        self.assertEqual(attributes["machine"], "m2")
+        self.assertRegex(attributes["http"], rf"^{re.escape(OTHER)}:\d+$")  # nobody reaches 0.0.0.0
         # Written here into memory there, read there; and the other way round.
         self.sluice("remote", "write", "memory2", "0x40", "--text", "from here", code=0)
         self.assertIn("from here", self.there("remote", "read", "memory2", "0x40", "16", code=0).stdout)

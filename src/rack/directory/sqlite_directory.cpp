@@ -103,9 +103,14 @@ SqliteDirectory::SqliteDirectory(sqlite3* database, Subnet subnet, std::function
 SqliteDirectory::~SqliteDirectory() { sqlite3_close(database_); }
 
 Error SqliteDirectory::database_error(const std::string& what) const {
-  const char* const file = sqlite3_db_filename(database_, "main");
-  return {fmt::format("directory state: {}: {}: {}; free space and rights of its folder may be the cause",
-                      file == nullptr ? "" : file, what, sqlite3_errmsg(database_))};
+  const char* const known = sqlite3_db_filename(database_, "main");
+  const std::string file = known == nullptr ? "" : known;
+  const int why = sqlite3_errcode(database_);
+  const bool is_damaged = why == SQLITE_NOTADB || why == SQLITE_CORRUPT;
+  return {fmt::format("directory state: {}: {}: {}; {}", file, what, sqlite3_errmsg(database_),
+                      is_damaged
+                          ? fmt::format("remove {}* to start anew; memory nodes have to be started again, too", file)
+                          : "free space and rights of its folder may be the cause")};
 }
 
 Result<void> SqliteDirectory::run(const std::string& sql, const std::string& what) {

@@ -23,12 +23,13 @@ class DaemonHttp {
   static Result<std::unique_ptr<DaemonHttp>> start(const std::string& run_directory, const std::string& daemon,
                                                    const std::string& tcp, nic::PollLoop& loop, Collect collect);
 
-  // For the node's description; empty: none.
-  std::string address() const { return tcp_ ? tcp_->address() : ""; }
+  // For the node's description; empty: none. Of one that listens at every address of its machine, that by which it reaches the directory.
+  const std::string& address() const { return address_; }
 
  private:
   std::unique_ptr<telemetry::HttpServer> socket_;
   std::unique_ptr<telemetry::HttpServer> tcp_;
+  std::string address_;
 };
 
 // The scrape of this daemon; little when the loop does not answer. `look` is called in the loop's thread, and what it returns in the caller's: where
