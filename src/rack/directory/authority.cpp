@@ -164,6 +164,8 @@ std::string names_of(X509& certificate) {
   return text;
 }
 
+std::string revocation(const std::string& folder, const std::string& serial) { return folder + "/revoked/" + serial; }
+
 // machines/NAME-SERIAL.pem
 std::pair<std::string, std::string> machine_and_serial(const fs::path& path) {
   const std::string stem = path.stem().string();
@@ -272,8 +274,8 @@ Result<int> Authority::revoke(const std::string& machine) const {
     const auto [name, serial] = machine_and_serial(entry.path());
     if (name != machine || serial.empty()) continue;
     ++known;
-    if (is_revoked(folder_, serial)) continue;
-    if (auto written = write_private_file(folder_ + "/revoked/" + serial, machine + "\n"); !written)
+    if (access(revocation(folder_, serial).c_str(), F_OK) == 0) continue;
+    if (auto written = write_private_file(revocation(folder_, serial), machine + "\n"); !written)
       return tl::unexpected(written.error());
     ++revoked;
   }
@@ -284,7 +286,13 @@ Result<int> Authority::revoke(const std::string& machine) const {
 }
 
 bool Authority::is_revoked(const std::string& folder, const std::string& serial) {
-  return access((folder + "/revoked/" + serial).c_str(), F_OK) == 0;
+  if (access(revocation(folder, serial).c_str(), F_OK) == 0) return true;
+  return errno != ENOENT || access(revocation(folder, "").c_str(), R_OK | X_OK) != 0;
+}
+
+bool Authority::is_still(const std::string& folder, const std::string& certificate) {
+  const auto now = read_whole_file(server_files(folder).authority);
+  return now && *now == certificate;
 }
 
 }  // namespace sluice::rack

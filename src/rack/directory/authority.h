@@ -38,7 +38,10 @@ class Authority {
   Result<Issued> invite(const std::string& machine, int days) const;
   // Every certificate of this machine; how many that were still counted.
   Result<int> revoke(const std::string& machine) const;
+  // Also where nobody can tell, because the list cannot be looked into.
   static bool is_revoked(const std::string& folder, const std::string& serial);
+  // Whether the certificate of the authority there is still this one, in PEM.
+  static bool is_still(const std::string& folder, const std::string& certificate);
 
   // Whether the switch's certificate names this host, so that machines may reach the switch by it; the error says whom it names.
   static Result<void> check_host(const std::string& folder, const std::string& host);

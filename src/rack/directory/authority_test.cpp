@@ -220,6 +220,13 @@ TEST_F(AuthorityTest, RevokesEveryInvitationOfAMachineAndNoOthers) {
   EXPECT_TRUE(Authority::is_revoked(path("ours"), first->serial));
   EXPECT_TRUE(Authority::is_revoked(path("ours"), second->serial));
   EXPECT_FALSE(Authority::is_revoked(path("ours"), other->serial));
+  // A list that is not there says of nobody that he counts.
+  std::filesystem::rename(path("ours/revoked"), path("ours/away"));
+  EXPECT_TRUE(Authority::is_revoked(path("ours"), other->serial));
+  std::filesystem::rename(path("ours/away"), path("ours/revoked"));
+  EXPECT_TRUE(Authority::is_still(path("ours"), ours.certificate()));
+  std::filesystem::remove(path("ours/authority.pem"));
+  EXPECT_FALSE(Authority::is_still(path("ours"), ours.certificate()));
   EXPECT_EQ(ours.revoke("m-2").value(), 0);
   EXPECT_THAT(ours.revoke("stranger").error().message, HasSubstr("no machine 'stranger' was invited"));
 }

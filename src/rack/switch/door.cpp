@@ -7,6 +7,7 @@
 #include "ports/spec.h"
 #include "ports/udp_port.h"
 #include "rack/directory/authority.h"
+#include "rack/settings/private_file.h"
 
 namespace sluice::rack {
 
@@ -22,6 +23,9 @@ Result<void> Door::open(const std::string& where, DirectoryStore& directory, Swi
   if (auto named = Authority::check_host(tls_, parsed->host);
       !named && parsed->host != "0.0.0.0" && parsed->host != "::")
     spdlog::warn("switch: {}", named.error().message);
+  auto authority = read_whole_file(Authority::server_files(tls_).authority);
+  if (!authority) return tl::unexpected(authority.error());
+  authority_ = std::move(*authority);
   auto server =
       DirectoryServer::start(directory, {where, Authority::server_files(tls_)}, [&](telemetry::HttpServer& http) {
         http.admit([this](const httplib::Request& request) { return admit(request); });
@@ -46,6 +50,12 @@ std::uint64_t Door::handshakes_failed() const {
 
 Result<void> Door::admit(const httplib::Request& request) {
   const telemetry::TlsPeer peer = telemetry::peer_of(request.ssl);
+  // Who was shut out by it cannot be told any more.
+  if (!Authority::is_still(tls_, authority_)) {
+    ++revoked_;
+    gate_.forget(request.remote_addr);
+    return fail("the rack's authority has been removed or made anew; its switch lets nobody in until it is restarted");
+  }
   if (Authority::is_revoked(tls_, peer.serial)) {
     ++revoked_;
     gate_.forget(request.remote_addr);

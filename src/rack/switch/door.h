@@ -40,6 +40,7 @@ class Door {
   Result<void> admit(const httplib::Request& request);
 
   std::string tls_;
+  std::string authority_;  // the certificate by which machines are told
   const nic::PollLoop& loop_;
   MachineGate gate_;
   std::atomic<std::uint64_t> revoked_{0};
