@@ -45,10 +45,10 @@ void SwitchSettings::declare(Schema& s) {
       .http("serve", serve,
             "let machines that were invited join the rack at this HOST:PORT, TCP and UDP; empty: nowhere")
       .text("tls", tls, "folder of the rack's authority (`sluice rack init`); empty: tls in the run directory",
-            "a directory's path")
+            kFolderPath)
       .text("tenants", tenants,
             "file that keeps the rack's tenants; empty: tenants.json in the run directory; not used with etcd",
-            "a file's path")
+            kFilePath)
       .list("etcd", etcd,
             "keep the directory's state in etcd, reached at these HOST:PORT; empty: in a file of the run directory",
             kHttpForm)
@@ -56,9 +56,9 @@ void SwitchSettings::declare(Schema& s) {
       .text(
           "etcd-tls", etcd_tls,
           "TLS to etcd: folder with its authority.pem and, to show one, certificate.pem and key.pem; empty: plain TCP",
-          "a directory's path")
+          kFolderPath)
       .text("etcd-user", etcd_user, "user of etcd's; empty: none", "a name")
-      .text("etcd-password", etcd_password, "file whose first line is that user's password", "a file's path")
+      .text("etcd-password", etcd_password, "file whose first line is that user's password", kFilePath)
       .toggle("router", router, "route IPv4 sent to the switch's own MAC")
       .toggle("cowbird", cowbird,
               "move data for Cowbird's applications in the switch (`sluice cowbird engine --engine switch`)")
@@ -152,9 +152,9 @@ void CowbirdSettings::declare(Schema& s) {
 }
 
 void RackSettings::declare(Schema& s) {
-  s.text("dir", dir, "run directory: sockets, state, logs and pid files of the rack", "a directory's path")
+  s.text("dir", dir, "run directory: sockets, state, logs and pid files of the rack", kFolderPath)
       .text("token-file", token_file,
-            "file with the token of a tenant, who is asking; empty: as SLUICE_TOKEN_FILE says", "a file's path")
+            "file with the token of a tenant, who is asking; empty: as SLUICE_TOKEN_FILE says", kFilePath)
       .integer("memory-nodes", memory_nodes, 1, 64, "memory nodes to start")
       .toggle("metadata", metadata, "start a Clover metadata server")
       .bytes_or_0("memory-size", memory_size, kLeastMemory, 1024 * kGib,

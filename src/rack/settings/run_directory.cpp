@@ -189,6 +189,17 @@ Result<RunLock> RunLock::of_switch(const RunDirectory& directory) {
               fmt::format("a switch lives in {} already; is this rack up already?", directory.path()));
 }
 
+Result<RunLock> RunLock::of_tenants(const std::string& file) {
+  std::error_code failed;
+  const std::filesystem::path whole = std::filesystem::weakly_canonical(file, failed);
+  if (failed || !std::filesystem::is_directory(whole.parent_path(), failed))
+    return RunLock(-1);  // whoever reads the file says why it cannot be there
+  return take(
+      whole.string() + ".lock",
+      fmt::format("{} is another switch's: each rack needs a file of its own for its tenants ([switch] tenants)",
+                  file));
+}
+
 Result<RunLock> RunLock::take(const std::string& path, const std::string& taken) {
   const int descriptor = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
   if (descriptor < 0) return fail(fmt::format("cannot open {}: {}", path, std::strerror(errno)));

@@ -79,6 +79,8 @@ class RunLock {
   static Result<RunLock> take(const RunDirectory& directory);
   // Held by the switch while it lives: of two that are started at once one gives way.
   static Result<RunLock> of_switch(const RunDirectory& directory);
+  // The same of two whose tenants are kept in one file, which each would replace by what it knows itself.
+  static Result<RunLock> of_tenants(const std::string& file);
   RunLock(RunLock&& other) noexcept : descriptor_(std::exchange(other.descriptor_, -1)) {}
   RunLock& operator=(RunLock&&) = delete;
   ~RunLock();

@@ -8,6 +8,7 @@
 #include <array>
 #include <charconv>
 #include <cmath>
+#include <filesystem>
 #include <sstream>
 #include <utility>
 
@@ -336,13 +337,22 @@ std::string place_of(const std::string& path, const toml::node& node) {
   return fmt::format("{}: line {}", path, node.source().begin.line);
 }
 
-Result<void> apply_value(const Setting& setting, const toml::node& node, const std::string& where) {
+// `path`: of the file in which it stands.
+std::string value_of(const Setting& setting, const toml::node& node, const std::string& path) {
+  std::string text = text_of(node);
+  const bool is_path = setting.allowed == kFilePath || setting.allowed == kFolderPath;
+  if (!is_path || text.empty()) return text;
+  return (std::filesystem::absolute(path).parent_path() / text).string();  // an absolute one stays
+}
+
+Result<void> apply_value(const Setting& setting, const toml::node& node, const std::string& path,
+                         const std::string& where) {
   const toml::array* array = node.as_array();
   if (array == nullptr) {
     if (node.is_table())
       return fail(fmt::format("{} = {}: must be {}", where, in_quotes(text_of(node)), setting.allowed));
     if (setting.is_list) setting.clear();
-    return Schema::set(setting, text_of(node), where);
+    return Schema::set(setting, value_of(setting, node, path), where);
   }
   if (!setting.is_list)
     return fail(fmt::format("{} = {}: must be {}", where, in_quotes(text_of(node)), setting.allowed));
@@ -371,9 +381,8 @@ Result<void> apply_table(const toml::table& content, const std::string& name, co
       return fail(fmt::format("{}: [{}] {} = {}: unknown key{}", place_of(path, node), name, key.str(),
                               in_quotes(text_of(node)), guess));
     }
-    if (auto done = apply_value(*setting, node, fmt::format("{}: [{}] {}", place_of(path, node), name, key.str()));
-        !done)
-      return done;
+    const std::string where = fmt::format("{}: [{}] {}", place_of(path, node), name, key.str());
+    if (auto done = apply_value(*setting, node, path, where); !done) return done;
   }
   return {};
 }

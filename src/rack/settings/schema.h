@@ -31,6 +31,10 @@ struct Setting {
   std::string open{};                         // "at:NODE", say: and all that begins like it
 };
 
+// What is allowed of paths: in a file of settings a relative one begins at that file's folder, not where the program is started.
+inline constexpr const char* kFilePath = "a file's path";
+inline constexpr const char* kFolderPath = "a directory's path";
+
 class Schema {
  public:
   // The bound variables outlive the schema and hold the defaults now.

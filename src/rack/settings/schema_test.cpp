@@ -64,6 +64,21 @@ TEST(Schema, APathIsNotEmpty) {
   EXPECT_EQ(Schema::set(*schema.find("out"), "", "--out").error().message, "--out = \"\": must be a folder's path");
 }
 
+TEST(Schema, APathInAFileBeginsAtThatFile) {
+  std::string file;
+  std::string folder;
+  Schema schema;
+  schema.text("tenants", file, "", kFilePath).text("tls", folder, "", kFolderPath);
+  ASSERT_TRUE(parse_toml("[switch]\ntenants = \"ten.json\"\ntls = \"/etc/tls\"", "/etc/sluice/rack.toml",
+                         {{"switch", &schema}}));
+  EXPECT_EQ(file, "/etc/sluice/ten.json");
+  EXPECT_EQ(folder, "/etc/tls");
+  ASSERT_TRUE(parse_toml("[switch]\ntenants = \"\"", "/etc/sluice/rack.toml", {{"switch", &schema}}));
+  EXPECT_EQ(file, "") << "there is none";
+  ASSERT_TRUE(Schema::set(*schema.find("tenants"), "ten.json", "--tenants"));
+  EXPECT_EQ(file, "ten.json") << "a flag is where one is";
+}
+
 TEST(Schema, SetsEveryKindOfValueFromToml) {
   Settings s;
   const auto done = s.parse(R"(

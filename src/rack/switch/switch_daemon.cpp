@@ -4,8 +4,10 @@
 #include <spdlog/spdlog.h>
 #include <unistd.h>
 
+#include <filesystem>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <random>
 #include <set>
 #include <string>
@@ -54,11 +56,23 @@ switching::SwitchConfig machine_config(const SwitchSettings& s) {
   return config;
 }
 
+std::string ledger_file(const SwitchSettings& settings, const RunDirectory& run) {
+  return settings.tenants.empty() ? run.tenants_file() : settings.tenants;
+}
+
+// Nobody is to find out too late that the file he named is not the one that is read.
+void warn_of_open_doors(const SwitchSettings& settings) {
+  const bool is_there = access(settings.tenants.c_str(), F_OK) == 0;
+  if (settings.tenants.empty() || !settings.etcd.empty() || is_there) return;
+  spdlog::warn("switch: {} is not there: the rack has no tenants, and whoever can connect to it may do everything",
+               std::filesystem::absolute(settings.tenants).string());
+}
+
 Result<std::unique_ptr<DirectoryStore>> open_directory(const SwitchSettings& settings, const RunDirectory& run,
                                                        LeaseClock& clock) {
   const Subnet subnet{settings.subnet};
   if (settings.etcd.empty()) {
-    const std::string ledger = settings.tenants.empty() ? run.tenants_file() : settings.tenants;
+    const std::string ledger = ledger_file(settings, run);
     auto opened = SqliteDirectory::open(
         run.directory_state(), subnet, [&clock] { return clock.now(); }, ledger);
     if (!opened) return tl::unexpected(opened.error());
@@ -234,6 +248,13 @@ Result<void> run_switch(const std::string& path, const SwitchSettings& settings,
   loop.add(ports);
   const nic::Clock real_clock;
   LeaseClock clock([&real_clock] { return real_clock.now(); });
+  std::optional<RunLock> ledger_alone;
+  if (settings.etcd.empty()) {
+    auto taken = RunLock::of_tenants(ledger_file(settings, run));
+    if (!taken) return tl::unexpected(taken.error());
+    ledger_alone.emplace(std::move(*taken));
+  }
+  warn_of_open_doors(settings);
   auto directory = open_directory(settings, run, clock);
   if (!directory) return tl::unexpected(directory.error());
   auto boxes = make_boxes(settings.box, run, **directory, loop, ports);
