@@ -2,6 +2,7 @@
 #pragma once
 
 #include <exception>
+#include <new>
 #include <string>
 
 namespace sluice {
@@ -11,6 +12,9 @@ template <class Call>
 auto guarded(std::string& why, Call call, decltype(call()) failed) -> decltype(call()) {
   try {
     return call();
+  } catch (const std::bad_alloc&) {
+    why = "out of memory";
+    return failed;
   } catch (const std::exception& error) {
     why = error.what();
     return failed;

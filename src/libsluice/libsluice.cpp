@@ -55,6 +55,17 @@ std::string text_or(const char* text, const std::string& otherwise) {
   return text != nullptr && *text != 0 ? text : otherwise;
 }
 
+// As a tenant sees a memory node: with its own regions alone.
+bool is_tenants(const rack::NodeDescription& node) {
+  return !node.regions.empty() && !node.regions.front().owner.empty();
+}
+
+std::string names_of(const std::vector<rack::RegionRecord>& regions) {
+  std::string all;
+  for (const rack::RegionRecord& region : regions) all += (all.empty() ? "" : ", ") + region.name;
+  return all;
+}
+
 // What a number of sluice_node() stands for.
 struct Node {
   remote::NodeId id;
@@ -210,6 +221,10 @@ int sluice_client::node(const std::string& name) {
   if ((was_here || find().node != nullptr) && !connected()) turn_until(patience_us(), connected);
   const rack::Snapshot::Memory found = find();
   const rack::NodeRecord* const record = found.node;
+  if (record != nullptr && record->description.name == name && is_tenants(record->description) &&
+      record->description.regions.size() > 1)
+    return refuse(SLUICE_NO_SUCH_NODE, fmt::format("{} has several regions of yours; name one of {}", name,
+                                                   names_of(record->description.regions)));
   if (record == nullptr) {
     const std::string names = rack_.memory_names();
     return refuse(SLUICE_NO_SUCH_NODE, names.empty()
@@ -237,7 +252,14 @@ const char* sluice_client::node_name(std::uint32_t index) {
   if (index == 0) loop().turn();  // what the directory has said meanwhile
   const auto ready = rack_.ready(rack::NodeKind::kMemory);
   std::vector<const std::string*> names;
-  for (const rack::NodeRecord* record : ready) names.push_back(&record->description.name);
+  for (const rack::NodeRecord* record : ready) {
+    const rack::NodeDescription& d = record->description;
+    const bool is_shared_out = is_tenants(d);
+    if (!is_shared_out) names.push_back(&d.name);
+    for (const rack::RegionRecord& region : d.regions) {
+      if (is_shared_out) names.push_back(&region.name);
+    }
+  }
   std::sort(names.begin(), names.end(), [](const std::string* one, const std::string* other) { return *one < *other; });
   return index < names.size() ? names[index]->c_str() : nullptr;
 }
@@ -245,7 +267,8 @@ const char* sluice_client::node_name(std::uint32_t index) {
 int sluice_client::check(int node, std::uint64_t offset, std::size_t bytes) const {
   if (!valid(node)) return refuse(SLUICE_NO_SUCH_NODE, fmt::format("{} is no number that sluice_node() gave", node));
   const Node& n = nodes_[static_cast<std::size_t>(node)];
-  if (n.gone) return refuse(SLUICE_GONE, fmt::format("{} has left the rack, or was started anew", n.name));
+  if (n.gone)
+    return refuse(SLUICE_GONE, fmt::format("{} has left the rack, or was started anew, or was given back", n.name));
   if (bytes == 0) return refuse(SLUICE_BAD_LENGTH, "a length of 0");
   if (bytes > n.length || offset > n.length - bytes)
     return refuse(SLUICE_OUT_OF_RANGE,
@@ -355,7 +378,9 @@ void sluice_close(sluice_t* client) { delete client; }
 
 int sluice_node(sluice_t* client, const char* name) {
   return guarded(
-      last_error, [&] { return client->node(name); }, SLUICE_SYSTEM);
+      last_error,
+      [&] { return name != nullptr ? client->node(name) : refuse(SLUICE_NO_SUCH_NODE, "a name is needed"); },
+      SLUICE_SYSTEM);
 }
 
 const char* sluice_node_name(sluice_t* client, uint32_t index) {

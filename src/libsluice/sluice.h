@@ -42,7 +42,8 @@ enum {
   SLUICE_DENIED = -2,       /* the memory node refuses: nothing happened */
   SLUICE_UNREACHABLE = -3,  /* no connection to the node now: nothing happened; each call goes on connecting */
   SLUICE_UNKNOWN = -4,      /* the connection was lost meanwhile: it may have happened or not */
-  SLUICE_GONE = -5,         /* the node has left, or was started anew with other memory: ask sluice_node() again */
+  SLUICE_GONE =
+      -5, /* the node has left, or was started anew with other memory, or the region was given back: ask sluice_node() again */
   SLUICE_BAD_LENGTH = -6,   /* 0, or too long to be posted */
   SLUICE_FULL = -7,         /* as many operations as there are entries are under way: poll, then try again */
   SLUICE_NO_SUCH_NODE = -8, /* sluice_last_error() says which there are */
@@ -62,9 +63,11 @@ SLUICE_API void sluice_close(sluice_t* client);
 
 /* A memory node that is connected, by its name on the rack, or a region of one's own, by its name (`sluice region add`, where the rack has tenants;
    SLUICE_TOKEN_FILE names the file with the token): its number for this client, or negative. Waits for its connection, and for a node that this client
-   has used and that is away; one that it has never seen is SLUICE_NO_SUCH_NODE at once. The number stands for the node as it runs now, so for what is in its memory: once that is lost, operations end in SLUICE_GONE. */
+   has used and that is away; one that it has never seen is SLUICE_NO_SUCH_NODE at once. A node's name stands for a tenant's region there, if it has one
+   alone. The number stands for the node as it runs now, so for what is in its memory: once that is lost, operations end in SLUICE_GONE. */
 SLUICE_API int sluice_node(sluice_t* client, const char* name);
-/* The name of the memory node at `index` among those that are on the rack now, in alphabetical order; NULL: there are no more. Valid until the next call. */
+/* The name at `index`, for sluice_node(), of the memory nodes that are on the rack now (of a tenant's own regions), in alphabetical order; NULL: there are
+   no more. Valid until the next call. */
 SLUICE_API const char* sluice_node_name(sluice_t* client, uint32_t index);
 /* Bytes of memory that it exports; offsets go from 0 to one less. 0: no such node. */
 SLUICE_API uint64_t sluice_node_bytes(sluice_t* client, int node);
@@ -93,6 +96,7 @@ SLUICE_API int sluice_poll(sluice_t* client, sluice_completion_t* completions, i
 SLUICE_API uint32_t sluice_under_way(sluice_t* client);
 
 SLUICE_API const char* sluice_strerror(int error);
+/* Valid until this thread's next call that fails. */
 SLUICE_API const char* sluice_last_error(void);
 
 #ifdef __cplusplus

@@ -9,6 +9,7 @@
    app seldom NODE       says "ready", waits for a line, reads, which fails, says "lost", waits for a line, and a while later reads once
    app poor NODE         opens clients with ever more descriptors allowed, until one works
    app signals NODE      takes a signal that its one thread has blocked by waiting for it
+   app names NAME…       says which names there are, and then of each NAME, and of none, whether it is one, or why not
    app quiet NODE        says "before", goes on until the library says that the lease is not renewed, says "after" */
 #define _POSIX_C_SOURCE 200809L
 #include <inttypes.h>
@@ -284,6 +285,19 @@ static int quiet(const char* node) {
   return wrong != 0;
 }
 
+static int names(int many, char** wanted) {
+  sluice_t* rack = sluice_open(NULL);
+  if (rack == NULL) return fprintf(stderr, "%s\n", sluice_last_error()), 1;
+  const char* name;
+  for (uint32_t i = 0; (name = sluice_node_name(rack, i)) != NULL; ++i) puts(name);
+  for (int i = 0; i <= many; ++i) { /* behind the last is NULL */
+    const int node = sluice_node(rack, wanted[i]);
+    printf("%s: %s\n", i < many ? wanted[i] : "NULL", node >= 0 ? "is one" : sluice_last_error());
+  }
+  sluice_close(rack);
+  return 0;
+}
+
 int main(int argc, char** argv) {
   if (argc == 2 && strcmp(argv[1], "check") == 0) return check();
   if (argc == 4 && strcmp(argv[1], "count") == 0) return count(argv[2], atoi(argv[3]));
@@ -293,9 +307,10 @@ int main(int argc, char** argv) {
   if (argc == 3 && strcmp(argv[1], "seldom") == 0) return seldom(argv[2]);
   if (argc == 3 && strcmp(argv[1], "poor") == 0) return poor(argv[2]);
   if (argc == 3 && strcmp(argv[1], "signals") == 0) return signals(argv[2]);
+  if (argc >= 2 && strcmp(argv[1], "names") == 0) return names(argc - 2, argv + 2);
   if (argc == 3 && strcmp(argv[1], "quiet") == 0) return quiet(argv[2]);
   fprintf(stderr,
           "app check | count NODE N | lock NODE N | outlive NODE | await NODE | seldom NODE | poor NODE | signals NODE "
-          "| quiet NODE\n");
+          "| quiet NODE | names NAME...\n");
   return 2;
 }

@@ -15,6 +15,7 @@ import sys
 import tempfile
 import time
 import unittest
+import unittest.mock
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 import live_rack  # noqa: E402
@@ -110,6 +111,19 @@ class LibsluiceTest(live_rack.LiveRack):
 
     def test_the_programs_signals_are_for_its_own_threads(self):
         self.assertEqual(self.finish(self.app("signals", "memory1")), "mine\n")
+
+    def test_a_tenants_names_are_those_of_its_regions(self):
+        token = self.folder + "/red.token"
+        self.sluice("tenant", "add", "red", "--quota", "8MiB", "--out", token, code=0)
+        for region in ("beta", "alpha"):
+            self.sluice("region", "add", region, "1MiB", "--node", "memory1", "--token-file", token, code=0)
+        self.assertEqual(self.finish(self.app("names", "memory1")), "memory1\nmemory2\nmemory1: is one\nNULL: a name is needed\n")
+        with unittest.mock.patch.dict(os.environ, {"SLUICE_TOKEN_FILE": token}):
+            out = self.finish(self.app("names", "alpha", "memory1"))
+            self.assertEqual(out.splitlines()[:3], ["alpha", "beta", "alpha: is one"])
+            self.assertIn("memory1: memory1 has several regions of yours; name one of ", out)
+            self.sluice("region", "remove", "alpha", "--token-file", token, code=0)
+            self.assertIn("memory1: is one", self.finish(self.app("names", "memory1")))
 
     def test_nothing_is_written_to_the_programs_output(self):
         child = self.app("quiet", "memory1")
