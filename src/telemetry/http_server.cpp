@@ -62,8 +62,9 @@ bool is_own_origin(const httplib::Request& request) {
 
 }  // namespace
 
-Result<void> check_nesting(const std::string& body) {
+Result<void> check_shape(const std::string& body) {
   int depth = 0;
+  int values = 0;
   bool in_string = false;
   for (std::size_t i = 0; i < body.size(); ++i) {
     const char c = body[i];
@@ -71,6 +72,8 @@ Result<void> check_nesting(const std::string& body) {
     if (c == '"') in_string = !in_string;
     if (in_string) continue;
     if (c == ']' || c == '}') --depth;
+    if ((c == '[' || c == '{' || c == ',') && ++values > HttpServer::kMaxValues)
+      return fail(fmt::format("the body has more than {} values", HttpServer::kMaxValues));
     if ((c == '[' || c == '{') && ++depth > HttpServer::kMaxNesting)
       return fail(fmt::format("the body has more than {} arrays and objects in each other", HttpServer::kMaxNesting));
   }
@@ -99,6 +102,7 @@ HttpServer::HttpServer(HttpAddress address, std::unique_ptr<PatientServer> serve
     : address_(std::move(address)), server_(std::move(server)) {}
 
 httplib::Server& HttpServer::http() { return *server_; }
+void HttpServer::hurry(const std::string& path) { server_->hurry(path); }
 std::uint64_t HttpServer::handshakes_failed() const { return server_->handshakes_failed(); }
 
 Result<std::unique_ptr<HttpServer>> HttpServer::start(const HttpAddress& address,
@@ -198,16 +202,24 @@ void HttpServer::guard() {
 }
 
 void HttpServer::serve(const std::string& path, const std::string& content_type, std::function<std::string()> body) {
-  server_->Get(path, [content_type, body = std::move(body)](const httplib::Request&, httplib::Response& response) {
-    response.set_header("Cache-Control", "no-store");
-    response.set_content(body(), content_type);
-  });
+  serve_each(path, content_type, [body = std::move(body)](const httplib::Request&) { return body(); });
+}
+
+void HttpServer::serve_each(const std::string& path, const std::string& content_type, Answer body) {
+  server_->Get(path,
+               [content_type, body = std::move(body)](const httplib::Request& request, httplib::Response& response) {
+                 response.set_header("Cache-Control", "no-store");
+                 response.set_content(body(request), content_type);
+               });
 }
 
 // Of a request that has been admitted once.
-bool HttpServer::is_still_admitted(const httplib::Request& request) const {
-  const auto does = [&request](const Admit& admit) { return admit(request).has_value(); };
-  return std::ranges::all_of(admit_, does) && (!admit_changes_ || does(admit_changes_));
+bool HttpServer::may_still_read(const httplib::Request& request) const {
+  return std::ranges::all_of(admit_, [&request](const Admit& admit) { return admit(request).has_value(); });
+}
+
+bool HttpServer::may_still_change(const httplib::Request& request) const {
+  return may_still_read(request) && (!admit_changes_ || admit_changes_(request).has_value());
 }
 
 // Whether the body of a POST may be read; what is answered if not.
@@ -222,8 +234,8 @@ bool HttpServer::take_body(const httplib::Request& request, httplib::Response& r
     answer_error(response, 413, fmt::format("the body has more than {} bytes", kMaxBody));
     return false;
   }
-  if (const auto flat = check_nesting(request.body); !flat) {
-    answer_error(response, 400, flat.error().message);
+  if (const auto sound = check_shape(request.body); !sound) {
+    answer_error(response, 400, sound.error().message);
     return false;
   }
   return true;
@@ -313,40 +325,42 @@ void HttpServer::pour(const std::string& path, const std::string& content_type,
     response.set_chunked_content_provider(
         content_type,
         [this, place, pour = std::make_shared<Pour>(std::move(*source), [this, request] {
-                        return is_still_admitted(request);
+                        return may_still_change(request);
                       })](std::size_t, httplib::DataSink& sink) { return !stopping_ && pour->go_on(sink); });
   });
 }
 
-void HttpServer::stream(const std::string& path, Duration period, std::function<std::string()> body) {
-  server_->Get(path, [this, period, body = std::move(body)](const httplib::Request&, httplib::Response& response) {
-    if (streams_.fetch_add(1) >= kMaxStreams) {
-      streams_.fetch_sub(1);
-      return answer_error(response, 503, fmt::format("{} pages are watching already; close one", kMaxStreams));
-    }
-    response.set_header("Cache-Control", "no-store");
-    bool first = true;
-    response.set_chunked_content_provider(
-        "text/event-stream",
-        [this, period, body, first](std::size_t, httplib::DataSink& sink) mutable {
-          const auto next = std::chrono::steady_clock::now() + chrono_of(first ? Duration() : period);
-          first = false;
-          while (std::chrono::steady_clock::now() < next && !stopping_)
-            std::this_thread::sleep_for(std::chrono::milliseconds(20));
-          if (stopping_) {
-            sink.done();
-            return false;
-          }
-          // What is thrown here, cpp-httplib does not catch: the stream ends.
-          try {
-            const std::string event = "data: " + body() + "\n\n";
-            return sink.write(event.data(), event.size());
-          } catch (const std::exception&) {
-            return false;
-          }
-        },
-        [this](bool) { streams_.fetch_sub(1); });
-  });
+void HttpServer::stream(const std::string& path, Duration period, Answer body) {
+  server_->Get(
+      path, [this, period, body = std::move(body)](const httplib::Request& request, httplib::Response& response) {
+        if (streams_.fetch_add(1) >= kMaxStreams) {
+          streams_.fetch_sub(1);
+          return answer_error(response, 503, fmt::format("{} pages are watching already; close one", kMaxStreams));
+        }
+        response.set_header("Cache-Control", "no-store");
+        bool first = true;
+        response.set_chunked_content_provider(
+            "text/event-stream",
+            [this, period, body, first, request](std::size_t, httplib::DataSink& sink) mutable {
+              const auto next = std::chrono::steady_clock::now() + chrono_of(first ? Duration() : period);
+              first = false;
+              while (std::chrono::steady_clock::now() < next && !stopping_)
+                std::this_thread::sleep_for(std::chrono::milliseconds(20));
+              if (stopping_) {
+                sink.done();
+                return false;
+              }
+              // What is thrown here, cpp-httplib does not catch: the stream ends.
+              try {
+                if (!may_still_read(request)) return false;
+                const std::string event = "data: " + body(request) + "\n\n";
+                return sink.write(event.data(), event.size());
+              } catch (const std::exception&) {
+                return false;
+              }
+            },
+            [this](bool) { streams_.fetch_sub(1); });
+      });
 }
 
 }  // namespace sluice::telemetry

@@ -9,8 +9,8 @@
 //             A request whose Host is a name (and not an address or localhost) is refused, unless it is the name that was listened at:
 //             so no foreign name that was pointed here (DNS rebinding) becomes our origin.
 // Threads:    any; handlers run in the server's own threads, several at once.
-// Limits:     `threads` requests at once, kMaxStreams of them streams, kMaxPours of them pours; a body has at most kMaxBody bytes and kMaxNesting arrays and objects
-//             in each other; patient_server.h for those who connect and say nothing.
+// Limits:     `threads` requests at once, kMaxStreams of them streams, kMaxPours of them pours; a body has at most kMaxBody bytes, kMaxValues values and kMaxNesting arrays
+//             and objects in each other; patient_server.h for those who connect and say nothing.
 // Source:     cpp-httplib.
 #pragma once
 
@@ -52,13 +52,15 @@ struct HttpAddress {
 
 class HttpServer {
  public:
-  static constexpr std::size_t kThreads = 46;
+  // 24 for who watches the directory, 8 for requests that are not whole, those of streams and pours, and 14 for what is soon answered.
+  static constexpr std::size_t kThreads = 64;
   static constexpr int kMaxStreams = 12;
   static constexpr int kMaxPours = 6;
   static constexpr Duration kAdmitAgain = Duration::milliseconds(500);
   static constexpr Duration kLongestPause = Duration::seconds(300);  // that a reader of a pour may make
   static constexpr std::size_t kMaxBody = std::size_t{1} << 20;  // patient_server.h counts what comes without a length
   static constexpr int kMaxNesting = 64;
+  static constexpr int kMaxValues = 1 << 16;  // parsed, each takes many times its bytes
 
   // Replaces a socket file that is there; TCP ports that are taken are an error. `add_routes` is called before the first request can come.
   static Result<std::unique_ptr<HttpServer>> start(const HttpAddress& address,
@@ -66,13 +68,17 @@ class HttpServer {
                                                    std::size_t threads = kThreads);
   ~HttpServer();
 
-  // --- REQUIRES of these seven: called from add_routes ---
+  // --- REQUIRES of these: called from add_routes ---
   // What GET `path` answers.
   void serve(const std::string& path, const std::string& content_type, std::function<std::string()> body);
+  // The same where it depends on who asks.
+  using Answer = std::function<std::string(const httplib::Request&)>;
+  void serve_each(const std::string& path, const std::string& content_type, Answer body);
   // What POST `path` does with its body, JSON, and answers in JSON.
   void take(const std::string& path, std::function<Result<std::string>(const std::string&)> handle);
-  // GET `path`: what `body` says, one line of JSON, as an event at once and once every `period` from then on, until the client or we go.
-  void stream(const std::string& path, Duration period, std::function<std::string()> body);
+  // GET `path`: what `body` says, one line of JSON, as an event at once and once every `period` from then on, until the client or we go, or the
+  // client is admitted no more, which is asked each time.
+  void stream(const std::string& path, Duration period, Answer body);
   // POST `path`: `begin` makes of the body what then says, piece by piece, what the answer is, "" for nothing yet; until the client or we go, or it
   // throws, or the client is admitted no more, which is asked every kAdmitAgain. Whoever reads slowly is waited for, up to kLongestPause.
   using Source = std::function<std::string()>;
@@ -83,17 +89,21 @@ class HttpServer {
   void admit(Admit admit) { admit_.push_back(std::move(admit)); }
   // Who may go on to take() and pour(): asked once the body has come, because one who is still sending it would not hear why.
   void admit_changes(Admit admit) { admit_changes_ = std::move(admit); }
+  // Requests to `path` are soon done, and wait for no others: patient_server.h.
+  void hurry(const std::string& path);
   httplib::Server& http();
 
   // Where it listens: as told, with the port that the system chose.
   const std::string& address() const { return listening_at_; }
+  bool is_at_socket() const { return address_.is_unix(); }
   // Connections that ended in the handshake of TLS.
   std::uint64_t handshakes_failed() const;
 
  private:
   HttpServer(HttpAddress address, std::unique_ptr<PatientServer> server);
   void guard();
-  bool is_still_admitted(const httplib::Request& request) const;
+  bool may_still_read(const httplib::Request& request) const;
+  bool may_still_change(const httplib::Request& request) const;
   bool take_body(const httplib::Request& request, httplib::Response& response) const;
 
   HttpAddress address_;
@@ -108,9 +118,9 @@ class HttpServer {
   std::thread listener_;
 };
 
-// An error for JSON that is nested deeper than kMaxNesting: copying or printing what it means would take that much stack. Whether it is JSON at
-// all its reader finds out.
-Result<void> check_nesting(const std::string& body);
+// An error for JSON that is nested deeper than kMaxNesting: copying or printing what it means would take that much stack; and for more than
+// kMaxValues. Whether it is JSON at all its reader finds out.
+Result<void> check_shape(const std::string& body);
 // {"error": "…"} with this status.
 void answer_error(httplib::Response& response, int status, const std::string& message);
 

@@ -35,7 +35,7 @@ class HttpServerTest : public testing::Test {
         taken_ = body;
         return "{}";
       });
-      s.stream("/ticks", Duration::milliseconds(30), [this] { return std::to_string(++ticks_); });
+      s.stream("/ticks", Duration::milliseconds(30), [this](const auto&) { return std::to_string(++ticks_); });
       s.pour("/pour", "text/plain", [this](const std::string& body) -> Result<HttpServer::Source> {
         if (body == "no") return fail("never");
         return HttpServer::Source([this]() -> std::string {
@@ -44,10 +44,18 @@ class HttpServerTest : public testing::Test {
         });
       });
       s.admit_changes([this](const httplib::Request& request) -> Result<void> {
-        if (request.path == "/pour" && !pours_admitted_) return fail("not any more");
+        if (request.path == "/pour" && !is_admitted_) return fail("not any more");
         return {};
       });
-      s.stream("/broken", Duration::milliseconds(30), []() -> std::string { throw std::runtime_error("no"); });
+      s.admit([this](const httplib::Request& request) -> Result<void> {
+        if (request.path == "/ticks" && !is_admitted_) return fail("not any more");
+        return {};
+      });
+      s.hurry("/urgent");
+      s.take("/urgent", [](const std::string&) -> Result<std::string> { return "{}"; });
+      s.serve("/much", "text/plain", [] { return std::string(std::size_t{6} << 20, 'x'); });
+      s.stream("/broken", Duration::milliseconds(30),
+               [](const auto&) -> std::string { throw std::runtime_error("no"); });
     });
     if (started)
       server_ = std::move(*started);
@@ -99,7 +107,7 @@ class HttpServerTest : public testing::Test {
 
   std::atomic<int> ticks_{0};
   std::atomic<int> poured_{0};
-  std::atomic<bool> pours_admitted_{true};
+  std::atomic<bool> is_admitted_{true};
   std::string taken_;
   std::unique_ptr<HttpServer> server_;
   std::string why_not_;  // is there none
@@ -264,6 +272,17 @@ TEST_F(HttpServerTest, ABodyThatIsNestedTooDeeplyIsRefused) {
   EXPECT_EQ(post({}, R"({"text": "\"[)" + std::string(100, '[') + R"("})")->status, 200) << "none within strings";
 }
 
+TEST_F(HttpServerTest, ABodyOfTooManyValuesIsRefused) {
+  const auto values = [](int many) {
+    std::string body = "[0";
+    for (int i = 1; i < many; ++i) body += ",0";
+    return body + "]";
+  };
+  EXPECT_EQ(post({}, values(HttpServer::kMaxValues))->status, 200);
+  EXPECT_EQ(post({}, values(HttpServer::kMaxValues + 1))->status, 400);
+  EXPECT_EQ(post({}, R"([")" + std::string(2 * HttpServer::kMaxValues, ',') + R"("])")->status, 200);
+}
+
 TEST_F(HttpServerTest, StreamsEventsUntilTheReaderGoes) {
   std::string seen;
   const auto answer = client().Get("/ticks", [&](const char* data, std::size_t size) {
@@ -272,6 +291,16 @@ TEST_F(HttpServerTest, StreamsEventsUntilTheReaderGoes) {
   });
   EXPECT_THAT(seen, HasSubstr("data: 1\n\ndata: 2\n\ndata: 3\n\n"));
   EXPECT_EQ(answer.error(), httplib::Error::Canceled);
+}
+
+TEST_F(HttpServerTest, StreamsNoMoreToWhomIsNotAdmittedAnyMore) {
+  bool begun = false;
+  const auto answer = client().Get("/ticks", [&](const char*, std::size_t) {
+    if (!std::exchange(begun, true)) is_admitted_ = false;
+    return true;
+  });
+  EXPECT_TRUE(begun);
+  EXPECT_EQ(client().Get("/ticks")->status, 403);
 }
 
 TEST_F(HttpServerTest, MoreStreamsThanThereIsRoomForAreToldSoAndTheRestIsServed) {
@@ -327,7 +356,7 @@ TEST_F(HttpServerTest, PoursUntilTheReaderGoes) {
 TEST_F(HttpServerTest, PoursNoMoreForWhomIsNotAdmittedAnyMore) {
   bool begun = false;
   const auto answer = pour(client(), "yes", [&](const char*, std::size_t) {
-    if (!std::exchange(begun, true)) pours_admitted_ = false;
+    if (!std::exchange(begun, true)) is_admitted_ = false;
     return true;
   });
   EXPECT_TRUE(begun);
@@ -443,6 +472,34 @@ TEST_F(HttpServerTest, WhoSendsMuchAndNotAllOfItEndsHisOwn) {
   EXPECT_TRUE(say(patient, "Host: localhost\r\n\r\n"));
   EXPECT_THAT(answer_of(patient), testing::StartsWith("HTTP/1.1 200"));
   for (std::size_t i = 1; i < many.size(); ++i) close(many[i]);
+}
+
+// As many as hold all threads that one address may have, and more.
+TEST_F(HttpServerTest, WhoTakesNoAnswersHoldsUpNeitherOthersNorWhatIsUrgent) {
+  std::vector<int> takers;
+  for (std::size_t i = 0; i < HttpServer::kThreads; ++i) {
+    takers.push_back(connected_from("127.0.0.2"));
+    ASSERT_TRUE(say(takers.back(), "GET /much HTTP/1.1\r\nHost: localhost\r\n\r\n"));
+  }
+  for (std::size_t i = 0; i < HttpServer::kThreads / 2; ++i) {
+    char first = 0;
+    ASSERT_EQ(recv(takers[i], &first, 1, 0), 1);
+  }
+  const auto began = std::chrono::steady_clock::now();
+  EXPECT_EQ(client().Get("/hello")->body, "hello");
+  const int urgent = connected_from("127.0.0.2");
+  ASSERT_TRUE(
+      say(urgent,
+          "POST /urgent HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}"));
+  EXPECT_THAT(answer_of(urgent), testing::StartsWith("HTTP/1.1 200"));
+  EXPECT_LT(std::chrono::steady_clock::now() - began, PatientServer::kWriting);
+  // Whoever of them is in line has his turn when others are over.
+  for (std::size_t i = 0; i < HttpServer::kThreads / 2; ++i) close(takers[i]);
+  for (std::size_t i = HttpServer::kThreads / 2; i < takers.size(); ++i) {
+    char first = 0;
+    EXPECT_EQ(recv(takers[i], &first, 1, 0), 1);
+    close(takers[i]);
+  }
 }
 
 TEST_F(HttpServerTest, ABodyThatIsAskedForComesThen) {

@@ -99,8 +99,12 @@ class SocketStream final : public httplib::Stream {
     return static_cast<ssize_t>(n);
   }
   ssize_t write(const char* from, std::size_t size) override {
-    if (tls_ != nullptr) return tls_->write(from, size, Clock::now() + PatientServer::kWriting);
-    return is_ready(socket_, POLLOUT, PatientServer::kWriting) ? send(socket_, from, size, MSG_NOSIGNAL) : -1;
+    if (waited_ > PatientServer::kWriting + std::chrono::seconds(written_ / PatientServer::kSlowest)) return -1;
+    const auto began = Clock::now();
+    const ssize_t n = write_some(from, size);
+    waited_ += Clock::now() - began;
+    written_ += static_cast<std::size_t>(std::max<ssize_t>(n, 0));
+    return n;
   }
   void get_remote_ip_and_port(std::string& ip, int& port) const override { name(getpeername, ip, port); }
   void get_local_ip_and_port(std::string& ip, int& port) const override { name(getsockname, ip, port); }
@@ -115,6 +119,10 @@ class SocketStream final : public httplib::Stream {
     const ssize_t n = receive_some();
     if (n > 0) received_ += static_cast<std::size_t>(n);
     return n;
+  }
+  ssize_t write_some(const char* from, std::size_t size) {
+    if (tls_ != nullptr) return tls_->write(from, size, Clock::now() + PatientServer::kWriting);
+    return is_ready(socket_, POLLOUT, PatientServer::kWriting) ? send(socket_, from, size, MSG_NOSIGNAL) : -1;
   }
   ssize_t receive_some() {
     if (tls_ != nullptr) return tls_->read(buffer_.data(), buffer_.size(), read_until_);
@@ -148,6 +156,8 @@ class SocketStream final : public httplib::Stream {
   std::size_t at_ = 0;
   std::size_t end_ = 0;
   std::size_t received_;
+  std::size_t written_ = 0;
+  Clock::duration waited_{};  // in write()
 };
 
 }  // namespace
@@ -200,6 +210,12 @@ struct PatientServer::Guest {
     const std::uint64_t body = length ? std::strtoull(length->c_str(), nullptr, 10) : 0;
     whole_at = is_open || body > kMostRead - size ? size : size + body;
   }
+  // REQUIRES: its head has come.
+  std::string_view path() const {
+    const auto line = std::string_view(said).substr(0, said.find_first_of("?\r\n"));
+    const std::size_t from = line.find(' ') + 1;
+    return line.substr(from, line.find(' ', from) - from);
+  }
   Clock::time_point deadline() const { return came_at + (said_something ? kReading : kFirstByte); }
   short events() const { return tls && tls->wants_to_write() ? POLLOUT : POLLIN; }
 
@@ -210,6 +226,7 @@ struct PatientServer::Guest {
   std::string said{};
   std::size_t whole_at = 0;  // so many bytes are its request; 0: its head has not come
   bool is_open = false;      // how much follows the head, or when, only its reader finds out
+  bool has_share = false;    // of the threads
   bool said_something = false;
   bool is_known = false;  // by certificate, where one is asked for
 };
@@ -219,9 +236,12 @@ class PatientServer::Hall final : public httplib::TaskQueue {
  public:
   Hall(PatientServer& server, std::size_t threads)
       : server_(server),
-        most_open_(std::max<std::size_t>(threads / 4, 1)),
+        most_open_(std::max<std::size_t>(threads / 8, 1)),
+        most_of_one_{.threads = std::max<std::size_t>(threads / 2, 1),
+                     .open = std::max<std::size_t>(most_open_ / 2, 1)},
         wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
         pool_(threads),
+        express_(server.hurried_.empty() ? nullptr : std::make_unique<httplib::ThreadPool>(kHurried)),
         usher_([this] { attend(); }) {
     server_.hall_ = this;
   }
@@ -241,20 +261,34 @@ class PatientServer::Hall final : public httplib::TaskQueue {
   void wait();
   void hear();
   void hand_over(std::unique_ptr<Guest> guest);
+  void let_in();
+  void begin(httplib::TaskQueue& pool, std::unique_ptr<Guest> guest);
+  bool take_share(Guest& guest);
+  void give_back_share(const Guest& guest);
   void refuse(const Guest& guest);
+
+  // Requests that have a thread, or soon.
+  struct Share {
+    std::size_t threads = 0;
+    std::size_t open = 0;  // of them, those that are not whole
+  };
 
   PatientServer& server_;
   std::size_t most_open_;
-  std::atomic<std::size_t> open_{0};  // requests that are not whole and have a thread, or soon; only the usher adds
-  int wake_;                          // -1: there was none to be had, and the usher looks now and then
+  Share most_of_one_;  // that comes by TCP
+  int wake_;           // -1: there was none to be had, and the usher looks now and then
   std::mutex mutex_;
   std::condition_variable room_;
-  std::vector<socket_t> arrivals_;  // guarded by mutex_, as the next two
+  std::vector<socket_t> arrivals_;  // guarded by mutex_, as the next four
   std::size_t asked_ = 0;           // and wait for a thread
+  std::size_t open_ = 0;
+  std::map<std::string, Share> shares_;  // of addresses; who has none is not in it
   bool ending_ = false;
   std::list<std::unique_ptr<Guest>> guests_;  // the usher's, as the next; the oldest first
+  std::list<std::unique_ptr<Guest>> line_;    // the usher's, too: those who have asked and whose address has its share
   std::vector<pollfd> heard_;                 // wake_ and the guests, in their order
   httplib::ThreadPool pool_;
+  std::unique_ptr<httplib::ThreadPool> express_;  // null: no path is hurried
   std::thread usher_;
 };
 
@@ -274,6 +308,7 @@ void PatientServer::Hall::shutdown() {
   eventfd_write(wake_, 1);
   usher_.join();
   pool_.shutdown();
+  if (express_) express_->shutdown();
   server_.hall_ = nullptr;
 }
 
@@ -287,10 +322,12 @@ void PatientServer::Hall::attend() {
     welcome();
     wait();
     hear();
+    let_in();
   }
   const std::scoped_lock lock(mutex_);
   for (const socket_t socket : arrivals_) ::close(socket);
   guests_.clear();
+  line_.clear();
 }
 
 void PatientServer::Hall::welcome() {
@@ -359,21 +396,67 @@ void PatientServer::Hall::hear() {
 }
 
 void PatientServer::Hall::hand_over(std::unique_ptr<Guest> guest) {
-  if (guest->is_open && open_ >= most_open_) return;
-  open_ += guest->is_open ? 1 : 0;
+  if (express_ && !guest->is_open && server_.hurried_.contains(guest->path()))
+    return begin(*express_, std::move(guest));
+  if (take_share(*guest)) return begin(pool_, std::move(guest));
+  const auto in_line =
+      std::ranges::count_if(line_, [&](const auto& other) { return other->address == guest->address; });
+  const bool has_room = static_cast<std::size_t>(in_line) < kMostInLine && line_.size() < kMostWaiting;
+  if (!guest->is_open && has_room) line_.push_back(std::move(guest));
+}
+
+void PatientServer::Hall::let_in() {
+  for (auto at = line_.begin(); at != line_.end();) {
+    if (!take_share(**at)) {
+      ++at;
+      continue;
+    }
+    begin(pool_, std::move(*at));
+    at = line_.erase(at);
+  }
+}
+
+// False: it, or its address, has no room.
+bool PatientServer::Hall::take_share(Guest& guest) {
+  const std::scoped_lock lock(mutex_);
+  const std::size_t open = guest.is_open ? 1 : 0;
+  if (open_ + open > most_open_) return false;
+  if (!guest.address.empty()) {
+    Share& share = shares_[guest.address];
+    if (share.threads >= most_of_one_.threads || share.open + open > most_of_one_.open) return false;
+    ++share.threads;
+    share.open += open;
+  }
+  open_ += open;
+  guest.has_share = true;
+  return true;
+}
+
+void PatientServer::Hall::give_back_share(const Guest& guest) {
+  const std::scoped_lock lock(mutex_);
+  const std::size_t open = guest.is_open ? 1 : 0;
+  open_ -= open;
+  if (guest.address.empty()) return;
+  const auto share = shares_.find(guest.address);
+  share->second.open -= open;
+  if (--share->second.threads == 0) shares_.erase(share);
+}
+
+void PatientServer::Hall::begin(httplib::TaskQueue& pool, std::unique_ptr<Guest> guest) {
   {
     const std::scoped_lock lock(mutex_);
     ++asked_;
   }
-  pool_.enqueue([this, guest = std::shared_ptr<Guest>(std::move(guest))]() mutable {
+  pool.enqueue([this, guest = std::shared_ptr<Guest>(std::move(guest))]() mutable {
     {
       const std::scoped_lock lock(mutex_);
       --asked_;
     }
     room_.notify_one();
     server_.process(*guest);
-    open_ -= guest->is_open ? 1 : 0;  // before the other end learns that this is over
+    if (guest->has_share) give_back_share(*guest);  // before the other end learns that this is over
     guest.reset();
+    eventfd_write(wake_, 1);
   });
 }
 

@@ -13,6 +13,7 @@ import pathlib
 import re
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import time
@@ -143,6 +144,18 @@ class TenantsTest(live_rack.LiveRack):
         self.assertEqual((listed[0]["quota_bytes"], listed[0]["quota_regions"]), (1 << 30, 5))
         self.assertIn('sluice_tenant_bytes{', self.get("/metrics"))
 
+    def test_a_tenants_token_does_nothing_to_anothers_region(self):
+        self.up()
+        red, blue = self.tenant("red"), self.tenant("blue")
+        for token in (red, blue):
+            self.as_tenant(token, "region", "add", "heap", "1MiB", code=0)
+        for words in (("remove", "heap"), ("add", "more", "1MiB")):
+            self.assertIn("memory of tenant 'blue' is for the rack's operator, not for tenant 'red'",
+                          self.as_tenant(red, "region", *words, "--tenant", "blue", code=1).stderr)
+        self.assertEqual(sorted(self.regions()), ["blue/heap", "red/heap"])
+        self.assertEqual(self.refused("forbidden"), 2)
+        self.as_tenant(red, "region", "remove", "heap", "--tenant", "red", code=0)
+
     # --- tokens ---
 
     def test_wrong_revoked_and_missing_tokens_are_told_so_and_everybody_lives_on(self):
@@ -248,6 +261,38 @@ class TenantsTest(live_rack.LiveRack):
         ledger.write_text(whole)
         self.up()
 
+    def test_a_file_of_tenants_is_one_racks_alone(self):
+        config = pathlib.Path(self.folder, "rack.toml")
+        config.write_text('[switch]\ntenants = "tenants.json"\n')
+        self.up("--config", str(config))
+        self.tenant("red")
+        self.assertTrue(pathlib.Path(self.folder, "tenants.json").exists(), "beside the file that names it, wherever it was started")
+        refused = live_rack.run("rack", "up", "--config", str(config), "--dir", self.there_dir)
+        live_rack.run("rack", "down", "--dir", self.there_dir)
+        self.assertEqual(refused.returncode, 1)
+        self.assertIn("tenants.json is another switch's", refused.stderr)
+        self.sluice("rack", "down", code=0)
+        self.up("--config", str(config))
+        self.assertIn("red", self.sluice("tenant", "list", code=0).stdout)
+
+    def test_without_an_operators_token_nobody_is_told_keys_or_connections(self):
+        self.up("--http", "127.0.0.1:0", "--box", "clover")
+        red = self.tenant("red")
+        self.sluice("bench", "clover", "--records", "100", "--value-size", "100", "--duration", "1s", "--clients", "2", code=0)
+        at = json.loads(self.get("/v1/nodes"))["nodes"]
+        http = next(n["attributes"]["http"] for n in at if n["name"] == "switch")
+        token = pathlib.Path(red).read_text().strip()
+        for path in ("/v1/state", "/v1/box"):
+            box = json.loads(self.get(path))
+            box = box.get("box") if path == "/v1/state" else box
+            self.assertTrue(box["top_keys"] and box["top_connections"], path)
+            for header in ([], ["-H", f"Authorization: Bearer {token}"]):
+                told = json.loads(subprocess.run(["curl", "-sS", "--fail", *header, f"http://{http}{path}"], capture_output=True, text=True, check=True,
+                                                 timeout=PATIENCE).stdout)
+                told = told["box"] if path == "/v1/state" else told
+                self.assertEqual((told["top_keys"], told["top_connections"]), ([], []), path)
+                self.assertEqual(told["order"], box["order"])
+
     def test_memory_of_other_machines_comes_with_an_operators_token(self):
         self.up_served()
         self.assertEqual(self.join_there().returncode, 0)
@@ -263,6 +308,55 @@ class TenantsTest(live_rack.LiveRack):
         self.there("remote", "write", "far", "0", "--text", "over there", "--token-file", red, code=0)
         self.assertIn("over there", self.as_tenant(red, "remote", "read", "far", "0", "16", code=0).stdout)
         self.assertIn("memory7", self.there("tenant", "list", "--token-file", ops, code=0).stdout + self.there("rack", "status", "--token-file", ops).stdout)
+
+    def test_without_its_authority_the_switch_lets_no_machine_in(self):
+        self.up_served()
+        self.assertEqual(self.join_there().returncode, 0)
+        self.assertIn("memory1", self.there("rack", "status").stdout)
+        os.rename(self.dir + "/tls", self.dir + "/away")
+        self.assertIn("authority has been removed or made anew", self.there("rack", "status").stdout)
+        self.sluice("rack", "init", "127.0.0.1", code=0)
+        self.assertIn("authority has been removed or made anew", self.there("rack", "status").stdout)
+        self.assertNotIn("memory1", self.there("rack", "status").stdout)
+
+    def test_a_tenant_that_floods_the_switch_costs_nobody_his_lease(self):
+        self.up_served()
+        self.assertEqual(self.join_there().returncode, 0)
+        red, blue, ops = self.tenant("red"), self.tenant("blue"), self.tenant("ops", "1MiB", "--operator")
+        with open(self.folder + "/memory7.log", "w", encoding="utf-8") as log:
+            self.children.append(subprocess.Popen([live_rack.SLUICE, "memory", "--name", "memory7", "--size", "1MiB", "--token-file", ops, "--dir", self.there_dir],
+                                                  stdout=log, stderr=log))
+        state = lambda: {n["name"]: n["state"] for n in json.loads(self.get("/v1/state"))["nodes"]}  # noqa: E731
+        wait_until(lambda: state().get("memory7") == "ready", "memory7 is ready", PATIENCE)
+
+        self.sluice("rack", "invite", "m3", "--out", self.folder + "/m3.json", code=0)
+        invitation = json.loads(pathlib.Path(self.folder, "m3.json").read_text())
+        for part in ("authority", "certificate", "key"):
+            pathlib.Path(self.folder, part + ".pem").write_text(invitation[part])
+        context = ssl.create_default_context(cafile=self.folder + "/authority.pem")
+        context.load_cert_chain(self.folder + "/certificate.pem", self.folder + "/key.pem")
+        port = int(json.loads(self.get("/v1/nodes"))["nodes"][0]["attributes"]["serve"].rsplit(":", 1)[1])
+
+        def ask(words, says=""):
+            plain = socket.create_connection(("127.0.0.1", port), timeout=10, source_address=("127.0.0.2", 0))
+            sealed = context.wrap_socket(plain, server_hostname="127.0.0.1")
+            sealed.sendall(f"{words} HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {pathlib.Path(red).read_text().strip()}\r\n{says}\r\n".encode())
+            self.addCleanup(sealed.close)
+
+        for _ in range(24):
+            ask("GET /v1/watch?seen=999999999&timeout_ms=60000")
+        for _ in range(12):
+            ask("GET /v1/live")
+        end = time.monotonic() + 10
+        while time.monotonic() < end:
+            for _ in range(5):
+                ask("POST /v1/join", "Content-Type: application/json\r\nTransfer-Encoding: chunked\r\n")
+                ask("GET /v1/nodes")
+            began = time.monotonic()
+            self.there("region", "list", "--token-file", blue, code=0)
+            self.assertLess(time.monotonic() - began, 3)
+        self.assertNotIn("lease", pathlib.Path(self.folder, "memory7.log").read_text())
+        self.assertEqual(state()["memory7"], "ready")
 
     def test_shared_memory_is_for_all_tenants(self):
         config = self.folder + "/rack.toml"

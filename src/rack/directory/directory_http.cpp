@@ -7,10 +7,12 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cctype>
 #include <cerrno>
 #include <chrono>
 #include <cstring>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -29,7 +31,11 @@ constexpr Duration kStoreAnswers = Duration::seconds(20);
 
 constexpr std::size_t kMostToken = 256;
 
+// For which a question that tells of all nodes waits while its asker has as many as may be.
+constexpr std::chrono::milliseconds kPlacePatience{1000};
+
 using telemetry::kJson;
+using telemetry::Places;
 
 void answer_error(httplib::Response& response, const Error& error) {
   telemetry::answer_error(response, unknown_lease(error) ? 410 : 409, error.message);
@@ -39,6 +45,21 @@ void answer(httplib::Response& response, const Result<json>& result) {
   if (!result) return answer_error(response, result.error());
   // A certificate's name need not be UTF-8.
   response.set_content(result->dump(-1, ' ', false, json::error_handler_t::replace), kJson);
+}
+
+// The answer that has been given takes memory until it is written.
+void keep_until_written(httplib::Response& response, Places::Place place) {
+  const auto text = std::make_shared<const std::string>(std::move(response.body));
+  response.body.clear();
+  response.set_content_provider(
+      text->size(), kJson,
+      [text, place = std::move(place)](std::size_t from, std::size_t size, httplib::DataSink& sink) {
+        return sink.write(text->data() + from, size);
+      });
+}
+
+void refuse_for_now(httplib::Response& response) {
+  telemetry::answer_error(response, 429, "this tenant asks what is on the rack too often at once; try again");
 }
 
 Result<json> empty_object(const Result<void>& result) {
@@ -53,16 +74,24 @@ Result<json> json_of(const Result<Snapshot>& result) {
 
 // A handler that gets the request's JSON object, and a 400 for everything else.
 template <class Handle>
-auto with_json(Handle handle) {
+auto with_parsed(Handle handle) {
   return [handle](const httplib::Request& request, httplib::Response& response) {
-    if (const auto flat = telemetry::check_nesting(request.body); !flat)
-      return telemetry::answer_error(response, 400, flat.error().message);
+    if (const auto sound = telemetry::check_shape(request.body); !sound)
+      return telemetry::answer_error(response, 400, sound.error().message);
     try {
-      answer(response, handle(request, json::parse(request.body)));
+      handle(request, json::parse(request.body), response);
     } catch (const json::exception& e) {
       telemetry::answer_error(response, 400, fmt::format("malformed request: {}", e.what()));
     }
   };
+}
+
+// One that says what the answer is.
+template <class Handle>
+auto with_json(Handle handle) {
+  return with_parsed([handle](const httplib::Request& request, const json& in, httplib::Response& response) {
+    answer(response, handle(request, in));
+  });
 }
 
 // What a node says of itself, and what its certificate says.
@@ -83,12 +112,8 @@ std::string for_the_operator(const std::string& tenant) {
       tenant);
 }
 
-std::string_view token_of(const httplib::Request& request) {
-  constexpr std::string_view kBearer = "Bearer ";
-  const auto found = request.headers.find("Authorization");
-  if (found == request.headers.end() || !found->second.starts_with(kBearer)) return {};
-  return std::string_view(found->second).substr(kBearer.size());
-}
+// What speaks of a lease, and must not wait until it has ended.
+constexpr std::array<std::string_view, 3> kOfALease{"/v1/renew", "/v1/publish", "/v1/leave"};
 
 bool is_read(const httplib::Request& request) { return request.method == "GET" || request.method == "HEAD"; }
 
@@ -100,6 +125,13 @@ std::int64_t number_parameter(const httplib::Request& request, const char* name,
 
 }  // namespace
 
+std::string_view token_of(const httplib::Request& request) {
+  constexpr std::string_view kBearer = "Bearer ";
+  const auto found = request.headers.find("Authorization");
+  if (found == request.headers.end() || !found->second.starts_with(kBearer)) return {};
+  return std::string_view(found->second).substr(kBearer.size());
+}
+
 Result<std::unique_ptr<DirectoryServer>> DirectoryServer::start(
     DirectoryStore& directory, HttpAddress address, const std::function<void(telemetry::HttpServer&)>& add_more) {
   if (address.is_unix() && DirectoryClient(address, Duration{}).nodes())
@@ -107,6 +139,7 @@ Result<std::unique_ptr<DirectoryServer>> DirectoryServer::start(
   std::unique_ptr<DirectoryServer> server(new DirectoryServer(directory));
   server->at_socket_ = address.is_unix();
   auto http = telemetry::HttpServer::start(address, [&](telemetry::HttpServer& h) {
+    for (const std::string_view path : kOfALease) h.hurry(std::string(path));
     server->add_routes(h.http());
     server->add_tenant_routes(h.http());
     if (add_more) add_more(h);
@@ -141,7 +174,7 @@ Result<Tenants::Asker> DirectoryServer::asker(const httplib::Request& request) {
 Result<void> DirectoryServer::admit(const httplib::Request& request) {
   const std::string& path = request.path;
   // A lease is a secret of its own: what lives goes on while its token is being replaced.
-  if (path == "/v1/renew" || path == "/v1/leave" || path == "/v1/publish") return {};
+  if (std::ranges::find(kOfALease, path) != kOfALease.end()) return {};
   const bool reads = is_read(request);
   const bool names_keys = path == "/v1/nodes" || path == "/v1/watch" || path == "/v1/tenants";
   if (reads && !names_keys && token_of(request).empty()) return {};
@@ -192,16 +225,35 @@ void DirectoryServer::add_routes(httplib::Server& http) {
     return json_of(snapshot);
   };
   http.Get("/v1/nodes", [this, seen_by](const Request& request, httplib::Response& response) {
+    auto place = place_of(request);
+    if (!place) return refuse_for_now(response);
     answer(response, seen_by(request, directory_.nodes()));
+    keep_until_written(response, std::move(place));
   });
   http.Get("/v1/watch", [this, seen_by](const Request& request, httplib::Response& response) {
     const auto seen = static_cast<std::uint64_t>(number_parameter(request, "seen", 0));
-    const bool room = watches_.fetch_add(1) < kMaxWatches;
+    const Places::Place may_wait = place_to_watch(request);
+    Places::Place place = may_wait ? may_wait : place_of(request);
+    if (!place) return refuse_for_now(response);
+    const bool room = watches_.fetch_add(1) < kMaxWatches && may_wait;
     const std::int64_t timeout_ms =
         room ? std::clamp<std::int64_t>(number_parameter(request, "timeout_ms", 0), 0, 60'000) : 0;
     answer(response, seen_by(request, directory_.watch(seen, Duration::milliseconds(timeout_ms))));
     watches_.fetch_sub(1);
+    keep_until_written(response, std::move(place));
   });
+}
+
+Places::Place DirectoryServer::place_of(const httplib::Request& request) {
+  const auto who = asker(request);
+  if (!who) return nullptr;
+  return who->is_rack ? std::make_shared<int>() : directory_.tenants().snapshots().take(who->tenant, kPlacePatience);
+}
+
+Places::Place DirectoryServer::place_to_watch(const httplib::Request& request) {
+  const auto who = asker(request);
+  if (!who) return nullptr;
+  return who->is_rack ? std::make_shared<int>() : watching_.take(who->tenant, std::chrono::milliseconds(0));
 }
 
 namespace {
@@ -285,15 +337,24 @@ void DirectoryServer::add_tenant_routes(httplib::Server& http) {
            [&tenants](const Request&, httplib::Response& response) { answer(response, list_tenants(tenants)); });
   http.Post("/v1/tenants",
             if_admitted(with_json([&tenants](const Request&, const json& in) { return change_tenant(tenants, in); })));
-  http.Post("/v1/regions",
-            if_admitted(with_json([this, &tenants](const Request& request, const json& in) -> Result<json> {
-              const auto who = asker(request);
-              if (!who) return tl::unexpected(who.error());
-              const std::string tenant = who->is_rack ? in.value("tenant", "") : who->tenant;
-              if (tenant.empty())
-                return fail("whose region? Say --tenant NAME, or show the tenant's token with --token-file");
-              return change_region(tenants, tenant, who->is_rack, in);
-            })));
+  http.Post(
+      "/v1/regions",
+      if_admitted(with_parsed([this, &tenants](const Request& request, const json& in, httplib::Response& response) {
+        const auto who = asker(request);
+        if (!who) return answer_error(response, who.error());
+        const auto named = in.value("tenant", "");
+        const std::string tenant = who->is_rack || !named.empty() ? named : who->tenant;
+        if (tenant.empty())
+          return answer_error(response, {"whose region? Say --tenant NAME, or show the tenant's token with "
+                                         "--token-file"});
+        if (!who->is_rack && tenant != who->tenant) {
+          const auto refused =
+              tenants.refuse(Tenants::Refusal::kForbidden,
+                             fmt::format("memory of tenant '{}' {}", tenant, for_the_operator(who->tenant)));
+          return telemetry::answer_error(response, 403, refused.value().message);
+        }
+        answer(response, change_region(tenants, tenant, who->is_rack, in));
+      })));
   http.Post("/v1/drain", if_admitted(with_json([&tenants](const Request&, const json& in) {
               return empty_object(tenants.drain(in.at("node").get<std::string>(), in.at("on").get<bool>()));
             })));

@@ -9,7 +9,9 @@
 //   With TLS a node's attribute "machine" is the name in the certificate by which it came, whatever it says itself.
 //
 // Threads:  any; the server has its own.
-// Limits:   kMaxWatches wait at once, more are answered at once with the present state.
+// Limits:   kMaxWatches wait at once, half of them of one tenant, more are answered at once with the present state. Of a tenant Tenants::kMostSnapshots
+//           answers that tell of all nodes are made and written at once, besides; as many wait a second, and others get a 429. What speaks of a
+//           lease waits for none of this.
 // Source:   rack/directory/directory.h; cpp-httplib.
 #pragma once
 
@@ -24,6 +26,7 @@
 #include "rack/directory/directory.h"
 #include "rack/directory/directory_store.h"
 #include "telemetry/http_server.h"
+#include "telemetry/places.h"
 
 namespace httplib {
 class Client;
@@ -33,6 +36,9 @@ struct Request;
 namespace sluice::rack {
 
 using telemetry::HttpAddress;
+
+// What a request shows; empty: none.
+std::string_view token_of(const httplib::Request& request);
 
 class DirectoryServer {
  public:
@@ -54,10 +60,14 @@ class DirectoryServer {
   void add_tenant_routes(httplib::Server& http);
   Result<void> admit(const httplib::Request& request);
   Result<Tenants::Asker> asker(const httplib::Request& request);
+  // For an answer that tells of all nodes, and for waiting for one; null: its asker has as many.
+  telemetry::Places::Place place_of(const httplib::Request& request);
+  telemetry::Places::Place place_to_watch(const httplib::Request& request);
 
   DirectoryStore& directory_;
   bool at_socket_ = false;
   std::unique_ptr<telemetry::HttpServer> server_;
+  telemetry::Places watching_{kMaxWatches / 2};
   std::atomic<int> watches_{0};
   std::atomic<bool> stopping_{false};
   std::thread expirer_;

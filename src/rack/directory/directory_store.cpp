@@ -19,6 +19,14 @@ Result<void> check_join(const NodeDescription& description, Duration lease) {
   return {};
 }
 
+NodeDescription what_is_kept(NodeDescription description) {
+  if (description.kind != NodeKind::kClient) return description;
+  std::erase_if(description.attributes, [](const auto& attribute) {
+    return attribute.first != kTenantAttribute && attribute.first != kMachineAttribute;
+  });
+  return description;
+}
+
 Error lease_is_unknown(LeaseId lease) {
   return {fmt::format("{} {}: it has ended or never was; join again", kUnknownLease, lease.value)};
 }

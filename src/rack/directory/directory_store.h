@@ -43,6 +43,8 @@ class DirectoryStore : public Directory {
 };
 
 // What every store says alike.
+// What is kept of one that is gone: of a client, whose it was and where from. The rest nobody needs, and there may be much of it.
+NodeDescription what_is_kept(NodeDescription description);
 Result<void> check_join(const NodeDescription& description, Duration lease);
 Error lease_is_unknown(LeaseId lease);
 Error lease_is_of_another(LeaseId lease, const NodeDescription& owner, const NodeDescription& description);

@@ -613,6 +613,27 @@ TEST(DirectoryServer, RefusesNumbersThatItCannotHold) {
   EXPECT_TRUE(join_with("65535"));
 }
 
+TEST_P(DirectoryServedTest, ATenantThatAsksForEverythingTooOftenIsToldSoAndKeepsItsLease) {
+  const std::string red = store().tenants().add("red", {100, 3}, false).value();
+  const std::string blue = store().tenants().add("blue", {100, 3}, false).value();
+  DirectoryClient as_red = with_token(red);
+  const auto app = as_red.join({"app", NodeKind::kClient, 0, {}, {}}, kLease);
+  ASSERT_TRUE(app) << app.error().message;
+  std::vector<telemetry::Places::Place> taken;
+  for (int i = 0; i < Tenants::kMostSnapshots; ++i)
+    taken.push_back(store().tenants().snapshots().take("red", std::chrono::milliseconds(0)));
+  const auto refused = as_red.nodes();
+  ASSERT_FALSE(refused);
+  EXPECT_THAT(refused.error().message, testing::HasSubstr("asks what is on the rack too often"));
+  EXPECT_TRUE(as_red.renew(app->lease));
+  EXPECT_TRUE(as_red.publish(app->lease, {"app", NodeKind::kClient, 0, {}, {}}));
+  EXPECT_TRUE(as_red.watch(0, Duration::seconds(1))) << "who waits for a change takes none of these places";
+  EXPECT_TRUE(with_token(blue).nodes());
+  taken.pop_back();
+  EXPECT_TRUE(as_red.nodes());
+  EXPECT_TRUE(as_red.nodes()) << "it was given back";
+}
+
 TEST_P(DirectoryServedTest, ATokenFileMustBeOnesOwnAndHoldOne) {
   HttpAddress address = client_address_;
   address.token_file = folder_ / "none";

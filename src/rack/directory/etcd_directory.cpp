@@ -387,6 +387,7 @@ void EtcdDirectory::note_leaving(LeaseId lease) {
     if (!known || !known->record || known->alive != lease) continue;
     NodeRecord node = *known->record;
     node.has_left = true;
+    node.description = what_is_kept(std::move(node.description));
     const std::string record = key("/nodes/" + node.description.name);
     static_cast<void>(
         commit(Json::array({has_value(name, std::to_string(lease.value)), is_as_of(record, known->record_revision)}),

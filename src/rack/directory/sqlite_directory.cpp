@@ -278,6 +278,7 @@ Result<void> SqliteDirectory::leave(LeaseId lease) {
 }
 
 Result<void> SqliteDirectory::end_lease(Entry entry) {
+  entry.node.description = what_is_kept(std::move(entry.node.description));
   entry.node.state = NodeState::kGone;
   entry.lease = {};
   entry.ends = clock_() + forget_after(entry.node.description.kind);
@@ -354,6 +355,7 @@ void SqliteDirectory::expire_entry(const Entry& entry) {
     static_cast<void>(erase(name));
   } else if (!end_lease(entry)) {
     Entry& known = entries_.at(name);
+    known.node.description = what_is_kept(std::move(known.node.description));
     known.node.state = NodeState::kGone;
     known.lease = {};
     known.ends = clock_() + forget_after(known.node.description.kind);

@@ -70,9 +70,11 @@ bool is_daemons_name(std::string_view name) {
 
 bool is_shared(const NodeDescription& node) { return node.attributes.contains(kSharedAttribute); }
 
+// That it says itself.
 std::size_t attribute_bytes(const NodeDescription& node) {
   std::size_t bytes = 0;
-  for (const auto& [name, value] : node.attributes) bytes += name.size() + value.size();
+  for (const auto& [name, value] : node.attributes)
+    bytes += name == kTenantAttribute || name == kMachineAttribute ? 0 : name.size() + value.size();
   return bytes;
 }
 
@@ -123,6 +125,17 @@ struct Tenants::Ledger {
     const auto found = std::ranges::find(tenants, name, &Tenant::name);
     return found == tenants.end() ? nullptr : &*found;
   }
+  // All of them are looked at, whichever it is, each in the same time.
+  const Tenant* who_shows(std::string_view token) const {
+    const std::string hash = hash_of(token);
+    const Tenant* found = nullptr;
+    for (const Tenant& tenant : tenants) {
+      const bool same = tenant.token_hash.size() == hash.size() && !hash.empty() &&
+                        CRYPTO_memcmp(tenant.token_hash.data(), hash.data(), hash.size()) == 0;
+      if (same) found = &tenant;
+    }
+    return found;
+  }
   Quota used_by(const std::string& tenant) const {
     Quota used;
     for (const TenantRegion& region : regions) {
@@ -156,6 +169,9 @@ Result<Tenants::Ledger> Tenants::Ledger::parse(const VersionedText& from) {
   if (from.version == 0) return out;  // there is none
   try {
     const json in = json::parse(from.text);
+    // What is no list is none, and would be a rack without tenants.
+    for (const char* const list : {"tenants", "regions"})
+      static_cast<void>(in.at(list).get_ref<const json::array_t&>());
     for (const json& t : in.at("tenants")) {
       out.tenants.push_back(
           {t.at("name").get<std::string>(), t.at("token_sha256").get<std::string>(),
@@ -264,14 +280,7 @@ Result<Tenants::Asker> Tenants::identify(std::string_view token, bool at_socket)
         "this rack has tenants: show a token, with --token-file FILE or SLUICE_TOKEN_FILE; its operator makes "
         "one by `sluice tenant add NAME`");
   }
-  // All of them, whichever it is, each in the same time.
-  const std::string hash = hash_of(token);
-  const Ledger::Tenant* found = nullptr;
-  for (const Ledger::Tenant& tenant : (*ledger)->tenants) {
-    const bool same = tenant.token_hash.size() == hash.size() && !hash.empty() &&
-                      CRYPTO_memcmp(tenant.token_hash.data(), hash.data(), hash.size()) == 0;
-    if (same) found = &tenant;
-  }
+  const Ledger::Tenant* const found = (*ledger)->who_shows(token);
   if (found == nullptr)
     return refuse(
         Refusal::kWrong,
@@ -281,6 +290,15 @@ Result<Tenants::Asker> Tenants::identify(std::string_view token, bool at_socket)
     return refuse(Refusal::kRevoked,
                   fmt::format("the token of tenant '{}' was revoked; ask the rack's operator", found->name));
   return found->is_operator ? Asker{.is_rack = true} : Asker{.tenant = found->name};
+}
+
+bool Tenants::is_rack(std::string_view token, bool at_socket) {
+  if (token.empty() && at_socket) return true;
+  const auto ledger = current();
+  if (!ledger) return false;
+  if (token.empty()) return (*ledger)->tenants.empty();
+  const Ledger::Tenant* const found = (*ledger)->who_shows(token);
+  return found != nullptr && found->is_operator && !found->is_revoked;
 }
 
 Result<Snapshot> Tenants::view(Snapshot snapshot, const Asker& asker) {
@@ -335,7 +353,7 @@ Result<NodeDescription> Tenants::admitted(NodeDescription description, const Ask
   if (known == nullptr || known->state == NodeState::kGone) {
     if (auto room = room_for_client(*snapshot, asker.tenant); !room) return tl::unexpected(room.error());
   }
-  return owned_by(std::move(description), asker.tenant);
+  return owned_by(*snapshot, std::move(description), asker.tenant);
 }
 
 // All tenants share the rack's numbers, and everybody is told of every node.
@@ -359,10 +377,24 @@ Result<void> Tenants::room_for_client(const Snapshot& snapshot, const std::strin
   return {};
 }
 
-Result<NodeDescription> Tenants::owned_by(NodeDescription description, const std::string& tenant) {
-  if (attribute_bytes(description) > kMostAttributes)
+// Everybody is told, of every node, what it says; gone ones, too, as long as the directory has it.
+Result<NodeDescription> Tenants::owned_by(const Snapshot& snapshot, NodeDescription description,
+                                          const std::string& tenant) {
+  const std::size_t own = attribute_bytes(description);
+  std::size_t others = 0;
+  for (const NodeRecord& node : snapshot.nodes) {
+    const NodeDescription& d = node.description;
+    if (tenant_of(d) == tenant && d.name != description.name) others += attribute_bytes(d);
+  }
+  if (own > kMostAttributes)
     return refuse(Refusal::kOverQuota, fmt::format("over quota: node '{}' says more than {} of itself",
                                                    description.name, bytes_text(kMostAttributes)));
+  if (own > 0 && own + others > kMostAttributesInAll)
+    return refuse(
+        Refusal::kOverQuota,
+        fmt::format("over quota: tenant '{}' has clients that say {} bytes of themselves, and more than {} in "
+                    "all are not allowed; end one",
+                    tenant, others, bytes_text(kMostAttributesInAll)));
   description.regions.clear();
   // What the rack itself acts on.
   for (const char* const name : {kHttpAttribute, kSharedAttribute, kTenantBytesAttribute})
@@ -388,7 +420,7 @@ Result<NodeDescription> Tenants::published(NodeDescription description) {
   const NodeRecord* const known = snapshot->find(description.name);
   const std::string tenant = known == nullptr ? std::string() : tenant_of(known->description);
   if (tenant.empty()) return description;
-  return owned_by(std::move(description), tenant);
+  return owned_by(*snapshot, std::move(description), tenant);
 }
 
 // --- tenants ---
@@ -551,7 +583,9 @@ Result<TenantRegion> Tenants::add_region(const std::string& tenant, const std::s
   if (length == 0) return fail("a region of 0 bytes; say how long it is to be");
   const auto snapshot = directory_.nodes();
   if (!snapshot) return tl::unexpected(snapshot.error());
-  if (snapshot->find(name) != nullptr)
+  // Others' clients it does not see, and is not to learn of.
+  if (const NodeRecord* const known = snapshot->find(name);
+      known != nullptr && (tenant_of(known->description).empty() || tenant_of(known->description) == tenant))
     return fail(fmt::format("'{}' is the name of a node of the rack; choose another", name));
   TenantRegion made{tenant, name, {}, length, new_birth()};
   const auto done = change([&](Ledger& ledger) -> Result<void> {

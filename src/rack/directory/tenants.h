@@ -10,7 +10,8 @@
 //             on what the ledger was before.
 // Errors:     one line with what to do; refused() counts by reason.
 // Threads:    any.
-// Limits:     kMostTenants, kMostRegions; of each tenant kMostClients, and kMostAttributes of each of those. What another switch of the same etcd has changed is seen within kLedgerAge.
+// Limits:     kMostTenants, kMostRegions; of each tenant kMostClients, kMostAttributes of each of those and
+//             kMostAttributesInAll of all, kMostSnapshots of what is told to it at once. What another switch of the same etcd has changed is seen within kLedgerAge.
 // Source:     docs/security.md "Tenants".
 #pragma once
 
@@ -28,6 +29,7 @@
 
 #include "base/result.h"
 #include "rack/directory/directory.h"
+#include "telemetry/places.h"
 #include "wire/address.h"
 
 namespace sluice::rack {
@@ -63,7 +65,10 @@ class Tenants {
   static constexpr std::size_t kMostRegions = 4096;
   static constexpr std::size_t kMostClients = 1024;     // at once
   static constexpr std::size_t kMostRemembered = 8192;  // with those that are gone and not forgotten yet
-  static constexpr std::size_t kMostAttributes = std::size_t{64} << 10;  // bytes
+  // Bytes of one client; a host of Cowbird's says 60 for each block of rings. And of all that the directory has of them.
+  static constexpr std::size_t kMostAttributes = std::size_t{16} << 10;
+  static constexpr std::size_t kMostAttributesInAll = std::size_t{256} << 10;
+  static constexpr int kMostSnapshots = 8;  // that are being made, or written, for one
   static constexpr std::chrono::milliseconds kLedgerAge{500};
 
   struct Quota {
@@ -94,6 +99,9 @@ class Tenants {
   Result<void> check();
   // `token`: as shown, empty when none was. `at_socket`: asked at the run directory's own socket.
   Result<Asker> identify(std::string_view token, bool at_socket);
+  // Whether that is the rack itself; a question that is no request, and is not counted.
+  bool is_rack(std::string_view token, bool at_socket);
+  telemetry::Places& snapshots() { return snapshots_; }
   // What this one may see of it.
   Result<Snapshot> view(Snapshot snapshot, const Asker& asker);
   // What a node may say when it joins, or why it may not: adds whose it is.
@@ -147,11 +155,12 @@ class Tenants {
                                      const std::function<Result<void>(Ledger&, TenantRegion&)>& how);
   void evict_nodes_of(const std::string& tenant);
   Result<void> room_for_client(const Snapshot& snapshot, const std::string& tenant);
-  Result<NodeDescription> owned_by(NodeDescription description, const std::string& tenant);
+  Result<NodeDescription> owned_by(const Snapshot& snapshot, NodeDescription description, const std::string& tenant);
   Result<std::string> choose_node(const Ledger& ledger, const Snapshot& snapshot, const std::string& wanted,
                                   std::uint64_t length) const;
 
   DirectoryStore& directory_;
+  telemetry::Places snapshots_{kMostSnapshots};
   std::mutex mutex_;  // of the next two
   std::shared_ptr<const Ledger> ledger_;
   std::chrono::steady_clock::time_point asked_at_{};

@@ -367,6 +367,62 @@ TEST_F(TenantsTest, ATenantHasNoMoreClientsThanLeaveRoomForOthers) {
   EXPECT_FALSE(tenants().published(talker));
 }
 
+TEST_F(TenantsTest, WhatATenantsClientsSayIsBoundedInAllAndGoesWithThem) {
+  add("red");
+  add("blue");
+  const Tenants::Asker red{false, "red"};
+  const auto talker = [](std::size_t i) {
+    return NodeDescription{"talker" + std::to_string(i),
+                           NodeKind::kClient,
+                           0,
+                           {},
+                           {{"tale", std::string(Tenants::kMostAttributes - 4, 'a')}, {kMachineAttribute, "m2"}}};
+  };
+  constexpr std::size_t kMost = Tenants::kMostAttributesInAll / Tenants::kMostAttributes;
+  for (std::size_t i = 0; i < kMost; ++i) {
+    const auto admitted = tenants().admitted(talker(i), red);
+    ASSERT_TRUE(admitted) << admitted.error().message;
+    join(*admitted);
+  }
+  const auto refused = tenants().admitted(talker(kMost), red);
+  ASSERT_FALSE(refused);
+  EXPECT_THAT(refused.error().message, HasSubstr("over quota: tenant 'red' has clients that say 262144 bytes"));
+  EXPECT_TRUE(tenants().published(talker(0))) << "what it said before goes";
+  EXPECT_TRUE(tenants().admitted({"silent", NodeKind::kClient, 0, {}, {}}, red));
+  EXPECT_TRUE(tenants().admitted(talker(kMost), {false, "blue"}));
+  EXPECT_TRUE(tenants().admitted(talker(kMost), {.is_rack = true}));
+
+  const std::string last = talker(kMost - 1).name;
+  ASSERT_TRUE(directory_->evict(last));
+  EXPECT_EQ(directory_->nodes()->find(last)->description.attributes,
+            (std::map<std::string, std::string>{{kMachineAttribute, "m2"}, {kTenantAttribute, "red"}}));
+  EXPECT_TRUE(tenants().admitted(talker(kMost), red));
+}
+
+TEST_F(TenantsTest, AnothersClientIsInTheWayOfNoRegion) {
+  add("red");
+  add("blue");
+  join(memory("memory1", 10 * kMib));
+  join(*tenants().admitted({"heap", NodeKind::kClient, 0, {}, {}}, {false, "red"}));
+  EXPECT_THAT(why_not(tenants().add_region("red", "heap", kMib, "")), HasSubstr("name of a node"));
+  EXPECT_TRUE(tenants().add_region("blue", "heap", kMib, ""));
+}
+
+TEST_F(TenantsTest, WhetherItIsTheRackItselfIsNoRequest) {
+  EXPECT_TRUE(tenants().is_rack("", false)) << "without tenants everybody is";
+  const std::string red = add("red");
+  const std::string ops = tenants().add("ops", {}, true).value();
+  EXPECT_TRUE(tenants().is_rack("", true));
+  EXPECT_TRUE(tenants().is_rack(ops, false));
+  for (const std::string& token : {std::string(), red, std::string("sluice_00")})
+    EXPECT_FALSE(tenants().is_rack(token, false)) << token;
+  EXPECT_FALSE(tenants().is_rack(red, true));
+  ASSERT_TRUE(tenants().revoke("ops"));
+  EXPECT_FALSE(tenants().is_rack(ops, false));
+  for (const auto why : {Tenants::Refusal::kMissing, Tenants::Refusal::kWrong, Tenants::Refusal::kRevoked})
+    EXPECT_EQ(tenants().refused(why), 0u);
+}
+
 TEST_F(TenantsTest, ATenantWithRegionsIsRemovedOnlyWithThem) {
   const std::string token = add("red");
   join(memory("memory1", 10 * kMib));
@@ -382,8 +438,11 @@ TEST_F(TenantsTest, ATenantWithRegionsIsRemovedOnlyWithThem) {
 }
 
 TEST_F(TenantsTest, ALedgerThatMakesNoSenseIsAnErrorAndNoOpenDoor) {
-  for (const char* text : {"{", "{}", R"({"tenants": [{"name": 1}], "regions": [], "draining": []})",
-                           R"({"tenants": [], "regions": [{"tenant": "x"}], "draining": []})"}) {
+  for (const char* text :
+       {"{", "{}", R"({"tenants": [{"name": 1}], "regions": [], "draining": []})",
+        R"({"tenants": [], "regions": [{"tenant": "x"}], "draining": []})",
+        R"({"tenants": {}, "regions": [], "draining": []})", R"({"tenants": [], "regions": {}, "draining": []})",
+        R"({"tenants": [], "regions": [], "draining": {}})"}) {
     auto opened = SqliteDirectory::open(":memory:", {}, [] { return Time(); });
     ASSERT_TRUE((*opened)->replace_ledger(0, text).value());
     Tenants& damaged = (*opened)->tenants();

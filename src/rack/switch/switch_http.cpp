@@ -14,6 +14,7 @@
 #include "rack/process/ask.h"
 #include "rack/process/daemon_http.h"
 #include "rack/process/metrics.h"
+#include "rack/settings/schema.h"
 #include "rack/switch/capture_http.h"
 #include "rack/switch/cowbird_stage.h"
 #include "rack/switch/live_page.h"
@@ -28,6 +29,7 @@ using telemetry::MetricSet;
 
 constexpr std::size_t kMostListed = 20;
 constexpr Duration kLivePeriod = Duration::seconds(1);
+constexpr Duration kScrape = Duration::seconds(1);  // of another daemon: it holds a thread of ours meanwhile
 const char* const kBusy = R"({"error": "the switch is busy"})";
 
 // A request's Host need not be UTF-8, nor a certificate's name.
@@ -56,7 +58,25 @@ void make_picture(NodeDescription& node) {
   });
 }
 
-std::string state(const SwitchParts& parts) {
+// Keys of a store, where in memory they are, and numbers of connections are what others' frames would need.
+std::string picture_of_box(const std::string& status) {
+  json box = json::parse(status, nullptr, false);
+  if (!box.is_object()) return status;
+  for (const char* const list : {"top_keys", "top_connections"}) {
+    if (box.contains(list)) box[list] = json::array();
+  }
+  return text_of(box);
+}
+
+// Whose applications use which channels, and where from.
+std::string picture_of_cowbird(const std::string& status) {
+  json cowbird = json::parse(status, nullptr, false);
+  if (!cowbird.is_object() || !cowbird.contains("channels")) return status;
+  cowbird["channels"] = json::array();
+  return text_of(cowbird);
+}
+
+std::string state(const SwitchParts& parts, bool for_the_rack) {
   auto snapshot = parts.directory.nodes();
   if (snapshot) {
     for (NodeRecord& node : snapshot->nodes) make_picture(node.description);
@@ -68,7 +88,10 @@ std::string state(const SwitchParts& parts) {
            {"switch", json::parse(switch_status(parts), nullptr, false)},
            {"box", nullptr}};
   if (!snapshot) out["nodes_error"] = snapshot.error().message;
-  if (parts.box != nullptr) out["box"] = json::parse(box_status(parts), nullptr, false);
+  if (parts.box != nullptr) {
+    const std::string box = box_status(parts);
+    out["box"] = json::parse(for_the_rack ? box : picture_of_box(box), nullptr, false);
+  }
   return text_of(out);
 }
 
@@ -127,8 +150,11 @@ void answer_for(const SwitchParts& parts, const std::string& daemon, httplib::Re
   const std::string socket = parts.run.http_socket(daemon);
   if (!std::filesystem::exists(socket))
     return telemetry::answer_error(response, 404, fmt::format("no daemon '{}' answers in this run directory", daemon));
-  auto body = DirectoryClient({socket}, Duration()).get("/metrics");
-  if (!body) return telemetry::answer_error(response, 502, body.error().message);
+  auto body = DirectoryClient({socket}, Duration()).get("/metrics", kScrape);
+  if (!body)
+    return telemetry::answer_error(
+        response, 502,
+        fmt::format("daemon '{}' does not answer within {}; is it stopped?", daemon, duration_text(kScrape)));
   response.set_content(*body, MetricSet::kContentType);
 }
 
@@ -164,9 +190,14 @@ Result<std::string> targets(const SwitchParts& parts, const std::string& host) {
 }  // namespace
 
 void add_switch_routes(HttpServer& server, const SwitchParts& parts) {
+  const auto is_rack = [parts, at_socket = server.is_at_socket()](const httplib::Request& request) {
+    return parts.directory.tenants().is_rack(token_of(request), at_socket);
+  };
   server.serve("/v1/switch", kJson, [parts] { return switch_status(parts); });
-  server.serve("/v1/state", kJson, [parts] { return state(parts); });
-  server.stream("/v1/live", kLivePeriod, [parts] { return state(parts); });
+  server.serve_each("/v1/state", kJson,
+                    [parts, is_rack](const auto& request) { return state(parts, is_rack(request)); });
+  server.stream("/v1/live", kLivePeriod,
+                [parts, is_rack](const auto& request) { return state(parts, is_rack(request)); });
   server.serve("/", "text/html; charset=utf-8", [] { return std::string(live_page()); });
   server.serve("/live.js", "text/javascript; charset=utf-8", [] { return std::string(live_script()); });
   server.serve("/metrics", MetricSet::kContentType, [parts] { return scrape_switch(parts); });
@@ -181,10 +212,11 @@ void add_switch_routes(HttpServer& server, const SwitchParts& parts) {
   });
   add_capture_route(server, parts);
   if (parts.cowbird != nullptr) {
-    server.serve("/v1/cowbird", kJson, [parts] {
-      return ask<std::string>(parts.loop,
-                              [stage = parts.cowbird](Time) -> Result<std::string> { return stage->status_json(); })
-          .value_or(kBusy);
+    server.serve_each("/v1/cowbird", kJson, [parts, is_rack](const auto& request) {
+      const auto status = ask<std::string>(
+          parts.loop, [stage = parts.cowbird](Time) -> Result<std::string> { return stage->status_json(); });
+      if (!status) return std::string(kBusy);
+      return is_rack(request) ? *status : picture_of_cowbird(*status);
     });
     server.take("/v1/cowbird", [parts](const std::string& body) {
       return ask<std::string>(parts.loop,
@@ -205,7 +237,9 @@ void add_switch_routes(HttpServer& server, const SwitchParts& parts) {
     });
   }
   if (parts.box == nullptr) return;
-  server.serve("/v1/box", kJson, [parts] { return box_status(parts); });
+  server.serve_each("/v1/box", kJson, [parts, is_rack](const auto& request) {
+    return is_rack(request) ? box_status(parts) : picture_of_box(box_status(parts));
+  });
   server.take("/v1/box", [parts](const std::string& body) {
     return ask<std::string>(parts.loop, [box = parts.box, body](Time) -> Result<std::string> {
       if (auto changed = box->change(body); !changed) return tl::unexpected(changed.error());
