@@ -158,7 +158,8 @@ ibv_device_attr device_attributes(ProcessNic& nic) {
   a.max_qp_rd_atom = whole(limits.max_reads_in_flight);
   a.max_qp_init_rd_atom = whole(limits.max_reads_started);
   a.max_res_rd_atom = whole(limits.max_reads_in_flight * limits.max_queue_pairs);
-  a.atomic_cap = IBV_ATOMIC_GLOB;  // the processor's own atomics
+  // They are the processor's own, so IBV_ATOMIC_GLOB would be true as well; but this is what NICs say, and what programs look for.
+  a.atomic_cap = IBV_ATOMIC_HCA;
   a.max_srq_wr = whole(limits.max_receive_depth);
   a.max_pkeys = 1;
   a.phys_port_cnt = 1;

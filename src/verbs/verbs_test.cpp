@@ -44,6 +44,7 @@ TEST(Device, TellsItsLimitsAndItsPort) {
   ASSERT_EQ(ibv_query_device_ex(context, nullptr, &attributes), 0);
   EXPECT_EQ(attributes.orig_attr.vendor_id, 0xFFFFFFu);
   EXPECT_GE(attributes.orig_attr.max_sge, 16);
+  EXPECT_EQ(attributes.orig_attr.atomic_cap, IBV_ATOMIC_HCA) << "UCX looks for no other";
   ibv_port_attr port{};
   ASSERT_EQ(___ibv_query_port(context, 1, &port), 0);
   EXPECT_EQ(port.link_layer, IBV_LINK_LAYER_ETHERNET);

@@ -88,6 +88,11 @@ def ucx(transports, test, impair=""):
     return Case(f"ucx_perftest -t {test} -n 1000 -w 10", "Final:", impair, variables=f"UCX_TLS={transports}")
 
 
+def uct(test, impair=""):
+    """By the NIC's own operations, where UCX's protocols above might do with messages instead. The transport asks for a NIC that says IBV_ATOMIC_HCA."""
+    return Case(f"ucx_perftest -d sluice0:1 -x rc_verbs -t {test} -n 1000 -w 10", "Final:", impair, variables="UCX_RC_TIMEOUT=100ms" if impair else "")
+
+
 def libfabric(provider, endpoint, impair=""):
     # All its exchanges are over when it prints. Then the one that ends first ends the connection, and libfabric 1.17 throws away what has
     # completed at the other side if it hears of that before it has looked: rarely, on any NIC, more often after a loss.
@@ -165,6 +170,7 @@ QUICK = [
     ucx("rc_v,tcp", "tag_lat"),
     ucx("rc,ud", "tag_lat"),
     ucx("rc_v,tcp", "ucp_fadd"),
+    uct("fadd"),
     ucx("ud_v,tcp", "tag_lat", LOSSES),
 ]
 
@@ -266,6 +272,8 @@ REST = [
     libfabric("verbs", "msg", LOSSES),
     libfabric("verbs;ofi_rxm", "rdm", LOSSES),
     ucx("rc_v,tcp", "ucp_put_bw"),
+    uct("cswap"),
+    uct("fadd", LOSSES),
     ucx("rc_v,tcp", "ucp_get"),
     ucx("ud_v,tcp", "tag_lat"),
     ucx("rc_v,tcp UCX_RC_TIMEOUT=100ms", "tag_lat", LOSSES),  # a second is what a loss costs otherwise

@@ -263,7 +263,7 @@ class RunTest(live_rack.LiveRack):
         self.up()
         said = self.run_program("--", "ibv_devinfo", "-v").stdout
         told = dict(re.findall(r"^\s*([\w ]+):\s+(.+?)\s*$", said, re.MULTILINE))
-        expected = {"hca_id": "sluice0", "vendor_id": "0xffffff", "atomic_cap": "ATOMIC_GLOB (2)", "max_sge": "32", "max_qp_wr": "16384",
+        expected = {"hca_id": "sluice0", "vendor_id": "0xffffff", "atomic_cap": "ATOMIC_HCA (1)", "max_sge": "32", "max_qp_wr": "16384",
                     "max_qp_rd_atom": "16", "max_qp_init_rd_atom": "128", "max_mw": "0", "max_mcast_grp": "0", "phys_port_cnt": "1", "state": "PORT_ACTIVE (4)",
                     "max_mtu": "4096 (5)", "link_layer": "Ethernet", "max_srq_sge": "32", "num_comp_vectors": "1",
                     "maximum available device memory": "262144Bytes", "gid_tbl_len": "4", "active_speed": "25.0 Gbps (32)"}
