@@ -306,10 +306,13 @@ class World {
     const memory::Access access = area == Area::kReadOnly ? memory::kRemoteRead
                                   : area == Area::kLocal  ? memory::kLocalWrite
                                                           : memory::kAllAccess;
-    keys_[i] =
-        adapter_->regions()
-            .add({.pd = domain, .bytes = memory_.area(area), .address = FrameMaker::address_of(i), .access = access})
-            .value();
+    keys_[i] = adapter_->regions()
+                   .add({.pd = domain,
+                         .bytes = memory_.area(area),
+                         .address = FrameMaker::address_of(i),
+                         .access = access,
+                         .invalidated_by_peers = true})
+                   .value();
   }
 
   void change_region(std::uint8_t what) {

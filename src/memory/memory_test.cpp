@@ -18,8 +18,12 @@ constexpr PdId kOther{8};
 
 class Regions : public ::testing::Test {
  protected:
-  Key add(Access access = kAllAccess) {
-    return table.add({.pd = kDomain, .bytes = bytes, .address = 0x1000, .access = access}).value();
+  Key add(Access access = kAllAccess) { return add({.access = access}); }
+  Key add(RegionAttributes a) {
+    a.pd = kDomain;
+    a.bytes = bytes;
+    a.address = 0x1000;
+    return table.add(a).value();
   }
   AccessFault fault(Key key, std::uint64_t address, std::uint64_t length, Access needed = kRemoteRead) const {
     return table.translate(key, kDomain, address, length, needed).fault;
@@ -91,7 +95,7 @@ TEST_F(Regions, AreGoneOnceRemovedAndTheirKeysAreNotTakenForTheirSuccessors) {
 }
 
 TEST_F(Regions, InvalidatedByAPeerKeepTheirPlaceUntilRemoved) {
-  const Key key = add();
+  const Key key = add({.access = kAllAccess, .invalidated_by_peers = true});
   EXPECT_FALSE(table.invalidate(key, kOther)) << "of another protection domain";
   EXPECT_EQ(fault(key, 0x1000, 1), AccessFault::kNone);
   const std::uint32_t before = table.epoch();
@@ -106,11 +110,17 @@ TEST_F(Regions, InvalidatedByAPeerKeepTheirPlaceUntilRemoved) {
 
 TEST_F(Regions, ForLocalUseAreNotForPeersToInvalidate) {
   for (const Access access : {kLocalRead, kLocalWrite}) {
-    const Key key = add(access);
+    const Key key = add({.access = access, .invalidated_by_peers = true});
     EXPECT_FALSE(table.invalidate(key, kDomain));
     EXPECT_EQ(fault(key, 0x1000, 1, kLocalRead), AccessFault::kNone);
   }
-  EXPECT_TRUE(table.invalidate(add(kRemoteRead), kDomain));
+  EXPECT_TRUE(table.invalidate(add({.access = kRemoteRead, .invalidated_by_peers = true}), kDomain));
+}
+
+TEST_F(Regions, AreNotForPeersToInvalidateUnlessTheySaySo) {
+  const Key key = add();
+  EXPECT_FALSE(table.invalidate(key, kDomain));
+  EXPECT_EQ(fault(key, 0x1000, 1), AccessFault::kNone);
 }
 
 TEST_F(Regions, AreAsManyAsTheTableHolds) {

@@ -44,6 +44,7 @@ Result<Key> RegionTable::add(const RegionAttributes& a) {
   entry.pd = a.pd;
   entry.access = a.access;
   entry.kind = a.kind;
+  entry.invalidated_by_peers = a.invalidated_by_peers;
   entry.address = a.address;
   entry.length = a.bytes.size();
   entry.host = a.bytes.data();
@@ -70,7 +71,7 @@ bool RegionTable::remove(Key key) {
 
 bool RegionTable::invalidate(Key key, PdId pd) {
   Entry* entry = entry_of(key);
-  if (entry == nullptr || key.value < kVariants || entry->pd != pd) return false;
+  if (entry == nullptr || key.value < kVariants || entry->pd != pd || !entry->invalidated_by_peers) return false;
   constexpr std::uint32_t kRemote = Access::kRemoteWrite | Access::kRemoteRead | Access::kRemoteAtomic;
   if ((entry->access.bits & kRemote) == 0) return false;
   std::uint32_t expected = key.value;

@@ -61,6 +61,8 @@ struct RegionAttributes {
   std::uint64_t address = 0;  // of bytes[0] as peers name it (iova)
   Access access{};
   RegionKind kind = RegionKind::kHost;
+  bool invalidated_by_peers =
+      false;  // SEND with invalidate may end its key: not what a program has registered by a call
 };
 
 // The lkey that stands for all memory of this process; for local access only (IBTA's reserved L_Key).
@@ -80,8 +82,8 @@ class RegionTable {
   Result<Key> add(const RegionAttributes& attributes);
   // Takes the region back, also one that has been invalidated. False: there is none with this key.
   bool remove(Key key);
-  // The key is good no longer; the region keeps its place until remove(). False: no such region in this domain, or one whose key is
-  // for local use only.
+  // The key is good no longer; the region keeps its place until remove(). False: no such region in this domain, or one that peers may
+  // not invalidate.
   bool invalidate(Key key, PdId pd);
 
   struct Translation {
@@ -115,6 +117,7 @@ class RegionTable {
     PdId pd{};
     Access access{};
     RegionKind kind{};
+    bool invalidated_by_peers = false;
     std::uint64_t address = 0;
     std::uint64_t length = 0;
     std::uint8_t* host = nullptr;

@@ -70,7 +70,13 @@ class CraftedPeer {
     completions = adapter->create_completion_queue(256);
     for (std::size_t i = 0; i < storage.size(); ++i) storage[i] = static_cast<std::uint8_t>(i * 7 + i / 256);
     untouched = storage;
-    key = adapter->regions().add({.pd = pd, .bytes = region(), .address = kBase, .access = memory::kAllAccess}).value();
+    key = adapter->regions()
+              .add({.pd = pd,
+                    .bytes = region(),
+                    .address = kBase,
+                    .access = memory::kAllAccess,
+                    .invalidated_by_peers = true})
+              .value();
     pair = adapter
                ->create_queue_pair({.transport = o.transport,
                                     .pd = pd,

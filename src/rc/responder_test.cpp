@@ -517,6 +517,16 @@ TEST_F(ResponderTest, RefusesToInvalidateARegionForLocalUseOnly) {
   EXPECT_EQ(p->adapter->regions().translate(key, p->pd, 0, 1, memory::kLocalWrite).fault, memory::AccessFault::kNone);
 }
 
+TEST_F(ResponderTest, RefusesToInvalidateARegionThatIsNotForPeersToInvalidate) {
+  p->post_receive(1);
+  const auto key = p->adapter->regions().add({.pd = p->pd, .bytes = p->region(), .access = memory::kAllAccess}).value();
+  Packet packet = send(kFirst, {});
+  packet.opcode = kRcSendOnlyInvalidate;
+  packet.extended = CraftedPeer::written(wire::Ieth{wire::RKey{key.value}});
+  expect_refusal(ask(packet), kFirst, NakCode::kRemoteAccessError);
+  EXPECT_EQ(p->adapter->regions().translate(key, p->pd, 0, 1, memory::kRemoteRead).fault, memory::AccessFault::kNone);
+}
+
 TEST_F(ResponderTest, InvalidatesARegionOfItsOwnDomain) {
   p->post_receive(1);
   Packet packet = send(kFirst, {});

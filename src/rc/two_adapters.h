@@ -107,7 +107,9 @@ class TwoAdapters {
 
   memory::Key region(Host& host, MutableBytes bytes, std::uint64_t address,
                      memory::Access access = memory::kAllAccess) {
-    return host.adapter->regions().add({.pd = host.pd, .bytes = bytes, .address = address, .access = access}).value();
+    return host.adapter->regions()
+        .add({.pd = host.pd, .bytes = bytes, .address = address, .access = access, .invalidated_by_peers = true})
+        .value();
   }
   static std::vector<Completion> take(Host& host) {
     std::vector<Completion> out(host.completions->size());
