@@ -73,6 +73,8 @@ struct AsyncEvent {
     kSendQueueDrained,          // in SQD: nothing that had started is left
     kLastReceiveReached,        // in ERR: it takes no more from its shared receive queue
     kFatal,                     // into ERR, and a completion of its own has been lost
+    kAccessError,               // into ERR: a request of the peer's was refused, with this reason
+    kInvalidRequest,            // … or this one
     kCompletionQueueOverrun,
   };
   Kind kind{};
@@ -135,6 +137,7 @@ class Adapter {
   void set_route(QueuePair& pair, const wire::MacAddress& mac);
   void lose_path(QueuePair& pair);
   void tell_overruns(QueuePair& pair);
+  void tell_refusal(QueuePair& pair);
   void tell(AsyncEvent::Kind kind, QueuePair& pair, CompletionQueue* completions = nullptr);
 
   // Frames in (adapter.cpp)

@@ -33,7 +33,7 @@ Responder::Responder(Connection& connection, SharedReceiveQueue& receives, bool 
 void Responder::start(Psn expected) { expected_psn_ = expected; }
 
 void Responder::on_request(Time, const std::uint8_t* frame, const wire::ParsedFrame& parsed) {
-  if (failing_) {
+  if (failing()) {
     ++connection_.counters->rx_wrong_state;
     return;
   }
@@ -413,7 +413,7 @@ void Responder::refuse(Psn psn, NakCode code) {
     message_ = {};
     return;
   }
-  failing_ = true;
+  refusal_ = code;
   if (answers_full()) --answers_tail_;  // the NAK matters more than the youngest answer, which it makes moot
   push({.syndrome = Aeth::nak(0, code).syndrome, .psn = psn, .msn = msn_});
 }
@@ -463,7 +463,8 @@ bool Responder::emit_aeth(const Answer& answer, port::FrameSink& sink) {
   if (aeth.is_ack()) ++connection_.counters->tx_acks;
   if (aeth.is_rnr_nak()) ++connection_.counters->tx_rnr_naks;
   if (aeth.is_nak()) ++connection_.counters->tx_naks;
-  if (failing_ && aeth.is_nak() && aeth.nak_code() != NakCode::kPsnSequenceError) connection_.break_off(Breakage::kAll);
+  if (failing() && aeth.is_nak() && aeth.nak_code() != NakCode::kPsnSequenceError)
+    connection_.break_off(Breakage::kAll);
   return true;
 }
 
@@ -542,7 +543,8 @@ void Responder::reset() {
   answers_head_ = answers_tail_;
   next_record_ = 0;
   fresh_pending_ = msn_ = 0;
-  nak_sent_ = failing_ = last_was_read_ = false;
+  nak_sent_ = last_was_read_ = false;
+  refusal_.reset();
 }
 
 }  // namespace sluice::rc

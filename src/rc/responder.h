@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <optional>
 #include <vector>
 
 #include "rc/connection.h"
@@ -42,8 +43,9 @@ class Responder {
   // Completes a receive that a message has begun to fill, and all posted ones if the queue is our own, as flushed.
   void flush();
   void reset();
-  // A refusal waits to leave; then the connection breaks.
-  bool failing() const { return failing_; }
+  // What waits to leave, or has left, as a fatal NAK; with that the connection breaks.
+  std::optional<wire::NakCode> refusal() const { return refusal_; }
+  bool failing() const { return refusal_.has_value(); }
 
   Psn expected_psn() const { return expected_psn_; }
   std::uint32_t msn() const { return msn_; }
@@ -136,8 +138,8 @@ class Responder {
   bool shared_;
   bool reliable_;
   bool nak_sent_ = false;       // one NAK a gap: silence until the expected PSN comes
-  bool failing_ = false;        // a fatal NAK waits to leave
   bool last_was_read_ = false;  // the request executed last was a READ or atomic
+  std::optional<wire::NakCode> refusal_{};
   std::uint8_t next_record_ = 0;
   std::uint32_t fresh_pending_ = 0;  // READs and atomics executed and not yet answered for the first time
   std::uint32_t msn_ = 0;

@@ -747,6 +747,33 @@ TEST_F(ResponderTest, LosesACompletionToAFullQueueOnceAndEndsTheQueuePair) {
                                      AsyncEvent::Kind::kCompletionQueueOverrun, AsyncEvent::Kind::kFatal));
 }
 
+TEST_F(ResponderTest, TellsOnceWhyItHasRefusedARequest) {
+  Packet wrong_key = write(kFirst, bytes(8));
+  wrong_key.extended = CraftedPeer::reth(kBase, memory::Key{1}, 8);
+  p->deliver(wrong_key);
+  EXPECT_THAT(p->events, IsEmpty()) << "the NAK has not left";
+  expect_refusal(p->answers(), kFirst, NakCode::kRemoteAccessError);
+  p->must(p->modify({.state = QpState::kError}));
+  EXPECT_THAT(p->events, ElementsAre(AsyncEvent::Kind::kAccessError));
+
+  restart({});
+  expect_refusal(ask({.opcode = kRcWriteLast, .psn = kFirst, .payload = bytes(6)}), kFirst, NakCode::kInvalidRequest);
+  EXPECT_THAT(p->events, ElementsAre(AsyncEvent::Kind::kInvalidRequest));
+  // It begins anew with nothing to tell.
+  p->must(p->modify({.state = QpState::kReset}));
+  p->make_ready();
+  p->must(p->modify({.state = QpState::kError}));
+  EXPECT_THAT(p->events, ElementsAre(AsyncEvent::Kind::kInvalidRequest));
+}
+
+TEST_F(ResponderTest, AReceiveThatCannotBeUsedSaysSoItselfAndIsNoEvent) {
+  const Sge into{kBase, 64, memory::Key{1}};
+  p->post_receive(6, {&into, 1});
+  expect_refusal(ask(send(kFirst, bytes(8))), kFirst, NakCode::kRemoteOperationalError);
+  EXPECT_EQ(p->completed().at(0).status, CompletionStatus::kLocalProtectionError);
+  EXPECT_THAT(p->events, IsEmpty());
+}
+
 TEST_F(ResponderTest, ACompletionThatAnotherLostIsNoFatalEvent) {
   CompletionQueue* const small = p->adapter->create_completion_queue(1);
   const QueuePairConfig config{.pd = p->pd, .send_completions = small, .receive_completions = small};

@@ -215,6 +215,7 @@ void Adapter::enter_error(QueuePair& pair) {
   deadlines_.remove(pair.deadline_);
   pair.flush_sends();
   pair.flush_receives();
+  tell_refusal(pair);
   tell_overruns(pair);
   if (pair.connection_.completion_lost) tell(AsyncEvent::Kind::kFatal, pair);
   if (pair.config_.shared_receives != nullptr) tell(AsyncEvent::Kind::kLastReceiveReached, pair);
@@ -239,6 +240,13 @@ void Adapter::tell_overruns(QueuePair& pair) {
   for (CompletionQueue* const queue : {pair.config_.send_completions, pair.config_.receive_completions}) {
     if (queue->take_overrun()) tell(AsyncEvent::Kind::kCompletionQueueOverrun, pair, queue);
   }
+}
+
+// A program that receives nothing hears of it in no other way (§9.9.3, class C). What is wrong with a receive of its own, that says.
+void Adapter::tell_refusal(QueuePair& pair) {
+  const auto refusal = pair.responder_ ? pair.responder_->refusal() : std::nullopt;
+  if (refusal == wire::NakCode::kRemoteAccessError) tell(AsyncEvent::Kind::kAccessError, pair);
+  if (refusal == wire::NakCode::kInvalidRequest) tell(AsyncEvent::Kind::kInvalidRequest, pair);
 }
 
 void Adapter::tell(AsyncEvent::Kind kind, QueuePair& pair, CompletionQueue* completions) {

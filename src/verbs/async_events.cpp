@@ -44,6 +44,8 @@ ibv_event_type type_of(rc::AsyncEvent::Kind kind) {
     case rc::AsyncEvent::Kind::kSendQueueDrained: return IBV_EVENT_SQ_DRAINED;
     case rc::AsyncEvent::Kind::kLastReceiveReached: return IBV_EVENT_QP_LAST_WQE_REACHED;
     case rc::AsyncEvent::Kind::kFatal: return IBV_EVENT_QP_FATAL;
+    case rc::AsyncEvent::Kind::kAccessError: return IBV_EVENT_QP_ACCESS_ERR;
+    case rc::AsyncEvent::Kind::kInvalidRequest: return IBV_EVENT_QP_REQ_ERR;
     case rc::AsyncEvent::Kind::kCompletionQueueOverrun: return IBV_EVENT_CQ_ERR;
   }
   return IBV_EVENT_QP_FATAL;

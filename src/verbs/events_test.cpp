@@ -64,6 +64,42 @@ TEST(Events, AQueuePairInErrorTellsThatItTakesNoMoreOfASharedReceiveQueue) {
   EXPECT_EQ(event->element.qp, pair.qp[1]);
 }
 
+TEST(Events, AQueuePairThatHasRefusedARequestTellsWhy) {
+  struct Refused {
+    ibv_wr_opcode opcode;
+    std::size_t remote;
+    std::uint32_t key;  // with which the region's is wrong
+    ibv_event_type told;
+  };
+  for (const Refused& r : {Refused{IBV_WR_RDMA_WRITE, 8192, 1, IBV_EVENT_QP_ACCESS_ERR},
+                           Refused{IBV_WR_RDMA_READ, 1 << 16, 0, IBV_EVENT_QP_ACCESS_ERR},
+                           Refused{IBV_WR_ATOMIC_FETCH_AND_ADD, 8196, 0, IBV_EVENT_QP_REQ_ERR},
+                           Refused{IBV_WR_SEND, 0, 0, IBV_EVENT_QP_REQ_ERR}}) {
+    LoopbackPair pair;
+    pair.connect();
+    if (r.opcode == IBV_WR_SEND) {
+      ASSERT_EQ(pair.post_receive(1, 5, pair.piece(0, 4)), 0);
+    }
+    ibv_sge sge = pair.piece(0, 8);
+    ibv_send_wr wr{};
+    wr.opcode = r.opcode;
+    wr.sg_list = &sge;
+    wr.num_sge = 1;
+    if (r.opcode == IBV_WR_ATOMIC_FETCH_AND_ADD) {
+      wr.wr.atomic = {.remote_addr = pair.address(r.remote), .compare_add = 1, .swap = 0, .rkey = pair.mr->rkey};
+    } else {
+      wr.wr.rdma = {.remote_addr = pair.address(r.remote), .rkey = pair.mr->rkey ^ r.key};
+    }
+    ASSERT_EQ(pair.post(0, wr), 0);
+    const auto event = next_event(pair.context);
+    ASSERT_TRUE(event);
+    EXPECT_EQ(event->event_type, r.told);
+    EXPECT_EQ(event->element.qp, pair.qp[1]);
+    EXPECT_FALSE(has_event(pair.context)) << "the requester has a completion";
+    EXPECT_EQ(pair.state(1), IBV_QPS_ERR);
+  }
+}
+
 TEST(Events, ASendQueueTellsThatItIsDrained) {
   LoopbackPair pair;
   pair.connect();
