@@ -166,6 +166,7 @@ void DatagramHalf::on_datagram(const std::uint8_t* frame, const wire::ParsedFram
   }
   ++connection_.counters->rx_requests;
   connection_.complete_receive(completion);
+  if (completion.status != CompletionStatus::kSuccess) connection_.break_off(Breakage::kAll);
 }
 
 void DatagramHalf::complete_head(CompletionStatus status) {

@@ -556,16 +556,31 @@ TEST_F(DatagramTest, TellsThatASharedReceiveQueueHasFallenBelowItsLimit) {
   EXPECT_THAT(done(), SizeIs(3));
 }
 
-TEST_F(DatagramTest, SaysThatAReceiveWasTooShortAndWritesNothing) {
+TEST_F(DatagramTest, FillsAReceiveThatIsJustLongEnough) {
+  const Sge into{CraftedPeer::kBase, 100, p->key};
+  p->post_receive(7, {&into, 1});
+  p->deliver(datagram(60));
+  EXPECT_THAT(done(), ElementsAre(std::pair(7ul, CompletionStatus::kSuccess)));
+  EXPECT_TRUE(p->guards_intact());
+}
+
+TEST_F(DatagramTest, EndsAtAReceiveThatIsTooShortAndWritesNothing) {
   const Sge into{CraftedPeer::kBase, 100, p->key};
   p->post_receive(7, {&into, 1});
   p->post_receive(8, {&into, 1});
   p->deliver(datagram(61));
   EXPECT_TRUE(p->memory_untouched());
-  p->deliver(datagram(60));
   EXPECT_THAT(done(), ElementsAre(std::pair(7ul, CompletionStatus::kLocalLengthError),
-                                  std::pair(8ul, CompletionStatus::kSuccess)));
-  EXPECT_TRUE(p->guards_intact());
+                                  std::pair(8ul, CompletionStatus::kFlushed)));
+  EXPECT_EQ(p->pair->state(), QpState::kError);
+}
+
+TEST_F(DatagramTest, EndsAtAReceiveWithABadLocalKey) {
+  const Sge into{CraftedPeer::kBase, 100, memory::Key{3}};
+  p->post_receive(7, {&into, 1});
+  p->deliver(datagram(8));
+  EXPECT_THAT(done(), ElementsAre(std::pair(7ul, CompletionStatus::kLocalProtectionError)));
+  EXPECT_EQ(p->pair->state(), QpState::kError);
 }
 
 // --- time ---

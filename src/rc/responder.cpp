@@ -106,7 +106,7 @@ void Responder::execute_send(const std::uint8_t* frame, const wire::ParsedFrame&
   }
   if (!find_receive_memory()) return refuse(parsed.psn, NakCode::kRemoteOperationalError);
   if (message_.done + std::uint64_t{parsed.payload_length} > std::min<std::uint64_t>(receive_.capacity, kMaxMessage)) {
-    complete_receive(frame, parsed, CompletionKind::kReceive, CompletionStatus::kLocalLengthError, message_.done);
+    lose_receive(CompletionStatus::kLocalLengthError);
     return refuse(parsed.psn, NakCode::kInvalidRequest);
   }
   if (parsed.traits().has(wire::Extended::kIeth)) {
@@ -309,18 +309,18 @@ bool Responder::take_receive(Psn psn) {
   const std::span<LocalPiece> pieces{receive_pieces_.data(), receive_.sge_count};
   receive_.capacity = total_length(pieces);
   if (resolve(pieces, *connection_.regions, receives_.pd, memory::kLocalWrite)) return true;
-  lose_receive();
+  lose_receive(CompletionStatus::kLocalProtectionError);
   refuse(psn, NakCode::kRemoteOperationalError);
   return false;
 }
 
-// A receive request whose memory is not ours to use ends so.
-void Responder::lose_receive() {
-  connection_.complete_receive({.id = receive_.id,
-                                .status = CompletionStatus::kLocalProtectionError,
-                                .kind = CompletionKind::kReceive,
-                                .qpn = connection_.qpn});
+// A receive request whose memory is not ours to use, or too small, ends so, and with it the queue pair: at once where no NAK is to leave
+// before.
+void Responder::lose_receive(CompletionStatus why) {
+  connection_.complete_receive(
+      {.id = receive_.id, .status = why, .kind = CompletionKind::kReceive, .qpn = connection_.qpn});
   receive_ = {};
+  if (!reliable_) connection_.break_off(Breakage::kAll);
 }
 
 // Regions may have been withdrawn since the receive request was taken.
@@ -330,7 +330,7 @@ bool Responder::find_receive_memory() {
   receive_.epoch = epoch;
   const std::span<LocalPiece> pieces{receive_pieces_.data(), receive_.sge_count};
   if (resolve(pieces, *connection_.regions, receives_.pd, memory::kLocalWrite)) return true;
-  lose_receive();
+  lose_receive(CompletionStatus::kLocalProtectionError);
   return false;
 }
 

@@ -105,7 +105,7 @@ class Responder {
   bool begin_write(const std::uint8_t* frame, const wire::ParsedFrame& parsed);
   bool find_target();
   bool find_receive_memory();
-  void lose_receive();
+  void lose_receive(CompletionStatus why);
   void finish_packet(const wire::ParsedFrame& parsed, std::uint32_t packets);
   void duplicate(const std::uint8_t* frame, const wire::ParsedFrame& parsed);
   void duplicate_read(const std::uint8_t* frame, const wire::ParsedFrame& parsed);

@@ -855,6 +855,27 @@ TEST_F(UnreliableResponder, AnswersNothing) {
   EXPECT_EQ(p->pair->state(), QpState::kReadyToSend);
 }
 
+TEST_F(UnreliableResponder, EndsAtAReceiveThatIsTooShortOrNotItsOwn) {
+  std::vector<std::uint8_t> buffer(64);
+  for (const auto& [into, why] :
+       {std::pair(Sge::of(buffer), CompletionStatus::kLocalLengthError),
+        std::pair(Sge{kBase, 100, memory::Key{1}}, CompletionStatus::kLocalProtectionError)}) {
+    CraftedOptions options;
+    options.transport = Transport::kUc;
+    restart(options);
+    p->post_receive(1, {&into, 1});
+    p->post_receive(2, {&into, 1});
+    p->deliver(part(kUcSendOnly, kFirst, 65));
+    const auto done = p->completed();
+    ASSERT_THAT(done, SizeIs(2));
+    EXPECT_EQ(done[0].status, why);
+    EXPECT_EQ(done[1].status, CompletionStatus::kFlushed);
+    EXPECT_EQ(p->pair->state(), QpState::kError);
+    EXPECT_THAT(p->answers(), IsEmpty());
+    EXPECT_THAT(p->events, IsEmpty());
+  }
+}
+
 TEST_F(UnreliableResponder, DropsTheMessageWithAGapAndTakesTheNext) {
   std::vector<std::uint8_t> buffer(4096);
   const Sge into = Sge::of(buffer);

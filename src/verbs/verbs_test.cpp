@@ -375,6 +375,49 @@ TEST(Errors, ATooLongSendIsRefusedByTheReceiver) {
   EXPECT_EQ(pair.status(1), IBV_WC_LOC_LEN_ERR);
 }
 
+TEST(Errors, ARegionIsNotForThePeerToInvalidate) {
+  LoopbackPair pair;
+  pair.connect();
+  ASSERT_EQ(pair.post_receive(1, 5, pair.piece(0, 8)), 0);
+  ibv_send_wr wr{};
+  wr.opcode = IBV_WR_SEND_WITH_INV;
+  wr.send_flags = IBV_SEND_SIGNALED;
+  wr.invalidate_rkey = pair.mr->rkey;
+  ASSERT_EQ(pair.post(0, wr), 0);
+  EXPECT_EQ(pair.status(0), IBV_WC_REM_ACCESS_ERR);
+  EXPECT_EQ(pair.status(1), IBV_WC_WR_FLUSH_ERR);
+  LoopbackPair next;
+  next.connect();
+  ASSERT_EQ(next.post(0, IBV_WR_RDMA_WRITE, next.piece(0, 8), 8192), 0);
+  EXPECT_EQ(next.status(0), IBV_WC_SUCCESS);
+}
+
+TEST(Errors, AReceiveThatEndsWithAnErrorEndsItsQueuePair) {
+  for (const ibv_qp_type type : {IBV_QPT_RC, IBV_QPT_UC, IBV_QPT_UD}) {
+    for (const bool wrong_key : {false, true}) {
+      LoopbackPair pair({.type = type});
+      pair.connect();
+      ibv_sge into = pair.piece(8192, 8);
+      if (wrong_key) into.lkey ^= 1;
+      ASSERT_EQ(pair.post_receive(1, 5, into), 0);
+      ASSERT_EQ(pair.post_receive(1, 6, into), 0);
+      ibv_ah_attr to = pair.path();
+      ibv_ah* const ah = ibv_create_ah(pair.pd, &to);
+      ibv_sge from = pair.piece(0, 16);
+      ibv_send_wr wr{};
+      wr.opcode = IBV_WR_SEND;
+      wr.sg_list = &from;
+      wr.num_sge = 1;
+      if (type == IBV_QPT_UD) wr.wr.ud = {.ah = ah, .remote_qpn = pair.qp[1]->qp_num, .remote_qkey = 0x1234};
+      ASSERT_EQ(pair.post(0, wr), 0);
+      EXPECT_EQ(pair.status(1), wrong_key ? IBV_WC_LOC_PROT_ERR : IBV_WC_LOC_LEN_ERR);
+      EXPECT_EQ(pair.status(1), IBV_WC_WR_FLUSH_ERR);
+      EXPECT_EQ(pair.state(1), IBV_QPS_ERR);
+      EXPECT_EQ(ibv_destroy_ah(ah), 0);
+    }
+  }
+}
+
 TEST(Errors, PostingNamesTheFirstRequestThatWasRefused) {
   LoopbackPair pair({.depth = 4, .sges = 2});
   ibv_sge sges[3] = {pair.piece(0, 8), pair.piece(8, 8), pair.piece(16, 8)};
