@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cerrno>
 
+#include "rc/neighbor_discovery.h"
 #include "verbs/objects.h"
 #include "verbs/transitions.h"
 
@@ -70,8 +71,10 @@ void merge(ibv_qp_attr& to, const ibv_qp_attr& from, int mask) {
 
 Result<void> set_path(rc::QueuePairAttributes& to, const ibv_ah_attr& path) {
   if (path.is_global == 0) return fail("modify queue pair: RoCE needs a GRH (is_global = 1)");
+  if (path.port_num != 1) return fail("modify queue pair: the device has one port, number 1, also for the path");
   wire::Gid gid;
   std::ranges::copy(path.grh.dgid.raw, gid.bytes.begin());
+  if (rc::is_multicast(gid)) return fail("modify queue pair: a connection leads to one peer, not to a multicast group");
   to.remote_gid = gid;
   to.source_gid_index = path.grh.sgid_index;
   to.traffic_class = path.grh.traffic_class;

@@ -496,6 +496,31 @@ TEST(Errors, APathThatIsRefusedLeavesTheOldOne) {
   EXPECT_EQ(pair.status(1), IBV_WC_SUCCESS);
 }
 
+TEST(Errors, APathLeadsFromThePortToOnePeer) {
+  LoopbackPair pair;
+  ASSERT_EQ(pair.to_init(0), 0);
+  const auto to_receive = [&](const auto& change) {
+    ibv_qp_attr a{};
+    a.qp_state = IBV_QPS_RTR;
+    a.path_mtu = IBV_MTU_1024;
+    a.ah_attr = pair.path();
+    change(a.ah_attr);
+    return ibv_modify_qp(pair.qp[0], &a,
+                         IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
+                             IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
+  };
+  EXPECT_EQ(to_receive([](ibv_ah_attr& path) { path.port_num = 7; }), EINVAL);
+  EXPECT_EQ(to_receive([](ibv_ah_attr& path) { path.grh.dgid.raw[12] = 224; }), EINVAL) << "an IPv4 group";
+  EXPECT_EQ(to_receive([&](ibv_ah_attr& path) {
+              ibv_query_gid(pair.context, 1, 0, &path.grh.dgid);
+              path.grh.dgid.raw[0] = 0xFF;
+              path.grh.sgid_index = 0;
+            }),
+            EINVAL);
+  EXPECT_EQ(pair.state(0), IBV_QPS_INIT);
+  EXPECT_EQ(to_receive([](ibv_ah_attr&) {}), 0);
+}
+
 TEST(Errors, WhatIsNotSupportedSaysSo) {
   LoopbackPair pair({.type = IBV_QPT_UD});
   ibv_gid group{};
