@@ -6,9 +6,26 @@
 namespace sluice::verbs {
 namespace {
 
-// A new request with what the program has set in the handle.
+std::uint64_t flag_of(ibv_wr_opcode opcode) {
+  switch (opcode) {
+    case IBV_WR_SEND: return IBV_QP_EX_WITH_SEND;
+    case IBV_WR_SEND_WITH_IMM: return IBV_QP_EX_WITH_SEND_WITH_IMM;
+    case IBV_WR_SEND_WITH_INV: return IBV_QP_EX_WITH_SEND_WITH_INV;
+    case IBV_WR_RDMA_WRITE: return IBV_QP_EX_WITH_RDMA_WRITE;
+    case IBV_WR_RDMA_WRITE_WITH_IMM: return IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM;
+    case IBV_WR_RDMA_READ: return IBV_QP_EX_WITH_RDMA_READ;
+    case IBV_WR_ATOMIC_CMP_AND_SWP: return IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP;
+    case IBV_WR_ATOMIC_FETCH_AND_ADD: return IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD;
+    default: return 0;
+  }
+}
+
+// A new request with what the program has set in the handle. An operation that it has not asked for when it made the queue pair is one
+// that a NIC in hardware has no function for.
 ibv_send_wr& begin(ibv_qp_ex* qp, ibv_wr_opcode opcode) {
   Assembly& assembly = QueuePair::of(qp).assembly;
+  if ((QueuePair::of(qp).allowed_operations & flag_of(opcode)) == 0)
+    assembly.error = refuse(EINVAL, "ibv_wr_*: this operation is not among send_ops_flags of the queue pair");
   Assembly::Request request;
   request.first_sge = assembly.sges.size();
   request.first_inline = assembly.inlined.size();

@@ -686,6 +686,23 @@ TEST(Extended, PostsWhatWasPutTogetherAllOrNothing) {
   EXPECT_EQ(pair.memory[9000], 0);
 }
 
+TEST(Extended, RefusesWhatTheQueuePairWasNotMadeFor) {
+  LoopbackPair pair({.extended_operations = IBV_QP_EX_WITH_SEND});
+  pair.connect();
+  ibv_qp_ex* const qp = ibv_qp_to_qp_ex(pair.qp[0]);
+  ibv_wr_start(qp);
+  ibv_wr_rdma_write(qp, pair.mr->rkey, pair.address(8192));
+  ibv_wr_set_sge(qp, pair.mr->lkey, pair.address(0), 8);
+  EXPECT_EQ(ibv_wr_complete(qp), EINVAL);
+  ASSERT_EQ(pair.post_receive(1, 5, pair.piece(8192, 8)), 0);
+  ibv_wr_start(qp);
+  qp->wr_flags = IBV_SEND_SIGNALED;
+  ibv_wr_send(qp);
+  ibv_wr_set_sge(qp, pair.mr->lkey, pair.address(0), 8);
+  EXPECT_EQ(ibv_wr_complete(qp), 0);
+  EXPECT_EQ(pair.status(0), IBV_WC_SUCCESS);
+}
+
 TEST(Extended, TakesTheSettersWordForWhatIsInline) {
   LoopbackPair pair({.extended_operations = IBV_QP_EX_WITH_RDMA_WRITE});
   pair.connect();
