@@ -32,6 +32,14 @@ bool has_device(const rdma_cm_id* id) {
   return false;
 }
 
+// … and a peer when its address has been resolved, or a request has made it.
+bool has_peer(rdma_cm_id* id) {
+  if (!has_device(id)) return false;
+  if (ConnectionId::of(id).remote != wire::Gid{}) return true;
+  refuse(EINVAL, "rdma_cm: resolve the peer's address first");
+  return false;
+}
+
 std::vector<std::uint8_t> private_data_of(const rdma_conn_param* conn) {
   if (conn == nullptr || conn->private_data == nullptr) return {};
   const auto* const bytes = static_cast<const std::uint8_t*>(conn->private_data);
@@ -331,7 +339,7 @@ SLUICE_VERB int rdma_resolve_addr(rdma_cm_id* handle, sockaddr* source, sockaddr
 
 SLUICE_VERB int rdma_resolve_route(rdma_cm_id* handle, int) {
   ConnectionId& id = ConnectionId::of(handle);
-  if (!has_device(handle)) return -1;
+  if (!has_peer(handle)) return -1;
   if (handle->route.path_rec == nullptr) {
     handle->route.path_rec = new ibv_sa_path_rec{};
     std::ranges::copy(handle->route.addr.addr.ibaddr.dgid.raw, handle->route.path_rec->dgid.raw);
@@ -372,7 +380,7 @@ SLUICE_VERB int rdma_listen(rdma_cm_id* handle, int backlog) {
 
 SLUICE_VERB int rdma_connect(rdma_cm_id* handle, rdma_conn_param* conn) {
   ConnectionId& id = ConnectionId::of(handle);
-  if (!has_device(handle)) return -1;
+  if (!has_peer(handle)) return -1;
   {
     ProcessNic& nic = nic_of(id);
     const NicLock guard(nic.lock());
@@ -406,6 +414,10 @@ SLUICE_VERB int rdma_reject(rdma_cm_id* handle, const void* data, std::uint8_t l
   ProcessNic& nic = nic_of(id);
   const NicLock guard(nic.lock());
   const ByteView private_data(static_cast<const std::uint8_t*>(data), data == nullptr ? std::size_t{0} : length);
+  const std::size_t most =
+      id.is_datagram() ? rc::ServiceResolver::kPrivateAnswer : rc::ConnectionManager::kPrivateReject;
+  if (private_data.size() > most)
+    return failed(EINVAL, fmt::format("rdma_cm: {} bytes of private data: at most {}", private_data.size(), most));
   if (id.resolution) {
     manager_of(id).resolver().refuse(*id.resolution, wire::SidrStatus::kRejected, private_data);
     service().resolutions.erase(id.resolution->value);

@@ -421,6 +421,58 @@ void expect_that_it_cannot_connect(rdma_cm_id* id) {
   EXPECT_EQ(errno, EINVAL);
 }
 
+TEST_F(Connections, NeedThePeersAddressBesidesTheirOwn) {
+  rdma_cm_id* const id = bound(7328);
+  expect_that_it_cannot_connect(id);
+  errno = 0;
+  EXPECT_EQ(rdma_resolve_route(id, 2000), -1);
+  EXPECT_EQ(errno, EINVAL);
+  EXPECT_FALSE(is_readable(server));
+  ASSERT_EQ(rdma_destroy_id(id), 0);
+}
+
+TEST_F(Connections, AreNotRejectedWithMoreThanAMessageHolds) {
+  const std::vector<std::uint8_t> data(255, 7);
+  rdma_cm_id* const listener = listening(7329);
+  rdma_cm_id* const active = connecting(7329);
+  rdma_cm_id* const request = expect(server, RDMA_CM_EVENT_CONNECT_REQUEST);
+  for (const std::uint8_t length : {std::uint8_t{255}, std::uint8_t{149}}) {
+    errno = 0;
+    EXPECT_EQ(rdma_reject(request, data.data(), length), -1);
+    EXPECT_EQ(errno, EINVAL);
+  }
+  EXPECT_FALSE(is_readable(client));
+  EXPECT_EQ(rdma_reject(request, data.data(), 148), 0);
+  rdma_cm_event* event = nullptr;
+  ASSERT_TRUE(is_readable(client, 20'000));
+  ASSERT_EQ(rdma_get_cm_event(client, &event), 0);
+  EXPECT_EQ(event->param.conn.private_data_len, 148);
+  EXPECT_EQ(std::memcmp(event->param.conn.private_data, data.data(), 148), 0);
+  ASSERT_EQ(rdma_ack_cm_event(event), 0);
+  EXPECT_EQ(rdma_destroy_id(request), 0);
+  destroy(active);
+  ASSERT_EQ(rdma_destroy_id(listener), 0);
+}
+
+TEST_F(Connections, OfDatagramsAreNotRejectedWithMoreThanAMessageHolds) {
+  const std::vector<std::uint8_t> data(255, 7);
+  rdma_cm_id* listener = nullptr;
+  ASSERT_EQ(rdma_create_id(server, &listener, nullptr, RDMA_PS_UDP), 0);
+  sockaddr_in at = address(7330);
+  ASSERT_EQ(rdma_bind_addr(listener, reinterpret_cast<sockaddr*>(&at)), 0);
+  ASSERT_EQ(rdma_listen(listener, 1), 0);
+  rdma_cm_id* const active = resolved(7330, RDMA_PS_UDP);
+  rdma_conn_param parameters{};
+  ASSERT_EQ(rdma_connect(active, &parameters), 0);
+  rdma_cm_id* const request = expect(server, RDMA_CM_EVENT_CONNECT_REQUEST);
+  errno = 0;
+  EXPECT_EQ(rdma_reject(request, data.data(), 137), -1);
+  EXPECT_EQ(errno, EINVAL);
+  EXPECT_EQ(rdma_reject(request, data.data(), 136), 0);
+  expect(client, RDMA_CM_EVENT_UNREACHABLE);
+  for (rdma_cm_id* const id : {active, request, listener}) EXPECT_EQ(rdma_destroy_id(id), 0);
+}
+
 TEST_F(Connections, BeginOnce) {
   rdma_cm_id* const listener = listening(7320);
   expect_that_it_cannot_connect(listener);
