@@ -116,6 +116,15 @@ void move_events(ConnectionId& id, rdma_event_channel& to) {
   from.events = std::move(staying);
 }
 
+// The port stays with who else listens at it, or waits for somebody. REQUIRES: the lock.
+void stop_listening(ProcessNic& nic, ConnectionId& id) {
+  Service& s = service();
+  const wire::ServiceId at = id.listening->first;
+  s.listeners.erase(*id.listening);
+  if (!has_listener(s, at)) return await_listener(nic, at, std::move(id.port_lock));
+  if (id.port_lock) s.listeners.lower_bound({at, {}})->second->port_lock = std::move(id.port_lock);
+}
+
 // A listener goes, and with it the ids of the requests that nobody has fetched. REQUIRES: the lock.
 void drop_requests(ProcessNic& nic, ConnectionId& listener) {
   std::vector<ConnectionId*> dropped;
@@ -149,10 +158,11 @@ int finish(ConnectionId& id) {
   return -1;
 }
 
-// False: somebody listens there. REQUIRES: the NIC's lock.
-bool take_service(Service& s, ProcessNic& nic, wire::ServiceId wanted, ports::Descriptor& alone) {
-  if (s.listeners.contains(wanted)) return false;
-  if (!nic.is_shared()) return true;
+// False: somebody listens there. Of a port at which ids of ours listen, one of them has the lock. REQUIRES: the NIC's lock.
+bool take_service(Service& s, ProcessNic& nic, const Endpoint& at, ports::Descriptor& alone) {
+  if (s.listeners.contains(at)) return false;
+  const wire::ServiceId wanted = at.first;
+  if (!nic.is_shared() || has_listener(s, wanted)) return true;
   const auto lingering = s.lingering.find(wanted);
   alone = lingering != s.lingering.end() && lingering->second.alone
               ? std::move(lingering->second.alone)
@@ -167,7 +177,7 @@ void set_any_port(ConnectionId& id, const wire::Gid& own) {
   std::uint16_t port = 0;
   do {
     port = next_port(s);
-  } while (!take_port(s, id, own, port) || !take_service(s, nic_of(id), service_at(id, port), id.port_lock));
+  } while (!take_port(s, id, own, port) || !take_service(s, nic_of(id), {service_at(id, port), own}, id.port_lock));
   set_source(id, own, port);
 }
 
@@ -193,12 +203,14 @@ int bind_to(ConnectionId& id, const sockaddr* address) {
   const std::uint16_t port = port_of(address);
   if (port == 0) {
     set_any_port(id, own);
+    id.any_address = is_any(address);
     return 0;
   }
   const NicLock guard(nic_of(id).lock());
   if (!take_port(service(), id, own, port))
     return failed(EADDRINUSE, fmt::format("rdma_cm: another id is bound to {} port {}", own.to_string(), port));
   set_source(id, own, port);
+  id.any_address = is_any(address);
   return 0;
 }
 
@@ -208,7 +220,7 @@ void expect_listener(ConnectionId& id) {
   ProcessNic& nic = nic_of(id);
   const NicLock guard(nic.lock());
   const wire::ServiceId expected = service_of(id);
-  if (s.listeners.contains(expected) || s.lingering.contains(expected) || (nic.is_shared() && !id.port_lock)) return;
+  if (has_listener(s, expected) || s.lingering.contains(expected) || (nic.is_shared() && !id.port_lock)) return;
   if (listen_at(nic, expected)) await_listener(nic, expected, {});
 }
 
@@ -286,8 +298,7 @@ SLUICE_VERB int rdma_destroy_id(rdma_cm_id* handle) {
     const NicLock guard(nic.lock());
     leave_port(service(), id);
     if (id.listening) {
-      service().listeners.erase(*id.listening);
-      await_listener(nic, *id.listening, std::move(id.port_lock));
+      stop_listening(nic, id);
       drop_requests(nic, id);
     }
     if (id.resolution) {
@@ -365,14 +376,15 @@ SLUICE_VERB int rdma_listen(rdma_cm_id* handle, int backlog) {
   Service& s = service();
   const NicLock guard(nic_of(id).lock());
   const wire::ServiceId wanted = service_of(id);
-  if (!id.port_lock && !take_service(s, nic_of(id), wanted, id.port_lock))
+  const Endpoint at(wanted, gid_of(&handle->route.addr.src_addr).value_or(wire::Gid{}));
+  if (!id.port_lock && !take_service(s, nic_of(id), at, id.port_lock))
     return failed(EADDRINUSE, "rdma_cm: another id or program of this host listens at that port");
-  if (s.lingering.erase(wanted) == 0) {
+  if (!has_listener(s, wanted) && s.lingering.erase(wanted) == 0) {
     if (auto listening = listen_at(nic_of(id), wanted); !listening)
       return failed(EADDRINUSE, listening.error().message);
   }
-  s.listeners[wanted] = &id;
-  id.listening = wanted;
+  s.listeners[at] = &id;
+  id.listening = at;
   id.backlog = backlog > 0 ? std::min(static_cast<std::uint32_t>(backlog), kMostBacklog) : kMostBacklog;
   serve_waiting(s, wanted);
   return 0;
@@ -598,10 +610,13 @@ SLUICE_VERB int rdma_set_option(rdma_cm_id* handle, int level, int name, void* v
   ConnectionId& id = ConnectionId::of(handle);
   if (level == RDMA_OPTION_ID && length >= 1) {
     const auto byte = *static_cast<const std::uint8_t*>(value);
-    if (name == RDMA_OPTION_ID_TOS) id.traffic_class = byte;
-    if (name == RDMA_OPTION_ID_ACK_TIMEOUT) id.timeout = byte;
-    if (name == RDMA_OPTION_ID_REUSEADDR) id.shares_port = byte != 0;
-    return 0;
+    switch (name) {
+      case RDMA_OPTION_ID_TOS: id.traffic_class = byte; return 0;
+      case RDMA_OPTION_ID_ACK_TIMEOUT: id.timeout = byte; return 0;
+      case RDMA_OPTION_ID_REUSEADDR: id.shares_port = byte != 0; return 0;
+      case RDMA_OPTION_ID_AFONLY: id.one_family = byte != 0; return 0;
+      default: return failed(ENOSYS, "rdma_cm: no such option");
+    }
   }
   return failed(EOPNOTSUPP, "rdma_cm: no such option");
 }

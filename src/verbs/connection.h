@@ -62,6 +62,8 @@ struct ConnectionId {
   std::uint8_t timeout = 0;  // of the queue pair; 0: the connection manager's choice
   std::uint8_t traffic_class = 0;
   bool shares_port = false;                       // RDMA_OPTION_ID_REUSEADDR
+  bool one_family = false;                        // RDMA_OPTION_ID_AFONLY
+  bool any_address = false;                       // bound to any of its family
   std::optional<ibv_qp_init_attr> queue_pairs{};  // a listener made by rdma_create_ep: what its connections get
   // Guarded:
   std::optional<rc::ConnectionId> connection{};
@@ -70,7 +72,7 @@ struct ConnectionId {
   bool unanswered = false;                       // a request that has been neither accepted nor rejected
   bool ended_at_exit = false;                    // its connection has; nobody has been told yet
   std::optional<Endpoint> bound{};
-  std::optional<wire::ServiceId> listening{};
+  std::optional<Endpoint> listening{};
   std::uint32_t backlog = 0;      // of a listener: how many requests may wait to be fetched
   std::uint32_t unfetched = 0;    // … and do
   ports::Descriptor port_lock{};  // on a shared NIC: nobody else may listen there

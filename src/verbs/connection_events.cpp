@@ -122,10 +122,11 @@ void on_alarm(Time now) {
 
 // A new id for a request that has come to a listener.
 void on_request(Service& s, const Request& request) {
-  const auto listener = s.listeners.find(service_of(request));
-  if (listener == s.listeners.end())
-    return s.lingering.contains(service_of(request)) ? s.waiting.push_back(request) : turn_down(s, request);
-  ConnectionId& parent = *listener->second;
+  const wire::ServiceId wanted = service_of(request);
+  ConnectionId* const listener =
+      listener_for(s, wanted, std::visit([](const auto& told) { return told.local; }, request));
+  if (listener == nullptr) return s.lingering.contains(wanted) ? s.waiting.push_back(request) : turn_down(s, request);
+  ConnectionId& parent = *listener;
   if (parent.unfetched == parent.backlog) return turn_down(s, request);
   ++parent.unfetched;
   auto* const id = new ConnectionId;  // the program's, by the event
@@ -387,6 +388,25 @@ bool knows_peer(const Service& s, const ConnectionId& id) {
   return std::ranges::any_of(s.connections, same) || std::ranges::any_of(s.resolutions, same) ||
          std::ranges::any_of(s.acquaintances,
                              [&](const auto& a) { return a.remote == id.remote && a.port == port && now < a.until; });
+}
+
+bool has_listener(const Service& s, wire::ServiceId service) {
+  const auto first = s.listeners.lower_bound({service, {}});
+  return first != s.listeners.end() && first->first.first == service;
+}
+
+ConnectionId* listener_for(const Service& s, wire::ServiceId service, const wire::Gid& local) {
+  ConnectionId* any = nullptr;
+  for (auto one = s.listeners.lower_bound({service, {}}); one != s.listeners.end(); ++one) {
+    const auto& [wanted, own] = one->first;
+    if (wanted != service) break;
+    ConnectionId& id = *one->second;
+    if (!id.any_address && own == local) return &id;
+    if (!id.any_address) continue;
+    // That of the same family before one of IPv6, which is for both unless it says otherwise.
+    if (own.is_v4() == local.is_v4() || (!own.is_v4() && !id.one_family && any == nullptr)) any = &id;
+  }
+  return any;
 }
 
 void serve_waiting(Service& s, wire::ServiceId service) {

@@ -31,7 +31,7 @@ struct Service {
   ibv_context* context = nullptr;  // then constant
   // Guarded by the NIC's lock:
   std::multimap<Endpoint, ConnectionId*> bound{};
-  std::map<wire::ServiceId, ConnectionId*> listeners{};
+  std::map<Endpoint, ConnectionId*> listeners{};
   std::map<std::uint32_t, ConnectionId*> connections{};  // by rc::ConnectionId
   std::map<std::uint32_t, ConnectionId*> resolutions{};  // by rc::ResolutionId
   std::uint16_t last_port = 0;                           // that has been given to an id of ours which asked for any
@@ -90,6 +90,10 @@ void forget_events(const ConnectionId& id);
 void remember_peer(Service& s, const ConnectionId& id);
 // Of a connection that there is, or that has just ended.
 bool knows_peer(const Service& s, const ConnectionId& id);
+// Whether anybody listens at that port, at whatever address.
+bool has_listener(const Service& s, wire::ServiceId service);
+// Who listens for requests to that address of ours: the one that is bound to it, or to any. Null: nobody.
+ConnectionId* listener_for(const Service& s, wire::ServiceId service, const wire::Gid& local);
 // There is a listener now.
 void serve_waiting(Service& s, wire::ServiceId service);
 

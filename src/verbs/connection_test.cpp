@@ -594,6 +594,77 @@ TEST_P(ConnectionsOfAnAddress, LeadFromItAndToIt) {
   ASSERT_EQ(rdma_destroy_id(listener), 0);
 }
 
+TEST_P(ConnectionsOfAnAddress, AreForWhoListensAtIt) {
+  const bool datagrams = GetParam() == RDMA_PS_UDP;
+  constexpr std::uint16_t kPort = 7331;
+  sockaddr_in first = address(kPort);
+  sockaddr_in6 second = second_address(kPort);
+  sockaddr_in6 any = second;
+  any.sin6_addr = in6addr_any;
+  const auto listen = [&](auto& at, bool one_family = false) {
+    rdma_cm_id* id = nullptr;
+    EXPECT_EQ(rdma_create_id(server, &id, nullptr, GetParam()), 0);
+    int yes = 1;
+    if (one_family) {
+      EXPECT_EQ(rdma_set_option(id, RDMA_OPTION_ID, RDMA_OPTION_ID_AFONLY, &yes, sizeof yes), 0);
+    }
+    EXPECT_EQ(rdma_bind_addr(id, reinterpret_cast<sockaddr*>(&at)), 0);
+    EXPECT_EQ(rdma_listen(id, 8), 0);
+    return id;
+  };
+  // Who is told of a request to `to`; null: it is turned away.
+  const auto ask = [&](auto& to) {
+    rdma_cm_id* id = nullptr;
+    EXPECT_EQ(rdma_create_id(client, &id, nullptr, GetParam()), 0);
+    EXPECT_EQ(rdma_resolve_addr(id, nullptr, reinterpret_cast<sockaddr*>(&to), 2000), 0);
+    expect(client, RDMA_CM_EVENT_ADDR_RESOLVED);
+    make_queue_pair(id);
+    rdma_conn_param parameters{};
+    EXPECT_EQ(rdma_connect(id, &parameters), 0);
+    pollfd ready[] = {{server->fd, POLLIN, 0}, {client->fd, POLLIN, 0}};
+    EXPECT_GE(::poll(ready, 2, 20'000), 1);
+    rdma_cm_id* told = nullptr;
+    if (ready[0].revents != 0) {
+      rdma_cm_event* event = nullptr;
+      EXPECT_EQ(rdma_get_cm_event(server, &event), 0);
+      told = event->listen_id;
+      rdma_cm_id* const request = event->id;
+      rdma_ack_cm_event(event);
+      EXPECT_EQ(rdma_destroy_id(request), 0);
+    }
+    if (told == nullptr || !datagrams) expect(client, datagrams ? RDMA_CM_EVENT_UNREACHABLE : RDMA_CM_EVENT_REJECTED);
+    destroy(id);
+    return told;
+  };
+  rdma_cm_id* const at_second = listen(second);
+  EXPECT_EQ(ask(second), at_second);
+  EXPECT_EQ(ask(first), nullptr);
+  rdma_cm_id* const at_first = listen(first);
+  EXPECT_EQ(ask(second), at_second);
+  EXPECT_EQ(ask(first), at_first);
+  rdma_cm_id* const at_any = listen(any);
+  EXPECT_EQ(ask(second), at_second);
+  EXPECT_EQ(ask(first), at_first);
+  ASSERT_EQ(rdma_destroy_id(at_second), 0);
+  EXPECT_EQ(ask(second), at_any);
+  ASSERT_EQ(rdma_destroy_id(at_first), 0);
+  EXPECT_EQ(ask(first), at_any) << "IPv6's any is IPv4's, too";
+  ASSERT_EQ(rdma_destroy_id(at_any), 0);
+  rdma_cm_id* const alone = listen(any, true);
+  EXPECT_EQ(ask(second), alone);
+  EXPECT_EQ(ask(first), nullptr);
+  ASSERT_EQ(rdma_destroy_id(alone), 0);
+}
+
+TEST_F(Connections, KnowTheirOptions) {
+  rdma_cm_id* const id = bound(7332);
+  int yes = 1;
+  errno = 0;
+  EXPECT_EQ(rdma_set_option(id, RDMA_OPTION_ID, 77, &yes, sizeof yes), -1);
+  EXPECT_EQ(errno, ENOSYS);
+  ASSERT_EQ(rdma_destroy_id(id), 0);
+}
+
 // A descriptor's number, which is the lowest that is free: the same again, and nothing has been left open meanwhile.
 int next_descriptor() {
   const int next = dup(STDERR_FILENO);
