@@ -61,8 +61,8 @@ struct RegionAttributes {
   std::uint64_t address = 0;  // of bytes[0] as peers name it (iova)
   Access access{};
   RegionKind kind = RegionKind::kHost;
-  bool invalidated_by_peers =
-      false;  // SEND with invalidate may end its key: not what a program has registered by a call
+  // A peer's SEND with invalidate may end its key; not that of what a program has registered by a call.
+  bool invalidated_by_peers = false;
 };
 
 // The lkey that stands for all memory of this process; for local access only (IBTA's reserved L_Key).
