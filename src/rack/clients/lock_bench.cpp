@@ -68,7 +68,7 @@ class Bench {
 
  private:
   Result<void> connect() {
-    const auto snapshot = endpoint_.directory().nodes();
+    const auto snapshot = endpoint_.directory().watch(0, Duration(), kMemoryKinds);
     if (!snapshot) return tl::unexpected(snapshot.error());
     const auto nodes = snapshot->ready(NodeKind::kMemory);
     if (nodes.empty() || nodes.front()->description.regions.empty())
@@ -254,6 +254,7 @@ Result<LockBenchResult> bench_locks(const LockBenchConfig& config) {
   EndpointConfig endpoint;
   endpoint.directory = config.directory;
   endpoint.description = {config.name, NodeKind::kClient, 0, {}, {{"pid", std::to_string(getpid())}}};
+  endpoint.kinds = {};
   auto opened = Endpoint::open(endpoint);
   if (!opened) return tl::unexpected(opened.error());
   return Bench(config, **opened).run();

@@ -16,6 +16,7 @@ Result<Snapshot> StoreSession::attach(const StoreSessionConfig& config) {
   endpoint.directory = config.directory;
   endpoint.description = {config.name, NodeKind::kClient, 0, {}, {{"pid", std::to_string(getpid())}}};
   endpoint.port = config.port;
+  endpoint.kinds = kMemoryKinds;
   endpoint.on_trouble = config.on_trouble;
   auto opened = Endpoint::open(endpoint);
   if (!opened) return tl::unexpected(opened.error());
@@ -25,7 +26,7 @@ Result<Snapshot> StoreSession::attach(const StoreSessionConfig& config) {
   nodes_ = std::make_unique<RemoteNodes>(endpoint_->connector(), *scheduler_, config.nodes);
   loop().add(*nodes_);
   loop().add(*coroutines_);
-  return endpoint_->directory().nodes();
+  return endpoint_->directory().watch(0, Duration(), kMemoryKinds);
 }
 
 Result<void> StoreSession::attach_to_memory(const StoreSessionConfig& config, std::function<void()> on_change) {

@@ -26,6 +26,7 @@ namespace {
 constexpr std::uint32_t kDepth = 1024;  // operations at once to a memory node
 constexpr std::string_view kAt = "at:";
 constexpr Duration kFarewell = Duration::seconds(2);
+constexpr NodeKinds kWatched{NodeKind::kMemory};
 
 // Engines in this process.
 class Spot {
@@ -131,7 +132,7 @@ Result<void> serve(Endpoint& endpoint, Engine& engine, const std::string& direct
     engine.set_nodes(now, snapshot);
     (*host)->set_nodes(snapshot);
   };
-  auto snapshot = endpoint.directory().nodes();
+  auto snapshot = endpoint.directory().watch(0, Duration(), kWatched);
   if (!snapshot) return tl::unexpected(snapshot.error());
   set_nodes(loop.now(), *snapshot);
   endpoint.on_change(set_nodes);
@@ -233,6 +234,7 @@ Result<void> run_cowbird_engine(const std::string& directory, const CowbirdSetti
   config.directory = directory;
   config.description = {settings.name, NodeKind::kClient, 0, {}, {{"pid", std::to_string(getpid())}}};
   config.port = settings.port;
+  config.kinds = kWatched;
   config.has_successors = true;
   config.on_taken = [&stand_by](const Error&) { return stand_by.wait(); };
   auto opened = Endpoint::open(config);

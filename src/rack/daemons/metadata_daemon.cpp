@@ -30,7 +30,7 @@ constexpr Duration kWaitForMemory = Duration::seconds(10);
 Result<std::vector<clover::Home>> wait_for_memory(Directory& directory, std::uint64_t count, std::uint64_t space) {
   const auto give_up = std::chrono::steady_clock::now() + std::chrono::nanoseconds(kWaitForMemory.nanoseconds());
   for (std::uint64_t seen = 0;;) {
-    const auto snapshot = directory.watch(seen, Duration::milliseconds(500));
+    const auto snapshot = directory.watch(seen, Duration::milliseconds(500), {NodeKind::kMemory});
     if (!snapshot) return tl::unexpected(snapshot.error());
     seen = snapshot->revision;
     std::vector<clover::Home> homes;

@@ -68,7 +68,7 @@ Result<bool> wait_for_memory(const clover::MetadataServer& server, const std::ve
                              const MetadataSettings& settings, Directory& directory, Duration patience) {
   const auto give_up = std::chrono::steady_clock::now() + std::chrono::nanoseconds(patience.nanoseconds());
   for (std::uint64_t seen = 0;;) {
-    const auto snapshot = directory.watch(seen, std::min(patience, Duration::milliseconds(500)));
+    const auto snapshot = directory.watch(seen, std::min(patience, Duration::milliseconds(500)), {NodeKind::kMemory});
     if (!snapshot) return tl::unexpected(snapshot.error());
     const auto whereabouts = find_memory(server, homes, settings, *snapshot);
     if (whereabouts == Whereabouts::kThere) return true;

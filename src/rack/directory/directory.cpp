@@ -1,5 +1,6 @@
 #include "rack/directory/directory.h"
 
+#include <algorithm>
 #include <array>
 #include <utility>
 
@@ -39,6 +40,26 @@ std::string_view to_string(NodeState state) { return name_of(kStates, state); }
 std::optional<NodeKind> parse_node_kind(std::string_view text) { return value_of(kKinds, text); }
 std::optional<NodeState> parse_node_state(std::string_view text) { return value_of(kStates, text); }
 
+std::string to_string(NodeKinds kinds) {
+  std::string text;
+  for (const auto& [kind, name] : kKinds) {
+    if (kinds.contains(kind)) text += (text.empty() ? "" : ",") + std::string(name);
+  }
+  return text;
+}
+
+std::optional<NodeKinds> parse_node_kinds(std::string_view text) {
+  NodeKinds kinds;
+  for (;;) {
+    const std::size_t end = std::min(text.find(','), text.size());
+    const auto kind = parse_node_kind(text.substr(0, end));
+    if (!kind) return std::nullopt;
+    kinds = kinds.with(*kind);
+    if (end == text.size()) return kinds;
+    text.remove_prefix(end + 1);
+  }
+}
+
 const NodeRecord* Snapshot::find(std::string_view name) const {
   for (const NodeRecord& node : nodes) {
     if (node.description.name == name) return &node;
@@ -52,6 +73,10 @@ std::vector<const NodeRecord*> Snapshot::ready(NodeKind kind) const {
     if (node.description.kind == kind && node.state == NodeState::kReady) found.push_back(&node);
   }
   return found;
+}
+
+void Snapshot::keep(NodeKinds kinds) {
+  std::erase_if(nodes, [kinds](const NodeRecord& node) { return !kinds.contains(node.description.kind); });
 }
 
 Snapshot::Memory Snapshot::find_memory(std::string_view name) const {

@@ -7,11 +7,12 @@
 //             with every change that a snapshot shows.
 // Errors:     Result, with what to do. unknown_lease() tells the one that a program handles: join again.
 // Threads:    any.
-// Limits:     kMaxNodes; gone nodes are forgotten after forget_after().
+// Limits:     kMaxNodes; gone nodes are forgotten after forget_lost_after(), or forget_left_after().
 // Source:     ARCHITECTURE.md "Contracts".
 #pragma once
 
 #include <cstdint>
+#include <initializer_list>
 #include <map>
 #include <optional>
 #include <string>
@@ -38,6 +39,32 @@ std::string_view to_string(NodeKind kind);
 std::string_view to_string(NodeState state);
 std::optional<NodeKind> parse_node_kind(std::string_view text);
 std::optional<NodeState> parse_node_state(std::string_view text);
+
+// Those that somebody asks for.
+class NodeKinds {
+ public:
+  constexpr NodeKinds() = default;
+  constexpr NodeKinds(std::initializer_list<NodeKind> kinds) {
+    for (const NodeKind kind : kinds) bits_ |= bit(kind);
+  }
+  constexpr bool contains(NodeKind kind) const { return (bits_ & bit(kind)) != 0; }
+  constexpr bool empty() const { return bits_ == 0; }
+  constexpr NodeKinds with(NodeKind kind) const {
+    NodeKinds more = *this;
+    more.bits_ |= bit(kind);
+    return more;
+  }
+  friend auto operator<=>(const NodeKinds&, const NodeKinds&) = default;
+
+ private:
+  static constexpr std::uint32_t bit(NodeKind kind) { return std::uint32_t{1} << static_cast<unsigned>(kind); }
+  std::uint32_t bits_ = 0;
+};
+inline constexpr NodeKinds kAllKinds{NodeKind::kSwitch, NodeKind::kMemory, NodeKind::kMetadata, NodeKind::kClient};
+// What who uses memory needs to know of.
+inline constexpr NodeKinds kMemoryKinds{NodeKind::kMemory, NodeKind::kMetadata};
+std::string to_string(NodeKinds kinds);  // "memory,metadata"
+std::optional<NodeKinds> parse_node_kinds(std::string_view text);
 
 // A piece of memory that others may use.
 struct RegionRecord {
@@ -113,6 +140,8 @@ struct Snapshot {
     const RegionRecord* region = nullptr;
   };
   Memory find_memory(std::string_view name) const;
+  // Those of other kinds are left out.
+  void keep(NodeKinds kinds);
   // All names that find_memory() knows, joined: "memory1, memory2, heap".
   std::string memory_names() const;
 };
@@ -121,11 +150,17 @@ class Directory {
  public:
   static constexpr std::size_t kMaxNodes =
       0x7FFF;  // above are cache clients and replicas, Cowbird in the switch and the router
+  // Whoever looks late still has to end the connections of one that was lost.
   static constexpr Duration kForgetAfter = Duration::seconds(600);
+  // A client that has said so: there are many, and nobody asks for them again.
+  static constexpr Duration kForgetClientAfter = Duration::seconds(10);
   // A metadata server's store lies in memory that others would take for free, were it forgotten.
   static constexpr Duration kForgetStoreAfter = Duration::seconds(3 * 86'400);
-  static constexpr Duration forget_after(NodeKind kind) {
+  static constexpr Duration forget_lost_after(NodeKind kind) {
     return kind == NodeKind::kMetadata ? kForgetStoreAfter : kForgetAfter;
+  }
+  static constexpr Duration forget_left_after(NodeKind kind) {
+    return kind == NodeKind::kClient ? kForgetClientAfter : forget_lost_after(kind);
   }
   static constexpr Duration kShortestLease = Duration::milliseconds(100);
   static constexpr Duration kLongestLease = Duration::seconds(3'600);
@@ -139,8 +174,11 @@ class Directory {
   virtual Result<void> renew(LeaseId lease) = 0;
   virtual Result<void> leave(LeaseId lease) = 0;
   virtual Result<Snapshot> nodes() = 0;
-  // The first snapshot with a revision beyond `seen`, or the present one after `timeout`.
-  virtual Result<Snapshot> watch(std::uint64_t seen, Duration timeout) = 0;
+  // The first snapshot with a revision beyond `seen`, or the present one after `timeout`. Nodes of other kinds are not in it, and what becomes of them
+  // makes no revision of it. What tenants have does.
+  virtual Result<Snapshot> watch(std::uint64_t seen, Duration timeout, NodeKinds kinds) = 0;
+  // Ends the watches that are under way from here, where what is watched may not change for long.
+  virtual void cut_watches() {}
 };
 
 // Whether an error of publish(), renew() or leave() says that the lease has ended or never was.

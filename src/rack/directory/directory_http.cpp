@@ -67,11 +67,6 @@ Result<json> empty_object(const Result<void>& result) {
   return json::object();
 }
 
-Result<json> json_of(const Result<Snapshot>& result) {
-  if (!result) return tl::unexpected(result.error());
-  return to_json(*result);
-}
-
 // A handler that gets the request's JSON object, and a 400 for everything else.
 template <class Handle>
 auto with_parsed(Handle handle) {
@@ -217,20 +212,13 @@ void DirectoryServer::add_routes(httplib::Server& http) {
   http.Post("/v1/leave", with_json([this](const Request&, const json& in) -> Result<json> {
               return empty_object(directory_.leave(lease_of(in)));
             }));
-  // What this one may see of it.
-  const auto seen_by = [this](const Request& request, Result<Snapshot> snapshot) -> Result<json> {
-    const auto who = asker(request);
-    if (!who) return tl::unexpected(who.error());
-    if (snapshot) snapshot = directory_.tenants().view(std::move(*snapshot), *who);
-    return json_of(snapshot);
-  };
-  http.Get("/v1/nodes", [this, seen_by](const Request& request, httplib::Response& response) {
+  http.Get("/v1/nodes", [this](const Request& request, httplib::Response& response) {
     auto place = place_of(request);
     if (!place) return refuse_for_now(response);
-    answer(response, seen_by(request, directory_.nodes()));
+    answer(response, look(request, 0, Duration()));
     keep_until_written(response, std::move(place));
   });
-  http.Get("/v1/watch", [this, seen_by](const Request& request, httplib::Response& response) {
+  http.Get("/v1/watch", [this](const Request& request, httplib::Response& response) {
     const auto seen = static_cast<std::uint64_t>(number_parameter(request, "seen", 0));
     const Places::Place may_wait = place_to_watch(request);
     Places::Place place = may_wait ? may_wait : place_of(request);
@@ -238,7 +226,7 @@ void DirectoryServer::add_routes(httplib::Server& http) {
     const bool room = watches_.fetch_add(1) < kMaxWatches && may_wait;
     const std::int64_t timeout_ms =
         room ? std::clamp<std::int64_t>(number_parameter(request, "timeout_ms", 0), 0, 60'000) : 0;
-    answer(response, seen_by(request, directory_.watch(seen, Duration::milliseconds(timeout_ms))));
+    answer(response, look(request, seen, Duration::milliseconds(timeout_ms)));
     watches_.fetch_sub(1);
     keep_until_written(response, std::move(place));
   });
@@ -254,6 +242,23 @@ Places::Place DirectoryServer::place_to_watch(const httplib::Request& request) {
   const auto who = asker(request);
   if (!who) return nullptr;
   return who->is_rack ? std::make_shared<int>() : watching_.take(who->tenant, std::chrono::milliseconds(0));
+}
+
+// What this one asks for, and may see.
+Result<json> DirectoryServer::look(const httplib::Request& request, std::uint64_t seen, Duration timeout) {
+  const std::string text = request.get_param_value("kinds");
+  const auto kinds = request.has_param("kinds") ? parse_node_kinds(text) : kAllKinds;
+  if (!kinds) return fail(fmt::format("kinds={}: must be some of switch,memory,metadata,client", text));
+  // Whether a tenant may see a metadata server hangs on the memory there is.
+  const NodeKinds looked_at = kinds->contains(NodeKind::kMetadata) ? kinds->with(NodeKind::kMemory) : *kinds;
+  auto snapshot = directory_.watch(seen, timeout, looked_at);
+  if (!snapshot) return tl::unexpected(snapshot.error());
+  const auto who = asker(request);
+  if (!who) return tl::unexpected(who.error());
+  snapshot = directory_.tenants().view(std::move(*snapshot), *who);
+  if (!snapshot) return tl::unexpected(snapshot.error());
+  snapshot->keep(*kinds);
+  return to_json(*snapshot);
 }
 
 namespace {
@@ -556,9 +561,24 @@ Result<void> DirectoryClient::leave(LeaseId lease) { return nothing_of(post("/v1
 
 Result<Snapshot> DirectoryClient::nodes() { return snapshot_of(get("/v1/nodes")); }
 
-Result<Snapshot> DirectoryClient::watch(std::uint64_t seen, Duration timeout) {
-  return snapshot_of(get(fmt::format("/v1/watch?seen={}&timeout_ms={}", seen, timeout.milliseconds()),
-                         timeout + Duration::seconds(5)));
+Result<Snapshot> DirectoryClient::watch(std::uint64_t seen, Duration timeout, NodeKinds kinds) {
+  std::string path = fmt::format("/v1/watch?seen={}&timeout_ms={}", seen, timeout.milliseconds());
+  if (kinds != kAllKinds) path += "&kinds=" + to_string(kinds);
+  return snapshot_of(exchange(timeout + Duration::seconds(5), [&](httplib::ClientImpl& client) {
+    {
+      const std::scoped_lock lock(watching_);
+      watches_.push_back(&client);
+    }
+    auto result = client.Get(path);
+    const std::scoped_lock lock(watching_);
+    std::erase(watches_, &client);
+    return result;
+  }));
+}
+
+void DirectoryClient::cut_watches() {
+  const std::scoped_lock lock(watching_);
+  for (httplib::ClientImpl* const client : watches_) client->stop();
 }
 
 }  // namespace sluice::rack

@@ -3,6 +3,7 @@
 //   POST /v1/join    {"node": …, "lease_ms": n}        -> {"node": …, "lease": n}
 //   POST /v1/publish {"lease": n, "node": …}           POST /v1/renew {"lease": n}          POST /v1/leave {"lease": n}   -> {}
 //   GET  /v1/nodes                                     GET  /v1/watch?seen=REVISION&timeout_ms=n                          -> {"revision": n, "nodes": […]}
+//     both also &kinds=memory,metadata: of these alone
 //   POST /v1/tenants {"do": …}, /v1/regions {"do": …}, /v1/drain {"node", "on"}    GET /v1/tenants     tenants.h; who asks is told by
 //   "Authorization: Bearer TOKEN". Without a token: tenants.h, "Who asks"; a lease speaks for itself.
 //   Errors: 4xx or 5xx with {"error": "…"}; 410 says that the lease has ended.
@@ -18,10 +19,12 @@
 #include <atomic>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <string_view>
 #include <thread>
+#include <vector>
 
 #include "rack/directory/directory.h"
 #include "rack/directory/directory_store.h"
@@ -30,6 +33,7 @@
 
 namespace httplib {
 class Client;
+class ClientImpl;
 struct Request;
 }  // namespace httplib
 
@@ -63,6 +67,7 @@ class DirectoryServer {
   // For an answer that tells of all nodes, and for waiting for one; null: its asker has as many.
   telemetry::Places::Place place_of(const httplib::Request& request);
   telemetry::Places::Place place_to_watch(const httplib::Request& request);
+  Result<nlohmann::json> look(const httplib::Request& request, std::uint64_t seen, Duration timeout);
 
   DirectoryStore& directory_;
   bool at_socket_ = false;
@@ -83,7 +88,8 @@ class DirectoryClient final : public Directory {
   Result<void> renew(LeaseId lease) override;
   Result<void> leave(LeaseId lease) override;
   Result<Snapshot> nodes() override;
-  Result<Snapshot> watch(std::uint64_t seen, Duration timeout) override;
+  Result<Snapshot> watch(std::uint64_t seen, Duration timeout, NodeKinds kinds) override;
+  void cut_watches() override;
 
   // The body of any other GET.
   Result<std::string> get(const std::string& path, Duration timeout = Duration::seconds(5));
@@ -102,6 +108,8 @@ class DirectoryClient final : public Directory {
 
   HttpAddress address_;
   Duration patience_;
+  std::mutex watching_;
+  std::vector<httplib::ClientImpl*> watches_;  // under way; guarded by watching_
 };
 
 }  // namespace sluice::rack

@@ -123,13 +123,16 @@ class VirtualLeases final : public Directory {
         lease.until += lease.kept;
       }
       if (lease.ended && lease.until <= now_ms_) etcd_.end(id | std::uint64_t{1} << 62);
+      if (lease.left && lease.forgotten <= now_ms_) etcd_.end(id | std::uint64_t{1} << 61);
     }
   }
   Result<Registration> join(const NodeDescription& description, Duration lease) override {
     auto joined = inner_.join(description, lease);
     if (joined) {
-      leases_[joined->lease.value] = {lease.milliseconds(), Directory::forget_after(description.kind).milliseconds(),
-                                      now_ms_ + lease.milliseconds(), false};
+      leases_[joined->lease.value] = {.length = lease.milliseconds(),
+                                      .kept = Directory::forget_lost_after(description.kind).milliseconds(),
+                                      .kept_left = Directory::forget_left_after(description.kind).milliseconds(),
+                                      .until = now_ms_ + lease.milliseconds()};
     }
     return joined;
   }
@@ -142,19 +145,25 @@ class VirtualLeases final : public Directory {
     if (left) {
       Lease& ended = leases_[lease.value];
       ended.until = now_ms_ + ended.kept;
-      ended.ended = true;
+      ended.forgotten = now_ms_ + ended.kept_left;
+      ended.ended = ended.left = true;
     }
     return left;
   }
   Result<Snapshot> nodes() override { return inner_.nodes(); }
-  Result<Snapshot> watch(std::uint64_t seen, Duration timeout) override { return inner_.watch(seen, timeout); }
+  Result<Snapshot> watch(std::uint64_t seen, Duration timeout, NodeKinds kinds) override {
+    return inner_.watch(seen, timeout, kinds);
+  }
 
  private:
   struct Lease {
     std::int64_t length = 0;
-    std::int64_t kept = 0;   // the node's record, once it has ended
-    std::int64_t until = 0;  // of the lease; when it has ended: of the node's record
+    std::int64_t kept = 0;       // the node's record, once it has ended
+    std::int64_t kept_left = 0;  // that of a node that has left
+    std::int64_t until = 0;      // of the lease; when it has ended: of the node's record
+    std::int64_t forgotten = 0;  // of a node that has left: until when its record is kept
     bool ended = false;
+    bool left = false;
   };
   Result<void> renewed(LeaseId lease, Result<void> answer) {
     if (answer) leases_[lease.value].until = now_ms_ + leases_[lease.value].length;
@@ -239,6 +248,7 @@ class DirectoryTest : public testing::TestWithParam<std::string> {
   }
 
   static NodeDescription memory(const std::string& name) { return {name, NodeKind::kMemory, 0, {}, {}}; }
+  static NodeDescription client(const std::string& name) { return {name, NodeKind::kClient, 0, {}, {}}; }
   Registration join(const std::string& name) {
     auto joined = directory().join(memory(name), kLease);
     EXPECT_TRUE(joined) << joined.error().message;
@@ -372,6 +382,48 @@ TEST_P(DirectoryTest, ForgetsNodesLongGone) {
   EXPECT_TRUE(directory().nodes()->nodes.empty());
 }
 
+TEST_P(DirectoryTest, ForgetsAClientSoonThatHasLeft) {
+  const Registration left = directory().join(client("left"), kLease).value();
+  const Registration memory_left = join("memory1");
+  ASSERT_TRUE(directory().join(client("lost"), kLease));
+  ASSERT_TRUE(directory().join(client("evicted"), kLease));
+  ASSERT_TRUE(store().evict("evicted"));
+  pass(kLease - Duration::milliseconds(1));
+  ASSERT_TRUE(directory().leave(left.lease));
+  ASSERT_TRUE(directory().leave(memory_left.lease));
+  pass(Directory::kForgetClientAfter - Duration::milliseconds(1));
+  EXPECT_TRUE(directory().nodes()->find("left")->has_left);
+  const std::uint64_t before = directory().nodes()->revision;
+  pass(Directory::kForgetClientAfter);
+  const Snapshot after = directory().nodes().value();
+  EXPECT_EQ(after.find("left"), nullptr);
+  EXPECT_GT(after.revision, before);
+  for (const char* const name : {"memory1", "lost", "evicted"}) EXPECT_NE(after.find(name), nullptr) << name;
+  EXPECT_FALSE(after.find("lost")->has_left);
+  EXPECT_FALSE(after.find("evicted")->has_left);
+}
+
+// Its connections may be remembered longer than itself.
+TEST_P(DirectoryTest, ANumberIsNotGivenAgainAtOnce) {
+  const Registration first = directory().join(client("a"), kLease).value();
+  ASSERT_TRUE(directory().leave(first.lease));
+  pass(Directory::kForgetClientAfter);
+  EXPECT_NE(directory().join(client("b"), kLease)->node.id, first.node.id);
+}
+
+TEST_P(DirectoryTest, AClientThatComesBackSoonKeepsItsNumberAndIsRemembered) {
+  const Registration first = directory().join(client("a"), kLease).value();
+  ASSERT_TRUE(directory().leave(first.lease));
+  const Registration again = directory().join(client("a"), kLease).value();
+  EXPECT_EQ(again.node.id, first.node.id);
+  EXPECT_EQ(again.node.incarnation, 2u);
+  for (int i = 0; i < 3; ++i) {
+    pass(kLease / 2);
+    ASSERT_TRUE(directory().renew(again.lease));
+  }
+  EXPECT_EQ(state_of("a"), NodeState::kJoining) << "what was to be forgotten was its life before";
+}
+
 // Its store lies in memory that is there.
 TEST_P(DirectoryTest, RemembersMetadataServersLonger) {
   const auto joined = directory().join({"metadata", NodeKind::kMetadata, 0, {}, {}}, kLease);
@@ -400,7 +452,7 @@ TEST_P(DirectoryTest, AWatchReturnsAtTheNextChange) {
       join("memory1");
     }
   });
-  const auto seen = directory().watch(before, Duration::seconds(30));
+  const auto seen = directory().watch(before, Duration::seconds(30), kAllKinds);
   later.join();
   ASSERT_TRUE(seen) << seen.error().message;
   EXPECT_GT(seen->revision, before);
@@ -410,14 +462,14 @@ TEST_P(DirectoryTest, AWatchReturnsAtTheNextChange) {
 TEST_P(DirectoryTest, AWatchReturnsAtOnceWhenTheChangeIsPastAndEndsWithItsTimeout) {
   join("memory1");
   const std::uint64_t now = directory().nodes()->revision;
-  EXPECT_EQ(directory().watch(now - 1, Duration::seconds(30))->revision, now);
-  EXPECT_EQ(directory().watch(now, Duration::milliseconds(1))->revision, now);
+  EXPECT_EQ(directory().watch(now - 1, Duration::seconds(30), kAllKinds)->revision, now);
+  EXPECT_EQ(directory().watch(now, Duration::milliseconds(1), kAllKinds)->revision, now);
 }
 
 TEST_P(DirectoryTest, AWatchEndsWhenNobodyIsToWatchAnyMore) {
   const std::uint64_t now = store().nodes()->revision;
   const auto begun = std::chrono::steady_clock::now();
-  std::thread watching([&] { EXPECT_EQ(store().watch(now, Duration::seconds(60))->revision, now); });
+  std::thread watching([&] { EXPECT_EQ(store().watch(now, Duration::seconds(60), kAllKinds)->revision, now); });
   // As a rule it waits by then.
   while (std::chrono::steady_clock::now() - begun < std::chrono::milliseconds(20)) std::this_thread::yield();
   store().stop_watches();
@@ -430,7 +482,155 @@ TEST_P(DirectoryTest, AWatchSeesALeaseEnd) {
   const std::uint64_t before = directory().nodes()->revision;
   pass(kLease);
   if (embedded_ && !server_) embedded_->expire();  // the others do so by themselves
-  EXPECT_EQ(directory().watch(before, Duration::seconds(30))->find("memory1")->state, NodeState::kGone);
+  EXPECT_EQ(directory().watch(before, Duration::seconds(30), kAllKinds)->find("memory1")->state, NodeState::kGone);
+}
+
+// --- kinds of node ---
+
+constexpr NodeKinds kMemoryAlone{NodeKind::kMemory};
+constexpr Duration kNotForLong = Duration::milliseconds(1);
+
+TEST_P(DirectoryTest, AWatchOfSomeKindsShowsTheseAlone) {
+  join("memory1");
+  ASSERT_TRUE(directory().join(client("a"), kLease));
+  ASSERT_TRUE(directory().join({"metadata", NodeKind::kMetadata, 0, {}, {}}, kLease));
+  const auto names = [this](NodeKinds kinds) {
+    std::vector<std::string> found;
+    const Snapshot seen = directory().watch(0, Duration(), kinds).value();
+    for (const NodeRecord& node : seen.nodes) found.push_back(node.description.name);
+    return found;
+  };
+  EXPECT_THAT(names(kMemoryAlone), testing::ElementsAre("memory1"));
+  EXPECT_THAT(names(kMemoryKinds), testing::ElementsAre("memory1", "metadata"));
+  EXPECT_THAT(names({NodeKind::kMetadata}), testing::ElementsAre("metadata"));
+  EXPECT_THAT(names(kAllKinds), testing::ElementsAre("memory1", "a", "metadata"));
+}
+
+TEST_P(DirectoryTest, WhatBecomesOfOtherKindsIsNoChange) {
+  join("memory1");
+  const std::uint64_t before = directory().watch(0, Duration(), kMemoryAlone)->revision;
+  const auto now = [&] { return directory().watch(before, kNotForLong, kMemoryAlone)->revision; };
+  const Registration app = directory().join(client("a"), kLease).value();
+  EXPECT_EQ(now(), before) << "joined";
+  ASSERT_TRUE(directory().publish(app.lease, client("a")));
+  EXPECT_EQ(now(), before) << "published";
+  ASSERT_TRUE(directory().leave(app.lease));
+  EXPECT_EQ(now(), before) << "left";
+  pass(Directory::kForgetClientAfter - Duration::milliseconds(1));
+  EXPECT_NE(directory().nodes()->find("a"), nullptr);
+  ASSERT_TRUE(directory().join(client("b"), kLease));
+  pass(Duration::milliseconds(1));
+  EXPECT_EQ(directory().nodes()->find("a"), nullptr);
+  EXPECT_NE(directory().watch(before, Duration::seconds(30), {NodeKind::kClient})->find("b"), nullptr);
+}
+
+TEST_P(DirectoryTest, AWatchOfSomeKindsReturnsAtTheirNextChangeAlone) {
+  join("memory1");
+  const std::uint64_t before = directory().watch(0, Duration(), kMemoryAlone)->revision;
+  const auto returns_when = [&](const std::function<void(Directory&)>& change) {
+    std::thread later([&] {
+      DirectoryClient other(client_address_);
+      Directory& asked = server_ ? other : directory();
+      const auto app = asked.join(client("a"), kLease);
+      ASSERT_TRUE(app);
+      ASSERT_TRUE(asked.leave(app->lease));
+      change(asked);
+    });
+    const auto seen = directory().watch(before, Duration::seconds(30), kMemoryAlone);
+    later.join();
+    return seen.value();
+  };
+  const Snapshot joined = returns_when([](Directory& asked) { EXPECT_TRUE(asked.join(memory("memory2"), kLease)); });
+  EXPECT_GT(joined.revision, before);
+  ASSERT_NE(joined.find("memory2"), nullptr);
+  EXPECT_EQ(joined.find("a"), nullptr);
+}
+
+TEST_P(DirectoryTest, AWatchOfSomeKindsSeesTheEndOfOneAndWhatTenantsAreGiven) {
+  join("memory1");
+  ASSERT_TRUE(directory().join(client("a"), kLease * 2));
+  std::uint64_t before = directory().watch(0, Duration(), kMemoryAlone)->revision;
+  pass(kLease);
+  if (embedded_ && !server_) embedded_->expire();
+  const Snapshot gone = directory().watch(before, Duration::seconds(30), kMemoryAlone).value();
+  EXPECT_EQ(gone.find("memory1")->state, NodeState::kGone);
+  EXPECT_GT(gone.revision, before);
+  ASSERT_TRUE(store().tenants().drain("memory1", true));
+  EXPECT_GT(directory().watch(gone.revision, Duration::seconds(30), kMemoryAlone)->revision, gone.revision);
+}
+
+TEST_P(DirectoryTest, ANameThatIsAnotherKindsNowIsAChangeOfBoth) {
+  const Registration first = join("a");
+  ASSERT_TRUE(directory().leave(first.lease));
+  const std::uint64_t before = directory().watch(0, Duration(), kMemoryAlone)->revision;
+  ASSERT_TRUE(directory().join(client("a"), kLease));
+  const Snapshot after = directory().watch(before, Duration::seconds(30), kMemoryAlone).value();
+  EXPECT_GT(after.revision, before);
+  EXPECT_TRUE(after.nodes.empty());
+}
+
+TEST_P(DirectoryTest, APublicationThatChangesNothingIsNoChangeAndRenews) {
+  const Registration joined = join("memory1");
+  NodeDescription node = memory("memory1");
+  node.attributes["pid"] = "1";
+  ASSERT_TRUE(directory().publish(joined.lease, node));
+  const std::uint64_t before = directory().nodes()->revision;
+  pass(kLease / 2);
+  ASSERT_TRUE(directory().publish(joined.lease, node));
+  EXPECT_EQ(directory().nodes()->revision, before);
+  pass(kLease / 2);
+  EXPECT_EQ(state_of("memory1"), NodeState::kReady);
+  node.attributes["pid"] = "2";
+  ASSERT_TRUE(directory().publish(joined.lease, node));
+  EXPECT_GT(directory().nodes()->revision, before);
+}
+
+TEST_P(DirectoryTest, EtcdForgetsWhatWasBeforeTheCompactionBefore) {
+  if (!in_etcd_) GTEST_SKIP() << "the others keep no history";
+  join("memory1");
+  const std::uint64_t before = directory().nodes()->revision;
+  ASSERT_TRUE(directory().join(client("a"), kLease));
+  ASSERT_TRUE(in_etcd_->compact());
+  const std::uint64_t between = directory().nodes()->revision;
+  ASSERT_TRUE(directory().join(client("b"), kLease));
+  ASSERT_TRUE(in_etcd_->compact());
+  EXPECT_EQ(directory().watch(between, kNotForLong, kMemoryAlone)->revision, between);
+  const Snapshot anew = directory().watch(before, Duration::seconds(30), kMemoryAlone).value();
+  EXPECT_GT(anew.revision, before) << "what has changed since nobody can tell any more";
+  EXPECT_NE(anew.find("memory1"), nullptr);
+  EXPECT_EQ(directory().nodes()->nodes.size(), 3u);
+}
+
+// Whether it may know of a metadata server hangs on memory nodes, which it has not asked for.
+TEST_P(DirectoryServedTest, ATenantSeesTheKindsItAsksForAsItSeesAll) {
+  NodeDescription node = memory("memory1");
+  node.attributes[kSharedAttribute] = "true";
+  node.regions = {{kMainRegion, 0, 10, 1}};
+  ASSERT_TRUE(store().publish(store().join(node, kLease)->lease, node));
+  ASSERT_TRUE(store().join({"metadata", NodeKind::kMetadata, 0, {}, {}}, kLease));
+  DirectoryClient red = with_token(store().tenants().add("red", {100, 3}, false).value());
+  const Snapshot seen = red.watch(0, Duration(), {NodeKind::kMetadata}).value();
+  ASSERT_EQ(seen.nodes.size(), 1u);
+  EXPECT_EQ(seen.nodes[0].description.name, "metadata");
+  EXPECT_TRUE(seen.has_tenants);
+  EXPECT_THAT(red.get("/v1/nodes?kinds=memory,printer").error().message, testing::HasSubstr("must be some of"));
+}
+
+TEST_P(DirectoryServedTest, AWatchCanBeCut) {
+  const std::uint64_t now = directory().nodes()->revision;
+  const auto begun = std::chrono::steady_clock::now();
+  std::atomic<bool> ended{false};
+  std::thread watching([&] {
+    static_cast<void>(client_->watch(now, Duration::seconds(60), kAllKinds));
+    ended = true;
+  });
+  while (!ended) {
+    client_->cut_watches();
+    std::this_thread::yield();
+  }
+  watching.join();
+  EXPECT_LT(std::chrono::steady_clock::now() - begun, std::chrono::seconds(30));
+  EXPECT_TRUE(client_->nodes());
 }
 
 // --- tenants ---
@@ -478,7 +678,7 @@ TEST_P(DirectoryTest, AWatchReturnsWhenTenantsChange) {
   join("memory1");
   const std::uint64_t before = directory().nodes()->revision;
   std::thread later([&] { EXPECT_TRUE(store().tenants().drain("memory1", true)); });
-  const auto seen = directory().watch(before, Duration::seconds(30));
+  const auto seen = directory().watch(before, Duration::seconds(30), kAllKinds);
   later.join();
   ASSERT_TRUE(seen) << seen.error().message;
   EXPECT_GT(seen->revision, before);
@@ -508,7 +708,7 @@ TEST_P(DirectoryServedTest, WhoAsksIsToldByTheTokenThatItShows) {
   ASSERT_TRUE(as_red.nodes());
   ASSERT_EQ(as_red.nodes()->find("memory1")->description.regions.size(), 1u);
   EXPECT_EQ(as_red.nodes()->find("memory1")->description.regions[0].key, 2u);
-  EXPECT_EQ(as_red.watch(0, Duration::seconds(1))->find("memory1")->description.regions.size(), 1u);
+  EXPECT_EQ(as_red.watch(0, Duration::seconds(1), kAllKinds)->find("memory1")->description.regions.size(), 1u);
   EXPECT_FALSE(as_red.join(memory("memory3"), kLease)) << "as a client alone";
   const auto app = as_red.join({"app", NodeKind::kClient, 0, {}, {}}, kLease);
   ASSERT_TRUE(app) << app.error().message;
@@ -550,7 +750,9 @@ class RevokesWhoJoins final : public DirectoryStore {
   Result<void> renew(LeaseId lease) override { return inner_.renew(lease); }
   Result<void> leave(LeaseId lease) override { return inner_.leave(lease); }
   Result<Snapshot> nodes() override { return inner_.nodes(); }
-  Result<Snapshot> watch(std::uint64_t seen, Duration timeout) override { return inner_.watch(seen, timeout); }
+  Result<Snapshot> watch(std::uint64_t seen, Duration timeout, NodeKinds kinds) override {
+    return inner_.watch(seen, timeout, kinds);
+  }
   Result<VersionedText> ledger() override { return inner_.ledger(); }
   Result<bool> replace_ledger(std::uint64_t version, const std::string& text) override {
     return inner_.replace_ledger(version, text);
@@ -627,7 +829,7 @@ TEST_P(DirectoryServedTest, ATenantThatAsksForEverythingTooOftenIsToldSoAndKeeps
   EXPECT_THAT(refused.error().message, testing::HasSubstr("asks what is on the rack too often"));
   EXPECT_TRUE(as_red.renew(app->lease));
   EXPECT_TRUE(as_red.publish(app->lease, {"app", NodeKind::kClient, 0, {}, {}}));
-  EXPECT_TRUE(as_red.watch(0, Duration::seconds(1))) << "who waits for a change takes none of these places";
+  EXPECT_TRUE(as_red.watch(0, Duration::seconds(1), kAllKinds)) << "who waits for a change takes none of these places";
   EXPECT_TRUE(with_token(blue).nodes());
   taken.pop_back();
   EXPECT_TRUE(as_red.nodes());
@@ -709,7 +911,7 @@ TEST_P(DirectoryFileTest, ANodeIsGoneThoughTheDiskDoesNotTakeIt) {
   ASSERT_EQ(sqlite3_exec(other, "BEGIN IMMEDIATE", nullptr, nullptr, nullptr), SQLITE_OK);
   pass(kLease);
   EXPECT_EQ(state_of("memory1"), NodeState::kGone);
-  EXPECT_GT(directory().watch(seen, Duration())->revision, seen) << "who watches is told";
+  EXPECT_GT(directory().watch(seen, Duration(), kAllKinds)->revision, seen) << "who watches is told";
   EXPECT_FALSE(directory().join(memory("memory2"), kLease)) << "what is answered has to be written";
   EXPECT_EQ(sqlite3_exec(other, "ROLLBACK", nullptr, nullptr, nullptr), SQLITE_OK);
   sqlite3_close(other);
@@ -754,6 +956,41 @@ TEST(EtcdDirectory, SaysWhatEtcdSaysInItsStreams) {
   serving.join();
   ASSERT_FALSE(opened);
   EXPECT_THAT(opened.error().message, testing::HasSubstr("etcdserver: not today"));
+}
+
+// As its gateway sends it: in chunks, and with a trailer.
+TEST(EtcdDirectory, SaysWhatEtcdSaysWithATrailer) {
+  const int listener = socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in at{};
+  at.sin_family = AF_INET;
+  at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof at;
+  ASSERT_EQ(bind(listener, reinterpret_cast<sockaddr*>(&at), size), 0);
+  ASSERT_EQ(getsockname(listener, reinterpret_cast<sockaddr*>(&at), &size), 0);
+  ASSERT_EQ(listen(listener, 8), 0);
+  std::thread serving([listener] {
+    const std::string text = R"({"error":"etcdserver: mvcc: database space exceeded","code":8})";
+    const std::string answer = fmt::format(
+        "HTTP/1.1 429 Too Many Requests\r\nContent-Type: application/json\r\nTrailer: Grpc-Trailer-Content-Type\r\n"
+        "Transfer-Encoding: chunked\r\n\r\n{:x}\r\n{}\r\n0\r\nGrpc-Trailer-Content-Type: application/grpc\r\n\r\n",
+        text.size(), text);
+    std::array<char, 4096> asked{};
+    for (;;) {
+      const int guest = accept(listener, nullptr, nullptr);
+      if (guest < 0) return;
+      const bool answered =
+          recv(guest, asked.data(), asked.size(), 0) > 0 && send(guest, answer.data(), answer.size(), MSG_NOSIGNAL) > 0;
+      while (answered && recv(guest, asked.data(), asked.size(), 0) > 0) continue;
+      close(guest);
+    }
+  });
+  const auto opened = EtcdDirectory::open({.addresses = {fmt::format("127.0.0.1:{}", ntohs(at.sin_port))}}, {});
+  shutdown(listener, SHUT_RDWR);
+  serving.join();
+  close(listener);
+  ASSERT_FALSE(opened);
+  EXPECT_THAT(opened.error().message, testing::HasSubstr("etcdserver: mvcc: database space exceeded"));
+  EXPECT_THAT(opened.error().message, testing::Not(testing::HasSubstr("is it up")));
 }
 
 TEST(SqliteDirectory, GivesAnEvictedNodesNameAtOnce) {

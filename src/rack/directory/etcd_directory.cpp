@@ -20,6 +20,7 @@ using nlohmann::json;
 
 // The lease that a node's record hangs on has the number of the one that its life hangs on, and this bit.
 constexpr std::uint64_t kMemoryBit = std::uint64_t{1} << 62;
+constexpr std::uint64_t kFarewellBit = std::uint64_t{1} << 61;  // of a client's that has left, instead
 constexpr const char* kLogin = "/v3/auth/authenticate";
 constexpr int kMostTries = 20;  // of a transaction that others get in the way of
 
@@ -100,6 +101,11 @@ json range_of(const json& answer, std::size_t i) {
   return responses[i]["response_range"];
 }
 
+// Of everything, when it answered.
+std::uint64_t revision_of(const json& answer) {
+  return answer.contains("header") ? number(answer["header"], "revision") : 0;
+}
+
 // Fine, or an error that says what had been done before, by a question whose answer got lost.
 Result<void> unless(const Result<json>& answer, std::string_view done) {
   if (answer || answer.error().message.find(done) != std::string::npos) return {};
@@ -150,20 +156,33 @@ std::unique_ptr<httplib::ClientImpl> EtcdDirectory::connect(std::size_t address)
 
 Result<std::string> EtcdDirectory::post(std::size_t address, const std::string& path, const std::string& body,
                                         int& status) {
-  httplib::Headers headers;
+  httplib::Request request;
+  request.method = "POST";
+  request.path = path;
+  request.body = body;
+  request.set_header("Content-Type", telemetry::kJson);
   {
     const std::scoped_lock lock(mutex_);
-    if (!token_.empty() && path != kLogin) headers.emplace("Authorization", token_);
+    if (!token_.empty() && path != kLogin) request.set_header("Authorization", token_);
   }
+  status = 0;
+  std::string text;
+  request.response_handler = [&status](const httplib::Response& response) {
+    status = response.status;
+    return true;
+  };
+  request.content_receiver = [&text](const char* data, std::size_t size, std::uint64_t, std::uint64_t) {
+    text.append(data, size);
+    return true;
+  };
   const telemetry::NoPipeSignal quiet;
-  const auto client = connect(address);
-  const auto answer = client->Post(path, headers, body, telemetry::kJson);
-  if (!answer) {
+  const auto answer = connect(address)->send(request);
+  // Behind its errors etcd sends a trailer, which the library takes for a broken connection.
+  if (!answer && !Json::accept(text)) {
     status = 0;
     return fail(reason_of(answer.error()));
   }
-  status = answer->status;
-  return answer->body;
+  return text;
 }
 
 Result<void> EtcdDirectory::authenticate() {
@@ -221,15 +240,17 @@ Result<EtcdDirectory::Json> EtcdDirectory::call(const std::string& path, const J
 
 Result<LeaseId> EtcdDirectory::grant(NodeKind kind, Duration lease) {
   std::random_device chance;
-  const LeaseId id((std::uint64_t{chance()} << 32 | chance()) & (kMemoryBit - 1));
-  const auto one = [this](std::uint64_t number, Duration length) {
-    const std::int64_t seconds = std::max<std::int64_t>((length.milliseconds() + 999) / 1000, 1);
-    const Json body{{"ID", std::to_string(number)}, {"TTL", std::to_string(seconds)}};
-    return unless(call("/v3/lease/grant", body), "lease already exists");
-  };
-  if (auto made = one(id.value, lease); !made) return tl::unexpected(made.error());
-  if (auto made = one(id.value | kMemoryBit, forget_after(kind) + lease); !made) return tl::unexpected(made.error());
+  const LeaseId id((std::uint64_t{chance()} << 32 | chance()) & (kFarewellBit - 1));
+  if (auto made = grant_one(id.value, lease); !made) return tl::unexpected(made.error());
+  if (auto made = grant_one(id.value | kMemoryBit, forget_lost_after(kind) + lease); !made)
+    return tl::unexpected(made.error());
   return id;
+}
+
+Result<void> EtcdDirectory::grant_one(std::uint64_t etcd_lease, Duration length) {
+  const std::int64_t seconds = std::max<std::int64_t>((length.milliseconds() + 999) / 1000, 1);
+  const Json body{{"ID", std::to_string(etcd_lease)}, {"TTL", std::to_string(seconds)}};
+  return unless(call("/v3/lease/grant", body), "lease already exists");
 }
 
 Result<void> EtcdDirectory::revoke(std::uint64_t etcd_lease) {
@@ -347,6 +368,7 @@ Result<void> EtcdDirectory::publish(LeaseId lease, const NodeDescription& descri
     }
     node.description = description;
     node.state = NodeState::kReady;
+    if (node == *known->record) return renew(lease);
     const auto done =
         commit(Json::array({has_value(key("/alive/" + description.name), std::to_string(lease.value)),
                             is_as_of(key("/nodes/" + description.name), known->record_revision)}),
@@ -382,17 +404,24 @@ void EtcdDirectory::note_leaving(LeaseId lease) {
   const std::string alive = key("/alive/");
   for (const Json& encoded_key : attached ? attached->value("keys", Json::array()) : Json::array()) {
     const std::string name = decoded(encoded_key.is_string() ? encoded_key.get_ref<const std::string&>() : "");
-    if (!name.starts_with(alive)) continue;
-    const auto known = look(name.substr(alive.size()));
-    if (!known || !known->record || known->alive != lease) continue;
-    NodeRecord node = *known->record;
-    node.has_left = true;
-    node.description = what_is_kept(std::move(node.description));
-    const std::string record = key("/nodes/" + node.description.name);
-    static_cast<void>(
-        commit(Json::array({has_value(name, std::to_string(lease.value)), is_as_of(record, known->record_revision)}),
-               Json::array({put(record, to_json(node).dump(), lease.value | kMemoryBit)})));
+    if (name.starts_with(alive)) note_leaving_of(name.substr(alive.size()), lease);
   }
+}
+
+void EtcdDirectory::note_leaving_of(const std::string& name, LeaseId lease) {
+  const auto known = look(name);
+  if (!known || !known->record || known->alive != lease) return;
+  NodeRecord node = *known->record;
+  node.has_left = true;
+  node.description = what_is_kept(std::move(node.description));
+  const NodeKind kind = node.description.kind;
+  const bool is_shorter = forget_left_after(kind) != forget_lost_after(kind);
+  const std::uint64_t memory = lease.value | (is_shorter ? kFarewellBit : kMemoryBit);
+  if (is_shorter && !grant_one(memory, forget_left_after(kind))) return;
+  const std::string record = key("/nodes/" + name);
+  static_cast<void>(commit(Json::array({has_value(key("/alive/" + name), std::to_string(lease.value)),
+                                        is_as_of(record, known->record_revision)}),
+                           Json::array({put(record, to_json(node).dump(), memory)})));
 }
 
 Result<void> EtcdDirectory::evict(const std::string& name) {
@@ -426,7 +455,7 @@ Result<Snapshot> EtcdDirectory::nodes() {
   std::set<std::string> alive;
   for (const Json& pair : pairs_of(range_of(*answer, 1))) alive.insert(text(pair, "key").substr(key("/alive/").size()));
   Snapshot snapshot;
-  snapshot.revision = answer->contains("header") ? number((*answer)["header"], "revision") : 0;
+  snapshot.revision = revision_of(*answer);
   for (const Json& pair : pairs_of(range_of(*answer, 0))) {
     auto record = node_from_json(Json::parse(text(pair, "value"), nullptr, false));
     if (!record) return fail(fmt::format("etcd: {}: {}", text(pair, "key"), record.error().message));
@@ -434,22 +463,71 @@ Result<Snapshot> EtcdDirectory::nodes() {
     snapshot.nodes.push_back(std::move(*record));
   }
   std::ranges::sort(snapshot.nodes, {}, &NodeRecord::id);
+  const std::scoped_lock lock(mutex_);
+  kinds_.clear();
+  for (const NodeRecord& node : snapshot.nodes) kinds_[node.description.name] = node.description.kind;
   return snapshot;
+}
+
+// Whether it tells of a node of one of these kinds, or of what tenants have. What cannot be told does.
+bool EtcdDirectory::concerns(const Json& event, NodeKinds kinds) {
+  const Json pair = event.value("kv", Json::object());
+  const std::string name = text(pair, "key");
+  const bool is_deletion = event.value("type", "") == "DELETE";
+  const auto name_under = [&](const char* part) {
+    const std::string folder = key(part);
+    return name.starts_with(folder) ? name.substr(folder.size()) : std::string();
+  };
+  // Numbers do not count: they change with their nodes.
+  if (!name_under("/ids/").empty()) return false;
+  const auto is_of_these = [&](const Json& record) {
+    const auto node = node_from_json(Json::parse(text(record, "value"), nullptr, false));
+    if (!node) return true;
+    const std::scoped_lock lock(mutex_);
+    kinds_[node->description.name] = node->description.kind;
+    return kinds.contains(node->description.kind);
+  };
+  if (!name_under("/nodes/").empty()) {
+    // A name may have been another kind's.
+    const bool was = event.contains("prev_kv") ? is_of_these(event["prev_kv"]) : is_deletion;
+    return (!is_deletion && is_of_these(pair)) || was;
+  }
+  const std::string node = name_under("/alive/");
+  if (node.empty()) return true;
+  if (!is_deletion) return false;  // its record comes with it
+  const std::scoped_lock lock(mutex_);
+  const auto known = kinds_.find(node);
+  return known == kinds_.end() || kinds.contains(known->second);
+}
+
+// From where on changes are not known yet to who has seen this revision.
+std::uint64_t EtcdDirectory::quiet_until(std::uint64_t seen, NodeKinds kinds) {
+  const std::scoped_lock lock(mutex_);
+  const auto known = quiet_.find(kinds);
+  const bool covered = known != quiet_.end() && seen >= known->second.since && seen <= known->second.until;
+  return covered ? known->second.until : seen;
+}
+
+void EtcdDirectory::note_quiet(Quiet stretch, NodeKinds kinds) {
+  const std::scoped_lock lock(mutex_);
+  Quiet& known = quiet_[kinds];
+  const bool apart = stretch.since > known.until || stretch.until < known.since;
+  if (!apart) stretch = {std::min(stretch.since, known.since), std::max(stretch.until, known.until)};
+  if (stretch.until >= known.until) known = stretch;
 }
 
 // stop_watches() is heeded between two of these.
 constexpr auto kWatchAtOnce = std::chrono::milliseconds(500);
 
-Result<Snapshot> EtcdDirectory::watch(std::uint64_t seen, Duration timeout) {
-  // Numbers do not count: they change with their nodes.
+Result<Snapshot> EtcdDirectory::watch(std::uint64_t seen, Duration timeout, NodeKinds kinds) {
   const auto until =
       std::chrono::steady_clock::now() + std::chrono::nanoseconds(std::max<std::int64_t>(timeout.nanoseconds(), 0));
   Json create = everything_under(settings_.prefix + "/");
-  create["start_revision"] = std::to_string(seen + 1);
+  create["prev_kv"] = true;
+  std::uint64_t looked = quiet_until(seen, kinds);  // nothing has changed up to here
   httplib::Request request;
   request.method = "POST";
   request.path = "/v3/watch";
-  request.body = Json{{"create_request", create}}.dump();
   request.set_header("Content-Type", telemetry::kJson);
   std::size_t address = 0;
   {
@@ -466,16 +544,23 @@ Result<Snapshot> EtcdDirectory::watch(std::uint64_t seen, Duration timeout) {
       line.erase(0, end + 1);
       // An event, or that what we have seen is compacted: both mean to look anew.
       const Json result = message.is_object() ? message.value("result", Json::object()) : Json::object();
-      if (result.contains("events") || result.contains("canceled")) changed = true;
+      if (result.contains("canceled")) changed = true;
+      for (const Json& event : result.value("events", Json::array())) {
+        changed = changed || concerns(event, kinds);
+        looked = std::max(looked, number(event.value("kv", Json::object()), "mod_revision"));
+      }
     }
     return !changed && !stopping_;
   };
   const telemetry::NoPipeSignal quiet;
-  while (!changed && !stopping_) {
+  while (seen != 0 && !changed && !stopping_) {
     const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(until - std::chrono::steady_clock::now());
     if (left.count() <= 0) break;
     const auto client = connect(address);
     client->set_read_timeout(std::min(left, kWatchAtOnce));
+    create["start_revision"] = std::to_string(looked + 1);
+    request.body = Json{{"create_request", create}}.dump();
+    line.clear();
     const auto answer = client->send(request);
     if (answer && answer->status == 200) continue;
     if (!changed && answer.error() == httplib::Error::Connection) break;  // nodes() looks for one that answers
@@ -483,9 +568,34 @@ Result<Snapshot> EtcdDirectory::watch(std::uint64_t seen, Duration timeout) {
     if (!changed && answer.error() != httplib::Error::Read) std::this_thread::sleep_for(std::chrono::milliseconds(20));
   }
   auto snapshot = nodes();
+  if (!snapshot) return snapshot;
+  snapshot->keep(kinds);
+  if (changed || seen == 0) return snapshot;
   // Others' keys have revisions too; ours are as they were.
-  if (snapshot && !changed && seen != 0) snapshot->revision = seen;
+  snapshot->revision = seen;
+  note_quiet({seen, looked}, kinds);
   return snapshot;
+}
+
+void EtcdDirectory::expire() {
+  const auto now = std::chrono::steady_clock::now();
+  {
+    const std::scoped_lock lock(mutex_);
+    if (now < compact_at_) return;
+    compact_at_ = now + kCompactAfter;
+  }
+  static_cast<void>(compact());  // or the next time
+}
+
+Result<void> EtcdDirectory::compact() {
+  const auto now = call("/v3/kv/range", {{"key", encoded(key("/tenants"))}, {"count_only", true}});
+  if (!now) return tl::unexpected(now.error());
+  const std::uint64_t to = [&] {
+    const std::scoped_lock lock(mutex_);
+    return std::exchange(compact_to_, revision_of(*now));
+  }();
+  if (to == 0) return {};
+  return unless(call("/v3/kv/compaction", {{"revision", std::to_string(to)}}), "has been compacted");
 }
 
 }  // namespace sluice::rack

@@ -17,7 +17,7 @@ namespace {
 
 std::chrono::nanoseconds to_chrono(Duration d) { return std::chrono::nanoseconds(d.nanoseconds()); }
 
-// One watch at the directory lasts so long; the end of a membership waits for it at most.
+// One watch at the directory lasts so long; the end of a membership waits for it at most, where it cannot be cut.
 constexpr Duration kWatch = Duration::milliseconds(500);
 // Before the next, where one brought nothing and did not last.
 constexpr Duration kPause = Duration::milliseconds(200);
@@ -113,7 +113,8 @@ Membership::~Membership() {
     stop_.notify_all();
   }
   if (keeper_.joinable()) keeper_.join();
-  static_cast<void>(directory_.leave(lease_));  // a change, which ends the watch
+  static_cast<void>(directory_.leave(lease_));
+  directory_.cut_watches();
   if (watcher_.joinable()) watcher_.join();
   if (file_) file_->write(LeaseId(0));
 }
@@ -257,7 +258,7 @@ void Membership::watch() {
   std::uint64_t seen = 0;
   for (;;) {
     const auto asked = std::chrono::steady_clock::now();
-    const auto snapshot = directory_.watch(seen, kWatch);
+    const auto snapshot = directory_.watch(seen, kWatch, config_.kinds);
     Duration pause = snapshot ? Duration() : kPause;
     if (snapshot && snapshot->revision != seen) {
       seen = snapshot->revision;

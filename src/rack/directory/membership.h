@@ -36,6 +36,7 @@ struct MembershipConfig {
   // Called in the membership's thread when the lease has been lost and another process has the name, or the directory has begun anew and gives
   // us another address, so that ours may be another's: with each try to take it again.
   std::function<void()> on_superseded{};
+  NodeKinds kinds = kAllKinds;  // that on_change is told of
   // Called in the membership's thread with why the lease is not renewed, and with nothing when it is again. Null: it is logged, which is for
   // programs whose output is ours.
   std::function<void(const std::string&)> on_trouble{};

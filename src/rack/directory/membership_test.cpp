@@ -64,7 +64,7 @@ class PlayedDirectory final : public Directory {
     return Snapshot{7, {node}};
   }
   // As one that has too many who watch.
-  Result<Snapshot> watch(std::uint64_t, Duration) override {
+  Result<Snapshot> watch(std::uint64_t, Duration, NodeKinds) override {
     const std::lock_guard lock(mutex_);
     watched.push_back(Clock::now());
     told_.notify_all();
@@ -245,7 +245,7 @@ TEST(Membership, SaysThatTheTroubleIsOverThoughItsReasonHadChanged) {
   EXPECT_NE(said.front().find("no route"), std::string::npos);
 }
 
-// Lets who watches wait until somebody leaves.
+// Lets who watches wait until its watches are cut: nothing else changes.
 class PatientDirectory final : public Directory {
  public:
   Result<Registration> join(const NodeDescription& description, Duration) override {
@@ -253,27 +253,31 @@ class PatientDirectory final : public Directory {
   }
   Result<void> publish(LeaseId, const NodeDescription&) override { return {}; }
   Result<void> renew(LeaseId) override { return {}; }
-  Result<void> leave(LeaseId) override {
-    left_.set_value();
-    return {};
-  }
+  Result<void> leave(LeaseId) override { return {}; }
   Result<Snapshot> nodes() override { return Snapshot{}; }
-  Result<Snapshot> watch(std::uint64_t, Duration) override {
-    leaving_.wait_for(kPatience);
+  Result<Snapshot> watch(std::uint64_t, Duration, NodeKinds kinds) override {
+    asked_for = kinds;
+    cut_.wait_for(kPatience);
     return Snapshot{7, {}};
   }
+  void cut_watches() override { cutting_.set_value(); }
+
+  NodeKinds asked_for;  // once the membership has ended
 
  private:
-  std::promise<void> left_;
-  std::shared_future<void> leaving_ = left_.get_future().share();
+  std::promise<void> cutting_;
+  std::shared_future<void> cut_ = cutting_.get_future().share();
 };
 
 TEST(Membership, WhoLeavesDoesNotWaitForAWatch) {
   PatientDirectory directory;
-  auto membership = Membership::join(directory, at_port(0), kShort, [](const Snapshot&) {}).value();
+  MembershipConfig config = kShort;
+  config.kinds = kMemoryKinds;
+  auto membership = Membership::join(directory, at_port(0), config, [](const Snapshot&) {}).value();
   const auto begun = Clock::now();
   membership.reset();
   EXPECT_LT(Clock::now() - begun, kPatience / 2);
+  EXPECT_EQ(directory.asked_for, kMemoryKinds);
 }
 
 TEST(Membership, DoesNotAskADirectoryWithoutEndThatLetsNobodyWait) {

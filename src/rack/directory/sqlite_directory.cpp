@@ -33,6 +33,11 @@ Result<bool> has_ledger(const std::string& file) {
       file, place.string()));
 }
 
+Duration remembered_for(const NodeRecord& gone) {
+  const NodeKind kind = gone.description.kind;
+  return gone.has_left ? Directory::forget_left_after(kind) : Directory::forget_lost_after(kind);
+}
+
 }  // namespace
 
 // A prepared statement; SQLite copies what is bound.
@@ -133,6 +138,7 @@ Result<void> SqliteDirectory::load() {
   Statement counters(database_, "SELECT revision, id FROM counters");
   if (!counters.row()) return tl::unexpected(database_error("reading counters"));
   revision_ = counters.number(0);
+  revisions_.fill(revision_);
   last_id_ = static_cast<std::uint32_t>(counters.number(1));
   Statement nodes(database_, "SELECT lease, duration_ms, record FROM nodes");
   const Time now = clock_();
@@ -141,8 +147,8 @@ Result<void> SqliteDirectory::load() {
     if (!record) return fail("directory state: " + record.error().message + "; remove the file to start anew");
     Entry entry{std::move(*record), LeaseId(nodes.number(0)),
                 Duration::milliseconds(static_cast<std::int64_t>(nodes.number(1))), now};
-    entry.ends = now + (entry.lease.value != 0 ? entry.duration : forget_after(entry.node.description.kind));
-    entries_.emplace(entry.node.description.name, std::move(entry));
+    entry.ends = now + (entry.lease.value != 0 ? entry.duration : remembered_for(entry.node));
+    put(entry);
   }
   if (!nodes.ok()) return tl::unexpected(database_error("reading nodes"));
   return {};
@@ -167,10 +173,25 @@ Result<void> SqliteDirectory::store(const Entry& entry) {
     return tl::unexpected(std::move(error));
   }
   ++revision_;
-  entries_.insert_or_assign(entry.node.description.name, entry);
+  if (const auto before = entries_.find(entry.node.description.name); before != entries_.end())
+    note_change(before->second.node.description.kind);  // the name may have been another kind's
+  note_change(entry.node.description.kind);
+  put(entry);
   unwritten_.erase(entry.node.description.name);
-  changed_.notify_all();
   return {};
+}
+
+void SqliteDirectory::put(const Entry& entry) {
+  Entry& kept = entries_[entry.node.description.name];
+  leases_.erase(kept.lease);
+  kept = entry;
+  if (kept.lease.value != 0) leases_.emplace(kept.lease, kept.node.description.name);
+  ids_.insert(kept.node.id);
+}
+
+void SqliteDirectory::note_change(NodeKind kind) {
+  revisions_.at(static_cast<std::size_t>(kind)) = revision_;
+  changed_.notify_all();
 }
 
 Result<void> SqliteDirectory::erase(const std::string& name) {
@@ -178,29 +199,27 @@ Result<void> SqliteDirectory::erase(const std::string& name) {
                      Statement(database_, "UPDATE counters SET revision = ?").bind(revision_ + 1).done();
   if (!sound) return tl::unexpected(database_error("forgetting " + name));
   ++revision_;
-  entries_.erase(name);
+  const auto known = entries_.find(name);
+  note_change(known->second.node.description.kind);
+  leases_.erase(known->second.lease);
+  ids_.erase(known->second.node.id);
+  entries_.erase(known);
   unwritten_.erase(name);
-  changed_.notify_all();
   return {};
 }
 
 // The number after the last one given that nobody has.
 Result<remote::NodeId> SqliteDirectory::next_id() {
-  std::set<std::uint32_t> taken;
-  for (const auto& [name, entry] : entries_) taken.insert(entry.node.id.value);
   for (std::size_t i = 0; i < kMaxNodes; ++i) {
     last_id_ = last_id_ % static_cast<std::uint32_t>(kMaxNodes) + 1;
-    if (!taken.contains(last_id_)) return remote::NodeId(last_id_);
+    if (const remote::NodeId id(last_id_); !ids_.contains(id)) return id;
   }
   return tl::unexpected(no_room_for_nodes());
 }
 
 SqliteDirectory::Entry* SqliteDirectory::find(LeaseId lease) {
-  if (lease.value == 0) return nullptr;
-  for (auto& [name, entry] : entries_) {
-    if (entry.lease == lease) return &entry;
-  }
-  return nullptr;
+  const auto found = leases_.find(lease);
+  return found == leases_.end() ? nullptr : &entries_.at(found->second);
 }
 
 Result<Registration> SqliteDirectory::join(const NodeDescription& description, Duration lease) {
@@ -254,6 +273,7 @@ Result<void> SqliteDirectory::publish(LeaseId lease, const NodeDescription& desc
   }
   entry.node.description = description;
   entry.node.state = NodeState::kReady;
+  if (entry.node == known->node) return renew_locked(lease);
   entry.ends = clock_() + entry.duration;
   return store(entry);
 }
@@ -261,6 +281,10 @@ Result<void> SqliteDirectory::publish(LeaseId lease, const NodeDescription& desc
 Result<void> SqliteDirectory::renew(LeaseId lease) {
   const std::lock_guard lock(mutex_);
   expire_locked();
+  return renew_locked(lease);
+}
+
+Result<void> SqliteDirectory::renew_locked(LeaseId lease) {
   Entry* entry = find(lease);
   if (entry == nullptr) return tl::unexpected(lease_is_unknown(lease));
   entry->ends = clock_() + entry->duration;
@@ -281,22 +305,22 @@ Result<void> SqliteDirectory::end_lease(Entry entry) {
   entry.node.description = what_is_kept(std::move(entry.node.description));
   entry.node.state = NodeState::kGone;
   entry.lease = {};
-  entry.ends = clock_() + forget_after(entry.node.description.kind);
+  entry.ends = clock_() + remembered_for(entry.node);
   return store(entry);
 }
 
 Result<Snapshot> SqliteDirectory::nodes() {
   const std::lock_guard lock(mutex_);
   expire_locked();
-  return snapshot_locked();
+  return snapshot_locked(kAllKinds);
 }
 
-Result<Snapshot> SqliteDirectory::watch(std::uint64_t seen, Duration timeout) {
+Result<Snapshot> SqliteDirectory::watch(std::uint64_t seen, Duration timeout, NodeKinds kinds) {
   std::unique_lock lock(mutex_);
   expire_locked();
   changed_.wait_for(lock, std::chrono::nanoseconds(std::max<std::int64_t>(timeout.nanoseconds(), 0)),
-                    [&] { return revision_ > seen || stopping_; });
-  return snapshot_locked();
+                    [&] { return revision_of(kinds) > seen || stopping_; });
+  return snapshot_locked(kinds);
 }
 
 void SqliteDirectory::expire() {
@@ -330,7 +354,7 @@ Result<bool> SqliteDirectory::replace_ledger(std::uint64_t version, const std::s
       return fail("directory state: " + written.error().message);
   }
   ledger_ = {text, version + 1};
-  ++revision_;
+  ledger_revision_ = ++revision_;
   // Should that fail, watchers that outlive us look anew when their time is over.
   static_cast<void>(Statement(database_, "UPDATE counters SET revision = ?").bind(revision_).done());
   changed_.notify_all();
@@ -354,20 +378,31 @@ void SqliteDirectory::expire_entry(const Entry& entry) {
   } else if (entry.lease.value == 0) {
     static_cast<void>(erase(name));
   } else if (!end_lease(entry)) {
-    Entry& known = entries_.at(name);
-    known.node.description = what_is_kept(std::move(known.node.description));
-    known.node.state = NodeState::kGone;
-    known.lease = {};
-    known.ends = clock_() + forget_after(known.node.description.kind);
+    Entry gone = entries_.at(name);
+    gone.node.description = what_is_kept(std::move(gone.node.description));
+    gone.node.state = NodeState::kGone;
+    gone.lease = {};
+    gone.ends = clock_() + remembered_for(gone.node);
+    put(gone);
     unwritten_.insert(name);
     ++revision_;
-    changed_.notify_all();
+    note_change(gone.node.description.kind);
   }
 }
 
-Snapshot SqliteDirectory::snapshot_locked() const {
-  Snapshot snapshot{revision_, {}};
-  for (const auto& [name, entry] : entries_) snapshot.nodes.push_back(entry.node);
+std::uint64_t SqliteDirectory::revision_of(NodeKinds kinds) const {
+  std::uint64_t last = ledger_revision_;
+  for (std::size_t i = 0; i < revisions_.size(); ++i) {
+    if (kinds.contains(static_cast<NodeKind>(i))) last = std::max(last, revisions_[i]);
+  }
+  return last;
+}
+
+Snapshot SqliteDirectory::snapshot_locked(NodeKinds kinds) const {
+  Snapshot snapshot{revision_of(kinds), {}};
+  for (const auto& [name, entry] : entries_) {
+    if (kinds.contains(entry.node.description.kind)) snapshot.nodes.push_back(entry.node);
+  }
   std::sort(snapshot.nodes.begin(), snapshot.nodes.end(),
             [](const NodeRecord& a, const NodeRecord& b) { return a.id < b.id; });
   return snapshot;

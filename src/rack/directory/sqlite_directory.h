@@ -6,6 +6,7 @@
 // Source:     SQLite's WAL mode: a crash of the process loses no commit.
 #pragma once
 
+#include <array>
 #include <condition_variable>
 #include <functional>
 #include <map>
@@ -34,7 +35,7 @@ class SqliteDirectory final : public DirectoryStore {
   Result<void> renew(LeaseId lease) override;
   Result<void> leave(LeaseId lease) override;
   Result<Snapshot> nodes() override;
-  Result<Snapshot> watch(std::uint64_t seen, Duration timeout) override;
+  Result<Snapshot> watch(std::uint64_t seen, Duration timeout, NodeKinds kinds) override;
 
   // Every call does so first.
   void expire() override;
@@ -58,14 +59,19 @@ class SqliteDirectory final : public DirectoryStore {
   Result<void> run(const std::string& sql, const std::string& what);
   // Writes an entry and the counters in one transaction; the entry takes the next revision.
   Result<void> store(const Entry& entry);
+  // The same without the file.
+  void put(const Entry& entry);
+  void note_change(NodeKind kind);
   Result<void> erase(const std::string& name);
   Result<void> end_lease(Entry entry);
   Result<remote::NodeId> next_id();
   Entry* find(LeaseId lease);
+  Result<void> renew_locked(LeaseId lease);
   LeaseId new_lease();
   void expire_locked();
   void expire_entry(const Entry& entry);
-  Snapshot snapshot_locked() const;
+  std::uint64_t revision_of(NodeKinds kinds) const;
+  Snapshot snapshot_locked(NodeKinds kinds) const;
   Error database_error(const std::string& what) const;
 
   sqlite3* database_;
@@ -73,11 +79,15 @@ class SqliteDirectory final : public DirectoryStore {
   std::function<Time()> clock_;
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::map<std::string, Entry> entries_;  // by name
-  std::set<std::string> unwritten_;       // of those, what the file does not have as it is
+  std::map<std::string, Entry> entries_;   // by name
+  std::set<std::string> unwritten_;        // of those, what the file does not have as it is
+  std::map<LeaseId, std::string> leases_;  // of those, who lives
+  std::set<remote::NodeId> ids_;           // of those
   std::string ledger_file_;
   VersionedText ledger_;
   std::uint64_t revision_ = 0;
+  std::array<std::uint64_t, 4> revisions_{};  // of the last change, by kind of node
+  std::uint64_t ledger_revision_ = 0;         // of its last change
   std::uint32_t last_id_ = 0;
   bool stopping_ = false;
 };

@@ -371,9 +371,12 @@ Result<void> Tenants::room_for_client(const Snapshot& snapshot, const std::strin
                               "allowed; end one",
                               tenant, here));
   if (remembered >= kMostRemembered)
-    return refuse(Refusal::kOverQuota,
-                  fmt::format("over quota: tenant '{}' has had {} clients within {} s, and more are not allowed; wait",
-                              tenant, remembered, Directory::kForgetAfter.milliseconds() / 1000));
+    return refuse(
+        Refusal::kOverQuota,
+        fmt::format("over quota: the rack knows {} clients of tenant '{}', and more are not allowed; wait: one "
+                    "that has left is forgotten after {} s, one that was lost after {} s",
+                    remembered, tenant, Directory::kForgetClientAfter.milliseconds() / 1000,
+                    Directory::kForgetAfter.milliseconds() / 1000));
   return {};
 }
 

@@ -23,10 +23,11 @@ Result<std::unique_ptr<Endpoint>> Endpoint::open(const EndpointConfig& config) {
   NodeDescription description = config.description;
   if (description.kind == NodeKind::kClient) description.name = run.client_name(description.name);
   Membership::OnChange on_change;
-  if (config.watch) {
+  if (!config.kinds.empty()) {
     on_change = [self](const Snapshot& snapshot) { self->take_soon(snapshot); };
   }
-  MembershipConfig lease{.lease = config.lease, .on_taken = config.on_taken, .on_trouble = config.on_trouble};
+  MembershipConfig lease{
+      .lease = config.lease, .on_taken = config.on_taken, .kinds = config.kinds, .on_trouble = config.on_trouble};
   const bool is_client = description.kind == NodeKind::kClient;
   if (!is_client) {
     lease.lease_file = run.lease_file(description.name);

@@ -25,7 +25,7 @@ struct EndpointConfig {
   std::string port;  // empty: the switch of the run directory
   bool dcqcn = false;
   std::uint64_t line_rate = rc::DcqcnParameters{}.line_rate;  // bits a second
-  bool watch = true;                                          // call on_change
+  NodeKinds kinds = kAllKinds;                                // that on_change is told of; none: it is not called
   Duration lease = Duration::seconds(3);
   // Of a client: one of its name is on the rack at a time, and others succeed to it. (Most have their process in their name.)
   bool has_successors = false;

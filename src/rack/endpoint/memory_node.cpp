@@ -113,9 +113,11 @@ void Acceptor::drop_domain(Time now, memory::PdId domain) {
 }
 
 void Acceptor::drop_gone(Time now, const Snapshot& snapshot) {
-  std::set<wire::Gid> gone;
+  // Whoever was there and is not named any more has been forgotten meanwhile.
+  std::set<wire::Gid> gone = std::exchange(there_, {});
   for (const NodeRecord& node : snapshot.nodes)
-    if (node.state == NodeState::kGone) gone.insert(wire::Gid::from(node.ip));
+    (node.state == NodeState::kGone ? gone : there_).insert(wire::Gid::from(node.ip));
+  for (const wire::Gid& address : there_) gone.erase(address);
   drop_if(now, [&](const Connection& connection) { return gone.contains(connection.remote); });
 }
 

@@ -10,6 +10,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -73,6 +74,7 @@ class Acceptor {
   std::size_t most_;
   Events events_;
   std::map<std::uint32_t, Connection> connections_;  // by ConnectionId
+  std::set<wire::Gid> there_;                        // who was on the rack when it was last said who is
   std::uint64_t accepted_ = 0;
   std::uint64_t refused_ = 0;
 };

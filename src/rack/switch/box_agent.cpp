@@ -53,6 +53,7 @@ void BoxAgent::work() {
   EndpointConfig config;
   config.directory = directory_;
   config.description = {kName, NodeKind::kClient, 0, {}, {{"pid", std::to_string(getpid())}}};
+  config.kinds = kMemoryKinds;
   while (!stopping_) {
     auto endpoint = Endpoint::open(config);
     if (endpoint) return serve(**endpoint);

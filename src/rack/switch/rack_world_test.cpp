@@ -74,6 +74,23 @@ TEST_F(RackWorld, AnAcceptorRefusesMoreThanItsLimitAndDropsThoseWhoAreGone) {
   EXPECT_EQ(acceptor.connections(), 0u);
 }
 
+TEST_F(RackWorld, AnAcceptorThatLooksLateDropsThoseWhoAreForgottenAndNobodyWhoWasNeverNamed) {
+  start_memory(1);
+  connect_all();
+  Acceptor& acceptor = memories_[1].node->acceptor();
+  acceptor.drop_gone(loop_.now(), snapshot());
+  EXPECT_EQ(acceptor.connections(), 1u) << "from an address that is not the directory's";
+  Snapshot there = snapshot();
+  there.nodes.push_back({.description = {"client", NodeKind::kClient, 0, {}, {}},
+                         .state = NodeState::kReady,
+                         .id = NodeId(100),
+                         .ip = Subnet{}.ip_of(NodeId(100))});
+  acceptor.drop_gone(loop_.now(), there);
+  EXPECT_EQ(acceptor.connections(), 1u);
+  acceptor.drop_gone(loop_.now(), snapshot());
+  EXPECT_EQ(acceptor.connections(), 0u);
+}
+
 // --- tenants ---
 
 class TenantsWorld : public RackWorld {
