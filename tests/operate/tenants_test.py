@@ -193,7 +193,8 @@ class TenantsTest(live_rack.LiveRack):
         self.assertIn("from there", self.as_tenant(red, "remote", "read", "heap", "0", "16", code=0).stdout)
         self.sluice("tenant", "revoke", "red", code=0)
         self.assertIn("'red' was revoked", self.there("remote", "read", "heap", "0", "8", "--token-file", red, code=1).stderr)
-        self.assertEqual(self.refused("revoked"), 1)
+        # The watch of the read before may not have been over yet.
+        self.assertIn(self.refused("revoked"), (1, 2))
         # Very many of them, several at once.
         before = self.refused("wrong")
         with concurrent.futures.ThreadPoolExecutor(8) as pool:
