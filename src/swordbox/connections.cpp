@@ -1,6 +1,8 @@
 #include "swordbox/connections.h"
 
 #include <algorithm>
+#include <array>
+#include <utility>
 #include <variant>
 
 #include "base/bytes.h"
@@ -107,18 +109,23 @@ void Connections::close(ConnectionIndex connection) {
 
 void Connections::make_room(Time now, bool for_announced) {
   if (live_ != table_.size()) return;
-  ConnectionIndex least = kNone;
-  if (!candidates_.empty()) {
-    least = candidates_.front();
-  } else if (for_announced) {
-    for (ConnectionIndex i = 0; i < capacity(); ++i) {
-      const bool may_go = table_[i].alive && !table_[i].announced && now - use_[i].last_seen >= limits_.candidate;
-      if (may_go && (least == kNone || use_[i].last_seen < use_[least].last_seen)) least = i;
-    }
-  }
+  const ConnectionIndex least = !candidates_.empty() ? candidates_.front() : for_announced ? find_silent(now) : kNone;
   if (least == kNone) return;
   ++counters_.connections_expired;
   close(least);
+}
+
+// Of those that are closing, or else were inferred, or else of all, the one that has been silent longest. kNone: nobody has been for long enough.
+ConnectionIndex Connections::find_silent(Time now) const {
+  const auto claim = [&](ConnectionIndex i) { return table_[i].closing ? 0 : table_[i].announced ? 2 : 1; };
+  const std::array<Duration, 3> silent_for = {Duration(), limits_.candidate, limits_.gives_way};
+  ConnectionIndex least = kNone;
+  for (ConnectionIndex i = 0; i < capacity(); ++i) {
+    const auto rank = [&](ConnectionIndex c) { return std::pair(claim(c), use_[c].last_seen); };
+    if (!table_[i].alive || now - use_[i].last_seen < silent_for[static_cast<std::size_t>(claim(i))]) continue;
+    if (least == kNone || rank(i) < rank(least)) least = i;
+  }
+  return least;
 }
 
 bool Connections::announce(Time now, const Announcement& announcement) {
@@ -209,10 +216,14 @@ void Connections::on_management(Time now, const std::uint8_t* frame, const wire:
     if (Handshake* h = recall(to, rej->remote_comm_id)) h->used = false;
   } else if (const auto* dreq = std::get_if<wire::CmDreq>(&mad->message)) {
     const Crossing known = find(from, to, dreq->remote_qpn);
-    if (known) {
-      table_[known.connection].closing = true;
-      use_[known.connection].last_seen = now;
-    }
+    if (!known) return;
+    // One that comes again may name a queue pair that has another connection by now.
+    Connection& c = table_[known.connection];
+    const bool names_it =
+        c.comm_id[known.end] == dreq->remote_comm_id && c.comm_id[1 - known.end] == dreq->local_comm_id;
+    if (c.origin != 0 && !names_it) return;
+    c.closing = true;
+    use_[known.connection].last_seen = now;
   }
 }
 
@@ -244,22 +255,28 @@ Connections::Handshake* Connections::recall(const NetAddress& initiator, wire::C
   return nullptr;
 }
 
-// REQ and REP tell at which PSN their receivers begin to send. Both may come again, late: then the connection is known, and has got on.
+// REQ and REP tell at which PSN their receivers begin to send. Both may come again, late: then the connection is known, and has got on. What
+// has the numbers of one that is closing, or its numbers but not its names, is another.
 void Connections::complete(Time now, const wire::CmRep& rep, const NetAddress& from, const NetAddress& to) {
   Handshake* const h = recall(to, rep.remote_comm_id);
   if (h == nullptr || h->acceptor != from) return;
   h->used = false;
   const auto origin =
       static_cast<std::uint32_t>(mix(std::uint64_t{rep.starting_psn.value()} << 24 | h->psn.value())) | 1;
-  const Crossing known = find(to, from, rep.local_qpn);
-  const bool is_again =
-      known && known.connection == find(from, to, h->qpn).connection && table_[known.connection].origin == origin;
-  if (is_again) return;
+  const std::array<wire::CommId, 2> comm_id = {rep.remote_comm_id, rep.local_comm_id};
+  if (const Crossing known = find(to, from, rep.local_qpn)) {
+    const Connection& c = table_[known.connection];
+    const bool same_ends = known.connection == find(from, to, h->qpn).connection;
+    if (same_ends && c.origin == origin && c.comm_id == comm_id && !c.closing) return;
+  }
   announce(now, {.address = {to.gid(), from.gid()},
                  .qpn = {h->qpn, rep.local_qpn},
                  .starting_psn = {rep.starting_psn, h->psn},
                  .mtu = h->mtu});
-  if (const Crossing made = find(to, from, rep.local_qpn)) table_[made.connection].origin = origin;
+  if (const Crossing made = find(to, from, rep.local_qpn)) {
+    table_[made.connection].origin = origin;
+    table_[made.connection].comm_id = comm_id;
+  }
 }
 
 // -------------------------------------------------------------------------------------------------------------- ageing

@@ -1,7 +1,8 @@
 // The reliable connections that cross the box: who they join, and how far each direction has come.
 //
 // Life:       announced (REQ and REP seen, or told by the control plane) or inferred (a request, then an answer that fits it) -> used ->
-//             closed (DREQ), replaced (a new connection of the same queue pair) or expired (silence).
+//             closed (DREQ), replaced (a new connection of the same queue pair), expired (silence) or, when the table is full, given up for
+//             one that is announced (the one that has been silent longest).
 // Invariant:  `expected` of a direction is the PSN after the newest request that the box has forwarded in order, or after the newest one
 //             that the responder has acknowledged, whichever is later. Nothing is decided about requests beyond it.
 // Invariant:  an inferred connection is complete only when exactly one candidate fits the answer; until then it is not used.
@@ -87,9 +88,10 @@ struct alignas(64) Connection {
   bool announced = false;
   bool is_v4 = false;  // both addresses
   std::array<NetAddress, 2> address{};
-  std::uint32_t generation = 0;  // of this place in the table
-  std::uint32_t origin = 0;      // of the PSNs that it began with, mixed; 0: not from a handshake
-  bool doubtful = false;         // it had something under way when the rule that knew of it went
+  std::uint32_t generation = 0;           // of this place in the table
+  std::uint32_t origin = 0;               // of the PSNs that it began with, mixed; 0: not from a handshake
+  std::array<wire::CommId, 2> comm_id{};  // of a handshake: what each end calls it
+  bool doubtful = false;                  // it had something under way when the rule that knew of it went
 
   void set_addresses(const NetAddress& first, const NetAddress& second) {
     address = {first, second};
@@ -125,7 +127,9 @@ struct ConnectionLimits {
   Duration idle = Duration::seconds(600);
   Duration closing = Duration::milliseconds(200);
   Duration candidate = Duration::seconds(1);  // no answer has shown the other end for so long
-  std::uint16_t assumed_mtu = 0;              // of inferred connections; 0: found out
+  // When there is no room one that has been silent for so long gives way to one that is announced: longer than a queue pair's retries, mostly.
+  Duration gives_way = Duration::seconds(10);
+  std::uint16_t assumed_mtu = 0;  // of inferred connections; 0: found out
 };
 
 // What the control plane may tell about a connection.
@@ -234,8 +238,9 @@ class Connections {
   }
   std::uint64_t hash_of(std::uint32_t number) const;
   ConnectionIndex add(Time now);
-  // The table is full: whoever will be missed least goes. For an announced connection that may be one that was inferred and has been silent.
+  // The table is full: whoever will be missed least goes, if anybody may. For an announced connection that may be any that is silent.
   void make_room(Time now, bool for_announced);
+  ConnectionIndex find_silent(Time now) const;
   void index(ConnectionIndex connection, std::uint8_t end);
   void unindex(ConnectionIndex connection, std::uint8_t end);
   void remember(Time now, const wire::CmReq& req, const NetAddress& from, const NetAddress& to);

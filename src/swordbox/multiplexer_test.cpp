@@ -44,18 +44,31 @@ class Lane : public Net {
   Verdict write(std::uint32_t psn, std::uint64_t address, std::uint32_t length) {
     return Net::write(line, psn, kKey, address, length);
   }
-  // A connection to queue pair 0x33, by REQ and REP.
-  void request() {
-    manage(
-        line.near, line.far,
-        wire::CmReq{.local_comm_id = wire::CommId(1), .local_qpn = Qpn(0x44), .starting_psn = Psn(500), .path_mtu = 3});
+  // A connection to queue pair 0x33, by REQ and REP. `id`: the client's name for it.
+  void request(std::uint32_t id = 1) {
+    manage(line.near, line.far,
+           wire::CmReq{
+               .local_comm_id = wire::CommId(id), .local_qpn = Qpn(0x44), .starting_psn = Psn(500), .path_mtu = 3});
   }
-  void reply(std::uint32_t starting_psn) {
+  void reply(std::uint32_t starting_psn, std::uint32_t id = 1) {
     manage(line.far, line.near,
            wire::CmRep{.local_comm_id = wire::CommId(2),
-                       .remote_comm_id = wire::CommId(1),
+                       .remote_comm_id = wire::CommId(id),
                        .local_qpn = Qpn(0x33),
                        .starting_psn = Psn(starting_psn)});
+  }
+  void end(std::uint32_t id) {
+    manage(line.near, line.far,
+           wire::CmDreq{.local_comm_id = wire::CommId(id), .remote_comm_id = wire::CommId(2), .remote_qpn = Qpn(0x33)});
+  }
+  // Two atomics on it, of which the first tells the word's value; what the second one's answer says was there before.
+  std::uint64_t add_twice(std::uint32_t psn, std::uint64_t there) {
+    const Line managed{line.near, line.far, Qpn(0x44), Qpn(0x33)};
+    EXPECT_EQ(Net::add(managed, psn, kKey, kWord), Verdict::kWordPassed);
+    EXPECT_EQ(Net::prior(managed.turned(), psn, there), Verdict::kResponse);
+    EXPECT_EQ(Net::add(managed, psn + 1, kKey, kWord), Verdict::kAtomicReplaced);
+    EXPECT_EQ(Net::ack(managed.turned(), psn + 1), Verdict::kSharedAnswer);
+    return last.prior;
   }
   std::uint64_t announced() { return box.counters().connections_announced; }
   std::optional<std::uint64_t> value_of(std::uint64_t address) { return box.multiplexer()->value_of(address); }
@@ -305,6 +318,39 @@ TEST(Multiplexer, IsNotDisturbedByAHandshakeThatComesAgainLate) {
   lane.request();
   lane.reply(901);  // another life of the same queue pairs
   EXPECT_EQ(lane.announced(), 3u);
+}
+
+// A program that begins with the same PSNs each time.
+TEST(Multiplexer, AConnectionWithTheNumbersOfTheOneBeforeIsAnother) {
+  for (const bool is_closed : {false, true}) {
+    Lane lane;
+    lane.request();
+    lane.reply(900);
+    EXPECT_EQ(lane.add_twice(900, 10), 11u);
+    if (is_closed) lane.end(1);
+    const std::uint32_t id = is_closed ? 1 : 3;  // whoever has said goodbye may use his name again
+    lane.request(id);
+    lane.reply(900, id);
+    EXPECT_EQ(lane.announced(), 3u);
+    EXPECT_EQ(lane.add_twice(900, 20), 21u) << "executed, not answered from what the other one did";
+  }
+}
+
+// A DREQ whose answer was lost, when the queue pair has been given to another connection.
+TEST(Multiplexer, ALateGoodbyeEndsNotTheConnectionThatCameAfter) {
+  Lane lane;
+  lane.request(1);
+  lane.reply(900, 1);
+  lane.end(1);
+  lane.request(3);
+  lane.reply(700, 3);
+  lane.end(1);
+  for (int ageing = 0; ageing < 100; ++ageing) lane.wait(Duration::milliseconds(100));
+  EXPECT_EQ(lane.box.counters().connections_closed, 0u);
+  EXPECT_EQ(lane.add_twice(700, 10), 11u);
+  lane.end(3);
+  for (int ageing = 0; ageing < 100; ++ageing) lane.wait(Duration::milliseconds(100));
+  EXPECT_EQ(lane.box.counters().connections_closed, 1u);
 }
 
 // What an atomic at this address has shown is not known any more after the WRITE.

@@ -232,6 +232,34 @@ TEST(Connections, ThoseOfWhichNobodyHasAnsweredGiveWayAndAreSoonForgotten) {
   EXPECT_EQ(counters.connections_refused, 0u);
 }
 
+// Clients that died without a word have connections, too.
+TEST(Connections, WhenThereIsNoRoomTheOneThatHasBeenSilentLongestGivesWay) {
+  Counters counters;
+  Nobody nobody;
+  Connections table({.connections = 4}, counters, nobody);
+  const auto announce = [&](std::int64_t second, std::uint32_t qpn) {
+    return table.announce(Time::at(Duration::seconds(second)),
+                          {.address = {host(1), host(2)}, .qpn = {Qpn(qpn), Qpn(0x100 + qpn)}});
+  };
+  const auto find = [&](std::uint32_t qpn) {
+    return table.find(NetAddress::from(host(1)), NetAddress::from(host(2)), Qpn(0x100 + qpn));
+  };
+  for (std::uint32_t i = 0; i < 4; ++i) ASSERT_TRUE(announce(i, i));
+  table.use(find(0).connection).last_seen = Time::at(Duration::seconds(5));
+  EXPECT_FALSE(announce(10, 4)) << "all have been heard of lately";
+  EXPECT_EQ(counters.connections_refused, 1u);
+  EXPECT_TRUE(announce(11, 4));
+  EXPECT_FALSE(find(1)) << "silent for ten seconds";
+  EXPECT_TRUE(find(0) && find(2) && find(3) && find(4));
+  table[find(4).connection].closing = true;
+  EXPECT_TRUE(announce(12, 5));
+  EXPECT_FALSE(find(4)) << "it is needed no more, however lately it was heard of";
+  EXPECT_TRUE(find(2));
+  // For what is only inferred nobody who is announced goes.
+  see_request(table, Time::at(Duration::seconds(100)), 0x900);
+  EXPECT_TRUE(find(0) && find(2) && find(3) && find(5));
+}
+
 TEST(Connections, UseNoMorePlacesThanThereAreAtATimeAndSomeThatRest) {
   Counters counters;
   Nobody nobody;

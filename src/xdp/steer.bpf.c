@@ -788,19 +788,24 @@ __attribute__((noinline)) int judge(struct steer_packet* p) {
 
 /* --------------------------------------------------------------------------------------------------------- connections */
 
-INLINE void end_connection(const struct steer_end_key* name, int at_once, __u64 now) {
+/* `comm_ids`: what the end that is named calls it, and in the lower half what the other does: what has other names goes on. 0: whatever has this
+ * end, at once. */
+INLINE void end_connection(const struct steer_end_key* name, __u64 comm_ids, __u64 now) {
   const struct steer_end* found = bpf_map_lookup_elem(&ends, name);
   const __u32 zero = 0;
   struct guard* g = bpf_map_lookup_elem(&guards, &zero);
   if (found == 0 || g == 0) return;
   const __u32 index = found->connection;
   const __u32 generation = found->generation;
+  const __u64 from_first = found->end == 0 ? comm_ids : comm_ids << 32 | comm_ids >> 32;
+  const __u32 names = (__u32)mix(from_first);
   bpf_spin_lock(&g->lock);
   struct steer_connection* c = connection_at(index);
-  if (c->alive && c->generation == generation) {
+  const int is_it = comm_ids == 0 || c->origin == 0 || c->names == names;
+  if (c->alive && c->generation == generation && is_it) {
     c->closing = 1;
     c->last_seen = now;
-    if (at_once) c->alive = 0;
+    if (comm_ids == 0) c->alive = 0;
     if (!c->resting) {
       c->resting = 1;
       *resting_at(resting_first + resting_count++) = (__u16)index;
@@ -810,7 +815,8 @@ INLINE void end_connection(const struct steer_end_key* name, int at_once, __u64 
   bpf_spin_unlock(&g->lock);
 }
 
-/* REQ and REP may both come again, late: then the connection is known, and has got on. */
+/* REQ and REP may both come again, late: then the connection is known, and has got on. What has the numbers of one that is closing, or its
+ * numbers but not its names, is another. */
 INLINE int is_again(const struct steer_order* order) {
   if (order->origin == 0) return 0;
   const struct steer_end* first = bpf_map_lookup_elem(&ends, &order->ends[0]);
@@ -822,7 +828,8 @@ INLINE int is_again(const struct steer_order* order) {
   const __u32 generation = first->generation;
   bpf_spin_lock(&g->lock);
   const struct steer_connection* c = connection_at(index);
-  const int known = c->alive && c->generation == generation && c->origin == order->origin;
+  const int known =
+      c->alive && c->generation == generation && c->origin == order->origin && c->names == order->first && !c->closing;
   bpf_spin_unlock(&g->lock);
   return known;
 }
@@ -861,8 +868,8 @@ __attribute__((noinline)) int announce(struct steer_order* order) {
   if (is_again(order)) return 1;
   const __u64 now = bpf_ktime_get_ns();
   const __u32 zero = 0;
-  end_connection(&order->ends[0], 1, now);
-  end_connection(&order->ends[1], 1, now);
+  end_connection(&order->ends[0], 0, now);
+  end_connection(&order->ends[1], 0, now);
   struct guard* g = bpf_map_lookup_elem(&guards, &zero);
   if (g == 0) return 0;
   __u32 generation = 0;
@@ -883,6 +890,7 @@ __attribute__((noinline)) int announce(struct steer_order* order) {
     c->last_seen = now;
     c->mtu = (__u16)order->mtu;
     c->origin = order->origin;
+    c->names = order->first;
     c->proven = STEER_NO_REGION;
     c->closing = 0;
     c->known = 1;
@@ -979,7 +987,10 @@ INLINE void on_management(struct xdp_md* context, __u32 ip_offset, __u32 is_ipv6
         .initiator = {route->destination[0], route->destination[1]}, .comm_id = be32(message + 4), .zero = 0};
     const struct steer_handshake* h = bpf_map_lookup_elem(&handshakes, &name);
     if (h == 0 || h->acceptor[0] != route->source[0] || h->acceptor[1] != route->source[1]) return;
-    struct steer_order order = {.kind = STEER_ANNOUNCE, .mtu = h->mtu, .psn = {h->psn, be24(message + 20)}};
+    struct steer_order order = {.kind = STEER_ANNOUNCE,
+                                .mtu = h->mtu,
+                                .first = (__u32)mix((__u64)be32(message + 4) << 32 | be32(message)),
+                                .psn = {h->psn, be24(message + 20)}};
     order.origin = (__u32)mix((__u64)order.psn[1] << 24 | order.psn[0]) | 1;
     /* End 0 is the initiator. */
     order.ends[0] = *route;
@@ -993,7 +1004,8 @@ INLINE void on_management(struct xdp_md* context, __u32 ip_offset, __u32 is_ipv6
   } else if (attribute == CM_DREQ) {
     struct steer_end_key name = *route;
     name.qpn = be24(message + 8);
-    end_connection(&name, 0, bpf_ktime_get_ns());
+    const __u64 comm_ids = (__u64)be32(message + 4) << 32 | be32(message);
+    if (comm_ids != 0) end_connection(&name, comm_ids, bpf_ktime_get_ns());
   }
 }
 
@@ -1235,7 +1247,7 @@ int sluice_order(struct xdp_md* context) {
   if (data + sizeof order > data_end) return XDP_ABORTED;
   __builtin_memcpy(&order, data, sizeof order);
   if (order.kind == STEER_ANNOUNCE) return announce(&order) ? XDP_PASS : XDP_DROP;
-  if (order.kind == STEER_CLOSE) end_connection(&order.ends[0], 1, bpf_ktime_get_ns());
+  if (order.kind == STEER_CLOSE) end_connection(&order.ends[0], 0, bpf_ktime_get_ns());
   if (order.kind == STEER_FORGET) forget(order.first);
   return XDP_PASS;
 }

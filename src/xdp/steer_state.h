@@ -78,6 +78,7 @@ struct steer_connection {
   __u8 known;   /* its ends stand in the index */
   __u8 resting; /* it waits among those that have ended */
   __u32 origin; /* of the PSNs that it began with, mixed; 0: not from a handshake */
+  __u32 names;  /* of a handshake: what its ends call it, mixed */
   struct steer_operation ring[STEER_RING];
 };
 
@@ -190,8 +191,8 @@ enum { STEER_FORGET_AT_ONCE = 16 };
 struct steer_order {
   __u32 kind;
   __u32 mtu;
-  __u32 first;                  /* STEER_FORGET: so many entries of the tables, from this one on */
-  __u32 origin;                 /* STEER_ANNOUNCE: of the connection; 0: it replaces what has its ends */
+  __u32 first;  /* STEER_FORGET: the first of the entries to look at; STEER_ANNOUNCE: names, with an origin */
+  __u32 origin; /* STEER_ANNOUNCE: of the connection; 0: it replaces what has its ends */
   struct steer_end_key ends[2]; /* STEER_CLOSE: ends[0] alone */
   __u32 psn[2];                 /* of the requests to each end */
 };

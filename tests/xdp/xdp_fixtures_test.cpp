@@ -566,9 +566,21 @@ TEST(XdpSteering, BelievesTheManagementMessagesThatTheBoxBelieves) {
     EXPECT_EQ(pair.both(route.write(rep.local_qpn, rep.starting_psn)), Verdict::kPlain);
 
     management(changed(route.management(false, dreq), kPrivate, 0x01));
+    wire::CmDreq of_another = dreq;
+    of_another.local_comm_id = wire::CommId(7);
+    management(route.management(false, of_another));
+    of_another = dreq;
+    of_another.remote_comm_id = wire::CommId(7);
+    management(route.management(false, of_another));
     EXPECT_EQ(closed(), 0u);
+    management(route.management(false, req));
+    management(right);
+    EXPECT_EQ(announced(), 1u) << "it has got on";
     management(route.management(false, dreq));
     EXPECT_EQ(closed(), 1u);
+    management(route.management(false, req));
+    management(right);
+    EXPECT_EQ(announced(), 2u) << "what has its numbers now is another";
   }
 }
 

@@ -23,7 +23,8 @@ void BoxSettings::declare(Schema& s) {
                 "READs of a version are steered for so long after it has got a successor; below the store's max-flight")
       .integer("box-keys", keys, 1, 1u << 22, "steer only so many keys, the hottest")
       .integer("box-history", history, 16, 1u << 26, "node addresses remembered")
-      .integer("box-connections", connections, 16, 65'536, "most connections followed at once")
+      .integer("box-connections", connections, 16, 65'536,
+               "most connections followed at once; then one that has been silent for 10 s gives way to a new one")
       .integer("box-held-frames", held_frames, kLeastHeldFrames, 1u << 20,
                "packets that may wait in the box; what does not fit is dropped")
       .integer("box-words", words, 16, 1u << 22, "words whose atomics are replaced, at once")

@@ -129,6 +129,17 @@ void BoxStage::tell_of_one_way() {
       one_way_text());
 }
 
+// Once.
+void BoxStage::tell_of_full_table() {
+  if (box_.counters().connections_refused == 0 || told_of_full_table_) return;
+  told_of_full_table_ = true;
+  spdlog::warn(
+      "box: it follows {} connections at once, and there was one more: that may not reach memory whose words are "
+      "shared. "
+      "For more: --box-connections",
+      settings_.connections);
+}
+
 std::string BoxStage::one_way_text() const {
   const auto& path = box_.one_way();
   if (!path) return "";
@@ -139,6 +150,7 @@ std::string BoxStage::one_way_text() const {
 void BoxStage::on_deadline(Time now, port::FrameSink& outbox) {
   box_.on_deadline(now, outbox);
   tell_of_one_way();
+  tell_of_full_table();
   if (rule_ == nullptr || !agent_) return;
   std::array<swordbox::Repair, 16> repairs;
   while (const std::size_t n = rule_->take_repairs(repairs)) {

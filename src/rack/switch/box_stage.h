@@ -73,6 +73,7 @@ class BoxStage final : public switching::Stage, public BoxControl {
  private:
   bool is_agents(const port::Frame& frame) const;
   void tell_of_one_way();
+  void tell_of_full_table();
   std::string one_way_text() const;  // empty: none was found
   std::vector<std::pair<std::string, bool>> rules() const;
   Result<void> check_change(const nlohmann::json& wish) const;
@@ -86,6 +87,7 @@ class BoxStage final : public switching::Stage, public BoxControl {
   Time first_fence_;
   std::uint32_t most_held_ = 0;
   bool told_of_one_way_ = false;
+  bool told_of_full_table_ = false;
   wire::MacAddress agent_mac_{};
   Agent agent_;
   std::vector<swordbox::Packet> burst_;

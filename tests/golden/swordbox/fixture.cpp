@@ -160,17 +160,23 @@ Body other_body(const std::string& what) {
   return body;
 }
 
-// "req psn=900": the client asks for its connection, and shall be sent requests from that PSN on; "rep psn=100": the server gives it.
+// "req psn=900": the client asks for its connection, and shall be sent requests from that PSN on; "rep psn=100": the server gives it; "dreq": the
+// client ends it. "id=1": another connection of the same queue pairs.
 Body management_body(const std::vector<std::string>& words) {
   const int client = std::stoi(words.at(0).substr(1));
   const wire::Psn psn(static_cast<std::uint32_t>(number(setting(words, "psn", "100"))));
-  const wire::CommId asking(static_cast<std::uint32_t>(client));
+  const auto life = static_cast<std::uint32_t>(number(setting(words, "id", "0"))) << 16;
+  const wire::CommId asking(life + static_cast<std::uint32_t>(client));
+  const wire::CommId giving(life + 0x100);
   wire::CmMad mad;
   if (words.at(2) == "req") {
     mad.message = wire::CmReq{
         .local_comm_id = asking, .local_qpn = FixtureNetwork::client_qpn(client), .starting_psn = psn, .path_mtu = 3};
+  } else if (words.at(2) == "dreq") {
+    mad.message = wire::CmDreq{
+        .local_comm_id = asking, .remote_comm_id = giving, .remote_qpn = FixtureNetwork::server_qpn(client)};
   } else {
-    mad.message = wire::CmRep{.local_comm_id = wire::CommId(0x100),
+    mad.message = wire::CmRep{.local_comm_id = giving,
                               .remote_comm_id = asking,
                               .local_qpn = FixtureNetwork::server_qpn(client),
                               .starting_psn = psn};
@@ -222,7 +228,7 @@ Body request_body(const std::vector<std::string>& words) {
   const std::string& what = words.at(2);
   if (what == "cs" || what == "mcs" || what == "add" || what == "put") return word_body(words);
   if (what == "write") return write_body(words);
-  if (what == "req") return management_body(words);
+  if (what == "req" || what == "dreq") return management_body(words);
   if (what == "cas" || what == "mcas") return cas_body(words);
   Body body;
   if (what == "middle" || what == "last") {
@@ -338,7 +344,7 @@ std::vector<std::uint8_t> build_frame(const std::vector<std::string>& words) {
   const int client = std::stoi(words[0].substr(1));
   const Body body = request ? request_body(words) : response_body(words);
   const std::string other = words.at(2) == "other" ? words.at(3) : "";
-  const bool managed = other == "mad" || words[2] == "req" || words[2] == "rep";
+  const bool managed = other == "mad" || words[2] == "req" || words[2] == "rep" || words[2] == "dreq";
   const auto host = static_cast<std::uint8_t>(client + 10);
   wire::AddressVector route;
   // A packet on another's connection comes from where it comes all the same.
