@@ -226,7 +226,7 @@ Time Box::next_deadline() const {
   const Time ageing = connections_.size() != 0 ? next_ageing_ : Time::never();
   Time next = rule_ ? std::min(ageing, rule_->next_deadline()) : ageing;
   if (multiplexer_) next = std::min(next, multiplexer_->next_deadline());
-  return next;
+  return awake_ ? std::min(next, now_) : next;
 }
 
 void Box::on_deadline(Time now, port::FrameSink& outbox) {
@@ -490,12 +490,19 @@ Verdict Box::judge_repeated(Time now, const Judged& packet, port::FrameSink& out
 
 // ------------------------------------------------------------------------------------------------------------- holding
 
+// Each round lets something go, or but a few have a shared connection left. Were that ever not so, whoever wakes himself waits for the next
+// turn, and does not keep it from coming.
 void Box::release(Time now, port::FrameSink& outbox) {
-  bool again = true;
-  while (again) {
-    again = rule_ && release_ready(now, rule_->ready(), outbox);
+  awake_ = false;
+  for (int idle = 0; idle < kIdleRounds; ++idle) {
+    const std::size_t held = hold_.used();
+    bool again = rule_ && release_ready(now, rule_->ready(), outbox);
     again = (multiplexer_ && release_ready(now, multiplexer_->ready(), outbox)) || again;
+    if (!again) return;
+    if (hold_.used() < held) idle = -1;
   }
+  ++counters_.releases_cut_short;
+  awake_ = true;
 }
 
 bool Box::release_ready(Time now, std::vector<DirectionToken>& ready, port::FrameSink& outbox) {

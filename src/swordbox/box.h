@@ -117,6 +117,8 @@ class Box final : private Connections::Observer {
  private:
   static constexpr Duration kAgeing = Duration::milliseconds(100);
   static constexpr std::uint8_t kPathRounds = 2;
+  static constexpr int kIdleRounds =
+      64;  // in which nobody is let go: more than there are shared connections that may be left
   // How a connection stood when its paths were looked at last.
   struct Path {
     std::uint32_t generation = 0;
@@ -181,6 +183,7 @@ class Box final : private Connections::Observer {
   int steps_ = 0;  // of the rule's prefetching, in this burst
   Time now_;       // of the call under way
   std::vector<DirectionToken> releasing_;
+  bool awake_ = false;       // some of those that were woken have not had their turn
   std::vector<Path> paths_;  // empty: nobody looks
   std::optional<OneWay> one_way_;
   std::vector<Prepared> prepared_ = std::vector<Prepared>(kStage);

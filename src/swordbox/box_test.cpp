@@ -7,6 +7,7 @@
 #include "base/check.h"
 #include "base/rng.h"
 #include "swordbox/clover_rule.h"
+#include "swordbox/test_net.h"
 #include "wire/cm.h"
 #include "wire/icrc.h"
 
@@ -357,6 +358,48 @@ TEST(Box, TrustsNoNodeThatWhoHadItsPlaceBeforeHasWritten) {
   EXPECT_EQ(chains.pass(), Verdict::kResponse);
   EXPECT_EQ(chains.rule().tail_of(1), std::nullopt);
   EXPECT_EQ(chains.rule().tail_of(2), node(2));
+}
+
+// A rule whose packets wait for ever and are woken all the time.
+class Sleepless final : public Rule {
+ public:
+  Verdict on_request(Time, const Judged& packet) override {
+    ++asked;
+    if (!is_asleep) return Verdict::kPlain;
+    ready_.push_back(token(packet.index, packet.end));
+    return Verdict::kHeldRequest;
+  }
+  Verdict on_repeated_request(Time, const Judged&) override { return Verdict::kRepeated; }
+  Verdict on_stranger_request(Time, const Judged&) override { return Verdict::kUnknown; }
+  bool watches(const NetAddress&, wire::RKey) override { return true; }
+  bool watches(const NetAddress&) const override { return true; }
+  bool may_pass_out_of_order(const Judged&) override { return true; }
+  void observe_response(Time, const Judged&) override {}
+  Verdict on_response(Time, const Judged&) override { return Verdict::kResponse; }
+  void on_connection_gone(ConnectionIndex) override {}
+  void forget_all() override {}
+  void on_deadline(Time, port::FrameSink&) override {}
+
+  bool is_asleep = true;
+  int asked = 0;
+};
+
+TEST(Box, ATurnEndsWhateverWakesWhom) {
+  Net net({});
+  net.now = Time::at(Duration::seconds(1));
+  auto made = std::make_unique<Sleepless>();
+  Sleepless& rule = *made;
+  net.box.set_rule(std::move(made));
+  const Net::Line line = net.connect(1, 2);
+  EXPECT_EQ(net.read(line, 100, kKey, 0x1000, 8), Verdict::kHeldRequest);
+  EXPECT_EQ(net.box.counters().releases_cut_short, 1u);
+  EXPECT_LE(rule.asked, 100);
+  EXPECT_LE(net.box.next_deadline(), net.now) << "it goes on in the next turn";
+  rule.is_asleep = false;
+  net.box.on_deadline(net.now, net);
+  EXPECT_EQ(net.box.held(), 0u);
+  EXPECT_EQ(net.made, 1u);
+  EXPECT_EQ(net.box.counters().releases_cut_short, 1u);
 }
 
 TEST(Box, NamesNoConnectionThatHasHadNoPackets) {

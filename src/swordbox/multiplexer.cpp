@@ -434,9 +434,11 @@ std::optional<Verdict> Multiplexer::own_way(const Judged& packet) {
   return std::nullopt;
 }
 
-bool Multiplexer::replaceable(const Judged& packet, const Word& word) const {
+// Whether what this packet's connection does with words of the region may be done elsewhere. Amid a message of its own it does nothing that its
+// server will not refuse.
+bool Multiplexer::may_share(const Judged& packet, std::uint16_t region) const {
   const Numbering& n = numbers_[packet.index];
-  return word.known && n.has_request_headers && n.has_answer_headers && (n.proven >> word.region & 1) != 0 &&
+  return n.has_request_headers && n.has_answer_headers && !n.mid_message && (n.proven >> region & 1) != 0 &&
          packet.connection.mtu != 0 && packet.connection.to[packet.end].loose == 0 &&
          packet.connection.qpn[1 - packet.end] != kUnknownQpn && n.may_be_renumbered_from(packet.end, packet.psn());
 }
@@ -449,7 +451,7 @@ Verdict Multiplexer::on_word(Time now, const Judged& packet, WordIndex index, co
   if (!word.line.empty()) return wait(word.line, packet);
   if (go_together(region, on)) return pass_with_others(now, packet, index, operation);
   if (word.pass != kNone) return wait(word.line, packet);
-  if (!replaceable(packet, word)) return pass(now, packet, index, operation, 1);
+  if (!word.known || !may_share(packet, word.region)) return pass(now, packet, index, operation, 1);
   if (region.recovering) return wait(region.line, packet);
 
   if (region.carrier != kNone) {
@@ -459,7 +461,9 @@ Verdict Multiplexer::on_word(Time now, const Judged& packet, WordIndex index, co
     if (leaves) retire(region.carrier);
   }
   if (region.carrier == kNone) {
-    const bool may_carry = region.region.writable || (n.proven_write >> word.region & 1) != 0;
+    const bool is_writable = region.region.writable || (n.proven_write >> word.region & 1) != 0;
+    // One that is closing would be left again at once.
+    const bool may_carry = is_writable && !packet.connection.closing;
     const ConnectionIndex other = may_carry ? kNone : find_carrier_for(word.region);
     const bool none = other == kNone || numbers_[other].mid_message;
     if (!may_carry && none) return pass(now, packet, index, operation, 1);

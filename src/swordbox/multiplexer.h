@@ -300,7 +300,7 @@ class Multiplexer {
   std::size_t line_of(std::uint16_t region, std::uint64_t address) const {
     return mix(address / kLineBytes ^ std::uint64_t{region} << 48) & (lines_.size() - 1);
   }
-  bool replaceable(const Judged& packet, const Word& word) const;
+  bool may_share(const Judged& packet, std::uint16_t region) const;
   // Whether no operation on the region's words can be replaced now: then nothing is gained by letting them out one at a time.
   static bool go_together(const KnownRegion& region, bool on) {
     return !on || !(region.region.writable || region.shown_by != 0);

@@ -718,6 +718,31 @@ TEST(MultiplexerTogether, WhatPassedUnwatchedPassesAgain) {
   EXPECT_EQ(net.box.multiplexer()->value_of(kOther), 3u);
 }
 
+// Two connections that could be shared have broken off a message of their own and said goodbye: what they do then is theirs alone.
+TEST(Multiplexer, MakesNothingOfAConnectionThatIsClosingOrAmidAMessageShared) {
+  for (const bool breaks_off : {false, true}) {
+    Net net(config_of(regions_of({0})));
+    const std::vector<Net::Line> lines = {net.connect(1, 2), net.connect(3, 2)};
+    make_known(net, lines[0], 100, 0);
+    make_known(net, lines[1], 100, 0, kWord + 64);
+    ASSERT_EQ(net.add(lines[0], 101, kKey, kWord), Verdict::kAtomicReplaced);
+    ASSERT_EQ(net.ack(lines[0].turned(), 101), Verdict::kSharedAnswer);
+    ASSERT_EQ(net.add(lines[1], 101, kKey, kWord + 64), Verdict::kAtomicReplaced);
+    ASSERT_EQ(net.ack(lines[0].turned(), 102), Verdict::kSharedAnswer);
+    for (const Net::Line& line : lines) {
+      if (breaks_off) {
+        ASSERT_EQ(net.write(line, 102, kKey, kWord + 0x10000, 5000), Verdict::kPlain);
+      }
+      net.manage(line.near, line.far, wire::CmDreq{.remote_qpn = line.far_qpn});
+    }
+    const std::uint32_t next = breaks_off ? 103 : 102;
+    EXPECT_EQ(net.add(lines[0], next, kKey, kWord), Verdict::kWordPassed);
+    EXPECT_EQ(net.add(lines[1], next, kKey, kWord + 64), Verdict::kWordPassed);
+    EXPECT_EQ(net.box.counters().carriers_chosen, 1u) << "before";
+    EXPECT_EQ(net.box.counters().carriers_lost, 0u);
+  }
+}
+
 // An atomic that comes again may be executed so much later.
 TEST(MultiplexerTogether, WhatComesAgainIsWatchedAnew) {
   Net net(config_of(regions_of({0})));

@@ -70,6 +70,7 @@
   X(connections_expired, "connections forgotten for their silence")                               \
   X(frames_released, "held packets let go")                                                       \
   X(frames_stale, "held requests dropped because their client was silent meanwhile")              \
+  X(releases_cut_short, "turns that ended with packets that woke one another: must never happen") \
   X(outbox_full, "packets lost because the way out was full")                                     \
   X(keys_admitted, "keys taken under observation")                                                \
   X(keys_evicted, "keys given up for hotter ones")                                                \
