@@ -422,14 +422,16 @@ void Multiplexer::note_write(Time now, const Judged& packet, wire::RKey rkey, co
   n.server_end = packet.end;
 }
 
-// A request that stays on its client's connection: not before everything under way elsewhere is answered.
+// A request that stays on its client's connection: not before everything under way elsewhere is answered. What was replaced and lies on this very
+// connection stands before it there.
 std::optional<Verdict> Multiplexer::own_way(const Judged& packet) {
   Numbering& n = numbers_[packet.index];
   if (!n.translated || n.server_end != packet.end) return std::nullopt;
   const std::uint32_t span = span_of(packet);
   if (span > InEntry::kMostPackets) return Verdict::kReadTooLong;
   const bool alone = span > config_.ring || reads_long(packet);
-  if (under_way(packet) && (alone || n.place != packet.index)) return wait(n.line, packet);
+  const bool elsewhere = n.place != kNone && n.place != packet.index;
+  if (under_way(packet) && (alone || elsewhere)) return wait(n.line, packet);
   if (!has_room(packet, span)) return Verdict::kWordNoRoom;
   return std::nullopt;
 }
@@ -790,7 +792,7 @@ void Multiplexer::begin_translation(const Judged& packet) {
   const Direction& d = packet.connection.to[packet.end];
   n.translated = true;
   n.server_end = packet.end;
-  n.place = packet.index;
+  n.place = kNone;
   n.in_start = n.out_start = n.out_next = n.first_open = d.expected;
 }
 
@@ -818,7 +820,7 @@ void Multiplexer::number(const Judged& packet, Psn in, std::uint32_t span) {
       out_ring(packet.index).clear_covered(out, span);
     }
     n.out_next = out + span;
-    n.place = packet.index;
+    n.place = kNone;
     n.longest_read = std::max(n.longest_read, span);
     n.reading = kNone;
     n.in_start = followed(n.in_start, in);

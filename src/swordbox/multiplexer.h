@@ -4,7 +4,8 @@
 //             (the carrier). On a word that is not known it passes by itself, on its client's connection; its answer tells the value.
 // An answer:  the server's ACK of the WRITE becomes the Atomic ACK with the true prior value, in the client's own numbers.
 // Order:      a client's operations are under way in one place at a time, its own connection or the carrier; a request for the other place
-//             waits until all is answered. So RC's order holds for each client, and answers come in order.
+//             waits until all is answered (but an owner's own request may stand behind what was replaced on it). So RC's order holds for each
+//             client, and answers come in order.
 // Invariant:  on a carrier only operations travel that the box can repeat by itself: WRITEs of 8 bytes. A lost one it sends again.
 // Invariant:  nobody is told an outcome that the server has not acknowledged.
 // Losing one: a carrier that does not answer any more is cut off; after `flight` nothing of it can be executed late. Then the last values are

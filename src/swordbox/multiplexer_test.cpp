@@ -519,6 +519,21 @@ TEST(MultiplexerRegions, AWriteFromBeforeTheMemoryWasKnownIsWatchedWhenItComesAg
   EXPECT_EQ(net.box.multiplexer()->value_of(kWord), 2u);
 }
 
+// Its WRITE may be lost, and with it the connection. What was replaced would then be done on another, without it.
+TEST(Multiplexer, WhatAnOwnerDoesBehindARequestOfItsOwnWaitsForItsAnswer) {
+  Lane lane;
+  make_known(lane, lane.line, 100, 0);
+  ASSERT_EQ(lane.add(101), Verdict::kAtomicReplaced);
+  EXPECT_EQ(lane.write(102, 0x5000, 64), Verdict::kPlain) << "behind that it may stand";
+  EXPECT_EQ(lane.add(103), Verdict::kHeldRequest);
+  EXPECT_EQ(lane.ack(101), Verdict::kSharedAnswer);
+  EXPECT_EQ(lane.box.held(), 1u);
+  EXPECT_EQ(lane.ack(102), Verdict::kResponse);
+  EXPECT_EQ(lane.box.held(), 0u);
+  EXPECT_EQ(lane.value_of(kWord), 3u);
+  EXPECT_EQ(lane.add(104), Verdict::kAtomicReplaced);
+}
+
 // ----------------------------------------------------------------------------------------- operations that cannot be replaced
 
 // Clients that each have one operation under way at a time, on one word. Returns how many have ended after so many round trips; the last

@@ -160,7 +160,7 @@ struct alignas(64) Numbering {
   bool member = false;       // has operated on tracked words
   bool has_request_headers = false;
   bool has_answer_headers = false;
-  ConnectionIndex place = kNone;  // where its operations under way are
+  ConnectionIndex place = kNone;  // on which connection its operations under way are; kNone: they went their own way
   std::uint32_t carrier = kNone;  // if it carries others' operations: which carrier it is
   std::uint32_t first_pass = kNone;
   std::uint32_t burst = 0;  // in which an answer was last put into the outbox

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdlib>
 #include <map>
 #include <set>
@@ -30,7 +31,8 @@ struct Scenario {
   std::uint32_t box_restarts = 0;
   std::uint32_t node_restarts = 0;
   bool off_and_on = false;
-  std::uint32_t switches = 0;  // of the box, off or on again, at random
+  std::uint32_t switches = 0;    // of the box, off or on again, at random
+  std::size_t unlock_bytes = 8;  // of a WRITE that unlocks: more go beyond the word
   StarOptions star{.steer = false};
 };
 
@@ -338,11 +340,11 @@ class Locks final : public World {
   Task<void> release(std::uint32_t who, std::uint32_t w, std::uint64_t mine, RemoteAddress data, std::uint64_t value,
                      bool by_write) {
     for (;;) {
-      std::uint64_t none = 0;
+      const std::array<std::uint8_t, 64> none{};
       auto write_back = memory(who).write(data, as_bytes(value));
       write_back.start();
       if (by_write) {
-        auto unlock = memory(who).write(word(w), as_bytes(none));
+        auto unlock = memory(who).write(word(w), ByteView(none).first(scenario_.unlock_bytes));
         unlock.start();
         const Status wrote = co_await write_back;
         const Status unlocked = co_await unlock;
@@ -489,6 +491,20 @@ TEST(SwordBoxWords, LocksExcludeEachOtherUntilWritesAreShownToBeAllowedAndAfterw
   run_seeds<Locks>(with_loss(20'000, {.kills = 3, .star = {.steer = false, .words_writable = false}}), 10);
   run_seeds<Locks>(with_loss(20'000, {.off_and_on = true, .star = {.steer = false, .words_writable = false}}), 10);
 }
+// Clients that wait longer before they send again than anything is watched for.
+const Scenario kSendLate{.kills = 2, .star = {.timeout = 13}};
+TEST(SwordBoxWords, LocksExcludeEachOtherWhenClientsSendAgainLate) {
+  run_seeds<Locks>(with_loss(20'000, kSendLate), 10);
+  Scenario few = kSendLate;
+  few.words = 1;
+  few.operations = 30;
+  few.unlock_bytes = 16;
+  run_seeds<Locks>(with_loss(50'000, few), 10);
+}
+TEST(SwordBoxWords, HandsOutEveryTicketOnceWhenClientsSendAgainLate) {
+  run_seeds<Tickets>(with_loss(20'000, kSendLate), 10);
+}
+TEST(SwordBoxWords, SwapsFormAChainWhenClientsSendAgainLate) { run_seeds<Chains>(with_loss(20'000, kSendLate), 10); }
 TEST(SwordBoxWords, LocksExcludeEachOther) { run_seeds<Locks>({}, 5); }
 TEST(SwordBoxWords, LocksExcludeEachOtherUnderLoss) { run_seeds<Locks>(with_loss(10'000), 10); }
 TEST(SwordBoxWords, LocksExcludeEachOtherUnderHeavyLoss) { run_seeds<Locks>(with_loss(100'000), 10); }
