@@ -677,17 +677,26 @@ bool Multiplexer::on_unreliable_write(Time now, const std::uint8_t* frame, const
   const auto reth = wire::get<wire::Reth>(frame, parsed);
   const auto where = stretch_of(reth);
   if (!where || !reaches_region(server, reth.rkey, *where) || !wire::verify_icrc(frame, parsed)) return true;
-  std::size_t covered = 0;
+  std::size_t idle = 0;
   bool busy = false;
-  for_each_word(server, reth.rkey, *where, [&](WordIndex word) {
-    ++covered;
-    busy = words_[word].under_way();
+  for_each_word(server, reth.rkey, *where, [&](WordIndex i) {
+    const Word& word = words_[i];
+    idle += static_cast<std::size_t>(!word.under_way());
+    // Beside what nobody follows it may go; but somebody who waits has his turn first.
+    busy = word.open != 0 || !word.line.empty();
+    for (std::uint32_t p = word.pass; p != kNone && !busy; p = passes_[p].earlier)
+      busy = passes_[p].connection != kNone;
     return !busy;
   });
-  if (busy || covered > free_passes_.size()) return false;
+  if (busy || idle > free_passes_.size()) return false;
   follow_write(now, {.server = server, .rkey = reth.rkey, .where = *where, .expires = expires});
-  for_each_word(server, reth.rkey, *where, [&](WordIndex word) {
-    take_pass({.word = word, .expires = expires});
+  for_each_word(server, reth.rkey, *where, [&](WordIndex i) {
+    if (words_[i].pass == kNone) {
+      take_pass({.word = i, .expires = expires});
+    } else {
+      Pass& before = passes_[words_[i].pass];
+      before.expires = std::max(before.expires, expires);
+    }
     return true;
   });
   return true;

@@ -840,6 +840,23 @@ TEST(MultiplexerRegions, AnUnreliableWriteMakesWordsUnknownAndIsDroppedWhileThey
   EXPECT_EQ(net.box.multiplexer()->value_of(kWord), 1u);
 }
 
+TEST(MultiplexerRegions, UnreliableWritesDoNotDropEachOtherNorKeepAWordForThemselves) {
+  Net net(config_of(regions_of({0})));
+  const Net::Line one = net.connect(1, 2);
+  const Net::Line wild{Net::node(3), Net::node(2), wire::Qpn(0x900), wire::Qpn(0x901)};
+  make_known(net, one, 100, 0);
+  for (int i = 0; i < 10; ++i) {
+    EXPECT_EQ(net.unreliable_write(wild, kKey, kWord - 64, 128), Verdict::kNotReliable) << i;
+    net.wait(Duration::milliseconds(15));
+  }
+  EXPECT_EQ(net.add(one, 101, kKey, kWord), Verdict::kHeldRequest);
+  EXPECT_EQ(net.unreliable_write(wild, kKey, kWord - 64, 128), Verdict::kStrangerDropped) << "somebody waits";
+  net.wait(Duration::milliseconds(84));
+  EXPECT_EQ(net.box.held(), 1u) << "until the last one has been executed or never will be";
+  net.wait(Duration::milliseconds(2));
+  EXPECT_EQ(net.box.held(), 0u);
+}
+
 TEST(MultiplexerRegions, HoweverOftenMemoryComesBackWithAnotherKeyThereIsRoomForIt) {
   Net net(config_of({}));
   const auto with_key = [](std::uint32_t key) {
