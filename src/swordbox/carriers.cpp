@@ -131,7 +131,7 @@ void Multiplexer::lose(Time now, std::uint32_t index) {
 void Multiplexer::cut_off(ConnectionIndex connection) {
   Numbering& n = numbers_[connection];
   n.cut_off = true;
-  for (std::uint64_t showed = n.proven & n.proven_write; showed != 0; showed &= showed - 1)
+  for (std::uint64_t showed = n.translated ? n.proven & n.proven_write : 0; showed != 0; showed &= showed - 1)
     --regions_[static_cast<std::size_t>(std::countr_zero(showed))].shown_by;
   n.proven = n.proven_write = 0;
 }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 
 #include "base/bytes.h"
 #include "base/check.h"
@@ -451,7 +452,14 @@ Verdict Multiplexer::on_word(Time now, const Judged& packet, WordIndex index, co
   KnownRegion& region = regions_[word.region];
   // Who waits already comes first, or a word that is always under way would never be idle for those who need it so.
   if (!word.line.empty()) return wait(word.line, packet);
-  if (go_together(region, on)) return pass_with_others(now, packet, index, operation);
+  if (go_together(region, on)) {
+    // What this client has shown counts from here on, and not before: else one that rests would make all the others wait for each other.
+    const bool has_shown = (n.proven & n.proven_write) >> word.region & 1;
+    const bool begins = on && has_shown && may_share(packet, word.region) && !packet.connection.closing;
+    if (!begins) return pass_with_others(now, packet, index, operation);
+    if (under_way(packet)) return wait(n.line, packet);
+    begin_translation(packet);
+  }
   if (word.pass != kNone) return wait(word.line, packet);
   if (!word.known || !may_share(packet, word.region)) return pass(now, packet, index, operation, 1);
   if (region.recovering) return wait(region.line, packet);
@@ -803,6 +811,8 @@ void Multiplexer::begin_translation(const Judged& packet) {
   n.server_end = packet.end;
   n.place = kNone;
   n.in_start = n.out_start = n.out_next = n.first_open = d.expected;
+  for (std::uint64_t shown = n.proven & n.proven_write; shown != 0; shown &= shown - 1)
+    ++regions_[static_cast<std::size_t>(std::countr_zero(shown))].shown_by;
 }
 
 void Multiplexer::number(const Judged& packet, Psn in, std::uint32_t span) {

@@ -164,7 +164,7 @@ class Multiplexer {
     WordRegion region{};
     NetAddress server{};
     std::uint32_t carrier = kNone;
-    std::uint32_t shown_by = 0;  // so many connections that operate on its words have shown that the key allows WRITEs
+    std::uint32_t shown_by = 0;  // so many connections with numbers of their own have shown that the key allows WRITEs
     Time recovering_until{};     // its carrier was lost
     Time quiet_until{};          // what went by before it was known has been executed by then
     bool recovering = false;

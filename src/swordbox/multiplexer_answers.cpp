@@ -427,7 +427,7 @@ void Multiplexer::resolve(std::uint32_t index) {
       const std::uint64_t bit = n.cut_off ? 0 : std::uint64_t{1} << word.region;
       const std::uint64_t before = n.proven & n.proven_write;
       (writes ? n.proven_write : n.proven) |= bit;
-      if ((n.proven & n.proven_write & ~before) != 0) ++region.shown_by;
+      if (n.translated && (n.proven & n.proven_write & ~before) != 0) ++region.shown_by;
       region.answered = true;
       if (pass.learns) {
         word.known = true;

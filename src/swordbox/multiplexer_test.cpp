@@ -615,14 +615,36 @@ TEST(MultiplexerTogether, NobodyWaitsForACounterWhoseKeyWasNotShownToAllowWrites
   ASSERT_EQ(net.add(loops.line(0), loops.psn(0), kKey, kWord), Verdict::kWordPassed);
   EXPECT_EQ(net.add(loops.line(1), loops.psn(1), kKey, kWord), Verdict::kHeldRequest);
   EXPECT_EQ(net.prior(loops.line(0).turned(), loops.psn(0)++, loops.value++), Verdict::kResponse);
-  EXPECT_EQ(net.prior(loops.line(1).turned(), loops.psn(1)++, loops.value++), Verdict::kResponse);
-  EXPECT_EQ(net.add(loops.line(0), loops.psn(0), kKey, kWord), Verdict::kAtomicReplaced);
+  EXPECT_EQ(net.last.opcode, wire::Opcode::kRcWriteOnly) << "the other one's is replaced";
   EXPECT_EQ(net.ack(loops.line(0).turned(), loops.psn(0)), Verdict::kSharedAnswer);
-  ++loops.value;
+  EXPECT_EQ(net.add(loops.line(0), loops.psn(0), kKey, kWord), Verdict::kAtomicReplaced);
+  EXPECT_EQ(net.ack(loops.line(0).turned(), loops.psn(0) + 1), Verdict::kSharedAnswer);
+  ++loops.psn(1);
+  loops.value += 2;
   // When that one is gone, it is as before.
   ASSERT_NO_FATAL_FAILURE(close(net, loops.line(0)));
   ASSERT_EQ(net.add(loops.line(1), loops.psn(1), kKey, kWord), Verdict::kWordPassed);
   EXPECT_EQ(net.add(loops.line(2), loops.psn(2), kKey, kWord), Verdict::kWordPassed);
+}
+
+TEST(MultiplexerTogether, NobodyWaitsForOneThatHasShownItAndRests) {
+  MultiplexerConfig config = config_of({});
+  config.servers = {Net::node(2)};
+  Net net(config);
+  Loops loops(net, 8);
+  EXPECT_EQ(loops.run(10), 80u);
+  const Net::Line shows = net.connect(1, 2);
+  ASSERT_EQ(net.add(shows, 100, kKey, kWord + 64), Verdict::kWordPassed);
+  ASSERT_EQ(net.prior(shows.turned(), 100, 0), Verdict::kResponse);
+  ASSERT_EQ(net.write(shows, 101, kKey, kWord + 64, 8), Verdict::kWordPassed);
+  ASSERT_EQ(net.ack(shows.turned(), 101), Verdict::kResponse);
+  EXPECT_EQ(loops.run(1000), 8000u);
+  // When it goes on, theirs are replaced, too.
+  ASSERT_EQ(net.add(shows, 102, kKey, kWord + 64), Verdict::kAtomicReplaced);
+  ASSERT_EQ(net.ack(shows.turned(), 102), Verdict::kSharedAnswer);
+  ASSERT_EQ(net.add(loops.line(0), loops.psn(0), kKey, kWord), Verdict::kWordPassed);
+  EXPECT_EQ(net.prior(loops.line(0).turned(), loops.psn(0)++, loops.value++), Verdict::kResponse);
+  EXPECT_EQ(net.add(loops.line(1), loops.psn(1), kKey, kWord), Verdict::kAtomicReplaced);
 }
 
 TEST(MultiplexerTogether, NobodyWaitsWhenTheOneThatHadShownIsCutOff) {
