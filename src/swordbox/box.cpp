@@ -515,6 +515,8 @@ bool Box::release_ready(Time now, std::vector<DirectionToken>& ready, port::Fram
 
 // Judges what waits anew, in order, until something has to go on waiting.
 void Box::release_direction(Time now, DirectionToken number, port::FrameSink& outbox) {
+  if (multiplexer_ && multiplexer_->is_turn(number))
+    return multiplexer_->take_turn(now, number, on_ && share_words_, outbox);
   Connection& connection = connections_[number / 2];
   const auto end = static_cast<std::uint8_t>(number % 2);
   Direction& direction = connection.to[end];

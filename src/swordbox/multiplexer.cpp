@@ -57,7 +57,9 @@ Multiplexer::Multiplexer(const MultiplexerConfig& config, Connections& connectio
       passes_(config.passes),
       writes_(config.long_writes),
       lines_(config.lines),
-      room_(std::size_t{connections.capacity()} * 2) {
+      late_writes_(kLateWrites),
+      first_late_(connections.capacity() * 2),
+      room_(first_late_ + kLateWrites) {
   SLUICE_CHECK(config.ring <= InEntry::kMostPackets);
   regions_.reserve(kMaxRegions);  // lines in them stay where they are
   for (const WordRegion& region : config.regions) {
@@ -67,7 +69,7 @@ Multiplexer::Multiplexer(const MultiplexerConfig& config, Connections& connectio
   for (const wire::Gid& server : config.servers) servers_.push_back(NetAddress::from(server));
   for (std::uint32_t i = config.passes; i-- > 0;) free_passes_.push_back(i);
   for (Carrier& carrier : carriers_) carrier.regions.reserve(kMaxRegions);
-  ready_.reserve(std::size_t{connections.capacity()} * 4);
+  ready_.reserve(std::size_t{connections.capacity()} * 4 + kLateWrites);
 }
 
 void Multiplexer::account(std::vector<MemoryUse>& uses) const {
@@ -80,7 +82,7 @@ void Multiplexer::account(std::vector<MemoryUse>& uses) const {
   add("operations by the server's PSN", numbers_.size(), out_.bytes(), true);
   add("the same of shared connections", carriers_.size(), carrier_out_.bytes() + bytes_of(carriers_), true);
   add("operations that pass by themselves", passes_.size(), bytes_of(passes_) + bytes_of(free_passes_));
-  add("WRITEs that may touch words", writes_.size(), bytes_of(writes_) + bytes_of(lines_));
+  add("WRITEs that may touch words", writes_.size(), bytes_of(writes_) + bytes_of(lines_) + bytes_of(late_writes_));
   add("who waits", numbers_.size(), room_.bytes());
 }
 
@@ -733,65 +735,145 @@ void Multiplexer::prolong_writes(Time now, const Judged& packet) {
   }
 }
 
-// A WRITE that was not answered begins again, perhaps so late that nobody has watched for it any more. False: words that it covers are in use.
-bool Multiplexer::watch_again(Time now, const Judged& packet, bool on) {
-  Numbering& n = numbers_[packet.index];
-  const auto reth = packet.reth();
-  const auto where = stretch_of(reth);
-  const NetAddress& server = packet.connection.address[packet.end];
-  if (!where || !reaches_region(server, reth.rkey, *where)) return true;
-  const std::uint32_t last = last_of_write(packet).value();
-  const auto own_pass = [&](const Word& word) {
-    std::uint32_t i = word.pass;
-    while (i != kNone && (passes_[i].connection != packet.index || passes_[i].psn != last)) i = passes_[i].earlier;
-    return i;
-  };
-  std::size_t covered = 0;
-  std::size_t needed = 0;
-  bool busy = false;
-  for_each_word(server, reth.rkey, *where, [&](WordIndex i) {
+// How the words stand that the WRITE covers.
+Multiplexer::Covered Multiplexer::look_at(const LateWrite& write, bool on) const {
+  Covered covered;
+  for_each_word(server_of(write.connection, write.end), write.rkey, write.where, [&](WordIndex i) {
     const Word& word = words_[i];
-    ++covered;
-    if (own_pass(word) != kNone) return true;
-    ++needed;
-    busy = word.open != 0 || (word.pass != kNone && !go_together(regions_[word.region], on));
-    return !busy;
+    ++covered.words;
+    if (pass_of(word, write) != kNone) return true;
+    ++covered.unwatched;
+    if (word.open != 0 || (word.pass != kNone && !go_together(regions_[word.region], on))) covered.busy = i;
+    return covered.busy == kNone;
   });
-  if (busy || needed > free_passes_.size()) return false;
-  if (covered != 0) {
-    if (n.member && n.server_end != packet.end) return false;
-    n.member = true;
-    n.server_end = packet.end;
-  }
-  std::uint64_t address = 0;
-  wire::RKey rkey{};
-  const auto operation = parse(packet, address, rkey);
-  const Time expires = now + watched_for(packet);
-  n.prolonged = now;
-  for_each_word(server, reth.rkey, *where, [&](WordIndex i) {
-    if (const std::uint32_t own = own_pass(words_[i]); own != kNone) {
+  return covered;
+}
+
+std::uint32_t Multiplexer::pass_of(const Word& word, const LateWrite& write) const {
+  std::uint32_t i = word.pass;
+  while (i != kNone && (passes_[i].connection != write.connection || passes_[i].psn != write.last))
+    i = passes_[i].earlier;
+  return i;
+}
+
+// From now on nothing is begun on the words that it covers before it is answered, or has expired. REQUIRES: they are not in use; there are as many
+// free passes as are needed.
+void Multiplexer::watch(Time now, const LateWrite& write) {
+  const NetAddress& server = server_of(write.connection, write.end);
+  const Time expires = now + write.watched_for;
+  bool covers = false;
+  for_each_word(server, write.rkey, write.where, [&](WordIndex i) {
+    covers = true;
+    if (const std::uint32_t own = pass_of(words_[i], write); own != kNone) {
       passes_[own].expires = std::max(passes_[own].expires, expires);
     } else {
       take_pass({.word = i,
-                 .connection = packet.index,
-                 .psn = last,
-                 .operation = operation.value_or(WordOperation{}),
+                 .connection = write.connection,
+                 .psn = write.last,
+                 .operation = write.operation,
                  .expires = expires,
                  .learns = false});  // it may have been executed long ago, and others since
     }
     return true;
   });
-  if (operation && covered != 0) return true;
-  const auto noted = std::ranges::find_if(writes_, [&](const LongWrite& write) {
-    return write.connection == packet.index && write.generation == packet.connection.generation &&
-           write.end == packet.end && write.psn == last && write.expires > now;
-  });
-  if (noted == writes_.end()) {
-    note_write(now, packet, reth.rkey, *where);
-  } else {
-    noted->expires = expires;
+  Numbering& n = numbers_[write.connection];
+  n.prolonged = now;
+  if (!n.member || covers) {  // so that its ACK is noticed
+    n.member = true;
+    n.server_end = write.end;
   }
-  return true;
+  if (covers && write.operation.kind == WordOperation::Kind::kWrite) return;
+  const std::uint32_t generation = connections_[write.connection].generation;
+  const auto noted = std::ranges::find_if(writes_, [&](const LongWrite& known) {
+    return known.connection == write.connection && known.generation == generation && known.end == write.end &&
+           known.psn == write.last && known.expires > now;
+  });
+  if (noted != writes_.end()) {
+    noted->expires = expires;
+    return;
+  }
+  follow_write(now, {.connection = write.connection,
+                     .generation = generation,
+                     .psn = write.last,
+                     .end = write.end,
+                     .server = server,
+                     .rkey = write.rkey,
+                     .where = write.where,
+                     .expires = expires});
+}
+
+// A WRITE that was not answered begins again, perhaps so late that nobody has watched for it any more. Nothing: it may go on.
+std::optional<Verdict> Multiplexer::watch_again(Time now, const Judged& packet, bool on) {
+  Numbering& n = numbers_[packet.index];
+  const auto reth = packet.reth();
+  const auto where = stretch_of(reth);
+  n.withheld_until = Time();
+  if (!where || !reaches_region(packet.connection.address[packet.end], reth.rkey, *where)) return std::nullopt;
+  std::uint64_t address = 0;
+  wire::RKey rkey{};
+  const LateWrite write{.connection = packet.index,
+                        .end = packet.end,
+                        .psn = packet.psn().value(),
+                        .last = last_of_write(packet).value(),
+                        .rkey = reth.rkey,
+                        .where = *where,
+                        .operation = parse(packet, address, rkey).value_or(WordOperation{}),
+                        .watched_for = watched_for(packet)};
+  const Covered covered = look_at(write, on);
+  const bool other_way = covered.words != 0 && n.member && n.server_end != packet.end;
+  if (covered.busy == kNone && !other_way && covered.unwatched <= free_passes_.size()) {
+    watch(now, write);
+    return std::nullopt;
+  }
+  n.withheld = write.last;
+  n.withheld_until = now + config_.flight;
+  return covered.busy == kNone || other_way ? Verdict::kStale : wait_for_turn(packet, write, covered.busy);
+}
+
+// Not the packet waits, which its client may send again before, and those behind it, but its turn: it stands in the word's line.
+Verdict Multiplexer::wait_for_turn(const Judged& packet, const LateWrite& write, WordIndex word) {
+  const auto same = [&](const LateWrite& known) {
+    return known.connection == write.connection && known.end == write.end && known.psn == write.psn;
+  };
+  if (std::ranges::any_of(late_writes_, same)) return Verdict::kLateWrite;
+  Numbering& n = numbers_[packet.index];
+  const bool knows_msn = n.msn != 0 || connections_.use(packet.index).responses == 0;
+  const auto free = std::ranges::find(late_writes_, kNone, &LateWrite::connection);
+  if (free == late_writes_.end() || packet.connection.qpn[1 - packet.end] == kUnknownQpn || !knows_msn)
+    return Verdict::kStale;
+  if (!wire::verify_icrc(packet.frame, packet.parsed)) return Verdict::kDamaged;
+  if (!n.has_answer_headers)
+    n.answer_headers = wire::HeaderTemplate(wire::AddressVector::reply_to(packet.frame, packet.parsed));
+  n.member = true;
+  n.server_end = packet.end;
+  *free = write;
+  room_.wait(words_[word].line, first_late_ + static_cast<DirectionToken>(free - late_writes_.begin()));
+  return Verdict::kLateWrite;
+}
+
+void Multiplexer::take_turn(Time now, DirectionToken token, bool on, port::FrameSink& outbox) {
+  now_ = now;
+  LateWrite& place = late_writes_[token - first_late_];
+  const LateWrite write = place;
+  const Covered covered = look_at(write, on);
+  if (covered.busy != kNone) return room_.wait(words_[covered.busy].line, token);
+  place = LateWrite{};
+  const Numbering& n = numbers_[write.connection];
+  const bool is_over = n.cut_off || Psn(write.last).since(requests_of(write.connection).acknowledged) <= 0;
+  // It has come meanwhile; or its client would take the question for the answer to what waits at a gate.
+  if (is_over || covered.unwatched == 0 || answers_wait(write.connection)) return;
+  if (covered.unwatched > free_passes_.size() || !ask_for_unanswered(write.connection, outbox)) return;
+  watch(now, write);
+}
+
+void Multiplexer::forget_late_writes(ConnectionIndex connection) {
+  for (std::size_t i = 0; i < late_writes_.size(); ++i) {
+    if (late_writes_[i].connection != connection) continue;
+    late_writes_[i] = LateWrite{};
+    const DirectionToken token = first_late_ + static_cast<DirectionToken>(i);
+    room_.leave(token);
+    std::erase(ready_, token);
+  }
 }
 
 void Multiplexer::learn_request_headers(const Judged& packet) {
@@ -880,10 +962,12 @@ std::optional<Verdict> Multiplexer::on_repeated_request(Time now, const Judged& 
     const bool answered = packet.psn().since(packet.connection.to[packet.end].acknowledged) <= 0;
     const bool replaced = entry != nullptr && entry->went == Went::kReplaced;
     if (!answered && !replaced) {
-      if (!packet.parsed.traits().starts_message()) {
+      if (packet.parsed.traits().starts_message()) {
+        if (const auto verdict = watch_again(now, packet, on)) return verdict;
+      } else if (now < n.withheld_until && Psn(n.withheld).since(packet.psn()) >= 0) {
+        return Verdict::kLateWrite;  // what it belongs to has not gone
+      } else {
         prolong_writes(now, packet);
-      } else if (!watch_again(now, packet, on)) {
-        return Verdict::kStale;
       }
     }
   }

@@ -147,6 +147,10 @@ class Multiplexer {
   bool watches(const NetAddress& server) const;
   void on_connection_gone(Time now, ConnectionIndex connection);
   std::vector<DirectionToken>& ready() { return ready_; }
+  // Whether this one of them is no direction but the turn of a WRITE that came again late. When it comes the words are kept for it, and its client is
+  // asked to send it once more.
+  bool is_turn(DirectionToken token) const { return token >= first_late_; }
+  void take_turn(Time now, DirectionToken token, bool on, port::FrameSink& outbox);
   Time next_deadline() const;
   void on_deadline(Time now, port::FrameSink& outbox);
   // A new burst begins: what was put into the outbox before has left.
@@ -213,6 +217,24 @@ class Multiplexer {
     wire::RKey rkey{};
     Stretch where{};
     Time expires{};
+  };
+  // A WRITE that comes again when nobody watches for it any more.
+  struct LateWrite {
+    ConnectionIndex connection = kNone;  // kNone: unused
+    std::uint8_t end = 0;
+    std::uint32_t psn = 0;
+    std::uint32_t last = 0;  // of its last packet
+    wire::RKey rkey{};
+    Stretch where{};
+    WordOperation operation{};  // of unknown kind: more or less than a word
+    Duration watched_for{};
+  };
+  static constexpr std::size_t kLateWrites = 64;
+  // Words that a WRITE covers.
+  struct Covered {
+    std::size_t words = 0;
+    std::size_t unwatched = 0;  // so many are not under watch for it
+    WordIndex busy = kNone;     // one of these, in use
   };
   struct Carrier {
     ConnectionIndex connection = kNone;
@@ -297,7 +319,15 @@ class Multiplexer {
   Duration prolonged_each() const { return config_.flight / 4; }
   Duration watched_for(const Judged& packet) const;
   void prolong_writes(Time now, const Judged& packet);
-  bool watch_again(Time now, const Judged& packet, bool on);
+  std::optional<Verdict> watch_again(Time now, const Judged& packet, bool on);
+  Covered look_at(const LateWrite& write, bool on) const;
+  std::uint32_t pass_of(const Word& word, const LateWrite& write) const;
+  void watch(Time now, const LateWrite& write);
+  Verdict wait_for_turn(const Judged& packet, const LateWrite& write, WordIndex word);
+  void forget_late_writes(ConnectionIndex connection);
+  const NetAddress& server_of(ConnectionIndex connection, std::uint8_t end) const {
+    return connections_[connection].address[end];
+  }
   std::size_t line_of(std::uint16_t region, std::uint64_t address) const {
     return mix(address / kLineBytes ^ std::uint64_t{region} << 48) & (lines_.size() - 1);
   }
@@ -338,11 +368,13 @@ class Multiplexer {
   bool answer(ConnectionIndex connection, const InEntry& entry, port::FrameSink& outbox);
   bool answer_atomic(Numbering& n, const InEntry& entry, port::FrameSink& outbox);
   bool answer_write(ConnectionIndex connection, const InEntry& entry, port::FrameSink& outbox);
+  bool acknowledge_to(ConnectionIndex connection, Psn psn, const wire::Aeth& aeth, port::FrameSink& outbox);
   bool tell_of_congestion(ConnectionIndex connection, const port::Frame& frame, const wire::ParsedFrame& parsed,
                           port::FrameSink& outbox);
   Verdict forward_answer(const Judged& packet, Psn in);
   Verdict acknowledge_to_owner(const Judged& packet, Psn in);
   Verdict ask_again(const Judged& packet, Psn in);
+  bool ask_for_unanswered(ConnectionIndex connection, port::FrameSink& outbox);
   void resolve(std::uint32_t pass);
   void give_up_refused(ConnectionIndex connection, Psn from);
   void wake_if_done(ConnectionIndex connection);
@@ -419,6 +451,8 @@ class Multiplexer {
   std::size_t writes_under_way_ = 0;
   static constexpr std::uint64_t kLineBytes = 64;
   std::vector<Time> lines_;
+  std::vector<LateWrite> late_writes_;
+  DirectionToken first_late_;  // in lines those stand behind all directions
   WaitingRoom room_;
   std::vector<DirectionToken> ready_;
   std::uint32_t burst_ = 1;

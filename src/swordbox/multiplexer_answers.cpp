@@ -130,6 +130,13 @@ Verdict Multiplexer::ask_again(const Judged& packet, Psn in) {
   return forward_answer(packet, in);
 }
 
+// The same, where nothing has come from the server that could be made so.
+bool Multiplexer::ask_for_unanswered(ConnectionIndex connection, port::FrameSink& outbox) {
+  const Numbering& n = numbers_[connection];
+  const Psn next = requests_of(connection).acknowledged + 1;
+  return acknowledge_to(connection, next, Aeth::nak(n.msn & Psn::kMask, wire::NakCode::kPsnSequenceError), outbox);
+}
+
 // READ responses and Atomic ACKs: always to requests of the client's own.
 std::optional<Verdict> Multiplexer::on_data(Time now, const Judged& packet, port::FrameSink& outbox) {
   Numbering& n = numbers_[packet.index];
@@ -287,6 +294,14 @@ bool Multiplexer::answer_atomic(Numbering& n, const InEntry& entry, port::FrameS
 }
 
 bool Multiplexer::answer_write(ConnectionIndex connection, const InEntry& entry, port::FrameSink& outbox) {
+  const Numbering& n = numbers_[connection];
+  if (!acknowledge_to(connection, Psn(entry.psn), {n.syndrome, n.msn & Psn::kMask}, outbox)) return false;
+  ++counters_.operations_answered;
+  return true;
+}
+
+// REQUIRES: answer_headers are there.
+bool Multiplexer::acknowledge_to(ConnectionIndex connection, Psn psn, const Aeth& aeth, port::FrameSink& outbox) {
   Numbering& n = numbers_[connection];
   constexpr std::size_t kTransport = wire::Bth::kSize + Aeth::kSize;
   std::uint8_t* const out = outbox.reserve(n.answer_headers.frame_size(kTransport));
@@ -295,14 +310,12 @@ bool Multiplexer::answer_write(ConnectionIndex connection, const InEntry& entry,
     return false;
   }
   const std::size_t bth = n.answer_headers.write(out, kTransport);
-  const wire::Bth header{.opcode = Opcode::kRcAcknowledge,
-                         .destination = connections_[connection].qpn[1 - n.server_end],
-                         .psn = Psn(entry.psn)};
+  const wire::Bth header{
+      .opcode = Opcode::kRcAcknowledge, .destination = connections_[connection].qpn[1 - n.server_end], .psn = psn};
   header.write(out + bth);
-  Aeth{n.syndrome, n.msn & Psn::kMask}.write(out + bth + wire::Bth::kSize);
+  aeth.write(out + bth + wire::Bth::kSize);
   outbox.commit(n.answer_headers.seal(out, bth + kTransport));
   n.burst = burst_;
-  ++counters_.operations_answered;
   return true;
 }
 
@@ -408,6 +421,7 @@ void Multiplexer::after_release(Time now, ConnectionIndex connection, port::Fram
 }
 
 void Multiplexer::forget_waiting(ConnectionIndex connection) {
+  forget_late_writes(connection);
   for (std::uint8_t end = 0; end < 2; ++end) room_.leave(token(connection, end));
 }
 

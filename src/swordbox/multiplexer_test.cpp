@@ -534,6 +534,91 @@ TEST(Multiplexer, WhatAnOwnerDoesBehindARequestOfItsOwnWaitsForItsAnswer) {
   EXPECT_EQ(lane.add(104), Verdict::kAtomicReplaced);
 }
 
+// ------------------------------------------------------------------------------------------------ WRITEs that come again late
+
+// A WRITE of node 1's was lost behind the box, so long ago that the word is its others' again: two more clients that add, one of them shared.
+class LateUnlock : public Net {
+ public:
+  static constexpr std::uint32_t kLength = 16;  // write-back and unlock
+  explicit LateUnlock(std::uint32_t length = kLength) : Net(config_of(regions_of({0}))) {
+    make_known(*this, one, 100, 0);
+    make_known(*this, two, 100, 0, kWord + 8);
+    EXPECT_EQ(Net::write(late, 100, kKey, kWord, length), Verdict::kWordPassed);
+    if (length > kLength) {
+      EXPECT_EQ(write_on(late, 101), Verdict::kPlain);
+    }
+    wait(Duration::milliseconds(130));
+    make_known(*this, one, 101, 1);
+    EXPECT_EQ(add(one, 102, kKey, kWord), Verdict::kAtomicReplaced);
+  }
+  Verdict write_again(std::uint32_t length = kLength) { return Net::write(late, 100, kKey, kWord, length); }
+
+  Line one = connect(3, 2);
+  Line two = connect(4, 2);
+  Line late = connect(1, 2);
+};
+
+TEST(MultiplexerLate, AWriteThatComesAgainHasItsTurnHoweverManyOthersThereAre) {
+  LateUnlock net;
+  EXPECT_EQ(net.write_again(), Verdict::kLateWrite);
+  EXPECT_EQ(net.add(net.two, 101, kKey, kWord), Verdict::kHeldRequest) << "behind it";
+  EXPECT_EQ(net.write_again(), Verdict::kLateWrite);
+  const std::uint64_t made = net.made;
+  EXPECT_EQ(net.ack(net.one.turned(), 102), Verdict::kSharedAnswer);
+  // It is its turn: its client is asked for it, and nobody else begins on the word.
+  EXPECT_EQ(net.made, made + 2) << "behind the answer of the one before it";
+  EXPECT_EQ(net.last.opcode, wire::Opcode::kRcAcknowledge);
+  EXPECT_EQ(net.last.to, net.late.near_qpn);
+  EXPECT_EQ(net.last.psn, Psn(100));
+  EXPECT_EQ(net.box.held(), 1u);
+  EXPECT_EQ(net.add(net.one, 103, kKey, kWord), Verdict::kHeldRequest);
+  EXPECT_EQ(net.write_again(), Verdict::kRepeated) << "it goes to the server";
+  EXPECT_EQ(net.box.held(), 2u);
+  EXPECT_EQ(net.ack(net.late.turned(), 100), Verdict::kResponse);
+  EXPECT_EQ(net.last.opcode, wire::Opcode::kRcFetchAdd) << "the next one asks what the word holds now";
+  EXPECT_EQ(net.last.to, net.two.far_qpn);
+  EXPECT_EQ(net.box.held(), 1u);
+}
+
+TEST(MultiplexerLate, AWriteWhoseClientComesNoMoreHoldsTheOthersUpNoLongerThanAnOperationThatIsLost) {
+  LateUnlock net;
+  EXPECT_EQ(net.write_again(), Verdict::kLateWrite);
+  EXPECT_EQ(net.add(net.two, 101, kKey, kWord), Verdict::kHeldRequest);
+  EXPECT_EQ(net.ack(net.one.turned(), 102), Verdict::kSharedAnswer);
+  net.wait(Duration::milliseconds(99));
+  EXPECT_EQ(net.box.held(), 1u);
+  net.wait(Duration::milliseconds(2));
+  EXPECT_EQ(net.box.held(), 0u);
+}
+
+// Its answer was late, or its client is gone.
+TEST(MultiplexerLate, AWriteThatIsOverHasNoTurn) {
+  for (const bool is_answered : {false, true}) {
+    LateUnlock net;
+    EXPECT_EQ(net.write_again(), Verdict::kLateWrite);
+    EXPECT_EQ(net.add(net.two, 101, kKey, kWord), Verdict::kHeldRequest);
+    if (is_answered) {
+      EXPECT_EQ(net.ack(net.late.turned(), 100), Verdict::kResponse);
+    } else {
+      Connections& all = net.box.connections();
+      all.close(all.find(NetAddress::from(net.late.near), NetAddress::from(net.late.far), net.late.far_qpn).connection);
+    }
+    EXPECT_EQ(net.ack(net.one.turned(), 102), Verdict::kSharedAnswer);
+    EXPECT_EQ(net.box.held(), 0u);
+    EXPECT_EQ(net.last.opcode, wire::Opcode::kRcWriteOnly) << "the next one has been replaced";
+  }
+}
+
+// The server may have had its first packet from before, and would execute the others unwatched.
+TEST(MultiplexerLate, OfAWriteThatWaitsForItsTurnNoPacketPasses) {
+  LateUnlock net(100);
+  EXPECT_EQ(net.write_again(100), Verdict::kLateWrite);
+  EXPECT_EQ(net.write_on(net.late, 101), Verdict::kLateWrite);
+  EXPECT_EQ(net.ack(net.one.turned(), 102), Verdict::kSharedAnswer);
+  EXPECT_EQ(net.write_again(100), Verdict::kRepeated);
+  EXPECT_EQ(net.write_on(net.late, 101), Verdict::kRepeated);
+}
+
 // ----------------------------------------------------------------------------------------- operations that cannot be replaced
 
 // Clients that each have one operation under way at a time, on one word. Returns how many have ended after so many round trips; the last

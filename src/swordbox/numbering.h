@@ -175,6 +175,9 @@ struct alignas(64) Numbering {
   wire::HeaderTemplate answer_headers;
   // The newest PSN that has passed out of order, by direction; kNone: none has. It may still be on its way to the server.
   std::array<std::uint32_t, 2> passed_early = {kNone, kNone};
+  // The WRITE that began again last, if it was not let through: until then nothing up to this PSN, its last one, of what follows it is either.
+  std::uint32_t withheld = kNone;
+  Time withheld_until{};
 
   void note_passed_early(std::uint8_t end, Psn last) {
     std::uint32_t& newest = passed_early[end];

@@ -55,6 +55,11 @@ class Net : public port::FrameSink {
     wire::Reth{address, key, length}.write(body.data());
     return judge_bytes(line, only ? wire::Opcode::kRcWriteOnly : wire::Opcode::kRcWriteFirst, psn, body);
   }
+  // Another packet of it.
+  Verdict write_on(const Line& line, std::uint32_t psn) {
+    const std::array<std::uint8_t, 64> body{};
+    return judge_bytes(line, wire::Opcode::kRcWriteLast, psn, body);
+  }
   // On an unreliable connection.
   Verdict unreliable_write(const Line& line, wire::RKey key, std::uint64_t address, std::uint32_t length) {
     std::vector<std::uint8_t> body(wire::Reth::kSize + length);
