@@ -37,7 +37,8 @@ void BoxSettings::declare(Schema& s) {
                 "what a client has sent is executed within this or never: above its retries all together")
       .integer("box-ring", ring, 16, 4096, "operations remembered of each connection, a power of two")
       .duration("box-repair-after", repair_after, Duration::microseconds(50), Duration::seconds(10),
-                "the box sends an append that is not acknowledged again after")
+                "the box sends an append that is not acknowledged again after; an operation on a word after at most an "
+                "eighth of box-flight")
       .duration("box-fence", fence, Duration::milliseconds(1), Duration::seconds(600),
                 "after the loss of a steering switch, connections from before it are shut out for")
       .toggle("box-verify-icrc", verify_icrc, "let packets with a wrong ICRC pass without looking at them");

@@ -31,19 +31,25 @@ Order order_of(const std::string& text) { return text == "strict" ? Order::kStri
 
 }  // namespace
 
+swordbox::MultiplexerConfig BoxStage::words_config(const BoxSettings& settings) {
+  swordbox::MultiplexerConfig config;
+  config.words = static_cast<std::uint32_t>(settings.words);
+  config.ring = static_cast<std::uint32_t>(settings.ring);
+  config.give_up_after = settings.flight / 4;
+  // More than once before that.
+  config.repair_after = std::min(settings.repair_after, settings.flight / 8);
+  config.flight = settings.flight;
+  for (const std::string& server : settings.servers) config.servers.push_back(wire::Gid::parse(server).value());
+  return config;
+}
+
 BoxStage::BoxStage(const BoxSettings& settings, Time fenced_until)
     : settings_(settings), box_(box_config(settings, fenced_until)), first_fence_(fenced_until) {
   settings_.keys_at_start = settings.keys;
   most_held_ = box_.held_frames();
   if (!settings.shares()) return;
-  swordbox::MultiplexerConfig config;
-  config.words = static_cast<std::uint32_t>(settings.words);
-  config.ring = static_cast<std::uint32_t>(settings.ring);
-  config.repair_after = settings.repair_after;
-  config.give_up_after = settings.flight / 4;
-  config.flight = settings.flight;
-  for (const std::string& server : settings.servers) config.servers.push_back(wire::Gid::parse(server).value());
-  box_.set_multiplexer(std::make_unique<swordbox::Multiplexer>(config, box_.connections(), box_.counters()));
+  box_.set_multiplexer(
+      std::make_unique<swordbox::Multiplexer>(words_config(settings), box_.connections(), box_.counters()));
 }
 
 BoxStage::~BoxStage() = default;

@@ -56,6 +56,9 @@ class BoxStage final : public switching::Stage, public BoxControl {
   BoxStage(const BoxSettings& settings, Time fenced_until);
   ~BoxStage() override;
 
+  // What it makes of them for shared connections.
+  static swordbox::MultiplexerConfig words_config(const BoxSettings& settings);
+
   void process(Time now, std::span<switching::Packet> packets, port::FrameSink& outbox) override;
   Time next_deadline() const override { return box_.next_deadline(); }
   void on_deadline(Time now, port::FrameSink& outbox) override;

@@ -73,6 +73,17 @@ TEST(BoxStage, TakesAsFewHeldFramesAsASwitchCanBeStartedWithAndNoFewer) {
   EXPECT_TRUE(stage.change(R"({"held-frames": 16})"));
 }
 
+// However long a store's appends are given.
+TEST(BoxStage, OperationsOnWordsAreSentAgainBeforeTheirConnectionIsGivenUp) {
+  BoxSettings settings = settings_of("clover+words");
+  settings.repair_after = Duration::seconds(1);
+  settings.flight = Duration::milliseconds(100);
+  const swordbox::MultiplexerConfig config = BoxStage::words_config(settings);
+  EXPECT_LE(config.repair_after + config.repair_after, config.give_up_after);
+  settings.repair_after = Duration::milliseconds(1);
+  EXPECT_EQ(BoxStage::words_config(settings).repair_after, Duration::milliseconds(1));
+}
+
 // Also a packet that says of itself what no box understands.
 TEST(ShardedBox, NothingThatMayChangeMemoryPassesItsBoxes) {
   std::string folder = (std::filesystem::temp_directory_path() / "sluice-test-XXXXXX").string();
