@@ -334,7 +334,8 @@ TEST_P(ShortCuts, MakeNoDifference) {
     replaced += traffic.count("AtomicReplaced");
     shared += traffic.count("SharedAnswer");
   }
-  EXPECT_GT(replaced * 60, tried * 20'000);
+  // About 330 and more: what an owner does behind a request of its own is not replaced at once.
+  EXPECT_GT(replaced, tried * 300);
   EXPECT_GT(shared * 60, tried * 10'000);
 }
 
