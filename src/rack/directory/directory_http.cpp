@@ -49,6 +49,7 @@ void answer(httplib::Response& response, const Result<json>& result) {
 
 // The answer that has been given takes memory until it is written.
 void keep_until_written(httplib::Response& response, Places::Place place) {
+  if (response.status >= 400) return;  // an error has a line
   const auto text = std::make_shared<const std::string>(std::move(response.body));
   response.body.clear();
   response.set_content_provider(
