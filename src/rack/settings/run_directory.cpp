@@ -7,11 +7,13 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <string_view>
+#include <thread>
 
 #include "ports/descriptor.h"
 #include "ports/host_directory.h"
@@ -200,12 +202,18 @@ Result<RunLock> RunLock::of_tenants(const std::string& file) {
                   file));
 }
 
+// A process that was killed keeps what it holds until its last thread has ended.
 Result<RunLock> RunLock::take(const std::string& path, const std::string& taken) {
+  constexpr std::chrono::milliseconds kDying{1000};
   const int descriptor = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
   if (descriptor < 0) return fail(fmt::format("cannot open {}: {}", path, std::strerror(errno)));
-  if (flock(descriptor, LOCK_EX | LOCK_NB) != 0) {
-    close(descriptor);
-    return fail(taken);
+  const auto give_up = std::chrono::steady_clock::now() + kDying;
+  while (flock(descriptor, LOCK_EX | LOCK_NB) != 0) {
+    if (std::chrono::steady_clock::now() >= give_up) {
+      close(descriptor);
+      return fail(taken);
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
   }
   return RunLock(descriptor);
 }
