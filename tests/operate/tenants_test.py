@@ -344,6 +344,12 @@ class TenantsTest(live_rack.LiveRack):
             sealed.sendall(f"{words} HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {pathlib.Path(red).read_text().strip()}\r\n{says}\r\n".encode())
             self.addCleanup(sealed.close)
 
+        def list_as_blue():
+            began = time.monotonic()
+            self.there("region", "list", "--token-file", blue, code=0)
+            return time.monotonic() - began
+
+        undisturbed = max(list_as_blue() for _ in range(3))
         for _ in range(24):
             ask("GET /v1/watch?seen=999999999&timeout_ms=60000")
         for _ in range(12):
@@ -353,9 +359,7 @@ class TenantsTest(live_rack.LiveRack):
             for _ in range(5):
                 ask("POST /v1/join", "Content-Type: application/json\r\nTransfer-Encoding: chunked\r\n")
                 ask("GET /v1/nodes")
-            began = time.monotonic()
-            self.there("region", "list", "--token-file", blue, code=0)
-            self.assertLess(time.monotonic() - began, 3)
+            self.assertLess(list_as_blue(), 3 + 5 * undisturbed)
         self.assertNotIn("lease", pathlib.Path(self.folder, "memory7.log").read_text())
         self.assertEqual(state()["memory7"], "ready")
 
