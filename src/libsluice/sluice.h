@@ -42,8 +42,7 @@ enum {
   SLUICE_DENIED = -2,       /* the memory node refuses: nothing happened */
   SLUICE_UNREACHABLE = -3,  /* no connection to the node now: nothing happened; each call goes on connecting */
   SLUICE_UNKNOWN = -4,      /* the connection was lost meanwhile: it may have happened or not */
-  SLUICE_GONE =
-      -5, /* the node has left, or was started anew with other memory, or the region was given back: ask sluice_node() again */
+  SLUICE_GONE = -5, /* the node has left or lost its memory, or the region was given back: ask sluice_node() again */
   SLUICE_BAD_LENGTH = -6,   /* 0, or too long to be posted */
   SLUICE_FULL = -7,         /* as many operations as there are entries are under way: poll, then try again */
   SLUICE_NO_SUCH_NODE = -8, /* sluice_last_error() says which there are */

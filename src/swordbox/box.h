@@ -117,8 +117,8 @@ class Box final : private Connections::Observer {
  private:
   static constexpr Duration kAgeing = Duration::milliseconds(100);
   static constexpr std::uint8_t kPathRounds = 2;
-  static constexpr int kIdleRounds =
-      64;  // in which nobody is let go: more than there are shared connections that may be left
+  // In which nobody is let go: more than there are shared connections that may be left.
+  static constexpr int kIdleRounds = 64;
   // How a connection stood when its paths were looked at last.
   struct Path {
     std::uint32_t generation = 0;

@@ -41,17 +41,18 @@ void answer_error(httplib::Response& response, const Error& error) {
   telemetry::answer_error(response, unknown_lease(error) ? 410 : 409, error.message);
 }
 
+// A certificate's name need not be UTF-8.
+std::string text_of(const json& answer) { return answer.dump(-1, ' ', false, json::error_handler_t::replace); }
+
 void answer(httplib::Response& response, const Result<json>& result) {
   if (!result) return answer_error(response, result.error());
-  // A certificate's name need not be UTF-8.
-  response.set_content(result->dump(-1, ' ', false, json::error_handler_t::replace), kJson);
+  response.set_content(text_of(*result), kJson);
 }
 
-// The answer that has been given takes memory until it is written.
-void keep_until_written(httplib::Response& response, Places::Place place) {
-  if (response.status >= 400) return;  // an error has a line
-  const auto text = std::make_shared<const std::string>(std::move(response.body));
-  response.body.clear();
+// The same where it may be long: it takes memory until it is written, and its place so long.
+void answer_from(Places::Place place, httplib::Response& response, const Result<json>& result) {
+  if (!result) return answer_error(response, result.error());
+  const auto text = std::make_shared<const std::string>(text_of(*result));
   response.set_content_provider(
       text->size(), kJson,
       [text, place = std::move(place)](std::size_t from, std::size_t size, httplib::DataSink& sink) {
@@ -214,38 +215,37 @@ void DirectoryServer::add_routes(httplib::Server& http) {
               return empty_object(directory_.leave(lease_of(in)));
             }));
   http.Get("/v1/nodes", [this](const Request& request, httplib::Response& response) {
-    auto place = place_of(request);
+    const auto who = asker(request);
+    if (!who) return telemetry::answer_error(response, 403, who.error().message);
+    auto place = place_of(*who);
     if (!place) return refuse_for_now(response);
-    answer(response, look(request, 0, Duration()));
-    keep_until_written(response, std::move(place));
+    answer_from(std::move(place), response, look(request, 0, Duration()));
   });
   http.Get("/v1/watch", [this](const Request& request, httplib::Response& response) {
+    const auto who = asker(request);
+    if (!who) return telemetry::answer_error(response, 403, who.error().message);
     const auto seen = static_cast<std::uint64_t>(number_parameter(request, "seen", 0));
-    const Places::Place may_wait = place_to_watch(request);
-    Places::Place place = may_wait ? may_wait : place_of(request);
+    const Places::Place may_wait = place_to_watch(*who);
+    Places::Place place = may_wait ? may_wait : place_of(*who);
     if (!place) return refuse_for_now(response);
     const bool room = watches_.fetch_add(1) < kMaxWatches && may_wait;
     const std::int64_t timeout_ms =
         room ? std::clamp<std::int64_t>(number_parameter(request, "timeout_ms", 0), 0, 60'000) : 0;
-    answer(response, look(request, seen, Duration::milliseconds(timeout_ms)));
+    const auto seen_then = look(request, seen, Duration::milliseconds(timeout_ms));
     watches_.fetch_sub(1);
-    keep_until_written(response, std::move(place));
+    answer_from(std::move(place), response, seen_then);
   });
 }
 
-Places::Place DirectoryServer::place_of(const httplib::Request& request) {
-  const auto who = asker(request);
-  if (!who) return nullptr;
-  return who->is_rack ? std::make_shared<int>() : directory_.tenants().snapshots().take(who->tenant, kPlacePatience);
+Places::Place DirectoryServer::place_of(const Tenants::Asker& who) {
+  return who.is_rack ? std::make_shared<int>() : directory_.tenants().snapshots().take(who.tenant, kPlacePatience);
 }
 
-Places::Place DirectoryServer::place_to_watch(const httplib::Request& request) {
-  const auto who = asker(request);
-  if (!who) return nullptr;
-  return who->is_rack ? std::make_shared<int>() : watching_.take(who->tenant, std::chrono::milliseconds(0));
+Places::Place DirectoryServer::place_to_watch(const Tenants::Asker& who) {
+  return who.is_rack ? std::make_shared<int>() : watching_.take(who.tenant, std::chrono::milliseconds(0));
 }
 
-// What this one asks for, and may see.
+// What this one asks for, and may see by the time there is something: his token may have been revoked meanwhile.
 Result<json> DirectoryServer::look(const httplib::Request& request, std::uint64_t seen, Duration timeout) {
   const std::string text = request.get_param_value("kinds");
   const auto kinds = request.has_param("kinds") ? parse_node_kinds(text) : kAllKinds;
@@ -477,13 +477,13 @@ Result<std::string> DirectoryClient::exchange(Duration timeout, Request&& reques
 
 Result<std::string> DirectoryClient::post(const std::string& path, const json& body) {
   // Names of programs and the like may have bytes that are no UTF-8.
-  const std::string text = body.dump(-1, ' ', false, json::error_handler_t::replace);
+  const std::string text = text_of(body);
   return exchange(kStoreAnswers, [&](httplib::ClientImpl& client) { return client.Post(path, text, kJson); });
 }
 
 Result<void> DirectoryClient::pour(const std::string& path, const json& question, Duration timeout,
                                    const std::function<bool(std::string_view)>& take) {
-  const std::string text = question.dump(-1, ' ', false, json::error_handler_t::replace);
+  const std::string text = text_of(question);
   bool begun = false;
   bool enough = false;
   auto refused = exchange(timeout, [&](httplib::ClientImpl& client) {

@@ -65,8 +65,8 @@ class DirectoryServer {
   Result<void> admit(const httplib::Request& request);
   Result<Tenants::Asker> asker(const httplib::Request& request);
   // For an answer that tells of all nodes, and for waiting for one; null: its asker has as many.
-  telemetry::Places::Place place_of(const httplib::Request& request);
-  telemetry::Places::Place place_to_watch(const httplib::Request& request);
+  telemetry::Places::Place place_of(const Tenants::Asker& who);
+  telemetry::Places::Place place_to_watch(const Tenants::Asker& who);
   Result<nlohmann::json> look(const httplib::Request& request, std::uint64_t seen, Duration timeout);
 
   DirectoryStore& directory_;
