@@ -3,7 +3,7 @@
 // ring_soak [OPERATIONS [SEED]]: reads and writes of a small pool, of 1 to 64 bytes and now and then of up to a whole data ring, as many
 // under way as the rings take. A read must bring what the writes before it have left, and the pool must end as they have left it. The
 // engine is replaced 50 times a second; every second one takes the pool for memory of its own process, the others reach it by operations.
-// A test runs some millions (also under the thread sanitizer); a soak a thousand times as many.
+// ctest runs 300,000 operations (`cowbird_rings`), the nightly set 1,000,000,000; under the thread sanitizer by hand.
 #include <fmt/core.h>
 
 #include <atomic>
