@@ -204,7 +204,7 @@ void EdmStage::ask_reads(Time now, std::uint32_t line) {
   }
 }
 
-// One demand for several packets that are in front: a "mega" message (EDM §3.1.1). No more at once than may meet at a port.
+// One demand for several packets that are in front: a "mega" message (EDM §3.1.2). No more at once than may meet at a port.
 void EdmStage::ask_data(Time now, std::uint32_t line) {
   Line& l = lines_[line];
   if (l.bytes_asked != 0) return;
