@@ -20,11 +20,13 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 
 SIZES = [8, 4096, 65536, 1048576]
 ITERATIONS = {8: 1_000_000, 4096: 200_000, 65536: 30_000, 1048576: 2_000}
 LATENCY_ITERATIONS = 20_000
+PATIENCE = 120  # seconds for one measurement; the longest takes ten
 PREFIX = []  # of the commands that may have real-time priority
 UCX_TRANSPORTS = {"UCX tcp": {"UCX_TLS": "tcp", "UCX_NET_DEVICES": "lo"}, "UCX shm": {"UCX_TLS": "posix,sysv,self"}}
 
@@ -43,9 +45,16 @@ def pair(server, client, environments, wait=0.5):
         time.sleep(wait)
         try:
             with subprocess.Popen(client, env=environments[1], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as running:
+                patience = threading.Timer(PATIENCE, running.kill)
+                patience.start()
                 out = running.stdout.read()
                 _, status, usage = os.wait4(running.pid, 0)
                 running.returncode = os.waitstatus_to_exitcode(status)
+                stuck = not patience.is_alive()
+                patience.cancel()
+            if stuck:
+                hint = "; with --realtime the kernel's own threads may never run: try without" if PREFIX else ""
+                sys.exit(f"programs_beside_peers: {' '.join(client)} did not end within {PATIENCE} s{hint}")
             if running.returncode:
                 sys.exit(f"programs_beside_peers: {' '.join(client)} ended with {running.returncode}:\n{out}")
             return out, usage.ru_utime + usage.ru_stime
