@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <map>
 #include <optional>
+#include <utility>
 
 #include "base/effort_test.h"
 #include "fusee/test_world.h"
@@ -817,6 +818,73 @@ TEST(Fusee, WhoDoesNotKnowTheNewMemoryDoesWithoutIt) {
   put_some(w, *b.client, 4);
   EXPECT_GE(b->view(), 4u);
   expect_some(w, *a.client, 4);
+}
+
+// Memory that is far away: what is submitted takes effect so long after, or up to twice as long.
+class DistantMemory final : public remote::RemoteMemory {
+ public:
+  static constexpr Duration kFar = Duration::microseconds(10);
+  DistantMemory(remote::LocalMemory& memory, Rng rng) : RemoteMemory(memory.scheduler()), memory_(memory), rng_(rng) {}
+  remote::Capabilities capabilities() const override { return memory_.capabilities(); }
+  void submit(remote::Operation& operation) override { scheduler().spawn(submit_later(operation)); }
+
+ private:
+  Task<void> submit_later(remote::Operation& operation) {
+    co_await scheduler().sleep_for(kFar + Duration::nanoseconds(static_cast<std::int64_t>(rng_.below(10'000))));
+    memory_.submit(operation);
+  }
+  remote::LocalMemory& memory_;
+  Rng rng_;
+};
+
+Task<void> work_on(Client& client, remote::Scheduler& scheduler, Rng rng, const bool& stop) {
+  Bytes into(8);
+  while (!stop) {
+    const Key key = rng.below(64);
+    static_cast<void>(co_await client.get(key, into));
+    const Bytes value = value_of(key);
+    static_cast<void>(co_await client.put(key, value));
+    co_await scheduler.sleep_for(Duration::microseconds(static_cast<std::int64_t>(1 + rng.below(50))));
+  }
+}
+
+// A change of the view has 255 rounds, for all of them together.
+TEST(Fusee, ManyWhoMissAMemoryNodeAtOnceAgreeInFewRounds) {
+  struct Case {
+    std::uint64_t clients;
+    std::uint64_t seed;
+  };
+  for (const auto& [count, seed] : {Case{64, 1}, Case{64, 2}, Case{256, 3}}) {
+    auto config = with_replicas(3);
+    config.node_memory = 64u << 20;
+    config.client.hold = Duration::milliseconds(16);
+    config.client.flight = Duration::milliseconds(5);
+    config.client.suspect_after = Duration::milliseconds(3);
+    config.client.lease = Duration::microseconds(200);
+    World w(config);
+    std::vector<std::unique_ptr<remote::LocalMemory>> near;
+    std::vector<std::unique_ptr<DistantMemory>> far;
+    std::vector<std::unique_ptr<Client>> clients;
+    bool stop = false;
+    for (std::uint64_t i = 0; i < count; ++i) {
+      const Rng rng = Rng(seed).fork(i);
+      near.push_back(std::make_unique<remote::LocalMemory>(w.scheduler, w.fabric));
+      far.push_back(std::make_unique<DistantMemory>(*near.back(), rng.fork(0)));
+      clients.push_back(std::make_unique<Client>(*far.back(), w.memory, config.client, rng.fork(1)));
+      ASSERT_EQ(w.wait_for(clients.back()->join()), Outcome::kOk);
+      w.scheduler.spawn(work_on(*clients.back(), w.scheduler, rng.fork(2), stop));
+    }
+    w.run_for(Duration::milliseconds(1));
+    w.kill_node(2);
+    const Time killed = w.now;
+    w.run_until([&] { return std::ranges::all_of(clients, [](const auto& client) { return client->view() == 1; }); });
+    EXPECT_LT(w.now, killed + Duration::milliseconds(5)) << count << " of seed " << seed;
+    for (const std::uint32_t node : {0u, 1u}) {
+      const Ballot its{load_le<std::uint64_t>(w.fabric.region_bytes(w.memory[node].heap).data() + kChangeOffset)};
+      EXPECT_LE(its.promised() >> 20, 4u) << count << " of seed " << seed;
+    }
+    stop = true;
+  }
 }
 
 // Two of three at once, so that nobody can do without them. They have another key then, and what they had.

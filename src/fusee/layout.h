@@ -333,7 +333,8 @@ struct Change {
 };
 
 // What a memory node has to say about a change, as Paxos's acceptor: the highest ballot that it has promised, and what it has accepted in which.
-// A ballot is 8 bits of round over the 20 lowest of the client's number, 0: none.
+// A ballot is 8 bits of round over the 20 lowest of the client's number, 0: none. Of two clients that have the same one, one is promised it: a promise is a CAS
+// from what was there.
 struct Ballot {
   std::uint64_t raw = 0;
 

@@ -20,6 +20,7 @@ constexpr int kRounds = 16;
 constexpr std::uint32_t kMissedBefore =
     3;  // readings that a node has not answered: one may be lost with its connection
 constexpr std::uint32_t kMostRounds = 255;
+constexpr std::uint32_t kBallotClient = 0xF'FFFF;  // of a ballot
 constexpr std::int64_t kPatienceForStrange = 4;
 constexpr std::uint32_t kMostDoublings = 10;  // of the time until a node that left is taken back
 
@@ -201,6 +202,16 @@ Task<bool> Membership::ask_for_lease() {
       std::ranges::none_of(nodes_, [](const Node& node) { return node.voted && node.ballot.accepted() != 0; });
 }
 
+// All come to propose a change at the same moment, and whoever outbids another keeps that one from being through. So who has a promise is given a lease's time.
+bool Membership::may_be_at_work(std::uint32_t ballot) {
+  if (ballot == 0 || (ballot & kBallotClient) == (c_.client & kBallotClient)) return false;
+  if (ballot != rival_) {
+    rival_ = ballot;
+    outbid_from_ = c_.now() + c_.config.lease + drawn(c_.config.lease);
+  }
+  return c_.now() < outbid_from_;
+}
+
 // Paxos, with this client as proposer. Nothing: not decided, as far as is known.
 //
 // A ballot is accepted in one CAS, and has no place for all of a change; so the rest is written before, in that of an acceptor's two proposals which
@@ -232,15 +243,17 @@ Task<std::optional<Change>> Membership::decide(std::uint32_t view, Change wanted
     std::uint32_t highest = 0;
     for (const Node& node : nodes_) {
       if (!node.voted) continue;
-      highest = std::max(highest, node.ballot.promised() >> 20);
+      highest = std::max(highest, node.ballot.promised());
       const auto same = std::ranges::count_if(nodes_, [&node](const Node& other) {
         return other.voted && other.ballot.accepted() == node.ballot.accepted();
       });
       if (node.ballot.accepted() != 0 && static_cast<std::size_t>(same) >= majority())
         co_return node.accepted_in()->change(node.ballot.node());
     }
-    if (highest >= kMostRounds) co_return std::nullopt;
-    const std::uint32_t mine = (highest + 1) << 20 | (c_.client & 0xF'FFFF);
+    if (may_be_at_work(highest)) co_return std::nullopt;
+    const std::uint32_t round_before = highest >> 20;
+    if (round_before >= kMostRounds) co_return std::nullopt;
+    const std::uint32_t mine = (round_before + 1) << 20 | (c_.client & kBallotClient);
 
     swaps.clear();
     promises.clear();
@@ -295,6 +308,11 @@ bool Membership::possible(const Change& change) const {
     case ChangeKind::kComplete: return c_.map.member(change.node) == Member::kApprentice;
   }
   return false;
+}
+
+Duration Membership::drawn(Duration most) {
+  return Duration::picoseconds(
+      static_cast<std::int64_t>(c_.rng.below(static_cast<std::uint64_t>(most.picoseconds()) + 1)));
 }
 
 void Membership::apply(const Change& change) {
@@ -352,8 +370,8 @@ void Membership::apply(const Change& change) {
   c_.read_lease = Time();
   begun_ = false;
   decided_ = c_.now();
-  const auto most = static_cast<std::uint64_t>(c_.config.view_lease().picoseconds());
-  stagger_ = Duration::picoseconds(static_cast<std::int64_t>(c_.rng.below(most + 1)));
+  stagger_ = drawn(c_.config.view_lease());
+  rival_ = 0;
   wish_.reset();
 }
 
@@ -583,9 +601,8 @@ Task<void> Membership::work() {
     const bool done = co_await turn();
     if (!done) {
       // Not all at once, and not so often that it were a burden to those that still live.
-      const auto pause = static_cast<std::uint64_t>((c_.config.view_lease() / 16).picoseconds());
-      const auto drawn = static_cast<std::int64_t>(pause / 2 + c_.rng.below(pause / 2 + 1));
-      co_await c_.scheduler.sleep_for(Duration::picoseconds(drawn));
+      const Duration pause = c_.config.view_lease() / 32;
+      co_await c_.scheduler.sleep_for(pause + drawn(pause));
       continue;
     }
     if (view == c_.view && c_.leased()) break;

@@ -131,8 +131,11 @@ class Membership {
   remote::Task<bool> ask(std::uint32_t view);
   // The same, and: nobody has accepted anything, so a lease can be had.
   remote::Task<bool> ask_for_lease();
+  bool may_be_at_work(std::uint32_t ballot);
   remote::Task<std::optional<Change>> decide(std::uint32_t view, Change wanted);
   void apply(const Change& change);
+  // At most this, at random.
+  Duration drawn(Duration most);
   // Sees to it that the present view may be begun.
   remote::Task<bool> begin();
   remote::Task<bool> announce();
@@ -154,6 +157,8 @@ class Membership {
   bool hopeless_ = false;
   Time decided_;  // known to be
   Duration stagger_;
+  std::uint32_t rival_ = 0;  // the ballot that somebody else had last, for the present change
+  Time outbid_from_;
   Time asked_;                     // when the last reading began
   Time outvoted_ = Time::never();  // fewer than a majority have answered since
   std::optional<Change> wish_;
