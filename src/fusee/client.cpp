@@ -162,20 +162,23 @@ Task<void> Client::say_made(std::span<const std::size_t> nodes) {
 }
 
 // A number that no other client has, of any memory node's count: one that is lost with a connection is no loss.
-Task<bool> Client::take_number(std::span<const Membership::Found> found) {
+Task<Outcome> Client::take_number(std::span<const Membership::Found> found) {
   for (std::size_t i = 0; i < nodes_.size(); ++i) {
     if (found[i].blank) continue;
     const auto counted = co_await c_.memory.fetch_and_add(nodes_[i].heap + kClientOffset, 1);
     if (counted.status == Status::kOk) {
-      c_.client = static_cast<std::uint32_t>((counted.prior * nodes_.size() + i) % 0xFF'FFFF) + 1;
-      if (!Membership::possible(nodes_.size(), c_.geometry)) co_return true;
-      co_return co_await raise_counts(found, i, counted.prior + 1);
+      const std::uint64_t number = counted.prior * nodes_.size() + i + 1;
+      if (number > kMostClients) co_return Outcome::kNoSpace;
+      c_.client = static_cast<std::uint32_t>(number);
+      if (!Membership::possible(nodes_.size(), c_.geometry)) co_return Outcome::kOk;
+      const bool raised = co_await raise_counts(found, i, counted.prior + 1);
+      co_return raised ? Outcome::kOk : Outcome::kUnavailable;
     }
     ++c_.counters.failures;
     // It will be back in a moment.
-    if (counted.status == Status::kUnknown) co_return false;
+    if (counted.status == Status::kUnknown) break;
   }
-  co_return false;
+  co_return Outcome::kUnavailable;
 }
 
 // A memory node that comes back without its memory goes on counting from what more than half of the others have (Membership::admit); so that must
@@ -213,9 +216,10 @@ Task<Outcome> Client::join() {
   while (c_.now() < deadline) {
     const Outcome found = co_await find_store(all);
     if (found == Outcome::kNotFound) co_return found;
-    bool numbered = false;
+    Outcome numbered = found;
     if (found == Outcome::kOk) numbered = co_await take_number(all);
-    if (numbered) {
+    if (numbered == Outcome::kNoSpace) co_return numbered;
+    if (numbered == Outcome::kOk) {
       const bool possible = Membership::possible(nodes_.size(), c_.geometry);
       // Too little to hold what the store has there: as if it had lost everything.
       for (std::size_t i = 0; i < nodes_.size(); ++i) {

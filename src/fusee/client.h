@@ -61,7 +61,8 @@ class Client : private Retirement {
   Client& operator=(const Client&) = delete;
   ~Client() override;
 
-  // kNotFound: there is no store, or one over other nodes, or over these in another order. kUnavailable: out of reach.
+  // kNotFound: there is no store, or one over other nodes, or over these in another order. kUnavailable: out of reach. kNoSpace: it has had as many clients as
+  // it can have.
   remote::Task<Outcome> join();
   // The memory node's memory is this one now. Either it is what it was, under another key (the memory node did not get on for longer than its lease): then it
   // is used on. Or the memory node was started anew: then it is taken back once it has left, if it has as much memory as the store uses. May be told what is
@@ -134,7 +135,7 @@ class Client : private Retirement {
   remote::Task<void> look_into_moved_memory();
   remote::Task<Outcome> find_store(std::vector<Membership::Found>& all);
   remote::Task<void> say_made(std::span<const std::size_t> nodes);
-  remote::Task<bool> take_number(std::span<const Membership::Found> found);
+  remote::Task<Outcome> take_number(std::span<const Membership::Found> found);
   remote::Task<bool> raise_counts(std::span<const Membership::Found> found, std::size_t giver, std::uint64_t count);
   remote::Task<GetResult> get_once(Key key, MutableBytes object, MutableBytes into, Time deadline);
   remote::Task<Hit> get_cached(Key key, MutableBytes object, Time deadline, Object& parsed);

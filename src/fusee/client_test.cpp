@@ -1343,6 +1343,56 @@ TEST(Fusee, WhatNeverBecameLiveKeepsNoSlot) {
   EXPECT_EQ(w.index().tentative, 0u);
 }
 
+// What the dead one's log tells of was reclaimed long ago, and something else is there, which has been marked, too.
+TEST(Fusee, AnOldLogHidesNoNewerMark) {
+  World w(with_replicas(3));
+  auto& a = w.add_client();
+  auto& b = w.add_client();
+  auto& c = w.add_client();
+  const auto word_of = [&](Key key) {
+    Word found{};
+    for (std::uint32_t partition = 0; partition < w.map.partitions(); ++partition) {
+      for (std::uint64_t at = 0; at < w.map.table_bytes(); at += 8) {
+        const Word word{w.word(w.map.slots({}, partition) + at, 0)};
+        if (word.live() && w.key_of(word) == key) found = word;
+      }
+    }
+    return found;
+  };
+  ASSERT_EQ(w.wait_for(a->put(1, value_of(1))), Outcome::kOk);
+  const Word first = word_of(1);
+  ASSERT_EQ(w.wait_for(b->put(1, value_of(2))), Outcome::kOk);
+  ASSERT_EQ(w.wait_for(a->audit()), Outcome::kOk);
+  w.run_for(w.config_.client.hold + w.config_.client.flight);
+  ASSERT_EQ(w.wait_for(a->put(2, value_of(3))), Outcome::kOk);
+  ASSERT_EQ(word_of(2).object(), first.object());
+  ASSERT_EQ(w.wait_for(c->put(2, value_of(4))), Outcome::kOk);
+  w.run_for(Duration::microseconds(10));
+  const std::uint64_t marked = w.object_word(w.map.mark(first));
+  ASSERT_EQ(marked, w.object_word(first.object() + kSequenceOffset));
+  b.kill();
+  ASSERT_EQ(w.wait_for(c->recover(b->number())), Outcome::kOk);
+  EXPECT_EQ(w.object_word(w.map.mark(first)), marked);
+  expect_no_memory_lost(w);
+}
+
+TEST(Fusee, NumbersOfClientsComeOnce) {
+  World w(with_replicas(2));
+  for (const auto& node : w.memory)
+    store_le(w.fabric.region_bytes(node.heap).data() + kClientOffset, kMostClients / w.memory.size() - 1);
+  for (int i = 0; i < 3; ++i) {
+    remote::LocalMemory memory(w.scheduler, w.fabric);
+    Client client(memory, w.memory, w.config_.client, Rng(1));
+    const Outcome joined = w.wait_for(client.join());
+    if (i < 2) {
+      EXPECT_EQ(joined, Outcome::kOk);
+      EXPECT_GT(client.number(), kMostClients - 4);
+    } else {
+      EXPECT_EQ(joined, Outcome::kNoSpace);
+    }
+  }
+}
+
 TEST(Fusee, WhoLeavesEndsWhatItHasHalfDone) {
   WorldConfig config;
   config.local = {.mode = LocalMode::kSeeded, .seed = 3};

@@ -17,7 +17,8 @@
 // Slot          8 bits units | 8 bits fingerprint | 48 bits place of the object, in whose lowest bits stands the state: live, tentative, void; and
 //               whether it is frozen: nothing follows this word any more, for its table is being split. 0: never used. A slot that held something is void, never 0 again: every word that a slot takes is a new one.
 // Block         marks, 8 each | objects of one size, in units of 64. A mark is the sequence of the allocation that is over: whoever took an object's
-//               word out of its slot writes it; the block's owner reads it. Written twice or too late, it changes nothing.
+//               word out of its slot writes it; the block's owner reads it. Written twice it changes nothing; so late that there is another object's
+//               by then, it hides that one from the owner until an audit.
 // Object        u64 key | u64 sequence | log: u64 old slot word, u64 old object's sequence | u32 check | u8 kind, u24 length | value
 // Units:        little-endian; offsets in bytes from the start of a partition.
 // Source:       Shen et al., "FUSEE" (FAST 2023) §4.2, §4.4, §4.5; Zuo et al., "RACE" (ATC 2021) §4.1.
@@ -100,6 +101,8 @@ struct Owner {
 
 // Of a block whose owner has left: it has this number, which no client has, and the owner's in the place of its claim.
 inline constexpr std::uint32_t kNobody = 0;
+// Of a store, ever: numbers go into owners' words and into sequences, and come once.
+inline constexpr std::uint64_t kMostClients = 0xFF'FFFF;
 
 // What all clients of a store agree on.
 struct Geometry {

@@ -110,8 +110,14 @@ Task<bool> Client::examine_log(Key key, const Log& log, Time deadline) {
   Entry stands;
   const bool known = co_await find_reference(key, log.old.object(), deadline, stands);
   if (!known) co_return false;
-  if (stands.word.raw == 0) co_await space_.retire(log.old, log.old_sequence);
-  co_return true;
+  if (stands.word.raw != 0) co_return true;
+  // However long ago that was: if another object is there now, its mark is not to be written over.
+  std::array<std::uint8_t, 8> sequence;
+  std::array<Operation, 1> read = {remote::read_operation(c_.map.at(log.old.object() + kSequenceOffset, 0), sequence)};
+  const bool got = co_await c_.read_all(read, deadline);
+  if (got && load_le<std::uint64_t>(sequence.data()) == log.old_sequence)
+    co_await space_.retire(log.old, log.old_sequence);
+  co_return got;
 }
 
 // Frees what nobody refers to. Of a block that was taken over, nothing is known of an item but what is written in it.

@@ -4,8 +4,8 @@
 // Life:       take() -> written, proposed -> placed() (its word is or may be in a slot) or give_back() (surely in none)
 //             -> marked by whoever replaced its word -> seen in a scan of the marks -> hold + flight later free again. Who has replaced a word of its
 //             own needs no mark.
-// Marks:      written with retire(), by WRITE: the sequence of the allocation that is over, so that a mark that is repeated or late is harmless. (The
-//             paper adds bits by FAA, which cannot be repeated when its outcome is lost.) A block's marks are on its primary.
+// Marks:      written with retire(), by WRITE: the sequence of the allocation that is over, so that a mark that is repeated is harmless. (One that
+//             is late may hide a newer one, until an audit. The paper adds bits by FAA, which cannot be repeated when its outcome is lost.) A block's marks are on its primary.
 // Whose:      an owner word with the client's number is no proof that the block was empty: it may have taken it over from one that has gone
 //             (Client::recover). Only what it has claimed itself, as nobody's, is given out without being looked through.
 // Errors:     Given. Waits for memory that is about to be free, up to the deadline, before it says kNoSpace.
