@@ -1031,6 +1031,33 @@ TEST(Fusee, WhatTookThePlaceOfLostMemoryIsNotTakenForIt) {
   EXPECT_EQ(c->view(), 3u);
 }
 
+// What was believed lost is seen again, after what took its place is lost, too.
+TEST(Fusee, LostMemoryThatIsSeenAgainIsNotBelieved) {
+  auto config = with_replicas(3);
+  config.client.return_after = Duration::microseconds(200);
+  World w(config);
+  auto& a = w.add_client();
+  put_some(w, *a.client, 1);
+  const MutableBytes lost = w.fabric.region_bytes(w.memory[1].heap);
+  const remote::RemoteAddress again =
+      w.fabric.add_region(w.fabric.add_node(), w.memory[1].heap.address, config.node_memory);
+  std::ranges::copy(lost, w.fabric.region_bytes(again).begin());
+  w.kill_node(1);
+  put_some(w, *a.client, 2);
+  w.restart_node(1);
+  a->moved(1, w.memory[1]);
+  ASSERT_TRUE(is_whole_again(w, *a.client, 1, 3));
+  w.kill_node(1);
+  a->moved(1, {again, config.node_memory});
+  expect_some(w, *a.client, 3);
+  put_some(w, *a.client, 4);
+  expect_some(w, *a.client, 4);
+  w.run_for(Duration::milliseconds(20));
+  put_some(w, *a.client, 5);
+  expect_some(w, *a.client, 5);
+  EXPECT_TRUE(a->map().has_left(1));
+}
+
 // A program that did not get on for a while, and whose connections have ended meanwhile.
 TEST(Fusee, WhoWasStoppedInTheMiddleOfAReadingDoesNotGiveUpForThat) {
   for (std::uint64_t seed = 1; seed <= 8; ++seed) {

@@ -334,6 +334,7 @@ void Membership::apply(const Change& change) {
       remote::RemoteAddress heap = node.heap;
       if (heap.key == change.key) {
         if (lost(node)) node.votes_from = c_.view;
+        if (node.known) node.life = node.votes_from;
         node.known = true;
         node.blank = false;
         node.strange = node.told_late = node.gone = false;
@@ -541,8 +542,9 @@ Task<void> Membership::look_into_new_memory() {
     const auto number = static_cast<std::uint32_t>(i);
     if (!node.strange || c_.map.has_left(number)) continue;
     // What took its place came with a change that the view does not have yet.
-    node.gone = !whole || superblock.votes_from > c_.view;
+    node.gone = !whole || superblock.votes_from > c_.view || is_outlived(number, superblock);
     if (node.gone) continue;
+    node.life = superblock.votes_from;
     node.strange = node.told_late = false;
     node.missed = Time::never();
     node.unanswered = 0;

@@ -77,6 +77,8 @@ class Membership {
   // Of one that has left: may it be asked to come back already?
   bool awaited(std::uint32_t node) const;
   std::uint32_t joins(std::uint32_t node) const { return nodes_[node].joins; }
+  // Of memory that was lost before what took its place.
+  bool is_outlived(std::uint32_t node, const Superblock& its) const { return its.votes_from < nodes_[node].life; }
   // What its superblock says. REQUIRES: it has left.
   void learned(std::uint32_t node, const Found& found);
   // Is proposed as soon as a lease is had; forgotten when the view is another.
@@ -91,6 +93,7 @@ class Membership {
     bool told_late = false;  // and this client has not been told of that yet
     bool gone = false;       // what the view means is lost for good: other memory was seen in its place
     std::uint32_t votes_from = 0;
+    std::uint32_t life = 0;  // of the memory that the view means, or meant last: it votes from so late at least
     std::uint32_t joins = 0;
     remote::RegionKey joined_with{};
     Time left;                     // known to have

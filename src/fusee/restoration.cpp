@@ -112,7 +112,7 @@ Task<bool> Restoration::probe(std::uint32_t node) {
   const bool whole = parse_superblock(bytes, superblock);
   // Somebody else's.
   if (!whole && superblock_taken(bytes)) co_return false;
-  if (whole && !c_.ours(superblock, node)) co_return false;
+  if (whole && (!c_.ours(superblock, node) || membership_.is_outlived(node, superblock))) co_return false;
   membership_.learned(node, {.blank = !whole, .votes_from = superblock.votes_from});
   co_return true;
 }
