@@ -14,8 +14,8 @@
 //   remove what they find double: between the two a reader may see either, and two clients may each remove the other's.
 // Two that insert the same key: the larger word is withdrawn, the smaller waits for that. A tentative entry that stands longer than a lease is withdrawn
 //   by whoever it is in the way of. Withdrawing and making live are both changes of one word: one of them wins.
-// Life:       create_store() once; `co_await join()`; any number of operations at once. Who leaves says so (leave()); who has died is cleaned
-//             up after by recover().
+// Life:       create_store() once; `co_await join()`; any number of operations at once. Who leaves says so (leave()); for who has died
+//             others do (leave_for(), recover()).
 // Errors:     Outcome. kUnknown: the change was proposed and what became of it could not be found out. A memory node that is out of reach: operations
 //             wait until it has left the view (membership.h); where the store cannot do without it, kUnavailable for what needs it, kUnknown for
 //             what was under way.
@@ -81,9 +81,12 @@ class Client : private Retirement {
   // Frees those of its own objects that no slot refers to: what was left over by unknown outcomes, or by others that died between taking an object out of
   // its slot and marking it. Takes over some of what others have left behind. Done by itself when memory runs out.
   remote::Task<Outcome> audit();
-  // Leaves its blocks to whoever needs room, with what is in them. kUnavailable: not all of them; recover() finds the rest. REQUIRES: no operation is under
-  // way, and none is begun any more.
+  // Leaves its blocks to whoever needs room, with what is in them. Takes as long as it gets on (counters().left). kUnavailable: not all of them; recover() finds
+  // the rest. REQUIRES: no operation is under way, and none is begun any more.
   remote::Task<Outcome> leave();
+  // Does that for some that have died, as recover() has it, but looks through nothing: so it takes a moment, and what is free in there is found when
+  // somebody needs room.
+  remote::Task<Outcome> leave_for(std::vector<std::uint32_t> dead);
 
   std::uint32_t number() const { return c_.client; }
   std::uint32_t value_bytes() const { return c_.geometry.value_bytes; }
@@ -177,8 +180,12 @@ class Client : private Retirement {
   remote::Task<bool> read_owners(std::uint32_t partition, std::uint32_t first, std::uint32_t count, MutableBytes into,
                                  Time deadline);
   bool strays(Owner owner, Place block) const;
-  remote::Task<bool> leave_some(std::uint32_t partition, std::uint32_t first, std::uint32_t count, Time deadline,
-                                bool& left);
+  // What these have.
+  remote::Task<Outcome> leave_all(std::span<const std::uint32_t> clients);
+  remote::Task<bool> leave_some(std::span<const std::uint32_t> clients, std::uint32_t partition, std::uint32_t first,
+                                std::uint32_t count, Time deadline, bool& left);
+  remote::Task<bool> end_claim(Place at, Time deadline);
+  remote::Task<bool> leave_one(Place at, Owner word, Time seen, Time deadline);
 
   Connection c_;
   std::vector<MemoryNode> nodes_;

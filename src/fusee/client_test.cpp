@@ -1370,6 +1370,58 @@ TEST(Fusee, WhatNeverBecameLiveKeepsNoSlot) {
   EXPECT_EQ(w.index().tentative, 0u);
 }
 
+// One after the other loads all keys and is killed.
+TEST(Fusee, WhatKilledClientsHadIsRoomForOthersOnceSomebodyLeavesForThem) {
+  constexpr Key kKeys = 3000;
+  WorldConfig config;
+  config.node_memory = 1u << 20;
+  config.geometry.groups = 256;
+  World w(config);
+  std::vector<std::uint32_t> dead;
+  for (std::uint64_t life = 0; life < 6; ++life) {
+    auto& m = w.add_client();
+    if (!dead.empty()) {
+      ASSERT_EQ(w.wait_for(m->leave_for(std::exchange(dead, {}))), Outcome::kOk);
+    }
+    for (Key key = 0; key < kKeys; ++key)
+      ASSERT_EQ(w.wait_for(m->put(key, value_of(key + life))), Outcome::kOk) << life;
+    dead.push_back(m->number());
+    m.kill();
+  }
+  auto& last = w.add_client();
+  EXPECT_EQ(w.wait_for(last->leave_for({99, dead.front()})), Outcome::kOk);
+  EXPECT_FALSE(w.owners().contains(dead.front()));
+  for (Key key = 0; key < kKeys; ++key) ASSERT_EQ(read(w, *last.client, key), value_of(key + 5));
+  for (int i = 0; i < 40 && w.left_behind() != 0; ++i) ASSERT_EQ(w.wait_for(last->audit()), Outcome::kOk);
+  EXPECT_EQ(w.left_behind(), 0u);
+  expect_no_memory_lost(w);
+}
+
+TEST(Fusee, WhoLeavesGivesBackManyBlocksAtATime) {
+  constexpr Key kKeys = 10'000;
+  WorldConfig config;
+  config.node_memory = 8u << 20;
+  config.geometry.groups = 1024;
+  World w(config);
+  remote::LocalMemory near(w.scheduler, w.fabric);
+  DistantMemory far(near, Rng(2));
+  Client client(far, w.memory, config.client, Rng(1));
+  ASSERT_EQ(w.wait_for(client.join()), Outcome::kOk);
+  std::uint64_t ok = 0;
+  std::uint64_t ended = 0;
+  for (Key key = 0; key < kKeys; ++key) {
+    w.scheduler.spawn(count_put(client, key, 8, ok, ended));
+    if (key % 64 == 63) w.run_until([&] { return ended == key + 1; });
+  }
+  w.run_until([&] { return ended == kKeys; });
+  ASSERT_EQ(ok, kKeys);
+  ASSERT_GT(client.counters().blocks, 150u);
+  const Time begun = w.now;
+  EXPECT_EQ(w.wait_for(client.leave()), Outcome::kOk);
+  EXPECT_FALSE(w.owners().contains(client.number()));
+  EXPECT_LT((w.now - begun) / DistantMemory::kFar, 200) << "round trips";
+}
+
 // What the dead one's log tells of was reclaimed long ago, and something else is there, which has been marked, too.
 TEST(Fusee, AnOldLogHidesNoNewerMark) {
   World w(with_replicas(3));

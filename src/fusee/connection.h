@@ -60,6 +60,7 @@ struct ClientCounters : remote::AccessCounters {
   std::uint64_t blocks = 0;      // claimed
   std::uint64_t reused = 0;      // objects
   std::uint64_t recovered = 0;   // blocks of dead clients
+  std::uint64_t left = 0;        // blocks that it has seen, or made, to be none of who leaves
   std::uint64_t reclaimed = 0;   // objects found to be nobody's
   std::uint64_t failures = 0;    // remote operations that did not end as kOk
   std::uint64_t unknown = 0;     // changes whose outcome could not be found out

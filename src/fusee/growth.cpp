@@ -4,6 +4,7 @@
 #include <array>
 
 #include "base/check.h"
+#include "fusee/at_once.h"
 
 namespace sluice::fusee {
 
@@ -148,28 +149,9 @@ Task<bool> Growth::take_one(Step step, Time seen, Time deadline) {
 }
 
 Task<bool> Growth::take(const std::vector<Step>& steps, Time seen, Time deadline) {
-  struct Shared {
-    std::size_t next = 0;
-    std::size_t working = 0;
-    bool all = true;
-    std::coroutine_handle<> waiter;
-
-    bool await_ready() const { return working == 0; }
-    void await_suspend(std::coroutine_handle<> handle) { waiter = handle; }
-    void await_resume() const {}
-  } shared;
-  const auto some = [](Growth& self, const std::vector<Step>& wanted, Shared& s, Time read, Time end) -> Task<void> {
-    while (s.next < wanted.size() && s.all) {
-      const Step step = wanted[s.next++];
-      const bool taken = co_await self.take_one(step, read, end);
-      s.all = s.all && taken;
-    }
-    if (--s.working == 0 && s.waiter) self.c_.scheduler.post(s.waiter);
-  };
-  shared.working = std::min(kStepsAtOnce, steps.size());
-  for (std::size_t i = shared.working; i > 0; --i) c_.scheduler.spawn(some(*this, steps, shared, seen, deadline));
-  co_await shared;
-  co_return shared.all;
+  AtOnce taking(c_.scheduler, steps.size(), kStepsAtOnce,
+                [&](std::size_t i) { return take_one(steps[i], seen, deadline); });
+  co_return co_await taking;
 }
 
 Task<bool> Growth::freeze(Job& job) {

@@ -4,6 +4,7 @@
 #include <array>
 #include <utility>
 
+#include "fusee/at_once.h"
 #include "fusee/client.h"
 
 namespace sluice::fusee {
@@ -325,52 +326,92 @@ Task<Outcome> Client::take_over_blocks(std::uint32_t owned_by, Time deadline) {
 Task<Outcome> Client::leave() {
   // As with the dead: what it has submitted has been executed after that.
   if (c_.counters.failures != 0) co_await c_.scheduler.sleep_for(c_.config.flight);
-  const Time deadline = c_.now() + c_.config.timeout;
+  const std::array<std::uint32_t, 1> self = {c_.client};
+  co_return co_await leave_all(self);
+}
+
+Task<Outcome> Client::leave_for(std::vector<std::uint32_t> dead) {
+  co_await c_.scheduler.sleep_for(c_.config.flight);
+  for (const std::uint32_t client : dead) {
+    const Time deadline = c_.now() + c_.config.timeout;
+    bool ended = false;
+    for (bool again = true; !ended && again;) {
+      ended = co_await growth_.end_splits(client, deadline);
+      if (!ended) again = co_await c_.again(deadline);
+    }
+    if (!ended) co_return Outcome::kUnavailable;
+  }
+  co_return co_await leave_all(dead);
+}
+
+Task<Outcome> Client::leave_all(std::span<const std::uint32_t> clients) {
+  Time deadline = c_.now() + c_.config.timeout;
   for (std::uint32_t partition = 0; partition < c_.map.partitions(); ++partition) {
     for (std::uint32_t first = 0; first < c_.map.blocks();) {
       bool left = false;
       const std::uint32_t some = std::min<std::uint32_t>(kOwnersAtOnce, c_.map.blocks() - first);
-      const bool done = co_await leave_some(partition, first, some, deadline, left);
+      const bool read = co_await leave_some(clients, partition, first, some, deadline, left);
       bool again = true;
-      if (!done) again = co_await c_.again(deadline);
+      if (!read) again = co_await c_.again(deadline);
       if (!again || c_.now() >= deadline) co_return Outcome::kUnavailable;
-      if (left) first += some;
+      if (!left) continue;
+      first += some;
+      c_.counters.left += some;
+      // There may be many, and as long as it gets on all is well.
+      deadline = c_.now() + c_.config.timeout;
     }
   }
   co_return Outcome::kOk;
 }
 
-// `left`: none of these blocks is this client's any more.
-Task<bool> Client::leave_some(std::uint32_t partition, std::uint32_t first, std::uint32_t count, Time deadline,
-                              bool& left) {
+// `left`: none of these blocks is theirs any more.
+Task<bool> Client::leave_some(std::span<const std::uint32_t> clients, std::uint32_t partition, std::uint32_t first,
+                              std::uint32_t count, Time deadline, bool& left) {
   std::array<std::uint8_t, std::size_t{8} * kOwnersAtOnce * kMostReplicas> owners;
   const Time seen = c_.now();
   const bool read = co_await read_owners(partition, first, count, owners, deadline);
   if (!read) co_return false;
-  left = true;
+  struct Leaving {
+    Place at;
+    Owner word;
+    bool half_done;
+  };
+  std::vector<Leaving> leaving;
+  const auto is_theirs = [clients](Owner word) {
+    return word.raw != 0 && std::ranges::find(clients, word.client()) != clients.end();
+  };
+  const std::uint32_t replicas = c_.map.word_replicas(Place::at(partition, 0));
   for (std::uint32_t i = 0; i < count; ++i) {
-    const Owner owner{load_le<std::uint64_t>(owners.data() + std::size_t{8} * i)};
-    const Place at = c_.map.owner(partition, first + i);
+    const Owner word{load_le<std::uint64_t>(owners.data() + std::size_t{8} * i)};
     // A claim of unknown outcome, half done: somebody could end it later, for a client that is not there.
     bool half_done = false;
-    for (std::uint32_t replica = 1; replica < c_.map.word_replicas(at); ++replica) {
+    for (std::uint32_t replica = 1; replica < replicas; ++replica) {
       const Owner other{load_le<std::uint64_t>(owners.data() + (std::size_t{kOwnersAtOnce} * replica + i) * 8)};
-      half_done = half_done || (other.raw != 0 && other.raw != owner.raw && other.client() == c_.client);
+      half_done = half_done || (other.raw != word.raw && is_theirs(other));
     }
-    if (half_done) {
-      const bool finished = co_await snapshot_.finish(WordKind::kOwner, at, deadline);
-      if (!finished) co_return false;
-      left = false;  // looked at again
-      continue;
-    }
-    if (owner.raw == 0 || owner.client() != c_.client) continue;
-    // Nobody leaves a block twice, so its number makes the word one that was never there.
-    const Changed changed =
-        co_await snapshot_.change(WordKind::kOwner, at, owner.raw, Owner::of(kNobody, c_.client, owner.units()).raw,
-                                  Snapshot::kEverywhere, seen, deadline);
-    left = left && changed == Changed::kWon;
+    if (half_done || is_theirs(word)) leaving.push_back({c_.map.owner(partition, first + i), word, half_done});
   }
+  AtOnce all(c_.scheduler, leaving.size(), leaving.size(), [&](std::size_t i) {
+    // Half done, it is looked at again.
+    return leaving[i].half_done ? end_claim(leaving[i].at, deadline)
+                                : leave_one(leaving[i].at, leaving[i].word, seen, deadline);
+  });
+  left = co_await all;
   co_return true;
+}
+
+// False: its end is to be looked at.
+Task<bool> Client::end_claim(Place at, Time deadline) {
+  static_cast<void>(co_await snapshot_.finish(WordKind::kOwner, at, deadline));
+  co_return false;
+}
+
+// Nobody leaves a block twice, so the owner's number makes the word one that was never there. Others may do the same for one that has died.
+Task<bool> Client::leave_one(Place at, Owner word, Time seen, Time deadline) {
+  const Changed changed =
+      co_await snapshot_.change(WordKind::kOwner, at, word.raw, Owner::of(kNobody, word.client(), word.units()).raw,
+                                Snapshot::kEverywhere, seen, deadline);
+  co_return changed == Changed::kWon;
 }
 
 }  // namespace sluice::fusee
