@@ -18,28 +18,27 @@ void Connection::tend() {
   membership->restore();
 }
 
+// For what only the membership can change. False: it will not.
+Task<bool> Connection::wait_a_turn(Duration& backoff, Time deadline) {
+  membership->tend();
+  const bool hopeless = now() >= deadline || membership->hopeless();
+  // Also then: who tries again at once must not keep from us what would change it.
+  co_await back_off(backoff);
+  co_return !hopeless;
+}
+
 Task<bool> Connection::ensure_view(Time deadline) {
   Duration backoff{};
-  while (!leased()) {
-    membership->tend();
-    const bool hopeless = now() >= deadline || membership->hopeless();
-    // Also then: who tries again at once must not keep from us what would change it.
-    co_await back_off(backoff);
-    if (hopeless) co_return false;
-  }
-  co_return true;
+  bool going = true;
+  while (going && !leased()) going = co_await wait_a_turn(backoff, deadline);
+  co_return going;
 }
 
 Task<bool> Connection::ensure_reads(Time deadline) {
   Duration backoff{};
-  while (!readable()) {
-    membership->tend();
-    const bool hopeless = now() >= deadline || membership->hopeless();
-    // Also then: who tries again at once must not keep from us what would change it.
-    co_await back_off(backoff);
-    if (hopeless) co_return false;
-  }
-  co_return true;
+  bool going = true;
+  while (going && !readable()) going = co_await wait_a_turn(backoff, deadline);
+  co_return going;
 }
 
 Task<bool> Connection::again(Time deadline) {
@@ -50,14 +49,9 @@ Task<bool> Connection::again(Time deadline) {
     co_await back_off(backoff);
     co_return false;
   }
-  do {
-    membership->tend();
-    const bool hopeless = now() >= deadline || membership->hopeless();
-    // Also then: who tries again at once must not keep from us what would change it.
-    co_await back_off(backoff);
-    if (hopeless) co_return false;
-  } while (!readable() || membership->troubled());
-  co_return now() < deadline;
+  bool going = co_await wait_a_turn(backoff, deadline);
+  while (going && (!readable() || membership->troubled())) going = co_await wait_a_turn(backoff, deadline);
+  co_return going&& now() < deadline;
 }
 
 Task<bool> Connection::read_all(std::span<remote::Operation> operations, Time deadline) {

@@ -111,6 +111,8 @@ struct Connection : remote::CountedMemory<ClientCounters> {
   // needs no lease: a table is used for ever once it is. False: out of reach.
   remote::Task<bool> words_in_use(std::vector<Extent>& extents);
 
+  remote::Task<bool> wait_a_turn(Duration& backoff, Time deadline);
+
   ClientConfig config;
   Geometry geometry;             // and these, once joined
   std::uint64_t heap_bytes = 0;  // of each memory node
