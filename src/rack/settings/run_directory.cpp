@@ -144,6 +144,8 @@ bool is_ours(const std::filesystem::path& path, const std::string& name) {
   if (!fs::is_regular_file(status)) return false;
   if (name == "directory.sqlite-wal" || name == "directory.sqlite-shm") return true;
   if (name == "switch.lease" || name == "tenants.json.lock") return fs::file_size(path, ignored) == 0;
+  if (name.starts_with("fusee-") && name.ends_with(".clients"))  // rack/clients/client_numbers.h
+    return head_of(path.string()).find_first_not_of("0123456789 \n") == std::string::npos;
   if (name.ends_with(".settings") && fs::file_size(path, ignored) == 0) return true;
   const std::string head = head_of(path.string());
   if (name == "directory.sqlite") return head.starts_with("SQLite format 3");
@@ -163,7 +165,8 @@ void RunDirectory::clear() const {
   const bool has_directory = has_switch();
   const auto is_in_use = [&](const std::string& name, bool is_directory) {
     if (name.ends_with(".sock")) return is_served(path_ + "/" + name);
-    if (name.ends_with(".lease") || name.ends_with(".lock")) return is_held(path_ + "/" + name);
+    if (name.ends_with(".lease") || name.ends_with(".lock") || name.ends_with(".clients"))
+      return is_held(path_ + "/" + name);
     if (const auto at = name.find(".journal"); at != std::string::npos) return is_held(lease_file(name.substr(0, at)));
     if (name.starts_with("directory.sqlite") || name.ends_with(".new")) return has_directory;
     if (!is_directory) return false;
