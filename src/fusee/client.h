@@ -65,8 +65,8 @@ class Client : private Retirement {
   // it can have.
   remote::Task<Outcome> join();
   // The memory node's memory is this one now. Either it is what it was, under another key (the memory node did not get on for longer than its lease): then it
-  // is used on. Or the memory node was started anew: then it is taken back once it has left, if it has as much memory as the store uses. May be told what is
-  // known already.
+  // is used on. Or the memory node was started anew: then it is taken back once it has left, if it has as much memory as the store uses. Or it is none's, until it
+  // is known where it is now. May be told what is known already.
   void moved(std::size_t node, const MemoryNode& memory);
 
   // The value goes to the start of `into`. REQUIRES: joined; into.size() >= value_bytes().

@@ -887,6 +887,8 @@ TEST(Fusee, ManyWhoMissAMemoryNodeAtOnceAgreeInFewRounds) {
   }
 }
 
+constexpr MemoryNode kMissing{{remote::NodeId(0xFFFF'FFFF), {}, 0}, ~std::uint64_t{0}};
+
 // Two of three at once, so that nobody can do without them. They have another key then, and what they had.
 TEST(Fusee, MemoryNodesThatWereStoppedForLongerThanTheirLeaseAreUsedOn) {
   for (std::uint32_t other = 0; other < 3; ++other) {
@@ -902,6 +904,11 @@ TEST(Fusee, MemoryNodesThatWereStoppedForLongerThanTheirLeaseAreUsedOn) {
         if (node != other) w.stop_node(node);
       }
       EXPECT_EQ(w.wait_for(a->put(2, value_of(202))), Outcome::kUnavailable);
+      // That they are not where they were is known before where they are.
+      for (std::uint32_t node = 0; node < 3; ++node) {
+        if (node != other) a->moved(node, kMissing);
+      }
+      w.run_for(config.client.suspect_after * 3);
       for (std::uint32_t node = 0; node < 3; ++node) {
         if (node == other) continue;
         w.resume_node(node);
@@ -931,6 +938,8 @@ TEST(Fusee, AStoreThatCanDoWithoutNobodyIsUsedOnWhenItsMemoryNodesWereStopped) {
     for (std::uint32_t stopped = 0; stopped < nodes; ++stopped) {
       w.stop_node(stopped);
       for (Key key = 0; key < kSomeKeys; ++key) w.wait_for(a->put(key, value_of(key + 100 * (stopped + 1))));
+      a->moved(stopped, kMissing);
+      w.run_for(Duration::microseconds(50));
       w.resume_node(stopped);
       // The first attempts to see what is there may fail.
       a.memory->cut(w.memory[stopped].heap.node);

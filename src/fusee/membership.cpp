@@ -120,6 +120,7 @@ void Membership::moved(std::uint32_t node, remote::RemoteAddress heap) {
     n.missed = c_.now();
   }
   hopeless_ = false;
+  outvoted_ = Time::never();
   tend();
 }
 

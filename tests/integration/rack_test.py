@@ -554,6 +554,61 @@ class RackTest(live_rack.LiveRack):
                 self.assertEqual(after["run"]["actions"]["read"]["outcomes"], {"ok": 2000}, (region, to))
                 self.assertEqual(after["memory_nodes"], 3)
 
+    def test_a_fusee_store_whose_regions_are_moved_is_used_on_meanwhile(self):
+        self.up("--no-metadata", "--memory-nodes", "3", "--memory-size", "64MiB")
+        file = f"{self.folder}/red.token"
+        self.sluice("tenant", "add", "red", "--quota", "64MiB", "--out", file, code=0)
+        token = ("--token-file", file)
+        for node in (1, 2, 3):
+            self.sluice("region", "add", f"r{node}", "8MiB", "--node", f"memory{node}", *token, code=0)
+        self.assertEqual(self.fusee("--records", "500", "--phase", "load", *token)["failed"], 0)
+
+        def at_work(change):
+            child = self.start("bench", "fusee", "--json", "--phase", "run", "--workload", "w100", "--clients", "8", "--caches", "2", "--records", "500", "--duration", "20s", *token)
+            wait_until(lambda: f"fusee-{child.pid}-0" in self.node_states(), "the bench has joined")
+            time.sleep(1)
+            change()
+            out, err = child.communicate(timeout=60)
+            samples = json.loads(out)["timeline"]
+            late = [done for at, done in samples if at > samples[-1][0] - 4000]
+            self.assertGreater(late[-1] - late[0], 500, err)
+            told = re.findall("the store does without it|is back", err)
+            self.assertNotEqual(told[-1:], ["the store does without it"], err)
+
+        def move_two():
+            for region, to in ((1, 3), (2, 1)):
+                self.sluice("region", "move", f"r{region}", "--tenant", "red", "--to", f"memory{to}", code=0)
+                time.sleep(4)
+
+        # Of memory3 it has two parts now.
+        def stop_one():
+            pid = self.daemon("memory3")["pid"]
+            os.kill(pid, signal.SIGSTOP)
+            try:
+                wait_until(lambda: self.node_states()["memory3"] == "gone", "its lease is over")
+            finally:
+                os.kill(pid, signal.SIGCONT)
+
+        at_work(move_two)
+        at_work(stop_one)
+        after = self.fusee("--records", "500", "--phase", "run", "--workload", "C", "--operations", "2000", *token)
+        self.assertEqual(after["run"]["actions"]["read"]["outcomes"], {"ok": 2000})
+
+    def test_what_killed_fusee_clients_had_is_room_for_those_who_come_later(self):
+        # So many records are a third of what there is room for.
+        load = ("--records", "15000", "--phase", "load")
+        self.up("--no-metadata", "--memory-nodes", "3", "--memory-size", "8MiB")
+        for _ in range(4):
+            child = self.start("bench", "fusee", "--records", "15000", "--workload", "C", "--duration", "60s")
+            said = ""
+            while child.poll() is None and "running:" not in said:
+                said += child.stderr.readline()
+            self.assertIsNone(child.poll(), said)
+            child.kill()
+            child.wait()
+        self.assertEqual(self.fusee(*load)["failed"], 0)
+        self.assertEqual([name for name in os.listdir(self.dir) if name.endswith(".clients")], [])
+
     def test_a_fusee_bench_that_cannot_do_without_a_memory_node_ends_in_time(self):
         for nodes in ("1", "2"):
             self.up("--no-metadata", "--memory-nodes", nodes)

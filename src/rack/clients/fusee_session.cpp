@@ -1,8 +1,10 @@
 #include "rack/clients/fusee_session.h"
 
 #include <fmt/core.h>
+#include <spdlog/spdlog.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "rack/clients/fusee_store.h"
 
@@ -17,11 +19,15 @@ constexpr std::uint64_t kSlotsAGroup = 24;
 constexpr std::uint64_t kGroupsATable = 64;         // of all partitions: writers wait while so much is moved
 constexpr std::uint32_t kLongestSmallValue = 4096;  // with blocks of the usual size
 
-constexpr Duration kFarewell = Duration::seconds(3);
-constexpr remote::NodeId kNoNode{0xFFFF'FFFF};
+constexpr Duration kFarewell = Duration::seconds(3);  // in which some of it must have been done
+constexpr Duration kLookAgain = Duration::milliseconds(20);
 
-fusee::MemoryNode heap_in(const RegionRecord& region, remote::NodeId node) {
-  return {{node, remote::RegionKey(region.key), region.address + kBefore}, region.length - kBefore};
+// Out of reach, as one that is gone; not one with too little memory.
+constexpr fusee::MemoryNode kMissing{kNowhere, ~std::uint64_t{0}};
+
+fusee::MemoryNode heap_in(const StorePart& part) { return {part.region + kBefore, part.length - kBefore}; }
+remote::RemoteAddress region_of(const fusee::MemoryNode& memory) {
+  return {memory.heap.node, memory.heap.key, memory.heap.address - kBefore};
 }
 
 void judge(ByteView bytes, StorePart& part) {
@@ -43,9 +49,15 @@ void judge(ByteView bytes, StorePart& part) {
   part.has_copies = fusee::Membership::possible(its.nodes, its.geometry);
 }
 
-remote::Task<void> leave_one(fusee::Client& client, std::size_t& leaving) {
-  co_await client.leave();
-  --leaving;
+struct Leaving {
+  std::size_t under_way = 0;
+  bool all = true;
+};
+
+remote::Task<void> leave_one(fusee::Client& client, Leaving& leaving) {
+  const fusee::Outcome outcome = co_await client.leave();
+  leaving.all = leaving.all && outcome == fusee::Outcome::kOk;
+  --leaving.under_way;
 }
 
 }  // namespace
@@ -68,17 +80,15 @@ fusee::Geometry FuseeSession::geometry() const {
           .doublings = config_.index_doublings};
 }
 
-std::vector<fusee::MemoryNode> FuseeSession::memory_of(const StorePlan& plan) const {
-  std::vector<fusee::MemoryNode> memory;
+void FuseeSession::use(const StorePlan& plan) {
+  memory_.clear();
+  names_.clear();
   for (const std::size_t part : plan.order) {
-    if (part != StorePlan::kNone) {
-      memory.push_back({parts_[part].region + kBefore, parts_[part].length - kBefore});
-    } else {
-      // Out of reach, as one that is gone; not one with too little memory.
-      memory.push_back({{kNoNode, {}, 0}, ~std::uint64_t{0}});
-    }
+    const bool known = part != StorePlan::kNone;
+    memory_.push_back(known ? heap_in(parts_[part]) : kMissing);
+    names_.push_back(known ? parts_[part].node : "a memory node that left long ago");
+    if (known && parts_[part].what == StorePart::What::kPart) store_ = parts_[part];
   }
-  return memory;
 }
 
 Result<std::unique_ptr<StoreSession>> FuseeSession::open(const FuseeSessionConfig& config) {
@@ -104,30 +114,53 @@ std::string FuseeSession::problems() const {
                              : map.member(node) == fusee::Member::kApprentice ? "is back, and given its replicas again"
                                                                               : nullptr;
     if (what == nullptr) continue;
-    const auto name = names_.find(memory_[node].heap.node);
-    lines += fmt::format("{}{}: {}", lines.empty() ? "" : "\n",
-                         name == names_.end() ? "a memory node that left long ago" : name->second, what);
+    lines += fmt::format("{}{}: {}", lines.empty() ? "" : "\n", names_[node], what);
   }
   return lines;
 }
 
-// A memory node that was started anew has other memory. The clients take it back.
+void FuseeSession::place(std::size_t index, const fusee::MemoryNode& memory) {
+  memory_[index] = memory;
+  for (const auto& client : clients_) client->moved(index, memory);
+}
+
+// Regions are moved, a memory node that did not get on has other keys, one that was started anew has other memory.
 void FuseeSession::look_for_new_memory() {
-  std::vector<remote::NodeId> places;
-  for (const auto& memory : memory_) places.push_back(memory.heap.node);
-  for (const NodeRecord& node : newest().nodes) {
-    names_[node.id] = node.description.name;
-    if (node.state != NodeState::kReady || node.description.regions.empty()) continue;
-    const std::size_t place = place_of(node, places, newest(), names_);
-    if (place == places.size()) continue;
-    fusee::MemoryNode& known = memory_[place];
-    const auto is_known = [&](const RegionRecord& region) { return known.heap == heap_in(region, node.id).heap; };
-    if (std::ranges::any_of(node.description.regions, is_known)) continue;
-    if (node.description.regions.front().length < kLeast) continue;
-    known = heap_in(node.description.regions.front(), node.id);
-    places[place] = node.id;
-    for (const auto& client : clients_) client->moved(place, known);
+  if (clients_.empty()) return;  // whoever makes them looks
+  const auto there = parts_on(newest(), kLeast);
+  for (std::size_t i = 0; i < memory_.size(); ++i) {
+    const auto is_it = [&](const StorePart& part) { return heap_in(part).heap == memory_[i].heap; };
+    // Whoever goes on with a key that is none any more breaks the connection for all.
+    if (std::ranges::none_of(there, is_it)) place(i, kMissing);
   }
+  changed_ = true;
+  if (looking_) return;
+  looking_ = true;
+  scheduler().spawn(find_moved_memory());
+}
+
+remote::Task<void> FuseeSession::find_moved_memory() {
+  while (changed_ && std::ranges::find(memory_, kNowhere, &fusee::MemoryNode::heap) != memory_.end()) {
+    changed_ = false;
+    std::vector<remote::RemoteAddress> places;
+    for (const auto& memory : memory_) places.push_back(memory.heap == kNowhere ? kNowhere : region_of(memory));
+    auto parts = parts_on(newest(), kLeast);
+    const auto is_news = [&](const StorePart& part) { return std::ranges::find(places, part.region) == places.end(); };
+    const std::span news(parts.begin(), std::stable_partition(parts.begin(), parts.end(), is_news));
+    co_await look_at_parts(remote_nodes().memory(), kBefore, judge, news);
+    if (changed_) continue;
+    const auto found = find_missing(parts, store_, places);
+    for (std::size_t i = 0; i < found.size(); ++i) {
+      if (found[i] == StorePlan::kNone) continue;
+      names_[i] = parts[found[i]].node;
+      place(i, heap_in(parts[found[i]]));
+    }
+    if (std::ranges::find(news, StorePart::What::kSilent, &StorePart::what) == news.end()) continue;
+    // It may just be connecting.
+    co_await scheduler().sleep_for(kLookAgain);
+    changed_ = true;
+  }
+  changed_ = looking_ = false;
 }
 
 remote::Task<bool> FuseeSession::make(const StorePlan& plan, std::string& refused) {
@@ -135,7 +168,7 @@ remote::Task<bool> FuseeSession::make(const StorePlan& plan, std::string& refuse
     refused = fmt::format("{} has too little memory for a store; start memory nodes of at least 1 MiB", small);
     co_return false;
   }
-  memory_ = memory_of(plan);
+  use(plan);
   const fusee::Geometry shape = geometry();
   const fusee::Outcome made = co_await fusee::create_store(remote_nodes().memory(), memory_, shape, maker_);
   if (made == fusee::Outcome::kTooLong) {
@@ -148,7 +181,7 @@ remote::Task<bool> FuseeSession::make(const StorePlan& plan, std::string& refuse
   co_return made == fusee::Outcome::kOk;
 }
 
-remote::Task<void> FuseeSession::join_all(std::string& refused) {
+remote::Task<void> FuseeSession::join_all(std::string& refused, bool& ended) {
   MakeStore make_one;
   if (config_.may_create) make_one = [this](const StorePlan& plan, std::string& why) { return make(plan, why); };
   const StoreSearch search{
@@ -156,42 +189,82 @@ remote::Task<void> FuseeSession::join_all(std::string& refused) {
   const StorePlan found = co_await find_store(remote_nodes().memory(), newest(), search, make_one, parts_);
   if (found.what == StorePlan::What::kRefuse) {
     refused = found.refusal;
+    ended = true;
     co_return;
   }
-  memory_ = memory_of(found);
-  look_for_new_memory();
+  use(found);
   const Rng rng = Rng(config_.seed).fork("fusee");
   for (std::uint32_t i = 0; i < config_.clients; ++i) {
     clients_.push_back(std::make_unique<fusee::Client>(remote_nodes().memory(), memory_, config_.client, rng.fork(i)));
   }
+  look_for_new_memory();
   for (const auto& client : clients_) {
     const fusee::Outcome outcome = co_await client->join();
     if (outcome == fusee::Outcome::kOk) continue;
     refused = outcome == fusee::Outcome::kNotFound      ? "its memory nodes have changed meanwhile; try again"
               : outcome == fusee::Outcome::kUnavailable ? "too few of its memory nodes are in reach"
-                                                        : std::string(to_string(outcome));
-    co_return;
+              : outcome == fusee::Outcome::kNoSpace
+                  ? fmt::format("it has had as many clients as it can; {}", kStartAnew)
+                  : std::string(to_string(outcome));
+    break;
   }
+  ended = true;
+}
+
+// Those of sessions of this machine that were killed.
+remote::Task<void> FuseeSession::leave_for_the_dead(std::vector<ClientNumbers> dead) {
+  std::vector<std::uint32_t> clients;
+  for (const auto& session : dead) clients.insert(clients.end(), session.numbers().begin(), session.numbers().end());
+  const fusee::Outcome left = co_await clients_.front()->leave_for(std::move(clients));
+  for (auto& session : dead) {
+    if (left == fusee::Outcome::kOk) session.remove();
+  }
+  leaves_for_others_ = false;
 }
 
 Result<void> FuseeSession::join() {
   std::string refused;
-  scheduler().spawn(join_all(refused));
-  if (!run_for(config_.patience * 3, [this] { return scheduler().live() == 0; }))
-    return fail("the memory nodes do not answer");
+  bool ended = false;
+  scheduler().spawn(join_all(refused, ended));
+  if (!run_for(config_.patience * 3, [&ended] { return ended; })) return fail("the memory nodes do not answer");
   if (!refused.empty()) return fail(fmt::format("the store cannot be used: {}", refused));
   for (const auto& client : clients_) offer(std::make_unique<FuseeStore>(*client));
+  const RunDirectory run(config_.directory);
+  std::vector<std::uint32_t> numbers;
+  for (const auto& client : clients_) numbers.push_back(client->number());
+  numbers_ = ClientNumbers::keep(run, store_.store_id, std::move(numbers));
+  auto dead = ClientNumbers::abandoned(run, store_.store_id);
+  leaves_for_others_ = !dead.empty();
+  if (!leaves_for_others_) return {};
+  scheduler().spawn(leave_for_the_dead(std::move(dead)));
+  // It may be needed at once. If not now, it goes on beside what is done with the store.
+  run_for(config_.patience, [this] { return !leaves_for_others_; });
   return {};
 }
 
 // What they had is for others to use.
+void FuseeSession::leave() {
+  Leaving leaving{.under_way = clients_.size()};
+  const auto progress = [this] {
+    std::uint64_t left = 0;
+    for (const auto& client : clients_) left += client->counters().left;
+    return left;
+  };
+  for (const auto& client : clients_) scheduler().spawn(leave_one(*client, leaving));
+  for (std::uint64_t before = ~std::uint64_t{0}; leaving.under_way != 0 && before != progress();) {
+    before = progress();
+    run_for(kFarewell, [&leaving] { return leaving.under_way == 0; });
+  }
+  if (leaving.under_way == 0 && leaving.all) return numbers_.remove();
+  spdlog::warn(
+      "{}: not all of the memory that it used in the store could be given back; whoever uses the store next from this "
+      "run directory does that",
+      config_.name);
+}
+
 FuseeSession::~FuseeSession() {
   if (!attached()) return;
-  std::size_t leaving = clients_.size();
-  if (offers()) {
-    for (const auto& client : clients_) scheduler().spawn(leave_one(*client, leaving));
-    run_for(kFarewell, [&leaving] { return leaving == 0; });
-  }
+  if (offers()) leave();
   detach();
 }
 

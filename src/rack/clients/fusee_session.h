@@ -1,19 +1,20 @@
 // FUSEE session: one thread's use of the replicated hash table in the rack's memory: any number of FUSEE clients, each with a cache and blocks of
 // its own. Makes the store if there is none and it may.
 //
-// Life, errors, threads: as StoreSession. Clients that go leave their blocks to whoever recovers them.
+// Life, errors, threads: as StoreSession. Clients that go leave their blocks to whoever needs room; for those that were killed the next session on this
+//             machine does that (client_numbers.h).
 // Memory:     all memory nodes' first regions, when the store is made, in the order of their numbers, behind their first 64 KiB, which are Sherman's lock
 //             tables; so each of the two finds the other's superblock in its place. Later, what the superblocks say (store_parts.h): memory nodes that have
 //             come to the rack since are left alone, those that are gone are still of the store, and are taken back when they are there again.
 #pragma once
 
-#include <map>
 #include <memory>
 #include <random>
 #include <string>
 #include <vector>
 
 #include "fusee/client.h"
+#include "rack/clients/client_numbers.h"
 #include "rack/clients/store_parts.h"
 #include "rack/clients/store_session.h"
 
@@ -53,18 +54,28 @@ class FuseeSession final : public StoreSession {
  private:
   explicit FuseeSession(FuseeSessionConfig config) : config_(std::move(config)) {}
   Result<void> join();
-  remote::Task<void> join_all(std::string& refused);
+  remote::Task<void> join_all(std::string& refused, bool& ended);
   remote::Task<bool> make(const StorePlan& plan, std::string& refused);  // as MakeStore
   fusee::Geometry geometry() const;
-  std::vector<fusee::MemoryNode> memory_of(const StorePlan& plan) const;
+  void use(const StorePlan& plan);
+  // A place of the store has this memory now.
+  void place(std::size_t index, const fusee::MemoryNode& memory);
   void look_for_new_memory();
+  remote::Task<void> find_moved_memory();
+  remote::Task<void> leave_for_the_dead(std::vector<ClientNumbers> dead);
+  void leave();
 
   FuseeSessionConfig config_;
   const fusee::Maker maker_{std::random_device{}()};
   std::vector<StorePart> parts_;
-  std::vector<fusee::MemoryNode> memory_;
-  std::map<remote::NodeId, std::string> names_;
+  std::vector<fusee::MemoryNode> memory_;  // by the place in the store, as the clients were told
+  std::vector<std::string> names_;         // of the memory nodes that it is on
+  StorePart store_;                        // one of its parts
+  bool looking_ = false;
+  bool changed_ = false;  // who is there, since it was last looked for what is missing
   std::vector<std::unique_ptr<fusee::Client>> clients_;
+  ClientNumbers numbers_;  // theirs
+  bool leaves_for_others_ = false;
 };
 
 }  // namespace sluice::rack

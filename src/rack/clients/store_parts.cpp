@@ -17,14 +17,13 @@ std::vector<StorePart> parts_on(const Snapshot& snapshot, std::uint64_t least) {
     if (its.kind != NodeKind::kMemory || its.regions.empty()) continue;
     const bool ready = node.state == NodeState::kReady;
     for (const RegionRecord& region : its.regions) {
-      const bool first = &region == &its.regions.front();
       // What a region was moved to may stand beside another; what others own is theirs.
-      if (!first && (!ready || region.owner != its.regions.front().owner)) continue;
+      if (region.owner != its.regions.front().owner) continue;
       if (region.length < least || region.name.starts_with(kLeaving) || region.name.starts_with(kArriving)) continue;
       parts.push_back({.node = its.name,
                        .region = {node.id, remote::RegionKey(region.key), region.address},
                        .length = region.length,
-                       .first = first,
+                       .first = &region == &its.regions.front(),
                        .what = ready ? What::kSilent : What::kGone});
     }
   }
@@ -138,7 +137,8 @@ void fill_gaps(std::vector<std::size_t>& order, std::span<const StorePart> parts
   std::vector<std::size_t> others;
   for (std::size_t i = 0; i < parts.size(); ++i) {
     const StorePart& part = parts[i];
-    if (part.first && part.what != What::kPart && part.what != What::kOther && part.length >= least)
+    const bool taken = std::ranges::find(order, i) != order.end();
+    if (part.first && !taken && part.what != What::kPart && part.what != What::kOther && part.length >= least)
       others.push_back(i);
   }
   const auto gaps = static_cast<std::size_t>(std::ranges::count(order, kNone));
@@ -227,17 +227,28 @@ remote::Task<StorePlan> find_store(remote::RemoteMemory& memory, const Snapshot&
   }
 }
 
-std::size_t place_of(const NodeRecord& node, std::span<const remote::NodeId> places, const Snapshot& newest,
-                     const std::map<remote::NodeId, std::string>& names) {
-  const auto at = [&](auto found) { return static_cast<std::size_t>(found - places.begin()); };
-  if (const auto same = std::ranges::find(places, node.id); same != places.end()) return at(same);
-  const auto is_forgotten = [&](remote::NodeId id) {
-    return std::ranges::find(newest.nodes, id, &NodeRecord::id) == newest.nodes.end();
-  };
-  return at(std::ranges::find_if(places, [&](remote::NodeId id) {
-    const auto name = names.find(id);
-    return name != names.end() && name->second == node.description.name && is_forgotten(id);
-  }));
+std::vector<std::size_t> find_missing(std::span<const StorePart> parts, const StorePart& store,
+                                      std::span<const remote::RemoteAddress> places) {
+  std::vector<std::size_t> order(places.size(), kNone);
+  bool all_answer = true;
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    const StorePart& part = parts[i];
+    if (const auto known = std::ranges::find(places, part.region); known != places.end()) {
+      order[static_cast<std::size_t>(known - places.begin())] = i;
+      continue;
+    }
+    all_answer = all_answer && part.what != What::kSilent;
+    const bool is_of_it = part.what == What::kPart && part.store_id == store.store_id && part.parts == places.size();
+    if (!is_of_it || part.length < part.least || places[part.index] != kNowhere) continue;
+    std::size_t& at = order[part.index];
+    if (at == kNone || parts[at].life < part.life) at = i;
+  }
+  if (store.has_copies && all_answer) fill_gaps(order, parts, store.least);
+  for (std::size_t place = 0; place < places.size(); ++place) {
+    const bool is_there = order[place] != kNone && parts[order[place]].what != What::kGone;
+    if (places[place] != kNowhere || !is_there) order[place] = kNone;
+  }
+  return order;
 }
 
 }  // namespace sluice::rack

@@ -8,7 +8,6 @@
 
 #include <cstdint>
 #include <functional>
-#include <map>
 #include <span>
 #include <string>
 #include <string_view>
@@ -87,9 +86,12 @@ using MakeStore = std::function<remote::Task<bool>(const StorePlan& plan, std::s
 remote::Task<StorePlan> find_store(remote::RemoteMemory& memory, const Snapshot& snapshot, const StoreSearch& search,
                                    const MakeStore& make, std::vector<StorePart>& parts);
 
-// Which of a store's places, each given by its node, is this node's: the one of its number; or of its name, since the directory
-// gives another number to who was away for more than ten minutes. `names` has all that were ever seen. None: places.size().
-std::size_t place_of(const NodeRecord& node, std::span<const remote::NodeId> places, const Snapshot& newest,
-                     const std::map<remote::NodeId, std::string>& names);
+// Of a place of a store whose memory is not where it was.
+inline constexpr remote::RemoteAddress kNowhere{remote::NodeId(0xFFFF'FFFF), {}, 0};
+// Memory for such places of a store that is in use, by their index: the part whose superblock says that it is this one; or, once all have answered that
+// are there, blank memory in which what the place had may be made again. kNone for a place that has its memory, and for one of which nothing is to be seen.
+// `store`: any part of it. What is in the memory of `places` need not be known.
+std::vector<std::size_t> find_missing(std::span<const StorePart> parts, const StorePart& store,
+                                      std::span<const remote::RemoteAddress> places);
 
 }  // namespace sluice::rack

@@ -3,6 +3,8 @@
 #include <fmt/core.h>
 #include <gtest/gtest.h>
 
+#include <array>
+
 #include "remote/test_loop.h"
 
 namespace sluice::rack {
@@ -148,13 +150,14 @@ TEST(StoreParts, WhatIsMovedOrOthersOwnIsNoPart) {
   node("memory3", 3, NodeState::kGone, {{"f", 0, 100, 6, "red"}, {"g", 0, 100, 7, "red"}});
   node("memory4", 4, NodeState::kReady, {});
   const auto parts = parts_on(snapshot, 100);
-  ASSERT_EQ(parts.size(), 3u);
+  ASSERT_EQ(parts.size(), 4u);
   EXPECT_EQ(parts[0].region.key, remote::RegionKey(1));
   EXPECT_TRUE(parts[0].first);
   EXPECT_EQ(parts[1].region.key, remote::RegionKey(2));
   EXPECT_FALSE(parts[1].first);
   EXPECT_EQ(parts[2].node, "memory3");
   EXPECT_EQ(parts[2].what, What::kGone);
+  EXPECT_FALSE(parts[3].first);
 }
 
 // A rack of two memory nodes, on which a store of two parts lies: a superblock here is 1, its index, 2.
@@ -221,23 +224,48 @@ TEST_F(StoreSearchTest, RefusesAtOnceWhatWaitingDoesNotHeal) {
   EXPECT_LT(loop.now, Time() + Duration::milliseconds(100));
 }
 
-TEST(StorePlaces, BelongToANumberOrToTheNameOfWhomTheDirectoryHasForgotten) {
-  const auto node = [](const char* name, std::uint32_t id) {
-    NodeRecord record;
-    record.description.name = name;
-    record.id = remote::NodeId(id);
-    return record;
-  };
-  const std::vector<remote::NodeId> places{remote::NodeId(1), remote::NodeId(2), remote::NodeId(0xFFFF'FFFF)};
-  const std::map<remote::NodeId, std::string> names{
-      {remote::NodeId(1), "memory1"}, {remote::NodeId(2), "memory2"}, {remote::NodeId(5), "memory2"}};
-  Snapshot newest;
-  newest.nodes = {node("memory1", 1), node("memory4", 4), node("memory2", 5)};
-  EXPECT_EQ(place_of(newest.nodes[0], places, newest, names), 0u);
-  EXPECT_EQ(place_of(newest.nodes[1], places, newest, names), 3u) << "not of the store";
-  EXPECT_EQ(place_of(newest.nodes[2], places, newest, names), 1u) << "the name is the same";
-  newest.nodes.push_back(node("memory2", 2));
-  EXPECT_EQ(place_of(newest.nodes[2], places, newest, names), 3u) << "whose the place is is known yet";
+// Of a store whose parts were last on memory nodes 1, 2 and 3; 0: nobody knows where it is.
+Order missing(std::vector<StorePart> parts, std::array<std::uint32_t, 3> places, StorePart store = copy(1, 0, 3)) {
+  std::vector<remote::RemoteAddress> regions;
+  for (const std::uint32_t number : places)
+    regions.push_back(number == 0 ? kNowhere : memory(number, What::kSilent).region);
+  return find_missing(parts, store, regions);
+}
+
+TEST(StorePlaces, AreWhereTheSuperblocksSay) {
+  // What is in memory that is where it was is not asked.
+  const StorePart known = memory(2, What::kSilent);
+  EXPECT_EQ(missing({copy(1, 0, 3), known, copy(3, 2, 3)}, {1, 2, 3}), (Order{kNone, kNone, kNone}));
+  EXPECT_EQ(missing({known, copy(5, 0, 3), memory(6, What::kNothing), copy(7, 2, 3)}, {0, 2, 0}), (Order{1, kNone, 3}));
+  // Two of one memory node, of which the first has the later place.
+  StorePart second = copy(3, 0, 3);
+  second.first = false;
+  second.region.key = remote::RegionKey(8);
+  EXPECT_EQ(missing({known, copy(3, 2, 3), second}, {0, 2, 0}), (Order{2, kNone, 1}));
+  // Another store's, one of another shape, one that is too small.
+  StorePart small = copy(7, 0, 3);
+  small.length = 1 << 19;
+  EXPECT_EQ(missing({known, copy(5, 0, 3, 6), copy(6, 0, 4), small}, {0, 2, 3}), (Order{kNone, kNone, kNone}));
+  // Of two that say they are the same, the one that came later.
+  StorePart later = copy(5, 0, 3);
+  later.life = 2;
+  EXPECT_EQ(missing({known, copy(4, 0, 3), later, copy(6, 0, 3)}, {0, 2, 3}), (Order{2, kNone, kNone}));
+  EXPECT_EQ(missing({known, later}, {1, 2, 3}), (Order{kNone, kNone, kNone})) << "its place has its memory";
+}
+
+TEST(StorePlaces, WhoseMemoryIsLostAreGivenBlankMemory) {
+  const StorePart one = memory(1, What::kSilent);
+  const StorePart three = memory(3, What::kSilent);
+  const StorePart blank = memory(4, What::kNothing);
+  EXPECT_EQ(missing({one, memory(2, What::kNothing), three}, {1, 0, 3}), (Order{kNone, 1, kNone}));
+  EXPECT_EQ(missing({one, three, blank}, {1, 0, 3}), (Order{kNone, 2, kNone}));
+  // What one has that does not answer yet, or is away, may be the place's.
+  EXPECT_EQ(missing({one, memory(2, What::kSilent), three, blank}, {1, 0, 3}), (Order{kNone, kNone, kNone}));
+  EXPECT_EQ(missing({one, memory(2, What::kGone), three, blank}, {1, 0, 3}), (Order{kNone, kNone, kNone}));
+  // Blank memory that a place has is its own.
+  EXPECT_EQ(missing({one, blank}, {1, 4, 0}), (Order{kNone, kNone, kNone}));
+  // Nothing comes back in a store without copies.
+  EXPECT_EQ(missing({one, three, blank}, {1, 0, 3}, part(1, 0, 3)), (Order{kNone, kNone, kNone}));
 }
 
 }  // namespace
