@@ -28,6 +28,8 @@ std::string_view to_string(Outcome outcome) {
 
 namespace {
 
+constexpr remote::RemoteAddress kNowhere{remote::NodeId(~std::uint32_t{0}), {}, 0};
+
 MutableBytes superblock_of(std::vector<std::uint8_t>& superblocks, std::size_t node) {
   return MutableBytes(superblocks).subspan(node * kSuperblockRead, kSuperblockRead);
 }
@@ -111,6 +113,7 @@ Client::Client(remote::RemoteMemory& memory, Client& sibling, Rng rng)
 
 // kOk: it is there, whole, and its nodes are in their order. kUnavailable: not all of it is in reach. kUnknown: some memory has nothing of it.
 Task<Outcome> Client::find_tree() {
+  unseen_.clear();
   std::vector<std::uint8_t> superblocks(nodes_.size() * kSuperblockRead);
   std::vector<Operation> reads;
   for (std::size_t i = 0; i < nodes_.size(); ++i)
@@ -118,7 +121,6 @@ Task<Outcome> Client::find_tree() {
   co_await c_.all(reads);
   std::size_t found = 0;
   std::size_t unreached = 0;
-  std::uint32_t tree = 0;
   for (std::size_t i = 0; i < nodes_.size(); ++i) {
     if (reads[i].status != Status::kOk) {
       ++unreached;
@@ -127,10 +129,10 @@ Task<Outcome> Client::find_tree() {
     Superblock its;
     if (!parse_superblock(superblock_of(superblocks, i), its)) continue;
     // Another tree's, or in another place of this one: what lay there would be looked for elsewhere.
-    const bool same = found == 0 || (its.tree_id == tree && its.geometry == c_.geometry);
+    const bool same = found == 0 || (its.tree_id == tree_id_ && its.geometry == c_.geometry);
     if (its.nodes != nodes_.size() || its.index != i || !same) co_return Outcome::kNotFound;
     c_.geometry = its.geometry;
-    tree = its.tree_id;
+    tree_id_ = its.tree_id;
     ++found;
     // Less than the tree has there.
     if (nodes_[i].heap_bytes < its.heap_bytes) co_return Outcome::kNotFound;
@@ -157,7 +159,7 @@ Task<Outcome> Client::join() {
     if (found == Outcome::kOk) {
       // One number lost with a connection is no loss.
       const auto number = co_await c_.memory.fetch_and_add(nodes_[0].heap + kClientOffset, 1);
-      if (number.status == Status::kOk) {
+      if (number.status == Status::kOk && unseen_.empty()) {
         if (number.prior >= kMostClients) co_return Outcome::kNoSpace;
         c_.client = static_cast<std::uint32_t>(number.prior) + 1;
         c_.map = MemoryMap(nodes_, c_.geometry);
@@ -173,10 +175,49 @@ Task<Outcome> Client::join() {
   co_return Outcome::kUnavailable;
 }
 
+void Client::moved(std::uint32_t node, const MemoryNode& memory) {
+  MemoryNode& known = nodes_[node];
+  if (known.heap == memory.heap && known.locks == memory.locks) return;
+  if (joined() && memory.heap_bytes < known.heap_bytes) return;
+  known = memory;
+  unseen_.insert(node);
+  if (!joined()) return;
+  // Whoever goes on with the old key breaks the connection that the new memory is to be looked into with.
+  c_.map.moved(node, kNowhere, kNowhere);
+  tend();
+}
+
+void Client::tend() {
+  if (unseen_.empty() || looking_) return;
+  looking_ = true;
+  c_.scheduler.spawn(look_into_moved_memory());
+}
+
+Task<void> Client::look_into_moved_memory() {
+  const Time give_up = c_.now() + c_.config.timeout;
+  while (!unseen_.empty() && c_.now() < give_up) {
+    const auto all = unseen_;
+    for (const std::uint32_t node : all) {
+      const MemoryNode there = nodes_[node];
+      std::array<std::uint8_t, kSuperblockRead> bytes;
+      const Status status = co_await c_.read(there.heap, bytes);
+      if (status != Status::kOk || nodes_[node].heap != there.heap) continue;
+      unseen_.erase(node);
+      // Nothing ever takes the place of lost memory in a tree. So what has this superblock was never lost.
+      Superblock its;
+      const bool same = parse_superblock(bytes, its) && its.tree_id == tree_id_ && its.index == node;
+      if (same && its.geometry == c_.geometry) c_.map.moved(node, there.heap, there.locks);
+    }
+    if (!unseen_.empty()) co_await c_.scheduler.sleep_for(c_.config.flight / 4);
+  }
+  looking_ = false;
+}
+
 // ------------------------------------------------------------------------------------------------------------ reading
 
 Task<GetResult> Client::get(Key key, MutableBytes into) {
   ++c_.counters.gets;
+  tend();
   const Time deadline = c_.now() + c_.config.timeout;
   Buffer image(c_.buffers);
   NodePointer node;
@@ -287,6 +328,7 @@ Task<bool> Client::deliver(const Leaf& leaf, Key from, std::size_t count, ScanSi
 
 Task<ScanResult> Client::scan(Key first, std::size_t count, ScanSink& sink) {
   ++c_.counters.scans;
+  tend();
   const Time deadline = c_.now() + c_.config.timeout;
   std::vector<std::unique_ptr<Ahead>> ahead;
   const std::size_t half_leaf = std::max<std::size_t>(1, c_.geometry.leaf_slots() / 2);

@@ -17,6 +17,7 @@
 #include <algorithm>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string_view>
 
 #include "sherman/connection.h"
@@ -67,6 +68,10 @@ class Client {
   // kNotFound: there is no tree, or one over other nodes, or over these in another order. kUnavailable: not all of it is in reach, or a node has lost its
   // part. kNoSpace: a million clients have joined it; no number is given twice.
   remote::Task<Outcome> join();
+  // The memory node's memory is this one now. If it is what it was, under another key (the memory node did not get on for longer than its lease), it is used
+  // on, as soon as its superblock has said so; until then, and for ever if it is not, what needs it is unavailable. May be told what is known already, also
+  // before join(). Each sibling is told.
+  void moved(std::uint32_t node, const MemoryNode& memory);
 
   // The value goes to the start of `into`. REQUIRES: joined; into.size() >= value_bytes().
   remote::Task<GetResult> get(Key key, MutableBytes into);
@@ -105,6 +110,10 @@ class Client {
   enum class Step : std::uint8_t { kDone, kAgain, kSpace };
 
   remote::Task<Outcome> find_tree();
+  bool joined() const { return c_.client != 0; }
+  // Before every operation.
+  void tend();
+  remote::Task<void> look_into_moved_memory();
   // descend.cpp: finding and reading nodes
   // The node at `level` that covers the key, as far as is known. False: out of reach before the deadline.
   remote::Task<bool> descend(Key key, std::uint8_t level, Time deadline, NodePointer& node);
@@ -175,6 +184,9 @@ class Client {
   Values values_;
   std::shared_ptr<IndexCache> cache_;
   Root root_;
+  std::uint32_t tree_id_ = 0;
+  std::set<std::uint32_t> unseen_;  // nodes that have moved, and nobody has looked into what is there now
+  bool looking_ = false;
   bool auditing_ = false;
   std::optional<Time> audited_;                         // when all chunks had been looked through and nothing found
   std::pair<std::uint32_t, std::uint64_t> examined_{};  // the last one: size of its pieces, where it starts

@@ -570,15 +570,94 @@ TEST(Sherman, ATreeThatHasLostAMemoryNodesMemoryIsUnavailable) {
     WorldConfig config;
     config.nodes = 3;
     World w(config);
-    const auto node = w.memory[lost].heap.node;
-    w.fabric.kill_node(node);
-    w.fabric.restart_node(node);
-    w.memory[lost].heap = w.fabric.add_region(node, 0x10000, config.node_memory);
-    w.memory[lost].locks = w.fabric.add_region(node, 0x800, std::size_t{8} * config.geometry.locks);
+    w.renew_node(lost);
     remote::LocalMemory memory(w.scheduler, w.fabric);
     Client client(memory, w.memory, w.config_.client, Rng(1));
     EXPECT_EQ(w.wait_for(client.join()), Outcome::kUnavailable) << lost;
     EXPECT_EQ(w.wait_for(create_tree(memory, w.memory, w.config_.geometry, Maker{8})), Outcome::kExists) << lost;
+  }
+}
+
+// A put while a memory node is away may have been done, or not.
+void put_meanwhile(World& w, Client& client, Key key, Bytes value, std::map<Key, std::vector<Bytes>>& possible) {
+  const Outcome outcome = w.wait_for(client.put(key, value));
+  if (outcome == Outcome::kOk) possible[key].clear();
+  possible[key].push_back(value);
+}
+
+TEST(Sherman, IsUsedOnWhenItsMemoryNodesWereStoppedForLongerThanTheirLeases) {
+  constexpr Key kKeys = 60;
+  for (std::uint32_t nodes = 1; nodes <= 2; ++nodes) {
+    WorldConfig config{.nodes = nodes};
+    config.local = {.mode = LocalMode::kSeeded, .seed = nodes};
+    config.client.timeout = Duration::milliseconds(4);
+    World w(config);
+    auto& a = w.add_client();
+    auto& b = w.add_client();
+    std::map<Key, std::vector<Bytes>> possible;
+    for (Key key = 0; key < kKeys; ++key) put_meanwhile(w, *a.client, key, value_of(key), possible);
+    for (std::uint32_t stopped = 0; stopped < nodes; ++stopped) {
+      const auto node = w.memory[stopped].heap.node;
+      w.stop_node(stopped);
+      for (Key key = 0; key < kKeys; key += 7)
+        put_meanwhile(w, *a.client, key, value_of(key + 100 * (stopped + 1)), possible);
+      w.resume_node(stopped);
+      // The first attempts to see what is there may fail.
+      a.memory->cut(node);
+      a->moved(stopped, w.memory[stopped]);
+      b->moved(stopped, w.memory[stopped]);
+      w.run_for(Duration::microseconds(50));
+      a.memory->mend(node);
+      w.run_for(config.client.flight);
+      for (Key key = 0; key < kKeys; ++key) {
+        for (auto* const m : {&a, &b}) {
+          const auto seen = read(w, *m->client, key);
+          ASSERT_TRUE(seen.has_value()) << key;
+          EXPECT_EQ(std::ranges::count(possible[key], *seen), 1) << key;
+        }
+        ASSERT_EQ(w.wait_for(b->put(key, value_of(key + 50))), Outcome::kOk) << key;
+        possible[key] = {value_of(key + 50)};
+      }
+    }
+    EXPECT_EQ(w.locks_held(), 0u);
+    w.renew_node(0);
+    a->moved(0, w.memory[0]);
+    w.run_for(config.client.flight);
+    std::map<Outcome, int> gets;
+    Bytes into(8);
+    for (Key key = 0; key < kKeys; ++key) ++gets[w.wait_for(a->get(key, into)).outcome];
+    EXPECT_EQ(gets[Outcome::kNotFound], 0) << "lost memory was believed";
+    EXPECT_GT(gets[Outcome::kUnavailable], 0);
+  }
+}
+
+// Wherever in a put, a split or joining.
+TEST(Sherman, AMemoryNodeMayBeStoppedAndGoOnUnderAnotherKeyAtAnyMoment) {
+  for (std::uint32_t steps = 0; steps < 60; ++steps) {
+    WorldConfig config{.nodes = 1};
+    config.local = {.mode = LocalMode::kSeeded, .seed = steps + 1};
+    World w(config);
+    auto& a = w.add_client();
+    const Key slots = config.geometry.leaf_slots();
+    for (Key key = 0; key < slots; ++key) ASSERT_EQ(w.wait_for(a->put(key, value_of(key))), Outcome::kOk);
+    std::uint64_t done = 0;
+    for (const Key key : {Key{1}, slots}) w.scheduler.spawn(put_once(*a.client, key, 77, done));
+    remote::LocalMemory memory(w.scheduler, w.fabric);
+    Client late(memory, w.memory, config.client, Rng(1));
+    std::optional<Outcome> joined;
+    const auto join = [&]() -> Task<void> { joined = co_await late.join(); };
+    w.scheduler.spawn(join());
+    for (std::uint32_t i = 0; i < steps; ++i) w.step();
+    w.stop_node(0);
+    w.resume_node(0);
+    a->moved(0, w.memory[0]);
+    late.moved(0, w.memory[0]);
+    w.run_until([&] { return w.scheduler.live() == 0; });
+    ASSERT_EQ(joined, Outcome::kOk) << steps;
+    ASSERT_EQ(w.wait_for(late.put(1, value_of(78))), Outcome::kOk) << steps;
+    for (Key key = 0; key < slots; ++key) EXPECT_EQ(read(w, late, key), value_of(key == 1 ? 78 : key)) << steps;
+    EXPECT_EQ(read(w, *a.client, 1), value_of(78));
+    EXPECT_EQ(w.locks_held(), 0u);
   }
 }
 

@@ -11,7 +11,7 @@ Task<bool> Client::read_root(Time deadline) {
   Duration backoff{};
   while (c_.now() < deadline) {
     std::array<std::uint8_t, 8> word;
-    const Status status = co_await c_.read(nodes_[0].heap + kRootOffset, word);
+    const Status status = co_await c_.read(c_.map.root(), word);
     if (status == Status::kOk) {
       root_ = Root::of(load_le<std::uint64_t>(word.data()));
       co_return true;

@@ -80,6 +80,11 @@ const char* Geometry::refusal() const {
 MemoryMap::MemoryMap(std::vector<MemoryNode> nodes, const Geometry& geometry)
     : nodes_(std::move(nodes)), geometry_(geometry) {}
 
+void MemoryMap::moved(std::uint32_t node, remote::RemoteAddress heap, remote::RemoteAddress locks) {
+  nodes_[node].heap = heap;
+  nodes_[node].locks = locks;
+}
+remote::RemoteAddress MemoryMap::root() const { return nodes_[0].heap + kRootOffset; }
 std::uint32_t MemoryMap::chunks(std::uint32_t node) const {
   const std::uint64_t records = std::uint64_t{geometry_.locks} * geometry_.record_bytes();
   const std::uint64_t fixed = kSuperblockBytes + records;

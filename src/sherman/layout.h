@@ -102,9 +102,12 @@ class MemoryMap {
   MemoryMap(std::vector<MemoryNode> nodes, const Geometry& geometry);
 
   std::uint32_t nodes() const { return static_cast<std::uint32_t>(nodes_.size()); }
+  // A node's memory is reached there now.
+  void moved(std::uint32_t node, remote::RemoteAddress heap, remote::RemoteAddress locks);
   std::uint32_t chunks(std::uint32_t node) const;
   remote::RemoteAddress owner_of_chunk(std::uint32_t node, std::uint32_t chunk) const;
   NodePointer start_of_chunk(std::uint32_t node, std::uint32_t chunk) const;
+  remote::RemoteAddress root() const;  // its word
   remote::RemoteAddress at(NodePointer pointer) const { return nodes_[pointer.node()].heap + pointer.offset(); }
   bool holds(NodePointer pointer) const;
   // The lock of a tree node is in the table of its memory node; several tree nodes may share one.

@@ -63,6 +63,23 @@ class World : public remote::TestLoop {
     return m;
   }
 
+  void stop_node(std::uint32_t number) { fabric.stop_node(memory[number].heap.node); }
+  // What it has is what it was, under other keys.
+  void resume_node(std::uint32_t number) {
+    MemoryNode& node = memory[number];
+    const auto heap = fabric.resume_node(node.heap);
+    node.locks.key = remote::RegionKey(node.locks.key.value + heap.key.value - node.heap.key.value);
+    node.heap = heap;
+  }
+  // It has lost everything.
+  void renew_node(std::uint32_t number) {
+    MemoryNode& node = memory[number];
+    fabric.kill_node(node.heap.node);
+    fabric.restart_node(node.heap.node);
+    node.heap = fabric.add_region(node.heap.node, node.heap.address, config_.node_memory);
+    node.locks = fabric.add_region(node.heap.node, node.locks.address, std::size_t{8} * config_.geometry.locks);
+  }
+
   // Words of all lock tables that are not free.
   std::size_t locks_held() {
     std::size_t held = 0;

@@ -64,6 +64,7 @@ Task<Outcome> Client::erase(Key key) {
 
 Task<Outcome> Client::change(Change how, Key key, ByteView value) {
   if (value.size() > value_bytes()) co_return Outcome::kTooLong;
+  tend();
   Mutation op{.how = how, .key = key, .value = value, .deadline = c_.now() + c_.config.timeout};
   if (value.size() > c_.geometry.value_bytes) {
     const Outcome there = co_await write_far(op);
@@ -381,7 +382,7 @@ Task<bool> Client::grow(Separator separator, std::uint8_t level, Time deadline, 
     co_await c_.outlive();
   }
   if (status != Status::kOk) co_return false;
-  const auto swapped = co_await c_.swap(nodes_[0].heap + kRootOffset, old.word(), grown.word());
+  const auto swapped = co_await c_.swap(c_.map.root(), old.word(), grown.word());
   root_ = {};
   bool ours = swapped.status == Status::kOk && swapped.prior == old.word();
   if (swapped.status != Status::kOk) {

@@ -295,6 +295,31 @@ class RackTest(live_rack.LiveRack):
         self.assertEqual(after["failed"], 0)
         self.assertTrue(after["history"]["linearizable"])
 
+    def test_memory_nodes_of_a_tree_that_were_stopped_for_longer_than_their_lease_are_used_on(self):
+        self.up("--no-metadata", "--memory-nodes", "2")
+        self.assertEqual(self.tree("--phase", "load", "--records", "500")["failed"], 0)
+        child = self.start("bench", "sherman", "--json", "--phase", "run", "--workload", "A", "--clients", "8", "--caches", "2", "--records", "500", "--duration", "20s")
+        wait_until(lambda: f"sherman-{child.pid}-0" in self.node_states(), "the bench has joined")
+        stopped = self.daemon("memory1")["pid"]
+        self.gone("memory1", signal.SIGSTOP)
+        os.kill(stopped, signal.SIGCONT)
+        wait_until(lambda: self.node_states()["memory1"] == "ready", "it is back")
+        time.sleep(3)
+        # So many, and all that were done before it is said again.
+        done = None
+        asked = time.monotonic()
+        for line in child.stderr:
+            said = re.search(r"running: (\d+) operations", line)
+            if said and time.monotonic() - asked > 0.2:
+                done = int(said[1])
+                break
+        out, err = child.communicate(timeout=60)
+        self.assertIsNotNone(done, err)
+        run = json.loads(out)["run"]
+        self.assertGreater(run["operations"], done + 1000, "nothing gets on")
+        self.assertEqual(run["values_wrong"], 0)
+        self.assertEqual(self.tree("--phase", "run", "--workload", "A", "--records", "500", "--operations", "2000")["failed"], 0)
+
     def test_a_tree_needs_a_rack_without_a_store(self):
         self.up()
         self.assertIn("--no-metadata", self.sluice("bench", "sherman", code=1).stderr)

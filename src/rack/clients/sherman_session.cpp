@@ -46,6 +46,10 @@ void judge(ByteView bytes, StorePart& part) {
   part.least = its.heap_bytes + kLockTableBytes;
 }
 
+sherman::MemoryNode memory_in(const StorePart& part) {
+  return {part.region + kLockTableBytes, part.length - kLockTableBytes, part.region};
+}
+
 remote::Task<void> leave_one(sherman::Client& client, std::size_t& leaving) {
   co_await client.leave();
   --leaving;
@@ -55,18 +59,28 @@ remote::Task<void> leave_one(sherman::Client& client, std::size_t& leaving) {
 
 Result<std::unique_ptr<StoreSession>> ShermanSession::open(const ShermanSessionConfig& config) {
   std::unique_ptr<ShermanSession> session(new ShermanSession(config));
-  if (auto connected = session->attach_to_memory(config); !connected) return tl::unexpected(connected.error());
+  const auto look = [raw = session.get()] { raw->look_for_moved_memory(); };
+  if (auto connected = session->attach_to_memory(config, look); !connected) return tl::unexpected(connected.error());
   if (auto joined = session->join(); !joined) return tl::unexpected(joined.error());
   return std::unique_ptr<StoreSession>(std::move(session));
 }
 
 std::vector<sherman::MemoryNode> ShermanSession::memory_of(const StorePlan& plan) const {
   std::vector<sherman::MemoryNode> memory;
-  for (const std::size_t part : plan.order) {
-    const StorePart& its = parts_[part];
-    memory.push_back({its.region + kLockTableBytes, its.length - kLockTableBytes, its.region});
-  }
+  for (const std::size_t part : plan.order) memory.push_back(memory_in(parts_[part]));
   return memory;
+}
+
+// A memory node that did not get on for longer than its lease has the same memory, in the same place, under another key. The clients see whether it is the same.
+void ShermanSession::look_for_moved_memory() {
+  for (const StorePart& part : parts_on(newest(), kLeast)) {
+    if (part.what == StorePart::What::kGone) continue;
+    for (std::uint32_t i = 0; i < memory_.size(); ++i) {
+      if (names_[i] != part.node || memory_[i].locks.address != part.region.address) continue;
+      memory_[i] = memory_in(part);
+      for (const auto& client : clients_) client->moved(i, memory_[i]);
+    }
+  }
 }
 
 remote::Task<bool> ShermanSession::make(const StorePlan& plan, std::string& refused) {
@@ -97,6 +111,8 @@ remote::Task<void> ShermanSession::join_all(std::string& refused) {
     co_return;
   }
   memory_ = memory_of(found);
+  for (const std::size_t part : found.order) names_.push_back(parts_[part].node);
+  look_for_moved_memory();
   const Rng rng = Rng(config_.seed).fork("sherman");
   for (std::uint32_t i = 0; i < config_.clients; ++i) {
     clients_.push_back(

@@ -4,7 +4,7 @@
 // Life, errors, threads: as StoreSession.
 // Memory:     all memory nodes' first regions, when the tree is made, in the order of their numbers: 64 KiB for the lock table, then the heap. Lock words
 //             lie in ordinary memory here, where the originals' lie in the NIC's. Later, what the superblocks say (store_parts.h): memory nodes that have
-//             come to the rack since are left alone.
+//             come to the rack since are left alone. One that was stopped for longer than its lease has a key that its memory had not before, and is used on.
 #pragma once
 
 #include <memory>
@@ -41,11 +41,13 @@ class ShermanSession final : public StoreSession {
   remote::Task<void> join_all(std::string& refused);
   remote::Task<bool> make(const StorePlan& plan, std::string& refused);  // as MakeStore
   std::vector<sherman::MemoryNode> memory_of(const StorePlan& plan) const;
+  void look_for_moved_memory();
 
   ShermanSessionConfig config_;
   const sherman::Maker maker_{std::random_device{}()};
   std::vector<StorePart> parts_;
   std::vector<sherman::MemoryNode> memory_;
+  std::vector<std::string> names_;  // of the memory nodes
   std::vector<std::unique_ptr<sherman::Client>> clients_;
 };
 
