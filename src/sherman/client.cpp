@@ -69,7 +69,8 @@ Task<Outcome> claim_memory(remote::RemoteMemory& memory, std::span<const MemoryN
 
 }  // namespace
 
-Task<Outcome> create_tree(remote::RemoteMemory& memory, std::vector<MemoryNode> nodes, Geometry geometry, Maker maker) {
+Task<Outcome> create_tree(remote::RemoteMemory& memory, std::vector<MemoryNode> nodes, Geometry geometry, Maker maker,
+                          Duration flight) {
   if (*geometry.refusal() != '\0' || nodes.empty() || nodes.size() > 0xFFFF) co_return Outcome::kTooLong;
   const MemoryMap map(nodes, geometry);
   if (map.chunks(0) < 1) co_return Outcome::kNoSpace;
@@ -95,7 +96,10 @@ Task<Outcome> create_tree(remote::RemoteMemory& memory, std::vector<MemoryNode> 
                                 .heap_bytes = nodes[i].heap_bytes});
     status = co_await memory.write(nodes[i].heap, superblock);
   }
-  co_return status == Status::kOk ? Outcome::kOk : Outcome::kUnavailable;
+  if (status == Status::kOk) co_return Outcome::kOk;
+  // Or it would come over what clients have written into the tree of the next attempt.
+  if (status == Status::kUnknown) co_await memory.scheduler().sleep_for(flight);
+  co_return Outcome::kUnavailable;
 }
 
 Client::Client(remote::RemoteMemory& memory, std::vector<MemoryNode> nodes, const ClientConfig& config, Rng rng)

@@ -50,10 +50,10 @@ class ScanSink {
 
 // Makes an empty tree in memory that is all zero and that nobody else uses yet. kExists: a tree or another store is in some of it already (of an attempt whose
 // outcome was lost, it may be this one: join). kTooLong: no tree has this geometry; kNoSpace: a heap is too small for it; kUnknown: another maker has
-// begun and has not ended within kMaking; else try again, as the same maker.
+// begun and has not ended within kMaking; else try again, as the same maker: nothing of this attempt is under way any more (`flight`: ClientConfig's).
 inline constexpr Duration kMaking = Duration::seconds(2);
 remote::Task<Outcome> create_tree(remote::RemoteMemory& memory, std::vector<MemoryNode> nodes, Geometry geometry,
-                                  Maker maker = {});
+                                  Maker maker = Maker(), Duration flight = ClientConfig().flight);
 
 class Client {
  public:

@@ -685,6 +685,43 @@ TEST(Sherman, OfTwoWhoMakeATreeAtOnceOneDoes) {
   }
 }
 
+// A WRITE that is still on its way when its connection breaks must not come over what clients have written into the tree of the next attempt.
+TEST(Sherman, WhatIsLeftOfAnAttemptToMakeATreeDoesNotComeOverTheNext) {
+  int broken = 0;
+  for (std::uint64_t seed = 1; seed <= 1000; ++seed) {
+    WorldConfig config{.nodes = 1};
+    config.local = {.mode = LocalMode::kSeeded,
+                    .seed = seed,
+                    .straggler_lifetime = Duration::microseconds(200),
+                    .stragglers_in_order = true};
+    World w(config);
+    const auto heap = w.fabric.add_region(w.fabric.add_node(), 0x1000, config.node_memory);
+    const auto locks = w.fabric.add_region(heap.node, 0x800'0000, std::size_t{8} * config.geometry.locks);
+    const std::vector<MemoryNode> nodes{{heap, config.node_memory, locks}};
+    remote::LocalMemory memory(w.scheduler, w.fabric);
+    Outcome made{};
+    const auto make = [&]() -> Task<void> {
+      made = Outcome::kUnavailable;
+      while (made == Outcome::kUnavailable) {
+        made = co_await create_tree(memory, nodes, config.geometry, Maker{7}, config.client.flight);
+        broken += made == Outcome::kUnavailable;
+      }
+    };
+    w.scheduler.spawn(make());
+    for (std::uint64_t i = 0; i < seed % 40; ++i) w.step();
+    memory.disconnect(heap.node);
+    w.run_until([&] { return w.scheduler.live() == 0; });
+    ASSERT_TRUE(made == Outcome::kOk || made == Outcome::kExists);
+    Client client(memory, nodes, config.client, Rng(1));
+    ASSERT_EQ(w.wait_for(client.join()), Outcome::kOk);
+    for (Key key = 0; key < 50; ++key) ASSERT_EQ(w.wait_for(client.put(key, value_of(key))), Outcome::kOk);
+    w.run_for(config.local.straggler_lifetime);
+    for (Key key = 0; key < 50; ++key) EXPECT_EQ(read(w, client, key), value_of(key)) << key << ", seed " << seed;
+    if (HasFailure()) return;
+  }
+  EXPECT_GT(broken, 250);
+}
+
 TEST(Sherman, WhoNeverEndsMakingATreeIsNotedAfterAWhileAndMayGoOn) {
   World w({});
   remote::LocalMemory memory(w.scheduler, w.fabric);

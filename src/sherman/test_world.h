@@ -34,11 +34,10 @@ class World : public remote::TestLoop {
     remote::LocalMemory founder(scheduler, fabric);
     Outcome created = Outcome::kUnavailable;
     for (int i = 0; i < 100 && created == Outcome::kUnavailable; ++i) {
-      created = wait_for(create_tree(founder, memory, config.geometry));
+      created = wait_for(create_tree(founder, memory, config.geometry, {}, config.client.flight));
     }
     // A straggler of an earlier attempt may have made it.
     EXPECT_TRUE(created == Outcome::kOk || created == Outcome::kExists);
-    run_for(config.local.straggler_lifetime);
   }
 
   // A client that has joined.

@@ -89,7 +89,8 @@ remote::Task<bool> ShermanSession::make(const StorePlan& plan, std::string& refu
     co_return false;
   }
   const sherman::Geometry shape = geometry_for(config_.value_bytes);
-  const auto made = co_await sherman::create_tree(remote_nodes().memory(), memory_of(plan), shape, maker_);
+  const auto made =
+      co_await sherman::create_tree(remote_nodes().memory(), memory_of(plan), shape, maker_, config_.client.flight);
   if (made == sherman::Outcome::kTooLong) {
     refused = shape.refusal();
   } else if (made == sherman::Outcome::kNoSpace) {
