@@ -5,12 +5,13 @@
 // put:        lock the leaf and READ it in one chain; WRITE one entry and the unlock in another: two round trips. A full leaf is split: the
 //             right half goes to a new node, then the left half, the new sibling pointer and the unlock go out as one.
 // Parents:    the separator follows under the parent's own lock, after the leaf's. Until it is there (for ever, if its client dies), the sibling pointer
-//             leads to the new node; who then has to walk although the parent was read afresh adds the separator.
+//             leads to the new node; who then has to walk although the parent was read afresh, reading or writing, sees to it that the separator is added
+//             meanwhile. Of all levels alike; above the root, by a root more.
 // Never:      nodes that the tree leads to are not merged and not freed, so a pointer to one stays right for ever.
 // Life:       create_tree() once; `co_await join()`; any number of operations at once. Who leaves says so (leave()); who has died is cleaned up after by recover().
 // Errors:     Outcome. kUnknown: the write-back was submitted and its outcome could not be found out within the lease of the lock.
-// Threads:    one owner, the thread of the RemoteMemory's scheduler. Operations hold on to the Client: it outlives them, or their
-//             scheduler is destroyed without running again.
+// Threads:    one owner, the thread of the RemoteMemory's scheduler. Operations, and what they leave to be done meanwhile (separators, memory that has
+//             moved), hold on to the Client: it outlives them, or their scheduler is destroyed without running again.
 // Source:     README.md; Sherman (SIGMOD 2022).
 #pragma once
 
@@ -126,6 +127,9 @@ class Client {
   bool believable(NodePointer node, MutableBytes image, std::optional<Key> only) const;
   // To the leaf that covers the key, from where it was looked for. False: look again from the top.
   bool step_right(Key key, const NodeHeader& leaf, NodePointer& node, bool& descended);
+  // Somebody had to walk to the separator's child, for what is above it, just read, does not know of it. One is added at a time.
+  void note_missing(std::uint8_t level, Separator separator);
+  remote::Task<void> add_missing(std::uint8_t level, Separator separator);
 
   enum class Found : std::uint8_t { kYes, kNo, kTorn };
   struct Place {
@@ -150,7 +154,8 @@ class Client {
   remote::Task<void> change_with(Mutation& op);
   remote::Task<Step> write_entry(Mutation& op, Grip& grip, Leaf& leaf, std::uint32_t slot, Entry entry);
   remote::Task<Step> split_leaf(Mutation& op, Grip& grip, Leaf& leaf);
-  remote::Task<void> add_separator(std::uint8_t level, Separator separator, Time deadline);
+  // False: it may be missing still.
+  remote::Task<bool> add_separator(std::uint8_t level, Separator separator, Time deadline);
   remote::Task<Step> add_to_node(std::uint8_t level, Separator separator, Time deadline, NodePointer& spare,
                                  Separator& split_off);
   remote::Task<bool> grow(Separator separator, std::uint8_t level, Time deadline, NodePointer& spare);
@@ -187,6 +192,8 @@ class Client {
   std::uint32_t tree_id_ = 0;
   std::set<std::uint32_t> unseen_;  // nodes that have moved, and nobody has looked into what is there now
   bool looking_ = false;
+  bool adding_ = false;  // what was missing
+  Time add_from_;        // not before this: the last one could not be added
   bool auditing_ = false;
   std::optional<Time> audited_;                         // when all chunks had been looked through and nothing found
   std::pair<std::uint32_t, std::uint64_t> examined_{};  // the last one: size of its pieces, where it starts

@@ -480,6 +480,43 @@ TEST(Sherman, AnOldCacheLeadsToTheRightLeafAllTheSame) {
   EXPECT_EQ(w.wait_for(b->put(2999, value_of(1))), Outcome::kOk);
 }
 
+// Whatever a client that dies has split, leaf, node or root, and not told what is above it: who only reads has to walk there, and then nobody any more.
+TEST(Sherman, SeparatorsThatADeadClientHasNotAddedAreAddedByWhoeverHasToWalk) {
+  constexpr std::uint64_t kSplits = 45;
+  std::uint8_t levels = 0;
+  for (std::uint64_t splits = 1; splits <= kSplits; ++splits) {
+    WorldConfig config;
+    config.local = {.mode = LocalMode::kSeeded, .seed = splits};
+    World w(config);
+    auto& a = w.add_client();
+    std::uint64_t done = 0;
+    Key keys = 0;
+    for (; a->counters().splits < splits; ++keys) {
+      const std::uint64_t before = done;
+      w.scheduler.spawn(put_once(*a.client, keys, keys, done));
+      w.run_until([&] { return done != before || a->counters().splits == splits; });
+    }
+    a.kill();
+    // Each as it comes, and once more when all is in its cache that it needs.
+    for (const bool first : {true, false}) {
+      auto& reader = w.add_client();
+      for (const bool cached : {false, true}) {
+        const auto before = reader->counters().round_trips;
+        for (Key key = 0; key + 1 < keys; ++key) EXPECT_EQ(read(w, *reader.client, key), value_of(key));
+        EXPECT_EQ(reader->counters().walks != 0, first) << splits;
+        if (cached) {
+          EXPECT_EQ(reader->counters().round_trips - before, keys - 1) << splits;
+        }
+        w.run_for((config.client.lease + config.client.flight) * 3);
+      }
+    }
+    const auto heap = w.fabric.region_bytes(w.memory[0].heap);
+    levels = std::max(levels, Root::of(load_le<std::uint64_t>(heap.data() + kRootOffset)).level);
+    if (HasFailure()) return;
+  }
+  EXPECT_GE(levels, 2u);
+}
+
 TEST(Sherman, AFullHeapRefusesAndStillReadsAndReplaces) {
   WorldConfig config{.nodes = 1, .node_memory = 16 << 10};
   World w(config);
@@ -776,6 +813,7 @@ TEST(Sherman, WhereverAClientDiesOthersGoOnAndItsWriteIsWholeOrNotThere) {
         if (key == 2 || key == killed) continue;
         EXPECT_EQ(read(w, *b.client, key), value_of(key)) << "died after " << steps;
       }
+      w.run_for((config.client.lease + config.client.flight) * 2);  // a separator may be on its way
       EXPECT_EQ(w.locks_held(), 0u);
       recovered += b->counters().recovered;
       redone += b->counters().redone;

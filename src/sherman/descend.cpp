@@ -23,9 +23,11 @@ Task<bool> Client::read_root(Time deadline) {
 }
 
 Task<bool> Client::descend(Key key, std::uint8_t level, Time deadline, NodePointer& node) {
+  bool fresh = false;  // what has led to the node was read just now
   if (!root_.node) {
     const bool known = co_await read_root(deadline);
     if (!known) co_return false;
+    fresh = true;
   }
   std::uint8_t at = root_.level;
   node = root_.node;
@@ -36,6 +38,7 @@ Task<bool> Client::descend(Key key, std::uint8_t level, Time deadline, NodePoint
     node = child.node;
     at = static_cast<std::uint8_t>(above - 1);
     from_root = false;
+    fresh = false;
     if (level == 0 && above == 1) ++c_.counters.cache_hits;
   }
   if (at <= level) co_return true;
@@ -46,12 +49,19 @@ Task<bool> Client::descend(Key key, std::uint8_t level, Time deadline, NodePoint
     const NodeHeader header = parse_header(image.bytes());
     if (key > header.last) {
       ++c_.counters.walks;
-      if (from_root) root_ = {};  // it has been split: another one is above it by now, or soon
-      cache_->forget(static_cast<std::uint8_t>(at + 1), key);
+      const auto above = static_cast<std::uint8_t>(at + 1);
+      if (!fresh) {  // it may know by now
+        if (from_root) root_ = {};
+        cache_->forget(above, key);
+        const bool found = co_await descend(key, level, deadline, node);
+        co_return found;
+      }
+      note_missing(above, {header.last + 1, header.sibling});
       node = header.sibling;
       continue;
     }
     from_root = false;
+    fresh = true;
     cache_->put(image.bytes());
     node = child_for(image.bytes(), key);
     --at;
@@ -148,6 +158,7 @@ Task<bool> Client::read_leaf(NodePointer node, MutableBytes image, Time deadline
 bool Client::step_right(Key key, const NodeHeader& leaf, NodePointer& node, bool& descended) {
   ++c_.counters.walks;
   if (descended && key > leaf.last) {
+    note_missing(1, {leaf.last + 1, leaf.sibling});
     node = leaf.sibling;
     return true;
   }

@@ -298,6 +298,7 @@ Task<bool> Client::take_over_chunks(std::uint32_t node, std::uint32_t owner, Tim
 // ------------------------------------------------------------------------------------------------------------- leaving
 
 Task<Outcome> Client::leave() {
+  while (adding_) co_await c_.wait_for_another(c_.config.backoff_most);
   co_await values_.send_marks();
   // As with the dead: what it has submitted has been executed after that.
   if (c_.counters.failures != 0) co_await c_.outlive();

@@ -35,7 +35,7 @@ struct Client::Mutation {
   NodePointer node{};  // the leaf to try
   bool descended = false;
   NodePointer spare{};    // for the right half of a split
-  Separator separator{};  // to be added above leaves once the operation has its outcome
+  Separator separator{};  // of its split, to be added above leaves once the operation has its outcome
   FarValue written{};     // the value's block
   FarValue replaced{};    // that of the entry which the last try was to overwrite
   bool holds = false;     // and that block is in this operation's hand
@@ -135,12 +135,7 @@ Task<Client::Step> Client::change_leaf(Mutation& op) {
   const NodeHeader header = leaf.header();
   if (whole && (op.key < header.low || op.key > header.last)) {
     co_await locks_.release(grip);
-    const NodePointer before = op.node;
-    if (!step_right(op.key, header, op.node, op.descended)) {
-      op.node = {};
-    } else if (op.node != before && !op.separator.child) {
-      op.separator = {header.last + 1, header.sibling};  // the parent, just read, does not know of it
-    }
+    if (!step_right(op.key, header, op.node, op.descended)) op.node = {};
     co_return Step::kAgain;
   }
   const Place place = whole ? find(leaf, op.key) : Place{.found = Found::kTorn, .entry = {}, .slot = 0};
@@ -242,7 +237,19 @@ Task<Outcome> Client::spare_node(Time deadline, NodePointer& spare) {
 
 // --------------------------------------------------------------------------------------------------------- separators
 
-Task<void> Client::add_separator(std::uint8_t level, Separator separator, Time deadline) {
+void Client::note_missing(std::uint8_t level, Separator separator) {
+  if (adding_ || c_.now() < add_from_) return;
+  adding_ = true;
+  c_.scheduler.spawn(add_missing(level, separator));
+}
+
+Task<void> Client::add_missing(std::uint8_t level, Separator separator) {
+  const bool added = co_await add_separator(level, separator, c_.now() + c_.config.timeout);
+  if (!added) add_from_ = c_.now() + c_.config.timeout;
+  adding_ = false;
+}
+
+Task<bool> Client::add_separator(std::uint8_t level, Separator separator, Time deadline) {
   NodePointer spare;
   bool open = true;
   Duration backoff{};
@@ -274,6 +281,7 @@ Task<void> Client::add_separator(std::uint8_t level, Separator separator, Time d
     }
   }
   if (spare) space_.give_back(spare);
+  co_return !open;
 }
 
 Task<Client::Step> Client::add_to_node(std::uint8_t level, Separator separator, Time deadline, NodePointer& spare,

@@ -286,6 +286,7 @@ class ShermanUnderFault {
         world_.wait_for(witness.client->put(key + 1, value));
       }
     }
+    world_.run_for(scenario_.lease * 3);  // separators may be on their way
     if (scenario_.disconnect_per_million == 0) {
       EXPECT_EQ(world_.locks_held(), 0u) << "seed " << scenario_.seed;
     }
