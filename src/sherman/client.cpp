@@ -333,7 +333,7 @@ Task<bool> Client::deliver(const Leaf& leaf, Key from, std::size_t count, ScanSi
 Task<ScanResult> Client::scan(Key first, std::size_t count, ScanSink& sink) {
   ++c_.counters.scans;
   tend();
-  const Time deadline = c_.now() + c_.config.timeout;
+  Time deadline = c_.now() + c_.config.timeout;  // of the next leaf
   std::vector<std::unique_ptr<Ahead>> ahead;
   const std::size_t half_leaf = std::max<std::size_t>(1, c_.geometry.leaf_slots() / 2);
   const std::size_t most = std::clamp<std::size_t>(count / half_leaf + 1, 1, std::max(1u, c_.config.scan_ahead));
@@ -364,6 +364,7 @@ Task<ScanResult> Client::scan(Key first, std::size_t count, ScanSink& sink) {
       if (header.last == kLastKey) co_return ScanResult{Outcome::kOk, found};
       first = header.last + 1;
       node = header.sibling;
+      deadline = c_.now() + c_.config.timeout;
     }
   }
   co_return ScanResult{Outcome::kOk, found};

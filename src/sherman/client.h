@@ -80,7 +80,7 @@ class Client {
   remote::Task<Outcome> insert(Key key, ByteView value);
   remote::Task<Outcome> erase(Key key);
   // Up to `count` pairs from `first` on. Each was there at some moment of the scan; a key that is left out was absent at one. It is no
-  // snapshot of all keys at once.
+  // snapshot of all keys at once. The timeout is for each leaf.
   remote::Task<ScanResult> scan(Key first, std::size_t count, ScanSink& sink);
 
   // Takes over the memory of a client that has died (its number(); it never submits anything again), frees its locks, and the nodes and blocks that

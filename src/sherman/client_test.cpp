@@ -1253,6 +1253,23 @@ Task<void> keep_scanning(Client& client, std::uint64_t seed, std::uint64_t& runn
   }
 }
 
+TEST(Sherman, AScanMayTakeLongerThanAnyOtherOperation) {
+  constexpr std::size_t kKeys = 2000;
+  WorldConfig config;
+  config.local.mode = LocalMode::kSeeded;
+  config.client.timeout = Duration::microseconds(10);
+  World w(config);
+  auto& a = w.add_client();
+  for (Key key = 0; key < kKeys; ++key) ASSERT_EQ(w.wait_for(a->put(key, value_of(key))), Outcome::kOk);
+  Pairs found;
+  const Time begun = w.now;
+  const ScanResult scanned = w.wait_for(a->scan(0, kKeys, found));
+  EXPECT_GT(w.now - begun, config.client.timeout * 2);
+  EXPECT_EQ(scanned.outcome, Outcome::kOk);
+  EXPECT_EQ(scanned.count, kKeys);
+  EXPECT_EQ(found.pairs.size(), kKeys);
+}
+
 TEST(Sherman, AScanAmongSplitsReturnsEachKeyOnceAndInOrder) {
   for (std::uint64_t seed = 1; seed <= 3; ++seed) {
     WorldConfig config{.node_memory = 4u << 20};
