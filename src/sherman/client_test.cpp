@@ -450,6 +450,19 @@ TEST(Sherman, WhatClientsHaveLeftIsRoomForThoseWhoComeAfterThem) {
   w.expect_no_memory_lost();
 }
 
+TEST(Sherman, WhoLeavesGivesBackManyChunksAtATime) {
+  WorldConfig config;
+  config.local.mode = LocalMode::kSeeded;
+  World w(config);
+  auto& a = w.add_client();
+  for (Key key = 0; a->counters().chunks < 300; ++key) ASSERT_EQ(w.wait_for(a->put(key, value_of(key))), Outcome::kOk);
+  const auto before = a->counters();
+  ASSERT_EQ(w.wait_for(a->leave()), Outcome::kOk);
+  EXPECT_EQ(w.left_behind(), before.chunks);
+  EXPECT_EQ(a->counters().swaps - before.swaps, before.chunks);
+  EXPECT_LT(a->counters().round_trips - before.round_trips, 20u);
+}
+
 TEST(Sherman, ALockIsHandedOverWithinAClientSoManyTimesAndThenLetGo) {
   WorldConfig config;
   config.local.mode = LocalMode::kSeeded;

@@ -16,6 +16,7 @@ using remote::Task;
 
 namespace {
 constexpr std::size_t kShares = 4;  // into so many goes what was left behind on a memory node, and an audit takes one
+constexpr std::size_t kLeftATime = 64;  // chunks
 }  // namespace
 
 // ------------------------------------------------------------------------------------------------------ looking
@@ -304,17 +305,22 @@ Task<Outcome> Client::leave() {
   if (c_.counters.failures != 0) co_await c_.outlive();
   const Time limit = c_.now() + c_.patience();
   bool whole = true;
+  std::vector<remote::Operation> swaps;
   for (std::uint32_t node = 0; node < c_.map.nodes(); ++node) {
     std::vector<std::uint8_t> words;
     const std::uint32_t chunks = c_.map.chunks(node);
     const bool read = co_await read_words(c_.map.owner_of_chunk(node, 0), chunks, limit, words);
     whole = whole && read;
-    for (std::uint32_t chunk = 0; read && chunk < chunks; ++chunk) {
-      const ChunkOwner mine{load_le<std::uint64_t>(words.data() + std::size_t{8} * chunk)};
-      if (mine.raw == 0 || mine.client() != c_.client) continue;
-      const ChunkOwner nobodys = ChunkOwner::of(kNobody, mine.block_bytes(), c_.client);
-      const auto swapped = co_await c_.swap(c_.map.owner_of_chunk(node, chunk), mine.raw, nobodys.raw);
-      whole = whole && swapped.status == Status::kOk;
+    for (std::uint32_t chunk = 0; read && chunk < chunks;) {
+      swaps.clear();
+      for (; chunk < chunks && swaps.size() < kLeftATime; ++chunk) {
+        const ChunkOwner mine{load_le<std::uint64_t>(words.data() + std::size_t{8} * chunk)};
+        if (mine.raw == 0 || mine.client() != c_.client) continue;
+        const ChunkOwner nobodys = ChunkOwner::of(kNobody, mine.block_bytes(), c_.client);
+        swaps.push_back(remote::swap_operation(c_.map.owner_of_chunk(node, chunk), mine.raw, nobodys.raw));
+      }
+      co_await c_.all(swaps);
+      whole = whole && std::ranges::all_of(swaps, [](const auto& swap) { return swap.status == Status::kOk; });
     }
   }
   co_return whole ? Outcome::kOk : Outcome::kUnavailable;

@@ -320,6 +320,15 @@ class RackTest(live_rack.LiveRack):
         self.assertEqual(run["values_wrong"], 0)
         self.assertEqual(self.tree("--phase", "run", "--workload", "A", "--records", "500", "--operations", "2000")["failed"], 0)
 
+    def test_a_tree_whose_memory_could_not_be_given_back_says_so(self):
+        self.up("--no-metadata", "--memory-nodes", "1")
+        child = self.start("bench", "sherman", "--json", "--records", "500", "--duration", "5s")
+        wait_until(lambda: f"sherman-{child.pid}-0" in self.node_states(), "the bench has joined")
+        time.sleep(2)
+        os.kill(self.daemon("memory1")["pid"], signal.SIGKILL)
+        _, err = child.communicate(timeout=60)
+        self.assertEqual(err.count("not all memory of the tree was given back"), 1, err)
+
     def test_a_tree_needs_a_rack_without_a_store(self):
         self.up()
         self.assertIn("--no-metadata", self.sluice("bench", "sherman", code=1).stderr)

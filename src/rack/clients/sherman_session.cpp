@@ -1,6 +1,7 @@
 #include "rack/clients/sherman_session.h"
 
 #include <fmt/core.h>
+#include <spdlog/spdlog.h>
 
 #include <algorithm>
 
@@ -50,8 +51,9 @@ sherman::MemoryNode memory_in(const StorePart& part) {
   return {part.region + kLockTableBytes, part.length - kLockTableBytes, part.region};
 }
 
-remote::Task<void> leave_one(sherman::Client& client, std::size_t& leaving) {
-  co_await client.leave();
+remote::Task<void> leave_one(sherman::Client& client, std::size_t& leaving, bool& whole) {
+  const sherman::Outcome left = co_await client.leave();
+  whole = whole && left == sherman::Outcome::kOk;
   --leaving;
 }
 
@@ -143,9 +145,13 @@ Result<void> ShermanSession::join() {
 ShermanSession::~ShermanSession() {
   if (!attached()) return;
   std::size_t leaving = clients_.size();
+  bool whole = true;
   if (offers()) {
-    for (const auto& client : clients_) scheduler().spawn(leave_one(*client, leaving));
-    run_for(kFarewell, [&leaving] { return leaving == 0; });
+    for (const auto& client : clients_) scheduler().spawn(leave_one(*client, leaving, whole));
+    const bool ended = run_for(kFarewell, [&leaving] { return leaving == 0; });
+    if (!ended || !whole)
+      spdlog::warn("{}: not all memory of the tree was given back; the rest stays taken until the rack starts anew",
+                   config_.name);
   }
   detach();
 }
