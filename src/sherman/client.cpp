@@ -151,6 +151,7 @@ Task<Outcome> Client::find_tree() {
 }
 
 Task<Outcome> Client::join() {
+  SLUICE_CHECK(c_.memory.capabilities().ordered);
   const Time deadline = c_.now() + c_.config.timeout;
   Duration backoff{};
   bool lacked = false;

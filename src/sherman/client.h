@@ -67,7 +67,8 @@ class Client {
   Client& operator=(const Client&) = delete;
 
   // kNotFound: there is no tree, or one over other nodes, or over these in another order. kUnavailable: not all of it is in reach, or a node has lost its
-  // part. kNoSpace: a million clients have joined it; no number is given twice.
+  // part. kNoSpace: a million clients have joined it; no number is given twice. REQUIRES: operations to one node take effect in their order
+  // (capabilities().ordered): locks rest on it.
   remote::Task<Outcome> join();
   // The memory node's memory is this one now. If it is what it was, under another key (the memory node did not get on for longer than its lease), it is used
   // on, as soon as its superblock has said so; until then, and for ever if it is not, what needs it is unavailable. May be told what is known already, also

@@ -783,14 +783,11 @@ TEST(Sherman, WhoNeverEndsMakingATreeIsNotedAfterAWhileAndMayGoOn) {
   EXPECT_EQ(w.wait_for(create_tree(memory, {{heap, 1 << 17, heap}}, w.config_.geometry, Maker{7})), Outcome::kOk);
 }
 
-TEST(Sherman, WithoutOrderTheUnlockWaitsForTheWrite) {
+TEST(ShermanDeathTest, ThereIsNoTreeWithoutTransportOrder) {
   WorldConfig config;
   config.local = {.mode = LocalMode::kSeeded, .straggler_lifetime = Duration::microseconds(50)};
   World w(config);
-  auto& a = w.add_client();
-  for (Key key = 0; key < 100; ++key) ASSERT_EQ(w.wait_for(a->put(key, value_of(key))), Outcome::kOk);
-  for (Key key = 0; key < 100; ++key) ASSERT_EQ(read(w, *a.client, key), value_of(key));
-  EXPECT_EQ(a->counters().combined, 0u);
+  EXPECT_DEATH(w.add_client(), "ordered");
 }
 
 // ----------------------------------------------------------------------------------------------- the dead and the lost

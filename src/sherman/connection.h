@@ -73,7 +73,6 @@ struct ClientCounters : remote::AccessCounters {
 struct Connection : remote::CountedMemory<ClientCounters> {
   Connection(remote::RemoteMemory& m, const ClientConfig& c, Rng r) : CountedMemory(m, r), config(c) {}
 
-  bool ordered() const { return memory.capabilities().ordered; }
   // Several, submitted together in their order.
   auto chain(std::span<remote::Operation> operations) { return all(operations); }
   // Wait for it at once.

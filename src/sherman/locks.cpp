@@ -73,7 +73,7 @@ Task<bool> NodeLocks::take(Local& local, MutableBytes image, Time deadline, Grip
   Duration backoff{};
   bool first = true;
   while (c_.now() < deadline) {
-    const Step step = co_await try_take(local, image, grip, read, first && c_.ordered());
+    const Step step = co_await try_take(local, image, grip, read, first);
     first = false;
     if (step == Step::kDone) {
       local.seen = 0;
@@ -233,7 +233,7 @@ Task<NodeLocks::Written> NodeLocks::write_and_release(Grip& grip, std::uint64_t 
       co_return Written::kYes;
     }
     const Step ours = co_await still_ours(grip);
-    if (ours == Step::kAgain && sent.chained_unlock) {  // which was executed, and so was what is before it in the chain
+    if (ours == Step::kAgain && sent.unlock_tells) {
       ++c_.counters.resolved;
       pass_on(grip, false);
       co_return Written::kYes;
@@ -248,23 +248,13 @@ Task<NodeLocks::Written> NodeLocks::write_and_release(Grip& grip, std::uint64_t 
 Task<NodeLocks::Sent> NodeLocks::send(std::span<Operation> operations, bool with_unlock) {
   Sent sent;
   const std::size_t body = operations.size() - (with_unlock ? 1 : 0);
-  if (c_.ordered()) {
-    if (with_unlock) ++c_.counters.combined;
-    co_await c_.chain(operations);
-    sent.body = std::ranges::all_of(operations.first(body), [](auto& o) { return o.status == Status::kOk; });
-    sent.unlock = with_unlock && operations.back().status == Status::kOk;
-    sent.chained_unlock = with_unlock && std::ranges::all_of(operations.first(body), [](auto& o) {
-                            return o.status == Status::kOk || o.status == Status::kUnknown;
-                          });
-  } else {
-    bool going = true;
-    for (std::size_t i = 0; i < operations.size() && going; ++i) {
-      co_await c_.chain(operations.subspan(i, 1));
-      going = operations[i].status == Status::kOk;
-      if (going && i + 1 == body) sent.body = true;
-      if (going && i + 1 > body) sent.unlock = true;
-    }
-  }
+  if (with_unlock) ++c_.counters.combined;
+  co_await c_.chain(operations);
+  sent.body = std::ranges::all_of(operations.first(body), [](auto& o) { return o.status == Status::kOk; });
+  sent.unlock = with_unlock && operations.back().status == Status::kOk;
+  sent.unlock_tells = with_unlock && std::ranges::all_of(operations.first(body), [](auto& o) {
+                        return o.status == Status::kOk || o.status == Status::kUnknown;
+                      });
   if (!sent.body || (with_unlock && !sent.unlock)) ++c_.counters.failures;
   co_return sent;
 }

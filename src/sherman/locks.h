@@ -2,8 +2,8 @@
 //
 // Life:       lock_and_read() -> change the image -> write_and_release(), or release().
 // Take:       CAS(0 -> a word never used before), and in the same chain a READ of the node, which counts if the CAS took the lock.
-// Release:    the write-back and a WRITE of 0, in one chain: transport order lets nobody see the lock free before the write. Where the
-//             transport does not order, the one is awaited before the other.
+// Release:    the write-back and a WRITE of 0, in one chain: transport order, without which there is no tree, lets nobody see the lock free before
+//             the write.
 // Hand-over:  who waits in this client gets the lock from its holder, without a word on the wire, up to `hand_overs` times in a row.
 // Lease:      a holder submits nothing later than until = (when it submitted its CAS) + lease. Who has seen a word unchanged for lease + flight
 //             by its own clock knows that its holder is gone and that nothing of it is under way; so does, without waiting,
@@ -89,7 +89,7 @@ class NodeLocks {
   struct Sent {
     bool body = false;
     bool unlock = false;
-    bool chained_unlock = false;  // it is behind the rest in one chain, of which nothing was refused
+    bool unlock_tells = false;  // nothing before it was refused: if it has been executed, so has all of that
   };
   remote::Task<Sent> send(std::span<remote::Operation> operations, bool with_unlock);
   // After something of unknown outcome: is the word still ours? kFailed: cannot be known in the lease.

@@ -35,7 +35,6 @@ struct Scenario {
   std::uint64_t keys = 40;
   std::uint32_t disconnect_per_million = 0;
   bool stragglers = false;
-  bool ordered = true;
   bool torn = false;
   std::uint32_t clients_killed = 0;
   bool impatient = false;  // operations give up after a few round trips
@@ -52,7 +51,7 @@ WorldConfig world_config(const Scenario& s) {
              .piece_bytes = s.torn ? 24u : 0u,
              .disconnect_per_million = s.disconnect_per_million,
              .straggler_lifetime = s.stragglers ? Duration::microseconds(40) : Duration{},
-             .stragglers_in_order = s.ordered};
+             .stragglers_in_order = true};
   c.nodes = static_cast<std::uint32_t>(s.seed % 3 + 1);
   c.geometry = {.node_bytes = 464,  // six slots
                 .value_bytes = kValueBytes,
@@ -362,7 +361,6 @@ TEST_F(ShermanHistory, IsLinearizableWhenConnectionsBreakAndStragglersArrive) {
   over_seeds(40, [](Scenario& s) {
     s.disconnect_per_million = 4000;
     s.stragglers = s.seed % 4 != 0;
-    s.ordered = s.seed % 2 == 0;
     s.torn = s.seed % 3 == 0;
   });
   EXPECT_TRUE(total().resolved > 0 || seeds(40) < 40);
@@ -373,7 +371,6 @@ TEST_F(ShermanHistory, IsLinearizableAndFreesEveryLockWhenClientsDie) {
     s.clients_killed = 10;
     s.torn = s.seed % 2 == 0;
     s.stragglers = s.seed % 4 == 0;
-    s.ordered = s.seed % 3 != 0;
     s.disconnect_per_million = s.seed % 5 == 0 ? 2000 : 0;
   });
   EXPECT_TRUE(total().recovered > 0 || seeds(40) < 40);
@@ -386,7 +383,6 @@ TEST_F(ShermanHistory, IsLinearizableWithLongValuesWhateverHappens) {
     s.keys = s.seed % 2 == 0 ? 4 : 40;
     s.torn = s.seed % 2 == 0;
     s.stragglers = s.seed % 3 == 0;
-    s.ordered = s.seed % 4 != 0;
     s.disconnect_per_million = s.seed % 3 == 1 ? 3000 : 0;
     s.clients_killed = s.seed % 5 == 0 ? 6 : 0;
     s.lease = Duration::microseconds(s.seed % 7 == 0 ? 400 : 3000);
@@ -404,7 +400,6 @@ TEST_F(ShermanHistory, IsLinearizableAndLosesNoMemoryWhenTheDeadAreRecoveredMean
     s.clients_killed = static_cast<std::uint32_t>(s.seed % 11);
     s.torn = s.seed % 4 < 2;
     s.stragglers = s.seed % 5 < 2;
-    s.ordered = s.seed % 4 != 0;
     s.disconnect_per_million = s.seed % 7 < 3 ? 3000 : s.seed % 7 == 3 ? 15'000 : 0;
     s.lease = Duration::microseconds(s.seed % 3 == 0 ? 400 : 1500);
     s.lanes = static_cast<std::uint32_t>(1 + s.seed % 5);
