@@ -84,6 +84,17 @@ class SwitchOnADevice(unittest.TestCase):
             for name in ("near", "far"):
                 subprocess.run(["ip", "link", "set", name, "mtu", "4500"], check=True)
 
+    def test_a_tree_is_not_used_with_packets_that_are_too_small_for_its_nodes(self):
+        for name in ("near", "far"):
+            subprocess.run(["ip", "link", "set", name, "mtu", "1000"], check=True)
+        try:
+            self.start("switch", "--port", "packet:near")
+            self.start("memory", "--size", "256MiB", "--port", "packet:far")
+            self.assertIn("its nodes need packets of 1024 bytes, and an interface here holds 512", self.refusal("bench", "sherman", "--records", "100"))
+        finally:
+            for name in ("near", "far"):
+                subprocess.run(["ip", "link", "set", name, "mtu", "4500"], check=True)
+
     def bench(self):
         done = subprocess.run([SLUICE, "bench", "clover", "--json", "--check", "--clients", "8", "--records", "100", "--operations",
                                "2000", "--workload", "w50", "--dir", self.dir], capture_output=True, text=True, timeout=120, check=False)

@@ -11,7 +11,8 @@ namespace sluice::rack {
 namespace {
 
 constexpr std::uint64_t kLockTableBytes = 64 << 10;
-constexpr std::uint32_t kPacket = 1024;  // the smallest path MTU of the rack: a WRITE of so much is one packet
+// A WRITE of so much is one packet, where the path MTU is at least what most interfaces' MTU of 1500 holds.
+constexpr std::uint32_t kPacket = 1024;
 
 constexpr std::uint32_t kLongestInLeaf = 88;  // eight entries of it in a leaf of one packet
 
@@ -73,6 +74,15 @@ std::vector<sherman::MemoryNode> ShermanSession::memory_of(const StorePlan& plan
   return memory;
 }
 
+// What a client that dies writes is there whole, or not at all, if it is one packet.
+std::string ShermanSession::refusal_of(const sherman::Geometry& shape) const {
+  const std::uint32_t path_mtu = nodes().path_mtu();
+  if (path_mtu >= shape.whole_bytes) return shape.refusal();
+  return fmt::format(
+      "its nodes need packets of {} bytes, and an interface here holds {}: `ip link set DEVICE mtu 1500`",
+      shape.whole_bytes, path_mtu);
+}
+
 // A memory node that did not get on for longer than its lease has the same memory, in the same place, under another key. The clients see whether it is the same.
 void ShermanSession::look_for_moved_memory() {
   for (const StorePart& part : parts_on(newest(), kLeast)) {
@@ -91,11 +101,11 @@ remote::Task<bool> ShermanSession::make(const StorePlan& plan, std::string& refu
     co_return false;
   }
   const sherman::Geometry shape = geometry_for(config_.value_bytes);
+  refused = refusal_of(shape);
+  if (!refused.empty()) co_return false;
   const auto made =
       co_await sherman::create_tree(remote_nodes().memory(), memory_of(plan), shape, maker_, config_.client.flight);
-  if (made == sherman::Outcome::kTooLong) {
-    refused = shape.refusal();
-  } else if (made == sherman::Outcome::kNoSpace) {
+  if (made == sherman::Outcome::kNoSpace) {
     refused = "it has no room in this memory: more memory or shorter values may do";
   } else if (made == sherman::Outcome::kUnknown) {
     refused = "another began to make the tree and has not ended; if it is gone, start the memory nodes anew";
@@ -123,6 +133,8 @@ remote::Task<void> ShermanSession::join_all(std::string& refused) {
   }
   for (const auto& client : clients_) {
     const sherman::Outcome outcome = co_await client->join();
+    if (outcome == sherman::Outcome::kOk) refused = refusal_of(client->geometry());
+    if (!refused.empty()) co_return;
     if (outcome == sherman::Outcome::kOk) continue;
     refused = outcome == sherman::Outcome::kNotFound      ? "its memory nodes have changed meanwhile; try again"
               : outcome == sherman::Outcome::kUnavailable ? "not all of its memory nodes are in reach"

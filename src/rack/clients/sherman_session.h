@@ -42,6 +42,7 @@ class ShermanSession final : public StoreSession {
   remote::Task<bool> make(const StorePlan& plan, std::string& refused);  // as MakeStore
   std::vector<sherman::MemoryNode> memory_of(const StorePlan& plan) const;
   void look_for_moved_memory();
+  std::string refusal_of(const sherman::Geometry& shape) const;  // empty: it can be used from here
 
   ShermanSessionConfig config_;
   const sherman::Maker maker_{std::random_device{}()};

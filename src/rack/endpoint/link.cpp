@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/check.h"
 #include "nic/nic.h"
 
 namespace sluice::rack {
@@ -90,6 +91,11 @@ void Link::failed(Time now, std::string why) {
 void Link::ask_for_less() {
   const std::uint32_t asked = path_mtu_ == 0 ? connector_.adapter().config().mtu : path_mtu_;
   path_mtu_ = std::max(asked / 2, kLeastPathMtu);
+}
+
+std::uint32_t Link::path_mtu() const {
+  SLUICE_CHECK(up());
+  return pair_->attributes().path_mtu.value();
 }
 
 // Leaves no queue pair behind. The state is then the caller's to set.

@@ -59,6 +59,7 @@ class Link {
   bool up() const { return state_ == State::kUp; }
   const std::string& why() const { return why_; }
   std::uint64_t connects() const { return connects_; }
+  std::uint32_t path_mtu() const;  // REQUIRES: up
 
  private:
   void connect(Time now);

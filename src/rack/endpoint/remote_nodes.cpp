@@ -54,6 +54,14 @@ std::size_t RemoteNodes::up() const {
       std::count_if(links_.begin(), links_.end(), [](const auto& entry) { return entry.second.link->up(); }));
 }
 
+std::uint32_t RemoteNodes::path_mtu() const {
+  std::uint32_t least = 4096;
+  for (const auto& [id, node] : links_) {
+    if (node.link->up()) least = std::min(least, node.link->path_mtu());
+  }
+  return least;
+}
+
 std::string RemoteNodes::problems() const {
   std::string lines;
   for (const auto& [id, node] : links_) {

@@ -37,6 +37,8 @@ class RemoteNodes final : public nic::Pollable {
   // How many nodes there are, and of how many a connection is up.
   std::size_t nodes() const { return links_.size(); }
   std::size_t up() const;
+  // The smallest of those that are up; 4096: none is.
+  std::uint32_t path_mtu() const;
   // One line on each that is not up: "memory2 (10.77.0.3) does not answer".
   std::string problems() const;
   std::uint64_t reconnects() const;
