@@ -292,7 +292,7 @@ Task<bool> Client::deliver(const Leaf& leaf, Key from, std::size_t count, ScanSi
   std::vector<Entry> entries;
   for (std::uint32_t i = 0; i < c_.geometry.leaf_slots(); ++i) {
     Entry entry;
-    if (leaf.entry(i, c_.config.guard, entry) && entry.used && entry.key >= from) entries.push_back(entry);
+    if (leaf.entry(i, entry) && entry.used && entry.key >= from) entries.push_back(entry);
   }
   std::ranges::sort(entries, {}, &Entry::key);
   // A key that left one slot for another amid the READ is seen in both; either was there at some time of it.

@@ -34,7 +34,6 @@ struct ClientConfig {
   std::uint32_t hand_overs = 8;   // of a lock within this client, in a row; then others get their chance
   std::uint32_t torn_reads = 16;  // in a row, then the node's lock is taken to read it
   std::uint32_t scan_ahead = 8;   // leaves that a scan reads at once
-  Guard guard = Guard::kChecks;
 };
 
 struct ClientCounters : remote::AccessCounters {

@@ -100,7 +100,7 @@ Client::Place Client::find(const Leaf& leaf, Key key) const {
   bool torn = false;
   for (std::uint32_t i = 0; i < c_.geometry.leaf_slots(); ++i) {
     Entry entry;
-    if (!leaf.entry(i, c_.config.guard, entry)) {
+    if (!leaf.entry(i, entry)) {
       torn = true;
     } else if (!entry.used) {
       if (place.slot == Place::kNone) place.slot = i;
@@ -114,11 +114,11 @@ Client::Place Client::find(const Leaf& leaf, Key key) const {
 
 bool Client::believable(NodePointer node, MutableBytes image, std::optional<Key> only) const {
   const Leaf leaf(image, c_.geometry);
-  if (!leaf.frame_whole(node, c_.config.guard)) return false;
+  if (!leaf.frame_whole(node)) return false;
   if (only) return find(leaf, *only).found != Found::kTorn;
   for (std::uint32_t i = 0; i < c_.geometry.leaf_slots(); ++i) {
     Entry entry;
-    if (!leaf.entry(i, c_.config.guard, entry)) return false;
+    if (!leaf.entry(i, entry)) return false;
   }
   return true;
 }

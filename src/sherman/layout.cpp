@@ -103,10 +103,6 @@ remote::RemoteAddress MemoryMap::owner_of_chunk(std::uint32_t node, std::uint32_
 NodePointer MemoryMap::start_of_chunk(std::uint32_t node, std::uint32_t chunk) const {
   return NodePointer::at(node, first_chunk(node) + std::uint64_t{chunk} * geometry_.chunk_bytes);
 }
-bool MemoryMap::holds(NodePointer p) const {
-  return p && p.node() < nodes() && p.offset() >= first_chunk(p.node()) &&
-         p.offset() + geometry_.node_bytes <= nodes_[p.node()].heap_bytes;
-}
 std::uint32_t MemoryMap::lock_of(NodePointer pointer) const {
   // Nodes lie side by side: consecutive numbers spread over the table without collisions until it has gone round.
   return static_cast<std::uint32_t>(pointer.offset() / geometry_.node_bytes % geometry_.locks);
@@ -244,11 +240,7 @@ bool is_block(ByteView block, Key key, const FarValue& far) {
 
 NodeHeader Leaf::header() const { return parse_header(bytes_); }
 
-bool Leaf::frame_whole(NodePointer self, Guard guard) const {
-  if (guard == Guard::kChecks) return header_whole(bytes_, self) && bytes_[48] == 0;
-  const std::uint8_t* const p = bytes_.data();
-  return load_le<std::uint64_t>(p + 32) == self.raw && (p[0] & 15) == (p[bytes_.size() - kEnd] & 15);
-}
+bool Leaf::frame_whole(NodePointer self) const { return header_whole(bytes_, self) && bytes_[48] == 0; }
 
 std::uint32_t Leaf::seed() const {
   return crc_words(load_le<std::uint64_t>(bytes_.data()), load_le<std::uint64_t>(bytes_.data() + 32));
@@ -258,15 +250,11 @@ std::uint32_t Leaf::entry_check(std::uint32_t slot) const {
   return crc(bytes_.subspan(offset(slot), geometry_.entry_bytes() - 4), seed() + slot);
 }
 
-bool Leaf::entry(std::uint32_t slot, Guard guard, Entry& entry) const {
+bool Leaf::entry(std::uint32_t slot, Entry& entry) const {
   const std::uint8_t* const p = bytes_.data() + offset(slot);
   const std::uint32_t size = geometry_.entry_bytes();
-  if (guard == Guard::kChecks) {
-    if (load_le<std::uint32_t>(p) != load_le<std::uint32_t>(p + size - 8)) return false;
-    if (load_le<std::uint32_t>(p + size - 4) != entry_check(slot)) return false;
-  } else if ((p[0] & 15) != (p[size - 8] & 15)) {
-    return false;
-  }
+  if (load_le<std::uint32_t>(p) != load_le<std::uint32_t>(p + size - 8)) return false;
+  if (load_le<std::uint32_t>(p + size - 4) != entry_check(slot)) return false;
   const std::uint16_t length = load_le<std::uint16_t>(p + 4);
   if (length > geometry_.value_bytes) return false;
   entry = {.used = p[6] != 0, .key = load_le<std::uint64_t>(p + 8), .value = {p + 16, length}, .far = p[6] == kFar};

@@ -109,7 +109,6 @@ class MemoryMap {
   NodePointer start_of_chunk(std::uint32_t node, std::uint32_t chunk) const;
   remote::RemoteAddress root() const;  // its word
   remote::RemoteAddress at(NodePointer pointer) const { return nodes_[pointer.node()].heap + pointer.offset(); }
-  bool holds(NodePointer pointer) const;
   // The lock of a tree node is in the table of its memory node; several tree nodes may share one.
   std::uint32_t lock_of(NodePointer pointer) const;
   remote::RemoteAddress lock_word(std::uint32_t node, std::uint32_t lock) const;
@@ -235,12 +234,6 @@ struct Separator {
   NodePointer child{};
 };
 
-// By what a reader believes that what it has read stood together.
-enum class Guard : std::uint8_t {
-  kChecks,
-  kVersionPairs,  // as published: four bits of version before and behind, alone. For the tests that show what it misses.
-};
-
 // A leaf in local memory. Writing keeps all versions and checks right.
 class Leaf {
  public:
@@ -249,10 +242,10 @@ class Leaf {
   // Builds one: all slots empty but for `entries`. `bytes` of entries must not lie in this leaf.
   void build(const NodeHeader& header, std::span<const Entry> entries);
   // Is it the node that was meant, whole as far as header and end say?
-  bool frame_whole(NodePointer self, Guard guard) const;
+  bool frame_whole(NodePointer self) const;
   NodeHeader header() const;
   // Of a leaf whose frame is whole. False: torn, or not of this leaf.
-  bool entry(std::uint32_t slot, Guard guard, Entry& entry) const;
+  bool entry(std::uint32_t slot, Entry& entry) const;
   void set_entry(std::uint32_t slot, const Entry& entry);
   ByteView entry_bytes(std::uint32_t slot) const { return bytes_.subspan(offset(slot), geometry_.entry_bytes()); }
   std::uint32_t offset(std::uint32_t slot) const { return 64 + slot * geometry_.entry_bytes(); }

@@ -109,7 +109,7 @@ class World : public remote::TestLoop {
         if (node == first) below = header.leftmost;
         for (std::uint32_t i = 0; header.level == 0 && i < config_.geometry.leaf_slots(); ++i) {
           Entry entry;
-          EXPECT_TRUE(Leaf(image, config_.geometry).entry(i, Guard::kChecks, entry));
+          EXPECT_TRUE(Leaf(image, config_.geometry).entry(i, entry));
           if (entry.used && entry.far) all.blocks.insert(far_value(entry).block.raw);
         }
         node = header.sibling;

@@ -131,7 +131,7 @@ Task<Client::Step> Client::change_leaf(Mutation& op) {
   const bool locked = co_await locks_.lock_and_read(op.node, image.bytes(), op.deadline, grip);
   if (!locked) co_return op.done(Outcome::kUnavailable);
   Leaf leaf(image.bytes(), c_.geometry);
-  const bool whole = leaf.frame_whole(op.node, c_.config.guard);
+  const bool whole = leaf.frame_whole(op.node);
   const NodeHeader header = leaf.header();
   if (whole && (op.key < header.low || op.key > header.last)) {
     co_await locks_.release(grip);
@@ -185,7 +185,7 @@ Task<Client::Step> Client::split_leaf(Mutation& op, Grip& grip, Leaf& leaf) {
   entries.reserve(c_.geometry.leaf_slots() + 1);
   for (std::uint32_t i = 0; i < c_.geometry.leaf_slots(); ++i) {
     Entry entry;
-    const bool whole = leaf.entry(i, c_.config.guard, entry);
+    const bool whole = leaf.entry(i, entry);
     SLUICE_CHECK(whole && entry.used);  // find() has seen them all
     entries.push_back(entry);
   }
