@@ -208,11 +208,9 @@ void RemoteRc::on_completion(const Completion& completion) {
 void RemoteRc::post_waiting(Node& node) {
   while (!node.waiting.empty() && node.in_flight < node.depth) {
     Operation& operation = node.waiting.pop();
-    if (now_ >= operation.not_after) {
-      complete(operation, Status::kUnreachable);
-      continue;
-    }
-    if (post(node, operation)) continue;
+    const bool expired = now_ >= operation.not_after;
+    if (!expired && post(node, operation)) continue;
+    // What stands behind it must not pass it: its owner may submit it again.
     Line lost = std::exchange(node.waiting, {});
     complete(operation, Status::kUnreachable);
     return fail_all(lost, Status::kUnreachable);

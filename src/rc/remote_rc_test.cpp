@@ -224,6 +224,29 @@ TEST_F(RemoteRcTest, NothingOfAnOperationLeavesLaterThanItSays) {
   }
 }
 
+TEST_F(RemoteRcTest, NothingPassesWhatExpiresInLine) {
+  std::vector<std::uint8_t> into(16);
+  const std::vector<std::uint8_t> first = {1};
+  const std::vector<std::uint8_t> second = {2};
+  std::vector<Operation> operations;
+  for (std::size_t i = 0; i < 16; ++i)
+    operations.push_back(remote::read_operation(at(0), MutableBytes(into).subspan(i, 1)));  // as many as fit
+  operations.push_back(remote::write_operation(at(0), first));
+  operations.back().not_after = world.now + Duration::milliseconds(10);
+  operations.push_back(remote::write_operation(at(0), second));
+  operations.push_back(remote::read_operation(at(0), into));
+  for (Operation& operation : operations) {
+    operation.on_complete = [](Operation&) {};
+    remote.submit(operation);
+  }
+  world.now = world.now + Duration::milliseconds(11);
+  run();
+  for (std::size_t i = 0; i < 16; ++i) EXPECT_EQ(operations[i].status, Status::kOk) << i;
+  for (std::size_t i = 16; i < operations.size(); ++i) EXPECT_EQ(operations[i].status, Status::kUnreachable) << i;
+  EXPECT_EQ(memory[0], 0);
+  EXPECT_TRUE(remote.connected(kNode));
+}
+
 TEST_F(BoundRemoteRcTest, AReadMayBeLate) {
   std::vector<std::uint8_t> into(8);
   const auto reader = [this, &into]() -> Task<void> { ++ended[co_await remote.read(at(0), into)]; };
