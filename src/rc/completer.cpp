@@ -265,11 +265,14 @@ bool Requester::spend_retry() {
 
 void Requester::complete_head(CompletionStatus status) {
   const SendWqe& wqe = queue_[queue_.head()];
-  if (wqe.flags.signaled || connection_.signal_all || status != CompletionStatus::kSuccess) {
+  const bool failed = status != CompletionStatus::kSuccess;
+  if (wqe.flags.signaled || connection_.signal_all || failed) {
+    const bool never_sent = failed && (queue_.head() == started_ || wqe.first_psn == highest_sent_);
     connection_.complete_send({.id = wqe.id,
                                .status = status,
                                .kind = kind_of(wqe.op),
-                               .never_sent = queue_.head() == started_ || wqe.first_psn == highest_sent_,
+                               .never_sent = never_sent,
+                               .begun = failed && !never_sent && !wqe.reads() && una_.since(wqe.first_psn) > 0,
                                .length = wqe.reads() ? wqe.length : 0,
                                .qpn = connection_.qpn});
   }

@@ -20,8 +20,9 @@ constexpr std::size_t kPollBurst = 32;
 Status status_of(const Completion& completion) {
   switch (completion.status) {
     case CompletionStatus::kSuccess: return Status::kOk;
-    case CompletionStatus::kRemoteAccessError: return Status::kAccessDenied;
-    case CompletionStatus::kRemoteInvalidRequest: return Status::kUnsupported;
+    // Of a long WRITE the right may have been taken away when a part of it was there.
+    case CompletionStatus::kRemoteAccessError: return completion.begun ? Status::kUnknown : Status::kAccessDenied;
+    case CompletionStatus::kRemoteInvalidRequest: return completion.begun ? Status::kUnknown : Status::kUnsupported;
     case CompletionStatus::kFlushed: return completion.never_sent ? Status::kUnreachable : Status::kUnknown;
     default: return Status::kUnknown;
   }

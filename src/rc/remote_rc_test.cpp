@@ -167,6 +167,31 @@ TEST_F(RemoteRcTest, DoesNotKnowWhatBecameOfOperationsWhosePeerIsGone) {
   for (std::size_t i = 16; i < 20; ++i) EXPECT_EQ(batch.operations[i].status, Status::kUnreachable) << i;
 }
 
+TEST_F(RemoteRcTest, DoesNotCallAWriteDeniedOfWhichAPartIsThere) {
+  const std::vector<std::uint8_t> data(3 * 1024, 9);
+  for (const bool begun : {false, true}) {
+    Batch before(1);
+    before.submit(remote, [&](std::size_t) { return at(0); });
+    run();  // the way to the peer is known
+    Operation operation = remote::write_operation(at(0), data);
+    operation.on_complete = [](Operation&) {};
+    remote.submit(operation);
+    world.a.turn(world.now);
+    port::Frame first[1];
+    if (begun) {
+      ASSERT_EQ(world.b.port->receive(world.now, first), 1u);
+      world.b.adapter->on_frame(world.now, first[0]);
+    }
+    ASSERT_TRUE(world.b.adapter->regions().remove(key));  // its memory stays
+    run();
+    EXPECT_EQ(operation.status, begun ? Status::kUnknown : Status::kAccessDenied);
+    EXPECT_EQ(memory[0], begun ? 9 : 0);
+    EXPECT_EQ(memory[1024], 0);
+    key = world.region(world.b, memory, kBase);
+    remote.add_node(kNode, *world.connect({.depth = 16}).a);
+  }
+}
+
 TEST_F(RemoteRcTest, KnowsThatWhatNeverLeftHadNoEffect) {
   Batch batch(16);
   batch.submit(remote, [&](std::size_t i) { return at(8 * i); });

@@ -406,8 +406,9 @@ TEST_F(RequesterTest, EndsTheWorkThatIsRefusedWithTheReason) {
     ASSERT_THAT(done, SizeIs(3));
     EXPECT_EQ(done[0].status, CompletionStatus::kSuccess) << "what came before is acknowledged thereby";
     EXPECT_EQ(done[1].status, status);
+    EXPECT_TRUE(done[1].begun) << "its first packet is not the one that is refused";
     EXPECT_EQ(done[2].status, CompletionStatus::kFlushed);
-    EXPECT_FALSE(done[2].never_sent);
+    EXPECT_FALSE(done[2].never_sent || done[2].begun);
     EXPECT_EQ(p->pair->state(), QpState::kError);
   }
 }

@@ -118,12 +118,16 @@ struct Completion {
   bool has_grh = false;    // UD: 40 bytes of GRH stand before the message
   bool over_ipv6 = false;  // UD
   bool solicited = false;
-  bool never_sent = false;      // flushed before any packet of it left: the peer knows nothing of it
+  // Of what has failed. Neither: any part of it may have been executed, also behind one that is refused: a READ is refused when its answer
+  // is due, and a box on the path takes up what the responder leaves.
+  bool never_sent : 1 = false;  // no packet of it has left: the peer knows nothing of it
+  bool begun : 1 = false;       // a SEND or WRITE whose first packets have been executed
   std::uint32_t length = 0;     // received, or read
   std::uint32_t immediate = 0;  // or the invalidated key
   Qpn qpn{};                    // whose completion this is
   Qpn source_qpn{};             // UD
 };
+static_assert(sizeof(Completion) == 32);
 
 // Why a post was refused; nothing has been queued then.
 enum class PostError : std::uint8_t {
