@@ -1,7 +1,6 @@
 #include "rc/remote_rc.h"
 
 #include <algorithm>
-#include <array>
 
 #include "base/check.h"
 
@@ -14,7 +13,6 @@ using remote::Status;
 
 constexpr std::size_t kNear = 4096;  // node numbers below are found without hashing
 constexpr std::uint32_t kMaxLength = 1u << 30;
-constexpr std::size_t kPollBurst = 32;
 
 // How a failed work request ends its operation.
 Status status_of(const Completion& completion) {
@@ -114,12 +112,14 @@ void RemoteRc::remove_node(remote::NodeId node) {
   nodes_.erase(found);
   lost_.insert(node.value);
   if (node.value < kNear) near_[node.value] = nullptr;
+  total_depth_ -= gone->depth;
+  Line waiting = std::exchange(gone->waiting, {});
+  poll(now_);  // what has been answered, and what is known never to have left
   // The queue pair may be gone already: find it by what we know of it.
   std::erase_if(by_qpn_, [&](const auto& entry) { return entry.second == gone.get(); });
   last_node_ = nullptr;
-  total_depth_ -= gone->depth;
   fail_all(gone->posted, Status::kUnknown);
-  fail_all(gone->waiting, Status::kUnreachable);
+  fail_all(waiting, Status::kUnreachable);
 }
 
 bool RemoteRc::connected(remote::NodeId node) const {
@@ -177,13 +177,13 @@ bool RemoteRc::post(Node& node, Operation& operation) {
 
 std::size_t RemoteRc::poll(Time now) {
   now_ = now;
-  std::array<Completion, kPollBurst> burst;
-  std::size_t total = 0;
-  for (;;) {
-    const std::size_t n = completions_.poll(burst);
-    for (std::size_t i = 0; i < n; ++i) on_completion(burst[i]);
-    total += n;
-    if (n < burst.size()) return total;
+  for (std::size_t total = 0;; ++total) {
+    if (next_ == taken_) {
+      next_ = 0;
+      taken_ = completions_.poll(burst_);
+      if (taken_ == 0) return total;
+    }
+    on_completion(burst_[next_++]);
   }
 }
 

@@ -12,6 +12,7 @@
 // Threads:    the adapter's owner.
 #pragma once
 
+#include <array>
 #include <memory>
 #include <unordered_map>
 #include <unordered_set>
@@ -32,15 +33,16 @@ class RemoteRc final : public remote::RemoteMemory {
   // REQUIRES: the pair is in RTS, its send completions go to `completions`, which has room for the send depths of all nodes' pairs.
   // Replaces the node's pair, as if by remove_node() first.
   void add_node(remote::NodeId node, QueuePair& pair);
-  // Ends what is outstanding as kUnknown, what waits in line as kUnreachable. The pair itself stays the caller's, who moves it to ERR or
-  // RESET, or destroys it, before the memory of those operations goes away.
+  // Ends what has been answered as it was, what is outstanding as kUnknown, what waits in line as kUnreachable. The pair itself stays the
+  // caller's, who moves it to ERR (better before: then what never left is known, too) or RESET, or destroys it, before the memory of those
+  // operations goes away.
   void remove_node(remote::NodeId node);
   bool connected(remote::NodeId node) const;
 
   remote::Capabilities capabilities() const override;
   void submit(remote::Operation& operation) override;
 
-  // Takes completions and ends operations; call after the adapter has moved. Returns how many.
+  // Takes completions and ends operations; call after the adapter has moved. Returns how many. May be called from on_complete.
   std::size_t poll(Time now);
   // The time that submit() passes to the adapter, updated by poll().
   Time now() const { return now_; }
@@ -81,6 +83,9 @@ class RemoteRc final : public remote::RemoteMemory {
   std::uint32_t total_depth_ = 0;
   Duration leaves_within_;
   Time now_;
+  std::array<Completion, 32> burst_;  // taken from the queue: those from next_ on are still to be looked at
+  std::size_t next_ = 0;
+  std::size_t taken_ = 0;
 };
 
 // Client of a MessageService at the other end of one queue pair: SEND carries the request, the answer comes as SEND.

@@ -294,6 +294,45 @@ TEST_F(RemoteRcTest, EndsEverythingWhenANodeIsRemovedAndIgnoresItsLateCompletion
   EXPECT_FALSE(remote.connected(kNode));
 }
 
+TEST_F(RemoteRcTest, EndsWhatHasBeenAnsweredAsItWasWhenItsNodeIsRemoved) {
+  Batch batch(20);
+  batch.submit(remote, [&](std::size_t i) { return at(8 * i); });
+  while (world.a.completions->size() < 3) ASSERT_TRUE(world.round());
+  const std::size_t answered = world.a.completions->size();
+  remote.remove_node(kNode);
+  ASSERT_EQ(batch.statuses.size(), 20u);
+  for (std::size_t i = 0; i < answered; ++i) EXPECT_EQ(batch.operations[i].status, Status::kOk) << i;
+  for (std::size_t i = answered; i < 16; ++i) EXPECT_EQ(batch.operations[i].status, Status::kUnknown) << i;
+  for (std::size_t i = 16; i < 20; ++i) EXPECT_EQ(batch.operations[i].status, Status::kUnreachable) << i;
+}
+
+TEST_F(RemoteRcTest, KnowsWhatNeverLeftOfANodeThatIsRemoved) {
+  Batch batch(20);
+  batch.submit(remote, [&](std::size_t i) { return at(8 * i); });
+  world.a.adapter->modify(world.now, *pair.a, {.state = QpState::kError});
+  remote.remove_node(kNode);
+  EXPECT_THAT(batch.statuses, testing::Each(Status::kUnreachable));
+  EXPECT_EQ(batch.statuses.size(), 20u);
+}
+
+// Others' completions, taken from the queue together with that from which the node is removed, come to be looked at.
+TEST_F(RemoteRcTest, MayRemoveANodeFromACompletionAmidThoseOfAnother) {
+  const NodeId other{4};
+  remote.add_node(other, *world.connect({.depth = 16}).a);
+  std::vector<std::uint8_t> byte(1);
+  std::vector<Operation> operations;
+  for (int i = 0; i < 10; ++i) operations.push_back(remote::write_operation(at(0, i % 2 == 0 ? kNode : other), byte));
+  for (Operation& operation : operations) {
+    operation.context = &remote;
+    operation.on_complete = [](Operation& o) { static_cast<RemoteRc*>(o.context)->remove_node(kNode); };
+    operation.status = Status::kTooLong;  // which it does not end as
+    remote.submit(operation);
+  }
+  while (world.a.completions->size() < operations.size()) ASSERT_TRUE(world.round());
+  remote.poll(world.now);
+  for (const Operation& operation : operations) EXPECT_EQ(operation.status, Status::kOk);
+}
+
 TEST_F(RemoteRcTest, GoesOnWithANewQueuePair) {
   world.a.adapter->modify(world.now, *pair.a, {.state = QpState::kError});
   const auto script = [this]() -> Task<void> {
