@@ -29,7 +29,7 @@ enum class CmState : std::uint8_t {
 struct CmRecord {
   ConnectionId id{};
   CmState state{};
-  bool managed = false;  // we move the queue pair
+  bool managed = false;  // we move the queue pair, for the last time to ERR
   bool silent = false;   // released: its owner hears nothing more
   bool refused = false;  // by the last answer, which may change: try again until time is over
   bool own_ack_timeout = false;
@@ -164,7 +164,7 @@ class ConnectionManager::Machine {
   Result<void> check_parameters(const ConnectionParameters& p, std::size_t private_limit) const;
   Result<void> prepare(Time now, const ConnectionParameters& p);
   Result<void> make_ready(Time now, const CmRecord& record);
-  void to_error(Time now, const CmRecord& record);
+  void to_error(Time now, CmRecord& record);
   static QueuePairAttributes attributes(const CmRecord& record, QpState state);
   std::uint8_t limit_reads(unsigned wanted) const;
 

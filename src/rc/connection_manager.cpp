@@ -105,8 +105,9 @@ Result<void> ConnectionManager::Machine::make_ready(Time now, const CmRecord& re
   return adapter_.modify(now, *pair, attributes(record, QpState::kReadyToSend));
 }
 
-void ConnectionManager::Machine::to_error(Time now, const CmRecord& record) {
-  if (!record.managed) return;
+// Once: from then on the caller may use it anew, whatever still comes of this connection.
+void ConnectionManager::Machine::to_error(Time now, CmRecord& record) {
+  if (!std::exchange(record.managed, false)) return;
   QueuePair* pair = adapter_.find(record.local_qpn);
   if (pair != nullptr && pair->state() != QpState::kReset) adapter_.modify(now, *pair, {.state = QpState::kError});
 }

@@ -457,6 +457,15 @@ class ManagerAlone : public testing::Test {
     wire::IpCmHeader{.source_port = 1, .source = from.gid, .destination = own}.write(req.private_data.data());
     return req;
   }
+  // The peer has heard nothing from us.
+  void give_up() {
+    wire::CmRej rej{.local_comm_id = wire::CommId(0x1111),
+                    .rejected = CmMessageKind::kReq,
+                    .info_length = 8,
+                    .reason = CmRejectReason::kTimeout};
+    store_be<std::uint64_t>(rej.info.data(), 0xABCD);
+    receive(rej);
+  }
   QueuePair& make_pair() {
     return **adapter.create_queue_pair(
         {.pd = adapter.create_domain(), .send_completions = completions, .receive_completions = completions});
@@ -758,12 +767,7 @@ TEST_F(ManagerAlone, TakesAPacketOnItsQueuePairForAReadyMessage) {
 TEST_F(ManagerAlone, IsToldByNameAloneThatThePeerGaveUp) {
   receive(request());
   EXPECT_EQ(next_kind(), Kind::kRequest);
-  wire::CmRej rej{.local_comm_id = wire::CommId(0x1111),
-                  .rejected = CmMessageKind::kReq,
-                  .info_length = 8,
-                  .reason = CmRejectReason::kTimeout};
-  store_be<std::uint64_t>(rej.info.data(), 0xABCD);
-  receive(rej);
+  give_up();
   EXPECT_EQ(next_kind(), Kind::kRejected);
   EXPECT_FALSE(manager.accept(now, last_event.id, {.pair = &make_pair()}));
 }
@@ -780,6 +784,37 @@ TEST_F(ManagerAlone, SurvivesAQueuePairThatIsDestroyedUnderIt) {
   receive(reply_for(req));
   EXPECT_EQ(next_kind(), Kind::kRejected);
   EXPECT_EQ(sent_only<wire::CmRej>().reason, CmRejectReason::kNoQp);
+}
+
+TEST_F(ManagerAlone, LeavesAQueuePairAloneThatItHasGivenBack) {
+  const auto reuse = [&] {
+    ASSERT_EQ(pair->state(), QpState::kError);
+    ASSERT_TRUE(adapter.modify(now, *pair, {.state = QpState::kReset}));
+    ASSERT_TRUE(adapter.modify(now, *pair, {.state = QpState::kInit, .access = memory::kRemoteWrite}));
+  };
+  // By release(): neither the DREP nor the end of our patience concerns it.
+  for (const bool answered : {true, false}) {
+    const auto rep = establish();
+    manager.release(now, last_event.id);
+    const auto dreq = sent_only<wire::CmDreq>();
+    reuse();
+    if (answered) receive(wire::CmDrep{.local_comm_id = dreq.remote_comm_id, .remote_comm_id = rep.local_comm_id});
+    wait(Duration::seconds(60));
+    EXPECT_EQ(pair->state(), QpState::kInit);
+    EXPECT_EQ(manager.size(), 0u);
+    sent();
+  }
+  // By accept() that fails: the request still waits, until the peer gives up.
+  auto req = request();
+  req.primary.local_gid = *wire::Gid::parse("fe80::2");  // where we have no address
+  receive(req);
+  ASSERT_EQ(next_kind(), Kind::kRequest);
+  pair = &make_pair();
+  EXPECT_FALSE(manager.accept(now, last_event.id, {.pair = pair}));
+  reuse();
+  give_up();
+  EXPECT_EQ(next_kind(), Kind::kRejected);
+  EXPECT_EQ(pair->state(), QpState::kInit);
 }
 
 TEST_F(ManagerAlone, CountsWhatIsNoMessage) {
