@@ -352,6 +352,23 @@ TEST_F(ConnectionManagerTest, FindsOutThatTheServerHasStartedAnewAndConnectsAgai
   EXPECT_EQ(before.a_pair->state(), QpState::kError);
 }
 
+TEST_F(ConnectionManagerTest, FindsOutThatNobodyKnowsOfWhatItAccepts) {
+  ASSERT_TRUE(a().connect(world.now, gid(world.b), kPort, {.pair = &make_pair(world.a)}));
+  const auto request = expect(b(), Kind::kRequest);
+  AdapterConfig config = world.a.adapter->config();
+  config.seed += 1000;
+  config.regions = nullptr;
+  world.a.adapter = std::make_unique<Adapter>(config);
+  EXPECT_EQ(a().size(), 0u);
+  QueuePair& pair = make_pair(world.b);
+  const Time start = world.now;
+  ASSERT_TRUE(b().accept(world.now, request.id, {.pair = &pair}));
+  EXPECT_EQ(expect(b(), Kind::kRejected).reject_reason, CmRejectReason::kInvalidCommId);
+  EXPECT_LT(world.now - start, Duration::milliseconds(1)) << "a round trip";
+  EXPECT_EQ(pair.state(), QpState::kError);
+  EXPECT_EQ(b().size(), 0u);
+}
+
 TEST_F(ConnectionManagerTest, TellsThePeerOfWhateverItsOwnerReleases) {
   // While asking.
   auto id = *a().connect(world.now, gid(world.b), kPort, {.pair = &make_pair(world.a)});
@@ -635,6 +652,7 @@ TEST_F(ManagerAlone, TellsAPeerThatRepliesToNothing) {
   const auto rej = sent_only<wire::CmRej>();
   EXPECT_EQ(rej.reason, CmRejectReason::kInvalidCommId);
   EXPECT_EQ(rej.rejected, CmMessageKind::kRep);
+  EXPECT_EQ(rej.local_comm_id, wire::CommId(0x9999));
   EXPECT_EQ(rej.remote_comm_id, wire::CommId(0x2222));
 }
 

@@ -154,7 +154,10 @@ bool ConnectionManager::Machine::end_stale(Time now, std::uint64_t guid, Qpn qpn
 void ConnectionManager::Machine::on(Time now, const Incoming& in, const wire::CmRep& rep) {
   CmRecord* record = find(ConnectionId(rep.remote_comm_id.value));
   if (record == nullptr) {
-    const CmRecord stranger{.remote_id = rep.local_comm_id, .transaction_id = in.transaction_id, .peer = in.from};
+    const CmRecord stranger{.id = ConnectionId(rep.remote_comm_id.value),  // as the peer knows it
+                            .remote_id = rep.local_comm_id,
+                            .transaction_id = in.transaction_id,
+                            .peer = in.from};
     ++counters.unexpected;
     return send_reject(stranger, CmMessageKind::kRep, CmRejectReason::kInvalidCommId);
   }
