@@ -78,8 +78,12 @@ void Requester::on_rnr_nak(Time now, Psn psn, const Aeth& aeth) {
     return;
   }
   if (rnr_retries_left_ != 7) --rnr_retries_left_;
-  retries_left_ =
-      connection_.retry_count;  // the way is good and the peer alive: waiting for it has a counter of its own
+  if (names_head(psn)) {
+    // The way is good and the peer alive: waiting for it has a counter of its own.
+    retries_left_ = connection_.retry_count;
+  } else if (!spend_retry()) {
+    return fail_head(CompletionStatus::kRetryExceeded);  // a READ or atomic whose answer does not come through
+  }
   nak_follows_rnr_ = highest_sent_.since(psn) > 1;
   go_back_to(una_);
   rnr_until_ = rnr_deadline_ = now + aeth.rnr_delay();

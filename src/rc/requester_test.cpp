@@ -716,6 +716,21 @@ TEST_F(RequesterTest, DoesNotTakeANotReadyForTheAnswerToAnEarlierRead) {
   EXPECT_EQ(done[1].status, CompletionStatus::kRnrRetryExceeded);
 }
 
+TEST_F(RequesterTest, GivesUpAReadThatIsNeverAnsweredThoughAReceiverBehindItIsWaitedFor) {
+  CraftedOptions options;
+  options.rnr_retry_count = 7;
+  restart(options);
+  send(SendOp::kRead);
+  send(SendOp::kSend);
+  for (int i = 0; i < options.retry_count; ++i) {
+    rnr_nak(kFirst + 1);
+    p->wait();
+    EXPECT_THAT(psns(p->answers()), ElementsAre(kFirst, kFirst + 1));
+  }
+  rnr_nak(kFirst + 1);
+  expect_failure(CompletionStatus::kRetryExceeded);
+}
+
 TEST_F(RequesterTest, WaitsForAReceiverForEverIfSoTold) {
   CraftedOptions options;
   options.rnr_retry_count = 7;
