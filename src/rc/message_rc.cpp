@@ -129,9 +129,11 @@ bool MessageClientRc::State::send(Call& call) {
 void MessageClientRc::State::on_completion(const Completion& completion) {
   if (failed) return;
   if (completion.status != CompletionStatus::kSuccess) return fail();
-  if (completion.kind == CompletionKind::kReceive) return on_answer(completion);
-  free_slots.push_back(static_cast<std::uint32_t>(completion.id));
-  go_on();
+  switch (completion.kind) {
+    case CompletionKind::kReceive: return on_answer(completion);
+    case CompletionKind::kSend: free_slots.push_back(static_cast<std::uint32_t>(completion.id)); return go_on();
+    default: return fail();  // a WRITE that notifies: not the protocol that we speak
+  }
 }
 
 void MessageClientRc::State::on_answer(const Completion& completion) {
@@ -212,10 +214,10 @@ void MessageServerRc::State::on_completion(const Completion& completion) {
   if (found == peers.end() || completion.status != CompletionStatus::kSuccess)
     return;  // a lost peer is its owner's to remove
   Peer& peer = found->second;
-  if (completion.kind == CompletionKind::kReceive) {
-    peer.waiting.push_back({completion.id, completion.length});
-  } else {
-    peer.free_answers.push_back(static_cast<std::uint32_t>(completion.id));
+  switch (completion.kind) {
+    case CompletionKind::kReceive: peer.waiting.push_back({completion.id, completion.length}); break;
+    case CompletionKind::kSend: peer.free_answers.push_back(static_cast<std::uint32_t>(completion.id)); break;
+    default: return;  // a WRITE that notifies: not the protocol that we speak; the buffer that it took is the peer's loss
   }
   serve(peer);
 }

@@ -147,6 +147,50 @@ TEST_F(MessagesTest, ServesTheOthersWhenOneClientIsRemoved) {
   EXPECT_EQ(response[0], 3);
 }
 
+TEST_F(MessagesTest, TakesNoWriteThatNotifiesForAnAnswerThatHasArrived) {
+  constexpr std::uint8_t kRequests = 17;  // one more than the server has buffers for answers
+  CompletionQueue* const completions = world.a.adapter->create_completion_queue(128);
+  auto* const first_completions = std::exchange(world.a.completions, completions);
+  options.depth = 64;
+  const auto peer = world.connect(options);
+  world.a.completions = first_completions;
+  server->add(*peer.b);
+  const auto post = [&](SendOp op, std::span<const Sge> sges) {
+    EXPECT_EQ(world.a.adapter->post_send(world.now, *peer.a, {.op = op, .flags = {.signaled = false}, .sges = sges}),
+              PostError::kNone);
+  };
+  const auto run_server = [&] {
+    for (int i = 0; i < 1000; ++i) {
+      world.round();
+      server->poll(world.now);
+    }
+  };
+  post(SendOp::kWriteWithImmediate, {});
+  std::vector<std::vector<std::uint8_t>> requests;
+  for (std::uint8_t i = 0; i < kRequests; ++i) requests.push_back({i, 1, 2});
+  for (const auto& request : requests) {
+    const Sge sge = Sge::of(request);
+    post(SendOp::kSend, {&sge, 1});
+  }
+  run_server();  // the peer takes no answer yet
+  EXPECT_EQ(service.calls, kRequests - 1);
+  std::vector<std::vector<std::uint8_t>> answers(kRequests, std::vector<std::uint8_t>(3));
+  for (std::uint8_t i = 0; i < kRequests; ++i) {
+    const Sge sge = Sge::of(answers[i]);
+    ASSERT_EQ(world.a.adapter->post_receive(*peer.a, {.id = i, .sges = {&sge, 1}}), PostError::kNone);
+  }
+  run_server();
+  for (std::uint8_t i = 0; i < kRequests; ++i) EXPECT_THAT(answers[i], testing::ElementsAre(2, 1, i));
+}
+
+TEST_F(MessagesTest, EndsWithAServerThatWritesAndNotifies) {
+  ASSERT_EQ(
+      world.b.adapter->post_send(world.now, *pair.b, {.op = SendOp::kWriteWithImmediate, .flags = {.signaled = false}}),
+      PostError::kNone);
+  run();
+  EXPECT_TRUE(client->failed());
+}
+
 struct LossyMessagesTest : MessagesTest {
   static const port::ImpairmentSpec& spec() {
     static const port::ImpairmentSpec s = [] {
