@@ -121,9 +121,10 @@ class ConnectionManager::Machine {
     resolver.on(now, in.from, in.transaction_id, req);
   }
   void on(Time now, const Incoming&, const wire::CmSidrRep& rep) { resolver.on(now, rep); }
-  void on_duplicate_request(CmRecord& record, const Incoming& in, const wire::CmReq& req);
+  void on_duplicate_request(Time now, CmRecord& record);
   std::optional<wire::CmRejectReason> judge(const wire::CmReq& req) const;
   void take_request(CmRecord& record, const Incoming& in, const wire::CmReq& req);
+  void await_decision(Time now, CmRecord& record);
   void on_first_reply(Time now, CmRecord& record, const Incoming& in, const wire::CmRep& rep);
   bool end_stale(Time now, CmRecord& record);
   bool end_stale(Time now, std::uint64_t guid, Qpn qpn);

@@ -339,6 +339,13 @@ void ConnectionManager::Machine::send_wait(const CmRecord& record, CmMessageKind
                    .service_timeout = kServiceTimeout});
 }
 
+// The program may take its time, and the peer, asking again, is told to wait. One that has not asked for so long has given up, and its REJ is lost.
+void ConnectionManager::Machine::await_decision(Time now, CmRecord& record) {
+  const Duration patience = std::min(wire::cm_timeout(record.peer_response_code), kLongestWait);
+  record.give_up_at = now + (patience + wire::cm_timeout(kServiceTimeout)) * (record.peer_max_retries + 1);
+  set_deadline(record, record.give_up_at);
+}
+
 // --- what the program asks for ---
 
 Result<ConnectionId> ConnectionManager::Machine::connect(Time now, const wire::Gid& remote, ServiceId service,

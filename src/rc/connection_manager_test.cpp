@@ -600,6 +600,20 @@ TEST_F(ManagerAlone, AsksThePeerToWaitWhileTheProgramDecides) {
   EXPECT_FALSE(manager.poll_event());
 }
 
+TEST_F(ManagerAlone, ForgetsARequestWhosePeerAsksNoMore) {
+  receive(request());
+  EXPECT_EQ(next_kind(), Kind::kRequest);
+  for (int i = 0; i < 10; ++i) {
+    wait(Duration::seconds(20));  // 1.07 s and, whenever it is told to wait, 4.3 s, four times
+    receive(request());
+  }
+  EXPECT_FALSE(manager.poll_event()) << "it waits still";
+  wait(Duration::seconds(22));
+  EXPECT_EQ(next_kind(), Kind::kUnreachable);
+  EXPECT_EQ(manager.size(), 0u);
+  EXPECT_FALSE(manager.accept(now, last_event.id, {.pair = &make_pair()}));
+}
+
 TEST_F(ManagerAlone, RejectsWhatItCannotServe) {
   const auto reason_for = [&](const std::function<void(wire::CmReq&)>& change) {
     auto req = request();

@@ -13,7 +13,7 @@ using wire::CmMessageKind;
 using wire::CmRejectReason;
 using Kind = ConnectionEvent::Kind;
 
-constexpr Duration kLongestWait = Duration::seconds(600);  // for a peer that asks for time
+constexpr Duration kLongestService = Duration::seconds(600);  // for a peer that asks for time
 
 // The ACK time-out of a queue pair whose peer acknowledges only after a while: both are codes, the sum is rounded as Linux does
 // (cm_ack_timeout).
@@ -49,7 +49,7 @@ void ConnectionManager::Machine::on(Time now, const Incoming& in, const wire::Cm
   if (known != by_peer_.end()) {
     CmRecord& record = records_.at(known->second);
     if (record.remote_qpn == req.local_qpn && record.send_psn == req.starting_psn) {
-      return on_duplicate_request(record, in, req);
+      return on_duplicate_request(now, record);
     }
     stale = end_stale(now, record);  // the peer uses the name for something else: it has started anew
   }
@@ -62,6 +62,7 @@ void ConnectionManager::Machine::on(Time now, const Incoming& in, const wire::Cm
   if (!made) return send_reject(stranger, CmMessageKind::kReq, CmRejectReason::kNoResources);
   CmRecord& record = **made;
   take_request(record, in, req);
+  await_decision(now, record);
   know_peer(record);
   const bool ip = is_ip_service(req.service_id);
   const auto header = ip ? wire::IpCmHeader::parse(req.private_data.data()) : std::nullopt;
@@ -73,10 +74,10 @@ void ConnectionManager::Machine::on(Time now, const Incoming& in, const wire::Cm
         .private_data = {req.private_data.begin() + (ip ? wire::IpCmHeader::kSize : 0), req.private_data.end()}});
 }
 
-void ConnectionManager::Machine::on_duplicate_request(CmRecord& record, const Incoming&, const wire::CmReq&) {
+void ConnectionManager::Machine::on_duplicate_request(Time now, CmRecord& record) {
   ++counters.duplicates;
   switch (record.state) {
-    case CmState::kRequestReceived: return send_wait(record, CmMessageKind::kReq);
+    case CmState::kRequestReceived: await_decision(now, record); return send_wait(record, CmMessageKind::kReq);
     case CmState::kReplySent: return send_again(record);
     case CmState::kTimeWait: return send_reject(record, CmMessageKind::kReq, CmRejectReason::kStaleConnection);
     default: return;  // as Linux: who is established has our REP
@@ -260,7 +261,7 @@ void ConnectionManager::Machine::on(Time now, const Incoming&, const wire::CmMra
     return;
   }
   const std::uint8_t retries = state == CmState::kRequestSent ? record->max_retries : record->peer_max_retries;
-  const Duration more = std::min(wire::cm_timeout(mra.service_timeout), kLongestWait);
+  const Duration more = std::min(wire::cm_timeout(mra.service_timeout), kLongestService);
   // The peer lives: patience begins anew.
   record->give_up_at = now + more + record->wait * (retries + 1);
   set_deadline(*record, now + more + record->wait);
