@@ -21,8 +21,7 @@ Status status_of(const Completion& completion) {
     // Of a long WRITE the right may have been taken away when a part of it was there.
     case CompletionStatus::kRemoteAccessError: return completion.begun ? Status::kUnknown : Status::kAccessDenied;
     case CompletionStatus::kRemoteInvalidRequest: return completion.begun ? Status::kUnknown : Status::kUnsupported;
-    case CompletionStatus::kFlushed: return completion.never_sent ? Status::kUnreachable : Status::kUnknown;
-    default: return Status::kUnknown;
+    default: return completion.never_sent ? Status::kUnreachable : Status::kUnknown;
   }
 }
 

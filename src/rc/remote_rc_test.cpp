@@ -201,6 +201,18 @@ TEST_F(RemoteRcTest, KnowsThatWhatNeverLeftHadNoEffect) {
   EXPECT_EQ(batch.statuses.size(), 16u);
 }
 
+TEST_F(RemoteRcTest, KnowsThatNothingLeftForAPeerWhoseAddressNobodyHas) {
+  Batch batch(20);
+  batch.submit(remote, [&](std::size_t i) { return at(8 * i); });
+  for (int i = 0; i < 1000 && batch.statuses.empty(); ++i) {
+    world.a.turn(world.now);
+    remote.poll(world.now);
+    world.now = std::max(world.a.next_deadline(), world.now);
+  }
+  EXPECT_THAT(batch.statuses, testing::Each(Status::kUnreachable));
+  EXPECT_EQ(batch.statuses.size(), 20u);
+}
+
 class BoundRemoteRcTest : public RemoteRcTest {
  protected:
   static constexpr Duration kBound = Duration::milliseconds(100);
