@@ -2,19 +2,26 @@
 
 #include <algorithm>
 #include <bit>
+#include <new>
+#include <type_traits>
 
 #include "base/check.h"
 
 namespace sluice::rc {
 
 CompletionQueue::CompletionQueue(std::uint32_t depth)
-    : ring_(std::bit_ceil(depth)), depth_(depth), mask_(std::bit_ceil(depth) - 1) {
+    : ring_(static_cast<Completion*>(std::malloc(std::size_t{std::bit_ceil(depth)} * sizeof(Completion)))),
+      depth_(depth),
+      mask_(std::bit_ceil(depth) - 1) {
+  static_assert(std::is_trivially_copyable_v<Completion>);
   SLUICE_CHECK(depth > 0);
+  if (!ring_) throw std::bad_alloc();
 }
 
 std::size_t CompletionQueue::poll(std::span<Completion> out) {
   const auto n = std::min<std::size_t>(out.size(), size());
   for (std::size_t i = 0; i < n; ++i) out[i] = ring_[head_++ & mask_];
+  if (head_ == tail_) head_ = tail_ = 0;
   return n;
 }
 

@@ -8,9 +8,10 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <cstdlib>
 #include <functional>
+#include <memory>
 #include <span>
-#include <vector>
 
 #include "rc/work.h"
 
@@ -56,7 +57,12 @@ class CompletionQueue {
  private:
   void notify(const Completion& completion);
 
-  std::vector<Completion> ring_;  // a power of two, at least depth_
+  struct Free {
+    void operator()(Completion* ring) const { std::free(ring); }
+  };
+  // A power of two, at least depth_. Memory is paid for when it is touched, and the ring begun anew when all has been taken: a queue with room for
+  // many pairs costs what is in it.
+  std::unique_ptr<Completion[], Free> ring_;
   std::uint32_t depth_;
   std::uint32_t mask_;
   std::uint32_t head_ = 0;
