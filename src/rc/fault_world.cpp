@@ -130,7 +130,7 @@ class World {
     p.slot = rng_.below(kSlots);
     p.immediate = static_cast<std::uint32_t>(rng_.next());
     const std::size_t length = rng_.below(3) == 0 ? rng_.below(8000) : rng_.below(64);
-    const bool atomic = p.op == SendOp::kFetchAndAdd || p.op == SendOp::kCompareAndSwap;
+    const bool atomic = is_atomic(p.op);
     p.offset = p.slot * kSlotSize + (atomic ? 0 : 8 + rng_.below(4000));
     p.data.resize(length);
     Sge sge = Sge::of(p.data);
@@ -208,7 +208,7 @@ class World {
       if (c.status != CompletionStatus::kSuccess) return give_up(c);
       const Pending& p = *pending_.front();
       if (p.op == SendOp::kRead && p.data != p.expected) return fail_with("a READ returned wrong bytes");
-      const bool atomic = p.op == SendOp::kFetchAndAdd || p.op == SendOp::kCompareAndSwap;
+      const bool atomic = is_atomic(p.op);
       if (atomic && p.prior != p.expected_prior) return fail_with("an atomic returned a wrong prior value");
       ++result_.completed;
       apply(settled_, p);

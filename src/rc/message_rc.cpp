@@ -54,8 +54,8 @@ std::size_t for_each_completion(CompletionQueue& completions, F&& f) {
 // --- client ---
 
 struct MessageClientRc::State {
-  State(Adapter& a, QueuePair& p, CompletionQueue& c, std::uint32_t depth)
-      : adapter(a), pair(p), completions(c), requests(depth), answers(depth), busy(depth) {
+  State(Adapter& a, QueuePair& p, CompletionQueue& c, std::uint32_t buffers)
+      : adapter(a), pair(p), completions(c), depth(buffers), requests(buffers), answers(buffers) {
     for (std::uint32_t slot = 0; slot < depth; ++slot) {
       free_slots.push_back(slot);
       failed = !post_buffer(adapter, pair, slot, answers[slot]) || failed;
@@ -76,9 +76,9 @@ struct MessageClientRc::State {
   Adapter& adapter;
   QueuePair& pair;
   CompletionQueue& completions;
+  std::uint32_t depth;
   Buffers requests;  // copies: a request may have to be sent again after its answer has come
   Buffers answers;
-  std::vector<bool> busy;  // the slot's SEND has not completed
   std::vector<std::uint32_t> free_slots;
   std::deque<Call*> outstanding;  // sent, in order; answers come in this order too
   std::deque<Call*> waiting;
@@ -109,7 +109,7 @@ void MessageClientRc::State::submit(Call& call) {
 
 void MessageClientRc::State::go_on() {
   // Each call has a buffer for its answer: no more are outstanding than that.
-  while (!failed && !waiting.empty() && !free_slots.empty() && outstanding.size() < busy.size()) {
+  while (!failed && !waiting.empty() && !free_slots.empty() && outstanding.size() < depth) {
     Call& call = *waiting.front();
     if (!send(call)) return fail();
     waiting.pop_front();
@@ -217,7 +217,7 @@ void MessageServerRc::State::on_completion(const Completion& completion) {
   switch (completion.kind) {
     case CompletionKind::kReceive: peer.waiting.push_back({completion.id, completion.length}); break;
     case CompletionKind::kSend: peer.free_answers.push_back(static_cast<std::uint32_t>(completion.id)); break;
-    default: return;  // a WRITE that notifies: not the protocol that we speak; the buffer that it took is the peer's loss
+    default: return;  // a WRITE that notifies: not the protocol that we speak, and the buffer that it took is gone
   }
   serve(peer);
 }

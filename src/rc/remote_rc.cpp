@@ -43,22 +43,17 @@ SendRequest request_of(Operation& operation, std::span<Sge, 1> sge) {
       request.swap_or_add = operation.swap_or_add;
       break;
   }
-  const bool atomic = operation.kind == OpKind::kCompareAndSwap || operation.kind == OpKind::kFetchAndAdd;
-  sge[0] = atomic ? Sge{.address = reinterpret_cast<std::uintptr_t>(&operation.prior), .length = sizeof operation.prior}
-                  : Sge::of(operation.local);
+  sge[0] = operation.is_atomic()
+               ? Sge{.address = reinterpret_cast<std::uintptr_t>(&operation.prior), .length = sizeof operation.prior}
+               : Sge::of(operation.local);
   request.sges = sge;
   return request;
 }
 
 // What can be refused without asking anybody.
 Status judge(const Operation& operation) {
-  switch (operation.kind) {
-    case OpKind::kRead:
-    case OpKind::kWrite: return operation.local.size() > kMaxLength ? Status::kTooLong : Status::kOk;
-    case OpKind::kCompareAndSwap:
-    case OpKind::kFetchAndAdd: return operation.remote.address % 8 != 0 ? Status::kMisaligned : Status::kOk;
-  }
-  return Status::kUnsupported;
+  if (operation.is_atomic()) return operation.remote.address % 8 != 0 ? Status::kMisaligned : Status::kOk;
+  return operation.local.size() > kMaxLength ? Status::kTooLong : Status::kOk;
 }
 
 }  // namespace

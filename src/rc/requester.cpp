@@ -28,10 +28,6 @@ constexpr MessageOpcodes opcodes_of(SendOp op) {
   }
 }
 
-std::uint32_t packets_for(std::uint32_t length, std::uint32_t mtu) {
-  return length <= mtu ? 1 : (length + mtu - 1) / mtu;  // mostly one: no division
-}
-
 }  // namespace
 
 // One packet of a SEND or WRITE.
@@ -56,10 +52,8 @@ void Requester::start(Psn first) {
 
 // What no send queue of this connection takes.
 PostError Requester::check_operation(const SendRequest& request) const {
-  const bool reads =
-      request.op == SendOp::kRead || request.op == SendOp::kCompareAndSwap || request.op == SendOp::kFetchAndAdd;
   // The peer that we connected with allows none: it would wait for ever.
-  if (reads && (!reliable_ || connection_.max_reads_out == 0)) return PostError::kUnsupportedOp;
+  if (reads(request.op) && (!reliable_ || connection_.max_reads_out == 0)) return PostError::kUnsupportedOp;
   if (!reliable_ && request.op == SendOp::kSendWithInvalidate) return PostError::kUnsupportedOp;
   return PostError::kNone;
 }

@@ -13,13 +13,6 @@ using wire::Kind;
 using wire::NakCode;
 using wire::Opcode;
 
-namespace {
-std::uint32_t packets_for(std::uint32_t length, std::uint32_t mtu) {
-  return length <= mtu ? 1 : (length + mtu - 1) / mtu;  // mostly one: no division
-}
-constexpr std::uint32_t kMaxMessage = 1u << 31;
-}  // namespace
-
 Responder::Responder(Connection& connection, SharedReceiveQueue& receives, bool shared, bool reliable,
                      std::uint8_t max_reads)
     : connection_(connection),
@@ -105,7 +98,8 @@ void Responder::execute_send(const std::uint8_t* frame, const wire::ParsedFrame&
     message_ = {.kind = MessageKind::kSend};
   }
   if (!find_receive_memory()) return refuse(parsed.psn, NakCode::kRemoteOperationalError);
-  if (message_.done + std::uint64_t{parsed.payload_length} > std::min<std::uint64_t>(receive_.capacity, kMaxMessage)) {
+  if (message_.done + std::uint64_t{parsed.payload_length} >
+      std::min<std::uint64_t>(receive_.capacity, kLongestMessage)) {
     lose_receive(CompletionStatus::kLocalLengthError);
     return refuse(parsed.psn, NakCode::kInvalidRequest);
   }
@@ -126,7 +120,7 @@ void Responder::execute_send(const std::uint8_t* frame, const wire::ParsedFrame&
 // Checks what a WRITE's first packet promises.
 bool Responder::begin_write(const std::uint8_t* frame, const wire::ParsedFrame& parsed) {
   const auto reth = wire::get<wire::Reth>(frame, parsed);
-  if (reth.length > kMaxMessage) {
+  if (reth.length > kLongestMessage) {
     refuse(parsed.psn, NakCode::kInvalidRequest);
     return false;
   }
@@ -177,7 +171,7 @@ void Responder::execute_write(const std::uint8_t* frame, const wire::ParsedFrame
 void Responder::execute_read(const std::uint8_t* frame, const wire::ParsedFrame& parsed) {
   const auto reth = wire::get<wire::Reth>(frame, parsed);
   if (answers_full()) return put_off();
-  if (reth.length > kMaxMessage || too_many_reads() || !connection_.access.allows(memory::kRemoteRead)) {
+  if (reth.length > kLongestMessage || too_many_reads() || !connection_.access.allows(memory::kRemoteRead)) {
     return refuse(parsed.psn, NakCode::kInvalidRequest);
   }
   const memory::Key key{reth.rkey.value};

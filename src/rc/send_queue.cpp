@@ -6,10 +6,6 @@
 namespace sluice::rc {
 namespace {
 
-constexpr std::uint64_t kMaxMessage = std::uint64_t{1} << 31;  // IBTA vol. 1 §9.7.8
-
-bool is_atomic(SendOp op) { return op == SendOp::kCompareAndSwap || op == SendOp::kFetchAndAdd; }
-
 std::uint64_t length_of(const SendRequest& request) {
   std::uint64_t length = 0;
   for (const Sge& sge : request.sges) length += sge.length;
@@ -21,7 +17,7 @@ std::uint64_t length_of(const SendRequest& request) {
 PostError SendQueue::check(const SendRequest& request) const {
   if (full()) return PostError::kQueueFull;
   const std::uint64_t length = length_of(request);
-  if (length > kMaxMessage) return PostError::kTooLong;
+  if (length > kLongestMessage) return PostError::kTooLong;
   const bool atomic = is_atomic(request.op);
   if (atomic && length < 8) return PostError::kTooShort;
   const bool copies = request.flags.inline_data;

@@ -38,8 +38,8 @@ struct alignas(64) SendWqe {
   // About a millisecond. They begin anew after 53 days, which is far from where differences of two turn over.
   static std::uint32_t ticks(Time time) { return static_cast<std::uint32_t>(time.since_start().picoseconds() >> 30); }
   bool expired(Time now) const { return expires != 0 && static_cast<std::int32_t>(ticks(now) - expires) >= 0; }
-  bool reads() const { return op == SendOp::kRead || op == SendOp::kCompareAndSwap || op == SendOp::kFetchAndAdd; }
-  bool is_atomic() const { return op == SendOp::kCompareAndSwap || op == SendOp::kFetchAndAdd; }
+  bool reads() const { return rc::reads(op); }
+  bool is_atomic() const { return rc::is_atomic(op); }
   bool takes_receive() const {
     return op == SendOp::kSend || op == SendOp::kSendWithImmediate || op == SendOp::kSendWithInvalidate ||
            op == SendOp::kWriteWithImmediate;

@@ -43,6 +43,16 @@ enum class SendOp : std::uint8_t {
   kFetchAndAdd,
 };
 
+constexpr bool is_atomic(SendOp op) { return op == SendOp::kCompareAndSwap || op == SendOp::kFetchAndAdd; }
+// They are answered with data.
+constexpr bool reads(SendOp op) { return op == SendOp::kRead || is_atomic(op); }
+
+inline constexpr std::uint32_t kLongestMessage = 1u << 31;  // IBTA vol. 1 §9.7.8
+
+constexpr std::uint32_t packets_for(std::uint32_t length, std::uint32_t mtu) {
+  return length <= mtu ? 1 : (length + mtu - 1) / mtu;  // mostly one: no division
+}
+
 struct SendFlags {
   bool signaled : 1 = true;      // leave a completion when it succeeds (a failure always leaves one)
   bool fence : 1 = false;        // wait for all earlier READs and atomics of this queue pair

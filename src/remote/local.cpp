@@ -74,7 +74,7 @@ Status LocalFabric::resolve(const Operation& operation, std::uint8_t*& at) {
   if (remote.node.value >= nodes_.size()) return Status::kNodeUnknown;
   auto& node = nodes_[remote.node.value];
   if (!node.alive) return Status::kUnreachable;
-  const bool atomic = operation.kind == OpKind::kCompareAndSwap || operation.kind == OpKind::kFetchAndAdd;
+  const bool atomic = operation.is_atomic();
   if (atomic && remote.address % 8 != 0) return Status::kMisaligned;
   const std::size_t length = atomic ? 8 : operation.local.size();
   if (length > options_.max_length) return Status::kTooLong;

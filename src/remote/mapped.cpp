@@ -33,7 +33,7 @@ void MappedMemory::submit(Operation& operation) {
 }
 
 Status MappedMemory::execute(Operation& operation) const {
-  const bool atomic = operation.kind == OpKind::kCompareAndSwap || operation.kind == OpKind::kFetchAndAdd;
+  const bool atomic = operation.is_atomic();
   const std::size_t length = atomic ? 8 : operation.local.size();
   std::uint8_t* const at = find(operation.remote, length);
   if (at == nullptr) return Status::kAccessDenied;

@@ -27,7 +27,6 @@ struct Call {
   MessageResult result{};   // valid once completed
   void (*on_complete)(Call&) = nullptr;
   void* context = nullptr;
-  Call* next = nullptr;
 };
 
 class MessageChannel {

@@ -55,6 +55,8 @@ enum class OpKind : std::uint8_t { kRead, kWrite, kCompareAndSwap, kFetchAndAdd 
 
 // One operation. Lives (usually in a coroutine's frame) until it has completed; its local bytes too.
 struct Operation {
+  bool is_atomic() const { return kind == OpKind::kCompareAndSwap || kind == OpKind::kFetchAndAdd; }
+
   OpKind kind{};
   Status status = Status::kOk;  // valid once completed
   RemoteAddress remote{};
