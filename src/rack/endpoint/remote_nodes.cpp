@@ -37,9 +37,11 @@ std::unique_ptr<Link> RemoteNodes::make_link(remote::NodeId id) {
 void RemoteNodes::set_nodes(Time now, const Snapshot& snapshot) {
   const auto ready = snapshot.ready(NodeKind::kMemory);
   std::erase_if(links_, [&](const auto& entry) {
-    return std::none_of(ready.begin(), ready.end(), [&](const NodeRecord* node) {
+    const bool stays = std::any_of(ready.begin(), ready.end(), [&](const NodeRecord* node) {
       return node->id == entry.first && node->incarnation == entry.second.incarnation;
     });
+    if (!stays) entry.second.link->want(now, std::nullopt);  // at this time: it is told so until it answers
+    return !stays;
   });
   for (const NodeRecord* record : ready) {
     if (links_.contains(record->id) || links_.size() == kMaxNodes) continue;
