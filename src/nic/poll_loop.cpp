@@ -28,10 +28,11 @@ void add_to_epoll(int epoll, int descriptor, void* tag) {
   epoll_event event{};
   event.events = EPOLLIN;
   event.data.ptr = tag;
-  // A descriptor that is known already is fine: ports may have closed and opened theirs meanwhile, so they are added anew each time.
-  const bool known = epoll_ctl(epoll, EPOLL_CTL_ADD, descriptor, &event) != 0;
-  if (known && errno == EEXIST) return;
-  SLUICE_CHECK(!known || errno == EBADF || errno == EPERM);
+  if (epoll_ctl(epoll, EPOLL_CTL_ADD, descriptor, &event) == 0) return;
+  SLUICE_CHECK(errno == EEXIST || errno == EBADF || errno == EPERM);
+  // One that is known already is fine: ports may have closed and opened theirs meanwhile, so they are added anew each time. Who watches it
+  // is told of it, whether or not it is a port's as well.
+  if (errno == EEXIST && tag != nullptr) epoll_ctl(epoll, EPOLL_CTL_MOD, descriptor, &event);
 }
 
 constexpr Duration kLongestSleep = Duration::seconds(60);
@@ -245,6 +246,7 @@ LoopThread::~LoopThread() {
 }
 
 void LoopThread::call(const std::function<void(Time)>& function) {
+  SLUICE_CHECK(!loop_.stopping());
   std::promise<void> done;
   loop_.post([&](Time now) {
     function(now);

@@ -164,7 +164,7 @@ class LoopThread {
   ~LoopThread();  // stops and joins
 
   PollLoop& loop() { return loop_; }
-  // Runs `function` in the loop's thread and waits for its end. REQUIRES: called from another thread.
+  // Runs `function` in the loop's thread and waits for its end. REQUIRES: called from another thread, and nobody stops the loop meanwhile.
   void call(const std::function<void(Time)>& function);
 
  private:

@@ -268,6 +268,23 @@ TEST(PollLoop, KeepsWatchingADescriptorThatAPortHasSharedAndLeft) {
   EXPECT_TRUE(loop.run_until([&] { return served != 0; }));
 }
 
+TEST(PollLoop, WatchesADescriptorThatAPortHasSleptOnBefore) {
+  PollLoop loop(kSleepy);
+  Counting limit;
+  BellPort port;
+  loop.add(limit);
+  loop.add_port(port);
+  port.on_arm = [&] { port.ring(); };
+  ASSERT_TRUE(loop.run_until([&] { return loop.counters().sleeps == 1; }));
+  port.on_arm = nullptr;
+  limit.deadline = loop.now() + Duration::seconds(5);
+  bool ready = false;
+  loop.watch(port.wait_descriptor(), [&](Time) { ready = true; });
+  port.ring();
+  EXPECT_TRUE(loop.run_until([&] { return ready || loop.now() >= limit.deadline; }));
+  EXPECT_TRUE(ready);
+}
+
 TEST(PollLoop, ComesToRestAfterSomethingWasRemovedBetweenTurns) {
   PollLoop loop(kSleepy);
   Counting gone;
@@ -297,6 +314,16 @@ TEST(PollLoop, CallsAPeriodicFunctionOnceAPeriod) {
   const Time start = loop.now();
   loop.run_until([&] { return calls == 4; });
   EXPECT_GE(loop.now() - start, Duration::milliseconds(6));
+}
+
+TEST(LoopThreadDeathTest, SaysThatNobodyIsThereToBeCalled) {
+  const auto call_a_stopped_one = [] {
+    LoopThread thread;
+    thread.loop().stop();
+    thread.call([](Time) {});
+  };
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_DEATH(call_a_stopped_one(), "stopping");
 }
 
 }  // namespace
