@@ -131,6 +131,7 @@ class SocketPort final : public Port {
     }
   }
   void flush(Time) override {}
+  void discard() override {}
   std::size_t receive(Time, std::span<Frame> burst) override {
     std::size_t count = 0;
     for (; count < burst.size(); ++count) {
@@ -186,7 +187,7 @@ Ends raw_udp_ends() {
 // What is measured ----------------------------------------------------------------------------------------------------
 
 bool put(Port& port, std::size_t length) {
-  std::uint8_t* room = port.reserve(length);
+  std::uint8_t* const room = sluice::port::reserve_at_once(port, length);
   if (room == nullptr) return false;
   std::memset(room, 1, length);
   port.commit(length);
@@ -211,7 +212,7 @@ std::size_t receive_some(Port& port, std::span<Frame> burst, Waiting waiting) {
   for (;;) {
     const auto count = receive_some(port, burst, waiting);
     for (const auto& frame : std::span(burst).first(count)) {
-      std::uint8_t* room = port.reserve(frame.length);
+      std::uint8_t* const room = sluice::port::reserve_at_once(port, frame.length);
       if (room == nullptr) continue;
       std::memcpy(room, frame.data, frame.length);
       port.commit(frame.length);

@@ -212,7 +212,6 @@ std::uint8_t* DpdkPort::reserve(std::size_t length) {
   SLUICE_CHECK(length <= port::kMaxFrame);
   reserved_nowhere_ = !device_ || length > room_;
   if (reserved_nowhere_) return nowhere_.data();
-  if (unsent_count_ == kUnsent) hand_over();
   if (reserved_ == nullptr && unsent_count_ != kUnsent) reserved_ = rte_pktmbuf_alloc(device_->pool());
   if (reserved_ == nullptr || unsent_count_ == kUnsent) {
     ++counters_.tx_full;
@@ -232,6 +231,12 @@ void DpdkPort::commit(std::size_t length) {
   unsent_[unsent_count_++] = std::exchange(reserved_, nullptr);
   ++counters_.tx_frames;
   counters_.tx_bytes += length;
+}
+
+bool DpdkPort::make_room() {
+  const std::uint32_t before = unsent_count_;
+  hand_over();
+  return unsent_count_ != before;
 }
 
 void DpdkPort::flush(Time now) {
@@ -256,9 +261,12 @@ void DpdkPort::hand_over() {
 
 void DpdkPort::drop_unsent() {
   if (std::exchange(up_, false)) ++counters_.resets;
-  counters_.tx_dropped += unsent_count_;
+  counters_.tx_dropped += forget_unsent();
+}
+
+std::uint32_t DpdkPort::forget_unsent() {
   rte_pktmbuf_free_bulk(unsent_.data(), unsent_count_);
-  unsent_count_ = 0;
+  return std::exchange(unsent_count_, 0u);
 }
 
 std::size_t DpdkPort::receive(Time now, std::span<port::Frame> burst) {

@@ -82,7 +82,9 @@ class DpdkPort final : public port::Port {
 
   std::uint8_t* reserve(std::size_t length) override;
   void commit(std::size_t length) override;
+  bool make_room() override;
   void flush(Time now) override;
+  void discard() override { counters_.tx_discarded += forget_unsent(); }
   std::size_t receive(Time now, std::span<port::Frame> burst) override;
   port::PortState state() const override { return up_ ? port::PortState::kUp : port::PortState::kDown; }
   const port::PortCounters& counters() const override { return counters_; }
@@ -103,6 +105,7 @@ class DpdkPort final : public port::Port {
   void take_back();
   void hand_over();
   void drop_unsent();
+  std::uint32_t forget_unsent();
 
   DeviceSpec spec_;
   std::string name_;

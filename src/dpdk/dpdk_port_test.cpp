@@ -34,7 +34,7 @@ class DpdkPorts : public testing::Test {
   }
   // A frame that tells its number.
   static bool send(port::Port& port, std::uint32_t number, std::size_t length = 100) {
-    std::uint8_t* const out = port.reserve(length);
+    std::uint8_t* const out = port::reserve_at_once(port, length);
     if (out == nullptr) return false;
     for (std::size_t i = 0; i < length; ++i) out[i] = static_cast<std::uint8_t>(number + i);
     port.commit(length);
@@ -92,6 +92,21 @@ TEST_F(DpdkPorts, RefusesWhenTheWayOutIsFullAndLosesNothingThatItTook) {
   }
   EXPECT_EQ(received, taken);
   ASSERT_TRUE(send(*port, 0)) << "there is room again";
+}
+
+TEST_F(DpdkPorts, ForgetsWhatIsDiscarded) {
+  const auto port = open("dpdk:ring");
+  ASSERT_NE(port, nullptr);
+  std::uint64_t discarded = 0;
+  for (int round = 0; round < 1000; ++round) {  // more than there are buffers
+    for (std::uint32_t i = 0; i < 100; ++i, ++discarded) ASSERT_TRUE(send(*port, i));
+    port->discard();
+  }
+  EXPECT_EQ(port->counters().tx_discarded, discarded);
+  ASSERT_TRUE(send(*port, 7));
+  port->flush(Time());
+  ASSERT_EQ(port->receive(Time(), burst_), 1u);
+  EXPECT_TRUE(is(burst_[0], 7));
 }
 
 TEST_F(DpdkPorts, ForgetsAReservationThatIsNotCommitted) {

@@ -13,7 +13,7 @@
 namespace sluice::nic {
 
 template <class Machine>
-class MachinePoll final : public Pollable {
+class MachinePoll : public Pollable {
  public:
   MachinePoll(Machine& machine, std::unique_ptr<port::Port> port) : machine_(machine), port_(std::move(port)) {}
 
@@ -21,6 +21,10 @@ class MachinePoll final : public Pollable {
   void attach(PollLoop& loop) {
     loop.add(*this);
     loop.add_port(*port_);
+  }
+  void detach(PollLoop& loop) {
+    loop.remove(*this);
+    loop.remove_port(*port_);
   }
   port::Port& port() { return *port_; }
 
@@ -36,15 +40,16 @@ class MachinePoll final : public Pollable {
     machine_.on_deadline(now);
     return work + 1;
   }
-  void flush(Time now) override {
+  void transmit(Time now) override {
     const std::uint64_t refusals = port_->counters().tx_full;
     while (machine_.poll_transmit(now, *port_)) {
     }
     held_up_ = port_->counters().tx_full != refusals;
-    port_->flush(now);
   }
   // A full port is no work, but a deadline that is past: the loop yields, for who empties the port may wait for this core.
   Time next_deadline() const override { return held_up_ ? Time() : machine_.next_deadline(); }
+  // The port was full at the last transmit(): there is more to send.
+  bool held_up() const { return held_up_; }
 
  private:
   static constexpr std::size_t kBurst = 32;
@@ -53,7 +58,7 @@ class MachinePoll final : public Pollable {
   Machine& machine_;
   std::unique_ptr<port::Port> port_;
   std::array<port::Frame, kBurst> burst_{};
-  bool held_up_ = false;  // the port was full; there is more to send
+  bool held_up_ = false;
 };
 
 }  // namespace sluice::nic

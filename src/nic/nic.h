@@ -8,10 +8,11 @@
 // Source:     ARCHITECTURE.md "Real time and virtual time".
 #pragma once
 
-#include <array>
 #include <memory>
+#include <utility>
 #include <vector>
 
+#include "nic/machine_poll.h"
 #include "nic/poll_loop.h"
 #include "port/port.h"
 #include "rc/adapter.h"
@@ -24,33 +25,16 @@ namespace sluice::nic {
 inline constexpr std::uint8_t kReadsInFlight = 64;
 
 // One adapter on one port.
-class Shard final : public Pollable {
+class Shard final : public MachinePoll<rc::Adapter> {
  public:
-  Shard(const rc::AdapterConfig& config, std::unique_ptr<port::Port> port);
-  ~Shard() override;
-
-  // Adds itself and its port.
-  void attach(PollLoop& loop);
-  void detach(PollLoop& loop);
+  // The port outlives the adapter.
+  Shard(const rc::AdapterConfig& config, std::unique_ptr<port::Port> port)
+      : MachinePoll(adapter_, std::move(port)), adapter_(config) {}
 
   rc::Adapter& adapter() { return adapter_; }
-  port::Port& port() { return *port_; }
-
-  std::size_t poll(Time now) override;
-  void flush(Time now) override;
-  // A full port is no work, but a deadline that is past: the loop yields, for who empties the port may wait for this core.
-  Time next_deadline() const override { return held_up_ ? Time() : adapter_.next_deadline(); }
-  // The port was full at the last flush(): there is more to send.
-  bool held_up() const { return held_up_; }
 
  private:
-  static constexpr std::size_t kBurst = 32;
-  static constexpr std::size_t kBursts = 4;  // a turn
-
-  std::unique_ptr<port::Port> port_;  // outlives the adapter
   rc::Adapter adapter_;
-  std::array<port::Frame, kBurst> burst_{};
-  bool held_up_ = false;
 };
 
 struct NicConfig {

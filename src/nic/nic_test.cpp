@@ -20,15 +20,43 @@ ShardAddress address(std::uint8_t n) {
   return {wire::MacAddress{{2, 0, 0, 0, 0, n}}, {Gid::from(Ipv4Address{0x0A4D0000u + n})}};
 }
 
+// A port whose program is stopped for a while in the midst of what it sends.
+class StoppingPort final : public port::Port {
+ public:
+  explicit StoppingPort(std::unique_ptr<port::Port> inner) : inner_(std::move(inner)) {}
+  void stop_at_next_frame(Duration duration) { stop_ = duration; }
+
+  std::uint8_t* reserve(std::size_t length) override { return inner_->reserve(length); }
+  void commit(std::size_t length) override {
+    inner_->commit(length);
+    const Clock clock;
+    while (clock.now().since_start() < stop_) {
+    }
+    stop_ = {};
+  }
+  void flush(Time now) override { inner_->flush(now); }
+  void discard() override { inner_->discard(); }
+  std::size_t receive(Time now, std::span<port::Frame> burst) override { return inner_->receive(now, burst); }
+  const port::PortCounters& counters() const override { return inner_->counters(); }
+  std::string name() const override { return "stopping"; }
+
+ private:
+  std::unique_ptr<port::Port> inner_;
+  Duration stop_;
+};
+
 // Two NICs on one cable in one loop, a queue pair from client to server.
 class NicTest : public testing::Test {
  public:  // the tests' coroutines are lambdas without captures
-  NicTest() {
+  explicit NicTest(Duration longest_lag = kLongestLag, Duration leaves_within = {})
+      : loop_({.longest_lag = longest_lag}) {
     auto cable = port::make_memory_cable(8);
-    client_.add_shard(address(1), std::move(cable.a)).attach(loop_);
+    auto stopping = std::make_unique<StoppingPort>(std::move(cable.a));
+    port_ = stopping.get();
+    client_.add_shard(address(1), std::move(stopping)).attach(loop_);
     server_.add_shard(address(2), std::move(cable.b)).attach(loop_);
     completions_ = client().create_completion_queue(1024);
-    remote_ = std::make_unique<rc::RemoteRc>(scheduler_, client(), *completions_);
+    remote_ = std::make_unique<rc::RemoteRc>(scheduler_, client(), *completions_, leaves_within);
     polled_ = std::make_unique<Polled<rc::RemoteRc>>(*remote_);
     loop_.add(*polled_);
     loop_.add(coroutines_);
@@ -82,6 +110,7 @@ class NicTest : public testing::Test {
   }
 
   PollLoop loop_;
+  StoppingPort* port_ = nullptr;  // the client's
   Nic client_{NicConfig{}};
   Nic server_{NicConfig{}};
   remote::Scheduler scheduler_;
@@ -143,6 +172,46 @@ TEST_F(NicTest, CoroutinesSleepInRealTime) {
   EXPECT_GE(loop_.now() - start, Duration::milliseconds(3));
 }
 
+// Its loop finds out when it has been stopped for longer than 20 ms.
+class StoppedNicTest : public NicTest {
+ protected:
+  explicit StoppedNicTest(Duration leaves_within = {}) : NicTest(Duration::milliseconds(20), leaves_within) {}
+  void write_and_be_stopped(remote::Status& status) {
+    run([](NicTest& t) -> remote::Task<void> {  // addresses are resolved
+      std::uint8_t byte = 1;
+      EXPECT_EQ(co_await t.remote_->read(t.at(0), {&byte, 1}), remote::Status::kOk);
+    }(*this));
+    port_->stop_at_next_frame(Duration::milliseconds(60));
+    run([](NicTest& t, remote::Status& outcome) -> remote::Task<void> {
+      const std::uint8_t byte = 7;
+      outcome = co_await t.remote_->write(t.at(0), {&byte, 1});
+    }(*this, status));
+    EXPECT_GE(client_.shard(0).port().counters().tx_discarded, 1u);
+    EXPECT_GE(loop_.counters().stops, 1u);
+  }
+};
+
+TEST_F(StoppedNicTest, SendsAgainWhatWasDiscardedWhenTheProgramWasStoppedAmidIt) {
+  remote::Status status{};
+  write_and_be_stopped(status);
+  EXPECT_EQ(status, remote::Status::kOk);
+  EXPECT_EQ(memory_[0], 7);
+}
+
+class StoppedNicOfAStore : public StoppedNicTest {
+ protected:
+  StoppedNicOfAStore() : StoppedNicTest(Duration::milliseconds(40)) {}
+};
+
+// What it had packed in time must not come out afterwards.
+TEST_F(StoppedNicOfAStore, NothingIsExecutedLaterThanItMayLeave) {
+  remote::Status status{};
+  write_and_be_stopped(status);
+  EXPECT_EQ(status, remote::Status::kUnknown);
+  for (const Time end = loop_.now() + Duration::milliseconds(2); loop_.now() < end;) loop_.turn();
+  EXPECT_EQ(memory_[0], 0);
+}
+
 // Its reader never comes.
 class FullPort final : public port::Port {
  public:
@@ -152,6 +221,7 @@ class FullPort final : public port::Port {
   }
   void commit(std::size_t) override {}
   void flush(Time) override {}
+  void discard() override {}
   std::size_t receive(Time, std::span<port::Frame>) override { return 0; }
   const port::PortCounters& counters() const override { return counters_; }
   std::string name() const override { return "full"; }

@@ -93,27 +93,36 @@ void PollLoop::run() {
 }
 
 bool PollLoop::run_until(const std::function<bool()>& done) {
+  latest_ = clock_.now();
   while (!stopping()) {
-    const std::size_t work = turn();
+    const std::size_t work = turn(latest_);  // one turn's end is the beginning of the next
     if (done()) return true;
-    if (work == 0) wait(clock_.now());
+    if (work == 0) wait();
   }
   return false;
 }
 
-std::size_t PollLoop::turn() {
-  const Time now = clock_.now();
+std::size_t PollLoop::turn() { return turn(clock_.now()); }
+
+std::size_t PollLoop::turn(Time now) {
   std::size_t work = 0;
   ++counters_.turns;
+  // A port that cannot send at once keeps the frames, and this loop awake: if no turn came, the program was stopped.
+  if (now - flushed_at_ > policy_.longest_lag) discard();
   if (posted_.load(std::memory_order_relaxed)) work += run_posted(now);
   for (std::size_t i = 0; i < pollables_.size(); ++i) {
     if (pollables_[i] != nullptr) work += pollables_[i]->poll(now);
   }
   // What was submitted in a turn amid which the program was stopped may have expired: the clock is read again.
   const Time leaving = clock_.now();
-  for (std::size_t i = 0; i < pollables_.size(); ++i) {
-    if (pollables_[i] != nullptr) pollables_[i]->flush(leaving);
+  if (leaving - now > policy_.longest_lag) [[unlikely]] {
+    ++counters_.stops;
+    discard();
   }
+  for (std::size_t i = 0; i < pollables_.size(); ++i) {
+    if (pollables_[i] != nullptr) pollables_[i]->transmit(leaving);
+  }
+  flush_ports(leaving);
   std::erase(pollables_, nullptr);
   if (now >= next_look_ && !watches_.empty()) {
     next_look_ = now + policy_.look_up;
@@ -127,20 +136,37 @@ std::size_t PollLoop::turn() {
   return work;
 }
 
-void PollLoop::wait(Time now) {
+void PollLoop::flush_ports(Time leaving) {
+  latest_ = clock_.now();
+  const auto in_time = [&] { return latest_ - leaving <= policy_.longest_lag; };
+  for (port::Port* port : ports_) {
+    while (in_time() && port->flush_some(latest_)) latest_ = clock_.now();
+    if (!in_time()) port->discard();
+  }
+  if (!in_time()) ++counters_.stops;
+  flushed_at_ = latest_;
+}
+
+void PollLoop::discard() {
+  for (port::Port* port : ports_) port->discard();
+}
+
+void PollLoop::wait() {
   if (++empty_turns_ < turns_to_yield_) {
     __builtin_ia32_pause();
     return;
   }
+  const Time now = latest_;
   const Time deadline = next_deadline();
   if (now - last_work_ < policy_.awake || deadline < now + policy_.shortest_sleep) return yield(now);
-  sleep(now, std::min(deadline, now + (can_be_woken() ? kLongestSleep : policy_.blind_nap)));
+  sleep(clock_.now(), std::min(deadline, now + (can_be_woken() ? kLongestSleep : policy_.blind_nap)));
 }
 
 void PollLoop::yield(Time now) {
   ++counters_.yields;
   sched_yield();
-  const bool crowded = clock_.now() - now > policy_.crowded_yield;
+  latest_ = clock_.now();
+  const bool crowded = latest_ - now > policy_.crowded_yield;
   turns_to_yield_ = crowded ? policy_.crowded_spin_turns : policy_.spin_turns;
   empty_turns_ = 0;
 }
@@ -188,6 +214,7 @@ void PollLoop::wait_for_descriptors(Time now, Time until) {
   std::uint64_t wakes = 0;
   if (count > 0) static_cast<void>(!read(wake_descriptor_, &wakes, sizeof wakes));
   std::erase_if(watches_, [](const auto& watch) { return watch->removed; });
+  latest_ = clock_.now();
 }
 
 std::size_t PollLoop::run_posted(Time now) {

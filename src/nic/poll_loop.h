@@ -1,8 +1,12 @@
 // Poll loop: one thread's world in real time. Turns machines, ports and schedulers, and waits as cheaply as their work allows.
 //
 // Life:       add() what is to be turned, add_port() what may wake it -> run() until stop().  Or turn() by the caller's own loop.
-// A turn:     read the clock once -> poll(now) of each, in the order added -> flush(now) of each, so that all frames of a turn
-//             leave together.
+// A turn:     read the clock -> poll(now) of each, in the order added -> transmit(now) of each -> flush() of all ports, so that all frames of a
+//             turn leave together.
+// Stopped:    a program may be stopped anywhere (SIGSTOP, a frozen group, a machine that sleeps) and go on seconds later. What leaves is judged by the
+//             time that it is then: the clock is read again before transmit(), and before the ports show what that has given them. If longest_lag
+//             has passed in between, they discard it; and so they do then with what they were given in poll(), or could not send in the turn
+//             before. Protocols send it again, or know by then that they must not. What remains is one store, or one call of the kernel's.
 // Waiting:    after an empty turn: first spin, then sched_yield, then sleep in epoll until a port's descriptor, a watched one,
 //             post(), wake() or the earliest deadline. Two processes that only spin on one core cost each other 8 ms a round
 //             trip, with yields 3 us; a wake from sleep costs 22 us and more. So: yield early, sleep late. How long a yield
@@ -33,11 +37,15 @@ class Pollable {
   virtual ~Pollable() = default;
   // Does what there is to do, within bounds, and returns how much that was; 0 lets the loop come to rest.
   virtual std::size_t poll(Time now) = 0;
-  // Sends what all pollables together have produced in this turn.
-  virtual void flush(Time now) { static_cast<void>(now); }
+  // Gives its ports what all pollables together have produced in this turn; the loop flushes them.
+  virtual void transmit(Time now) { static_cast<void>(now); }
   // When poll() wants to be called though no port has anything; in the past: at once.
   virtual Time next_deadline() const { return Time::never(); }
 };
+
+// Whoever judges what it sends by the clock reckons with as much (rc/remote_rc.h, "Flight"). Not less than a crowded machine makes a process wait for
+// its turn: what is discarded is sent again after a time-out only.
+inline constexpr Duration kLongestLag = Duration::milliseconds(100);
 
 struct WaitPolicy {
   std::uint32_t spin_turns = 64;         // empty turns before each sched_yield while the core is ours alone
@@ -47,6 +55,7 @@ struct WaitPolicy {
   Duration shortest_sleep = Duration::microseconds(80);  // a deadline nearer than this is awaited with yields
   Duration blind_nap = Duration::microseconds(500);      // longest sleep while a port has no descriptor to wait on
   Duration look_up = Duration::milliseconds(1);          // under load: how often watched descriptors are looked at
+  Duration longest_lag = kLongestLag;                    // see Stopped
 };
 
 struct PollLoopCounters {
@@ -55,6 +64,7 @@ struct PollLoopCounters {
   std::uint64_t yields = 0;
   std::uint64_t sleeps = 0;
   std::uint64_t posts = 0;  // functions run for other threads
+  std::uint64_t stops = 0;  // times that frames were discarded, because the program had been stopped amid a turn
 };
 
 class PollLoop {
@@ -69,7 +79,7 @@ class PollLoop {
   // The object stays alive until remove(). A pollable may remove itself or others in poll().
   void add(Pollable& pollable);
   void remove(Pollable& pollable);
-  // The loop wakes when frames arrive there and at the port's own deadlines. Polling it is some pollable's work.
+  // The loop wakes when frames arrive there and at the port's own deadlines, and flushes it once a turn. Polling it is some pollable's work.
   void add_port(port::Port& port);
   void remove_port(port::Port& port);
   // Calls on_ready when the descriptor is readable (level-triggered): at once when idle, within policy.look_up under load.
@@ -95,7 +105,11 @@ class PollLoop {
  private:
   struct Watch;
 
-  void wait(Time now);
+  // At the end of a turn: shows what has been given to the ports since `leaving`, if that is not too long ago.
+  std::size_t turn(Time now);
+  void flush_ports(Time leaving);
+  void discard();
+  void wait();
   void yield(Time now);
   void sleep(Time now, Time until);
   bool arm_ports();
@@ -120,6 +134,8 @@ class PollLoop {
   std::uint32_t turns_to_yield_ = 0;
   Time last_work_;
   Time next_look_;
+  Time flushed_at_ = Time::never();
+  Time latest_;  // the clock's last reading
 
   std::atomic<bool> stop_{false};
   std::atomic<bool> sleeping_{false};

@@ -22,15 +22,19 @@ class Counting final : public Pollable {
     if (on_poll) on_poll(now);
     return work;
   }
-  void flush(Time) override { ++flushes; }
+  void transmit(Time now) override {
+    ++transmits;
+    if (on_transmit) on_transmit(now);
+  }
   Time next_deadline() const override { return deadline; }
 
   int polls = 0;
-  int flushes = 0;
+  int transmits = 0;
   std::size_t work = 0;
   Time last;
   Time deadline = Time::never();
   std::function<void(Time)> on_poll;
+  std::function<void(Time)> on_transmit;
 };
 
 // A port that has nothing to say until its bell rings.
@@ -42,7 +46,15 @@ class BellPort final : public port::Port {
   }
   std::uint8_t* reserve(std::size_t) override { return nullptr; }
   void commit(std::size_t) override {}
-  void flush(Time) override {}
+  void flush(Time now) override {
+    ++flushes;
+    flushed_at = now;
+  }
+  bool flush_some(Time now) override {
+    flush(now);
+    return on_flush && on_flush();
+  }
+  void discard() override { ++discards; }
   std::size_t receive(Time, std::span<port::Frame>) override { return 0; }
   int wait_descriptor() const override { return bell_; }
   bool arm() override {
@@ -65,52 +77,126 @@ class BellPort final : public port::Port {
     ASSERT_EQ(write(bell_, &one, sizeof one), 8);
   }
 
+  int flushes = 0;
+  int discards = 0;
+  Time flushed_at;
   int arms = 0;
   int refusals = 0;
   bool armed = false;
   std::function<void()> on_arm;
+  std::function<bool()> on_flush;  // is there more?
 
  private:
   int bell_;
   port::PortCounters counters_;
 };
 
-TEST(PollLoop, PollsAllThenFlushesAllInATurn) {
+// As one that is stopped and goes on.
+void let_pass(Duration duration) {
+  const Clock clock;
+  while (clock.now().since_start() <= duration) {
+  }
+}
+
+TEST(PollLoop, PollsAllThenTransmitsAllThenFlushesThePortsInATurn) {
   PollLoop loop;
   Counting a;
   Counting b;
-  b.on_poll = [&](Time) { EXPECT_EQ(a.flushes, b.flushes); };
+  BellPort port;
+  b.on_poll = [&](Time) { EXPECT_EQ(a.transmits, b.transmits); };
+  b.on_transmit = [&](Time) { EXPECT_EQ(port.flushes, b.transmits - 1); };
+  loop.add_port(port);
   loop.add(a);
   loop.add(b);
   EXPECT_EQ(loop.turn(), 0u);
   b.work = 3;
   EXPECT_EQ(loop.turn(), 3u);
   EXPECT_EQ(a.polls, 2);
-  EXPECT_EQ(a.flushes, 2);
-  EXPECT_EQ(b.flushes, 2);
-  EXPECT_EQ(a.last, b.last) << "one clock read a turn";
+  EXPECT_EQ(a.transmits, 2);
+  EXPECT_EQ(b.transmits, 2);
+  EXPECT_EQ(port.flushes, 2);
+  EXPECT_EQ(a.last, b.last) << "one clock read for all of them";
 }
 
 // A program may be stopped amid a turn: what leaves at its end is judged by the time that it is then.
-TEST(PollLoop, FlushesByTheTimeAtWhichItFlushes) {
-  struct Long final : Pollable {
-    std::size_t poll(Time now) override {
-      const Clock clock;
-      const Time begun = clock.now();
-      while (clock.now() == begun) {
-      }
-      polled = now;
-      return 1;
-    }
-    void flush(Time now) override { flushed = now; }
-    Time next_deadline() const override { return Time::never(); }
-    Time polled, flushed;
+TEST(PollLoop, TransmitsAndFlushesByTheTimeThatItIsThen) {
+  PollLoop loop({.longest_lag = Duration::seconds(60)});
+  Counting pollable;
+  BellPort port;
+  Time transmitted;
+  pollable.on_poll = [](Time) { let_pass(Duration::microseconds(1)); };
+  pollable.on_transmit = [&](Time now) {
+    transmitted = now;
+    let_pass(Duration::microseconds(1));
   };
-  PollLoop loop;
-  Long pollable;
   loop.add(pollable);
+  loop.add_port(port);
   loop.turn();
-  EXPECT_GT(pollable.flushed, pollable.polled);
+  EXPECT_GT(transmitted, pollable.last);
+  EXPECT_GT(port.flushed_at, transmitted);
+}
+
+TEST(PollLoop, DiscardsWhatThePortsWereGivenBeforeItWasStopped) {
+  PollLoop loop({.longest_lag = Duration::milliseconds(1)});
+  Counting pollable;
+  BellPort port;
+  pollable.on_transmit = [](Time) { let_pass(Duration::milliseconds(1)); };
+  loop.add(pollable);
+  loop.add_port(port);
+  loop.turn();
+  EXPECT_EQ(port.flushes, 0);
+  EXPECT_EQ(port.discards, 1);
+  EXPECT_EQ(loop.counters().stops, 1u);
+}
+
+TEST(PollLoop, DiscardsWhatThePortsWereGivenInPollBeforeItWasStopped) {
+  PollLoop loop({.longest_lag = Duration::milliseconds(1)});
+  Counting pollable;
+  BellPort port;
+  pollable.on_poll = [](Time) { let_pass(Duration::milliseconds(1)); };
+  pollable.on_transmit = [&](Time) { EXPECT_EQ(port.discards, 1) << "before there is anything new"; };
+  loop.add(pollable);
+  loop.add_port(port);
+  loop.turn();
+  EXPECT_EQ(pollable.transmits, 1);
+  EXPECT_GE(loop.counters().stops, 1u);
+}
+
+TEST(PollLoop, LooksAtTheClockBetweenAPortsCallsOfTheKernel) {
+  PollLoop patient({.longest_lag = Duration::seconds(60)});
+  BellPort whole;
+  whole.on_flush = [&] { return whole.flushes < 3; };
+  patient.add_port(whole);
+  patient.turn();
+  EXPECT_EQ(whole.flushes, 3);
+  EXPECT_EQ(whole.discards, 0);
+
+  PollLoop loop({.longest_lag = Duration::milliseconds(1)});
+  BellPort cut_short;
+  cut_short.on_flush = [] {
+    let_pass(Duration::milliseconds(1));
+    return true;
+  };
+  loop.add_port(cut_short);
+  loop.turn();
+  EXPECT_LE(cut_short.flushes, 1);
+  EXPECT_EQ(cut_short.discards, 1);
+  EXPECT_EQ(loop.counters().stops, 1u);
+}
+
+TEST(PollLoop, DiscardsWhatAPortCouldNotSendBeforeItWasStoppedBetweenTurns) {
+  PollLoop loop({.longest_lag = Duration::milliseconds(1)});
+  Counting pollable;
+  BellPort port;
+  loop.add(pollable);
+  loop.add_port(port);
+  loop.turn();
+  const int before = port.discards;
+  EXPECT_EQ(before, static_cast<int>(loop.counters().stops));
+  let_pass(Duration::milliseconds(1));
+  pollable.on_poll = [&](Time) { EXPECT_EQ(port.discards, before + 1) << "before there is anything new"; };
+  loop.turn();
+  EXPECT_GT(port.discards, before);
 }
 
 TEST(PollLoop, APollableMayRemoveItselfAndOthersInPoll) {
@@ -127,7 +213,7 @@ TEST(PollLoop, APollableMayRemoveItselfAndOthersInPoll) {
   loop.turn();
   EXPECT_EQ(a.polls, 1);
   EXPECT_EQ(b.polls, 0);
-  EXPECT_EQ(b.flushes, 0);
+  EXPECT_EQ(b.transmits, 0);
 }
 
 TEST(PollLoop, SleepsWhenIdleAndWakesForAPort) {

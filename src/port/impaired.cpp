@@ -66,14 +66,19 @@ void ImpairedPort::commit(std::size_t length) {
   }
 }
 
-void ImpairedPort::flush(Time now) {
+bool ImpairedPort::flush_some(Time now) {
   last_now_ = now;
   look_at_cable(now);
   if (tx_impaired_) {
     tx_.stamp(now);
     send_what_is_due(now);
   }
-  inner_->flush(now);
+  return inner_->flush_some(now);
+}
+
+void ImpairedPort::discard() {
+  tx_discarded_ += tx_.drop_unstamped();
+  inner_->discard();
 }
 
 void ImpairedPort::send_what_is_due(Time now) {
@@ -158,6 +163,7 @@ const PortCounters& ImpairedPort::counters() const {
   const PortCounters& inner = inner_->counters();
   counters_.rx_malformed = inner.rx_malformed;
   counters_.tx_dropped = inner.tx_dropped + tx_lost_to_cut_;
+  counters_.tx_discarded = inner.tx_discarded + tx_discarded_;
   counters_.rx_lost = inner.rx_lost + rx_lost_to_cut_;
   counters_.resets = inner.resets;
   return counters_;

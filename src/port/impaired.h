@@ -1,7 +1,7 @@
 // A port whose frames are lost, doubled, reordered, damaged and delayed, the same way on every run with the same seed.
 //
 // Life:       impaired(port, spec) owns `port`; everything but the frames themselves (state, waking) is the inner port's;
-//             a cable that is cut is down, and what was on its way then is lost.
+//             a cable that is cut is down, and what was on its way then is lost. discard() leaves what is on its way alone.
 // Cost:       a direction with nothing to do passes straight through; the other copies each frame once.
 // Counters:   counters() as this port's owner sees it; what was done to frames: tx_impairments(), rx_impairments().
 // Invariant:  fates depend on seed and on the order of frames, never on `now`; time only drives delay and reordering.
@@ -24,7 +24,13 @@ class ImpairedPort final : public Port {
 
   std::uint8_t* reserve(std::size_t length) override;
   void commit(std::size_t length) override;
-  void flush(Time now) override;
+  bool make_room() override { return !tx_impaired_ && inner_->make_room(); }
+  void flush(Time now) override {
+    while (flush_some(now)) {
+    }
+  }
+  bool flush_some(Time now) override;
+  void discard() override;
   std::size_t receive(Time now, std::span<Frame> burst) override;
   Time next_deadline() const override;
   int wait_descriptor() const override { return inner_->wait_descriptor(); }
@@ -58,6 +64,7 @@ class ImpairedPort final : public Port {
   std::uint64_t frames_left_;  // until the cable is cut
   bool cut_ = false;
   std::uint64_t tx_lost_to_cut_ = 0;
+  std::uint64_t tx_discarded_ = 0;  // before they had entered the link
   std::uint64_t rx_lost_to_cut_ = 0;
   mutable PortCounters counters_;
 };

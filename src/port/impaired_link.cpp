@@ -124,6 +124,12 @@ std::size_t ImpairedLink::drop_waiting() {
   return dropped;
 }
 
+std::size_t ImpairedLink::drop_unstamped() {
+  const std::uint64_t dropped = pushed_ - stamped_;
+  while (pushed_ != stamped_) free_.push_back(queued(--pushed_).slot);
+  return dropped;
+}
+
 Time ImpairedLink::next_deadline() const {
   Time first = Time::never();
   if (taken_ != stamped_) first = queue_[taken_ & (queue_.size() - 1)].due;

@@ -51,6 +51,8 @@ class ImpairedLink {
   void give_back();
   // Forgets all frames that wait, and says how many these were. What next() gave out stays until give_back().
   std::size_t drop_waiting();
+  // The same, of those alone that have not entered the link yet: stamp().
+  std::size_t drop_unstamped();
   // When the first of the waiting frames is due.
   Time next_deadline() const;
 

@@ -293,6 +293,27 @@ TEST(ImpairedPort, ACutByFramesTakesThoseThatAreOnTheirWay) {
   EXPECT_EQ(line.near->counters().tx_dropped, 5u);
 }
 
+TEST(ImpairedPort, WhatIsDiscardedHasNotEnteredTheLinkAndWhatHasStaysOnItsWay) {
+  for (const auto* const text : {"", "tx.delay=10us,tx.duplicate=100%", "rx.drop=1%"}) {
+    Line line(spec_of(text));
+    ASSERT_TRUE(line.send(*line.near, 1));
+    line.near->flush(line.now);
+    for (int i = 0; i < 10'000; ++i) {
+      ASSERT_TRUE(line.send(*line.near, 2)) << text << i;
+      line.near->discard();
+    }
+    EXPECT_GE(line.near->counters().tx_discarded, 10'000u) << text;
+    ASSERT_TRUE(line.send(*line.near, 3));
+    line.near->flush(line.now);
+    line.now = line.now + Duration::milliseconds(1);
+    line.near->flush(line.now);
+    auto seen = numbers(line.take(*line.far));
+    std::ranges::sort(seen);  // duplicates may overtake
+    seen.erase(std::unique(seen.begin(), seen.end()), seen.end());
+    EXPECT_EQ(seen, (std::vector<std::uint64_t>{1, 3})) << text;
+  }
+}
+
 TEST(ImpairedPort, RefusesWhenItsLinkIsFull) {
   Line line(spec_of("tx.delay=1s"));
   std::size_t sent = 0;

@@ -59,6 +59,12 @@ class MemoryPort final : public Port {
     out_->sent = out_->committed;
   }
 
+  void discard() override {
+    reserved_ = 0;
+    counters_.tx_discarded += out_->committed - out_->sent;
+    out_->committed = out_->sent;
+  }
+
   std::size_t receive(Time, std::span<Frame> burst) override {
     reserved_ = 0;
     in_->taken = in_->received;

@@ -58,6 +58,23 @@ TEST(MemoryPort, ForgetsAReservationThatWasNotCommitted) {
   EXPECT_EQ(burst[0].length, 20u);
 }
 
+TEST(MemoryPort, ForgetsWhatIsDiscardedAndNothingElse) {
+  auto [a, b] = make_memory_cable(4);
+  ASSERT_TRUE(send(*a, 1, 60));
+  a->flush(kNow);
+  for (std::uint8_t i = 2; i < 5; ++i) ASSERT_TRUE(send(*a, i, 60));
+  ASSERT_FALSE(send(*a, 5, 60));
+  a->discard();
+  EXPECT_EQ(a->counters().tx_discarded, 3u);
+  for (std::uint8_t i = 6; i < 9; ++i) ASSERT_TRUE(send(*a, i, 60)) << "as much room as before";
+  a->flush(kNow);
+  a->discard();
+  EXPECT_EQ(a->counters().tx_discarded, 3u);
+  std::array<Frame, 8> burst;
+  ASSERT_EQ(b->receive(kNow, burst), 4u);
+  for (std::size_t i = 0; i < 4; ++i) EXPECT_EQ(burst[i].data[0], i == 0 ? 1 : 5 + i);
+}
+
 TEST(MemoryPort, TurnsDownAndDropsWhenItsOtherEndIsGone) {
   auto [a, b] = make_memory_cable(2);
   ASSERT_TRUE(send(*b, 9, 30));

@@ -1,8 +1,9 @@
 // The Port contract: Ethernet frames in, Ethernet frames out, in bursts. The only thing that touches the outside.
 //
-// Send:       reserve(n) -> write the frame there -> commit(length) ... -> flush(now) once a burst.
+// Send:       reserve(n) -> write the frame there -> commit(length) ... -> flush(now) once a burst. Or discard(): whose program was stopped in
+//             between does not send seconds later what it had judged before (nic/poll_loop.h).
 // Receive:    receive(now, burst) -> read or edit the frames in place -> the next receive() takes them back.
-// Invariant:  frames leave in the order of their commits; nothing is promised about arrival.
+// Invariant:  frames leave in the order of their commits, and in flush() and make_room() alone; nothing is promised about arrival.
 // Units:      lengths in bytes, from destination MAC to ICRC; no Ethernet FCS.
 // Errors:     a full port refuses (reserve returns nullptr); a dead one (kDown) takes frames and drops them, so that its
 //             owner's timers see loss and not a stall. Both are counted; nothing throws after set-up.
@@ -45,20 +46,30 @@ class FrameSink {
   virtual std::uint8_t* reserve(std::size_t length) = 0;
   // The first `length` bytes of the last reservation are a frame. REQUIRES: length <= the reserved length.
   virtual void commit(std::size_t length) = 0;
+  // After a refusal: sends what has been committed where that gives room, and says whether it did. For who does not mind when frames leave,
+  // as a switch, which would have to drop them; a NIC of a loop's waits for flush().
+  virtual bool make_room() { return false; }
 };
+
+// Room as of reserve(), though other frames must leave for it.
+inline std::uint8_t* reserve_at_once(FrameSink& sink, std::size_t length) {
+  std::uint8_t* const room = sink.reserve(length);
+  return room == nullptr && sink.make_room() ? sink.reserve(length) : room;
+}
 
 enum class PortState : std::uint8_t { kUp, kDown };
 
 // name, what it means
-#define SLUICE_PORT_COUNTERS(X)                                                       \
-  X(rx_frames, "frames received")                                                     \
-  X(rx_bytes, "bytes of them")                                                        \
-  X(tx_frames, "frames given to it to send")                                          \
-  X(tx_bytes, "bytes of them")                                                        \
-  X(tx_full, "times that it had no room (a NIC waits, a switch drops)")               \
-  X(rx_malformed, "arrivals that were no frame: too long, or of a session of before") \
-  X(tx_dropped, "frames given to it and lost here: peer gone, socket error")          \
-  X(rx_lost, "frames that arrived, and were lost here for want of room")              \
+#define SLUICE_PORT_COUNTERS(X)                                                         \
+  X(rx_frames, "frames received")                                                       \
+  X(rx_bytes, "bytes of them")                                                          \
+  X(tx_frames, "frames given to it to send")                                            \
+  X(tx_bytes, "bytes of them")                                                          \
+  X(tx_full, "times that it had no room (a NIC waits, a switch drops)")                 \
+  X(rx_malformed, "arrivals that were no frame: too long, or of a session of before")   \
+  X(tx_dropped, "frames given to it and lost here: peer gone, socket error")            \
+  X(tx_discarded, "frames given to it that its program, stopped amid it, sent no more") \
+  X(rx_lost, "frames that arrived, and were lost here for want of room")                \
   X(resets, "times that the other end was lost: it died, or started anew")
 
 struct PortCounters {
@@ -81,6 +92,13 @@ class Port : public FrameSink {
  public:
   // Sends what has been committed. Cheap when nothing has.
   virtual void flush(Time now) = 0;
+  // The same, but with one call of the kernel's at most, for who looks at the clock in between. True: more could be sent at once.
+  virtual bool flush_some(Time now) {
+    flush(now);
+    return false;
+  }
+  // Forgets what has been committed and has not left, which is counted as tx_discarded. What is ahead of it on its way stays.
+  virtual void discard() = 0;
 
   // Fills `burst` from its start and returns how many frames. Takes back all frames of the call before.
   virtual std::size_t receive(Time now, std::span<Frame> burst) = 0;

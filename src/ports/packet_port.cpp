@@ -282,7 +282,7 @@ void PacketPort::look_around(Time now) {
 std::uint8_t* PacketPort::reserve(std::size_t length) {
   SLUICE_CHECK(length <= port::kMaxFrame);
   reserved_ = 0;
-  if (outbox_used_ + length > kOutboxBytes && !send_some()) {
+  if (outbox_used_ + length > kOutboxBytes) {
     ++counters_.tx_full;
     return nullptr;
   }
@@ -303,37 +303,51 @@ void PacketPort::commit(std::size_t length) {
   counters_.tx_bytes += length;
 }
 
-void PacketPort::flush(Time now) {
-  reserved_ = 0;
-  retry_at_ = Time::never();
-  if (!outgoing_.empty() && !send_some()) retry_at_ = now + kBusyRetry;
+bool PacketPort::make_room() {
+  while (!outgoing_.empty()) {
+    if (!send_some()) return false;
+  }
+  return true;
 }
 
-// True: everything is gone. False: the device is busy, come again.
+bool PacketPort::flush_some(Time now) {
+  reserved_ = 0;
+  const bool is_busy = !outgoing_.empty() && !send_some();
+  retry_at_ = is_busy ? now + kBusyRetry : Time::never();
+  return !is_busy && !outgoing_.empty();
+}
+
+void PacketPort::discard() {
+  reserved_ = 0;
+  counters_.tx_discarded += outgoing_.size() - sent_;
+  outgoing_.clear();
+  outbox_used_ = sent_ = 0;
+}
+
+// One call. False: the device is busy, come again. REQUIRES: there is something to send.
 bool PacketPort::send_some() {
   std::array<mmsghdr, kBatch> messages{};
   std::array<iovec, kBatch> vectors{};
-  while (sent_ < outgoing_.size()) {
-    const std::size_t count = std::min(kBatch, outgoing_.size() - sent_);
-    for (std::size_t i = 0; i < count; ++i) {
-      const auto& frame = outgoing_[sent_ + i];
-      vectors[i] = {outbox_.get() + frame.offset, frame.length};
-      messages[i].msg_hdr.msg_iov = &vectors[i];
-      messages[i].msg_hdr.msg_iovlen = 1;
-    }
-    const int done =
-        sendmmsg(socket_.get(), messages.data(), static_cast<unsigned>(count), MSG_DONTWAIT | MSG_NOSIGNAL);
-    if (done > 0) {
-      sent_ += static_cast<std::size_t>(done);
-    } else if (errno == EAGAIN || errno == EINTR) {
-      return false;
-    } else {
-      ++counters_.tx_dropped;  // a full device queue, a frame beyond its MTU, a link that is down
-      ++sent_;
-    }
+  const std::size_t count = std::min(kBatch, outgoing_.size() - sent_);
+  for (std::size_t i = 0; i < count; ++i) {
+    const auto& frame = outgoing_[sent_ + i];
+    vectors[i] = {outbox_.get() + frame.offset, frame.length};
+    messages[i].msg_hdr.msg_iov = &vectors[i];
+    messages[i].msg_hdr.msg_iovlen = 1;
   }
-  outgoing_.clear();
-  outbox_used_ = sent_ = 0;
+  const int done = sendmmsg(socket_.get(), messages.data(), static_cast<unsigned>(count), MSG_DONTWAIT | MSG_NOSIGNAL);
+  if (done > 0) {
+    sent_ += static_cast<std::size_t>(done);
+  } else if (errno == EAGAIN || errno == EINTR) {
+    return false;
+  } else {
+    ++counters_.tx_dropped;  // a full device queue, a frame beyond its MTU, a link that is down
+    ++sent_;
+  }
+  if (sent_ == outgoing_.size()) {
+    outgoing_.clear();
+    outbox_used_ = sent_ = 0;
+  }
   return true;
 }
 

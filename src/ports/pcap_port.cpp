@@ -143,10 +143,11 @@ void RecordingPort::commit(std::size_t length) {
   inner_->commit(length);
 }
 
-void RecordingPort::flush(Time now) {
+bool RecordingPort::flush_some(Time now) {
   now_ = now;
-  inner_->flush(now);
+  const bool more = inner_->flush_some(now);
   if (now >= next_write_out_) write_out();
+  return more;
 }
 
 // What is recorded is written out also when nothing more comes: who looks at a program that hangs wants its last frames.

@@ -3,7 +3,7 @@
 // Replay:     frames in the file's order, as fast as they are polled or at the distances in time at which they were recorded,
 //             counted from the first receive(), a hundred days at most. What is sent into it goes nowhere and is counted as sent. At the file's end
 //             kDown; also where it is broken, which is counted as a malformed frame and said once on stderr. Classic pcap and pcapng, as libpcap reads them; Ethernet captures only.
-// Record:     frames as they were handed in and out, nanosecond timestamps: `now`, offset by the wall clock at the start.
+// Record:     frames as they were handed in (also what is discarded then) and out, nanosecond timestamps: `now`, offset by the wall clock at the start.
 //             Written out every 100 ms and at the end. A full disk is counted and said once on stderr; the port goes on.
 // Threads:    one owner.
 // Source:     pcap(3pcap), pcap-savefile(5).
@@ -41,6 +41,7 @@ class PcapPort final : public port::Port {
   std::uint8_t* reserve(std::size_t length) override;
   void commit(std::size_t length) override;
   void flush(Time) override {}
+  void discard() override { reserved_ = 0; }
   std::size_t receive(Time now, std::span<port::Frame> burst) override;
   Time next_deadline() const override;
   int wait_descriptor() const override { return never_readable_.get(); }
@@ -81,7 +82,13 @@ class RecordingPort final : public port::Port {
 
   std::uint8_t* reserve(std::size_t length) override;
   void commit(std::size_t length) override;
-  void flush(Time now) override;
+  bool make_room() override { return inner_->make_room(); }
+  void flush(Time now) override {
+    while (flush_some(now)) {
+    }
+  }
+  bool flush_some(Time now) override;
+  void discard() override { inner_->discard(); }
   std::size_t receive(Time now, std::span<port::Frame> burst) override;
   Time next_deadline() const override;
   int wait_descriptor() const override { return inner_->wait_descriptor(); }

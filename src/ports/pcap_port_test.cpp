@@ -163,6 +163,19 @@ TEST_F(PcapPortTest, CountsWhatIsSentIntoAReplay) {
   EXPECT_EQ(take(*replay, now_).size(), 4u);
 }
 
+TEST_F(PcapPortTest, PassesOnThatAFrameIsDiscarded) {
+  auto [near, far] = port::make_memory_cable();
+  auto port = recording(std::move(near), file_).value();
+  ASSERT_NE(port->reserve(60), nullptr);
+  port->commit(60);
+  port->discard();
+  EXPECT_EQ(port->counters().tx_discarded, 1u);
+  send(*port, 2, 70, now_);
+  const auto got = take(*far, now_);
+  ASSERT_EQ(got.size(), 1u);
+  EXPECT_EQ(got[0].size(), 70u);
+}
+
 TEST_F(PcapPortTest, GoesOnWhenTheDiskIsFullAndSaysSoOnce) {
   auto [near, far] = port::make_memory_cable(2000);
   testing::internal::CaptureStderr();

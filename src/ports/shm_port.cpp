@@ -87,10 +87,18 @@ void ShmPort::commit(std::size_t length) {
 void ShmPort::flush(Time now) {
   reserved_ = 0;
   if (writer_.publish()) ring_peer(socket_.get());
+  shown_ = counters_.tx_frames;
   // After a refusal the owner is called again, once: if it still has frames for us, it will be refused again or not.
   retry_at_ = refused_ ? now + kFullRetry : Time::never();
   refused_ = false;
   if (writer_.broken()) next_look_ = Time();  // the next receive() ends it
+}
+
+void ShmPort::discard() {
+  reserved_ = 0;
+  writer_.discard();
+  counters_.tx_discarded += counters_.tx_frames - shown_;
+  shown_ = counters_.tx_frames;
 }
 
 std::size_t ShmPort::receive(Time now, std::span<port::Frame> burst) {

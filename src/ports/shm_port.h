@@ -40,6 +40,7 @@ class ShmPort final : public port::Port {
   std::uint8_t* reserve(std::size_t length) override;
   void commit(std::size_t length) override;
   void flush(Time now) override;
+  void discard() override;
   std::size_t receive(Time now, std::span<port::Frame> burst) override;
   Time next_deadline() const override;
   int wait_descriptor() const override { return epoll_.get(); }
@@ -74,6 +75,7 @@ class ShmPort final : public port::Port {
   bool up_ = false;
   bool refused_ = false;      // reserve() said no since the last flush()
   std::size_t reserved_ = 0;  // 0: no reservation
+  std::uint64_t shown_ = 0;   // of counters_.tx_frames
   Time retry_at_ = Time::never();
   Time next_look_;  // at the socket
   Time attached_at_;

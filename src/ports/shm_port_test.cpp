@@ -93,6 +93,28 @@ TEST_F(ShmPortTest, JoinsTwoEndsDirectly) {
   EXPECT_EQ(a->counters().rx_bytes, 64u);
 }
 
+TEST_F(ShmPortTest, ForgetsWhatIsDiscarded) {
+  auto a = ShmPort::listen_one(path_, {.ring_bytes = kMinRing}).value();
+  auto b = ShmPort::connect(path_).value();
+  ASSERT_TRUE(until({a.get(), b.get()}, [&] { return b->state() == PortState::kUp; }));
+  ASSERT_TRUE(send(*a, 1, 60));
+  a->flush(now_);
+  std::size_t most = 0;
+  while (send(*a, 2, 4096)) ++most;
+  a->discard();
+  EXPECT_EQ(a->counters().tx_discarded, most);
+  std::size_t again = 0;
+  while (send(*a, 3, 4096)) ++again;
+  EXPECT_EQ(again, most) << "there is room as before";
+  a->flush(now_);
+  a->discard();
+  EXPECT_EQ(a->counters().tx_discarded, most);
+  std::array<Frame, 64> burst;
+  const std::size_t count = b->receive(now_, burst);
+  ASSERT_EQ(count, 1 + most);
+  for (std::size_t i = 0; i < count; ++i) EXPECT_EQ(burst[i].data[0], i == 0 ? 1 : 3);
+}
+
 TEST_F(ShmPortTest, GivesAListenerOnePortForEachThatConnects) {
   auto listener = ShmListener::listen(path_).value();
   EXPECT_EQ(listener->accept(now_), nullptr);

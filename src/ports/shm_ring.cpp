@@ -15,6 +15,12 @@ bool RingWriter::look_at_head(std::size_t needed) {
   return committed_ + needed - head_seen_ <= size_;
 }
 
+// The header at published_ is still zero; those behind it are stored anew before anybody is shown the way to them.
+void RingWriter::discard() {
+  committed_ = published_;
+  if (broken_) head_seen_ = committed_ - size_;
+}
+
 bool RingReader::arm() {
   if (control_ == nullptr || broken_) return true;
   control_->armed.store(1, std::memory_order_seq_cst);

@@ -4,7 +4,7 @@
 //             8-byte header and the frame, rounded up to kRecordAlign. The header says in one word how long the frame is
 //             and where the record begins (bytes since the start, which never wrap); zero: nothing is there yet. So the
 //             line that tells the reader of a frame is the one that holds its first 56 bytes.
-// Life:       writer: reserve -> commit ... -> publish once a burst.   reader: receive -> frames -> the next receive.
+// Life:       writer: reserve -> commit ... -> publish (or discard) once a burst.   reader: receive -> frames -> the next receive.
 // Invariant:  the header behind the last published record is zero; it is cleared before the records in front of it are
 //             shown, by storing the header of the first of them last. head <= published <= head + size - kRecordAlign.
 // Trust:      nothing in shared memory is believed. Either side keeps its own index to itself; the reader takes a header only
@@ -60,6 +60,8 @@ class RingWriter {
   void commit(std::size_t length);
   // Shows all commits to the reader. True: the reader sleeps and it is on the caller to wake it.
   bool publish();
+  // Forgets all commits that have not been shown.
+  void discard();
 
   bool broken() const { return broken_; }
 

@@ -96,6 +96,40 @@ TEST_F(ShmRing, ShowsNothingBeforeItIsPublished) {
   EXPECT_EQ(in.receive(burst), 1u);
 }
 
+TEST_F(ShmRing, NothingIsSeenOfWhatWasDiscardedWhereverItLay) {
+  auto out = writer();
+  auto in = reader();
+  Rng rng(3);
+  std::array<Frame, 16> burst;
+  std::uint64_t number = 0;
+  std::uint64_t seen = 0;
+  for (int round = 0; round < 20'000; ++round) {
+    const bool is_shown = rng.chance_per_million(500'000);
+    const std::uint64_t first = number;
+    for (std::uint64_t count = rng.below(8); count != 0; --count) {
+      const std::size_t length = 1 + rng.below(kMaxFrame);
+      std::uint8_t* const room = out.reserve(length);
+      if (room == nullptr) break;
+      fill(room, length, is_shown ? number : 99);
+      out.commit(length);
+      ++number;
+    }
+    if (is_shown) {
+      out.publish();
+    } else {
+      out.discard();
+      number = first;
+    }
+    for (const Frame& frame : std::span(burst).first(in.receive(burst))) {
+      ASSERT_TRUE(holds(frame, frame.length, seen)) << round;
+      ++seen;
+    }
+    ASSERT_FALSE(in.broken());
+    ASSERT_EQ(seen, number);
+  }
+  EXPECT_GT(seen, 1000u);
+}
+
 TEST_F(ShmRing, AsksForAWakeUpOnlyWhileTheReaderSleeps) {
   auto out = writer();
   auto in = reader();

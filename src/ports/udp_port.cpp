@@ -159,12 +159,7 @@ std::uint8_t* UdpPort::reserve(std::size_t length) {
   reserved_ = length;
   reserved_scrap_ = !session_.up();
   if (reserved_scrap_) return scrap_.get();
-  std::uint8_t* room = train_.reserve(length);
-  if (room == nullptr) {
-    send_train(last_now_);
-    room = train_.reserve(length);
-  }
-  if (room != nullptr) return room;
+  if (std::uint8_t* const room = train_.reserve(length)) return room;
   reserved_ = 0;
   ++counters_.tx_full;
   return nullptr;
@@ -182,24 +177,34 @@ void UdpPort::commit(std::size_t length) {
   counters_.tx_bytes += length;
 }
 
-void UdpPort::flush(Time now) {
-  last_now_ = now;
-  reserved_ = 0;
-  if (!train_.empty()) send_train(now);
+bool UdpPort::make_room() {
+  while (!train_.empty() && send_some(last_now_)) {
+  }
+  return train_.empty();
 }
 
-void UdpPort::send_train(Time now) {
+bool UdpPort::flush_some(Time now) {
+  last_now_ = now;
+  reserved_ = 0;
+  return !train_.empty() && send_some(now);
+}
+
+// One call that takes something. True: more could be sent at once.
+bool UdpPort::send_some(Time now) {
   retry_at_ = Time::never();
-  if (!session_.up()) return drop_train();
+  if (!session_.up()) {
+    counters_.tx_dropped += forget_train();
+    return false;
+  }
   train_.close(session_.header(ContainerKind::kData));
   bool failed = false;
   for (int attempt = 0; attempt < kSendAttempts && !train_.empty(); ++attempt) {
     switch (hub_->socket().send(train_, destination()).status) {
-      case UdpSocket::SendStatus::kSent: session_.on_data_sent(now); return;
-      case UdpSocket::SendStatus::kBusy: retry_at_ = now + kBusyRetry; return;
+      case UdpSocket::SendStatus::kSent: session_.on_data_sent(now); return !train_.empty();
+      case UdpSocket::SendStatus::kBusy: retry_at_ = now + kBusyRetry; return false;
       case UdpSocket::SendStatus::kRefused:
         hub_->spread_refusals(now);
-        if (!session_.up()) return drop_train();
+        if (!session_.up()) counters_.tx_dropped += forget_train();
         break;  // it was another peer's refusal
       case UdpSocket::SendStatus::kFailed:
         hub_->spread_refusals(now);
@@ -210,12 +215,17 @@ void UdpPort::send_train(Time now) {
     }
   }
   if (!train_.empty()) retry_at_ = now + kBusyRetry;
+  return false;
 }
 
-void UdpPort::drop_train() {
+// Returns how many frames it had.
+std::uint64_t UdpPort::forget_train() {
+  std::uint64_t frames = 0;
+  reserved_ = 0;
   train_.close({});
-  for (const auto& datagram : train_.datagrams()) counters_.tx_dropped += datagram.frames;
+  for (const auto& datagram : train_.datagrams()) frames += datagram.frames;
   train_.sent(train_.datagrams().size());
+  return frames;
 }
 
 std::size_t UdpPort::receive(Time now, std::span<port::Frame> burst) {

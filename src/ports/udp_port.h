@@ -102,7 +102,13 @@ class UdpPort final : public port::Port {
 
   std::uint8_t* reserve(std::size_t length) override;
   void commit(std::size_t length) override;
-  void flush(Time now) override;
+  bool make_room() override;
+  void flush(Time now) override {
+    while (flush_some(now)) {
+    }
+  }
+  bool flush_some(Time now) override;
+  void discard() override { counters_.tx_discarded += forget_train(); }
   std::size_t receive(Time now, std::span<port::Frame> burst) override;
   Time next_deadline() const override;
   int wait_descriptor() const override { return hub_->socket().descriptor(); }
@@ -127,8 +133,8 @@ class UdpPort final : public port::Port {
   bool open_next_datagram(Time now);
   void on_time(Time now);
   void send_control(Time now);
-  void send_train(Time now);
-  void drop_train();
+  bool send_some(Time now);
+  std::uint64_t forget_train();
   const SocketAddress* destination() const { return role_ == UdpSession::Role::kCaller ? nullptr : &peer_; }
 
   static constexpr std::size_t kMostInbound = 32;     // buffers that wait for one port

@@ -22,7 +22,7 @@ using testing::HasSubstr;
 const HostPort kAnyPort{"127.0.0.1", 0};
 
 bool send(Port& port, std::uint8_t fill, std::size_t length) {
-  std::uint8_t* room = port.reserve(length);
+  std::uint8_t* room = port::reserve_at_once(port, length);
   if (room == nullptr) return false;
   std::fill_n(room, length, fill);
   port.commit(length);
@@ -146,6 +146,48 @@ TEST_F(UdpPortTest, SendsMoreThanItsBufferHoldsWithinOneBurst) {
   std::size_t received = 0;
   until([&] { return (received += take(*callee).size()) == 500; });
   EXPECT_EQ(received, 500u);
+}
+
+TEST_F(UdpPortTest, SendsNothingBeforeItIsAskedToAndThenInPieces) {
+  auto caller = call({.datagram_bytes = 1472});
+  auto callee = meet(*caller);
+  ASSERT_TRUE(callee);
+  std::size_t taken = 0;
+  while (std::uint8_t* const room = caller->reserve(4000)) {
+    std::fill_n(room, 4000, static_cast<std::uint8_t>(taken));
+    caller->commit(4000);
+    ASSERT_LT(++taken, 1000u);
+  }
+  EXPECT_TRUE(take(*callee).empty());
+  EXPECT_TRUE(caller->flush_some(now_));
+  std::size_t calls = 1;
+  do {
+    ASSERT_LT(++calls, 100u);
+  } while (caller->flush_some(now_));
+  std::size_t received = 0;
+  until([&] { return (received += take(*callee).size()) == taken; });
+  EXPECT_EQ(received, taken);
+}
+
+TEST_F(UdpPortTest, ForgetsWhatIsDiscarded) {
+  for (const std::size_t datagram : {0u, 1472u}) {
+    auto caller = call({.datagram_bytes = datagram});
+    auto callee = meet(*caller);
+    ASSERT_TRUE(callee);
+    for (int i = 0; i < 50; ++i) ASSERT_TRUE(send(*caller, 1, 1000));
+    caller->discard();
+    EXPECT_EQ(caller->counters().tx_discarded, 50u);
+    ASSERT_TRUE(send(*caller, 2, 100));
+    caller->flush(now_);
+    std::vector<Copy> got;
+    until([&] {
+      for (const auto& copy : take(*callee)) got.push_back(copy);
+      return !got.empty();
+    });
+    EXPECT_EQ(got, (std::vector<Copy>{{2, 100}}));
+    caller->discard();
+    EXPECT_EQ(caller->counters().tx_discarded, 50u);
+  }
 }
 
 TEST_F(UdpPortTest, KeepsManyPeersApartOnOneSocket) {

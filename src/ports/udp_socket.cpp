@@ -219,13 +219,10 @@ bool is_refused_train(int error) { return may_be_mended(error) || error == EIO |
 }  // namespace
 
 UdpSocket::SendResult UdpSocket::send(ContainerTrain& train, const SocketAddress* to) {
-  std::size_t done = 0;
-  const std::size_t all = train.datagrams().size();
-  bool together = segmentation_;
-  while (done < all) {
-    const auto rest = train.datagrams();
+  const auto rest = train.datagrams();
+  std::size_t sent = 0;
+  for (bool together = segmentation_; !rest.empty();) {
     std::size_t count = together ? train_length(rest) : 1;
-    std::size_t sent = 0;
     if (count > 1) {
       sent = send_train(train, to, count);
       if (sent == 0 && is_refused_train(errno)) {
@@ -237,11 +234,11 @@ UdpSocket::SendResult UdpSocket::send(ContainerTrain& train, const SocketAddress
       while (count < rest.size() && count < kBatch && (!together || train_length(rest.subspan(count)) == 1)) ++count;
       sent = send_apart(train, to, count);
     }
-    if (sent == 0) return {done, status_of_error()};
+    if (sent == 0) return {0, status_of_error()};
     train.sent(sent);
-    done += sent;
+    break;
   }
-  return {done, SendStatus::kSent};
+  return {sent, SendStatus::kSent};
 }
 
 std::size_t UdpSocket::send_train(ContainerTrain& train, const SocketAddress* to, std::size_t count) {

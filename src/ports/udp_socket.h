@@ -78,7 +78,7 @@ class UdpSocket {
   // A connected one keeps the address that its host had when it was connected; from now on it has the one that the host has now, if any.
   void connect_anew(const SocketAddress& peer);
 
-  // Sends from the start of datagrams(); stops where the kernel will not take more. `to`: nullptr on a connected socket.
+  // Sends from the start of datagrams(), as many as go with one call of the kernel's. `to`: nullptr on a connected socket.
   SendResult send(ContainerTrain& train, const SocketAddress* to);
   SendStatus send_one(ByteView datagram, const SocketAddress* to);
 

@@ -48,7 +48,7 @@ template <class Sent>
 void EgressQueue::drain(port::FrameSink& sink, Sent&& sent) {
   while (!empty()) {
     const ByteView frame = front();
-    std::uint8_t* room = sink.reserve(frame.size());
+    std::uint8_t* const room = port::reserve_at_once(sink, frame.size());
     if (room == nullptr) return;
     std::memcpy(room, frame.data(), frame.size());
     sink.commit(frame.size());

@@ -239,7 +239,7 @@ bool LearningSwitch::take_flood_token(Time now, PortState& in) const {
 
 void LearningSwitch::send(PortState& out, ByteView frame) {
   if (out.queue.empty()) {
-    if (std::uint8_t* room = out.out->reserve(frame.size())) {
+    if (std::uint8_t* const room = port::reserve_at_once(*out.out, frame.size())) {
       std::memcpy(room, frame.data(), frame.size());
       out.out->commit(frame.size());
       ++out.statistics.tx_frames;

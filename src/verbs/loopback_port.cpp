@@ -66,6 +66,7 @@ port::PortCounters LoopbackPort::totals() const {
   const port::PortCounters& outside = outside_->counters();
   all.rx_malformed += outside.rx_malformed;
   all.tx_dropped += outside.tx_dropped;
+  all.tx_discarded += outside.tx_discarded;
   all.rx_lost += outside.rx_lost;
   all.resets += outside.resets;
   return all;

@@ -23,7 +23,12 @@ class LoopbackPort final : public port::Port {
 
   std::uint8_t* reserve(std::size_t length) override;
   void commit(std::size_t length) override;
+  bool make_room() override { return tail_ - head_ < kSlots && outside_ && outside_->make_room(); }
   void flush(Time now) override;
+  // What turns round here has left already.
+  void discard() override {
+    if (outside_) outside_->discard();
+  }
   std::size_t receive(Time now, std::span<port::Frame> burst) override;
   Time next_deadline() const override;
   int wait_descriptor() const override { return outside_ ? outside_->wait_descriptor() : -1; }

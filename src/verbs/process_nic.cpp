@@ -160,7 +160,10 @@ void ProcessNic::transmit() {
 
 // Nothing else tells when a full port has room again: the progress thread looks, and leaves the core to who makes it until then.
 void ProcessNic::flush(Time now) {
-  shard_->flush(now);
+  do {
+    shard_->transmit(now);
+  } while (shard_->held_up() && port_->make_room());
+  port_->flush(now);
   retry_at_ = shard_->held_up() ? now + kFullRetry : Time::never();
 }
 

@@ -52,7 +52,7 @@ class DeviceTest : public testing::Test {
     return port ? std::move(*port) : nullptr;
   }
   static bool send(Port& port, const std::vector<std::uint8_t>& frame) {
-    std::uint8_t* room = port.reserve(frame.size());
+    std::uint8_t* room = port::reserve_at_once(port, frame.size());
     if (room == nullptr) return false;
     std::copy(frame.begin(), frame.end(), room);
     port.commit(frame.size());

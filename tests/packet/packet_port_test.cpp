@@ -118,6 +118,20 @@ TEST_F(PacketPortTest, CarriesFramesOfEveryLengthBothWays) {
   }
 }
 
+TEST_F(PacketPortTest, ForgetsWhatIsDiscarded) {
+  std::uint64_t discarded = 0;
+  for (; send(*near_, roce_frame(4000, 1)); ++discarded) ASSERT_LT(discarded, 1000u);
+  near_->discard();
+  EXPECT_EQ(near_->counters().tx_discarded, discarded);
+  ASSERT_TRUE(send(*near_, roce_frame(100, 2)));
+  near_->flush(now());
+  const auto got = take(*far_, 1);
+  ASSERT_EQ(got.size(), 1u);
+  EXPECT_EQ(got[0], roce_frame(100, 2));
+  near_->discard();
+  EXPECT_EQ(near_->counters().tx_discarded, discarded);
+}
+
 TEST_F(PacketPortTest, GoesRoundItsRingManyTimes) {
   constexpr int kFrames = 10'000;  // five laps
   std::uint64_t wrong = 0;

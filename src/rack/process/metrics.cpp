@@ -17,6 +17,8 @@ void add_loop(MetricSet& set, const nic::PollLoopCounters& counters) {
   set.counter("loop_turns", "turns of the daemon's poll loop", counters.turns);
   set.counter("loop_busy_turns", "turns in which there was something to do", counters.busy_turns);
   set.counter("loop_yields", "times that it let others run", counters.yields);
+  set.counter("loop_stops", "times that it was stopped amid a turn, and discarded what it was about to send",
+              counters.stops);
   set.counter("loop_sleeps", "times that it slept until something came", counters.sleeps);
 }
 
@@ -35,6 +37,8 @@ void add_uplink(MetricSet& set, const port::Port& port) {
   set.counter("uplink_transmit_bytes", "bytes of them", c.tx_bytes);
   set.counter("uplink_transmit_full", "times that the port had no room", c.tx_full);
   set.counter("uplink_transmit_dropped", "frames given to the port and lost there", c.tx_dropped);
+  set.counter("uplink_transmit_discarded", "frames that the daemon, stopped while it sent them, sent no more",
+              c.tx_discarded);
   set.counter("uplink_receive_malformed", "what arrived and was no frame", c.rx_malformed);
   set.counter("uplink_receive_lost", "frames that arrived and were lost for want of room", c.rx_lost);
   set.counter("uplink_resets", "times that the other end was lost", c.resets);

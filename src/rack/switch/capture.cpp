@@ -176,7 +176,7 @@ void Captures::detached(PortNumber port) {
   for (const auto& capture : open_) capture->detached(port);
 }
 
-void Captures::flush(Time) {
+void Captures::transmit(Time) {
   if (open_.empty()) return;
   for (const auto& capture : open_) capture->flush();
   forget_left();

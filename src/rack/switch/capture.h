@@ -113,7 +113,7 @@ class Captures final : public switching::Tap, public nic::Pollable {
   void sees(switching::PortNumber port, switching::Direction direction, ByteView frame) override;
   void detached(switching::PortNumber port) override;
   std::size_t poll(Time) override { return 0; }
-  void flush(Time now) override;
+  void transmit(Time now) override;
 
  private:
   void forget_left();

@@ -91,7 +91,6 @@ class ShardedBox::Shard final : private nic::Pollable {
     }
     return n;
   }
-  void flush(Time now) override { far_->flush(now); }
   Time next_deadline() const override { return stage_->next_deadline(); }
 
   void judge(Time now, std::span<port::Frame> burst) {
@@ -196,10 +195,6 @@ std::size_t ShardedBox::poll(Time now) {
     work += n;
   }
   return work;
-}
-
-void ShardedBox::flush(Time now) {
-  for (const auto& shard : shards_) shard->near().flush(now);
 }
 
 void ShardedBox::set_store(Time, const std::optional<StoreMemory>& store) {

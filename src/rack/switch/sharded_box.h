@@ -34,7 +34,6 @@ class ShardedBox final : public switching::Stage, public BoxControl, public nic:
   void process(Time now, std::span<switching::Packet> packets, port::FrameSink& outbox) override;
   // In the switch's loop: what comes back from the shards.
   std::size_t poll(Time now) override;
-  void flush(Time now) override;
   Time next_deadline() const override { return Time::never(); }
 
   void set_store(Time now, const std::optional<StoreMemory>& store) override;

@@ -73,10 +73,7 @@ std::size_t SwitchPorts::receive(Time now, Attached& attached) {
   return n;
 }
 
-void SwitchPorts::flush(Time now) {
-  held_up_ = machine_.drain() != 0;
-  for (const Attached& attached : ports_) attached.port->flush(now);
-}
+void SwitchPorts::transmit(Time) { held_up_ = machine_.drain() != 0; }
 
 void SwitchPorts::let_go(Time now) {
   std::erase_if(ports_, [&](Attached& attached) {
@@ -108,8 +105,10 @@ SwitchReport SwitchPorts::report(Time now) const {
 }
 
 std::vector<std::pair<std::string, std::uint64_t>> SwitchReport::Port::drops() const {
-  std::vector<std::pair<std::string, std::uint64_t>> all{
-      {"malformed", link.rx_malformed}, {"lost on arrival", link.rx_lost}, {"lost on the way out", link.tx_dropped}};
+  std::vector<std::pair<std::string, std::uint64_t>> all{{"malformed", link.rx_malformed},
+                                                         {"lost on arrival", link.rx_lost},
+                                                         {"lost on the way out", link.tx_dropped},
+                                                         {"switch was stopped", link.tx_discarded}};
   for (std::size_t i = 0; i < switching::kDropReasons; ++i) {
     const auto reason = static_cast<switching::DropReason>(i);
     all.emplace_back(to_string(reason), statistics.dropped(reason));

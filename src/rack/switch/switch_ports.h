@@ -55,7 +55,7 @@ class SwitchPorts final : public nic::Pollable {
   bool add_port(std::unique_ptr<port::Port> port);
 
   std::size_t poll(Time now) override;
-  void flush(Time now) override;
+  void transmit(Time now) override;
   // A full way out is no work, but a deadline that is past: the loop yields, for who empties it may wait for this core.
   Time next_deadline() const override { return held_up_ ? Time() : machine_.next_deadline(); }
 

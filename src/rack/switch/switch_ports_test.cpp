@@ -17,6 +17,7 @@ class PortWithCounts : public port::Port {
   std::uint8_t* reserve(std::size_t) override { return nullptr; }
   void commit(std::size_t) override {}
   void flush(Time) override {}
+  void discard() override {}
   std::size_t receive(Time, std::span<port::Frame>) override { return 0; }
   const port::PortCounters& counters() const override { return counts; }
   std::string name() const override { return "counts"; }
@@ -28,11 +29,13 @@ TEST(SwitchPorts, WhatIsLostInAPortIsAmongItsDrops) {
   nic::PollLoop loop;
   SwitchPorts ports({}, loop);
   auto port = std::make_unique<PortWithCounts>();
-  port->counts = {.rx_malformed = 3, .tx_dropped = 5, .rx_lost = 7, .resets = 2};
+  port->counts = {.rx_malformed = 3, .tx_dropped = 5, .tx_discarded = 4, .rx_lost = 7, .resets = 2};
   ASSERT_TRUE(ports.add_port(std::move(port)));
   const SwitchReport report = ports.report(loop.now());
   const auto shown = nlohmann::json::parse(report.to_json())["ports"][0];
-  EXPECT_EQ(shown["drops"], nlohmann::json({{"malformed", 3}, {"lost on the way out", 5}, {"lost on arrival", 7}}));
+  EXPECT_EQ(shown["drops"],
+            nlohmann::json(
+                {{"malformed", 3}, {"lost on the way out", 5}, {"switch was stopped", 4}, {"lost on arrival", 7}}));
   EXPECT_EQ(shown["resets"], 2);
   telemetry::MetricSet metrics;
   report.collect(metrics, [](const wire::MacAddress&) { return std::string(); });
@@ -82,13 +85,15 @@ TEST(SwitchPorts, WhatAnEndSentBeforeItWentIsTakenBeforeItsPortGoes) {
     SwitchPorts ports({}, loop);
     ports.add_listener(std::make_unique<ListenerWithOne>(std::make_unique<PortWithLastWords>(frames)));
     auto reader = port::make_memory_cable(8192);
+    port::Port& way_out = *reader.a;
     ASSERT_TRUE(ports.add_port(std::move(reader.a)));
     std::array<port::Frame, 64> burst;
     std::size_t got = 0;
     Time now = Time::at(Duration::seconds(1));
     for (int turn = 0; turn < 200 && (turn == 0 || ports.ports() == 2); ++turn, now = now + Duration::milliseconds(1)) {
       ports.poll(now);
-      ports.flush(now);
+      ports.transmit(now);
+      way_out.flush(now);
       for (std::size_t n = 0; (n = reader.b->receive(now, burst)) != 0;) got += n;
     }
     EXPECT_EQ(ports.ports(), 1u);
