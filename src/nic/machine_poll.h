@@ -4,9 +4,11 @@
 // Threads:    that of its loop. The machine outlives it; the port is its own.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <memory>
 
+#include "nic/held_up.h"
 #include "nic/poll_loop.h"
 #include "port/port.h"
 
@@ -41,15 +43,16 @@ class MachinePoll : public Pollable {
     return work + 1;
   }
   void transmit(Time now) override {
-    const std::uint64_t refusals = port_->counters().tx_full;
+    const port::PortCounters& counters = port_->counters();
+    const std::uint64_t refusals = counters.tx_full;
+    const std::uint64_t frames = counters.tx_frames;
     while (machine_.poll_transmit(now, *port_)) {
     }
-    held_up_ = port_->counters().tx_full != refusals;
+    held_up_.note(now, counters.tx_full != refusals, counters.tx_frames != frames);
   }
-  // A full port is no work, but a deadline that is past: the loop yields, for who empties the port may wait for this core.
-  Time next_deadline() const override { return held_up_ ? Time() : machine_.next_deadline(); }
+  Time next_deadline() const override { return std::min(held_up_.next_try(), machine_.next_deadline()); }
   // The port was full at the last transmit(): there is more to send.
-  bool held_up() const { return held_up_; }
+  bool held_up() const { return static_cast<bool>(held_up_); }
 
  private:
   static constexpr std::size_t kBurst = 32;
@@ -58,7 +61,7 @@ class MachinePoll : public Pollable {
   Machine& machine_;
   std::unique_ptr<port::Port> port_;
   std::array<port::Frame, kBurst> burst_{};
-  bool held_up_ = false;
+  HeldUp held_up_;
 };
 
 }  // namespace sluice::nic

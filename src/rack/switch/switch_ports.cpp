@@ -73,7 +73,10 @@ std::size_t SwitchPorts::receive(Time now, Attached& attached) {
   return n;
 }
 
-void SwitchPorts::transmit(Time) { held_up_ = machine_.drain() != 0; }
+void SwitchPorts::transmit(Time now) {
+  const std::size_t left = machine_.drain();
+  held_up_.note(now, left != 0, left != std::exchange(waiting_, left));
+}
 
 void SwitchPorts::let_go(Time now) {
   std::erase_if(ports_, [&](Attached& attached) {

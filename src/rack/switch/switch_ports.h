@@ -3,12 +3,14 @@
 // Threads:  the loop's owner.
 #pragma once
 
+#include <algorithm>
 #include <functional>
 #include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "nic/held_up.h"
 #include "nic/poll_loop.h"
 #include "port/listener.h"
 #include "port/port.h"
@@ -56,8 +58,7 @@ class SwitchPorts final : public nic::Pollable {
 
   std::size_t poll(Time now) override;
   void transmit(Time now) override;
-  // A full way out is no work, but a deadline that is past: the loop yields, for who empties it may wait for this core.
-  Time next_deadline() const override { return held_up_ ? Time() : machine_.next_deadline(); }
+  Time next_deadline() const override { return std::min(held_up_.next_try(), machine_.next_deadline()); }
 
   switching::LearningSwitch& machine() { return machine_; }
   std::size_t ports() const { return ports_.size(); }
@@ -82,9 +83,10 @@ class SwitchPorts final : public nic::Pollable {
   std::vector<std::unique_ptr<port::Listener>> listeners_;
   std::vector<Attached> ports_;
   std::vector<port::Frame> burst_;
-  std::size_t first_ = 0;  // whose turn it is to be polled first
-  Time next_look_;         // for ports that are gone, and at listeners
-  bool held_up_ = false;   // frames wait for a port that is full
+  std::size_t first_ = 0;    // whose turn it is to be polled first
+  Time next_look_;           // for ports that are gone, and at listeners
+  nic::HeldUp held_up_;      // frames wait for a port that is full
+  std::size_t waiting_ = 0;  // how many
   std::uint64_t turned_away_ = 0;
 };
 

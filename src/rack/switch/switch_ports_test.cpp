@@ -104,7 +104,6 @@ TEST(SwitchPorts, WhatAnEndSentBeforeItWentIsTakenBeforeItsPortGoes) {
 
 TEST(SwitchPorts, AFullWayOutLeavesTheCoreToOthers) {
   constexpr std::size_t kFrame = 64;
-  constexpr std::uint64_t kTurns = 10'000;
   nic::PollLoop loop;
   SwitchPorts ports({}, loop);
   auto sender = port::make_memory_cable(16);
@@ -122,12 +121,11 @@ TEST(SwitchPorts, AFullWayOutLeavesTheCoreToOthers) {
     sender.b->commit(kFrame);
   }
   sender.b->flush(loop.now());
-  ASSERT_TRUE(loop.run_until([&] { return loop.counters().turns == kTurns; }));
+  ASSERT_TRUE(loop.run_until([&] { return loop.counters().sleeps == 3; }));
   const SwitchReport report = ports.report(loop.now());
   EXPECT_GT(report.ports[1].queued_bytes, 0u) << "it was meant to be full";
-  EXPECT_GT(loop.counters().yields, kTurns / 100);
   EXPECT_LT(loop.counters().busy_turns, 10u);
-  EXPECT_EQ(loop.counters().sleeps, 0u) << "nobody would wake it";
+  EXPECT_GE(loop.now().since_start(), nic::HeldUp::kPatience) << "at first it only yields: nobody would wake it";
   loop.remove(ports);
 }
 
