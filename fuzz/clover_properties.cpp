@@ -66,7 +66,7 @@ class Script {
 
   std::uint32_t client() { return byte() % 4; }
 
-  void begin(Request type, std::size_t count, std::uint64_t sequence = 0) {
+  void begin(Request type, std::size_t count, std::uint32_t sequence = 0) {
     out_ = MessageWriter(request_);
     put_header(out_, RequestHeader{type, static_cast<std::uint16_t>(count), client(), sequence});
   }

@@ -36,12 +36,12 @@ bool Client::in_lease(const Cursor& cursor) const {
 }
 
 Client::Trust Client::trust(const Cursor& cursor) const {
-  return {view_.number, std::min(lease_, cursor.confirmed + view_.cursor_lifetime) + view_.max_flight};
+  return {view_name(), std::min(lease_, cursor.confirmed + view_.cursor_lifetime) + view_.max_flight};
 }
 
 // Not when it came so late that the slot may have been used again, or the replica been left out, before it took effect.
 bool Client::believable(const Trust& trust) {
-  const bool good = now() < trust.until && view_.number == trust.view;
+  const bool good = now() < trust.until && view_name() == trust.view;
   if (!good) ++counters_.late;
   return good;
 }
@@ -51,11 +51,11 @@ bool Client::believable(const Trust& trust) {
 Task<Outcome> Client::look_up(Key key, Cursor& cursor, Time deadline) {
   do {
     if (!leased() && !co_await ensure_lease(deadline)) co_return Outcome::kUnavailable;
-    Call request(Request::kLookup, 1, view_.client);
+    Call request(Request::kLookup, 1, membership());
     request.body.put(key);
     ++counters_.lookups;
     if (!co_await call(request, deadline)) co_return Outcome::kUnavailable;
-    if (request.header.result == Answer::kOk && request.header.count == 1) {
+    if (request.header.result == Answer::kOk && request.header.count == 1 && request.member.store == view_.store) {
       cursor = {NodePointer{request.answer.take64()}, request.submitted};
       co_return cursor.node ? Outcome::kOk : Outcome::kNotFound;
     }
@@ -112,21 +112,22 @@ Task<Client::Tail> Client::find_tail(Key key, Cursor start, Time deadline, Mutab
   Cursor previous;         // the walk came from here, if its node is set
   std::uint64_t link = 0;  // by this word
   std::uint32_t steps = 0;
-  std::uint32_t view = view_.number;
+  ViewName view = view_name();
   const bool whole = node.size() == layout_.node_bytes();
   bool asks_shortcut = config_.shortcuts != nullptr;  // once, as published
   Duration backoff = config_.backoff_first;
   for (;;) {
+    if (view.store != view_.store) co_return Tail{.outcome = Outcome::kUnavailable};  // whose nodes may be longer
     // A link that was not stable may stand on no replica of the next view: the walk begins anew, at what the server knows.
-    if (view != view_.number) at.confirmed = expired;
+    if (view != view_name()) at.confirmed = expired;
     if (!in_lease(at)) {
       previous = {};
       const Outcome found = co_await look_up(key, at, deadline);
       if (found != Outcome::kOk || now() >= deadline) {
         co_return Tail{.outcome = found == Outcome::kOk ? Outcome::kUnavailable : found};
       }
-      view = view_.number;
-      if (!in_lease(at)) continue;
+      if (view.store == view_.store) view = view_name();
+      if (view != view_name() || !in_lease(at)) continue;
     }
     const Trust terms = trust(at);
     const Time submitted = now();
@@ -150,10 +151,11 @@ Task<Client::Tail> Client::find_tail(Key key, Cursor start, Time deadline, Mutab
     }
     node_works(where.node);
     asks_shortcut = false;
-    const NodeView seen = whole ? parse_node(layout_, node) : NodeView{.next = load_le<std::uint64_t>(node.data())};
+    NodeView seen;
     const Cursor read = at;
     Found found = Found::kForeign;
     if (believable(terms)) {
+      seen = whole ? parse_node(layout_, node) : NodeView{.next = load_le<std::uint64_t>(node.data())};
       found = whole ? judge_node(key, at, seen) : judge_next(key, at, seen.next);
       if (found == Found::kForeign) ++counters_.foreign;
     }
@@ -199,16 +201,16 @@ Task<Client::Tail> Client::find_tail(Key key, Cursor start, Time deadline, Mutab
 }
 
 Task<bool> Client::report_sealed(Key key, Cursor node, Time deadline) {
-  const std::uint32_t view = view_.number;
+  const ViewName view = view_name();
   Duration backoff = config_.backoff_first;
-  while (mirrored(node.node) || view != view_.number) {
+  while (view != view_name() || mirrored(node.node)) {
     Mirrored stable{.late = true};  // in the next view nobody may have sealed it
-    if (view == view_.number) stable = co_await stabilise(node, key, sealed_word(key));
+    if (view == view_name()) stable = co_await stabilise(node, key, sealed_word(key));
     if (stable.late) co_return co_await ensure_lease(deadline);  // asks the server again, who may still name it
     if (stable.status == Status::kOk) break;
     if (!co_await recover(stable.failed, stable.status, deadline, backoff)) co_return false;
   }
-  Call request(Request::kSealed, 1, view_.client);
+  Call request(Request::kSealed, 1, membership());
   request.body.put(key);
   request.body.put(node.node.as(NodeKind::kTombstone).word);
   co_return co_await call(request, deadline);
@@ -258,7 +260,7 @@ Task<Client::Mirrored> Client::stabilise(Cursor cursor, Key key, std::uint64_t n
       open[j] = swaps[i].prior != expected[j] && swaps[i].prior != next;
       expected[j] = swaps[i].prior;
     }
-    if (!in_lease(cursor)) break;
+    if (!in_lease(cursor) || view_name() != terms.view) break;
   }
   for (const bool unfinished : open) result.late = result.late || unfinished;
   if (result.status == Status::kOk && !believable(terms)) result.late = true;
@@ -362,7 +364,7 @@ Task<bool> Client::suspect(NodeId node) {
     }
   }
   if (!has_mirror || !leased()) co_return false;
-  Call request(Request::kSuspect, 1, view_.client);
+  Call request(Request::kSuspect, 1, membership());
   request.body.put(node.value);
   if (!co_await call(request, now() + config_.timeout)) co_return false;
   co_return request.header.result == Answer::kOk;

@@ -155,9 +155,21 @@ class Client {
   };
   // What one try to append came to; kDone: the operation has its outcome.
   enum class Step : std::uint8_t { kDone, kAgain };
+  // As whom it acts in which store: what it was granted, or asked for, as another is of no use any more.
+  struct Membership {
+    std::uint32_t store = 0;
+    std::uint32_t client = 0;
+    friend bool operator==(const Membership&, const Membership&) = default;
+  };
+  // Views of different stores may have one number.
+  struct ViewName {
+    std::uint32_t store = 0;
+    std::uint32_t number = 0;
+    friend bool operator==(const ViewName&, const ViewName&) = default;
+  };
   // Under which conditions an answer of remote memory is to be believed.
   struct Trust {
-    std::uint32_t view = 0;
+    ViewName view;
     Time until;
   };
 
@@ -199,6 +211,8 @@ class Client {
   const Volume* volume_of(NodePointer node) const;
   bool mirrored(NodePointer node) const { return volume_of(node)->mirrored(); }
   remote::RemoteAddress primary_of(NodePointer node) const;
+  Membership membership() const { return {view_.store, view_.client}; }
+  ViewName view_name() const { return {view_.store, view_.number}; }
   bool leased() const { return joined_ && !view_stale_ && letting_go_ != view_.number && now() < lease_; }
   bool in_lease(const Cursor& cursor) const;
   Trust trust(const Cursor& cursor) const;
@@ -211,12 +225,14 @@ class Client {
   remote::Task<bool> suspect(remote::NodeId node);
   remote::Task<void> back_off(Duration& backoff);
 
-  // server.cpp: talking with the metadata server
+  // server_calls.cpp: talking with the metadata server
   // False: no answer before the deadline.
   remote::Task<bool> call(Call& call, Time deadline);
   remote::Task<bool> ensure_lease(Time deadline);
   remote::Task<bool> renew_lease(Time deadline);
   void lost_membership();
+  // The server's is another store than before: all that was known of that one is of no use.
+  void begin_in_another_store();
   // The last slot in hand is kept for erasing: a full store could not be emptied otherwise.
   remote::Task<Outcome> take_slot(const Operation& op, NodePointer& slot);
   bool is_full(std::uint32_t volume) const { return volume < full_until_.size() && now() < full_until_[volume]; }
@@ -225,8 +241,8 @@ class Client {
   void report(const Link& link);
   void orphan(NodePointer slot);
   remote::Task<void> flush_links();
-  // False: not all of them have been told.
-  remote::Task<bool> send_slots(Request type, std::vector<NodePointer> slots);
+  // That `member` had. False: not all of them have been told.
+  remote::Task<bool> send_slots(Request type, Membership member, std::vector<NodePointer> slots);
   remote::Task<bool> send_orphans();
   // Remote memory is used between the two, and every use is counted: a view cannot be let go of while one is under way.
   void depart(std::size_t operations = 1) { under_way_ += operations; }
@@ -272,7 +288,7 @@ class Client {
   CursorCache cursors_;
   std::shared_ptr<Buffers> buffers_;
   SlotStock slots_;
-  std::uint64_t grant_sequence_ = 0;
+  std::uint32_t grant_sequence_ = 0;
   bool grant_open_ = false;  // the last grant was asked for and not answered
   Duration space_wait_;
   bool out_of_space_ = false;

@@ -54,13 +54,14 @@ struct Client::Operation {
   Append how{};
   Key key = 0;
   ByteView value;
-  Time deadline;  // moves on while it waits for a slot,
-  Time latest;    // up to here
+  std::uint32_t store = 0;  // that it began in, and that `node` is as long as nodes of
+  Time deadline;            // moves on while it waits for a slot,
+  Time latest;              // up to here
   Duration backoff;
   Buffer node;  // as it will be written
 
-  NodePointer slot;          // where it will be; none yet: 0
-  std::uint32_t member = 0;  // the client that the slot was granted to
+  NodePointer slot;   // where it will be; none yet: 0
+  Membership member;  // that the slot was granted to
   bool written = false;
   std::uint32_t writing_view = 0;  // the view under which it was first written; 0: not yet
   bool have_cursor = false;
@@ -81,11 +82,11 @@ struct Client::Operation {
 
 // A request and its answer.
 struct Client::Call {
-  Call(Request type, std::size_t count, std::uint32_t member, std::uint64_t sequence = 0)
-      : client(member), expected(static_cast<std::uint8_t>(static_cast<std::uint8_t>(type) | 0x80)) {
-    put_header(body, RequestHeader{type, static_cast<std::uint16_t>(count), member, sequence});
+  Call(Request type, std::size_t count, Membership asker, std::uint32_t sequence = 0)
+      : member(asker), expected(static_cast<std::uint8_t>(static_cast<std::uint8_t>(type) | 0x80)) {
+    put_header(body, RequestHeader{type, static_cast<std::uint16_t>(count), asker.client, sequence, asker.store});
   }
-  std::uint32_t client;
+  Membership member;
   std::uint8_t expected;
   std::array<std::uint8_t, remote::kMaxMessage> request;
   std::array<std::uint8_t, remote::kMaxMessage> response;

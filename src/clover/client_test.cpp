@@ -666,6 +666,104 @@ TEST(CloverFaults, AClientThatSleptThroughItsLeaseReportsNothingFromBefore) {
   EXPECT_EQ(w.server->slots().count(SlotState::kLive), 2u) << w.server->summary();
 }
 
+// The server of a new store, empty, in place of the one before; nobody hears of it yet.
+std::unique_ptr<MetadataServer> begin_anew(World& w, std::uint32_t value_bytes = 40) {
+  auto config = w.server_config;
+  config.store = 2;
+  config.value_bytes = value_bytes;
+  for (const auto& m : w.members) m->channel->set_service(nullptr);
+  return std::exchange(w.server, std::make_unique<MetadataServer>(config));
+}
+
+// Who comes first is given the number that another had.
+TEST(CloverFaults, AClientThatOutlivesItsStoreIsAStrangerInTheNext) {
+  auto c = seeded();
+  World w(c);
+  auto& a = w.add_client();
+  auto& b = w.add_client();
+  for (Key key = 0; key < 40; ++key) {
+    ASSERT_EQ(w.wait_for(a->put(key, value_of(key, 40))), Outcome::kOk);
+    ASSERT_EQ(w.wait_for(b->put(100 + key, value_of(key, 40))), Outcome::kOk);
+  }
+  const auto before = begin_anew(w);
+  b.channel->set_service(w.server.get());
+  w.run_for(c.lifetime);
+  for (Key key = 0; key < 40; ++key) ASSERT_EQ(w.wait_for(b->put(1000 + key, value_of(key + 1, 40))), Outcome::kOk);
+  a.channel->set_service(w.server.get());
+  w.run_for(c.lifetime);
+  EXPECT_EQ(w.server->clients(), 2u);
+  EXPECT_EQ(read(w, *a.client, 5), std::nullopt) << "of the store before";
+  for (Key key = 0; key < 200; ++key) ASSERT_EQ(w.wait_for(a->put(2000 + key, value_of(key, 40))), Outcome::kOk);
+  for (Key key = 0; key < 40; ++key) EXPECT_EQ(read(w, *b.client, 1000 + key), value_of(key + 1, 40)) << key;
+}
+
+// By the clock of the store before, all that the server has been told of would come before all that they do.
+TEST(CloverFaults, ClientsThatOutliveTheirStoreHaveTheClockOfTheNext) {
+  auto c = seeded();
+  World w(c);
+  auto& a = w.add_client();
+  auto& b = w.add_client();
+  for (Key key = 0; key < 3000; ++key) ASSERT_EQ(w.wait_for(a->put(key % 50, value_of(key, 40))), Outcome::kOk) << key;
+  for (int i = 0; i < 4; ++i) w.wait_for(b->put(1, value_of(1, 40)));
+  w.run_for(c.lifetime * 2);
+  const auto before = begin_anew(w);
+  a.channel->set_service(w.server.get());
+  b.channel->set_service(w.server.get());
+  w.run_until([&] { return w.server->clients() == 2 && a->joined() && b->joined(); });
+  // What is free is another's.
+  w.server->slots().on_free([&w](NodePointer slot) {
+    const auto at = w.server_config.volumes.at(slot.volume()).locate(slot, 0);
+    const auto& region = w.memory.at(at.node.value).base;
+    std::ranges::fill(w.fabric.region_bytes(region).subspan(at.address - region.address, 64), 0xA5);
+  });
+  for (std::uint64_t round = 0; round < 60; ++round) {
+    for (Key key = 0; key < 20; ++key) {
+      auto& who = (round + key) % 2 == 0 ? a : b;
+      ASSERT_EQ(w.wait_for(who->put(5000 + key, value_of(round, 40))), Outcome::kOk) << round << ": " << key;
+    }
+  }
+  w.run_for((c.lifetime + c.flight) * 8);
+  for (Key key = 0; key < 20; ++key) EXPECT_EQ(read(w, *b.client, 5000 + key), value_of(59, 40)) << key;
+}
+
+// The node that an operation has composed, and the room that it reads into, are not of the next store's length.
+TEST(CloverFaults, WhatIsUnderWayWhenAStoreEndsEndsAsUnavailable) {
+  for (const bool gets_longer : {false, true}) {
+    auto c = seeded();
+    c.value_bytes = gets_longer ? 40 : 1000;
+    World w(c);
+    auto& a = w.add_client();
+    const auto value = value_of(1, c.value_bytes);
+    ASSERT_EQ(w.wait_for(a->put(7, value)), Outcome::kOk);
+    std::vector<std::optional<Outcome>> ends(4);
+    std::vector<std::uint8_t> into(1000);
+    const auto put = [&](std::optional<Outcome>& end) -> Task<void> { end = co_await a->put(7, value); };
+    const auto get = [&](std::optional<Outcome>& end) -> Task<void> { end = (co_await a->get(7, into)).outcome; };
+    const auto open = [&] { return std::ranges::count_if(ends, [](const auto& end) { return !end.has_value(); }); };
+    for (std::uint32_t i = 0; i < c.nodes; ++i) a.memory->cut(remote::NodeId(i));
+    w.scheduler.spawn(put(ends[0]));  // tries again and again,
+    w.scheduler.spawn(get(ends[1]));
+    w.run_for(c.lifetime / 20);
+    const auto before = begin_anew(w, gets_longer ? 1000 : 40);
+    w.run_for(c.lifetime);
+    w.scheduler.spawn(put(ends[2]));  // or waits for a lease
+    w.scheduler.spawn(get(ends[3]));
+    w.run_for(c.lifetime / 4);
+    EXPECT_EQ(open(), 4);
+    for (std::uint32_t i = 0; i < c.nodes; ++i) a.memory->mend(remote::NodeId(i));
+    a.channel->set_service(w.server.get());
+    w.run_until([&] { return open() == 0; });
+    EXPECT_EQ(ends[0], Outcome::kUnavailable);
+    EXPECT_EQ(ends[1], Outcome::kUnavailable);
+    EXPECT_EQ(ends[2], Outcome::kUnavailable);
+    EXPECT_EQ(ends[3], Outcome::kNotFound);
+    EXPECT_EQ(a->value_bytes(), gets_longer ? 1000u : 40u);
+    const auto last = value_of(8, a->value_bytes());
+    EXPECT_EQ(w.wait_for(a->put(7, last)), Outcome::kOk);
+    EXPECT_EQ(read(w, *a.client, 7), last);
+  }
+}
+
 Task<void> model_run(Client& client, std::uint64_t operations, Rng rng, std::map<Key, std::vector<std::uint8_t>>& model,
                      bool& done) {
   std::vector<std::uint8_t> into(client.value_bytes());

@@ -54,6 +54,7 @@ class CursorCache {
       if (way.key == key && way.cursor.node == node) way.cursor.node = {};
     }
   }
+  void clear() { sets_.assign(sets_.size(), Set{}); }
   std::size_t capacity() const { return sets_.size() * kWays; }
 
  private:

@@ -14,6 +14,7 @@ void put_header(MessageWriter& out, const RequestHeader& header) {
   out.put(header.count);
   out.put(header.client);
   out.put(header.sequence);
+  out.put(header.store);
 }
 
 void put_header(MessageWriter& out, const AnswerHeader& header) {
@@ -34,7 +35,8 @@ std::optional<RequestHeader> take_request_header(MessageReader& in) {
   RequestHeader header;
   header.count = in.take<std::uint16_t>();
   header.client = in.take<std::uint32_t>();
-  header.sequence = in.take<std::uint64_t>();
+  header.sequence = in.take<std::uint32_t>();
+  header.store = in.take<std::uint32_t>();
   if (!in.ok() || version != kMessageVersion) return std::nullopt;
   if (type < static_cast<std::uint8_t>(Request::kRegister) || type > static_cast<std::uint8_t>(Request::kLetGo)) {
     return std::nullopt;
@@ -78,6 +80,7 @@ void put_view(MessageWriter& out, const StoreView& view) {
       out.put(volume.replicas[j].address);
     }
   }
+  out.put(view.store);
 }
 
 std::optional<StoreView> take_view(MessageReader& in, std::uint16_t volumes) {
@@ -110,6 +113,7 @@ std::optional<StoreView> take_view(MessageReader& in, std::uint16_t volumes) {
     }
     view.volumes.push_back(volume);
   }
+  view.store = in.take<std::uint32_t>();
   if (!in.ok() || in.left() != 0) return std::nullopt;
   return view;
 }

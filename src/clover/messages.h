@@ -1,11 +1,11 @@
 // The calls between Clover's clients and its metadata server, as bytes.
 //
-// Request:    u8 version | u8 type | u16 count | u32 client | u64 sequence | body
+// Request:    u8 version | u8 type | u16 count | u32 client | u32 sequence | u32 store | body
 // Answer:     u8 version | u8 type + 0x80 | u16 count | u8 result | u8 flags (below) | u16 0 | u32 view | u32 lease_us | u64 clock | body
 //             All little-endian; `count` counts the entries of the body; nothing may follow them.
 //
 //   type        request body                      answer body
-//   kRegister   -                                 u32 client, u32 value_bytes, u32 cursor_us, u32 flight_us, count volumes (below)
+//   kRegister   -                                 u32 client, u32 value_bytes, u32 cursor_us, u32 flight_us, count volumes (below), u32 store
 //   kRefresh    -                                 the same
 //   kLookup     keys, u64 each                    nodes, u64 each, to begin walks at (0: no such key)
 //   kCreate     u64 key, u64 node                 u64: the node itself, or with kExists a node of the chain that is there
@@ -27,6 +27,7 @@
 // lease_us:   the client may act on the answer's view for so long after it sent the request.
 // flags:      1: there is work (kWork). 2: the view ends as soon as all clients have let go of it (kLetGo).
 // sequence:   a repeated kAllocate with the sequence of the one before gets the same slots again.
+// store:      the number of the store that the client is one of. In any other nobody knows it (kExpired), whoever has its number there.
 // Invariant:  parsing never reads past the end and never trusts a count; what is malformed is answered with kMalformed.
 #pragma once
 
@@ -81,7 +82,8 @@ struct RequestHeader {
   Request type{};
   std::uint16_t count = 0;
   std::uint32_t client = 0;
-  std::uint64_t sequence = 0;
+  std::uint32_t sequence = 0;
+  std::uint32_t store = 0;
 };
 
 struct AnswerHeader {
@@ -121,6 +123,7 @@ struct StoreView {
   Duration max_flight;
   std::uint32_t number = 0;  // from the answer's header
   std::vector<Volume> volumes;
+  std::uint32_t store = 0;
 };
 
 // Writes little-endian numbers one after the other. What no longer fits is not written and makes ok() false.

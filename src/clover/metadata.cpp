@@ -104,7 +104,7 @@ Answer MetadataServer::serve(Time now, const RequestHeader& header, MessageReade
                              std::uint16_t& count) {
   if (header.type == Request::kRegister) return in.left() == 0 ? enter(now, header, out, count) : Answer::kMalformed;
   const auto client = clients_.find(header.client);
-  if (client == clients_.end()) return Answer::kExpired;
+  if (client == clients_.end() || header.store != config_.store) return Answer::kExpired;
   client->second.until = now + config_.cursor_lifetime;
   switch (header.type) {
     case Request::kRegister: break;
@@ -144,7 +144,8 @@ void MetadataServer::put_current_view(std::uint32_t client, MessageWriter& out, 
                  .cursor_lifetime = config_.cursor_lifetime,
                  .max_flight = config_.max_flight,
                  .number = view_,
-                 .volumes = config_.volumes};
+                 .volumes = config_.volumes,
+                 .store = config_.store};
   count = static_cast<std::uint16_t>(view.volumes.size());
   put_view(out, view);
 }
@@ -206,11 +207,12 @@ Answer MetadataServer::allocate(Time now, const RequestHeader& header, MessageRe
                                 std::uint16_t& count) {
   if (in.left() != 8 && in.left() != 16) return Answer::kMalformed;
   auto& client = clients_.at(header.client);
-  if (header.sequence < client.last_sequence) return Answer::kRefused;  // late: it has asked again since
+  const auto ahead = static_cast<std::int32_t>(header.sequence - client.last_sequence);
+  if (ahead < 0) return Answer::kRefused;  // late: it has asked again since
   const std::uint64_t wanted = in.take64();
   const std::uint64_t volume = in.left() == 8 ? in.take64() : ~std::uint64_t{0};
   // Else the same answer once more, also when it was that there is no room.
-  if (header.sequence != client.last_sequence) {
+  if (ahead != 0) {
     client.last_sequence = header.sequence;
     // No one client takes all that is left.
     const std::uint64_t share = slots_.count(SlotState::kFree) / (2 * clients_.size()) + 1;

@@ -42,6 +42,8 @@ struct ServerConfig {
   std::uint32_t suspicions = 1;     // so many clients must suspect a node before it is left out
   // The memory that the volumes lie in; without it nodes that come back are not recognised.
   std::vector<Home> homes{};
+  // Another for each store that there is: a client that outlives its store must not be taken for one of the next.
+  std::uint32_t store = 0;
 };
 
 // What is wrong with a configuration, if anything.
@@ -167,7 +169,7 @@ class MetadataServer : public remote::MessageService {
   };
   struct ClientState {
     Time until;
-    std::uint64_t last_sequence = 0;  // of kAllocate
+    std::uint32_t last_sequence = 0;  // of kAllocate
     std::vector<NodePointer> last_grant;
     std::vector<NodePointer> slots;  // granted; some are no longer owned
     std::size_t tidy_at = 1024;

@@ -32,10 +32,10 @@ class Talk {
   explicit Talk(MetadataServer& server, Time& now) : server_(server), now_(now) {}
 
   AnswerHeader call(Request type, const std::vector<std::uint64_t>& body = {}, std::size_t count = 1,
-                    std::uint64_t sequence = 0) {
+                    std::uint32_t sequence = 0) {
     std::array<std::uint8_t, remote::kMaxMessage> request{};
     MessageWriter out(request);
-    put_header(out, {type, static_cast<std::uint16_t>(count), id, sequence});
+    put_header(out, {type, static_cast<std::uint16_t>(count), id, sequence, store});
     for (const auto n : body) out.put(n);
     return send(ByteView(request).first(out.length()));
   }
@@ -57,6 +57,7 @@ class Talk {
   void enter() {
     EXPECT_EQ(call(Request::kRegister, {}, 0).result, Answer::kOk);
     id = last_view.client;
+    store = last_view.store;
   }
   std::vector<std::uint64_t> grant(std::uint64_t wanted) {
     EXPECT_EQ(call(Request::kAllocate, {wanted}, 1, ++sequence_).result, Answer::kOk);
@@ -68,13 +69,14 @@ class Talk {
   }
 
   std::uint32_t id = 0;
+  std::uint32_t store = 0;
   StoreView last_view;
   std::vector<std::uint64_t> numbers;
 
  private:
   MetadataServer& server_;
   Time& now_;
-  std::uint64_t sequence_ = 0;
+  std::uint32_t sequence_ = 0;
   std::array<std::uint8_t, remote::kMaxMessage> answer_{};
 };
 
@@ -298,10 +300,39 @@ TEST_F(Metadata, GrantsNothingToARequestThatComesLate) {
   EXPECT_EQ(in_state(SlotState::kOwned), 8u);
 }
 
+TEST_F(Metadata, GrantsOnThoughTheSequencesOfRequestsBeginAgain) {
+  begin(make_config());
+  EXPECT_EQ(a->call(Request::kAllocate, {1}, 1, 0x7FFF'FFFF).result, Answer::kOk);
+  EXPECT_EQ(a->call(Request::kAllocate, {1}, 1, 0xFFFF'FFFE).result, Answer::kOk);
+  EXPECT_EQ(a->call(Request::kAllocate, {1}, 1, 1).result, Answer::kOk);
+  EXPECT_EQ(a->call(Request::kAllocate, {1}, 1, 0xFFFF'FFFE).result, Answer::kRefused);
+}
+
+TEST_F(Metadata, KnowsNoClientOfAnotherStoreThoughItsNumberIsKnown) {
+  auto config = make_config();
+  config.store = 7;
+  begin(config);
+  EXPECT_EQ(a->store, 7u);
+  Talk stranger(*server, now);
+  stranger.id = a->id;
+  const auto granted = a->grant(1);
+  for (const std::uint32_t other : {0u, 8u}) {
+    stranger.store = other;
+    EXPECT_EQ(stranger.call(Request::kRefresh, {}, 0).result, Answer::kExpired);
+    EXPECT_EQ(stranger.call(Request::kRelease, granted).result, Answer::kExpired);
+    EXPECT_EQ(stranger.call(Request::kLeave, {}, 1).result, Answer::kExpired);
+  }
+  EXPECT_EQ(in_state(SlotState::kOwned), 1u);
+  EXPECT_EQ(a->call(Request::kCreate, {9, granted[0]}).result, Answer::kOk);
+  stranger.enter();
+  EXPECT_NE(stranger.id, a->id);
+  EXPECT_EQ(stranger.head(9), granted[0]);
+}
+
 TEST_F(Metadata, ARefusedRequestStaysRefusedThoughRoomComesFree) {
   begin(make_config());
   std::vector<std::uint64_t> granted;
-  for (std::uint64_t sequence = 1; b->call(Request::kAllocate, {100}, 1, sequence).result == Answer::kOk; ++sequence)
+  for (std::uint32_t sequence = 1; b->call(Request::kAllocate, {100}, 1, sequence).result == Answer::kOk; ++sequence)
     granted = b->numbers;
   ASSERT_EQ(a->call(Request::kAllocate, {4}, 1, 1).result, Answer::kNoSpace);
   ASSERT_EQ(b->call(Request::kRelease, granted, static_cast<std::uint16_t>(granted.size())).result, Answer::kOk);
@@ -325,7 +356,7 @@ TEST_F(Metadata, TakesNobodyForLostWhomItCouldNotHaveHeard) {
 TEST_F(Metadata, GivesSlotsOfTheVolumeThatIsAskedForWhileItHasAny) {
   begin(make_config(1, 64));
   std::size_t of_one = 0;
-  for (std::uint64_t sequence = 1; a->call(Request::kAllocate, {4, 1}, 1, sequence).result == Answer::kOk; ++sequence) {
+  for (std::uint32_t sequence = 1; a->call(Request::kAllocate, {4, 1}, 1, sequence).result == Answer::kOk; ++sequence) {
     for (const std::uint64_t word : a->numbers) {
       const bool wanted = NodePointer{word}.volume() == 1;
       if (wanted) ++of_one;
@@ -340,8 +371,8 @@ TEST_F(Metadata, GivesSlotsOfTheVolumeThatIsAskedForWhileItHasAny) {
 TEST_F(Metadata, GivesNoClientAllThatIsLeftAndSaysWhenThereIsNothing) {
   begin(make_config(1, 8));
   EXPECT_LE(a->grant(1000).size(), 3u);
-  std::size_t granted = 0;
-  while (a->call(Request::kAllocate, {1000}, 1, granted + 1000).result == Answer::kOk) granted += a->numbers.size();
+  std::uint32_t sequence = 1000;
+  while (a->call(Request::kAllocate, {1000}, 1, sequence).result == Answer::kOk) ++sequence;
   EXPECT_EQ(in_state(SlotState::kFree), 0u);
   EXPECT_EQ(a->numbers.at(0), 0u);  // nothing is on its way back
 }

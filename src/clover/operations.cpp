@@ -67,6 +67,7 @@ Task<Outcome> Client::append(Append how, Key key, ByteView value) {
   op.how = how;
   op.key = key;
   op.value = value;
+  op.store = view_.store;
   op.deadline = now() + config_.timeout;
   op.latest = op.deadline + config_.space_timeout;
   op.backoff = config_.backoff_first;
@@ -74,7 +75,9 @@ Task<Outcome> Client::append(Append how, Key key, ByteView value) {
     Step step = Step::kAgain;
     if (!leased() && !co_await ensure_lease(op.deadline)) {
       step = op.done(Outcome::kUnavailable);
-    } else if (op.slot && op.member != view_.client) {
+    } else if (op.store != view_.store) {
+      step = op.done(Outcome::kUnavailable);  // or unknown
+    } else if (op.slot && op.member != membership()) {
       // The server took us for dead and the slot with us.
       if (op.uncertain) {
         step = op.done(Outcome::kUnknown);
@@ -130,7 +133,7 @@ void Client::forget_writing(Operation& op) {
 Outcome Client::close(Operation& op) {
   forget_writing(op);
   if (op.outcome == Outcome::kOk) return op.outcome;
-  if (!op.slot || op.member != view_.client || !joined_) {
+  if (!op.slot || op.member != membership() || !joined_) {
     // Nothing to give back: the server took it.
   } else if (op.uncertain) {
     orphan(op.slot);
@@ -143,7 +146,7 @@ Outcome Client::close(Operation& op) {
 void Client::take_fresh(Operation& op, NodePointer slot) {
   const NodeKind kind = op.how == Append::kErase ? NodeKind::kTombstone : NodeKind::kValue;
   op.slot = slot.as(kind);
-  op.member = view_.client;
+  op.member = membership();
   op.written = false;
   const auto trailer = trailer_word(slot, volume_of(slot)->base, op.value.size());
   compose_node(layout_, op.key, kind, op.value, trailer, op.node.bytes());
@@ -157,10 +160,14 @@ Task<Client::Step> Client::write_node(Operation& op) {
     const Outcome taken = co_await take_slot(op, slot);
     op.deadline = std::min(op.latest, op.deadline + (now() - asked));
     if (taken != Outcome::kOk) co_return op.done(taken);
+    if (op.store != view_.store) {
+      slots_.put_back(slot);
+      co_return Step::kAgain;
+    }
     take_fresh(op, slot);
   }
   // Getting a slot may have taken long: out of lease it may be somebody else's already.
-  if (!leased() || op.member != view_.client) co_return Step::kAgain;
+  if (!leased() || op.member != membership()) co_return Step::kAgain;
   note_writing(op);
   const auto bytes = op.node.bytes();
   Mirrored result;
@@ -182,7 +189,7 @@ Task<Client::Step> Client::write_node(Operation& op) {
   }
   if (result.status == Status::kUnknown) {
     // The write may yet arrive, even when the node is in a chain and its next word is set: not this slot.
-    if (op.member == view_.client && joined_) orphan(op.slot);
+    if (op.member == membership() && joined_) orphan(op.slot);
     op.slot = {};
   }
   if (co_await recover(result.failed, result.status, op.deadline, op.backoff)) co_return Step::kAgain;
@@ -195,9 +202,9 @@ Task<Client::Step> Client::first_version(Operation& op) {
     const Step step = co_await write_node(op);
     if (step == Step::kDone || !op.written) co_return step;
   }
-  if (!leased() || op.member != view_.client) co_return Step::kAgain;
+  if (!leased() || op.member != membership()) co_return Step::kAgain;
   if (!op.uncertain) op.tried = now();
-  Call request(Request::kCreate, 1, view_.client);
+  Call request(Request::kCreate, 1, membership());
   request.body.put(op.key);
   request.body.put(op.slot.word);
   const bool answered = co_await call(request, op.deadline);
@@ -206,7 +213,7 @@ Task<Client::Step> Client::first_version(Operation& op) {
   switch (request.header.result) {
     case Answer::kOk:
       op.uncertain = false;
-      cursors_.store(op.key, {op.slot, op.tried});
+      if (op.store == view_.store) cursors_.store(op.key, {op.slot, op.tried});
       if (config_.shortcuts != nullptr) config_.shortcuts->linked(op.key, op.slot);
       co_return op.done(Outcome::kOk);
     case Answer::kExists:
@@ -357,7 +364,7 @@ Task<Client::Step> Client::finish_link(Operation& op) {
   op.uncertain = false;
   cursors_.store(op.key, {op.slot, op.tried});
   if (config_.shortcuts != nullptr) config_.shortcuts->linked(op.key, op.slot);
-  report({op.key, op.slot, op.stamp});
+  if (op.member == membership()) report({op.key, op.slot, op.stamp});
   co_return op.done(Outcome::kOk);
 }
 

@@ -7,6 +7,7 @@
 namespace sluice::clover {
 
 using remote::NodeId;
+using remote::RemoteAddress;
 using remote::Status;
 using remote::Task;
 
@@ -45,17 +46,19 @@ Task<bool> Client::call(Call& call, Time deadline) {
     if (now() >= deadline) co_return false;
     co_await back_off(backoff);
   }
-  if (call.client != view_.client) co_return true;  // asked in an earlier life
+  if (call.member != membership()) co_return true;  // asked in an earlier life
   clock_ = std::max(clock_, call.header.clock);
   work_waits_ = call.header.work_waits;
+  if (call.header.result == Answer::kExpired) {
+    lost_membership();
+    co_return true;
+  }
   if (call.header.view_ends && call.header.view == view_.number && let_go_ != view_.number && !is_letting_go_ &&
       !leaving_) {
     is_letting_go_ = true;
     scheduler_.spawn(let_go(view_.number));
   }
-  if (call.header.result == Answer::kExpired) {
-    lost_membership();
-  } else if (call.header.view != view_.number) {
+  if (call.header.view != view_.number) {
     view_stale_ = true;
   } else {
     lease_ = std::max(lease_, call.submitted + Duration::microseconds(call.header.lease_us));
@@ -73,6 +76,16 @@ void Client::lost_membership() {
   links_.clear();
   orphans_.clear();
   grant_open_ = false;
+  grant_sequence_ = 0;
+}
+
+// What is under way in the one before ends by itself: by `op.store`, and by the names of views.
+void Client::begin_in_another_store() {
+  cursors_.clear();
+  full_until_.clear();
+  out_of_space_ = false;
+  letting_go_ = let_go_ = settling_ = 0;
+  clock_ = 0;
 }
 
 Task<bool> Client::ensure_lease(Time deadline) {
@@ -92,7 +105,7 @@ Task<bool> Client::ensure_lease(Time deadline) {
 
 Task<bool> Client::renew_lease(Time deadline) {
   const bool enters = !joined_;
-  Call request(enters ? Request::kRegister : Request::kRefresh, 0, view_.client);
+  Call request(enters ? Request::kRegister : Request::kRefresh, 0, membership());
   if (!co_await call(request, deadline)) co_return false;
   if (request.header.result == Answer::kExpired) co_return true;  // enters at the next try
   if (request.header.result != Answer::kOk) co_return false;
@@ -101,6 +114,7 @@ Task<bool> Client::renew_lease(Time deadline) {
   view->number = request.header.view;
   if (enters) {
     lost_membership();
+    if (view->store != view_.store) begin_in_another_store();
     settled_ = view->number;  // the server looks into all that we had before
   } else {
     view->client = view_.client;
@@ -133,9 +147,9 @@ Task<void> Client::leave() {
   if (joined_) {
     const bool told = co_await send_orphans();
     static_cast<void>(told);
-    const bool released = co_await send_slots(Request::kRelease, slots_.take_all());
+    const bool released = co_await send_slots(Request::kRelease, membership(), slots_.take_all());
     static_cast<void>(released);  // what is not is found when the server misses us
-    Call request(Request::kLeave, anything_under_way() ? 0 : 1, view_.client);
+    Call request(Request::kLeave, anything_under_way() ? 0 : 1, membership());
     co_await call(request, now() + config_.timeout);
     joined_ = false;
     lease_ = Time();
@@ -206,11 +220,11 @@ std::uint32_t Client::home_of(Key key) const {
 Task<void> Client::refill(std::uint32_t volume) {
   if (!grant_open_) ++grant_sequence_;
   grant_open_ = true;
-  Call request(Request::kAllocate, 1, view_.client, grant_sequence_);
+  Call request(Request::kAllocate, 1, membership(), grant_sequence_);
   request.body.put(std::uint64_t{config_.slots_wanted});
   request.body.put(std::uint64_t{volume});
   const bool answered = co_await call(request, now() + config_.timeout);
-  if (answered && request.client == view_.client && joined_) {
+  if (answered && request.member == membership() && joined_) {
     grant_open_ = false;
     out_of_space_ = request.header.result == Answer::kNoSpace;
     bool some = false;
@@ -239,10 +253,10 @@ void Client::orphan(NodePointer slot) {
   orphans_.push_back(slot.as(NodeKind::kValue));
 }
 
-Task<bool> Client::send_slots(Request type, std::vector<NodePointer> slots) {
+Task<bool> Client::send_slots(Request type, Membership member, std::vector<NodePointer> slots) {
   for (std::size_t from = 0; from < slots.size();) {
     const std::size_t count = std::min(slots.size() - from, kMaxSlotsPerMessage);
-    Call request(type, count, view_.client);
+    Call request(type, count, member);
     for (std::size_t i = 0; i < count; ++i) request.body.put(slots[from + i].word);
     from += count;
     // What gets lost here is found when this client's lease ends.
@@ -255,17 +269,17 @@ Task<bool> Client::send_slots(Request type, std::vector<NodePointer> slots) {
 Task<bool> Client::send_orphans() {
   sending_orphans_ = true;
   auto slots = std::exchange(orphans_, {});
-  const std::uint32_t member = view_.client;
-  const bool told = co_await send_slots(Request::kOrphan, slots);
+  const Membership member = membership();
+  const bool told = co_await send_slots(Request::kOrphan, member, slots);
   // Those that the server has been told of already it refuses.
-  if (!told && joined_ && member == view_.client) orphans_.insert(orphans_.end(), slots.begin(), slots.end());
+  if (!told && joined_ && member == membership()) orphans_.insert(orphans_.end(), slots.begin(), slots.end());
   sending_orphans_ = false;
   co_return told;
 }
 
 // REQUIRES: is_letting_go_ was just set.
 Task<void> Client::let_go(std::uint32_t view) {
-  const std::uint32_t member = view_.client;
+  const Membership member = membership();
   letting_go_ = view;
   Duration backoff = config_.backoff_first;
   // Who is dead the view itself says, as it is now.
@@ -273,7 +287,7 @@ Task<void> Client::let_go(std::uint32_t view) {
   renewing_ = true;
   bool good = co_await renew_lease(now() + view_.cursor_lifetime);
   renewing_ = false;
-  const auto same = [&] { return joined_ && view_.number == view && view_.client == member && !view_stale_; };
+  const auto same = [&] { return joined_ && view_.number == view && membership() == member && !view_stale_; };
   while (good && same() && anything_under_way()) {
     co_await back_off(backoff);
     good = !leaving_;
@@ -289,7 +303,7 @@ Task<void> Client::let_go(std::uint32_t view) {
 
 Task<void> Client::settle_view() {
   const std::uint32_t view = view_.number;
-  const std::uint32_t member = view_.client;
+  const Membership member = membership();
   const auto older = [view](const auto& entry) { return entry.first < view; };
   if (!leased() || std::ranges::any_of(writing_, older)) co_return;
   if (settling_ != view) {
@@ -300,11 +314,11 @@ Task<void> Client::settle_view() {
   if (!flushing_) co_await flush_links();
   if (links_told_ < settling_links_ || sending_orphans_) co_return;
   const bool told = co_await send_orphans();
-  if (!told || !leased() || member != view_.client || view != view_.number) co_return;
-  Call request(Request::kSettled, 1, view_.client);
+  if (!told || !leased() || member != membership() || view != view_.number) co_return;
+  Call request(Request::kSettled, 1, member);
   request.body.put(view);
   const bool answered = co_await call(request, now() + config_.timeout);
-  if (answered && request.header.result == Answer::kOk && member == view_.client) settled_ = view;
+  if (answered && request.header.result == Answer::kOk && member == membership()) settled_ = view;
 }
 
 // ------------------------------------------------------------------------------------------------------------- reports
@@ -320,7 +334,7 @@ Task<void> Client::flush_links() {
   while (!links_.empty()) {
     if (!leased() && !co_await ensure_lease(now() + config_.timeout)) break;
     const std::size_t count = std::min(links_.size(), kMaxLinksPerMessage);
-    Call request(Request::kReport, count, view_.client);
+    Call request(Request::kReport, count, membership());
     for (std::size_t i = 0; i < count; ++i) {
       request.body.put(links_[i].key);
       request.body.put(links_[i].node.word);
@@ -344,7 +358,7 @@ Task<void> Client::do_work() {
   std::size_t orphans = kWorkAtOnce;
   while (orphans == kWorkAtOnce && leased() && !leaving_ && now() < enough) {
     orphans = 0;
-    Call request(Request::kWork, kWorkAtOnce, view_.client);
+    Call request(Request::kWork, kWorkAtOnce, membership());
     if (!co_await call(request, now() + config_.timeout) || request.header.result != Answer::kOk) co_return;
     std::vector<NodePointer> checked;
     for (std::size_t i = 0; i < request.header.count; ++i) {
@@ -352,6 +366,7 @@ Task<void> Client::do_work() {
       const Key key = request.answer.take64();
       const NodePointer node{request.answer.take64()};
       if (!request.answer.ok()) break;
+      if (request.member != membership()) co_return;  // it was of the store before, perhaps
       ++counters_.work;
       if (kind == WorkKind::kOrphan) {
         ++orphans;
@@ -360,7 +375,7 @@ Task<void> Client::do_work() {
         co_await settle(key, {node, request.submitted}, kind);
       }
     }
-    const bool told = co_await send_slots(Request::kChecked, std::move(checked));
+    const bool told = co_await send_slots(Request::kChecked, request.member, std::move(checked));
     static_cast<void>(told);  // what is not comes up again
   }
 }
@@ -396,11 +411,12 @@ Task<bool> Client::check_orphan(NodePointer slot) {
   Buffer node(buffers_, layout_.node_bytes());
   ++counters_.reads;
   ++counters_.round_trips;
-  const NodeId where = primary_of(slot).node;
+  const ViewName view = view_name();
+  const RemoteAddress where = primary_of(slot);
   depart();
-  const Status status = co_await memory_.read(primary_of(slot), node.bytes());
-  arrive(where, status);
-  if (status != Status::kOk) co_return false;
+  const Status status = co_await memory_.read(where, node.bytes());
+  arrive(where.node, status);
+  if (status != Status::kOk || view != view_name()) co_return false;
   const NodeView seen = parse_node(layout_, node.bytes());
   co_return co_await meets(seen.key, slot) == Met::kNo;
 }

@@ -130,7 +130,7 @@ Bytes MetadataServer::state(Time now) const {
     put_number(out, id);
     put_number(out, client.settled);
     put_number(out, client.let_go);
-    put_number(out, client.last_sequence);
+    put_number(out, std::uint64_t{client.last_sequence});
     put_pointers(out, client.last_grant);
     put_pointers(out, client.slots);
   }
@@ -200,7 +200,7 @@ bool MetadataServer::load(MessageReader& in) {
     auto& client = clients_[id];
     client.settled = in.take<std::uint32_t>();
     client.let_go = in.take<std::uint32_t>();
-    client.last_sequence = in.take64();
+    client.last_sequence = static_cast<std::uint32_t>(in.take64());
     client.last_grant = take_pointers(in, sound);
     client.slots = take_pointers(in, sound);
   }

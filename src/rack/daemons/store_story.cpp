@@ -10,6 +10,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <nlohmann/json.hpp>
+#include <random>
 #include <utility>
 
 #include "rack/endpoint/memory_node.h"
@@ -92,7 +93,8 @@ std::optional<clover::Home> home_of(const NodeRecord& node, std::uint64_t space)
 }
 
 Result<std::unique_ptr<clover::MetadataServer>> StoreStory::build(const MetadataSettings& settings,
-                                                                  const std::vector<clover::Home>& homes) {
+                                                                  const std::vector<clover::Home>& homes,
+                                                                  std::uint32_t number) {
   std::vector<clover::Region> regions;
   for (const auto& home : homes) regions.push_back(home.region);
   auto volumes = clover::spread(regions, static_cast<std::uint32_t>(settings.replication));
@@ -102,8 +104,9 @@ Result<std::unique_ptr<clover::MetadataServer>> StoreStory::build(const Metadata
   config.homes = homes;
   config.value_bytes = static_cast<std::uint32_t>(settings.value_size);
   config.cursor_lifetime = settings.cursor_lifetime;
+  config.store = number;
   if (auto sound = clover::check(config); !sound) return tl::unexpected(sound.error());
-  json store{{"make", make_of(settings)}, {"homes", json::array()}};
+  json store{{"make", make_of(settings)}, {"homes", json::array()}, {"number", number}};
   for (const auto& home : homes) store["homes"].push_back(to_json(home));
   store_ = store.dump();
   return std::make_unique<clover::MetadataServer>(std::move(config), &journal_);
@@ -111,7 +114,8 @@ Result<std::unique_ptr<clover::MetadataServer>> StoreStory::build(const Metadata
 
 Result<std::unique_ptr<clover::MetadataServer>> StoreStory::make(const MetadataSettings& settings,
                                                                  const std::vector<clover::Home>& homes) {
-  auto server = build(settings, homes);
+  std::random_device chance;
+  auto server = build(settings, homes, std::uniform_int_distribution<std::uint32_t>(1)(chance));
   if (!server || !std::exchange(is_lost_, false)) return server;
   const std::string aside = lost(path_);
   if (std::rename(path_.c_str(), aside.c_str()) != 0)
@@ -126,6 +130,7 @@ Result<std::unique_ptr<clover::MetadataServer>> StoreStory::recall(const Metadat
   if (!story) return tl::unexpected(story.error());
   if (!*story) return nullptr;
   std::vector<clover::Home> homes;
+  std::uint32_t number = 0;  // of a store that began when they had none
   const json store = json::parse((*story)->store, nullptr, false);
   try {
     if (store.at("make") != make_of(settings)) {
@@ -134,10 +139,11 @@ Result<std::unique_ptr<clover::MetadataServer>> StoreStory::recall(const Metadat
           path_, store.at("make").dump()));
     }
     for (const json& home : store.at("homes")) homes.push_back(home_from(home));
+    if (store.contains("number")) number = number_at<std::uint32_t>(store, "number");
   } catch (const json::exception&) {
     return fail(fmt::format("{} is no journal of a store; remove it to begin anew", path_));
   }
-  auto server = build(settings, homes);
+  auto server = build(settings, homes, number);
   if (!server) return server;
   for (const auto& record : (*story)->records) {
     if (!(*server)->replay(record))

@@ -42,7 +42,7 @@ class StoreStory {
 
  private:
   Result<std::unique_ptr<clover::MetadataServer>> build(const MetadataSettings& settings,
-                                                        const std::vector<clover::Home>& homes);
+                                                        const std::vector<clover::Home>& homes, std::uint32_t number);
   Result<void> write_anew(Time now, clover::MetadataServer& server);
 
   JournalFile journal_;

@@ -28,8 +28,8 @@ class StoreStoryTest : public testing::Test {
     auto server = story.make(settings(), {*home_of(*directory_->nodes()->find("memory1"), 0)}).value();
     EXPECT_TRUE(story.begin(Time(), *server));
     ask(*server, {clover::Request::kRegister, 0, 0, 0}, {});
-    ask(*server, {clover::Request::kAllocate, 1, 1, 1}, {1});
-    ask(*server, {clover::Request::kCreate, 1, 1, 0}, {7, slot_});
+    ask(*server, {clover::Request::kAllocate, 1, 1, 1, store_}, {1});
+    ask(*server, {clover::Request::kCreate, 1, 1, 0, store_}, {7, slot_});
     EXPECT_EQ(server->keys(), 1u);
   }
   ~StoreStoryTest() override {
@@ -53,13 +53,15 @@ class StoreStoryTest : public testing::Test {
     clover::MessageWriter out(request);
     clover::put_header(out, header);
     for (const auto n : numbers) out.put(n);
-    server.handle(Time(), ByteView(request).first(out.length()), answer);
+    const std::size_t length = server.handle(Time(), ByteView(request).first(out.length()), answer);
+    if (header.type == clover::Request::kRegister) store_ = load_le<std::uint32_t>(answer.data() + length - 4);
     slot_ = load_le<std::uint64_t>(answer.data() + clover::kAnswerHeader);
   }
 
   std::string folder_;
   std::unique_ptr<SqliteDirectory> directory_;
   LeaseId lease_;
+  std::uint32_t store_ = 0;
   std::uint64_t slot_ = 0;  // or whatever the answer's first number is
 };
 
@@ -68,6 +70,22 @@ TEST_F(StoreStoryTest, IsFoundAgainWhereItsMemoryIs) {
   const auto server = story.recall(settings(), *directory_, Duration()).value();
   ASSERT_NE(server, nullptr);
   EXPECT_EQ(server->keys(), 1u);
+}
+
+// Whoever was in it goes on, and whoever was in another does not.
+TEST_F(StoreStoryTest, KeepsItsNumberAndANewOneHasAnother) {
+  const std::uint32_t before = store_;
+  EXPECT_NE(before, 0u);
+  StoreStory story(path());
+  const auto server = story.recall(settings(), *directory_, Duration()).value();
+  ASSERT_NE(server, nullptr);
+  ASSERT_TRUE(story.begin(Time(), *server));
+  ask(*server, {clover::Request::kRegister, 0, 0, 0}, {});
+  EXPECT_EQ(store_, before);
+  StoreStory another(folder_ + "/another.journal");
+  const auto empty = another.make(settings(), {*home_of(*directory_->nodes()->find("memory1"), 0)}).value();
+  ask(*empty, {clover::Request::kRegister, 0, 0, 0}, {});
+  EXPECT_NE(store_, before);
 }
 
 TEST_F(StoreStoryTest, WaitsForMemoryThatIsAwayForAMoment) {
