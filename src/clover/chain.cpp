@@ -32,7 +32,7 @@ RemoteAddress Client::primary_of(NodePointer node) const {
 }
 
 bool Client::in_lease(const Cursor& cursor) const {
-  return leased() && now() < cursor.confirmed + view_.cursor_lifetime && cursor.node.volume() < view_.volumes.size();
+  return leased() && in_time(cursor) && cursor.node.volume() < view_.volumes.size();
 }
 
 Client::Trust Client::trust(const Cursor& cursor) const {

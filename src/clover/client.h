@@ -183,6 +183,7 @@ class Client {
   remote::Task<Step> catch_up(Operation& op);
   remote::Task<Step> check_kind(Operation& op);
   Step lose_cursor(Operation& op);
+  Step act_later(Operation& op);
   void take_fresh(Operation& op, NodePointer slot);
   // Its node is about to be written to the replicas of the present view.
   void note_writing(Operation& op);
@@ -214,6 +215,8 @@ class Client {
   Membership membership() const { return {view_.store, view_.client}; }
   ViewName view_name() const { return {view_.store, view_.number}; }
   bool leased() const { return joined_ && !view_stale_ && letting_go_ != view_.number && now() < lease_; }
+  // What it names is still that, if somebody may act on it.
+  bool in_time(const Cursor& cursor) const { return now() < cursor.confirmed + view_.cursor_lifetime; }
   bool in_lease(const Cursor& cursor) const;
   Trust trust(const Cursor& cursor) const;
   bool believable(const Trust& trust);

@@ -243,6 +243,46 @@ TEST(CloverMirrors, AWriterThatCannotReachAMirrorSaysUnknownAndWorksOnInTheViewW
   EXPECT_EQ(read(w, *half.b.client, 1), value_of(3, 40));
 }
 
+Task<void> put_on_and_on(Client& client, Key first, const bool& stop, std::map<Outcome, int>& ends, int& running) {
+  const auto value = value_of(first, 40);
+  Key i = 0;
+  while (!stop) {
+    const Outcome end = co_await client.put(first + i++ % 7, value);
+    ++ends[end];
+  }
+  --running;
+}
+
+// The view changes, and nothing has failed: whose swap is on its way meanwhile learns what came of it under the next.
+TEST(CloverMirrors, ANodeThatComesBackLeavesNoPutInDoubt) {
+  for (std::uint64_t seed = 1; seed <= 5; ++seed) {
+    auto c = seeded(2);
+    c.local.seed = seed;
+    c.client.timeout = c.client.space_timeout = Duration::milliseconds(4);
+    World w(c);
+    w.start_repairing();
+    auto& a = w.add_client();
+    auto& b = w.add_client();
+    bool stop = false;
+    int running = 16;
+    std::map<Outcome, int> ends;
+    for (Key i = 0; i < 16; ++i)
+      w.scheduler.spawn(put_on_and_on(i % 2 == 0 ? *a.client : *b.client, i * 1000, stop, ends, running));
+    w.run_for(c.lifetime * 4);
+    w.kill_node(1);
+    w.run_until([&] { return w.server->missing() == 2; });
+    w.run_for(c.lifetime * 4);
+    ends.clear();
+    w.restart_node(1);
+    w.run_until([&] { return w.server->missing() == 0 && w.server->joining() == 0; });
+    w.run_for(c.lifetime);
+    EXPECT_GT(ends[Outcome::kOk], 100);
+    EXPECT_EQ(ends[Outcome::kUnknown], 0) << "seed " << seed;
+    stop = true;
+    w.run_until([&] { return running == 0; });
+  }
+}
+
 TEST(CloverFaults, AnswersUnavailableAndDoesNotHangWhenTheOnlyReplicaIsDead) {
   World w(seeded());
   auto& a = w.add_client();

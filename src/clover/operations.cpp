@@ -237,6 +237,10 @@ Client::Step Client::lose_cursor(Operation& op) {
   return op.uncertain ? op.done(Outcome::kUnknown) : Step::kAgain;
 }
 
+// What came too late to be believed is tried again: with the next lease on the view, perhaps of a newer one, on the replica that counts then. Out of the
+// cursor's time nothing can be tried.
+Client::Step Client::act_later(Operation& op) { return in_time(op.at) ? Step::kAgain : lose_cursor(op); }
+
 // Goes on at the tail, found by reading: a step costs one round trip, where a lost swap and its mirrors cost two, and the lease
 // of the cursor begins anew. REQUIRES: our node is in no chain and no swap of it is under way.
 Task<Client::Step> Client::catch_up(Operation& op) {
@@ -298,8 +302,7 @@ Task<Client::Step> Client::append_at(Operation& op) {
   const bool linked = result.prior == free_word(op.key, op.at.node.kind()) || result.prior == op.slot.word;
   op.uncertain = op.uncertain || linked;
   if (!believable(terms)) {
-    // Under a newer view the swap is tried on the replica that counts now; out of the cursor's lease nothing can be tried.
-    co_return in_lease(op.at) ? Step::kAgain : lose_cursor(op);
+    co_return act_later(op);
   }
   if (linked) co_return co_await finish_link(op);
   co_return co_await judge_swap(op, result.prior);
@@ -338,7 +341,7 @@ Task<Client::Step> Client::judge_swap(Operation& op, std::uint64_t prior) {
   }
   if (mirrored(op.at.node)) {
     const Mirrored stable = co_await stabilise(op.at, op.key, prior);
-    if (stable.late) co_return in_lease(op.at) ? Step::kAgain : lose_cursor(op);
+    if (stable.late) co_return act_later(op);
     if (stable.status != Status::kOk) {
       if (co_await recover(stable.failed, stable.status, op.deadline, op.backoff)) co_return Step::kAgain;
       co_return op.done(Outcome::kUnavailable);
@@ -355,7 +358,7 @@ Task<Client::Step> Client::judge_swap(Operation& op, std::uint64_t prior) {
 Task<Client::Step> Client::finish_link(Operation& op) {
   if (mirrored(op.at.node)) {
     const Mirrored stable = co_await stabilise(op.at, op.key, op.slot.word);
-    if (stable.late) co_return in_lease(op.at) ? Step::kAgain : lose_cursor(op);
+    if (stable.late) co_return act_later(op);
     if (stable.status != Status::kOk) {
       if (co_await recover(stable.failed, stable.status, op.deadline, op.backoff)) co_return Step::kAgain;
       co_return op.done(Outcome::kUnavailable);
