@@ -120,6 +120,28 @@ class CloverThroughBox {
     judge();
   }
 
+  // One client writes a key again and again, so that its newest versions are always such that READs of them are led on; another dies with slots in hand.
+  // How many of these nobody has been able to use after so long.
+  std::uint64_t orphans_left_while_a_key_is_written(Duration time) {
+    for (std::uint32_t i = 0; i < members_.size(); ++i) join(i);
+    load();
+    bool stop = false;
+    bool ended = false;
+    scheduler_.spawn(keep_writing(0, stop, ended));
+    bool written = false;
+    scheduler_.spawn(write_once(1, written));
+    run_until([&] { return written; });
+    kill(1);
+    run_until([&] { return server_->counters().expired_clients == 1; });
+    EXPECT_GT(orphans(), 0u);
+    const Time end = star_.now + time;
+    run_until([&] { return star_.now >= end; });
+    const std::uint64_t left = orphans();
+    stop = true;
+    run_until([&] { return ended; });
+    return left;
+  }
+
   Star& star() { return star_; }
   std::uint64_t swaps() const { return sum(&clover::ClientCounters::swaps); }
   std::uint64_t swaps_lost() const { return sum(&clover::ClientCounters::swaps_lost); }
@@ -254,6 +276,18 @@ class CloverThroughBox {
     const auto event = history_.begin(who, EventKind::kErase, key);
     history_.end(event, translate(co_await members_[who]->client->erase(key)));
   }
+  Task<void> write_once(std::uint32_t who, bool& done) {
+    co_await put(who, 0);
+    done = true;
+  }
+  Task<void> keep_writing(std::uint32_t who, const bool& stop, bool& ended) {
+    while (!stop) {
+      co_await put(who, 0);
+      co_await scheduler_.sleep_for(Duration::microseconds(5));
+    }
+    ended = true;
+  }
+  std::uint64_t orphans() const { return server_->slots().count(clover::SlotState::kOrphan); }
   Task<void> draw_ticket(std::uint32_t who, std::uint32_t word) {
     const std::size_t draw = tickets_.begin(word, star_.now);
     const remote::RemoteAddress at = star_.base() + (star_.memory().size() - kWordBytes + std::uint64_t{word} * 64);
@@ -384,6 +418,11 @@ TEST(SwordBoxClover, SteersNearlyEverySwapToItsTail) {
   }
   EXPECT_LT(on.swaps_lost() * 100, on.swaps());
   EXPECT_GT(off.swaps_lost() * 2, off.swaps());
+}
+
+TEST(SwordBoxClover, SlotsOfTheDeadComeBackWhileTheirKeyIsWritten) {
+  CloverThroughBox world({.clients = 2, .keys = 1, .in_flight = 0});
+  EXPECT_EQ(world.orphans_left_while_a_key_is_written(Duration::milliseconds(500)), 0u);
 }
 
 TEST(SwordBoxClover, IsLinearizableWithoutFaults) { run_seeds({}, 5); }
