@@ -408,7 +408,21 @@ std::size_t MetadataServer::live_versions() const {
 
 // ----------------------------------------------------------------------------------------------- time, clients and views
 
+void MetadataServer::awake(Time now) {
+  if (!awake_at_) awake_at_ = now;
+  advance(now);
+}
+
+void MetadataServer::note_awake(Time now) {
+  const Duration asleep = now - *awake_at_;
+  awake_at_ = now;
+  if (asleep < config_.cursor_lifetime / 4) return;
+  for (auto& [id, client] : clients_) client.until = client.until + asleep;
+  if (next_expiry_ != Time::never()) next_expiry_ = next_expiry_ + asleep;
+}
+
 void MetadataServer::advance(Time now) {
+  if (awake_at_) note_awake(now);
   if (!replaying_ && now >= next_expiry_) expire_clients(now);
   slots_.reclaim(now);
   if (now >= view_change_) {
@@ -504,6 +518,7 @@ bool MetadataServer::replay(ByteView record) {
 
 void MetadataServer::restart(Time now) {
   replaying_ = false;
+  awake_at_.reset();
   write_journal(now, RecordKind::kRestart, {});
   renew(now);
 }
@@ -522,11 +537,6 @@ void MetadataServer::renew(Time now) {
     join.ready = reusable(now);
     join.at = 0;
   }
-}
-
-void MetadataServer::stood_still(Duration time) {
-  for (auto& [id, client] : clients_) client.until = client.until + time;
-  if (next_expiry_ != Time::never()) next_expiry_ = next_expiry_ + time;
 }
 
 std::string MetadataServer::summary() const {

@@ -109,8 +109,9 @@ class MetadataServer : public remote::MessageService {
   std::vector<std::uint8_t> state(Time now) const;
   // After the last replay(): leases, graces and orphans start again at `now`.
   void restart(Time now);
-  // For so long nothing was handled, and nobody heard: clients are not to be taken for lost for it.
-  void stood_still(Duration time);
+  // Whoever serves it is awake. To be called every eighth of cursor_lifetime, once it has been called at all: where it is late, because the process was
+  // stopped say, or wrote a long journal, nobody was heard meanwhile, and nobody is taken for lost for that time.
+  void awake(Time now);
 
   // Replicas come and go (replicas.cpp), as whoever watches the memory nodes tells; section 4 of docs/design/clover.md.
   enum class Advice : std::uint8_t {
@@ -193,6 +194,7 @@ class MetadataServer : public remote::MessageService {
   };
 
   void advance(Time now);
+  void note_awake(Time now);
   void expire_clients(Time now);
   // `clean`: nothing that it did is under way.
   void expire(std::uint32_t client, Time now, bool clean);
@@ -263,8 +265,9 @@ class MetadataServer : public remote::MessageService {
   std::vector<std::uint32_t> client_order_;  // by number, for decisions that go over all of them
   std::uint32_t next_client_ = 1;
   Time next_expiry_;
-  std::deque<DueKey> settles_;  // keys with several live versions
-  std::deque<DueKey> seals_;    // keys whose head is a tombstone
+  std::optional<Time> awake_at_;  // last; none: nobody says
+  std::deque<DueKey> settles_;    // keys with several live versions
+  std::deque<DueKey> seals_;      // keys whose head is a tombstone
   std::deque<DueKey> orphans_;
   std::uint32_t view_ = 1;
   Time view_change_ = Time::never();

@@ -344,13 +344,19 @@ TEST_F(Metadata, ARefusedRequestStaysRefusedThoughRoomComesFree) {
 
 TEST_F(Metadata, TakesNobodyForLostWhomItCouldNotHaveHeard) {
   begin(make_config());
-  server->stood_still(kLifetime * 3);
-  now = now + kLifetime * 4 - Duration::microseconds(1);
+  const auto is_awake_for = [&](Duration time) {
+    for (const Time end = now + time; now < end; server->awake(now)) now = std::min(end, now + kLifetime / 8);
+  };
+  server->awake(now);
+  is_awake_for(kLifetime / 2);
+  now = now + kLifetime * 3;  // it is stopped; what they say lies in a queue
   EXPECT_NE(a->call(Request::kRefresh, {}, 0).result, Answer::kExpired);
   EXPECT_EQ(server->clients(), 2u);
-  now = now + Duration::microseconds(1);
-  a->call(Request::kRefresh, {}, 0);
+  is_awake_for(kLifetime / 2 - Duration::microseconds(1));
+  EXPECT_EQ(server->clients(), 2u);
+  is_awake_for(Duration::microseconds(1));
   EXPECT_EQ(server->clients(), 1u) << "the other one has been silent for all the time there was";
+  EXPECT_NE(a->call(Request::kRefresh, {}, 0).result, Answer::kExpired);
 }
 
 TEST_F(Metadata, GivesSlotsOfTheVolumeThatIsAskedForWhileItHasAny) {

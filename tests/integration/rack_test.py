@@ -780,6 +780,17 @@ class RackTest(live_rack.LiveRack):
                    {"switch": "ready", "memory1": "ready", "memory2": "ready", "metadata": "ready"}, "all are ready again")
         self.assertEqual(self.bench("--operations", "5000", "--records", "500")["failed"], 0)
 
+    def test_a_metadata_server_that_was_stopped_for_a_moment_takes_nobody_for_lost(self):
+        self.up()
+        child = self.bench_under_way("--workload", "A", "--duration", "6s", "--check")
+        pid = self.daemon("metadata")["pid"]
+        os.kill(pid, signal.SIGSTOP)
+        time.sleep(2)
+        os.kill(pid, signal.SIGCONT)
+        out, err = child.communicate(timeout=90)
+        self.assertTrue(json.loads(out)["history"]["linearizable"], err)
+        self.assertEqual(live_rack.metrics(f"{self.dir}/metadata.http.sock")["sluice_clover_expired_clients_total"], 0)
+
     def test_ctrl_c_ends_a_bench_with_what_it_has(self):
         self.up()
         child = self.bench_under_way("--duration", "60s")

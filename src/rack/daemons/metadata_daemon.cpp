@@ -101,6 +101,8 @@ Result<void> run_metadata(const std::string& directory, const MetadataSettings& 
   if (!owned) return tl::unexpected(owned.error());
   clover::MetadataServer& server = **owned;
   if (auto begun = story.begin(endpoint.loop().now(), server); !begun) return begun;
+  nic::Periodic waking(settings.cursor_lifetime / 8, [&](Time now) { server.awake(now); });
+  endpoint.loop().add(waking);
   nic::Periodic keeping(Duration::seconds(1), [&](Time now) { story.keep(now, server); });
   endpoint.loop().add(keeping);
   StoreRepair repair(endpoint, server, settings.cursor_lifetime / 8, settings.space);

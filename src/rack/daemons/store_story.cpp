@@ -159,6 +159,7 @@ Result<std::unique_ptr<clover::MetadataServer>> StoreStory::recall(const Metadat
 
 Result<void> StoreStory::begin(Time now, clover::MetadataServer& server) {
   server.restart(now);
+  server.awake(now);
   return write_anew(now, server);
 }
 
@@ -168,7 +169,6 @@ Result<void> StoreStory::write_anew(Time now, clover::MetadataServer& server) {
   auto written = journal_.begin(store_, server.state(now));
   const std::chrono::nanoseconds took = std::chrono::steady_clock::now() - begun;
   const Duration spent = Duration::nanoseconds(took.count());
-  server.stood_still(spent);
   if (!written) next_try_ = now + std::max(kPause, spent * kPauses);
   return written;
 }

@@ -32,8 +32,7 @@ class StoreStory {
                                                        const std::vector<clover::Home>& homes);
   // From now on all that `server` does is written down. REQUIRES: recall() or make() has made it.
   Result<void> begin(Time now, clover::MetadataServer& server);
-  // To be called now and then: keeps the journal short, and begins it again after a failure. For so long as that takes nobody is served, and
-  // nobody is taken for lost. Where it fails (a full disk, say) it is tried again after kPause, or kPauses times what it took, if that is longer.
+  // To be called now and then: keeps the journal short, and begins it again after a failure. For so long as that takes nobody is served. Where it fails (a full disk, say) it is tried again after kPause, or kPauses times what it took, if that is longer.
   void keep(Time now, clover::MetadataServer& server);
   const JournalFile& journal() const { return journal_; }
   static constexpr Duration kPause = Duration::seconds(30);
