@@ -389,6 +389,23 @@ class RackTest(live_rack.LiveRack):
         read = self.bench("--phase", "run", "--workload", "C", "--records", "200", "--operations", "1000")
         self.assertEqual((read["failed"], read["run"]["values_wrong"]), (0, 0))
 
+    def test_no_clover_store_is_made_over_another(self):
+        self.up()
+        self.bench("--phase", "load", "--records", "200")
+        self.assertIn("metadata is the rack's metadata server", self.sluice("metadata", "--name", "other", code=1).stderr)
+        os.kill(self.daemon("metadata")["pid"], signal.SIGKILL)
+        wait_until(lambda: self.node_states().get("metadata") == "gone", "the directory gives the metadata server up")
+        left = "the memory holds the Clover store of metadata, and its journal is not here"
+        self.assertIn(left, self.sluice("metadata", "--name", "other", code=1).stderr)
+        journal = pathlib.Path(self.dir, "metadata.journal")
+        journal.rename(journal.with_suffix(".kept"))
+        for _ in range(2):
+            self.assertIn(left, self.sluice("metadata", code=1).stderr)
+        journal.with_suffix(".kept").rename(journal)
+        self.up()
+        read = self.bench("--phase", "run", "--workload", "C", "--records", "200", "--operations", "1000")
+        self.assertEqual((read["failed"], read["run"]["values_wrong"]), (0, 0))
+
     def test_memory_in_which_another_store_was_made_is_not_taken_back(self):
         self.up("--no-metadata", "--memory-nodes", "1")
         self.sluice("bench", "fusee", "--phase", "load", "--records", "10", code=0)

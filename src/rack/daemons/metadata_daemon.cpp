@@ -60,6 +60,20 @@ Result<std::unique_ptr<clover::MetadataServer>> make_server(StoreStory& story, E
   return story.make(settings, *homes);
 }
 
+// What the one before has told of the store's memory stays told until this one knows better: where it does not find the store again, others are not to
+// take the memory for free, nor is it itself the next time.
+Result<void> keep_volumes(const std::string& directory, NodeDescription& description) {
+  const auto known = DirectoryClient(RunDirectory(directory).directory_address()).nodes();
+  if (!known) return tl::unexpected(known.error());
+  const NodeRecord* before = known->find(description.name);
+  if (before == nullptr || before->description.kind != NodeKind::kMetadata) return {};
+  for (const char* name : {kVolumesAttribute, kReplicationAttribute, kSpaceAttribute}) {
+    const auto told = before->description.attributes.find(name);
+    if (told != before->description.attributes.end()) description.attributes.insert(*told);
+  }
+  return {};
+}
+
 void add_server(telemetry::MetricSet& set, const clover::MetadataServer& server) {
   const clover::ServerCounters& c = server.counters();
   set.gauge("clover_keys", "keys of the store", static_cast<double>(server.keys()));
@@ -93,6 +107,7 @@ Result<void> run_metadata(const std::string& directory, const MetadataSettings& 
   endpoint_config.directory = directory;
   endpoint_config.description = {settings.name, NodeKind::kMetadata, 0, {}, {{"pid", std::to_string(getpid())}}};
   endpoint_config.port = settings.port;
+  if (auto kept = keep_volumes(directory, endpoint_config.description); !kept) return kept;
   auto opened = Endpoint::open(endpoint_config);
   if (!opened) return tl::unexpected(opened.error());
   Endpoint& endpoint = **opened;

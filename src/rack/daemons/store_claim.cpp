@@ -11,6 +11,7 @@
 #include "nic/run_for.h"
 #include "rack/endpoint/remote_nodes.h"
 #include "rack/endpoint/store_mark.h"
+#include "rack/endpoint/store_memory.h"
 
 namespace sluice::rack {
 namespace {
@@ -78,6 +79,7 @@ class Lookout {
 Result<void> check_unclaimed(Endpoint& endpoint, std::span<const clover::Home> homes, Duration patience) {
   auto snapshot = endpoint.directory().nodes();
   if (!snapshot) return tl::unexpected(snapshot.error());
+  if (auto may = check_makes_store(*snapshot, endpoint.node()); !may) return may;
   std::erase_if(snapshot->nodes, [&](const NodeRecord& node) {
     const auto is_it = [&](const clover::Home& home) { return home.region.base.node == node.id; };
     return node.state != NodeState::kReady || node.description.regions.empty() || std::ranges::none_of(homes, is_it);

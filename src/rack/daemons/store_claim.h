@@ -1,4 +1,5 @@
-// Store claim: whether memory may become a new Clover store's, looked at by a metadata server before it makes one.
+// Store claim: whether memory may become a new Clover store's, looked at by a metadata server before it makes one: no store's part is there, and no Clover
+// store's memory.
 //
 // Errors:   whose store is there, or who cannot be asked, and what to do.
 // Threads:  the loop's owner, while nobody else turns it.

@@ -76,6 +76,34 @@ std::optional<StoreMemory> find_store_left(const Snapshot& snapshot) {
   return std::nullopt;
 }
 
+Result<void> check_makes_store(const Snapshot& snapshot, const NodeRecord& maker) {
+  const auto is_there = [&](std::string_view volume) {
+    return std::ranges::any_of(snapshot.ready(NodeKind::kMemory), [&](const NodeRecord* node) {
+      return std::ranges::any_of(node->description.regions, [&](const RegionRecord& region) {
+        return volume == fmt::format("{}:{}", node->id.value, region.key);
+      });
+    });
+  };
+  for (const NodeRecord& server : snapshot.nodes) {
+    if (server.description.kind != NodeKind::kMetadata) continue;
+    const std::string& name = server.description.name;
+    if (server.state != NodeState::kGone && server.id != maker.id)
+      return fail(fmt::format("{} is the rack's metadata server, and there is one on a rack", name));
+    const auto volumes = server.description.attributes.find(kVolumesAttribute);
+    if (volumes == server.description.attributes.end()) continue;
+    std::istringstream words(volumes->second);
+    for (std::string word; words >> word;) {
+      if (is_there(word))
+        return fail(
+            fmt::format("the memory holds the Clover store of {}, and its journal is not here: `sluice metadata --name "
+                        "{}` finds it where {}.journal is; `sluice rack "
+                        "down`, then `sluice rack up` gives it up",
+                        name, name, name));
+    }
+  }
+  return {};
+}
+
 std::optional<std::vector<swordbox::WordRegion>> find_words(const Snapshot& snapshot) {
   const bool served = is_served(snapshot);
   const auto store = served ? find_store(snapshot) : find_store_left(snapshot);

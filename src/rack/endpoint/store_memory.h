@@ -44,6 +44,10 @@ bool is_served(const Snapshot& snapshot);
 // one is there.
 std::optional<StoreMemory> find_store_left(const Snapshot& snapshot);
 
+// Whether `maker`, a metadata server whose store is not to be found again, may make one: a rack has one, and what lies in memory that any has taken
+// is still that one's. The error says whose, and what to do.
+Result<void> check_makes_store(const Snapshot& snapshot, const NodeRecord& maker);
+
 // The memory that memory nodes export and no store has taken: its words may be operated on by anybody. Nothing: nobody knows now what is the
 // store's.
 std::optional<std::vector<swordbox::WordRegion>> find_words(const Snapshot& snapshot);

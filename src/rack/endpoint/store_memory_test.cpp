@@ -59,6 +59,31 @@ TEST(StoreMemory, OfAServerThatIsGoneTheMemoryStaysItsStores) {
   EXPECT_FALSE(find_words(back));
 }
 
+// One that is started beside another, on another machine, or without its journal.
+TEST(StoreMemory, NoStoreIsMadeOverTheOneThatIsThere) {
+  const auto of = [](NodeState state, const std::string& volumes, std::uint32_t number) {
+    auto node = metadata(state, volumes);
+    node.id = remote::NodeId(number);
+    return node;
+  };
+  const auto maker = of(NodeState::kJoining, "", 9);
+  const auto may = [&](std::vector<NodeRecord> nodes) {
+    nodes.push_back(memory(1, 7));
+    nodes.push_back(memory(2, 8));
+    return check_makes_store(snapshot(std::move(nodes)), maker).has_value();
+  };
+  EXPECT_TRUE(may({maker}));
+  EXPECT_FALSE(may({maker, of(NodeState::kReady, "1:7", 3)}));
+  EXPECT_FALSE(may({maker, of(NodeState::kReady, "1:6", 3)})) << "there is one on a rack";
+  EXPECT_FALSE(may({maker, of(NodeState::kJoining, "", 3)})) << "it will take memory";
+  EXPECT_FALSE(may({maker, of(NodeState::kGone, "1:7", 3)}));
+  EXPECT_FALSE(may({maker, of(NodeState::kGone, "5:5 2:8", 3)})) << "a part is there";
+  EXPECT_FALSE(may({of(NodeState::kJoining, "1:7", 9)})) << "its own, without its journal";
+  EXPECT_TRUE(may({maker, of(NodeState::kGone, "1:6 2:7", 3)})) << "its memory has begun anew";
+  EXPECT_TRUE(may({of(NodeState::kJoining, "1:6", 9)}));
+  EXPECT_TRUE(may({maker, of(NodeState::kGone, "", 3)}));
+}
+
 TEST(StoreMemory, MemoryThatHasBegunAnewIsNobodys) {
   const auto anew = snapshot({memory(1, 9), metadata(NodeState::kGone, "1:7")});
   EXPECT_FALSE(find_store_left(anew));
