@@ -20,10 +20,6 @@ using workload::RunResult;
 
 constexpr std::array kOutcomes = {Outcome::kOk,          Outcome::kNotFound, Outcome::kExists, Outcome::kNoSpace,
                                   Outcome::kUnavailable, Outcome::kRefused,  Outcome::kUnknown};
-// What may well happen in a run that is in order.
-bool is_fine(Outcome outcome) {
-  return outcome == Outcome::kOk || outcome == Outcome::kNotFound || outcome == Outcome::kExists;
-}
 
 double us(std::int64_t ns) { return static_cast<double>(ns) / 1e3; }
 
@@ -148,7 +144,7 @@ StoreOutcome outcome_from(const json& in) {
 std::uint64_t StoreOutcome::failed() const {
   std::uint64_t sum = 0;
   for (const Outcome o : kOutcomes) {
-    if (!is_fine(o)) sum += result.load.with_outcome(o) + result.run.with_outcome(o);
+    if (!is_done(o)) sum += result.load.with_outcome(o) + result.run.with_outcome(o);
   }
   return sum;
 }
@@ -252,7 +248,7 @@ std::string other_ends_of(const StoreOutcome& outcome) {
 
 std::string failures_of(const StoreOutcome& outcome) {
   std::vector<Outcome> failures;
-  std::ranges::copy_if(kOutcomes, std::back_inserter(failures), [](Outcome o) { return !is_fine(o); });
+  std::ranges::copy_if(kOutcomes, std::back_inserter(failures), [](Outcome o) { return !is_done(o); });
   return outcomes_line("failed operations", failures, outcome);
 }
 
@@ -274,8 +270,8 @@ std::string table_of(const StoreOutcome& outcome) {
   for (std::size_t i = 0; i < workload::kActions; ++i) {
     const auto& action = r.run.actions[i];
     if (action.count == 0) continue;
-    const double part = static_cast<double>(action.count) / static_cast<double>(r.run.operations());
-    out += latency_row(to_string(static_cast<Action>(i)), action.count, r.run_rate() * part, action.latency_ns);
+    out +=
+        latency_row(to_string(static_cast<Action>(i)), action.count, r.run_rate_of(action.done()), action.latency_ns);
   }
   if (r.run.operations() != 0) {
     out += latency_row("all", r.run.operations(), r.run_rate(), all_latencies(r.run));

@@ -42,8 +42,16 @@ std::uint64_t RunResult::with_outcome(Outcome outcome) const {
   return sum;
 }
 
+std::uint64_t RunResult::PerAction::done() const {
+  std::uint64_t sum = 0;
+  for (std::size_t o = 0; o < outcomes.size(); ++o) sum += is_done(static_cast<Outcome>(o)) ? outcomes[o] : 0;
+  return sum;
+}
+
 std::uint64_t RunResult::done() const {
-  return with_outcome(Outcome::kOk) + with_outcome(Outcome::kNotFound) + with_outcome(Outcome::kExists);
+  std::uint64_t sum = 0;
+  for (const auto& action : actions) sum += action.done();
+  return sum;
 }
 
 double RunResult::operations_per_second() const { return seconds() <= 0 ? 0 : static_cast<double>(done()) / seconds(); }
@@ -160,7 +168,7 @@ void Runner::finish(Action action, Outcome outcome, Time begun) {
   auto& per_action = result_.actions[static_cast<std::size_t>(action)];
   ++per_action.count;
   ++per_action.outcomes.at(static_cast<std::size_t>(outcome));
-  per_action.latency_ns.record((scheduler_.now() - begun).nanoseconds());
+  if (is_done(outcome)) per_action.latency_ns.record((scheduler_.now() - begun).nanoseconds());
 }
 
 // What a scan finds: values that were written, under keys that rise.

@@ -50,7 +50,9 @@ struct RunResult {
   struct PerAction {
     std::uint64_t count = 0;
     std::array<std::uint64_t, 7> outcomes{};  // by Outcome
-    Histogram latency_ns;
+    Histogram latency_ns;                     // of those that were done: a failure may be quick
+
+    std::uint64_t done() const;  // is_done()
   };
   std::array<PerAction, kActions> actions;
   std::uint64_t values_verified = 0;
@@ -62,7 +64,6 @@ struct RunResult {
 
   std::uint64_t operations() const;  // that have ended, however
   std::uint64_t with_outcome(Outcome outcome) const;
-  // Those that were done, that is: not what was refused, or found no room, or nobody in reach.
   std::uint64_t done() const;
   // From the first beginning to the last end.
   double seconds() const { return static_cast<double>((ended - begun).nanoseconds()) / 1e9; }

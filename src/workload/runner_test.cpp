@@ -162,6 +162,25 @@ TEST_F(TimedRun, CountedAnewAResultHasNothingOfTheWarmUp) {
   EXPECT_LE((runner_.result().ended - runner_.result().begun).nanoseconds(), 61'000);
 }
 
+// What fails at its first try is quicker than what is done.
+TEST(Runner, OperationsThatFailedAreNoLatency) {
+  remote::Scheduler scheduler;
+  TimedStore store(scheduler);
+  Store* const stores[] = {&store};
+  Runner runner(scheduler, stores,
+                {.mix = *Mix::parse("A"), .records = 10, .operations = 200, .clients = 1, .value_bytes = 32});
+  runner.start_run();
+  for (Time now; !runner.done(); now = now + Duration::microseconds(1)) scheduler.run(now);
+  const auto& reads = runner.result().actions[static_cast<std::size_t>(Action::kRead)];
+  const auto& updates = runner.result().actions[static_cast<std::size_t>(Action::kUpdate)];
+  EXPECT_GT(updates.count, 50u);
+  EXPECT_EQ(updates.done(), 0u);
+  EXPECT_EQ(updates.latency_ns.count(), 0u);
+  EXPECT_EQ(reads.done(), reads.count);
+  EXPECT_EQ(reads.latency_ns.count(), reads.count);
+  EXPECT_EQ(runner.result().done(), reads.count);
+}
+
 TEST(RunResult, OperationsThatFailedAreNoThroughput) {
   RunResult result;
   auto& reads = result.actions[static_cast<std::size_t>(Action::kRead)];
@@ -171,6 +190,7 @@ TEST(RunResult, OperationsThatFailedAreNoThroughput) {
   reads.outcomes[static_cast<std::size_t>(Outcome::kUnavailable)] = 850;
   result.ended = result.begun + Duration::seconds(2);
   EXPECT_EQ(result.operations(), 1000u);
+  EXPECT_EQ(reads.done(), 150u);
   EXPECT_DOUBLE_EQ(result.operations_per_second(), 75);
 }
 

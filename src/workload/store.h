@@ -42,6 +42,11 @@ constexpr std::string_view to_string(Outcome outcome) {
   return "?";
 }
 
+// The store has done its part: not so where it refused, found no room, or nobody was in reach.
+constexpr bool is_done(Outcome outcome) {
+  return outcome == Outcome::kOk || outcome == Outcome::kNotFound || outcome == Outcome::kExists;
+}
+
 struct GetResult {
   Outcome outcome = Outcome::kOk;
   std::size_t length = 0;  // of the value; kOk only

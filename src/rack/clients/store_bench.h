@@ -60,7 +60,10 @@ struct StoreBenchResult {
 
   // Operations a second that were done: who ends before the others does nothing for the rest of the time.
   double load_rate() const { return load_seconds <= 0 ? 0 : static_cast<double>(load.done()) / load_seconds; }
-  double run_rate() const { return run_seconds <= 0 ? 0 : static_cast<double>(run.done()) / run_seconds; }
+  double run_rate() const { return run_rate_of(run.done()); }
+  double run_rate_of(std::uint64_t done) const {
+    return run_seconds <= 0 ? 0 : static_cast<double>(done) / run_seconds;
+  }
 };
 
 class StoreBench {
