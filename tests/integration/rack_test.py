@@ -767,6 +767,15 @@ class RackTest(live_rack.LiveRack):
         done = subprocess.run([live_rack.SLUICE, "rack", "status", "--json", "--dir", directory], capture_output=True, timeout=60, check=False)
         self.assertEqual(json.loads(done.stdout.decode())["daemons"], [], done.stderr)
 
+    def test_a_history_begins_with_a_load_that_went_through(self):
+        self.up("--replication", "1")
+        self.bench("--phase", "load", "--records", "200")
+        os.kill(self.daemon("memory2")["pid"], signal.SIGKILL)
+        wait_until(lambda: self.node_states()["memory2"] == "gone", "the directory notices")
+        refused = self.sluice("bench", "clover", "--check", "--records", "200", "--operations", "1000", code=1)
+        self.assertIn("a history begins with", refused.stderr)
+        self.assertNotIn("NOT LINEARIZABLE", refused.stdout)
+
     def test_with_replicas_a_store_survives_the_death_of_a_memory_node(self):
         self.up("--replication", "2")
         child = self.bench_under_way("--workload", "A", "--duration", "6s", "--check")

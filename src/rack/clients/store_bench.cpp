@@ -115,6 +115,11 @@ namespace {
 
 bool is_full(const Runner& runner) { return runner.result().with_outcome(workload::Outcome::kNoSpace) != 0; }
 
+// A key that was not has the value of an earlier run, perhaps, which nobody in the history has put.
+bool is_loaded(const Runner& runner) {
+  return runner.result().with_outcome(workload::Outcome::kOk) == runner.result().operations();
+}
+
 std::string no_room(const workload::RunConfig& run, StoreKind store) {
   return fmt::format(
       "the store has no space for {} records of {} bytes: fewer --records, a smaller --value-size,{} or a rack with "
@@ -183,6 +188,10 @@ Result<void> StoreBench::work_through(Worker& worker) {
     turn_until_done(worker, session, runner, {.full = true});
     worker.result.load = runner.result();
     if (is_full(runner)) return fail(no_room(run, config_.store));
+    if (run.history != nullptr && !is_loaded(runner))
+      return fail(
+          "not all records could be loaded, and a history begins with what they are; once the whole store is in reach, "
+          "try again");
   }
   if (meet(worker, session, kRun) && config_.run) {
     const Wire before = Wire::of(session.port());
