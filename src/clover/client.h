@@ -64,8 +64,7 @@ class Shortcuts {
 
 struct ClientConfig {
   std::size_t cursors = 1u << 16;
-  // Of an operation whose memory or metadata is out of reach. Longer than a change of view takes: suspect_after and the store's
-  // cursor_lifetime and max_flight.
+  // Of an operation whose memory or metadata is out of reach. Where the store's lifetimes are long, it is raised to twice what a change of view takes then.
   Duration timeout = Duration::seconds(4);
   Duration space_timeout = Duration::seconds(5);  // of an operation that waits for garbage collection
   Duration backoff_first =

@@ -243,6 +243,17 @@ TEST(CloverMirrors, AWriterThatCannotReachAMirrorSaysUnknownAndWorksOnInTheViewW
   EXPECT_EQ(read(w, *half.b.client, 1), value_of(3, 40));
 }
 
+TEST(CloverMirrors, OperationsOutlastAChangeOfViewHoweverLongItsLeasesAre) {
+  auto c = seeded(2);
+  c.lifetime = c.client.timeout * 8;
+  World w(c);
+  auto& a = w.add_client();
+  for (Key key = 0; key < 10; ++key) ASSERT_EQ(w.wait_for(a->put(key, value_of(key, 40))), Outcome::kOk);
+  w.fabric.kill_node(remote::NodeId(0));
+  for (Key key = 0; key < 10; ++key) EXPECT_EQ(w.wait_for(a->put(key, value_of(key + 1, 40))), Outcome::kOk) << key;
+  EXPECT_EQ(w.server->view_number(), 2u);
+}
+
 Task<void> put_on_and_on(Client& client, Key first, const bool& stop, std::map<Outcome, int>& ends, int& running) {
   const auto value = value_of(first, 40);
   Key i = 0;

@@ -121,6 +121,7 @@ Task<bool> Client::renew_lease(Time deadline) {
     view->client = view_.client;
   }
   layout_ = NodeLayout(view->value_bytes);
+  config_.timeout = std::max(config_.timeout, (view->cursor_lifetime / 4 + view->max_flight) * 2);
   if (view->number != view_.number) {
     // Who was suspected in vain, because others were as well, is suspected again, each time after twice as long: a view that ends costs everybody.
     for (auto& health : health_)
