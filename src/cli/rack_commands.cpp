@@ -13,6 +13,7 @@
 #include "cli/child.h"
 #include "cli/commands.h"
 #include "cli/json_text.h"
+#include "clover/layout.h"
 #include "rack/directory/directory_http.h"
 #include "rack/directory/directory_json.h"
 #include "rack/endpoint/endpoint.h"
@@ -149,6 +150,10 @@ class RackUp final : public Command {
           fmt::format("replication = {}: each copy is on a memory node of its own, and there are {}; --memory-nodes "
                       "says how many",
                       copies, rack().memory_nodes));
+    if (rack().metadata && rack().memory_nodes > clover::kMaxVolumes)
+      return fail(
+          fmt::format("memory-nodes = {}: a Clover store has at most {}; --no-metadata starts a rack without one",
+                      rack().memory_nodes, clover::kMaxVolumes));
     return {};
   }
 

@@ -920,6 +920,8 @@ class ConfigurationTest(unittest.TestCase):
         self.refused(["rack", "up", "--memory-nodes", "0"], '--memory-nodes = "0": must be a whole number from 1 to 64')
         self.refused(["rack", "up", "--replication", "4"], "must be a whole number from 0 to 3")
         self.refused(["rack", "up", "--replication", "3", "--memory-nodes", "2"], "each copy is on a memory node of its own, and there are 2")
+        self.refused(["rack", "up", "--memory-nodes", "49"], "a Clover store has at most 48")
+        self.refused(["metadata", "--memory-nodes", "49"], '--memory-nodes = "49": must be')
         self.refused(["run", "--wire", "nosuch0", "--", "true"], "there is no interface of that name")
         self.refused(["run", "--kill-link-after=-1", "--", "true"], "--kill-link-after -1: must be a time such as 5s")
         self.refused(["bench", "verbs", "--json", "--csv"], "--csv", "--json")

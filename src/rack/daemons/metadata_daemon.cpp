@@ -121,14 +121,14 @@ Result<void> run_metadata(const std::string& directory, const MetadataSettings& 
   nic::Periodic keeping(Duration::seconds(1), [&](Time now) { story.keep(now, server); });
   endpoint.loop().add(keeping);
   StoreRepair repair(endpoint, server, settings.cursor_lifetime / 8, settings.space);
-  rc::CompletionQueue* completions = endpoint.adapter().create_completion_queue(65'536);
+  rc::CompletionQueue* completions =
+      endpoint.adapter().create_completion_queue(static_cast<std::uint32_t>(settings.connections * 2 * kDepth));
   rc::MessageServerRc messages(endpoint.adapter(), server, *completions, kDepth);
   const rc::QueuePairConfig pair{.pd = endpoint.adapter().create_domain(),
                                  .send_completions = completions,
                                  .receive_completions = completions,
                                  .send_depth = kDepth,
                                  .receive_depth = kDepth};
-  const std::size_t most = std::min<std::size_t>(settings.connections, completions->depth() / (2 * kDepth));
   // Tenants are let in where the store's memory is theirs to use.
   ClientsByAddress clients;
   bool is_shared = false;
@@ -137,7 +137,7 @@ Result<void> run_metadata(const std::string& directory, const MetadataSettings& 
     if (owner && (is_shared || owner->empty())) return pair.pd;
     return std::nullopt;
   };
-  Acceptor acceptor(endpoint.connector(), pair, most,
+  Acceptor acceptor(endpoint.connector(), pair, settings.connections,
                     {.on_made = [&](rc::QueuePair& made) { messages.add(made); },
                      .on_gone = [&](rc::QueuePair& gone) { messages.remove(gone); },
                      .greeting = {},

@@ -4,6 +4,7 @@
 
 #include <bit>
 
+#include "clover/layout.h"
 #include "rack/settings/names.h"
 #include "switching/egress_queue.h"
 
@@ -124,7 +125,7 @@ void MetadataSettings::declare(Schema& s) {
   s.text("name", name, "name on the rack", "a name")
       .bytes("value-size", value_size, 8, 16'360, "the longest value")
       .integer("replication", replication, 1, 3, "copies of each value, on different memory nodes")
-      .integer("memory-nodes", memory_nodes, 1, 256, "wait for so many memory nodes")
+      .integer("memory-nodes", memory_nodes, 1, clover::kMaxVolumes, "wait for so many memory nodes")
       .bytes("space", space, 0, 1024 * kGib, "memory to use of each node; 0: all")
       .duration("cursor-lifetime", cursor_lifetime, Duration::milliseconds(10), Duration::seconds(60),
                 "how long clients trust a cursor")
