@@ -4,10 +4,6 @@
 #include <spdlog/spdlog.h>
 #include <unistd.h>
 
-#include <algorithm>
-#include <chrono>
-#include <thread>
-
 #include "clover/metadata.h"
 #include "rack/daemons/store_claim.h"
 #include "rack/daemons/store_repair.h"
@@ -28,24 +24,19 @@ constexpr Duration kWaitForMemory = Duration::seconds(10);
 
 // The memory of the first `count` memory nodes, once there are so many.
 Result<std::vector<clover::Home>> wait_for_memory(Directory& directory, std::uint64_t count, std::uint64_t space) {
-  const auto give_up = std::chrono::steady_clock::now() + std::chrono::nanoseconds(kWaitForMemory.nanoseconds());
-  for (std::uint64_t seen = 0;;) {
-    const auto snapshot = directory.watch(seen, Duration::milliseconds(500), {NodeKind::kMemory});
-    if (!snapshot) return tl::unexpected(snapshot.error());
-    seen = snapshot->revision;
-    std::vector<clover::Home> homes;
-    for (const NodeRecord* node : snapshot->ready(NodeKind::kMemory)) {
+  std::vector<clover::Home> homes;
+  const auto found = watch_memory(directory, kWaitForMemory, [&](const Snapshot& snapshot) {
+    homes.clear();
+    for (const NodeRecord* node : snapshot.ready(NodeKind::kMemory)) {
       const auto home = home_of(*node, space);
       if (home && homes.size() < count) homes.push_back(*home);
     }
-    if (homes.size() == count) return homes;
-    if (std::chrono::steady_clock::now() >= give_up) {
-      return fail(fmt::format("memory-nodes = \"{}\": only {} are ready after {}; start more or ask for fewer", count,
-                              homes.size(), duration_text(kWaitForMemory)));
-    }
-    // The directory may answer at once: too many watch already.
-    std::this_thread::sleep_for(std::chrono::milliseconds(20));
-  }
+    return homes.size() == count;
+  });
+  if (!found) return tl::unexpected(found.error());
+  if (*found) return homes;
+  return fail(fmt::format("memory-nodes = \"{}\": only {} are ready after {}; start more or ask for fewer", count,
+                          homes.size(), duration_text(kWaitForMemory)));
 }
 
 // As it was when it died, or of a new store.

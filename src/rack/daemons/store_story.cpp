@@ -11,6 +11,7 @@
 #include <cstring>
 #include <nlohmann/json.hpp>
 #include <random>
+#include <thread>
 #include <utility>
 
 #include "rack/endpoint/memory_node.h"
@@ -67,21 +68,33 @@ Whereabouts find_memory(const clover::MetadataServer& server, const std::vector<
 // False: it is lost, or has not come for so long.
 Result<bool> wait_for_memory(const clover::MetadataServer& server, const std::vector<clover::Home>& homes,
                              const MetadataSettings& settings, Directory& directory, Duration patience) {
+  std::optional<Whereabouts> seen;
+  const auto found = watch_memory(directory, patience, [&](const Snapshot& snapshot) {
+    const auto now = find_memory(server, homes, settings, snapshot);
+    if (!seen && now == Whereabouts::kAway)
+      spdlog::info("{}: the memory that the store lies in is not there; waiting up to {} for it", settings.name,
+                   duration_text(patience));
+    seen = now;
+    return now != Whereabouts::kAway;
+  });
+  if (!found) return found;
+  return seen == Whereabouts::kThere;
+}
+
+}  // namespace
+
+Result<bool> watch_memory(Directory& directory, Duration patience, const std::function<bool(const Snapshot&)>& enough) {
   const auto give_up = std::chrono::steady_clock::now() + std::chrono::nanoseconds(patience.nanoseconds());
   for (std::uint64_t seen = 0;;) {
     const auto snapshot = directory.watch(seen, std::min(patience, Duration::milliseconds(500)), {NodeKind::kMemory});
     if (!snapshot) return tl::unexpected(snapshot.error());
-    const auto whereabouts = find_memory(server, homes, settings, *snapshot);
-    if (whereabouts == Whereabouts::kThere) return true;
-    if (whereabouts == Whereabouts::kLost || std::chrono::steady_clock::now() >= give_up) return false;
-    if (seen == 0)
-      spdlog::info("{}: the memory that the store lies in is not there; waiting up to {} for it", settings.name,
-                   duration_text(patience));
+    if (enough(*snapshot)) return true;
+    if (std::chrono::steady_clock::now() >= give_up) return false;
     seen = snapshot->revision;
+    // The directory may answer at once: too many watch already.
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
   }
 }
-
-}  // namespace
 
 std::optional<clover::Home> home_of(const NodeRecord& node, std::uint64_t space) {
   if (node.description.regions.empty()) return std::nullopt;

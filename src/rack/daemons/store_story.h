@@ -4,6 +4,7 @@
 //           the journal is kept under another name.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -18,6 +19,9 @@ namespace sluice::rack {
 
 // The memory of a memory node that is ready; `space` of it, 0: all. Nothing: it exports none.
 std::optional<clover::Home> home_of(const NodeRecord& node, std::uint64_t space);
+
+// Looks at the directory until what memory nodes there are is `enough`; false: it never was for so long.
+Result<bool> watch_memory(Directory& directory, Duration patience, const std::function<bool(const Snapshot&)>& enough);
 
 class StoreStory {
  public:

@@ -101,6 +101,33 @@ TEST_F(StoreStoryTest, WaitsForMemoryThatIsAwayForAMoment) {
   EXPECT_EQ(server->keys(), 1u);
 }
 
+// As one does that too many watch already.
+class BusyDirectory final : public Directory {
+ public:
+  explicit BusyDirectory(Directory& under) : under_(under) {}
+  Result<Registration> join(const NodeDescription& who, Duration lease) override { return under_.join(who, lease); }
+  Result<void> publish(LeaseId lease, const NodeDescription& who) override { return under_.publish(lease, who); }
+  Result<void> renew(LeaseId lease) override { return under_.renew(lease); }
+  Result<void> leave(LeaseId lease) override { return under_.leave(lease); }
+  Result<Snapshot> nodes() override { return under_.nodes(); }
+  Result<Snapshot> watch(std::uint64_t, Duration, NodeKinds) override {
+    ++watches;
+    return under_.nodes();
+  }
+  int watches = 0;
+
+ private:
+  Directory& under_;
+};
+
+TEST_F(StoreStoryTest, AsksADirectoryThatAnswersAtOnceNowAndThen) {
+  leave();
+  BusyDirectory busy(*directory_);
+  StoreStory story(path());
+  EXPECT_EQ(story.recall(settings(), busy, Duration::milliseconds(200)).value(), nullptr);
+  EXPECT_LE(busy.watches, 12);
+}
+
 TEST_F(StoreStoryTest, BeginsAnewWhereItsMemoryIsLostAndKeepsTheJournal) {
   leave();
   join("memory1", "2b");
