@@ -68,7 +68,8 @@ struct Settings {
         .integer("operations", operations, 0, 1'000'000'000'000, "end after so many; 0: after --duration")
         .duration("duration", duration, Duration::milliseconds(1), Duration::seconds(86'400), "how long to run")
         .integer("seed", seed, 0, ~std::uint64_t{0}, "of all that is drawn")
-        .choice("phase", phase, {"all", "load", "run"}, "only load, or only run on what has been loaded")
+        .choice("phase", phase, {"all", "load", "run"},
+                "only load, or only run on what has been loaded; one of these with --place of several")
         .text("place", place, "I/N: this is process I of N that run side by side", "I/N, such as 0/2")
         .text("port", port, "where each thread's frames go; empty: the switch of the run directory",
               "a port such as udp:HOST:PORT or shm:/path")
@@ -156,6 +157,10 @@ Result<rack::StoreBenchConfig> BenchStore::bench_config() {
     return fail("--place: must be 0/1 with --check or --history: processes have no common clock");
   if (config.history && s.phase != "all")
     return fail("--phase: must be all with --check or --history: a history begins with the load");
+  if (place->threads != 1 && s.phase == "all")
+    return fail(
+        "--phase: must be load or run with --place: processes do not wait for each other, so first all load, then all "
+        "run");
   config.store = store_;
   config.directory = rack().dir;
   config.name = fmt::format("{}-{}", name_, getpid());

@@ -936,6 +936,7 @@ class ConfigurationTest(unittest.TestCase):
         self.refused(["bench", "clover", "--place", "2/2"], '--place = "2/2"')
         self.refused(["bench", "clover", "--check", "--threads", "2"], "--threads: must be 1")
         self.refused(["bench", "clover", "--check", "--place", "0/2"], "--place: must be 0/1")
+        self.refused(["bench", "clover", "--place", "0/2"], "--phase: must be load or run")
         self.refused(["bench", "verbs", "--ops", "steal"], '--ops = "steal"')
         self.refused(["bench", "verbs", "--through", "wall"], '--through = "wall": must be one of cable, udp, switch')
 
