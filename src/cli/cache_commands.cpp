@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <csignal>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "base/histogram.h"
 #include "base/rng.h"
@@ -175,7 +176,7 @@ class Load {
     Duration longest_pause{};  // between two lookups that ended
   };
 
-  Load(rack::CacheClient& client, const Settings& settings) : client_(client), s_(settings), last_(settings.records) {}
+  Load(rack::CacheClient& client, const Settings& settings) : client_(client), s_(settings), keys_(settings.records) {}
 
   Task<void> load() {
     std::vector<std::uint8_t> value(s_.value_bytes);
@@ -204,6 +205,12 @@ class Load {
   double seconds() const { return static_cast<double>((client_.loop().now() - begun_).nanoseconds()) / 1e9; }
 
  private:
+  // By the numbers of its changes.
+  struct KeyState {
+    std::uint64_t last = 0;
+    std::uint64_t oldest = 0;  // that a lookup which begins now may find
+    std::set<std::uint64_t> under_way;
+  };
   Task<void> one(Rng rng) {
     std::vector<std::uint8_t> value(s_.value_bytes);
     while (client_.loop().now() - begun_ < s_.duration && !client_.loop().stopping()) {
@@ -215,18 +222,20 @@ class Load {
         continue;
       }
       const std::string name = key_text(key);
+      const std::uint64_t oldest = keys_[key].oldest;
       const kvcache::GetResult got = co_await client_.cache().get(view(name), value);
       const Time now = client_.loop().now();
       ++found_.lookups;
       found_.lookup_ns.record((now - since).nanoseconds());
       found_.longest_pause = std::max(found_.longest_pause, now - last_end_);
       last_end_ = now;
-      judge(key, got, value);
+      judge(key, got, value, oldest);
     }
     --running_;
   }
-  // Only whole values that were set for this key; which are all from the load on, or from some change of ours.
-  void judge(std::uint64_t key, const kvcache::GetResult& got, const std::vector<std::uint8_t>& value) {
+  // Only whole values that were set for this key; which are all from the load on, or from some change of ours, and none older than `oldest`.
+  void judge(std::uint64_t key, const kvcache::GetResult& got, const std::vector<std::uint8_t>& value,
+             std::uint64_t oldest) {
     if (got.outcome == Outcome::kMiss) {
       ++found_.misses;
       return;
@@ -238,20 +247,28 @@ class Load {
     std::vector<std::uint8_t> right(s_.value_bytes);
     const auto count = load_le<std::uint64_t>(value.data() + 8);
     fill(right, key, count);
-    found_.wrong += got.length != right.size() || value != right || count > last_[key] ? 1u : 0u;
+    const bool may_be = oldest <= count && count <= keys_[key].last;
+    found_.wrong += got.length != right.size() || value != right || !may_be ? 1u : 0u;
   }
   Task<void> change(std::uint64_t key, std::vector<std::uint8_t>& value) {
-    fill(value, key, ++last_[key]);
+    KeyState& state = keys_[key];
+    const std::uint64_t count = ++state.last;
+    state.under_way.insert(count);
+    const std::uint64_t oldest = *state.under_way.begin();
+    fill(value, key, count);
     ++found_.changes;
     const std::string name = key_text(key);
     const Outcome outcome = co_await client_.cache().set(view(name), value);
+    state.under_way.erase(count);
+    // What had ended before it began is older.
+    if (outcome == Outcome::kOk) state.oldest = std::max(state.oldest, oldest);
     found_.partial += outcome == Outcome::kPartial ? 1u : 0u;
     found_.failed += outcome != Outcome::kPartial && outcome != Outcome::kOk ? 1u : 0u;
   }
 
   rack::CacheClient& client_;
   const Settings& s_;
-  std::vector<std::uint64_t> last_;  // by key: the number of its last change
+  std::vector<KeyState> keys_;
   Found found_;
   Time begun_;
   Time last_end_;
