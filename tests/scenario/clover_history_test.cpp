@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <map>
+#include <set>
 
 #include "base/effort_test.h"
 #include "clover/test_world.h"
@@ -42,6 +44,13 @@ struct Scenario {
   bool taken_back = false;        // nodes that were left out although they live; the cut ones reach them again
   bool impatient = false;         // operations give up after a few round trips
   bool small_memory = true;
+  std::uint32_t server_restarts = 0;  // of the metadata server, from what its journal tells
+};
+
+class KeptJournal : public clover::Journal {
+ public:
+  void append(ByteView record) override { records.emplace_back(record.begin(), record.end()); }
+  std::vector<std::vector<std::uint8_t>> records;
 };
 
 WorldConfig world_config(const Scenario& s) {
@@ -75,6 +84,10 @@ class CloverUnderFault {
   explicit CloverUnderFault(const Scenario& scenario)
       : scenario_(scenario), world_(world_config(scenario)), rng_(Rng(scenario.seed).fork("scenario")) {
     set_check_context(fmt::format("seed {}", scenario.seed));
+    if (scenario.server_restarts != 0)
+      world_.server = std::make_unique<clover::MetadataServer>(world_.server_config, &journal_);
+    homes_ = world_.server_config.homes;
+    life_ = homes_.size();
     world_.server->slots().on_free([this](clover::NodePointer node) { poison(node); });
   }
 
@@ -100,11 +113,14 @@ class CloverUnderFault {
       ++running_;
       world_.scheduler.spawn(restart_nodes());
     }
+    std::set<std::uint64_t> server_deaths;
+    for (std::uint32_t i = 0; i < scenario_.server_restarts; ++i) server_deaths.insert(rng_.below(steps));
     std::uint64_t step = 0;
     world_.run_until([&] {
       for (const auto& [when, who] : deaths) {
         if (step == when) kill(who);
       }
+      if (server_deaths.contains(step)) restart_server();
       if (step == node_death) kill_node();
       if (step == cut_at) cut_some();
       if (scenario_.taken_back && step == cut_at + steps / 8) mend_all();
@@ -174,6 +190,42 @@ class CloverUnderFault {
     }
   }
 
+  std::uint64_t restored() const { return restored_before_ + world_.server->counters().restored; }
+  // The one before has answered for the last time when its journal is read; sometimes the journal begins again with all that is known.
+  void restart_server() {
+    Rng rng = rng_.fork("server").fork(graves_.size());
+    auto again = std::make_unique<clover::MetadataServer>(world_.server_config, &journal_);
+    for (auto& m : world_.members) {
+      if (!m->dead) m->channel->disconnect();
+    }
+    const auto records = journal_.records;
+    for (const auto& record : records) ASSERT_TRUE(again->replay(record)) << "seed " << scenario_.seed;
+    again->restart(world_.now);
+    if (rng.below(2) == 0) journal_.records = {again->state(world_.now)};
+    again->slots().on_free([this](clover::NodePointer node) { poison(node); });
+    restored_before_ = restored() - again->counters().restored;  // which counts what it was told of again
+    if (world_.repairer) {
+      world_.repairer->stop();
+      world_.repair_memory->kill();
+      old_repairers_.push_back(std::move(world_.repairer));
+      old_memories_.push_back(std::move(world_.repair_memory));
+    }
+    graves_.push_back(std::move(world_.server));
+    world_.server = std::move(again);
+    for (auto& m : world_.members) {
+      if (m->dead) continue;
+      m->channel->set_service(world_.server.get());
+    }
+    if (old_repairers_.empty()) return;
+    world_.repair_memory = std::make_unique<remote::LocalMemory>(world_.scheduler, world_.fabric);
+    world_.repairer =
+        std::make_unique<clover::Repairer>(*world_.repair_memory, *world_.server, world_.config_.lifetime / 8);
+    for (std::uint32_t i = 0; i < homes_.size(); ++i) {
+      if (i != away_) world_.repairer->saw(world_.now, homes_[i]);
+    }
+    world_.scheduler.spawn(world_.repairer->run());
+  }
+
   void kill(std::uint32_t who) {
     auto& member = *world_.members.at(who + 1);
     if (member.dead || ended_.contains(who)) return;
@@ -203,18 +255,20 @@ class CloverUnderFault {
       check_replicas();
       const auto node = static_cast<std::uint32_t>(rng.below(3));
       if (scenario_.breaks_others) break_connections(rng, node);
+      away_ = node;
       world_.kill_node(node);
       co_await world_.scheduler.sleep_for(some_time(scenario_.away_us));
       world_.restart_node(node);
+      homes_[node] = {world_.memory[node], ++life_};
+      away_ = kNobody;
       // The node has a replica of so many volumes.
       const auto wanted = (i + 1) * scenario_.replication;
-      const auto& counters = world_.server->counters();
       const Time patience = world_.now + Duration::milliseconds(20);
-      while (counters.restored < wanted && world_.now < patience)
+      while (restored() < wanted && world_.now < patience)
         co_await world_.scheduler.sleep_for(Duration::microseconds(5));
-      EXPECT_EQ(counters.restored, wanted)
-          << "seed " << scenario_.seed << ": node " << node << " is no replica again; " << world_.server->joining()
-          << " joining, " << world_.server->missing() << " missing";
+      EXPECT_GE(restored(), wanted) << "seed " << scenario_.seed << ": node " << node << " is no replica again; "
+                                    << world_.server->joining() << " joining, " << world_.server->missing()
+                                    << " missing";
     }
     restarting_ = false;
     --running_;
@@ -333,6 +387,15 @@ class CloverUnderFault {
     keys_undecided += verdict.undecided;
   }
 
+  static constexpr std::uint32_t kNobody = ~0u;
+  KeptJournal journal_;
+  std::vector<std::unique_ptr<clover::MetadataServer>> graves_;
+  std::vector<std::unique_ptr<clover::Repairer>> old_repairers_;
+  std::vector<std::unique_ptr<remote::LocalMemory>> old_memories_;
+  std::vector<clover::Home> homes_;
+  std::uint64_t life_ = 0;
+  std::uint64_t restored_before_ = 0;
+  std::uint32_t away_ = kNobody;
   Scenario scenario_;
   World world_;
   Rng rng_;
@@ -471,6 +534,44 @@ TEST_F(CloverHistory, IsLinearizableWhenClientsGiveUpEarlyAndConnectionsBreakOft
     s.impatient = true;
     s.disconnect_per_million = 30'000;
     s.stragglers = true;
+  });
+}
+
+TEST_F(CloverHistory, IsLinearizableWhileTheMetadataServerDiesAgainAndAgain) {
+  over_seeds(60, [](Scenario& s) { s.server_restarts = 6; });
+}
+
+TEST_F(CloverHistory, IsLinearizableWhileTheMetadataServerAndClientsDie) {
+  over_seeds(60, [](Scenario& s) {
+    s.server_restarts = 6;
+    s.clients_killed = 20;
+    s.keys = s.seed % 3 == 0 ? 8 : 150;
+    s.disconnect_per_million = s.seed % 2 == 0 ? 2000 : 0;
+    s.stragglers = s.seed % 4 == 0;
+  });
+}
+
+TEST_F(CloverHistory, IsLinearizableWhileTheMetadataServerDiesAndAMemoryNodeIsWronglyTakenForDead) {
+  over_seeds(60, [](Scenario& s) {
+    s.server_restarts = 6;
+    s.replication = s.seed % 2 == 0 ? 2 : 3;
+    s.keys = 3;
+    s.clients = 24;
+    s.clients_cut = 6;
+  });
+}
+
+TEST_F(CloverHistory, IsLinearizableWhileTheMetadataServerAndMemoryNodesDie) {
+  over_seeds(30, [](Scenario& s) {
+    s.server_restarts = 8;
+    s.replication = s.seed % 2 == 0 ? 2 : 3;
+    s.keys = s.seed % 3 == 0 ? 2 : 20;
+    s.clients = 16;
+    s.operations = 400;
+    s.restarts = 4;
+    s.away_us = 400;
+    s.stragglers = s.seed % 2 == 0;
+    s.breaks_others = s.seed % 2 == 0;
   });
 }
 
