@@ -42,18 +42,20 @@ constexpr std::int64_t kAnswerUs = 3'000'000;  // the engine has so long to answ
 constexpr std::int64_t kAbsentUs = 1'000'000;  // without a heartbeat: the engine is gone
 constexpr std::int64_t kReattachUs = 100'000;  // between attempts to find a new one
 constexpr int kSpins = 200;                    // looks before the first yield
-constexpr unsigned kCalls = 16;                // that find nothing between looks at the clock
+constexpr std::int64_t kLookUs = 50'000;       // between looks for an engine of calls that do not wait
 constexpr std::int64_t kYieldUs = 2000;        // then sleep
 constexpr long kNapNs = 50'000;
 constexpr std::size_t kChunk = 64;
 
 thread_local std::string last_error;
 
-std::int64_t now_us() {
+std::int64_t time_us(clockid_t clock) {
   timespec t{};
-  clock_gettime(CLOCK_MONOTONIC, &t);
+  clock_gettime(clock, &t);
   return t.tv_sec * 1'000'000ll + t.tv_nsec / 1000;
 }
+
+std::int64_t now_us() { return time_us(CLOCK_MONOTONIC); }
 
 int refuse(int error, std::string why) {
   last_error = std::move(why);
@@ -79,8 +81,8 @@ struct cowbird_channel {
   std::vector<cb::Completion> untold;  // of what cowbird_is_complete() took, the last `entries`, by number
   std::uint64_t told = 0;              // of them, by cowbird_collect()
   std::uint64_t taken = 0;             // by cowbird_is_complete()
-  unsigned in_vain = 0;                // calls that found nothing
-  bool absent = false;                 // as of the last look: no engine is at work
+  std::int64_t looked_at = 0;          // for an engine
+  bool absent = false;                 // as of that look: none is at work
 };
 
 struct cowbird_instance {
@@ -370,6 +372,7 @@ int tell_untold(cowbird_thread_t* thread, cowbird_completion_t* responses, int m
 
 // Nothing there: is an engine at work at all? Looks for a new one.
 void look_for_engine(cowbird_thread_t* thread, std::int64_t now) {
+  thread->looked_at = now;
   if (const auto beat = thread->channel.heartbeat(); beat != thread->heartbeat || thread->heartbeat_at == 0) {
     thread->heartbeat = beat;
     thread->heartbeat_at = now;
@@ -380,9 +383,10 @@ void look_for_engine(cowbird_thread_t* thread, std::int64_t now) {
   thread->absent = now - std::max(thread->heartbeat_at, thread->owner->found_at.load()) > kAbsentUs;
 }
 
-// A call has found nothing: now and then it looks for an engine.
+// A call has found nothing: it looks for an engine, unless one was at work just now.
 void found_nothing(cowbird_thread_t* thread) {
-  if (++thread->in_vain % kCalls == 0) look_for_engine(thread, now_us());
+  const std::int64_t now = time_us(CLOCK_MONOTONIC_COARSE);
+  if (thread->absent || now - thread->looked_at >= kLookUs) look_for_engine(thread, now);
 }
 
 int engine_absent(const cowbird_thread_t* thread) {
@@ -423,7 +427,7 @@ int collect(cowbird_thread_t* thread, cowbird_completion_t* responses, int max_r
   int count = thread->told == thread->taken ? 0 : tell_untold(thread, responses, max_ret);
   count += take(thread->channel, responses + count, max_ret - count);
   if (count == 0) found_nothing(thread);
-  return count;
+  return count == 0 && thread->absent ? engine_absent(thread) : count;
 }
 
 int is_complete(cowbird_thread_t* thread, int64_t request) {
@@ -474,6 +478,16 @@ int cowbird_collect(cowbird_thread_t* thread, cowbird_completion_t* responses, i
 int cowbird_is_complete(cowbird_thread_t* thread, int64_t request) {
   return guarded(
       last_error, [&] { return is_complete(thread, request); }, COWBIRD_SYSTEM);
+}
+
+int cowbird_engine_absent(cowbird_thread_t* thread) {
+  return guarded(
+      last_error,
+      [&] {
+        look_for_engine(thread, now_us());
+        return thread->absent ? engine_absent(thread) : 0;
+      },
+      COWBIRD_SYSTEM);
 }
 
 const char* cowbird_strerror(int error) {

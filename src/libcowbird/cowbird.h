@@ -6,7 +6,7 @@
 //            yields and then sleeps.
 // Order:     per thread, requests of one type complete in the order of issue, and a read sees every earlier write that it overlaps.
 // Errors:    negative numbers, each with a sentence: cowbird_strerror(). cowbird_last_error() says more about the last failed call of
-//            cowbird_open, cowbird_region_add or cowbird_poll_wait in this thread. COWBIRD_SYSTEM from any other: there was no memory.
+//            cowbird_open or cowbird_region_add in this thread, or of COWBIRD_ENGINE_ABSENT. COWBIRD_SYSTEM from any other: there was no memory.
 // Threads:   a cowbird_thread belongs to one thread at a time. No thread calls anything while a region is added or removed.
 // Limits:    64 regions; a request is at most as long as its data ring, and for the engine in the switch 1 MiB;
 //            options->entries requests under way a thread, at most 65,536; 4 GiB of rings and 1,048,576 entries in all.
@@ -92,18 +92,22 @@ COWBIRD_API int cowbird_poll_add(cowbird_thread_t* thread, int poll_id, int64_t 
 COWBIRD_API int cowbird_poll_remove(cowbird_thread_t* thread, int poll_id, int64_t request);
 /* Waits until `max_ret` requests of the group are complete or `timeout_us` has passed (negative: for ever), or nothing is left in the
    group, or no engine has been at work for a second. How many there are in `responses` (0 when max_ret is 0 or less); or
-   COWBIRD_ENGINE_ABSENT, when there is none for want of an engine. Like the two calls below it looks for a new engine when it finds
+   COWBIRD_ENGINE_ABSENT, when there is none for want of an engine. Like the calls below it looks for a new engine when it finds
    nothing, and does not wait for one. */
 COWBIRD_API int cowbird_poll_wait(cowbird_thread_t* thread, int poll_id, cowbird_completion_t* responses, int max_ret,
                                   int64_t timeout_us);
 
-/* Without groups: whatever has completed since the last call, at most max_ret, without waiting. Of what cowbird_is_complete has found
-   complete since then, the last options->entries are among it. Do not mix with groups in one thread. */
+/* Without groups: whatever has completed since the last call, at most max_ret, without waiting; or COWBIRD_ENGINE_ABSENT, when nothing
+   has and no engine has been at work for a second. Of what cowbird_is_complete has found complete since then, the last options->entries
+   are among it. Do not mix with groups in one thread. */
 COWBIRD_API int cowbird_collect(cowbird_thread_t* thread, cowbird_completion_t* responses, int max_ret);
 /* select-like: 0 when the request is not complete, 1 when it has been done; negative why it failed, or when there is no such request.
    COWBIRD_FORGOTTEN: too many others have failed since to say which. Failures that follow each other for one reason count as one, and
    1,024 are remembered. */
 COWBIRD_API int cowbird_is_complete(cowbird_thread_t* thread, int64_t request);
+/* For who uses cowbird_is_complete alone, which says 0 of a request that waits for an engine: COWBIRD_ENGINE_ABSENT, when none has been at
+   work for a second; or 0. Looks for a new one. */
+COWBIRD_API int cowbird_engine_absent(cowbird_thread_t* thread);
 
 /* Of a negative number. What is positive, or 0, is "done". */
 COWBIRD_API const char* cowbird_strerror(int error);

@@ -34,7 +34,7 @@ def load(path):
             ("async_write", i64, [p, u16, p, u64, u32]), ("poll_create", ctypes.c_int, [p]),
             ("poll_add", ctypes.c_int, [p, ctypes.c_int, i64]), ("poll_wait", ctypes.c_int, [p, ctypes.c_int, p, ctypes.c_int, i64]),
             ("collect", ctypes.c_int, [p, p, ctypes.c_int]), ("is_complete", ctypes.c_int, [p, i64]),
-            ("strerror", ctypes.c_char_p, [ctypes.c_int])]:
+            ("engine_absent", ctypes.c_int, [p]), ("strerror", ctypes.c_char_p, [ctypes.c_int])]:
         function = getattr(library, "cowbird_" + name)
         function.restype, function.argtypes = result, arguments
         setattr(library, name, function)
@@ -179,6 +179,37 @@ class Library(unittest.TestCase):
                 again.publish(1, 0)
                 self.assertEqual(COWBIRD.is_complete(thread, request), 1)
                 again.kill()
+
+    def test_a_program_that_seldom_calls_finds_a_new_engine_too(self):
+        engine = self.engine()
+        _, thread, _ = self.open()
+        self.read(thread)
+        engine.kill()
+        again = self.engine()
+        for _ in range(5):
+            self.assertEqual(COWBIRD.collect(thread, self.done, 8), 0)
+            time.sleep(0.2)
+        self.assertEqual(again.accepted, 1)
+
+    def test_programs_without_groups_learn_that_the_engine_is_absent(self):
+        engine = self.engine()
+        _, thread, _ = self.open()
+        requests = [self.read(thread), self.read(thread)]
+        self.assertEqual((COWBIRD.collect(thread, self.done, 8), COWBIRD.engine_absent(thread)), (0, 0))
+        engine.kill()
+        time.sleep(1.2)
+        self.assertEqual(COWBIRD.engine_absent(thread), ENGINE_ABSENT)
+        self.assertIn(self.path.encode(), COWBIRD.last_error())
+        self.assertEqual(COWBIRD.collect(thread, self.done, 8), ENGINE_ABSENT)
+        self.assertEqual(COWBIRD.is_complete(thread, requests[0]), 0)
+        again = self.engine()
+        time.sleep(0.2)
+        self.assertEqual(COWBIRD.engine_absent(thread), 0, "one was found")
+        while not again.asked:
+            time.sleep(0.01)
+        again.publish(1, 0)
+        self.assertEqual((COWBIRD.collect(thread, self.done, 8), self.done[0].request), (1, requests[0]))
+        self.assertEqual(COWBIRD.collect(thread, self.done, 8), 0)
 
     def test_an_absent_engine_is_told_of_and_one_that_was_found_is_not_absent(self):
         engine = self.engine()
