@@ -22,7 +22,8 @@ std::string_view describe(Status status) {
     case Status::kForgotten: return "complete, but too many others failed since to know how it ended; ask sooner";
     case Status::kTooLong:
       return "longer than this engine moves at once (the one in the switch: 1 MiB); split the transfer";
-    case Status::kEngineAbsent: return "no engine serves this instance; start one with: sluice cowbird engine";
+    case Status::kEngineAbsent:
+      return "no engine serves this instance: start one with `sluice cowbird engine`, or see cowbird_last_error()";
   }
   return "unknown status";
 }

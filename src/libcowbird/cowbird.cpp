@@ -13,6 +13,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <string_view>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -106,13 +107,18 @@ struct cowbird_instance {
   std::mutex mutex;                       // of what follows
   ports::Descriptor socket;
   bool handing_over = false;  // the block, and the engine has not answered
+  std::int64_t handed_at = 0;
   std::int64_t looked_at = 0;
+  std::string refusal;  // of the engine that was found last: why it does not serve us; empty: it has not said
 
  private:
   Result<void> hand_over(std::int64_t now);
   Result<std::string> receive();
+  ports::Arrival arrival(ports::Message& message);
   enum class Connection : std::uint8_t { kNone, kHandingOver, kGood };
   Connection look(std::int64_t now);
+  // The engine's answer to the block. False: it refuses.
+  bool accept(std::int64_t now, std::string_view answer);
   // Closes the connection: what is still on its way over it is nobody's.
   void hang_up();
 };
@@ -126,12 +132,18 @@ void cowbird_instance::hang_up() {
   handing_over = false;
 }
 
+// Who hangs up with words of ours unread resets the connection: what he has said comes after that.
+ports::Arrival cowbird_instance::arrival(ports::Message& message) {
+  const auto first = ports::receive_message(socket.get(), message);
+  return first == ports::Arrival::kGone ? ports::receive_message(socket.get(), message) : first;
+}
+
 Result<std::string> cowbird_instance::receive() {
   ports::Message answer;
   for (const std::int64_t deadline = now_us() + kAnswerUs; now_us() < deadline;) {
     pollfd poll_on{socket.get(), POLLIN, 0};
     ::poll(&poll_on, 1, 100);
-    switch (ports::receive_message(socket.get(), answer)) {
+    switch (arrival(answer)) {
       case ports::Arrival::kNothing: continue;
       case ports::Arrival::kGone: hang_up(); return fail("the engine has gone away");
       case ports::Arrival::kMessage: return answer.text;
@@ -156,16 +168,19 @@ Result<void> cowbird_instance::hand_over(std::int64_t now) {
   auto connected = ports::connect_unix(engine, ports::UnixKind::kMessages);
   if (!connected) {
     const bool nobody = errno == ENOENT || errno == ECONNREFUSED;
+    refusal.clear();
     return fail(nobody ? fmt::format("no Cowbird engine at {}: start one with `sluice cowbird engine`", engine)
                        : fmt::format("no way to the Cowbird engine: {}", connected.error().message));
   }
   socket = std::move(*connected);
-  if (!ports::send_message(socket.get(), cb::instance_message(block.bytes().size()), block.descriptor())) {
-    hang_up();
-    return fail("the engine has gone away");
-  }
   handing_over = true;
-  found_at = now;
+  handed_at = now;
+  if (!ports::send_message(socket.get(), cb::instance_message(block.bytes().size()), block.descriptor())) {
+    look(now);  // it may have said why
+    hang_up();
+    return fail(refusal.empty() ? "the engine has gone away" : refusal);
+  }
+  if (refusal.empty()) found_at = now;  // one that refuses is no engine for us
   return {};
 }
 
@@ -173,16 +188,21 @@ Result<void> cowbird_instance::hand_over(std::int64_t now) {
 cowbird_instance::Connection cowbird_instance::look(std::int64_t now) {
   if (!socket) return Connection::kNone;
   ports::Message message;
-  const auto arrival = ports::receive_message(socket.get(), message);
-  if (arrival == ports::Arrival::kNothing && !handing_over) return Connection::kGood;
-  if (arrival == ports::Arrival::kNothing && now - found_at < kAnswerUs) return Connection::kHandingOver;
-  if (arrival != ports::Arrival::kMessage || cb::attach_error(message.text)) {
-    hang_up();
-    return Connection::kNone;
-  }
+  const auto come = arrival(message);
+  if (come == ports::Arrival::kNothing && !handing_over) return Connection::kGood;
+  if (come == ports::Arrival::kNothing && now - handed_at < kAnswerUs) return Connection::kHandingOver;
+  if (come == ports::Arrival::kMessage && accept(now, message.text)) return Connection::kGood;
+  hang_up();
+  return Connection::kNone;
+}
+
+bool cowbird_instance::accept(std::int64_t now, std::string_view answer) {
+  const auto why = cb::attach_error(answer);
+  refusal = why.value_or("");
+  if (why) return false;
   handing_over = false;
   found_at = now;
-  return Connection::kGood;
+  return true;
 }
 
 Result<void> cowbird_instance::attach() {
@@ -193,13 +213,9 @@ Result<void> cowbird_instance::attach() {
   }
   auto answer = receive();
   if (!answer) return tl::unexpected(answer.error());
-  if (auto why = cb::attach_error(*answer)) {
-    hang_up();
-    return fail(*why);
-  }
-  handing_over = false;
-  found_at = now_us();
-  return {};
+  if (accept(now_us(), *answer)) return {};
+  hang_up();
+  return fail(refusal);
 }
 
 void cowbird_instance::set_region(std::size_t id, const cb::Region& region) {
@@ -390,7 +406,12 @@ void found_nothing(cowbird_thread_t* thread) {
 }
 
 int engine_absent(const cowbird_thread_t* thread) {
-  return refuse(COWBIRD_ENGINE_ABSENT, fmt::format("no Cowbird engine at {}", thread->owner->engine));
+  cowbird_instance& owner = *thread->owner;
+  const std::scoped_lock lock(owner.mutex);
+  std::string why = owner.refusal.empty()
+                        ? fmt::format("no Cowbird engine at {}", owner.engine)
+                        : fmt::format("the Cowbird engine at {} refuses: {}", owner.engine, owner.refusal);
+  return refuse(COWBIRD_ENGINE_ABSENT, std::move(why));
 }
 
 int poll_wait(cowbird_thread_t* thread, int poll_id, cowbird_completion_t* responses, int max_ret, int64_t timeout_us) {

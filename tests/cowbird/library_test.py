@@ -48,7 +48,7 @@ class Engine:
     """Answers what it is asked after `delays[n]` seconds, moves nothing by itself, and says what the test makes it say."""
 
     def __init__(self, path, delays=None):
-        self.path, self.delays = path, delays or {}
+        self.path, self.delays, self.refusal, self.turns_away = path, delays or {}, None, None
         self.asked, self.accepted, self.block, self.connections, self.beat = 0, 0, None, [], 0
         self.listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.listener.bind(path)
@@ -62,6 +62,11 @@ class Engine:
             except OSError:
                 return
             self.accepted += 1
+            if self.turns_away:
+                time.sleep(0.01)
+                connection.send(f"error {self.turns_away}".encode())
+                connection.close()
+                continue
             self.connections.append(connection)
             threading.Thread(target=self.serve, args=(connection,), daemon=True).start()
 
@@ -79,7 +84,7 @@ class Engine:
                 time.sleep(self.delays.get(number, 0))
                 word = message.decode().split()
                 answer = "ok" if word[0] == "instance" else f"region {word[1][-1]} 7 {word[2]} {word[3]}"
-                connection.send(answer.encode())
+                connection.send((f"error {self.refusal}" if self.refusal else answer).encode())
             except OSError:
                 return
 
@@ -210,6 +215,33 @@ class Library(unittest.TestCase):
         again.publish(1, 0)
         self.assertEqual((COWBIRD.collect(thread, self.done, 8), self.done[0].request), (1, requests[0]))
         self.assertEqual(COWBIRD.collect(thread, self.done, 8), 0)
+
+    def test_an_engine_that_refuses_is_absent_and_says_why(self):
+        ways = {"refusal": "protocol version 1; this engine speaks 2", "turns_away": "the engine serves 256 applications already"}
+        for way, why in ways.items():
+            with self.subTest(way):
+                engine = self.engine()
+                _, thread, group = self.open()
+                request = self.read(thread, group)
+                self.wait(thread, group, 1000)
+                engine.kill()
+                again = self.engine()
+                setattr(again, way, why)
+                count, took = self.wait(thread, group, 5_000_000)
+                self.assertEqual(count, ENGINE_ABSENT)
+                self.assertIn(f"{self.path} refuses: {why}".encode(), COWBIRD.last_error())
+                self.assertLess(took, 4)
+                time.sleep(0.2)
+                self.assertEqual(COWBIRD.collect(thread, self.done, 8), ENGINE_ABSENT, "it refuses still")
+                self.assertFalse(COWBIRD.open(ctypes.byref(Options(engine=self.path.encode()))))
+                self.assertIn(why.encode(), COWBIRD.last_error())
+                setattr(again, way, None)
+                time.sleep(0.2)
+                self.assertIn(self.wait(thread, group, 0)[0], (0, ENGINE_ABSENT))
+                time.sleep(0.2)
+                again.publish(1, 0)
+                self.assertEqual((self.wait(thread, group, -1)[0], self.done[0].request), (1, request))
+                again.kill()
 
     def test_an_absent_engine_is_told_of_and_one_that_was_found_is_not_absent(self):
         engine = self.engine()

@@ -15,6 +15,7 @@
 
 namespace sluice::rack {
 namespace {
+constexpr std::size_t kMostRefusals = 32;  // that the log tells apart: an application says what it likes
 ports::Descriptor open_spare() { return ports::Descriptor(::open("/dev/null", O_RDONLY | O_CLOEXEC)); }
 }  // namespace
 
@@ -70,9 +71,8 @@ void CowbirdHost::accept() {
   if (!socket && (errno == EMFILE || errno == ENFILE)) return turn_away();
   if (!socket) return;
   if (applications_.size() >= most_) {
-    ++counters_.refused;
-    ports::send_message(socket.get(), cowbird::error_answer(fmt::format("the engine serves {} applications already",
-                                                                        applications_.size())));
+    ports::send_message(socket.get(),
+                        refuse(fmt::format("the engine serves {} applications already", applications_.size())));
     return;
   }
   auto& application = *applications_.emplace_back(std::make_unique<Application>());
@@ -84,11 +84,18 @@ void CowbirdHost::accept() {
 void CowbirdHost::turn_away() {
   spare_.close();
   ports::Descriptor socket(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-  if (socket)
-    ports::send_message(socket.get(), cowbird::error_answer("the engine has no file descriptors left (ulimit -n)"));
+  const std::string said = refuse("the engine has no file descriptors left (ulimit -n)");
+  if (socket) ports::send_message(socket.get(), said);
   socket.close();
   spare_ = open_spare();
+}
+
+std::string CowbirdHost::refuse(const std::string& why) {
   ++counters_.refused;
+  if (refusals_.size() < kMostRefusals && refusals_.insert(why).second) {
+    spdlog::warn("cowbird: an application is not served: {}", why);
+  }
+  return cowbird::error_answer(why);
 }
 
 void CowbirdHost::listen_to(Application& application) {
@@ -99,8 +106,9 @@ void CowbirdHost::listen_to(Application& application) {
     case ports::Arrival::kMessage: break;
   }
   const std::string said = answer(application, message);
-  const bool bad = cowbird::attach_error(said).has_value() && application.serving == nullptr;
-  if (bad) ++counters_.refused;
+  const auto why = cowbird::attach_error(said);
+  const bool bad = why && application.serving == nullptr;
+  if (bad) refuse(*why);
   if (!ports::send_message(application.socket.get(), said) || bad) let_go(application);
 }
 

@@ -8,6 +8,7 @@
 #pragma once
 
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -72,6 +73,8 @@ class CowbirdHost final : public nic::Pollable {
   void turn_away();
   void listen_to(Application& application);
   std::string answer(Application& application, ports::Message& message);
+  // One application is not served: what it is told, and the log, too, the first time.
+  std::string refuse(const std::string& why);
   Result<void> take_instance(Application& application, ports::Message& message);
   Result<cowbird::Region> find_region(const cowbird::RegionRequest& request) const;
   bool still_served(const ports::SharedBlock& block) const;
@@ -86,6 +89,7 @@ class CowbirdHost final : public nic::Pollable {
   ports::Descriptor spare_;  // given up to turn an application away when descriptors have run out
   Snapshot nodes_;
   std::vector<std::unique_ptr<Application>> applications_;
+  std::set<std::string> refusals_;  // as said in the log
   Counters counters_;
 };
 

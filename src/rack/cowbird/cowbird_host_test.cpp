@@ -130,6 +130,25 @@ TEST_F(CowbirdHostTest, TurnsAwayWhoComesWhenDescriptorsHaveRunOut) {
   EXPECT_EQ(hand_over(connect()), "ok");
 }
 
+TEST_F(CowbirdHostTest, TheLogSaysOnceWhyApplicationsAreNotServed) {
+  testing::internal::CaptureStdout();
+  service.out_of_memory = true;
+  const std::string why = hand_over(connect());
+  EXPECT_EQ(hand_over(connect()), why);
+  service.out_of_memory = false;
+  std::vector<ports::Descriptor> served;
+  for (int i = 0; i < 6; ++i) served.push_back(connect());
+  loop.run_until([&] { return host->counters().refused == 4; });
+  const std::string log = testing::internal::GetCapturedStdout();
+  const auto times = [&](const std::string& text) {
+    int found = 0;
+    for (auto at = log.find(text); at != log.npos; at = log.find(text, at + 1)) ++found;
+    return found;
+  };
+  EXPECT_EQ(times("no memory left for rings of"), 1) << log;
+  EXPECT_EQ(times("serves 4 applications already"), 1) << log;
+}
+
 TEST_F(CowbirdHostTest, RingsForWhichThereIsNoMemoryCostNobodyElseAnything) {
   const ports::Descriptor first = connect();
   EXPECT_EQ(hand_over(first), "ok");
