@@ -47,20 +47,20 @@ class PartlyNear final : public remote::RemoteMemory {
   remote::RemoteMemory& far_;
 };
 
-// A compute node whose NIC reads entries before the tail that it was asked for first, and finds none.
+// A compute node whose NIC reads entries before the tail that it was asked for first, and finds what stood there when the last tail was asked for.
 class Overtaking final : public remote::RemoteMemory {
  public:
-  Overtaking(remote::RemoteMemory& under, std::uint64_t channel, const ChannelLayout& layout)
-      : RemoteMemory(under.scheduler()),
-        under_(under),
-        from_(channel + layout.kMetadata),
-        to_(channel + layout.requests) {}
+  // `ring`: of the entries, which stand `at` there.
+  Overtaking(remote::RemoteMemory& under, std::uint64_t at, ByteView ring)
+      : RemoteMemory(under.scheduler()), under_(under), at_(at), ring_(ring), now_(ring.begin(), ring.end()) {}
   remote::Capabilities capabilities() const override { return under_.capabilities(); }
   void submit(remote::Operation& operation) override {
-    const bool is_of_entries = operation.remote.address >= from_ && operation.remote.address < to_;
+    const std::uint64_t at = operation.remote.address - at_;
+    const bool is_of_entries = at < ring_.size();
     const bool is_tail = operation.kind == remote::OpKind::kRead && operation.local.size() == kLine && !is_of_entries;
+    if (is_tail) before_ = std::exchange(now_, {ring_.begin(), ring_.end()});
     if (!std::exchange(after_tail_, is_tail) || !is_of_entries) return under_.submit(operation);
-    std::ranges::fill(operation.local, std::uint8_t{0});
+    std::ranges::copy(ByteView(before_).subspan(at, operation.local.size()), operation.local.begin());
     ++overtaken;
     complete(operation, remote::Status::kOk);
   }
@@ -68,8 +68,10 @@ class Overtaking final : public remote::RemoteMemory {
 
  private:
   remote::RemoteMemory& under_;
-  std::uint64_t from_;  // the metadata ring
-  std::uint64_t to_;
+  std::uint64_t at_;
+  ByteView ring_;
+  std::vector<std::uint8_t> now_;
+  std::vector<std::uint8_t> before_;
   bool after_tail_ = false;
 };
 
@@ -169,8 +171,9 @@ class World {
     }
     remote::RemoteMemory* compute = process.memory.get();
     if (overtaking) {
-      process.overtaking =
-          std::make_unique<Overtaking>(*process.memory, kBlockBase + layout.channel_at(0), layout.channel());
+      const std::size_t at = layout.channel_at(0) + ChannelLayout::kMetadata;
+      process.overtaking = std::make_unique<Overtaking>(*process.memory, kBlockBase + at,
+                                                        bytes().subspan(at, layout.shape.entries * kEntryBytes));
       compute = process.overtaking.get();
     }
     if (slow) {
@@ -380,6 +383,25 @@ TEST(Cowbird, EntriesThatWereReadBeforeTheirTailAreReadAgain) {
   }
   EXPECT_GE(process.overtaking->overtaken, 39u);
   EXPECT_GE(process.engines[0]->counters().fetches, 39u);
+}
+
+TEST(Cowbird, AnEngineThatAdoptsDoesNotTakeAnEntryOfTheLastLapForAnother) {
+  World w(seeded(1));
+  w.overtaking = true;
+  const auto write = [&w](std::uint64_t count) {
+    for (std::uint64_t i = 0; i < count; ++i) {
+      ASSERT_GT(w.channel().async_write(0, &i, 0, 8), 0);
+      ASSERT_EQ(w.wait_for(1).size(), 1u);
+    }
+  };
+  auto& first = w.start_engine();
+  write(20);
+  first.engines[0]->stop();
+  ASSERT_TRUE(w.run_until([&] { return first.running == 0; }));
+  const auto& second = w.start_engine();
+  w.step(2000);
+  write(3);
+  EXPECT_FALSE(second.engines[0]->broken());
 }
 
 TEST(Cowbird, AWriteIsInTheRegionWhenItIsCompleteAndItsSourceIsFreeAtOnce) {

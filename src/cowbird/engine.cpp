@@ -207,8 +207,9 @@ Task<void> Engine::probe() {
     const std::uint64_t count = tail - fetched_;
     const bool found = count != 0;
     ahead_ = std::clamp(std::max(count, ahead_ - ahead_ / 8), kLeastAhead, kMostAhead);
-    // (An entry that a NIC has read before the tail, against the order, is read again.)
-    if (found && !ahead.empty()) take_entries(ahead.first(std::min(ahead.size(), count * kEntryBytes)));
+    if (found && !ahead.empty()) {
+      take_entries(ahead.first(std::min(ahead.size(), count * kEntryBytes)), Read::kWithTail);
+    }
     if (found) co_await fetch(tail);
     if (under_way() != 0) {
       interval = config_.probe_least;
@@ -239,28 +240,31 @@ Task<void> Engine::fetch(std::uint64_t tail) {
     ++counters_.fetches;
     const auto status = co_await compute_.read(at(layout_.entry(fetched_)), into);
     if (status != remote::Status::kOk) co_return;  // the next probe begins again here
-    broken_ = !take_entries(into);
+    broken_ = !take_entries(into, Read::kAfterTail);
     if (fetched_ != tail) co_await scheduler_.yield();
   }
 }
 
-bool Engine::take_entries(ByteView entries) {
+bool Engine::take_entries(ByteView entries, Read when) {
   if (!near_is_known()) find_near();
-  const bool good = accept(entries);
+  const bool good = accept(entries, when);
   if (near_ == nullptr || asked_ == dispatched_) ask_for_next_slice();
   return good;
 }
 
-bool Engine::accept(ByteView entries) {
+bool Engine::accept(ByteView entries, Read when) {
   for (std::size_t i = 0; i < entries.size(); i += kEntryBytes) {
     const std::uint64_t index = fetched_;
     Request& r = request(index);
     r = {.entry = Entry::parse(entries.data() + i)};
     const bool write = is_write(r.entry);
     if (!follows(r.entry, sequence_[write], published_[write])) return false;
+    const bool published = r.entry.sequence <= published_[write];
+    // What stood there a lap ago, if the NIC has read it before the tail, against the order: it is read again.
+    if (published && when == Read::kWithTail) return false;
     sequence_[write] = r.entry.sequence;
     ++fetched_;
-    if (r.entry.sequence <= published_[write]) {  // an earlier engine has completed it
+    if (published) {  // by an earlier engine
       r.state = State::kPublished;
       continue;
     }

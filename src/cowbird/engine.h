@@ -162,9 +162,10 @@ class Engine {
   MutableBytes room_for(std::uint64_t entries);
   MutableBytes room_ahead() { return ahead_pays_ ? room_for(ahead_) : MutableBytes(); }
   remote::Task<void> fetch(std::uint64_t tail);
+  enum class Read : std::uint8_t { kWithTail, kAfterTail };
   // Those from fetched_ on, up to the first that makes no sense. False: there is one.
-  bool take_entries(ByteView entries);
-  bool accept(ByteView entries);
+  bool take_entries(ByteView entries, Read when);
+  bool accept(ByteView entries, Read when);
   void ask_for_next_slice();
 
   remote::Task<void> move();
