@@ -130,7 +130,6 @@ class CowbirdLog : public LogInMemory {
     for (std::uint32_t i = 0; i < options.lanes; ++i) {
       lanes_.push_back(std::make_unique<Lane>());
       lanes_.back()->thread = cowbird_thread(cowbird_.get(), i);
-      lanes_.back()->group = cowbird_poll_create(lanes_.back()->thread);
     }
   }
 
@@ -183,7 +182,6 @@ class CowbirdLog : public LogInMemory {
   static constexpr std::uint32_t kRingBytes = 1u << 20;
   static constexpr std::uint32_t kPiece = 64u << 10;  // of a request in the rings
   static constexpr std::uint32_t kVainTurns = 64;     // before a turn for the others
-  static constexpr std::uint32_t kVainLooks = 1000;   // before a look for a new engine
 
   struct Operation {
     bool write = false;
@@ -204,13 +202,11 @@ class CowbirdLog : public LogInMemory {
   struct Lane {
     std::mutex mutex;
     cowbird_thread_t* thread = nullptr;
-    int group = 0;
     std::deque<Operation> operations;  // all there are
     std::vector<Operation*> idle;      // of them
     std::deque<Operation*> waiting;    // not wholly issued
     std::deque<Piece> under_way[2];    // reads, writes: each complete in their order
     std::deque<Operation*> ended;      // to be called back
-    std::uint32_t vain_looks = 0;
     std::uint32_t vain_turns = 0;
   };
   struct Closer {
@@ -257,13 +253,15 @@ class CowbirdLog : public LogInMemory {
       const std::uint64_t at = (o.offset + o.issued) % capacity_;
       const auto length =
           static_cast<std::uint32_t>(std::min<std::uint64_t>({o.length - o.issued, kPiece, capacity_ - at}));
+      auto& pieces = lane.under_way[o.write];
+      pieces.push_back({0, length, &o});  // before it is issued: then it must have its place
       const std::int64_t id = o.write ? cowbird_async_write(lane.thread, region_, o.bytes + o.issued, at, length)
                                       : cowbird_async_read(lane.thread, region_, at, o.bytes + o.issued, length);
-      if (is_full(id)) return false;
+      if (id < 0) pieces.pop_back();
+      if (COWBIRD_IS_FULL(id)) return false;
       o.failed = id < 0;
       if (o.failed) break;
-      cowbird_poll_add(lane.thread, lane.group, id);
-      lane.under_way[o.write].push_back({id, length, &o});
+      pieces.back().id = id;
       o.issued += length;
     }
     if (o.failed && o.completed == o.issued) lane.ended.push_back(&o);
@@ -277,9 +275,7 @@ class CowbirdLog : public LogInMemory {
   }
   void collect(Lane& lane) const {
     cowbird_completion_t done[64];
-    const bool look = lane.vain_looks >= kVainLooks;  // libcowbird looks for an engine only when it may wait
-    const int n = cowbird_poll_wait(lane.thread, lane.group, done, 64, look ? 1 : 0);
-    lane.vain_looks = n > 0 || look ? 0 : lane.vain_looks + 1;
+    const int n = cowbird_collect(lane.thread, done, 64);  // an engine that is absent only delays
     for (int i = 0; i < n; ++i) {
       auto& reads = lane.under_way[0];
       auto& pieces = !reads.empty() && reads.front().id == done[i].request ? reads : lane.under_way[1];
@@ -308,10 +304,6 @@ class CowbirdLog : public LogInMemory {
       o.callback(o.context, o.failed ? Status::IOError : Status::Ok, o.failed ? 0 : o.length);
       any = true;
     }
-  }
-
-  static bool is_full(std::int64_t error) {
-    return error == COWBIRD_METADATA_FULL || error == COWBIRD_REQUEST_DATA_FULL || error == COWBIRD_RESPONSE_DATA_FULL;
   }
 
   static constexpr std::uint64_t kUnknown = CowbirdLogOptions::kUnknown;

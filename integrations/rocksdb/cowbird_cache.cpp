@@ -5,6 +5,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstring>
+#include <exception>
 #include <functional>
 #include <thread>
 #include <vector>
@@ -47,7 +48,7 @@ constexpr auto kRest = std::chrono::seconds(1);
 constexpr auto kLongestAsking = std::chrono::seconds(10);  // the engine answers within 3 s, or is gone
 constexpr std::uint64_t kLongestPatienceUs = 3'600'000'000;
 constexpr int kSpins = 100;    // looks before the first yield
-constexpr int kYields = 2000;  // before the first nap and look for the engine
+constexpr int kYields = 2000;  // before the first nap
 constexpr auto kNap = std::chrono::microseconds(50);
 
 class CowbirdCache;
@@ -135,6 +136,9 @@ class CowbirdCache final : public rocksdb::SecondaryCache {
   bool resting(RemoteLane& lane);
   bool renewed();
   bool ask_for_region();
+  // As Insert and Lookup, and may throw.
+  Status insert(const Slice& key, void* value, const rocksdb::Cache::CacheItemHelper& helper);
+  std::unique_ptr<sluice::Lookup> look_up(const Slice& key, const rocksdb::Cache::CreateCallback& create);
   Status drop(const Slice& key);
 
   CowbirdCacheOptions options_;
@@ -179,7 +183,7 @@ bool CowbirdCache::resting(RemoteLane& lane) {
   if (now < until) return true;
   const auto next = (Clock::now() + kRest).time_since_epoch().count();
   if (!rest_until_.compare_exchange_strong(until, next)) return true;
-  if (!lane.poll(true)) return true;
+  if (!lane.poll()) return true;
   rest_until_.store(0);
   return false;
 }
@@ -210,10 +214,19 @@ bool CowbirdCache::ask_for_region() {
   return true;
 }
 
+// RocksDB lets no exception out of its functions: without memory a block is dropped, and a look-up misses.
 Status CowbirdCache::Insert(const Slice& key, void* value, const rocksdb::Cache::CacheItemHelper* helper) {
   counts_.inserts.fetch_add(1);
+  try {
+    return insert(key, value, *helper);
+  } catch (const std::exception&) {
+    return drop(key);
+  }
+}
+
+Status CowbirdCache::insert(const Slice& key, void* value, const rocksdb::Cache::CacheItemHelper& helper) {
   RemoteLane& to = lane();
-  const std::size_t size = helper->size_cb(value);
+  const std::size_t size = helper.size_cb(value);
   const std::size_t length = sizeof(BlockHeader) + key.size() + size;
   const bool wanted = length <= options_.largest_block && usable(to);  // else it takes no room from what is there
   const auto entry = wanted ? log_.place(static_cast<std::uint32_t>(length)) : std::nullopt;
@@ -222,7 +235,7 @@ Status CowbirdCache::Insert(const Slice& key, void* value, const rocksdb::Cache:
   block.resize(length);
   BlockHeader header{.key_bytes = static_cast<std::uint32_t>(key.size()), .position = entry->position};
   std::memcpy(block.data() + sizeof header, key.data(), key.size());
-  if (Status saved = helper->saveto_cb(value, 0, size, block.data() + sizeof header + key.size()); !saved.ok()) {
+  if (Status saved = helper.saveto_cb(value, 0, size, block.data() + sizeof header + key.size()); !saved.ok()) {
     log_.erase(key.ToStringView());
     return saved;
   }
@@ -246,6 +259,19 @@ std::unique_ptr<rocksdb::SecondaryCacheResultHandle> CowbirdCache::Lookup(
     bool& is_in_sec_cache) {
   is_in_sec_cache = false;
   counts_.lookups.fetch_add(1);
+  std::unique_ptr<sluice::Lookup> handle;
+  try {
+    handle = look_up(key, create_cb);
+  } catch (const std::exception&) {
+    counts_.refused.fetch_add(1);
+  }
+  if (!handle) return nullptr;
+  if (wait) handle->Wait();
+  is_in_sec_cache = true;  // a value that turns out to be lost is no value at all
+  return handle;
+}
+
+std::unique_ptr<Lookup> CowbirdCache::look_up(const Slice& key, const rocksdb::Cache::CreateCallback& create) {
   const auto entry = log_.find(key.ToStringView());
   if (!entry) return nullptr;
   RemoteLane& from = lane();
@@ -254,10 +280,7 @@ std::unique_ptr<rocksdb::SecondaryCacheResultHandle> CowbirdCache::Lookup(
     counts_.refused.fetch_add(1);
     return nullptr;
   }
-  auto handle = std::make_unique<sluice::Lookup>(*this, from, std::move(read), key.ToString(), *entry, create_cb);
-  if (wait) handle->Wait();
-  is_in_sec_cache = true;  // a value that turns out to be lost is no value at all
-  return handle;
+  return std::make_unique<sluice::Lookup>(*this, from, std::move(read), key.ToString(), *entry, create);
 }
 
 bool Lookup::IsReady() {
@@ -275,7 +298,7 @@ void Lookup::wait_until(Clock::time_point give_up) {
     if (looks % kSpins != 0 && looks < kYields) continue;
     const auto now = Clock::now();
     const bool rests = cache_.rests(now);  // somebody has noticed already
-    const bool engine = !rests && lane_.poll(looks >= kYields);
+    const bool engine = !rests && lane_.poll();
     if (!engine && !rests) cache_.engine_is_gone();
     if (!engine || now > give_up) {
       cache_.counts().late.fetch_add(1);
@@ -307,11 +330,16 @@ void Lookup::take() {
     return;
   }
   const std::size_t before = sizeof header + key_.size();
-  if (!create_(block.data() + before, block.size() - before, &value_, &size_).ok()) {
-    value_ = nullptr;
-    return;
+  bool created = false;
+  try {
+    created = create_(block.data() + before, block.size() - before, &value_, &size_).ok();
+  } catch (const std::exception&) {
   }
-  cache_.counts().hits.fetch_add(1);
+  if (created) {
+    cache_.counts().hits.fetch_add(1);
+  } else {
+    value_ = nullptr;
+  }
 }
 
 }  // namespace

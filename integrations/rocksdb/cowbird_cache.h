@@ -3,7 +3,7 @@
 //
 // Life:       NewCowbirdCache(options, &cache) -> LRUCacheOptions::secondary_cache = cache -> the database uses it; `sluice cowbird engine`
 //             moves the bytes.
-// Errors:     set-up: a Status that says what to do. Later it is a cache and nothing more: without an engine, with a memory node that has
+// Errors:     set-up: a Status that says what to do. Later it is a cache and nothing more: without an engine, without memory, with a memory node that has
 //             died, with full rings or bytes that are not what was written, a look-up misses, an insertion is dropped, and the counters say so.
 //             A memory node that has another key than before is asked for its region again, once a second until it gives it.
 // Threads:    any. A look-up waits for its block, spinning first; MultiGet's wait together.
@@ -32,7 +32,7 @@ struct CowbirdCacheOptions {
 
 struct CowbirdCacheCounters {
   std::uint64_t inserts = 0;
-  std::uint64_t inserts_dropped = 0;  // too large, rings full, no engine, or the memory node refuses
+  std::uint64_t inserts_dropped = 0;  // too large, rings full, no engine, no memory, or the memory node refuses
   std::uint64_t inserts_failed = 0;   // on their way when the memory node refused them or did not answer
   std::uint64_t lookups = 0;
   std::uint64_t hits = 0;

@@ -9,6 +9,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <new>
 #include <thread>
 #include <vector>
 
@@ -133,6 +134,30 @@ rocksdb::Status save(void*, size_t, size_t length, void* out) {
   return rocksdb::Status::OK();
 }
 rocksdb::Status create(const void*, size_t, void**, size_t*) { return rocksdb::Status::OK(); }
+
+rocksdb::Status save_without_memory(void*, size_t, size_t, void*) { throw std::bad_alloc(); }
+rocksdb::Status create_without_memory(const void*, size_t, void**, size_t*) { throw std::bad_alloc(); }
+
+TEST(CowbirdCache, WantOfMemoryCostsTheBlockAndThrowsNothing) {
+  NearEngine engine(fmt::format("{}/cowbird{}.sock", testing::TempDir(), getpid()));
+  std::shared_ptr<rocksdb::SecondaryCache> cache;
+  const auto made = NewCowbirdCache(
+      {.engine = engine.path(), .capacity = 1 << 20, .lanes = 1, .largest_block = 256, .patience_us = 10'000'000},
+      &cache);
+  ASSERT_TRUE(made.ok()) << made.ToString();
+  const rocksdb::Cache::CacheItemHelper helper(size_of, save, nullptr);
+  const rocksdb::Cache::CacheItemHelper greedy(size_of, save_without_memory, nullptr);
+  char value = 0;
+  bool there = false;
+  ASSERT_TRUE(cache->Insert("key", &value, &helper).ok());
+  const auto found = cache->Lookup("key", create_without_memory, true, false, there);
+  ASSERT_NE(found, nullptr);
+  EXPECT_EQ(found->Value(), nullptr);
+  EXPECT_EQ(counters_of(*cache).hits, 0u);
+  EXPECT_TRUE(cache->Insert("key", &value, &greedy).ok());
+  EXPECT_EQ(counters_of(*cache).inserts_dropped, 1u);
+  EXPECT_EQ(cache->Lookup("key", create, true, false, there), nullptr) << "an older value";
+}
 
 TEST(CowbirdCache, RefusesLanesThatCannotBe) {
   for (const std::uint32_t lanes : {0u, 257u}) {

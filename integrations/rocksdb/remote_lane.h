@@ -42,9 +42,8 @@ class RemoteLane {
   bool write(std::uint64_t offset, std::span<const char> bytes);
   // Null: refused likewise.
   std::shared_ptr<Read> read(std::uint64_t offset, std::uint32_t length);
-  // Takes what has completed. With `look_for_engine`, says also whether an engine is at work, and finds a new one.
-  // False: there is none.
-  bool poll(bool look_for_engine = false);
+  // Takes what has completed. False: nothing has, and no engine is at work.
+  bool poll();
 
   // As long as it is held nobody else calls anything.
   std::unique_lock<std::mutex> hold() { return std::unique_lock(mutex_); }
@@ -54,12 +53,11 @@ class RemoteLane {
   void use(std::uint16_t region) { region_ = region; }
 
  private:
-  bool poll_locked(std::int64_t timeout_us);
+  bool poll_locked();
 
   std::mutex mutex_;
   cowbird_thread_t* thread_;
   std::uint16_t region_;
-  int group_;
   NodeState& node_;
   std::deque<std::shared_ptr<Read>> reads_;  // issued, not complete
   std::size_t writes_ = 0;                   // likewise

@@ -27,7 +27,7 @@ void RemoteLog::put(std::string_view key, Entry entry) {
 std::optional<RemoteLog::Entry> RemoteLog::find(std::string_view key) {
   Shard& s = shard(key);
   const std::scoped_lock lock(s.mutex);
-  const auto found = s.entries.find(std::string(key));
+  const auto found = s.entries.find(key);
   if (found == s.entries.end() || !stands(found->second)) return std::nullopt;
   return found->second;
 }
@@ -35,7 +35,7 @@ std::optional<RemoteLog::Entry> RemoteLog::find(std::string_view key) {
 void RemoteLog::erase(std::string_view key) {
   Shard& s = shard(key);
   const std::scoped_lock lock(s.mutex);
-  s.entries.erase(std::string(key));
+  if (const auto found = s.entries.find(key); found != s.entries.end()) s.entries.erase(found);
 }
 
 std::size_t RemoteLog::keys() const {

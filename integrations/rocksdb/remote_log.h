@@ -13,6 +13,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -36,6 +37,7 @@ class RemoteLog {
   std::optional<Entry> place(std::uint32_t length);
   // The key is found at `entry` from now on. Nothing when the log has come round to it already.
   void put(std::string_view key, Entry entry);
+  // These two need no memory.
   std::optional<Entry> find(std::string_view key);
   void erase(std::string_view key);
 
@@ -46,9 +48,13 @@ class RemoteLog {
   std::size_t keys() const;
 
  private:
+  struct Hash {
+    using is_transparent = void;
+    std::size_t operator()(std::string_view key) const { return std::hash<std::string_view>()(key); }
+  };
   struct Shard {
     mutable std::mutex mutex;
-    std::unordered_map<std::string, Entry> entries;
+    std::unordered_map<std::string, Entry, Hash, std::equal_to<>> entries;
     std::deque<std::pair<std::uint64_t, std::string>> by_age;  // position and key, as they were put
   };
   Shard& shard(std::string_view key) { return shards_[std::hash<std::string_view>()(key) % kShards]; }

@@ -56,6 +56,9 @@ enum {
   COWBIRD_SYSTEM = -33 /* cowbird_last_error() says what */
 };
 
+/* What cowbird_async_read or cowbird_async_write has returned: a ring is full. Poll for completions, then try again. */
+#define COWBIRD_IS_FULL(error) ((error) <= COWBIRD_METADATA_FULL && (error) >= COWBIRD_RESPONSE_DATA_FULL)
+
 enum { COWBIRD_READ_ONLY_REGION = 1 };
 
 typedef struct {

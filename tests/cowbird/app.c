@@ -47,7 +47,7 @@ static int issue(cowbird_thread_t* thread, int group) {
   slot->id = slot->is_read ? cowbird_async_read(thread, 0, offset, slot->into, length)
                            : cowbird_async_write(thread, 0, bytes, offset, length);
   if (slot->id < 0) {
-    if (slot->id <= COWBIRD_METADATA_FULL && slot->id >= COWBIRD_RESPONSE_DATA_FULL) return 0;
+    if (COWBIRD_IS_FULL(slot->id)) return 0;
     fprintf(stderr, "app: issuing: %s\n", cowbird_strerror((int)slot->id));
     exit(1);
   }
