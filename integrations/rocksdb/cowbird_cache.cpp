@@ -7,6 +7,7 @@
 #include <cstring>
 #include <exception>
 #include <functional>
+#include <random>
 #include <thread>
 #include <vector>
 
@@ -28,7 +29,7 @@ using Clock = std::chrono::steady_clock;
 struct BlockHeader {
   std::uint32_t checksum = 0;  // CRC-32C of all that follows
   std::uint32_t key_bytes = 0;
-  std::uint64_t position = 0;  // in the log
+  std::uint64_t position = 0;  // in the log, counted from a number that this process has drawn
 };
 static_assert(sizeof(BlockHeader) == 16);
 
@@ -124,6 +125,8 @@ class CowbirdCache final : public rocksdb::SecondaryCache {
             counts_.refused, counts_.late,    counts_.failed,      counts_.wrong,   log_.keys()};
   }
   Counts& counts() { return counts_; }
+  // As its header has it: a block that another process has left there has another one.
+  std::uint64_t position_of(const RemoteLog::Entry& entry) const { return first_position_ + entry.position; }
   std::chrono::microseconds patience() const { return std::chrono::microseconds(options_.patience_us); }
   // No engine was at work a moment ago: for a while nobody waits for it.
   void engine_is_gone() { rest_until_.store((Clock::now() + kRest).time_since_epoch().count()); }
@@ -145,6 +148,7 @@ class CowbirdCache final : public rocksdb::SecondaryCache {
   RemoteLog log_;
   cowbird_t* cowbird_ = nullptr;
   std::uint16_t region_ = 0;
+  const std::uint64_t first_position_ = std::uint64_t{std::random_device()()} << 32 | std::random_device()();
   NodeState node_;
   std::vector<std::unique_ptr<RemoteLane>> lanes_;
   std::atomic<Clock::rep> rest_until_{0};  // 0: the engine is there
@@ -233,7 +237,7 @@ Status CowbirdCache::insert(const Slice& key, void* value, const rocksdb::Cache:
   if (!entry) return drop(key);
   thread_local std::vector<char> block;
   block.resize(length);
-  BlockHeader header{.key_bytes = static_cast<std::uint32_t>(key.size()), .position = entry->position};
+  BlockHeader header{.key_bytes = static_cast<std::uint32_t>(key.size()), .position = position_of(*entry)};
   std::memcpy(block.data() + sizeof header, key.data(), key.size());
   if (Status saved = helper.saveto_cb(value, 0, size, block.data() + sizeof header + key.size()); !saved.ok()) {
     log_.erase(key.ToStringView());
@@ -320,7 +324,7 @@ void Lookup::take() {
   }
   BlockHeader header;
   std::memcpy(&header, block.data(), sizeof header);
-  const bool ours = header.position == entry_.position && header.key_bytes == key_.size() &&
+  const bool ours = header.position == cache_.position_of(entry_) && header.key_bytes == key_.size() &&
                     sizeof header + key_.size() <= block.size() &&
                     header.checksum == checksum_of(block.data(), block.size()) &&
                     std::memcmp(block.data() + sizeof header, key_.data(), key_.size()) == 0;

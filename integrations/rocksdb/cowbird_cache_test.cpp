@@ -62,7 +62,7 @@ class IdleEngine {
   std::thread thread_;
 };
 
-// Serves one application with one lane, over a pool whose key the test changes.
+// Serves one application with one lane, then the next, over a pool whose key the test changes.
 class NearEngine {
  public:
   explicit NearEngine(std::string path)
@@ -85,6 +85,11 @@ class NearEngine {
 
  private:
   void work() {
+    while (!over_) serve_one();
+  }
+  void serve_one() {
+    served_key_ = 0;
+    bool gone = false;
     auto scheduler = std::make_unique<remote::Scheduler>();
     remote::MappedMemory compute(*scheduler), pool(*scheduler);
     ports::SharedBlock block;
@@ -102,7 +107,7 @@ class NearEngine {
       scheduler->spawn(engine->run());
       return "ok";
     };
-    while (!over_) {
+    while (!over_ && !gone) {
       if (!application)
         application = ports::Descriptor(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
       if (const std::uint32_t key = key_; key != served_key_) {
@@ -111,8 +116,9 @@ class NearEngine {
         served_key_ = key;
       }
       ports::Message message;
-      if (application && ports::receive_message(application.get(), message) == ports::Arrival::kMessage)
-        ports::send_message(application.get(), answer(message));
+      const auto come = application ? ports::receive_message(application.get(), message) : ports::Arrival::kNothing;
+      if (come == ports::Arrival::kMessage) ports::send_message(application.get(), answer(message));
+      gone = come == ports::Arrival::kGone;
       scheduler->run(Time{} + Duration::nanoseconds(Clock::now().time_since_epoch().count()));
       std::this_thread::yield();
     }
@@ -232,6 +238,33 @@ TEST(CowbirdCache, AsksForItsRegionAnewWhenTheKeyIsAnother) {
   look_up("lost");
   EXPECT_EQ(counts().wrong, 1u);
   EXPECT_EQ(counts().failed, 1u);
+}
+
+TEST(CowbirdCache, ABlockOfAProcessBeforeIsNotTakenForOurs) {
+  NearEngine engine(fmt::format("{}/cowbird{}.sock", testing::TempDir(), getpid()));
+  const CowbirdCacheOptions options{
+      .engine = engine.path(), .capacity = 1 << 20, .lanes = 1, .largest_block = 256, .patience_us = 10'000'000};
+  const rocksdb::Cache::CacheItemHelper helper(size_of, save, nullptr);
+  char value = 0;
+  bool there = false;
+  std::shared_ptr<rocksdb::SecondaryCache> cache;
+  ASSERT_TRUE(NewCowbirdCache(options, &cache).ok());
+  ASSERT_TRUE(cache->Insert("key", &value, &helper).ok());
+  cache->Lookup("key", create, true, false, there);
+  ASSERT_EQ(counters_of(*cache).hits, 1u);
+  cache.reset();
+  const auto made = NewCowbirdCache(options, &cache);
+  ASSERT_TRUE(made.ok()) << made.ToString();
+  engine.set_key(2);
+  ASSERT_TRUE(cache->Insert("key", &value, &helper).ok());  // which fails: what was there before stays
+  const auto counts = [&] { return counters_of(*cache); };
+  for (const auto begun = Clock::now();
+       counts().hits + counts().wrong == 0 && Clock::now() - begun < std::chrono::seconds(10);) {
+    cache->Lookup("key", create, true, false, there);
+  }
+  EXPECT_EQ(counts().inserts_failed, 1u);
+  EXPECT_EQ(counts().hits, 0u);
+  EXPECT_EQ(counts().wrong, 1u);
 }
 
 TEST(CowbirdCache, ManyLookupsTogetherWaitNoLongerThanOneMay) {
