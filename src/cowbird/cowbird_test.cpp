@@ -1098,6 +1098,7 @@ TEST(Cowbird, ARegionThatWasRefusedIsNotAskedForAgain) {
     EXPECT_EQ(done[0].status, Status::kDenied);
   }
   EXPECT_EQ(process.engines[0]->counters().refused, 1u);
+  EXPECT_EQ(process.engines[0]->counters().denied, 3u);
 }
 
 TEST(Cowbird, ARegionThatIsNotExportedIsNotAskedForHoweverOftenTheRegionsChange) {
@@ -1123,6 +1124,8 @@ TEST(Cowbird, ARegionThatIsNotExportedIsNotAskedForHoweverOftenTheRegionsChange)
     EXPECT_EQ(read(0), Status::kOk);
   }
   EXPECT_EQ(engine.counters().refused, 0u);
+  EXPECT_EQ(engine.counters().denied, 3u);
+  EXPECT_EQ(engine.counters().malformed, 0u);
   // What the node refuses all the same is asked for once, until its exports change.
   exports.set({good, wrong});
   for (std::uint64_t generation = 6; generation < 9; ++generation) {

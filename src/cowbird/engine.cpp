@@ -43,6 +43,22 @@ bool is_write(const Entry& entry) { return entry.type == RwType::kWrite; }
 
 }  // namespace
 
+EngineCounters& EngineCounters::operator+=(const EngineCounters& more) {
+  probes += more.probes;
+  fetches += more.fetches;
+  reads += more.reads;
+  writes += more.writes;
+  publications += more.publications;
+  response_writes += more.response_writes;
+  waited += more.waited;
+  retries += more.retries;
+  refused += more.refused;
+  failed += more.failed;
+  denied += more.denied;
+  malformed += more.malformed;
+  return *this;
+}
+
 Engine::Engine(remote::Scheduler& scheduler, remote::RemoteMemory& compute, RemoteAddress block,
                const InstanceLayout& layout, std::uint32_t channel, remote::RemoteMemory& pool,
                const EngineConfig& config)
@@ -272,7 +288,7 @@ bool Engine::accept(ByteView entries, Read when) {
     if (const Status failed = errors_.adopted(r.entry); failed != Status::kOk) {
       finish(r, failed);
     } else if (const Status bad = judge(r.entry, layout_, regions_, longest_); bad != Status::kOk) {
-      ++counters_.malformed;
+      if (bad != Status::kDenied) ++counters_.malformed;
       finish(r, bad);
     } else {
       r.near = near_bytes(r);

@@ -67,9 +67,12 @@ struct EngineCounters {
   std::uint64_t response_writes = 0;  // WRITEs of response data
   std::uint64_t waited = 0;           // requests that had to wait for one that they overlap
   std::uint64_t retries = 0;
-  std::uint64_t refused = 0;    // by a memory node
+  std::uint64_t refused = 0;    // by a memory node that was asked
   std::uint64_t failed = 0;     // reported to the issuer as failed
+  std::uint64_t denied = 0;     // of them, those that their memory node does not export, or refuses
   std::uint64_t malformed = 0;  // of them, those that made no sense
+
+  EngineCounters& operator+=(const EngineCounters& more);
 };
 
 class Engine {
@@ -216,7 +219,9 @@ class Engine {
     r.state = State::kDone;
     r.status = status;
     ++(r.entry.type == RwType::kWrite ? counters_.writes : counters_.reads);
-    if (status != Status::kOk) ++counters_.failed;
+    if (status == Status::kOk) return;
+    ++counters_.failed;
+    if (status == Status::kDenied) ++counters_.denied;
   }
 
   bool has_finished();

@@ -392,7 +392,7 @@ void SwitchChannel::begin() {
     }
     r.state = State::kMoving;
     if (const Status bad = judge(r.entry, layout_, regions_, kMostBytes); bad != Status::kOk) {
-      ++counters_.malformed;
+      if (bad != Status::kDenied) ++counters_.malformed;
       finish(r, bad);
     } else {
       r.region = regions_[r.entry.region];
@@ -451,6 +451,7 @@ void SwitchChannel::finish(Request& r, Status status) {
   if (is_write(r.entry)) --writes_out_;
   ++(is_write(r.entry) ? counters_.writes : counters_.reads);
   if (status != Status::kOk) ++counters_.failed;
+  if (status == Status::kDenied) ++counters_.denied;
   while (done_ != begun_ && request(done_).state == State::kDone) ++done_;
 }
 

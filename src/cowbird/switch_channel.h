@@ -55,7 +55,8 @@ struct SwitchEngineCounters {
   std::uint64_t timeouts = 0;
   std::uint64_t closed = 0;  // connections to memory nodes
   std::uint64_t failed = 0;
-  std::uint64_t malformed = 0;
+  std::uint64_t denied = 0;     // of them, those that their memory node does not export, or refuses
+  std::uint64_t malformed = 0;  // of them, those that made no sense
 };
 
 // One end of a queue pair, as the other end must know it.

@@ -24,6 +24,7 @@ void add(SwitchEngineCounters& sum, const SwitchEngineCounters& c) {
   sum.timeouts += c.timeouts;
   sum.closed += c.closed;
   sum.failed += c.failed;
+  sum.denied += c.denied;
   sum.malformed += c.malformed;
 }
 

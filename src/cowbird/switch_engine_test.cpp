@@ -460,6 +460,8 @@ TEST_F(SwitchEngineTest, WhatMakesNoSenseIsReportedAndNothingIsSentForIt) {
   for (std::size_t i = 0; i < 4; ++i)
     why.push_back(static_cast<Status>(load_le<std::uint64_t>(log.payload.data() + 8 + 16 * i)));
   EXPECT_THAT(why, testing::ElementsAre(Status::kOutOfRange, Status::kNoRegion, Status::kMalformed, Status::kDenied));
+  EXPECT_EQ(engine.counters().malformed, 3u);
+  EXPECT_EQ(engine.counters().denied, 1u);
   const Seen count = next(Opcode::kRcWriteOnly);
   EXPECT_EQ(count.reth, (Reth{at(ChannelLayout::kErrorLog), kBlockKey, 8}));
   EXPECT_EQ(load_le<std::uint64_t>(count.payload.data()), 4u);
@@ -488,6 +490,7 @@ TEST_F(SwitchEngineTest, ARefusalOfTheMemoryNodeFailsTheRequestAndClosesTheConne
   EXPECT_TRUE(give(answer(pool, host, Opcode::kRcAcknowledge, fetch.psn, {}, nak)));
   const Seen log = next(Opcode::kRcWriteOnly);
   EXPECT_EQ(static_cast<Status>(load_le<std::uint64_t>(log.payload.data() + 8)), Status::kDenied);
+  EXPECT_EQ(engine.counters().denied, 1u);
   EXPECT_FALSE(engine.channel(id)->connections()[0].open);
 }
 

@@ -528,6 +528,8 @@ class OnTheMemoryNode(unittest.TestCase):
             reads_are_right(self, rack)
             metrics = rack.metrics_of("/memory1", "sluice_cowbird")
             self.assertEqual(metrics["sluice_cowbird_applications_accepted_total"], 2)
+            self.assertGreaterEqual(metrics["sluice_cowbird_reads_total"] + metrics["sluice_cowbird_writes_total"], 10000)
+            self.assertEqual(metrics["sluice_cowbird_failed_total"], 0)
             self.assertEqual(rack.metrics_of("/memory2", "sluice_cowbird")["sluice_cowbird_applications_accepted_total"], 0)
             for _ in range(PATIENCE * 10):
                 if rack.metrics_of("/memory1", "sluice_cowbird")["sluice_cowbird_applications"] == 0:

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <type_traits>
 
 #include "ports/unix_socket.h"
 #include "rack/cowbird/cowbird_away.h"
@@ -140,6 +141,7 @@ Result<void> serve(Endpoint& endpoint, Engine& engine, const std::string& direct
     add_endpoint(set, endpoint);
     const auto& counters = (*host)->counters();
     add_cowbird(set, {(*host)->instances(), counters.accepted, counters.refused, counters.broken});
+    if constexpr (std::is_same_v<Engine, Spot>) add_cowbird_engines(set, (*host)->engines());
   });
   if (!http) return tl::unexpected(http.error());
   NodeDescription description = endpoint.published();

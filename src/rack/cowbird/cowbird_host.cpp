@@ -197,9 +197,20 @@ void CowbirdHost::stop() {
 std::size_t CowbirdHost::poll(Time) {
   return std::erase_if(applications_, [this](const std::unique_ptr<Application>& application) {
     if (!application->gone || (application->serving && !application->serving->ended())) return false;
-    if (application->serving) counters_.broken += application->serving->broken();
+    if (application->serving) {
+      counters_.broken += application->serving->broken();
+      engines_gone_ += application->serving->engines();
+    }
     return true;
   });
+}
+
+cowbird::EngineCounters CowbirdHost::engines() const {
+  cowbird::EngineCounters sum = engines_gone_;
+  for (const auto& application : applications_) {
+    if (application->serving) sum += application->serving->engines();
+  }
+  return sum;
 }
 
 }  // namespace sluice::rack

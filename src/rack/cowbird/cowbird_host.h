@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "cowbird/attach.h"
+#include "cowbird/engine.h"
 #include "cowbird/layout.h"
 #include "nic/poll_loop.h"
 #include "ports/shared_block.h"
@@ -34,6 +35,8 @@ class CowbirdServing {
   virtual bool ended() const = 0;
   // Channels that made no sense.
   virtual std::size_t broken() const = 0;
+  // Of the engines, if they are in this process.
+  virtual cowbird::EngineCounters engines() const { return {}; }
 };
 
 class CowbirdService {
@@ -62,6 +65,8 @@ class CowbirdHost final : public nic::Pollable {
   void stop();
   std::size_t instances() const { return applications_.size(); }
   const Counters& counters() const { return counters_; }
+  // Of all engines, those of applications that have gone included.
+  cowbird::EngineCounters engines() const;
 
   std::size_t poll(Time now) override;
 
@@ -91,6 +96,7 @@ class CowbirdHost final : public nic::Pollable {
   std::vector<std::unique_ptr<Application>> applications_;
   std::set<std::string> refusals_;  // as said in the log
   Counters counters_;
+  cowbird::EngineCounters engines_gone_;
 };
 
 }  // namespace sluice::rack

@@ -32,6 +32,7 @@ class Service final : public CowbirdService {
     void stop() override { ++service_.stopped; }
     bool ended() const override { return service_.ended; }
     std::size_t broken() const override { return 0; }
+    cowbird::EngineCounters engines() const override { return {.reads = 3, .denied = 1}; }
 
    private:
     Service& service_;
@@ -111,6 +112,8 @@ TEST_F(CowbirdHostTest, AnApplicationThatComesAgainWaitsForItsLastServing) {
   const auto socket = connect();
   EXPECT_EQ(hand_over(socket), "ok");
   EXPECT_EQ(service.served, 2);
+  EXPECT_EQ(host->engines().reads, 6u) << "those of the last serving count";
+  EXPECT_EQ(host->engines().denied, 2u);
 }
 
 TEST_F(CowbirdHostTest, TurnsAwayWhoComesWhenDescriptorsHaveRunOut) {

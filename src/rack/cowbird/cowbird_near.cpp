@@ -96,6 +96,7 @@ class CowbirdNear::Block {
   std::uint64_t bytes() const { return offer_.layout.bytes(); }
   bool begun() const { return begun_; }
   bool serving() const { return engines_ != nullptr; }
+  cowbird::EngineCounters engines() const { return engines_ ? engines_->engines() : cowbird::EngineCounters{}; }
   bool over() const { return leaving_ && !engines_; }
 
   void begin(Time now) {
@@ -161,6 +162,7 @@ class CowbirdNear::Block {
       owner_.counters_.broken += broken - std::exchange(broken_, broken);
     }
     if (!stopping_ || !engines_->ended()) return;
+    owner_.engines_gone_ += engines_->engines();
     engines_.reset();
     broken_ = 0;
   }
@@ -279,6 +281,12 @@ void CowbirdNear::fence(Time now) {
 std::size_t CowbirdNear::serving() const {
   return static_cast<std::size_t>(
       std::count_if(blocks_.begin(), blocks_.end(), [](const auto& entry) { return entry.second->serving(); }));
+}
+
+cowbird::EngineCounters CowbirdNear::engines() const {
+  cowbird::EngineCounters sum = engines_gone_;
+  for (const auto& [id, block] : blocks_) sum += block->engines();
+  return sum;
 }
 
 std::size_t CowbirdNear::poll(Time now) {

@@ -56,6 +56,8 @@ class CowbirdNear final : public nic::Pollable {
   // Of them, those that are connected.
   std::size_t serving() const;
   const Counters& counters() const { return counters_; }
+  // Of all engines, those that have ended included.
+  cowbird::EngineCounters engines() const;
 
   std::size_t poll(Time now) override;
   Time next_deadline() const override;
@@ -86,6 +88,7 @@ class CowbirdNear final : public nic::Pollable {
   std::map<std::string, std::unique_ptr<Pool>> pools_;  // by tenant; nobody: the rack's own
   std::map<Id, std::unique_ptr<Block>> blocks_;
   Counters counters_;
+  cowbird::EngineCounters engines_gone_;
 };
 
 }  // namespace sluice::rack

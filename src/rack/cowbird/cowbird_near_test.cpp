@@ -162,6 +162,18 @@ TEST_F(CowbirdNearWorld, AnotherEngineGoesOnFromWhatWasPublished) {
   }
 }
 
+TEST_F(CowbirdNearWorld, CountsWhatItsEnginesHaveMovedAlsoOnceTheyAreGone) {
+  Application& application = start_application({region(1), region(2)});
+  EXPECT_EQ(write(application, 0, 0, 1), Status::kOk);
+  EXPECT_EQ(read(application, 1, 0), good(0));
+  EXPECT_EQ(near_->engines().writes, 1u);
+  EXPECT_EQ(near_->engines().reads, 1u);
+  application.serving->stop();
+  EXPECT_TRUE(run_until([&] { return near_->blocks() == 0; }));
+  EXPECT_EQ(near_->engines().writes, 1u);
+  EXPECT_EQ(near_->engines().reads, 1u);
+}
+
 TEST_F(CowbirdNearWorld, AnotherHostProcessOffersTheSameMemoryAnew) {
   Application& application = start_application({region(1)});
   EXPECT_EQ(write(application, 0, 0, 1), Status::kOk);

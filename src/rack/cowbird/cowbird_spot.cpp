@@ -26,6 +26,7 @@ class Serving final : public CowbirdServing {
   void stop() override { engines_->stop(); }
   bool ended() const override { return engines_->ended(); }
   std::size_t broken() const override { return engines_->broken(); }
+  cowbird::EngineCounters engines() const override { return engines_->engines(); }
 
  private:
   remote::MappedMemory memory_;
@@ -54,6 +55,12 @@ void CowbirdEngines::stop() {
 std::size_t CowbirdEngines::broken() const {
   return static_cast<std::size_t>(
       std::count_if(engines_.begin(), engines_.end(), [](const auto& engine) { return engine->broken(); }));
+}
+
+cowbird::EngineCounters CowbirdEngines::engines() const {
+  cowbird::EngineCounters sum;
+  for (const auto& engine : engines_) sum += engine->counters();
+  return sum;
 }
 
 Result<std::unique_ptr<CowbirdServing>> CowbirdSpot::serve(MutableBytes block, const cowbird::InstanceLayout& layout) {

@@ -20,6 +20,7 @@ class CowbirdEngines final : public CowbirdServing {
   void stop() override;
   bool ended() const override { return *running_ == 0; }
   std::size_t broken() const override;
+  cowbird::EngineCounters engines() const override;
 
  private:
   std::vector<std::unique_ptr<cowbird::Engine>> engines_;

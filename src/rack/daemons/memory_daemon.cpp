@@ -79,6 +79,7 @@ Result<void> run_memory(const std::string& directory, const MemorySettings& sett
         if (!engines) return;
         const auto& counters = engines->counters();
         add_cowbird(set, {engines->serving(), counters.served, counters.refused, counters.broken});
+        add_cowbird_engines(set, engines->engines());
       });
   if (!http) return tl::unexpected(http.error());
   if (!(*http)->address().empty()) description.attributes[kHttpAttribute] = (*http)->address();

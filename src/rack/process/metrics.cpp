@@ -63,6 +63,21 @@ void add_cowbird(MetricSet& set, const CowbirdCounts& counts) {
   set.counter("cowbird_channels_broken", "channels whose rings made no sense", counts.broken);
 }
 
+void add_cowbird_engines(MetricSet& set, const cowbird::EngineCounters& counters) {
+  set.counter("cowbird_probes", "looks at an issuer line", counters.probes);
+  set.counter("cowbird_fetches", "READs of requests that did not come with a probe", counters.fetches);
+  set.counter("cowbird_reads", "reads completed, with success or not", counters.reads);
+  set.counter("cowbird_writes", "writes completed, with success or not", counters.writes);
+  set.counter("cowbird_publications", "times that applications were told what is complete", counters.publications);
+  set.counter("cowbird_response_writes", "WRITEs of what reads have brought", counters.response_writes);
+  set.counter("cowbird_waited", "requests that waited for one that they overlap", counters.waited);
+  set.counter("cowbird_retries", "operations that were begun again", counters.retries);
+  set.counter("cowbird_refused", "operations that a memory node has refused", counters.refused);
+  set.counter("cowbird_failed", "requests reported as failed", counters.failed);
+  set.counter("cowbird_denied", "of them, those that their memory node does not export, or refuses", counters.denied);
+  set.counter("cowbird_malformed", "of them, those that made no sense", counters.malformed);
+}
+
 void add_latency(MetricSet& set, const switching::LatencyProbe::Counts& latency) {
   using Operation = switching::LatencyProbe::Operation;
   for (std::size_t i = 0; i < latency.size(); ++i) {

@@ -5,6 +5,7 @@
 
 #include <nlohmann/json_fwd.hpp>
 
+#include "cowbird/engine.h"
 #include "nic/poll_loop.h"
 #include "port/port.h"
 #include "rack/directory/directory.h"
@@ -34,6 +35,8 @@ struct CowbirdCounts {
   std::uint64_t broken = 0;
 };
 void add_cowbird(telemetry::MetricSet& set, const CowbirdCounts& counts);
+// Of all Cowbird engines in this process.
+void add_cowbird_engines(telemetry::MetricSet& set, const cowbird::EngineCounters& counters);
 void add_latency(telemetry::MetricSet& set, const switching::LatencyProbe::Counts& latency);
 // `status`: BoxControl::status_json().
 void add_box(telemetry::MetricSet& set, const nlohmann::json& status);

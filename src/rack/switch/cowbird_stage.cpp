@@ -213,6 +213,8 @@ void CowbirdStage::Counts::collect(telemetry::MetricSet& set) const {
   set.counter("cowbird_switch_timeouts", "times that an answer did not come", engine.timeouts);
   set.counter("cowbird_switch_connections_closed", "connections to memory nodes given up", engine.closed);
   set.counter("cowbird_switch_failed", "requests reported as failed", engine.failed);
+  set.counter("cowbird_switch_denied", "of them, those that their memory node does not export, or refuses",
+              engine.denied);
   set.counter("cowbird_switch_malformed", "of them, those that made no sense", engine.malformed);
   set.counter("cowbird_switch_damaged", "answers with a bad ICRC", damaged);
 }
@@ -247,6 +249,7 @@ std::string CowbirdStage::status_json() const {
                 {"timeouts", c.timeouts},
                 {"closed", c.closed},
                 {"failed", c.failed},
+                {"denied", c.denied},
                 {"malformed", c.malformed},
                 {"damaged", engine_.damaged()}}}}
       .dump();
