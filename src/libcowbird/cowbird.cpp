@@ -270,6 +270,8 @@ cowbird_t* open_instance(const cowbird_options_t* options) {
 
 int add_region(cowbird_t* instance, const char* memory_node, uint64_t offset, uint64_t length, int flags) {
   if (memory_node == nullptr) return refuse(COWBIRD_SYSTEM, "a memory node without a name (NULL)");
+  if ((flags & ~COWBIRD_READ_ONLY_REGION) != 0)
+    return refuse(COWBIRD_SYSTEM, fmt::format("flags of a region: 0 or COWBIRD_READ_ONLY_REGION, not {}", flags));
   const auto free = std::ranges::find(instance->regions, 0u, &cb::Region::length);
   const auto id = static_cast<std::size_t>(free - instance->regions.begin());
   if (id >= cb::kMaxRegions) {
@@ -329,8 +331,11 @@ int cowbird_poll_create(cowbird_thread_t* thread) {
   return guarded(
       last_error,
       [&] {
-        thread->groups.push_back(std::make_unique<PollGroup>(thread->channel));
-        return static_cast<int>(thread->groups.size() - 1);
+        auto made = std::make_unique<PollGroup>(thread->channel);
+        auto place = std::find(thread->groups.begin(), thread->groups.end(), nullptr);
+        if (place == thread->groups.end()) place = thread->groups.insert(place, nullptr);
+        *place = std::move(made);
+        return static_cast<int>(place - thread->groups.begin());
       },
       COWBIRD_SYSTEM);
 }

@@ -31,7 +31,7 @@ def load(path):
     for name, result, arguments in [
             ("open", p, [p]), ("close", None, [p]), ("thread", p, [p, u32]), ("last_error", ctypes.c_char_p, []),
             ("region_add", ctypes.c_int, [p, ctypes.c_char_p, u64, u64, ctypes.c_int]), ("region_remove", ctypes.c_int, [p, u16]), ("async_read", i64, [p, u16, u64, p, u32]),
-            ("async_write", i64, [p, u16, p, u64, u32]), ("poll_create", ctypes.c_int, [p]),
+            ("async_write", i64, [p, u16, p, u64, u32]), ("poll_create", ctypes.c_int, [p]), ("poll_destroy", ctypes.c_int, [p, ctypes.c_int]),
             ("poll_add", ctypes.c_int, [p, ctypes.c_int, i64]), ("poll_wait", ctypes.c_int, [p, ctypes.c_int, p, ctypes.c_int, i64]),
             ("collect", ctypes.c_int, [p, p, ctypes.c_int]), ("is_complete", ctypes.c_int, [p, i64]),
             ("engine_absent", ctypes.c_int, [p]), ("strerror", ctypes.c_char_p, [ctypes.c_int])]:
@@ -337,6 +337,26 @@ class Library(unittest.TestCase):
         instance, _, _ = self.open()
         self.assertEqual(COWBIRD.region_add(instance, None, 0, 4096, 0), SYSTEM)
         self.assertIn(b"without a name", COWBIRD.last_error())
+
+    def test_flags_that_there_are_not_are_refused(self):
+        self.engine()
+        instance, _, _ = self.open()
+        for flags in (2, -1):
+            self.assertEqual(COWBIRD.region_add(instance, b"memory1", 0, 4096, flags), SYSTEM)
+            self.assertIn(b"COWBIRD_READ_ONLY_REGION", COWBIRD.last_error())
+        self.assertEqual(COWBIRD.region_add(instance, b"memory1", 0, 4096, 1), 1)
+
+    def test_the_id_of_a_group_that_was_destroyed_is_used_again(self):
+        engine = self.engine()
+        _, thread, group = self.open()
+        other = COWBIRD.poll_create(thread)
+        request = self.read(thread, group)
+        self.assertEqual(COWBIRD.poll_destroy(thread, group), OK)
+        self.assertEqual(COWBIRD.poll_create(thread), group)
+        engine.publish(1, 0)
+        self.assertEqual(self.wait(thread, group, 0)[0], 0, "it is a group of its own")
+        self.assertNotIn(COWBIRD.poll_create(thread), (group, other))
+        self.assertEqual(COWBIRD.is_complete(thread, request), 1)
 
     def test_a_region_that_is_given_back_makes_room_for_another(self):
         engine = self.engine()
