@@ -17,8 +17,8 @@
 // Order:      the issuer stores entry and payload before metadata_tail; an engine writes response data and errors, those before their count, before
 //             the progress that covers them, and in the progress line metadata_head last of the three: when an engine dies amid its stores, the
 //             next one finds no head that is ahead.
-// Flight:     what the engine that wrote the line has asked of the pool may take effect for so long after it was shut out; 0 once it has ended. The
-//             next engine waits for that.
+// Flight:     what the engine that wrote the line has asked of the pool may take effect for so long after it was shut out; 0 once it has ended (which the
+//             one in the switch never says). The next engine waits for that.
 // Source:     Cowbird §4.2, Table 3, Figure 4. Ours: region table and errors in the block, sequence numbers, epoch, heartbeat, flight.
 #pragma once
 

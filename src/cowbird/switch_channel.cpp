@@ -17,7 +17,7 @@ using Kind = StreamOp::Kind;
 constexpr Duration kAgain = Duration::microseconds(10);  // after a full sink
 constexpr std::size_t kAttachment = ChannelLayout::kErrorLog + kErrorBlock - ChannelLayout::kProgress;
 constexpr Duration kStop = Duration::milliseconds(500);  // a channel that is served has something to do by then
-constexpr std::uint32_t kProgressBytes = 40;             // its five words
+constexpr std::uint32_t kProgressBytes = 48;             // its six words
 static_assert(kAttachment <= SwitchChannel::kLeastMtu);
 
 bool is_write(const Entry& entry) { return entry.type == RwType::kWrite; }
@@ -292,8 +292,10 @@ void SwitchChannel::take_attachment(Time now, ByteView bytes) {
   errors_.adopt(published_);
   retired_ = published_to_ = done_ = fetch_from_ = begun_ = fetched_ = tail_ =
       load_le<std::uint64_t>(progress_ + ProgressLine::kHead);
-  next_heartbeat_ = last_work_ = now;
-  next_probe_ = now + ProgressLine::flight(progress_);
+  last_work_ = now;
+  next_heartbeat_ = next_probe_ = now + ProgressLine::flight(progress_);
+  // For the engine after this one. What is relayed here is under way as any WRITE, and this engine never says that it has ended.
+  store_le(progress_ + ProgressLine::kFlight, static_cast<std::uint64_t>(engine_.max_flight.nanoseconds()));
   attached_ = true;
 }
 

@@ -225,8 +225,9 @@ TEST_F(SwitchEngineTest, AReadGoesThroughTheFourPhases) {
   EXPECT_EQ(attach.to_ip, "10.77.0.1");
   data(attach, Bytes(400));
   const Seen hello = next(Opcode::kRcWriteOnly);
-  EXPECT_EQ(hello.reth, (Reth{at(ChannelLayout::kProgress), kBlockKey, 40}));
+  EXPECT_EQ(hello.reth, (Reth{at(ChannelLayout::kProgress), kBlockKey, 48}));
   EXPECT_EQ(load_le<std::uint64_t>(hello.payload.data() + ProgressLine::kEpoch), 1u);
+  EXPECT_EQ(ProgressLine::flight(hello.payload.data()), config().max_flight) << "the next engine waits for that";
   EXPECT_EQ(hello.psn, attach.psn + 1);
   ack(hello);
   // Probe: one request has come (figure 5).
@@ -258,7 +259,7 @@ TEST_F(SwitchEngineTest, AReadGoesThroughTheFourPhases) {
   EXPECT_TRUE(sink.frames.empty());
   ack_from_host(move.psn);
   const Seen progress = next(Opcode::kRcWriteOnly);
-  EXPECT_EQ(progress.reth, (Reth{at(ChannelLayout::kProgress), kBlockKey, 40}));
+  EXPECT_EQ(progress.reth, (Reth{at(ChannelLayout::kProgress), kBlockKey, 48}));
   EXPECT_EQ(load_le<std::uint64_t>(progress.payload.data() + ProgressLine::kReads), 1u);
   EXPECT_EQ(load_le<std::uint64_t>(progress.payload.data() + ProgressLine::kWrites), 0u);
   EXPECT_EQ(load_le<std::uint64_t>(progress.payload.data() + ProgressLine::kHead), 1u);
@@ -518,6 +519,7 @@ TEST_F(SwitchEngineTest, WaitsForWhatTheLastEngineMayHaveLeftUnderWay) {
   data(next(Opcode::kRcReadRequest), attachment);
   const Time attached = now;
   Seen seen = next();
+  EXPECT_GE(now - attached, Duration::milliseconds(500)) << "until then its own flight stands there";
   for (; seen.opcode == Opcode::kRcWriteOnly; seen = next()) ack(seen);
   EXPECT_EQ(wire::opcode_traits(seen.opcode).name, wire::opcode_traits(Opcode::kRcReadRequest).name);
   EXPECT_GE(now - attached, Duration::milliseconds(500));
@@ -612,7 +614,7 @@ TEST_F(SwitchEngineTest, WhatTheLastEngineLoggedAsFailedStaysSo) {
   put(ring, read_entry(1, 0, 8));
   data(next(Opcode::kRcReadRequest), ring);
   const Seen progress = next(Opcode::kRcWriteOnly);
-  EXPECT_EQ(progress.reth, (Reth{at(ChannelLayout::kProgress), kBlockKey, 40}))
+  EXPECT_EQ(progress.reth, (Reth{at(ChannelLayout::kProgress), kBlockKey, 48}))
       << "nothing is read, and nothing logged again";
   EXPECT_EQ(load_le<std::uint64_t>(progress.payload.data() + ProgressLine::kReads), 1u);
 }
