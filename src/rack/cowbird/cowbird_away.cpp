@@ -92,8 +92,7 @@ class CowbirdAway::Serving final : public CowbirdServing {
   bool ended_ = false;
 };
 
-CowbirdAway::CowbirdAway(nic::PollLoop& loop, nic::Connector& connector, std::string engine,
-                         std::function<void(const std::string&)> offer)
+CowbirdAway::CowbirdAway(nic::PollLoop& loop, nic::Connector& connector, std::string engine, Offer offer)
     : loop_(loop),
       connector_(connector),
       engine_(std::move(engine)),
@@ -161,22 +160,28 @@ Result<std::unique_ptr<CowbirdServing>> CowbirdAway::serve(MutableBytes bytes, c
   if (!key) return tl::unexpected(key.error());
   const CowbirdOffer offer{.serial = new_serial(), .key = key->value, .layout = layout};
   blocks_[offer.serial] = {domain, offer};
-  tell();
+  if (auto told = tell(); !told) {
+    remove(offer.serial);
+    return tl::unexpected(told.error());
+  }
   return std::make_unique<Serving>(*this, offer.serial);
 }
 
 void CowbirdAway::take_back(std::uint64_t serial) {
-  const auto found = blocks_.find(serial);
-  acceptor_->drop_domain(loop_.now(), found->second.domain);
-  connector_.adapter().regions().remove(memory::Key(found->second.offer.key));
-  blocks_.erase(found);
-  tell();
+  acceptor_->drop_domain(loop_.now(), blocks_.at(serial).domain);
+  remove(serial);
+  static_cast<void>(tell());  // fewer than there were
 }
 
-void CowbirdAway::tell() {
+void CowbirdAway::remove(std::uint64_t serial) {
+  connector_.adapter().regions().remove(memory::Key(blocks_.at(serial).offer.key));
+  blocks_.erase(serial);
+}
+
+Result<void> CowbirdAway::tell() {
   std::vector<CowbirdOffer> offers;
   for (const auto& [serial, block] : blocks_) offers.push_back(block.offer);
-  offer_(offers_text(offers));
+  return offer_(offers_text(offers));
 }
 
 }  // namespace sluice::rack

@@ -49,9 +49,10 @@ std::string complaint_about(const Snapshot& snapshot, const std::string& engine)
 
 class CowbirdAway final : public CowbirdService {
  public:
-  // `engine`: the memory node's name. `offer` is called with the text of all offers whenever they have changed.
-  CowbirdAway(nic::PollLoop& loop, nic::Connector& connector, std::string engine,
-              std::function<void(const std::string&)> offer);
+  // Tells of these offers, all there are; why they are too many, if they are.
+  using Offer = std::function<Result<void>(const std::string& offers)>;
+  // `engine`: the memory node's name. `offer` is called whenever the offers have changed.
+  CowbirdAway(nic::PollLoop& loop, nic::Connector& connector, std::string engine, Offer offer);
   ~CowbirdAway() override;
   CowbirdAway(const CowbirdAway&) = delete;
   CowbirdAway& operator=(const CowbirdAway&) = delete;
@@ -69,12 +70,13 @@ class CowbirdAway final : public CowbirdService {
   };
   std::optional<memory::PdId> let_in(Time now, const rc::ConnectionEvent& event);
   void take_back(std::uint64_t serial);
-  void tell();
+  Result<void> tell();
+  void remove(std::uint64_t serial);
 
   nic::PollLoop& loop_;
   nic::Connector& connector_;
   std::string engine_;
-  std::function<void(const std::string&)> offer_;
+  Offer offer_;
   std::optional<wire::Gid> engine_at_;
   std::string complaint_ = "?";  // as last said; empty: all is well
   std::map<std::uint64_t, Block> blocks_;

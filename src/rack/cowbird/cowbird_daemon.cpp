@@ -97,12 +97,22 @@ class Away {
  public:
   Away(Endpoint& endpoint, const std::string& node)
       : loop_(endpoint.loop()),
-        service_(loop_, endpoint.connector(), node, [&endpoint, node](const std::string& offers) {
+        service_(loop_, endpoint.connector(), node, [&endpoint, node](const std::string& offers) -> Result<void> {
           NodeDescription description = endpoint.published();
           description.cm_port = kConnectionPort;
           description.attributes[kCowbirdAtAttribute] = node;
           description.attributes[kCowbirdOffersAttribute] = offers;
+          // The directory would refuse it, and the application wait for ever.
+          std::size_t said = 0;
+          for (const auto& [name, value] : description.attributes) said += name.size() + value.size();
+          if (!tenant_of(endpoint.node().description).empty() && said > Tenants::kMostAttributes) {
+            return fail(
+                fmt::format("{} offers as many applications as a tenant's client may; start another "
+                            "`sluice cowbird engine` (--name, --socket) for more",
+                            description.name));
+          }
           endpoint.publish_soon(description);
+          return {};
         }) {}
   Away(const Away&) = delete;
   Away& operator=(const Away&) = delete;

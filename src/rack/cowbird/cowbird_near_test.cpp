@@ -49,10 +49,13 @@ class CowbirdNearWorld : public RackWorld {
   void start_host() {
     ++host_incarnation_;
     host_ = std::make_unique<Station>(loop_, listener_->call(), 50);
-    away_ = std::make_unique<CowbirdAway>(loop_, *host_->connector, "memory1", [this](const std::string& offers) {
-      offers_ = offers;
-      tell();
-    });
+    away_ = std::make_unique<CowbirdAway>(loop_, *host_->connector, "memory1",
+                                          [this](const std::string& offers) -> Result<void> {
+                                            if (offers.size() > most_offered_) return fail("too many");
+                                            offers_ = offers;
+                                            tell();
+                                            return {};
+                                          });
     ASSERT_TRUE(away_->listen(7471));
   }
   void start_engine() {
@@ -128,6 +131,7 @@ class CowbirdNearWorld : public RackWorld {
   std::unique_ptr<CowbirdNear> near_;
   std::vector<std::unique_ptr<Application>> applications_;
   std::string offers_;
+  std::size_t most_offered_ = 1 << 20;  // bytes
   std::string tenant_;
   bool has_tenants_ = false;
   std::vector<TenantRegion> tenant_regions_;
@@ -203,6 +207,20 @@ TEST_F(CowbirdNearWorld, LetsGoOfApplicationsThatLeaveAndOfTheirHost) {
   host_state_ = NodeState::kGone;
   tell();
   EXPECT_TRUE(run_until([&] { return near_->blocks() == 0; }));
+}
+
+TEST_F(CowbirdNearWorld, AnApplicationThatCannotBeToldOfIsRefusedAndTheOthersAreServed) {
+  Application& first = start_application({region(1)});
+  most_offered_ = offers_.size() + 8;  // serials are longer and shorter
+  Application more({region(1)});
+  const auto refused = away_->serve(more.block(), more.layout);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().message, "too many");
+  EXPECT_EQ(write(first, 0, 0, 1), Status::kOk);
+  first.serving->stop();
+  EXPECT_EQ(offers_, "");
+  Application& second = start_application({region(1)});
+  EXPECT_EQ(read(second, 0, 0), good(1));
 }
 
 TEST_F(CowbirdNearWorld, StopsWithAllThatIsUnderWayPublished) {
