@@ -40,7 +40,7 @@ class CowbirdOffload::Desk {
 
   Desk(HttpAddress address, Endpoint& endpoint)
       : address_(std::move(address)), endpoint_(endpoint), loop_(endpoint.loop()), thread_([this] { work(); }) {}
-  // What has been asked is asked still, its answers go nowhere.
+  // What has been asked is asked still, its answers go nowhere; to the first that fails: the switch forgets whom it does not hear.
   ~Desk() {
     {
       const std::scoped_lock lock(mutex_);
@@ -78,9 +78,11 @@ class CowbirdOffload::Desk {
       const bool last = stopping_;
       lock.unlock();
       auto answer = directory.ask(kPath, question.wish);
+      const bool failed = !answer;
       if (question.done && !last)
         loop_.post([done = std::move(question.done), answer = std::move(answer)](Time now) { done(now, answer); });
       lock.lock();
+      if (failed && stopping_) return;
     }
   }
 
