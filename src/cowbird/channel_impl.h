@@ -10,7 +10,6 @@ namespace channel_detail {
 
 inline constexpr std::uint64_t kOwned = 16;           // entries: eight lines
 inline constexpr std::size_t kLookAhead = 4 * kLine;  // bytes of responses
-constexpr std::uint64_t aligned(std::uint64_t bytes) { return (bytes + kDataAlignment - 1) & ~(kDataAlignment - 1); }
 
 }  // namespace channel_detail
 
@@ -30,7 +29,7 @@ template <class Words>
 typename BasicChannel<Words>::DataRing::Place BasicChannel<Words>::DataRing::place(std::uint64_t length) const {
   const std::uint64_t to_end = size - tail_at;
   const bool fits = length <= to_end;  // otherwise in one piece at the start
-  const std::uint64_t new_tail = tail + (fits ? 0 : to_end) + channel_detail::aligned(length);
+  const std::uint64_t new_tail = tail + (fits ? 0 : to_end) + aligned(length);
   if (new_tail - head > size) return {size, tail};
   return {fits ? tail_at : 0, new_tail};
 }
@@ -46,7 +45,7 @@ bool BasicChannel<Words>::DataRing::begin_anew() {
 template <class Words>
 void BasicChannel<Words>::DataRing::take(const Place& place, std::uint64_t length) {
   tail = place.new_tail;
-  tail_at = place.at + channel_detail::aligned(length);
+  tail_at = place.at + aligned(length);
   if (tail_at == size) tail_at = 0;
 }
 

@@ -33,13 +33,9 @@ bool overlap(const RemoteAddress& a, std::uint64_t a_bytes, const RemoteAddress&
   return a.node == b.node && a.address < b.address + b_bytes && b.address < a.address + a_bytes;
 }
 
-std::uint64_t aligned(std::uint64_t bytes) { return (bytes + kDataAlignment - 1) & ~(kDataAlignment - 1); }
-
 RemoteAddress start_of(const Region& region) {
   return {remote::NodeId(region.node), remote::RegionKey(region.key), region.base};
 }
-
-bool is_write(const Entry& entry) { return entry.type == RwType::kWrite; }
 
 }  // namespace
 
@@ -273,7 +269,7 @@ bool Engine::accept(ByteView entries, Read when) {
     const std::uint64_t index = fetched_;
     Request& r = request(index);
     r = {.entry = Entry::parse(entries.data() + i)};
-    const bool write = is_write(r.entry);
+    const bool write = r.entry.is_write();
     if (!follows(r.entry, sequence_[write], published_[write])) return false;
     const bool published = r.entry.sequence <= published_[write];
     // What stood there a lap ago, if the NIC has read it before the tail, against the order: it is read again.
@@ -373,7 +369,7 @@ bool Engine::dispatch_new() {
   for (; dispatched_ != end; ++dispatched_) {
     Request& r = request(dispatched_);
     if (r.state != State::kNew) continue;
-    if (is_write(r.entry)) {
+    if (r.entry.is_write()) {
       writes_.push_back(dispatched_);
       submit_fetch(dispatched_);
     } else if (!unpublished_.empty() && read_must_wait(dispatched_)) {
@@ -422,7 +418,7 @@ bool Engine::overlaps_earlier_read(std::uint64_t index) const {
   const std::uint64_t kept = fetched_ - std::min<std::uint64_t>(fetched_, layout_.shape.entries);
   for (std::uint64_t earlier = std::max(confirmed_, kept); earlier < index; ++earlier) {
     const Entry& read = request(earlier).entry;
-    if (is_write(read) || read.sequence <= reads_confirmed_) continue;
+    if (read.is_write() || read.sequence <= reads_confirmed_) continue;
     if (read.region >= regions_.size()) continue;  // refused, whoever looks at it
     if (overlap(target(read), read.length, target(write), write.length)) return true;
   }
@@ -468,7 +464,7 @@ void Engine::submit_move(std::uint64_t index) {
   const RemoteAddress place = target(r.entry);
   if (near_ != nullptr) {
     const MutableBytes bytes(staged(r.entry), r.entry.length);
-    const auto status = is_write(r.entry) ? near_->write_now(place, bytes) : near_->read_now(place, bytes);
+    const auto status = r.entry.is_write() ? near_->write_now(place, bytes) : near_->read_now(place, bytes);
     if (status == remote::Status::kOk) return finish(r, Status::kOk);
   }
   // A refusal costs the connection, and everybody on it a new one: once is enough.
@@ -476,7 +472,7 @@ void Engine::submit_move(std::uint64_t index) {
   if (const Trouble* const trouble = trouble_of(r); trouble != nullptr && scheduler_.now() < trouble->retry_at) {
     return finish(r, out_of_reach(r));
   }
-  submit(index, pool_, State::kMoving, is_write(r.entry) ? remote::OpKind::kWrite : remote::OpKind::kRead, place);
+  submit(index, pool_, State::kMoving, r.entry.is_write() ? remote::OpKind::kWrite : remote::OpKind::kRead, place);
 }
 
 void Engine::submit(std::uint64_t index, remote::RemoteMemory& memory, State state, remote::OpKind kind,
@@ -553,15 +549,15 @@ void Engine::try_again(std::uint64_t index, remote::Status why) {
   Trouble* trouble = trouble_of(r);
   if (trouble == nullptr) trouble = &troubles_.emplace_back(Trouble{node_of(r), now, now});
   trouble->retry_at = std::max(trouble->retry_at, now + (unknown ? config_.max_flight : config_.retry));
-  if (is_write(r.entry) && unknown) r.status = Status::kUnknown;
+  if (r.entry.is_write() && unknown) r.status = Status::kUnknown;
   if (stopping_) {  // the next engine does it
     r.state = State::kNew;
     return;
   }
   if (gave_up(*trouble)) return finish(r, out_of_reach(r));
   // In its old place: what overlaps it and comes later waits for it again.
-  auto& queue = is_write(r.entry) ? writes_ : waiting_reads_;
-  r.state = is_write(r.entry) ? State::kReady : State::kNew;
+  auto& queue = r.entry.is_write() ? writes_ : waiting_reads_;
+  r.state = r.entry.is_write() ? State::kReady : State::kNew;
   queue.insert(std::lower_bound(queue.begin(), queue.end(), index), index);
   retry_at_ = std::min(retry_at_, trouble->retry_at);
 }

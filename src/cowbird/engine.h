@@ -218,7 +218,7 @@ class Engine {
   void finish(Request& r, Status status) {
     r.state = State::kDone;
     r.status = status;
-    ++(r.entry.type == RwType::kWrite ? counters_.writes : counters_.reads);
+    ++(r.entry.is_write() ? counters_.writes : counters_.reads);
     if (status == Status::kOk) return;
     ++counters_.failed;
     if (status == Status::kDenied) ++counters_.denied;
@@ -250,7 +250,7 @@ class Engine {
   bool take(const Request& r) {
     if (r.state != State::kDone || (r.status != Status::kOk && !errors_.add(r.entry, r.status, published_)))
       return false;
-    published_[r.entry.type == RwType::kWrite] = r.entry.sequence;
+    published_[r.entry.is_write()] = r.entry.sequence;
     return true;
   }
   // What has been staged for this part of the channel leaves in one WRITE.

@@ -28,7 +28,7 @@ inline Status judge_places(const Entry& entry, std::uint64_t local, std::uint64_
   if (entry.region >= regions.size() || regions[entry.region].length == 0) return Status::kNoRegion;
   const Region& region = regions[entry.region];
   if (entry.length > region.length || remote > region.length - entry.length) return Status::kOutOfRange;
-  if (entry.type == RwType::kWrite && !region.writable) return Status::kReadOnly;
+  if (entry.is_write() && !region.writable) return Status::kReadOnly;
   return region.denied ? Status::kDenied : Status::kOk;
 }
 
@@ -36,7 +36,7 @@ inline Status judge_places(const Entry& entry, std::uint64_t local, std::uint64_
 inline Status judge(const Entry& entry, const ChannelLayout& layout, std::span<const Region> regions,
                     std::uint64_t most) {
   const Shape& shape = layout.shape;
-  if (entry.type == RwType::kWrite) {
+  if (entry.is_write()) {
     return judge_places(entry, entry.req_addr, entry.resp_addr, {layout.requests, shape.request_bytes}, regions, most);
   }
   return judge_places(entry, entry.resp_addr, entry.req_addr, {layout.responses, shape.response_bytes}, regions, most);

@@ -43,6 +43,8 @@ inline constexpr std::size_t kErrorBytes = 16;
 inline constexpr std::size_t kErrorBlock = kErrorBytes * (kErrors + 1);
 inline constexpr std::size_t kMaxChannels = 256;
 inline constexpr std::size_t kDataAlignment = 8;
+// What so many bytes take of a data ring.
+constexpr std::uint64_t aligned(std::uint64_t bytes) { return (bytes + kDataAlignment - 1) & ~(kDataAlignment - 1); }
 
 enum class RwType : std::uint16_t { kNone = 0, kRead = 1, kWrite = 2 };
 
@@ -95,6 +97,7 @@ struct Entry {
   std::uint64_t resp_addr = 0;
   std::uint64_t sequence = 0;  // of its type in its channel, from 1
 
+  bool is_write() const { return type == RwType::kWrite; }
   // Offset into the region.
   std::uint64_t remote() const { return type == RwType::kRead ? req_addr : resp_addr; }
   // Offset into the channel.

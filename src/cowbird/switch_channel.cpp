@@ -20,8 +20,6 @@ constexpr Duration kStop = Duration::milliseconds(500);  // a channel that is se
 constexpr std::uint32_t kProgressBytes = 48;             // its six words
 static_assert(kAttachment <= SwitchChannel::kLeastMtu);
 
-bool is_write(const Entry& entry) { return entry.type == RwType::kWrite; }
-
 // Requests of `from`, or in its name, to `to`.
 StreamConfig stream_config(const ConnectionEnd& from, const ConnectionEnd& to, std::uint32_t mtu, std::uint32_t reads,
                            const SwitchEngineConfig& engine) {
@@ -151,10 +149,10 @@ std::vector<SwitchChannel::ConnectionState> SwitchChannel::connections() const {
 }
 
 RequestStream& SwitchChannel::source(const Request& r) {
-  return is_write(r.entry) ? *r.connection->to_host : *r.connection->to_pool;
+  return r.entry.is_write() ? *r.connection->to_host : *r.connection->to_pool;
 }
 RequestStream& SwitchChannel::target(const Request& r) {
-  return is_write(r.entry) ? *r.connection->to_pool : *r.connection->to_host;
+  return r.entry.is_write() ? *r.connection->to_pool : *r.connection->to_host;
 }
 
 // Packets of its data that have been sent to where they belong.
@@ -220,7 +218,7 @@ bool SwitchChannel::relay(Time now, const StreamOp& read, std::uint32_t packet, 
   RequestStream& to = target(r);
   const std::uint32_t place = read.skip + packet;
   if (parsed.payload_length != std::min(to.mtu(), r.entry.length - place * to.mtu())) return false;
-  const bool write = is_write(r.entry);
+  const bool write = r.entry.is_write();
   if (!r.placed) {
     if (place != 0 || !to.all_sent() || !to.has_room() || !is_next(r)) return false;
     r.placed = true;
@@ -257,7 +255,7 @@ void SwitchChannel::on_written(const StreamOp& op) {
   if (op.purpose != kProgressLine) return;
   publishing_ = false;
   for (; retired_ != op.words[2]; ++retired_) {
-    if (!is_write(request(retired_).entry)) --reads_open_;
+    if (!request(retired_).entry.is_write()) --reads_open_;
   }
 }
 
@@ -349,15 +347,15 @@ void SwitchChannel::take_entries(ByteView bytes) {
   for (std::size_t from = 0; from < bytes.size(); from += kEntryBytes) {
     Request& r = request(fetched_);
     r = {.entry = Entry::parse(bytes.data() + from), .index = fetched_};
-    auto& newest = newest_[is_write(r.entry)];
-    if (!follows(r.entry, newest, published_[is_write(r.entry)])) {
+    auto& newest = newest_[r.entry.is_write()];
+    if (!follows(r.entry, newest, published_[r.entry.is_write()])) {
       broken_ = true;
       return;
     }
     newest = r.entry.sequence;
     r.status = errors_.adopted(r.entry);
     // An earlier engine has completed it, or said that it failed.
-    if (newest <= published_[is_write(r.entry)] || r.status != Status::kOk) r.state = State::kDone;
+    if (newest <= published_[r.entry.is_write()] || r.status != Status::kOk) r.state = State::kDone;
     ++fetched_;
   }
 }
@@ -375,7 +373,7 @@ void SwitchChannel::go_on(Time now, port::FrameSink& sink) {
 }
 
 bool SwitchChannel::may_begin(const Request& r) const {
-  return is_write(r.entry) ? reads_open_ == 0 : writes_out_ == 0;
+  return r.entry.is_write() ? reads_open_ == 0 : writes_out_ == 0;
 }
 
 void SwitchChannel::begin() {
@@ -387,9 +385,9 @@ void SwitchChannel::begin() {
       return;
     }
     paused_ = false;
-    ++(is_write(r.entry) ? writes_out_ : reads_open_);
+    ++(r.entry.is_write() ? writes_out_ : reads_open_);
     if (r.state == State::kDone) {
-      if (is_write(r.entry)) --writes_out_;
+      if (r.entry.is_write()) --writes_out_;
       continue;
     }
     r.state = State::kMoving;
@@ -434,7 +432,7 @@ SwitchChannel::Fetch SwitchChannel::fetch_one(Time now, Request& r) {
   const std::uint32_t skip = moved(r);
   const std::uint32_t left = r.entry.length - skip * from.mtu();
   if (!from.can_read() || (c.bytes != 0 && c.bytes + left > kBytesUnderWay)) return Fetch::kNoRoom;
-  const bool write = is_write(r.entry);
+  const bool write = r.entry.is_write();
   const std::uint64_t address = write ? at(r.entry.local()) : r.region.base + r.entry.remote();
   from.append({.purpose = kFetch,
                .address = address + std::uint64_t{skip} * from.mtu(),
@@ -450,8 +448,8 @@ SwitchChannel::Fetch SwitchChannel::fetch_one(Time now, Request& r) {
 void SwitchChannel::finish(Request& r, Status status) {
   r.state = State::kDone;
   r.status = status;
-  if (is_write(r.entry)) --writes_out_;
-  ++(is_write(r.entry) ? counters_.writes : counters_.reads);
+  if (r.entry.is_write()) --writes_out_;
+  ++(r.entry.is_write() ? counters_.writes : counters_.reads);
   if (status != Status::kOk) ++counters_.failed;
   if (status == Status::kDenied) ++counters_.denied;
   while (done_ != begun_ && request(done_).state == State::kDone) ++done_;
@@ -494,7 +492,7 @@ std::uint64_t SwitchChannel::take_finished() {
   std::uint64_t head = retired_;
   for (; head != done_; ++head) {
     const Request& r = request(head);
-    auto& published = published_[is_write(r.entry)];
+    auto& published = published_[r.entry.is_write()];
     if (r.entry.sequence <= published) continue;
     if (r.status != Status::kOk && !errors_.add(r.entry, r.status, published_)) break;
     published = r.entry.sequence;
