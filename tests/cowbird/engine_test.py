@@ -112,6 +112,7 @@ class Rings:
         os.ftruncate(memory, size)
         fcntl.fcntl(memory, 1033, 0x6)  # F_ADD_SEALS: neither shorter nor longer
         self.block = mmap.mmap(memory, size)
+        self.words = memoryview(self.block).cast("Q")  # stored at once: pack_into stores zeros first, and the engine looks at any time
         struct.pack_into("<8s6I", self.block, 0, b"COWBIRD1", 1, 1, self.ENTRIES, self.REQUEST_BYTES, response_bytes, 64)
         self.issued, self.regions, self.generation, self.errors = 0, 0, 0, 0
         self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -125,7 +126,10 @@ class Rings:
         self.socket.close()
 
     def word(self, at):
-        return struct.unpack_from("<Q", self.block, self.CHANNEL + at)[0]
+        return self.words[(self.CHANNEL + at) // 8]
+
+    def store(self, at, value):
+        self.words[(self.CHANNEL + at) // 8] = value
 
     def ask(self, node, offset, length):
         """Node, key and base of memory that the rack has."""
@@ -142,14 +146,14 @@ class Rings:
 
     def change(self, generation):
         self.generation = generation
-        struct.pack_into("<Q", self.block, self.CHANNEL + 16, generation)
+        self.store(16, generation)
 
     def read(self, region, length=8, patience=PATIENCE):
         """Its status; None: it was not completed."""
         entry = self.METADATA + 32 * (self.issued % self.ENTRIES)
         self.issued += 1
         struct.pack_into("<QQIHHQ", self.block, self.CHANNEL + entry, 0, self.responses, length, region, 1, self.issued)
-        struct.pack_into("<Q", self.block, self.CHANNEL, self.issued)
+        self.store(0, self.issued)
         deadline = time.monotonic() + patience
         while self.word(self.PROGRESS) < self.issued:
             if time.monotonic() > deadline:
@@ -158,7 +162,7 @@ class Rings:
         logged = self.word(self.ERRORS)
         status = 0 if logged == self.errors else self.word(self.ERRORS + 16 * (1 + (logged - 1) % 16) + 8)
         self.errors = logged
-        struct.pack_into("<Q", self.block, self.CHANNEL + 8, logged)
+        self.store(8, logged)
         return status
 
 
