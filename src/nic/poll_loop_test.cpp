@@ -184,6 +184,22 @@ TEST(PollLoop, LooksAtTheClockBetweenAPortsCallsOfTheKernel) {
   EXPECT_EQ(loop.counters().stops, 1u);
 }
 
+TEST(PollLoop, LooksAtTheClockBetweenPorts) {
+  PollLoop loop({.longest_lag = Duration::milliseconds(1)});
+  BellPort first;
+  BellPort second;
+  first.on_flush = [] {
+    let_pass(Duration::milliseconds(1));
+    return false;
+  };
+  loop.add_port(first);
+  loop.add_port(second);
+  loop.turn();
+  EXPECT_EQ(second.flushes, 0);
+  EXPECT_EQ(second.discards, 1);
+  EXPECT_EQ(loop.counters().stops, 1u);
+}
+
 TEST(PollLoop, DiscardsWhatAPortCouldNotSendBeforeItWasStoppedBetweenTurns) {
   PollLoop loop({.longest_lag = Duration::milliseconds(1)});
   Counting pollable;
