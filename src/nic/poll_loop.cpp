@@ -93,9 +93,9 @@ void PollLoop::run() {
 }
 
 bool PollLoop::run_until(const std::function<bool()>& done) {
-  latest_ = clock_.now();
   while (!stopping()) {
-    const std::size_t work = turn(latest_);  // one turn's end is the beginning of the next
+    // Not by the last flush's time: the program may have been stopped in that.
+    const std::size_t work = turn(clock_.now());
     if (done()) return true;
     if (work == 0) wait();
   }
@@ -172,8 +172,7 @@ void PollLoop::wait() {
 void PollLoop::yield(Time now) {
   ++counters_.yields;
   sched_yield();
-  latest_ = clock_.now();
-  const bool crowded = latest_ - now > policy_.crowded_yield;
+  const bool crowded = clock_.now() - now > policy_.crowded_yield;
   turns_to_yield_ = crowded ? policy_.crowded_spin_turns : policy_.spin_turns;
   empty_turns_ = 0;
 }

@@ -200,6 +200,28 @@ TEST(PollLoop, LooksAtTheClockBetweenPorts) {
   EXPECT_EQ(loop.counters().stops, 1u);
 }
 
+TEST(PollLoop, ATurnAfterAStopInTheLastFlushKnowsWhatTimeItIs) {
+  PollLoop loop({.longest_lag = Duration::milliseconds(1)});
+  Counting busy;
+  BellPort port;
+  Time went_on;
+  int discards = 0;
+  busy.work = 1;
+  busy.on_poll = [&](Time now) {
+    EXPECT_GE(now, went_on);
+    discards = port.discards;
+  };
+  port.on_flush = [&] {
+    let_pass(Duration::milliseconds(1));
+    went_on = loop.now();
+    return false;
+  };
+  loop.add(busy);
+  loop.add_port(port);
+  EXPECT_TRUE(loop.run_until([&] { return busy.polls == 2; }));
+  EXPECT_GE(discards, 1) << "what the port could not send";
+}
+
 TEST(PollLoop, DiscardsWhatAPortCouldNotSendBeforeItWasStoppedBetweenTurns) {
   PollLoop loop({.longest_lag = Duration::milliseconds(1)});
   Counting pollable;
