@@ -222,6 +222,7 @@ bool UdpPort::send_some(Time now) {
 std::uint64_t UdpPort::forget_train() {
   std::uint64_t frames = 0;
   reserved_ = 0;
+  retry_at_ = Time::never();
   train_.close({});
   for (const auto& datagram : train_.datagrams()) frames += datagram.frames;
   train_.sent(train_.datagrams().size());

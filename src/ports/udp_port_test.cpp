@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <poll.h>
 #include <sys/prctl.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 
 #include <array>
@@ -188,6 +189,20 @@ TEST_F(UdpPortTest, ForgetsWhatIsDiscarded) {
     caller->discard();
     EXPECT_EQ(caller->counters().tx_discarded, 50u);
   }
+}
+
+TEST_F(UdpPortTest, WantsNoOtherTryForWhatIsDiscarded) {
+  auto caller = call({.datagram_bytes = 128});
+  ASSERT_TRUE(meet(*caller));
+  ASSERT_EQ(shutdown(caller->wait_descriptor(), SHUT_WR),
+            0);  // every call of the kernel fails; after some it is left alone for a while
+  for (int i = 0; i < 100; ++i) ASSERT_TRUE(send(*caller, 1, 100));
+  caller->flush(now_);
+  const Time retry = caller->next_deadline();
+  EXPECT_LT(retry, now_ + Duration::milliseconds(1));
+  caller->discard();
+  EXPECT_GT(caller->counters().tx_discarded, 0u);
+  EXPECT_GT(caller->next_deadline(), retry);
 }
 
 TEST_F(UdpPortTest, KeepsManyPeersApartOnOneSocket) {
