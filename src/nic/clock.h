@@ -3,8 +3,8 @@
 // Units:    Time since the clock was made, in picoseconds as everywhere.
 // Limits:   kLongest; then the process says so and aborts, because deadlines would pass the end of Time (docs/operate.md).
 // Source:   CLOCK_BOOTTIME, which goes on while the machine is suspended, as leases at other machines do (docs/design/clover.md, A3). A virtual machine
-//           that is paused from outside sees no time pass. Through the vDSO: 24 ns a read here, the bare TSC 10 ns. A loop reads it three times a turn, a turn
-//           under load handles a burst, so the difference is a few ns an operation: not worth a calibration of our own.
+//           that is paused from outside sees no time pass. Through the vDSO: 24 ns a read here, the bare TSC 10 ns. A loop reads it twice a turn
+//           and once a port; a turn under load handles a burst, so the difference is a few ns an operation: not worth a calibration of our own.
 #pragma once
 
 #include <ctime>

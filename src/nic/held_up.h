@@ -1,5 +1,5 @@
 // Frames that wait because their port is full. Nothing to do, but a deadline that is past: the loop yields, for who empties the port may wait for
-// this core. Who has not taken one for a while is stopped, or slow: from then on the loop may sleep in between.
+// this core. Who takes none for a while is stopped, or slow: the loop may sleep then, for kPause or as the port asks (shm, udp, packet: 100 us).
 #pragma once
 
 #include "base/time.h"

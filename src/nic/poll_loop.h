@@ -4,7 +4,7 @@
 // A turn:     read the clock -> poll(now) of each, in the order added -> transmit(now) of each -> flush() of all ports, so that all frames of a
 //             turn leave together.
 // Stopped:    a program may be stopped anywhere (SIGSTOP, a frozen group, a machine that sleeps) and go on seconds later. What leaves is judged by the
-//             time that it is then: the clock is read again before transmit(), and before the ports show what that has given them. If longest_lag
+//             time that it is then: the clock is read again before transmit(), and before each port shows what that has given it. If longest_lag
 //             has passed in between, they discard it; and so they do then with what they were given in poll(), or could not send in the turn
 //             before. Protocols send it again, or know by then that they must not. What remains is one store, or one call of the kernel's.
 // Waiting:    after an empty turn: first spin, then sched_yield, then sleep in epoll until a port's descriptor, a watched one,
@@ -135,7 +135,7 @@ class PollLoop {
   Time last_work_;
   Time next_look_;
   Time flushed_at_ = Time::never();
-  Time latest_;  // the clock's last reading
+  Time latest_;  // the clock's last reading in a turn
 
   std::atomic<bool> stop_{false};
   std::atomic<bool> sleeping_{false};
