@@ -65,7 +65,7 @@ enum class PortState : std::uint8_t { kUp, kDown };
   X(rx_bytes, "bytes of them")                                                          \
   X(tx_frames, "frames given to it to send")                                            \
   X(tx_bytes, "bytes of them")                                                          \
-  X(tx_full, "times that it had no room (a NIC waits, a switch drops)")                 \
+  X(tx_full, "times that it had no room (a NIC waits, a switch makes some, or queues)") \
   X(rx_malformed, "arrivals that were no frame: too long, or of a session of before")   \
   X(tx_dropped, "frames given to it and lost here: peer gone, socket error")            \
   X(tx_discarded, "frames given to it that its program, stopped amid it, sent no more") \
