@@ -22,6 +22,8 @@ namespace {
 
 using nlohmann::json;
 
+constexpr const char* kBeginAnew = "`sluice rack down`, then `sluice rack up` begin anew";
+
 // What must agree between the one who died and the one who takes its place.
 json make_of(const MetadataSettings& settings) {
   return {{"value-size", settings.value_size},
@@ -148,19 +150,19 @@ Result<std::unique_ptr<clover::MetadataServer>> StoreStory::recall(const Metadat
   try {
     if (store.at("make") != make_of(settings)) {
       return fail(fmt::format(
-          "the store in {} is of another make ({}): give the flags it was made with, or remove the file to begin anew",
-          path_, store.at("make").dump()));
+          "the store in {} is of another make ({}): give the flags it was made with; {}, without what was stored",
+          path_, store.at("make").dump(), kBeginAnew));
     }
     for (const json& home : store.at("homes")) homes.push_back(home_from(home));
     if (store.contains("number")) number = number_at<std::uint32_t>(store, "number");
   } catch (const json::exception&) {
-    return fail(fmt::format("{} is no journal of a store; remove it to begin anew", path_));
+    return fail(fmt::format("{} is no journal of a store; {}", path_, kBeginAnew));
   }
   auto server = build(settings, homes, number);
   if (!server) return server;
   for (const auto& record : (*story)->records) {
     if (!(*server)->replay(record))
-      return fail(fmt::format("{} does not tell one story; remove it to begin anew, without what was stored", path_));
+      return fail(fmt::format("{} does not tell one story; {}, without what was stored", path_, kBeginAnew));
   }
   const auto found = wait_for_memory(**server, homes, settings, directory, patience);
   if (!found) return tl::unexpected(found.error());
