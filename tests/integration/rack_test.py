@@ -463,9 +463,11 @@ class RackTest(live_rack.LiveRack):
         said = ""
         while child.poll() is None and "running:" not in said:
             said += child.stderr.readline()
+        # One that comes to the rack meanwhile does not take its place.
+        self.up("--no-metadata", "--memory-nodes", "4")
         os.kill(self.daemon("memory1")["pid"], signal.SIGKILL)
         wait_until(lambda: not self.daemon("memory1")["running"], "it is dead")
-        self.up("--no-metadata", "--memory-nodes", "3")
+        self.up("--no-metadata", "--memory-nodes", "4")
         out, err = child.communicate(timeout=120)
         err = said + err
         result = json.loads(out)

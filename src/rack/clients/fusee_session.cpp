@@ -19,16 +19,14 @@ constexpr std::uint64_t kSlotsAGroup = 24;
 constexpr std::uint64_t kGroupsATable = 64;         // of all partitions: writers wait while so much is moved
 constexpr std::uint32_t kLongestSmallValue = 4096;  // with blocks of the usual size
 
-constexpr Duration kFarewell = Duration::seconds(3);  // in which some of it must have been done
-constexpr Duration kLookAgain = Duration::milliseconds(20);
+constexpr Duration kFarewell = Duration::seconds(3);         // in which some of it must have been done
+constexpr Duration kLookAgain = Duration::milliseconds(20);  // at first; then after twice as long each time
+constexpr Duration kLookSeldom = Duration::seconds(1);
 
 // Out of reach, as one that is gone; not one with too little memory.
 constexpr fusee::MemoryNode kMissing{kNowhere, ~std::uint64_t{0}};
 
 fusee::MemoryNode heap_in(const StorePart& part) { return {part.region + kBefore, part.length - kBefore}; }
-remote::RemoteAddress region_of(const fusee::MemoryNode& memory) {
-  return {memory.heap.node, memory.heap.key, memory.heap.address - kBefore};
-}
 
 void judge(ByteView bytes, StorePart& part) {
   static_assert(kStorePartRead == fusee::kSuperblockRead);
@@ -82,11 +80,11 @@ fusee::Geometry FuseeSession::geometry() const {
 
 void FuseeSession::use(const StorePlan& plan) {
   memory_.clear();
-  names_.clear();
+  places_.clear();
   for (const std::size_t part : plan.order) {
     const bool known = part != StorePlan::kNone;
     memory_.push_back(known ? heap_in(parts_[part]) : kMissing);
-    names_.push_back(known ? parts_[part].node : "a memory node that left long ago");
+    places_.push_back(known ? parts_[part] : StorePart{.node = "a memory node that left long ago", .region = kNowhere});
     if (known && parts_[part].what == StorePart::What::kPart) store_ = parts_[part];
   }
 }
@@ -114,7 +112,7 @@ std::string FuseeSession::problems() const {
                              : map.member(node) == fusee::Member::kApprentice ? "is back, and given its replicas again"
                                                                               : nullptr;
     if (what == nullptr) continue;
-    lines += fmt::format("{}{}: {}", lines.empty() ? "" : "\n", names_[node], what);
+    lines += fmt::format("{}{}: {}", lines.empty() ? "" : "\n", places_[node].node, what);
   }
   return lines;
 }
@@ -131,7 +129,9 @@ void FuseeSession::look_for_new_memory() {
   for (std::size_t i = 0; i < memory_.size(); ++i) {
     const auto is_it = [&](const StorePart& part) { return heap_in(part).heap == memory_[i].heap; };
     // Whoever goes on with a key that is none any more breaks the connection for all.
-    if (std::ranges::none_of(there, is_it)) place(i, kMissing);
+    if (std::ranges::any_of(there, is_it)) continue;
+    places_[i].region = kNowhere;
+    place(i, kMissing);
   }
   changed_ = true;
   if (looking_) return;
@@ -140,24 +140,28 @@ void FuseeSession::look_for_new_memory() {
 }
 
 remote::Task<void> FuseeSession::find_moved_memory() {
-  while (changed_ && std::ranges::find(memory_, kNowhere, &fusee::MemoryNode::heap) != memory_.end()) {
+  const auto has = [this](const remote::RemoteAddress& region) {
+    return std::ranges::find(places_, region, &StorePart::region) != places_.end();
+  };
+  Duration pause = kLookAgain;
+  while (changed_ && has(kNowhere)) {
     changed_ = false;
-    std::vector<remote::RemoteAddress> places;
-    for (const auto& memory : memory_) places.push_back(memory.heap == kNowhere ? kNowhere : region_of(memory));
     auto parts = parts_on(newest(), kLeast);
-    const auto is_news = [&](const StorePart& part) { return std::ranges::find(places, part.region) == places.end(); };
+    const auto is_news = [&](const StorePart& part) { return !has(part.region); };
     const std::span news(parts.begin(), std::stable_partition(parts.begin(), parts.end(), is_news));
     co_await look_at_parts(remote_nodes().memory(), kBefore, judge, news);
     if (changed_) continue;
-    const auto found = find_missing(parts, store_, places);
+    const auto found = find_missing(parts, store_, places_);
     for (std::size_t i = 0; i < found.size(); ++i) {
       if (found[i] == StorePlan::kNone) continue;
-      names_[i] = parts[found[i]].node;
-      place(i, heap_in(parts[found[i]]));
+      places_[i] = parts[found[i]];
+      place(i, heap_in(places_[i]));
     }
     if (std::ranges::find(news, StorePart::What::kSilent, &StorePart::what) == news.end()) continue;
     // It may just be connecting.
-    co_await scheduler().sleep_for(kLookAgain);
+    const Time again = scheduler().now() + pause;
+    while (!changed_ && scheduler().now() < again) co_await scheduler().sleep_for(kLookAgain);
+    pause = changed_ ? kLookAgain : std::min(pause * 2, kLookSeldom);
     changed_ = true;
   }
   changed_ = looking_ = false;

@@ -69,7 +69,7 @@ class FuseeSession final : public StoreSession {
   const fusee::Maker maker_{std::random_device{}()};
   std::vector<StorePart> parts_;
   std::vector<fusee::MemoryNode> memory_;  // by the place in the store, as the clients were told
-  std::vector<std::string> names_;         // of the memory nodes that it is on
+  std::vector<StorePart> places_;          // the memory that each had last, at kNowhere while that is not there
   StorePart store_;                        // one of its parts
   bool looking_ = false;
   bool changed_ = false;  // who is there, since it was last looked for what is missing

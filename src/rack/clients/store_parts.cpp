@@ -21,6 +21,7 @@ std::vector<StorePart> parts_on(const Snapshot& snapshot, std::uint64_t least) {
       if (region.owner != its.regions.front().owner) continue;
       if (region.length < least || region.name.starts_with(kLeaving) || region.name.starts_with(kArriving)) continue;
       parts.push_back({.node = its.name,
+                       .name = region.owner.empty() ? region.name : region.owner + '/' + region.name,
                        .region = {node.id, remote::RegionKey(region.key), region.address},
                        .length = region.length,
                        .first = &region == &its.regions.front(),
@@ -137,8 +138,7 @@ void fill_gaps(std::vector<std::size_t>& order, std::span<const StorePart> parts
   std::vector<std::size_t> others;
   for (std::size_t i = 0; i < parts.size(); ++i) {
     const StorePart& part = parts[i];
-    const bool taken = std::ranges::find(order, i) != order.end();
-    if (part.first && !taken && part.what != What::kPart && part.what != What::kOther && part.length >= least)
+    if (part.first && part.what != What::kPart && part.what != What::kOther && part.length >= least)
       others.push_back(i);
   }
   const auto gaps = static_cast<std::size_t>(std::ranges::count(order, kNone));
@@ -158,6 +158,15 @@ void fill_gaps(std::vector<std::size_t>& order, std::span<const StorePart> parts
     order[i] = *chosen;
     *chosen = kNone;
   }
+}
+
+// What comes back has no memory yet, and its place would be given to other memory.
+bool may_be_joining(const StorePlan& plan, std::span<const StorePart> parts, const Snapshot& snapshot) {
+  const auto is_there = [&](std::size_t part) { return part != kNone && parts[part].what == What::kPart; };
+  const auto joins = [](const NodeRecord& node) {
+    return node.description.kind == NodeKind::kMemory && node.state == NodeState::kJoining;
+  };
+  return !std::ranges::all_of(plan.order, is_there) && std::ranges::any_of(snapshot.nodes, joins);
 }
 
 }  // namespace
@@ -211,8 +220,8 @@ remote::Task<StorePlan> find_store(remote::RemoteMemory& memory, const Snapshot&
     parts = parts_on(snapshot, search.least);
     co_await look_at_parts(memory, search.offset, search.judge, parts);
     StorePlan plan = plan_store(parts, search.kind);
-    if (plan.what == StorePlan::What::kUse) co_return plan;
     const bool late = scheduler.now() >= give_up;
+    if (plan.what == StorePlan::What::kUse && (late || !may_be_joining(plan, parts, snapshot))) co_return plan;
     const bool certain = plan.refusal == seen_before && !plan.may_answer_yet;
     if (plan.what == StorePlan::What::kRefuse && (late || certain)) co_return plan;
     seen_before = plan.refusal;
@@ -228,25 +237,25 @@ remote::Task<StorePlan> find_store(remote::RemoteMemory& memory, const Snapshot&
 }
 
 std::vector<std::size_t> find_missing(std::span<const StorePart> parts, const StorePart& store,
-                                      std::span<const remote::RemoteAddress> places) {
+                                      std::span<const StorePart> places) {
   std::vector<std::size_t> order(places.size(), kNone);
-  bool all_answer = true;
+  const auto is_missing = [&](std::size_t place) { return places[place].region == kNowhere; };
   for (std::size_t i = 0; i < parts.size(); ++i) {
     const StorePart& part = parts[i];
-    if (const auto known = std::ranges::find(places, part.region); known != places.end()) {
-      order[static_cast<std::size_t>(known - places.begin())] = i;
-      continue;
-    }
-    all_answer = all_answer && part.what != What::kSilent;
     const bool is_of_it = part.what == What::kPart && part.store_id == store.store_id && part.parts == places.size();
-    if (!is_of_it || part.length < part.least || places[part.index] != kNowhere) continue;
+    if (!is_of_it || part.length < part.least || !is_missing(part.index)) continue;
     std::size_t& at = order[part.index];
     if (at == kNone || parts[at].life < part.life) at = i;
   }
-  if (store.has_copies && all_answer) fill_gaps(order, parts, store.least);
+  if (!store.has_copies) return order;
   for (std::size_t place = 0; place < places.size(); ++place) {
-    const bool is_there = order[place] != kNone && parts[order[place]].what != What::kGone;
-    if (places[place] != kNowhere || !is_there) order[place] = kNone;
+    if (!is_missing(place) || order[place] != kNone) continue;
+    // A node that was forgotten comes back with its name, and another number.
+    const auto came_back = std::ranges::find_if(parts, [&](const StorePart& part) {
+      return part.what == What::kNothing && part.node == places[place].node && part.name == places[place].name &&
+             part.length >= store.least;
+    });
+    if (came_back != parts.end()) order[place] = static_cast<std::size_t>(came_back - parts.begin());
   }
   return order;
 }

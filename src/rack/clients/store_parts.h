@@ -30,6 +30,7 @@ struct StorePart {
     kGone,  // the memory node is, and nobody knows what comes back with it
   };
   std::string node;
+  std::string name{};  // of the region, its owner's before it
   remote::RemoteAddress region;
   std::uint64_t length = 0;
   bool first = true;  // of its node's: a store that is made would lie there
@@ -82,16 +83,16 @@ struct StoreSearch {
 // Makes a store over the plan's parts. True: it is made. Else why it cannot be is in the text, or nothing: it may be there already.
 using MakeStore = std::function<remote::Task<bool>(const StorePlan& plan, std::string& refused)>;
 // Looks until there is a store to use: kUse, or kRefuse. `parts` are then those that the plan is of. `make` empty: others make it. `snapshot`
-// may change meanwhile.
+// may change meanwhile. Where a part is missing, memory nodes that are joining are waited for.
 remote::Task<StorePlan> find_store(remote::RemoteMemory& memory, const Snapshot& snapshot, const StoreSearch& search,
                                    const MakeStore& make, std::vector<StorePart>& parts);
 
 // Of a place of a store whose memory is not where it was.
 inline constexpr remote::RemoteAddress kNowhere{remote::NodeId(0xFFFF'FFFF), {}, 0};
-// Memory for such places of a store that is in use, by their index: the part whose superblock says that it is this one; or, once all have answered that
-// are there, blank memory in which what the place had may be made again. kNone for a place that has its memory, and for one of which nothing is to be seen.
-// `store`: any part of it. What is in the memory of `places` need not be known.
+// Memory for such places of a store that is in use, by their index: the part whose superblock says that it is this one; or blank memory in which what the
+// place had may be made again: of the same name, on the same memory node. kNone for a place that has its memory, and for one of which nothing is to be seen.
+// `store`: any part of it. `places`: the memory that each had last, now at kNowhere if it is to be found; what is in the others need not be known.
 std::vector<std::size_t> find_missing(std::span<const StorePart> parts, const StorePart& store,
-                                      std::span<const remote::RemoteAddress> places);
+                                      std::span<const StorePart> places);
 
 }  // namespace sluice::rack

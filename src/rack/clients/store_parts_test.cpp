@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <cstdlib>
 
 #include "remote/test_loop.h"
 
@@ -17,6 +18,7 @@ constexpr auto kNone = StorePlan::kNone;
 
 StorePart memory(std::uint32_t number, What what) {
   return {.node = "memory" + std::to_string(number),
+          .name = kMainRegion,
           .region = {remote::NodeId(number), remote::RegionKey(7), 0x1000},
           .length = 1 << 20,
           .what = what};
@@ -152,6 +154,7 @@ TEST(StoreParts, WhatIsMovedOrOthersOwnIsNoPart) {
   const auto parts = parts_on(snapshot, 100);
   ASSERT_EQ(parts.size(), 4u);
   EXPECT_EQ(parts[0].region.key, remote::RegionKey(1));
+  EXPECT_EQ(parts[0].name, "red/a");
   EXPECT_TRUE(parts[0].first);
   EXPECT_EQ(parts[1].region.key, remote::RegionKey(2));
   EXPECT_FALSE(parts[1].first);
@@ -180,6 +183,7 @@ struct StoreSearchTest : testing::Test {
     part.what = bytes[0] == 1 ? What::kPart : What::kNothing;
     part.index = bytes[1];
     part.parts = bytes[2];
+    part.has_copies = bytes[3] != 0;
   }
   std::uint32_t& key_of_first() { return snapshot.nodes.front().description.regions.front().key; }
   StorePlan find() {
@@ -224,48 +228,107 @@ TEST_F(StoreSearchTest, RefusesAtOnceWhatWaitingDoesNotHeal) {
   EXPECT_LT(loop.now, Time() + Duration::milliseconds(100));
 }
 
-// Of a store whose parts were last on memory nodes 1, 2 and 3; 0: nobody knows where it is.
-Order missing(std::vector<StorePart> parts, std::array<std::uint32_t, 3> places, StorePart store = copy(1, 0, 3)) {
-  std::vector<remote::RemoteAddress> regions;
-  for (const std::uint32_t number : places)
-    regions.push_back(number == 0 ? kNowhere : memory(number, What::kSilent).region);
-  return find_missing(parts, store, regions);
+// A third part is missing, and of the memory nodes one is blank that is not of the store.
+TEST_F(StoreSearchTest, WaitsForAMemoryNodeThatJoinsBeforeItGivesItsPlaceToAnother) {
+  for (const NodeRecord& node : snapshot.nodes) {
+    const RegionRecord& region = node.description.regions.front();
+    const auto bytes = loop.fabric.region_bytes({node.id, remote::RegionKey(region.key), region.address});
+    bytes[2] = 3;
+    bytes[3] = 1;
+  }
+  const auto add = [&](const char* name, NodeState state) {
+    const remote::RemoteAddress region = loop.fabric.add_region(loop.fabric.add_node(), 0x1000, 4096);
+    NodeRecord record;
+    record.description = {.name = name, .kind = NodeKind::kMemory};
+    if (state == NodeState::kReady)
+      record.description.regions = {{kMainRegion, region.address, 4096, region.key.value}};
+    record.state = state;
+    record.id = region.node;
+    snapshot.nodes.push_back(record);
+    return region;
+  };
+  const remote::RemoteAddress third = add("memory3", NodeState::kJoining);
+  add("memory4", NodeState::kReady);
+  const auto joins_late = [&]() -> remote::Task<void> {
+    co_await loop.scheduler.sleep_for(Duration::milliseconds(500));
+    NodeRecord& node = *std::ranges::find(snapshot.nodes, third.node, &NodeRecord::id);
+    node.description.regions = {{kMainRegion, third.address, 4096, third.key.value}};
+    node.state = NodeState::kReady;
+  };
+  loop.scheduler.spawn(joins_late());
+  const StorePlan plan = find();
+  ASSERT_EQ(plan.what, Plan::kUse) << plan.refusal;
+  EXPECT_EQ(parts[plan.order.back()].node, "memory3");
+}
+
+// Of a store whose parts were last on these memory nodes; negative: where that is now nobody knows.
+Order missing(const std::vector<StorePart>& parts, std::array<int, 3> last, const StorePart& store = copy(1, 0, 3)) {
+  std::vector<StorePart> places;
+  for (const int number : last) {
+    places.push_back(memory(static_cast<std::uint32_t>(std::abs(number)), What::kSilent));
+    if (number < 0) places.back().region = kNowhere;
+  }
+  return find_missing(parts, store, places);
 }
 
 TEST(StorePlaces, AreWhereTheSuperblocksSay) {
   // What is in memory that is where it was is not asked.
   const StorePart known = memory(2, What::kSilent);
   EXPECT_EQ(missing({copy(1, 0, 3), known, copy(3, 2, 3)}, {1, 2, 3}), (Order{kNone, kNone, kNone}));
-  EXPECT_EQ(missing({known, copy(5, 0, 3), memory(6, What::kNothing), copy(7, 2, 3)}, {0, 2, 0}), (Order{1, kNone, 3}));
+  EXPECT_EQ(missing({known, copy(5, 0, 3), memory(6, What::kNothing), copy(7, 2, 3)}, {-1, 2, -3}),
+            (Order{1, kNone, 3}));
   // Two of one memory node, of which the first has the later place.
   StorePart second = copy(3, 0, 3);
   second.first = false;
   second.region.key = remote::RegionKey(8);
-  EXPECT_EQ(missing({known, copy(3, 2, 3), second}, {0, 2, 0}), (Order{2, kNone, 1}));
+  EXPECT_EQ(missing({known, copy(3, 2, 3), second}, {-1, 2, -3}), (Order{2, kNone, 1}));
   // Another store's, one of another shape, one that is too small.
   StorePart small = copy(7, 0, 3);
   small.length = 1 << 19;
-  EXPECT_EQ(missing({known, copy(5, 0, 3, 6), copy(6, 0, 4), small}, {0, 2, 3}), (Order{kNone, kNone, kNone}));
+  EXPECT_EQ(missing({known, copy(5, 0, 3, 6), copy(6, 0, 4), small}, {-1, 2, 3}), (Order{kNone, kNone, kNone}));
   // Of two that say they are the same, the one that came later.
   StorePart later = copy(5, 0, 3);
   later.life = 2;
-  EXPECT_EQ(missing({known, copy(4, 0, 3), later, copy(6, 0, 3)}, {0, 2, 3}), (Order{2, kNone, kNone}));
+  EXPECT_EQ(missing({known, copy(4, 0, 3), later, copy(6, 0, 3)}, {-1, 2, 3}), (Order{2, kNone, kNone}));
   EXPECT_EQ(missing({known, later}, {1, 2, 3}), (Order{kNone, kNone, kNone})) << "its place has its memory";
 }
 
-TEST(StorePlaces, WhoseMemoryIsLostAreGivenBlankMemory) {
+TEST(StorePlaces, WhoseMemoryIsLostAreGivenWhatTheSameNodeHasInItsStead) {
   const StorePart one = memory(1, What::kSilent);
   const StorePart three = memory(3, What::kSilent);
-  const StorePart blank = memory(4, What::kNothing);
-  EXPECT_EQ(missing({one, memory(2, What::kNothing), three}, {1, 0, 3}), (Order{kNone, 1, kNone}));
-  EXPECT_EQ(missing({one, three, blank}, {1, 0, 3}), (Order{kNone, 2, kNone}));
-  // What one has that does not answer yet, or is away, may be the place's.
-  EXPECT_EQ(missing({one, memory(2, What::kSilent), three, blank}, {1, 0, 3}), (Order{kNone, kNone, kNone}));
-  EXPECT_EQ(missing({one, memory(2, What::kGone), three, blank}, {1, 0, 3}), (Order{kNone, kNone, kNone}));
-  // Blank memory that a place has is its own.
-  EXPECT_EQ(missing({one, blank}, {1, 4, 0}), (Order{kNone, kNone, kNone}));
+  const StorePart anew = memory(2, What::kNothing);
+  EXPECT_EQ(missing({one, anew, three}, {1, -2, 3}), (Order{kNone, 1, kNone}));
+  // It was forgotten meanwhile, and has another number.
+  StorePart renumbered = memory(7, What::kNothing);
+  renumbered.node = "memory2";
+  EXPECT_EQ(missing({one, three, renumbered}, {1, -2, 3}), (Order{kNone, 2, kNone}));
+  StorePart small = anew;
+  small.length = 1 << 19;
+  EXPECT_EQ(missing({one, small, three}, {1, -2, 3}), (Order{kNone, kNone, kNone}));
+  // What else does not answer is no matter; nor is what is blank, once there is a superblock.
+  EXPECT_EQ(missing({one, anew, three, memory(6, What::kSilent)}, {1, -2, 3}), (Order{kNone, 1, kNone}));
+  EXPECT_EQ(missing({one, anew, three, copy(6, 1, 3)}, {1, -2, 3}), (Order{kNone, 3, kNone}));
+  for (const What what : {What::kSilent, What::kGone, What::kOther, What::kMaking})
+    EXPECT_EQ(missing({one, memory(2, what), three}, {1, -2, 3}), (Order{kNone, kNone, kNone}));
   // Nothing comes back in a store without copies.
-  EXPECT_EQ(missing({one, three, blank}, {1, 0, 3}, part(1, 0, 3)), (Order{kNone, kNone, kNone}));
+  EXPECT_EQ(missing({one, anew, three}, {1, -2, 3}, part(1, 0, 3)), (Order{kNone, kNone, kNone}));
+}
+
+TEST(StorePlaces, AreNotGivenMemoryThatHasNothingToDoWithTheStore) {
+  const StorePart one = memory(1, What::kSilent);
+  const StorePart three = memory(3, What::kSilent);
+  // The second has no regions while it joins anew, and another came to the rack before.
+  EXPECT_EQ(missing({one, three, memory(4, What::kNothing)}, {1, -2, 3}), (Order{kNone, kNone, kNone}));
+  EXPECT_EQ(missing({one, memory(2, What::kNothing), three, memory(4, What::kNothing)}, {1, -2, 3}),
+            (Order{kNone, 1, kNone}));
+  // It has the forgotten one's number.
+  StorePart renumbered = memory(2, What::kNothing);
+  renumbered.node = "memory4";
+  EXPECT_EQ(missing({one, renumbered, three}, {1, -2, 3}), (Order{kNone, kNone, kNone}));
+  // What a tenant has beside a region that is being moved.
+  StorePart beside = memory(2, What::kNothing);
+  beside.name = "red/scratch";
+  EXPECT_EQ(missing({one, beside, three}, {1, -2, 3}), (Order{kNone, kNone, kNone}));
 }
 
 }  // namespace
