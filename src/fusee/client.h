@@ -184,8 +184,8 @@ class Client : private Retirement {
   remote::Task<Outcome> leave_all(std::span<const std::uint32_t> clients);
   remote::Task<bool> leave_some(std::span<const std::uint32_t> clients, std::uint32_t partition, std::uint32_t first,
                                 std::uint32_t count, Time deadline, bool& left);
-  remote::Task<bool> end_claim(Place at, Time deadline);
-  remote::Task<bool> leave_one(Place at, Owner word, Time seen, Time deadline);
+  remote::Task<bool> end_claim(Place at, Time deadline, bool& reached);
+  remote::Task<bool> leave_one(Place at, Owner word, Time seen, Time deadline, bool& reached);
 
   Connection c_;
   std::vector<MemoryNode> nodes_;

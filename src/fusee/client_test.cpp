@@ -1431,6 +1431,35 @@ TEST(Fusee, WhoLeavesGivesBackManyBlocksAtATime) {
   EXPECT_LT((w.now - begun) / DistantMemory::kFar, 200) << "round trips";
 }
 
+// From some time on it answers reads alone.
+class ReadOnlyMemory final : public remote::RemoteMemory {
+ public:
+  explicit ReadOnlyMemory(remote::LocalMemory& memory) : RemoteMemory(memory.scheduler()), memory_(memory) {}
+  remote::Capabilities capabilities() const override { return memory_.capabilities(); }
+  void submit(remote::Operation& operation) override {
+    if (refuses && operation.kind != remote::OpKind::kRead) return complete(operation, remote::Status::kUnreachable);
+    memory_.submit(operation);
+  }
+  bool refuses = false;
+
+ private:
+  remote::LocalMemory& memory_;
+};
+
+TEST(Fusee, WhoCannotLeaveLetsTimeGetOnAndEnds) {
+  World w(with_replicas(2));
+  remote::LocalMemory near(w.scheduler, w.fabric);
+  ReadOnlyMemory memory(near);
+  Client client(memory, w.memory, w.config_.client, Rng(1));
+  ASSERT_EQ(w.wait_for(client.join()), Outcome::kOk);
+  ASSERT_EQ(w.wait_for(client.put(1, value_of(1))), Outcome::kOk);
+  memory.refuses = true;
+  EXPECT_EQ(w.wait_for(client.leave()), Outcome::kUnavailable);
+  memory.refuses = false;
+  EXPECT_EQ(w.wait_for(client.leave()), Outcome::kOk);
+  EXPECT_FALSE(w.owners().contains(client.number()));
+}
+
 // What the dead one's log tells of was reclaimed long ago, and something else is there, which has been marked, too.
 TEST(Fusee, AnOldLogHidesNoNewerMark) {
   World w(with_replicas(3));

@@ -350,9 +350,9 @@ Task<Outcome> Client::leave_all(std::span<const std::uint32_t> clients) {
     for (std::uint32_t first = 0; first < c_.map.blocks();) {
       bool left = false;
       const std::uint32_t some = std::min<std::uint32_t>(kOwnersAtOnce, c_.map.blocks() - first);
-      const bool read = co_await leave_some(clients, partition, first, some, deadline, left);
+      const bool reached = co_await leave_some(clients, partition, first, some, deadline, left);
       bool again = true;
-      if (!read) again = co_await c_.again(deadline);
+      if (!reached) again = co_await c_.again(deadline);
       if (!again || c_.now() >= deadline) co_return Outcome::kUnavailable;
       if (!left) continue;
       first += some;
@@ -364,7 +364,7 @@ Task<Outcome> Client::leave_all(std::span<const std::uint32_t> clients) {
   co_return Outcome::kOk;
 }
 
-// `left`: none of these blocks is theirs any more.
+// False: not all could be reached. `left`: none of these blocks is theirs any more.
 Task<bool> Client::leave_some(std::span<const std::uint32_t> clients, std::uint32_t partition, std::uint32_t first,
                               std::uint32_t count, Time deadline, bool& left) {
   std::array<std::uint8_t, std::size_t{8} * kOwnersAtOnce * kMostReplicas> owners;
@@ -391,26 +391,29 @@ Task<bool> Client::leave_some(std::span<const std::uint32_t> clients, std::uint3
     }
     if (half_done || is_theirs(word)) leaving.push_back({c_.map.owner(partition, first + i), word, half_done});
   }
+  bool reached = true;
   AtOnce all(c_.scheduler, leaving.size(), leaving.size(), [&](std::size_t i) {
     // Half done, it is looked at again.
-    return leaving[i].half_done ? end_claim(leaving[i].at, deadline)
-                                : leave_one(leaving[i].at, leaving[i].word, seen, deadline);
+    return leaving[i].half_done ? end_claim(leaving[i].at, deadline, reached)
+                                : leave_one(leaving[i].at, leaving[i].word, seen, deadline, reached);
   });
   left = co_await all;
-  co_return true;
+  co_return reached;
 }
 
 // False: its end is to be looked at.
-Task<bool> Client::end_claim(Place at, Time deadline) {
-  static_cast<void>(co_await snapshot_.finish(WordKind::kOwner, at, deadline));
+Task<bool> Client::end_claim(Place at, Time deadline, bool& reached) {
+  const bool ended = co_await snapshot_.finish(WordKind::kOwner, at, deadline);
+  reached = reached && ended;
   co_return false;
 }
 
 // Nobody leaves a block twice, so the owner's number makes the word one that was never there. Others may do the same for one that has died.
-Task<bool> Client::leave_one(Place at, Owner word, Time seen, Time deadline) {
+Task<bool> Client::leave_one(Place at, Owner word, Time seen, Time deadline, bool& reached) {
   const Changed changed =
       co_await snapshot_.change(WordKind::kOwner, at, word.raw, Owner::of(kNobody, word.client(), word.units()).raw,
                                 Snapshot::kEverywhere, seen, deadline);
+  reached = reached && changed != Changed::kUnavailable;
   co_return changed == Changed::kWon;
 }
 
