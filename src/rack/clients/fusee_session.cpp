@@ -248,6 +248,8 @@ Result<void> FuseeSession::join() {
 
 // What they had is for others to use.
 void FuseeSession::leave() {
+  // One of the clients may be doing this for others.
+  const bool alone = run_for(kFarewell, [this] { return !leaves_for_others_; });
   Leaving leaving{.under_way = clients_.size()};
   const auto progress = [this] {
     std::uint64_t left = 0;
@@ -259,11 +261,10 @@ void FuseeSession::leave() {
     before = progress();
     run_for(kFarewell, [&leaving] { return leaving.under_way == 0; });
   }
-  if (leaving.under_way == 0 && leaving.all) return numbers_.remove();
-  spdlog::warn(
-      "{}: not all of the memory that it used in the store could be given back; whoever uses the store next from this "
-      "run directory does that",
-      config_.name);
+  if (alone && leaving.under_way == 0 && leaving.all) return numbers_.remove();
+  const bool is_kept = !numbers_.numbers().empty();
+  spdlog::warn("{}: not all of the memory that it used in the store could be given back{}", config_.name,
+               is_kept ? "; whoever uses the store next from this run directory does that" : "");
 }
 
 FuseeSession::~FuseeSession() {
