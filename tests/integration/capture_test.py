@@ -41,7 +41,8 @@ class Capture(live_rack.LiveRack):
         return self.sluice("remote", "add", node, "0", "1", code=0)
 
     def capture(self, *words):
-        """A capture that is under way."""
+        """A capture that is under way, alone."""
+        wait_until(lambda: not self.captures(), "the switch has let the one before go")
         child = self.start("capture", *words)
         wait_until(lambda: self.captures() == 1, "the capture has begun")
         return child
