@@ -53,7 +53,8 @@ class NicTest : public testing::Test {
     auto cable = port::make_memory_cable(8);
     auto stopping = std::make_unique<StoppingPort>(std::move(cable.a));
     port_ = stopping.get();
-    client_.add_shard(address(1), std::move(stopping)).attach(loop_);
+    Shard& shard = client_.add_shard(address(1), std::move(stopping));
+    shard.attach(loop_);
     server_.add_shard(address(2), std::move(cable.b)).attach(loop_);
     completions_ = client().create_completion_queue(1024);
     remote_ = std::make_unique<rc::RemoteRc>(scheduler_, client(), *completions_, leaves_within);
