@@ -4,7 +4,7 @@
 Every round runs each once, so that a machine that changes its speed does so for all. Each is given one core (highest priority when
 run as root) and counts packets received a second of that core's time; buffers of 512 bytes for both.
 
-    bench/beside_testpmd.py build/bench/dpdk_bench            # five rounds, about four minutes; let nothing else run meanwhile
+    bench/beside_testpmd.py build/bench/dpdk_bench            # five rounds, about eleven minutes; let nothing else run meanwhile
     bench/beside_testpmd.py build/bench/dpdk_bench --rounds 1 --filter 'RingReplace.*/64/1024/0'
 """
 import argparse
