@@ -105,8 +105,8 @@ class PollLoop {
  private:
   struct Watch;
 
-  // At the end of a turn: shows what has been given to the ports since `leaving`, if that is not too long ago.
   std::size_t turn(Time now);
+  // At the end of a turn: shows what has been given to the ports since `leaving`, if that is not too long ago.
   void flush_ports(Time leaving);
   void discard();
   void wait();
