@@ -34,11 +34,12 @@ PATIENCE = 120  # seconds, for a machine that is busy with other things
 class SurvivalTest(live_rack.LiveRack):
     def keep_up(self, *flags):
         self.keeper = self.start("rack", "up", "--keep", *flags)
-        wait_until(lambda: len(self.daemons()) == 5 and all(d["running"] for d in self.daemons().values()), "the rack is up", PATIENCE)
+        wait_until(lambda: set(self.states().values()) == {"ready"} and len(self.states()) == 5, "the rack is up", PATIENCE)
 
-    def daemons(self):
+    def states(self):
+        """Of all nodes that the directory knows, by name."""
         done = live_rack.run("rack", "status", "--json", "--dir", self.dir)
-        return {d["name"]: d for d in json.loads(done.stdout)["daemons"]} if done.stdout.startswith("{") else {}
+        return {n["name"]: n["state"] for n in json.loads(done.stdout)["directory"].get("nodes", [])} if done.stdout.startswith("{") else {}
 
     def pid_of(self, daemon):
         """Of the pid file; 0 while there is none to be read."""
@@ -84,7 +85,8 @@ class SurvivalTest(live_rack.LiveRack):
         load = self.start("bench", "clover", "--json", "--check", "--workload", "A", "--clients", "8", "--caches", "4", "--records", str(RECORDS),
                           "--duration", "3600s")
         time.sleep(1.5)
-        self.assertIsNone(load.poll())
+        if load.poll() is not None:
+            self.fail(f"the load has ended: {load.communicate()}")
         return load
 
     def judge(self, load):
@@ -109,7 +111,8 @@ class SurvivalTest(live_rack.LiveRack):
                 seconds = self.kill(daemon)
                 recovered.setdefault(daemon.rstrip("0123456789"), []).append(seconds)
                 self.check_directory()
-                self.assertIsNone(load.poll(), "the load has ended")
+                if load.poll() is not None:
+                    self.fail(f"the load has ended: {load.communicate()}")
             result = self.judge(load)
             operations += result["history"]["operations"]
             failed += result["failed"]

@@ -389,15 +389,16 @@ class CloverUnderFault {
 
   static constexpr std::uint32_t kNobody = ~0u;
   KeptJournal journal_;
-  std::vector<std::unique_ptr<clover::MetadataServer>> graves_;
-  std::vector<std::unique_ptr<clover::Repairer>> old_repairers_;
-  std::vector<std::unique_ptr<remote::LocalMemory>> old_memories_;
   std::vector<clover::Home> homes_;
   std::uint64_t life_ = 0;
   std::uint64_t restored_before_ = 0;
   std::uint32_t away_ = kNobody;
   Scenario scenario_;
   World world_;
+  // Of metadata servers that have died; in the world's order, which outlives them.
+  std::vector<std::unique_ptr<clover::MetadataServer>> graves_;
+  std::vector<std::unique_ptr<remote::LocalMemory>> old_memories_;
+  std::vector<std::unique_ptr<clover::Repairer>> old_repairers_;
   Rng rng_;
   std::vector<std::unique_ptr<rack::CloverStore>> stores_;
   History history_;

@@ -71,7 +71,7 @@ Whereabouts find_memory(const clover::MetadataServer& server, const std::vector<
 Result<bool> wait_for_memory(const clover::MetadataServer& server, const std::vector<clover::Home>& homes,
                              const MetadataSettings& settings, Directory& directory, Duration patience) {
   std::optional<Whereabouts> seen;
-  const auto found = watch_memory(directory, patience, [&](const Snapshot& snapshot) {
+  auto found = watch_memory(directory, patience, [&](const Snapshot& snapshot) {
     const auto now = find_memory(server, homes, settings, snapshot);
     if (!seen && now == Whereabouts::kAway)
       spdlog::info("{}: the memory that the store lies in is not there; waiting up to {} for it", settings.name,
