@@ -38,6 +38,7 @@ namespace sluice::swordbox {
 struct Region {
   wire::Gid server{};
   wire::RKey rkey{};
+  friend bool operator==(const Region&, const Region&) = default;
 };
 
 enum class Order : std::uint8_t {

@@ -1,6 +1,6 @@
 // What the program in the kernel and its loader both know: tables, configuration, orders. C, for both compilers.
 //
-// Units:      lengths in bytes, times in nanoseconds of the kernel's monotonic clock.
+// Units:      lengths in bytes, times in nanoseconds of the kernel's monotonic clock, as it stood at the last tick.
 // Limits:     the tables are fixed when the program is compiled; a loader may use less of them.
 // Source:     docs/design/swordbox.md ("In the kernel"); src/swordbox has the same tables for the box that can hold packets.
 #pragma once
@@ -20,6 +20,8 @@ enum {
   STEER_SKETCH_WIDTH = 4096,
   STEER_VOLUMES = 256,
   STEER_REGIONS = 1024,
+  STEER_RECENT_ENDS = 16384, /* places that remember where an end was found last */
+  STEER_RECENT_REGIONS = 2048,
   STEER_INTERFACES = 64,
   STEER_NO_REGION = 0xFFFF,
 };

@@ -9,6 +9,7 @@
 #include <net/if.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -102,6 +103,20 @@ steer_end_key end_key(const swordbox::Announcement& a, std::size_t to) {
   return key;
 }
 
+// The program's clock is the kernel's of its ticks, which stands between two: what it takes for a duration is wrong by up to one.
+Duration clock_tick() {
+  timespec tick{};
+  clock_getres(CLOCK_MONOTONIC_COARSE, &tick);
+  return Duration::seconds(tick.tv_sec) + Duration::nanoseconds(tick.tv_nsec);
+}
+
+steer_region_key region_key(const swordbox::Region& region) {
+  steer_region_key key{};
+  copy_address(region.server, key.server);
+  key.rkey = region.rkey.value;
+  return key;
+}
+
 Result<steer_config> constants_of(const SteeringConfig& config) {
   const swordbox::CloverConfig& rule = config.rule;
   const swordbox::ChainLayout& layout = rule.layout;
@@ -114,6 +129,11 @@ Result<steer_config> constants_of(const SteeringConfig& config) {
   if (rule.regions.size() > STEER_REGIONS || layout.regions_by_volume.size() > STEER_VOLUMES)
     return fail(fmt::format("at most {} regions and {} volumes", +STEER_REGIONS, +STEER_VOLUMES));
   if (rule.regions.empty()) return fail("no memory to watch: name at least one region");
+  for (auto region = rule.regions.begin(); region != rule.regions.end(); ++region) {
+    if (std::find(rule.regions.begin(), region, *region) != region)
+      return fail(
+          fmt::format("a region is named twice: key {:#x} of {}", region->rkey.value, region->server.to_string()));
+  }
   if (layout.next_offset > 0xF8 || layout.key_offset > 0xF8)
     return fail("next word and key must lie in a node's first 256 bytes");
   steer_config c{};
@@ -125,8 +145,9 @@ Result<steer_config> constants_of(const SteeringConfig& config) {
   c.address_mask = layout.address_mask;
   c.address_stride = layout.address_stride;
   c.volume_mask = layout.volume_mask;
-  c.steer_reads_for = nanoseconds(rule.steer_reads_for);
-  c.flight = nanoseconds(config.flight);
+  const Duration tick = clock_tick();
+  c.steer_reads_for = nanoseconds(std::max(rule.steer_reads_for - tick, Duration()));
+  c.flight = nanoseconds(config.flight + tick);
   c.idle = nanoseconds(config.idle);
   c.closing = nanoseconds(config.closing);
   c.next_offset = layout.next_offset;
@@ -487,6 +508,8 @@ Result<std::unique_ptr<Steering>> Steering::load(const SteeringConfig& config) {
   std::memcpy(&program->rodata->config, &*constants, sizeof *constants);
   fill_effects(program->rodata->effect);
   fill_crc(program->rodata->crc_of_byte);
+  for (std::size_t i = 0; i < config.rule.regions.size(); ++i)
+    program->rodata->region_names[i] = region_key(config.rule.regions[i]);
   program->bss->wishes = {
       .on = 1, .steer_writes = config.rule.steer_writes ? 1u : 0, .steer_reads = config.rule.steer_reads ? 1u : 0};
   if (const int error = steer_bpf::load(program.get()); error != 0)
@@ -494,9 +517,7 @@ Result<std::unique_ptr<Steering>> Steering::load(const SteeringConfig& config) {
                             last_words.empty() ? "" : "; ", last_words));
   __u32 number = 0;
   for (const swordbox::Region& region : config.rule.regions) {
-    steer_region_key key{};
-    copy_address(region.server, key.server);
-    key.rkey = region.rkey.value;
+    const steer_region_key key = region_key(region);
     if (const int error = bpf_map_update_elem(bpf_map__fd(program->maps.regions), &key, &number, BPF_ANY); error != 0)
       return fail(fmt::format("regions: {}", reason(error)));
     ++number;

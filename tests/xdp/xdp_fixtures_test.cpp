@@ -272,6 +272,44 @@ TEST(XdpSteering, RefusesNoConnectionWhileThereAreFreePlaces) {
   EXPECT_EQ(s.status(0).connections, kPlaces);
 }
 
+// More connections than places that remember where one was found, in an order of chance: whoever comes stands at its own numbers.
+TEST(XdpSteering, TakesNoConnectionForAnother) {
+  constexpr std::uint32_t kConnections = 4096;
+  xdp::SteeringConfig config = plain_config();
+  config.connections = kConnections;
+  auto steering = Steering::load(config);
+  ASSERT_TRUE(steering) << steering.error().message;
+  Steering& s = **steering;
+  Rng rng(1);
+  std::vector<std::uint32_t> turns;
+  for (std::uint32_t n = 0; n < kConnections; ++n) {
+    Announcement a = connection_of(1);
+    a.qpn = {Qpn(0x100000 + n), Qpn(0x200000 + n)};
+    a.starting_psn = {Psn(n), Psn(n)};
+    ASSERT_TRUE(s.announce(a)) << n;
+    turns.insert(turns.end(), {n, n, n});
+  }
+  for (std::size_t i = turns.size(); i > 1; --i) std::swap(turns[i - 1], turns[rng.below(i)]);
+  Bytes frame = build_frame({"c1", "100", "read", "A"});
+  wire::ParsedFrame parsed;
+  ASSERT_EQ(wire::parse(frame, parsed), wire::Verdict::kOk);
+  std::vector<std::uint32_t> next(kConnections);
+  for (const std::uint32_t n : turns) {
+    wire::Bth{.opcode = wire::Opcode::kRcReadRequest, .destination = Qpn(0x200000 + n), .psn = Psn(n + next[n]++)}
+        .write(frame.data() + parsed.bth_offset);
+    ASSERT_TRUE(s.try_frame(frame));
+  }
+  EXPECT_EQ(s.counters().of(Verdict::kPlain), turns.size());
+}
+
+TEST(XdpSteering, RefusesARegionThatIsNamedTwice) {
+  xdp::SteeringConfig config = plain_config();
+  config.rule.regions.push_back(config.rule.regions.front());
+  const auto steering = Steering::load(config);
+  ASSERT_FALSE(steering);
+  EXPECT_THAT(steering.error().message, testing::HasSubstr("named twice"));
+}
+
 TEST(XdpSteering, OfConnectionsThatAreNotFollowedNothingIsLearnedAndWhatTheyMayChangeIsForgotten) {
   auto steering = Steering::load(plain_config());
   ASSERT_TRUE(steering) << steering.error().message;
