@@ -12,6 +12,7 @@
 #include <cstdlib>
 #include <iterator>
 #include <map>
+#include <set>
 #include <sstream>
 #include <thread>
 
@@ -272,7 +273,7 @@ TEST(XdpSteering, RefusesNoConnectionWhileThereAreFreePlaces) {
   EXPECT_EQ(s.status(0).connections, kPlaces);
 }
 
-// More connections than places that remember where one was found, in an order of chance: whoever comes stands at its own numbers.
+// So many connections that some share the place that remembers where one was found: whoever comes stands at its own numbers.
 TEST(XdpSteering, TakesNoConnectionForAnother) {
   constexpr std::uint32_t kConnections = 4096;
   xdp::SteeringConfig config = plain_config();
@@ -281,10 +282,13 @@ TEST(XdpSteering, TakesNoConnectionForAnother) {
   ASSERT_TRUE(steering) << steering.error().message;
   Steering& s = **steering;
   Rng rng(1);
+  std::set<std::uint32_t> numbers;
+  while (numbers.size() < kConnections) numbers.insert(static_cast<std::uint32_t>(rng.below(1u << 24)));
+  const std::vector<std::uint32_t> servers(numbers.begin(), numbers.end());
   std::vector<std::uint32_t> turns;
   for (std::uint32_t n = 0; n < kConnections; ++n) {
     Announcement a = connection_of(1);
-    a.qpn = {Qpn(0x100000 + n), Qpn(0x200000 + n)};
+    a.qpn = {Qpn(n), Qpn(servers[n])};
     a.starting_psn = {Psn(n), Psn(n)};
     ASSERT_TRUE(s.announce(a)) << n;
     turns.insert(turns.end(), {n, n, n});
@@ -295,8 +299,8 @@ TEST(XdpSteering, TakesNoConnectionForAnother) {
   ASSERT_EQ(wire::parse(frame, parsed), wire::Verdict::kOk);
   std::vector<std::uint32_t> next(kConnections);
   for (const std::uint32_t n : turns) {
-    wire::Bth{.opcode = wire::Opcode::kRcReadRequest, .destination = Qpn(0x200000 + n), .psn = Psn(n + next[n]++)}
-        .write(frame.data() + parsed.bth_offset);
+    wire::Bth{.opcode = wire::Opcode::kRcReadRequest, .destination = Qpn(servers[n]), .psn = Psn(n + next[n]++)}.write(
+        frame.data() + parsed.bth_offset);
     ASSERT_TRUE(s.try_frame(frame));
   }
   EXPECT_EQ(s.counters().of(Verdict::kPlain), turns.size());
