@@ -239,9 +239,10 @@ bool DpdkPort::make_room() {
   return unsent_count_ != before;
 }
 
-void DpdkPort::flush(Time now) {
+bool DpdkPort::flush_some(Time now) {
   now_ = now;
   hand_over();
+  return false;
 }
 
 void DpdkPort::hand_over() {

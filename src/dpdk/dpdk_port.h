@@ -83,8 +83,12 @@ class DpdkPort final : public port::Port {
   std::uint8_t* reserve(std::size_t length) override;
   void commit(std::size_t length) override;
   bool make_room() override;
-  void flush(Time now) override;
-  void discard() override { counters_.tx_discarded += forget_unsent(); }
+  bool flush_some(Time now) override;
+  bool has_unsent() const override { return unsent_count_ != 0; }
+  void discard() override {
+    counters_.tx_discarded += forget_unsent();
+    refused_since_ = Time::never();  // what comes next has not waited yet
+  }
   std::size_t receive(Time now, std::span<port::Frame> burst) override;
   port::PortState state() const override { return up_ ? port::PortState::kUp : port::PortState::kDown; }
   const port::PortCounters& counters() const override { return counters_; }

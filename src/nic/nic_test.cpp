@@ -34,7 +34,7 @@ class StoppingPort final : public port::Port {
     }
     stop_ = {};
   }
-  void flush(Time now) override { inner_->flush(now); }
+  bool flush_some(Time now) override { return inner_->flush_some(now); }
   void discard() override { inner_->discard(); }
   std::size_t receive(Time now, std::span<port::Frame> burst) override { return inner_->receive(now, burst); }
   const port::PortCounters& counters() const override { return inner_->counters(); }
@@ -239,7 +239,7 @@ class FullPort final : public port::Port {
     return nullptr;
   }
   void commit(std::size_t) override {}
-  void flush(Time) override {}
+  bool flush_some(Time) override { return false; }
   void discard() override {}
   std::size_t receive(Time, std::span<port::Frame>) override { return 0; }
   const port::PortCounters& counters() const override { return counters_; }

@@ -46,14 +46,12 @@ class BellPort final : public port::Port {
   }
   std::uint8_t* reserve(std::size_t) override { return nullptr; }
   void commit(std::size_t) override {}
-  void flush(Time now) override {
+  bool flush_some(Time now) override {
     ++flushes;
     flushed_at = now;
-  }
-  bool flush_some(Time now) override {
-    flush(now);
     return on_flush && on_flush();
   }
+  bool has_unsent() const override { return unsent; }
   void discard() override { ++discards; }
   std::size_t receive(Time, std::span<port::Frame>) override { return 0; }
   int wait_descriptor() const override { return bell_; }
@@ -77,6 +75,7 @@ class BellPort final : public port::Port {
     ASSERT_EQ(write(bell_, &one, sizeof one), 8);
   }
 
+  bool unsent = true;
   int flushes = 0;
   int discards = 0;
   Time flushed_at;
@@ -124,6 +123,7 @@ TEST(PollLoop, TransmitsAndFlushesByTheTimeThatItIsThen) {
   Counting pollable;
   BellPort port;
   Time transmitted;
+  pollable.work = 1;
   pollable.on_poll = [](Time) { let_pass(Duration::microseconds(1)); };
   pollable.on_transmit = [&](Time now) {
     transmitted = now;
@@ -153,6 +153,7 @@ TEST(PollLoop, DiscardsWhatThePortsWereGivenInPollBeforeItWasStopped) {
   PollLoop loop({.longest_lag = Duration::milliseconds(1)});
   Counting pollable;
   BellPort port;
+  pollable.work = 1;
   pollable.on_poll = [](Time) { let_pass(Duration::milliseconds(1)); };
   pollable.on_transmit = [&](Time) { EXPECT_EQ(port.discards, 1) << "before there is anything new"; };
   loop.add(pollable);
@@ -160,6 +161,32 @@ TEST(PollLoop, DiscardsWhatThePortsWereGivenInPollBeforeItWasStopped) {
   loop.turn();
   EXPECT_EQ(pollable.transmits, 1);
   EXPECT_GE(loop.counters().stops, 1u);
+}
+
+// The clock is not read amid a turn in which nothing was done: what leaves in it is as old as the turn.
+TEST(PollLoop, DiscardsWhatATurnWithoutWorkGaveThePortsAfterItWasStopped) {
+  PollLoop loop({.longest_lag = Duration::milliseconds(1)});
+  Counting pollable;
+  BellPort port;
+  pollable.on_poll = [](Time) { let_pass(Duration::milliseconds(1)); };
+  loop.add(pollable);
+  loop.add_port(port);
+  loop.turn();
+  EXPECT_EQ(pollable.transmits, 1);
+  EXPECT_EQ(port.flushes, 0);
+  EXPECT_EQ(port.discards, 1);
+  EXPECT_EQ(loop.counters().stops, 1u);
+}
+
+// It has its own affairs to see to.
+TEST(PollLoop, FlushesAPortThatHasNothingToSend) {
+  PollLoop loop({.longest_lag = Duration::milliseconds(1)});
+  BellPort port;
+  port.unsent = false;
+  loop.add_port(port);
+  loop.turn();
+  EXPECT_EQ(port.flushes, 1);
+  EXPECT_EQ(port.discards, 0);
 }
 
 TEST(PollLoop, LooksAtTheClockBetweenAPortsCallsOfTheKernel) {

@@ -25,10 +25,6 @@ class ImpairedPort final : public Port {
   std::uint8_t* reserve(std::size_t length) override;
   void commit(std::size_t length) override;
   bool make_room() override { return !tx_impaired_ && inner_->make_room(); }
-  void flush(Time now) override {
-    while (flush_some(now)) {
-    }
-  }
   bool flush_some(Time now) override;
   void discard() override;
   std::size_t receive(Time now, std::span<Frame> burst) override;

@@ -54,9 +54,10 @@ class MemoryPort final : public Port {
     counters_.tx_bytes += length;
   }
 
-  void flush(Time) override {
+  bool flush_some(Time) override {
     reserved_ = 0;
     out_->sent = out_->committed;
+    return false;
   }
 
   void discard() override {

@@ -40,7 +40,7 @@ class PcapPort final : public port::Port {
 
   std::uint8_t* reserve(std::size_t length) override;
   void commit(std::size_t length) override;
-  void flush(Time) override {}
+  bool flush_some(Time) override { return false; }
   void discard() override { reserved_ = 0; }
   std::size_t receive(Time now, std::span<port::Frame> burst) override;
   Time next_deadline() const override;
@@ -83,10 +83,6 @@ class RecordingPort final : public port::Port {
   std::uint8_t* reserve(std::size_t length) override;
   void commit(std::size_t length) override;
   bool make_room() override { return inner_->make_room(); }
-  void flush(Time now) override {
-    while (flush_some(now)) {
-    }
-  }
   bool flush_some(Time now) override;
   void discard() override { inner_->discard(); }
   std::size_t receive(Time now, std::span<port::Frame> burst) override;

@@ -84,7 +84,7 @@ void ShmPort::commit(std::size_t length) {
   counters_.tx_bytes += length;
 }
 
-void ShmPort::flush(Time now) {
+bool ShmPort::flush_some(Time now) {
   reserved_ = 0;
   if (writer_.publish()) ring_peer(socket_.get());
   shown_ = counters_.tx_frames;
@@ -92,6 +92,7 @@ void ShmPort::flush(Time now) {
   retry_at_ = refused_ ? now + kFullRetry : Time::never();
   refused_ = false;
   if (writer_.broken()) next_look_ = Time();  // the next receive() ends it
+  return false;
 }
 
 void ShmPort::discard() {

@@ -103,11 +103,8 @@ class UdpPort final : public port::Port {
   std::uint8_t* reserve(std::size_t length) override;
   void commit(std::size_t length) override;
   bool make_room() override;
-  void flush(Time now) override {
-    while (flush_some(now)) {
-    }
-  }
   bool flush_some(Time now) override;
+  bool has_unsent() const override { return !train_.empty(); }
   void discard() override { counters_.tx_discarded += forget_train(); }
   std::size_t receive(Time now, std::span<port::Frame> burst) override;
   Time next_deadline() const override;

@@ -44,10 +44,6 @@ bool LoopbackPort::turns_round(ByteView frame) const {
   return wire::parse(frame, parsed) == wire::Verdict::kOk && parsed.destination.value >> 16 == place_;
 }
 
-void LoopbackPort::flush(Time now) {
-  if (outside_) outside_->flush(now);
-}
-
 std::size_t LoopbackPort::receive(Time now, std::span<Frame> burst) {
   head_ = next_;
   std::size_t count = 0;

@@ -24,7 +24,7 @@ class LoopbackPort final : public port::Port {
   std::uint8_t* reserve(std::size_t length) override;
   void commit(std::size_t length) override;
   bool make_room() override { return tail_ - head_ < kSlots && outside_ && outside_->make_room(); }
-  void flush(Time now) override;
+  bool flush_some(Time now) override { return outside_ && outside_->flush_some(now); }
   // What turns round here has left already.
   void discard() override {
     if (outside_) outside_->discard();

@@ -771,7 +771,7 @@ INLINE int is_same_end(const struct steer_end_key* a, const struct steer_end_key
 
 /* Where a connection's end may be: its place doubled, and which end. What stands there is looked at again under the lock. */
 INLINE __u32 find_end(const struct steer_end_key* name) {
-  __u16* recent = &recent_ends[name_hash(name->source, name->qpn) >> 3 & (STEER_RECENT_ENDS - 1)];
+  __u16* recent = &recent_ends[name_hash(name->source, name->qpn) & (STEER_RECENT_ENDS - 1)];
   const __u32 place = *recent;
   if (is_same_end(&connection_at(place >> 1)->ends[place & 1], name) && connection_at(place >> 1)->alive) return place;
   const struct steer_end* found = bpf_map_lookup_elem(&ends, name);

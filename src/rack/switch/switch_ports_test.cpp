@@ -16,7 +16,7 @@ class PortWithCounts : public port::Port {
  public:
   std::uint8_t* reserve(std::size_t) override { return nullptr; }
   void commit(std::size_t) override {}
-  void flush(Time) override {}
+  bool flush_some(Time) override { return false; }
   void discard() override {}
   std::size_t receive(Time, std::span<port::Frame>) override { return 0; }
   const port::PortCounters& counters() const override { return counts; }
