@@ -608,8 +608,8 @@ void StoreWorkload::read(Fields& f) {
   f.choice("distribution", distribution, {"zipfian", "scrambled", "uniform"}, kOptional);
   f.byte_count("value_bytes", value_bytes, workload::kMinValueBytes, 1u << 20);
   f.byte_count("node_memory", node_memory, std::uint64_t{1} << 20, std::uint64_t{64} << 30, kOptional);
-  f.duration("step_cost", step_cost);
-  f.duration("step_cost_all_cores", step_cost_all_cores);
+  f.cost("step_cost", step_cost);
+  f.cost("step_cost_all_cores", step_cost_all_cores);
   f.choice("cost_of", cost_of, {"batch", "operation"}, kOptional);
   f.choice("box", box, {"none", "watching", "words"}, kOptional);
   f.duration("warm_up", warm_up, kOptional);

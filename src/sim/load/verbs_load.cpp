@@ -132,7 +132,7 @@ void VerbsWorkload::read(Fields& f) {
   f.integer("signal_every", signal_every, 1, kMostInFlight / 4, kOptional);
   f.byte_count("bytes", bytes, 1, 1u << 20, kOptional);
   f.choice("box", box, {"none", "watching", "words"}, kOptional);
-  f.duration("box_packet_cost", box_packet_cost, kOptional);
+  f.cost("box_packet_cost", box_packet_cost, kOptional);
   f.duration("warm_up", warm_up, kOptional);
   f.span("measure", measure, kOptional);
   if (in_flight % std::min(signal_every, in_flight) != 0)

@@ -5,6 +5,11 @@
 #include "base/check.h"
 
 namespace sluice::sim {
+namespace {
+
+__extension__ using Wide = __int128;
+
+}  // namespace
 
 Cpu::Cpu(const HostParameters& host, std::uint32_t threads, std::uint32_t sleepers)
     : host_(host),
@@ -31,7 +36,7 @@ Duration Cpu::scaled(std::uint32_t thread, Duration cost) const {
   const bool shared =
       running > host_.cores && (threads() > at_once_ || thread >= host_.cores || thread < running - host_.cores);
   if (shared) hundredths_of_percent = hundredths_of_percent * host_.shared_core_percent / 100;
-  return Duration::picoseconds(cost.picoseconds() * static_cast<std::int64_t>(hundredths_of_percent) / 10'000);
+  return Duration::picoseconds(static_cast<std::int64_t>(Wide{cost.picoseconds()} * hundredths_of_percent / 10'000));
 }
 
 Time Cpu::next_run(std::uint32_t thread, Time at, Duration& left) const {

@@ -28,6 +28,14 @@ TEST(Cpu, WorksSlowerOnBusyAndOnSharedCores) {
   EXPECT_EQ(Cpu(host, 4).scaled(1, work), Duration::microseconds(180));
 }
 
+TEST(Cpu, MakesTheLongestWorkLongerToo) {
+  HostParameters host = four_threads();
+  host.all_cores_percent = host.shared_core_percent = 1'000;
+  Cpu cpu(host, 4);
+  EXPECT_EQ(cpu.scaled(1, Duration::seconds(100)), Duration::seconds(10'000));
+  EXPECT_EQ(cpu.finish_of(1, at(10), Duration::seconds(100)), at(10) + Duration::seconds(10'000));
+}
+
 TEST(Cpu, LetsThreadsTakeTurnsWhereTheyAreTooMany) {
   Cpu cpu(four_threads(), 6);
   // Each runs for 400 us, then waits for 200 us.

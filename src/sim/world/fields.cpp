@@ -203,6 +203,10 @@ void Fields::span(std::string_view key, Duration& out, Need need) {
          });
 }
 
+void Fields::cost(std::string_view key, Duration& out, Need need) {
+  duration(key, out, Duration(), kHighestCost, need);
+}
+
 void Fields::rate(std::string_view key, std::uint64_t& out, Need need) {
   parsed(key, out, need, "a rate such as \"100 Gb/s\" (b/s, Mb/s, Gb/s), 64000 Gb/s at most",
          [](std::string_view text, std::uint64_t& rate) {

@@ -47,6 +47,9 @@ class Fields {
   void duration(std::string_view key, Duration& out, Need need = Need::kRequired);
   void duration(std::string_view key, Duration& out, Duration least, Duration most, Need need = Need::kRequired);
   void span(std::string_view key, Duration& out, Need need = Need::kRequired);
+  // Of a thread's time, from 0 to kHighestCost: what it becomes on a busy machine, times thousands under way, is a duration still.
+  static constexpr Duration kHighestCost = Duration::seconds(1);
+  void cost(std::string_view key, Duration& out, Need need = Need::kRequired);
   // Such that 64 bits take a picosecond at least.
   static constexpr std::uint64_t kHighestRate = 64'000'000'000'000;
   void rate(std::string_view key, std::uint64_t& out, Need need = Need::kRequired);

@@ -6,6 +6,7 @@ namespace sluice::sim {
 namespace {
 
 constexpr std::uint64_t kAnyCount = std::uint64_t{1} << 40;
+constexpr std::uint64_t kMostPercent = 1'000;  // ten times as slow on busy cores, and that ten times on shared ones
 
 void read_nic(Fields& f, NicParameters& nic) {
   f.duration("packet_interval", nic.packet_interval);
@@ -50,12 +51,12 @@ void read_host(Fields& f, HostParameters& host) {
   f.integer("threads_per_core", host.threads_per_core, 1, 2);
   f.span("time_slice", host.time_slice);
   f.integer("poll_batch", host.poll_batch, 1, 64);
-  f.duration("poll_cost", host.poll_cost);
-  f.duration("completion_cost", host.completion_cost);
-  f.duration("post_cost", host.post_cost);
-  f.duration("doorbell_cost", host.doorbell_cost);
-  f.integer("all_cores_percent", host.all_cores_percent, 100, kAnyCount);
-  f.integer("shared_core_percent", host.shared_core_percent, 100, kAnyCount);
+  f.cost("poll_cost", host.poll_cost);
+  f.cost("completion_cost", host.completion_cost);
+  f.cost("post_cost", host.post_cost);
+  f.cost("doorbell_cost", host.doorbell_cost);
+  f.integer("all_cores_percent", host.all_cores_percent, 100, kMostPercent);
+  f.integer("shared_core_percent", host.shared_core_percent, 100, kMostPercent);
 }
 
 }  // namespace
