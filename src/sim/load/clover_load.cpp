@@ -643,7 +643,7 @@ void CloverWorkload::read(Fields& f) {
   f.cost("write_cost_all_cores", write_cost_all_cores, kOptional);
   f.cost("message_cost", message_cost, kOptional);
   f.cost("log_cost", log_cost, kOptional);
-  f.duration("keeper_nap", keeper_nap, kOptional);
+  f.duration("keeper_nap", keeper_nap, Duration::microseconds(1), Fields::kLongest, kOptional);
   f.cost("record_cost", record_cost, kOptional);
   f.integer("slow_machines", slow_machines, 0, 1024, kOptional);
   f.cost("slow_batch", slow_batch, kOptional);

@@ -499,7 +499,22 @@ void CowbirdWorkload::read(Fields& f) {
   if (way == "sync" || way == "two-sided") depth = 1;
 }
 
+namespace {
+
+// Why a thread's loop would go round without any time passing; empty: it does not. Who waits for records only looks.
+std::string timeless(const Hardware& hardware, const CowbirdWorkload& w) {
+  if (w.way == "local")
+    return w.index_cost + w.local_cost + w.cold_cost > Duration{} ? ""
+                                                                  : "index_cost and local_cost: a probe takes time";
+  const bool verbs = w.way == "sync" || w.way == "async" || w.way == "two-sided" || w.way == "user-threads";
+  if (verbs) return hardware.host.poll_cost > Duration{} ? "" : "the hardware's poll_cost: a look takes time";
+  return w.look_cost > Duration{} ? "" : "look_cost: a look takes time";
+}
+
+}  // namespace
+
 CowbirdResult run_cowbird_load(const Hardware& hardware, const CowbirdWorkload& workload, std::uint64_t seed) {
+  if (std::string problem = timeless(hardware, workload); !problem.empty()) return {.metrics = {}, .problem = problem};
   if (workload.pool != "rc" && workload.way != "spot")
     return {.metrics = {}, .problem = "the pool is near, or over EDM, for spot engines alone"};
   if (workload.pool == "near" && workload.near_cost == Duration{})

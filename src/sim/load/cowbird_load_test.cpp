@@ -57,6 +57,22 @@ TEST(CowbirdSim, EveryWayGetsTheRightRecords) {
   }
 }
 
+TEST(CowbirdSim, AThreadWhoseLoopTakesNoTimeIsAProblemAndNoRunWithoutAnEnd) {
+  for (const char* const way : {"local", "spot", "switch", "io-threads", "disk"}) {
+    CowbirdWorkload w = workload(way);
+    w.disk_interval = w.disk_latency = Duration::microseconds(2);
+    w.index_cost = w.local_cost = w.issue_cost = w.complete_cost = w.look_cost = w.engine_cost = {};
+    EXPECT_NE(run_cowbird_load(hardware(), w, 1).problem, "") << way;
+  }
+  Hardware free = hardware();
+  free.host.poll_cost = free.host.completion_cost = free.host.post_cost = free.host.doorbell_cost = {};
+  for (const char* const way : {"sync", "async", "two-sided", "user-threads"}) {
+    CowbirdWorkload w = workload(way);
+    w.switch_cost = Duration::nanoseconds(40);
+    EXPECT_NE(run_cowbird_load(free, w, 1).problem, "") << way;
+  }
+}
+
 TEST(CowbirdSim, ADiskDoesSoManyReadsASecondForAllThreads) {
   CowbirdWorkload w = workload("disk");
   EXPECT_NE(run_cowbird_load(hardware(), w, 1).problem, "") << "nobody has said how fast it is";

@@ -9,6 +9,8 @@
 #include "sim/edm/edm_load.h"
 #include "sim/edm/edm_modes.h"
 #include "sim/experiment/experiment.h"
+#include "sim/load/clover_load.h"
+#include "sim/load/cowbird_load.h"
 #include "sim/load/tenant_load.h"
 #include "sim/world/hardware.h"
 
@@ -296,6 +298,17 @@ TEST(EdmTestbedWorkload, TakesNoOtherSizesThanItWasAskedFor) {
   EXPECT_THAT(message("bytes = \"2 MiB\""), HasSubstr("from 1 to 1048576 B"));
   EXPECT_THAT(message("frame_bytes = \"1 B\""), HasSubstr("from 64 to 9000 B"));
   EXPECT_THAT(message("dram = \"1 s\""), HasSubstr("from 0 ps to 1 ms"));
+}
+
+TEST(CloverWorkload, HasKeepersThatSleepForAMicrosecondAtLeast) {
+  const auto message = [](const std::string& nap) {
+    return told<CloverWorkload>(
+        "system = \"clover\"\nthreads = 1\nmachines = 1\nwrites_percent = 5\nkeys = 8\ntheta_thousandths = 0\n"
+        "value_bytes = \"128 B\"\nkeeper_nap = \"" +
+        nap + "\"");
+  };
+  EXPECT_EQ(message("1 us"), "");
+  EXPECT_THAT(message("0 s"), HasSubstr("keeper_nap must be a duration"));
 }
 
 TEST(TenantWorkload, AsksAfterASpanOfTheRunAndNotOfWhatComesLater) {
