@@ -478,7 +478,7 @@ void CowbirdWorkload::read(Fields& f) {
   f.integer("engine_cores", engine_cores, 1, 64, kOptional);
   f.integer("local_percent", local_percent, 0, 99, kOptional);
   f.byte_count("table_bytes", table_bytes, 4096, std::uint64_t{16} << 30, kOptional);
-  f.duration("probe", probe, kOptional);
+  f.duration("probe", probe, Duration::nanoseconds(1), Fields::kLongest, kOptional);
   f.cost("index_cost", index_cost);
   f.cost("local_cost", local_cost);
   f.cost("use_cost", use_cost, kOptional);

@@ -80,6 +80,18 @@ TEST(Hardware, HasCostsOfASecondAtMostAndCoresTenTimesAsSlow) {
   }
 }
 
+// Of which each of the threads that run at once is given a part.
+TEST(Hardware, HasTimeSlicesOfAMicrosecondAtLeast) {
+  const auto message = [](const char* slice) {
+    const std::string text = replaced(connectx5(), "time_slice = { value = \"3 ms\"",
+                                      std::string("time_slice = { value = \"") + slice + "\"");
+    const auto hardware = parse_hardware(text, "my.toml");
+    return hardware ? std::string() : hardware.error().message;
+  };
+  EXPECT_EQ(message("1 us"), "");
+  EXPECT_THAT(message("1 ps"), AllOf(HasSubstr("time_slice must be a duration"), HasSubstr("from 1 us to 1000 s")));
+}
+
 TEST(EdmHardware, RefusesWhatCannotBe) {
   const std::string stages = read_text(SLUICE_SOURCE_DIR "/experiments/hardware/edm_cluster_stages.toml").value();
   const auto message = [](const std::string& text) {
@@ -309,6 +321,18 @@ TEST(CloverWorkload, HasKeepersThatSleepForAMicrosecondAtLeast) {
   };
   EXPECT_EQ(message("1 us"), "");
   EXPECT_THAT(message("0 s"), HasSubstr("keeper_nap must be a duration"));
+}
+
+TEST(CowbirdWorkload, ProbesOnceInANanosecondAtMost) {
+  const auto message = [](const std::string& probe) {
+    return told<CowbirdWorkload>(
+        "way = \"switch\"\nthreads = 1\nbytes = 64\nindex_cost = \"1 ns\"\nlocal_cost = \"1 ns\"\nissue_cost = \"1 "
+        "ns\"\n"
+        "complete_cost = \"1 ns\"\nlook_cost = \"1 ns\"\nengine_cost = \"1 ns\"\nprobe = \"" +
+        probe + "\"");
+  };
+  EXPECT_EQ(message("1 ns"), "");
+  EXPECT_THAT(message("0 ns"), AllOf(HasSubstr("probe must be a duration"), HasSubstr("from 1 ns to 1000 s")));
 }
 
 TEST(TenantWorkload, AsksAfterASpanOfTheRunAndNotOfWhatComesLater) {
