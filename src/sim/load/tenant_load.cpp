@@ -50,6 +50,8 @@ void TenantWorkload::read(Fields& f) {
   f.duration("give_up", give_up, kOptional);
   f.toggle("lossless", lossless, kOptional);
   f.integer("ack_timeout", ack_timeout, 1, 31, kOptional);
+  if (scenario == "rekey" && transport == "rc" && rekey_every != Duration{} && !f.failed())
+    f.fail(*f.node("rekey_every"), "rekey_every", "is nothing that transport = \"rc\" has: RC knows no Rekey");
   if (scenario != "death" || f.failed()) return;
   const Duration all = warm_up + measure;
   if (span_from + span > all)

@@ -335,6 +335,14 @@ TEST(CowbirdWorkload, ProbesOnceInANanosecondAtMost) {
   EXPECT_THAT(message("0 ns"), AllOf(HasSubstr("probe must be a duration"), HasSubstr("from 1 ns to 1000 s")));
 }
 
+TEST(TenantWorkload, ChangesNoKeysOverRc) {
+  const auto message = [](const std::string& transport) {
+    return told<TenantWorkload>("scenario = \"rekey\"\nrekey_every = \"20 us\"\ntransport = \"" + transport + "\"");
+  };
+  EXPECT_EQ(message("1rma"), "");
+  EXPECT_THAT(message("rc"), AllOf(HasSubstr("my.toml: line 3"), HasSubstr("rekey_every is nothing that")));
+}
+
 TEST(TenantWorkload, AsksAfterASpanOfTheRunAndNotOfWhatComesLater) {
   const auto message = [](const std::string& settings) {
     return told<TenantWorkload>("scenario = \"death\"\nwarm_up = \"1 ms\"\nmeasure = \"2 ms\"\n" + settings);
