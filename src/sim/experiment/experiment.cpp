@@ -169,6 +169,7 @@ class Loader {
     read_variants(top, "series", e_.series, s_.series);
     read_variants(top, "panel", e_.panels, s_.panels);
     check_sweep_alone();
+    check_hardware_of_panels();
     read_paper(top);
     top.finish();
     if (error_.empty()) make_points();
@@ -297,6 +298,19 @@ class Loader {
     };
     check(s_.workload, "workload");
     for (const toml::table* panel : s_.panels) check(panel, "[panel]");
+    for (const toml::table* series : s_.series) check(series, "[series]");
+  }
+
+  // Points of one panel have one hardware: anywhere else it would not count.
+  void check_hardware_of_panels() {
+    const auto check = [&](const toml::table* table, const char* section) {
+      const toml::node* const own = table == nullptr ? nullptr : table->get(kPanelHardware);
+      if (own != nullptr)
+        Fields(*table, e_.path, section, error_)
+            .fail(*own, kPanelHardware, "is said at the top, or in [[panel]] for one panel, and nowhere else");
+    };
+    check(s_.workload, "workload");
+    check(s_.table["sweep"].as_table(), "sweep");
     for (const toml::table* series : s_.series) check(series, "[series]");
   }
 

@@ -205,6 +205,14 @@ TEST_F(Broken, WhatTheSweepVariesIsSaidNowhereElse) {
                 HasSubstr(variant + " queue_pairs is what [sweep] varies"));
 }
 
+TEST_F(Broken, HardwareIsSaidAtTheTopOrOfAPanel) {
+  const std::string own = "[[panel]]\nname = \"a\"\nhardware = \"connectx5\"\n\n";
+  EXPECT_THAT(message("[workload]", "[workload]\nhardware = \"connectx5\""),
+              AllOf(HasSubstr("broken.toml: line 13:"), HasSubstr("[workload] hardware is said at the top")));
+  EXPECT_THAT(message("[[paper]]", own + "[[series]]\nname = \"b\"\nhardware = \"connectx5\"\n\n[[paper]]"),
+              HasSubstr("[[series]] hardware is said at the top, or in [[panel]]"));
+}
+
 TEST_F(Broken, ARangeOfThePapersRises) {
   const std::string ys = "y = [18.3, 37.1, 56.1, 74.9, 94.0, 112.7, 117.9, 117.9]";
   EXPECT_EQ(message(ys, ys + "\nup_to = [18.3, 38, nan, 74.9, 94.0, 112.7, 117.9, 117.9]"), "loaded");
