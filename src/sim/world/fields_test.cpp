@@ -320,6 +320,19 @@ TEST(EdmTestbedWorkload, TakesNoOtherSizesThanItWasAskedFor) {
   EXPECT_THAT(message("dram = \"1 s\""), HasSubstr("from 0 ps to 1 ms"));
 }
 
+TEST(CloverWorkload, HasOneWordForHowManyWrite) {
+  const auto message = [](const std::string& how) {
+    return told<CloverWorkload>(
+        "system = \"clover\"\nthreads = 1\nmachines = 1\nkeys = 8\ntheta_thousandths = 0\nvalue_bytes = \"128 B\"\n" +
+        how);
+  };
+  EXPECT_EQ(message("mix = \"C\""), "");
+  EXPECT_EQ(message("writes_percent = 5"), "");
+  EXPECT_THAT(message(""), HasSubstr("writes_percent is missing"));
+  EXPECT_THAT(message("mix = \"C\"\nwrites_percent = 5"),
+              AllOf(HasSubstr("line 9"), HasSubstr("writes_percent does not count beside mix = \"C\"")));
+}
+
 TEST(CloverWorkload, HasKeepersThatSleepForAMicrosecondAtLeast) {
   const auto message = [](const std::string& nap) {
     return told<CloverWorkload>(
