@@ -260,6 +260,8 @@ class Loader {
     f.integer("within_factor", within.factor, 2, 1000, kOptional);
     f.integer("within_points", within.points, 1, 1000, kOptional);
     f.choice("within_or", within.or_else, {"above", "below"}, kOptional);
+    if (!within.or_else.empty() && !within.promised() && !f.failed())
+      f.fail(*f.node("within_or"), "within_or", "needs within_percent, within_factor or within_points beside it");
   }
 
   const toml::table* table_of(Fields& top, const char* key) {

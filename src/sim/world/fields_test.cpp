@@ -213,6 +213,14 @@ TEST_F(Broken, HardwareIsSaidAtTheTopOrOfAPanel) {
               HasSubstr("[[series]] hardware is said at the top, or in [[panel]]"));
 }
 
+TEST_F(Broken, WhatLiesBeyondABoundNeedsABound) {
+  const std::string ys = "y = [18.3, 37.1, 56.1, 74.9, 94.0, 112.7, 117.9, 117.9]";
+  EXPECT_EQ(message(ys, ys + "\nwithin_percent = 3\nwithin_or = \"above\""), "loaded");
+  EXPECT_THAT(message(ys, ys + "\nwithin_or = \"above\""),
+              AllOf(HasSubstr("[paper] within_or needs within_percent"), HasSubstr("beside it")));
+  EXPECT_THAT(message("title =", "within_or = \"above\"\ntitle ="), HasSubstr("line 1: within_or needs"));
+}
+
 TEST_F(Broken, ARangeOfThePapersRises) {
   const std::string ys = "y = [18.3, 37.1, 56.1, 74.9, 94.0, 112.7, 117.9, 117.9]";
   EXPECT_EQ(message(ys, ys + "\nup_to = [18.3, 38, nan, 74.9, 94.0, 112.7, 117.9, 117.9]"), "loaded");
