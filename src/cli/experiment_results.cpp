@@ -188,7 +188,8 @@ std::string ExperimentOutcome::problem() const {
   for (const sim::PointResult& result : results) {
     if (!result.problem.empty()) return result.problem;
   }
-  return {};
+  const auto has_none = [&](const sim::PointResult& result) { return std::isnan(result.metric(experiment->y)); };
+  return std::ranges::all_of(results, has_none) ? fmt::format("no point has come to y = \"{}\"", experiment->y) : "";
 }
 
 namespace {

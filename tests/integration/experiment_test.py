@@ -332,6 +332,14 @@ queue_pairs = [1]
         done = self.simulate(short, code=1)
         self.assertIn("no operation ended", done.stdout + done.stderr)
 
+    def test_a_y_that_no_point_comes_to_is_a_problem(self):
+        isolation = TWO_LINES[:TWO_LINES.index("[workload]")].replace('"verbs"', '"tenants"').replace('"throughput"', '"p50_us"')
+        isolation = isolation.replace('x = "queue_pairs"', 'x = "depth"').replace('"connectx5"', '"connectx5-dcqcn"')
+        shutil.copy(HARDWARE.parent / "connectx5-dcqcn.toml", self.folder / "hardware")
+        text = isolation + '[workload]\nscenario = "isolation"\nwarm_up = "50 us"\nmeasure = "50 us"\n[sweep]\ndepth = [4]\n'
+        self.assertIn('no point has come to y = "p50_us"', self.simulate(text, code=1).stderr)
+        self.simulate(text.replace('"p50_us"', '"small_p50_us"'))
+
     def test_a_wrong_file_names_line_key_and_what_is_allowed(self):
         for wrong, words in (
             (TWO_LINES.replace("in_flight = 16", "in_flight = 16\nin_fligth = 16"), ("mine.toml: line 12", "in_fligth")),

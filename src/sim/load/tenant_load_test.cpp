@@ -1,7 +1,7 @@
 // 1RMA's evaluation on our models, small: what the experiments onerma-*.toml show at length, beside RC on the same topology.
 #include "sim/load/tenant_load.h"
 
-#include <gtest/gtest.h>
+#include <gmock/gmock.h>
 
 #include "sim/world/models_test.h"
 
@@ -42,6 +42,15 @@ TEST(TenantLoad, LookupsAreServedAtTheOfferedLoadUntilTheServersLinksAreFull) {
     EXPECT_NEAR(half["served_gbps"], 40, 5) << transport;
     EXPECT_LT(half["p99_us"], 20) << transport;
     EXPECT_LT(half["not_ended"], 50) << transport;
+  }
+}
+
+TEST(TenantLoad, InWhichNothingEndsIsAProblem) {
+  for (const char* const name : {"incast", "arrival", "isolation", "rekey", "lookups"}) {
+    TenantWorkload w = scenario(name, "1rma");
+    w.warm_up = Duration::nanoseconds(100);
+    w.measure = Duration::nanoseconds(100);
+    EXPECT_THAT(run_tenant_load(hardware(), w, 1).problem, ::testing::HasSubstr("in what is measured")) << name;
   }
 }
 
