@@ -76,11 +76,19 @@ class SearchCommand final : public Command {
       return 0;
     }
     const std::uint64_t seed = settings_.first + failed->task;
-    fmt::print("seed {} fails; again: sluice search --first {} --seeds 1\n", seed, seed);
+    fmt::print("seed {} fails; again: sluice search --first {} --seeds 1{}\n", seed, seed, on_hardware());
     std::fflush(stdout);
     const sim::SearchCase least = make_simple(*hardware, sim::draw_case(seed), failed->status);
     fmt::print("The simplest case that was found to fail:\n{}", to_string(least));
     return kExitFailed;
+  }
+
+  // As a shell takes it.
+  std::string on_hardware() const {
+    if (settings_.hardware.empty()) return {};
+    std::string quoted;
+    for (const char c : settings_.hardware) quoted += c == '\'' ? "'\\''" : std::string(1, c);
+    return fmt::format(" --hardware '{}'", quoted);
   }
 
   // As an exit code: what has the same words up to a colon, whatever the numbers, is taken for the same failure.

@@ -9,6 +9,7 @@ import json
 import os
 import pathlib
 import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -411,6 +412,16 @@ queue_pairs = [1]
         fresh = time.time_ns() % 1_000_000_000_000
         self.assertIn("all sound", self.search("--first", str(fresh), "--seeds", "50"))  # a failure names the seed
         self.assertEqual(self.search("--first", "7", "--seeds", "1", "--show"), self.search("--first", "7", "--seeds", "1", "--show"))
+
+    def test_a_failing_seed_fails_again_by_the_line_that_is_printed(self):
+        far = self.folder / "far away.toml"
+        far.write_text(re.sub(r'(?m)^delay = \{ value = "[^"]*"', 'delay = { value = "1 s"', HARDWARE.read_text(encoding="utf-8")))
+        done = subprocess.run([SLUICE, "search", "--hardware", str(far), "--seeds", "1", "--tries", "0"], capture_output=True, text=True,
+                              timeout=120, check=False)
+        self.assertEqual(done.returncode, 1, done.stderr)
+        again = re.search(r"again: sluice (.*)", done.stdout)[1]
+        done = subprocess.run([SLUICE, *shlex.split(again), "--tries", "0"], capture_output=True, text=True, timeout=120, check=False)
+        self.assertEqual((done.returncode, again in done.stdout), (1, True), done.stdout)
 
     def interrupted(self, *words):
         """What a command says that Ctrl-C reaches once it has said how far it is."""
