@@ -29,7 +29,8 @@ struct Place {
   double least = 0;
   double most = 0;
   json paper;
-  bool far = false;  // farther from the paper's than it means to be
+  bool far = false;     // farther from the paper's than it means to be
+  bool trusted = true;  // nothing went wrong
 
   double error() const { return 100 * (ours / paper.get<double>() - 1); }
 };
@@ -37,6 +38,7 @@ struct Place {
 std::vector<Place> places_of(const json& result, const std::string& metric) {
   std::vector<Place> places;
   std::map<std::tuple<std::string, std::string, std::string>, std::vector<double>> values;
+  std::set<std::tuple<std::string, std::string, std::string>> untrusted;
   for (const json& point : result.at("points")) {
     const json& value = point.at("metrics").value(metric, json());
     Place place{.panel = point.at("panel"),
@@ -46,11 +48,13 @@ std::vector<Place> places_of(const json& result, const std::string& metric) {
     for (const json& far : point.at("far")) place.far = place.far || far == metric;
     const auto [here, is_new] = values.try_emplace({place.panel, place.series, place.x});
     if (is_new) places.push_back(place);
+    if (!point.at("problem").get_ref<const std::string&>().empty()) untrusted.insert(here->first);
     if (value.is_number()) here->second.push_back(value.get<double>());
   }
-  // What came to nothing is told where it was promised.
+  // What came to nothing is told where it was promised, or something went wrong.
+  for (Place& place : places) place.trusted = !untrusted.contains({place.panel, place.series, place.x});
   std::erase_if(places, [&](const Place& place) {
-    return !place.far && values[{place.panel, place.series, place.x}].empty();
+    return !place.far && place.trusted && values[{place.panel, place.series, place.x}].empty();
   });
   for (Place& place : places) {
     auto& here = values[{place.panel, place.series, place.x}];
@@ -77,6 +81,8 @@ std::vector<std::string> metrics_of(const json& result) {
   return metrics;
 }
 
+std::string word_for_ours(const json& result) { return result.at("simulated").get<bool>() ? "simulated" : "counted"; }
+
 json x_value(const json& result, const std::string& x) {
   return result.at("numeric").get<bool>() ? json(std::stod(x)) : json(x);
 }
@@ -92,19 +98,20 @@ json names_in_order(const json& result) {
 
 // Lines are ours, points the paper's; where x is a name, bars and ticks.
 json plot_of(const json& result, const std::vector<Place>& places, const std::string& y_title) {
+  const std::string ours = word_for_ours(result);
   json rows = json::array();
   // On a logarithmic scale 0 is infinitely far away: one such value would put all others on one edge. The table has it. (The paper's are above 0.)
   const bool logarithmic = result.at("y_scale") == "log";
   for (const Place& place : places) {
-    const std::string series = place.series.empty() ? "simulated" : place.series;
-    if (!std::isnan(place.ours) && (!logarithmic || place.ours > 0))
+    const std::string series = place.series.empty() ? ours : place.series;
+    if (place.trusted && !std::isnan(place.ours) && (!logarithmic || place.ours > 0))
       rows.push_back({{"x", x_value(result, place.x)},
                       {"y", place.ours},
                       {"least", place.least},
                       {"most", place.most},
                       {"series", series},
                       {"panel", place.panel},
-                      {"whose", "simulated"}});
+                      {"whose", ours}});
     if (place.paper.is_number())
       rows.push_back({{"x", x_value(result, place.x)},
                       {"y", place.paper},
@@ -121,12 +128,9 @@ json plot_of(const json& result, const std::vector<Place>& places, const std::st
   const json shape = {{"field", "whose"},
                       {"type", "nominal"},
                       {"title", nullptr},
-                      {"scale", {{"domain", {"simulated", "paper"}}, {"range", {"cross", "circle"}}}}};
-  const auto ours = [](bool yes) {
-    return json{{{"filter", fmt::format("datum.whose {} 'simulated'", yes ? "==" : "!=")}}};
-  };
+                      {"scale", {{"domain", {ours, "paper"}}, {"range", {"cross", "circle"}}}}};
   json line = {{"mark", {{"type", "line"}, {"strokeWidth", 1.5}}},
-               {"transform", ours(true)},
+               {"transform", json{{{"filter", "datum.whose != 'paper'"}}}},
                {"encoding", {{"x", x}, {"y", y}, {"color", color}}}};
   json points = {{"mark", {{"type", "point"}, {"size", 50}, {"tooltip", true}}},
                  {"encoding", {{"x", x}, {"y", y}, {"color", color}, {"shape", shape}}}};
@@ -147,7 +151,7 @@ json table_of(const json& result, const std::vector<Place>& places, const std::s
   json columns = json::array();
   if (panels) columns.push_back("");
   if (series) columns.push_back("series");
-  columns.insert(columns.end(), {result.at("x_title"), y_title + ", simulated", "paper", "error"});
+  columns.insert(columns.end(), {result.at("x_title"), y_title + ", " + word_for_ours(result), "paper", "error"});
   json rows = json::array();
   for (const Place& place : places) {
     json row = json::array();
@@ -157,7 +161,8 @@ json table_of(const json& result, const std::vector<Place>& places, const std::s
     const bool none = std::isnan(place.ours);
     row.push_back(none ? "none" : fmt::format("{:.4g}", place.ours));
     row.push_back(place.paper.is_number() ? fmt::format("{:.4g}", place.paper.get<double>()) : "");
-    row.push_back(none                      ? "too far"
+    row.push_back(!place.trusted            ? "not to be trusted"
+                  : none                    ? "too far"
                   : place.paper.is_number() ? fmt::format("{:+.1f} %{}", place.error(), place.far ? ", too far" : "")
                                             : "");
     rows.push_back(row);
@@ -165,40 +170,54 @@ json table_of(const json& result, const std::vector<Place>& places, const std::s
   return {{"columns", columns}, {"rows", rows}};
 }
 
+json section_of(const json& result, const std::string& metric) {
+  const auto places = places_of(result, metric);
+  const bool first = metric == result.at("y");
+  const std::string y_title = first ? result.at("y_title").get<std::string>() : metric;
+  const std::string figure = result.at("figure").get<std::string>();
+  const std::string title = fmt::format("{}{}{} ({})", figure, figure.empty() ? "" : ": ",
+                                        first ? result.at("title").get<std::string>() : metric, word_for_ours(result));
+  json section = {
+      {"title", title}, {"table", table_of(result, places, y_title)}, {"plot", plot_of(result, places, y_title)}};
+  if (!first) return section;
+  const std::string& problem = result.at("problem").get_ref<const std::string&>();
+  section["text"] = fmt::format("{} {}{}", result.at("text").get<std::string>(), result.value("nearness", ""),
+                                problem.empty() ? "" : fmt::format(" Not sound: {}.", problem));
+  return section;
+}
+
+std::string subtitle_of(const std::set<std::string>& hardware, const std::set<std::string>& commits, bool counted) {
+  return fmt::format(
+      "Everything here{} is simulated, in virtual time, with the project's own protocol code and models of the "
+      "hardware; nothing is measured. Circles are the paper's. Hardware: {}. Program: commit {}.",
+      counted ? " but what is called counted" : "", fmt::join(hardware, "; "), fmt::join(commits, ", "));
+}
+
 }  // namespace
 
 json experiments_report(const std::vector<json>& results) {
   json sections = json::array();
-  bool sound = true;
+  std::string wrong;  // names
+  bool counted = false;
   std::size_t points = 0;
   std::set<std::string> commits;
   std::set<std::string> hardware;
   for (const json& result : results) {
-    points += result.at("points").size();
     commits.insert(result.at("commit"));
-    for (const json& point : result.at("points")) hardware.insert(point.at("hardware"));
-    sound = sound && result.at("problem").get_ref<const std::string&>().empty();
-    for (const std::string& metric : metrics_of(result)) {
-      const auto places = places_of(result, metric);
-      const bool first = metric == result.at("y");
-      const std::string y_title = first ? result.at("y_title").get<std::string>() : metric;
-      const std::string figure = result.at("figure").get<std::string>();
-      const std::string title = fmt::format("{}{}{} (simulated)", figure, figure.empty() ? "" : ": ",
-                                            first ? result.at("title").get<std::string>() : metric);
-      json section = {
-          {"title", title}, {"table", table_of(result, places, y_title)}, {"plot", plot_of(result, places, y_title)}};
-      if (first) section["text"] = result.at("text").get<std::string>() + " " + result.value("nearness", "");
-      sections.push_back(section);
-    }
+    const bool simulated = result.at("simulated");
+    counted = counted || !simulated;
+    if (simulated) points += result.at("points").size();
+    for (const json& point : result.at("points"))
+      if (simulated) hardware.insert(point.at("hardware"));
+    if (!result.at("problem").get_ref<const std::string&>().empty())
+      wrong += (wrong.empty() ? "" : ", ") + result.at("name").get<std::string>();
+    for (const std::string& metric : metrics_of(result)) sections.push_back(section_of(result, metric));
   }
   return {{"title", "Sluice: the papers' figures, simulated"},
-          {"subtitle",
-           fmt::format(
-               "Everything here is simulated, in virtual time, with the project's own protocol code and models of the "
-               "hardware; nothing is measured. Circles are the paper's. Hardware: {}. Program: commit {}.",
-               fmt::join(hardware, "; "), fmt::join(commits, ", "))},
-          {"sound", sound},
-          {"verdict", sound ? fmt::format("{} simulations, all sound", points) : "some simulations went wrong"},
+          {"subtitle", subtitle_of(hardware, commits, counted)},
+          {"sound", wrong.empty()},
+          {"verdict",
+           wrong.empty() ? fmt::format("{} simulations, all sound", points) : "some simulations went wrong: " + wrong},
           {"sections", sections},
           {"facts", results}};
 }

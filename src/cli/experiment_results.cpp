@@ -12,6 +12,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 #include <numeric>
+#include <set>
 #include <tuple>
 
 #include "base/version.h"
@@ -62,6 +63,15 @@ std::vector<std::string> metrics_of(const std::vector<sim::PointResult>& results
 std::string number_or_nothing(double value) { return std::isnan(value) ? "" : fmt::format("{:.6g}", value); }
 
 json number_or_null(double value) { return std::isnan(value) ? json(nullptr) : json(value); }
+
+// "half writes, Clover, threads = 6".
+std::string name_of(const sim::Experiment& e, const sim::Point& point) {
+  std::string name;
+  for (const std::string& part : {e.panels[point.panel], e.series[point.series]})
+    if (!part.empty()) name += part + ", ";
+  name += fmt::format("{} = {}", e.x, e.xs[point.x]);
+  return e.repetitions == 1 ? name : name + fmt::format(", seed {}", point.seed);
+}
 
 }  // namespace
 
@@ -124,10 +134,11 @@ double summary_of(std::string_view how, const std::vector<double>& values) {
 double Summary::error_percent() const { return std::isnan(paper) ? kNone : 100 * (ours / paper - 1); }
 bool Summary::compared() const { return !std::isnan(paper) && !std::isnan(ours); }
 bool Summary::promised() const { return !std::isnan(paper) && within.promised(); }
-bool Summary::near() const { return promised() && compared() && within.holds(ours, paper); }
+bool Summary::near() const { return trusted && promised() && compared() && within.holds(ours, paper); }
 
 std::vector<Summary> ExperimentOutcome::summaries(std::string_view metric) const {
   std::map<std::tuple<std::size_t, std::size_t, std::size_t>, std::vector<double>> values;
+  std::set<std::tuple<std::size_t, std::size_t, std::size_t>> untrusted;
   std::vector<Summary> all;
   for (std::size_t i = 0; i < results.size(); ++i) {
     const sim::Point& point = experiment->points[i];
@@ -136,6 +147,7 @@ std::vector<Summary> ExperimentOutcome::summaries(std::string_view metric) const
       all.push_back({.point = &point, .within = line == nullptr ? sim::Tolerance() : line->within});
     }
     values[{point.panel, point.series, point.x}].push_back(results[i].metric(metric));
+    if (!results[i].problem.empty()) untrusted.emplace(point.panel, point.series, point.x);
   }
   for (Summary& summary : all) {
     auto& here = values[{summary.point->panel, summary.point->series, summary.point->x}];
@@ -145,6 +157,7 @@ std::vector<Summary> ExperimentOutcome::summaries(std::string_view metric) const
     summary.least = here.front();
     summary.most = here.back();
     summary.ours = summary_of(experiment->summary, here);
+    summary.trusted = !untrusted.contains({summary.point->panel, summary.point->series, summary.point->x});
     summary.paper = experiment->paper_at(*summary.point, metric, summary.ours);
   }
   return all;
@@ -185,8 +198,14 @@ Nearness ExperimentOutcome::nearness() const {
 }
 
 std::string ExperimentOutcome::problem() const {
-  for (const sim::PointResult& result : results) {
-    if (!result.problem.empty()) return result.problem;
+  const auto is_wrong = [](const sim::PointResult& result) { return !result.problem.empty(); };
+  const auto first = std::ranges::find_if(results, is_wrong);
+  if (first != results.end()) {
+    const sim::Point& point = experiment->points[static_cast<std::size_t>(first - results.begin())];
+    const auto others = std::ranges::count_if(results, is_wrong) - 1;
+    return fmt::format(
+        "{}: {}{}", name_of(*experiment, point), first->problem,
+        others == 0 ? "" : fmt::format(" (and {} more of {} points went wrong)", others, results.size()));
   }
   const auto has_none = [&](const sim::PointResult& result) { return std::isnan(result.metric(experiment->y)); };
   return std::ranges::all_of(results, has_none) ? fmt::format("no point has come to y = \"{}\"", experiment->y) : "";
@@ -250,6 +269,7 @@ json to_json(const ExperimentOutcome& outcome) {
                              {"repetition", point.repetition},
                              {"seed", std::to_string(point.seed)},
                              {"hardware", e.hardware_of(point).name},
+                             {"problem", outcome.results[i].problem},
                              {"metrics", metrics},
                              {"paper", here.paper},
                              {"far", here.far},
@@ -308,11 +328,15 @@ std::string to_table(const ExperimentOutcome& outcome) {
     for (const Summary& s : outcome.summaries(metric)) {
       std::string name = fmt::format("{} {}", e.series[s.point->series], e.xs[s.point->x]);
       if (!e.panels[s.point->panel].empty()) name = fmt::format("{}, {}", e.panels[s.point->panel], name);
-      if (std::isnan(s.ours) && !s.promised()) continue;
+      if (std::isnan(s.ours) && !s.promised() && s.trusted) continue;
       out += std::isnan(s.ours) ? fmt::format("{:<44} {:>12}", name, "none")
                                 : fmt::format("{:<44} {:>12.4g}", name, s.ours);
       if (s.compared()) out += fmt::format(" {:>12.4g} {:>+7.1f}%", s.paper, s.error_percent());
-      if (s.promised() && !s.near()) out += fmt::format("  not {}", s.within.text());
+      if (!s.trusted) {
+        out += "  not to be trusted";
+      } else if (s.promised() && !s.near()) {
+        out += fmt::format("  not {}", s.within.text());
+      }
       out += '\n';
     }
   }

@@ -43,6 +43,7 @@ struct Summary {
   double most = 0;
   double paper = 0;       // of a range what is nearest to ours; NaN: the paper has none
   sim::Tolerance within;  // of the paper's value
+  bool trusted = true;    // nothing went wrong in any of them
 
   // Of ours from the paper's, in percent; NaN without one.
   double error_percent() const;
@@ -68,6 +69,7 @@ struct ExperimentOutcome {
   // Metrics that the paper has points of, y first.
   std::vector<std::string> compared_metrics() const;
   Nearness nearness() const;
+  // What went wrong, and where: of several the first. Empty: nothing.
   std::string problem() const;
 };
 

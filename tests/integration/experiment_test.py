@@ -333,6 +333,22 @@ queue_pairs = [1]
         done = self.simulate(short, code=1)
         self.assertIn("no operation ended", done.stdout + done.stderr)
 
+    def test_a_problem_names_its_point_and_no_one_is_told_to_trust_that(self):
+        short = TWO_LINES.replace('measure = "50 us"', "queue_pairs = 1").replace("queue_pairs = [1, 2]", 'measure = ["1 ns", "50 us"]')
+        short = short.replace('x = "queue_pairs"', 'x = "measure"')
+        done = self.simulate(short + points("CAS", [1, 2], within_factor=1000), code=1)
+        self.assertIn("mine: WRITE, measure = 1 ns: no operation ended in what is measured (and 1 more of 4 points went wrong)", done.stderr)
+        self.assertEqual(done.stdout.count("  not to be trusted"), 2)
+        result = json.loads((self.folder / "out" / "mine.json").read_text(encoding="utf-8"))
+        self.assertEqual([point["problem"] != "" for point in result["points"]], [True, False, True, False])
+        report = self.folder / "report.html"
+        subprocess.run([SLUICE, "report", "--results", str(self.folder / "out"), "--out", str(report)], check=True, timeout=60, capture_output=True)
+        text = report.read_text(encoding="utf-8")
+        for words in ("some simulations went wrong: mine", "Not sound: WRITE, measure = 1 ns: no operation ended"):
+            self.assertIn(words, text)
+        self.assertEqual(text.count('"not to be trusted"'), 2)
+        self.assertEqual(text.count('"x":"1 ns","y"'), 1)  # the paper's
+
     def test_a_y_that_no_point_comes_to_is_a_problem(self):
         isolation = TWO_LINES[:TWO_LINES.index("[workload]")].replace('"verbs"', '"tenants"').replace('"throughput"', '"p50_us"')
         isolation = isolation.replace('x = "queue_pairs"', 'x = "depth"').replace('"connectx5"', '"connectx5-dcqcn"')
