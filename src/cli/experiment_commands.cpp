@@ -119,6 +119,8 @@ class ExperimentCommand final : public Command {
             fmt::format("{}: says nowhere how near the paper's points it means to be (within_percent, "
                         "within_factor, within_points): there is nothing to --check",
                         path->string()));
+      if (!settings_.hardware.empty() && !loaded->simulated())
+        return fail(fmt::format("{}: --hardware: nothing of it is simulated", path->string()));
       const auto of_its_own = [](const sim::Hardware& hardware) { return !hardware.name.empty(); };
       if (!settings_.hardware.empty() && std::ranges::any_of(loaded->panel_hardware, of_its_own))
         return fail(fmt::format("{}: --hardware: panels of it have hardware of their own", path->string()));

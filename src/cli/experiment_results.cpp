@@ -73,6 +73,11 @@ std::string name_of(const sim::Experiment& e, const sim::Point& point) {
   return e.repetitions == 1 ? name : name + fmt::format(", seed {}", point.seed);
 }
 
+// Of what no event happened in there is no trace.
+std::string trace_of(const sim::PointResult& result) {
+  return result.events == 0 ? "" : fmt::format("{:016x}", result.trace_hash);
+}
+
 }  // namespace
 
 Result<PointCache> PointCache::open(const std::string& folder, const std::string& program) {
@@ -242,7 +247,7 @@ json to_json(const ExperimentOutcome& outcome) {
               {"figure", e.figure},
               {"text", e.text},
               {"kind", e.kind},
-              {"simulated", true},
+              {"simulated", e.simulated()},
               {"version", kVersion},
               {"commit", SLUICE_COMMIT},
               {"seed", std::to_string(e.seed)},
@@ -274,7 +279,7 @@ json to_json(const ExperimentOutcome& outcome) {
                              {"paper", here.paper},
                              {"far", here.far},
                              {"events", outcome.results[i].events},
-                             {"trace_hash", fmt::format("{:016x}", outcome.results[i].trace_hash)}});
+                             {"trace_hash", trace_of(outcome.results[i])}});
   }
   out["sources"] = json::array();
   for (const sim::PaperPoints& paper : e.paper) out["sources"].push_back(paper.source);
@@ -298,8 +303,8 @@ std::string to_csv(const ExperimentOutcome& outcome) {
     const auto& paper = beside.at(place_of(point)).paper;
     for (const std::string& name : compared)
       out += "," + (paper.contains(name) ? number_or_nothing(paper.at(name)) : "");
-    out += fmt::format(",{:016x},{},{},yes\n", outcome.results[i].trace_hash, SLUICE_COMMIT,
-                       quoted(e.hardware_of(point).name));
+    out += fmt::format(",{},{},{},{}\n", trace_of(outcome.results[i]), SLUICE_COMMIT, quoted(e.hardware_of(point).name),
+                       e.simulated() ? "yes" : "no");
   }
   return out;
 }
@@ -321,10 +326,11 @@ std::vector<std::string> hardware_of(const sim::Experiment& e) {
 std::string to_table(const ExperimentOutcome& outcome) {
   const sim::Experiment& e = *outcome.experiment;
   const std::string figure = e.figure.empty() ? "" : fmt::format(" ({})", e.figure);
-  std::string out = fmt::format("{}{}, simulated on {}\n", e.title, figure, fmt::join(hardware_of(e), "; "));
+  const char* const ours = e.simulated() ? "simulated" : "counted";
+  std::string out = fmt::format("{}{}, {}{}\n", e.title, figure, ours,
+                                e.simulated() ? fmt::format(" on {}", fmt::join(hardware_of(e), "; ")) : "");
   for (const std::string& metric : outcome.compared_metrics()) {
-    out +=
-        fmt::format("{:<44} {:>12} {:>12} {:>8}\n", metric == e.y ? e.y_title : metric, "simulated", "paper", "error");
+    out += fmt::format("{:<44} {:>12} {:>12} {:>8}\n", metric == e.y ? e.y_title : metric, ours, "paper", "error");
     for (const Summary& s : outcome.summaries(metric)) {
       std::string name = fmt::format("{} {}", e.series[s.point->series], e.xs[s.point->x]);
       if (!e.panels[s.point->panel].empty()) name = fmt::format("{}, {}", e.panels[s.point->panel], name);

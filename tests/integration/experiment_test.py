@@ -357,6 +357,23 @@ queue_pairs = [1]
         self.assertIn('no point has come to y = "p50_us"', self.simulate(text, code=1).stderr)
         self.simulate(text.replace('"p50_us"', '"small_p50_us"'))
 
+    def test_what_is_counted_is_not_called_simulated(self):
+        done = subprocess.run([SLUICE, "experiment", "fig08", "edm-table1", "--out", str(self.folder / "out")], capture_output=True, text=True,
+                              timeout=120, check=True)
+        self.assertIn("(SwordBox Figure 8), counted\n", done.stdout)
+        with open(self.folder / "out" / "fig08.csv", encoding="utf-8") as file:
+            self.assertEqual({(row["simulated"], row["hardware"], row["trace_hash"]) for row in csv.DictReader(file)}, {("no", "", "")})
+        with open(self.folder / "out" / "edm-table1.csv", encoding="utf-8") as file:
+            self.assertEqual({(row["simulated"], row["trace_hash"]) for row in csv.DictReader(file)}, {("yes", "")})  # it has no events
+        report = self.folder / "report.html"
+        subprocess.run([SLUICE, "report", "--results", str(self.folder / "out"), "--out", str(report)], check=True, timeout=60, capture_output=True)
+        text = report.read_text(encoding="utf-8")
+        for words in ("Memory of the box, by feature (counted)", "Everything here but what is called counted is simulated"):
+            self.assertIn(words, text)
+        self.assertNotIn("Memory of the box, by feature (simulated)", text)
+        said = self.simulate((HARDWARE.parents[1] / "fig08.toml").read_text(encoding="utf-8"), "--hardware", str(HARDWARE), code=2).stderr
+        self.assertIn("--hardware: nothing of it is simulated", said)
+
     def test_a_wrong_file_names_line_key_and_what_is_allowed(self):
         for wrong, words in (
             (TWO_LINES.replace("in_flight = 16", "in_flight = 16\nin_fligth = 16"), ("mine.toml: line 12", "in_fligth")),

@@ -202,6 +202,7 @@ class Loader {
   // What a workload asks of the hardware.
   Result<void> check_modes();
   Result<void> load_hardware_of_kind(const std::string& path) {
+    if (!e_.simulated()) return {};
     if (e_.kind == "edm") {
       auto edm = load_edm_hardware(path);
       if (!edm) return tl::unexpected(edm.error());
@@ -242,7 +243,7 @@ class Loader {
     top.choice("kind", e_.kind,
                {"verbs", "order", "clover", "store", "edm", "edm_testbed", "edm_modes", "edm_ycsb", "box_memory",
                 "tenants", "cowbird"});
-    top.text("hardware", hardware_);
+    if (e_.simulated()) top.text("hardware", hardware_);
     top.text("edm_hardware", edm_hardware_, kOptional);
     top.text("x", e_.x);
     top.text("x_title", e_.x_title);

@@ -85,7 +85,7 @@ struct Experiment {
   std::uint64_t repetitions = 1;
   std::string summary = "median";  // of the repetitions; or "mean"
   std::uint64_t seed = 1;
-  Hardware hardware;                     // its name and text, whatever kind of hardware it is
+  Hardware hardware;  // its name and text, whatever kind of hardware it is; none where nothing is simulated
   std::vector<Hardware> panel_hardware;  // as panels; without a name: it has none of its own
   EdmHardware edm;                       // kind "edm" alone
   EdmTestbedHardware edm_testbed;        // kinds "edm_testbed", "edm_modes" and "edm_ycsb"
@@ -96,6 +96,8 @@ struct Experiment {
   std::vector<PaperPoints> paper;
   std::vector<Point> points;
 
+  // Otherwise something of the program's own is counted, and no hardware has a part in it.
+  bool simulated() const { return kind != "box_memory"; }
   const Hardware& hardware_of(const Point& point) const;
   // The paper's line of that metric through this point; nullptr: it has none.
   const PaperPoints* paper_of(const Point& point, std::string_view metric) const;

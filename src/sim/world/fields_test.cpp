@@ -150,6 +150,17 @@ TEST(Experiment, LoadsTheProjectsOwn) {
   }
 }
 
+TEST(Experiment, OfTheBoxsMemoryHasNoHardware) {
+  const auto loaded = load_experiment(SLUICE_SOURCE_DIR "/experiments/fig08.toml");
+  ASSERT_TRUE(loaded.has_value()) << loaded.error().message;
+  EXPECT_FALSE(loaded->simulated());
+  EXPECT_EQ(loaded->hardware_of(loaded->points.front()).name, "");
+  const std::string path = ::testing::TempDir() + "box.toml";
+  std::ofstream(path) << replaced(read_text(SLUICE_SOURCE_DIR "/experiments/fig08.toml").value(),
+                                  "kind =", "hardware = \"connectx5\"\nkind =");
+  EXPECT_THAT(load_experiment(path).error().message, HasSubstr("hardware is not known here"));
+}
+
 // A file of one's own finds the project's hardware, but its own first.
 TEST(Experiment, LooksForHardwareBesideItAndThenElsewhere) {
   const auto folder = std::filesystem::path(::testing::TempDir()) / "own_experiment";
