@@ -154,6 +154,20 @@ class Experiment(unittest.TestCase):
         said = self.simulate(TWO_LINES + twice + twice, code=2).stderr
         self.assertIn("CAS has two lines of points of one metric; a range is one line, from y to up_to", said)
 
+    def test_promises_may_differ_from_place_to_place(self):
+        rates = self.rates()
+        first, second = (rates["CAS", at] for at in ("1", "2"))
+
+        def lines(times):
+            other = points("CAS", [first * times, "nan"], within_factor=2) + points("CAS", ["nan", second * times], within_percent=20)
+            return TWO_LINES + other.replace("'nan'", "nan")
+
+        self.assertIn("2 of 2 points are as near the paper's as they are meant to be (within 2x, within 20 %)",
+                      self.simulate(lines(1.1), "--check").stdout)
+        said = self.simulate(lines(1.5), "--check", code=1).stdout
+        self.assertIn("1 of 2 points", said)
+        self.assertIn("not within 20 %", said)
+
     def test_points_that_name_no_panel_are_every_panels(self):
         panels = "".join(f'\n[[panel]]\nname = "{name}"\nmeasure = "{measure}"\n' for name, measure in (("short", "50 us"), ("long", "60 us")))
         right = [self.rates()["CAS", at] for at in ("1", "2")]

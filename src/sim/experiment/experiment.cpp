@@ -373,10 +373,18 @@ class Loader {
     }
   }
 
+  // What is promised may differ from place to place: then there is a line for each promise, with nan where another one is.
+  static bool have_one_place(const PaperPoints& a, const PaperPoints& b) {
+    for (std::size_t i = 0; i < std::min(a.ys.size(), b.ys.size()); ++i)
+      if (!std::isnan(a.ys[i]) && !std::isnan(b.ys[i])) return true;
+    return false;
+  }
+
   void add_paper(Fields& f, const toml::node& one, PaperPoints points) {
     const auto is_same = [&](const PaperPoints& other) {
       return std::tie(other.series, other.panel, other.metric, other.over) ==
-             std::tie(points.series, points.panel, points.metric, points.over);
+                 std::tie(points.series, points.panel, points.metric, points.over) &&
+             have_one_place(other, points);
     };
     if (std::ranges::any_of(e_.paper, is_same)) {
       f.fail(
@@ -524,11 +532,14 @@ double PaperPoints::nearest(std::size_t at, double ours) const {
 }
 
 const PaperPoints* Experiment::paper_of(const Point& point, std::string_view metric) const {
+  const PaperPoints* found = nullptr;
   for (const PaperPoints& line : paper) {
     const bool about = line.over.empty() ? line.metric == metric : line.ratio_name() == metric;
-    if (line.series == series[point.series] && line.panel == panels[point.panel] && about) return &line;
+    if (line.series != series[point.series] || line.panel != panels[point.panel] || !about) continue;
+    if (!std::isnan(line.ys[point.x])) return &line;
+    found = &line;
   }
-  return nullptr;
+  return found;
 }
 
 double Experiment::paper_at(const Point& point, std::string_view metric, double ours) const {
@@ -555,6 +566,7 @@ void add_ratios(const Experiment& e, std::vector<PointResult>& results) {
       for (std::size_t j = 0; j < results.size(); ++j) {
         const Point& other = e.points[j];
         if (e.series[other.series] != line.over || !same_but_series(point, other)) continue;
+        if (!std::isnan(results[i].metric(line.ratio_name()))) continue;  // of another line of the same
         results[i].metrics.emplace_back(line.ratio_name(),
                                         results[i].metric(line.metric) / results[j].metric(line.metric));
       }

@@ -1,6 +1,6 @@
 // Experiment: one figure as a TOML file: a rack, a workload, what is varied, and what the paper measured.
 //
-// File:       title, figure, kind, hardware (and edm_hardware, for racks with a transport "edm"), x, y and how to draw them; [workload] with the kind's settings; [sweep] with the values of x;
+// File:       title, figure, kind, hardware (but for box_memory; and edm_hardware, for racks with a transport "edm"), x, y and how to draw them; [workload] with the kind's settings; [sweep] with the values of x;
 //             [[series]] and [[panel]] with a name and settings that differ (a panel's hardware, too); [[paper]] with the paper's points, their source, and how near
 //             them the figure means to be: within_percent, within_factor, within_points, within_or = "above" or "below" (at the top: for all that say nothing themselves).
 // Points:     every panel, series, value of x and repetition; each is a simulation of its own, with a seed of its own.
@@ -99,7 +99,7 @@ struct Experiment {
   // Otherwise something of the program's own is counted, and no hardware has a part in it.
   bool simulated() const { return kind != "box_memory"; }
   const Hardware& hardware_of(const Point& point) const;
-  // The paper's line of that metric through this point; nullptr: it has none.
+  // The paper's line of that metric through this point, or one of its series and panel that has none there; nullptr: there is no such line.
   const PaperPoints* paper_of(const Point& point, std::string_view metric) const;
   // Its value there, of a range the one nearest to ours; NaN: none.
   double paper_at(const Point& point, std::string_view metric,
