@@ -148,7 +148,7 @@ class ExperimentCommand final : public Command {
   // Of several ranks the first speaks for all.
   Result<int> end_with(const Error& error) const {
     if (distribution_ && !distribution_->leads()) return 0;
-    if (Interrupts::come()) return interrupted(error.message);
+    if (Interrupts::come()) return interrupted(error.message + (settings_.fresh ? ", without --fresh" : ""));
     return tl::unexpected(error);
   }
 

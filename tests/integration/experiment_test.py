@@ -483,6 +483,10 @@ queue_pairs = [1]
         said = self.interrupted("experiment", "fig11", "--jobs", "1", "--out", str(self.folder / "out"))
         self.assertIn("sluice experiment: interrupted; what has been simulated is kept", said)
 
+    def test_who_began_anew_is_told_to_go_on_without_that(self):
+        said = self.interrupted("experiment", "fig11", "--fresh", "--jobs", "1", "--out", str(self.folder / "out"))
+        self.assertIn("the same command goes on from there, without --fresh\n", said)
+
     def test_who_is_interrupted_is_told_how_many_seeds_were_sound(self):
         said = self.interrupted("search", "--seeds", "100000", "--jobs", "1")
         self.assertRegex(said, r"sluice search: interrupted; [1-9]\d* of 100000 seeds have been simulated, all sound\n")
