@@ -40,6 +40,24 @@ TEST(CloverLoad, ReadsWithOneTryWhereNobodyWrites) {
   EXPECT_NEAR(metric(result, "throughput"), 6, 0.7);
 }
 
+// A keeper that has slept for long WRITEs 64 words at once, and looks at what has come of them now and then.
+TEST(CloverLoad, ALookFindsAsManyCompletionsAsTheHardwareSays) {
+  const auto trace = [](std::uint64_t poll_batch) {
+    Hardware hardware = connectx5();
+    hardware.host.poll_batch = poll_batch;
+    hardware.host.poll_cost = Duration::microseconds(20);
+    CloverWorkload workload = small("steering", 100);
+    workload.keys = 1024;
+    workload.theta_thousandths = 0;
+    workload.keeper_nap = Duration::milliseconds(1);
+    workload.measure = Duration::milliseconds(3);
+    const CloverResult result = run_clover_load(hardware, workload, 1);
+    EXPECT_EQ(result.problem, "");
+    return result.trace_hash;
+  };
+  EXPECT_NE(trace(16), trace(HostParameters::kMostPolled));
+}
+
 TEST(CloverLoad, NeedsManyTriesUnderContentionAndHardlyMoreThanOneWithTheBox) {
   const auto of = [](const char* system) {
     CloverWorkload workload = small(system, 50);

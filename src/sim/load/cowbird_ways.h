@@ -59,7 +59,7 @@ class ReadWay final : public Way {
     failed_ |= nic_.post(now, nic_.doorbell_latency(), *pair_, request) != rc::PostError::kNone;
   }
   std::size_t look(Time) override {
-    std::array<rc::Completion, 64> found;
+    std::array<rc::Completion, HostParameters::kMostPolled> found;
     const std::size_t n = completions_->poll(std::span(found).first(host_.poll_batch));
     for (std::size_t i = 0; i < n; ++i) failed_ |= found.at(i).status != rc::CompletionStatus::kSuccess;
     return n;

@@ -127,7 +127,7 @@ class HostMemory::Thread final : public Event,
   }
 
  private:
-  static constexpr std::size_t kMostFound = 16;
+  static constexpr std::size_t kMostFound = HostParameters::kMostPolled;
   struct Found {
     Operation* operation = nullptr;
     Status status{};

@@ -68,7 +68,7 @@ class LoadThread final : public Event, public CompletionListener {
  private:
   // One turn of the thread's loop: what has completed, and as much again.
   void fire(Time now) override {
-    std::array<rc::Completion, 64> found;
+    std::array<rc::Completion, HostParameters::kMostPolled> found;
     const std::size_t n = completions_->poll(std::span(found).first(cpu_.host().poll_batch));
     for (std::size_t i = 0; i < n; ++i) complete(now, found[i]);
     const std::uint32_t room = in_flight_ - out_;

@@ -50,7 +50,7 @@ void read_host(Fields& f, HostParameters& host) {
   f.integer("cores", host.cores, 1, 4096);
   f.integer("threads_per_core", host.threads_per_core, 1, 2);
   f.duration("time_slice", host.time_slice, Duration::microseconds(1), Fields::kLongest);
-  f.integer("poll_batch", host.poll_batch, 1, 64);
+  f.integer("poll_batch", host.poll_batch, 1, HostParameters::kMostPolled);
   f.cost("poll_cost", host.poll_cost);
   f.cost("completion_cost", host.completion_cost);
   f.cost("post_cost", host.post_cost);

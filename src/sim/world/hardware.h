@@ -70,7 +70,8 @@ struct SwitchParameters {
 struct HostParameters {
   std::uint64_t cores = 0;
   std::uint64_t threads_per_core = 0;
-  Duration time_slice{};                    // of a thread, where there are more than the machine runs at once
+  Duration time_slice{};  // of a thread, where there are more than the machine runs at once
+  static constexpr std::uint64_t kMostPolled = 64;
   std::uint64_t poll_batch = 1;             // completions that one look takes, at most
   Duration poll_cost{};                     // a look at the completion queue that finds something
   Duration completion_cost{};               // each completion found
