@@ -426,6 +426,36 @@ class Looker {
   Lookups& lookups_;
 };
 
+// What became of the lookups that began in a span of time, and how many ended in it.
+struct Fates {
+  Histogram ns;  // of those that are still open at the end no less than this
+  std::uint64_t wrong = 0;
+  std::uint64_t open = 0;
+  std::uint64_t ended = 0;
+};
+
+Fates fates_of(const std::vector<Lookups>& lookups, Time from, Time to, Time end) {
+  Fates fates;
+  for (const Lookups& each : lookups) {
+    for (const Lookups::One& one : each.all) {
+      if (one.ended >= from && one.ended < to) ++fates.ended;
+      if (one.begun < from || one.begun >= to) continue;
+      const bool still = one.ended == Time::never();
+      fates.open += still ? 1 : 0;
+      fates.wrong += !still && !one.right ? 1 : 0;
+      fates.ns.record(((still ? end : one.ended) - one.begun).nanoseconds());
+    }
+  }
+  return fates;
+}
+
+std::string problem_of(const Fates& fates, bool death) {
+  if (fates.wrong != 0) return fmt::format("{} lookups did not find what was there", fates.wrong);
+  if (fates.ns.count() == 0) return "no lookup began in what is measured";
+  // Where a replica dies it may be that for a while none does.
+  return !death && fates.ended == 0 ? "no lookup ended in what is measured" : "";
+}
+
 // Both figures of the cache: `death` also kills the first replica, and asks after the lookups of one span.
 TenantResult run_cache(const Hardware& hardware, const TenantWorkload& w, std::uint64_t seed) {
   const bool death = w.scenario == "death";
@@ -466,34 +496,19 @@ TenantResult run_cache(const Hardware& hardware, const TenantWorkload& w, std::u
 
   const Time from = death ? at(w.span_from) : at(w.warm_up);
   const Time to = death ? at(w.span_from + w.span) : end;
-  Histogram ns;
-  std::uint64_t wrong = 0, open = 0, ended = 0;
-  for (const Lookups& each : lookups) {
-    for (const Lookups::One& one : each.all) {
-      if (one.ended >= from && one.ended < to) ++ended;
-      if (one.begun < from || one.begun >= to) continue;
-      const bool still = one.ended == Time::never();
-      open += still ? 1 : 0;
-      wrong += !still && !one.right ? 1 : 0;
-      ns.record(((still ? end : one.ended) - one.begun).nanoseconds());  // no less than that
-    }
-  }
-  // Where a replica dies it may be that for a while none does.
-  const char* const nothing = ns.count() == 0        ? "no lookup began in what is measured"
-                              : !death && ended == 0 ? "no lookup ended in what is measured"
-                                                     : "";
-  const double bytes = static_cast<double>(ended) * static_cast<double>(w.value_bytes);
+  const Fates fates = fates_of(lookups, from, to, end);
+  const double bytes = static_cast<double>(fates.ended) * static_cast<double>(w.value_bytes);
   std::vector<std::pair<std::string, double>> metrics{
       {"served_gbps", bytes * 8e3 / static_cast<double>((to - from).picoseconds()) / static_cast<double>(w.servers)}};
-  add_latencies(metrics, "", ns);
-  metrics.emplace_back("most_us", static_cast<double>(ns.max()) / 1e3);
-  metrics.emplace_back("not_ended", static_cast<double>(open));
-  metrics.emplace_back("failed", static_cast<double>(wrong));
+  add_latencies(metrics, "", fates.ns);
+  metrics.emplace_back("most_us", static_cast<double>(fates.ns.max()) / 1e3);
+  metrics.emplace_back("not_ended", static_cast<double>(fates.open));
+  metrics.emplace_back("failed", static_cast<double>(fates.wrong));
   metrics.emplace_back("dropped", static_cast<double>(fabric->dropped()));
   return {.metrics = std::move(metrics),
           .events = fabric->loop().fired(),
           .trace_hash = fabric->trace_hash(),
-          .problem = wrong == 0 ? nothing : fmt::format("{} lookups did not find what was there", wrong)};
+          .problem = problem_of(fates, death)};
 }
 
 }  // namespace
