@@ -51,7 +51,7 @@ struct RemoteOnerma::Region {
   NodeId node{};
   RegionId id{};
   GrantId grant{};
-  std::optional<Grant> announced{};
+  RegionKeys keys;
   std::uint64_t replaced = 0;  // grants before this one
 };
 
@@ -66,6 +66,7 @@ struct RemoteOnerma::Transfer {
   bool old = false;              // not, or no more, in that line
   bool succeeded = false;        // some operation of it
   bool expired = false;          // before any of them had
+  bool waited = false;           // for a key, in vain; none of it has succeeded since
   std::size_t issued = 0;        // bytes handed to pieces
   std::uint32_t open = 0;        // pieces
   Status failure = Status::kOk;  // the first that was final
@@ -155,32 +156,36 @@ void RemoteOnerma::add_grant(NodeId node, const Grant& grant) {
   const auto found = nodes_.find(node.value);
   SLUICE_CHECK(found != nodes_.end());
   regions_[key_of(node, grant.region)] = std::make_unique<Region>(
-      Region{.node = node, .id = grant.region, .grant = initiator_.add_grant(found->second->peer, grant)});
+      Region{.node = node,
+             .id = grant.region,
+             .grant = initiator_.add_grant(found->second->peer, grant),
+             .keys = RegionKeys(grant)});
 }
 
 void RemoteOnerma::replace_grant(Time now, NodeId node, const Grant& grant) {
   now_ = std::max(now_, now);
   Region* const region = find(node, grant.region);
   SLUICE_CHECK(region != nullptr);
-  use(*region, grant);
+  region->keys.replace(grant);
+  use_present(*region);
   release_key_waiters(*region);
 }
 
-void RemoteOnerma::use(Region& region, const Grant& grant) {
-  initiator_.replace_grant(region.grant, grant);
+void RemoteOnerma::use_present(Region& region) {
+  initiator_.replace_grant(region.grant, region.keys.present());
   ++region.replaced;
 }
 
 void RemoteOnerma::announce_grant(NodeId node, const Grant& grant) {
   Region* const region = find(node, grant.region);
   SLUICE_CHECK(region != nullptr);
-  region->announced = grant;
+  region->keys.announce(grant);
 }
 
 const Grant& RemoteOnerma::grant(NodeId node, RegionId region) {
   const Region* const found = find(node, region);
   SLUICE_CHECK(found != nullptr);
-  return initiator_.grant(found->grant);
+  return found->keys.present();
 }
 
 void RemoteOnerma::rekey(Time now, NodeId node, RegionId region, const Secret& key,
@@ -315,6 +320,7 @@ void RemoteOnerma::ended(Piece& piece, const Completion& completion) {
   transfer.touched = transfer.touched || touches(completion);
   if (completion.status == Status::kOk) {
     transfer.succeeded = true;
+    if (piece.replaced == transfer.region->replaced) key_works(transfer);
     ++counters_.operations;
     return piece_done(piece, Status::kOk);
   }
@@ -325,19 +331,24 @@ void RemoteOnerma::ended(Piece& piece, const Completion& completion) {
 // False: there is no use in trying again.
 bool RemoteOnerma::retry(Piece& piece, Status status) {
   if (status == Status::kBadBounds || status == Status::kRightMissing || now_ >= piece.transfer->give_up) return false;
-  if (status == Status::kBadKey && wait_for_key(piece)) return true;
+  if (status == Status::kBadKey && !another_key(piece)) return wait_for_key(piece);
   resubmit(piece);
   return true;
 }
 
-// False: there is a newer key than the one that was refused. Generations do not tell: a target that restarts begins anew with them.
-bool RemoteOnerma::wait_for_key(Piece& piece) {
+// Whether there is one that has not been refused. Generations do not tell which is newer: a target that restarts begins anew with them.
+bool RemoteOnerma::another_key(const Piece& piece) {
   Region& region = *piece.transfer->region;
-  if (piece.replaced != region.replaced) return false;
-  if (region.announced) {
-    use(region, *std::exchange(region.announced, std::nullopt));
-    return false;
-  }
+  if (piece.replaced != region.replaced) return true;
+  if (!region.keys.refused()) return false;
+  use_present(region);
+  return true;
+}
+
+// False: it has waited, and been refused again.
+bool RemoteOnerma::wait_for_key(Piece& piece) {
+  if (piece.transfer->waited) return false;
+  const Region& region = *piece.transfer->region;
   ++counters_.key_waits;
   piece.key_deadline = now_ + parameters_.key_wait;
   piece.next = std::exchange(key_waiters_, &piece);
@@ -346,6 +357,12 @@ bool RemoteOnerma::wait_for_key(Piece& piece) {
   if (ask_) ask_(now_, region.node, region.id);
   pump(direction);
   return true;
+}
+
+// Whatever refused it was not the target, or does no more.
+void RemoteOnerma::key_works(Transfer& transfer) {
+  transfer.waited = false;
+  transfer.region->keys.works();
 }
 
 void RemoteOnerma::release_key_waiters(Region& region) {
@@ -365,9 +382,15 @@ void RemoteOnerma::expire_key_waiters() {
   Piece* waiting = std::exchange(key_waiters_, nullptr);
   while (waiting != nullptr) {
     Piece& piece = *std::exchange(waiting, waiting->next);
-    if (piece.key_deadline <= now_) {
+    if (piece.key_deadline <= now_ && piece.transfer->failure != Status::kOk) {
       ++direction_of(*piece.transfer).open;
       piece_done(piece, Status::kBadKey);
+    } else if (piece.key_deadline <= now_) {
+      // Once more: whoever saw the request may have forged its refusal.
+      piece.transfer->waited = true;
+      piece.transfer->region->keys.try_anew();
+      ++direction_of(*piece.transfer).open;
+      resubmit(piece);
     } else {
       piece.next = std::exchange(key_waiters_, &piece);
     }

@@ -6,7 +6,8 @@
 // Retries:    NACK, dispatch time-out, time-out, replay: again, at the pace that congestion control leaves. Every operation is idempotent,
 //             and one that is reported as timed out has no effect later, so that a new try never undoes what came after it.
 // Rekey:      a key that is refused waits for another: announce_grant() before the Rekey, or replace_grant() after it, lets what was
-//             refused go on, one round trip later; after `key_wait` it ends as kAccessDenied.
+//             refused go on, one round trip later; after `key_wait` it is tried once more, and ends as kAccessDenied if that is refused, too.
+//             No key is forgotten because it was refused, only because another works (region_keys.h): a refusal may be forged.
 // Order:      kNone: operations are under way together. kInOrder: to one node, one after the other, as they were submitted.
 // Turns:      transfers to one node that have more to issue take turns, an operation each, and no more stand before the executor than its
 //             window takes: a long transfer does not hold up a short one.
@@ -22,12 +23,12 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <optional>
 #include <unordered_map>
 #include <vector>
 
 #include "onerma/executor.h"
 #include "onerma/initiator.h"
+#include "onerma/region_keys.h"
 #include "remote/remote_memory.h"
 
 namespace sluice::onerma {
@@ -60,7 +61,7 @@ class RemoteOnerma final : public remote::RemoteMemory {
   void add_grant(remote::NodeId node, const Grant& grant);
   // After a Rekey: the key for operations from now on.
   void replace_grant(Time now, remote::NodeId node, const Grant& grant);
-  // Before a Rekey: the key to go on with when the present one is refused.
+  // Before a Rekey: a key to go on with when the present one is refused. It does not replace that until an operation has succeeded under it.
   void announce_grant(remote::NodeId node, const Grant& grant);
   // The one that operations use now. REQUIRES: such a grant.
   const Grant& grant(remote::NodeId node, RegionId region);
@@ -94,7 +95,7 @@ class RemoteOnerma final : public remote::RemoteMemory {
   struct Piece;
 
   Region* find(remote::NodeId node, RegionId region);
-  void use(Region& region, const Grant& grant);
+  void use_present(Region& region);
   remote::Status judge(const remote::Operation& operation);
   void begin(remote::Operation& operation);
   void start_waiting();
@@ -106,7 +107,9 @@ class RemoteOnerma final : public remote::RemoteMemory {
   static void on_piece(Time now, Request& request, const Completion& completion);
   void ended(Piece& piece, const Completion& completion);
   bool retry(Piece& piece, Status status);
+  bool another_key(const Piece& piece);
   bool wait_for_key(Piece& piece);
+  static void key_works(Transfer& transfer);
   void release_key_waiters(Region& region);
   void expire_key_waiters();
   void expire_transfers();

@@ -48,6 +48,25 @@ struct ClientWorld {
   std::unique_ptr<RemoteOnerma> client;
 };
 
+// Somebody on the wire without a key, who drops nothing, and refuses the next `times` requests in the target's name.
+void forge_refusals(ClientWorld& w, int times) {
+  w.world.set_tap([&w, times](MutableBytes frame) mutable {
+    Message message;
+    if (times == 0 || parse(frame, message) != Verdict::kOk || !is_request(message.header.kind)) return true;
+    --times;
+    Header header = message.header;
+    header.kind = Kind::kRefusal;
+    header.status = Status::kBadKey;
+    std::vector<std::uint8_t> forged(FrameWriter::frame_size(kRefusalBody));
+    const FrameWriter writer(w.b.config.mac, w.b.config.ip, kUdpPort);
+    writer.write(forged.data(), w.a.node->address(), header, kRefusalBody);
+    Echo::of(frame.data(), message.body_length).write(forged.data() + kBodyOffset);
+    write_checksum(forged.data(), kRefusalBody);
+    w.world.inject(forged);
+    return true;
+  });
+}
+
 std::vector<std::uint8_t> noise(std::size_t length, std::uint64_t seed) {
   Rng rng(seed);
   std::vector<std::uint8_t> bytes(length);
@@ -181,6 +200,49 @@ TEST(RemoteOnerma, WithoutANewKeyWhatWasRefusedEndsAsDenied) {
   std::vector<std::uint8_t> bytes(64);
   EXPECT_EQ(w.run(remote::read_operation(w.at(0), bytes)), remote::Status::kAccessDenied);
   EXPECT_EQ(asked, 1);
+}
+
+TEST(RemoteOnerma, AForgedRefusalDoesNotEndAKeyThatWorks) {
+  ClientWorld w;
+  const onerma::RegionKey next(test_key(2));
+  std::vector<std::uint8_t> bytes(64);
+  w.client->announce_grant(kNode, make_grant(next, w.region, Generation(2), InitiatorId(1), {Rights::kAll}));
+  for (int i = 0; i < 3; ++i) {
+    forge_refusals(w, 1);
+    const Time begun = w.world.now;
+    EXPECT_EQ(w.run(remote::read_operation(w.at(0), bytes)), remote::Status::kOk);
+    EXPECT_LT(w.world.now - begun, Duration::microseconds(20));
+    EXPECT_EQ(w.client->grant(kNode, w.region).generation, Generation(1));
+  }
+  // The announced one is still there when its time comes.
+  ASSERT_TRUE(w.b.node->regions().rekey(w.region, test_key(2)));
+  EXPECT_EQ(w.run(remote::read_operation(w.at(0), bytes)), remote::Status::kOk);
+  EXPECT_EQ(w.client->grant(kNode, w.region).generation, Generation(2));
+  EXPECT_EQ(w.client->counters().key_waits, 0u);
+}
+
+TEST(RemoteOnerma, AForgedRefusalCostsAWaitWhereNoKeyIsAnnounced) {
+  ClientWorld w;
+  std::vector<std::uint8_t> bytes(64);
+  forge_refusals(w, 1);
+  EXPECT_EQ(w.run(remote::read_operation(w.at(0), bytes)), remote::Status::kOk);
+  EXPECT_EQ(w.client->counters().key_waits, 1u);
+}
+
+// Refused in the target's name just before the Rekey, and by the target itself just after it: what was announced is tried again.
+TEST(RemoteOnerma, AKeyThatWasTriedTooEarlyIsTriedAgain) {
+  ClientWorld w;
+  const onerma::RegionKey next(test_key(2));
+  std::vector<std::uint8_t> bytes(64);
+  w.client->announce_grant(kNode, make_grant(next, w.region, Generation(2), InitiatorId(1), {Rights::kAll}));
+  forge_refusals(w, 2);
+  std::optional<remote::Status> done;
+  w.world.scheduler.spawn(w.await(remote::read_operation(w.at(0), bytes), done));
+  ASSERT_TRUE(w.world.run_until([&] { return w.client->counters().retries == 2; }));
+  EXPECT_EQ(w.client->grant(kNode, w.region).generation, Generation(1));
+  ASSERT_TRUE(w.b.node->regions().rekey(w.region, test_key(2)));
+  ASSERT_TRUE(w.world.run_until([&] { return done.has_value(); }));
+  EXPECT_EQ(done, remote::Status::kOk);
 }
 
 TEST(RemoteOnerma, ANewKeyLetsWhatWasRefusedGoOn) {
