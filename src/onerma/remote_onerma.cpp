@@ -155,11 +155,11 @@ void RemoteOnerma::add_node(NodeId node, const Peer& peer) {
 void RemoteOnerma::add_grant(NodeId node, const Grant& grant) {
   const auto found = nodes_.find(node.value);
   SLUICE_CHECK(found != nodes_.end());
-  regions_[key_of(node, grant.region)] = std::make_unique<Region>(
-      Region{.node = node,
-             .id = grant.region,
-             .grant = initiator_.add_grant(found->second->peer, grant),
-             .keys = RegionKeys(grant)});
+  regions_[key_of(node, grant.region)] =
+      std::make_unique<Region>(Region{.node = node,
+                                      .id = grant.region,
+                                      .grant = initiator_.add_grant(found->second->peer, grant),
+                                      .keys = RegionKeys(grant)});
 }
 
 void RemoteOnerma::replace_grant(Time now, NodeId node, const Grant& grant) {
@@ -402,7 +402,7 @@ void RemoteOnerma::piece_done(Piece& piece, Status status) {
   Direction& direction = direction_of(transfer);
   piece.next = std::exchange(free_pieces_, &piece);
   --direction.open;
-  if (transfer.failure == Status::kOk) transfer.failure = status;
+  if (status != Status::kOk && transfer.failure == Status::kOk) fail(transfer, status);
   const bool failed = transfer.failure != Status::kOk;
   const bool all_issued = transfer.issued == transfer.operation->local.size();
   if (--transfer.open == 0 && (failed || all_issued)) {
@@ -411,6 +411,17 @@ void RemoteOnerma::piece_done(Piece& piece, Status status) {
   }
   pump(direction);
   if (starved_ != nullptr) feed_starved();
+}
+
+// What of it has not been issued would only wait for time-outs at a node that may be dead, and keep others there from their turn.
+// REQUIRES: the piece that failed is still counted as open, so that the transfer does not end here.
+void RemoteOnerma::fail(Transfer& transfer, Status status) {
+  transfer.failure = status;
+  if (transfer.open == 1) return;
+  executor_.withdraw(now_, direction_of(transfer).path, [](const Request& request) {
+    return request.on_complete == on_piece &&
+           static_cast<const Piece*>(request.context)->transfer->failure != Status::kOk;
+  });
 }
 
 void RemoteOnerma::finish(Transfer& transfer) {

@@ -12,7 +12,8 @@
 // Turns:      transfers to one node that have more to issue take turns, an operation each, and no more stand before the executor than its
 //             window takes: a long transfer does not hold up a short one.
 // Gives up:   a transfer of which nothing has been done when `give_up` is over, counted from when its turn has come: behind others to the node
-//             (kInOrder), and beyond `transfers`, it waits besides. One that has begun to succeed goes on until an operation of it fails after that.
+//             (kInOrder), and beyond `transfers`, it waits besides. One that has begun to succeed goes on until an operation of it fails after that;
+//             what of it has not been issued by then is not.
 // Errors:     kAccessDenied: bad key, bounds or right. kUnreachable: not done when `give_up` was over. kUnknown: a write that failed after
 //             some part of it had been done, or may have been.
 // Threads:    one owner, the scheduler's. After set-up nothing is allocated, but for coroutines by who makes them.
@@ -116,6 +117,7 @@ class RemoteOnerma final : public remote::RemoteMemory {
   void grow_old(Transfer& transfer);
   void leave_the_old(Transfer& transfer);
   void piece_done(Piece& piece, Status status);
+  void fail(Transfer& transfer, Status status);
   void finish(Transfer& transfer);
 
   Parameters parameters_;

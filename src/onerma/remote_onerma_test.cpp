@@ -19,10 +19,11 @@ constexpr NodeId kNode{1};
 const Algorithm1 kPolicy;
 
 struct ClientWorld {
-  explicit ClientWorld(const RemoteOnerma::Parameters& parameters = {}, const port::Impairment& bad = {})
-      : world(3, bad), a(world.add_host()), b(world.add_host()) {
+  explicit ClientWorld(const RemoteOnerma::Parameters& parameters = {}, const port::Impairment& bad = {},
+                       const NodeConfig& node = {}, const Algorithm1& policy = kPolicy)
+      : world(3, bad), a(world.add_host(node)), b(world.add_host(node)) {
     region = b.node->regions().add(memory, kBase, memory::kAllAccess, test_key(1)).value();
-    client = std::make_unique<RemoteOnerma>(world.scheduler, a.node->initiator(), kPolicy, parameters);
+    client = std::make_unique<RemoteOnerma>(world.scheduler, a.node->initiator(), policy, parameters);
     client->add_node(kNode, b.node->address());
     client->add_grant(kNode, grant_of({Rights::kAll}));
     a.clients.push_back(client.get());
@@ -145,6 +146,32 @@ TEST(RemoteOnerma, WhatWaitsForADeadNodesWindowEndsWhenItsTimeIsOver) {
   ASSERT_TRUE(w.world.run_until([&] { return open == 0; }));
   for (const remote::Operation& one : all) EXPECT_EQ(one.status, remote::Status::kUnreachable);
   EXPECT_LT(w.world.now - begun, parameters.give_up + Duration::microseconds(25) + Duration::microseconds(10));
+}
+
+// Windows that hold many operations before the node dies, and one at a time afterwards, each for a time-out.
+TEST(RemoteOnerma, AHalfDoneTransferEndsSoonAfterItsTimeWhenItsNodeDies) {
+  NodeConfig node;
+  node.window_bytes = 1 << 20;
+  node.slots = {.slots = 1024, .dispatch_timeout = Duration::milliseconds(5), .timeout = Duration::milliseconds(10)};
+  RemoteOnerma::Parameters parameters;
+  parameters.give_up = Duration::milliseconds(50);
+  parameters.executor.first_remote = 200 * CongestionWindow::kOne;
+  parameters.executor.first_local = 256 * CongestionWindow::kOne;
+  const Algorithm1 whole({.smallest = CongestionWindow::kOne});
+  for (const bool read : {true, false}) {
+    ClientWorld w(parameters, {}, node, whole);
+    std::vector<std::uint8_t> bytes(kSize);
+    std::optional<remote::Status> done;
+    const Time begun = w.world.now;
+    const auto operation = read ? remote::read_operation(w.at(0), bytes) : remote::write_operation(w.at(0), bytes);
+    w.world.scheduler.spawn(w.await(operation, done));
+    ASSERT_TRUE(w.world.run_until([&] { return w.client->counters().operations == 20; }));
+    World::kill(w.b);
+    ASSERT_TRUE(w.world.run_until([&] { return done.has_value(); }));
+    EXPECT_EQ(done, read ? remote::Status::kUnreachable : remote::Status::kUnknown);
+    // What is under way when time is over fails within two time-outs of a write.
+    EXPECT_LT(w.world.now - begun, parameters.give_up + node.slots.timeout * 2);
+  }
 }
 
 TEST(RemoteOnerma, InOrderOperationsToOneNodeTakeEffectAsSubmitted) {
