@@ -11,40 +11,48 @@ namespace sluice::onerma {
 using remote::NodeId;
 using remote::Operation;
 
-// Operations in line, by their own links.
+// First in, first out, by the elements' own links.
+template <class Element>
 struct RemoteOnerma::Line {
-  Operation* first = nullptr;
-  Operation* last = nullptr;
+  Element* first = nullptr;
+  Element* last = nullptr;
 
   bool empty() const { return first == nullptr; }
-  void push(Operation& operation) {
-    operation.next = nullptr;
-    (first == nullptr ? first : last->next) = &operation;
-    last = &operation;
+  void push(Element& element) {
+    element.next = nullptr;
+    (first == nullptr ? first : last->next) = &element;
+    last = &element;
   }
-  Operation& pop() { return *std::exchange(first, first->next); }
+  Element& pop() { return *std::exchange(first, first->next); }
+  // The first that `wanted` says yes to, out of turn, or nullptr.
+  template <class Wanted>
+  Element* take(Wanted wanted) {
+    Element* before = nullptr;
+    for (Element* one = first; one != nullptr; before = std::exchange(one, one->next)) {
+      if (!wanted(*one)) continue;
+      (before == nullptr ? first : before->next) = one->next;
+      if (last == one) last = before;
+      return one;
+    }
+    return nullptr;
+  }
 };
 
 // Reads from a node, or writes to it.
 struct RemoteOnerma::Direction {
   PathId path{};
-  Transfer* first = nullptr;  // with more to issue, in turn
-  Transfer* last = nullptr;
+  Line<Transfer> turns;    // with more to issue
   std::uint32_t open = 0;  // pieces before the executor or under way
   bool starved = false;
   Direction* next_starved = nullptr;
-
-  void push(Transfer& transfer);
-  Transfer& pop();
-  void remove(Transfer& transfer);
 };
 
 struct RemoteOnerma::Node {
   Peer peer{};
   Direction read{};
   Direction write{};
-  Line behind;        // kInOrder: submitted while another is under way
-  bool busy = false;  // kInOrder
+  Line<Operation> behind;  // kInOrder: submitted while another is under way
+  bool busy = false;       // kInOrder
 };
 
 struct RemoteOnerma::Region {
@@ -53,6 +61,10 @@ struct RemoteOnerma::Region {
   GrantId grant{};
   RegionKeys keys;
   std::uint64_t replaced = 0;  // grants before this one
+  // No key is left to try: what was refused waits, and what has not been issued is not, but for what has waited for long enough.
+  bool refused = false;
+  Line<Piece> waiting{};
+  Line<Transfer> parked{};
 };
 
 struct RemoteOnerma::Transfer {
@@ -71,6 +83,7 @@ struct RemoteOnerma::Transfer {
   std::uint32_t open = 0;        // pieces
   Status failure = Status::kOk;  // the first that was final
   bool touched = false;          // a write of which something has been done, or may have been
+  Time key_deadline{};           // while it is parked
 };
 
 struct RemoteOnerma::Piece {
@@ -81,26 +94,6 @@ struct RemoteOnerma::Piece {
   std::uint64_t replaced = 0;  // its region's, when it was submitted
   Time key_deadline;
 };
-
-void RemoteOnerma::Direction::push(Transfer& transfer) {
-  transfer.next = nullptr;
-  (first == nullptr ? first : last->next) = &transfer;
-  last = &transfer;
-}
-
-RemoteOnerma::Transfer& RemoteOnerma::Direction::pop() { return *std::exchange(first, first->next); }
-
-void RemoteOnerma::Direction::remove(Transfer& transfer) {
-  Transfer** link = &first;
-  Transfer* before = nullptr;
-  while (*link != nullptr && *link != &transfer) {
-    before = *link;
-    link = &(*link)->next;
-  }
-  if (*link == nullptr) return;
-  *link = transfer.next;
-  if (last == &transfer) last = before;
-}
 
 namespace {
 
@@ -132,7 +125,7 @@ RemoteOnerma::RemoteOnerma(remote::Scheduler& scheduler, Initiator& initiator, c
       executor_(parameters.executor, policy, initiator.slots()),
       transfers_(parameters.transfers),
       pieces_(parameters.pieces),
-      waiting_(std::make_unique<Line>()) {
+      waiting_(std::make_unique<Line<Operation>>()) {
   for (Transfer& transfer : transfers_) transfer.next = std::exchange(free_transfers_, &transfer);
   for (Piece& piece : pieces_) {
     piece.owner = this;
@@ -160,6 +153,7 @@ void RemoteOnerma::add_grant(NodeId node, const Grant& grant) {
                                       .id = grant.region,
                                       .grant = initiator_.add_grant(found->second->peer, grant),
                                       .keys = RegionKeys(grant)});
+  refused_.reserve(regions_.size());
 }
 
 void RemoteOnerma::replace_grant(Time now, NodeId node, const Grant& grant) {
@@ -168,7 +162,7 @@ void RemoteOnerma::replace_grant(Time now, NodeId node, const Grant& grant) {
   SLUICE_CHECK(region != nullptr);
   region->keys.replace(grant);
   use_present(*region);
-  release_key_waiters(*region);
+  release(*region);
 }
 
 void RemoteOnerma::use_present(Region& region) {
@@ -252,7 +246,7 @@ void RemoteOnerma::begin(Operation& operation) {
               .give_up = now_ + parameters_.give_up};
   grow_old(transfer);
   Direction& direction = direction_of(transfer);
-  direction.push(transfer);
+  direction.turns.push(transfer);
   pump(direction);
 }
 
@@ -262,16 +256,26 @@ RemoteOnerma::Direction& RemoteOnerma::direction_of(const Transfer& transfer) {
 
 // One piece of each transfer that has more, in turn, while the executor would take it.
 void RemoteOnerma::pump(Direction& direction) {
-  while (direction.first != nullptr && direction.open < executor_.window(direction.path).operations() + kAhead) {
+  while (!direction.turns.empty() && direction.open < executor_.window(direction.path).operations() + kAhead) {
     if (free_pieces_ == nullptr) {
       if (!std::exchange(direction.starved, true)) direction.next_starved = std::exchange(starved_, &direction);
       return;
     }
-    Transfer& transfer = direction.pop();
+    Transfer& transfer = direction.turns.pop();
     if (transfer.failure != Status::kOk) continue;  // ends with its last piece
+    if (transfer.region->refused && !transfer.waited) {
+      park(transfer);
+      continue;
+    }
     issue(transfer, direction);
-    if (transfer.issued != transfer.operation->local.size()) direction.push(transfer);
+    if (transfer.issued != transfer.operation->local.size()) direction.turns.push(transfer);
   }
+}
+
+// It would be refused, too, and take pieces and turns from others meanwhile.
+void RemoteOnerma::park(Transfer& transfer) {
+  transfer.key_deadline = now_ + parameters_.key_wait;
+  transfer.region->parked.push(transfer);
 }
 
 void RemoteOnerma::feed_starved() {
@@ -348,10 +352,11 @@ bool RemoteOnerma::another_key(const Piece& piece) {
 // False: it has waited, and been refused again.
 bool RemoteOnerma::wait_for_key(Piece& piece) {
   if (piece.transfer->waited) return false;
-  const Region& region = *piece.transfer->region;
+  Region& region = *piece.transfer->region;
   ++counters_.key_waits;
+  if (!std::exchange(region.refused, true)) refused_.push_back(&region);
   piece.key_deadline = now_ + parameters_.key_wait;
-  piece.next = std::exchange(key_waiters_, &piece);
+  region.waiting.push(piece);
   Direction& direction = direction_of(*piece.transfer);
   --direction.open;
   if (ask_) ask_(now_, region.node, region.id);
@@ -363,38 +368,52 @@ bool RemoteOnerma::wait_for_key(Piece& piece) {
 void RemoteOnerma::key_works(Transfer& transfer) {
   transfer.waited = false;
   transfer.region->keys.works();
+  if (transfer.region->refused) release(*transfer.region);
 }
 
-void RemoteOnerma::release_key_waiters(Region& region) {
-  Piece* waiting = std::exchange(key_waiters_, nullptr);
-  while (waiting != nullptr) {
-    Piece& piece = *std::exchange(waiting, waiting->next);
-    if (piece.transfer->region != &region) {
-      piece.next = std::exchange(key_waiters_, &piece);
-      continue;
-    }
-    ++direction_of(*piece.transfer).open;
-    resubmit(piece);
-  }
+void RemoteOnerma::release(Region& region) {
+  region.refused = false;
+  std::erase(refused_, &region);
+  Line<Piece> waiting = std::exchange(region.waiting, {});
+  Line<Transfer> parked = std::exchange(region.parked, {});
+  while (!waiting.empty()) rejoin(waiting.pop());
+  while (!parked.empty()) unpark(parked.pop());
 }
 
-void RemoteOnerma::expire_key_waiters() {
-  Piece* waiting = std::exchange(key_waiters_, nullptr);
-  while (waiting != nullptr) {
-    Piece& piece = *std::exchange(waiting, waiting->next);
-    if (piece.key_deadline <= now_ && piece.transfer->failure != Status::kOk) {
-      ++direction_of(*piece.transfer).open;
-      piece_done(piece, Status::kBadKey);
-    } else if (piece.key_deadline <= now_) {
-      // Once more: whoever saw the request may have forged its refusal.
-      piece.transfer->waited = true;
-      piece.transfer->region->keys.try_anew();
-      ++direction_of(*piece.transfer).open;
-      resubmit(piece);
-    } else {
-      piece.next = std::exchange(key_waiters_, &piece);
-    }
+void RemoteOnerma::rejoin(Piece& piece) {
+  ++direction_of(*piece.transfer).open;
+  resubmit(piece);
+}
+
+void RemoteOnerma::unpark(Transfer& transfer) {
+  Direction& direction = direction_of(transfer);
+  direction.turns.push(transfer);
+  pump(direction);
+}
+
+void RemoteOnerma::end_key_waits() {
+  for (std::size_t i = refused_.size(); i-- != 0;) end_key_waits(*refused_[i]);
+}
+
+// What has waited for long enough is tried once more: whoever saw the request may have forged its refusal.
+void RemoteOnerma::end_key_waits(Region& region) {
+  const auto last_try = [](Transfer& transfer) {
+    transfer.waited = true;
+    transfer.region->keys.try_anew();
+  };
+  while (!region.waiting.empty() && region.waiting.first->key_deadline <= now_) {
+    Piece& piece = region.waiting.pop();
+    last_try(*piece.transfer);
+    rejoin(piece);
   }
+  while (!region.parked.empty() && region.parked.first->key_deadline <= now_) {
+    Transfer& transfer = region.parked.pop();
+    last_try(transfer);
+    unpark(transfer);
+  }
+  if (!region.waiting.empty() || !region.parked.empty()) return;
+  region.refused = false;
+  std::erase(refused_, &region);
 }
 
 void RemoteOnerma::piece_done(Piece& piece, Status status) {
@@ -406,7 +425,7 @@ void RemoteOnerma::piece_done(Piece& piece, Status status) {
   const bool failed = transfer.failure != Status::kOk;
   const bool all_issued = transfer.issued == transfer.operation->local.size();
   if (--transfer.open == 0 && (failed || all_issued)) {
-    if (!all_issued) direction.remove(transfer);
+    if (!all_issued) leave_turns(transfer);
     finish(transfer);
   }
   pump(direction);
@@ -422,6 +441,19 @@ void RemoteOnerma::fail(Transfer& transfer, Status status) {
     return request.on_complete == on_piece &&
            static_cast<const Piece*>(request.context)->transfer->failure != Status::kOk;
   });
+  while (Piece* const piece = take_waiting(transfer)) piece_done(*piece, status);
+}
+
+// One of its pieces that wait for a key, open again, or nullptr.
+RemoteOnerma::Piece* RemoteOnerma::take_waiting(const Transfer& transfer) {
+  Piece* const piece = transfer.region->waiting.take([&](const Piece& one) { return one.transfer == &transfer; });
+  if (piece != nullptr) ++direction_of(transfer).open;
+  return piece;
+}
+
+void RemoteOnerma::leave_turns(const Transfer& transfer) {
+  const auto is_it = [&](const Transfer& one) { return &one == &transfer; };
+  if (direction_of(transfer).turns.take(is_it) == nullptr) transfer.region->parked.take(is_it);
 }
 
 void RemoteOnerma::finish(Transfer& transfer) {
@@ -457,14 +489,13 @@ void RemoteOnerma::expire_transfers() {
     leave_the_old(transfer);
     if (transfer.succeeded || transfer.failure != Status::kOk) continue;
     transfer.expired = true;
-    Direction& direction = direction_of(transfer);
     if (transfer.open == 0) {
       transfer.failure = Status::kTimeout;
-      direction.remove(transfer);
+      leave_turns(transfer);
       finish(transfer);
       continue;
     }
-    executor_.withdraw(now_, direction.path, [](const Request& request) {
+    executor_.withdraw(now_, direction_of(transfer).path, [](const Request& request) {
       return request.on_complete == on_piece && static_cast<const Piece*>(request.context)->transfer->expired;
     });
   }
@@ -477,7 +508,7 @@ void RemoteOnerma::start_waiting() {
 std::size_t RemoteOnerma::poll(Time now) {
   now_ = now;
   const std::size_t done = executor_.poll(now);
-  if (key_waiters_ != nullptr) expire_key_waiters();
+  if (!refused_.empty()) end_key_waits();
   if (oldest_ != nullptr) expire_transfers();
   return done;
 }
@@ -485,8 +516,9 @@ std::size_t RemoteOnerma::poll(Time now) {
 Time RemoteOnerma::next_deadline() const {
   Time next = executor_.next_deadline();
   if (oldest_ != nullptr) next = std::min(next, oldest_->give_up);
-  for (const Piece* piece = key_waiters_; piece != nullptr; piece = piece->next) {
-    next = std::min(next, piece->key_deadline);
+  for (const Region* region : refused_) {
+    if (!region->waiting.empty()) next = std::min(next, region->waiting.first->key_deadline);
+    if (!region->parked.empty()) next = std::min(next, region->parked.first->key_deadline);
   }
   return next;
 }

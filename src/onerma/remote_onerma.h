@@ -6,7 +6,8 @@
 // Retries:    NACK, dispatch time-out, time-out, replay: again, at the pace that congestion control leaves. Every operation is idempotent,
 //             and one that is reported as timed out has no effect later, so that a new try never undoes what came after it.
 // Rekey:      a key that is refused waits for another: announce_grant() before the Rekey, or replace_grant() after it, lets what was
-//             refused go on, one round trip later; after `key_wait` it is tried once more, and ends as kAccessDenied if that is refused, too.
+//             refused go on, one round trip later; after `key_wait` it is tried once more, and ends as kAccessDenied if that is refused,
+//             too. Meanwhile nothing else of the region is issued, which would be refused as well and take pieces from other nodes.
 //             No key is forgotten because it was refused, only because another works (region_keys.h): a refusal may be forged.
 // Order:      kNone: operations are under way together. kInOrder: to one node, one after the other, as they were submitted.
 // Turns:      transfers to one node that have more to issue take turns, an operation each, and no more stand before the executor than its
@@ -88,6 +89,7 @@ class RemoteOnerma final : public remote::RemoteMemory {
   const Counters& counters() const { return counters_; }
 
  private:
+  template <class Element>
   struct Line;
   struct Direction;
   struct Node;
@@ -100,7 +102,7 @@ class RemoteOnerma final : public remote::RemoteMemory {
   remote::Status judge(const remote::Operation& operation);
   void begin(remote::Operation& operation);
   void start_waiting();
-  Direction& direction_of(const Transfer& transfer);
+  static Direction& direction_of(const Transfer& transfer);
   void pump(Direction& direction);
   void feed_starved();
   void issue(Transfer& transfer, Direction& direction);
@@ -110,9 +112,15 @@ class RemoteOnerma final : public remote::RemoteMemory {
   bool retry(Piece& piece, Status status);
   bool another_key(const Piece& piece);
   bool wait_for_key(Piece& piece);
-  static void key_works(Transfer& transfer);
-  void release_key_waiters(Region& region);
-  void expire_key_waiters();
+  void key_works(Transfer& transfer);
+  void park(Transfer& transfer);
+  void unpark(Transfer& transfer);
+  void release(Region& region);
+  void rejoin(Piece& piece);
+  void end_key_waits();
+  void end_key_waits(Region& region);
+  Piece* take_waiting(const Transfer& transfer);
+  static void leave_turns(const Transfer& transfer);
   void expire_transfers();
   void grow_old(Transfer& transfer);
   void leave_the_old(Transfer& transfer);
@@ -129,9 +137,9 @@ class RemoteOnerma final : public remote::RemoteMemory {
   std::vector<Piece> pieces_;
   Transfer* free_transfers_ = nullptr;
   Piece* free_pieces_ = nullptr;
-  Direction* starved_ = nullptr;   // could issue more, had there been pieces
-  std::unique_ptr<Line> waiting_;  // for a transfer's place
-  Piece* key_waiters_ = nullptr;
+  Direction* starved_ = nullptr;                      // could issue more, had there been pieces
+  std::unique_ptr<Line<remote::Operation>> waiting_;  // for a transfer's place
+  std::vector<Region*> refused_;
   Transfer* oldest_ = nullptr;  // of those whose give_up is to come, in its order
   Transfer* youngest_ = nullptr;
   std::function<void(Time, remote::NodeId, RegionId)> ask_;

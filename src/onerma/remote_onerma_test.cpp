@@ -299,6 +299,45 @@ TEST(RemoteOnerma, WhatWaitsForAKeyDoesNotHoldUpOtherRegionsOfTheNode) {
   EXPECT_EQ(done, remote::Status::kOk);
 }
 
+TEST(RemoteOnerma, ARefusedRegionTakesNoPiecesFromOtherNodes) {
+  ClientWorld w;
+  World::Host& other = w.world.add_host();
+  std::vector<std::uint8_t> memory(4096), big(kSize), little(64);
+  const RegionId theirs = other.node->regions().add(memory, kBase, memory::kAllAccess, test_key(3)).value();
+  w.client->add_node(NodeId(2), other.node->address());
+  w.client->add_grant(NodeId(2), *other.node->regions().grant(theirs, InitiatorId(2), {Rights::kAll}));
+  ASSERT_TRUE(w.b.node->regions().rekey(w.region, test_key(2)));
+  // 2,048 pieces: twice as many as there are.
+  std::optional<remote::Status> refused[8];
+  for (auto& status : refused) w.world.scheduler.spawn(w.await(remote::read_operation(w.at(0), big), status));
+  for (int i = 0; i < 100; ++i) {
+    const Time begun = w.world.now;
+    const RemoteAddress there{NodeId(2), remote::RegionKey(theirs.value), kBase};
+    EXPECT_EQ(w.run(remote::read_operation(there, little)), remote::Status::kOk);
+    EXPECT_LT(w.world.now - begun, Duration::microseconds(10));
+  }
+  EXPECT_LE(w.b.node->target().counters().old_key, 10u);  // the first window, and what waits at the executor
+  w.client->replace_grant(w.world.now, kNode, w.grant_of({Rights::kAll}));
+  for (auto& status : refused) {
+    ASSERT_TRUE(w.world.run_until([&] { return status.has_value(); }));
+    EXPECT_EQ(status, remote::Status::kOk);
+  }
+}
+
+TEST(RemoteOnerma, AllThatWantsARefusedRegionIsDeniedAfterOneWait) {
+  RemoteOnerma::Parameters parameters;
+  parameters.key_wait = Duration::milliseconds(1);
+  ClientWorld w(parameters);
+  ASSERT_TRUE(w.b.node->regions().rekey(w.region, test_key(2)));
+  std::vector<std::uint8_t> bytes(64);
+  std::optional<remote::Status> denied[500];
+  const Time begun = w.world.now;
+  for (auto& status : denied) w.world.scheduler.spawn(w.await(remote::read_operation(w.at(0), bytes), status));
+  ASSERT_TRUE(w.world.run_until([&] { return w.world.scheduler.live() == 0; }));
+  for (const auto& status : denied) EXPECT_EQ(status, remote::Status::kAccessDenied);
+  EXPECT_LT(w.world.now - begun, parameters.key_wait + Duration::milliseconds(1));
+}
+
 // Its generations begin at one again.
 TEST(RemoteOnerma, WhatARestartedTargetRefusesGoesOnIfItsNewKeyHasComeMeanwhile) {
   ClientWorld w;
