@@ -243,7 +243,7 @@ void RemoteOnerma::begin(Operation& operation) {
   transfer = {.operation = &operation,
               .node = nodes_.find(operation.remote.node.value)->second.get(),
               .region = find(operation.remote.node, RegionId(operation.remote.key.value)),
-              .give_up = now_ + parameters_.give_up};
+              .give_up = Time::never()};
   grow_old(transfer);
   Direction& direction = direction_of(transfer);
   direction.turns.push(transfer);
@@ -482,6 +482,13 @@ void RemoteOnerma::leave_the_old(Transfer& transfer) {
   (transfer.younger == nullptr ? youngest_ : transfer.younger->older) = transfer.older;
 }
 
+// Those that have come since the last poll: between polls nobody says what time it is.
+void RemoteOnerma::set_give_ups() {
+  for (Transfer* one = youngest_; one != nullptr && one->give_up == Time::never(); one = one->older) {
+    one->give_up = now_ + parameters_.give_up;
+  }
+}
+
 // What still waits for its turn, at a path whose window has shrunk, would wait for long.
 void RemoteOnerma::expire_transfers() {
   while (oldest_ != nullptr && oldest_->give_up <= now_) {
@@ -509,12 +516,15 @@ std::size_t RemoteOnerma::poll(Time now) {
   now_ = now;
   const std::size_t done = executor_.poll(now);
   if (!refused_.empty()) end_key_waits();
-  if (oldest_ != nullptr) expire_transfers();
+  set_give_ups();
+  expire_transfers();
+  set_give_ups();  // of what callbacks have submitted meanwhile
   return done;
 }
 
 Time RemoteOnerma::next_deadline() const {
   Time next = executor_.next_deadline();
+  if (youngest_ != nullptr && youngest_->give_up == Time::never()) return now_;
   if (oldest_ != nullptr) next = std::min(next, oldest_->give_up);
   for (const Region* region : refused_) {
     if (!region->waiting.empty()) next = std::min(next, region->waiting.first->key_deadline);

@@ -12,7 +12,7 @@
 // Order:      kNone: operations are under way together. kInOrder: to one node, one after the other, as they were submitted.
 // Turns:      transfers to one node that have more to issue take turns, an operation each, and no more stand before the executor than its
 //             window takes: a long transfer does not hold up a short one.
-// Gives up:   a transfer of which nothing has been done when `give_up` is over, counted from when its turn has come: behind others to the node
+// Gives up:   a transfer of which nothing has been done when `give_up` is over, counted from the first poll() after its turn has come: behind others to the node
 //             (kInOrder), and beyond `transfers`, it waits besides. One that has begun to succeed goes on until an operation of it fails after that;
 //             what of it has not been issued by then is not.
 // Errors:     kAccessDenied: bad key, bounds or right. kUnreachable: not done when `give_up` was over. kUnknown: a write that failed after
@@ -121,6 +121,7 @@ class RemoteOnerma final : public remote::RemoteMemory {
   void end_key_waits(Region& region);
   Piece* take_waiting(const Transfer& transfer);
   static void leave_turns(const Transfer& transfer);
+  void set_give_ups();
   void expire_transfers();
   void grow_old(Transfer& transfer);
   void leave_the_old(Transfer& transfer);

@@ -148,6 +148,22 @@ TEST(RemoteOnerma, WhatWaitsForADeadNodesWindowEndsWhenItsTimeIsOver) {
   EXPECT_LT(w.world.now - begun, parameters.give_up + Duration::microseconds(25) + Duration::microseconds(10));
 }
 
+// Who polls only while something is under way, and submits from outside.
+TEST(RemoteOnerma, TimeToGiveUpBeginsWithTheTransferHoweverLongNobodyHasPolled) {
+  ClientWorld w;
+  std::vector<std::uint8_t> bytes(kSize);
+  EXPECT_EQ(w.run(remote::read_operation(w.at(0), bytes)), remote::Status::kOk);
+  w.world.now = w.world.now + Duration::seconds(1);
+  bool done = false;
+  remote::Operation read = remote::read_operation(w.at(0), bytes);
+  read.context = &done;
+  read.on_complete = [](remote::Operation& o) { *static_cast<bool*>(o.context) = true; };
+  w.client->submit(read);
+  EXPECT_LE(w.client->next_deadline(), w.world.now);
+  ASSERT_TRUE(w.world.run_until([&] { return done; }));
+  EXPECT_EQ(read.status, remote::Status::kOk);
+}
+
 // Windows that hold many operations before the node dies, and one at a time afterwards, each for a time-out.
 TEST(RemoteOnerma, AHalfDoneTransferEndsSoonAfterItsTimeWhenItsNodeDies) {
   NodeConfig node;
