@@ -489,23 +489,27 @@ void RemoteOnerma::set_give_ups() {
   }
 }
 
-// What still waits for its turn, at a path whose window has shrunk, would wait for long.
 void RemoteOnerma::expire_transfers() {
   while (oldest_ != nullptr && oldest_->give_up <= now_) {
     Transfer& transfer = *oldest_;
     leave_the_old(transfer);
-    if (transfer.succeeded || transfer.failure != Status::kOk) continue;
-    transfer.expired = true;
-    if (transfer.open == 0) {
-      transfer.failure = Status::kTimeout;
-      leave_turns(transfer);
-      finish(transfer);
-      continue;
-    }
-    executor_.withdraw(now_, direction_of(transfer).path, [](const Request& request) {
-      return request.on_complete == on_piece && static_cast<const Piece*>(request.context)->transfer->expired;
-    });
+    if (transfer.failure == Status::kOk) expire(transfer);
   }
+}
+
+void RemoteOnerma::expire(Transfer& transfer) {
+  if (Piece* const refused = take_waiting(transfer)) return piece_done(*refused, Status::kBadKey);
+  if (transfer.succeeded) return;
+  if (transfer.open == 0) {
+    transfer.failure = transfer.region->refused ? Status::kBadKey : Status::kTimeout;
+    leave_turns(transfer);
+    return finish(transfer);
+  }
+  // What still waits for its turn, at a path whose window has shrunk, would wait for long.
+  transfer.expired = true;
+  executor_.withdraw(now_, direction_of(transfer).path, [](const Request& request) {
+    return request.on_complete == on_piece && static_cast<const Piece*>(request.context)->transfer->expired;
+  });
 }
 
 void RemoteOnerma::start_waiting() {

@@ -14,7 +14,7 @@
 //             window takes: a long transfer does not hold up a short one.
 // Gives up:   a transfer of which nothing has been done when `give_up` is over, counted from the first poll() after its turn has come: behind others to the node
 //             (kInOrder), and beyond `transfers`, it waits besides. One that has begun to succeed goes on until an operation of it fails after that;
-//             what of it has not been issued by then is not.
+//             what of it has not been issued by then is not. What waits for a key when its time is over has failed.
 // Errors:     kAccessDenied: bad key, bounds or right. kUnreachable: not done when `give_up` was over. kUnknown: a write that failed after
 //             some part of it had been done, or may have been.
 // Threads:    one owner, the scheduler's. After set-up nothing is allocated, but for coroutines by who makes them.
@@ -123,6 +123,7 @@ class RemoteOnerma final : public remote::RemoteMemory {
   static void leave_turns(const Transfer& transfer);
   void set_give_ups();
   void expire_transfers();
+  void expire(Transfer& transfer);
   void grow_old(Transfer& transfer);
   void leave_the_old(Transfer& transfer);
   void piece_done(Piece& piece, Status status);

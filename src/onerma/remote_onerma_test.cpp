@@ -354,6 +354,25 @@ TEST(RemoteOnerma, AllThatWantsARefusedRegionIsDeniedAfterOneWait) {
   EXPECT_LT(w.world.now - begun, parameters.key_wait + Duration::milliseconds(1));
 }
 
+TEST(RemoteOnerma, NothingWaitsForAKeyForLongerThanUntilItsTimeIsOver) {
+  RemoteOnerma::Parameters parameters;
+  parameters.give_up = Duration::microseconds(100);
+  parameters.key_wait = Duration::milliseconds(10);
+  ClientWorld w(parameters);
+  std::vector<std::uint8_t> bytes(64), big(kSize);
+  // One that has begun to succeed, some that have been refused, and some that were not even issued.
+  std::optional<remote::Status> half, denied[100];
+  const Time begun = w.world.now;
+  w.world.scheduler.spawn(w.await(remote::read_operation(w.at(0), big), half));
+  ASSERT_TRUE(w.world.run_until([&] { return w.client->counters().operations == 20; }));
+  ASSERT_TRUE(w.b.node->regions().rekey(w.region, test_key(2)));
+  for (auto& status : denied) w.world.scheduler.spawn(w.await(remote::read_operation(w.at(0), bytes), status));
+  ASSERT_TRUE(w.world.run_until([&] { return w.world.scheduler.live() == 0; }));
+  EXPECT_EQ(half, remote::Status::kAccessDenied);
+  for (const auto& status : denied) EXPECT_EQ(status, remote::Status::kAccessDenied);
+  EXPECT_LT(w.world.now - begun, parameters.give_up * 2);
+}
+
 // Its generations begin at one again.
 TEST(RemoteOnerma, WhatARestartedTargetRefusesGoesOnIfItsNewKeyHasComeMeanwhile) {
   ClientWorld w;
