@@ -255,6 +255,11 @@ bool Target::poll_transmit(Time now, port::FrameSink& sink) {
   while (!answers_.empty()) {
     const Job& job = answers_.front();
     const std::uint32_t bytes = wire_bytes(static_cast<std::uint32_t>(body_of(job.kind, job.length)));
+    if (is_over(now, job)) {
+      answers_.pop();
+      queued_bytes_ -= bytes;
+      continue;
+    }
     const Sent sent = send(job, sink);
     if (sent == Sent::kFull) return false;
     const bool pull = job.kind == Kind::kPull;
@@ -268,6 +273,13 @@ bool Target::poll_transmit(Time now, port::FrameSink& sink) {
     if (pull && places_[place].open && places_[place].job.counter == counter) close(place);
   }
   return false;
+}
+
+// A pull that has waited for the port for longer than data are waited for: these would be refused, and the window no longer counts them.
+bool Target::is_over(Time now, const Job& job) const {
+  if (job.kind != Kind::kPull) return false;
+  const Place& place = places_[job.place];
+  return !place.open || place.job.counter != job.counter || now >= place.expires;
 }
 
 // Whether there is a key to answer under. A read whose region has changed its key or is gone becomes a refusal.

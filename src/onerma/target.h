@@ -142,6 +142,7 @@ class Target {
   void close(std::uint16_t place);
   void start_pulls(Time now);
   Sent send(Job job, port::FrameSink& sink);
+  bool is_over(Time now, const Job& job) const;
   bool prepare(Job& job, Sealer*& sealer);
 
   TargetConfig config_;

@@ -1,0 +1,129 @@
+// A target alone, at a port that may be full, and requests from initiators that are not there.
+#include "onerma/target.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+
+#include "onerma/test_world.h"
+
+namespace sluice::onerma {
+namespace {
+
+constexpr std::uint64_t kBase = 0x10000;
+
+struct Sink final : port::FrameSink {
+  std::uint8_t* reserve(std::size_t) override { return full ? nullptr : frame.data(); }
+  void commit(std::size_t length) override {
+    Message message;
+    ASSERT_EQ(parse(ByteView(frame).first(length), message), Verdict::kOk);
+    ++sent[message.header.kind];
+    if (message.header.kind == Kind::kPull) pulls.push_back(message.header);
+    if (message.header.kind == Kind::kCompletion) completed.push_back(message.header.status);
+  }
+
+  bool full = false;
+  std::array<std::uint8_t, port::kMaxFrame> frame{};
+  std::map<Kind, int> sent;
+  std::vector<Header> pulls;
+  std::vector<Status> completed;
+};
+
+struct TargetWorld {
+  explicit TargetWorld(NodeConfig config = {}) : node(at(config, 1)) {
+    region = node.regions().add(memory, kBase, memory::kAllAccess, test_key(1)).value();
+    sealer.set_key(node.regions().grant(region, kInitiator, {Rights::kAll})->key);
+  }
+  static NodeConfig at(NodeConfig config, std::uint8_t number) {
+    config.mac = wire::MacAddress{{2, 0, 0, 0, 1, number}};
+    config.ip = wire::Ipv4Address{0x0A4D0100u + number};
+    config.boot = Boot(number);
+    return config;
+  }
+  Header header_of(Kind kind, std::uint64_t op) const {
+    return {.kind = kind,
+            .rights = {Rights::kAll},
+            .op = OpId(op << 16),
+            .initiator = kInitiator,
+            .region = region,
+            .generation = Generation(1),
+            .boot = Boot(2)};
+  }
+  void send(const Header& header, ByteView body) {
+    std::vector<std::uint8_t> frame(FrameWriter::frame_size(body.size()));
+    const NodeConfig from = at({}, 2);
+    FrameWriter(from.mac, from.ip, kUdpPort).write(frame.data(), node.address(), header, body.size());
+    std::ranges::copy(body, frame.begin() + kBodyOffset);
+    sealer.seal(frame.data(), header, body.size());
+    node.on_frame(now, {frame.data(), static_cast<std::uint32_t>(frame.size())});
+  }
+  void request(Kind kind, std::uint64_t op, std::uint32_t length) {
+    std::array<std::uint8_t, kRequestBody> body{};
+    RequestBody{kBase, length}.write(body.data());
+    send(header_of(kind, op), body);
+  }
+  // The data that the last pull asked for.
+  void send_data(std::uint32_t length) {
+    const Header& pull = sink.pulls.back();
+    Header header = header_of(Kind::kData, pull.op.value >> 16);
+    header.place = pull.place;
+    header.pull_boot = pull.boot;
+    header.counter = pull.counter;
+    send(header, std::vector<std::uint8_t>(length));
+  }
+  void flush() {
+    while (node.poll_transmit(now, sink)) {
+    }
+  }
+  void pass(Duration time) {
+    now = now + time;
+    if (node.next_deadline() <= now) node.on_deadline(now);
+    flush();
+  }
+  const TargetCounters& counters() { return node.target().counters(); }
+
+  static constexpr InitiatorId kInitiator{9};
+  Node node;
+  std::vector<std::uint8_t> memory = std::vector<std::uint8_t>(1 << 16);
+  RegionId region{};
+  Sealer sealer;
+  Sink sink;
+  Time now = Time::at(Duration::milliseconds(1));
+};
+
+TEST(Target, PullsWhoseTimeIsOverBeforeThePortHasRoomAreNotSent) {
+  TargetWorld w;
+  w.sink.full = true;
+  std::uint64_t op = 0;
+  for (int round = 0; round < 20; ++round) {
+    for (int i = 0; i < 15; ++i) w.request(Kind::kWriteRequest, ++op, 4096);
+    w.flush();
+    w.pass(Duration::microseconds(26));
+  }
+  for (int i = 0; i < 15; ++i) w.request(Kind::kWriteRequest, ++op, 4096);
+  w.sink.full = false;
+  w.flush();
+  EXPECT_EQ(w.sink.pulls.size(), 15u);
+  EXPECT_LE(w.sink.pulls.size() * FrameWriter::frame_size(4096), w.node.window().limit());
+  EXPECT_EQ(w.counters().pull_timeouts, 300u);
+  EXPECT_EQ(w.counters().dropped, 0u);
+  w.send_data(4096);
+  w.flush();
+  EXPECT_EQ(w.sink.completed, std::vector{Status::kOk});
+}
+
+TEST(Target, APullIsNotSentAtTheMomentAtWhichItsTimeIsOver) {
+  TargetWorld w;
+  w.sink.full = true;
+  w.request(Kind::kWriteRequest, 1, 64);
+  w.now = w.now + Duration::microseconds(25);
+  w.sink.full = false;
+  w.flush();  // before anybody has looked at deadlines
+  EXPECT_EQ(w.sink.pulls.size(), 0u);
+  w.pass({});
+  EXPECT_EQ(w.node.target().open_pulls(), 0u);
+  EXPECT_EQ(w.node.window().used(), 0u);
+}
+
+}  // namespace
+}  // namespace sluice::onerma
