@@ -79,7 +79,8 @@ Target::Seal Target::check(MutableBytes frame, const Message& message) {
 
 void Target::on_request(Time now, MutableBytes frame, const Message& message) {
   const bool read = message.header.kind == Kind::kReadRequest;
-  if ((read ? queued_bytes_ : waiting_bytes_) > config_.nack_bytes || (!read && waiting_.full())) {
+  const bool crowded = read ? answers_.size() >= room_for(Kind::kReadResponse) : waiting_.full();
+  if (crowded || (read ? queued_bytes_ : waiting_bytes_) > config_.nack_bytes) {
     ++counters_.nacks;
     return refuse(frame, message, Status::kNack);
   }
@@ -202,8 +203,17 @@ void Target::complete_data(Job job, Status status) {
   complete(std::move(job), status);
 }
 
+// Places for what ends a write are kept free of pulls and refusals, and places for these free of answers to reads: small ones would fill the ring
+// long before their bytes shed any load, and a NACK that finds no place is a time-out.
+std::size_t Target::room_for(Kind answer) const {
+  const std::size_t all = config_.queue;
+  if (answer == Kind::kReadResponse) return all - all / 2;
+  return answer == Kind::kCompletion ? all : all - all / 4;
+}
+
 void Target::answer(const Job& job) {
-  if (answers_.full()) {
+  const Kind kind = job.kind == Kind::kCompletion && !job.of_data ? Kind::kRefusal : job.kind;
+  if (answers_.size() >= room_for(kind)) {
     ++counters_.dropped;
     return;
   }
@@ -214,7 +224,7 @@ void Target::answer(const Job& job) {
 // -------------------------------------------------------------------------------------------------------------- pulls
 
 void Target::start_pulls(Time now) {
-  while (!waiting_.empty() && !free_.empty() && !answers_.full() &&
+  while (!waiting_.empty() && !free_.empty() && answers_.size() < room_for(Kind::kPull) &&
          window_.has_room(wire_bytes(waiting_.front().length))) {
     Job job = waiting_.front();
     waiting_.pop();

@@ -4,7 +4,8 @@
 // Read:       request -> queued -> response, sealed under a counter that is used once; a replayed request is answered again, anew.
 // Write:      request -> queued -> window and a place -> kPull -> kData that carries the pull's counter, once -> memory -> kCompletion.
 //             Data that come twice, late, or for another pull are refused as a replay.
-// Sheds:      a request that finds more than `nack_bytes` of answers or of unasked data before it: kRefusal, before any cryptography.
+// Sheds:      a request that finds more than `nack_bytes` of answers or of unasked data before it, or half of the queue full of answers:
+//             kRefusal, before any cryptography. A quarter of the queue takes refusals and pulls besides, the last what ends writes.
 // Refuses:    authentic but wrong: kCompletion, sealed (bad bounds, right missing, a key of before the Rekey). Not authentic: kRefusal.
 // Errors:     never fails on input; every refusal is counted.
 // Threads:    one owner; nothing is allocated after set-up.
@@ -109,7 +110,8 @@ class Target {
   struct Ring {
     explicit Ring(std::size_t size) : jobs(size) {}
     bool empty() const { return in == out; }
-    bool full() const { return in - out == jobs.size(); }
+    std::size_t size() const { return static_cast<std::size_t>(in - out); }
+    bool full() const { return size() == jobs.size(); }
     Job& front() { return jobs[out % jobs.size()]; }
     void push(const Job& job) { jobs[in++ % jobs.size()] = job; }
     void pop() { ++out; }
@@ -136,6 +138,7 @@ class Target {
   Status judge(const Job& job);
   Status execute(const Job& job, MutableBytes body);
   void refuse(MutableBytes frame, const Message& message, Status status);
+  std::size_t room_for(Kind answer) const;
   void answer(const Job& job);
   void complete(Job job, Status status);
   void complete_data(Job job, Status status);

@@ -125,5 +125,47 @@ TEST(Target, APullIsNotSentAtTheMomentAtWhichItsTimeIsOver) {
   EXPECT_EQ(w.node.window().used(), 0u);
 }
 
+TEST(Target, SmallReadsAreShedBeforeTheyFillTheQueueAndWhatEndsAWriteHasAPlace) {
+  NodeConfig config;
+  config.target.nack_bytes = 4 << 20;
+  TargetWorld w(config);
+  w.request(Kind::kWriteRequest, 1, 64);
+  w.flush();
+  ASSERT_EQ(w.sink.pulls.size(), 1u);
+  w.sink.full = true;
+  for (std::uint64_t op = 2; op < 3002; ++op) w.request(Kind::kReadRequest, op, 64);
+  EXPECT_EQ(w.counters().nacks, 3000u - 2048u);
+  EXPECT_EQ(w.counters().dropped, 0u);
+  // Now NACKs, too, find no place any more.
+  for (std::uint64_t op = 3002; op < 10'002; ++op) w.request(Kind::kReadRequest, op, 64);
+  EXPECT_EQ(w.counters().dropped, 10'000u - 3072u);
+  const std::uint64_t dropped = w.counters().dropped;
+  w.send_data(64);
+  EXPECT_EQ(w.counters().writes, 1u);
+  EXPECT_EQ(w.counters().dropped, dropped);
+  w.sink.full = false;
+  w.flush();
+  EXPECT_EQ(w.sink.completed, std::vector{Status::kOk});
+  EXPECT_EQ(w.sink.sent[Kind::kReadResponse], 2048);
+  EXPECT_EQ(w.sink.sent[Kind::kRefusal], 1024);
+}
+
+TEST(Target, PullsLeaveAPlaceForWhatEndsTheirWrites) {
+  NodeConfig config;
+  config.target.queue = 8;
+  TargetWorld w(config);
+  w.request(Kind::kWriteRequest, 1, 64);
+  w.flush();
+  ASSERT_EQ(w.sink.pulls.size(), 1u);
+  w.sink.full = true;
+  for (std::uint64_t op = 2; op < 9; ++op) w.request(Kind::kWriteRequest, op, 64);
+  w.send_data(64);
+  w.sink.full = false;
+  w.flush();
+  EXPECT_EQ(w.sink.completed, std::vector{Status::kOk});
+  EXPECT_EQ(w.sink.pulls.size(), 8u);
+  EXPECT_EQ(w.counters().dropped, 0u);
+}
+
 }  // namespace
 }  // namespace sluice::onerma

@@ -36,6 +36,7 @@ onerma::NodeConfig real_time_node(wire::Ipv4Address ip) {
   config.target.pull_timeout = Duration::milliseconds(50);  // less than that: a thread may be late by some of it
   config.target.nack_bytes = 4u << 20;
   config.target.pulls = 1024;
+  config.target.queue = 16'384;  // answers to some milliseconds of small reads in half of it
   return config;
 }
 
