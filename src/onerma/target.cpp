@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 
 #include "base/check.h"
 #include "memory/access.h"
@@ -34,7 +35,8 @@ Target::Target(const TargetConfig& config, Regions& regions, SolicitationWindow&
       writer_(config.mac, config.ip, kUdpPort),
       answers_(config.queue),
       waiting_(config.queue),
-      places_(config.pulls) {
+      places_(config.pulls),
+      alike_(std::bit_ceil(std::size_t{config.pulls}), kNoIndex) {
   SLUICE_CHECK(config.boot.value >> 24 == 0 && config.queue != 0);
   SLUICE_CHECK(config.pulls != 0 && config.pulls < kNoIndex);
   SLUICE_CHECK(window.limit() >= wire_bytes(kMaxOp));
@@ -109,6 +111,10 @@ void Target::on_request(Time now, MutableBytes frame, const Message& message) {
   }
   if (const Status status = judge(job); status != Status::kOk) return complete(job, status);
   if (read) return answer(job);
+  if (is_asked(job)) {
+    ++counters_.doubled;
+    return;
+  }
   waiting_bytes_ += wire_bytes(job.length);
   waiting_.push(job);
   start_pulls(now);
@@ -224,24 +230,55 @@ void Target::answer(const Job& job) {
 // -------------------------------------------------------------------------------------------------------------- pulls
 
 void Target::start_pulls(Time now) {
-  while (!waiting_.empty() && !free_.empty() && answers_.size() < room_for(Kind::kPull) &&
-         window_.has_room(wire_bytes(waiting_.front().length))) {
+  while (!waiting_.empty()) {
     Job job = waiting_.front();
+    const std::uint32_t bytes = wire_bytes(job.length);
+    const bool doubled = is_asked(job);
+    if (!doubled && (free_.empty() || answers_.size() >= room_for(Kind::kPull) || !window_.has_room(bytes))) return;
     waiting_.pop();
-    waiting_bytes_ -= wire_bytes(job.length);
-    window_.take(wire_bytes(job.length));
-    job.place = free_.back();
-    free_.pop_back();
-    job.counter = ++counter_;
-    places_[job.place] = {.job = job, .expires = now + config_.pull_timeout, .open = true};
-    asked_.push(places_, job.place);
-    answer(job);
-    ++counters_.pulls;
+    waiting_bytes_ -= bytes;
+    if (doubled) {
+      ++counters_.doubled;
+    } else {
+      pull(now, job);
+    }
   }
+}
+
+void Target::pull(Time now, Job& job) {
+  window_.take(wire_bytes(job.length));
+  job.place = free_.back();
+  free_.pop_back();
+  job.counter = ++counter_;
+  std::uint16_t& alike = alike_[bucket_of(job)];
+  places_[job.place] = {.job = job, .expires = now + config_.pull_timeout, .open = true, .alike = alike};
+  alike = job.place;
+  asked_.push(places_, job.place);
+  answer(job);
+  ++counters_.pulls;
+}
+
+std::size_t Target::bucket_of(const Job& job) const {
+  const std::uint64_t mixed = (job.id.value ^ job.initiator.value * 0x9E37'79B9'7F4A'7C15u) * 0xD6E8'FEB8'6659'FD93u;
+  return static_cast<std::size_t>(mixed >> 32) & (alike_.size() - 1);
+}
+
+// Whether its data have been asked for and have not come: an initiator gives its data once, so this is the request's double, or a replay.
+bool Target::is_asked(const Job& job) const {
+  for (std::uint16_t at = alike_[bucket_of(job)]; at != kNoIndex; at = places_[at].alike) {
+    const Job& open = places_[at].job;
+    if (open.id == job.id && open.initiator == job.initiator && open.region == job.region &&
+        open.generation == job.generation && open.rights == job.rights && open.plain == job.plain)
+      return true;
+  }
+  return false;
 }
 
 void Target::close(std::uint16_t place) {
   asked_.remove(places_, place);
+  std::uint16_t* link = &alike_[bucket_of(places_[place].job)];
+  while (*link != place) link = &places_[*link].alike;
+  *link = places_[place].alike;
   places_[place].open = false;
   free_.push_back(place);
   window_.give_back(wire_bytes(places_[place].job.length));

@@ -4,6 +4,7 @@
 // Read:       request -> queued -> response, sealed under a counter that is used once; a replayed request is answered again, anew.
 // Write:      request -> queued -> window and a place -> kPull -> kData that carries the pull's counter, once -> memory -> kCompletion.
 //             Data that come twice, late, or for another pull are refused as a replay.
+//             A request whose data have been asked for, and have not come, gets no second place: replays of one hold one.
 // Sheds:      a request that finds more than `nack_bytes` of answers or of unasked data before it, or half of the queue full of answers:
 //             kRefusal, before any cryptography. A quarter of the queue takes refusals and pulls besides, the last what ends writes.
 // Refuses:    authentic but wrong: kCompletion, sealed (bad bounds, right missing, a key of before the Rekey). Not authentic: kRefusal.
@@ -47,6 +48,7 @@ struct TargetCounters {
   std::uint64_t old_key = 0;  // sealed under the key of before the last Rekey
   std::uint64_t plain_refused = 0;
   std::uint64_t replays = 0;  // data twice, late, or for another pull
+  std::uint64_t doubled = 0;  // requests whose data had been asked for and had not come yet
   std::uint64_t bad_bounds = 0;
   std::uint64_t right_missing = 0;
   std::uint64_t dropped = 0;  // answers for which there was no place
@@ -63,6 +65,7 @@ struct TargetCounters {
     visit("old_key", "messages under the key before the Rekey", old_key);
     visit("plain_refused", "plain messages refused", plain_refused);
     visit("replays", "data refused as replays", replays);
+    visit("doubled", "requests doubled or replayed while their data were asked for", doubled);
     visit("bad_bounds", "requests outside their region", bad_bounds);
     visit("right_missing", "requests without the right", right_missing);
     visit("dropped", "answers dropped for want of a place", dropped);
@@ -127,6 +130,7 @@ class Target {
     bool open = false;
     std::uint16_t next = kNoIndex;
     std::uint16_t previous = kNoIndex;
+    std::uint16_t alike = kNoIndex;  // the next open one in its bucket
   };
   enum class Sent : std::uint8_t { kYes, kFull, kDropped };
   enum class Seal : std::uint8_t { kGood, kOldKey, kForged };
@@ -144,6 +148,9 @@ class Target {
   void complete_data(Job job, Status status);
   void close(std::uint16_t place);
   void start_pulls(Time now);
+  void pull(Time now, Job& job);
+  std::size_t bucket_of(const Job& job) const;
+  bool is_asked(const Job& job) const;
   Sent send(Job job, port::FrameSink& sink);
   bool is_over(Time now, const Job& job) const;
   bool prepare(Job& job, Sealer*& sealer);
@@ -156,7 +163,8 @@ class Target {
   Ring waiting_;  // to be pulled
   std::vector<Place> places_;
   std::vector<std::uint16_t> free_;
-  IndexFifo<Place> asked_;  // those that are open, in the order of asking
+  std::vector<std::uint16_t> alike_;  // open places by initiator and operation: buckets
+  IndexFifo<Place> asked_;            // those that are open, in the order of asking
   std::uint64_t counter_ = 0;
   std::uint64_t queued_bytes_ = 0;
   std::uint64_t waiting_bytes_ = 0;

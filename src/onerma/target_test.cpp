@@ -150,6 +150,42 @@ TEST(Target, SmallReadsAreShedBeforeTheyFillTheQueueAndWhatEndsAWriteHasAPlace) 
   EXPECT_EQ(w.sink.sent[Kind::kRefusal], 1024);
 }
 
+TEST(Target, ReplaysOfOneRequestHoldOnePlace) {
+  TargetWorld w;
+  for (int i = 0; i < 1000; ++i) w.request(Kind::kWriteRequest, 1, 4096);
+  w.flush();
+  EXPECT_EQ(w.sink.pulls.size(), 1u);
+  EXPECT_EQ(w.node.window().used(), FrameWriter::frame_size(4096));
+  EXPECT_EQ(w.counters().doubled, 999u);
+  // Others have their places, and it has another one when its time is over.
+  w.request(Kind::kWriteRequest, 2, 4096);
+  w.flush();
+  EXPECT_EQ(w.sink.pulls.size(), 2u);
+  w.pass(Duration::microseconds(26));
+  w.request(Kind::kWriteRequest, 1, 4096);
+  w.flush();
+  EXPECT_EQ(w.sink.pulls.size(), 3u);
+  w.send_data(4096);
+  w.flush();
+  EXPECT_EQ(w.sink.completed, std::vector{Status::kOk});
+}
+
+TEST(Target, ReplaysThatWaitForThePlaceOfTheirFirstAreDroppedAtTheirTurn) {
+  NodeConfig config;
+  config.target.pulls = 1;
+  TargetWorld w(config);
+  w.request(Kind::kWriteRequest, 1, 64);
+  for (int i = 0; i < 10; ++i) w.request(Kind::kWriteRequest, 2, 64);
+  w.request(Kind::kWriteRequest, 3, 64);
+  w.flush();
+  w.send_data(64);
+  w.flush();
+  w.send_data(64);  // of the second: what repeats it makes way for the third
+  w.flush();
+  ASSERT_EQ(w.sink.pulls.size(), 3u);
+  EXPECT_EQ(w.sink.pulls.back().op, OpId(std::uint64_t{3} << 16));
+}
+
 TEST(Target, PullsLeaveAPlaceForWhatEndsTheirWrites) {
   NodeConfig config;
   config.target.queue = 8;
