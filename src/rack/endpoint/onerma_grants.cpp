@@ -78,6 +78,7 @@ nlohmann::json read_json(const std::string& path) {
 Result<TakenGrants> first_of(const nlohmann::json& json, const std::string& path, const GrantsWriter& writer) {
   try {
     const auto& grants = json.at("grants");
+    if (!grants.is_array()) return no_grants(path, writer);
     if (grants.empty())
       return fail(fmt::format("{} has no grant left; start its {} anew, with more --clients", path, writer.is));
     const auto mac = wire::MacAddress::parse(json.at("target").at("mac").get<std::string>());

@@ -11,6 +11,7 @@
 #include <chrono>
 #include <filesystem>
 #include <fstream>
+#include <nlohmann/json.hpp>
 #include <thread>
 
 #include "rack/settings/private_file.h"
@@ -145,6 +146,11 @@ TEST_F(OnermaGrants, WhatIsNoSuchFileIsSaidToBeNoneAndLeftAsItIs) {
     EXPECT_NE(problem(path()).find(none), std::string::npos) << to;
     EXPECT_EQ(text(), bad);
   }
+  auto named = nlohmann::json::parse(good);
+  named["grants"] = {{"the first", named["grants"][0]}};
+  write(named.dump());
+  EXPECT_NE(problem(path()).find(none), std::string::npos) << "entries with names";
+  EXPECT_EQ(text(), named.dump());
 }
 
 }  // namespace
