@@ -230,11 +230,8 @@ Result<void> OnermaBench::each_point(const std::string& transport, Measure measu
 
 Result<void> OnermaBench::measure_onerma(const std::string& transport, const std::string& port,
                                          const std::string& grants, rack::StopSignals& signals) {
-  auto client =
-      rack::OnermaClient::open({.port = port,
-                                .ip = kClientIp,
-                                .grants = grants,
-                                .protection = transport == "plain" ? Protection::kPlain : Protection::kSealed});
+  auto client = rack::OnermaClient::open(
+      {.port = port, .grants = grants, .protection = transport == "plain" ? Protection::kPlain : Protection::kSealed});
   if (!client) return tl::unexpected(client.error());
   signals.stop_on_signal((*client)->loop());
   return each_point(transport, [&](Row& row) -> Result<void> {

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <random>
 
-#include "base/check.h"
 #include "kvcache/server.h"
 #include "ports/open.h"
 #include "rack/endpoint/endpoint.h"
@@ -21,20 +20,7 @@ constexpr Duration kTimeout = CacheClientEnd::kLeastPatience;
 
 constexpr std::uint64_t kBesideValue = kvcache::kMailEntry + kvcache::kEntryHeader + kvcache::kMaxKey;  // in a mailbox
 
-constexpr std::uint64_t kMostNumber = 0x7CFF;  // of a client; 10.77.252.255 is the last address
-
 }  // namespace
-
-std::uint64_t draw_first_number(std::uint64_t clients) {
-  SLUICE_CHECK(clients >= 1 && clients <= kMostNumber);
-  std::random_device chance;
-  return std::uniform_int_distribution<std::uint64_t>(1, kMostNumber - clients + 1)(chance);
-}
-
-wire::Ipv4Address address_of_client(std::uint64_t number) {
-  SLUICE_CHECK(number <= kMostNumber);
-  return {static_cast<std::uint32_t>(0x0A4D'8000u + number)};
-}
 
 Result<void> serve_cache(const CacheReplicaEnd& end, const std::function<void()>& ready) {
   StopSignals signals;

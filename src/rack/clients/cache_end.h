@@ -39,12 +39,6 @@ struct CacheReplicaEnd {
   std::string grants;                   // the file
 };
 
-// The first of so many clients' numbers, in a row, of one life of a replica: from chance, so that those whom an earlier life let in, or whom
-// another replica lets in, have others.
-std::uint64_t draw_first_number(std::uint64_t clients);
-// 10.77.128.1 on.
-wire::Ipv4Address address_of_client(std::uint64_t number);
-
 // Serves until the process is told to end. `ready` is called when the file is there and clients may come.
 Result<void> serve_cache(const CacheReplicaEnd& end, const std::function<void()>& ready);
 

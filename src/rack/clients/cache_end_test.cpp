@@ -20,6 +20,9 @@ TEST(CacheEnd, ClientsOfDifferentLivesOfAReplicaHaveDifferentAddresses) {
   EXPECT_GT(addresses.size(), kLives * 9 / 10) << "of 32,000, hardly any twice";
   EXPECT_EQ(address_of_client(1).to_string(), "10.77.128.1");
   EXPECT_GE(draw_first_number(16'384), 1u) << "as many as a replica may have";
+  EXPECT_EQ(draw_first_number(65'536), 1u) << "as many as a target of 1RMA may have";
+  EXPECT_EQ(address_of_client(31'999).to_string(), "10.77.252.255");
+  EXPECT_EQ(address_of_client(32'000), address_of_client(1));
 }
 
 }  // namespace

@@ -55,6 +55,16 @@ onerma::RemoteOnerma::Parameters real_time_client() {
 
 onerma::Algorithm1Parameters real_time_algorithm() { return {.smallest = onerma::CongestionWindow::kOne}; }
 
+std::uint64_t draw_first_number(std::uint64_t clients) {
+  SLUICE_CHECK(clients >= 1);
+  std::random_device chance;
+  return std::uniform_int_distribution<std::uint64_t>(1, kMostNumber - std::min(clients, kMostNumber) + 1)(chance);
+}
+
+wire::Ipv4Address address_of_client(std::uint64_t number) {
+  return {static_cast<std::uint32_t>(0x0A4D'8001u + (number - 1) % kMostNumber)};
+}
+
 Result<void> serve_node(onerma::Node& node, const std::string& port, bool listen, nic::PollLoop& loop,
                         const std::function<Result<void>()>& listening, nic::Pollable* behind) {
   std::unique_ptr<port::Listener> listener;
@@ -88,8 +98,9 @@ Result<void> serve_onerma(const OnermaTargetEnd& end, const std::function<void()
   const onerma::Rights rights =
       onerma::kMayRead | onerma::kMayWrite | (end.allow_rekey ? onerma::kMayRekey : onerma::Rights{});
   std::vector<ClientGrants> clients;
-  for (std::uint64_t i = 1; i <= end.clients; ++i) {
-    const onerma::InitiatorId initiator(i);
+  const std::uint64_t first = draw_first_number(end.clients);
+  for (std::uint64_t i = 0; i < end.clients; ++i) {
+    const onerma::InitiatorId initiator(first + i);
     const Grant grant = *node.regions().grant(*region, initiator, rights);
     clients.push_back({initiator, {{grant, kAddress, end.memory}}});
   }
@@ -136,7 +147,7 @@ Result<std::unique_ptr<OnermaClient>> OnermaClient::open(const OnermaClientEnd& 
   client->grants_ = std::move(*taken);
   const GrantedRegion& memory = client->grants_->mine.regions.front();
   if (memory.length < 4 * std::uint64_t{kMaxBytes}) return fail("the target's memory is smaller than 4 MiB");
-  onerma::NodeConfig config = real_time_node(end.ip);
+  onerma::NodeConfig config = real_time_node(address_of_client(client->grants_->mine.initiator.value));
   config.protection = client->protection_ = end.protection;
   client->node_ = std::make_unique<onerma::Node>(config);
   client->shard_ = std::make_unique<nic::MachinePoll<onerma::Node>>(*client->node_, std::move(*port));

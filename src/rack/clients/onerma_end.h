@@ -2,6 +2,7 @@
 //
 // Life:       serve_onerma() opens its port, writes a file of grants, and serves until it is told to end. OnermaClient::open() takes a grant from the
 //             file, which is then nobody else's -> measure() each point. A grant that no frame has shown goes back at the end.
+// Numbers:    a client's is that of its grant, and its address follows from it: clients of one target share a switch.
 // Keys:       drawn from the kernel for each life of the target. The file of grants is a secret: mode 0600, for whoever runs clients.
 // Invariant:  the first and the last operation of every point are verified against what the memory must hold.
 // Units:      latencies in nanoseconds, submission to completion.
@@ -29,6 +30,14 @@ onerma::NodeConfig real_time_node(wire::Ipv4Address ip);
 onerma::RemoteOnerma::Parameters real_time_client();
 // With windows of one operation at least: less than one a round trip, where that is measured in time slices, is hardly any.
 onerma::Algorithm1Parameters real_time_algorithm();
+
+inline constexpr std::uint64_t kMostNumber =
+    0x7CFF;  // of a client with an address of its own; 10.77.252.255 is the last
+// The first of so many clients' numbers, in a row, of one life of a target: from chance, so that those whom an earlier life let in, or whom
+// another target lets in, have others.
+std::uint64_t draw_first_number(std::uint64_t clients);
+// 10.77.128.1 on; beyond kMostNumber those come again.
+wire::Ipv4Address address_of_client(std::uint64_t number);
 
 // Turns the client library in a loop, behind its node.
 std::unique_ptr<nic::Pollable> make_client_poll(onerma::RemoteOnerma& remote);
@@ -58,7 +67,6 @@ Result<void> serve_onerma(
 
 struct OnermaClientEnd {
   std::string port;
-  wire::Ipv4Address ip{};
   std::string grants;
   onerma::Protection protection = onerma::Protection::kSealed;
 };
